@@ -1,0 +1,73 @@
+// Package units reads and prints the quantities that people type: sizes in
+// bytes, as flags and in reports.
+package units
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Size is a number of bytes. As a flag it reads 4096, 64KiB, 1.5GiB, and takes
+// KB, MB, GB, TB and K, M, G, T for the same powers of 1024 (A63).
+type Size int64
+
+var suffixes = []struct {
+	name string
+	unit int64
+}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}}
+
+// ParseSize reads a size as a person writes it.
+func ParseSize(s string) (Size, error) {
+	text := strings.TrimSpace(s)
+	number := strings.TrimRight(text, "TGMKtgmkiIbB")
+	unit, ok := unitOf(text[len(number):])
+	if !ok {
+		return 0, fmt.Errorf("size %q: unknown unit %q", s, text[len(number):])
+	}
+	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	// The comparison is written so that NaN fails it.
+	if err != nil || !(v >= 0 && v*float64(unit) < 1<<62) {
+		return 0, fmt.Errorf("size %q: want a number of bytes such as 4096, 64KiB or 1.5GiB", s)
+	}
+	return Size(v * float64(unit)), nil
+}
+
+func unitOf(suffix string) (int64, bool) {
+	switch strings.ToUpper(suffix) {
+	case "", "B":
+		return 1, true
+	case "K", "KB", "KIB":
+		return 1 << 10, true
+	case "M", "MB", "MIB":
+		return 1 << 20, true
+	case "G", "GB", "GIB":
+		return 1 << 30, true
+	case "T", "TB", "TIB":
+		return 1 << 40, true
+	}
+	return 0, false
+}
+
+// String prints the size with up to two decimals in the largest unit that it
+// fills: 1.5GiB, 64KiB, 100B.
+func (s Size) String() string {
+	for _, u := range suffixes {
+		if int64(s) >= u.unit {
+			return strconv.FormatFloat(float64(int64(float64(s)/float64(u.unit)*100+0.5))/100, 'f', -1, 64) + u.name
+		}
+	}
+	return strconv.FormatInt(int64(s), 10) + "B"
+}
+
+// Set makes *Size a flag value.
+func (s *Size) Set(text string) error {
+	v, err := ParseSize(text)
+	if err == nil {
+		*s = v
+	}
+	return err
+}
+
+// Type names the flag's kind in usage texts.
+func (*Size) Type() string { return "size" }

@@ -1,0 +1,20 @@
+// Package kv is a key-value store for data that outgrows memory: a hash index
+// in memory over a hybrid log whose tail is in memory, updated in place, and
+// whose rest is on a [device.Device].
+//
+// A [Store] holds the records. A [Session] is one goroutine's way to them, and
+// the fast one: it owns an epoch slot, a device queue and its buffers, so that
+// an operation takes no lock and allocates nothing. The store's own Read,
+// Upsert, RMW and Delete borrow a session and are safe from any goroutine. An
+// [Op] is one operation of a batch ([Session.Do]) or of a stream
+// ([Session.Submit], [Session.Poll]) in which many cold reads are under way at
+// once.
+//
+// What bites:
+//   - A Session belongs to one goroutine at a time.
+//   - What was written is durable once [Store.Commit] or [Store.Close] has
+//     returned nil, not before. Open finds exactly what the last of them covered.
+//   - Deleted and overwritten records keep their space on the device.
+//   - The index does not grow: Options.Records is what it is sized by, and more
+//     records than that make it slower, not wrong.
+package kv

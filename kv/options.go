@@ -1,0 +1,80 @@
+package kv
+
+import (
+	"fmt"
+	"log/slog"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/hlog"
+)
+
+// Options say how a store is laid out and what it may use. The zero value with
+// a Device is a store of variable-length records in 256 MiB of memory.
+type Options struct {
+	// Device holds the log below memory. The store owns it and closes it.
+	Device device.Device
+
+	// Memory bounds the bytes of log kept in memory. The index comes beside it:
+	// about 11 bytes for each of Records. Default 256 MiB.
+	Memory int64
+
+	// KeySize and ValueSize in bytes, both positive, make every record the same
+	// size, with no length fields: 8+8 bytes take 24. Both 0: variable-length
+	// records, each with 8 bytes of lengths. A store is reopened as it was made.
+	KeySize, ValueSize int
+
+	// Records is how many keys to expect; the index is sized by it and does not
+	// grow. Default 1 Mi.
+	Records int64
+
+	// PageSize is the unit in bytes of flushing and eviction, a power of two
+	// and at least as large as the largest record. Default: chosen from
+	// Memory, between 64 KiB and 32 MiB.
+	PageSize int
+
+	// MutableFraction is the share of memory that is updated in place.
+	// Default 0.9.
+	MutableFraction float64
+
+	// QueueDepth is how many cold reads a session keeps under way. Default 256.
+	QueueDepth int
+
+	// Logger receives what an operator should know. Default: slog.Default().
+	Logger *slog.Logger
+}
+
+// Defaults of Options.
+const (
+	DefaultMemory     = 256 << 20
+	DefaultRecords    = 1 << 20
+	DefaultQueueDepth = 256
+	MaxQueueDepth     = 1 << 14
+)
+
+// ensureDefaults fills in what is unset and checks the rest.
+func (o *Options) ensureDefaults() error {
+	if o.Device == nil {
+		return fmt.Errorf("kv: Options.Device is nil")
+	}
+	if o.Memory == 0 {
+		o.Memory = DefaultMemory
+	}
+	if o.Records == 0 {
+		o.Records = DefaultRecords
+	}
+	if o.QueueDepth == 0 {
+		o.QueueDepth = DefaultQueueDepth
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	switch {
+	case o.KeySize < 0 || o.ValueSize < 0 || (o.KeySize == 0) != (o.ValueSize == 0):
+		return fmt.Errorf("kv: key size %d with value size %d: give both or neither", o.KeySize, o.ValueSize)
+	case o.Records < 0 || o.Records > hlog.MaxAddress/8:
+		return fmt.Errorf("kv: %d expected records", o.Records)
+	case o.QueueDepth < 1 || o.QueueDepth > MaxQueueDepth:
+		return fmt.Errorf("kv: queue depth %d, want 1 to %d", o.QueueDepth, MaxQueueDepth)
+	}
+	return nil
+}
