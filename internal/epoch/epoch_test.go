@@ -1,0 +1,87 @@
+package epoch
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"unsafe"
+)
+
+func TestPassedWaitsForThoseInside(t *testing.T) {
+	table := New()
+	a, b := table.Register(), table.Register()
+	a.Enter()
+	e := table.Bump()
+	if table.Passed(e) {
+		t.Fatal("passed with a session inside the old epoch")
+	}
+	b.Enter() // in the new epoch: does not hold it up
+	a.Refresh()
+	if !table.Passed(e) {
+		t.Fatal("not passed although all sessions are in the new epoch")
+	}
+	next := table.Bump()
+	a.Leave()
+	b.Leave()
+	if !table.Passed(next) {
+		t.Fatal("not passed although nobody is inside")
+	}
+	a.Enter()
+	last := table.Bump()
+	a.Leave()
+	a.Unregister()
+	if !table.Passed(last) {
+		t.Fatal("an unregistered slot holds the epoch up")
+	}
+}
+
+// TestDrainProtects has sessions read a pointer-like marker and then the value
+// that it protects, which the mover poisons once it may.
+func TestDrainProtects(t *testing.T) {
+	table := New()
+	values := [2]atomic.Uint64{}
+	values[0].Store(1)
+	var marker atomic.Uint32
+	var stop atomic.Bool
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			slot := table.Register()
+			defer slot.Unregister()
+			for !stop.Load() {
+				slot.Enter()
+				if values[marker.Load()].Load() == 0 {
+					t.Error("a session inside saw a value that was reclaimed")
+					stop.Store(true)
+				}
+				slot.Leave()
+				runtime.Gosched() // let the mover run on few cores
+			}
+		}()
+	}
+	for i := uint32(1); i < 2000 && !stop.Load(); i++ {
+		values[i%2].Store(1)
+		marker.Store(i % 2)
+		table.Drain()
+		values[(i+1)%2].Store(0)
+	}
+	stop.Store(true)
+	wg.Wait()
+}
+
+func TestSlotFillsItsLines(t *testing.T) {
+	if size := unsafe.Sizeof(Slot{}); size != 128 {
+		t.Errorf("a slot takes %d bytes, want 128", size)
+	}
+}
+
+func BenchmarkEnterLeave(b *testing.B) {
+	slot := New().Register()
+	for b.Loop() {
+		slot.Enter()
+		slot.Leave()
+	}
+}

@@ -1,0 +1,22 @@
+//go:build !linux || race
+
+package mem
+
+import "unsafe"
+
+func alloc(size int) ([]byte, error) {
+	align := 4096
+	if size >= HugePage {
+		align = HugePage
+	}
+	b := make([]byte, size+align)
+	skip := (align - int(uintptr(unsafe.Pointer(&b[0]))%uintptr(align))) % align
+	return b[skip : skip+size : skip+size], nil
+}
+
+func free([]byte) error { return nil }
+
+func discard(b []byte) error {
+	clear(b)
+	return nil
+}

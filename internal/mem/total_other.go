@@ -1,0 +1,6 @@
+//go:build !linux
+
+package mem
+
+// Total is the machine's memory in bytes, or 0 where it is not known.
+func Total() int64 { return 0 }
