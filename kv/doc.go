@@ -15,6 +15,5 @@
 //   - What was written is durable once [Store.Commit] or [Store.Close] has
 //     returned nil, not before. Open finds exactly what the last of them covered.
 //   - Deleted and overwritten records keep their space on the device.
-//   - The index does not grow: Options.Records is what it is sized by, and more
-//     records than that make it slower, not wrong.
+//   - The index does not grow: say in Options.Records how many keys will come.
 package kv

@@ -15,7 +15,7 @@ type Options struct {
 	Device device.Device
 
 	// Memory bounds the bytes of log kept in memory. The index comes beside it:
-	// about 11 bytes for each of Records. Default 256 MiB.
+	// 13 to 26 bytes for each of Records. Default 256 MiB.
 	Memory int64
 
 	// KeySize and ValueSize in bytes, both positive, make every record the same
@@ -23,13 +23,14 @@ type Options struct {
 	// records, each with 8 bytes of lengths. A store is reopened as it was made.
 	KeySize, ValueSize int
 
-	// Records is how many keys to expect; the index is sized by it and does not
-	// grow. Default 1 Mi.
+	// Records is how many keys to expect. The index is sized by it and does not
+	// grow: more keys make it slower, and some twenty times as many fill it
+	// (ErrIndexFull). Default 1 Mi.
 	Records int64
 
 	// PageSize is the unit in bytes of flushing and eviction, a power of two
-	// and at least as large as the largest record. Default: chosen from
-	// Memory, between 64 KiB and 32 MiB.
+	// and at least as large as the largest record and 64 bytes. Default: as the
+	// store was made; for a new one chosen from Memory, up to 32 MiB.
 	PageSize int
 
 	// MutableFraction is the share of memory that is updated in place.
@@ -41,6 +42,9 @@ type Options struct {
 
 	// Logger receives what an operator should know. Default: slog.Default().
 	Logger *slog.Logger
+
+	// hash replaces hashKey in tests, so that all keys can be made to collide.
+	hash func(key []byte) uint64
 }
 
 // Defaults of Options.
@@ -67,6 +71,9 @@ func (o *Options) ensureDefaults() error {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
+	}
+	if o.hash == nil {
+		o.hash = hashKey
 	}
 	switch {
 	case o.KeySize < 0 || o.ValueSize < 0 || (o.KeySize == 0) != (o.ValueSize == 0):

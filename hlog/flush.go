@@ -1,0 +1,281 @@
+package hlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/mem"
+)
+
+// flushDepth is how many writes the flusher keeps under way.
+const flushDepth = 16
+
+// flush is one write under way. A page goes through these states; each moves a
+// marker when all before it have got there too:
+//
+//	mutable → read-only → safe read-only → writing → committed → released → evicted
+type flush struct {
+	end                 int64 // the marker's place once this is through
+	committed, released bool
+}
+
+// flusher is the one goroutine that writes the log's pages and evicts them. Its
+// fields are its own.
+type flusher struct {
+	*Log
+	queue device.Queue
+
+	flushes          [flushDepth]flush // ring: [first, next) are under way
+	first, next      uint64            // flushes[i%flushDepth]; i is the write's tag
+	firstUncommitted uint64            // in [first, next]
+	issued           int64             // written up to here, or being written
+	partial          bool              // issued ends inside a block: see issue
+	block            []byte            // holds that block while it is written
+
+	readOnlyEpoch uint64 // not 0: waiting for it to move safeReadOnly…
+	readOnlyNext  int64  // …up to here
+	headEpoch     uint64 // the same for safeHead
+	headNext      int64
+
+	failed bool // nothing is written any more
+}
+
+func newFlusher(l *Log, queue device.Queue) *flusher {
+	return &flusher{Log: l, queue: queue, issued: l.committed.load()}
+}
+
+// run steps until the log is closed. Between steps that found nothing to do it
+// waits: for sessions to leave an epoch (they are inside for microseconds: it
+// yields), for a write, or for a kick.
+func (f *flusher) run() {
+	defer close(f.stopped)
+	defer func() {
+		if err := f.queue.Close(); err != nil {
+			f.logger.Warn("closing the log's queue", "err", err)
+		}
+		if f.block != nil {
+			if err := mem.Free(f.block); err != nil {
+				f.logger.Warn("freeing the log's block", "err", err)
+			}
+		}
+	}()
+	for {
+		f.mu.Lock()
+		closed := f.closed
+		f.mu.Unlock()
+		switch {
+		case closed:
+			return
+		case f.step():
+		case f.readOnlyEpoch != 0 || f.headEpoch != 0:
+			runtime.Gosched()
+		case f.first != f.next && !f.failed:
+			if err := f.queue.Wait(context.Background()); err != nil {
+				f.fail(fmt.Errorf("hlog: waiting for writes: %w", err))
+			}
+		default:
+			<-f.kick
+		}
+	}
+}
+
+// step does what can be done at once and says whether it did anything.
+func (f *flusher) step() bool {
+	worked := f.settle()
+	worked = f.issue() || worked
+	worked = f.poll() || worked
+	return f.evict() || worked
+}
+
+// settle moves safeReadOnly after readOnly.
+func (f *flusher) settle() bool {
+	if f.readOnlyEpoch == 0 {
+		f.readOnlyNext = f.readOnly.load()
+		if f.readOnlyNext <= f.safeReadOnly.load() {
+			return false
+		}
+		f.readOnlyEpoch = f.epoch.Bump()
+	}
+	if !f.epoch.Passed(f.readOnlyEpoch) {
+		return false
+	}
+	f.readOnlyEpoch = 0
+	return f.safeReadOnly.raise(f.readOnlyNext)
+}
+
+// issue writes what is safely read-only, in pieces that do not cross pages. A
+// commit may end inside a block of the device. Only the block's start may be
+// written then, the rest is still being updated: it is copied, and written
+// again, whole, with what follows. The two writes must not overtake each other,
+// so that nothing is issued until the first is through.
+func (f *flusher) issue() bool {
+	worked := false
+	for !f.failed && f.issued < f.safeReadOnly.load() && f.next-f.first < flushDepth {
+		if f.partial && f.first != f.next {
+			break
+		}
+		start := f.issued &^ (f.alignment - 1)
+		end := min((f.issued>>f.pageBits+1)<<f.pageBits, f.safeReadOnly.load())
+		aligned := end &^ (f.alignment - 1)
+		var src []byte
+		if aligned > start {
+			src, end = f.frame(start, int(aligned-start)), aligned
+		} else {
+			var err error
+			if src, err = f.lastBlock(start, end); err != nil {
+				f.fail(err)
+				break
+			}
+		}
+		if err := f.queue.Write(src, start, f.next); err != nil {
+			if !errors.Is(err, device.ErrQueueFull) {
+				f.fail(fmt.Errorf("hlog: writing %d bytes at %d: %w", len(src), start, err))
+			}
+			break
+		}
+		f.flushes[f.next%flushDepth] = flush{end: end}
+		f.next++
+		f.issued, f.partial = end, end != aligned
+		worked = true
+	}
+	if worked {
+		if err := f.queue.Submit(); err != nil {
+			f.fail(fmt.Errorf("hlog: submitting writes: %w", err))
+		}
+	}
+	return worked
+}
+
+// lastBlock is the block at start, of which the log has the bytes up to end.
+func (f *flusher) lastBlock(start, end int64) ([]byte, error) {
+	if f.block == nil {
+		block, err := mem.Alloc(int(f.alignment))
+		if err != nil {
+			return nil, fmt.Errorf("hlog: %w", err)
+		}
+		f.block = block
+	}
+	block := f.block[:f.alignment]
+	clear(block[copy(block, f.frame(start, int(end-start))):])
+	return block, nil
+}
+
+// poll takes completions and moves committed and released.
+func (f *flusher) poll() bool {
+	if f.first == f.next {
+		return false
+	}
+	var done [2 * flushDepth]device.Completion
+	n := f.queue.Poll(done[:])
+	for _, c := range done[:n] {
+		if c.Tag < f.first || c.Tag >= f.next {
+			f.fail(fmt.Errorf("hlog: completion of unknown write %d", c.Tag))
+			continue
+		}
+		fl := &f.flushes[c.Tag%flushDepth]
+		switch {
+		case c.Event == device.Released:
+			if c.Err != nil { // the tier has left the set; what was committed stands
+				f.logger.Warn("a tier did not take a page", "end", fl.end, "err", c.Err)
+			}
+			fl.released = true
+		case c.Err != nil:
+			f.fail(fmt.Errorf("hlog: writing the log up to %d: %w", fl.end, c.Err))
+		default:
+			fl.committed, fl.released = true, c.Event == device.Done
+		}
+	}
+	for f.firstUncommitted < f.next && f.flushes[f.firstUncommitted%flushDepth].committed {
+		f.committed.raise(f.flushes[f.firstUncommitted%flushDepth].end)
+		f.firstUncommitted++
+	}
+	for f.first < f.firstUncommitted && f.flushes[f.first%flushDepth].released {
+		f.released.raise(f.flushes[f.first%flushDepth].end)
+		f.first++
+	}
+	if n > 0 {
+		f.broadcast()
+	}
+	return n > 0
+}
+
+// evict keeps the frame of the page after the tail's free, one page ahead of
+// need, and moves safeHead after head.
+func (f *flusher) evict() bool {
+	if f.headEpoch == 0 {
+		page := position(f.tail.Load()).page() + 2 - f.frames
+		page = min(page, f.released.load()>>f.pageBits)
+		f.headNext = page << f.pageBits
+		if !f.head.raise(f.headNext) {
+			return false
+		}
+		f.headEpoch = f.epoch.Bump()
+	}
+	if !f.epoch.Passed(f.headEpoch) {
+		return false
+	}
+	f.headEpoch = 0
+	if f.discard {
+		for at := f.safeHead.load() >> f.pageBits; at < f.headNext>>f.pageBits; at++ {
+			if err := mem.Discard(f.frame(at<<f.pageBits, f.pageSize)); err != nil {
+				f.logger.Warn("giving memory of evicted pages back", "err", err)
+			}
+		}
+	}
+	f.safeHead.raise(f.headNext)
+	f.broadcast()
+	return true
+}
+
+// fail ends writing for good: what is committed stands, what is in memory can
+// still be read.
+func (f *flusher) fail(err error) {
+	if f.failed {
+		return
+	}
+	f.failed = true
+	f.mu.Lock()
+	f.err = err
+	f.progress.Broadcast()
+	f.mu.Unlock()
+	f.logger.Error("the log can no longer be written", "err", err)
+}
+
+func (f *flusher) broadcast() {
+	f.mu.Lock()
+	f.progress.Broadcast()
+	f.mu.Unlock()
+}
+
+// Commit makes everything up to the present tail read-only and returns when the
+// device has it durably. It returns the address up to which that is so.
+func (l *Log) Commit(ctx context.Context) (int64, error) {
+	target := l.Tail()
+	l.readOnly.raise(target)
+	l.wake()
+	stop := context.AfterFunc(ctx, func() {
+		l.mu.Lock()
+		l.progress.Broadcast()
+		l.mu.Unlock()
+	})
+	defer stop()
+	l.mu.Lock()
+	for l.committed.load() < target && l.failure() == nil && ctx.Err() == nil {
+		l.progress.Wait()
+	}
+	err := l.failure()
+	l.mu.Unlock()
+	if err == nil && l.committed.load() < target {
+		err = ctx.Err()
+	}
+	if err == nil {
+		err = l.dev.Sync()
+	}
+	if err != nil {
+		return 0, fmt.Errorf("hlog: committing up to %d: %w", target, err)
+	}
+	return target, nil
+}

@@ -1,0 +1,131 @@
+package hlog
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// Bounds of variable-length records.
+const (
+	MaxKeySize   = 1<<16 - 1
+	MaxValueSize = 1<<25 - 8 // its space, in units of 8 bytes, fills 22 bits
+)
+
+// Layout says how a store's records lie in the log:
+//
+//	fixed     header 8 │ key, padded to 8 │ value, padded to 8
+//	variable  header 8 │ lengths 8 │ key, padded to 8 │ value, padded to 8
+//
+// The lengths word holds the key's length, the value's, and the space that the
+// value was given, which does not change when a shorter or longer one is
+// written in its place:
+//
+//	63..48         47..22            21..0
+//	key (bytes)    value (bytes)     space (units of 8 bytes)
+type Layout struct {
+	keySize, valueSize int // 0, 0: variable
+}
+
+const (
+	headerSize  = 8
+	lengthsSize = 8
+)
+
+// FixedLayout is the layout of records that all have these sizes in bytes.
+func FixedLayout(keySize, valueSize int) Layout { return Layout{keySize, valueSize} }
+
+// VariableLayout is the layout of records that carry their lengths.
+func VariableLayout() Layout { return Layout{} }
+
+// Fixed says whether all records have one size.
+func (l Layout) Fixed() bool { return l.keySize != 0 }
+
+// WordValues says whether every value fits in one word, so that a single atomic
+// load or store moves it and no sequence lock is needed.
+func (l Layout) WordValues() bool { return l.Fixed() && l.valueSize <= 8 }
+
+// Check says whether a key and a value of these sizes can be a record.
+func (l Layout) Check(keySize, valueSize int) error {
+	switch {
+	case l.Fixed() && keySize != l.keySize:
+		return fmt.Errorf("key of %d bytes, want %d", keySize, l.keySize)
+	case l.Fixed() && valueSize != l.valueSize:
+		return fmt.Errorf("value of %d bytes, want %d", valueSize, l.valueSize)
+	case keySize > MaxKeySize:
+		return fmt.Errorf("key of %d bytes, at most %d", keySize, MaxKeySize)
+	case valueSize > MaxValueSize:
+		return fmt.Errorf("value of %d bytes, at most %d", valueSize, MaxValueSize)
+	}
+	return nil
+}
+
+func pad(n int) int { return (n + 7) &^ 7 }
+
+// Size is the space in bytes that a record takes in the log.
+func (l Layout) Size(keySize, valueSize int) int {
+	size := headerSize + pad(keySize) + pad(valueSize)
+	if !l.Fixed() {
+		size += lengthsSize
+	}
+	return size
+}
+
+// Probe is how many bytes to read for a first look at a record of which only
+// the address is known: all of it where sizes are fixed.
+func (l Layout) Probe() int {
+	if l.Fixed() {
+		return l.Size(l.keySize, l.valueSize)
+	}
+	return 256
+}
+
+// lengths is the word that variable-length records carry behind the header.
+type lengths uint64
+
+func newLengths(key, value, space int) lengths {
+	return lengths(key)<<48 | lengths(value)<<22 | lengths(space/8)
+}
+
+func (n lengths) key() int   { return int(n >> 48) }
+func (n lengths) value() int { return int(n >> 22 & (1<<26 - 1)) }
+func (n lengths) space() int { return int(n&(1<<22-1)) * 8 }
+
+// Image is a record's bytes away from the log's memory: read from a device,
+// private to the reader.
+type Image struct {
+	Header Header
+	Key    []byte
+	Value  []byte
+}
+
+// Decode takes a record apart. need > len(b) says how many bytes are needed
+// to know the whole; the caller reads that many and decodes again. Lengths that
+// cannot be are an error.
+func (l Layout) Decode(b []byte) (im Image, need int, err error) {
+	fixed := headerSize
+	if !l.Fixed() {
+		fixed += lengthsSize
+	}
+	if len(b) < fixed {
+		return im, fixed, nil
+	}
+	im.Header = Header(binary.LittleEndian.Uint64(b))
+	if !im.Header.Used() {
+		return im, 0, fmt.Errorf("no record: header %#x", uint64(im.Header))
+	}
+	key, value, space := l.keySize, l.valueSize, pad(l.valueSize)
+	if !l.Fixed() {
+		n := lengths(binary.LittleEndian.Uint64(b[headerSize:]))
+		key, value, space = n.key(), n.value(), n.space()
+		if value > space {
+			return im, 0, fmt.Errorf("record of value length %d in a space of %d bytes", value, space)
+		}
+	}
+	valueAt := fixed + pad(key)
+	need = valueAt + space
+	if len(b) >= need {
+		im.Key = b[fixed : fixed+key]
+		im.Value = b[valueAt : valueAt+value]
+	}
+	return im, need, nil
+}

@@ -1,0 +1,260 @@
+package hlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/bits"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/epoch"
+	"github.com/redykv/redykv/internal/mem"
+)
+
+// ErrClosed says that the log was closed.
+var ErrClosed = errors.New("hlog: closed")
+
+// Bounds of page sizes in bytes, and the fewest frames that a log works with:
+// one that is filled, one that is opened, one that is written, one to spare.
+const (
+	MinPageSize = 512
+	MaxPageSize = 32 << 20
+	MinFrames   = 4
+)
+
+// Config says where a log lives.
+type Config struct {
+	Device device.Device
+	Epoch  *epoch.Table
+	Layout Layout
+	Logger *slog.Logger
+
+	// Memory bounds the bytes in memory; PageSize is a power of two, 0: chosen
+	// from Memory. MutableFraction is the share updated in place, 0: 0.9.
+	Memory          int64
+	PageSize        int
+	MutableFraction float64
+
+	// Begin and Tail are where the log on the device begins and ends; both 0
+	// for a new one.
+	Begin, Tail int64
+}
+
+// Log is a hybrid log. Allocate, At and the markers are for sessions inside an
+// epoch; the rest is safe for concurrent use outside.
+type Log struct {
+	// Fixed once opened; the hot path reads them together.
+	base      unsafe.Pointer
+	ringMask  int64
+	pageBits  uint
+	pageSize  int
+	frames    int64 // pages that may be resident
+	mutable   int64 // pages that are updated in place
+	discard   bool  // the ring is larger than frames: evicted pages are given back
+	layout    Layout
+	ring      []byte
+	dev       device.Device
+	alignment int64
+	epoch     *epoch.Table
+	logger    *slog.Logger
+
+	tail         atomic.Uint64 // a position
+	begin        marker
+	head         marker // ≤ released
+	safeHead     marker
+	readOnly     marker
+	safeReadOnly marker
+	committed    marker // below: at the device's commit point
+	released     marker // below: on every tier, memory may be evicted
+
+	mu       sync.Mutex // guards err, closed; held to open a page
+	progress *sync.Cond // on mu: safeHead, committed, err or closed changed
+	err      error      // why the log can no longer be written; sticky
+	closed   bool
+
+	kick    chan struct{} // wakes the flusher; holds one
+	stopped chan struct{} // closed when the flusher has ended
+}
+
+// Open opens a log on a device that has been started at cfg.Tail.
+func Open(cfg Config) (*Log, error) {
+	if cfg.PageSize == 0 {
+		cfg.PageSize = defaultPageSize(cfg.Memory, cfg.Device.Alignment())
+	}
+	if cfg.MutableFraction == 0 {
+		cfg.MutableFraction = 0.9
+	}
+	if cfg.Tail == 0 {
+		cfg.Begin, cfg.Tail = FirstAddress, FirstAddress
+	}
+	frames := cfg.Memory / int64(max(cfg.PageSize, 1))
+	switch {
+	case cfg.PageSize < MinPageSize || cfg.PageSize > MaxPageSize || cfg.PageSize&(cfg.PageSize-1) != 0:
+		return nil, fmt.Errorf("hlog: page size %d: want a power of two from %d to %d", cfg.PageSize, MinPageSize, MaxPageSize)
+	case cfg.PageSize%cfg.Device.Alignment() != 0:
+		return nil, fmt.Errorf("hlog: page size %d is not a multiple of the device's alignment %d", cfg.PageSize, cfg.Device.Alignment())
+	case frames < MinFrames:
+		return nil, fmt.Errorf("hlog: memory of %d bytes holds %d pages of %d bytes, want at least %d", cfg.Memory, frames, cfg.PageSize, MinFrames)
+	case !(cfg.MutableFraction > 0 && cfg.MutableFraction <= 1):
+		return nil, fmt.Errorf("hlog: mutable fraction %g: want more than 0, at most 1", cfg.MutableFraction)
+	case cfg.Begin < FirstAddress || cfg.Tail < cfg.Begin || cfg.Tail >= MaxAddress:
+		return nil, fmt.Errorf("hlog: log from %d to %d", cfg.Begin, cfg.Tail)
+	}
+	// The ring of frames is a power of two, so that a mask finds a frame. What
+	// is too much of it is address space only: evicted pages are given back.
+	ringSize := int64(1) << bits.Len64(uint64(frames*int64(cfg.PageSize)-1))
+	ring, err := mem.Alloc(int(ringSize))
+	if err != nil {
+		return nil, fmt.Errorf("hlog: frames: %w", err)
+	}
+	l := &Log{
+		base:      unsafe.Pointer(unsafe.SliceData(ring)),
+		ringMask:  ringSize - 1,
+		pageBits:  uint(bits.TrailingZeros(uint(cfg.PageSize))),
+		pageSize:  cfg.PageSize,
+		frames:    frames,
+		mutable:   min(max(int64(float64(frames)*cfg.MutableFraction), 1), frames-MinFrames+1),
+		discard:   ringSize > frames*int64(cfg.PageSize) && cfg.PageSize >= 4096,
+		layout:    cfg.Layout,
+		ring:      ring,
+		dev:       cfg.Device,
+		alignment: int64(cfg.Device.Alignment()),
+		epoch:     cfg.Epoch,
+		logger:    cfg.Logger,
+		kick:      make(chan struct{}, 1),
+		stopped:   make(chan struct{}),
+	}
+	l.progress = sync.NewCond(&l.mu)
+	queue, err := cfg.Device.NewQueue(flushDepth)
+	if err == nil {
+		err = l.load(queue, cfg.Begin, cfg.Tail)
+		if err != nil {
+			err = errors.Join(err, queue.Close())
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("hlog: opening at %d: %w", cfg.Tail, err), mem.Free(ring))
+	}
+	f := newFlusher(l, queue)
+	go f.run()
+	return l, nil
+}
+
+// defaultPageSize is the largest page of which memory holds 32 or more, within
+// reason.
+func defaultPageSize(memory int64, alignment int) int {
+	size := 64 << 10
+	for size < MaxPageSize && int64(size)*64 <= memory {
+		size *= 2
+	}
+	for size > max(alignment, 4096) && int64(size)*MinFrames > memory {
+		size /= 2
+	}
+	return size
+}
+
+// load sets the markers and reads the newest pages back into memory, as many as
+// leave room to go on writing.
+func (l *Log) load(queue device.Queue, begin, tail int64) error {
+	page := tail >> l.pageBits
+	l.begin.raise(begin)
+	first := max(page-(l.frames-MinFrames+1), begin>>l.pageBits)
+	head := max(first<<l.pageBits, begin)
+	for _, m := range []*marker{&l.head, &l.safeHead} {
+		m.raise(head)
+	}
+	for _, m := range []*marker{&l.readOnly, &l.safeReadOnly, &l.committed, &l.released} {
+		m.raise(tail)
+	}
+	l.tail.Store(uint64(newPosition(page, int(tail)&(l.pageSize-1))))
+	for at := head; at < tail; {
+		end := min((at>>l.pageBits+1)<<l.pageBits, tail)
+		if err := readSync(queue, l.frame(at, int(end-at)), at); err != nil {
+			return err
+		}
+		at = end
+	}
+	return nil
+}
+
+// readSync reads through a queue with nothing else under way.
+func readSync(queue device.Queue, dst []byte, addr int64) error {
+	if err := queue.Read(dst, addr, 0); err != nil {
+		return fmt.Errorf("reading %d bytes at %d: %w", len(dst), addr, err)
+	}
+	if err := queue.Submit(); err != nil {
+		return fmt.Errorf("reading %d bytes at %d: %w", len(dst), addr, err)
+	}
+	var done [1]device.Completion
+	for queue.Poll(done[:]) == 0 {
+		if err := queue.Wait(context.Background()); err != nil {
+			return fmt.Errorf("reading %d bytes at %d: %w", len(dst), addr, err)
+		}
+	}
+	if err := done[0].Err; err != nil {
+		return fmt.Errorf("reading %d bytes at %d: %w", len(dst), addr, err)
+	}
+	return nil
+}
+
+// At is the record at addr, which lies between Head and Tail as read in the
+// caller's epoch. The mask keeps it inside the ring whatever addr is.
+func (l *Log) At(addr int64) Record { return Record{unsafe.Add(l.base, addr&l.ringMask)} }
+
+// frame is n bytes of memory at addr, which do not cross a page.
+func (l *Log) frame(addr int64, n int) []byte {
+	at := addr & l.ringMask
+	return l.ring[at : at+int64(n) : at+int64(n)]
+}
+
+// Layout is how the log's records lie.
+func (l *Log) Layout() Layout { return l.layout }
+
+// PageSize is the unit of flushing and eviction in bytes, and the most that one
+// record may take.
+func (l *Log) PageSize() int { return l.pageSize }
+
+// Budget is the most bytes of log that are kept in memory.
+func (l *Log) Budget() int64 { return l.frames << l.pageBits }
+
+// Begin is the lowest address of the log.
+func (l *Log) Begin() int64 { return l.begin.load() }
+
+// Head is the lowest address in memory.
+func (l *Log) Head() int64 { return l.head.load() }
+
+// ReadOnly is the lowest address that may be updated in place.
+func (l *Log) ReadOnly() int64 { return l.readOnly.load() }
+
+// SafeReadOnly is the address below which nobody updates in place any more.
+func (l *Log) SafeReadOnly() int64 { return l.safeReadOnly.load() }
+
+// Committed is the address below which the device has everything, at its commit
+// point.
+func (l *Log) Committed() int64 { return l.committed.load() }
+
+// Tail is the address behind the newest record.
+func (l *Log) Tail() int64 {
+	p := position(l.tail.Load())
+	return p.page()<<l.pageBits + int64(p.offset())
+}
+
+// Close stops the flusher and frees the memory. What was not committed before is
+// lost; nobody may use the log any more. The device stays open.
+func (l *Log) Close() error {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return nil
+	}
+	l.closed = true
+	l.progress.Broadcast()
+	l.mu.Unlock()
+	l.wake()
+	<-l.stopped
+	return mem.Free(l.ring)
+}

@@ -1,0 +1,197 @@
+package kv
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"github.com/redykv/redykv/device"
+)
+
+// flight is a cold operation: it waits for a record from the device. Its number
+// is the tag of the read.
+type flight struct {
+	op     *Op
+	hash   uint64
+	keep   int
+	at     coldAt
+	buf    []byte // the record; owned by the queue from read to completion
+	whole  []byte // space that buf is cut from
+	stream bool   // handed back by Poll
+}
+
+// depart gives an operation a flight to where its record is. There is a free
+// one.
+func (s *Session) depart(op *Op, hash uint64, keep int, stream bool, where coldAt) {
+	n := s.free[len(s.free)-1]
+	s.free = s.free[:len(s.free)-1]
+	f := &s.flights[n]
+	f.op, f.hash, f.keep, f.stream, f.at = op, hash, keep, stream, where
+	if stream {
+		s.streamed++
+	} else {
+		s.batch++
+	}
+	if op.Kind == OpRMW {
+		s.rmws[hashByte(hash)]++
+	}
+	s.fetch(n, s.layout.Probe())
+}
+
+// fetch enqueues a read of up to size bytes at the flight's address. Records do
+// not cross pages, so neither do reads: all of a page below head is written.
+func (s *Session) fetch(n uint32, size int) {
+	f := &s.flights[n]
+	rest := s.log.PageSize() - int(f.at.address)&(s.log.PageSize()-1)
+	size = min(size, rest)
+	if cap(f.whole) < size {
+		f.whole = make([]byte, size)
+	}
+	f.buf = f.whole[:size]
+	if err := s.queue.Read(f.buf, f.at.address, uint64(n)); err != nil {
+		s.land(n, fmt.Errorf("kv: reading the record at %d: %w", f.at.address, err), 0)
+		return
+	}
+	s.unrung++
+}
+
+// ring submits what was enqueued.
+func (s *Session) ring() {
+	if s.unrung == 0 {
+		return
+	}
+	s.unrung = 0
+	if err := s.queue.Submit(); err != nil {
+		// Each read still completes by itself, with its own error.
+		s.store.opts.Logger.Warn("submitting reads", "err", err)
+	}
+}
+
+// reap takes what has arrived and says how many records that was.
+func (s *Session) reap() int {
+	if len(s.free) == len(s.flights) {
+		return 0
+	}
+	s.ring()
+	n := s.queue.Poll(s.arrivals[:])
+	for i := range s.arrivals[:n] {
+		s.arrive(&s.arrivals[i])
+	}
+	s.ring() // chains that go on
+	return n
+}
+
+// await reaps, and parks first if nothing has arrived.
+func (s *Session) await(ctx context.Context) error {
+	if s.reap() > 0 {
+		return nil
+	}
+	if err := s.queue.Wait(ctx); err != nil {
+		return fmt.Errorf("kv: waiting for reads: %w", err)
+	}
+	s.reap()
+	return nil
+}
+
+// arrive goes on with a flight whose record has come.
+func (s *Session) arrive(c *device.Completion) {
+	n := uint32(c.Tag)
+	f := &s.flights[n]
+	if c.Err != nil {
+		s.land(n, fmt.Errorf("kv: reading the record at %d: %w", f.at.address, c.Err), 0)
+		return
+	}
+	im, need, err := s.layout.Decode(f.buf)
+	rest := s.log.PageSize() - int(f.at.address)&(s.log.PageSize()-1)
+	switch {
+	case err != nil:
+		s.land(n, corrupt(f.at.address, "%v", err), 0)
+		return
+	case need > rest:
+		s.land(n, corrupt(f.at.address, "%d bytes, over the page's end", need), 0)
+		return
+	case need > len(f.buf):
+		s.fetch(n, need)
+		return
+	}
+	previous := im.Header.Previous()
+	switch {
+	case bytes.Equal(im.Key, f.op.Key):
+		s.conclude(n, im.Value, !im.Header.Tombstone(), c.Tier)
+	case previous >= f.at.address:
+		s.land(n, corrupt(f.at.address, "previous record at %d", previous), 0)
+	case previous >= s.log.Begin():
+		f.at.address = previous
+		s.fetch(n, s.layout.Probe())
+	default:
+		s.conclude(n, nil, false, c.Tier)
+	}
+	s.counts.deviceReads++
+}
+
+// conclude ends a flight that knows the key's value, or that it has none.
+func (s *Session) conclude(n uint32, value []byte, found bool, tier uint8) {
+	f := &s.flights[n]
+	op := f.op
+	if op.Kind == OpRead {
+		op.Value = append(op.Value[:f.keep], value...)
+		var err error
+		if !found {
+			err = ErrNotFound
+		}
+		s.land(n, err, tier)
+		return
+	}
+	switch s.tryReplace(op, f.hash, f.at.entry, value, found) {
+	case complete:
+		s.land(n, op.Err, tier)
+		return
+	case needsSpace:
+		if err := s.log.WaitForSpace(); err != nil {
+			s.land(n, fmt.Errorf("kv: %w", err), tier)
+			return
+		}
+	}
+	// The chain has moved on, or may have while we waited: from the start.
+	where, cold := s.attempt(op, f.hash, f.keep)
+	if !cold {
+		s.land(n, op.Err, tier)
+		return
+	}
+	f.at = where
+	s.fetch(n, s.layout.Probe())
+}
+
+// tryReplace is replace for a record that came from the device, if its chain is
+// as it was when the flight departed.
+func (s *Session) tryReplace(op *Op, hash uint64, was entry, old []byte, found bool) outcome {
+	s.epoch.Enter()
+	defer s.epoch.Leave()
+	slot, e, err := s.index.findOrInsert(hash)
+	if err != nil {
+		op.Err = err
+		return complete
+	}
+	if e != was {
+		return again
+	}
+	return s.replace(op, slot, e, old, found)
+}
+
+// land ends a flight and its operation.
+func (s *Session) land(n uint32, err error, tier uint8) {
+	f := &s.flights[n]
+	f.op.Err = err
+	if f.op.Kind == OpRMW {
+		s.rmws[hashByte(f.hash)]--
+	}
+	s.counts.finished(f.op.Kind, int(tier))
+	if f.stream {
+		s.streamed--
+		s.polled.push(f.op)
+	} else {
+		s.batch--
+	}
+	f.op = nil
+	s.free = append(s.free, n)
+}

@@ -1,0 +1,230 @@
+package kv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/hlog"
+	"github.com/redykv/redykv/internal/epoch"
+)
+
+// Store is a key-value store. Its methods are safe for concurrent use.
+type Store struct {
+	opts  Options
+	dev   device.Device
+	epoch *epoch.Table
+	index *index
+	log   *hlog.Log
+	hash  func([]byte) uint64
+	bits  int // of the index
+
+	committing sync.Mutex // one Commit at a time
+
+	mu       sync.Mutex
+	closed   bool
+	sessions map[*Session]struct{}
+	idle     []*Session // of those, the store's own that nobody has borrowed
+	past     Metrics    // counts of closed sessions
+}
+
+// Open opens the store that is on the device, or makes a new one there. It finds
+// what the last Commit or Close covered. If it fails, the device is still the
+// caller's to close.
+func Open(opts Options) (*Store, error) {
+	if err := opts.ensureDefaults(); err != nil {
+		return nil, err
+	}
+	meta, err := readMeta(opts.Device)
+	if err != nil {
+		return nil, err
+	}
+	made := meta == nil
+	if made {
+		meta = &storeMeta{
+			KeySize: opts.KeySize, ValueSize: opts.ValueSize,
+			Begin: hlog.FirstAddress, Tail: hlog.FirstAddress,
+		}
+	} else if err := meta.match(&opts); err != nil {
+		return nil, err
+	}
+	if err := opts.Device.Start(meta.Tail); err != nil {
+		return nil, fmt.Errorf("kv: starting the device at %d: %w", meta.Tail, err)
+	}
+	st := &Store{
+		opts:     opts,
+		dev:      opts.Device,
+		epoch:    epoch.New(),
+		hash:     opts.hash,
+		bits:     max(indexBits(opts.Records), meta.IndexBits),
+		sessions: make(map[*Session]struct{}),
+	}
+	if st.index, err = newIndex(st.bits); err != nil {
+		return nil, err
+	}
+	layout := hlog.VariableLayout()
+	if opts.KeySize > 0 {
+		layout = hlog.FixedLayout(opts.KeySize, opts.ValueSize)
+	}
+	st.log, err = hlog.Open(hlog.Config{
+		Device: opts.Device, Epoch: st.epoch, Layout: layout, Logger: opts.Logger,
+		Memory: opts.Memory, PageSize: opts.PageSize, MutableFraction: opts.MutableFraction,
+		Begin: meta.Begin, Tail: meta.Tail,
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("kv: %w", err), st.index.free())
+	}
+	if made {
+		err = st.writeMeta(meta.Tail)
+	} else {
+		err = st.log.Scan(meta.Tail, func(address int64, im hlog.Image) error {
+			return st.index.replay(st.hash(im.Key), address)
+		})
+		if errors.Is(err, hlog.ErrCorrupt) {
+			err = fmt.Errorf("%w: %w", ErrCorrupt, err)
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("kv: opening the store: %w", err), st.log.Close(), st.index.free())
+	}
+	return st, nil
+}
+
+// Commit makes everything written before it durable: it survives a crash of the
+// process and the loss of every tier of the device but the last. Operations go
+// on meanwhile.
+func (st *Store) Commit(ctx context.Context) error {
+	st.committing.Lock()
+	defer st.committing.Unlock()
+	st.mu.Lock()
+	closed := st.closed
+	st.mu.Unlock()
+	if closed {
+		return ErrClosed
+	}
+	return st.commit(ctx)
+}
+
+func (st *Store) commit(ctx context.Context) error {
+	tail, err := st.log.Commit(ctx)
+	if err == nil {
+		err = st.writeMeta(tail)
+	}
+	if err != nil {
+		return fmt.Errorf("kv: commit: %w", err)
+	}
+	return nil
+}
+
+// Close commits and closes the store and its device. All sessions must have been
+// closed; if one has not, Close says so and changes nothing. After any other
+// error the store is closed, and what was not committed is lost.
+func (st *Store) Close() error {
+	st.committing.Lock()
+	defer st.committing.Unlock()
+	st.mu.Lock()
+	if st.closed {
+		st.mu.Unlock()
+		return nil
+	}
+	if open := len(st.sessions) - len(st.idle); open > 0 {
+		st.mu.Unlock()
+		return fmt.Errorf("kv: closing the store: %d sessions are still open", open)
+	}
+	st.closed = true
+	idle := st.idle
+	st.idle = nil
+	st.mu.Unlock()
+
+	var errs []error
+	for _, s := range idle {
+		errs = append(errs, s.Close())
+	}
+	errs = append(errs, st.commit(context.Background()), st.log.Close(), st.index.free())
+	if err := st.dev.Close(); err != nil {
+		errs = append(errs, fmt.Errorf("kv: closing the device: %w", err))
+	}
+	return errors.Join(errs...)
+}
+
+// Read is [Session.Read] for callers who hold no session.
+func (st *Store) Read(key, dst []byte) (value []byte, err error) {
+	value = dst
+	err = st.with(func(s *Session) error {
+		value, err = s.Read(key, dst)
+		return err
+	})
+	return value, err
+}
+
+// Upsert is [Session.Upsert] for callers who hold no session.
+func (st *Store) Upsert(key, value []byte) error {
+	return st.with(func(s *Session) error { return s.Upsert(key, value) })
+}
+
+// RMW is [Session.RMW] for callers who hold no session.
+func (st *Store) RMW(key []byte, modify Modifier) error {
+	return st.with(func(s *Session) error { return s.RMW(key, modify) })
+}
+
+// Delete is [Session.Delete] for callers who hold no session.
+func (st *Store) Delete(key []byte) error {
+	return st.with(func(s *Session) error { return s.Delete(key) })
+}
+
+// with lends one of the store's own sessions. There are as many as were ever
+// needed at once.
+func (st *Store) with(use func(*Session) error) error {
+	st.mu.Lock()
+	var s *Session
+	if n := len(st.idle); n > 0 {
+		s = st.idle[n-1]
+		st.idle = st.idle[:n-1]
+	}
+	st.mu.Unlock()
+	if s == nil {
+		var err error
+		if s, err = st.NewSession(); err != nil {
+			return err
+		}
+	}
+	defer func() {
+		st.mu.Lock()
+		st.idle = append(st.idle, s)
+		st.mu.Unlock()
+	}()
+	return use(s)
+}
+
+func (st *Store) addSession(s *Session) error {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.closed {
+		return ErrClosed
+	}
+	st.sessions[s] = struct{}{}
+	return nil
+}
+
+func (st *Store) removeSession(s *Session) {
+	s.counts.publish()
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	delete(st.sessions, s)
+	s.counts.addTo(&st.past)
+}
+
+// Metrics says what the store has done and what it uses.
+func (st *Store) Metrics() Metrics {
+	st.mu.Lock()
+	m := st.past
+	for s := range st.sessions {
+		s.counts.addTo(&m)
+	}
+	st.mu.Unlock()
+	m.Begin, m.Head, m.ReadOnly, m.Tail = st.log.Begin(), st.log.Head(), st.log.ReadOnly(), st.log.Tail()
+	m.MemoryBytes, m.MemoryBudget, m.IndexBytes = m.Tail-m.Head, st.log.Budget(), st.index.bytes()
+	return m
+}
