@@ -1,0 +1,370 @@
+// Package devicetest is the one body of tests that every device.Device passes.
+//
+//	func TestConformance(t *testing.T) {
+//		devicetest.Run(t, func(t *testing.T) device.Device { return device.NewMemory() })
+//	}
+//
+// A device may hold less than was written to it, as a tier that is smaller than
+// the log does, as long as its Begin says so.
+package devicetest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redykv/redykv/device"
+)
+
+// patience is how long an operation may take before a test calls it lost.
+const patience = 30 * time.Second
+
+// Option changes what Run tests.
+type Option func(*suite)
+
+// Reopen also tests that what was synced is there again after a restart: reopen
+// is given a device that was closed and returns another over the same storage.
+func Reopen(reopen func(t *testing.T, old device.Device) device.Device) Option {
+	return func(s *suite) { s.reopen = reopen }
+}
+
+// Size sets how many bytes the tests write. Default 1 MiB.
+func Size(bytes int) Option { return func(s *suite) { s.size = bytes } }
+
+type suite struct {
+	open   func(*testing.T) device.Device
+	reopen func(*testing.T, device.Device) device.Device
+	size   int
+}
+
+// Run tests the devices that open returns, each new, empty and not started. Run
+// closes them.
+func Run(t *testing.T, open func(t *testing.T) device.Device, opts ...Option) {
+	s := &suite{open: open, size: 1 << 20}
+	for _, opt := range opts {
+		opt(s)
+	}
+	t.Run("ReadsEqualWrites", s.readsEqualWrites)
+	t.Run("FullQueue", s.fullQueue)
+	t.Run("ManyQueues", s.manyQueues)
+	t.Run("Truncate", s.truncate)
+	t.Run("NotWritten", s.notWritten)
+	t.Run("BadArguments", s.badArguments)
+	t.Run("Meta", s.meta)
+	t.Run("Closed", s.closed)
+	if s.reopen != nil {
+		t.Run("Reopen", s.restart)
+	}
+}
+
+// start opens a device and starts it at 0.
+func (s *suite) start(t *testing.T) device.Device {
+	t.Helper()
+	d := s.open(t)
+	if err := d.Start(0); err != nil {
+		t.Fatalf("Start: %v", err)
+	}
+	return d
+}
+
+func closeDevice(t *testing.T, d device.Device) {
+	t.Helper()
+	if err := d.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+}
+
+// content returns bytes of which no two stretches are alike.
+func content(seed uint64, n int) []byte {
+	var key [32]byte
+	key[0] = byte(seed)
+	b := make([]byte, n)
+	rand.NewChaCha8(key).Read(b)
+	return b
+}
+
+// fill writes model from address 0 on, in pages that are many at a time.
+func (s *suite) fill(t *testing.T, d device.Device, model []byte) {
+	t.Helper()
+	p := NewPump(t, d, 8)
+	defer p.Close()
+	page := max(16<<10, d.Alignment())
+	for at := 0; at < len(model); at += page {
+		src := device.AlignedBuffer(page, d.Alignment())
+		copy(src, model[at:])
+		p.Write(src, int64(at), nil)
+	}
+	p.Drain()
+}
+
+func (s *suite) readsEqualWrites(t *testing.T) {
+	d := s.start(t)
+	defer closeDevice(t, d)
+	model := content(1, s.size)
+	s.fill(t, d, model)
+	p := NewPump(t, d, 64)
+	defer p.Close()
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 2000 {
+		addr := r.IntN(len(model))
+		n := 1 + r.IntN(min(len(model)-addr, 1<<r.IntN(17)))
+		p.Read(make([]byte, n), int64(addr), model[addr:addr+n])
+	}
+	p.Drain()
+}
+
+func (s *suite) fullQueue(t *testing.T) {
+	d := s.start(t)
+	defer closeDevice(t, d)
+	model := content(2, 64<<10)
+	s.fill(t, d, model)
+	const depth = 7
+	q, err := d.NewQueue(depth)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := q.Wait(ctx); err != nil {
+		t.Errorf("Wait with nothing under way: %v", err)
+	}
+	var bufs [depth][100]byte
+	for round := range 3 {
+		for i := range depth {
+			if err := q.Read(bufs[i][:], int64(1000*i), uint64(i)); err != nil {
+				t.Fatalf("round %d: Read %d of %d: %v", round, i, depth, err)
+			}
+		}
+		if err := q.Read(make([]byte, 1), 0, depth); !errors.Is(err, device.ErrQueueFull) {
+			t.Fatalf("Read beyond the depth: %v, want ErrQueueFull", err)
+		}
+		if err := q.Submit(); err != nil {
+			t.Fatal(err)
+		}
+		var seen [depth]int
+		for got := 0; got < depth; {
+			if err := q.Wait(ctx); err != nil {
+				t.Fatalf("Wait: %v", err)
+			}
+			var done [3]device.Completion
+			for _, c := range done[:q.Poll(done[:])] {
+				if c.Err != nil || c.N != 100 || c.Event != device.Done || c.Tag >= depth {
+					t.Fatalf("completion %+v", c)
+				}
+				seen[c.Tag]++
+				got++
+			}
+		}
+		for i, n := range seen {
+			if n != 1 || !bytes.Equal(bufs[i][:], model[1000*i:1000*i+100]) {
+				t.Fatalf("operation %d: %d completions, or wrong bytes", i, n)
+			}
+		}
+	}
+	if n := q.Poll(make([]device.Completion, depth)); n != 0 {
+		t.Errorf("%d completions of nothing", n)
+	}
+	if err := q.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := q.Read(bufs[0][:], 0, 0); !errors.Is(err, device.ErrClosed) {
+		t.Errorf("Read on a closed queue: %v, want ErrClosed", err)
+	}
+}
+
+func (s *suite) manyQueues(t *testing.T) {
+	d := s.start(t)
+	defer closeDevice(t, d)
+	const readers = 4
+	page := max(16<<10, d.Alignment())
+	model := content(3, s.size/page*page)
+	// Readers follow the writer: written is how much they may read.
+	var mu sync.Mutex
+	var written int
+	grown := sync.NewCond(&mu)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		defer func() {
+			mu.Lock()
+			written = len(model)
+			grown.Broadcast()
+			mu.Unlock()
+		}()
+		p := NewPump(t, d, 4)
+		defer p.Close()
+		for at := 0; at < len(model); at += page {
+			src := device.AlignedBuffer(page, d.Alignment())
+			copy(src, model[at:])
+			p.Write(src, int64(at), nil)
+			p.Drain()
+			mu.Lock()
+			written = at + page
+			grown.Broadcast()
+			mu.Unlock()
+		}
+	})
+	for id := range readers {
+		wg.Go(func() {
+			p := NewPump(t, d, 16)
+			defer p.Close()
+			r := rand.New(rand.NewPCG(uint64(id), 3))
+			for range 500 {
+				mu.Lock()
+				for written == 0 {
+					grown.Wait()
+				}
+				end := written
+				mu.Unlock()
+				addr := r.IntN(end)
+				n := 1 + r.IntN(min(end-addr, 2000))
+				p.Read(make([]byte, n), int64(addr), model[addr:addr+n])
+			}
+			p.Drain()
+		})
+	}
+	wg.Wait()
+}
+
+func (s *suite) truncate(t *testing.T) {
+	d := s.start(t)
+	defer closeDevice(t, d)
+	model := content(4, s.size)
+	s.fill(t, d, model)
+	for _, begin := range []int{1, s.size / 2, s.size/2 + 1, s.size - 1} {
+		if err := d.Truncate(int64(begin)); err != nil {
+			t.Fatal(err)
+		}
+		if got := d.Begin(); got < int64(begin) {
+			t.Fatalf("Begin is %d after Truncate(%d)", got, begin)
+		}
+		p := NewPump(t, d, 4)
+		p.ReadFails(make([]byte, 1), int64(begin-1), device.ErrNotHeld)
+		p.Read(make([]byte, s.size-begin), int64(begin), model[begin:])
+		p.Drain()
+		p.Close()
+	}
+	if err := d.Truncate(1); err != nil {
+		t.Errorf("Truncate backwards: %v", err)
+	}
+	if got := d.Begin(); got < int64(s.size-1) {
+		t.Errorf("Begin went back to %d", got)
+	}
+}
+
+func (s *suite) notWritten(t *testing.T) {
+	d := s.start(t)
+	defer closeDevice(t, d)
+	s.fill(t, d, content(5, 64<<10))
+	p := NewPump(t, d, 4)
+	defer p.Close()
+	for _, addr := range []int64{1 << 30, 1 << 40, 1<<48 - 1} {
+		p.ReadFails(make([]byte, 100), addr, device.ErrNotHeld)
+	}
+	p.Drain()
+}
+
+func (s *suite) badArguments(t *testing.T) {
+	d := s.start(t)
+	defer closeDevice(t, d)
+	for _, depth := range []int{-1, 0, 1 << 30} {
+		if q, err := d.NewQueue(depth); err == nil {
+			t.Errorf("a queue of depth %d was made", depth)
+			_ = q.Close()
+		}
+	}
+	if err := d.Start(-1); err == nil {
+		t.Error("Start(-1) succeeded")
+	}
+	if err := d.Truncate(-1); err == nil {
+		t.Error("Truncate(-1) succeeded")
+	}
+	p := NewPump(t, d, 4)
+	defer p.Close()
+	for _, addr := range []int64{-1, -1 << 63, 1<<63 - 1} {
+		p.ReadFails(make([]byte, 100), addr, nil)
+	}
+	p.Drain()
+}
+
+func (s *suite) meta(t *testing.T) {
+	d := s.start(t)
+	defer closeDevice(t, d)
+	if _, err := d.ReadMeta("absent"); !errors.Is(err, device.ErrNoMeta) {
+		t.Errorf("ReadMeta of what was never written: %v, want ErrNoMeta", err)
+	}
+	for _, data := range []string{"one", "", "another one"} {
+		err := d.WriteMeta("name", []byte(data))
+		if errors.Is(err, errors.ErrUnsupported) {
+			t.Skip("a volatile device")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := d.ReadMeta("name"); err != nil || string(got) != data {
+			t.Errorf("ReadMeta = %q, %v; want %q", got, err, data)
+		}
+	}
+	if _, err := d.ReadMeta("absent"); !errors.Is(err, device.ErrNoMeta) {
+		t.Errorf("ReadMeta of another name: %v, want ErrNoMeta", err)
+	}
+}
+
+func (s *suite) closed(t *testing.T) {
+	d := s.start(t)
+	q, err := d.NewQueue(4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := q.Close(); err != nil {
+			t.Errorf("closing an idle queue: %v", err)
+		}
+	}
+	for range 2 {
+		if err := d.Close(); err != nil {
+			t.Errorf("closing an idle device: %v", err)
+		}
+	}
+}
+
+func (s *suite) restart(t *testing.T) {
+	d := s.start(t)
+	model := content(6, s.size)
+	s.fill(t, d, model)
+	begin, tail := s.size/3, s.size/4*3+5
+	if err := errors.Join(d.Truncate(int64(begin)), d.WriteMeta("name", []byte("kept")), d.Sync(), d.Close()); err != nil {
+		t.Fatal(err)
+	}
+	d = s.reopen(t, d)
+	defer closeDevice(t, d)
+	if got, err := d.ReadMeta("name"); err != nil || string(got) != "kept" {
+		t.Errorf("metadata after the restart: %q, %v", got, err)
+	}
+	if err := d.Start(int64(tail)); err != nil {
+		t.Fatal(err)
+	}
+	if got := d.Begin(); got != int64(begin) {
+		t.Errorf("Begin after the restart is %d, want %d", got, begin)
+	}
+	p := NewPump(t, d, 16)
+	defer p.Close()
+	p.Read(make([]byte, tail-begin), int64(begin), model[begin:tail])
+	p.ReadFails(make([]byte, 1), int64(begin)-1, device.ErrNotHeld)
+	p.ReadFails(make([]byte, 1), int64(s.size-1), device.ErrNotHeld)
+	p.Drain()
+	// The log goes on, as logs do, with the page that the tail is in.
+	align := d.Alignment()
+	more := content(7, s.size)
+	at := tail &^ (align - 1)
+	copy(more, model[at:tail])
+	src := device.AlignedBuffer(s.size, align)
+	copy(src, more)
+	p.Write(src, int64(at), nil)
+	p.Drain()
+	p.Read(make([]byte, s.size), int64(at), more)
+	p.Drain()
+}

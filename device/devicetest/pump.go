@@ -1,0 +1,172 @@
+package devicetest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/redykv/redykv/device"
+)
+
+// Pump drives one queue of a device and checks every completion: that it is of
+// an operation under way, comes in the right order of events, comes once, and
+// brings the bytes expected. A read may also end with ErrNotHeld where the
+// device's Begin has passed its address. It reports with t.Errorf, so that it
+// may be used on any goroutine, and belongs to one.
+type Pump struct {
+	t    testing.TB
+	d    device.Device
+	q    device.Queue
+	ops  map[uint64]*pumpOp
+	next uint64
+	done []device.Completion
+	err  error // why the queue can no longer be used
+}
+
+type pumpOp struct {
+	write     bool
+	committed bool
+	buf       []byte
+	addr      int64
+	want      []byte        // what the read must bring
+	fails     bool          // the read must fail,
+	target    error         // with this, if not nil
+	ended     func(c error) // told the outcome of a write, instead of t
+}
+
+// NewPump makes a queue of that depth on d.
+func NewPump(t testing.TB, d device.Device, depth int) *Pump {
+	p := &Pump{t: t, d: d, ops: make(map[uint64]*pumpOp), done: make([]device.Completion, 1+depth/2)}
+	p.q, p.err = d.NewQueue(depth)
+	if p.err != nil {
+		t.Errorf("NewQueue: %v", p.err)
+	}
+	return p
+}
+
+// Read reads into dst and expects want there.
+func (p *Pump) Read(dst []byte, addr int64, want []byte) {
+	p.do(&pumpOp{buf: dst, addr: addr, want: want})
+}
+
+// ReadFails expects the read to fail, with target if that is not nil.
+func (p *Pump) ReadFails(dst []byte, addr int64, target error) {
+	p.do(&pumpOp{buf: dst, addr: addr, fails: true, target: target})
+}
+
+// Write writes src, and hands the outcome to ended; without ended, it expects
+// success. It overwrites src once it is released, as the owner of a buffer may.
+func (p *Pump) Write(src []byte, addr int64, ended func(error)) {
+	p.do(&pumpOp{write: true, buf: src, addr: addr, ended: ended})
+}
+
+// Drain waits until every operation has had its last event.
+func (p *Pump) Drain() {
+	for len(p.ops) > 0 && p.err == nil {
+		p.wait()
+	}
+}
+
+// Close drains and closes the queue.
+func (p *Pump) Close() {
+	p.Drain()
+	if p.q == nil {
+		return
+	}
+	if err := p.q.Close(); err != nil {
+		p.t.Errorf("closing a queue: %v", err)
+	}
+}
+
+func (p *Pump) do(op *pumpOp) {
+	tag := p.next
+	p.next++
+	for p.err == nil {
+		var err error
+		if op.write {
+			err = p.q.Write(op.buf, op.addr, tag)
+		} else {
+			err = p.q.Read(op.buf, op.addr, tag)
+		}
+		switch {
+		case err == nil:
+			p.ops[tag] = op
+			return
+		case errors.Is(err, device.ErrQueueFull):
+			p.wait()
+		default:
+			p.end(op, err)
+			return
+		}
+	}
+}
+
+// wait rings the doorbell, waits for completions and checks them.
+func (p *Pump) wait() {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if p.err = p.q.Submit(); p.err == nil {
+		p.err = p.q.Wait(ctx)
+	}
+	if p.err != nil {
+		p.t.Errorf("waiting with %d operations under way: %v", len(p.ops), p.err)
+		return
+	}
+	n := p.q.Poll(p.done)
+	if n == 0 && len(p.ops) > 0 {
+		p.t.Errorf("Wait returned, and Poll has nothing")
+	}
+	for _, c := range p.done[:n] {
+		p.check(c)
+	}
+}
+
+func (p *Pump) check(c device.Completion) {
+	op := p.ops[c.Tag]
+	if op == nil {
+		p.t.Errorf("completion %+v of an operation that is not under way", c)
+		return
+	}
+	if ok := c.Event == device.Done && !op.committed ||
+		op.write && c.Event == device.Committed && !op.committed ||
+		op.write && c.Event == device.Released && op.committed; !ok {
+		p.t.Errorf("completion %+v: committed before: %v, a write: %v", c, op.committed, op.write)
+	}
+	if c.Err == nil && c.N != len(op.buf) {
+		p.t.Errorf("completion %+v of %d bytes", c, len(op.buf))
+	}
+	if c.Event == device.Committed {
+		op.committed = true
+		if c.Err != nil {
+			p.t.Errorf("committed with an error: %v", c.Err)
+		}
+		return
+	}
+	delete(p.ops, c.Tag)
+	p.end(op, c.Err)
+}
+
+// end checks the outcome of an operation.
+func (p *Pump) end(op *pumpOp, err error) {
+	switch {
+	case op.write:
+		for i := range op.buf {
+			op.buf[i] = 0xDB
+		}
+		if op.ended != nil {
+			op.ended(err)
+		} else if err != nil {
+			p.t.Errorf("write of %d bytes at %d: %v", len(op.buf), op.addr, err)
+		}
+	case op.fails:
+		if err == nil || op.target != nil && !errors.Is(err, op.target) {
+			p.t.Errorf("read of %d bytes at %d: %v, want %v", len(op.buf), op.addr, err, op.target)
+		}
+	case errors.Is(err, device.ErrNotHeld) && op.addr < p.d.Begin():
+	case err != nil:
+		p.t.Errorf("read of %d bytes at %d: %v", len(op.buf), op.addr, err)
+	case !bytes.Equal(op.buf, op.want):
+		p.t.Errorf("read of %d bytes at %d: wrong bytes", len(op.buf), op.addr)
+	}
+}

@@ -1,0 +1,309 @@
+package device
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// MemoryOptions say what kind of storage a Memory stands in for. The zero value
+// is a disk without a limit.
+type MemoryOptions struct {
+	// Volatile makes Start empty the device and metadata unsupported, as with a
+	// tier that does not survive a restart.
+	Volatile bool
+	// Capacity in bytes: what lies further than this below the end of the log
+	// is dropped, as in a ring. 0: everything is kept.
+	Capacity int64
+}
+
+// Memory is a Device that keeps its bytes in memory and answers at once: a read
+// is one copy, without a lock or a system call. It writes any bytes (Alignment
+// is 1). What it holds survives Start and metadata as on a disk, unless it is
+// Volatile; nothing survives the process.
+//
+// The address space is cut into chunks. Readers find them through a table that
+// is replaced, never changed, when the device grows or is truncated; a reader
+// that holds an old table still reads the bytes that were there, so space that
+// is given back is never reused under it.
+type Memory struct {
+	opts MemoryOptions
+
+	begin atomic.Int64 // lowest address held; only moves up, except in Start
+	end   atomic.Int64 // end of the highest write so far
+	table atomic.Pointer[chunkTable]
+
+	mu     sync.Mutex // guards replacing table, meta and closed
+	meta   map[string][]byte
+	closed bool
+}
+
+const (
+	chunkBits = 20
+	chunkSize = 1 << chunkBits
+	// maxChunks bounds the table, which is contiguous: 1 TiB of addresses.
+	maxChunks = 1 << 20
+)
+
+type chunk [chunkSize]byte
+
+// chunkTable is the chunks of a contiguous part of the address space, from
+// chunk number base on; nil where nothing was written yet. Entries are set, and
+// tables replaced, under Memory.mu only.
+type chunkTable struct {
+	base   int64
+	chunks []atomic.Pointer[chunk]
+}
+
+// at returns chunk number i, or nil.
+func (t *chunkTable) at(i int64) *chunk {
+	if i -= t.base; i < 0 || i >= int64(len(t.chunks)) {
+		return nil
+	}
+	return t.chunks[i].Load()
+}
+
+// copy returns a table for chunks first to end that shares the chunks which
+// both ranges have.
+func (t *chunkTable) copy(first, end int64) *chunkTable {
+	c := &chunkTable{base: first, chunks: make([]atomic.Pointer[chunk], max(end-first, 0))}
+	for i := range c.chunks {
+		c.chunks[i].Store(t.at(first + int64(i)))
+	}
+	return c
+}
+
+// NewMemory returns an empty Memory that behaves as a disk without a limit.
+func NewMemory() *Memory { return NewMemoryWith(MemoryOptions{}) }
+
+// NewMemoryWith returns an empty Memory.
+func NewMemoryWith(opts MemoryOptions) *Memory {
+	m := &Memory{opts: opts, meta: make(map[string][]byte)}
+	m.table.Store(&chunkTable{})
+	return m
+}
+
+// Start implements Device.
+func (m *Memory) Start(tail int64) error {
+	if err := checkRange(0, tail); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return ErrClosed
+	}
+	if m.opts.Volatile {
+		m.begin.Store(tail)
+		m.end.Store(tail)
+		m.table.Store(&chunkTable{})
+		return nil
+	}
+	m.begin.Store(min(m.begin.Load(), tail))
+	m.end.Store(min(m.end.Load(), tail))
+	old := m.table.Load()
+	end := old.base + int64(len(old.chunks))
+	t := old.copy(old.base, min(end, (tail+chunkSize-1)>>chunkBits))
+	m.table.Store(t)
+	if c := t.at(tail >> chunkBits); c != nil {
+		clear(c[tail&(chunkSize-1):])
+	}
+	return nil
+}
+
+// NewQueue implements Device.
+func (m *Memory) NewQueue(depth int) (Queue, error) {
+	if err := checkDepth(depth); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return nil, ErrClosed
+	}
+	return &memoryQueue{instantQueue: instantQueue{done: newCompletions(depth)}, m: m}, nil
+}
+
+// Alignment implements Device.
+func (m *Memory) Alignment() int { return 1 }
+
+// Begin implements Device.
+func (m *Memory) Begin() int64 { return m.begin.Load() }
+
+// Truncate implements Device.
+func (m *Memory) Truncate(begin int64) error {
+	if err := checkRange(0, begin); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return ErrClosed
+	}
+	m.drop(begin)
+	return nil
+}
+
+// drop forgets what lies below begin. The caller holds mu.
+func (m *Memory) drop(begin int64) {
+	raise(&m.begin, begin)
+	old := m.table.Load()
+	if first := begin >> chunkBits; first > old.base {
+		m.table.Store(old.copy(first, old.base+int64(len(old.chunks))))
+	}
+}
+
+// Sync implements Device; there is nothing to do.
+func (m *Memory) Sync() error { return nil }
+
+// WriteMeta implements Device.
+func (m *Memory) WriteMeta(name string, data []byte) error {
+	if m.opts.Volatile {
+		return fmt.Errorf("device: metadata %q on a volatile memory: %w", name, errors.ErrUnsupported)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return ErrClosed
+	}
+	m.meta[name] = slices.Clone(data)
+	return nil
+}
+
+// ReadMeta implements Device.
+func (m *Memory) ReadMeta(name string) ([]byte, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	data, ok := m.meta[name]
+	if !ok {
+		return nil, fmt.Errorf("%q: %w", name, ErrNoMeta)
+	}
+	return slices.Clone(data), nil
+}
+
+// Close implements Device. What the device holds stays until [Memory.Reopen] or
+// the garbage collector.
+func (m *Memory) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = true
+	return nil
+}
+
+// Reopen makes a closed Memory usable again, as opening a directory anew does
+// with files: it still holds what it held.
+func (m *Memory) Reopen() *Memory {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = false
+	return m
+}
+
+// chunkAt returns chunk number i, making it if there is none. nil says that
+// Begin has passed it.
+func (m *Memory) chunkAt(i int64) (*chunk, error) {
+	if c := m.table.Load().at(i); c != nil {
+		return c, nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if i < m.begin.Load()>>chunkBits {
+		return nil, nil
+	}
+	t := m.table.Load()
+	if t.at(i) == nil {
+		if i < t.base || i >= t.base+int64(len(t.chunks)) {
+			first, end := i, i+1
+			if len(t.chunks) > 0 {
+				first, end = min(t.base, i), max(t.base+int64(len(t.chunks)), i+1)
+			}
+			if end-first > maxChunks {
+				return nil, fmt.Errorf("device: memory: address %d is too far from those held from %d on",
+					i<<chunkBits, t.base<<chunkBits)
+			}
+			// Doubling keeps the copying linear in the size of the log.
+			t = t.copy(first, max(end, min(first+2*int64(len(t.chunks)), first+maxChunks)))
+			m.table.Store(t)
+		}
+		t.chunks[i-t.base].Store(new(chunk))
+	}
+	return t.at(i), nil
+}
+
+// store copies src to addr; the part of it below Begin is dropped.
+func (m *Memory) store(src []byte, addr int64) error {
+	if err := checkRange(len(src), addr); err != nil {
+		return err
+	}
+	end := addr + int64(len(src))
+	if m.opts.Capacity > 0 && end-m.opts.Capacity > m.begin.Load() {
+		m.mu.Lock()
+		m.drop(end - m.opts.Capacity)
+		m.mu.Unlock()
+	}
+	if below := m.begin.Load() - addr; below > 0 {
+		src = src[min(below, int64(len(src))):]
+		addr = end - int64(len(src))
+	}
+	for len(src) > 0 {
+		c, err := m.chunkAt(addr >> chunkBits)
+		if err != nil {
+			return err
+		}
+		n := min(len(src), chunkSize-int(addr&(chunkSize-1)))
+		if c != nil {
+			copy(c[addr&(chunkSize-1):], src[:n])
+		}
+		src, addr = src[n:], addr+int64(n)
+	}
+	raise(&m.end, end)
+	return nil
+}
+
+// load fills dst from addr.
+func (m *Memory) load(dst []byte, addr int64) error {
+	if addr < m.begin.Load() || addr > m.end.Load()-int64(len(dst)) {
+		return m.notHeld(len(dst), addr)
+	}
+	t := m.table.Load()
+	for {
+		c := t.at(addr >> chunkBits)
+		if c == nil {
+			return m.notHeld(len(dst), addr)
+		}
+		n := copy(dst, c[addr&(chunkSize-1):])
+		if n == len(dst) {
+			return nil
+		}
+		dst, addr = dst[n:], addr+int64(n)
+	}
+}
+
+func (m *Memory) notHeld(n int, addr int64) error {
+	return fmt.Errorf("memory holds addresses %d to %d, not %d bytes at %d: %w",
+		m.begin.Load(), m.end.Load(), n, addr, ErrNotHeld)
+}
+
+// memoryQueue does its copies as they are asked for.
+type memoryQueue struct {
+	instantQueue
+	m *Memory
+}
+
+func (q *memoryQueue) Read(dst []byte, addr int64, tag uint64) error {
+	if err := q.admit(); err != nil {
+		return err
+	}
+	q.finish(tag, len(dst), q.m.load(dst, addr))
+	return nil
+}
+
+func (q *memoryQueue) Write(src []byte, addr int64, tag uint64) error {
+	if err := q.admit(); err != nil {
+		return err
+	}
+	q.finish(tag, len(src), q.m.store(src, addr))
+	return nil
+}

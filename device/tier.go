@@ -1,0 +1,142 @@
+package device
+
+import (
+	"fmt"
+	"math"
+	"sync/atomic"
+	"time"
+)
+
+// tier is one device of a Tiered and its health.
+//
+//	in the set ──fail──► out ──restart, at the end of all writes──► in the set
+//
+// The last tier never leaves: there is nothing behind it.
+type tier struct {
+	dev   Device
+	index int
+	name  string
+
+	// floor is the lowest address that the tier may answer for, whatever its
+	// Begin says; outFloor while it is out. Everything written so far lies
+	// below the floor that a tier comes back with, so a read that began before
+	// the tier failed is refused by the floor afterwards as well.
+	floor atomic.Int64
+	// writes under way on the tier, over all queues. Raised under Tiered.mu,
+	// lowered anywhere, after a failure has been reported.
+	writes atomic.Int64
+	// counters of the queues that are closed.
+	retired tierCounters
+
+	// Guarded by Tiered.mu.
+	reason   error         // why the tier is out, or the last tier's last error
+	retryAt  time.Time     // not to be started again before
+	backoff  time.Duration // until the next retryAt
+	failures uint64
+	restarts uint64
+}
+
+// outFloor is above every address.
+const outFloor = math.MaxInt64
+
+// out says whether the tier has left the set.
+func (tr *tier) out() bool { return tr.floor.Load() == outFloor }
+
+// holds says whether the tier answers for addr at this moment.
+func (tr *tier) holds(addr int64) bool { return addr >= tr.floor.Load() && addr >= tr.dev.Begin() }
+
+// fail takes a tier that failed out of the set, and tells of it once. The last
+// tier stays; its error is kept, and the caller's to report.
+func (t *Tiered) fail(tr *tier, err error) {
+	t.mu.Lock()
+	tr.failures++
+	known := tr.reason != nil
+	if !known || tr == t.last() {
+		tr.reason = err
+	}
+	if !known && tr != t.last() {
+		tr.floor.Store(outFloor)
+		tr.backoff = min(max(2*tr.backoff, t.opts.RetryAfter), 64*t.opts.RetryAfter)
+		tr.retryAt = time.Now().Add(tr.backoff)
+		t.dirty = true
+	}
+	t.mu.Unlock()
+	if !known {
+		t.tell(TierEvent{Tier: tr.index, Name: tr.name, Err: err})
+	}
+}
+
+// recovered clears the last tier's error after a write that went well.
+func (t *Tiered) recovered(tr *tier) {
+	t.mu.Lock()
+	known := tr.reason != nil
+	tr.reason = nil
+	t.mu.Unlock()
+	if known {
+		t.tell(TierEvent{Tier: tr.index, Name: tr.name, Addr: tr.dev.Begin()})
+	}
+}
+
+// tell logs an event and hands it to the callback. The caller holds no lock.
+func (t *Tiered) tell(e TierEvent) {
+	if e.Err != nil {
+		t.opts.Logger.Warn("storage tier failed", "tier", e.Name, "number", e.Tier, "err", e.Err)
+	} else {
+		t.opts.Logger.Info("storage tier is back", "tier", e.Name, "number", e.Tier, "from", e.Addr)
+	}
+	if t.opts.OnEvent != nil {
+		t.opts.OnEvent(e)
+	}
+}
+
+// admit accounts for a write of n bytes at addr and returns the set of tiers,
+// as bits, that it must go to. The tiers that are due are started first: under
+// the lock, so that every write which the tier has missed ends at or below the
+// address where it starts, and every later one goes to it. A write is a page;
+// a lock for each costs nothing.
+func (t *Tiered) admit(n int, addr int64) uint32 {
+	var back []TierEvent
+	t.mu.Lock()
+	var set uint32
+	for i, tr := range t.tiers {
+		if tr.out() {
+			if tr.writes.Load() > 0 || time.Now().Before(tr.retryAt) {
+				continue
+			}
+			if err := t.restart(tr); err != nil {
+				tr.failures++
+				tr.backoff = min(2*tr.backoff, 64*t.opts.RetryAfter)
+				tr.retryAt = time.Now().Add(tr.backoff)
+				continue
+			}
+			back = append(back, TierEvent{Tier: i, Name: tr.name, Addr: tr.floor.Load()})
+		}
+		tr.writes.Add(1)
+		set |= 1 << i
+	}
+	t.tail = max(t.tail, addr+int64(n))
+	t.mu.Unlock()
+	for _, e := range back {
+		t.tell(e)
+	}
+	return set
+}
+
+// restart brings a tier back, empty, at the end of all writes. The caller holds
+// mu, and nothing is being written to the tier.
+func (t *Tiered) restart(tr *tier) error {
+	align := int64(tr.dev.Alignment())
+	floor := (t.tail + align - 1) &^ (align - 1)
+	if err := tr.dev.Start(floor); err != nil {
+		return fmt.Errorf("start at %d: %w", floor, err)
+	}
+	// A tier that survives restarts still holds what lies before the hole.
+	if err := tr.dev.Truncate(floor); err != nil {
+		return fmt.Errorf("truncate to %d: %w", floor, err)
+	}
+	tr.floor.Store(floor)
+	tr.reason = nil
+	tr.restarts++
+	t.dirty = true
+	return nil
+}

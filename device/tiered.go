@@ -1,0 +1,322 @@
+package device
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"strings"
+	"sync"
+	"time"
+)
+
+// MaxTiers is the most tiers that a Tiered can have.
+const MaxTiers = 8
+
+// TieredOptions are the choices of a Tiered. The zero value is a good one.
+type TieredOptions struct {
+	// CommitPoint is the number of the tier, 1 for the first, whose copy makes
+	// a write Committed, together with those before it (R88). 0, the default,
+	// is the last tier: then a write has one event, Done.
+	CommitPoint int
+	// Names of the tiers as metrics and logs print them. Default: the types of
+	// the devices.
+	Names []string
+	// RetryAfter is how long a tier that failed stays out before the next write
+	// tries to start it again; it doubles with every failure up to 64 times
+	// this. Default 1 s.
+	RetryAfter time.Duration
+	// OnEvent, if set, is told of every change of a tier's health. It runs on
+	// the goroutine that found out, between two operations: it must be quick
+	// and not use the device.
+	OnEvent func(TierEvent)
+	// Logger receives the same events. Default: slog.Default().
+	Logger *slog.Logger
+}
+
+// TierEvent is a change of one tier's health.
+type TierEvent struct {
+	Tier int
+	Name string
+	Err  error // why the tier left the set; nil: it is back
+	Addr int64 // of a tier that is back: it answers from here on
+}
+
+// Tiered is one log on several devices, each smaller and faster than the next
+// (R87). Tier i holds the log's suffix from its Begin on; the last tier holds
+// everything, the metadata too. It owns the tiers.
+//
+// A write goes to every tier in the set. It is Committed once the tiers up to
+// the commit point are through with it and one at or beyond that point has it,
+// and Released once all are through; where that is one moment it is Done. A
+// write fails if the last tier fails it, and then its error joins those of all
+// tiers, the first one first. An address may be read once its write is Done or
+// Released; until then its bytes are in the writer's buffer.
+//
+// A read goes to the first tier whose Begin is not above its address, and to
+// the next one if that fails it. A tier may reuse space once its Begin has
+// moved past it, so Begin is looked at again after the read.
+//
+// A tier other than the last that fails a write, or many reads in a row, leaves
+// the set: it has holes now and answers for nothing. A later write calls its
+// Start at the end of all writes so far, once nothing is being written to it,
+// and cuts off what it held: it is back, empty. Its queues stay open meanwhile,
+// so a device that can fail must let its queues outlive another Start. Which
+// tiers have holes is part of the metadata that Sync keeps, so that a tier that
+// survives a restart does not answer for them afterwards.
+type Tiered struct {
+	opts   TieredOptions
+	tiers  []*tier
+	commit int   // index of the commit point
+	err    error // what is wrong with the arguments; every method returns it
+
+	mu     sync.Mutex // guards what follows, and the tiers' health
+	tail   int64      // end of the highest write so far, or Start's tail
+	dirty  bool       // the floors have changed since Sync stored them
+	queues map[*tieredQueue]struct{}
+	closed bool
+}
+
+// NewTiered stacks tiers, the fastest first and the one that holds everything
+// last. Without a tier, or with more than MaxTiers, every method of the result
+// fails.
+func NewTiered(tiers ...Device) *Tiered { return NewTieredWith(TieredOptions{}, tiers...) }
+
+// NewTieredWith is NewTiered with options.
+func NewTieredWith(opts TieredOptions, tiers ...Device) *Tiered {
+	if opts.RetryAfter == 0 {
+		opts.RetryAfter = time.Second
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.Default()
+	}
+	t := &Tiered{opts: opts, commit: len(tiers) - 1, queues: make(map[*tieredQueue]struct{})}
+	switch {
+	case len(tiers) == 0 || len(tiers) > MaxTiers:
+		t.err = fmt.Errorf("device: %d tiers, want 1 to %d", len(tiers), MaxTiers)
+	case opts.CommitPoint < 0 || opts.CommitPoint > len(tiers):
+		t.err = fmt.Errorf("device: commit point %d, want 0 to %d", opts.CommitPoint, len(tiers))
+	case len(opts.Names) != 0 && len(opts.Names) != len(tiers):
+		t.err = fmt.Errorf("device: %d names for %d tiers", len(opts.Names), len(tiers))
+	case opts.CommitPoint > 0:
+		t.commit = opts.CommitPoint - 1
+	}
+	for i, dev := range tiers {
+		if dev == nil {
+			t.err = fmt.Errorf("device: tier %d is nil", i)
+			continue
+		}
+		name := strings.TrimPrefix(fmt.Sprintf("%T", dev), "*")
+		if i < len(opts.Names) {
+			name = opts.Names[i]
+		}
+		t.tiers = append(t.tiers, &tier{dev: dev, index: i, name: name})
+	}
+	return t
+}
+
+// last returns the tier that holds everything.
+func (t *Tiered) last() *tier { return t.tiers[len(t.tiers)-1] }
+
+// Start implements Device. A tier that cannot start is left out; the last must.
+func (t *Tiered) Start(tail int64) error {
+	if t.err != nil {
+		return t.err
+	}
+	if err := checkRange(0, tail); err != nil {
+		return err
+	}
+	floors := t.loadFloors()
+	t.mu.Lock()
+	t.tail = tail
+	t.mu.Unlock()
+	for i, tr := range t.tiers {
+		err := tr.dev.Start(tail)
+		if err == nil && floors[i] > 0 {
+			floor := min(floors[i], tail)
+			tr.floor.Store(floor)
+			err = tr.dev.Truncate(floor)
+		}
+		if err != nil {
+			err = fmt.Errorf("start at %d: %w", tail, err)
+			if tr == t.last() {
+				return fmt.Errorf("device: tier %s: %w", tr.name, err)
+			}
+			t.fail(tr, err)
+		}
+	}
+	return nil
+}
+
+// NewQueue implements Device. A tier that gives no queue leaves the set.
+func (t *Tiered) NewQueue(depth int) (Queue, error) {
+	if t.err != nil {
+		return nil, t.err
+	}
+	if err := checkDepth(depth); err != nil {
+		return nil, err
+	}
+	q := newTieredQueue(t, depth)
+	for i, tr := range t.tiers {
+		if err := q.open(i); err != nil && tr == t.last() {
+			return nil, errors.Join(fmt.Errorf("device: tier %s: %w", tr.name, err), q.closeTiers())
+		}
+	}
+	t.mu.Lock()
+	closed := t.closed
+	if !closed {
+		t.queues[q] = struct{}{}
+	}
+	t.mu.Unlock()
+	if closed {
+		return nil, errors.Join(ErrClosed, q.closeTiers())
+	}
+	return q, nil
+}
+
+// Alignment implements Device: what suits the tier that asks for most.
+func (t *Tiered) Alignment() int {
+	align := 1
+	for _, tr := range t.tiers {
+		align = max(align, tr.dev.Alignment())
+	}
+	return align
+}
+
+// Begin implements Device: the last tier's.
+func (t *Tiered) Begin() int64 {
+	if t.err != nil {
+		return 0
+	}
+	return t.last().dev.Begin()
+}
+
+// Truncate implements Device.
+func (t *Tiered) Truncate(begin int64) error {
+	if t.err != nil {
+		return t.err
+	}
+	for _, tr := range t.tiers {
+		if tr.out() {
+			continue
+		}
+		if err := tr.dev.Truncate(begin); err != nil {
+			err = fmt.Errorf("truncate to %d: %w", begin, err)
+			if tr == t.last() {
+				return fmt.Errorf("device: tier %s: %w", tr.name, err)
+			}
+			t.fail(tr, err)
+		}
+	}
+	return nil
+}
+
+// Sync implements Device. The tiers from the commit point on are made durable:
+// those before it, and a tier that is out of the set, are not relied upon.
+func (t *Tiered) Sync() error {
+	if t.err != nil {
+		return t.err
+	}
+	for _, tr := range t.tiers[t.commit:] {
+		if tr.out() {
+			// It may have been the only one to have what it committed.
+			if n := t.last().writes.Load(); n > 0 {
+				return fmt.Errorf("device: tier %s has failed and %d writes have not reached tier %s yet",
+					tr.name, n, t.last().name)
+			}
+			continue
+		}
+		if err := tr.dev.Sync(); err != nil {
+			// What this tier alone has of a committed write is in doubt, so the
+			// error is the caller's as well, even if the tier is not the last.
+			t.fail(tr, fmt.Errorf("sync: %w", err))
+			return fmt.Errorf("device: tier %s: sync: %w", tr.name, err)
+		}
+	}
+	return t.storeFloors()
+}
+
+// WriteMeta implements Device, on the last tier.
+func (t *Tiered) WriteMeta(name string, data []byte) error {
+	if t.err != nil {
+		return t.err
+	}
+	return t.last().dev.WriteMeta(name, data)
+}
+
+// ReadMeta implements Device, on the last tier.
+func (t *Tiered) ReadMeta(name string) ([]byte, error) {
+	if t.err != nil {
+		return nil, t.err
+	}
+	return t.last().dev.ReadMeta(name)
+}
+
+// Close implements Device: it closes every tier.
+func (t *Tiered) Close() error {
+	t.mu.Lock()
+	if t.closed {
+		t.mu.Unlock()
+		return nil
+	}
+	t.closed = true
+	t.mu.Unlock()
+	var errs []error
+	for _, tr := range t.tiers {
+		// A tier that is out has told its troubles already.
+		if err := tr.dev.Close(); err != nil && !tr.out() {
+			errs = append(errs, fmt.Errorf("device: close tier %s: %w", tr.name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// floorsMeta is the name under which the last tier keeps the floors.
+const floorsMeta = "tiered.floors"
+
+// storeFloors keeps the tiers' floors if they have changed. A write that failed
+// on a tier is covered by a Sync only after the floor is, so that no log can be
+// opened at a tail that includes a hole that is not known.
+func (t *Tiered) storeFloors() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.dirty {
+		return nil
+	}
+	floors := make([]int64, len(t.tiers))
+	for i, tr := range t.tiers {
+		floors[i] = tr.floor.Load()
+	}
+	data, err := json.Marshal(floors)
+	if err != nil {
+		return fmt.Errorf("device: floors of the tiers: %w", err)
+	}
+	// A last tier without metadata has no log to reopen.
+	if err := t.last().dev.WriteMeta(floorsMeta, data); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return fmt.Errorf("device: floors of the tiers: %w", err)
+	}
+	t.dirty = false
+	return nil
+}
+
+// loadFloors returns what storeFloors kept, one floor for each tier. Where that
+// cannot be made out, no tier but the last is trusted with old addresses.
+func (t *Tiered) loadFloors() []int64 {
+	floors := make([]int64, len(t.tiers))
+	data, err := t.last().dev.ReadMeta(floorsMeta)
+	if errors.Is(err, ErrNoMeta) || errors.Is(err, errors.ErrUnsupported) {
+		return floors
+	}
+	var stored []int64
+	if err == nil && json.Unmarshal(data, &stored) == nil && len(stored) == len(floors) {
+		for i, floor := range stored[:len(stored)-1] {
+			floors[i] = max(floor, 0)
+		}
+		return floors
+	}
+	for i := range floors[:len(floors)-1] {
+		floors[i] = math.MaxInt64
+	}
+	return floors
+}

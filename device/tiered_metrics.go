@@ -1,0 +1,88 @@
+package device
+
+import "sync/atomic"
+
+// TierMetrics is what one tier of a Tiered has done since it was made, over all
+// queues, and how it is.
+type TierMetrics struct {
+	Name    string
+	Healthy bool
+	// Reason is why the tier is out of the set or, of the last tier, the error
+	// of its last write; nil while it is healthy.
+	Reason error
+	Begin  int64 // lowest address that the tier answers for
+
+	Hits         uint64 // reads that the tier answered
+	BytesRead    uint64
+	BytesWritten uint64
+	FallThroughs uint64 // reads that the tier was asked for and did not answer
+	ReadErrors   uint64 // of these, other than for not holding the address
+	WriteErrors  uint64
+	Failures     uint64 // errors that counted against its health
+	Restarts     uint64 // times that it came back into the set
+}
+
+// Metrics returns the state of every tier, the first one first. The counts are
+// read while operations go on and lag behind the queues by one Poll at most.
+func (t *Tiered) Metrics() []TierMetrics {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := make([]TierMetrics, len(t.tiers))
+	for i, tr := range t.tiers {
+		var sum tierCounters
+		sum.merge(&tr.retired)
+		for q := range t.queues {
+			sum.merge(&q.counters[i])
+		}
+		all[i] = TierMetrics{
+			Name: tr.name, Healthy: tr.reason == nil, Reason: tr.reason,
+			Begin:        max(tr.floor.Load(), tr.dev.Begin()),
+			Hits:         sum.hits.Load(),
+			BytesRead:    sum.bytesRead.Load(),
+			BytesWritten: sum.bytesWritten.Load(),
+			FallThroughs: sum.fallThroughs.Load(),
+			ReadErrors:   sum.readErrors.Load(),
+			WriteErrors:  sum.writeErrors.Load(),
+			Failures:     tr.failures, Restarts: tr.restarts,
+		}
+	}
+	return all
+}
+
+// tierCounts is what one queue has counted since its last Poll; the queue's
+// owner has it to itself.
+type tierCounts struct {
+	hits, bytesRead, bytesWritten, fallThroughs, readErrors, writeErrors uint64
+}
+
+// tierCounters is the same for everybody to read.
+type tierCounters struct {
+	hits, bytesRead, bytesWritten, fallThroughs, readErrors, writeErrors atomic.Uint64
+}
+
+func (c *tierCounters) add(n *tierCounts) {
+	c.hits.Add(n.hits)
+	c.bytesRead.Add(n.bytesRead)
+	c.bytesWritten.Add(n.bytesWritten)
+	c.fallThroughs.Add(n.fallThroughs)
+	c.readErrors.Add(n.readErrors)
+	c.writeErrors.Add(n.writeErrors)
+}
+
+func (c *tierCounters) merge(o *tierCounters) {
+	c.add(&tierCounts{
+		hits: o.hits.Load(), bytesRead: o.bytesRead.Load(), bytesWritten: o.bytesWritten.Load(),
+		fallThroughs: o.fallThroughs.Load(), readErrors: o.readErrors.Load(), writeErrors: o.writeErrors.Load(),
+	})
+}
+
+// publish moves what was counted since the last Poll to where Metrics finds it:
+// once for many operations.
+func (q *tieredQueue) publish() {
+	for i := range q.counters {
+		if c := &q.counts[i]; *c != (tierCounts{}) {
+			q.counters[i].add(c)
+			*c = tierCounts{}
+		}
+	}
+}

@@ -1,0 +1,372 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/bits"
+)
+
+// tieredQueue is one queue on each tier. Operations live in slots; a slot's
+// number is the tag that the tiers' queues get, so that a completion finds its
+// operation by an index.
+type tieredQueue struct {
+	t       *Tiered
+	depth   int
+	queues  []Queue // by tier; nil where the tier gave none
+	under   []int   // by tier: operations under way
+	badRead []int   // by tier: reads failed in a row
+	slots   []tieredSlot
+	free    []uint32
+	// ready holds events that did not come out of a tier's Poll. A slot has two
+	// events at most, so twice the depth is enough.
+	ready    completions
+	dirty    uint32 // set of the tiers with operations enqueued since Submit
+	turn     int    // tier that Poll looks at first
+	counts   [MaxTiers]tierCounts
+	counters []tierCounters // by tier; what counts was added to, for Metrics
+	scratch  [16]Completion
+	closed   bool
+}
+
+// tieredSlot is one operation, from Read or Write until its last event.
+type tieredSlot struct {
+	tag  uint64
+	addr int64
+	buf  []byte
+	err  error // of the tiers that failed the operation
+	// Of a write, sets of tiers: it is under way on pending, stored on held,
+	// and was sent to set.
+	set, pending, held uint32
+	tier               uint8 // of a read: where it is under way
+	state              slotState
+}
+
+type slotState uint8
+
+const (
+	slotFree slotState = iota
+	slotRead
+	slotWrite
+	slotCommitted // a write whose Committed event has been made
+)
+
+// maxBadReads is how many reads in a row a tier may fail on one queue before it
+// leaves the set.
+const maxBadReads = 64
+
+func newTieredQueue(t *Tiered, depth int) *tieredQueue {
+	n := len(t.tiers)
+	q := &tieredQueue{
+		t: t, depth: depth,
+		queues: make([]Queue, n), under: make([]int, n), badRead: make([]int, n),
+		slots: make([]tieredSlot, depth), free: make([]uint32, depth),
+		ready:    newCompletions(2 * depth),
+		counters: make([]tierCounters, n),
+	}
+	for i := range q.free {
+		q.free[i] = uint32(depth - 1 - i)
+	}
+	return q
+}
+
+// open gets tier i's queue if there is none yet. Where the tier gives none, it
+// leaves the set.
+func (q *tieredQueue) open(i int) error {
+	if q.queues[i] != nil {
+		return nil
+	}
+	tr := q.t.tiers[i]
+	inner, err := tr.dev.NewQueue(q.depth)
+	if err != nil {
+		if tr != q.t.last() {
+			q.t.fail(tr, fmt.Errorf("new queue: %w", err))
+		}
+		return err
+	}
+	q.queues[i] = inner
+	return nil
+}
+
+// admit says whether one more operation fits.
+func (q *tieredQueue) admit() error {
+	if q.closed {
+		return ErrClosed
+	}
+	if len(q.free) == 0 {
+		return ErrQueueFull
+	}
+	return nil
+}
+
+// take fills a free slot.
+func (q *tieredQueue) take(buf []byte, addr int64, tag uint64, state slotState) uint32 {
+	s := q.free[len(q.free)-1]
+	q.free = q.free[:len(q.free)-1]
+	q.slots[s] = tieredSlot{tag: tag, addr: addr, buf: buf, state: state}
+	return s
+}
+
+// Read implements Queue.
+func (q *tieredQueue) Read(dst []byte, addr int64, tag uint64) error {
+	if err := q.admit(); err != nil {
+		return err
+	}
+	s := q.take(dst, addr, tag, slotRead)
+	if c, over := q.route(s, 0); over {
+		q.ready.push(c)
+	}
+	return nil
+}
+
+// Write implements Queue.
+func (q *tieredQueue) Write(src []byte, addr int64, tag uint64) error {
+	if err := q.admit(); err != nil {
+		return err
+	}
+	s := q.take(src, addr, tag, slotWrite)
+	sl := &q.slots[s]
+	if err := checkRange(len(src), addr); err != nil {
+		sl.err = err
+	} else {
+		sl.set = q.t.admit(len(src), addr)
+	}
+	for set := sl.set; set != 0; set &= set - 1 {
+		i := bits.TrailingZeros32(set)
+		err := q.open(i)
+		if err == nil {
+			err = q.queues[i].Write(src, addr, uint64(s))
+		}
+		if err != nil {
+			q.wrote(sl, i, err)
+			continue
+		}
+		sl.pending |= 1 << i
+		q.under[i]++
+		q.dirty |= 1 << i
+	}
+	if c, ok := q.settle(s); ok {
+		q.ready.push(c)
+	}
+	return nil
+}
+
+// route sends a read to the first tier from number i on that answers for it.
+// It returns the event that ends the read if there is none.
+func (q *tieredQueue) route(s uint32, i int) (Completion, bool) {
+	sl := &q.slots[s]
+	for ; i < len(q.queues); i++ {
+		inner := q.queues[i]
+		if inner == nil || !q.t.tiers[i].holds(sl.addr) {
+			continue
+		}
+		err := inner.Read(sl.buf, sl.addr, uint64(s))
+		if err == nil {
+			sl.tier = uint8(i)
+			q.under[i]++
+			q.dirty |= 1 << i
+			return Completion{}, false
+		}
+		q.readFailed(sl, i, err)
+	}
+	if sl.err == nil {
+		sl.err = fmt.Errorf("device: no tier holds %d bytes at %d: %w", len(sl.buf), sl.addr, ErrNotHeld)
+	}
+	return q.end(s, Completion{Tag: sl.tag, Err: sl.err, Tier: sl.tier}), true
+}
+
+// settled takes the end of one operation on tier i, and returns the event that
+// it amounts to, if any.
+func (q *tieredQueue) settled(i int, c Completion) (Completion, bool) {
+	if c.Tag >= uint64(len(q.slots)) {
+		return Completion{}, false
+	}
+	s := uint32(c.Tag)
+	sl := &q.slots[s]
+	err := c.Err
+	if err == nil && c.N != len(sl.buf) {
+		err = fmt.Errorf("device: tier %s: %d of %d bytes at %d", q.t.tiers[i].name, c.N, len(sl.buf), sl.addr)
+	}
+	switch {
+	case sl.state == slotRead && int(sl.tier) == i:
+		q.under[i]--
+		return q.settleRead(s, i, err)
+	case sl.pending&(1<<i) != 0:
+		q.under[i]--
+		sl.pending &^= 1 << i
+		q.wrote(sl, i, err)
+		return q.settle(s)
+	}
+	return Completion{}, false // not an operation of ours: nothing waits for it
+}
+
+func (q *tieredQueue) settleRead(s uint32, i int, err error) (Completion, bool) {
+	sl := &q.slots[s]
+	switch {
+	case err != nil:
+		q.readFailed(sl, i, err)
+	case !q.t.tiers[i].holds(sl.addr):
+		// The tier let go of the address while it was being read: the bytes may
+		// be those of another one.
+		q.counts[i].fallThroughs++
+	default:
+		q.badRead[i] = 0
+		q.counts[i].hits++
+		q.counts[i].bytesRead += uint64(len(sl.buf))
+		return q.end(s, Completion{Tag: sl.tag, N: len(sl.buf), Tier: uint8(i)}), true
+	}
+	return q.route(s, i+1)
+}
+
+// readFailed accounts for a read that tier i failed. Not to hold an address is
+// no sign of illness.
+func (q *tieredQueue) readFailed(sl *tieredSlot, i int, err error) {
+	sl.err = errors.Join(sl.err, err)
+	q.counts[i].fallThroughs++
+	if errors.Is(err, ErrNotHeld) {
+		return
+	}
+	q.counts[i].readErrors++
+	if q.badRead[i]++; q.badRead[i] >= maxBadReads {
+		q.badRead[i] = 0
+		if tr := q.t.tiers[i]; tr != q.t.last() {
+			q.t.fail(tr, fmt.Errorf("%d reads failed in a row: %w", maxBadReads, err))
+		}
+	}
+}
+
+// wrote accounts for the end of a write on tier i.
+func (q *tieredQueue) wrote(sl *tieredSlot, i int, err error) {
+	tr := q.t.tiers[i]
+	if err != nil {
+		err = fmt.Errorf("device: tier %s: write of %d bytes at %d: %w", tr.name, len(sl.buf), sl.addr, err)
+		sl.err = errors.Join(sl.err, err)
+		q.counts[i].writeErrors++
+		q.t.fail(tr, err)
+	} else {
+		sl.held |= 1 << i
+		q.counts[i].bytesWritten += uint64(len(sl.buf))
+		if tr == q.t.last() {
+			q.t.recovered(tr)
+		}
+	}
+	tr.writes.Add(-1) // after fail: see tier.writes
+}
+
+// settle returns the event that a write has come to, if it has come to one.
+func (q *tieredQueue) settle(s uint32) (Completion, bool) {
+	sl := &q.slots[s]
+	c := Completion{Tag: sl.tag, N: len(sl.buf)}
+	if sl.pending != 0 {
+		before := uint32(1)<<(q.t.commit+1) - 1
+		if sl.state == slotCommitted || sl.pending&before != 0 || sl.held>>q.t.commit == 0 {
+			return Completion{}, false
+		}
+		sl.state = slotCommitted
+		c.Event = Committed
+		return c, true
+	}
+	if sl.state == slotCommitted {
+		c.Event = Released
+	}
+	if sl.held>>(len(q.queues)-1) == 0 {
+		c.N, c.Err = 0, sl.err
+	}
+	return q.end(s, c), true
+}
+
+// end frees the slot of an operation whose last event is c, and returns c.
+func (q *tieredQueue) end(s uint32, c Completion) Completion {
+	q.slots[s] = tieredSlot{}
+	q.free = append(q.free, s)
+	return c
+}
+
+// Submit implements Queue.
+func (q *tieredQueue) Submit() error {
+	if q.closed {
+		return ErrClosed
+	}
+	for ; q.dirty != 0; q.dirty &= q.dirty - 1 {
+		i := bits.TrailingZeros32(q.dirty)
+		if err := q.queues[i].Submit(); err != nil {
+			tr := q.t.tiers[i]
+			if tr == q.t.last() {
+				return fmt.Errorf("device: tier %s: %w", tr.name, err)
+			}
+			q.t.fail(tr, fmt.Errorf("submit: %w", err))
+		}
+	}
+	return nil
+}
+
+// Poll implements Queue. The tiers' completions are polled into done and turned
+// into this queue's events where they are: an operation's end on one tier makes
+// one event at most.
+func (q *tieredQueue) Poll(done []Completion) int {
+	n := q.ready.pop(done, q.ready.n)
+	for range q.queues {
+		if q.turn++; q.turn >= len(q.queues) {
+			q.turn = 0
+		}
+		i := q.turn
+		if q.under[i] == 0 || n == len(done) {
+			continue
+		}
+		for _, c := range done[n : n+q.queues[i].Poll(done[n:])] {
+			if e, ok := q.settled(i, c); ok {
+				done[n] = e
+				n++
+			}
+		}
+	}
+	if q.dirty != 0 {
+		// Reads that fell through are on their way at once. Where the doorbell
+		// fails, its next use does too and says so.
+		_ = q.Submit()
+	}
+	q.publish()
+	return n
+}
+
+// Close implements Queue.
+func (q *tieredQueue) Close() error {
+	if q.closed {
+		return nil
+	}
+	err := q.drain(context.Background())
+	q.closed = true
+	q.t.mu.Lock()
+	delete(q.t.queues, q)
+	for i, tr := range q.t.tiers {
+		tr.retired.merge(&q.counters[i])
+	}
+	q.t.mu.Unlock()
+	return errors.Join(err, q.closeTiers())
+}
+
+// drain waits until nothing is under way on any tier.
+func (q *tieredQueue) drain(ctx context.Context) error {
+	for len(q.free) < q.depth {
+		if err := q.Wait(ctx); err != nil {
+			return err
+		}
+		q.Poll(q.scratch[:])
+	}
+	return nil
+}
+
+// closeTiers closes the tiers' queues. A tier that is out has told its troubles
+// already.
+func (q *tieredQueue) closeTiers() error {
+	var errs []error
+	for i, inner := range q.queues {
+		if inner == nil {
+			continue
+		}
+		if err := inner.Close(); err != nil && !q.t.tiers[i].out() {
+			errs = append(errs, fmt.Errorf("device: tier %s: %w", q.t.tiers[i].name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
