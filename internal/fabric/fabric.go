@@ -29,6 +29,10 @@ var (
 	ErrOutOfBounds = errors.New("fabric: access out of bounds")
 	// ErrClosed says that the object was closed on this side.
 	ErrClosed = errors.New("fabric: closed")
+	// ErrRejected says that the listener's owner refused the connection.
+	ErrRejected = errors.New("fabric: connection rejected")
+	// ErrPrivate says that there is more private data than MaxPrivate.
+	ErrPrivate = errors.New("fabric: too much private data")
 )
 
 // Token names one registration of one region. It is random, unguessable, and

@@ -1,0 +1,156 @@
+package core
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/mem"
+)
+
+// NewToken returns a fresh random token: 128 bits that nobody can guess (A62).
+func NewToken() (t fabric.Token) {
+	_, _ = rand.Read(t[:]) // never fails: crypto/rand ends the process instead
+	return t
+}
+
+// Gate is passed by whoever copies into or out of regions of this process, once
+// for a batch of copies. Closing a region first revokes it, then waits until
+// everybody who was inside has left: whoever enters later sees it revoked. So an
+// access costs a load of the region's revoked flag and no counting.
+type Gate struct{ turns atomic.Uint64 } // odd: somebody is inside
+
+// Enter lets the gate's one user in.
+func (g *Gate) Enter() { g.turns.Add(1) }
+
+// Leave lets it out.
+func (g *Gate) Leave() { g.turns.Add(1) }
+
+// Drain waits until the user that is inside now has left.
+func (g *Gate) Drain() {
+	turn := g.turns.Load()
+	for turn&1 == 1 && g.turns.Load() == turn {
+		runtime.Gosched()
+	}
+}
+
+// Region is memory of this process that peers reach through a Gate.
+type Region struct {
+	registry *Registry
+	token    fabric.Token
+	data     []byte
+	revoked  atomic.Bool
+}
+
+// Registry holds the regions of one provider. Safe for concurrent use.
+type Registry struct {
+	mu      sync.Mutex
+	regions map[fabric.Token]*Region
+	gates   map[*Gate]struct{}
+	closed  bool
+}
+
+// NewRegistry returns an empty registry.
+func NewRegistry() *Registry {
+	return &Registry{regions: map[fabric.Token]*Region{}, gates: map[*Gate]struct{}{}}
+}
+
+// Alloc registers size bytes of zeroed memory.
+func (r *Registry) Alloc(size int) (*Region, error) {
+	data, err := mem.Alloc(size)
+	if err != nil {
+		return nil, fmt.Errorf("fabric: allocate region: %w", err)
+	}
+	g := &Region{registry: r, token: NewToken(), data: data}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil, errors.Join(fmt.Errorf("allocate region: %w", fabric.ErrClosed), mem.Free(data))
+	}
+	r.regions[g.token] = g
+	return g, nil
+}
+
+// Find returns the region of that token, or an error.
+func (r *Registry) Find(token fabric.Token) (*Region, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if g := r.regions[token]; g != nil {
+		return g, nil
+	}
+	return nil, fabric.ErrBadToken
+}
+
+// AddGate makes closing regions wait for those inside g.
+func (r *Registry) AddGate(g *Gate) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.gates[g] = struct{}{}
+}
+
+// RemoveGate forgets g, whose user never enters again.
+func (r *Registry) RemoveGate(g *Gate) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.gates, g)
+}
+
+// Close closes every region.
+func (r *Registry) Close() error {
+	r.mu.Lock()
+	r.closed = true
+	left := make([]*Region, 0, len(r.regions))
+	for _, g := range r.regions {
+		left = append(left, g)
+	}
+	r.mu.Unlock()
+	var err error
+	for _, g := range left {
+		err = errors.Join(err, g.Close())
+	}
+	return err
+}
+
+// Bytes is the region's memory.
+func (g *Region) Bytes() []byte { return g.data }
+
+// Size is the region's length in bytes.
+func (g *Region) Size() int64 { return int64(len(g.data)) }
+
+// Token names the region.
+func (g *Region) Token() fabric.Token { return g.token }
+
+// Access returns the n bytes at offset, good until the caller leaves the gate
+// that it has entered.
+func (g *Region) Access(offset int64, n int) ([]byte, error) {
+	if g.revoked.Load() {
+		return nil, fabric.ErrBadToken
+	}
+	if err := CheckBounds(offset, n, int64(len(g.data))); err != nil {
+		return nil, err
+	}
+	return g.data[offset : offset+int64(n)], nil
+}
+
+// Close revokes the token, waits for accesses under way and frees the memory.
+func (g *Region) Close() error {
+	if g.revoked.Swap(true) {
+		return nil
+	}
+	r := g.registry
+	r.mu.Lock()
+	delete(r.regions, g.token)
+	gates := make([]*Gate, 0, len(r.gates))
+	for gate := range r.gates {
+		gates = append(gates, gate)
+	}
+	r.mu.Unlock()
+	for _, gate := range gates {
+		gate.Drain()
+	}
+	return mem.Free(g.data)
+}

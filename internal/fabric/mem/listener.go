@@ -1,0 +1,125 @@
+package mem
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/fabric/core"
+)
+
+// backlog is how many dialled connections wait for Accept; further dials wait.
+const backlog = 64
+
+type listener struct {
+	provider *provider
+	addr     string
+	depth    int
+	requests chan *request
+	once     sync.Once
+	closed   chan struct{}
+}
+
+func newListener(p *provider, addr string, depth int) *listener {
+	return &listener{
+		provider: p, addr: addr, depth: depth,
+		requests: make(chan *request, backlog), closed: make(chan struct{}),
+	}
+}
+
+func (l *listener) Addr() string { return l.addr }
+
+func (l *listener) Accept(ctx context.Context) (fabric.Request, error) {
+	select {
+	case r := <-l.requests:
+		return r, nil
+	case <-l.closed:
+		return nil, fmt.Errorf("mem accept %q: %w", l.addr, fabric.ErrClosed)
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+func (l *listener) Close() error {
+	l.once.Do(func() {
+		listeners.Lock()
+		delete(listeners.byAddr, l.addr)
+		listeners.Unlock()
+		l.provider.mu.Lock()
+		delete(l.provider.listeners, l)
+		l.provider.mu.Unlock()
+		close(l.closed)
+	})
+	return nil
+}
+
+// connect hands q to whoever accepts and waits for the answer.
+func (l *listener) connect(ctx context.Context, q *queuePair, private []byte) (fabric.QueuePair, error) {
+	r := &request{listener: l, dialer: q, private: private, answer: make(chan error, 1)}
+	select {
+	case l.requests <- r:
+	case <-l.closed:
+		return nil, errors.New("nobody listens there")
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	var err error
+	select {
+	case err = <-r.answer:
+	case <-l.closed:
+		err = errors.New("the listener closed")
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	if err == nil {
+		return q, nil
+	}
+	if !r.answered.CompareAndSwap(false, true) && <-r.answer == nil {
+		q.end(fabric.ErrClosed) // accepted in that very moment
+	}
+	return nil, err
+}
+
+// request is one dialled connection. Whoever sets answered decides what becomes
+// of it: the accepting side, which then sends the answer, or the dialer that
+// gives up.
+type request struct {
+	listener *listener
+	dialer   *queuePair
+	private  []byte
+	answered atomic.Bool
+	answer   chan error
+}
+
+func (r *request) Private() []byte { return r.private }
+
+func (r *request) Accept(private []byte) (fabric.QueuePair, error) {
+	if err := core.CheckPrivate(private); err != nil {
+		return nil, err
+	}
+	q, err := newQueuePair(r.listener.provider, r.listener.depth)
+	if err != nil {
+		return nil, err
+	}
+	if !r.answered.CompareAndSwap(false, true) {
+		return nil, fmt.Errorf("mem accept %q: the peer gave up or was answered: %w", r.listener.addr, fabric.ErrDisconnected)
+	}
+	q.private = r.private
+	r.dialer.private = append([]byte(nil), private...)
+	err = join(r.dialer, q)
+	r.answer <- err
+	if err != nil {
+		return nil, fmt.Errorf("mem accept %q: %w", r.listener.addr, err)
+	}
+	return q, nil
+}
+
+func (r *request) Reject(reason string) error {
+	if r.answered.CompareAndSwap(false, true) {
+		r.answer <- fmt.Errorf("%w: %s", fabric.ErrRejected, reason)
+	}
+	return nil
+}

@@ -1,0 +1,203 @@
+package mem
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/fabric/core"
+)
+
+// spins is how often a Wait looks before it parks. The peer is a goroutine of
+// this process, so that yielding is what lets it run.
+const spins = 16
+
+// queuePair is one end of a connection. Its owner has all of it but state and
+// waiter, which anybody may touch, gate, and the ring that both owners share.
+type queuePair struct {
+	provider *provider
+	peer     *queuePair
+	private  []byte
+
+	sends   core.SendQueue
+	imports core.Handles[*core.Region]
+	gate    core.Gate // entered while this end copies in the peer's regions
+
+	out core.ImmRing // this end's immediates to the peer
+	in  core.ImmRing // the peer's to this end
+
+	state  core.State
+	waiter core.Waiter
+}
+
+func newQueuePair(p *provider, depth int) (*queuePair, error) {
+	q := &queuePair{provider: p}
+	if err := q.sends.Init(depth); err != nil {
+		return nil, err
+	}
+	q.waiter.Init()
+	return q, nil
+}
+
+func (q *queuePair) PeerPrivate() []byte { return q.private }
+
+func (q *queuePair) Import(_ context.Context, token fabric.Token) (fabric.Remote, error) {
+	if err := q.Err(); err != nil {
+		return fabric.Remote{}, fmt.Errorf("import region: %w", err)
+	}
+	r, err := q.peer.provider.regions.Find(token)
+	if err != nil {
+		return fabric.Remote{}, fmt.Errorf("import region: %w", err)
+	}
+	h, err := q.imports.Put(r)
+	if err != nil {
+		return fabric.Remote{}, fmt.Errorf("import region: %w", err)
+	}
+	return fabric.Remote{Handle: h, Size: r.Size()}, nil
+}
+
+func (q *queuePair) Release(r fabric.Remote) { q.imports.Delete(r.Handle) }
+
+func (q *queuePair) Read(dst []byte, r fabric.Remote, offset int64, tag uint64) error {
+	return q.push(core.Read, dst, r, offset, 0, tag)
+}
+
+func (q *queuePair) Write(src []byte, r fabric.Remote, offset int64, tag uint64) error {
+	return q.push(core.Write, src, r, offset, 0, tag)
+}
+
+func (q *queuePair) WriteImm(src []byte, r fabric.Remote, offset int64, imm uint32, tag uint64) error {
+	return q.push(core.WriteImm, src, r, offset, imm, tag)
+}
+
+func (q *queuePair) push(kind core.Kind, buf []byte, r fabric.Remote, offset int64, imm uint32, tag uint64) error {
+	if err := q.state.Err(); err != nil {
+		return err
+	}
+	return q.sends.Push(kind, buf, r, offset, imm, tag)
+}
+
+func (q *queuePair) Submit() error {
+	q.sends.Submit()
+	q.execute()
+	return q.state.Err()
+}
+
+// execute carries out what is rung, up to an immediate that the peer has no room
+// for; Poll and Wait go on from there.
+func (q *queuePair) execute() {
+	i, to := q.sends.Next()
+	if i == to {
+		return
+	}
+	q.gate.Enter()
+	told := false
+	// Looked at inside the gate: whoever ends the connection drains the gate
+	// after, so that no copy outlives it.
+	if q.state.Err() == nil {
+		for ; i != to; i++ {
+			s := q.sends.At(i)
+			if s.Err = q.copy(s); s.Err != nil || s.Kind != core.WriteImm {
+				continue
+			}
+			pushed, err := q.out.Push(s.Imm, len(s.Buf))
+			if s.Err = err; err == nil && !pushed {
+				break
+			}
+			told = true
+		}
+	}
+	q.gate.Leave()
+	q.sends.Start(i)
+	q.sends.Finish(i)
+	if told {
+		q.peer.waiter.Notify()
+	}
+}
+
+// copy carries out one operation. An immediate that is held back is copied
+// again when its turn comes.
+func (q *queuePair) copy(s *core.Request) error {
+	r := q.imports.Get(s.Handle)
+	if r == nil {
+		return fabric.ErrBadToken
+	}
+	b, err := (*r).Access(s.Offset, len(s.Buf))
+	if err != nil {
+		return err
+	}
+	if s.Kind == core.Read {
+		copy(s.Buf, b)
+	} else {
+		copy(b, s.Buf)
+	}
+	return nil
+}
+
+func (q *queuePair) Poll(done []fabric.Completion) int {
+	if q.sends.Waiting() {
+		q.execute()
+	}
+	if err := q.state.Err(); err != nil {
+		q.sends.Fail(err)
+	}
+	n := q.sends.Poll(done)
+	m, room, err := q.in.Pop(done[n:])
+	if room {
+		q.peer.waiter.Notify()
+	}
+	if err != nil {
+		q.end(fmt.Errorf("%w: %w", fabric.ErrDisconnected, err))
+	}
+	return n + m
+}
+
+func (q *queuePair) Wait(ctx context.Context) error {
+	if err := q.waiter.Wait(ctx, q, spins); err != nil {
+		return err
+	}
+	if err := q.state.Err(); err != nil && !q.pollable() {
+		return err
+	}
+	return nil
+}
+
+// Ready is core.Source.
+func (q *queuePair) Ready() bool {
+	if q.sends.Waiting() {
+		q.execute()
+	}
+	return q.pollable() || q.state.Err() != nil
+}
+
+// Park and Unpark are core.Source: the peer sees the waiter itself.
+func (q *queuePair) Park()   {}
+func (q *queuePair) Unpark() {}
+
+func (q *queuePair) pollable() bool {
+	return q.sends.Completed() || !q.in.Empty() || (q.state.Err() != nil && q.sends.UnderWay())
+}
+
+func (q *queuePair) Wake() { q.waiter.Wake() }
+
+func (q *queuePair) Err() error { return q.state.Err() }
+
+func (q *queuePair) Close() error {
+	q.end(fabric.ErrClosed)
+	return nil
+}
+
+// end ends the connection for both sides, for reason on this one. When it
+// returns neither side copies any more.
+func (q *queuePair) end(reason error) {
+	if !q.state.End(reason) {
+		return
+	}
+	q.peer.state.End(fabric.ErrDisconnected)
+	for _, e := range []*queuePair{q, q.peer} {
+		e.gate.Drain()
+		e.waiter.Notify()
+		e.peer.provider.regions.RemoveGate(&e.gate)
+		e.provider.remove(e)
+	}
+}
