@@ -1,0 +1,76 @@
+package ssdtier
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/redykv/redykv/device"
+)
+
+// BenchmarkRandomRead reads blocks of a 256 MiB log at random addresses, depth
+// at a time.
+func BenchmarkRandomRead(b *testing.B) {
+	const size = 256 << 20
+	d := mustOpen(b, b.TempDir(), Options{})
+	if err := d.Start(0); err != nil {
+		b.Fatal(err)
+	}
+	q, err := d.NewQueue(128)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = q.Close() }()
+	done := make([]device.Completion, 128)
+	reap := func(need int) int {
+		n := q.Poll(done)
+		for n < need {
+			if err := q.Wait(context.Background()); err != nil {
+				b.Fatal(err)
+			}
+			n += q.Poll(done[n:])
+		}
+		for _, c := range done[:n] {
+			if c.Err != nil {
+				b.Fatal(c.Err)
+			}
+		}
+		return n
+	}
+	src := device.AlignedBuffer(4<<20, d.Alignment())
+	for at := 0; at < size; at += len(src) {
+		if err := q.Write(src, int64(at), 0); err != nil {
+			b.Fatal(err)
+		}
+		reap(1)
+	}
+	if err := d.Sync(); err != nil {
+		b.Fatal(err)
+	}
+	for _, block := range []int{512, 4096} {
+		for _, depth := range []int{1, 16, 64} {
+			b.Run(fmt.Sprintf("block=%d/depth=%d", block, depth), func(b *testing.B) {
+				b.ReportAllocs()
+				dst := make([]byte, block) // not aligned, as a reader's memory
+				r := rand.New(rand.NewPCG(1, 2))
+				under := 0
+				for range b.N {
+					if err := q.Read(dst, int64(r.IntN(size-block)), 0); err != nil {
+						b.Fatal(err)
+					}
+					if under++; under == depth {
+						if err := q.Submit(); err != nil {
+							b.Fatal(err)
+						}
+						under -= reap(1)
+					}
+				}
+				if under > 0 {
+					reap(under)
+				}
+				b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "reads/s")
+			})
+		}
+	}
+}

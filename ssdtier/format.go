@@ -1,0 +1,174 @@
+package ssdtier
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/redykv/redykv/device"
+)
+
+// The names of the files beside the segments.
+const (
+	formatName = "FORMAT"
+	lockName   = "LOCK"
+	beginName  = "BEGIN"
+	metaPrefix = "meta."
+	tempSuffix = ".tmp"
+)
+
+const (
+	formatVersion = 1
+	formatLine    = "redykv ssdtier %d segment %d\n"
+	beginLine     = "begin %d\n"
+)
+
+// lockDir takes the directory for this process until the file is closed, by the
+// process's end at the latest.
+func lockDir(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o666)
+	if err != nil {
+		return nil, fmt.Errorf("ssdtier: %s is not writable: %w", dir, err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = f.Close() // nothing was written to it
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("%w: %s", ErrLocked, dir)
+		}
+		return nil, fmt.Errorf("ssdtier: lock %s: %w", dir, err)
+	}
+	return f, nil
+}
+
+// loadFormat checks the directory's format, or gives it one if it is new.
+func (d *Device) loadFormat() error {
+	path := d.path(formatName)
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if d.opts.SegmentSize == 0 {
+			d.opts.SegmentSize = DefaultSegmentSize
+		}
+		return d.replaceFile(formatName, fmt.Appendf(nil, formatLine, formatVersion, d.opts.SegmentSize))
+	}
+	if err != nil {
+		return fmt.Errorf("ssdtier: %w", err)
+	}
+	var version int
+	var size int64
+	if _, err := fmt.Sscanf(string(data), formatLine, &version, &size); err != nil {
+		return fmt.Errorf("%w: %s holds %q", ErrFormat, path, data)
+	}
+	if version != formatVersion {
+		return fmt.Errorf("%w: %s has version %d, this is %d", ErrFormat, path, version, formatVersion)
+	}
+	if err := checkSegmentSize(size); err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrFormat, path, err)
+	}
+	if d.opts.SegmentSize != 0 && d.opts.SegmentSize != size {
+		return fmt.Errorf("%w: %s has segments of %d bytes, not %d", ErrFormat, d.dir, size, d.opts.SegmentSize)
+	}
+	d.opts.SegmentSize = size
+	return nil
+}
+
+// loadBegin finds out where the log began when the directory was last open.
+func (d *Device) loadBegin() error {
+	data, err := os.ReadFile(d.path(beginName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("ssdtier: %w", err)
+	}
+	var begin int64
+	if _, err := fmt.Sscanf(string(data), beginLine, &begin); err != nil || begin < 0 {
+		return fmt.Errorf("%w: %s holds %q", ErrFormat, d.path(beginName), data)
+	}
+	d.begin.Store(begin)
+	return nil
+}
+
+func (d *Device) storeBegin(begin int64) error {
+	return d.replaceFile(beginName, fmt.Appendf(nil, beginLine, begin))
+}
+
+// WriteMeta implements device.Device. A name is up to 128 letters, digits,
+// dots, dashes and underscores.
+func (d *Device) WriteMeta(name string, data []byte) error {
+	if err := checkMetaName(name); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return device.ErrClosed
+	}
+	return d.replaceFile(metaPrefix+name, data)
+}
+
+// ReadMeta implements device.Device.
+func (d *Device) ReadMeta(name string) ([]byte, error) {
+	if err := checkMetaName(name); err != nil {
+		return nil, err
+	}
+	path := d.path(metaPrefix + name)
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s: %w", path, device.ErrNoMeta)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ssdtier: %w", err)
+	}
+	return data, nil
+}
+
+// checkMetaName keeps names inside the directory, and apart from temporary
+// files.
+func checkMetaName(name string) error {
+	odd := func(r rune) bool {
+		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-", r)
+	}
+	if name == "" || len(name) > 128 || strings.ContainsFunc(name, odd) || strings.HasSuffix(name, tempSuffix) {
+		return fmt.Errorf("ssdtier: metadata name %q: want up to 128 letters, digits, '.', '-' and '_', not ending in %s",
+			name, tempSuffix)
+	}
+	return nil
+}
+
+// replaceFile gives a file new contents, durably and atomically. One caller at
+// a time for each name.
+func (d *Device) replaceFile(name string, data []byte) error {
+	path := d.path(name)
+	f, err := os.Create(path + tempSuffix)
+	if err != nil {
+		return fmt.Errorf("ssdtier: %w", err)
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = os.Rename(path+tempSuffix, path)
+	}
+	if err != nil {
+		return fmt.Errorf("ssdtier: %w", err)
+	}
+	return syncDir(d.dir)
+}
+
+// syncDir makes the names of the files in dir durable.
+func syncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err == nil {
+		err = errors.Join(f.Sync(), f.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("ssdtier: sync directory: %w", err)
+	}
+	return nil
+}

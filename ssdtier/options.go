@@ -1,0 +1,61 @@
+package ssdtier
+
+import (
+	"fmt"
+	"log/slog"
+)
+
+// Options are the choices of a Device. The zero value is a good one.
+type Options struct {
+	// SegmentSize is the size in bytes of a segment file, a power of two from
+	// 64 KiB to 1 TiB: the unit in which truncation gives space back. It is
+	// fixed when the directory is made; opening it with another fails, and 0
+	// takes what it was made with. Default 1 GiB.
+	SegmentSize int64
+	// Workers is how many reads and writes are under way on the disk at once,
+	// for all queues together. Default 64.
+	Workers int
+	// Buffered goes through the page cache even where the file system would
+	// allow not to.
+	Buffered bool
+	// Logger receives what an operator should know. Default: slog.Default().
+	Logger *slog.Logger
+}
+
+// Defaults and limits of Options.
+const (
+	DefaultSegmentSize = 1 << 30
+	DefaultWorkers     = 64
+
+	minSegmentSize = 64 << 10
+	maxSegmentSize = 1 << 40
+	maxWorkers     = 1 << 12
+)
+
+// ensureDefaults fills in what is unset, but for SegmentSize, which the
+// directory may know, and checks the rest.
+func (o *Options) ensureDefaults() error {
+	if o.Workers == 0 {
+		o.Workers = DefaultWorkers
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	if o.SegmentSize != 0 {
+		if err := checkSegmentSize(o.SegmentSize); err != nil {
+			return err
+		}
+	}
+	if o.Workers < 1 || o.Workers > maxWorkers {
+		return fmt.Errorf("ssdtier: %d workers, want 1 to %d", o.Workers, maxWorkers)
+	}
+	return nil
+}
+
+func checkSegmentSize(n int64) error {
+	if n < minSegmentSize || n > maxSegmentSize || n&(n-1) != 0 {
+		return fmt.Errorf("ssdtier: segment size %d, want a power of two from %d to %d",
+			n, minSegmentSize, int64(maxSegmentSize))
+	}
+	return nil
+}

@@ -1,0 +1,287 @@
+package ssdtier
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sync"
+
+	"github.com/redykv/redykv/device"
+)
+
+// queue is one goroutine's operations. The owner's part needs no lock: it fills
+// a slot, hands its request to the engine, and gets the slot's number back
+// through done.
+type queue struct {
+	d     *Device
+	slots []slot
+	free  []uint32
+	small int // size of a slot's own buffer
+
+	first, last *request // enqueued and not submitted
+	enqueued    int
+	closed      bool
+
+	mu      sync.Mutex
+	done    []uint32 // ring of the slots whose operation is over
+	head    int
+	count   int
+	waiting bool          // the owner is about to park
+	wake    chan struct{} // one token for a waiting owner
+}
+
+// slot is one operation, from Read or Write until Poll.
+type slot struct {
+	req request
+	tag uint64
+	// Of a read that was not aligned: dst gets the bytes from skip on of the
+	// blocks read. Those are in own, made when first needed, or in large.
+	dst   []byte
+	skip  int
+	own   []byte
+	large *buffer
+}
+
+const (
+	smallBuffer = 4 << 10
+	maxDepth    = 1 << 16
+	// maxTransfer bounds one operation, so that its length rounded up to blocks
+	// is sure to be an int.
+	maxTransfer = 1 << 30
+)
+
+// NewQueue implements device.Device.
+func (d *Device) NewQueue(depth int) (device.Queue, error) {
+	if depth < 1 || depth > maxDepth {
+		return nil, fmt.Errorf("ssdtier: queue depth %d, want 1 to %d", depth, maxDepth)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, device.ErrClosed
+	}
+	q := &queue{
+		d: d, small: max(smallBuffer, 2*d.block),
+		slots: make([]slot, depth), free: make([]uint32, depth), done: make([]uint32, depth),
+		wake: make(chan struct{}, 1),
+	}
+	for i := range q.slots {
+		q.slots[i].req.q = q
+		q.slots[i].req.slot = uint32(i)
+		q.free[i] = uint32(depth - 1 - i)
+	}
+	return q, nil
+}
+
+// take returns a free slot.
+func (q *queue) take(tag uint64) (*slot, error) {
+	if q.closed {
+		return nil, device.ErrClosed
+	}
+	if len(q.free) == 0 {
+		return nil, device.ErrQueueFull
+	}
+	s := &q.slots[q.free[len(q.free)-1]]
+	q.free = q.free[:len(q.free)-1]
+	s.tag = tag
+	s.req.err = nil
+	return s, nil
+}
+
+// enqueue puts the slot's request on the list that Submit hands over.
+func (q *queue) enqueue(s *slot) {
+	if q.first == nil {
+		q.first = &s.req
+	} else {
+		q.last.next = &s.req
+	}
+	q.last = &s.req
+	q.enqueued++
+}
+
+// refuse ends an operation that never reaches the engine.
+func (q *queue) refuse(s *slot, err error) {
+	s.req.err = err
+	q.complete(&s.req)
+}
+
+// Read implements device.Queue.
+func (q *queue) Read(dst []byte, addr int64, tag uint64) error {
+	s, err := q.take(tag)
+	if err != nil {
+		return err
+	}
+	s.req.write, s.req.buf = false, dst
+	if begin := q.d.Begin(); addr < begin {
+		q.refuse(s, fmt.Errorf("%s: %d bytes at %d, below its begin %d: %w", q.d.dir, len(dst), addr, begin, device.ErrNotHeld))
+		return nil
+	}
+	if err := q.check(dst, addr); err != nil {
+		q.refuse(s, err)
+		return nil
+	}
+	s.req.addr, s.req.need = addr, len(dst)
+	if len(dst) > 0 && !aligned(dst, addr, q.d.block) {
+		q.around(s, dst, addr)
+	}
+	q.enqueue(s)
+	return nil
+}
+
+// around makes the slot's request one for the blocks around dst.
+func (q *queue) around(s *slot, dst []byte, addr int64) {
+	block := int64(q.d.block)
+	s.dst = dst
+	s.req.addr = addr &^ (block - 1)
+	s.skip = int(addr - s.req.addr)
+	s.req.need = s.skip + len(dst)
+	n := int(alignUp(int64(s.req.need), block))
+	switch {
+	case n > q.small:
+		s.large = q.d.buffers.get(n, q.d.block)
+		s.req.buf = s.large.bytes[:n]
+	case s.own == nil:
+		s.own = device.AlignedBuffer(q.small, q.d.block)
+		fallthrough
+	default:
+		s.req.buf = s.own[:n]
+	}
+}
+
+// Write implements device.Queue.
+func (q *queue) Write(src []byte, addr int64, tag uint64) error {
+	s, err := q.take(tag)
+	if err != nil {
+		return err
+	}
+	s.req.write, s.req.buf, s.req.addr = true, src, addr
+	err = q.check(src, addr)
+	if err == nil && !aligned(src, addr, q.d.block) {
+		err = fmt.Errorf("ssdtier: %s: write of %d bytes at %d is not aligned to %d", q.d.dir, len(src), addr, q.d.block)
+	}
+	if err != nil {
+		q.refuse(s, err)
+		return nil
+	}
+	q.enqueue(s)
+	return nil
+}
+
+// check refuses operations that no log can have.
+func (q *queue) check(b []byte, addr int64) error {
+	if addr < 0 || addr > math.MaxInt64-2*maxTransfer || len(b) > maxTransfer {
+		return fmt.Errorf("ssdtier: %s: %d bytes at %d: out of range", q.d.dir, len(b), addr)
+	}
+	return nil
+}
+
+// Submit implements device.Queue.
+func (q *queue) Submit() error {
+	if q.closed {
+		return device.ErrClosed
+	}
+	if q.enqueued > 0 {
+		q.d.engine.submit(q.first, q.last, q.enqueued)
+		q.first, q.last, q.enqueued = nil, nil, 0
+	}
+	return nil
+}
+
+// complete hands a request's slot back to the owner, and wakes it if it waits.
+// It runs on the engine's goroutines.
+func (q *queue) complete(r *request) {
+	q.mu.Lock()
+	i := q.head + q.count
+	if i >= len(q.done) {
+		i -= len(q.done)
+	}
+	q.done[i] = r.slot
+	q.count++
+	waiting := q.waiting
+	q.waiting = false
+	q.mu.Unlock()
+	if waiting {
+		select {
+		case q.wake <- struct{}{}:
+		default: // a token is there already
+		}
+	}
+}
+
+// Poll implements device.Queue.
+func (q *queue) Poll(done []device.Completion) int {
+	q.mu.Lock()
+	n := min(len(done), q.count)
+	for i := range n {
+		done[i].Tag = uint64(q.done[q.head])
+		if q.head++; q.head == len(q.done) {
+			q.head = 0
+		}
+	}
+	q.count -= n
+	q.mu.Unlock()
+	for i := range n {
+		done[i] = q.finish(uint32(done[i].Tag))
+	}
+	return n
+}
+
+// finish copies what was read to where it was wanted, frees the slot, and
+// returns the operation's completion.
+func (q *queue) finish(number uint32) device.Completion {
+	s := &q.slots[number]
+	c := device.Completion{Tag: s.tag, N: len(s.req.buf), Err: s.req.err}
+	if s.dst != nil {
+		c.N = len(s.dst)
+		if c.Err == nil {
+			copy(s.dst, s.req.buf[s.skip:])
+		}
+	}
+	if c.Err != nil {
+		c.N = 0
+	}
+	if s.large != nil {
+		q.d.buffers.put(s.large)
+	}
+	s.dst, s.large, s.req.buf, s.req.err = nil, nil, nil, nil
+	q.free = append(q.free, number)
+	return c
+}
+
+// Wait implements device.Queue.
+func (q *queue) Wait(ctx context.Context) error {
+	if err := q.Submit(); err != nil {
+		return err
+	}
+	for len(q.free) < len(q.slots) {
+		q.mu.Lock()
+		q.waiting = q.count == 0
+		ready := !q.waiting
+		q.mu.Unlock()
+		if ready {
+			return nil
+		}
+		select {
+		case <-q.wake:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// Close implements device.Queue.
+func (q *queue) Close() error {
+	if q.closed {
+		return nil
+	}
+	for len(q.free) < len(q.slots) {
+		if err := q.Wait(context.Background()); err != nil {
+			return err
+		}
+		var done [16]device.Completion
+		q.Poll(done[:])
+	}
+	q.closed = true
+	return nil
+}
