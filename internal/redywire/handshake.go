@@ -1,0 +1,115 @@
+// Package redywire is what a Redy client and a cache server say to each other
+// over a queue pair: the private data of its connection, and the messages in
+// its two rings.
+//
+// A connection for batches of one has no rings: the client reads and writes the
+// regions one-sided. Any other connection has a request ring in the server's
+// memory and a response ring in the client's, of q slots each. The client
+// writes request batch n into slot n mod q of the request ring, one write with
+// the low bits of n as its immediate; the server carries it out and writes the
+// response batch into the same slot of the response ring, likewise. Batches are
+// numbered from 1.
+//
+// Everything here comes from a peer and is checked before it is used. The
+// memory of a ring can change under the reader's eyes, so each field is loaded
+// once and the loaded value is both checked and used.
+package redywire
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/redykv/redykv/internal/fabric"
+)
+
+// ErrMalformed says that the peer sent what no correct peer sends.
+var ErrMalformed = errors.New("redywire: malformed")
+
+// Limits of a connection's configuration. MaxBatch is table 2's ceiling for
+// records of one byte; MaxDepth leaves room above the 16 of the paper's NICs.
+const (
+	MaxBatch = 4096
+	MaxDepth = 64
+)
+
+// TicketSize is the length in bytes of the secret that a server gives a cache.
+const TicketSize = 16
+
+// Ticket admits queue pairs to one cache's lease.
+type Ticket [TicketSize]byte
+
+const (
+	magic       = 0x31594452 // "RDY1"
+	helloSize   = 40
+	welcomeSize = 20
+)
+
+// Hello is the private data with which a client dials.
+//
+//	0   4  magic
+//	4  16  ticket
+//	20 16  token of the response ring; zero without rings
+//	36  2  batch size b; 1: no rings
+//	38  2  queue depth q
+type Hello struct {
+	Ticket    Ticket
+	Responses fabric.Token
+	Batch     int
+	Depth     int
+}
+
+// Ringed says whether the connection has rings.
+func (h Hello) Ringed() bool { return h.Batch > 1 }
+
+// Encode returns h as private data.
+func (h Hello) Encode() []byte {
+	b := make([]byte, helloSize)
+	binary.LittleEndian.PutUint32(b, magic)
+	copy(b[4:], h.Ticket[:])
+	copy(b[20:], h.Responses[:])
+	binary.LittleEndian.PutUint16(b[36:], uint16(h.Batch))
+	binary.LittleEndian.PutUint16(b[38:], uint16(h.Depth))
+	return b
+}
+
+// DecodeHello reads the private data of a connection request.
+func DecodeHello(b []byte) (Hello, error) {
+	if len(b) < helloSize || binary.LittleEndian.Uint32(b) != magic {
+		return Hello{}, fmt.Errorf("%w hello of %d bytes", ErrMalformed, len(b))
+	}
+	h := Hello{
+		Ticket:    Ticket(b[4:20]),
+		Responses: fabric.Token(b[20:36]),
+		Batch:     int(binary.LittleEndian.Uint16(b[36:])),
+		Depth:     int(binary.LittleEndian.Uint16(b[38:])),
+	}
+	if h.Batch < 1 || h.Batch > MaxBatch || h.Depth < 1 || h.Depth > MaxDepth {
+		return Hello{}, fmt.Errorf("%w hello: batch %d, depth %d", ErrMalformed, h.Batch, h.Depth)
+	}
+	return h, nil
+}
+
+// Welcome is the private data with which a server accepts.
+//
+//	0   4  magic
+//	4  16  token of the request ring; zero without rings
+type Welcome struct {
+	Requests fabric.Token
+}
+
+// Encode returns w as private data.
+func (w Welcome) Encode() []byte {
+	b := make([]byte, welcomeSize)
+	binary.LittleEndian.PutUint32(b, magic)
+	copy(b[4:], w.Requests[:])
+	return b
+}
+
+// DecodeWelcome reads the private data of an accepted connection.
+func DecodeWelcome(b []byte) (Welcome, error) {
+	if len(b) < welcomeSize || binary.LittleEndian.Uint32(b) != magic {
+		return Welcome{}, fmt.Errorf("%w welcome of %d bytes", ErrMalformed, len(b))
+	}
+	return Welcome{Requests: fabric.Token(b[4:20])}, nil
+}

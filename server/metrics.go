@@ -1,0 +1,28 @@
+package server
+
+import "sync/atomic"
+
+// Metrics counts what a server has done since it started. One-sided reads and
+// writes pass it by and are not counted.
+type Metrics struct {
+	Batches   uint64 // request batches carried out
+	Requests  uint64 // requests in them
+	Refused   uint64 // requests outside the lease's regions, answered with an error
+	Malformed uint64 // connections ended for what they sent
+	Rejected  uint64 // queue pairs refused when they dialled
+}
+
+type counters struct {
+	batches, requests, refused, malformed, rejected atomic.Uint64
+}
+
+// Metrics returns the counts; safe for concurrent use.
+func (s *Server) Metrics() Metrics {
+	return Metrics{
+		Batches:   s.counts.batches.Load(),
+		Requests:  s.counts.requests.Load(),
+		Refused:   s.counts.refused.Load(),
+		Malformed: s.counts.malformed.Load(),
+		Rejected:  s.counts.rejected.Load(),
+	}
+}

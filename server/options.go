@@ -1,0 +1,41 @@
+package server
+
+import (
+	"fmt"
+	"log/slog"
+
+	"github.com/redykv/redykv/internal/units"
+)
+
+// Options say what a server lends and how it is reached.
+type Options struct {
+	// Memory bounds the bytes lent at any time. Message rings come beside it:
+	// up to 0.6 MiB for a connection.
+	Memory int64
+	// Cores bounds the server threads of one cache. 0: one-sided access only.
+	Cores int
+	// Transport is the fabric: mem, shm or tcp. Default: mem.
+	Transport string
+	// FabricAddr is where the fabric listens, in the transport's own form.
+	// Default: the transport chooses.
+	FabricAddr string
+	// Logger receives what an operator should know. Default: slog.Default().
+	Logger *slog.Logger
+}
+
+func (o *Options) ensureDefaults() error {
+	if o.Transport == "" {
+		o.Transport = "mem"
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	if o.Memory <= 0 {
+		return fmt.Errorf("server: %d bytes of memory to lend", o.Memory)
+	}
+	if o.Cores < 0 {
+		return fmt.Errorf("server: %d cores", o.Cores)
+	}
+	o.Logger = o.Logger.With("component", "cacheserver", "transport", o.Transport, "memory", units.Size(o.Memory).String())
+	return nil
+}

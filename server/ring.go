@@ -1,0 +1,156 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/redywire"
+)
+
+// stepBatches bounds the batches that one step carries out for a connection, so
+// that no connection keeps its thread from the others.
+const stepBatches = 4
+
+// ring is the two message rings of one connection as the server sees them.
+//
+//	answered ≤ carried < announced + 1
+//
+// Batches up to announced have arrived, those up to carried were carried out
+// and their responses handed to the queue pair, and the writes of those up to
+// answered are complete. Response n lies in slot n mod depth of staging until
+// it is answered.
+type ring struct {
+	batch, depth   int
+	slot           int           // bytes
+	requests       fabric.Region // the client writes here
+	staging        fabric.Region // responses on their way to the client
+	responsesToken fabric.Token
+	responses      fabric.Remote // the client's ring
+
+	announced, carried, answered uint64
+	err                          error // why the connection has to end
+}
+
+func (s *Server) newRing(hello redywire.Hello) (*ring, error) {
+	r := &ring{
+		batch: hello.Batch, depth: hello.Depth,
+		slot:           redywire.SlotSize(hello.Batch),
+		responsesToken: hello.Responses,
+	}
+	var err error
+	if r.requests, err = s.provider.Alloc(r.size()); err != nil {
+		return nil, fmt.Errorf("request ring: %w", err)
+	}
+	if r.staging, err = s.provider.Alloc(r.size()); err != nil {
+		return nil, errors.Join(fmt.Errorf("response staging: %w", err), r.requests.Close())
+	}
+	return r, nil
+}
+
+func (r *ring) size() int { return r.slot * r.depth }
+
+func (r *ring) close() error { return errors.Join(r.requests.Close(), r.staging.Close()) }
+
+// bind sets where responses go.
+func (r *ring) bind(responses fabric.Remote) error {
+	if responses.Size < int64(r.size()) {
+		return fmt.Errorf("%w: response ring of %d bytes, want %d", redywire.ErrMalformed, responses.Size, r.size())
+	}
+	r.responses = responses
+	return nil
+}
+
+// step takes in what has happened on qp, carries out a few batches and sends
+// their responses. It says whether there was anything to do; after an error it
+// sets r.err and must not be called again.
+func (r *ring) step(qp fabric.QueuePair, l *lease, done []fabric.Completion) bool {
+	n := qp.Poll(done)
+	for _, c := range done[:n] {
+		if r.err = r.take(c); r.err != nil {
+			return true
+		}
+	}
+	if n == 0 {
+		if r.err = qp.Err(); r.err != nil {
+			return true
+		}
+	}
+	sent := 0
+	// A response slot is written again only after its last write is complete.
+	for r.carried < r.announced && r.carried-r.answered < uint64(r.depth) && sent < stepBatches {
+		if r.err = r.carryOut(qp, l); r.err != nil {
+			return true
+		}
+		sent++
+	}
+	if sent > 0 {
+		r.err = qp.Submit()
+	}
+	return n+sent > 0
+}
+
+func (r *ring) take(c fabric.Completion) error {
+	if c.Err != nil {
+		return c.Err
+	}
+	if c.Op != fabric.OpRecv {
+		r.answered++
+		return nil
+	}
+	r.announced++
+	if c.Imm != uint32(r.announced) || r.announced-r.carried > uint64(r.depth) {
+		return fmt.Errorf("%w: batch %d announced where %d is due, %d under way",
+			redywire.ErrMalformed, c.Imm, uint32(r.announced), r.announced-1-r.carried)
+	}
+	return nil
+}
+
+// carryOut executes the next batch in order (R39, R41) and enqueues its response.
+func (r *ring) carryOut(qp fabric.QueuePair, l *lease) error {
+	seq := r.carried + 1
+	at := int(seq%uint64(r.depth)) * r.slot
+	var in redywire.Reader
+	if err := in.Open(r.requests.Bytes()[at:at+r.slot], seq, r.batch); err != nil {
+		return err
+	}
+	var out redywire.Writer
+	out.Reset(r.staging.Bytes()[at : at+r.slot])
+	refused := 0
+	for in.More() {
+		q, err := in.Request()
+		if err != nil {
+			return err
+		}
+		status, memory := l.find(q)
+		switch {
+		case status != redywire.StatusOK:
+			refused++
+			out.Respond(status, nil)
+		case q.Op == redywire.OpRead:
+			out.Respond(status, memory)
+		default:
+			copy(memory, q.Payload)
+			out.Respond(status, nil)
+		}
+	}
+	l.counts.batches.Add(1)
+	l.counts.requests.Add(uint64(out.Count()))
+	if refused > 0 {
+		l.counts.refused.Add(uint64(refused))
+	}
+	r.carried = seq
+	return qp.WriteImm(out.Seal(seq), r.responses, int64(at), uint32(seq), seq)
+}
+
+// find returns the bytes that a request names, if the lease has them.
+func (l *lease) find(q redywire.Request) (redywire.Status, []byte) {
+	if uint64(q.Region) >= uint64(len(l.memory)) {
+		return redywire.StatusNoRegion, nil
+	}
+	memory := l.memory[q.Region]
+	if q.Offset > uint64(len(memory)) || uint64(q.N) > uint64(len(memory))-q.Offset {
+		return redywire.StatusOutOfBounds, nil
+	}
+	return redywire.StatusOK, memory[q.Offset : q.Offset+uint64(q.N)]
+}

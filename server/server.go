@@ -1,0 +1,112 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+
+	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
+	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/fabric/transport"
+	"github.com/redykv/redykv/internal/redywire"
+)
+
+// Server lends one VM's memory. Its methods are safe for concurrent use.
+type Server struct {
+	opts     Options
+	provider fabric.Provider
+	listener fabric.Listener
+	counts   counters
+
+	ctx       context.Context // ends at Close
+	cancel    context.CancelFunc
+	accepting sync.WaitGroup // the accept loop
+
+	// calls counts the control calls that hold memory of the provider's. It is
+	// raised under mu while the server is open, so that Close can wait for it.
+	calls sync.WaitGroup
+
+	mu      sync.Mutex
+	closed  bool
+	free    int64                      // of opts.Memory, not lent
+	leases  map[string]*lease          // by cache; nil while being set up
+	tickets map[redywire.Ticket]*lease // the same leases by ticket
+}
+
+var _ serverv1connect.CacheServerServiceHandler = (*Server)(nil)
+
+// New starts a server: from now on its fabric address accepts the queue pairs
+// of caches that have called Connect. The control API is served by whoever
+// mounts Handler.
+func New(opts Options) (*Server, error) {
+	if err := opts.ensureDefaults(); err != nil {
+		return nil, err
+	}
+	provider, err := transport.Open(opts.Transport)
+	if err != nil {
+		return nil, fmt.Errorf("server: %w", err)
+	}
+	// A connection answers at most one batch for each slot of its ring.
+	listener, err := provider.Listen(opts.FabricAddr, redywire.MaxDepth)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("server: listen at %q: %w", opts.FabricAddr, err), provider.Close())
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &Server{
+		opts: opts, provider: provider, listener: listener,
+		ctx: ctx, cancel: cancel,
+		free:    opts.Memory,
+		leases:  make(map[string]*lease),
+		tickets: make(map[redywire.Ticket]*lease),
+	}
+	s.accepting.Add(1)
+	go s.acceptLoop()
+	return s, nil
+}
+
+// FabricAddr is where clients dial.
+func (s *Server) FabricAddr() string { return s.listener.Addr() }
+
+// Transport is the name of the fabric in use.
+func (s *Server) Transport() string { return s.provider.Name() }
+
+// Handler serves the control API.
+func (s *Server) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle(serverv1connect.NewCacheServerServiceHandler(s))
+	return mux
+}
+
+// Close ends all leases and frees their memory. Clients find their queue pairs
+// disconnected. Closing again does nothing.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	var ends []*lease
+	for _, l := range s.leases {
+		if l != nil {
+			ends = append(ends, l)
+		}
+	}
+	clear(s.leases)
+	clear(s.tickets)
+	s.mu.Unlock()
+
+	s.cancel()
+	err := s.listener.Close()
+	s.accepting.Wait()
+	s.calls.Wait()
+	for _, l := range ends {
+		err = errors.Join(err, l.end())
+	}
+	if err = errors.Join(err, s.provider.Close()); err != nil {
+		return fmt.Errorf("server: close: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,210 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net/http/httptest"
+	"testing"
+
+	"connectrpc.com/connect"
+	"go.uber.org/goleak"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/api/serverv1"
+	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
+	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/fabric/transport"
+	"github.com/redykv/redykv/internal/redywire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const regionSize = 64 << 10
+
+func newServer(t *testing.T, opts Options) (*Server, serverv1connect.CacheServerServiceClient) {
+	t.Helper()
+	s, err := New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := httptest.NewServer(s.Handler())
+	t.Cleanup(func() {
+		web.Close()
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s, serverv1connect.NewCacheServerServiceClient(web.Client(), web.URL)
+}
+
+func connectCache(t *testing.T, client serverv1connect.CacheServerServiceClient, id string, regions, threads, batch uint32) *serverv1.ConnectResponse {
+	t.Helper()
+	answer, err := client.Connect(t.Context(), connect.NewRequest(&serverv1.ConnectRequest{
+		CacheId: id, Regions: regions, RegionSize: regionSize,
+		Configuration: &managerv1.Configuration{ClientThreads: 4, ServerThreads: threads, BatchSize: batch, QueueDepth: 4},
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.Msg
+}
+
+// dial connects as a client would, with batches of hello.Batch.
+func dial(t *testing.T, answer *serverv1.ConnectResponse, hello redywire.Hello) (fabric.Provider, fabric.QueuePair, error) {
+	t.Helper()
+	p, err := transport.Open(answer.Transport)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	hello.Ticket = redywire.Ticket(answer.Ticket)
+	qp, err := p.Dial(t.Context(), answer.FabricAddr, hello.Encode(), 16)
+	return p, qp, err
+}
+
+// await polls qp for one completion.
+func await(t *testing.T, qp fabric.QueuePair) fabric.Completion {
+	t.Helper()
+	var done [1]fabric.Completion
+	for qp.Poll(done[:]) == 0 {
+		if err := qp.Err(); err != nil {
+			return fabric.Completion{Err: err}
+		}
+		if err := qp.Wait(t.Context()); err != nil {
+			return fabric.Completion{Err: err}
+		}
+	}
+	return done[0]
+}
+
+func TestConnectIsChecked(t *testing.T) {
+	_, client := newServer(t, Options{Memory: 4 * regionSize, Cores: 2})
+	connectCache(t, client, "taken", 1, 0, 1)
+	for name, tc := range map[string]struct {
+		req  *serverv1.ConnectRequest
+		code connect.Code
+	}{
+		"no cache ID":           {&serverv1.ConnectRequest{Regions: 1, RegionSize: 1}, connect.CodeInvalidArgument},
+		"no regions":            {&serverv1.ConnectRequest{CacheId: "a", RegionSize: 1}, connect.CodeInvalidArgument},
+		"no region size":        {&serverv1.ConnectRequest{CacheId: "a", Regions: 1}, connect.CodeInvalidArgument},
+		"product overflows":     {&serverv1.ConnectRequest{CacheId: "a", Regions: 1 << 16, RegionSize: 1 << 62}, connect.CodeInvalidArgument},
+		"too many threads":      {&serverv1.ConnectRequest{CacheId: "a", Regions: 1, RegionSize: 1, Configuration: &managerv1.Configuration{ServerThreads: 3}}, connect.CodeInvalidArgument},
+		"batch without threads": {&serverv1.ConnectRequest{CacheId: "a", Regions: 1, RegionSize: 1, Configuration: &managerv1.Configuration{BatchSize: 2}}, connect.CodeInvalidArgument},
+		"huge batch":            {&serverv1.ConnectRequest{CacheId: "a", Regions: 1, RegionSize: 1, Configuration: &managerv1.Configuration{ServerThreads: 1, BatchSize: 1 << 20}}, connect.CodeInvalidArgument},
+		"huge depth":            {&serverv1.ConnectRequest{CacheId: "a", Regions: 1, RegionSize: 1, Configuration: &managerv1.Configuration{QueueDepth: 1 << 20}}, connect.CodeInvalidArgument},
+		"twice":                 {&serverv1.ConnectRequest{CacheId: "taken", Regions: 1, RegionSize: 1}, connect.CodeAlreadyExists},
+		"too much memory":       {&serverv1.ConnectRequest{CacheId: "a", Regions: 4, RegionSize: regionSize}, connect.CodeResourceExhausted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := client.Connect(t.Context(), connect.NewRequest(tc.req))
+			if connect.CodeOf(err) != tc.code {
+				t.Fatalf("Connect: %v, want code %v", err, tc.code)
+			}
+			if tc.code != connect.CodeResourceExhausted {
+				return
+			}
+			detail, err := detailOf(err)
+			if err != nil || detail.FreeMemory != 3*regionSize {
+				t.Fatalf("detail %v, %v; want %d bytes free", detail, err, 3*regionSize)
+			}
+		})
+	}
+	status, err := client.Status(t.Context(), connect.NewRequest(&serverv1.StatusRequest{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := status.Msg; m.FreeMemory != 3*regionSize || len(m.Leases) != 1 || m.Leases[0].CacheId != "taken" {
+		t.Fatalf("refused calls left a trace: %v", m)
+	}
+}
+
+func TestOneSided(t *testing.T) {
+	s, client := newServer(t, Options{Memory: 2 * regionSize})
+	answer := connectCache(t, client, "cache", 2, 0, 1)
+	_, qp, err := dial(t, answer, redywire.Hello{Batch: 1, Depth: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer qp.Close()
+	remote, err := qp.Import(t.Context(), fabric.Token(answer.RegionTokens[1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, out := []byte("one-sided"), make([]byte, 9)
+	if err := qp.Write(in, remote, 100, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := qp.Read(out, remote, 100, 2); err != nil {
+		t.Fatal(err)
+	}
+	if err := qp.Submit(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if c := await(t, qp); c.Err != nil {
+			t.Fatal(c.Err)
+		}
+	}
+	if string(out) != string(in) {
+		t.Fatalf("read %q", out)
+	}
+
+	// After Disconnect the memory is out of reach and free again, once.
+	req := &serverv1.DisconnectRequest{CacheId: "cache", Ticket: make([]byte, 16)}
+	if _, err := client.Disconnect(t.Context(), connect.NewRequest(req)); connect.CodeOf(err) != connect.CodePermissionDenied {
+		t.Fatalf("Disconnect with a wrong ticket: %v", err)
+	}
+	req.Ticket = answer.Ticket
+	if _, err := client.Disconnect(t.Context(), connect.NewRequest(req)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Disconnect(t.Context(), connect.NewRequest(req)); connect.CodeOf(err) != connect.CodeNotFound {
+		t.Fatalf("second Disconnect: %v", err)
+	}
+	if err := qp.Read(out, remote, 100, 3); err == nil {
+		_ = qp.Submit()
+		if c := await(t, qp); c.Err == nil {
+			t.Fatal("memory answers after Disconnect")
+		}
+	}
+	status, err := s.Status(context.Background(), nil)
+	if err != nil || status.Msg.FreeMemory != 2*regionSize {
+		t.Fatalf("after Disconnect: %v, %v", status, err)
+	}
+}
+
+func TestDialIsChecked(t *testing.T) {
+	s, client := newServer(t, Options{Memory: 2 * regionSize, Cores: 1})
+	answer := connectCache(t, client, "cache", 1, 0, 1)
+	if _, _, err := dial(t, answer, redywire.Hello{Batch: 8, Depth: 1}); err == nil {
+		t.Error("rings without server threads")
+	}
+	answer.Ticket = make([]byte, 16)
+	if _, _, err := dial(t, answer, redywire.Hello{Batch: 1, Depth: 1}); err == nil {
+		t.Error("admitted with a wrong ticket")
+	}
+	p, err := transport.Open(answer.Transport)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if _, err := p.Dial(t.Context(), answer.FabricAddr, []byte("who?"), 1); err == nil {
+		t.Error("admitted without a hello")
+	}
+	if n := s.Metrics().Rejected; n != 3 {
+		t.Errorf("%d rejected, want 3", n)
+	}
+}
+
+// detailOf returns the detail of a refusal for want of memory.
+func detailOf(err error) (*serverv1.StatusResponse, error) {
+	var typed *connect.Error
+	if !errors.As(err, &typed) || len(typed.Details()) != 1 {
+		return nil, err
+	}
+	value, err := typed.Details()[0].Value()
+	if err != nil {
+		return nil, err
+	}
+	return value.(*serverv1.StatusResponse), nil
+}
