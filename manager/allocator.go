@@ -1,0 +1,104 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/redykv/redykv/internal/units"
+)
+
+// Allocator is whatever provides VMs (3.2, A32). A VM that it launches serves
+// one cache and is terminated with it. All methods are safe for concurrent use.
+type Allocator interface {
+	// Transport is the transport of VMs launched for requests that name none.
+	Transport() string
+	// Attach gives the allocator its manager, once, before anything else.
+	Attach(host Host)
+	// Launch starts a VM. The VM is usable when it has registered itself with
+	// host; the manager waits for that, until ctx ends. An error leaves nothing
+	// behind. A [*CapacityError] says that there is no room, [ErrTransport]
+	// that spec's transport is not to be had.
+	Launch(ctx context.Context, spec VMSpec) error
+	// Terminate ends a VM and returns when its memory is free again. An unknown
+	// id is no error: the VM is gone.
+	Terminate(ctx context.Context, id string) error
+	// Close terminates every VM; Launch fails afterwards.
+	Close() error
+}
+
+// ErrTransport says that an allocator has no VMs of the transport asked for.
+var ErrTransport = errors.New("manager: transport not offered")
+
+// VMSpec is what a launched VM has to be.
+type VMSpec struct {
+	ID        string // the id that it must register with
+	Memory    uint64 // bytes
+	Cores     uint32 // server threads; 0: one-sided only
+	Transport string
+}
+
+// Host is what a manager offers to its allocator.
+type Host interface {
+	// URL is where servers reach the manager; empty while it is not served.
+	URL() string
+	// Register announces a launched VM that is ready, for allocators whose VMs
+	// do not call the manager themselves. No heartbeat is expected of it.
+	Register(vm VM) error
+	// Failed says that a VM is gone. It may be called more than once.
+	Failed(id, reason string)
+}
+
+// CapacityError says how much memory was asked for and how much there was.
+type CapacityError struct {
+	What      string // who had to provide it
+	Asked     uint64 // bytes
+	Available uint64 // bytes
+}
+
+func (e *CapacityError) Error() string {
+	return fmt.Sprintf("%s: %v asked for, %v available", e.What, units.Size(e.Asked), units.Size(e.Available))
+}
+
+// budget shares out a fixed amount of memory.
+type budget struct {
+	what  string
+	limit uint64
+
+	mu   sync.Mutex
+	used uint64
+}
+
+// take reserves n bytes or returns a *CapacityError.
+func (b *budget) take(n uint64) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if n > b.limit-b.used {
+		return &CapacityError{What: b.what, Asked: n, Available: b.limit - b.used}
+	}
+	b.used += n
+	return nil
+}
+
+func (b *budget) give(n uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.used -= n
+}
+
+// newBudget returns a budget of limit bytes, or of the machine's memory where
+// limit is 0. More than the machine has is refused.
+func newBudget(limit uint64) (*budget, error) {
+	total, err := MachineMemory()
+	if err != nil {
+		return nil, err
+	}
+	if limit == 0 {
+		return &budget{what: "memory of this machine", limit: total}, nil
+	}
+	if limit > total {
+		return nil, &CapacityError{What: "memory of this machine", Asked: limit, Available: total}
+	}
+	return &budget{what: "memory limit of the allocator", limit: limit}, nil
+}

@@ -1,0 +1,88 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+)
+
+// How long a node waits between attempts to reach a manager that does not
+// answer. The wait doubles from the first to the last, and is spread at random,
+// so that a manager that comes back is not stormed (A34).
+const (
+	firstRetry = 100 * time.Millisecond
+	lastRetry  = 5 * time.Second
+)
+
+// callTimeout bounds one call to the manager.
+const callTimeout = 5 * time.Second
+
+// Announce registers the node with a manager and sends heartbeats until ctx
+// ends, and then returns nil. While the manager is away, or has forgotten the
+// node, Announce tries again: memory that is lent stays lent. registered, which
+// may be nil, is called after each registration. An error is a refusal for good.
+func (n *Node) Announce(ctx context.Context, mgr Client, registered func()) error {
+	retry := firstRetry
+	for {
+		interval, err := n.register(ctx, mgr)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err == nil:
+			retry = firstRetry
+			if registered != nil {
+				registered()
+			}
+			n.beat(ctx, mgr, interval)
+		case connect.CodeOf(err) == connect.CodeInvalidArgument, connect.CodeOf(err) == connect.CodeAlreadyExists:
+			return fmt.Errorf("cache server %s: refused by the manager: %w", n.vm.ID, err)
+		default:
+			n.opts.Logger.Warn("manager not reached", "vm", n.vm.ID, "err", err)
+			pause(ctx, retry/2+rand.N(retry/2))
+			retry = min(2*retry, lastRetry)
+		}
+	}
+}
+
+// register returns the interval of heartbeats that the manager asks for.
+func (n *Node) register(ctx context.Context, mgr Client) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	r, err := mgr.Register(ctx, connect.NewRequest(&managerv1.RegisterRequest{Vm: n.VM().proto(true)}))
+	if err != nil {
+		return 0, err
+	}
+	interval := time.Duration(r.Msg.GetHeartbeatMs()) * time.Millisecond
+	return min(max(interval, time.Millisecond), time.Minute), nil
+}
+
+// beat sends heartbeats until ctx ends or the manager does not know the node. A
+// manager that does not answer is tried again at the next beat.
+func (n *Node) beat(ctx context.Context, mgr Client, interval time.Duration) {
+	for pause(ctx, interval) {
+		call, cancel := context.WithTimeout(ctx, callTimeout)
+		vm := n.VM()
+		_, err := mgr.Heartbeat(call, connect.NewRequest(&managerv1.HeartbeatRequest{VmId: vm.ID, FreeMemory: vm.Free}))
+		cancel()
+		if connect.CodeOf(err) == connect.CodeNotFound {
+			return
+		}
+	}
+}
+
+// pause waits for d and returns false where ctx ends first.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

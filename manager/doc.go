@@ -1,0 +1,23 @@
+// Package manager finds machines for caches: Redy's manager.
+//
+// A [Manager] serves the control API (Connect, gRPC and JSON on one port). A
+// client asks it to allocate so much remote memory; it answers with VMs, how
+// many regions each of them lends, and the configuration (c, s, b, q) to use.
+// Afterwards it tells the client, through Watch, when one of those VMs is gone.
+// The data itself never passes through the manager.
+//
+// Memory comes from two places. The pool holds cache servers that registered
+// themselves, on any host: it is asked first. An [Allocator] starts VMs on
+// demand: [LocalAllocator] as processes of this machine, [InProcessAllocator]
+// in this process. A [Node] is the other end: one cache server with its control
+// API, and its registration with a manager. [Embed] puts a manager and an
+// allocator into the calling process.
+//
+// What bites:
+//   - An SLO is checked and kept with its cache, but not yet searched for: the
+//     configuration is the requested one or [DefaultConfiguration].
+//   - A duration is a hint. Nothing is deleted when it has passed.
+//   - The catalog is in memory. A manager that restarts has forgotten its
+//     caches; clients go on reading and writing, and servers register again.
+//   - There is no authentication: listen on networks that are trusted.
+package manager

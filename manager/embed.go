@@ -1,0 +1,71 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+)
+
+// EmbedOptions describe an embedded manager.
+type EmbedOptions struct {
+	// Allocator provides the VMs; the embedded manager owns it. Default: an
+	// [InProcessAllocator] over mem, bounded by what the machine has.
+	Allocator Allocator
+	// VMMemory is as in [Options].
+	VMMemory uint64
+	// Logger receives what an operator should know. Default: slog.Default().
+	Logger *slog.Logger
+}
+
+// Embedded is a manager in this process. It is served on a loopback address, so
+// that it can be used wherever a manager's [Client] can.
+type Embedded struct {
+	Client
+	manager *Manager
+	served  chan error
+}
+
+// Embed starts a manager in this process. The caller closes it after the caches
+// that it allocated.
+func Embed(ctx context.Context, opts EmbedOptions) (*Embedded, error) {
+	if opts.Allocator == nil {
+		a, err := NewInProcessAllocator(InProcessOptions{Logger: opts.Logger})
+		if err != nil {
+			return nil, err
+		}
+		opts.Allocator = a
+	}
+	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("manager: embed: %w", err), opts.Allocator.Close())
+	}
+	url := "http://" + ln.Addr().String()
+	m, err := New(Options{Allocator: opts.Allocator, VMMemory: opts.VMMemory, URL: url, Logger: opts.Logger})
+	if err != nil {
+		return nil, errors.Join(err, ln.Close(), opts.Allocator.Close())
+	}
+	e := &Embedded{Client: Dial(url), manager: m, served: make(chan error, 1)}
+	go func() { e.served <- m.Serve(ln) }()
+	return e, nil
+}
+
+// URL is where other processes of this machine reach the manager.
+func (e *Embedded) URL() string { return e.manager.URL() }
+
+// closeTimeout bounds how long Close waits for calls under way.
+const closeTimeout = 5 * time.Second
+
+// Close ends the manager and its VMs.
+func (e *Embedded) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	if err := e.manager.Close(ctx); err != nil {
+		return err
+	}
+	err := <-e.served
+	e.served <- nil // for the next Close
+	return err
+}

@@ -1,0 +1,41 @@
+package manager_test
+
+import (
+	"context"
+	"fmt"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/manager"
+)
+
+// An embedded manager answers the same calls as one that is far away: what is
+// written against the client of one works with the other.
+func ExampleEmbed() {
+	ctx := context.Background()
+	mgr, err := manager.Embed(ctx, manager.EmbedOptions{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() {
+		if err := mgr.Close(); err != nil {
+			fmt.Println(err)
+		}
+	}()
+
+	cache, err := mgr.Allocate(ctx, connect.NewRequest(&managerv1.AllocateRequest{Capacity: 3 << 20, RegionSize: 1 << 20}))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, share := range cache.Msg.GetShares() {
+		fmt.Println(share.GetRegions(), "regions over", share.GetVm().GetTransport(), "healthy:", share.GetVm().GetHealthy())
+	}
+	_, err = mgr.Deallocate(ctx, connect.NewRequest(&managerv1.DeallocateRequest{CacheId: cache.Msg.GetCacheId()}))
+	fmt.Println("deallocated:", err == nil)
+	// Output:
+	// 3 regions over mem healthy: true
+	// deallocated: true
+}

@@ -1,0 +1,126 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+)
+
+// InProcessOptions describe an in-process allocator.
+type InProcessOptions struct {
+	// Memory is the most that all VMs together lend, in bytes. Default: what
+	// the machine has.
+	Memory uint64
+	// Logger receives what an operator should know. Default: slog.Default().
+	Logger *slog.Logger
+}
+
+// InProcessAllocator provides VMs that are cache servers in this process, over
+// any transport: for embedding, examples and tests. What it lends is the
+// process's own memory, so it makes nothing larger; and it does not outlive it.
+type InProcessAllocator struct {
+	opts   InProcessOptions
+	budget *budget
+	host   Host
+
+	mu     sync.Mutex
+	closed bool
+	nodes  map[string]*Node
+}
+
+var _ Allocator = (*InProcessAllocator)(nil)
+
+// NewInProcessAllocator returns an allocator for [Options].
+func NewInProcessAllocator(opts InProcessOptions) (*InProcessAllocator, error) {
+	if opts.Logger == nil {
+		opts.Logger = slog.Default()
+	}
+	b, err := newBudget(opts.Memory)
+	if err != nil {
+		return nil, err
+	}
+	return &InProcessAllocator{opts: opts, budget: b, nodes: make(map[string]*Node)}, nil
+}
+
+// Transport is mem.
+func (a *InProcessAllocator) Transport() string { return "mem" }
+
+// Attach implements [Allocator].
+func (a *InProcessAllocator) Attach(h Host) { a.host = h }
+
+// Launch starts a cache server and registers it.
+func (a *InProcessAllocator) Launch(_ context.Context, spec VMSpec) error {
+	if err := a.budget.take(spec.Memory); err != nil {
+		return err
+	}
+	n, err := StartNode(NodeOptions{ID: spec.ID, Memory: spec.Memory, Cores: spec.Cores, Transport: spec.Transport, Logger: a.opts.Logger})
+	if err != nil {
+		a.budget.give(spec.Memory)
+		return err
+	}
+	if !a.keep(n) {
+		a.budget.give(spec.Memory)
+		return errors.Join(errors.New("in-process allocator: closed"), n.Close())
+	}
+	if err := a.host.Register(n.VM()); err != nil {
+		return errors.Join(err, a.Terminate(context.Background(), spec.ID))
+	}
+	return nil
+}
+
+func (a *InProcessAllocator) keep(n *Node) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.closed {
+		a.nodes[n.vm.ID] = n
+	}
+	return !a.closed
+}
+
+// Terminate closes a server.
+func (a *InProcessAllocator) Terminate(_ context.Context, id string) error {
+	a.mu.Lock()
+	n := a.nodes[id]
+	delete(a.nodes, id)
+	a.mu.Unlock()
+	if n == nil {
+		return nil
+	}
+	err := n.Close()
+	a.budget.give(n.vm.Memory)
+	return err
+}
+
+// Kill ends a VM as a crash would: the manager learns of it as of any failure.
+// It returns false where there is no such VM.
+func (a *InProcessAllocator) Kill(id string) bool {
+	a.mu.Lock()
+	_, ok := a.nodes[id]
+	a.mu.Unlock()
+	if ok {
+		if err := a.Terminate(context.Background(), id); err != nil {
+			a.opts.Logger.Warn("killed VM did not close well", "vm", id, "err", err)
+		}
+		a.host.Failed(id, "killed")
+	}
+	return ok
+}
+
+// Close closes all servers.
+func (a *InProcessAllocator) Close() error {
+	a.mu.Lock()
+	a.closed = true
+	nodes := a.nodes
+	a.nodes = make(map[string]*Node)
+	a.mu.Unlock()
+	var err error
+	for id, n := range nodes {
+		if e := n.Close(); e != nil {
+			err = errors.Join(err, fmt.Errorf("VM %s: %w", id, e))
+		}
+		a.budget.give(n.vm.Memory)
+	}
+	return err
+}

@@ -1,0 +1,294 @@
+package manager
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// LocalOptions describe a local allocator.
+type LocalOptions struct {
+	// Command is the program that is a cache server, and its first arguments;
+	// Launch adds
+	//
+	//	--manager URL --vm-id ID --memory BYTES --cores N --transport NAME --until-stdin-ends
+	//
+	// It has to register with the manager when it is ready, and to exit when its
+	// standard input ends: then its parent is gone. Default: this executable
+	// with the argument cacheserver, which is right for the redykv command.
+	Command []string
+	// Transport is shm or tcp. Default: shm.
+	Transport string
+	// Memory is the most that all VMs together lend, in bytes. Default: what
+	// the machine has.
+	Memory uint64
+	// Logger receives what an operator should know, and what the cache servers
+	// write to their standard error. Default: slog.Default().
+	Logger *slog.Logger
+}
+
+// LocalAllocator provides VMs that are processes of this machine.
+type LocalAllocator struct {
+	opts   LocalOptions
+	budget *budget
+	host   Host
+
+	// starts carries processes to the starter, and comes back on their own
+	// channels. A child is killed when the thread that started it ends, and Go's
+	// threads may end with a goroutine that is locked to one; so all children
+	// are started by one thread, which lives as long as the allocator.
+	starts  chan start
+	quit    chan struct{} // closed by Close: the starter ends
+	running sync.WaitGroup // the starter, and one waiter for each process
+
+	mu        sync.Mutex
+	closed    bool
+	processes map[string]*process
+}
+
+// process is one cache server.
+type process struct {
+	cmd    *exec.Cmd
+	output *lastLine
+	memory uint64
+	gone   chan struct{} // closed when it has been waited for
+	wanted bool          // its end is; guarded by the allocator's mu
+}
+
+type start struct {
+	cmd *exec.Cmd
+	err chan error
+}
+
+var _ Allocator = (*LocalAllocator)(nil)
+
+// NewLocalAllocator returns an allocator for [Options].
+func NewLocalAllocator(opts LocalOptions) (*LocalAllocator, error) {
+	if len(opts.Command) == 0 {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, fmt.Errorf("local allocator: which program is this: %w", err)
+		}
+		opts.Command = []string{self, "cacheserver"}
+	}
+	if opts.Transport == "" {
+		opts.Transport = "shm"
+	}
+	if err := betweenProcesses(opts.Transport); err != nil {
+		return nil, err
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.Default()
+	}
+	b, err := newBudget(opts.Memory)
+	if err != nil {
+		return nil, err
+	}
+	a := &LocalAllocator{
+		opts: opts, budget: b, processes: make(map[string]*process),
+		starts: make(chan start), quit: make(chan struct{}),
+	}
+	a.running.Add(1)
+	go a.startLoop()
+	return a, nil
+}
+
+func betweenProcesses(transport string) error {
+	if transport != "shm" && transport != "tcp" {
+		return fmt.Errorf("local allocator: transport %.40q: want shm or tcp: %w", transport, ErrTransport)
+	}
+	return nil
+}
+
+// Transport is the transport of the options.
+func (a *LocalAllocator) Transport() string { return a.opts.Transport }
+
+// Attach implements [Allocator].
+func (a *LocalAllocator) Attach(h Host) { a.host = h }
+
+// Launch starts a process. Its end, whenever it comes, is reported to the host.
+func (a *LocalAllocator) Launch(ctx context.Context, spec VMSpec) error {
+	if err := betweenProcesses(spec.Transport); err != nil {
+		return err
+	}
+	url := a.host.URL()
+	if url == "" {
+		return errors.New("local allocator: the manager is not served: set its URL")
+	}
+	if err := a.budget.take(spec.Memory); err != nil {
+		return err
+	}
+	if err := a.run(ctx, url, spec); err != nil {
+		a.budget.give(spec.Memory)
+		return fmt.Errorf("local allocator: %s: %w", a.opts.Command[0], err)
+	}
+	return nil
+}
+
+// run starts a process, which ctx does not bound afterwards.
+func (a *LocalAllocator) run(ctx context.Context, url string, spec VMSpec) error {
+	// Under mu, so that Close either refuses the process here or kills it.
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return errors.New("allocator is closed")
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	args := append(a.opts.Command[1:len(a.opts.Command):len(a.opts.Command)],
+		"--manager", url, "--vm-id", spec.ID, "--memory", strconv.FormatUint(spec.Memory, 10),
+		"--cores", strconv.FormatUint(uint64(spec.Cores), 10), "--transport", spec.Transport, "--until-stdin-ends")
+	p := &process{
+		cmd:    exec.Command(a.opts.Command[0], args...),
+		output: &lastLine{log: a.opts.Logger.With("vm", spec.ID)},
+		memory: spec.Memory,
+		gone:   make(chan struct{}),
+	}
+	dieWithParent(p.cmd)
+	p.cmd.Stderr = p.output
+	if _, err := p.cmd.StdinPipe(); err != nil { // open until Wait returns
+		return err
+	}
+	s := start{cmd: p.cmd, err: make(chan error, 1)}
+	a.starts <- s // the starter runs until Close, which waits for mu
+	if err := <-s.err; err != nil {
+		return err
+	}
+	a.processes[spec.ID] = p
+	a.running.Add(1)
+	go a.wait(spec.ID, p)
+	return nil
+}
+
+// startLoop is the starter: see starts.
+func (a *LocalAllocator) startLoop() {
+	defer a.running.Done()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	for {
+		select {
+		case s := <-a.starts:
+			s.err <- s.cmd.Start()
+		case <-a.quit:
+			return
+		}
+	}
+}
+
+// wait reaps a process, and tells the manager where nobody wanted its end.
+func (a *LocalAllocator) wait(id string, p *process) {
+	defer a.running.Done()
+	reason := "exited"
+	if err := p.cmd.Wait(); err != nil {
+		reason = err.Error()
+	}
+	if line := p.output.last(); line != "" {
+		reason += ": " + line
+	}
+	a.mu.Lock()
+	delete(a.processes, id)
+	wanted := p.wanted
+	a.mu.Unlock()
+	a.budget.give(p.memory)
+	close(p.gone)
+	if !wanted {
+		a.host.Failed(id, "cache server process: "+reason)
+	}
+}
+
+// Terminate kills a process and waits for its end.
+func (a *LocalAllocator) Terminate(ctx context.Context, id string) error {
+	a.mu.Lock()
+	p := a.processes[id]
+	if p != nil {
+		p.wanted = true
+	}
+	a.mu.Unlock()
+	if p == nil {
+		return nil
+	}
+	return p.kill(ctx)
+}
+
+// kill ends a process at once: a cache server has nothing to put in order.
+func (p *process) kill(ctx context.Context) error {
+	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("local allocator: kill process %d: %w", p.cmd.Process.Pid, err)
+	}
+	select {
+	case <-p.gone:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("local allocator: process %d does not end: %w", p.cmd.Process.Pid, ctx.Err())
+	}
+}
+
+// Close kills all processes and waits for them.
+func (a *LocalAllocator) Close() error {
+	a.mu.Lock()
+	if a.closed {
+		a.mu.Unlock()
+		return nil
+	}
+	a.closed = true
+	var running []*process
+	for _, p := range a.processes {
+		p.wanted = true
+		running = append(running, p)
+	}
+	a.mu.Unlock()
+	var err error
+	for _, p := range running {
+		err = errors.Join(err, p.kill(context.Background()))
+	}
+	close(a.quit)
+	a.running.Wait()
+	return err
+}
+
+// lastLine passes what a cache server says on to a log and keeps the last line,
+// which says why a process ended. Only the process's copying goroutine writes;
+// last is called after it has ended.
+type lastLine struct {
+	log  *slog.Logger
+	rest []byte // of a line not yet ended
+	line string
+}
+
+// maxLine bounds one line of output that is kept.
+const maxLine = 4 << 10
+
+func (l *lastLine) Write(p []byte) (int, error) {
+	n := len(p)
+	for {
+		line, after, ended := bytes.Cut(p, []byte{'\n'})
+		l.rest = append(l.rest, line[:min(len(line), maxLine-len(l.rest))]...)
+		if !ended {
+			return n, nil
+		}
+		l.end()
+		p = after
+	}
+}
+
+func (l *lastLine) end() {
+	if text := strings.TrimSpace(string(l.rest)); text != "" {
+		l.line = text
+		l.log.Info("cache server says", "line", text)
+	}
+	l.rest = l.rest[:0]
+}
+
+func (l *lastLine) last() string {
+	l.end()
+	return l.line
+}

@@ -1,0 +1,241 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/internal/api/managerv1/managerv1connect"
+)
+
+// Options say where a manager's VMs come from and how it watches them.
+type Options struct {
+	// Allocator launches VMs where the pool of registered servers does not
+	// hold a cache. The manager owns it and closes it. nil: the pool is all
+	// there is (stranded memory).
+	Allocator Allocator
+	// Transport is used for requests that name none. Default: the allocator's;
+	// tcp without one.
+	Transport string
+	// VMMemory is the most memory in bytes of one launched VM; a larger cache
+	// gets several. Default: no limit.
+	VMMemory uint64
+	// URL is where servers and clients reach this manager. Default: the address
+	// given to Serve.
+	URL string
+	// LaunchTimeout bounds how long a launched VM may take to register.
+	// Default: 30 s.
+	LaunchTimeout time.Duration
+	// Heartbeat is how often registered servers have to call. Default: 1 s.
+	Heartbeat time.Duration
+	// Silence is how long a registered server may stay silent before it is
+	// taken for failed. Default: 5 heartbeats.
+	Silence time.Duration
+	// Logger receives what an operator should know. Default: slog.Default().
+	Logger *slog.Logger
+}
+
+func (o *Options) ensureDefaults() error {
+	if o.Transport == "" {
+		o.Transport = "tcp"
+		if o.Allocator != nil {
+			o.Transport = o.Allocator.Transport()
+		}
+	}
+	if o.LaunchTimeout == 0 {
+		o.LaunchTimeout = 30 * time.Second
+	}
+	if o.Heartbeat == 0 {
+		o.Heartbeat = time.Second
+	}
+	if o.Silence == 0 {
+		o.Silence = 5 * o.Heartbeat
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	if o.LaunchTimeout < 0 || o.Heartbeat < time.Millisecond || o.Silence < o.Heartbeat {
+		return fmt.Errorf("manager: launch timeout %v, heartbeat %v, silence %v: want a heartbeat of 1ms or more and a silence not below it", o.LaunchTimeout, o.Heartbeat, o.Silence)
+	}
+	o.Logger = o.Logger.With("component", "manager")
+	return nil
+}
+
+// Manager allocates remote memory and watches over it. Its methods are safe for
+// concurrent use.
+type Manager struct {
+	opts    Options
+	catalog *catalog
+	http    *http.Server
+
+	ctx    context.Context // ends at Close
+	cancel context.CancelCauseFunc
+
+	// work counts the calls that change something, and the monitor. It is raised
+	// under mu while the manager is open, so that Close can wait for it.
+	work sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool
+	url    string
+}
+
+// errClosing is what calls end with while the manager closes.
+var errClosing = connect.NewError(connect.CodeUnavailable, errors.New("manager is closing"))
+
+// New returns a manager that is watching its VMs but not served yet: see Serve
+// and Handler.
+func New(opts Options) (*Manager, error) {
+	if err := opts.ensureDefaults(); err != nil {
+		return nil, err
+	}
+	m := &Manager{opts: opts, catalog: newCatalog(), url: opts.URL}
+	m.ctx, m.cancel = context.WithCancelCause(context.Background())
+	m.http = newHTTPServer(m.Handler(), opts.Logger)
+	if opts.Allocator != nil {
+		opts.Allocator.Attach(host{m})
+	}
+	m.work.Add(1)
+	go m.monitor()
+	return m, nil
+}
+
+// maxMessage bounds the bytes of one request.
+const maxMessage = 64 << 10
+
+// Handler serves the control API in Connect, gRPC, gRPC-Web and JSON. gRPC needs
+// a server that speaks HTTP/2, as Serve does.
+func (m *Manager) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle(managerv1connect.NewManagerServiceHandler(service{m}, connect.WithReadMaxBytes(maxMessage)))
+	return mux
+}
+
+// Serve answers at ln until Close, and then returns nil.
+func (m *Manager) Serve(ln net.Listener) error {
+	m.mu.Lock()
+	if m.url == "" {
+		m.url = "http://" + reachable(ln.Addr().String())
+	}
+	m.mu.Unlock()
+	if err := m.http.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("manager: serve at %v: %w", ln.Addr(), err)
+	}
+	return nil
+}
+
+// URL is where servers and clients on this machine reach the manager; empty
+// before Serve where Options do not state it.
+func (m *Manager) URL() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.url
+}
+
+// Close ends all calls and watches, then terminates the VMs that the allocator
+// launched. Calls under way are cut off when ctx ends. Closing again does
+// nothing.
+func (m *Manager) Close(ctx context.Context) error {
+	m.mu.Lock()
+	if m.closed {
+		m.mu.Unlock()
+		return nil
+	}
+	m.closed = true
+	m.mu.Unlock()
+
+	m.cancel(errClosing)
+	err := m.http.Shutdown(ctx)
+	if err != nil {
+		err = errors.Join(err, m.http.Close())
+	}
+	m.work.Wait()
+	if m.opts.Allocator != nil {
+		err = errors.Join(err, m.opts.Allocator.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("manager: close: %w", err)
+	}
+	return nil
+}
+
+// enter lets a call in that changes something. The call's context ends with the
+// manager; the caller calls leave when it is through.
+func (m *Manager) enter(ctx context.Context) (_ context.Context, leave func(), err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return nil, nil, errClosing
+	}
+	m.work.Add(1)
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(m.ctx, func() { cancel(errClosing) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+		m.work.Done()
+	}, nil
+}
+
+// monitor fails the servers that have gone silent.
+func (m *Manager) monitor() {
+	defer m.work.Done()
+	tick := time.NewTicker(m.opts.Heartbeat)
+	defer tick.Stop()
+	for {
+		select {
+		case now := <-tick.C:
+			m.expire(now)
+		case <-m.ctx.Done():
+			return
+		}
+	}
+}
+
+// expire is one step of monitor: it fails what was due before now.
+func (m *Manager) expire(now time.Time) {
+	for _, id := range m.catalog.overdue(now) {
+		m.fail(id, fmt.Sprintf("no heartbeat for %v", m.opts.Silence))
+	}
+}
+
+// terminateTimeout bounds the release of one VM: a server that does not answer
+// in this time is taken for failed.
+const terminateTimeout = 10 * time.Second
+
+// fail takes a VM for lost: its caches are told, and what is left of it is
+// terminated where the allocator launched it.
+func (m *Manager) fail(id, reason string) {
+	v := m.catalog.fail(id, nil, reason)
+	if v == nil {
+		return
+	}
+	m.opts.Logger.Warn("VM failed", "vm", id, "reason", reason)
+	if !v.launched {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), terminateTimeout)
+	defer cancel()
+	if err := m.opts.Allocator.Terminate(ctx, id); err != nil {
+		m.opts.Logger.Error("failed VM not terminated", "vm", id, "err", err)
+	}
+}
+
+// host is the manager as its allocator sees it.
+type host struct{ m *Manager }
+
+func (h host) URL() string              { return h.m.URL() }
+func (h host) Failed(id, reason string) { h.m.fail(id, reason) }
+func (h host) Register(v VM) error {
+	if err := v.check(); err != nil {
+		return err
+	}
+	return h.m.catalog.register(v, time.Time{})
+}

@@ -1,0 +1,134 @@
+package manager
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/units"
+)
+
+// Bounds of what a cache may ask for. Those of the configuration are the paper's
+// table 2; the client's cores are not known here, so c has a generous bound.
+const (
+	maxClientThreads = 1024
+	maxQueueDepth    = 16      // the NIC's limit
+	maxBatchBytes    = 4 << 10 // transfers beyond this size gain nothing (5.1)
+	minRecordSize    = 8       // assumed where the SLO names no record size
+	maxRecordSize    = 1 << 30
+
+	minRegionSize     = 4 << 10
+	maxRegionSize     = 1 << 40
+	defaultRegionSize = 1 << 30
+	maxRegions        = 1 << 16
+)
+
+// DefaultConfiguration is what a cache gets that asks for no configuration of
+// its own: one client thread, one-sided, as many operations under way as a
+// connection can hold. It needs no server core, so that any VM can serve it.
+func DefaultConfiguration() *managerv1.Configuration {
+	return &managerv1.Configuration{ClientThreads: 1, ServerThreads: 0, BatchSize: 1, QueueDepth: maxQueueDepth}
+}
+
+// demand is an Allocate request after the decision how to serve it.
+type demand struct {
+	capacity   uint64 // bytes, as asked
+	regionSize uint64 // bytes, a power of two
+	regions    uint32 // of regionSize, enough for capacity
+	slo        *managerv1.Slo
+	config     *managerv1.Configuration
+	transport  string
+}
+
+// decide checks a request and settles the cache's region size, configuration
+// and transport. This is where the search for the cheapest configuration that
+// meets the SLO belongs; today the configuration is the requested one or
+// DefaultConfiguration, whatever the SLO.
+func decide(req *managerv1.AllocateRequest, transport string) (demand, error) {
+	d := demand{capacity: req.GetCapacity(), slo: req.GetSlo(), config: req.GetConfiguration(), transport: req.GetTransport()}
+	var err error
+	if d.regionSize, d.regions, err = regionsFor(req.GetCapacity(), req.GetRegionSize()); err != nil {
+		return d, err
+	}
+	if err := checkSLO(d.slo); err != nil {
+		return d, err
+	}
+	if req.GetDurationSeconds() < 0 {
+		return d, fmt.Errorf("duration_seconds %d: want 0 (until deallocated) or more", req.GetDurationSeconds())
+	}
+	if d.config == nil {
+		d.config = DefaultConfiguration()
+	} else if err := checkConfiguration(d.config, d.slo.GetRecordSize()); err != nil {
+		return d, err
+	}
+	if len(d.transport) > maxIDLen {
+		return d, fmt.Errorf("transport %.40q: no such transport", d.transport)
+	}
+	if d.transport == "" {
+		d.transport = transport
+	}
+	return d, nil
+}
+
+// regionsFor cuts a capacity into regions. Without a size, regions have 1 GiB,
+// or what the whole cache needs where that is less (R12).
+func regionsFor(capacity, size uint64) (uint64, uint32, error) {
+	if capacity == 0 {
+		return 0, 0, errors.New("capacity 0: want the cache's size in bytes")
+	}
+	if size == 0 {
+		size = defaultRegionSize
+		if capacity < size {
+			size = max(minRegionSize, uint64(1)<<bits.Len64(capacity-1))
+		}
+	}
+	if size < minRegionSize || size > maxRegionSize || size&(size-1) != 0 {
+		return 0, 0, fmt.Errorf("region_size %d: want a power of two from %d to %d", size, minRegionSize, uint64(maxRegionSize))
+	}
+	n := (capacity-1)/size + 1
+	if n > maxRegions {
+		return 0, 0, fmt.Errorf("capacity %v takes %d regions of %v: at most %d are possible, with this region_size %v",
+			units.Size(min(capacity, math.MaxInt64)), n, units.Size(size), maxRegions, units.Size(maxRegions*size))
+	}
+	return size, uint32(n), nil
+}
+
+func checkSLO(slo *managerv1.Slo) error {
+	// Written so that NaN fails it.
+	if l := slo.GetMaxLatencyUs(); !(l >= 0 && l <= math.MaxFloat64) {
+		return fmt.Errorf("slo: max_latency_us %v: want 0 (unconstrained) or more", l)
+	}
+	if t := slo.GetMinThroughputMops(); !(t >= 0 && t <= math.MaxFloat64) {
+		return fmt.Errorf("slo: min_throughput_mops %v: want 0 (unconstrained) or more", t)
+	}
+	if slo.GetRecordSize() > maxRecordSize {
+		return fmt.Errorf("slo: record_size %d: want at most %d bytes", slo.GetRecordSize(), maxRecordSize)
+	}
+	return nil
+}
+
+// checkConfiguration holds a requested configuration against table 2 (R52-R57).
+func checkConfiguration(c *managerv1.Configuration, recordSize uint32) error {
+	if n := c.GetClientThreads(); n < 1 || n > maxClientThreads {
+		return fmt.Errorf("configuration: client_threads %d: want 1 to %d", n, maxClientThreads)
+	}
+	if n := c.GetServerThreads(); n > c.GetClientThreads() {
+		return fmt.Errorf("configuration: server_threads %d: want 0 to client_threads, which is %d", n, c.GetClientThreads())
+	}
+	if recordSize == 0 {
+		recordSize = minRecordSize
+	}
+	most := (maxBatchBytes + recordSize - 1) / recordSize
+	if n := c.GetBatchSize(); n < 1 || n > most {
+		return fmt.Errorf("configuration: batch_size %d: want 1 to %d, which is 4 KiB in records of %d bytes", n, most, recordSize)
+	}
+	if c.GetServerThreads() == 0 && c.GetBatchSize() != 1 {
+		return fmt.Errorf("configuration: batch_size %d without server_threads: one-sided access has batch_size 1", c.GetBatchSize())
+	}
+	if n := c.GetQueueDepth(); n < 1 || n > maxQueueDepth {
+		return fmt.Errorf("configuration: queue_depth %d: want 1 to %d", n, maxQueueDepth)
+	}
+	return nil
+}
