@@ -1,0 +1,31 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+)
+
+func newYCSBCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "ycsb",
+		Short: "Measure stores under the workloads of YCSB",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newCompareCmd(), newCoreCmd(corePhases[0]), newCoreCmd(corePhases[1]))
+	return cmd
+}
+
+// errInterrupted is what a signal makes of a command.
+var errInterrupted = errors.New("interrupted")
+
+// plainly says in one word that the command was interrupted; other errors stay
+// as they are.
+func plainly(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return errInterrupted
+	}
+	return err
+}

@@ -1,0 +1,208 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/ycsb"
+	"github.com/redykv/redykv/ycsb/report"
+)
+
+// compareFlags are the flags of ycsb compare.
+type compareFlags struct {
+	records                int64
+	valueSize              units.Size
+	memory, cache          units.Size
+	devices, distributions []string
+	threads                []int
+	duration, warmup       time.Duration
+	depth                  int
+	net                    string
+	jsonPath, reportPath   string
+	dir                    string
+}
+
+func newCompareCmd() *cobra.Command {
+	f := compareFlags{valueSize: 8}
+	cmd := &cobra.Command{
+		Use:   "compare",
+		Short: "Compare a store's devices under the same random reads",
+		Long: `Load the same records into a store on each device, read them at random under each
+distribution with each number of threads, and print throughput and latency side by
+side. Devices are measured in turn, all under one load before the next.
+
+  redy    a Redy cache over the SSD; its server is a process of its own, reached
+          over shared memory under the network model of --net
+  ssd     files alone, read and written past the page cache
+  memory  a device in this process's memory
+
+Sizes default to the paper's scale: the log is 6 times the local memory, and Redy's
+cache is 8 times, so that it holds the whole log. What is compared is a ratio: on a
+shared machine the figures themselves vary.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+	}
+	flags := cmd.Flags()
+	flags.Int64Var(&f.records, "records", 10_000_000, "records to load")
+	flags.Var(&f.valueSize, "value-size", "size of each value; keys have 8 bytes")
+	flags.Var(&f.memory, "memory", "log kept in local memory (default a sixth of the log)")
+	flags.Var(&f.cache, "cache", "Redy's remote memory (default 8 times the sixth of the log)")
+	flags.StringSliceVar(&f.devices, "devices", []string{"redy", "ssd"}, "devices to compare: redy, ssd, memory")
+	flags.StringSliceVar(&f.distributions, "distributions", []string{"uniform", "zipfian"}, "which records are read: uniform, zipfian")
+	flags.IntSliceVar(&f.threads, "threads", []int{1, 2}, "numbers of reading threads")
+	flags.DurationVar(&f.duration, "duration", 3*time.Second, "time of each run")
+	flags.DurationVar(&f.warmup, "warmup", 500*time.Millisecond, "time before each run that is not measured")
+	flags.IntVar(&f.depth, "depth", ycsb.DefaultDepth, "reads that each thread keeps under way")
+	flags.StringVar(&f.net, "net", "rdma", "network to Redy: rdma (2.9us,100Gbit), none, or latency and bandwidth")
+	flags.StringVar(&f.jsonPath, "json", "", "file for the results as JSON lines")
+	flags.StringVar(&f.reportPath, "report", "redykv-compare.html", "file for the report as one HTML page; empty for none")
+	flags.StringVar(&f.dir, "dir", "", "directory on the SSD, for files that are removed afterwards (default the system's for temporary files)")
+	return cmd
+}
+
+// comparison is what the flags ask for.
+func (f *compareFlags) comparison(cmd *cobra.Command) (ycsb.Comparison, error) {
+	c := ycsb.Comparison{
+		Shape: ycsb.Shape{
+			Records: f.records, ValueSize: int(f.valueSize), Net: f.net, Depth: f.depth,
+		},
+		Threads: f.threads, Duration: f.duration, Warmup: f.warmup,
+	}
+	// The default sizes follow from the log's, which must make sense for that.
+	if f.records < 1 || f.records > ycsb.MaxRecords || f.valueSize < 1 || f.valueSize > ycsb.MaxValueSize {
+		return c, fmt.Errorf("--records %d of --value-size %v: want 1 to %d records of 1B to %v",
+			f.records, f.valueSize, int64(ycsb.MaxRecords), units.Size(ycsb.MaxValueSize))
+	}
+	c.Memory, c.Cache = int64(f.memory), int64(f.cache)
+	if !cmd.Flags().Changed("memory") {
+		c.Memory = ycsb.DefaultMemory(c.LogBytes())
+	}
+	if !cmd.Flags().Changed("cache") {
+		c.Cache = ycsb.DefaultCache(c.LogBytes())
+	}
+	for _, name := range f.devices {
+		d, err := ycsb.ParseDevice(name)
+		if err != nil {
+			return c, err
+		}
+		c.Devices = append(c.Devices, d)
+	}
+	for _, name := range f.distributions {
+		d, err := ycsb.ParseDistribution(name)
+		if err != nil {
+			return c, err
+		}
+		c.Distributions = append(c.Distributions, d)
+	}
+	return c, c.Check()
+}
+
+func (f *compareFlags) run(cmd *cobra.Command) (err error) {
+	c, err := f.comparison(cmd)
+	if err != nil {
+		return usageError{err}
+	}
+	outputs, err := f.openOutputs()
+	if err != nil {
+		return err
+	}
+	defer outputs.discard()
+	if c.Dir, err = workDir(f.dir); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(c.Dir)) }()
+
+	head := report.Head{
+		Machine: ycsb.Machine(), Dir: c.Dir, Started: time.Now(),
+		Shape: c.Shape, Duration: c.Duration, Warmup: c.Warmup,
+	}
+	results, err := ycsb.Compare(cmd.Context(), c, newProgress(cmd.ErrOrStderr()))
+	head.Took = time.Since(head.Started)
+	if len(results) > 0 {
+		err = errors.Join(err, report.WriteTable(cmd.OutOrStdout(), head, results))
+	}
+	if err != nil {
+		return plainly(cmd.Context(), err)
+	}
+	if err := outputs.commit(cmd.OutOrStdout(), head, results); err != nil {
+		return err
+	}
+	for _, r := range results {
+		if r.Errors > 0 {
+			return fmt.Errorf("%s: %d reads went wrong; the first: %s", r.Experiment, r.Errors, r.FirstError)
+		}
+	}
+	return nil
+}
+
+// workDir makes an empty directory below dir, or where temporary files go; not
+// in memory, though, where there is no direct I/O, if it can be helped.
+func workDir(dir string) (string, error) {
+	if dir == "" {
+		dir = os.TempDir()
+		var stat unix.Statfs_t
+		if unix.Statfs(dir, &stat) == nil && stat.Type == unix.TMPFS_MAGIC {
+			dir = "."
+		}
+	} else if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("--dir: %w", err)
+	}
+	made, err := os.MkdirTemp(dir, "redykv-compare-*")
+	if err != nil {
+		return "", fmt.Errorf("directory %s is not writable: %w", dir, err)
+	}
+	return made, nil
+}
+
+// compareOutputs are the files that a comparison writes in the end.
+type compareOutputs struct {
+	json, html *outputFile // nil: not wanted
+}
+
+func (f *compareFlags) openOutputs() (out compareOutputs, err error) {
+	if f.jsonPath != "" {
+		if out.json, err = openOutput(f.jsonPath); err != nil {
+			return out, err
+		}
+	}
+	if f.reportPath != "" {
+		if out.html, err = openOutput(f.reportPath); err != nil {
+			out.discard()
+		}
+	}
+	return out, err
+}
+
+// commit writes the files and says where they are.
+func (out compareOutputs) commit(stdout io.Writer, head report.Head, results []ycsb.Result) error {
+	if out.json != nil {
+		err := out.json.commit(func(w io.Writer) error { return report.WriteJSON(w, results) })
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(stdout, "\nJSON lines: %s\n", out.json.path)
+	}
+	if out.html != nil {
+		err := out.html.commit(func(w io.Writer) error { return report.WriteHTML(w, head, results) })
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(stdout, "\nreport: %s\n", out.html.path)
+	}
+	return nil
+}
+
+func (out compareOutputs) discard() {
+	for _, o := range []*outputFile{out.json, out.html} {
+		if o != nil {
+			o.discard()
+		}
+	}
+}

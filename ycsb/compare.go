@@ -1,0 +1,261 @@
+package ycsb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/redykv/redykv/internal/mem"
+	"github.com/redykv/redykv/internal/units"
+)
+
+// Comparison is every combination of devices, distributions and threads, over
+// stores of one shape.
+type Comparison struct {
+	Shape
+	Devices       []Device
+	Distributions []Distribution
+	Threads       []int
+	Duration      time.Duration // of each run
+	Warmup        time.Duration // before each run
+	// Dir is an existing directory; every store gets one of its own below it.
+	Dir string
+	// OnResult, if set, is given each result as it comes. Ratios are known only
+	// in what Compare returns.
+	OnResult func(Result)
+}
+
+// The paper's scale (A56): log to local memory is 6 to 1, cache to local memory
+// is 8 to 1.
+const (
+	logShares   = 6
+	cacheShares = 8
+)
+
+// DefaultMemory is the local memory of the paper's scale: a sixth of the log.
+func DefaultMemory(logBytes int64) int64 { return max(logBytes/logShares, 1) }
+
+// DefaultCache is Redy's memory at the paper's scale, which holds the whole log.
+func DefaultCache(logBytes int64) int64 { return logBytes / logShares * cacheShares }
+
+const (
+	loadThreads = 2
+	// sequenceBytes is how much of the Go heap a sequence takes for each entry.
+	sequenceBytes = 4
+)
+
+// sequenceLength is how many record numbers a thread has drawn beforehand: for
+// small stores enough to meet every record, for large ones a few seconds' worth.
+func (s Shape) sequenceLength() int { return int(min(max(4*s.Records, 1<<16), 1<<22)) }
+
+// Check refuses a comparison that makes no sense, or that needs more memory than
+// the machine has. It starts nothing and touches no file.
+func (c Comparison) Check() error {
+	if err := c.Shape.check(); err != nil {
+		return err
+	}
+	if len(c.Devices) == 0 || len(c.Distributions) == 0 || len(c.Threads) == 0 {
+		return errors.New("nothing to compare: give at least one device, distribution and number of threads")
+	}
+	for _, d := range c.Devices {
+		if _, err := ParseDevice(string(d)); err != nil {
+			return err
+		}
+	}
+	if err := noTwice("device", c.Devices); err != nil {
+		return err
+	}
+	if err := noTwice("distribution", c.Distributions); err != nil {
+		return err
+	}
+	if err := noTwice("number of threads", c.Threads); err != nil {
+		return err
+	}
+	for _, spec := range c.specs() {
+		if err := spec.check(); err != nil {
+			return err
+		}
+		if _, err := ParseDistribution(string(spec.Distribution)); err != nil {
+			return err
+		}
+	}
+	if err := CheckNet(c.Net); err != nil {
+		return err
+	}
+	if slices.Contains(c.Devices, Redy) && c.Cache < 1 {
+		return fmt.Errorf("cache of %d bytes: device %s needs a positive size", c.Cache, Redy)
+	}
+	if need, have := c.memoryBytes(), mem.Total(); have > 0 && need > have {
+		return fmt.Errorf("needs %v of memory for %v, and this machine has %v: "+
+			"lower --records, --memory or --cache, or compare fewer devices",
+			units.Size(need), c.Devices, units.Size(have))
+	}
+	return nil
+}
+
+func noTwice[T comparable](what string, list []T) error {
+	for i, v := range list {
+		if slices.Contains(list[:i], v) {
+			return fmt.Errorf("%s %v is given twice", what, v)
+		}
+	}
+	return nil
+}
+
+// memoryBytes is what all stores, caches and sequences take together: all stores
+// are open at once, so that devices are measured turn by turn. A sum too large
+// for its type is as large as the type can say.
+func (c Comparison) memoryBytes() int64 {
+	sum := float64(slices.Max(c.Threads)) * float64(len(c.Distributions)) * float64(c.sequenceLength()*sequenceBytes)
+	for _, d := range c.Devices {
+		sum += float64(c.Memory) + float64(c.indexBytes())
+		switch d {
+		case Redy:
+			sum += float64(c.Cache)
+		case Memory:
+			sum += float64(c.LogBytes())
+		}
+	}
+	return int64(min(sum, 1<<62))
+}
+
+// specs are the experiments in the order in which they run: all devices under
+// the same load one after another, so that what else the machine does falls on
+// all alike.
+func (c Comparison) specs() []Spec {
+	var specs []Spec
+	for _, distribution := range c.Distributions {
+		for _, threads := range c.Threads {
+			for _, device := range c.Devices {
+				specs = append(specs, Spec{
+					Shape: c.Shape, Device: device, Distribution: distribution,
+					Threads: threads, Duration: c.Duration, Warmup: c.Warmup,
+				})
+			}
+		}
+	}
+	return specs
+}
+
+// Compare loads a store on every device and runs every experiment. It returns
+// the results that it has, sorted by device, together with the first error. The
+// stores' files are left in Dir.
+func Compare(ctx context.Context, c Comparison, progress Progress) (results []Result, err error) {
+	if err := c.Check(); err != nil {
+		return nil, fmt.Errorf("ycsb: %w", err)
+	}
+	if err := c.checkDisk(); err != nil {
+		return nil, fmt.Errorf("ycsb: %w", err)
+	}
+	if progress == nil {
+		progress = noProgress{}
+	}
+	sequences, err := c.drawSequences(progress)
+	if err != nil {
+		return nil, err
+	}
+	targets := make(map[Device]*Target)
+	defer func() {
+		for _, target := range targets {
+			err = errors.Join(err, target.Close())
+		}
+	}()
+	for _, device := range c.Devices {
+		target, err := Open(ctx, device, c.Shape, filepath.Join(c.Dir, string(device)))
+		if err != nil {
+			return nil, err
+		}
+		targets[device] = target
+		progress.Begin(fmt.Sprintf("load %s", device), c.Records)
+		err = Load(ctx, target.Store, c.Shape, loadThreads, progress)
+		progress.End()
+		if err != nil {
+			return nil, fmt.Errorf("ycsb: device %s: %w", device, err)
+		}
+	}
+	for _, spec := range c.specs() {
+		result, err := Run(ctx, targets[spec.Device], spec, sequences[spec.Distribution][:spec.Threads], progress)
+		if err != nil {
+			return byDevice(results, c.Devices), err
+		}
+		if c.OnResult != nil {
+			c.OnResult(result)
+		}
+		results = append(results, result)
+	}
+	return byDevice(results, c.Devices), nil
+}
+
+// drawSequences draws every thread's record numbers before anything is timed.
+// All devices are given the same ones.
+func (c Comparison) drawSequences(progress Progress) (map[Distribution][][]uint32, error) {
+	threads := slices.Max(c.Threads)
+	progress.Begin("draw records", int64(threads*len(c.Distributions)))
+	defer progress.End()
+	sequences := make(map[Distribution][][]uint32)
+	for _, distribution := range c.Distributions {
+		drawn := make([][]uint32, threads)
+		var group errgroup.Group
+		for i := range drawn {
+			group.Go(func() (err error) {
+				drawn[i], err = distribution.Sequence(c.sequenceLength(), c.Records, int64(i)+1)
+				progress.Add(1)
+				return err
+			})
+		}
+		if err := group.Wait(); err != nil {
+			return nil, err
+		}
+		sequences[distribution] = drawn
+	}
+	return sequences, nil
+}
+
+// checkDisk refuses a directory that cannot be written to, or that has too
+// little space for the logs.
+func (c Comparison) checkDisk() error {
+	probe, err := os.CreateTemp(c.Dir, ".writable-*")
+	if err != nil {
+		return fmt.Errorf("directory %s is not writable: %w", c.Dir, err)
+	}
+	if err := errors.Join(probe.Close(), os.Remove(probe.Name())); err != nil {
+		return fmt.Errorf("directory %s: %w", c.Dir, err)
+	}
+	var stat unix.Statfs_t
+	if err := unix.Statfs(c.Dir, &stat); err != nil {
+		return fmt.Errorf("directory %s: %w", c.Dir, err)
+	}
+	have := int64(stat.Bavail) * int64(stat.Bsize)
+	var need int64
+	for _, d := range c.Devices {
+		if d != Memory {
+			need += c.LogBytes()
+		}
+	}
+	if need > have {
+		return fmt.Errorf("directory %s: the logs need %v, and %v are free", c.Dir, units.Size(need), units.Size(have))
+	}
+	return nil
+}
+
+// byDevice orders results as devices are and works out their ratios to the SSD.
+func byDevice(results []Result, devices []Device) []Result {
+	slices.SortStableFunc(results, func(a, b Result) int {
+		return slices.Index(devices, a.Device) - slices.Index(devices, b.Device)
+	})
+	for i := range results {
+		for _, ssd := range results {
+			if ssd.Device == SSD && ssd.Distribution == results[i].Distribution && ssd.Threads == results[i].Threads && ssd.Mops > 0 {
+				results[i].RatioToSSD = results[i].Mops / ssd.Mops
+			}
+		}
+	}
+	return results
+}

@@ -1,0 +1,144 @@
+package goycsb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/magiconair/properties"
+	"github.com/pingcap/go-ycsb/pkg/client"
+	"github.com/pingcap/go-ycsb/pkg/measurement"
+	"github.com/pingcap/go-ycsb/pkg/prop"
+	_ "github.com/pingcap/go-ycsb/pkg/workload" // registers the core workload
+	goycsb "github.com/pingcap/go-ycsb/pkg/ycsb"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/kv"
+	"github.com/redykv/redykv/ycsb"
+)
+
+// Phase is what Execute does with a workload.
+type Phase string
+
+const (
+	// PhaseLoad inserts the workload's records.
+	PhaseLoad Phase = "load"
+	// PhaseRun does the workload's operations on records loaded before.
+	PhaseRun Phase = "run"
+)
+
+// ErrProperties says that a workload's properties make no sense; nothing was
+// started.
+var ErrProperties = errors.New("bad properties")
+
+// Execute loads or runs a workload on the store in the directory that the
+// properties name, and prints what go-ycsb's own command prints, to os.Stdout.
+// maxexecutiontime and ctx end a phase early. Only one Execute at a time in a
+// process: go-ycsb measures in global variables.
+func Execute(ctx context.Context, p *properties.Properties, phase Phase) (err error) {
+	settings, err := readSettings(p, phase == PhaseLoad)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrProperties, err)
+	}
+	// The client and the workload read these from the properties alone.
+	for name, value := range map[string]string{
+		prop.DoTransactions: fmt.Sprint(phase == PhaseRun),
+		prop.Command:        string(phase),
+	} {
+		if _, _, err := p.Set(name, value); err != nil {
+			return fmt.Errorf("property %s: %w", name, err)
+		}
+	}
+	db, err := open(ctx, settings)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+
+	printProperties(p)
+	measurement.InitMeasure(p)
+	workload, err := goycsb.GetWorkloadCreator(p.GetString(prop.Workload, "core")).Create(p)
+	if err != nil {
+		return fmt.Errorf("go-ycsb: %w", err)
+	}
+	defer func() { err = errors.Join(err, workload.Close()) }()
+
+	running, cancel := ctx, context.CancelFunc(func() {})
+	if settings.seconds > 0 {
+		running, cancel = context.WithTimeout(ctx, time.Duration(settings.seconds)*time.Second)
+	}
+	defer cancel()
+	start := time.Now()
+	client.NewClient(p, workload, client.DbWrapper{DB: db}).Run(running)
+	fmt.Println(rule)
+	fmt.Printf("Run finished, takes %s\n", time.Since(start))
+	measurement.Output()
+	return errors.Join(db.Err(), ctx.Err())
+}
+
+const rule = "**********************************************"
+
+// printProperties prints what go-ycsb prints, in order.
+func printProperties(p *properties.Properties) {
+	fmt.Println("***************** properties *****************")
+	for _, name := range slices.Sorted(slices.Values(p.Keys())) {
+		fmt.Printf("%q=%q\n", name, p.GetString(name, ""))
+	}
+	fmt.Println(rule)
+}
+
+// storage is a DB with the device that it lies on.
+type storage struct {
+	*DB
+	*ycsb.Storage
+}
+
+// Close closes the DB, and with it the device, and then what stands beside it.
+func (s *storage) Close() error { return errors.Join(s.DB.Close(), s.Release()) }
+
+// open opens the store that the settings name.
+func open(ctx context.Context, settings settings) (*storage, error) {
+	under, err := ycsb.OpenStorage(ctx, settings.device, settings.shape, settings.dir)
+	if err != nil {
+		return nil, err
+	}
+	store, err := kv.Open(kv.Options{Device: under.Device, Memory: settings.shape.Memory, Records: settings.records})
+	if err != nil {
+		err = fmt.Errorf("directory %s: %w", settings.dir, err)
+		return nil, errors.Join(err, under.Device.Close(), under.Release())
+	}
+	db := &storage{DB: NewDB(store), Storage: under}
+	if err := db.order(under.Device, settings.scan); err != nil {
+		return nil, errors.Join(fmt.Errorf("directory %s: %w", settings.dir, err), db.Close())
+	}
+	return db, nil
+}
+
+// keysMeta is the name under which a device keeps the ordered keys.
+const keysMeta = "ycsb.keys"
+
+// order reads the ordered set of keys that the device has, or makes one if scan
+// asks for it and the store is empty. A set that was once begun is kept up even
+// without scans: one that misses keys would be worse than none.
+func (db *DB) order(dev device.Device, scan bool) error {
+	data, err := dev.ReadMeta(keysMeta)
+	switch {
+	case err == nil:
+		if db.keys, err = decodeKeySet(data); err != nil {
+			return err
+		}
+	case !errors.Is(err, device.ErrNoMeta):
+		return fmt.Errorf("ordered keys: %w", err)
+	case !scan:
+		return nil
+	default:
+		if m := db.store.Metrics(); m.Tail != m.Begin {
+			return fmt.Errorf("%w: the store has records that were loaded without %s=true", ErrNoScan, PropScan)
+		}
+		db.keys = newKeySet()
+	}
+	db.save = func(ordered []byte) error { return dev.WriteMeta(keysMeta, ordered) }
+	return nil
+}

@@ -1,0 +1,202 @@
+package goycsb
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/magiconair/properties"
+	"github.com/pingcap/go-ycsb/pkg/prop"
+
+	"github.com/redykv/redykv/internal/mem"
+	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/kv"
+	"github.com/redykv/redykv/ycsb"
+)
+
+// Properties of our own.
+const (
+	PropDir    = "redykv.dir"    // where the files are; default DefaultDir
+	PropDevice = "redykv.device" // ssd (default) or redy
+	PropMemory = "redykv.memory" // log in local memory, a size; default 256MiB
+	PropCache  = "redykv.cache"  // Redy's remote memory, a size; default 1GiB
+	PropNet    = "redykv.net"    // as --net of compare; default rdma
+	PropScan   = "redykv.scan"   // keep the order of keys; default: whether the workload scans
+)
+
+// DefaultDir is where load and run keep their files unless told otherwise.
+const DefaultDir = "redykv-ycsb"
+
+// settings are the properties that this package itself needs, checked.
+type settings struct {
+	device  ycsb.Device
+	dir     string
+	shape   ycsb.Shape
+	records int64 // that the store may come to hold
+	scan    bool
+	seconds int64 // maxexecutiontime; 0: no limit
+}
+
+// readSettings checks all properties that go-ycsb or this package reads. go-ycsb
+// itself takes a default for a number that it cannot read, and ends the process
+// over others: after this it finds nothing to object to. loading says that
+// records are inserted rather than transactions run.
+func readSettings(p *properties.Properties, loading bool) (settings, error) {
+	if err := checkKinds(p); err != nil {
+		return settings{}, err
+	}
+	if err := checkWorkload(p, loading); err != nil {
+		return settings{}, err
+	}
+	s := settings{
+		dir:     p.GetString(PropDir, DefaultDir),
+		scan:    p.GetFloat64(prop.ScanProportion, 0) > 0,
+		seconds: p.GetInt64(prop.MaxExecutiontime, 0),
+		records: p.GetInt64(prop.RecordCount, 0),
+		shape:   ycsb.Shape{Net: p.GetString(PropNet, "rdma"), Depth: kv.DefaultQueueDepth},
+	}
+	// Inserts of a transaction phase come on top; the index is sized for them.
+	s.records += int64(float64(p.GetInt64(prop.OperationCount, 0)) * p.GetFloat64(prop.InsertProportion, 0))
+	s.scan = p.GetBool(PropScan, s.scan)
+	for name, size := range map[string]struct {
+		value *int64
+		def   string
+	}{PropMemory: {&s.shape.Memory, "256MiB"}, PropCache: {&s.shape.Cache, "1GiB"}} {
+		parsed, err := units.ParseSize(p.GetString(name, size.def))
+		if err != nil || parsed < 1 {
+			return settings{}, fmt.Errorf("property %s: %q is not a positive size such as 64MiB", name, p.GetString(name, ""))
+		}
+		*size.value = int64(parsed)
+	}
+	var err error
+	if s.device, err = ycsb.ParseDevice(p.GetString(PropDevice, string(ycsb.SSD))); err != nil {
+		return settings{}, fmt.Errorf("property %s: %w", PropDevice, err)
+	}
+	if s.device == ycsb.Memory {
+		return settings{}, fmt.Errorf("property %s: %s does not outlive the process: want %s or %s", PropDevice, s.device, ycsb.SSD, ycsb.Redy)
+	}
+	if err := ycsb.CheckNet(s.shape.Net); err != nil {
+		return settings{}, fmt.Errorf("property %s: %w", PropNet, err)
+	}
+	need := float64(s.shape.Memory) + 11*float64(s.records)
+	if s.device == ycsb.Redy {
+		need += float64(s.shape.Cache)
+	}
+	if have := mem.Total(); have > 0 && need > float64(have) {
+		return settings{}, fmt.Errorf("%s, index and cache need %v, and this machine has %v of memory",
+			PropMemory, units.Size(min(need, 1<<62)), units.Size(have))
+	}
+	return s, nil
+}
+
+// kinds says how go-ycsb's properties, and ours, are read.
+var kinds = struct {
+	whole, positive, share, boolean []string
+	oneOf                           map[string][]string
+}{
+	whole: []string{
+		prop.InsertStart, prop.InsertCount, prop.OperationCount, prop.Target, prop.MaxExecutiontime,
+		prop.WarmUpTime, prop.ZeroPadding, prop.InsertionRetryLimit, prop.InsertionRetryInterval,
+	},
+	positive: []string{
+		prop.RecordCount, prop.ThreadCount, prop.BatchSize, prop.FieldCount, prop.FieldLength,
+		prop.MaxScanLength, prop.LogInterval,
+	},
+	share: []string{
+		prop.ReadProportion, prop.UpdateProportion, prop.InsertProportion, prop.ScanProportion,
+		prop.ReadModifyWriteProportion, prop.HotspotDataFraction, prop.HotspotOpnFraction, prop.ExponentialFrac,
+	},
+	boolean: []string{
+		prop.ReadAllFields, prop.WriteAllFields, prop.DataIntegrity, prop.Silence, prop.Verbose,
+		prop.MeasurementHistogramPercentileExport, PropScan,
+	},
+	oneOf: map[string][]string{
+		prop.Workload:                {"core", "site.ycsb.workloads.CoreWorkload"},
+		prop.RequestDistribution:     {"uniform", "sequential", "zipfian", "latest", "hotspot", "exponential"},
+		prop.ScanLengthDistribution:  {"uniform", "zipfian"},
+		prop.FieldLengthDistribution: {"constant", "uniform", "zipfian"},
+		prop.InsertOrder:             {"hashed", "ordered"},
+		prop.MeasurementType:         {"histogram", "raw", "csv"},
+		prop.OutputStyle:             {"plain", "table", "json"},
+	},
+}
+
+// checkKinds checks every property that is set by itself.
+func checkKinds(p *properties.Properties) error {
+	whole := func(least int64) func(string) bool {
+		return func(text string) bool {
+			v, err := strconv.ParseInt(text, 10, 64)
+			return err == nil && v >= least && v <= math.MaxInt32*int64(1<<10)
+		}
+	}
+	share := func(text string) bool {
+		v, err := strconv.ParseFloat(text, 64)
+		return err == nil && v >= 0 && v <= 1
+	}
+	boolean := func(text string) bool {
+		return slices.Contains([]string{"true", "false", "yes", "no", "on", "off", "1", "0"}, text)
+	}
+	for _, kind := range []struct {
+		names []string
+		want  string
+		ok    func(string) bool
+	}{
+		{kinds.whole, "a whole number", whole(0)},
+		{kinds.positive, "a positive whole number", whole(1)},
+		{kinds.share, "a number from 0 to 1", share},
+		{kinds.boolean, "true or false", boolean},
+	} {
+		for _, name := range kind.names {
+			if text, set := p.Get(name); set && !kind.ok(text) {
+				return fmt.Errorf("property %s: %q is not %s", name, text, kind.want)
+			}
+		}
+	}
+	for name, allowed := range kinds.oneOf {
+		if text, set := p.Get(name); set && !slices.Contains(allowed, text) {
+			return fmt.Errorf("property %s: %q is not one of %v", name, text, allowed)
+		}
+	}
+	return nil
+}
+
+// checkWorkload checks what several properties must make together.
+func checkWorkload(p *properties.Properties, loading bool) error {
+	records := p.GetInt64(prop.RecordCount, 0)
+	threads := p.GetInt64(prop.ThreadCount, 1)
+	first := p.GetInt64(prop.InsertStart, 0)
+	inserts := p.GetInt64(prop.InsertCount, records-first)
+	count, counted := p.GetInt64(prop.OperationCount, 0), prop.OperationCount
+	if loading {
+		count, counted = inserts, prop.RecordCount
+	}
+	batch := p.GetInt64(prop.BatchSize, 1)
+	var total float64
+	for name, def := range map[string]float64{
+		prop.ReadProportion:            prop.ReadProportionDefault,
+		prop.UpdateProportion:          prop.UpdateProportionDefault,
+		prop.InsertProportion:          prop.InsertProportionDefault,
+		prop.ScanProportion:            prop.ScanProportionDefault,
+		prop.ReadModifyWriteProportion: prop.ReadModifyWriteProportionDefault,
+	} {
+		total += p.GetFloat64(name, def)
+	}
+	switch {
+	case records < 1:
+		return fmt.Errorf("property %s is not set: give a workload or a positive number", prop.RecordCount)
+	case inserts < 1 || first+inserts > records:
+		return fmt.Errorf("%s %d and %s %d do not fit into %s %d", prop.InsertStart, first, prop.InsertCount, inserts, prop.RecordCount, records)
+	case threads > ycsb.MaxThreads:
+		return fmt.Errorf("property %s: %d is more than %d", prop.ThreadCount, threads, ycsb.MaxThreads)
+	case count < threads:
+		return fmt.Errorf("property %s: %d is less than the %d threads", counted, count, threads)
+	case !loading && total == 0:
+		return fmt.Errorf("every proportion of the workload is 0")
+	case !loading && batch > 1 && p.GetFloat64(prop.ScanProportion, 0)+p.GetFloat64(prop.ReadModifyWriteProportion, 0) > 0:
+		return fmt.Errorf("property %s: go-ycsb batches neither scans nor read-modify-writes", prop.BatchSize)
+	case p.GetBool(prop.DataIntegrity, false) && p.GetString(prop.FieldLengthDistribution, "constant") != "constant":
+		return fmt.Errorf("property %s needs %s=constant", prop.DataIntegrity, prop.FieldLengthDistribution)
+	}
+	return nil
+}

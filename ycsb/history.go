@@ -1,0 +1,56 @@
+package ycsb
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redykv/redykv/device"
+)
+
+// history is what has happened to the tiers of a target since it was opened.
+// Tiers report from whichever goroutine found out.
+type history struct {
+	mu     sync.Mutex
+	events []pastEvent
+}
+
+type pastEvent struct {
+	at time.Time
+	device.TierEvent
+}
+
+// add is a [device.TieredOptions] OnEvent.
+func (h *history) add(e device.TierEvent) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.events = append(h.events, pastEvent{time.Now(), e})
+}
+
+// note tells what happened between two moments, with seconds counted from the
+// first, and which tiers were out of use already. next names the tier that
+// reads go on from, by the number of the one that failed.
+func (h *history) note(from, to time.Time, next func(tier int) string) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var parts []string
+	before := make(map[int]device.TierEvent)
+	for _, e := range h.events {
+		switch after := e.at.Sub(from).Seconds(); {
+		case e.at.Before(from):
+			before[e.Tier] = e.TierEvent
+		case e.at.After(to):
+		case e.Err != nil:
+			parts = append(parts, fmt.Sprintf("%s lost after %.1f s (%v); reads went on from %s", e.Name, after, e.Err, next(e.Tier)))
+		default:
+			parts = append(parts, fmt.Sprintf("%s back after %.1f s", e.Name, after))
+		}
+	}
+	for tier := range device.MaxTiers {
+		if e, ok := before[tier]; ok && e.Err != nil {
+			parts = append([]string{fmt.Sprintf("%s was lost before this run (%v); reads came from %s", e.Name, e.Err, next(tier))}, parts...)
+		}
+	}
+	return strings.Join(parts, "; ")
+}

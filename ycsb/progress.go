@@ -1,0 +1,17 @@
+package ycsb
+
+// Progress is told how far a measurement is. Begin and End come from one
+// goroutine and in turn; Add may come from several at once between them.
+type Progress interface {
+	// Begin starts a stage that is through when the sum of Add is total.
+	Begin(stage string, total int64)
+	Add(n int64)
+	End()
+}
+
+// noProgress is for callers who do not want to know.
+type noProgress struct{}
+
+func (noProgress) Begin(string, int64) {}
+func (noProgress) Add(int64)           {}
+func (noProgress) End()                {}

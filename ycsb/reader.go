@@ -1,0 +1,209 @@
+package ycsb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/redykv/redykv/kv"
+)
+
+const (
+	// sampleEvery is how many reads share one pair of clock readings. A clock
+	// reading costs as much as a read from memory.
+	sampleEvery = 32
+	// burst is how many reads are submitted between two polls.
+	burst = 64
+	// maxLatency is where the histogram ends, in nanoseconds; what takes longer
+	// counts as that.
+	maxLatency = int64(10 * time.Minute)
+)
+
+// reader is one thread of an experiment: the reads that it keeps under way, on a
+// session while it runs. It belongs to one goroutine at a time, and allocates
+// nothing per read.
+type reader struct {
+	session   *kv.Session // while run is running
+	valueSize int
+	sequence  []uint32 // record numbers, used again from the start when through
+	next      int      // position in sequence
+
+	// ops[i] belongs to the session while i is not in free. began[i] is when
+	// ops[i] was submitted, if its latency is measured, else 0.
+	ops   []kv.Op
+	began []int64
+	free  []uint32
+	done  []*kv.Op
+
+	epoch     time.Time // what began counts nanoseconds from
+	countdown int       // reads until the next one that is measured
+	tally
+}
+
+// tally is what a reader has counted.
+type tally struct {
+	reads     uint64
+	errors    uint64
+	first     error
+	latencies *hdrhistogram.Histogram // nanoseconds
+}
+
+func newTally() tally {
+	return tally{latencies: hdrhistogram.New(1, maxLatency, 3)}
+}
+
+func (t *tally) add(other tally) {
+	t.reads += other.reads
+	t.errors += other.errors
+	if t.first == nil {
+		t.first = other.first
+	}
+	t.latencies.Merge(other.latencies)
+}
+
+// newReader makes a reader that keeps depth reads under way.
+func newReader(valueSize, depth int, sequence []uint32) *reader {
+	r := &reader{
+		valueSize: valueSize,
+		sequence:  sequence,
+		ops:       make([]kv.Op, depth),
+		began:     make([]int64, depth),
+		free:      make([]uint32, depth),
+		done:      make([]*kv.Op, depth),
+		epoch:     time.Now(),
+		countdown: sampleEvery,
+		tally:     newTally(),
+	}
+	buffers := make([]byte, depth*(KeySize+valueSize))
+	for i := range r.ops {
+		key, rest := buffers[:KeySize:KeySize], buffers[KeySize:]
+		r.ops[i] = kv.Op{Kind: kv.OpRead, Key: key, Value: rest[:0:valueSize]}
+		buffers = rest[valueSize:]
+		r.free[i] = uint32(i)
+	}
+	return r
+}
+
+// run reads through session until stop is set, and then until nothing is under
+// way, and closes session. An error is one of the session itself; reads that
+// failed are in the tally.
+func (r *reader) run(ctx context.Context, session *kv.Session, stop *atomic.Bool) (err error) {
+	r.session = session
+	defer func() {
+		r.session = nil
+		if closeErr := session.Close(); err == nil {
+			err = closeErr
+		}
+	}()
+	for !stop.Load() {
+		submitted, err := r.submit()
+		if err != nil {
+			return err
+		}
+		if r.poll() == 0 && submitted == 0 {
+			// ctx ends when stop is about to be set: not an error of the session.
+			if err := r.session.Wait(ctx); err != nil && ctx.Err() == nil {
+				return err
+			}
+		}
+	}
+	// What is under way owns its buffers until it comes back, whatever ctx says.
+	for len(r.free) < len(r.ops) {
+		if r.poll() == 0 {
+			if err := r.session.Wait(context.WithoutCancel(ctx)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// submit hands up to burst reads to the session and returns how many it took.
+func (r *reader) submit() (int, error) {
+	for n := 0; n < burst; n++ {
+		if len(r.free) == 0 {
+			return n, nil
+		}
+		i := r.free[len(r.free)-1]
+		op := &r.ops[i]
+		putKey(op.Key, uint64(r.sequence[r.next]))
+		if r.next++; r.next == len(r.sequence) {
+			r.next = 0
+		}
+		if r.countdown--; r.countdown == 0 {
+			r.countdown = sampleEvery
+			r.began[i] = r.now()
+		}
+		finished, err := r.session.Submit(op)
+		if err != nil {
+			r.began[i] = 0
+			if errors.Is(err, kv.ErrQueueFull) {
+				return n, nil
+			}
+			return n, err
+		}
+		if finished {
+			r.finish(i, op)
+		} else {
+			r.free = r.free[:len(r.free)-1]
+		}
+	}
+	return burst, nil
+}
+
+// poll takes back what has completed and returns how many reads that were.
+func (r *reader) poll() int {
+	n := r.session.Poll(r.done)
+	for _, op := range r.done[:n] {
+		i := r.indexOf(op)
+		r.finish(i, op)
+		r.free = append(r.free, i)
+	}
+	return n
+}
+
+// indexOf is the place of op in ops. Only the difference of two addresses of one
+// array is used; no pointer is made from a number.
+func (r *reader) indexOf(op *kv.Op) uint32 {
+	base := uintptr(unsafe.Pointer(unsafe.SliceData(r.ops)))
+	return uint32((uintptr(unsafe.Pointer(op)) - base) / unsafe.Sizeof(*op))
+}
+
+// finish counts the read in ops[i] and checks its value.
+func (r *reader) finish(i uint32, op *kv.Op) {
+	r.reads++
+	n := keyNumber(op.Key)
+	if op.Err != nil || !endsMatch(op.Value, n, r.valueSize) {
+		r.fail(op, n)
+	}
+	if r.began[i] == 0 {
+		return
+	}
+	// The histogram refuses only what is out of its range.
+	_ = r.latencies.RecordValue(min(max(r.now()-r.began[i], 1), maxLatency))
+	r.began[i] = 0
+	if op.Err == nil && checkValue(op.Value, n, r.valueSize) != nil && endsMatch(op.Value, n, r.valueSize) {
+		r.fail(op, n) // wrong in the middle only: not counted yet
+	}
+}
+
+// fail counts a read that failed or brought wrong bytes.
+func (r *reader) fail(op *kv.Op, n uint64) {
+	r.errors++
+	if r.first != nil {
+		return
+	}
+	if op.Err != nil {
+		r.first = fmt.Errorf("record %d: %w", n, op.Err)
+	} else {
+		r.first = checkValue(op.Value, n, r.valueSize)
+	}
+}
+
+// now is the time in nanoseconds since epoch, never 0.
+func (r *reader) now() int64 { return int64(time.Since(r.epoch)) | 1 }

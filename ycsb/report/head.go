@@ -1,0 +1,73 @@
+package report
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/ycsb"
+)
+
+// Head is what a report is stamped with.
+type Head struct {
+	Machine string // as [ycsb.Machine] gives it
+	Dir     string // where the files were
+	Started time.Time
+	Took    time.Duration // of everything, loading included
+	ycsb.Shape
+	Duration, Warmup time.Duration // of each run
+}
+
+// line is one line of a head.
+type line struct{ Name, Text string }
+
+// lines is the head in words. Some of it only the results know.
+func (h Head) lines(results []ycsb.Result) []line {
+	lines := []line{
+		{"machine", h.Machine},
+		{"records", fmt.Sprintf("%d of %d + %d bytes, read only, %d under way per thread",
+			h.Records, ycsb.KeySize, h.ValueSize, h.Depth)},
+		{"scale", fmt.Sprintf("local memory %v, log %v, Redy cache %v (%s)",
+			units.Size(h.Memory), units.Size(h.LogBytes()), units.Size(h.Cache), h.scale())},
+		{"runs", fmt.Sprintf("%v each after %v of warm-up, devices in turn; %v in all, loading included",
+			h.Duration, h.Warmup, h.Took.Round(time.Second))},
+	}
+	for _, r := range results {
+		if r.Device == ycsb.Redy {
+			lines = append(lines, line{"redy", fmt.Sprintf("transport %s, network %s", r.Transport, r.Net)})
+			break
+		}
+	}
+	for _, r := range results {
+		if r.Device == ycsb.SSD || r.Device == ycsb.Redy {
+			lines = append(lines, line{"files", fmt.Sprintf("%s, %s", h.Dir, readsOf(r.DirectIO))})
+			break
+		}
+	}
+	if len(results) > 0 {
+		r := results[len(results)-1]
+		lines = append(lines,
+			line{"log", fmt.Sprintf("%d bytes, by arithmetic %d (%d a record)",
+				r.LogBytes, r.LogBytesExpected, ycsb.RecordBytes(h.ValueSize))},
+			line{"index", fmt.Sprintf("%v beside the memory above", units.Size(r.IndexBytes))},
+			line{"Go heap", fmt.Sprintf("%v before loading %s, %v after its last run",
+				units.Size(r.HeapBytesBefore), r.Device, units.Size(r.HeapBytesAfter))})
+	}
+	return lines
+}
+
+func readsOf(direct bool) string {
+	if direct {
+		return "direct I/O"
+	}
+	return "no direct I/O here: the page cache may have served reads"
+}
+
+// scale is memory, log and cache as a proportion, the paper's being 1 : 6 : 8.
+func (h Head) scale() string {
+	if h.Memory < 1 {
+		return "no local memory"
+	}
+	of := func(bytes int64) float64 { return float64(bytes) / float64(h.Memory) }
+	return fmt.Sprintf("1 : %.3g : %.3g", of(h.LogBytes()), of(h.Cache))
+}

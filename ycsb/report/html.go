@@ -1,0 +1,52 @@
+package report
+
+import (
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+
+	"github.com/redykv/redykv/ycsb"
+)
+
+//go:embed report.html
+var pageText string
+
+var page = template.Must(template.New("report").Parse(pageText))
+
+// WriteHTML writes one HTML page with plots and the table. It loads nothing and
+// links to nothing, follows the reader's choice of light or dark, and can be
+// kept or sent as one file.
+func WriteHTML(w io.Writer, head Head, results []ycsb.Result) error {
+	plots := []struct {
+		title, axis string
+		value       func(ycsb.Result) float64
+	}{
+		{"Throughput", "million operations per second", func(r ycsb.Result) float64 { return r.Mops }},
+		{"Latency, median", "microseconds", func(r ycsb.Result) float64 { return r.P50Micros }},
+		{"Latency, 99th percentile", "microseconds", func(r ycsb.Result) float64 { return r.P99Micros }},
+	}
+	data := struct {
+		Head    []line
+		Started string
+		Plots   []template.HTML
+		Columns []string
+		Rows    [][]string
+		Notes   []string
+	}{Head: head.lines(results), Started: head.Started.Format("2006-01-02 15:04 MST"), Columns: columns, Notes: notes(results)}
+	for _, p := range plots {
+		svg, err := bars(p.title, p.axis, results, p.value)
+		if err != nil {
+			return err
+		}
+		// The svg is drawn here from numbers and escaped names.
+		data.Plots = append(data.Plots, template.HTML(svg))
+	}
+	for _, r := range results {
+		data.Rows = append(data.Rows, cells(r))
+	}
+	if err := page.Execute(w, data); err != nil {
+		return fmt.Errorf("report: HTML: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,163 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"image/color"
+	"regexp"
+	"slices"
+	"strings"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/text"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
+
+	"github.com/redykv/redykv/ycsb"
+)
+
+const (
+	plotWidth  = 22 * vg.Centimeter
+	plotHeight = 9 * vg.Centimeter
+)
+
+// ink is the colour of axes and text while a plot is drawn. In the SVG it
+// becomes the page's text colour, which differs between light and dark.
+var ink = color.RGBA{R: 1, G: 1, B: 1, A: 255}
+
+// deviceColors are told apart by people with any of the common colour
+// blindnesses, and seen on white and on black.
+var deviceColors = map[ycsb.Device]color.RGBA{
+	ycsb.Redy:   {R: 0x2b, G: 0x8c, B: 0xd6, A: 255},
+	ycsb.SSD:    {R: 0xe0, G: 0x7b, B: 0x1a, A: 255},
+	ycsb.Memory: {R: 0x2a, G: 0x9d, B: 0x74, A: 255},
+}
+
+// bars draws a figure of every result as an upright bar, in one group for each
+// distribution and number of threads, and writes device and figure above it.
+func bars(title, axis string, results []ycsb.Result, value func(ycsb.Result) float64) (string, error) {
+	p := plot.New()
+	p.BackgroundColor = color.Transparent
+	p.Title.Text = title
+	p.Y.Label.Text = axis
+	groups, devices := groupsOf(results), devicesOf(results)
+	width := plotWidth * 0.8 / vg.Length(max(1, len(groups)*(len(devices)+1)))
+
+	highest := 0.0
+	for at, device := range devices {
+		heights := make(plotter.Values, len(groups))
+		labels := plotter.XYLabels{XYs: make(plotter.XYs, len(groups)), Labels: make([]string, len(groups))}
+		for i, group := range groups {
+			labels.XYs[i].X = float64(i)
+			for _, r := range results {
+				if r.Device == device && groupOf(r) == group {
+					heights[i] = value(r)
+					labels.XYs[i].Y = heights[i]
+					labels.Labels[i] = fmt.Sprintf("%s %s", device, figure(heights[i]))
+				}
+			}
+			highest = max(highest, heights[i])
+		}
+		chart, err := plotter.NewBarChart(heights, width)
+		if err != nil {
+			return "", fmt.Errorf("report: plot %q: %w", title, err)
+		}
+		chart.Color = deviceColors[device]
+		chart.LineStyle.Width = 0
+		chart.Offset = width * (vg.Length(at) - vg.Length(len(devices)-1)/2)
+		names, err := plotter.NewLabels(labels)
+		if err != nil {
+			return "", fmt.Errorf("report: plot %q: %w", title, err)
+		}
+		names.Offset = vg.Point{X: chart.Offset, Y: 3}
+		for i := range names.TextStyle {
+			names.TextStyle[i].Color = ink
+			names.TextStyle[i].XAlign = text.XCenter
+		}
+		p.Add(chart, names)
+	}
+	names := make([]string, len(groups))
+	for i, group := range groups {
+		names[i] = group.String()
+	}
+	p.NominalX(names...)
+	p.X.Min, p.X.Max = -0.5, float64(len(groups))-0.5
+	p.Y.Min, p.Y.Max = 0, highest*1.15
+	if highest == 0 {
+		p.Y.Max = 1
+	}
+	paint(p)
+	return drawSVG(p, title)
+}
+
+// paint gives everything that is not a bar the colour of ink.
+func paint(p *plot.Plot) {
+	p.Title.TextStyle.Color = ink
+	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
+		axis.Color = ink
+		axis.Label.TextStyle.Color = ink
+		axis.Tick.Color = ink
+		axis.Tick.Label.Color = ink
+	}
+}
+
+var (
+	namespaces = regexp.MustCompile(`\s*xmlns(:\w+)?="[^"]*"`)
+	families   = regexp.MustCompile(`font-family:[^;"]*`)
+	dimensions = regexp.MustCompile(`<svg width="[^"]*" height="[^"]*"`)
+)
+
+// drawSVG renders a plot as an svg element for use within HTML: without the XML
+// head and the namespaces, which HTML implies, in the page's font and colour,
+// and as wide as there is room.
+func drawSVG(p *plot.Plot, title string) (string, error) {
+	canvas := vgsvg.New(plotWidth, plotHeight)
+	p.Draw(draw.New(canvas))
+	var b bytes.Buffer
+	if _, err := canvas.WriteTo(&b); err != nil {
+		return "", fmt.Errorf("report: plot %q: %w", title, err)
+	}
+	svg := b.String()
+	start := strings.Index(svg, "<svg")
+	if start < 0 {
+		return "", fmt.Errorf("report: plot %q: no svg element was drawn", title)
+	}
+	svg = namespaces.ReplaceAllString(svg[start:], "")
+	svg = families.ReplaceAllString(svg, "font-family:inherit")
+	svg = dimensions.ReplaceAllLiteralString(svg, `<svg role="img"`)
+	return strings.ReplaceAll(svg, "#010101", "currentColor"), nil
+}
+
+// group is what bars beside each other have in common.
+type group struct {
+	distribution ycsb.Distribution
+	threads      int
+}
+
+func groupOf(r ycsb.Result) group { return group{r.Distribution, r.Threads} }
+
+func (g group) String() string {
+	if g.threads == 1 {
+		return fmt.Sprintf("%s, 1 thread", g.distribution)
+	}
+	return fmt.Sprintf("%s, %d threads", g.distribution, g.threads)
+}
+
+func groupsOf(results []ycsb.Result) []group { return distinct(results, groupOf) }
+
+func devicesOf(results []ycsb.Result) []ycsb.Device {
+	return distinct(results, func(r ycsb.Result) ycsb.Device { return r.Device })
+}
+
+// distinct are the values of of over results, each once, in order of appearance.
+func distinct[T comparable](results []ycsb.Result, of func(ycsb.Result) T) []T {
+	var list []T
+	for _, r := range results {
+		if v := of(r); !slices.Contains(list, v) {
+			list = append(list, v)
+		}
+	}
+	return list
+}

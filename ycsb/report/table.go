@@ -1,0 +1,83 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/redykv/redykv/ycsb"
+)
+
+// WriteTable writes the results as a table for people, with the head above and
+// what happened below.
+func WriteTable(w io.Writer, head Head, results []ycsb.Result) error {
+	var b strings.Builder
+	for _, line := range head.lines(results) {
+		fmt.Fprintf(&b, "%s: %s\n", line.Name, line.Text)
+	}
+	b.WriteByte('\n')
+	tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(tw, strings.Join(columns, "\t")+"\t")
+	for _, r := range results {
+		fmt.Fprintln(tw, strings.Join(cells(r), "\t")+"\t")
+	}
+	if err := tw.Flush(); err != nil {
+		return fmt.Errorf("report: table: %w", err)
+	}
+	if notes := notes(results); len(notes) > 0 {
+		b.WriteString("\n" + strings.Join(notes, "\n") + "\n")
+	}
+	if _, err := io.WriteString(w, b.String()); err != nil {
+		return fmt.Errorf("report: table: %w", err)
+	}
+	return nil
+}
+
+// columns are the heads of the table; cells fills them in the same order.
+var columns = []string{
+	"device", "distribution", "threads", "Mops", "p50 us", "p99 us",
+	"memory", "redy", "ssd", "vs ssd",
+}
+
+func cells(r ycsb.Result) []string {
+	ratio := "-"
+	if r.RatioToSSD > 0 {
+		ratio = fmt.Sprintf("%.2fx", r.RatioToSSD)
+	}
+	return []string{
+		string(r.Device), string(r.Distribution), fmt.Sprint(r.Threads),
+		figure(r.Mops), figure(r.P50Micros), figure(r.P99Micros),
+		percent(r.HitMemory), percent(r.HitRedy), percent(r.HitSSD), ratio,
+	}
+}
+
+// figure prints a number to three significant digits, without an exponent.
+func figure(v float64) string {
+	switch {
+	case v >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 10:
+		return fmt.Sprintf("%.1f", v)
+	case v >= 1:
+		return fmt.Sprintf("%.2f", v)
+	}
+	return fmt.Sprintf("%.3f", v)
+}
+
+func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
+
+// notes are what a reader must know of single runs, one line for each.
+func notes(results []ycsb.Result) []string {
+	var lines []string
+	for _, r := range results {
+		if r.Note != "" {
+			lines = append(lines, fmt.Sprintf("%s: %s", r.Experiment, r.Note))
+		}
+		if r.Errors > 0 {
+			lines = append(lines, fmt.Sprintf("%s: %d of %d reads went wrong; the first: %s",
+				r.Experiment, r.Errors, r.Ops, r.FirstError))
+		}
+	}
+	return lines
+}

@@ -1,0 +1,215 @@
+package ycsb
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/redykv/redykv/kv"
+)
+
+// tickEvery is how often progress is told while a run is under way.
+const tickEvery = 100 * time.Millisecond
+
+// Run is one experiment on a loaded target: spec.Threads threads read the
+// records that their sequences name, for spec.Duration. There is one sequence
+// for each thread; they may be used by one run after another, not by two at
+// once. The error is one of the store as a whole, or ctx's; reads that fail
+// are counted in the result.
+func Run(ctx context.Context, target *Target, spec Spec, sequences [][]uint32, progress Progress) (Result, error) {
+	if err := spec.check(); err != nil {
+		return Result{}, fmt.Errorf("ycsb: %w", err)
+	}
+	if len(sequences) != spec.Threads {
+		return Result{}, fmt.Errorf("ycsb: %d sequences for %d threads", len(sequences), spec.Threads)
+	}
+	if progress == nil {
+		progress = noProgress{}
+	}
+	progress.Begin(spec.name(), int64(spec.Warmup+spec.Duration))
+	defer progress.End()
+	tick := func(step time.Duration) { progress.Add(int64(step)) }
+
+	crew := make(crew, spec.Threads)
+	for i := range crew {
+		crew[i] = newReader(spec.ValueSize, spec.Depth, sequences[i])
+	}
+	if _, err := crew.run(ctx, target.Store, spec.Warmup, tick); err != nil {
+		return Result{}, fmt.Errorf("ycsb: %s: warm-up: %w", spec.name(), err)
+	}
+	warm := crew.takeTally()
+
+	before := target.Store.Metrics()
+	began := time.Now()
+	elapsed, err := crew.run(ctx, target.Store, spec.Duration, tick)
+	if err != nil {
+		return Result{}, fmt.Errorf("ycsb: %s: %w", spec.name(), err)
+	}
+	total := crew.takeTally()
+
+	result := target.stamped(spec)
+	result.measured(total, elapsed)
+	result.where(before, target.Store.Metrics(), target.tiers)
+	result.Note = target.Happened(began, began.Add(elapsed))
+	// What went wrong while warming up went wrong all the same.
+	result.Errors += warm.errors
+	if first := firstOf(warm.first, total.first); first != nil {
+		result.FirstError = first.Error()
+	}
+	result.HeapBytesAfter = heapBytes()
+	return result, nil
+}
+
+// name tells experiments apart, as in ssd/uniform/2.
+func (s Spec) name() string { return fmt.Sprintf("%s/%s/%d", s.Device, s.Distribution, s.Threads) }
+
+// check refuses experiments that cannot be run.
+func (s Spec) check() error {
+	if err := s.Shape.check(); err != nil {
+		return err
+	}
+	switch {
+	case s.Threads < 1 || s.Threads > MaxThreads:
+		return fmt.Errorf("%d threads: want 1 to %d", s.Threads, MaxThreads)
+	case s.Duration <= 0:
+		return fmt.Errorf("duration of %v: want a positive time", s.Duration)
+	case s.Warmup < 0:
+		return fmt.Errorf("warm-up of %v: want a time that is not negative", s.Warmup)
+	}
+	return nil
+}
+
+// crew are the readers of one experiment.
+type crew []*reader
+
+// run lets all readers read from store for duration, each in a session of its
+// own, and returns how long it took until nothing was under way any more. The
+// sessions are closed then, so that the store's metrics are complete. tick is
+// called now and then with the time passed since it was called last. ctx cuts
+// the run short, with its error.
+func (c crew) run(ctx context.Context, store *kv.Store, duration time.Duration, tick func(time.Duration)) (time.Duration, error) {
+	if duration == 0 {
+		return 0, ctx.Err()
+	}
+	var stop atomic.Bool
+	group, groupCtx := errgroup.WithContext(ctx)
+	groupCtx, cancel := context.WithTimeout(groupCtx, duration)
+	defer cancel()
+	start := time.Now()
+	for _, r := range c {
+		group.Go(func() error { return r.run(groupCtx, store.NewSession(), &stop) })
+	}
+	ticker := time.NewTicker(tickEvery)
+	defer ticker.Stop()
+	last := start
+	for running := true; running; {
+		select {
+		case <-groupCtx.Done(): // time is up, a reader failed, or ctx ended
+			running = false
+		case <-ticker.C:
+		}
+		now := time.Now()
+		tick(now.Sub(last))
+		last = now
+	}
+	stop.Store(true)
+	err := group.Wait()
+	if err == nil {
+		err = ctx.Err()
+	}
+	return time.Since(start), err
+}
+
+// takeTally returns the sum of what the readers have counted since it was called
+// last.
+func (c crew) takeTally() tally {
+	total := newTally()
+	for _, r := range c {
+		total.add(r.tally)
+		r.tally = newTally()
+	}
+	return total
+}
+
+// stamped is a result with everything that is known beforehand.
+func (t *Target) stamped(spec Spec) Result {
+	result := Result{
+		Experiment:       spec.name(),
+		Device:           spec.Device,
+		Distribution:     spec.Distribution,
+		Threads:          spec.Threads,
+		Depth:            spec.Depth,
+		Records:          spec.Records,
+		ValueSize:        spec.ValueSize,
+		MemoryBytes:      spec.Memory,
+		Transport:        t.Transport,
+		Net:              t.Net,
+		DirectIO:         t.DirectIO,
+		LogBytesExpected: spec.LogBytes(),
+		HeapBytesBefore:  t.heap,
+	}
+	if spec.Device == Redy {
+		result.CacheBytes = spec.Cache
+	}
+	return result
+}
+
+// measured fills in throughput and latency.
+func (r *Result) measured(total tally, elapsed time.Duration) {
+	r.Ops = total.reads
+	r.Errors = total.errors
+	r.Seconds = elapsed.Seconds()
+	r.Mops = float64(total.reads) / 1e6 / elapsed.Seconds()
+	r.P50Micros = float64(total.latencies.ValueAtQuantile(50)) / 1e3
+	r.P99Micros = float64(total.latencies.ValueAtQuantile(99)) / 1e3
+}
+
+// where fills in which share of the reads between two looks at the store's
+// metrics was answered by what. tiers names the tiers of its device.
+func (r *Result) where(before, after kv.Metrics, tiers []Device) {
+	memory := after.ReadsMemory - before.ReadsMemory
+	all := memory
+	var tier [kv.MaxTiers]uint64
+	for i := range tier {
+		tier[i] = after.ReadsTier[i] - before.ReadsTier[i]
+		all += tier[i]
+	}
+	if all > 0 {
+		r.HitMemory = float64(memory) / float64(all)
+		for i, n := range tier {
+			share := float64(n) / float64(all)
+			switch {
+			case i < len(tiers) && tiers[i] == Redy:
+				r.HitRedy += share
+			case i < len(tiers) && tiers[i] == SSD:
+				r.HitSSD += share
+			default:
+				r.HitOther += share
+			}
+		}
+	}
+	r.LogBytes = after.Tail - after.Begin
+	r.IndexBytes = after.IndexBytes
+}
+
+// heapBytes is the live Go heap.
+func heapBytes() uint64 {
+	runtime.GC()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return stats.HeapAlloc
+}
+
+// firstOf returns the first error that is not nil.
+func firstOf(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

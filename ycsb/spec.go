@@ -1,0 +1,137 @@
+package ycsb
+
+import (
+	"fmt"
+	"time"
+)
+
+// Device names what a store keeps its log on.
+type Device string
+
+const (
+	// Redy is a Redy cache over an SSD. The cache's server is a process of its
+	// own, started by a manager in this one and reached over shared memory.
+	Redy Device = "redy"
+	// SSD is a directory of files alone.
+	SSD Device = "ssd"
+	// Memory is a device in this process's memory, for tests and as a yardstick
+	// of the store itself.
+	Memory Device = "memory"
+)
+
+// Devices are all that there are.
+var Devices = []Device{Redy, SSD, Memory}
+
+// ParseDevice reads a device's name.
+func ParseDevice(name string) (Device, error) { return oneOf("device", name, Devices) }
+
+// DefaultDepth is how many reads a thread keeps under way.
+const DefaultDepth = 128
+
+// Shape says what a store holds and what it may use. Sizes are in bytes.
+type Shape struct {
+	Records   int64  // how many records it is made for
+	ValueSize int    // of each value; keys have [KeySize]
+	Memory    int64  // log kept in local memory
+	Cache     int64  // Redy's remote memory; unused on other devices
+	Net       string // the network that Redy's transport pretends to be: rdma, none, or 2.9us,100Gbit
+	Depth     int    // reads that a thread keeps under way (A58)
+
+	// CacheServer is the program that is a cache server, and its first
+	// arguments. Empty: this executable with the argument cacheserver, as in
+	// the redykv command.
+	CacheServer []string
+}
+
+// LogBytes is the size of the log that holds all records.
+func (s Shape) LogBytes() int64 { return LogBytes(s.Records, s.ValueSize) }
+
+// indexBytes is about what the store's index takes beside Memory.
+func (s Shape) indexBytes() int64 { return s.Records * 11 }
+
+// check refuses what no machine could run.
+func (s Shape) check() error {
+	switch {
+	case s.Records < 1:
+		return fmt.Errorf("%d records: want at least 1", s.Records)
+	case s.Records > MaxRecords:
+		return fmt.Errorf("%d records: want at most %d", s.Records, int64(MaxRecords))
+	case s.ValueSize < 1 || s.ValueSize > MaxValueSize:
+		return fmt.Errorf("value size of %d bytes: want 1 to %d", s.ValueSize, MaxValueSize)
+	case s.Memory < 1:
+		return fmt.Errorf("memory of %d bytes: want a positive size", s.Memory)
+	case s.Cache < 0:
+		return fmt.Errorf("cache of %d bytes: want a size that is not negative", s.Cache)
+	case s.Depth < 1 || s.Depth > MaxDepth:
+		return fmt.Errorf("depth %d: want 1 to %d", s.Depth, MaxDepth)
+	}
+	return nil
+}
+
+// Bounds of a Shape and a Spec.
+const (
+	MaxValueSize = 1 << 20
+	MaxDepth     = 4096
+	MaxThreads   = 1024
+)
+
+// Spec is one experiment on a loaded store: reads, as many as Threads can do
+// within Duration.
+type Spec struct {
+	Shape
+	Device       Device
+	Distribution Distribution
+	Threads      int
+	Duration     time.Duration
+	// Warmup is run before, in the same way, and not measured.
+	Warmup time.Duration
+}
+
+// Result is what came out of one experiment. Its JSON form is one line of the
+// files that comparisons write. Shares are of all reads, between 0 and 1.
+type Result struct {
+	Experiment   string       `json:"experiment"`
+	Device       Device       `json:"device"`
+	Distribution Distribution `json:"distribution"`
+	Threads      int          `json:"threads"`
+	Depth        int          `json:"depth"`
+	Records      int64        `json:"records"`
+	ValueSize    int          `json:"value_size"`
+	MemoryBytes  int64        `json:"memory_bytes"`
+	CacheBytes   int64        `json:"cache_bytes"`
+	Transport    string       `json:"transport"`
+	Net          string       `json:"net"`
+	DirectIO     bool         `json:"direct_io"`
+
+	Ops     uint64  `json:"ops"`
+	Seconds float64 `json:"seconds"`
+	// Mops is 10^6 operations a second (A63).
+	Mops float64 `json:"mops"`
+	// Latencies run from handing a read to the store to having its value,
+	// checked; a read that waits behind others of its thread counts that
+	// waiting, as Depth of them are under way (A15).
+	P50Micros float64 `json:"p50_us"`
+	P99Micros float64 `json:"p99_us"`
+
+	// Where reads found their record.
+	HitMemory float64 `json:"hit_memory"`
+	HitRedy   float64 `json:"hit_redy"`
+	HitSSD    float64 `json:"hit_ssd"`
+	HitOther  float64 `json:"hit_other,omitempty"` // the memory device
+
+	// RatioToSSD is Mops over that of the SSD under the same distribution and
+	// threads; 0 where the SSD was not measured.
+	RatioToSSD float64 `json:"ratio_to_ssd,omitempty"`
+
+	// Errors counts reads that failed or brought wrong bytes.
+	Errors     uint64 `json:"errors"`
+	FirstError string `json:"first_error,omitempty"`
+	// Note says what happened that a reader of the figures must know.
+	Note string `json:"note,omitempty"`
+
+	LogBytes         int64  `json:"log_bytes"`          // as the store reports it
+	LogBytesExpected int64  `json:"log_bytes_expected"` // by arithmetic
+	IndexBytes       int64  `json:"index_bytes"`
+	HeapBytesBefore  uint64 `json:"heap_bytes_before"` // Go heap before the store was loaded
+	HeapBytesAfter   uint64 `json:"heap_bytes_after"`  // and after this run
+}
