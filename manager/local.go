@@ -19,10 +19,10 @@ type LocalOptions struct {
 	// Command is the program that is a cache server, and its first arguments;
 	// Launch adds
 	//
-	//	--manager URL --vm-id ID --memory BYTES --cores N --transport NAME --until-stdin-ends
+	//	--manager URL --vm-id ID --memory BYTES --cores N --transport NAME --log-level warn --until-stdin-ends
 	//
 	// It has to register with the manager when it is ready, and to exit when its
-	// standard input ends: then its parent is gone. Default: this executable
+	// standard input ends: then its parent is gone. Its standard error is logged. Default: this executable
 	// with the argument cacheserver, which is right for the redykv command.
 	Command []string
 	// Transport is shm or tcp. Default: shm.
@@ -46,7 +46,7 @@ type LocalAllocator struct {
 	// threads may end with a goroutine that is locked to one; so all children
 	// are started by one thread, which lives as long as the allocator.
 	starts  chan start
-	quit    chan struct{} // closed by Close: the starter ends
+	quit    chan struct{}  // closed by Close: the starter ends
 	running sync.WaitGroup // the starter, and one waiter for each process
 
 	mu        sync.Mutex
@@ -146,7 +146,8 @@ func (a *LocalAllocator) run(ctx context.Context, url string, spec VMSpec) error
 	}
 	args := append(a.opts.Command[1:len(a.opts.Command):len(a.opts.Command)],
 		"--manager", url, "--vm-id", spec.ID, "--memory", strconv.FormatUint(spec.Memory, 10),
-		"--cores", strconv.FormatUint(uint64(spec.Cores), 10), "--transport", spec.Transport, "--until-stdin-ends")
+		"--cores", strconv.FormatUint(uint64(spec.Cores), 10), "--transport", spec.Transport,
+		"--log-level", "warn", "--until-stdin-ends")
 	p := &process{
 		cmd:    exec.Command(a.opts.Command[0], args...),
 		output: &lastLine{log: a.opts.Logger.With("vm", spec.ID)},
@@ -283,7 +284,7 @@ func (l *lastLine) Write(p []byte) (int, error) {
 func (l *lastLine) end() {
 	if text := strings.TrimSpace(string(l.rest)); text != "" {
 		l.line = text
-		l.log.Info("cache server says", "line", text)
+		l.log.Warn("cache server says", "line", text)
 	}
 	l.rest = l.rest[:0]
 }

@@ -44,8 +44,11 @@ func place(d demand, pool []candidate, l launcher) ([]part, error) {
 		return launchParts(d, l.vmMemory)
 	}
 	var parts []part
-	left, possible := d.regions, uint64(0)
+	left, possible, servers := d.regions, uint64(0), 0
 	for _, c := range pool {
+		if c.transport == d.transport {
+			servers++
+		}
 		n := d.takes(c)
 		possible += uint64(n) * d.regionSize
 		if n = min(n, left); n > 0 {
@@ -55,7 +58,7 @@ func place(d demand, pool []candidate, l launcher) ([]part, error) {
 	}
 	if left > 0 {
 		return nil, &CapacityError{
-			What:      fmt.Sprintf("registered cache servers over %s, %d in all with %d server threads to give", d.transport, len(pool), d.config.GetServerThreads()),
+			What:      fmt.Sprintf("%d registered cache servers over %s", servers, d.transport),
 			Asked:     uint64(d.regions) * d.regionSize,
 			Available: possible,
 		}

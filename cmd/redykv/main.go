@@ -40,7 +40,7 @@ func newRootCmd() *cobra.Command {
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newYCSBCmd())
+	root.AddCommand(newYCSBCmd(), newManagerCmd(), newCacheServerCmd())
 	return root
 }
 

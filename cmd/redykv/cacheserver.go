@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"net/url"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/manager"
+)
+
+type cacheServerFlags struct {
+	memory       units.Size
+	cores        uint32
+	transport    string
+	listen       string
+	fabricListen string
+	manager      string
+	vmID         string
+	untilStdin   bool
+	log          logFlags
+}
+
+func newCacheServerCmd() *cobra.Command {
+	f := cacheServerFlags{log: logFlags{level: slog.LevelInfo}}
+	cmd := &cobra.Command{
+		Use:   "cacheserver",
+		Short: "Lend this machine's memory to caches",
+		Long: `Runs a cache server until it is interrupted, and keeps it registered with a
+manager. A line on standard output says when it is ready. Memory is taken when
+a cache asks for it and given back when the cache goes.
+
+The addresses it listens at are those it tells its clients: name an interface
+that they can reach. With --cores 0 it serves one-sided access only.`,
+		Example: `  redykv cacheserver --memory 8GiB --cores 1 --transport tcp \
+    --listen 10.0.0.2:7071 --fabric-listen 10.0.0.2:7072 --manager http://10.0.0.1:7070`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return runCacheServer(cmd, f) },
+	}
+	flags := cmd.Flags()
+	flags.Var(&f.memory, "memory", "most memory to lend (required)")
+	flags.Uint32Var(&f.cores, "cores", 0, "most server threads of one cache")
+	flags.StringVar(&f.transport, "transport", "tcp", "how the memory is reached: shm or tcp")
+	flags.StringVar(&f.listen, "listen", "127.0.0.1:0", "address of the control API")
+	flags.StringVar(&f.fabricListen, "fabric-listen", "", "address of the fabric (default for tcp 127.0.0.1:0)")
+	flags.StringVar(&f.manager, "manager", "", "`URL` of the manager to register with")
+	flags.StringVar(&f.vmID, "vm-id", "", "id to register with, of this process alone (default: a random one)")
+	flags.BoolVar(&f.untilStdin, "until-stdin-ends", false, "exit when standard input ends, as it does when the parent process is gone")
+	f.log.add(flags)
+	return cmd
+}
+
+// options checks the flags.
+func (f cacheServerFlags) options(log *slog.Logger) (manager.NodeOptions, error) {
+	opts := manager.NodeOptions{
+		ID: f.vmID, Memory: uint64(f.memory), Cores: f.cores, Transport: f.transport,
+		Listen: f.listen, FabricListen: f.fabricListen, Logger: log,
+	}
+	switch {
+	case f.memory == 0:
+		return opts, usagef("--memory: want the memory to lend, such as 8GiB")
+	case f.cores > math.MaxUint8:
+		return opts, usagef("--cores %d: want 0 to %d", f.cores, math.MaxUint8)
+	case f.transport != "shm" && f.transport != "tcp":
+		return opts, usagef("--transport %q: want shm or tcp", f.transport)
+	}
+	if err := checkListen("--listen", f.listen); err != nil {
+		return opts, err
+	}
+	if f.fabricListen != "" && f.transport == "tcp" {
+		if err := checkListen("--fabric-listen", f.fabricListen); err != nil {
+			return opts, err
+		}
+	}
+	if err := checkManagerURL(f.manager); err != nil {
+		return opts, err
+	}
+	if opts.ID == "" {
+		opts.ID = "server-" + rand.Text()
+	}
+	return opts, nil
+}
+
+// checkManagerURL refuses what could never be reached: a server that cannot
+// register would wait for its manager for ever.
+func checkManagerURL(addr string) error {
+	if addr == "" {
+		return nil
+	}
+	if !strings.Contains(addr, "://") {
+		return checkListen("--manager", addr)
+	}
+	u, err := url.Parse(addr)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return usagef("--manager %q: want http://host:port", addr)
+	}
+	return nil
+}
+
+func runCacheServer(cmd *cobra.Command, f cacheServerFlags) (err error) {
+	opts, err := f.options(f.log.logger(cmd))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(cmd.Context())
+	defer cancel()
+	if f.untilStdin {
+		go func() {
+			// Whatever ends the input, nobody is left who wants this server.
+			_, _ = io.Copy(io.Discard, cmd.InOrStdin())
+			cancel()
+		}()
+	}
+	node, err := manager.StartNode(opts)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, node.Close()) }()
+	ready := func() { fmt.Fprintf(cmd.OutOrStdout(), "cache server ready: %v\n", node) }
+	if f.manager == "" {
+		ready()
+		<-ctx.Done()
+		return nil
+	}
+	return node.Announce(ctx, manager.Dial(f.manager), ready)
+}

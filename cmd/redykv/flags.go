@@ -1,0 +1,42 @@
+package main
+
+import (
+	"log/slog"
+	"net"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// logFlags are the flags about logging of the commands that run as servers.
+type logFlags struct{ level slog.Level }
+
+func (l *logFlags) add(flags *pflag.FlagSet) {
+	flags.TextVar(&l.level, "log-level", l.level, "least level logged to standard error: debug, info, warn, error")
+}
+
+func (l *logFlags) logger(cmd *cobra.Command) *slog.Logger {
+	return slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: l.level}))
+}
+
+// usageArgs makes a complaint about arguments one of the command line.
+func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return usageError{err}
+		}
+		return nil
+	}
+}
+
+// checkListen refuses what is no host:port.
+func checkListen(flag, addr string) error {
+	_, port, err := net.SplitHostPort(addr)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
+	if err != nil {
+		return usagef("%s %q: want host:port: %w", flag, addr, err)
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/manager"
+)
+
+// closeTimeout bounds how long a command waits for calls under way at its end.
+const closeTimeout = 5 * time.Second
+
+type managerFlags struct {
+	listen    string
+	advertise string
+	allocator string
+	transport string
+	memory    units.Size
+	vmMemory  units.Size
+	heartbeat time.Duration
+	silence   time.Duration
+	log       logFlags
+}
+
+func newManagerCmd() *cobra.Command {
+	f := managerFlags{log: logFlags{level: slog.LevelInfo}}
+	cmd := &cobra.Command{
+		Use:   "manager",
+		Short: "Allocate remote memory to caches and watch over the servers that lend it",
+		Long: `Runs the manager until it is interrupted. It answers Connect, gRPC and JSON at
+one address; a line on standard output says so once it does.
+
+Memory comes from cache servers that were started by hand with this manager's
+address (redykv cacheserver --manager URL). Where those do not hold a cache,
+the local allocator starts cache servers on this machine; they end with the
+cache or with the manager.`,
+		Example: `  redykv manager --allocator local --transport shm
+  curl -d '{"capacity": 1073741824}' -H 'Content-Type: application/json' \
+    http://127.0.0.1:7070/redykv.manager.v1.ManagerService/Allocate`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return runManager(cmd, f) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.listen, "listen", "127.0.0.1:7070", "address to answer at")
+	flags.StringVar(&f.advertise, "advertise", "", "`URL` by which launched servers reach this manager (default: the listen address)")
+	flags.StringVar(&f.allocator, "allocator", "local", "who starts servers where none is registered: local, or static for nobody")
+	flags.StringVar(&f.transport, "transport", "", "transport of requests that name none: shm or tcp (default shm; tcp with --allocator static)")
+	flags.Var(&f.memory, "memory", "most memory that local servers lend together (default: what the machine has)")
+	flags.Var(&f.vmMemory, "vm-memory", "most memory of one local server; larger caches get several (default: no limit)")
+	flags.DurationVar(&f.heartbeat, "heartbeat", time.Second, "how often servers have to call")
+	flags.DurationVar(&f.silence, "silence", 0, "how long a server may stay silent before it is taken for failed (default: 5 heartbeats)")
+	f.log.add(flags)
+	return cmd
+}
+
+// options checks the flags and makes the allocator.
+func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
+	opts := manager.Options{
+		Transport: f.transport, VMMemory: uint64(f.vmMemory), URL: f.advertise,
+		Heartbeat: f.heartbeat, Silence: f.silence, Logger: log,
+	}
+	switch {
+	case f.allocator != "local" && f.allocator != "static":
+		return opts, usagef("--allocator %q: want local or static", f.allocator)
+	case f.transport != "" && f.transport != "shm" && f.transport != "tcp":
+		return opts, usagef("--transport %q: want shm or tcp", f.transport)
+	case f.allocator == "static" && (f.memory != 0 || f.vmMemory != 0):
+		return opts, usagef("--memory and --vm-memory are for --allocator local: registered servers state their own memory")
+	case f.heartbeat < time.Millisecond || f.silence != 0 && f.silence < f.heartbeat:
+		return opts, usagef("--heartbeat %v --silence %v: want a heartbeat of 1ms or more, and a silence not below it", f.heartbeat, f.silence)
+	}
+	if err := checkListen("--listen", f.listen); err != nil {
+		return opts, err
+	}
+	if f.allocator == "static" {
+		return opts, nil
+	}
+	var err error
+	opts.Allocator, err = manager.NewLocalAllocator(manager.LocalOptions{Transport: f.transport, Memory: uint64(f.memory), Logger: log})
+	return opts, err
+}
+
+func runManager(cmd *cobra.Command, f managerFlags) error {
+	opts, err := f.options(f.log.logger(cmd))
+	if err != nil {
+		return err
+	}
+	m, err := manager.New(opts)
+	if err != nil {
+		if opts.Allocator != nil {
+			err = errors.Join(err, opts.Allocator.Close())
+		}
+		return err
+	}
+	return serveManager(cmd, m, f.listen)
+}
+
+// serveManager answers until the command's context ends, and closes m.
+func serveManager(cmd *cobra.Command, m *manager.Manager, listen string) (err error) {
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), closeTimeout)
+		defer cancel()
+		err = errors.Join(err, m.Close(ctx))
+	}()
+	ln, err := new(net.ListenConfig).Listen(cmd.Context(), "tcp", listen)
+	if err != nil {
+		return err
+	}
+	served := make(chan error, 1)
+	go func() { served <- m.Serve(ln) }()
+	fmt.Fprintf(cmd.OutOrStdout(), "manager ready at http://%s\n", ln.Addr())
+	select {
+	case err := <-served:
+		return err
+	case <-cmd.Context().Done():
+		return nil
+	}
+}

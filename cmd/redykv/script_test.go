@@ -1,0 +1,241 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/manager"
+)
+
+// TestMain makes this test binary the redykv command as well: scripts run it as
+// a process of its own, and so does the local allocator.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"redykv": main})
+}
+
+// TestScript runs testdata/script/*.txt. Beside testscript's own commands they
+// have:
+//
+//	start NAME REGEXP PROGRAM [ARG...]  start a process and wait until a line of
+//	                                    its standard output matches; the first
+//	                                    group, if any, becomes $NAME
+//	stop NAME [CODE]                    interrupt it and check its exit code
+//	kill9 NAME                          kill it at once
+//	post STATUS URL BODY FILE           POST JSON, check the status, keep the answer
+//	json VAR FILE PATH                  set $VAR from an answer, e.g. shares.0.vm.id
+//	watch MANAGER CACHE FILE            wait for the next event and keep it
+//	exits STDERR-REGEXP CODE PROGRAM... run a program that has to end with that code
+//	                                    and one line on standard error
+func TestScript(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: filepath.Join("testdata", "script"),
+		Setup: func(env *testscript.Env) error {
+			env.Values[processesKey{}] = make(processes)
+			return nil
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"start": cmdStart,
+			"stop":  cmdStop,
+			"kill9": cmdKill,
+			"post":  cmdPost,
+			"json":  cmdJSON,
+			"watch": cmdWatch,
+			"exits": cmdExits,
+		},
+	})
+}
+
+// scriptTimeout bounds each wait of a script; it is not a measurement.
+const scriptTimeout = time.Minute
+
+type processesKey struct{}
+
+// processes are those that a script started, by name.
+type processes map[string]*exec.Cmd
+
+func want(ts *testscript.TestScript, neg bool, args []string, least int, usage string) {
+	if neg || len(args) < least {
+		ts.Fatalf("usage: %s", usage)
+	}
+}
+
+// command prepares a program in the script's directory and environment.
+func command(ts *testscript.TestScript, args []string) *exec.Cmd {
+	path := args[0]
+	for _, dir := range filepath.SplitList(ts.Getenv("PATH")) {
+		if file := filepath.Join(dir, args[0]); args[0] == filepath.Base(args[0]) {
+			if _, err := os.Stat(file); err == nil {
+				path = file
+				break
+			}
+		}
+	}
+	cmd := exec.Command(path, args[1:]...)
+	cmd.Dir = ts.MkAbs(".")
+	for _, name := range []string{"PATH", "HOME", "TMPDIR", "WORK"} {
+		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
+	}
+	return cmd
+}
+
+func cmdStart(ts *testscript.TestScript, neg bool, args []string) {
+	want(ts, neg, args, 3, "start NAME REGEXP PROGRAM [ARG...]")
+	re, err := regexp.Compile(args[1])
+	ts.Check(err)
+	cmd := command(ts, args[2:])
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	stdout, err := cmd.StdoutPipe()
+	ts.Check(err)
+	ts.Check(cmd.Start())
+	ts.Value(processesKey{}).(processes)[args[0]] = cmd
+	ts.Defer(func() {
+		if cmd.ProcessState == nil {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+		ts.Logf("%s said:\n%s", args[0], stderr.String())
+	})
+	timer := time.AfterFunc(scriptTimeout, func() { _ = cmd.Process.Kill() })
+	defer timer.Stop()
+	for lines := bufio.NewScanner(stdout); lines.Scan(); {
+		if m := re.FindStringSubmatch(lines.Text()); m != nil {
+			if len(m) > 1 {
+				ts.Setenv(args[0], m[1])
+			}
+			return
+		}
+	}
+	ts.Fatalf("%s ended without a line like %s", args[0], args[1])
+}
+
+// started takes a process out of the table.
+func started(ts *testscript.TestScript, name string) *exec.Cmd {
+	all := ts.Value(processesKey{}).(processes)
+	cmd := all[name]
+	if cmd == nil {
+		ts.Fatalf("%s was not started", name)
+	}
+	delete(all, name)
+	return cmd
+}
+
+// exitCode waits for a process; one that does not end is killed, which is -1.
+func exitCode(cmd *exec.Cmd) int {
+	timer := time.AfterFunc(scriptTimeout, func() { _ = cmd.Process.Kill() })
+	defer timer.Stop()
+	_ = cmd.Wait() // its code says it all
+	return cmd.ProcessState.ExitCode()
+}
+
+func cmdStop(ts *testscript.TestScript, neg bool, args []string) {
+	want(ts, neg, args, 1, "stop NAME [CODE]")
+	code := 0
+	if len(args) > 1 {
+		var err error
+		code, err = strconv.Atoi(args[1])
+		ts.Check(err)
+	}
+	cmd := started(ts, args[0])
+	ts.Check(cmd.Process.Signal(syscall.SIGTERM))
+	if got := exitCode(cmd); got != code {
+		ts.Fatalf("%s: exit code %d, want %d", args[0], got, code)
+	}
+}
+
+func cmdKill(ts *testscript.TestScript, neg bool, args []string) {
+	want(ts, neg, args, 1, "kill9 NAME")
+	cmd := started(ts, args[0])
+	ts.Check(cmd.Process.Kill())
+	exitCode(cmd)
+}
+
+func cmdPost(ts *testscript.TestScript, neg bool, args []string) {
+	want(ts, neg, args, 4, "post STATUS URL BODY FILE")
+	ctx, cancel := context.WithTimeout(context.Background(), scriptTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, args[1], strings.NewReader(args[2]))
+	ts.Check(err)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	ts.Check(err)
+	body, err := io.ReadAll(resp.Body)
+	ts.Check(err)
+	ts.Check(resp.Body.Close())
+	ts.Logf("%s: %s", resp.Status, body)
+	ts.Check(os.WriteFile(ts.MkAbs(args[3]), body, 0o600))
+	if strconv.Itoa(resp.StatusCode) != args[0] {
+		ts.Fatalf("status %d, want %s", resp.StatusCode, args[0])
+	}
+}
+
+func cmdJSON(ts *testscript.TestScript, neg bool, args []string) {
+	want(ts, neg, args, 3, "json VAR FILE PATH")
+	var v any
+	ts.Check(json.Unmarshal([]byte(ts.ReadFile(args[1])), &v))
+	for _, step := range strings.Split(args[2], ".") {
+		switch at := v.(type) {
+		case map[string]any:
+			v = at[step]
+		case []any:
+			i, err := strconv.Atoi(step)
+			if err != nil || i < 0 || i >= len(at) {
+				ts.Fatalf("%s: no element %q of %d", args[2], step, len(at))
+			}
+			v = at[i]
+		default:
+			ts.Fatalf("%s: nothing at %q", args[2], step)
+		}
+	}
+	ts.Setenv(args[0], fmt.Sprint(v))
+}
+
+func cmdWatch(ts *testscript.TestScript, neg bool, args []string) {
+	want(ts, neg, args, 3, "watch MANAGER CACHE FILE")
+	ctx, cancel := context.WithTimeout(context.Background(), scriptTimeout)
+	defer cancel()
+	stream, err := manager.Dial(args[0]).Watch(ctx, connect.NewRequest(&managerv1.WatchRequest{CacheId: args[1]}))
+	ts.Check(err)
+	if !stream.Receive() {
+		ts.Fatalf("watch ended: %v", stream.Err())
+	}
+	e := stream.Msg()
+	ts.Check(os.WriteFile(ts.MkAbs(args[2]), fmt.Appendf(nil, "%d %v %s: %s\n", e.GetSequence(), e.GetKind(), e.GetVmId(), e.GetReason()), 0o600))
+	cancel()
+	_ = stream.Close() // it ends with the context's error
+}
+
+func cmdExits(ts *testscript.TestScript, neg bool, args []string) {
+	want(ts, neg, args, 3, "exits STDERR-REGEXP CODE PROGRAM [ARG...]")
+	re, err := regexp.Compile(args[0])
+	ts.Check(err)
+	code, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	cmd := command(ts, args[2:])
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	ts.Check(cmd.Start())
+	got := exitCode(cmd)
+	text := stderr.String()
+	if got != code || !re.MatchString(text) || strings.Count(text, "\n") != 1 {
+		ts.Fatalf("exit code %d, want %d, and one line like %q:\n%s", got, code, args[0], text)
+	}
+}
