@@ -69,13 +69,14 @@ func (l *listener) connect(ctx context.Context, q *queuePair, private []byte) (f
 	var err error
 	select {
 	case err = <-r.answer:
+		if err != nil {
+			return nil, err
+		}
+		return q, nil
 	case <-l.closed:
 		err = errors.New("the listener closed")
 	case <-ctx.Done():
 		err = context.Cause(ctx)
-	}
-	if err == nil {
-		return q, nil
 	}
 	if !r.answered.CompareAndSwap(false, true) && <-r.answer == nil {
 		q.end(fabric.ErrClosed) // accepted in that very moment

@@ -1,0 +1,88 @@
+package fabrictest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/redykv/redykv/internal/fabric"
+)
+
+// testAllocations checks that operations in the steady state allocate nothing,
+// on either side. The race detector allocates for itself.
+func testAllocations(t *testing.T, open Open) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	const depth = 64
+	l := connect(t, open, depth)
+	_, r := region(t, l.server, l.here, 1<<16)
+	b := newBatch(l.here, r, 64, depth)
+	ctx := context.Background()
+	b.run(ctx, t)
+	if n := testing.AllocsPerRun(200, func() { b.run(ctx, t) }); n > 1 {
+		t.Errorf("a batch of %d reads allocates %.1f times", depth, n)
+	}
+}
+
+// batch reads depth times size bytes at random under one doorbell.
+type batch struct {
+	q    fabric.QueuePair
+	r    fabric.Remote
+	bufs [][]byte
+	rng  *rand.Rand
+	done []fabric.Completion
+}
+
+func newBatch(q fabric.QueuePair, r fabric.Remote, size, depth int) *batch {
+	b := &batch{q: q, r: r, rng: rand.New(rand.NewPCG(1, 2)), done: make([]fabric.Completion, depth)}
+	for range depth {
+		b.bufs = append(b.bufs, make([]byte, size))
+	}
+	return b
+}
+
+func (b *batch) run(ctx context.Context, t testing.TB) {
+	for i, buf := range b.bufs {
+		slots := uint64(b.r.Size) / uint64(len(buf))
+		if err := b.q.Read(buf, b.r, int64(b.rng.Uint64N(slots))*int64(len(buf)), uint64(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.q.Submit(); err != nil {
+		t.Fatal(err)
+	}
+	for seen := 0; seen < len(b.bufs); {
+		n := b.q.Poll(b.done)
+		if n == 0 {
+			if err := b.q.Wait(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		seen += n
+	}
+}
+
+// Benchmark measures random reads of several sizes and depths from a region of
+// 256 MiB; one iteration is one read.
+func Benchmark(b *testing.B, open Open) {
+	l := connect(b, open, 256)
+	g, r := region(b, l.server, l.here, 256<<20)
+	for i := 0; i < len(g.Bytes()); i += 4096 {
+		g.Bytes()[i] = 1 // touch it: an untouched page costs a fault
+	}
+	ctx := context.Background()
+	for _, size := range []int{8, 64, 1 << 10, 4 << 10} {
+		for _, depth := range []int{1, 16, 256} {
+			b.Run(fmt.Sprintf("size=%d/depth=%d", size, depth), func(b *testing.B) {
+				batch := newBatch(l.here, r, size, depth)
+				b.ReportAllocs()
+				b.SetBytes(int64(size))
+				for done := 0; done < b.N; done += depth {
+					batch.run(ctx, b)
+				}
+			})
+		}
+	}
+}

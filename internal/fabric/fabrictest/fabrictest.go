@@ -1,0 +1,167 @@
+// Package fabrictest is the body of tests that every provider of package fabric
+// passes, and the body of benchmarks by which they are compared.
+package fabrictest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redykv/redykv/internal/fabric"
+)
+
+// patience bounds how long a test waits for what must come; it is no measure of
+// speed.
+const patience = 20 * time.Second
+
+// Open returns a new provider.
+type Open func() fabric.Provider
+
+// Run runs the whole body against providers from open. Two providers of one test
+// stand for two hosts.
+func Run(t *testing.T, open Open) {
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, Open)
+	}{
+		{"Model", testModel},
+		{"Order", testOrder},
+		{"Empty", testEmpty},
+		{"Large", testLarge},
+		{"Bounds", testBounds},
+		{"BadToken", testBadToken},
+		{"Revoked", testRevoked},
+		{"RevokeUnderLoad", testRevokeUnderLoad},
+		{"Release", testRelease},
+		{"QueueFull", testQueueFull},
+		{"Immediate", testImmediate},
+		{"ImmediateFlood", testImmediateFlood},
+		{"BothDirections", testBothDirections},
+		{"Wake", testWake},
+		{"WaitContext", testWaitContext},
+		{"PeerCloses", testPeerCloses},
+		{"PeerClosesWhileWaiting", testPeerClosesWhileWaiting},
+		{"CloseTwice", testCloseTwice},
+		{"ProviderCloses", testProviderCloses},
+		{"Private", testPrivate},
+		{"Reject", testReject},
+		{"DialNobody", testDialNobody},
+		{"DialGivesUp", testDialGivesUp},
+		{"Depth", testDepth},
+		{"Allocations", testAllocations},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(t, open) })
+	}
+}
+
+// link is two connected hosts.
+type link struct {
+	t              testing.TB
+	server, client fabric.Provider
+	listener       fabric.Listener
+	there, here    fabric.QueuePair // the server's and the client's end
+}
+
+func connect(t testing.TB, open Open, depth int) *link {
+	t.Helper()
+	l := &link{t: t, server: open(), client: open()}
+	t.Cleanup(func() {
+		check(t, l.client.Close())
+		check(t, l.server.Close())
+	})
+	var err error
+	l.listener, err = l.server.Listen("", depth)
+	check(t, err)
+	l.there, l.here = l.dial(depth)
+	return l
+}
+
+// dial makes one more connection.
+func (l *link) dial(depth int) (there, here fabric.QueuePair) {
+	l.t.Helper()
+	accepted := make(chan fabric.QueuePair, 1)
+	go func() {
+		defer close(accepted)
+		r, err := l.listener.Accept(deadline(l.t))
+		if err != nil {
+			l.t.Errorf("accept: %v", err)
+			return
+		}
+		q, err := r.Accept(nil)
+		if err != nil {
+			l.t.Errorf("accept: %v", err)
+			return
+		}
+		accepted <- q
+	}()
+	here, err := l.client.Dial(deadline(l.t), l.listener.Addr(), nil, depth)
+	check(l.t, err)
+	there = <-accepted
+	if there == nil {
+		l.t.FailNow()
+	}
+	return there, here
+}
+
+// region allocates at p and imports at q.
+func region(t testing.TB, p fabric.Provider, q fabric.QueuePair, size int) (fabric.Region, fabric.Remote) {
+	t.Helper()
+	r, err := p.Alloc(size)
+	check(t, err)
+	remote, err := q.Import(deadline(t), r.Token())
+	check(t, err)
+	if remote.Size != int64(size) {
+		t.Fatalf("imported %d bytes of %d", remote.Size, size)
+	}
+	return r, remote
+}
+
+// next waits for one completion of q.
+func next(t testing.TB, q fabric.QueuePair) fabric.Completion {
+	t.Helper()
+	var done [1]fabric.Completion
+	ctx := deadline(t)
+	for q.Poll(done[:]) == 0 {
+		if err := q.Wait(ctx); err != nil {
+			t.Fatalf("wait: %v", err)
+		}
+	}
+	return done[0]
+}
+
+// expect waits for the completion of the operation tag, which did n bytes.
+func expect(t testing.TB, q fabric.QueuePair, tag uint64, n int) {
+	t.Helper()
+	c := next(t, q)
+	if c.Err != nil || c.Tag != tag || c.N != n {
+		t.Fatalf("completion %+v, want tag %d and %d bytes", c, tag, n)
+	}
+}
+
+func read(t testing.TB, q fabric.QueuePair, dst []byte, r fabric.Remote, offset int64) {
+	t.Helper()
+	check(t, q.Read(dst, r, offset, 71))
+	check(t, q.Submit())
+	expect(t, q, 71, len(dst))
+}
+
+func write(t testing.TB, q fabric.QueuePair, src []byte, r fabric.Remote, offset int64) {
+	t.Helper()
+	check(t, q.Write(src, r, offset, 72))
+	check(t, q.Submit())
+	expect(t, q, 72, len(src))
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// deadline is a context that ends when the test has waited too long.
+func deadline(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}

@@ -1,0 +1,16 @@
+package mem_test
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/redykv/redykv/internal/fabric/fabrictest"
+	"github.com/redykv/redykv/internal/fabric/mem"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestConformance(t *testing.T) { fabrictest.Run(t, mem.Open) }
+
+func BenchmarkRead(b *testing.B) { fabrictest.Benchmark(b, mem.Open) }
