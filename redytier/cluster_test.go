@@ -1,0 +1,144 @@
+package redytier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http/httptest"
+	"sync"
+	"testing"
+
+	"connectrpc.com/connect"
+	"go.uber.org/goleak"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/api/managerv1/managerv1connect"
+	"github.com/redykv/redykv/internal/api/serverv1"
+	"github.com/redykv/redykv/server"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// cluster is a manager and its VMs in this process: it spreads every cache over
+// all of them, and loses them on demand.
+type cluster struct {
+	managerv1connect.UnimplementedManagerServiceHandler
+	client  Manager // reaches it
+	vms     []*managerv1.Vm
+	servers []*server.Server
+	events  chan *managerv1.WatchResponse
+	// spoil, if set, changes the answer of Allocate.
+	spoil func(*managerv1.AllocateResponse)
+
+	mu     sync.Mutex
+	caches int // allocated and not deallocated
+}
+
+// newCluster starts count VMs of memory bytes on a transport.
+func newCluster(t testing.TB, transport string, count int, memory int64) *cluster {
+	t.Helper()
+	c := &cluster{events: make(chan *managerv1.WatchResponse, 16)}
+	for i := range count {
+		s, err := server.New(server.Options{Memory: memory, Cores: 2, Transport: transport, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		web := httptest.NewServer(s.Handler())
+		t.Cleanup(func() {
+			web.Close()
+			if err := s.Close(); err != nil {
+				t.Errorf("closing server %d: %v", i, err)
+			}
+		})
+		c.servers = append(c.servers, s)
+		c.vms = append(c.vms, &managerv1.Vm{Id: fmt.Sprintf("vm-%d", i), ControlUrl: web.URL})
+	}
+	web := httptest.NewUnstartedServer(nil)
+	_, web.Config.Handler = managerv1connect.NewManagerServiceHandler(c)
+	web.Start()
+	t.Cleanup(web.Close)
+	c.client = managerv1connect.NewManagerServiceClient(web.Client(), web.URL)
+	return c
+}
+
+func (c *cluster) Allocate(ctx context.Context, req *connect.Request[managerv1.AllocateRequest]) (*connect.Response[managerv1.AllocateResponse], error) {
+	m := req.Msg
+	answer := &managerv1.AllocateResponse{CacheId: "cache", Configuration: m.Configuration, RegionSize: m.RegionSize}
+	if m.Configuration == nil {
+		answer.Configuration = &managerv1.Configuration{ClientThreads: 1, BatchSize: 1, QueueDepth: 4}
+	}
+	regions := uint32((m.Capacity-1)/m.RegionSize) + 1
+	for i, vm := range c.vms {
+		share := regions / uint32(len(c.vms)-i)
+		regions -= share
+		if share > 0 {
+			answer.Shares = append(answer.Shares, &managerv1.VmShare{Vm: vm, Regions: share})
+		}
+	}
+	if c.spoil != nil {
+		c.spoil(answer)
+	}
+	c.mu.Lock()
+	c.caches++
+	c.mu.Unlock()
+	return connect.NewResponse(answer), nil
+}
+
+func (c *cluster) Deallocate(ctx context.Context, req *connect.Request[managerv1.DeallocateRequest]) (*connect.Response[managerv1.DeallocateResponse], error) {
+	c.mu.Lock()
+	c.caches--
+	c.mu.Unlock()
+	for _, s := range c.servers {
+		_, err := s.Disconnect(ctx, connect.NewRequest(&serverv1.DisconnectRequest{CacheId: req.Msg.CacheId}))
+		if err != nil && connect.CodeOf(err) != connect.CodeNotFound {
+			return nil, err
+		}
+	}
+	return connect.NewResponse(&managerv1.DeallocateResponse{}), nil
+}
+
+func (c *cluster) Watch(ctx context.Context, _ *connect.Request[managerv1.WatchRequest], stream *connect.ServerStream[managerv1.WatchResponse]) error {
+	for {
+		select {
+		case e := <-c.events:
+			if err := stream.Send(e); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// create makes a cache that is deleted at the end of the test.
+func (c *cluster) create(t testing.TB, cfg Config) *Cache {
+	t.Helper()
+	cfg.Logger = slog.New(slog.DiscardHandler)
+	cache, err := Create(t.Context(), c.client, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cache.Delete(context.Background()); err != nil && !errors.Is(err, ErrDeleted) {
+			t.Error(err)
+		}
+	})
+	return cache
+}
+
+// nothingLeft fails the test if memory is lent or a cache allocated.
+func (c *cluster) nothingLeft(t testing.TB) {
+	t.Helper()
+	for i, s := range c.servers {
+		status, err := s.Status(context.Background(), nil)
+		if err != nil || status.Msg.FreeMemory != status.Msg.Memory {
+			t.Errorf("server %d: %v, %v", i, status, err)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.caches != 0 {
+		t.Errorf("%d caches remain at the manager", c.caches)
+	}
+}

@@ -1,0 +1,144 @@
+package redytier
+
+import (
+	"fmt"
+	"log/slog"
+	"math/bits"
+	"time"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/redywire"
+)
+
+// Region sizes in bytes. A cache's regions are all of one size, a power of two.
+const (
+	DefaultRegionSize = 1 << 30
+	MinRegionSize     = 4 << 10
+)
+
+// maxRegions bounds a cache's region table.
+const maxRegions = 1 << 20
+
+// Config describes a cache. Capacity is the one field that must be set.
+type Config struct {
+	// Capacity in bytes: addresses run from 0 to Capacity-1.
+	Capacity int64
+	// SLO is what the manager is asked to keep to.
+	SLO SLO
+	// Duration is how long the cache is likely to be needed, in whole seconds;
+	// 0: until deleted.
+	Duration time.Duration
+	// RegionSize in bytes, a power of two from MinRegionSize. Default:
+	// DefaultRegionSize, or less for a small cache, so that its last region
+	// does not waste more than a quarter of it.
+	RegionSize int64
+	// Configuration of the data path. Zero: the manager chooses.
+	Configuration Configuration
+	// Transport is mem, shm or tcp. Default: the manager chooses.
+	Transport string
+	// Logger receives what an operator should know. Default: slog.Default().
+	Logger *slog.Logger
+	// OnEvent, if set, is told what happens to the cache's VMs, each thing
+	// once, on a goroutine of the cache's own. It must not call Delete.
+	OnEvent func(Event)
+}
+
+// SLO is what an application wants of reads and of writes (3.3). Zero fields
+// ask for nothing.
+type SLO struct {
+	MaxLatency    time.Duration // average
+	MinThroughput float64       // operations a second
+	RecordSize    int           // bytes
+}
+
+// Configuration is (c, s, b, q) of the paper's table 2.
+type Configuration struct {
+	ClientThreads int // c: sessions that the application will use
+	ServerThreads int // s: threads of each cache server; 0: one-sided only
+	BatchSize     int // b: requests in a batch; 1: one-sided reads and writes
+	QueueDepth    int // q: batches under way on a connection
+}
+
+func (c *Config) ensureDefaults() error {
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.Capacity <= 0 {
+		return fmt.Errorf("redytier: capacity %d", c.Capacity)
+	}
+	if c.RegionSize == 0 {
+		c.RegionSize = defaultRegionSize(c.Capacity)
+	}
+	if err := checkRegionSize(c.RegionSize, c.Capacity); err != nil {
+		return err
+	}
+	if c.Duration < 0 || c.SLO.MaxLatency < 0 || c.SLO.MinThroughput < 0 || c.SLO.RecordSize < 0 {
+		return fmt.Errorf("redytier: negative duration or SLO")
+	}
+	if c.Configuration == (Configuration{}) {
+		return nil
+	}
+	return c.Configuration.check()
+}
+
+// defaultRegionSize is the largest power of two up to DefaultRegionSize that is
+// at most a quarter of the capacity.
+func defaultRegionSize(capacity int64) int64 {
+	size := int64(1) << max(bits.Len64(uint64(capacity))-3, 0)
+	return min(max(size, MinRegionSize), DefaultRegionSize)
+}
+
+func checkRegionSize(size, capacity int64) error {
+	if size < MinRegionSize || size&(size-1) != 0 {
+		return fmt.Errorf("redytier: region size %d, want a power of two from %d", size, MinRegionSize)
+	}
+	if (capacity-1)/size >= maxRegions {
+		return fmt.Errorf("redytier: %d bytes in regions of %d: more than %d regions", capacity, size, maxRegions)
+	}
+	return nil
+}
+
+// check holds c against table 2.
+func (c Configuration) check() error {
+	switch {
+	case c.ClientThreads < 1:
+		return fmt.Errorf("redytier: %d client threads", c.ClientThreads)
+	case c.ServerThreads < 0 || c.ServerThreads > c.ClientThreads:
+		return fmt.Errorf("redytier: %d server threads for %d client threads", c.ServerThreads, c.ClientThreads)
+	case c.BatchSize < 1 || c.BatchSize > redywire.MaxBatch:
+		return fmt.Errorf("redytier: batch size %d, want 1 to %d", c.BatchSize, redywire.MaxBatch)
+	case c.QueueDepth < 1 || c.QueueDepth > redywire.MaxDepth:
+		return fmt.Errorf("redytier: queue depth %d, want 1 to %d", c.QueueDepth, redywire.MaxDepth)
+	case c.ServerThreads == 0 && c.BatchSize > 1:
+		return fmt.Errorf("redytier: batches of %d need server threads", c.BatchSize) // R56
+	}
+	return nil
+}
+
+func (c Configuration) proto() *managerv1.Configuration {
+	if c == (Configuration{}) {
+		return nil
+	}
+	return &managerv1.Configuration{
+		ClientThreads: uint32(c.ClientThreads), ServerThreads: uint32(c.ServerThreads),
+		BatchSize: uint32(c.BatchSize), QueueDepth: uint32(c.QueueDepth),
+	}
+}
+
+func configurationOf(m *managerv1.Configuration) Configuration {
+	return Configuration{
+		ClientThreads: int(m.GetClientThreads()), ServerThreads: int(m.GetServerThreads()),
+		BatchSize: int(m.GetBatchSize()), QueueDepth: int(m.GetQueueDepth()),
+	}
+}
+
+func (s SLO) proto() *managerv1.Slo {
+	if s == (SLO{}) {
+		return nil
+	}
+	return &managerv1.Slo{
+		MaxLatencyUs:      float64(s.MaxLatency) / float64(time.Microsecond),
+		MinThroughputMops: s.MinThroughput / 1e6,
+		RecordSize:        uint32(s.RecordSize),
+	}
+}

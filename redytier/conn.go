@@ -1,0 +1,230 @@
+package redytier
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/redykv/redykv/internal/fabric"
+)
+
+// pollBatch is how many completions a connection takes from its queue pair at
+// once.
+const pollBatch = 64
+
+// conn is a session's connection to one VM, owned by the session's goroutine.
+// Without a ring (b = 1) each request is one operation of the queue pair (R45);
+// with one, requests travel in batches (R46), and all of them do, for a
+// one-sided access could overtake a batch that waits for its server (A2).
+type conn struct {
+	session *Session
+	vm      *vm
+	qp      fabric.QueuePair
+	ring    *ring
+	err     error // why the connection is gone; it is not used any more then
+	dirty   bool  // something waits for the doorbell
+
+	// onesided holds what the queue pair has under way, in order, which is also
+	// the order of completions. It and not the queue pair settles requests, so
+	// that each ends once however the connection does.
+	onesided fifo[onesided]
+	done     [pollBatch]fabric.Completion
+}
+
+// request is one access to one region.
+type request struct {
+	op     uint32 // slot of the operation
+	write  bool
+	buf    []byte
+	remote remote
+	offset int64
+}
+
+// remote names a region: by its handle one-sided, by its index in messages.
+type remote struct {
+	fabric.Remote
+	index uint32
+}
+
+type onesided struct {
+	op uint32
+	n  int
+}
+
+// issue takes a request, or returns false if the connection is full. On a dead
+// connection the request fails.
+func (c *conn) issue(r request) bool {
+	if c.err != nil {
+		c.session.finish(r.op, len(r.buf), c.err)
+		return true
+	}
+	if c.ring != nil {
+		return c.issueRing(r)
+	}
+	if c.onesided.full() {
+		return false
+	}
+	var err error
+	if r.write {
+		err = c.qp.Write(r.buf, r.remote.Remote, r.offset, uint64(r.op))
+	} else {
+		err = c.qp.Read(r.buf, r.remote.Remote, r.offset, uint64(r.op))
+	}
+	switch {
+	case err == nil:
+		c.onesided.push(onesided{op: r.op, n: len(r.buf)})
+		c.dirty = true
+	case errors.Is(err, fabric.ErrQueueFull):
+		return false
+	default:
+		c.session.finish(r.op, len(r.buf), c.settle(err))
+	}
+	return true
+}
+
+func (c *conn) issueRing(r request) bool {
+	if c.ring.waiting.full() {
+		return false
+	}
+	c.ring.waiting.push(r)
+	c.dirty = true
+	if c.ring.waiting.len() >= c.ring.batch {
+		c.send()
+	}
+	return true
+}
+
+// submit starts everything issued.
+func (c *conn) submit() {
+	if !c.dirty || c.err != nil {
+		return
+	}
+	c.dirty = false
+	if c.ring != nil {
+		c.ring.submitted = c.ring.waiting.tail
+		c.send()
+		return
+	}
+	if err := c.qp.Submit(); err != nil {
+		c.fail(err)
+	}
+}
+
+// send moves waiting requests into free slots of the ring.
+func (c *conn) send() {
+	n, err := c.ring.send(c.qp)
+	if err != nil {
+		c.fail(err)
+		return
+	}
+	if n > 0 {
+		c.session.counts.batches.Add(uint64(n))
+	}
+}
+
+// busy says whether the connection owes completions.
+func (c *conn) busy() bool {
+	if c.err != nil {
+		return false
+	}
+	if c.ring != nil {
+		return c.ring.busy()
+	}
+	return c.onesided.len() > 0
+}
+
+// poll takes in what the queue pair has to say and reports whether that was
+// anything.
+func (c *conn) poll() bool {
+	if !c.busy() {
+		return false
+	}
+	n := c.qp.Poll(c.done[:])
+	if n == 0 {
+		if err := c.qp.Err(); err != nil {
+			c.fail(err)
+			return true
+		}
+		return false
+	}
+	if c.ring != nil {
+		c.takeRing(c.done[:n])
+	} else {
+		c.takeOneSided(c.done[:n])
+	}
+	return true
+}
+
+func (c *conn) takeOneSided(done []fabric.Completion) {
+	for i := range done {
+		err := done[i].Err
+		if err != nil {
+			if err = c.settle(err); c.err != nil {
+				return // this one was settled with the others
+			}
+		}
+		o := c.onesided.pop()
+		c.session.finish(o.op, o.n, err)
+	}
+}
+
+func (c *conn) takeRing(done []fabric.Completion) {
+	for i := range done {
+		if err := c.ring.take(done[i], c); err != nil {
+			c.fail(err)
+			return
+		}
+	}
+	c.send() // slots may have come free
+}
+
+// settle turns an error of the queue pair into that of a request. It ends the
+// connection if the peer is gone.
+func (c *conn) settle(err error) error {
+	if errors.Is(err, fabric.ErrDisconnected) || errors.Is(err, fabric.ErrClosed) {
+		c.fail(err)
+		return c.err
+	}
+	return c.unavailable(err)
+}
+
+func (c *conn) unavailable(err error) error {
+	return fmt.Errorf("%w: VM %s: %w", ErrRegionUnavailable, c.vm.id, err)
+}
+
+// fail ends the connection: the VM is lost, and everything under way fails. The
+// queue pair is closed first, so that nothing touches the buffers any more when
+// their owners get them back.
+func (c *conn) fail(cause error) {
+	if c.err != nil {
+		return
+	}
+	if c.session.cache.deleted.Load() {
+		c.err = ErrDeleted
+	} else {
+		c.err = c.unavailable(cause)
+		c.session.cache.lose(c.vm, cause)
+	}
+	if err := c.qp.Close(); err != nil {
+		c.session.cache.log.Warn("closing a failed connection", "vm", c.vm.id, "err", err)
+	}
+	for c.onesided.len() > 0 {
+		o := c.onesided.pop()
+		c.session.finish(o.op, o.n, c.err)
+	}
+	if c.ring != nil {
+		c.ring.abandon(c)
+	}
+}
+
+// close releases the queue pair and the rings. Nothing is under way.
+func (c *conn) close() error {
+	var err error
+	if c.qp != nil && c.err == nil {
+		err = c.qp.Close()
+		c.err = fabric.ErrClosed
+	}
+	if c.ring != nil {
+		err = errors.Join(err, c.ring.close())
+	}
+	return err
+}

@@ -1,0 +1,24 @@
+// Package redytier is the Redy client: a cache in the memory of other machines,
+// and a storage tier made of it.
+//
+// A [Cache] is a contiguous space of bytes, cut into regions that live on VMs
+// which a manager has found. There are three ways to it:
+//
+//   - [Cache.Read] and [Cache.Write] take a callback and are safe from any
+//     goroutine: the interface of the paper's table 1.
+//   - A [Session] is one goroutine's queue, and the fast way: enqueue many
+//     requests, ring the doorbell once, poll for completions.
+//   - A [Device] puts the cache under a log, as a tier of device.Tiered.
+//
+// Batches of one request (b = 1) read and write the VMs' memory one-sided; larger
+// ones travel through message rings and are carried out by server threads.
+//
+// What bites:
+//   - A cache is not storage. When a VM is lost, so is what it held: requests
+//     there fail with [ErrRegionUnavailable] from then on, and never bring zeros.
+//   - A buffer belongs to the cache until its request has ended.
+//   - Order holds between requests of one session on overlapping bytes, and
+//     nowhere else.
+//   - A session belongs to one goroutine, and is to be closed after the cache was
+//     deleted as well as before.
+package redytier

@@ -1,0 +1,18 @@
+package redytier
+
+import "errors"
+
+// Errors that a caller can act on, wrapped with what they concern.
+var (
+	// ErrOutOfRange says that a request reaches outside the cache. It had no
+	// effect.
+	ErrOutOfRange = errors.New("redytier: out of range")
+	// ErrBusy says that a Try form was not accepted because too many requests
+	// wait already: its callback is not called.
+	ErrBusy = errors.New("redytier: busy")
+	// ErrDeleted says that the cache was deleted.
+	ErrDeleted = errors.New("redytier: cache deleted")
+	// ErrRegionUnavailable says that the memory asked for is lost or out of
+	// reach. Whether a write that ends with it took effect is unknown.
+	ErrRegionUnavailable = errors.New("redytier: region unavailable")
+)

@@ -1,0 +1,107 @@
+package redytier
+
+import (
+	"context"
+	"runtime"
+	"sync"
+)
+
+// park sleeps until a connection that owes something has news, the session is
+// woken, or ctx ends. It may return early.
+func (s *Session) park(ctx context.Context) error {
+	var one *conn
+	busy := 0
+	for _, c := range s.conns {
+		if c.busy() {
+			one = c
+			busy++
+		}
+	}
+	switch {
+	case busy == 0:
+		return nil
+	case busy > 1:
+		if s.parker == nil {
+			s.parker = newParker(s.conns)
+		}
+		return s.parker.park(ctx, s.conns)
+	}
+	// Whatever else ends this wait is found by the next step.
+	_ = one.qp.Wait(ctx)
+	return ctx.Err()
+}
+
+// parker waits for several queue pairs at once. Each has a goroutine that waits
+// for it, and owns it, while the session is parked; the first to return ends the
+// wait of all.
+type parker struct {
+	woken   chan struct{}          // holds one token
+	start   []chan context.Context // by connection
+	done    []chan struct{}        // by connection, one token each
+	running sync.WaitGroup
+}
+
+func newParker(conns []*conn) *parker {
+	p := &parker{woken: make(chan struct{}, 1)}
+	for _, c := range conns {
+		start, done := make(chan context.Context), make(chan struct{}, 1)
+		p.start, p.done = append(p.start, start), append(p.done, done)
+		p.running.Add(1)
+		go func() {
+			defer p.running.Done()
+			for ctx := range start {
+				_ = c.qp.Wait(ctx) // the session's next step finds out why it ended
+				select {
+				case p.woken <- struct{}{}:
+				default:
+				}
+				done <- struct{}{}
+			}
+		}()
+	}
+	return p
+}
+
+func (p *parker) park(ctx context.Context, conns []*conn) error {
+	for i, c := range conns {
+		if c.busy() {
+			p.start[i] <- ctx
+		}
+	}
+	select {
+	case <-p.woken:
+	case <-ctx.Done():
+	}
+	for i, c := range conns {
+		if c.busy() {
+			p.recall(i, c)
+		}
+	}
+	select {
+	case <-p.woken: // of a later one
+	default:
+	}
+	return ctx.Err()
+}
+
+// recall takes a connection back. Its goroutine may not have begun to wait when
+// it is woken, so it is woken until it has returned.
+func (p *parker) recall(i int, c *conn) {
+	for {
+		select {
+		case <-p.done[i]:
+			return
+		default:
+			c.qp.Wake()
+			runtime.Gosched()
+		}
+	}
+}
+
+// close ends the goroutines. None is waiting.
+func (p *parker) close() {
+	for _, start := range p.start {
+		close(start)
+	}
+	p.running.Wait()
+}

@@ -1,0 +1,192 @@
+package redytier
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/redywire"
+)
+
+// ring is the two message rings of one connection as the client sees them.
+//
+//	taken, answered ≤ sent
+//
+// Batches up to sent are on their way, the writes of those up to taken are
+// complete, and those up to answered have their responses. A slot is used again
+// once its batch is both: batch n lies in slot n mod depth, of staging here and
+// of the request ring at the server, its response in the same slot of responses.
+//
+// A batch closes at b requests or when its payload is full (A13), and leaves
+// when a slot is free: a full one at once, a partial one after Submit (A1).
+// Requests larger than a payload are cut into fragments, which keeps them in
+// line with all others without a fence (A11).
+type ring struct {
+	batch, depth int
+	slot         int // bytes
+	staging      fabric.Region
+	responses    fabric.Region
+	requests     fabric.Remote // the server's ring
+
+	waiting   fifo[request]
+	cut       int    // bytes of the first waiting request that were sent
+	submitted uint64 // requests before this one of waiting may leave in a partial batch
+
+	entries               [][]entry // by slot: what its batch asks for
+	sent, taken, answered uint64
+}
+
+// entry is one request, or a fragment, in a batch.
+type entry struct {
+	op   uint32
+	n    int
+	dst  []byte // of a read
+	over bool   // settled
+}
+
+// newRing allocates both rings of a connection.
+func newRing(p fabric.Provider, batch, depth, waiting int) (*ring, error) {
+	r := &ring{
+		batch: batch, depth: depth, slot: redywire.SlotSize(batch),
+		waiting: newFIFO[request](waiting),
+		entries: make([][]entry, depth),
+	}
+	for i := range r.entries {
+		r.entries[i] = make([]entry, 0, batch)
+	}
+	var err error
+	if r.staging, err = p.Alloc(r.size()); err != nil {
+		return nil, fmt.Errorf("request staging: %w", err)
+	}
+	if r.responses, err = p.Alloc(r.size()); err != nil {
+		return nil, errors.Join(fmt.Errorf("response ring: %w", err), r.staging.Close())
+	}
+	return r, nil
+}
+
+func (r *ring) size() int { return r.slot * r.depth }
+
+func (r *ring) close() error { return errors.Join(r.staging.Close(), r.responses.Close()) }
+
+func (r *ring) busy() bool { return r.waiting.len() > 0 || r.sent > min(r.taken, r.answered) }
+
+// send fills free slots with what waits, rings the doorbell and returns how many
+// batches left.
+func (r *ring) send(qp fabric.QueuePair) (int, error) {
+	before := r.sent
+	for r.sent-min(r.taken, r.answered) < uint64(r.depth) &&
+		(r.waiting.len() >= r.batch || int64(r.submitted-r.waiting.head) > 0) {
+		if err := r.sendBatch(qp); err != nil {
+			return 0, err
+		}
+	}
+	if r.sent == before {
+		return 0, nil
+	}
+	return int(r.sent - before), qp.Submit()
+}
+
+// sendBatch fills the next slot, which is free, and enqueues its write.
+func (r *ring) sendBatch(qp fabric.QueuePair) error {
+	seq := r.sent + 1
+	index := int(seq % uint64(r.depth))
+	at := index * r.slot
+	entries := r.entries[index][:0]
+	var w redywire.Writer
+	w.Reset(r.staging.Bytes()[at : at+r.slot])
+	var payload [2]int // bytes to read, bytes to write
+	for len(entries) < r.batch && r.waiting.len() > 0 {
+		q := r.waiting.front()
+		buf := q.buf[r.cut:]
+		sum := &payload[0]
+		if q.write {
+			sum = &payload[1]
+		}
+		if room := redywire.MaxPayload - *sum; len(buf) > room {
+			// What would fit a batch of its own is not cut.
+			if room == 0 || len(buf) <= redywire.MaxPayload {
+				break
+			}
+			buf = buf[:room]
+		}
+		*sum += len(buf)
+		e := entry{op: q.op, n: len(buf)}
+		if q.write {
+			w.Write(q.remote.index, q.offset+int64(r.cut), buf)
+		} else {
+			w.Read(q.remote.index, q.offset+int64(r.cut), len(buf))
+			e.dst = buf
+		}
+		entries = append(entries, e)
+		if r.cut += len(buf); r.cut == len(q.buf) {
+			r.cut = 0
+			r.waiting.pop()
+		}
+	}
+	r.entries[index] = entries
+	r.sent = seq
+	return qp.WriteImm(w.Seal(seq), r.requests, int64(at), uint32(seq), seq)
+}
+
+// take handles one completion of the queue pair: that of a batch's write, or
+// the arrival of a response.
+func (r *ring) take(d fabric.Completion, c *conn) error {
+	if d.Err != nil {
+		return d.Err
+	}
+	if d.Op != fabric.OpRecv {
+		r.taken++
+		return nil
+	}
+	if r.answered == r.sent || d.Imm != uint32(r.answered+1) {
+		return fmt.Errorf("%w: response %d announced, %d of %d batches answered",
+			redywire.ErrMalformed, d.Imm, r.answered, r.sent)
+	}
+	return r.answer(c)
+}
+
+// answer settles the requests of the oldest batch under way with its response
+// (R40). Nothing in it is trusted: a payload goes only where it was asked for.
+func (r *ring) answer(c *conn) error {
+	seq := r.answered + 1
+	index := int(seq % uint64(r.depth))
+	entries := r.entries[index]
+	var in redywire.Reader
+	if err := in.Open(r.responses.Bytes()[index*r.slot:(index+1)*r.slot], seq, len(entries)); err != nil {
+		return err
+	}
+	for i := range entries {
+		e := &entries[i]
+		p, err := in.Response()
+		if err != nil {
+			return err
+		}
+		if p.Status != redywire.StatusOK {
+			err = c.unavailable(fmt.Errorf("server answers %v", p.Status))
+		} else if len(p.Payload) != len(e.dst) {
+			return fmt.Errorf("%w: %d bytes read where %d were asked for", redywire.ErrMalformed, len(p.Payload), len(e.dst))
+		}
+		copy(e.dst, p.Payload)
+		e.over = true
+		c.session.finish(e.op, e.n, err)
+	}
+	r.answered = seq
+	return nil
+}
+
+// abandon fails everything that waits or is under way.
+func (r *ring) abandon(c *conn) {
+	for r.answered < r.sent {
+		r.answered++
+		for _, e := range r.entries[r.answered%uint64(r.depth)] {
+			if !e.over {
+				c.session.finish(e.op, e.n, c.err)
+			}
+		}
+	}
+	for r.waiting.len() > 0 {
+		q := r.waiting.pop()
+		c.session.finish(q.op, len(q.buf)-r.cut, c.err)
+		r.cut = 0
+	}
+}

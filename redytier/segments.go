@@ -1,0 +1,99 @@
+package redytier
+
+import (
+	"math/bits"
+	"sync/atomic"
+)
+
+// minSegments is how many segments the ring of a device has at least: what is
+// dropped at once when the log wraps is at most one part in that many.
+const minSegments = 32
+
+// segments maps a log onto a ring of memory: log address a lives at a mod size.
+// The log is cut into segments; each place of the ring holds one at a time, and
+// a writer enters it before it writes.
+//
+// Two writers of one place never race. A writer of a later segment takes a
+// place over only when no writer of the earlier one is under way there, for two
+// queues have two connections, and a write that was sent first could land last.
+type segments struct {
+	size   int64 // of the ring in bytes, a multiple of a segment
+	shift  uint  // log2 of a segment
+	places []atomic.Uint64
+}
+
+// admission says how an attempt to enter a segment went.
+type admission int
+
+const (
+	entered   admission = iota
+	overtaken           // a later segment has the place
+	occupied            // an earlier one is still being written there
+)
+
+// occupancy is the state of one place: which segment it holds, plus one, so that
+// zero is none, in the high 40 bits, and how many writers are in it in the low
+// 24.
+type occupancy uint64
+
+const writerBits = 24
+
+func occupancyOf(segment int64, writers int) occupancy {
+	return occupancy(uint64(segment+1)<<writerBits | uint64(writers))
+}
+
+func (o occupancy) segment() int64 { return int64(o>>writerBits) - 1 }
+func (o occupancy) writers() int   { return int(o & (1<<writerBits - 1)) }
+
+func newSegments(capacity int64) *segments {
+	shift := uint(max(bits.Len64(uint64(capacity/minSegments))-1, 0))
+	n := capacity >> shift
+	return &segments{size: n << shift, shift: shift, places: make([]atomic.Uint64, n)}
+}
+
+// of is the segment that holds a log address.
+func (s *segments) of(addr int64) int64 { return addr >> s.shift }
+
+// start is a segment's first log address.
+func (s *segments) start(segment int64) int64 { return segment << s.shift }
+
+func (s *segments) place(segment int64) *atomic.Uint64 {
+	return &s.places[segment%int64(len(s.places))]
+}
+
+// enter adds a writer to segments first to last, or to none of them.
+func (s *segments) enter(first, last int64) admission {
+	for i := first; i <= last; i++ {
+		if a := s.enterOne(i); a != entered {
+			s.leave(first, i-1)
+			return a
+		}
+	}
+	return entered
+}
+
+func (s *segments) enterOne(segment int64) admission {
+	p := s.place(segment)
+	for {
+		old := occupancy(p.Load())
+		writers := 0
+		switch {
+		case old.segment() > segment:
+			return overtaken
+		case old.segment() == segment:
+			writers = old.writers()
+		case old.writers() > 0:
+			return occupied
+		}
+		if p.CompareAndSwap(uint64(old), uint64(occupancyOf(segment, writers+1))) {
+			return entered
+		}
+	}
+}
+
+// leave takes a writer out of segments first to last.
+func (s *segments) leave(first, last int64) {
+	for i := first; i <= last; i++ {
+		s.place(i).Add(^uint64(0))
+	}
+}

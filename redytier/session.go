@@ -1,0 +1,257 @@
+package redytier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/redykv/redykv/device"
+)
+
+// MaxDepth bounds the operations that one session may have under way.
+const MaxDepth = 1 << 14
+
+// Session is one goroutine's way to the cache, and the fast one: it owns a
+// queue pair to each VM and steps its own poller, so that an operation crosses
+// no channel, wakes no goroutine and allocates nothing. It has the shape of a
+// [device.Queue], with cache addresses.
+//
+// Order: operations of one session on overlapping bytes execute in the order of
+// their calls, for the bytes of a region travel on one connection, first in,
+// first out. Nothing is promised across regions, nor about the order of
+// completions (A4). A request over several regions is carried out region by
+// region; only 8 aligned bytes are written or read as one (A9).
+type Session struct {
+	cache *Cache
+	table *table
+	wrap  int64  // where requests run on at address 0; 0: nowhere
+	epoch uint64 // of the cache's that the connections know of
+	conns []*conn
+	lanes []lane // by virtual region
+
+	ops      []op     // by slot
+	free     []uint32 // slots not in use
+	ready    fifo[uint32]
+	held     piece // the rest of a request that a full connection stopped
+	holding  bool
+	underway int // operations whose completion is not polled yet
+	parker   *parker
+	counts   counters
+	closed   bool
+}
+
+var _ device.Queue = (*Session)(nil)
+
+// lane is how the session reaches one virtual region.
+type lane struct {
+	conn   *conn
+	remote remote
+}
+
+// op is the state of one operation.
+type op struct {
+	tag   uint64
+	n     int
+	left  int // bytes whose fate is not known yet
+	write bool
+	err   error // the first
+}
+
+// piece is a request, or what is left of one, from an address on.
+type piece struct {
+	op    uint32
+	write bool
+	buf   []byte
+	addr  int64
+}
+
+// Read fills dst from addr. A request outside the cache is refused here, with
+// ErrOutOfRange, and has no effect; an empty one completes (A10).
+// device.ErrQueueFull: Submit, Poll, and try again.
+func (s *Session) Read(dst []byte, addr int64, tag uint64) error {
+	return s.start(piece{buf: dst, addr: addr}, tag)
+}
+
+// Write stores src at addr. src belongs to the session until the completion.
+func (s *Session) Write(src []byte, addr int64, tag uint64) error {
+	return s.start(piece{buf: src, addr: addr, write: true}, tag)
+}
+
+func (s *Session) start(p piece, tag uint64) error {
+	if s.closed {
+		return device.ErrClosed
+	}
+	if s.epoch != s.cache.epoch.Load() {
+		s.refresh()
+	}
+	if s.cache.deleted.Load() {
+		return ErrDeleted
+	}
+	n := int64(len(p.buf))
+	if p.addr < 0 || n > s.table.capacity || (p.addr > s.table.capacity-n && s.wrap == 0) {
+		return fmt.Errorf("%w: %d bytes at %d of %d", ErrOutOfRange, n, p.addr, s.table.capacity)
+	}
+	if len(s.free) == 0 || s.holding {
+		return device.ErrQueueFull
+	}
+	p.op = s.free[len(s.free)-1]
+	s.free = s.free[:len(s.free)-1]
+	s.ops[p.op] = op{tag: tag, n: len(p.buf), left: len(p.buf), write: p.write}
+	s.underway++
+	if n == 0 {
+		s.ready.push(p.op)
+		return nil
+	}
+	s.issue(p)
+	return nil
+}
+
+// issue hands p to the connections, region by region. What a full connection
+// does not take is held until it has room; the session accepts nothing new
+// before, so that program order stands.
+func (s *Session) issue(p piece) {
+	for {
+		at := p.addr & s.table.mask
+		part := p.buf
+		room := s.table.mask + 1 - at
+		if s.wrap > 0 {
+			room = min(room, s.wrap-p.addr)
+		}
+		if int64(len(part)) > room {
+			part = part[:room]
+		}
+		l := &s.lanes[p.addr>>s.table.shift]
+		if !l.conn.issue(request{op: p.op, write: p.write, buf: part, remote: l.remote, offset: at}) {
+			s.held, s.holding = p, true
+			return
+		}
+		if len(part) == len(p.buf) {
+			return
+		}
+		p.buf = p.buf[len(part):]
+		if p.addr += int64(len(part)); p.addr == s.wrap {
+			p.addr = 0
+		}
+	}
+}
+
+// finish settles n bytes of an operation. With the last of them it is ready to
+// be polled.
+func (s *Session) finish(slot uint32, n int, err error) {
+	o := &s.ops[slot]
+	if err != nil && o.err == nil {
+		o.err = err
+	}
+	if o.left -= n; o.left == 0 {
+		s.ready.push(slot)
+	}
+}
+
+// Submit rings the doorbell of every connection that has something new.
+func (s *Session) Submit() error {
+	if s.closed {
+		return device.ErrClosed
+	}
+	for _, c := range s.conns {
+		c.submit()
+	}
+	return nil
+}
+
+// step polls every connection once and says whether any had news.
+func (s *Session) step() bool {
+	if s.epoch != s.cache.epoch.Load() {
+		s.refresh()
+	}
+	worked := false
+	for _, c := range s.conns {
+		if c.poll() {
+			worked = true
+		}
+	}
+	if s.holding {
+		s.holding = false
+		s.issue(s.held)
+		for _, c := range s.conns {
+			c.submit() // the held request was submitted when it was new
+		}
+	}
+	return worked
+}
+
+// Poll moves completions into done and returns how many; it never blocks.
+func (s *Session) Poll(done []device.Completion) int {
+	n := s.drain(done)
+	for n < len(done) && s.underway > 0 {
+		worked := s.step()
+		k := s.drain(done[n:])
+		n += k
+		if !worked && k == 0 {
+			break
+		}
+	}
+	return n
+}
+
+// drain moves what is ready into done.
+func (s *Session) drain(done []device.Completion) int {
+	n := min(len(done), s.ready.len())
+	if n == 0 {
+		return 0
+	}
+	var sum tally
+	for i := range done[:n] {
+		slot := s.ready.pop()
+		o := &s.ops[slot]
+		done[i] = device.Completion{Tag: o.tag, N: o.n, Err: o.err}
+		if o.err != nil {
+			done[i].N = 0
+		}
+		sum.add(o.write, o.n, o.err)
+		s.free = append(s.free, slot)
+	}
+	s.underway -= n
+	s.counts.add(&sum)
+	return n
+}
+
+// Wait submits and parks until Poll has something to return, or ctx ends. It
+// returns at once where nothing is under way.
+func (s *Session) Wait(ctx context.Context) error {
+	if err := s.Submit(); err != nil {
+		return err
+	}
+	for s.ready.len() == 0 && s.underway > 0 {
+		if s.step() || s.ready.len() > 0 {
+			continue
+		}
+		if err := s.park(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close waits for what is under way, drops its completions and releases the
+// queue pairs. Closing again does nothing.
+func (s *Session) Close() error {
+	var done [pollBatch]device.Completion
+	return s.close(func() { s.Poll(done[:]) })
+}
+
+// close is Close; poll takes completions.
+func (s *Session) close(poll func()) error {
+	if s.closed {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), controlTimeout)
+	defer cancel()
+	var err error
+	for s.underway > 0 && err == nil {
+		if err = s.Wait(ctx); err == nil {
+			poll()
+		}
+	}
+	s.closed = true
+	return errors.Join(err, s.cache.dismiss(s))
+}

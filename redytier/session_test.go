@@ -1,0 +1,320 @@
+package redytier
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/api/managerv1"
+)
+
+// configurations of the data path that every behaviour is tested with.
+var configurations = []Configuration{
+	{ClientThreads: 1, ServerThreads: 0, BatchSize: 1, QueueDepth: 4},
+	{ClientThreads: 1, ServerThreads: 1, BatchSize: 4, QueueDepth: 1},
+	{ClientThreads: 2, ServerThreads: 2, BatchSize: 64, QueueDepth: 4},
+}
+
+// patience is how long a test waits for what must happen.
+const patience = 30 * time.Second
+
+// forAll runs a test over configurations and numbers of VMs.
+func forAll(t *testing.T, test func(t *testing.T, c *cluster, cfg Config)) {
+	for _, configuration := range configurations {
+		for _, vms := range []int{1, 3} {
+			t.Run(fmt.Sprintf("s=%d,b=%d,q=%d,vms=%d", configuration.ServerThreads, configuration.BatchSize, configuration.QueueDepth, vms), func(t *testing.T) {
+				c := newCluster(t, "mem", vms, 1<<20)
+				test(t, c, Config{Capacity: 250_000, RegionSize: 16 << 10, Configuration: configuration})
+			})
+		}
+	}
+}
+
+// pump drives a session and checks that each operation ends once, as its check
+// wants.
+type pump struct {
+	t     *testing.T
+	s     *Session
+	next  uint64
+	under map[uint64]func(device.Completion)
+}
+
+func newPump(t *testing.T, cache *Cache, depth int) *pump {
+	t.Helper()
+	s, err := cache.NewSession(depth)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &pump{t: t, s: s, under: make(map[uint64]func(device.Completion))}
+}
+
+// do starts an operation; check sees its completion, or a completion with the
+// error if it was refused.
+func (p *pump) do(write bool, buf []byte, addr int64, check func(device.Completion)) {
+	op := p.s.Read
+	if write {
+		op = p.s.Write
+	}
+	p.next++
+	for {
+		err := op(buf, addr, p.next)
+		if errors.Is(err, device.ErrQueueFull) {
+			if !p.poll() {
+				return
+			}
+			continue
+		}
+		if err != nil {
+			check(device.Completion{Err: err})
+		} else {
+			p.under[p.next] = check
+		}
+		return
+	}
+}
+
+// poll waits for completions; false: the test is over.
+func (p *pump) poll() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := p.s.Wait(ctx); err != nil {
+		p.t.Errorf("Wait with %d under way: %v", len(p.under), err)
+		return false
+	}
+	var done [8]device.Completion
+	n := p.s.Poll(done[:])
+	if n == 0 && len(p.under) > 0 {
+		p.t.Errorf("Wait returned and Poll has nothing")
+		return false
+	}
+	for _, c := range done[:n] {
+		check := p.under[c.Tag]
+		if check == nil {
+			p.t.Errorf("completion %+v of nothing under way", c)
+			return false
+		}
+		delete(p.under, c.Tag)
+		check(c)
+	}
+	return true
+}
+
+func (p *pump) drain() {
+	for len(p.under) > 0 && p.poll() {
+	}
+}
+
+func (p *pump) close() {
+	p.drain()
+	if err := p.s.Close(); err != nil {
+		p.t.Error(err)
+	}
+}
+
+// Sessions write and read at random, each in a part of its own, and every read
+// has to bring what the session wrote last, in the order of its calls (R41).
+func TestSessionsEqualModel(t *testing.T) {
+	forAll(t, func(t *testing.T, c *cluster, cfg Config) {
+		cache := c.create(t, cfg)
+		const sessions = 3
+		var wg sync.WaitGroup
+		for id := range sessions {
+			r := rand.New(rand.NewPCG(uint64(id), 1))
+			p := newPump(t, cache, 1+r.IntN(40))
+			wg.Go(func() {
+				from, to := id*int(cfg.Capacity)/sessions, (id+1)*int(cfg.Capacity)/sessions
+				model := make([]byte, to-from) // unwritten memory is zero (A12)
+				defer p.close()
+				for range 1500 {
+					n := r.IntN(1 << r.IntN(16))
+					at := r.IntN(len(model))
+					n = min(n, len(model)-at)
+					buf := make([]byte, n)
+					if write := r.IntN(2) == 0; write {
+						for i := range buf {
+							buf[i] = byte(r.Uint32())
+						}
+						copy(model[at:], buf)
+						p.do(true, buf, int64(from+at), func(c device.Completion) {
+							if c.Err != nil || c.N != n {
+								t.Errorf("write of %d at %d: %+v", n, at, c)
+							}
+						})
+					} else {
+						want := bytes.Clone(model[at : at+n])
+						p.do(false, buf, int64(from+at), func(c device.Completion) {
+							if c.Err != nil || c.N != n || !bytes.Equal(buf, want) {
+								t.Errorf("read of %d at %d: %+v, right bytes: %v", n, at, c, bytes.Equal(buf, want))
+							}
+						})
+					}
+					if r.IntN(10) == 0 {
+						p.poll()
+					}
+				}
+			})
+		}
+		wg.Wait()
+		m := cache.Metrics()
+		if m.Reads == 0 || m.Writes == 0 || m.Errors != 0 || (m.Batches > 0) != (cfg.Configuration.BatchSize > 1) {
+			t.Errorf("metrics %+v", m)
+		}
+	})
+}
+
+func TestSessionBounds(t *testing.T) {
+	forAll(t, func(t *testing.T, c *cluster, cfg Config) {
+		cache := c.create(t, cfg)
+		s, err := cache.NewSession(2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		for _, tc := range []struct {
+			n    int
+			addr int64
+		}{{1, -1}, {1, cfg.Capacity}, {2, cfg.Capacity - 1}, {int(cfg.Capacity) + 1, 0}, {1, 1<<63 - 1}, {0, -1}, {0, cfg.Capacity + 1}} {
+			if err := s.Read(make([]byte, tc.n), tc.addr, 0); !errors.Is(err, ErrOutOfRange) {
+				t.Errorf("Read of %d at %d: %v", tc.n, tc.addr, err)
+			}
+			if err := s.Write(make([]byte, tc.n), tc.addr, 0); !errors.Is(err, ErrOutOfRange) {
+				t.Errorf("Write of %d at %d: %v", tc.n, tc.addr, err)
+			}
+		}
+		for i := range uint64(2) {
+			if err := s.Read(nil, cfg.Capacity, i); err != nil {
+				t.Fatalf("empty read: %v", err)
+			}
+		}
+		if err := s.Read(nil, 0, 2); !errors.Is(err, device.ErrQueueFull) {
+			t.Fatalf("third operation of two: %v", err)
+		}
+		var done [4]device.Completion
+		if n := s.Poll(done[:]); n != 2 || done[0].Err != nil || done[1].Err != nil {
+			t.Fatalf("%d completions: %+v", n, done)
+		}
+		for _, depth := range []int{-1, 0, MaxDepth + 1} {
+			if _, err := cache.NewSession(depth); err == nil {
+				t.Errorf("a session of depth %d", depth)
+			}
+		}
+	})
+}
+
+// A VM dies while sessions work: whatever was under way ends once, what
+// concerned the VM fails with ErrRegionUnavailable, and the rest goes on.
+func TestServerDies(t *testing.T) {
+	forAll(t, func(t *testing.T, c *cluster, cfg Config) {
+		events := make(chan Event, 16)
+		cfg.OnEvent = func(e Event) { events <- e }
+		cache := c.create(t, cfg)
+		from, to := cache.table.span(cache.table.vms[0])
+		// Each session has every third stripe, so that each has some on every VM.
+		const sessions, stripe = 3, 24_000
+		var pumps [sessions]*pump
+		for id := range pumps {
+			pumps[id] = newPump(t, cache, 16)
+		}
+		var wg sync.WaitGroup
+		for id, p := range pumps {
+			wg.Go(func() {
+				r := rand.New(rand.NewPCG(uint64(id), 2))
+				defer p.close()
+				failed := false
+				for i := 0; i < 200 || !failed; i++ {
+					if id == 0 && i == 100 {
+						_ = c.servers[0].Close() // the cleanup reports its error
+					}
+					buf := make([]byte, 1+r.IntN(20_000))
+					addr := int64(stripe*(sessions*r.IntN(3)+id) + r.IntN(stripe-len(buf)))
+					touches := addr < to && addr+int64(len(buf)) > from
+					p.do(r.IntN(2) == 0, buf, addr, func(c device.Completion) {
+						switch {
+						case c.Err == nil:
+						case !errors.Is(c.Err, ErrRegionUnavailable):
+							t.Errorf("%d bytes at %d: %v", len(buf), addr, c.Err)
+						case !touches:
+							t.Errorf("%d bytes at %d, outside of what was lost: %v", len(buf), addr, c.Err)
+						default:
+							failed = true
+						}
+					})
+				}
+			})
+		}
+		wg.Wait()
+		e := <-events
+		if e.Kind != VMLost || e.VM != "vm-0" || e.From != from || e.To != to || e.Err == nil {
+			t.Errorf("event %+v", e)
+		}
+		if err := cache.Err(); !errors.Is(err, ErrRegionUnavailable) {
+			t.Errorf("Err: %v", err)
+		}
+		if m := cache.Metrics(); m.LostRegions != len(cache.table.vms[0].tokens) || m.Errors == 0 {
+			t.Errorf("metrics %+v", m)
+		}
+		if err := cache.Delete(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if len(events) != 0 {
+			t.Errorf("another event: %+v", <-events)
+		}
+	})
+}
+
+// The manager knows of a failure before the connections do.
+func TestManagerReportsFailure(t *testing.T) {
+	forAll(t, func(t *testing.T, c *cluster, cfg Config) {
+		events := make(chan Event, 16)
+		cfg.OnEvent = func(e Event) { events <- e }
+		cache := c.create(t, cfg)
+		p := newPump(t, cache, 4)
+		defer p.close()
+		for range 2 { // at least once is how the manager reports
+			c.events <- &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_RECLAIMED, VmId: "vm-0", DeadlineUnixMs: 5000}
+			c.events <- &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_FAILED, VmId: "vm-0", Reason: "power"}
+		}
+		c.events <- &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_FAILED, VmId: "unknown"}
+		c.events <- &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_CACHE_DELETED}
+		var kinds []EventKind
+		for range 3 {
+			kinds = append(kinds, (<-events).Kind)
+		}
+		if fmt.Sprint(kinds) != "[VM reclaimed VM lost cache deleted]" {
+			t.Errorf("events %v", kinds)
+		}
+		p.do(false, make([]byte, 8), 0, func(c device.Completion) {
+			if !errors.Is(c.Err, ErrRegionUnavailable) {
+				t.Errorf("a read of lost memory: %+v", c)
+			}
+		})
+		p.drain()
+	})
+}
+
+func TestSessionOfDeletedCache(t *testing.T) {
+	forAll(t, func(t *testing.T, c *cluster, cfg Config) {
+		cache := c.create(t, cfg)
+		p := newPump(t, cache, 4)
+		defer p.close()
+		if err := cache.Delete(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c.nothingLeft(t)
+		if err := p.s.Read(make([]byte, 8), 0, 0); !errors.Is(err, ErrDeleted) {
+			t.Errorf("Read: %v", err)
+		}
+		if _, err := cache.NewSession(1); !errors.Is(err, ErrDeleted) {
+			t.Errorf("NewSession: %v", err)
+		}
+		if err := cache.Delete(t.Context()); !errors.Is(err, ErrDeleted) {
+			t.Errorf("second Delete: %v", err)
+		}
+	})
+}
