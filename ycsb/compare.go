@@ -39,11 +39,15 @@ const (
 	cacheShares = 8
 )
 
+// leastMemory is what DefaultMemory gives to the smallest of logs: a store needs
+// a few pages.
+const leastMemory = 64 << 10
+
 // DefaultMemory is the local memory of the paper's scale: a sixth of the log.
-func DefaultMemory(logBytes int64) int64 { return max(logBytes/logShares, 1) }
+func DefaultMemory(logBytes int64) int64 { return max(logBytes/logShares, leastMemory) }
 
 // DefaultCache is Redy's memory at the paper's scale, which holds the whole log.
-func DefaultCache(logBytes int64) int64 { return logBytes / logShares * cacheShares }
+func DefaultCache(logBytes int64) int64 { return DefaultMemory(logBytes) * cacheShares }
 
 const (
 	loadThreads = 2
@@ -167,11 +171,13 @@ func Compare(ctx context.Context, c Comparison, progress Progress) (results []Re
 			err = errors.Join(err, target.Close())
 		}
 	}()
+	heap := heapBytes()
 	for _, device := range c.Devices {
 		target, err := Open(ctx, device, c.Shape, filepath.Join(c.Dir, string(device)))
 		if err != nil {
 			return nil, err
 		}
+		target.heap = heap
 		targets[device] = target
 		progress.Begin(fmt.Sprintf("load %s", device), c.Records)
 		err = Load(ctx, target.Store, c.Shape, loadThreads, progress)

@@ -132,6 +132,6 @@ type Result struct {
 	LogBytes         int64  `json:"log_bytes"`          // as the store reports it
 	LogBytesExpected int64  `json:"log_bytes_expected"` // by arithmetic
 	IndexBytes       int64  `json:"index_bytes"`
-	HeapBytesBefore  uint64 `json:"heap_bytes_before"` // Go heap before the store was loaded
+	HeapBytesBefore  uint64 `json:"heap_bytes_before"` // Go heap before any store was opened
 	HeapBytesAfter   uint64 `json:"heap_bytes_after"`  // and after this run
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -41,7 +42,8 @@ type worker struct {
 	key     []byte
 	row     []byte
 	names   []string
-	keys    []string // of a scan
+	keys    []string // of a round of a scan
+	ops     []kv.Op  // and its reads
 
 	// fields is what modify merges into a row, and merging what came of it:
 	// set around one RMW.
@@ -117,7 +119,7 @@ func (w *worker) read(table, key string, fields []string) (map[string][]byte, er
 		return nil, fmt.Errorf("goycsb: read %s/%s: %w", table, key, err)
 	}
 	// The client keeps the fields beyond the next operation, the row is ours.
-	values, err := decodeRow(append([]byte(nil), w.row...), fields)
+	values, err := decodeRow(slices.Clone(w.row), fields)
 	if err != nil {
 		return nil, fmt.Errorf("goycsb: read %s/%s: %w", table, key, err)
 	}
@@ -136,19 +138,48 @@ func (db *DB) Scan(ctx context.Context, table, startKey string, count int, field
 	}
 	w.setKey(table, "")
 	prefix := string(w.key)
-	w.keys = db.keys.from(w.keys[:0], prefix+startKey, count)
-	records := make([]map[string][]byte, 0, len(w.keys))
-	for _, key := range w.keys {
-		key, ok := strings.CutPrefix(key, prefix)
-		if !ok {
-			break // the next table
+	var records []map[string][]byte
+	for next := prefix + startKey; len(records) < count; {
+		// Keys whose records are gone are made up for in the next round.
+		w.keys = db.keys.from(w.keys[:0], next, min(count-len(records), scanRound))
+		end := slices.IndexFunc(w.keys, func(key string) bool { return !strings.HasPrefix(key, prefix) })
+		if end < 0 {
+			end = len(w.keys)
 		}
-		values, err := w.read(table, key, fields)
-		if errors.Is(err, kv.ErrNotFound) {
+		if records, err = w.readAll(records, w.keys[:end], fields); err != nil {
+			return nil, db.check(fmt.Errorf("goycsb: scan %s from %s: %w", table, startKey, err))
+		}
+		if end < len(w.keys) || end == 0 {
+			break // the next table, or no table
+		}
+		next = w.keys[end-1] + "\x00" // the key right after
+	}
+	return records, nil
+}
+
+// scanRound is how many records a scan reads at once.
+const scanRound = 128
+
+// readAll appends to records those of the store's keys that are there, their
+// cold reads under way together.
+func (w *worker) readAll(records []map[string][]byte, keys []string, fields []string) ([]map[string][]byte, error) {
+	for len(w.ops) < len(keys) {
+		w.ops = append(w.ops, kv.Op{Kind: kv.OpRead})
+	}
+	ops := w.ops[:len(keys)]
+	for i, key := range keys {
+		ops[i].Key = append(ops[i].Key[:0], key...)
+	}
+	if err := w.session.Do(ops); err != nil {
+		return nil, err
+	}
+	for i := range ops {
+		if errors.Is(ops[i].Err, kv.ErrNotFound) {
 			continue // deleted since the keys were listed
 		}
+		values, err := decodeRow(slices.Clone(ops[i].Value), fields)
 		if err != nil {
-			return nil, db.check(err)
+			return nil, fmt.Errorf("key %q: %w", keys[i], err)
 		}
 		records = append(records, values)
 	}

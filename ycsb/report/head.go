@@ -50,10 +50,19 @@ func (h Head) lines(results []ycsb.Result) []line {
 			line{"log", fmt.Sprintf("%d bytes, by arithmetic %d (%d a record)",
 				r.LogBytes, r.LogBytesExpected, ycsb.RecordBytes(h.ValueSize))},
 			line{"index", fmt.Sprintf("%v beside the memory above", units.Size(r.IndexBytes))},
-			line{"Go heap", fmt.Sprintf("%v before loading %s, %v after its last run",
-				units.Size(r.HeapBytesBefore), r.Device, units.Size(r.HeapBytesAfter))})
+			line{"Go heap", fmt.Sprintf("%v before loading, %v at most after a run",
+				units.Size(r.HeapBytesBefore), units.Size(heapAfter(results)))})
 	}
 	return lines
+}
+
+// heapAfter is the largest Go heap that a run left.
+func heapAfter(results []ycsb.Result) uint64 {
+	var most uint64
+	for _, r := range results {
+		most = max(most, r.HeapBytesAfter)
+	}
+	return most
 }
 
 func readsOf(direct bool) string {

@@ -34,6 +34,9 @@ func WriteHTML(w io.Writer, head Head, results []ycsb.Result) error {
 		Rows    [][]string
 		Notes   []string
 	}{Head: head.lines(results), Started: head.Started.Format("2006-01-02 15:04 MST"), Columns: columns, Notes: notes(results)}
+	if len(results) == 0 {
+		plots = nil // there is nothing to draw
+	}
 	for _, p := range plots {
 		svg, err := bars(p.title, p.axis, results, p.value)
 		if err != nil {

@@ -1,0 +1,174 @@
+package ycsb
+
+import (
+	"context"
+	"errors"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// small is a comparison that takes a moment.
+func small(dir string, devices ...Device) Comparison {
+	const records = 20_000
+	return Comparison{
+		Shape: Shape{
+			Records: records, ValueSize: 8, Depth: 32, Net: "none",
+			Memory: DefaultMemory(LogBytes(records, 8)), Cache: DefaultCache(LogBytes(records, 8)),
+		},
+		Devices:       devices,
+		Distributions: []Distribution{Uniform, Zipfian},
+		Threads:       []int{1, 2},
+		Duration:      50 * time.Millisecond,
+		Warmup:        10 * time.Millisecond,
+		Dir:           dir,
+	}
+}
+
+// stages counts what a Progress is told.
+type stages struct {
+	names []string
+	added atomic.Int64
+	open  bool
+}
+
+func (s *stages) Begin(stage string, _ int64) { s.names, s.open = append(s.names, stage), true }
+func (s *stages) Add(n int64)                 { s.added.Add(n) }
+func (s *stages) End()                        { s.open = false }
+
+func TestCompare(t *testing.T) {
+	c := small(t.TempDir(), Memory, SSD)
+	var told int
+	c.OnResult = func(Result) { told++ }
+	var progress stages
+	results, err := Compare(context.Background(), c, &progress)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, r := range results {
+		names = append(names, r.Experiment)
+	}
+	if want := []string{
+		"memory/uniform/1", "memory/uniform/2", "memory/zipfian/1", "memory/zipfian/2",
+		"ssd/uniform/1", "ssd/uniform/2", "ssd/zipfian/1", "ssd/zipfian/2",
+	}; !slices.Equal(names, want) {
+		t.Fatalf("experiments %v, want %v", names, want)
+	}
+	if told != len(results) || progress.open || len(progress.names) != 1+2+len(results) {
+		t.Errorf("told of %d results and of stages %v, left open: %v", told, progress.names, progress.open)
+	}
+	for _, r := range results {
+		t.Run(r.Experiment, func(t *testing.T) { checkResult(t, c, r) })
+	}
+}
+
+func checkResult(t *testing.T, c Comparison, r Result) {
+	if r.Errors != 0 || r.FirstError != "" || r.Note != "" {
+		t.Errorf("%d errors (%s), note %q", r.Errors, r.FirstError, r.Note)
+	}
+	if r.Ops == 0 || math.Abs(r.Mops*1e6*r.Seconds-float64(r.Ops)) > 1 {
+		t.Errorf("%d operations in %v s are %v Mops", r.Ops, r.Seconds, r.Mops)
+	}
+	if r.P50Micros <= 0 || r.P99Micros < r.P50Micros {
+		t.Errorf("p50 %v us, p99 %v us", r.P50Micros, r.P99Micros)
+	}
+	if sum := r.HitMemory + r.HitRedy + r.HitSSD + r.HitOther; math.Abs(sum-1) > 1e-9 {
+		t.Errorf("shares of memory %v, redy %v, ssd %v and others %v are %v", r.HitMemory, r.HitRedy, r.HitSSD, r.HitOther, sum)
+	}
+	below := map[Device]float64{SSD: r.HitSSD, Memory: r.HitOther}[r.Device]
+	if below < 0.5 || r.HitMemory == 0 {
+		t.Errorf("%v of the reads came from local memory and %v from the device: a sixth of the log is in memory", r.HitMemory, below)
+	}
+	// Pages end where no whole record fits, and the log does not begin at 0.
+	if r.LogBytesExpected != 24*c.Records || r.LogBytes < r.LogBytesExpected || r.LogBytes > r.LogBytesExpected*102/100 {
+		t.Errorf("log of %d bytes, by arithmetic %d", r.LogBytes, r.LogBytesExpected)
+	}
+	if r.IndexBytes <= 0 || r.CacheBytes != 0 || r.Transport != "" || r.RatioToSSD <= 0 {
+		t.Errorf("index %d bytes, cache %d bytes, transport %q, ratio %v", r.IndexBytes, r.CacheBytes, r.Transport, r.RatioToSSD)
+	}
+	if r.Device == SSD && r.RatioToSSD != 1 {
+		t.Errorf("the SSD's ratio to itself is %v", r.RatioToSSD)
+	}
+}
+
+func TestCompareStops(t *testing.T) {
+	c := small(t.TempDir(), Memory)
+	c.Duration = time.Hour
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	_, err := Compare(ctx, c, cancelOn{"memory/uniform/1", cancel})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v, want that of the context", err)
+	}
+}
+
+// cancelOn cancels when a stage makes its first progress.
+type cancelOn struct {
+	stage  string
+	cancel context.CancelFunc
+}
+
+func (c cancelOn) Begin(stage string, _ int64) {
+	if stage == c.stage {
+		c.cancel()
+	}
+}
+func (cancelOn) Add(int64) {}
+func (cancelOn) End()      {}
+
+func TestCompareRefuses(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		spoil func(*Comparison)
+		want  string
+	}{
+		{"no records", func(c *Comparison) { c.Records = 0 }, "0 records"},
+		{"negative records", func(c *Comparison) { c.Records = -1 }, "-1 records"},
+		{"too many records", func(c *Comparison) { c.Records = MaxRecords + 1 }, "at most"},
+		{"no value", func(c *Comparison) { c.ValueSize = 0 }, "value size"},
+		{"no memory", func(c *Comparison) { c.Memory = 0 }, "memory"},
+		{"more memory than the machine", func(c *Comparison) { c.Memory = 1 << 50 }, "this machine has"},
+		{"more than can be added up", func(c *Comparison) { c.Memory = math.MaxInt64 }, "this machine has"},
+		{"more cache than the machine", func(c *Comparison) { c.Devices = []Device{Redy}; c.Cache = 1 << 50 }, "this machine has"},
+		{"no cache", func(c *Comparison) { c.Devices = []Device{Redy}; c.Cache = 0 }, "cache of 0 bytes"},
+		{"unknown device", func(c *Comparison) { c.Devices = []Device{"tape"} }, `unknown device "tape"`},
+		{"no device", func(c *Comparison) { c.Devices = nil }, "nothing to compare"},
+		{"a device twice", func(c *Comparison) { c.Devices = []Device{SSD, SSD} }, "given twice"},
+		{"unknown distribution", func(c *Comparison) { c.Distributions = []Distribution{"normal"} }, `unknown distribution "normal"`},
+		{"no threads", func(c *Comparison) { c.Threads = []int{0} }, "0 threads"},
+		{"too many threads", func(c *Comparison) { c.Threads = []int{MaxThreads + 1} }, "threads"},
+		{"no time", func(c *Comparison) { c.Duration = 0 }, "duration"},
+		{"negative warm-up", func(c *Comparison) { c.Warmup = -1 }, "warm-up"},
+		{"no depth", func(c *Comparison) { c.Depth = 0 }, "depth 0"},
+		{"bad net", func(c *Comparison) { c.Net = "pigeons" }, "pigeons"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir := t.TempDir()
+			c := small(dir, SSD)
+			tc.spoil(&c)
+			_, err := Compare(context.Background(), c, nil)
+			if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("error %v, want one line with %q", err, tc.want)
+			}
+			if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+				t.Errorf("left behind %v, %v", left, err)
+			}
+		})
+	}
+}
+
+func TestCompareNeedsItsDirectory(t *testing.T) {
+	c := small(t.TempDir()+"/missing", SSD)
+	if _, err := Compare(context.Background(), c, nil); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("error %v", err)
+	}
+}

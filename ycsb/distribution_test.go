@@ -1,0 +1,99 @@
+package ycsb
+
+import (
+	"math"
+	"slices"
+	"testing"
+)
+
+// counts says how often each of records occurs in a sequence.
+func counts(t *testing.T, d Distribution, n int, records int64) []int {
+	t.Helper()
+	sequence, err := d.Sequence(n, records, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(sequence) != n {
+		t.Fatalf("sequence of %d numbers, want %d", len(sequence), n)
+	}
+	count := make([]int, records)
+	for _, number := range sequence {
+		if int64(number) >= records {
+			t.Fatalf("record %d of %d", number, records)
+		}
+		count[number]++
+	}
+	return count
+}
+
+func TestUniformIsFlat(t *testing.T) {
+	const n, records = 1_000_000, 1000
+	for record, count := range counts(t, Uniform, n, records) {
+		// Five standard deviations of a binomial distribution.
+		if mean := float64(n / records); math.Abs(float64(count)-mean) > 5*math.Sqrt(mean) {
+			t.Errorf("record %d was drawn %d times, want about %.0f", record, count, mean)
+		}
+	}
+}
+
+// The scrambled generator draws from 10^10 items, whose zeta is 26.469, and
+// folds them onto the records.
+func TestZipfianHasAHead(t *testing.T) {
+	const n, records, zeta = 1_000_000, 100_000, 26.46902820178302
+	count := counts(t, Zipfian, n, records)
+	hottest := slices.Max(count)
+	if want := n / zeta; math.Abs(float64(hottest)-want) > 0.05*want {
+		t.Errorf("the hottest record was drawn %d times, want about %.0f", hottest, want)
+	}
+	sorted := slices.Sorted(slices.Values(count))
+	slices.Reverse(sorted)
+	head := 0
+	for _, c := range sorted[:records/100] {
+		head += c
+	}
+	if share := float64(head) / n; share < 0.30 || share > 0.50 {
+		t.Errorf("the hottest hundredth of the records has %.2f of the draws", share)
+	}
+	// Scrambled: the ten hottest do not lie together.
+	var hot []int
+	for record, c := range count {
+		if c >= sorted[9] {
+			hot = append(hot, record)
+		}
+	}
+	if spread := slices.Max(hot) - slices.Min(hot); spread < records/10 {
+		t.Errorf("the hottest records %v lie within %d numbers", hot, spread)
+	}
+}
+
+func TestSequenceIsRepeatable(t *testing.T) {
+	for _, d := range Distributions {
+		a, errA := d.Sequence(1000, 50, 7)
+		b, errB := d.Sequence(1000, 50, 7)
+		c, errC := d.Sequence(1000, 50, 8)
+		if errA != nil || errB != nil || errC != nil {
+			t.Fatal(errA, errB, errC)
+		}
+		if !slices.Equal(a, b) {
+			t.Errorf("%s: two sequences of one seed differ", d)
+		}
+		if slices.Equal(a, c) {
+			t.Errorf("%s: sequences of two seeds are the same", d)
+		}
+	}
+}
+
+func TestSequenceRefuses(t *testing.T) {
+	for _, tc := range []struct {
+		d       Distribution
+		n       int
+		records int64
+	}{{Uniform, 0, 1}, {Uniform, 1, 0}, {Zipfian, 1, -1}, {Uniform, 1, MaxRecords + 1}, {"normal", 1, 1}} {
+		if _, err := tc.d.Sequence(tc.n, tc.records, 1); err == nil {
+			t.Errorf("%s.Sequence(%d, %d): no error", tc.d, tc.n, tc.records)
+		}
+	}
+	if one, err := Zipfian.Sequence(3, 1, 1); err != nil || !slices.Equal(one, []uint32{0, 0, 0}) {
+		t.Errorf("sequence over one record: %v, %v", one, err)
+	}
+}

@@ -1,0 +1,202 @@
+package goycsb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/kv"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// openDB returns a DB in memory that scans, and the context of one worker.
+func openDB(t *testing.T) (*DB, context.Context) {
+	t.Helper()
+	store, err := kv.Open(kv.Options{Device: device.NewMemory(), Memory: 1 << 20, Records: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := NewDB(store)
+	db.keys = newKeySet()
+	ctx := db.InitThread(t.Context(), 0, 1)
+	t.Cleanup(func() {
+		db.CleanupThread(ctx)
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return db, ctx
+}
+
+func fields(pairs ...string) map[string][]byte {
+	m := make(map[string][]byte)
+	for i := 0; i < len(pairs); i += 2 {
+		m[pairs[i]] = []byte(pairs[i+1])
+	}
+	return m
+}
+
+func TestDB(t *testing.T) {
+	db, ctx := openDB(t)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect := func(table, key string, names []string, want map[string][]byte) {
+		t.Helper()
+		got, err := db.Read(ctx, table, key, names)
+		if err != nil || !equalFields(got, want) {
+			t.Fatalf("%s/%s is %q, %v; want %q", table, key, got, err, want)
+		}
+	}
+	must(db.Insert(ctx, "t", "k1", fields("f0", "a", "f1", "b")))
+	expect("t", "k1", nil, fields("f0", "a", "f1", "b"))
+	expect("t", "k1", []string{"f1", "f9"}, fields("f1", "b"))
+
+	must(db.Update(ctx, "t", "k1", fields("f1", "longer than before", "f2", "c")))
+	expect("t", "k1", nil, fields("f0", "a", "f1", "longer than before", "f2", "c"))
+
+	must(db.Insert(ctx, "t", "k1", fields("f5", "anew")))
+	expect("t", "k1", nil, fields("f5", "anew"))
+
+	must(db.Update(ctx, "t", "k2", fields("f0", "made by an update")))
+	expect("t", "k2", nil, fields("f0", "made by an update"))
+
+	// Tables and keys do not run into each other.
+	must(db.Insert(ctx, "tk", "1", fields("f0", "another table")))
+	expect("t", "k1", nil, fields("f5", "anew"))
+
+	must(db.Delete(ctx, "t", "k1"))
+	must(db.Delete(ctx, "t", "never there"))
+	if _, err := db.Read(ctx, "t", "k1", nil); !errors.Is(err, kv.ErrNotFound) {
+		t.Errorf("a deleted record reads as %v", err)
+	}
+	if err := db.Err(); err != nil {
+		t.Errorf("a missing record counts as the failure %v", err)
+	}
+}
+
+// The client reads a record, updates it, and looks at what it read only then.
+func TestReadOutlivesUpdate(t *testing.T) {
+	db, ctx := openDB(t)
+	if err := db.Insert(ctx, "t", "k", fields("f0", "old")); err != nil {
+		t.Fatal(err)
+	}
+	read, err := db.Read(ctx, "t", "k", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Update(ctx, "t", "k", fields("f0", "new")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Read(ctx, "t", "k", nil); err != nil {
+		t.Fatal(err)
+	}
+	if string(read["f0"]) != "old" {
+		t.Errorf("what was read has become %q", read["f0"])
+	}
+}
+
+func TestScan(t *testing.T) {
+	db, ctx := openDB(t)
+	for i := range 20 {
+		key := fmt.Sprintf("k%02d", i)
+		if err := db.Insert(ctx, "t", key, fields("key", key)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Insert(ctx, "u", "k00", fields("key", "of another table")); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Delete(ctx, "t", "k11"); err != nil {
+		t.Fatal(err)
+	}
+	db.keys.insert("\x01tk12a") // a key whose record is gone
+	for _, tc := range []struct {
+		start string
+		n     int
+		want  []string
+	}{
+		{"k10", 3, []string{"k10", "k12", "k13"}},
+		{"k12a", 2, []string{"k13", "k14"}}, // from the one that is gone
+		{"k095", 1, []string{"k10"}},
+		{"k18", 10, []string{"k18", "k19"}}, // not into the next table
+		{"z", 5, nil},
+		{"k00", 0, nil},
+	} {
+		records, err := db.Scan(ctx, "t", tc.start, tc.n, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, r := range records {
+			got = append(got, string(r["key"]))
+		}
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("scan of %d from %s: %q, want %q", tc.n, tc.start, got, tc.want)
+		}
+	}
+	db.keys = nil
+	if _, err := db.Scan(ctx, "t", "k", 1, nil); !errors.Is(err, ErrNoScan) || !errors.Is(db.Err(), ErrNoScan) {
+		t.Errorf("scan without an order: %v", err)
+	}
+}
+
+// Updates of different fields of one record from several workers all count.
+func TestUpdatesMerge(t *testing.T) {
+	db, ctx := openDB(t)
+	const workers, updates = 4, 200
+	var wg sync.WaitGroup
+	for i := range workers {
+		wg.Go(func() {
+			ctx := db.InitThread(context.Background(), i, workers)
+			defer db.CleanupThread(ctx)
+			for n := range updates {
+				if err := db.Update(ctx, "t", "k", fields(fmt.Sprintf("f%d", i), fmt.Sprint(n))); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	got, err := db.Read(ctx, "t", "k", nil)
+	last := fmt.Sprint(updates - 1)
+	if want := fields("f0", last, "f1", last, "f2", last, "f3", last); err != nil || !equalFields(got, want) {
+		t.Errorf("%q, %v; want %q", got, err, want)
+	}
+}
+
+// A record that is no row is an error of the command, not only a count.
+func TestDBTellsOfBadRows(t *testing.T) {
+	db, ctx := openDB(t)
+	if err := db.store.Upsert([]byte("\x01tk"), []byte("\x05abc")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Read(ctx, "t", "k", nil); !errors.Is(err, errBadRow) || !errors.Is(db.Err(), errBadRow) {
+		t.Errorf("read: %v", err)
+	}
+	if err := db.Update(ctx, "t", "k", fields("f", "v")); !errors.Is(err, errBadRow) {
+		t.Errorf("update: %v", err)
+	}
+	if _, err := db.Scan(ctx, "t", "", 1, nil); err != nil {
+		t.Errorf("scan of a set without the key: %v", err)
+	}
+}
+
+func TestDBWantsInitThread(t *testing.T) {
+	db, _ := openDB(t)
+	if _, err := db.Read(context.Background(), "t", "k", nil); err == nil {
+		t.Error("a read outside any worker: no error")
+	}
+	db.CleanupThread(context.Background()) // nothing to clean up
+}

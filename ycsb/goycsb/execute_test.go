@@ -1,0 +1,126 @@
+package goycsb
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// execute runs one phase of a workload in dir.
+func execute(t *testing.T, ctx context.Context, phase Phase, workload, dir string, assignments ...string) error {
+	t.Helper()
+	p, err := Properties([]string{workload}, append([]string{
+		"recordcount=500", "operationcount=1000", "threadcount=2", "fieldlength=20", "dataintegrity=true",
+		PropDir + "=" + dir, PropMemory + "=64KiB",
+	}, assignments...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Execute(ctx, p, phase)
+}
+
+func TestCoreWorkloads(t *testing.T) {
+	if raceEnabled {
+		t.Skip("go-ycsb has data races of its own")
+	}
+	for _, workload := range Workloads() {
+		t.Run(workload, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "data")
+			for _, phase := range []Phase{PhaseLoad, PhaseRun, PhaseRun} { // a store is opened again
+				if err := execute(t, t.Context(), phase, workload, dir); err != nil {
+					t.Fatalf("%s: %v", phase, err)
+				}
+			}
+		})
+	}
+}
+
+func TestScanNeedsALoadThatKeepsOrder(t *testing.T) {
+	if raceEnabled {
+		t.Skip("go-ycsb has data races of its own")
+	}
+	dir := t.TempDir()
+	if err := execute(t, t.Context(), PhaseLoad, "workloada", dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := execute(t, t.Context(), PhaseRun, "workloade", dir); !errors.Is(err, ErrNoScan) {
+		t.Errorf("scans of records loaded without order: %v", err)
+	}
+	other := t.TempDir()
+	if err := execute(t, t.Context(), PhaseLoad, "workloada", other, PropScan+"=true"); err != nil {
+		t.Fatal(err)
+	}
+	// Inserts of a run that does not scan are found by one that does.
+	if err := execute(t, t.Context(), PhaseRun, "workloadd", other); err != nil {
+		t.Fatal(err)
+	}
+	if err := execute(t, t.Context(), PhaseRun, "workloade", other); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTimeEndsARun(t *testing.T) {
+	if raceEnabled {
+		t.Skip("go-ycsb has data races of its own")
+	}
+	dir := t.TempDir()
+	if err := execute(t, t.Context(), PhaseLoad, "workloadc", dir); err != nil {
+		t.Fatal(err)
+	}
+	// More operations than any machine does before a test times out.
+	if err := execute(t, t.Context(), PhaseRun, "workloadc", dir, "operationcount=1000000000000", "maxexecutiontime=1"); err != nil {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := execute(t, ctx, PhaseRun, "workloadc", dir, "operationcount=1000000000000"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error %v, want that of the context", err)
+	}
+}
+
+// Whatever go-ycsb would take for a default or end the process over is refused.
+func TestExecuteRefuses(t *testing.T) {
+	for _, assignment := range []string{
+		"recordcount=many", "recordcount=0", "recordcount=-5", "recordcount=99999999999999999999",
+		"operationcount=1", "operationcount=x", "threadcount=0", "threadcount=5000", "batch.size=0",
+		"fieldcount=0", "fieldlength=0", "measurement.interval=0", "target=-1", "maxexecutiontime=soon",
+		"insertstart=600", "insertcount=501", "readproportion=2", "updateproportion=NaN", "readallfields=maybe",
+		"requestdistribution=normal", "scanlengthdistribution=latest", "fieldlengthdistribution=histogram",
+		"fieldlengthdistribution=uniform", "measurementtype=none", "outputstyle=xml", "workload=mine",
+		PropDevice + "=tape", PropDevice + "=memory", PropMemory + "=0", PropMemory + "=lots",
+		PropMemory + "=4000TiB", PropCache + "=-1", PropScan + "=perhaps",
+	} {
+		dir := filepath.Join(t.TempDir(), "data")
+		err := execute(t, t.Context(), PhaseRun, "workloada", dir, assignment)
+		if !errors.Is(err, ErrProperties) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: error %v, want one line of ErrProperties", assignment, err)
+		}
+	}
+	for _, workload := range []string{"workloade", "workloadf"} {
+		if err := execute(t, t.Context(), PhaseRun, workload, t.TempDir(), "batch.size=10"); !errors.Is(err, ErrProperties) {
+			t.Errorf("%s in batches: %v", workload, err)
+		}
+	}
+}
+
+func TestProperties(t *testing.T) {
+	p, err := Properties([]string{"workloada", "workloadc"}, []string{"recordcount=7", "a=b=c", "x=${x}"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"recordcount": "7", "readproportion": "1", "a": "b=c", "x": "${x}", "requestdistribution": "zipfian",
+	} {
+		if got := p.GetString(name, ""); got != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
+	for _, bad := range [][2]string{{"no such workload", "a=b"}, {"workloada", "recordcount"}, {"workloada", "=1"}} {
+		if _, err := Properties([]string{bad[0]}, []string{bad[1]}); err == nil {
+			t.Errorf("%q: no error", bad)
+		}
+	}
+}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package goycsb
+
+const raceEnabled = false

@@ -1,0 +1,175 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/html"
+
+	"github.com/redykv/redykv/ycsb"
+)
+
+var testHead = Head{
+	Machine: "test machine", Dir: "/data", Started: time.Unix(0, 0).UTC(), Took: 30 * time.Second,
+	Shape: ycsb.Shape{
+		Records: 10_000_000, ValueSize: 8, Memory: 40 << 20, Cache: 320 << 20, Net: "rdma", Depth: 128,
+	},
+	Duration: 3 * time.Second, Warmup: time.Second,
+}
+
+func testResults() []ycsb.Result {
+	base := ycsb.Result{
+		Records: 10_000_000, ValueSize: 8, MemoryBytes: 40 << 20, Depth: 128, Seconds: 3,
+		LogBytes: 240_003_632, LogBytesExpected: 240_000_000, IndexBytes: 142 << 20,
+		HeapBytesBefore: 30 << 20, HeapBytesAfter: 31 << 20, DirectIO: true,
+		Distribution: ycsb.Uniform, Threads: 1,
+	}
+	redy, ssd := base, base
+	redy.Experiment, redy.Device = "redy/uniform/1", ycsb.Redy
+	redy.CacheBytes, redy.Transport, redy.Net = 320<<20, "shm", "2.9us,100Gbit"
+	redy.Ops, redy.Mops, redy.P50Micros, redy.P99Micros = 6_000_000, 2, 61.234, 104.5
+	redy.HitMemory, redy.HitRedy, redy.HitSSD, redy.RatioToSSD = 0.167, 0.5, 0.333, 20
+	redy.Note = "redy lost after 3.1 s (<peer> disconnected); reads went on from the ssd"
+	ssd.Experiment, ssd.Device = "ssd/uniform/1", ycsb.SSD
+	ssd.Ops, ssd.Mops, ssd.P50Micros, ssd.P99Micros = 300_000, 0.1, 1400, 2890
+	ssd.HitMemory, ssd.HitSSD, ssd.RatioToSSD = 0.167, 0.833, 1
+	return []ycsb.Result{redy, ssd}
+}
+
+func TestWriteTable(t *testing.T) {
+	var b bytes.Buffer
+	results := testResults()
+	results[1].Errors, results[1].FirstError = 3, "record 7: gone"
+	if err := WriteTable(&b, testHead, results); err != nil {
+		t.Fatal(err)
+	}
+	const want = `machine: test machine
+records: 10000000 of 8 + 8 bytes, read only, 128 under way per thread
+scale: local memory 40MiB, log 228.88MiB, Redy cache 320MiB (1 : 5.72 : 8)
+runs: 3s each after 1s of warm-up, devices in turn; 30s in all, loading included
+redy: transport shm, network 2.9us,100Gbit
+files: /data, direct I/O
+log: 240003632 bytes, by arithmetic 240000000 (24 a record)
+index: 142MiB beside the memory above
+Go heap: 30MiB before loading, 31MiB at most after a run
+
+  device  distribution  threads   Mops  p50 us  p99 us  memory   redy    ssd  vs ssd
+    redy       uniform        1   2.00    61.2     104   16.7%  50.0%  33.3%  20.00x
+     ssd       uniform        1  0.100    1400    2890   16.7%   0.0%  83.3%   1.00x
+
+redy/uniform/1: redy lost after 3.1 s (<peer> disconnected); reads went on from the ssd
+ssd/uniform/1: 3 of 300000 reads went wrong; the first: record 7: gone
+`
+	if got := b.String(); got != want {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+// Other programs read these names.
+func TestWriteJSON(t *testing.T) {
+	var b bytes.Buffer
+	if err := WriteJSON(&b, testResults()); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
+	if len(lines) != 2 {
+		t.Fatalf("%d lines for 2 results", len(lines))
+	}
+	var first map[string]any
+	if err := json.Unmarshal([]byte(lines[0]), &first); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"cache_bytes", "depth", "device", "direct_io", "distribution", "errors", "experiment",
+		"heap_bytes_after", "heap_bytes_before", "hit_memory", "hit_redy", "hit_ssd", "index_bytes",
+		"log_bytes", "log_bytes_expected", "memory_bytes", "mops", "net", "note", "ops", "p50_us", "p99_us",
+		"ratio_to_ssd", "records", "seconds", "threads", "transport", "value_size",
+	}
+	if got := slices.Sorted(maps.Keys(first)); !slices.Equal(got, want) {
+		t.Errorf("fields %v\nwant   %v", got, want)
+	}
+	if first["device"] != "redy" || first["mops"] != 2.0 || first["net"] != "2.9us,100Gbit" || first["hit_ssd"] != 0.333 {
+		t.Errorf("values %v", first)
+	}
+}
+
+// The page is HTML, has its plots in it, and asks for nothing from elsewhere.
+func TestWriteHTML(t *testing.T) {
+	var b bytes.Buffer
+	if err := WriteHTML(&b, testHead, testResults()); err != nil {
+		t.Fatal(err)
+	}
+	page := b.String()
+	count := make(map[string]int)
+	var open []string
+	for z := html.NewTokenizer(strings.NewReader(page)); ; {
+		kind := z.Next()
+		if kind == html.ErrorToken {
+			if z.Err() != io.EOF {
+				t.Fatal(z.Err())
+			}
+			break
+		}
+		token := z.Token()
+		switch kind {
+		case html.StartTagToken:
+			count[token.Data]++
+			if token.Data != "meta" {
+				open = append(open, token.Data)
+			}
+		case html.EndTagToken:
+			if len(open) == 0 || open[len(open)-1] != token.Data {
+				t.Fatalf("</%s> closes %v", token.Data, open)
+			}
+			open = open[:len(open)-1]
+		}
+		for _, attribute := range token.Attr {
+			if slices.Contains([]string{"src", "href", "srcset", "data", "action", "poster"}, attribute.Key) {
+				t.Errorf("<%s> refers to %s=%q", token.Data, attribute.Key, attribute.Val)
+			}
+		}
+	}
+	if len(open) > 0 {
+		t.Errorf("left open: %v", open)
+	}
+	if count["svg"] != 3 || count["tr"] != 3 || count["script"]+count["link"]+count["iframe"] != 0 {
+		t.Errorf("elements: %v", count)
+	}
+	if found := regexp.MustCompile(`(?i)https?:|//\w|@import|url\(|<\?xml|xmlns`).FindString(page); found != "" {
+		t.Errorf("the page contains %q", found)
+	}
+	for _, want := range []string{
+		"prefers-color-scheme: dark", "currentColor", "million operations per second", "microseconds",
+		">uniform, 1 thread<", ">redy 2.00<", ">ssd 0.100<", "&lt;peer&gt; disconnected", "2.9us,100Gbit",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	if strings.Contains(page, "#010101") || strings.Contains(page, "Liberation") {
+		t.Error("a plot has kept the colour or the font that it was drawn with")
+	}
+}
+
+func TestWriteHTMLOfZeros(t *testing.T) {
+	for _, results := range [][]ycsb.Result{nil, {{Device: ycsb.SSD, Distribution: ycsb.Uniform, Threads: 1}}} {
+		if err := WriteHTML(io.Discard, Head{}, results); err != nil {
+			t.Errorf("%d results: %v", len(results), err)
+		}
+	}
+}
+
+func TestFigure(t *testing.T) {
+	for v, want := range map[float64]string{0: "0.000", 0.0954: "0.095", 1.234: "1.23", 12.34: "12.3", 1234.5: "1234", 99.96: "100.0"} {
+		if got := figure(v); got != want {
+			t.Errorf("figure(%v) = %q, want %q", v, got, want)
+		}
+	}
+}

@@ -1,0 +1,195 @@
+package ycsb
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redykv/redykv/kv"
+)
+
+// loaded opens a small store on a device and loads it.
+func loaded(t *testing.T, name Device, shape Shape) *Target {
+	t.Helper()
+	target, err := Open(t.Context(), name, shape, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := target.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := Load(t.Context(), target.Store, shape, 2, nil); err != nil {
+		t.Fatal(err)
+	}
+	return target
+}
+
+// runOnce is one short experiment.
+func runOnce(t *testing.T, target *Target, shape Shape) Result {
+	t.Helper()
+	sequence, err := Uniform.Sequence(1<<16, shape.Records, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := Spec{Shape: shape, Device: Memory, Distribution: Uniform, Threads: 1, Duration: 30 * time.Millisecond}
+	result, err := Run(t.Context(), target, spec, [][]uint32{sequence}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
+
+func TestValueSizes(t *testing.T) {
+	for _, size := range []int{1, 7, 8, 9, 100, 1024} {
+		shape := Shape{Records: 10_000, ValueSize: size, Depth: 16, Memory: DefaultMemory(LogBytes(10_000, size))}
+		if r := runOnce(t, loaded(t, Memory, shape), shape); r.Ops == 0 || r.Errors > 0 {
+			t.Errorf("values of %d bytes: %d of %d reads went wrong: %s", size, r.Errors, r.Ops, r.FirstError)
+		}
+	}
+}
+
+// A figure is never one of wrong answers: a value that is not the key's own, or
+// missing, is counted and told.
+func TestWrongValuesAreCounted(t *testing.T) {
+	const records = 1000
+	shape := Shape{Records: records, ValueSize: 24, Depth: 16, Memory: 1 << 20}
+	for _, tc := range []struct {
+		name  string
+		spoil func(*kv.Session, uint64) error
+		want  string
+	}{
+		{"of another record", func(s *kv.Session, n uint64) error {
+			value := make([]byte, shape.ValueSize)
+			fillValue(value, n+1)
+			return s.Upsert(key(n), value)
+		}, "byte 0 of the value"},
+		{"wrong at the end", func(s *kv.Session, n uint64) error {
+			value := make([]byte, shape.ValueSize)
+			fillValue(value, n)
+			value[23]++
+			return s.Upsert(key(n), value)
+		}, "byte 23 of the value"},
+		{"wrong in the middle", func(s *kv.Session, n uint64) error {
+			value := make([]byte, shape.ValueSize)
+			fillValue(value, n)
+			value[12]++
+			return s.Upsert(key(n), value)
+		}, "byte 12 of the value"},
+		{"missing", func(s *kv.Session, n uint64) error { return s.Delete(key(n)) }, "not found"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			target := loaded(t, Memory, shape)
+			session := target.Store.NewSession()
+			for n := range uint64(records) {
+				if err := tc.spoil(session, n); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := session.Close(); err != nil {
+				t.Fatal(err)
+			}
+			r := runOnce(t, target, shape)
+			if r.Errors == 0 || !strings.Contains(r.FirstError, tc.want) {
+				t.Errorf("%d of %d reads went wrong, the first: %q; want %q", r.Errors, r.Ops, r.FirstError, tc.want)
+			}
+		})
+	}
+}
+
+func key(n uint64) []byte {
+	k := make([]byte, KeySize)
+	putKey(k, n)
+	return k
+}
+
+func TestRunRefuses(t *testing.T) {
+	shape := Shape{Records: 10, ValueSize: 8, Depth: 1, Memory: 1 << 20}
+	target := loaded(t, Memory, shape)
+	spec := Spec{Shape: shape, Device: Memory, Distribution: Uniform, Threads: 2, Duration: time.Second}
+	if _, err := Run(t.Context(), target, spec, make([][]uint32, 1), nil); err == nil {
+		t.Error("one sequence for two threads: no error")
+	}
+	spec.Threads = 0
+	if _, err := Run(t.Context(), target, spec, nil, nil); err == nil {
+		t.Error("no threads: no error")
+	}
+}
+
+// The garbage collector must not notice the data.
+func TestHeapStaysFlat(t *testing.T) {
+	if testing.Short() || raceEnabled {
+		t.Skip("a million records; the race detector moves them to the Go heap")
+	}
+	const records = 1_000_000
+	shape := Shape{Records: records, ValueSize: 8, Depth: 32, Memory: DefaultMemory(LogBytes(records, 8))}
+	target := loaded(t, SSD, shape)
+	result := runOnce(t, target, shape)
+	const allowed = 4 << 20 // an eighth of what the records would take as Go strings
+	if grown := int64(result.HeapBytesAfter) - int64(result.HeapBytesBefore); grown > allowed {
+		t.Errorf("the Go heap grew by %d bytes, from %d to %d", grown, result.HeapBytesBefore, result.HeapBytesAfter)
+	}
+}
+
+func TestReaderAllocatesNothing(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	shape := Shape{Records: 2000, ValueSize: 8, Depth: 16, Memory: 16 << 10}
+	target := loaded(t, Memory, shape)
+	sequence, err := Uniform.Sequence(1<<12, shape.Records, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newReader(shape.ValueSize, shape.Depth, sequence)
+	r.session = target.Store.NewSession()
+	defer func() { _ = r.session.Close() }()
+	step := func() {
+		if _, err := r.submit(); err != nil {
+			t.Fatal(err)
+		}
+		for len(r.free) < len(r.ops) {
+			if r.poll() == 0 {
+				if err := r.session.Wait(context.Background()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	step()
+	if allocs := testing.AllocsPerRun(200, step); allocs > 0 {
+		t.Errorf("%v allocations in up to %d reads", allocs, burst)
+	}
+	if r.errors > 0 {
+		t.Error(r.first)
+	}
+}
+
+func BenchmarkReader(b *testing.B) {
+	shape := Shape{Records: 100_000, ValueSize: 8, Depth: 64, Memory: 64 << 20}
+	target, err := Open(b.Context(), Memory, shape, "")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = target.Close() }()
+	if err := Load(b.Context(), target.Store, shape, 1, nil); err != nil {
+		b.Fatal(err)
+	}
+	sequence, err := Uniform.Sequence(1<<16, shape.Records, 1)
+	if err != nil {
+		b.Fatal(err)
+	}
+	r := newReader(shape.ValueSize, shape.Depth, sequence)
+	r.session = target.Store.NewSession()
+	defer func() { _ = r.session.Close() }()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := r.submit(); err != nil {
+			b.Fatal(err)
+		}
+		r.poll()
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(r.reads), "ns/read")
+}
