@@ -43,6 +43,7 @@ type Region struct {
 	registry *Registry
 	token    fabric.Token
 	data     []byte
+	whole    []byte // data and the rest of its last page
 	revoked  atomic.Bool
 }
 
@@ -61,15 +62,15 @@ func NewRegistry() *Registry {
 
 // Alloc registers size bytes of zeroed memory.
 func (r *Registry) Alloc(size int) (*Region, error) {
-	data, err := mem.Alloc(size)
+	whole, err := mem.Alloc(size)
 	if err != nil {
 		return nil, fmt.Errorf("fabric: allocate region: %w", err)
 	}
-	g := &Region{registry: r, token: NewToken(), data: data}
+	g := &Region{registry: r, token: NewToken(), data: whole[:size:size], whole: whole}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
-		return nil, errors.Join(fmt.Errorf("allocate region: %w", fabric.ErrClosed), mem.Free(data))
+		return nil, errors.Join(fmt.Errorf("allocate region: %w", fabric.ErrClosed), mem.Free(whole))
 	}
 	r.regions[g.token] = g
 	return g, nil
@@ -152,5 +153,5 @@ func (g *Region) Close() error {
 	for _, gate := range gates {
 		gate.Drain()
 	}
-	return mem.Free(g.data)
+	return mem.Free(g.whole)
 }

