@@ -10,18 +10,22 @@ import (
 	"github.com/redykv/redykv/internal/redywire"
 )
 
-// Region sizes in bytes. A cache's regions are all of one size, a power of two.
+// Region sizes in bytes. A cache's regions are all of one size, a power of two;
+// MinRegionSize is the least capacity as well.
 const (
 	DefaultRegionSize = 1 << 30
 	MinRegionSize     = 4 << 10
 )
 
-// maxRegions bounds a cache's region table.
-const maxRegions = 1 << 20
+// maxRegions bounds a cache's region table, maxCapacity its addresses.
+const (
+	maxRegions  = 1 << 20
+	maxCapacity = 1 << 48
+)
 
 // Config describes a cache. Capacity is the one field that must be set.
 type Config struct {
-	// Capacity in bytes: addresses run from 0 to Capacity-1.
+	// Capacity in bytes, at least 4 KiB: addresses run from 0 to Capacity-1.
 	Capacity int64
 	// SLO is what the manager is asked to keep to.
 	SLO SLO
@@ -63,8 +67,8 @@ func (c *Config) ensureDefaults() error {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	if c.Capacity <= 0 {
-		return fmt.Errorf("redytier: capacity %d", c.Capacity)
+	if c.Capacity < MinRegionSize || c.Capacity > maxCapacity {
+		return fmt.Errorf("redytier: capacity %d, want %d to %d", c.Capacity, MinRegionSize, maxCapacity)
 	}
 	if c.RegionSize == 0 {
 		c.RegionSize = defaultRegionSize(c.Capacity)
@@ -84,7 +88,7 @@ func (c *Config) ensureDefaults() error {
 // defaultRegionSize is the largest power of two up to DefaultRegionSize that is
 // at most a quarter of the capacity.
 func defaultRegionSize(capacity int64) int64 {
-	size := int64(1) << max(bits.Len64(uint64(capacity))-3, 0)
+	size := int64(1) << (bits.Len64(uint64(capacity)) - 3)
 	return min(max(size, MinRegionSize), DefaultRegionSize)
 }
 

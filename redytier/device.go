@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"sync/atomic"
 
 	"github.com/redykv/redykv/device"
@@ -130,12 +129,4 @@ func (d *Device) Close() error {
 func raise(marker *atomic.Int64, v int64) {
 	for old := marker.Load(); old < v && !marker.CompareAndSwap(old, v); old = marker.Load() {
 	}
-}
-
-// checkSpan refuses what no log contains.
-func checkSpan(n int, addr int64) error {
-	if addr < 0 || addr > maxLog-int64(min(n, math.MaxInt32)) || n > math.MaxInt32 {
-		return fmt.Errorf("%w: %d bytes at %d of a log", ErrOutOfRange, n, addr)
-	}
-	return nil
 }

@@ -42,10 +42,7 @@ func newDeviceQueue(d *Device, s *Session, depth int) *deviceQueue {
 // after Begin had moved, and Poll, which looks at Begin after the completion,
 // answers ErrNotHeld (A52).
 func (q *deviceQueue) Read(dst []byte, addr int64, tag uint64) error {
-	if err := checkSpan(len(dst), addr); err != nil {
-		return err
-	}
-	if addr < q.d.begin.Load() || addr+int64(len(dst)) > q.d.end.Load() {
+	if addr < q.d.begin.Load() || addr > q.d.end.Load()-int64(len(dst)) {
 		return q.notHeld(addr)
 	}
 	slot, err := q.slot()
@@ -62,8 +59,8 @@ func (q *deviceQueue) Read(dst []byte, addr int64, tag uint64) error {
 
 // Write implements device.Queue.
 func (q *deviceQueue) Write(src []byte, addr int64, tag uint64) error {
-	if err := checkSpan(len(src), addr); err != nil {
-		return err
+	if addr < 0 || addr > maxLog-int64(len(src)) {
+		return fmt.Errorf("%w: %d bytes at %d of a log", ErrOutOfRange, len(src), addr)
 	}
 	slot, err := q.slot()
 	if err != nil {
@@ -88,7 +85,7 @@ func (q *deviceQueue) reserve(from, to int64) (held, first, last int64) {
 	if from == to {
 		return from, 0, -1
 	}
-	first, last = g.of(from), g.of(to-1)
+	last = g.of(to - 1)
 	raise(&q.d.begin, g.start(last+1-int64(len(g.places))))
 	for {
 		if from = min(max(from, q.d.begin.Load()), to); from == to {

@@ -32,11 +32,12 @@ const (
 )
 
 // occupancy is the state of one place: which segment it holds, plus one, so that
-// zero is none, in the high 40 bits, and how many writers are in it in the low
-// 24.
+// zero is none, in the high 42 bits, and how many writers are in it in the low
+// 22. A cache has 4 KiB at least, so a segment has 128 bytes at least, and the
+// 48 bits of a log address leave 41 for its number.
 type occupancy uint64
 
-const writerBits = 24
+const writerBits = 22
 
 func occupancyOf(segment int64, writers int) occupancy {
 	return occupancy(uint64(segment+1)<<writerBits | uint64(writers))
@@ -46,7 +47,7 @@ func (o occupancy) segment() int64 { return int64(o>>writerBits) - 1 }
 func (o occupancy) writers() int   { return int(o & (1<<writerBits - 1)) }
 
 func newSegments(capacity int64) *segments {
-	shift := uint(max(bits.Len64(uint64(capacity/minSegments))-1, 0))
+	shift := uint(bits.Len64(uint64(capacity/minSegments)) - 1)
 	n := capacity >> shift
 	return &segments{size: n << shift, shift: shift, places: make([]atomic.Uint64, n)}
 }

@@ -47,11 +47,22 @@ type pump struct {
 
 func newPump(t *testing.T, cache *Cache, depth int) *pump {
 	t.Helper()
+	return &pump{t: t, s: newSession(t, cache, depth), under: make(map[uint64]func(device.Completion))}
+}
+
+// newSession returns a session that is closed at the end of the test.
+func newSession(t testing.TB, cache *Cache, depth int) *Session {
+	t.Helper()
 	s, err := cache.NewSession(depth)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &pump{t: t, s: s, under: make(map[uint64]func(device.Completion))}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
 }
 
 // do starts an operation; check sees its completion, or a completion with the
@@ -171,11 +182,7 @@ func TestSessionsEqualModel(t *testing.T) {
 func TestSessionBounds(t *testing.T) {
 	forAll(t, func(t *testing.T, c *cluster, cfg Config) {
 		cache := c.create(t, cfg)
-		s, err := cache.NewSession(2)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
+		s := newSession(t, cache, 2)
 		for _, tc := range []struct {
 			n    int
 			addr int64

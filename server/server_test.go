@@ -49,14 +49,24 @@ func connectCache(t *testing.T, client serverv1connect.CacheServerServiceClient,
 	return answer.Msg
 }
 
-// dial connects as a client would, with batches of hello.Batch.
-func dial(t *testing.T, answer *serverv1.ConnectResponse, hello redywire.Hello) (fabric.Provider, fabric.QueuePair, error) {
+func openFabric(t *testing.T, name string) fabric.Provider {
 	t.Helper()
-	p, err := transport.Open(answer.Transport)
+	p, err := transport.Open(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = p.Close() })
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+// dial connects as a client would, with batches of hello.Batch.
+func dial(t *testing.T, answer *serverv1.ConnectResponse, hello redywire.Hello) (fabric.Provider, fabric.QueuePair, error) {
+	t.Helper()
+	p := openFabric(t, answer.Transport)
 	hello.Ticket = redywire.Ticket(answer.Ticket)
 	qp, err := p.Dial(t.Context(), answer.FabricAddr, hello.Encode(), 16)
 	return p, qp, err
@@ -125,7 +135,6 @@ func TestOneSided(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer qp.Close()
 	remote, err := qp.Import(t.Context(), fabric.Token(answer.RegionTokens[1]))
 	if err != nil {
 		t.Fatal(err)
@@ -183,11 +192,7 @@ func TestDialIsChecked(t *testing.T) {
 	if _, _, err := dial(t, answer, redywire.Hello{Batch: 1, Depth: 1}); err == nil {
 		t.Error("admitted with a wrong ticket")
 	}
-	p, err := transport.Open(answer.Transport)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
+	p := openFabric(t, answer.Transport)
 	if _, err := p.Dial(t.Context(), answer.FabricAddr, []byte("who?"), 1); err == nil {
 		t.Error("admitted without a hello")
 	}

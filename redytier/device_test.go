@@ -1,0 +1,246 @@
+package redytier
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/device/devicetest"
+)
+
+// deviceConfigurations are those whose memory is touched by one thread only
+// under the race detector: a device's readers run into its writers on purpose,
+// and find out afterwards.
+func deviceConfigurations() []Configuration {
+	if raceEnabled {
+		return []Configuration{{ClientThreads: 1, ServerThreads: 1, BatchSize: 8, QueueDepth: 2}}
+	}
+	return configurations
+}
+
+func (c *cluster) open(t testing.TB, capacity int64, configuration Configuration) *Device {
+	t.Helper()
+	d, err := Open(t.Context(), c.client, Config{
+		Capacity: capacity, Configuration: configuration, RegionSize: 16 << 10, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func TestDeviceConformance(t *testing.T) {
+	for _, configuration := range deviceConfigurations() {
+		for _, capacity := range []int64{300_000, 2 << 20} { // of the 1 MiB that the tests write
+			t.Run(fmt.Sprintf("b=%d,capacity=%d", configuration.BatchSize, capacity), func(t *testing.T) {
+				c := newCluster(t, "mem", 2, 2<<20)
+				devicetest.Run(t, func(t *testing.T) device.Device { return c.open(t, capacity, configuration) })
+				c.nothingLeft(t)
+			})
+		}
+	}
+}
+
+// word is what the log holds at the eight bytes of addr.
+func word(addr int64) uint64 { return uint64(addr)*0x9e3779b97f4a7c15 + 1 }
+
+// A log runs many times around a small ring, written through two queues, while
+// readers read all over what the device says it holds. A read brings the log's
+// bytes or ErrNotHeld, never those of another lap.
+func TestDeviceWrapsAround(t *testing.T) {
+	for _, configuration := range deviceConfigurations() {
+		t.Run(fmt.Sprintf("b=%d", configuration.BatchSize), func(t *testing.T) {
+			c := newCluster(t, "mem", 2, 1<<20)
+			d := c.open(t, 100_000, configuration)
+			defer func() {
+				if err := d.Close(); err != nil {
+					t.Error(err)
+				}
+			}()
+			const start, page, pages = 1 << 20, 3 << 10, 600
+			if err := d.Start(start); err != nil {
+				t.Fatal(err)
+			}
+			if d.Begin() != start {
+				t.Fatalf("Begin is %d after Start(%d)", d.Begin(), start)
+			}
+			var readers, writers sync.WaitGroup
+			var written [pages]atomic.Bool
+			var latest atomic.Int64
+			writing, stop := context.WithCancel(t.Context())
+			for id := range 2 {
+				q := openQueue(t, d, 3)
+				writers.Go(func() {
+					defer closeQueue(t, q)
+					for i := id; i < pages; i += 2 {
+						src := make([]byte, page)
+						addr := int64(start + page*i)
+						for at := 0; at < page; at += 8 {
+							binary.LittleEndian.PutUint64(src[at:], word(addr+int64(at)))
+						}
+						finish(t, q, func() error { return q.Write(src, addr, uint64(i)) }, func(c device.Completion) {
+							if c.Err != nil || c.N != page {
+								t.Errorf("write at %d: %+v", addr, c)
+							}
+						})
+						written[i].Store(true)
+						latest.Store(int64(i))
+					}
+				})
+			}
+			held := make([]int, 3)
+			for id := range held {
+				q := openQueue(t, d, 8)
+				r := rand.New(rand.NewPCG(uint64(id), 4))
+				readers.Go(func() {
+					defer closeQueue(t, q)
+					buf := make([]byte, 8*64)
+					for writing.Err() == nil || held[id] == 0 {
+						i := latest.Load() - r.Int64N(40)
+						if i < 0 || !written[i].Load() {
+							runtime.Gosched()
+							continue
+						}
+						n := 8 * (1 + r.IntN(64))
+						addr := start + page*i + 8*r.Int64N((page-int64(n))/8+1)
+						finish(t, q, func() error { return q.Read(buf[:n], addr, 1) }, func(c device.Completion) {
+							if errors.Is(c.Err, device.ErrNotHeld) && addr < d.Begin() {
+								return
+							}
+							if c.Err != nil {
+								t.Errorf("read at %d: %v", addr, c.Err)
+								return
+							}
+							for at := 0; at < n; at += 8 {
+								if got := binary.LittleEndian.Uint64(buf[at:]); got != word(addr+int64(at)) {
+									t.Errorf("address %d reads %#x", addr+int64(at), got)
+									return
+								}
+							}
+							held[id]++
+						})
+					}
+				})
+			}
+			writers.Wait()
+			stop()
+			readers.Wait()
+		})
+	}
+}
+
+func openQueue(t *testing.T, d *Device, depth int) device.Queue {
+	t.Helper()
+	q, err := d.NewQueue(depth)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return q
+}
+
+func closeQueue(t *testing.T, q device.Queue) {
+	if err := q.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// finish carries one operation out alone. A refusal is a completion as well.
+func finish(t *testing.T, q device.Queue, start func() error, check func(device.Completion)) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := start(); err != nil {
+		check(device.Completion{Err: err})
+		return
+	}
+	if err := q.Wait(ctx); err != nil {
+		t.Error(err)
+		return
+	}
+	var done [1]device.Completion
+	if q.Poll(done[:]) != 1 {
+		t.Error("Wait returned and Poll has nothing")
+		return
+	}
+	check(done[0])
+}
+
+// A device that lost memory says so, and does not come back.
+func TestDeviceLosesMemory(t *testing.T) {
+	for _, configuration := range deviceConfigurations() {
+		t.Run(fmt.Sprintf("b=%d", configuration.BatchSize), func(t *testing.T) {
+			c := newCluster(t, "mem", 1, 1<<20)
+			d := c.open(t, 100_000, configuration)
+			if err := d.Start(0); err != nil {
+				t.Fatal(err)
+			}
+			q := openQueue(t, d, 4)
+			page := make([]byte, 1000)
+			write := func() error { return q.Write(page, 0, 1) }
+			finish(t, q, write, func(c device.Completion) {
+				if c.Err != nil {
+					t.Error(c.Err)
+				}
+			})
+			_ = c.servers[0].Close() // the cleanup reports its error
+			finish(t, q, func() error { return q.Read(page, 0, 2) }, func(c device.Completion) {
+				if !errors.Is(c.Err, ErrRegionUnavailable) {
+					t.Errorf("read of lost memory: %+v", c)
+				}
+			})
+			finish(t, q, write, func(c device.Completion) {
+				if !errors.Is(c.Err, ErrRegionUnavailable) {
+					t.Errorf("write to lost memory: %+v", c)
+				}
+			})
+			if d.Begin() != 1000 {
+				t.Errorf("Begin is %d after a write of 1000 bytes at 0 failed", d.Begin())
+			}
+			if err := d.Start(5000); !errors.Is(err, ErrRegionUnavailable) {
+				t.Errorf("Start: %v", err)
+			}
+			closeQueue(t, q)
+			if err := d.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A write whose place is still being written with the lap before is dropped,
+// and with it all that the device held.
+func TestDeviceDropsWhatItCannotPlace(t *testing.T) {
+	c := newCluster(t, "mem", 1, 1<<20)
+	d := c.open(t, 64<<10, configurations[0])
+	slow, fast := openQueue(t, d, 1), openQueue(t, d, 1)
+	page := make([]byte, 1000)
+	if err := slow.Write(page, 0, 1); err != nil { // and not polled
+		t.Fatal(err)
+	}
+	again := int64(64 << 10)
+	finish(t, fast, func() error { return fast.Write(page, again, 1) }, func(c device.Completion) {
+		if c.Err != nil || c.N != len(page) {
+			t.Errorf("dropped write: %+v", c)
+		}
+	})
+	if d.Begin() != again+1000 {
+		t.Errorf("Begin is %d", d.Begin())
+	}
+	finish(t, fast, func() error { return fast.Read(page, again, 2) }, func(c device.Completion) {
+		if !errors.Is(c.Err, device.ErrNotHeld) {
+			t.Errorf("read of what was dropped: %+v", c)
+		}
+	})
+	closeQueue(t, slow)
+	closeQueue(t, fast)
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+}

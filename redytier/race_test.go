@@ -1,0 +1,5 @@
+//go:build race
+
+package redytier
+
+const raceEnabled = true
