@@ -4,8 +4,12 @@ package hlog
 
 import "unsafe"
 
-// copyIn writes src to p, which has space for it up to the next multiple of 8.
+// copyIn writes src to p and zeros up to the next multiple of 8, which belongs
+// to it: values of one word are compared with their padding.
 func copyIn(p unsafe.Pointer, src []byte) {
+	if rest := len(src) & 7; rest != 0 {
+		*(*uint64)(unsafe.Add(p, len(src)-rest)) = 0
+	}
 	copy(unsafe.Slice((*byte)(p), len(src)), src)
 }
 

@@ -20,6 +20,20 @@ type flight struct {
 	stream bool   // handed back by Poll
 }
 
+// board waits until a flight is free. The first one opens the queue.
+func (s *Session) board() (err error) {
+	if s.queue == nil {
+		if s.queue, err = s.store.dev.NewQueue(len(s.flights)); err != nil {
+			s.queue = nil
+			return fmt.Errorf("kv: opening a queue on the device: %w", err)
+		}
+	}
+	for len(s.free) == 0 && err == nil {
+		err = s.await(context.Background())
+	}
+	return err
+}
+
 // depart gives an operation a flight to where its record is. There is a free
 // one.
 func (s *Session) depart(op *Op, hash uint64, keep int, stream bool, where coldAt) {
@@ -116,8 +130,10 @@ func (s *Session) arrive(c *device.Completion) {
 	}
 	previous := im.Header.Previous()
 	switch {
+	case bytes.Equal(im.Key, f.op.Key) && im.Header.Tombstone():
+		s.conclude(n, nil, false, c.Tier)
 	case bytes.Equal(im.Key, f.op.Key):
-		s.conclude(n, im.Value, !im.Header.Tombstone(), c.Tier)
+		s.conclude(n, im.Value, true, c.Tier)
 	case previous >= f.at.address:
 		s.land(n, corrupt(f.at.address, "previous record at %d", previous), 0)
 	case previous >= s.log.Begin():

@@ -76,7 +76,7 @@ type index struct {
 
 // indexBits is the size of the table for so many records, as a power of two.
 func indexBits(records int64) int {
-	return max(bits.Len64(uint64(max(records/perBucket, 1)-1)), 4)
+	return max(bits.Len64(uint64(max(records/perBucket, 1)-1)), 6)
 }
 
 func newIndex(tableBits int) (*index, error) {

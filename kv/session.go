@@ -27,7 +27,7 @@ type Session struct {
 	index  *index
 	layout hlog.Layout
 	epoch  *epoch.Slot
-	queue  device.Queue
+	queue  device.Queue // nil until the first cold operation
 	closed bool
 
 	plain Op     // of the plain calls
@@ -50,18 +50,14 @@ type Session struct {
 // by itself.
 const doorbellEvery = 32
 
-// NewSession opens a session.
-func (st *Store) NewSession() (*Session, error) {
-	queue, err := st.dev.NewQueue(st.opts.QueueDepth)
-	if err != nil {
-		return nil, fmt.Errorf("kv: new session: %w", err)
-	}
+// NewSession opens a session. Its queue on the device is opened by the first
+// operation that needs it. On a closed store every operation returns ErrClosed.
+func (st *Store) NewSession() *Session {
 	s := &Session{
 		store:   st,
 		log:     st.log,
 		index:   st.index,
 		layout:  st.log.Layout(),
-		queue:   queue,
 		flights: make([]flight, st.opts.QueueDepth),
 		free:    make([]uint32, 0, st.opts.QueueDepth),
 		polled:  newOpRing(st.opts.QueueDepth),
@@ -69,11 +65,10 @@ func (st *Store) NewSession() (*Session, error) {
 	for i := range s.flights {
 		s.free = append(s.free, uint32(len(s.flights)-1-i))
 	}
-	if err := st.addSession(s); err != nil {
-		return nil, errors.Join(err, queue.Close())
+	if s.closed = !st.addSession(s); !s.closed {
+		s.epoch = st.epoch.Register()
 	}
-	s.epoch = st.epoch.Register()
-	return s, nil
+	return s
 }
 
 // Close ends the session after what it has under way.
@@ -82,11 +77,16 @@ func (s *Session) Close() error {
 		return nil
 	}
 	for len(s.free) < len(s.flights) {
-		s.await(context.Background())
+		if err := s.await(context.Background()); err != nil {
+			return err
+		}
 	}
 	s.closed = true
 	s.epoch.Unregister()
 	s.store.removeSession(s)
+	if s.queue == nil {
+		return nil
+	}
 	if err := s.queue.Close(); err != nil {
 		return fmt.Errorf("kv: closing session: %w", err)
 	}
@@ -125,11 +125,21 @@ func (s *Session) run(op *Op, keep int) error {
 	if s.closed {
 		op.Err = ErrClosed
 	} else if !s.begin(op, keep, false) {
-		for s.batch > 0 {
-			s.await(context.Background())
+		if err := s.landAll(); err != nil {
+			return err
 		}
 	}
 	return op.Err
+}
+
+// landAll returns when no plain call's or batch's operation is under way.
+func (s *Session) landAll() error {
+	for s.batch > 0 {
+		if err := s.await(context.Background()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Do carries a batch out, with its cold reads under way together, and returns
@@ -142,8 +152,8 @@ func (s *Session) Do(ops []Op) error {
 	for i := range ops {
 		s.begin(&ops[i], 0, false)
 	}
-	for s.batch > 0 {
-		s.await(context.Background())
+	if err := s.landAll(); err != nil {
+		return err
 	}
 	for i := range ops {
 		if err := ops[i].Err; err != nil && err != ErrNotFound {
@@ -201,16 +211,18 @@ func (s *Session) begin(op *Op, keep int, stream bool) bool {
 		return true
 	}
 	hash := s.store.hash(op.Key)
-	for s.rmws[hashByte(hash)] > 0 { // R41: after the one before it on this key
-		s.await(context.Background())
+	for s.rmws[hashByte(hash)] > 0 { // it comes after the one before it on this key
+		if op.Err = s.await(context.Background()); op.Err != nil {
+			return true
+		}
 	}
 	where, cold := s.attempt(op, hash, keep)
 	if !cold {
 		s.counts.finished(op.Kind, fromMemory)
 		return true
 	}
-	for len(s.free) == 0 {
-		s.await(context.Background())
+	if op.Err = s.board(); op.Err != nil {
+		return true
 	}
 	s.depart(op, hash, keep, stream, where)
 	if s.unrung >= doorbellEvery {

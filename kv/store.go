@@ -185,10 +185,7 @@ func (st *Store) with(use func(*Session) error) error {
 	}
 	st.mu.Unlock()
 	if s == nil {
-		var err error
-		if s, err = st.NewSession(); err != nil {
-			return err
-		}
+		s = st.NewSession()
 	}
 	defer func() {
 		st.mu.Lock()
@@ -198,14 +195,14 @@ func (st *Store) with(use func(*Session) error) error {
 	return use(s)
 }
 
-func (st *Store) addSession(s *Session) error {
+// addSession says whether the store is open.
+func (st *Store) addSession(s *Session) bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if st.closed {
-		return ErrClosed
+	if !st.closed {
+		st.sessions[s] = struct{}{}
 	}
-	st.sessions[s] = struct{}{}
-	return nil
+	return !st.closed
 }
 
 func (st *Store) removeSession(s *Session) {

@@ -142,9 +142,10 @@ func (s *Session) tryRMW(op *Op, hash uint64) (outcome, coldAt) {
 // modify is RMW on a record in memory. The Modifier runs on a copy, outside any
 // lock; the lock is then taken only if the value is still the one it saw.
 func (s *Session) modify(op *Op, slot slot, e entry, r hlog.Record, address int64) outcome {
-	if s.layout.WordValues() && address >= s.log.SafeReadOnly() && address < s.log.ReadOnly() {
-		// A session that entered before the marker moved may still store here,
-		// without a lock; it will have left in a moment.
+	readOnly := address < s.log.ReadOnly()
+	if readOnly && address >= s.log.SafeReadOnly() {
+		// A session that entered before the marker moved may still update it in
+		// place. It will have left in a moment.
 		return again
 	}
 	old, h := s.layout.AppendValue(s.old[:0], r)
@@ -152,7 +153,7 @@ func (s *Session) modify(op *Op, slot slot, e entry, r hlog.Record, address int6
 	switch {
 	case h.Tombstone():
 		return s.replace(op, slot, e, nil, false)
-	case address < s.log.SafeReadOnly():
+	case readOnly:
 		// Nobody changes it. It may even be sealed: by a replacement that was
 		// never committed, before the store was opened again.
 		return s.replace(op, slot, e, old, true)
@@ -169,24 +170,24 @@ func (s *Session) modify(op *Op, slot slot, e entry, r hlog.Record, address int6
 		}
 		return complete
 	}
-	if address >= s.log.ReadOnly() && r.LockIf(h) {
+	if r.LockIf(h) {
 		if s.layout.Store(r, s.fresh) {
 			r.Unlock(h)
 			return complete
 		}
 		r.UnlockUnchanged(h)
 	}
-	// Too long for its place, out of versions, or read-only but not safely so:
-	// seal it, so that no update in place is lost between here and the new record.
+	// Too long for its place, or out of versions: seal it, so that no update in
+	// place is lost between here and the new record.
 	if !r.SealIf(h) {
 		return again
 	}
 	result, ok := s.appendRecord(slot, e, op.Key, s.fresh, false)
-	if !ok || result != complete || op.Err != nil {
-		r.Unseal(h)
-	}
 	if !ok {
-		return again
+		result = again
+	}
+	if result != complete {
+		r.Unseal(h)
 	}
 	return result
 }

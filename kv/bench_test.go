@@ -1,0 +1,115 @@
+package kv
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/redykv/redykv/device"
+)
+
+// BenchmarkMemory measures plain calls on a store that is all in memory.
+func BenchmarkMemory(b *testing.B) {
+	for _, records := range []uint64{1 << 10, 1 << 22} {
+		st := open(b, Options{
+			Device: device.NewNull(), KeySize: 8, ValueSize: 8,
+			Memory: max(int64(records)*32, 1<<20), Records: int64(records),
+		})
+		s := st.NewSession()
+		load(b, s, records)
+		key, buf := make([]byte, 8), make([]byte, 0, 8)
+		modify := add(1)
+		for name, op := range map[string]func() error{
+			"read":   func() error { _, err := s.Read(key, buf); return err },
+			"upsert": func() error { return s.Upsert(key, key) },
+			"rmw":    func() error { return s.RMW(key, modify) },
+		} {
+			b.Run(fmt.Sprintf("op=%s/records=%d", name, records), func(b *testing.B) {
+				rng := rand.New(rand.NewPCG(1, 2))
+				b.ReportAllocs()
+				for b.Loop() {
+					binary.LittleEndian.PutUint64(key, rng.Uint64N(records))
+					if err := op(); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+		closeAll(b, s, st)
+	}
+}
+
+// BenchmarkColdRead measures reads from a device that answers at once, with a
+// log six times memory.
+func BenchmarkColdRead(b *testing.B) {
+	for _, valueSize := range []int{8, 1024} {
+		records := uint64(1 << 22 / (valueSize / 8))
+		st := open(b, Options{
+			Device: device.NewMemory(), KeySize: 8, ValueSize: valueSize,
+			Memory: int64(records) * int64(16+valueSize) / 6, Records: int64(records),
+		})
+		s := st.NewSession()
+		load(b, s, records)
+		b.Run(fmt.Sprintf("mode=plain/value=%d", valueSize), func(b *testing.B) {
+			rng := rand.New(rand.NewPCG(1, 2))
+			key, buf := make([]byte, 8), make([]byte, 0, valueSize)
+			b.ReportAllocs()
+			for b.Loop() {
+				binary.LittleEndian.PutUint64(key, rng.Uint64N(records))
+				if _, err := s.Read(key, buf); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run(fmt.Sprintf("mode=stream/value=%d", valueSize), func(b *testing.B) {
+			rng := rand.New(rand.NewPCG(1, 2))
+			ops := make([]Op, 256)
+			free := make([]*Op, 0, len(ops))
+			for i := range ops {
+				ops[i] = Op{Key: make([]byte, 8), Value: make([]byte, 0, valueSize)}
+				free = append(free, &ops[i])
+			}
+			done := make([]*Op, len(ops))
+			b.ReportAllocs()
+			for b.Loop() {
+				for len(free) == 0 {
+					n := s.Poll(done)
+					free = append(free, done[:n]...)
+					if n == 0 {
+						if err := s.Wait(context.Background()); err != nil {
+							b.Fatal(err)
+						}
+					}
+				}
+				op := free[len(free)-1]
+				binary.LittleEndian.PutUint64(op.Key, rng.Uint64N(records))
+				complete, err := s.Submit(op)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if !complete {
+					free = free[:len(free)-1]
+				}
+			}
+			for s.Pending() > 0 {
+				if err := s.Wait(context.Background()); err != nil {
+					b.Fatal(err)
+				}
+				s.Poll(done)
+			}
+		})
+		closeAll(b, s, st)
+	}
+}
+
+func load(b *testing.B, s *Session, records uint64) {
+	value := make([]byte, s.store.opts.ValueSize)
+	for n := range records {
+		binary.LittleEndian.PutUint64(value, n)
+		if err := s.Upsert(value[:8:8], value); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,447 @@
+package kv
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/hlog"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// small are options under which a few hundred records fill memory many times.
+func small(dev device.Device, keySize, valueSize int) Options {
+	return Options{
+		Device: dev, KeySize: keySize, ValueSize: valueSize,
+		Memory: 4 << 10, PageSize: 1 << 10, Records: 64, QueueDepth: 16,
+	}
+}
+
+func open(t testing.TB, opts Options) *Store {
+	t.Helper()
+	st, err := Open(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st
+}
+
+func closeAll(t testing.TB, closers ...interface{ Close() error }) {
+	t.Helper()
+	for _, c := range closers {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func key8(n uint64) []byte { return binary.LittleEndian.AppendUint64(nil, n) }
+
+// add is the modifier of a counter.
+func add(delta uint64) Modifier {
+	return func(dst, old []byte, found bool) []byte {
+		if found {
+			delta := delta + binary.LittleEndian.Uint64(old)
+			return binary.LittleEndian.AppendUint64(dst, delta)
+		}
+		return binary.LittleEndian.AppendUint64(dst, delta)
+	}
+}
+
+func TestOperations(t *testing.T) {
+	for name, sizes := range map[string][2]int{"fixed": {8, 8}, "fixed wide": {8, 100}, "variable": {}} {
+		t.Run(name, func(t *testing.T) {
+			st := open(t, small(device.NewMemory(), sizes[0], sizes[1]))
+			s := st.NewSession()
+			value := func(n uint64) []byte {
+				v := key8(n)
+				return append(v, make([]byte, max(sizes[1], 8)-8)...)
+			}
+			const keys = 1000 // far more than memory holds
+			for n := range uint64(keys) {
+				if err := s.Upsert(key8(n), value(n)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for n := range uint64(keys) {
+				got, err := s.Read(key8(n), []byte("front"))
+				if err != nil || !bytes.Equal(got[5:], value(n)) || string(got[:5]) != "front" {
+					t.Fatalf("key %d: %q, %v", n, got, err)
+				}
+			}
+			if got, err := s.Read(key8(keys), []byte("front")); err != ErrNotFound || string(got) != "front" {
+				t.Errorf("a key that is not there: %q, %v", got, err)
+			}
+			for n := uint64(0); n < keys; n += 3 {
+				if err := s.Delete(key8(n)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			modify := func(dst, old []byte, found bool) []byte {
+				if !found {
+					return append(dst, value(7)...)
+				}
+				return append(dst, value(binary.LittleEndian.Uint64(old)+1)...)
+			}
+			for n := range uint64(keys) {
+				if err := s.RMW(key8(n), modify); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for n := range uint64(keys) {
+				want := value(n + 1)
+				if n%3 == 0 {
+					want = value(7)
+				}
+				if got, err := s.Read(key8(n), nil); err != nil || !bytes.Equal(got, want) {
+					t.Fatalf("key %d after RMW: %q, %v", n, got, err)
+				}
+			}
+			closeAll(t, s, st)
+			m := st.past
+			if m.Reads != 2*keys+1 || m.Upserts != keys || m.RMWs != keys || m.ReadsTier[0] == 0 || m.ReadsMemory == 0 ||
+				m.ReadsTier[0]+m.ReadsMemory != m.Reads {
+				t.Errorf("counts: %+v", m)
+			}
+		})
+	}
+}
+
+func TestLogTakesWhatTheArithmeticSays(t *testing.T) {
+	opts := Options{Device: device.NewMemory(), KeySize: 8, ValueSize: 8, Memory: 1 << 20, Records: 50_000}
+	st := open(t, opts)
+	s := st.NewSession()
+	const records = 50_000
+	for n := range uint64(records) {
+		if err := s.Upsert(key8(n), key8(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := st.Metrics()
+	pages := (m.Tail + int64(st.log.PageSize()) - 1) / int64(st.log.PageSize())
+	if got, want := m.Tail-hlog.FirstAddress, int64(records*24); got < want || got > want+pages*24 {
+		t.Errorf("a log of %d bytes for %d records, want %d and less than a record a page", got, records, want)
+	}
+	if m.MemoryBytes > m.MemoryBudget || m.MemoryBudget > opts.Memory {
+		t.Errorf("%d bytes in memory, budget %d, asked %d", m.MemoryBytes, m.MemoryBudget, opts.Memory)
+	}
+	closeAll(t, s, st)
+}
+
+func TestUpdatesInPlaceKeepTheLogAsItIs(t *testing.T) {
+	st := open(t, Options{Device: device.NewMemory(), Memory: 1 << 20, Records: 100})
+	s := st.NewSession()
+	for _, value := range []string{"0123456789abcdef", "shorter", "", "fits in space"} {
+		if err := s.Upsert([]byte("key"), []byte(value)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := s.Read([]byte("key"), nil); err != nil || string(got) != value {
+			t.Errorf("%q, %v; want %q", got, err, value)
+		}
+	}
+	if tail := st.Metrics().Tail; tail != hlog.FirstAddress+40 {
+		t.Errorf("tail %d: not one record of 8+8+8+16 bytes", tail)
+	}
+	if err := s.Upsert([]byte("key"), []byte("longer than the space it was given")); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.Read([]byte("key"), nil); err != nil || !strings.HasPrefix(string(got), "longer") {
+		t.Errorf("%q, %v", got, err)
+	}
+	closeAll(t, s, st)
+}
+
+func TestStreamKeepsColdReadsUnderWay(t *testing.T) {
+	st := open(t, small(device.NewMemory(), 8, 8))
+	s := st.NewSession()
+	const keys = 2000
+	for n := range uint64(keys) {
+		if err := s.Upsert(key8(n), key8(n*n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ops := make([]Op, keys)
+	var done [8]*Op
+	finished, deepest := 0, 0
+	check := func(op *Op) {
+		finished++
+		n := binary.LittleEndian.Uint64(op.Key)
+		if op.Err != nil || !bytes.Equal(op.Value, key8(n*n)) {
+			t.Fatalf("key %d: %x, %v", n, op.Value, op.Err)
+		}
+	}
+	for i := range ops {
+		ops[i] = Op{Kind: OpRead, Key: key8(uint64(i))}
+		for {
+			complete, err := s.Submit(&ops[i])
+			if errors.Is(err, ErrQueueFull) {
+				if err := s.Wait(context.Background()); err != nil {
+					t.Fatal(err)
+				}
+				for _, op := range done[:s.Poll(done[:])] {
+					check(op)
+				}
+				continue
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if complete {
+				check(&ops[i])
+			}
+			break
+		}
+		deepest = max(deepest, s.Pending())
+	}
+	for s.Pending() > 0 {
+		if err := s.Wait(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		for _, op := range done[:s.Poll(done[:])] {
+			check(op)
+		}
+	}
+	if finished != keys || deepest != 16 {
+		t.Errorf("%d of %d operations finished, at most %d under way", finished, keys, deepest)
+	}
+	closeAll(t, s, st)
+}
+
+// TestProgramOrder submits writes of cold keys and further operations on them
+// without polling in between.
+func TestProgramOrder(t *testing.T) {
+	st := open(t, small(device.NewMemory(), 8, 8))
+	s := st.NewSession()
+	for n := range uint64(2000) {
+		if err := s.Upsert(key8(n), key8(100)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	double := func(dst, old []byte, _ bool) []byte {
+		return binary.LittleEndian.AppendUint64(dst, 2*binary.LittleEndian.Uint64(old))
+	}
+	for n := range uint64(300) {
+		ops := []Op{
+			{Kind: OpRMW, Key: key8(n), Modify: add(1)},
+			{Kind: OpRMW, Key: key8(n), Modify: double},
+			{Kind: OpRead, Key: key8(n)},
+			{Kind: OpUpsert, Key: key8(n), Value: key8(5)},
+			{Kind: OpRMW, Key: key8(n), Modify: double},
+			{Kind: OpDelete, Key: key8(n)},
+			{Kind: OpRMW, Key: key8(n), Modify: add(3)},
+			{Kind: OpRead, Key: key8(n)},
+		}
+		if err := s.Do(ops); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(ops[2].Value, key8(202)) || !bytes.Equal(ops[7].Value, key8(3)) {
+			t.Fatalf("key %d: %x and %x, want 202 and 3", n, ops[2].Value, ops[7].Value)
+		}
+	}
+	closeAll(t, s, st)
+}
+
+func TestReopen(t *testing.T) {
+	for name, sizes := range map[string][2]int{"fixed": {8, 8}, "variable": {}} {
+		t.Run(name, func(t *testing.T) {
+			dev := device.NewMemory()
+			opts := small(dev, sizes[0], sizes[1])
+			want := map[uint64]uint64{}
+			for round := range uint64(5) {
+				st := open(t, opts)
+				for n := range uint64(400) {
+					got, err := st.Read(key8(n), nil)
+					if v, ok := want[n]; ok != (err == nil) || ok && !bytes.Equal(got, key8(v)) {
+						t.Fatalf("round %d, key %d: %x, %v; want %d, %v", round, n, got, err, v, ok)
+					}
+				}
+				for n := round; n < 400; n += 1 + round {
+					if n%7 == round {
+						delete(want, n)
+						if err := st.Delete(key8(n)); err != nil {
+							t.Fatal(err)
+						}
+						continue
+					}
+					want[n] = n * round
+					if err := st.Upsert(key8(n), key8(n*round)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				closeAll(t, st)
+				dev = dev.Reopen()
+				opts.Device = dev
+			}
+		})
+	}
+}
+
+func TestOpenRefusesOtherOptions(t *testing.T) {
+	dev := device.NewMemory()
+	closeAll(t, open(t, small(dev, 8, 8)))
+	dev = dev.Reopen()
+	for _, change := range []func(*Options){
+		func(o *Options) { o.ValueSize = 16 },
+		func(o *Options) { o.KeySize, o.ValueSize = 0, 0 },
+		func(o *Options) { o.PageSize = 512 },
+	} {
+		opts := small(dev, 8, 8)
+		change(&opts)
+		if _, err := Open(opts); !errors.Is(err, ErrMismatch) {
+			t.Errorf("opened with %+v: %v", opts, err)
+		}
+	}
+	if err := dev.WriteMeta(metaName, []byte(`{"format":1,"page_size":-4}`)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(small(dev, 8, 8)); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("opened with nonsense as metadata: %v", err)
+	}
+	closeAll(t, dev)
+}
+
+func TestBadInput(t *testing.T) {
+	for _, opts := range []Options{
+		{},
+		{Device: device.NewNull(), KeySize: 8},
+		{Device: device.NewNull(), KeySize: -8, ValueSize: -8},
+		{Device: device.NewNull(), Records: -1},
+		{Device: device.NewNull(), QueueDepth: -1},
+		{Device: device.NewNull(), Memory: -1},
+		{Device: device.NewNull(), Memory: 1 << 10, PageSize: 1 << 10},
+		{Device: device.NewNull(), PageSize: 1000},
+		{Device: device.NewNull(), MutableFraction: 2},
+		{Device: device.NewNull(), Memory: 1 << 62},
+	} {
+		if st, err := Open(opts); err == nil {
+			t.Errorf("Open(%+v) succeeded", opts)
+			closeAll(t, st)
+		}
+	}
+	fixed, variable := open(t, small(device.NewMemory(), 8, 8)), open(t, small(device.NewMemory(), 0, 0))
+	for name, err := range map[string]error{
+		"short key":      fixed.Upsert([]byte("short"), key8(1)),
+		"long value":     fixed.Upsert(key8(1), make([]byte, 9)),
+		"no key":         variable.Upsert(nil, key8(1)),
+		"key too long":   variable.Delete(make([]byte, hlog.MaxKeySize+1)),
+		"over the page":  variable.Upsert(key8(1), make([]byte, 1<<10)),
+		"RMW over it":    variable.RMW(key8(1), func(dst, _ []byte, _ bool) []byte { return append(dst, make([]byte, 1<<10)...) }),
+		"RMW wrong size": fixed.RMW(key8(1), func(dst, _ []byte, _ bool) []byte { return append(dst, 1) }),
+	} {
+		if !errors.Is(err, ErrBadSize) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := variable.RMW(key8(1), nil); err == nil {
+		t.Error("RMW without a modifier succeeded")
+	}
+	if _, err := fixed.Read(key8(1), nil); err != ErrNotFound {
+		t.Errorf("after failed writes: %v", err)
+	}
+	s := fixed.NewSession()
+	if err := fixed.Close(); err == nil {
+		t.Error("closed with an open session")
+	}
+	closeAll(t, s, fixed, fixed, variable)
+	late := fixed.NewSession()
+	for name, err := range map[string]error{
+		"session": s.Upsert(key8(1), key8(1)),
+		"batch":   s.Do(nil),
+		"late":    late.Delete(key8(1)),
+		"store":   fixed.Upsert(key8(1), key8(1)),
+		"commit":  fixed.Commit(context.Background()),
+	} {
+		if !errors.Is(err, ErrClosed) {
+			t.Errorf("%s after Close: %v", name, err)
+		}
+	}
+	closeAll(t, late)
+}
+
+func TestModifierThatPanicsHoldsNothingUp(t *testing.T) {
+	st := open(t, small(device.NewMemory(), 0, 0))
+	s := st.NewSession()
+	if err := s.Upsert([]byte("k"), []byte("value")); err != nil {
+		t.Fatal(err)
+	}
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("no panic")
+			}
+		}()
+		_ = s.RMW([]byte("k"), func([]byte, []byte, bool) []byte { panic("modifier") })
+	}()
+	if got, err := s.Read([]byte("k"), nil); err != nil || string(got) != "value" {
+		t.Errorf("%q, %v", got, err)
+	}
+	for n := range uint64(1000) { // pages turn, so the epoch is free
+		if err := s.Upsert(key8(n), key8(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	closeAll(t, s, st)
+}
+
+func TestIndexThatIsFarTooSmall(t *testing.T) {
+	st := open(t, Options{Device: device.NewMemory(), KeySize: 8, ValueSize: 8, Memory: 4 << 20, Records: 1})
+	s := st.NewSession()
+	var full error
+	n := uint64(0)
+	for ; n < 100_000 && full == nil; n++ {
+		full = s.Upsert(key8(n), key8(n))
+	}
+	if !errors.Is(full, ErrIndexFull) || n < 1000 {
+		t.Fatalf("after %d keys: %v", n, full)
+	}
+	for k := range n - 1 {
+		if got, err := s.Read(key8(k), nil); err != nil || !bytes.Equal(got, key8(k)) {
+			t.Fatalf("key %d in a full index: %x, %v", k, got, err)
+		}
+	}
+	closeAll(t, s, st)
+}
+
+func TestMetricsPrintAsTable(t *testing.T) {
+	text := Metrics{Reads: 3, ReadsTier: [MaxTiers]uint64{0, 2}, MemoryBudget: 1 << 20}.String()
+	for _, want := range []string{"reads 3", "tier 1 2", "of 1MiB"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+}
+
+func ExampleStore() {
+	store, err := Open(Options{Device: device.NewMemory(), Memory: 1 << 20})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	s := store.NewSession()
+	if err := s.Upsert([]byte("greeting"), []byte("hello")); err != nil {
+		fmt.Println(err)
+	}
+	err = s.RMW([]byte("greeting"), func(dst, old []byte, _ bool) []byte {
+		return append(append(dst, old...), ", world"...)
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	value, err := s.Read([]byte("greeting"), nil)
+	fmt.Printf("%s %v\n", value, err)
+	_, err = s.Read([]byte("nothing"), nil)
+	fmt.Println(err)
+	if err := errors.Join(s.Close(), store.Close()); err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// hello, world <nil>
+	// kv: key not found
+}
