@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/redywire"
 )
 
@@ -40,6 +41,9 @@ type Config struct {
 	Configuration Configuration
 	// Transport is mem, shm or tcp. Default: the manager chooses.
 	Transport string
+	// Net is a network to model on top of the transport. The zero Model adds
+	// nothing.
+	Net fabric.Model
 	// Logger receives what an operator should know. Default: slog.Default().
 	Logger *slog.Logger
 	// OnEvent, if set, is told what happens to the cache's VMs, each thing

@@ -102,7 +102,7 @@ func create(ctx context.Context, mgr Manager, cfg Config, m *managerv1.AllocateR
 	if err != nil {
 		return nil, err
 	}
-	return newCache(mgr, m.CacheId, cfg, configuration, t, provider)
+	return newCache(mgr, m.CacheId, cfg, configuration, t, fabric.WithModel(provider, cfg.Net))
 }
 
 // connectVM asks the server of one VM for its share of the regions (R33).
