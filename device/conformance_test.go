@@ -1,6 +1,8 @@
 package device_test
 
 import (
+	"fmt"
+	"log/slog"
 	"testing"
 
 	"github.com/redykv/redykv/device"
@@ -45,6 +47,45 @@ func TestTieredConformance(t *testing.T) {
 			}, devicetest.Reopen(func(*testing.T, device.Device) device.Device {
 				return make(last.Reopen())
 			}))
+		})
+	}
+}
+
+func TestFaultyConformance(t *testing.T) {
+	t.Run("no faults", func(t *testing.T) {
+		devicetest.Run(t, func(*testing.T) device.Device {
+			return device.NewFaulty(device.NewMemory(), device.FaultyOptions{})
+		})
+	})
+	t.Run("delays", func(t *testing.T) {
+		devicetest.Run(t, func(*testing.T) device.Device {
+			return device.NewFaulty(device.NewMemory(), device.FaultyOptions{Delay: 0.7})
+		})
+	})
+	t.Run("crashable", func(t *testing.T) {
+		var inner *device.Memory
+		devicetest.Run(t, func(*testing.T) device.Device {
+			inner = device.NewMemory()
+			return device.NewCrashable(inner, device.FaultyOptions{})
+		}, devicetest.Reopen(func(*testing.T, device.Device) device.Device {
+			return device.NewCrashable(inner.Reopen(), device.FaultyOptions{})
+		}))
+	})
+}
+
+// TestFaultyTiersConformance: as long as the last tier stands, nobody notices
+// what goes wrong on the others.
+func TestFaultyTiersConformance(t *testing.T) {
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			devicetest.Run(t, func(*testing.T) device.Device {
+				first := device.NewMemoryWith(device.MemoryOptions{Volatile: true, Capacity: 200_000})
+				bad := device.FaultyOptions{Seed: seed, ReadError: 0.2, WriteError: 0.1, TornWrite: 0.1, Delay: 0.2}
+				return device.NewTieredWith(device.TieredOptions{RetryAfter: 1, Logger: slog.New(slog.DiscardHandler)},
+					device.NewFaulty(first, bad),
+					device.NewFaulty(device.NewMemory(), bad),
+					device.NewFaulty(device.NewMemory(), device.FaultyOptions{Seed: seed, Delay: 0.5}))
+			})
 		})
 	}
 }

@@ -197,6 +197,9 @@ func (t *Tiered) Truncate(begin int64) error {
 	if t.err != nil {
 		return t.err
 	}
+	if err := checkRange(0, begin); err != nil {
+		return err
+	}
 	for _, tr := range t.tiers {
 		if tr.out() {
 			continue
@@ -212,26 +215,29 @@ func (t *Tiered) Truncate(begin int64) error {
 	return nil
 }
 
-// Sync implements Device. The tiers from the commit point on are made durable:
-// those before it, and a tier that is out of the set, are not relied upon.
+// Sync implements Device. The tiers from the commit point on are made durable.
+// One of them that cannot leaves the set; that is no loss unless writes which it
+// committed are still on their way to the last.
 func (t *Tiered) Sync() error {
 	if t.err != nil {
 		return t.err
 	}
+	last := t.last()
 	for _, tr := range t.tiers[t.commit:] {
-		if tr.out() {
-			// It may have been the only one to have what it committed.
-			if n := t.last().writes.Load(); n > 0 {
-				return fmt.Errorf("device: tier %s has failed and %d writes have not reached tier %s yet",
-					tr.name, n, t.last().name)
+		if !tr.out() {
+			err := tr.dev.Sync()
+			if err == nil {
+				continue
 			}
-			continue
+			err = fmt.Errorf("sync: %w", err)
+			t.fail(tr, err)
+			if tr == last {
+				return fmt.Errorf("device: tier %s: %w", tr.name, err)
+			}
 		}
-		if err := tr.dev.Sync(); err != nil {
-			// What this tier alone has of a committed write is in doubt, so the
-			// error is the caller's as well, even if the tier is not the last.
-			t.fail(tr, fmt.Errorf("sync: %w", err))
-			return fmt.Errorf("device: tier %s: sync: %w", tr.name, err)
+		if n := last.writes.Load(); n > 0 {
+			return fmt.Errorf("device: tier %s has failed and %d writes have not reached tier %s yet",
+				tr.name, n, last.name)
 		}
 	}
 	return t.storeFloors()

@@ -169,8 +169,10 @@ func (q *tieredQueue) route(s uint32, i int) (Completion, bool) {
 		}
 		q.readFailed(sl, i, err)
 	}
-	if sl.err == nil {
-		sl.err = fmt.Errorf("device: no tier holds %d bytes at %d: %w", len(sl.buf), sl.addr, ErrNotHeld)
+	if sl.err == nil || !q.t.last().holds(sl.addr) {
+		// Not even the last tier was asked, whatever others have said.
+		sl.err = errors.Join(sl.err,
+			fmt.Errorf("device: no tier holds %d bytes at %d: %w", len(sl.buf), sl.addr, ErrNotHeld))
 	}
 	return q.end(s, Completion{Tag: sl.tag, Err: sl.err, Tier: sl.tier}), true
 }

@@ -1,0 +1,209 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+)
+
+// ErrFault is the error that a Faulty makes up.
+var ErrFault = errors.New("device: injected fault")
+
+// FaultyOptions say what goes wrong. Probabilities are from 0 to 1 and are
+// drawn for each operation from a generator of its queue, which Seed and the
+// queue's number determine.
+type FaultyOptions struct {
+	Seed uint64
+
+	// ReadError and WriteError: the operation fails and does nothing.
+	ReadError, WriteError float64
+	// FailRead and FailWrite fail the k-th read or write of the device, from 1.
+	FailRead, FailWrite int64
+	// SyncError: Sync fails and makes nothing durable.
+	SyncError float64
+	// TornWrite: a part of the write, from its beginning, is stored, and the
+	// write fails.
+	TornWrite float64
+	// LostWrite: the write succeeds and nothing is stored, as on a disk that
+	// lies.
+	LostWrite float64
+	// Delay: the completion is held back for up to MaxDelay polls (default 8),
+	// so that completions come in another order.
+	Delay    float64
+	MaxDelay int
+	// Stuck: the completion is held back until Release.
+	Stuck float64
+	// Down fails everything, Start and NewQueue included, but for Close.
+	Down bool
+}
+
+const defaultMaxDelay = 8
+
+// Faulty is another Device that fails on purpose: its operations, as
+// FaultyOptions say, and at a [Faulty.Crash] all at once. It is for tests and
+// allocates where it likes.
+//
+// With NewCrashable, writes stay in a cache until Sync, where the Faulty's own
+// reads find them; a Crash drops the cache, so that the inner device holds what
+// a disk would hold after a loss of power.
+type Faulty struct {
+	inner Device
+	opts  atomic.Pointer[FaultyOptions]
+	cache *writeCache // nil: writes go through
+
+	queues        atomic.Uint64 // made so far: numbers their generators
+	reads, writes atomic.Int64
+
+	mu       sync.Mutex // guards what follows
+	rand     *rand.Rand
+	stuck    context.Context // done once Release was called
+	release  context.CancelFunc
+	releases atomic.Uint64 // calls of Release
+	crashed  atomic.Bool
+}
+
+// NewFaulty wraps inner, which it owns.
+func NewFaulty(inner Device, opts FaultyOptions) *Faulty {
+	f := &Faulty{inner: inner, rand: rand.New(rand.NewPCG(opts.Seed, 0))}
+	f.opts.Store(&opts)
+	f.stuck, f.release = context.WithCancel(context.Background())
+	return f
+}
+
+// NewCrashable is NewFaulty with a cache that a Crash drops.
+func NewCrashable(inner Device, opts FaultyOptions) *Faulty {
+	f := NewFaulty(inner, opts)
+	f.cache = &writeCache{inner: inner}
+	return f
+}
+
+// Set changes what goes wrong from now on. The seed stays.
+func (f *Faulty) Set(opts FaultyOptions) { f.opts.Store(&opts) }
+
+// Release lets the completions go that are stuck at this moment.
+func (f *Faulty) Release() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.releases.Add(1)
+	f.release()
+	f.stuck, f.release = context.WithCancel(context.Background())
+}
+
+// stuckContext is done at the next Release.
+func (f *Faulty) stuckContext() context.Context {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.stuck
+}
+
+// Crash ends the device as a loss of power would: of each write that was not
+// synced, all is stored with probability keep, else none. Everything afterwards
+// fails with ErrClosed; the inner device is open and can be started again. No
+// queue may be in use.
+func (f *Faulty) Crash(keep float64) error {
+	if f.crashed.Swap(true) || f.cache == nil {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.cache.crash(func() bool { return f.rand.Float64() < keep })
+}
+
+// gate fails what a device that is down or crashed cannot do.
+func (f *Faulty) gate(what string) error {
+	switch {
+	case f.crashed.Load():
+		return fmt.Errorf("%s: crashed: %w", what, ErrClosed)
+	case f.opts.Load().Down:
+		return fmt.Errorf("%s: device is down: %w", what, ErrFault)
+	}
+	return nil
+}
+
+// Start implements Device.
+func (f *Faulty) Start(tail int64) error {
+	if err := f.gate("start"); err != nil {
+		return err
+	}
+	if f.cache != nil {
+		f.cache.drop()
+	}
+	return f.inner.Start(tail)
+}
+
+// NewQueue implements Device.
+func (f *Faulty) NewQueue(depth int) (Queue, error) {
+	if err := f.gate("new queue"); err != nil {
+		return nil, err
+	}
+	inner, err := f.inner.NewQueue(depth)
+	if err != nil {
+		return nil, err
+	}
+	return newFaultyQueue(f, inner, depth), nil
+}
+
+// Alignment implements Device.
+func (f *Faulty) Alignment() int { return f.inner.Alignment() }
+
+// Begin implements Device.
+func (f *Faulty) Begin() int64 { return f.inner.Begin() }
+
+// Truncate implements Device.
+func (f *Faulty) Truncate(begin int64) error {
+	if err := f.gate("truncate"); err != nil {
+		return err
+	}
+	return f.inner.Truncate(begin)
+}
+
+// Sync implements Device.
+func (f *Faulty) Sync() error {
+	if err := f.gate("sync"); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	fault := f.rand.Float64() < f.opts.Load().SyncError
+	f.mu.Unlock()
+	if fault {
+		return fmt.Errorf("sync: %w", ErrFault)
+	}
+	if f.cache != nil {
+		if err := f.cache.flush(); err != nil {
+			return err
+		}
+	}
+	return f.inner.Sync()
+}
+
+// WriteMeta implements Device; metadata is durable at once.
+func (f *Faulty) WriteMeta(name string, data []byte) error {
+	if err := f.gate("write metadata"); err != nil {
+		return err
+	}
+	return f.inner.WriteMeta(name, data)
+}
+
+// ReadMeta implements Device.
+func (f *Faulty) ReadMeta(name string) ([]byte, error) {
+	if err := f.gate("read metadata"); err != nil {
+		return nil, err
+	}
+	return f.inner.ReadMeta(name)
+}
+
+// Close implements Device. An orderly end loses nothing; after a crash, the
+// inner device is somebody else's.
+func (f *Faulty) Close() error {
+	if f.crashed.Load() {
+		return nil
+	}
+	var err error
+	if f.cache != nil {
+		err = f.cache.flush()
+	}
+	return errors.Join(err, f.inner.Close())
+}

@@ -1,0 +1,171 @@
+package device_test
+
+import (
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/device/devicetest"
+)
+
+// TestTieredAgainstModel runs random logs on random stacks of faulty tiers and
+// compares every byte with an array. The last tier is slow and sticks, but it
+// keeps what it is given; the others do everything wrong that they can tell of.
+func TestTieredAgainstModel(t *testing.T) {
+	seeds := 60
+	if testing.Short() {
+		seeds = 10
+	}
+	for seed := range seeds {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			newTieredModel(t, uint64(seed)).run()
+		})
+	}
+}
+
+const modelPage = 4096
+
+// tieredModel is one run: a log that is written a page after another, read
+// below what was released, truncated, synced and opened again.
+type tieredModel struct {
+	t       *testing.T
+	r       *rand.Rand
+	bytes   []byte // what every address holds
+	next    int    // page to write next
+	pending map[int]bool
+	begin   int // lowest address not truncated
+
+	commit int
+	faulty []*device.Faulty
+	memory []*device.Memory
+	d      *device.Tiered
+	p      *devicetest.Pump
+}
+
+func newTieredModel(t *testing.T, seed uint64) *tieredModel {
+	m := &tieredModel{t: t, r: rand.New(rand.NewPCG(seed, 77)), pending: make(map[int]bool)}
+	m.bytes = make([]byte, 100*modelPage)
+	for i := range m.bytes {
+		m.bytes[i] = byte(m.r.Uint32())
+	}
+	tiers := 1 + m.r.IntN(3)
+	for i := range tiers {
+		opts := device.MemoryOptions{}
+		if i < tiers-1 {
+			opts.Volatile = m.r.IntN(2) == 0
+			opts.Capacity = int64(m.r.IntN(len(m.bytes)))
+		}
+		m.memory = append(m.memory, device.NewMemoryWith(opts))
+	}
+	m.commit = m.r.IntN(tiers + 1)
+	m.open()
+	return m
+}
+
+// open stacks the tiers anew over what the memories hold.
+func (m *tieredModel) open() {
+	var tiers []device.Device
+	m.faulty = nil
+	for i, memory := range m.memory {
+		opts := device.FaultyOptions{Seed: m.r.Uint64(), Delay: m.r.Float64(), Stuck: 0.05 * m.r.Float64()}
+		if i < len(m.memory)-1 {
+			opts.ReadError = m.r.Float64() * m.r.Float64()
+			opts.WriteError = 0.3 * m.r.Float64()
+			opts.TornWrite = 0.3 * m.r.Float64()
+			opts.SyncError = 0
+			opts.Down = m.r.IntN(8) == 0
+		}
+		f := device.NewFaulty(memory.Reopen(), opts)
+		m.faulty = append(m.faulty, f)
+		tiers = append(tiers, f)
+	}
+	m.d = device.NewTieredWith(device.TieredOptions{
+		CommitPoint: m.commit, RetryAfter: 1, Logger: slog.New(slog.DiscardHandler),
+	}, tiers...)
+	if err := m.d.Start(int64(m.next * modelPage)); err != nil {
+		m.t.Fatal(err)
+	}
+	m.p = devicetest.NewPump(m.t, m.d, 1+m.r.IntN(20))
+	m.p.Idle = func() {
+		for _, f := range m.faulty {
+			if m.r.IntN(3) == 0 {
+				f.Release()
+			}
+		}
+	}
+}
+
+func (m *tieredModel) run() {
+	for m.next*modelPage < len(m.bytes) && !m.t.Failed() {
+		switch k := m.r.IntN(100); {
+		case k < 15:
+			m.write()
+		case k < 96:
+			m.read()
+		case k < 97:
+			m.begin = min(m.begin+m.r.IntN(3*modelPage), m.released())
+			if err := m.d.Truncate(int64(m.begin)); err != nil {
+				m.t.Errorf("Truncate: %v", err)
+			}
+		case k < 98:
+			i := m.r.IntN(len(m.faulty))
+			if i < len(m.faulty)-1 {
+				m.faulty[i].Set(device.FaultyOptions{Down: m.r.IntN(2) == 0, ReadError: m.r.Float64()})
+			}
+		default:
+			m.reopen()
+		}
+	}
+	m.close()
+}
+
+// released is the end of what may be read from the device.
+func (m *tieredModel) released() int {
+	end := m.next
+	for page := range m.pending {
+		end = min(end, page)
+	}
+	return end * modelPage
+}
+
+func (m *tieredModel) write() {
+	page := m.next
+	m.next++
+	m.pending[page] = true
+	src := append([]byte(nil), m.bytes[page*modelPage:][:modelPage]...)
+	m.p.Write(src, int64(page*modelPage), func(error) { delete(m.pending, page) })
+}
+
+func (m *tieredModel) read() {
+	end := m.released()
+	if end <= m.begin {
+		return
+	}
+	addr := m.begin + m.r.IntN(end-m.begin)
+	n := 1 + m.r.IntN(min(end-addr, 2*modelPage))
+	m.p.Read(make([]byte, n), int64(addr), m.bytes[addr:addr+n])
+}
+
+// reopen ends the log in an orderly way and opens it again.
+func (m *tieredModel) reopen() {
+	m.p.Drain()
+	if err := m.d.Sync(); err != nil {
+		m.t.Errorf("Sync: %v", err)
+	}
+	m.close()
+	m.open()
+}
+
+func (m *tieredModel) close() {
+	m.p.Close()
+	for i, tier := range m.d.Metrics() {
+		if i == len(m.memory)-1 && (!tier.Healthy || tier.WriteErrors+tier.ReadErrors > 0) {
+			m.t.Errorf("the last tier is said to be ill: %+v", tier)
+		}
+	}
+	if err := m.d.Close(); err != nil {
+		m.t.Errorf("Close: %v", err)
+	}
+}
