@@ -121,7 +121,11 @@ func (c *catalog) await(ctx context.Context, v *vm) error {
 	select {
 	case <-v.up:
 	case <-ctx.Done():
-		return fmt.Errorf("VM %s has not registered: %w", v.id, context.Cause(ctx))
+		select {
+		case <-v.up: // as well: what it says comes first
+		default:
+			return fmt.Errorf("VM %s has not registered: %w", v.id, context.Cause(ctx))
+		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

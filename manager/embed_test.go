@@ -3,6 +3,7 @@ package manager_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 
 	"connectrpc.com/connect"
 
@@ -14,7 +15,7 @@ import (
 // written against the client of one works with the other.
 func ExampleEmbed() {
 	ctx := context.Background()
-	mgr, err := manager.Embed(ctx, manager.EmbedOptions{})
+	mgr, err := manager.Embed(ctx, manager.EmbedOptions{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -5,7 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
+
+	"github.com/redykv/redykv/internal/fabric/transport"
 )
 
 // InProcessOptions describe an in-process allocator.
@@ -52,6 +56,9 @@ func (a *InProcessAllocator) Attach(h Host) { a.host = h }
 
 // Launch starts a cache server and registers it.
 func (a *InProcessAllocator) Launch(_ context.Context, spec VMSpec) error {
+	if !slices.Contains(transport.Names(), spec.Transport) {
+		return fmt.Errorf("in-process allocator: transport %.40q: want one of %s: %w", spec.Transport, strings.Join(transport.Names(), ", "), ErrTransport)
+	}
 	if err := a.budget.take(spec.Memory); err != nil {
 		return err
 	}

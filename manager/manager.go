@@ -208,7 +208,7 @@ func (m *Manager) expire(now time.Time) {
 
 // terminateTimeout bounds the release of one VM: a server that does not answer
 // in this time is taken for failed.
-const terminateTimeout = 10 * time.Second
+const terminateTimeout = 5 * time.Second
 
 // fail takes a VM for lost: its caches are told, and what is left of it is
 // terminated where the allocator launched it.

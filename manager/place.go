@@ -57,8 +57,12 @@ func place(d demand, pool []candidate, l launcher) ([]part, error) {
 		}
 	}
 	if left > 0 {
+		what := fmt.Sprintf("%d registered cache servers over %s", servers, d.transport)
+		if s := d.config.GetServerThreads(); s > 0 {
+			what += fmt.Sprintf(", for %d server threads in all", s)
+		}
 		return nil, &CapacityError{
-			What:      fmt.Sprintf("%d registered cache servers over %s", servers, d.transport),
+			What:      what,
 			Asked:     uint64(d.regions) * d.regionSize,
 			Available: possible,
 		}

@@ -65,6 +65,11 @@ func (s service) Watch(ctx context.Context, req *connect.Request[managerv1.Watch
 	if !ok {
 		return unknownCache(req.Msg.GetCacheId())
 	}
+	// The headers go out at once: until they arrive, the client's call does not
+	// return.
+	if err := stream.Send(nil); err != nil {
+		return err
+	}
 	for sent := 0; ; {
 		events, changed := s.m.catalog.eventsAfter(ca, sent)
 		for _, e := range events {

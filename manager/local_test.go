@@ -1,0 +1,259 @@
+package manager
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+)
+
+// childEnv makes the test binary play a part: what the child of a local
+// allocator does.
+const childEnv = "REDYKV_MANAGER_TEST_CHILD"
+
+const (
+	childRegisters = "registers" // as a cache server does, and waits for the end of its input
+	childDies      = "dies"      // with a line that says why
+	childIsSilent  = "is silent" // for ever
+	childIsParent  = "parent"    // an embedded manager with a child of its own, until killed
+)
+
+func childMain() int {
+	err := fmt.Errorf("no such part: %s", os.Getenv(childEnv))
+	switch os.Getenv(childEnv) {
+	case childRegisters:
+		err = register(os.Args[1:])
+	case childDies:
+		err = fmt.Errorf("no memory\ntoday")
+	case childIsSilent:
+		_, err = io.Copy(io.Discard, os.Stdin)
+	case childIsParent:
+		err = parent()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// register takes the flags in the order in which Launch gives them.
+func register(args []string) error {
+	flags := make(map[string]string)
+	for i := 0; i+1 < len(args); i += 2 {
+		flags[args[i]] = args[i+1]
+	}
+	var memory uint64
+	if _, err := fmt.Sscan(flags["--memory"], &memory); err != nil {
+		return err
+	}
+	vm := VM{ID: flags["--vm-id"], ControlURL: "http://127.0.0.1:1", Transport: flags["--transport"], FabricAddr: "nowhere", Memory: memory, Free: memory}
+	if _, err := Dial(flags["--manager"]).Register(context.Background(), connect.NewRequest(&managerv1.RegisterRequest{Vm: vm.proto(true)})); err != nil {
+		return err
+	}
+	_, err := io.Copy(io.Discard, os.Stdin)
+	return err
+}
+
+// parent allocates a cache, says which process serves it, and waits.
+func parent() error {
+	if err := os.Setenv(childEnv, childRegisters); err != nil {
+		return err
+	}
+	a, err := NewLocalAllocator(LocalOptions{Command: []string{os.Args[0]}, Logger: quiet()})
+	if err != nil {
+		return err
+	}
+	mgr, err := Embed(context.Background(), EmbedOptions{Allocator: a, Logger: quiet()})
+	if err != nil {
+		return err
+	}
+	if _, err := mgr.Allocate(context.Background(), connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1})); err != nil {
+		return err
+	}
+	for _, p := range a.processes {
+		fmt.Println(p.cmd.Process.Pid)
+	}
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
+}
+
+// serveLocal starts a manager whose VMs are processes that play a part.
+func serveLocal(t *testing.T, part string, opts Options) (*LocalAllocator, *Manager, Client) {
+	t.Helper()
+	t.Setenv(childEnv, part)
+	a, err := NewLocalAllocator(LocalOptions{Command: []string{os.Args[0]}, Memory: 16 << 20, Logger: quiet()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts.Allocator = a
+	m, client := serve(t, opts)
+	return a, m, client
+}
+
+func allocateBytes(t *testing.T, client Client, capacity uint64) (*managerv1.AllocateResponse, error) {
+	t.Helper()
+	r, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{Capacity: capacity, RegionSize: 1 << 20}))
+	if err != nil {
+		return nil, err
+	}
+	return r.Msg, nil
+}
+
+// A cache server that is killed is reported to the watchers of its cache at
+// once: no heartbeat is ever due here.
+func TestLocalProcessKilled(t *testing.T) {
+	a, _, client := serveLocal(t, childRegisters, Options{VMMemory: 2 << 20})
+	ca, err := allocateBytes(t, client, 4<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(ca.GetShares()) != 2 || ca.GetShares()[0].GetVm().GetTransport() != "shm" {
+		t.Fatalf("shares: %v", ca.GetShares())
+	}
+	stream, err := client.Watch(testContext(t), connect.NewRequest(&managerv1.WatchRequest{CacheId: ca.GetCacheId()}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	victim := ca.GetShares()[1].GetVm().GetId()
+	a.mu.Lock()
+	p := a.processes[victim]
+	a.mu.Unlock()
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if !stream.Receive() {
+		t.Fatal(stream.Err())
+	}
+	if e := stream.Msg(); e.GetKind() != managerv1.WatchResponse_KIND_VM_FAILED || e.GetVmId() != victim || !strings.Contains(e.GetReason(), "signal: killed") {
+		t.Errorf("event %v, want the failure of %s", e, victim)
+	}
+	if _, err := client.Deallocate(testContext(t), connect.NewRequest(&managerv1.DeallocateRequest{CacheId: ca.GetCacheId()})); err != nil {
+		t.Error(err)
+	}
+	if !stream.Receive() || stream.Msg().GetKind() != managerv1.WatchResponse_KIND_CACHE_DELETED || stream.Msg().GetSequence() != 2 {
+		t.Errorf("last event %v, %v", stream.Msg(), stream.Err())
+	}
+	if stream.Receive() || stream.Err() != nil {
+		t.Errorf("after the last event: %v, %v", stream.Msg(), stream.Err())
+	}
+	if err := stream.Close(); err != nil {
+		t.Error(err)
+	}
+	a.checkEmpty(t)
+}
+
+// checkEmpty holds that no process and no memory of the allocator is in use.
+func (a *LocalAllocator) checkEmpty(t *testing.T) {
+	t.Helper()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.processes) != 0 || a.budget.used != 0 {
+		t.Errorf("%d processes, %d bytes are in use", len(a.processes), a.budget.used)
+	}
+}
+
+// A process that ends before it registers fails the allocation with its own
+// words; the line before them is not lost to the log, but to the error.
+func TestLocalProcessDies(t *testing.T) {
+	a, _, client := serveLocal(t, childDies, Options{})
+	_, err := allocateBytes(t, client, 1<<20)
+	if connect.CodeOf(err) != connect.CodeUnavailable || !strings.Contains(err.Error(), "exit status 1: today") {
+		t.Errorf("error %v", err)
+	}
+	a.checkEmpty(t)
+}
+
+// A client that gives up leaves no process behind.
+func TestLocalCallerGivesUp(t *testing.T) {
+	a, m, _ := serveLocal(t, childIsSilent, Options{})
+	ctx, cancel := context.WithCancel(testContext(t))
+	failed := make(chan error)
+	go func() {
+		_, err := service{m}.Allocate(ctx, connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1}))
+		failed <- err
+	}()
+	for running := 0; running == 0; {
+		a.mu.Lock()
+		running = len(a.processes)
+		a.mu.Unlock()
+	}
+	cancel()
+	if err := <-failed; connect.CodeOf(err) != connect.CodeCanceled {
+		t.Errorf("error %v", err)
+	}
+	a.checkEmpty(t)
+}
+
+func TestLocalRefuses(t *testing.T) {
+	_, _, client := serveLocal(t, childRegisters, Options{})
+	_, err := allocateBytes(t, client, 17<<20)
+	if connect.CodeOf(err) != connect.CodeResourceExhausted || !strings.Contains(err.Error(), "17MiB asked for, 16MiB available") {
+		t.Errorf("too much memory: %v", err)
+	}
+	_, err = client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1, Transport: "mem"}))
+	if connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), "want shm or tcp") {
+		t.Errorf("memory of one process: %v", err)
+	}
+	if _, err := NewLocalAllocator(LocalOptions{Memory: 1 << 62}); err == nil {
+		t.Error("an allocator of more memory than the machine has")
+	}
+}
+
+// A program that cannot be started fails the call, and the allocator goes on.
+func TestLocalNoSuchProgram(t *testing.T) {
+	a, err := NewLocalAllocator(LocalOptions{Command: []string{"/nowhere/redykv"}, Logger: quiet()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, client := serve(t, Options{Allocator: a})
+	for range 2 {
+		if _, err := allocateBytes(t, client, 1<<20); connect.CodeOf(err) != connect.CodeUnavailable || !strings.Contains(err.Error(), "/nowhere/redykv") {
+			t.Errorf("error %v", err)
+		}
+	}
+	a.checkEmpty(t)
+}
+
+// A cache server does not outlive its manager, however that one ends.
+func TestLocalProcessDiesWithParent(t *testing.T) {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childEnv+"="+childIsParent)
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = stdin.Close() }()
+	var pid int
+	_, scanErr := fmt.Fscan(bufio.NewReader(stdout), &pid)
+	ended := make(chan error, 1)
+	if scanErr == nil {
+		wait := processEnd(t, pid)
+		go func() { ended <- wait() }()
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // killed
+	if scanErr != nil {
+		t.Fatal(scanErr)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

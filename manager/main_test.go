@@ -1,0 +1,128 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// TestMain makes the test binary a cache server where the local allocator's
+// tests start it as one, and otherwise checks that no goroutine outlives the
+// tests.
+func TestMain(m *testing.M) {
+	if os.Getenv(childEnv) != "" {
+		os.Exit(childMain())
+	}
+	code := m.Run()
+	httpClient.CloseIdleConnections()
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// testTimeout bounds each wait of a test; it is not a measurement.
+const testTimeout = time.Minute
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// testContext ends with the test, or when it takes too long.
+func testContext(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// serve starts a manager whose heartbeats are never due, unless the options say
+// otherwise, and closes it with the test.
+func serve(t testing.TB, opts Options) (*Manager, Client) {
+	t.Helper()
+	if opts.Heartbeat == 0 {
+		opts.Heartbeat = time.Hour
+	}
+	opts.Logger = quiet()
+	m, err := New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- m.Serve(ln) }()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
+		defer cancel()
+		if err := m.Close(ctx); err != nil {
+			t.Error(err)
+		}
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return m, Dial(ln.Addr().String())
+}
+
+// scripted is an in-process allocator whose next launches go as told.
+type scripted struct {
+	*InProcessAllocator
+
+	mu       sync.Mutex
+	outcomes []string      // of the next launches: ok, refuse, die, silent; then ok
+	silent   chan struct{} // gets one value for each silent launch; buffered
+}
+
+func newScripted(t testing.TB, memory uint64) *scripted {
+	t.Helper()
+	a, err := NewInProcessAllocator(InProcessOptions{Memory: memory, Logger: quiet()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &scripted{InProcessAllocator: a, silent: make(chan struct{}, 100)}
+}
+
+func (s *scripted) expect(outcomes ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.outcomes = outcomes
+}
+
+func (s *scripted) Launch(ctx context.Context, spec VMSpec) error {
+	s.mu.Lock()
+	outcome := "ok"
+	if len(s.outcomes) > 0 {
+		outcome, s.outcomes = s.outcomes[0], s.outcomes[1:]
+	}
+	s.mu.Unlock()
+	switch outcome {
+	case "refuse":
+		return &CapacityError{What: "scripted allocator", Asked: spec.Memory}
+	case "die":
+		s.host.Failed(spec.ID, "died at birth")
+		return nil
+	case "silent":
+		s.silent <- struct{}{}
+		return nil
+	}
+	return s.InProcessAllocator.Launch(ctx, spec)
+}
+
+// live lists how many VMs the allocator runs.
+func (a *InProcessAllocator) live() map[string]bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	ids := make(map[string]bool)
+	for id := range a.nodes {
+		ids[id] = true
+	}
+	return ids
+}
