@@ -63,13 +63,11 @@ func openFabric(t *testing.T, name string) fabric.Provider {
 	return p
 }
 
-// dial connects as a client would, with batches of hello.Batch.
-func dial(t *testing.T, answer *serverv1.ConnectResponse, hello redywire.Hello) (fabric.Provider, fabric.QueuePair, error) {
+// dial connects as a client of the cache would.
+func dial(t *testing.T, p fabric.Provider, answer *serverv1.ConnectResponse, hello redywire.Hello) (fabric.QueuePair, error) {
 	t.Helper()
-	p := openFabric(t, answer.Transport)
 	hello.Ticket = redywire.Ticket(answer.Ticket)
-	qp, err := p.Dial(t.Context(), answer.FabricAddr, hello.Encode(), 16)
-	return p, qp, err
+	return p.Dial(t.Context(), answer.FabricAddr, hello.Encode(), 16)
 }
 
 // await polls qp for one completion.
@@ -131,7 +129,7 @@ func TestConnectIsChecked(t *testing.T) {
 func TestOneSided(t *testing.T) {
 	s, client := newServer(t, Options{Memory: 2 * regionSize})
 	answer := connectCache(t, client, "cache", 2, 0, 1)
-	_, qp, err := dial(t, answer, redywire.Hello{Batch: 1, Depth: 1})
+	qp, err := dial(t, openFabric(t, answer.Transport), answer, redywire.Hello{Batch: 1, Depth: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,14 +183,14 @@ func TestOneSided(t *testing.T) {
 func TestDialIsChecked(t *testing.T) {
 	s, client := newServer(t, Options{Memory: 2 * regionSize, Cores: 1})
 	answer := connectCache(t, client, "cache", 1, 0, 1)
-	if _, _, err := dial(t, answer, redywire.Hello{Batch: 8, Depth: 1}); err == nil {
+	p := openFabric(t, answer.Transport)
+	if _, err := dial(t, p, answer, redywire.Hello{Batch: 8, Depth: 1}); err == nil {
 		t.Error("rings without server threads")
 	}
 	answer.Ticket = make([]byte, 16)
-	if _, _, err := dial(t, answer, redywire.Hello{Batch: 1, Depth: 1}); err == nil {
+	if _, err := dial(t, p, answer, redywire.Hello{Batch: 1, Depth: 1}); err == nil {
 		t.Error("admitted with a wrong ticket")
 	}
-	p := openFabric(t, answer.Transport)
 	if _, err := p.Dial(t.Context(), answer.FabricAddr, []byte("who?"), 1); err == nil {
 		t.Error("admitted without a hello")
 	}
