@@ -1,0 +1,173 @@
+package redytier
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// Requests of the callback API on the same bytes execute in the order of the
+// calls, and each is called back once.
+func TestCallbacks(t *testing.T) {
+	forAll(t, func(t *testing.T, c *cluster, cfg Config) {
+		cache := c.create(t, cfg)
+		var wg sync.WaitGroup
+		const callers, rounds, stripe = 3, 300, 80_000
+		for id := range callers {
+			wg.Go(func() {
+				r := rand.New(rand.NewPCG(uint64(id), 5))
+				model := make([]byte, stripe)
+				for range rounds {
+					buf := make([]byte, r.IntN(5000))
+					at := r.IntN(stripe - len(buf))
+					called := new(atomic.Bool)
+					var want []byte
+					wg.Add(1)
+					cb := func(n int, err error) {
+						defer wg.Done()
+						if called.Swap(true) || err != nil || n != len(buf) || (want != nil && !bytes.Equal(buf, want)) {
+							t.Errorf("%d bytes at %d: %d, %v", len(buf), at, n, err)
+						}
+					}
+					op := cache.Write
+					if r.IntN(2) == 0 {
+						op, want = cache.Read, bytes.Clone(model[at:at+len(buf)])
+					} else {
+						for i := range buf {
+							buf[i] = byte(r.Uint32())
+						}
+						copy(model[at:], buf)
+					}
+					if err := op(t.Context(), buf, int64(id*stripe+at), cb); err != nil {
+						t.Error(err)
+						wg.Done()
+					}
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
+
+func TestCallRefused(t *testing.T) {
+	c := newCluster(t, "mem", 1, 1<<20)
+	cache := c.create(t, Config{Capacity: 100_000})
+	never := func(int, error) { t.Error("called back after a refusal") }
+	for _, addr := range []int64{-1, 100_000 - 7, 1<<63 - 1} {
+		if err := cache.TryRead(make([]byte, 8), addr, never); !errors.Is(err, ErrOutOfRange) {
+			t.Errorf("at %d: %v", addr, err)
+		}
+	}
+	if err := cache.TryWrite(nil, 0, nil); err == nil {
+		t.Error("accepted without a callback")
+	}
+
+	// While the client thread is in a callback, the ring fills up.
+	blocked, goOn := make(chan struct{}), make(chan struct{})
+	ends := make(chan error, 2*clientRing)
+	end := func(_ int, err error) { ends <- err }
+	if err := cache.TryWrite(nil, 0, func(int, error) { close(blocked); <-goOn; panic("on purpose") }); err != nil {
+		t.Fatal(err)
+	}
+	<-blocked
+	accepted := 0
+	var err error
+	for ; err == nil; accepted++ {
+		err = cache.TryRead(make([]byte, 8), 0, end)
+	}
+	accepted--
+	if !errors.Is(err, ErrBusy) || accepted > 2*clientRing {
+		t.Fatalf("after %d requests: %v", accepted, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := cache.Read(ctx, make([]byte, 8), 0, never); !errors.Is(err, context.Canceled) {
+		t.Errorf("Read with an ended context: %v", err)
+	}
+	waited := make(chan error)
+	go func() { waited <- cache.Read(context.Background(), make([]byte, 8), 0, end) }()
+	close(goOn)
+	if err := <-waited; err != nil {
+		t.Errorf("Read that waited: %v", err)
+	}
+	for range accepted + 1 {
+		if err := <-ends; err != nil {
+			t.Error(err)
+		}
+	}
+	if n := cache.Metrics().Panics; n != 1 {
+		t.Errorf("%d panics counted", n)
+	}
+}
+
+// Requests may be issued from a callback, by the Try forms.
+func TestCallFromCallback(t *testing.T) {
+	c := newCluster(t, "mem", 1, 1<<20)
+	cache := c.create(t, Config{Capacity: 100_000})
+	left := 1000
+	end := make(chan error, 1)
+	buf := make([]byte, 8)
+	var next Callback
+	next = func(_ int, err error) {
+		if left--; left == 0 || err != nil {
+			end <- err
+			return
+		}
+		if err := cache.TryRead(buf, int64(left), next); err != nil {
+			end <- err
+		}
+	}
+	if err := cache.TryWrite(buf, 0, next); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-end; err != nil {
+		t.Error(err)
+	}
+}
+
+// Delete in the middle: every accepted request is called back, none after.
+func TestDeleteCallsBack(t *testing.T) {
+	forAll(t, func(t *testing.T, c *cluster, cfg Config) {
+		cache := c.create(t, cfg)
+		var accepted, ended atomic.Int64
+		var wg sync.WaitGroup
+		for id := range 2 {
+			wg.Go(func() {
+				buf := make([]byte, 100)
+				for i := 0; ; i++ {
+					err := cache.Read(context.Background(), buf[id*50:id*50+50], int64(i%1000), func(_ int, err error) {
+						ended.Add(1)
+						if err != nil && !errors.Is(err, ErrDeleted) {
+							t.Errorf("called back with %v", err)
+						}
+					})
+					if errors.Is(err, ErrDeleted) {
+						return
+					}
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					accepted.Add(1)
+				}
+			})
+		}
+		for ended.Load() < 500 {
+			if err := cache.Read(t.Context(), nil, 0, func(int, error) {}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := cache.Delete(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		wg.Wait()
+		if accepted.Load() != ended.Load() {
+			t.Errorf("%d accepted, %d called back", accepted.Load(), ended.Load())
+		}
+		c.nothingLeft(t)
+	})
+}

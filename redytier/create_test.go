@@ -1,0 +1,87 @@
+package redytier
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+)
+
+// A Create that fails takes back all it took (R3).
+func TestCreateFailsWithoutEffect(t *testing.T) {
+	const capacity, regionSize = 10 * 16 << 10, 16 << 10
+	for name, tc := range map[string]struct {
+		cfg   Config
+		spoil func(*managerv1.AllocateResponse)
+	}{
+		"too little memory": {cfg: Config{Capacity: 1 << 30}},
+		"bad configuration": {spoil: func(m *managerv1.AllocateResponse) { m.Configuration.BatchSize = 0 }},
+		"no configuration":  {spoil: func(m *managerv1.AllocateResponse) { m.Configuration = nil }},
+		"no cache ID":       {spoil: func(m *managerv1.AllocateResponse) { m.CacheId = "" }},
+		"bad region size":   {spoil: func(m *managerv1.AllocateResponse) { m.RegionSize = 1000 }},
+		"huge region size":  {spoil: func(m *managerv1.AllocateResponse) { m.RegionSize = 1 << 63 }},
+		"no VMs":            {spoil: func(m *managerv1.AllocateResponse) { m.Shares = nil }},
+		"share without VM":  {spoil: func(m *managerv1.AllocateResponse) { m.Shares[1].Vm = nil }},
+		"too few regions":   {spoil: func(m *managerv1.AllocateResponse) { m.Shares[1].Regions-- }},
+		"too many regions":  {spoil: func(m *managerv1.AllocateResponse) { m.Shares[1].Regions++ }},
+		"second VM unreachable": {spoil: func(m *managerv1.AllocateResponse) {
+			m.Shares[1].Vm = &managerv1.Vm{Id: "gone", ControlUrl: "http://127.0.0.1:1"}
+		}},
+		"same VM twice": {spoil: func(m *managerv1.AllocateResponse) { m.Shares[1].Vm = m.Shares[0].Vm }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, "mem", 2, 1<<20)
+			c.spoil = tc.spoil
+			cfg := tc.cfg
+			if cfg.Capacity == 0 {
+				cfg = Config{Capacity: capacity, RegionSize: regionSize}
+			}
+			cfg.Logger = slog.New(slog.DiscardHandler)
+			cache, err := Create(t.Context(), c.client, cfg)
+			if err == nil {
+				t.Error(cache.Delete(context.Background()))
+				t.Fatal("Create succeeded")
+			}
+			t.Log(err)
+			c.nothingLeft(t)
+		})
+	}
+}
+
+func TestConfigIsChecked(t *testing.T) {
+	for name, cfg := range map[string]Config{
+		"no capacity":       {},
+		"negative capacity": {Capacity: -1},
+		"huge capacity":     {Capacity: 1 << 60},
+		"region size":       {Capacity: 1 << 20, RegionSize: 5000},
+		"tiny regions":      {Capacity: 1 << 20, RegionSize: 1 << 10},
+		"too many regions":  {Capacity: 1 << 40, RegionSize: MinRegionSize},
+		"duration":          {Capacity: 1 << 20, Duration: -1},
+		"SLO":               {Capacity: 1 << 20, SLO: SLO{MinThroughput: -1}},
+		"s > c":             {Capacity: 1 << 20, Configuration: Configuration{ClientThreads: 1, ServerThreads: 2, BatchSize: 2, QueueDepth: 1}},
+		"s = 0, b > 1":      {Capacity: 1 << 20, Configuration: Configuration{ClientThreads: 1, BatchSize: 2, QueueDepth: 1}},
+		"no batch":          {Capacity: 1 << 20, Configuration: Configuration{ClientThreads: 1, QueueDepth: 1}},
+		"no depth":          {Capacity: 1 << 20, Configuration: Configuration{ClientThreads: 1, BatchSize: 1}},
+		"huge batch":        {Capacity: 1 << 20, Configuration: Configuration{ClientThreads: 1, ServerThreads: 1, BatchSize: 1 << 20, QueueDepth: 1}},
+	} {
+		if _, err := Create(t.Context(), nil, cfg); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+func TestDefaultRegionSize(t *testing.T) {
+	for capacity, want := range map[int64]int64{
+		MinRegionSize: MinRegionSize,
+		100 << 10:     16 << 10,
+		1 << 30:       256 << 20,
+		1<<30 - 1:     128 << 20,
+		4 << 30:       1 << 30,
+		1 << 40:       1 << 30,
+	} {
+		if got := defaultRegionSize(capacity); got != want {
+			t.Errorf("capacity %d: regions of %d, want %d", capacity, got, want)
+		}
+	}
+}
