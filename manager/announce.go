@@ -27,26 +27,25 @@ const callTimeout = 5 * time.Second
 // node, Announce tries again: memory that is lent stays lent. registered, which
 // may be nil, is called after each registration. An error is a refusal for good.
 func (n *Node) Announce(ctx context.Context, mgr Client, registered func()) error {
-	retry := firstRetry
-	for {
+	for retry := firstRetry; ctx.Err() == nil; {
 		interval, err := n.register(ctx, mgr)
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case err == nil:
-			retry = firstRetry
-			if registered != nil {
-				registered()
-			}
-			n.beat(ctx, mgr, interval)
-		case connect.CodeOf(err) == connect.CodeInvalidArgument, connect.CodeOf(err) == connect.CodeAlreadyExists:
+		switch connect.CodeOf(err) {
+		case connect.CodeInvalidArgument, connect.CodeAlreadyExists:
 			return fmt.Errorf("cache server %s: refused by the manager: %w", n.vm.ID, err)
-		default:
+		}
+		if err != nil {
 			n.opts.Logger.Warn("manager not reached", "vm", n.vm.ID, "err", err)
 			pause(ctx, retry/2+rand.N(retry/2))
 			retry = min(2*retry, lastRetry)
+			continue
 		}
+		retry = firstRetry
+		if registered != nil {
+			registered()
+		}
+		n.beat(ctx, mgr, interval)
 	}
+	return nil
 }
 
 // register returns the interval of heartbeats that the manager asks for.

@@ -49,11 +49,12 @@ func serve(t testing.TB, opts Options) (*Manager, Client) {
 		opts.Heartbeat = time.Hour
 	}
 	opts.Logger = quiet()
-	m, err := New(opts)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	opts.URL = "http://" + ln.Addr().String()
+	m, err := New(opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,15 +115,4 @@ func (s *scripted) Launch(ctx context.Context, spec VMSpec) error {
 		return nil
 	}
 	return s.InProcessAllocator.Launch(ctx, spec)
-}
-
-// live lists how many VMs the allocator runs.
-func (a *InProcessAllocator) live() map[string]bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	ids := make(map[string]bool)
-	for id := range a.nodes {
-		ids[id] = true
-	}
-	return ids
 }

@@ -1,0 +1,174 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/api/serverv1"
+	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
+)
+
+func startNode(t *testing.T, id string) *Node {
+	t.Helper()
+	n, err := StartNode(NodeOptions{ID: id, Memory: 8 << 20, Transport: "mem", Logger: quiet()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return n
+}
+
+// announce runs Announce until the test ends, and returns the channel that gets
+// a value for each registration.
+func announce(t *testing.T, n *Node, mgr Client) <-chan struct{} {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	registered := make(chan struct{}, 100)
+	ended := make(chan error, 1)
+	go func() { ended <- n.Announce(ctx, mgr, func() { registered <- struct{}{} }) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return registered
+}
+
+func await(t *testing.T, c <-chan struct{}, what string) {
+	t.Helper()
+	select {
+	case <-c:
+	case <-testContext(t).Done():
+		t.Fatalf("no %s", what)
+	}
+}
+
+// A node registers, and again when the manager has given it up. Its memory is
+// given back with the cache.
+func TestAnnounce(t *testing.T) {
+	m, client := serve(t, Options{Transport: "mem", Heartbeat: time.Millisecond, Silence: time.Hour})
+	n := startNode(t, "node")
+	registered := announce(t, n, client)
+	await(t, registered, "registration")
+
+	ca, err := allocateBytes(t, client, 2<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	vm := ca.GetShares()[0].GetVm()
+	server := serverv1connect.NewCacheServerServiceClient(httpClient, vm.GetControlUrl())
+	lend := &serverv1.ConnectRequest{CacheId: ca.GetCacheId(), Regions: 2, RegionSize: ca.GetRegionSize(), Configuration: ca.GetConfiguration()}
+	if _, err := server.Connect(testContext(t), connect.NewRequest(lend)); err != nil {
+		t.Fatal(err)
+	}
+	if free := n.VM().Free; free != 6<<20 {
+		t.Errorf("%d bytes free while 2 MiB of 8 are lent", free)
+	}
+
+	m.fail("node", "unplugged")
+	await(t, registered, "second registration")
+	// What the lost cache still holds is not offered to others.
+	if _, err := allocateBytes(t, client, 7<<20); connect.CodeOf(err) != connect.CodeResourceExhausted {
+		t.Errorf("7 of 8 MiB, 2 lent: %v", err)
+	}
+	if _, err := client.Deallocate(testContext(t), connect.NewRequest(&managerv1.DeallocateRequest{CacheId: ca.GetCacheId()})); err != nil {
+		t.Fatal(err)
+	}
+	if free := n.VM().Free; free != 8<<20 {
+		t.Errorf("%d bytes free afterwards", free)
+	}
+}
+
+// A node that starts before its manager finds it once it is there.
+func TestAnnounceBeforeManager(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := ln.Addr().String()
+	refusals := make(chan struct{}, 100)
+	go func() { // a port that hangs up
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			_ = c.Close()
+			refusals <- struct{}{}
+		}
+	}()
+	registered := announce(t, startNode(t, "early"), Dial(addr))
+	await(t, refusals, "attempt")
+	if err := ln.Close(); err != nil {
+		t.Fatal(err)
+	}
+	m, err := New(Options{Logger: quiet(), Heartbeat: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ln, err = net.Listen("tcp", addr); err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- m.Serve(ln) }()
+	await(t, registered, "registration")
+	if err := errors.Join(m.Close(testContext(t)), <-served); err != nil {
+		t.Error(err)
+	}
+}
+
+// A registration that is refused for good ends the node instead of being tried
+// for ever.
+func TestAnnounceRefused(t *testing.T) {
+	_, client := serve(t, Options{})
+	n := startNode(t, strings.Repeat("long", 100))
+	if err := n.Announce(testContext(t), client, nil); connect.CodeOf(err) != connect.CodeInvalidArgument {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestStartNodeRefuses(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = taken.Close() }()
+	for _, tc := range []struct {
+		name string
+		opts NodeOptions
+		want string
+	}{
+		{"no memory", NodeOptions{Transport: "mem"}, "memory 0"},
+		{"negative memory", NodeOptions{Transport: "mem", Memory: 1 << 63}, "memory 9223372036854775808"},
+		{"too much memory", NodeOptions{Transport: "mem", Memory: 1 << 50}, "memory of this machine: 1024TiB asked for"},
+		{"cores", NodeOptions{Transport: "mem", Memory: 1, Cores: 1 << 13}, "8192 cores"},
+		{"all interfaces", NodeOptions{Transport: "mem", Memory: 1, Listen: ":0"}, "name the interface"},
+		{"all interfaces of the fabric", NodeOptions{Transport: "tcp", Memory: 1, FabricListen: "0.0.0.0:0"}, "name the interface"},
+		{"no address", NodeOptions{Transport: "mem", Memory: 1, Listen: "nowhere"}, "missing port"},
+		{"port in use", NodeOptions{Transport: "mem", Memory: 1, Listen: taken.Addr().String()}, "address already in use"},
+		{"transport", NodeOptions{Transport: "smoke", Memory: 1}, `unknown transport "smoke"`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tc.opts.Logger = quiet()
+			n, err := StartNode(tc.opts)
+			if err == nil {
+				t.Fatal(n.Close())
+			}
+			if !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("error %q, want one with %q", err, tc.want)
+			}
+		})
+	}
+}
