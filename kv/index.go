@@ -129,7 +129,8 @@ func (ix *index) find(hash uint64) entry {
 func (ix *index) findOrInsert(hash uint64) (slot, entry, error) {
 	want := entryUsed | tagOf(hash)
 	for {
-		free, last := slot{}, uint64(0)
+		var free slot
+		var last uint64 // bucket of the list
 		for b := hash & ix.mask; ; {
 			for i := range bucketEntries {
 				s := ix.slotAt(b, i)

@@ -175,7 +175,7 @@ func (r *modelRun) batch() {
 			v, found := r.want[k]
 			expect[i] = func() error {
 				if found != (op.Err == nil) || found && string(op.Value) != v {
-					return fmt.Errorf("read of %x: %s, %v; want %s, found %v", op.Key, brief(op.Value), op.Err, brief([]byte(v)), found)
+					return fmt.Errorf("read of %x: %s, %w; want %s, found %v", op.Key, brief(op.Value), op.Err, brief([]byte(v)), found)
 				}
 				return nil
 			}

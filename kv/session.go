@@ -156,7 +156,7 @@ func (s *Session) Do(ops []Op) error {
 		return err
 	}
 	for i := range ops {
-		if err := ops[i].Err; err != nil && err != ErrNotFound {
+		if err := ops[i].Err; err != nil && !errors.Is(err, ErrNotFound) {
 			return err
 		}
 	}

@@ -76,7 +76,7 @@ func TestOperations(t *testing.T) {
 					t.Fatalf("key %d: %q, %v", n, got, err)
 				}
 			}
-			if got, err := s.Read(key8(keys), []byte("front")); err != ErrNotFound || string(got) != "front" {
+			if got, err := s.Read(key8(keys), []byte("front")); !errors.Is(err, ErrNotFound) || string(got) != "front" {
 				t.Errorf("a key that is not there: %q, %v", got, err)
 			}
 			for n := uint64(0); n < keys; n += 3 {
@@ -342,7 +342,7 @@ func TestBadInput(t *testing.T) {
 	if err := variable.RMW(key8(1), nil); err == nil {
 		t.Error("RMW without a modifier succeeded")
 	}
-	if _, err := fixed.Read(key8(1), nil); err != ErrNotFound {
+	if _, err := fixed.Read(key8(1), nil); !errors.Is(err, ErrNotFound) {
 		t.Errorf("after failed writes: %v", err)
 	}
 	s := fixed.NewSession()

@@ -1,0 +1,154 @@
+package kv_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"testing"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/kv"
+	"github.com/redykv/redykv/ssdtier"
+)
+
+// killedDir names, to a process that this test's binary starts to kill it, where
+// it shall write, and killedBase what it adds to every value.
+const (
+	killedDir  = "REDYKV_TEST_KILLED_DIR"
+	killedBase = "REDYKV_TEST_KILLED_BASE"
+	killedKeys = 5000
+)
+
+func openSSD(t testing.TB, dir string, opts kv.Options) *kv.Store {
+	t.Helper()
+	ssd, err := ssdtier.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts.Device = device.NewTiered(ssd)
+	st, err := kv.Open(opts)
+	if err != nil {
+		t.Fatal(errors.Join(err, ssd.Close()))
+	}
+	return st
+}
+
+func options(records int64) kv.Options {
+	return kv.Options{KeySize: 8, ValueSize: 8, Memory: 1 << 20, Records: records}
+}
+
+// TestHeapStaysFlat loads and reads records far beyond memory: the collector
+// must not notice them.
+func TestHeapStaysFlat(t *testing.T) {
+	const records = 400_000
+	st := openSSD(t, t.TempDir(), options(records))
+	s := st.NewSession()
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	key, buf := make([]byte, 8), make([]byte, 0, 8)
+	run := func(from, to uint64) {
+		for n := from; n < to; n++ {
+			binary.LittleEndian.PutUint64(key, n)
+			if err := s.Upsert(key, key); err != nil {
+				t.Fatal(err)
+			}
+			if n%64 == 0 {
+				binary.LittleEndian.PutUint64(key, n/2)
+				if _, err := s.Read(key, buf); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	run(0, records/4) // memory is full, and everything has its buffers
+	before := heap()
+	run(records/4, records)
+	if after := heap(); after > before+1<<20 {
+		t.Errorf("the heap grew from %d to %d bytes while the log grew by %d", before, after, records*3/4*24)
+	}
+	if err := errors.Join(s.Close(), st.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestKilledProcessLosesNothingCommitted kills a process that writes and
+// commits, several times over the same store, and opens it each time.
+func TestKilledProcessLosesNothingCommitted(t *testing.T) {
+	if dir := os.Getenv(killedDir); dir != "" {
+		writeUntilKilled(t, dir)
+		return
+	}
+	dir := t.TempDir()
+	for round := range uint64(3) {
+		base := round * 1e9 // so that a later round's values are larger
+		cmd := exec.Command(os.Args[0], "-test.run=^TestKilledProcessLosesNothingCommitted$")
+		cmd.Env = append(os.Environ(), killedDir+"="+dir, killedBase+"="+strconv.FormatUint(base, 10))
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		// It says after each commit how far that went. It is killed in the middle
+		// of what follows, a little later every time.
+		var committed uint64
+		for range 3 + round {
+			if _, err := fmt.Fscanf(out, "committed %d\n", &committed); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait() // its end is what was asked for
+		st := openSSD(t, dir, options(killedKeys))
+		for n := committed - killedKeys; n < committed; n++ {
+			key := binary.LittleEndian.AppendUint64(nil, n%killedKeys)
+			got, err := st.Read(key, nil)
+			if err != nil {
+				t.Fatalf("round %d: write %d of %d that were committed: %v", round, n, committed, err)
+			}
+			// Later writes of the key may have been committed as well.
+			v := binary.LittleEndian.Uint64(got)
+			if v < base+n || (v-base)%killedKeys != n%killedKeys {
+				t.Fatalf("round %d: %d under the key of write %d, with %d committed", round, v-base, n, committed)
+			}
+		}
+		if err := st.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func writeUntilKilled(t *testing.T, dir string) {
+	base, err := strconv.ParseUint(os.Getenv(killedBase), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := openSSD(t, dir, options(killedKeys))
+	for n := uint64(0); ; n++ {
+		key := binary.LittleEndian.AppendUint64(nil, n%killedKeys)
+		value := binary.LittleEndian.AppendUint64(nil, base+n)
+		if err := st.Upsert(key, value); err != nil {
+			t.Fatal(err)
+		}
+		if n%7000 == 6999 {
+			if err := st.Commit(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := fmt.Printf("committed %d\n", n+1); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
