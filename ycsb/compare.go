@@ -90,7 +90,7 @@ func (c Comparison) Check() error {
 			return err
 		}
 	}
-	if err := CheckNet(c.Net); err != nil {
+	if err := c.checkRedy(); err != nil {
 		return err
 	}
 	if slices.Contains(c.Devices, Redy) && c.Cache < 1 {

@@ -3,16 +3,72 @@ package ycsb
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/redytier"
 )
 
-// openRedy makes a Redy cache.
-func (s *Storage) openRedy(context.Context, Shape) (device.Device, error) {
-	return nil, errors.ErrUnsupported
+// Transports of a Redy cache, by [Shape].Transport.
+const (
+	TransportSHM = "shm" // a cache server process of this machine, over shared memory; the default
+	TransportTCP = "tcp" // a cache server process of this machine, over loopback
+	TransportMem = "mem" // a cache server in this process
+)
+
+// openRedy starts a manager in this process and has it start a cache server, and
+// makes a cache there. Release ends all of it.
+func (s *Storage) openRedy(ctx context.Context, shape Shape) (device.Device, error) {
+	model, err := fabric.ParseModel(shape.Net)
+	if err != nil {
+		return nil, err
+	}
+	transport := shape.transport()
+	allocator, err := newAllocator(transport, shape.CacheServer)
+	if err != nil {
+		return nil, err
+	}
+	mgr, err := manager.Embed(ctx, manager.EmbedOptions{Allocator: allocator})
+	if err != nil {
+		return nil, err
+	}
+	dev, err := redytier.Open(ctx, mgr, redytier.Config{Capacity: shape.Cache, Transport: transport, Net: model})
+	if err != nil {
+		return nil, errors.Join(err, mgr.Close())
+	}
+	s.release = mgr.Close
+	s.Transport, s.Net = transport, model.String()
+	return dev, nil
 }
 
-// CheckNet says whether net is a network as Shape.Net describes one.
-func CheckNet(_ string) error {
-	return nil
+func newAllocator(transport string, command []string) (manager.Allocator, error) {
+	if transport == TransportMem {
+		return manager.NewInProcessAllocator(manager.InProcessOptions{})
+	}
+	return manager.NewLocalAllocator(manager.LocalOptions{Command: command, Transport: transport})
+}
+
+func (s Shape) transport() string {
+	if s.Transport == "" {
+		return TransportSHM
+	}
+	return s.Transport
+}
+
+// checkRedy refuses a transport or a network that there is not.
+func (s Shape) checkRedy() error {
+	switch s.transport() {
+	case TransportSHM, TransportTCP, TransportMem:
+	default:
+		return fmt.Errorf("unknown transport %q: want %s, %s or %s", s.Transport, TransportSHM, TransportTCP, TransportMem)
+	}
+	return CheckNet(s.Net)
+}
+
+// CheckNet says whether net is a network as [Shape].Net describes one.
+func CheckNet(net string) error {
+	_, err := fabric.ParseModel(net)
+	return err
 }

@@ -34,10 +34,11 @@ type Shape struct {
 	ValueSize int    // of each value; keys have [KeySize]
 	Memory    int64  // log kept in local memory
 	Cache     int64  // Redy's remote memory; unused on other devices
-	Net       string // the network that Redy's transport pretends to be: rdma, none, or 2.9us,100Gbit
+	Transport string // how Redy's memory is reached, TransportSHM by default
+	Net       string // the network that Transport pretends to be: rdma, none, or 2.9us,100Gbit
 	Depth     int    // reads that a thread keeps under way (A58)
 
-	// CacheServer is the program that is a cache server, and its first
+	// CacheServer is the program that is Redy's cache server, and its first
 	// arguments. Empty: this executable with the argument cacheserver, as in
 	// the redykv command.
 	CacheServer []string

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"log/slog"
 
 	"github.com/spf13/cobra"
 )
@@ -13,6 +14,11 @@ func newYCSBCmd() *cobra.Command {
 		Short: "Measure stores under the workloads of YCSB",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		PersistentPreRun: func(*cobra.Command, []string) {
+			// What a cache's manager and server do in the usual course is not
+			// for the eyes of who measures; what goes wrong is.
+			slog.SetLogLoggerLevel(slog.LevelWarn)
+		},
 	}
 	cmd.AddCommand(newCompareCmd(), newCoreCmd(corePhases[0]), newCoreCmd(corePhases[1]))
 	return cmd
