@@ -55,8 +55,8 @@ type SendQueue struct {
 // Init makes room for depth operations. It fails on a depth outside
 // [1, MaxDepth].
 func (q *SendQueue) Init(depth int) error {
-	if depth < 1 || depth > MaxDepth {
-		return fmt.Errorf("fabric: depth %d outside [1, %d]", depth, MaxDepth)
+	if err := CheckDepth(depth); err != nil {
+		return err
 	}
 	n := 1
 	for n < depth {

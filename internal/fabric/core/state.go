@@ -30,6 +30,14 @@ func CheckPrivate(private []byte) error {
 	return nil
 }
 
+// CheckDepth returns an error for a depth that no queue pair may have.
+func CheckDepth(depth int) error {
+	if depth < 1 || depth > MaxDepth {
+		return fmt.Errorf("fabric: depth %d outside [1, %d]", depth, MaxDepth)
+	}
+	return nil
+}
+
 // CheckBounds returns the error of an access to [offset, offset+n) of a region
 // of size bytes, or nil.
 func CheckBounds(offset int64, n int, size int64) error {

@@ -56,8 +56,7 @@ func (p *provider) Alloc(size int) (fabric.Region, error) {
 }
 
 func (p *provider) Listen(addr string, depth int) (fabric.Listener, error) {
-	var probe core.SendQueue
-	if err := probe.Init(depth); err != nil {
+	if err := core.CheckDepth(depth); err != nil {
 		return nil, fmt.Errorf("mem listen %q: %w", addr, err)
 	}
 	listeners.Lock()

@@ -7,13 +7,15 @@ import (
 
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/mem"
+	"github.com/redykv/redykv/internal/fabric/shm"
 )
 
 var providers = []struct {
 	name string
-	open func() fabric.Provider
+	open func() (fabric.Provider, error)
 }{
-	{mem.Name, mem.Open},
+	{mem.Name, func() (fabric.Provider, error) { return mem.Open(), nil }},
+	{shm.Name, shm.Open},
 }
 
 // Names lists the transports that Open knows.
@@ -29,7 +31,7 @@ func Names() []string {
 func Open(name string) (fabric.Provider, error) {
 	for _, p := range providers {
 		if p.name == name {
-			return p.open(), nil
+			return p.open()
 		}
 	}
 	return nil, fmt.Errorf("unknown transport %q: one of %s", name, strings.Join(Names(), ", "))

@@ -1,0 +1,49 @@
+package core
+
+import (
+	"errors"
+	"io"
+	"sync"
+)
+
+// Closers is what a provider closes when it is closed itself. Safe for
+// concurrent use.
+type Closers struct {
+	mu     sync.Mutex
+	closed bool
+	all    map[io.Closer]struct{}
+}
+
+// Add reports false, and keeps nothing, once Close was called.
+func (c *Closers) Add(x io.Closer) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	if c.all == nil {
+		c.all = map[io.Closer]struct{}{}
+	}
+	c.all[x] = struct{}{}
+	return true
+}
+
+// Remove forgets x.
+func (c *Closers) Remove(x io.Closer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.all, x)
+}
+
+// Close closes everything that is left, in no order.
+func (c *Closers) Close() (err error) {
+	c.mu.Lock()
+	c.closed = true
+	left := c.all
+	c.all = nil
+	c.mu.Unlock()
+	for x := range left {
+		err = errors.Join(err, x.Close())
+	}
+	return err
+}

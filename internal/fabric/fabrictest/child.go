@@ -1,0 +1,126 @@
+package fabrictest
+
+import (
+	"bufio"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/redykv/redykv/internal/fabric"
+)
+
+const childVariable = "REDYKV_FABRICTEST_CHILD"
+
+// ServeChild makes a test binary that RunKilledPeer started serve a region until
+// it is killed; otherwise it returns at once. A TestMain calls it first.
+func ServeChild(open Open) {
+	if os.Getenv(childVariable) == "" {
+		return
+	}
+	if err := serve(open()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func serve(p fabric.Provider) error {
+	l, err := p.Listen("", 64)
+	if err != nil {
+		return err
+	}
+	r, err := p.Alloc(1 << 20)
+	if err != nil {
+		return err
+	}
+	copy(r.Bytes(), "from the child")
+	token := r.Token()
+	fmt.Println(l.Addr(), hex.EncodeToString(token[:]))
+	for {
+		request, err := l.Accept(context.Background())
+		if err != nil {
+			return err
+		}
+		if _, err := request.Accept(nil); err != nil {
+			return err
+		}
+	}
+}
+
+// RunKilledPeer reads from a child process, kills it with SIGKILL under way and
+// checks that everything ends with fabric.ErrDisconnected.
+func RunKilledPeer(t *testing.T, open Open) {
+	child := exec.Command(os.Args[0], "-test.run=^$")
+	child.Env = append(os.Environ(), childVariable+"=1")
+	child.Stderr = os.Stderr
+	out, err := child.StdoutPipe()
+	check(t, err)
+	check(t, child.Start())
+	t.Cleanup(func() { _ = child.Process.Kill(); _ = child.Wait() })
+	line, err := bufio.NewReader(out).ReadString('\n')
+	check(t, err)
+	addr, hexToken, _ := strings.Cut(strings.TrimSpace(line), " ")
+	var token fabric.Token
+	_, err = hex.Decode(token[:], []byte(hexToken))
+	check(t, err)
+	if i := strings.LastIndex(addr, "/"); i > 0 {
+		t.Cleanup(func() { _ = os.RemoveAll(addr[:i]) }) // what a killed listener leaves
+	}
+
+	p := open()
+	t.Cleanup(func() { check(t, p.Close()) })
+	q, err := p.Dial(deadline(t), addr, nil, 64)
+	check(t, err)
+	r, err := q.Import(deadline(t), token)
+	check(t, err)
+	b := make([]byte, 14)
+	read(t, q, b, r, 0)
+	if string(b) != "from the child" {
+		t.Fatalf("read %q", b)
+	}
+	check(t, child.Process.Kill())
+	readUntilGone(t, q, r)
+	if _, err := q.Import(deadline(t), token); !errors.Is(err, fabric.ErrDisconnected) {
+		t.Errorf("import from a killed peer: %v", err)
+	}
+}
+
+// readUntilGone keeps reading; every operation ends, with bytes or with
+// ErrDisconnected.
+func readUntilGone(t *testing.T, q fabric.QueuePair, r fabric.Remote) {
+	t.Helper()
+	ctx := deadline(t)
+	buf := make([]byte, 4096)
+	var done [64]fabric.Completion
+	for enqueued, finished := 0, 0; ; {
+		err := q.Read(buf, r, 0, 1)
+		if err == nil {
+			enqueued++
+		} else if !errors.Is(err, fabric.ErrQueueFull) && !errors.Is(err, fabric.ErrDisconnected) {
+			t.Fatalf("read: %v", err)
+		}
+		if err := q.Submit(); err != nil && !errors.Is(err, fabric.ErrDisconnected) {
+			t.Fatalf("submit: %v", err)
+		}
+		n := q.Poll(done[:])
+		for _, c := range done[:n] {
+			if c.Err != nil && !errors.Is(c.Err, fabric.ErrDisconnected) {
+				t.Fatalf("completion: %+v", c)
+			}
+		}
+		finished += n
+		if err := q.Err(); err != nil && finished == enqueued {
+			if !errors.Is(err, fabric.ErrDisconnected) {
+				t.Fatalf("ended with %v", err)
+			}
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatal("the peer's death was not noticed")
+		}
+	}
+}

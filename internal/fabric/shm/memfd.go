@@ -1,0 +1,85 @@
+package shm
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	hugePage = 2 << 20
+	// sealed is what a file must be so that no mapping of it can be pulled from
+	// under a reader: an access beyond a file's end is a SIGBUS.
+	sealed = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
+)
+
+// errFile says that a peer sent a descriptor that is not safe to map.
+var errFile = errors.New("peer's file is not a sealed memory file of the stated size")
+
+// shared is memory in a file that other processes map too.
+type shared struct {
+	file *os.File
+	data []byte // the mapping, whole pages
+	huge bool
+}
+
+// newShared makes zeroed shared memory of at least size bytes, in huge pages if
+// it is large enough and the system has some to give.
+func newShared(name string, size int) (*shared, error) {
+	if size >= hugePage {
+		rounded := (size + hugePage - 1) &^ (hugePage - 1)
+		if s, err := mapNew(name, rounded, unix.MFD_HUGETLB); err == nil {
+			s.huge = true
+			return s, nil
+		}
+	}
+	page := os.Getpagesize()
+	return mapNew(name, (size+page-1)&^(page-1), 0)
+}
+
+func mapNew(name string, size, flags int) (*shared, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|flags)
+	if err != nil {
+		return nil, fmt.Errorf("create memory file: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), name)
+	if err = f.Truncate(int64(size)); err == nil {
+		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, sealed)
+	}
+	var data []byte
+	if err == nil {
+		data, err = unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("memory file of %d bytes: %w", size, err), f.Close())
+	}
+	return &shared{file: f, data: data}, nil
+}
+
+// mapPeer maps at least size bytes of a peer's file after checking that it can
+// not shrink.
+func mapPeer(f *os.File, size int64, prot int) ([]byte, error) {
+	seals, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0)
+	if err != nil || seals&unix.F_SEAL_SHRINK == 0 {
+		return nil, errFile
+	}
+	st, err := f.Stat()
+	if err != nil || size <= 0 || st.Size() < size || int64(int(st.Size())) != st.Size() {
+		return nil, errFile
+	}
+	data, err := unix.Mmap(int(f.Fd()), 0, int(st.Size()), prot, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("map %d bytes of the peer: %w", st.Size(), err)
+	}
+	return data, nil
+}
+
+// Close unmaps the memory on this side; the peers' mappings stand on their own.
+func (s *shared) Close() error { return errors.Join(unix.Munmap(s.data), s.file.Close()) }
+
+// words looks at mapped memory as 8-byte words. A mapping is page-aligned, and
+// outlives the words because their users keep to the queue pair's gate.
+func words(b []byte) []uint64 { return unsafe.Slice((*uint64)(unsafe.Pointer(&b[0])), len(b)/8) }

@@ -1,0 +1,266 @@
+// Package shm is the fabric between processes of one host, over shared memory.
+//
+// A region is a memory file. Importing it sends the file's descriptor over a
+// unix socket; from then on reads and writes are copies within the importer's
+// own address space, made at Submit: one-sided in truth, without a system call
+// and without the owner's processor. The socket carries nothing but imports and
+// wake-ups, and it tells when the other process dies: then everything ends with
+// fabric.ErrDisconnected although the memory still stands, because a machine
+// that is gone would not answer either.
+//
+// What a peer can do to this process is limited to the bytes that were lent to
+// it: files are sealed against shrinking and checked before they are mapped,
+// marks in shared memory are checked before they are used, and the words that
+// say which regions stand are mapped read-only by peers.
+package shm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/fabric/core"
+)
+
+// Name is the provider's name.
+const Name = "shm"
+
+const network = "unixpacket"
+
+type provider struct {
+	regions   *regions
+	listeners core.Closers
+	pairs     core.Closers
+}
+
+// Open returns a provider of its own. It fails where memory files do.
+func Open() (fabric.Provider, error) {
+	l, err := newLeases()
+	if err != nil {
+		return nil, fmt.Errorf("open shm: %w", err)
+	}
+	return &provider{regions: &regions{leases: l, byToken: map[fabric.Token]*region{}}}, nil
+}
+
+func (p *provider) Name() string { return Name }
+
+func (p *provider) Alloc(size int) (fabric.Region, error) {
+	r, err := p.regions.alloc(size)
+	if err != nil {
+		return nil, fmt.Errorf("shm alloc: %w", err)
+	}
+	return r, nil
+}
+
+// Listen listens on a unix socket at the path addr, or, if that is empty, on one
+// in a directory that only this user may enter.
+func (p *provider) Listen(addr string, depth int) (fabric.Listener, error) {
+	l, err := p.listen(addr, depth)
+	if err != nil {
+		return nil, fmt.Errorf("shm listen %q: %w", addr, err)
+	}
+	return l, nil
+}
+
+func (p *provider) listen(addr string, depth int) (_ *listener, err error) {
+	if err := core.CheckDepth(depth); err != nil {
+		return nil, err
+	}
+	l := &listener{provider: p, depth: depth}
+	if addr == "" {
+		if l.dir, err = os.MkdirTemp("", "redykv-shm-"); err != nil {
+			return nil, err
+		}
+		addr = filepath.Join(l.dir, "socket")
+	}
+	s, err := net.ListenUnix(network, &net.UnixAddr{Name: addr, Net: network})
+	if err != nil {
+		return nil, errors.Join(err, l.removeDir())
+	}
+	l.addr = addr
+	l.acceptor = core.NewAcceptor(s, l.hello)
+	if err = os.Chmod(addr, 0o600); err == nil && !p.listeners.Add(l) {
+		err = fabric.ErrClosed
+	}
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+func (p *provider) Dial(ctx context.Context, addr string, private []byte, depth int) (fabric.QueuePair, error) {
+	q, err := p.dial(ctx, addr, private, depth)
+	if err != nil {
+		return nil, fmt.Errorf("shm dial %q: %w", addr, err)
+	}
+	return q, nil
+}
+
+func (p *provider) dial(ctx context.Context, addr string, private []byte, depth int) (*queuePair, error) {
+	if err := errors.Join(core.CheckPrivate(private), core.CheckDepth(depth)); err != nil {
+		return nil, err
+	}
+	var d net.Dialer
+	c, err := d.DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	conn := c.(*net.UnixConn)
+	q, err := p.greet(ctx, conn, private, depth)
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return q, nil
+}
+
+// greet says hello and turns the answer into a queue pair.
+func (p *provider) greet(ctx context.Context, conn *net.UnixConn, private []byte, depth int) (*queuePair, error) {
+	// Ending ctx ends a read under way by moving its deadline into the past.
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	rings, err := newShared("redykv-rings", 2*core.ImmRingWords*8)
+	if err != nil {
+		return nil, err
+	}
+	q := &queuePair{provider: p, conn: conn, rings: rings.data}
+	fail := func(err error) (*queuePair, error) {
+		return nil, errors.Join(err, rings.Close(), q.unmap())
+	}
+	hello := append(append([]byte{kindHello}, magic...), private...)
+	if err := send(conn, hello, p.regions.leases.memory.file, rings.file); err != nil {
+		return fail(err)
+	}
+	buf := make([]byte, maxMessage)
+	kind, body, files, err := receive(conn, buf)
+	defer closeFiles(files)
+	switch {
+	case ctx.Err() != nil:
+		return fail(context.Cause(ctx))
+	case err != nil:
+		return fail(err)
+	case kind == kindRejected:
+		return fail(fmt.Errorf("%w: %s", fabric.ErrRejected, body))
+	case kind != kindAccepted || len(body) > fabric.MaxPrivate || len(files) != 1:
+		return fail(errMessage)
+	}
+	q.private = append([]byte(nil), body...)
+	if !stop() {
+		return fail(context.Cause(ctx))
+	}
+	if err := q.start(files[0], depth, true); err != nil {
+		return fail(err)
+	}
+	return q, rings.file.Close()
+}
+
+func (p *provider) Close() error {
+	return errors.Join(p.listeners.Close(), p.pairs.Close(), p.regions.Close())
+}
+
+// listener greets processes that dial.
+type listener struct {
+	provider *provider
+	addr     string
+	depth    int
+	dir      string // made for the socket, or empty
+	acceptor *core.Acceptor
+	once     sync.Once
+}
+
+func (l *listener) Addr() string { return l.addr }
+
+func (l *listener) Accept(ctx context.Context) (fabric.Request, error) { return l.acceptor.Accept(ctx) }
+
+func (l *listener) Close() (err error) {
+	l.once.Do(func() {
+		l.provider.listeners.Remove(l)
+		err = errors.Join(l.acceptor.Close(), l.removeDir())
+	})
+	return err
+}
+
+func (l *listener) removeDir() error {
+	if l.dir == "" {
+		return nil
+	}
+	return os.RemoveAll(l.dir)
+}
+
+func (l *listener) hello(c net.Conn) (fabric.Request, error) {
+	conn := c.(*net.UnixConn)
+	kind, body, files, err := receive(conn, make([]byte, maxMessage))
+	if err != nil {
+		return nil, err
+	}
+	n := len(magic)
+	if kind != kindHello || len(body) < n || string(body[:n]) != magic || len(body) > n+fabric.MaxPrivate || len(files) != 2 {
+		closeFiles(files)
+		return nil, errMessage
+	}
+	return &request{listener: l, conn: conn, private: body[n:], files: files}, nil
+}
+
+// request is a process that said hello. Its one user answers it once.
+type request struct {
+	listener *listener
+	conn     *net.UnixConn
+	private  []byte
+	files    []*os.File // leases, rings
+	answered bool
+}
+
+func (r *request) Private() []byte { return r.private }
+
+func (r *request) Accept(private []byte) (fabric.QueuePair, error) {
+	if err := core.CheckPrivate(private); err != nil {
+		return nil, err
+	}
+	if r.answered {
+		return nil, errors.New("shm accept: answered already")
+	}
+	r.answered = true
+	defer closeFiles(r.files)
+	q, err := r.accept(private)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("shm accept at %s: %w", r.listener.addr, err), r.conn.Close())
+	}
+	return q, nil
+}
+
+func (r *request) accept(private []byte) (*queuePair, error) {
+	q := &queuePair{provider: r.listener.provider, conn: r.conn, private: r.private}
+	var err error
+	if q.rings, err = mapPeer(r.files[1], 2*core.ImmRingWords*8, protReadWrite); err != nil {
+		return nil, err
+	}
+	err = r.conn.SetDeadline(time.Now().Add(core.HandshakeTime))
+	if err == nil {
+		err = send(r.conn, append([]byte{kindAccepted}, private...), q.provider.regions.leases.memory.file)
+	}
+	if err == nil {
+		err = q.start(r.files[0], r.listener.depth, false)
+	}
+	if err != nil {
+		return nil, errors.Join(err, q.unmap())
+	}
+	return q, nil
+}
+
+func (r *request) Reject(reason string) error {
+	if r.answered {
+		return nil
+	}
+	r.answered = true
+	defer closeFiles(r.files)
+	if len(reason) > maxMessage-1 {
+		reason = reason[:maxMessage-1]
+	}
+	_ = send(r.conn, append([]byte{kindRejected}, reason...)) // a peer that is gone knows
+	return r.conn.Close()
+}

@@ -1,0 +1,272 @@
+package shm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/fabric/core"
+)
+
+const (
+	protReadWrite = unix.PROT_READ | unix.PROT_WRITE
+	// spins is how often a Wait looks before it parks: the peer is a process
+	// with a core of its own at best, and two that spin on busy cores collapse.
+	spins = 32
+)
+
+// queuePair is one end of a connection. The owner executes its own operations;
+// a goroutine reads the control socket. Mapped memory is touched by the owner
+// inside the gate only, and unmapped after the gate was drained for good.
+type queuePair struct {
+	provider *provider
+	conn     *net.UnixConn
+	private  []byte
+
+	// Mapped memory.
+	gate    core.Gate
+	gone    atomic.Bool // nothing is mapped any more; looked at inside the gate
+	rings   []byte
+	out, in core.ImmRing // this end's immediates, and the peer's
+	leases  []byte       // the peer's
+	imports core.Handles[imported]
+	mu      sync.Mutex // held to change imports, and to unmap
+
+	sends  core.SendQueue
+	state  core.State
+	waiter core.Waiter
+	reader sync.WaitGroup
+
+	// What Import waits for.
+	lent    chan lent
+	wanted  uint32 // under mu; 0: nothing
+	lastAsk uint32 // owner
+}
+
+// lent is the answer to an import.
+type lent struct {
+	loan loan
+	file *os.File // nil: no such region
+}
+
+// start maps the peer's leases and begins to read the socket.
+func (q *queuePair) start(leases *os.File, depth int, dialed bool) (err error) {
+	if err := q.sends.Init(depth); err != nil {
+		return err
+	}
+	q.waiter.Init()
+	q.lent = make(chan lent, 1)
+	if q.leases, err = mapPeer(leases, leaseWords*8, unix.PROT_READ); err != nil {
+		return err
+	}
+	w := words(q.rings)
+	q.out, q.in = core.NewImmRing(w), core.NewImmRing(w[core.ImmRingWords:])
+	if !dialed {
+		q.out, q.in = core.NewImmRing(w[core.ImmRingWords:]), core.NewImmRing(w)
+	}
+	if err := q.conn.SetDeadline(time.Time{}); err != nil {
+		return err
+	}
+	if !q.provider.pairs.Add(q) {
+		return fabric.ErrClosed
+	}
+	q.reader.Go(q.read)
+	return nil
+}
+
+// unmap gives the mapped memory back. Nobody is inside the gate any more.
+func (q *queuePair) unmap() (err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.imports.All(func(r *imported) { err = errors.Join(err, unix.Munmap(r.mapping)) })
+	q.imports = core.Handles[imported]{}
+	for _, m := range []*[]byte{&q.rings, &q.leases} {
+		if *m != nil {
+			err = errors.Join(err, unix.Munmap(*m))
+			*m = nil
+		}
+	}
+	return err
+}
+
+// read serves the control socket until the peer is gone.
+func (q *queuePair) read() {
+	buf := make([]byte, maxMessage)
+	for {
+		kind, body, files, err := receive(q.conn, buf)
+		if err == nil {
+			err = q.handle(kind, body, files)
+		}
+		if err != nil {
+			q.state.End(fmt.Errorf("%w: %w", fabric.ErrDisconnected, err))
+			q.waiter.Notify()
+			q.deliver(lent{})
+			return
+		}
+	}
+}
+
+func (q *queuePair) handle(kind byte, body []byte, files []*os.File) error {
+	switch {
+	case kind == kindLent && len(files) == 1:
+		l, err := decodeLoan(body)
+		if err != nil {
+			closeFiles(files)
+			return err
+		}
+		q.deliver(lent{loan: l, file: files[0]})
+		return nil
+	case len(files) > 0:
+		closeFiles(files)
+		return errMessage
+	case kind == kindWake:
+		q.waiter.Notify()
+		return nil
+	case kind == kindUnknown && len(body) == 4:
+		l, err := decodeLoan(append(body[:4:4], make([]byte, 20)...))
+		q.deliver(lent{loan: l})
+		return err
+	case kind == kindImport:
+		return q.lend(body)
+	}
+	return errMessage
+}
+
+// lend answers an import.
+func (q *queuePair) lend(body []byte) error {
+	id, token, err := decodeImport(body)
+	if err != nil {
+		return err
+	}
+	l, file, err := q.provider.regions.lend(token)
+	if err != nil {
+		return send(q.conn, append([]byte{kindUnknown}, body[:4]...))
+	}
+	defer closeFiles([]*os.File{file})
+	l.id = id
+	return send(q.conn, l.encode(), file)
+}
+
+// deliver hands an answer to the Import that waits for it, if one does. The zero
+// answer is for whichever waits: the peer is gone.
+func (q *queuePair) deliver(l lent) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.wanted != 0 && (l.loan.id == q.wanted || l.loan.id == 0) {
+		q.wanted = 0
+		q.lent <- l // there is room: one answer per question
+	} else if l.file != nil {
+		closeFiles([]*os.File{l.file})
+	}
+}
+
+func (q *queuePair) Import(ctx context.Context, token fabric.Token) (fabric.Remote, error) {
+	r, err := q.ask(ctx, token)
+	if err != nil {
+		return fabric.Remote{}, fmt.Errorf("import region: %w", err)
+	}
+	return r, nil
+}
+
+func (q *queuePair) ask(ctx context.Context, token fabric.Token) (fabric.Remote, error) {
+	q.lastAsk = max(1, q.lastAsk+1)
+	q.mu.Lock()
+	q.wanted = q.lastAsk
+	q.mu.Unlock()
+	err := q.state.Err()
+	if err == nil {
+		err = send(q.conn, encodeImport(q.lastAsk, token))
+	}
+	var answer lent
+	if err == nil {
+		select {
+		case answer = <-q.lent:
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+	}
+	if err != nil {
+		q.withdraw()
+		if ended := q.state.Err(); ended != nil {
+			err = ended
+		}
+		return fabric.Remote{}, err
+	}
+	if answer.file == nil {
+		if err := q.state.Err(); err != nil {
+			return fabric.Remote{}, err
+		}
+		return fabric.Remote{}, fabric.ErrBadToken
+	}
+	defer closeFiles([]*os.File{answer.file})
+	return q.enter(answer)
+}
+
+// withdraw takes a question back whose answer may have come meanwhile.
+func (q *queuePair) withdraw() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.wanted = 0
+	select {
+	case l := <-q.lent:
+		if l.file != nil {
+			closeFiles([]*os.File{l.file})
+		}
+	default:
+	}
+}
+
+// enter maps a region and gives it a handle.
+func (q *queuePair) enter(l lent) (fabric.Remote, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.leases == nil {
+		return fabric.Remote{}, fabric.ErrClosed
+	}
+	r, err := importRegion(l.file, l.loan.size, words(q.leases), l.loan.word, l.loan.generation)
+	if err != nil {
+		return fabric.Remote{}, err
+	}
+	h, err := q.imports.Put(r)
+	if err != nil {
+		return fabric.Remote{}, errors.Join(err, unix.Munmap(r.mapping))
+	}
+	return fabric.Remote{Handle: h, Size: r.size}, nil
+}
+
+func (q *queuePair) Release(r fabric.Remote) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if i, ok := q.imports.Delete(r.Handle); ok {
+		_ = unix.Munmap(i.mapping) // a mapping of ours, whole: it cannot fail
+	}
+}
+
+func (q *queuePair) PeerPrivate() []byte { return q.private }
+
+func (q *queuePair) Wake() { q.waiter.Wake() }
+
+func (q *queuePair) Err() error { return q.state.Err() }
+
+// Close ends the connection. A queue pair that lost its peer keeps its mappings
+// until then.
+func (q *queuePair) Close() error {
+	if q.gone.Swap(true) {
+		return nil
+	}
+	q.state.End(fabric.ErrClosed)
+	q.gate.Drain()
+	err := q.conn.Close()
+	q.waiter.Notify()
+	q.reader.Wait()
+	q.provider.pairs.Remove(q)
+	return errors.Join(err, q.unmap())
+}

@@ -1,0 +1,197 @@
+package shm
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/fabric/core"
+)
+
+// leaseWords is how many regions a provider can have at a time.
+const leaseWords = 1 << 16
+
+// leases is how a provider tells that a region still stands: one word for each,
+// in memory that its peers map too, but only to read. A region's word holds its
+// generation as long as it stands. A peer looks at the word before and after
+// each access; one that finds the generation after a copy knows that the bytes
+// were the region's. So a revoked region stops answering at once, without a
+// message and without waiting for peers: their mappings keep the old pages until
+// they notice, and no other region ever uses those.
+type leases struct {
+	memory     *shared
+	words      []uint64
+	next       int   // words from here on were never used
+	free       []int // words given back
+	generation uint64
+}
+
+func newLeases() (*leases, error) {
+	m, err := newShared("redykv-leases", leaseWords*8)
+	if err != nil {
+		return nil, err
+	}
+	// From here on nobody makes a new writable mapping.
+	if _, err := unix.FcntlInt(m.file.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_FUTURE_WRITE); err != nil {
+		return nil, errors.Join(fmt.Errorf("seal leases: %w", err), m.Close())
+	}
+	return &leases{memory: m, words: words(m.data)}, nil
+}
+
+func (l *leases) take() (word int, generation uint64, err error) {
+	if n := len(l.free); n > 0 {
+		word, l.free = l.free[n-1], l.free[:n-1]
+	} else if l.next < leaseWords {
+		word, l.next = l.next, l.next+1
+	} else {
+		return 0, 0, fmt.Errorf("more than %d regions", leaseWords)
+	}
+	l.generation++
+	atomic.StoreUint64(&l.words[word], l.generation)
+	return word, l.generation, nil
+}
+
+func (l *leases) drop(word int) {
+	atomic.StoreUint64(&l.words[word], 0)
+	l.free = append(l.free, word)
+}
+
+// region is memory of this process that peers map.
+type region struct {
+	set        *regions
+	memory     *shared
+	size       int
+	token      fabric.Token
+	word       int
+	generation uint64
+}
+
+func (r *region) Bytes() []byte       { return r.memory.data[:r.size:r.size] }
+func (r *region) Token() fabric.Token { return r.token }
+
+// HugePages reports whether the region's memory is in huge pages.
+func (r *region) HugePages() bool { return r.memory.huge }
+
+func (r *region) Close() error {
+	s := r.set
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.byToken[r.token] != r {
+		return nil
+	}
+	delete(s.byToken, r.token)
+	s.leases.drop(r.word)
+	return r.memory.Close()
+}
+
+// regions are those of one provider. Safe for concurrent use.
+type regions struct {
+	leases  *leases
+	mu      sync.Mutex
+	closed  bool
+	byToken map[fabric.Token]*region
+}
+
+func (s *regions) alloc(size int) (*region, error) {
+	if size <= 0 || size > 1<<46 {
+		return nil, fmt.Errorf("region of %d bytes", size)
+	}
+	m, err := newShared("redykv-region", size)
+	if err != nil {
+		return nil, err
+	}
+	r := &region{set: s, memory: m, size: size, token: core.NewToken()}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, errors.Join(fabric.ErrClosed, m.Close())
+	}
+	if r.word, r.generation, err = s.leases.take(); err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	s.byToken[r.token] = r
+	return r, nil
+}
+
+// lend returns what a peer must know of the region of that token, and a file to
+// send it. A region that is revoked meanwhile makes the loan void by itself.
+func (s *regions) lend(token fabric.Token) (loan, *os.File, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.byToken[token]
+	if r == nil {
+		return loan{}, nil, fabric.ErrBadToken
+	}
+	fd, err := unix.FcntlInt(r.memory.file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return loan{}, nil, fmt.Errorf("lend region: %w", err)
+	}
+	l := loan{word: uint32(r.word), generation: r.generation, size: int64(r.size)}
+	return l, os.NewFile(uintptr(fd), "redykv-region"), nil
+}
+
+func (s *regions) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	left := make([]*region, 0, len(s.byToken))
+	for _, r := range s.byToken {
+		left = append(left, r)
+	}
+	s.mu.Unlock()
+	var err error
+	for _, r := range left {
+		err = errors.Join(err, r.Close())
+	}
+	return errors.Join(err, s.leases.memory.Close())
+}
+
+// imported is a peer's region, mapped here.
+type imported struct {
+	mapping    []byte
+	size       int64
+	lease      *uint64 // the word in the peer's leases
+	generation uint64
+}
+
+// importRegion maps what the peer lent.
+func importRegion(f *os.File, size int64, leases []uint64, word uint32, generation uint64) (imported, error) {
+	if word >= uint32(len(leases)) || generation == 0 {
+		return imported{}, errFile
+	}
+	m, err := mapPeer(f, size, unix.PROT_READ|unix.PROT_WRITE)
+	if err != nil {
+		return imported{}, err
+	}
+	return imported{mapping: m, size: size, lease: &leases[word], generation: generation}, nil
+}
+
+func (r *imported) stands() bool { return atomic.LoadUint64(r.lease) == r.generation }
+
+// access copies between the region and buf.
+func (r *imported) access(kind core.Kind, buf []byte, offset int64) error {
+	if !r.stands() {
+		return fabric.ErrBadToken
+	}
+	if err := core.CheckBounds(offset, len(buf), r.size); err != nil {
+		return err
+	}
+	b := r.mapping[offset : offset+int64(len(buf))]
+	if kind == core.Read {
+		copy(buf, b)
+	} else {
+		copy(b, buf)
+	}
+	if !r.stands() {
+		return fabric.ErrBadToken
+	}
+	return nil
+}
