@@ -153,7 +153,7 @@ func closeQueue(t *testing.T, q device.Queue) {
 }
 
 // finish carries one operation out alone. A refusal is a completion as well.
-func finish(t *testing.T, q device.Queue, start func() error, check func(device.Completion)) {
+func finish(t testing.TB, q device.Queue, start func() error, check func(device.Completion)) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := start(); err != nil {

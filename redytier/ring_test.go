@@ -7,7 +7,7 @@ import (
 
 func TestFIFO(t *testing.T) {
 	f := newFIFO[int](3)
-	next := 0
+	var next int
 	for i := range 100 {
 		for f.len() < 3 {
 			f.push(i*1000 + f.len())
