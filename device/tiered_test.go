@@ -1,0 +1,335 @@
+package device_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/redykv/redykv/device"
+)
+
+var quiet = slog.New(slog.DiscardHandler)
+
+// bench is a queue and the means to use it one operation at a time.
+type bench struct {
+	t testing.TB
+	q device.Queue
+}
+
+func newBench(t testing.TB, d device.Device) *bench {
+	t.Helper()
+	q, err := d.NewQueue(16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := q.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &bench{t, q}
+}
+
+// next returns the next completion.
+func (b *bench) next() device.Completion {
+	b.t.Helper()
+	if err := b.q.Submit(); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := b.q.Wait(context.Background()); err != nil {
+		b.t.Fatal(err)
+	}
+	var done [1]device.Completion
+	if b.q.Poll(done[:]) != 1 {
+		b.t.Fatal("Wait returned, and Poll has nothing")
+	}
+	return done[0]
+}
+
+func (b *bench) write(s string, addr int64) device.Completion {
+	b.t.Helper()
+	if err := b.q.Write([]byte(s), addr, 1); err != nil {
+		b.t.Fatal(err)
+	}
+	return b.next()
+}
+
+func (b *bench) read(n int, addr int64) (string, device.Completion) {
+	b.t.Helper()
+	dst := make([]byte, n)
+	if err := b.q.Read(dst, addr, 2); err != nil {
+		b.t.Fatal(err)
+	}
+	c := b.next()
+	return string(dst), c
+}
+
+// wantRead checks what is read and which tier answers.
+func (b *bench) wantRead(want string, addr int64, tier uint8) {
+	b.t.Helper()
+	if got, c := b.read(len(want), addr); c.Err != nil || got != want || c.Tier != tier {
+		b.t.Errorf("read at %d: %q from tier %d, %v; want %q from tier %d", addr, got, c.Tier, c.Err, want, tier)
+	}
+}
+
+func started(t testing.TB, d device.Device) device.Device {
+	t.Helper()
+	if err := d.Start(0); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func volatile() *device.Memory { return device.NewMemoryWith(device.MemoryOptions{Volatile: true}) }
+
+// TestTierFailsAndComesBack follows one tier out of the set and back.
+func TestTierFailsAndComesBack(t *testing.T) {
+	first := device.NewFaulty(volatile(), device.FaultyOptions{})
+	var events []string
+	d := started(t, device.NewTieredWith(device.TieredOptions{
+		Names: []string{"fast", "all"}, RetryAfter: 1, Logger: quiet,
+		OnEvent: func(e device.TierEvent) {
+			events = append(events, fmt.Sprintf("%s from %d failed=%v", e.Name, e.Addr, e.Err != nil))
+		},
+	}, first, device.NewMemory())).(*device.Tiered)
+	b := newBench(t, d)
+	b.write("aaaa", 0)
+	b.wantRead("aaaa", 0, 0)
+
+	first.Set(device.FaultyOptions{WriteError: 1})
+	if c := b.write("bbbb", 4); c.Err != nil || c.Event != device.Done {
+		t.Errorf("a write that the first tier failed: %+v", c)
+	}
+	m := d.Metrics()[0]
+	if m.Healthy || !errors.Is(m.Reason, device.ErrFault) || m.WriteErrors != 1 {
+		t.Errorf("metrics of the tier that failed: %+v", m)
+	}
+	b.wantRead("aaaa", 0, 1)
+	b.wantRead("bbbb", 4, 1)
+
+	first.Set(device.FaultyOptions{Down: true})
+	b.write("cccc", 8)
+	first.Set(device.FaultyOptions{})
+	b.write("dddd", 12)
+	if m := d.Metrics()[0]; !m.Healthy || m.Reason != nil || m.Restarts != 1 || m.Begin != 12 {
+		t.Errorf("metrics of the tier that is back: %+v", m)
+	}
+	b.wantRead("cccc", 8, 1)
+	b.wantRead("dddd", 12, 0)
+	if got, want := strings.Join(events, "; "), "fast from 0 failed=true; fast from 12 failed=false"; got != want {
+		t.Errorf("events %q, want %q", got, want)
+	}
+}
+
+// TestHolesSurviveRestart: a durable tier that missed a write does not answer
+// for it after everything was opened anew.
+func TestHolesSurviveRestart(t *testing.T) {
+	middle, last := device.NewMemory(), device.NewMemory()
+	faulty := device.NewFaulty(middle, device.FaultyOptions{FailWrite: 2})
+	d := started(t, device.NewTieredWith(device.TieredOptions{Logger: quiet}, faulty, last))
+	b := newBench(t, d)
+	for i := range 3 {
+		b.write("good", int64(4*i))
+	}
+	if err := errors.Join(d.Sync(), b.q.Close(), d.Close()); err != nil {
+		t.Fatal(err)
+	}
+	again := device.NewTieredWith(device.TieredOptions{Logger: quiet}, middle.Reopen(), last.Reopen())
+	if err := again.Start(12); err != nil {
+		t.Fatal(err)
+	}
+	b = newBench(t, again)
+	for i := range 3 {
+		b.wantRead("good", int64(4*i), 1)
+	}
+	b.write("more", 12)
+	b.wantRead("more", 12, 0)
+}
+
+func TestLastTierFails(t *testing.T) {
+	last := device.NewFaulty(device.NewMemory(), device.FaultyOptions{FailWrite: 2, FailRead: 1})
+	d := started(t, device.NewTieredWith(device.TieredOptions{Logger: quiet},
+		device.NewFaulty(volatile(), device.FaultyOptions{FailWrite: 2, FailRead: 1}), last)).(*device.Tiered)
+	b := newBench(t, d)
+	b.write("aaaa", 0)
+	c := b.write("bbbb", 4)
+	if !errors.Is(c.Err, device.ErrFault) || strings.Count(c.Err.Error(), "write of 4 bytes at 4: device") != 2 {
+		t.Errorf("a write that both tiers failed: %v, want both errors", c.Err)
+	}
+	if m := d.Metrics()[1]; m.Healthy || m.Reason == nil {
+		t.Errorf("the last tier after a failure: %+v", m)
+	}
+	if c := b.write("bbbb", 4); c.Err != nil {
+		t.Errorf("writing again: %v", c.Err)
+	}
+	if m := d.Metrics()[1]; !m.Healthy || m.Reason != nil {
+		t.Errorf("the last tier after a success: %+v", m)
+	}
+	if _, c := b.read(4, 0); !errors.Is(c.Err, device.ErrFault) {
+		t.Errorf("a read that the last tier failed: %v", c.Err)
+	}
+	b.wantRead("bbbb", 4, 1)
+}
+
+// TestCommitPoint: with the first tier as commit point, a slow last tier delays
+// the release of a write and nothing else.
+func TestCommitPoint(t *testing.T) {
+	last := device.NewFaulty(device.NewMemory(), device.FaultyOptions{Stuck: 1})
+	first := device.NewFaulty(volatile(), device.FaultyOptions{FailWrite: 3})
+	d := started(t, device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: quiet}, first, last))
+	b := newBench(t, d)
+	if c := b.write("aaaa", 0); c.Event != device.Committed || c.Err != nil {
+		t.Errorf("%+v, want Committed", c)
+	}
+	b.wantRead("aaaa", 0, 0)
+	last.Release()
+	if c := b.next(); c.Event != device.Released || c.Err != nil || c.Tag != 1 {
+		t.Errorf("%+v, want Released", c)
+	}
+	last.Set(device.FaultyOptions{WriteError: 1})
+	if c := b.write("bbbb", 4); c.Event == device.Committed {
+		if c = b.next(); c.Event != device.Released || !errors.Is(c.Err, device.ErrFault) {
+			t.Errorf("%+v, want Released with the last tier's error", c)
+		}
+	} else if !errors.Is(c.Err, device.ErrFault) {
+		t.Errorf("%+v, want the last tier's error", c)
+	}
+	// The commit point itself fails: the next tier takes its place.
+	last.Set(device.FaultyOptions{})
+	if c := b.write("cccc", 8); c.Event != device.Done || c.Err != nil {
+		t.Errorf("%+v, want Done", c)
+	}
+}
+
+// TestSyncNeedsTheCommitPoint: where the tier that committed a write has failed
+// and the last does not have it yet, Sync cannot promise it.
+func TestSyncNeedsTheCommitPoint(t *testing.T) {
+	first := device.NewFaulty(device.NewMemory(), device.FaultyOptions{SyncError: 1})
+	last := device.NewFaulty(device.NewMemory(), device.FaultyOptions{Stuck: 1})
+	d := started(t, device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: quiet}, first, last))
+	b := newBench(t, d)
+	if c := b.write("aaaa", 0); c.Event != device.Committed {
+		t.Fatalf("%+v, want Committed", c)
+	}
+	for range 2 {
+		if err := d.Sync(); err == nil {
+			t.Error("Sync succeeded, and nobody has the write")
+		}
+	}
+	last.Release()
+	if c := b.next(); c.Event != device.Released {
+		t.Fatalf("%+v, want Released", c)
+	}
+	if err := d.Sync(); err != nil {
+		t.Errorf("Sync once the last tier has it: %v", err)
+	}
+}
+
+func TestManyFailedReadsTakeATierOut(t *testing.T) {
+	first := device.NewFaulty(volatile(), device.FaultyOptions{ReadError: 1})
+	d := started(t, device.NewTieredWith(device.TieredOptions{Logger: quiet}, first, device.NewMemory())).(*device.Tiered)
+	b := newBench(t, d)
+	b.write("aaaa", 0)
+	for range 100 {
+		b.wantRead("aaaa", 0, 1)
+	}
+	m := d.Metrics()
+	if m[0].Healthy || m[0].ReadErrors >= 100 || m[0].FallThroughs != m[0].ReadErrors || m[1].Hits != 100 {
+		t.Errorf("metrics %+v", m)
+	}
+}
+
+// reusing is a Memory whose reads lose a race: by the time they complete, Begin
+// has passed the address and the space has other bytes.
+type reusing struct {
+	*device.Memory
+}
+
+type reusingQueue struct {
+	device.Queue
+	d reusing
+}
+
+func (d reusing) NewQueue(depth int) (device.Queue, error) {
+	q, err := d.Memory.NewQueue(depth)
+	return reusingQueue{q, d}, err
+}
+
+func (q reusingQueue) Read(dst []byte, addr int64, tag uint64) error {
+	err := q.Queue.Read(dst, addr, tag)
+	copy(dst, "????")
+	return errors.Join(err, q.d.Truncate(addr+1))
+}
+
+func TestBeginIsCheckedAfterTheRead(t *testing.T) {
+	d := started(t, device.NewTiered(reusing{volatile()}, device.NewMemory())).(*device.Tiered)
+	b := newBench(t, d)
+	b.write("aaaa", 0)
+	b.wantRead("aaaa", 0, 1)
+	if m := d.Metrics()[0]; !m.Healthy || m.FallThroughs != 1 || m.Hits != 0 {
+		t.Errorf("metrics %+v", m)
+	}
+}
+
+func TestBadTiers(t *testing.T) {
+	for name, d := range map[string]*device.Tiered{
+		"none":         device.NewTiered(),
+		"nil":          device.NewTiered(nil, device.NewMemory()),
+		"too many":     device.NewTiered(make([]device.Device, device.MaxTiers+1)...),
+		"commit point": device.NewTieredWith(device.TieredOptions{CommitPoint: 2}, device.NewMemory()),
+		"names":        device.NewTieredWith(device.TieredOptions{Names: []string{"a", "b"}}, device.NewMemory()),
+	} {
+		if err := d.Start(0); err == nil {
+			t.Errorf("%s: Start succeeded", name)
+		}
+		if _, err := d.NewQueue(1); err == nil {
+			t.Errorf("%s: NewQueue succeeded", name)
+		}
+		_, metaErr := d.ReadMeta("x")
+		for _, err := range []error{d.Truncate(0), d.Sync(), d.WriteMeta("x", nil), metaErr} {
+			if err == nil {
+				t.Errorf("%s: a method succeeded", name)
+			}
+		}
+		d.Alignment()
+		d.Begin()
+		d.Metrics()
+		if err := d.Close(); err != nil {
+			t.Errorf("%s: Close: %v", name, err)
+		}
+	}
+}
+
+// TestNoAllocations counts those of reads and writes in the steady state.
+func TestNoAllocations(t *testing.T) {
+	for name, d := range map[string]device.Device{
+		"memory": device.NewMemory(),
+		"null":   device.NewNull(),
+		"tiered": device.NewTiered(volatile(), device.NewMemory()),
+	} {
+		b := newBench(t, started(t, d))
+		b.write("some bytes", 0)
+		src, dst := []byte("some bytes"), make([]byte, 10)
+		var done [8]device.Completion
+		if allocs := testing.AllocsPerRun(100, func() {
+			for tag := range uint64(4) {
+				err := b.q.Write(src, 0, tag)
+				if err == nil && name != "null" { // a null device's reads are errors
+					err = b.q.Read(dst, 0, tag)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := b.q.Submit(); err != nil {
+				t.Fatal(err)
+			}
+			b.q.Poll(done[:])
+		}); allocs != 0 {
+			t.Errorf("%s: %v allocations", name, allocs)
+		}
+	}
+}
