@@ -22,7 +22,7 @@ func (m *Manager) allocate(ctx context.Context, req *managerv1.AllocateRequest) 
 		return nil, refuse(connect.CodeInvalidArgument, err)
 	}
 	l := launcher{available: m.opts.Allocator != nil, vmMemory: m.opts.VMMemory}
-	ca, err := m.catalog.reserve("cache-"+rand.Text(), d, l, func() string { return "vm-" + rand.Text() })
+	ca, err := m.catalog.reserve("cache-"+rand.Text(), d, l, func() string { return launchedPrefix + rand.Text() })
 	if err != nil {
 		return nil, refuseCapacity(err, connect.CodeInvalidArgument)
 	}

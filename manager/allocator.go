@@ -29,7 +29,7 @@ type Allocator interface {
 }
 
 // ErrTransport says that an allocator has no VMs of the transport asked for.
-var ErrTransport = errors.New("manager: transport not offered")
+var ErrTransport = errors.New("transport not offered")
 
 // VMSpec is what a launched VM has to be.
 type VMSpec struct {

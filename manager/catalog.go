@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -177,16 +178,25 @@ func (c *catalog) free(ca *cache) {
 	}
 }
 
-// register makes a VM usable. A VM that is up already under this id is an
-// earlier incarnation, and failed.
+// launchedPrefix begins the ids of launched VMs, and of no others: one that was
+// given up cannot come back as a server that registered itself.
+const launchedPrefix = "vm-"
+
+// register makes a VM usable. A server that is up already under this id is an
+// earlier incarnation, and failed; a launched VM may say the same twice.
 func (c *catalog) register(info VM, deadline time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := c.vms[info.ID]
-	if v != nil && v.ControlURL != "" {
-		if v.launched {
-			return fmt.Errorf("VM %s is registered", info.ID)
+	switch {
+	case v == nil && strings.HasPrefix(info.ID, launchedPrefix):
+		return fmt.Errorf("VM %s was launched for a cache that is gone", info.ID)
+	case v != nil && v.ControlURL != "" && v.launched:
+		if v.ControlURL != info.ControlURL {
+			return fmt.Errorf("VM %s is registered already, at %s", info.ID, v.ControlURL)
 		}
+		return nil
+	case v != nil && v.ControlURL != "":
 		c.failVM(v, "its server was started again")
 		v = nil
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/redykv/redykv/internal/fabric/transport"
@@ -57,7 +56,7 @@ func (a *InProcessAllocator) Attach(h Host) { a.host = h }
 // Launch starts a cache server and registers it.
 func (a *InProcessAllocator) Launch(_ context.Context, spec VMSpec) error {
 	if !slices.Contains(transport.Names(), spec.Transport) {
-		return fmt.Errorf("in-process allocator: transport %.40q: want one of %s: %w", spec.Transport, strings.Join(transport.Names(), ", "), ErrTransport)
+		return fmt.Errorf("in-process allocator: %w: %.40q", ErrTransport, spec.Transport)
 	}
 	if err := a.budget.take(spec.Memory); err != nil {
 		return err

@@ -103,7 +103,7 @@ func NewLocalAllocator(opts LocalOptions) (*LocalAllocator, error) {
 
 func betweenProcesses(transport string) error {
 	if transport != "shm" && transport != "tcp" {
-		return fmt.Errorf("local allocator: transport %.40q: want shm or tcp: %w", transport, ErrTransport)
+		return fmt.Errorf("local allocator: %w: %.40q: want shm or tcp", ErrTransport, transport)
 	}
 	return nil
 }

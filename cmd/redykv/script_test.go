@@ -39,6 +39,8 @@ func TestMain(m *testing.M) {
 //	                                    group, if any, becomes $NAME
 //	stop NAME [CODE]                    interrupt it and check its exit code
 //	kill9 NAME                          kill it at once
+//	[!] killvm ID                       kill the cache server with that id, whoever
+//	                                    started it; !: there is none
 //	post STATUS URL BODY FILE           POST JSON, check the status, keep the answer
 //	json VAR FILE PATH                  set $VAR from an answer, e.g. shares.0.vm.id
 //	watch MANAGER CACHE FILE            wait for the next event and keep it
@@ -52,13 +54,14 @@ func TestScript(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"start": cmdStart,
-			"stop":  cmdStop,
-			"kill9": cmdKill,
-			"post":  cmdPost,
-			"json":  cmdJSON,
-			"watch": cmdWatch,
-			"exits": cmdExits,
+			"start":  cmdStart,
+			"stop":   cmdStop,
+			"kill9":  cmdKill,
+			"killvm": cmdKillVM,
+			"post":   cmdPost,
+			"json":   cmdJSON,
+			"watch":  cmdWatch,
+			"exits":  cmdExits,
 		},
 	})
 }
@@ -166,6 +169,29 @@ func cmdKill(ts *testscript.TestScript, neg bool, args []string) {
 	cmd := started(ts, args[0])
 	ts.Check(cmd.Process.Kill())
 	exitCode(cmd)
+}
+
+func cmdKillVM(ts *testscript.TestScript, neg bool, args []string) {
+	want(ts, false, args, 1, "[!] killvm ID")
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	ts.Check(err)
+	for _, file := range lines {
+		// A process may end between the listing and the reading.
+		line, err := os.ReadFile(file)
+		if err != nil || !bytes.Contains(line, []byte("\x00--vm-id\x00"+args[0]+"\x00")) {
+			continue
+		}
+		if neg {
+			ts.Fatalf("%s has --vm-id %s", filepath.Dir(file), args[0])
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		ts.Check(err)
+		ts.Check(syscall.Kill(pid, syscall.SIGKILL))
+		return
+	}
+	if !neg {
+		ts.Fatalf("no process has --vm-id %s", args[0])
+	}
 }
 
 func cmdPost(ts *testscript.TestScript, neg bool, args []string) {
