@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
 	"github.com/redykv/redykv/internal/mem"
 	"github.com/redykv/redykv/internal/units"
@@ -62,7 +61,7 @@ func (s Shape) sequenceLength() int { return int(min(max(4*s.Records, 1<<16), 1<
 // Check refuses a comparison that makes no sense, or that needs more memory than
 // the machine has. It starts nothing and touches no file.
 func (c Comparison) Check() error {
-	if err := c.Shape.check(); err != nil {
+	if err := c.check(); err != nil {
 		return err
 	}
 	if len(c.Devices) == 0 || len(c.Distributions) == 0 || len(c.Threads) == 0 {
@@ -234,11 +233,10 @@ func (c Comparison) checkDisk() error {
 	if err := errors.Join(probe.Close(), os.Remove(probe.Name())); err != nil {
 		return fmt.Errorf("directory %s: %w", c.Dir, err)
 	}
-	var stat unix.Statfs_t
-	if err := unix.Statfs(c.Dir, &stat); err != nil {
-		return fmt.Errorf("directory %s: %w", c.Dir, err)
+	have, err := freeBytes(c.Dir)
+	if err != nil {
+		return err
 	}
-	have := int64(stat.Bavail) * int64(stat.Bsize)
 	var need int64
 	for _, d := range c.Devices {
 		if d != Memory {

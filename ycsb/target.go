@@ -111,7 +111,7 @@ func (s *Storage) open(ctx context.Context, name Device, shape Shape, dir string
 // openSSD opens the files in dir, which it makes.
 func (s *Storage) openSSD(dir string) (device.Device, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("directory %s: %w", dir, err)
 	}
 	ssd, err := ssdtier.Open(dir)
 	if err != nil {

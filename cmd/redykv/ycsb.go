@@ -12,7 +12,7 @@ func newYCSBCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ycsb",
 		Short: "Measure stores under the workloads of YCSB",
-		Args:  cobra.NoArgs,
+		Args:  usageArgs(cobra.NoArgs),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		PersistentPreRun: func(*cobra.Command, []string) {
 			// What a cache's manager and server do in the usual course is not

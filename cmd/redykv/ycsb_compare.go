@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/ycsb"
@@ -46,7 +45,7 @@ side. Devices are measured in turn, all under one load before the next.
 Sizes default to the paper's scale: the log is 6 times the local memory, and Redy's
 cache is 8 times, so that it holds the whole log. What is compared is a ratio: on a
 shared machine the figures themselves vary.`,
-		Args: cobra.NoArgs,
+		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	flags := cmd.Flags()
@@ -147,12 +146,11 @@ func (f *compareFlags) run(cmd *cobra.Command) (err error) {
 func workDir(dir string) (string, error) {
 	if dir == "" {
 		dir = os.TempDir()
-		var stat unix.Statfs_t
-		if unix.Statfs(dir, &stat) == nil && stat.Type == unix.TMPFS_MAGIC {
+		if ycsb.InMemory(dir) {
 			dir = "."
 		}
 	} else if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("--dir: %w", err)
+		return "", fmt.Errorf("directory %s: %w", dir, err)
 	}
 	made, err := os.MkdirTemp(dir, "redykv-compare-*")
 	if err != nil {

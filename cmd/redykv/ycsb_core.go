@@ -52,7 +52,7 @@ func newCoreCmd(of corePhase) *cobra.Command {
 		Long:  of.short + "." + coreHelp,
 		Example: "  redykv ycsb load -P workloada -p recordcount=1000000\n" +
 			"  redykv ycsb run -P workloada -p recordcount=1000000 -p operationcount=1000000 -p threadcount=2",
-		Args: cobra.NoArgs,
+		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			flags := cmd.Flags()
 			if flags.Changed("table") {

@@ -3,6 +3,7 @@ package report
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"maps"
 	"regexp"
@@ -112,7 +113,7 @@ func TestWriteHTML(t *testing.T) {
 	for z := html.NewTokenizer(strings.NewReader(page)); ; {
 		kind := z.Next()
 		if kind == html.ErrorToken {
-			if z.Err() != io.EOF {
+			if !errors.Is(z.Err(), io.EOF) {
 				t.Fatal(z.Err())
 			}
 			break

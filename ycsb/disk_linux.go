@@ -1,0 +1,23 @@
+package ycsb
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// freeBytes is how much can still be written below dir.
+func freeBytes(dir string) (int64, error) {
+	var stat unix.Statfs_t
+	if err := unix.Statfs(dir, &stat); err != nil {
+		return 0, fmt.Errorf("directory %s: %w", dir, err)
+	}
+	return int64(stat.Bavail) * stat.Bsize, nil
+}
+
+// InMemory says whether dir is known to be kept in memory, where there is
+// neither an SSD nor direct I/O.
+func InMemory(dir string) bool {
+	var stat unix.Statfs_t
+	return unix.Statfs(dir, &stat) == nil && stat.Type == unix.TMPFS_MAGIC
+}

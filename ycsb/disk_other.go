@@ -1,0 +1,12 @@
+//go:build !linux
+
+package ycsb
+
+import "math"
+
+// freeBytes does not know: a disk that is full says so itself.
+func freeBytes(string) (int64, error) { return math.MaxInt64, nil }
+
+// InMemory says whether dir is known to be kept in memory, where there is
+// neither an SSD nor direct I/O.
+func InMemory(string) bool { return false }
