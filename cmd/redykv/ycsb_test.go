@@ -1,0 +1,150 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redykv/redykv/ycsb"
+)
+
+// cacheServers are the child processes of this one that are cache servers.
+func cacheServers(t *testing.T) []int {
+	t.Helper()
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pids []int
+	for _, stat := range stats {
+		dir := filepath.Dir(stat)
+		text, err := os.ReadFile(stat)
+		line, lineErr := os.ReadFile(filepath.Join(dir, "cmdline"))
+		if err != nil || lineErr != nil {
+			continue // it has ended
+		}
+		// pid (name) state ppid …, where the name may hold anything.
+		after := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+		if len(after) < 2 || after[1] != strconv.Itoa(os.Getpid()) || !bytes.Contains(line, []byte("cacheserver")) {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pids = append(pids, pid)
+	}
+	return pids
+}
+
+// during does something once when a stage has made its first progress.
+type during struct {
+	stage string
+	do    func()
+	once  sync.Once
+	now   bool
+}
+
+func (d *during) Begin(stage string, _ int64) { d.now = stage == d.stage }
+func (d *during) End()                        { d.now = false }
+func (d *during) Add(int64) {
+	if d.now {
+		d.once.Do(d.do)
+	}
+}
+
+// The process that lends the memory dies in the middle of a run: reads go on
+// from the SSD, none goes wrong, and the results say what happened.
+func TestCompareSurvivesItsCacheServer(t *testing.T) {
+	redykv, err := exec.LookPath("redykv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const records = 50_000
+	log := ycsb.LogBytes(records, 8)
+	c := ycsb.Comparison{
+		Shape: ycsb.Shape{
+			Records: records, ValueSize: 8, Net: "rdma", Depth: 64,
+			Memory: ycsb.DefaultMemory(log), Cache: ycsb.DefaultCache(log),
+			CacheServer: []string{redykv, "cacheserver"},
+		},
+		Devices:       []ycsb.Device{ycsb.Redy},
+		Distributions: ycsb.Distributions,
+		Threads:       []int{2},
+		Duration:      500 * time.Millisecond,
+		Dir:           t.TempDir(),
+	}
+	kill := &during{stage: "redy/uniform/2", do: func() {
+		servers := cacheServers(t)
+		if len(servers) != 1 {
+			t.Errorf("%d cache servers, want 1", len(servers))
+		}
+		for _, pid := range servers {
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+				t.Error(err)
+			}
+		}
+	}}
+	results, err := ycsb.Compare(t.Context(), c, kill)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"redy lost after ", "redy was lost before this run"} {
+		r := results[i]
+		if r.Errors > 0 || r.Ops == 0 || r.HitSSD == 0 {
+			t.Errorf("%s: %d of %d reads went wrong (%s), %v came from the SSD", r.Experiment, r.Errors, r.Ops, r.FirstError, r.HitSSD)
+		}
+		if !strings.Contains(r.Note, want) || !strings.Contains(r.Note, "the ssd") {
+			t.Errorf("%s: the note is %q, want %q", r.Experiment, r.Note, want)
+		}
+	}
+	if results[0].HitRedy == 0 || results[1].HitRedy > 0 {
+		t.Errorf("%v of the reads came from Redy in the run, and %v after it", results[0].HitRedy, results[1].HitRedy)
+	}
+	if left := cacheServers(t); len(left) > 0 {
+		t.Errorf("cache servers %v are left", left)
+	}
+}
+
+// A signal ends a comparison, with all it has started and made.
+func TestCompareIsInterrupted(t *testing.T) {
+	dir := t.TempDir()
+	ctx, cancel := context.WithTimeout(t.Context(), scriptTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "redykv", "ycsb", "compare", "--devices", "ssd", "--records", "5000",
+		"--duration", "1h", "--dir", filepath.Join(dir, "work"))
+	cmd.Dir = dir
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for poll := time.NewTicker(time.Millisecond); ctx.Err() == nil; <-poll.C {
+		if made, err := filepath.Glob(filepath.Join(dir, "work", "redykv-compare-*", "ssd")); err == nil && len(made) > 0 {
+			break
+		}
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	err := cmd.Wait()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 1 || stderr.String() != "redykv: interrupted\n" {
+		t.Errorf("%v: %q", err, stderr.String())
+	}
+	for _, where := range []string{dir, filepath.Join(dir, "work")} {
+		left, err := os.ReadDir(where)
+		if err != nil || (where == dir && len(left) != 1) || (where != dir && len(left) != 0) {
+			t.Errorf("in %s: %v, %v", where, left, err)
+		}
+	}
+}
