@@ -40,6 +40,8 @@ type Device interface {
 	// Start tells the device where the log ends, once, before the first read or
 	// write. A device that survives a restart forgets what it may hold at or
 	// above tail; one that does not starts empty there, so that Begin is tail.
+	// A tier that has failed is started again, with queues open that have no
+	// write under way.
 	Start(tail int64) error
 	// NewQueue returns a queue that holds up to depth operations under way.
 	NewQueue(depth int) (Queue, error)
@@ -68,12 +70,14 @@ type Device interface {
 // (a write on several tiers with up to two events, see [Event]). Nothing is
 // allocated per operation.
 type Queue interface {
-	// Read fills dst from addr. ErrQueueFull: poll first. A completion with a
-	// nil Err has filled dst whole.
+	// Read fills dst from addr. ErrQueueFull: poll first; ErrClosed: never
+	// again. What else is wrong, the completion tells. A completion with a nil
+	// Err has filled dst whole.
 	Read(dst []byte, addr int64, tag uint64) error
 	// Write stores src at addr.
 	Write(src []byte, addr int64, tag uint64) error
-	// Submit starts what Read and Write have enqueued: the doorbell.
+	// Submit starts what Read and Write have enqueued: the doorbell. After an
+	// error the operations complete nevertheless, with errors of their own.
 	Submit() error
 	// Poll moves completions into done and returns how many. It never blocks.
 	Poll(done []Completion) int

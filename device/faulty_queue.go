@@ -100,7 +100,8 @@ func (q *faultyQueue) Read(dst []byte, addr int64, tag uint64) error {
 			return nil
 		}
 	}
-	return q.pass(op, q.inner.Read(dst[from-addr:to-addr], from, q.next))
+	q.pass(op, q.inner.Read(dst[from-addr:to-addr], from, q.next))
+	return nil
 }
 
 // Write implements Queue.
@@ -129,20 +130,19 @@ func (q *faultyQueue) Write(src []byte, addr int64, tag uint64) error {
 		q.f.cache.add(src, addr)
 		q.hold(op, Completion{})
 	default:
-		return q.pass(op, q.inner.Write(src, addr, q.next))
+		q.pass(op, q.inner.Write(src, addr, q.next))
 	}
 	return nil
 }
 
 // pass accounts for an operation that the inner queue took, or refused.
-func (q *faultyQueue) pass(op *faultyOp, err error) error {
+func (q *faultyQueue) pass(op *faultyOp, err error) {
 	if err != nil {
 		q.hold(op, Completion{Err: err})
-		return nil
+		return
 	}
 	q.below[q.next] = op
 	q.next++
-	return nil
 }
 
 // hold keeps an event of an operation until its time.

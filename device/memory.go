@@ -1,6 +1,7 @@
 package device
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -123,7 +124,10 @@ func (m *Memory) NewQueue(depth int) (Queue, error) {
 	if m.closed {
 		return nil, ErrClosed
 	}
-	return &memoryQueue{instantQueue: instantQueue{done: newCompletions(depth)}, m: m}, nil
+	return &memoryQueue{
+		instantQueue: instantQueue{done: newCompletions(depth)}, m: m,
+		reads: make([]memoryRead, 0, depth),
+	}, nil
 }
 
 // Alignment implements Device.
@@ -286,17 +290,35 @@ func (m *Memory) notHeld(n int, addr int64) error {
 		m.begin.Load(), m.end.Load(), n, addr, ErrNotHeld)
 }
 
-// memoryQueue does its copies as they are asked for.
+// memoryQueue stores at once, and reads all together in Submit: copies that
+// follow each other closely wait for memory at the same time.
 type memoryQueue struct {
 	instantQueue
-	m *Memory
+	m     *Memory
+	reads []memoryRead // enqueued; with done, at most as many as the depth
+}
+
+type memoryRead struct {
+	dst  []byte
+	addr int64
+	tag  uint64
+}
+
+func (q *memoryQueue) admit() error {
+	if err := q.instantQueue.admit(); err != nil {
+		return err
+	}
+	if q.done.n+len(q.reads) == cap(q.reads) {
+		return ErrQueueFull
+	}
+	return nil
 }
 
 func (q *memoryQueue) Read(dst []byte, addr int64, tag uint64) error {
 	if err := q.admit(); err != nil {
 		return err
 	}
-	q.finish(tag, len(dst), q.m.load(dst, addr))
+	q.reads = append(q.reads, memoryRead{dst, addr, tag})
 	return nil
 }
 
@@ -307,3 +329,15 @@ func (q *memoryQueue) Write(src []byte, addr int64, tag uint64) error {
 	q.finish(tag, len(src), q.m.store(src, addr))
 	return nil
 }
+
+func (q *memoryQueue) Submit() error {
+	for i := range q.reads {
+		r := &q.reads[i]
+		q.finish(r.tag, len(r.dst), q.m.load(r.dst, r.addr))
+		r.dst = nil
+	}
+	q.reads = q.reads[:0]
+	return q.instantQueue.Submit()
+}
+
+func (q *memoryQueue) Wait(context.Context) error { return q.Submit() }

@@ -103,7 +103,8 @@ func (q *tieredQueue) admit() error {
 func (q *tieredQueue) take(buf []byte, addr int64, tag uint64, state slotState) uint32 {
 	s := q.free[len(q.free)-1]
 	q.free = q.free[:len(q.free)-1]
-	q.slots[s] = tieredSlot{tag: tag, addr: addr, buf: buf, state: state}
+	sl := &q.slots[s]
+	sl.tag, sl.addr, sl.buf, sl.state = tag, addr, buf, state
 	return s
 }
 
@@ -279,7 +280,9 @@ func (q *tieredQueue) settle(s uint32) (Completion, bool) {
 
 // end frees the slot of an operation whose last event is c, and returns c.
 func (q *tieredQueue) end(s uint32, c Completion) Completion {
-	q.slots[s] = tieredSlot{}
+	sl := &q.slots[s]
+	sl.state, sl.buf, sl.err = slotFree, nil, nil
+	sl.set, sl.held = 0, 0 // pending is empty
 	q.free = append(q.free, s)
 	return c
 }
