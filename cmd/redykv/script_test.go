@@ -44,6 +44,7 @@ func TestMain(m *testing.M) {
 //	post STATUS URL BODY FILE           POST JSON, check the status, keep the answer
 //	json VAR FILE PATH                  set $VAR from an answer, e.g. shares.0.vm.id
 //	watch MANAGER CACHE FILE            wait for the next event and keep it
+//	roundtrip MANAGER CAPACITY C S B Q  create a cache, write, read, delete it
 //	exits STDERR-REGEXP CODE PROGRAM... run a program that has to end with that code
 //	                                    and one line on standard error
 func TestScript(t *testing.T) {
@@ -54,14 +55,15 @@ func TestScript(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"start":  cmdStart,
-			"stop":   cmdStop,
-			"kill9":  cmdKill,
-			"killvm": cmdKillVM,
-			"post":   cmdPost,
-			"json":   cmdJSON,
-			"watch":  cmdWatch,
-			"exits":  cmdExits,
+			"start":     cmdStart,
+			"stop":      cmdStop,
+			"kill9":     cmdKill,
+			"killvm":    cmdKillVM,
+			"post":      cmdPost,
+			"json":      cmdJSON,
+			"watch":     cmdWatch,
+			"roundtrip": cmdRoundTrip,
+			"exits":     cmdExits,
 		},
 	})
 }
