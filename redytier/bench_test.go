@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/fabric/transport"
 )
 
 // benchCapacity is far beyond the processor's caches.
@@ -66,12 +67,12 @@ func benchCache(t testing.TB, transport string, batch, depth int) *Cache {
 }
 
 func BenchmarkSession(b *testing.B) {
-	for _, transport := range []string{"mem"} {
+	for _, name := range transport.Names() {
 		for _, batch := range []int{1, 16, 64} {
-			cache := benchCache(b, transport, batch, 4)
+			cache := benchCache(b, name, batch, 4)
 			for _, size := range []int{8, 64, 1024} {
 				for _, depth := range []int{1, 64, 256} {
-					b.Run(fmt.Sprintf("%s/b=%d/size=%d/depth=%d", transport, batch, size, depth), func(b *testing.B) {
+					b.Run(fmt.Sprintf("%s/b=%d/size=%d/depth=%d", name, batch, size, depth), func(b *testing.B) {
 						s := newSession(b, cache, depth)
 						b.ReportAllocs()
 						readRounds(b, s, depth, size, 4) // warm

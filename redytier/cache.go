@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"connectrpc.com/connect"
+
 	"github.com/redykv/redykv/internal/fabric"
 )
 
@@ -107,8 +109,8 @@ func (c *Cache) changed() {
 
 // Delete releases the cache's memory and VMs (R7). Requests under way and later
 // ones end with ErrDeleted; sessions are still to be closed by their owners.
-// Where the manager cannot be told, the error says so and Delete may be called
-// again. It waits for callbacks, so it must not be called from one.
+// Where the manager cannot be told, the servers are told instead, the error says
+// so, and Delete may be called again. It waits for callbacks, so it must not be called from one.
 func (c *Cache) Delete(ctx context.Context) error {
 	c.deleting.Lock()
 	defer c.deleting.Unlock()
@@ -123,7 +125,16 @@ func (c *Cache) Delete(ctx context.Context) error {
 			c.log.Warn("closing the client thread", "err", err)
 		}
 	}
-	if err := deallocate(ctx, c.mgr, c.id); err != nil {
+	err := deallocate(ctx, c.mgr, c.id)
+	if err != nil {
+		// The servers can take their memory back without the manager.
+		for _, v := range c.table.vms {
+			if lost := disconnect(ctx, c.id, v); lost != nil && v.lost.Load() == nil {
+				c.log.Warn("a server keeps its regions for now", "err", lost)
+			}
+		}
+	}
+	if err != nil && connect.CodeOf(err) != connect.CodeNotFound {
 		return fmt.Errorf("redytier: delete cache %s: %w", c.id, err)
 	}
 	c.released = true

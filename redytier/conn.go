@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/redywire"
 )
 
 // pollBatch is how many completions a connection takes from its queue pair at
@@ -157,6 +158,10 @@ func (c *conn) poll() bool {
 func (c *conn) takeOneSided(done []fabric.Completion) {
 	for i := range done {
 		err := done[i].Err
+		if done[i].Op == fabric.OpRecv {
+			c.fail(fmt.Errorf("%w: notification on a connection without rings", redywire.ErrMalformed))
+			return
+		}
 		if err != nil {
 			if err = c.settle(err); c.err != nil {
 				return // this one was settled with the others

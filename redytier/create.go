@@ -134,14 +134,14 @@ func connectVM(ctx context.Context, m *managerv1.AllocateResponse, share *manage
 	return v, a.Transport, nil
 }
 
-// disconnect gives a VM's regions back.
+// disconnect gives a VM's regions back. That they are back already is no error.
 func disconnect(ctx context.Context, cache string, v *vm) error {
 	req := &serverv1.DisconnectRequest{CacheId: cache}
 	if v.ticket != (redywire.Ticket{}) {
 		req.Ticket = v.ticket[:]
 	}
 	_, err := serverv1connect.NewCacheServerServiceClient(http.DefaultClient, v.controlURL).Disconnect(ctx, connect.NewRequest(req))
-	if err != nil {
+	if err != nil && connect.CodeOf(err) != connect.CodeNotFound {
 		return fmt.Errorf("disconnect from VM %s: %w", v.id, err)
 	}
 	return nil

@@ -14,16 +14,23 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/device/devicetest"
+	"github.com/redykv/redykv/internal/fabric/transport"
 )
 
-// deviceConfigurations are those whose memory is touched by one thread only
-// under the race detector: a device's readers run into its writers on purpose,
-// and find out afterwards.
-func deviceConfigurations() []Configuration {
-	if raceEnabled {
-		return []Configuration{{ClientThreads: 1, ServerThreads: 1, BatchSize: 8, QueueDepth: 2}}
+// forDevices runs a test over transports and configurations, but only those
+// where one thread alone touches the memory under the race detector: a device's
+// readers run into its writers on purpose, and find out afterwards.
+func forDevices(t *testing.T, vms int, memory int64, test func(t *testing.T, c *cluster, configuration Configuration)) {
+	for _, name := range transport.Names() {
+		for _, configuration := range configurations {
+			if raceEnabled && configuration.ServerThreads != 1 {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s,s=%d,b=%d", name, configuration.ServerThreads, configuration.BatchSize), func(t *testing.T) {
+				test(t, newCluster(t, name, vms, memory), configuration)
+			})
+		}
 	}
-	return configurations
 }
 
 func (c *cluster) open(t testing.TB, capacity int64, configuration Configuration) *Device {
@@ -38,14 +45,13 @@ func (c *cluster) open(t testing.TB, capacity int64, configuration Configuration
 }
 
 func TestDeviceConformance(t *testing.T) {
-	for _, configuration := range deviceConfigurations() {
-		for _, capacity := range []int64{300_000, 2 << 20} { // of the 1 MiB that the tests write
-			t.Run(fmt.Sprintf("b=%d,capacity=%d", configuration.BatchSize, capacity), func(t *testing.T) {
-				c := newCluster(t, "mem", 2, 2<<20)
+	for _, capacity := range []int64{300_000, 2 << 20} { // of the 1 MiB that the tests write
+		t.Run(fmt.Sprintf("capacity=%d", capacity), func(t *testing.T) {
+			forDevices(t, 2, 2<<20, func(t *testing.T, c *cluster, configuration Configuration) {
 				devicetest.Run(t, func(t *testing.T) device.Device { return c.open(t, capacity, configuration) })
 				c.nothingLeft(t)
 			})
-		}
+		})
 	}
 }
 
@@ -56,85 +62,82 @@ func word(addr int64) uint64 { return uint64(addr)*0x9e3779b97f4a7c15 + 1 }
 // readers read all over what the device says it holds. A read brings the log's
 // bytes or ErrNotHeld, never those of another lap.
 func TestDeviceWrapsAround(t *testing.T) {
-	for _, configuration := range deviceConfigurations() {
-		t.Run(fmt.Sprintf("b=%d", configuration.BatchSize), func(t *testing.T) {
-			c := newCluster(t, "mem", 2, 1<<20)
-			d := c.open(t, 100_000, configuration)
-			defer func() {
-				if err := d.Close(); err != nil {
-					t.Error(err)
+	forDevices(t, 2, 1<<20, func(t *testing.T, c *cluster, configuration Configuration) {
+		d := c.open(t, 100_000, configuration)
+		defer func() {
+			if err := d.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		const start, page, pages = 1 << 20, 3 << 10, 600
+		if err := d.Start(start); err != nil {
+			t.Fatal(err)
+		}
+		if d.Begin() != start {
+			t.Fatalf("Begin is %d after Start(%d)", d.Begin(), start)
+		}
+		var readers, writers sync.WaitGroup
+		var written [pages]atomic.Bool
+		var latest atomic.Int64
+		writing, stop := context.WithCancel(t.Context())
+		for id := range 2 {
+			q := openQueue(t, d, 3)
+			writers.Go(func() {
+				defer closeQueue(t, q)
+				for i := id; i < pages; i += 2 {
+					src := make([]byte, page)
+					addr := int64(start + page*i)
+					for at := 0; at < page; at += 8 {
+						binary.LittleEndian.PutUint64(src[at:], word(addr+int64(at)))
+					}
+					finish(t, q, func() error { return q.Write(src, addr, uint64(i)) }, func(c device.Completion) {
+						if c.Err != nil || c.N != page {
+							t.Errorf("write at %d: %+v", addr, c)
+						}
+					})
+					written[i].Store(true)
+					latest.Store(int64(i))
 				}
-			}()
-			const start, page, pages = 1 << 20, 3 << 10, 600
-			if err := d.Start(start); err != nil {
-				t.Fatal(err)
-			}
-			if d.Begin() != start {
-				t.Fatalf("Begin is %d after Start(%d)", d.Begin(), start)
-			}
-			var readers, writers sync.WaitGroup
-			var written [pages]atomic.Bool
-			var latest atomic.Int64
-			writing, stop := context.WithCancel(t.Context())
-			for id := range 2 {
-				q := openQueue(t, d, 3)
-				writers.Go(func() {
-					defer closeQueue(t, q)
-					for i := id; i < pages; i += 2 {
-						src := make([]byte, page)
-						addr := int64(start + page*i)
-						for at := 0; at < page; at += 8 {
-							binary.LittleEndian.PutUint64(src[at:], word(addr+int64(at)))
-						}
-						finish(t, q, func() error { return q.Write(src, addr, uint64(i)) }, func(c device.Completion) {
-							if c.Err != nil || c.N != page {
-								t.Errorf("write at %d: %+v", addr, c)
-							}
-						})
-						written[i].Store(true)
-						latest.Store(int64(i))
+			})
+		}
+		held := make([]int, 3)
+		for id := range held {
+			q := openQueue(t, d, 8)
+			r := rand.New(rand.NewPCG(uint64(id), 4))
+			readers.Go(func() {
+				defer closeQueue(t, q)
+				buf := make([]byte, 8*64)
+				for writing.Err() == nil || held[id] == 0 {
+					i := latest.Load() - r.Int64N(40)
+					if i < 0 || !written[i].Load() {
+						runtime.Gosched()
+						continue
 					}
-				})
-			}
-			held := make([]int, 3)
-			for id := range held {
-				q := openQueue(t, d, 8)
-				r := rand.New(rand.NewPCG(uint64(id), 4))
-				readers.Go(func() {
-					defer closeQueue(t, q)
-					buf := make([]byte, 8*64)
-					for writing.Err() == nil || held[id] == 0 {
-						i := latest.Load() - r.Int64N(40)
-						if i < 0 || !written[i].Load() {
-							runtime.Gosched()
-							continue
+					n := 8 * (1 + r.IntN(64))
+					addr := start + page*i + 8*r.Int64N((page-int64(n))/8+1)
+					finish(t, q, func() error { return q.Read(buf[:n], addr, 1) }, func(c device.Completion) {
+						if errors.Is(c.Err, device.ErrNotHeld) && addr < d.Begin() {
+							return
 						}
-						n := 8 * (1 + r.IntN(64))
-						addr := start + page*i + 8*r.Int64N((page-int64(n))/8+1)
-						finish(t, q, func() error { return q.Read(buf[:n], addr, 1) }, func(c device.Completion) {
-							if errors.Is(c.Err, device.ErrNotHeld) && addr < d.Begin() {
+						if c.Err != nil {
+							t.Errorf("read at %d: %v", addr, c.Err)
+							return
+						}
+						for at := 0; at < n; at += 8 {
+							if got := binary.LittleEndian.Uint64(buf[at:]); got != word(addr+int64(at)) {
+								t.Errorf("address %d reads %#x", addr+int64(at), got)
 								return
 							}
-							if c.Err != nil {
-								t.Errorf("read at %d: %v", addr, c.Err)
-								return
-							}
-							for at := 0; at < n; at += 8 {
-								if got := binary.LittleEndian.Uint64(buf[at:]); got != word(addr+int64(at)) {
-									t.Errorf("address %d reads %#x", addr+int64(at), got)
-									return
-								}
-							}
-							held[id]++
-						})
-					}
-				})
-			}
-			writers.Wait()
-			stop()
-			readers.Wait()
-		})
-	}
+						}
+						held[id]++
+					})
+				}
+			})
+		}
+		writers.Wait()
+		stop()
+		readers.Wait()
+	})
 }
 
 func openQueue(t *testing.T, d *Device, depth int) device.Queue {
@@ -174,44 +177,41 @@ func finish(t testing.TB, q device.Queue, start func() error, check func(device.
 
 // A device that lost memory says so, and does not come back.
 func TestDeviceLosesMemory(t *testing.T) {
-	for _, configuration := range deviceConfigurations() {
-		t.Run(fmt.Sprintf("b=%d", configuration.BatchSize), func(t *testing.T) {
-			c := newCluster(t, "mem", 1, 1<<20)
-			d := c.open(t, 100_000, configuration)
-			if err := d.Start(0); err != nil {
-				t.Fatal(err)
-			}
-			q := openQueue(t, d, 4)
-			page := make([]byte, 1000)
-			write := func() error { return q.Write(page, 0, 1) }
-			finish(t, q, write, func(c device.Completion) {
-				if c.Err != nil {
-					t.Error(c.Err)
-				}
-			})
-			_ = c.servers[0].Close() // the cleanup reports its error
-			finish(t, q, func() error { return q.Read(page, 0, 2) }, func(c device.Completion) {
-				if !errors.Is(c.Err, ErrRegionUnavailable) {
-					t.Errorf("read of lost memory: %+v", c)
-				}
-			})
-			finish(t, q, write, func(c device.Completion) {
-				if !errors.Is(c.Err, ErrRegionUnavailable) {
-					t.Errorf("write to lost memory: %+v", c)
-				}
-			})
-			if d.Begin() != 1000 {
-				t.Errorf("Begin is %d after a write of 1000 bytes at 0 failed", d.Begin())
-			}
-			if err := d.Start(5000); !errors.Is(err, ErrRegionUnavailable) {
-				t.Errorf("Start: %v", err)
-			}
-			closeQueue(t, q)
-			if err := d.Close(); err != nil {
-				t.Error(err)
+	forDevices(t, 1, 1<<20, func(t *testing.T, c *cluster, configuration Configuration) {
+		d := c.open(t, 100_000, configuration)
+		if err := d.Start(0); err != nil {
+			t.Fatal(err)
+		}
+		q := openQueue(t, d, 4)
+		page := make([]byte, 1000)
+		write := func() error { return q.Write(page, 0, 1) }
+		finish(t, q, write, func(c device.Completion) {
+			if c.Err != nil {
+				t.Error(c.Err)
 			}
 		})
-	}
+		_ = c.servers[0].Close() // the cleanup reports its error
+		finish(t, q, func() error { return q.Read(page, 0, 2) }, func(c device.Completion) {
+			if !errors.Is(c.Err, ErrRegionUnavailable) {
+				t.Errorf("read of lost memory: %+v", c)
+			}
+		})
+		finish(t, q, write, func(c device.Completion) {
+			if !errors.Is(c.Err, ErrRegionUnavailable) {
+				t.Errorf("write to lost memory: %+v", c)
+			}
+		})
+		if d.Begin() != 1000 {
+			t.Errorf("Begin is %d after a write of 1000 bytes at 0 failed", d.Begin())
+		}
+		if err := d.Start(5000); !errors.Is(err, ErrRegionUnavailable) {
+			t.Errorf("Start: %v", err)
+		}
+		closeQueue(t, q)
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // A write whose place is still being written with the lap before is dropped,

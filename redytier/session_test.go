@@ -12,6 +12,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/fabric/transport"
 )
 
 // configurations of the data path that every behaviour is tested with.
@@ -24,14 +25,16 @@ var configurations = []Configuration{
 // patience is how long a test waits for what must happen.
 const patience = 30 * time.Second
 
-// forAll runs a test over configurations and numbers of VMs.
+// forAll runs a test over transports, configurations and numbers of VMs.
 func forAll(t *testing.T, test func(t *testing.T, c *cluster, cfg Config)) {
-	for _, configuration := range configurations {
-		for _, vms := range []int{1, 3} {
-			t.Run(fmt.Sprintf("s=%d,b=%d,q=%d,vms=%d", configuration.ServerThreads, configuration.BatchSize, configuration.QueueDepth, vms), func(t *testing.T) {
-				c := newCluster(t, "mem", vms, 1<<20)
-				test(t, c, Config{Capacity: 250_000, RegionSize: 16 << 10, Configuration: configuration})
-			})
+	for _, name := range transport.Names() {
+		for _, configuration := range configurations {
+			for _, vms := range []int{1, 3} {
+				t.Run(fmt.Sprintf("%s,s=%d,b=%d,q=%d,vms=%d", name, configuration.ServerThreads, configuration.BatchSize, configuration.QueueDepth, vms), func(t *testing.T) {
+					c := newCluster(t, name, vms, 1<<20)
+					test(t, c, Config{Capacity: 250_000, RegionSize: 16 << 10, Configuration: configuration})
+				})
+			}
 		}
 	}
 }
