@@ -287,19 +287,28 @@ func (s *Session) attempt(op *Op, hash uint64, keep int) (where coldAt, cold boo
 	}
 }
 
-// try is one attempt under one epoch. The deferred Leave is for a Modifier that
-// panics: it must not hold the store up.
-func (s *Session) try(op *Op, hash uint64, keep int) (outcome, coldAt) {
+// try is one attempt under one epoch.
+func (s *Session) try(op *Op, hash uint64, keep int) (result outcome, where coldAt) {
+	if op.Kind == OpRMW {
+		return s.tryModifying(op, hash)
+	}
 	s.epoch.Enter()
-	defer s.epoch.Leave()
 	switch op.Kind {
 	case OpRead:
-		return s.tryRead(op, hash, keep)
+		result, where = s.tryRead(op, hash, keep)
 	case OpUpsert:
-		return s.tryUpsert(op, hash), coldAt{}
-	case OpDelete:
-		return s.tryDelete(op, hash), coldAt{}
+		result = s.tryUpsert(op, hash)
 	default:
-		return s.tryRMW(op, hash)
+		result = s.tryDelete(op, hash)
 	}
+	s.epoch.Leave()
+	return result, where
+}
+
+// tryModifying is try for operations that call the user's code: should that
+// panic, the deferred Leave keeps it from holding the store up.
+func (s *Session) tryModifying(op *Op, hash uint64) (outcome, coldAt) {
+	s.epoch.Enter()
+	defer s.epoch.Leave()
+	return s.tryRMW(op, hash)
 }
