@@ -23,7 +23,8 @@ type LocalOptions struct {
 	//
 	// It has to register with the manager when it is ready, and to exit when its
 	// standard input ends: then its parent is gone. Its standard error is logged. Default: this executable
-	// with the argument cacheserver, which is right for the redykv command.
+	// with the argument cacheserver, which is right for the redykv command and
+	// for no other program.
 	Command []string
 	// Transport is shm or tcp. Default: shm.
 	Transport string

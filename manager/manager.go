@@ -140,8 +140,8 @@ func (m *Manager) URL() string {
 }
 
 // Close ends all calls and watches, then terminates the VMs that the allocator
-// launched. Calls under way are cut off when ctx ends. Closing again does
-// nothing.
+// launched. Clients that are not through when ctx ends are cut off. Closing
+// again does nothing.
 func (m *Manager) Close(ctx context.Context) error {
 	m.mu.Lock()
 	if m.closed {
@@ -152,9 +152,9 @@ func (m *Manager) Close(ctx context.Context) error {
 	m.mu.Unlock()
 
 	m.cancel(errClosing)
-	err := m.http.Shutdown(ctx)
-	if err != nil {
-		err = errors.Join(err, m.http.Close())
+	var err error
+	if m.http.Shutdown(ctx) != nil { // ctx has ended
+		err = m.http.Close()
 	}
 	m.work.Wait()
 	if m.opts.Allocator != nil {

@@ -15,7 +15,7 @@ import (
 )
 
 // closeTimeout bounds how long a command waits for calls under way at its end.
-const closeTimeout = 5 * time.Second
+const closeTimeout = 2 * time.Second
 
 type managerFlags struct {
 	listen    string

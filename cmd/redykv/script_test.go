@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -22,6 +23,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/manager"
 )
 
@@ -47,12 +49,21 @@ func TestMain(m *testing.M) {
 //	roundtrip MANAGER CAPACITY C S B Q  create a cache, write, read, delete it
 //	exits STDERR-REGEXP CODE PROGRAM... run a program that has to end with that code
 //	                                    and one line on standard error
+//
+// and the condition [transport:NAME], which holds where that fabric is built in.
 func TestScript(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: filepath.Join("testdata", "script"),
 		Setup: func(env *testscript.Env) error {
 			env.Values[processesKey{}] = make(processes)
 			return nil
+		},
+		Condition: func(cond string) (bool, error) {
+			name, ok := strings.CutPrefix(cond, "transport:")
+			if !ok {
+				return false, fmt.Errorf("unknown condition %q", cond)
+			}
+			return slices.Contains(transport.Names(), name), nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"start":     cmdStart,
