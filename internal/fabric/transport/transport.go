@@ -8,6 +8,7 @@ import (
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/mem"
 	"github.com/redykv/redykv/internal/fabric/shm"
+	"github.com/redykv/redykv/internal/fabric/tcp"
 )
 
 var providers = []struct {
@@ -16,6 +17,7 @@ var providers = []struct {
 }{
 	{mem.Name, func() (fabric.Provider, error) { return mem.Open(), nil }},
 	{shm.Name, shm.Open},
+	{tcp.Name, func() (fabric.Provider, error) { return tcp.Open(), nil }},
 }
 
 // Names lists the transports that Open knows.

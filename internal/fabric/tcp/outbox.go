@@ -1,0 +1,117 @@
+package tcp
+
+import (
+	"errors"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// outbox is what waits to be written to a connection. Anybody appends under the
+// lock and writes at once as much as the kernel takes; only the rest is left to
+// a goroutine that waits until the kernel takes more. So nobody who appends ever
+// blocks, and the usual case has no hop between goroutines.
+type outbox struct {
+	raw     syscall.RawConn
+	drained func() // called without the lock when the goroutine has caught up
+
+	mu      sync.Mutex
+	buf     []byte
+	sent    int   // of buf
+	stuck   bool  // the kernel is full, and the goroutine has the descriptor
+	err     error // nothing is written any more
+	attempt func(fd uintptr) bool
+	kick    chan struct{} // wakes the goroutine; closed when the connection is
+}
+
+// keepBuffer is the largest buffer kept when it is empty.
+const keepBuffer = 1 << 20
+
+func newOutbox(raw syscall.RawConn, drained func()) *outbox {
+	o := &outbox{raw: raw, drained: drained, kick: make(chan struct{}, 1)}
+	o.attempt = func(fd uintptr) bool { o.write(int(fd)); return true } // once: no closure per flush
+	return o
+}
+
+// pending is how many bytes wait. With the lock held.
+func (o *outbox) pending() int { return len(o.buf) - o.sent }
+
+// flush writes what the kernel takes. With the lock held.
+func (o *outbox) flush() {
+	if o.stuck || o.err != nil || o.pending() == 0 {
+		return
+	}
+	if err := o.raw.Write(o.attempt); err != nil && o.err == nil {
+		o.err = err
+	}
+	if o.pending() > 0 && o.err == nil {
+		o.stuck = true
+		select {
+		case o.kick <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// write writes until the box is empty or the kernel is full. With the lock held.
+func (o *outbox) write(fd int) {
+	for o.pending() > 0 && o.err == nil {
+		n, err := unix.Write(fd, o.buf[o.sent:])
+		if n > 0 {
+			o.sent += n
+		}
+		switch {
+		case err == nil || errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EAGAIN):
+			o.compact()
+			return
+		default:
+			o.err = err // the reader of the connection learns of it too
+		}
+	}
+	if o.err != nil || cap(o.buf) > keepBuffer {
+		o.buf = nil
+	}
+	o.buf, o.sent = o.buf[:0], 0
+}
+
+// compact gives the room of what was written back once it is the larger part.
+func (o *outbox) compact() {
+	if o.sent > len(o.buf)/2 {
+		o.buf = o.buf[:copy(o.buf, o.buf[o.sent:])]
+		o.sent = 0
+	}
+}
+
+// run waits for the kernel on behalf of the others, until close.
+func (o *outbox) run() {
+	for range o.kick {
+		// The descriptor's write lock is ours while stuck; flush keeps off it.
+		err := o.raw.Write(func(fd uintptr) bool {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			o.write(int(fd))
+			o.stuck = o.pending() > 0
+			return !o.stuck
+		})
+		if err != nil {
+			o.mu.Lock()
+			o.err, o.stuck = err, false
+			o.mu.Unlock()
+		}
+		o.drained()
+	}
+}
+
+// close ends run, once the connection is closed. Nothing is flushed after.
+func (o *outbox) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !errors.Is(o.err, errOutboxClosed) {
+		o.err = errOutboxClosed
+		close(o.kick)
+	}
+}
+
+var errOutboxClosed = errors.New("outbox closed")

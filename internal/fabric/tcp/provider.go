@@ -1,0 +1,251 @@
+// Package tcp is the fabric between any two hosts that reach each other by TCP:
+// one connection for each queue pair, frames as frame.go lists them.
+//
+// TCP has no one-sided operations. The provider on the passive host carries them
+// out, in the goroutine that reads the connection; the owner of the passive
+// queue pair takes no part. Requests of one Submit leave in one write, and so do
+// the replies to what arrived in one read.
+//
+// A peer that breaks the protocol is cut off and counted. Tokens, lengths and
+// offsets are checked here as well as there.
+package tcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/fabric/core"
+)
+
+// Name is the provider's name.
+const Name = "tcp"
+
+// silence is how long a peer may leave data unacknowledged before it counts as
+// dead.
+const silence = 5 * time.Second
+
+// Provider is the fabric over TCP.
+type Provider struct {
+	regions   *core.Registry
+	listeners core.Closers
+	pairs     core.Closers
+	malformed atomic.Uint64
+}
+
+// Open returns a provider of its own.
+func Open() *Provider { return &Provider{regions: core.NewRegistry()} }
+
+// Malformed is how many connections were cut for breaking the protocol.
+func (p *Provider) Malformed() uint64 { return p.malformed.Load() }
+
+func (p *Provider) Name() string { return Name }
+
+func (p *Provider) Alloc(size int) (fabric.Region, error) {
+	r, err := p.regions.Alloc(size)
+	if err != nil {
+		return nil, err // not r: a nil *core.Region would be a non-nil Region
+	}
+	return r, nil
+}
+
+// Listen listens at a host and port, or, if addr is empty, at a free port of the
+// loopback interface.
+func (p *Provider) Listen(addr string, depth int) (fabric.Listener, error) {
+	if err := core.CheckDepth(depth); err != nil {
+		return nil, fmt.Errorf("tcp listen %q: %w", addr, err)
+	}
+	if addr == "" {
+		addr = "127.0.0.1:0"
+	}
+	s, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("fabric: %w", err)
+	}
+	l := &listener{provider: p, depth: depth, addr: s.Addr().String()}
+	l.acceptor = core.NewAcceptor(s, l.hello)
+	if !p.listeners.Add(l) {
+		return nil, errors.Join(fmt.Errorf("tcp listen %q: %w", addr, fabric.ErrClosed), l.Close())
+	}
+	return l, nil
+}
+
+func (p *Provider) Dial(ctx context.Context, addr string, private []byte, depth int) (fabric.QueuePair, error) {
+	q, err := p.dial(ctx, addr, private, depth)
+	if err != nil {
+		return nil, fmt.Errorf("tcp dial %q: %w", addr, err)
+	}
+	return q, nil
+}
+
+func (p *Provider) dial(ctx context.Context, addr string, private []byte, depth int) (*queuePair, error) {
+	if err := errors.Join(core.CheckPrivate(private), core.CheckDepth(depth)); err != nil {
+		return nil, err
+	}
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	conn := c.(*net.TCPConn)
+	answer, err := greet(ctx, conn, private)
+	var q *queuePair
+	if err == nil {
+		q, err = start(p, conn, answer, depth)
+	}
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return q, nil
+}
+
+// Close closes everything that is still open.
+func (p *Provider) Close() error {
+	return errors.Join(p.listeners.Close(), p.pairs.Close(), p.regions.Close())
+}
+
+// The greeting: the dialer sends magic, a length byte and its private data; the
+// listener answers with a verdict byte, a length byte and its private data or
+// the reason of its refusal.
+const (
+	magic    = "redytcp1"
+	accepted = 1
+	rejected = 2
+)
+
+// greet says hello and returns the listener's private data.
+func greet(ctx context.Context, conn net.Conn, private []byte) ([]byte, error) {
+	// Ending ctx ends a read or write under way by moving the deadline into the
+	// past.
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	verdict, answer, err := exchange(conn, private)
+	if !stop() {
+		return nil, context.Cause(ctx)
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case verdict == rejected:
+		return nil, fmt.Errorf("%w: %s", fabric.ErrRejected, answer)
+	case verdict != accepted || len(answer) > fabric.MaxPrivate:
+		return nil, errFrame
+	}
+	return answer, nil
+}
+
+func exchange(conn net.Conn, private []byte) (verdict byte, answer []byte, err error) {
+	hello := append(append([]byte(magic), byte(len(private))), private...)
+	if _, err := conn.Write(hello); err != nil {
+		return 0, nil, err
+	}
+	var head [2]byte
+	if _, err := io.ReadFull(conn, head[:]); err != nil {
+		return 0, nil, err
+	}
+	answer = make([]byte, head[1])
+	_, err = io.ReadFull(conn, answer)
+	return head[0], answer, err
+}
+
+type listener struct {
+	provider *Provider
+	depth    int
+	addr     string
+	acceptor *core.Acceptor
+}
+
+func (l *listener) Addr() string { return l.addr }
+
+func (l *listener) Accept(ctx context.Context) (fabric.Request, error) { return l.acceptor.Accept(ctx) }
+
+func (l *listener) Close() error {
+	l.provider.listeners.Remove(l)
+	return l.acceptor.Close()
+}
+
+func (l *listener) hello(c net.Conn) (fabric.Request, error) {
+	var head [len(magic) + 1]byte
+	if _, err := io.ReadFull(c, head[:]); err != nil {
+		return nil, err
+	}
+	n := int(head[len(magic)])
+	if string(head[:len(magic)]) != magic || n > fabric.MaxPrivate {
+		l.provider.malformed.Add(1)
+		return nil, errFrame
+	}
+	private := make([]byte, n)
+	if _, err := io.ReadFull(c, private); err != nil {
+		return nil, err
+	}
+	return &request{listener: l, conn: c.(*net.TCPConn), private: private}, nil
+}
+
+// request is a host that said hello. Its one user answers it once.
+type request struct {
+	listener *listener
+	conn     *net.TCPConn
+	private  []byte
+	answered bool
+}
+
+func (r *request) Private() []byte { return r.private }
+
+func (r *request) Accept(private []byte) (fabric.QueuePair, error) {
+	if err := core.CheckPrivate(private); err != nil {
+		return nil, err
+	}
+	if r.answered {
+		return nil, errors.New("tcp accept: answered already")
+	}
+	err := r.answer(accepted, private)
+	var q *queuePair
+	if err == nil {
+		q, err = start(r.listener.provider, r.conn, r.private, r.listener.depth)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("tcp accept from %s: %w", r.conn.RemoteAddr(), err), r.conn.Close())
+	}
+	return q, nil
+}
+
+func (r *request) Reject(reason string) error {
+	if r.answered {
+		return nil
+	}
+	if len(reason) > 255 {
+		reason = reason[:255]
+	}
+	_ = r.answer(rejected, []byte(reason)) // a peer that is gone knows
+	return r.conn.Close()
+}
+
+func (r *request) answer(verdict byte, data []byte) error {
+	r.answered = true
+	if err := r.conn.SetDeadline(time.Now().Add(core.HandshakeTime)); err != nil {
+		return err
+	}
+	_, err := r.conn.Write(append([]byte{verdict, byte(len(data))}, data...))
+	return err
+}
+
+// tune makes a connection quick, and quick to notice that its peer is dead.
+func tune(c *net.TCPConn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var timeout error
+	err = raw.Control(func(fd uintptr) {
+		timeout = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(silence.Milliseconds()))
+	})
+	alive := net.KeepAliveConfig{Enable: true, Idle: 2 * time.Second, Interval: time.Second, Count: 3}
+	return errors.Join(err, timeout, c.SetNoDelay(true), c.SetKeepAliveConfig(alive), c.SetDeadline(time.Time{}))
+}

@@ -1,0 +1,188 @@
+package tcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+
+	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/fabric/core"
+)
+
+// queuePair is one end of a connection. The owner sends requests (requester.go),
+// the reader goroutine takes replies and carries the peer's requests out
+// (reader.go), and both write to the outbox.
+type queuePair struct {
+	provider *Provider
+	conn     *net.TCPConn
+	private  []byte
+	out      *outbox
+
+	// Owner.
+	sends   core.SendQueue
+	imports core.Handles[remote]
+	issued  int64 // bytes of the operation at the head of what waits
+	cost    uint64
+	imms    uint64 // immediates sent
+	taken   uint32 // immediates polled for which the peer has no credit yet
+	asked   uint32 // questions
+
+	// Owner to reader, and back.
+	requests atomic.Uint64 // sent
+	repaid   atomic.Uint64 // cost of the requests answered
+	granted  atomic.Uint64 // credit for immediates, beyond the first ImmEntries
+	in       core.ImmRing  // the owner's side of the peer's immediates
+	over     atomic.Bool   // the reader has ended
+
+	reader reader
+	state  core.State
+	waiter core.Waiter
+	tasks  sync.WaitGroup
+	once   sync.Once
+
+	mu     sync.Mutex
+	wanted uint32 // the question that an Import waits for; 0: none
+	lent   chan lent
+}
+
+// remote is a peer's region: the peer's handle for it, and its size.
+type remote struct {
+	handle uint32
+	size   int64
+}
+
+// lent is the answer to an import.
+type lent struct {
+	question uint32
+	remote   remote
+	err      error
+}
+
+// start makes a greeted connection a queue pair.
+func start(p *Provider, conn *net.TCPConn, private []byte, depth int) (*queuePair, error) {
+	q := &queuePair{provider: p, conn: conn, private: private, lent: make(chan lent, 1)}
+	if err := errors.Join(q.sends.Init(depth), tune(conn)); err != nil {
+		return nil, err
+	}
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	q.waiter.Init()
+	q.out = newOutbox(raw, q.waiter.Notify)
+	ring := make([]uint64, core.ImmRingWords)
+	q.in = core.NewImmRing(ring)
+	q.reader = reader{pair: q, imms: core.NewImmRing(ring)}
+	p.regions.AddGate(&q.reader.gate)
+	q.tasks.Go(q.out.run)
+	q.tasks.Go(q.reader.run)
+	if !p.pairs.Add(q) {
+		return nil, errors.Join(fabric.ErrClosed, q.Close())
+	}
+	return q, nil
+}
+
+func (q *queuePair) PeerPrivate() []byte { return q.private }
+
+func (q *queuePair) Wake() { q.waiter.Wake() }
+
+func (q *queuePair) Err() error { return q.state.Err() }
+
+func (q *queuePair) Close() (err error) {
+	q.once.Do(func() {
+		q.state.End(fabric.ErrClosed)
+		err = q.conn.Close()
+		if errors.Is(err, net.ErrClosed) {
+			err = nil // the reader closed it when the peer went
+		}
+		q.tasks.Wait()
+		q.provider.pairs.Remove(q)
+	})
+	return err
+}
+
+// ended is the reader's last act: from here on the owner has everything.
+func (q *queuePair) ended(reason error) {
+	if errors.Is(reason, errFrame) {
+		q.provider.malformed.Add(1)
+	}
+	q.state.End(fmt.Errorf("%w: %w", fabric.ErrDisconnected, reason))
+	_ = q.conn.Close() // it failed already, or its owner closes it
+	q.out.close()
+	q.provider.regions.RemoveGate(&q.reader.gate)
+	q.over.Store(true)
+	q.deliver(lent{err: q.state.Err()})
+	q.waiter.Notify()
+}
+
+func (q *queuePair) Import(ctx context.Context, token fabric.Token) (fabric.Remote, error) {
+	r, err := q.ask(ctx, token)
+	if err != nil {
+		return fabric.Remote{}, fmt.Errorf("import region: %w", err)
+	}
+	h, err := q.imports.Put(r)
+	if err != nil {
+		return fabric.Remote{}, fmt.Errorf("import region: %w", err)
+	}
+	return fabric.Remote{Handle: h, Size: r.size}, nil
+}
+
+func (q *queuePair) ask(ctx context.Context, token fabric.Token) (remote, error) {
+	q.asked = max(1, q.asked+1)
+	q.mu.Lock()
+	q.wanted = q.asked
+	q.mu.Unlock()
+	if err := q.state.Err(); err != nil {
+		q.withdraw()
+		return remote{}, err
+	}
+	q.send(&frame{kind: kindImport, length: tokenSize, imm: q.asked, body: token[:]})
+	select {
+	case l := <-q.lent:
+		return l.remote, l.err
+	case <-ctx.Done():
+		q.withdraw()
+		return remote{}, context.Cause(ctx)
+	}
+}
+
+// withdraw takes a question back whose answer may have come meanwhile.
+func (q *queuePair) withdraw() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.wanted = 0
+	select {
+	case <-q.lent:
+	default:
+	}
+}
+
+// deliver hands an answer to the Import that waits for it, if one does. Question
+// 0 is for whichever waits: the peer is gone.
+func (q *queuePair) deliver(l lent) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.wanted != 0 && (l.question == q.wanted || l.question == 0) {
+		q.wanted = 0
+		q.lent <- l // there is room: one answer per question
+	}
+}
+
+func (q *queuePair) Release(r fabric.Remote) {
+	if i, ok := q.imports.Delete(r.Handle); ok {
+		q.send(&frame{kind: kindRelease, handle: i.handle})
+	}
+}
+
+// send writes one frame of the owner's.
+func (q *queuePair) send(f *frame) {
+	q.out.mu.Lock()
+	defer q.out.mu.Unlock()
+	if q.out.err == nil {
+		q.out.buf = append(appendHeader(q.out.buf, f), f.body...)
+		q.out.flush()
+	}
+}

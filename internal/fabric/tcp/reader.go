@@ -1,0 +1,208 @@
+package tcp
+
+import (
+	"fmt"
+
+	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/fabric/core"
+)
+
+// readBuffer is how much is read at a time; at least one frame.
+const readBuffer = 256 << 10
+
+// reader is the goroutine that reads a connection. It never blocks but for
+// input: replies go to the outbox, immediates to a ring for which the peer has
+// credit.
+type reader struct {
+	pair *queuePair
+
+	// As the passive side.
+	gate    core.Gate // entered while it copies in this host's regions
+	lent    core.Handles[*core.Region]
+	imms    core.ImmRing
+	partial uint64 // bytes of a write that goes on, and its first error
+	failed  error
+
+	// As the initiator's side.
+	replies uint64 // taken
+	done    uint64 // operations finished
+	filled  int64  // bytes of the operation after those
+	repaid  uint64
+}
+
+func (r *reader) run() { r.pair.ended(r.loop()) }
+
+func (r *reader) loop() error {
+	buf := make([]byte, readBuffer)
+	start, end := 0, 0
+	for {
+		n, err := r.pair.conn.Read(buf[end:])
+		if n == 0 && err != nil {
+			return err
+		}
+		end += n
+		used, err := r.handle(buf[start:end])
+		if err != nil {
+			return err
+		}
+		start += used
+		if start == end {
+			start, end = 0, 0
+		} else if len(buf)-start < maxFrame {
+			end = copy(buf, buf[start:end])
+			start = 0
+		}
+	}
+}
+
+// handle takes all whole frames off b. It publishes and answers once for all.
+func (r *reader) handle(b []byte) (used int, err error) {
+	q := r.pair
+	q.out.mu.Lock()
+	r.gate.Enter()
+	heard := false
+	for {
+		var f frame
+		var n int
+		if n, err = decode(b[used:], &f); n == 0 || err != nil {
+			break
+		}
+		used += n
+		if err = r.take(&f); err != nil {
+			break
+		}
+		heard = heard || f.kind == kindReply || f.kind == kindWriteImm || f.kind == kindCredit
+	}
+	r.gate.Leave()
+	q.out.flush()
+	q.out.mu.Unlock()
+	if heard {
+		q.repaid.Store(r.repaid)
+		q.sends.Finish(r.done)
+		q.waiter.Notify()
+	}
+	return used, err
+}
+
+// take carries one frame out. Inside the gate and the outbox's lock.
+func (r *reader) take(f *frame) error {
+	q := r.pair
+	switch f.kind {
+	case kindReply:
+		return r.reply(f)
+	case kindRead:
+		b, err := r.access(f)
+		return r.answer(err, b)
+	case kindWrite, kindWriteImm:
+		return r.write(f)
+	case kindNop:
+		return r.answer(nil, nil)
+	case kindImport:
+		return r.lend(f)
+	case kindRelease:
+		r.lent.Delete(f.handle)
+	case kindCredit:
+		q.granted.Add(uint64(f.length))
+	case kindLent:
+		if f.offset <= 0 && f.flags == statusOK {
+			return fmt.Errorf("%w: lent region of %d bytes", errFrame, f.offset)
+		}
+		q.deliver(lent{question: max(1, f.imm), remote: remote{handle: f.handle, size: f.offset}, err: errorOf(f.flags)})
+	}
+	return nil
+}
+
+func (r *reader) access(f *frame) ([]byte, error) {
+	g := r.lent.Get(f.handle)
+	if g == nil {
+		return nil, fabric.ErrBadToken
+	}
+	return (*g).Access(f.offset, int(f.length))
+}
+
+func (r *reader) write(f *frame) error {
+	b, err := r.access(f)
+	copy(b, f.body)
+	if r.failed == nil {
+		r.failed = err
+	}
+	r.partial += uint64(f.length)
+	if f.flags&flagMore != 0 {
+		return r.answer(err, nil)
+	}
+	n, err := r.partial, r.failed
+	r.partial, r.failed = 0, nil
+	if f.kind == kindWriteImm && err == nil {
+		pushed, err := r.imms.Push(f.imm, int(n))
+		if err != nil {
+			return err
+		}
+		if !pushed {
+			return fmt.Errorf("%w: immediate without credit", errFrame)
+		}
+	}
+	return r.answer(err, nil)
+}
+
+// answer appends a reply. What can wait is what the peer may ask for.
+func (r *reader) answer(err error, body []byte) error {
+	o := r.pair.out
+	if o.err != nil {
+		return o.err
+	}
+	if o.pending() > 2*window {
+		return fmt.Errorf("%w: asks for more than the window", errFrame)
+	}
+	o.buf = appendReply(o.buf, statusOf(err), body)
+	return nil
+}
+
+func (r *reader) lend(f *frame) error {
+	answer := frame{kind: kindLent, imm: f.imm}
+	g, err := r.pair.provider.regions.Find(fabric.Token(f.body))
+	if err == nil {
+		answer.handle, err = r.lent.Put(g)
+		answer.offset = g.Size()
+	}
+	answer.flags = statusOf(err)
+	o := r.pair.out
+	if o.pending() > 2*window {
+		return fmt.Errorf("%w: asks for more than the window", errFrame)
+	}
+	o.buf = appendHeader(o.buf, &answer)
+	return nil
+}
+
+// reply ends a fragment of the oldest operation under way.
+func (r *reader) reply(f *frame) error {
+	q := r.pair
+	if r.replies == q.requests.Load() { // and so the slot below is ours to see
+		return fmt.Errorf("%w: reply to nothing", errFrame)
+	}
+	r.replies++
+	r.repaid += requestCost
+	s := q.sends.At(r.done)
+	if r.filled == 0 && s.Err != nil {
+		r.done++ // it was refused on this side and went as a nop
+		return nil
+	}
+	n := min(int64(len(s.Buf))-r.filled, maxFragment)
+	switch {
+	case f.flags != statusOK:
+		if len(f.body) != 0 {
+			return fmt.Errorf("%w: failed reply of %d bytes", errFrame, len(f.body))
+		}
+		if s.Err == nil {
+			s.Err = errorOf(f.flags)
+		}
+	case s.Kind == core.Read && int64(len(f.body)) == n:
+		copy(s.Buf[r.filled:], f.body)
+	case s.Kind == core.Read || len(f.body) != 0:
+		return fmt.Errorf("%w: reply of %d bytes to a request of %d", errFrame, len(f.body), n)
+	}
+	r.repaid += uint64(n)
+	if r.filled += n; r.filled == int64(len(s.Buf)) {
+		r.done, r.filled = r.done+1, 0
+	}
+	return nil
+}

@@ -1,0 +1,159 @@
+package tcp
+
+import (
+	"context"
+
+	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/fabric/core"
+)
+
+// enough is how many bytes may wait in the outbox before the owner stops adding
+// requests. Poll and Wait go on when there is room.
+const enough = 256 << 10
+
+func (q *queuePair) Read(dst []byte, r fabric.Remote, offset int64, tag uint64) error {
+	return q.push(core.Read, dst, r, offset, 0, tag)
+}
+
+func (q *queuePair) Write(src []byte, r fabric.Remote, offset int64, tag uint64) error {
+	return q.push(core.Write, src, r, offset, 0, tag)
+}
+
+func (q *queuePair) WriteImm(src []byte, r fabric.Remote, offset int64, imm uint32, tag uint64) error {
+	return q.push(core.WriteImm, src, r, offset, imm, tag)
+}
+
+func (q *queuePair) push(kind core.Kind, buf []byte, r fabric.Remote, offset int64, imm uint32, tag uint64) error {
+	if err := q.state.Err(); err != nil {
+		return err
+	}
+	return q.sends.Push(kind, buf, r, offset, imm, tag)
+}
+
+func (q *queuePair) Submit() error {
+	if q.state.Err() == nil {
+		q.sends.Submit()
+		q.pump()
+	}
+	return q.state.Err()
+}
+
+// pump sends requests until there are no more, the window is full, credit is
+// used up or the outbox is.
+func (q *queuePair) pump() {
+	i, to := q.sends.Next()
+	if i == to {
+		return
+	}
+	q.out.mu.Lock()
+	defer q.out.mu.Unlock()
+	for i != to && q.out.err == nil && q.out.pending() < enough && q.request(q.sends.At(i)) {
+		if q.issued < 0 {
+			q.issued = 0
+			i++
+		}
+	}
+	q.sends.Start(i)
+	q.out.flush()
+}
+
+// request sends the next fragment of an operation, and sets issued to -1 if that
+// was the last. It reports false when the peer must answer first.
+func (q *queuePair) request(s *core.Request) bool {
+	if q.cost-q.repaid.Load() > window {
+		return false
+	}
+	f := frame{kind: kindNop}
+	var body []byte
+	r := q.imports.Get(s.Handle)
+	if q.issued == 0 {
+		if s.Err = check(r, s); s.Err != nil {
+			q.issued = -1 // a nop, so that its completion keeps its place
+		}
+	}
+	if q.issued >= 0 {
+		n := min(int64(len(s.Buf))-q.issued, maxFragment)
+		last := q.issued+n == int64(len(s.Buf))
+		f = frame{handle: r.handle, offset: s.Offset + q.issued, length: uint32(n), imm: s.Imm}
+		switch {
+		case s.Kind == core.Read:
+			f.kind = kindRead
+		case s.Kind == core.WriteImm && last:
+			if q.imms-q.granted.Load() >= core.ImmEntries {
+				return false
+			}
+			q.imms++
+			f.kind = kindWriteImm
+		default:
+			f.kind = kindWrite
+			if !last {
+				f.flags = flagMore
+			}
+		}
+		if s.Kind != core.Read {
+			body = s.Buf[q.issued : q.issued+n]
+		}
+		q.cost += uint64(n)
+		if q.issued += n; last {
+			q.issued = -1
+		}
+	}
+	q.cost += requestCost
+	q.requests.Add(1) // publishes the slot to the reader
+	q.out.buf = append(appendHeader(q.out.buf, &f), body...)
+	return true
+}
+
+func check(r *remote, s *core.Request) error {
+	if r == nil {
+		return fabric.ErrBadToken
+	}
+	return core.CheckBounds(s.Offset, len(s.Buf), r.size)
+}
+
+func (q *queuePair) Poll(done []fabric.Completion) int {
+	if q.over.Load() {
+		q.sends.Fail(q.state.Err())
+	} else if q.sends.Waiting() {
+		q.pump()
+	}
+	n := q.sends.Poll(done)
+	m, _, err := q.in.Pop(done[n:])
+	if err != nil {
+		q.state.End(err) // both sides of this ring are ours: never
+	}
+	q.taken += uint32(m)
+	if q.taken >= core.ImmEntries/4 {
+		q.send(&frame{kind: kindCredit, length: q.taken})
+		q.taken = 0
+	}
+	return n + m
+}
+
+func (q *queuePair) Wait(ctx context.Context) error {
+	// No spinning: news comes by way of the network poller, which spinning
+	// would only keep from running.
+	if err := q.waiter.Wait(ctx, q, 0); err != nil {
+		return err
+	}
+	if q.over.Load() && !q.pollable() {
+		return q.state.Err()
+	}
+	return nil
+}
+
+// Ready is core.Source.
+func (q *queuePair) Ready() bool {
+	if q.sends.Waiting() && !q.over.Load() {
+		q.pump()
+	}
+	return q.pollable() || q.over.Load()
+}
+
+func (q *queuePair) pollable() bool {
+	return q.sends.Completed() || !q.in.Empty() || (q.over.Load() && q.sends.UnderWay())
+}
+
+// Park and Unpark are core.Source: the reader sees the waiter itself.
+func (q *queuePair) Park()   {}
+func (q *queuePair) Unpark() {}

@@ -1,0 +1,25 @@
+package tcp_test
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/fabric/fabrictest"
+	"github.com/redykv/redykv/internal/fabric/tcp"
+)
+
+func TestMain(m *testing.M) {
+	fabrictest.ServeChild(open) // the child of TestKilledPeer
+	goleak.VerifyTestMain(m)
+}
+
+func open() fabric.Provider { return tcp.Open() }
+
+func TestConformance(t *testing.T) { fabrictest.Run(t, open) }
+
+// TestKilledPeer kills a process in the middle of serving.
+func TestKilledPeer(t *testing.T) { fabrictest.RunKilledPeer(t, open) }
+
+func BenchmarkRead(b *testing.B) { fabrictest.Benchmark(b, open) }
