@@ -244,3 +244,38 @@ func TestDeviceDropsWhatItCannotPlace(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A tiered log whose cache dies under it goes on without an error.
+func TestTieredOutlivesCache(t *testing.T) {
+	forDevices(t, 2, 1<<20, func(t *testing.T, c *cluster, configuration Configuration) {
+		const page, pages = 4 << 10, 200
+		tiered := device.NewTieredWith(device.TieredOptions{Logger: slog.New(slog.DiscardHandler)},
+			c.open(t, 500_000, configuration), device.NewMemory())
+		if err := tiered.Start(0); err != nil {
+			t.Fatal(err)
+		}
+		p := devicetest.NewPump(t, tiered, 16)
+		r := rand.New(rand.NewPCG(6, 6))
+		log := make([]byte, pages*page)
+		for i := range log {
+			log[i] = byte(r.Uint32())
+		}
+		for i := range pages {
+			if i == pages/2 {
+				_ = c.servers[1].Close() // the cleanup reports its error
+			}
+			at := i * page
+			p.Write(append([]byte(nil), log[at:at+page]...), int64(at), nil)
+			p.Drain()
+			for range 20 {
+				addr := r.IntN(at + page)
+				n := 1 + r.IntN(min(2*page, at+page-addr))
+				p.Read(make([]byte, n), int64(addr), log[addr:addr+n])
+			}
+		}
+		p.Close()
+		if err := tiered.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
