@@ -14,7 +14,7 @@ import (
 // compares every byte with an array. The last tier is slow and sticks, but it
 // keeps what it is given; the others do everything wrong that they can tell of.
 func TestTieredAgainstModel(t *testing.T) {
-	seeds := 60
+	seeds := 40
 	if testing.Short() {
 		seeds = 10
 	}

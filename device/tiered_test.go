@@ -344,3 +344,25 @@ func TestNoAllocations(t *testing.T) {
 		}
 	}
 }
+
+// TestDamagedFloors: where it cannot be made out which tiers have holes, only
+// the last is trusted.
+func TestDamagedFloors(t *testing.T) {
+	for _, stored := range []string{"", "rubbish", "[0]", "[0,0,0]", `{"a":1}`} {
+		first, last := device.NewMemory(), device.NewMemory()
+		d := started(t, device.NewTiered(first, last))
+		b := newBench(t, d)
+		b.write("good", 0)
+		if err := errors.Join(b.q.Close(), d.WriteMeta("tiered.floors", []byte(stored)), d.Close()); err != nil {
+			t.Fatal(err)
+		}
+		again := device.NewTiered(first.Reopen(), last.Reopen())
+		if err := again.Start(4); err != nil {
+			t.Fatal(err)
+		}
+		b = newBench(t, again)
+		b.wantRead("good", 0, 1)
+		b.write("more", 4)
+		b.wantRead("more", 4, 0)
+	}
+}

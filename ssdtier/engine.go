@@ -1,6 +1,10 @@
 package ssdtier
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/redykv/redykv/device"
+)
 
 // request is one read or write of whole blocks, from submit until complete. The
 // engine owns it in between.
@@ -38,7 +42,8 @@ func (r *request) run() {
 type engine interface {
 	// submit starts the n requests of the list that begins with first.
 	submit(first, last *request, n int)
-	// close returns once nothing runs any more. Nothing is under way.
+	// close returns once nothing runs any more. Requests submitted later end
+	// with device.ErrClosed.
 	close()
 }
 
@@ -65,6 +70,16 @@ func newPool(limit int) *pool {
 
 func (p *pool) submit(first, last *request, n int) {
 	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		for r := first; r != nil; {
+			next := r.next
+			r.next, r.err = nil, device.ErrClosed
+			r.q.complete(r)
+			r = next
+		}
+		return
+	}
 	if p.first == nil {
 		p.first = first
 	} else {

@@ -27,6 +27,18 @@ const (
 	beginLine     = "begin %d\n"
 )
 
+// parseFormat reads the format file; not ok unless it is just what is written.
+func parseFormat(text string) (version int, size int64, ok bool) {
+	_, err := fmt.Sscanf(text, formatLine, &version, &size)
+	return version, size, err == nil && text == fmt.Sprintf(formatLine, version, size)
+}
+
+// parseBegin is the same for the file that keeps Begin.
+func parseBegin(text string) (begin int64, ok bool) {
+	_, err := fmt.Sscanf(text, beginLine, &begin)
+	return begin, err == nil && begin >= 0 && text == fmt.Sprintf(beginLine, begin)
+}
+
 // lockDir takes the directory for this process until the file is closed, by the
 // process's end at the latest.
 func lockDir(dir string) (*os.File, error) {
@@ -52,14 +64,16 @@ func (d *Device) loadFormat() error {
 		if d.opts.SegmentSize == 0 {
 			d.opts.SegmentSize = DefaultSegmentSize
 		}
-		return d.replaceFile(formatName, fmt.Appendf(nil, formatLine, formatVersion, d.opts.SegmentSize))
+		// The directory itself may be new.
+		return errors.Join(
+			d.replaceFile(formatName, fmt.Appendf(nil, formatLine, formatVersion, d.opts.SegmentSize)),
+			syncDir(filepath.Dir(filepath.Clean(d.dir))))
 	}
 	if err != nil {
 		return fmt.Errorf("ssdtier: %w", err)
 	}
-	var version int
-	var size int64
-	if _, err := fmt.Sscanf(string(data), formatLine, &version, &size); err != nil {
+	version, size, ok := parseFormat(string(data))
+	if !ok {
 		return fmt.Errorf("%w: %s holds %q", ErrFormat, path, data)
 	}
 	if version != formatVersion {
@@ -84,8 +98,8 @@ func (d *Device) loadBegin() error {
 	if err != nil {
 		return fmt.Errorf("ssdtier: %w", err)
 	}
-	var begin int64
-	if _, err := fmt.Sscanf(string(data), beginLine, &begin); err != nil || begin < 0 {
+	begin, ok := parseBegin(string(data))
+	if !ok {
 		return fmt.Errorf("%w: %s holds %q", ErrFormat, d.path(beginName), data)
 	}
 	d.begin.Store(begin)

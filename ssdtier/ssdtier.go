@@ -202,11 +202,12 @@ func (d *Device) syncFiles() error {
 // Close implements device.Device.
 func (d *Device) Close() error {
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	if d.closed {
+		d.mu.Unlock()
 		return nil
 	}
 	d.closed = true
+	d.mu.Unlock() // a worker may be about to make a segment
 	d.engine.close()
 	d.segments.closeAll()
 	if err := d.lock.Close(); err != nil {

@@ -135,6 +135,7 @@ func TestFormat(t *testing.T) {
 		"empty":          {formatName, "", Options{}, false},
 		"begin":          {beginName, "begin 17\n", Options{}, true},
 		"begin below 0":  {beginName, "begin -17\n", Options{}, false},
+		"more begin":     {beginName, "begin 17\nbegin 18\n", Options{}, false},
 		"rubbish begin":  {beginName, "x", Options{}, false},
 		"huge begin":     {beginName, "begin 99999999999999999999\n", Options{}, false},
 		"a foreign file": {"000.seg", "x", Options{}, true},
@@ -403,4 +404,51 @@ func TestSegmentNames(t *testing.T) {
 			t.Errorf("%q parses as %d", name, n)
 		}
 	}
+}
+
+func TestQueueOutlivesDevice(t *testing.T) {
+	d := started(t, Options{})
+	content := fill(t, d, 4096)
+	q, err := d.NewQueue(4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(q.Read(content, 0, 1), q.Write(content, 0, 2), q.Submit()); err != nil {
+		t.Fatal(err)
+	}
+	for n := 0; n < 2; n++ {
+		var done [1]device.Completion
+		if err := q.Wait(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if q.Poll(done[:]) != 1 || done[0].Err == nil {
+			t.Errorf("completion on a closed device: %+v", done[0])
+		}
+	}
+	if err := q.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := d.NewQueue(1); !errors.Is(err, device.ErrClosed) {
+		t.Errorf("NewQueue on a closed device: %v", err)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add("redykv ssdtier 1 segment 65536\n")
+	f.Add("begin 17\n")
+	f.Add("000000000001.seg")
+	f.Fuzz(func(t *testing.T, text string) {
+		if begin, ok := parseBegin(text); ok && begin < 0 {
+			t.Errorf("begin %d", begin)
+		}
+		if _, size, ok := parseFormat(text); ok && checkSegmentSize(size) == nil && size < minSegmentSize {
+			t.Errorf("segment size %d", size)
+		}
+		if n, ok := parseSegmentName(text); ok && segmentName(n) != text {
+			t.Errorf("%q is segment %d", text, n)
+		}
+	})
 }
