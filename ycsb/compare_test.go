@@ -85,6 +85,21 @@ func TestCompareRedy(t *testing.T) {
 	}
 }
 
+// A cache that holds half of the log leaves the rest to the SSD.
+func TestCompareSmallCache(t *testing.T) {
+	c := small(t.TempDir(), Redy)
+	c.Transport = TransportMem
+	c.Cache = c.LogBytes() / 2
+	c.Distributions, c.Threads = []Distribution{Uniform}, []int{1}
+	results, err := Compare(t.Context(), c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := results[0]; r.Errors > 0 || r.HitRedy < 0.1 || r.HitSSD < 0.4 || r.RatioToSSD != 0 {
+		t.Errorf("%d errors (%s), %v from Redy, %v from the SSD, ratio %v", r.Errors, r.FirstError, r.HitRedy, r.HitSSD, r.RatioToSSD)
+	}
+}
+
 func checkResult(t *testing.T, c Comparison, r Result) {
 	if r.Errors != 0 || r.FirstError != "" || r.Note != "" {
 		t.Errorf("%d errors (%s), note %q", r.Errors, r.FirstError, r.Note)

@@ -62,9 +62,41 @@ func (d *during) Add(int64) {
 	}
 }
 
-// The process that lends the memory dies in the middle of a run: reads go on
-// from the SSD, none goes wrong, and the results say what happened.
+// The process that lends the memory dies, in the middle of a run or of the
+// loading: reads go on from the SSD, none goes wrong, and the results say what
+// happened.
 func TestCompareSurvivesItsCacheServer(t *testing.T) {
+	for _, tc := range []struct {
+		stage string
+		notes [2]string // of the runs
+	}{
+		{"load redy", [2]string{"redy was lost before this run", "redy was lost before this run"}},
+		{"redy/uniform/2", [2]string{"redy lost after ", "redy was lost before this run"}},
+	} {
+		t.Run(tc.stage, func(t *testing.T) {
+			results := compareAndKill(t, tc.stage)
+			for i, want := range tc.notes {
+				r := results[i]
+				if r.Errors > 0 || r.Ops == 0 || r.HitSSD == 0 {
+					t.Errorf("%s: %d of %d reads went wrong (%s), %v came from the SSD", r.Experiment, r.Errors, r.Ops, r.FirstError, r.HitSSD)
+				}
+				if !strings.Contains(r.Note, want) || !strings.Contains(r.Note, "the ssd") {
+					t.Errorf("%s: the note is %q, want %q", r.Experiment, r.Note, want)
+				}
+				if before := strings.Contains(want, "before"); before != (r.HitRedy == 0) {
+					t.Errorf("%s: %v of the reads came from Redy", r.Experiment, r.HitRedy)
+				}
+			}
+			if left := cacheServers(t); len(left) > 0 {
+				t.Errorf("cache servers %v are left", left)
+			}
+		})
+	}
+}
+
+// compareAndKill compares two runs on Redy, and kills its cache server at a
+// stage.
+func compareAndKill(t *testing.T, stage string) []ycsb.Result {
 	redykv, err := exec.LookPath("redykv")
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +115,7 @@ func TestCompareSurvivesItsCacheServer(t *testing.T) {
 		Duration:      500 * time.Millisecond,
 		Dir:           t.TempDir(),
 	}
-	kill := &during{stage: "redy/uniform/2", do: func() {
+	results, err := ycsb.Compare(t.Context(), c, &during{stage: stage, do: func() {
 		servers := cacheServers(t)
 		if len(servers) != 1 {
 			t.Errorf("%d cache servers, want 1", len(servers))
@@ -93,26 +125,11 @@ func TestCompareSurvivesItsCacheServer(t *testing.T) {
 				t.Error(err)
 			}
 		}
-	}}
-	results, err := ycsb.Compare(t.Context(), c, kill)
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []string{"redy lost after ", "redy was lost before this run"} {
-		r := results[i]
-		if r.Errors > 0 || r.Ops == 0 || r.HitSSD == 0 {
-			t.Errorf("%s: %d of %d reads went wrong (%s), %v came from the SSD", r.Experiment, r.Errors, r.Ops, r.FirstError, r.HitSSD)
-		}
-		if !strings.Contains(r.Note, want) || !strings.Contains(r.Note, "the ssd") {
-			t.Errorf("%s: the note is %q, want %q", r.Experiment, r.Note, want)
-		}
-	}
-	if results[0].HitRedy == 0 || results[1].HitRedy > 0 {
-		t.Errorf("%v of the reads came from Redy in the run, and %v after it", results[0].HitRedy, results[1].HitRedy)
-	}
-	if left := cacheServers(t); len(left) > 0 {
-		t.Errorf("cache servers %v are left", left)
-	}
+	return results
 }
 
 // A signal ends a comparison, with all it has started and made.

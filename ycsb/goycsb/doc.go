@@ -10,6 +10,9 @@
 //     with the records when the DB is closed.
 //   - go-ycsb has data races of its own and reports whole microseconds. Package
 //     ycsb's own driver is the one to measure with.
+//   - Under zipfian, go-ycsb also draws a key right after the last one, and where
+//     a workload inserts, keys that are still to come: a few READ_ERROR lines
+//     are its own. Any other error fails Execute.
 //   - go-ycsb's read-modify-write is a read and an update, as YCSB defines it;
 //     the update is one atomic RMW of the store.
 package goycsb

@@ -33,7 +33,8 @@ func WriteHTML(w io.Writer, head Head, results []ycsb.Result) error {
 		Columns []string
 		Rows    [][]string
 		Notes   []string
-	}{Head: head.lines(results), Started: head.Started.Format("2006-01-02 15:04 MST"), Columns: columns, Notes: notes(results)}
+	}{Head: head.lines(results), Started: head.Started.Format("2006-01-02 15:04 MST"), Notes: notes(results)}
+	data.Columns, data.Rows = grid(results)
 	if len(results) == 0 {
 		plots = nil // there is nothing to draw
 	}
@@ -44,9 +45,6 @@ func WriteHTML(w io.Writer, head Head, results []ycsb.Result) error {
 		}
 		// The svg is drawn here from numbers and escaped names.
 		data.Plots = append(data.Plots, template.HTML(svg))
-	}
-	for _, r := range results {
-		data.Rows = append(data.Rows, cells(r))
 	}
 	if err := page.Execute(w, data); err != nil {
 		return fmt.Errorf("report: HTML: %w", err)

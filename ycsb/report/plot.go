@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"fmt"
 	"image/color"
+	"math"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"gonum.org/v1/plot"
@@ -88,8 +90,26 @@ func bars(title, axis string, results []ycsb.Result, value func(ycsb.Result) flo
 	if highest == 0 {
 		p.Y.Max = 1
 	}
+	p.Y.Tick.Marker = plot.TickerFunc(ticks)
 	paint(p)
 	return drawSVG(p, title)
+}
+
+// ticks are at most six round numbers from low to high, all of them written out.
+func ticks(low, high float64) []plot.Tick {
+	const most = 5 // steps
+	step := math.Pow(10, math.Floor(math.Log10((high-low)/most)))
+	for _, times := range []float64{2, 2.5, 2} { // 1, 2, 5, 10 times a power of ten
+		if (high-low)/step <= most {
+			break
+		}
+		step *= times
+	}
+	var marks []plot.Tick
+	for v := math.Ceil(low/step) * step; v <= high; v += step {
+		marks = append(marks, plot.Tick{Value: v, Label: strconv.FormatFloat(v, 'g', 4, 64)})
+	}
+	return marks
 }
 
 // paint gives everything that is not a bar the colour of ink.

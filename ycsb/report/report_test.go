@@ -61,9 +61,9 @@ log: 240003632 bytes, by arithmetic 240000000 (24 a record)
 index: 142MiB beside the memory above
 Go heap: 30MiB before loading, 31MiB at most after a run
 
-  device  distribution  threads   Mops  p50 us  p99 us  memory   redy    ssd  vs ssd
-    redy       uniform        1   2.00    61.2     104   16.7%  50.0%  33.3%  20.00x
-     ssd       uniform        1  0.100    1400    2890   16.7%   0.0%  83.3%   1.00x
+  device  distribution  threads   Mops  p50 us  p99 us  vs ssd  memory   redy    ssd
+    redy       uniform        1   2.00    61.2     104  20.00x   16.7%  50.0%  33.3%
+     ssd       uniform        1  0.100    1400    2890   1.00x   16.7%   0.0%  83.3%
 
 redy/uniform/1: redy lost after 3.1 s (<peer> disconnected); reads went on from the ssd
 ssd/uniform/1: 3 of 300000 reads went wrong; the first: record 7: gone
@@ -163,6 +163,29 @@ func TestWriteHTMLOfZeros(t *testing.T) {
 	for _, results := range [][]ycsb.Result{nil, {{Device: ycsb.SSD, Distribution: ycsb.Uniform, Threads: 1}}} {
 		if err := WriteHTML(io.Discard, Head{}, results); err != nil {
 			t.Errorf("%d results: %v", len(results), err)
+		}
+	}
+}
+
+func TestTableOfOtherDevices(t *testing.T) {
+	results := testResults()
+	results[0].HitOther = 0.25
+	heads, rows := grid(results)
+	if at := slices.Index(heads, "other"); at < 0 || rows[0][at] != "25.0%" || rows[1][at] != "0.0%" {
+		t.Errorf("heads %v, rows %v", heads, rows)
+	}
+}
+
+func TestTicks(t *testing.T) {
+	for high, want := range map[float64]string{
+		1: "0 0.2 0.4 0.6 0.8 1", 2.7: "0 1 2", 0.11: "0 0.05 0.1", 3456: "0 1000 2000 3000", 4.9: "0 1 2 3 4", 9: "0 2 4 6 8",
+	} {
+		var got []string
+		for _, tick := range ticks(0, high) {
+			got = append(got, tick.Label)
+		}
+		if text := strings.Join(got, " "); text != want {
+			t.Errorf("up to %v: %s, want %s", high, text, want)
 		}
 	}
 }

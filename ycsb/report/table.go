@@ -3,6 +3,8 @@ package report
 import (
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -18,9 +20,9 @@ func WriteTable(w io.Writer, head Head, results []ycsb.Result) error {
 	}
 	b.WriteByte('\n')
 	tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(tw, strings.Join(columns, "\t")+"\t")
-	for _, r := range results {
-		fmt.Fprintln(tw, strings.Join(cells(r), "\t")+"\t")
+	heads, rows := grid(results)
+	for _, row := range append([][]string{heads}, rows...) {
+		fmt.Fprintln(tw, strings.Join(row, "\t")+"\t")
 	}
 	if err := tw.Flush(); err != nil {
 		return fmt.Errorf("report: table: %w", err)
@@ -34,22 +36,33 @@ func WriteTable(w io.Writer, head Head, results []ycsb.Result) error {
 	return nil
 }
 
-// columns are the heads of the table; cells fills them in the same order.
-var columns = []string{
-	"device", "distribution", "threads", "Mops", "p50 us", "p99 us",
-	"memory", "redy", "ssd", "vs ssd",
-}
-
-func cells(r ycsb.Result) []string {
-	ratio := "-"
-	if r.RatioToSSD > 0 {
-		ratio = fmt.Sprintf("%.2fx", r.RatioToSSD)
+// grid is the table as words: the heads of the columns, and a row for each
+// result. What no run found anywhere else than in Redy and on the SSD has no
+// column for elsewhere.
+func grid(results []ycsb.Result) (heads []string, rows [][]string) {
+	heads = []string{
+		"device", "distribution", "threads", "Mops", "p50 us", "p99 us", "vs ssd", "memory", "redy", "ssd",
 	}
-	return []string{
-		string(r.Device), string(r.Distribution), fmt.Sprint(r.Threads),
-		figure(r.Mops), figure(r.P50Micros), figure(r.P99Micros),
-		percent(r.HitMemory), percent(r.HitRedy), percent(r.HitSSD), ratio,
+	elsewhere := slices.ContainsFunc(results, func(r ycsb.Result) bool { return r.HitOther > 0 })
+	if elsewhere {
+		heads = append(heads, "other")
 	}
+	for _, r := range results {
+		ratio := "-"
+		if r.RatioToSSD > 0 {
+			ratio = fmt.Sprintf("%.2fx", r.RatioToSSD)
+		}
+		row := []string{
+			string(r.Device), string(r.Distribution), strconv.Itoa(r.Threads),
+			figure(r.Mops), figure(r.P50Micros), figure(r.P99Micros), ratio,
+			percent(r.HitMemory), percent(r.HitRedy), percent(r.HitSSD),
+		}
+		if elsewhere {
+			row = append(row, percent(r.HitOther))
+		}
+		rows = append(rows, row)
+	}
+	return heads, rows
 }
 
 // figure prints a number to three significant digits, without an exponent.
