@@ -25,19 +25,24 @@ func (t *thread) run(ctx context.Context) {
 			t.handBack(0)
 		}
 	}()
+	done := ctx.Done()
 	for {
 		if len(t.active) == 0 {
 			select {
 			case c := <-t.inbox:
 				t.take(c)
-			case <-ctx.Done():
+			case <-done:
 				return
 			}
 		}
+		// One channel at a time: looking at an empty one costs a load then.
 		select {
 		case c := <-t.inbox:
 			t.take(c)
-		case <-ctx.Done():
+		default:
+		}
+		select {
+		case <-done:
 			return
 		default:
 		}
