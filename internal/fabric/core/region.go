@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 
 	"github.com/redykv/redykv/internal/fabric"
-	"github.com/redykv/redykv/internal/mem"
 )
 
 // NewToken returns a fresh random token: 128 bits that nobody can guess (A62).
@@ -62,7 +61,7 @@ func NewRegistry() *Registry {
 
 // Alloc registers size bytes of zeroed memory.
 func (r *Registry) Alloc(size int) (*Region, error) {
-	whole, err := mem.Alloc(size)
+	whole, err := allocate(size)
 	if err != nil {
 		return nil, fmt.Errorf("fabric: allocate region: %w", err)
 	}
@@ -70,7 +69,7 @@ func (r *Registry) Alloc(size int) (*Region, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
-		return nil, errors.Join(fmt.Errorf("allocate region: %w", fabric.ErrClosed), mem.Free(whole))
+		return nil, errors.Join(fmt.Errorf("allocate region: %w", fabric.ErrClosed), release(whole))
 	}
 	r.regions[g.token] = g
 	return g, nil
@@ -153,5 +152,5 @@ func (g *Region) Close() error {
 	for _, gate := range gates {
 		gate.Drain()
 	}
-	return mem.Free(g.whole)
+	return release(g.whole)
 }

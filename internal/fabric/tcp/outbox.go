@@ -26,7 +26,7 @@ type outbox struct {
 }
 
 // keepBuffer is the largest buffer kept when it is empty.
-const keepBuffer = 1 << 20
+const keepBuffer = 4 << 20
 
 func newOutbox(raw syscall.RawConn, drained func()) *outbox {
 	o := &outbox{raw: raw, drained: drained, kick: make(chan struct{}, 1)}

@@ -154,6 +154,9 @@ func (r *reader) answer(err error, body []byte) error {
 		return fmt.Errorf("%w: asks for more than the window", errFrame)
 	}
 	o.buf = appendReply(o.buf, statusOf(err), body)
+	if o.pending() >= enough {
+		o.flush() // the peer may as well begin to read
+	}
 	return nil
 }
 

@@ -1,0 +1,9 @@
+//go:build !race
+
+package core
+
+import "github.com/redykv/redykv/internal/mem"
+
+func allocate(size int) ([]byte, error) { return mem.Alloc(size) }
+
+func release(b []byte) error { return mem.Free(b) }

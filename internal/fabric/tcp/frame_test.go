@@ -1,0 +1,141 @@
+package tcp
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"testing"
+
+	"github.com/redykv/redykv/internal/fabric"
+)
+
+// FuzzDecode checks that decoding never reads outside its input and that what it
+// accepts encodes to what it was.
+func FuzzDecode(f *testing.F) {
+	f.Add(appendReply(nil, statusOK, []byte("bytes")))
+	f.Add(appendHeader(nil, &frame{kind: kindRead, handle: 1, offset: 1 << 40, length: 8}))
+	f.Add(append(appendHeader(nil, &frame{kind: kindWriteImm, flags: flagMore, length: 3, imm: 9}), "abc"...))
+	f.Add(append(appendHeader(nil, &frame{kind: kindImport, length: tokenSize}), make([]byte, tokenSize)...))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var d frame
+		n, err := decode(b, &d)
+		if err != nil {
+			if !errors.Is(err, errFrame) {
+				t.Fatalf("untyped error %v", err)
+			}
+			return
+		}
+		if n == 0 {
+			return
+		}
+		if n > len(b) || n > maxFrame || len(d.body) > n {
+			t.Fatalf("%d bytes of %d, body of %d", n, len(b), len(d.body))
+		}
+		again := append(appendHeader(nil, &d), d.body...)
+		if d.kind == kindReply {
+			again = appendReply(nil, d.flags, d.body)
+		}
+		same := bytes.Clone(b[:n])
+		same[2], same[3] = 0, 0 // of no meaning
+		if !bytes.Equal(again, same) {
+			t.Fatalf("%x decodes and encodes as %x", same, again)
+		}
+	})
+}
+
+// FuzzPeer lets a peer send anything after a proper greeting. It is answered or
+// cut off; the region keeps what it holds unless the peer named a lent handle,
+// which it cannot without the token.
+func FuzzPeer(f *testing.F) {
+	p := Open()
+	f.Cleanup(func() { _ = p.Close() })
+	l, err := p.Listen("", 4)
+	if err != nil {
+		f.Fatal(err)
+	}
+	r, err := p.Alloc(4096)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(appendHeader(nil, &frame{kind: kindRead, offset: -1, length: maxFragment}))
+	f.Add(append(appendHeader(nil, &frame{kind: kindWrite, length: 3}), "abc"...))
+	f.Add(appendReply(nil, statusOK, nil))
+	f.Add(appendHeader(nil, &frame{kind: kindCredit, length: 1 << 31}))
+	f.Add(appendHeader(nil, &frame{kind: kindLent, offset: -5, imm: 1}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c, err := net.Dial("tcp", l.Addr())
+		if err != nil {
+			t.Skip(err)
+		}
+		defer func() { _ = c.Close() }()
+		if _, err := c.Write(append([]byte(magic), 0)); err != nil {
+			t.Fatal(err)
+		}
+		request, err := l.Accept(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		q, err := request.Accept(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = c.Write(b) // it may have been cut off in the middle
+		_ = c.(*net.TCPConn).CloseWrite()
+		_, _ = io.Copy(io.Discard, c)
+		if err := q.Wait(t.Context()); err != nil && !errors.Is(err, fabric.ErrDisconnected) {
+			t.Fatal(err)
+		}
+		if err := q.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(r.Bytes(), make([]byte, 4096)) {
+			t.Fatal("a stranger wrote to a region")
+		}
+	})
+}
+
+// TestMalformedIsCounted sends what no provider sends.
+func TestMalformedIsCounted(t *testing.T) {
+	for name, b := range map[string][]byte{
+		"unknown kind":     bytes.Repeat([]byte{99}, headerSize),
+		"reply to nothing": appendReply(nil, statusOK, nil),
+		"body too long":    appendHeader(nil, &frame{kind: kindWrite, length: maxFragment + 1}),
+		"read too long":    appendHeader(nil, &frame{kind: kindRead, length: 1 << 31}),
+		"short token":      appendHeader(nil, &frame{kind: kindImport, length: 3}),
+		"endless requests": bytes.Repeat(appendHeader(nil, &frame{kind: kindNop}), 8<<20/headerSize),
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := Open()
+			defer func() { _ = p.Close() }()
+			l, err := p.Listen("", 4)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := net.Dial("tcp", l.Addr())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = c.Close() }()
+			if _, err := c.Write(append([]byte(magic), 0)); err != nil {
+				t.Fatal(err)
+			}
+			request, err := l.Accept(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			q, err := request.Accept(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = c.Write(b)
+			_ = c.(*net.TCPConn).CloseWrite()
+			if err := q.Wait(t.Context()); !errors.Is(err, fabric.ErrDisconnected) {
+				t.Fatal(err)
+			}
+			if want := name != "endless requests"; (p.Malformed() == 1) != want {
+				t.Errorf("%d malformed, ended with %v", p.Malformed(), q.Err())
+			}
+		})
+	}
+}
