@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http/httptest"
 	"testing"
 
@@ -23,6 +24,7 @@ const regionSize = 64 << 10
 
 func newServer(t *testing.T, opts Options) (*Server, serverv1connect.CacheServerServiceClient) {
 	t.Helper()
+	opts.Logger = slog.New(slog.DiscardHandler)
 	s, err := New(opts)
 	if err != nil {
 		t.Fatal(err)
