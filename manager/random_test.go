@@ -165,6 +165,7 @@ func (r *random) deallocate(ctx context.Context) error {
 // byte that a server does not offer is promised to a cache.
 func checkBooks(t *testing.T, m *Manager, a *counting) {
 	t.Helper()
+	m.catalog.check(t)
 	r := m.catalog.describe()
 	owners := make(map[string]int)
 	promised := make(map[string]uint64)
@@ -191,6 +192,26 @@ func checkBooks(t *testing.T, m *Manager, a *counting) {
 	for id, n := range owners {
 		if _, running := a.vms[id]; !running && n > 0 && len(id) > len("pool-0") {
 			t.Errorf("VM %s does not run, and %d caches think it does", id, n)
+		}
+	}
+}
+
+// check holds what every VM has reserved against the shares of the caches.
+func (c *catalog) check(t *testing.T) {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	bytes, threads := make(map[*vm]uint64), make(map[*vm]uint32)
+	for _, ca := range c.caches {
+		for _, s := range ca.shares {
+			bytes[s.vm] += s.bytes
+			threads[s.vm] += s.cores
+		}
+	}
+	for id, v := range c.vms {
+		if v.reserved != bytes[v] || v.threads != threads[v] || v.reserved > v.memory || v.threads > v.Cores {
+			t.Errorf("VM %s: %d of %d bytes and %d of %d threads are reserved, caches have %d and %d",
+				id, v.reserved, v.memory, v.threads, v.Cores, bytes[v], threads[v])
 		}
 	}
 }
