@@ -118,13 +118,7 @@ func noTwice[T comparable](what string, list []T) error {
 func (c Comparison) memoryBytes() int64 {
 	sum := float64(slices.Max(c.Threads)) * float64(len(c.Distributions)) * float64(c.sequenceLength()*sequenceBytes)
 	for _, d := range c.Devices {
-		sum += float64(c.Memory) + float64(c.indexBytes())
-		switch d {
-		case Redy:
-			sum += float64(c.Cache)
-		case Memory:
-			sum += float64(c.LogBytes())
-		}
+		sum += c.MemoryOn(d)
 	}
 	return int64(min(sum, 1<<62))
 }

@@ -1,6 +1,7 @@
 package ycsb
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime"
@@ -57,7 +58,7 @@ func Run(ctx context.Context, target *Target, spec Spec, sequences [][]uint32, p
 	result.Note = target.Happened(began, began.Add(elapsed))
 	// What went wrong while warming up went wrong all the same.
 	result.Errors += warm.errors
-	if first := firstOf(warm.first, total.first); first != nil {
+	if first := cmp.Or(warm.first, total.first); first != nil {
 		result.FirstError = first.Error()
 	}
 	result.HeapBytesAfter = heapBytes()
@@ -202,14 +203,4 @@ func heapBytes() uint64 {
 	var stats runtime.MemStats
 	runtime.ReadMemStats(&stats)
 	return stats.HeapAlloc
-}
-
-// firstOf returns the first error that is not nil.
-func firstOf(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -100,6 +100,9 @@ func (f *compareFlags) comparison(cmd *cobra.Command) (ycsb.Comparison, error) {
 		}
 		c.Distributions = append(c.Distributions, d)
 	}
+	if f.jsonPath != "" && f.jsonPath == f.reportPath {
+		return c, fmt.Errorf("--json and --report are both %s", f.jsonPath)
+	}
 	return c, c.Check()
 }
 

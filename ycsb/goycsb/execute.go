@@ -74,8 +74,19 @@ func Execute(ctx context.Context, p *properties.Properties, phase Phase) (err er
 	client.NewClient(p, workload, client.DbWrapper{DB: db}).Run(running)
 	fmt.Println(rule)
 	fmt.Printf("Run finished, takes %s\n", time.Since(start))
+	return errors.Join(output(), db.Err(), ctx.Err())
+}
+
+// output prints what was measured. go-ycsb panics if it cannot write where
+// properties tell it to.
+func output() (err error) {
+	defer func() {
+		if why := recover(); why != nil {
+			err = fmt.Errorf("go-ycsb: %v", why)
+		}
+	}()
 	measurement.Output()
-	return errors.Join(db.Err(), ctx.Err())
+	return nil
 }
 
 const rule = "**********************************************"
@@ -104,7 +115,7 @@ func open(ctx context.Context, settings settings) (*storage, error) {
 	if err != nil {
 		return nil, err
 	}
-	store, err := kv.Open(kv.Options{Device: under.Device, Memory: settings.shape.Memory, Records: settings.records})
+	store, err := kv.Open(kv.Options{Device: under.Device, Memory: settings.shape.Memory, Records: settings.shape.Records})
 	if err != nil {
 		err = fmt.Errorf("directory %s: %w", settings.dir, err)
 		return nil, errors.Join(err, under.Device.Close(), under.Release())

@@ -81,12 +81,23 @@ func TestTimeEndsARun(t *testing.T) {
 	}
 }
 
+func TestOutputThatCannotBeWritten(t *testing.T) {
+	if raceEnabled {
+		t.Skip("go-ycsb has data races of its own")
+	}
+	err := execute(t, t.Context(), PhaseLoad, "workloada", t.TempDir(), "measurement.output_file=/no/such/place")
+	if err == nil || !strings.Contains(err.Error(), "/no/such/place") {
+		t.Errorf("error %v, want one that names the file", err)
+	}
+}
+
 // Whatever go-ycsb would take for a default or end the process over is refused.
 func TestExecuteRefuses(t *testing.T) {
 	for _, assignment := range []string{
 		"recordcount=many", "recordcount=0", "recordcount=-5", "recordcount=99999999999999999999",
 		"operationcount=1", "operationcount=x", "threadcount=0", "threadcount=5000", "batch.size=0",
-		"fieldcount=0", "fieldlength=0", "measurement.interval=0", "target=-1", "maxexecutiontime=soon",
+		"fieldcount=0", "fieldcount=1000000000", "fieldlength=1000000000000", "maxscanlength=1000000000000", "zeropadding=1000000",
+		"fieldlength=0", "measurement.interval=0", "target=-1", "maxexecutiontime=soon",
 		"insertstart=600", "insertcount=501", "readproportion=2", "updateproportion=NaN", "readallfields=maybe",
 		"requestdistribution=normal", "scanlengthdistribution=latest", "fieldlengthdistribution=histogram",
 		"fieldlengthdistribution=uniform", "measurementtype=none", "outputstyle=xml", "workload=mine",

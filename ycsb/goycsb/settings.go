@@ -32,8 +32,7 @@ const DefaultDir = "redykv-ycsb"
 type settings struct {
 	device  ycsb.Device
 	dir     string
-	shape   ycsb.Shape
-	records int64 // that the store may come to hold
+	shape   ycsb.Shape // Records: that the store may come to hold; records vary in size
 	scan    bool
 	seconds int64 // maxexecutiontime; 0: no limit
 }
@@ -53,11 +52,14 @@ func readSettings(p *properties.Properties, loading bool) (settings, error) {
 		dir:     p.GetString(PropDir, DefaultDir),
 		scan:    p.GetFloat64(prop.ScanProportion, 0) > 0,
 		seconds: p.GetInt64(prop.MaxExecutiontime, 0),
-		records: p.GetInt64(prop.RecordCount, 0),
-		shape:   ycsb.Shape{Net: p.GetString(PropNet, "rdma"), Depth: kv.DefaultQueueDepth},
+		shape: ycsb.Shape{
+			Records: p.GetInt64(prop.RecordCount, 0),
+			Net:     p.GetString(PropNet, "rdma"),
+			Depth:   kv.DefaultQueueDepth,
+		},
 	}
 	// Inserts of a transaction phase come on top; the index is sized for them.
-	s.records += int64(float64(p.GetInt64(prop.OperationCount, 0)) * p.GetFloat64(prop.InsertProportion, 0))
+	s.shape.Records += int64(float64(p.GetInt64(prop.OperationCount, 0)) * p.GetFloat64(prop.InsertProportion, 0))
 	s.scan = p.GetBool(PropScan, s.scan)
 	for name, size := range map[string]struct {
 		value *int64
@@ -79,10 +81,7 @@ func readSettings(p *properties.Properties, loading bool) (settings, error) {
 	if err := ycsb.CheckNet(s.shape.Net); err != nil {
 		return settings{}, fmt.Errorf("property %s: %w", PropNet, err)
 	}
-	need := float64(s.shape.Memory) + 11*float64(s.records)
-	if s.device == ycsb.Redy {
-		need += float64(s.shape.Cache)
-	}
+	need := s.shape.MemoryOn(s.device)
 	if have := mem.Total(); have > 0 && need > float64(have) {
 		return settings{}, fmt.Errorf("%s, index and cache need %v, and this machine has %v of memory",
 			PropMemory, units.Size(min(need, 1<<62)), units.Size(have))
@@ -122,6 +121,16 @@ var kinds = struct {
 	},
 }
 
+// limits keep what go-ycsb makes room for, or counts up to, within reason.
+var limits = map[string]int64{
+	prop.ThreadCount:   ycsb.MaxThreads,
+	prop.FieldCount:    10_000,
+	prop.FieldLength:   1 << 20,
+	prop.MaxScanLength: 10_000_000,
+	prop.BatchSize:     100_000,
+	prop.ZeroPadding:   1000,
+}
+
 // checkKinds checks every property that is set by itself.
 func checkKinds(p *properties.Properties) error {
 	whole := func(least int64) func(string) bool {
@@ -151,6 +160,11 @@ func checkKinds(p *properties.Properties) error {
 			if text, set := p.Get(name); set && !kind.ok(text) {
 				return fmt.Errorf("property %s: %q is not %s", name, text, kind.want)
 			}
+		}
+	}
+	for name, most := range limits {
+		if v := p.GetInt64(name, 0); v > most {
+			return fmt.Errorf("property %s: %d is more than %d", name, v, most)
 		}
 	}
 	for name, allowed := range kinds.oneOf {
@@ -187,8 +201,6 @@ func checkWorkload(p *properties.Properties, loading bool) error {
 		return fmt.Errorf("property %s is not set: give a workload or a positive number", prop.RecordCount)
 	case inserts < 1 || first+inserts > records:
 		return fmt.Errorf("%s %d and %s %d do not fit into %s %d", prop.InsertStart, first, prop.InsertCount, inserts, prop.RecordCount, records)
-	case threads > ycsb.MaxThreads:
-		return fmt.Errorf("property %s: %d is more than %d", prop.ThreadCount, threads, ycsb.MaxThreads)
 	case count < threads:
 		return fmt.Errorf("property %s: %d is less than the %d threads", counted, count, threads)
 	case !loading && total == 0:
