@@ -183,9 +183,10 @@ func (c *conn) takeRing(done []fabric.Completion) {
 }
 
 // settle turns an error of the queue pair into that of a request. It ends the
-// connection if the peer is gone.
+// connection if the peer is gone, or has taken its memory back: on some fabrics
+// that is seen first.
 func (c *conn) settle(err error) error {
-	if errors.Is(err, fabric.ErrDisconnected) || errors.Is(err, fabric.ErrClosed) {
+	if errors.Is(err, fabric.ErrDisconnected) || errors.Is(err, fabric.ErrClosed) || errors.Is(err, fabric.ErrBadToken) {
 		c.fail(err)
 		return c.err
 	}
