@@ -4,8 +4,9 @@
 //
 // Providers: mem (goroutines of one process), shm (processes of one host, over
 // shared memory, one-sided in truth), tcp (anywhere; the provider on the remote
-// host carries the operations out). [Model] wraps any of them in a network's
-// latency and bandwidth. Redy's protocol above is written once.
+// host carries the operations out); package transport opens them by name.
+// [WithModel] wraps any of them in a network's latency and bandwidth. Redy's
+// protocol above is written once.
 //
 // A queue pair belongs to one goroutine, as a [github.com/redykv/redykv/device.Queue]
 // does. Providers, listeners and regions are safe for concurrent use.
@@ -21,7 +22,7 @@ var (
 	// ErrQueueFull says that depth operations are under way: poll first.
 	ErrQueueFull = errors.New("fabric: queue full")
 	// ErrDisconnected says that the peer is gone. Everything under way
-	// completes with it, and everything asked for afterwards.
+	// completes with it; what is asked for afterwards is refused with it.
 	ErrDisconnected = errors.New("fabric: peer disconnected")
 	// ErrBadToken says that no such region is registered at the peer.
 	ErrBadToken = errors.New("fabric: unknown region token")
@@ -97,7 +98,10 @@ type Remote struct {
 }
 
 // QueuePair is one connection: reliable and in order. Operations enqueued are
-// executed at the peer in the order of their enqueueing.
+// executed at the peer in the order of their enqueueing. One that the peer
+// refuses, for its token or its bounds, completes with an error and moves no
+// bytes; the others go on. A peer that does not poll its immediates holds further
+// ones back, about a thousand later, and what was enqueued behind them.
 type QueuePair interface {
 	// PeerPrivate is the private data that the peer sent.
 	PeerPrivate() []byte
@@ -118,13 +122,16 @@ type QueuePair interface {
 	// Poll moves completions into done and returns how many; never blocks.
 	// Completions of this side's operations come in the order of enqueueing.
 	Poll(done []Completion) int
-	// Wait parks until Poll has something to return or the peer is gone.
+	// Wait parks until Poll has something to return; it may return sooner. Once
+	// the peer is gone and everything polled, it returns Err.
 	Wait(ctx context.Context) error
-	// Wake makes a Wait under way in another goroutine return. It is the one
-	// method that is safe for concurrent use.
+	// Wake makes a Wait under way in another goroutine, or else the next one,
+	// return. It and Err are the methods that are safe for concurrent use.
 	Wake()
 	// Err is ErrDisconnected or ErrClosed once that is so, else nil.
 	Err() error
+	// Close ends the connection; buffers are the caller's again when it
+	// returns. What was under way completes with ErrClosed.
 	Close() error
 }
 

@@ -20,7 +20,8 @@ import (
 // Bytes move when p moves them, completions when the network would. Whoever
 // looks at memory instead of polling sees them early.
 //
-// Held completions cost nothing: Poll with nothing due returns at once.
+// Held completions cost nothing: Poll with nothing due returns at once, and Wait
+// yields or sleeps.
 func WithModel(p Provider, m Model) Provider {
 	if m == (Model{}) {
 		return p

@@ -22,12 +22,11 @@ func ServeChild(open Open) {
 	if os.Getenv(childVariable) == "" {
 		return
 	}
-	if err := serve(open()); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
+	fmt.Fprintln(os.Stderr, serve(open()))
+	os.Exit(1)
 }
 
+// serve accepts until something fails.
 func serve(p fabric.Provider) error {
 	l, err := p.Listen("", 64)
 	if err != nil {

@@ -290,46 +290,51 @@ func testPrivate(t *testing.T, open Open) {
 	if _, err := l.client.Dial(deadline(t), l.listener.Addr(), append(long, 'p'), 4); !errors.Is(err, fabric.ErrPrivate) {
 		t.Errorf("dial: %v", err)
 	}
-	go func() {
-		r, err := l.listener.Accept(deadline(t))
-		if err != nil {
-			t.Errorf("accept: %v", err)
-			return
-		}
-		if !bytes.Equal(r.Private(), long) {
-			t.Errorf("request's private data: %q", r.Private())
-		}
-		if _, err := r.Accept(append(long, 'p')); !errors.Is(err, fabric.ErrPrivate) {
-			t.Errorf("accept: %v", err)
-		}
-		q, err := r.Accept([]byte("back"))
-		if err != nil {
-			t.Errorf("accept: %v", err)
-			return
-		}
-		if !bytes.Equal(q.PeerPrivate(), long) {
-			t.Errorf("acceptor's peer's private data: %q", q.PeerPrivate())
-		}
-	}()
-	q, err := l.client.Dial(deadline(t), l.listener.Addr(), long, 4)
-	check(t, err)
+	ended := make(chan error, 1)
+	ctx := deadline(t)
+	go func() { ended <- acceptPrivate(ctx, l.listener, long) }()
+	q, err := l.client.Dial(ctx, l.listener.Addr(), long, 4)
+	check(t, errors.Join(err, <-ended))
 	if string(q.PeerPrivate()) != "back" {
 		t.Errorf("dialer's peer's private data: %q", q.PeerPrivate())
 	}
 }
 
+// acceptPrivate wants that private data and answers with "back".
+func acceptPrivate(ctx context.Context, l fabric.Listener, want []byte) error {
+	r, err := l.Accept(ctx)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(r.Private(), want) {
+		return fmt.Errorf("request's private data: %q", r.Private())
+	}
+	if _, err := r.Accept(append(want[:len(want):len(want)], 'p')); !errors.Is(err, fabric.ErrPrivate) {
+		return fmt.Errorf("accept with too much private data: %w", err)
+	}
+	q, err := r.Accept([]byte("back"))
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(q.PeerPrivate(), want) {
+		return fmt.Errorf("acceptor's peer's private data: %q", q.PeerPrivate())
+	}
+	return nil
+}
+
 func testReject(t *testing.T, open Open) {
 	l := connect(t, open, 4)
+	ended := make(chan error, 1)
+	ctx := deadline(t)
 	go func() {
-		r, err := l.listener.Accept(deadline(t))
+		r, err := l.listener.Accept(ctx)
 		if err == nil {
 			err = r.Reject("the ticket has expired")
 		}
-		if err != nil {
-			t.Errorf("reject: %v", err)
-		}
+		ended <- err
 	}()
-	_, err := l.client.Dial(deadline(t), l.listener.Addr(), nil, 4)
+	_, err := l.client.Dial(ctx, l.listener.Addr(), nil, 4)
+	check(t, <-ended)
 	if !errors.Is(err, fabric.ErrRejected) || !strings.Contains(err.Error(), "the ticket has expired") {
 		t.Errorf("dial: %v", err)
 	}

@@ -130,18 +130,18 @@ func (r *reader) write(f *frame) error {
 	if f.flags&flagMore != 0 {
 		return r.answer(err, nil)
 	}
-	n, err := r.partial, r.failed
+	n, first := r.partial, r.failed
 	r.partial, r.failed = 0, nil
-	if f.kind == kindWriteImm && err == nil {
-		pushed, err := r.imms.Push(f.imm, int(n))
-		if err != nil {
-			return err
+	if f.kind == kindWriteImm && first == nil {
+		pushed, broken := r.imms.Push(f.imm, int(n))
+		if broken != nil {
+			return broken
 		}
 		if !pushed {
 			return fmt.Errorf("%w: immediate without credit", errFrame)
 		}
 	}
-	return r.answer(err, nil)
+	return r.answer(first, nil)
 }
 
 // answer appends a reply. What can wait is what the peer may ask for.
@@ -185,8 +185,8 @@ func (r *reader) reply(f *frame) error {
 	r.replies++
 	r.repaid += requestCost
 	s := q.sends.At(r.done)
-	if r.filled == 0 && s.Err != nil {
-		r.done++ // it was refused on this side and went as a nop
+	if refused := r.filled == 0 && s.Err != nil; refused {
+		r.done++ // on this side already, and went as a nop
 		return nil
 	}
 	n := min(int64(len(s.Buf))-r.filled, maxFragment)
