@@ -67,6 +67,10 @@ func (s *Server) newConn(req fabric.Request, hello redywire.Hello, l *lease, t *
 		if t == nil {
 			return nil, errors.New("no server threads: one-sided access only")
 		}
+		if hello.Batch > l.batch || hello.Depth > l.depth {
+			return nil, fmt.Errorf("rings of %d slots for batches of %d, the lease is for %d and %d",
+				hello.Depth, hello.Batch, l.depth, l.batch)
+		}
 		ring, err := s.newRing(hello)
 		if err != nil {
 			return nil, err

@@ -34,11 +34,7 @@ func (s *Server) Connect(ctx context.Context, req *connect.Request[serverv1.Conn
 		return nil, err
 	}
 	defer s.calls.Done()
-	threads := int(m.GetConfiguration().GetServerThreads())
-	if m.GetConfiguration().GetBatchSize() <= 1 {
-		threads = 0 // batches of one are one-sided whatever s says (A16)
-	}
-	l, err := s.newLease(ctx, m.CacheId, int(m.Regions), int64(m.RegionSize), threads)
+	l, err := s.newLease(ctx, m)
 	if err != nil {
 		s.unreserve(m.CacheId, bytes)
 		return nil, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("cache %s: %w", m.CacheId, err))
@@ -46,7 +42,7 @@ func (s *Server) Connect(ctx context.Context, req *connect.Request[serverv1.Conn
 	if !s.publish(l) {
 		return nil, connect.NewError(connect.CodeUnavailable, errors.Join(errors.New("server is closing"), l.end()))
 	}
-	s.opts.Logger.Info("regions lent", "cache", m.CacheId, "regions", m.Regions, "size", units.Size(m.RegionSize).String(), "threads", threads)
+	s.opts.Logger.Info("regions lent", "cache", m.CacheId, "regions", m.Regions, "size", units.Size(m.RegionSize).String(), "threads", len(l.threads))
 
 	answer := &serverv1.ConnectResponse{
 		Transport: s.Transport(), FabricAddr: s.FabricAddr(), Ticket: l.ticket[:],

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/redywire"
 )
@@ -23,6 +24,8 @@ type lease struct {
 	regions []fabric.Region
 	memory  [][]byte // of the regions: what server threads read and write
 	bytes   int64
+	batch   int // the most that a connection's rings may be made for,
+	depth   int // in requests and in slots
 	threads []*thread
 	counts  *counters // the server's
 
@@ -38,9 +41,19 @@ type lease struct {
 	dialled     int // connections ever, to spread them over the threads
 }
 
-// newLease allocates count regions of size bytes. On failure nothing is left.
-func (s *Server) newLease(ctx context.Context, cache string, count int, size int64, threads int) (*lease, error) {
-	l := &lease{cache: cache, bytes: int64(count) * size, counts: &s.counts, open: true}
+// newLease allocates the regions that m asks for and starts the threads. On
+// failure nothing is left.
+func (s *Server) newLease(ctx context.Context, m *serverv1.ConnectRequest) (*lease, error) {
+	count, size := int(m.Regions), int64(m.RegionSize)
+	l := &lease{
+		cache: m.CacheId, bytes: int64(count) * size,
+		batch: int(m.GetConfiguration().GetBatchSize()), depth: int(m.GetConfiguration().GetQueueDepth()),
+		counts: &s.counts, open: true,
+	}
+	threads := int(m.GetConfiguration().GetServerThreads())
+	if l.batch <= 1 {
+		threads = 0 // batches of one are one-sided whatever s says (A16)
+	}
 	if _, err := rand.Read(l.ticket[:]); err != nil {
 		return nil, fmt.Errorf("ticket: %w", err)
 	}

@@ -189,6 +189,12 @@ func TestDialIsChecked(t *testing.T) {
 	if _, err := dial(t, p, answer, redywire.Hello{Batch: 8, Depth: 1}); err == nil {
 		t.Error("rings without server threads")
 	}
+	ringed := connectCache(t, client, "ringed", 1, 1, 8)
+	for _, hello := range []redywire.Hello{{Batch: 9, Depth: 4}, {Batch: 8, Depth: 5}} {
+		if _, err := dial(t, p, ringed, hello); err == nil {
+			t.Errorf("rings larger than the lease's: %+v", hello)
+		}
+	}
 	answer.Ticket = make([]byte, 16)
 	if _, err := dial(t, p, answer, redywire.Hello{Batch: 1, Depth: 1}); err == nil {
 		t.Error("admitted with a wrong ticket")
@@ -196,8 +202,8 @@ func TestDialIsChecked(t *testing.T) {
 	if _, err := p.Dial(t.Context(), answer.FabricAddr, []byte("who?"), 1); err == nil {
 		t.Error("admitted without a hello")
 	}
-	if n := s.Metrics().Rejected; n != 3 {
-		t.Errorf("%d rejected, want 3", n)
+	if n := s.Metrics().Rejected; n != 5 {
+		t.Errorf("%d rejected, want 5", n)
 	}
 }
 
