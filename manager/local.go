@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -12,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 )
 
 // LocalOptions describe a local allocator.
@@ -58,6 +60,7 @@ type LocalAllocator struct {
 // process is one cache server.
 type process struct {
 	cmd    *exec.Cmd
+	stdin  io.Closer // its end asks the process to exit
 	output *lastLine
 	memory uint64
 	gone   chan struct{} // closed when it has been waited for
@@ -157,7 +160,8 @@ func (a *LocalAllocator) run(ctx context.Context, url string, spec VMSpec) error
 	}
 	dieWithParent(p.cmd)
 	p.cmd.Stderr = p.output
-	if _, err := p.cmd.StdinPipe(); err != nil { // open until Wait returns
+	var err error
+	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
 		return err
 	}
 	s := start{cmd: p.cmd, err: make(chan error, 1)}
@@ -207,7 +211,7 @@ func (a *LocalAllocator) wait(id string, p *process) {
 	}
 }
 
-// Terminate kills a process and waits for its end.
+// Terminate ends a process and waits for its end.
 func (a *LocalAllocator) Terminate(ctx context.Context, id string) error {
 	a.mu.Lock()
 	p := a.processes[id]
@@ -218,11 +222,22 @@ func (a *LocalAllocator) Terminate(ctx context.Context, id string) error {
 	if p == nil {
 		return nil
 	}
-	return p.kill(ctx)
+	return p.end(ctx)
 }
 
-// kill ends a process at once: a cache server has nothing to put in order.
-func (p *process) kill(ctx context.Context) error {
+// grace is how long a process has to tidy up before it is killed.
+const grace = time.Second
+
+// end asks a process to exit, and kills it where it does not.
+func (p *process) end(ctx context.Context) error {
+	_ = p.stdin.Close() // closed already if the process has gone
+	patience, cancel := context.WithTimeout(ctx, grace)
+	defer cancel()
+	select {
+	case <-p.gone:
+		return nil
+	case <-patience.Done():
+	}
 	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("local allocator: kill process %d: %w", p.cmd.Process.Pid, err)
 	}
@@ -234,7 +249,7 @@ func (p *process) kill(ctx context.Context) error {
 	}
 }
 
-// Close kills all processes and waits for them.
+// Close ends all processes and waits for them.
 func (a *LocalAllocator) Close() error {
 	a.mu.Lock()
 	if a.closed {
@@ -248,9 +263,12 @@ func (a *LocalAllocator) Close() error {
 		running = append(running, p)
 	}
 	a.mu.Unlock()
+	for _, p := range running {
+		_ = p.stdin.Close() // all at once; end waits for one after the other
+	}
 	var err error
 	for _, p := range running {
-		err = errors.Join(err, p.kill(context.Background()))
+		err = errors.Join(err, p.end(context.Background()))
 	}
 	close(a.quit)
 	a.running.Wait()

@@ -23,6 +23,7 @@ const (
 	childRegisters = "registers" // as a cache server does, and waits for the end of its input
 	childDies      = "dies"      // with a line that says why
 	childIsSilent  = "is silent" // for ever
+	childIsDeaf    = "is deaf"   // registers, and does not hear the end of its input
 	childIsParent  = "parent"    // an embedded manager with a child of its own, until killed
 )
 
@@ -31,6 +32,10 @@ func childMain() int {
 	switch os.Getenv(childEnv) {
 	case childRegisters:
 		err = register(os.Args[1:])
+	case childIsDeaf:
+		if err = register(os.Args[1:]); err == nil {
+			select {}
+		}
 	case childDies:
 		err = fmt.Errorf("no memory\ntoday")
 	case childIsSilent:
@@ -168,6 +173,19 @@ func TestLocalProcessDies(t *testing.T) {
 	_, err := allocateBytes(t, client, 1<<20)
 	if connect.CodeOf(err) != connect.CodeUnavailable || !strings.Contains(err.Error(), "exit status 1: today") {
 		t.Errorf("error %v", err)
+	}
+	a.checkEmpty(t)
+}
+
+// A process that does not exit when it is asked to is killed.
+func TestLocalProcessIsDeaf(t *testing.T) {
+	a, _, client := serveLocal(t, childIsDeaf, Options{})
+	ca, err := allocateBytes(t, client, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Deallocate(testContext(t), connect.NewRequest(&managerv1.DeallocateRequest{CacheId: ca.GetCacheId()})); err != nil {
+		t.Error(err)
 	}
 	a.checkEmpty(t)
 }

@@ -8,8 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"math"
-	"net/url"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -80,29 +78,13 @@ func (f cacheServerFlags) options(log *slog.Logger) (manager.NodeOptions, error)
 			return opts, err
 		}
 	}
-	if err := checkManagerURL(f.manager); err != nil {
+	if err := checkURL("--manager", f.manager); err != nil {
 		return opts, err
 	}
 	if opts.ID == "" {
 		opts.ID = "server-" + rand.Text()
 	}
 	return opts, nil
-}
-
-// checkManagerURL refuses what could never be reached: a server that cannot
-// register would wait for its manager for ever.
-func checkManagerURL(addr string) error {
-	if addr == "" {
-		return nil
-	}
-	if !strings.Contains(addr, "://") {
-		return checkListen("--manager", addr)
-	}
-	u, err := url.Parse(addr)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return usagef("--manager %q: want http://host:port", addr)
-	}
-	return nil
 }
 
 func runCacheServer(cmd *cobra.Command, f cacheServerFlags) (err error) {

@@ -3,6 +3,8 @@ package main
 import (
 	"log/slog"
 	"net"
+	"net/url"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -37,6 +39,23 @@ func checkListen(flag, addr string) error {
 	}
 	if err != nil {
 		return usagef("%s %q: want host:port: %w", flag, addr, err)
+	}
+	return nil
+}
+
+// checkURL refuses what could never be reached, be it host:port or a URL: a
+// server that cannot register would look for its manager for ever. No address is
+// none.
+func checkURL(flag, addr string) error {
+	if addr == "" {
+		return nil
+	}
+	if !strings.Contains(addr, "://") {
+		return checkListen(flag, addr)
+	}
+	u, err := url.Parse(addr)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return usagef("%s %q: want http://host:port", flag, addr)
 	}
 	return nil
 }

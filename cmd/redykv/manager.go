@@ -79,6 +79,9 @@ func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 	if err := checkListen("--listen", f.listen); err != nil {
 		return opts, err
 	}
+	if err := checkURL("--advertise", f.advertise); err != nil {
+		return opts, err
+	}
 	if f.allocator == "static" {
 		return opts, nil
 	}
