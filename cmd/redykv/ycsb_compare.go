@@ -60,7 +60,7 @@ shared machine the figures themselves vary.`,
 	flags.DurationVar(&f.warmup, "warmup", 500*time.Millisecond, "time before each run that is not measured")
 	flags.IntVar(&f.depth, "depth", ycsb.DefaultDepth, "reads that each thread keeps under way")
 	flags.StringVar(&f.net, "net", "rdma", "network to Redy: rdma (2.9us,100Gbit), none, or latency and bandwidth")
-	flags.StringVar(&f.jsonPath, "json", "", "file for the results as JSON lines")
+	flags.StringVar(&f.jsonPath, "json", "redykv-compare.jsonl", "file for the results as JSON lines; empty for none")
 	flags.StringVar(&f.reportPath, "report", "redykv-compare.html", "file for the report as one HTML page; empty for none")
 	flags.StringVar(&f.dir, "dir", "", "directory on the SSD, for files that are removed afterwards (default the system's for temporary files)")
 	return cmd
@@ -183,19 +183,20 @@ func (f *compareFlags) openOutputs() (out compareOutputs, err error) {
 
 // commit writes the files and says where they are.
 func (out compareOutputs) commit(stdout io.Writer, head report.Head, results []ycsb.Result) error {
+	fmt.Fprintln(stdout)
 	if out.json != nil {
 		err := out.json.commit(func(w io.Writer) error { return report.WriteJSON(w, results) })
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(stdout, "\nJSON lines: %s\n", out.json.path)
+		fmt.Fprintf(stdout, "JSON lines: %s\n", out.json.path)
 	}
 	if out.html != nil {
 		err := out.html.commit(func(w io.Writer) error { return report.WriteHTML(w, head, results) })
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(stdout, "\nreport: %s\n", out.html.path)
+		fmt.Fprintf(stdout, "report: %s\n", out.html.path)
 	}
 	return nil
 }
