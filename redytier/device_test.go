@@ -17,15 +17,10 @@ import (
 	"github.com/redykv/redykv/internal/fabric/transport"
 )
 
-// forDevices runs a test over transports and configurations, but only those
-// where one thread alone touches the memory under the race detector: a device's
-// readers run into its writers on purpose, and find out afterwards.
+// forDevices runs a test over transports and configurations.
 func forDevices(t *testing.T, vms int, memory int64, test func(t *testing.T, c *cluster, configuration Configuration)) {
 	for _, name := range transport.Names() {
 		for _, configuration := range configurations {
-			if raceEnabled && configuration.ServerThreads != 1 {
-				continue
-			}
 			t.Run(fmt.Sprintf("%s,s=%d,b=%d", name, configuration.ServerThreads, configuration.BatchSize), func(t *testing.T) {
 				test(t, newCluster(t, name, vms, memory), configuration)
 			})
@@ -69,7 +64,7 @@ func TestDeviceWrapsAround(t *testing.T) {
 				t.Error(err)
 			}
 		}()
-		const start, page, pages = 1 << 20, 3 << 10, 600
+		const start, page, pages = 1 << 20, 3 << 10, 400
 		if err := d.Start(start); err != nil {
 			t.Fatal(err)
 		}

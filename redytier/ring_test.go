@@ -1,6 +1,7 @@
 package redytier
 
 import (
+	"runtime"
 	"sync"
 	"testing"
 )
@@ -35,6 +36,8 @@ func TestBatchRing(t *testing.T) {
 			for i := 0; i < each; {
 				if r.push(call{addr: int64(id*each + i)}) {
 					i++
+				} else {
+					runtime.Gosched()
 				}
 			}
 		})
@@ -43,6 +46,7 @@ func TestBatchRing(t *testing.T) {
 	for range producers * each {
 		c := r.peek()
 		for c == nil {
+			runtime.Gosched()
 			c = r.peek()
 		}
 		id := c.addr / each

@@ -145,7 +145,7 @@ func TestSessionsEqualModel(t *testing.T) {
 				from, to := id*int(cfg.Capacity)/sessions, (id+1)*int(cfg.Capacity)/sessions
 				model := make([]byte, to-from) // unwritten memory is zero (A12)
 				defer p.close()
-				for range 1500 {
+				for range 700 {
 					n := r.IntN(1 << r.IntN(16))
 					at := r.IntN(len(model))
 					n = min(n, len(model)-at)
