@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 
@@ -416,32 +415,4 @@ func TestMetricsPrintAsTable(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
-}
-
-func ExampleStore() {
-	store, err := Open(Options{Device: device.NewMemory(), Memory: 1 << 20})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	s := store.NewSession()
-	if err := s.Upsert([]byte("greeting"), []byte("hello")); err != nil {
-		fmt.Println(err)
-	}
-	err = s.RMW([]byte("greeting"), func(dst, old []byte, _ bool) []byte {
-		return append(append(dst, old...), ", world"...)
-	})
-	if err != nil {
-		fmt.Println(err)
-	}
-	value, err := s.Read([]byte("greeting"), nil)
-	fmt.Printf("%s %v\n", value, err)
-	_, err = s.Read([]byte("nothing"), nil)
-	fmt.Println(err)
-	if err := errors.Join(s.Close(), store.Close()); err != nil {
-		fmt.Println(err)
-	}
-	// Output:
-	// hello, world <nil>
-	// kv: key not found
 }

@@ -1,0 +1,151 @@
+package kv_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/kv"
+	"github.com/redykv/redykv/ssdtier"
+)
+
+// A store on the SSD: written, closed, and opened again.
+func Example() {
+	dir, err := os.MkdirTemp("", "redykv-example")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+
+	ssd, err := ssdtier.Open(dir)
+	if err != nil {
+		log.Fatal(err)
+	}
+	store, err := kv.Open(kv.Options{Device: device.NewTiered(ssd), Memory: 64 << 20})
+	if err != nil {
+		log.Fatal(err)
+	}
+	s := store.NewSession()
+	if err := s.Upsert([]byte("greeting"), []byte("hello")); err != nil {
+		log.Fatal(err)
+	}
+	if err := errors.Join(s.Close(), store.Close()); err != nil {
+		log.Fatal(err)
+	}
+
+	if ssd, err = ssdtier.Open(dir); err != nil {
+		log.Fatal(err)
+	}
+	if store, err = kv.Open(kv.Options{Device: device.NewTiered(ssd), Memory: 64 << 20}); err != nil {
+		log.Fatal(err)
+	}
+	value, err := store.Read([]byte("greeting"), nil) // without a session
+	fmt.Printf("%s, %v\n", value, err)
+	_, err = store.Read([]byte("farewell"), nil)
+	fmt.Println(err)
+	if err := store.Close(); err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// hello, <nil>
+	// kv: key not found
+}
+
+// Counters with fixed-size records: 24 bytes each in the log.
+func ExampleSession_RMW() {
+	store, err := kv.Open(kv.Options{Device: device.NewMemory(), KeySize: 8, ValueSize: 8})
+	if err != nil {
+		log.Fatal(err)
+	}
+	s := store.NewSession()
+	increment := func(dst, old []byte, found bool) []byte {
+		n := uint64(0)
+		if found {
+			n = binary.LittleEndian.Uint64(old)
+		}
+		return binary.LittleEndian.AppendUint64(dst, n+1)
+	}
+	key := []byte("counter1")
+	for range 3 {
+		if err := s.RMW(key, increment); err != nil {
+			log.Fatal(err)
+		}
+	}
+	value, err := s.Read(key, nil)
+	fmt.Println(binary.LittleEndian.Uint64(value), err)
+	if err := errors.Join(s.Close(), store.Close()); err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// 3 <nil>
+}
+
+// A stream keeps many cold reads under way while the caller goes on.
+func ExampleSession_Submit() {
+	store, err := kv.Open(kv.Options{
+		Device: device.NewMemory(), KeySize: 8, ValueSize: 8, Memory: 256 << 10,
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	s := store.NewSession()
+	const records = 100_000 // 2.4 MB of log: most of it is cold
+	for n := range uint64(records) {
+		key := binary.BigEndian.AppendUint64(nil, n)
+		if err := s.Upsert(key, key); err != nil {
+			log.Fatal(err)
+		}
+	}
+
+	ops := make([]kv.Op, 64) // as many as shall be under way
+	var free, done []*kv.Op
+	for i := range ops {
+		ops[i] = kv.Op{Kind: kv.OpRead, Key: make([]byte, 8)}
+		free = append(free, &ops[i])
+	}
+	done = make([]*kv.Op, len(ops))
+	sum := uint64(0)
+	take := func(op *kv.Op) {
+		if op.Err != nil {
+			log.Fatal(op.Err)
+		}
+		sum += binary.BigEndian.Uint64(op.Value)
+		free = append(free, op)
+	}
+	poll := func() {
+		if err := s.Wait(context.Background()); err != nil {
+			log.Fatal(err)
+		}
+		for _, op := range done[:s.Poll(done)] {
+			take(op)
+		}
+	}
+	for n := range uint64(records) {
+		for len(free) == 0 {
+			poll()
+		}
+		op := free[len(free)-1]
+		free = free[:len(free)-1]
+		binary.BigEndian.PutUint64(op.Key, n)
+		complete, err := s.Submit(op)
+		if err != nil {
+			log.Fatal(err)
+		}
+		if complete {
+			take(op)
+		}
+	}
+	for s.Pending() > 0 {
+		poll()
+	}
+	fmt.Println(sum)
+	if err := errors.Join(s.Close(), store.Close()); err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// 4999950000
+}

@@ -1,0 +1,163 @@
+package resp
+
+import (
+	"errors"
+	"io"
+	"net"
+	"time"
+)
+
+// Sizes in bytes of replies: what is written before more is gathered, and the
+// largest buffer that is used again for the next batch.
+const (
+	fullOutput = 256 << 10
+	keptOutput = 1 << 20
+)
+
+// client is one connection. Its goroutine owns it, but for conn's deadlines and
+// Close, which the server uses to end it.
+type client struct {
+	server *Server
+	conn   net.Conn
+	id     int64
+	name   []byte
+	resp3  bool
+
+	in  input
+	out []byte // replies not written yet
+
+	worker *worker // borrowed from the first operation of a batch to its end
+	quit   bool    // nothing more is carried out
+
+	// The deadlines that conn has.
+	readUntil, writeUntil time.Time
+
+	// Of a command whose operations may spread over several batches:
+	tally  int64 // what its reply will count
+	found  bool  // whether its last look found the key
+	failed error // its first error
+}
+
+// serve answers until the client or the server has had enough.
+func (c *client) serve() {
+	for !c.quit {
+		if err := c.fill(); err != nil {
+			if errors.Is(err, errTooMuchInput) {
+				c.out = appendError(c.out, "ERR "+err.Error())
+				c.write()
+			} else if !errors.Is(err, io.EOF) {
+				c.server.opts.Logger.Debug("reading from client", "client", c.id, "err", err)
+			}
+			return
+		}
+		c.execute()
+		c.write()
+		c.quit = c.quit || c.server.closing.Load()
+	}
+}
+
+// fill waits for the client. If it keeps us waiting, it loses its large buffers.
+func (c *client) fill() error {
+	if c.in.empty() && (len(c.in.buf) > restingBuffer || cap(c.out) > restingBuffer) {
+		if now := time.Now(); c.readUntil.Sub(now) < releaseAfter {
+			if err := c.setReadDeadline(now.Add(2 * releaseAfter)); err != nil {
+				return err
+			}
+		}
+		err := c.in.fill()
+		if err == nil || !isTimeout(err) || c.server.closing.Load() {
+			return err
+		}
+		c.in.release()
+		c.out = nil
+	}
+	if !c.readUntil.IsZero() {
+		if err := c.setReadDeadline(time.Time{}); err != nil {
+			return err
+		}
+	}
+	return c.in.fill()
+}
+
+// setReadDeadline leaves a closing server's deadline in force: the server says
+// that it is closing first, and sets the deadline then.
+func (c *client) setReadDeadline(t time.Time) error {
+	c.readUntil = t
+	err := c.conn.SetReadDeadline(t)
+	if err == nil && c.server.closing.Load() {
+		err = c.conn.SetReadDeadline(longAgo)
+	}
+	return err
+}
+
+// execute carries out every command that has arrived whole.
+func (c *client) execute() {
+	commands := int64(0)
+	for !c.quit {
+		r, ok, err := c.in.next()
+		if err != nil {
+			c.fail("ERR " + err.Error())
+			c.quit = true
+			break
+		}
+		if !ok {
+			break
+		}
+		if r.len() > 0 {
+			commands++
+			c.dispatch(r)
+		}
+	}
+	c.flush()
+	c.giveBack()
+	c.server.commands.Add(commands)
+}
+
+// dispatch carries out one command, or makes it part of the batch.
+func (c *client) dispatch(r request) {
+	name := r.arg(0)
+	var buf [maxName]byte
+	cmd, ok := c.server.table[string(lower(&buf, name))]
+	switch {
+	case !ok:
+		c.fail(unknownCommand(r))
+	case cmd.arity > 0 && r.len() != cmd.arity, r.len() < -cmd.arity:
+		c.fail(wrongArity(name))
+	default:
+		cmd.run(c, r)
+	}
+}
+
+// reply is where a reply is appended that needs no operation: behind those of
+// the batch.
+func (c *client) reply() []byte {
+	c.flush()
+	return c.out
+}
+
+// fail answers a command with an error.
+func (c *client) fail(text string) { c.out = appendError(c.reply(), text) }
+
+// write sends the replies. A client that does not take them within the time has
+// had enough.
+func (c *client) write() {
+	if len(c.out) == 0 {
+		return
+	}
+	timeout := c.server.opts.WriteTimeout
+	// A deadline costs more than looking at the clock, so it is set for twice
+	// the time, once in that time.
+	if now := time.Now(); c.writeUntil.Sub(now) < timeout {
+		c.writeUntil = now.Add(2 * timeout)
+		if err := c.conn.SetWriteDeadline(c.writeUntil); err != nil {
+			c.quit = true
+		}
+	}
+	if _, err := c.conn.Write(c.out); err != nil {
+		c.server.opts.Logger.Debug("writing to client", "client", c.id, "err", err)
+		c.quit = true
+	}
+	if c.out = c.out[:0]; cap(c.out) > keptOutput {
+		c.out = nil
+	}
+}

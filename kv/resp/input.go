@@ -1,0 +1,144 @@
+package resp
+
+import (
+	"errors"
+	"net"
+	"os"
+	"sync/atomic"
+	"time"
+)
+
+// Sizes in bytes of a connection's input buffer: a new one, the largest that it
+// keeps while it waits for its client, and the largest that it takes only to
+// have more commands in a batch.
+const (
+	newBuffer     = 4 << 10
+	restingBuffer = 16 << 10
+	largeBatch    = 64 << 10
+)
+
+// releaseAfter is how long a connection waits for its client with buffers larger
+// than resting ones.
+const releaseAfter = time.Second
+
+// errTooMuchInput says that Options.MaxBuffers are taken.
+var errTooMuchInput = errors.New("too many large requests at once")
+
+// budget counts bytes that many connections share.
+type budget struct {
+	used atomic.Int64
+	most int64
+}
+
+// take says whether n more bytes were to be had.
+func (b *budget) take(n int) bool {
+	if b.used.Add(int64(n)) > b.most {
+		b.used.Add(-int64(n))
+		return false
+	}
+	return true
+}
+
+func (b *budget) give(n int) { b.used.Add(-int64(n)) }
+
+// input is what a connection has received: buf[start:end] waits to be carried
+// out. Everything a request refers to lies there until the next fill.
+type input struct {
+	conn       net.Conn
+	parser     parser
+	buf        []byte
+	start, end int
+	full       bool // the last read left no room
+	large      *budget
+}
+
+func newInput(conn net.Conn, opts *Options, large *budget) input {
+	return input{
+		conn: conn, large: large,
+		parser: parser{maxBulk: opts.MaxBulk, maxRequest: opts.MaxRequest},
+	}
+}
+
+// next is the next request that is there whole.
+func (in *input) next() (r request, ok bool, err error) {
+	data := in.buf[in.start:in.end]
+	size, err := in.parser.next(data)
+	if err != nil || size == 0 {
+		return request{}, false, err
+	}
+	in.start += size
+	return request{data: data[:size], args: in.parser.args}, true, nil
+}
+
+// empty says whether nothing waits, not even a part of a request.
+func (in *input) empty() bool { return in.start == in.end }
+
+// fill waits for the client and reads what has come. Requests read before are
+// gone afterwards.
+func (in *input) fill() error {
+	if err := in.makeRoom(); err != nil {
+		return err
+	}
+	n, err := in.conn.Read(in.buf[in.end:])
+	in.end += n
+	in.full = in.end == len(in.buf)
+	if n > 0 {
+		return nil // an error comes again
+	}
+	return err
+}
+
+func (in *input) makeRoom() error {
+	waiting := in.end - in.start
+	switch {
+	case in.buf == nil:
+		return in.resize(newBuffer)
+	case waiting == 0:
+		in.start, in.end = 0, 0
+		if in.full && len(in.buf) < largeBatch {
+			// A client that pipelines more than the buffer holds gets larger
+			// batches, while there is memory for that.
+			if err := in.resize(2 * len(in.buf)); !errors.Is(err, errTooMuchInput) {
+				return err
+			}
+		}
+	case in.end < len(in.buf):
+	case waiting <= len(in.buf)/2:
+		in.start, in.end = 0, copy(in.buf, in.buf[in.start:in.end])
+	default:
+		return in.resize(2 * len(in.buf))
+	}
+	return nil
+}
+
+// resize moves what waits into another buffer, which holds it.
+func (in *input) resize(size int) error {
+	if extra := size - restingBuffer; extra > 0 && !in.large.take(extra) {
+		return errTooMuchInput
+	}
+	buf := make([]byte, size)
+	in.start, in.end = 0, copy(buf, in.buf[in.start:in.end])
+	in.drop()
+	in.buf = buf
+	return nil
+}
+
+// drop gives the buffer back.
+func (in *input) drop() {
+	if extra := len(in.buf) - restingBuffer; extra > 0 {
+		in.large.give(extra)
+	}
+	in.buf = nil
+}
+
+// release gives back what an idle connection need not hold.
+func (in *input) release() {
+	in.drop()
+	in.start, in.end, in.full = 0, 0, false
+	if cap(in.parser.args)*8 > restingBuffer {
+		in.parser.args = nil
+	}
+}
+
+// isTimeout says whether a deadline ended a read.
+func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }

@@ -1,0 +1,84 @@
+package resp
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// Options bound what clients may use. The zero value is a good one.
+type Options struct {
+	// MaxClients is how many connections are served at once; more are told so
+	// and closed. Default 10,000.
+	MaxClients int
+	// MaxBulk is the most bytes of one argument, and so of a value. What a page
+	// of the store's log cannot hold is refused by the store. Default 16 MiB.
+	MaxBulk int
+	// MaxRequest is the most bytes of one command with all its arguments.
+	// Default 4 times MaxBulk.
+	MaxRequest int
+	// MaxBuffers is the most bytes that all connections together hold of
+	// commands that have not arrived whole, beyond a small buffer for each.
+	// Default 512 MiB, and no less than MaxRequest needs.
+	MaxBuffers int64
+	// Sessions is how many batches are carried out at once, each in a session
+	// of the store; others wait. Default 64.
+	Sessions int
+	// WriteTimeout is how long a client may leave its replies unread before it
+	// is disconnected. Default 30 s.
+	WriteTimeout time.Duration
+	// Logger receives what an operator should know. Default: slog.Default().
+	Logger *slog.Logger
+}
+
+// Defaults of Options.
+const (
+	DefaultMaxClients   = 10_000
+	DefaultMaxBulk      = 16 << 20
+	DefaultMaxBuffers   = 512 << 20
+	DefaultSessions     = 64
+	DefaultWriteTimeout = 30 * time.Second
+)
+
+// maxRequest keeps positions in a command within 32 bits, and twice it as well.
+const maxRequest = 1 << 29
+
+// ensureDefaults fills in what is unset and checks the rest.
+func (o *Options) ensureDefaults() error {
+	if o.MaxClients == 0 {
+		o.MaxClients = DefaultMaxClients
+	}
+	if o.MaxBulk == 0 {
+		o.MaxBulk = DefaultMaxBulk
+	}
+	if o.MaxRequest == 0 {
+		o.MaxRequest = min(4*max(o.MaxBulk, maxLine), maxRequest)
+	}
+	if o.MaxBuffers == 0 {
+		o.MaxBuffers = max(DefaultMaxBuffers, 2*int64(o.MaxRequest))
+	}
+	if o.Sessions == 0 {
+		o.Sessions = DefaultSessions
+	}
+	if o.WriteTimeout == 0 {
+		o.WriteTimeout = DefaultWriteTimeout
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	switch {
+	case o.MaxClients < 1:
+		return fmt.Errorf("resp: at most %d clients", o.MaxClients)
+	case o.MaxBulk < 1 || o.MaxBulk > maxRequest/4:
+		return fmt.Errorf("resp: arguments of at most %d bytes, want 1 to %d", o.MaxBulk, maxRequest/4)
+	case o.MaxRequest < max(o.MaxBulk, maxLine) || o.MaxRequest > maxRequest:
+		return fmt.Errorf("resp: commands of at most %d bytes, want %d to %d", o.MaxRequest, max(o.MaxBulk, maxLine), maxRequest)
+	case o.MaxBuffers < 2*int64(o.MaxRequest):
+		return fmt.Errorf("resp: buffers of at most %d bytes: a command of %d needs twice its size", o.MaxBuffers, o.MaxRequest)
+	case o.Sessions < 1:
+		return fmt.Errorf("resp: %d sessions", o.Sessions)
+	case o.WriteTimeout < 0:
+		return fmt.Errorf("resp: write timeout %v", o.WriteTimeout)
+	}
+	return nil
+}

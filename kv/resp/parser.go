@@ -1,0 +1,121 @@
+package resp
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+)
+
+// Limits of a request's framing, as in Redis.
+const (
+	maxLine = 64 << 10 // bytes of an inline command or of a length
+	maxArgs = 1 << 20  // arguments of one command
+)
+
+// protocolError says what a client sent that is no command. It ends the
+// connection.
+type protocolError string
+
+func (e protocolError) Error() string { return "Protocol error: " + string(e) }
+
+// span is where an argument lies, counted from the start of its command.
+type span struct{ start, end int32 }
+
+// request is one command with its arguments. It lives in the connection's
+// buffer: it and its arguments are good until the connection reads on.
+type request struct {
+	data []byte
+	args []span
+}
+
+func (r request) len() int { return len(r.args) }
+
+// arg is the i-th argument; the command's name is the 0th.
+func (r request) arg(i int) []byte { return r.data[r.args[i].start:r.args[i].end:r.args[i].end] }
+
+// parser cuts a stream of bytes into commands. It remembers how far it has come
+// in a command that has not arrived whole, so that no byte of a long one is
+// looked at again with everything that arrives.
+type parser struct {
+	maxBulk, maxRequest int
+
+	at      int    // in the current command, up to here
+	missing int    // arguments still to come; 0: the first line is
+	args    []span // those that have come
+}
+
+// next goes on with the current command in data, which begins where the command
+// does and has only grown since the last call. size is the command's length; 0:
+// more data is needed. A command without arguments is to be ignored. After an
+// error the stream makes no sense any more.
+func (p *parser) next(data []byte) (size int, err error) {
+	if p.missing == 0 {
+		p.args = p.args[:0]
+		if len(data) == 0 {
+			return 0, nil
+		}
+		if data[0] != '*' {
+			return p.inline(data)
+		}
+		n, after, err := length(data, 1, countLine, maxArgs)
+		if n <= 0 || err != nil {
+			return after, err
+		}
+		p.missing, p.at = int(n), after
+	}
+	for p.missing > 0 {
+		if p.at == len(data) {
+			return 0, nil
+		}
+		if c := data[p.at]; c != '$' {
+			return 0, protocolError(fmt.Sprintf("expected '$', got '%s'", []byte{c}))
+		}
+		n, after, err := length(data, p.at+1, sizeLine, int64(p.maxBulk))
+		switch {
+		case err != nil || after == 0:
+			return 0, err
+		case n < 0:
+			return 0, protocolError(sizeLine.invalid)
+		}
+		end := after + int(n)
+		if end+len("\r\n") > p.maxRequest {
+			return 0, protocolError("too big request")
+		}
+		if end+len("\r\n") > len(data) {
+			return 0, nil
+		}
+		p.args = append(p.args, span{int32(after), int32(end)})
+		p.at = end + len("\r\n")
+		p.missing--
+	}
+	return p.at, nil
+}
+
+// lengthLine is a line with a number, and what Redis says of a bad one.
+type lengthLine struct{ invalid, tooLong string }
+
+var (
+	countLine = lengthLine{"invalid multibulk length", "too big mbulk count string"}
+	sizeLine  = lengthLine{"invalid bulk length", "too big bulk count string"}
+)
+
+// length reads the number that ends its line. after is where the next line
+// begins; 0: not all of the line is there.
+func length(data []byte, from int, what lengthLine, most int64) (n int64, after int, err error) {
+	line := data[from:min(len(data), from+maxLine)]
+	end := bytes.IndexByte(line, '\r')
+	switch {
+	case end < 0 && len(line) == maxLine:
+		return 0, 0, protocolError(what.tooLong)
+	case end < 0 || from+end+1 == len(data):
+		return 0, 0, nil
+	}
+	n, ok := parseInt(line[:end])
+	if !ok || n > most {
+		return 0, 0, protocolError(what.invalid)
+	}
+	return n, from + end + len("\r\n"), nil
+}
+
+// oneLine makes text fit for an error reply, which ends with its line.
+var oneLine = strings.NewReplacer("\r", " ", "\n", " ")

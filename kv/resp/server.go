@@ -1,0 +1,195 @@
+package resp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/redykv/redykv/kv"
+)
+
+// Server answers Redis clients from a store. Its methods are safe for concurrent
+// use.
+type Server struct {
+	store *kv.Store
+	opts  Options
+	err   error // what is wrong with the options; Serve returns it
+	table map[string]command
+	pool  *pool
+	large *budget
+
+	started               time.Time
+	connections, commands atomic.Int64
+
+	closing atomic.Bool
+	done    chan struct{} // closed when closing has become true
+	ended   sync.WaitGroup
+
+	mu        sync.Mutex // guards what follows
+	listeners map[net.Listener]struct{}
+	clients   map[*client]struct{}
+}
+
+// NewServer returns a server of the store, which stays the caller's: it is to be
+// closed after the server. Serve says what is wrong with opts.
+func NewServer(store *kv.Store, opts Options) *Server {
+	err := opts.ensureDefaults()
+	return &Server{
+		store: store, opts: opts, err: err,
+		table: commandTable(),
+		pool:  newPool(store, opts.Sessions),
+		large: &budget{most: opts.MaxBuffers},
+
+		started:   time.Now(),
+		done:      make(chan struct{}),
+		listeners: make(map[net.Listener]struct{}),
+		clients:   make(map[*client]struct{}),
+	}
+}
+
+// longAgo is a deadline that ends reads at once.
+var longAgo = time.Unix(1, 0)
+
+// How long Serve waits after an Accept that failed for want of something; it
+// doubles from the first to the last.
+const (
+	firstRetry = 5 * time.Millisecond
+	lastRetry  = time.Second
+)
+
+// Serve answers at ln, which it closes, until Shutdown or Close; then it returns
+// nil. Several listeners may be served at once.
+func (s *Server) Serve(ln net.Listener) error {
+	if s.err != nil {
+		return errors.Join(s.err, ln.Close())
+	}
+	s.mu.Lock()
+	s.listeners[ln] = struct{}{}
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		delete(s.listeners, ln)
+		s.mu.Unlock()
+		_ = ln.Close() // an end of serving has closed it already
+	}()
+	retry := firstRetry
+	for !s.closing.Load() {
+		conn, err := ln.Accept()
+		switch {
+		case err == nil:
+			retry = firstRetry
+			s.accept(conn)
+		case s.closing.Load():
+		case temporary(err):
+			s.opts.Logger.Warn("accepting a client", "err", err, "retry", retry)
+			timer := time.NewTimer(retry)
+			select {
+			case <-timer.C:
+			case <-s.done:
+			}
+			timer.Stop()
+			retry = min(2*retry, lastRetry)
+		default:
+			return fmt.Errorf("resp: accepting clients at %v: %w", ln.Addr(), err)
+		}
+	}
+	return nil
+}
+
+// temporary says whether Accept may succeed later: the client went away, or
+// files ran out.
+func temporary(err error) bool {
+	for _, e := range []error{syscall.ECONNABORTED, syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// accept gives a connection its goroutine, unless there are too many.
+func (s *Server) accept(conn net.Conn) {
+	c := &client{
+		server: s, conn: conn, id: s.connections.Add(1),
+		in: newInput(conn, &s.opts, s.large),
+	}
+	s.mu.Lock()
+	closing, full := s.closing.Load(), len(s.clients) >= s.opts.MaxClients
+	if !closing && !full {
+		s.clients[c] = struct{}{}
+		s.ended.Add(1)
+	}
+	s.mu.Unlock()
+	switch {
+	case closing:
+		_ = conn.Close()
+	case full:
+		c.out = appendError(nil, errTooManyClients)
+		c.write() // a new connection takes that much at once
+		_ = conn.Close()
+	default:
+		go s.serve(c)
+	}
+}
+
+func (s *Server) serve(c *client) {
+	defer s.ended.Done()
+	c.serve()
+	c.in.release()
+	_ = c.conn.Close() // all that can be said has been
+	s.mu.Lock()
+	delete(s.clients, c)
+	s.mu.Unlock()
+}
+
+// Shutdown stops listening, lets every client have the replies to the commands
+// that the server has read, and closes the sessions. When ctx ends before that,
+// it does as Close, and returns ctx's error.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.stop(func(c net.Conn) error { return c.SetReadDeadline(longAgo) })
+	all := make(chan struct{})
+	go func() {
+		s.ended.Wait()
+		close(all)
+	}()
+	select {
+	case <-all:
+		return s.pool.close()
+	case <-ctx.Done():
+		err := s.Close()
+		<-all
+		return errors.Join(fmt.Errorf("resp: shutdown: %w", ctx.Err()), err)
+	}
+}
+
+// Close disconnects all clients and returns when the operations under way have
+// ended, and the sessions are closed.
+func (s *Server) Close() error {
+	s.stop(net.Conn.Close)
+	s.ended.Wait()
+	return s.pool.close()
+}
+
+// stop ends Serve, and does the same to all clients.
+func (s *Server) stop(end func(net.Conn) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closing.Swap(true) {
+		close(s.done)
+	}
+	for ln := range s.listeners {
+		if err := ln.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			s.opts.Logger.Warn("closing a listener", "err", err)
+		}
+	}
+	for c := range s.clients {
+		if err := end(c.conn); err != nil && !errors.Is(err, net.ErrClosed) {
+			s.opts.Logger.Debug("ending a client", "client", c.id, "err", err)
+		}
+	}
+}

@@ -1,0 +1,85 @@
+package resp
+
+import (
+	"errors"
+
+	"github.com/redykv/redykv/kv"
+)
+
+// Bounds of a batch: its operations, and the bytes of the values that it reads,
+// as far as those of the batch before foretell it.
+const (
+	maxBatch   = 128
+	batchBytes = 8 << 20
+)
+
+// keptValues is how many bytes a worker keeps to read values into.
+const keptValues = 2 << 20
+
+// worker is a session of the store and the buffers of one batch in it. A
+// connection borrows it from the pool, and owns it until it gives it back.
+type worker struct {
+	session *kv.Session
+	ops     []kv.Op
+	replies []reply // in the order of the commands; some need no operation
+	limit   int     // operations of this batch
+
+	// By the number of the operation, for use again:
+	values [maxBatch][]byte
+	mods   [maxBatch]*modification
+	held   int // bytes of values
+}
+
+func newWorker(store *kv.Store) *worker {
+	return &worker{
+		session: store.NewSession(),
+		ops:     make([]kv.Op, 0, maxBatch),
+		replies: make([]reply, 0, maxBatch),
+		limit:   maxBatch,
+	}
+}
+
+// run carries the batch out. An error says that the session is of no use any
+// more; those of operations are in the operations.
+func (w *worker) run() error {
+	err := w.session.Do(w.ops)
+	if err == nil {
+		return nil
+	}
+	for i := range w.ops {
+		if of := w.ops[i].Err; of != nil && !errors.Is(of, kv.ErrNotFound) {
+			if of == err { // Do has passed it on
+				return nil
+			}
+			break
+		}
+	}
+	return err
+}
+
+// reset makes room for the next batch. It lets go of what the connection owns,
+// and of more memory than is good to keep.
+func (w *worker) reset() {
+	largest := 0
+	for i := range w.ops {
+		op := &w.ops[i]
+		if op.Kind == kv.OpRead {
+			largest = max(largest, len(op.Value))
+			w.held += cap(op.Value) - cap(w.values[i])
+			w.values[i] = op.Value
+		}
+		if m := w.mods[i]; m != nil {
+			m.forget()
+		}
+	}
+	if w.held > keptValues {
+		clear(w.values[:])
+		w.held = 0
+	}
+	w.limit = min(2*w.limit, maxBatch)
+	if largest > batchBytes/maxBatch {
+		w.limit = max(batchBytes/largest, 2)
+	}
+	clear(w.ops)
+	w.ops, w.replies = w.ops[:0], w.replies[:0]
+}
