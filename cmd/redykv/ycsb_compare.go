@@ -51,8 +51,10 @@ shared machine the figures themselves vary.`,
 	flags := cmd.Flags()
 	flags.Int64Var(&f.records, "records", 10_000_000, "records to load")
 	flags.Var(&f.valueSize, "value-size", "size of each value; keys have 8 bytes")
-	flags.Var(&f.memory, "memory", "log kept in local memory (default a sixth of the log)")
-	flags.Var(&f.cache, "cache", "Redy's remote memory (default 8 times the sixth of the log)")
+	flags.Var(&f.memory, "memory", "log kept in local memory")
+	flags.Var(&f.cache, "cache", "Redy's remote memory")
+	flags.Lookup("memory").DefValue = "1/6 of the log"
+	flags.Lookup("cache").DefValue = "8/6 of the log"
 	flags.StringSliceVar(&f.devices, "devices", []string{"redy", "ssd"}, "devices to compare: redy, ssd, memory")
 	flags.StringSliceVar(&f.distributions, "distributions", []string{"uniform", "zipfian"}, "which records are read: uniform, zipfian")
 	flags.IntSliceVar(&f.threads, "threads", []int{1, 2}, "numbers of reading threads")
@@ -62,7 +64,8 @@ shared machine the figures themselves vary.`,
 	flags.StringVar(&f.net, "net", "rdma", "network to Redy: rdma (2.9us,100Gbit), none, or latency and bandwidth")
 	flags.StringVar(&f.jsonPath, "json", "redykv-compare.jsonl", "file for the results as JSON lines; empty for none")
 	flags.StringVar(&f.reportPath, "report", "redykv-compare.html", "file for the report as one HTML page; empty for none")
-	flags.StringVar(&f.dir, "dir", "", "directory on the SSD, for files that are removed afterwards (default the system's for temporary files)")
+	flags.StringVar(&f.dir, "dir", "", "directory on the SSD, for files that are removed afterwards")
+	flags.Lookup("dir").DefValue = "that of temporary files"
 	return cmd
 }
 

@@ -25,7 +25,8 @@ var corePhases = [2]corePhase{
 
 var coreHelp = `
 
-Workloads are files of properties, or one of ` + strings.Join(goycsb.Workloads(), ", ") + `.
+A workload is a file of properties, or one of
+` + strings.Join(goycsb.Workloads(), ", ") + `.
 Properties have the names that go-ycsb gives them (recordcount, operationcount,
 threadcount, maxexecutiontime, fieldlength, requestdistribution, ...), and these:
 
@@ -35,7 +36,7 @@ threadcount, maxexecutiontime, fieldlength, requestdistribution, ...), and these
   ` + goycsb.PropCache + `   Redy's remote memory, a size (default 1GiB)
   ` + goycsb.PropNet + `     network that Redy's transport pretends to be (default rdma)
   ` + goycsb.PropScan + `    keep the order of keys in memory, about 100 bytes for each, so
-                  that scans work (default: whether the workload scans)
+                 that scans work (default: whether the workload scans)
 
 load and run work on the same directory, one after the other. A workload that
 scans needs records that were loaded by one that scans, or with ` + goycsb.PropScan + `=true.`
