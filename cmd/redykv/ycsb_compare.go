@@ -64,8 +64,7 @@ shared machine the figures themselves vary.`,
 	flags.StringVar(&f.net, "net", "rdma", "network to Redy: rdma (2.9us,100Gbit), none, or latency and bandwidth")
 	flags.StringVar(&f.jsonPath, "json", "redykv-compare.jsonl", "file for the results as JSON lines; empty for none")
 	flags.StringVar(&f.reportPath, "report", "redykv-compare.html", "file for the report as one HTML page; empty for none")
-	flags.StringVar(&f.dir, "dir", "", "directory on the SSD, for files that are removed afterwards")
-	flags.Lookup("dir").DefValue = "that of temporary files"
+	flags.StringVar(&f.dir, "dir", "", "directory on the SSD for files, which are removed afterwards; empty: where temporary files go")
 	return cmd
 }
 
