@@ -40,7 +40,7 @@ func newRootCmd() *cobra.Command {
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newYCSBCmd(), newManagerCmd(), newCacheServerCmd())
+	root.AddCommand(newServeCmd(), newYCSBCmd(), newManagerCmd(), newCacheServerCmd())
 	return root
 }
 

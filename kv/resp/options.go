@@ -40,7 +40,10 @@ const (
 	DefaultWriteTimeout = 30 * time.Second
 )
 
-// maxRequest keeps positions in a command within 32 bits, and twice it as well.
+// MaxMaxBulk bounds Options.MaxBulk: no record of a store is larger.
+const MaxMaxBulk = 32 << 20
+
+// maxRequest keeps positions in a command, and twice as much, within 32 bits.
 const maxRequest = 1 << 29
 
 // ensureDefaults fills in what is unset and checks the rest.
@@ -69,8 +72,8 @@ func (o *Options) ensureDefaults() error {
 	switch {
 	case o.MaxClients < 1:
 		return fmt.Errorf("resp: at most %d clients", o.MaxClients)
-	case o.MaxBulk < 1 || o.MaxBulk > maxRequest/4:
-		return fmt.Errorf("resp: arguments of at most %d bytes, want 1 to %d", o.MaxBulk, maxRequest/4)
+	case o.MaxBulk < 1 || o.MaxBulk > MaxMaxBulk:
+		return fmt.Errorf("resp: arguments of at most %d bytes, want 1 to %d", o.MaxBulk, MaxMaxBulk)
 	case o.MaxRequest < max(o.MaxBulk, maxLine) || o.MaxRequest > maxRequest:
 		return fmt.Errorf("resp: commands of at most %d bytes, want %d to %d", o.MaxRequest, max(o.MaxBulk, maxLine), maxRequest)
 	case o.MaxBuffers < 2*int64(o.MaxRequest):
