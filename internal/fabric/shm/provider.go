@@ -16,13 +16,15 @@ package shm
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/core"
@@ -58,8 +60,9 @@ func (p *provider) Alloc(size int) (fabric.Region, error) {
 	return r, nil
 }
 
-// Listen listens on a unix socket at the path addr, or, if that is empty, on one
-// in a directory that only this user may enter.
+// Listen listens on a unix socket at the path addr, or, if that is empty, on an
+// abstract one, which leaves nothing behind however the process ends. Only
+// processes of the same user are greeted.
 func (p *provider) Listen(addr string, depth int) (fabric.Listener, error) {
 	l, err := p.listen(addr, depth)
 	if err != nil {
@@ -68,28 +71,22 @@ func (p *provider) Listen(addr string, depth int) (fabric.Listener, error) {
 	return l, nil
 }
 
-func (p *provider) listen(addr string, depth int) (_ *listener, err error) {
+func (p *provider) listen(addr string, depth int) (*listener, error) {
 	if err := core.CheckDepth(depth); err != nil {
 		return nil, err
 	}
-	l := &listener{provider: p, depth: depth}
 	if addr == "" {
-		if l.dir, err = os.MkdirTemp("", "redykv-shm-"); err != nil {
-			return nil, err
-		}
-		addr = filepath.Join(l.dir, "socket")
+		name := core.NewToken()
+		addr = "@redykv-" + hex.EncodeToString(name[:])
 	}
 	s, err := net.ListenUnix(network, &net.UnixAddr{Name: addr, Net: network})
 	if err != nil {
-		return nil, errors.Join(err, l.removeDir())
+		return nil, err
 	}
-	l.addr = addr
+	l := &listener{provider: p, depth: depth, addr: addr}
 	l.acceptor = core.NewAcceptor(s, l.hello)
-	if err = os.Chmod(addr, 0o600); err == nil && !p.listeners.Add(l) {
-		err = fabric.ErrClosed
-	}
-	if err != nil {
-		return nil, errors.Join(err, l.Close())
+	if !p.listeners.Add(l) {
+		return nil, errors.Join(fabric.ErrClosed, l.Close())
 	}
 	return l, nil
 }
@@ -168,7 +165,6 @@ type listener struct {
 	provider *provider
 	addr     string
 	depth    int
-	dir      string // made for the socket, or empty
 	acceptor *core.Acceptor
 	once     sync.Once
 }
@@ -180,20 +176,16 @@ func (l *listener) Accept(ctx context.Context) (fabric.Request, error) { return 
 func (l *listener) Close() (err error) {
 	l.once.Do(func() {
 		l.provider.listeners.Remove(l)
-		err = errors.Join(l.acceptor.Close(), l.removeDir())
+		err = l.acceptor.Close()
 	})
 	return err
 }
 
-func (l *listener) removeDir() error {
-	if l.dir == "" {
-		return nil
-	}
-	return os.RemoveAll(l.dir)
-}
-
 func (l *listener) hello(c net.Conn) (fabric.Request, error) {
 	conn := c.(*net.UnixConn)
+	if err := sameUser(conn); err != nil {
+		return nil, err
+	}
 	kind, body, files, err := receive(conn, make([]byte, maxMessage))
 	if err != nil {
 		return nil, err
@@ -204,6 +196,29 @@ func (l *listener) hello(c net.Conn) (fabric.Request, error) {
 		return nil, errMessage
 	}
 	return &request{listener: l, conn: conn, private: body[n:], files: files}, nil
+}
+
+// sameUser refuses processes of other users, root aside: an abstract socket has
+// no permissions of its own.
+func sameUser(conn *net.UnixConn) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var peer *unix.Ucred
+	var peerErr error
+	if err := raw.Control(func(fd uintptr) {
+		peer, peerErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return err
+	}
+	if peerErr != nil {
+		return peerErr
+	}
+	if uid := int(peer.Uid); uid != 0 && uid != os.Geteuid() {
+		return fmt.Errorf("shm: process %d of user %d is not welcome", peer.Pid, peer.Uid)
+	}
+	return nil
 }
 
 // request is a process that said hello. Its one user answers it once.
