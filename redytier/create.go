@@ -83,7 +83,7 @@ func create(ctx context.Context, mgr Manager, cfg Config, m *managerv1.AllocateR
 	}()
 	var name string
 	for _, share := range m.Shares {
-		v, vmTransport, err := connectVM(ctx, m, share)
+		v, vmTransport, err := connectVM(ctx, m, share, shareOf(configuration, share.Regions, t.need()))
 		if err != nil {
 			return nil, err
 		}
@@ -105,13 +105,21 @@ func create(ctx context.Context, mgr Manager, cfg Config, m *managerv1.AllocateR
 	return newCache(mgr, m.CacheId, cfg, configuration, t, fabric.WithModel(provider, cfg.Net))
 }
 
+// shareOf is the configuration of a VM that holds so many of a cache's regions:
+// it runs its part of the server threads, rounded up (A17), and every client
+// thread has a connection to it.
+func shareOf(c Configuration, regions uint32, of int) Configuration {
+	c.ServerThreads = min(c.ServerThreads, (c.ServerThreads*int(regions)+of-1)/of)
+	return c
+}
+
 // connectVM asks the server of one VM for its share of the regions (R33).
-func connectVM(ctx context.Context, m *managerv1.AllocateResponse, share *managerv1.VmShare) (*vm, string, error) {
+func connectVM(ctx context.Context, m *managerv1.AllocateResponse, share *managerv1.VmShare, c Configuration) (*vm, string, error) {
 	url := share.GetVm().GetControlUrl()
 	v := &vm{id: share.GetVm().GetId(), controlURL: url}
 	answer, err := serverv1connect.NewCacheServerServiceClient(http.DefaultClient, url).Connect(ctx,
 		connect.NewRequest(&serverv1.ConnectRequest{
-			CacheId: m.CacheId, Regions: share.Regions, RegionSize: m.RegionSize, Configuration: m.Configuration,
+			CacheId: m.CacheId, Regions: share.Regions, RegionSize: m.RegionSize, Configuration: c.proto(),
 		}))
 	if err != nil {
 		return nil, "", fmt.Errorf("connect to VM %s at %s: %w", v.id, url, err)
