@@ -18,13 +18,10 @@ var page = template.Must(template.New("report").Parse(pageText))
 // links to nothing, follows the reader's choice of light or dark, and can be
 // kept or sent as one file.
 func WriteHTML(w io.Writer, head Head, results []ycsb.Result) error {
-	plots := []struct {
-		title, axis string
-		value       func(ycsb.Result) float64
-	}{
-		{"Throughput", "million operations per second", func(r ycsb.Result) float64 { return r.Mops }},
-		{"Latency, median", "microseconds", func(r ycsb.Result) float64 { return r.P50Micros }},
-		{"Latency, 99th percentile", "microseconds", func(r ycsb.Result) float64 { return r.P99Micros }},
+	charts := []chart{
+		{"Throughput", "million operations per second", func(r ycsb.Result) float64 { return r.Mops }, false},
+		{"Latency, median", "microseconds, logarithmic", func(r ycsb.Result) float64 { return r.P50Micros }, true},
+		{"Latency, 99th percentile", "microseconds, logarithmic", func(r ycsb.Result) float64 { return r.P99Micros }, true},
 	}
 	data := struct {
 		Head    []line
@@ -36,10 +33,10 @@ func WriteHTML(w io.Writer, head Head, results []ycsb.Result) error {
 	}{Head: head.lines(results), Started: head.Started.Format("2006-01-02 15:04 MST"), Notes: notes(results)}
 	data.Columns, data.Rows = grid(results)
 	if len(results) == 0 {
-		plots = nil // there is nothing to draw
+		charts = nil // there is nothing to draw
 	}
-	for _, p := range plots {
-		svg, err := bars(p.title, p.axis, results, p.value)
+	for _, c := range charts {
+		svg, err := c.draw(results)
 		if err != nil {
 			return err
 		}

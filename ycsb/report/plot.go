@@ -37,16 +37,25 @@ var deviceColors = map[ycsb.Device]color.RGBA{
 	ycsb.Memory: {R: 0x2a, G: 0x9d, B: 0x74, A: 255},
 }
 
-// bars draws a figure of every result as an upright bar, in one group for each
-// distribution and number of threads, and writes device and figure above it.
-func bars(title, axis string, results []ycsb.Result, value func(ycsb.Result) float64) (string, error) {
+// chart is a figure of every result.
+type chart struct {
+	title, axis string
+	value       func(ycsb.Result) float64
+	logarithmic bool // where devices differ by orders of magnitude
+}
+
+// draw draws each figure as an upright bar, in one group for each distribution
+// and number of threads, and writes device and figure above it.
+func (c chart) draw(results []ycsb.Result) (string, error) {
 	p := plot.New()
 	p.BackgroundColor = color.Transparent
-	p.Title.Text = title
-	p.Y.Label.Text = axis
+	p.Title.Text = c.title
+	p.Y.Label.Text = c.axis
 	groups, devices := groupsOf(results), devicesOf(results)
 	width := plotWidth * 0.8 / vg.Length(max(1, len(groups)*(len(devices)+1)))
+	height, marks := c.scale(results)
 
+	var bars, names []plot.Plotter
 	highest := 0.0
 	for at, device := range devices {
 		heights := make(plotter.Values, len(groups))
@@ -55,44 +64,86 @@ func bars(title, axis string, results []ycsb.Result, value func(ycsb.Result) flo
 			labels.XYs[i].X = float64(i)
 			for _, r := range results {
 				if r.Device == device && groupOf(r) == group {
-					heights[i] = value(r)
+					heights[i] = height(c.value(r))
 					labels.XYs[i].Y = heights[i]
-					labels.Labels[i] = fmt.Sprintf("%s %s", device, figure(heights[i]))
+					labels.Labels[i] = fmt.Sprintf("%s %s", device, figure(c.value(r)))
 				}
 			}
 			highest = max(highest, heights[i])
 		}
-		chart, err := plotter.NewBarChart(heights, width)
+		bar, err := plotter.NewBarChart(heights, width)
 		if err != nil {
-			return "", fmt.Errorf("report: plot %q: %w", title, err)
+			return "", fmt.Errorf("report: plot %q: %w", c.title, err)
 		}
-		chart.Color = deviceColors[device]
-		chart.LineStyle.Width = 0
-		chart.Offset = width * (vg.Length(at) - vg.Length(len(devices)-1)/2)
-		names, err := plotter.NewLabels(labels)
+		bar.Color = deviceColors[device]
+		bar.LineStyle.Width = 0
+		bar.Offset = width * (vg.Length(at) - vg.Length(len(devices)-1)/2)
+		name, err := plotter.NewLabels(labels)
 		if err != nil {
-			return "", fmt.Errorf("report: plot %q: %w", title, err)
+			return "", fmt.Errorf("report: plot %q: %w", c.title, err)
 		}
-		names.Offset = vg.Point{X: chart.Offset, Y: 3}
-		for i := range names.TextStyle {
-			names.TextStyle[i].Color = ink
-			names.TextStyle[i].XAlign = text.XCenter
+		name.Offset = vg.Point{X: bar.Offset, Y: 3}
+		for i := range name.TextStyle {
+			name.TextStyle[i].Color = ink
+			name.TextStyle[i].XAlign = text.XCenter
 		}
-		p.Add(chart, names)
+		bars, names = append(bars, bar), append(names, name)
 	}
-	names := make([]string, len(groups))
-	for i, group := range groups {
-		names[i] = group.String()
-	}
-	p.NominalX(names...)
+	p.Add(bars...)
+	p.Add(names...) // over all bars, so that none hides a name
+	p.NominalX(groupNames(groups)...)
 	p.X.Min, p.X.Max = -0.5, float64(len(groups))-0.5
 	p.Y.Min, p.Y.Max = 0, highest*1.15
 	if highest == 0 {
 		p.Y.Max = 1
 	}
-	p.Y.Tick.Marker = plot.TickerFunc(ticks)
+	p.Y.Tick.Marker = plot.TickerFunc(marks)
 	paint(p)
-	return drawSVG(p, title)
+	return drawSVG(p, c.title)
+}
+
+func groupNames(groups []group) []string {
+	names := make([]string, len(groups))
+	for i, group := range groups {
+		names[i] = group.String()
+	}
+	return names
+}
+
+// scale is how high a figure's bar is, and the marks on its axis. On a
+// logarithmic axis bars stand on the power of ten below the smallest figure.
+func (c chart) scale(results []ycsb.Result) (height func(float64) float64, marks func(low, high float64) []plot.Tick) {
+	least := math.Inf(1)
+	for _, r := range results {
+		if v := c.value(r); v > 0 {
+			least = min(least, v)
+		}
+	}
+	if !c.logarithmic || math.IsInf(least, 1) {
+		return func(v float64) float64 { return v }, ticks
+	}
+	bottom := math.Floor(math.Log10(least))
+	height = func(v float64) float64 {
+		if v <= 0 {
+			return 0
+		}
+		return math.Log10(v) - bottom
+	}
+	return height, func(_, high float64) []plot.Tick { return decades(bottom, high) }
+}
+
+// decades are the powers of ten from 10^bottom, at height 0, up to a height.
+func decades(bottom, high float64) []plot.Tick {
+	var marks []plot.Tick
+	for at := 0.0; at <= high; at++ {
+		marks = append(marks, plot.Tick{Value: at, Label: strconv.FormatFloat(math.Pow(10, bottom+at), 'f', -1, 64)})
+		for minor := 2.0; minor < 10; minor++ {
+			if v := at + math.Log10(minor); v <= high {
+				marks = append(marks, plot.Tick{Value: v})
+			}
+		}
+	}
+	return marks
 }
 
 // ticks are at most six round numbers from low to high, all of them written out.

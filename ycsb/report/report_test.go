@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"regexp"
@@ -187,6 +188,18 @@ func TestTicks(t *testing.T) {
 		if text := strings.Join(got, " "); text != want {
 			t.Errorf("up to %v: %s, want %s", high, text, want)
 		}
+	}
+}
+
+func TestDecades(t *testing.T) {
+	var got []string
+	for _, tick := range decades(-1, 3.5) {
+		if tick.Label != "" {
+			got = append(got, fmt.Sprintf("%s at %v", tick.Label, tick.Value))
+		}
+	}
+	if text := strings.Join(got, ", "); text != "0.1 at 0, 1 at 1, 10 at 2, 100 at 3" {
+		t.Error(text)
 	}
 }
 
