@@ -86,6 +86,7 @@ func (c chart) draw(results []ycsb.Result) (string, error) {
 		for i := range name.TextStyle {
 			name.TextStyle[i].Color = ink
 			name.TextStyle[i].XAlign = text.XCenter
+			name.TextStyle[i].Font.Size = 10
 		}
 		bars, names = append(bars, bar), append(names, name)
 	}
