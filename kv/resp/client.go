@@ -14,6 +14,13 @@ const (
 	keptOutput = 1 << 20
 )
 
+// For how long, and for how many bytes, a client whose connection ends with an
+// error may go on sending.
+const (
+	lingering      = time.Second
+	lingeringBytes = 1 << 20
+)
+
 // client is one connection. Its goroutine owns it, but for conn's deadlines and
 // Close, which the server uses to end it.
 type client struct {
@@ -26,8 +33,9 @@ type client struct {
 	in  input
 	out []byte // replies not written yet
 
-	worker *worker // borrowed from the first operation of a batch to its end
-	quit   bool    // nothing more is carried out
+	worker  *worker // borrowed from the first operation of a batch to its end
+	quit    bool    // nothing more is carried out…
+	refused bool    // …for what it sent is no command
 
 	// The deadlines that conn has.
 	readUntil, writeUntil time.Time
@@ -45,6 +53,7 @@ func (c *client) serve() {
 			if errors.Is(err, errTooMuchInput) {
 				c.out = appendError(c.out, "ERR "+err.Error())
 				c.write()
+				c.linger()
 			} else if !errors.Is(err, io.EOF) {
 				c.server.opts.Logger.Debug("reading from client", "client", c.id, "err", err)
 			}
@@ -54,13 +63,29 @@ func (c *client) serve() {
 		c.write()
 		c.quit = c.quit || c.server.closing.Load()
 	}
+	if c.refused {
+		c.linger()
+	}
+}
+
+// linger lets the client have the error that ends its connection: if it were
+// closed with something in it unread, the client's system would drop what the
+// client has not read either.
+func (c *client) linger() {
+	half, ok := c.conn.(interface{ CloseWrite() error })
+	if !ok || half.CloseWrite() != nil || c.setReadDeadline(time.Now().Add(lingering)) != nil {
+		return
+	}
+	c.in.release()
+	_, _ = io.CopyN(io.Discard, c.conn, lingeringBytes) // whatever it is
 }
 
 // fill waits for the client. If it keeps us waiting, it loses its large buffers.
 func (c *client) fill() error {
 	if c.in.empty() && (len(c.in.buf) > restingBuffer || cap(c.out) > restingBuffer) {
-		if now := time.Now(); c.readUntil.Sub(now) < releaseAfter {
-			if err := c.setReadDeadline(now.Add(2 * releaseAfter)); err != nil {
+		patience := c.server.opts.releaseAfter
+		if now := time.Now(); c.readUntil.Sub(now) < patience {
+			if err := c.setReadDeadline(now.Add(2 * patience)); err != nil {
 				return err
 			}
 		}
@@ -97,7 +122,7 @@ func (c *client) execute() {
 		r, ok, err := c.in.next()
 		if err != nil {
 			c.fail("ERR " + err.Error())
-			c.quit = true
+			c.quit, c.refused = true, true
 			break
 		}
 		if !ok {

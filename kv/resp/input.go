@@ -5,7 +5,6 @@ import (
 	"net"
 	"os"
 	"sync/atomic"
-	"time"
 )
 
 // Sizes in bytes of a connection's input buffer: a new one, the largest that it
@@ -16,10 +15,6 @@ const (
 	restingBuffer = 16 << 10
 	largeBatch    = 64 << 10
 )
-
-// releaseAfter is how long a connection waits for its client with buffers larger
-// than resting ones.
-const releaseAfter = time.Second
 
 // errTooMuchInput says that Options.MaxBuffers are taken.
 var errTooMuchInput = errors.New("too many large requests at once")

@@ -29,6 +29,10 @@ type Options struct {
 	WriteTimeout time.Duration
 	// Logger receives what an operator should know. Default: slog.Default().
 	Logger *slog.Logger
+
+	// releaseAfter is how long a connection waits for its client with large
+	// buffers. Tests have less patience.
+	releaseAfter time.Duration
 }
 
 // Defaults of Options.
@@ -65,6 +69,9 @@ func (o *Options) ensureDefaults() error {
 	}
 	if o.WriteTimeout == 0 {
 		o.WriteTimeout = DefaultWriteTimeout
+	}
+	if o.releaseAfter == 0 {
+		o.releaseAfter = time.Second
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()

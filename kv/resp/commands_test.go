@@ -1,0 +1,245 @@
+package resp
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/redykv/redykv/kv"
+)
+
+// Each script is a conversation: a command in words, and its reply. Words may be
+// quoted as in inline commands, which is what they are sent as; the same script
+// is then sent as one pipeline of arrays.
+var scripts = map[string]string{
+	"get and set": `
+GET a                      => nil
+SET a 1                    => +OK
+GET a                      => "1"
+SET a ""                   => +OK
+GET a                      => ""
+STRLEN a                   => :0
+set a "x y\r\n\x00"        => +OK
+gEt a                      => "x y\r\n\x00"
+STRLEN a                   => :6
+STRLEN none                => :0
+TYPE a                     => +string
+TYPE none                  => +none
+GET                        => -ERR wrong number of arguments for 'get' command
+GET a b                    => -ERR wrong number of arguments for 'get' command
+SET a                      => -ERR wrong number of arguments for 'set' command
+SET "" 1                   => -ERR kv: bad key or value size: empty key`,
+	"set with options": `
+SET a 1 XX                 => nil
+EXISTS a                   => :0
+SET a 1 NX                 => +OK
+SET a 2 NX                 => nil
+GET a                      => "1"
+SET a 2 xx                 => +OK
+GET a                      => "2"
+SET a 3 GET                => "2"
+SET a 4 GET XX             => "3"
+SET b 4 XX GET             => nil
+EXISTS b                   => :0
+SET b 4 NX GET             => nil
+SET b 5 NX GET             => "4"
+GET b                      => "4"
+SET b 6 KEEPTTL            => +OK
+GET b                      => "6"
+SET a 1 NX XX              => -ERR syntax error
+SET a 1 XX NX              => -ERR syntax error
+SET a 1 EX                 => -ERR syntax error
+SET a 1 EX 10 PX 10        => -ERR syntax error
+SET a 1 EX 10 KEEPTTL      => -ERR syntax error
+SET a 1 FOO                => -ERR syntax error
+SET a 1 averylongoptionthatthereisnot => -ERR syntax error
+SET a 1 EX 10              => -ERR expiry is not supported yet
+SET a 1 NX PXAT 10         => -ERR expiry is not supported yet
+GET a                      => "4"
+SETNX a 1                  => :0
+SETNX c 1                  => :1
+GETSET c 2                 => "1"
+GETSET d 2                 => nil
+GET d                      => "2"
+GETDEL d                   => "2"
+GETDEL d                   => nil
+GET d                      => nil
+GETDEL ""                  => -ERR kv: bad key or value size: empty key
+SET "" 1 XX                => -ERR kv: bad key or value size: empty key`,
+	"many keys": `
+MSET a 1 b 2 c 3           => +OK
+MGET a x b c a             => ["1" nil "2" "3" "1"]
+EXISTS a b x a             => :3
+DEL a x b a                => :2
+DEL a                      => :0
+SET a 1                    => +OK
+GET a                      => "1"
+UNLINK a c                 => :2
+MGET a b c                 => [nil nil nil]
+MSET a 1 a 2               => +OK
+GET a                      => "2"
+MSET a                     => -ERR wrong number of arguments for 'mset' command
+MSET a 1 b                 => -ERR wrong number of arguments for 'mset' command
+MSET a 1 "" 2 c 3          => -ERR kv: bad key or value size: empty key
+DEL ""                     => -ERR kv: bad key or value size: empty key
+EXISTS a                   => :1
+MGET a "" a                => ["1" -ERR kv: bad key or value size: empty key "1"]`,
+	"numbers": `
+INCR n                     => :1
+INCR n                     => :2
+DECR n                     => :1
+INCRBY n 41                => :42
+DECRBY n 50                => :-8
+GET n                      => "-8"
+INCRBY n x                 => -ERR value is not an integer or out of range
+INCRBY n 1.5               => -ERR value is not an integer or out of range
+INCRBY n 9223372036854775808 => -ERR value is not an integer or out of range
+SET n 9223372036854775806  => +OK
+INCR n                     => :9223372036854775807
+INCR n                     => -ERR increment or decrement would overflow
+GET n                      => "9223372036854775807"
+DECRBY n -9223372036854775808 => -ERR decrement would overflow
+SET n -9223372036854775807 => +OK
+DECR n                     => :-9223372036854775808
+DECR n                     => -ERR increment or decrement would overflow
+SET n " 1"                 => +OK
+INCR n                     => -ERR value is not an integer or out of range
+SET n 01                   => +OK
+INCR n                     => -ERR value is not an integer or out of range
+SET n ""                   => +OK
+INCR n                     => -ERR value is not an integer or out of range
+GET n                      => ""
+APPEND n 1                 => :1
+INCR n                     => :2
+APPEND n 3                 => :2
+GET n                      => "23"
+APPEND new ""              => :0
+EXISTS new                 => :1`,
+	"connection": `
+PING                       => +PONG
+PING hello                 => "hello"
+PING a b                   => -ERR wrong number of arguments for 'ping' command
+ECHO "a b"                 => "a b"
+SELECT 0                   => +OK
+SELECT 99                  => -ERR DB index is out of range
+SELECT x                   => -ERR value is not an integer or out of range
+SELECT 4294967296          => -ERR value is not an integer or out of range
+CLIENT                     => -ERR wrong number of arguments for 'client' command
+CLIENT GETNAME             => nil
+CLIENT SETNAME me          => +OK
+CLIENT GETNAME             => "me"
+CLIENT SETNAME "a b"       => -ERR Client names cannot contain spaces, newlines or special characters.
+CLIENT SETNAME             => -ERR wrong number of arguments for 'client|setname' command
+CLIENT SETINFO lib-name me => +OK
+CLIENT NONSENSE            => -ERR unknown subcommand 'NONSENSE'. Try CLIENT HELP.
+COMMAND                    => []
+COMMAND DOCS               => []
+COMMAND COUNT              => :26
+COMMAND COUNT 1            => -ERR wrong number of arguments for 'command|count' command
+CONFIG GET save            => ["save" ""]
+CONFIG GET append* nothing => ["appendonly" "no"]
+CONFIG GET [               => []
+CONFIG GET                 => -ERR wrong number of arguments for 'config|get' command
+CONFIG SET save ""         => -ERR unknown subcommand 'SET'. Try CONFIG HELP.
+INFO nothing               => ""
+LPUSH a b                  => -ERR unknown command 'LPUSH', with args beginning with: 'a' 'b' 
+"ba\r\nd" "x\r\n"          => -ERR unknown command 'ba  d', with args beginning with: 'x  ' 
+averylongcommandthatthereisnot => -ERR unknown command 'averylongcommandthatthereisnot', with args beginning with: 
+HELLO x                    => -ERR Protocol version is not an integer or out of range
+HELLO 4                    => -NOPROTO unsupported protocol version
+HELLO 3 AUTH a b           => -ERR authentication is not supported yet
+HELLO 3 AUTH a             => -ERR Syntax error in HELLO option 'AUTH'
+HELLO 3 SETNAME "a b"      => -ERR Client names cannot contain spaces, newlines or special characters.
+GET none                   => nil
+HELLO 3 SETNAME you        => {"server" "redis" "version" "7.0.15" "proto" :3 "id" :ID "mode" "standalone" "role" "master" "modules" []}
+GET none                   => null
+MGET none                  => [null]
+CLIENT GETNAME             => "you"
+COMMAND DOCS               => {}
+CONFIG GET save            => {"save" ""}
+INFO nothing               => text"txt:"
+HELLO                      => {"server" "redis" "version" "7.0.15" "proto" :3 "id" :ID "mode" "standalone" "role" "master" "modules" []}
+HELLO 2                    => ["server" "redis" "version" "7.0.15" "proto" :2 "id" :ID "mode" "standalone" "role" "master" "modules" []]
+GET none                   => nil
+QUIT                       => +OK`,
+}
+
+func TestCommands(t *testing.T) {
+	for name, script := range scripts {
+		for where, options := range map[string]func() kv.Options{"memory": inMemory, "cold": cold} {
+			for _, pipeline := range []bool{false, true} {
+				mode := "inline"
+				if pipeline {
+					mode = "pipeline"
+				}
+				t.Run(strings.Join([]string{name, where, mode}, "/"), func(t *testing.T) {
+					runScript(t, script, options(), pipeline)
+				})
+			}
+		}
+	}
+}
+
+func runScript(t *testing.T, script string, store kv.Options, pipeline bool) {
+	_, addr := start(t, store, Options{})
+	p := dial(t, addr)
+	id := strings.TrimPrefix(p.do("CLIENT", "ID"), ":")
+	other := dial(t, addr)
+	var lines, wants []string
+	for line := range strings.Lines(strings.TrimSpace(script)) {
+		line, want, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "=>")
+		if !ok {
+			t.Fatalf("no reply in %q", line)
+		}
+		lines = append(lines, strings.TrimSpace(line))
+		wants = append(wants, strings.ReplaceAll(want[1:], ":ID", ":"+id))
+	}
+	if pipeline {
+		var all strings.Builder
+		for _, line := range lines {
+			all.WriteString(encode(words(t, line)...))
+		}
+		p.send(all.String())
+	}
+	for i, line := range lines {
+		if !pipeline {
+			p.send(line + "\r\n")
+		}
+		if got := p.reply(); got != wants[i] {
+			t.Errorf("%s\n got %s\nwant %s", line, got, wants[i])
+		}
+		if store.PageSize != 0 && !pipeline {
+			other.coolDown()
+		}
+	}
+}
+
+// words are those of an inline command.
+func words(t *testing.T, line string) (words []string) {
+	p := parser{maxBulk: DefaultMaxBulk, maxRequest: maxRequest}
+	data := []byte(line + "\n")
+	if _, err := p.next(data); err != nil {
+		t.Fatal(err)
+	}
+	r := request{data, p.args}
+	for i := range r.len() {
+		words = append(words, string(r.arg(i)))
+	}
+	return words
+}
+
+// coolDown writes so much that what the cold store had before is on its device
+// only.
+func (p *peer) coolDown() {
+	value := strings.Repeat("v", 10_000)
+	var all strings.Builder
+	for i := range 10 {
+		all.WriteString(encode("SET", "filler"+strconv.Itoa(i), value))
+	}
+	p.send(all.String())
+	for range 10 {
+		if got := p.reply(); got != "+OK" {
+			p.t.Fatal(got)
+		}
+	}
+}

@@ -1,0 +1,216 @@
+package resp
+
+import (
+	"fmt"
+	"net"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What is no command is answered as by Redis, after the replies to what came
+// before it, and ends the connection.
+func TestProtocolErrors(t *testing.T) {
+	_, addr := start(t, inMemory(), Options{MaxBulk: 1 << 10, MaxRequest: 1 << 17})
+	for sent, want := range map[string]string{
+		"*1\r\nPING\r\n":           "-ERR Protocol error: expected '$', got 'P'",
+		"*1\r\n\r\n":               "-ERR Protocol error: expected '$', got ' '",
+		"*1\r\n$x\r\n":             "-ERR Protocol error: invalid bulk length",
+		"*1\r\n$-1\r\n":            "-ERR Protocol error: invalid bulk length",
+		"*1\r\n$1025\r\n":          "-ERR Protocol error: invalid bulk length",
+		"*1\r\n$2000000000000\r\n": "-ERR Protocol error: invalid bulk length",
+		"*99999999999\r\n":         "-ERR Protocol error: invalid multibulk length",
+		"*1048577\r\n":             "-ERR Protocol error: invalid multibulk length",
+		"GET \"\r\n":               "-ERR Protocol error: unbalanced quotes in request",
+
+		"PING" + strings.Repeat(" ", maxLine):                                         "-ERR Protocol error: too big inline request",
+		"*" + strings.Repeat("1", maxLine):                                            "-ERR Protocol error: too big mbulk count string",
+		"*1\r\n$" + strings.Repeat("1", maxLine):                                      "-ERR Protocol error: too big bulk count string",
+		encode(strings.Fields(strings.Repeat(strings.Repeat("x", 1024)+" ", 128))...): "-ERR Protocol error: too big request",
+	} {
+		p := dial(t, addr)
+		p.send(encode("SET", "a", "1") + "PING\r\n")
+		if got := p.reply() + p.reply(); got != "+OK+PONG" {
+			t.Error(got)
+		}
+		p.send(sent)
+		if got := p.reply(); got != want {
+			t.Errorf("%.40q: %s, want %s", sent, got, want)
+		}
+		p.expectEnd()
+	}
+}
+
+// A command that comes byte by byte, and one that is larger than every buffer,
+// are carried out like any other; so is one that is larger than a batch.
+func TestSizesOfRequests(t *testing.T) {
+	_, addr := start(t, inMemory(), Options{})
+	p := dial(t, addr)
+	for _, b := range []byte(encode("SET", "a", "byte by byte")) {
+		p.send(string(b))
+	}
+	if got := p.reply() + p.do("GET", "a"); got != `+OK"byte by byte"` {
+		t.Error(got)
+	}
+	for _, size := range []int{newBuffer, restingBuffer, largeBatch, 1 << 20} {
+		value := strings.Repeat("v", size)
+		if got := p.do("SET", "large", value); got != "+OK" {
+			t.Fatal(got)
+		}
+		if got := p.do("GET", "large"); got != `"`+value+`"` {
+			t.Errorf("a value of %d bytes comes back as %.40s…", size, got)
+		}
+	}
+	const keys = 10_000
+	set, get, want := []string{"MSET"}, []string{"MGET"}, make([]string, keys)
+	for i := range keys {
+		key, value := fmt.Sprintf("key%d", i), fmt.Sprintf("value%d", i)
+		set, get, want[i] = append(set, key, value), append(get, key), `"`+value+`"`
+	}
+	if got := p.do(set...); got != "+OK" {
+		t.Error(got)
+	}
+	if got := p.do(get...); got != "["+strings.Join(want, " ")+"]" {
+		t.Errorf("%.100s…", got)
+	}
+	get[0] = "DEL"
+	if got := p.do(get...); got != fmt.Sprint(":", keys) {
+		t.Error(got)
+	}
+	get[0] = "EXISTS"
+	if got := p.do(get...); got != ":0" {
+		t.Error(got)
+	}
+}
+
+// What the store cannot hold is an error, and the connection goes on.
+func TestTooLargeForTheStore(t *testing.T) {
+	_, addr := start(t, cold(), Options{MaxBulk: 20 << 10})
+	p := dial(t, addr)
+	large := strings.Repeat("v", 18<<10)
+	for _, args := range [][]string{
+		{"SET", "a", large}, {"SET", "a", large, "NX"}, {"APPEND", "a", large}, {"MSET", "b", "1", "a", large},
+		{"SET", large, "1"}, {"GET", strings.Repeat("k", 18<<10)}, {"GETSET", "a", large},
+	} {
+		if got := p.do(args...); !strings.HasPrefix(got, "-ERR kv: bad key or value size: ") {
+			t.Errorf("%s: %.100s", args[0], got)
+		}
+	}
+	small := large[:11<<10]
+	if got := p.do("APPEND", "a", small); got != fmt.Sprint(":", len(small)) {
+		t.Error(got)
+	}
+	if got := p.do("APPEND", "a", small); got != "-"+errTooLong {
+		t.Error(got)
+	}
+	if got := p.do("STRLEN", "a"); got != fmt.Sprint(":", len(small)) {
+		t.Error(got)
+	}
+}
+
+// All connections together hold no more of large requests than they may: those
+// that come too late are told so, and others go on.
+func TestMaxBuffers(t *testing.T) {
+	s, addr := start(t, inMemory(), Options{MaxBulk: 1 << 20, MaxRequest: 2 << 20, MaxBuffers: 4 << 20})
+	whole := encode("SET", "a", strings.Repeat("v", 1<<20))
+	half := len(whole) / 2
+	const peers = 8
+	var clients [peers]*peer
+	for i := range clients {
+		clients[i] = dial(t, addr)
+		// Fails where the server has had enough already.
+		_, _ = clients[i].conn.Write([]byte(whole[:half]))
+		if used := s.large.used.Load(); used > s.large.most {
+			t.Errorf("%d bytes in use of %d", used, s.large.most)
+		}
+	}
+	// No half of a request is answered: all of them wait in the server, as far
+	// as it has taken them.
+	refused := 0
+	for _, p := range clients {
+		_, _ = p.conn.Write([]byte(whole[half:]))
+		got, err := readReply(p.in)
+		if err == nil && got != "+OK" && got != "-ERR "+errTooMuchInput.Error() {
+			t.Error(got)
+		}
+		if got != "+OK" {
+			refused++
+			_ = p.conn.Close()
+		}
+	}
+	if refused == 0 || refused == peers {
+		t.Errorf("%d of %d requests of 1 MiB are refused in 4 MiB", refused, peers)
+	}
+	if got := dial(t, addr).do("GET", "none"); got != "nil" {
+		t.Error(got)
+	}
+}
+
+// An idle connection gives its large buffers back.
+func TestIdleConnectionIsSmall(t *testing.T) {
+	s, addr := start(t, inMemory(), Options{releaseAfter: time.Millisecond})
+	p := dial(t, addr)
+	if got := p.do("SET", "a", strings.Repeat("v", 1<<20)); got != "+OK" {
+		t.Fatal(got)
+	}
+	for deadline := time.Now().Add(patience); s.large.used.Load() > 0; runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d bytes are held for nothing", s.large.used.Load())
+		}
+	}
+	if got := p.do("STRLEN", "a"); got != ":1048576" {
+		t.Error(got)
+	}
+}
+
+// A client that asks for much and reads nothing is disconnected, and what is
+// kept for it is bounded meanwhile: the server reads no more of its commands.
+func TestClientThatDoesNotRead(t *testing.T) {
+	_, addr := start(t, inMemory(), Options{WriteTimeout: 50 * time.Millisecond})
+	p := dial(t, addr)
+	if got := p.do("SET", "a", strings.Repeat("v", 100_000)); got != "+OK" {
+		t.Fatal(got)
+	}
+	if err := p.conn.(*net.TCPConn).SetReadBuffer(4 << 10); err != nil {
+		t.Fatal(err)
+	}
+	commands := strings.Repeat(encode("GET", "a"), 1000)
+	for {
+		if _, err := p.conn.Write([]byte(commands)); err != nil {
+			if isTimeout(err) {
+				t.Error("the server waits for ever")
+			}
+			break
+		}
+	}
+	if got := dial(t, addr).do("STRLEN", "a"); got != ":100000" {
+		t.Error(got)
+	}
+}
+
+func TestMaxClients(t *testing.T) {
+	_, addr := start(t, inMemory(), Options{MaxClients: 2})
+	a, b := dial(t, addr), dial(t, addr)
+	if got := a.do("PING") + b.do("PING"); got != "+PONG+PONG" {
+		t.Error(got)
+	}
+	c := dial(t, addr)
+	if got := c.reply(); got != "-ERR max number of clients reached" {
+		t.Error(got)
+	}
+	c.expectEnd()
+	if got := a.do("QUIT"); got != "+OK" {
+		t.Error(got)
+	}
+	a.expectEnd()
+	// The server forgets a client just after it has hung up.
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+		d := dial(t, addr)
+		d.send("PING\r\n")
+		if got, err := readReply(d.in); err == nil && got == "+PONG" {
+			return
+		}
+	}
+	t.Error("no new client is let in")
+}

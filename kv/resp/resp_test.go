@@ -1,0 +1,184 @@
+package resp
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/kv"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience bounds every wait of a test; it is not a measurement.
+const patience = time.Minute
+
+// inMemory is a store that needs its device little, cold one of which little is
+// in memory.
+func inMemory() kv.Options {
+	return kv.Options{Device: device.NewMemory(), Memory: 64 << 20, Records: 1 << 16}
+}
+
+func cold() kv.Options {
+	return kv.Options{Device: device.NewMemory(), Memory: 64 << 10, PageSize: 16 << 10, Records: 1 << 10, QueueDepth: 16}
+}
+
+var quietly = slog.New(slog.DiscardHandler)
+
+// start serves a store until the test ends.
+func start(t testing.TB, store kv.Options, opts Options) (*Server, string) {
+	t.Helper()
+	store.Logger, opts.Logger = quietly, quietly
+	st, err := kv.Open(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := NewServer(st, opts)
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(ln) }()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := s.Shutdown(ctx); err != nil {
+			t.Error(err)
+		}
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s, ln.Addr().String()
+}
+
+// peer is the client's end of a connection, which sees the bytes as they are.
+type peer struct {
+	t    testing.TB
+	conn net.Conn
+	in   *bufio.Reader
+}
+
+func dial(t testing.TB, addr string) *peer {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	return &peer{t, conn, bufio.NewReader(conn)}
+}
+
+// request is the array of bulk strings that a client sends.
+func encode(args ...string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "*%d\r\n", len(args))
+	for _, a := range args {
+		fmt.Fprintf(&b, "$%d\r\n%s\r\n", len(a), a)
+	}
+	return b.String()
+}
+
+func (p *peer) send(raw string) {
+	p.t.Helper()
+	if _, err := io.WriteString(p.conn, raw); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// do sends one command and returns its reply.
+func (p *peer) do(args ...string) string {
+	p.t.Helper()
+	p.send(encode(args...))
+	return p.reply()
+}
+
+// reply reads one reply and prints it: +OK, -ERR why, :1, "bulk", nil, null (of
+// RESP3), [array of], {map of}, text"verbatim".
+func (p *peer) reply() string {
+	p.t.Helper()
+	text, err := readReply(p.in)
+	if err != nil {
+		p.t.Fatalf("reading a reply: %v", err)
+	}
+	return text
+}
+
+var errBadReply = errors.New("this is no reply")
+
+func readReply(in *bufio.Reader) (string, error) {
+	line, err := in.ReadString('\n')
+	if err != nil {
+		return "", err
+	}
+	if len(line) < 3 || !strings.HasSuffix(line, "\r\n") {
+		return "", fmt.Errorf("%w: line %q", errBadReply, line)
+	}
+	kind, line := line[0], line[1:len(line)-2]
+	switch kind {
+	case '+', '-', ':':
+		return string(kind) + line, nil
+	case '_':
+		return "null", nil
+	}
+	n, err := strconv.Atoi(line)
+	if err != nil {
+		return "", fmt.Errorf("%w: length: %w", errBadReply, err)
+	}
+	switch kind {
+	case '$', '=':
+		if n < 0 {
+			return "nil", nil
+		}
+		b := make([]byte, n+2)
+		if _, err := io.ReadFull(in, b); err != nil {
+			return "", err
+		}
+		text := strconv.Quote(string(b[:n]))
+		if kind == '=' {
+			text = "text" + text
+		}
+		return text, nil
+	case '*', '%':
+		brackets := "[]"
+		if kind == '%' {
+			n, brackets = 2*n, "{}"
+		}
+		elements := make([]string, n)
+		for i := range elements {
+			if elements[i], err = readReply(in); err != nil {
+				return "", err
+			}
+		}
+		return brackets[:1] + strings.Join(elements, " ") + brackets[1:], nil
+	}
+	return "", fmt.Errorf("%w: %q", errBadReply, line)
+}
+
+// expectEnd checks that the server has closed the connection.
+func (p *peer) expectEnd() {
+	p.t.Helper()
+	if b, err := p.in.ReadByte(); err == nil {
+		p.t.Errorf("the connection goes on with %q", b)
+	} else if isTimeout(err) {
+		p.t.Error("the connection is still open")
+	}
+}
