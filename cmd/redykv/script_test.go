@@ -49,6 +49,8 @@ func TestMain(m *testing.M) {
 //	roundtrip MANAGER CAPACITY C S B Q  create a cache, write, read, delete it
 //	exits STDERR-REGEXP CODE PROGRAM... run a program that has to end with that code
 //	                                    and one line on standard error
+//	redis ADDR REPLY-REGEXP ARG...      send a command to a server of the Redis
+//	                                    protocol, and match its reply's lines
 //
 // and the condition [transport:NAME], which holds where that fabric is built in.
 func TestScript(t *testing.T) {
@@ -75,6 +77,7 @@ func TestScript(t *testing.T) {
 			"watch":     cmdWatch,
 			"roundtrip": cmdRoundTrip,
 			"exits":     cmdExits,
+			"redis":     cmdRedis,
 		},
 	})
 }

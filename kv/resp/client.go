@@ -128,6 +128,9 @@ func (c *client) execute() {
 		if !ok {
 			break
 		}
+		if len(r.data) > largeValues {
+			raise(&c.server.pool.largest, int64(len(r.data)))
+		}
 		if r.len() > 0 {
 			commands++
 			c.dispatch(r)

@@ -3,6 +3,7 @@ package resp
 import (
 	"errors"
 	"sync"
+	"sync/atomic"
 
 	"github.com/redykv/redykv/kv"
 )
@@ -11,7 +12,8 @@ import (
 // comes then waits. The one given back last is lent first: it is in the CPU's
 // cache.
 type pool struct {
-	store *kv.Store
+	store   *kv.Store
+	largest atomic.Int64 // bytes of the largest value seen, where that is large
 
 	mu    sync.Mutex
 	back  *sync.Cond // on mu: a worker came back, or may be made
@@ -38,7 +40,7 @@ func (p *pool) borrow() *worker {
 	}
 	p.spare--
 	p.mu.Unlock()
-	return newWorker(p.store)
+	return newWorker(p)
 }
 
 func (p *pool) giveBack(w *worker) {

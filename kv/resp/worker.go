@@ -2,15 +2,20 @@ package resp
 
 import (
 	"errors"
+	"sync/atomic"
 
 	"github.com/redykv/redykv/kv"
 )
 
-// Bounds of a batch: its operations, and the bytes of the values that it reads,
-// as far as those of the batch before foretell it.
+// Bounds of a batch: its operations, and the bytes of the values that it reads.
+// How large those are is known only afterwards, so the values of the batch
+// before foretell it. Where a large one was ever seen, the surprise is kept
+// small as well.
 const (
-	maxBatch   = 128
-	batchBytes = 8 << 20
+	maxBatch    = 128
+	wariness    = 16 // operations of a batch whose values may all be large
+	batchBytes  = 8 << 20
+	largeValues = batchBytes / maxBatch
 )
 
 // keptValues is how many bytes a worker keeps to read values into.
@@ -23,6 +28,7 @@ type worker struct {
 	ops     []kv.Op
 	replies []reply // in the order of the commands; some need no operation
 	limit   int     // operations of this batch
+	largest *atomic.Int64
 
 	// By the number of the operation, for use again:
 	values [maxBatch][]byte
@@ -30,12 +36,13 @@ type worker struct {
 	held   int // bytes of values
 }
 
-func newWorker(store *kv.Store) *worker {
+func newWorker(p *pool) *worker {
 	return &worker{
-		session: store.NewSession(),
+		session: p.store.NewSession(),
 		ops:     make([]kv.Op, 0, maxBatch),
 		replies: make([]reply, 0, maxBatch),
-		limit:   maxBatch,
+		limit:   wariness,
+		largest: &p.largest,
 	}
 }
 
@@ -48,7 +55,7 @@ func (w *worker) run() error {
 	}
 	for i := range w.ops {
 		if of := w.ops[i].Err; of != nil && !errors.Is(of, kv.ErrNotFound) {
-			if of == err { // Do has passed it on
+			if errors.Is(err, of) { // Do has passed it on
 				return nil
 			}
 			break
@@ -76,10 +83,28 @@ func (w *worker) reset() {
 		clear(w.values[:])
 		w.held = 0
 	}
-	w.limit = min(2*w.limit, maxBatch)
-	if largest > batchBytes/maxBatch {
-		w.limit = max(batchBytes/largest, 2)
-	}
+	w.foresee(largest)
 	clear(w.ops)
 	w.ops, w.replies = w.ops[:0], w.replies[:0]
+}
+
+// foresee sets the size of the next batch after one whose largest value had that
+// many bytes.
+func (w *worker) foresee(largest int) {
+	if largest > largeValues {
+		raise(w.largest, int64(largest))
+		w.limit = max(batchBytes/largest, 2)
+		return
+	}
+	most := maxBatch
+	if ever := int(w.largest.Load()); ever > largeValues {
+		most = max(batchBytes/ever, wariness)
+	}
+	w.limit = min(2*w.limit, most)
+}
+
+// raise makes a at least n.
+func raise(a *atomic.Int64, n int64) {
+	for old := a.Load(); old < n && !a.CompareAndSwap(old, n); old = a.Load() {
+	}
 }

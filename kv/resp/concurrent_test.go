@@ -1,0 +1,60 @@
+package resp
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/redykv/redykv/kv"
+)
+
+// Of many connections that change the same keys, none loses an update, one alone
+// makes a new key, and nobody sees half a value. There are fewer sessions than
+// connections, so that these wait for each other.
+func TestConnectionsTogether(t *testing.T) {
+	for name, options := range map[string]func() kv.Options{"memory": inMemory, "cold": cold} {
+		t.Run(name, func(t *testing.T) {
+			_, addr := start(t, options(), Options{Sessions: 3})
+			const peers, rounds = 8, 100
+			var all sync.WaitGroup
+			var made [peers]int
+			for i := range peers {
+				p := dial(t, addr)
+				all.Go(func() {
+					value := strings.Repeat(string(rune('a'+i)), 1000)
+					for round := range rounds {
+						lock := fmt.Sprint("lock", round)
+						p.send(encode("INCR", "n") + encode("SETNX", lock, "1") + encode("APPEND", "log", "x") +
+							encode("SET", "v", value) + encode("GET", "v") + encode("INCRBY", "n", "2"))
+						p.reply()
+						if p.reply() == ":1" {
+							made[i]++
+						}
+						p.reply()
+						p.reply()
+						if v := strings.Trim(p.reply(), `"`); len(v) != 1000 || strings.Trim(v, v[:1]) != "" {
+							t.Errorf("torn value %q", v)
+						}
+						p.reply()
+					}
+				})
+			}
+			all.Wait()
+			p := dial(t, addr)
+			if got, want := p.do("GET", "n"), fmt.Sprintf(`"%d"`, 3*peers*rounds); got != want {
+				t.Errorf("the counter is %s, want %s", got, want)
+			}
+			if got, want := p.do("STRLEN", "log"), fmt.Sprint(":", peers*rounds); got != want {
+				t.Errorf("%s appended, want %s", got, want)
+			}
+			sum := 0
+			for _, n := range made {
+				sum += n
+			}
+			if sum != rounds {
+				t.Errorf("%d keys were new to somebody, want %d", sum, rounds)
+			}
+		})
+	}
+}

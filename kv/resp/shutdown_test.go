@@ -1,0 +1,126 @@
+package resp
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redykv/redykv/kv"
+)
+
+// serving is a server that a test ends by itself.
+func serving(t *testing.T) (s *Server, st *kv.Store, addr string, served chan error) {
+	t.Helper()
+	options := inMemory()
+	options.Logger = quietly
+	st, err := kv.Open(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s = NewServer(st, Options{Logger: quietly})
+	served = make(chan error, 1)
+	go func() { served <- s.Serve(ln) }()
+	return s, st, ln.Addr().String(), served
+}
+
+// An idle client, and one that is in the middle of a command, do not hold a
+// shutdown up; what was answered is in the store.
+func TestShutdown(t *testing.T) {
+	s, st, addr, served := serving(t)
+	idle, half := dial(t, addr), dial(t, addr)
+	if got := idle.do("SET", "a", "1"); got != "+OK" {
+		t.Error(got)
+	}
+	half.send(encode("SET", "b", "2") + "*3\r\n$3\r\nSET\r\n$1\r\n")
+	if got := half.reply(); got != "+OK" {
+		t.Error(got)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := s.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	idle.expectEnd()
+	half.expectEnd()
+	for key, want := range map[string]string{"a": "1", "b": "2"} {
+		if got, err := st.Read([]byte(key), nil); string(got) != want || err != nil {
+			t.Errorf("%s: %q, %v", key, got, err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if ln, err := net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		t.Error(err)
+	} else if err := s.Serve(ln); err != nil {
+		t.Errorf("serving after the end: %v", err)
+	}
+	if err := st.Close(); err != nil { // all sessions are closed
+		t.Error(err)
+	}
+}
+
+// A client that does not read its replies holds a shutdown up no longer than
+// the shutdown wants to be.
+func TestShutdownDeadline(t *testing.T) {
+	s, st, addr, served := serving(t)
+	p := dial(t, addr)
+	if got := p.do("SET", "a", strings.Repeat("v", 1<<20)); got != "+OK" {
+		t.Error(got)
+	}
+	// Its replies fill every buffer between, so the server is writing, or will
+	// be, when it shuts down.
+	p.send(strings.Repeat(encode("GET", "a"), 1000))
+	if _, err := p.in.ReadByte(); err != nil {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if err := s.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("shutdown with a client that does not read: %v", err)
+	}
+	if err := errors.Join(<-served, st.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A store that was closed too early is an error to clients, and nothing worse.
+func TestClosedStore(t *testing.T) {
+	s, st, addr, served := serving(t)
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+	p := dial(t, addr)
+	if got := p.do("GET", "a"); got != "-ERR kv: closed" {
+		t.Error(got)
+	}
+	p.expectEnd()
+	if err := errors.Join(s.Close(), <-served); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestBadOptions(t *testing.T) {
+	for _, opts := range []Options{
+		{MaxClients: -1}, {MaxBulk: -1}, {MaxBulk: MaxMaxBulk + 1}, {MaxRequest: 1}, {MaxRequest: maxRequest + 1},
+		{MaxBuffers: 1}, {Sessions: -1}, {WriteTimeout: -1},
+	} {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := NewServer(nil, opts).Serve(ln); err == nil || !strings.HasPrefix(err.Error(), "resp: ") {
+			t.Errorf("%+v: %v", opts, err)
+		}
+	}
+}

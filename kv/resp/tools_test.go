@@ -1,0 +1,36 @@
+package resp
+
+import (
+	"net"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// Redis's own tools find what they look for.
+func TestRedisTools(t *testing.T) {
+	_, addr := start(t, inMemory(), Options{})
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct{ program, args, want string }{
+		{"redis-cli", "set a hello", "OK"},
+		{"redis-cli", "get a", "hello"},
+		{"redis-cli", "-3 mget a none", "hello\n"},
+		{"redis-cli", "info server", "server_name:redykv"},
+		{"redis-cli", "info", "store_reads:"},
+		{"redis-benchmark", "-t set,get,incr,mset -n 2000 -c 5 -P 16 -q", "MSET (10 keys): "},
+	} {
+		t.Run(tc.program+" "+tc.args, func(t *testing.T) {
+			path, err := exec.LookPath(tc.program)
+			if err != nil {
+				t.Skipf("there is no %s here", tc.program)
+			}
+			out, err := exec.Command(path, append([]string{"-p", port}, strings.Fields(tc.args)...)...).CombinedOutput()
+			if err != nil || !strings.Contains(string(out), tc.want) || strings.Contains(string(out), "ERR") {
+				t.Errorf("%v; got %s, want %s", err, out, tc.want)
+			}
+		})
+	}
+}
