@@ -127,7 +127,9 @@ func (p *provider) greet(ctx context.Context, conn *net.UnixConn, private []byte
 	}
 	q := &queuePair{provider: p, conn: conn, rings: rings.data}
 	fail := func(err error) (*queuePair, error) {
-		return nil, errors.Join(err, rings.Close(), q.unmap())
+		// The mapping is the queue pair's: unmapped twice, it could be somebody
+		// else's the second time.
+		return nil, errors.Join(err, rings.file.Close(), q.unmap())
 	}
 	hello := append(append([]byte{kindHello}, magic...), private...)
 	if err := send(conn, hello, p.regions.leases.memory.file, rings.file); err != nil {
