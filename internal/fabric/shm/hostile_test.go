@@ -2,10 +2,14 @@ package shm
 
 import (
 	"errors"
+	"net"
 	"os"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/redykv/redykv/internal/fabric/core"
 )
 
 // TestMapPeerRefuses offers files that could be pulled from under a mapping.
@@ -74,4 +78,60 @@ func FuzzMessages(f *testing.F) {
 			t.Error("loan changed")
 		}
 	})
+}
+
+// TestDeafPeer wakes a process that does not read its socket, again and again:
+// the owner of a queue pair goes on.
+func TestDeafPeer(t *testing.T) {
+	host, err := Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = host.Close() }()
+	l, err := host.Listen("", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	deaf, err := net.DialUnix(network, nil, &net.UnixAddr{Name: l.Addr(), Net: network})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = deaf.Close() }()
+	leases, err := newLeases()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = leases.memory.Close() }()
+	rings, err := newShared("rings", 2*core.ImmRingWords*8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = rings.Close() }()
+	if err := send(deaf, append([]byte{kindHello}, magic...), leases.memory.file, rings.file); err != nil {
+		t.Fatal(err)
+	}
+	r, err := l.Accept(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := r.Accept(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	woken := make(chan struct{})
+	go func() {
+		defer close(woken)
+		for range 10_000 { // more than a socket holds
+			q.(*queuePair).wakePeer()
+		}
+	}()
+	select {
+	case <-woken:
+	case <-time.After(20 * time.Second):
+		t.Error("a peer that does not read blocks the owner")
+	}
+	if err := q.Close(); err != nil {
+		t.Error(err)
+	}
+	<-woken
 }

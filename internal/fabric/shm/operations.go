@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/core"
 )
@@ -71,11 +73,16 @@ func (q *queuePair) execute() {
 	}
 }
 
-// wakePeer sends the peer's reader a message. That a dying connection loses it
-// is no matter.
-func (q *queuePair) wakePeer() { _ = send(q.conn, wakeMessage) }
+// wakePeer sends the peer's reader a message. A dying connection may lose it, and
+// so may a full one: a peer that does not read its socket must not hold up an
+// owner who serves others as well, and has wake-ups enough to read.
+func (q *queuePair) wakePeer() { _ = q.raw.Control(sendWake) }
 
 var wakeMessage = []byte{kindWake}
+
+func sendWake(fd uintptr) {
+	_ = unix.Send(int(fd), wakeMessage, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+}
 
 func (q *queuePair) Poll(done []fabric.Completion) int {
 	if q.sends.Waiting() {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -29,6 +30,7 @@ const (
 type queuePair struct {
 	provider *provider
 	conn     *net.UnixConn
+	raw      syscall.RawConn // of conn
 	private  []byte
 
 	// Mapped memory.
@@ -64,6 +66,9 @@ func (q *queuePair) start(leases *os.File, depth int, dialed bool) (err error) {
 	}
 	q.waiter.Init()
 	q.lent = make(chan lent, 1)
+	if q.raw, err = q.conn.SyscallConn(); err != nil {
+		return err
+	}
 	if q.leases, err = mapPeer(leases, leaseWords*8, unix.PROT_READ); err != nil {
 		return err
 	}
