@@ -147,6 +147,11 @@ func (c *client) dispatch(r request) {
 	var buf [maxName]byte
 	cmd, ok := c.server.table[string(lower(&buf, name))]
 	switch {
+	case !ok && (is(name, "post") || is(name, "host:")):
+		// A web page had a browser talk to us: not one command more.
+		c.server.opts.Logger.Warn("a client speaks HTTP", "client", c.id, "address", c.conn.RemoteAddr())
+		c.flush()
+		c.quit = true
 	case !ok:
 		c.fail(unknownCommand(r))
 	case cmd.arity > 0 && r.len() != cmd.arity, r.len() < -cmd.arity:

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 
@@ -15,31 +14,29 @@ import (
 // it what they may ask for.
 const redisVersion = "7.0.15"
 
+var infoSections = []struct {
+	name  string
+	lines func(*Server) string
+}{
+	{"Server", infoServer}, {"Clients", infoClients}, {"Memory", infoMemory}, {"Stats", infoStats},
+}
+
 // info tells about the server, by sections.
 func info(c *client, r request) {
-	wanted := func(section string) bool {
+	asked := func(words ...string) bool {
 		for i := 1; i < r.len(); i++ {
-			if is(r.arg(i), section) {
-				return true
-			}
-		}
-		return r.len() == 1 || slices.ContainsFunc([]string{"all", "default", "everything"}, func(word string) bool {
-			for i := 1; i < r.len(); i++ {
+			for _, word := range words {
 				if is(r.arg(i), word) {
 					return true
 				}
 			}
-			return false
-		})
+		}
+		return false
 	}
+	all := r.len() == 1 || asked("all", "default", "everything")
 	var sections []string
-	for _, s := range []struct {
-		name  string
-		lines func(*Server) string
-	}{
-		{"Server", infoServer}, {"Clients", infoClients}, {"Memory", infoMemory}, {"Stats", infoStats},
-	} {
-		if wanted(strings.ToLower(s.name)) {
+	for _, s := range infoSections {
+		if all || asked(strings.ToLower(s.name)) {
 			lines := "# " + s.name + "\n" + s.lines(c.server)
 			sections = append(sections, strings.ReplaceAll(lines, "\n", "\r\n"))
 		}

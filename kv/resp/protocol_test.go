@@ -214,3 +214,60 @@ func TestMaxClients(t *testing.T) {
 	}
 	t.Error("no new client is let in")
 }
+
+// Connections that are idle hold no session, however many they are.
+func TestIdleConnectionsHoldNoSession(t *testing.T) {
+	s, addr := start(t, inMemory(), Options{})
+	for range 300 {
+		if got := dial(t, addr).do("INCR", "n"); !strings.HasPrefix(got, ":") {
+			t.Fatal(got)
+		}
+	}
+	s.pool.mu.Lock()
+	defer s.pool.mu.Unlock()
+	if made := s.opts.Sessions - s.pool.spare; made != 1 {
+		t.Errorf("%d sessions for one request at a time", made)
+	}
+}
+
+// A browser that a web page misuses is not obeyed.
+func TestHTTP(t *testing.T) {
+	_, addr := start(t, inMemory(), Options{})
+	for _, sent := range []string{"POST / HTTP/1.1\r\nSET a 1\r\n", "PING\r\nHost: localhost\r\nSET a 1\r\n"} {
+		p := dial(t, addr)
+		p.send(sent)
+		if strings.HasPrefix(sent, "PING") {
+			if got := p.reply(); got != "+PONG" {
+				t.Error(got)
+			}
+		}
+		p.expectEnd()
+	}
+	if got := dial(t, addr).do("GET", "a"); got != "nil" {
+		t.Error(got)
+	}
+}
+
+// A store of records of one size takes those, and says what it does not take.
+func TestFixedSizes(t *testing.T) {
+	options := inMemory()
+	options.KeySize, options.ValueSize = 8, 8
+	_, addr := start(t, options, Options{})
+	p := dial(t, addr)
+	for _, tc := range []struct{ command, want string }{
+		{"SET 12345678 abcdefgh", "+OK"},
+		{"GET 12345678", `"abcdefgh"`},
+		{"GETSET 12345678 ABCDEFGH", `"abcdefgh"`},
+		{"SETNX 12345678 abcdefgh", ":0"},
+		{"SET 12345678 short", "-ERR kv: bad key or value size: value of 5 bytes, want 8"},
+		{"GET short", "-ERR kv: bad key or value size: key of 5 bytes, want 8"},
+		{"APPEND 12345678 x", "-ERR kv: bad key or value size: value of 9 bytes, want 8"},
+		{"INCR 23456789", "-ERR kv: bad key or value size: value of 1 bytes, want 8"},
+		{"DEL 12345678", ":1"},
+		{"GET 12345678", "nil"},
+	} {
+		if got := p.do(strings.Fields(tc.command)...); got != tc.want {
+			t.Errorf("%s: %s, want %s", tc.command, got, tc.want)
+		}
+	}
+}
