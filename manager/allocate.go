@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"sync"
 
 	"connectrpc.com/connect"
 
@@ -65,29 +66,37 @@ func (m *Manager) bringUp(ctx context.Context, ca *cache) (*managerv1.AllocateRe
 	return m.catalog.commit(ca)
 }
 
-// release gives back what a taken cache holds: VMs launched for it are
-// terminated, registered servers are told to disconnect it. It goes on whatever
-// happens to the caller; a registered server that cannot be told is failed.
+// release gives back what a taken cache holds, from all VMs at once, so that one
+// that does not answer keeps nobody else from it. It goes on whatever happens to
+// the caller.
 func (m *Manager) release(ca *cache) {
+	var releasing sync.WaitGroup
+	for _, s := range ca.shares {
+		releasing.Go(func() { m.releaseShare(ca.id, s.vm) })
+	}
+	releasing.Wait()
+	m.catalog.free(ca)
+}
+
+// releaseShare terminates a VM that was launched for the cache, and tells a
+// registered server to disconnect it. One that cannot be told is failed.
+func (m *Manager) releaseShare(cache string, v *vm) {
 	ctx, cancel := context.WithTimeout(context.Background(), terminateTimeout)
 	defer cancel()
-	for _, s := range ca.shares {
-		if s.vm.launched {
-			if err := m.opts.Allocator.Terminate(ctx, s.vm.id); err != nil {
-				m.opts.Logger.Error("VM not terminated", "vm", s.vm.id, "err", err)
-			}
-		} else if err := disconnect(ctx, s.vm.ControlURL, ca.id); err != nil {
-			m.opts.Logger.Warn("cache not disconnected", "cache", ca.id, "vm", s.vm.id, "err", err)
-			m.catalog.fail(s.vm.id, s.vm, "does not answer")
+	if v.launched {
+		if err := m.opts.Allocator.Terminate(ctx, v.id); err != nil {
+			m.opts.Logger.Error("VM not terminated", "vm", v.id, "err", err)
 		}
+	} else if err := disconnect(ctx, v.ControlURL, cache); err != nil {
+		m.opts.Logger.Warn("cache not disconnected", "cache", cache, "vm", v.id, "err", err)
+		m.catalog.fail(v.id, v, "does not answer")
 	}
-	m.catalog.free(ca)
 }
 
 // disconnect takes a cache's regions back from a server. A cache that has none
 // there, because the client never connected or left first, is no error.
 func disconnect(ctx context.Context, controlURL, cacheID string) error {
-	client := serverv1connect.NewCacheServerServiceClient(httpClient, controlURL)
+	client := serverv1connect.NewCacheServerServiceClient(httpClient, controlURL, connect.WithReadMaxBytes(maxMessage))
 	_, err := client.Disconnect(ctx, connect.NewRequest(&serverv1.DisconnectRequest{CacheId: cacheID}))
 	if err != nil && connect.CodeOf(err) != connect.CodeNotFound {
 		return err

@@ -182,8 +182,9 @@ func (c *catalog) free(ca *cache) {
 // given up cannot come back as a server that registered itself.
 const launchedPrefix = "vm-"
 
-// register makes a VM usable. A server that is up already under this id is an
-// earlier incarnation, and failed; a launched VM may say the same twice.
+// register makes a VM usable. A server may say the same twice, for it does not
+// know whether it was heard; any other that is up already under this id is an
+// earlier incarnation, and failed.
 func (c *catalog) register(info VM, deadline time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -195,6 +196,9 @@ func (c *catalog) register(info VM, deadline time.Time) error {
 		if v.ControlURL != info.ControlURL {
 			return fmt.Errorf("VM %s is registered already, at %s", info.ID, v.ControlURL)
 		}
+		return nil
+	case v != nil && v.ControlURL != "" && v.repeats(info):
+		v.deadline = deadline
 		return nil
 	case v != nil && v.ControlURL != "":
 		c.failVM(v, "its server was started again")
@@ -212,6 +216,15 @@ func (c *catalog) register(info VM, deadline time.Time) error {
 	v.VM, v.memory, v.deadline = info, info.Free, deadline
 	close(v.up)
 	return nil
+}
+
+// repeats says whether a server that registers is the one that is up already. A
+// new process may have the addresses of the old one, but has lent nothing yet;
+// where caches were promised memory, that tells the two apart. Called under mu.
+func (v *vm) repeats(info VM) bool {
+	fresh := info.Free == info.Memory
+	info.Free = v.Free
+	return info == v.VM && (v.reserved == 0 || !fresh)
 }
 
 // heartbeat postpones a VM's deadline. It returns false where no such VM is up.

@@ -172,3 +172,42 @@ func TestStartNodeRefuses(t *testing.T) {
 		})
 	}
 }
+
+// A node that was not told of its registration registers again: its caches stand.
+func TestRegisterTwice(t *testing.T) {
+	m, client := serve(t, Options{Transport: "mem"})
+	n := startNode(t, "node")
+	register := func() {
+		t.Helper()
+		if _, err := n.register(testContext(t), client); err != nil {
+			t.Fatal(err)
+		}
+	}
+	register()
+	register()
+	ca, err := allocateBytes(t, client, 2<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := serverv1connect.NewCacheServerServiceClient(httpClient, n.vm.ControlURL)
+	lend := &serverv1.ConnectRequest{CacheId: ca.GetCacheId(), Regions: 2, RegionSize: ca.GetRegionSize(), Configuration: ca.GetConfiguration()}
+	if _, err := server.Connect(testContext(t), connect.NewRequest(lend)); err != nil {
+		t.Fatal(err)
+	}
+	register()
+	known, ok := m.catalog.watched(ca.GetCacheId())
+	if !ok {
+		t.Fatal("the cache is gone")
+	}
+	if events, _ := m.catalog.eventsAfter(known, 0); len(events) != 0 {
+		t.Errorf("events %v", events)
+	}
+
+	// A server at the same addresses that has lent nothing is another one.
+	if err := m.catalog.register(n.vm, time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	if events, _ := m.catalog.eventsAfter(known, 0); len(events) != 1 {
+		t.Errorf("events %v after a restart", events)
+	}
+}
