@@ -22,7 +22,8 @@ type NodeOptions struct {
 	ID string
 	// Memory is what the node lends, in bytes.
 	Memory uint64
-	// Cores bounds the server threads of one cache; 0: one-sided access only.
+	// Cores bounds the server threads of all caches together; 0: one-sided
+	// access only.
 	Cores uint32
 	// Transport is mem, shm or tcp. Default: tcp.
 	Transport string

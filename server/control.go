@@ -23,24 +23,27 @@ const (
 
 // Connect lends regions to a cache (R33 to R35). Where memory does not suffice
 // the error is ResourceExhausted with a [serverv1.StatusResponse] as its detail,
-// which says how much is left; nothing is lent then.
+// which says how much is left; where cores do not, it is without. Nothing is lent
+// then, nor where the client gives up or the cache is disconnected meanwhile.
 func (s *Server) Connect(ctx context.Context, req *connect.Request[serverv1.ConnectRequest]) (*connect.Response[serverv1.ConnectResponse], error) {
 	m := req.Msg
 	if err := s.checkConnect(m); err != nil {
 		return nil, connect.NewError(connect.CodeInvalidArgument, err)
 	}
-	bytes := int64(m.Regions) * int64(m.RegionSize)
-	if err := s.reserve(m.CacheId, bytes); err != nil {
+	t, err := s.reserve(m)
+	if err != nil {
 		return nil, err
 	}
 	defer s.calls.Done()
 	l, err := s.newLease(ctx, m)
 	if err != nil {
-		s.unreserve(m.CacheId, bytes)
+		s.unreserve(t)
 		return nil, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("cache %s: %w", m.CacheId, err))
 	}
-	if !s.publish(l) {
-		return nil, connect.NewError(connect.CodeUnavailable, errors.Join(errors.New("server is closing"), l.end()))
+	if err := s.publish(ctx, t, l); err != nil {
+		err = errors.Join(err, l.end())
+		s.unreserve(t)
+		return nil, connect.NewError(connect.CodeUnavailable, fmt.Errorf("cache %s: %w", m.CacheId, err))
 	}
 	s.opts.Logger.Info("regions lent", "cache", m.CacheId, "regions", m.Regions, "size", units.Size(m.RegionSize).String(), "threads", len(l.threads))
 
@@ -77,79 +80,126 @@ func (s *Server) checkConnect(m *serverv1.ConnectRequest) error {
 	return nil
 }
 
-// reserve takes bytes out of the free memory and keeps the cache's name. After
-// a nil error the caller owes a calls.Done.
-func (s *Server) reserve(cache string, bytes int64) error {
+// tenant is a cache's place in Server.leases: its name, memory and threads are
+// taken from the beginning of Connect to the end of Disconnect. Guarded by
+// Server.mu, but for what does not change.
+//
+//	set up ──publish──► lent ──Disconnect──► ending ──► gone
+//	   └──────────Disconnect, or a failure─────────────►
+type tenant struct {
+	cache   string
+	bytes   int64
+	threads int
+	lease   *lease        // nil while being set up
+	over    bool          // was disconnected: ending, or not to be published
+	gone    chan struct{} // closed when everything is free again
+}
+
+// threadsOf is how many server threads a lease runs: batches of one are one-sided
+// whatever s says (A16).
+func threadsOf(m *serverv1.ConnectRequest) int {
+	c := m.GetConfiguration()
+	if c.GetBatchSize() <= 1 {
+		return 0
+	}
+	return int(c.GetServerThreads())
+}
+
+// reserve takes what m asks for out of what is free. After a nil error the
+// caller owes a calls.Done.
+func (s *Server) reserve(m *serverv1.ConnectRequest) (*tenant, error) {
+	t := &tenant{cache: m.CacheId, bytes: int64(m.Regions) * int64(m.RegionSize), threads: threadsOf(m), gone: make(chan struct{})}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return connect.NewError(connect.CodeUnavailable, errors.New("server is closing"))
+		return nil, connect.NewError(connect.CodeUnavailable, errors.New("server is closing"))
 	}
-	if _, taken := s.leases[cache]; taken {
-		return connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("cache %s has regions here already", cache))
+	if s.leases[t.cache] != nil {
+		return nil, connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("cache %s has regions here already", t.cache))
 	}
-	if bytes > s.free {
+	if t.threads > s.cores {
+		return nil, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("cache %s wants %d server threads, %d of %d cores are free",
+			t.cache, t.threads, s.cores, s.opts.Cores))
+	}
+	if t.bytes > s.free {
 		err := connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("cache %s wants %v, at most %v of %v are free",
-			cache, units.Size(bytes), units.Size(s.free), units.Size(s.opts.Memory)))
+			t.cache, units.Size(t.bytes), units.Size(s.free), units.Size(s.opts.Memory)))
 		if detail, derr := connect.NewErrorDetail(s.status()); derr == nil {
 			err.AddDetail(detail)
 		}
-		return err
+		return nil, err
 	}
-	s.free -= bytes
-	s.leases[cache] = nil
+	s.free -= t.bytes
+	s.cores -= t.threads
+	s.leases[t.cache] = t
 	s.calls.Add(1)
+	return t, nil
+}
+
+func (s *Server) unreserve(t *tenant) {
+	s.mu.Lock()
+	s.free += t.bytes
+	s.cores += t.threads
+	delete(s.leases, t.cache)
+	s.mu.Unlock()
+	close(t.gone)
+}
+
+// publish makes a lease reachable, unless nobody wants it any more: a client that
+// gave up may have had its cache deallocated while this server was setting it up.
+func (s *Server) publish(ctx context.Context, t *tenant, l *lease) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return errors.New("server is closing")
+	case t.over:
+		return errors.New("disconnected while it connected")
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	t.lease = l
+	s.tickets[l.ticket] = l
 	return nil
 }
 
-func (s *Server) unreserve(cache string, bytes int64) {
-	s.mu.Lock()
-	s.free += bytes
-	delete(s.leases, cache)
-	s.mu.Unlock()
-}
-
-// publish makes a lease reachable, unless the server was closed meanwhile.
-func (s *Server) publish(l *lease) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return false
-	}
-	s.leases[l.cache] = l
-	s.tickets[l.ticket] = l
-	return true
-}
-
-// Disconnect takes back all regions of a cache: its queue pairs are closed, the
-// tokens revoked and the memory freed when it returns. A ticket, where one is
-// given, has to be the cache's own.
-func (s *Server) Disconnect(_ context.Context, req *connect.Request[serverv1.DisconnectRequest]) (*connect.Response[serverv1.DisconnectResponse], error) {
+// Disconnect takes back all regions of a cache, be they still being set up: its
+// queue pairs are closed, the tokens revoked and the memory freed when it
+// returns. A ticket, where one is given, has to be the cache's own.
+func (s *Server) Disconnect(ctx context.Context, req *connect.Request[serverv1.DisconnectRequest]) (*connect.Response[serverv1.DisconnectResponse], error) {
 	m := req.Msg
 	s.mu.Lock()
-	l := s.leases[m.CacheId]
+	t := s.leases[m.CacheId]
 	switch {
-	case l == nil:
+	case t == nil || t.lease == nil && len(m.Ticket) > 0: // nobody has its ticket yet
 		s.mu.Unlock()
 		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("no regions are lent to cache %q", m.CacheId))
-	case len(m.Ticket) > 0 && subtle.ConstantTimeCompare(m.Ticket, l.ticket[:]) == 0:
+	case len(m.Ticket) > 0 && subtle.ConstantTimeCompare(m.Ticket, t.lease.ticket[:]) == 0:
 		s.mu.Unlock()
 		return nil, connect.NewError(connect.CodePermissionDenied, fmt.Errorf("ticket is not that of cache %q", m.CacheId))
 	}
-	// From here on no other call finds the lease; its name and its memory come
-	// free once they really are.
-	s.leases[m.CacheId] = nil
-	delete(s.tickets, l.ticket)
+	ours := t.lease != nil && !t.over // to end; otherwise another call does that
+	t.over = true
+	if !ours {
+		s.mu.Unlock()
+		select {
+		case <-t.gone:
+			return connect.NewResponse(&serverv1.DisconnectResponse{}), nil
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	delete(s.tickets, t.lease.ticket)
 	s.calls.Add(1)
 	defer s.calls.Done()
 	s.mu.Unlock()
 
-	err := l.end()
-	s.unreserve(l.cache, l.bytes)
+	err := t.lease.end()
+	s.unreserve(t)
 	if err != nil {
-		return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("cache %s: %w", l.cache, err))
+		return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("cache %s: %w", t.cache, err))
 	}
-	s.opts.Logger.Info("regions taken back", "cache", l.cache)
+	s.opts.Logger.Info("regions taken back", "cache", t.cache)
 	return connect.NewResponse(&serverv1.DisconnectResponse{}), nil
 }
 
@@ -163,14 +213,15 @@ func (s *Server) Status(context.Context, *connect.Request[serverv1.StatusRequest
 // status is called under mu.
 func (s *Server) status() *serverv1.StatusResponse {
 	m := &serverv1.StatusResponse{Memory: uint64(s.opts.Memory), FreeMemory: uint64(s.free), Cores: uint32(s.opts.Cores)}
-	for _, l := range s.leases {
-		if l == nil {
+	for _, t := range s.leases {
+		if t.lease == nil || t.over {
 			continue
 		}
+		l := t.lease
 		l.mu.Lock()
 		m.Connections += uint32(l.connections)
 		l.mu.Unlock()
-		m.Leases = append(m.Leases, &serverv1.Lease{CacheId: l.cache, Regions: uint32(len(l.regions)), Bytes: uint64(l.bytes)})
+		m.Leases = append(m.Leases, &serverv1.Lease{CacheId: l.cache, Regions: uint32(len(l.regions)), Bytes: uint64(t.bytes)})
 	}
 	sort.Slice(m.Leases, func(i, j int) bool { return m.Leases[i].CacheId < m.Leases[j].CacheId })
 	return m

@@ -23,9 +23,8 @@ type lease struct {
 	ticket  redywire.Ticket
 	regions []fabric.Region
 	memory  [][]byte // of the regions: what server threads read and write
-	bytes   int64
-	batch   int // the most that a connection's rings may be made for,
-	depth   int // in requests and in slots
+	batch   int      // the most that a connection's rings may be made for,
+	depth   int      // in requests and in slots
 	threads []*thread
 	counts  *counters // the server's
 
@@ -46,13 +45,9 @@ type lease struct {
 func (s *Server) newLease(ctx context.Context, m *serverv1.ConnectRequest) (*lease, error) {
 	count, size := int(m.Regions), int64(m.RegionSize)
 	l := &lease{
-		cache: m.CacheId, bytes: int64(count) * size,
+		cache: m.CacheId,
 		batch: int(m.GetConfiguration().GetBatchSize()), depth: int(m.GetConfiguration().GetQueueDepth()),
 		counts: &s.counts, open: true,
-	}
-	threads := int(m.GetConfiguration().GetServerThreads())
-	if l.batch <= 1 {
-		threads = 0 // batches of one are one-sided whatever s says (A16)
 	}
 	if _, err := rand.Read(l.ticket[:]); err != nil {
 		return nil, fmt.Errorf("ticket: %w", err)
@@ -70,7 +65,7 @@ func (s *Server) newLease(ctx context.Context, m *serverv1.ConnectRequest) (*lea
 		l.memory = append(l.memory, region.Bytes())
 	}
 	l.ctx, l.cancel = context.WithCancel(s.ctx)
-	for range threads {
+	for range threadsOf(m) {
 		t := &thread{inbox: make(chan *conn)}
 		l.threads = append(l.threads, t)
 		l.running.Add(1)
@@ -110,7 +105,7 @@ func (l *lease) leave() {
 }
 
 // end closes the connections, stops the threads and frees the regions. Whoever
-// took the lease out of Server.leases calls it, so it runs once.
+// made an end of its tenant calls it, so it runs once.
 func (l *lease) end() error {
 	l.mu.Lock()
 	l.open = false

@@ -12,7 +12,8 @@ type Options struct {
 	// Memory bounds the bytes lent at any time. Message rings come beside it:
 	// 40 KiB for a connection with batches of 64 and a queue depth of 4.
 	Memory int64
-	// Cores bounds the server threads of one cache. 0: one-sided access only.
+	// Cores bounds the server threads of all caches together. 0: one-sided
+	// access only.
 	Cores int
 	// Transport is the fabric: mem, shm or tcp. Default: mem.
 	Transport string

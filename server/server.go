@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"sync"
 
+	"connectrpc.com/connect"
+
 	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/transport"
@@ -31,8 +33,9 @@ type Server struct {
 	mu      sync.Mutex
 	closed  bool
 	free    int64                      // of opts.Memory, not lent
-	leases  map[string]*lease          // by cache; nil while being set up
-	tickets map[redywire.Ticket]*lease // the same leases by ticket
+	cores   int                        // of opts.Cores, without a thread
+	leases  map[string]*tenant         // by cache
+	tickets map[redywire.Ticket]*lease // those that are lent, by ticket
 }
 
 var _ serverv1connect.CacheServerServiceHandler = (*Server)(nil)
@@ -58,7 +61,8 @@ func New(opts Options) (*Server, error) {
 		opts: opts, provider: provider, listener: listener,
 		ctx: ctx, cancel: cancel,
 		free:    opts.Memory,
-		leases:  make(map[string]*lease),
+		cores:   opts.Cores,
+		leases:  make(map[string]*tenant),
 		tickets: make(map[redywire.Ticket]*lease),
 	}
 	s.accepting.Add(1)
@@ -72,10 +76,13 @@ func (s *Server) FabricAddr() string { return s.listener.Addr() }
 // Transport is the name of the fabric in use.
 func (s *Server) Transport() string { return s.provider.Name() }
 
+// maxMessage bounds the bytes of one request.
+const maxMessage = 64 << 10
+
 // Handler serves the control API.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle(serverv1connect.NewCacheServerServiceHandler(s))
+	mux.Handle(serverv1connect.NewCacheServerServiceHandler(s, connect.WithReadMaxBytes(maxMessage)))
 	return mux
 }
 
@@ -89,9 +96,9 @@ func (s *Server) Close() error {
 	}
 	s.closed = true
 	var ends []*lease
-	for _, l := range s.leases {
-		if l != nil {
-			ends = append(ends, l)
+	for _, t := range s.leases {
+		if t.lease != nil && !t.over {
+			ends = append(ends, t.lease)
 		}
 	}
 	clear(s.leases)

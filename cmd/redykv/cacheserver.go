@@ -45,7 +45,7 @@ that they can reach. With --cores 0 it serves one-sided access only.`,
 	}
 	flags := cmd.Flags()
 	flags.Var(&f.memory, "memory", "most memory to lend (required)")
-	flags.Uint32Var(&f.cores, "cores", 0, "most server threads of one cache")
+	flags.Uint32Var(&f.cores, "cores", 0, "most server threads of all caches together")
 	flags.StringVar(&f.transport, "transport", "tcp", "how the memory is reached: shm or tcp")
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:0", "address of the control API")
 	flags.StringVar(&f.fabricListen, "fabric-listen", "", "address of the fabric (default for tcp 127.0.0.1:0)")

@@ -1,0 +1,109 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/api/serverv1"
+	"github.com/redykv/redykv/internal/fabric"
+)
+
+// held is a provider that allocates when it is let.
+type held struct {
+	fabric.Provider
+	asked chan struct{} // gets a value when Alloc is called
+	let   chan struct{} // gets a value, or is closed, to let it go on
+}
+
+func (h held) Alloc(size int) (fabric.Region, error) {
+	h.asked <- struct{}{}
+	<-h.let
+	return h.Provider.Alloc(size)
+}
+
+// A client gives up while its regions are set up, and its cache is deallocated:
+// nothing stays behind, whichever of the two the server hears of.
+func TestGivenUpConnect(t *testing.T) {
+	for name, giveUp := range map[string]func(s *Server, cancel func(), let chan struct{}) error{
+		"disconnected": func(s *Server, _ func(), let chan struct{}) error {
+			go func() {
+				for { // until Disconnect has been here
+					s.mu.Lock()
+					over := s.leases["cache"].over
+					s.mu.Unlock()
+					if over {
+						close(let)
+						return
+					}
+				}
+			}()
+			_, err := s.Disconnect(context.Background(), connect.NewRequest(&serverv1.DisconnectRequest{CacheId: "cache"}))
+			return err
+		},
+		"canceled": func(_ *Server, cancel func(), let chan struct{}) error {
+			cancel()
+			close(let)
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := newServer(t, Options{Memory: regionSize, Cores: 1})
+			h := held{Provider: s.provider, asked: make(chan struct{}, 1), let: make(chan struct{})}
+			s.provider = h
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			ended := make(chan error, 1)
+			go func() {
+				_, err := s.Connect(ctx, connect.NewRequest(&serverv1.ConnectRequest{CacheId: "cache", Regions: 1, RegionSize: regionSize}))
+				ended <- err
+			}()
+			<-h.asked
+			if err := giveUp(s, cancel, h.let); err != nil {
+				t.Error(err)
+			}
+			if err := <-ended; connect.CodeOf(err) != connect.CodeUnavailable {
+				t.Errorf("Connect: %v", err)
+			}
+			status, err := s.Status(context.Background(), nil)
+			if err != nil || status.Msg.FreeMemory != regionSize || len(s.leases) != 0 {
+				t.Errorf("left behind: %v, %v", status, err)
+			}
+		})
+	}
+}
+
+// The threads of all caches together stay within the cores, and come free with
+// their cache.
+func TestCoresAreShared(t *testing.T) {
+	_, client := newServer(t, Options{Memory: 4 * regionSize, Cores: 2})
+	connectCache(t, client, "one-sided", 1, 2, 1) // takes none (A16)
+	connectCache(t, client, "first", 1, 1, 4)
+	two := connect.NewRequest(&serverv1.ConnectRequest{
+		CacheId: "second", Regions: 1, RegionSize: regionSize,
+		Configuration: &managerv1.Configuration{ClientThreads: 2, ServerThreads: 2, BatchSize: 4, QueueDepth: 4},
+	})
+	if _, err := client.Connect(t.Context(), two); connect.CodeOf(err) != connect.CodeResourceExhausted || !strings.Contains(err.Error(), "1 of 2 cores") {
+		t.Errorf("three threads on two cores: %v", err)
+	}
+	if _, err := client.Disconnect(t.Context(), connect.NewRequest(&serverv1.DisconnectRequest{CacheId: "first"})); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Connect(t.Context(), two); err != nil {
+		t.Error(err)
+	}
+}
+
+// A request is not taken in whole to find that it is too long.
+func TestMessagesAreBounded(t *testing.T) {
+	_, client := newServer(t, Options{Memory: regionSize})
+	_, err := client.Disconnect(t.Context(), connect.NewRequest(&serverv1.DisconnectRequest{CacheId: strings.Repeat("x", 2*maxMessage)}))
+	var typed *connect.Error
+	if !errors.As(err, &typed) || typed.Code() != connect.CodeResourceExhausted {
+		t.Errorf("a request of %d bytes: %v", 2*maxMessage, err)
+	}
+}
