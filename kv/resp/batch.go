@@ -99,8 +99,7 @@ func (c *client) giveBack() {
 	}
 }
 
-// flush carries out the batch and appends its replies. Where they become many it
-// writes them; it does not hold a worker while a slow client reads.
+// flush carries out the batch and appends its replies.
 func (c *client) flush() {
 	w := c.worker
 	if w == nil || len(w.replies) == 0 {
@@ -124,10 +123,7 @@ func (c *client) flush() {
 		at++
 	}
 	w.reset()
-	if len(c.out) >= fullOutput {
-		c.giveBack()
-		c.write()
-	}
+	c.relieve()
 }
 
 // abandon ends the connection with its session: operations of the batch may be

@@ -128,12 +128,17 @@ func (c *client) execute() {
 		if !ok {
 			break
 		}
-		if len(r.data) > largeValues {
-			raise(&c.server.pool.largest, int64(len(r.data)))
+		if r.len() == 0 {
+			continue
 		}
-		if r.len() > 0 {
-			commands++
-			c.dispatch(r)
+		commands++
+		if len(r.data) > largeValues {
+			raise(&c.server.pool.largest, int64(r.largest()))
+		}
+		c.dispatch(r)
+		if len(c.out) >= fullOutput { // of commands that need no batch
+			c.flush()
+			c.relieve()
 		}
 	}
 	c.flush()
@@ -170,6 +175,15 @@ func (c *client) reply() []byte {
 
 // fail answers a command with an error.
 func (c *client) fail(text string) { c.out = appendError(c.reply(), text) }
+
+// relieve writes what has been gathered, if that is much. It does not hold a
+// worker, whose batch is empty, while a slow client reads.
+func (c *client) relieve() {
+	if len(c.out) >= fullOutput {
+		c.giveBack()
+		c.write()
+	}
+}
 
 // write sends the replies. A client that does not take them within the time has
 // had enough.

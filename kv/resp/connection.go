@@ -86,10 +86,14 @@ func hello(c *client, r request) {
 	c.out = appendArray(appendBulk(out, "modules"), 0)
 }
 
+// maxClientName is the length in bytes of the longest name of a client: the
+// server keeps it as long as the connection.
+const maxClientName = 1 << 10
+
 // validName says whether a client may be called that: lists of clients have one
 // on a line, in words.
 func validName(name []byte) bool {
-	return !slices.ContainsFunc(name, func(c byte) bool { return c < '!' || c > '~' })
+	return len(name) <= maxClientName && !slices.ContainsFunc(name, func(c byte) bool { return c < '!' || c > '~' })
 }
 
 func clientCommand(c *client, r request) {

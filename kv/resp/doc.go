@@ -17,7 +17,8 @@
 //     server listen where only friends connect.
 //   - An answered write is durable as the store's writes are: once a later
 //     [kv.Store.Commit] has returned.
-//   - MSET stores its keys one by one: another connection may see some of them.
+//   - MSET stores its keys one by one: another connection may see some of them,
+//     and one that the store refuses does not keep the others from being stored.
 //   - DEL, GETDEL and SET with XX look first and act then. Where another
 //     connection writes the same key in between, what they report may be out of
 //     date by that write. All other commands on one key are atomic.

@@ -33,6 +33,14 @@ func (r request) len() int { return len(r.args) }
 // arg is the i-th argument; the command's name is the 0th.
 func (r request) arg(i int) []byte { return r.data[r.args[i].start:r.args[i].end:r.args[i].end] }
 
+// largest is the length of the longest argument.
+func (r request) largest() (n int) {
+	for _, a := range r.args {
+		n = max(n, int(a.end-a.start))
+	}
+	return n
+}
+
 // parser cuts a stream of bytes into commands. It remembers how far it has come
 // in a command that has not arrived whole, so that no byte of a long one is
 // looked at again with everything that arrives.
