@@ -1,0 +1,169 @@
+package redytier_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/kv"
+	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/redytier"
+)
+
+// value is what a key holds after its version-th update: its words say so, so
+// that torn, stale and foreign bytes show.
+func value(buf []byte, key, version uint64) []byte {
+	for i := 0; i+8 <= len(buf); i += 8 {
+		binary.LittleEndian.PutUint64(buf[i:], key<<32|version)
+	}
+	return buf
+}
+
+// versionOf checks a value and returns its version.
+func versionOf(buf []byte, key uint64) (uint64, error) {
+	first := binary.LittleEndian.Uint64(buf)
+	for i := 0; i+8 <= len(buf); i += 8 {
+		if w := binary.LittleEndian.Uint64(buf[i:]); w != first || w>>32 != key {
+			return 0, fmt.Errorf("key %d: word %d is %#x, the first %#x", key, i/8, w, first)
+		}
+	}
+	return first & (1<<32 - 1), nil
+}
+
+// A store whose log runs several times around a cache, in batches through message
+// rings: writers and readers at once, each read brings a whole value that is not
+// older than one seen before, and the loss of a server on the way changes nothing.
+func TestStoreOnCache(t *testing.T) {
+	const keys, size, writers, readers, updates = 2000, 104, 2, 2, 8000 // the log grows to 1.8 MB
+	for _, transport := range []string{"shm", "tcp"} {
+		for _, killed := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s,killed=%v", transport, killed), func(t *testing.T) {
+				quiet := slog.New(slog.DiscardHandler)
+				allocator, err := manager.NewInProcessAllocator(manager.InProcessOptions{Logger: quiet})
+				if err != nil {
+					t.Fatal(err)
+				}
+				mgr, err := manager.Embed(t.Context(), manager.EmbedOptions{Allocator: allocator, VMMemory: 256 << 10, Logger: quiet})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() {
+					if err := mgr.Close(); err != nil {
+						t.Error(err)
+					}
+				}()
+				redy, err := redytier.Open(t.Context(), mgr, redytier.Config{
+					Capacity: 512 << 10, RegionSize: 64 << 10, Transport: transport, Logger: quiet,
+					Configuration: redytier.Configuration{ClientThreads: 1, ServerThreads: 1, BatchSize: 16, QueueDepth: 4},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				victim := vmOf(t, mgr)
+				store, err := kv.Open(kv.Options{
+					Device: device.NewTieredWith(device.TieredOptions{Logger: quiet}, redy, device.NewMemory()),
+					Memory: 128 << 10, PageSize: 8 << 10, KeySize: 8, ValueSize: size, Records: keys, Logger: quiet,
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				var newest [keys]atomic.Uint64 // versions that were acknowledged
+				var writing, reading sync.WaitGroup
+				var stop atomic.Bool
+				for id := range writers {
+					writing.Go(func() {
+						s := store.NewSession()
+						defer closeOf(t, s)
+						r := rand.New(rand.NewPCG(uint64(id), 1))
+						var key [8]byte
+						buf := make([]byte, size)
+						alive := killed && id == 0
+						for i := 0; i < updates || alive; i++ {
+							if alive && i%100 == 0 && redy.Cache().Metrics().Reads > 1000 {
+								alive = !allocator.Kill(victim)
+							}
+							k := r.Uint64N(keys/writers)*writers + uint64(id)
+							version := newest[k].Load() + 1
+							binary.LittleEndian.PutUint64(key[:], k)
+							if err := s.Upsert(key[:], value(buf, k, version)); err != nil {
+								t.Errorf("key %d: %v", k, err)
+								return
+							}
+							newest[k].Store(version)
+						}
+					})
+				}
+				for id := range readers {
+					reading.Go(func() {
+						s := store.NewSession()
+						defer closeOf(t, s)
+						r := rand.New(rand.NewPCG(uint64(id), 2))
+						var keyOf [64][8]byte
+						var atLeast [64]uint64
+						var ops [64]kv.Op
+						for n := 0; !stop.Load() || n < 50; n++ {
+							for i := range ops {
+								k := r.Uint64N(keys)
+								binary.LittleEndian.PutUint64(keyOf[i][:], k)
+								atLeast[i] = newest[k].Load()
+								ops[i] = kv.Op{Kind: kv.OpRead, Key: keyOf[i][:], Value: ops[i].Value[:0]}
+							}
+							if err := s.Do(ops[:]); err != nil {
+								t.Error(err)
+								return
+							}
+							for i := range ops {
+								k := binary.LittleEndian.Uint64(keyOf[i][:])
+								if errors.Is(ops[i].Err, kv.ErrNotFound) && atLeast[i] == 0 {
+									continue
+								}
+								version, err := uint64(0), ops[i].Err
+								if err == nil {
+									version, err = versionOf(ops[i].Value, k)
+								}
+								if err != nil || version < atLeast[i] {
+									t.Errorf("key %d: version %d, %v; %d was acknowledged before", k, version, err, atLeast[i])
+									return
+								}
+							}
+						}
+					})
+				}
+				writing.Wait()
+				stop.Store(true)
+				reading.Wait()
+				if m := redy.Cache().Metrics(); m.Batches == 0 || m.Reads == 0 || (m.LostRegions > 0) != killed {
+					t.Errorf("metrics of the cache %+v", m)
+				}
+				if err := store.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+// vmOf is the id of the manager's first VM.
+func vmOf(t *testing.T, mgr manager.Client) string {
+	t.Helper()
+	r, err := mgr.Describe(t.Context(), connect.NewRequest(&managerv1.DescribeRequest{}))
+	if err != nil || len(r.Msg.GetVms()) == 0 {
+		t.Fatalf("VMs: %v, %v", r, err)
+	}
+	return r.Msg.GetVms()[0].GetId()
+}
+
+func closeOf(t *testing.T, s *kv.Session) {
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
