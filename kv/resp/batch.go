@@ -21,7 +21,8 @@ const (
 	replyTally // counts a key that was found
 	replyPart  // only failure matters
 	replyLook  // tells the command itself whether the key was found
-	replyTaken // ends a removal: the value that the operation before it read, or null
+	replyTake  // the same, and keeps the value
+	replyTaken // the value that was kept, now that it is removed
 	// Without an operation.
 	replyArray // announces the replies that follow, as elements
 	replySum   // what was counted
@@ -33,16 +34,11 @@ type reply struct {
 	n    int // replyArray: elements
 }
 
-// reserve makes room for n operations, at most 2, in one batch.
-func (c *client) reserve(n int) {
-	if c.worker != nil && len(c.worker.ops)+n > c.worker.limit {
-		c.flush()
-	}
-}
-
 // operation adds one to the batch, whose outcome becomes kind.
 func (c *client) operation(kind replyKind) *kv.Op {
-	c.reserve(1)
+	if c.worker != nil && len(c.worker.ops) >= c.worker.limit {
+		c.flush()
+	}
 	w := c.borrow()
 	w.replies = append(w.replies, reply{kind: kind})
 	n := len(w.ops)
@@ -142,16 +138,13 @@ func (c *client) answer(kind replyKind, w *worker, at int) {
 	op := &w.ops[at]
 	found := op.Err == nil
 	if op.Err != nil && !errors.Is(op.Err, kv.ErrNotFound) {
-		if kind < replyTally {
+		switch {
+		case kind < replyTally || kind == replyTaken:
 			c.out = appendError(c.out, "ERR "+op.Err.Error())
-			return
-		}
-		if c.failed == nil {
+		case c.failed == nil:
 			c.failed = op.Err
 		}
-		if kind != replyTaken {
-			return
-		}
+		return
 	}
 	switch kind {
 	case replyValue:
@@ -182,17 +175,12 @@ func (c *client) answer(kind replyKind, w *worker, at int) {
 		}
 	case replyLook:
 		c.found = found
+	case replyTake:
+		c.found = found
+		c.taken, op.Value = op.Value, nil
 	case replyTaken:
-		read := &w.ops[at-1]
-		switch {
-		case c.failed != nil:
-			c.out = appendError(c.out, "ERR "+c.failed.Error())
-			c.failed = nil
-		case read.Err != nil:
-			c.out = appendNull(c.out, c.resp3)
-		default:
-			c.out = appendBulk(c.out, read.Value)
-		}
+		c.out = appendBulk(c.out, c.taken)
+		c.taken = nil
 	}
 }
 

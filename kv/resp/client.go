@@ -41,9 +41,10 @@ type client struct {
 	readUntil, writeUntil time.Time
 
 	// Of a command whose operations may spread over several batches:
-	tally  int64 // what its reply will count
-	found  bool  // whether its last look found the key
-	failed error // its first error
+	tally  int64  // what its reply will count
+	found  bool   // whether it has found the key that it looked for…
+	taken  []byte // …and what was there
+	failed error  // its first error
 }
 
 // serve answers until the client or the server has had enough.

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/kv"
 )
 
@@ -56,5 +57,38 @@ func TestConnectionsTogether(t *testing.T) {
 				t.Errorf("%d keys were new to somebody, want %d", sum, rounds)
 			}
 		})
+	}
+}
+
+// A device that cannot read is an error of each command that needs it, and of no
+// other; GETDEL does not remove what it could not read.
+func TestFailingDevice(t *testing.T) {
+	faulty := device.NewFaulty(device.NewMemory(), device.FaultyOptions{})
+	options := cold()
+	options.Device = faulty
+	_, addr := start(t, options, Options{})
+	p := dial(t, addr)
+	if got := p.do("MSET", "a", "1", "b", "2"); got != "+OK" {
+		t.Fatal(got)
+	}
+	p.coolDown()
+	faulty.Set(device.FaultyOptions{ReadError: 1})
+	for _, command := range []string{
+		"GET a", "STRLEN a", "TYPE a", "EXISTS none a", "INCR a", "APPEND a x", "SETNX a 1", "GETSET a 1", "SET a 1 XX",
+		"SET a 1 XX GET", "SET a 1 NX", "GETDEL a", "DEL b",
+	} {
+		if got := p.do(strings.Fields(command)...); !strings.HasPrefix(got, "-ERR kv: reading the record at ") {
+			t.Errorf("%s: %s", command, got)
+		}
+	}
+	if got := p.do("MGET", "a", "filler9"); !strings.HasPrefix(got, "[-ERR kv: reading the record at ") || !strings.HasSuffix(got, `v"]`) {
+		t.Errorf("MGET: %.100s", got)
+	}
+	if got := p.do("SET", "c", "3") + p.do("PING"); got != "+OK+PONG" {
+		t.Error(got)
+	}
+	faulty.Set(device.FaultyOptions{})
+	if got, want := p.do("MGET", "a", "c"), `["1" "3"]`; got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 }

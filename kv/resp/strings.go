@@ -34,23 +34,32 @@ func set(c *client, r request) {
 	}
 }
 
-// setXX looks before it stores: a store's read-modify-write cannot leave a key
-// absent.
 func setXX(c *client, r request, wantOld bool) {
-	c.flush()
-	c.read(replyLook, r.arg(1))
-	c.flush()
-	switch failed := c.failed; {
-	case failed != nil:
-		c.failed = nil
-		c.fail("ERR " + failed.Error())
-	case !c.found:
-		c.out = appendNull(c.out, c.resp3)
+	switch {
+	case !c.look(replyLook, r.arg(1)):
 	case wantOld:
 		getSet(c, r)
 	default:
 		c.upsert(replyOK, r.arg(1), r.arg(2))
 	}
+}
+
+// look reads a key before the command acts on it, as an operation of the store
+// cannot make itself depend on what it finds. Where nothing is found, or that
+// cannot be told, look answers, and the command is over.
+func (c *client) look(kind replyKind, key []byte) bool {
+	c.flush()
+	c.read(kind, key)
+	c.flush()
+	switch {
+	case c.failed != nil:
+		c.out = appendError(c.out, "ERR "+c.failed.Error())
+		c.failed = nil
+		return false
+	case !c.found:
+		c.out = appendNull(c.out, c.resp3)
+	}
+	return c.found
 }
 
 type setOptions struct{ nx, xx, get, keepTTL bool }
@@ -84,9 +93,9 @@ func setOptionsOf(r request) (o setOptions, err string) {
 }
 
 func getDel(c *client, r request) {
-	c.reserve(2)
-	c.read(replyPart, r.arg(1))
-	c.remove(replyTaken, r.arg(1))
+	if c.look(replyTake, r.arg(1)) {
+		c.remove(replyTaken, r.arg(1))
+	}
 }
 
 func mget(c *client, r request) {

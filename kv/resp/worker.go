@@ -93,7 +93,7 @@ func (w *worker) reset() {
 func (w *worker) foresee(largest int) {
 	if largest > largeValues {
 		raise(w.largest, int64(largest))
-		w.limit = max(batchBytes/largest, 2)
+		w.limit = max(batchBytes/largest, 1)
 		return
 	}
 	most := maxBatch
