@@ -13,9 +13,10 @@ import (
 //	due   = start + bytes on the wire + round trip
 //
 // The port is the provider's: its queue pairs share the bandwidth, reads the one
-// way and writes the other. An immediate of the peer is held half a round trip
-// and its wire time from when it is first seen, which is never sooner than the
-// network would be. Only the initiator's port is modelled.
+// way and writes the other, and the peer's immediates the way of reads. Only the
+// initiator's side is modelled, so an immediate there is held a whole round trip
+// from when it is first seen: it answers what this side sent, which was on the
+// other side at once. On accepted queue pairs it takes its time on the wire alone.
 //
 // Bytes move when p moves them, completions when the network would. Whoever
 // looks at memory instead of polling sees them early.
@@ -67,7 +68,7 @@ func (p *modelled) Dial(ctx context.Context, addr string, private []byte, depth 
 	if err != nil {
 		return nil, err
 	}
-	return newModelledPair(p, q, depth), nil
+	return newModelledPair(p, q, depth, p.model.RTT), nil
 }
 
 type modelledListener struct {
@@ -94,5 +95,5 @@ func (r *modelledRequest) Accept(private []byte) (QueuePair, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newModelledPair(r.listener.provider, q, r.listener.depth), nil
+	return newModelledPair(r.listener.provider, q, r.listener.depth, 0), nil
 }

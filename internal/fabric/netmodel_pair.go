@@ -63,6 +63,7 @@ type modelledPair struct {
 	QueuePair
 	provider *modelled
 	depth    uint64
+	answer   int64 // how long after its request an immediate comes
 
 	ops    heldQueue // this side's operations, from their enqueueing
 	priced uint64    // ops below have their due time
@@ -73,8 +74,11 @@ type modelledPair struct {
 	woken atomic.Bool
 }
 
-func newModelledPair(p *modelled, q QueuePair, depth int) *modelledPair {
-	return &modelledPair{QueuePair: q, provider: p, depth: uint64(depth), ops: newHeldQueue(depth), recvs: newHeldQueue(heldRecvs)}
+func newModelledPair(p *modelled, q QueuePair, depth int, answer time.Duration) *modelledPair {
+	return &modelledPair{
+		QueuePair: q, provider: p, depth: uint64(depth), answer: int64(answer),
+		ops: newHeldQueue(depth), recvs: newHeldQueue(heldRecvs),
+	}
 }
 
 func (q *modelledPair) Read(dst []byte, r Remote, offset int64, tag uint64) error {
@@ -159,8 +163,8 @@ func (q *modelledPair) gather() {
 			if now == 0 {
 				now = q.provider.now()
 			}
-			m := &q.provider.model
-			*q.recvs.at(q.recvs.tail) = held{done: c, due: now + int64(m.RTT/2) + m.wire(c.N)}
+			wire := q.provider.model.wire(c.N)
+			*q.recvs.at(q.recvs.tail) = held{done: c, due: q.provider.rx.reserve(now, wire) + wire + q.answer}
 			q.recvs.tail++
 		}
 		if len(got) < len(q.got) {

@@ -1,0 +1,69 @@
+package fabric
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// script is a transport whose completions a test writes.
+type script struct {
+	QueuePair
+	done []Completion
+}
+
+func (s *script) Poll(done []Completion) int {
+	n := copy(done, s.done)
+	s.done = s.done[n:]
+	return n
+}
+
+func (s *script) Read([]byte, Remote, int64, uint64) error  { return nil }
+func (s *script) Write([]byte, Remote, int64, uint64) error { return nil }
+func (s *script) Submit() error                             { return nil }
+
+// dialler is a provider of one queue pair.
+type dialler struct {
+	Provider
+	pair QueuePair
+}
+
+func (d dialler) Dial(context.Context, string, []byte, int) (QueuePair, error) { return d.pair, nil }
+
+// What comes to this side shares one direction of its port, be it read or sent
+// as an answer, and none is told of before a round trip is over.
+func TestModelAccounts(t *testing.T) {
+	const rtt, wire = int64(time.Second), int64(time.Millisecond) // of 1000 bytes
+	model := Model{RTT: time.Duration(rtt), BitsPerSecond: 8e6}
+	transport := &script{}
+	opened, err := WithModel(dialler{pair: transport}, model).Dial(t.Context(), "", nil, 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := opened.(*modelledPair)
+	buf := make([]byte, 1000)
+	start := q.provider.now()
+	for i := range uint64(3) {
+		if err := q.Read(buf, Remote{}, 0, i); err != nil {
+			t.Fatal(err)
+		}
+		if err := q.Write(buf, Remote{}, 0, i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := q.Submit(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range uint64(6) { // a read and a write each time the wire is free
+		if due, soonest := q.ops.at(i).due-start, rtt+wire*int64(i/2+1); due < soonest {
+			t.Errorf("operation %d is due after %d ns, the network takes %d", i, due, soonest)
+		}
+	}
+	transport.done = []Completion{{Op: OpRecv, N: 1000}, {Op: OpRecv, N: 1000}}
+	q.gather()
+	for i := range uint64(2) { // behind the reads
+		if due, soonest := q.recvs.at(i).due-start, rtt+wire*int64(3+i+1); due < soonest {
+			t.Errorf("immediate %d is due after %d ns, the network takes %d", i, due, soonest)
+		}
+	}
+}
