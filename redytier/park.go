@@ -2,7 +2,6 @@ package redytier
 
 import (
 	"context"
-	"runtime"
 	"sync"
 )
 
@@ -84,17 +83,14 @@ func (p *parker) park(ctx context.Context, conns []*conn) error {
 	return ctx.Err()
 }
 
-// recall takes a connection back. Its goroutine may not have begun to wait when
-// it is woken, so it is woken until it has returned.
+// recall takes a connection back. One wake-up is enough: if the goroutine has not
+// begun to wait, it is the next Wait that returns.
 func (p *parker) recall(i int, c *conn) {
-	for {
-		select {
-		case <-p.done[i]:
-			return
-		default:
-			c.qp.Wake()
-			runtime.Gosched()
-		}
+	select {
+	case <-p.done[i]:
+	default:
+		c.qp.Wake()
+		<-p.done[i]
 	}
 }
 
