@@ -61,10 +61,10 @@ type SLO struct {
 
 // Configuration is (c, s, b, q) of the paper's table 2.
 type Configuration struct {
-	ClientThreads int // c: sessions that the application will use
+	ClientThreads int // c: sessions that the application will use; callbacks have one of their own
 	ServerThreads int // s: threads of each cache server; 0: one-sided only
 	BatchSize     int // b: requests in a batch; 1: one-sided reads and writes
-	QueueDepth    int // q: batches under way on a connection
+	QueueDepth    int // q: batches under way on a connection; with b = 1 a session's depth counts
 }
 
 func (c *Config) ensureDefaults() error {

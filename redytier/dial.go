@@ -145,8 +145,8 @@ func (s *Session) refresh() {
 }
 
 // wake makes a parked owner look at the cache's state and at whatever else it
-// looks at. Called under the cache's mu, by which connections are neither added
-// nor closed meanwhile.
+// looks at. Called under the cache's mu, by which no connection is added
+// meanwhile; one that its owner closes does not mind.
 func (s *Session) wake() {
 	for _, c := range s.conns {
 		if c.qp != nil {
