@@ -3,6 +3,7 @@ package kv
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/redykv/redykv/device"
@@ -87,9 +88,13 @@ func (s *Session) reap() int {
 		return 0
 	}
 	s.ring()
-	n := s.queue.Poll(s.arrivals[:])
-	for i := range s.arrivals[:n] {
-		s.arrive(&s.arrivals[i])
+	if s.taken == s.arrived {
+		s.taken, s.arrived = 0, s.queue.Poll(s.arrivals[:])
+	}
+	n := s.arrived - s.taken
+	for s.taken < s.arrived {
+		s.taken++ // first: a Modifier that panics must not lose those behind it
+		s.arrive(&s.arrivals[s.taken-1])
 	}
 	s.ring() // chains that go on
 	return n
@@ -147,10 +152,9 @@ func (s *Session) arrive(c *device.Completion) {
 
 // conclude ends a flight that knows the key's value, or that it has none.
 func (s *Session) conclude(n uint32, value []byte, found bool, tier uint8) {
-	f := &s.flights[n]
-	op := f.op
+	op := s.flights[n].op
 	if op.Kind == OpRead {
-		op.Value = append(op.Value[:f.keep], value...)
+		op.Value = append(op.Value[:s.flights[n].keep], value...)
 		var err error
 		if !found {
 			err = ErrNotFound
@@ -158,24 +162,48 @@ func (s *Session) conclude(n uint32, value []byte, found bool, tier uint8) {
 		s.land(n, err, tier)
 		return
 	}
-	switch s.tryReplace(op, f.hash, f.at.entry, value, found) {
-	case complete:
-		s.land(n, op.Err, tier)
-		return
-	case needsSpace:
-		if err := s.log.WaitForSpace(); err != nil {
-			s.land(n, fmt.Errorf("kv: %w", err), tier)
-			return
+	s.concludeRMW(n, value, found, tier)
+}
+
+// concludeRMW is conclude where the user's code is called. Should that panic,
+// the flight lands nevertheless: the session would wait for it for ever.
+func (s *Session) concludeRMW(n uint32, value []byte, found bool, tier uint8) {
+	f := &s.flights[n]
+	op := f.op
+	returned := false
+	defer func() {
+		if !returned {
+			s.land(n, errPanicked, tier)
 		}
-	}
-	// The chain has moved on, or may have while we waited: from the start.
-	where, cold := s.attempt(op, f.hash, f.keep)
+	}()
+	where, cold := s.replaceCold(f, value, found)
+	returned = true
 	if !cold {
 		s.land(n, op.Err, tier)
 		return
 	}
 	f.at = where
 	s.fetch(n, s.layout.Probe())
+}
+
+// errPanicked is the outcome of an operation whose Modifier panicked.
+var errPanicked = errors.New("kv: the Modifier panicked")
+
+// replaceCold carries an RMW out whose record has come from the device. As with
+// attempt, cold says that it needs another one.
+func (s *Session) replaceCold(f *flight, value []byte, found bool) (where coldAt, cold bool) {
+	op := f.op
+	switch s.tryReplace(op, f.hash, f.at.entry, value, found) {
+	case complete:
+		return coldAt{}, false
+	case needsSpace:
+		if err := s.log.WaitForSpace(); err != nil {
+			op.Err = fmt.Errorf("kv: %w", err)
+			return coldAt{}, false
+		}
+	}
+	// The chain has moved on, or may have while we waited: from the start.
+	return s.attempt(op, f.hash, f.keep)
 }
 
 // tryReplace is replace for a record that came from the device, if its chain is

@@ -39,8 +39,8 @@ const (
 // Modifier computes a new value: it appends it to dst and returns the result.
 // old is the present value, or nil with found false where the key has none; it
 // must not be kept or written to. A Modifier may be called more than once for
-// one operation, from within a record's lock: it must be short, have no side
-// effects, and not use the store.
+// one operation, and holds up eviction while it runs: it must be short, have no
+// side effects, and not use the store.
 type Modifier func(dst, old []byte, found bool) []byte
 
 // Op is one operation. The caller owns it, and its slices, except from Submit

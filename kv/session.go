@@ -38,6 +38,8 @@ type Session struct {
 	free     []uint32 // numbers of flights not under way
 	unrung   int      // reads enqueued since the last doorbell
 	arrivals [64]device.Completion
+	taken    int // arrivals[taken:arrived] have not been looked at yet
+	arrived  int
 	rmws     [256]uint16 // read-modify-writes under way, by some bits of the hash
 	batch    int         // flights of a batch or plain call, which Poll must not see
 	streamed int         // flights of Submit
