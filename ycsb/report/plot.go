@@ -48,7 +48,7 @@ type chart struct {
 // and number of threads, and writes device and figure above it.
 func (c chart) draw(results []ycsb.Result) (string, error) {
 	p := plot.New()
-	p.BackgroundColor = color.Transparent
+	p.BackgroundColor = nil // the page's
 	p.Title.Text = c.title
 	p.Y.Label.Text = c.axis
 	groups, devices := groupsOf(results), devicesOf(results)
