@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"sync"
@@ -111,7 +112,12 @@ func (q *queuePair) read() {
 			err = q.handle(kind, body, files)
 		}
 		if err != nil {
-			q.state.End(fmt.Errorf("%w: %w", fabric.ErrDisconnected, err))
+			if errors.Is(err, io.EOF) {
+				err = fabric.ErrDisconnected // nothing more is known
+			} else {
+				err = fmt.Errorf("%w: %w", fabric.ErrDisconnected, err)
+			}
+			q.state.End(err)
 			q.waiter.Notify()
 			q.deliver(lent{})
 			return
