@@ -35,7 +35,7 @@ func newRootCmd() *cobra.Command {
 		Short:         "A key-value store on a hybrid log, with remote memory as its first storage tier",
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cobra.NoArgs,
+		Args:          usageArgs(cobra.NoArgs),
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
@@ -46,6 +46,7 @@ func newRootCmd() *cobra.Command {
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second interrupt does not wait for anything
 	err := newRootCmd().ExecuteContext(ctx)
 	stop()
 	if err == nil {
