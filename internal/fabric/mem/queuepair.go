@@ -12,27 +12,26 @@ import (
 // this process, so that yielding is what lets it run.
 const spins = 16
 
-// queuePair is one end of a connection. Its owner has all of it but state and
+// queuePair is one end of a connection. Its owner has all of it but State and
 // waiter, which anybody may touch, gate, and the ring that both owners share.
 type queuePair struct {
 	provider *provider
 	peer     *queuePair
 	private  []byte
 
-	sends   core.SendQueue
+	core.Requests
 	imports core.Handles[*core.Region]
 	gate    core.Gate // entered while this end copies in the peer's regions
 
 	out core.ImmRing // this end's immediates to the peer
 	in  core.ImmRing // the peer's to this end
 
-	state  core.State
 	waiter core.Waiter
 }
 
 func newQueuePair(p *provider, depth int) (*queuePair, error) {
 	q := &queuePair{provider: p}
-	if err := q.sends.Init(depth); err != nil {
+	if err := q.Sends.Init(depth); err != nil {
 		return nil, err
 	}
 	q.waiter.Init()
@@ -58,35 +57,16 @@ func (q *queuePair) Import(_ context.Context, token fabric.Token) (fabric.Remote
 
 func (q *queuePair) Release(r fabric.Remote) { q.imports.Delete(r.Handle) }
 
-func (q *queuePair) Read(dst []byte, r fabric.Remote, offset int64, tag uint64) error {
-	return q.push(core.Read, dst, r, offset, 0, tag)
-}
-
-func (q *queuePair) Write(src []byte, r fabric.Remote, offset int64, tag uint64) error {
-	return q.push(core.Write, src, r, offset, 0, tag)
-}
-
-func (q *queuePair) WriteImm(src []byte, r fabric.Remote, offset int64, imm uint32, tag uint64) error {
-	return q.push(core.WriteImm, src, r, offset, imm, tag)
-}
-
-func (q *queuePair) push(kind core.Kind, buf []byte, r fabric.Remote, offset int64, imm uint32, tag uint64) error {
-	if err := q.state.Err(); err != nil {
-		return err
-	}
-	return q.sends.Push(kind, buf, r, offset, imm, tag)
-}
-
 func (q *queuePair) Submit() error {
-	q.sends.Submit()
+	q.Sends.Submit()
 	q.execute()
-	return q.state.Err()
+	return q.State.Err()
 }
 
 // execute carries out what is rung, up to an immediate that the peer has no room
 // for; Poll and Wait go on from there.
 func (q *queuePair) execute() {
-	i, to := q.sends.Next()
+	i, to := q.Sends.Next()
 	if i == to {
 		return
 	}
@@ -94,9 +74,9 @@ func (q *queuePair) execute() {
 	told := false
 	// Looked at inside the gate: whoever ends the connection drains the gate
 	// after, so that no copy outlives it.
-	if q.state.Err() == nil {
+	if q.State.Err() == nil {
 		for ; i != to; i++ {
-			s := q.sends.At(i)
+			s := q.Sends.At(i)
 			if s.Err = q.copy(s); s.Err != nil || s.Kind != core.WriteImm {
 				continue
 			}
@@ -108,8 +88,8 @@ func (q *queuePair) execute() {
 		}
 	}
 	q.gate.Leave()
-	q.sends.Start(i)
-	q.sends.Finish(i)
+	q.Sends.Start(i)
+	q.Sends.Finish(i)
 	if told {
 		q.peer.waiter.Notify()
 	}
@@ -135,13 +115,13 @@ func (q *queuePair) copy(s *core.Request) error {
 }
 
 func (q *queuePair) Poll(done []fabric.Completion) int {
-	if q.sends.Waiting() {
+	if q.Sends.Waiting() {
 		q.execute()
 	}
-	if err := q.state.Err(); err != nil {
-		q.sends.Fail(err)
+	if err := q.State.Err(); err != nil {
+		q.Sends.Fail(err)
 	}
-	n := q.sends.Poll(done)
+	n := q.Sends.Poll(done)
 	m, room, err := q.in.Pop(done[n:])
 	if room {
 		q.peer.waiter.Notify()
@@ -156,7 +136,7 @@ func (q *queuePair) Wait(ctx context.Context) error {
 	if err := q.waiter.Wait(ctx, q, spins); err != nil {
 		return err
 	}
-	if err := q.state.Err(); err != nil && !q.pollable() {
+	if err := q.State.Err(); err != nil && !q.pollable() {
 		return err
 	}
 	return nil
@@ -164,10 +144,10 @@ func (q *queuePair) Wait(ctx context.Context) error {
 
 // Ready is core.Source.
 func (q *queuePair) Ready() bool {
-	if q.sends.Waiting() {
+	if q.Sends.Waiting() {
 		q.execute()
 	}
-	return q.pollable() || q.state.Err() != nil
+	return q.pollable() || q.State.Err() != nil
 }
 
 // Park and Unpark are core.Source: the peer sees the waiter itself.
@@ -175,12 +155,10 @@ func (q *queuePair) Park()   {}
 func (q *queuePair) Unpark() {}
 
 func (q *queuePair) pollable() bool {
-	return q.sends.Completed() || !q.in.Empty() || (q.state.Err() != nil && q.sends.UnderWay())
+	return q.Sends.Completed() || !q.in.Empty() || (q.State.Err() != nil && q.Sends.UnderWay())
 }
 
 func (q *queuePair) Wake() { q.waiter.Wake() }
-
-func (q *queuePair) Err() error { return q.state.Err() }
 
 func (q *queuePair) Close() error {
 	q.end(fabric.ErrClosed)
@@ -190,10 +168,10 @@ func (q *queuePair) Close() error {
 // end ends the connection for both sides, for reason on this one. When it
 // returns neither side copies any more.
 func (q *queuePair) end(reason error) {
-	if !q.state.End(reason) {
+	if !q.State.End(reason) {
 		return
 	}
-	q.peer.state.End(fabric.ErrDisconnected)
+	q.peer.State.End(fabric.ErrDisconnected)
 	for _, e := range []*queuePair{q, q.peer} {
 		e.gate.Drain()
 		e.waiter.Notify()

@@ -10,45 +10,26 @@ import (
 	"github.com/redykv/redykv/internal/fabric/core"
 )
 
-func (q *queuePair) Read(dst []byte, r fabric.Remote, offset int64, tag uint64) error {
-	return q.push(core.Read, dst, r, offset, 0, tag)
-}
-
-func (q *queuePair) Write(src []byte, r fabric.Remote, offset int64, tag uint64) error {
-	return q.push(core.Write, src, r, offset, 0, tag)
-}
-
-func (q *queuePair) WriteImm(src []byte, r fabric.Remote, offset int64, imm uint32, tag uint64) error {
-	return q.push(core.WriteImm, src, r, offset, imm, tag)
-}
-
-func (q *queuePair) push(kind core.Kind, buf []byte, r fabric.Remote, offset int64, imm uint32, tag uint64) error {
-	if err := q.state.Err(); err != nil {
-		return err
-	}
-	return q.sends.Push(kind, buf, r, offset, imm, tag)
-}
-
 func (q *queuePair) Submit() error {
-	if q.state.Err() == nil {
-		q.sends.Submit()
+	if q.State.Err() == nil {
+		q.Sends.Submit()
 		q.execute()
 	}
-	return q.state.Err()
+	return q.State.Err()
 }
 
 // execute carries out what is rung, up to an immediate that the peer has no room
 // for; Poll and Wait go on from there.
 func (q *queuePair) execute() {
-	i, to := q.sends.Next()
+	i, to := q.Sends.Next()
 	if i == to {
 		return
 	}
 	q.gate.Enter()
 	told, wake := false, false
-	if q.state.Err() == nil {
+	if q.State.Err() == nil {
 		for ; i != to; i++ {
-			s := q.sends.At(i)
+			s := q.Sends.At(i)
 			r := q.imports.Get(s.Handle)
 			if r == nil {
 				s.Err = fabric.ErrBadToken
@@ -66,8 +47,8 @@ func (q *queuePair) execute() {
 		wake = told && q.out.TakeParked()
 	}
 	q.gate.Leave()
-	q.sends.Start(i)
-	q.sends.Finish(i)
+	q.Sends.Start(i)
+	q.Sends.Finish(i)
 	if wake {
 		q.wakePeer()
 	}
@@ -85,13 +66,13 @@ func sendWake(fd uintptr) {
 }
 
 func (q *queuePair) Poll(done []fabric.Completion) int {
-	if q.sends.Waiting() {
+	if q.Sends.Waiting() {
 		q.execute()
 	}
-	if err := q.state.Err(); err != nil {
-		q.sends.Fail(err)
+	if err := q.State.Err(); err != nil {
+		q.Sends.Fail(err)
 	}
-	n := q.sends.Poll(done)
+	n := q.Sends.Poll(done)
 	return n + q.receive(done[n:])
 }
 
@@ -108,7 +89,7 @@ func (q *queuePair) receive(done []fabric.Completion) (n int) {
 		q.wakePeer()
 	}
 	if err != nil {
-		q.state.End(fmt.Errorf("%w: %w", fabric.ErrDisconnected, err))
+		q.State.End(fmt.Errorf("%w: %w", fabric.ErrDisconnected, err))
 	}
 	return n
 }
@@ -117,7 +98,7 @@ func (q *queuePair) Wait(ctx context.Context) error {
 	if err := q.waiter.Wait(ctx, q, spins); err != nil {
 		return err
 	}
-	if err := q.state.Err(); err != nil && !q.pollable() {
+	if err := q.State.Err(); err != nil && !q.pollable() {
 		return err
 	}
 	return nil
@@ -125,14 +106,14 @@ func (q *queuePair) Wait(ctx context.Context) error {
 
 // Ready is core.Source.
 func (q *queuePair) Ready() bool {
-	if q.sends.Waiting() {
+	if q.Sends.Waiting() {
 		q.execute()
 	}
-	return q.pollable() || q.state.Err() != nil
+	return q.pollable() || q.State.Err() != nil
 }
 
 func (q *queuePair) pollable() bool {
-	if q.sends.Completed() || (q.state.Err() != nil && q.sends.UnderWay()) {
+	if q.Sends.Completed() || (q.State.Err() != nil && q.Sends.UnderWay()) {
 		return true
 	}
 	q.gate.Enter()

@@ -43,8 +43,7 @@ type queuePair struct {
 	imports core.Handles[imported]
 	mu      sync.Mutex // held to change imports, and to unmap
 
-	sends  core.SendQueue
-	state  core.State
+	core.Requests
 	waiter core.Waiter
 	reader sync.WaitGroup
 
@@ -62,7 +61,7 @@ type lent struct {
 
 // start maps the peer's leases and begins to read the socket.
 func (q *queuePair) start(leases *os.File, depth int, dialed bool) (err error) {
-	if err := q.sends.Init(depth); err != nil {
+	if err := q.Sends.Init(depth); err != nil {
 		return err
 	}
 	q.waiter.Init()
@@ -117,7 +116,7 @@ func (q *queuePair) read() {
 			} else {
 				err = fmt.Errorf("%w: %w", fabric.ErrDisconnected, err)
 			}
-			q.state.End(err)
+			q.State.End(err)
 			q.waiter.Notify()
 			q.deliver(lent{})
 			return
@@ -192,7 +191,7 @@ func (q *queuePair) ask(ctx context.Context, token fabric.Token) (fabric.Remote,
 	q.mu.Lock()
 	q.wanted = q.lastAsk
 	q.mu.Unlock()
-	err := q.state.Err()
+	err := q.State.Err()
 	if err == nil {
 		err = send(q.conn, encodeImport(q.lastAsk, token))
 	}
@@ -206,13 +205,13 @@ func (q *queuePair) ask(ctx context.Context, token fabric.Token) (fabric.Remote,
 	}
 	if err != nil {
 		q.withdraw()
-		if ended := q.state.Err(); ended != nil {
+		if ended := q.State.Err(); ended != nil {
 			err = ended
 		}
 		return fabric.Remote{}, err
 	}
 	if answer.file == nil {
-		if err := q.state.Err(); err != nil {
+		if err := q.State.Err(); err != nil {
 			return fabric.Remote{}, err
 		}
 		return fabric.Remote{}, fabric.ErrBadToken
@@ -265,15 +264,13 @@ func (q *queuePair) PeerPrivate() []byte { return q.private }
 
 func (q *queuePair) Wake() { q.waiter.Wake() }
 
-func (q *queuePair) Err() error { return q.state.Err() }
-
 // Close ends the connection. A queue pair that lost its peer keeps its mappings
 // until then.
 func (q *queuePair) Close() error {
 	if q.gone.Swap(true) {
 		return nil
 	}
-	q.state.End(fabric.ErrClosed)
+	q.State.End(fabric.ErrClosed)
 	q.gate.Drain()
 	err := q.conn.Close()
 	q.waiter.Notify()

@@ -21,8 +21,8 @@ type queuePair struct {
 	private  []byte
 	out      *outbox
 
-	// Owner.
-	sends   core.SendQueue
+	// Owner; State is anybody's.
+	core.Requests
 	imports core.Handles[remote]
 	issued  int64 // bytes of the operation at the head of what waits
 	cost    uint64
@@ -38,7 +38,6 @@ type queuePair struct {
 	over     atomic.Bool   // the reader has ended
 
 	reader reader
-	state  core.State
 	waiter core.Waiter
 	tasks  sync.WaitGroup
 	once   sync.Once
@@ -64,7 +63,7 @@ type lent struct {
 // start makes a greeted connection a queue pair.
 func start(p *Provider, conn *net.TCPConn, private []byte, depth int) (*queuePair, error) {
 	q := &queuePair{provider: p, conn: conn, private: private, lent: make(chan lent, 1)}
-	if err := errors.Join(q.sends.Init(depth), tune(conn)); err != nil {
+	if err := errors.Join(q.Sends.Init(depth), tune(conn)); err != nil {
 		return nil, err
 	}
 	raw, err := conn.SyscallConn()
@@ -89,11 +88,9 @@ func (q *queuePair) PeerPrivate() []byte { return q.private }
 
 func (q *queuePair) Wake() { q.waiter.Wake() }
 
-func (q *queuePair) Err() error { return q.state.Err() }
-
 func (q *queuePair) Close() (err error) {
 	q.once.Do(func() {
-		q.state.End(fabric.ErrClosed)
+		q.State.End(fabric.ErrClosed)
 		err = q.conn.Close()
 		if errors.Is(err, net.ErrClosed) {
 			err = nil // the reader closed it when the peer went
@@ -109,12 +106,12 @@ func (q *queuePair) ended(reason error) {
 	if errors.Is(reason, errFrame) {
 		q.provider.malformed.Add(1)
 	}
-	q.state.End(fmt.Errorf("%w: %w", fabric.ErrDisconnected, reason))
+	q.State.End(fmt.Errorf("%w: %w", fabric.ErrDisconnected, reason))
 	_ = q.conn.Close() // it failed already, or its owner closes it
 	q.out.close()
 	q.provider.regions.RemoveGate(&q.reader.gate)
 	q.over.Store(true)
-	q.deliver(lent{err: q.state.Err()})
+	q.deliver(lent{err: q.State.Err()})
 	q.waiter.Notify()
 }
 
@@ -135,7 +132,7 @@ func (q *queuePair) ask(ctx context.Context, token fabric.Token) (remote, error)
 	q.mu.Lock()
 	q.wanted = q.asked
 	q.mu.Unlock()
-	if err := q.state.Err(); err != nil {
+	if err := q.State.Err(); err != nil {
 		q.withdraw()
 		return remote{}, err
 	}

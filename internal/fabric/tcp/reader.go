@@ -78,7 +78,7 @@ func (r *reader) handle(b []byte) (used int, err error) {
 	q.out.mu.Unlock()
 	if heard {
 		q.repaid.Store(r.repaid)
-		q.sends.Finish(r.done)
+		q.Sends.Finish(r.done)
 		q.waiter.Notify()
 	}
 	return used, err
@@ -184,7 +184,7 @@ func (r *reader) reply(f *frame) error {
 	}
 	r.replies++
 	r.repaid += requestCost
-	s := q.sends.At(r.done)
+	s := q.Sends.At(r.done)
 	if refused := r.filled == 0 && s.Err != nil; refused {
 		r.done++ // on this side already, and went as a nop
 		return nil

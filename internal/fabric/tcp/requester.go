@@ -11,49 +11,30 @@ import (
 // requests. Poll and Wait go on when there is room.
 const enough = 256 << 10
 
-func (q *queuePair) Read(dst []byte, r fabric.Remote, offset int64, tag uint64) error {
-	return q.push(core.Read, dst, r, offset, 0, tag)
-}
-
-func (q *queuePair) Write(src []byte, r fabric.Remote, offset int64, tag uint64) error {
-	return q.push(core.Write, src, r, offset, 0, tag)
-}
-
-func (q *queuePair) WriteImm(src []byte, r fabric.Remote, offset int64, imm uint32, tag uint64) error {
-	return q.push(core.WriteImm, src, r, offset, imm, tag)
-}
-
-func (q *queuePair) push(kind core.Kind, buf []byte, r fabric.Remote, offset int64, imm uint32, tag uint64) error {
-	if err := q.state.Err(); err != nil {
-		return err
-	}
-	return q.sends.Push(kind, buf, r, offset, imm, tag)
-}
-
 func (q *queuePair) Submit() error {
-	if q.state.Err() == nil {
-		q.sends.Submit()
+	if q.State.Err() == nil {
+		q.Sends.Submit()
 		q.pump()
 	}
-	return q.state.Err()
+	return q.State.Err()
 }
 
 // pump sends requests until there are no more, the window is full, credit is
 // used up or the outbox is.
 func (q *queuePair) pump() {
-	i, to := q.sends.Next()
+	i, to := q.Sends.Next()
 	if i == to {
 		return
 	}
 	q.out.mu.Lock()
 	defer q.out.mu.Unlock()
-	for i != to && q.out.err == nil && q.out.pending() < enough && q.request(q.sends.At(i)) {
+	for i != to && q.out.err == nil && q.out.pending() < enough && q.request(q.Sends.At(i)) {
 		if q.issued < 0 {
 			q.issued = 0
 			i++
 		}
 	}
-	q.sends.Start(i)
+	q.Sends.Start(i)
 	q.out.flush()
 }
 
@@ -113,14 +94,14 @@ func check(r *remote, s *core.Request) error {
 
 func (q *queuePair) Poll(done []fabric.Completion) int {
 	if q.over.Load() {
-		q.sends.Fail(q.state.Err())
-	} else if q.sends.Waiting() {
+		q.Sends.Fail(q.State.Err())
+	} else if q.Sends.Waiting() {
 		q.pump()
 	}
-	n := q.sends.Poll(done)
+	n := q.Sends.Poll(done)
 	m, _, err := q.in.Pop(done[n:])
 	if err != nil {
-		q.state.End(err) // both sides of this ring are ours: never
+		q.State.End(err) // both sides of this ring are ours: never
 	}
 	q.taken += uint32(m)
 	if q.taken >= core.ImmEntries/4 {
@@ -137,21 +118,21 @@ func (q *queuePair) Wait(ctx context.Context) error {
 		return err
 	}
 	if q.over.Load() && !q.pollable() {
-		return q.state.Err()
+		return q.State.Err()
 	}
 	return nil
 }
 
 // Ready is core.Source.
 func (q *queuePair) Ready() bool {
-	if q.sends.Waiting() && !q.over.Load() {
+	if q.Sends.Waiting() && !q.over.Load() {
 		q.pump()
 	}
 	return q.pollable() || q.over.Load()
 }
 
 func (q *queuePair) pollable() bool {
-	return q.sends.Completed() || !q.in.Empty() || (q.over.Load() && q.sends.UnderWay())
+	return q.Sends.Completed() || !q.in.Empty() || (q.over.Load() && q.Sends.UnderWay())
 }
 
 // Park and Unpark are core.Source: the reader sees the waiter itself.

@@ -1,0 +1,36 @@
+package core
+
+import "github.com/redykv/redykv/internal/fabric"
+
+// Requests is the side of a queue pair into which its owner enqueues, the same
+// for every provider: operations wait in Sends until the doorbell, and once the
+// connection has ended none is taken.
+type Requests struct {
+	Sends SendQueue
+	State State
+}
+
+// Read implements fabric.QueuePair.
+func (r *Requests) Read(dst []byte, from fabric.Remote, offset int64, tag uint64) error {
+	return r.push(Read, dst, from, offset, 0, tag)
+}
+
+// Write implements fabric.QueuePair.
+func (r *Requests) Write(src []byte, to fabric.Remote, offset int64, tag uint64) error {
+	return r.push(Write, src, to, offset, 0, tag)
+}
+
+// WriteImm implements fabric.QueuePair.
+func (r *Requests) WriteImm(src []byte, to fabric.Remote, offset int64, imm uint32, tag uint64) error {
+	return r.push(WriteImm, src, to, offset, imm, tag)
+}
+
+func (r *Requests) push(kind Kind, buf []byte, remote fabric.Remote, offset int64, imm uint32, tag uint64) error {
+	if err := r.State.Err(); err != nil {
+		return err
+	}
+	return r.Sends.Push(kind, buf, remote, offset, imm, tag)
+}
+
+// Err implements fabric.QueuePair.
+func (r *Requests) Err() error { return r.State.Err() }
