@@ -14,6 +14,13 @@ const FirstAddress = 64
 // is full and the next one not open yet.
 type position uint64
 
+// maxPages is how many pages a position can tell apart. With pages below 64 KiB
+// they end before MaxAddress does.
+const maxPages = 1 << 32
+
+// addressEnd is the end of the addresses that pages of this size can have.
+func addressEnd(pageSize int) int64 { return min(MaxAddress, maxPages*int64(pageSize)) }
+
 func newPosition(page int64, offset int) position { return position(page)<<32 | position(offset) }
 
 func (p position) page() int64 { return int64(p >> 32) }

@@ -38,7 +38,7 @@ func (l *Log) openPage(page int64) bool {
 	if position(l.tail.Load()).page() >= page {
 		return true
 	}
-	if !l.frameFree(page) || l.err != nil || l.closed || page >= MaxAddress>>l.pageBits {
+	if !l.frameFree(page) || l.err != nil || l.closed || page >= addressEnd(l.pageSize)>>l.pageBits {
 		return false
 	}
 	l.tail.Store(uint64(newPosition(page, 0)))
@@ -59,8 +59,8 @@ func (l *Log) WaitForSpace() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	next := position(l.tail.Load()).page() + 1
-	if next >= MaxAddress>>l.pageBits {
-		return fmt.Errorf("hlog: address space of %d bytes used up", int64(MaxAddress))
+	if end := addressEnd(l.pageSize); next >= end>>l.pageBits {
+		return fmt.Errorf("hlog: address space of %d bytes used up by pages of %d", end, l.pageSize)
 	}
 	for position(l.tail.Load()).page() < next && !l.frameFree(next) {
 		if err := l.failure(); err != nil {

@@ -177,12 +177,11 @@ func (f *flusher) poll() bool {
 		}
 		fl := &f.flushes[c.Tag%flushDepth]
 		switch {
-		case c.Event == device.Released:
-			if c.Err != nil { // the tier has left the set; what was committed stands
-				f.logger.Warn("a tier did not take a page", "end", fl.end, "err", c.Err)
-			}
+		case c.Event == device.Released && c.Err == nil:
 			fl.released = true
 		case c.Err != nil:
+			// Committed before or not: the tier that must hold everything does
+			// not. What it misses is kept in memory, never evicted.
 			f.fail(fmt.Errorf("hlog: writing the log up to %d: %w", fl.end, c.Err))
 		default:
 			fl.committed, fl.released = true, c.Event == device.Done

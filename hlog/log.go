@@ -101,8 +101,8 @@ func Open(cfg Config) (*Log, error) {
 		return nil, fmt.Errorf("hlog: memory of %d bytes holds %d pages of %d bytes, want at least %d", cfg.Memory, frames, cfg.PageSize, MinFrames)
 	case !(cfg.MutableFraction > 0 && cfg.MutableFraction <= 1):
 		return nil, fmt.Errorf("hlog: mutable fraction %g: want more than 0, at most 1", cfg.MutableFraction)
-	case cfg.Begin < FirstAddress || cfg.Tail < cfg.Begin || cfg.Tail >= MaxAddress:
-		return nil, fmt.Errorf("hlog: log from %d to %d", cfg.Begin, cfg.Tail)
+	case cfg.Begin < FirstAddress || cfg.Tail < cfg.Begin || cfg.Tail >= addressEnd(cfg.PageSize), (cfg.Begin|cfg.Tail)%8 != 0:
+		return nil, fmt.Errorf("hlog: log from %d to %d in pages of %d", cfg.Begin, cfg.Tail, cfg.PageSize)
 	}
 	// The ring of frames is a power of two, so that a mask finds a frame. What
 	// is too much of it is address space only: evicted pages are given back.

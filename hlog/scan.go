@@ -15,6 +15,10 @@ var ErrCorrupt = errors.New("hlog: corrupt log")
 // Scan calls visit for every record from Begin to tail, oldest first, records
 // that never became reachable left out. It is for recovery: nobody else may use
 // the log meanwhile. The image is valid during the call.
+//
+// It refuses what those who follow the records in memory would trip over: a
+// link that does not lead to an older record there, and holes. Bytes of keys
+// and values it cannot judge.
 func (l *Log) Scan(tail int64, visit func(addr int64, im Image) error) (err error) {
 	queue, err := l.dev.NewQueue(1)
 	if err != nil {
@@ -26,6 +30,7 @@ func (l *Log) Scan(tail int64, visit func(addr int64, im Image) error) (err erro
 		return fmt.Errorf("hlog: scan: %w", err)
 	}
 	defer func() { err = errors.Join(err, mem.Free(buffer)) }()
+	starts := newStarts(l.Head(), tail)
 	for at := l.Begin(); at < tail; {
 		end := min((at>>l.pageBits+1)<<l.pageBits, tail)
 		page := buffer[:end-at]
@@ -34,7 +39,7 @@ func (l *Log) Scan(tail int64, visit func(addr int64, im Image) error) (err erro
 		} else if err := readSync(queue, page, at); err != nil {
 			return fmt.Errorf("hlog: scan: %w", err)
 		}
-		if err := l.walk(page, at, visit); err != nil {
+		if err := l.walk(page, at, starts, visit); err != nil {
 			return err
 		}
 		at = end
@@ -45,14 +50,21 @@ func (l *Log) Scan(tail int64, visit func(addr int64, im Image) error) (err erro
 func closing(c io.Closer, err *error) { *err = errors.Join(*err, c.Close()) }
 
 // walk visits the records of one page, or of its used part, which lies at addr.
-func (l *Log) walk(page []byte, addr int64, visit func(int64, Image) error) error {
+func (l *Log) walk(page []byte, addr int64, starts starts, visit func(int64, Image) error) error {
+	whole := (addr+int64(len(page)))&int64(l.pageSize-1) == 0
 	for at := 0; len(page)-at >= headerSize; {
-		if binary.LittleEndian.Uint64(page[at:]) == 0 {
-			return nil // the unused end
+		if binary.LittleEndian.Uint64(page[at:]) == 0 && at > 0 && whole {
+			return nil // the unused end; a page has a record in front, and none before the tail
 		}
 		im, need, err := l.layout.Decode(page[at:])
-		if err == nil && need > len(page)-at {
+		switch previous := im.Header.Previous(); {
+		case err != nil:
+		case need > len(page)-at:
 			err = fmt.Errorf("record of %d bytes reaches over the page's end", need)
+		case previous >= addr+int64(at) || !starts.may(previous):
+			err = fmt.Errorf("its previous record at %d", previous)
+		default:
+			starts.add(addr + int64(at))
 		}
 		if err != nil {
 			return fmt.Errorf("%w: at address %d: %w", ErrCorrupt, addr+int64(at), err)
@@ -65,4 +77,28 @@ func (l *Log) walk(page []byte, addr int64, visit func(int64, Image) error) erro
 		at += need
 	}
 	return nil
+}
+
+// starts are the addresses from head on where records begin, one bit for each
+// 8 bytes: sessions follow links to them without looking twice.
+type starts struct {
+	head int64
+	bits []uint64
+}
+
+func newStarts(head, tail int64) starts {
+	return starts{head, make([]uint64, (tail-head)/(8*64)+1)}
+}
+
+func (s starts) add(addr int64) {
+	if n := (addr - s.head) / 8; addr >= s.head {
+		s.bits[n/64] |= 1 << (n % 64)
+	}
+}
+
+// may says whether a link may lead to addr, which is below the tail: to a record
+// in memory that was added, or out of memory, where it is checked when it comes.
+func (s starts) may(addr int64) bool {
+	n := (addr - s.head) / 8
+	return addr < s.head || addr%8 == 0 && s.bits[n/64]&(1<<(n%64)) != 0
 }

@@ -1,0 +1,137 @@
+package hlog
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"log/slog"
+	"testing"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/epoch"
+)
+
+const testPage = 512
+
+// openLog opens a log of 8+8 byte records in eight small pages.
+func openLog(t *testing.T, dev device.Device, begin, tail int64) (*Log, *epoch.Table) {
+	t.Helper()
+	if err := dev.Start(tail); err != nil {
+		t.Fatal(err)
+	}
+	table := epoch.New()
+	l, err := Open(Config{
+		Device: dev, Epoch: table, Layout: FixedLayout(8, 8), Begin: begin, Tail: tail,
+		Memory: 8 * testPage, PageSize: testPage, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l, table
+}
+
+// add appends a record, outside any chain unless previous is given.
+func add(l *Log, slot *epoch.Slot, n uint64, previous int64) (int64, error) {
+	for {
+		slot.Enter()
+		addr, ok := l.Allocate(l.layout.Size(8, 8))
+		if ok {
+			key := binary.LittleEndian.AppendUint64(nil, n)
+			l.layout.Fill(l.At(addr), NewHeader(previous, false), key, key)
+		}
+		slot.Leave()
+		if ok {
+			return addr, nil
+		}
+		if err := l.WaitForSpace(); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// TestAddressesEndWithThePages fills the last page that the tail can name.
+func TestAddressesEndWithThePages(t *testing.T) {
+	last := addressEnd(testPage) - testPage
+	l, table := openLog(t, device.NewNull(), last, last)
+	slot := table.Register()
+	for n := uint64(0); ; n++ {
+		addr, err := add(l, slot, n, 0)
+		if err != nil {
+			if n != testPage/24 {
+				t.Errorf("%d records in the last page: %v", n, err)
+			}
+			return
+		}
+		if addr < last || addr >= addressEnd(testPage) {
+			t.Fatalf("record %d at %d, outside the last page at %d", n, addr, last)
+		}
+	}
+}
+
+// TestPageThatTheLastTierMissesIsNotEvicted has the tier that holds everything
+// fail a page which the commit point has taken: the log must not let go of it.
+func TestPageThatTheLastTierMissesIsNotEvicted(t *testing.T) {
+	last := device.NewFaulty(device.NewMemory(), device.FaultyOptions{FailWrite: 1})
+	dev := device.NewTieredWith(device.TieredOptions{
+		CommitPoint: 1, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	}, device.NewMemory(), last)
+	l, table := openLog(t, dev, FirstAddress, FirstAddress)
+	slot := table.Register()
+	var err error
+	for n := uint64(0); n < 1000 && err == nil; n++ {
+		_, err = add(l, slot, n, 0)
+	}
+	if !errors.Is(err, device.ErrFault) {
+		t.Errorf("writes went on over a hole in the last tier: %v", err)
+	}
+	if head := l.Head(); head != FirstAddress {
+		t.Errorf("evicted up to %d, of which the last tier misses the first page", head)
+	}
+}
+
+// TestScanFindsDamage changes a committed log's bytes: recovery must not follow
+// links that lead nowhere, nor take a hole for an empty page.
+func TestScanFindsDamage(t *testing.T) {
+	for name, tc := range map[string]struct {
+		at   int64
+		word uint64
+	}{
+		"link to itself":         {FirstAddress + 24, uint64(NewHeader(FirstAddress+24, false))},
+		"link ahead":             {FirstAddress, uint64(NewHeader(FirstAddress+24, false))},
+		"link into a record":     {FirstAddress + 24, uint64(NewHeader(FirstAddress+8, false))},
+		"hole at a page's start": {testPage, 0},
+		"hole before the tail":   {testPage + 24, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dev := device.NewMemory()
+			l, table := openLog(t, dev, FirstAddress, FirstAddress)
+			slot := table.Register()
+			for n := range uint64(testPage / 24 * 3 / 2) {
+				if _, err := add(l, slot, n, 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			tail, err := l.Commit(context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			q, err := dev.NewQueue(1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(q.Write(binary.LittleEndian.AppendUint64(nil, tc.word), tc.at, 0), q.Submit(), q.Close()); err != nil {
+				t.Fatal(err)
+			}
+			again, _ := openLog(t, dev, FirstAddress, tail)
+			if err := again.Scan(tail, func(int64, Image) error { return nil }); !errors.Is(err, ErrCorrupt) {
+				t.Errorf("Scan: %v", err)
+			}
+		})
+	}
+}
