@@ -77,7 +77,7 @@ func TestAddressesEndWithThePages(t *testing.T) {
 // TestPageThatTheLastTierMissesIsNotEvicted has the tier that holds everything
 // fail a page which the commit point has taken: the log must not let go of it.
 func TestPageThatTheLastTierMissesIsNotEvicted(t *testing.T) {
-	last := device.NewFaulty(device.NewMemory(), device.FaultyOptions{FailWrite: 1})
+	last := device.NewFaulty(device.NewMemory(), device.FaultyOptions{FailWrite: 1, Delay: 1})
 	dev := device.NewTieredWith(device.TieredOptions{
 		CommitPoint: 1, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	}, device.NewMemory(), last)
