@@ -233,10 +233,6 @@ func (l *Log) ReadOnly() int64 { return l.readOnly.load() }
 // SafeReadOnly is the address below which nobody updates in place any more.
 func (l *Log) SafeReadOnly() int64 { return l.safeReadOnly.load() }
 
-// Committed is the address below which the device has everything, at its commit
-// point.
-func (l *Log) Committed() int64 { return l.committed.load() }
-
 // Tail is the address behind the newest record.
 func (l *Log) Tail() int64 {
 	p := position(l.tail.Load())

@@ -85,12 +85,9 @@ func BenchmarkColdRead(b *testing.B) {
 				}
 				op := free[len(free)-1]
 				binary.LittleEndian.PutUint64(op.Key, rng.Uint64N(records))
-				complete, err := s.Submit(op)
-				if err != nil {
+				free = free[:len(free)-1]
+				if err := s.Submit(op); err != nil {
 					b.Fatal(err)
-				}
-				if !complete {
-					free = free[:len(free)-1]
 				}
 			}
 			for s.Pending() > 0 {

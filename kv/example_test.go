@@ -135,12 +135,8 @@ func ExampleSession_Submit() {
 		op := free[len(free)-1]
 		free = free[:len(free)-1]
 		binary.BigEndian.PutUint64(op.Key, n)
-		complete, err := s.Submit(op)
-		if err != nil {
+		if err := s.Submit(op); err != nil {
 			log.Fatal(err)
-		}
-		if complete {
-			take(op)
 		}
 	}
 	for s.Pending() > 0 {

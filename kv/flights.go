@@ -21,6 +21,10 @@ type flight struct {
 	stream bool   // handed back by Poll
 }
 
+// keepBuffer is the largest buffer that a flight keeps for the next operation: a
+// session has many flights, and most values are small.
+const keepBuffer = 64 << 10
+
 // board waits until a flight is free. The first one opens the queue.
 func (s *Session) board() (err error) {
 	if s.queue == nil {
@@ -106,7 +110,11 @@ func (s *Session) await(ctx context.Context) error {
 		return nil
 	}
 	if err := s.queue.Wait(ctx); err != nil {
-		return fmt.Errorf("kv: waiting for reads: %w", err)
+		err = fmt.Errorf("kv: waiting for reads: %w", err)
+		if ctx.Err() == nil {
+			s.broken = err
+		}
+		return err
 	}
 	s.reap()
 	return nil
@@ -237,5 +245,8 @@ func (s *Session) land(n uint32, err error, tier uint8) {
 		s.batch--
 	}
 	f.op = nil
+	if cap(f.whole) > keepBuffer {
+		f.whole = nil
+	}
 	s.free = append(s.free, n)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redykv/redykv/hlog"
 	"github.com/redykv/redykv/internal/mem"
+	"github.com/redykv/redykv/internal/prefetch"
 )
 
 // ErrIndexFull says that the store holds many times the keys that its index was
@@ -108,6 +109,11 @@ func (ix *index) slotAt(b uint64, i int) slot {
 }
 
 func (ix *index) link(b uint64) *uint64 { return ix.slotAt(b, bucketEntries).p }
+
+// prefetch asks for the bucket of a hash.
+func (ix *index) prefetch(hash uint64) {
+	prefetch.Line(unsafe.Add(ix.base, (hash&ix.mask)*bucketSize))
+}
 
 // find returns the entry of a hash, or 0.
 func (ix *index) find(hash uint64) entry {

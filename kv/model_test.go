@@ -257,12 +257,9 @@ func (r *modelRun) stream(ops []Op) {
 	returned := 0
 	for i := 0; i < len(ops) || r.s.Pending() > 0; {
 		if i < len(ops) {
-			complete, err := r.s.Submit(&ops[i])
+			err := r.s.Submit(&ops[i])
 			if err == nil {
 				i++
-				if complete {
-					returned++
-				}
 				continue
 			}
 			if !errors.Is(err, ErrQueueFull) {

@@ -29,11 +29,13 @@ type Session struct {
 	epoch  *epoch.Slot
 	queue  device.Queue // nil until the first cold operation
 	closed bool
+	broken error // the queue cannot be waited for: what is under way never ends
 
 	plain Op     // of the plain calls
 	old   []byte // scratch: a value being modified…
 	fresh []byte // …and what it becomes
 
+	staged   opRing   // submitted and not begun: their index buckets are on the way
 	flights  []flight // the session's cold operations, by number
 	free     []uint32 // numbers of flights not under way
 	unrung   int      // reads enqueued since the last doorbell
@@ -48,9 +50,15 @@ type Session struct {
 	counts counts
 }
 
-// doorbellEvery is how many cold reads a stream enqueues before it submits them
-// by itself.
-const doorbellEvery = 32
+const (
+	// doorbellEvery is how many cold reads a stream enqueues before it submits
+	// them by itself.
+	doorbellEvery = 32
+	// lookahead is how many operations lie between asking for an index bucket and
+	// using it. A random line takes as long from memory as some ten operations
+	// take in the cache; without this every one of them would wait for its own.
+	lookahead = 16
+)
 
 // NewSession opens a session. Its queue on the device is opened by the first
 // operation that needs it. On a closed store every operation returns ErrClosed.
@@ -62,6 +70,7 @@ func (st *Store) NewSession() *Session {
 		layout:  st.log.Layout(),
 		flights: make([]flight, st.opts.QueueDepth),
 		free:    make([]uint32, 0, st.opts.QueueDepth),
+		staged:  newOpRing(lookahead + 1),
 		polled:  newOpRing(st.opts.QueueDepth),
 	}
 	for i := range s.flights {
@@ -78,6 +87,7 @@ func (s *Session) Close() error {
 	if s.closed {
 		return nil
 	}
+	s.beginStaged(0)
 	for len(s.free) < len(s.flights) {
 		if err := s.await(context.Background()); err != nil {
 			return err
@@ -124,14 +134,24 @@ func (s *Session) Delete(key []byte) error {
 
 // run carries one operation out, whole.
 func (s *Session) run(op *Op, keep int) error {
-	if s.closed {
-		op.Err = ErrClosed
-	} else if !s.begin(op, keep, false) {
+	if op.Err = s.usable(); op.Err != nil {
+		return op.Err
+	}
+	s.beginStaged(0)
+	if !s.begin(op, keep, false) {
 		if err := s.landAll(); err != nil {
 			return err
 		}
 	}
 	return op.Err
+}
+
+// usable says why the session takes no more operations, if so.
+func (s *Session) usable() error {
+	if s.closed {
+		return ErrClosed
+	}
+	return s.broken
 }
 
 // landAll returns when no plain call's or batch's operation is under way.
@@ -148,10 +168,17 @@ func (s *Session) landAll() error {
 // when all are complete. It returns the first error of an operation that is not
 // ErrNotFound; each has its own in Op.Err.
 func (s *Session) Do(ops []Op) error {
-	if s.closed {
-		return ErrClosed
+	if err := s.usable(); err != nil {
+		return err
+	}
+	s.beginStaged(0)
+	for i := range min(lookahead, len(ops)) {
+		s.index.prefetch(s.store.hash(ops[i].Key))
 	}
 	for i := range ops {
+		if next := i + lookahead; next < len(ops) {
+			s.index.prefetch(s.store.hash(ops[next].Key))
+		}
 		s.begin(&ops[i], 0, false)
 	}
 	if err := s.landAll(); err != nil {
@@ -165,23 +192,40 @@ func (s *Session) Do(ops []Op) error {
 	return nil
 }
 
-// Submit starts an operation. done says that it is complete, with its outcome
-// in op; otherwise Poll hands op back when it is. ErrQueueFull: QueueDepth
-// operations are under way or waiting to be polled; op was not started.
-func (s *Session) Submit(op *Op) (done bool, err error) {
-	if s.closed {
-		return false, ErrClosed
+// Submit starts an operation, which Poll hands back when it is complete.
+// ErrQueueFull: QueueDepth operations are under way or waiting to be polled; op
+// was not started.
+func (s *Session) Submit(op *Op) error {
+	if err := s.usable(); err != nil {
+		return err
 	}
-	if s.streamed+s.polled.len() == len(s.flights) {
-		return false, ErrQueueFull
+	if s.Pending() == len(s.flights) {
+		return ErrQueueFull
 	}
-	return s.begin(op, 0, true), nil
+	s.index.prefetch(s.store.hash(op.Key))
+	s.staged.push(op)
+	s.beginStaged(lookahead)
+	return nil
+}
+
+// beginStaged begins operations that Submit staged, the oldest first, until only
+// so many are left.
+func (s *Session) beginStaged(left int) {
+	for s.staged.len() > left {
+		if op := s.staged.pop(); s.begin(op, 0, true) {
+			s.polled.push(op)
+		}
+	}
 }
 
 // Poll hands back operations that Submit started and that are complete, as many
-// as there are and done has room for. It never blocks.
+// as there are and done has room for. It never blocks on a device.
 func (s *Session) Poll(done []*Op) int {
 	if s.polled.len() < len(done) {
+		s.reap()
+	}
+	if s.polled.len() == 0 {
+		s.beginStaged(0)
 		s.reap()
 	}
 	n := 0
@@ -194,6 +238,9 @@ func (s *Session) Poll(done []*Op) int {
 // Wait parks until Poll has something to hand back, or ctx ends. It returns at
 // once where nothing is under way.
 func (s *Session) Wait(ctx context.Context) error {
+	if s.polled.len() == 0 {
+		s.beginStaged(0)
+	}
 	for s.polled.len() == 0 && s.streamed > 0 {
 		if err := s.await(ctx); err != nil {
 			return err
@@ -203,7 +250,7 @@ func (s *Session) Wait(ctx context.Context) error {
 }
 
 // Pending is how many operations Submit started that Poll has not handed back.
-func (s *Session) Pending() int { return s.streamed + s.polled.len() }
+func (s *Session) Pending() int { return s.staged.len() + s.streamed + s.polled.len() }
 
 // begin tries an operation and says whether it is complete; if not, it has a
 // flight. keep is how much of a read's Value stays in front.

@@ -92,9 +92,9 @@ func Open(opts Options) (*Store, error) {
 	return st, nil
 }
 
-// Commit makes everything written before it durable: it survives a crash of the
-// process and the loss of every tier of the device but the last. Operations go
-// on meanwhile.
+// Commit makes everything written before it durable, as far as the device's
+// commit point goes: by default it survives a crash of the process and the loss
+// of every tier but the last. Operations go on meanwhile.
 func (st *Store) Commit(ctx context.Context) error {
 	st.committing.Lock()
 	defer st.committing.Unlock()

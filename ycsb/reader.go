@@ -139,19 +139,14 @@ func (r *reader) submit() (int, error) {
 			r.countdown = sampleEvery
 			r.began[i] = r.now()
 		}
-		finished, err := r.session.Submit(op)
-		if err != nil {
+		if err := r.session.Submit(op); err != nil {
 			r.began[i] = 0
 			if errors.Is(err, kv.ErrQueueFull) {
 				return n, nil
 			}
 			return n, err
 		}
-		if finished {
-			r.finish(i, op)
-		} else {
-			r.free = r.free[:len(r.free)-1]
-		}
+		r.free = r.free[:len(r.free)-1]
 	}
 	return burst, nil
 }

@@ -17,7 +17,6 @@
 package epoch
 
 import (
-	"runtime"
 	"sync"
 	"sync/atomic"
 )
@@ -81,10 +80,6 @@ func (s *Slot) Enter() { s.entered.Store(s.table.current.Load()) }
 // Leave ends the protection.
 func (s *Slot) Leave() { s.entered.Store(0) }
 
-// Refresh is Leave and Enter in one: what was read from the markers before must
-// be read again.
-func (s *Slot) Refresh() { s.Enter() }
-
 // Bump begins a new epoch and returns it.
 func (t *Table) Bump() uint64 { return t.current.Add(1) }
 
@@ -97,12 +92,4 @@ func (t *Table) Passed(e uint64) bool {
 		}
 	}
 	return true
-}
-
-// Drain bumps the epoch and returns when it has passed. The caller must be
-// outside; sessions stay inside for microseconds, so it yields and looks again.
-func (t *Table) Drain() {
-	for e := t.Bump(); !t.Passed(e); {
-		runtime.Gosched()
-	}
 }

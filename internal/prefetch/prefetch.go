@@ -1,0 +1,2 @@
+// Package prefetch asks the processor to bring memory closer before it is used.
+package prefetch

@@ -1,0 +1,41 @@
+package prefetch
+
+import (
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+)
+
+func TestLineDoesNotFault(t *testing.T) {
+	var word uint64
+	Line(unsafe.Pointer(&word))
+	Line(nil)
+}
+
+// BenchmarkRandomLines loads random cache lines of a memory that no cache holds,
+// with and without asking for them 16 loads ahead.
+func BenchmarkRandomLines(b *testing.B) {
+	const ahead = 16
+	lines := make([][8]uint64, 1<<22) // 256 MiB
+	for i := range lines {
+		lines[i][0] = uint64(i)
+	}
+	order := make([]uint32, 1<<20)
+	for i := range order {
+		order[i] = rand.Uint32N(uint32(len(lines)))
+	}
+	for name, prefetched := range map[string]bool{"prefetch=no": false, "prefetch=yes": true} {
+		b.Run(name, func(b *testing.B) {
+			sum := uint64(0)
+			for i := 0; b.Loop(); i++ {
+				if prefetched {
+					Line(unsafe.Pointer(&lines[order[(i+ahead)%len(order)]]))
+				}
+				sum += lines[order[i%len(order)]][0]
+			}
+			if sum == 0 {
+				b.Error("nothing was loaded")
+			}
+		})
+	}
+}
