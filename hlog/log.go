@@ -13,6 +13,7 @@ import (
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/epoch"
 	"github.com/redykv/redykv/internal/mem"
+	"github.com/redykv/redykv/internal/units"
 )
 
 // ErrClosed says that the log was closed.
@@ -98,7 +99,8 @@ func Open(cfg Config) (*Log, error) {
 	case cfg.PageSize%cfg.Device.Alignment() != 0:
 		return nil, fmt.Errorf("hlog: page size %d is not a multiple of the device's alignment %d", cfg.PageSize, cfg.Device.Alignment())
 	case frames < MinFrames:
-		return nil, fmt.Errorf("hlog: memory of %d bytes holds %d pages of %d bytes, want at least %d", cfg.Memory, frames, cfg.PageSize, MinFrames)
+		return nil, fmt.Errorf("hlog: memory of %v is too little for pages of %v: want at least %v",
+			units.Size(cfg.Memory), units.Size(cfg.PageSize), units.Size(MinFrames*int64(cfg.PageSize)))
 	case !(cfg.MutableFraction > 0 && cfg.MutableFraction <= 1):
 		return nil, fmt.Errorf("hlog: mutable fraction %g: want more than 0, at most 1", cfg.MutableFraction)
 	case cfg.Begin < FirstAddress || cfg.Tail < cfg.Begin || cfg.Tail >= addressEnd(cfg.PageSize), (cfg.Begin|cfg.Tail)%8 != 0:

@@ -15,7 +15,7 @@ type Options struct {
 	Device device.Device
 
 	// Memory bounds the bytes of log kept in memory. The index comes beside it:
-	// 13 to 26 bytes for each of Records. Default 256 MiB.
+	// 13 to 26 bytes for each of Records. At least four pages. Default 256 MiB.
 	Memory int64
 
 	// KeySize and ValueSize in bytes, both positive, make every record the same
