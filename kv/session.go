@@ -219,7 +219,7 @@ func (s *Session) beginStaged(left int) {
 }
 
 // Poll hands back operations that Submit started and that are complete, as many
-// as there are and done has room for. It never blocks on a device.
+// as there are and done has room for. It waits for no read.
 func (s *Session) Poll(done []*Op) int {
 	if s.polled.len() < len(done) {
 		s.reap()
