@@ -25,6 +25,9 @@ type NodeOptions struct {
 	// Cores bounds the server threads of all caches together; 0: one-sided
 	// access only.
 	Cores uint32
+	// Distance is the number of switches between the node and its clients; 0:
+	// not known.
+	Distance uint32
 	// Transport is mem, shm or tcp. Default: tcp.
 	Transport string
 	// Listen is the host:port of the control API. Default: a free port of
@@ -80,7 +83,7 @@ func StartNode(opts NodeOptions) (_ *Node, err error) {
 		opts: opts, server: s, http: newHTTPServer(s.Handler(), opts.Logger),
 		vm: VM{
 			ID: opts.ID, ControlURL: "http://" + ln.Addr().String(), Transport: s.Transport(), FabricAddr: s.FabricAddr(),
-			Memory: opts.Memory, Free: opts.Memory, Cores: opts.Cores,
+			Memory: opts.Memory, Free: opts.Memory, Cores: opts.Cores, Distance: opts.Distance,
 		},
 		served: make(chan error, 1),
 	}
@@ -101,6 +104,9 @@ func (o NodeOptions) check() error {
 	}
 	if o.Cores > maxVMCores {
 		return fmt.Errorf("cache server: %d cores: want at most %d", o.Cores, maxVMCores)
+	}
+	if o.Distance > maxDistance {
+		return fmt.Errorf("cache server: distance of %d switches: want at most %d", o.Distance, maxDistance)
 	}
 	if err := dialable("listen address", o.Listen); err != nil {
 		return err

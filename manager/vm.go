@@ -17,6 +17,7 @@ type VM struct {
 	Memory     uint64 // bytes that it lends in all
 	Free       uint64 // bytes of them not lent to anybody
 	Cores      uint32 // server threads; 0: one-sided access only
+	Distance   uint32 // switches between it and its clients; 0: not known
 }
 
 // Bounds on what a server may say of itself. They keep sums of sizes far from
@@ -24,6 +25,7 @@ type VM struct {
 const (
 	maxVMMemory = 1 << 50
 	maxVMCores  = 1 << 12
+	maxDistance = 64
 	maxIDLen    = 128
 	maxAddrLen  = 1024
 )
@@ -49,6 +51,9 @@ func (v VM) check() error {
 	if v.Cores > maxVMCores {
 		return fmt.Errorf("VM %s: %d cores: want at most %d", v.ID, v.Cores, maxVMCores)
 	}
+	if v.Distance > maxDistance {
+		return fmt.Errorf("VM %s: distance of %d switches: want at most %d", v.ID, v.Distance, maxDistance)
+	}
 	return nil
 }
 
@@ -56,6 +61,7 @@ func vmFromProto(p *managerv1.Vm) VM {
 	return VM{
 		ID: p.GetId(), ControlURL: p.GetControlUrl(), Transport: p.GetTransport(), FabricAddr: p.GetFabricAddr(),
 		Memory: p.GetMemory(), Free: p.GetFreeMemory(), Cores: p.GetCores(),
+		Distance: p.GetDistance(),
 	}
 }
 
@@ -63,5 +69,6 @@ func (v VM) proto(healthy bool) *managerv1.Vm {
 	return &managerv1.Vm{
 		Id: v.ID, ControlUrl: v.ControlURL, Transport: v.Transport, FabricAddr: v.FabricAddr,
 		Memory: v.Memory, FreeMemory: v.Free, Cores: v.Cores, Healthy: healthy,
+		Distance: v.Distance,
 	}
 }

@@ -20,6 +20,7 @@ type Cache struct {
 	config   Configuration
 	table    *table
 	provider fabric.Provider
+	ports    map[*vm]fabric.Provider // provider, behind the network on the way to each VM
 	log      *slog.Logger
 
 	// epoch grows with every change that sessions have to notice: a VM lost, or
@@ -46,6 +47,7 @@ func newCache(mgr Manager, id string, cfg Config, configuration Configuration, t
 		log:      cfg.Logger.With("component", "redytier", "cache", id),
 		sessions: make(map[*Session]struct{}),
 	}
+	c.ports = ports(provider, cfg.network, t.vms)
 	c.watcher = newWatcher(c)
 	session, err := c.NewSession(clientDepth)
 	if err != nil {
@@ -54,6 +56,21 @@ func newCache(mgr Manager, id string, cfg Config, configuration Configuration, t
 	c.client = startClientThread(c, session)
 	c.watcher.start(cfg.OnEvent)
 	return c, nil
+}
+
+// ports puts the network before a provider, for each VM as its distance asks.
+// VMs behind the same model share this host's port, and so its bandwidth.
+func ports(provider fabric.Provider, network fabric.Network, vms []*vm) map[*vm]fabric.Provider {
+	byModel := map[fabric.Model]fabric.Provider{}
+	byVM := map[*vm]fabric.Provider{}
+	for _, v := range vms {
+		m := network.At(v.distance)
+		if byModel[m] == nil {
+			byModel[m] = fabric.WithModel(provider, m)
+		}
+		byVM[v] = byModel[m]
+	}
+	return byVM
 }
 
 // ID is the manager's name for the cache.

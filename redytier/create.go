@@ -102,7 +102,7 @@ func create(ctx context.Context, mgr Manager, cfg Config, m *managerv1.AllocateR
 	if err != nil {
 		return nil, err
 	}
-	return newCache(mgr, m.CacheId, cfg, configuration, t, fabric.WithModel(provider, cfg.Net))
+	return newCache(mgr, m.CacheId, cfg, configuration, t, provider)
 }
 
 // shareOf is the configuration of a VM that holds so many of a cache's regions:
@@ -116,7 +116,7 @@ func shareOf(c Configuration, regions uint32, of int) Configuration {
 // connectVM asks the server of one VM for its share of the regions (R33).
 func connectVM(ctx context.Context, m *managerv1.AllocateResponse, share *managerv1.VmShare, c Configuration) (*vm, string, error) {
 	url := share.GetVm().GetControlUrl()
-	v := &vm{id: share.GetVm().GetId(), controlURL: url}
+	v := &vm{id: share.GetVm().GetId(), controlURL: url, distance: int(share.GetVm().GetDistance())}
 	answer, err := serverv1connect.NewCacheServerServiceClient(http.DefaultClient, url).Connect(ctx,
 		connect.NewRequest(&serverv1.ConnectRequest{
 			CacheId: m.CacheId, Regions: share.Regions, RegionSize: m.RegionSize, Configuration: c.proto(),

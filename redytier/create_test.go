@@ -63,6 +63,7 @@ func TestConfigIsChecked(t *testing.T) {
 		"s = 0, b > 1":      {Capacity: 1 << 20, Configuration: Configuration{ClientThreads: 1, BatchSize: 2, QueueDepth: 1}},
 		"no batch":          {Capacity: 1 << 20, Configuration: Configuration{ClientThreads: 1, QueueDepth: 1}},
 		"no depth":          {Capacity: 1 << 20, Configuration: Configuration{ClientThreads: 1, BatchSize: 1}},
+		"bad network":       {Capacity: 1 << 20, Net: "pigeons"},
 		"huge batch":        {Capacity: 1 << 20, Configuration: Configuration{ClientThreads: 1, ServerThreads: 1, BatchSize: 1 << 20, QueueDepth: 1}},
 	} {
 		if _, err := Create(t.Context(), nil, cfg); err == nil {

@@ -96,7 +96,7 @@ func (s *Session) dial(ctx context.Context, v *vm, depth int) (*conn, []lane, er
 	} else {
 		c.onesided = newFIFO[onesided](room)
 	}
-	qp, err := s.cache.provider.Dial(ctx, v.fabricAddr, hello.Encode(), room)
+	qp, err := s.cache.ports[v].Dial(ctx, v.fabricAddr, hello.Encode(), room)
 	if err != nil {
 		return c, nil, err
 	}

@@ -14,6 +14,7 @@ type vm struct {
 	id         string
 	controlURL string
 	fabricAddr string
+	distance   int // switches on the way there; 0: not known
 	ticket     redywire.Ticket
 	tokens     []fabric.Token // of its regions, by the server's index
 	first      int            // virtual number of its first region

@@ -21,7 +21,7 @@ const (
 // openRedy starts a manager in this process and has it start a cache server, and
 // makes a cache there. Release ends all of it.
 func (s *Storage) openRedy(ctx context.Context, shape Shape) (device.Device, error) {
-	model, err := fabric.ParseModel(shape.Net)
+	network, err := fabric.ParseNetwork(shape.Net)
 	if err != nil {
 		return nil, err
 	}
@@ -34,12 +34,12 @@ func (s *Storage) openRedy(ctx context.Context, shape Shape) (device.Device, err
 	if err != nil {
 		return nil, err
 	}
-	dev, err := redytier.Open(ctx, mgr, redytier.Config{Capacity: shape.Cache, Transport: transport, Net: model})
+	dev, err := redytier.Open(ctx, mgr, redytier.Config{Capacity: shape.Cache, Transport: transport, Net: shape.Net})
 	if err != nil {
 		return nil, errors.Join(err, mgr.Close())
 	}
 	s.release = mgr.Close
-	s.Transport, s.Net = transport, model.String()
+	s.Transport, s.Net = transport, network.String()
 	return dev, nil
 }
 
@@ -69,6 +69,6 @@ func (s Shape) checkRedy() error {
 
 // CheckNet says whether net is a network as [Shape].Net describes one.
 func CheckNet(net string) error {
-	_, err := fabric.ParseModel(net)
+	_, err := fabric.ParseNetwork(net)
 	return err
 }

@@ -35,7 +35,7 @@ type Shape struct {
 	Memory    int64  // log kept in local memory
 	Cache     int64  // Redy's remote memory; unused on other devices
 	Transport string // how Redy's memory is reached, TransportSHM by default
-	Net       string // the network that Transport pretends to be: rdma, none, or 2.9us,100Gbit
+	Net       string // the network that Transport pretends to be: rdma, none, 2.9us,100Gbit, or one for each distance
 	Depth     int    // reads that a thread keeps under way (A58)
 
 	// CacheServer is the program that is Redy's cache server, and its first

@@ -18,6 +18,7 @@ import (
 type cacheServerFlags struct {
 	memory       units.Size
 	cores        uint32
+	distance     uint32
 	transport    string
 	listen       string
 	fabricListen string
@@ -46,6 +47,7 @@ that they can reach. With --cores 0 it serves one-sided access only.`,
 	flags := cmd.Flags()
 	flags.Var(&f.memory, "memory", "most memory to lend (required)")
 	flags.Uint32Var(&f.cores, "cores", 0, "most server threads of all caches together")
+	flags.Uint32Var(&f.distance, "distance", 0, "switches between this machine and its clients; 0: not known")
 	flags.StringVar(&f.transport, "transport", "tcp", "how the memory is reached: shm or tcp")
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:0", "address of the control API")
 	flags.StringVar(&f.fabricListen, "fabric-listen", "", "address of the fabric (default for tcp 127.0.0.1:0)")
@@ -59,7 +61,7 @@ that they can reach. With --cores 0 it serves one-sided access only.`,
 // options checks the flags.
 func (f cacheServerFlags) options(log *slog.Logger) (manager.NodeOptions, error) {
 	opts := manager.NodeOptions{
-		ID: f.vmID, Memory: uint64(f.memory), Cores: f.cores, Transport: f.transport,
+		ID: f.vmID, Memory: uint64(f.memory), Cores: f.cores, Distance: f.distance, Transport: f.transport,
 		Listen: f.listen, FabricListen: f.fabricListen, Logger: log,
 	}
 	switch {

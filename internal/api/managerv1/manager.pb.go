@@ -217,6 +217,7 @@ type Vm struct {
 	Cores         uint32                 `protobuf:"varint,6,opt,name=cores,proto3" json:"cores,omitempty"`                             // 0: one-sided only
 	FreeMemory    uint64                 `protobuf:"varint,7,opt,name=free_memory,json=freeMemory,proto3" json:"free_memory,omitempty"` // bytes not lent yet
 	Healthy       bool                   `protobuf:"varint,8,opt,name=healthy,proto3" json:"healthy,omitempty"`
+	Distance      uint32                 `protobuf:"varint,9,opt,name=distance,proto3" json:"distance,omitempty"` // switches between it and its clients (6.1); 0: not known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -305,6 +306,13 @@ func (x *Vm) GetHealthy() bool {
 		return x.Healthy
 	}
 	return false
+}
+
+func (x *Vm) GetDistance() uint32 {
+	if x != nil {
+		return x.Distance
+	}
+	return 0
 }
 
 type AllocateRequest struct {
@@ -1076,7 +1084,7 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\n" +
 	"batch_size\x18\x03 \x01(\rR\tbatchSize\x12\x1f\n" +
 	"\vqueue_depth\x18\x04 \x01(\rR\n" +
-	"queueDepth\"\xdd\x01\n" +
+	"queueDepth\"\xf9\x01\n" +
 	"\x02Vm\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
 	"\vcontrol_url\x18\x02 \x01(\tR\n" +
@@ -1088,7 +1096,8 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\x05cores\x18\x06 \x01(\rR\x05cores\x12\x1f\n" +
 	"\vfree_memory\x18\a \x01(\x04R\n" +
 	"freeMemory\x12\x18\n" +
-	"\ahealthy\x18\b \x01(\bR\ahealthy\"\x89\x02\n" +
+	"\ahealthy\x18\b \x01(\bR\ahealthy\x12\x1a\n" +
+	"\bdistance\x18\t \x01(\rR\bdistance\"\x89\x02\n" +
 	"\x0fAllocateRequest\x12\x1a\n" +
 	"\bcapacity\x18\x01 \x01(\x04R\bcapacity\x12(\n" +
 	"\x03slo\x18\x02 \x01(\v2\x16.redykv.manager.v1.SloR\x03slo\x12)\n" +
