@@ -11,6 +11,9 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/redykv/redykv/internal/units"
 )
 
 // errUsage marks an error as one of the command line: exit code 2. Any other
@@ -41,7 +44,21 @@ func newRootCmd() *cobra.Command {
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(newServeCmd(), newYCSBCmd(), newManagerCmd(), newCacheServerCmd())
+	hideZeroSizes(root)
 	return root
+}
+
+// hideZeroSizes keeps help texts from calling 0B a default: where it stands, the
+// flag's own text says what happens without it.
+func hideZeroSizes(cmd *cobra.Command) {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if f.DefValue == units.Size(0).String() {
+			f.DefValue = ""
+		}
+	})
+	for _, sub := range cmd.Commands() {
+		hideZeroSizes(sub)
+	}
 }
 
 func main() {

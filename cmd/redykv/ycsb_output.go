@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 )
 
 // outputFile is a file that appears whole when its content is known, or not at
@@ -29,12 +30,14 @@ func openOutput(path string) (*outputFile, error) {
 		}
 		return &outputFile{path: path, file: f}, nil
 	}
-	temp := path + ".partial"
-	f, err := os.Create(temp)
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".partial-*")
+	if err == nil {
+		err = f.Chmod(0o644) // as any file that a command writes
+	}
 	if err != nil {
 		return nil, fmt.Errorf("output %s: %w", path, err)
 	}
-	return &outputFile{path: path, file: f, temp: temp}, nil
+	return &outputFile{path: path, file: f, temp: f.Name()}, nil
 }
 
 // commit writes the content and gives the file its name. The file is closed
