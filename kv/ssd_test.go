@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"testing"
@@ -76,6 +77,42 @@ func TestHeapStaysFlat(t *testing.T) {
 		t.Errorf("the heap grew from %d to %d bytes while the log grew by %d", before, after, records*3/4*24)
 	}
 	if err := errors.Join(s.Close(), st.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLostMetadataIsNoNewStore takes the store's metadata away: it must not be
+// taken for a new one, which would drop the records that are still there.
+func TestLostMetadataIsNoNewStore(t *testing.T) {
+	dir := t.TempDir()
+	st := openSSD(t, dir, options(100))
+	if err := st.Upsert(make([]byte, 8), make([]byte, 8)); err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+	meta, aside := filepath.Join(dir, "meta.store"), filepath.Join(t.TempDir(), "aside")
+	if err := os.Rename(meta, aside); err != nil {
+		t.Fatal(err)
+	}
+	ssd, err := ssdtier.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts := options(100)
+	opts.Device = ssd
+	if st, err := kv.Open(opts); !errors.Is(err, ssdtier.ErrFormat) {
+		t.Fatalf("opened without metadata: %v, %v", st, err)
+	}
+	if err := errors.Join(ssd.Close(), os.Rename(aside, meta)); err != nil {
+		t.Fatal(err)
+	}
+	st = openSSD(t, dir, options(100))
+	if _, err := st.Read(make([]byte, 8), nil); err != nil {
+		t.Errorf("with its metadata back: %v", err)
+	}
+	if err := st.Close(); err != nil {
 		t.Error(err)
 	}
 }

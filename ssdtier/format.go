@@ -124,7 +124,9 @@ func (d *Device) WriteMeta(name string, data []byte) error {
 	return d.replaceFile(metaPrefix+name, data)
 }
 
-// ReadMeta implements device.Device.
+// ReadMeta implements device.Device. A directory with segments and no metadata at
+// all has lost it, which is an error of its own: who took it for a new log would
+// start by dropping the segments.
 func (d *Device) ReadMeta(name string) ([]byte, error) {
 	if err := checkMetaName(name); err != nil {
 		return nil, err
@@ -132,12 +134,32 @@ func (d *Device) ReadMeta(name string) ([]byte, error) {
 	path := d.path(metaPrefix + name)
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
+		if err := d.checkOrphans(); err != nil {
+			return nil, err
+		}
 		return nil, fmt.Errorf("%s: %w", path, device.ErrNoMeta)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("ssdtier: %w", err)
 	}
 	return data, nil
+}
+
+// checkOrphans refuses segments without any metadata.
+func (d *Device) checkOrphans() error {
+	metas, err := filepath.Glob(d.path(metaPrefix + "*"))
+	if err != nil {
+		return fmt.Errorf("ssdtier: %w", err)
+	}
+	segments, err := filepath.Glob(d.path("*" + segmentSuffix))
+	if err != nil {
+		return fmt.Errorf("ssdtier: %w", err)
+	}
+	if len(metas) == 0 && len(segments) > 0 {
+		return fmt.Errorf("%w: %s holds %d segments and none of its %s* files: put them back, or choose another directory",
+			ErrFormat, d.dir, len(segments), metaPrefix)
+	}
+	return nil
 }
 
 // checkMetaName keeps names inside the directory, and apart from temporary

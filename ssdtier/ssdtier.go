@@ -41,7 +41,7 @@ var (
 	// ErrLocked says that another process, or this one, has the directory open.
 	ErrLocked = errors.New("ssdtier: directory is in use")
 	// ErrFormat says that the directory was written by a version that this one
-	// does not know, or with other options, or is damaged.
+	// cannot read, with other options, or that files of it are damaged or gone.
 	ErrFormat = errors.New("ssdtier: unknown format")
 )
 
