@@ -56,11 +56,13 @@ type Device interface {
 	// Sync makes every write completed before the call durable.
 	Sync() error
 	// WriteMeta stores a small named object durably and atomically: after a
-	// crash it holds the old bytes or the new ones. Volatile devices return
-	// errors.ErrUnsupported.
+	// crash it holds the old bytes or the new ones. Its name passes CheckName.
+	// Volatile devices return errors.ErrUnsupported.
 	WriteMeta(name string, data []byte) error
 	// ReadMeta returns the object of that name, or ErrNoMeta.
 	ReadMeta(name string) ([]byte, error)
+	// Objects are large ones, beside the log.
+	Objects
 	// Close releases the device. Its queues must have been closed before.
 	Close() error
 }

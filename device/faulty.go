@@ -195,6 +195,38 @@ func (f *Faulty) ReadMeta(name string) ([]byte, error) {
 	return f.inner.ReadMeta(name)
 }
 
+// CreateObject implements Objects.
+func (f *Faulty) CreateObject(name string) (ObjectWriter, error) {
+	if err := f.gate("create object"); err != nil {
+		return nil, err
+	}
+	return f.inner.CreateObject(name)
+}
+
+// OpenObject implements Objects.
+func (f *Faulty) OpenObject(name string) (Object, error) {
+	if err := f.gate("open object"); err != nil {
+		return nil, err
+	}
+	return f.inner.OpenObject(name)
+}
+
+// RemoveObject implements Objects.
+func (f *Faulty) RemoveObject(name string) error {
+	if err := f.gate("remove object"); err != nil {
+		return err
+	}
+	return f.inner.RemoveObject(name)
+}
+
+// ListObjects implements Objects.
+func (f *Faulty) ListObjects() ([]string, error) {
+	if err := f.gate("list objects"); err != nil {
+		return nil, err
+	}
+	return f.inner.ListObjects()
+}
+
 // Close implements Device. An orderly end loses nothing; after a crash, the
 // inner device is somebody else's.
 func (f *Faulty) Close() error {

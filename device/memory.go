@@ -12,8 +12,8 @@ import (
 // MemoryOptions say what kind of storage a Memory stands in for. The zero value
 // is a disk without a limit.
 type MemoryOptions struct {
-	// Volatile makes Start empty the device and metadata unsupported, as with a
-	// tier that does not survive a restart.
+	// Volatile makes Start empty the device, and metadata and objects
+	// unsupported, as with a tier that does not survive a restart.
 	Volatile bool
 	// Capacity in bytes: what lies further than this below the end of the log
 	// is dropped, as in a ring. 0: everything is kept.
@@ -22,8 +22,8 @@ type MemoryOptions struct {
 
 // Memory is a Device that keeps its bytes in memory and answers at once: a read
 // is one copy, without a lock or a system call. It writes any bytes (Alignment
-// is 1). What it holds survives Start and metadata as on a disk, unless it is
-// Volatile; nothing survives the process.
+// is 1). What it holds survives Start as on a disk, with metadata and objects,
+// unless it is Volatile; nothing survives the process.
 //
 // The address space is cut into chunks. Readers find them through a table that
 // is replaced, never changed, when the device grows or is truncated; a reader
@@ -36,9 +36,10 @@ type Memory struct {
 	end   atomic.Int64 // end of the highest write so far
 	table atomic.Pointer[chunkTable]
 
-	mu     sync.Mutex // guards replacing table, meta and closed
-	meta   map[string][]byte
-	closed bool
+	mu      sync.Mutex // guards replacing table, and what follows
+	meta    map[string][]byte
+	objects map[string][]byte // values never change
+	closed  bool
 }
 
 const (
@@ -81,7 +82,7 @@ func NewMemory() *Memory { return NewMemoryWith(MemoryOptions{}) }
 
 // NewMemoryWith returns an empty Memory.
 func NewMemoryWith(opts MemoryOptions) *Memory {
-	m := &Memory{opts: opts, meta: make(map[string][]byte)}
+	m := &Memory{opts: opts, meta: make(map[string][]byte), objects: make(map[string][]byte)}
 	m.table.Store(&chunkTable{})
 	return m
 }
@@ -167,6 +168,9 @@ func (m *Memory) WriteMeta(name string, data []byte) error {
 	if m.opts.Volatile {
 		return fmt.Errorf("device: metadata %q on a volatile memory: %w", name, errors.ErrUnsupported)
 	}
+	if err := CheckName(name); err != nil {
+		return err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
@@ -178,6 +182,9 @@ func (m *Memory) WriteMeta(name string, data []byte) error {
 
 // ReadMeta implements Device.
 func (m *Memory) ReadMeta(name string) ([]byte, error) {
+	if err := CheckName(name); err != nil {
+		return nil, err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	data, ok := m.meta[name]

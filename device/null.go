@@ -9,6 +9,7 @@ import (
 // Null is a Device that accepts every write and holds nothing: its Begin is the
 // end of what was written. It measures what a log costs without its storage.
 type Null struct {
+	NoObjects
 	end atomic.Int64
 }
 

@@ -45,7 +45,7 @@ type TierEvent struct {
 
 // Tiered is one log on several devices, each smaller and faster than the next
 // (R87). Tier i holds the log's suffix from its Begin on; the last tier holds
-// everything, the metadata too. It owns the tiers.
+// everything, metadata and objects too. It owns the tiers.
 //
 // A write goes to every tier in the set. It is Committed once the tiers up to
 // the commit point are through with it and one at or beyond that point has it,
@@ -257,6 +257,38 @@ func (t *Tiered) ReadMeta(name string) ([]byte, error) {
 		return nil, t.err
 	}
 	return t.last().dev.ReadMeta(name)
+}
+
+// CreateObject implements Objects, as all of them on the last tier.
+func (t *Tiered) CreateObject(name string) (ObjectWriter, error) {
+	if t.err != nil {
+		return nil, t.err
+	}
+	return t.last().dev.CreateObject(name)
+}
+
+// OpenObject implements Objects.
+func (t *Tiered) OpenObject(name string) (Object, error) {
+	if t.err != nil {
+		return nil, t.err
+	}
+	return t.last().dev.OpenObject(name)
+}
+
+// RemoveObject implements Objects.
+func (t *Tiered) RemoveObject(name string) error {
+	if t.err != nil {
+		return t.err
+	}
+	return t.last().dev.RemoveObject(name)
+}
+
+// ListObjects implements Objects.
+func (t *Tiered) ListObjects() ([]string, error) {
+	if t.err != nil {
+		return nil, t.err
+	}
+	return t.last().dev.ListObjects()
 }
 
 // Close implements Device: it closes every tier.

@@ -16,7 +16,7 @@ const maxLog = 1 << 48
 // recent part, as a ring of segments (R87). What the log has outgrown is dropped,
 // Begin says from where on the device answers, and the next tier has the rest.
 //
-// It is volatile: Start empties it, and there is no metadata. When a VM of the
+// It is volatile: Start empties it, and there are no metadata and objects. When a VM of the
 // cache is lost, reads and writes there fail with ErrRegionUnavailable, and Start
 // fails with it from then on: the memory is gone until a new cache is made.
 //
@@ -24,6 +24,8 @@ const maxLog = 1 << 48
 // written with an earlier part of the log, which takes more than the capacity
 // under way at once, the device drops the write and all before it.
 type Device struct {
+	device.NoObjects
+
 	cache    *Cache
 	segments *segments
 	owned    bool // Close deletes the cache

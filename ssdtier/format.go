@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 
 	"github.com/redykv/redykv/device"
@@ -18,7 +17,7 @@ const (
 	lockName   = "LOCK"
 	beginName  = "BEGIN"
 	metaPrefix = "meta."
-	tempSuffix = ".tmp"
+	tempSuffix = ".tmp" // no name of metadata or an object ends so
 )
 
 const (
@@ -110,11 +109,10 @@ func (d *Device) storeBegin(begin int64) error {
 	return d.replaceFile(beginName, fmt.Appendf(nil, beginLine, begin))
 }
 
-// WriteMeta implements device.Device. A name is up to 128 letters, digits,
-// dots, dashes and underscores.
+// WriteMeta implements device.Device.
 func (d *Device) WriteMeta(name string, data []byte) error {
-	if err := checkMetaName(name); err != nil {
-		return err
+	if err := device.CheckName(name); err != nil {
+		return fmt.Errorf("ssdtier: metadata: %w", err)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -128,8 +126,8 @@ func (d *Device) WriteMeta(name string, data []byte) error {
 // all has lost it, which is an error of its own: who took it for a new log would
 // start by dropping the segments.
 func (d *Device) ReadMeta(name string) ([]byte, error) {
-	if err := checkMetaName(name); err != nil {
-		return nil, err
+	if err := device.CheckName(name); err != nil {
+		return nil, fmt.Errorf("ssdtier: metadata: %w", err)
 	}
 	path := d.path(metaPrefix + name)
 	data, err := os.ReadFile(path)
@@ -158,19 +156,6 @@ func (d *Device) checkOrphans() error {
 	if len(metas) == 0 && len(segments) > 0 {
 		return fmt.Errorf("%w: %s holds %d segments and none of its %s* files: put them back, or choose another directory",
 			ErrFormat, d.dir, len(segments), metaPrefix)
-	}
-	return nil
-}
-
-// checkMetaName keeps names inside the directory, and apart from temporary
-// files.
-func checkMetaName(name string) error {
-	odd := func(r rune) bool {
-		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-", r)
-	}
-	if name == "" || len(name) > 128 || strings.ContainsFunc(name, odd) || strings.HasSuffix(name, tempSuffix) {
-		return fmt.Errorf("ssdtier: metadata name %q: want up to 128 letters, digits, '.', '-' and '_', not ending in %s",
-			name, tempSuffix)
 	}
 	return nil
 }

@@ -9,6 +9,8 @@
 //	  000000000000.seg   segment 0: addresses 0 to SegmentSize
 //	  000000000001.seg   segment 1, …
 //	  meta.NAME          the metadata of that name
+//	  object.NAME        the object of that name
+//	  *.tmp              what is being made; removed when the directory is opened
 //
 // [Open] makes the directory or opens it again. A [Device] finds the block size
 // of the file system by itself; that is its Alignment. Where files cannot be
@@ -64,6 +66,8 @@ type Device struct {
 	newFiles bool       // segments were created since the last Sync
 	syncErr  error      // the Sync that failed
 	closed   bool
+	// objectsMade tells the temporary files of objects apart.
+	objectsMade int
 }
 
 // Open opens the log in dir with the default options, making the directory if

@@ -55,9 +55,13 @@ func Run(t *testing.T, open func(t *testing.T) device.Device, opts ...Option) {
 	t.Run("NotWritten", s.notWritten)
 	t.Run("BadArguments", s.badArguments)
 	t.Run("Meta", s.meta)
+	t.Run("Objects", s.objects)
+	t.Run("ObjectNames", s.objectNames)
+	t.Run("ManyObjects", s.manyObjects)
 	t.Run("Closed", s.closed)
 	if s.reopen != nil {
 		t.Run("Reopen", s.restart)
+		t.Run("ReopenObjects", s.restartObjects)
 	}
 }
 

@@ -1,0 +1,89 @@
+package device
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// ErrNoObject says that the device has no object of that name.
+var ErrNoObject = errors.New("device: no such object")
+
+// Objects is the part of a Device that keeps large named objects beside the log:
+// the files of a checkpoint. Objects are independent of Start and Truncate. A
+// name is as for metadata, see [CheckName]; the two do not meet. All methods are
+// safe for concurrent use.
+type Objects interface {
+	// CreateObject begins an object. It takes its name when Commit of the
+	// writer has returned nil; until then an older object of the name stays.
+	// Volatile devices return errors.ErrUnsupported.
+	CreateObject(name string) (ObjectWriter, error)
+	// OpenObject opens a committed object for reading, or returns ErrNoObject.
+	// What is open can be read to its end whatever becomes of the name.
+	OpenObject(name string) (Object, error)
+	// RemoveObject durably removes an object, or returns ErrNoObject.
+	RemoveObject(name string) error
+	// ListObjects returns the names of the committed objects in order.
+	ListObjects() ([]string, error)
+}
+
+// ObjectWriter is an object that is being made. It belongs to one goroutine, and
+// ends with Commit or Abort. After a crash nothing is left of one that was not
+// committed.
+type ObjectWriter interface {
+	// Write appends to the object. After an error only Abort makes sense.
+	io.Writer
+	// Commit makes the object durable and gives it its name, atomically. After
+	// an error the name stands for the older object, if there was one, or, where
+	// only the last step failed, for the new one: never for a part.
+	Commit() error
+	// Abort drops the object. After Commit it does nothing.
+	Abort() error
+}
+
+// Object is a committed object, for any number of goroutines.
+type Object interface {
+	io.ReaderAt
+	io.Closer
+	// Size is the object's length in bytes.
+	Size() int64
+}
+
+// reservedSuffix is what devices may give to files that are being made.
+const reservedSuffix = ".tmp"
+
+// CheckName says what is wrong with a name for metadata or an object: it has 1
+// to 128 letters, digits, dots, dashes and underscores, and does not end in
+// ".tmp".
+func CheckName(name string) error {
+	odd := func(r rune) bool {
+		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-", r)
+	}
+	if name == "" || len(name) > 128 || strings.ContainsFunc(name, odd) || strings.HasSuffix(name, reservedSuffix) {
+		return fmt.Errorf("device: name %q: want 1 to 128 letters, digits, '.', '-' and '_', not ending in %s",
+			name, reservedSuffix)
+	}
+	return nil
+}
+
+// NoObjects is the Objects of a device that keeps none, to be embedded in it.
+type NoObjects struct{}
+
+// CreateObject implements Objects.
+func (NoObjects) CreateObject(name string) (ObjectWriter, error) {
+	return nil, fmt.Errorf("device: object %q on a volatile device: %w", name, errors.ErrUnsupported)
+}
+
+// OpenObject implements Objects.
+func (NoObjects) OpenObject(name string) (Object, error) {
+	return nil, fmt.Errorf("%q: %w", name, ErrNoObject)
+}
+
+// RemoveObject implements Objects.
+func (NoObjects) RemoveObject(name string) error {
+	return fmt.Errorf("%q: %w", name, ErrNoObject)
+}
+
+// ListObjects implements Objects.
+func (NoObjects) ListObjects() ([]string, error) { return nil, nil }
