@@ -14,7 +14,9 @@ var ErrFault = errors.New("device: injected fault")
 
 // FaultyOptions say what goes wrong. Probabilities are from 0 to 1 and are
 // drawn for each operation from a generator of its queue, which Seed and the
-// queue's number determine.
+// queue's number determine; for Sync and objects from one of the device. The
+// ReadAt and Write of objects are reads and writes like those of queues, but
+// never delayed or stuck.
 type FaultyOptions struct {
 	Seed uint64
 
@@ -22,13 +24,14 @@ type FaultyOptions struct {
 	ReadError, WriteError float64
 	// FailRead and FailWrite fail the k-th read or write of the device, from 1.
 	FailRead, FailWrite int64
-	// SyncError: Sync fails and makes nothing durable.
+	// SyncError: Sync fails and makes nothing durable; an object's Commit fails,
+	// with or without having taken place.
 	SyncError float64
 	// TornWrite: a part of the write, from its beginning, is stored, and the
 	// write fails.
 	TornWrite float64
 	// LostWrite: the write succeeds and nothing is stored, as on a disk that
-	// lies.
+	// lies. An object gets zeros instead.
 	LostWrite float64
 	// Delay: the completion is held back for up to MaxDelay polls (default 8),
 	// so that completions come in another order.
@@ -61,13 +64,17 @@ type Faulty struct {
 	rand     *rand.Rand
 	stuck    context.Context // done once Release was called
 	release  context.CancelFunc
-	releases atomic.Uint64 // calls of Release
+	making   map[*faultyObjectWriter]struct{} // neither committed nor aborted
+	releases atomic.Uint64                    // calls of Release
 	crashed  atomic.Bool
 }
 
 // NewFaulty wraps inner, which it owns.
 func NewFaulty(inner Device, opts FaultyOptions) *Faulty {
-	f := &Faulty{inner: inner, rand: rand.New(rand.NewPCG(opts.Seed, 0))}
+	f := &Faulty{
+		inner: inner, rand: rand.New(rand.NewPCG(opts.Seed, 0)),
+		making: make(map[*faultyObjectWriter]struct{}),
+	}
 	f.opts.Store(&opts)
 	f.stuck, f.release = context.WithCancel(context.Background())
 	return f
@@ -100,16 +107,25 @@ func (f *Faulty) stuckContext() context.Context {
 }
 
 // Crash ends the device as a loss of power would: of each write that was not
-// synced, all is stored with probability keep, else none. Everything afterwards
-// fails with ErrClosed; the inner device is open and can be started again. No
-// queue may be in use.
+// synced, all is stored with probability keep, else none; objects that were not
+// committed are gone. Everything afterwards fails with ErrClosed; the inner
+// device is open and can be started again. No queue may be in use.
 func (f *Faulty) Crash(keep float64) error {
-	if f.crashed.Swap(true) || f.cache == nil {
+	if f.crashed.Swap(true) {
 		return nil
 	}
+	err := f.dropObjects()
+	if f.cache != nil {
+		err = errors.Join(err, f.cache.crash(func() bool { return f.chance(keep) }))
+	}
+	return err
+}
+
+// chance is true with probability p.
+func (f *Faulty) chance(p float64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.cache.crash(func() bool { return f.rand.Float64() < keep })
+	return f.rand.Float64() < p
 }
 
 // gate fails what a device that is down or crashed cannot do.
@@ -165,10 +181,7 @@ func (f *Faulty) Sync() error {
 	if err := f.gate("sync"); err != nil {
 		return err
 	}
-	f.mu.Lock()
-	fault := f.rand.Float64() < f.opts.Load().SyncError
-	f.mu.Unlock()
-	if fault {
+	if f.chance(f.opts.Load().SyncError) {
 		return fmt.Errorf("sync: %w", ErrFault)
 	}
 	if f.cache != nil {
@@ -193,38 +206,6 @@ func (f *Faulty) ReadMeta(name string) ([]byte, error) {
 		return nil, err
 	}
 	return f.inner.ReadMeta(name)
-}
-
-// CreateObject implements Objects.
-func (f *Faulty) CreateObject(name string) (ObjectWriter, error) {
-	if err := f.gate("create object"); err != nil {
-		return nil, err
-	}
-	return f.inner.CreateObject(name)
-}
-
-// OpenObject implements Objects.
-func (f *Faulty) OpenObject(name string) (Object, error) {
-	if err := f.gate("open object"); err != nil {
-		return nil, err
-	}
-	return f.inner.OpenObject(name)
-}
-
-// RemoveObject implements Objects.
-func (f *Faulty) RemoveObject(name string) error {
-	if err := f.gate("remove object"); err != nil {
-		return err
-	}
-	return f.inner.RemoveObject(name)
-}
-
-// ListObjects implements Objects.
-func (f *Faulty) ListObjects() ([]string, error) {
-	if err := f.gate("list objects"); err != nil {
-		return nil, err
-	}
-	return f.inner.ListObjects()
 }
 
 // Close implements Device. An orderly end loses nothing; after a crash, the

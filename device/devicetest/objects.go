@@ -84,12 +84,13 @@ func checkObject(t *testing.T, o device.Object, want []byte) {
 			part := want[at:min(at+n, len(want))]
 			got := make([]byte, n)
 			m, err := o.ReadAt(got, int64(at))
-			if m != len(part) || (m < n) != (err == io.EOF) && err != nil || !bytes.Equal(got[:m], part) {
+			ended := errors.Is(err, io.EOF)
+			if m != len(part) || m < n && !ended || err != nil && !ended || !bytes.Equal(got[:m], part) {
 				t.Fatalf("ReadAt of %d bytes at %d: %d, %v, or wrong bytes; want %d", n, at, m, err, len(part))
 			}
 		}
 	}
-	if n, err := o.ReadAt(make([]byte, 10), o.Size()); n != 0 || err != io.EOF {
+	if n, err := o.ReadAt(make([]byte, 10), o.Size()); n != 0 || !errors.Is(err, io.EOF) {
 		t.Errorf("ReadAt at the end: %d, %v; want io.EOF", n, err)
 	}
 	if n, err := o.ReadAt(make([]byte, 10), -1); n != 0 || err == nil {
@@ -231,7 +232,7 @@ func (s *suite) manyObjects(t *testing.T) {
 	for name, size := range map[string]int{"own.0": 20_000, "own.3": 20_000, "shared": 20_000} {
 		o := openObject(t, d, name)
 		got := make([]byte, size)
-		if n, err := o.ReadAt(got, 0); n != size || err != nil && err != io.EOF {
+		if n, err := o.ReadAt(got, 0); n != size || err != nil && !errors.Is(err, io.EOF) {
 			t.Errorf("object %s: %d bytes, %v", name, n, err)
 		}
 		if !bytes.Equal(got, bytes.Repeat(got[:2], size/2)) || got[1] != 2 {
