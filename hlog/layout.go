@@ -13,9 +13,10 @@ const (
 
 // Layout says how a store's records lie in the log:
 //
-//	fixed     header 8 │ key, padded to 8 │ value, padded to 8
-//	variable  header 8 │ lengths 8 │ key, padded to 8 │ value, padded to 8
+//	fixed     header 8 │ key, padded to 8 │ value, padded to 8 │ expiry 8
+//	variable  header 8 │ lengths 8 │ key, padded to 8 │ space of the value │ expiry 8
 //
+// The expiry, in milliseconds of Unix time, is there where the header says so.
 // The lengths word holds the key's length, the value's, and the space that the
 // value was given, which does not change when a shorter or longer one is
 // written in its place:
@@ -29,6 +30,7 @@ type Layout struct {
 const (
 	headerSize  = 8
 	lengthsSize = 8
+	expirySize  = 8
 )
 
 // FixedLayout is the layout of records that all have these sizes in bytes.
@@ -62,19 +64,22 @@ func (l Layout) Check(keySize, valueSize int) error {
 func pad(n int) int { return (n + 7) &^ 7 }
 
 // Size is the space in bytes that a record takes in the log.
-func (l Layout) Size(keySize, valueSize int) int {
+func (l Layout) Size(keySize, valueSize int, expires bool) int {
 	size := headerSize + pad(keySize) + pad(valueSize)
 	if !l.Fixed() {
 		size += lengthsSize
+	}
+	if expires {
+		size += expirySize
 	}
 	return size
 }
 
 // Probe is how many bytes to read for a first look at a record of which only
-// the address is known: all of it where sizes are fixed.
+// the address is known: all of it where sizes are fixed, but for an expiry.
 func (l Layout) Probe() int {
 	if l.Fixed() {
-		return l.Size(l.keySize, l.valueSize)
+		return l.Size(l.keySize, l.valueSize, false)
 	}
 	return 256
 }
@@ -93,9 +98,10 @@ func (n lengths) space() int { return int(n&(1<<22-1)) * 8 }
 // Image is a record's bytes away from the log's memory: read from a device,
 // private to the reader.
 type Image struct {
-	Header Header
-	Key    []byte
-	Value  []byte
+	Header  Header
+	Key     []byte
+	Value   []byte
+	Expires int64 // milliseconds of Unix time; 0: never
 }
 
 // Decode takes a record apart. need > len(b) says how many bytes are needed
@@ -123,7 +129,13 @@ func (l Layout) Decode(b []byte) (im Image, need int, err error) {
 	}
 	valueAt := fixed + pad(key)
 	need = valueAt + space
+	if im.Header.Expires() {
+		need += expirySize
+	}
 	if len(b) >= need {
+		if im.Header.Expires() {
+			im.Expires = int64(binary.LittleEndian.Uint64(b[need-expirySize:]))
+		}
 		im.Key = b[fixed : fixed+key]
 		im.Value = b[valueAt : valueAt+value]
 	}

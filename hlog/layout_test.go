@@ -18,7 +18,7 @@ func TestHeaderBits(t *testing.T) {
 		t.Errorf("NewHeader: %#x", uint64(h))
 	}
 	versions := 0
-	for h := NewHeader(64, false); !h.exhausted(); h += versionUnit {
+	for h := NewHeader(64, false); !h.Exhausted(); h += versionUnit {
 		versions++
 		if h.Previous() != 64 || h.Locked() || !h.Used() {
 			t.Fatalf("version %d spills: %#x", versions, uint64(h))
@@ -28,7 +28,7 @@ func TestHeaderBits(t *testing.T) {
 		t.Errorf("%d versions, want %d", versions, 1<<9-1)
 	}
 	var all Header
-	for _, bits := range []Header{addressMask, versionMask, headerLocked, headerSealed, headerTombstone, headerInvalid, headerUsed} {
+	for _, bits := range []Header{addressMask, versionMask, headerLocked, headerSealed, headerTombstone, headerInvalid, headerExpires, headerUsed} {
 		if all&bits != 0 {
 			t.Errorf("%#x overlaps the others", uint64(bits))
 		}
@@ -56,7 +56,7 @@ func TestRecordSizes(t *testing.T) {
 		{VariableLayout(), 1, 0, 24},
 		{VariableLayout(), 13, 100, 136},
 	} {
-		if got := tc.layout.Size(tc.key, tc.value); got != tc.want {
+		if got := tc.layout.Size(tc.key, tc.value, false); got != tc.want {
 			t.Errorf("Size(%d, %d) = %d, want %d", tc.key, tc.value, got, tc.want)
 		}
 	}
@@ -65,10 +65,10 @@ func TestRecordSizes(t *testing.T) {
 func TestRecordRoundTrip(t *testing.T) {
 	key, value := []byte("a key of 19 bytes.."), []byte("and a value of 23 bytes")
 	for _, layout := range []Layout{FixedLayout(len(key), len(value)), VariableLayout()} {
-		size := layout.Size(len(key), len(value))
+		size := layout.Size(len(key), len(value), false)
 		r, b := memoryRecord(size)
-		layout.Fill(r, NewHeader(4096, false), key, value)
-		got, h := layout.AppendValue(nil, r)
+		layout.Fill(r, NewHeader(4096, false), key, value, 0)
+		got, h, _ := layout.Read(nil, r)
 		if !bytes.Equal(got, value) || h.Previous() != 4096 || !layout.KeyEqual(r, key) {
 			t.Errorf("in memory: %q under %#x", got, uint64(h))
 		}
@@ -86,36 +86,36 @@ func TestRecordRoundTrip(t *testing.T) {
 
 func TestUpdateInPlace(t *testing.T) {
 	layout := VariableLayout()
-	r, _ := memoryRecord(layout.Size(1, 16))
-	layout.Fill(r, NewHeader(64, false), []byte("k"), []byte("0123456789"))
+	r, _ := memoryRecord(layout.Size(1, 16, false))
+	layout.Fill(r, NewHeader(64, false), []byte("k"), []byte("0123456789"), 0)
 	update := func(value string) bool {
 		h, ok := r.Lock()
 		if !ok {
 			t.Fatal("not lockable")
 		}
-		if r.LockIf(h) || r.SealIf(h|headerLocked) {
+		if r.LockIf(h) || r.LockIf(h|headerLocked) {
 			t.Fatal("locked twice")
 		}
-		if !layout.Store(r, []byte(value)) {
+		if !layout.Store(r, []byte(value), 0) {
 			r.UnlockUnchanged(h)
 			return false
 		}
-		r.Unlock(h)
+		layout.Unlock(r, h)
 		return true
 	}
 	for value, fits := range map[string]bool{"": true, "short": true, "0123456789abcdef": true, "0123456789abcdefg": false} {
-		before, _ := layout.AppendValue(nil, r)
+		before, _, _ := layout.Read(nil, r)
 		if update(value) != fits {
 			t.Fatalf("storing %q in 16 bytes: want fits = %v", value, fits)
 		}
 		if fits {
 			before = []byte(value)
 		}
-		if got, _ := layout.AppendValue(nil, r); !bytes.Equal(got, before) {
+		if got, _, _ := layout.Read(nil, r); !bytes.Equal(got, before) {
 			t.Errorf("after storing %q: %q, want %q", value, got, before)
 		}
 	}
-	for n := 0; !r.Header().exhausted(); n++ {
+	for n := 0; !r.Header().Exhausted(); n++ {
 		if n > 1<<9 {
 			t.Fatal("versions never end")
 		}
@@ -130,15 +130,19 @@ func TestSealedAndBuriedRecordsStayAsTheyAre(t *testing.T) {
 	layout := FixedLayout(8, 16)
 	fresh := func() Record {
 		r, _ := memoryRecord(32)
-		layout.Fill(r, NewHeader(64, false), make([]byte, 8), make([]byte, 16))
+		layout.Fill(r, NewHeader(64, false), make([]byte, 8), make([]byte, 16), 0)
 		return r
 	}
 	sealed := fresh()
 	h := sealed.Header()
-	if !sealed.SealIf(h) || sealed.SealIf(h) || sealed.LockIf(sealed.Header()) || sealed.Bury() {
+	if !sealed.LockIf(h) {
+		t.Fatal("a fresh record cannot be locked")
+	}
+	sealed.UnlockSealed(h)
+	if sealed.LockIf(sealed.Header()) || sealed.Bury() {
 		t.Error("a sealed record was changed")
 	}
-	sealed.Unseal(h)
+	sealed.UnlockUnchanged(h)
 	if _, ok := sealed.Lock(); !ok {
 		t.Error("an unsealed record cannot be locked")
 	}
@@ -153,8 +157,8 @@ func TestSealedAndBuriedRecordsStayAsTheyAre(t *testing.T) {
 
 func FuzzDecode(f *testing.F) {
 	for _, layout := range []Layout{FixedLayout(8, 8), VariableLayout()} {
-		r, b := memoryRecord(layout.Size(8, 8))
-		layout.Fill(r, NewHeader(64, false), make([]byte, 8), make([]byte, 8))
+		r, b := memoryRecord(layout.Size(8, 8, false))
+		layout.Fill(r, NewHeader(64, false), make([]byte, 8), make([]byte, 8), 0)
 		f.Add(layout.Fixed(), bytes.Clone(b))
 	}
 	f.Fuzz(func(t *testing.T, fixed bool, b []byte) {
@@ -168,7 +172,7 @@ func FuzzDecode(f *testing.F) {
 			if im.Key != nil || im.Value != nil {
 				t.Errorf("a key or value from what cannot be a record")
 			}
-		case need != layout.Size(len(im.Key), len(im.Value)) && layout.Fixed():
+		case need != layout.Size(len(im.Key), len(im.Value), false) && layout.Fixed():
 			t.Errorf("a record of %d+%d bytes takes %d", len(im.Key), len(im.Value), need)
 		}
 	})

@@ -13,6 +13,7 @@ import (
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/epoch"
 	"github.com/redykv/redykv/internal/mem"
+	"github.com/redykv/redykv/internal/prefetch"
 	"github.com/redykv/redykv/internal/units"
 )
 
@@ -206,6 +207,35 @@ func readSync(queue device.Queue, dst []byte, addr int64) error {
 // At is the record at addr, which lies between Head and Tail as read in the
 // caller's epoch. The mask keeps it inside the ring whatever addr is.
 func (l *Log) At(addr int64) Record { return Record{unsafe.Add(l.base, addr&l.ringMask)} }
+
+// View is what a session needs to look at records in memory. One that was taken
+// in an epoch stays good for every later stay in the same epoch.
+type View struct {
+	base     unsafe.Pointer
+	ringMask int64
+
+	Head     int64 // lowest address in memory
+	ReadOnly int64 // lowest address that may be updated in place
+}
+
+// View is the present one.
+func (l *Log) View() View {
+	return View{base: l.base, ringMask: l.ringMask, Head: l.Head(), ReadOnly: l.ReadOnly()}
+}
+
+// At is the record at addr, which lies between Head and Tail. The mask keeps it
+// inside the ring whatever addr is.
+func (v *View) At(addr int64) Record { return Record{unsafe.Add(v.base, addr&v.ringMask)} }
+
+// Prefetch asks for the record at addr: the line it starts in, and where it may
+// reach into the next one, that as well.
+func (v *View) Prefetch(addr int64, size int) {
+	at := addr & v.ringMask
+	prefetch.Line(unsafe.Add(v.base, at))
+	if at&63+int64(size) > 64 {
+		prefetch.Line(unsafe.Add(v.base, (at+64)&v.ringMask))
+	}
+}
 
 // frame is n bytes of memory at addr, which do not cross a page.
 func (l *Log) frame(addr int64, n int) []byte {

@@ -40,10 +40,10 @@ func openLog(t *testing.T, dev device.Device, begin, tail int64) (*Log, *epoch.T
 func add(l *Log, slot *epoch.Slot, n uint64, previous int64) (int64, error) {
 	for {
 		slot.Enter()
-		addr, ok := l.Allocate(l.layout.Size(8, 8))
+		addr, ok := l.Allocate(l.layout.Size(8, 8, false))
 		if ok {
 			key := binary.LittleEndian.AppendUint64(nil, n)
-			l.layout.Fill(l.At(addr), NewHeader(previous, false), key, key)
+			l.layout.Fill(l.At(addr), NewHeader(previous, false), key, key, 0)
 		}
 		slot.Leave()
 		if ok {

@@ -10,7 +10,7 @@ import (
 // Record is a record in the log's memory, by its address there. It is valid
 // while the epoch is held under which the address was found between head and
 // tail. Headers, and values of one word, are read and written atomically; other
-// values under the header's sequence lock:
+// values, and expiries, under the header's sequence lock:
 //
 //	writer                              reader
 //	header: unlocked v → locked v       h1 ← header, until unlocked
@@ -18,8 +18,13 @@ import (
 //	header: locked v → unlocked v+1     h2 ← header; h1 = h2: not torn
 //
 // Versions do not wrap (see [Header]), so equal headers mean that nothing was
-// written in between, however long the reader was held up.
+// written in between, however long the reader was held up. Who writes a value of
+// one word in a record without expiry takes the lock as well, against other
+// writers, but leaves the version alone: its readers do not need it.
 type Record struct{ p unsafe.Pointer }
+
+// release stores the header, and so ends the lock.
+func (r Record) release(h Header) { setWord(r.word(0), uint64(h)) }
 
 func (r Record) word(offset int) *uint64 { return (*uint64)(unsafe.Add(r.p, offset)) }
 
@@ -33,30 +38,26 @@ func (r Record) swapHeader(old, new Header) bool {
 	return atomic.CompareAndSwapUint64(r.word(0), uint64(old), uint64(new))
 }
 
-// Fill writes a fresh record whole. Nobody else can reach it before the index
-// points to it.
-func (l Layout) Fill(r Record, h Header, key, value []byte) {
+// Fill writes a fresh record whole; expires is 0 for one that does not expire.
+// Nobody else can reach it before the index points to it.
+func (l Layout) Fill(r Record, h Header, key, value []byte, expires int64) {
 	at := headerSize
 	if !l.Fixed() {
 		atomic.StoreUint64(r.word(at), uint64(newLengths(len(key), len(value), pad(len(value)))))
 		at += lengthsSize
 	}
 	copyIn(unsafe.Add(r.p, at), key)
-	copyIn(unsafe.Add(r.p, at+pad(len(key))), value)
+	at += pad(len(key))
+	copyIn(unsafe.Add(r.p, at), value)
+	if expires != 0 {
+		h |= headerExpires
+		atomic.StoreUint64(r.word(at+pad(len(value))), uint64(expires))
+	}
 	r.SetHeader(h)
 }
 
 // Invalidate marks a record that its writer could not make reachable.
 func (r Record) Invalidate() { r.SetHeader(r.Header() | headerInvalid) }
-
-// SizeOf is the space that the record takes.
-func (l Layout) SizeOf(r Record) int {
-	if l.Fixed() {
-		return l.Size(l.keySize, l.valueSize)
-	}
-	n := l.lengths(r)
-	return headerSize + lengthsSize + pad(n.key()) + n.space()
-}
 
 func (l Layout) lengths(r Record) lengths { return lengths(atomic.LoadUint64(r.word(headerSize))) }
 
@@ -87,14 +88,14 @@ func (l Layout) value(r Record) (p unsafe.Pointer, size, space int) {
 	return unsafe.Add(r.p, headerSize+lengthsSize+pad(n.key())), n.value(), n.space()
 }
 
-// AppendValue appends the record's value to dst, never a torn one, and returns
-// it with the header under which it was read.
-func (l Layout) AppendValue(dst []byte, r Record) ([]byte, Header) {
-	if l.WordValues() {
-		h := r.Header()
+// Read appends the record's value to dst, never a torn one, and returns it with
+// the header under which it was read and the expiry, 0 for none. A tombstone has
+// a value as well.
+func (l Layout) Read(dst []byte, r Record) (value []byte, h Header, expires int64) {
+	if h := r.Header(); l.WordValues() && !h.Expires() {
 		p, size, _ := l.value(r)
 		word := atomic.LoadUint64((*uint64)(p))
-		return append(dst, (*[8]byte)(unsafe.Pointer(&word))[:size]...), h
+		return append(dst, (*[8]byte)(unsafe.Pointer(&word))[:size]...), h, 0
 	}
 	for spins := 0; ; spins++ {
 		before := r.Header()
@@ -102,15 +103,24 @@ func (l Layout) AppendValue(dst []byte, r Record) ([]byte, Header) {
 			p, size, space := l.value(r)
 			if size <= space { // torn lengths are not followed
 				out := appendOut(dst, p, size)
+				if before.Expires() {
+					expires = int64(atomic.LoadUint64((*uint64)(unsafe.Add(p, space))))
+				}
 				loadFence()
 				if r.Header() == before {
-					return out, before
+					return out, before, expires
 				}
 			}
 		}
 		yield(spins)
 	}
 }
+
+// Word0 is the key of a record of a layout with keys of 8 bytes.
+func (r Record) Word0() uint64 { return *r.word(headerSize) }
+
+// Word1 is the value behind such a key, of up to 8 bytes.
+func (r Record) Word1() uint64 { return atomic.LoadUint64(r.word(2 * headerSize)) }
 
 // yield lets a lock's holder run when a few looks did not see it finish.
 func yield(spins int) {
@@ -125,7 +135,7 @@ func yield(spins int) {
 func (r Record) Lock() (Header, bool) {
 	for spins := 0; ; spins++ {
 		h := r.Header()
-		if h.Sealed() || h.Tombstone() || h.exhausted() {
+		if h&(headerSealed|headerTombstone) != 0 || h.Exhausted() {
 			return h, false
 		}
 		if !h.Locked() && r.swapHeader(h, h|headerLocked) {
@@ -136,35 +146,42 @@ func (r Record) Lock() (Header, bool) {
 	}
 }
 
-// LockIf takes the record if its header still is h, so that its value is what
-// was read under h, and if it may be updated in place.
+// LockIf takes the record if its header still is h, and h is one of a record
+// that is neither locked, sealed nor deleted. Where values are of one word the
+// holder compares the value as well: the header does not tell whether it changed.
 func (r Record) LockIf(h Header) bool {
-	if h.Locked() || h.Sealed() || h.Tombstone() || h.exhausted() || !r.swapHeader(h, h|headerLocked) {
+	if h&(headerLocked|headerSealed|headerTombstone) != 0 || !r.swapHeader(h, h|headerLocked) {
 		return false
 	}
 	storeFence()
 	return true
 }
 
-// SealIf seals the record if its header still is h: from then on the value read
-// under h is its last. Whoever seals a record replaces it, or unseals it.
-func (r Record) SealIf(h Header) bool {
-	return !h.Locked() && !h.Sealed() && r.swapHeader(h, h|headerSealed)
+// Unlock ends an update that began under h.
+func (l Layout) Unlock(r Record, h Header) {
+	if !l.WordValues() || h.Expires() {
+		h += versionUnit
+	}
+	r.release(h)
 }
 
-// Unseal gives back a record that SealIf sealed under h.
-func (r Record) Unseal(h Header) { r.SetHeader(h) }
+// UnlockUnchanged gives a locked record back as it was under h.
+func (r Record) UnlockUnchanged(h Header) { r.release(h) }
 
-// Unlock ends an update that began under h.
-func (r Record) Unlock(h Header) { r.SetHeader(h + versionUnit) }
+// UnlockSealed gives a record back that was locked under h for nobody to update
+// in place: its value is its last. Whoever seals a record replaces it, or gives
+// it back by UnlockUnchanged.
+func (r Record) UnlockSealed(h Header) { r.release(h | headerSealed) }
 
-// UnlockUnchanged gives the record back as it was.
-func (r Record) UnlockUnchanged(h Header) { r.SetHeader(h) }
+// UnlockBuried makes a record that was locked under h a tombstone.
+func (r Record) UnlockBuried(h Header) { r.release(h | headerTombstone) }
 
-// Store replaces the value in place where it fits; the caller holds the lock.
-func (l Layout) Store(r Record, value []byte) bool {
+// Store replaces value and expiry in place where they fit; the caller holds the
+// lock.
+func (l Layout) Store(r Record, value []byte, expires int64) bool {
 	p, _, space := l.value(r)
-	if len(value) > space {
+	has := r.Header().Expires()
+	if len(value) > space || expires != 0 && !has {
 		return false
 	}
 	if !l.Fixed() {
@@ -172,22 +189,72 @@ func (l Layout) Store(r Record, value []byte) bool {
 		atomic.StoreUint64(r.word(headerSize), uint64(newLengths(n.key(), len(value), space)))
 	}
 	copyIn(p, value)
+	if has {
+		atomic.StoreUint64((*uint64)(unsafe.Add(p, space)), uint64(expires))
+	}
 	return true
 }
 
-// StoreWord replaces a value of a layout with [Layout.WordValues].
-func (l Layout) StoreWord(r Record, value []byte) {
-	var word uint64
-	copy((*[8]byte)(unsafe.Pointer(&word))[:], value)
-	atomic.StoreUint64(r.word(headerSize+pad(l.keySize)), word)
+// Update lets edit change the value where it lies, and make it longer up to its
+// capacity; the caller holds the lock. edit returns the value in the same
+// memory, or false, and then has changed nothing.
+func (l Layout) Update(r Record, edit func(value []byte) ([]byte, bool)) bool {
+	p, size, space := l.value(r)
+	if l.Fixed() {
+		space = size
+	}
+	value, ok := editInPlace(p, size, space, edit)
+	if !ok {
+		return false
+	}
+	if !l.Fixed() {
+		n := l.lengths(r)
+		atomic.StoreUint64(r.word(headerSize), uint64(newLengths(n.key(), value, n.space())))
+	}
+	return true
 }
 
-// SwapWord replaces such a value if it still is old.
-func (l Layout) SwapWord(r Record, old, value []byte) bool {
-	var before, after uint64
-	copy((*[8]byte)(unsafe.Pointer(&before))[:], old)
-	copy((*[8]byte)(unsafe.Pointer(&after))[:], value)
-	return atomic.CompareAndSwapUint64(r.word(headerSize+pad(l.keySize)), before, after)
+// StoreWord1 replaces such a value in place, unless the record must not be
+// updated so.
+func (r Record) StoreWord1(word uint64) bool {
+	h := r.Header()
+	if !h.Updatable() || !r.swapHeader(h, h|headerLocked) {
+		return false
+	}
+	setWord(r.word(2*headerSize), word)
+	r.release(h)
+	return true
+}
+
+// SwapWord1 replaces such a value if the record still is as it was when header
+// and value were read.
+func (r Record) SwapWord1(h Header, old, word uint64) bool {
+	if !r.swapHeader(h, h|headerLocked) {
+		return false
+	}
+	same := r.Word1() == old
+	if same {
+		setWord(r.word(2*headerSize), word)
+	}
+	r.release(h)
+	return same
+}
+
+// Holds says whether the value, of one word, is value; the caller holds the lock.
+func (l Layout) Holds(r Record, value []byte) bool {
+	p, _, _ := l.value(r)
+	var word uint64
+	copy((*[8]byte)(unsafe.Pointer(&word))[:], value)
+	return atomic.LoadUint64((*uint64)(p)) == word
+}
+
+// Expiry is the record's expiry, 0 for none; the caller holds the lock.
+func (l Layout) Expiry(r Record) int64 {
+	if !r.Header().Expires() {
+		return 0
+	}
+	p, _, space := l.value(r)
+	return int64(atomic.LoadUint64((*uint64)(unsafe.Add(p, space))))
 }
 
 // Bury makes the record a tombstone in place. It fails where the record is

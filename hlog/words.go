@@ -17,3 +17,9 @@ func copyIn(p unsafe.Pointer, src []byte) {
 func appendOut(dst []byte, p unsafe.Pointer, size int) []byte {
 	return append(dst, unsafe.Slice((*byte)(p), size)...)
 }
+
+// editInPlace hands the memory at p to edit, and returns the new length.
+func editInPlace(p unsafe.Pointer, size, space int, edit func([]byte) ([]byte, bool)) (int, bool) {
+	value, ok := edit(unsafe.Slice((*byte)(p), space)[:size])
+	return min(len(value), space), ok
+}

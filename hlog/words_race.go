@@ -26,3 +26,12 @@ func appendOut(dst []byte, p unsafe.Pointer, size int) []byte {
 	}
 	return dst
 }
+
+func editInPlace(p unsafe.Pointer, size, space int, edit func([]byte) ([]byte, bool)) (int, bool) {
+	copied := make([]byte, space)
+	value, ok := edit(appendOut(copied[:0], p, size))
+	if ok {
+		copyIn(p, value[:min(len(value), space)])
+	}
+	return min(len(value), space), ok
+}

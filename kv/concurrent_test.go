@@ -58,12 +58,12 @@ func TestNoTornReads(t *testing.T) {
 						key := key8(rng.Uint64N(keys))
 						var err error
 						if i%4 == 0 {
-							err = s.RMW(key, func(dst, old []byte, _ bool) []byte {
+							err = s.RMW(key, modifier(func(dst, old []byte, _ bool) []byte {
 								if !bytes.Equal(old[:8], old[len(old)-8:]) {
 									t.Error("a modifier was given a torn value")
 								}
 								return append(dst, v...)
-							})
+							}))
 						} else {
 							err = s.Upsert(key, v)
 						}
@@ -141,7 +141,7 @@ func TestCountersLoseNothing(t *testing.T) {
 					ops := make([]Op, 10)
 					for range rounds / len(ops) {
 						for i := range ops {
-							ops[i] = Op{Kind: OpRMW, Key: key8(rng.Uint64N(keys)), Modify: increment}
+							ops[i] = Op{Kind: OpRMW, Key: key8(rng.Uint64N(keys)), Modify: modifier(increment)}
 						}
 						if err := s.Do(ops); err != nil {
 							t.Error(err)

@@ -66,12 +66,13 @@ func ExampleSession_RMW() {
 		log.Fatal(err)
 	}
 	s := store.NewSession()
-	increment := func(dst, old []byte, found bool) []byte {
+	increment := func(u *kv.Update) kv.Verdict {
 		n := uint64(0)
-		if found {
-			n = binary.LittleEndian.Uint64(old)
+		if u.Found {
+			n = binary.LittleEndian.Uint64(u.Old)
 		}
-		return binary.LittleEndian.AppendUint64(dst, n+1)
+		u.New = binary.LittleEndian.AppendUint64(u.New, n+1)
+		return kv.Put
 	}
 	key := []byte("counter1")
 	for range 3 {

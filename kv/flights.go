@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/hlog"
 )
 
 // flight is a cold operation: it waits for a record from the device. Its number
@@ -46,12 +47,10 @@ func (s *Session) depart(op *Op, hash uint64, keep int, stream bool, where coldA
 	s.free = s.free[:len(s.free)-1]
 	f := &s.flights[n]
 	f.op, f.hash, f.keep, f.stream, f.at = op, hash, keep, stream, where
-	if stream {
-		s.streamed++
-	} else {
+	if !stream {
 		s.batch++
 	}
-	if op.Kind == OpRMW {
+	if op.Kind != OpRead {
 		s.rmws[hashByte(hash)]++
 	}
 	s.fetch(n, s.layout.Probe())
@@ -112,7 +111,7 @@ func (s *Session) await(ctx context.Context) error {
 	if err := s.queue.Wait(ctx); err != nil {
 		err = fmt.Errorf("kv: waiting for reads: %w", err)
 		if ctx.Err() == nil {
-			s.broken = err
+			s.stop(err)
 		}
 		return err
 	}
@@ -143,39 +142,38 @@ func (s *Session) arrive(c *device.Completion) {
 	}
 	previous := im.Header.Previous()
 	switch {
-	case bytes.Equal(im.Key, f.op.Key) && im.Header.Tombstone():
-		s.conclude(n, nil, false, c.Tier)
 	case bytes.Equal(im.Key, f.op.Key):
-		s.conclude(n, im.Value, true, c.Tier)
+		s.conclude(n, im, !im.Header.Tombstone() && !s.expired(im.Expires), c.Tier)
 	case previous >= f.at.address:
 		s.land(n, corrupt(f.at.address, "previous record at %d", previous), 0)
 	case previous >= s.log.Begin():
 		f.at.address = previous
 		s.fetch(n, s.layout.Probe())
 	default:
-		s.conclude(n, nil, false, c.Tier)
+		s.conclude(n, hlog.Image{}, false, c.Tier)
 	}
 	s.counts.deviceReads++
 }
 
-// conclude ends a flight that knows the key's value, or that it has none.
-func (s *Session) conclude(n uint32, value []byte, found bool, tier uint8) {
+// conclude ends a flight that knows the key's record, or that there is none.
+func (s *Session) conclude(n uint32, im hlog.Image, found bool, tier uint8) {
 	op := s.flights[n].op
-	if op.Kind == OpRead {
-		op.Value = append(op.Value[:s.flights[n].keep], value...)
-		var err error
-		if !found {
-			err = ErrNotFound
-		}
-		s.land(n, err, tier)
+	if op.Kind != OpRead {
+		s.concludeRMW(n, im, found, tier)
 		return
 	}
-	s.concludeRMW(n, value, found, tier)
+	op.Value, op.Expires = op.Value[:s.flights[n].keep], 0
+	if !found {
+		s.land(n, ErrNotFound, tier)
+		return
+	}
+	op.Value, op.Expires = append(op.Value, im.Value...), im.Expires
+	s.land(n, nil, tier)
 }
 
 // concludeRMW is conclude where the user's code is called. Should that panic,
 // the flight lands nevertheless: the session would wait for it for ever.
-func (s *Session) concludeRMW(n uint32, value []byte, found bool, tier uint8) {
+func (s *Session) concludeRMW(n uint32, im hlog.Image, found bool, tier uint8) {
 	f := &s.flights[n]
 	op := f.op
 	returned := false
@@ -184,7 +182,7 @@ func (s *Session) concludeRMW(n uint32, value []byte, found bool, tier uint8) {
 			s.land(n, errPanicked, tier)
 		}
 	}()
-	where, cold := s.replaceCold(f, value, found)
+	where, cold := s.replaceCold(f, im, found)
 	returned = true
 	if !cold {
 		s.land(n, op.Err, tier)
@@ -199,9 +197,9 @@ var errPanicked = errors.New("kv: the Modifier panicked")
 
 // replaceCold carries an RMW out whose record has come from the device. As with
 // attempt, cold says that it needs another one.
-func (s *Session) replaceCold(f *flight, value []byte, found bool) (where coldAt, cold bool) {
+func (s *Session) replaceCold(f *flight, im hlog.Image, found bool) (where coldAt, cold bool) {
 	op := f.op
-	switch s.tryReplace(op, f.hash, f.at.entry, value, found) {
+	switch s.tryReplace(op, f.hash, f.at.entry, im, found) {
 	case complete:
 		return coldAt{}, false
 	case needsSpace:
@@ -216,10 +214,10 @@ func (s *Session) replaceCold(f *flight, value []byte, found bool) (where coldAt
 
 // tryReplace is replace for a record that came from the device, if its chain is
 // as it was when the flight departed.
-func (s *Session) tryReplace(op *Op, hash uint64, was entry, old []byte, found bool) outcome {
-	s.epoch.Enter()
-	defer s.epoch.Leave()
-	slot, e, err := s.index.findOrInsert(hash)
+func (s *Session) tryReplace(op *Op, hash uint64, was entry, im hlog.Image, found bool) outcome {
+	s.enter()
+	defer s.leave()
+	slot, e, err := s.table.findOrInsert(hash)
 	if err != nil {
 		op.Err = err
 		return complete
@@ -227,14 +225,14 @@ func (s *Session) tryReplace(op *Op, hash uint64, was entry, old []byte, found b
 	if e != was {
 		return again
 	}
-	return s.replace(op, slot, e, old, found)
+	return s.replace(op, slot, e, im.Value, im.Expires, found)
 }
 
 // land ends a flight and its operation.
 func (s *Session) land(n uint32, err error, tier uint8) {
 	f := &s.flights[n]
 	f.op.Err = err
-	if f.op.Kind == OpRMW {
+	if f.op.Kind != OpRead {
 		s.rmws[hashByte(f.hash)]--
 	}
 	s.counts.finished(f.op.Kind, int(tier))
@@ -243,6 +241,7 @@ func (s *Session) land(n uint32, err error, tier uint8) {
 		s.polled.push(f.op)
 	} else {
 		s.batch--
+		s.note(err)
 	}
 	f.op = nil
 	if cap(f.whole) > keepBuffer {

@@ -58,16 +58,15 @@ const (
 	overflowFactor = 16 // overflow buckets for each bucket of the table, at most
 )
 
-// index maps hashes to the newest record of their chain. It is a table of
-// buckets in memory outside the heap; a full bucket links to overflow buckets
-// behind the table. Entries are added and changed by compare-and-swap and never
-// removed.
+// table maps hashes to the newest record of their chain: buckets in memory
+// outside the heap; a full bucket links to overflow buckets behind the table.
+// Entries are added and changed by compare-and-swap and never removed.
 //
 // Inserting takes two steps, for two sessions may insert the same tag into
 // different slots: an entry is first tentative; its inserter then looks for
 // another one of the same tag, tentative or not, and if there is one withdraws
 // and starts again. Both may withdraw; both cannot stay.
-type index struct {
+type table struct {
 	base     unsafe.Pointer
 	mask     uint64 // buckets of the table - 1
 	memory   []byte
@@ -75,19 +74,19 @@ type index struct {
 	limit    uint64        // and how many there are
 }
 
-// indexBits is the size of the table for so many records, as a power of two.
-func indexBits(records int64) int {
+// tableBits is the size of the table for so many records, as a power of two.
+func tableBits(records int64) int {
 	return max(bits.Len64(uint64(max(records/perBucket, 1)-1)), 6)
 }
 
-func newIndex(tableBits int) (*index, error) {
+func newTable(tableBits int) (*table, error) {
 	buckets := uint64(1) << tableBits
 	// Address space for the overflow; memory is taken where it is touched.
 	memory, err := mem.Alloc(int(buckets * (1 + overflowFactor) * bucketSize))
 	if err != nil {
 		return nil, fmt.Errorf("kv: index of %d buckets: %w", buckets, err)
 	}
-	return &index{
+	return &table{
 		base:   unsafe.Pointer(unsafe.SliceData(memory)),
 		mask:   buckets - 1,
 		memory: memory,
@@ -95,66 +94,80 @@ func newIndex(tableBits int) (*index, error) {
 	}, nil
 }
 
-func (ix *index) free() error { return mem.Free(ix.memory) }
+func (t *table) free() error { return mem.Free(t.memory) }
 
-// bytes is the memory that the index really uses.
-func (ix *index) bytes() int64 {
-	return int64(ix.mask+1+min(ix.overflow.Load(), ix.limit)) * bucketSize
+// bytes is the memory that the table really uses.
+func (t *table) bytes() int64 {
+	return int64(t.mask+1+min(t.overflow.Load(), t.limit)) * bucketSize
 }
 
-// slotAt is slot i of bucket b; i = bucketEntries is the link. Both are in
-// bounds: b is masked or was handed out by grow.
-func (ix *index) slotAt(b uint64, i int) slot {
-	return slot{(*uint64)(unsafe.Add(ix.base, b*bucketSize+uint64(i)*8))}
-}
+// bucket is where bucket b starts. It is in bounds: b is masked or was handed
+// out by extend.
+func (t *table) bucket(b uint64) unsafe.Pointer { return unsafe.Add(t.base, b*bucketSize) }
 
-func (ix *index) link(b uint64) *uint64 { return ix.slotAt(b, bucketEntries).p }
+// slotIn is slot i of a bucket; i = bucketEntries is the link.
+func slotIn(bucket unsafe.Pointer, i int) slot { return slot{(*uint64)(unsafe.Add(bucket, i*8))} }
 
 // prefetch asks for the bucket of a hash.
-func (ix *index) prefetch(hash uint64) {
-	prefetch.Line(unsafe.Add(ix.base, (hash&ix.mask)*bucketSize))
+func (t *table) prefetch(hash uint64) { prefetch.Line(t.bucket(hash & t.mask)) }
+
+// find returns the slot and the entry of a hash, or an empty slot and 0. Its
+// first bucket, where nearly all are found, is looked at without a loop: that is
+// four nanoseconds of twenty.
+func (t *table) find(hash uint64) (slot, entry) {
+	want := (entryUsed | tagOf(hash)) >> addressBits
+	b := t.bucket(hash & t.mask)
+	if e := slotIn(b, 0).load(); e>>addressBits == want {
+		return slotIn(b, 0), e
+	}
+	if e := slotIn(b, 1).load(); e>>addressBits == want {
+		return slotIn(b, 1), e
+	}
+	if e := slotIn(b, 2).load(); e>>addressBits == want {
+		return slotIn(b, 2), e
+	}
+	if e := slotIn(b, 3).load(); e>>addressBits == want {
+		return slotIn(b, 3), e
+	}
+	if e := slotIn(b, 4).load(); e>>addressBits == want {
+		return slotIn(b, 4), e
+	}
+	if e := slotIn(b, 5).load(); e>>addressBits == want {
+		return slotIn(b, 5), e
+	}
+	if e := slotIn(b, 6).load(); e>>addressBits == want {
+		return slotIn(b, 6), e
+	}
+	return t.findBehind(b, want)
 }
 
-// find returns the entry of a hash, or 0.
-func (ix *index) find(hash uint64) entry {
-	want := entryUsed | tagOf(hash)
-	for b := hash & ix.mask; ; {
-		for i := range bucketEntries {
-			if e := ix.slotAt(b, i).load(); e.matches(want) {
-				return e
-			}
+// findBehind is find in the overflow buckets.
+func (t *table) findBehind(b unsafe.Pointer, want entry) (slot, entry) {
+	for {
+		next := slotIn(b, bucketEntries).load()
+		if next == 0 {
+			return slot{}, 0
 		}
-		if b = atomic.LoadUint64(ix.link(b)); b == 0 {
-			return 0
+		b = t.bucket(uint64(next))
+		for i := range bucketEntries {
+			if s := slotIn(b, i); s.load()>>addressBits == want {
+				return s, s.load()
+			}
 		}
 	}
 }
 
 // findOrInsert returns the slot of a hash and what is in it; a fresh entry has
 // address 0.
-func (ix *index) findOrInsert(hash uint64) (slot, entry, error) {
+func (t *table) findOrInsert(hash uint64) (slot, entry, error) {
 	want := entryUsed | tagOf(hash)
 	for {
-		var free slot
-		var last uint64 // bucket of the list
-		for b := hash & ix.mask; ; {
-			for i := range bucketEntries {
-				s := ix.slotAt(b, i)
-				e := s.load()
-				if e.matches(want) {
-					return s, e, nil
-				}
-				if e == 0 && free.p == nil {
-					free = s
-				}
-			}
-			last = b
-			if b = atomic.LoadUint64(ix.link(b)); b == 0 {
-				break
-			}
+		if s, e := t.find(hash); s.p != nil {
+			return s, e, nil
 		}
+		free, last := t.freeSlot(hash)
 		if free.p == nil {
-			if err := ix.grow(last); err != nil {
+			if err := t.extend(last); err != nil {
 				return slot{}, 0, err
 			}
 			continue
@@ -162,7 +175,7 @@ func (ix *index) findOrInsert(hash uint64) (slot, entry, error) {
 		if !free.swap(0, want|entryTentative) {
 			continue
 		}
-		if ix.duplicate(hash, want, free) {
+		if t.duplicate(hash, want, free) {
 			free.store(0)
 			runtime.Gosched()
 			continue
@@ -172,37 +185,56 @@ func (ix *index) findOrInsert(hash uint64) (slot, entry, error) {
 	}
 }
 
-// duplicate says whether another slot than mine has the tag, or is getting it.
-func (ix *index) duplicate(hash uint64, want entry, mine slot) bool {
-	for b := hash & ix.mask; ; {
+// freeSlot is an empty slot in the buckets of a hash, if there is one, and the last
+// of these buckets.
+func (t *table) freeSlot(hash uint64) (free slot, last unsafe.Pointer) {
+	for b := t.bucket(hash & t.mask); ; {
 		for i := range bucketEntries {
-			s := ix.slotAt(b, i)
+			if s := slotIn(b, i); free.p == nil && s.load() == 0 {
+				free = s
+			}
+		}
+		next := slotIn(b, bucketEntries).load()
+		if next == 0 {
+			return free, b
+		}
+		b = t.bucket(uint64(next))
+	}
+}
+
+// duplicate says whether another slot than mine has the tag, or is getting it.
+func (t *table) duplicate(hash uint64, want entry, mine slot) bool {
+	for b := t.bucket(hash & t.mask); ; {
+		for i := range bucketEntries {
+			s := slotIn(b, i)
 			if s != mine && (s.load() &^ entryTentative).matches(want) {
 				return true
 			}
 		}
-		if b = atomic.LoadUint64(ix.link(b)); b == 0 {
+		next := slotIn(b, bucketEntries).load()
+		if next == 0 {
 			return false
 		}
+		b = t.bucket(uint64(next))
 	}
 }
 
-// grow links an overflow bucket to b, unless somebody else just did.
-func (ix *index) grow(b uint64) error {
-	n := ix.overflow.Add(1)
-	if n > ix.limit {
-		return fmt.Errorf("%w: %d buckets and %d overflow buckets", ErrIndexFull, ix.mask+1, ix.limit)
+// extend links an overflow bucket to b, unless somebody else just did.
+func (t *table) extend(b unsafe.Pointer) error {
+	n := t.overflow.Add(1)
+	if n > t.limit {
+		return fmt.Errorf("%w: %d buckets and %d overflow buckets", ErrIndexFull, t.mask+1, t.limit)
 	}
 	// A bucket that loses this race stays unused, one cache line.
-	atomic.CompareAndSwapUint64(ix.link(b), 0, ix.mask+n)
+	slotIn(b, bucketEntries).swap(0, entry(t.mask+n))
 	return nil
 }
 
 // replay puts a record back that recovery found at address. The newest of a
 // chain wins, whatever the order.
-func (ix *index) replay(hash uint64, address int64) error {
+func (t *table) replay(hash uint64, address int64) error {
 	for {
-		s, e, err := ix.findOrInsert(hash)
+		s, e, err := t.findOrInsert(hash)
 		if err != nil || e.address() >= address || s.swap(e, e.at(address)) {
 			return err
 		}

@@ -220,7 +220,7 @@ func (h *historian) one(s *Session, key []byte, kind OpKind) (e event, err error
 		err = s.Delete(key)
 	case OpRMW:
 		var bad error
-		err = s.RMW(key, func(dst, old []byte, found bool) []byte {
+		err = s.RMW(key, modifier(func(dst, old []byte, found bool) []byte {
 			if e.saw, bad = 0, nil; found {
 				e.saw, bad = h.id(old)
 			}
@@ -228,7 +228,7 @@ func (h *historian) one(s *Session, key []byte, kind OpKind) (e event, err error
 				runtime.Gosched()
 			}
 			return h.value(dst, id)
-		})
+		}))
 		err = errors.Join(err, bad)
 	}
 	e.ended = h.clock.Add(1)

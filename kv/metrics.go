@@ -16,7 +16,7 @@ const MaxTiers = 4
 // all sessions; an open session's last few operations may not be in them yet.
 type Metrics struct {
 	// Operations completed.
-	Reads, Upserts, RMWs, Deletes uint64
+	Reads, Upserts, RMWs, Deletes, Inserts uint64
 	// Where reads found their answer: without the device, or with the last
 	// fetch from that tier of the device (0 where the device is not tiered).
 	ReadsMemory uint64
@@ -36,7 +36,8 @@ type Metrics struct {
 func (m Metrics) String() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "operations\treads %d\tupserts %d\trmws %d\tdeletes %d\n", m.Reads, m.Upserts, m.RMWs, m.Deletes)
+	fmt.Fprintf(w, "operations\treads %d\tupserts %d\trmws %d\tdeletes %d\tinserts %d\n",
+		m.Reads, m.Upserts, m.RMWs, m.Deletes, m.Inserts)
 	fmt.Fprintf(w, "reads from\tmemory %d\t", m.ReadsMemory)
 	for tier, n := range m.ReadsTier {
 		if n > 0 || tier == 0 {
@@ -59,7 +60,7 @@ const fromMemory = -1
 // publishes them now and then: an atomic add for each operation would cost as
 // much as the operation's own work in the cache.
 type counts struct {
-	ops         [OpDelete + 1]uint64
+	ops         [opKinds]uint64
 	readsMemory uint64
 	readsTier   [MaxTiers]uint64
 	deviceReads uint64
@@ -69,7 +70,7 @@ type counts struct {
 }
 
 const (
-	countWords   = int(OpDelete) + 1 + 1 + MaxTiers + 1
+	countWords   = int(opKinds) + 1 + MaxTiers + 1
 	publishEvery = 64
 )
 
@@ -83,6 +84,15 @@ func (c *counts) finished(kind OpKind, tier int) {
 			c.readsTier[min(tier, MaxTiers-1)]++
 		}
 	}
+	if c.unpublished++; c.unpublished >= publishEvery {
+		c.publish()
+	}
+}
+
+// readFromMemory is finished for the most frequent case.
+func (c *counts) readFromMemory() {
+	c.ops[OpRead]++
+	c.readsMemory++
 	if c.unpublished++; c.unpublished >= publishEvery {
 		c.publish()
 	}
@@ -109,7 +119,7 @@ func (c *counts) publish() {
 func (c *counts) addTo(m *Metrics) {
 	at := 0
 	for _, v := range []*uint64{
-		&m.Reads, &m.Upserts, &m.RMWs, &m.Deletes, &m.ReadsMemory,
+		&m.Reads, &m.Upserts, &m.RMWs, &m.Deletes, &m.Inserts, &m.ReadsMemory,
 		&m.ReadsTier[0], &m.ReadsTier[1], &m.ReadsTier[2], &m.ReadsTier[3], &m.DeviceReads,
 	} {
 		*v += c.published[at].Load()

@@ -163,12 +163,12 @@ func (r *modelRun) batch() {
 			op.Kind = OpRMW
 			v := r.value()
 			was, wasFound := r.want[k]
-			op.Modify = func(dst, old []byte, found bool) []byte {
+			op.Modify = modifier(func(dst, old []byte, found bool) []byte {
 				if string(old) != was || found != wasFound {
 					r.t.Errorf("modifier of %x was given %s, found %v; want %s, found %v", op.Key, brief(old), found, brief([]byte(was)), wasFound)
 				}
 				return modelModify(dst, old, v)
-			}
+			})
 			r.want[k] = string(modelModify(nil, []byte(was), v))
 		default:
 			op.Kind = OpRead

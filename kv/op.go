@@ -8,6 +8,8 @@ import (
 var (
 	// ErrNotFound says that the store holds no record of that key.
 	ErrNotFound = errors.New("kv: key not found")
+	// ErrExists says that an insert found the key already there.
+	ErrExists = errors.New("kv: key exists")
 	// ErrQueueFull says that the session has QueueDepth operations under way or
 	// completed and not polled: Poll, and submit again.
 	ErrQueueFull = errors.New("kv: session queue full")
@@ -28,27 +30,68 @@ type OpKind uint8
 const (
 	// OpRead looks the key up and puts its value into Op.Value.
 	OpRead OpKind = iota
-	// OpUpsert stores Op.Value under the key.
+	// OpUpsert stores Op.Value under the key, whatever was there.
 	OpUpsert
-	// OpRMW replaces the key's value by what Op.Modify makes of it.
+	// OpRMW changes the key's record as Op.Modify says.
 	OpRMW
 	// OpDelete removes the key, whether it is there or not.
 	OpDelete
-)
+	// OpInsert stores Op.Value if the key is not there, and is ErrExists if it is.
+	OpInsert
 
-// Modifier computes a new value: it appends it to dst and returns the result.
-// old is the present value, or nil with found false where the key has none; it
-// must not be kept or written to. A Modifier may be called more than once for
-// one operation, and holds up eviction while it runs: it must be short, have no
-// side effects, and not use the store.
-type Modifier func(dst, old []byte, found bool) []byte
+	opKinds
+)
 
 // Op is one operation. The caller owns it, and its slices, except from Submit
 // until Poll hands it back.
 type Op struct {
-	Kind   OpKind
-	Key    []byte
-	Value  []byte   // OpUpsert: what to store. OpRead: the result, in Value[:0] grown as needed
-	Modify Modifier // OpRMW only
-	Err    error    // the outcome; ErrNotFound for a read of a key that is not there
+	Kind OpKind
+	Key  []byte
+	// Value is what OpUpsert and OpInsert store, and the result of OpRead, in
+	// Value[:0] grown as needed.
+	Value []byte
+	// Modify is the copying form of OpRMW. It must be set.
+	Modify Modifier
+	// InPlace is the form of OpRMW that changes the value where it lies. It is
+	// tried first, where that is possible. May be nil.
+	InPlace InPlace
+	// Expires is when the record ends to be, in milliseconds of Unix time, 0 for
+	// never: of what OpUpsert and OpInsert store, and of what OpRead found.
+	Expires int64
+	// Err is the outcome; ErrNotFound for a read of a key that is not there.
+	Err error
 }
+
+// Update is what a Modifier sees of a record, and what becomes of it.
+type Update struct {
+	Found   bool
+	Old     []byte // the present value, nil where there is none; not to be kept or written to
+	New     []byte // empty at first: the Modifier appends the new value
+	Expires int64  // when the record expires, as in Op; carried over unless changed
+}
+
+// Verdict is what a Modifier decides.
+type Verdict uint8
+
+const (
+	// Put stores Update.New and Update.Expires.
+	Put Verdict = iota
+	// Keep changes nothing.
+	Keep
+	// Remove deletes the key.
+	Remove
+)
+
+// Modifier decides what becomes of a record from what it is: the copying form of
+// a read-modify-write. It may be called more than once for one operation, its
+// last call counts, and holds up eviction while it runs: it must be short, have
+// no side effects beside its own result, and not use the store.
+type Modifier func(u *Update) Verdict
+
+// InPlace changes a value where it lies, in the log's memory, while nobody else
+// reads or writes it. It returns the value in the same memory, with its length
+// up to the capacity that it was given (where lengths are fixed, unchanged); or
+// false, having changed nothing, and then the Modifier is asked. It is not called
+// where there is no value, and not where values are of one word, for which copying
+// is cheaper. The rules for a Modifier hold; the memory must not be kept.
+type InPlace func(value []byte) ([]byte, bool)

@@ -45,6 +45,8 @@ type Options struct {
 
 	// hash replaces hashKey in tests, so that all keys can be made to collide.
 	hash func(key []byte) uint64
+	// now replaces the clock, in milliseconds of Unix time, in tests of expiry.
+	now func() int64
 }
 
 // Defaults of Options.
@@ -71,9 +73,6 @@ func (o *Options) ensureDefaults() error {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
-	}
-	if o.hash == nil {
-		o.hash = hashKey
 	}
 	switch {
 	case o.KeySize < 0 || o.ValueSize < 0 || (o.KeySize == 0) != (o.ValueSize == 0):

@@ -18,83 +18,112 @@ import (
 // given them. A read that is under way when a later write of its key is
 // submitted may return the value from before that write.
 //
-// Every operation, plain, batched or streamed, goes the same way: begin tries
-// it in memory (try); what needs a record from the device gets a flight and
-// goes on when the record has come (flights.go); either way finish ends it.
+// There is one engine and three ways in. Batches and streams pass through lanes
+// (lane.go) that ask for index bucket and record ahead of their use, and end in
+// tryAt (try.go). Plain calls find the bucket themselves and end there too. What
+// cannot be finished at once goes the general way: begin tries again until it is
+// done or needs a record from the device; then it gets a flight (flights.go) and
+// goes on when the record has come.
 type Session struct {
-	store  *Store
-	log    *hlog.Log
-	index  *index
-	layout hlog.Layout
-	epoch  *epoch.Slot
-	queue  device.Queue // nil until the first cold operation
-	closed bool
-	broken error // the queue cannot be waited for: what is under way never ends
+	// What every operation looks at.
+	view  hlog.View // as of epoch seen…
+	table *table    // …and so is this
+	seen  uint64
+	slot  *epoch.Slot
+	words bool // records are of 8-byte keys and values of up to 8 bytes: see words.go
+	// restricted says, as of epoch seen, that operations must go the general way.
+	restricted bool
 
-	plain Op     // of the plain calls
-	old   []byte // scratch: a value being modified…
-	fresh []byte // …and what it becomes
+	layout    hlog.Layout
+	valueSize int // 0: variable
+	record    int // bytes of a record to ask for ahead
+	hash      func([]byte) uint64
+	log       *hlog.Log
+	store     *Store
+	queue     device.Queue // nil until the first cold operation
+	unusable  error        // closed; or the queue cannot be waited for, and what is under way never ends
 
-	staged   opRing   // submitted and not begun: their index buckets are on the way
-	flights  []flight // the session's cold operations, by number
-	free     []uint32 // numbers of flights not under way
-	unrung   int      // reads enqueued since the last doorbell
+	plain  Op     // of the plain calls
+	update Update // of the Modifier that is asked
+	old    []byte // scratch: a value being modified…
+	fresh  []byte // …and what it becomes
+	zeros  []byte // the value of a tombstone
+
+	lanes    [2]lane
+	filling  *lane // takes operations, whose buckets are on the way
+	scanned  *lane // holds operations whose records are on the way
+	streamed int   // operations of Submit that are not in polled yet
+	polled   opRing
+
+	flights  []flight    // the session's cold operations, by number
+	free     []uint32    // numbers of flights not under way
+	rmws     [256]uint16 // read-modify-writes under way, by some bits of the hash
+	batch    int         // flights of a batch or plain call, which Poll must not see
+	batchErr error       // the first error of the batch
+	unrung   int         // reads enqueued since the last doorbell
 	arrivals [64]device.Completion
 	taken    int // arrivals[taken:arrived] have not been looked at yet
 	arrived  int
-	rmws     [256]uint16 // read-modify-writes under way, by some bits of the hash
-	batch    int         // flights of a batch or plain call, which Poll must not see
-	streamed int         // flights of Submit
-	polled   opRing      // completed after Submit and not polled yet
 
 	counts counts
 }
 
-const (
-	// doorbellEvery is how many cold reads a stream enqueues before it submits
-	// them by itself.
-	doorbellEvery = 32
-	// lookahead is how many operations lie between asking for an index bucket and
-	// using it. A random line takes as long from memory as some ten operations
-	// take in the cache; without this every one of them would wait for its own.
-	lookahead = 16
-)
+// doorbellEvery is how many cold reads are enqueued before they are submitted
+// without anybody waiting for them.
+const doorbellEvery = 32
 
 // NewSession opens a session. Its queue on the device is opened by the first
 // operation that needs it. On a closed store every operation returns ErrClosed.
 func (st *Store) NewSession() *Session {
+	layout := st.log.Layout()
 	s := &Session{
-		store:   st,
-		log:     st.log,
-		index:   st.index,
-		layout:  st.log.Layout(),
-		flights: make([]flight, st.opts.QueueDepth),
-		free:    make([]uint32, 0, st.opts.QueueDepth),
-		staged:  newOpRing(lookahead + 1),
-		polled:  newOpRing(st.opts.QueueDepth),
+		store:     st,
+		log:       st.log,
+		layout:    layout,
+		valueSize: st.opts.ValueSize,
+		words:     st.opts.KeySize == 8 && layout.WordValues() && st.opts.hash == nil,
+		record:    layout.Size(st.opts.KeySize, st.opts.ValueSize, false),
+		hash:      st.hash,
+		table:     st.index,
+		zeros:     make([]byte, st.opts.ValueSize),
+		flights:   make([]flight, st.opts.QueueDepth),
+		free:      make([]uint32, 0, st.opts.QueueDepth),
+		polled:    newOpRing(st.opts.QueueDepth),
 	}
+	if !layout.Fixed() {
+		s.record = 2 * 64 // lengths and key, and the start of the value
+	}
+	s.filling, s.scanned = &s.lanes[0], &s.lanes[1]
 	for i := range s.flights {
 		s.free = append(s.free, uint32(len(s.flights)-1-i))
 	}
-	if s.closed = !st.addSession(s); !s.closed {
-		s.epoch = st.epoch.Register()
+	if st.addSession(s) {
+		s.slot = st.epoch.Register()
+	} else {
+		s.stop(ErrClosed)
 	}
 	return s
 }
 
+// stop makes the session take no more operations.
+func (s *Session) stop(err error) {
+	s.unusable = err
+	s.words = false
+}
+
 // Close ends the session after what it has under way.
 func (s *Session) Close() error {
-	if s.closed {
+	if errors.Is(s.unusable, ErrClosed) {
 		return nil
 	}
-	s.beginStaged(0)
+	s.flush()
 	for len(s.free) < len(s.flights) {
 		if err := s.await(context.Background()); err != nil {
 			return err
 		}
 	}
-	s.closed = true
-	s.epoch.Unregister()
+	s.stop(ErrClosed)
+	s.slot.Unregister()
 	s.store.removeSession(s)
 	if s.queue == nil {
 		return nil
@@ -105,24 +134,57 @@ func (s *Session) Close() error {
 	return nil
 }
 
+// enter begins a stay in an epoch.
+func (s *Session) enter() {
+	if e := s.slot.Enter(); e != s.seen {
+		s.refresh(e)
+	}
+}
+
+// refresh takes over what may have changed with a new epoch.
+func (s *Session) refresh(e uint64) {
+	s.seen = e
+	s.view = s.log.View()
+	s.table = s.store.index
+}
+
+// leave ends it.
+func (s *Session) leave() { s.slot.Leave() }
+
 // Read appends the value of key to dst and returns the result, or dst and
 // ErrNotFound.
 func (s *Session) Read(key, dst []byte) ([]byte, error) {
+	if s.words && s.streamed|s.batch == 0 && len(key) == 8 {
+		if word, ok := s.readWord(key); ok {
+			return s.appendWord(dst, word), nil
+		}
+	}
 	s.plain = Op{Kind: OpRead, Key: key, Value: dst}
 	err := s.run(&s.plain, len(dst))
 	return s.plain.Value, err
 }
 
-// Upsert stores value under key.
+// Upsert stores value under key, for good.
 func (s *Session) Upsert(key, value []byte) error {
+	if s.words && s.streamed|s.batch == 0 && len(key) == 8 && len(value) == s.valueSize {
+		if s.upsertWord(key, value) {
+			return nil
+		}
+	}
 	s.plain = Op{Kind: OpUpsert, Key: key, Value: value}
 	return s.run(&s.plain, 0)
 }
 
-// RMW replaces the value of key by what modify makes of it, or of its absence,
-// atomically.
+// RMW changes the record of key as modify says, atomically.
 func (s *Session) RMW(key []byte, modify Modifier) error {
 	s.plain = Op{Kind: OpRMW, Key: key, Modify: modify}
+	return s.run(&s.plain, 0)
+}
+
+// Insert stores value under key if the key is not there; else it returns
+// ErrExists.
+func (s *Session) Insert(key, value []byte) error {
+	s.plain = Op{Kind: OpInsert, Key: key, Value: value}
 	return s.run(&s.plain, 0)
 }
 
@@ -132,26 +194,23 @@ func (s *Session) Delete(key []byte) error {
 	return s.run(&s.plain, 0)
 }
 
-// run carries one operation out, whole.
+// Run carries one operation out and returns its Err: the plain call for what the
+// others have no room for.
+func (s *Session) Run(op *Op) error { return s.run(op, 0) }
+
+// run carries one operation out, whole. keep is how much of a read's Value stays
+// in front.
 func (s *Session) run(op *Op, keep int) error {
-	if op.Err = s.usable(); op.Err != nil {
+	if op.Err = s.unusable; op.Err != nil {
 		return op.Err
 	}
-	s.beginStaged(0)
-	if !s.begin(op, keep, false) {
+	s.flush()
+	if !s.begin(op, s.hash(op.Key), keep, false) {
 		if err := s.landAll(); err != nil {
 			return err
 		}
 	}
 	return op.Err
-}
-
-// usable says why the session takes no more operations, if so.
-func (s *Session) usable() error {
-	if s.closed {
-		return ErrClosed
-	}
-	return s.broken
 }
 
 // landAll returns when no plain call's or batch's operation is under way.
@@ -164,102 +223,13 @@ func (s *Session) landAll() error {
 	return nil
 }
 
-// Do carries a batch out, with its cold reads under way together, and returns
-// when all are complete. It returns the first error of an operation that is not
-// ErrNotFound; each has its own in Op.Err.
-func (s *Session) Do(ops []Op) error {
-	if err := s.usable(); err != nil {
-		return err
-	}
-	s.beginStaged(0)
-	for i := range min(lookahead, len(ops)) {
-		s.index.prefetch(s.store.hash(ops[i].Key))
-	}
-	for i := range ops {
-		if next := i + lookahead; next < len(ops) {
-			s.index.prefetch(s.store.hash(ops[next].Key))
-		}
-		s.begin(&ops[i], 0, false)
-	}
-	if err := s.landAll(); err != nil {
-		return err
-	}
-	for i := range ops {
-		if err := ops[i].Err; err != nil && !errors.Is(err, ErrNotFound) {
-			return err
-		}
-	}
-	return nil
-}
-
-// Submit starts an operation, which Poll hands back when it is complete.
-// ErrQueueFull: QueueDepth operations are under way or waiting to be polled; op
-// was not started.
-func (s *Session) Submit(op *Op) error {
-	if err := s.usable(); err != nil {
-		return err
-	}
-	if s.Pending() == len(s.flights) {
-		return ErrQueueFull
-	}
-	s.index.prefetch(s.store.hash(op.Key))
-	s.staged.push(op)
-	s.beginStaged(lookahead)
-	return nil
-}
-
-// beginStaged begins operations that Submit staged, the oldest first, until only
-// so many are left.
-func (s *Session) beginStaged(left int) {
-	for s.staged.len() > left {
-		if op := s.staged.pop(); s.begin(op, 0, true) {
-			s.polled.push(op)
-		}
-	}
-}
-
-// Poll hands back operations that Submit started and that are complete, as many
-// as there are and done has room for. It waits for no read.
-func (s *Session) Poll(done []*Op) int {
-	if s.polled.len() < len(done) {
-		s.reap()
-	}
-	if s.polled.len() == 0 {
-		s.beginStaged(0)
-		s.reap()
-	}
-	n := 0
-	for ; n < len(done) && s.polled.len() > 0; n++ {
-		done[n] = s.polled.pop()
-	}
-	return n
-}
-
-// Wait parks until Poll has something to hand back, or ctx ends. It returns at
-// once where nothing is under way.
-func (s *Session) Wait(ctx context.Context) error {
-	if s.polled.len() == 0 {
-		s.beginStaged(0)
-	}
-	for s.polled.len() == 0 && s.streamed > 0 {
-		if err := s.await(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Pending is how many operations Submit started that Poll has not handed back.
-func (s *Session) Pending() int { return s.staged.len() + s.streamed + s.polled.len() }
-
 // begin tries an operation and says whether it is complete; if not, it has a
-// flight. keep is how much of a read's Value stays in front.
-func (s *Session) begin(op *Op, keep int, stream bool) bool {
+// flight.
+func (s *Session) begin(op *Op, hash uint64, keep int, stream bool) bool {
 	op.Err = s.check(op)
 	if op.Err != nil {
 		return true
 	}
-	hash := s.store.hash(op.Key)
 	for s.rmws[hashByte(hash)] > 0 { // it comes after the one before it on this key
 		if op.Err = s.await(context.Background()); op.Err != nil {
 			return true
@@ -287,14 +257,17 @@ func hashByte(hash uint64) byte { return byte(hash >> 40) }
 func (s *Session) check(op *Op) error {
 	value := len(op.Value)
 	switch op.Kind {
-	case OpUpsert:
+	case OpUpsert, OpInsert:
+		if op.Expires < 0 {
+			return errBadExpiry(op.Expires)
+		}
 	case OpRMW:
 		if op.Modify == nil {
 			return fmt.Errorf("kv: RMW without a Modifier")
 		}
-		fallthrough
+		value = s.valueSize
 	case OpRead, OpDelete:
-		value = s.store.opts.ValueSize
+		value = s.valueSize
 	default:
 		return fmt.Errorf("kv: unknown operation %d", op.Kind)
 	}
@@ -306,7 +279,7 @@ func (s *Session) checkSizes(key, value int) error {
 	if err == nil && key == 0 {
 		err = errors.New("empty key")
 	}
-	if size := s.layout.Size(key, value); err == nil && size > s.log.PageSize()-hlog.FirstAddress {
+	if size := s.layout.Size(key, value, true); err == nil && size > s.log.PageSize()-hlog.FirstAddress {
 		err = fmt.Errorf("record of %d bytes in pages of %d", size, s.log.PageSize())
 	}
 	if err != nil {
@@ -336,28 +309,16 @@ func (s *Session) attempt(op *Op, hash uint64, keep int) (where coldAt, cold boo
 	}
 }
 
-// try is one attempt under one epoch.
-func (s *Session) try(op *Op, hash uint64, keep int) (result outcome, where coldAt) {
-	if op.Kind == OpRMW {
-		return s.tryModifying(op, hash)
+// try is one attempt under one epoch. Should the user's code panic in there, the
+// deferred leave keeps it from holding the store up.
+func (s *Session) try(op *Op, hash uint64, keep int) (outcome, coldAt) {
+	s.enter()
+	defer s.leave()
+	slot, e := s.table.find(hash)
+	if slot.p == nil && op.Kind != OpRead && op.Kind != OpDelete {
+		if slot, e, op.Err = s.table.findOrInsert(hash); op.Err != nil {
+			return complete, coldAt{}
+		}
 	}
-	s.epoch.Enter()
-	switch op.Kind {
-	case OpRead:
-		result, where = s.tryRead(op, hash, keep)
-	case OpUpsert:
-		result = s.tryUpsert(op, hash)
-	default:
-		result = s.tryDelete(op, hash)
-	}
-	s.epoch.Leave()
-	return result, where
-}
-
-// tryModifying is try for operations that call the user's code: should that
-// panic, the deferred Leave keeps it from holding the store up.
-func (s *Session) tryModifying(op *Op, hash uint64) (outcome, coldAt) {
-	s.epoch.Enter()
-	defer s.epoch.Leave()
-	return s.tryRMW(op, hash)
+	return s.tryAt(op, slot, e, keep)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/hlog"
@@ -16,10 +17,11 @@ type Store struct {
 	opts  Options
 	dev   device.Device
 	epoch *epoch.Table
-	index *index
+	index *table
 	log   *hlog.Log
 	hash  func([]byte) uint64
-	bits  int // of the index
+	now   func() int64 // milliseconds of Unix time
+	bits  int          // of the index
 
 	committing sync.Mutex // one Commit at a time
 
@@ -58,10 +60,17 @@ func Open(opts Options) (*Store, error) {
 		dev:      opts.Device,
 		epoch:    epoch.New(),
 		hash:     opts.hash,
-		bits:     max(indexBits(opts.Records), meta.IndexBits),
+		now:      opts.now,
+		bits:     max(tableBits(opts.Records), meta.IndexBits),
 		sessions: make(map[*Session]struct{}),
 	}
-	if st.index, err = newIndex(st.bits); err != nil {
+	if st.hash == nil {
+		st.hash = hashKey
+	}
+	if st.now == nil {
+		st.now = func() int64 { return time.Now().UnixMilli() }
+	}
+	if st.index, err = newTable(st.bits); err != nil {
 		return nil, err
 	}
 	layout := hlog.VariableLayout()
@@ -167,6 +176,16 @@ func (st *Store) Upsert(key, value []byte) error {
 // RMW is [Session.RMW] for callers who hold no session.
 func (st *Store) RMW(key []byte, modify Modifier) error {
 	return st.with(func(s *Session) error { return s.RMW(key, modify) })
+}
+
+// Insert is [Session.Insert] for callers who hold no session.
+func (st *Store) Insert(key, value []byte) error {
+	return st.with(func(s *Session) error { return s.Insert(key, value) })
+}
+
+// Run is [Session.Run] for callers who hold no session.
+func (st *Store) Run(op *Op) error {
+	return st.with(func(s *Session) error { return s.Run(op) })
 }
 
 // Delete is [Session.Delete] for callers who hold no session.

@@ -45,12 +45,21 @@ func key8(n uint64) []byte { return binary.LittleEndian.AppendUint64(nil, n) }
 
 // add is the modifier of a counter.
 func add(delta uint64) Modifier {
-	return func(dst, old []byte, found bool) []byte {
-		if found {
-			delta := delta + binary.LittleEndian.Uint64(old)
-			return binary.LittleEndian.AppendUint64(dst, delta)
+	return func(u *Update) Verdict {
+		n := delta
+		if u.Found {
+			n += binary.LittleEndian.Uint64(u.Old)
 		}
-		return binary.LittleEndian.AppendUint64(dst, delta)
+		u.New = binary.LittleEndian.AppendUint64(u.New, n)
+		return Put
+	}
+}
+
+// modifier is a Modifier that always puts a value.
+func modifier(f func(dst, old []byte, found bool) []byte) Modifier {
+	return func(u *Update) Verdict {
+		u.New = f(u.New, u.Old, u.Found)
+		return Put
 	}
 }
 
@@ -90,7 +99,7 @@ func TestOperations(t *testing.T) {
 				return append(dst, value(binary.LittleEndian.Uint64(old)+1)...)
 			}
 			for n := range uint64(keys) {
-				if err := s.RMW(key8(n), modify); err != nil {
+				if err := s.RMW(key8(n), modifier(modify)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -220,9 +229,9 @@ func TestProgramOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	double := func(dst, old []byte, _ bool) []byte {
+	double := modifier(func(dst, old []byte, _ bool) []byte {
 		return binary.LittleEndian.AppendUint64(dst, 2*binary.LittleEndian.Uint64(old))
-	}
+	})
 	for n := range uint64(300) {
 		ops := []Op{
 			{Kind: OpRMW, Key: key8(n), Modify: add(1)},
@@ -328,8 +337,8 @@ func TestBadInput(t *testing.T) {
 		"no key":         variable.Upsert(nil, key8(1)),
 		"key too long":   variable.Delete(make([]byte, hlog.MaxKeySize+1)),
 		"over the page":  variable.Upsert(key8(1), make([]byte, 1<<10)),
-		"RMW over it":    variable.RMW(key8(1), func(dst, _ []byte, _ bool) []byte { return append(dst, make([]byte, 1<<10)...) }),
-		"RMW wrong size": fixed.RMW(key8(1), func(dst, _ []byte, _ bool) []byte { return append(dst, 1) }),
+		"RMW over it":    variable.RMW(key8(1), modifier(func(dst, _ []byte, _ bool) []byte { return append(dst, make([]byte, 1<<10)...) })),
+		"RMW wrong size": fixed.RMW(key8(1), modifier(func(dst, _ []byte, _ bool) []byte { return append(dst, 1) })),
 	} {
 		if !errors.Is(err, ErrBadSize) {
 			t.Errorf("%s: %v", name, err)
@@ -373,7 +382,7 @@ func TestModifierThatPanicsHoldsNothingUp(t *testing.T) {
 				t.Error("no panic")
 			}
 		}()
-		_ = s.RMW([]byte("k"), func([]byte, []byte, bool) []byte { panic("modifier") })
+		_ = s.RMW([]byte("k"), func(*Update) Verdict { panic("modifier") })
 	}()
 	if got, err := s.Read([]byte("k"), nil); err != nil || string(got) != "value" {
 		t.Errorf("%q, %v", got, err)
@@ -401,7 +410,7 @@ func TestModifierThatPanicsOnAColdRecordLands(t *testing.T) {
 			}
 		}()
 		_ = s.Do([]Op{
-			{Kind: OpRMW, Key: key8(1), Modify: func([]byte, []byte, bool) []byte { panic("modifier") }},
+			{Kind: OpRMW, Key: key8(1), Modify: func(*Update) Verdict { panic("modifier") }},
 			{Kind: OpRead, Key: key8(2)}, // arrives with it
 		})
 	}()

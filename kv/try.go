@@ -23,12 +23,27 @@ type coldAt struct {
 	address int64
 }
 
+// tryAt is one attempt at an operation inside an epoch, given its place in the
+// index: an empty slot where a read or a delete found none.
+func (s *Session) tryAt(op *Op, at slot, e entry, keep int) (outcome, coldAt) {
+	switch op.Kind {
+	case OpRead:
+		return s.tryRead(op, e, keep)
+	case OpUpsert:
+		return s.tryUpsert(op, at, e), coldAt{}
+	case OpDelete:
+		return s.tryDelete(op, at, e), coldAt{}
+	default:
+		return s.tryRMW(op, at, e)
+	}
+}
+
 // lookup walks a chain through memory, from the newest record down to floor,
 // and returns the record of the key. If there is none, next is where the chain
 // goes on: below floor, or 0 at its end.
 func (s *Session) lookup(key []byte, from, floor int64) (r hlog.Record, address, next int64, found bool) {
 	for next = from; next >= floor && next != 0; {
-		r = s.log.At(next)
+		r = s.view.At(next)
 		if s.layout.KeyEqual(r, key) {
 			return r, next, 0, true
 		}
@@ -37,21 +52,20 @@ func (s *Session) lookup(key []byte, from, floor int64) (r hlog.Record, address,
 	return hlog.Record{}, 0, next, false
 }
 
-func (s *Session) tryRead(op *Op, hash uint64, keep int) (outcome, coldAt) {
-	e := s.index.find(hash)
-	r, _, next, found := s.lookup(op.Key, e.address(), s.log.Head())
+func (s *Session) tryRead(op *Op, e entry, keep int) (outcome, coldAt) {
+	r, _, next, found := s.lookup(op.Key, e.address(), s.view.Head)
 	switch {
 	case found:
-		value, h := s.layout.AppendValue(op.Value[:keep], r)
-		if h.Tombstone() {
-			op.Value, op.Err = op.Value[:keep], ErrNotFound
+		value, h, expires := s.layout.Read(op.Value[:keep], r)
+		if h.Tombstone() || s.expired(expires) {
+			op.Value, op.Expires, op.Err = op.Value[:keep], 0, ErrNotFound
 		} else {
-			op.Value = value
+			op.Value, op.Expires = value, expires
 		}
 	case next >= s.log.Begin():
 		return needsRecord, coldAt{e, next}
 	default:
-		op.Value, op.Err = op.Value[:keep], ErrNotFound
+		op.Value, op.Expires, op.Err = op.Value[:keep], 0, ErrNotFound
 	}
 	return complete, coldAt{}
 }
@@ -59,176 +73,72 @@ func (s *Session) tryRead(op *Op, hash uint64, keep int) (outcome, coldAt) {
 // tryUpsert updates in place what is mutable, and appends otherwise. It need not
 // seal what it replaces: an update in place that still goes on there began
 // before the new record was published, and counts as before it.
-func (s *Session) tryUpsert(op *Op, hash uint64) outcome {
+func (s *Session) tryUpsert(op *Op, at slot, e entry) outcome {
 	for {
-		slot, e, err := s.index.findOrInsert(hash)
-		if err != nil {
-			op.Err = err
+		r, _, _, found := s.lookup(op.Key, e.address(), s.view.ReadOnly)
+		if found && s.storeInPlace(r, op) {
 			return complete
 		}
-		r, _, _, found := s.lookup(op.Key, e.address(), s.log.ReadOnly())
-		if found && s.storeInPlace(r, op.Value) {
-			return complete
-		}
-		if result, ok := s.appendRecord(slot, e, op.Key, op.Value, false); ok {
+		if result, ok := s.appendRecord(at, e, op.Key, op.Value, op.Expires, false); ok {
 			return result
 		}
+		e = at.load()
 	}
 }
 
-func (s *Session) storeInPlace(r hlog.Record, value []byte) bool {
-	if s.layout.WordValues() {
-		if r.Header().Tombstone() {
-			return false
-		}
-		s.layout.StoreWord(r, value)
-		return true
-	}
+func (s *Session) storeInPlace(r hlog.Record, op *Op) bool {
 	h, ok := r.Lock()
 	if !ok {
 		return false
 	}
-	if !s.layout.Store(r, value) {
+	if !s.layout.Store(r, op.Value, op.Expires) {
 		r.UnlockUnchanged(h)
 		return false
 	}
-	r.Unlock(h)
+	s.layout.Unlock(r, h)
 	return true
 }
 
 // tryDelete buries what is mutable, and appends a tombstone otherwise; blind,
 // as tryUpsert.
-func (s *Session) tryDelete(op *Op, hash uint64) outcome {
-	for {
-		e := s.index.find(hash)
-		if e.address() == 0 {
-			return complete // no record of that tag at all
-		}
-		r, _, _, found := s.lookup(op.Key, e.address(), s.log.ReadOnly())
+func (s *Session) tryDelete(op *Op, at slot, e entry) outcome {
+	for e.address() != 0 { // else there is no record of that tag at all
+		r, _, _, found := s.lookup(op.Key, e.address(), s.view.ReadOnly)
 		if found && (r.Header().Tombstone() || r.Bury()) {
 			return complete
 		}
-		slot, e, err := s.index.findOrInsert(hash)
-		if err != nil {
-			op.Err = err
-			return complete
-		}
-		s.fresh = append(s.fresh[:0], make([]byte, s.store.opts.ValueSize)...)
-		if result, ok := s.appendRecord(slot, e, op.Key, s.fresh, true); ok {
+		if result, ok := s.appendRecord(at, e, op.Key, s.zeros, 0, true); ok {
 			return result
 		}
+		e = at.load()
 	}
-}
-
-// tryRMW modifies in place what is mutable; otherwise it copies the modified
-// value to the tail.
-func (s *Session) tryRMW(op *Op, hash uint64) (outcome, coldAt) {
-	slot, e, err := s.index.findOrInsert(hash)
-	if err != nil {
-		op.Err = err
-		return complete, coldAt{}
-	}
-	r, address, next, found := s.lookup(op.Key, e.address(), s.log.Head())
-	switch {
-	case found:
-		return s.modify(op, slot, e, r, address), coldAt{}
-	case next >= s.log.Begin():
-		return needsRecord, coldAt{e, next}
-	default:
-		return s.replace(op, slot, e, nil, false), coldAt{}
-	}
-}
-
-// modify is RMW on a record in memory. The Modifier runs on a copy, outside any
-// lock; the lock is then taken only if the value is still the one it saw.
-func (s *Session) modify(op *Op, slot slot, e entry, r hlog.Record, address int64) outcome {
-	readOnly := address < s.log.ReadOnly()
-	if readOnly && address >= s.log.SafeReadOnly() {
-		// A session that entered before the marker moved may still update it in
-		// place. It will have left in a moment.
-		return again
-	}
-	old, h := s.layout.AppendValue(s.old[:0], r)
-	s.old = old
-	switch {
-	case h.Tombstone():
-		return s.replace(op, slot, e, nil, false)
-	case readOnly:
-		// Nobody changes it. It may even be sealed: by a replacement that was
-		// never committed, before the store was opened again.
-		return s.replace(op, slot, e, old, true)
-	case h.Sealed():
-		return again // its replacement is being published
-	}
-	if err := s.compute(op, old, true); err != nil {
-		op.Err = err
-		return complete
-	}
-	if s.layout.WordValues() {
-		if !s.layout.SwapWord(r, old, s.fresh) {
-			return again
-		}
-		return complete
-	}
-	if r.LockIf(h) {
-		if s.layout.Store(r, s.fresh) {
-			r.Unlock(h)
-			return complete
-		}
-		r.UnlockUnchanged(h)
-	}
-	// Too long for its place, or out of versions: seal it, so that no update in
-	// place is lost between here and the new record.
-	if !r.SealIf(h) {
-		return again
-	}
-	result, ok := s.appendRecord(slot, e, op.Key, s.fresh, false)
-	if !ok {
-		result = again
-	}
-	if result != complete {
-		r.Unseal(h)
-	}
-	return result
-}
-
-// replace appends what the Modifier makes of old, which nobody changes any
-// more.
-func (s *Session) replace(op *Op, slot slot, e entry, old []byte, found bool) outcome {
-	if err := s.compute(op, old, found); err != nil {
-		op.Err = err
-		return complete
-	}
-	result, ok := s.appendRecord(slot, e, op.Key, s.fresh, false)
-	if !ok {
-		return again
-	}
-	return result
-}
-
-// compute puts the modified value into s.fresh.
-func (s *Session) compute(op *Op, old []byte, found bool) error {
-	s.fresh = op.Modify(s.fresh[:0], old, found)
-	return s.checkSizes(len(op.Key), len(s.fresh))
+	return complete
 }
 
 // appendRecord puts a record at the tail and makes it the newest of its chain.
 // ok is false where the chain has got another one since e was read.
-func (s *Session) appendRecord(slot slot, e entry, key, value []byte, tombstone bool) (result outcome, ok bool) {
-	address, ok := s.log.Allocate(s.layout.Size(len(key), len(value)))
+func (s *Session) appendRecord(at slot, e entry, key, value []byte, expires int64, tombstone bool) (result outcome, ok bool) {
+	address, ok := s.log.Allocate(s.layout.Size(len(key), len(value), expires != 0))
 	if !ok {
 		return needsSpace, true
 	}
-	r := s.log.At(address)
-	s.layout.Fill(r, hlog.NewHeader(e.address(), tombstone), key, value)
-	if !slot.swap(e, e.at(address)) {
+	r := s.view.At(address)
+	s.layout.Fill(r, hlog.NewHeader(e.address(), tombstone), key, value, expires)
+	if !at.swap(e, e.at(address)) {
 		r.Invalidate()
 		return again, false
 	}
 	return complete, true
 }
 
+// expired says whether a record of that expiry is no more.
+func (s *Session) expired(expires int64) bool { return expires != 0 && expires <= s.store.now() }
+
 // corrupt says what is wrong with a record that came from the device.
 func corrupt(address int64, format string, args ...any) error {
 	return fmt.Errorf("%w: record at %d: %s", ErrCorrupt, address, fmt.Sprintf(format, args...))
+}
+
+func errBadExpiry(expires int64) error {
+	return fmt.Errorf("kv: expiry at %d ms of Unix time", expires)
 }

@@ -11,20 +11,32 @@
 //	…uses what it protects…          every slot 0 or ≥ e (Passed)?
 //	slot ← 0         (Leave)         nobody uses the old marker any more
 //
-// All four are sequentially consistent atomics. If the mover's look at a slot
-// misses the session's Enter, then the session's look at the marker comes after
-// the mover's store and finds the new one; if it does not miss it, it waits.
+// Sessions enter and leave once for every operation, movers move seldom: so it is
+// the mover who pays for the order between the two (see [Table.Bump]). If the
+// mover's look at a slot misses the session's Enter, then the session's look at
+// the marker comes after the mover's store and finds the new one; if it does not
+// miss it, it waits.
+//
+// [Table.Exclusive] is the one moment when nobody is inside at all: a barrier
+// between the operations of all sessions, for changes that must not be seen half.
 package epoch
 
 import (
+	"runtime"
 	"sync"
 	"sync/atomic"
 )
 
+// closed is set in the current epoch while an Exclusive waits or runs: nobody
+// enters.
+const closed = 1 << 63
+
 // Table is one set of sessions and their common epoch. Its methods are safe for
 // concurrent use.
 type Table struct {
-	current atomic.Uint64
+	current atomic.Uint64 // the epoch, and closed
+
+	gate sync.RWMutex // held to write by Exclusive; who finds closed waits for it
 
 	mu    sync.Mutex // serialises changes of slots
 	slots atomic.Pointer[[]*Slot]
@@ -34,7 +46,7 @@ type Table struct {
 // cache lines of its own (two: neighbours are fetched in pairs), so that
 // sessions do not slow each other down.
 type Slot struct {
-	entered atomic.Uint64 // 0 outside
+	entered uint64 // 0 outside; see publish
 	table   *Table
 	_       [112]byte
 }
@@ -74,22 +86,83 @@ func (s *Slot) Unregister() {
 	t.slots.Store(&slots)
 }
 
-// Enter protects what the markers read from here on say, until Leave.
-func (s *Slot) Enter() { s.entered.Store(s.table.current.Load()) }
+// Enter protects what the markers read from here on say, until Leave, and
+// returns the epoch. What a session read in an earlier stay in the same epoch is
+// protected as well: a marker that moved since waits for this stay.
+func (s *Slot) Enter() uint64 {
+	e := s.table.current.Load()
+	s.publish(e)
+	if s.table.current.Load() == e && e < closed {
+		return e
+	}
+	return s.enterSlowly()
+}
+
+// enterSlowly is Enter while the epoch changes or is closed.
+func (s *Slot) enterSlowly() uint64 {
+	for {
+		s.publish(0)
+		if s.table.current.Load() >= closed {
+			s.table.gate.RLock() // until the Exclusive is over
+			s.table.gate.RUnlock() //nolint:staticcheck // nothing to do inside
+		}
+		e := s.table.current.Load()
+		s.publish(e)
+		if s.table.current.Load() == e && e < closed {
+			return e
+		}
+	}
+}
 
 // Leave ends the protection.
-func (s *Slot) Leave() { s.entered.Store(0) }
+func (s *Slot) Leave() { s.publish(0) }
 
 // Bump begins a new epoch and returns it.
-func (t *Table) Bump() uint64 { return t.current.Add(1) }
+func (t *Table) Bump() uint64 {
+	e := t.current.Add(1) &^ closed
+	fence()
+	return e
+}
 
 // Passed says whether every session has left the epochs before e, so that what
 // was changed before e began has been seen by all of them.
 func (t *Table) Passed(e uint64) bool {
 	for _, s := range *t.slots.Load() {
-		if in := s.entered.Load(); in != 0 && in < e {
+		if in := atomic.LoadUint64(&s.entered) &^ closed; in != 0 && in < e {
 			return false
 		}
 	}
 	return true
+}
+
+// Wait returns when e has passed. The caller is outside.
+func (t *Table) Wait(e uint64) {
+	for !t.Passed(e) {
+		runtime.Gosched() // they are inside for microseconds
+	}
+}
+
+// Exclusive runs f while no session is inside an epoch, and keeps those who want
+// to enter waiting meanwhile: f must be short. The caller is outside. Every
+// session that enters afterwards finds a new epoch.
+func (t *Table) Exclusive(f func()) {
+	t.gate.Lock()
+	defer t.gate.Unlock()
+	t.current.Or(closed)
+	t.Bump()
+	defer t.current.And(^uint64(closed))
+	for t.inside() {
+		runtime.Gosched()
+	}
+	f()
+}
+
+// inside says whether any session is.
+func (t *Table) inside() bool {
+	for _, s := range *t.slots.Load() {
+		if atomic.LoadUint64(&s.entered) != 0 {
+			return true
+		}
+	}
+	return false
 }

@@ -40,45 +40,47 @@ func newModification() *modification {
 	return m
 }
 
-// apply is the Modifier. A value that is to stay is stored again.
-func (m *modification) apply(dst, old []byte, found bool) []byte {
-	m.found, m.refused = found, ""
+// apply is the Modifier.
+func (m *modification) apply(u *kv.Update) kv.Verdict {
+	m.found, m.refused = u.Found, ""
 	switch m.kind {
 	case modSwap:
-		m.old = append(m.old[:0], old...)
-		return append(dst, m.arg...)
+		m.old = append(m.old[:0], u.Old...)
 	case modIncrement:
-		return m.increment(dst, old, found)
+		return m.increment(u)
 	case modAppend:
-		if m.result = int64(len(old) + len(m.arg)); m.result > int64(m.most) {
+		if m.result = int64(len(u.Old) + len(m.arg)); m.result > int64(m.most) {
 			m.refused = errTooLong
-			return append(dst, old...)
+			return kv.Keep
 		}
-		return append(append(dst, old...), m.arg...)
+		u.New = append(u.New, u.Old...)
+	default: // where there is no value only
+		if m.kind == modSwapNew {
+			m.old = append(m.old[:0], u.Old...)
+		}
+		if u.Found {
+			return kv.Keep
+		}
 	}
-	if !found {
-		return append(dst, m.arg...)
-	}
-	if m.kind == modSwapNew {
-		m.old = append(m.old[:0], old...)
-	}
-	return append(dst, old...)
+	u.New = append(u.New, m.arg...)
+	return kv.Put
 }
 
-func (m *modification) increment(dst, old []byte, found bool) []byte {
+func (m *modification) increment(u *kv.Update) kv.Verdict {
 	n, ok := int64(0), true
-	if found {
-		n, ok = parseInt(old)
+	if u.Found {
+		n, ok = parseInt(u.Old)
 	}
 	if !ok {
 		m.refused = errNotInteger
-		return append(dst, old...)
+		return kv.Keep
 	}
 	if m.result, ok = addInt(n, m.delta); !ok {
 		m.refused = errOverflow
-		return append(dst, old...)
+		return kv.Keep
 	}
-	return strconv.AppendInt(dst, m.result, 10)
+	u.New = strconv.AppendInt(u.New, m.result, 10)
+	return kv.Put
 }
 
 func (m *modification) appendReply(out []byte, resp3 bool) []byte {

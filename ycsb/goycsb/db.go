@@ -90,16 +90,12 @@ func (w *worker) setKey(table, key string) {
 }
 
 // merge is the kv.Modifier of Update.
-func (w *worker) merge(dst, old []byte, found bool) []byte {
-	if !found {
-		old = nil
+func (w *worker) merge(u *kv.Update) kv.Verdict {
+	u.New, w.merging = mergeRow(u.New, u.Old, w.fields, w.names)
+	if w.merging != nil {
+		return kv.Keep
 	}
-	merged, err := mergeRow(dst, old, w.fields, w.names)
-	if err != nil {
-		w.merging = err
-		return append(dst, old...)
-	}
-	return merged
+	return kv.Put
 }
 
 // Read implements go-ycsb's DB. A record that is not there is kv.ErrNotFound.

@@ -1,0 +1,227 @@
+package kv
+
+import (
+	"context"
+	"errors"
+)
+
+// laneSize is how many operations go together. A random line takes as long from
+// memory as some ten operations take in the cache; that many must lie between
+// asking for a line and using it.
+const laneSize = 16
+
+// lane is a group of operations on their way to memory. Two of them alternate:
+// while one is filled, each operation's index bucket is asked for; when it is
+// full, its buckets are scanned and its records asked for, and then the other's
+// operations, whose records have come meanwhile, are finished. One stay in an
+// epoch covers both.
+type lane struct {
+	next, n int  // operations [next, n) are still to be finished
+	stream  bool // Poll hands them back; Do returns with them otherwise
+	table   *table
+	ops     [laneSize]*Op
+	hashes  [laneSize]uint64
+	slots   [laneSize]slot
+}
+
+// stage adds an operation to the lane that is filled, and moves on when that is
+// full.
+func (s *Session) stage(op *Op, stream bool) {
+	hash := s.hashOf(op.Key)
+	s.table.prefetch(hash)
+	l := s.filling
+	l.stream = stream
+	l.ops[l.n], l.hashes[l.n] = op, hash
+	if l.n++; l.n == laneSize {
+		s.advance()
+	}
+}
+
+// advance scans the lane that was filled and finishes the other one.
+func (s *Session) advance() {
+	s.enter()
+	defer func() { // the user's code may panic in there
+		s.leave()
+		if s.unrung >= doorbellEvery {
+			s.ring()
+		}
+	}()
+	s.scan(s.filling)
+	s.finish(s.scanned)
+	s.filling, s.scanned = s.scanned, s.filling
+}
+
+// flush finishes what is staged, so that only flights are under way.
+func (s *Session) flush() {
+	for s.filling.n > 0 || s.scanned.n > 0 {
+		s.advance()
+	}
+}
+
+// scan finds the lane's operations in the index and asks for their records.
+func (s *Session) scan(l *lane) {
+	l.table = s.table
+	for i := range l.n {
+		slot, e := s.table.find(l.hashes[i])
+		l.slots[i] = slot
+		if a := e.address(); a >= s.view.Head {
+			s.view.Prefetch(a, s.record)
+		}
+	}
+}
+
+// finish carries the lane's operations out, in their order, and empties it.
+func (s *Session) finish(l *lane) {
+	current := l.table == s.table
+	defer func() {
+		if l.n > 0 {
+			s.abandon(l)
+		}
+	}()
+	for l.next < l.n {
+		i := l.next
+		l.next++
+		if op := l.ops[i]; current && l.slots[i].p != nil && !s.restricted {
+			s.finishAt(op, l.hashes[i], l.slots[i], l.stream)
+		} else {
+			s.finishAnew(op, l.hashes[i], l.stream)
+		}
+	}
+	l.next, l.n = 0, 0
+}
+
+// abandon is finish when a Modifier panics. Of a stream everything else goes on;
+// of a batch, which the caller will not see end, nothing does.
+func (s *Session) abandon(l *lane) {
+	if l.stream {
+		s.settle(l.ops[l.next-1], errPanicked, true)
+		return
+	}
+	for i := range s.lanes {
+		s.lanes[i].next, s.lanes[i].n = 0, 0
+	}
+}
+
+// finishAt carries one operation out inside the epoch that finish is called in.
+// The slot that scan found is loaded again: the entry may have moved on, by this
+// session's own doing too, and nothing that scan saw needs to be true any more.
+func (s *Session) finishAt(op *Op, hash uint64, at slot, stream bool) {
+	e := at.load()
+	if s.words && s.tryWords(op, e) {
+		s.settle(op, nil, stream)
+		return
+	}
+	if s.rmws[hashByte(hash)] == 0 && s.check(op) == nil {
+		op.Err = nil
+		switch outcome, where := s.tryAt(op, at, e, 0); outcome {
+		case complete:
+			s.counts.finished(op.Kind, fromMemory)
+			s.settle(op, op.Err, stream)
+			return
+		case needsRecord:
+			if len(s.free) > 0 && s.queue != nil {
+				s.depart(op, hash, 0, stream, where)
+				return
+			}
+		}
+	}
+	s.finishAnew(op, hash, stream)
+}
+
+// finishAnew begins an operation from the start, outside the epoch.
+func (s *Session) finishAnew(op *Op, hash uint64, stream bool) {
+	s.leave()
+	complete := s.begin(op, hash, 0, stream)
+	s.enter()
+	if complete {
+		s.settle(op, op.Err, stream)
+	}
+}
+
+// settle hands an operation back that is complete.
+func (s *Session) settle(op *Op, err error, stream bool) {
+	op.Err = err
+	if stream {
+		s.streamed--
+		s.polled.push(op)
+		return
+	}
+	s.note(err)
+}
+
+// note keeps the first error of a batch for Do.
+func (s *Session) note(err error) {
+	if err != nil && s.batchErr == nil && !errors.Is(err, ErrNotFound) {
+		s.batchErr = err
+	}
+}
+
+// Do carries a batch out, with its cold reads under way together, and returns
+// when all are complete. It returns an error of one of the operations, unless it
+// is ErrNotFound; each has its own in Op.Err.
+func (s *Session) Do(ops []Op) error {
+	if s.unusable != nil {
+		return s.unusable
+	}
+	s.flush()
+	s.batchErr = nil
+	for i := range ops {
+		s.stage(&ops[i], false)
+	}
+	s.flush()
+	if s.batch > 0 {
+		if err := s.landAll(); err != nil {
+			return err
+		}
+	}
+	return s.batchErr
+}
+
+// Submit starts an operation, which Poll hands back when it is complete.
+// ErrQueueFull: QueueDepth operations are under way or waiting to be polled; op
+// was not started.
+func (s *Session) Submit(op *Op) error {
+	if s.unusable != nil {
+		return s.unusable
+	}
+	if s.Pending() == len(s.flights) {
+		return ErrQueueFull
+	}
+	s.streamed++
+	s.stage(op, true)
+	return nil
+}
+
+// Poll hands back operations that Submit started and that are complete, as many
+// as there are and done has room for. It waits for no read.
+func (s *Session) Poll(done []*Op) int {
+	if s.polled.len() < len(done) {
+		s.reap()
+	}
+	if s.polled.len() == 0 {
+		s.flush()
+		s.reap()
+	}
+	n := 0
+	for ; n < len(done) && s.polled.len() > 0; n++ {
+		done[n] = s.polled.pop()
+	}
+	return n
+}
+
+// Wait parks until Poll has something to hand back, or ctx ends. It returns at
+// once where nothing is under way.
+func (s *Session) Wait(ctx context.Context) error {
+	if s.polled.len() == 0 {
+		s.flush()
+	}
+	for s.polled.len() == 0 && s.streamed > 0 {
+		if err := s.await(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Pending is how many operations Submit started that Poll has not handed back.
+func (s *Session) Pending() int { return s.streamed + s.polled.len() }

@@ -1,0 +1,142 @@
+package kv
+
+import (
+	"github.com/redykv/redykv/hlog"
+)
+
+// tryRMW modifies in place what is mutable; otherwise it copies the modified
+// value to the tail. An insert is a read-modify-write that keeps what it finds.
+func (s *Session) tryRMW(op *Op, at slot, e entry) (outcome, coldAt) {
+	r, address, next, found := s.lookup(op.Key, e.address(), s.view.Head)
+	switch {
+	case found:
+		return s.modify(op, at, e, r, address), coldAt{}
+	case next >= s.log.Begin():
+		return needsRecord, coldAt{e, next}
+	default:
+		return s.replace(op, at, e, nil, 0, false), coldAt{}
+	}
+}
+
+// modify is RMW on a record in memory. The Modifier runs on a copy, outside any
+// lock; the lock is then taken only if the value is still the one it saw.
+func (s *Session) modify(op *Op, at slot, e entry, r hlog.Record, address int64) outcome {
+	immutable := address < s.view.ReadOnly
+	if immutable && address >= s.log.SafeReadOnly() {
+		// A session that entered before the marker moved may still update it in
+		// place. It will have left in a moment.
+		return again
+	}
+	if op.InPlace != nil && !immutable && s.modifyInPlace(op, r) {
+		return complete
+	}
+	old, h, expires := s.layout.Read(s.old[:0], r)
+	s.old = old
+	found := !h.Tombstone() && !s.expired(expires)
+	switch {
+	case immutable || h.Tombstone():
+		// Nobody changes it. It may even be sealed: by a replacement that was
+		// never committed, before the store was opened again.
+		return s.replace(op, at, e, old, expires, found)
+	case h.Sealed():
+		return again // its replacement is being published
+	}
+	verdict, err := s.compute(op, old, expires, found)
+	if err != nil || verdict == Keep || verdict == Remove && !found {
+		op.Err = err
+		return complete
+	}
+	if !r.LockIf(h) {
+		return again
+	}
+	if s.layout.WordValues() && !s.layout.Holds(r, old) {
+		r.UnlockUnchanged(h)
+		return again
+	}
+	if verdict == Remove {
+		r.UnlockBuried(h)
+		return complete
+	}
+	if !h.Exhausted() && s.layout.Store(r, s.fresh, s.update.Expires) {
+		s.layout.Unlock(r, h)
+		return complete
+	}
+	// It does not fit its place, or is out of versions: seal it, so that no update
+	// in place is lost between here and the new record.
+	r.UnlockSealed(h)
+	result, ok := s.appendRecord(at, e, op.Key, s.fresh, s.update.Expires, false)
+	if !ok {
+		result = again
+	}
+	if result != complete {
+		r.UnlockUnchanged(h)
+	}
+	return result
+}
+
+// modifyInPlace is the in-place form of RMW, and says whether it was enough.
+func (s *Session) modifyInPlace(op *Op, r hlog.Record) (done bool) {
+	if s.layout.WordValues() {
+		return false // readers of a word do not look at locks
+	}
+	h, ok := r.Lock()
+	if !ok {
+		return false
+	}
+	defer func() { // the user's code may panic, and may have written before
+		if done {
+			s.layout.Unlock(r, h)
+		} else {
+			r.UnlockUnchanged(h)
+		}
+	}()
+	if s.expired(s.layout.Expiry(r)) {
+		return false
+	}
+	return s.layout.Update(r, op.InPlace)
+}
+
+// replace appends what the Modifier makes of old, which nobody changes any
+// more.
+func (s *Session) replace(op *Op, at slot, e entry, old []byte, expires int64, found bool) outcome {
+	verdict, err := s.compute(op, old, expires, found)
+	if err != nil || verdict == Keep || verdict == Remove && !found {
+		op.Err = err
+		return complete
+	}
+	value, ends := s.fresh, s.update.Expires
+	if verdict == Remove {
+		value, ends = s.zeros, 0
+	}
+	result, ok := s.appendRecord(at, e, op.Key, value, ends, verdict == Remove)
+	if !ok {
+		return again
+	}
+	return result
+}
+
+// compute asks what becomes of a record, and puts its new value into s.fresh and
+// its new expiry into s.update.
+func (s *Session) compute(op *Op, old []byte, expires int64, found bool) (Verdict, error) {
+	if !found {
+		old, expires = nil, 0
+	}
+	if op.Kind == OpInsert {
+		if found {
+			return Keep, ErrExists
+		}
+		s.fresh = append(s.fresh[:0], op.Value...)
+		s.update.Expires = op.Expires
+		return Put, nil
+	}
+	s.update = Update{Found: found, Old: old, New: s.fresh[:0], Expires: expires}
+	verdict := op.Modify(&s.update)
+	s.fresh = s.update.New
+	if verdict != Put {
+		return verdict, nil
+	}
+	if s.update.Expires < 0 {
+		return Put, errBadExpiry(s.update.Expires)
+	}
+	return Put, s.checkSizes(len(op.Key), len(s.fresh))
+}
