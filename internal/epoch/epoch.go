@@ -103,7 +103,7 @@ func (s *Slot) enterSlowly() uint64 {
 	for {
 		s.publish(0)
 		if s.table.current.Load() >= closed {
-			s.table.gate.RLock() // until the Exclusive is over
+			s.table.gate.RLock()   // until the Exclusive is over
 			s.table.gate.RUnlock() //nolint:staticcheck // nothing to do inside
 		}
 		e := s.table.current.Load()
