@@ -152,7 +152,7 @@ func Compare(ctx context.Context, c Comparison, progress Progress) (results []Re
 		return nil, fmt.Errorf("ycsb: %w", err)
 	}
 	if progress == nil {
-		progress = noProgress{}
+		progress = NoProgress{}
 	}
 	sequences, err := c.drawSequences(progress)
 	if err != nil {

@@ -12,9 +12,21 @@ import (
 // loadBatch is how many records a loading thread hands to its session at once.
 const loadBatch = 64
 
-// Load stores the records 0 to shape.Records-1 from several threads and commits
-// them, so that nothing is being written any more when it returns.
+// Load stores the records 0 to shape.Records-1 as [Fill] does and commits them, so
+// that nothing is being written any more when it returns.
 func Load(ctx context.Context, store *kv.Store, shape Shape, threads int, progress Progress) error {
+	if err := Fill(ctx, store, shape, threads, progress); err != nil {
+		return err
+	}
+	if err := store.Commit(ctx); err != nil {
+		return fmt.Errorf("ycsb: commit after loading: %w", err)
+	}
+	return nil
+}
+
+// Fill stores the records 0 to shape.Records-1 from several threads. It commits
+// nothing: what fits into the store's mutable memory is still updated in place.
+func Fill(ctx context.Context, store *kv.Store, shape Shape, threads int, progress Progress) error {
 	if err := shape.check(); err != nil {
 		return fmt.Errorf("ycsb: load: %w", err)
 	}
@@ -22,7 +34,7 @@ func Load(ctx context.Context, store *kv.Store, shape Shape, threads int, progre
 		return fmt.Errorf("ycsb: load: %d threads: want 1 to %d", threads, MaxThreads)
 	}
 	if progress == nil {
-		progress = noProgress{}
+		progress = NoProgress{}
 	}
 	group, groupCtx := errgroup.WithContext(ctx)
 	share := (shape.Records + int64(threads) - 1) / int64(threads)
@@ -34,9 +46,6 @@ func Load(ctx context.Context, store *kv.Store, shape Shape, threads int, progre
 	}
 	if err := group.Wait(); err != nil {
 		return fmt.Errorf("ycsb: load: %w", err)
-	}
-	if err := store.Commit(ctx); err != nil {
-		return fmt.Errorf("ycsb: commit after loading: %w", err)
 	}
 	return nil
 }
@@ -59,8 +68,8 @@ func loadRange(ctx context.Context, store *kv.Store, valueSize int, from, to int
 	for n, reported := from, from; n < to; {
 		batch := ops[:min(loadBatch, to-n)]
 		for i := range batch {
-			putKey(batch[i].Key, uint64(n)+uint64(i))
-			fillValue(batch[i].Value, uint64(n)+uint64(i))
+			PutKey(batch[i].Key, uint64(n)+uint64(i))
+			FillValue(batch[i].Value, uint64(n)+uint64(i))
 		}
 		if err := session.Do(batch); err != nil {
 			return fmt.Errorf("records from %d: %w", n, err)

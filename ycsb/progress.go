@@ -9,9 +9,9 @@ type Progress interface {
 	End()
 }
 
-// noProgress is for callers who do not want to know.
-type noProgress struct{}
+// NoProgress is for who does not want to know.
+type NoProgress struct{}
 
-func (noProgress) Begin(string, int64) {}
-func (noProgress) Add(int64)           {}
-func (noProgress) End()                {}
+func (NoProgress) Begin(string, int64) {}
+func (NoProgress) Add(int64)           {}
+func (NoProgress) End()                {}

@@ -131,7 +131,7 @@ func (r *reader) submit() (int, error) {
 		}
 		i := r.free[len(r.free)-1]
 		op := &r.ops[i]
-		putKey(op.Key, uint64(r.sequence[r.next]))
+		PutKey(op.Key, uint64(r.sequence[r.next]))
 		if r.next++; r.next == len(r.sequence) {
 			r.next = 0
 		}
@@ -172,8 +172,8 @@ func (r *reader) indexOf(op *kv.Op) uint32 {
 // finish counts the read in ops[i] and checks its value.
 func (r *reader) finish(i uint32, op *kv.Op) {
 	r.reads++
-	n := keyNumber(op.Key)
-	if op.Err != nil || !endsMatch(op.Value, n, r.valueSize) {
+	n := KeyNumber(op.Key)
+	if op.Err != nil || !EndsMatch(op.Value, n, r.valueSize) {
 		r.fail(op, n)
 	}
 	if r.began[i] == 0 {
@@ -182,7 +182,7 @@ func (r *reader) finish(i uint32, op *kv.Op) {
 	// The histogram refuses only what is out of its range.
 	_ = r.latencies.RecordValue(min(max(r.now()-r.began[i], 1), maxLatency))
 	r.began[i] = 0
-	if op.Err == nil && checkValue(op.Value, n, r.valueSize) != nil && endsMatch(op.Value, n, r.valueSize) {
+	if op.Err == nil && checkValue(op.Value, n, r.valueSize) != nil && EndsMatch(op.Value, n, r.valueSize) {
 		r.fail(op, n) // wrong in the middle only: not counted yet
 	}
 }

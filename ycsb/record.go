@@ -11,42 +11,50 @@ const KeySize = 8
 // recordHeader is what the store adds to a record of fixed size.
 const recordHeader = 8
 
-// putKey writes the key of record n into key[:KeySize].
-func putKey(key []byte, n uint64) { binary.LittleEndian.PutUint64(key, n) }
+// PutKey writes the key of record n into key[:KeySize].
+func PutKey(key []byte, n uint64) { binary.LittleEndian.PutUint64(key, n) }
 
-// keyNumber is the record number of a key.
-func keyNumber(key []byte) uint64 { return binary.LittleEndian.Uint64(key) }
+// KeyNumber is the record number of a key.
+func KeyNumber(key []byte) uint64 { return binary.LittleEndian.Uint64(key) }
 
-// valueWord is the i-th 8-byte word of the value of record n. It depends on
+// ValueWord is the i-th 8-byte word of the value of record n. It depends on
 // both, so that a value of another record, or one put together from two places,
 // is told apart; no word of record 0 is zero, as memory never written would be.
-func valueWord(n uint64, i int) uint64 {
+func ValueWord(n uint64, i int) uint64 {
 	const odd, step = 0x9e3779b97f4a7c15, 0xbf58476d1ce4e5b9
 	return (n+1)*odd + uint64(i)*step
 }
 
-// fillValue writes the value of record n, of any length, into value.
-func fillValue(value []byte, n uint64) {
+// FillValue writes the value of record n, of any length, into value.
+func FillValue(value []byte, n uint64) {
 	i := 0
 	for ; len(value) >= 8; i++ {
-		binary.LittleEndian.PutUint64(value, valueWord(n, i))
+		binary.LittleEndian.PutUint64(value, ValueWord(n, i))
 		value = value[8:]
 	}
 	var last [8]byte
-	binary.LittleEndian.PutUint64(last[:], valueWord(n, i))
+	binary.LittleEndian.PutUint64(last[:], ValueWord(n, i))
 	copy(value, last[:])
 }
 
-// endsMatch says whether value has size bytes and begins and ends as the value
+// StampEnds makes the ends of value, of 8 bytes or more, those of record n, as
+// much as [EndsMatch] looks at: a value for who measures stores and not filling.
+func StampEnds(value []byte, n uint64) {
+	last := len(value)/8 - 1
+	binary.LittleEndian.PutUint64(value, ValueWord(n, 0))
+	binary.LittleEndian.PutUint64(value[8*last:], ValueWord(n, last))
+}
+
+// EndsMatch says whether value has size bytes and begins and ends as the value
 // of record n does: the check that every read can afford. What lies between is
 // for [checkValue].
-func endsMatch(value []byte, n uint64, size int) bool {
+func EndsMatch(value []byte, n uint64, size int) bool {
 	if len(value) != size || size < 8 {
 		return checkValue(value, n, size) == nil
 	}
 	last := size/8 - 1
-	return binary.LittleEndian.Uint64(value) == valueWord(n, 0) &&
-		binary.LittleEndian.Uint64(value[8*last:]) == valueWord(n, last)
+	return binary.LittleEndian.Uint64(value) == ValueWord(n, 0) &&
+		binary.LittleEndian.Uint64(value[8*last:]) == ValueWord(n, last)
 }
 
 // checkValue compares value with the whole value of record n, of size bytes, and
@@ -58,7 +66,7 @@ func checkValue(value []byte, n uint64, size int) error {
 	var word [8]byte
 	for i := 0; i < size; i++ {
 		if i%8 == 0 {
-			binary.LittleEndian.PutUint64(word[:], valueWord(n, i/8))
+			binary.LittleEndian.PutUint64(word[:], ValueWord(n, i/8))
 		}
 		if value[i] != word[i%8] {
 			return fmt.Errorf("record %d: byte %d of the value is %#02x, want %#02x", n, i, value[i], word[i%8])

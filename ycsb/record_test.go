@@ -24,14 +24,14 @@ func TestValuesAreTold(t *testing.T) {
 		size := rapid.IntRange(1, 100).Draw(t, "size")
 		n := rapid.Uint64Range(0, MaxRecords-1).Draw(t, "record")
 		value := make([]byte, size)
-		fillValue(value, n)
+		FillValue(value, n)
 		if err := checkValue(value, n, size); err != nil {
 			t.Fatal(err)
 		}
-		if !endsMatch(value, n, size) {
+		if !EndsMatch(value, n, size) {
 			t.Fatal("the ends do not match")
 		}
-		if checkValue(value[:size-1], n, size) == nil || endsMatch(value[:size-1], n, size) {
+		if checkValue(value[:size-1], n, size) == nil || EndsMatch(value[:size-1], n, size) {
 			t.Fatal("a value cut short passes")
 		}
 		at := rapid.IntRange(0, size-1).Draw(t, "at")
@@ -40,7 +40,7 @@ func TestValuesAreTold(t *testing.T) {
 			t.Fatalf("a value wrong at byte %d passes", at)
 		}
 		inFirst, inLast := at < 8, at >= size/8*8-8 && at < size/8*8
-		if (inFirst || inLast || size < 8) && endsMatch(value, n, size) {
+		if (inFirst || inLast || size < 8) && EndsMatch(value, n, size) {
 			t.Fatalf("the ends match, with byte %d wrong", at)
 		}
 	})
@@ -48,7 +48,7 @@ func TestValuesAreTold(t *testing.T) {
 
 func TestZeroedMemoryIsNoValue(t *testing.T) {
 	for _, size := range []int{8, 16, 100, 1024} {
-		if endsMatch(make([]byte, size), 0, size) {
+		if EndsMatch(make([]byte, size), 0, size) {
 			t.Errorf("%d zero bytes pass for record 0", size)
 		}
 	}
@@ -57,8 +57,8 @@ func TestZeroedMemoryIsNoValue(t *testing.T) {
 func TestKeyNumber(t *testing.T) {
 	var key [KeySize]byte
 	for _, n := range []uint64{0, 1, 255, 256, MaxRecords - 1} {
-		putKey(key[:], n)
-		if got := keyNumber(key[:]); got != n {
+		PutKey(key[:], n)
+		if got := KeyNumber(key[:]); got != n {
 			t.Errorf("key of record %d reads as %d", n, got)
 		}
 	}

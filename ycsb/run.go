@@ -29,7 +29,7 @@ func Run(ctx context.Context, target *Target, spec Spec, sequences [][]uint32, p
 		return Result{}, fmt.Errorf("ycsb: %d sequences for %d threads", len(sequences), spec.Threads)
 	}
 	if progress == nil {
-		progress = noProgress{}
+		progress = NoProgress{}
 	}
 	progress.Begin(spec.name(), int64(spec.Warmup+spec.Duration))
 	defer progress.End()

@@ -63,18 +63,18 @@ func TestWrongValuesAreCounted(t *testing.T) {
 	}{
 		{"of another record", func(s *kv.Session, n uint64) error {
 			value := make([]byte, shape.ValueSize)
-			fillValue(value, n+1)
+			FillValue(value, n+1)
 			return s.Upsert(key(n), value)
 		}, "byte 0 of the value"},
 		{"wrong at the end", func(s *kv.Session, n uint64) error {
 			value := make([]byte, shape.ValueSize)
-			fillValue(value, n)
+			FillValue(value, n)
 			value[23]++
 			return s.Upsert(key(n), value)
 		}, "byte 23 of the value"},
 		{"wrong in the middle", func(s *kv.Session, n uint64) error {
 			value := make([]byte, shape.ValueSize)
-			fillValue(value, n)
+			FillValue(value, n)
 			value[12]++
 			return s.Upsert(key(n), value)
 		}, "byte 12 of the value"},
@@ -101,7 +101,7 @@ func TestWrongValuesAreCounted(t *testing.T) {
 
 func key(n uint64) []byte {
 	k := make([]byte, KeySize)
-	putKey(k, n)
+	PutKey(k, n)
 	return k
 }
 

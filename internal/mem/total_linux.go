@@ -1,6 +1,11 @@
 package mem
 
-import "golang.org/x/sys/unix"
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
 
 // Total is the machine's memory in bytes, or 0 where it is not known.
 func Total() int64 {
@@ -9,4 +14,18 @@ func Total() int64 {
 		return 0
 	}
 	return int64(info.Totalram) * int64(info.Unit)
+}
+
+// Resident is the physical memory of this process in bytes, or 0 where it is not
+// known.
+func Resident() int64 {
+	text, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0
+	}
+	var virtual, resident int64 // in pages
+	if _, err := fmt.Sscan(string(text), &virtual, &resident); err != nil {
+		return 0
+	}
+	return resident * int64(os.Getpagesize())
 }

@@ -4,3 +4,7 @@ package mem
 
 // Total is the machine's memory in bytes, or 0 where it is not known.
 func Total() int64 { return 0 }
+
+// Resident is the physical memory of this process in bytes, or 0 where it is not
+// known.
+func Resident() int64 { return 0 }

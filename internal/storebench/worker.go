@@ -1,0 +1,295 @@
+package storebench
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/redykv/redykv/kv"
+	"github.com/redykv/redykv/ycsb"
+)
+
+// clockEvery is how many operations share one look at the clock.
+const clockEvery = 256
+
+// worker is one thread: a session, what it needs to use it without allocating,
+// and the numbers that it asks for. It belongs to one goroutine at a time.
+type worker struct {
+	session   *kv.Session
+	valueSize int
+	numbers   map[ycsb.Distribution]*sequence
+	coins     rand.PCG // what decides between read and upsert
+
+	ops   []kv.Op
+	free  []*kv.Op // of ops, not under way
+	done  []*kv.Op
+	key   []byte // of plain calls…
+	value []byte // …and their value
+	rmw   kv.Op  // a plain read-modify-write
+
+	yard yardstick
+}
+
+// sequence is record numbers, used again from the start when through.
+type sequence struct {
+	numbers []uint32
+	next    int
+}
+
+// take returns the next n numbers; n is at most the length of the sequence.
+func (q *sequence) take(n int) []uint32 {
+	if q.next+n > len(q.numbers) {
+		q.next = 0
+	}
+	q.next += n
+	return q.numbers[q.next-n : q.next]
+}
+
+// sequenceLength is how many numbers are drawn. The longest name two gigabytes
+// of different lines.
+func sequenceLength(records int64) int {
+	n := 1 << 14 // more than the deepest queue
+	for n < 1<<24 && int64(n) < records {
+		n *= 2
+	}
+	return n
+}
+
+// drawSequences draws the numbers of worker i.
+func drawSequences(s *Spec, i int) (map[ycsb.Distribution]*sequence, error) {
+	all := make(map[ycsb.Distribution]*sequence)
+	for _, d := range append([]ycsb.Distribution{ycsb.Uniform}, s.Distributions...) {
+		if all[d] != nil {
+			continue // the yardsticks' is also the cells'
+		}
+		numbers, err := d.Sequence(sequenceLength(s.Records), s.Records, int64(i)+1)
+		if err != nil {
+			return nil, fmt.Errorf("storebench: %w", err)
+		}
+		all[d] = &sequence{numbers: numbers}
+	}
+	return all, nil
+}
+
+// newWorker makes worker i with a session on store, which its caller closes.
+func newWorker(s *Spec, i int, store *kv.Store, memory []uint64) (*worker, error) {
+	numbers, err := drawSequences(s, i)
+	if err != nil {
+		return nil, err
+	}
+	w := &worker{
+		session:   store.NewSession(),
+		valueSize: s.ValueSize,
+		numbers:   numbers,
+		coins:     *rand.NewPCG(uint64(i), 1),
+		ops:       make([]kv.Op, s.Depth),
+		free:      make([]*kv.Op, s.Depth),
+		done:      make([]*kv.Op, s.Depth),
+		key:       make([]byte, ycsb.KeySize),
+		value:     make([]byte, s.ValueSize),
+		yard:      yardstick{memory: memory, value: make([]byte, s.ValueSize)},
+	}
+	modify, inPlace := addTo(0)
+	w.rmw = kv.Op{Kind: kv.OpRMW, Key: w.key, Modify: modify, InPlace: inPlace}
+	buffers := make([]byte, s.Depth*(ycsb.KeySize+s.ValueSize))
+	for i := range w.ops {
+		key, rest := buffers[:ycsb.KeySize:ycsb.KeySize], buffers[ycsb.KeySize:]
+		w.ops[i] = kv.Op{Key: key, Value: rest[:0:s.ValueSize], Modify: modify, InPlace: inPlace}
+		w.free[i] = &w.ops[i]
+		buffers = rest[s.ValueSize:]
+	}
+	return w, nil
+}
+
+// addTo makes the two forms of a read-modify-write that adds n to the first word
+// of a value. The cells add 0, which no compiler knows of, so that whoever reads
+// can check the value of every record.
+func addTo(n uint64) (kv.Modifier, kv.InPlace) {
+	add := func(value []byte) {
+		binary.LittleEndian.PutUint64(value, binary.LittleEndian.Uint64(value)+n)
+	}
+	copying := func(u *kv.Update) kv.Verdict {
+		if !u.Found {
+			return kv.Keep
+		}
+		u.New = append(u.New, u.Old...)
+		add(u.New)
+		return kv.Put
+	}
+	inPlace := func(value []byte) ([]byte, bool) {
+		add(value)
+		return value, true
+	}
+	return copying, inPlace
+}
+
+// slice runs a cell for that long, or until ctx ends, and then until nothing is
+// under way. It returns how many operations that were and how long they took.
+func (w *worker) slice(ctx context.Context, c *cell, lasts time.Duration) (ops int, took time.Duration, err error) {
+	numbers := w.numbers[c.distribution]
+	rounds := max(clockEvery/len(w.ops), 1)
+	for began := time.Now(); ; {
+		for range rounds {
+			if err := c.run(w, c.op, numbers.take(len(w.ops))); err != nil {
+				return ops, 0, err
+			}
+			ops += len(w.ops)
+		}
+		if took = time.Since(began); took >= lasts || ctx.Err() != nil {
+			for len(w.free) < len(w.ops) {
+				if err := w.poll(); err != nil {
+					return ops, 0, err
+				}
+			}
+			return ops, time.Since(began), nil
+		}
+	}
+}
+
+// draw is the kind of the next operation; coins holds the kinds of the next ones
+// of a mix, a bit each.
+func draw(op Op, coins *uint64) kv.OpKind {
+	switch op {
+	case Read:
+		return kv.OpRead
+	case Upsert:
+		return kv.OpUpsert
+	case RMW:
+		return kv.OpRMW
+	}
+	bit := *coins & 1
+	*coins = *coins>>1 | bit<<63
+	return kv.OpKind(bit) // OpRead or OpUpsert
+}
+
+// set makes an operation one on record n.
+func (w *worker) set(op *kv.Op, kind kv.OpKind, n uint32) {
+	op.Kind = kind
+	ycsb.PutKey(op.Key, uint64(n))
+	if kind == kv.OpUpsert {
+		op.Value = op.Value[:w.valueSize]
+		ycsb.StampEnds(op.Value, uint64(n))
+	}
+}
+
+// verify says what is wrong with a completed operation.
+func (w *worker) verify(op *kv.Op) error {
+	if op.Err != nil {
+		return fmt.Errorf("storebench: record %d: %w", ycsb.KeyNumber(op.Key), op.Err)
+	}
+	if op.Kind == kv.OpRead {
+		return w.check(op.Value, ycsb.KeyNumber(op.Key))
+	}
+	return nil
+}
+
+// check says whether value is that of record n, as far as its ends tell.
+func (w *worker) check(value []byte, n uint64) error {
+	if w.valueSize == 8 { // one word: without a call
+		if len(value) == 8 && binary.LittleEndian.Uint64(value) == ycsb.ValueWord(n, 0) {
+			return nil
+		}
+	} else if ycsb.EndsMatch(value, n, w.valueSize) {
+		return nil
+	}
+	return fmt.Errorf("storebench: record %d has a value of %d bytes that is not its own", n, len(value))
+}
+
+// plain runs one call for each number.
+func (w *worker) plain(op Op, numbers []uint32) (err error) {
+	coins := w.coins.Uint64()
+	for _, n := range numbers {
+		ycsb.PutKey(w.key, uint64(n))
+		switch draw(op, &coins) {
+		case kv.OpRead:
+			var value []byte
+			if value, err = w.session.Read(w.key, w.value[:0]); err == nil {
+				err = w.check(value, uint64(n))
+			}
+		case kv.OpUpsert:
+			ycsb.StampEnds(w.value, uint64(n))
+			err = w.session.Upsert(w.key, w.value)
+		default:
+			err = w.session.Run(&w.rmw)
+		}
+		if err != nil {
+			return fmt.Errorf("storebench: record %d: %w", n, err)
+		}
+	}
+	return nil
+}
+
+// batch runs the numbers as one batch.
+func (w *worker) batch(op Op, numbers []uint32) error {
+	coins := w.coins.Uint64()
+	for i, n := range numbers {
+		w.set(&w.ops[i], draw(op, &coins), n)
+	}
+	if err := w.session.Do(w.ops); err != nil {
+		return fmt.Errorf("storebench: batch: %w", err)
+	}
+	for i := range w.ops {
+		if err := w.verify(&w.ops[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// async submits an operation for each number. It returns with as many under way
+// as there is room for.
+func (w *worker) async(op Op, numbers []uint32) error {
+	coins := w.coins.Uint64()
+	for _, n := range numbers {
+		for len(w.free) == 0 {
+			if err := w.poll(); err != nil {
+				return err
+			}
+		}
+		next := w.free[len(w.free)-1]
+		w.free = w.free[:len(w.free)-1]
+		w.set(next, draw(op, &coins), n)
+		if err := w.session.Submit(next); err != nil {
+			return fmt.Errorf("storebench: submit: %w", err)
+		}
+	}
+	return nil
+}
+
+// poll takes back what is complete; if nothing is, it waits.
+func (w *worker) poll() error {
+	n := w.session.Poll(w.done)
+	for _, op := range w.done[:n] {
+		if err := w.verify(op); err != nil {
+			return err
+		}
+		w.free = append(w.free, op)
+	}
+	if n > 0 {
+		return nil
+	}
+	if err := w.session.Wait(context.Background()); err != nil {
+		return fmt.Errorf("storebench: waiting: %w", err)
+	}
+	return nil
+}
+
+// generate is a batch without its store: what the cells' figures hold beside it.
+func (w *worker) generate(op Op, numbers []uint32) error {
+	coins := w.coins.Uint64()
+	for i, n := range numbers {
+		o := &w.ops[i]
+		w.set(o, draw(op, &coins), n)
+		o.Value = o.Value[:w.valueSize]
+		ycsb.StampEnds(o.Value, uint64(n)) // as a store would
+		o.Err = nil
+	}
+	for i := range w.ops {
+		if err := w.verify(&w.ops[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

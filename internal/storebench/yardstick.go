@@ -1,0 +1,103 @@
+package storebench
+
+import (
+	"fmt"
+	"math/bits"
+	"unsafe"
+
+	"github.com/redykv/redykv/internal/mem"
+	"github.com/redykv/redykv/internal/prefetch"
+	"github.com/redykv/redykv/ycsb"
+)
+
+const (
+	lineWords = 8 // a cache line of 64 bytes
+	// ahead is how many passes lie between prefetching a line and loading it.
+	// More gain nothing: the processor has fewer lines under way than this.
+	ahead = 16
+	// copyAhead is the same for copies, which keep more lines under way each.
+	copyAhead = 4
+	// copyFrom is the size of values from which on copying is measured.
+	copyFrom = 64
+)
+
+// yardstick is one thread's view of the memory that stands for the store's, and
+// the places that it has prefetched.
+type yardstick struct {
+	memory []uint64
+	value  []byte // what copies go to
+	ring   [ahead][2]uint64
+	at     uint
+	sum    uint64 // keeps the loads from being of no use
+}
+
+// newYardstickMemory returns that many bytes, rounded to whole lines, none of
+// them on a page that was never touched.
+func newYardstickMemory(size int64, progress ycsb.Progress) ([]byte, []uint64, error) {
+	size = max(size&^(8*lineWords-1), 8*lineWords)
+	memory, err := mem.Alloc(int(size))
+	if err != nil {
+		return nil, nil, fmt.Errorf("storebench: yardstick: %w", err)
+	}
+	progress.Begin("yardstick", size)
+	// Alloc's memory is aligned to pages, and its length is whole words.
+	words := unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(memory))), size/8)
+	const page = 4096 / 8
+	for i := 0; i < len(words); i += page {
+		words[i] = uint64(i)
+		if i%(page<<12) == 0 {
+			progress.Add(min(int64(page<<12), int64(len(words)-i)) * 8)
+		}
+	}
+	progress.End()
+	return memory, words, nil
+}
+
+// Two odd multipliers, so that a record's two places have nothing to do with
+// each other.
+const firstPlace, secondPlace = 0x9e3779b97f4a7c15, 0xc2b2ae3d27d4eb4f
+
+// place spreads record numbers over n places.
+func place(number uint32, factor, n uint64) uint64 {
+	hi, _ := bits.Mul64(uint64(number+1)*factor, n)
+	return hi
+}
+
+// lines prefetches two lines for each number and loads those of sixteen numbers
+// before.
+func (w *worker) lines(_ Op, numbers []uint32) error {
+	y := &w.yard
+	memory, count := y.memory, uint64(len(y.memory)/lineWords)
+	sum, at := y.sum, y.at
+	for _, n := range numbers {
+		a, b := place(n, firstPlace, count)*lineWords, place(n, secondPlace, count)*lineWords
+		prefetch.Line(unsafe.Pointer(&memory[a]))
+		prefetch.Line(unsafe.Pointer(&memory[b]))
+		p := &y.ring[at%ahead]
+		sum += memory[p[0]] + memory[p[1]]
+		p[0], p[1] = a, b
+		at++
+	}
+	y.sum, y.at = sum, at
+	return nil
+}
+
+// copies copies as many bytes as a value has from one place for each number; the
+// place's first lines were prefetched four numbers before.
+func (w *worker) copies(_ Op, numbers []uint32) error {
+	y := &w.yard
+	size := (w.valueSize + 7) / 8
+	memory, count := y.memory, uint64(len(y.memory)/size)
+	for _, n := range numbers {
+		a := place(n, firstPlace, count) * uint64(size)
+		for line := 0; line < size; line += lineWords {
+			prefetch.Line(unsafe.Pointer(&memory[a+uint64(line)]))
+		}
+		p := &y.ring[y.at%copyAhead]
+		from := unsafe.Slice((*byte)(unsafe.Pointer(&memory[p[0]])), w.valueSize)
+		copy(y.value, from) // within memory: size words lie behind every place
+		p[0] = a
+		y.at++
+	}
+	return nil
+}
