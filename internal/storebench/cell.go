@@ -15,7 +15,7 @@ type cell struct {
 	distribution ycsb.Distribution
 	mode         Mode
 	threads      int
-	run          func(w *worker, op Op, numbers []uint32) error
+	run          func(w *worker, k kinds, numbers []uint32) error
 
 	mops       []float64 // of each slice
 	operations uint64
@@ -37,7 +37,7 @@ type yards struct{ lines, copies, generator *cell }
 // plan lists the cells of a run, yardsticks first: for each number of threads.
 func plan(s *Spec) (cells []*cell, limits map[int]yards) {
 	limits = make(map[int]yards)
-	runs := map[Mode]func(*worker, Op, []uint32) error{
+	runs := map[Mode]func(*worker, kinds, []uint32) error{
 		Plain: (*worker).plain, Batch: (*worker).batch, Async: (*worker).async,
 	}
 	add := func(c cell) *cell {

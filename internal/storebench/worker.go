@@ -29,7 +29,8 @@ type worker struct {
 	value []byte // …and their value
 	rmw   kv.Op  // a plain read-modify-write
 
-	yard yardstick
+	yard        yardstick
+	implausible int // values that the generator looked at
 }
 
 // sequence is record numbers, used again from the start when through.
@@ -128,11 +129,11 @@ func addTo(n uint64) (kv.Modifier, kv.InPlace) {
 // slice runs a cell for that long, or until ctx ends, and then until nothing is
 // under way. It returns how many operations that were and how long they took.
 func (w *worker) slice(ctx context.Context, c *cell, lasts time.Duration) (ops int, took time.Duration, err error) {
-	numbers := w.numbers[c.distribution]
+	numbers, k := w.numbers[c.distribution], c.op.kinds()
 	rounds := max(clockEvery/len(w.ops), 1)
 	for began := time.Now(); ; {
 		for range rounds {
-			if err := c.run(w, c.op, numbers.take(len(w.ops))); err != nil {
+			if err := c.run(w, k, numbers.take(len(w.ops))); err != nil {
 				return ops, 0, err
 			}
 			ops += len(w.ops)
@@ -146,150 +147,4 @@ func (w *worker) slice(ctx context.Context, c *cell, lasts time.Duration) (ops i
 			return ops, time.Since(began), nil
 		}
 	}
-}
-
-// draw is the kind of the next operation; coins holds the kinds of the next ones
-// of a mix, a bit each.
-func draw(op Op, coins *uint64) kv.OpKind {
-	switch op {
-	case Read:
-		return kv.OpRead
-	case Upsert:
-		return kv.OpUpsert
-	case RMW:
-		return kv.OpRMW
-	}
-	bit := *coins & 1
-	*coins = *coins>>1 | bit<<63
-	return kv.OpKind(bit) // OpRead or OpUpsert
-}
-
-// set makes an operation one on record n.
-func (w *worker) set(op *kv.Op, kind kv.OpKind, n uint32) {
-	op.Kind = kind
-	ycsb.PutKey(op.Key, uint64(n))
-	if kind == kv.OpUpsert {
-		op.Value = op.Value[:w.valueSize]
-		ycsb.StampEnds(op.Value, uint64(n))
-	}
-}
-
-// verify says what is wrong with a completed operation.
-func (w *worker) verify(op *kv.Op) error {
-	if op.Err != nil {
-		return fmt.Errorf("storebench: record %d: %w", ycsb.KeyNumber(op.Key), op.Err)
-	}
-	if op.Kind == kv.OpRead {
-		return w.check(op.Value, ycsb.KeyNumber(op.Key))
-	}
-	return nil
-}
-
-// check says whether value is that of record n, as far as its ends tell.
-func (w *worker) check(value []byte, n uint64) error {
-	if w.valueSize == 8 { // one word: without a call
-		if len(value) == 8 && binary.LittleEndian.Uint64(value) == ycsb.ValueWord(n, 0) {
-			return nil
-		}
-	} else if ycsb.EndsMatch(value, n, w.valueSize) {
-		return nil
-	}
-	return fmt.Errorf("storebench: record %d has a value of %d bytes that is not its own", n, len(value))
-}
-
-// plain runs one call for each number.
-func (w *worker) plain(op Op, numbers []uint32) (err error) {
-	coins := w.coins.Uint64()
-	for _, n := range numbers {
-		ycsb.PutKey(w.key, uint64(n))
-		switch draw(op, &coins) {
-		case kv.OpRead:
-			var value []byte
-			if value, err = w.session.Read(w.key, w.value[:0]); err == nil {
-				err = w.check(value, uint64(n))
-			}
-		case kv.OpUpsert:
-			ycsb.StampEnds(w.value, uint64(n))
-			err = w.session.Upsert(w.key, w.value)
-		default:
-			err = w.session.Run(&w.rmw)
-		}
-		if err != nil {
-			return fmt.Errorf("storebench: record %d: %w", n, err)
-		}
-	}
-	return nil
-}
-
-// batch runs the numbers as one batch.
-func (w *worker) batch(op Op, numbers []uint32) error {
-	coins := w.coins.Uint64()
-	for i, n := range numbers {
-		w.set(&w.ops[i], draw(op, &coins), n)
-	}
-	if err := w.session.Do(w.ops); err != nil {
-		return fmt.Errorf("storebench: batch: %w", err)
-	}
-	for i := range w.ops {
-		if err := w.verify(&w.ops[i]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// async submits an operation for each number. It returns with as many under way
-// as there is room for.
-func (w *worker) async(op Op, numbers []uint32) error {
-	coins := w.coins.Uint64()
-	for _, n := range numbers {
-		for len(w.free) == 0 {
-			if err := w.poll(); err != nil {
-				return err
-			}
-		}
-		next := w.free[len(w.free)-1]
-		w.free = w.free[:len(w.free)-1]
-		w.set(next, draw(op, &coins), n)
-		if err := w.session.Submit(next); err != nil {
-			return fmt.Errorf("storebench: submit: %w", err)
-		}
-	}
-	return nil
-}
-
-// poll takes back what is complete; if nothing is, it waits.
-func (w *worker) poll() error {
-	n := w.session.Poll(w.done)
-	for _, op := range w.done[:n] {
-		if err := w.verify(op); err != nil {
-			return err
-		}
-		w.free = append(w.free, op)
-	}
-	if n > 0 {
-		return nil
-	}
-	if err := w.session.Wait(context.Background()); err != nil {
-		return fmt.Errorf("storebench: waiting: %w", err)
-	}
-	return nil
-}
-
-// generate is a batch without its store: what the cells' figures hold beside it.
-func (w *worker) generate(op Op, numbers []uint32) error {
-	coins := w.coins.Uint64()
-	for i, n := range numbers {
-		o := &w.ops[i]
-		w.set(o, draw(op, &coins), n)
-		o.Value = o.Value[:w.valueSize]
-		ycsb.StampEnds(o.Value, uint64(n)) // as a store would
-		o.Err = nil
-	}
-	for i := range w.ops {
-		if err := w.verify(&w.ops[i]); err != nil {
-			return err
-		}
-	}
-	return nil
 }

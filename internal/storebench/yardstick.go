@@ -65,7 +65,7 @@ func place(number uint32, factor, n uint64) uint64 {
 
 // lines prefetches two lines for each number and loads those of sixteen numbers
 // before.
-func (w *worker) lines(_ Op, numbers []uint32) error {
+func (w *worker) lines(_ kinds, numbers []uint32) error {
 	y := &w.yard
 	memory, count := y.memory, uint64(len(y.memory)/lineWords)
 	sum, at := y.sum, y.at
@@ -84,7 +84,7 @@ func (w *worker) lines(_ Op, numbers []uint32) error {
 
 // copies copies as many bytes as a value has from one place for each number; the
 // place's first lines were prefetched four numbers before.
-func (w *worker) copies(_ Op, numbers []uint32) error {
+func (w *worker) copies(_ kinds, numbers []uint32) error {
 	y := &w.yard
 	size := (w.valueSize + 7) / 8
 	memory, count := y.memory, uint64(len(y.memory)/size)
