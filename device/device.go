@@ -28,6 +28,9 @@ var (
 	// ErrNotHeld says that the device does not hold the bytes asked for: they
 	// were truncated, overwritten, lost or never written.
 	ErrNotHeld = errors.New("device: address not held")
+	// ErrCorrupt says that the device holds other bytes than were written, or
+	// has lost some that it should hold.
+	ErrCorrupt = errors.New("device: stored bytes are damaged")
 	// ErrClosed says that the device or the queue was closed.
 	ErrClosed = errors.New("device: closed")
 	// ErrNoMeta says that no metadata was stored under that name.

@@ -6,9 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
-
-	"github.com/redykv/redykv/device"
 )
 
 // The names of the files beside the segments.
@@ -20,22 +19,35 @@ const (
 	tempSuffix = ".tmp" // no name of metadata or an object ends so
 )
 
+// formatVersion is what is written. Version 1 had no checksums.
 const (
-	formatVersion = 1
+	formatVersion = 2
 	formatLine    = "redykv ssdtier %d segment %d\n"
 	beginLine     = "begin %d\n"
 )
 
-// parseFormat reads the format file; not ok unless it is just what is written.
-func parseFormat(text string) (version int, size int64, ok bool) {
-	_, err := fmt.Sscanf(text, formatLine, &version, &size)
-	return version, size, err == nil && text == fmt.Sprintf(formatLine, version, size)
+// parseFormat reads the format file, of any version that has its first line. It
+// is not ok unless the rest is just what is written.
+func parseFormat(data []byte) (version int, size int64, ok bool) {
+	line, _, _ := strings.Cut(string(data), "\n")
+	line += "\n"
+	_, err := fmt.Sscanf(line, formatLine, &version, &size)
+	if err != nil || line != fmt.Sprintf(formatLine, version, size) {
+		return 0, 0, false
+	}
+	text, ok := unsealFor(version, data)
+	return version, size, version > formatVersion || ok && string(text) == line
 }
 
-// parseBegin is the same for the file that keeps Begin.
-func parseBegin(text string) (begin int64, ok bool) {
-	_, err := fmt.Sscanf(text, beginLine, &begin)
-	return begin, err == nil && begin >= 0 && text == fmt.Sprintf(beginLine, begin)
+// parseBegin reads the file that keeps Begin; not ok unless it is just what is
+// written.
+func parseBegin(version int, data []byte) (begin int64, ok bool) {
+	text, ok := unsealFor(version, data)
+	if !ok {
+		return 0, false
+	}
+	_, err := fmt.Sscanf(string(text), beginLine, &begin)
+	return begin, err == nil && begin >= 0 && string(text) == fmt.Sprintf(beginLine, begin)
 }
 
 // lockDir takes the directory for this process until the file is closed, by the
@@ -55,8 +67,9 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// loadFormat checks the directory's format, or gives it one if it is new.
-func (d *Device) loadFormat() error {
+// loadFormat checks the directory's format, or gives it one if it is new, and
+// returns the version.
+func (d *Device) loadFormat() (version int, err error) {
 	path := d.path(formatName)
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -64,132 +77,95 @@ func (d *Device) loadFormat() error {
 			d.opts.SegmentSize = DefaultSegmentSize
 		}
 		// The directory itself may be new.
-		return errors.Join(
-			d.replaceFile(formatName, fmt.Appendf(nil, formatLine, formatVersion, d.opts.SegmentSize)),
-			syncDir(filepath.Dir(filepath.Clean(d.dir))))
+		return formatVersion, errors.Join(d.storeFormat(), syncDir(filepath.Dir(filepath.Clean(d.dir))))
 	}
 	if err != nil {
-		return fmt.Errorf("ssdtier: %w", err)
+		return 0, fmt.Errorf("ssdtier: %w", err)
 	}
-	version, size, ok := parseFormat(string(data))
-	if !ok {
-		return fmt.Errorf("%w: %s holds %q", ErrFormat, path, data)
-	}
-	if version != formatVersion {
-		return fmt.Errorf("%w: %s has version %d, this is %d", ErrFormat, path, version, formatVersion)
-	}
-	if err := checkSegmentSize(size); err != nil {
-		return fmt.Errorf("%w: %s: %w", ErrFormat, path, err)
+	version, size, err := checkFormat(path, data)
+	if err != nil {
+		return 0, err
 	}
 	if d.opts.SegmentSize != 0 && d.opts.SegmentSize != size {
-		return fmt.Errorf("%w: %s has segments of %d bytes, not %d", ErrFormat, d.dir, size, d.opts.SegmentSize)
+		return 0, fmt.Errorf("%w: %s has segments of %d bytes, not %d", ErrFormat, d.dir, size, d.opts.SegmentSize)
 	}
 	d.opts.SegmentSize = size
-	return nil
+	return version, nil
+}
+
+// checkFormat says what is wrong with a format file.
+func checkFormat(path string, data []byte) (version int, size int64, err error) {
+	version, size, ok := parseFormat(data)
+	if !ok {
+		return 0, 0, fmt.Errorf("%w: %s holds %q: restore it, or choose another directory", ErrFormat, path, shorten(data))
+	}
+	if version < 1 || version > formatVersion {
+		return 0, 0, fmt.Errorf("%w: %s has version %d, this program reads up to %d", ErrFormat, path, version, formatVersion)
+	}
+	if err := checkSegmentSize(size); err != nil {
+		return 0, 0, fmt.Errorf("%w: %s: %w", ErrFormat, path, err)
+	}
+	return version, size, nil
+}
+
+// shorten keeps a damaged file from filling the screen.
+func shorten(data []byte) []byte { return data[:min(len(data), 100)] }
+
+func (d *Device) storeFormat() error {
+	return d.replaceFile(formatName, fmt.Appendf(nil, formatLine, formatVersion, d.opts.SegmentSize))
 }
 
 // loadBegin finds out where the log began when the directory was last open.
-func (d *Device) loadBegin() error {
-	data, err := os.ReadFile(d.path(beginName))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
+func (d *Device) loadBegin(version int) error {
+	begin, err := readBegin(d.path(beginName), version)
 	if err != nil {
-		return fmt.Errorf("ssdtier: %w", err)
-	}
-	begin, ok := parseBegin(string(data))
-	if !ok {
-		return fmt.Errorf("%w: %s holds %q", ErrFormat, d.path(beginName), data)
+		return err
 	}
 	d.begin.Store(begin)
 	return nil
+}
+
+// readBegin reads the file that keeps Begin; 0 where there is none.
+func readBegin(path string, version int) (int64, error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("ssdtier: %w", err)
+	}
+	begin, ok := parseBegin(version, data)
+	if !ok {
+		return 0, fmt.Errorf("%w: %s holds %q: restore it", ErrFormat, path, shorten(data))
+	}
+	return begin, nil
 }
 
 func (d *Device) storeBegin(begin int64) error {
 	return d.replaceFile(beginName, fmt.Appendf(nil, beginLine, begin))
 }
 
-// WriteMeta implements device.Device.
-func (d *Device) WriteMeta(name string, data []byte) error {
-	if err := device.CheckName(name); err != nil {
-		return fmt.Errorf("ssdtier: metadata: %w", err)
+// upgrade gives checksums to a directory of version 1: to its small files now,
+// to blocks as they are written. Interrupted, it begins anew.
+func (d *Device) upgrade() error {
+	names, err := filepath.Glob(d.path(metaPrefix + "*"))
+	if err != nil {
+		return fmt.Errorf("ssdtier: %w", err)
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return device.ErrClosed
-	}
-	return d.replaceFile(metaPrefix+name, data)
-}
-
-// ReadMeta implements device.Device. A directory with segments and no metadata at
-// all has lost it, which is an error of its own: who took it for a new log would
-// start by dropping the segments.
-func (d *Device) ReadMeta(name string) ([]byte, error) {
-	if err := device.CheckName(name); err != nil {
-		return nil, fmt.Errorf("ssdtier: metadata: %w", err)
-	}
-	path := d.path(metaPrefix + name)
-	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err := d.checkOrphans(); err != nil {
-			return nil, err
+	for _, path := range names {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return fmt.Errorf("ssdtier: %w", err)
 		}
-		return nil, fmt.Errorf("%s: %w", path, device.ErrNoMeta)
+		text, _ := unsealFor(1, data)
+		if err := d.replaceFile(filepath.Base(path), text); err != nil {
+			return err
+		}
 	}
-	if err != nil {
-		return nil, fmt.Errorf("ssdtier: %w", err)
+	for _, s := range d.segments.all() {
+		if err := s.adopt(); err != nil {
+			return err
+		}
 	}
-	return data, nil
-}
-
-// checkOrphans refuses segments without any metadata.
-func (d *Device) checkOrphans() error {
-	metas, err := filepath.Glob(d.path(metaPrefix + "*"))
-	if err != nil {
-		return fmt.Errorf("ssdtier: %w", err)
-	}
-	segments, err := filepath.Glob(d.path("*" + segmentSuffix))
-	if err != nil {
-		return fmt.Errorf("ssdtier: %w", err)
-	}
-	if len(metas) == 0 && len(segments) > 0 {
-		return fmt.Errorf("%w: %s holds %d segments and none of its %s* files: put them back, or choose another directory",
-			ErrFormat, d.dir, len(segments), metaPrefix)
-	}
-	return nil
-}
-
-// replaceFile gives a file new contents, durably and atomically. One caller at
-// a time for each name.
-func (d *Device) replaceFile(name string, data []byte) error {
-	path := d.path(name)
-	f, err := os.Create(path + tempSuffix)
-	if err != nil {
-		return fmt.Errorf("ssdtier: %w", err)
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = os.Rename(path+tempSuffix, path)
-	}
-	if err != nil {
-		return fmt.Errorf("ssdtier: %w", err)
-	}
-	return syncDir(d.dir)
-}
-
-// syncDir makes the names of the files in dir durable.
-func syncDir(dir string) error {
-	f, err := os.Open(dir)
-	if err == nil {
-		err = errors.Join(f.Sync(), f.Close())
-	}
-	if err != nil {
-		return fmt.Errorf("ssdtier: sync directory: %w", err)
-	}
-	return nil
+	return errors.Join(d.storeBegin(d.begin.Load()), syncDir(d.dir), d.storeFormat())
 }

@@ -3,13 +3,13 @@ package ssdtier
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/redykv/redykv/device"
@@ -21,6 +21,16 @@ type segment struct {
 	number int64
 	file   *os.File
 	dirty  atomic.Bool // written since the last Sync
+	sums   *sumTable
+
+	// rewriting is held for reading from before a write of the file until its
+	// sums are set. Who reads bytes and sum of a block that do not agree, with
+	// the lock held whole, has found damage; without it, perhaps just a write.
+	rewriting sync.RWMutex
+
+	sumPath string
+	sumsErr error // why the sums that a file should have had are not there
+	newSums bool  // the file of sums is to be made anew; guarded by Device.mu
 }
 
 const (
@@ -91,22 +101,33 @@ func (t *segmentTable) closeAll() {
 	t.byNumber.Store(nil)
 }
 
-// openSegments opens the segments in the directory, removes those that Begin
-// has passed, and what an interrupted replaceFile left.
+// openSegments opens the segments in the directory, removes what Begin has
+// passed, and what was being made when the directory was last open.
 func (d *Device) openSegments() error {
 	entries, err := os.ReadDir(d.dir)
 	if err != nil {
 		return fmt.Errorf("ssdtier: %w", err)
 	}
+	first := d.begin.Load() / d.opts.SegmentSize
 	for _, e := range entries {
-		number, ok := parseSegmentName(e.Name())
+		number, segment := parseSegmentName(e.Name())
+		sums := false
+		if !segment {
+			number, sums = parseSumName(e.Name())
+		}
 		switch {
-		case strings.HasSuffix(e.Name(), tempSuffix), ok && number < d.begin.Load()/d.opts.SegmentSize:
+		case strings.HasSuffix(e.Name(), tempSuffix), (segment || sums) && number < first:
 			if err := os.Remove(d.path(e.Name())); err != nil {
 				return fmt.Errorf("ssdtier: %w", err)
 			}
-		case ok:
-			if _, err := d.openSegment(number, 0); err != nil {
+		case sums:
+			d.summed[number] = true
+		case segment:
+			s, err := d.openSegment(number, 0)
+			if err != nil {
+				return err
+			}
+			if err := s.loadSums(); err != nil {
 				return err
 			}
 		}
@@ -122,7 +143,10 @@ func (d *Device) openSegment(number int64, flags int) (*segment, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ssdtier: %w", err)
 	}
-	s := &segment{number: number, file: f}
+	s := &segment{
+		number: number, file: f, newSums: flags&os.O_CREATE != 0,
+		sums: newSumTable(d.opts.SegmentSize), sumPath: d.path(sumName(number)),
+	}
 	d.segments.change(func(m map[int64]*segment) { m[number] = s })
 	return s, nil
 }
@@ -148,55 +172,28 @@ func (d *Device) segmentToWrite(number int64) (*segment, error) {
 	return d.openSegment(number, os.O_CREATE)
 }
 
-// removeSegments deletes the segments that which says. The caller holds mu.
-func (d *Device) removeSegments(which func(*segment) bool) error {
+// removeSegments deletes the segments that which says, and their sums. The
+// caller holds mu.
+func (d *Device) removeSegments(which func(number int64) bool) error {
 	var errs []error
-	for _, s := range d.segments.all() {
-		if !which(s) {
-			continue
-		}
-		d.segments.change(func(m map[int64]*segment) { delete(m, s.number) })
-		_ = s.file.Close() // its bytes are wanted no longer
-		if err := os.Remove(s.file.Name()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	remove := func(path string) {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, fmt.Errorf("ssdtier: %w", err))
 		}
 	}
+	for _, s := range d.segments.all() {
+		if which(s.number) {
+			d.segments.change(func(m map[int64]*segment) { delete(m, s.number) })
+			_ = s.file.Close() // its bytes are wanted no longer
+			remove(s.file.Name())
+			d.summed[s.number] = true
+		}
+	}
+	for number := range d.summed {
+		if which(number) {
+			delete(d.summed, number)
+			remove(d.path(sumName(number)))
+		}
+	}
 	return errors.Join(errs...)
-}
-
-// readAt fills buf, whole blocks inside one segment, from addr. It is content
-// with the first need bytes: the file may end within the last block wanted.
-func (d *Device) readAt(buf []byte, addr int64, need int) error {
-	number, off := addr/d.opts.SegmentSize, addr%d.opts.SegmentSize
-	s := d.segments.get(number)
-	if s == nil {
-		return fmt.Errorf("%d bytes at %d: no segment %s: %w", len(buf), addr, d.path(segmentName(number)), device.ErrNotHeld)
-	}
-	n, err := s.file.ReadAt(buf, off)
-	switch {
-	case n >= need:
-		return nil
-	case errors.Is(err, os.ErrClosed):
-		return fmt.Errorf("%d bytes at %d: %s is gone: %w", len(buf), addr, s.file.Name(), device.ErrNotHeld)
-	case errors.Is(err, io.EOF):
-		return fmt.Errorf("%d bytes at %d: %s ends at offset %d: %w",
-			len(buf), addr, s.file.Name(), off+int64(n), device.ErrNotHeld)
-	}
-	return fmt.Errorf("ssdtier: read of %d bytes at %d: %w", len(buf), addr, err)
-}
-
-// writeAt stores buf, whole blocks inside one segment, at addr. What lies in a
-// segment below Begin is dropped.
-func (d *Device) writeAt(buf []byte, addr int64) error {
-	number, off := addr/d.opts.SegmentSize, addr%d.opts.SegmentSize
-	s, err := d.segmentToWrite(number)
-	if s == nil {
-		return err
-	}
-	_, err = s.file.WriteAt(buf, off)
-	s.dirty.Store(true)
-	if err != nil && !errors.Is(err, os.ErrClosed) {
-		return fmt.Errorf("ssdtier: write of %d bytes at %d: %w", len(buf), addr, err)
-	}
-	return nil
 }

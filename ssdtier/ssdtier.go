@@ -7,20 +7,29 @@
 //	  LOCK               held by the process that has the directory open
 //	  BEGIN              lowest address of the log
 //	  000000000000.seg   segment 0: addresses 0 to SegmentSize
+//	  000000000000.sum   a checksum for each 4 KiB of it
 //	  000000000001.seg   segment 1, …
 //	  meta.NAME          the metadata of that name
 //	  object.NAME        the object of that name
 //	  *.tmp              what is being made; removed when the directory is opened
 //
 // [Open] makes the directory or opens it again. A [Device] finds the block size
-// of the file system by itself; that is its Alignment. Where files cannot be
-// opened for direct I/O it uses ordinary files, says so once in the log, and
-// takes writes of any bytes.
+// of the file system by itself; that, or 4 KiB if it is less, is its Alignment.
+// Where files cannot be opened for direct I/O it uses ordinary files and says so
+// once in the log.
+//
+// Whatever is in the directory has a checksum, and none of it is handed out
+// unless that holds: an error that wraps device.ErrCorrupt names the file and the
+// place. The one exception is the block that the log's tail ends in, which after
+// a crash is taken as it is. What a version without checksums wrote is read
+// unverified; opening its directory makes it one with checksums from there on,
+// which that version does not open any more.
 //
 // Caveats worth knowing:
+//   - Of the writes under way at one moment no two may be of the same block.
 //   - A directory belongs to one process at a time: [ErrLocked].
 //   - A read takes the blocks around what was asked for; a small one costs as
-//     much as a block.
+//     much as a block. A GiB of log takes 2 MiB of memory for checksums.
 //   - Space comes back a segment at a time, and files are as long as what was
 //     written to them.
 //   - After a failed Sync it is not known what the disk has, and every later
@@ -53,7 +62,7 @@ type Device struct {
 	opts    Options
 	lock    *os.File
 	direct  bool
-	block   int // unit of reads and writes in bytes; 1 without direct I/O
+	block   int // unit of reads and writes in bytes, a multiple of sumUnit
 	engine  engine
 	buffers bufferPool
 
@@ -66,6 +75,7 @@ type Device struct {
 	newFiles bool       // segments were created since the last Sync
 	syncErr  error      // the Sync that failed
 	closed   bool
+	summed   map[int64]bool // numbers of the files of sums that Open found
 	// objectsMade tells the temporary files of objects apart.
 	objectsMade int
 }
@@ -82,7 +92,7 @@ func OpenWith(dir string, opts Options) (_ *Device, err error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, fmt.Errorf("ssdtier: %w", err)
 	}
-	d := &Device{dir: dir, opts: opts}
+	d := &Device{dir: dir, opts: opts, summed: make(map[int64]bool)}
 	if d.lock, err = lockDir(dir); err != nil {
 		return nil, err
 	}
@@ -92,17 +102,23 @@ func OpenWith(dir string, opts Options) (_ *Device, err error) {
 			_ = d.lock.Close() // nothing was written to it
 		}
 	}()
-	if err := d.loadFormat(); err != nil {
+	version, err := d.loadFormat()
+	if err != nil {
 		return nil, err
 	}
 	if err := d.findBlock(); err != nil {
 		return nil, err
 	}
-	if err := d.loadBegin(); err != nil {
+	if err := d.loadBegin(version); err != nil {
 		return nil, err
 	}
 	if err := d.openSegments(); err != nil {
 		return nil, err
+	}
+	if version < formatVersion {
+		if err := d.upgrade(); err != nil {
+			return nil, err
+		}
 	}
 	d.engine = newPool(opts.Workers)
 	return d, nil
@@ -120,8 +136,8 @@ func (d *Device) Alignment() int { return d.block }
 // Begin implements device.Device.
 func (d *Device) Begin() int64 { return d.begin.Load() }
 
-// Start implements device.Device. Segments at and above tail are removed, and
-// what the last one has beyond tail's block is cut off.
+// Start implements device.Device. Segments at and above tail are removed, what
+// the last one has beyond tail's block is cut off, and that block is accepted.
 func (d *Device) Start(tail int64) error {
 	if tail < 0 {
 		return fmt.Errorf("ssdtier: %s: start at address %d", d.dir, tail)
@@ -139,14 +155,34 @@ func (d *Device) Start(tail int64) error {
 	}
 	size := d.opts.SegmentSize
 	last := d.segments.get(tail / size)
-	if tail%size == 0 {
+	switch {
+	case tail%size == 0:
 		last = nil
+	case last == nil && d.summed[tail/size]:
+		// Going on would put new sums over those of what is missing.
+		return fmt.Errorf("ssdtier: start at address %d: %w", tail, d.noSegment(tail/size))
 	}
-	err := d.removeSegments(func(s *segment) bool { return s.number*size >= tail })
+	err := d.removeSegments(func(number int64) bool { return number*size >= tail })
 	if last != nil {
-		err = errors.Join(err, last.cut(alignUp(tail%size, int64(d.block))))
+		err = errors.Join(err, d.endSegment(last, tail%size))
 	}
 	return errors.Join(err, syncDir(d.dir))
+}
+
+// endSegment makes the segment in which the log ends, at an offset, hold what
+// lies below that and no more. The caller holds mu.
+func (d *Device) endSegment(s *segment, tail int64) error {
+	if err := s.cut(alignUp(tail, int64(d.block))); err != nil {
+		return err
+	}
+	s.sums.cut((tail + sumUnit - 1) / sumUnit)
+	if tail%sumUnit != 0 {
+		if err := s.accept(tail, d.block); err != nil {
+			return err
+		}
+	}
+	s.dirty.Store(true)
+	return s.storeSums(s.changedSums(), false)
 }
 
 // Truncate implements device.Device. Begin is durable before any space is given
@@ -168,7 +204,7 @@ func (d *Device) Truncate(begin int64) error {
 	}
 	d.begin.Store(begin)
 	size := d.opts.SegmentSize
-	return d.removeSegments(func(s *segment) bool { return s.number < begin/size })
+	return d.removeSegments(func(number int64) bool { return number < begin/size })
 }
 
 // Sync implements device.Device.
@@ -181,24 +217,35 @@ func (d *Device) Sync() error {
 	if d.syncErr != nil {
 		return d.syncErr
 	}
-	d.syncErr = d.syncFiles()
-	return d.syncErr
-}
-
-func (d *Device) syncFiles() error {
 	for _, s := range d.segments.all() {
-		// Cleared first: a write that ends during the fsync is the next one's.
-		if s.dirty.Swap(false) {
-			if err := s.file.Sync(); err != nil {
-				return fmt.Errorf("ssdtier: sync: %w", err)
-			}
+		if err := d.syncSegment(s); err != nil {
+			return err
 		}
 	}
 	if d.newFiles {
-		if err := syncDir(d.dir); err != nil {
-			return err
+		if d.syncErr = syncDir(d.dir); d.syncErr != nil {
+			return d.syncErr
 		}
 		d.newFiles = false
+	}
+	return nil
+}
+
+// syncSegment makes durable what was written to a segment, then the sums of that.
+func (d *Device) syncSegment(s *segment) error {
+	// Cleared first: a write that ends during the fsync is the next one's.
+	if !s.dirty.Swap(false) {
+		return nil
+	}
+	changed := s.changedSums()
+	if err := s.file.Sync(); err != nil {
+		d.syncErr = fmt.Errorf("ssdtier: sync: %w", err)
+		return d.syncErr
+	}
+	d.newFiles = d.newFiles || s.newSums
+	if err := s.storeSums(changed, true); err != nil {
+		s.dirty.Store(true)
+		return err
 	}
 	return nil
 }
@@ -213,11 +260,19 @@ func (d *Device) Close() error {
 	d.closed = true
 	d.mu.Unlock() // a worker may be about to make a segment
 	d.engine.close()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	// Who closes without Sync finds what was written nevertheless, unless the
+	// machine fails.
+	var errs []error
+	for _, s := range d.segments.all() {
+		errs = append(errs, s.storeSums(s.changedSums(), false))
+	}
 	d.segments.closeAll()
 	if err := d.lock.Close(); err != nil {
-		return fmt.Errorf("ssdtier: unlock: %w", err)
+		errs = append(errs, fmt.Errorf("ssdtier: unlock: %w", err))
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // path is the path of a file in the directory.

@@ -120,6 +120,8 @@ func TestBadDirectories(t *testing.T) {
 	}
 }
 
+func sealed(text string) string { return string(seal([]byte(text))) }
+
 func TestFormat(t *testing.T) {
 	for name, tc := range map[string]struct {
 		file, content string
@@ -129,20 +131,33 @@ func TestFormat(t *testing.T) {
 		"same size":      {formatName, "redykv ssdtier 1 segment 65536\n", Options{SegmentSize: 65536}, true},
 		"size unstated":  {formatName, "redykv ssdtier 1 segment 65536\n", Options{}, true},
 		"another size":   {formatName, "redykv ssdtier 1 segment 65536\n", Options{SegmentSize: 131072}, false},
-		"later version":  {formatName, "redykv ssdtier 2 segment 65536\n", Options{}, false},
-		"absurd size":    {formatName, "redykv ssdtier 1 segment 65537\n", Options{}, false},
+		"sealed":         {formatName, sealed("redykv ssdtier 2 segment 65536\n"), Options{}, true},
+		"not sealed":     {formatName, "redykv ssdtier 2 segment 65536\n", Options{}, false},
+		"altered":        {formatName, strings.Replace(sealed("redykv ssdtier 2 segment 65536\n"), "65536", "131072", 1), Options{}, false},
+		"later version":  {formatName, "redykv ssdtier 3 segment 65536\n", Options{}, false},
+		"later, sealed":  {formatName, sealed("redykv ssdtier 3 segment 65536\n"), Options{}, false},
+		"version 0":      {formatName, sealed("redykv ssdtier 0 segment 65536\n"), Options{}, false},
+		"absurd size":    {formatName, sealed("redykv ssdtier 2 segment 65537\n"), Options{}, false},
 		"rubbish":        {formatName, "\x00\x01", Options{}, false},
 		"empty":          {formatName, "", Options{}, false},
-		"begin":          {beginName, "begin 17\n", Options{}, true},
-		"begin below 0":  {beginName, "begin -17\n", Options{}, false},
-		"more begin":     {beginName, "begin 17\nbegin 18\n", Options{}, false},
+		"begin":          {beginName, sealed("begin 17\n"), Options{}, true},
+		"altered begin":  {beginName, strings.Replace(sealed("begin 17\n"), "17", "18", 1), Options{}, false},
+		"unsealed begin": {beginName, "begin 17\n", Options{}, false},
+		"begin below 0":  {beginName, sealed("begin -17\n"), Options{}, false},
+		"more begin":     {beginName, sealed("begin 17\nbegin 18\n"), Options{}, false},
 		"rubbish begin":  {beginName, "x", Options{}, false},
-		"huge begin":     {beginName, "begin 99999999999999999999\n", Options{}, false},
+		"huge begin":     {beginName, sealed("begin 99999999999999999999\n"), Options{}, false},
 		"a foreign file": {"000.seg", "x", Options{}, true},
 		"a leftover":     {"BEGIN.tmp", "x", Options{}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
+			if tc.file == beginName { // it comes with a format
+				format := sealed("redykv ssdtier 2 segment 65536\n")
+				if err := os.WriteFile(filepath.Join(dir, formatName), []byte(format), 0o666); err != nil {
+					t.Fatal(err)
+				}
+			}
 			if err := os.WriteFile(filepath.Join(dir, tc.file), []byte(tc.content), 0o666); err != nil {
 				t.Fatal(err)
 			}
@@ -220,44 +235,6 @@ func TestTruncateGivesSpaceBack(t *testing.T) {
 	defer p.Close()
 	p.Read(make([]byte, tail-begin), int64(begin), content[begin:tail])
 	p.ReadFails(make([]byte, 1), int64(tail), device.ErrNotHeld)
-}
-
-func TestMissingSegment(t *testing.T) {
-	d := started(t, Options{SegmentSize: minSegmentSize})
-	content := fill(t, d, 3*minSegmentSize)
-	if err := errors.Join(d.Sync(), d.Close(), os.Remove(filepath.Join(d.Dir(), segmentName(1)))); err != nil {
-		t.Fatal(err)
-	}
-	d = mustOpen(t, d.Dir(), Options{})
-	if err := d.Start(3 * minSegmentSize); err != nil {
-		t.Fatal(err)
-	}
-	c := readOne(t, d, make([]byte, 100), minSegmentSize-50)
-	if !errors.Is(c.Err, device.ErrNotHeld) || !strings.Contains(c.Err.Error(), segmentName(1)) {
-		t.Errorf("reading into a missing segment: %v, want ErrNotHeld and the file's name", c.Err)
-	}
-	p := devicetest.NewPump(t, d, 4)
-	defer p.Close()
-	p.Read(make([]byte, 100), 2*minSegmentSize, content[2*minSegmentSize:][:100])
-}
-
-// TestShortSegment: a file that lost its end, at no multiple of a block.
-func TestShortSegment(t *testing.T) {
-	d := started(t, Options{SegmentSize: minSegmentSize})
-	content := fill(t, d, minSegmentSize)
-	const end = 5000
-	if err := errors.Join(d.Sync(), d.Close(), os.Truncate(filepath.Join(d.Dir(), segmentName(0)), end)); err != nil {
-		t.Fatal(err)
-	}
-	d = mustOpen(t, d.Dir(), Options{})
-	p := devicetest.NewPump(t, d, 4)
-	p.Read(make([]byte, 100), end-100, content[end-100:end])
-	p.Close()
-	if c := readOne(t, d, make([]byte, 100), end-99); !errors.Is(c.Err, device.ErrNotHeld) && !d.Direct() {
-		t.Errorf("reading beyond the end of a file: %v", c.Err)
-	} else if c.Err == nil || !strings.Contains(c.Err.Error(), segmentName(0)) {
-		t.Errorf("reading beyond the end of a file: %v, want an error with its name", c.Err)
-	}
 }
 
 // readOne reads on a queue of its own.
@@ -355,7 +332,7 @@ func TestMetaNames(t *testing.T) {
 
 func TestBufferedSaysSo(t *testing.T) {
 	d := started(t, Options{Buffered: true})
-	if d.Direct() || d.Alignment() != 1 {
+	if d.Direct() || d.Alignment() != sumUnit {
 		t.Errorf("direct %v, alignment %d", d.Direct(), d.Alignment())
 	}
 }
@@ -434,21 +411,4 @@ func TestQueueOutlivesDevice(t *testing.T) {
 	if _, err := d.NewQueue(1); !errors.Is(err, device.ErrClosed) {
 		t.Errorf("NewQueue on a closed device: %v", err)
 	}
-}
-
-func FuzzParse(f *testing.F) {
-	f.Add("redykv ssdtier 1 segment 65536\n")
-	f.Add("begin 17\n")
-	f.Add("000000000001.seg")
-	f.Fuzz(func(t *testing.T, text string) {
-		if begin, ok := parseBegin(text); ok && begin < 0 {
-			t.Errorf("begin %d", begin)
-		}
-		if _, size, ok := parseFormat(text); ok && checkSegmentSize(size) == nil && size < minSegmentSize {
-			t.Errorf("segment size %d", size)
-		}
-		if n, ok := parseSegmentName(text); ok && segmentName(n) != text {
-			t.Errorf("%q is segment %d", text, n)
-		}
-	})
 }

@@ -1,0 +1,141 @@
+package ssdtier
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/redykv/redykv/device"
+)
+
+// readAt fills buf, whole blocks inside one segment, from addr. It is content
+// with the first need bytes: a file that was written without sums may end within
+// the last block wanted.
+func (d *Device) readAt(buf []byte, addr int64, need int) error {
+	number, off := addr/d.opts.SegmentSize, addr%d.opts.SegmentSize
+	s := d.segments.get(number)
+	if s == nil {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return fmt.Errorf("%d bytes at %d: %w", len(buf), addr, d.noSegment(number))
+	}
+	err := s.read(buf, off, need)
+	if errors.Is(err, device.ErrCorrupt) {
+		s.rewriting.Lock()
+		err = s.read(buf, off, need)
+		s.rewriting.Unlock()
+	}
+	if err != nil {
+		return fmt.Errorf("%d bytes at %d: %w", len(buf), addr, err)
+	}
+	return nil
+}
+
+// noSegment is the error of what lies in a segment that is not there. Its sums
+// tell whether it should be. The caller holds mu.
+func (d *Device) noSegment(number int64) error {
+	path := d.path(segmentName(number))
+	if d.summed[number] && d.segments.get(number) == nil {
+		return fmt.Errorf("%s is missing, its checksums are there: put it back: %w", path, device.ErrCorrupt)
+	}
+	return fmt.Errorf("no segment %s: %w", path, device.ErrNotHeld)
+}
+
+// read fills buf, whole blocks, from an offset in the file, and compares them
+// with their sums.
+func (s *segment) read(buf []byte, off int64, need int) error {
+	n, err := s.file.ReadAt(buf, off)
+	if errors.Is(err, os.ErrClosed) {
+		return fmt.Errorf("%s is gone: %w", s.file.Name(), device.ErrNotHeld)
+	}
+	if err != nil && !s.endsAt(off+int64(n), err) {
+		return fmt.Errorf("ssdtier: %w", err)
+	}
+	for at := 0; at < need; at += sumUnit {
+		sum := s.sums.get((off + int64(at)) / sumUnit)
+		if sum == sumUnverified {
+			if n < min(at+sumUnit, need) {
+				return fmt.Errorf("%s ends at offset %d: %w", s.file.Name(), off+int64(n), device.ErrNotHeld)
+			}
+			continue
+		}
+		if err := s.checkBlock(buf[at:min(at+sumUnit, max(n, at))], off+int64(at), sum); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkBlock compares what the file has of the block at an offset with its sum.
+func (s *segment) checkBlock(block []byte, off int64, sum uint64) error {
+	switch {
+	case sum == sumNone && len(block) == 0:
+		return fmt.Errorf("%s ends at offset %d: %w", s.file.Name(), off, device.ErrNotHeld)
+	case sum == sumNone && s.sumsErr != nil:
+		return fmt.Errorf("%s: no checksum of the block at offset %d: %w: %w", s.file.Name(), off, s.sumsErr, device.ErrCorrupt)
+	case sum == sumNone:
+		return fmt.Errorf("%s: the block at offset %d was never written whole, or its checksum is lost: %w",
+			s.file.Name(), off, device.ErrCorrupt)
+	case len(block) < sumUnit:
+		return fmt.Errorf("%s is cut short: it ends at offset %d: %w", s.file.Name(), off+int64(len(block)), device.ErrCorrupt)
+	case sumOf(block) != sum:
+		return fmt.Errorf("%s: the block at offset %d is not what was written, by its checksum: %w",
+			s.file.Name(), off, device.ErrCorrupt)
+	}
+	return nil
+}
+
+// endsAt says whether a read stopped at the end of the file. Direct I/O does not
+// always call that io.EOF: where the file ends inside a block, the next read is
+// not aligned.
+func (s *segment) endsAt(off int64, err error) bool {
+	if errors.Is(err, io.EOF) {
+		return true
+	}
+	info, err := s.file.Stat()
+	return err == nil && info.Size() <= off
+}
+
+// writeAt stores buf, whole blocks inside one segment, at addr, and sets their
+// sums. What lies in a segment below Begin is dropped. Of blocks whose write has
+// failed the sums stay: either they still hold, or reads say so.
+func (d *Device) writeAt(buf []byte, addr int64) error {
+	number, off := addr/d.opts.SegmentSize, addr%d.opts.SegmentSize
+	s, err := d.segmentToWrite(number)
+	if s == nil {
+		return err
+	}
+	s.rewriting.RLock()
+	defer s.rewriting.RUnlock()
+	_, err = s.file.WriteAt(buf, off)
+	if err == nil {
+		s.sums.fill(off/sumUnit, buf)
+	}
+	s.dirty.Store(true)
+	if err != nil && !errors.Is(err, os.ErrClosed) {
+		return fmt.Errorf("ssdtier: write of %d bytes at %d: %w", len(buf), addr, err)
+	}
+	return nil
+}
+
+// accept takes the block of sumUnit bytes that the log's tail ends in, at an
+// offset in the segment, as the file has it, whatever its sum. The device reads
+// align bytes at least.
+func (s *segment) accept(tail int64, align int) error {
+	buf := device.AlignedBuffer(align, align)
+	off := tail &^ int64(align-1)
+	n, err := s.file.ReadAt(buf, off)
+	if err != nil && !s.endsAt(off+int64(n), err) {
+		return fmt.Errorf("ssdtier: %w", err)
+	}
+	number := tail / sumUnit
+	at := int(number*sumUnit - off)
+	if n < at+sumUnit {
+		return nil // nothing there to accept
+	}
+	if sum := sumOf(buf[at : at+sumUnit]); sum != s.sums.get(number) {
+		s.sums.set(number, sum)
+	}
+	return nil
+}

@@ -1,0 +1,66 @@
+package ssdtier
+
+import (
+	"bytes"
+	"testing"
+)
+
+// FuzzParse: what a parser takes is just what is written.
+func FuzzParse(f *testing.F) {
+	for _, text := range []string{
+		"redykv ssdtier 1 segment 65536\n", sealed("redykv ssdtier 2 segment 65536\n"), "redykv ssdtier 3\n",
+		"begin 17\n", sealed("begin 17\n"), sealed(""), "000000000001.seg", "000000000001.sum", ".sum", "1.seg.sum",
+	} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		text := string(data)
+		for _, version := range []int{1, formatVersion} {
+			if begin, ok := parseBegin(version, data); ok && begin < 0 {
+				t.Errorf("begin %d", begin)
+			}
+		}
+		if version, size, err := checkFormat("FORMAT", data); err == nil &&
+			(version < 1 || version > formatVersion || checkSegmentSize(size) != nil) {
+			t.Errorf("version %d, segments of %d bytes", version, size)
+		}
+		if n, ok := parseSegmentName(text); ok && segmentName(n) != text {
+			t.Errorf("%q is segment %d", text, n)
+		}
+		if n, ok := parseSumName(text); ok && sumName(n) != text {
+			t.Errorf("%q has the sums of segment %d", text, n)
+		}
+		if data, ok := unseal(data); ok && string(seal(data)) != text {
+			t.Errorf("%q is not sealed", text)
+		}
+		if got, ok := unseal(seal(data)); !ok || !bytes.Equal(got, data) {
+			t.Errorf("%q, sealed, is %q", text, got)
+		}
+	})
+}
+
+// FuzzSums: a file of sums never fills more than its segment's table, and what
+// was loaded is what is stored.
+func FuzzSums(f *testing.F) {
+	header := append([]byte(sumLine), make([]byte, sumPageSize-len(sumLine))...)
+	f.Add(header)
+	f.Add(append(bytes.Clone(header), "12345678abcdefgh123"...))
+	f.Add(append(bytes.Clone(header), make([]byte, 2*sumPageSize)...))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		table := newSumTable(minSegmentSize)
+		if parseSums(data, table) != nil {
+			return
+		}
+		for block := range int64(minSegmentSize / sumUnit) {
+			var want uint64
+			if at := sumPageSize + 8*int(block); at+8 <= len(data) {
+				for i := range 8 {
+					want |= uint64(data[at+i]) << (8 * i)
+				}
+			}
+			if got := table.get(block); got != want {
+				t.Errorf("block %d has sum %x, want %x", block, got, want)
+			}
+		}
+	})
+}

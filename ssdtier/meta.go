@@ -1,0 +1,140 @@
+package ssdtier
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/redykv/redykv/device"
+)
+
+// The small files end with a line that has the checksum of what stands before.
+const (
+	sealLine   = "\nxxh64 %016x\n"
+	sealLength = len("\nxxh64 0123456789abcdef\n")
+)
+
+// seal returns data with its last line.
+func seal(data []byte) []byte {
+	return fmt.Appendf(bytes.Clone(data), sealLine, xxhash.Sum64(data))
+}
+
+// unseal returns what was sealed; not ok if it is not that any more.
+func unseal(file []byte) (data []byte, ok bool) {
+	if len(file) < sealLength {
+		return nil, false
+	}
+	data = file[:len(file)-sealLength]
+	return data, bytes.Equal(file[len(data):], fmt.Appendf(nil, sealLine, xxhash.Sum64(data)))
+}
+
+// unsealFor is unseal in a directory of some version: in one without checksums
+// a file may be without. A directory whose upgrade was interrupted has some with.
+func unsealFor(version int, file []byte) (data []byte, ok bool) {
+	data, ok = unseal(file)
+	if !ok && version == 1 {
+		return file, true
+	}
+	return data, ok
+}
+
+// WriteMeta implements device.Device.
+func (d *Device) WriteMeta(name string, data []byte) error {
+	if err := device.CheckName(name); err != nil {
+		return fmt.Errorf("ssdtier: metadata: %w", err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return device.ErrClosed
+	}
+	return d.replaceFile(metaPrefix+name, data)
+}
+
+// ReadMeta implements device.Device. A directory with segments and no metadata at
+// all has lost it, which is an error of its own: who took it for a new log would
+// start by dropping the segments.
+func (d *Device) ReadMeta(name string) ([]byte, error) {
+	if err := device.CheckName(name); err != nil {
+		return nil, fmt.Errorf("ssdtier: metadata: %w", err)
+	}
+	path := d.path(metaPrefix + name)
+	file, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := d.checkOrphans(); err != nil {
+			return nil, err
+		}
+		return nil, fmt.Errorf("%s: %w", path, device.ErrNoMeta)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ssdtier: %w", err)
+	}
+	return checkMeta(path, file)
+}
+
+// checkMeta returns what a file of metadata was written with.
+func checkMeta(path string, file []byte) ([]byte, error) {
+	data, ok := unseal(file)
+	if !ok {
+		return nil, fmt.Errorf("%w: %s is not what was written, by its checksum: restore it: %w",
+			ErrFormat, path, device.ErrCorrupt)
+	}
+	return data, nil
+}
+
+// checkOrphans refuses segments without any metadata.
+func (d *Device) checkOrphans() error {
+	metas, err := filepath.Glob(d.path(metaPrefix + "*"))
+	if err != nil {
+		return fmt.Errorf("ssdtier: %w", err)
+	}
+	segments, err := filepath.Glob(d.path("*" + segmentSuffix))
+	if err != nil {
+		return fmt.Errorf("ssdtier: %w", err)
+	}
+	if len(metas) == 0 && len(segments) > 0 {
+		return fmt.Errorf("%w: %s holds %d segments and none of its %s* files: put them back, or choose another directory",
+			ErrFormat, d.dir, len(segments), metaPrefix)
+	}
+	return nil
+}
+
+// replaceFile gives a file new contents, sealed, durably and atomically. One
+// caller at a time for each name.
+func (d *Device) replaceFile(name string, data []byte) error {
+	path := d.path(name)
+	f, err := os.Create(path + tempSuffix)
+	if err != nil {
+		return fmt.Errorf("ssdtier: %w", err)
+	}
+	_, err = f.Write(seal(data))
+	if err == nil {
+		err = f.Sync()
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = os.Rename(path+tempSuffix, path)
+	}
+	if err != nil {
+		_ = os.Remove(path + tempSuffix) // what is left of it takes space
+		return fmt.Errorf("ssdtier: %w", err)
+	}
+	return syncDir(d.dir)
+}
+
+// syncDir makes the names of the files in dir durable.
+func syncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err == nil {
+		err = errors.Join(f.Sync(), f.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("ssdtier: sync directory: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,156 @@
+package ssdtier
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+)
+
+// A file of sums begins with a page that says what it is, a line and zeros. The
+// pages of sums follow, eight bytes each, little endian. They are written in
+// place: what a torn write leaves of the sums that were there is what was there.
+const (
+	sumSuffix   = ".sum"
+	sumPageSize = 8 * sumsPerPage
+	sumLine     = "redykv sums 1 unit 4096\n"
+)
+
+func sumName(number int64) string {
+	return strings.TrimSuffix(segmentName(number), segmentSuffix) + sumSuffix
+}
+
+// parseSumName is the inverse of sumName.
+func parseSumName(name string) (int64, bool) {
+	base, ok := strings.CutSuffix(name, sumSuffix)
+	if !ok {
+		return 0, false
+	}
+	return parseSegmentName(base + segmentSuffix)
+}
+
+// parseSums enters the sums from the bytes of a file in the table. What the file
+// has beyond the segment is not looked at.
+func parseSums(data []byte, t *sumTable) error {
+	if len(data) < sumPageSize || string(data[:len(sumLine)]) != sumLine {
+		return errors.New("it does not begin as files of checksums do")
+	}
+	data = data[sumPageSize:]
+	for n := int64(0); n < int64(len(t.pages)) && len(data) >= 8; n++ {
+		page := data[:min(len(data), sumPageSize)]
+		data = data[len(page):]
+		for i := 0; i+8 <= len(page); i += 8 {
+			if sum := binary.LittleEndian.Uint64(page[i:]); sum != sumNone {
+				t.page(n).sums[i/8].Store(sum)
+			}
+		}
+	}
+	return nil
+}
+
+// loadSums reads the sums of a segment. It fails only where the file cannot be
+// read: a file that is gone or damaged may belong to blocks that Start drops.
+// Those that it keeps have no sums then, and sumsErr is what reads say of them.
+func (s *segment) loadSums() error {
+	data, err := os.ReadFile(s.sumPath)
+	if err == nil {
+		if err = parseSums(data, s.sums); err == nil {
+			return nil
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("ssdtier: %w", err)
+	}
+	s.sumsErr = fmt.Errorf("%s is lost: put it back (%w)", s.sumPath, err)
+	s.newSums = true
+	return nil
+}
+
+// adopt gives a segment that was written without sums a file of them which says
+// so.
+func (s *segment) adopt() error {
+	if s.sumsErr == nil {
+		return nil
+	}
+	info, err := s.file.Stat()
+	if err != nil {
+		return fmt.Errorf("ssdtier: %w", err)
+	}
+	blocks := int64(len(s.sums.pages)) * sumsPerPage
+	for n := range min((info.Size()+sumUnit-1)/sumUnit, blocks) {
+		s.sums.set(n, sumUnverified)
+	}
+	s.sumsErr = nil
+	return s.storeSums(s.changedSums(), true)
+}
+
+// storeSums writes the sums that have changed; durably, if sync says so. The
+// caller holds Device.mu. Sums that could not be written or synced are written
+// again the next time, from memory, so that it may succeed then.
+func (s *segment) storeSums(changed []sumsToStore, sync bool) error {
+	if len(changed) == 0 {
+		return nil
+	}
+	flags := os.O_WRONLY | os.O_CREATE
+	if s.newSums {
+		flags |= os.O_TRUNC
+	}
+	f, err := os.OpenFile(s.sumPath, flags, 0o666)
+	if err == nil && s.newSums {
+		header := make([]byte, sumPageSize)
+		copy(header, sumLine)
+		_, err = f.WriteAt(header, 0)
+	}
+	if err == nil {
+		s.newSums = false
+		err = writeSums(f, changed)
+	}
+	if err == nil && sync {
+		err = f.Sync()
+	}
+	if f != nil {
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		for _, c := range changed {
+			c.page.dirty.Store(true)
+		}
+		return fmt.Errorf("ssdtier: checksums: %w", err)
+	}
+	return nil
+}
+
+// sumsToStore is a page of sums as it was when changedSums copied it.
+type sumsToStore struct {
+	number int
+	page   *sumPage
+	data   []byte
+}
+
+// changedSums copies the pages that have changed since they were copied last.
+func (s *segment) changedSums() []sumsToStore {
+	var changed []sumsToStore
+	for n := range s.sums.pages {
+		p := s.sums.pages[n].Load()
+		if p == nil || !p.dirty.Swap(false) {
+			continue
+		}
+		data := make([]byte, 0, sumPageSize)
+		for i := range p.sums {
+			data = binary.LittleEndian.AppendUint64(data, p.sums[i].Load())
+		}
+		changed = append(changed, sumsToStore{n, p, data})
+	}
+	return changed
+}
+
+func writeSums(w io.WriterAt, changed []sumsToStore) error {
+	for _, c := range changed {
+		if _, err := w.WriteAt(c.data, sumPageSize*int64(1+c.number)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,106 @@
+package ssdtier
+
+import (
+	"sync/atomic"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// Every block of sumUnit bytes of a segment has a checksum, which is known from
+// the write that completed last and looked at by every read. The sums of all
+// segments are in memory, 2 MiB for each GiB of log, and Sync keeps those that
+// have changed in the file NUMBER.sum beside NUMBER.seg.
+//
+// What a crash leaves. Sync makes a segment durable before the sums that it
+// copied earlier, so that a sum which is found afterwards was of a block on the
+// disk. Blocks above the synced tail may be there or not, with a sum or without;
+// Start drops them. Only one block that is kept may have been written again
+// since: the one that the tail ends in, which a log writes whole with what
+// follows. Start takes that block as it finds it.
+const sumUnit = 4 << 10
+
+// Values of a sum that are none.
+const (
+	// sumNone: the block was never written, not whole, or its sum was lost.
+	sumNone = 0
+	// sumUnverified: the block was written by a version without sums.
+	sumUnverified = 0x756e766572696669
+)
+
+// sumOf returns the checksum of a block.
+func sumOf(block []byte) uint64 {
+	h := xxhash.Sum64(block)
+	if h == sumNone || h == sumUnverified {
+		return ^h
+	}
+	return h
+}
+
+// sumsPerPage is the unit in which sums are stored: 4 KiB of them, for 2 MiB.
+const sumsPerPage = 512
+
+// sumPage is a page of sums. Writers store a sum before they set dirty; who
+// stores the page clears dirty before it copies the sums.
+type sumPage struct {
+	sums  [sumsPerPage]atomic.Uint64
+	dirty atomic.Bool
+}
+
+// sumTable is the sums of one segment, by number of the block. Pages are made
+// when they are needed. A block has one writer at a time; any number read.
+type sumTable struct {
+	pages []atomic.Pointer[sumPage]
+}
+
+func newSumTable(segmentSize int64) *sumTable {
+	const perPage = sumUnit * sumsPerPage
+	return &sumTable{pages: make([]atomic.Pointer[sumPage], (segmentSize+perPage-1)/perPage)}
+}
+
+func (t *sumTable) get(block int64) uint64 {
+	p := t.pages[block/sumsPerPage].Load()
+	if p == nil {
+		return sumNone
+	}
+	return p.sums[block%sumsPerPage].Load()
+}
+
+func (t *sumTable) set(block int64, sum uint64) {
+	p := t.page(block / sumsPerPage)
+	p.sums[block%sumsPerPage].Store(sum)
+	p.dirty.Store(true)
+}
+
+// page returns a page, making it if there is none.
+func (t *sumTable) page(n int64) *sumPage {
+	p := t.pages[n].Load()
+	if p == nil {
+		p = new(sumPage)
+		if !t.pages[n].CompareAndSwap(nil, p) {
+			p = t.pages[n].Load()
+		}
+	}
+	return p
+}
+
+// fill sets the sums of whole blocks that were written from a block's start on.
+func (t *sumTable) fill(block int64, data []byte) {
+	for ; len(data) >= sumUnit; block++ {
+		t.set(block, sumOf(data[:sumUnit]))
+		data = data[sumUnit:]
+	}
+}
+
+// cut forgets the sums of the blocks from one on.
+func (t *sumTable) cut(block int64) {
+	for n := block / sumsPerPage; n < int64(len(t.pages)); n++ {
+		if t.pages[n].Load() == nil {
+			continue
+		}
+		for i := max(block, n*sumsPerPage); i < (n+1)*sumsPerPage; i++ {
+			if t.get(i) != sumNone {
+				t.set(i, sumNone)
+			}
+		}
+	}
+}
