@@ -1,0 +1,5 @@
+//go:build !race
+
+package readcache
+
+const raceEnabled = false

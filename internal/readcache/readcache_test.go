@@ -1,0 +1,374 @@
+package readcache
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"unsafe"
+
+	"pgregory.net/rapid"
+)
+
+// record is what lies at addr: its length follows from the address, and every
+// word proves it.
+func record(dst []byte, addr int64, sizes int) []byte {
+	size := 1 + int(mix(addr^1<<40)%uint64(sizes))
+	for at := 0; at < size; at += 8 {
+		dst = binary.LittleEndian.AppendUint64(dst, mix(addr+int64(at)<<20))
+	}
+	return dst[:len(dst)-(-size&7)]
+}
+
+func newCache(t testing.TB, o Options) *Cache {
+	t.Helper()
+	c, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Free(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// fetch is what a store does: it asks the cache, and offers what it had to
+// fetch.
+func fetch(t interface{ Errorf(string, ...any) }, c *Cache, buf []byte, addr int64, sizes int) (hit bool) {
+	got, hit := c.Get(buf[:0], addr)
+	want := record(nil, addr, sizes)
+	if !hit {
+		c.Add(addr, want)
+	} else if !bytes.Equal(got, want) {
+		t.Errorf("at %d: %x, want %x", addr, got, want)
+	}
+	return hit
+}
+
+// TestModel plays random calls on caches of random shape and checks after each
+// that hits are exact and that the table is sound.
+func TestModel(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		sizes := rapid.SampledFrom([]int{1, 24, 100, 700}).Draw(rt, "sizes")
+		c, err := New(Options{
+			Capacity:   rapid.Int64Range(MinCapacity, 16<<10).Draw(rt, "capacity"),
+			RecordSize: rapid.SampledFrom([]int{0, 1, 24, 1000}).Draw(rt, "record size"),
+			Threshold:  rapid.SampledFrom([]int{0, 30, 300}).Draw(rt, "threshold"),
+			LargeShare: rapid.SampledFrom([]float64{0, 0.5, 1}).Draw(rt, "large share"),
+		})
+		if err != nil {
+			rt.Fatal(err)
+		}
+		defer func() {
+			if err := c.Free(); err != nil {
+				rt.Error(err)
+			}
+		}()
+		addrs := rapid.Int64Range(1, 600)
+		rt.Repeat(map[string]func(*rapid.T){
+			"":      func(rt *rapid.T) { check(rt, c) },
+			"fetch": func(rt *rapid.T) { fetch(rt, c, nil, addrs.Draw(rt, "addr")*8, sizes) },
+			"scan": func(rt *rapid.T) {
+				for from, n := addrs.Draw(rt, "from"), int64(0); n < 100; n++ {
+					fetch(rt, c, nil, (from+n)*8, sizes)
+				}
+			},
+			"resize": func(rt *rapid.T) {
+				if err := c.Resize(rapid.Int64Range(MinCapacity, 16<<10).Draw(rt, "to")); err != nil {
+					rt.Fatal(err)
+				}
+			},
+		})
+	})
+}
+
+// check walks every shard: its counts are those of the records that have an
+// entry, entries are in the bucket of their address, and head is at most a lap
+// behind the tail.
+func check(t interface{ Fatalf(string, ...any) }, c *Cache) {
+	tb := c.small.Load()
+	if tb == nil {
+		return
+	}
+	for i := range tb.shards {
+		s := &tb.shards[i]
+		var entries, bytes int64
+		head := place(s.head.Load())
+		if s.tail < head || s.tail > head+1<<tb.wordBits {
+			t.Fatalf("head %#x, tail %#x", head, s.tail)
+		}
+		for p := head; p != s.tail; {
+			n := tb.noteAt(s, p)
+			if n.address() == 0 {
+				p = tb.after(p, tb.ringWords)
+				continue
+			}
+			if tb.slotOf(s, n.address(), p) != nil {
+				entries, bytes = entries+1, bytes+int64(n.length())
+			}
+			p = tb.after(p, n.words())
+		}
+		used := int64(0)
+		for slot := range tb.buckets * bucketEntries {
+			if *slotAt(s.base, int(slot)) != 0 {
+				used++
+			}
+		}
+		if used != entries || entries != s.entries || bytes != s.bytes {
+			t.Fatalf("%d slots used, %d records of %d bytes have one; counted %d of %d bytes", used, entries, bytes, s.entries, s.bytes)
+		}
+	}
+}
+
+// TestTorture has goroutines fetch few addresses more than the cache holds, with
+// every size of record and while the cache is resized: copies must be whole.
+func TestTorture(t *testing.T) {
+	for _, sizes := range []int{8, 100, 3000} {
+		t.Run(fmt.Sprintf("sizes=%d", sizes), func(t *testing.T) {
+			rounds := 200_000
+			if sizes > 1000 || raceEnabled {
+				rounds /= 10
+			}
+			c := newCache(t, Options{Capacity: 64 << 10, RecordSize: sizes / 2, Threshold: 2000, LargeShare: 0.5})
+			var hits, done atomic.Uint64
+			var wg sync.WaitGroup
+			const workers = 4
+			for w := range uint64(workers) {
+				wg.Go(func() {
+					defer done.Add(1)
+					rng := rand.New(rand.NewPCG(w, 1))
+					buf := make([]byte, 0, 3008)
+					for range rounds {
+						n := rng.Int64N(4 * 64 << 10 / int64(sizes+40))
+						if fetch(t, c, buf, 8+8*n*rng.Int64N(2), sizes) {
+							hits.Add(1)
+						}
+						if t.Failed() {
+							return
+						}
+					}
+				})
+			}
+			for n := int64(0); done.Load() < workers; n++ {
+				if err := c.Resize((32 + n*17%64) << 10); err != nil {
+					t.Error(err)
+				}
+				runtime.Gosched()
+				for range 100 {
+					fetch(t, c, nil, 8+8*rand.Int64N(100), sizes)
+				}
+			}
+			wg.Wait()
+			check(t, c)
+			if hits.Load() == 0 {
+				t.Error("no hits: nothing was tested")
+			}
+		})
+	}
+}
+
+func TestWhatFitsStays(t *testing.T) {
+	const sizes, n = 100, 2000
+	c := newCache(t, Options{Capacity: n * 120, RecordSize: 56})
+	for addr := int64(8); addr <= n*8; addr += 8 {
+		fetch(t, c, nil, addr, sizes)
+	}
+	hits := 0
+	for addr := int64(8); addr <= n*8; addr += 8 {
+		if fetch(t, c, nil, addr, sizes) {
+			hits++
+		}
+	}
+	if hits < n*95/100 {
+		t.Errorf("%d of %d records are there", hits, n)
+	}
+	m := c.Metrics()
+	if m.Entries < int64(hits) || m.Bytes < int64(hits)*sizes/3 || m.Bytes > m.Capacity {
+		t.Errorf("%+v after %d records", m, hits)
+	}
+}
+
+// TestScanPushesNothingOut reads a working set, then everything else once.
+func TestScanPushesNothingOut(t *testing.T) {
+	const sizes, n = 24, 2000
+	c := newCache(t, Options{Capacity: n * 60, RecordSize: 12})
+	hot := func() (hits int) {
+		for addr := int64(1); addr <= n; addr++ {
+			if fetch(t, c, nil, addr*8, sizes) {
+				hits++
+			}
+		}
+		return hits
+	}
+	for range 5 {
+		hot()
+	}
+	before := hot()
+	for addr := int64(n); addr < 100*n; addr++ {
+		fetch(t, c, nil, addr*8, sizes)
+	}
+	if after := hot(); before < n*9/10 || after < before*98/100 {
+		t.Errorf("of %d records %d were there before the scan, %d after", n, before, after)
+	}
+}
+
+func TestLargeRecords(t *testing.T) {
+	c := newCache(t, Options{Capacity: 8 << 20, Threshold: 1000, LargeShare: 0.5})
+	big := func(addr int64) []byte { return bytes.Repeat(record(nil, addr, 1), 5000) }
+	for addr := int64(8); addr < 100*8; addr += 8 {
+		c.Add(addr, big(addr))
+	}
+	c.large.cache.Wait()
+	for addr := int64(8); addr < 100*8; addr += 8 {
+		if got, ok := c.Get([]byte("x"), addr); !ok || !bytes.Equal(got, append([]byte("x"), big(addr)...)) {
+			t.Fatalf("at %d: %v, %d bytes", addr, ok, len(got))
+		}
+	}
+	if m := c.Metrics(); m.Entries != 99 || m.Bytes < 99*5000 || m.Added != 99 {
+		t.Errorf("%+v", m)
+	}
+	if err := c.Resize(4 << 10); err != nil {
+		t.Fatal(err)
+	}
+	if got, ok := c.Get(nil, 8); ok {
+		t.Errorf("%d bytes in a cache too small for them", len(got))
+	}
+}
+
+// TestResizeKeepsWhatFits and gives the rest back at once.
+func TestResizeKeepsWhatFits(t *testing.T) {
+	const sizes, n = 100, 20_000
+	c := newCache(t, Options{Capacity: 4 << 20, RecordSize: 56})
+	for addr := int64(8); addr <= n*8; addr += 8 {
+		fetch(t, c, nil, addr, sizes)
+	}
+	hits := func() (hits int) {
+		for addr := int64(8); addr <= n*8; addr += 8 {
+			if got, ok := c.Get(nil, addr); ok {
+				hits++
+				if !bytes.Equal(got, record(nil, addr, sizes)) {
+					t.Fatalf("at %d: %x", addr, got)
+				}
+			}
+		}
+		return hits
+	}
+	before := hits()
+	old := c.small.Load()
+	if err := c.Resize(8 << 20); err != nil {
+		t.Fatal(err)
+	}
+	check(t, c)
+	if larger := hits(); larger < before*99/100 {
+		t.Errorf("%d of %d records survived growth", larger, before)
+	}
+	if resident(t, old.memory) != 0 {
+		t.Errorf("%d pages of the old table are still resident", resident(t, old.memory))
+	}
+	if err := c.Resize(512 << 10); err != nil {
+		t.Fatal(err)
+	}
+	check(t, c)
+	if smaller := hits(); smaller < before/5 || smaller > before/2 {
+		t.Errorf("%d of %d records in a third of the space that they took", smaller, before)
+	}
+	runtime.KeepAlive(old)
+}
+
+// TestMemoryGoesWithItsReaders checks that the collector unmaps a table which
+// was replaced, and not before.
+func TestMemoryGoesWithItsReaders(t *testing.T) {
+	freed := make(chan struct{})
+	c := newCache(t, Options{Capacity: 1 << 20})
+	runtime.AddCleanup(c.small.Load(), func(freed chan struct{}) { close(freed) }, freed)
+	if err := c.Resize(2 << 20); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		runtime.GC()
+		select {
+		case <-freed:
+			return
+		default:
+			runtime.Gosched() // cleanups run in a goroutine of their own
+		}
+	}
+}
+
+func TestNothingIsAllocated(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	c := newCache(t, Options{Capacity: 1 << 20, RecordSize: 100})
+	want, buf := record(nil, 8, 100), make([]byte, 0, 128)
+	c.Add(8, want)
+	addr := int64(8)
+	for name, call := range map[string]func(){
+		"hit": func() {
+			if _, ok := c.Get(buf, 8); !ok {
+				t.Error("a miss")
+			}
+		},
+		"miss": func() { c.Get(buf, 16) },
+		"add":  func() { addr += 8; c.Prefetch(addr); c.Add(addr, want); c.Add(addr, want) },
+	} {
+		call()
+		if n := testing.AllocsPerRun(20_000, call); n != 0 {
+			t.Errorf("%s: %g allocations", name, n)
+		}
+	}
+}
+
+func TestNonsenseIsRefused(t *testing.T) {
+	for _, o := range []Options{
+		{Capacity: -1},
+		{Capacity: MinCapacity - 1},
+		{Capacity: 1 << 20, LargeShare: 2},
+		{Capacity: 1 << 20, Threshold: MaxThreshold + 1},
+		{Capacity: 1 << 20, RecordSize: -1},
+		{Capacity: 1 << 62},
+	} {
+		if c, err := New(o); err == nil {
+			t.Errorf("%+v: no error", o)
+			if err := c.Free(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	c := newCache(t, Options{Capacity: 1 << 20})
+	c.Add(8, make([]byte, 10))
+	if err := c.Resize(3); err == nil {
+		t.Error("resized to 3 bytes")
+	}
+	for _, addr := range []int64{0, -8, 7, 1 << 48} {
+		c.Add(addr, make([]byte, 10))
+		if _, ok := c.Get(nil, addr); ok {
+			t.Errorf("a record at %d", addr)
+		}
+	}
+	if _, ok := c.Get(nil, 8); !ok {
+		t.Error("an error of Resize emptied the cache")
+	}
+	if err := c.Free(); err != nil {
+		t.Error(err)
+	}
+	if _, ok := c.Get(nil, 8); ok {
+		t.Error("a hit after Free")
+	}
+	c.Add(8, make([]byte, 10))
+	if err := c.Resize(1 << 20); err == nil {
+		t.Error("resized after Free")
+	}
+}
+
+func TestShardsDoNotShareLines(t *testing.T) {
+	if size := unsafe.Sizeof(shard{}); size%64 != 0 || unsafe.Offsetof(shard{}.declined) != 64 {
+		t.Errorf("a shard takes %d bytes, what writers count begins at %d", size, unsafe.Offsetof(shard{}.declined))
+	}
+}

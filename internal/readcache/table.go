@@ -1,0 +1,249 @@
+package readcache
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"runtime"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/redykv/redykv/internal/mem"
+	"github.com/redykv/redykv/internal/prefetch"
+	"github.com/redykv/redykv/internal/words"
+)
+
+// table holds the small records. It is cut into shards, each with its piece of
+// memory outside the heap:
+//
+//	buckets, 64 bytes of 8 entries │ ghosts │ ring of records, each behind its note
+//
+// A bucket's entries point into the ring, which is written round and round: what
+// its tail reaches is evicted, or written again at the tail if it was read since
+// it was written.
+//
+// Readers take no lock. They copy what an entry points to and then look at the
+// shard's head: it moves, always up, before the bytes below it are overwritten,
+// so a copy from a place that is not below head afterwards is whole. The note
+// holds the full address. Writers hold the shard's lock, or drop their record
+// where another one has it.
+//
+// The memory is unmapped when the collector has found that nobody refers to the
+// table any more: readers keep it alive by the pointer that they came by, at no
+// cost. Its physical part is given back before (retire).
+type table struct {
+	base       unsafe.Pointer
+	shards     []shard
+	shardMask  uint64
+	shardBytes uint64 // of memory, each
+
+	buckets   uint64 // of a shard
+	ghosts    uint64 // words of them
+	ghostsAt  uint64 // offsets in a shard's memory
+	ringAt    uint64
+	ringWords uint64
+	wordBits  uint // a place is a lap and so many bits of a word in the ring
+
+	maxRecord int
+	memory    []byte
+}
+
+const (
+	maxShards = 64
+	// shardsBegin is the memory for which one shard is enough; more get one each,
+	// up to maxShards.
+	shardsBegin = 1 << 20
+	// perBucket is how many entries of eight are expected in use. A bucket that
+	// overflows loses its oldest record, 4 % of them at this number.
+	perBucket     = 5.6
+	perBucketFull = 6 // with more than that on average the table is full
+)
+
+func newTable(capacity int64, recordSize, threshold int) (*table, error) {
+	shards := int64(1)
+	for shards < maxShards && shards*2*shardsBegin <= capacity {
+		shards *= 2
+	}
+	bytes := uint64(capacity/shards-int64(unsafe.Sizeof(shard{}))) &^ 7
+	if bytes > 4096 {
+		bytes &^= 4095 // whole pages can be given back shard by shard
+	}
+	record := float64(newNote(0, min(max(recordSize, 1), threshold)).words() * 8)
+	records := float64(bytes) / (record + bucketSize/perBucket + 2)
+	t := &table{
+		shards:     make([]shard, shards),
+		shardMask:  uint64(shards - 1),
+		shardBytes: bytes,
+		buckets:    uint64(records/perBucket) + 1,
+		ghosts:     uint64(records/4) + 1,
+	}
+	t.ghostsAt = t.buckets * bucketSize
+	t.ringAt = t.ghostsAt + t.ghosts*8
+	t.ringWords = (bytes - t.ringAt) / 8
+	t.wordBits = uint(bits.Len64(t.ringWords - 1))
+	t.maxRecord = min(threshold, int(t.ringWords)*2) // a quarter of the ring
+	var err error
+	if t.memory, err = mem.Alloc(int(bytes) * int(shards)); err != nil {
+		return nil, fmt.Errorf("table of %d shards: %w", shards, err)
+	}
+	t.base = unsafe.Pointer(unsafe.SliceData(t.memory))
+	runtime.AddCleanup(t, func(memory []byte) {
+		// Of memory that mem.Alloc gave this cannot fail.
+		_ = mem.Free(memory)
+	}, t.memory)
+	for i := range t.shards {
+		s := &t.shards[i]
+		s.base = unsafe.Add(t.base, uint64(i)*bytes)
+		s.tail = t.firstPlace()
+		s.head.Store(uint64(s.tail))
+	}
+	return t, nil
+}
+
+// firstPlace is where every ring begins: places are never 0.
+func (t *table) firstPlace() place { return 1 << t.wordBits }
+
+// split is the number of the lap and of the word in the ring. The word of a
+// place that was ever written is below ringWords.
+func (t *table) split(p place) (lap, word uint64) {
+	return uint64(p) >> t.wordBits, uint64(p) & (1<<t.wordBits - 1)
+}
+
+// after is the place so many words behind p, which is not beyond the ring's end.
+func (t *table) after(p place, words uint64) place {
+	if lap, word := t.split(p); word+words >= t.ringWords {
+		return place((lap + 1) << t.wordBits)
+	}
+	return p + place(words)
+}
+
+// shardOf, bucketOf and ghostsOf are in bounds whatever the hash is.
+func (t *table) shardOf(hash uint64) *shard { return &t.shards[hash&t.shardMask] }
+
+func (t *table) bucketOf(s *shard, hash uint64) unsafe.Pointer {
+	return unsafe.Add(s.base, choose(hash, t.buckets)*bucketSize)
+}
+
+func (t *table) ghostsOf(s *shard, hash uint64) *uint64 {
+	return (*uint64)(unsafe.Add(s.base, t.ghostsAt+choose(hash, t.ghosts)*8))
+}
+
+// wordAt is a word of the ring.
+func (t *table) wordAt(s *shard, word uint64) *uint64 {
+	return (*uint64)(unsafe.Add(s.base, t.ringAt+word*8))
+}
+
+func slotAt(bucket unsafe.Pointer, i int) *uint64 {
+	return (*uint64)(unsafe.Add(bucket, i*8))
+}
+
+func (t *table) prefetch(addr int64) {
+	hash := mix(addr)
+	prefetch.Line(t.bucketOf(t.shardOf(hash), hash))
+}
+
+// get is [Cache.Get].
+func (t *table) get(dst []byte, addr int64) ([]byte, bool) {
+	hash := mix(addr)
+	s := t.shardOf(hash)
+	bucket, want := t.bucketOf(s, hash), newEntry(hash)
+	for i := range bucketEntries {
+		e := entry(atomic.LoadUint64(slotAt(bucket, i)))
+		if !e.matches(want) {
+			continue
+		}
+		_, word := t.split(e.place())
+		n := note(atomic.LoadUint64(t.wordAt(s, word)))
+		if n.address() != addr || word+n.words() > t.ringWords {
+			continue // another address of this tag, or overwritten
+		}
+		out := words.AppendOut(dst, unsafe.Pointer(t.wordAt(s, word+1)), n.length())
+		words.LoadFence()
+		if e.place() < place(s.head.Load()) {
+			return dst, false
+		}
+		if !e.referenced() {
+			// If it fails the entry has moved: that is no reason to look again.
+			atomic.CompareAndSwapUint64(slotAt(bucket, i), uint64(e), uint64(e|entryReferenced))
+		}
+		return out, true
+	}
+	return dst, false
+}
+
+// add is [Cache.Add] of a record that is not too large.
+func (t *table) add(addr int64, record []byte) {
+	hash := mix(addr)
+	s := t.shardOf(hash)
+	if s.full.Load() && !seen(t.ghostsOf(s, hash), hash) {
+		s.declined.Add(1)
+		return
+	}
+	if !s.mu.TryLock() {
+		s.dropped.Add(1)
+		return
+	}
+	if !s.retired {
+		t.insert(s, addr, record)
+	}
+	s.mu.Unlock()
+}
+
+// retire moves what t holds to next and gives its memory back. t is in nobody's
+// reach any more but of those who are inside. Both t and next may be nil.
+func (t *table) retire(next *table) error {
+	if t == nil {
+		return nil
+	}
+	var errs []error
+	for i := range t.shards {
+		s := &t.shards[i]
+		s.mu.Lock()
+		if next != nil {
+			t.moveTo(next, s)
+		}
+		s.retired = true
+		s.head.Store(uint64(placeMask)) // whoever still copies will not believe it
+		words.StoreFence()
+		if t.shardBytes%4096 == 0 {
+			errs = append(errs, discard(unsafe.Slice((*byte)(s.base), t.shardBytes)))
+		}
+		s.mu.Unlock()
+	}
+	runtime.KeepAlive(t)
+	return errors.Join(errs...)
+}
+
+// moveTo adds the records of a shard to next, the oldest first.
+func (t *table) moveTo(next *table, s *shard) {
+	for p := place(s.head.Load()); p != s.tail; {
+		_, word := t.split(p)
+		n := note(atomic.LoadUint64(t.wordAt(s, word)))
+		if n.address() == 0 {
+			p = t.after(p, t.ringWords)
+			continue
+		}
+		if slot := t.slotOf(s, n.address(), p); slot != nil && n.length() <= next.maxRecord {
+			s.scratch = words.AppendOut(s.scratch[:0], unsafe.Pointer(t.wordAt(s, word+1)), n.length())
+			to := next.shardOf(mix(n.address()))
+			to.mu.Lock()
+			next.insert(to, n.address(), s.scratch)
+			to.mu.Unlock()
+		}
+		p = t.after(p, n.words())
+	}
+}
+
+func (t *table) addTo(m *Metrics) {
+	for i := range t.shards {
+		s := &t.shards[i]
+		s.mu.Lock()
+		m.Bytes += s.bytes
+		m.Entries += s.entries
+		m.Added += s.added
+		m.Evicted += s.evicted
+		s.mu.Unlock()
+		m.Declined += s.declined.Load()
+		m.Dropped += s.dropped.Load()
+	}
+}

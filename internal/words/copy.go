@@ -1,0 +1,19 @@
+//go:build !race
+
+package words
+
+import "unsafe"
+
+// CopyIn writes src to p and zeros up to the next multiple of 8, which belongs
+// to it.
+func CopyIn(p unsafe.Pointer, src []byte) {
+	if rest := len(src) & 7; rest != 0 {
+		*(*uint64)(unsafe.Add(p, len(src)-rest)) = 0
+	}
+	copy(unsafe.Slice((*byte)(p), len(src)), src)
+}
+
+// AppendOut appends size bytes at p to dst.
+func AppendOut(dst []byte, p unsafe.Pointer, size int) []byte {
+	return append(dst, unsafe.Slice((*byte)(p), size)...)
+}
