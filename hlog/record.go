@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"sync/atomic"
 	"unsafe"
+
+	"github.com/redykv/redykv/internal/words"
 )
 
 // Record is a record in the log's memory, by its address there. It is valid
@@ -46,9 +48,9 @@ func (l Layout) Fill(r Record, h Header, key, value []byte, expires int64) {
 		atomic.StoreUint64(r.word(at), uint64(newLengths(len(key), len(value), pad(len(value)))))
 		at += lengthsSize
 	}
-	copyIn(unsafe.Add(r.p, at), key)
+	words.CopyIn(unsafe.Add(r.p, at), key)
 	at += pad(len(key))
-	copyIn(unsafe.Add(r.p, at), value)
+	words.CopyIn(unsafe.Add(r.p, at), value)
 	if expires != 0 {
 		h |= headerExpires
 		atomic.StoreUint64(r.word(at+pad(len(value))), uint64(expires))
@@ -102,11 +104,11 @@ func (l Layout) Read(dst []byte, r Record) (value []byte, h Header, expires int6
 		if !before.Locked() {
 			p, size, space := l.value(r)
 			if size <= space { // torn lengths are not followed
-				out := appendOut(dst, p, size)
+				out := words.AppendOut(dst, p, size)
 				if before.Expires() {
 					expires = int64(atomic.LoadUint64((*uint64)(unsafe.Add(p, space))))
 				}
-				loadFence()
+				words.LoadFence()
 				if r.Header() == before {
 					return out, before, expires
 				}
@@ -139,7 +141,7 @@ func (r Record) Lock() (Header, bool) {
 			return h, false
 		}
 		if !h.Locked() && r.swapHeader(h, h|headerLocked) {
-			storeFence()
+			words.StoreFence()
 			return h, true
 		}
 		yield(spins)
@@ -153,7 +155,7 @@ func (r Record) LockIf(h Header) bool {
 	if h&(headerLocked|headerSealed|headerTombstone) != 0 || !r.swapHeader(h, h|headerLocked) {
 		return false
 	}
-	storeFence()
+	words.StoreFence()
 	return true
 }
 
@@ -188,7 +190,7 @@ func (l Layout) Store(r Record, value []byte, expires int64) bool {
 		n := l.lengths(r)
 		atomic.StoreUint64(r.word(headerSize), uint64(newLengths(n.key(), len(value), space)))
 	}
-	copyIn(p, value)
+	words.CopyIn(p, value)
 	if has {
 		atomic.StoreUint64((*uint64)(unsafe.Add(p, space)), uint64(expires))
 	}
@@ -203,7 +205,7 @@ func (l Layout) Update(r Record, edit func(value []byte) ([]byte, bool)) bool {
 	if l.Fixed() {
 		space = size
 	}
-	value, ok := editInPlace(p, size, space, edit)
+	value, ok := words.Edit(p, size, space, edit)
 	if !ok {
 		return false
 	}

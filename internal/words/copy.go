@@ -17,3 +17,10 @@ func CopyIn(p unsafe.Pointer, src []byte) {
 func AppendOut(dst []byte, p unsafe.Pointer, size int) []byte {
 	return append(dst, unsafe.Slice((*byte)(p), size)...)
 }
+
+// Edit hands size bytes at p, in a space of so many, to edit, in place where it
+// can, and returns the new length. If edit says no, nothing may have changed.
+func Edit(p unsafe.Pointer, size, space int, edit func([]byte) ([]byte, bool)) (int, bool) {
+	value, ok := edit(unsafe.Slice((*byte)(p), space)[:size])
+	return min(len(value), space), ok
+}

@@ -22,3 +22,12 @@ func AppendOut(dst []byte, p unsafe.Pointer, size int) []byte {
 	}
 	return dst
 }
+
+func Edit(p unsafe.Pointer, size, space int, edit func([]byte) ([]byte, bool)) (int, bool) {
+	copied := make([]byte, space)
+	value, ok := edit(AppendOut(copied[:0], p, size))
+	if ok {
+		CopyIn(p, value[:min(len(value), space)])
+	}
+	return min(len(value), space), ok
+}
