@@ -13,7 +13,6 @@ import (
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/epoch"
 	"github.com/redykv/redykv/internal/mem"
-	"github.com/redykv/redykv/internal/prefetch"
 	"github.com/redykv/redykv/internal/units"
 )
 
@@ -227,15 +226,9 @@ func (l *Log) View() View {
 // inside the ring whatever addr is.
 func (v *View) At(addr int64) Record { return Record{unsafe.Add(v.base, addr&v.ringMask)} }
 
-// Prefetch asks for the record at addr: the line it starts in, and where it may
-// reach into the next one, that as well.
-func (v *View) Prefetch(addr int64, size int) {
-	at := addr & v.ringMask
-	prefetch.Line(unsafe.Add(v.base, at))
-	if at&63+int64(size) > 64 {
-		prefetch.Line(unsafe.Add(v.base, (at+64)&v.ringMask))
-	}
-}
+// Frames is where the ring of page frames starts, and the mask that turns an
+// address into an offset there.
+func (v *View) Frames() (base unsafe.Pointer, mask int64) { return v.base, v.ringMask }
 
 // frame is n bytes of memory at addr, which do not cross a page.
 func (l *Log) frame(addr int64, n int) []byte {

@@ -25,6 +25,9 @@ import (
 // writers, but leaves the version alone: its readers do not need it.
 type Record struct{ p unsafe.Pointer }
 
+// RecordAt is the record at p, which lies in the log's memory.
+func RecordAt(p unsafe.Pointer) Record { return Record{p} }
+
 // release stores the header, and so ends the lock.
 func (r Record) release(h Header) { setWord(r.word(0), uint64(h)) }
 

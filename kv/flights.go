@@ -52,6 +52,7 @@ func (s *Session) depart(op *Op, hash uint64, keep int, stream bool, where coldA
 	}
 	if op.Kind != OpRead {
 		s.rmws[hashByte(hash)]++
+		s.modifying++
 	}
 	s.fetch(n, s.layout.Probe())
 }
@@ -152,7 +153,7 @@ func (s *Session) arrive(c *device.Completion) {
 	default:
 		s.conclude(n, hlog.Image{}, false, c.Tier)
 	}
-	s.counts.deviceReads++
+	s.counts.deviceReads.inc()
 }
 
 // conclude ends a flight that knows the key's record, or that there is none.
@@ -234,6 +235,7 @@ func (s *Session) land(n uint32, err error, tier uint8) {
 	f.op.Err = err
 	if f.op.Kind != OpRead {
 		s.rmws[hashByte(f.hash)]--
+		s.modifying--
 	}
 	s.counts.finished(f.op.Kind, int(tier))
 	if f.stream {

@@ -61,16 +61,12 @@ func (s *Session) flush() {
 // scan finds the lane's operations in the index and asks for their records.
 func (s *Session) scan(l *lane) {
 	l.table = s.table
-	for i := range l.n {
-		slot, e := s.table.find(l.hashes[i])
-		l.slots[i] = slot
-		if a := e.address(); a >= s.view.Head {
-			s.view.Prefetch(a, s.record)
-		}
-	}
+	s.probe.scan(l)
 }
 
-// finish carries the lane's operations out, in their order, and empties it.
+// finish carries the lane's operations out, in their order, and empties it. The
+// slots that scan found are loaded again: an entry may have moved on, by this
+// session's own doing too, and nothing that scan saw needs to be true any more.
 func (s *Session) finish(l *lane) {
 	current := l.table == s.table
 	defer func() {
@@ -81,10 +77,18 @@ func (s *Session) finish(l *lane) {
 	for l.next < l.n {
 		i := l.next
 		l.next++
-		if op := l.ops[i]; current && l.slots[i].p != nil && !s.restricted {
-			s.finishAt(op, l.hashes[i], l.slots[i], l.stream)
-		} else {
+		op := l.ops[i]
+		switch {
+		case !current || l.slots[i].p == nil || s.restricted:
 			s.finishAnew(op, l.hashes[i], l.stream)
+		case s.words && s.modifying == 0 && s.tryWords(op, l.slots[i].load()):
+			op.Err = nil
+			if l.stream {
+				s.streamed--
+				s.polled.push(op)
+			}
+		default:
+			s.finishAt(op, l.hashes[i], l.slots[i], l.stream)
 		}
 	}
 	l.next, l.n = 0, 0
@@ -103,17 +107,10 @@ func (s *Session) abandon(l *lane) {
 }
 
 // finishAt carries one operation out inside the epoch that finish is called in.
-// The slot that scan found is loaded again: the entry may have moved on, by this
-// session's own doing too, and nothing that scan saw needs to be true any more.
 func (s *Session) finishAt(op *Op, hash uint64, at slot, stream bool) {
-	e := at.load()
-	if s.words && s.tryWords(op, e) {
-		s.settle(op, nil, stream)
-		return
-	}
 	if s.rmws[hashByte(hash)] == 0 && s.check(op) == nil {
 		op.Err = nil
-		switch outcome, where := s.tryAt(op, at, e, 0); outcome {
+		switch outcome, where := s.tryAt(op, at, at.load(), 0); outcome {
 		case complete:
 			s.counts.finished(op.Kind, fromMemory)
 			s.settle(op, op.Err, stream)

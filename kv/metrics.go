@@ -56,73 +56,69 @@ func (m Metrics) String() string {
 // fromMemory is the tier of a read that needed none.
 const fromMemory = -1
 
-// counts are one session's numbers. The session counts in plain words and
-// publishes them now and then: an atomic add for each operation would cost as
-// much as the operation's own work in the cache.
+// counts are one session's numbers.
 type counts struct {
-	ops         [opKinds]uint64
-	readsMemory uint64
-	readsTier   [MaxTiers]uint64
-	deviceReads uint64
-
-	unpublished int
-	published   [countWords]atomic.Uint64
+	ops         [opKinds]counter
+	readsTier   [MaxTiers]counter
+	deviceReads counter
 }
 
-const (
-	countWords   = int(opKinds) + 1 + MaxTiers + 1
-	publishEvery = 64
-)
+// counter is a number that its session counts up in a plain word and publishes
+// now and then: an atomic add for each operation would cost as much as the
+// operation's own work in the cache.
+type counter struct {
+	n         uint64
+	published atomic.Uint64
+}
+
+const publishEvery = 64
+
+func (c *counter) inc() {
+	if c.n++; c.n%publishEvery == 0 {
+		c.published.Store(c.n)
+	}
+}
 
 // finished counts an operation whose answer came from tier.
 func (c *counts) finished(kind OpKind, tier int) {
-	c.ops[kind]++
-	if kind == OpRead {
-		if tier == fromMemory {
-			c.readsMemory++
-		} else {
-			c.readsTier[min(tier, MaxTiers-1)]++
-		}
-	}
-	if c.unpublished++; c.unpublished >= publishEvery {
-		c.publish()
+	c.ops[kind].inc()
+	if kind == OpRead && tier != fromMemory {
+		c.readsTier[min(tier, MaxTiers-1)].inc()
 	}
 }
 
-// readFromMemory is finished for the most frequent case.
-func (c *counts) readFromMemory() {
-	c.ops[OpRead]++
-	c.readsMemory++
-	if c.unpublished++; c.unpublished >= publishEvery {
-		c.publish()
+// all are the counters, in the order of Metrics.counts.
+func (c *counts) all() [countersEach]*counter {
+	return [...]*counter{
+		&c.ops[OpRead], &c.ops[OpUpsert], &c.ops[OpRMW], &c.ops[OpDelete], &c.ops[OpInsert],
+		&c.readsTier[0], &c.readsTier[1], &c.readsTier[2], &c.readsTier[3], &c.deviceReads,
 	}
 }
+
+func (m *Metrics) counts() [countersEach]*uint64 {
+	return [...]*uint64{
+		&m.Reads, &m.Upserts, &m.RMWs, &m.Deletes, &m.Inserts,
+		&m.ReadsTier[0], &m.ReadsTier[1], &m.ReadsTier[2], &m.ReadsTier[3], &m.DeviceReads,
+	}
+}
+
+const countersEach = int(opKinds) + MaxTiers + 1
 
 func (c *counts) publish() {
-	c.unpublished = 0
-	at := 0
-	put := func(v uint64) {
-		c.published[at].Store(v)
-		at++
+	for _, counter := range c.all() {
+		counter.published.Store(counter.n)
 	}
-	for _, v := range c.ops {
-		put(v)
-	}
-	put(c.readsMemory)
-	for _, v := range c.readsTier {
-		put(v)
-	}
-	put(c.deviceReads)
 }
 
 // addTo adds what was published to m.
 func (c *counts) addTo(m *Metrics) {
-	at := 0
-	for _, v := range []*uint64{
-		&m.Reads, &m.Upserts, &m.RMWs, &m.Deletes, &m.Inserts, &m.ReadsMemory,
-		&m.ReadsTier[0], &m.ReadsTier[1], &m.ReadsTier[2], &m.ReadsTier[3], &m.DeviceReads,
-	} {
-		*v += c.published[at].Load()
-		at++
+	sums := m.counts()
+	for i, counter := range c.all() {
+		*sums[i] += counter.published.Load()
+	}
+	// Counters are published one by one: tiers may be ahead of all reads.
+	m.ReadsMemory = m.Reads
+	for _, n := range m.ReadsTier {
+		m.ReadsMemory -= min(m.ReadsMemory, n)
 	}
 }

@@ -26,12 +26,13 @@ import (
 // goes on when the record has come.
 type Session struct {
 	// What every operation looks at.
-	view  hlog.View // as of epoch seen…
-	table *table    // …and so is this
-	seen  uint64
 	slot  *epoch.Slot
+	seen  uint64 // the epoch as of which the following stands
+	probe probe
+	view  hlog.View
+	table *table
 	words bool // records are of 8-byte keys and values of up to 8 bytes: see words.go
-	// restricted says, as of epoch seen, that operations must go the general way.
+	// restricted says that operations must go the general way: the probe is closed.
 	restricted bool
 
 	layout    hlog.Layout
@@ -55,15 +56,16 @@ type Session struct {
 	streamed int   // operations of Submit that are not in polled yet
 	polled   opRing
 
-	flights  []flight    // the session's cold operations, by number
-	free     []uint32    // numbers of flights not under way
-	rmws     [256]uint16 // read-modify-writes under way, by some bits of the hash
-	batch    int         // flights of a batch or plain call, which Poll must not see
-	batchErr error       // the first error of the batch
-	unrung   int         // reads enqueued since the last doorbell
-	arrivals [64]device.Completion
-	taken    int // arrivals[taken:arrived] have not been looked at yet
-	arrived  int
+	flights   []flight    // the session's cold operations, by number
+	free      []uint32    // numbers of flights not under way
+	rmws      [256]uint16 // read-modify-writes under way, by some bits of the hash…
+	modifying int         // …and all of them
+	batch     int         // flights of a batch or plain call, which Poll must not see
+	batchErr  error       // the first error of the batch
+	unrung    int         // reads enqueued since the last doorbell
+	arrivals  [64]device.Completion
+	taken     int // arrivals[taken:arrived] have not been looked at yet
+	arrived   int
 
 	counts counts
 }
@@ -136,16 +138,17 @@ func (s *Session) Close() error {
 
 // enter begins a stay in an epoch.
 func (s *Session) enter() {
-	if e := s.slot.Enter(); e != s.seen {
-		s.refresh(e)
+	if !s.slot.Reenter(s.seen) {
+		s.enterAnew()
 	}
 }
 
-// refresh takes over what may have changed with a new epoch.
-func (s *Session) refresh(e uint64) {
-	s.seen = e
+// enterAnew is enter in an epoch that the session has not seen.
+func (s *Session) enterAnew() {
+	s.seen = s.slot.Enter()
 	s.view = s.log.View()
 	s.table = s.store.index
+	s.probe = newProbe(s.table, &s.view, s.record-1)
 }
 
 // leave ends it.
@@ -155,9 +158,16 @@ func (s *Session) leave() { s.slot.Leave() }
 // ErrNotFound.
 func (s *Session) Read(key, dst []byte) ([]byte, error) {
 	if s.words && s.streamed|s.batch == 0 && len(key) == 8 {
-		if word, ok := s.readWord(key); ok {
-			return s.appendWord(dst, word), nil
+		s.enter()
+		if p := s.probe.lookup(loadWord(key), s.probe.head); p != nil {
+			if r := hlog.RecordAt(p); r.Header().Plain() {
+				word := r.Word1()
+				s.leave()
+				s.counts.ops[OpRead].inc()
+				return s.appendWord(dst, word), nil
+			}
 		}
+		s.leave()
 	}
 	s.plain = Op{Kind: OpRead, Key: key, Value: dst}
 	err := s.run(&s.plain, len(dst))
@@ -167,7 +177,12 @@ func (s *Session) Read(key, dst []byte) ([]byte, error) {
 // Upsert stores value under key, for good.
 func (s *Session) Upsert(key, value []byte) error {
 	if s.words && s.streamed|s.batch == 0 && len(key) == 8 && len(value) == s.valueSize {
-		if s.upsertWord(key, value) {
+		s.enter()
+		p := s.probe.lookup(loadWord(key), s.probe.readOnly)
+		stored := p != nil && hlog.RecordAt(p).StoreWord1(valueWord(value))
+		s.leave()
+		if stored {
+			s.counts.ops[OpUpsert].inc()
 			return nil
 		}
 	}
@@ -177,6 +192,11 @@ func (s *Session) Upsert(key, value []byte) error {
 
 // RMW changes the record of key as modify says, atomically.
 func (s *Session) RMW(key []byte, modify Modifier) error {
+	if s.words && s.streamed|s.batch == 0 && len(key) == 8 && modify != nil {
+		if s.rmwWord(loadWord(key), modify) {
+			return nil
+		}
+	}
 	s.plain = Op{Kind: OpRMW, Key: key, Modify: modify}
 	return s.run(&s.plain, 0)
 }

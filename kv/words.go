@@ -39,42 +39,24 @@ func valueWord(value []byte) (word uint64) {
 	return word
 }
 
-// readWord is Read of a record in memory.
-func (s *Session) readWord(key []byte) (word uint64, ok bool) {
-	k := loadWord(key)
-	hash := hashWord(k)
+// rmwWord is RMW of such a record. Should the Modifier panic, the deferred leave
+// keeps it from holding the store up.
+func (s *Session) rmwWord(key uint64, modify Modifier) (ok bool) {
 	s.enter()
-	_, e := s.table.find(hash)
-	if a := e.address(); a >= s.view.Head && !s.restricted {
-		if r := s.view.At(a); r.Word0() == k && r.Header().Plain() {
-			word, ok = r.Word1(), true
-			s.counts.readFromMemory()
+	defer s.leave()
+	if p := s.probe.lookup(key, s.probe.readOnly); p != nil {
+		if ok = s.modifyWord(modify, hlog.RecordAt(p)); ok {
+			s.counts.ops[OpRMW].inc()
 		}
 	}
-	s.leave()
-	return word, ok
-}
-
-// upsertWord is Upsert of a record in the mutable region.
-func (s *Session) upsertWord(key, value []byte) (ok bool) {
-	k := loadWord(key)
-	hash := hashWord(k)
-	s.enter()
-	_, e := s.table.find(hash)
-	if a := e.address(); a >= s.view.ReadOnly && !s.restricted {
-		if r := s.view.At(a); r.Word0() == k && r.StoreWord1(valueWord(value)) {
-			ok = true
-			s.counts.finished(OpUpsert, fromMemory)
-		}
-	}
-	s.leave()
 	return ok
 }
 
-// tryWords is tryAt for the newest record of a chain, in memory.
+// tryWords is tryAt for the newest record of a chain, in memory, of a batch or a
+// stream.
 func (s *Session) tryWords(op *Op, e entry) bool {
 	a := e.address()
-	if a < s.view.Head || len(op.Key) != 8 {
+	if a < s.probe.head || len(op.Key) != 8 {
 		return false
 	}
 	r := s.view.At(a)
@@ -86,31 +68,37 @@ func (s *Session) tryWords(op *Op, e entry) bool {
 		if !r.Header().Plain() {
 			return false
 		}
-		op.Value = s.appendWord(op.Value[:0], r.Word1())
+		if s.valueSize == 8 && cap(op.Value) >= 8 {
+			op.Value = op.Value[:8]
+			*(*uint64)(unsafe.Pointer(unsafe.SliceData(op.Value))) = r.Word1()
+		} else {
+			op.Value = s.appendWord(op.Value[:0], r.Word1())
+		}
 		op.Expires = 0
-		s.counts.readFromMemory()
-		return true
 	case OpUpsert:
-		if a < s.view.ReadOnly || op.Expires != 0 || len(op.Value) != s.valueSize || !r.StoreWord1(valueWord(op.Value)) {
+		if a < s.probe.readOnly || op.Expires != 0 || len(op.Value) != s.valueSize || !r.StoreWord1(valueWord(op.Value)) {
 			return false
 		}
-		s.counts.finished(OpUpsert, fromMemory)
-		return true
 	case OpRMW:
-		return a >= s.view.ReadOnly && op.Modify != nil && s.modifyWord(op, r)
+		if a < s.probe.readOnly || op.Modify == nil || !s.modifyWord(op.Modify, r) {
+			return false
+		}
+	default:
+		return false
 	}
-	return false
+	s.counts.ops[op.Kind].inc()
+	return true
 }
 
 // modifyWord is modify for a value that stays where it is.
-func (s *Session) modifyWord(op *Op, r hlog.Record) bool {
+func (s *Session) modifyWord(modify Modifier, r hlog.Record) bool {
 	h, old := r.Header(), r.Word1()
 	if !h.Updatable() {
 		return false
 	}
 	s.old = s.appendWord(s.old[:0], old)
 	s.update = Update{Found: true, Old: s.old, New: s.fresh[:0]}
-	verdict := op.Modify(&s.update)
+	verdict := modify(&s.update)
 	s.fresh = s.update.New
 	if verdict != Put || s.update.Expires != 0 || len(s.fresh) != s.valueSize {
 		return false
@@ -118,6 +106,5 @@ func (s *Session) modifyWord(op *Op, r hlog.Record) bool {
 	if !r.SwapWord1(h, old, valueWord(s.fresh)) {
 		return false
 	}
-	s.counts.finished(OpRMW, fromMemory)
 	return true
 }

@@ -98,6 +98,13 @@ func (s *Slot) Enter() uint64 {
 	return s.enterSlowly()
 }
 
+// Reenter is Enter for a session that was inside epoch e before, and says whether
+// that still is the epoch; else the session is outside, and calls Enter.
+func (s *Slot) Reenter(e uint64) bool {
+	s.publish(e)
+	return s.table.current.Load() == e
+}
+
 // enterSlowly is Enter while the epoch changes or is closed.
 func (s *Slot) enterSlowly() uint64 {
 	for {

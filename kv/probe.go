@@ -1,0 +1,82 @@
+package kv
+
+import (
+	"math"
+	"unsafe"
+
+	"github.com/redykv/redykv/hlog"
+	"github.com/redykv/redykv/internal/prefetch"
+)
+
+// probe is what it takes to get from a hash to a record in memory, as of the
+// epoch that the session has seen: probe_amd64.s knows its layout.
+type probe struct {
+	table    unsafe.Pointer // buckets
+	mask     uint64         // number of buckets - 1
+	frames   unsafe.Pointer // the log's memory
+	ringMask int64
+	head     int64 // lowest address in memory
+	last     int64 // offset of the last byte of a record that is asked for
+	readOnly int64 // lowest address that may be updated in place
+}
+
+func newProbe(t *table, v *hlog.View, last int) probe {
+	frames, mask := v.Frames()
+	return probe{t.base, t.mask, frames, mask, v.Head, int64(last), v.ReadOnly}
+}
+
+// close makes it find nothing, so that every operation goes the general way.
+func (p *probe) close() { p.head, p.readOnly = math.MaxInt64, math.MaxInt64 }
+
+// The portable form of what probe_amd64.s does with vectors.
+
+// matchWords returns the number of the slot in the bucket that has want at its
+// top, or bucketEntries.
+func matchWords(bucket unsafe.Pointer, want uint64) int {
+	for i := range bucketEntries {
+		if uint64(slotIn(bucket, i).load()>>addressBits) == want {
+			return i
+		}
+	}
+	return bucketEntries
+}
+
+// lookupWords returns the record whose key is the word, if it is the newest of
+// its chain, found in the first bucket, and at or above floor, which is not
+// below head.
+func (p *probe) lookupWords(key uint64, floor int64) unsafe.Pointer {
+	hash := hashWord(key)
+	bucket := unsafe.Add(p.table, (hash&p.mask)*bucketSize)
+	i := matchWords(bucket, uint64((entryUsed|tagOf(hash))>>addressBits))
+	if i == bucketEntries {
+		return nil
+	}
+	a := slotIn(bucket, i).load().address()
+	if a < floor {
+		return nil
+	}
+	at := unsafe.Add(p.frames, a&p.ringMask)
+	if hlog.RecordAt(at).Word0() != key {
+		return nil
+	}
+	return at
+}
+
+// scanWords puts the slots of hashes into slots, nil where the first bucket has
+// none, and asks for their records in memory.
+func (p *probe) scanWords(hashes []uint64, slots []slot) {
+	for i, hash := range hashes {
+		slots[i] = slot{}
+		bucket := unsafe.Add(p.table, (hash&p.mask)*bucketSize)
+		at := matchWords(bucket, uint64((entryUsed|tagOf(hash))>>addressBits))
+		if at == bucketEntries {
+			continue
+		}
+		slots[i] = slotIn(bucket, at)
+		if a := slots[i].load().address(); a >= p.head {
+			record := unsafe.Add(p.frames, a&p.ringMask)
+			prefetch.Line(record)
+			prefetch.Line(unsafe.Add(record, p.last))
+		}
+	}
+}
