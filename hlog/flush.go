@@ -207,8 +207,7 @@ func (f *flusher) evict() bool {
 	if f.headEpoch == 0 {
 		page := position(f.tail.Load()).page() + 2 - f.frames
 		page = min(page, f.released.load()>>f.pageBits)
-		f.headNext = page << f.pageBits
-		if !f.head.raise(f.headNext) {
+		if !f.raiseHead(page << f.pageBits) {
 			return false
 		}
 		f.headEpoch = f.epoch.Bump()
@@ -229,6 +228,15 @@ func (f *flusher) evict() bool {
 	return true
 }
 
+// raiseHead moves head up to addr, but over nothing that is held, and says
+// whether it moved.
+func (f *flusher) raiseHead(addr int64) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.headNext = min(addr, f.held&^int64(f.pageSize-1))
+	return f.head.raise(f.headNext)
+}
+
 // fail ends writing for good: what is committed stands, what is in memory can
 // still be read.
 func (f *flusher) fail(err error) {
@@ -247,34 +255,4 @@ func (f *flusher) broadcast() {
 	f.mu.Lock()
 	f.progress.Broadcast()
 	f.mu.Unlock()
-}
-
-// Commit makes everything up to the present tail read-only and returns when the
-// device has it durably. It returns the address up to which that is so.
-func (l *Log) Commit(ctx context.Context) (int64, error) {
-	target := l.Tail()
-	l.readOnly.raise(target)
-	l.wake()
-	stop := context.AfterFunc(ctx, func() {
-		l.mu.Lock()
-		l.progress.Broadcast()
-		l.mu.Unlock()
-	})
-	defer stop()
-	l.mu.Lock()
-	for l.committed.load() < target && l.failure() == nil && ctx.Err() == nil {
-		l.progress.Wait()
-	}
-	err := l.failure()
-	l.mu.Unlock()
-	if err == nil && l.committed.load() < target {
-		err = ctx.Err()
-	}
-	if err == nil {
-		err = l.dev.Sync()
-	}
-	if err != nil {
-		return 0, fmt.Errorf("hlog: committing up to %d: %w", target, err)
-	}
-	return target, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/bits"
 	"sync"
 	"sync/atomic"
@@ -72,10 +73,11 @@ type Log struct {
 	committed    marker // below: at the device's commit point
 	released     marker // below: on every tier, memory may be evicted
 
-	mu       sync.Mutex // guards err, closed; held to open a page
+	mu       sync.Mutex // guards err, closed, held; taken to open a page
 	progress *sync.Cond // on mu: safeHead, committed, err or closed changed
 	err      error      // why the log can no longer be written; sticky
 	closed   bool
+	held     int64 // memory from here on is not evicted: see Hold
 
 	kick    chan struct{} // wakes the flusher; holds one
 	stopped chan struct{} // closed when the flusher has ended
@@ -127,6 +129,7 @@ func Open(cfg Config) (*Log, error) {
 		alignment: int64(cfg.Device.Alignment()),
 		epoch:     cfg.Epoch,
 		logger:    cfg.Logger,
+		held:      math.MaxInt64,
 		kick:      make(chan struct{}, 1),
 		stopped:   make(chan struct{}),
 	}
@@ -173,7 +176,10 @@ func (l *Log) load(queue device.Queue, begin, tail int64) error {
 		m.raise(tail)
 	}
 	l.tail.Store(uint64(newPosition(page, int(tail)&(l.pageSize-1))))
-	for at := head; at < tail; {
+	// A block in which the log begins may be written again: whole, as far as
+	// somebody may still ask for what is in front.
+	at := min(head, max(head&^(l.alignment-1), l.dev.Begin()))
+	for at < tail && tail > FirstAddress {
 		end := min((at>>l.pageBits+1)<<l.pageBits, tail)
 		if err := readSync(queue, l.frame(at, int(end-at)), at); err != nil {
 			return err

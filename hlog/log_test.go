@@ -117,8 +117,9 @@ func TestScanFindsDamage(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			tail, err := l.Commit(context.Background())
-			if err != nil {
+			var tail int64
+			table.Exclusive(func() { tail = l.ShiftReadOnly() })
+			if err := l.Persist(context.Background(), tail); err != nil {
 				t.Fatal(err)
 			}
 			q, err := dev.NewQueue(1)
@@ -129,7 +130,7 @@ func TestScanFindsDamage(t *testing.T) {
 				t.Fatal(err)
 			}
 			again, _ := openLog(t, dev, FirstAddress, tail)
-			if err := again.Scan(tail, func(int64, Image) error { return nil }); !errors.Is(err, ErrCorrupt) {
+			if err := again.Scan(FirstAddress, tail, func(int64, Image) error { return nil }); !errors.Is(err, ErrCorrupt) {
 				t.Errorf("Scan: %v", err)
 			}
 		})

@@ -12,14 +12,15 @@ import (
 // ErrCorrupt says that the log holds bytes that no record can be.
 var ErrCorrupt = errors.New("hlog: corrupt log")
 
-// Scan calls visit for every record from Begin to tail, oldest first, records
-// that never became reachable left out. It is for recovery: nobody else may use
-// the log meanwhile. The image is valid during the call.
+// Scan calls visit for every record between two addresses, oldest first, records
+// that never became reachable left out. A record begins at from, which is not
+// above Head, so that all of memory is looked at. It is for recovery: nobody else
+// may use the log meanwhile. The image is valid during the call.
 //
 // It refuses what those who follow the records in memory would trip over: a
 // link that does not lead to an older record there, and holes. Bytes of keys
 // and values it cannot judge.
-func (l *Log) Scan(tail int64, visit func(addr int64, im Image) error) (err error) {
+func (l *Log) Scan(from, tail int64, visit func(addr int64, im Image) error) (err error) {
 	queue, err := l.dev.NewQueue(1)
 	if err != nil {
 		return fmt.Errorf("hlog: scan: %w", err)
@@ -31,7 +32,7 @@ func (l *Log) Scan(tail int64, visit func(addr int64, im Image) error) (err erro
 	}
 	defer func() { err = errors.Join(err, mem.Free(buffer)) }()
 	starts := newStarts(l.Head(), tail)
-	for at := l.Begin(); at < tail; {
+	for at := from; at < tail; {
 		end := min((at>>l.pageBits+1)<<l.pageBits, tail)
 		page := buffer[:end-at]
 		if at >= l.Head() {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/hlog"
@@ -17,9 +18,10 @@ type flight struct {
 	hash   uint64
 	keep   int
 	at     coldAt
-	buf    []byte // the record; owned by the queue from read to completion
-	whole  []byte // space that buf is cut from
-	stream bool   // handed back by Poll
+	buf    []byte        // the record; owned by the queue from read to completion
+	whole  []byte        // space that buf is cut from
+	stream bool          // handed back by Poll
+	serial atomic.Uint64 // its operation's number until it has its effect; 0 for a read
 }
 
 // keepBuffer is the largest buffer that a flight keeps for the next operation: a
@@ -41,7 +43,7 @@ func (s *Session) board() (err error) {
 }
 
 // depart gives an operation a flight to where its record is. There is a free
-// one.
+// one, and the session is inside an epoch.
 func (s *Session) depart(op *Op, hash uint64, keep int, stream bool, where coldAt) {
 	n := s.free[len(s.free)-1]
 	s.free = s.free[:len(s.free)-1]
@@ -50,9 +52,11 @@ func (s *Session) depart(op *Op, hash uint64, keep int, stream bool, where coldA
 	if !stream {
 		s.batch++
 	}
+	s.counts.ops[op.Kind].inc()
 	if op.Kind != OpRead {
 		s.rmws[hashByte(hash)]++
 		s.modifying++
+		f.serial.Store(s.begun())
 	}
 	s.fetch(n, s.layout.Probe())
 }
@@ -200,7 +204,7 @@ var errPanicked = errors.New("kv: the Modifier panicked")
 // attempt, cold says that it needs another one.
 func (s *Session) replaceCold(f *flight, im hlog.Image, found bool) (where coldAt, cold bool) {
 	op := f.op
-	switch s.tryReplace(op, f.hash, f.at.entry, im, found) {
+	switch s.tryReplace(f, im, found) {
 	case complete:
 		return coldAt{}, false
 	case needsSpace:
@@ -210,34 +214,40 @@ func (s *Session) replaceCold(f *flight, im hlog.Image, found bool) (where coldA
 		}
 	}
 	// The chain has moved on, or may have while we waited: from the start.
-	return s.attempt(op, f.hash, f.keep)
+	return s.attempt(op, f.hash, f.keep, f)
 }
 
 // tryReplace is replace for a record that came from the device, if its chain is
 // as it was when the flight departed.
-func (s *Session) tryReplace(op *Op, hash uint64, was entry, im hlog.Image, found bool) outcome {
+func (s *Session) tryReplace(f *flight, im hlog.Image, found bool) outcome {
 	s.enter()
 	defer s.leave()
-	slot, e, err := s.table.findOrInsert(hash)
+	slot, e, err := s.table.findOrInsert(f.hash)
 	if err != nil {
-		op.Err = err
+		f.op.Err = err
 		return complete
 	}
-	if e != was {
+	if e != f.at.entry {
 		return again
 	}
-	return s.replace(op, slot, e, im.Value, im.Expires, found)
+	result := s.replace(f.op, slot, e, im.Value, im.Expires, found)
+	if result == complete {
+		s.completed(f.op.Kind, f)
+	}
+	return result
 }
 
 // land ends a flight and its operation.
 func (s *Session) land(n uint32, err error, tier uint8) {
 	f := &s.flights[n]
 	f.op.Err = err
-	if f.op.Kind != OpRead {
+	if f.op.Kind == OpRead {
+		s.counts.readsTier[min(tier, MaxTiers-1)].inc()
+	} else {
 		s.rmws[hashByte(f.hash)]--
 		s.modifying--
+		f.serial.Store(0)
 	}
-	s.counts.finished(f.op.Kind, int(tier))
 	if f.stream {
 		s.streamed--
 		s.polled.push(f.op)

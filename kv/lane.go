@@ -98,6 +98,7 @@ func (s *Session) finish(l *lane) {
 // of a batch, which the caller will not see end, nothing does.
 func (s *Session) abandon(l *lane) {
 	if l.stream {
+		s.refuse()
 		s.settle(l.ops[l.next-1], errPanicked, true)
 		return
 	}
@@ -112,7 +113,7 @@ func (s *Session) finishAt(op *Op, hash uint64, at slot, stream bool) {
 		op.Err = nil
 		switch outcome, where := s.tryAt(op, at, at.load(), 0); outcome {
 		case complete:
-			s.counts.finished(op.Kind, fromMemory)
+			s.counts.ops[op.Kind].inc()
 			s.settle(op, op.Err, stream)
 			return
 		case needsRecord:

@@ -15,7 +15,7 @@ const MaxTiers = 4
 // Metrics is what a store has done and what it uses. The counts are sums over
 // all sessions; an open session's last few operations may not be in them yet.
 type Metrics struct {
-	// Operations completed.
+	// Operations, those under way included, and without those refused.
 	Reads, Upserts, RMWs, Deletes, Inserts uint64
 	// Where reads found their answer: without the device, or with the last
 	// fetch from that tier of the device (0 where the device is not tiered).
@@ -53,12 +53,11 @@ func (m Metrics) String() string {
 	return b.String()
 }
 
-// fromMemory is the tier of a read that needed none.
-const fromMemory = -1
-
-// counts are one session's numbers.
+// counts are one session's numbers. Those of operations change only inside an
+// epoch: see [Session.begun].
 type counts struct {
 	ops         [opKinds]counter
+	refused     uint64 // not published
 	readsTier   [MaxTiers]counter
 	deviceReads counter
 }
@@ -76,14 +75,6 @@ const publishEvery = 64
 func (c *counter) inc() {
 	if c.n++; c.n%publishEvery == 0 {
 		c.published.Store(c.n)
-	}
-}
-
-// finished counts an operation whose answer came from tier.
-func (c *counts) finished(kind OpKind, tier int) {
-	c.ops[kind].inc()
-	if kind == OpRead && tier != fromMemory {
-		c.readsTier[min(tier, MaxTiers-1)].inc()
 	}
 }
 

@@ -13,6 +13,9 @@ var (
 	// ErrQueueFull says that the session has QueueDepth operations under way or
 	// completed and not polled: Poll, and submit again.
 	ErrQueueFull = errors.New("kv: session queue full")
+	// ErrNameInUse says that the name belongs to another open session, or to another
+	// checkpoint.
+	ErrNameInUse = errors.New("kv: name in use")
 	// ErrClosed says that the store or the session was closed.
 	ErrClosed = errors.New("kv: closed")
 	// ErrBadSize says that a key or value has not the size that the store's

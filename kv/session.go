@@ -35,6 +35,9 @@ type Session struct {
 	// restricted says that operations must go the general way: the probe is closed.
 	restricted bool
 
+	name   string      // "": nobody asks for its commit point
+	before CommitPoint // of the sessions of that name before this one
+
 	layout    hlog.Layout
 	valueSize int // 0: variable
 	record    int // bytes of a record to ask for ahead
@@ -77,6 +80,15 @@ const doorbellEvery = 32
 // NewSession opens a session. Its queue on the device is opened by the first
 // operation that needs it. On a closed store every operation returns ErrClosed.
 func (st *Store) NewSession() *Session {
+	s := st.makeSession()
+	if err := st.openSession(s); err != nil {
+		s.stop(err)
+	}
+	return s
+}
+
+// makeSession makes what openSession opens.
+func (st *Store) makeSession() *Session {
 	layout := st.log.Layout()
 	s := &Session{
 		store:     st,
@@ -98,11 +110,6 @@ func (st *Store) NewSession() *Session {
 	s.filling, s.scanned = &s.lanes[0], &s.lanes[1]
 	for i := range s.flights {
 		s.free = append(s.free, uint32(len(s.flights)-1-i))
-	}
-	if st.addSession(s) {
-		s.slot = st.epoch.Register()
-	} else {
-		s.stop(ErrClosed)
 	}
 	return s
 }
@@ -162,8 +169,8 @@ func (s *Session) Read(key, dst []byte) ([]byte, error) {
 		if p := s.probe.lookup(loadWord(key), s.probe.head); p != nil {
 			if r := hlog.RecordAt(p); r.Header().Plain() {
 				word := r.Word1()
-				s.leave()
 				s.counts.ops[OpRead].inc()
+				s.leave()
 				return s.appendWord(dst, word), nil
 			}
 		}
@@ -180,9 +187,11 @@ func (s *Session) Upsert(key, value []byte) error {
 		s.enter()
 		p := s.probe.lookup(loadWord(key), s.probe.readOnly)
 		stored := p != nil && hlog.RecordAt(p).StoreWord1(valueWord(value))
-		s.leave()
 		if stored {
 			s.counts.ops[OpUpsert].inc()
+		}
+		s.leave()
+		if stored {
 			return nil
 		}
 	}
@@ -247,23 +256,24 @@ func (s *Session) landAll() error {
 // flight.
 func (s *Session) begin(op *Op, hash uint64, keep int, stream bool) bool {
 	op.Err = s.check(op)
+	for op.Err == nil && s.rmws[hashByte(hash)] > 0 { // it comes after the one before it on this key
+		op.Err = s.await(context.Background())
+	}
 	if op.Err != nil {
+		s.refuse()
 		return true
 	}
-	for s.rmws[hashByte(hash)] > 0 { // it comes after the one before it on this key
-		if op.Err = s.await(context.Background()); op.Err != nil {
-			return true
-		}
-	}
-	where, cold := s.attempt(op, hash, keep)
+	where, cold := s.attempt(op, hash, keep, nil)
 	if !cold {
-		s.counts.finished(op.Kind, fromMemory)
 		return true
 	}
 	if op.Err = s.board(); op.Err != nil {
+		s.refuse()
 		return true
 	}
+	s.enter()
 	s.depart(op, hash, keep, stream, where)
+	s.leave()
 	if s.unrung >= doorbellEvery {
 		s.ring()
 	}
@@ -309,10 +319,11 @@ func (s *Session) checkSizes(key, value int) error {
 }
 
 // attempt tries an operation in memory until it is complete or needs a record
-// from the device: then cold is true, and where says which.
-func (s *Session) attempt(op *Op, hash uint64, keep int) (where coldAt, cold bool) {
+// from the device: then cold is true, and where says which. f is the flight that
+// it has already, or nil.
+func (s *Session) attempt(op *Op, hash uint64, keep int, f *flight) (where coldAt, cold bool) {
 	for {
-		outcome, where := s.try(op, hash, keep)
+		outcome, where := s.try(op, hash, keep, f)
 		switch outcome {
 		case complete:
 			return where, false
@@ -321,6 +332,9 @@ func (s *Session) attempt(op *Op, hash uint64, keep int) (where coldAt, cold boo
 		case needsSpace:
 			if err := s.log.WaitForSpace(); err != nil {
 				op.Err = fmt.Errorf("kv: %w", err)
+				if f == nil {
+					s.refuse()
+				}
 				return where, false
 			}
 		case again:
@@ -329,16 +343,31 @@ func (s *Session) attempt(op *Op, hash uint64, keep int) (where coldAt, cold boo
 	}
 }
 
-// try is one attempt under one epoch. Should the user's code panic in there, the
-// deferred leave keeps it from holding the store up.
-func (s *Session) try(op *Op, hash uint64, keep int) (outcome, coldAt) {
+// try is one attempt under one epoch, in which it also notes that the operation
+// is complete. Should the user's code panic in there, the deferred leave keeps it
+// from holding the store up.
+func (s *Session) try(op *Op, hash uint64, keep int, f *flight) (result outcome, where coldAt) {
 	s.enter()
 	defer s.leave()
 	slot, e := s.table.find(hash)
 	if slot.p == nil && op.Kind != OpRead && op.Kind != OpDelete {
-		if slot, e, op.Err = s.table.findOrInsert(hash); op.Err != nil {
-			return complete, coldAt{}
-		}
+		slot, e, op.Err = s.table.findOrInsert(hash)
 	}
-	return s.tryAt(op, slot, e, keep)
+	if op.Err == nil {
+		result, where = s.tryAt(op, slot, e, keep)
+	}
+	if result == complete {
+		s.completed(op.Kind, f)
+	}
+	return result, where
+}
+
+// completed notes that an operation has taken effect, or will have none. f is its
+// flight, if it has one.
+func (s *Session) completed(kind OpKind, f *flight) {
+	if f == nil {
+		s.counts.ops[kind].inc()
+	} else {
+		f.serial.Store(0)
+	}
 }

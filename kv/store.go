@@ -28,8 +28,11 @@ type Store struct {
 	mu       sync.Mutex
 	closed   bool
 	sessions map[*Session]struct{}
-	idle     []*Session // of those, the store's own that nobody has borrowed
-	past     Metrics    // counts of closed sessions
+	idle     []*Session             // of those, the store's own that nobody has borrowed
+	named    map[string]*Session    // of those, the ones with a name
+	ended    map[string]CommitPoint // of named sessions that are not open, or were once
+	durable  map[string]CommitPoint // as of the last commit or checkpoint
+	past     Metrics                // counts of closed sessions
 }
 
 // Open opens the store that is on the device, or makes a new one there. It finds
@@ -63,6 +66,8 @@ func Open(opts Options) (*Store, error) {
 		now:      opts.now,
 		bits:     max(tableBits(opts.Records), meta.IndexBits),
 		sessions: make(map[*Session]struct{}),
+		named:    make(map[string]*Session),
+		ended:    make(map[string]CommitPoint),
 	}
 	if st.hash == nil {
 		st.hash = hashKey
@@ -88,7 +93,7 @@ func Open(opts Options) (*Store, error) {
 	if made {
 		err = st.writeMeta(meta.Tail)
 	} else {
-		err = st.log.Scan(meta.Tail, func(address int64, im hlog.Image) error {
+		err = st.log.Scan(meta.Begin, meta.Tail, func(address int64, im hlog.Image) error {
 			return st.index.replay(st.hash(im.Key), address)
 		})
 		if errors.Is(err, hlog.ErrCorrupt) {
@@ -117,7 +122,9 @@ func (st *Store) Commit(ctx context.Context) error {
 }
 
 func (st *Store) commit(ctx context.Context) error {
-	tail, err := st.log.Commit(ctx)
+	var tail int64
+	st.exclusive(func() { tail = st.log.ShiftReadOnly() })
+	err := st.log.Persist(ctx, tail)
 	if err == nil {
 		err = st.writeMeta(tail)
 	}
@@ -214,14 +221,23 @@ func (st *Store) with(use func(*Session) error) error {
 	return use(s)
 }
 
-// addSession says whether the store is open.
-func (st *Store) addSession(s *Session) bool {
+// openSession takes a session in, unless the store is closed.
+func (st *Store) openSession(s *Session) error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if !st.closed {
-		st.sessions[s] = struct{}{}
+	switch {
+	case st.closed:
+		return ErrClosed
+	case s.name == "":
+	case st.named[s.name] != nil:
+		return fmt.Errorf("%w: session %q is open", ErrNameInUse, s.name)
+	default:
+		s.before = st.ended[s.name]
+		st.named[s.name] = s
 	}
-	return !st.closed
+	s.slot = st.epoch.Register()
+	st.sessions[s] = struct{}{}
+	return nil
 }
 
 func (st *Store) removeSession(s *Session) {
@@ -229,6 +245,10 @@ func (st *Store) removeSession(s *Session) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	delete(st.sessions, s)
+	if s.name != "" {
+		delete(st.named, s.name)
+		st.ended[s.name] = s.commitPoint()
+	}
 	s.counts.addTo(&st.past)
 }
 

@@ -1,0 +1,80 @@
+package hlog
+
+import (
+	"context"
+	"fmt"
+	"math"
+)
+
+// ShiftReadOnly makes everything up to the tail read-only, at once, and returns
+// the tail. It is for callers inside [epoch.Table.Exclusive]: as nobody is inside
+// an epoch, every record below is whole, and nobody updates in place under an
+// older marker; so the marker is safe from the start.
+func (l *Log) ShiftReadOnly() int64 {
+	tail := l.Tail()
+	l.readOnly.raise(tail)
+	l.safeReadOnly.raise(tail)
+	l.wake()
+	return tail
+}
+
+// Persist returns when the device has everything below target durably. Somebody
+// has made it read-only before.
+func (l *Log) Persist(ctx context.Context, target int64) error {
+	stop := context.AfterFunc(ctx, func() {
+		l.mu.Lock()
+		l.progress.Broadcast()
+		l.mu.Unlock()
+	})
+	defer stop()
+	l.mu.Lock()
+	for l.committed.load() < target && l.failure() == nil && ctx.Err() == nil {
+		l.progress.Wait()
+	}
+	err := l.failure()
+	l.mu.Unlock()
+	if err == nil && l.committed.load() < target {
+		err = ctx.Err()
+	}
+	if err == nil {
+		err = l.dev.Sync()
+	}
+	if err != nil {
+		return fmt.Errorf("hlog: committing up to %d: %w", target, err)
+	}
+	return nil
+}
+
+// Hold keeps in memory what the device may not have yet, and returns where that
+// begins, which is a block of the device. Below, every write is complete, and
+// durable after a Sync. There is one holder at a time. Sessions that need the
+// memory wait for [Log.LetGo].
+func (l *Log) Hold() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	// Head moves under mu, and not into a page that is not committed whole.
+	l.held = l.committed.load() &^ (l.alignment - 1)
+	return l.held
+}
+
+// Held is the memory from addr to the end of its page, or to end if that comes
+// first. The caller has it on hold, and nobody writes to it, so the bytes stay as
+// they are until the caller lets them go.
+func (l *Log) Held(addr, end int64) []byte {
+	return l.frame(addr, int(min((addr>>l.pageBits+1)<<l.pageBits, end)-addr))
+}
+
+// LetGo ends the hold on what is below addr.
+func (l *Log) LetGo(addr int64) {
+	l.mu.Lock()
+	l.held = max(l.held, addr)
+	l.mu.Unlock()
+	l.wake()
+}
+
+// LetAllGo ends the hold.
+func (l *Log) LetAllGo() { l.LetGo(math.MaxInt64) }
+
+// SetBegin makes the log begin at addr, where a record begins. What is below is
+// not part of it any more; the device still has it until it is truncated.
+func (l *Log) SetBegin(addr int64) { l.begin.raise(addr) }

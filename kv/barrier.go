@@ -1,0 +1,104 @@
+package kv
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// CommitPoint says which operations of a named session are in a commit or a
+// checkpoint: those with numbers up to Until, but for the ones in Excluding, which
+// were read-modify-writes or inserts under way to a record on the device.
+// Operations are numbered from 1 in the order in which the session was given them,
+// see [Session.Serial].
+type CommitPoint struct {
+	Until     uint64   `json:"until"`
+	Excluding []uint64 `json:"excluding,omitempty"` // in ascending order
+}
+
+// maxName is the most bytes that the name of a session or a checkpoint has.
+const maxName = 128
+
+// NewNamedSession is [Store.NewSession] for a session whose commit point the
+// store keeps under a name, from one process to the next. Numbers go on where the
+// last session of that name ended, or where it was recovered to. A name has 1 to
+// 128 bytes, and one open session at a time: ErrNameInUse.
+func (st *Store) NewNamedSession(name string) (*Session, error) {
+	if name == "" || len(name) > maxName {
+		return nil, fmt.Errorf("kv: session name %q: want 1 to %d bytes", name, maxName)
+	}
+	s := st.makeSession()
+	s.name = name
+	if err := st.openSession(s); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// CommitPoint says what of the session of that name survives a crash from here
+// on: as of the last commit or checkpoint, or as it was recovered. It is false for
+// a name that none of these knows.
+func (st *Store) CommitPoint(name string) (CommitPoint, bool) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	p, ok := st.durable[name]
+	p.Excluding = slices.Clone(p.Excluding)
+	return p, ok
+}
+
+// Serial is the number of the last operation that the session was given, in a
+// call, a batch or a stream. A batch that a panic of a Modifier ended counts as
+// far as it was begun.
+func (s *Session) Serial() uint64 {
+	staged := 0
+	for i := range s.lanes {
+		staged += s.lanes[i].n - s.lanes[i].next
+	}
+	return s.begun() + uint64(staged)
+}
+
+// begun is the number of the last operation that has its effect already, or a
+// flight. Operations begin in the order of their numbers. What it is made of
+// changes only inside an epoch, together with what it counts: so a barrier may
+// ask for any session's, and finds what the log holds.
+func (s *Session) begun() uint64 {
+	n := s.before.Until + s.counts.refused
+	for i := range s.counts.ops {
+		n += s.counts.ops[i].n
+	}
+	return n
+}
+
+// refuse gives an operation a number that has no effect.
+func (s *Session) refuse() {
+	s.enter()
+	s.counts.refused++
+	s.leave()
+}
+
+// commitPoint is the session's, in a barrier.
+func (s *Session) commitPoint() CommitPoint {
+	p := CommitPoint{Until: s.begun(), Excluding: slices.Clone(s.before.Excluding)}
+	for i := range s.flights {
+		if serial := s.flights[i].serial.Load(); serial != 0 {
+			p.Excluding = append(p.Excluding, serial)
+		}
+	}
+	slices.Sort(p.Excluding)
+	return p
+}
+
+// exclusive runs f between the operations of all sessions: what was begun before
+// has its effect, a flight, or is begun anew afterwards. f takes microseconds.
+func (st *Store) exclusive(f func()) { st.epoch.Exclusive(f) }
+
+// commitPoints are those of all named sessions, in a barrier.
+func (st *Store) commitPoints() map[string]CommitPoint {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	points := maps.Clone(st.ended)
+	for name, s := range st.named {
+		points[name] = s.commitPoint()
+	}
+	return points
+}

@@ -1,0 +1,128 @@
+package kv
+
+import (
+	"errors"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redykv/redykv/device"
+)
+
+// TestSerialCountsWhatWasGiven gives a session operations in every way, some of
+// them refused.
+func TestSerialCountsWhatWasGiven(t *testing.T) {
+	st := open(t, small(device.NewMemory(), 8, 8))
+	s, err := st.NewNamedSession("teller")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := uint64(0)
+	given := func(n uint64) {
+		t.Helper()
+		if want += n; s.Serial() != want {
+			t.Fatalf("serial %d, want %d", s.Serial(), want)
+		}
+	}
+	for n := range uint64(500) {
+		if err := s.Upsert(key8(n), key8(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	given(500)
+	if _, err := s.Read(key8(1), nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Upsert([]byte("short"), key8(1)); !errors.Is(err, ErrBadSize) {
+		t.Fatal(err)
+	}
+	given(2)
+	ops := make([]Op, 40)
+	for i := range ops {
+		ops[i] = Op{Kind: OpRMW, Key: key8(uint64(i) * 7), Modify: add(1)}
+	}
+	ops[3].Modify = nil
+	if err := s.Do(ops); err == nil {
+		t.Error("an RMW without a Modifier is no error")
+	}
+	given(40)
+	for i := range 5 {
+		ops[i] = Op{Kind: OpRMW, Key: key8(uint64(i)), Modify: add(1)}
+		if err := s.Submit(&ops[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	given(5)
+	closeAll(t, s)
+	if s, err = st.NewNamedSession("teller"); err != nil {
+		t.Fatal(err)
+	}
+	given(0)
+	if _, err := st.NewNamedSession("teller"); !errors.Is(err, ErrNameInUse) {
+		t.Errorf("a second session of the name: %v", err)
+	}
+	for _, name := range []string{"", strings.Repeat("n", maxName+1)} {
+		if _, err := st.NewNamedSession(name); err == nil {
+			t.Errorf("a session named %q", name)
+		}
+	}
+	closeAll(t, s, st)
+}
+
+// TestCommitPointsAgreeWithTheLog holds barriers while sessions count up in all
+// ways, and reads in the barrier how far each came.
+func TestCommitPointsAgreeWithTheLog(t *testing.T) {
+	const sessions, rounds = 3, 100
+	st := open(t, small(device.NewMemory(), 8, 8))
+	var stop atomic.Bool
+	var wg sync.WaitGroup
+	for id := range uint64(sessions) {
+		s, err := st.NewNamedSession(string(rune('a' + id)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		wg.Go(func() {
+			defer closeAll(t, s)
+			for ops := make([]Op, 20); !stop.Load(); {
+				for i := range ops {
+					ops[i] = Op{Kind: OpRMW, Key: key8(id), Modify: add(1)}
+				}
+				if err := s.Do(ops); err != nil {
+					t.Error(err)
+					return
+				}
+				for range 20 {
+					if err := s.RMW(key8(id), add(1)); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			}
+		})
+	}
+	slot, reader := st.epoch.Register(), st.makeSession()
+	for range rounds {
+		var points map[string]CommitPoint
+		st.exclusive(func() {
+			points = st.commitPoints()
+			reader.slot = slot
+			reader.view, reader.table = st.log.View(), st.index
+			for id := range uint64(sessions) {
+				p := points[string(rune('a'+id))]
+				_, e := st.index.find(st.hash(key8(id)))
+				if r, _, _, ok := reader.lookup(key8(id), e.address(), reader.view.Head); ok {
+					if got := r.Word1(); got != p.Until-uint64(len(p.Excluding)) {
+						t.Errorf("session %d: %d in the log, commit point %+v", id, got, p)
+					}
+				}
+			}
+		})
+		runtime.Gosched()
+	}
+	stop.Store(true)
+	wg.Wait()
+	slot.Unregister()
+	closeAll(t, st)
+}
