@@ -49,6 +49,8 @@ short slices. Beside them, and in the same turns, stand yardsticks:
 
 Modes are plain calls, batches (Session.Do) and async (Session.Submit and Poll).
 Figures are medians of the slices; one garbage collection is forced in one of them.
+With --peer pebble rows say how many times that store's speed they are. It has its
+files in memory, writes no log, and caches everything.
 With --cold the log is 6 times its memory, the rest on a device that answers at
 once, and rows say where reads were answered.`,
 		Example: "  redykv bench store --records 100000000 --ops read --threads 1,2",
@@ -70,6 +72,7 @@ once, and rows say where reads were answered.`,
 	flags.IntVar(&f.spec.Depth, "depth", storebench.DefaultDepth, "operations of a batch, and under way in async mode")
 	flags.DurationVar(&f.spec.Duration, "duration", 2*time.Second, "time of each measurement, all its slices together")
 	flags.BoolVar(&f.spec.Cold, "cold", false, "a log six times its memory; reads only")
+	flags.StringVar(&f.spec.Peer, "peer", "", "another store beside it: pebble, under plain uniform reads and mixes")
 	flags.StringVar(&f.jsonPath, "json", "", "file for the results as JSON lines")
 	return cmd
 }

@@ -11,6 +11,7 @@ import (
 
 // cell is one thing to measure, with what its slices have shown so far.
 type cell struct {
+	store        string // redykv, a peer, or empty for a yardstick
 	op           Op
 	distribution ycsb.Distribution
 	mode         Mode
@@ -28,14 +29,15 @@ type cell struct {
 }
 
 func (c *cell) String() string {
-	return fmt.Sprintf("%s %s %s with %d threads", c.op, c.distribution, c.mode, c.threads)
+	return fmt.Sprintf("%s %s %s %s with %d threads", c.store, c.op, c.distribution, c.mode, c.threads)
 }
 
 // yards are the yardsticks at one number of threads.
 type yards struct{ lines, copies, generator *cell }
 
 // plan lists the cells of a run, yardsticks first: for each number of threads.
-func plan(s *Spec) (cells []*cell, limits map[int]yards) {
+// peer may be nil.
+func plan(s *Spec, peer *pebblePeer) (cells []*cell, limits map[int]yards) {
 	limits = make(map[int]yards)
 	runs := map[Mode]func(*worker, kinds, []uint32) error{
 		Plain: (*worker).plain, Batch: (*worker).batch, Async: (*worker).async,
@@ -58,16 +60,20 @@ func plan(s *Spec) (cells []*cell, limits map[int]yards) {
 		for _, d := range s.Distributions {
 			for _, mode := range s.Modes {
 				for _, threads := range s.Threads {
-					add(cell{op: op, distribution: d, mode: mode, threads: threads, run: runs[mode]})
+					add(cell{store: "redykv", op: op, distribution: d, mode: mode, threads: threads, run: runs[mode]})
 				}
+			}
+		}
+	}
+	if peer != nil {
+		for _, op := range s.peerOps() {
+			for _, threads := range s.Threads {
+				add(cell{store: s.Peer, op: op, distribution: ycsb.Uniform, mode: Plain, threads: threads, run: peer.run})
 			}
 		}
 	}
 	return cells, limits
 }
-
-// measured says whether the cell is one of a store, and no yardstick.
-func (c *cell) measured() bool { return slices.Contains(Modes, c.mode) }
 
 func (c *cell) median() float64 {
 	if len(c.mops) == 0 {
@@ -112,7 +118,7 @@ func newSamples() []metrics.Sample {
 // row is what the cell has come to.
 func (c *cell) row(s *Spec, m kv.Metrics, y yards) Row {
 	r := Row{
-		Store: "redykv", Case: "memory",
+		Store: c.store, Case: "memory",
 		Op: c.op, Distribution: c.distribution, Mode: c.mode, Threads: c.threads,
 		Records: s.Records, ValueSize: s.ValueSize, Layout: "fixed", Depth: s.Depth,
 		Mops: c.median(), MopsMin: slices.Min(c.mops), MopsMax: slices.Max(c.mops),
@@ -130,6 +136,10 @@ func (c *cell) row(s *Spec, m kv.Metrics, y yards) Row {
 	}
 	if s.Variable {
 		r.Layout = "variable"
+	}
+	if c.store == s.Peer {
+		r.Layout, r.LogBytes, r.IndexBytes = "", 0, 0 // those of the store beside it
+		return r
 	}
 	if all := float64(c.memory + c.device); all > 0 && (c.op == Read || c.op == Mixed) {
 		r.HitMemory, r.HitDevice = float64(c.memory)/all, float64(c.device)/all

@@ -22,6 +22,9 @@
 // sequence for each thread and distribution that is read from front to back and
 // is long enough that no cache holds what it names.
 //
+// A peer, where one is asked for, gets cells of its own: plain calls, which are all
+// that it has.
+//
 // Cells are measured turn by turn: every lap gives each cell one short slice, so
 // that a noisy neighbour hits all alike, and a cell's figure is the median of
 // its slices. In one slice of each cell a garbage collection is forced, so that

@@ -14,7 +14,7 @@ type Row struct {
 	Threads      int               `json:"threads"`
 	Records      int64             `json:"records"`
 	ValueSize    int               `json:"value_size"`
-	Layout       string            `json:"layout"` // fixed or variable
+	Layout       string            `json:"layout,omitempty"` // fixed or variable; not of a peer
 	Depth        int               `json:"depth"`
 
 	// Mops is 10^6 operations a second of all threads together, the median of
@@ -45,8 +45,8 @@ type Row struct {
 	GCCPUShare float64 `json:"gc_cpu_share"`
 	// RSSBytes is the process's memory without the yardstick's.
 	RSSBytes   int64 `json:"rss_bytes"`
-	LogBytes   int64 `json:"log_bytes"`
-	IndexBytes int64 `json:"index_bytes"`
+	LogBytes   int64 `json:"log_bytes,omitempty"`
+	IndexBytes int64 `json:"index_bytes,omitempty"`
 
 	// Where reads found their record: shares of all reads of the cell.
 	HitMemory float64 `json:"hit_memory"`
@@ -62,6 +62,7 @@ type Report struct {
 		Seconds float64
 		Mops    float64
 	}
+	Peer   string // the peer in words; empty without one
 	Limits []Limit
 	Rows   []Row
 }

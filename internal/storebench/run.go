@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"runtime/metrics"
 	"slices"
@@ -18,11 +19,11 @@ import (
 
 const (
 	// laps is how many slices a cell's time is cut into.
-	laps = 5
+	laps = 9
 	// warmShare is the share of a slice that the unmeasured lap 0 takes.
 	warmShare = 4
 	// collectIn is the lap in whose slices a garbage collection is forced.
-	collectIn = 3
+	collectIn = 5
 )
 
 // bench is one run.
@@ -62,11 +63,19 @@ func Run(ctx context.Context, spec Spec, progress ycsb.Progress) (report *Report
 	defer func() { err = errors.Join(err, mem.Free(memory)) }()
 	b.yard = int64(len(memory))
 
+	var peer *pebblePeer
+	if spec.Peer != "" {
+		if peer, err = openPebble(ctx, &spec, progress); err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, peer.close()) }()
+		report.Peer = peer.describe(&spec)
+	}
 	defer func() { err = errors.Join(err, b.close()) }()
 	if err := b.hire(ctx, words, progress); err != nil {
 		return nil, err
 	}
-	cells, limits := plan(&spec)
+	cells, limits := plan(&spec, peer)
 	if err := b.measure(ctx, cells, progress); err != nil {
 		return nil, err
 	}
@@ -180,20 +189,29 @@ func (r *Report) fill(cells []*cell, limits map[int]yards, m kv.Metrics) {
 		}
 		r.Limits = append(r.Limits, limit)
 	}
-	single := make(map[string]float64) // of one thread
-	name := func(row Row) string { return fmt.Sprint(row.Store, row.Op, row.Distribution, row.Mode) }
 	for _, c := range cells {
-		if c.measured() {
-			row := c.row(&r.Spec, m, limits[c.threads])
-			r.Rows = append(r.Rows, row)
-			if row.Threads == 1 {
-				single[name(row)] = row.Mops
-			}
+		if c.store != "" {
+			r.Rows = append(r.Rows, c.row(&r.Spec, m, limits[c.threads]))
 		}
 	}
 	for i := range r.Rows {
-		if one := single[name(r.Rows[i])]; one > 0 && r.Rows[i].Threads > 1 {
-			r.Rows[i].Scaling = r.Rows[i].Mops / one
+		row := &r.Rows[i]
+		if row.Threads > 1 {
+			row.Scaling = row.Mops / r.mops(row.Store, row.Op, row.Distribution, row.Mode, 1)
+		}
+		if row.Store != r.Spec.Peer {
+			row.RatioToPeer = row.Mops / r.mops(r.Spec.Peer, row.Op, row.Distribution, Plain, row.Threads)
 		}
 	}
+}
+
+// mops is the throughput of a row; without such a row infinity, over which every
+// ratio is 0.
+func (r *Report) mops(store string, op Op, d ycsb.Distribution, mode Mode, threads int) float64 {
+	for _, row := range r.Rows {
+		if row.Store == store && row.Op == op && row.Distribution == d && row.Mode == mode && row.Threads == threads {
+			return row.Mops
+		}
+	}
+	return math.Inf(1)
 }

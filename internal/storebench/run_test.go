@@ -32,6 +32,7 @@ func TestRunMeasuresEveryCell(t *testing.T) {
 		"1 KiB, variable":       func(s *Spec) { s.Variable, s.ValueSize = true, 1024 },
 		"odd sizes, deep queue": func(s *Spec) { s.ValueSize, s.Records, s.Depth = 101, 777, 1000 },
 		"one record":            func(s *Spec) { s.Records, s.Depth = 1, 1 },
+		"peer":                  func(s *Spec) { s.Peer, s.Ops = PeerPebble, []Op{Mixed, Upsert} },
 		"cold":                  func(s *Spec) { s.Cold, s.Ops, s.Records = true, []Op{Read}, 20_000 },
 		"cold, variable":        func(s *Spec) { s.Cold, s.Ops, s.Variable, s.ValueSize = true, []Op{Read}, true, 100 },
 	} {
@@ -63,8 +64,12 @@ func checkRows(t *testing.T, report *Report) {
 		Mode
 		threads int
 	}
-	seen := make(map[key]bool)
+	seen, peers := make(map[key]bool), 0
 	for _, r := range report.Rows {
+		if r.Store != "redykv" {
+			peers++
+			continue
+		}
 		seen[key{r.Op, r.Distribution, r.Mode, r.Threads}] = true
 		if !(r.Mops > 0 && r.MopsMin <= r.Mops && r.Mops <= r.MopsMax) || r.Operations == 0 || r.Seconds <= 0 {
 			t.Errorf("%+v: speed", r)
@@ -72,11 +77,14 @@ func checkRows(t *testing.T, report *Report) {
 		if r.LimitMops <= 0 || r.GeneratorNanos <= 0 || (r.CopyMops > 0) != (s.ValueSize >= copyFrom) {
 			t.Errorf("%+v: yardsticks", r)
 		}
-		if r.AllocsPerOp > 0.5 || r.GCCPUShare < 0 {
+		if r.AllocsPerOp > 0.5 && r.Store == "redykv" || r.GCCPUShare < 0 {
 			t.Errorf("%+v: allocations", r)
 		}
 		if (r.Scaling > 0) != (r.Threads > 1) {
 			t.Errorf("%+v: scaling", r)
+		}
+		if compared := s.Peer != "" && r.Op == Mixed && r.Distribution == ycsb.Uniform; (r.RatioToPeer > 0) != compared {
+			t.Errorf("%+v: ratio to the peer", r)
 		}
 		if r.LogBytes < s.logBytes() || r.IndexBytes <= 0 || r.Records != s.Records || r.ValueSize != s.ValueSize {
 			t.Errorf("%+v: sizes", r)
@@ -86,8 +94,55 @@ func checkRows(t *testing.T, report *Report) {
 			t.Errorf("%+v: where reads were answered", r)
 		}
 	}
-	if want := len(s.Ops) * len(s.Distributions) * len(s.Modes) * len(s.Threads); len(seen) != want || len(report.Rows) != want {
-		t.Errorf("%d rows, %d of them different, want %d", len(report.Rows), len(seen), want)
+	if want := len(s.Ops) * len(s.Distributions) * len(s.Modes) * len(s.Threads); len(seen) != want || len(report.Rows)-peers != want {
+		t.Errorf("%d rows, %d of them different, want %d", len(report.Rows)-peers, len(seen), want)
+	}
+	if want := len(s.peerOps()) * len(s.Threads); s.Peer != "" && peers != want || s.Peer == "" && peers > 0 {
+		t.Errorf("%d rows of a peer, want %d", peers, want)
+	}
+}
+
+// Once everything is there, no operation in any mode allocates; neither does what
+// stands between it and the measuring.
+func TestNothingIsAllocated(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	for name, change := range map[string]func(*Spec){
+		"8 bytes":         func(*Spec) {},
+		"100 bytes":       func(s *Spec) { s.Variable, s.ValueSize = true, 100 },
+		"cold, 8 bytes":   func(s *Spec) { s.Cold, s.Ops, s.Records = true, []Op{Read}, 20_000 },
+		"cold, 100 bytes": func(s *Spec) { s.Cold, s.Ops, s.Variable, s.ValueSize = true, []Op{Read}, true, 100 },
+	} {
+		spec := tiny()
+		change(&spec)
+		store, err := openStore(t.Context(), &spec, ycsb.NoProgress{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := newWorker(&spec, 0, store, make([]uint64, 1<<10))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cells, _ := plan(&spec, nil)
+		for _, c := range cells {
+			k, numbers := c.op.kinds(), w.numbers[c.distribution]
+			if n := testing.AllocsPerRun(100, func() {
+				if err := c.run(w, k, numbers.take(spec.Depth)); err != nil {
+					t.Fatal(err)
+				}
+			}); n != 0 {
+				t.Errorf("%s: %v: %g allocations for %d operations", name, c, n, spec.Depth)
+			}
+			for len(w.free) < len(w.ops) {
+				if err := w.poll(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if err := errors.Join(w.session.Close(), store.Close()); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
@@ -169,6 +224,8 @@ func TestCheck(t *testing.T) {
 		"no modes to measure":         func(s *Spec) { s.Modes = nil },
 		"no threads to measure":       func(s *Spec) { s.Threads = nil },
 		"threads: the same is given":  func(s *Spec) { s.Threads = []int{2, 2} },
+		"unknown peer":                func(s *Spec) { s.Peer = "bbolt" },
+		"peer pebble is compared":     func(s *Spec) { s.Peer, s.Ops = PeerPebble, []Op{RMW} },
 		"no distributions to measure": func(s *Spec) { s.Distributions = nil },
 	} {
 		spec := tiny()

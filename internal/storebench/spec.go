@@ -71,7 +71,14 @@ type Spec struct {
 	// Cold keeps a sixth of the log in memory and the rest on a device.Memory.
 	// Reads only: a log that is written to would grow under the measurement.
 	Cold bool
+
+	// Peer measures another store beside this one: plain uniform reads and mixes,
+	// as far as Ops has them. PeerPebble, or empty for none.
+	Peer string
 }
+
+// PeerPebble is the only peer that there is.
+const PeerPebble = "pebble"
 
 // Check refuses what makes no sense, in words for who asked for it.
 func (s *Spec) Check() error {
@@ -86,6 +93,12 @@ func (s *Spec) Check() error {
 		return fmt.Errorf("duration of %v: want at least %v", s.Duration, laps*time.Millisecond)
 	case s.Cold && !slices.Equal(s.Ops, []Op{Read}):
 		return fmt.Errorf("a cold store is measured under reads alone, not %v", s.Ops)
+	}
+	if s.Peer != "" && s.Peer != PeerPebble {
+		return fmt.Errorf("unknown peer %q: want %s", s.Peer, PeerPebble)
+	}
+	if s.Peer != "" && (s.Cold || len(s.peerOps()) == 0 || !slices.Contains(s.Distributions, ycsb.Uniform)) {
+		return fmt.Errorf("peer %s is compared under uniform reads and mixes in memory: none is to be measured", s.Peer)
 	}
 	for _, n := range s.Threads {
 		if n < 1 || n > MaxThreads {
@@ -110,6 +123,16 @@ func (s *Spec) Check() error {
 			s.Records, units.Size(s.ValueSize), units.Size(need), units.Size(total))
 	}
 	return nil
+}
+
+// peerOps are the operations that a peer is measured under.
+func (s *Spec) peerOps() (ops []Op) {
+	for _, op := range s.Ops {
+		if op == Read || op == Mixed {
+			ops = append(ops, op)
+		}
+	}
+	return ops
 }
 
 func distinct[T comparable](all []T) int {
@@ -143,6 +166,10 @@ func (s *Spec) memory() float64 {
 	total := 2*store + float64(4*sequenceLength(s.Records)*threads*len(s.Distributions))
 	if s.Cold {
 		total += store / coldFactor
+	}
+	if s.Peer != "" { // its files, and its block cache
+		const overhead = 2
+		total += 2 * overhead * float64(s.logBytes())
 	}
 	return total
 }

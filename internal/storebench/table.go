@@ -69,6 +69,9 @@ func (r *Report) writeHead(out io.Writer) {
 		s.Records, ycsb.KeySize, s.ValueSize, r.Load.Seconds, r.Load.Mops)
 	fmt.Fprintf(out, "cells: %v each in %d slices, turn by turn; batches and queues of %d operations\n",
 		s.Duration, laps, s.Depth)
+	if r.Peer != "" {
+		fmt.Fprintf(out, "peer: %s\n", r.Peer)
+	}
 	for _, l := range r.Limits {
 		fmt.Fprintf(out, "yardstick, %d threads: %.1f million random lines a second in %v, the limit is half of that",
 			l.Threads, l.LinesPerSecond/1e6, units.Size(r.FootprintBytes))

@@ -1,0 +1,5 @@
+//go:build race
+
+package storebench
+
+const raceEnabled = true
