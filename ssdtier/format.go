@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/redykv/redykv/device"
 )
 
 // The names of the files beside the segments.
@@ -16,14 +18,56 @@ const (
 	lockName   = "LOCK"
 	beginName  = "BEGIN"
 	metaPrefix = "meta."
-	tempSuffix = ".tmp" // no name of metadata or an object ends so
+	// objectPrefix begins the name of an object's file.
+	objectPrefix = "object."
+	tempSuffix   = ".tmp" // no name of metadata or an object ends so
 )
+
+// kind is what a file of the directory is for, by its name.
+type kind int
+
+const (
+	foreign kind = iota // nobody of ours made it; also LOCK, which holds nothing
+	leftover
+	format
+	begin
+	segmentFile
+	sumFile
+	metaFile
+	objectFile
+)
+
+// classify returns what a file is for, and which segment it belongs to.
+func classify(name string) (what kind, number int64) {
+	if number, ok := parseSegmentName(name); ok {
+		return segmentFile, number
+	}
+	if number, ok := parseSumName(name); ok {
+		return sumFile, number
+	}
+	meta, isMeta := strings.CutPrefix(name, metaPrefix)
+	object, isObject := strings.CutPrefix(name, objectPrefix)
+	switch {
+	case strings.HasSuffix(name, tempSuffix):
+		return leftover, 0
+	case name == formatName:
+		return format, 0
+	case name == beginName:
+		return begin, 0
+	case isMeta && device.CheckName(meta) == nil:
+		return metaFile, 0
+	case isObject && device.CheckName(object) == nil:
+		return objectFile, 0
+	}
+	return foreign, 0
+}
 
 // formatVersion is what is written. Version 1 had no checksums.
 const (
 	formatVersion = 2
 	formatLine    = "redykv ssdtier %d segment %d\n"
-	beginLine     = "begin %d\n"
+	beginLine     = "begin %020d\n"
+	beginLine1    = "begin %d\n" // in version 1
 )
 
 // parseFormat reads the format file, of any version that has its first line. It
@@ -46,8 +90,9 @@ func parseBegin(version int, data []byte) (begin int64, ok bool) {
 	if !ok {
 		return 0, false
 	}
-	_, err := fmt.Sscanf(string(text), beginLine, &begin)
-	return begin, err == nil && begin >= 0 && string(text) == fmt.Sprintf(beginLine, begin)
+	_, err := fmt.Sscanf(string(text), beginLine1, &begin)
+	ok = string(text) == fmt.Sprintf(beginLine, begin) || version == 1 && string(text) == fmt.Sprintf(beginLine1, begin)
+	return begin, ok && err == nil && begin >= 0
 }
 
 // lockDir takes the directory for this process until the file is closed, by the
@@ -73,11 +118,15 @@ func (d *Device) loadFormat() (version int, err error) {
 	path := d.path(formatName)
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
+		if err := d.checkNew(); err != nil {
+			return 0, err
+		}
 		if d.opts.SegmentSize == 0 {
 			d.opts.SegmentSize = DefaultSegmentSize
 		}
 		// The directory itself may be new.
-		return formatVersion, errors.Join(d.storeFormat(), syncDir(filepath.Dir(filepath.Clean(d.dir))))
+		return formatVersion, errors.Join(
+			d.storeFormat(), d.storeBegin(0), syncDir(filepath.Dir(filepath.Clean(d.dir))))
 	}
 	if err != nil {
 		return 0, fmt.Errorf("ssdtier: %w", err)
@@ -91,6 +140,22 @@ func (d *Device) loadFormat() (version int, err error) {
 	}
 	d.opts.SegmentSize = size
 	return version, nil
+}
+
+// checkNew refuses a directory that has lost its format: taken for a new one, it
+// might get segments of another size.
+func (d *Device) checkNew() error {
+	entries, err := os.ReadDir(d.dir)
+	if err != nil {
+		return fmt.Errorf("ssdtier: %w", err)
+	}
+	for _, e := range entries {
+		if what, _ := classify(e.Name()); what != foreign && what != leftover {
+			return fmt.Errorf("%w: %s holds %s and no %s: put it back, or choose another directory",
+				ErrFormat, d.dir, e.Name(), formatName)
+		}
+	}
+	return nil
 }
 
 // checkFormat says what is wrong with a format file.
@@ -141,8 +206,27 @@ func readBegin(path string, version int) (int64, error) {
 	return begin, nil
 }
 
+// storeBegin stores Begin durably. On a full disk, where a new file has no place
+// and giving space back would be the remedy, the old one is overwritten: its
+// length is always the same, and less than what a disk writes as one.
 func (d *Device) storeBegin(begin int64) error {
-	return d.replaceFile(beginName, fmt.Appendf(nil, beginLine, begin))
+	text := fmt.Appendf(nil, beginLine, begin)
+	err := d.replaceFile(beginName, text)
+	if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
+		return err
+	}
+	f, openErr := os.OpenFile(d.path(beginName), os.O_WRONLY, 0)
+	if openErr != nil {
+		return err
+	}
+	_, err = f.WriteAt(seal(text), 0)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("ssdtier: %w", err)
+	}
+	return nil
 }
 
 // upgrade gives checksums to a directory of version 1: to its small files now,

@@ -9,7 +9,7 @@ import (
 func FuzzParse(f *testing.F) {
 	for _, text := range []string{
 		"redykv ssdtier 1 segment 65536\n", sealed("redykv ssdtier 2 segment 65536\n"), "redykv ssdtier 3\n",
-		"begin 17\n", sealed("begin 17\n"), sealed(""), "000000000001.seg", "000000000001.sum", ".sum", "1.seg.sum",
+		"begin 17\n", sealed("begin 00000000000000000017\n"), sealed(""), "000000000001.seg", "000000000001.sum", ".sum", "1.seg.sum",
 	} {
 		f.Add([]byte(text))
 	}

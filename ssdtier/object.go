@@ -10,9 +10,6 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// objectPrefix begins the name of an object's file.
-const objectPrefix = "object."
-
 // CreateObject implements device.Objects. An object is written through the page
 // cache to a file of another name, which Commit gives its own.
 func (d *Device) CreateObject(name string) (device.ObjectWriter, error) {
@@ -83,8 +80,8 @@ func (d *Device) ListObjects() ([]string, error) {
 	}
 	var names []string
 	for _, e := range entries {
-		if name, ok := strings.CutPrefix(e.Name(), objectPrefix); ok && device.CheckName(name) == nil {
-			names = append(names, name)
+		if what, _ := classify(e.Name()); what == objectFile {
+			names = append(names, strings.TrimPrefix(e.Name(), objectPrefix))
 		}
 	}
 	return names, nil

@@ -110,19 +110,16 @@ func (d *Device) openSegments() error {
 	}
 	first := d.begin.Load() / d.opts.SegmentSize
 	for _, e := range entries {
-		number, segment := parseSegmentName(e.Name())
-		sums := false
-		if !segment {
-			number, sums = parseSumName(e.Name())
-		}
+		what, number := classify(e.Name())
+		log := what == segmentFile || what == sumFile
 		switch {
-		case strings.HasSuffix(e.Name(), tempSuffix), (segment || sums) && number < first:
+		case what == leftover, log && number < first:
 			if err := os.Remove(d.path(e.Name())); err != nil {
 				return fmt.Errorf("ssdtier: %w", err)
 			}
-		case sums:
+		case what == sumFile:
 			d.summed[number] = true
-		case segment:
+		case what == segmentFile:
 			s, err := d.openSegment(number, 0)
 			if err != nil {
 				return err

@@ -23,7 +23,9 @@
 // place. The one exception is the block that the log's tail ends in, which after
 // a crash is taken as it is. What a version without checksums wrote is read
 // unverified; opening its directory makes it one with checksums from there on,
-// which that version does not open any more.
+// which that version does not open any more. A directory that has lost files of
+// checksums is read unverified again if its FORMAT is replaced by the one line
+// "redykv ssdtier 1 segment SIZE".
 //
 // Caveats worth knowing:
 //   - Of the writes under way at one moment no two may be of the same block.

@@ -1,0 +1,267 @@
+package ssdtier
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/redykv/redykv/device"
+)
+
+// smallDisk mounts a file system of a size in bytes.
+func smallDisk(t *testing.T, size string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
+		t.Skipf("a small file system takes the right to mount one: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// fillDisk leaves no space and returns the file that has it.
+func fillDisk(t *testing.T, dir string) string {
+	t.Helper()
+	path := filepath.Join(dir, "ballast")
+	f, err := os.Create(path)
+	for chunk := make([]byte, 4096); err == nil; {
+		_, err = f.Write(chunk)
+	}
+	if !errors.Is(err, unix.ENOSPC) {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// writeBlocks writes content at an address and returns the outcome.
+func writeBlocks(t *testing.T, d *Device, content []byte, addr int64) error {
+	t.Helper()
+	q, err := d.NewQueue(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = q.Close() }()
+	src := device.AlignedBuffer(len(content), d.Alignment())
+	copy(src, content)
+	if err := errors.Join(q.Write(src, addr, 1), q.Submit(), q.Wait(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	var done [1]device.Completion
+	if q.Poll(done[:]) != 1 {
+		t.Fatal("no completion")
+	}
+	return done[0].Err
+}
+
+func noSpace(err error, file string) bool {
+	return errors.Is(err, unix.ENOSPC) && strings.Contains(err.Error(), file)
+}
+
+// TestFullDisk writes until the disk is full, frees some of it, and goes on.
+func TestFullDisk(t *testing.T) {
+	dir := smallDisk(t, "512k")
+	d := mustOpen(t, dir, Options{SegmentSize: minSegmentSize, Buffered: true})
+	if err := d.Start(0); err != nil {
+		t.Fatal(err)
+	}
+	const page = 3 * sumUnit // so that a page is written in part at the end
+	content := make([]byte, 1<<20)
+	_, _ = rand.NewChaCha8([32]byte{6}).Read(content) // never fails
+	end := 0
+	var err error
+	for err == nil && end+page <= len(content) {
+		if err = writeBlocks(t, d, content[end:end+page], int64(end)); err == nil {
+			end += page
+		}
+	}
+	if !noSpace(err, segmentSuffix) || end < 200_000 {
+		t.Fatalf("after %d bytes: %v, want ENOSPC and the file's name", end, err)
+	}
+	read := func(from int) {
+		t.Helper()
+		if got, err := readAll(t, d, int64(from), int64(end)); err != nil || !bytes.Equal(got, content[from:end]) {
+			t.Fatalf("reading what was written: %v, or wrong bytes", err)
+		}
+	}
+	read(0)
+	// There may be no space for the checksums either: then Sync says so.
+	if err := d.Sync(); err != nil && !noSpace(err, sumSuffix) {
+		t.Errorf("Sync: %v", err)
+	}
+	// Of what failed nothing can be read but what is whole.
+	if got, err := readAll(t, d, int64(end), int64(end+page)); err == nil && !bytes.Equal(got, content[end:end+page]) {
+		t.Error("wrong bytes from a write that failed")
+	}
+
+	// Giving space back needs none.
+	const begin = 2*minSegmentSize + 9
+	if err := d.Truncate(begin); err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		if err := writeBlocks(t, d, content[end:end+page], int64(end)); err != nil {
+			t.Fatalf("with space again: %v", err)
+		}
+		end += page
+	}
+	read(begin)
+	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+		t.Fatal(err)
+	}
+	d = mustOpen(t, dir, Options{Buffered: true})
+	if err := d.Start(int64(end)); err != nil {
+		t.Fatal(err)
+	}
+	read(begin)
+}
+
+// TestFullDiskElsewhere: Sync, metadata and objects on a full disk fail, change
+// nothing, leave nothing behind, and go well once there is space.
+func TestFullDiskElsewhere(t *testing.T) {
+	dir := smallDisk(t, "2m")
+	d := mustOpen(t, dir, Options{SegmentSize: minSegmentSize, Buffered: true})
+	if err := d.Start(0); err != nil {
+		t.Fatal(err)
+	}
+	content := fill(t, d, minSegmentSize)
+	before := bytes.Repeat([]byte("before"), 1000)
+	after := bytes.Repeat([]byte("after!"), 1000)
+	if err := d.WriteMeta("m", before); err != nil {
+		t.Fatal(err)
+	}
+	putObject(t, d, "o", before, 1000)
+	files := func() int {
+		t.Helper()
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	check := func(want []byte) {
+		t.Helper()
+		if got, err := d.ReadMeta("m"); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("metadata: %v, or other bytes", err)
+		}
+		o, err := d.OpenObject("o")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = o.Close() }()
+		got := make([]byte, len(want))
+		if _, err := o.ReadAt(got, 0); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("object: %v, or other bytes", err)
+		}
+		if got, err := readAll(t, d, 0, minSegmentSize); err != nil || !bytes.Equal(got, content) {
+			t.Errorf("log: %v, or other bytes", err)
+		}
+	}
+	write := func() (meta, object error) {
+		t.Helper()
+		w, err := d.CreateObject("o")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, object = w.Write(after)
+		return d.WriteMeta("m", after), errors.Join(object, w.Commit())
+	}
+
+	ballast := fillDisk(t, dir)
+	was := files()
+	for range 2 { // a failure is not the last word
+		if err := d.Sync(); !noSpace(err, sumName(0)) {
+			t.Errorf("Sync: %v, want ENOSPC and the name of the file", err)
+		}
+	}
+	meta, object := write()
+	if !noSpace(meta, "meta.m") || !noSpace(object, "object.o") {
+		t.Errorf("on a full disk: %v; %v; want ENOSPC and the names of the files", meta, object)
+	}
+	check(before)
+	if n := files(); n > was+1 { // the file for the sums has been made
+		t.Errorf("%d files were %d before", n, was)
+	}
+
+	// A full disk can be opened and read.
+	if err := d.Close(); err == nil {
+		t.Error("Close said nothing of the checksums that it could not store")
+	}
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	d = mustOpen(t, dir, Options{Buffered: true})
+	if err := d.Start(0); err != nil {
+		t.Fatal(err)
+	}
+	content = fill(t, d, minSegmentSize)
+	if err := d.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	if meta, object = write(); meta != nil || object != nil {
+		t.Errorf("with space again: %v; %v", meta, object)
+	}
+	check(after)
+	fillDisk(t, dir)
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	d = mustOpen(t, dir, Options{Buffered: true})
+	if err := d.Start(minSegmentSize - 5); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := readAll(t, d, 0, minSegmentSize-5); err != nil || !bytes.Equal(got, content[:minSegmentSize-5]) {
+		t.Errorf("on a full disk, opened again: %v, or other bytes", err)
+	}
+}
+
+// TestSyncAfterFullDisk: checksums that there was no space for are stored by the
+// next Sync.
+func TestSyncAfterFullDisk(t *testing.T) {
+	dir := smallDisk(t, "1m")
+	d := mustOpen(t, dir, Options{SegmentSize: minSegmentSize, Buffered: true})
+	if err := d.Start(0); err != nil {
+		t.Fatal(err)
+	}
+	content := fill(t, d, 3*minSegmentSize)
+	ballast := fillDisk(t, dir)
+	if err := d.Sync(); !noSpace(err, sumSuffix) {
+		t.Errorf("Sync: %v, want ENOSPC and the name of a file", err)
+	}
+	if err := errors.Join(os.Remove(ballast), d.Sync(), d.Close()); err != nil {
+		t.Fatal(err)
+	}
+	d = mustOpen(t, dir, Options{Buffered: true})
+	if err := d.Start(3 * minSegmentSize); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := readAll(t, d, 0, 3*minSegmentSize); err != nil || !bytes.Equal(got, content) {
+		t.Errorf("%v, or other bytes", err)
+	}
+}
+
+// TestReadOnlyDisk: a directory that cannot be written is refused with its name.
+func TestReadOnlyDisk(t *testing.T) {
+	dir := smallDisk(t, "1m")
+	if err := mustOpen(t, dir, Options{}).Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(dir); !errors.Is(err, unix.EROFS) || !strings.Contains(err.Error(), dir+" is not writable") {
+		t.Errorf("%v, want one that says that %s is not writable", err, dir)
+	}
+}

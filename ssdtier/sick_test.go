@@ -1,0 +1,217 @@
+package ssdtier
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/redykv/redykv/device"
+)
+
+// sickDirectory is a log of three and a half segments in a closed directory.
+func sickDirectory(t *testing.T) (d *Device, content []byte) {
+	t.Helper()
+	d = started(t, Options{SegmentSize: minSegmentSize})
+	content = fill(t, d, 3*minSegmentSize+minSegmentSize/2)
+	putObject(t, d, "o", content, len(content))
+	if err := errors.Join(d.Truncate(100), d.WriteMeta("m", []byte("meta")), d.Sync(), d.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return d, content
+}
+
+// TestSickDirectories: whatever becomes of the files, what can be read is what
+// was written, and an error names the file.
+func TestSickDirectories(t *testing.T) {
+	remove := os.Remove
+	zero := func(path string) error {
+		info, err := os.Stat(path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(path, make([]byte, info.Size()), 0o666)
+	}
+	garbage := func(path string) error {
+		return os.WriteFile(path, bytes.Repeat([]byte("garbage!"), 2000), 0o666)
+	}
+	empty := func(path string) error { return os.WriteFile(path, nil, 0o666) }
+	folder := func(path string) error { return errors.Join(os.RemoveAll(path), os.Mkdir(path, 0o777)) }
+	short := func(path string) error { return os.Truncate(path, 10_000) }
+	// Of the four segments, which can be read: 'r'; which fail with ErrCorrupt:
+	// 'c', or with ErrNotHeld: 'n'; '!' says that Open or Start fails instead.
+	const all = "rrrr"
+	for _, tc := range []struct {
+		file   string
+		what   string
+		damage func(path string) error
+		want   string
+	}{
+		{formatName, "removed", remove, "!"},
+		{formatName, "zeroed", zero, "!"},
+		{formatName, "garbage", garbage, "!"},
+		{formatName, "empty", empty, "!"},
+		{formatName, "a folder", folder, "!"},
+		{beginName, "removed", remove, all},
+		{beginName, "zeroed", zero, "!"},
+		{beginName, "garbage", garbage, "!"},
+		{beginName, "empty", empty, "!"},
+		{beginName, "a folder", folder, "!"},
+		{lockName, "removed", remove, all},
+		{lockName, "garbage", garbage, all},
+		{lockName, "a folder", folder, "!"},
+		{segmentName(1), "removed", remove, "rcrr"},
+		{segmentName(1), "zeroed", zero, "rcrr"},
+		{segmentName(1), "garbage", garbage, "rcrr"},
+		{segmentName(1), "empty", empty, "rcrr"},
+		{segmentName(1), "cut short", short, "rcrr"},
+		{segmentName(1), "a folder", folder, "!"},
+		{segmentName(3), "removed", remove, "!"},
+		{segmentName(3), "empty", empty, "rrrc"},
+		{segmentName(3), "zeroed", zero, "rrrc"},
+		{sumName(1), "removed", remove, "rcrr"},
+		{sumName(1), "zeroed", zero, "rcrr"},
+		{sumName(1), "garbage", garbage, "rcrr"},
+		{sumName(1), "empty", empty, "rcrr"},
+		{sumName(1), "a folder", folder, "!"},
+		{sumName(3), "removed", remove, "rrrc"},
+		{"000000000002.*", "removed", nil, "rrnr"},
+		{metaPrefix + "m", "zeroed", zero, all},
+		{objectPrefix + "o", "zeroed", zero, all},
+	} {
+		t.Run(tc.file+" "+tc.what, func(t *testing.T) {
+			d, content := sickDirectory(t)
+			name := tc.file
+			if tc.damage == nil {
+				name = segmentName(2)
+				if err := errors.Join(remove(d.path(sumName(2))), remove(d.path(name))); err != nil {
+					t.Fatal(err)
+				}
+			} else if err := tc.damage(d.path(name)); err != nil {
+				t.Fatal(err)
+			}
+			named := func(err error) bool { return err != nil && strings.Contains(err.Error(), name) }
+			tail := int64(len(content) - 100)
+			sick, err := OpenWith(d.Dir(), Options{})
+			if err == nil {
+				defer func() { _ = sick.Close() }()
+				err = sick.Start(tail)
+			}
+			if (tc.want == "!") != (err != nil) || err != nil && !named(err) {
+				t.Fatalf("opening and starting: %v; want %s, with the name of the file", err, tc.want)
+			}
+			if err != nil {
+				return
+			}
+			checkSegments(t, sick, content[:tail], tc.want, named)
+			checkFile(t, "metadata", tc.file == "meta.m", named, []byte("meta"), func() ([]byte, error) {
+				return sick.ReadMeta("m")
+			})
+			checkFile(t, "object", tc.file == "object.o", named, content, func() ([]byte, error) {
+				o, err := sick.OpenObject("o")
+				if err != nil {
+					return nil, err
+				}
+				defer func() { _ = o.Close() }()
+				got := make([]byte, o.Size())
+				_, err = o.ReadAt(got, 0)
+				return got, err
+			})
+		})
+	}
+}
+
+// checkSegments reads each segment, in pieces; all of them are well, or none but
+// the log's last block.
+func checkSegments(t *testing.T, d *Device, content []byte, want string, named func(error) bool) {
+	t.Helper()
+	for n := range want {
+		reads, fails := 0, 0
+		from := int64(max(n*minSegmentSize, 100))
+		for to := int64(0); from < int64(len(content)) && from < int64(n+1)*minSegmentSize; from = to {
+			to = min((from+sumUnit)&^(sumUnit-1), int64(len(content)))
+			got, err := readAll(t, d, from, to)
+			switch {
+			case err == nil && !bytes.Equal(got, content[from:to]) && !(d.lastBlock(content, from)):
+				t.Fatalf("segment %d: wrong bytes at %d", n, from)
+			case err == nil:
+				reads++
+			case want[n] == 'c' && errors.Is(err, device.ErrCorrupt) && named(err),
+				want[n] == 'n' && errors.Is(err, device.ErrNotHeld) && named(err):
+				fails++
+			default:
+				t.Fatalf("segment %d: %v, want %c and the file's name", n, err, want[n])
+			}
+		}
+		// A segment that was cut short has its beginning; the block that the log
+		// ends in is taken as it is.
+		if want[n] == 'r' && fails > 0 || want[n] != 'r' && (fails == 0 || reads > 2) {
+			t.Errorf("segment %d: %d reads went well, %d failed; want %c", n, reads, fails, want[n])
+		}
+	}
+}
+
+// lastBlock says whether an address lies in the block that the log ends in.
+func (d *Device) lastBlock(content []byte, addr int64) bool {
+	return addr/sumUnit == int64(len(content))/sumUnit
+}
+
+func checkFile(t *testing.T, what string, sick bool, named func(error) bool, want []byte, read func() ([]byte, error)) {
+	t.Helper()
+	got, err := read()
+	switch {
+	case sick && (!errors.Is(err, device.ErrCorrupt) || !named(err)):
+		t.Errorf("%s: %v, want ErrCorrupt and the file's name", what, err)
+	case !sick && (err != nil || !bytes.Equal(got, want)):
+		t.Errorf("%s: %v, or other bytes", what, err)
+	}
+}
+
+// TestLostFilePutBack: files that were gone while the directory was open are
+// taken when they are there again.
+func TestLostFilePutBack(t *testing.T) {
+	for _, name := range []string{segmentName(1), sumName(1), formatName, metaPrefix + "m"} {
+		d, content := sickDirectory(t)
+		aside := t.TempDir() + "/aside"
+		if err := os.Rename(d.path(name), aside); err != nil {
+			t.Fatal(err)
+		}
+		if sick, err := Open(d.Dir()); err == nil {
+			if err := errors.Join(sick.Start(int64(len(content))), sick.Sync(), sick.Close()); err != nil {
+				t.Errorf("without %s: %v", name, err)
+			}
+		}
+		if err := os.Rename(aside, d.path(name)); err != nil {
+			t.Fatal(err)
+		}
+		d = mustOpen(t, d.Dir(), Options{})
+		if err := d.Start(int64(len(content))); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := readAll(t, d, 100, int64(len(content))); err != nil || !bytes.Equal(got, content[100:]) {
+			t.Errorf("with %s put back: %v, or other bytes", name, err)
+		}
+	}
+}
+
+// TestReadUnverifiedAgain is the way out for who has lost the checksums.
+func TestReadUnverifiedAgain(t *testing.T) {
+	d, content := sickDirectory(t)
+	format := fmt.Appendf(nil, formatLine, 1, minSegmentSize)
+	if err := errors.Join(os.Remove(d.path(sumName(1))), os.WriteFile(d.path(formatName), format, 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	alter(t, d.path(segmentName(2)), 7)
+	d = mustOpen(t, d.Dir(), Options{})
+	if err := d.Start(int64(len(content))); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := readAll(t, d, 100, 2*minSegmentSize); err != nil || !bytes.Equal(got, content[100:2*minSegmentSize]) {
+		t.Errorf("%v, or other bytes", err)
+	}
+	if _, err := readAll(t, d, 2*minSegmentSize, 2*minSegmentSize+1); !errors.Is(err, device.ErrCorrupt) {
+		t.Errorf("where the checksums are there: %v, want ErrCorrupt", err)
+	}
+}
