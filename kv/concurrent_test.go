@@ -116,7 +116,7 @@ func TestCountersLoseNothing(t *testing.T) {
 			const keys, sessions, rounds = 200, 4, 5000
 			st := open(t, Options{
 				Device: device.NewMemory(), KeySize: sizes[0], ValueSize: sizes[1],
-				Memory: 8 << 10, PageSize: 1 << 10, Records: keys, QueueDepth: 8,
+				Memory: 16 << 10, ReadCache: 0.5, PageSize: 1 << 10, Records: keys, QueueDepth: 8,
 			})
 			increment := func(dst, old []byte, found bool) []byte {
 				if !found {

@@ -44,7 +44,7 @@ func (s *Session) board() (err error) {
 
 // depart gives an operation a flight to where its record is. There is a free
 // one, and the session is inside an epoch.
-func (s *Session) depart(op *Op, hash uint64, keep int, stream bool, where coldAt) {
+func (s *Session) depart(op *Op, hash uint64, keep int, stream bool, where coldAt) uint32 {
 	n := s.free[len(s.free)-1]
 	s.free = s.free[:len(s.free)-1]
 	f := &s.flights[n]
@@ -57,6 +57,24 @@ func (s *Session) depart(op *Op, hash uint64, keep int, stream bool, where coldA
 		s.rmws[hashByte(hash)]++
 		s.modifying++
 		f.serial.Store(s.begun())
+	}
+	return n
+}
+
+// seek gets the record at the flight's address, from the read cache or the
+// device, and follows its chain through the cache. It may land the flight and
+// call the user's code: but for reads it is called outside an epoch.
+func (s *Session) seek(n uint32) {
+	f := &s.flights[n]
+	for s.cache != nil {
+		record, ok := s.cache.Get(f.whole[:0], f.at.address)
+		if !ok {
+			break
+		}
+		f.whole = record
+		if _, goesOn := s.inspect(n, record, fromCache); !goesOn {
+			return
+		}
 	}
 	s.fetch(n, s.layout.Probe())
 }
@@ -132,36 +150,58 @@ func (s *Session) arrive(c *device.Completion) {
 		s.land(n, fmt.Errorf("kv: reading the record at %d: %w", f.at.address, c.Err), 0)
 		return
 	}
-	im, need, err := s.layout.Decode(f.buf)
-	rest := s.log.PageSize() - int(f.at.address)&(s.log.PageSize()-1)
+	// As they are now: an RMW may be on its way to another record already.
+	kind, address, buf := f.op.Kind, f.at.address, f.buf
+	size, goesOn := s.inspect(n, buf, int(c.Tier))
 	switch {
-	case err != nil:
-		s.land(n, corrupt(f.at.address, "%v", err), 0)
+	case size > len(buf):
+		s.fetch(n, size)
 		return
-	case need > rest:
-		s.land(n, corrupt(f.at.address, "%d bytes, over the page's end", need), 0)
-		return
-	case need > len(f.buf):
-		s.fetch(n, need)
-		return
+	case size > 0:
+		s.counts.deviceReads.inc()
+		if s.cache != nil && kind == OpRead { // what an RMW has replaced nobody looks for
+			s.cache.Add(address, buf[:size])
+		}
 	}
+	if goesOn {
+		s.seek(n)
+	}
+}
+
+// inspect looks at the record at the flight's address, whose start is b. size is
+// the record's, more than b where the rest of it must be fetched, 0 if it is
+// none that can be. goesOn says that it is another key's: the flight's address is
+// that of the next record of the chain then. Otherwise, and unless the rest must
+// be fetched, the operation has gone on.
+func (s *Session) inspect(n uint32, b []byte, tier int) (size int, goesOn bool) {
+	f := &s.flights[n]
+	at := f.at.address
+	im, size, err := s.layout.Decode(b)
 	previous := im.Header.Previous()
 	switch {
+	case err != nil:
+		s.land(n, corrupt(at, "%v", err), 0)
+		return 0, false
+	case size > s.log.PageSize()-int(at)&(s.log.PageSize()-1):
+		s.land(n, corrupt(at, "%d bytes, over the page's end", size), 0)
+		return 0, false
+	case size > len(b):
 	case bytes.Equal(im.Key, f.op.Key):
-		s.conclude(n, im, !im.Header.Tombstone() && !s.expired(im.Expires), c.Tier)
-	case previous >= f.at.address:
-		s.land(n, corrupt(f.at.address, "previous record at %d", previous), 0)
+		s.conclude(n, im, !im.Header.Tombstone() && !s.expired(im.Expires), tier)
+	case previous >= at:
+		s.land(n, corrupt(at, "previous record at %d", previous), 0)
+		return 0, false
 	case previous >= s.log.Begin():
 		f.at.address = previous
-		s.fetch(n, s.layout.Probe())
+		return size, true
 	default:
-		s.conclude(n, hlog.Image{}, false, c.Tier)
+		s.conclude(n, hlog.Image{}, false, tier)
 	}
-	s.counts.deviceReads.inc()
+	return size, false
 }
 
 // conclude ends a flight that knows the key's record, or that there is none.
-func (s *Session) conclude(n uint32, im hlog.Image, found bool, tier uint8) {
+func (s *Session) conclude(n uint32, im hlog.Image, found bool, tier int) {
 	op := s.flights[n].op
 	if op.Kind != OpRead {
 		s.concludeRMW(n, im, found, tier)
@@ -178,7 +218,7 @@ func (s *Session) conclude(n uint32, im hlog.Image, found bool, tier uint8) {
 
 // concludeRMW is conclude where the user's code is called. Should that panic,
 // the flight lands nevertheless: the session would wait for it for ever.
-func (s *Session) concludeRMW(n uint32, im hlog.Image, found bool, tier uint8) {
+func (s *Session) concludeRMW(n uint32, im hlog.Image, found bool, tier int) {
 	f := &s.flights[n]
 	op := f.op
 	returned := false
@@ -194,7 +234,7 @@ func (s *Session) concludeRMW(n uint32, im hlog.Image, found bool, tier uint8) {
 		return
 	}
 	f.at = where
-	s.fetch(n, s.layout.Probe())
+	s.seek(n)
 }
 
 // errPanicked is the outcome of an operation whose Modifier panicked.
@@ -238,12 +278,15 @@ func (s *Session) tryReplace(f *flight, im hlog.Image, found bool) outcome {
 }
 
 // land ends a flight and its operation.
-func (s *Session) land(n uint32, err error, tier uint8) {
+func (s *Session) land(n uint32, err error, tier int) {
 	f := &s.flights[n]
 	f.op.Err = err
-	if f.op.Kind == OpRead {
+	switch {
+	case f.op.Kind == OpRead && tier == fromCache:
+		s.counts.readsCache.inc()
+	case f.op.Kind == OpRead:
 		s.counts.readsTier[min(tier, MaxTiers-1)].inc()
-	} else {
+	default:
 		s.rmws[hashByte(f.hash)]--
 		s.modifying--
 		f.serial.Store(0)

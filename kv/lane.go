@@ -62,6 +62,17 @@ func (s *Session) flush() {
 func (s *Session) scan(l *lane) {
 	l.table = s.table
 	s.probe.scan(l)
+	if s.cache == nil {
+		return
+	}
+	for _, slot := range l.slots[:l.n] {
+		if slot.p == nil {
+			continue
+		}
+		if a := slot.load().address(); a < s.view.Head {
+			s.cache.Prefetch(a)
+		}
+	}
 }
 
 // finish carries the lane's operations out, in their order, and empties it. The
@@ -98,8 +109,10 @@ func (s *Session) finish(l *lane) {
 // of a batch, which the caller will not see end, nothing does.
 func (s *Session) abandon(l *lane) {
 	if l.stream {
-		s.refuse()
-		s.settle(l.ops[l.next-1], errPanicked, true)
+		if op := l.ops[l.next-1]; !errors.Is(op.Err, errPanicked) { // else its flight has landed
+			s.refuse()
+			s.settle(op, errPanicked, true)
+		}
 		return
 	}
 	for i := range s.lanes {
@@ -117,8 +130,8 @@ func (s *Session) finishAt(op *Op, hash uint64, at slot, stream bool) {
 			s.settle(op, op.Err, stream)
 			return
 		case needsRecord:
-			if len(s.free) > 0 && s.queue != nil {
-				s.depart(op, hash, 0, stream, where)
+			if len(s.free) > 0 && s.queue != nil && (s.cache == nil || op.Kind == OpRead) {
+				s.seek(s.depart(op, hash, 0, stream, where))
 				return
 			}
 		}

@@ -87,23 +87,32 @@ func TestLinearizableTellsGoodFromBad(t *testing.T) {
 
 // TestLinearizable has sessions work on few keys at once, in rounds, while the
 // log turns: keys are updated in place, copied, cold, deleted, and changed while
-// a read-modify-write of theirs waits for the device. After each round every
-// key's history must have an order.
+// a read-modify-write of theirs waits for the device or takes its record from
+// the read cache. After each round every key's history must have an order.
 func TestLinearizable(t *testing.T) {
 	for name, sizes := range map[string][2]int{"word": {8, 8}, "wide": {8, 40}, "variable": {}} {
-		t.Run(name, func(t *testing.T) {
-			rounds := 3000
-			if raceEnabled {
-				rounds = 400
-			}
-			h := &historian{sizes: sizes, st: open(t, Options{
-				Device: device.NewMemory(), KeySize: sizes[0], ValueSize: sizes[1],
-				Memory: 4 << 10, PageSize: 512, Records: 1 << 14, QueueDepth: 4, MutableFraction: 0.5,
-			})}
-			h.play(t, rounds)
-			closeAll(t, h.st)
-		})
+		t.Run(name, func(t *testing.T) { testLinearizable(t, sizes, 0) })
+		t.Run(name+" with a cache", func(t *testing.T) { testLinearizable(t, sizes, 0.5) })
 	}
+}
+
+func testLinearizable(t *testing.T, sizes [2]int, readCache float64) {
+	rounds := 3000
+	if raceEnabled {
+		rounds = 400
+	}
+	const forLog = 4 << 10
+	h := &historian{sizes: sizes, st: open(t, Options{
+		Device: device.NewMemory(), KeySize: sizes[0], ValueSize: sizes[1],
+		Memory: int64(forLog / (1 - readCache)), ReadCache: readCache,
+		PageSize: 512, Records: 1 << 14, QueueDepth: 4, MutableFraction: 0.5,
+	})}
+	h.play(t, rounds)
+	m := h.st.Metrics()
+	if readCache > 0 && (m.ReadsCache == 0 || m.CacheEntries == 0) {
+		t.Errorf("the read cache took no part:\n%v", m)
+	}
+	closeAll(t, h.st)
 }
 
 // historian plays rounds and keeps their history.

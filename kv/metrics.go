@@ -17,9 +17,11 @@ const MaxTiers = 4
 type Metrics struct {
 	// Operations, those under way included, and without those refused.
 	Reads, Upserts, RMWs, Deletes, Inserts uint64
-	// Where reads found their answer: without the device, or with the last
-	// fetch from that tier of the device (0 where the device is not tiered).
+	// Where reads found their answer: in the log's memory, in the read cache, or
+	// with the last fetch from that tier of the device (0 where the device is not
+	// tiered).
 	ReadsMemory uint64
+	ReadsCache  uint64
 	ReadsTier   [MaxTiers]uint64
 	// Records fetched from the device, for all operations.
 	DeviceReads uint64
@@ -30,6 +32,12 @@ type Metrics struct {
 	// MemoryBytes of log are resident, of at most MemoryBudget; the index takes
 	// IndexBytes beside them.
 	MemoryBytes, MemoryBudget, IndexBytes int64
+
+	// The read cache, all 0 without one: CacheEntries records of CacheBytes, in
+	// CacheBudget bytes of memory beside the log's; admitted to it and pushed out
+	// again since its size last changed.
+	CacheEntries, CacheBytes, CacheBudget int64
+	CacheAdded, CacheEvicted              uint64
 }
 
 // String prints the metrics as a table.
@@ -39,6 +47,9 @@ func (m Metrics) String() string {
 	fmt.Fprintf(w, "operations\treads %d\tupserts %d\trmws %d\tdeletes %d\tinserts %d\n",
 		m.Reads, m.Upserts, m.RMWs, m.Deletes, m.Inserts)
 	fmt.Fprintf(w, "reads from\tmemory %d\t", m.ReadsMemory)
+	if m.CacheBudget > 0 {
+		fmt.Fprintf(w, "cache %d\t", m.ReadsCache)
+	}
 	for tier, n := range m.ReadsTier {
 		if n > 0 || tier == 0 {
 			fmt.Fprintf(w, "tier %d %d\t", tier, n)
@@ -47,17 +58,25 @@ func (m Metrics) String() string {
 	fmt.Fprintf(w, "\ndevice\trecords fetched %d\n", m.DeviceReads)
 	fmt.Fprintf(w, "log\tbegin %d\thead %d\tread-only %d\ttail %d\n", m.Begin, m.Head, m.ReadOnly, m.Tail)
 	fmt.Fprintf(w, "memory\tlog %v of %v\tindex %v\n", units.Size(m.MemoryBytes), units.Size(m.MemoryBudget), units.Size(m.IndexBytes))
+	if m.CacheBudget > 0 {
+		fmt.Fprintf(w, "read cache\t%v of %v\trecords %d\tadded %d\tevicted %d\n",
+			units.Size(m.CacheBytes), units.Size(m.CacheBudget), m.CacheEntries, m.CacheAdded, m.CacheEvicted)
+	}
 	if err := w.Flush(); err != nil { // a Builder takes everything
 		return err.Error()
 	}
 	return b.String()
 }
 
+// fromCache is the tier of what the read cache answered.
+const fromCache = -1
+
 // counts are one session's numbers. Those of operations change only inside an
 // epoch: see [Session.begun].
 type counts struct {
 	ops         [opKinds]counter
 	refused     uint64 // not published
+	readsCache  counter
 	readsTier   [MaxTiers]counter
 	deviceReads counter
 }
@@ -81,19 +100,19 @@ func (c *counter) inc() {
 // all are the counters, in the order of Metrics.counts.
 func (c *counts) all() [countersEach]*counter {
 	return [...]*counter{
-		&c.ops[OpRead], &c.ops[OpUpsert], &c.ops[OpRMW], &c.ops[OpDelete], &c.ops[OpInsert],
+		&c.ops[OpRead], &c.ops[OpUpsert], &c.ops[OpRMW], &c.ops[OpDelete], &c.ops[OpInsert], &c.readsCache,
 		&c.readsTier[0], &c.readsTier[1], &c.readsTier[2], &c.readsTier[3], &c.deviceReads,
 	}
 }
 
 func (m *Metrics) counts() [countersEach]*uint64 {
 	return [...]*uint64{
-		&m.Reads, &m.Upserts, &m.RMWs, &m.Deletes, &m.Inserts,
+		&m.Reads, &m.Upserts, &m.RMWs, &m.Deletes, &m.Inserts, &m.ReadsCache,
 		&m.ReadsTier[0], &m.ReadsTier[1], &m.ReadsTier[2], &m.ReadsTier[3], &m.DeviceReads,
 	}
 }
 
-const countersEach = int(opKinds) + MaxTiers + 1
+const countersEach = int(opKinds) + 1 + MaxTiers + 1
 
 func (c *counts) publish() {
 	for _, counter := range c.all() {
@@ -108,7 +127,7 @@ func (c *counts) addTo(m *Metrics) {
 		*sums[i] += counter.published.Load()
 	}
 	// Counters are published one by one: tiers may be ahead of all reads.
-	m.ReadsMemory = m.Reads
+	m.ReadsMemory = m.Reads - min(m.Reads, m.ReadsCache)
 	for _, n := range m.ReadsTier {
 		m.ReadsMemory -= min(m.ReadsMemory, n)
 	}

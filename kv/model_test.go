@@ -60,6 +60,11 @@ func newModelRun(t *testing.T, seed uint64) *modelRun {
 		MutableFraction: 0.1 + 0.9*r.rng.Float64(),
 	}
 	r.opts.Memory = int64(r.opts.PageSize) * (4 + r.rng.Int64N(12))
+	if r.rng.IntN(2) == 0 {
+		cache := 2<<10 + r.rng.Int64N(16<<10)
+		r.opts.Memory += cache
+		r.opts.ReadCache = float64(cache) / float64(r.opts.Memory)
+	}
 	switch r.rng.IntN(3) {
 	case 0:
 		r.opts.KeySize, r.opts.ValueSize = 8, 8
@@ -75,8 +80,8 @@ func newModelRun(t *testing.T, seed uint64) *modelRun {
 }
 
 func (r *modelRun) String() string {
-	return fmt.Sprintf("seed=%d,key=%d,value=%d,page=%d,memory=%d,collide=%v",
-		r.seed, r.opts.KeySize, r.opts.ValueSize, r.opts.PageSize, r.opts.Memory, r.opts.hash != nil)
+	return fmt.Sprintf("seed=%d,key=%d,value=%d,page=%d,memory=%d,cache=%.2f,collide=%v",
+		r.seed, r.opts.KeySize, r.opts.ValueSize, r.opts.PageSize, r.opts.Memory, r.opts.ReadCache, r.opts.hash != nil)
 }
 
 func (r *modelRun) play() {
@@ -122,7 +127,7 @@ func (r *modelRun) restart() {
 // crash stops the store without a commit: exactly what was committed is back.
 func (r *modelRun) crash() {
 	closeAll(r.t, r.s, r.st.log)
-	if err := r.st.index.free(); err != nil {
+	if err := r.st.freeMemory(); err != nil {
 		r.t.Error(err)
 	}
 	r.want = maps.Clone(r.committed)

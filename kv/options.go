@@ -14,9 +14,16 @@ type Options struct {
 	// Device holds the log below memory. The store owns it and closes it.
 	Device device.Device
 
-	// Memory bounds the bytes of log kept in memory. The index comes beside it:
-	// 13 to 26 bytes for each of Records. At least four pages. Default 256 MiB.
+	// Memory bounds the bytes of log kept in memory, and of the read cache. The
+	// index comes beside it: 13 to 26 bytes for each of Records. At least four
+	// pages for the log. Default 256 MiB. See also [Store.SetMemory].
 	Memory int64
+
+	// ReadCache is the share of Memory, 0 to less than 1, that holds records
+	// which were read from the device, those that are read again and again. It
+	// pays where reads are skewed and many go to records that were not written
+	// lately; the log has that much less. Default 0: none.
+	ReadCache float64
 
 	// KeySize and ValueSize in bytes, both positive, make every record the same
 	// size, with no length fields: 8+8 bytes take 24. Both 0: variable-length
@@ -79,6 +86,8 @@ func (o *Options) ensureDefaults() error {
 		return fmt.Errorf("kv: key size %d with value size %d: give both or neither", o.KeySize, o.ValueSize)
 	case o.Records < 0 || o.Records > hlog.MaxAddress/8:
 		return fmt.Errorf("kv: %d expected records", o.Records)
+	case !(o.ReadCache >= 0 && o.ReadCache < 1):
+		return fmt.Errorf("kv: share %g of memory for the read cache, want 0 to less than 1", o.ReadCache)
 	case o.QueueDepth < 1 || o.QueueDepth > MaxQueueDepth:
 		return fmt.Errorf("kv: queue depth %d, want 1 to %d", o.QueueDepth, MaxQueueDepth)
 	}

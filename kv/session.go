@@ -9,6 +9,7 @@ import (
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/hlog"
 	"github.com/redykv/redykv/internal/epoch"
+	"github.com/redykv/redykv/internal/readcache"
 )
 
 // Session is one goroutine's way to a store. It is used by one goroutine at a
@@ -44,8 +45,9 @@ type Session struct {
 	hash      func([]byte) uint64
 	log       *hlog.Log
 	store     *Store
-	queue     device.Queue // nil until the first cold operation
-	unusable  error        // closed; or the queue cannot be waited for, and what is under way never ends
+	cache     *readcache.Cache // nil: none
+	queue     device.Queue     // nil until the first cold operation
+	unusable  error            // closed; or the queue cannot be waited for, and what is under way never ends
 
 	plain  Op     // of the plain calls
 	update Update // of the Modifier that is asked
@@ -93,6 +95,7 @@ func (st *Store) makeSession() *Session {
 	s := &Session{
 		store:     st,
 		log:       st.log,
+		cache:     st.cache,
 		layout:    layout,
 		valueSize: st.opts.ValueSize,
 		words:     st.opts.KeySize == 8 && layout.WordValues() && st.opts.hash == nil,
@@ -272,8 +275,9 @@ func (s *Session) begin(op *Op, hash uint64, keep int, stream bool) bool {
 		return true
 	}
 	s.enter()
-	s.depart(op, hash, keep, stream, where)
+	n := s.depart(op, hash, keep, stream, where)
 	s.leave()
+	s.seek(n)
 	if s.unrung >= doorbellEvery {
 		s.ring()
 	}

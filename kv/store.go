@@ -10,6 +10,7 @@ import (
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/hlog"
 	"github.com/redykv/redykv/internal/epoch"
+	"github.com/redykv/redykv/internal/readcache"
 )
 
 // Store is a key-value store. Its methods are safe for concurrent use.
@@ -19,6 +20,7 @@ type Store struct {
 	epoch *epoch.Table
 	index *table
 	log   *hlog.Log
+	cache *readcache.Cache // nil: none
 	hash  func([]byte) uint64
 	now   func() int64 // milliseconds of Unix time
 	bits  int          // of the index
@@ -82,13 +84,17 @@ func Open(opts Options) (*Store, error) {
 	if opts.KeySize > 0 {
 		layout = hlog.FixedLayout(opts.KeySize, opts.ValueSize)
 	}
+	forLog, forCache := opts.shares(opts.Memory)
 	st.log, err = hlog.Open(hlog.Config{
 		Device: opts.Device, Epoch: st.epoch, Layout: layout, Logger: opts.Logger,
-		Memory: opts.Memory, PageSize: opts.PageSize, MutableFraction: opts.MutableFraction,
+		Memory: forLog, PageSize: opts.PageSize, MutableFraction: opts.MutableFraction,
 		Begin: meta.Begin, Tail: meta.Tail,
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("kv: %w", err), st.index.free())
+	}
+	if st.cache, err = openCache(forCache, layout, &opts); err != nil {
+		return nil, errors.Join(fmt.Errorf("kv: %w", err), st.log.Close(), st.index.free())
 	}
 	if made {
 		err = st.writeMeta(meta.Tail)
@@ -101,7 +107,7 @@ func Open(opts Options) (*Store, error) {
 		}
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("kv: opening the store: %w", err), st.log.Close(), st.index.free())
+		return nil, errors.Join(fmt.Errorf("kv: opening the store: %w", err), st.log.Close(), st.freeMemory())
 	}
 	return st, nil
 }
@@ -158,7 +164,7 @@ func (st *Store) Close() error {
 	for _, s := range idle {
 		errs = append(errs, s.Close())
 	}
-	errs = append(errs, st.commit(context.Background()), st.log.Close(), st.index.free())
+	errs = append(errs, st.commit(context.Background()), st.log.Close(), st.freeMemory())
 	if err := st.dev.Close(); err != nil {
 		errs = append(errs, fmt.Errorf("kv: closing the device: %w", err))
 	}
@@ -262,5 +268,6 @@ func (st *Store) Metrics() Metrics {
 	st.mu.Unlock()
 	m.Begin, m.Head, m.ReadOnly, m.Tail = st.log.Begin(), st.log.Head(), st.log.ReadOnly(), st.log.Tail()
 	m.MemoryBytes, m.MemoryBudget, m.IndexBytes = m.Tail-m.Head, st.log.Budget(), st.index.bytes()
+	st.addCacheTo(&m)
 	return m
 }

@@ -1,0 +1,138 @@
+package kv
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/redykv/redykv/device"
+)
+
+// TestReadCacheAnswers reads more than the log holds, twice: from then on what
+// fits into the cache needs no device.
+func TestReadCacheAnswers(t *testing.T) {
+	for name, sizes := range map[string][2]int{"word": {8, 8}, "variable": {}} {
+		t.Run(name, func(t *testing.T) {
+			const keys, cold = 20_000, 1000
+			st := open(t, Options{
+				Device: device.NewMemory(), KeySize: sizes[0], ValueSize: sizes[1],
+				Memory: 256 << 10, ReadCache: 0.5, PageSize: 4 << 10, Records: keys,
+			})
+			s := st.NewSession()
+			for n := range uint64(keys) {
+				if err := s.Upsert(key8(n), key8(n)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ops := make([]Op, cold)
+			read := func(rmw bool) Metrics {
+				for n := range ops {
+					ops[n] = Op{Key: key8(uint64(n))}
+					if rmw {
+						ops[n] = Op{Kind: OpRMW, Key: key8(uint64(n)), Modify: func(u *Update) Verdict {
+							if !bytes.Equal(u.Old, ops[n].Key) {
+								t.Errorf("key %d: modifying %x", n, u.Old)
+							}
+							return Keep
+						}}
+					}
+				}
+				if err := s.Do(ops); err != nil {
+					t.Fatal(err)
+				}
+				for n := range ops {
+					if !rmw && !bytes.Equal(ops[n].Value, key8(uint64(n))) {
+						t.Errorf("key %d: %x", n, ops[n].Value)
+					}
+				}
+				s.counts.publish()
+				return st.Metrics()
+			}
+			first := read(false)
+			second := read(false)
+			if hits, fetched := second.ReadsCache-first.ReadsCache, second.DeviceReads-first.DeviceReads; hits < cold*9/10 || hits+fetched != cold {
+				t.Errorf("%d of %d reads were answered by the cache, %d by the device", hits, cold, fetched)
+			}
+			third := read(true)
+			if fetched := third.DeviceReads - second.DeviceReads; fetched > cold/10 {
+				t.Errorf("%d of %d read-modify-writes fetched what is in the cache", fetched, cold)
+			}
+			if m := third; m.CacheBudget != 128<<10 || m.MemoryBudget != 128<<10 || m.CacheEntries < cold*9/10 || m.CacheBytes > m.CacheBudget {
+				t.Errorf("half of 256 KiB for the cache:\n%v", m)
+			}
+			closeAll(t, s, st)
+		})
+	}
+}
+
+func TestReadCacheShareIsChecked(t *testing.T) {
+	for _, o := range []Options{
+		{ReadCache: -0.1}, {ReadCache: 1}, {ReadCache: 0.99, Memory: 64 << 10, PageSize: 4 << 10},
+		{ReadCache: 0.001, Memory: 64 << 10, PageSize: 4 << 10},
+	} {
+		o.Device = device.NewMemory()
+		if st, err := Open(o); err == nil {
+			t.Errorf("share %g of %d bytes: no error", o.ReadCache, o.Memory)
+			closeAll(t, st)
+		}
+	}
+}
+
+// TestModifierThatPanicsOnACachedRecord has it panic within a lane: every
+// operation of the stream still comes back, once.
+func TestModifierThatPanicsOnACachedRecord(t *testing.T) {
+	o := small(device.NewMemory(), 8, 8)
+	o.Memory, o.ReadCache = 2*o.Memory, 0.5
+	st := open(t, o)
+	s := st.NewSession()
+	for n := range uint64(1000) {
+		if err := s.Upsert(key8(n), key8(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := range uint64(4) {
+		if _, err := s.Read(key8(n), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	keep := func(u *Update) Verdict { return Keep }
+	ops := []Op{
+		{Kind: OpRMW, Key: key8(0), Modify: keep},
+		{Kind: OpRMW, Key: key8(1), Modify: func(*Update) Verdict { panic("modifier") }},
+		{Kind: OpRMW, Key: key8(2), Modify: keep},
+		{Kind: OpRead, Key: key8(3)},
+	}
+	times := map[*Op]int{}
+	panics := 0
+	poll := func() {
+		defer func() {
+			if recover() != nil {
+				panics++
+			}
+		}()
+		var done [8]*Op
+		for _, op := range done[:s.Poll(done[:])] {
+			times[op]++
+		}
+	}
+	for i := range ops {
+		if err := s.Submit(&ops[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for s.Pending() > 0 {
+		poll()
+	}
+	for i := range ops {
+		if times[&ops[i]] != 1 || (ops[i].Err != nil) != (i == 1) {
+			t.Errorf("operation %d came back %d times with %v", i, times[&ops[i]], ops[i].Err)
+		}
+	}
+	if panics != 1 || s.Serial() != 1000+4+4 || len(s.free) != len(s.flights) {
+		t.Errorf("%d panics, %d operations counted, %d flights under way", panics, s.Serial(), len(s.flights)-len(s.free))
+	}
+	s.counts.publish()
+	if m := st.Metrics(); m.ReadsCache == 0 {
+		t.Errorf("the cache took no part:\n%v", m)
+	}
+	closeAll(t, s, st)
+}
