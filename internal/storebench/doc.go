@@ -13,7 +13,7 @@
 //     divided by two: the limit of a store that loads a bucket and a record for
 //     each operation. The drawing of numbers is in it, as in every cell.
 //   - copy is what values of many bytes allow: each pass copies a value's bytes
-//     from a random place in that memory.
+//     from a random place in that memory, whose first lines were prefetched.
 //   - generator is the part of a cell that is not the store: drawing numbers,
 //     writing keys and values' ends into operations, checking what was read. It
 //     is in the figures of all cells.
