@@ -72,6 +72,7 @@ once, and rows say where reads were answered.`,
 	flags.IntVar(&f.spec.Depth, "depth", storebench.DefaultDepth, "operations of a batch, and under way in async mode")
 	flags.DurationVar(&f.spec.Duration, "duration", 2*time.Second, "time of each measurement, all its slices together")
 	flags.BoolVar(&f.spec.Cold, "cold", false, "a log six times its memory; reads only")
+	flags.Float64Var(&f.spec.ReadCache, "read-cache", 0, "share of a cold store's memory that is read cache")
 	flags.StringVar(&f.spec.Peer, "peer", "", "another store beside it: pebble, under plain uniform reads and mixes")
 	flags.StringVar(&f.jsonPath, "json", "", "file for the results as JSON lines")
 	return cmd

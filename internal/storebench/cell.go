@@ -23,8 +23,9 @@ type cell struct {
 	seconds    float64 // of all slices, wall time
 	allocs     uint64
 	gcSeconds  float64
-	memory     uint64 // reads answered there…
-	device     uint64 // …and there
+	memory     uint64 // reads answered in the log's memory…
+	cache      uint64 // …in the read cache…
+	device     uint64 // …and by the device
 	rss        int64  // at the end of the last slice
 }
 
@@ -87,6 +88,7 @@ func (c *cell) median() float64 {
 // store counts a session's last few operations late: it is about shares.
 func (c *cell) reads(before, after kv.Metrics) {
 	c.memory += after.ReadsMemory - before.ReadsMemory
+	c.cache += after.ReadsCache - before.ReadsCache
 	for tier := range after.ReadsTier {
 		c.device += after.ReadsTier[tier] - before.ReadsTier[tier]
 	}
@@ -141,8 +143,8 @@ func (c *cell) row(s *Spec, m kv.Metrics, y yards) Row {
 		r.Layout, r.LogBytes, r.IndexBytes = "", 0, 0 // those of the store beside it
 		return r
 	}
-	if all := float64(c.memory + c.device); all > 0 && (c.op == Read || c.op == Mixed) {
-		r.HitMemory, r.HitDevice = float64(c.memory)/all, float64(c.device)/all
+	if all := float64(c.memory + c.cache + c.device); all > 0 && (c.op == Read || c.op == Mixed) {
+		r.HitMemory, r.HitCache, r.HitDevice = float64(c.memory)/all, float64(c.cache)/all, float64(c.device)/all
 	}
 	return r
 }

@@ -48,8 +48,10 @@ type Row struct {
 	LogBytes   int64 `json:"log_bytes,omitempty"`
 	IndexBytes int64 `json:"index_bytes,omitempty"`
 
-	// Where reads found their record: shares of all reads of the cell.
+	// Where reads found their record, in the log's memory, in the read cache or on
+	// the device: shares of all reads of the cell.
 	HitMemory float64 `json:"hit_memory"`
+	HitCache  float64 `json:"hit_cache"`
 	HitDevice float64 `json:"hit_device"`
 }
 

@@ -34,7 +34,10 @@ func TestRunMeasuresEveryCell(t *testing.T) {
 		"one record":            func(s *Spec) { s.Records, s.Depth = 1, 1 },
 		"peer":                  func(s *Spec) { s.Peer, s.Ops = PeerPebble, []Op{Mixed, Upsert} },
 		"cold":                  func(s *Spec) { s.Cold, s.Ops, s.Records = true, []Op{Read}, 20_000 },
-		"cold, variable":        func(s *Spec) { s.Cold, s.Ops, s.Variable, s.ValueSize = true, []Op{Read}, true, 100 },
+		"cold, with a cache": func(s *Spec) {
+			s.Cold, s.Ops, s.Records, s.ReadCache = true, []Op{Read}, 20_000, 0.3
+		},
+		"cold, variable": func(s *Spec) { s.Cold, s.Ops, s.Variable, s.ValueSize = true, []Op{Read}, true, 100 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			spec := tiny()
@@ -64,7 +67,7 @@ func checkRows(t *testing.T, report *Report) {
 		Mode
 		threads int
 	}
-	seen, peers := make(map[key]bool), 0
+	seen, peers, cached := make(map[key]bool), 0, 0.0
 	for _, r := range report.Rows {
 		if r.Store != "redykv" {
 			peers++
@@ -89,13 +92,17 @@ func checkRows(t *testing.T, report *Report) {
 		if r.LogBytes < s.logBytes() || r.IndexBytes <= 0 || r.Records != s.Records || r.ValueSize != s.ValueSize {
 			t.Errorf("%+v: sizes", r)
 		}
-		reads, sum := r.Op == Read || r.Op == Mixed, r.HitMemory+r.HitDevice
-		if reads != (sum > 0.999) || reads && s.Cold != (r.HitDevice > 0.2) || !s.Cold && r.HitDevice > 0 {
+		reads, sum := r.Op == Read || r.Op == Mixed, r.HitMemory+r.HitCache+r.HitDevice
+		if reads != (sum > 0.999) || reads && s.Cold != (r.HitDevice > 0.2) || !s.Cold && r.HitDevice > 0 || s.ReadCache == 0 && r.HitCache > 0 {
 			t.Errorf("%+v: where reads were answered", r)
 		}
+		cached += r.HitCache
 	}
 	if want := len(s.Ops) * len(s.Distributions) * len(s.Modes) * len(s.Threads); len(seen) != want || len(report.Rows)-peers != want {
 		t.Errorf("%d rows, %d of them different, want %d", len(report.Rows)-peers, len(seen), want)
+	}
+	if s.ReadCache > 0 && cached == 0 {
+		t.Error("the read cache answered nothing")
 	}
 	if want := len(s.peerOps()) * len(s.Threads); s.Peer != "" && peers != want || s.Peer == "" && peers > 0 {
 		t.Errorf("%d rows of a peer, want %d", peers, want)

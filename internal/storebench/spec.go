@@ -71,6 +71,8 @@ type Spec struct {
 	// Cold keeps a sixth of the log in memory and the rest on a device.Memory.
 	// Reads only: a log that is written to would grow under the measurement.
 	Cold bool
+	// ReadCache is the share of a cold store's memory that is read cache.
+	ReadCache float64
 
 	// Peer measures another store beside this one: plain uniform reads and mixes,
 	// as far as Ops has them. PeerPebble, or empty for none.
@@ -93,6 +95,9 @@ func (s *Spec) Check() error {
 		return fmt.Errorf("duration of %v: want at least %v", s.Duration, laps*time.Millisecond)
 	case s.Cold && !slices.Equal(s.Ops, []Op{Read}):
 		return fmt.Errorf("a cold store is measured under reads alone, not %v", s.Ops)
+	}
+	if !(s.ReadCache >= 0 && s.ReadCache < 1) || s.ReadCache > 0 && !s.Cold { // NaN is refused, too
+		return fmt.Errorf("read cache of %g: want a share from 0 to less than 1 of a cold store's memory", s.ReadCache)
 	}
 	if s.Peer != "" && s.Peer != PeerPebble {
 		return fmt.Errorf("unknown peer %q: want %s", s.Peer, PeerPebble)

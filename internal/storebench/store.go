@@ -31,6 +31,7 @@ func openStore(ctx context.Context, s *Spec, progress ycsb.Progress) (*kv.Store,
 		opts.Device = device.NewMemory()
 		opts.Memory = max(s.logBytes()/coldFactor, 4*int64(coldPage(s)))
 		opts.PageSize = coldPage(s)
+		opts.ReadCache = s.ReadCache
 	}
 	if !s.Variable {
 		opts.KeySize, opts.ValueSize = ycsb.KeySize, s.ValueSize

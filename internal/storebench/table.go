@@ -35,7 +35,7 @@ func (r *Report) WriteTable(out io.Writer) error {
 	for _, column := range []struct {
 		shown bool
 		name  string
-	}{{copies, "copy\tof copy\t"}, {peer, "over peer\t"}, {cold, "memory\tdevice\t"}} {
+	}{{copies, "copy\tof copy\t"}, {peer, "over peer\t"}, {cold, "memory\tcache\tdevice\t"}} {
 		if column.shown {
 			fmt.Fprint(w, column.name)
 		}
@@ -51,7 +51,7 @@ func (r *Report) WriteTable(out io.Writer) error {
 			fmt.Fprintf(w, "%s\t", times(row.RatioToPeer))
 		}
 		if cold {
-			fmt.Fprintf(w, "%.1f%%\t%.1f%%\t", 100*row.HitMemory, 100*row.HitDevice)
+			fmt.Fprintf(w, "%.1f%%\t%.1f%%\t%.1f%%\t", 100*row.HitMemory, 100*row.HitCache, 100*row.HitDevice)
 		}
 		fmt.Fprintf(w, "%.4f\t%.2f%%\t%v\t\n", row.AllocsPerOp, 100*row.GCCPUShare, units.Size(row.RSSBytes))
 	}
