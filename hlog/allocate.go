@@ -42,7 +42,7 @@ func (l *Log) openPage(page int64) bool {
 		return false
 	}
 	l.tail.Store(uint64(newPosition(page, 0)))
-	l.readOnly.raise((page - l.mutable) << l.pageBits)
+	l.readOnly.raise((page - l.mutable()) << l.pageBits)
 	l.wake()
 	return true
 }
@@ -50,7 +50,7 @@ func (l *Log) openPage(page int64) bool {
 // frameFree says whether every page that had page's frame, or counts with it
 // against the budget, is evicted.
 func (l *Log) frameFree(page int64) bool {
-	return page-l.safeHead.load()>>l.pageBits < l.frames
+	return page-l.safeHead.load()>>l.pageBits < l.frames.Load()
 }
 
 // WaitForSpace returns when Allocate may succeed again, or with the reason why
@@ -79,10 +79,14 @@ func (l *Log) failure() error {
 	return l.err
 }
 
-// wake makes the flusher look around.
+// wake makes the flusher look around, out of its wait for a write if need be.
 func (l *Log) wake() {
 	select {
 	case l.kick <- struct{}{}:
 	default: // it has not looked since the last kick
+	}
+	// After the kick: the flusher looks for one when it has said that it parks.
+	if cancel := l.parked.Load(); cancel != nil {
+		(*cancel)()
 	}
 }

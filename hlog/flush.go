@@ -73,12 +73,27 @@ func (f *flusher) run() {
 		case f.readOnlyEpoch != 0 || f.headEpoch != 0:
 			runtime.Gosched()
 		case f.first != f.next && !f.failed:
-			if err := f.queue.Wait(context.Background()); err != nil {
-				f.fail(fmt.Errorf("hlog: waiting for writes: %w", err))
-			}
+			f.await()
 		default:
 			<-f.kick
 		}
+	}
+}
+
+// await waits for a write, or for a kick: the last tier may be slow, and others
+// wait for what the flusher does next.
+func (f *flusher) await() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	f.parked.Store(&cancel)
+	defer f.parked.Store(nil)
+	select {
+	case <-f.kick:
+		return
+	default:
+	}
+	if err := f.queue.Wait(ctx); err != nil && ctx.Err() == nil {
+		f.fail(fmt.Errorf("hlog: waiting for writes: %w", err))
 	}
 }
 
@@ -205,7 +220,7 @@ func (f *flusher) poll() bool {
 // need, and moves safeHead after head.
 func (f *flusher) evict() bool {
 	if f.headEpoch == 0 {
-		page := position(f.tail.Load()).page() + 2 - f.frames
+		page := position(f.tail.Load()).page() + 2 - f.frames.Load()
 		page = min(page, f.released.load()>>f.pageBits)
 		if !f.raiseHead(page << f.pageBits) {
 			return false
@@ -216,12 +231,8 @@ func (f *flusher) evict() bool {
 		return false
 	}
 	f.headEpoch = 0
-	if f.discard {
-		for at := f.safeHead.load() >> f.pageBits; at < f.headNext>>f.pageBits; at++ {
-			if err := mem.Discard(f.frame(at<<f.pageBits, f.pageSize)); err != nil {
-				f.logger.Warn("giving memory of evicted pages back", "err", err)
-			}
-		}
+	if f.frames.Load()<<f.pageBits < int64(len(f.ring)) { // else the frame is used again next
+		f.discard(f.safeHead.load()>>f.pageBits, f.headNext>>f.pageBits)
 	}
 	f.safeHead.raise(f.headNext)
 	f.broadcast()

@@ -14,7 +14,6 @@ import (
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/epoch"
 	"github.com/redykv/redykv/internal/mem"
-	"github.com/redykv/redykv/internal/units"
 )
 
 // ErrClosed says that the log was closed.
@@ -35,9 +34,11 @@ type Config struct {
 	Layout Layout
 	Logger *slog.Logger
 
-	// Memory bounds the bytes in memory; PageSize is a power of two, 0: chosen
-	// from Memory. MutableFraction is the share updated in place, 0: 0.9.
+	// Memory bounds the bytes in memory; Resize may raise that to MaxMemory, or
+	// to a power of two if it is less. PageSize is a power of two, 0: chosen from
+	// Memory. MutableFraction is the share updated in place, 0: 0.9.
 	Memory          int64
+	MaxMemory       int64
 	PageSize        int
 	MutableFraction float64
 
@@ -54,9 +55,6 @@ type Log struct {
 	ringMask  int64
 	pageBits  uint
 	pageSize  int
-	frames    int64 // pages that may be resident
-	mutable   int64 // pages that are updated in place
-	discard   bool  // the ring is larger than frames: evicted pages are given back
 	layout    Layout
 	ring      []byte
 	dev       device.Device
@@ -64,6 +62,8 @@ type Log struct {
 	epoch     *epoch.Table
 	logger    *slog.Logger
 
+	frames       atomic.Int64  // pages that may be resident; changes under mu
+	fraction     float64       // of them are updated in place
 	tail         atomic.Uint64 // a position
 	begin        marker
 	head         marker // ≤ released
@@ -79,8 +79,9 @@ type Log struct {
 	closed   bool
 	held     int64 // memory from here on is not evicted: see Hold
 
-	kick    chan struct{} // wakes the flusher; holds one
-	stopped chan struct{} // closed when the flusher has ended
+	kick    chan struct{}                      // wakes the flusher; holds one
+	parked  atomic.Pointer[context.CancelFunc] // while it waits for a write: see wake
+	stopped chan struct{}                      // closed when the flusher has ended
 }
 
 // Open opens a log on a device that has been started at cfg.Tail.
@@ -101,8 +102,7 @@ func Open(cfg Config) (*Log, error) {
 	case cfg.PageSize%cfg.Device.Alignment() != 0:
 		return nil, fmt.Errorf("hlog: page size %d is not a multiple of the device's alignment %d", cfg.PageSize, cfg.Device.Alignment())
 	case frames < MinFrames:
-		return nil, fmt.Errorf("hlog: memory of %v is too little for pages of %v: want at least %v",
-			units.Size(cfg.Memory), units.Size(cfg.PageSize), units.Size(MinFrames*int64(cfg.PageSize)))
+		return nil, tooLittle(cfg.Memory, cfg.PageSize)
 	case !(cfg.MutableFraction > 0 && cfg.MutableFraction <= 1):
 		return nil, fmt.Errorf("hlog: mutable fraction %g: want more than 0, at most 1", cfg.MutableFraction)
 	case cfg.Begin < FirstAddress || cfg.Tail < cfg.Begin || cfg.Tail >= addressEnd(cfg.PageSize), (cfg.Begin|cfg.Tail)%8 != 0:
@@ -110,7 +110,7 @@ func Open(cfg Config) (*Log, error) {
 	}
 	// The ring of frames is a power of two, so that a mask finds a frame. What
 	// is too much of it is address space only: evicted pages are given back.
-	ringSize := int64(1) << bits.Len64(uint64(frames*int64(cfg.PageSize)-1))
+	ringSize := int64(1) << bits.Len64(uint64(max(frames*int64(cfg.PageSize), cfg.MaxMemory)-1))
 	ring, err := mem.Alloc(int(ringSize))
 	if err != nil {
 		return nil, fmt.Errorf("hlog: frames: %w", err)
@@ -120,9 +120,7 @@ func Open(cfg Config) (*Log, error) {
 		ringMask:  ringSize - 1,
 		pageBits:  uint(bits.TrailingZeros(uint(cfg.PageSize))),
 		pageSize:  cfg.PageSize,
-		frames:    frames,
-		mutable:   min(max(int64(float64(frames)*cfg.MutableFraction), 1), frames-MinFrames+1),
-		discard:   ringSize > frames*int64(cfg.PageSize) && cfg.PageSize >= 4096,
+		fraction:  cfg.MutableFraction,
 		layout:    cfg.Layout,
 		ring:      ring,
 		dev:       cfg.Device,
@@ -133,6 +131,7 @@ func Open(cfg Config) (*Log, error) {
 		kick:      make(chan struct{}, 1),
 		stopped:   make(chan struct{}),
 	}
+	l.frames.Store(frames)
 	l.progress = sync.NewCond(&l.mu)
 	queue, err := cfg.Device.NewQueue(flushDepth)
 	if err == nil {
@@ -167,7 +166,7 @@ func defaultPageSize(memory int64, alignment int) int {
 func (l *Log) load(queue device.Queue, begin, tail int64) error {
 	page := tail >> l.pageBits
 	l.begin.raise(begin)
-	first := max(page-(l.frames-MinFrames+1), begin>>l.pageBits)
+	first := max(page-(l.frames.Load()-MinFrames+1), begin>>l.pageBits)
 	head := max(first<<l.pageBits, begin)
 	for _, m := range []*marker{&l.head, &l.safeHead} {
 		m.raise(head)
@@ -236,7 +235,7 @@ func (v *View) At(addr int64) Record { return Record{unsafe.Add(v.base, addr&v.r
 // address into an offset there.
 func (v *View) Frames() (base unsafe.Pointer, mask int64) { return v.base, v.ringMask }
 
-// frame is n bytes of memory at addr, which do not cross a page.
+// frame is n bytes of memory at addr, which do not cross the ring's end.
 func (l *Log) frame(addr int64, n int) []byte {
 	at := addr & l.ringMask
 	return l.ring[at : at+int64(n) : at+int64(n)]
@@ -250,7 +249,7 @@ func (l *Log) Layout() Layout { return l.layout }
 func (l *Log) PageSize() int { return l.pageSize }
 
 // Budget is the most bytes of log that are kept in memory.
-func (l *Log) Budget() int64 { return l.frames << l.pageBits }
+func (l *Log) Budget() int64 { return l.frames.Load() << l.pageBits }
 
 // Begin is the lowest address of the log.
 func (l *Log) Begin() int64 { return l.begin.load() }

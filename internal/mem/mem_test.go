@@ -42,8 +42,14 @@ func TestDiscardZeroes(t *testing.T) {
 	for i := range b {
 		b[i] = 0xff
 	}
+	if n, err := ResidentOf(b); err != nil || n >= 0 && n != 4*HugePage {
+		t.Errorf("%d bytes resident of %d written, %v", n, 4*HugePage, err)
+	}
 	if err := Discard(b[4096 : HugePage+8192]); err != nil {
 		t.Fatal(err)
+	}
+	if n, err := ResidentOf(b); err != nil || n >= 0 && n != 3*HugePage-4096 {
+		t.Errorf("%d bytes resident after discarding %d, %v", n, HugePage+4096, err)
 	}
 	if b[4095] != 0xff || b[4096] != 0 || b[HugePage+8191] != 0 || b[HugePage+8192] != 0xff {
 		t.Error("Discard zeroed something else than what it was given")

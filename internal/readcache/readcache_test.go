@@ -12,6 +12,8 @@ import (
 	"unsafe"
 
 	"pgregory.net/rapid"
+
+	"github.com/redykv/redykv/internal/mem"
 )
 
 // record is what lies at addr: its length follows from the address, and every
@@ -268,8 +270,8 @@ func TestResizeKeepsWhatFits(t *testing.T) {
 	if larger := hits(); larger < before*99/100 {
 		t.Errorf("%d of %d records survived growth", larger, before)
 	}
-	if resident(t, old.memory) != 0 {
-		t.Errorf("%d pages of the old table are still resident", resident(t, old.memory))
+	if n, err := mem.ResidentOf(old.memory); n > 0 || err != nil {
+		t.Errorf("%d bytes of the old table are still resident, %v", n, err)
 	}
 	if err := c.Resize(512 << 10); err != nil {
 		t.Fatal(err)

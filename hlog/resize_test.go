@@ -1,0 +1,125 @@
+package hlog
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/epoch"
+	"github.com/redykv/redykv/internal/mem"
+)
+
+// TestResize changes the budget while sessions write and read what they wrote.
+func TestResize(t *testing.T) {
+	const page, most = 4096, 32
+	dev := device.NewMemory()
+	if err := dev.Start(FirstAddress); err != nil {
+		t.Fatal(err)
+	}
+	table := epoch.New()
+	l, err := Open(Config{
+		Device: dev, Epoch: table, Layout: FixedLayout(8, 8), Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Memory: 5 * page, MaxMemory: most * page, PageSize: page,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stop atomic.Bool
+	var wg sync.WaitGroup
+	for w := range uint64(2) {
+		wg.Go(func() {
+			slot := table.Register()
+			defer slot.Unregister()
+			addrs := map[uint64]int64{}
+			for n := w; !stop.Load(); n += 2 {
+				addr, err := add(l, slot, n, 0)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				addrs[n%1000] = addr
+				slot.Enter()
+				for _, n := range []uint64{n, n - n%100} {
+					addr, ok := addrs[n%1000]
+					if ok && addr >= l.Head() {
+						if got := l.At(addr).Word0(); got%1000 != n%1000 {
+							t.Errorf("record %d at %d has key %d", n, addr, got)
+							stop.Store(true)
+						}
+					}
+				}
+				slot.Leave()
+			}
+		})
+	}
+	rng := rand.New(rand.NewPCG(1, 1))
+	for range 300 {
+		frames := MinFrames + rng.Int64N(most-MinFrames+1)
+		if err := l.Resize(frames*page + rng.Int64N(page)); err != nil {
+			t.Error(err)
+		}
+		if l.Budget() != frames*page {
+			t.Errorf("budget of %d bytes for %d frames", l.Budget(), frames)
+		}
+		tail := l.Tail() // first: head moves after it
+		if resident := tail>>l.pageBits - l.Head()>>l.pageBits; resident >= frames {
+			t.Errorf("%d pages in memory, %d allowed", resident+1, frames)
+		}
+	}
+	for _, bad := range []int64{0, -1, MinFrames*page - 1, most*page + page} {
+		before := l.Budget()
+		if err := l.Resize(bad); err == nil || l.Budget() != before {
+			t.Errorf("Resize(%d): %v, budget %d", bad, err, l.Budget())
+		}
+	}
+	if err := l.Resize(most * page); err != nil {
+		t.Error(err)
+	}
+	for tail := l.Tail(); !stop.Load() && l.Tail() < tail+2*most*page; { // fill it
+		if err := l.Persist(context.Background(), l.SafeReadOnly()); err != nil {
+			t.Error(err)
+		}
+	}
+	stop.Store(true)
+	wg.Wait()
+	if err := l.Resize(MinFrames * page); err != nil {
+		t.Error(err)
+	}
+	if n, err := mem.ResidentOf(l.ring); n > MinFrames*page || err != nil {
+		t.Errorf("%d bytes resident of %d, %v", n, MinFrames*page, err)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := l.Resize(8 * page); !errors.Is(err, ErrClosed) {
+		t.Errorf("resizing a closed log: %v", err)
+	}
+}
+
+// TestCommitDoesNotWaitForTheLastTier has the tier behind the commit point never
+// complete a write: the flusher, which waits for it, must still hear of commits.
+func TestCommitDoesNotWaitForTheLastTier(t *testing.T) {
+	last := device.NewFaulty(device.NewMemory(), device.FaultyOptions{Stuck: 1})
+	dev := device.NewTieredWith(device.TieredOptions{
+		CommitPoint: 1, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	}, device.NewMemory(), last)
+	l, table := openLog(t, dev, FirstAddress, FirstAddress)
+	t.Cleanup(last.Release)
+	slot := table.Register()
+	for n := range uint64(3) {
+		if _, err := add(l, slot, n, 0); err != nil {
+			t.Fatal(err)
+		}
+		var tail int64
+		table.Exclusive(func() { tail = l.ShiftReadOnly() })
+		if err := l.Persist(context.Background(), tail); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

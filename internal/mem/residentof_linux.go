@@ -1,0 +1,30 @@
+//go:build linux && !race
+
+package mem
+
+import (
+	"fmt"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// ResidentOf is how many bytes of physical memory are behind b, which came from
+// Alloc; -1 where it is not known.
+func ResidentOf(b []byte) (int64, error) {
+	const page = 4096
+	if len(b) == 0 {
+		return 0, nil
+	}
+	pages := make([]byte, (len(b)+page-1)/page)
+	_, _, errno := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)),
+		uintptr(unsafe.Pointer(unsafe.SliceData(pages))))
+	if errno != 0 {
+		return 0, fmt.Errorf("mem: asking for resident pages of %d bytes: %w", len(b), errno)
+	}
+	n := int64(0)
+	for _, p := range pages {
+		n += int64(p & 1)
+	}
+	return n * page, nil
+}
