@@ -46,26 +46,6 @@ func fillDisk(t *testing.T, dir string) string {
 	return path
 }
 
-// writeBlocks writes content at an address and returns the outcome.
-func writeBlocks(t *testing.T, d *Device, content []byte, addr int64) error {
-	t.Helper()
-	q, err := d.NewQueue(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = q.Close() }()
-	src := device.AlignedBuffer(len(content), d.Alignment())
-	copy(src, content)
-	if err := errors.Join(q.Write(src, addr, 1), q.Submit(), q.Wait(t.Context())); err != nil {
-		t.Fatal(err)
-	}
-	var done [1]device.Completion
-	if q.Poll(done[:]) != 1 {
-		t.Fatal("no completion")
-	}
-	return done[0].Err
-}
-
 func noSpace(err error, file string) bool {
 	return errors.Is(err, unix.ENOSPC) && strings.Contains(err.Error(), file)
 }

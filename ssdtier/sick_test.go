@@ -130,8 +130,8 @@ func checkSegments(t *testing.T, d *Device, content []byte, want string, named f
 	for n := range want {
 		reads, fails := 0, 0
 		from := int64(max(n*minSegmentSize, 100))
-		for to := int64(0); from < int64(len(content)) && from < int64(n+1)*minSegmentSize; from = to {
-			to = min((from+sumUnit)&^(sumUnit-1), int64(len(content)))
+		for from < int64(len(content)) && from < int64(n+1)*minSegmentSize {
+			to := min((from+sumUnit)&^(sumUnit-1), int64(len(content)))
 			got, err := readAll(t, d, from, to)
 			switch {
 			case err == nil && !bytes.Equal(got, content[from:to]) && !(d.lastBlock(content, from)):
@@ -144,6 +144,7 @@ func checkSegments(t *testing.T, d *Device, content []byte, want string, named f
 			default:
 				t.Fatalf("segment %d: %v, want %c and the file's name", n, err, want[n])
 			}
+			from = to
 		}
 		// A segment that was cut short has its beginning; the block that the log
 		// ends in is taken as it is.

@@ -25,7 +25,7 @@
 // unverified; opening its directory makes it one with checksums from there on,
 // which that version does not open any more. A directory that has lost files of
 // checksums is read unverified again if its FORMAT is replaced by the one line
-// "redykv ssdtier 1 segment SIZE".
+// "redykv ssdtier 1 segment SIZE". [Inspect] looks at a whole directory, offline.
 //
 // Caveats worth knowing:
 //   - Of the writes under way at one moment no two may be of the same block.

@@ -1,0 +1,216 @@
+package ssdtier
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/redykv/redykv/device"
+)
+
+// Inspect looks at a directory without opening anything for writing: it reads
+// every file, compares everything that has a checksum with it, and reports what
+// is there and what is wrong. While it works, the directory cannot be opened; if
+// it is open already, the report says so. It fails only where the directory
+// cannot be read at all.
+func Inspect(dir string) (*Report, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("ssdtier: %w", err)
+	}
+	in := &inspector{
+		Report:  Report{Dir: dir},
+		sums:    make(map[int64]bool),
+		present: make(map[int64]bool),
+		buf:     make([]byte, inspectChunk),
+	}
+	unlock := in.lock()
+	defer unlock()
+	in.formatAndBegin()
+	for _, e := range entries {
+		if what, number := classify(e.Name()); what == segmentFile {
+			in.present[number] = true
+		} else if what == sumFile {
+			in.sums[number] = true
+		}
+	}
+	for _, e := range entries {
+		in.file(e.Name())
+	}
+	in.tail()
+	return &in.Report, nil
+}
+
+// inspectChunk is how much is read at once, whole blocks.
+const inspectChunk = 1 << 20
+
+type inspector struct {
+	Report
+	version       int            // as which the files are read, if FORMAT cannot be
+	sums, present map[int64]bool // segments that have a file of sums; one of their own
+	buf           []byte
+
+	// suspect is the newest block that has a checksum, if that is not its. It is
+	// a problem if another such block follows.
+	suspect *Finding
+}
+
+func (in *inspector) path(name string) string { return filepath.Join(in.Dir, name) }
+
+func (in *inspector) problem(file, what string, args ...any) {
+	in.Problems = append(in.Problems, Finding{File: file, Offset: -1, What: fmt.Sprintf(what, args...)})
+}
+
+func (in *inspector) note(file, what string, args ...any) {
+	in.Notes = append(in.Notes, Finding{File: file, Offset: -1, What: fmt.Sprintf(what, args...)})
+}
+
+// lock keeps the directory from being opened, if nobody has it open.
+func (in *inspector) lock() (unlock func()) {
+	f, err := os.Open(in.path(lockName))
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			in.problem(lockName, "%v", err)
+		}
+		return func() {}
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB); errors.Is(err, syscall.EWOULDBLOCK) {
+		in.InUse = true
+	}
+	return func() { _ = f.Close() } // nothing was written to it
+}
+
+func (in *inspector) formatAndBegin() {
+	data, err := os.ReadFile(in.path(formatName))
+	if err == nil {
+		in.Version, in.SegmentSize, err = checkFormat(in.path(formatName), data)
+	}
+	if err != nil {
+		in.problem(formatName, "%v", err)
+	}
+	if in.version = in.Version; in.version == 0 {
+		in.version = formatVersion
+	}
+	if in.Begin, err = readBegin(in.path(beginName), in.version); err != nil {
+		in.problem(beginName, "%v", err)
+	}
+}
+
+// file looks at one file.
+func (in *inspector) file(name string) {
+	switch what, number := classify(name); what {
+	case segmentFile:
+		in.segment(name, number)
+	case sumFile:
+		if !in.present[number] && !in.below(number) {
+			in.problem(segmentName(number), "is missing, its checksums are there: put it back")
+		}
+	case metaFile:
+		in.meta(name)
+	case objectFile:
+		in.object(name)
+	case leftover:
+		in.note(name, "was being made; opening the directory removes it")
+	case foreign:
+		if name != lockName {
+			in.note(name, "is nothing that belongs here")
+		}
+	}
+}
+
+// below says whether Begin has passed a segment.
+func (in *inspector) below(number int64) bool {
+	return in.SegmentSize > 0 && number < in.Begin/in.SegmentSize
+}
+
+func (in *inspector) meta(name string) {
+	report := FileReport{Name: strings.TrimPrefix(name, metaPrefix), Size: -1}
+	data, err := os.ReadFile(in.path(name))
+	if err == nil && in.version != 1 {
+		data, err = checkMeta(in.path(name), data)
+	}
+	switch {
+	case err == nil:
+		report.Size = int64(len(data))
+	case errors.Is(err, fs.ErrNotExist):
+		return // removed meanwhile
+	default:
+		in.problem(name, "%v", err)
+	}
+	in.Metadata = append(in.Metadata, report)
+}
+
+func (in *inspector) object(name string) {
+	report := FileReport{Name: strings.TrimPrefix(name, objectPrefix), Size: -1}
+	o, err := openObject(in.path(name))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return // removed meanwhile
+	case err != nil:
+		in.problem(name, "%v", err)
+	default:
+		report.Size = o.size
+		in.objectBlocks(name, o)
+		_ = o.Close() // it was only read
+	}
+	in.Objects = append(in.Objects, report)
+}
+
+// objectBlocks reads an object in chunks, and where one fails its blocks.
+func (in *inspector) objectBlocks(name string, o *object) {
+	bad := damage{name: name}
+	for off := int64(0); off < o.size; off += inspectChunk {
+		chunk := in.buf[:min(inspectChunk, o.size-off)]
+		if o.readBlocks(chunk, off) == nil {
+			continue
+		}
+		for at := off; at < off+int64(len(chunk)); at += sumUnit {
+			n := min(sumUnit, o.size-at)
+			if err := o.readBlocks(chunk[:n], at); errors.Is(err, device.ErrCorrupt) {
+				bad.add(at, n, notTheSum)
+			} else if err != nil {
+				bad.add(at, n, err.Error())
+			}
+		}
+	}
+	in.Problems = append(in.Problems, bad.findings...)
+}
+
+// damage joins findings of one kind that follow each other.
+type damage struct {
+	name     string
+	findings []Finding
+}
+
+func (d *damage) add(off, n int64, what string) {
+	if k := len(d.findings); k > 0 {
+		if last := &d.findings[k-1]; last.Offset+last.Length == off && last.What == what {
+			last.Length += n
+			return
+		}
+	}
+	d.findings = append(d.findings, Finding{File: d.name, Offset: off, Length: n, What: what})
+}
+
+// tail settles the newest block: of that one a crash may have left another
+// version than Sync knew.
+func (in *inspector) tail() {
+	if in.suspect != nil {
+		in.suspect.What += "; as the last one it may have been written again before a crash, and is taken as it is if the log ends there"
+		in.Notes = append(in.Notes, *in.suspect)
+	}
+}
+
+// readFull is ReadAt that takes the end of the file for no error.
+func readFull(f *os.File, p []byte, off int64) (int, error) {
+	n, err := f.ReadAt(p, off)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return n, err
+}

@@ -1,0 +1,213 @@
+package ssdtier
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// inspect looks at a directory and checks that this changed nothing.
+func inspect(t *testing.T, dir string) *Report {
+	t.Helper()
+	names := func() (all []string) {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			info, err := e.Info()
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, e.Name()+info.ModTime().String())
+		}
+		return all
+	}
+	before := names()
+	r, err := Inspect(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after := names(); !slices.Equal(before, after) {
+		t.Errorf("Inspect changed something: %q, %q", before, after)
+	}
+	return r
+}
+
+// findings are the lines of a list.
+func findings(list []Finding) []string {
+	var lines []string
+	for _, f := range list {
+		lines = append(lines, f.String())
+	}
+	return lines
+}
+
+func wantFindings(t *testing.T, what string, got []Finding, want ...string) {
+	t.Helper()
+	lines := findings(got)
+	ok := len(lines) == len(want)
+	for i := 0; ok && i < len(lines); i++ {
+		ok = strings.Contains(lines[i], want[i])
+	}
+	if !ok {
+		t.Errorf("%s:\n  %s\nwant\n  %s", what, strings.Join(lines, "\n  "), strings.Join(want, "\n  "))
+	}
+}
+
+func TestInspect(t *testing.T) {
+	d, content := sickDirectory(t)
+	r := inspect(t, d.Dir())
+	wantFindings(t, "problems", r.Problems)
+	wantFindings(t, "notes", r.Notes)
+	var verified int64
+	for _, s := range r.Segments {
+		verified += s.Verified
+		if s.Damaged+s.Unsynced+s.Unverified != 0 {
+			t.Errorf("%+v", s)
+		}
+	}
+	if !r.OK() || r.InUse || r.Version != formatVersion || r.SegmentSize != minSegmentSize || r.Begin != 100 ||
+		len(r.Segments) != 4 || verified != int64(len(content))/sumUnit ||
+		!slices.Equal(r.Objects, []FileReport{{"o", int64(len(content))}}) ||
+		!slices.Equal(r.Metadata, []FileReport{{"m", 4}}) {
+		t.Errorf("%+v", r)
+	}
+	text := r.String()
+	for _, want := range []string{d.Dir(), "begins at 100", segmentName(3), "no problems"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in the report:\n%s", want, text)
+		}
+	}
+
+	open := mustOpen(t, d.Dir(), Options{})
+	if r := inspect(t, d.Dir()); !r.InUse || !r.OK() || !strings.Contains(r.String(), "in use") {
+		t.Errorf("while the directory is open:\n%s", r)
+	}
+	if err := open.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Inspect(filepath.Join(d.Dir(), "absent")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("of no directory: %v", err)
+	}
+}
+
+// TestInspectUnsynced: what a crash leaves behind is no problem.
+func TestInspectUnsynced(t *testing.T) {
+	d := started(t, Options{SegmentSize: minSegmentSize})
+	content := fill(t, d, sumUnit*2)
+	if err := d.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	content[sumUnit+5]++ // what a log writes again, and more
+	content = append(content, content...)
+	if err := writeBlocks(t, d, content[sumUnit:], sumUnit); err != nil {
+		t.Fatal(err)
+	}
+	r := inspect(t, d.Dir())
+	wantFindings(t, "problems", r.Problems)
+	wantFindings(t, "notes", r.Notes, segmentName(0)+": 4096 bytes at offset 4096: not what was written")
+	if s := r.Segments[0]; s.Verified != 1 || s.Damaged != 1 || s.Unsynced != 2 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestInspectDamage: each kind of damage is found, with the file and the place.
+func TestInspectDamage(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		damage func(d *Device) error
+		want   []string
+	}{
+		{"format", func(d *Device) error { return os.Truncate(d.path(formatName), 5) },
+			[]string{"FORMAT: "}},
+		{"no format", func(d *Device) error { return os.Remove(d.path(formatName)) }, []string{"FORMAT: "}},
+		{"begin", func(d *Device) error { return os.Truncate(d.path(beginName), 5) }, []string{"BEGIN: "}},
+		{"metadata", func(d *Device) error { return os.Truncate(d.path("meta.m"), 2) }, []string{"meta.m: "}},
+		{"object's end", func(d *Device) error { return os.Truncate(d.path("object.o"), 10_000) }, []string{"object.o: "}},
+		{"object", func(d *Device) error { alter(t, d.path("object.o"), 5000); alter(t, d.path("object.o"), 9000); return nil },
+			[]string{"object.o: 8192 bytes at offset 4096: not what was written"}},
+		{"blocks", func(d *Device) error {
+			alter(t, d.path(segmentName(1)), 5000)
+			alter(t, d.path(segmentName(1)), 9000)
+			alter(t, d.path(segmentName(2)), 9000)
+			return nil
+		}, []string{
+			segmentName(1) + ": 8192 bytes at offset 4096: not what was written",
+			segmentName(2) + ": 4096 bytes at offset 8192: not what was written",
+		}},
+		{"last block of a segment", func(d *Device) error { alter(t, d.path(segmentName(1)), minSegmentSize-1); return nil },
+			[]string{segmentName(1) + ": 4096 bytes at offset 61440: not what was written"}},
+		{"short", func(d *Device) error { return os.Truncate(d.path(segmentName(1)), 50_000) },
+			[]string{segmentName(1) + ": 16384 bytes at offset 49152: missing: the file is cut short"}},
+		{"last short", func(d *Device) error { return os.Truncate(d.path(segmentName(3)), 4096) },
+			[]string{segmentName(3) + ": 28672 bytes at offset 4096: missing: the file is cut short"}},
+		{"long", func(d *Device) error { return os.Truncate(d.path(segmentName(1)), 100_000) },
+			[]string{segmentName(1) + ": has 100000 bytes"}},
+		{"missing", func(d *Device) error { return os.Remove(d.path(segmentName(1))) },
+			[]string{segmentName(1) + ": is missing, its checksums are there: put it back"}},
+		{"missing with sums", func(d *Device) error {
+			return errors.Join(os.Remove(d.path(segmentName(1))), os.Remove(d.path(sumName(1))))
+		}, []string{segmentName(1) + ": is missing, with its checksums: put it back"}},
+		{"two missing", func(d *Device) error {
+			return errors.Join(os.Remove(d.path(segmentName(1))), os.Remove(d.path(sumName(1))),
+				os.Remove(d.path(segmentName(2))), os.Remove(d.path(sumName(2))))
+		}, []string{segmentName(1) + ": is missing, and all up to " + segmentName(2)}},
+		{"sums", func(d *Device) error { return os.Remove(d.path(sumName(1))) }, []string{sumName(1) + ": is missing: put it back"}},
+		{"garbage sums", func(d *Device) error { return os.WriteFile(d.path(sumName(1)), []byte("garbage"), 0o666) },
+			[]string{sumName(1) + ": it does not begin as files of checksums do: restore it"}},
+		{"a sum", func(d *Device) error {
+			f, err := os.OpenFile(d.path(sumName(1)), os.O_WRONLY, 0)
+			if err != nil {
+				return err
+			}
+			_, err = f.WriteAt(make([]byte, 16), sumPageSize)
+			return errors.Join(err, f.Close())
+		}, []string{segmentName(1) + ": 8192 bytes at offset 0: no checksum, though later blocks have one"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			d, _ := sickDirectory(t)
+			if err := tc.damage(d); err != nil {
+				t.Fatal(err)
+			}
+			r := inspect(t, d.Dir())
+			wantFindings(t, "problems", r.Problems, tc.want...)
+			if r.OK() || !strings.Contains(r.String(), "problems\n  "+r.Problems[0].String()) {
+				t.Errorf("the report does not say so:\n%s", r)
+			}
+		})
+	}
+}
+
+func TestInspectNotes(t *testing.T) {
+	d, _ := sickDirectory(t)
+	for name, data := range map[string]string{"x.tmp": "", "README": "mine"} {
+		if err := os.WriteFile(d.path(name), []byte(data), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := inspect(t, d.Dir())
+	wantFindings(t, "problems", r.Problems)
+	wantFindings(t, "notes", r.Notes, "README: is nothing that belongs here", "x.tmp: was being made")
+}
+
+// TestInspectVersion1: nothing there has a checksum, which is no problem.
+func TestInspectVersion1(t *testing.T) {
+	r := inspect(t, version1(t, make([]byte, 100_000), 0))
+	wantFindings(t, "problems", r.Problems)
+	if r.Version != 1 || len(r.Segments) != 2 || len(r.Notes) != 2 || !slices.Equal(r.Metadata, []FileReport{{"store", 10}}) {
+		t.Errorf("%s", r)
+	}
+	dir := version1(t, make([]byte, 100_000), 0)
+	if err := mustOpen(t, dir, Options{}).Close(); err != nil {
+		t.Fatal(err)
+	}
+	r = inspect(t, dir)
+	wantFindings(t, "problems", r.Problems)
+	if s := r.Segments[0]; s.Unverified != minSegmentSize/sumUnit {
+		t.Errorf("%+v", s)
+	}
+}

@@ -1,0 +1,163 @@
+package ssdtier
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+)
+
+// What can be wrong with a block.
+const (
+	notTheSum = "not what was written, by the checksum"
+	cutShort  = "missing: the file is cut short"
+	noSum     = "no checksum, though later blocks have one"
+)
+
+// segment looks at one segment and its sums.
+func (in *inspector) segment(name string, number int64) {
+	f, err := os.Open(in.path(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return // removed meanwhile
+	}
+	var info fs.FileInfo
+	if err == nil {
+		defer func() { _ = f.Close() }() // it was only read
+		info, err = f.Stat()
+	}
+	if err != nil {
+		in.problem(name, "%v", err)
+		return
+	}
+	report := SegmentReport{File: name, Number: number, Size: info.Size()}
+	defer func() { in.Segments = append(in.Segments, report) }()
+	switch {
+	case in.below(number):
+		in.note(name, "lies below the log's begin; opening the directory removes it")
+	case in.SegmentSize > 0 && report.Size > in.SegmentSize:
+		in.problem(name, "has %d bytes, more than the %d of a segment", report.Size, in.SegmentSize)
+	}
+	in.gap(number)
+	sums := in.loadSums(number, report.Size)
+	if sums == nil {
+		report.Unsynced = (report.Size + sumUnit - 1) / sumUnit
+		return
+	}
+	in.blocks(&report, f, sums)
+}
+
+// gap tells of segments that are missing between one and that before it.
+func (in *inspector) gap(number int64) {
+	before := int64(-1)
+	for n := range in.present {
+		if n < number && !in.below(n) {
+			before = max(before, n)
+		}
+	}
+	missing := number - before - 1
+	switch {
+	case before < 0 || missing == 0:
+	case missing > 1:
+		in.problem(segmentName(before+1), "is missing, and all up to %s: put them back", segmentName(number-1))
+	case !in.sums[number-1]: // otherwise those tell of it
+		in.problem(segmentName(number-1), "is missing, with its checksums: put it back")
+	}
+}
+
+// loadSums returns the sums of a segment, in a table as large as it takes,
+// whatever the size of segments should be; nil where there are none.
+func (in *inspector) loadSums(number, size int64) *sumTable {
+	name := sumName(number)
+	data, err := os.ReadFile(in.path(name))
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && in.version == 1:
+		in.note(name, "is not there yet; without it nothing of the segment is verified")
+		return nil
+	case errors.Is(err, fs.ErrNotExist):
+		in.problem(name, "is missing: put it back. Only if the segment was never synced it does not matter")
+		return nil
+	case err != nil:
+		in.problem(name, "%v", err)
+		return nil
+	}
+	t := newSumTable(max(size, int64(len(data))/8*sumUnit, sumUnit))
+	if err := parseSums(data, t); err != nil {
+		in.problem(name, "%v: restore it", err)
+		return nil
+	}
+	return t
+}
+
+// blocks compares the blocks of a segment with their sums.
+func (in *inspector) blocks(report *SegmentReport, f *os.File, sums *sumTable) {
+	last := sums.last()
+	bad := damage{name: report.File}
+	end := max((report.Size+sumUnit-1)/sumUnit, last+1)
+	for first := int64(0); first < end; first += inspectChunk / sumUnit {
+		n, err := readFull(f, in.buf, first*sumUnit)
+		if err != nil {
+			bad.add(first*sumUnit, inspectChunk, err.Error())
+			report.Damaged += inspectChunk / sumUnit
+			continue
+		}
+		for block := first; block < min(first+inspectChunk/sumUnit, end); block++ {
+			at := int(block-first) * sumUnit
+			what := in.block(report, in.buf[min(at, n):min(at+sumUnit, n)], sums.get(block), block < last)
+			if block == last {
+				in.settle()
+			}
+			switch {
+			case block == last && what == notTheSum:
+				in.suspect = &Finding{File: report.File, Offset: block * sumUnit, Length: sumUnit, What: what}
+			case what != "":
+				bad.add(block*sumUnit, sumUnit, what)
+			}
+		}
+	}
+	in.Problems = append(in.Problems, bad.findings...)
+}
+
+// block counts one block, of which the file has some bytes, and returns what is
+// wrong with it.
+func (in *inspector) block(report *SegmentReport, bytes []byte, sum uint64, more bool) (what string) {
+	switch {
+	case sum == sumUnverified:
+		report.Unverified++
+	case sum == sumNone && !more:
+		report.Unsynced++
+	case sum == sumNone:
+		report.Unsynced++
+		what = noSum
+	case len(bytes) < sumUnit:
+		report.Damaged++
+		what = cutShort
+	case sumOf(bytes) != sum:
+		report.Damaged++
+		what = notTheSum
+	default:
+		report.Verified++
+	}
+	return what
+}
+
+// settle makes the suspect a problem: the log goes on after it.
+func (in *inspector) settle() {
+	if in.suspect != nil {
+		in.Problems = append(in.Problems, *in.suspect)
+		in.suspect = nil
+	}
+}
+
+// last returns the number of the last block that has a sum, or -1.
+func (t *sumTable) last() int64 {
+	for n := int64(len(t.pages)) - 1; n >= 0; n-- {
+		if t.pages[n].Load() == nil {
+			continue
+		}
+		for i := int64(sumsPerPage) - 1; i >= 0; i-- {
+			if t.get(n*sumsPerPage+i) != sumNone {
+				return n*sumsPerPage + i
+			}
+		}
+	}
+	return -1
+}

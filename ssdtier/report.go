@@ -1,0 +1,108 @@
+package ssdtier
+
+import (
+	"fmt"
+	"strings"
+	"text/tabwriter"
+)
+
+// Report is what [Inspect] found in a directory.
+type Report struct {
+	Dir string
+	// InUse says that a process had the directory open meanwhile: what it was
+	// writing may be among the problems.
+	InUse bool
+	// Version and SegmentSize are from FORMAT; 0 where it cannot be read.
+	Version     int
+	SegmentSize int64
+	Begin       int64 // lowest address of the log
+	Segments    []SegmentReport
+	Objects     []FileReport
+	Metadata    []FileReport
+
+	// Problems are what is wrong, in the order of the files' names: bytes that
+	// cannot be read as they were written.
+	Problems []Finding
+	// Notes are what is odd and harmless.
+	Notes []Finding
+}
+
+// SegmentReport counts the blocks of 4 KiB of one segment.
+type SegmentReport struct {
+	File   string
+	Number int64
+	Size   int64 // of the file, in bytes
+	// Verified agree with their checksums, and Damaged do not or are missing.
+	Verified, Damaged int64
+	// Unverified were written by a version without checksums; Unsynced have no
+	// checksum: they were written after the last Sync, and the log is to be cut
+	// off below them, or a checksum was lost.
+	Unverified, Unsynced int64
+}
+
+// FileReport is one object or piece of metadata.
+type FileReport struct {
+	Name string // as given to CreateObject or WriteMeta
+	Size int64  // in bytes; -1 where it cannot be told
+}
+
+// Finding is one thing that Inspect has to say.
+type Finding struct {
+	File   string // in the directory
+	Offset int64  // of the bytes concerned; -1: the file as a whole
+	Length int64  // in bytes, where there is an offset
+	What   string
+}
+
+// String returns "FILE: WHAT", with the place in between if there is one.
+func (f Finding) String() string {
+	if f.Offset < 0 {
+		return fmt.Sprintf("%s: %s", f.File, f.What)
+	}
+	return fmt.Sprintf("%s: %d bytes at offset %d: %s", f.File, f.Length, f.Offset, f.What)
+}
+
+// OK says whether there are no problems.
+func (r *Report) OK() bool { return len(r.Problems) == 0 }
+
+// String returns the report as text for people.
+func (r *Report) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "directory %s\n", r.Dir)
+	if r.InUse {
+		fmt.Fprintln(&b, "in use: what is being written may look damaged")
+	}
+	fmt.Fprintf(&b, "format %d, segments of %d bytes, log begins at %d\n\n", r.Version, r.SegmentSize, r.Begin)
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "segment\tbytes\tverified\tunverified\tunsynced\tdamaged")
+	for _, s := range r.Segments {
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\n", s.File, s.Size, s.Verified, s.Unverified, s.Unsynced, s.Damaged)
+	}
+	for _, list := range []struct {
+		title string
+		files []FileReport
+	}{{"object", r.Objects}, {"metadata", r.Metadata}} {
+		if len(list.files) > 0 {
+			fmt.Fprintf(w, "\n%s\tbytes\n", list.title)
+		}
+		for _, f := range list.files {
+			fmt.Fprintf(w, "%s\t%d\n", f.Name, f.Size)
+		}
+	}
+	_ = w.Flush() // to memory
+	for _, list := range []struct {
+		title    string
+		findings []Finding
+	}{{"notes", r.Notes}, {"problems", r.Problems}} {
+		if len(list.findings) > 0 {
+			fmt.Fprintf(&b, "\n%s\n", list.title)
+		}
+		for _, f := range list.findings {
+			fmt.Fprintf(&b, "  %s\n", f)
+		}
+	}
+	if r.OK() {
+		fmt.Fprintln(&b, "\nno problems")
+	}
+	return b.String()
+}
