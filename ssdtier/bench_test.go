@@ -2,6 +2,7 @@ package ssdtier
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -72,5 +73,71 @@ func BenchmarkRandomRead(b *testing.B) {
 				b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "reads/s")
 			})
 		}
+	}
+}
+
+// BenchmarkSequentialWrite writes a log in 1 MiB pages, eight at a time.
+func BenchmarkSequentialWrite(b *testing.B) {
+	const page, depth, pages = 1 << 20, 8, 256
+	d := mustOpen(b, b.TempDir(), Options{})
+	if err := d.Start(0); err != nil {
+		b.Fatal(err)
+	}
+	q, err := d.NewQueue(depth)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = q.Close() }()
+	src := device.AlignedBuffer(page, d.Alignment())
+	_, _ = rand.NewChaCha8([32]byte{}).Read(src) // never fails
+	b.SetBytes(page)
+	under := 0
+	reap := func(n int) {
+		for target := under - n; under > target; {
+			if err := q.Wait(context.Background()); err != nil {
+				b.Fatal(err)
+			}
+			var done [depth]device.Completion
+			for _, c := range done[:q.Poll(done[:])] {
+				if under--; c.Err != nil {
+					b.Fatal(c.Err)
+				}
+			}
+		}
+	}
+	for i := range b.N {
+		if err := q.Write(src, int64(i%pages)*page, 0); err != nil {
+			b.Fatal(err)
+		}
+		if under++; under == depth {
+			reap(1)
+		}
+	}
+	reap(under)
+}
+
+// BenchmarkSync writes a page and syncs, as a commit does.
+func BenchmarkSync(b *testing.B) {
+	for _, page := range []int{4 << 10, 1 << 20} {
+		b.Run(fmt.Sprintf("page=%d", page), func(b *testing.B) {
+			d := mustOpen(b, b.TempDir(), Options{})
+			if err := d.Start(0); err != nil {
+				b.Fatal(err)
+			}
+			q, err := d.NewQueue(1)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer func() { _ = q.Close() }()
+			src := device.AlignedBuffer(page, d.Alignment())
+			for i := range b.N {
+				err := errors.Join(q.Write(src, int64(i*page), 0), q.Submit(), q.Wait(context.Background()))
+				var done [1]device.Completion
+				q.Poll(done[:])
+				if err := errors.Join(err, done[0].Err, d.Sync()); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

@@ -10,8 +10,6 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/redykv/redykv/device"
 )
 
 // smallDisk mounts a file system of a size in bytes.

@@ -2,6 +2,8 @@ package ssdtier
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
 	"testing"
 )
 
@@ -61,6 +63,45 @@ func FuzzSums(f *testing.F) {
 			if got := table.get(block); got != want {
 				t.Errorf("block %d has sum %x, want %x", block, got, want)
 			}
+		}
+	})
+}
+
+// FuzzDirectory puts any bytes into one file of a directory: Inspect and Open
+// say what they think of it, and what Open takes can be read without a panic.
+func FuzzDirectory(f *testing.F) {
+	names := []string{formatName, beginName, segmentName(0), sumName(0), "meta.m", "object.o", lockName}
+	for i := range names {
+		f.Add(i, []byte("begin 17\n"))
+	}
+	f.Add(0, []byte("redykv ssdtier 1 segment 65536\n"))
+	f.Add(1, seal([]byte("begin 00000000000000000017\n")))
+	f.Add(3, append([]byte(sumLine), make([]byte, sumPageSize)...))
+	f.Fuzz(func(t *testing.T, which int, data []byte) {
+		dir := t.TempDir()
+		files := map[string][]byte{
+			formatName:     seal([]byte("redykv ssdtier 2 segment 65536\n")),
+			segmentName(0): make([]byte, 3*sumUnit),
+			"meta.m":       seal([]byte("m")),
+		}
+		files[names[uint(which)%uint(len(names))]] = data
+		for name, data := range files {
+			if err := os.WriteFile(filepath.Join(dir, name), data, 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := Inspect(dir); err != nil {
+			t.Fatal(err)
+		}
+		d, err := Open(dir)
+		if err != nil {
+			return
+		}
+		if d.Start(2*sumUnit+5) == nil {
+			_, _ = readAll(t, d, 0, 2*sumUnit+5) // may well fail
+		}
+		if err := d.Close(); err != nil {
+			t.Error(err)
 		}
 	})
 }

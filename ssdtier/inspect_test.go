@@ -128,7 +128,11 @@ func TestInspectDamage(t *testing.T) {
 		{"begin", func(d *Device) error { return os.Truncate(d.path(beginName), 5) }, []string{"BEGIN: "}},
 		{"metadata", func(d *Device) error { return os.Truncate(d.path("meta.m"), 2) }, []string{"meta.m: "}},
 		{"object's end", func(d *Device) error { return os.Truncate(d.path("object.o"), 10_000) }, []string{"object.o: "}},
-		{"object", func(d *Device) error { alter(t, d.path("object.o"), 5000); alter(t, d.path("object.o"), 9000); return nil },
+		{"object", func(d *Device) error {
+			alter(t, d.path("object.o"), 5000)
+			alter(t, d.path("object.o"), 9000)
+			return nil
+		},
 			[]string{"object.o: 8192 bytes at offset 4096: not what was written"}},
 		{"blocks", func(d *Device) error {
 			alter(t, d.path(segmentName(1)), 5000)

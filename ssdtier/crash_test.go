@@ -1,0 +1,152 @@
+package ssdtier
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/device/devicetest"
+)
+
+// crashed is a log that is written as hlog writes one, and what a disk may have
+// of it.
+type crashed struct {
+	t       *testing.T
+	d       *Device
+	content []byte            // of the log, up to its end
+	tail    int               // synced
+	disk    map[string][]byte // the files as the last Sync left them
+}
+
+func (c *crashed) files() map[string][]byte {
+	c.t.Helper()
+	paths, err := filepath.Glob(filepath.Join(c.d.Dir(), "*"))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	files := make(map[string][]byte)
+	for _, path := range paths {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		files[filepath.Base(path)] = data
+	}
+	return files
+}
+
+// write appends n bytes: the block in which the log ended, again, and what
+// follows.
+func (c *crashed) write(r *rand.Rand, n int) {
+	c.t.Helper()
+	align := c.d.Alignment()
+	from := len(c.content) &^ (align - 1)
+	for range n {
+		c.content = append(c.content, byte(r.Uint32()))
+	}
+	src := device.AlignedBuffer(int(alignUp(int64(len(c.content)-from), int64(align))), align)
+	copy(src, c.content[from:])
+	p := devicetest.NewPump(c.t, c.d, 1)
+	p.Write(src, int64(from), nil)
+	p.Close()
+}
+
+func (c *crashed) sync() {
+	c.t.Helper()
+	if err := c.d.Sync(); err != nil {
+		c.t.Fatal(err)
+	}
+	c.tail, c.disk = len(c.content), c.files()
+}
+
+// crash makes a directory in which each sector is as at the last Sync or as it
+// was to be, and opens it.
+func (c *crashed) crash(r *rand.Rand, opts Options) *Device {
+	c.t.Helper()
+	const sector = 512
+	dir := c.t.TempDir()
+	now := c.files()
+	for name, data := range now {
+		old, ok := c.disk[name]
+		if !ok && r.IntN(2) == 0 {
+			continue
+		}
+		if n := len(data); n > len(old) && r.IntN(2) == 0 {
+			data = data[:len(old)+r.IntN(n-len(old)+1)]
+		}
+		data = bytes.Clone(data)
+		for at := 0; at < len(data); at += sector {
+			if r.IntN(2) == 0 && at < len(old) {
+				copy(data[at:min(at+sector, len(data))], old[at:])
+			} else if r.IntN(2) == 0 && at >= len(old) {
+				clear(data[at:min(at+sector, len(data))])
+			}
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o666); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	d := mustOpen(c.t, dir, opts)
+	if err := d.Start(int64(c.tail)); err != nil {
+		c.t.Fatal(err)
+	}
+	return d
+}
+
+// TestCrash plays a log with crashes at any moment: what was synced is there
+// afterwards, whatever became of the rest, and damage to it is still found.
+func TestCrash(t *testing.T) {
+	for seed := range uint64(30) {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 1))
+			opts := Options{SegmentSize: minSegmentSize, Buffered: seed%2 == 0, Workers: 2}
+			c := &crashed{t: t, d: started(t, opts)}
+			c.sync()
+			for range 4 {
+				for range 1 + r.IntN(6) {
+					n := 1 + r.IntN(300)
+					if r.IntN(2) == 0 {
+						n = 1 + r.IntN(30_000)
+					}
+					c.write(r, n)
+					if r.IntN(2) == 0 {
+						c.sync()
+					}
+				}
+				old := c.d
+				c.d = c.crash(r, opts)
+				if err := old.Close(); err != nil {
+					t.Fatal(err)
+				}
+				c.content = c.content[:c.tail]
+				if got, err := readAll(t, c.d, 0, int64(c.tail)); err != nil || !bytes.Equal(got, c.content) {
+					t.Fatalf("after a crash with %d bytes synced: %v, or other bytes", c.tail, err)
+				}
+				c.checkDamage(r)
+				c.sync()
+			}
+		})
+	}
+}
+
+// checkDamage alters a byte below the block that the log ends in, and puts it
+// back.
+func (c *crashed) checkDamage(r *rand.Rand) {
+	c.t.Helper()
+	last := c.tail &^ (sumUnit - 1)
+	if last == 0 {
+		return
+	}
+	at := int64(r.IntN(last))
+	path := c.d.path(segmentName(at / minSegmentSize))
+	alter(c.t, path, at%minSegmentSize)
+	if _, err := readAll(c.t, c.d, at, at+1); !errors.Is(err, device.ErrCorrupt) {
+		c.t.Fatalf("reading an altered byte at %d: %v, want ErrCorrupt", at, err)
+	}
+	alter(c.t, path, at%minSegmentSize)
+}
