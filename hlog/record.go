@@ -74,6 +74,15 @@ func (l Layout) Key(r Record) []byte {
 	return unsafe.Slice((*byte)(unsafe.Add(r.p, headerSize+lengthsSize)), l.lengths(r).key())
 }
 
+// extent is how many bytes the record takes in the log: that never changes.
+func (l Layout) extent(r Record) int64 {
+	if l.Fixed() {
+		return int64(l.Size(l.keySize, l.valueSize, r.Header().Expires()))
+	}
+	n := l.lengths(r)
+	return int64(l.Size(n.key(), n.space(), r.Header().Expires()))
+}
+
 // KeyEqual says whether the record's key is key. Keys of one word, by far the
 // most compared, take one comparison.
 func (l Layout) KeyEqual(r Record, key []byte) bool {

@@ -58,18 +58,13 @@ func (l *Log) walk(page []byte, addr int64, starts starts, visit func(int64, Ima
 			return nil // the unused end; a page has a record in front, and none before the tail
 		}
 		im, need, err := l.layout.Decode(page[at:])
-		switch previous := im.Header.Previous(); {
-		case err != nil:
-		case need > len(page)-at:
-			err = fmt.Errorf("record of %d bytes reaches over the page's end", need)
-		case previous >= addr+int64(at) || !starts.may(previous):
-			err = fmt.Errorf("its previous record at %d", previous)
-		default:
-			starts.add(addr + int64(at))
+		if err = l.judgeImage(addr+int64(at), im.Header, need, int64(len(page)-at), err); err != nil {
+			return err
 		}
-		if err != nil {
-			return fmt.Errorf("%w: at address %d: %w", ErrCorrupt, addr+int64(at), err)
+		if previous := im.Header.Previous(); !starts.may(previous) {
+			return damage(addr+int64(at), "its previous record at %d", previous)
 		}
+		starts.add(addr + int64(at))
 		if !im.Header.Invalid() {
 			if err := visit(addr+int64(at), im); err != nil {
 				return err
@@ -78,6 +73,45 @@ func (l *Log) walk(page []byte, addr int64, starts starts, visit func(int64, Ima
 		at += need
 	}
 	return nil
+}
+
+// judge says what is wrong with a record of so many bytes at addr, in front of
+// rest bytes of its page.
+func (l *Log) judge(addr int64, h Header, size, rest int64) error {
+	switch {
+	case !h.Used():
+		return damage(addr, "no record: header %#x", uint64(h))
+	case size > rest:
+		return damage(addr, "record of %d bytes reaches over the page's end", size)
+	case h.Previous() >= addr:
+		return damage(addr, "its previous record at %d", h.Previous())
+	}
+	return nil
+}
+
+// judgeImage is judge for what came from a device and was decoded with err.
+// Nobody updated it while it was written.
+func (l *Log) judgeImage(addr int64, h Header, need int, rest int64, err error) error {
+	switch {
+	case err != nil:
+		return damage(addr, "%w", err)
+	case h.Locked():
+		return damage(addr, "locked record")
+	}
+	return l.judge(addr, h, int64(need), rest)
+}
+
+func damage(addr int64, format string, args ...any) error {
+	return fmt.Errorf("%w: at address %d: %w", ErrCorrupt, addr, fmt.Errorf(format, args...))
+}
+
+// rest is how many bytes there are from addr to the end of its page.
+func (l *Log) rest(addr int64) int64 { return int64(l.pageSize) - addr&int64(l.pageSize-1) }
+
+// unused says whether a header at addr marks the unused end of a page; a page has
+// a record in front.
+func (l *Log) unused(addr int64, h Header) bool {
+	return h == 0 && addr&int64(l.pageSize-1) != 0 && addr != FirstAddress
 }
 
 // starts are the addresses from head on where records begin, one bit for each

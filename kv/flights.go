@@ -21,7 +21,7 @@ type flight struct {
 	buf    []byte        // the record; owned by the queue from read to completion
 	whole  []byte        // space that buf is cut from
 	stream bool          // handed back by Poll
-	serial atomic.Uint64 // its operation's number until it has its effect; 0 for a read
+	serial atomic.Uint64 // its operation's number until it has its effect; 0 if it has none
 }
 
 // keepBuffer is the largest buffer that a flight keeps for the next operation: a
@@ -53,7 +53,7 @@ func (s *Session) depart(op *Op, hash uint64, keep int, stream bool, where coldA
 		s.batch++
 	}
 	s.counts.ops[op.Kind].inc()
-	if op.Kind != OpRead {
+	if op.Kind.ordered() {
 		s.rmws[hashByte(hash)]++
 		s.modifying++
 		f.serial.Store(s.begun())
@@ -146,6 +146,10 @@ func (s *Session) await(ctx context.Context) error {
 func (s *Session) arrive(c *device.Completion) {
 	n := uint32(c.Tag)
 	f := &s.flights[n]
+	if c.Err != nil && f.at.address < s.log.Begin() {
+		s.startOver(n, int(c.Tier)) // it was truncated under the read
+		return
+	}
 	if c.Err != nil {
 		s.land(n, fmt.Errorf("kv: reading the record at %d: %w", f.at.address, c.Err), 0)
 		return
@@ -186,12 +190,14 @@ func (s *Session) inspect(n uint32, b []byte, tier int) (size int, goesOn bool) 
 		s.land(n, corrupt(at, "%d bytes, over the page's end", size), 0)
 		return 0, false
 	case size > len(b):
+	case f.op.trace != nil:
+		return size, s.inspectTrace(n, im, tier)
 	case bytes.Equal(im.Key, f.op.Key):
 		s.conclude(n, im, !im.Header.Tombstone() && !s.expired(im.Expires), tier)
 	case previous >= at:
 		s.land(n, corrupt(at, "previous record at %d", previous), 0)
 		return 0, false
-	case previous >= s.log.Begin():
+	case previous >= f.at.begin:
 		f.at.address = previous
 		return size, true
 	default:
@@ -216,21 +222,31 @@ func (s *Session) conclude(n uint32, im hlog.Image, found bool, tier int) {
 	s.land(n, nil, tier)
 }
 
-// concludeRMW is conclude where the user's code is called. Should that panic,
-// the flight lands nevertheless: the session would wait for it for ever.
+// concludeRMW is conclude where the user's code is called.
 func (s *Session) concludeRMW(n uint32, im hlog.Image, found bool, tier int) {
+	s.goOn(n, tier, func(f *flight) (coldAt, bool) { return s.replaceCold(f, im, found) })
+}
+
+// startOver begins a flight's operation anew.
+func (s *Session) startOver(n uint32, tier int) {
+	s.goOn(n, tier, func(f *flight) (coldAt, bool) { return s.attempt(f.op, f.hash, f.keep, f) })
+}
+
+// goOn takes a flight's next step, which may be its last one. Should the user's
+// code panic in there, the flight lands nevertheless: the session would wait for
+// it for ever.
+func (s *Session) goOn(n uint32, tier int, step func(*flight) (where coldAt, cold bool)) {
 	f := &s.flights[n]
-	op := f.op
 	returned := false
 	defer func() {
 		if !returned {
 			s.land(n, errPanicked, tier)
 		}
 	}()
-	where, cold := s.replaceCold(f, im, found)
+	where, cold := step(f)
 	returned = true
 	if !cold {
-		s.land(n, op.Err, tier)
+		s.land(n, f.op.Err, tier)
 		return
 	}
 	f.at = where
@@ -286,7 +302,7 @@ func (s *Session) land(n uint32, err error, tier int) {
 		s.counts.readsCache.inc()
 	case f.op.Kind == OpRead:
 		s.counts.readsTier[min(tier, MaxTiers-1)].inc()
-	default:
+	case f.op.Kind.ordered():
 		s.rmws[hashByte(f.hash)]--
 		s.modifying--
 		f.serial.Store(0)

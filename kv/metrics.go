@@ -26,6 +26,13 @@ type Metrics struct {
 	// Records fetched from the device, for all operations.
 	DeviceReads uint64
 
+	// Compactions, the records and bytes of log that they went through, those
+	// that they copied to the tail, and by how much the log's begin moved.
+	Compactions                     uint64
+	CompactedRecords, CopiedRecords uint64
+	CompactedBytes, CopiedBytes     int64
+	ReclaimedBytes                  int64
+
 	// The log: bytes below Head are on the device only, those from ReadOnly on
 	// are updated in place.
 	Begin, Head, ReadOnly, Tail int64
@@ -56,6 +63,9 @@ func (m Metrics) String() string {
 		}
 	}
 	fmt.Fprintf(w, "\ndevice\trecords fetched %d\n", m.DeviceReads)
+	fmt.Fprintf(w, "compaction\truns %d\trecords %d of %d copied\tbytes %v of %v copied\treclaimed %v\n",
+		m.Compactions, m.CopiedRecords, m.CompactedRecords,
+		units.Size(m.CopiedBytes), units.Size(m.CompactedBytes), units.Size(m.ReclaimedBytes))
 	fmt.Fprintf(w, "log\tbegin %d\thead %d\tread-only %d\ttail %d\n", m.Begin, m.Head, m.ReadOnly, m.Tail)
 	fmt.Fprintf(w, "memory\tlog %v of %v\tindex %v\n", units.Size(m.MemoryBytes), units.Size(m.MemoryBudget), units.Size(m.IndexBytes))
 	if m.CacheBudget > 0 {
@@ -112,7 +122,7 @@ func (m *Metrics) counts() [countersEach]*uint64 {
 	}
 }
 
-const countersEach = int(opKinds) + 1 + MaxTiers + 1
+const countersEach = int(opNewest) + 1 + MaxTiers + 1 // the store's own operations left out
 
 func (c *counts) publish() {
 	for _, counter := range c.all() {

@@ -42,8 +42,18 @@ const (
 	// OpInsert stores Op.Value if the key is not there, and is ErrExists if it is.
 	OpInsert
 
+	opNewest // these two: see trace.go
+	opMove
+
 	opKinds
 )
+
+// writes says whether the operation may make the first record of a chain.
+func (k OpKind) writes() bool { return k == OpUpsert || k == OpRMW || k == OpInsert }
+
+// ordered says whether the operation comes after others on its key while it waits
+// for the device.
+func (k OpKind) ordered() bool { return k == OpRMW || k == OpInsert }
 
 // Op is one operation. The caller owns it, and its slices, except from Submit
 // until Poll hands it back.
@@ -63,6 +73,8 @@ type Op struct {
 	Expires int64
 	// Err is the outcome; ErrNotFound for a read of a key that is not there.
 	Err error
+
+	trace *trace // of opNewest and opMove
 }
 
 // Update is what a Modifier sees of a record, and what becomes of it.

@@ -8,11 +8,11 @@ import (
 // value to the tail. An insert is a read-modify-write that keeps what it finds.
 func (s *Session) tryRMW(op *Op, at slot, e entry) (outcome, coldAt) {
 	r, address, next, found := s.lookup(op.Key, e.address(), s.view.Head)
-	switch {
+	switch begin := s.log.Begin(); {
 	case found:
 		return s.modify(op, at, e, r, address), coldAt{}
-	case next >= s.log.Begin():
-		return needsRecord, coldAt{e, next}
+	case next >= begin:
+		return needsRecord, coldAt{e, next, begin}
 	default:
 		return s.replace(op, at, e, nil, 0, false), coldAt{}
 	}

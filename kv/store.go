@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redykv/redykv/device"
@@ -26,6 +27,11 @@ type Store struct {
 	bits  int          // of the index
 
 	committing sync.Mutex // one Commit at a time
+	compacting sync.Mutex // one Compact at a time; taken before committing
+	compaction compactionCounts
+
+	settledTo atomic.Int64 // everything below is written
+	stops     stops        // of scans
 
 	mu       sync.Mutex
 	closed   bool
@@ -266,6 +272,7 @@ func (st *Store) Metrics() Metrics {
 		s.counts.addTo(&m)
 	}
 	st.mu.Unlock()
+	st.compaction.addTo(&m)
 	m.Begin, m.Head, m.ReadOnly, m.Tail = st.log.Begin(), st.log.Head(), st.log.ReadOnly(), st.log.Tail()
 	m.MemoryBytes, m.MemoryBudget, m.IndexBytes = m.Tail-m.Head, st.log.Budget(), st.index.bytes()
 	st.addCacheTo(&m)

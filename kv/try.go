@@ -16,11 +16,12 @@ const (
 	again                      // somebody else is in between: leave the epoch, try again
 )
 
-// coldAt is a record on the device, and the index entry through which it was
-// found.
+// coldAt is a record on the device, the index entry through which it was found,
+// and where the log began then, as of one stay in an epoch.
 type coldAt struct {
 	entry   entry
 	address int64
+	begin   int64
 }
 
 // tryAt is one attempt at an operation inside an epoch, given its place in the
@@ -33,8 +34,10 @@ func (s *Session) tryAt(op *Op, at slot, e entry, keep int) (outcome, coldAt) {
 		return s.tryUpsert(op, at, e), coldAt{}
 	case OpDelete:
 		return s.tryDelete(op, at, e), coldAt{}
-	default:
+	case OpRMW, OpInsert:
 		return s.tryRMW(op, at, e)
+	default:
+		return s.tryTrace(op, at, e)
 	}
 }
 
@@ -54,7 +57,7 @@ func (s *Session) lookup(key []byte, from, floor int64) (r hlog.Record, address,
 
 func (s *Session) tryRead(op *Op, e entry, keep int) (outcome, coldAt) {
 	r, _, next, found := s.lookup(op.Key, e.address(), s.view.Head)
-	switch {
+	switch begin := s.log.Begin(); {
 	case found:
 		value, h, expires := s.layout.Read(op.Value[:keep], r)
 		if h.Tombstone() || s.expired(expires) {
@@ -62,8 +65,8 @@ func (s *Session) tryRead(op *Op, e entry, keep int) (outcome, coldAt) {
 		} else {
 			op.Value, op.Expires = value, expires
 		}
-	case next >= s.log.Begin():
-		return needsRecord, coldAt{e, next}
+	case next >= begin:
+		return needsRecord, coldAt{e, next, begin}
 	default:
 		op.Value, op.Expires, op.Err = op.Value[:keep], 0, ErrNotFound
 	}

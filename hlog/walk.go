@@ -1,0 +1,227 @@
+package hlog
+
+import (
+	"encoding/binary"
+
+	"github.com/redykv/redykv/internal/epoch"
+)
+
+// Walker visits the records between two addresses, oldest first, while sessions
+// go on with theirs. What lies on the device it reads ahead through a queue of
+// its own; what lies in memory it copies a bite at a time inside an epoch. Values
+// are never torn; one that is updated in place may be from any moment of the
+// walk. Records that never became reachable are left out, and so is what is
+// truncated before the walk gets there.
+//
+// A Walker belongs to one goroutine at a time, which is outside of its slot's
+// epoch.
+type Walker struct {
+	log  *Log
+	slot *epoch.Slot
+
+	at, end int64 // of the walk: what was not looked at yet
+	skip    int64 // records below it are passed over
+
+	address int64 // of the record that Next found
+	image   Image
+
+	bite  []bitten // copied from memory; [taken:] were not visited yet
+	taken int
+	bytes []byte // of the keys and values in bite
+
+	ahead readAhead // the device
+	// window is the device's bytes from at on: in a piece that was read ahead, or,
+	// where a record lies across pieces, in joined.
+	window []byte
+	joined []byte
+	inside bool // window lies in joined
+}
+
+// bitten is a copy of a record in memory. Its key is bytes[key:value], its value
+// bytes[value:end].
+type bitten struct {
+	address, expires int64
+	header           Header
+	key, value, end  int
+}
+
+// A bite ends with the record that makes it this large: who stays in an epoch
+// holds up eviction.
+const (
+	biteRecords = 64
+	biteBytes   = 32 << 10
+)
+
+// NewWalker returns a walker that has nothing to visit yet.
+func (l *Log) NewWalker(slot *epoch.Slot) *Walker {
+	return &Walker{log: l, slot: slot, ahead: readAhead{log: l, size: firstPiece}}
+}
+
+// Settle returns the tail once everything below is written: no walk goes further
+// than there. The caller is outside of every epoch.
+func (l *Log) Settle() int64 {
+	tail := l.Tail()
+	l.epoch.Wait(l.epoch.Bump())
+	return tail
+}
+
+// Walk begins a walk over the records that begin at from or above, and below to.
+// Any from will do; to is not above what was settled. The walk before is over; an
+// error says that the device does not let go of it.
+func (w *Walker) Walk(from, to int64) error {
+	page := from &^ int64(w.log.pageSize-1)
+	return w.begin(max(page, w.log.Begin()), from, to)
+}
+
+// Resume is Walk from the Position of an earlier walk of this log, the only
+// addresses that it may be given. It need not look at what lies before in the
+// page.
+func (w *Walker) Resume(position, to int64) error {
+	return w.begin(position, position, to)
+}
+
+func (w *Walker) begin(at, skip, to int64) error {
+	w.at, w.skip, w.end = at, skip, to
+	w.taken, w.bite, w.window, w.inside = 0, w.bite[:0], nil, false
+	if cap(w.joined) > lastPiece {
+		w.joined = nil
+	}
+	return w.ahead.stop()
+}
+
+// Close releases the walker's queue.
+func (w *Walker) Close() error { return w.ahead.close() }
+
+// Position is where a Resume visits what this walk has not visited.
+func (w *Walker) Position() int64 {
+	if w.taken < len(w.bite) {
+		return w.bite[w.taken].address
+	}
+	return w.at
+}
+
+// Record is what Next found. Its bytes are valid until the next call of Next.
+func (w *Walker) Record() (address int64, im Image) { return w.address, w.image }
+
+// Next goes to the next record; found is false at the end of the walk, and with
+// an error, which ends it.
+func (w *Walker) Next() (found bool, err error) {
+	for {
+		if w.taken < len(w.bite) {
+			w.takeBitten()
+			return true, nil
+		}
+		if begin := w.log.Begin(); w.at < begin {
+			w.at, w.window = begin, nil
+		}
+		switch {
+		case w.at >= w.end:
+			return false, nil
+		case w.at >= w.log.Head():
+			w.window = nil
+			err = w.takeBite()
+		default:
+			found, err = w.takeCold()
+		}
+		if err != nil && w.at < w.log.Begin() {
+			continue // it was truncated under the read
+		}
+		if err != nil {
+			w.at = w.end
+		}
+		if found || err != nil {
+			return found, err
+		}
+	}
+}
+
+// takeBitten goes to the next record of the bite.
+func (w *Walker) takeBitten() {
+	b := &w.bite[w.taken]
+	w.taken++
+	w.address = b.address
+	w.image = Image{
+		Header: b.header, Expires: b.expires,
+		Key: w.bytes[b.key:b.value:b.value], Value: w.bytes[b.value:b.end:b.end],
+	}
+}
+
+// takeBite copies records from memory.
+func (w *Walker) takeBite() error {
+	w.taken, w.bite, w.bytes = 0, w.bite[:0], w.bytes[:0]
+	w.slot.Enter()
+	defer w.slot.Leave()
+	if w.at < w.log.Head() {
+		return nil // evicted meanwhile
+	}
+	for n := 0; n < biteRecords && len(w.bytes) < biteBytes && w.at < w.end; n++ {
+		r := w.log.At(w.at)
+		h := r.Header()
+		if w.log.unused(w.at, h) {
+			w.at += w.log.rest(w.at)
+			continue
+		}
+		size := w.log.layout.extent(r)
+		if err := w.log.judge(w.at, h, size, w.log.rest(w.at)); err != nil {
+			return err
+		}
+		if !h.Invalid() && w.at >= w.skip {
+			b := bitten{address: w.at, key: len(w.bytes)}
+			w.bytes = append(w.bytes, w.log.layout.Key(r)...)
+			b.value = len(w.bytes)
+			w.bytes, b.header, b.expires = w.log.layout.Read(w.bytes, r)
+			b.end = len(w.bytes)
+			w.bite = append(w.bite, b)
+		}
+		w.at += size
+	}
+	return nil
+}
+
+// takeCold takes one record from what was read ahead; found says whether it is
+// one to visit.
+func (w *Walker) takeCold() (found bool, err error) {
+	if err := w.fill(headerSize); err != nil {
+		return false, err
+	}
+	h := Header(binary.LittleEndian.Uint64(w.window))
+	if w.log.unused(w.at, h) {
+		w.at, w.window = w.at+w.log.rest(w.at), nil
+		return false, nil
+	}
+	im, need, err := w.log.layout.Decode(w.window)
+	if err = w.log.judgeImage(w.at, h, need, w.log.rest(w.at), err); err != nil {
+		return false, err
+	}
+	if need > len(w.window) {
+		return false, w.fill(need) // then look again: at the lengths, or at all of it
+	}
+	w.address, w.image = w.at, im
+	w.at, w.window = w.at+int64(need), w.window[need:]
+	return !h.Invalid() && w.address >= w.skip, nil
+}
+
+// fill makes window hold n bytes, which do not cross the page's end.
+func (w *Walker) fill(n int) error {
+	for len(w.window) < n {
+		// The next piece may take the place of the one that window lies in.
+		if w.inside {
+			w.joined = w.joined[:copy(w.joined, w.window)]
+		} else {
+			w.joined = append(w.joined[:0], w.window...)
+		}
+		had := len(w.joined)
+		w.window, w.inside = nil, false
+		piece, err := w.ahead.take(w.at+int64(had), w.log.Head())
+		switch {
+		case err != nil:
+			return err
+		case had == 0:
+			w.window = piece
+		default:
+			w.joined = append(w.joined, piece...)
+			w.window, w.inside = w.joined, true
+		}
+	}
+	return nil
+}

@@ -1,0 +1,303 @@
+package kv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/redykv/redykv/hlog"
+)
+
+// CompactMethod is how compaction finds out which records are live.
+type CompactMethod uint8
+
+const (
+	// CompactAuto chooses: ByScan where the log behind the region is mostly in
+	// memory, or not longer than the region; else ByLookup.
+	CompactAuto CompactMethod = iota
+	// CompactByLookup follows the chain of each record from the index. A record that
+	// was replaced by one on the device costs a read there; a live one does not.
+	CompactByLookup
+	// CompactByScan keeps a table of the region's keys and reads the log behind it,
+	// in order, for newer records of them.
+	CompactByScan
+)
+
+// String is the method's name.
+func (m CompactMethod) String() string {
+	switch m {
+	case CompactAuto:
+		return "auto"
+	case CompactByLookup:
+		return "lookup"
+	case CompactByScan:
+		return "scan"
+	}
+	return fmt.Sprintf("method %d", uint8(m))
+}
+
+// CompactOptions say how much of the log is compacted, and how. The zero value is
+// all that is read-only.
+type CompactOptions struct {
+	// Until is the address at which the region ends; Bytes, where Until is 0, its
+	// length. It is cut to whole pages, and ends with what is read-only.
+	Until, Bytes int64
+	// Method is how live records are told from dead ones.
+	Method CompactMethod
+	// Share is the share of a processor that it may use, up to 1; 0: all it can get.
+	Share float64
+	// Memory bounds the bytes of CompactByScan's table. Default 64 MiB.
+	Memory int64
+}
+
+// DefaultCompactMemory is the default of CompactOptions.Memory.
+const DefaultCompactMemory = 64 << 20
+
+func (o *CompactOptions) ensureDefaults() error {
+	if o.Memory == 0 {
+		o.Memory = DefaultCompactMemory
+	}
+	switch {
+	case o.Until < 0 || o.Bytes < 0 || o.Memory < 0:
+		return fmt.Errorf("kv: compaction until %d, of %d bytes, in %d bytes of memory", o.Until, o.Bytes, o.Memory)
+	case o.Until != 0 && o.Bytes != 0:
+		return fmt.Errorf("kv: compaction until %d or of %d bytes: give one", o.Until, o.Bytes)
+	case o.Method > CompactByScan:
+		return fmt.Errorf("kv: compaction by %v", o.Method)
+	case !(o.Share >= 0 && o.Share <= 1):
+		return fmt.Errorf("kv: compaction with a share of %g: want 0 to 1", o.Share)
+	}
+	return nil
+}
+
+// CompactionInfo is what a compaction did.
+type CompactionInfo struct {
+	// From and Until are the log's begin before and after.
+	From, Until int64
+	// Records in that region, and their bytes; those copied to the tail.
+	Records, Copied          uint64
+	RecordBytes, CopiedBytes int64
+	// Expired records, of those not copied, as far as they were the newest.
+	Duration time.Duration
+}
+
+// Reclaimed is how many bytes shorter the log is for it.
+func (i CompactionInfo) Reclaimed() int64 { return i.Until - i.From - i.CopiedBytes }
+
+// compactionCounts are the sums over all compactions.
+type compactionCounts struct {
+	runs, records, copied               atomic.Uint64
+	recordBytes, copiedBytes, reclaimed atomic.Int64
+}
+
+func (c *compactionCounts) addTo(m *Metrics) {
+	m.Compactions, m.CompactedRecords, m.CopiedRecords = c.runs.Load(), c.records.Load(), c.copied.Load()
+	m.CompactedBytes, m.CopiedBytes = c.recordBytes.Load(), c.copiedBytes.Load()
+	m.ReclaimedBytes = c.reclaimed.Load()
+}
+
+// portion is how much of a region is compacted before its space is given back:
+// that takes a commit.
+const portion = 64 << 20
+
+// Compact shortens the log from its beginning: it copies to the tail what readers
+// still see there, gives the rest back to the device, and moves the log's begin.
+// Operations go on meanwhile; nothing that they see changes. If ctx ends, or with
+// an error, the portions before are done and the store is as good as before.
+//
+// What has expired, and what deletes a key, is not copied: everything older of the
+// key goes too.
+func (st *Store) Compact(ctx context.Context, opts CompactOptions) (CompactionInfo, error) {
+	if err := opts.ensureDefaults(); err != nil {
+		return CompactionInfo{}, err
+	}
+	st.compacting.Lock()
+	defer st.compacting.Unlock()
+	start := time.Now()
+	c := &compactor{st: st, opts: opts, pace: pace{share: opts.Share}}
+	c.info.From = st.log.Begin()
+	c.info.Until = c.info.From
+	err := st.with(func(s *Session) error {
+		c.s = s
+		return c.run(ctx)
+	})
+	c.info.Duration = time.Since(start)
+	c.count()
+	if err != nil && !errors.Is(err, ErrClosed) {
+		err = fmt.Errorf("kv: compacting from %d: %w", c.info.Until, err)
+	}
+	return c.info, err
+}
+
+// compactor is one compaction.
+type compactor struct {
+	st    *Store
+	s     *Session
+	opts  CompactOptions
+	info  CompactionInfo
+	pace  pace
+	batch traceBatch
+}
+
+// count adds what was done to the store's sums.
+func (c *compactor) count() {
+	sums, i := &c.st.compaction, &c.info
+	sums.runs.Add(1)
+	sums.records.Add(i.Records)
+	sums.copied.Add(i.Copied)
+	sums.recordBytes.Add(i.RecordBytes)
+	sums.copiedBytes.Add(i.CopiedBytes)
+	sums.reclaimed.Add(i.Until - i.From)
+}
+
+// until is where the region ends that the options ask for: at a page, since
+// truncation, and walks from there, begin with one.
+func (c *compactor) until() int64 {
+	until := c.st.log.SafeReadOnly()
+	switch {
+	case c.opts.Until > 0:
+		until = min(until, c.opts.Until)
+	case c.opts.Bytes > 0:
+		until = min(until, c.info.From+c.opts.Bytes)
+	}
+	return c.page(until)
+}
+
+// page is where the page of an address begins.
+func (c *compactor) page(address int64) int64 { return address &^ int64(c.st.log.PageSize()-1) }
+
+func (c *compactor) run(ctx context.Context) error {
+	until := c.until()
+	for c.info.Until < until {
+		from := c.info.Until
+		to := min(until, max(c.page(from+portion), c.page(from)+int64(c.st.log.PageSize())))
+		var err error
+		if c.byScan(from, to) {
+			to, err = c.scan(ctx, from, to)
+		} else {
+			err = c.lookup(ctx, from, to)
+		}
+		if err == nil {
+			err = c.release(ctx, to)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// byScan says whether a part of the region is compacted by scan.
+func (c *compactor) byScan(from, to int64) bool {
+	if c.opts.Method == CompactAuto {
+		return c.st.log.Head()-to <= to-from
+	}
+	return c.opts.Method == CompactByScan
+}
+
+// lookup copies what is live in a part of the region, by lookup.
+func (c *compactor) lookup(ctx context.Context, from, to int64) error {
+	return c.copy(ctx, from, to, newMove)
+}
+
+// newMove is the trace of a record of which nothing is known.
+func newMove(address int64, _ hlog.Image) (trace, bool) {
+	return newTrace(address, hlog.MaxAddress), true
+}
+
+// copy goes through a part of the region and copies to the tail the records that
+// choose has a trace for and that are still the newest of their keys.
+func (c *compactor) copy(ctx context.Context, from, to int64, choose func(int64, hlog.Image) (trace, bool)) error {
+	c.batch.reset()
+	err := c.walk(ctx, from, to, func(address int64, im hlog.Image) error {
+		c.info.Records++
+		c.info.RecordBytes += int64(c.size(im))
+		if t, ok := choose(address, im); ok && !im.Header.Tombstone() && !c.s.expired(im.Expires) {
+			c.batch.add(opMove, t, im)
+		}
+		if len(c.batch.ops) < scanBatch && len(c.batch.bytes) < traceBatchBytes {
+			return nil
+		}
+		return c.move()
+	})
+	if err != nil {
+		return err
+	}
+	return c.move()
+}
+
+// move carries a batch out.
+func (c *compactor) move() error {
+	if err := c.batch.run(c.s); err != nil {
+		return err
+	}
+	for i := range c.batch.ops {
+		if op := &c.batch.ops[i]; op.Err == nil {
+			c.info.Copied++
+			c.info.CopiedBytes += int64(c.s.layout.Size(len(op.Key), len(op.Value), op.Expires != 0))
+		}
+	}
+	c.batch.reset()
+	return nil
+}
+
+// size is what a copy of a record takes in the log.
+func (c *compactor) size(im hlog.Image) int {
+	return c.s.layout.Size(len(im.Key), len(im.Value), im.Header.Expires())
+}
+
+// walk visits the records between two addresses, at the pace that the options
+// allow.
+func (c *compactor) walk(ctx context.Context, from, to int64, visit func(int64, hlog.Image) error) error {
+	var failed error
+	n := 0
+	err := c.s.walk(from, to, func(address int64, im hlog.Image) bool {
+		if n++; n%scanBatch == 0 {
+			failed = c.pace.rest(ctx)
+		}
+		if failed == nil {
+			failed = visit(address, im)
+		}
+		return failed == nil
+	})
+	return errors.Join(err, failed)
+}
+
+// release makes the log begin at to, where everything live below has a copy now,
+// and gives the space back.
+func (c *compactor) release(ctx context.Context, to int64) error {
+	// Who looked at the index before the last copy was made must not look at the
+	// begin after it has moved: that would find no record at all.
+	c.st.log.Settle()
+	if err := c.st.truncate(ctx, to); err != nil {
+		return err
+	}
+	c.info.Until = to
+	return nil
+}
+
+// pace keeps work to a share of the time.
+type pace struct {
+	share float64
+	since time.Time // work began
+}
+
+// rest pauses for as long as the work since the last rest makes necessary.
+func (p *pace) rest(ctx context.Context) error {
+	if p.share == 0 || p.share == 1 {
+		return ctx.Err()
+	}
+	if !p.since.IsZero() {
+		worked := time.Since(p.since)
+		timer := time.NewTimer(time.Duration(float64(worked) * (1 - p.share) / p.share))
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
+	p.since = time.Now()
+	return ctx.Err()
+}

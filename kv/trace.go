@@ -1,0 +1,130 @@
+package kv
+
+import (
+	"bytes"
+
+	"github.com/redykv/redykv/hlog"
+)
+
+// Two operations of the store's own start from a record instead of a key: they
+// follow the chain from its newest record down to that one, to see whether
+// another record of the key came after it. opNewest asks, for iterations; opMove
+// copies the record to the tail if none did, for compaction. Both are
+// ErrNotFound if not so, or if the key is not in the store any more. They need no
+// order among each other, and pass through lanes and flights like all others.
+
+// trace is what such an Op has besides the record's key, value and expiry. The
+// record lies below the safe read-only marker for opMove, anywhere for opNewest.
+type trace struct {
+	source int64 // where the record lies
+	floor  int64 // no other record of the key lies in (source, floor); else just above source
+	below  int64 // only records of the key below this address count
+	newer  bool  // Value and Expires are those of the key's newest record, at or above below
+}
+
+// newTrace is the trace of a record of which nothing is known.
+func newTrace(source, below int64) trace {
+	return trace{source: source, floor: source + 8, below: below}
+}
+
+// tryTrace is one attempt inside an epoch.
+func (s *Session) tryTrace(op *Op, at slot, e entry) (outcome, coldAt) {
+	p := op.trace
+	p.newer = false
+	next := e.address()
+	for next >= p.floor {
+		if next < s.view.Head {
+			begin := s.log.Begin()
+			if next < begin { // and the source as well: it is gone
+				op.Err = ErrNotFound
+				return complete, coldAt{}
+			}
+			return needsRecord, coldAt{e, next, begin}
+		}
+		r := s.view.At(next)
+		if s.layout.KeyEqual(r, op.Key) {
+			if next < p.below {
+				op.Err = ErrNotFound
+				return complete, coldAt{}
+			}
+			if !p.newer && !s.takeNewer(op, r) {
+				return complete, coldAt{}
+			}
+			p.newer = true
+		}
+		next = r.Header().Previous()
+	}
+	switch {
+	case !p.reaches(next):
+		op.Err = ErrNotFound
+	case op.Kind == opMove:
+		return s.move(op, at, e), coldAt{}
+	case !p.newer && p.source >= s.view.Head:
+		s.takeNewer(op, s.view.At(p.source)) // it may have been updated in place
+	case !p.newer && s.expired(op.Expires):
+		op.Err = ErrNotFound
+	}
+	return complete, coldAt{}
+}
+
+// reaches says whether a chain leads to the source that goes on at next, which
+// is below floor.
+func (p *trace) reaches(next int64) bool { return next == p.source || p.floor > p.source+8 }
+
+// takeNewer gives the operation a record's value and expiry, and says whether it
+// is one that readers see.
+func (s *Session) takeNewer(op *Op, r hlog.Record) bool {
+	value, h, expires := s.layout.Read(op.Value[:0], r)
+	op.Value, op.Expires = value, expires
+	if h.Tombstone() || s.expired(expires) {
+		op.Err = ErrNotFound
+		return false
+	}
+	return true
+}
+
+// move appends the record anew, if the chain still is as it was. Nobody can have
+// updated it meanwhile: it is read-only.
+func (s *Session) move(op *Op, at slot, e entry) outcome {
+	if s.expired(op.Expires) {
+		op.Err = ErrNotFound
+		return complete
+	}
+	result, ok := s.appendRecord(at, e, op.Key, op.Value, op.Expires, false)
+	if !ok {
+		return again
+	}
+	return result
+}
+
+// inspectTrace is inspect for an intact record; goesOn is as there.
+func (s *Session) inspectTrace(n uint32, im hlog.Image, tier int) (goesOn bool) {
+	f := &s.flights[n]
+	op, p := f.op, f.op.trace
+	if bytes.Equal(im.Key, op.Key) {
+		if f.at.address < p.below || !p.newer && (im.Header.Tombstone() || s.expired(im.Expires)) {
+			s.land(n, ErrNotFound, tier)
+			return false
+		}
+		if !p.newer {
+			op.Value, op.Expires, p.newer = append(op.Value[:0], im.Value...), im.Expires, true
+		}
+	}
+	switch previous := im.Header.Previous(); {
+	case previous >= f.at.address:
+		s.land(n, corrupt(f.at.address, "previous record at %d", previous), 0)
+	case previous >= p.floor && previous >= f.at.begin:
+		f.at.address = previous
+		return true
+	case previous >= p.floor || !p.reaches(previous), !p.newer && s.expired(op.Expires):
+		s.land(n, ErrNotFound, tier)
+	case op.Kind == opMove:
+		// Nothing of the key from the newest record of the chain down. If it has
+		// got another one since, only that remains to be looked at.
+		p.floor = f.at.entry.address() + 8
+		s.startOver(n, tier)
+	default:
+		s.land(n, nil, tier)
+	}
+	return false
+}
