@@ -79,8 +79,7 @@ type CompactionInfo struct {
 	// Records in that region, and their bytes; those copied to the tail.
 	Records, Copied          uint64
 	RecordBytes, CopiedBytes int64
-	// Expired records, of those not copied, as far as they were the newest.
-	Duration time.Duration
+	Duration                 time.Duration
 }
 
 // Reclaimed is how many bytes shorter the log is for it.
@@ -120,6 +119,9 @@ func (st *Store) Compact(ctx context.Context, opts CompactOptions) (CompactionIn
 	c.info.From = st.log.Begin()
 	c.info.Until = c.info.From
 	err := st.with(func(s *Session) error {
+		if s.unusable != nil {
+			return s.unusable
+		}
 		c.s = s
 		return c.run(ctx)
 	})

@@ -1,0 +1,302 @@
+package kv
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redykv/redykv/device"
+)
+
+// compactMethods are all that there are to choose from.
+var compactMethods = []CompactMethod{CompactByLookup, CompactByScan, CompactAuto}
+
+// mustCompact compacts, and checks that the log is shorter for it.
+func mustCompact(t *testing.T, st *Store, opts CompactOptions) CompactionInfo {
+	t.Helper()
+	info, err := st.Compact(context.Background(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st.log.Begin() != info.Until || info.Until < info.From {
+		t.Fatalf("compacted %+v, the log begins at %d", info, st.log.Begin())
+	}
+	return info
+}
+
+// check compares the whole store with a map, by reads and by a scan.
+func check(t *testing.T, st *Store, keys uint64, want map[string]string) {
+	t.Helper()
+	for n := range keys {
+		got, err := st.Read(key8(n), nil)
+		w, found := want[string(key8(n))]
+		if found != (err == nil) || err != nil && !errors.Is(err, ErrNotFound) || string(got) != w {
+			t.Fatalf("key %d: %s, %v; want %s, found %v", n, brief(got), err, brief([]byte(w)), found)
+		}
+	}
+	left := maps.Clone(want)
+	for r, err := range st.Scan() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w, ok := left[string(r.Key)]; !ok || w != string(r.Value) {
+			t.Fatalf("scan finds %x = %s at %d; want %s, present %v", r.Key, brief(r.Value), r.Address, brief([]byte(w)), ok)
+		}
+		delete(left, string(r.Key))
+	}
+	if len(left) > 0 {
+		t.Fatalf("the scan misses %d of %d keys: %x", len(left), len(want), left)
+	}
+}
+
+// TestCompact writes, overwrites and deletes far beyond memory, compacts in each
+// way and in parts, and reads everything again, before and after a restart.
+func TestCompact(t *testing.T) {
+	for _, method := range compactMethods {
+		for name, sizes := range map[string][2]int{"word": {8, 8}, "variable": {}} {
+			for _, collide := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%v/%s/collide=%v", method, name, collide), func(t *testing.T) {
+					dev := device.NewMemory()
+					opts := small(dev, sizes[0], sizes[1])
+					keys := uint64(500)
+					if collide {
+						keys = 60
+						opts.hash = func([]byte) uint64 { return 42 }
+					}
+					st := open(t, opts)
+					rng := rand.New(rand.NewPCG(uint64(method), uint64(keys)))
+					want := map[string]string{}
+					write := func(n int) {
+						for range n {
+							key := key8(rng.Uint64N(keys))
+							if rng.IntN(4) == 0 {
+								if err := st.Delete(key); err != nil {
+									t.Fatal(err)
+								}
+								delete(want, string(key))
+								continue
+							}
+							value := key8(rng.Uint64())
+							if sizes[0] == 0 {
+								value = bytes.Repeat(value[:1], rng.IntN(100))
+							}
+							if err := st.Upsert(key, value); err != nil {
+								t.Fatal(err)
+							}
+							want[string(key)] = string(value)
+						}
+					}
+					write(2000)
+					check(t, st, keys, want)
+					for round := range 4 {
+						tail := st.log.Tail()
+						info := mustCompact(t, st, CompactOptions{
+							Method: method, Bytes: (tail - st.log.Begin()) / 2, Memory: int64(round) * 1000,
+						})
+						if info.Until == info.From || info.Copied > info.Records || info.Copied == 0 && !collide {
+							t.Errorf("round %d: %+v", round, info)
+						}
+						check(t, st, keys, want)
+						write(200)
+					}
+					closeAll(t, st)
+					opts.Device = dev.Reopen()
+					st = open(t, opts)
+					check(t, st, keys, want)
+					mustCompact(t, st, CompactOptions{Method: method})
+					check(t, st, keys, want)
+					if m := st.Metrics(); m.Compactions != 1 || m.ReclaimedBytes == 0 {
+						t.Errorf("metrics %+v", m)
+					}
+					closeAll(t, st)
+				})
+			}
+		}
+	}
+}
+
+// TestCompactDropsTheDead compacts a log in which everything is dead: replaced,
+// deleted or expired.
+func TestCompactDropsTheDead(t *testing.T) {
+	for _, method := range compactMethods {
+		t.Run(method.String(), func(t *testing.T) {
+			var now atomic.Int64
+			now.Store(1000)
+			opts := small(device.NewMemory(), 8, 8)
+			opts.now = now.Load
+			st := open(t, opts)
+			s := st.NewSession()
+			const keys = 300
+			for n := range uint64(keys) {
+				op := Op{Kind: OpUpsert, Key: key8(n), Value: key8(n)}
+				switch n % 3 {
+				case 0:
+					op.Expires = 2000 // and is gone then
+				case 1:
+					op.Expires = 3000
+				}
+				if err := s.Run(&op); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for n := uint64(2); n < keys; n += 3 {
+				if err := s.Delete(key8(n)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			now.Store(2500)
+			if err := st.Commit(context.Background()); err != nil { // all is read-only
+				t.Fatal(err)
+			}
+			if info := mustCompact(t, st, CompactOptions{Method: method}); info.Copied < keys/3-keys/10 || info.Copied > keys/3 {
+				t.Errorf("%+v: want about a third copied", info)
+			}
+			for n := range uint64(keys) {
+				op := Op{Kind: OpRead, Key: key8(n)}
+				if err := s.Run(&op); (err == nil) != (n%3 == 1) || err == nil && op.Expires != 3000 {
+					t.Errorf("key %d: %v, expires %d", n, err, op.Expires)
+				}
+			}
+			now.Store(3500)
+			for range 2 { // the first one's copies too
+				if err := st.Commit(context.Background()); err != nil {
+					t.Fatal(err)
+				}
+				mustCompact(t, st, CompactOptions{Method: method})
+			}
+			if tail, begin := st.log.Tail(), st.log.Begin(); tail-begin > int64(st.log.PageSize()) {
+				t.Errorf("a log from %d to %d is left", begin, tail)
+			}
+			closeAll(t, s, st)
+		})
+	}
+}
+
+// TestCompactRefusesNonsense gives options that cannot be.
+func TestCompactRefusesNonsense(t *testing.T) {
+	st := open(t, small(device.NewMemory(), 8, 8))
+	for _, opts := range []CompactOptions{
+		{Until: -1}, {Bytes: -1}, {Until: 1, Bytes: 1}, {Method: 9}, {Share: 1.5}, {Memory: -1},
+	} {
+		if info, err := st.Compact(context.Background(), opts); err == nil {
+			t.Errorf("%+v: %+v", opts, info)
+		}
+	}
+	closeAll(t, st)
+	if _, err := st.Compact(context.Background(), CompactOptions{}); !errors.Is(err, ErrClosed) {
+		t.Errorf("on a closed store: %v", err)
+	}
+}
+
+// TestCompactStopsWithItsContext cancels compactions at the pace of a snail.
+func TestCompactStopsWithItsContext(t *testing.T) {
+	for _, method := range compactMethods {
+		st := open(t, small(device.NewMemory(), 8, 8))
+		want := map[string]string{}
+		for n := range uint64(2000) {
+			if err := st.Upsert(key8(n), key8(n)); err != nil {
+				t.Fatal(err)
+			}
+			want[string(key8(n))] = string(key8(n))
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		if _, err := st.Compact(ctx, CompactOptions{Method: method, Share: 1e-6}); !errors.Is(err, context.Canceled) {
+			t.Errorf("%v: %v", method, err)
+		}
+		check(t, st, 2000, want)
+		closeAll(t, st)
+	}
+}
+
+// TestCountersDuringCompaction has sessions count up while compaction goes round
+// and round: no update is lost, no deleted counter comes back.
+func TestCountersDuringCompaction(t *testing.T) {
+	for _, method := range compactMethods {
+		for name, hash := range map[string]func([]byte) uint64{"spread": nil, "collide": func([]byte) uint64 { return 42 }} {
+			t.Run(method.String()+"/"+name, func(t *testing.T) {
+				const sessions, keys = 3, 40
+				opts := small(device.NewMemory(), 8, 8)
+				opts.QueueDepth, opts.hash = 4, hash
+				st := open(t, opts)
+				rounds := 1500
+				if raceEnabled {
+					rounds = 200
+				}
+				var sums [sessions][keys]uint64
+				var stop atomic.Bool
+				var wg, compacting sync.WaitGroup
+				for id := range sessions {
+					wg.Go(func() {
+						rng := rand.New(rand.NewPCG(uint64(id), 1))
+						s := st.NewSession()
+						defer closeAll(t, s)
+						ops := make([]Op, 12)
+						for round := range rounds {
+							for i := range ops {
+								n := rng.Uint64N(keys)
+								sums[id][n]++
+								ops[i] = Op{Kind: OpRMW, Key: key8(n), Modify: add(1)}
+							}
+							if err := s.Do(ops); err != nil {
+								t.Error(err)
+								return
+							}
+							gone := key8(keys + uint64(id))
+							if err := s.Upsert(gone, gone); err != nil {
+								t.Error(err)
+							}
+							if err := s.Delete(gone); err != nil {
+								t.Error(err)
+							}
+							if round%16 == 0 { // turn the log
+								for n := range uint64(50) {
+									if err := s.Upsert(key8(1000+n), key8(n)); err != nil {
+										t.Error(err)
+									}
+								}
+							}
+							if v, err := s.Read(gone, nil); !errors.Is(err, ErrNotFound) {
+								t.Errorf("a deleted key is back: %x, %v", v, err)
+								return
+							}
+						}
+					})
+				}
+				runs := 0
+				compacting.Go(func() {
+					for ; !stop.Load(); runs++ {
+						if _, err := st.Compact(context.Background(), CompactOptions{Method: method}); err != nil {
+							t.Error(err)
+							return
+						}
+					}
+				})
+				wg.Wait()
+				stop.Store(true)
+				compacting.Wait()
+				for n := range uint64(keys) {
+					want := uint64(0)
+					for id := range sums {
+						want += sums[id][n]
+					}
+					if v, err := st.Read(key8(n), nil); err != nil || !bytes.Equal(v, key8(want)) {
+						t.Errorf("counter %d: %x, %v; want %x", n, v, err, key8(want))
+					}
+				}
+				m := st.Metrics()
+				if runs < 3 || m.CopiedRecords == 0 || m.Begin == 64 {
+					t.Errorf("%d compactions, %d records copied, begin %d", runs, m.CopiedRecords, m.Begin)
+				}
+				t.Logf("%d compactions, %d of %d records copied", runs, m.CopiedRecords, m.CompactedRecords)
+				closeAll(t, st)
+			})
+		}
+	}
+}
