@@ -2,6 +2,8 @@ package kv
 
 import (
 	"errors"
+
+	"github.com/redykv/redykv/device"
 )
 
 // Errors that a caller can act on.
@@ -21,8 +23,9 @@ var (
 	// ErrBadSize says that a key or value has not the size that the store's
 	// records have, or is too large for a page.
 	ErrBadSize = errors.New("kv: bad key or value size")
-	// ErrCorrupt says that bytes read from the device are not what was written.
-	ErrCorrupt = errors.New("kv: corrupt data")
+	// ErrCorrupt says that bytes read from the device are not what was written,
+	// as the device found by their checksums, or the store by what they say.
+	ErrCorrupt = device.ErrCorrupt
 	// ErrMismatch says that the store on the device was made with other options.
 	ErrMismatch = errors.New("kv: options do not match the store")
 )

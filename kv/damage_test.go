@@ -1,0 +1,76 @@
+package kv_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/redykv/redykv/kv"
+	"github.com/redykv/redykv/ssdtier"
+)
+
+// TestDamageOnDisk alters bytes of the log's file: a read of one of the records
+// there is an error that names the file, never a wrong value, and so is opening
+// the store, which reads them all.
+func TestDamageOnDisk(t *testing.T) {
+	const records = 100_000
+	dir := t.TempDir()
+	st := openSSD(t, dir, options(records))
+	s := st.NewSession()
+	key := func(n uint64) []byte { return binary.LittleEndian.AppendUint64(nil, n) }
+	for n := range uint64(records) {
+		if err := s.Upsert(key(n), key(n+1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	segment := filepath.Join(dir, "000000000000.seg")
+	f, err := os.OpenFile(segment, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []int64{5000, 300_000, 300_001} { // cold by now
+		_, err = f.WriteAt([]byte{0x5a}, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	corrupt := func(err error) bool {
+		return errors.Is(err, kv.ErrCorrupt) && strings.Contains(err.Error(), segment)
+	}
+	damaged := 0
+	for n := range uint64(records) {
+		value, err := s.Read(key(n), nil)
+		switch {
+		case corrupt(err):
+			damaged++
+		case err != nil || !bytes.Equal(value, key(n+1)):
+			t.Fatalf("key %d: %x, %v", n, value, err)
+		}
+	}
+	// Two blocks of 4 KiB, in records of 24 bytes.
+	if damaged < 2*4096/24-2 || damaged > 2*(4096/24+2) {
+		t.Errorf("%d records cannot be read, want those of two blocks", damaged)
+	}
+	if err := errors.Join(s.Close(), st.Close()); err != nil {
+		t.Fatal(err)
+	}
+	ssd, err := ssdtier.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts := options(records)
+	opts.Device = ssd
+	if _, err := kv.Open(opts); !corrupt(err) {
+		t.Errorf("opening the store: %v, want ErrCorrupt and the name of the file", err)
+	}
+	if err := ssd.Close(); err != nil {
+		t.Error(err)
+	}
+}
