@@ -48,7 +48,8 @@ short slices. Beside them, and in the same turns, stand yardsticks:
   copy   values of that size copied from random places (from 64 bytes on)
 
 Modes are plain calls, batches (Session.Do) and async (Session.Submit and Poll).
-Figures are medians of the slices; one garbage collection is forced in one of them.
+Figures are medians of the slices in which the threads had their processors, as the
+column CPU tells; a garbage collection is forced in one of them.
 With --peer pebble rows say how many times that store's speed they are. It has its
 files in memory, writes no log, and caches everything.
 With --cold the log is 6 times its memory, the rest on a device that answers at

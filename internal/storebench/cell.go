@@ -3,7 +3,6 @@ package storebench
 import (
 	"fmt"
 	"runtime/metrics"
-	"slices"
 
 	"github.com/redykv/redykv/kv"
 	"github.com/redykv/redykv/ycsb"
@@ -18,7 +17,7 @@ type cell struct {
 	threads      int
 	run          func(w *worker, k kinds, numbers []uint32) error
 
-	mops       []float64 // of each slice
+	samples    []sample // of each slice
 	operations uint64
 	seconds    float64 // of all slices, wall time
 	allocs     uint64
@@ -76,13 +75,8 @@ func plan(s *Spec, peer *pebblePeer) (cells []*cell, limits map[int]yards) {
 	return cells, limits
 }
 
-func (c *cell) median() float64 {
-	if len(c.mops) == 0 {
-		return 0
-	}
-	sorted := slices.Sorted(slices.Values(c.mops))
-	return sorted[len(sorted)/2]
-}
+// mops is the cell's throughput.
+func (c *cell) mops() float64 { return median(calmest(c.samples)) }
 
 // reads adds where the reads between two looks at the store were answered. The
 // store counts a session's last few operations late: it is about shares.
@@ -119,19 +113,23 @@ func newSamples() []metrics.Sample {
 
 // row is what the cell has come to.
 func (c *cell) row(s *Spec, m kv.Metrics, y yards) Row {
+	samples := calmest(c.samples)
 	r := Row{
 		Store: c.store, Case: "memory",
 		Op: c.op, Distribution: c.distribution, Mode: c.mode, Threads: c.threads,
 		Records: s.Records, ValueSize: s.ValueSize, Layout: "fixed", Depth: s.Depth,
-		Mops: c.median(), MopsMin: slices.Min(c.mops), MopsMax: slices.Max(c.mops),
-		LimitMops: y.lines.median(), GeneratorNanos: y.generatorNanos(),
+		Mops: median(samples), MopsMin: samples[0].mops, MopsMax: samples[len(samples)-1].mops,
+		Slices: len(samples), LimitMops: y.lines.mops(), GeneratorNanos: y.generatorNanos(),
 		Operations: c.operations, Seconds: c.seconds,
 		AllocsPerOp: float64(c.allocs) / float64(max(c.operations, 1)),
 		GCCPUShare:  c.gcSeconds / (c.seconds * float64(c.threads)),
 		RSSBytes:    c.rss, LogBytes: m.Tail - m.Begin, IndexBytes: m.IndexBytes,
 	}
+	for _, s := range samples {
+		r.CPUShare += s.share / float64(len(samples))
+	}
 	if y.copies != nil {
-		r.CopyMops = y.copies.median()
+		r.CopyMops = y.copies.mops()
 	}
 	if s.Cold {
 		r.Case = "cold"
@@ -151,5 +149,5 @@ func (c *cell) row(s *Spec, m kv.Metrics, y yards) Row {
 
 // generatorNanos is what one thread takes for an operation without its store.
 func (y yards) generatorNanos() float64 {
-	return float64(y.generator.threads) * 1e3 / y.generator.median()
+	return float64(y.generator.threads) * 1e3 / y.generator.mops()
 }

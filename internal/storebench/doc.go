@@ -26,7 +26,8 @@
 // that it has.
 //
 // Cells are measured turn by turn: every lap gives each cell one short slice, so
-// that a noisy neighbour hits all alike, and a cell's figure is the median of
-// its slices. In one slice of each cell a garbage collection is forced, so that
+// that a noisy neighbour hits all alike. A cell's figure is the median of its calm
+// slices: those in which its threads had a processor nearly all the time, or the
+// three calmest if that is more. In one slice of each cell a garbage collection is forced, so that
 // its share of CPU says what a collection costs, and not that there was none.
 package storebench

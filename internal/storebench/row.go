@@ -17,11 +17,15 @@ type Row struct {
 	Layout       string            `json:"layout,omitempty"` // fixed or variable; not of a peer
 	Depth        int               `json:"depth"`
 
-	// Mops is 10^6 operations a second of all threads together, the median of
-	// the slices; MopsMin and MopsMax are their range.
-	Mops    float64 `json:"mops"`
-	MopsMin float64 `json:"mops_min"`
-	MopsMax float64 `json:"mops_max"`
+	// Mops is 10^6 operations a second of all threads together, the median of so
+	// many Slices, which are the calm ones; MopsMin and MopsMax are their range.
+	// CPUShare is the share of that time for which the threads had a processor:
+	// well below 1, others were using the machine.
+	Mops     float64 `json:"mops"`
+	MopsMin  float64 `json:"mops_min"`
+	MopsMax  float64 `json:"mops_max"`
+	Slices   int     `json:"slices"`
+	CPUShare float64 `json:"cpu_share"`
 	// LimitMops is half of the lines that as many threads load in a second from
 	// memory of the same footprint, in 10^6; CopyMops how many values of
 	// this size they copy from random places, 0 for small values.

@@ -139,17 +139,13 @@ func (b *bench) measure(ctx context.Context, cells []*cell, progress ycsb.Progre
 // slice runs a cell's threads for that long, and keeps what they show, unless it
 // is of lap 0.
 func (b *bench) slice(ctx context.Context, c *cell, lasts time.Duration, lap int) error {
-	type tally struct {
-		ops  int
-		took time.Duration
-	}
 	tallies := make([]tally, c.threads)
 	start := make(chan struct{})
 	group, groupCtx := errgroup.WithContext(ctx)
 	for i := range tallies {
 		group.Go(func() (err error) {
 			<-start
-			tallies[i].ops, tallies[i].took, err = b.workers[i].slice(groupCtx, c, lasts)
+			tallies[i], err = b.workers[i].slice(groupCtx, c, lasts)
 			return err
 		})
 	}
@@ -168,12 +164,10 @@ func (b *bench) slice(ctx context.Context, c *cell, lasts time.Duration, lap int
 	c.gcSeconds += after.gcSeconds - before.gcSeconds
 	c.reads(metricsBefore, b.store.Metrics())
 	c.rss = mem.Resident() - b.yard
-	mops := 0.0
 	for _, t := range tallies {
-		mops += float64(t.ops) / 1e6 / t.took.Seconds()
-		c.operations += uint64(t.ops)
+		c.operations += uint64(t.operations)
 	}
-	c.mops = append(c.mops, mops)
+	c.samples = append(c.samples, sampleOf(tallies))
 	return nil
 }
 
@@ -182,10 +176,10 @@ func (r *Report) fill(cells []*cell, limits map[int]yards, m kv.Metrics) {
 	for _, threads := range r.Spec.Threads {
 		y := limits[threads]
 		limit := Limit{
-			Threads: threads, LinesPerSecond: 2e6 * y.lines.median(), GeneratorNanos: y.generatorNanos(),
+			Threads: threads, LinesPerSecond: 2e6 * y.lines.mops(), GeneratorNanos: y.generatorNanos(),
 		}
 		if y.copies != nil {
-			limit.CopyMops = y.copies.median()
+			limit.CopyMops = y.copies.mops()
 		}
 		r.Limits = append(r.Limits, limit)
 	}

@@ -77,6 +77,9 @@ func checkRows(t *testing.T, report *Report) {
 		if !(r.Mops > 0 && r.MopsMin <= r.Mops && r.Mops <= r.MopsMax) || r.Operations == 0 || r.Seconds <= 0 {
 			t.Errorf("%+v: speed", r)
 		}
+		if r.Slices < 1 || r.Slices > laps || !(r.CPUShare > 0 && r.CPUShare <= 1) {
+			t.Errorf("%+v: slices", r)
+		}
 		if r.LimitMops <= 0 || r.GeneratorNanos <= 0 || (r.CopyMops > 0) != (s.ValueSize >= copyFrom) {
 			t.Errorf("%+v: yardsticks", r)
 		}

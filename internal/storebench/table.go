@@ -31,7 +31,7 @@ func (r *Report) WriteTable(out io.Writer) error {
 		copies = copies || row.CopyMops > 0
 		peer = peer || row.RatioToPeer > 0
 	}
-	fmt.Fprint(w, "store\top\tdistribution\tmode\tthreads\tMop/s\tfrom\tto\tlimit\tof limit\tscaling\t")
+	fmt.Fprint(w, "store\top\tdistribution\tmode\tthreads\tMop/s\tfrom\tto\tCPU\tlimit\tof limit\tscaling\t")
 	for _, column := range []struct {
 		shown bool
 		name  string
@@ -42,8 +42,8 @@ func (r *Report) WriteTable(out io.Writer) error {
 	}
 	fmt.Fprintln(w, "allocs/op\tGC CPU\tRSS\t")
 	for _, row := range r.Rows {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%s\t", row.Store, row.Op, row.Distribution,
-			row.Mode, row.Threads, row.Mops, row.MopsMin, row.MopsMax, row.LimitMops, row.Mops/row.LimitMops, times(row.Scaling))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%.2f\t%.2f\t%.2f\t%.0f%%\t%.2f\t%.2f\t%s\t", row.Store, row.Op, row.Distribution,
+			row.Mode, row.Threads, row.Mops, row.MopsMin, row.MopsMax, 100*row.CPUShare, row.LimitMops, row.Mops/row.LimitMops, times(row.Scaling))
 		if copies {
 			fmt.Fprintf(w, "%.2f\t%.2f\t", row.CopyMops, row.Mops/row.CopyMops)
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"time"
 
 	"github.com/redykv/redykv/kv"
@@ -127,24 +128,27 @@ func addTo(n uint64) (kv.Modifier, kv.InPlace) {
 }
 
 // slice runs a cell for that long, or until ctx ends, and then until nothing is
-// under way. It returns how many operations that were and how long they took.
-func (w *worker) slice(ctx context.Context, c *cell, lasts time.Duration) (ops int, took time.Duration, err error) {
+// under way.
+func (w *worker) slice(ctx context.Context, c *cell, lasts time.Duration) (t tally, err error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	numbers, k := w.numbers[c.distribution], c.op.kinds()
 	rounds := max(clockEvery/len(w.ops), 1)
-	for began := time.Now(); ; {
+	began, cpu := time.Now(), threadTime()
+	for t.took < lasts && ctx.Err() == nil {
 		for range rounds {
 			if err := c.run(w, k, numbers.take(len(w.ops))); err != nil {
-				return ops, 0, err
+				return t, err
 			}
-			ops += len(w.ops)
+			t.operations += len(w.ops)
 		}
-		if took = time.Since(began); took >= lasts || ctx.Err() != nil {
-			for len(w.free) < len(w.ops) {
-				if err := w.poll(); err != nil {
-					return ops, 0, err
-				}
-			}
-			return ops, time.Since(began), nil
+		t.took = time.Since(began)
+	}
+	for len(w.free) < len(w.ops) {
+		if err := w.poll(); err != nil {
+			return t, err
 		}
 	}
+	t.took, t.cpu = time.Since(began), threadTime()-cpu
+	return t, nil
 }
