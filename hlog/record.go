@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/redykv/redykv/internal/word"
+
 	"github.com/redykv/redykv/internal/words"
 )
 
@@ -29,7 +31,7 @@ type Record struct{ p unsafe.Pointer }
 func RecordAt(p unsafe.Pointer) Record { return Record{p} }
 
 // release stores the header, and so ends the lock.
-func (r Record) release(h Header) { setWord(r.word(0), uint64(h)) }
+func (r Record) release(h Header) { word.Store(r.word(0), uint64(h)) }
 
 func (r Record) word(offset int) *uint64 { return (*uint64)(unsafe.Add(r.p, offset)) }
 
@@ -230,25 +232,25 @@ func (l Layout) Update(r Record, edit func(value []byte) ([]byte, bool)) bool {
 
 // StoreWord1 replaces such a value in place, unless the record must not be
 // updated so.
-func (r Record) StoreWord1(word uint64) bool {
+func (r Record) StoreWord1(v uint64) bool {
 	h := r.Header()
 	if !h.Updatable() || !r.swapHeader(h, h|headerLocked) {
 		return false
 	}
-	setWord(r.word(2*headerSize), word)
+	word.Store(r.word(2*headerSize), v)
 	r.release(h)
 	return true
 }
 
 // SwapWord1 replaces such a value if the record still is as it was when header
 // and value were read.
-func (r Record) SwapWord1(h Header, old, word uint64) bool {
+func (r Record) SwapWord1(h Header, old, v uint64) bool {
 	if !r.swapHeader(h, h|headerLocked) {
 		return false
 	}
 	same := r.Word1() == old
 	if same {
-		setWord(r.word(2*headerSize), word)
+		word.Store(r.word(2*headerSize), v)
 	}
 	r.release(h)
 	return same

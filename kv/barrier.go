@@ -64,7 +64,7 @@ func (s *Session) Serial() uint64 {
 func (s *Session) begun() uint64 {
 	n := s.before.Until + s.counts.refused
 	for i := range s.counts.ops {
-		n += s.counts.ops[i].n
+		n += uint64(s.counts.ops[i])
 	}
 	return n
 }

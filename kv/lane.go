@@ -176,6 +176,7 @@ func (s *Session) Do(ops []Op) error {
 	}
 	s.flush()
 	s.batchErr = nil
+	s.direct = false // until the end: a Modifier may panic
 	for i := range ops {
 		s.stage(&ops[i], false)
 	}
@@ -185,6 +186,7 @@ func (s *Session) Do(ops []Op) error {
 			return err
 		}
 	}
+	s.direct = s.words && s.streamed == 0
 	return s.batchErr
 }
 
@@ -199,6 +201,7 @@ func (s *Session) Submit(op *Op) error {
 		return ErrQueueFull
 	}
 	s.streamed++
+	s.direct = false
 	s.stage(op, true)
 	return nil
 }

@@ -7,13 +7,14 @@ import (
 	"text/tabwriter"
 
 	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/internal/word"
 )
 
 // MaxTiers is how many tiers of a device Metrics tells apart.
 const MaxTiers = 4
 
 // Metrics is what a store has done and what it uses. The counts are sums over
-// all sessions; an open session's last few operations may not be in them yet.
+// all sessions.
 type Metrics struct {
 	// Operations, those under way included, and without those refused.
 	Reads, Upserts, RMWs, Deletes, Inserts uint64
@@ -91,21 +92,14 @@ type counts struct {
 	deviceReads counter
 }
 
-// counter is a number that its session counts up in a plain word and publishes
-// now and then: an atomic add for each operation would cost as much as the
-// operation's own work in the cache.
-type counter struct {
-	n         uint64
-	published atomic.Uint64
-}
+// counter is a number that its session alone counts up, by a plain load and
+// store: an atomic add for each operation would cost as much as the operation's
+// own work in the cache.
+type counter uint64
 
-const publishEvery = 64
+func (c *counter) inc() { word.Store((*uint64)(c), uint64(*c)+1) }
 
-func (c *counter) inc() {
-	if c.n++; c.n%publishEvery == 0 {
-		c.published.Store(c.n)
-	}
-}
+func (c *counter) load() uint64 { return atomic.LoadUint64((*uint64)(c)) }
 
 // all are the counters, in the order of Metrics.counts.
 func (c *counts) all() [countersEach]*counter {
@@ -124,19 +118,13 @@ func (m *Metrics) counts() [countersEach]*uint64 {
 
 const countersEach = int(opNewest) + 1 + MaxTiers + 1 // the store's own operations left out
 
-func (c *counts) publish() {
-	for _, counter := range c.all() {
-		counter.published.Store(counter.n)
-	}
-}
-
-// addTo adds what was published to m.
+// addTo adds the numbers to m.
 func (c *counts) addTo(m *Metrics) {
 	sums := m.counts()
 	for i, counter := range c.all() {
-		*sums[i] += counter.published.Load()
+		*sums[i] += counter.load()
 	}
-	// Counters are published one by one: tiers may be ahead of all reads.
+	// Of a session that goes on, the tiers may be ahead of all reads.
 	m.ReadsMemory = m.Reads - min(m.Reads, m.ReadsCache)
 	for _, n := range m.ReadsTier {
 		m.ReadsMemory -= min(m.ReadsMemory, n)

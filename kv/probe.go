@@ -22,7 +22,7 @@ type probe struct {
 
 func newProbe(t *table, v *hlog.View, last int) probe {
 	frames, mask := v.Frames()
-	return probe{t.base, t.mask, frames, mask, v.Head, int64(last), v.ReadOnly}
+	return probe{table: t.base, mask: t.mask, frames: frames, ringMask: mask, head: v.Head, last: int64(last), readOnly: v.ReadOnly}
 }
 
 // close makes it find nothing, so that every operation goes the general way.

@@ -33,6 +33,9 @@ type Session struct {
 	view  hlog.View
 	table *table
 	words bool // records are of 8-byte keys and values of up to 8 bytes: see words.go
+	// direct says that plain calls may go straight to such records: nothing that
+	// the session was given before is under way.
+	direct bool
 	// restricted says that operations must go the general way: the probe is closed.
 	restricted bool
 
@@ -115,13 +118,14 @@ func (st *Store) makeSession() *Session {
 	for i := range s.flights {
 		s.free = append(s.free, uint32(len(s.flights)-1-i))
 	}
+	s.direct = s.words
 	return s
 }
 
 // stop makes the session take no more operations.
 func (s *Session) stop(err error) {
 	s.unusable = err
-	s.words = false
+	s.direct = false
 }
 
 // Close ends the session after what it has under way.
@@ -172,7 +176,7 @@ func (s *Session) leave() { s.slot.Leave() }
 // Read appends the value of key to dst and returns the result, or dst and
 // ErrNotFound.
 func (s *Session) Read(key, dst []byte) ([]byte, error) {
-	if s.words && s.streamed|s.batch == 0 && len(key) == 8 {
+	if s.direct && len(key) == 8 {
 		s.enter()
 		if p := s.probe.lookup(loadWord(key), s.probe.head); p != nil {
 			if r := hlog.RecordAt(p); r.Header().Plain() {
@@ -184,6 +188,11 @@ func (s *Session) Read(key, dst []byte) ([]byte, error) {
 		}
 		s.leave()
 	}
+	return s.readAnyhow(key, dst)
+}
+
+// readAnyhow is Read in general.
+func (s *Session) readAnyhow(key, dst []byte) ([]byte, error) {
 	s.plain = Op{Kind: OpRead, Key: key, Value: dst}
 	err := s.run(&s.plain, len(dst))
 	return s.plain.Value, err
@@ -191,7 +200,7 @@ func (s *Session) Read(key, dst []byte) ([]byte, error) {
 
 // Upsert stores value under key, for good.
 func (s *Session) Upsert(key, value []byte) error {
-	if s.words && s.streamed|s.batch == 0 && len(key) == 8 && len(value) == s.valueSize {
+	if s.direct && len(key) == 8 && len(value) == s.valueSize {
 		s.enter()
 		p := s.probe.lookup(loadWord(key), s.probe.readOnly)
 		stored := p != nil && hlog.RecordAt(p).StoreWord1(valueWord(value))
@@ -203,13 +212,17 @@ func (s *Session) Upsert(key, value []byte) error {
 			return nil
 		}
 	}
+	return s.upsertAnyhow(key, value)
+}
+
+func (s *Session) upsertAnyhow(key, value []byte) error {
 	s.plain = Op{Kind: OpUpsert, Key: key, Value: value}
 	return s.run(&s.plain, 0)
 }
 
 // RMW changes the record of key as modify says, atomically.
 func (s *Session) RMW(key []byte, modify Modifier) error {
-	if s.words && s.streamed|s.batch == 0 && len(key) == 8 && modify != nil {
+	if s.direct && len(key) == 8 && modify != nil {
 		if s.rmwWord(loadWord(key), modify) {
 			return nil
 		}
@@ -247,6 +260,7 @@ func (s *Session) run(op *Op, keep int) error {
 			return err
 		}
 	}
+	s.direct = s.words && s.streamed|s.batch == 0
 	return op.Err
 }
 

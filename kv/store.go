@@ -253,7 +253,6 @@ func (st *Store) openSession(s *Session) error {
 }
 
 func (st *Store) removeSession(s *Session) {
-	s.counts.publish()
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	delete(st.sessions, s)

@@ -46,7 +46,7 @@ type Table struct {
 // cache lines of its own (two: neighbours are fetched in pairs), so that
 // sessions do not slow each other down.
 type Slot struct {
-	entered uint64 // 0 outside; see publish
+	entered uint64 // 0 outside; see fence_asymmetric.go
 	table   *Table
 	_       [112]byte
 }
