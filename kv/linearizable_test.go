@@ -104,7 +104,7 @@ func testLinearizable(t *testing.T, sizes [2]int, readCache float64) {
 	const forLog = 4 << 10
 	h := &historian{sizes: sizes, st: open(t, Options{
 		Device: device.NewMemory(), KeySize: sizes[0], ValueSize: sizes[1],
-		Memory: int64(forLog / (1 - readCache)), ReadCache: readCache,
+		Memory: int64(forLog / (1 - readCache)), ReadCache: readCache, MaxMemory: 64 << 10,
 		PageSize: 512, Records: 1 << 14, QueueDepth: 4, MutableFraction: 0.5,
 	})}
 	h.play(t, rounds)
@@ -184,6 +184,11 @@ func (h *historian) play(t *testing.T, rounds int) {
 			})
 		}
 		h.fill(t, filler, rng.IntN(60))
+		if h.st.cache != nil && rng.IntN(8) == 0 { // what is in memory, and in the cache, changes
+			if err := h.st.SetMemory(4<<10 + rng.Int64N(16<<10)); err != nil {
+				t.Error(err)
+			}
+		}
 		if rng.IntN(4) == 0 {
 			if err := h.st.Commit(context.Background()); err != nil {
 				t.Error(err)

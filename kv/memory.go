@@ -6,12 +6,48 @@ import (
 
 	"github.com/redykv/redykv/hlog"
 	"github.com/redykv/redykv/internal/readcache"
+	"github.com/redykv/redykv/internal/units"
 )
 
 // shares divides memory between the log and the read cache.
 func (o *Options) shares(memory int64) (forLog, forCache int64) {
 	forCache = int64(float64(memory) * o.ReadCache)
 	return memory - forCache, forCache
+}
+
+// SetMemory changes Options.Memory while the store is in use: log and read cache
+// keep their shares. Sessions go on meanwhile. It returns when what is too much
+// has been given back to the system, which takes until the device has it and no
+// checkpoint needs it. A size that cannot be, above Options.MaxMemory or too
+// little for the log's pages or the cache, is an error and changes nothing.
+func (st *Store) SetMemory(bytes int64) error {
+	st.sizing.Lock()
+	defer st.sizing.Unlock()
+	st.mu.Lock()
+	closed := st.closed
+	st.mu.Unlock()
+	if closed {
+		return ErrClosed
+	}
+	if most := st.opts.MaxMemory; most != 0 && bytes > most {
+		return fmt.Errorf("kv: memory of %v: the store was opened for at most %v", units.Size(bytes), units.Size(most))
+	}
+	forLog, forCache := st.opts.shares(bytes)
+	if st.cache != nil && forCache < readcache.MinCapacity {
+		return fmt.Errorf("kv: memory of %v leaves %v for the read cache, want at least %v",
+			units.Size(bytes), units.Size(forCache), units.Size(readcache.MinCapacity))
+	}
+	// The log first: it may refuse, and nothing has changed then.
+	before := st.log.Budget()
+	if err := st.log.Resize(forLog); err != nil {
+		return fmt.Errorf("kv: memory of %v: %w", units.Size(bytes), err)
+	}
+	if st.cache != nil {
+		if err := st.cache.Resize(forCache); err != nil {
+			return errors.Join(fmt.Errorf("kv: memory of %v: %w", units.Size(bytes), err), st.log.Resize(before))
+		}
+	}
+	return nil
 }
 
 // largeShare is the share of a read cache for large records in a store where

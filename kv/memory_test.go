@@ -2,6 +2,7 @@ package kv
 
 import (
 	"bytes"
+	"errors"
 	"testing"
 
 	"github.com/redykv/redykv/device"
@@ -133,4 +134,50 @@ func TestModifierThatPanicsOnACachedRecord(t *testing.T) {
 		t.Errorf("the cache took no part:\n%v", m)
 	}
 	closeAll(t, s, st)
+}
+
+// TestSetMemory checks what cannot be, and that nothing changes then; and that
+// what is read stays the same from 64 KiB to 1 MiB.
+func TestSetMemory(t *testing.T) {
+	const keys = 10_000
+	st := open(t, Options{
+		Device: device.NewMemory(), KeySize: 8, ValueSize: 8, Records: keys, PageSize: 4 << 10,
+		Memory: 256 << 10, MaxMemory: 1 << 20, ReadCache: 0.25,
+	})
+	for n := range uint64(keys) {
+		if err := st.Upsert(key8(n), key8(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, memory := range []int64{64 << 10, 1 << 20, 128 << 10, 256 << 10} {
+		if err := st.SetMemory(memory); err != nil {
+			t.Fatal(err)
+		}
+		m := st.Metrics()
+		if m.MemoryBudget != memory*3/4 || m.CacheBudget != memory/4 || m.MemoryBytes > m.MemoryBudget {
+			t.Errorf("memory of %d:\n%v", memory, m)
+		}
+		for n := range uint64(keys) {
+			if got, err := st.Read(key8(n), nil); err != nil || !bytes.Equal(got, key8(n)) {
+				t.Fatalf("memory of %d, key %d: %x, %v", memory, n, got, err)
+			}
+		}
+	}
+	for _, bad := range []int64{-1, 0, 4 << 10, 16 << 10, 1<<20 + 1} {
+		before := st.Metrics()
+		if err := st.SetMemory(bad); err == nil {
+			t.Errorf("memory of %d: no error", bad)
+		}
+		if m := st.Metrics(); m.MemoryBudget != before.MemoryBudget || m.CacheBudget != before.CacheBudget || m.CacheEntries != before.CacheEntries {
+			t.Errorf("memory of %d was refused, and changed\n%v to\n%v", bad, before, m)
+		}
+	}
+	closeAll(t, st)
+	if err := st.SetMemory(256 << 10); !errors.Is(err, ErrClosed) {
+		t.Errorf("of a closed store: %v", err)
+	}
+	if st, err := Open(Options{Device: device.NewMemory(), Memory: 2 << 20, MaxMemory: 1 << 20}); err == nil {
+		t.Error("more memory than at most")
+		closeAll(t, st)
+	}
 }

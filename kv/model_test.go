@@ -65,6 +65,7 @@ func newModelRun(t *testing.T, seed uint64) *modelRun {
 		r.opts.Memory += cache
 		r.opts.ReadCache = float64(cache) / float64(r.opts.Memory)
 	}
+	r.opts.MaxMemory = r.opts.Memory * (2 + r.rng.Int64N(3))
 	switch r.rng.IntN(3) {
 	case 0:
 		r.opts.KeySize, r.opts.ValueSize = 8, 8
@@ -102,6 +103,8 @@ func (r *modelRun) play() {
 			r.crash()
 		case 3:
 			r.compare()
+		case 4:
+			r.resize()
 		default:
 			r.batch()
 		}
@@ -133,6 +136,23 @@ func (r *modelRun) crash() {
 	r.want = maps.Clone(r.committed)
 	r.restart()
 	r.compare()
+}
+
+// resize changes the store's memory while a batch is played.
+func (r *modelRun) resize() {
+	memory := int64(r.opts.PageSize)*4 + r.rng.Int64N(r.opts.MaxMemory-int64(r.opts.PageSize)*4)
+	if r.opts.ReadCache > 0 {
+		memory = r.opts.Memory + r.rng.Int64N(r.opts.MaxMemory-r.opts.Memory)
+	}
+	st, resized := r.st, make(chan error)
+	go func() { resized <- st.SetMemory(memory) }()
+	r.batch()
+	if err := <-resized; err != nil {
+		r.t.Fatal(err)
+	}
+	if m := st.Metrics(); m.MemoryBudget+m.CacheBudget > memory {
+		r.t.Fatalf("memory of %d:\n%v", memory, m)
+	}
 }
 
 func (r *modelRun) key() []byte { return key8(r.rng.Uint64N(r.keys)) }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/hlog"
+	"github.com/redykv/redykv/internal/units"
 )
 
 // Options say how a store is laid out and what it may use. The zero value with
@@ -18,6 +19,11 @@ type Options struct {
 	// index comes beside it: 13 to 26 bytes for each of Records. At least four
 	// pages for the log. Default 256 MiB. See also [Store.SetMemory].
 	Memory int64
+
+	// MaxMemory bounds what SetMemory may raise Memory to: only address space is
+	// set aside for it. Default: Memory, the log's share rounded up to a power of
+	// two.
+	MaxMemory int64
 
 	// ReadCache is the share of Memory, 0 to less than 1, that holds records
 	// which were read from the device, those that are read again and again. It
@@ -86,6 +92,8 @@ func (o *Options) ensureDefaults() error {
 		return fmt.Errorf("kv: key size %d with value size %d: give both or neither", o.KeySize, o.ValueSize)
 	case o.Records < 0 || o.Records > hlog.MaxAddress/8:
 		return fmt.Errorf("kv: %d expected records", o.Records)
+	case o.MaxMemory != 0 && o.MaxMemory < o.Memory:
+		return fmt.Errorf("kv: memory of %v, at most %v", units.Size(o.Memory), units.Size(o.MaxMemory))
 	case !(o.ReadCache >= 0 && o.ReadCache < 1):
 		return fmt.Errorf("kv: share %g of memory for the read cache, want 0 to less than 1", o.ReadCache)
 	case o.QueueDepth < 1 || o.QueueDepth > MaxQueueDepth:

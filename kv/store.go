@@ -32,6 +32,7 @@ type Store struct {
 
 	settledTo atomic.Int64 // everything below is written
 	stops     stops        // of scans
+	sizing    sync.Mutex   // one SetMemory at a time
 
 	mu       sync.Mutex
 	closed   bool
@@ -91,9 +92,10 @@ func Open(opts Options) (*Store, error) {
 		layout = hlog.FixedLayout(opts.KeySize, opts.ValueSize)
 	}
 	forLog, forCache := opts.shares(opts.Memory)
+	most, _ := opts.shares(opts.MaxMemory)
 	st.log, err = hlog.Open(hlog.Config{
 		Device: opts.Device, Epoch: st.epoch, Layout: layout, Logger: opts.Logger,
-		Memory: forLog, PageSize: opts.PageSize, MutableFraction: opts.MutableFraction,
+		Memory: forLog, MaxMemory: most, PageSize: opts.PageSize, MutableFraction: opts.MutableFraction,
 		Begin: meta.Begin, Tail: meta.Tail,
 	})
 	if err != nil {
@@ -152,6 +154,8 @@ func (st *Store) commit(ctx context.Context) error {
 func (st *Store) Close() error {
 	st.committing.Lock()
 	defer st.committing.Unlock()
+	st.sizing.Lock()
+	defer st.sizing.Unlock()
 	st.mu.Lock()
 	if st.closed {
 		st.mu.Unlock()
