@@ -6,8 +6,6 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"github.com/redykv/redykv/internal/word"
-
 	"github.com/redykv/redykv/internal/words"
 )
 
@@ -31,7 +29,7 @@ type Record struct{ p unsafe.Pointer }
 func RecordAt(p unsafe.Pointer) Record { return Record{p} }
 
 // release stores the header, and so ends the lock.
-func (r Record) release(h Header) { word.Store(r.word(0), uint64(h)) }
+func (r Record) release(h Header) { words.Store(r.word(0), uint64(h)) }
 
 func (r Record) word(offset int) *uint64 { return (*uint64)(unsafe.Add(r.p, offset)) }
 
@@ -237,7 +235,7 @@ func (r Record) StoreWord1(v uint64) bool {
 	if !h.Updatable() || !r.swapHeader(h, h|headerLocked) {
 		return false
 	}
-	word.Store(r.word(2*headerSize), v)
+	words.Store(r.word(2*headerSize), v)
 	r.release(h)
 	return true
 }
@@ -250,7 +248,7 @@ func (r Record) SwapWord1(h Header, old, v uint64) bool {
 	}
 	same := r.Word1() == old
 	if same {
-		word.Store(r.word(2*headerSize), v)
+		words.Store(r.word(2*headerSize), v)
 	}
 	r.release(h)
 	return same

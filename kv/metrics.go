@@ -7,7 +7,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/redykv/redykv/internal/units"
-	"github.com/redykv/redykv/internal/word"
+	"github.com/redykv/redykv/internal/words"
 )
 
 // MaxTiers is how many tiers of a device Metrics tells apart.
@@ -97,7 +97,7 @@ type counts struct {
 // own work in the cache.
 type counter uint64
 
-func (c *counter) inc() { word.Store((*uint64)(c), uint64(*c)+1) }
+func (c *counter) inc() { words.Store((*uint64)(c), uint64(*c)+1) }
 
 func (c *counter) load() uint64 { return atomic.LoadUint64((*uint64)(c)) }
 

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/redykv/redykv/internal/word"
+	"github.com/redykv/redykv/internal/words"
 )
 
 // A session enters by a plain store and then loads markers; nothing in the
@@ -20,7 +20,7 @@ import (
 
 // publish stores e where movers look, and lets the session's later loads overtake
 // the store.
-func (s *Slot) publish(e uint64) { word.Store(&s.entered, e) }
+func (s *Slot) publish(e uint64) { words.Store(&s.entered, e) }
 
 const (
 	cmdExpedited         = 1 << 3

@@ -98,7 +98,7 @@ func (w *worker) plain(k kinds, numbers []uint32) (err error) {
 			ycsb.StampEnds(w.value, uint64(n))
 			err = w.session.Upsert(w.key, w.value)
 		default:
-			err = w.session.Run(&w.rmw)
+			err = w.session.RMW(w.key, w.rmw.Modify)
 		}
 		if err != nil {
 			return fmt.Errorf("storebench: record %d: %w", n, err)

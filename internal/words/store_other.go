@@ -1,6 +1,6 @@
 //go:build !amd64 || race
 
-package word
+package words
 
 import "sync/atomic"
 

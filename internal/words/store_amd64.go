@@ -1,6 +1,6 @@
 //go:build !race
 
-package word
+package words
 
 // Store stores v at p, after everything that was stored before, for readers that
 // load it atomically. Later loads may overtake it: who needs them not to, needs an
