@@ -108,10 +108,10 @@ func TestCommitPointsAgreeWithTheLog(t *testing.T) {
 		st.exclusive(func() {
 			points = st.commitPoints()
 			reader.slot = slot
-			reader.view, reader.table = st.log.View(), st.index
+			reader.view, reader.table = st.log.View(), st.index.Load()
 			for id := range uint64(sessions) {
 				p := points[string(rune('a'+id))]
-				_, e := st.index.find(st.hash(key8(id)))
+				_, e := st.index.Load().find(st.hash(key8(id)))
 				if r, _, _, ok := reader.lookup(key8(id), e.address(), reader.view.Head); ok {
 					if got := r.Word1(); got != p.Until-uint64(len(p.Excluding)) {
 						t.Errorf("session %d: %d in the log, commit point %+v", id, got, p)

@@ -15,5 +15,6 @@
 //   - What was written is durable once [Store.Commit] or [Store.Close] has
 //     returned nil, not before. Open finds exactly what the last of them covered.
 //   - Deleted and overwritten records keep their space on the device.
-//   - The index does not grow: say in Options.Records how many keys will come.
+//   - The index grows by itself, but is the better for knowing: say in Options.Records
+//     how many keys will come.
 package kv

@@ -62,6 +62,9 @@ func (s *Session) flush() {
 func (s *Session) scan(l *lane) {
 	l.table = s.table
 	s.probe.scan(l)
+	if next := l.table.next.Load(); next != nil {
+		s.scanMoved(l, next)
+	}
 	if s.cache == nil {
 		return
 	}
@@ -92,6 +95,7 @@ func (s *Session) finish(l *lane) {
 		switch {
 		case !current || l.slots[i].p == nil || s.restricted:
 			s.finishAnew(op, l.hashes[i], l.stream)
+			current = l.table == s.table // it left the epoch
 		case s.words && s.modifying == 0 && s.tryWords(op, l.slots[i].load()):
 			op.Err = nil
 			if l.stream {
@@ -100,6 +104,7 @@ func (s *Session) finish(l *lane) {
 			}
 		default:
 			s.finishAt(op, l.hashes[i], l.slots[i], l.stream)
+			current = l.table == s.table // as it may have
 		}
 	}
 	l.next, l.n = 0, 0
@@ -122,9 +127,10 @@ func (s *Session) abandon(l *lane) {
 
 // finishAt carries one operation out inside the epoch that finish is called in.
 func (s *Session) finishAt(op *Op, hash uint64, at slot, stream bool) {
-	if s.rmws[hashByte(hash)] == 0 && s.check(op) == nil {
+	e := at.load()
+	if !e.gone() && s.rmws[hashByte(hash)] == 0 && s.check(op) == nil {
 		op.Err = nil
-		switch outcome, where := s.tryAt(op, at, at.load(), 0); outcome {
+		switch outcome, where := s.tryAt(op, at, e, 0); outcome {
 		case complete:
 			s.counts.ops[op.Kind].inc()
 			s.settle(op, op.Err, stream)

@@ -97,22 +97,48 @@ func TestLinearizable(t *testing.T) {
 }
 
 func testLinearizable(t *testing.T, sizes [2]int, readCache float64) {
-	rounds := 3000
-	if raceEnabled {
-		rounds = 400
-	}
-	const forLog = 4 << 10
-	h := &historian{sizes: sizes, st: open(t, Options{
-		Device: device.NewMemory(), KeySize: sizes[0], ValueSize: sizes[1],
-		Memory: int64(forLog / (1 - readCache)), ReadCache: readCache, MaxMemory: 64 << 10,
-		PageSize: 512, Records: 1 << 14, QueueDepth: 4, MutableFraction: 0.5,
-	})}
-	h.play(t, rounds)
+	opts := historyOptions(sizes)
+	opts.Memory, opts.ReadCache = int64(float64(opts.Memory)/(1-readCache)), readCache
+	opts.MaxMemory = 64 << 10
+	h := &historian{sizes: sizes, st: open(t, opts)}
+	h.play(t, historyRounds())
 	m := h.st.Metrics()
 	if readCache > 0 && (m.ReadsCache == 0 || m.CacheEntries == 0) {
 		t.Errorf("the read cache took no part:\n%v", m)
 	}
 	closeAll(t, h.st)
+}
+
+// TestLinearizableWhileTheIndexGrows is TestLinearizable over and over on a fresh
+// index that doubles in every round.
+func TestLinearizableWhileTheIndexGrows(t *testing.T) {
+	for name, sizes := range map[string][2]int{"word": {8, 8}, "variable": {}} {
+		t.Run(name, func(t *testing.T) {
+			const doublings = 6
+			for range historyRounds() / doublings / 2 {
+				opts := historyOptions(sizes)
+				opts.indexBits = 4
+				h := &historian{sizes: sizes, st: open(t, opts)}
+				h.meanwhile = func() error { return h.st.GrowIndex(context.Background()) }
+				h.play(t, doublings)
+				closeAll(t, h.st)
+			}
+		})
+	}
+}
+
+func historyRounds() int {
+	if raceEnabled {
+		return 400
+	}
+	return 3000
+}
+
+func historyOptions(sizes [2]int) Options {
+	return Options{
+		Device: device.NewMemory(), KeySize: sizes[0], ValueSize: sizes[1],
+		Memory: 4 << 10, PageSize: 512, Records: 1 << 14, QueueDepth: 4, MutableFraction: 0.5,
+	}
 }
 
 // historian plays rounds and keeps their history.
@@ -121,6 +147,8 @@ type historian struct {
 	sizes [2]int
 	clock atomic.Int64
 	ids   atomic.Uint64 // of operations, and so of values
+
+	meanwhile func() error // called in every round, unless nil
 }
 
 const (
@@ -191,6 +219,11 @@ func (h *historian) play(t *testing.T, rounds int) {
 		}
 		if rng.IntN(4) == 0 {
 			if err := h.st.Commit(context.Background()); err != nil {
+				t.Error(err)
+			}
+		}
+		if h.meanwhile != nil {
+			if err := h.meanwhile(); err != nil {
 				t.Error(err)
 			}
 		}

@@ -78,7 +78,8 @@ func openCache(capacity int64, layout hlog.Layout, o *Options) (*readcache.Cache
 
 // freeMemory gives index and read cache back.
 func (st *Store) freeMemory() error {
-	err := st.index.free()
+	st.stopGrowing()
+	err := st.index.Load().free()
 	if st.cache != nil {
 		err = errors.Join(err, st.cache.Free())
 	}

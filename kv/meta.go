@@ -88,7 +88,7 @@ func (st *Store) writeMeta(tail int64) error {
 		KeySize:   st.opts.KeySize,
 		ValueSize: st.opts.ValueSize,
 		PageSize:  st.log.PageSize(),
-		IndexBits: st.bits,
+		IndexBits: st.indexBits(),
 		Begin:     st.log.Begin(),
 		Tail:      tail,
 	})

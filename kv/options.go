@@ -36,10 +36,14 @@ type Options struct {
 	// records, each with 8 bytes of lengths. A store is reopened as it was made.
 	KeySize, ValueSize int
 
-	// Records is how many keys to expect. The index is sized by it and does not
-	// grow: more keys make it slower, and some twenty times as many fill it
-	// (ErrIndexFull). Default 1 Mi.
+	// Records is how many keys to expect. The index begins with room for that many
+	// and doubles when there are too many more; after some ten doublings, until the
+	// store is opened again, it tells keys apart less well. Default 1 Mi.
 	Records int64
+
+	// FixedIndex keeps the index from growing by itself: more keys than Records
+	// make it slower, and some six times as many fill it (ErrIndexFull).
+	FixedIndex bool
 
 	// PageSize is the unit in bytes of flushing and eviction, a power of two
 	// and at least as large as the largest record and 64 bytes. Default: as the
@@ -58,6 +62,8 @@ type Options struct {
 
 	// hash replaces hashKey in tests, so that all keys can be made to collide.
 	hash func(key []byte) uint64
+	// indexBits is the size of a new index in tests of its growth.
+	indexBits int
 	// now replaces the clock, in milliseconds of Unix time, in tests of expiry.
 	now func() int64
 }

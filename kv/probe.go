@@ -15,18 +15,27 @@ type probe struct {
 	mask     uint64         // number of buckets - 1
 	frames   unsafe.Pointer // the log's memory
 	ringMask int64
-	head     int64 // lowest address in memory
-	last     int64 // offset of the last byte of a record that is asked for
-	readOnly int64 // lowest address that may be updated in place
+	head     int64  // lowest address in memory
+	last     int64  // offset of the last byte of a record that is asked for
+	readOnly int64  // lowest address that may be updated in place
+	tag      uint64 // where the tag is in a hash: first bit, and number of bits << 8
 }
 
 func newProbe(t *table, v *hlog.View, last int) probe {
 	frames, mask := v.Frames()
-	return probe{table: t.base, mask: t.mask, frames: frames, ringMask: mask, head: v.Head, last: int64(last), readOnly: v.ReadOnly}
+	return probe{
+		table: t.base, mask: t.mask, frames: frames, ringMask: mask,
+		head: v.Head, last: int64(last), readOnly: v.ReadOnly, tag: uint64(t.tagShift) | tagBits<<8,
+	}
 }
 
 // close makes it find nothing, so that every operation goes the general way.
 func (p *probe) close() { p.head, p.readOnly = math.MaxInt64, math.MaxInt64 }
+
+// wanted is the top of the entry of a hash.
+func (p *probe) wanted(hash uint64) uint64 {
+	return uint64(entryUsed>>addressBits) | hash>>(p.tag&63)&(1<<tagBits-1)
+}
 
 // The portable form of what probe_amd64.s does with vectors.
 
@@ -47,7 +56,7 @@ func matchWords(bucket unsafe.Pointer, want uint64) int {
 func (p *probe) lookupWords(key uint64, floor int64) unsafe.Pointer {
 	hash := hashWord(key)
 	bucket := unsafe.Add(p.table, (hash&p.mask)*bucketSize)
-	i := matchWords(bucket, uint64((entryUsed|tagOf(hash))>>addressBits))
+	i := matchWords(bucket, p.wanted(hash))
 	if i == bucketEntries {
 		return nil
 	}
@@ -68,15 +77,20 @@ func (p *probe) scanWords(hashes []uint64, slots []slot) {
 	for i, hash := range hashes {
 		slots[i] = slot{}
 		bucket := unsafe.Add(p.table, (hash&p.mask)*bucketSize)
-		at := matchWords(bucket, uint64((entryUsed|tagOf(hash))>>addressBits))
+		at := matchWords(bucket, p.wanted(hash))
 		if at == bucketEntries {
 			continue
 		}
 		slots[i] = slotIn(bucket, at)
-		if a := slots[i].load().address(); a >= p.head {
-			record := unsafe.Add(p.frames, a&p.ringMask)
-			prefetch.Line(record)
-			prefetch.Line(unsafe.Add(record, p.last))
-		}
+		p.prefetch(slots[i].load().address())
+	}
+}
+
+// prefetch asks for the record at address, if it is in memory.
+func (p *probe) prefetch(address int64) {
+	if address >= p.head {
+		record := unsafe.Add(p.frames, address&p.ringMask)
+		prefetch.Line(record)
+		prefetch.Line(unsafe.Add(record, p.last))
 	}
 }

@@ -36,7 +36,8 @@ TEXT ·lookupVector(SB), NOSPLIT, $0-32
 	ANDQ 8(R8), BX
 	SHLQ $6, BX
 	ADDQ 0(R8), BX // bucket
-	SHRQ $50, AX
+	MOVQ 56(R8), CX
+	BEXTRQ CX, AX, AX
 	ORQ $0x4000, AX // used and tag
 	VMOVQ AX, X0
 	VPBROADCASTQ X0, Y0
@@ -81,6 +82,7 @@ TEXT ·scanVector(SB), NOSPLIT, $0-32
 	MOVQ 24(AX), R11 // ring mask
 	MOVQ 32(AX), R12 // head
 	MOVQ 40(AX), R13 // last byte of a record to ask for
+	MOVQ 56(AX), R15 // where the tag is
 	TESTQ CX, CX
 	JZ done
 
@@ -90,7 +92,7 @@ loop:
 	ANDQ R9, BX
 	SHLQ $6, BX
 	ADDQ R8, BX // bucket
-	SHRQ $50, AX
+	BEXTRQ R15, AX, AX
 	ORQ $0x4000, AX // used and tag
 	VMOVQ AX, X0
 	VPBROADCASTQ X0, Y0

@@ -105,7 +105,7 @@ func (st *Store) makeSession() *Session {
 		words:     st.opts.KeySize == 8 && layout.WordValues() && st.opts.hash == nil,
 		record:    layout.Size(st.opts.KeySize, st.opts.ValueSize, false),
 		hash:      st.hash,
-		table:     st.index,
+		table:     st.index.Load(),
 		zeros:     make([]byte, st.opts.ValueSize),
 		flights:   make([]flight, st.opts.QueueDepth),
 		free:      make([]uint32, 0, st.opts.QueueDepth),
@@ -166,7 +166,7 @@ func (s *Session) enter() {
 func (s *Session) enterAnew() {
 	s.seen = s.slot.Enter()
 	s.view = s.log.View()
-	s.table = s.store.index
+	s.table = s.store.index.Load()
 	s.probe = newProbe(s.table, &s.view, s.record-1)
 }
 
@@ -375,11 +375,15 @@ func (s *Session) attempt(op *Op, hash uint64, keep int, f *flight) (where coldA
 func (s *Session) try(op *Op, hash uint64, keep int, f *flight) (result outcome, where coldAt) {
 	s.enter()
 	defer s.leave()
-	slot, e := s.table.find(hash)
+	slot, e, busy := s.table.locate(hash)
 	if slot.p == nil && op.Kind.writes() {
 		slot, e, op.Err = s.table.findOrInsert(hash)
+		busy = slot.p == nil
 	}
 	if op.Err == nil {
+		if busy {
+			return again, where
+		}
 		result, where = s.tryAt(op, slot, e, keep)
 	}
 	if result == complete {

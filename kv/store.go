@@ -19,12 +19,15 @@ type Store struct {
 	opts  Options
 	dev   device.Device
 	epoch *epoch.Table
-	index *table
+	index atomic.Pointer[table] // changed by grow only
 	log   *hlog.Log
 	cache *readcache.Cache // nil: none
 	hash  func([]byte) uint64
 	now   func() int64 // milliseconds of Unix time
-	bits  int          // of the index
+
+	resizing   chan struct{}  // holds one while the index grows, or while somebody wants it not to
+	growing    atomic.Bool    // nobody needs to start growing it in the background
+	background sync.WaitGroup // what was started there
 
 	committing sync.Mutex // one Commit at a time
 	compacting sync.Mutex // one Compact at a time; taken before committing
@@ -73,7 +76,7 @@ func Open(opts Options) (*Store, error) {
 		epoch:    epoch.New(),
 		hash:     opts.hash,
 		now:      opts.now,
-		bits:     max(tableBits(opts.Records), meta.IndexBits),
+		resizing: make(chan struct{}, 1),
 		sessions: make(map[*Session]struct{}),
 		named:    make(map[string]*Session),
 		ended:    make(map[string]CommitPoint),
@@ -84,7 +87,8 @@ func Open(opts Options) (*Store, error) {
 	if st.now == nil {
 		st.now = func() int64 { return time.Now().UnixMilli() }
 	}
-	if st.index, err = newTable(st.bits); err != nil {
+	st.growing.Store(true) // until it is open
+	if err := st.makeIndex(meta.IndexBits); err != nil {
 		return nil, err
 	}
 	layout := hlog.VariableLayout()
@@ -99,16 +103,16 @@ func Open(opts Options) (*Store, error) {
 		Begin: meta.Begin, Tail: meta.Tail,
 	})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("kv: %w", err), st.index.free())
+		return nil, errors.Join(fmt.Errorf("kv: %w", err), st.index.Load().free())
 	}
 	if st.cache, err = openCache(forCache, layout, &opts); err != nil {
-		return nil, errors.Join(fmt.Errorf("kv: %w", err), st.log.Close(), st.index.free())
+		return nil, errors.Join(fmt.Errorf("kv: %w", err), st.log.Close(), st.index.Load().free())
 	}
 	if made {
 		err = st.writeMeta(meta.Tail)
 	} else {
 		err = st.log.Scan(meta.Begin, meta.Tail, func(address int64, im hlog.Image) error {
-			return st.index.replay(st.hash(im.Key), address)
+			return st.replay(st.hash(im.Key), address)
 		})
 		if errors.Is(err, hlog.ErrCorrupt) {
 			err = fmt.Errorf("%w: %w", ErrCorrupt, err)
@@ -117,6 +121,7 @@ func Open(opts Options) (*Store, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("kv: opening the store: %w", err), st.log.Close(), st.freeMemory())
 	}
+	st.growing.Store(false)
 	return st, nil
 }
 
@@ -277,7 +282,7 @@ func (st *Store) Metrics() Metrics {
 	st.mu.Unlock()
 	st.compaction.addTo(&m)
 	m.Begin, m.Head, m.ReadOnly, m.Tail = st.log.Begin(), st.log.Head(), st.log.ReadOnly(), st.log.Tail()
-	m.MemoryBytes, m.MemoryBudget, m.IndexBytes = m.Tail-m.Head, st.log.Budget(), st.index.bytes()
+	m.MemoryBytes, m.MemoryBudget, m.IndexBytes = m.Tail-m.Head, st.log.Budget(), st.indexBytes()
 	st.addCacheTo(&m)
 	return m
 }

@@ -424,14 +424,14 @@ func TestModifierThatPanicsOnAColdRecordLands(t *testing.T) {
 }
 
 func TestIndexThatIsFarTooSmall(t *testing.T) {
-	st := open(t, Options{Device: device.NewMemory(), KeySize: 8, ValueSize: 8, Memory: 4 << 20, Records: 1})
+	st := open(t, Options{Device: device.NewMemory(), KeySize: 8, ValueSize: 8, Memory: 4 << 20, Records: 1, FixedIndex: true})
 	s := st.NewSession()
 	var full error
 	n := uint64(0)
-	for ; n < 100_000 && full == nil; n++ {
+	for ; n < 1_000_000 && full == nil; n++ {
 		full = s.Upsert(key8(n), key8(n))
 	}
-	if !errors.Is(full, ErrIndexFull) || n < 1000 {
+	if !errors.Is(full, ErrIndexFull) || n < 5<<minTableBits*perBucket {
 		t.Fatalf("after %d keys: %v", n, full)
 	}
 	for k := range n - 1 {

@@ -85,7 +85,9 @@ func (s *Session) tryUpsert(op *Op, at slot, e entry) outcome {
 		if result, ok := s.appendRecord(at, e, op.Key, op.Value, op.Expires, false); ok {
 			return result
 		}
-		e = at.load()
+		if e = at.load(); e.gone() {
+			return again
+		}
 	}
 }
 
@@ -113,7 +115,9 @@ func (s *Session) tryDelete(op *Op, at slot, e entry) outcome {
 		if result, ok := s.appendRecord(at, e, op.Key, s.zeros, 0, true); ok {
 			return result
 		}
-		e = at.load()
+		if e = at.load(); e.gone() {
+			return again
+		}
 	}
 	return complete
 }

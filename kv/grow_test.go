@@ -1,0 +1,373 @@
+package kv
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redykv/redykv/device"
+)
+
+// TestGrowthUnderEveryOperation has sessions insert, read, change and delete keys
+// of their own while the index doubles again and again, by itself and on demand,
+// and compares with a map each.
+func TestGrowthUnderEveryOperation(t *testing.T) {
+	for name, tc := range map[string]struct {
+		sizes  [2]int
+		memory int64
+		hash   func([]byte) uint64
+	}{
+		"words":          {sizes: [2]int{8, 8}, memory: 1 << 20},
+		"words, cold":    {sizes: [2]int{8, 8}, memory: 8 << 10},
+		"wide, cold":     {sizes: [2]int{8, 24}, memory: 8 << 10},
+		"variable, cold": {memory: 8 << 10},
+		"all collide":    {sizes: [2]int{8, 8}, memory: 64 << 10, hash: func([]byte) uint64 { return 0x1234567 }},
+		"one bucket":     {sizes: [2]int{8, 8}, memory: 1 << 20, hash: func(k []byte) uint64 { return hashKey(k) &^ 0xff }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const sessions = 4
+			keys, rounds := uint64(2000), 20_000
+			if raceEnabled {
+				rounds = 5000
+			}
+			if name == "all collide" { // chains are long
+				keys, rounds = 30, rounds/10
+			}
+			st := open(t, Options{
+				Device: device.NewMemory(), KeySize: tc.sizes[0], ValueSize: tc.sizes[1],
+				Memory: tc.memory, PageSize: 1 << 10, QueueDepth: 8, indexBits: 2, hash: tc.hash,
+			})
+			var wg sync.WaitGroup
+			for i := range uint64(sessions) {
+				wg.Go(func() {
+					s := st.NewSession()
+					defer closeAll(t, s)
+					play := growthPlay{s: s, first: i * keys, keys: keys, size: max(tc.sizes[1], 8), want: map[uint64]uint64{}}
+					play.run(t, rand.New(rand.NewPCG(i, 1)), rounds)
+				})
+			}
+			wg.Wait()
+			if st.indexBits() < 5 {
+				t.Errorf("an index of %d bits", st.indexBits())
+			}
+			closeAll(t, st)
+		})
+	}
+}
+
+// growthPlay is one session's game with keys of its own.
+type growthPlay struct {
+	s           *Session
+	first, keys uint64
+	size        int
+	want        map[uint64]uint64
+}
+
+func (p *growthPlay) value(n uint64) []byte { return append(key8(n), make([]byte, p.size-8)...) }
+
+func (p *growthPlay) run(t *testing.T, rng *rand.Rand, rounds int) {
+	ops := make([]Op, 20)
+	for round := 0; round < rounds && !t.Failed(); round++ {
+		if p.first == 0 && round%(rounds/3) == 0 {
+			if err := p.s.store.GrowIndex(context.Background()); err != nil {
+				t.Error(err)
+			}
+		}
+		key := p.first + rng.Uint64N(p.keys)
+		var err error
+		switch n := rng.Uint64(); rng.IntN(7) {
+		case 0, 1:
+			p.want[key] = n
+			err = p.s.Upsert(key8(key), p.value(n))
+		case 2:
+			delete(p.want, key)
+			err = p.s.Delete(key8(key))
+		case 3:
+			err = p.s.RMW(key8(key), modifier(func(dst, old []byte, found bool) []byte {
+				if found {
+					n = binary.LittleEndian.Uint64(old) + 1
+				}
+				return append(dst, p.value(n)...)
+			}))
+			if was, ok := p.want[key]; ok && n != was+1 {
+				t.Errorf("key %d: from %d to %d", key, was, n)
+			}
+			p.want[key] = n
+		case 4:
+			err = p.s.Insert(key8(key), p.value(n))
+			if was, ok := p.want[key]; ok != errors.Is(err, ErrExists) {
+				t.Errorf("key %d, inserted over %d, %v: %v", key, was, ok, err)
+			} else if ok {
+				err = nil
+			} else {
+				p.want[key] = n
+			}
+		case 5:
+			p.batch(t, rng, ops)
+		case 6:
+			p.check(t, key)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	for key := p.first; key < p.first+p.keys && !t.Failed(); key++ {
+		p.check(t, key)
+	}
+}
+
+// batch upserts keys in a batch, and reads others.
+func (p *growthPlay) batch(t *testing.T, rng *rand.Rand, ops []Op) {
+	for i := range ops {
+		key := p.first + rng.Uint64N(p.keys)
+		ops[i] = Op{Kind: OpUpsert, Key: key8(key), Value: p.value(key + 7)}
+		if i%2 == 0 {
+			ops[i].Kind, ops[i].Value = OpRead, nil
+		} else {
+			p.want[key] = key + 7
+		}
+	}
+	if err := p.s.Do(ops); err != nil {
+		t.Error(err)
+	}
+}
+
+func (p *growthPlay) check(t *testing.T, key uint64) {
+	got, err := p.s.Read(key8(key), nil)
+	want, ok := p.want[key]
+	switch {
+	case !ok && !errors.Is(err, ErrNotFound):
+		t.Errorf("key %d, which is not there: %x, %v", key, got, err)
+	case ok && (err != nil || !bytes.Equal(got, p.value(want))):
+		t.Errorf("key %d: %x, %v, want %d", key, got, err, want)
+	}
+}
+
+// TestGrowthLosesNoInsert has sessions race for the same fresh keys: an entry that
+// were there twice would lose increments.
+func TestGrowthLosesNoInsert(t *testing.T) {
+	const keys, sessions = 20_000, 4
+	st := open(t, Options{
+		Device: device.NewMemory(), KeySize: 8, ValueSize: 8, Memory: 4 << 20, indexBits: 4,
+	})
+	var wg sync.WaitGroup
+	for i := range uint64(sessions) {
+		wg.Go(func() {
+			s := st.NewSession()
+			defer closeAll(t, s)
+			for n := range uint64(keys) {
+				if err := s.RMW(key8(n^i), add(1)); err != nil { // near each other, in different orders
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for n := range uint64(keys) {
+		if v, err := st.Read(key8(n), nil); err != nil || binary.LittleEndian.Uint64(v) != sessions {
+			t.Fatalf("key %d: %x, %v", n, v, err)
+		}
+	}
+	st.background.Wait()
+	if index := st.index.Load(); index.crowded() || index.mask+1 < keys/bucketEntries/2 {
+		t.Errorf("%d buckets, %d overflow buckets for %d keys", index.mask+1, index.overflow.Load(), keys)
+	}
+	if m, index := st.Metrics(), st.index.Load(); m.IndexBytes != index.bytes() {
+		t.Errorf("an index of %d bytes, counted as %d", index.bytes(), m.IndexBytes)
+	}
+	closeAll(t, st)
+}
+
+// TestGrownStoreReopens makes sure that a store that has grown is opened with an
+// index that tells at least as many keys apart, whatever its options say, and that
+// recovery grows an index that was too small.
+func TestGrownStoreReopens(t *testing.T) {
+	const keys = 5000
+	dev := device.NewMemory()
+	opts := Options{Device: dev, KeySize: 8, ValueSize: 8, Memory: 8 << 10, PageSize: 1 << 10, indexBits: 2}
+	st := open(t, opts)
+	s := st.NewSession()
+	for n := range uint64(keys) {
+		if err := s.Upsert(key8(n), key8(n+1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	st.background.Wait()
+	bits := st.indexBits()
+	if bits < 9 {
+		t.Fatalf("an index of %d bits for %d keys", bits, keys)
+	}
+	closeAll(t, s, st)
+	meta, err := readMeta(dev.Reopen())
+	if err != nil || meta.IndexBits != bits {
+		t.Fatalf("metadata %+v, %v, want %d bits", meta, err, bits)
+	}
+	for _, atFirst := range []int{0, bits} { // as it is, and as if the metadata knew nothing of the growth
+		dev = dev.Reopen()
+		meta.IndexBits -= atFirst
+		opts.Device = dev
+		st := open(t, opts)
+		for n := range uint64(keys) {
+			if v, err := st.Read(key8(n), nil); err != nil || !bytes.Equal(v, key8(n+1)) {
+				t.Fatalf("key %d: %x, %v", n, v, err)
+			}
+		}
+		closeAll(t, st)
+	}
+}
+
+func TestGrowIndexIsWholeOrNotAtAll(t *testing.T) {
+	st := open(t, Options{Device: device.NewMemory(), KeySize: 8, ValueSize: 8, indexBits: 3, FixedIndex: true})
+	ctx, cancel := context.WithCancel(context.Background())
+	st.resizing <- struct{}{} // somebody wants it to stay as it is
+	grown := make(chan error)
+	go func() { grown <- st.GrowIndex(ctx) }()
+	cancel()
+	if err := <-grown; !errors.Is(err, context.Canceled) {
+		t.Errorf("GrowIndex that had not begun: %v", err)
+	}
+	<-st.resizing
+	if err := st.GrowIndex(ctx); !errors.Is(err, context.Canceled) || st.indexBits() != 3 {
+		t.Errorf("GrowIndex with a context that has ended: %v, %d bits", err, st.indexBits())
+	}
+	for n := range tagBits {
+		if err := st.GrowIndex(context.Background()); err != nil || st.indexBits() != 4+n {
+			t.Fatalf("doubled %d times: %v, %d bits", n, err, st.indexBits())
+		}
+	}
+	if err := st.GrowIndex(context.Background()); err == nil {
+		t.Error("it grew beyond its tags")
+	}
+	closeAll(t, st)
+	if err := st.GrowIndex(context.Background()); !errors.Is(err, ErrClosed) {
+		t.Errorf("GrowIndex of a closed store: %v", err)
+	}
+}
+
+// TestMoverSplitsAndDrops steps the mover by hand.
+func TestMoverSplitsAndDrops(t *testing.T) {
+	from, err := newTable(1, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to, err := newTable(2, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	from.next.Store(to)
+	const begin = 1000
+	for hash := range uint64(64) { // 32 in each bucket, which take 4 overflow buckets
+		s, e, err := from.findOrInsert(hash)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case hash%8 == 7: // below begin
+			s.store(e.at(begin - 8))
+		case hash%8 != 6: // else it stays without an address
+			s.store(e.at(begin + int64(hash)*8))
+		}
+	}
+	m := mover{from: from, to: to, begin: begin}
+	m.move(0)
+	if _, e, busy := from.locate(1); busy || e.address() != begin+8 {
+		t.Errorf("in a bucket not moved yet: %x, %v", e, busy)
+	}
+	// Half way through a bucket: what is gone is neither there nor absent.
+	if e := take(slotIn(from.bucket(1), 0)); e.address() != begin+8 {
+		t.Fatalf("the first entry is %x", e)
+	}
+	if s, _, busy := from.locate(1); s.p != nil || !busy {
+		t.Error("an entry that is being moved was found")
+	}
+	if s, _, err := from.findOrInsert(129); s.p != nil || err != nil {
+		t.Errorf("inserted into a bucket that is being moved: %v", err)
+	}
+	if s, e, busy := from.locate(3); s.p == nil || busy || e.address() != begin+24 {
+		t.Error("an entry that is not being moved yet was not found")
+	}
+	slotIn(from.bucket(1), 0).store(entryUsed | 1<<addressBits | begin + 8)
+	m.move(1)
+	for hash := range uint64(64) {
+		s, e, busy := from.locate(hash)
+		switch there := hash%8 < 6; {
+		case busy || (s.p != nil) != there:
+			t.Errorf("hash %d: %x, busy %v", hash, e, busy)
+		case there && (e.address() != begin+int64(hash)*8 || !e.matches(to.wanted(hash))):
+			t.Errorf("hash %d leads to %x", hash, e)
+		}
+	}
+	if used := to.overflow.Load(); used != 6 { // for 16, 16, 8 and 8
+		t.Errorf("48 entries in 4 buckets take %d overflow buckets", used)
+	}
+	if _, _, err := from.findOrInsert(6); err != nil { // as for one that was never there
+		t.Error(err)
+	}
+	if s, _ := to.find(6); s.p == nil {
+		t.Error("an entry was not inserted into the new table")
+	}
+	for _, tb := range []*table{from, to} {
+		if err := tb.free(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// BenchmarkGrowth reads from a store as it is, and while its index doubles.
+func BenchmarkGrowth(b *testing.B) {
+	const keys = 4 << 20
+	for _, growing := range []bool{false, true} {
+		b.Run(map[bool]string{false: "resting", true: "growing"}[growing], func(b *testing.B) {
+			st := open(b, Options{
+				Device: device.NewMemory(), KeySize: 8, ValueSize: 8, Memory: 256 << 20, Records: keys / 2, FixedIndex: true,
+			})
+			s := st.NewSession()
+			ops := make([]Op, 256)
+			for n := uint64(0); n < keys; n += uint64(len(ops)) {
+				for i := range ops {
+					ops[i] = Op{Kind: OpUpsert, Key: key8(n + uint64(i)), Value: key8(n)}
+				}
+				if err := s.Do(ops); err != nil {
+					b.Fatal(err)
+				}
+			}
+			rng := rand.New(rand.NewPCG(1, 1))
+			for i := range ops {
+				ops[i] = Op{Kind: OpRead, Key: make([]byte, 8), Value: make([]byte, 8)}
+			}
+			var left atomic.Bool
+			left.Store(growing)
+			if growing {
+				go func() {
+					defer left.Store(false)
+					if err := st.GrowIndex(context.Background()); err != nil {
+						b.Error(err)
+					}
+				}()
+			}
+			b.ResetTimer()
+			n := 0
+			for ; n < b.N || left.Load(); n += len(ops) {
+				for i := range ops {
+					binary.LittleEndian.PutUint64(ops[i].Key, rng.Uint64N(keys))
+				}
+				if err := s.Do(ops); err != nil {
+					b.Fatal(err)
+				}
+				if growing && !left.Load() {
+					break
+				}
+			}
+			b.StopTimer()
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(n), "ns/read")
+			b.ReportMetric(b.Elapsed().Seconds()*1000, "ms")
+			closeAll(b, s, st)
+		})
+	}
+}
