@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/redykv/redykv/device"
@@ -149,4 +151,67 @@ func (c *crashed) checkDamage(r *rand.Rand) {
 		c.t.Fatalf("reading an altered byte at %d: %v, want ErrCorrupt", at, err)
 	}
 	alter(c.t, path, at%minSegmentSize)
+}
+
+// TestCopiesWhileWriting copies the files of a log that is being written and
+// synced, as a killed process leaves them: what a Sync covered is in the copy.
+func TestCopiesWhileWriting(t *testing.T) {
+	opts := Options{SegmentSize: minSegmentSize, Workers: 4}
+	c := &crashed{t: t, d: started(t, opts)}
+	content := make([]byte, 8*minSegmentSize)
+	_, _ = rand.NewChaCha8([32]byte{7}).Read(content) // never fails
+	var written, synced atomic.Int64
+	var wg sync.WaitGroup
+	wg.Go(func() { // as hlog writes: the last block again, with what follows
+		defer written.Store(-1)
+		r := rand.New(rand.NewPCG(3, 3))
+		p := devicetest.NewPump(t, c.d, 1)
+		defer p.Close()
+		align := c.d.Alignment()
+		for end := 0; end < len(content); {
+			from := end &^ (align - 1)
+			end = min(end+1+r.IntN(9000), len(content))
+			src := device.AlignedBuffer(int(alignUp(int64(end-from), int64(align))), align)
+			copy(src, content[from:end])
+			p.Write(src, int64(from), nil)
+			p.Drain()
+			written.Store(int64(end))
+		}
+	})
+	wg.Go(func() {
+		for {
+			tail := written.Load()
+			if tail < 0 {
+				return
+			}
+			if err := c.d.Sync(); err != nil {
+				t.Error(err)
+				return
+			}
+			synced.Store(tail)
+		}
+	})
+	for copies := 0; copies < 5 || written.Load() >= 0; copies++ {
+		tail := synced.Load()
+		dir := t.TempDir()
+		for name, data := range c.files() {
+			if err := os.WriteFile(filepath.Join(dir, name), data, 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d, err := OpenWith(dir, opts)
+		if err == nil {
+			err = d.Start(tail)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := readAll(t, d, 0, tail); err != nil || !bytes.Equal(got, content[:tail]) {
+			t.Fatalf("with %d bytes synced: %v, or other bytes", tail, err)
+		}
+		if err := errors.Join(d.Close(), os.RemoveAll(dir)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wg.Wait()
 }

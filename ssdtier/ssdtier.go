@@ -168,6 +168,11 @@ func (d *Device) Start(tail int64) error {
 	if last != nil {
 		err = errors.Join(err, d.endSegment(last, tail%size))
 	}
+	for _, s := range d.segments.all() {
+		if s.sumsErr != nil {
+			d.opts.Logger.Warn("a segment has lost its checksums, reads of it fail", "segment", s.file.Name(), "err", s.sumsErr)
+		}
+	}
 	return errors.Join(err, syncDir(d.dir))
 }
 
