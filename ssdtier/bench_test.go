@@ -141,3 +141,43 @@ func BenchmarkSync(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkObject makes objects of 256 MiB and reads them.
+func BenchmarkObject(b *testing.B) {
+	const size, piece = 256 << 20, 1 << 20
+	d := mustOpen(b, b.TempDir(), Options{})
+	data := make([]byte, piece)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(data) // never fails
+	b.Run("write", func(b *testing.B) {
+		b.SetBytes(size)
+		for range b.N {
+			w, err := d.CreateObject("x")
+			if err != nil {
+				b.Fatal(err)
+			}
+			for range size / piece {
+				if _, err := w.Write(data); err != nil {
+					b.Fatal(err)
+				}
+			}
+			if err := w.Commit(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("read", func(b *testing.B) {
+		b.SetBytes(size)
+		o, err := d.OpenObject("x")
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer func() { _ = o.Close() }()
+		for range b.N {
+			for off := int64(0); off < size; off += piece {
+				if _, err := o.ReadAt(data, off); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+	})
+}

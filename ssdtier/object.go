@@ -10,8 +10,8 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// CreateObject implements device.Objects. An object is written through the page
-// cache to a file of another name, which Commit gives its own.
+// CreateObject implements device.Objects. An object is written to a file of
+// another name, past the page cache as segments are; Commit gives it its own.
 func (d *Device) CreateObject(name string) (device.ObjectWriter, error) {
 	if err := device.CheckName(name); err != nil {
 		return nil, fmt.Errorf("ssdtier: object: %w", err)
@@ -23,11 +23,14 @@ func (d *Device) CreateObject(name string) (device.ObjectWriter, error) {
 	}
 	d.objectsMade++
 	temp := fmt.Sprintf("%s%s.%d%s", objectPrefix, name, d.objectsMade, tempSuffix)
-	f, err := os.Create(d.path(temp))
+	f, err := os.OpenFile(d.path(temp), os.O_WRONLY|os.O_CREATE|os.O_TRUNC|d.directFlag(), 0o666)
 	if err != nil {
 		return nil, fmt.Errorf("ssdtier: %w", err)
 	}
-	return &objectWriter{d: d, path: d.path(objectPrefix + name), file: f}, nil
+	return &objectWriter{
+		d: d, path: d.path(objectPrefix + name), file: f,
+		buf: device.AlignedBuffer(objectBuffer, d.block)[:0],
+	}, nil
 }
 
 // OpenObject implements device.Objects.

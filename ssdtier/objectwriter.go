@@ -29,7 +29,7 @@ type objectWriter struct {
 	path string // of the object
 	file *os.File
 	size int64
-	buf  []byte // at most objectBuffer, which the file has not got yet
+	buf  []byte // aligned; what the file has not got yet, less than objectBuffer
 	sums []byte // of what the file has got
 	err  error  // the write that failed
 }
@@ -42,36 +42,26 @@ func (w *objectWriter) Write(p []byte) (int, error) {
 	written := 0
 	for written < len(p) && w.err == nil {
 		rest := p[written:]
-		if len(w.buf) == 0 && len(rest) >= objectBuffer {
-			w.put(rest[:objectBuffer])
-			written += objectBuffer
-			continue
-		}
 		n := min(len(rest), objectBuffer-len(w.buf))
-		w.buf = append(w.buf, rest[:n]...)
-		written += n
-		if len(w.buf) == objectBuffer {
-			w.flush()
+		if n == objectBuffer && aligned(rest[:n], 0, w.d.block) {
+			w.put(rest[:n])
+		} else if w.buf = append(w.buf, rest[:n]...); len(w.buf) == objectBuffer {
+			w.put(w.buf)
+			w.buf = w.buf[:0]
 		}
+		written += n
 	}
+	w.size += int64(written)
 	return written, w.err
 }
 
-func (w *objectWriter) flush() {
-	w.put(w.buf)
-	w.buf = w.buf[:0]
+// put writes whole blocks of the object and notes their sums.
+func (w *objectWriter) put(p []byte) {
+	w.addSums(p)
+	w.write(p)
 }
 
-// put writes whole blocks, or the object's last, and notes their sums.
-func (w *objectWriter) put(p []byte) {
-	if w.err != nil {
-		return
-	}
-	if _, err := w.file.Write(p); err != nil {
-		w.err = fmt.Errorf("ssdtier: write of %s: %w", w.path, err)
-		return
-	}
-	w.size += int64(len(p))
+func (w *objectWriter) addSums(p []byte) {
 	for len(p) > 0 {
 		n := min(len(p), sumUnit)
 		w.sums = binary.LittleEndian.AppendUint64(w.sums, sumOf(p[:n]))
@@ -79,16 +69,40 @@ func (w *objectWriter) put(p []byte) {
 	}
 }
 
-// finish writes what is missing of the file and makes it durable.
-func (w *objectWriter) finish() error {
-	w.flush()
+// write writes whole blocks of the file.
+func (w *objectWriter) write(p []byte) {
 	if w.err != nil {
-		return w.err
+		return
 	}
+	if _, err := w.file.Write(p); err != nil {
+		w.err = fmt.Errorf("ssdtier: write of %s: %w", w.path, err)
+	}
+}
+
+// finish writes what is missing of the file, cuts off what was written only to
+// fill the last block, and makes it durable.
+func (w *objectWriter) finish() error {
+	w.addSums(w.buf)
 	end := binary.LittleEndian.AppendUint64(w.sums, uint64(w.size))
 	end = binary.LittleEndian.AppendUint64(end, xxhash.Sum64(end))
 	end = binary.LittleEndian.AppendUint64(end, objectMagic)
-	_, err := w.file.Write(end)
+	length := w.size + int64(len(end))
+	for len(end) > 0 {
+		n := min(len(end), objectBuffer-len(w.buf))
+		w.buf = append(w.buf, end[:n]...)
+		end = end[n:]
+		if len(w.buf) == objectBuffer {
+			w.write(w.buf)
+			w.buf = w.buf[:0]
+		}
+	}
+	full := w.buf[:alignUp(int64(len(w.buf)), int64(w.d.block))]
+	clear(full[len(w.buf):])
+	w.write(full)
+	if w.err != nil {
+		return w.err
+	}
+	err := w.file.Truncate(length)
 	if err == nil {
 		err = w.file.Sync()
 	}
