@@ -101,6 +101,50 @@ func BenchmarkColdRead(b *testing.B) {
 	}
 }
 
+// BenchmarkReadCache measures batches of reads of cold records that all fit into
+// the read cache, with and without one, from a device that answers at once.
+func BenchmarkReadCache(b *testing.B) {
+	for _, valueSize := range []int{8, 100, 1024} {
+		for _, share := range []float64{0, 0.5} {
+			records := uint64(1 << 27 / (16 + valueSize))
+			st := open(b, Options{
+				Device: device.NewMemory(), KeySize: 8, ValueSize: valueSize,
+				Memory: 1 << 25, ReadCache: share, Records: int64(records),
+			})
+			s := st.NewSession()
+			load(b, s, records)
+			hot := records / 24 // 5 MiB of records
+			ops := make([]Op, 256)
+			for i := range ops {
+				ops[i] = Op{Key: make([]byte, 8), Value: make([]byte, 0, valueSize)}
+			}
+			for n := uint64(0); n < 2*hot; {
+				for i := range ops {
+					binary.LittleEndian.PutUint64(ops[i].Key, n%hot)
+					n++
+				}
+				if err := s.Do(ops); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.Run(fmt.Sprintf("value=%d/share=%g", valueSize, share), func(b *testing.B) {
+				rng := rand.New(rand.NewPCG(1, 2))
+				b.ReportAllocs()
+				for n := len(ops); b.Loop(); n++ {
+					if n == len(ops) {
+						if err := s.Do(ops); err != nil {
+							b.Fatal(err)
+						}
+						n = 0
+					}
+					binary.LittleEndian.PutUint64(ops[n].Key, rng.Uint64N(hot))
+				}
+			})
+			closeAll(b, s, st)
+		}
+	}
+}
+
 func load(b *testing.B, s *Session, records uint64) {
 	value := make([]byte, s.store.opts.ValueSize)
 	for n := range records {

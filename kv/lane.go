@@ -65,15 +65,20 @@ func (s *Session) scan(l *lane) {
 	if next := l.table.next.Load(); next != nil {
 		s.scanMoved(l, next)
 	}
-	if s.cache == nil {
-		return
+	if s.cache != nil {
+		s.eachCold(l, s.cache.Prefetch)
 	}
+}
+
+// eachCold calls f with the address of every record of the lane that is not in
+// the log's memory.
+func (s *Session) eachCold(l *lane, f func(address int64)) {
 	for _, slot := range l.slots[:l.n] {
 		if slot.p == nil {
 			continue
 		}
 		if a := slot.load().address(); a < s.view.Head {
-			s.cache.Prefetch(a)
+			f(a)
 		}
 	}
 }
@@ -83,6 +88,9 @@ func (s *Session) scan(l *lane) {
 // session's own doing too, and nothing that scan saw needs to be true any more.
 func (s *Session) finish(l *lane) {
 	current := l.table == s.table
+	if current && s.cache != nil {
+		s.eachCold(l, s.cache.PrefetchRecord)
+	}
 	defer func() {
 		if l.n > 0 {
 			s.abandon(l)

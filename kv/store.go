@@ -30,12 +30,12 @@ type Store struct {
 	background sync.WaitGroup // what was started there
 
 	committing sync.Mutex // one Commit at a time
+	sizing     sync.Mutex // one SetMemory at a time
 	compacting sync.Mutex // one Compact at a time; taken before committing
 	compaction compactionCounts
 
 	settledTo atomic.Int64 // everything below is written
 	stops     stops        // of scans
-	sizing    sync.Mutex   // one SetMemory at a time
 
 	mu       sync.Mutex
 	closed   bool

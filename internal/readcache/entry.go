@@ -4,7 +4,7 @@ package readcache
 const addressBits = 48
 
 // mix spreads an address over all bits. Its low bits choose the shard, its high
-// half bucket and ghosts, what is between tag and fingerprint. Addresses of
+// half the bucket, what is between tag and fingerprint. Addresses of
 // neighbours differ in a few low bits only.
 func mix(addr int64) uint64 {
 	h := uint64(addr) * 0x9e3779b97f4a7c15
@@ -35,8 +35,8 @@ const (
 	tagShift              = 54
 	tagBits               = 9
 
-	bucketSize    = 64 // one cache line
-	bucketEntries = bucketSize / 8
+	bucketSize    = 64 // one cache line: entries, and a word of ghosts
+	bucketEntries = bucketSize/8 - 1
 )
 
 // newEntry is the entry of a hash at place 0.

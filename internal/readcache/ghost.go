@@ -2,9 +2,10 @@ package readcache
 
 import "sync/atomic"
 
-// ghosts remember what was fetched lately: sets of four fingerprints in one
-// word, the latest in the lowest bits. They decide what is worth its place in a
-// full cache: what is fetched a second time before its set has seen four others.
+// ghosts remember what was fetched lately: four fingerprints in one word, the
+// latest in the lowest bits. They decide what is worth its place in a full cache:
+// what is fetched a second time before its word has seen four others. A bucket
+// has its own, in the line that a miss has looked at just before.
 
 // seen says whether the hash is among the ghosts of its word, and makes it the
 // latest. Two goroutines at once may lose one of their ghosts, which costs a

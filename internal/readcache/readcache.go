@@ -97,6 +97,15 @@ func (c *Cache) Prefetch(addr int64) {
 	}
 }
 
+// PrefetchRecord asks for the record at addr, if it is there, some time after
+// Prefetch: it looks at the line which that has asked for.
+func (c *Cache) PrefetchRecord(addr int64) {
+	if t := c.small.Load(); t != nil {
+		t.prefetchRecord(addr)
+		runtime.KeepAlive(t)
+	}
+}
+
 // Get appends the record at addr to dst and says whether it is there. The copy
 // is the caller's; nothing is allocated if it fits into dst.
 func (c *Cache) Get(dst []byte, addr int64) ([]byte, bool) {

@@ -117,9 +117,11 @@ func check(t interface{ Fatalf(string, ...any) }, c *Cache) {
 			p = tb.after(p, n.words())
 		}
 		used := int64(0)
-		for slot := range tb.buckets * bucketEntries {
-			if *slotAt(s.base, int(slot)) != 0 {
-				used++
+		for b := range tb.buckets {
+			for i := range bucketEntries {
+				if *slotAt(unsafe.Add(s.base, b*bucketSize), i) != 0 {
+					used++
+				}
 			}
 		}
 		if used != entries || entries != s.entries || bytes != s.bytes {
@@ -318,7 +320,7 @@ func TestNothingIsAllocated(t *testing.T) {
 			}
 		},
 		"miss": func() { c.Get(buf, 16) },
-		"add":  func() { addr += 8; c.Prefetch(addr); c.Add(addr, want); c.Add(addr, want) },
+		"add":  func() { addr += 8; c.Prefetch(addr); c.PrefetchRecord(addr); c.Add(addr, want); c.Add(addr, want) },
 	} {
 		call()
 		if n := testing.AllocsPerRun(20_000, call); n != 0 {

@@ -16,7 +16,7 @@ import (
 // table holds the small records. It is cut into shards, each with its piece of
 // memory outside the heap:
 //
-//	buckets, 64 bytes of 8 entries │ ghosts │ ring of records, each behind its note
+//	buckets, 64 bytes: 7 entries │ ghosts     ring of records, each behind its note
 //
 // A bucket's entries point into the ring, which is written round and round: what
 // its tail reaches is evicted, or written again at the tail if it was read since
@@ -38,9 +38,7 @@ type table struct {
 	shardBytes uint64 // of memory, each
 
 	buckets   uint64 // of a shard
-	ghosts    uint64 // words of them
-	ghostsAt  uint64 // offsets in a shard's memory
-	ringAt    uint64
+	ringAt    uint64 // offset in a shard's memory
 	ringWords uint64
 	wordBits  uint // a place is a lap and so many bits of a word in the ring
 
@@ -53,10 +51,10 @@ const (
 	// shardsBegin is the memory for which one shard is enough; more get one each,
 	// up to maxShards.
 	shardsBegin = 1 << 20
-	// perBucket is how many entries of eight are expected in use. A bucket that
+	// perBucket is how many entries of seven are expected in use. A bucket that
 	// overflows loses its oldest record, 4 % of them at this number.
-	perBucket     = 5.6
-	perBucketFull = 6 // with more than that on average the table is full
+	perBucket     = 4.7
+	perBucketFull = 5 // with more than that on average the table is full
 )
 
 func newTable(capacity int64, recordSize, threshold int) (*table, error) {
@@ -69,16 +67,14 @@ func newTable(capacity int64, recordSize, threshold int) (*table, error) {
 		bytes &^= 4095 // whole pages can be given back shard by shard
 	}
 	record := float64(newNote(0, min(max(recordSize, 1), threshold)).words() * 8)
-	records := float64(bytes) / (record + bucketSize/perBucket + 2)
+	records := float64(bytes) / (record + bucketSize/perBucket)
 	t := &table{
 		shards:     make([]shard, shards),
 		shardMask:  uint64(shards - 1),
 		shardBytes: bytes,
 		buckets:    uint64(records/perBucket) + 1,
-		ghosts:     uint64(records/4) + 1,
 	}
-	t.ghostsAt = t.buckets * bucketSize
-	t.ringAt = t.ghostsAt + t.ghosts*8
+	t.ringAt = t.buckets * bucketSize
 	t.ringWords = (bytes - t.ringAt) / 8
 	t.wordBits = uint(bits.Len64(t.ringWords - 1))
 	t.maxRecord = min(threshold, int(t.ringWords)*2) // a quarter of the ring
@@ -117,15 +113,11 @@ func (t *table) after(p place, words uint64) place {
 	return p + place(words)
 }
 
-// shardOf, bucketOf and ghostsOf are in bounds whatever the hash is.
+// shardOf and bucketOf are in bounds whatever the hash is.
 func (t *table) shardOf(hash uint64) *shard { return &t.shards[hash&t.shardMask] }
 
 func (t *table) bucketOf(s *shard, hash uint64) unsafe.Pointer {
 	return unsafe.Add(s.base, choose(hash, t.buckets)*bucketSize)
-}
-
-func (t *table) ghostsOf(s *shard, hash uint64) *uint64 {
-	return (*uint64)(unsafe.Add(s.base, t.ghostsAt+choose(hash, t.ghosts)*8))
 }
 
 // wordAt is a word of the ring.
@@ -137,9 +129,26 @@ func slotAt(bucket unsafe.Pointer, i int) *uint64 {
 	return (*uint64)(unsafe.Add(bucket, i*8))
 }
 
+func ghostsOf(bucket unsafe.Pointer) *uint64 { return slotAt(bucket, bucketEntries) }
+
 func (t *table) prefetch(addr int64) {
 	hash := mix(addr)
 	prefetch.Line(t.bucketOf(t.shardOf(hash), hash))
+}
+
+// prefetchRecord is [Cache.PrefetchRecord].
+func (t *table) prefetchRecord(addr int64) {
+	hash := mix(addr)
+	s := t.shardOf(hash)
+	bucket, want := t.bucketOf(s, hash), newEntry(hash)
+	for i := range bucketEntries {
+		if e := entry(atomic.LoadUint64(slotAt(bucket, i))); e.matches(want) {
+			_, word := t.split(e.place())
+			at := unsafe.Pointer(t.wordAt(s, word))
+			prefetch.Line(at)
+			prefetch.Line(unsafe.Add(at, 64))
+		}
+	}
 }
 
 // get is [Cache.Get].
@@ -175,7 +184,7 @@ func (t *table) get(dst []byte, addr int64) ([]byte, bool) {
 func (t *table) add(addr int64, record []byte) {
 	hash := mix(addr)
 	s := t.shardOf(hash)
-	if s.full.Load() && !seen(t.ghostsOf(s, hash), hash) {
+	if s.full.Load() && !seen(ghostsOf(t.bucketOf(s, hash)), hash) {
 		s.declined.Add(1)
 		return
 	}
