@@ -70,7 +70,7 @@ func TestCompact(t *testing.T) {
 						opts.hash = func([]byte) uint64 { return 42 }
 					}
 					st := open(t, opts)
-					rng := rand.New(rand.NewPCG(uint64(method), uint64(keys)))
+					rng := rand.New(rand.NewPCG(uint64(method), keys))
 					want := map[string]string{}
 					write := func(n int) {
 						for range n {

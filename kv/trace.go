@@ -20,7 +20,14 @@ type trace struct {
 	floor  int64 // no other record of the key lies in (source, floor); else just above source
 	below  int64 // only records of the key below this address count
 	newer  bool  // Value and Expires are those of the key's newest record, at or above below
+	passed int   // records passed since then
 }
+
+// maxPassed is how many records a trace passes that knows the key's newest one
+// already. A key that is written all the time has a long chain by the end of an
+// iteration, and following it from each of its old records would take for ever: it
+// is rather found twice.
+const maxPassed = 8
 
 // newTrace is the trace of a record of which nothing is known.
 func newTrace(source, below int64) trace {
@@ -30,7 +37,7 @@ func newTrace(source, below int64) trace {
 // tryTrace is one attempt inside an epoch.
 func (s *Session) tryTrace(op *Op, at slot, e entry) (outcome, coldAt) {
 	p := op.trace
-	p.newer = false
+	p.newer, p.passed = false, 0
 	next := e.address()
 	for next >= p.floor {
 		if next < s.view.Head {
@@ -52,6 +59,9 @@ func (s *Session) tryTrace(op *Op, at slot, e entry) (outcome, coldAt) {
 			}
 			p.newer = true
 		}
+		if p.pass() {
+			return complete, coldAt{}
+		}
 		next = r.Header().Previous()
 	}
 	switch {
@@ -70,6 +80,14 @@ func (s *Session) tryTrace(op *Op, at slot, e entry) (outcome, coldAt) {
 // reaches says whether a chain leads to the source that goes on at next, which
 // is below floor.
 func (p *trace) reaches(next int64) bool { return next == p.source || p.floor > p.source+8 }
+
+// pass notes that the trace goes on behind a record, and says whether it need not.
+func (p *trace) pass() (enough bool) {
+	if p.newer {
+		p.passed++
+	}
+	return p.passed > maxPassed
+}
 
 // takeNewer gives the operation a record's value and expiry, and says whether it
 // is one that readers see.
@@ -109,6 +127,10 @@ func (s *Session) inspectTrace(n uint32, im hlog.Image, tier int) (goesOn bool) 
 		if !p.newer {
 			op.Value, op.Expires, p.newer = append(op.Value[:0], im.Value...), im.Expires, true
 		}
+	}
+	if p.pass() {
+		s.land(n, nil, tier)
+		return false
 	}
 	switch previous := im.Header.Previous(); {
 	case previous >= f.at.address:

@@ -1,0 +1,328 @@
+package kv
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/hlog"
+	"pgregory.net/rapid"
+)
+
+// TestCursorKeepsItsAddresses encodes any two addresses: the next one comes back,
+// and an end that is not below, not far above, and does not move again.
+func TestCursorKeepsItsAddresses(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		next := rapid.Int64Range(hlog.FirstAddress/8, hlog.MaxAddress/8-1).Draw(t, "next") * 8
+		end := rapid.Int64Range(next/8, hlog.MaxAddress/8-1).Draw(t, "end") * 8
+		c := newCursor(next, end)
+		if c == 0 || c.next() != next {
+			t.Fatalf("cursor %v for %d to %d goes on at %d", c, next, end, c.next())
+		}
+		if got := c.end(); got < end && end < hlog.MaxAddress-hlog.MaxAddress>>12 || got > end+end>>(mantissaBits-2) || got >= hlog.MaxAddress {
+			t.Fatalf("cursor %v for %d to %d ends at %d", c, next, end, got)
+		}
+		if again := newCursor(next, c.end()); again != c {
+			t.Fatalf("the end moves: %d, then %d", c.end(), again.end())
+		}
+		if parsed, err := ParseCursor(c.String()); err != nil || parsed != c {
+			t.Fatalf("%v parses as %v, %v", c, parsed, err)
+		}
+	})
+	for _, text := range []string{"", "-1", "x", "18446744073709551616"} {
+		if c, err := ParseCursor(text); err == nil {
+			t.Errorf("%q parses as %v", text, c)
+		}
+	}
+}
+
+// TestScanFromAnyCursor gives cursors that no scan gave: whatever is found is in
+// the store, and the scan ends.
+func TestScanFromAnyCursor(t *testing.T) {
+	for name, sizes := range map[string][2]int{"word": {8, 8}, "variable": {}} {
+		t.Run(name, func(t *testing.T) {
+			st := open(t, small(device.NewMemory(), sizes[0], sizes[1]))
+			for n := range uint64(1000) {
+				if err := st.Upsert(key8(n), key8(n)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			tail := st.log.Tail()
+			rapid.Check(t, func(t *rapid.T) {
+				c := Cursor(rapid.Uint64().Draw(t, "cursor"))
+				if rapid.Bool().Draw(t, "near") {
+					c = newCursor(rapid.Int64Range(0, tail/8+10).Draw(t, "next")*8, rapid.Int64Range(0, tail/8+10).Draw(t, "end")*8)
+				}
+				steps := 0
+				for more := true; more; more = c != 0 {
+					if steps++; steps > 100 {
+						t.Fatalf("the scan does not end: %v", c)
+					}
+					var err error
+					if c, err = st.ScanFrom(c, 20, func(r Record) bool {
+						if !bytes.Equal(r.Key, r.Value) || len(r.Key) != 8 {
+							t.Fatalf("found %x = %x", r.Key, r.Value)
+						}
+						return true
+					}); err != nil {
+						t.Fatal(err)
+					}
+				}
+			})
+			if c, err := st.ScanFrom(0, 0, nil); err == nil {
+				t.Errorf("a step of no records leads to %v", c)
+			}
+			closeAll(t, st)
+		})
+	}
+}
+
+// TestRecords finds everything that was ever written, in its order, and what the
+// records say of themselves.
+func TestRecords(t *testing.T) {
+	st := open(t, small(device.NewMemory(), 0, 0))
+	s := st.NewSession()
+	const keys = 400
+	for n := range uint64(keys) {
+		op := Op{Kind: OpUpsert, Key: key8(n % 50), Value: key8(n), Expires: int64(n%2) * 1e15}
+		if n%10 == 9 {
+			op = Op{Kind: OpDelete, Key: key8((n - 1) % 50)}
+		}
+		if err := s.Run(&op); err != nil {
+			t.Fatal(err)
+		}
+		if err := st.Commit(context.Background()); err != nil { // nothing is updated in place
+			t.Fatal(err)
+		}
+	}
+	var addresses []int64
+	n := uint64(0)
+	for r, err := range st.Records(0, 0) {
+		key, tombstone := key8(n%50), n%10 == 9
+		if tombstone {
+			key = key8((n - 1) % 50)
+		}
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case !bytes.Equal(r.Key, key) || r.Tombstone != tombstone,
+			!tombstone && (!bytes.Equal(r.Value, key8(n)) || r.Expires != int64(n%2)*1e15):
+			t.Fatalf("record %d: %+v", n, r)
+		}
+		addresses = append(addresses, r.Address)
+		n++
+	}
+	if n != keys {
+		t.Errorf("%d records of %d", n, keys)
+	}
+	found := 0
+	for r, err := range st.Records(addresses[100], addresses[200]) {
+		if err != nil || r.Address != addresses[100+found] {
+			t.Fatalf("record %d at %d: %v", 100+found, r.Address, err)
+		}
+		if found++; found == 60 {
+			break
+		}
+	}
+	if found != 60 {
+		t.Errorf("found %d of 60 records in between", found)
+	}
+	closeAll(t, s, st)
+	for _, err := range st.Records(0, 0) {
+		if !errors.Is(err, ErrClosed) {
+			t.Errorf("records of a closed store: %v", err)
+		}
+	}
+}
+
+// TestScanBesideWriters scans in steps of all sizes, over restarts, while
+// sessions write and compaction runs. Keys that stay are there in every scan;
+// those that were deleted before are in none.
+func TestScanBesideWriters(t *testing.T) {
+	for name, sizes := range map[string][2]int{"word": {8, 8}, "variable": {}} {
+		for _, compact := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/compact=%v", name, compact), func(t *testing.T) {
+				const (
+					stay    = 300 // keys that stay, half of them untouched
+					gone    = 100 // and that are deleted before
+					writers = 2
+				)
+				opts := small(device.NewMemory(), sizes[0], sizes[1])
+				st := open(t, opts)
+				for n := range uint64(stay + gone) {
+					if err := st.Upsert(key8(n), key8(n)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for n := range uint64(gone) {
+					if err := st.Delete(key8(stay + n)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				// disturb writes and compacts while one scan runs.
+				disturb := func(round uint64) *sync.WaitGroup {
+					var wg sync.WaitGroup
+					for id := range uint64(writers) {
+						wg.Go(func() {
+							rng := rand.New(rand.NewPCG(round, id))
+							for range 200 {
+								n := stay/2 + rng.Uint64N(stay/2)
+								if rng.IntN(2) == 0 { // one that comes and goes
+									n = 1000 + rng.Uint64N(100)
+								}
+								err := st.Upsert(key8(n), key8(n))
+								if n >= 1000 && rng.IntN(2) == 0 {
+									err = st.Delete(key8(n))
+								}
+								if err != nil {
+									t.Error(err)
+									return
+								}
+							}
+						})
+					}
+					wg.Go(func() {
+						for i := 0; compact && i < 4; i++ {
+							method := compactMethods[i%len(compactMethods)]
+							if _, err := st.Compact(context.Background(), CompactOptions{Method: method, Bytes: 4 << 10}); err != nil {
+								t.Error(err)
+								return
+							}
+						}
+					})
+					return &wg
+				}
+				rng := rand.New(rand.NewPCG(9, 9))
+				rounds := 40
+				if raceEnabled {
+					rounds = 10
+				}
+				found, scans := 0, 0
+				for ; scans < rounds && !t.Failed(); scans++ {
+					seen := map[string]int{}
+					disturbed := disturb(uint64(scans))
+					visit := func(r Record) bool {
+						if !bytes.Equal(r.Key, r.Value) {
+							t.Errorf("found %x = %x", r.Key, r.Value)
+						}
+						seen[string(r.Key)]++
+						found++
+						runtime.Gosched()
+						return rng.IntN(1000) != 0
+					}
+					if scans%3 == 0 {
+						for r, err := range st.Scan() {
+							if err != nil {
+								t.Fatal(err)
+							}
+							visit(r)
+						}
+					} else {
+						var c Cursor
+						for begun := false; !begun || c != 0; begun = true {
+							var err error
+							if c, err = ParseCursor(c.String()); err != nil {
+								t.Fatal(err)
+							}
+							if c, err = st.ScanFrom(c, 1+rng.IntN(1000), visit); err != nil {
+								t.Fatal(err)
+							}
+						}
+					}
+					disturbed.Wait()
+					for n := range uint64(stay) {
+						if seen[string(key8(n))] == 0 {
+							t.Errorf("scan %d misses key %d", scans, n)
+						}
+					}
+					for n := range uint64(gone) {
+						if seen[string(key8(stay+n))] != 0 {
+							t.Errorf("scan %d finds the deleted key %d", scans, stay+n)
+						}
+					}
+				}
+				t.Logf("%.0f records found in a scan", float64(found)/float64(scans))
+				closeAll(t, st)
+			})
+		}
+	}
+}
+
+// TestScanGoesOnAfterARestart closes and opens the store between steps.
+func TestScanGoesOnAfterARestart(t *testing.T) {
+	dev := device.NewMemory()
+	opts := small(dev, 8, 8)
+	st := open(t, opts)
+	const keys = 500
+	for n := range uint64(keys) {
+		if err := st.Upsert(key8(n), key8(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen := map[string]int{}
+	var c Cursor
+	for begun := false; !begun || c != 0; begun = true {
+		var err error
+		if c, err = st.ScanFrom(c, 30, func(r Record) bool { seen[string(r.Key)]++; return true }); err != nil {
+			t.Fatal(err)
+		}
+		mustCompact(t, st, CompactOptions{Bytes: 512})
+		closeAll(t, st)
+		dev = dev.Reopen()
+		opts.Device = dev
+		st = open(t, opts)
+	}
+	for n := range uint64(keys) {
+		if seen[string(key8(n))] == 0 {
+			t.Errorf("the scan misses key %d", n)
+		}
+	}
+	closeAll(t, st)
+}
+
+// TestScanFollowsExpiry finds what has been given a new life behind the scan's
+// end, and nothing that has expired.
+func TestScanFollowsExpiry(t *testing.T) {
+	var now atomic.Int64
+	now.Store(1000)
+	opts := small(device.NewMemory(), 8, 8)
+	opts.now = now.Load
+	st := open(t, opts)
+	put := func(n uint64, expires int64) {
+		t.Helper()
+		if err := st.Run(&Op{Kind: OpUpsert, Key: key8(n), Value: key8(n), Expires: expires}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const keys = 300
+	for n := range uint64(keys) {
+		put(n, 2000)
+	}
+	c, err := st.ScanFrom(0, 1, func(Record) bool { return true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := uint64(1); n < keys; n += 2 {
+		put(n, 3000)
+	}
+	now.Store(2500)
+	seen := map[string]bool{}
+	for c != 0 {
+		if c, err = st.ScanFrom(c, 50, func(r Record) bool { seen[string(r.Key)] = true; return true }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := range uint64(keys) {
+		if seen[string(key8(n))] != (n%2 == 1) {
+			t.Errorf("key %d: found %v", n, seen[string(key8(n))])
+		}
+	}
+	closeAll(t, st)
+}
