@@ -43,6 +43,14 @@ type TierEvent struct {
 	Addr int64 // of a tier that is back: it answers from here on
 }
 
+// String is the event as one line.
+func (e TierEvent) String() string {
+	if e.Err != nil {
+		return fmt.Sprintf("tier %d, %s, failed: %v", e.Tier, e.Name, e.Err)
+	}
+	return fmt.Sprintf("tier %d, %s, is back from %d on", e.Tier, e.Name, e.Addr)
+}
+
 // Tiered is one log on several devices, each smaller and faster than the next
 // (R87). Tier i holds the log's suffix from its Begin on; the last tier holds
 // everything, metadata and objects too. It owns the tiers.

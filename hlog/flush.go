@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"time"
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/mem"
@@ -19,6 +20,7 @@ const flushDepth = 16
 //	mutable → read-only → safe read-only → writing → committed → released → evicted
 type flush struct {
 	end                 int64 // the marker's place once this is through
+	begun               time.Time
 	committed, released bool
 }
 
@@ -151,7 +153,7 @@ func (f *flusher) issue() bool {
 			}
 			break
 		}
-		f.flushes[f.next%flushDepth] = flush{end: end}
+		f.flushes[f.next%flushDepth] = flush{end: end, begun: time.Now()}
 		f.next++
 		f.issued, f.partial = end, end != aligned
 		worked = true
@@ -203,7 +205,10 @@ func (f *flusher) poll() bool {
 		}
 	}
 	for f.firstUncommitted < f.next && f.flushes[f.firstUncommitted%flushDepth].committed {
-		f.committed.raise(f.flushes[f.firstUncommitted%flushDepth].end)
+		fl := &f.flushes[f.firstUncommitted%flushDepth]
+		from := f.committed.load()
+		f.committed.raise(fl.end)
+		f.flushed(from, fl)
 		f.firstUncommitted++
 	}
 	for f.first < f.firstUncommitted && f.flushes[f.first%flushDepth].released {
@@ -234,8 +239,10 @@ func (f *flusher) evict() bool {
 	if f.frames.Load()<<f.pageBits < int64(len(f.ring)) { // else the frame is used again next
 		f.discard(f.safeHead.load()>>f.pageBits, f.headNext>>f.pageBits)
 	}
+	from := f.safeHead.load()
 	f.safeHead.raise(f.headNext)
 	f.broadcast()
+	f.evicted(from, f.headNext)
 	return true
 }
 
@@ -260,6 +267,9 @@ func (f *flusher) fail(err error) {
 	f.progress.Broadcast()
 	f.mu.Unlock()
 	f.logger.Error("the log can no longer be written", "err", err)
+	if f.listener.Failed != nil {
+		f.listener.Failed(err)
+	}
 }
 
 func (f *flusher) broadcast() {

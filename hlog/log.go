@@ -33,6 +33,8 @@ type Config struct {
 	Epoch  *epoch.Table
 	Layout Layout
 	Logger *slog.Logger
+	// Listener is told what the flusher does.
+	Listener Listener
 
 	// Memory bounds the bytes in memory; Resize may raise that to MaxMemory, or
 	// to a power of two if it is less. PageSize is a power of two, 0: chosen from
@@ -82,6 +84,9 @@ type Log struct {
 	kick    chan struct{}                      // wakes the flusher; holds one
 	parked  atomic.Pointer[context.CancelFunc] // while it waits for a write: see wake
 	stopped chan struct{}                      // closed when the flusher has ended
+
+	listener Listener
+	counts   flusherCounts
 }
 
 // Open opens a log on a device that has been started at cfg.Tail.
@@ -127,6 +132,7 @@ func Open(cfg Config) (*Log, error) {
 		alignment: int64(cfg.Device.Alignment()),
 		epoch:     cfg.Epoch,
 		logger:    cfg.Logger,
+		listener:  cfg.Listener,
 		held:      math.MaxInt64,
 		kick:      make(chan struct{}, 1),
 		stopped:   make(chan struct{}),
@@ -262,6 +268,10 @@ func (l *Log) ReadOnly() int64 { return l.readOnly.load() }
 
 // SafeReadOnly is the address below which nobody updates in place any more.
 func (l *Log) SafeReadOnly() int64 { return l.safeReadOnly.load() }
+
+// Committed is the address below which the device's commit point has the log;
+// durable it is after a Sync of the device.
+func (l *Log) Committed() int64 { return l.committed.load() }
 
 // Tail is the address behind the newest record.
 func (l *Log) Tail() int64 {

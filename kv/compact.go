@@ -118,6 +118,7 @@ func (st *Store) Compact(ctx context.Context, opts CompactOptions) (CompactionIn
 	c := &compactor{st: st, opts: opts, pace: pace{share: opts.Share}}
 	c.info.From = st.log.Begin()
 	c.info.Until = c.info.From
+	st.opts.Events.CompactionBegin(CompactionBeginInfo{c.info.From, max(c.until(), c.info.From), opts.Method})
 	err := st.with(func(s *Session) error {
 		if s.unusable != nil {
 			return s.unusable
@@ -127,6 +128,7 @@ func (st *Store) Compact(ctx context.Context, opts CompactOptions) (CompactionIn
 	})
 	c.info.Duration = time.Since(start)
 	c.count()
+	st.opts.Events.CompactionEnd(CompactionEndInfo{c.info, err})
 	if err != nil && !errors.Is(err, ErrClosed) {
 		err = fmt.Errorf("kv: compacting from %d: %w", c.info.Until, err)
 	}

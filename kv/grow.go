@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"time"
 )
 
 // The index grows while it is in use: into a new table of twice the buckets,
@@ -124,6 +125,7 @@ func (st *Store) growCrowded() bool {
 	}
 	if t.hopeless.Swap(&err) == nil {
 		st.opts.Logger.Warn("the index cannot grow", "buckets", t.mask+1, "err", err)
+		st.opts.Events.BackgroundError(BackgroundErrorInfo{"growing the index", err})
 	}
 	return false
 }
@@ -162,6 +164,8 @@ func (st *Store) grow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	begun, info := time.Now(), GrowthInfo{Before: int64(old.mask + 1), After: int64(next.mask + 1)}
+	st.opts.Events.IndexGrowthBegin(info)
 	old.next.Store(next)
 	m := mover{from: old, to: next, begin: st.log.Begin()}
 	for b := range old.mask + 1 {
@@ -169,6 +173,9 @@ func (st *Store) grow(ctx context.Context) error {
 	}
 	st.index.Store(next)
 	st.epoch.Wait(st.epoch.Bump())
+	st.growths.Add(1)
+	info.Duration = time.Since(begun)
+	st.opts.Events.IndexGrowthEnd(info)
 	return old.free()
 }
 

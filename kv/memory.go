@@ -3,6 +3,7 @@ package kv
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/redykv/redykv/hlog"
 	"github.com/redykv/redykv/internal/readcache"
@@ -38,15 +39,20 @@ func (st *Store) SetMemory(bytes int64) error {
 			units.Size(bytes), units.Size(forCache), units.Size(readcache.MinCapacity))
 	}
 	// The log first: it may refuse, and nothing has changed then.
-	before := st.log.Budget()
+	before, start := st.log.Budget(), time.Now()
 	if err := st.log.Resize(forLog); err != nil {
 		return fmt.Errorf("kv: memory of %v: %w", units.Size(bytes), err)
 	}
+	info := MemoryInfo{Before: before, After: st.log.Budget()}
 	if st.cache != nil {
+		info.Before += st.cache.Metrics().Capacity
 		if err := st.cache.Resize(forCache); err != nil {
 			return errors.Join(fmt.Errorf("kv: memory of %v: %w", units.Size(bytes), err), st.log.Resize(before))
 		}
+		info.After += st.cache.Metrics().Capacity
 	}
+	info.Duration = time.Since(start)
+	st.opts.Events.MemoryResized(info)
 	return nil
 }
 

@@ -60,6 +60,10 @@ type Options struct {
 	// Logger receives what an operator should know. Default: slog.Default().
 	Logger *slog.Logger
 
+	// Events are told what the store does beside its operations. See also
+	// [LogEvents] and [Tee].
+	Events EventListener
+
 	// hash replaces hashKey in tests, so that all keys can be made to collide.
 	hash func(key []byte) uint64
 	// indexBits is the size of a new index in tests of its growth.
@@ -93,6 +97,7 @@ func (o *Options) ensureDefaults() error {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
+	o.Events.ensureDefaults()
 	switch {
 	case o.KeySize < 0 || o.ValueSize < 0 || (o.KeySize == 0) != (o.ValueSize == 0):
 		return fmt.Errorf("kv: key size %d with value size %d: give both or neither", o.KeySize, o.ValueSize)

@@ -26,6 +26,7 @@ type Store struct {
 	now   func() int64 // milliseconds of Unix time
 
 	resizing   chan struct{}  // holds one while the index grows, or while somebody wants it not to
+	growths    atomic.Uint64  // times that it has doubled
 	growing    atomic.Bool    // nobody needs to start growing it in the background
 	background sync.WaitGroup // what was started there
 
@@ -98,7 +99,8 @@ func Open(opts Options) (*Store, error) {
 	forLog, forCache := opts.shares(opts.Memory)
 	most, _ := opts.shares(opts.MaxMemory)
 	st.log, err = hlog.Open(hlog.Config{
-		Device: opts.Device, Epoch: st.epoch, Layout: layout, Logger: opts.Logger,
+		Device: opts.Device, Epoch: st.epoch, Layout: layout,
+		Logger: opts.Logger, Listener: opts.Events.ofLog(),
 		Memory: forLog, MaxMemory: most, PageSize: opts.PageSize, MutableFraction: opts.MutableFraction,
 		Begin: meta.Begin, Tail: meta.Tail,
 	})

@@ -16,5 +16,9 @@ func (st *Store) truncate(ctx context.Context, begin int64) error {
 	if err := st.commit(ctx); err != nil {
 		return err
 	}
-	return st.log.Truncate()
+	if err := st.log.Truncate(); err != nil {
+		return err
+	}
+	st.opts.Events.Truncated(TruncateInfo{Begin: begin})
+	return nil
 }

@@ -1,0 +1,220 @@
+package kv
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/hlog"
+	"github.com/redykv/redykv/internal/units"
+)
+
+// EventListener is told what a store does beside its operations. What is nil is
+// not called. Each runs on the goroutine that does the work, which is named
+// beside it, some before Open has returned; several may run at once. They must be
+// quick, for that work waits, and must not call the store or its device.
+type EventListener struct {
+	// Flushed and Evicted run on the log's flusher, for which writers wait when
+	// memory is full.
+	Flushed func(FlushInfo)
+	Evicted func(EvictInfo)
+
+	// MemoryResized runs on SetMemory's goroutine.
+	MemoryResized func(MemoryInfo)
+
+	// CompactionBegin and CompactionEnd run on Compact's goroutine, or on that of
+	// automatic compaction; Truncated there as well. The end follows on every
+	// beginning.
+	CompactionBegin func(CompactionBeginInfo)
+	CompactionEnd   func(CompactionEndInfo)
+	Truncated       func(TruncateInfo)
+
+	// IndexGrowthBegin and IndexGrowthEnd run on GrowIndex's goroutine, or on that
+	// which grows the index by itself.
+	IndexGrowthBegin func(GrowthInfo)
+	IndexGrowthEnd   func(GrowthInfo)
+
+	// TierChanged is for the device, which is made before the store: give it as
+	// [device.TieredOptions].OnEvent. The goroutine is one that uses the device.
+	TierChanged func(device.TierEvent)
+
+	// BackgroundError runs on the goroutine that failed: the store goes on as far
+	// as it can. The store's Logger is told as well.
+	BackgroundError func(BackgroundErrorInfo)
+}
+
+// FlushInfo is one write of the log, or a part of it, that is on the device.
+type FlushInfo struct {
+	From, Until int64 // addresses
+	Duration    time.Duration
+}
+
+func (i FlushInfo) String() string {
+	return fmt.Sprintf("flushed %v of log from %d until %d in %v", units.Size(i.Until-i.From), i.From, i.Until, i.Duration)
+}
+
+// EvictInfo is a part of the log that is on the device only, from now on.
+type EvictInfo struct{ From, Until int64 } // addresses
+
+func (i EvictInfo) String() string {
+	return fmt.Sprintf("evicted %v of log from %d until %d", units.Size(i.Until-i.From), i.From, i.Until)
+}
+
+// MemoryInfo is a change of the bytes that log and read cache may use.
+type MemoryInfo struct {
+	Before, After int64
+	Duration      time.Duration
+}
+
+func (i MemoryInfo) String() string {
+	return fmt.Sprintf("memory resized from %v to %v in %v", units.Size(i.Before), units.Size(i.After), i.Duration)
+}
+
+// CompactionBeginInfo is a compaction that begins: of the log between two
+// addresses.
+type CompactionBeginInfo struct {
+	From, Until int64
+	Method      CompactMethod
+}
+
+func (i CompactionBeginInfo) String() string {
+	return fmt.Sprintf("compacting %v of log from %d until %d, method %v", units.Size(i.Until-i.From), i.From, i.Until, i.Method)
+}
+
+// CompactionEndInfo is what a compaction did, and why it ended early.
+type CompactionEndInfo struct {
+	CompactionInfo
+	Err error
+}
+
+func (i CompactionEndInfo) String() string {
+	return fmt.Sprintf("compacted the log from %d until %d: %d of %d records copied, %v reclaimed in %v",
+		i.From, i.Until, i.Copied, i.Records, units.Size(i.Reclaimed()), i.Duration) + failure(i.Err)
+}
+
+// TruncateInfo is the lowest address of the log, what is below being given back
+// to the device.
+type TruncateInfo struct{ Begin int64 }
+
+func (i TruncateInfo) String() string { return fmt.Sprintf("truncated the log below %d", i.Begin) }
+
+// GrowthInfo is a growth of the index.
+type GrowthInfo struct {
+	Before, After int64         // buckets
+	Duration      time.Duration // 0 at the beginning
+}
+
+func (i GrowthInfo) String() string {
+	if i.Duration == 0 {
+		return fmt.Sprintf("the index grows from %d buckets to %d", i.Before, i.After)
+	}
+	return fmt.Sprintf("the index has grown from %d buckets to %d in %v", i.Before, i.After, i.Duration)
+}
+
+// BackgroundErrorInfo is what went wrong where no caller waits for it.
+type BackgroundErrorInfo struct {
+	What string // was being done
+	Err  error
+}
+
+func (i BackgroundErrorInfo) String() string { return i.What + failure(i.Err) }
+
+// failure is how the line of an event ends.
+func failure(err error) string {
+	if err == nil {
+		return ""
+	}
+	return ": " + err.Error()
+}
+
+// LogEvents tells a logger of every event, by its line: Flushed and Evicted at
+// level debug, what failed at level error, the rest at level info. It leaves out
+// TierChanged and BackgroundError, of which loggers are told anyway.
+func LogEvents(logger *slog.Logger) EventListener {
+	return EventListener{
+		Flushed:          logAt[FlushInfo](logger, slog.LevelDebug),
+		Evicted:          logAt[EvictInfo](logger, slog.LevelDebug),
+		MemoryResized:    logAt[MemoryInfo](logger, slog.LevelInfo),
+		CompactionBegin:  logAt[CompactionBeginInfo](logger, slog.LevelInfo),
+		CompactionEnd:    func(i CompactionEndInfo) { logEnd(logger, i, i.Err) },
+		Truncated:        logAt[TruncateInfo](logger, slog.LevelInfo),
+		IndexGrowthBegin: logAt[GrowthInfo](logger, slog.LevelInfo),
+		IndexGrowthEnd:   logAt[GrowthInfo](logger, slog.LevelInfo),
+	}
+}
+
+func logAt[I fmt.Stringer](logger *slog.Logger, level slog.Level) func(I) {
+	return func(info I) {
+		if logger.Enabled(context.Background(), level) {
+			logger.Log(context.Background(), level, info.String())
+		}
+	}
+}
+
+func logEnd(logger *slog.Logger, info fmt.Stringer, err error) {
+	level := slog.LevelInfo
+	if err != nil {
+		level = slog.LevelError
+	}
+	logger.Log(context.Background(), level, info.String())
+}
+
+// Tee tells several listeners, one after the other.
+func Tee(listeners ...EventListener) EventListener {
+	var all EventListener
+	for _, l := range listeners {
+		join(&all.Flushed, l.Flushed)
+		join(&all.Evicted, l.Evicted)
+		join(&all.MemoryResized, l.MemoryResized)
+		join(&all.CompactionBegin, l.CompactionBegin)
+		join(&all.CompactionEnd, l.CompactionEnd)
+		join(&all.Truncated, l.Truncated)
+		join(&all.IndexGrowthBegin, l.IndexGrowthBegin)
+		join(&all.IndexGrowthEnd, l.IndexGrowthEnd)
+		join(&all.TierChanged, l.TierChanged)
+		join(&all.BackgroundError, l.BackgroundError)
+	}
+	return all
+}
+
+// join makes first call then as well.
+func join[I any](first *func(I), then func(I)) {
+	switch before := *first; {
+	case then == nil:
+	case before == nil:
+		*first = then
+	default:
+		*first = func(info I) { before(info); then(info) }
+	}
+}
+
+// ensureDefaults makes every one callable.
+func (l *EventListener) ensureDefaults() {
+	fill(&l.Flushed)
+	fill(&l.Evicted)
+	fill(&l.MemoryResized)
+	fill(&l.CompactionBegin)
+	fill(&l.CompactionEnd)
+	fill(&l.Truncated)
+	fill(&l.IndexGrowthBegin)
+	fill(&l.IndexGrowthEnd)
+	fill(&l.TierChanged)
+	fill(&l.BackgroundError)
+}
+
+func fill[I any](f *func(I)) {
+	if *f == nil {
+		*f = func(I) {}
+	}
+}
+
+// ofLog is what the log's flusher tells.
+func (l *EventListener) ofLog() hlog.Listener {
+	return hlog.Listener{
+		Flushed: func(from, until int64, took time.Duration) { l.Flushed(FlushInfo{from, until, took}) },
+		Evicted: func(from, until int64) { l.Evicted(EvictInfo{from, until}) },
+		Failed:  func(err error) { l.BackgroundError(BackgroundErrorInfo{"writing the log", err}) },
+	}
+}
