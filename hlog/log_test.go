@@ -130,7 +130,7 @@ func TestScanFindsDamage(t *testing.T) {
 				t.Fatal(err)
 			}
 			again, _ := openLog(t, dev, FirstAddress, tail)
-			if err := again.Scan(FirstAddress, tail, func(int64, Image) error { return nil }); !errors.Is(err, ErrCorrupt) {
+			if _, err := again.Scan(FirstAddress, tail, func(int64, Image) error { return nil }); !errors.Is(err, ErrCorrupt) {
 				t.Errorf("Scan: %v", err)
 			}
 		})

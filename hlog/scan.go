@@ -19,49 +19,49 @@ var ErrCorrupt = errors.New("hlog: corrupt log")
 //
 // It refuses what those who follow the records in memory would trip over: a
 // link that does not lead to an older record there, and holes. Bytes of keys
-// and values it cannot judge.
-func (l *Log) Scan(from, tail int64, visit func(addr int64, im Image) error) (err error) {
+// and values it cannot judge. It returns where links may lead.
+func (l *Log) Scan(from, tail int64, visit func(addr int64, im Image) error) (starts Starts, err error) {
 	queue, err := l.dev.NewQueue(1)
 	if err != nil {
-		return fmt.Errorf("hlog: scan: %w", err)
+		return starts, fmt.Errorf("hlog: scan: %w", err)
 	}
 	defer closing(queue, &err)
 	buffer, err := mem.Alloc(l.pageSize)
 	if err != nil {
-		return fmt.Errorf("hlog: scan: %w", err)
+		return starts, fmt.Errorf("hlog: scan: %w", err)
 	}
 	defer func() { err = errors.Join(err, mem.Free(buffer)) }()
-	starts := newStarts(l.Head(), tail)
+	starts = newStarts(l.Head(), tail)
 	for at := from; at < tail; {
 		end := min((at>>l.pageBits+1)<<l.pageBits, tail)
 		page := buffer[:end-at]
 		if at >= l.Head() {
 			page = l.frame(at, int(end-at))
 		} else if err := readSync(queue, page, at); err != nil {
-			return fmt.Errorf("hlog: scan: %w", err)
+			return starts, fmt.Errorf("hlog: scan: %w", err)
 		}
 		if err := l.walk(page, at, starts, visit); err != nil {
-			return err
+			return starts, err
 		}
 		at = end
 	}
-	return nil
+	return starts, nil
 }
 
 func closing(c io.Closer, err *error) { *err = errors.Join(*err, c.Close()) }
 
 // walk visits the records of one page, or of its used part, which lies at addr.
-func (l *Log) walk(page []byte, addr int64, starts starts, visit func(int64, Image) error) error {
+func (l *Log) walk(page []byte, addr int64, starts Starts, visit func(int64, Image) error) error {
 	whole := (addr+int64(len(page)))&int64(l.pageSize-1) == 0
 	for at := 0; len(page)-at >= headerSize; {
-		if binary.LittleEndian.Uint64(page[at:]) == 0 && at > 0 && whole {
-			return nil // the unused end; a page has a record in front, and none before the tail
+		if h := Header(binary.LittleEndian.Uint64(page[at:])); whole && l.unused(addr+int64(at), h) {
+			return nil // the unused end; there is none before the tail
 		}
 		im, need, err := l.layout.Decode(page[at:])
 		if err = l.judgeImage(addr+int64(at), im.Header, need, int64(len(page)-at), err); err != nil {
 			return err
 		}
-		if previous := im.Header.Previous(); !starts.may(previous) {
+		if previous := im.Header.Previous(); !starts.May(previous) {
 			return damage(addr+int64(at), "its previous record at %d", previous)
 		}
 		starts.add(addr + int64(at))
@@ -114,26 +114,26 @@ func (l *Log) unused(addr int64, h Header) bool {
 	return h == 0 && addr&int64(l.pageSize-1) != 0 && addr != FirstAddress
 }
 
-// starts are the addresses from head on where records begin, one bit for each
+// Starts are the addresses from head on where records begin, one bit for each
 // 8 bytes: sessions follow links to them without looking twice.
-type starts struct {
+type Starts struct {
 	head int64
 	bits []uint64
 }
 
-func newStarts(head, tail int64) starts {
-	return starts{head, make([]uint64, (tail-head)/(8*64)+1)}
+func newStarts(head, tail int64) Starts {
+	return Starts{head, make([]uint64, (tail-head)/(8*64)+1)}
 }
 
-func (s starts) add(addr int64) {
+func (s Starts) add(addr int64) {
 	if n := (addr - s.head) / 8; addr >= s.head {
 		s.bits[n/64] |= 1 << (n % 64)
 	}
 }
 
-// may says whether a link may lead to addr, which is below the tail: to a record
+// May says whether a link may lead to addr, which is below the tail: to a record
 // in memory that was added, or out of memory, where it is checked when it comes.
-func (s starts) may(addr int64) bool {
+func (s Starts) May(addr int64) bool {
 	n := (addr - s.head) / 8
 	return addr < s.head || addr%8 == 0 && s.bits[n/64]&(1<<(n%64)) != 0
 }

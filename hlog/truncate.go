@@ -2,12 +2,12 @@ package hlog
 
 import "fmt"
 
-// Truncate gives the device's space below Begin back. What a slow tier has not
-// written yet stays, until the next call.
-func (l *Log) Truncate() error {
-	begin := min(l.begin.load(), l.released.load())
-	if err := l.dev.Truncate(begin); err != nil {
-		return fmt.Errorf("hlog: truncating to %d: %w", begin, err)
+// Truncate gives the device's space below an address back, which is not above
+// Begin. What a slow tier has not written yet stays, until the next call.
+func (l *Log) Truncate(below int64) error {
+	below = min(below, l.released.load())
+	if err := l.dev.Truncate(below); err != nil {
+		return fmt.Errorf("hlog: truncating to %d: %w", below, err)
 	}
 	return nil
 }

@@ -230,7 +230,7 @@ func TestWalkFollowsTruncation(t *testing.T) {
 	}
 	const begin = 4 << 20
 	l.SetBegin(begin)
-	if err := l.Truncate(); err != nil {
+	if err := l.Truncate(l.Begin()); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.expect(w, begin, end); err != nil {

@@ -77,18 +77,28 @@ func (s *Session) scanMoved(l *lane, next *table) {
 // makeIndex makes an empty one of the size that the options ask for, or of bits if
 // that is larger.
 func (st *Store) makeIndex(bits int) error {
-	own := st.opts.indexBits
-	if own == 0 {
-		own = tableBits(st.opts.Records)
+	bits = max(bits, st.ownBits())
+	t, err := newTable(bits, bits, st.crowd())
+	if err == nil {
+		st.index.Store(t)
 	}
-	crowd := st.growSoon
-	if st.opts.FixedIndex {
-		crowd = nil
-	}
-	bits = max(bits, own)
-	t, err := newTable(bits, bits, crowd)
-	st.index.Store(t)
 	return err
+}
+
+// ownBits is the size of the index that the options ask for.
+func (st *Store) ownBits() int {
+	if st.opts.indexBits != 0 {
+		return st.opts.indexBits
+	}
+	return tableBits(st.opts.Records)
+}
+
+// crowd is what a table does that is crowded.
+func (st *Store) crowd() func() {
+	if st.opts.FixedIndex {
+		return nil
+	}
+	return st.growSoon
 }
 
 // GrowIndex doubles the index, which takes some 30 bytes for each key that it

@@ -204,7 +204,7 @@ func TestGrownStoreReopens(t *testing.T) {
 		t.Fatalf("an index of %d bits for %d keys", bits, keys)
 	}
 	closeAll(t, s, st)
-	meta, err := readMeta(dev.Reopen())
+	meta, err := readManifest(dev.Reopen())
 	if err != nil || meta.IndexBits != bits {
 		t.Fatalf("metadata %+v, %v, want %d bits", meta, err, bits)
 	}

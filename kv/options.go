@@ -57,6 +57,15 @@ type Options struct {
 	// QueueDepth is how many cold reads a session keeps under way. Default 256.
 	QueueDepth int
 
+	// Recover is the name of the checkpoint that Open brings the store back to,
+	// for good: commits and checkpoints that are newer are dropped. Default: the
+	// newest of all.
+	Recover string
+
+	// Checkpoints says how many checkpoints are kept, and when they are made by
+	// themselves.
+	Checkpoints CheckpointPolicy
+
 	// Logger receives what an operator should know. Default: slog.Default().
 	Logger *slog.Logger
 
@@ -93,6 +102,9 @@ func (o *Options) ensureDefaults() error {
 	}
 	if o.QueueDepth == 0 {
 		o.QueueDepth = DefaultQueueDepth
+	}
+	if err := o.Checkpoints.ensureDefaults(); err != nil {
+		return err
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()

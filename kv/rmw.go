@@ -22,9 +22,9 @@ func (s *Session) tryRMW(op *Op, at slot, e entry) (outcome, coldAt) {
 // lock; the lock is then taken only if the value is still the one it saw.
 func (s *Session) modify(op *Op, at slot, e entry, r hlog.Record, address int64) outcome {
 	immutable := address < s.view.ReadOnly
-	if immutable && address >= s.log.SafeReadOnly() {
+	if immutable && address >= s.log.SafeReadOnly() && address >= s.store.floor {
 		// A session that entered before the marker moved may still update it in
-		// place. It will have left in a moment.
+		// place. It will have left in a moment. (On the floor all agreed at once.)
 		return again
 	}
 	if op.InPlace != nil && !immutable && s.modifyInPlace(op, r) {

@@ -166,6 +166,7 @@ func (s *Session) enter() {
 func (s *Session) enterAnew() {
 	s.seen = s.slot.Enter()
 	s.view = s.log.View()
+	s.view.ReadOnly = max(s.view.ReadOnly, s.store.floor)
 	s.table = s.store.index.Load()
 	s.probe = newProbe(s.table, &s.view, s.record-1)
 }

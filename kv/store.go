@@ -30,46 +30,47 @@ type Store struct {
 	growing    atomic.Bool    // nobody needs to start growing it in the background
 	background sync.WaitGroup // what was started there
 
-	committing sync.Mutex // one Commit at a time
-	sizing     sync.Mutex // one SetMemory at a time
-	compacting sync.Mutex // one Compact at a time; taken before committing
 	compaction compactionCounts
+	settledTo  atomic.Int64 // everything below is written
+	stops      stops        // of scans
 
-	settledTo atomic.Int64 // everything below is written
-	stops     stops        // of scans
+	// Who wants several of these takes them in this order.
+	closing       sync.Mutex // one Close at a time
+	compacting    sync.Mutex // one Compact at a time
+	sizing        sync.Mutex // one SetMemory at a time
+	committing    sync.Mutex // one Commit at a time
+	checkpointing sync.Mutex // one Checkpoint at a time, and nobody removes what they make
 
-	mu       sync.Mutex
-	closed   bool
-	sessions map[*Session]struct{}
-	idle     []*Session             // of those, the store's own that nobody has borrowed
-	named    map[string]*Session    // of those, the ones with a name
-	ended    map[string]CommitPoint // of named sessions that are not open, or were once
-	durable  map[string]CommitPoint // as of the last commit or checkpoint
-	past     Metrics                // counts of closed sessions
+	recording sync.Mutex    // guards manifest and volatile
+	manifest  manifest      // as it is on the device…
+	volatile  bool          // …unless that keeps nothing
+	sequence  atomic.Uint64 // the last number given
+
+	floor     int64        // changed in barriers only: see floorAt
+	blocks    *blockHashes // of the last snapshot, or nil; checkpointing guards it
+	recovered RecoveryReport
+	automatic automatic
+
+	checkpoints, checkpointErrors atomic.Uint64
+
+	mu        sync.Mutex
+	closed    bool
+	sessions  map[*Session]struct{}
+	idle      []*Session             // of those, the store's own that nobody has borrowed
+	named     map[string]*Session    // of those, the ones with a name
+	ended     map[string]CommitPoint // of named sessions that are not open, or were once
+	durable   map[string]CommitPoint // as of the last commit or checkpoint…
+	durableAt uint64                 // …whose number is this
+	past      Metrics                // counts of closed sessions
 }
 
 // Open opens the store that is on the device, or makes a new one there. It finds
-// what the last Commit or Close covered. If it fails, the device is still the
+// what the last Commit, Checkpoint or Close covered, or what Options.Recover
+// names; [Store.Recovery] tells more. If it fails, the device is still the
 // caller's to close.
 func Open(opts Options) (*Store, error) {
 	if err := opts.ensureDefaults(); err != nil {
 		return nil, err
-	}
-	meta, err := readMeta(opts.Device)
-	if err != nil {
-		return nil, err
-	}
-	made := meta == nil
-	if made {
-		meta = &storeMeta{
-			KeySize: opts.KeySize, ValueSize: opts.ValueSize,
-			Begin: hlog.FirstAddress, Tail: hlog.FirstAddress,
-		}
-	} else if err := meta.match(&opts); err != nil {
-		return nil, err
-	}
-	if err := opts.Device.Start(meta.Tail); err != nil {
-		return nil, fmt.Errorf("kv: starting the device at %d: %w", meta.Tail, err)
 	}
 	st := &Store{
 		opts:     opts,
@@ -89,7 +90,8 @@ func Open(opts Options) (*Store, error) {
 		st.now = func() int64 { return time.Now().UnixMilli() }
 	}
 	st.growing.Store(true) // until it is open
-	if err := st.makeIndex(meta.IndexBits); err != nil {
+	r, err := st.recover()
+	if err != nil {
 		return nil, err
 	}
 	layout := hlog.VariableLayout()
@@ -101,8 +103,8 @@ func Open(opts Options) (*Store, error) {
 	st.log, err = hlog.Open(hlog.Config{
 		Device: opts.Device, Epoch: st.epoch, Layout: layout,
 		Logger: opts.Logger, Listener: opts.Events.ofLog(),
-		Memory: forLog, MaxMemory: most, PageSize: opts.PageSize, MutableFraction: opts.MutableFraction,
-		Begin: meta.Begin, Tail: meta.Tail,
+		Memory: forLog, MaxMemory: most, PageSize: st.opts.PageSize, MutableFraction: opts.MutableFraction,
+		Begin: r.state.Begin, Tail: r.state.Tail,
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("kv: %w", err), st.index.Load().free())
@@ -110,59 +112,57 @@ func Open(opts Options) (*Store, error) {
 	if st.cache, err = openCache(forCache, layout, &opts); err != nil {
 		return nil, errors.Join(fmt.Errorf("kv: %w", err), st.log.Close(), st.index.Load().free())
 	}
-	if made {
-		err = st.writeMeta(meta.Tail)
-	} else {
-		err = st.log.Scan(meta.Begin, meta.Tail, func(address int64, im hlog.Image) error {
-			return st.replay(st.hash(im.Key), address)
-		})
-		if errors.Is(err, hlog.ErrCorrupt) {
-			err = fmt.Errorf("%w: %w", ErrCorrupt, err)
-		}
+	if err = r.replay(); err == nil {
+		err = r.finish()
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("kv: opening the store: %w", err), st.log.Close(), st.freeMemory())
 	}
 	st.growing.Store(false)
+	st.startAutomatic()
 	return st, nil
 }
 
 // Commit makes everything written before it durable, as far as the device's
 // commit point goes: by default it survives a crash of the process and the loss
-// of every tier but the last. Operations go on meanwhile.
+// of every tier but the last. What is in it is a prefix of what each session was
+// given, see [CommitPoint]. Operations go on meanwhile.
 func (st *Store) Commit(ctx context.Context) error {
 	st.committing.Lock()
 	defer st.committing.Unlock()
-	st.mu.Lock()
-	closed := st.closed
-	st.mu.Unlock()
-	if closed {
+	if st.isClosed() {
 		return ErrClosed
 	}
 	return st.commit(ctx)
 }
 
+// commit is a fold-over checkpoint without a name, and the only one of its kind.
 func (st *Store) commit(ctx context.Context) error {
-	var tail int64
-	st.exclusive(func() { tail = st.log.ShiftReadOnly() })
-	err := st.log.Persist(ctx, tail)
+	m := st.recorded()
+	c := checkpoint{state: state{Index: m.Index}}
+	err := st.foldOver(ctx, &c)
 	if err == nil {
-		err = st.writeMeta(tail)
+		err = st.record(func(m *manifest) { m.commit(&c.state) })
 	}
 	if err != nil {
 		return fmt.Errorf("kv: commit: %w", err)
 	}
+	st.survived(&c.state)
 	return nil
+}
+
+func (st *Store) isClosed() bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.closed
 }
 
 // Close commits and closes the store and its device. All sessions must have been
 // closed; if one has not, Close says so and changes nothing. After any other
 // error the store is closed, and what was not committed is lost.
 func (st *Store) Close() error {
-	st.committing.Lock()
-	defer st.committing.Unlock()
-	st.sizing.Lock()
-	defer st.sizing.Unlock()
+	st.closing.Lock()
+	defer st.closing.Unlock()
 	st.mu.Lock()
 	if st.closed {
 		st.mu.Unlock()
@@ -176,6 +176,14 @@ func (st *Store) Close() error {
 	idle := st.idle
 	st.idle = nil
 	st.mu.Unlock()
+	// Nothing begins any more; what has begun ends.
+	st.stopAutomatic()
+	st.sizing.Lock()
+	defer st.sizing.Unlock()
+	st.committing.Lock()
+	defer st.committing.Unlock()
+	st.checkpointing.Lock()
+	defer st.checkpointing.Unlock()
 
 	var errs []error
 	for _, s := range idle {

@@ -303,11 +303,17 @@ func TestOpenRefusesOtherOptions(t *testing.T) {
 			t.Errorf("opened with %+v: %v", opts, err)
 		}
 	}
-	if err := dev.WriteMeta(metaName, []byte(`{"format":1,"page_size":-4}`)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Open(small(dev, 8, 8)); !errors.Is(err, ErrCorrupt) {
-		t.Errorf("opened with nonsense as metadata: %v", err)
+	for data, want := range map[string]error{
+		`{"format":1,"key_size":8,"value_size":8,"page_size":1024,"begin":64,"tail":64}`: ErrMismatch,
+		`{"format":2,"checksum":"","manifest":{}}`:                                       ErrCorrupt,
+		`{"format":2`: ErrCorrupt,
+	} {
+		if err := dev.WriteMeta(manifestName, []byte(data)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(small(dev, 8, 8)); !errors.Is(err, want) {
+			t.Errorf("opened with %s as manifest: %v", data, err)
+		}
 	}
 	closeAll(t, dev)
 }

@@ -1,0 +1,114 @@
+package kv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// CheckpointPolicy says how many checkpoints are kept, and when they are made by
+// themselves. The zero value makes none.
+type CheckpointPolicy struct {
+	// Keep is how many of the newest checkpoints are kept, besides those on which
+	// a kept one stands. Default 2.
+	Keep int
+	// Every is how much time lies between two. 0: no matter how much.
+	Every time.Duration
+	// EveryBytes is by how much the log grows between two. 0: no matter how much.
+	EveryBytes int64
+	// Kind of the automatic ones.
+	Kind CheckpointKind
+	// Increments is how many Incremental ones follow on a whole Snapshot before
+	// there is another one: recovery reads them all. Default 8.
+	Increments int
+}
+
+// Defaults of CheckpointPolicy.
+const (
+	DefaultKeep       = 2
+	DefaultIncrements = 8
+)
+
+// ensureDefaults fills in what is unset and checks the rest.
+func (p *CheckpointPolicy) ensureDefaults() error {
+	if p.Keep == 0 {
+		p.Keep = DefaultKeep
+	}
+	if p.Increments == 0 {
+		p.Increments = DefaultIncrements
+	}
+	switch {
+	case p.Keep < 0:
+		return fmt.Errorf("kv: %d checkpoints to keep", p.Keep)
+	case p.Every < 0 || p.EveryBytes < 0 || p.Increments < 0:
+		return fmt.Errorf("kv: checkpoints every %v, every %d bytes, of %d increments", p.Every, p.EveryBytes, p.Increments)
+	case p.Kind >= checkpointKinds:
+		return fmt.Errorf("kv: checkpoints of %v", p.Kind)
+	}
+	return nil
+}
+
+// automatic is the goroutine that makes checkpoints by itself.
+type automatic struct {
+	stop context.CancelFunc
+	done chan struct{} // closed when it has ended
+}
+
+// lookEvery is how often the log's growth is looked at.
+const lookEvery = 100 * time.Millisecond
+
+func (st *Store) startAutomatic() {
+	p := &st.opts.Checkpoints
+	ctx, cancel := context.WithCancel(context.Background())
+	st.automatic = automatic{cancel, make(chan struct{})}
+	if p.Every == 0 && p.EveryBytes == 0 {
+		close(st.automatic.done)
+		return
+	}
+	go st.checkpointAutomatically(ctx, p)
+}
+
+func (st *Store) stopAutomatic() {
+	st.automatic.stop()
+	<-st.automatic.done
+}
+
+// checkpointAutomatically ends with ctx. What goes wrong goes to the logger and is
+// counted; the next one is due as if it had not.
+func (st *Store) checkpointAutomatically(ctx context.Context, p *CheckpointPolicy) {
+	defer close(st.automatic.done)
+	interval := p.Every
+	if p.EveryBytes > 0 && (interval == 0 || interval > lookEvery) {
+		interval = lookEvery
+	}
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	last, tail := time.Now(), st.log.Tail()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		byTime := p.Every > 0 && time.Since(last) >= p.Every
+		bySize := p.EveryBytes > 0 && st.log.Tail()-tail >= p.EveryBytes
+		if !byTime && !bySize {
+			continue
+		}
+		last, tail = time.Now(), st.log.Tail()
+		_, err := st.Checkpoint(ctx, CheckpointOptions{Kind: st.automaticKind(p)})
+		if err != nil && ctx.Err() == nil && !errors.Is(err, ErrClosed) {
+			st.opts.Logger.Error("automatic checkpoint", "err", err)
+		}
+	}
+}
+
+// automaticKind ends chains of increments that are long enough.
+func (st *Store) automaticKind(p *CheckpointPolicy) CheckpointKind {
+	m := st.recorded()
+	if n := len(m.Checkpoints); p.Kind == Incremental && n > 0 && len(m.chain(&m.Checkpoints[n-1])) > p.Increments {
+		return Snapshot
+	}
+	return p.Kind
+}

@@ -1,0 +1,365 @@
+package kv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redykv/redykv/device"
+)
+
+// CheckpointKind is how a checkpoint is made.
+type CheckpointKind uint8
+
+const (
+	// FoldOver makes the log read-only up to its tail, and durable. What is
+	// updated afterwards is copied to the tail first.
+	FoldOver CheckpointKind = iota
+	// Snapshot writes what the device does not have yet of the log to an object,
+	// and the log is as mutable afterwards as before. Meanwhile it is not: what is
+	// updated is copied to the tail.
+	Snapshot
+	// Incremental is a Snapshot without those blocks of 4 KiB that are the same in
+	// the one before. Without one since the store was opened it is a Snapshot.
+	Incremental
+	// Index writes a copy of the index only. It is no state that can be recovered,
+	// but makes the recovery of commits, and of checkpoints without a copy of their
+	// own, read the log only from there on.
+	Index
+
+	checkpointKinds
+)
+
+var checkpointKindNames = [checkpointKinds]string{"fold-over", "snapshot", "incremental", "index"}
+
+func (k CheckpointKind) String() string {
+	if k < checkpointKinds {
+		return checkpointKindNames[k]
+	}
+	return fmt.Sprintf("CheckpointKind(%d)", uint8(k))
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (k CheckpointKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (k *CheckpointKind) UnmarshalText(text []byte) error {
+	for i, name := range checkpointKindNames {
+		if name == string(text) {
+			*k = CheckpointKind(i)
+			return nil
+		}
+	}
+	return fmt.Errorf("kv: unknown kind of checkpoint %q", text)
+}
+
+// CheckpointOptions say what [Store.Checkpoint] shall do.
+type CheckpointOptions struct {
+	Kind CheckpointKind
+	// Name is for [Options].Recover: up to 128 letters, digits, dots, dashes and
+	// underscores, and none that is kept has it. Default: "c" and the checkpoint's
+	// number; such names cannot be chosen.
+	Name string
+	// LogOnly leaves the index out: recovery uses the newest copy that was made
+	// before, or reads the whole log.
+	LogOnly bool
+}
+
+// CheckpointInfo describes a checkpoint.
+type CheckpointInfo struct {
+	Name        string
+	Kind        CheckpointKind
+	Sequence    uint64 // numbers that grow from one to the next
+	Base        string // the checkpoint that an incremental one stands on
+	Time        time.Time
+	Begin, Tail int64 // the log that it covers
+	Bytes       int64 // in objects of its own; 0 for what it shares with others
+	Index       bool  // there is a copy of the index for it
+}
+
+// ErrNoCheckpoint says that no checkpoint of that name is kept.
+var ErrNoCheckpoint = errors.New("kv: no such checkpoint")
+
+func checkCheckpointName(name string) error {
+	if err := device.CheckName(name); err != nil {
+		return fmt.Errorf("name of a checkpoint %q: want 1 to %d letters, digits, '.', '-' and '_'", name, maxName)
+	}
+	return nil
+}
+
+// Checkpoint makes the state of the store durable under a name, from which it
+// can be recovered later, while operations go on: it is a prefix of what each
+// session was given, see [CommitPoint]. After an error the store is as it was,
+// goes on, and keeps the checkpoints that it had. Checkpoints are made one at a
+// time. A volatile device keeps none: errors.ErrUnsupported.
+func (st *Store) Checkpoint(ctx context.Context, opts CheckpointOptions) (CheckpointInfo, error) {
+	st.checkpointing.Lock()
+	defer st.checkpointing.Unlock()
+	if st.isClosed() {
+		return CheckpointInfo{}, ErrClosed
+	}
+	info, err := st.checkpoint(ctx, opts)
+	if err != nil {
+		st.checkpointErrors.Add(1)
+		return CheckpointInfo{}, fmt.Errorf("kv: %v checkpoint: %w", opts.Kind, err)
+	}
+	st.checkpoints.Add(1)
+	return info, nil
+}
+
+// checkpoint is Checkpoint for the one whose turn it is.
+func (st *Store) checkpoint(ctx context.Context, opts CheckpointOptions) (CheckpointInfo, error) {
+	if err := st.checkOptions(ctx, opts); err != nil {
+		return CheckpointInfo{}, err
+	}
+	m := st.recorded()
+	c := checkpoint{Name: opts.Name, Kind: opts.Kind, Time: time.Now()}
+	c.Index = m.Index
+	if !opts.LogOnly || opts.Kind == Index {
+		index, bytes, err := st.copyIndex(ctx)
+		if err != nil {
+			return CheckpointInfo{}, err
+		}
+		c.Index, c.Bytes = index, bytes
+		c.Begin, c.Tail = st.log.Begin(), index.Start
+	}
+	var err error
+	var hashes *blockHashes
+	switch opts.Kind {
+	case FoldOver:
+		err = st.foldOver(ctx, &c)
+	case Snapshot, Incremental:
+		hashes, err = st.snapshot(ctx, &c, &m)
+	}
+	if err == nil {
+		err = st.recordCheckpoint(&c)
+	}
+	if err != nil {
+		// A copy of the index that nothing names goes with the next checkpoint, or
+		// when the store is opened.
+		return CheckpointInfo{}, err
+	}
+	if hashes != nil {
+		hashes.sequence = c.Sequence
+		st.blocks = hashes
+	}
+	st.tidy()
+	m = st.recorded()
+	return m.info(&c), nil
+}
+
+func (st *Store) checkOptions(ctx context.Context, opts CheckpointOptions) error {
+	st.recording.Lock()
+	volatile := st.volatile
+	st.recording.Unlock()
+	switch {
+	case volatile:
+		return fmt.Errorf("the device keeps nothing: %w", errors.ErrUnsupported)
+	case opts.Kind >= checkpointKinds:
+		return fmt.Errorf("unknown kind")
+	}
+	if opts.Name != "" {
+		if err := checkCheckpointName(opts.Name); err != nil {
+			return err
+		}
+		if n, ok := strings.CutPrefix(opts.Name, "c"); ok && strings.Trim(n, "0123456789") == "" {
+			return fmt.Errorf("name of a checkpoint %q: such are given by the store", opts.Name)
+		}
+		m := st.recorded()
+		if m.named(opts.Name) != nil {
+			return fmt.Errorf("%w: checkpoint %q is kept", ErrNameInUse, opts.Name)
+		}
+	}
+	return ctx.Err()
+}
+
+// foldOver makes a state that is in the log.
+func (st *Store) foldOver(ctx context.Context, c *checkpoint) error {
+	st.exclusive(func() {
+		st.enterState(&c.state)
+		st.log.ShiftReadOnly()
+	})
+	return st.log.Persist(ctx, c.Tail)
+}
+
+// enterState fills in what a state is, in its barrier.
+func (st *Store) enterState(s *state) {
+	s.Begin, s.Tail = st.log.Begin(), st.log.Tail()
+	s.Sessions = st.commitPoints()
+	s.Sequence = st.sequence.Add(1)
+}
+
+// snapshot makes a state whose end is in an object.
+func (st *Store) snapshot(ctx context.Context, c *checkpoint, m *manifest) (*blockHashes, error) {
+	base := st.blocks
+	if c.Kind == Incremental && (base == nil || m.numbered(base.sequence) == nil) {
+		c.Kind = Snapshot
+	}
+	if c.Kind == Incremental {
+		c.Base = base.sequence
+	} else {
+		base = nil
+	}
+	c.Snapshot = st.newObject(snapshotObject)
+	w, err := createChunks(st.dev, c.Snapshot, chunkLog)
+	if err != nil {
+		return nil, err
+	}
+	st.exclusive(func() {
+		st.enterState(&c.state)
+		c.Flushed = st.log.Hold()
+		st.floorAt(c.Tail)
+	})
+	hashes, err := st.writeSnapshot(ctx, w, c.Flushed, c.Tail, base)
+	st.log.LetAllGo()
+	st.exclusive(func() { st.floorAt(0) })
+	if err != nil {
+		return nil, w.abort(err)
+	}
+	c.Bytes += w.bytes
+	if err := st.dev.Sync(); err != nil { // what is below Flushed
+		return nil, fmt.Errorf("syncing the log up to %d: %w", c.Flushed, err)
+	}
+	return hashes, nil
+}
+
+// recordCheckpoint makes a checkpoint exist.
+func (st *Store) recordCheckpoint(c *checkpoint) error {
+	if c.Kind == Index {
+		return st.record(func(m *manifest) { m.Index = c.Index })
+	}
+	if c.Name == "" {
+		c.Name = fmt.Sprintf("c%d", c.Sequence)
+	}
+	err := st.record(func(m *manifest) {
+		m.Index = c.Index
+		if c.Kind == FoldOver { // a commit with a name
+			m.commit(&c.state)
+		}
+		m.Checkpoints = append(m.Checkpoints, *c)
+		m.keep(st.opts.Checkpoints.Keep)
+	})
+	if err == nil {
+		st.survived(&c.state)
+	}
+	return err
+}
+
+// survived lets sessions know what is durable.
+func (st *Store) survived(s *state) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if s.Sequence > st.durableAt {
+		st.durable, st.durableAt = s.Sessions, s.Sequence
+	}
+}
+
+// The objects of checkpoints are named by what is in them and a number that no
+// other has.
+const (
+	indexObject    = "index-"
+	snapshotObject = "snapshot-"
+)
+
+func (st *Store) newObject(kind string) string { return fmt.Sprintf("%s%d", kind, st.sequence.Add(1)) }
+
+func isObject(name string) bool {
+	return strings.HasPrefix(name, indexObject) || strings.HasPrefix(name, snapshotObject)
+}
+
+// tidy removes what the manifest on the device does not need any more: objects,
+// and the log below the oldest state. What cannot be removed now will be later, or
+// when the store is opened. The caller's is the turn to make checkpoints: nothing
+// is there that a manifest to come will name.
+func (st *Store) tidy() (removed []string) {
+	m := st.recorded()
+	names, err := st.dev.ListObjects()
+	needed := m.objects()
+	for _, name := range names {
+		if needed[name] || !isObject(name) {
+			continue
+		}
+		if e := st.dev.RemoveObject(name); e != nil {
+			err = errors.Join(err, e)
+			continue
+		}
+		removed = append(removed, name)
+	}
+	if begin := m.begin(); begin > st.dev.Begin() {
+		err = errors.Join(err, st.log.Truncate(begin))
+	}
+	if err != nil {
+		st.opts.Logger.Warn("removing what no checkpoint needs", "err", err)
+	}
+	return removed
+}
+
+// truncate makes the log begin at an address, where a record begins: everything
+// below that is still of use is above by now. The device gives the space back as
+// soon as no commit or checkpoint that is kept needs it; after an error, with a
+// later one.
+func (st *Store) truncate(ctx context.Context, begin int64) error {
+	st.log.SetBegin(begin)
+	if err := st.Commit(ctx); err != nil {
+		return err
+	}
+	st.checkpointing.Lock() // one under way may begin below
+	defer st.checkpointing.Unlock()
+	st.tidy()
+	st.opts.Events.Truncated(TruncateInfo{Begin: begin})
+	return nil
+}
+
+// Checkpoints are those that are kept, oldest first.
+func (st *Store) Checkpoints() []CheckpointInfo {
+	m := st.recorded()
+	return m.infos()
+}
+
+func (m *manifest) infos() []CheckpointInfo {
+	infos := make([]CheckpointInfo, len(m.Checkpoints))
+	for i := range m.Checkpoints {
+		infos[i] = m.info(&m.Checkpoints[i])
+	}
+	return infos
+}
+
+func (m *manifest) info(c *checkpoint) CheckpointInfo {
+	info := CheckpointInfo{
+		Name: c.Name, Kind: c.Kind, Sequence: c.Sequence, Time: c.Time,
+		Begin: c.Begin, Tail: c.Tail, Bytes: c.Bytes, Index: c.Index != nil,
+	}
+	if base := m.numbered(c.Base); base != nil {
+		info.Base = base.Name
+	}
+	return info
+}
+
+// RemoveCheckpoint drops a kept checkpoint, unless an incremental one that is kept
+// stands on it.
+func (st *Store) RemoveCheckpoint(name string) error {
+	st.checkpointing.Lock()
+	defer st.checkpointing.Unlock()
+	if st.isClosed() {
+		return ErrClosed
+	}
+	m := st.recorded()
+	c := m.named(name)
+	if c == nil {
+		return fmt.Errorf("%w: %q", ErrNoCheckpoint, name)
+	}
+	for i := range m.Checkpoints {
+		if m.Checkpoints[i].Base == c.Sequence {
+			return fmt.Errorf("kv: removing checkpoint %q: checkpoint %q is an increment of it", name, m.Checkpoints[i].Name)
+		}
+	}
+	sequence := c.Sequence
+	err := st.record(func(m *manifest) { m.drop(func(c *checkpoint) bool { return c.Sequence == sequence }) })
+	if err != nil {
+		return fmt.Errorf("kv: removing checkpoint %q: %w", name, err)
+	}
+	st.tidy()
+	return nil
+}

@@ -1,0 +1,160 @@
+package kv
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// maxTableBits keeps the size of a table within what can be computed with.
+const maxTableBits = 40
+
+// copyIndex writes a copy of the index to an object while operations go on. It is
+// fuzzy: an entry is as it was at some moment of the copying, or is missing, if it
+// was made meanwhile. But all records below Start were in the index before, so
+// their entries are in the copy, or entries of newer records of their chains; and
+// what is missing is in the log from Start on, which recovery reads.
+//
+// Entries are never removed nor moved while the copy is made (copying the table
+// and growing it exclude each other), so none is seen twice.
+func (st *Store) copyIndex(ctx context.Context) (_ *indexCopy, bytes int64, err error) {
+	select {
+	case st.resizing <- struct{}{}:
+		defer func() { <-st.resizing }()
+	case <-ctx.Done():
+		return nil, 0, ctx.Err()
+	}
+	t := st.index.Load()
+	c := &indexCopy{Bits: t.bits, TagShift: int(t.tagShift)}
+	st.exclusive(func() { c.Start = st.log.Tail() })
+	c.Object = st.newObject(indexObject)
+	w, err := createChunks(st.dev, c.Object, chunkIndex)
+	if err != nil {
+		return nil, 0, err
+	}
+	err = t.copyTo(ctx, w, 0, t.mask+1)
+	if err == nil {
+		// Links in what was copied may lead to buckets that were handed out after
+		// this count: what these hold is in the log.
+		err = t.copyTo(ctx, w, t.mask+1, t.buckets())
+	}
+	if err == nil {
+		err = w.commit()
+	}
+	if err != nil {
+		return nil, 0, w.abort(err)
+	}
+	return c, w.bytes, nil
+}
+
+// buckets are the table's, and those for overflow that were handed out.
+func (t *table) buckets() uint64 { return t.mask + 1 + min(t.overflow.Load(), 2*t.limit) }
+
+// copyTo writes the buckets from one number up to another.
+func (t *table) copyTo(ctx context.Context, w *chunkWriter, from, to uint64) error {
+	var image [bucketSize]byte
+	for b := from; b < to; b++ {
+		if b%maxChunk == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		bucket := t.bucket(b)
+		for i := range bucketEntries + 1 {
+			binary.LittleEndian.PutUint64(image[i*8:], uint64(slotIn(bucket, i).load()))
+		}
+		if err := w.add(int64(b), bucketSize, image[:]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// loadIndex makes a table of a copy. Its entries lie below tail.
+func (st *Store) loadIndex(c *indexCopy, tail int64) (t *table, err error) {
+	object, err := st.dev.OpenObject(c.Object)
+	if err != nil {
+		return nil, fmt.Errorf("opening object %q: %w", c.Object, err)
+	}
+	defer func() { err = errors.Join(err, object.Close()) }()
+	if buckets := int64(1) << c.Bits; object.Size() < buckets*bucketSize { // before memory is asked for
+		return nil, damaged(c.Object, 0, fmt.Errorf("%d bytes for %d buckets", object.Size(), buckets))
+	}
+	if t, err = newTable(c.Bits, c.TagShift, st.crowd()); err != nil {
+		return nil, err
+	}
+	loader := indexLoader{table: t, tail: tail}
+	err = readChunks(c.Object, object, object.Size(), chunkIndex, loader.add)
+	if err == nil {
+		err = loader.finish()
+	}
+	if err != nil {
+		return nil, errors.Join(err, t.free())
+	}
+	return t, nil
+}
+
+// indexLoader fills a table that nobody else has yet.
+type indexLoader struct {
+	table *table
+	tail  int64
+	next  uint64 // the bucket that comes next
+}
+
+// add takes the buckets of one chunk. They come in order, without a gap.
+func (l *indexLoader) add(at int64, b []byte) error {
+	if uint64(at) != l.next || len(b)%bucketSize != 0 || l.next+uint64(len(b)/bucketSize) > l.table.mask+1+2*l.table.limit {
+		return fmt.Errorf("%d bytes of buckets from %d on, expected bucket %d", len(b), at, l.next)
+	}
+	for ; len(b) > 0; b = b[bucketSize:] {
+		bucket := l.table.bucket(l.next)
+		for i := range bucketEntries {
+			e := entry(binary.LittleEndian.Uint64(b[i*8:]))
+			if e&entryTentative != 0 {
+				continue // its record is in the log that is replayed
+			}
+			if a := e.address(); e != 0 && (e&entryUsed == 0 || a >= l.tail || a%8 != 0) {
+				return fmt.Errorf("bucket %d: entry %#x in a log up to %d", l.next, uint64(e), l.tail)
+			}
+			slotIn(bucket, i).store(e)
+		}
+		slotIn(bucket, bucketEntries).store(entry(binary.LittleEndian.Uint64(b[bucketEntries*8:])))
+		l.next++
+	}
+	return nil
+}
+
+// finish cuts the links that lead out of the copy, and refuses those that could
+// lead in a circle: a bucket is linked once, from one before it.
+func (l *indexLoader) finish() error {
+	t := l.table
+	if l.next < t.mask+1 {
+		return fmt.Errorf("%w: %d of %d buckets", ErrCorrupt, l.next, t.mask+1)
+	}
+	t.overflow.Store(l.next - t.mask - 1)
+	linked := make([]uint64, (l.next-t.mask-1)/64+1)
+	for b := range l.next {
+		link := slotIn(t.bucket(b), bucketEntries)
+		switch to := uint64(link.load()); {
+		case to == 0:
+		case to >= l.next:
+			link.store(0)
+		case to <= t.mask || to <= b || linked[(to-t.mask-1)/64]>>((to-t.mask-1)%64)&1 != 0:
+			return fmt.Errorf("%w: bucket %d linked from %d", ErrCorrupt, to, b)
+		default:
+			linked[(to-t.mask-1)/64] |= 1 << ((to - t.mask - 1) % 64)
+		}
+	}
+	return nil
+}
+
+// entriesFrom calls visit for the address of every entry at or above floor.
+func (t *table) entriesFrom(floor int64, visit func(address int64) bool) bool {
+	for b := range t.buckets() {
+		for i := range bucketEntries {
+			if e := slotIn(t.bucket(b), i).load(); e.address() >= floor && !visit(e.address()) {
+				return false
+			}
+		}
+	}
+	return true
+}

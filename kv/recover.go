@@ -1,0 +1,292 @@
+package kv
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redykv/redykv/hlog"
+)
+
+// recovery brings a store to a state that its manifest names, in this order:
+//
+//  1. choose the state, and read the snapshots that it needs: nothing has
+//     changed up to here
+//  2. drop what is newer from the manifest: it will be overwritten
+//  3. start the device, and put the snapshots' bytes back to where they belong
+//  4. load the copy of the index, if there is one and it is good
+//  5. open the log, and read it from where the copy was begun; otherwise whole
+//
+// A crash at any point leaves a manifest from which the same can be done again.
+type recovery struct {
+	st     *Store
+	state  state       // what the store is brought to
+	from   *checkpoint // where it comes from; nil: the last commit
+	made   bool        // the store is new
+	began  time.Time
+	report RecoveryReport
+}
+
+// warn notes what went wrong without stopping the recovery.
+func (r *recovery) warn(format string, args ...any) {
+	r.report.Warnings = append(r.report.Warnings, fmt.Sprintf(format, args...))
+}
+
+// recover does all that comes before the log is opened.
+func (st *Store) recover() (*recovery, error) {
+	r := &recovery{st: st, began: time.Now()}
+	m, err := readManifest(st.dev)
+	if err != nil {
+		return nil, err
+	}
+	if r.made = m == nil; r.made {
+		m = &manifest{
+			KeySize: st.opts.KeySize, ValueSize: st.opts.ValueSize,
+			Commit: state{Begin: hlog.FirstAddress, Tail: hlog.FirstAddress},
+		}
+	} else if err := m.match(&st.opts); err != nil {
+		return nil, err
+	}
+	r.report.Checkpoints = m.infos()
+	if err := r.choose(m); err != nil {
+		return nil, err
+	}
+	if err := r.verify(m); err != nil {
+		return nil, err
+	}
+	r.dropNewer(m)
+	r.checkHash(m)
+	st.manifest = *m
+	st.sequence.Store(m.Sequence)
+	if len(r.report.Dropped) > 0 {
+		if err := st.record(func(*manifest) {}); err != nil {
+			return nil, fmt.Errorf("kv: %w", err)
+		}
+	}
+	if err := r.start(); err != nil {
+		return nil, err
+	}
+	if r.state.Sessions != nil {
+		st.ended, st.durable = r.state.Sessions, r.state.Sessions
+	}
+	st.durableAt = r.state.Sequence
+	return r, r.loadIndex()
+}
+
+// choose decides what to recover to.
+func (r *recovery) choose(m *manifest) error {
+	name := r.st.opts.Recover
+	switch n := len(m.Checkpoints); {
+	case name != "":
+		if r.from = m.named(name); r.from == nil {
+			return fmt.Errorf("%w: %q; %s", ErrNoCheckpoint, name, others(m, ""))
+		}
+	case n > 0 && m.Checkpoints[n-1].Sequence > m.Commit.Sequence:
+		r.from = &m.Checkpoints[n-1]
+	}
+	r.state = m.Commit
+	r.report.From, r.report.Kind = "commit", FoldOver
+	if r.from != nil {
+		r.state = r.from.state
+		r.report.From, r.report.Kind = r.from.Name, r.from.Kind
+	}
+	r.report.New = r.made
+	r.report.Begin, r.report.Tail = r.state.Begin, r.state.Tail
+	return nil
+}
+
+// snapshots are those that the state's log is made of.
+func (r *recovery) snapshots(m *manifest) []snapshot {
+	if r.from == nil || r.from.Snapshot == "" {
+		return nil
+	}
+	return m.snapshots(r.from)
+}
+
+// verify reads the snapshots, as long as all that was there is still there.
+func (r *recovery) verify(m *manifest) error {
+	for _, s := range r.snapshots(m) {
+		if err := s.verify(r.st.dev); err != nil {
+			return fmt.Errorf("kv: checkpoint %q cannot be recovered: %w; %s", r.from.Name, err, others(m, s.object))
+		}
+	}
+	return nil
+}
+
+// others says which checkpoints can be named instead of one whose object is
+// damaged.
+func others(m *manifest, damaged string) string {
+	var names []string
+	for i := range m.Checkpoints {
+		c, whole := &m.Checkpoints[i], true
+		for _, part := range m.chain(c) {
+			whole = whole && (damaged == "" || part.Snapshot != damaged)
+		}
+		if whole {
+			names = append(names, fmt.Sprintf("%q", c.Name))
+		}
+	}
+	if len(names) == 0 {
+		return "no other checkpoint can be recovered"
+	}
+	return "Options.Recover can name " + strings.Join(names, ", ")
+}
+
+// dropNewer takes out of the manifest what is newer than the state.
+func (r *recovery) dropNewer(m *manifest) {
+	if r.from != nil {
+		from := *r.from // not where the checkpoints are that move up
+		r.from = &from
+	}
+	m.drop(func(c *checkpoint) bool {
+		if c.Sequence <= r.state.Sequence {
+			return false
+		}
+		r.report.Dropped = append(r.report.Dropped, c.Name)
+		return true
+	})
+	if m.Commit.Sequence > r.state.Sequence {
+		r.report.Dropped = append(r.report.Dropped, "commit")
+		m.Commit = r.state
+		if r.from.Snapshot != "" {
+			// Its log is not on the device yet: until it is, there is no commit but
+			// the one of an empty log, older than everything.
+			m.Commit = state{Begin: r.state.Begin, Tail: r.state.Begin}
+		}
+	}
+	m.Index = r.state.Index // a newer copy may point to what is gone
+}
+
+// checkHash makes nothing of copies of the index that were made with another
+// hash.
+func (r *recovery) checkHash(m *manifest) {
+	hash := r.st.hash([]byte(hashProbe))
+	if !r.made && m.Hash != hash && r.state.Index != nil {
+		r.warn("the index copies were made with another hash: they are not used")
+	}
+	if m.Hash != hash {
+		m.Hash, m.Index, m.Commit.Index, r.state.Index = hash, nil, nil, nil
+		for i := range m.Checkpoints {
+			m.Checkpoints[i].Index = nil
+		}
+	}
+}
+
+// start starts the device where the log ends there, and puts what is in snapshots
+// behind it.
+func (r *recovery) start() error {
+	st := r.st
+	snapshots := r.snapshots(&st.manifest)
+	tail := r.state.Tail
+	if len(snapshots) > 0 {
+		tail = r.from.Flushed
+	}
+	if err := st.dev.Start(tail); err != nil {
+		return fmt.Errorf("kv: starting the device at %d: %w", tail, err)
+	}
+	if len(snapshots) == 0 {
+		return nil
+	}
+	for _, s := range snapshots {
+		r.report.Snapshots = append(r.report.Snapshots, s.object)
+	}
+	var err error
+	if r.report.Restored, err = restoreSnapshots(st.dev, snapshots); err == nil {
+		err = st.record(func(m *manifest) { m.commit(&r.state) })
+	}
+	if err != nil {
+		return fmt.Errorf("kv: checkpoint %q: %w", r.from.Name, err)
+	}
+	return nil
+}
+
+// loadIndex makes the store's table, of the copy where there is one.
+func (r *recovery) loadIndex() error {
+	st, c := r.st, r.state.Index
+	switch {
+	case c == nil:
+	case c.Bits < st.ownBits():
+		r.warn("object %q, a copy of the index, is too small for Options.Records: it is not used", c.Object)
+	case c.Bits-c.TagShift > maxGrown:
+		r.warn("object %q, a copy of the index, has grown too often: it is not used", c.Object)
+	default:
+		t, err := st.loadIndex(c, r.state.Tail)
+		if err == nil {
+			r.report.Index = c.Object
+			st.index.Store(t)
+			return nil
+		}
+		r.warn("the copy of the index is not used: %v", err)
+	}
+	return r.makeIndex()
+}
+
+// maxGrown is how many times an index may have doubled that a copy is loaded of:
+// its tags get shorter with each.
+const maxGrown = tagBits / 2
+
+// makeIndex makes an empty index. Its chains may be others than those of the copy,
+// which is not to be used again for what is appended from here on.
+func (r *recovery) makeIndex() error {
+	r.st.manifest.Index = nil
+	return r.st.makeIndex(r.st.manifest.IndexBits)
+}
+
+// replay reads the log, which is open, as far as the index does not know it.
+func (r *recovery) replay() error {
+	st := r.st
+	defer func() { r.report.Time = time.Since(r.began) }()
+	if r.made {
+		return nil
+	}
+	r.report.ScannedFrom = r.state.Begin
+	if r.report.Index != "" {
+		// What is in memory is looked at in any case: see hlog.Log.Scan.
+		r.report.ScannedFrom = max(min(r.state.Index.Start, st.log.Head()), r.state.Begin)
+	}
+	starts, err := r.scan()
+	if err == nil && r.report.Index != "" && !st.index.Load().entriesFrom(st.log.Head(), starts.May) {
+		r.warn("object %q, a copy of the index, leads to where no record is: it is not used", r.report.Index)
+		r.report.Index, r.report.ScannedFrom = "", r.state.Begin
+		copied := st.index.Load()
+		if err = r.makeIndex(); err == nil {
+			err = copied.free()
+		}
+		if err == nil {
+			_, err = r.scan()
+		}
+	}
+	return err
+}
+
+func (r *recovery) scan() (hlog.Starts, error) {
+	st := r.st
+	r.report.Records = 0
+	starts, err := st.log.Scan(r.report.ScannedFrom, r.state.Tail, func(address int64, im hlog.Image) error {
+		r.report.Records++
+		return st.replay(st.hash(im.Key), address)
+	})
+	if errors.Is(err, hlog.ErrCorrupt) {
+		err = fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	if err != nil && len(st.manifest.Checkpoints) > 0 {
+		err = fmt.Errorf("%w (recovering %s; %s)", err, r.report.From, others(&st.manifest, ""))
+	}
+	return starts, err
+}
+
+// finish is for a store that is whole: it tidies up, and keeps the report.
+func (r *recovery) finish() error {
+	st := r.st
+	err := st.record(func(m *manifest) {
+		m.PageSize = st.log.PageSize()
+	})
+	if err != nil {
+		return err
+	}
+	r.report.Removed = st.tidy()
+	r.report.Sessions = len(st.ended)
+	st.recovered = r.report
+	return nil
+}

@@ -1,0 +1,202 @@
+package kv
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+
+	"github.com/redykv/redykv/device"
+)
+
+// A snapshot is a copy of that part of the log which the device need not have: the
+// memory from an address Flushed on. While it is written the records in it are
+// not updated in place: sessions take the snapshot's end, the floor, for the
+// read-only marker. Afterwards the log is mutable again, as if nothing had been.
+
+// minBlock is the grain of incremental snapshots, in bytes, unless the device has a
+// larger one.
+const minBlock = 4096
+
+// blockHash is a hash of the bytes of one block that are in a snapshot, collision
+// resistant: equal means unchanged.
+type blockHash [16]byte
+
+// blockHashes are the hashes of the blocks of the last snapshot.
+type blockHashes struct {
+	sequence uint64 // of its checkpoint
+	first    int64  // number of the first block
+	hashes   []blockHash
+}
+
+// holds says whether the snapshot has the block with that hash; h may be nil.
+func (h *blockHashes) holds(block int64, hash blockHash) bool {
+	if h == nil {
+		return false
+	}
+	i := block - h.first
+	return i >= 0 && i < int64(len(h.hashes)) && h.hashes[i] == hash
+}
+
+// floorAt makes everything below floor immutable to sessions until it is moved
+// back to 0. It is for callers in a barrier.
+func (st *Store) floorAt(floor int64) { st.floor = floor }
+
+// writeSnapshot writes the memory from one address to another, which is on hold
+// and below the floor, to an object. Of blocks that are the same in the snapshot
+// of base it writes nothing. It returns the hashes of all.
+func (st *Store) writeSnapshot(ctx context.Context, w *chunkWriter, from, to int64, base *blockHashes) (*blockHashes, error) {
+	size := max(minBlock, int64(st.dev.Alignment()))
+	hashes := &blockHashes{first: from / size}
+	block := make([]byte, 0, size) // may lie in several pages
+	for at := from; at < to; {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		block = block[:0]
+		start, end := at, min((at/size+1)*size, to)
+		for at < end {
+			part := st.log.Held(at, end)
+			block = append(block, part...)
+			at += int64(len(part))
+		}
+		sum := sha256.Sum256(block)
+		hash := blockHash(sum[:len(blockHash{})])
+		hashes.hashes = append(hashes.hashes, hash)
+		if !base.holds(start/size, hash) {
+			if err := w.add(start, 1, block); err != nil {
+				return nil, err
+			}
+		}
+		st.log.LetGo(at)
+	}
+	return hashes, w.commit()
+}
+
+// snapshot is what recovery knows of one: an object with bytes of the log from
+// one address to another.
+type snapshot struct {
+	object   string
+	from, to int64
+}
+
+// read hands the snapshot's bytes to visit, in ascending order.
+func (s snapshot) read(dev device.Device, visit func(addr int64, b []byte) error) error {
+	next := s.from
+	return readObject(dev, s.object, chunkLog, func(addr int64, b []byte) error {
+		if addr < next || addr > s.to-int64(len(b)) {
+			return fmt.Errorf("%d bytes at %d of a log from %d to %d", len(b), addr, next, s.to)
+		}
+		next = addr + int64(len(b))
+		return visit(addr, b)
+	})
+}
+
+// snapshots are those that make up a checkpoint's log, oldest first.
+func (m *manifest) snapshots(c *checkpoint) []snapshot {
+	var all []snapshot
+	for _, c := range m.chain(c) {
+		all = append(all, snapshot{c.Snapshot, c.Flushed, c.Tail})
+	}
+	return all
+}
+
+// verify reads the snapshot without using what it reads: it would be too late later
+// to find that a part is missing.
+func (s snapshot) verify(dev device.Device) error {
+	return s.read(dev, func(int64, []byte) error { return nil })
+}
+
+// restoreSnapshots puts the log that a chain of snapshots holds on the device,
+// which was started at the top's beginning. It can be done again.
+func restoreSnapshots(dev device.Device, chain []snapshot) (restored int64, err error) {
+	top := chain[len(chain)-1]
+	w, err := newLogWriter(dev)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, w.queue.Close()) }()
+	for _, s := range chain {
+		err := s.read(dev, func(addr int64, b []byte) error {
+			b = b[min(max(top.from-addr, 0), int64(len(b))):] // the device has what is below
+			if len(b) == 0 {
+				return nil
+			}
+			restored += int64(len(b))
+			return w.add(max(addr, top.from), b)
+		})
+		if err == nil {
+			err = w.flush()
+		}
+		if err != nil {
+			return restored, fmt.Errorf("restoring the log from object %q: %w", s.object, err)
+		}
+	}
+	if err := dev.Sync(); err != nil {
+		return restored, fmt.Errorf("restoring the log from object %q: %w", top.object, err)
+	}
+	return restored, nil
+}
+
+// logWriter writes bytes to the log on a device, in whole blocks of it.
+type logWriter struct {
+	queue     device.Queue
+	alignment int64
+	buffer    []byte
+	addr      int64 // where the buffer goes
+	n         int   // bytes in the buffer
+}
+
+func newLogWriter(dev device.Device) (*logWriter, error) {
+	queue, err := dev.NewQueue(1)
+	if err != nil {
+		return nil, fmt.Errorf("opening a queue on the device: %w", err)
+	}
+	size := max(maxChunk, dev.Alignment())
+	return &logWriter{
+		queue: queue, alignment: int64(dev.Alignment()), buffer: device.AlignedBuffer(size, dev.Alignment()),
+	}, nil
+}
+
+// add writes b at addr. Where that does not follow on what was added before, it
+// is at the start of a block.
+func (w *logWriter) add(addr int64, b []byte) error {
+	for len(b) > 0 {
+		if w.n > 0 && (addr != w.addr+int64(w.n) || w.n == len(w.buffer)) {
+			if err := w.flush(); err != nil {
+				return err
+			}
+		}
+		if w.n == 0 {
+			w.addr = addr
+		}
+		n := copy(w.buffer[w.n:], b)
+		w.n += n
+		addr, b = addr+int64(n), b[n:]
+	}
+	return nil
+}
+
+// flush writes the buffer, with zeros up to the end of its last block: where that
+// is not the log's end, the rest of it comes later.
+func (w *logWriter) flush() error {
+	if w.n == 0 {
+		return nil
+	}
+	n := (w.n + int(w.alignment) - 1) &^ (int(w.alignment) - 1)
+	clear(w.buffer[w.n:n])
+	w.n = 0
+	err := w.queue.Write(w.buffer[:n], w.addr, 0)
+	if err == nil {
+		err = w.queue.Submit()
+	}
+	for err == nil {
+		var done [1]device.Completion
+		if w.queue.Poll(done[:]) == 0 {
+			err = w.queue.Wait(context.Background())
+		} else if err = done[0].Err; err == nil && done[0].Event != device.Committed {
+			return nil
+		}
+	}
+	return fmt.Errorf("writing %d bytes at %d: %w", n, w.addr, err)
+}
