@@ -100,7 +100,7 @@ func TestUpdateInPlace(t *testing.T) {
 			r.UnlockUnchanged(h)
 			return false
 		}
-		layout.Unlock(r, h)
+		r.Unlock(h)
 		return true
 	}
 	for value, fits := range map[string]bool{"": true, "short": true, "0123456789abcdef": true, "0123456789abcdefg": false} {

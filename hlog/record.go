@@ -11,8 +11,11 @@ import (
 
 // Record is a record in the log's memory, by its address there. It is valid
 // while the epoch is held under which the address was found between head and
-// tail. Headers, and values of one word, are read and written atomically; other
-// values, and expiries, under the header's sequence lock:
+// tail. Its header is read and written atomically, and so is a bare value: one of
+// up to a word, in a record without expiry. Blind updates of a bare value are
+// stores and the others compare-and-swaps, without any lock: for who needs the
+// value to stand still, there is Seal. Other values, and expiries, are read and
+// written under the header's sequence lock:
 //
 //	writer                              reader
 //	header: unlocked v → locked v       h1 ← header, until unlocked
@@ -20,9 +23,7 @@ import (
 //	header: locked v → unlocked v+1     h2 ← header; h1 = h2: not torn
 //
 // Versions do not wrap (see [Header]), so equal headers mean that nothing was
-// written in between, however long the reader was held up. Who writes a value of
-// one word in a record without expiry takes the lock as well, against other
-// writers, but leaves the version alone: its readers do not need it.
+// written in between, however long the reader was held up.
 type Record struct{ p unsafe.Pointer }
 
 // RecordAt is the record at p, which lies in the log's memory.
@@ -133,7 +134,7 @@ func (l Layout) Read(dst []byte, r Record) (value []byte, h Header, expires int6
 // Word0 is the key of a record of a layout with keys of 8 bytes.
 func (r Record) Word0() uint64 { return *r.word(headerSize) }
 
-// Word1 is the value behind such a key, of up to 8 bytes.
+// Word1 is the bare value behind such a key.
 func (r Record) Word1() uint64 { return atomic.LoadUint64(r.word(2 * headerSize)) }
 
 // yield lets a lock's holder run when a few looks did not see it finish.
@@ -161,8 +162,7 @@ func (r Record) Lock() (Header, bool) {
 }
 
 // LockIf takes the record if its header still is h, and h is one of a record
-// that is neither locked, sealed nor deleted. Where values are of one word the
-// holder compares the value as well: the header does not tell whether it changed.
+// that is neither locked, sealed nor deleted.
 func (r Record) LockIf(h Header) bool {
 	if h&(headerLocked|headerSealed|headerTombstone) != 0 || !r.swapHeader(h, h|headerLocked) {
 		return false
@@ -172,12 +172,7 @@ func (r Record) LockIf(h Header) bool {
 }
 
 // Unlock ends an update that began under h.
-func (l Layout) Unlock(r Record, h Header) {
-	if !l.WordValues() || h.Expires() {
-		h += versionUnit
-	}
-	r.release(h)
-}
+func (r Record) Unlock(h Header) { r.release(h + versionUnit) }
 
 // UnlockUnchanged gives a locked record back as it was under h.
 func (r Record) UnlockUnchanged(h Header) { r.release(h) }
@@ -228,39 +223,36 @@ func (l Layout) Update(r Record, edit func(value []byte) ([]byte, bool)) bool {
 	return true
 }
 
-// StoreWord1 replaces such a value in place, unless the record must not be
-// updated so.
-func (r Record) StoreWord1(v uint64) bool {
-	h := r.Header()
-	if !h.Updatable() || !r.swapHeader(h, h|headerLocked) {
+// StoreWord replaces such a value in place, unless the record must not be updated
+// so.
+func (l Layout) StoreWord(r Record, v uint64) bool {
+	if !r.Header().Updatable() {
 		return false
 	}
-	words.Store(r.word(2*headerSize), v)
-	r.release(h)
+	words.Store(r.word(headerSize+pad(l.keySize)), v)
 	return true
 }
 
-// SwapWord1 replaces such a value if the record still is as it was when header
-// and value were read.
-func (r Record) SwapWord1(h Header, old, v uint64) bool {
-	if !r.swapHeader(h, h|headerLocked) {
-		return false
-	}
-	same := r.Word1() == old
-	if same {
-		words.Store(r.word(2*headerSize), v)
-	}
-	r.release(h)
-	return same
+// SwapWord replaces such a value if it still is old.
+func (l Layout) SwapWord(r Record, old, v uint64) bool {
+	return atomic.CompareAndSwapUint64(r.word(headerSize+pad(l.keySize)), old, v)
 }
 
-// Holds says whether the value, of one word, is value; the caller holds the lock.
-func (l Layout) Holds(r Record, value []byte) bool {
-	p, _, _ := l.value(r)
-	var word uint64
-	copy((*[8]byte)(unsafe.Pointer(&word))[:], value)
-	return atomic.LoadUint64((*uint64)(p)) == word
+// Seal lets no update of such a record begin if its header still is h. Those that
+// began before are over when everybody has left the epoch; then the value is its
+// last, until Unseal.
+func (r Record) Seal(h Header) bool {
+	return !h.Sealed() && !h.Tombstone() && r.swapHeader(h, h|headerSealed)
 }
+
+// Unseal gives a record back that the caller has sealed.
+func (r Record) Unseal() { r.release(r.Header() &^ headerSealed) }
+
+// BurySealed makes it a tombstone.
+func (r Record) BurySealed() { r.release(r.Header()&^headerSealed | headerTombstone) }
+
+// Bare says whether a record under h of this layout has a bare value.
+func (l Layout) Bare(h Header) bool { return l.WordValues() && !h.Expires() }
 
 // Expiry is the record's expiry, 0 for none; the caller holds the lock.
 func (l Layout) Expiry(r Record) int64 {

@@ -6,9 +6,10 @@ import (
 )
 
 // laneSize is how many operations go together. A random line takes as long from
-// memory as some ten operations take in the cache; that many must lie between
+// memory as some ten operations take in the cache, and the processor can wait for
+// some sixteen at once: more than both must lie between
 // asking for a line and using it.
-const laneSize = 16
+const laneSize = 32
 
 // lane is a group of operations on their way to memory. Two of them alternate:
 // while one is filled, each operation's index bucket is asked for; when it is

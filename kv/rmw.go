@@ -38,6 +38,8 @@ func (s *Session) modify(op *Op, at slot, e entry, r hlog.Record, address int64)
 		// Nobody changes it. It may even be sealed: by a replacement that was
 		// never committed, before the store was opened again.
 		return s.replace(op, at, e, old, expires, found)
+	case s.layout.Bare(h):
+		return s.modifyBare(op, at, e, r, address, old)
 	case h.Sealed():
 		return again // its replacement is being published
 	}
@@ -49,16 +51,12 @@ func (s *Session) modify(op *Op, at slot, e entry, r hlog.Record, address int64)
 	if !r.LockIf(h) {
 		return again
 	}
-	if s.layout.WordValues() && !s.layout.Holds(r, old) {
-		r.UnlockUnchanged(h)
-		return again
-	}
 	if verdict == Remove {
 		r.UnlockBuried(h)
 		return complete
 	}
 	if !h.Exhausted() && s.layout.Store(r, s.fresh, s.update.Expires) {
-		s.layout.Unlock(r, h)
+		r.Unlock(h)
 		return complete
 	}
 	// It does not fit its place, or is out of versions: seal it, so that no update
@@ -76,24 +74,23 @@ func (s *Session) modify(op *Op, at slot, e entry, r hlog.Record, address int64)
 
 // modifyInPlace is the in-place form of RMW, and says whether it was enough.
 func (s *Session) modifyInPlace(op *Op, r hlog.Record) (done bool) {
-	if s.layout.WordValues() {
-		return false // readers of a word do not look at locks
+	if s.layout.Bare(r.Header()) {
+		return false // it has no lock
 	}
 	h, ok := r.Lock()
 	if !ok {
 		return false
 	}
-	defer func() { // the user's code may panic, and may have written before
-		if done {
-			s.layout.Unlock(r, h)
+	changed := true // until the user's code says otherwise: it may panic half way
+	defer func() {
+		if changed {
+			r.Unlock(h)
 		} else {
 			r.UnlockUnchanged(h)
 		}
 	}()
-	if s.expired(s.layout.Expiry(r)) {
-		return false
-	}
-	return s.layout.Update(r, op.InPlace)
+	changed = !s.expired(s.layout.Expiry(r)) && s.layout.Update(r, op.InPlace)
+	return changed
 }
 
 // replace appends what the Modifier makes of old, which nobody changes any

@@ -58,6 +58,7 @@ type Session struct {
 	old    []byte // scratch: a value being modified…
 	fresh  []byte // …and what it becomes
 	zeros  []byte // the value of a tombstone
+	frozen frozen // of the operation that is tried
 
 	lanes    [2]lane
 	filling  *lane // takes operations, whose buckets are on the way
@@ -204,7 +205,7 @@ func (s *Session) Upsert(key, value []byte) error {
 	if s.direct && len(key) == 8 && len(value) == s.valueSize {
 		s.enter()
 		p := s.probe.lookup(loadWord(key), s.probe.readOnly)
-		stored := p != nil && hlog.RecordAt(p).StoreWord1(valueWord(value))
+		stored := p != nil && s.layout.StoreWord(hlog.RecordAt(p), valueWord(value))
 		if stored {
 			s.counts.ops[OpUpsert].inc()
 		}
@@ -349,6 +350,11 @@ func (s *Session) checkSizes(key, value int) error {
 // from the device: then cold is true, and where says which. f is the flight that
 // it has already, or nil.
 func (s *Session) attempt(op *Op, hash uint64, keep int, f *flight) (where coldAt, cold bool) {
+	defer func() {
+		if s.frozen.asked {
+			s.thaw()
+		}
+	}()
 	for {
 		outcome, where := s.try(op, hash, keep, f)
 		switch outcome {
@@ -364,6 +370,8 @@ func (s *Session) attempt(op *Op, hash uint64, keep int, f *flight) (where coldA
 				}
 				return where, false
 			}
+		case needsQuiet:
+			s.quieten()
 		case again:
 			runtime.Gosched()
 		}

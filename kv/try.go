@@ -13,6 +13,7 @@ const (
 	complete    outcome = iota // op has its result
 	needsRecord                // the record at coldAt decides, on the device
 	needsSpace                 // the log has no room: leave the epoch, wait, try again
+	needsQuiet                 // bare.go: leave the epoch, take the next step, try again
 	again                      // somebody else is in between: leave the epoch, try again
 )
 
@@ -92,6 +93,9 @@ func (s *Session) tryUpsert(op *Op, at slot, e entry) outcome {
 }
 
 func (s *Session) storeInPlace(r hlog.Record, op *Op) bool {
+	if s.layout.Bare(r.Header()) {
+		return op.Expires == 0 && s.layout.StoreWord(r, valueWord(op.Value))
+	}
 	h, ok := r.Lock()
 	if !ok {
 		return false
@@ -100,7 +104,7 @@ func (s *Session) storeInPlace(r hlog.Record, op *Op) bool {
 		r.UnlockUnchanged(h)
 		return false
 	}
-	s.layout.Unlock(r, h)
+	r.Unlock(h)
 	return true
 }
 

@@ -76,7 +76,7 @@ func (s *Session) tryWords(op *Op, e entry) bool {
 		}
 		op.Expires = 0
 	case OpUpsert:
-		if a < s.probe.readOnly || op.Expires != 0 || len(op.Value) != s.valueSize || !r.StoreWord1(valueWord(op.Value)) {
+		if a < s.probe.readOnly || op.Expires != 0 || len(op.Value) != s.valueSize || !s.layout.StoreWord(r, valueWord(op.Value)) {
 			return false
 		}
 	case OpRMW:
@@ -103,7 +103,7 @@ func (s *Session) modifyWord(modify Modifier, r hlog.Record) bool {
 	if verdict != Put || s.update.Expires != 0 || len(s.fresh) != s.valueSize {
 		return false
 	}
-	if !r.SwapWord1(h, old, valueWord(s.fresh)) {
+	if !s.layout.SwapWord(r, old, valueWord(s.fresh)) {
 		return false
 	}
 	return true
