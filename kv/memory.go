@@ -57,7 +57,7 @@ func (st *Store) SetMemory(bytes int64) error {
 }
 
 // largeShare is the share of a read cache for large records in a store where
-// lengths vary and records may be large.
+// lengths vary, once there is one.
 const largeShare = 0.25
 
 // openCache makes the read cache, or none.
@@ -65,15 +65,12 @@ func openCache(capacity int64, layout hlog.Layout, o *Options) (*readcache.Cache
 	if capacity == 0 {
 		return nil, nil
 	}
-	options := readcache.Options{Capacity: capacity}
-	switch {
-	case layout.Fixed():
-		options.RecordSize = layout.Size(o.KeySize, o.ValueSize, false)
-		if options.RecordSize > readcache.DefaultThreshold {
+	options := readcache.Options{Capacity: capacity, LargeShare: largeShare}
+	if layout.Fixed() {
+		options.LargeShare = 0
+		if options.RecordSize = layout.Size(o.KeySize, o.ValueSize, false); options.RecordSize > readcache.DefaultThreshold {
 			options.LargeShare = 1
 		}
-	case o.PageSize == 0 || o.PageSize > readcache.DefaultThreshold:
-		options.LargeShare = largeShare
 	}
 	cache, err := readcache.New(options)
 	if err != nil {

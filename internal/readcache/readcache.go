@@ -31,8 +31,8 @@ type Options struct {
 	Capacity int64
 
 	// RecordSize is the expected size of a record in bytes, by which the table's
-	// memory is divided. Too large a guess leaves records without an entry, too
-	// small a one wastes some 12 bytes for each missing record. Default 128.
+	// memory is divided. Default 128. Should it turn out to be far off when the
+	// table is full, the table is divided anew.
 	RecordSize int
 
 	// Threshold is the size in bytes above which a record is large. Default
@@ -40,8 +40,8 @@ type Options struct {
 	// no record takes more than a fraction of a shard.
 	Threshold int
 
-	// LargeShare, 0 to 1, is the share of Capacity for large records. Without
-	// it they are not cached.
+	// LargeShare, 0 to 1, is the share of Capacity for large records, from the
+	// first one on that is offered. Without it they are not cached.
 	LargeShare float64
 }
 
@@ -61,9 +61,15 @@ type Cache struct {
 	small atomic.Pointer[table] // nil: none
 	large large
 
-	mu    sync.Mutex // one Resize or Free at a time; guards the rest
-	opts  Options
-	freed bool
+	reshaping atomic.Bool // somebody does
+	wantLarge atomic.Bool // a large record was offered
+
+	opts Options // fixed; what changes of it is below
+
+	mu         sync.Mutex // one change of shape or Free at a time; guards the rest
+	capacity   int64
+	recordSize int
+	freed      bool
 }
 
 // New makes an empty cache.
@@ -82,7 +88,8 @@ func New(o Options) (*Cache, error) {
 	case !(o.LargeShare >= 0 && o.LargeShare <= 1):
 		return nil, fmt.Errorf("readcache: share %g for large records, want 0 to 1", o.LargeShare)
 	}
-	c := &Cache{opts: o}
+	c := &Cache{opts: o, recordSize: o.RecordSize}
+	c.wantLarge.Store(o.LargeShare == 1)
 	if err := c.Resize(o.Capacity); err != nil {
 		return nil, err
 	}
@@ -127,41 +134,73 @@ func (c *Cache) Add(addr int64, record []byte) {
 		return
 	}
 	if t := c.small.Load(); t != nil && len(record) <= t.maxRecord {
-		t.add(addr, record)
+		mean, misfit := t.add(addr, record)
 		runtime.KeepAlive(t)
+		if misfit {
+			c.reshape(mean)
+		}
+		return
+	}
+	if !c.wantLarge.Load() && len(record) > c.opts.Threshold && c.opts.LargeShare > 0 && c.wantLarge.CompareAndSwap(false, true) {
+		c.reshape(0)
 		return
 	}
 	c.large.add(addr, record)
 }
 
-// Resize changes the memory of the cache while it is in use. Of what it holds
-// it keeps as much as has room; records added meanwhile may get lost. When it
-// returns, memory beyond the new capacity has been given back; in between old
-// and new take up to the larger of the two and a shard, at most 1/64 and 1 MiB.
-// After an error nothing has changed.
+// Resize changes the memory of the cache while it is in use. It keeps as many
+// small records as have room, and no large ones; records added meanwhile may get
+// lost. When it returns, memory beyond the new capacity has been given back; in
+// between old and new take up to the larger of the two and a shard, which is a
+// 64th or at most 2 MiB. After an error nothing has changed.
 func (c *Cache) Resize(capacity int64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.resize(capacity)
+}
+
+// reshape divides the capacity anew, in the background, for records of another
+// mean size or for the first large ones.
+func (c *Cache) reshape(recordSize int) {
+	if !c.reshaping.CompareAndSwap(false, true) {
+		return
+	}
+	go func() {
+		defer c.reshaping.Store(false)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if recordSize > 0 {
+			c.recordSize = recordSize
+		}
+		// Freed meanwhile, or no memory for it: then it stays as it is.
+		_ = c.resize(c.capacity)
+	}()
+}
+
+// resize is Resize for callers that hold mu.
+func (c *Cache) resize(capacity int64) error {
 	if capacity < MinCapacity || capacity > math.MaxInt64/2 {
 		return fmt.Errorf("readcache: capacity of %v, want at least %v", units.Size(capacity), units.Size(MinCapacity))
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.freed {
 		return fmt.Errorf("readcache: resizing a cache that was freed")
 	}
-	forLarge := int64(float64(capacity) * c.opts.LargeShare)
+	forLarge := int64(0)
+	if c.wantLarge.Load() {
+		forLarge = int64(float64(capacity) * c.opts.LargeShare)
+	}
 	var next *table
 	if small := capacity - forLarge; small >= MinCapacity {
 		var err error
-		if next, err = newTable(small, c.opts.RecordSize, c.opts.Threshold); err != nil {
+		if next, err = newTable(small, c.recordSize, c.opts.Threshold); err != nil {
 			return fmt.Errorf("readcache: %w", err)
 		}
 	}
 	if err := c.large.resize(forLarge, c.opts.Threshold); err != nil {
 		return fmt.Errorf("readcache: %w", err)
 	}
-	c.opts.Capacity = capacity
-	old := c.small.Swap(next)
-	return old.retire(next)
+	c.capacity = capacity
+	return c.small.Swap(next).retire(next)
 }
 
 // Metrics is what a cache holds and what became of records offered to it.
@@ -175,11 +214,12 @@ type Metrics struct {
 	Added, Declined, Dropped, Evicted uint64
 }
 
-// Metrics says what the cache holds. Counts start anew with every Resize.
+// Metrics says what the cache holds. Counts start anew
+// with every change of its shape.
 func (c *Cache) Metrics() Metrics {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	m := Metrics{Capacity: c.opts.Capacity}
+	m := Metrics{Capacity: c.capacity}
 	if t := c.small.Load(); t != nil {
 		t.addTo(&m)
 	}
@@ -192,7 +232,7 @@ func (c *Cache) Free() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.freed = true
-	c.opts.Capacity = 0
+	c.capacity = 0
 	c.large.free()
 	return c.small.Swap(nil).retire(nil)
 }

@@ -94,6 +94,7 @@ func TestModel(t *testing.T) {
 // entry, entries are in the bucket of their address, and head is at most a lap
 // behind the tail.
 func check(t interface{ Fatalf(string, ...any) }, c *Cache) {
+	wait(c)
 	tb := c.small.Load()
 	if tb == nil {
 		return
@@ -222,9 +223,41 @@ func TestScanPushesNothingOut(t *testing.T) {
 	}
 }
 
+// wait returns when the cache does not change its shape any more.
+func wait(c *Cache) {
+	for c.reshaping.Load() {
+		runtime.Gosched()
+	}
+}
+
+// TestGuessIsMended fills caches whose records are much smaller or larger than
+// expected: they end up holding about as many as with the right guess.
+func TestGuessIsMended(t *testing.T) {
+	const sizes, capacity = 100, 256 << 10 // a mean of 50
+	held := func(guess int) int64 {
+		c := newCache(t, Options{Capacity: capacity, RecordSize: guess})
+		for range 3 {
+			for addr := int64(8); addr < 8*capacity/40; addr += 8 {
+				fetch(t, c, nil, addr, sizes)
+				wait(c)
+			}
+		}
+		check(t, c)
+		return c.Metrics().Entries
+	}
+	right := held(50)
+	for _, guess := range []int{1, 400, 4000} {
+		if n := held(guess); n < right*8/10 {
+			t.Errorf("with a guess of %d bytes it holds %d records, else %d", guess, n, right)
+		}
+	}
+}
+
 func TestLargeRecords(t *testing.T) {
 	c := newCache(t, Options{Capacity: 8 << 20, Threshold: 1000, LargeShare: 0.5})
 	big := func(addr int64) []byte { return bytes.Repeat(record(nil, addr, 1), 5000) }
+	c.Add(8, big(8)) // the first makes room for them
+	wait(c)
 	for addr := int64(8); addr < 100*8; addr += 8 {
 		c.Add(addr, big(addr))
 	}

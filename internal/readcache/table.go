@@ -42,8 +42,9 @@ type table struct {
 	ringWords uint64
 	wordBits  uint // a place is a lap and so many bits of a word in the ring
 
-	maxRecord int
-	memory    []byte
+	recordSize int // that the memory was divided for
+	maxRecord  int
+	memory     []byte
 }
 
 const (
@@ -73,6 +74,7 @@ func newTable(capacity int64, recordSize, threshold int) (*table, error) {
 		shardMask:  uint64(shards - 1),
 		shardBytes: bytes,
 		buckets:    uint64(records/perBucket) + 1,
+		recordSize: recordSize,
 	}
 	t.ringAt = t.buckets * bucketSize
 	t.ringWords = (bytes - t.ringAt) / 8
@@ -180,22 +182,31 @@ func (t *table) get(dst []byte, addr int64) ([]byte, bool) {
 	return dst, false
 }
 
-// add is [Cache.Add] of a record that is not too large.
-func (t *table) add(addr int64, record []byte) {
+// add is [Cache.Add] of a record that is not too large. When a shard is full for
+// the first time it says whether the records' mean size is far from what the
+// memory was divided for.
+func (t *table) add(addr int64, record []byte) (mean int, misfit bool) {
 	hash := mix(addr)
 	s := t.shardOf(hash)
-	if s.full.Load() && !seen(ghostsOf(t.bucketOf(s, hash)), hash) {
+	full := s.full.Load()
+	if full && !seen(ghostsOf(t.bucketOf(s, hash)), hash) {
 		s.declined.Add(1)
-		return
+		return 0, false
 	}
 	if !s.mu.TryLock() {
 		s.dropped.Add(1)
-		return
+		return 0, false
 	}
-	if !s.retired {
-		t.insert(s, addr, record)
+	defer s.mu.Unlock()
+	if s.retired {
+		return 0, false
 	}
-	s.mu.Unlock()
+	t.insert(s, addr, record)
+	if full || !s.full.Load() {
+		return 0, false
+	}
+	mean = int(s.bytes / max(s.entries, 1))
+	return mean, mean > t.recordSize+t.recordSize/2 || t.recordSize > mean+mean/2
 }
 
 // retire moves what t holds to next and gives its memory back. t is in nobody's
