@@ -50,7 +50,9 @@ type Device interface {
 	NewQueue(depth int) (Queue, error)
 	// Alignment is the unit of writes in bytes, a power of two: a write's
 	// address, its length and its buffer are multiples of it. 1 for devices
-	// that write any bytes. Reads need no alignment.
+	// that write any bytes. Reads need no alignment. A log that ends inside such
+	// a unit writes zeros after its end, and the unit again, with the same bytes
+	// up to there, when it goes on: a device may tell damage by that.
 	Alignment() int
 	// Begin is the lowest address that the device answers for.
 	Begin() int64

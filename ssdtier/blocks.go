@@ -110,6 +110,9 @@ func (d *Device) writeAt(buf []byte, addr int64) error {
 	defer s.rewriting.RUnlock()
 	_, err = s.file.WriteAt(buf, off)
 	if err == nil {
+		if a := s.accepted.Load(); a != nil && a.number >= off/sumUnit && a.number < (off+int64(len(buf)))/sumUnit {
+			s.accepted.Store(nil)
+		}
 		s.sums.fill(off/sumUnit, buf)
 	}
 	s.dirty.Store(true)
@@ -120,22 +123,41 @@ func (d *Device) writeAt(buf []byte, addr int64) error {
 }
 
 // accept takes the block of sumUnit bytes that the log's tail ends in, at an
-// offset in the segment, as the file has it, whatever its sum. The device reads
-// align bytes at least.
+// offset in the segment, as the file has it, if it is the one of its sum or that
+// one grown. If not, reads will say so. The device reads align bytes at least.
 func (s *segment) accept(tail int64, align int) error {
+	number := tail / sumUnit
+	sum := s.sums.get(number)
+	if sum == sumNone || sum == sumUnverified {
+		return nil
+	}
 	buf := device.AlignedBuffer(align, align)
 	off := tail &^ int64(align-1)
 	n, err := s.file.ReadAt(buf, off)
 	if err != nil && !s.endsAt(off+int64(n), err) {
 		return fmt.Errorf("ssdtier: %w", err)
 	}
-	number := tail / sumUnit
 	at := int(number*sumUnit - off)
 	if n < at+sumUnit {
 		return nil // nothing there to accept
 	}
-	if sum := sumOf(buf[at : at+sumUnit]); sum != s.sums.get(number) {
-		s.sums.set(number, sum)
+	block := buf[at : at+sumUnit]
+	if !grown(block, sum, int(tail%sumUnit)) {
+		return nil
 	}
+	now := sumOf(block)
+	clear(block[tail%sumUnit:])
+	s.accepted.Store(&acceptedBlock{number: number, now: now, stored: sumOf(block)})
+	s.sums.set(number, now)
 	return nil
+}
+
+// acceptedBlock is the block that the log's tail ended in at Start, until it is
+// written again. It may have bytes beyond the tail which the log is not going to
+// write there. For reads it has the sum of what it is; for the next Start, that
+// of what lies below the tail, and zeros, whatever is written behind that
+// meanwhile.
+type acceptedBlock struct {
+	number      int64
+	now, stored uint64
 }

@@ -130,6 +130,7 @@ func TestCrash(t *testing.T) {
 					t.Fatalf("after a crash with %d bytes synced: %v, or other bytes", c.tail, err)
 				}
 				c.checkDamage(r)
+				c.checkTail(r)
 				c.sync()
 			}
 		})
@@ -151,6 +152,29 @@ func (c *crashed) checkDamage(r *rand.Rand) {
 		c.t.Fatalf("reading an altered byte at %d: %v, want ErrCorrupt", at, err)
 	}
 	alter(c.t, path, at%minSegmentSize)
+}
+
+// checkTail alters a byte of what was synced in the block that the log ends in,
+// where only starting the device can tell, and puts it back.
+func (c *crashed) checkTail(r *rand.Rand) {
+	c.t.Helper()
+	from := c.tail &^ (sumUnit - 1)
+	if from == c.tail {
+		return
+	}
+	at := int64(from + r.IntN(c.tail-from))
+	path := c.d.path(segmentName(at / minSegmentSize))
+	alter(c.t, path, at%minSegmentSize)
+	if err := c.d.Start(int64(c.tail)); err != nil {
+		c.t.Fatal(err)
+	}
+	if _, err := readAll(c.t, c.d, at, at+1); !errors.Is(err, device.ErrCorrupt) {
+		c.t.Fatalf("reading an altered byte of the last block at %d, with the tail at %d: %v, want ErrCorrupt", at, c.tail, err)
+	}
+	alter(c.t, path, at%minSegmentSize)
+	if err := c.d.Start(int64(c.tail)); err != nil {
+		c.t.Fatal(err)
+	}
 }
 
 // TestCopiesWhileWriting copies the files of a log that is being written and

@@ -55,8 +55,8 @@ type inspector struct {
 	sums, present map[int64]bool // segments that have a file of sums; one of their own
 	buf           []byte
 
-	// suspect is the newest block that has a checksum, if that is not its. It is
-	// a problem if another such block follows.
+	// suspect is the newest block that has a checksum, if it is the one of that
+	// and grown. It is a problem if another such block follows.
 	suspect *Finding
 }
 
@@ -201,7 +201,7 @@ func (d *damage) add(off, n int64, what string) {
 // version than Sync knew.
 func (in *inspector) tail() {
 	if in.suspect != nil {
-		in.suspect.What += "; as the last one it may have been written again before a crash, and is taken as it is if the log ends there"
+		in.suspect.What = "written again after the last Sync, as a crash leaves a log's last block"
 		in.Notes = append(in.Notes, *in.suspect)
 	}
 }

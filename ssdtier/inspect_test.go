@@ -1,6 +1,7 @@
 package ssdtier
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -98,21 +99,21 @@ func TestInspect(t *testing.T) {
 // TestInspectUnsynced: what a crash leaves behind is no problem.
 func TestInspectUnsynced(t *testing.T) {
 	d := started(t, Options{SegmentSize: minSegmentSize})
-	content := fill(t, d, sumUnit*2)
-	if err := d.Sync(); err != nil {
-		t.Fatal(err)
-	}
-	content[sumUnit+5]++ // what a log writes again, and more
-	content = append(content, content...)
-	if err := writeBlocks(t, d, content[sumUnit:], sumUnit); err != nil {
+	content := bytes.Repeat([]byte("content!"), 4*sumUnit/8)
+	const tail = sumUnit + 1000
+	short := append(bytes.Clone(content[:tail]), make([]byte, 2*sumUnit-tail)...)
+	if err := errors.Join(writeBlocks(t, d, short, 0), d.Sync(), writeBlocks(t, d, content[sumUnit:], sumUnit)); err != nil {
 		t.Fatal(err)
 	}
 	r := inspect(t, d.Dir())
 	wantFindings(t, "problems", r.Problems)
-	wantFindings(t, "notes", r.Notes, segmentName(0)+": 4096 bytes at offset 4096: not what was written")
-	if s := r.Segments[0]; s.Verified != 1 || s.Damaged != 1 || s.Unsynced != 2 {
+	wantFindings(t, "notes", r.Notes, segmentName(0)+": 4096 bytes at offset 4096: written again after the last Sync")
+	if s := r.Segments[0]; s.Verified != 1 || s.Rewritten != 1 || s.Unsynced != 2 {
 		t.Errorf("%+v", s)
 	}
+	alter(t, d.path(segmentName(0)), tail-1)
+	r = inspect(t, d.Dir())
+	wantFindings(t, "problems", r.Problems, segmentName(0)+": 4096 bytes at offset 4096: not what was written")
 }
 
 // TestInspectDamage: each kind of damage is found, with the file and the place.

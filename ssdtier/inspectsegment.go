@@ -101,12 +101,15 @@ func (in *inspector) blocks(report *SegmentReport, f *os.File, sums *sumTable) {
 		}
 		for block := first; block < min(first+inspectChunk/sumUnit, end); block++ {
 			at := int(block-first) * sumUnit
-			what := in.block(report, in.buf[min(at, n):min(at+sumUnit, n)], sums.get(block), block < last)
+			bytes := in.buf[min(at, n):min(at+sumUnit, n)]
+			what := in.block(report, bytes, sums.get(block), block < last)
 			if block == last {
 				in.settle()
 			}
 			switch {
-			case block == last && what == notTheSum:
+			case block == last && what == notTheSum && grown(bytes, sums.get(block), 0):
+				report.Damaged--
+				report.Rewritten++
 				in.suspect = &Finding{File: report.File, Offset: block * sumUnit, Length: sumUnit, What: what}
 			case what != "":
 				bad.add(block*sumUnit, sumUnit, what)

@@ -34,6 +34,9 @@ type SegmentReport struct {
 	Size   int64 // of the file, in bytes
 	// Verified agree with their checksums, and Damaged do not or are missing.
 	Verified, Damaged int64
+	// Rewritten is 1 for the log's last block, as a crash may leave it: it has
+	// grown since the last Sync.
+	Rewritten int64
 	// Unverified were written by a version without checksums; Unsynced have no
 	// checksum: they were written after the last Sync, and the log is to be cut
 	// off below them, or a checksum was lost.
@@ -74,9 +77,10 @@ func (r *Report) String() string {
 	}
 	fmt.Fprintf(&b, "format %d, segments of %d bytes, log begins at %d\n\n", r.Version, r.SegmentSize, r.Begin)
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "segment\tbytes\tverified\tunverified\tunsynced\tdamaged")
+	fmt.Fprintln(w, "segment\tbytes\tverified\tunverified\trewritten\tunsynced\tdamaged")
 	for _, s := range r.Segments {
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\n", s.File, s.Size, s.Verified, s.Unverified, s.Unsynced, s.Damaged)
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\n",
+			s.File, s.Size, s.Verified, s.Unverified, s.Rewritten, s.Unsynced, s.Damaged)
 	}
 	for _, list := range []struct {
 		title string

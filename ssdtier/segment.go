@@ -28,6 +28,8 @@ type segment struct {
 	// the lock held whole, has found damage; without it, perhaps just a write.
 	rewriting sync.RWMutex
 
+	accepted atomic.Pointer[acceptedBlock]
+
 	sumPath string
 	sumsErr error // why the sums that a file should have had are not there
 	newSums bool  // the file of sums is to be made anew; guarded by Device.mu

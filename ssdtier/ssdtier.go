@@ -20,8 +20,7 @@
 //
 // Whatever is in the directory has a checksum, and none of it is handed out
 // unless that holds: an error that wraps device.ErrCorrupt names the file and the
-// place. The one exception is the block that the log's tail ends in, which after
-// a crash is taken as it is. What a version without checksums wrote is read
+// place. That holds after a crash, too, for all that was synced. What a version without checksums wrote is read
 // unverified; opening its directory makes it one with checksums from there on,
 // which that version does not open any more. A directory that has lost files of
 // checksums is read unverified again if its FORMAT is replaced by the one line
@@ -139,7 +138,8 @@ func (d *Device) Alignment() int { return d.block }
 func (d *Device) Begin() int64 { return d.begin.Load() }
 
 // Start implements device.Device. Segments at and above tail are removed, what
-// the last one has beyond tail's block is cut off, and that block is accepted.
+// the last one has beyond tail's block is cut off, and that block is accepted if
+// what lies below tail is what was synced.
 func (d *Device) Start(tail int64) error {
 	if tail < 0 {
 		return fmt.Errorf("ssdtier: %s: start at address %d", d.dir, tail)
@@ -177,11 +177,13 @@ func (d *Device) Start(tail int64) error {
 }
 
 // endSegment makes the segment in which the log ends, at an offset, hold what
-// lies below that and no more. The caller holds mu.
+// lies below that and no more. Its sums are durable before anything is written
+// over what they are of. The caller holds mu.
 func (d *Device) endSegment(s *segment, tail int64) error {
 	if err := s.cut(alignUp(tail, int64(d.block))); err != nil {
 		return err
 	}
+	s.accepted.Store(nil)
 	s.sums.cut((tail + sumUnit - 1) / sumUnit)
 	if tail%sumUnit != 0 {
 		if err := s.accept(tail, d.block); err != nil {
@@ -189,7 +191,7 @@ func (d *Device) endSegment(s *segment, tail int64) error {
 		}
 	}
 	s.dirty.Store(true)
-	return s.storeSums(s.changedSums(), false)
+	return s.storeSums(s.changedSums(), true)
 }
 
 // Truncate implements device.Device. Begin is durable before any space is given

@@ -17,7 +17,10 @@ import (
 	"github.com/redykv/redykv/device/devicetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	goleak.VerifyTestMain(m)
+}
 
 func mustOpen(t testing.TB, dir string, opts Options) *Device {
 	t.Helper()

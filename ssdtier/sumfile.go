@@ -137,9 +137,16 @@ func (s *segment) changedSums() []sumsToStore {
 		if p == nil || !p.dirty.Swap(false) {
 			continue
 		}
+		// Looked at first: a block that is written again meanwhile is the next
+		// Sync's, and this one's tail is where it was.
+		a := s.accepted.Load()
 		data := make([]byte, 0, sumPageSize)
 		for i := range p.sums {
-			data = binary.LittleEndian.AppendUint64(data, p.sums[i].Load())
+			sum := p.sums[i].Load()
+			if a != nil && a.number == int64(n*sumsPerPage+i) && a.now == sum {
+				sum = a.stored
+			}
+			data = binary.LittleEndian.AppendUint64(data, sum)
 		}
 		changed = append(changed, sumsToStore{n, p, data})
 	}

@@ -1,6 +1,7 @@
 package ssdtier
 
 import (
+	"bytes"
 	"sync/atomic"
 
 	"github.com/cespare/xxhash/v2"
@@ -16,7 +17,7 @@ import (
 // disk. Blocks above the synced tail may be there or not, with a sum or without;
 // Start drops them. Only one block that is kept may have been written again
 // since: the one that the tail ends in, which a log writes whole with what
-// follows. Start takes that block as it finds it.
+// follows. Its sum then is of what it held before, and zeros, see grown.
 const sumUnit = 4 << 10
 
 // Values of a sum that are none.
@@ -34,6 +35,26 @@ func sumOf(block []byte) uint64 {
 		return ^h
 	}
 	return h
+}
+
+// grown says whether a block that was written again is the one of a sum up to
+// some point, at or after from, where the log ended at that time. After that
+// point the older version had zeros; whatever a torn write left there of the two
+// does not matter.
+func grown(block []byte, sum uint64, from int) bool {
+	old := bytes.Clone(block)
+	if sumOf(old) == sum {
+		return true
+	}
+	for end := len(old) - 1; end >= from; end-- {
+		if old[end] == 0 {
+			continue
+		}
+		if old[end] = 0; sumOf(old) == sum {
+			return true
+		}
+	}
+	return false
 }
 
 // sumsPerPage is the unit in which sums are stored: 4 KiB of them, for 2 MiB.
