@@ -22,6 +22,7 @@ type crashed struct {
 	d       *Device
 	content []byte            // of the log, up to its end
 	tail    int               // synced
+	older   int               // the tail before it, which may be all that is known of
 	disk    map[string][]byte // the files as the last Sync left them
 }
 
@@ -63,11 +64,13 @@ func (c *crashed) sync() {
 	if err := c.d.Sync(); err != nil {
 		c.t.Fatal(err)
 	}
+	c.older = c.tail
 	c.tail, c.disk = len(c.content), c.files()
 }
 
 // crash makes a directory in which each sector is as at the last Sync or as it
-// was to be, and opens it.
+// was to be, and opens it at the tail that was synced, or that before it: who
+// keeps the tail may have had no time to.
 func (c *crashed) crash(r *rand.Rand, opts Options) *Device {
 	c.t.Helper()
 	const sector = 512
@@ -94,6 +97,10 @@ func (c *crashed) crash(r *rand.Rand, opts Options) *Device {
 		}
 	}
 	d := mustOpen(c.t, dir, opts)
+	if r.IntN(3) == 0 {
+		c.tail = c.older
+	}
+	c.older = c.tail
 	if err := d.Start(int64(c.tail)); err != nil {
 		c.t.Fatal(err)
 	}
