@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"time"
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/kv"
@@ -15,15 +16,25 @@ import (
 const coldFactor = 6
 
 // slack is the memory beside the log, so that nothing leaves the part that is
-// updated in place: that part is 0.9 of memory, and a record that has used up
-// its versions is copied to the tail.
-func slack(log int64) int64 { return log/4 + 64<<20 }
+// updated in place. That part is 0.9 of memory, and a record that has used up its
+// versions, some hundreds, is copied to the tail, where values are no single word.
+// What is not needed is never touched.
+func slack(s *Spec) int64 {
+	const copied = 64 << 20 // a second, when values are written as fast as memory allows
+	writing := time.Duration(0)
+	for _, op := range s.Ops {
+		if op != Read && s.ValueSize > 8 {
+			writing += s.Duration * time.Duration(len(s.Distributions)*len(s.Modes)*len(s.Threads))
+		}
+	}
+	return s.logBytes()/4 + 64<<20 + int64(min(copied*writing.Seconds(), 1<<36))
+}
 
 // openStore makes and loads the store of a run. It is the caller's to close.
 func openStore(ctx context.Context, s *Spec, progress ycsb.Progress) (*kv.Store, error) {
 	opts := kv.Options{
 		Device:     device.NewNull(), // nothing gets there before the store is closed
-		Memory:     s.logBytes() + slack(s.logBytes()),
+		Memory:     s.logBytes() + slack(s),
 		Records:    s.Records,
 		QueueDepth: s.Depth,
 	}

@@ -91,7 +91,7 @@ func newWorker(s *Spec, i int, store *kv.Store, memory []uint64) (*worker, error
 		done:      make([]*kv.Op, s.Depth),
 		key:       make([]byte, ycsb.KeySize),
 		value:     make([]byte, s.ValueSize),
-		yard:      yardstick{memory: memory, value: make([]byte, s.ValueSize)},
+		yard:      yardstick{memory: memory, value: make([]uint64, (s.ValueSize+7)/8)},
 	}
 	modify, inPlace := addTo(0)
 	w.rmw = kv.Op{Kind: kv.OpRMW, Key: w.key, Modify: modify, InPlace: inPlace}

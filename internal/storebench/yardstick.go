@@ -29,10 +29,11 @@ const (
 // the places that it has prefetched.
 type yardstick struct {
 	memory []uint64
-	value  []byte // what copies go to
-	ring   [ahead][2]uint64
-	at     uint
-	sum    uint64 // keeps the loads from being of no use
+	value  []uint64          // what copies go to
+	pairs  [ahead][2]uint64  // of lines
+	places [copyAhead]uint64 // of copies
+	at     uint              // passes so far
+	sum    uint64            // keeps the loads from being of no use
 }
 
 // newYardstickMemory returns that many bytes, rounded to whole lines, none of
@@ -77,7 +78,7 @@ func (w *worker) lines(_ kinds, numbers []uint32) error {
 		a, b := place(n, firstPlace, count)*lineWords, place(n, secondPlace, count)*lineWords
 		prefetch.Line(unsafe.Pointer(&memory[a]))
 		prefetch.Line(unsafe.Pointer(&memory[b]))
-		p := &y.ring[at%ahead]
+		p := &y.pairs[at%ahead]
 		sum += memory[p[0]] + memory[p[1]]
 		p[0], p[1] = a, b
 		at++
@@ -86,21 +87,20 @@ func (w *worker) lines(_ kinds, numbers []uint32) error {
 	return nil
 }
 
-// copies copies as many bytes as a value has from one place for each number; the
+// copies copies as many words as a value has from one place for each number; the
 // place's first lines were prefetched four numbers before.
 func (w *worker) copies(_ kinds, numbers []uint32) error {
 	y := &w.yard
-	size := (w.valueSize + 7) / 8
+	size := len(y.value)
 	memory, count := y.memory, uint64(len(y.memory)/size)
 	for _, n := range numbers {
 		a := place(n, firstPlace, count) * uint64(size)
 		for line := 0; line < min(size, copyLines*lineWords); line += lineWords {
 			prefetch.Line(unsafe.Pointer(&memory[a+uint64(line)]))
 		}
-		p := &y.ring[y.at%copyAhead]
-		from := unsafe.Slice((*byte)(unsafe.Pointer(&memory[p[0]])), w.valueSize)
-		copy(y.value, from) // within memory: size words lie behind every place
-		p[0] = a
+		p := &y.places[y.at%copyAhead]
+		copy(y.value, memory[*p:*p+uint64(size)])
+		*p = a
 		y.at++
 	}
 	return nil
