@@ -1,0 +1,113 @@
+package kv
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/ssdtier"
+)
+
+// rackSetup says which devices a store lies on.
+type rackSetup struct {
+	kind     string
+	seed     uint64
+	delay    float64 // share of operations whose completion is late
+	capacity int64   // of the tiers above the last
+}
+
+// rackKinds are a memory that stands for a disk; that or a directory behind tiers
+// that forget, fail, and are too small. Each of them loses in a crash what was not
+// synced.
+var rackKinds = []string{"memory", "memory", "memory", "tiered", "tiered", "three", "ssd"}
+
+// alignment is that of the disk.
+func (s *rackSetup) alignment() int {
+	if s.kind == "ssd" {
+		return 4096
+	}
+	return 512 // the smallest page
+}
+
+// rack is what stays of the devices when a process ends.
+type rack struct {
+	rackSetup
+	memory *device.Memory
+	dir    string
+	faults device.FaultyOptions // of the last tier
+	disk   *device.Faulty       // which it is, and the fuse above all; nil: off
+	fuse   *fuse
+	inner  device.Device
+}
+
+func newRack(s rackSetup) (*rack, error) {
+	r := &rack{rackSetup: s, faults: device.FaultyOptions{Seed: s.seed, Delay: s.delay}}
+	if s.kind != "ssd" {
+		r.memory = device.NewMemory()
+		return r, nil
+	}
+	var err error
+	r.dir, err = os.MkdirTemp("", "redykv-model-")
+	return r, err
+}
+
+// start turns the devices on, of which none is.
+func (r *rack) start() (*fuse, error) {
+	if r.memory != nil {
+		r.inner = r.memory.Reopen()
+	} else {
+		ssd, err := ssdtier.OpenWith(r.dir, ssdtier.Options{SegmentSize: 64 << 10, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			return nil, err
+		}
+		r.inner = ssd
+	}
+	r.seed++
+	r.faults.Seed = r.seed
+	r.disk = device.NewCrashable(r.inner, r.faults)
+	var top device.Device = r.disk
+	small := func(n int64) device.Device {
+		return device.NewMemoryWith(device.MemoryOptions{Volatile: true, Capacity: n})
+	}
+	options := device.TieredOptions{RetryAfter: time.Millisecond, Logger: slog.New(slog.DiscardHandler)}
+	switch r.kind {
+	case "tiered", "ssd":
+		top = device.NewTieredWith(options, small(r.capacity), r.disk)
+	case "three":
+		shaky := device.NewFaulty(small(4*r.capacity), device.FaultyOptions{
+			Seed: r.seed, Delay: r.delay, ReadError: 0.02, WriteError: 0.01, TornWrite: 0.01,
+		})
+		options.CommitPoint = int(r.seed % 2 * 3) // the default, or the last one by number
+		top = device.NewTieredWith(options, small(r.capacity), shaky, r.disk)
+	}
+	r.fuse = &fuse{Device: top}
+	return r.fuse, nil
+}
+
+// sicken has reads and syncs of the disk fail, or no more.
+func (r *rack) sicken(sick bool) {
+	faults := r.faults
+	if sick {
+		faults.ReadError, faults.SyncError = 0.03, 0.3
+	}
+	r.disk.Set(faults)
+}
+
+// crash turns the devices off without a warning; nobody uses them any more. Of
+// what was not synced each write stays with probability keep.
+func (r *rack) crash(keep float64) error {
+	r.fuse.blow()
+	err := r.disk.Crash(keep)
+	// What the tiers in front say of the crash is of no interest.
+	_ = r.fuse.Device.Close()
+	return errors.Join(err, r.inner.Close())
+}
+
+func (r *rack) remove() error {
+	if r.dir == "" {
+		return nil
+	}
+	return os.RemoveAll(r.dir)
+}

@@ -1,0 +1,231 @@
+package kv
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+)
+
+// modelRules say what keys and values of a run look like, and what operations
+// make of them: the store in a few lines.
+type modelRules struct {
+	keySize, valueSize int // 0: lengths vary
+	longest            int // value, where lengths vary
+}
+
+// modelCell is what is under a key.
+type modelCell struct {
+	value   string
+	expires int64 // 0: never
+}
+
+// modelState is what is under the keys, by their numbers.
+type modelState map[uint64]modelCell
+
+// modelOp is one operation of a script. Its text is kind, key, ":" and seed, "@"
+// and ttl, the latter two where they are not 0: u17:4711@20.
+type modelOp struct {
+	kind byte
+	key  uint64 // number
+	seed uint64 // of the value
+	ttl  int64  // milliseconds that the record has to live, 0: for ever
+}
+
+// Kinds of operations. Counters are keys of their own, shared by all sessions.
+const (
+	modelRead    = 'r'
+	modelUpsert  = 'u'
+	modelDelete  = 'd'
+	modelInsert  = 'i'
+	modelModify  = 'm' // RMW that copies
+	modelInPlace = 'p' // RMW that has an in-place form too
+	modelKeep    = 'k' // RMW that changes nothing
+	modelRemove  = 'x' // RMW that removes
+	modelCount   = 'c' // RMW of a counter
+	modelSum     = 's' // read of a counter
+)
+
+func (o modelOp) String() string {
+	s := fmt.Sprintf("%c%d", o.kind, o.key)
+	if o.seed != 0 {
+		s += fmt.Sprintf(":%d", o.seed)
+	}
+	if o.ttl != 0 {
+		s += fmt.Sprintf("@%d", o.ttl)
+	}
+	return s
+}
+
+// key is key number n.
+func (r *modelRules) key(n uint64) []byte {
+	if r.keySize == 0 {
+		return append(key8(n), make([]byte, n%9)...)
+	}
+	k := make([]byte, r.keySize)
+	copy(k, key8(n))
+	return k
+}
+
+// number is the inverse of key.
+func (r *modelRules) number(key []byte) (uint64, error) {
+	var word [8]byte
+	copy(word[:], key)
+	n := binary.LittleEndian.Uint64(word[:])
+	if !bytes.Equal(key, r.key(n)) {
+		return 0, fmt.Errorf("%x is no key", key)
+	}
+	return n, nil
+}
+
+// value is the value of a seed.
+func (r *modelRules) value(seed uint64) []byte {
+	rng := rand.New(rand.NewPCG(seed, 2))
+	n := r.valueSize
+	if r.keySize == 0 {
+		n = rng.IntN(r.longest + 1)
+	}
+	v := make([]byte, n)
+	for i := range v {
+		v[i] = byte(rng.Uint32())
+	}
+	return v
+}
+
+// combine makes the new value of an old one, or of none, and of input: of input's
+// length, each byte added to the old one's.
+func combine(dst, old, input []byte) []byte {
+	for i, b := range input {
+		if i < len(old) {
+			b += old[i]
+		}
+		dst = append(dst, b)
+	}
+	return dst
+}
+
+// count makes the new value of a counter. Orders of several of these make no
+// difference.
+func (r *modelRules) count(dst, old []byte, delta uint64) []byte {
+	n := 8
+	if r.keySize != 0 {
+		n = r.valueSize
+	}
+	var word [8]byte
+	copy(word[:], old)
+	binary.LittleEndian.PutUint64(word[:], binary.LittleEndian.Uint64(word[:])+delta)
+	dst = append(dst, word[:min(n, 8)]...)
+	return append(dst, make([]byte, max(n-8, 0))...)
+}
+
+// get is what a reader finds at a time.
+func (st modelState) get(key uint64, now int64) (modelCell, bool) {
+	c, found := st[key]
+	if !found || c.expires != 0 && c.expires <= now {
+		return modelCell{}, false
+	}
+	return c, true
+}
+
+// apply does an operation, and returns what it found.
+func (r *modelRules) apply(st modelState, o modelOp, now int64) (was modelCell, found bool) {
+	was, found = st.get(o.key, now)
+	var expires int64
+	if o.ttl != 0 {
+		expires = now + o.ttl
+	}
+	switch o.kind {
+	case modelUpsert:
+		st[o.key] = modelCell{string(r.value(o.seed)), expires}
+	case modelDelete:
+		delete(st, o.key)
+	case modelInsert:
+		if !found {
+			st[o.key] = modelCell{string(r.value(o.seed)), expires}
+		}
+	case modelModify, modelInPlace:
+		if o.ttl == 0 {
+			expires = was.expires
+		}
+		st[o.key] = modelCell{string(combine(nil, []byte(was.value), r.value(o.seed))), expires}
+	case modelRemove:
+		delete(st, o.key)
+	case modelCount:
+		st[o.key] = modelCell{string(r.count(nil, []byte(was.value), o.seed)), 0}
+	}
+	return was, found
+}
+
+// sight is what an operation saw of its record.
+type sight struct {
+	cell  modelCell
+	found bool
+}
+
+func (s sight) String() string {
+	if !s.found {
+		return "nothing"
+	}
+	return fmt.Sprintf("%s until %d", brief([]byte(s.cell.value)), s.cell.expires)
+}
+
+// op makes the store's operation of the script's. An RMW tells what it saw.
+func (r *modelRules) op(o modelOp, now int64, saw *sight) Op {
+	op := Op{Key: r.key(o.key)}
+	if o.ttl != 0 {
+		op.Expires = now + o.ttl
+	}
+	ends := op.Expires
+	modify := func(change func(u *Update) Verdict) Modifier {
+		return func(u *Update) Verdict {
+			*saw = sight{modelCell{string(u.Old), u.Expires}, u.Found}
+			return change(u)
+		}
+	}
+	switch o.kind {
+	case modelRead, modelSum:
+		op.Kind = OpRead
+	case modelUpsert:
+		op.Kind, op.Value = OpUpsert, r.value(o.seed)
+	case modelDelete:
+		op.Kind = OpDelete
+	case modelInsert:
+		op.Kind, op.Value = OpInsert, r.value(o.seed)
+	case modelModify, modelInPlace:
+		input := r.value(o.seed)
+		op.Kind, op.Expires = OpRMW, 0
+		op.Modify = modify(func(u *Update) Verdict {
+			u.New = combine(u.New, u.Old, input)
+			if ends != 0 {
+				u.Expires = ends
+			}
+			return Put
+		})
+		if o.kind == modelInPlace {
+			op.InPlace = func(value []byte) ([]byte, bool) {
+				if len(input) > cap(value) {
+					return nil, false
+				}
+				*saw = sight{modelCell{value: string(value), expires: unseen}, true}
+				return combine(value[:0], bytes.Clone(value), input), true
+			}
+		}
+	case modelKeep:
+		op.Kind, op.Modify = OpRMW, modify(func(*Update) Verdict { return Keep })
+	case modelRemove:
+		op.Kind, op.Modify = OpRMW, modify(func(*Update) Verdict { return Remove })
+	case modelCount:
+		op.Kind = OpRMW
+		op.Modify = modify(func(u *Update) Verdict {
+			u.New = r.count(u.New, u.Old, o.seed)
+			return Put
+		})
+	}
+	return op
+}
+
+// unseen is the expiry that an in-place form is not told.
+const unseen = -1
+
+// brief prints the length and the first bytes of a value.
+func brief(v []byte) string { return fmt.Sprintf("%d bytes %.8x", len(v), v) }

@@ -1,0 +1,157 @@
+package kv
+
+import (
+	"fmt"
+	"math/rand/v2"
+)
+
+// modelSetup is a store to be tried, and what a script for it may use.
+type modelSetup struct {
+	seed     uint64
+	opts     Options
+	rules    modelRules
+	rack     rackSetup
+	sessions int
+	keys     uint64 // of the sessions, numbers from 0
+	counters uint64 // and of these, behind them
+}
+
+// newModelSetup draws options.
+func newModelSetup(seed uint64) modelSetup {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	m := modelSetup{seed: seed, sessions: 1 + rng.IntN(3), counters: 1 + rng.Uint64N(3)}
+	m.rack = rackSetup{
+		kind:     rackKinds[rng.IntN(len(rackKinds))],
+		seed:     rng.Uint64(),
+		capacity: 1 << (10 + rng.IntN(6)),
+	}
+	if rng.IntN(2) == 0 {
+		m.rack.delay = rng.Float64() / 2
+	}
+	o := &m.opts
+	*o = Options{
+		PageSize:        m.rack.alignment() << rng.IntN(4),
+		QueueDepth:      1 + rng.IntN(20),
+		Records:         1 + rng.Int64N(200),
+		FixedIndex:      rng.IntN(2) == 0,
+		MutableFraction: 0.1 + 0.9*rng.Float64(),
+		Checkpoints:     CheckpointPolicy{Keep: 1 + rng.IntN(4)},
+	}
+	o.Memory = int64(o.PageSize) * (4 + rng.Int64N(12))
+	if rng.IntN(2) == 0 {
+		cache := 2<<10 + rng.Int64N(16<<10)
+		o.Memory += cache
+		o.ReadCache = float64(cache) / float64(o.Memory)
+	}
+	o.MaxMemory = o.Memory * (2 + rng.Int64N(3))
+	switch rng.IntN(3) {
+	case 0:
+		o.KeySize, o.ValueSize = 8, 8
+	case 1:
+		o.KeySize, o.ValueSize = 2+rng.IntN(20), 1+rng.IntN(100)
+	}
+	m.rules = modelRules{keySize: o.KeySize, valueSize: o.ValueSize, longest: o.PageSize / (2 + rng.IntN(10))}
+	m.keys = 1 + rng.Uint64N(300)
+	if rng.IntN(4) == 0 { // all keys collide, in one bucket and one tag
+		o.hash = func([]byte) uint64 { return 42 }
+		m.keys = min(m.keys, 40)
+	}
+	return m
+}
+
+func (m *modelSetup) String() string {
+	o := &m.opts
+	return fmt.Sprintf("%s,key=%d,value=%d,page=%d,memory=%d,cache=%.2f,collide=%v,sessions=%d",
+		m.rack.kind, o.KeySize, o.ValueSize, o.PageSize, o.Memory, o.ReadCache, o.hash != nil, m.sessions)
+}
+
+// newModelScript draws what is done.
+func newModelScript(m modelSetup) modelScript {
+	g := scriptGenerator{modelSetup: m, rng: rand.New(rand.NewPCG(m.seed, 2))}
+	script := modelScript{setup: m}
+	for range 10 + g.rng.IntN(50) {
+		script.steps = append(script.steps, g.step())
+	}
+	return script
+}
+
+type scriptGenerator struct {
+	modelSetup
+	rng *rand.Rand
+}
+
+// Actions that go on beside operations, and those that do not.
+var (
+	modelActions = []string{
+		"commit", "commit", "foldover", "snapshot", "incremental", "incremental", "index",
+		"lookup", "scan", "grow", "memory", "drop", "iterate",
+	}
+	modelBreaks = []string{"crash", "crash", "crash", "close", "recover", "tick", "tick", "verify", "verify", "cursor", "cursor"}
+)
+
+func (g *scriptGenerator) step() modelStep {
+	var s modelStep
+	switch n := g.rng.IntN(10); {
+	case n < 3: // one session alone
+		s.batches = []modelBatch{g.batch(g.rng.IntN(g.sessions))}
+		return s
+	case n < 5: // one action alone
+		s.action = modelActions[g.rng.IntN(len(modelActions))]
+	case n < 8: // everything together
+		s.action = modelActions[g.rng.IntN(len(modelActions))]
+		for i := range g.sessions {
+			s.batches = append(s.batches, g.batch(i))
+		}
+	default:
+		s.action, s.argument = modelBreaks[g.rng.IntN(len(modelBreaks))], g.rng.Int64N(1000)
+		if g.rng.IntN(4) == 0 && (s.action == "crash" || s.action == "recover") {
+			s.cut = g.soon()
+		}
+		return s
+	}
+	s.argument = g.rng.Int64N(1000)
+	switch g.rng.IntN(10) {
+	case 0, 1:
+		s.cut = g.soon()
+	case 2:
+		s.fail = g.soon()
+	case 3:
+		s.sick = true
+	}
+	return s
+}
+
+// soon is a number of device operations.
+func (g *scriptGenerator) soon() int { return 1 + g.rng.IntN(1<<(2+g.rng.IntN(6))) }
+
+func (g *scriptGenerator) batch(session int) modelBatch {
+	b := modelBatch{session: session, mode: []string{"plain", "do", "stream"}[g.rng.IntN(3)]}
+	for range g.rng.IntN(1 << (2 + g.rng.IntN(6))) {
+		b.ops = append(b.ops, g.op(session))
+	}
+	return b
+}
+
+// modelMix is how often operations are of which kind.
+const modelMix = "uuuuuurrrrrddmmmpppiikxccs"
+
+func (g *scriptGenerator) op(session int) modelOp {
+	o := modelOp{kind: modelMix[g.rng.IntN(len(modelMix))], key: g.rng.Uint64N(g.keys)}
+	switch o.kind {
+	case modelCount, modelSum:
+		o.key = g.keys + g.rng.Uint64N(g.counters)
+	default: // each session has keys of its own
+		o.key += uint64(session) - o.key%uint64(g.sessions)
+	}
+	switch o.kind {
+	case modelUpsert, modelInsert, modelModify, modelInPlace, modelCount:
+		o.seed = 1 + g.rng.Uint64N(10_000)
+	}
+	switch o.kind {
+	case modelUpsert, modelInsert, modelModify:
+		if g.rng.IntN(6) == 0 {
+			o.ttl = 1 + g.rng.Int64N(2000)
+		}
+	}
+	return o
+}

@@ -1,0 +1,126 @@
+package kv
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+)
+
+// verify compares the whole store with the model, by reads one at a time and in a
+// batch, and by a scan.
+func (p *player) verify() error {
+	want, now := p.total(), p.clock.Load()
+	s := p.st.NewSession()
+	ops := make([]Op, p.keys+p.counters)
+	for n := range uint64(len(ops)) {
+		ops[n] = Op{Key: p.rules.key(n)}
+	}
+	err := s.Do(ops)
+	for n := range uint64(len(ops)) {
+		op := &ops[n]
+		if err == nil {
+			err = p.compare(want, now, n, op)
+		}
+		if err == nil && n%4 == 0 {
+			op := Op{Key: op.Key}
+			op.Value, op.Err = p.st.Read(op.Key, nil)
+			if c, found := want.get(n, now); found {
+				op.Expires = c.expires
+			}
+			err = p.compare(want, now, n, &op)
+		}
+	}
+	if err = errors.Join(err, s.Close()); err != nil {
+		return err
+	}
+	p.quiet = want
+	return p.iterate(nil)
+}
+
+func (p *player) compare(want modelState, now int64, n uint64, op *Op) error {
+	c, found := want.get(n, now)
+	is := sight{modelCell{string(op.Value), op.Expires}, op.Err == nil}
+	switch {
+	case op.Err != nil && !errors.Is(op.Err, ErrNotFound):
+		return fmt.Errorf("reading key %d: %w", n, op.Err)
+	case found != is.found, found && is.cell != c:
+		return fmt.Errorf("key %d: %v; want %v", n, is, sight{c, found})
+	}
+	return nil
+}
+
+// iterate scans the store. Keys that are touched meanwhile may be found or not.
+func (p *player) iterate(touched map[uint64]bool) error {
+	want, now := p.quiet, p.clock.Load()
+	left := maps.Clone(want)
+	for r, err := range p.st.Scan() {
+		if err != nil {
+			return err
+		}
+		n, err := p.rules.number(r.Key)
+		if err != nil {
+			return err
+		}
+		if c, found := want.get(n, now); !touched[n] && (!found || c != modelCell{string(r.Value), r.Expires}) {
+			return fmt.Errorf("a scan finds key %d at %d: %v; want %v",
+				n, r.Address, sight{modelCell{string(r.Value), r.Expires}, true}, sight{c, found})
+		}
+		delete(left, n)
+	}
+	for n := range left {
+		if c, found := left.get(n, now); found && !touched[n] {
+			return fmt.Errorf("a scan misses key %d: %v", n, c)
+		}
+	}
+	return nil
+}
+
+// scanning is a scan in steps, between which other things happen.
+type scanning struct {
+	at      Cursor
+	under   bool            // it has begun
+	want    modelState      // what was there when it began…
+	touched map[uint64]bool // …and has changed since
+}
+
+// touch notes that keys may have changed.
+func (c *scanning) touch(keys map[uint64]bool) {
+	if c.under {
+		maps.Copy(c.touched, keys)
+	}
+}
+
+// scanOn takes the scan's next step, of about count records. What was there all
+// the time must have been found at its end.
+func (p *player) scanOn(count int) error {
+	c := &p.cursor
+	if !c.under {
+		*c = scanning{under: true, want: p.total(), touched: map[uint64]bool{}}
+	}
+	var failed error
+	now := p.clock.Load()
+	next, err := p.st.ScanFrom(c.at, count, func(r Record) bool {
+		n, err := p.rules.number(r.Key)
+		if err != nil {
+			failed = err
+		}
+		delete(c.want, n)
+		return true
+	})
+	if err = errors.Join(err, failed); err != nil {
+		return err
+	}
+	if c.at, err = ParseCursor(next.String()); err != nil {
+		return err
+	}
+	if c.at != 0 {
+		return nil
+	}
+	c.under = false
+	for n := range c.want {
+		if cell, found := c.want.get(n, now); found && !c.touched[n] {
+			return fmt.Errorf("a cursor misses key %d: %v", n, cell)
+		}
+	}
+	return nil
+}
