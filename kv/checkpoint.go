@@ -338,8 +338,11 @@ func (m *manifest) info(c *checkpoint) CheckpointInfo {
 }
 
 // RemoveCheckpoint drops a kept checkpoint, unless an incremental one that is kept
-// stands on it.
+// stands on it. Where it was made after the last commit, the store commits first:
+// what was durable stays so.
 func (st *Store) RemoveCheckpoint(name string) error {
+	st.committing.Lock()
+	defer st.committing.Unlock()
 	st.checkpointing.Lock()
 	defer st.checkpointing.Unlock()
 	if st.isClosed() {
@@ -356,6 +359,11 @@ func (st *Store) RemoveCheckpoint(name string) error {
 		}
 	}
 	sequence := c.Sequence
+	if sequence > m.Commit.Sequence {
+		if err := st.commit(context.Background()); err != nil {
+			return fmt.Errorf("kv: removing checkpoint %q: %w", name, err)
+		}
+	}
 	err := st.record(func(m *manifest) { m.drop(func(c *checkpoint) bool { return c.Sequence == sequence }) })
 	if err != nil {
 		return fmt.Errorf("kv: removing checkpoint %q: %w", name, err)

@@ -190,3 +190,57 @@ func TestTruncateWaitsForCheckpoints(t *testing.T) {
 	}
 	closeAll(t, st)
 }
+
+// TestRemovedCheckpointTakesNothingAlong removes the newest state there is: what
+// was durable by it must be so afterwards.
+func TestRemovedCheckpointTakesNothingAlong(t *testing.T) {
+	disk := device.NewMemory()
+	opts := small(disk, 8, 8)
+	st := open(t, opts)
+	if err := st.Upsert(key8(1), key8(2)); err != nil {
+		t.Fatal(err)
+	}
+	info := mustCheckpoint(t, st, CheckpointOptions{Kind: Snapshot})
+	if err := st.RemoveCheckpoint(info.Name); err != nil {
+		t.Fatal(err)
+	}
+	crash(t, st)
+	opts.Device = disk.Reopen()
+	st = open(t, opts)
+	if got := contents(t, st, 2); got[1] != 2 {
+		t.Errorf("after a crash: %v", got)
+	}
+	closeAll(t, st)
+}
+
+// TestCheckpointsKeepTheirCommitPoints recovers to a checkpoint twice, with
+// operations in between.
+func TestCheckpointsKeepTheirCommitPoints(t *testing.T) {
+	disk := device.NewMemory()
+	opts := small(disk, 8, 8)
+	session := func(st *Store) {
+		t.Helper()
+		s, err := st.NewNamedSession("it")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Upsert(key8(1), key8(s.Serial())); err != nil {
+			t.Fatal(err)
+		}
+		closeAll(t, s)
+	}
+	st := open(t, opts)
+	session(st)
+	mustCheckpoint(t, st, CheckpointOptions{Name: "first"})
+	opts.Recover = "first"
+	for range 3 {
+		session(st)
+		closeAll(t, st)
+		opts.Device = disk.Reopen()
+		st = open(t, opts)
+		if p, ok := st.CommitPoint("it"); !ok || p.Until != 1 {
+			t.Errorf("the session is recovered to %v, %v", p, ok)
+		}
+	}
+	closeAll(t, st)
+}

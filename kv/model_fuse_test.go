@@ -165,11 +165,12 @@ type fuseQueue struct {
 }
 
 func (q *fuseQueue) Read(dst []byte, addr int64, tag uint64) error {
-	if _, err := q.f.burn(); err != nil {
-		q.ended = append(q.ended, device.Completion{Tag: tag, Err: err})
-		return nil
+	_, err := q.f.burn()
+	if err == nil {
+		return q.Queue.Read(dst, addr, tag)
 	}
-	return q.Queue.Read(dst, addr, tag)
+	q.ended = append(q.ended, device.Completion{Tag: tag, Err: err})
+	return nil
 }
 
 func (q *fuseQueue) Write(src []byte, addr int64, tag uint64) error {

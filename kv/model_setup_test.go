@@ -56,6 +56,7 @@ func newModelSetup(seed uint64) modelSetup {
 		o.hash = func([]byte) uint64 { return 42 }
 		m.keys = min(m.keys, 40)
 	}
+	m.keys += uint64(m.sessions) - m.keys%uint64(m.sessions) // as many for each
 	return m
 }
 
@@ -137,11 +138,12 @@ const modelMix = "uuuuuurrrrrddmmmpppiikxccs"
 
 func (g *scriptGenerator) op(session int) modelOp {
 	o := modelOp{kind: modelMix[g.rng.IntN(len(modelMix))], key: g.rng.Uint64N(g.keys)}
+	sessions := uint64(g.sessions)
 	switch o.kind {
 	case modelCount, modelSum:
 		o.key = g.keys + g.rng.Uint64N(g.counters)
 	default: // each session has keys of its own
-		o.key += uint64(session) - o.key%uint64(g.sessions)
+		o.key = o.key/sessions*sessions + uint64(session)
 	}
 	switch o.kind {
 	case modelUpsert, modelInsert, modelModify, modelInPlace, modelCount:

@@ -3,6 +3,7 @@ package kv
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -67,8 +68,8 @@ func (st *Store) recover() (*recovery, error) {
 	if err := r.start(); err != nil {
 		return nil, err
 	}
-	if r.state.Sessions != nil {
-		st.ended, st.durable = r.state.Sessions, r.state.Sessions
+	if r.state.Sessions != nil { // which the manifest keeps, too, as they are
+		st.ended, st.durable = maps.Clone(r.state.Sessions), r.state.Sessions
 	}
 	st.durableAt = r.state.Sequence
 	return r, r.loadIndex()

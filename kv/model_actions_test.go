@@ -1,0 +1,116 @@
+package kv
+
+import (
+	"context"
+	"fmt"
+	"slices"
+)
+
+// act plays an action. begun are the sessions' numbers before the step.
+func (p *player) act(action string, argument int64, begun []uint64, touched map[uint64]bool) error {
+	ctx := context.Background()
+	switch action {
+	case "commit":
+		if err := p.st.Commit(ctx); err != nil {
+			return err
+		}
+		_, err := p.acknowledge(begun)
+		return err
+	case "foldover":
+		return p.checkpoint(FoldOver, argument, begun)
+	case "snapshot":
+		return p.checkpoint(Snapshot, argument, begun)
+	case "incremental":
+		return p.checkpoint(Incremental, argument, begun)
+	case "index":
+		return p.checkpoint(Index, argument, begun)
+	case "drop":
+		return p.dropCheckpoint(argument)
+	case "lookup", "scan":
+		return p.compact(action, argument)
+	case "grow":
+		if p.st.Metrics().IndexBytes > 1<<20 {
+			return nil
+		}
+		return p.st.GrowIndex(ctx)
+	case "memory":
+		return p.setMemory(argument)
+	case "iterate":
+		return p.iterate(touched)
+	}
+	return fmt.Errorf("what is %q?", action)
+}
+
+// acknowledge notes what a commit covers that has succeeded: what was given to
+// sessions before it began, or more.
+func (p *player) acknowledge(begun []uint64) (map[string]CommitPoint, error) {
+	points := map[string]CommitPoint{}
+	for i, ms := range p.sessions {
+		point, ok := p.st.CommitPoint(ms.name)
+		if !ok || point.Until < begun[i] {
+			return nil, fmt.Errorf("%s was committed up to %d (known %v), it had been given %d operations", ms.name, point.Until, ok, begun[i])
+		}
+		ms.acked = point
+		points[ms.name] = point
+	}
+	return points, nil
+}
+
+func (p *player) checkpoint(kind CheckpointKind, argument int64, begun []uint64) error {
+	info, err := p.st.Checkpoint(context.Background(), CheckpointOptions{Kind: kind, LogOnly: argument%3 == 0})
+	if err != nil || kind == Index {
+		return err
+	}
+	p.points[info.Name], err = p.acknowledge(begun)
+	all := p.st.Checkpoints()
+	if err == nil && (len(all) == 0 || all[len(all)-1].Sequence != info.Sequence) {
+		err = fmt.Errorf("made %v, kept %v", info, all)
+	}
+	return err
+}
+
+// dropCheckpoint removes one, unless another one stands on it.
+func (p *player) dropCheckpoint(argument int64) error {
+	all := p.st.Checkpoints()
+	if len(all) == 0 {
+		return nil
+	}
+	info := all[argument%int64(len(all))]
+	needed := slices.ContainsFunc(all, func(c CheckpointInfo) bool { return c.Base == info.Name })
+	err := p.st.RemoveCheckpoint(info.Name)
+	if needed && err == nil {
+		return fmt.Errorf("removed %v, on which another one stands", info)
+	}
+	if needed {
+		return nil
+	}
+	return err
+}
+
+func (p *player) compact(method string, argument int64) error {
+	opts := CompactOptions{Method: CompactByLookup, Memory: 1 + argument*50}
+	if method == "scan" {
+		opts.Method = CompactByScan
+	}
+	if argument%4 != 0 {
+		m := p.st.Metrics()
+		opts.Bytes = 1 + (m.Tail-m.Begin)*(argument%100)/100
+	}
+	_, err := p.st.Compact(context.Background(), opts)
+	return err
+}
+
+func (p *player) setMemory(argument int64) error {
+	least := int64(p.opts.PageSize) * 4
+	if p.opts.ReadCache > 0 {
+		least = p.opts.Memory
+	}
+	memory := least + (p.opts.MaxMemory-least)*argument/1000
+	if err := p.st.SetMemory(memory); err != nil {
+		return err
+	}
+	if m := p.st.Metrics(); m.MemoryBudget+m.CacheBudget > memory {
+		return fmt.Errorf("memory of %d:\n%v", memory, m)
+	}
+	return nil
+}

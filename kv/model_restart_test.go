@@ -1,0 +1,176 @@
+package kv
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// open opens the store, and the sessions. Power fails at the cut-th operation on
+// the device, if cut is not 0: then it is opened again.
+func (p *player) open(cut int) (err error) {
+	if p.fuse, err = p.rack.start(); err != nil {
+		return err
+	}
+	p.fuse.arm(cut, false)
+	p.opts.Device = p.fuse
+	opts := p.opts
+	p.st, err = Open(opts)
+	if err != nil && p.fuse.off.Load() && errors.Is(err, errPower) {
+		p.st = nil
+		if err := p.rack.crash(0.5); err != nil {
+			return err
+		}
+		return p.open(0)
+	}
+	if err != nil {
+		return fmt.Errorf("opening: %w", err)
+	}
+	if p.fuse.off.Load() { // after the last operation that Open needs
+		p.kill()
+		if err := p.rack.crash(0.5); err != nil {
+			return err
+		}
+		return p.open(0)
+	}
+	p.fuse.arm(0, false)
+	p.opts.Recover = ""
+	for _, ms := range p.sessions {
+		if err := p.openSession(ms); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// openSession opens a session after the last one of its name, and cuts the history
+// to what the store has of it.
+func (p *player) openSession(ms *modelSession) (err error) {
+	point, known := p.st.CommitPoint(ms.name)
+	switch {
+	case !known && ms.acked.Until > 0:
+		return fmt.Errorf("%s is forgotten, %d operations were acknowledged", ms.name, ms.acked.Until)
+	case point.Until < ms.acked.Until || point.Until > uint64(len(ms.history)):
+		return fmt.Errorf("%s has %d operations, %d were acknowledged, %d given", ms.name, point.Until, ms.acked.Until, len(ms.history))
+	case point.Until == ms.acked.Until && !subset(point.Excluding, ms.acked.Excluding):
+		return fmt.Errorf("%s lacks %v of %d, acknowledged was all but %v", ms.name, point.Excluding, point.Until, ms.acked.Excluding)
+	}
+	ms.history = ms.history[:point.Until]
+	for _, n := range point.Excluding {
+		ms.history[n-1].none = true
+	}
+	ms.acked = point
+	ms.state = p.rebuild(ms)
+	if ms.s, err = p.st.NewNamedSession(ms.name); err != nil {
+		return err
+	}
+	if n := ms.s.Serial(); n != point.Until {
+		return fmt.Errorf("%s goes on at %d, its commit point is %d", ms.name, n, point.Until)
+	}
+	return nil
+}
+
+func subset(small, large []uint64) bool {
+	return !slices.ContainsFunc(small, func(n uint64) bool { return !slices.Contains(large, n) })
+}
+
+// rebuild makes the session's state from its history.
+func (p *player) rebuild(ms *modelSession) modelState {
+	st := modelState{}
+	for _, e := range ms.history {
+		if !e.none && e.key < p.keys {
+			p.rules.apply(st, e.modelOp, e.now)
+		}
+	}
+	return st
+}
+
+// total is what readers must find under all keys, while nothing goes on.
+func (p *player) total() modelState {
+	all := modelState{}
+	for _, ms := range p.sessions {
+		maps.Copy(all, ms.state)
+		for _, e := range ms.history {
+			if !e.none && e.key >= p.keys {
+				p.rules.apply(all, e.modelOp, e.now)
+			}
+		}
+	}
+	return all
+}
+
+// stop closes the store in good order.
+func (p *player) stop() error {
+	var errs []error
+	for _, ms := range p.sessions {
+		errs = append(errs, ms.s.Close())
+	}
+	errs = append(errs, p.st.Close())
+	p.st = nil
+	return errors.Join(errs...)
+}
+
+// kill ends the store without its device.
+func (p *player) kill() {
+	p.fuse.blow()
+	for _, ms := range p.sessions {
+		if ms.s != nil {
+			_ = ms.s.Close() // the device is gone
+			ms.s = nil
+		}
+	}
+	_ = p.st.Close()
+	p.st = nil
+}
+
+// crash ends the process and its devices, and finds out what is left.
+func (p *player) crash(keep float64, cut int) error {
+	p.kill()
+	if err := p.rack.crash(keep); err != nil {
+		return err
+	}
+	p.cursor = scanning{}
+	if err := p.open(cut); err != nil {
+		return fmt.Errorf("after a crash: %w", err)
+	}
+	return p.verify()
+}
+
+// recoverTo goes back to a checkpoint that is kept.
+func (p *player) recoverTo(step modelStep) error {
+	all := p.st.Checkpoints()
+	if len(all) == 0 {
+		return nil
+	}
+	info := all[step.argument%int64(len(all))]
+	if step.argument%3 == 0 {
+		if err := p.stop(); err != nil {
+			return err
+		}
+	} else {
+		p.kill()
+		if err := p.rack.crash(0.5); err != nil {
+			return err
+		}
+	}
+	p.cursor = scanning{}
+	p.opts.Recover = info.Name
+	for _, ms := range p.sessions {
+		ms.acked = p.points[info.Name][ms.name] // or none, where it was not acknowledged
+	}
+	if err := p.open(step.cut); err != nil {
+		return fmt.Errorf("recovering %v: %w", info, err)
+	}
+	for i, ms := range p.sessions {
+		want, known := p.points[info.Name][ms.name]
+		if known && (ms.acked.Until != want.Until || !slices.Equal(ms.acked.Excluding, want.Excluding)) {
+			return fmt.Errorf("recovered %v: session %d at %v, want %v", info, i, ms.acked, want)
+		}
+	}
+	kept := p.st.Checkpoints()
+	if len(kept) == 0 || kept[len(kept)-1].Name != info.Name {
+		return fmt.Errorf("recovered %v, kept %v", info, kept)
+	}
+	return p.verify()
+}
