@@ -72,6 +72,7 @@ func (s *Session) seek(n uint32) {
 			break
 		}
 		f.whole = record
+		s.counts.cacheHits.inc()
 		if _, goesOn := s.inspect(n, record, fromCache); !goesOn {
 			return
 		}

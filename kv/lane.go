@@ -145,13 +145,26 @@ func (s *Session) finishAt(op *Op, hash uint64, at slot, stream bool) {
 			s.settle(op, op.Err, stream)
 			return
 		case needsRecord:
-			if len(s.free) > 0 && s.queue != nil && (s.cache == nil || op.Kind == OpRead) {
-				s.seek(s.depart(op, hash, 0, stream, where))
+			if len(s.free) > 0 && s.queue != nil {
+				s.departFrom(op, hash, stream, where)
 				return
 			}
 		}
 	}
 	s.finishAnew(op, hash, stream)
+}
+
+// departFrom is depart and seek inside the epoch that finish is called in, which
+// it leaves where seek may call the user's code.
+func (s *Session) departFrom(op *Op, hash uint64, stream bool, where coldAt) {
+	n := s.depart(op, hash, 0, stream, where)
+	if s.cache == nil || op.Kind == OpRead {
+		s.seek(n)
+		return
+	}
+	s.leave()
+	s.seek(n)
+	s.enter()
 }
 
 // finishAnew begins an operation from the start, outside the epoch.

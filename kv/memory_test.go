@@ -53,8 +53,8 @@ func TestReadCacheAnswers(t *testing.T) {
 				t.Errorf("%d of %d reads were answered by the cache, %d by the device", hits, cold, fetched)
 			}
 			third := read(true)
-			if fetched := third.DeviceReads - second.DeviceReads; fetched > cold/10 {
-				t.Errorf("%d of %d read-modify-writes fetched what is in the cache", fetched, cold)
+			if fetched, hits := third.DeviceReads-second.DeviceReads, third.CacheHits-second.CacheHits; fetched > cold/10 || hits+fetched != cold {
+				t.Errorf("%d of %d read-modify-writes fetched what is in the cache, %d found it there", fetched, cold, hits)
 			}
 			if m := third; m.CacheBudget != 128<<10 || m.MemoryBudget != 128<<10 || m.CacheEntries < cold*9/10 || m.CacheBytes > m.CacheBudget {
 				t.Errorf("half of 256 KiB for the cache:\n%v", m)

@@ -24,8 +24,10 @@ type Metrics struct {
 	ReadsMemory uint64
 	ReadsCache  uint64
 	ReadsTier   [MaxTiers]uint64
-	// Records fetched from the device, for all operations.
+	// Records fetched from the device, for all operations; and those that the
+	// read cache saved them from fetching.
 	DeviceReads uint64
+	CacheHits   uint64
 
 	// Compactions, the records and bytes of log that they went through, those
 	// that they copied to the tail, and by how much the log's begin moved.
@@ -70,8 +72,8 @@ func (m Metrics) String() string {
 	fmt.Fprintf(w, "log\tbegin %d\thead %d\tread-only %d\ttail %d\n", m.Begin, m.Head, m.ReadOnly, m.Tail)
 	fmt.Fprintf(w, "memory\tlog %v of %v\tindex %v\n", units.Size(m.MemoryBytes), units.Size(m.MemoryBudget), units.Size(m.IndexBytes))
 	if m.CacheBudget > 0 {
-		fmt.Fprintf(w, "read cache\t%v of %v\trecords %d\tadded %d\tevicted %d\n",
-			units.Size(m.CacheBytes), units.Size(m.CacheBudget), m.CacheEntries, m.CacheAdded, m.CacheEvicted)
+		fmt.Fprintf(w, "read cache\t%v of %v\trecords %d\thits %d\tadded %d\tevicted %d\n",
+			units.Size(m.CacheBytes), units.Size(m.CacheBudget), m.CacheEntries, m.CacheHits, m.CacheAdded, m.CacheEvicted)
 	}
 	if err := w.Flush(); err != nil { // a Builder takes everything
 		return err.Error()
@@ -90,6 +92,7 @@ type counts struct {
 	readsCache  counter
 	readsTier   [MaxTiers]counter
 	deviceReads counter
+	cacheHits   counter
 }
 
 // counter is a number that its session alone counts up, by a plain load and
@@ -106,6 +109,7 @@ func (c *counts) all() [countersEach]*counter {
 	return [...]*counter{
 		&c.ops[OpRead], &c.ops[OpUpsert], &c.ops[OpRMW], &c.ops[OpDelete], &c.ops[OpInsert], &c.readsCache,
 		&c.readsTier[0], &c.readsTier[1], &c.readsTier[2], &c.readsTier[3], &c.deviceReads,
+		&c.cacheHits,
 	}
 }
 
@@ -113,10 +117,11 @@ func (m *Metrics) counts() [countersEach]*uint64 {
 	return [...]*uint64{
 		&m.Reads, &m.Upserts, &m.RMWs, &m.Deletes, &m.Inserts, &m.ReadsCache,
 		&m.ReadsTier[0], &m.ReadsTier[1], &m.ReadsTier[2], &m.ReadsTier[3], &m.DeviceReads,
+		&m.CacheHits,
 	}
 }
 
-const countersEach = int(opNewest) + 1 + MaxTiers + 1 // the store's own operations left out
+const countersEach = int(opNewest) + 1 + MaxTiers + 2 // the store's own operations left out
 
 // addTo adds the numbers to m.
 func (c *counts) addTo(m *Metrics) {
