@@ -70,6 +70,7 @@ func (st *Store) startAutomatic() {
 }
 
 func (st *Store) stopAutomatic() {
+	st.autoCompactor.stop()
 	st.automatic.stop()
 	<-st.automatic.done
 }

@@ -217,7 +217,7 @@ func (c *compactor) copy(ctx context.Context, from, to int64, choose func(int64,
 	c.batch.reset()
 	err := c.walk(ctx, from, to, func(address int64, im hlog.Image) error {
 		c.info.Records++
-		c.info.RecordBytes += int64(c.size(im))
+		c.info.RecordBytes += int64(c.s.sizeOf(im))
 		if t, ok := choose(address, im); ok && !im.Header.Tombstone() && !c.s.expired(im.Expires) {
 			c.batch.add(opMove, t, im)
 		}
@@ -247,9 +247,9 @@ func (c *compactor) move() error {
 	return nil
 }
 
-// size is what a copy of a record takes in the log.
-func (c *compactor) size(im hlog.Image) int {
-	return c.s.layout.Size(len(im.Key), len(im.Value), im.Header.Expires())
+// sizeOf is what a copy of a record takes in the log.
+func (s *Session) sizeOf(im hlog.Image) int {
+	return s.layout.Size(len(im.Key), len(im.Value), im.Header.Expires())
 }
 
 // walk visits the records between two addresses, at the pace that the options

@@ -40,15 +40,20 @@ func check(t *testing.T, st *Store, keys uint64, want map[string]string) {
 			t.Fatalf("key %d: %s, %v; want %s, found %v", n, brief(got), err, brief([]byte(w)), found)
 		}
 	}
-	left := maps.Clone(want)
+	left, begin, twice := maps.Clone(want), st.log.Begin(), false
 	for r, err := range st.Scan() {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if w, ok := left[string(r.Key)]; !ok || w != string(r.Value) {
+		if w, ok := want[string(r.Key)]; !ok || w != string(r.Value) {
 			t.Fatalf("scan finds %x = %s at %d; want %s, present %v", r.Key, brief(r.Value), r.Address, brief([]byte(w)), ok)
 		}
+		_, first := left[string(r.Key)]
+		twice = twice || !first
 		delete(left, string(r.Key))
+	}
+	if twice && st.log.Begin() == begin {
+		t.Error("the scan finds a key twice, and nothing was moved")
 	}
 	if len(left) > 0 {
 		t.Fatalf("the scan misses %d of %d keys: %x", len(left), len(want), left)

@@ -66,6 +66,10 @@ type Options struct {
 	// themselves.
 	Checkpoints CheckpointPolicy
 
+	// Compaction has the log compacted in the background. Default: only
+	// [Store.Compact] does.
+	Compaction AutoCompaction
+
 	// Logger receives what an operator should know. Default: slog.Default().
 	Logger *slog.Logger
 
@@ -110,6 +114,9 @@ func (o *Options) ensureDefaults() error {
 		o.Logger = slog.Default()
 	}
 	o.Events.ensureDefaults()
+	if err := o.Compaction.ensureDefaults(); err != nil {
+		return err
+	}
 	switch {
 	case o.KeySize < 0 || o.ValueSize < 0 || (o.KeySize == 0) != (o.ValueSize == 0):
 		return fmt.Errorf("kv: key size %d with value size %d: give both or neither", o.KeySize, o.ValueSize)

@@ -51,6 +51,8 @@ type Store struct {
 	recovered RecoveryReport
 	automatic automatic
 
+	autoCompactor autoCompactor
+
 	checkpoints, checkpointErrors atomic.Uint64
 
 	mu        sync.Mutex
@@ -120,6 +122,7 @@ func Open(opts Options) (*Store, error) {
 	}
 	st.growing.Store(false)
 	st.startAutomatic()
+	st.autoCompactor.start(st)
 	return st, nil
 }
 
@@ -163,6 +166,8 @@ func (st *Store) isClosed() bool {
 func (st *Store) Close() error {
 	st.closing.Lock()
 	defer st.closing.Unlock()
+	resume := st.autoCompactor.pause()
+	defer resume()
 	st.mu.Lock()
 	if st.closed {
 		st.mu.Unlock()

@@ -1,0 +1,234 @@
+package kv
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/redykv/redykv/hlog"
+)
+
+// AutoCompaction has a store compacted in the background, from time to time and a
+// part of the log at a time. The zero value has not; it takes DeadShare or LogSize.
+type AutoCompaction struct {
+	// DeadShare starts a compaction when about this share of the log's bytes, 0 to
+	// less than 1, was overwritten or deleted or has expired: that is estimated from
+	// a sample. 0: it does not matter.
+	DeadShare float64
+	// LogSize starts a compaction when the log, from its begin to its tail, has more
+	// bytes than this. 0: it does not matter.
+	LogSize int64
+	// Share is the share of a processor that it may use. Default 0.25.
+	Share float64
+	// Method is how live records are told from dead ones.
+	Method CompactMethod
+	// Every is how often it looks. Default 10 s.
+	Every time.Duration
+}
+
+// Defaults of AutoCompaction.
+const (
+	DefaultCompactShare = 0.25
+	DefaultCompactEvery = 10 * time.Second
+)
+
+func (a *AutoCompaction) ensureDefaults() error {
+	if a.Share == 0 {
+		a.Share = DefaultCompactShare
+	}
+	if a.Every == 0 {
+		a.Every = DefaultCompactEvery
+	}
+	compact := CompactOptions{Share: a.Share, Method: a.Method}
+	if err := compact.ensureDefaults(); err != nil {
+		return fmt.Errorf("automatic: %w", err)
+	}
+	if !(a.DeadShare >= 0 && a.DeadShare < 1) || a.LogSize < 0 || a.Every < 0 {
+		return fmt.Errorf("kv: automatic compaction at a dead share of %g or a log of %d bytes, every %v", a.DeadShare, a.LogSize, a.Every)
+	}
+	return nil
+}
+
+// autoCompactor is the goroutine that compacts by itself. A run takes the token
+// and runs under a context that pause can end.
+type autoCompactor struct {
+	st   *Store
+	opts AutoCompaction
+
+	ctx     context.Context // of all runs
+	end     context.CancelFunc
+	ended   chan struct{} // closed when the goroutine has ended
+	token   chan struct{} // holds one while there is no run
+	pausing atomic.Bool
+	cancel  atomic.Pointer[context.CancelFunc] // of the present run, or an earlier one
+
+	idleUntil int64 // tail below which it is not worthwhile to look again
+}
+
+// One look takes records from so many pages, so many from each.
+const (
+	samplePages   = 32
+	sampleRecords = 32
+)
+
+// A run compacts one part in so many of the log, and is worthwhile if it takes
+// less than most of the part to store what is live in it.
+const (
+	autoParts  = 4
+	worthwhile = 0.9
+)
+
+// start starts it, where the options ask for one.
+func (a *autoCompactor) start(st *Store) {
+	a.st, a.opts = st, st.opts.Compaction
+	a.ctx, a.end = context.WithCancel(context.Background())
+	a.ended, a.token = make(chan struct{}), make(chan struct{}, 1)
+	a.token <- struct{}{}
+	if a.opts.DeadShare == 0 && a.opts.LogSize == 0 {
+		close(a.ended)
+		return
+	}
+	go func() {
+		defer close(a.ended)
+		ticker := time.NewTicker(a.opts.Every)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-a.ctx.Done():
+				return
+			case <-ticker.C:
+				a.look()
+			}
+		}
+	}()
+}
+
+// stop ends it for good.
+func (a *autoCompactor) stop() {
+	a.end()
+	<-a.ended
+}
+
+// pause ends the present run and keeps others from starting until resume.
+func (a *autoCompactor) pause() (resume func()) {
+	a.pausing.Store(true)
+	if cancel := a.cancel.Load(); cancel != nil {
+		(*cancel)()
+	}
+	<-a.token
+	return func() {
+		a.pausing.Store(false)
+		a.token <- struct{}{}
+	}
+}
+
+// look compacts a part of the log if it is time, unless somebody has it paused.
+// It says whether it did.
+func (a *autoCompactor) look() (compacted bool) {
+	select {
+	case <-a.token:
+	default:
+		return false
+	}
+	defer func() { a.token <- struct{}{} }()
+	ctx, cancel := context.WithCancel(a.ctx)
+	defer cancel()
+	a.cancel.Store(&cancel)
+	if a.pausing.Load() { // and may have missed cancel
+		return false
+	}
+	due, err := a.due()
+	if err == nil && due {
+		err = a.run(ctx)
+		compacted = true
+	}
+	if err != nil && ctx.Err() == nil {
+		a.st.opts.Logger.Error("automatic compaction", "err", err)
+		a.st.opts.Events.BackgroundError(BackgroundErrorInfo{"automatic compaction", err})
+	}
+	return compacted
+}
+
+// due says whether it is time.
+func (a *autoCompactor) due() (bool, error) {
+	log := a.st.log
+	begin, tail := log.Begin(), log.Tail()
+	switch {
+	case tail < a.idleUntil:
+		return false, nil
+	case log.SafeReadOnly()-begin < autoParts*int64(log.PageSize()):
+		return false, nil
+	case a.opts.LogSize > 0 && tail-begin > a.opts.LogSize:
+		return true, nil
+	case a.opts.DeadShare == 0:
+		return false, nil
+	}
+	dead, err := a.st.deadShare(begin, log.SafeReadOnly())
+	if err == nil && dead < a.opts.DeadShare {
+		a.rest(tail - begin)
+	}
+	return dead >= a.opts.DeadShare, err
+}
+
+// rest waits until the log has grown by a share of its length.
+func (a *autoCompactor) rest(length int64) {
+	a.idleUntil = a.st.log.Tail() + length/autoParts/2
+}
+
+// run compacts the oldest part of the log.
+func (a *autoCompactor) run(ctx context.Context) error {
+	log := a.st.log
+	length := log.Tail() - log.Begin()
+	info, err := a.st.Compact(ctx, CompactOptions{
+		Bytes:  max(length/autoParts, 2*int64(log.PageSize())),
+		Method: a.opts.Method, Share: a.opts.Share,
+	})
+	if err == nil && float64(info.CopiedBytes) > worthwhile*float64(info.Until-info.From) {
+		a.rest(length)
+	}
+	return err
+}
+
+// deadShare estimates how much of a part of the log, in bytes, readers do not see
+// any more.
+func (st *Store) deadShare(from, until int64) (share float64, err error) {
+	var all, live int64
+	err = st.with(func(s *Session) error {
+		page := int64(st.log.PageSize())
+		pages := (until-1)/page - from/page + 1
+		for i := range min(pages, samplePages) {
+			number := i // of the page, from the first one
+			if pages > samplePages {
+				number = rand.Int64N(pages)
+			}
+			var b traceBatch
+			n := 0
+			start := from&^(page-1) + number*page
+			if err := s.walk(start, min(start+page, until), func(address int64, im hlog.Image) bool {
+				all += int64(s.sizeOf(im))
+				if !im.Header.Tombstone() {
+					b.add(opNewest, newTrace(address, hlog.MaxAddress), im)
+				}
+				n++
+				return n < sampleRecords
+			}); err != nil {
+				return err
+			}
+			if err := b.run(s); err != nil {
+				return err
+			}
+			for i := range b.ops {
+				if op := &b.ops[i]; op.Err == nil {
+					live += int64(s.layout.Size(len(op.Key), len(op.Value), op.Expires != 0))
+				}
+			}
+		}
+		return nil
+	})
+	if all == 0 {
+		return 0, err
+	}
+	return 1 - min(float64(live)/float64(all), 1), err
+}
