@@ -31,7 +31,7 @@ func TestRunMeasuresEveryCell(t *testing.T) {
 		"8 bytes, variable":     func(s *Spec) { s.Variable = true },
 		"1 KiB, variable":       func(s *Spec) { s.Variable, s.ValueSize = true, 1024 },
 		"odd sizes, deep queue": func(s *Spec) { s.ValueSize, s.Records, s.Depth = 101, 777, 1000 },
-		"few large values":      func(s *Spec) { s.ValueSize, s.Records, s.Depth, s.Ops = 1<<16, 3, 2, []Op{Read} },
+		"few large values":      func(s *Spec) { s.ValueSize, s.Records, s.Depth, s.Ops = 1<<13, 3, 2, []Op{Read} },
 		"one record":            func(s *Spec) { s.Records, s.Depth = 1, 1 },
 		"peer":                  func(s *Spec) { s.Peer, s.Ops = PeerPebble, []Op{Mixed, Upsert} },
 		"cold":                  func(s *Spec) { s.Cold, s.Ops, s.Records = true, []Op{Read}, 20_000 },

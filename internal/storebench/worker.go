@@ -12,8 +12,12 @@ import (
 	"github.com/redykv/redykv/ycsb"
 )
 
-// clockEvery is how many operations share one look at the clock.
-const clockEvery = 256
+// clockEvery is how many operations on small values share one look at the clock;
+// on larger ones, so many bytes.
+const (
+	clockEvery      = 256
+	clockEveryBytes = 64 << 10
+)
 
 // worker is one thread: a session, what it needs to use it without allocating,
 // and the numbers that it asks for. It belongs to one goroutine at a time.
@@ -133,7 +137,7 @@ func (w *worker) slice(ctx context.Context, c *cell, lasts time.Duration) (t tal
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	numbers, k := w.numbers[c.distribution], c.op.kinds()
-	rounds := max(clockEvery/len(w.ops), 1)
+	rounds := max(min(clockEvery, clockEveryBytes/w.valueSize)/len(w.ops), 1)
 	began, cpu := time.Now(), threadTime()
 	for t.took < lasts && ctx.Err() == nil {
 		for range rounds {
