@@ -19,14 +19,19 @@ type probe struct {
 	last     int64  // offset of the last byte of a record that is asked for
 	readOnly int64  // lowest address that may be updated in place
 	tag      uint64 // where the tag is in a hash: first bit, and number of bits << 8
+
+	// What it takes to enter the epoch again. Before the session has seen one, it
+	// is 0, which never is.
+	slot, epoch *uint64
+	seen        uint64
 }
 
-func newProbe(t *table, v *hlog.View, last int) probe {
-	frames, mask := v.Frames()
-	return probe{
-		table: t.base, mask: t.mask, frames: frames, ringMask: mask,
-		head: v.Head, last: int64(last), readOnly: v.ReadOnly, tag: uint64(t.tagShift) | tagBits<<8,
-	}
+// look takes over the present table and log.
+func (p *probe) look(t *table, v *hlog.View) {
+	p.table, p.mask = t.base, t.mask
+	p.tag = uint64(t.tagShift) | tagBits<<8
+	p.frames, p.ringMask = v.Frames()
+	p.head, p.readOnly = v.Head, v.ReadOnly
 }
 
 // close makes it find nothing, so that every operation goes the general way.

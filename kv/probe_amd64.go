@@ -24,10 +24,19 @@ var vectors = cpu.X86.HasAVX2 && cpu.X86.HasBMI1
 //go:noescape
 func matchVector(bucket unsafe.Pointer, want uint64) uint64
 
-// lookupVector is lookupWords.
+// lookupVector is lookupWords; readVector and storeVector are the whole of
+// readDirect and storeDirect: in these two, which are plain calls, how many of
+// them the processor has under way at once is decided by how many instructions
+// each takes.
 //
 //go:noescape
 func lookupVector(p *probe, key uint64, floor int64) unsafe.Pointer
+
+//go:noescape
+func readVector(p *probe, key, dst unsafe.Pointer, count *counter) bool
+
+//go:noescape
+func storeVector(p *probe, key, value unsafe.Pointer, count *counter) bool
 
 // scanVector is scanWords, for n hashes.
 //
@@ -43,11 +52,16 @@ func match(bucket unsafe.Pointer, want uint64) int {
 	return matchWords(bucket, want)
 }
 
-func (p *probe) lookup(key uint64, floor int64) unsafe.Pointer {
-	if vectors {
-		return lookupVector(p, key, floor)
-	}
-	return p.lookupWords(key, floor)
+func (p *probe) lookup(key uint64, floor int64) unsafe.Pointer { return lookupVector(p, key, floor) }
+
+// readDirect reads the value of a key, both of 8 bytes, from memory.
+func (s *Session) readDirect(key, dst unsafe.Pointer) bool {
+	return readVector(&s.probe, key, dst, &s.counts.ops[OpRead])
+}
+
+// storeDirect stores a value in the mutable region.
+func (s *Session) storeDirect(key, value unsafe.Pointer) bool {
+	return storeVector(&s.probe, key, value, &s.counts.ops[OpUpsert])
 }
 
 func (p *probe) scan(l *lane) {

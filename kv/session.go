@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"unsafe"
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/hlog"
@@ -32,7 +33,7 @@ type Session struct {
 	probe probe
 	view  hlog.View
 	table *table
-	words bool // records are of 8-byte keys and values of up to 8 bytes: see words.go
+	words bool // records are of 8-byte keys and values: see words.go
 	// direct says that plain calls may go straight to such records: nothing that
 	// the session was given before is under way.
 	direct bool
@@ -103,7 +104,7 @@ func (st *Store) makeSession() *Session {
 		cache:     st.cache,
 		layout:    layout,
 		valueSize: st.opts.ValueSize,
-		words:     st.opts.KeySize == 8 && layout.WordValues() && st.opts.hash == nil,
+		words:     vectors && st.opts.KeySize == 8 && st.opts.ValueSize == 8 && st.opts.hash == nil,
 		record:    layout.Size(st.opts.KeySize, st.opts.ValueSize, false),
 		hash:      st.hash,
 		table:     st.index.Load(),
@@ -115,6 +116,7 @@ func (st *Store) makeSession() *Session {
 	if !layout.Fixed() {
 		s.record = 2 * 64 // lengths and key, and the start of the value
 	}
+	s.probe.last = int64(s.record) - 1
 	s.filling, s.scanned = &s.lanes[0], &s.lanes[1]
 	for i := range s.flights {
 		s.free = append(s.free, uint32(len(s.flights)-1-i))
@@ -169,7 +171,8 @@ func (s *Session) enterAnew() {
 	s.view = s.log.View()
 	s.view.ReadOnly = max(s.view.ReadOnly, s.store.floor)
 	s.table = s.store.index.Load()
-	s.probe = newProbe(s.table, &s.view, s.record-1)
+	s.probe.look(s.table, &s.view)
+	s.probe.seen = s.seen
 }
 
 // leave ends it.
@@ -178,17 +181,11 @@ func (s *Session) leave() { s.slot.Leave() }
 // Read appends the value of key to dst and returns the result, or dst and
 // ErrNotFound.
 func (s *Session) Read(key, dst []byte) ([]byte, error) {
-	if s.direct && len(key) == 8 {
-		s.enter()
-		if p := s.probe.lookup(loadWord(key), s.probe.head); p != nil {
-			if r := hlog.RecordAt(p); r.Header().Plain() {
-				word := r.Word1()
-				s.counts.ops[OpRead].inc()
-				s.leave()
-				return s.appendWord(dst, word), nil
-			}
+	if s.direct && len(key) == 8 && cap(dst)-len(dst) >= 8 {
+		value := dst[len(dst) : len(dst)+8]
+		if s.readDirect(unsafe.Pointer(unsafe.SliceData(key)), unsafe.Pointer(unsafe.SliceData(value))) {
+			return dst[:len(dst)+8], nil
 		}
-		s.leave()
 	}
 	return s.readAnyhow(key, dst)
 }
@@ -202,17 +199,9 @@ func (s *Session) readAnyhow(key, dst []byte) ([]byte, error) {
 
 // Upsert stores value under key, for good.
 func (s *Session) Upsert(key, value []byte) error {
-	if s.direct && len(key) == 8 && len(value) == s.valueSize {
-		s.enter()
-		p := s.probe.lookup(loadWord(key), s.probe.readOnly)
-		stored := p != nil && s.layout.StoreWord(hlog.RecordAt(p), valueWord(value))
-		if stored {
-			s.counts.ops[OpUpsert].inc()
-		}
-		s.leave()
-		if stored {
-			return nil
-		}
+	if s.direct && len(key) == 8 && len(value) == 8 &&
+		s.storeDirect(unsafe.Pointer(unsafe.SliceData(key)), unsafe.Pointer(unsafe.SliceData(value))) {
+		return nil
 	}
 	return s.upsertAnyhow(key, value)
 }

@@ -272,6 +272,7 @@ func (st *Store) openSession(s *Session) error {
 		st.named[s.name] = s
 	}
 	s.slot = st.epoch.Register()
+	s.probe.slot, s.probe.epoch = s.slot.Words()
 	st.sessions[s] = struct{}{}
 	return nil
 }

@@ -1,18 +1,19 @@
 package kv
 
 import (
+	"encoding/binary"
 	"unsafe"
 
 	"github.com/redykv/redykv/hlog"
 )
 
-// Records of 8-byte keys and values of up to 8 bytes are the most common ones
+// Records of 8-byte keys and values are the most common ones
 // of which there are very many, and so small that every instruction shows: for
 // them tryAt's most frequent cases are written out here, on words instead of
 // slices. What is not one of these cases returns false, having done nothing.
 
-// loadWord is a key of 8 bytes as a word.
-func loadWord(key []byte) uint64 { return *(*uint64)(unsafe.Pointer(unsafe.SliceData(key))) }
+// loadWord are 8 bytes as a word.
+func loadWord(b []byte) uint64 { return *(*uint64)(unsafe.Pointer(unsafe.SliceData(b))) }
 
 // hashOf is the hash of a key.
 func (s *Session) hashOf(key []byte) uint64 {
@@ -22,15 +23,7 @@ func (s *Session) hashOf(key []byte) uint64 {
 	return s.hash(key)
 }
 
-// appendWord appends the bytes of a value of up to a word.
-func (s *Session) appendWord(dst []byte, word uint64) []byte {
-	if s.valueSize == 8 {
-		return append(dst, (*[8]byte)(unsafe.Pointer(&word))[:]...)
-	}
-	return append(dst, (*[8]byte)(unsafe.Pointer(&word))[:s.valueSize]...)
-}
-
-// valueWord is the inverse of appendWord.
+// valueWord is a value of up to 8 bytes as a word, as it lies in the log.
 func valueWord(value []byte) (word uint64) {
 	if len(value) == 8 {
 		return loadWord(value)
@@ -68,15 +61,15 @@ func (s *Session) tryWords(op *Op, e entry) bool {
 		if !r.Header().Plain() {
 			return false
 		}
-		if s.valueSize == 8 && cap(op.Value) >= 8 {
-			op.Value = op.Value[:8]
+		if cap(op.Value) >= 8 {
+			op.Value = op.Value[:8] // which stores no pointer, as append would
 			*(*uint64)(unsafe.Pointer(unsafe.SliceData(op.Value))) = r.Word1()
 		} else {
-			op.Value = s.appendWord(op.Value[:0], r.Word1())
+			op.Value = binary.LittleEndian.AppendUint64(nil, r.Word1())
 		}
 		op.Expires = 0
 	case OpUpsert:
-		if a < s.probe.readOnly || op.Expires != 0 || len(op.Value) != s.valueSize || !s.layout.StoreWord(r, valueWord(op.Value)) {
+		if a < s.probe.readOnly || op.Expires != 0 || len(op.Value) != 8 || !s.layout.StoreWord(r, loadWord(op.Value)) {
 			return false
 		}
 	case OpRMW:
@@ -96,15 +89,12 @@ func (s *Session) modifyWord(modify Modifier, r hlog.Record) bool {
 	if !h.Updatable() {
 		return false
 	}
-	s.old = s.appendWord(s.old[:0], old)
+	s.old = binary.LittleEndian.AppendUint64(s.old[:0], old)
 	s.update = Update{Found: true, Old: s.old, New: s.fresh[:0]}
 	verdict := modify(&s.update)
 	s.fresh = s.update.New
-	if verdict != Put || s.update.Expires != 0 || len(s.fresh) != s.valueSize {
+	if verdict != Put || s.update.Expires != 0 || len(s.fresh) != 8 {
 		return false
 	}
-	if !s.layout.SwapWord(r, old, valueWord(s.fresh)) {
-		return false
-	}
-	return true
+	return s.layout.SwapWord(r, old, loadWord(s.fresh))
 }

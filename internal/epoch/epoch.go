@@ -25,6 +25,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 )
 
 // closed is set in the current epoch while an Exclusive waits or runs: nobody
@@ -103,6 +104,12 @@ func (s *Slot) Enter() uint64 {
 func (s *Slot) Reenter(e uint64) bool {
 	s.publish(e)
 	return s.table.current.Load() == e
+}
+
+// Words are for who does Reenter and Leave in assembly, where sessions enter by
+// plain stores: the slot, and the current epoch.
+func (s *Slot) Words() (slot, current *uint64) {
+	return &s.entered, (*uint64)(unsafe.Pointer(&s.table.current))
 }
 
 // enterSlowly is Enter while the epoch changes or is closed.
