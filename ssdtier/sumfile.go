@@ -44,7 +44,7 @@ func parseSums(data []byte, t *sumTable) error {
 		data = data[len(page):]
 		for i := 0; i+8 <= len(page); i += 8 {
 			if sum := binary.LittleEndian.Uint64(page[i:]); sum != sumNone {
-				t.page(n).sums[i/8].Store(sum)
+				t.page(n)[i/8].Store(sum)
 			}
 		}
 	}
@@ -115,7 +115,7 @@ func (s *segment) storeSums(changed []sumsToStore, sync bool) error {
 	}
 	if err != nil {
 		for _, c := range changed {
-			c.page.dirty.Store(true)
+			s.sums.dirty[c.number].Store(true)
 		}
 		return fmt.Errorf("ssdtier: checksums: %w", err)
 	}
@@ -125,7 +125,6 @@ func (s *segment) storeSums(changed []sumsToStore, sync bool) error {
 // sumsToStore is a page of sums as it was when changedSums copied it.
 type sumsToStore struct {
 	number int
-	page   *sumPage
 	data   []byte
 }
 
@@ -134,21 +133,21 @@ func (s *segment) changedSums() []sumsToStore {
 	var changed []sumsToStore
 	for n := range s.sums.pages {
 		p := s.sums.pages[n].Load()
-		if p == nil || !p.dirty.Swap(false) {
+		if p == nil || !s.sums.dirty[n].Swap(false) {
 			continue
 		}
 		// Looked at first: a block that is written again meanwhile is the next
 		// Sync's, and this one's tail is where it was.
 		a := s.accepted.Load()
 		data := make([]byte, 0, sumPageSize)
-		for i := range p.sums {
-			sum := p.sums[i].Load()
+		for i := range p {
+			sum := p[i].Load()
 			if a != nil && a.number == int64(n*sumsPerPage+i) && a.now == sum {
 				sum = a.stored
 			}
 			data = binary.LittleEndian.AppendUint64(data, sum)
 		}
-		changed = append(changed, sumsToStore{n, p, data})
+		changed = append(changed, sumsToStore{n, data})
 	}
 	return changed
 }

@@ -60,22 +60,22 @@ func grown(block []byte, sum uint64, from int) bool {
 // sumsPerPage is the unit in which sums are stored: 4 KiB of them, for 2 MiB.
 const sumsPerPage = 512
 
-// sumPage is a page of sums. Writers store a sum before they set dirty; who
-// stores the page clears dirty before it copies the sums.
-type sumPage struct {
-	sums  [sumsPerPage]atomic.Uint64
-	dirty atomic.Bool
-}
+// sumPage is a page of sums.
+type sumPage [sumsPerPage]atomic.Uint64
 
 // sumTable is the sums of one segment, by number of the block. Pages are made
 // when they are needed. A block has one writer at a time; any number read.
 type sumTable struct {
 	pages []atomic.Pointer[sumPage]
+	// dirty says which pages have changed. Writers set it after the sum; who
+	// stores the page clears it before copying the sums.
+	dirty []atomic.Bool
 }
 
 func newSumTable(segmentSize int64) *sumTable {
 	const perPage = sumUnit * sumsPerPage
-	return &sumTable{pages: make([]atomic.Pointer[sumPage], (segmentSize+perPage-1)/perPage)}
+	n := (segmentSize + perPage - 1) / perPage
+	return &sumTable{pages: make([]atomic.Pointer[sumPage], n), dirty: make([]atomic.Bool, n)}
 }
 
 func (t *sumTable) get(block int64) uint64 {
@@ -83,13 +83,12 @@ func (t *sumTable) get(block int64) uint64 {
 	if p == nil {
 		return sumNone
 	}
-	return p.sums[block%sumsPerPage].Load()
+	return p[block%sumsPerPage].Load()
 }
 
 func (t *sumTable) set(block int64, sum uint64) {
-	p := t.page(block / sumsPerPage)
-	p.sums[block%sumsPerPage].Store(sum)
-	p.dirty.Store(true)
+	t.page(block / sumsPerPage)[block%sumsPerPage].Store(sum)
+	t.dirty[block/sumsPerPage].Store(true)
 }
 
 // page returns a page, making it if there is none.
