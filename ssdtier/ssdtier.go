@@ -33,8 +33,9 @@
 //     much as a block. A GiB of log takes 2 MiB of memory for checksums.
 //   - Space comes back a segment at a time, and files are as long as what was
 //     written to them.
-//   - After a failed Sync it is not known what the disk has, and every later
-//     Sync fails as well: open the directory anew.
+//   - After a Sync that failed on a segment or the directory it is not known what
+//     the disk has, and every later Sync fails as well: open the directory anew.
+//     One that found no space for checksums can be tried again.
 package ssdtier
 
 import (
