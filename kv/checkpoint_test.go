@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -244,3 +246,6 @@ func TestCheckpointsKeepTheirCommitPoints(t *testing.T) {
 	}
 	closeAll(t, st)
 }
+
+// silent is the logger of a store that is expected to complain.
+var silent = slog.New(slog.NewTextHandler(io.Discard, nil))
