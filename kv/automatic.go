@@ -66,7 +66,7 @@ func (st *Store) startAutomatic() {
 		close(st.automatic.done)
 		return
 	}
-	go st.checkpointAutomatically(ctx, p)
+	go st.checkpointAutomatically(ctx, p, time.Now(), st.log.Tail())
 }
 
 func (st *Store) stopAutomatic() {
@@ -75,9 +75,10 @@ func (st *Store) stopAutomatic() {
 	<-st.automatic.done
 }
 
-// checkpointAutomatically ends with ctx. What goes wrong goes to the logger and is
-// counted; the next one is due as if it had not.
-func (st *Store) checkpointAutomatically(ctx context.Context, p *CheckpointPolicy) {
+// checkpointAutomatically ends with ctx; last and tail are time and log at the
+// last checkpoint. What goes wrong goes to the logger and is counted; the next one
+// is due as if it had not.
+func (st *Store) checkpointAutomatically(ctx context.Context, p *CheckpointPolicy, last time.Time, tail int64) {
 	defer close(st.automatic.done)
 	interval := p.Every
 	if p.EveryBytes > 0 && (interval == 0 || interval > lookEvery) {
@@ -85,7 +86,6 @@ func (st *Store) checkpointAutomatically(ctx context.Context, p *CheckpointPolic
 	}
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
-	last, tail := time.Now(), st.log.Tail()
 	for {
 		select {
 		case <-ctx.Done():
@@ -101,6 +101,7 @@ func (st *Store) checkpointAutomatically(ctx context.Context, p *CheckpointPolic
 		_, err := st.Checkpoint(ctx, CheckpointOptions{Kind: st.automaticKind(p)})
 		if err != nil && ctx.Err() == nil && !errors.Is(err, ErrClosed) {
 			st.opts.Logger.Error("automatic checkpoint", "err", err)
+			st.opts.Events.BackgroundError(BackgroundErrorInfo{"automatic checkpoint", err})
 		}
 	}
 }

@@ -100,13 +100,16 @@ func (st *Store) Checkpoint(ctx context.Context, opts CheckpointOptions) (Checkp
 	if st.isClosed() {
 		return CheckpointInfo{}, ErrClosed
 	}
+	began := time.Now()
 	info, err := st.checkpoint(ctx, opts)
 	if err != nil {
 		st.checkpointErrors.Add(1)
-		return CheckpointInfo{}, fmt.Errorf("kv: %v checkpoint: %w", opts.Kind, err)
+		err = fmt.Errorf("kv: %v checkpoint: %w", opts.Kind, err)
+	} else {
+		st.checkpoints.Add(1)
 	}
-	st.checkpoints.Add(1)
-	return info, nil
+	st.opts.Events.CheckpointEnd(CheckpointEndInfo{info, time.Since(began), err})
+	return info, err
 }
 
 // checkpoint is Checkpoint for the one whose turn it is.

@@ -131,18 +131,18 @@ func (w *chunkWriter) abort(err error) error {
 func readChunks(name string, object io.ReaderAt, size int64, kind uint32, visit func(addr int64, b []byte) error) error {
 	r := io.NewSectionReader(object, 0, size)
 	digest := xxhash.New()
-	buffer := make([]byte, chunkHeader+maxChunk)
+	buffer := make([]byte, chunkHeader+min(maxChunk, size))
 	for number := 0; ; number++ {
 		if _, err := io.ReadFull(r, buffer[:chunkHeader]); err != nil {
-			return damaged(name, number, err)
+			return unread(name, number, err)
 		}
 		length := binary.LittleEndian.Uint32(buffer)
-		if length > maxChunk {
+		if int64(length) > min(maxChunk, size) {
 			return damaged(name, number, fmt.Errorf("length %d", length))
 		}
 		b := buffer[:chunkHeader+length]
 		if _, err := io.ReadFull(r, b[chunkHeader:]); err != nil {
-			return damaged(name, number, err)
+			return unread(name, number, err)
 		}
 		if sum, want := chunkSum(digest, name, number, b), binary.LittleEndian.Uint64(b[chunkSumAt:]); sum != want {
 			return damaged(name, number, fmt.Errorf("checksum %x, want %x", sum, want))
@@ -160,13 +160,17 @@ func readChunks(name string, object io.ReaderAt, size int64, kind uint32, visit 
 	}
 }
 
-// damaged says where an object is not what was written. What the device says of
-// a read that failed is in it.
+// damaged says where an object is not what was written.
 func damaged(name string, number int, err error) error {
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		err = errors.New("cut short")
-	}
 	return fmt.Errorf("%w: object %q, chunk %d: %w", ErrCorrupt, name, number, err)
+}
+
+// unread says where an object could not be read.
+func unread(name string, number int, err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return damaged(name, number, errors.New("cut short"))
+	}
+	return fmt.Errorf("reading object %q, chunk %d: %w", name, number, err)
 }
 
 // readObject is readChunks for an object on the device.

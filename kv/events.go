@@ -31,6 +31,10 @@ type EventListener struct {
 	CompactionEnd   func(CompactionEndInfo)
 	Truncated       func(TruncateInfo)
 
+	// CheckpointEnd runs on Checkpoint's goroutine, or on that which makes them by
+	// itself.
+	CheckpointEnd func(CheckpointEndInfo)
+
 	// IndexGrowthBegin and IndexGrowthEnd run on GrowIndex's goroutine, or on that
 	// which grows the index by itself.
 	IndexGrowthBegin func(GrowthInfo)
@@ -100,6 +104,20 @@ type TruncateInfo struct{ Begin int64 }
 
 func (i TruncateInfo) String() string { return fmt.Sprintf("truncated the log below %d", i.Begin) }
 
+// CheckpointEndInfo is a checkpoint that was made, or why it was not.
+type CheckpointEndInfo struct {
+	CheckpointInfo
+	Duration time.Duration
+	Err      error
+}
+
+func (i CheckpointEndInfo) String() string {
+	if i.Err != nil {
+		return i.Err.Error()
+	}
+	return fmt.Sprintf("%v in %v", i.CheckpointInfo, i.Duration)
+}
+
 // GrowthInfo is a growth of the index.
 type GrowthInfo struct {
 	Before, After int64         // buckets
@@ -140,6 +158,7 @@ func LogEvents(logger *slog.Logger) EventListener {
 		CompactionBegin:  logAt[CompactionBeginInfo](logger, slog.LevelInfo),
 		CompactionEnd:    func(i CompactionEndInfo) { logEnd(logger, i, i.Err) },
 		Truncated:        logAt[TruncateInfo](logger, slog.LevelInfo),
+		CheckpointEnd:    func(i CheckpointEndInfo) { logEnd(logger, i, i.Err) },
 		IndexGrowthBegin: logAt[GrowthInfo](logger, slog.LevelInfo),
 		IndexGrowthEnd:   logAt[GrowthInfo](logger, slog.LevelInfo),
 	}
@@ -171,6 +190,7 @@ func Tee(listeners ...EventListener) EventListener {
 		join(&all.CompactionBegin, l.CompactionBegin)
 		join(&all.CompactionEnd, l.CompactionEnd)
 		join(&all.Truncated, l.Truncated)
+		join(&all.CheckpointEnd, l.CheckpointEnd)
 		join(&all.IndexGrowthBegin, l.IndexGrowthBegin)
 		join(&all.IndexGrowthEnd, l.IndexGrowthEnd)
 		join(&all.TierChanged, l.TierChanged)
@@ -198,6 +218,7 @@ func (l *EventListener) ensureDefaults() {
 	fill(&l.CompactionBegin)
 	fill(&l.CompactionEnd)
 	fill(&l.Truncated)
+	fill(&l.CheckpointEnd)
 	fill(&l.IndexGrowthBegin)
 	fill(&l.IndexGrowthEnd)
 	fill(&l.TierChanged)

@@ -36,6 +36,9 @@ type Metrics struct {
 	CompactedBytes, CopiedBytes     int64
 	ReclaimedBytes                  int64
 
+	// Checkpoints made, and those that failed.
+	Checkpoints, CheckpointErrors uint64
+
 	// The log: bytes below Head are on the device only, those from ReadOnly on
 	// are updated in place.
 	Begin, Head, ReadOnly, Tail int64
@@ -69,6 +72,7 @@ func (m Metrics) String() string {
 	fmt.Fprintf(w, "compaction\truns %d\trecords %d of %d copied\tbytes %v of %v copied\treclaimed %v\n",
 		m.Compactions, m.CopiedRecords, m.CompactedRecords,
 		units.Size(m.CopiedBytes), units.Size(m.CompactedBytes), units.Size(m.ReclaimedBytes))
+	fmt.Fprintf(w, "checkpoints\tmade %d\tfailed %d\n", m.Checkpoints, m.CheckpointErrors)
 	fmt.Fprintf(w, "log\tbegin %d\thead %d\tread-only %d\ttail %d\n", m.Begin, m.Head, m.ReadOnly, m.Tail)
 	fmt.Fprintf(w, "memory\tlog %v of %v\tindex %v\n", units.Size(m.MemoryBytes), units.Size(m.MemoryBudget), units.Size(m.IndexBytes))
 	if m.CacheBudget > 0 {

@@ -94,7 +94,11 @@ func (r RecoveryReport) String() string {
 
 // String prints the checkpoint in one line.
 func (c CheckpointInfo) String() string {
-	s := fmt.Sprintf("%v checkpoint %q of %s: log %d to %d, %v of its own", c.Kind, c.Name,
+	name := ""
+	if c.Name != "" {
+		name = fmt.Sprintf(" %q", c.Name)
+	}
+	s := fmt.Sprintf("%v checkpoint%s of %s: log %d to %d, %v of its own", c.Kind, name,
 		c.Time.UTC().Format(time.RFC3339), c.Begin, c.Tail, units.Size(c.Bytes))
 	if c.Base != "" {
 		s += fmt.Sprintf(", on top of %q", c.Base)

@@ -297,6 +297,7 @@ func (st *Store) Metrics() Metrics {
 	}
 	st.mu.Unlock()
 	st.compaction.addTo(&m)
+	m.Checkpoints, m.CheckpointErrors = st.checkpoints.Load(), st.checkpointErrors.Load()
 	m.Begin, m.Head, m.ReadOnly, m.Tail = st.log.Begin(), st.log.Head(), st.log.ReadOnly(), st.log.Tail()
 	m.MemoryBytes, m.MemoryBudget, m.IndexBytes = m.Tail-m.Head, st.log.Budget(), st.indexBytes()
 	st.addCacheTo(&m)

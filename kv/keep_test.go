@@ -1,0 +1,263 @@
+package kv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redykv/redykv/device"
+)
+
+// kept are the names of the kept checkpoints.
+func (g *stage) kept() string {
+	var names []string
+	for _, c := range g.st.Checkpoints() {
+		names = append(names, c.Name)
+	}
+	return strings.Join(names, " ")
+}
+
+// make makes a checkpoint after some writes.
+func (g *stage) make(name string, kind CheckpointKind) {
+	g.t.Helper()
+	g.scribble(30)
+	mustCheckpoint(g.t, g.st, CheckpointOptions{Name: name, Kind: kind})
+}
+
+// TestKeepsWhatIsNeeded makes chains of increments and looks at what is kept.
+func TestKeepsWhatIsNeeded(t *testing.T) {
+	opts := small(nil, 8, 8)
+	opts.Checkpoints.Keep = 2
+	g := newStage(t, opts)
+	for _, step := range []struct {
+		name string
+		kind CheckpointKind
+		want string
+	}{
+		{"s1", Snapshot, "s1"},
+		{"i1", Incremental, "s1 i1"},
+		{"i2", Incremental, "s1 i1 i2"},
+		{"f1", FoldOver, "s1 i1 i2 f1"},
+		{"f2", FoldOver, "f1 f2"},
+		{"i3", Incremental, "f2 i3"}, // its base is gone: it is whole
+		{"i4", Incremental, "i3 i4"},
+		{"s2", Snapshot, "i3 i4 s2"},
+		{"i5", Incremental, "s2 i5"},
+	} {
+		g.make(step.name, step.kind)
+		if got := g.kept(); got != step.want {
+			t.Fatalf("after %s: %q are kept, want %q", step.name, got, step.want)
+		}
+		if err := g.tidy(); err != nil {
+			t.Errorf("after %s: %v", step.name, err)
+		}
+	}
+	if c := g.st.Checkpoints()[1]; c.Kind != Incremental || c.Base != "s2" {
+		t.Errorf("%v", c)
+	}
+	if err := g.st.RemoveCheckpoint("s2"); err == nil || !strings.Contains(err.Error(), `"i5"`) {
+		t.Errorf("removed what an increment stands on: %v", err)
+	}
+	if err := g.st.RemoveCheckpoint("s1"); !errors.Is(err, ErrNoCheckpoint) {
+		t.Errorf("removed what is gone: %v", err)
+	}
+	if err := errors.Join(g.st.RemoveCheckpoint("i5"), g.st.RemoveCheckpoint("s2")); err != nil {
+		t.Error(err)
+	}
+	if got := g.kept(); got != "" {
+		t.Errorf("%q are kept", got)
+	}
+	if err := g.tidy(); err != nil {
+		t.Error(err)
+	}
+	closeAll(t, g.st)
+}
+
+// TestBadCheckpoints asks for what cannot be.
+func TestBadCheckpoints(t *testing.T) {
+	g := newStage(t, small(nil, 8, 8))
+	g.make("there", FoldOver)
+	cancelled, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, tc := range []struct {
+		ctx  context.Context
+		opts CheckpointOptions
+		want error
+	}{
+		{context.Background(), CheckpointOptions{Name: "there"}, ErrNameInUse},
+		{context.Background(), CheckpointOptions{Name: "no/name"}, nil},
+		{context.Background(), CheckpointOptions{Name: "c17"}, nil},
+		{context.Background(), CheckpointOptions{Kind: checkpointKinds}, nil},
+		{cancelled, CheckpointOptions{}, context.Canceled},
+	} {
+		if info, err := g.st.Checkpoint(tc.ctx, tc.opts); err == nil || tc.want != nil && !errors.Is(err, tc.want) {
+			t.Errorf("%+v: %v, %v", tc.opts, info, err)
+		}
+	}
+	if m := g.st.Metrics(); m.Checkpoints != 1 || m.CheckpointErrors != 5 {
+		t.Errorf("metrics: %v", m)
+	}
+	closeAll(t, g.st)
+	if _, err := g.st.Checkpoint(context.Background(), CheckpointOptions{}); !errors.Is(err, ErrClosed) {
+		t.Errorf("closed: %v", err)
+	}
+	volatile := open(t, small(device.NewMemoryWith(device.MemoryOptions{Volatile: true}), 8, 8))
+	for kind := range checkpointKinds {
+		if _, err := volatile.Checkpoint(context.Background(), CheckpointOptions{Kind: kind, LogOnly: true}); !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("%v on a device that keeps nothing: %v", kind, err)
+		}
+	}
+	if err := volatile.Commit(context.Background()); err != nil {
+		t.Error(err)
+	}
+	closeAll(t, volatile)
+	for _, policy := range []CheckpointPolicy{{Keep: -1}, {Every: -1}, {EveryBytes: -1}, {Kind: checkpointKinds}, {Increments: -1}} {
+		if st, err := Open(Options{Device: device.NewMemory(), Checkpoints: policy}); err == nil {
+			t.Errorf("opened with %+v", policy)
+			closeAll(t, st)
+		}
+	}
+}
+
+// TestDamage changes one byte of each object, and of the manifest, in many places:
+// a damaged index costs time only; without its snapshots a state is not recovered,
+// nor an older one in its place.
+func TestDamage(t *testing.T) {
+	opts := small(nil, 8, 8)
+	opts.Checkpoints.Keep = 3
+	g := newStage(t, opts)
+	g.make("old", FoldOver)
+	g.make("base", Snapshot)
+	g.make("top", Incremental)
+	want := g.contents()
+	m := g.st.recorded()
+	index := m.named("top").Index.Object
+	crash(t, g.st)
+	g.disk.Reopen()
+	names, err := g.disk.ListObjects()
+	if err != nil || len(names) != 5 {
+		t.Fatalf("%q, %v", names, err)
+	}
+	manifest, err := g.disk.ReadMeta(manifestName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string][]byte{}
+	for _, name := range names {
+		all[name] = object(t, g.disk, name)
+	}
+	for _, name := range names {
+		data := all[name]
+		for at := 0; at < len(data); at += 1 + len(data)/50 {
+			bad := slices.Clone(data)
+			bad[at] ^= 1 << (at % 8)
+			putObject(t, g.disk, name, bad[:len(bad)-at%2]) // some are cut short as well
+			g.raise()
+			st, err := Open(g.opts)
+			switch {
+			case err == nil:
+				if got := contents(t, st, stageKeys); !slices.Equal(got, want) {
+					t.Fatalf("%s, byte %d: recovered %v, want %v", name, at, got, want)
+				}
+				r := st.Recovery()
+				if scanned := r.Index == "" && len(r.Warnings) == 1 && r.ScannedFrom == r.Begin; scanned != (name == index) {
+					t.Fatalf("%s, byte %d: %v", name, at, r)
+				}
+				crash(t, st)
+			case !strings.HasPrefix(name, snapshotObject):
+				t.Fatalf("%s, byte %d: %v", name, at, err)
+			case !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), `can name "old"`):
+				t.Fatalf("%s, byte %d: an error that does not help: %v", name, at, err)
+			}
+			g.disk.Reopen()
+			for name, data := range all {
+				putObject(t, g.disk, name, data)
+			}
+			if err := g.disk.WriteMeta(manifestName, manifest); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for at := range manifest {
+		bad := slices.Clone(manifest)
+		bad[at] ^= 1
+		if m, err := parseManifest(bad); err == nil || !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrMismatch) {
+			t.Errorf("manifest with another byte %d: %+v, %v", at, m, err)
+		}
+	}
+}
+
+// object is what an object holds.
+func object(t testing.TB, disk *device.Memory, name string) []byte {
+	t.Helper()
+	o, err := disk.OpenObject(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := make([]byte, o.Size())
+	if _, err := o.ReadAt(data, 0); err != nil {
+		t.Fatal(err)
+	}
+	closeAll(t, o)
+	return data
+}
+
+func putObject(t testing.TB, disk *device.Memory, name string, data []byte) {
+	t.Helper()
+	w, err := disk.CreateObject(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(data); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Commit(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestCheckpointsByThemselves lets a store make them by time and by size.
+func TestCheckpointsByThemselves(t *testing.T) {
+	for name, policy := range map[string]CheckpointPolicy{
+		"time": {Every: time.Minute, Kind: Incremental, Increments: 2, Keep: 20},
+		"size": {EveryBytes: 500, Kind: FoldOver},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				opts := small(nil, 8, 8)
+				opts.Checkpoints = policy
+				failed := 0
+				opts.Events.BackgroundError = func(BackgroundErrorInfo) { failed++ }
+				g := newStage(t, opts)
+				var kinds string
+				for range 6 {
+					g.scribble(60)
+					time.Sleep(time.Minute)
+					synctest.Wait()
+					all := g.st.Checkpoints()
+					kinds += fmt.Sprint(all[len(all)-1].Kind)[:1]
+				}
+				if want := map[string]string{"time": "siisii", "size": "ffffff"}[name]; kinds != want {
+					t.Errorf("checkpoints %s, want %s", kinds, want)
+				}
+				before := g.st.Metrics().Checkpoints
+				g.dev.arm(0, false) // the first step of the next one
+				g.scribble(60)
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				g.scribble(60)
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if m := g.st.Metrics(); m.CheckpointErrors != 1 || failed != 1 || m.Checkpoints != before+1 {
+					t.Errorf("one checkpoint after another failed: %v, %d events", m, failed)
+				}
+				closeAll(t, g.st)
+			})
+		})
+	}
+}
