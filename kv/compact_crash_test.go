@@ -1,0 +1,109 @@
+package kv
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/redykv/redykv/device"
+)
+
+// TestCompactionCutShort fails one device operation after the other in the midst
+// of a compaction, and then, or at the end of one that went well, takes the power
+// away: what was committed is back each time, whatever part of the writes that were
+// not synced the disk has kept.
+func TestCompactionCutShort(t *testing.T) {
+	for _, method := range compactMethods {
+		for _, fails := range []string{"write", "read"} {
+			t.Run(method.String()+"/"+fails, func(t *testing.T) {
+				for k := int64(1); ; k++ {
+					if !compactUntilCut(t, method, fails, k) {
+						if k < 3 {
+							t.Errorf("only %d %ss in a compaction", k-1, fails)
+						}
+						return
+					}
+				}
+			})
+		}
+	}
+}
+
+// compactUntilCut fails the k-th read or write of a compaction, and says whether
+// there was one.
+func compactUntilCut(t *testing.T, method CompactMethod, fails string, k int64) (cut bool) {
+	inner := device.NewMemory()
+	opts := small(inner, 8, 8)
+	opts.Logger = slog.New(slog.DiscardHandler) // it has much to complain about
+	st := open(t, opts)
+	rng := rand.New(rand.NewPCG(uint64(k), 2))
+	const keys = 120
+	want := map[string]string{}
+	for n := range uint64(600) {
+		key := key8(rng.Uint64N(keys))
+		if rng.IntN(5) == 0 {
+			if err := st.Delete(key); err != nil {
+				t.Fatal(err)
+			}
+			delete(want, string(key))
+			continue
+		}
+		if err := st.Upsert(key, key8(n)); err != nil {
+			t.Fatal(err)
+		}
+		want[string(key)] = string(key8(n))
+	}
+	closeAll(t, st)
+
+	faults := device.FaultyOptions{Seed: uint64(k), FailWrite: k}
+	if fails == "read" {
+		faults = device.FaultyOptions{Seed: uint64(k), FailRead: k}
+	}
+	inner = inner.Reopen()
+	dev := device.NewCrashable(inner, faults)
+	opts.Device = dev
+	st, err := Open(opts)
+	if err != nil {
+		closeAll(t, dev)
+		return true // it was one of opening
+	}
+	half := (st.log.Tail() - st.log.Begin()) / 2
+	_, err = st.Compact(context.Background(), CompactOptions{Method: method, Bytes: half})
+	if err == nil {
+		_, err = st.Compact(context.Background(), CompactOptions{Method: method})
+	}
+	if fails == "read" { // the store is as good as before
+		left := maps.Clone(want)
+		for r, err := range st.Scan() {
+			if err != nil {
+				break // the operation that fails may be this one's
+			}
+			delete(left, string(r.Key))
+		}
+		if err != nil && len(left) > 0 {
+			t.Errorf("%d: after %v, %d keys of %d are missing", k, err, len(left), len(want))
+		}
+	}
+	for _, s := range st.idle {
+		closeAll(t, s)
+	}
+	crash(t, st)
+	if err := dev.Crash(rng.Float64()); err != nil {
+		t.Fatal(err)
+	}
+	opts.Device = inner.Reopen()
+	st, openErr := Open(opts)
+	if openErr != nil {
+		t.Fatalf("%d: after %v: %v", k, err, openErr)
+	}
+	check(t, st, keys, want)
+	mustCompact(t, st, CompactOptions{Method: method})
+	check(t, st, keys, want)
+	if t.Failed() {
+		t.Fatalf("operation %d: %v", k, err)
+	}
+	closeAll(t, st)
+	return err != nil
+}
