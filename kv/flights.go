@@ -191,7 +191,7 @@ func (s *Session) inspect(n uint32, b []byte, tier int) (size int, goesOn bool) 
 		s.land(n, corrupt(at, "%d bytes, over the page's end", size), 0)
 		return 0, false
 	case size > len(b):
-	case f.op.trace != nil:
+	case f.op.trace != 0:
 		return size, s.inspectTrace(n, im, tier)
 	case bytes.Equal(im.Key, f.op.Key):
 		s.conclude(n, im, !im.Header.Tombstone() && !s.expired(im.Expires), tier)

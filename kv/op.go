@@ -62,7 +62,9 @@ func (k OpKind) ordered() bool { return k == OpRMW || k == OpInsert }
 // until Poll hands it back.
 type Op struct {
 	Kind OpKind
-	Key  []byte
+	// trace is, for opNewest and opMove, the number of the session's trace, from 1.
+	trace uint32
+	Key   []byte
 	// Value is what OpUpsert and OpInsert store, and the result of OpRead, in
 	// Value[:0] grown as needed.
 	Value []byte
@@ -76,8 +78,6 @@ type Op struct {
 	Expires int64
 	// Err is the outcome; ErrNotFound for a read of a key that is not there.
 	Err error
-
-	trace *trace // of opNewest and opMove
 }
 
 // Update is what a Modifier sees of a record, and what becomes of it.

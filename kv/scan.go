@@ -147,8 +147,9 @@ func (b *traceBatch) add(kind OpKind, t trace, im hlog.Image) {
 // run carries the batch out. Each Op has its own ErrNotFound; any other error is
 // returned.
 func (b *traceBatch) run(s *Session) error {
+	s.traces = b.traces
 	for i := range b.ops {
-		b.ops[i].trace = &b.traces[i]
+		b.ops[i].trace = uint32(i + 1)
 	}
 	return s.Do(b.ops)
 }

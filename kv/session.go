@@ -52,6 +52,7 @@ type Session struct {
 	cache     *readcache.Cache // nil: none
 	queue     device.Queue     // nil until the first cold operation
 	walker    *hlog.Walker     // nil until the session is lent to a walk of the log
+	traces    []trace          // of a batch of opNewest or opMove
 	unusable  error            // closed; or the queue cannot be waited for, and what is under way never ends
 
 	plain  Op     // of the plain calls
@@ -313,7 +314,7 @@ func (s *Session) check(op *Op) error {
 	case OpRead, OpDelete:
 		value = s.valueSize
 	default:
-		if op.trace != nil {
+		if op.trace != 0 {
 			return nil // its record is one already
 		}
 		return fmt.Errorf("kv: unknown operation %d", op.Kind)

@@ -34,9 +34,11 @@ func newTrace(source, below int64) trace {
 	return trace{source: source, floor: source + 8, below: below}
 }
 
+func (s *Session) traceOf(op *Op) *trace { return &s.traces[op.trace-1] }
+
 // tryTrace is one attempt inside an epoch.
 func (s *Session) tryTrace(op *Op, at slot, e entry) (outcome, coldAt) {
-	p := op.trace
+	p := s.traceOf(op)
 	p.newer, p.passed = false, 0
 	next := e.address()
 	for next >= p.floor {
@@ -118,7 +120,8 @@ func (s *Session) move(op *Op, at slot, e entry) outcome {
 // inspectTrace is inspect for an intact record; goesOn is as there.
 func (s *Session) inspectTrace(n uint32, im hlog.Image, tier int) (goesOn bool) {
 	f := &s.flights[n]
-	op, p := f.op, f.op.trace
+	op := f.op
+	p := s.traceOf(op)
 	if bytes.Equal(im.Key, op.Key) {
 		if f.at.address < p.below || !p.newer && (im.Header.Tombstone() || s.expired(im.Expires)) {
 			s.land(n, ErrNotFound, tier)
