@@ -89,8 +89,14 @@ func (s *Session) commitPoint() CommitPoint {
 }
 
 // exclusive runs f between the operations of all sessions: what was begun before
-// has its effect, a flight, or is begun anew afterwards. f takes microseconds.
-func (st *Store) exclusive(f func()) { st.epoch.Exclusive(f) }
+// has its effect, a flight, or is begun anew afterwards. f takes microseconds. It
+// waits for the ends of those who hold locks, so that what they change is on one
+// side of the barrier.
+func (st *Store) exclusive(f func()) {
+	st.transactions.Lock()
+	defer st.transactions.Unlock()
+	st.epoch.Exclusive(f)
+}
 
 // commitPoints are those of all named sessions, in a barrier.
 func (st *Store) commitPoints() map[string]CommitPoint {

@@ -279,6 +279,15 @@ func (s *Session) replaceCold(f *flight, im hlog.Image, found bool) (where coldA
 func (s *Session) tryReplace(f *flight, im hlog.Image, found bool) outcome {
 	s.enter()
 	defer s.leave()
+	if s.restricted {
+		stripe, claim, err, ok := s.pass(f.op.Kind, f.hash)
+		if !ok || err != nil {
+			return again
+		}
+		if stripe != nil {
+			defer stripe.release(claim)
+		}
+	}
 	slot, e, err := s.table.findOrInsert(f.hash)
 	if err != nil {
 		f.op.Err = err

@@ -54,6 +54,9 @@ const (
 // writes says whether the operation may make the first record of a chain.
 func (k OpKind) writes() bool { return k == OpUpsert || k == OpRMW || k == OpInsert }
 
+// changes says whether the operation may change what others read of its key.
+func (k OpKind) changes() bool { return k.writes() || k == OpDelete }
+
 // ordered says whether the operation comes after others on its key while it waits
 // for the device.
 func (k OpKind) ordered() bool { return k == OpRMW || k == OpInsert }

@@ -37,8 +37,11 @@ type Session struct {
 	// direct says that plain calls may go straight to such records: nothing that
 	// the session was given before is under way.
 	direct bool
-	// restricted says that operations must go the general way: the probe is closed.
+	// restricted says that operations must go the general way, and look at stripes
+	// (see locks.go): the probe is closed.
 	restricted bool
+	holds      claim    // of stripes, in Atomically; else zero
+	stripes    []uint32 // which, in ascending order
 
 	name   string      // "": nobody asks for its commit point
 	before CommitPoint // of the sessions of that name before this one
@@ -134,14 +137,14 @@ func (s *Session) stop(err error) {
 
 // Close ends the session after what it has under way.
 func (s *Session) Close() error {
-	if errors.Is(s.unusable, ErrClosed) {
+	switch {
+	case errors.Is(s.unusable, ErrClosed):
 		return nil
+	case s.holds.adds != 0:
+		return fmt.Errorf("kv: closing session: %w", errHoldsLocks)
 	}
-	s.flush()
-	for len(s.free) < len(s.flights) {
-		if err := s.await(context.Background()); err != nil {
-			return err
-		}
+	if err := s.drain(); err != nil {
+		return err
 	}
 	s.stop(ErrClosed)
 	s.slot.Unregister()
@@ -155,6 +158,17 @@ func (s *Session) Close() error {
 	}
 	if err != nil {
 		return fmt.Errorf("kv: closing session: %w", err)
+	}
+	return nil
+}
+
+// drain returns when nothing is under way.
+func (s *Session) drain() error {
+	s.flush()
+	for len(s.free) < len(s.flights) {
+		if err := s.await(context.Background()); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -174,6 +188,9 @@ func (s *Session) enterAnew() {
 	s.table = s.store.index.Load()
 	s.probe.look(s.table, &s.view)
 	s.probe.seen = s.seen
+	if s.restricted = s.store.locks.guarded.Load(); s.restricted {
+		s.probe.close()
+	}
 }
 
 // leave ends it.
@@ -374,21 +391,37 @@ func (s *Session) attempt(op *Op, hash uint64, keep int, f *flight) (where coldA
 func (s *Session) try(op *Op, hash uint64, keep int, f *flight) (result outcome, where coldAt) {
 	s.enter()
 	defer s.leave()
-	slot, e, busy := s.table.locate(hash)
-	if slot.p == nil && op.Kind.writes() {
-		slot, e, op.Err = s.table.findOrInsert(hash)
-		busy = slot.p == nil
-	}
-	if op.Err == nil {
-		if busy {
+	if s.restricted {
+		stripe, claim, err, ok := s.pass(op.Kind, hash)
+		if !ok {
 			return again, where
 		}
-		result, where = s.tryAt(op, slot, e, keep)
+		if op.Err = err; stripe != nil {
+			defer stripe.release(claim)
+		}
+	}
+	if op.Err == nil {
+		result, where = s.tryWithin(op, hash, keep)
 	}
 	if result == complete {
 		s.completed(op.Kind, f)
 	}
 	return result, where
+}
+
+// tryWithin is try within its epoch.
+func (s *Session) tryWithin(op *Op, hash uint64, keep int) (outcome, coldAt) {
+	slot, e, busy := s.table.locate(hash)
+	if slot.p == nil && op.Kind.writes() {
+		if slot, e, op.Err = s.table.findOrInsert(hash); op.Err != nil {
+			return complete, coldAt{}
+		}
+		busy = slot.p == nil
+	}
+	if busy {
+		return again, coldAt{}
+	}
+	return s.tryAt(op, slot, e, keep)
 }
 
 // completed notes that an operation has taken effect, or will have none. f is its

@@ -30,6 +30,9 @@ type Store struct {
 	growing    atomic.Bool    // nobody needs to start growing it in the background
 	background sync.WaitGroup // what was started there
 
+	locks        locks
+	transactions sync.RWMutex // held by who holds locks, and exclusively by barriers
+
 	compaction compactionCounts
 	settledTo  atomic.Int64 // everything below is written
 	stops      stops        // of scans

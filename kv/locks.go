@@ -1,0 +1,253 @@
+package kv
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// ErrNotLocked says that an operation within Atomically was on a key that was not
+// locked, or changed one that was locked for reading.
+var ErrNotLocked = errors.New("kv: the key is not locked")
+
+// Keys are locked by the stripe that their hash falls in. As long as nobody locks
+// anything, stripes do not exist for a session's operations. The first locker sets
+// guarded, which sessions take over with the next epoch, and waits for it: from
+// then on every operation goes the general way and holds its stripe itself while
+// it is tried, so that a locker need not wait for epochs. When there was no locker
+// for a while, guarded ends.
+//
+// Lockers take stripes in ascending order and hold no epoch, and operations wait
+// for a stripe outside their epoch and hold none: nobody waits in a circle. An
+// operation of a holder on what it has not locked fails, instead of waiting.
+//
+// An operation to a record on the device holds its stripe at its beginning and at
+// its end. What it reads between does not change, so a read counts as done at its
+// beginning; a change begins anew if it was too late.
+
+// stripe is one word:
+//
+//	63      62         61..40        39..20         19..0
+//	wanted  exclusive  shared locks  changes going  reads going on
+//
+// A locker that has to wait sets wanted, so that newcomers do not keep it waiting
+// for ever; it goes with whoever gets the stripe next.
+type stripe struct{ v atomic.Uint64 }
+
+const (
+	stripeBits = 16
+
+	stripeReads     = 1<<20 - 1
+	stripeChanges   = stripeReads << 20
+	stripeShared    = (1<<22 - 1) << 40
+	stripeExclusive = 1 << 62
+	stripeWanted    = 1 << 63
+)
+
+// claim is a way to hold a stripe: what it adds, and what it does not go with.
+type claim struct{ adds, bars uint64 }
+
+var (
+	toRead   = claim{1, stripeExclusive | stripeWanted}
+	toChange = claim{1 << 20, stripeExclusive | stripeWanted | stripeShared}
+	shared   = claim{1 << 40, stripeExclusive | stripeChanges}
+	alone    = claim{stripeExclusive, stripeExclusive | stripeShared | stripeChanges | stripeReads}
+)
+
+// try takes the stripe for an operation, or does not.
+func (s *stripe) try(c claim) bool {
+	for {
+		old := s.v.Load()
+		if old&c.bars != 0 {
+			return false
+		}
+		if s.v.CompareAndSwap(old, old+c.adds) {
+			return true
+		}
+	}
+}
+
+// lock takes the stripe for a locker, as soon as it can be had.
+func (s *stripe) lock(c claim) {
+	for waits := 0; ; waits++ {
+		old := s.v.Load()
+		switch {
+		case old&c.bars == 0:
+			if s.v.CompareAndSwap(old, old&^stripeWanted+c.adds) {
+				return
+			}
+		case old&stripeWanted == 0:
+			s.v.Or(stripeWanted)
+		case waits < patience:
+			runtime.Gosched()
+		default:
+			time.Sleep(lockNap)
+		}
+	}
+}
+
+func (s *stripe) release(c claim) { s.v.Add(-c.adds) }
+
+const (
+	patience  = 1000 // yields before a locker naps: the holder waits for a device, probably
+	lockNap   = 50 * time.Microsecond
+	guardTime = 100 * time.Millisecond // without a locker, until operations are unguarded
+)
+
+// locks are a store's.
+type locks struct {
+	guarded atomic.Bool // sessions look at stripes, as of the next epoch they see
+	stripes *[1 << stripeBits]stripe
+
+	ready  atomic.Bool // all of them do; changes with transactions held, exclusively if to false
+	recent atomic.Bool // somebody locked something lately
+	mu     sync.Mutex  // guards changes of the others
+	idle   *time.Timer
+}
+
+// stripe is the one of a hash.
+func (l *locks) stripe(n uint32) *stripe { return &l.stripes[n] }
+
+func stripeOf(hash uint64) uint32 { return uint32(hash>>24) & (1<<stripeBits - 1) }
+
+// Atomically calls do while no other session reads or changes any of the keys:
+// what do reads of them through this session is consistent, and what it changes
+// is seen whole or not at all, by others, by commits and by checkpoints. There is
+// no way back: what do has changed stays, also if it returns an error or panics.
+//
+// do uses this session, with plain calls, batches or streams, for these keys only
+// (ErrNotLocked); it is short, does not commit, checkpoint or close the store, and
+// does not wait for whoever may be waiting for one of the keys. What the session
+// has under way is completed before keys are locked, and again before they are
+// unlocked. Atomically does not nest.
+func (s *Session) Atomically(keys [][]byte, do func() error) error {
+	return s.locked(keys, alone, do)
+}
+
+// ReadAtomically is [Session.Atomically] for what only reads: others may read the
+// keys meanwhile, and nobody changes them.
+func (s *Session) ReadAtomically(keys [][]byte, do func() error) error {
+	return s.locked(keys, shared, do)
+}
+
+// Atomically is [Session.Atomically] for callers who hold no session: do is lent
+// one.
+func (st *Store) Atomically(keys [][]byte, do func(s *Session) error) error {
+	return st.with(func(s *Session) error {
+		return s.Atomically(keys, func() error { return do(s) })
+	})
+}
+
+func (s *Session) locked(keys [][]byte, c claim, do func() error) (err error) {
+	switch {
+	case s.unusable != nil:
+		return s.unusable
+	case s.holds.adds != 0:
+		return errHoldsLocks
+	}
+	if err := s.drain(); err != nil {
+		return err
+	}
+	s.lock(keys, c)
+	defer s.unlock()
+	defer func() {
+		if left := s.drain(); err == nil {
+			err = left
+		}
+	}()
+	return do()
+}
+
+var errHoldsLocks = errors.New("kv: the session holds locks")
+
+func (s *Session) lock(keys [][]byte, c claim) {
+	st := s.store
+	st.transactions.RLock()
+	st.guard()
+	s.stripes = s.stripes[:0]
+	for _, key := range keys {
+		s.stripes = append(s.stripes, stripeOf(s.hash(key)))
+	}
+	slices.Sort(s.stripes)
+	s.stripes = slices.Compact(s.stripes)
+	for _, n := range s.stripes {
+		st.locks.stripe(n).lock(c)
+	}
+	s.holds = c
+}
+
+func (s *Session) unlock() {
+	for _, n := range s.stripes {
+		s.store.locks.stripe(n).release(s.holds)
+	}
+	s.holds = claim{}
+	s.store.transactions.RUnlock()
+}
+
+// guard returns when the operations of all sessions look at stripes. The caller
+// holds transactions, and so nobody changes that.
+func (st *Store) guard() {
+	l := &st.locks
+	if !l.recent.Load() {
+		l.recent.Store(true)
+	}
+	if l.ready.Load() {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ready.Load() {
+		return
+	}
+	if l.stripes == nil {
+		l.stripes = new([1 << stripeBits]stripe)
+	}
+	l.guarded.Store(true)
+	st.epoch.Wait(st.epoch.Bump())
+	l.ready.Store(true)
+	if l.idle == nil {
+		l.idle = time.AfterFunc(guardTime, st.unguard)
+	} else {
+		l.idle.Reset(guardTime)
+	}
+}
+
+// unguard ends the guard, if nobody has locked anything lately; else it comes back.
+func (st *Store) unguard() {
+	l := &st.locks
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.recent.Swap(false) || !st.transactions.TryLock() {
+		l.idle.Reset(guardTime)
+		return
+	}
+	defer st.transactions.Unlock()
+	l.guarded.Store(false)
+	l.ready.Store(false)
+	st.epoch.Bump()
+}
+
+// pass is what an operation of a restricted session needs before it is tried: the
+// stripe of its key, for release. The holder of locks needs none, but must have
+// locked the key. ok is false where somebody else has.
+func (s *Session) pass(kind OpKind, hash uint64) (at *stripe, c claim, err error, ok bool) {
+	c = toRead
+	if kind.changes() {
+		c = toChange
+	}
+	n := stripeOf(hash)
+	if s.holds.adds == 0 {
+		at = s.store.locks.stripe(n)
+		return at, c, nil, at.try(c)
+	}
+	if _, found := slices.BinarySearch(s.stripes, n); !found {
+		err = ErrNotLocked
+	} else if s.holds == shared && kind.changes() {
+		err = fmt.Errorf("%w but for reading", ErrNotLocked)
+	}
+	return nil, claim{}, err, true
+}

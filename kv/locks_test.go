@@ -1,0 +1,447 @@
+package kv
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redykv/redykv/device"
+)
+
+// bank has accounts whose sum never changes.
+type bank struct {
+	st       *Store
+	accounts uint64
+}
+
+const (
+	openingBalance = 1000
+	poison         = 1 << 60 // what nobody outside of a transfer must see
+)
+
+func newBank(t *testing.T, opts Options, accounts uint64) *bank {
+	b := &bank{open(t, opts), accounts}
+	for n := range accounts {
+		if err := b.st.Upsert(key8(n), key8(openingBalance)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b
+}
+
+// transfer moves money between two accounts, by a batch or one by one, and leaves
+// poison in one of them meanwhile.
+func (b *bank) transfer(s *Session, rng *rand.Rand) (err error) {
+	from, to := key8(rng.Uint64N(b.accounts)), key8(rng.Uint64N(b.accounts))
+	amount := rng.Uint64N(10)
+	return s.Atomically([][]byte{from, to}, func() error {
+		if err := s.RMW(from, add(poison)); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, s.RMW(from, add(^uint64(poison)+1))) }()
+		runtime.Gosched() // so that others do come in between
+		ops := []Op{{Kind: OpRMW, Key: from, Modify: add(-amount)}, {Kind: OpRMW, Key: to, Modify: add(amount)}}
+		if amount%2 == 0 {
+			return s.Do(ops)
+		}
+		return errors.Join(s.Run(&ops[0]), s.Run(&ops[1]))
+	})
+}
+
+// sum adds accounts up, in one batch.
+func (b *bank) sum(s *Session) (sum uint64, err error) {
+	ops := make([]Op, b.accounts)
+	for i := range ops {
+		ops[i] = Op{Kind: OpRead, Key: key8(uint64(i))}
+	}
+	err = s.Do(ops)
+	for _, op := range ops {
+		if err == nil {
+			sum += binary.LittleEndian.Uint64(op.Value)
+		}
+	}
+	return sum, err
+}
+
+func (b *bank) keys() (keys [][]byte) {
+	for n := range b.accounts {
+		keys = append(keys, key8(n))
+	}
+	return keys
+}
+
+// TestTransfersKeepTheSum has sessions transfer money while auditors sum all
+// accounts up under locks, others change accounts without any, the index grows,
+// the log turns, and commits are taken.
+func TestTransfersKeepTheSum(t *testing.T) {
+	for name, tc := range map[string]struct {
+		accounts uint64
+		opts     Options
+	}{
+		"in memory":         {20, Options{KeySize: 8, ValueSize: 8, Memory: 1 << 20}},
+		"cold":              {200, Options{KeySize: 8, ValueSize: 8, Memory: 4 << 10, PageSize: 1 << 10, QueueDepth: 8}},
+		"variable and cold": {200, Options{Memory: 4 << 10, PageSize: 1 << 10, QueueDepth: 8}},
+		"growing":           {200, Options{KeySize: 8, ValueSize: 8, Memory: 64 << 10, PageSize: 1 << 10, indexBits: 2}},
+		"all collide": {20, Options{KeySize: 8, ValueSize: 8, Memory: 1 << 20,
+			hash: func([]byte) uint64 { return 5 }}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			opts := tc.opts
+			opts.Device = device.NewMemory()
+			b := newBank(t, opts, tc.accounts)
+			transfers, want := 3000, tc.accounts*openingBalance
+			if raceEnabled {
+				transfers = 600
+			}
+			var working, all sync.WaitGroup
+			var stop atomic.Bool
+			for i := range uint64(2) {
+				working.Go(func() {
+					s := b.st.NewSession()
+					defer closeAll(t, s)
+					rng := rand.New(rand.NewPCG(i, 1))
+					for n := 0; n < transfers && !t.Failed(); n++ {
+						if err := b.transfer(s, rng); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			all.Go(func() { // locks nothing, and fills the log
+				s := b.st.NewSession()
+				defer closeAll(t, s)
+				for n := uint64(0); !stop.Load(); n++ {
+					key := key8(n % tc.accounts)
+					unpoisoned := func(u *Update) Verdict {
+						if balance(u.Old) >= poison/2 {
+							t.Error("an RMW within a transfer of others")
+						}
+						u.New = append(u.New, u.Old...)
+						return Put
+					}
+					ops := []Op{{Kind: OpRMW, Key: key, Modify: unpoisoned}, {Kind: OpRead, Key: key},
+						{Kind: OpUpsert, Key: key8(tc.accounts + n%5000), Value: key8(n)}}
+					if err := s.Do(ops); err != nil {
+						t.Error(err)
+						return
+					}
+					if v, err := s.Read(key, nil); err != nil || balance(v) >= poison/2 || balance(ops[1].Value) >= poison/2 {
+						t.Errorf("reads within a transfer of others: %x, %v, %x", v, err, ops[1].Value)
+						return
+					}
+				}
+			})
+			all.Go(func() {
+				s := b.st.NewSession()
+				defer closeAll(t, s)
+				for n := 0; !stop.Load() && !t.Failed(); n++ {
+					lock, sum := s.ReadAtomically, uint64(0)
+					if n%3 == 0 {
+						lock = s.Atomically
+					}
+					if err := lock(b.keys(), func() (err error) { sum, err = b.sum(s); return err }); err != nil || sum != want {
+						t.Errorf("the sum is %d, want %d: %v", sum, want, err)
+					}
+					var err error
+					switch {
+					case n%10 == 5:
+						err = b.st.Commit(context.Background())
+					case n%10 == 0 && n < 50:
+						err = b.st.GrowIndex(context.Background())
+					}
+					if err != nil {
+						t.Error(err)
+					}
+				}
+			})
+			working.Wait()
+			stop.Store(true)
+			all.Wait()
+			s := b.st.NewSession()
+			if sum, err := b.sum(s); err != nil || sum != want {
+				t.Errorf("the sum is %d, want %d: %v", sum, want, err)
+			}
+			closeAll(t, s, b.st)
+		})
+	}
+}
+
+// TestCommitTakesTransactionsWhole crashes stores between transfers: in what was
+// committed the sum is right.
+func TestCommitTakesTransactionsWhole(t *testing.T) {
+	dev := device.NewMemory()
+	b := newBank(t, Options{Device: dev, KeySize: 8, ValueSize: 8, Memory: 64 << 10, PageSize: 1 << 10}, 10)
+	for round := range 20 {
+		if err := b.st.Commit(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		var stop atomic.Bool
+		var transfers atomic.Int64
+		var wg sync.WaitGroup
+		for i := range uint64(2) {
+			wg.Go(func() {
+				s := b.st.NewSession()
+				defer closeAll(t, s)
+				rng := rand.New(rand.NewPCG(i, uint64(round)))
+				for ; !stop.Load(); transfers.Add(1) {
+					if err := b.transfer(s, rng); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		for n := range int64(5) {
+			for transfers.Load() < 10*n+n%3 && !t.Failed() {
+				runtime.Gosched()
+			}
+			if err := b.st.Commit(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		stop.Store(true)
+		wg.Wait()
+		// As a crash leaves it: without another commit.
+		for _, s := range b.st.idle {
+			closeAll(t, s)
+		}
+		closeAll(t, b.st.log)
+		if err := b.st.freeMemory(); err != nil {
+			t.Error(err)
+		}
+		dev = dev.Reopen()
+		b.st = open(t, Options{Device: dev, KeySize: 8, ValueSize: 8, Memory: 64 << 10, PageSize: 1 << 10})
+		s := b.st.NewSession()
+		if sum, err := b.sum(s); err != nil || sum != 10*openingBalance {
+			t.Fatalf("round %d: %d committed, %v", round, sum, err)
+		}
+		closeAll(t, s)
+	}
+	closeAll(t, b.st)
+}
+
+// TestLocksDoNotDeadlock has sessions lock many overlapping sets of keys, in both
+// ways, in every order, with operations on the same keys in between.
+func TestLocksDoNotDeadlock(t *testing.T) {
+	st := open(t, Options{Device: device.NewMemory(), KeySize: 8, ValueSize: 8, Memory: 1 << 20})
+	rounds := 5000
+	if raceEnabled {
+		rounds = 1000
+	}
+	var wg sync.WaitGroup
+	var writing [8]atomic.Int32 // by key: who is alone there
+	for i := range uint64(6) {
+		wg.Go(func() {
+			s := st.NewSession()
+			defer closeAll(t, s)
+			rng := rand.New(rand.NewPCG(i, 2))
+			for range rounds {
+				var keys [][]byte
+				numbers := rng.Perm(len(writing))[:1+rng.IntN(5)]
+				for _, n := range numbers {
+					keys = append(keys, key8(uint64(n)))
+				}
+				var err error
+				switch rng.IntN(4) {
+				case 0:
+					err = s.RMW(keys[0], add(1))
+				case 1:
+					err = s.ReadAtomically(keys, func() error {
+						for _, n := range numbers {
+							if writing[n].Load() != 0 {
+								t.Errorf("key %d is locked for reading and for writing", n)
+							}
+						}
+						_, err := s.Read(keys[0], nil)
+						if errors.Is(err, ErrNotFound) {
+							err = nil
+						}
+						return err
+					})
+				default:
+					err = s.Atomically(keys, func() error {
+						for _, n := range numbers {
+							if writing[n].Add(1) != 1 {
+								t.Errorf("key %d is locked twice", n)
+							}
+							defer writing[n].Add(-1)
+						}
+						return s.RMW(keys[len(keys)-1], add(1))
+					})
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	closeAll(t, st)
+}
+
+func TestLocksRefuseWhatWouldHang(t *testing.T) {
+	st := open(t, Options{Device: device.NewMemory(), KeySize: 8, ValueSize: 8, Memory: 1 << 20})
+	s := st.NewSession()
+	locked, other := key8(1), key8(2)
+	if err := s.Upsert(other, other); err != nil {
+		t.Fatal(err)
+	}
+	broken := errors.New("broken off")
+	err := s.Atomically([][]byte{locked, locked}, func() error {
+		if err := s.Upsert(other, locked); !errors.Is(err, ErrNotLocked) {
+			t.Errorf("Upsert of a key that is not locked: %v", err)
+		}
+		if _, err := s.Read(other, nil); !errors.Is(err, ErrNotLocked) {
+			t.Errorf("Read of a key that is not locked: %v", err)
+		}
+		if err := s.Do([]Op{{Kind: OpUpsert, Key: locked, Value: other}, {Kind: OpDelete, Key: other}}); !errors.Is(err, ErrNotLocked) {
+			t.Errorf("a batch with a key that is not locked: %v", err)
+		}
+		if err := s.Atomically([][]byte{other}, func() error { return nil }); !errors.Is(err, errHoldsLocks) {
+			t.Errorf("Atomically within Atomically: %v", err)
+		}
+		if err := s.Close(); !errors.Is(err, errHoldsLocks) {
+			t.Errorf("Close within Atomically: %v", err)
+		}
+		return broken
+	})
+	if !errors.Is(err, broken) {
+		t.Errorf("Atomically returned %v", err)
+	}
+	err = s.ReadAtomically([][]byte{other}, func() error {
+		if err := s.Upsert(other, locked); !errors.Is(err, ErrNotLocked) {
+			t.Errorf("Upsert of a key that is locked for reading: %v", err)
+		}
+		v, err := s.Read(other, nil)
+		if err == nil && string(v) != string(other) {
+			t.Errorf("read %x", v)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	func() {
+		defer func() { _ = recover() }()
+		_ = s.Atomically([][]byte{locked}, func() error { panic("in there") })
+	}()
+	// What was submitted within is completed under the locks.
+	op := Op{Kind: OpUpsert, Key: locked, Value: locked}
+	if err := s.Atomically([][]byte{locked}, func() error { return s.Submit(&op) }); err != nil {
+		t.Error(err)
+	}
+	var done [2]*Op
+	if n := s.Poll(done[:]); n != 1 || done[0] != &op || op.Err != nil {
+		t.Errorf("%d operations polled, err %v", n, op.Err)
+	}
+	if err := st.Atomically([][]byte{other}, func(s *Session) error { return s.Delete(other) }); err != nil {
+		t.Error(err)
+	}
+	closeAll(t, s, st)
+	if err := s.Atomically([][]byte{locked}, func() error { return nil }); !errors.Is(err, ErrClosed) {
+		t.Errorf("Atomically of a closed session: %v", err)
+	}
+}
+
+// TestGuardEnds makes sure that operations get their fast paths back, and that the
+// next locker is safe all the same.
+func TestGuardEnds(t *testing.T) {
+	b := newBank(t, Options{Device: device.NewMemory(), KeySize: 8, ValueSize: 8, Memory: 1 << 20}, 5)
+	s := b.st.NewSession()
+	var wg sync.WaitGroup
+	for i := range uint64(3) {
+		wg.Go(func() {
+			s := b.st.NewSession()
+			defer closeAll(t, s)
+			rng := rand.New(rand.NewPCG(i, 3))
+			for n := range 2000 {
+				if err := b.transfer(s, rng); err != nil {
+					t.Error(err)
+				}
+				if n%7 == 0 {
+					b.st.locks.recent.Store(false)
+					b.st.unguard() // as soon as nobody is there
+				}
+				if err := s.RMW(key8(rng.Uint64N(5)), add(0)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for b.st.locks.guarded.Load() {
+		b.st.unguard()
+	}
+	if sum, err := b.sum(s); err != nil || sum != 5*openingBalance || s.restricted {
+		t.Errorf("the sum is %d, %v, restricted %v", sum, err, s.restricted)
+	}
+	closeAll(t, s, b.st)
+}
+
+func TestLocksDoNotAllocate(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	st := open(t, Options{Device: device.NewMemory(), KeySize: 8, ValueSize: 8, Memory: 1 << 20})
+	s := st.NewSession()
+	keys := [][]byte{key8(3), key8(1), key8(2)}
+	one := add(1)
+	if n := testing.AllocsPerRun(100, func() {
+		if err := s.Atomically(keys, func() error { return errors.Join(s.RMW(keys[0], one), s.RMW(keys[1], one)) }); err != nil {
+			t.Error(err)
+		}
+	}); n != 0 {
+		t.Errorf("%g allocations", n)
+	}
+	closeAll(t, s, st)
+}
+
+// BenchmarkLocks transfers between two of many accounts, and compares operations
+// with and without a guard.
+func BenchmarkLocks(b *testing.B) {
+	st := open(b, Options{Device: device.NewMemory(), KeySize: 8, ValueSize: 8, Memory: 16 << 20})
+	s := st.NewSession()
+	keys := [][]byte{key8(1), key8(2)}
+	one, buf := add(1), make([]byte, 8)
+	if err := s.Upsert(keys[0], keys[0]); err != nil {
+		b.Fatal(err)
+	}
+	b.Run("transfer", func(b *testing.B) {
+		for b.Loop() {
+			if err := s.Atomically(keys, func() error { return errors.Join(s.RMW(keys[0], one), s.RMW(keys[1], one)) }); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	for _, guarded := range []bool{true, false} {
+		b.Run(map[bool]string{true: "read guarded", false: "read"}[guarded], func(b *testing.B) {
+			if guarded {
+				st.transactions.RLock()
+				st.guard()
+				st.transactions.RUnlock()
+			}
+			for !guarded && st.locks.guarded.Load() {
+				st.unguard()
+			}
+			for b.Loop() {
+				if _, err := s.Read(keys[0], buf[:0]); err != nil {
+					b.Fatal(err)
+				}
+				st.locks.recent.Store(guarded)
+			}
+		})
+	}
+	closeAll(b, s, st)
+}
+
+// balance is what a value says, without a sign: an account may be overdrawn.
+func balance(value []byte) uint64 {
+	n := int64(binary.LittleEndian.Uint64(value))
+	return uint64(max(n, -n))
+}
