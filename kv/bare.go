@@ -72,6 +72,11 @@ func (s *Session) quieten() {
 func (s *Session) thaw() {
 	s.enter()
 	defer s.leave()
+	s.thawWithin()
+}
+
+// thawWithin is thaw within an epoch.
+func (s *Session) thawWithin() {
 	// In the immutable region nobody minds a seal.
 	if a := s.frozen.address; a >= s.view.ReadOnly && a != 0 {
 		s.view.At(a).Unseal()

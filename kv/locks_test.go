@@ -233,6 +233,10 @@ func TestLocksDoNotDeadlock(t *testing.T) {
 	if raceEnabled {
 		rounds = 1000
 	}
+	remove := func(*Update) Verdict { // freezes the record first
+		runtime.Gosched()
+		return Remove
+	}
 	var wg sync.WaitGroup
 	var writing [8]atomic.Int32 // by key: who is alone there
 	for i := range uint64(6) {
@@ -247,9 +251,11 @@ func TestLocksDoNotDeadlock(t *testing.T) {
 					keys = append(keys, key8(uint64(n)))
 				}
 				var err error
-				switch rng.IntN(4) {
+				switch rng.IntN(5) {
 				case 0:
 					err = s.RMW(keys[0], add(1))
+				case 4:
+					err = s.RMW(keys[0], remove)
 				case 1:
 					err = s.ReadAtomically(keys, func() error {
 						for _, n := range numbers {
@@ -271,7 +277,7 @@ func TestLocksDoNotDeadlock(t *testing.T) {
 							}
 							defer writing[n].Add(-1)
 						}
-						return s.RMW(keys[len(keys)-1], add(1))
+						return errors.Join(s.RMW(keys[0], remove), s.RMW(keys[len(keys)-1], add(1)))
 					})
 				}
 				if err != nil {

@@ -394,6 +394,7 @@ func (s *Session) try(op *Op, hash uint64, keep int, f *flight) (result outcome,
 	if s.restricted {
 		stripe, claim, err, ok := s.pass(op.Kind, hash)
 		if !ok {
+			s.thawWithin() // who has locked the key must not wait for this session
 			return again, where
 		}
 		if op.Err = err; stripe != nil {
