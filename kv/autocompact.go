@@ -146,7 +146,7 @@ func (a *autoCompactor) look() (compacted bool) {
 	}
 	if err != nil && ctx.Err() == nil {
 		a.st.opts.Logger.Error("automatic compaction", "err", err)
-		a.st.opts.Events.BackgroundError(BackgroundErrorInfo{"automatic compaction", err})
+		a.st.failed("automatic compaction", err)
 	}
 	return compacted
 }

@@ -101,7 +101,7 @@ func (st *Store) checkpointAutomatically(ctx context.Context, p *CheckpointPolic
 		_, err := st.Checkpoint(ctx, CheckpointOptions{Kind: st.automaticKind(p)})
 		if err != nil && ctx.Err() == nil && !errors.Is(err, ErrClosed) {
 			st.opts.Logger.Error("automatic checkpoint", "err", err)
-			st.opts.Events.BackgroundError(BackgroundErrorInfo{"automatic checkpoint", err})
+			st.failed("automatic checkpoint", err)
 		}
 	}
 }

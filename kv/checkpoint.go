@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/hlog"
 )
 
 // CheckpointKind is how a checkpoint is made.
@@ -100,16 +101,20 @@ func (st *Store) Checkpoint(ctx context.Context, opts CheckpointOptions) (Checkp
 	if st.isClosed() {
 		return CheckpointInfo{}, ErrClosed
 	}
-	began := time.Now()
+	start := time.Now()
+	st.opts.Events.CheckpointBegin(CheckpointBeginInfo{opts.Kind, opts.Name})
 	info, err := st.checkpoint(ctx, opts)
 	if err != nil {
-		st.checkpointErrors.Add(1)
 		err = fmt.Errorf("kv: %v checkpoint: %w", opts.Kind, err)
-	} else {
-		st.checkpoints.Add(1)
+		info = CheckpointInfo{Kind: opts.Kind, Name: opts.Name}
 	}
-	st.opts.Events.CheckpointEnd(CheckpointEndInfo{info, time.Since(began), err})
-	return info, err
+	end := CheckpointEndInfo{info, time.Since(start), err}
+	st.checkpoints.add(&end)
+	st.opts.Events.CheckpointEnd(end)
+	if err != nil {
+		return CheckpointInfo{}, err
+	}
+	return info, nil
 }
 
 // checkpoint is Checkpoint for the one whose turn it is.
@@ -290,11 +295,16 @@ func (st *Store) tidy() (removed []string) {
 		}
 		removed = append(removed, name)
 	}
-	if begin := m.begin(); begin > st.dev.Begin() {
-		err = errors.Join(err, st.log.Truncate(begin))
+	if begin := m.begin(); begin > max(st.dev.Begin(), hlog.FirstAddress) {
+		e := st.log.Truncate(begin)
+		if e == nil {
+			st.opts.Events.Truncated(TruncateInfo{Begin: begin})
+		}
+		err = errors.Join(err, e)
 	}
 	if err != nil {
 		st.opts.Logger.Warn("removing what no checkpoint needs", "err", err)
+		st.failed("removing what no checkpoint needs", err)
 	}
 	return removed
 }
@@ -311,7 +321,6 @@ func (st *Store) truncate(ctx context.Context, begin int64) error {
 	st.checkpointing.Lock() // one under way may begin below
 	defer st.checkpointing.Unlock()
 	st.tidy()
-	st.opts.Events.Truncated(TruncateInfo{Begin: begin})
 	return nil
 }
 

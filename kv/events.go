@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/redykv/redykv/device"
@@ -21,19 +22,25 @@ type EventListener struct {
 	Flushed func(FlushInfo)
 	Evicted func(EvictInfo)
 
+	// Recovered runs on Open's goroutine, at its end.
+	Recovered func(RecoveryInfo)
+
+	// CheckpointBegin and CheckpointEnd run on Checkpoint's goroutine, or on that
+	// of automatic checkpoints. The end follows on every beginning.
+	CheckpointBegin func(CheckpointBeginInfo)
+	CheckpointEnd   func(CheckpointEndInfo)
+
 	// MemoryResized runs on SetMemory's goroutine.
 	MemoryResized func(MemoryInfo)
 
 	// CompactionBegin and CompactionEnd run on Compact's goroutine, or on that of
-	// automatic compaction; Truncated there as well. The end follows on every
-	// beginning.
+	// automatic compaction. The end follows on every beginning.
 	CompactionBegin func(CompactionBeginInfo)
 	CompactionEnd   func(CompactionEndInfo)
-	Truncated       func(TruncateInfo)
 
-	// CheckpointEnd runs on Checkpoint's goroutine, or on that which makes them by
-	// itself.
-	CheckpointEnd func(CheckpointEndInfo)
+	// Truncated runs on the goroutine that opens, compacts, makes a checkpoint or
+	// removes one.
+	Truncated func(TruncateInfo)
 
 	// IndexGrowthBegin and IndexGrowthEnd run on GrowIndex's goroutine, or on that
 	// which grows the index by itself.
@@ -64,6 +71,48 @@ type EvictInfo struct{ From, Until int64 } // addresses
 
 func (i EvictInfo) String() string {
 	return fmt.Sprintf("evicted %v of log from %d until %d", units.Size(i.Until-i.From), i.From, i.Until)
+}
+
+// RecoveryInfo is how a store was opened.
+type RecoveryInfo struct{ RecoveryReport }
+
+func (i RecoveryInfo) String() string {
+	if i.New {
+		return "made a store"
+	}
+	s := fmt.Sprintf("recovered %s: log from %d until %d, %d records read in %v", i.From, i.Begin, i.Tail, i.Records, i.Time)
+	if n := len(i.Warnings); n > 0 {
+		s += fmt.Sprintf(", %d warnings: %s", n, strings.Join(i.Warnings, "; "))
+	}
+	return s
+}
+
+// CheckpointBeginInfo is a checkpoint that begins.
+type CheckpointBeginInfo struct {
+	Kind CheckpointKind
+	Name string // "" if it is given one at the end
+}
+
+func (i CheckpointBeginInfo) String() string {
+	if i.Name == "" {
+		return fmt.Sprintf("making a checkpoint, %v", i.Kind)
+	}
+	return fmt.Sprintf("making checkpoint %q, %v", i.Name, i.Kind)
+}
+
+// CheckpointEndInfo is a checkpoint that was made, or, of its kind and name, was
+// not.
+type CheckpointEndInfo struct {
+	CheckpointInfo
+	Duration time.Duration
+	Err      error
+}
+
+func (i CheckpointEndInfo) String() string {
+	if i.Err != nil {
+		return fmt.Sprintf("no checkpoint after %v", i.Duration) + failure(i.Err)
+	}
+	return fmt.Sprintf("made %v in %v", i.CheckpointInfo, i.Duration)
 }
 
 // MemoryInfo is a change of the bytes that log and read cache may use.
@@ -104,20 +153,6 @@ type TruncateInfo struct{ Begin int64 }
 
 func (i TruncateInfo) String() string { return fmt.Sprintf("truncated the log below %d", i.Begin) }
 
-// CheckpointEndInfo is a checkpoint that was made, or why it was not.
-type CheckpointEndInfo struct {
-	CheckpointInfo
-	Duration time.Duration
-	Err      error
-}
-
-func (i CheckpointEndInfo) String() string {
-	if i.Err != nil {
-		return i.Err.Error()
-	}
-	return fmt.Sprintf("%v in %v", i.CheckpointInfo, i.Duration)
-}
-
 // GrowthInfo is a growth of the index.
 type GrowthInfo struct {
 	Before, After int64         // buckets
@@ -154,11 +189,13 @@ func LogEvents(logger *slog.Logger) EventListener {
 	return EventListener{
 		Flushed:          logAt[FlushInfo](logger, slog.LevelDebug),
 		Evicted:          logAt[EvictInfo](logger, slog.LevelDebug),
+		Recovered:        logAt[RecoveryInfo](logger, slog.LevelInfo),
+		CheckpointBegin:  logAt[CheckpointBeginInfo](logger, slog.LevelInfo),
+		CheckpointEnd:    func(i CheckpointEndInfo) { logEnd(logger, i, i.Err) },
 		MemoryResized:    logAt[MemoryInfo](logger, slog.LevelInfo),
 		CompactionBegin:  logAt[CompactionBeginInfo](logger, slog.LevelInfo),
 		CompactionEnd:    func(i CompactionEndInfo) { logEnd(logger, i, i.Err) },
 		Truncated:        logAt[TruncateInfo](logger, slog.LevelInfo),
-		CheckpointEnd:    func(i CheckpointEndInfo) { logEnd(logger, i, i.Err) },
 		IndexGrowthBegin: logAt[GrowthInfo](logger, slog.LevelInfo),
 		IndexGrowthEnd:   logAt[GrowthInfo](logger, slog.LevelInfo),
 	}
@@ -186,11 +223,13 @@ func Tee(listeners ...EventListener) EventListener {
 	for _, l := range listeners {
 		join(&all.Flushed, l.Flushed)
 		join(&all.Evicted, l.Evicted)
+		join(&all.Recovered, l.Recovered)
+		join(&all.CheckpointBegin, l.CheckpointBegin)
+		join(&all.CheckpointEnd, l.CheckpointEnd)
 		join(&all.MemoryResized, l.MemoryResized)
 		join(&all.CompactionBegin, l.CompactionBegin)
 		join(&all.CompactionEnd, l.CompactionEnd)
 		join(&all.Truncated, l.Truncated)
-		join(&all.CheckpointEnd, l.CheckpointEnd)
 		join(&all.IndexGrowthBegin, l.IndexGrowthBegin)
 		join(&all.IndexGrowthEnd, l.IndexGrowthEnd)
 		join(&all.TierChanged, l.TierChanged)
@@ -214,11 +253,13 @@ func join[I any](first *func(I), then func(I)) {
 func (l *EventListener) ensureDefaults() {
 	fill(&l.Flushed)
 	fill(&l.Evicted)
+	fill(&l.Recovered)
+	fill(&l.CheckpointBegin)
+	fill(&l.CheckpointEnd)
 	fill(&l.MemoryResized)
 	fill(&l.CompactionBegin)
 	fill(&l.CompactionEnd)
 	fill(&l.Truncated)
-	fill(&l.CheckpointEnd)
 	fill(&l.IndexGrowthBegin)
 	fill(&l.IndexGrowthEnd)
 	fill(&l.TierChanged)
@@ -231,11 +272,12 @@ func fill[I any](f *func(I)) {
 	}
 }
 
-// ofLog is what the log's flusher tells.
-func (l *EventListener) ofLog() hlog.Listener {
+// ofLog is for what the log's flusher tells.
+func (st *Store) ofLog() hlog.Listener {
+	to := &st.opts.Events
 	return hlog.Listener{
-		Flushed: func(from, until int64, took time.Duration) { l.Flushed(FlushInfo{from, until, took}) },
-		Evicted: func(from, until int64) { l.Evicted(EvictInfo{from, until}) },
-		Failed:  func(err error) { l.BackgroundError(BackgroundErrorInfo{"writing the log", err}) },
+		Flushed: func(from, until int64, took time.Duration) { to.Flushed(FlushInfo{from, until, took}) },
+		Evicted: func(from, until int64) { to.Evicted(EvictInfo{from, until}) },
+		Failed:  func(err error) { st.failed("writing the log", err) },
 	}
 }

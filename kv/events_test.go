@@ -142,6 +142,67 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// TestCheckpointEvents makes checkpoints, one that fails among them, and opens the
+// store again; metrics tell the same.
+func TestCheckpointEvents(t *testing.T) {
+	memory := device.NewMemory()
+	dev := device.NewFaulty(memory, device.FaultyOptions{})
+	opts := small(dev, 8, 8)
+	st := open(t, opts)
+	if m := st.Metrics(); !m.LastCheckpoint.IsZero() || m.CheckpointsKept != 0 {
+		t.Errorf("%+v", m)
+	}
+	closeAll(t, st)
+
+	var l eventLog
+	opts.Events = l.listener()
+	memory = memory.Reopen()
+	dev = device.NewFaulty(memory, device.FaultyOptions{})
+	opts.Device = dev
+	st = open(t, opts)
+	for n := range uint64(100) {
+		if err := st.Upsert(key8(n), key8(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx := context.Background()
+	info, err := st.Checkpoint(ctx, CheckpointOptions{Kind: Snapshot, Name: "mine"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Commit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	canceled, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := st.Checkpoint(canceled, CheckpointOptions{}); err == nil {
+		t.Fatal("a checkpoint was made though nobody waited for it")
+	}
+	m := st.Metrics()
+	closeAll(t, st)
+
+	if m.Checkpoints != 1 || m.CheckpointErrors != 1 || m.CheckpointsKept != 1 || m.CheckpointBytes != info.Bytes || info.Bytes == 0 ||
+		!m.LastCheckpoint.Equal(info.Time) || m.LastCheckpointBytes != info.Bytes || m.LastCheckpointDuration <= 0 || m.Commits != 1 || m.CommitErrors != 0 {
+		t.Errorf("%v\n%v", m, info)
+	}
+	for name, want := range map[string][]string{
+		"Recovered":       {"recovered commit: log from 64 until 64, 0 records read in "},
+		"CheckpointBegin": {`making checkpoint "mine", snapshot`, "making a checkpoint, fold-over"},
+		"CheckpointEnd":   {"made " + info.String() + " in ", "no checkpoint after "},
+	} {
+		got := l.of(name)
+		if len(got) != len(want) {
+			t.Errorf("%q, want %q", got, want)
+			continue
+		}
+		for i := range want {
+			if !strings.HasPrefix(got[i], name+": "+want[i]) {
+				t.Errorf("%q, want %q", got[i], want[i])
+			}
+		}
+	}
+}
+
 // TestEventsOfSickDevices has a tier fail, and then the last one.
 func TestEventsOfSickDevices(t *testing.T) {
 	var l eventLog

@@ -135,7 +135,7 @@ func (st *Store) growCrowded() bool {
 	}
 	if t.hopeless.Swap(&err) == nil {
 		st.opts.Logger.Warn("the index cannot grow", "buckets", t.mask+1, "err", err)
-		st.opts.Events.BackgroundError(BackgroundErrorInfo{"growing the index", err})
+		st.failed("growing the index", err)
 	}
 	return false
 }

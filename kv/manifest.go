@@ -336,6 +336,7 @@ func (st *Store) record(change func(m *manifest)) error {
 		return fmt.Errorf("writing the manifest %q: %w", manifestName, err)
 	}
 	st.manifest = m
+	st.checkpoints.kept.Store(int64(len(m.Checkpoints)))
 	return nil
 }
 

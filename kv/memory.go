@@ -88,12 +88,3 @@ func (st *Store) freeMemory() error {
 	}
 	return err
 }
-
-func (st *Store) addCacheTo(m *Metrics) {
-	if st.cache == nil {
-		return
-	}
-	c := st.cache.Metrics()
-	m.CacheEntries, m.CacheBytes, m.CacheBudget = c.Entries, c.Bytes, c.Capacity
-	m.CacheAdded, m.CacheEvicted = c.Added, c.Evicted
-}

@@ -1,20 +1,18 @@
 package kv
 
 import (
-	"fmt"
-	"strings"
+	"math"
 	"sync/atomic"
-	"text/tabwriter"
+	"time"
 
-	"github.com/redykv/redykv/internal/units"
-	"github.com/redykv/redykv/internal/words"
+	"github.com/redykv/redykv/device"
 )
 
 // MaxTiers is how many tiers of a device Metrics tells apart.
 const MaxTiers = 4
 
-// Metrics is what a store has done and what it uses. The counts are sums over
-// all sessions.
+// Metrics is what a store has done since it was opened and what it uses. The
+// counts of operations are sums over all sessions.
 type Metrics struct {
 	// Operations, those under way included, and without those refused.
 	Reads, Upserts, RMWs, Deletes, Inserts uint64
@@ -28,6 +26,45 @@ type Metrics struct {
 	// read cache saved them from fetching.
 	DeviceReads uint64
 	CacheHits   uint64
+	// Sessions that are open, the store's own included, and those with a name.
+	Sessions, NamedSessions int
+
+	// The log: bytes below Head are on the device only, those from ReadOnly on
+	// are updated in place, those below Flushed are at the device's commit point.
+	Begin, Head, ReadOnly, Flushed, Tail int64
+	// Writes of the log that are at the commit point, moves of Head, and their
+	// bytes.
+	Flushes, Evictions         uint64
+	FlushedBytes, EvictedBytes int64
+
+	// MemoryBytes of log are resident, of at most MemoryBudget; the index takes
+	// IndexBytes beside them, and the read cache CacheBudget.
+	MemoryBytes, MemoryBudget, IndexBytes int64
+
+	// The read cache, all 0 without one: CacheEntries records of CacheBytes, in
+	// CacheBudget bytes of memory beside the log's; admitted to it and pushed out
+	// again since its size last changed.
+	CacheEntries, CacheBytes, CacheBudget int64
+	CacheAdded, CacheEvicted              uint64
+
+	// The index: buckets of seven entries, those in use behind full ones, how
+	// often it has doubled, and the share of the buckets' entries that is in use,
+	// above 1 where there are more: an estimate from a sample of the buckets.
+	IndexBuckets, IndexOverflow int64
+	IndexGrowths                uint64
+	IndexLoad                   float64
+
+	// Commits, by Commit, Close and whoever needs one, and Checkpoints of every kind;
+	// those that failed; the bytes of the checkpoints' objects. Of the newest
+	// checkpoint that was made since the store was opened, when it was, how long it
+	// took and how many bytes of its own it has.
+	// CheckpointsKept can be recovered by name.
+	Commits, CommitErrors, Checkpoints, CheckpointErrors uint64
+	CheckpointBytes                                      int64
+	LastCheckpoint                                       time.Time // zero: none
+	LastCheckpointDuration                               time.Duration
+	LastCheckpointBytes                                  int64
+	CheckpointsKept                                      int64
 
 	// Compactions, the records and bytes of log that they went through, those
 	// that they copied to the tail, and by how much the log's begin moved.
@@ -36,106 +73,140 @@ type Metrics struct {
 	CompactedBytes, CopiedBytes     int64
 	ReclaimedBytes                  int64
 
-	// Checkpoints made, and those that failed.
-	Checkpoints, CheckpointErrors uint64
+	// Barriers between the operations of all sessions, for commits and
+	// checkpoints, and how long they kept operations waiting: the last one, the
+	// longest, all together.
+	Barriers                            uint64
+	BarrierLast, BarrierMax, BarrierSum time.Duration
+	// BackgroundErrors are those of which the Logger was told, and the
+	// EventListener.
+	BackgroundErrors uint64
 
-	// The log: bytes below Head are on the device only, those from ReadOnly on
-	// are updated in place.
-	Begin, Head, ReadOnly, Tail int64
-	// MemoryBytes of log are resident, of at most MemoryBudget; the index takes
-	// IndexBytes beside them.
-	MemoryBytes, MemoryBudget, IndexBytes int64
-
-	// The read cache, all 0 without one: CacheEntries records of CacheBytes, in
-	// CacheBudget bytes of memory beside the log's; admitted to it and pushed out
-	// again since its size last changed.
-	CacheEntries, CacheBytes, CacheBudget int64
-	CacheAdded, CacheEvicted              uint64
+	// Tiers of the device, the first one first; nil where it is not a
+	// [device.Tiered].
+	Tiers []device.TierMetrics
 }
 
-// String prints the metrics as a table.
-func (m Metrics) String() string {
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "operations\treads %d\tupserts %d\trmws %d\tdeletes %d\tinserts %d\n",
-		m.Reads, m.Upserts, m.RMWs, m.Deletes, m.Inserts)
-	fmt.Fprintf(w, "reads from\tmemory %d\t", m.ReadsMemory)
-	if m.CacheBudget > 0 {
-		fmt.Fprintf(w, "cache %d\t", m.ReadsCache)
+// Metrics says what the store has done and what it uses. It looks at all
+// sessions and at some hundred buckets of the index: to be called every second,
+// not for every operation.
+func (st *Store) Metrics() Metrics {
+	st.mu.Lock()
+	m := st.past
+	for s := range st.sessions {
+		s.counts.addTo(&m)
 	}
-	for tier, n := range m.ReadsTier {
-		if n > 0 || tier == 0 {
-			fmt.Fprintf(w, "tier %d %d\t", tier, n)
+	m.Sessions, m.NamedSessions = len(st.sessions), len(st.named)
+	st.mu.Unlock()
+	st.addLogTo(&m)
+	st.addCacheTo(&m)
+	st.addIndexTo(&m)
+	st.addCheckpointsTo(&m)
+	st.compaction.addTo(&m)
+	stalls := st.epoch.Stalls()
+	m.Barriers, m.BarrierLast, m.BarrierMax, m.BarrierSum = stalls.Count, stalls.Last, stalls.Max, stalls.Total
+	m.BackgroundErrors = st.backgroundErrors.Load()
+	if tiered, ok := st.dev.(interface{ Metrics() []device.TierMetrics }); ok {
+		m.Tiers = tiered.Metrics()
+	}
+	return m
+}
+
+func (st *Store) addLogTo(m *Metrics) {
+	l := st.log
+	// From the lowest on: what moves meanwhile moves up.
+	m.Begin, m.Head, m.Flushed, m.ReadOnly, m.Tail = l.Begin(), l.Head(), l.Committed(), l.ReadOnly(), l.Tail()
+	m.MemoryBytes, m.MemoryBudget = m.Tail-m.Head, l.Budget()
+	c := l.Counts()
+	m.Flushes, m.Evictions, m.FlushedBytes, m.EvictedBytes = c.Flushes, c.Evictions, c.FlushedBytes, c.EvictedBytes
+}
+
+func (st *Store) addCacheTo(m *Metrics) {
+	if st.cache == nil {
+		return
+	}
+	c := st.cache.Metrics()
+	m.CacheEntries, m.CacheBytes, m.CacheBudget = c.Entries, c.Bytes, c.Capacity
+	m.CacheAdded, m.CacheEvicted = c.Added, c.Evicted
+}
+
+// checkpointCounts are over all checkpoints since the store was opened.
+type checkpointCounts struct {
+	made, failed atomic.Uint64
+	bytes, kept  atomic.Int64
+	last         atomic.Pointer[CheckpointEndInfo]
+}
+
+func (c *checkpointCounts) add(i *CheckpointEndInfo) {
+	if i.Err != nil {
+		c.failed.Add(1)
+		return
+	}
+	c.made.Add(1)
+	c.bytes.Add(i.Bytes)
+	c.last.Store(i)
+}
+
+func (st *Store) addCheckpointsTo(m *Metrics) {
+	m.Commits, m.CommitErrors = st.commits.Load(), st.commitErrors.Load()
+	c := &st.checkpoints
+	m.Checkpoints, m.CheckpointErrors, m.CheckpointBytes = c.made.Load(), c.failed.Load(), c.bytes.Load()
+	if last := c.last.Load(); last != nil {
+		m.LastCheckpoint, m.LastCheckpointDuration, m.LastCheckpointBytes = last.Time, last.Duration, last.Bytes
+	}
+	m.CheckpointsKept = c.kept.Load()
+}
+
+// loadSample is how many buckets are looked at for the index' load.
+const loadSample = 512
+
+func (st *Store) addIndexTo(m *Metrics) {
+	m.IndexBytes, m.IndexGrowths = st.indexBytes(), st.growths.Load()
+	// The table is freed when it has grown and nobody is inside an epoch from
+	// before, or when the store is closed.
+	slot := st.epoch.Register()
+	defer slot.Unregister()
+	slot.Enter()
+	defer slot.Leave()
+	st.mu.Lock() // after Enter: a barrier waits for it
+	defer st.mu.Unlock()
+	t := st.index.Load()
+	m.IndexBuckets, m.IndexOverflow = int64(t.mask+1), int64(t.overflow.Load())
+	if st.closed {
+		return
+	}
+	n := min(t.mask+1, loadSample)
+	entries := 0
+	for i := range n {
+		entries += t.entriesAt(i * ((t.mask + 1) / n))
+	}
+	m.IndexLoad = float64(entries) / float64(n*bucketEntries)
+	m.IndexLoad = math.Round(m.IndexLoad*1000) / 1000
+}
+
+// entriesAt counts the entries of a bucket and of those behind it. Where they were
+// moved to a table of twice the size, they are found there.
+func (t *table) entriesAt(b uint64) (n int) {
+	if next := t.next.Load(); next != nil && slotIn(t.bucket(b), 0).load() == entryMoved {
+		return next.entriesAt(b) + next.entriesAt(b+t.mask+1)
+	}
+	for at := t.bucket(b); ; {
+		for i := range bucketEntries {
+			if e := slotIn(at, i).load(); e&entryUsed != 0 {
+				n++
+			}
 		}
-	}
-	fmt.Fprintf(w, "\ndevice\trecords fetched %d\n", m.DeviceReads)
-	fmt.Fprintf(w, "compaction\truns %d\trecords %d of %d copied\tbytes %v of %v copied\treclaimed %v\n",
-		m.Compactions, m.CopiedRecords, m.CompactedRecords,
-		units.Size(m.CopiedBytes), units.Size(m.CompactedBytes), units.Size(m.ReclaimedBytes))
-	fmt.Fprintf(w, "checkpoints\tmade %d\tfailed %d\n", m.Checkpoints, m.CheckpointErrors)
-	fmt.Fprintf(w, "log\tbegin %d\thead %d\tread-only %d\ttail %d\n", m.Begin, m.Head, m.ReadOnly, m.Tail)
-	fmt.Fprintf(w, "memory\tlog %v of %v\tindex %v\n", units.Size(m.MemoryBytes), units.Size(m.MemoryBudget), units.Size(m.IndexBytes))
-	if m.CacheBudget > 0 {
-		fmt.Fprintf(w, "read cache\t%v of %v\trecords %d\thits %d\tadded %d\tevicted %d\n",
-			units.Size(m.CacheBytes), units.Size(m.CacheBudget), m.CacheEntries, m.CacheHits, m.CacheAdded, m.CacheEvicted)
-	}
-	if err := w.Flush(); err != nil { // a Builder takes everything
-		return err.Error()
-	}
-	return b.String()
-}
-
-// fromCache is the tier of what the read cache answered.
-const fromCache = -1
-
-// counts are one session's numbers. Those of operations change only inside an
-// epoch: see [Session.begun].
-type counts struct {
-	ops         [opKinds]counter
-	refused     uint64 // not published
-	readsCache  counter
-	readsTier   [MaxTiers]counter
-	deviceReads counter
-	cacheHits   counter
-}
-
-// counter is a number that its session alone counts up, by a plain load and
-// store: an atomic add for each operation would cost as much as the operation's
-// own work in the cache.
-type counter uint64
-
-func (c *counter) inc() { words.Store((*uint64)(c), uint64(*c)+1) }
-
-func (c *counter) load() uint64 { return atomic.LoadUint64((*uint64)(c)) }
-
-// all are the counters, in the order of Metrics.counts.
-func (c *counts) all() [countersEach]*counter {
-	return [...]*counter{
-		&c.ops[OpRead], &c.ops[OpUpsert], &c.ops[OpRMW], &c.ops[OpDelete], &c.ops[OpInsert], &c.readsCache,
-		&c.readsTier[0], &c.readsTier[1], &c.readsTier[2], &c.readsTier[3], &c.deviceReads,
-		&c.cacheHits,
+		link := slotIn(at, bucketEntries).load()
+		if link == 0 {
+			return n
+		}
+		at = t.bucket(uint64(link))
 	}
 }
 
-func (m *Metrics) counts() [countersEach]*uint64 {
-	return [...]*uint64{
-		&m.Reads, &m.Upserts, &m.RMWs, &m.Deletes, &m.Inserts, &m.ReadsCache,
-		&m.ReadsTier[0], &m.ReadsTier[1], &m.ReadsTier[2], &m.ReadsTier[3], &m.DeviceReads,
-		&m.CacheHits,
-	}
-}
-
-const countersEach = int(opNewest) + 1 + MaxTiers + 2 // the store's own operations left out
-
-// addTo adds the numbers to m.
-func (c *counts) addTo(m *Metrics) {
-	sums := m.counts()
-	for i, counter := range c.all() {
-		*sums[i] += counter.load()
-	}
-	// Of a session that goes on, the tiers may be ahead of all reads.
-	m.ReadsMemory = m.Reads - min(m.Reads, m.ReadsCache)
-	for _, n := range m.ReadsTier {
-		m.ReadsMemory -= min(m.ReadsMemory, n)
-	}
+// failed counts and tells of what went wrong where no caller waits for it. The
+// logger was told.
+func (st *Store) failed(what string, err error) {
+	st.backgroundErrors.Add(1)
+	st.opts.Events.BackgroundError(BackgroundErrorInfo{what, err})
 }

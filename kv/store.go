@@ -56,7 +56,8 @@ type Store struct {
 
 	autoCompactor autoCompactor
 
-	checkpoints, checkpointErrors atomic.Uint64
+	commits, commitErrors, backgroundErrors atomic.Uint64
+	checkpoints                             checkpointCounts
 
 	mu        sync.Mutex
 	closed    bool
@@ -107,7 +108,7 @@ func Open(opts Options) (*Store, error) {
 	most, _ := opts.shares(opts.MaxMemory)
 	st.log, err = hlog.Open(hlog.Config{
 		Device: opts.Device, Epoch: st.epoch, Layout: layout,
-		Logger: opts.Logger, Listener: opts.Events.ofLog(),
+		Logger: opts.Logger, Listener: st.ofLog(),
 		Memory: forLog, MaxMemory: most, PageSize: st.opts.PageSize, MutableFraction: opts.MutableFraction,
 		Begin: r.state.Begin, Tail: r.state.Tail,
 	})
@@ -124,6 +125,7 @@ func Open(opts Options) (*Store, error) {
 		return nil, errors.Join(fmt.Errorf("kv: opening the store: %w", err), st.log.Close(), st.freeMemory())
 	}
 	st.growing.Store(false)
+	st.opts.Events.Recovered(RecoveryInfo{r.report})
 	st.startAutomatic()
 	st.autoCompactor.start(st)
 	return st, nil
@@ -151,8 +153,10 @@ func (st *Store) commit(ctx context.Context) error {
 		err = st.record(func(m *manifest) { m.commit(&c.state) })
 	}
 	if err != nil {
+		st.commitErrors.Add(1)
 		return fmt.Errorf("kv: commit: %w", err)
 	}
+	st.commits.Add(1)
 	st.survived(&c.state)
 	return nil
 }
@@ -289,20 +293,4 @@ func (st *Store) removeSession(s *Session) {
 		st.ended[s.name] = s.commitPoint()
 	}
 	s.counts.addTo(&st.past)
-}
-
-// Metrics says what the store has done and what it uses.
-func (st *Store) Metrics() Metrics {
-	st.mu.Lock()
-	m := st.past
-	for s := range st.sessions {
-		s.counts.addTo(&m)
-	}
-	st.mu.Unlock()
-	st.compaction.addTo(&m)
-	m.Checkpoints, m.CheckpointErrors = st.checkpoints.Load(), st.checkpointErrors.Load()
-	m.Begin, m.Head, m.ReadOnly, m.Tail = st.log.Begin(), st.log.Head(), st.log.ReadOnly(), st.log.Tail()
-	m.MemoryBytes, m.MemoryBudget, m.IndexBytes = m.Tail-m.Head, st.log.Budget(), st.indexBytes()
-	st.addCacheTo(&m)
-	return m
 }

@@ -447,12 +447,3 @@ func TestIndexThatIsFarTooSmall(t *testing.T) {
 	}
 	closeAll(t, s, st)
 }
-
-func TestMetricsPrintAsTable(t *testing.T) {
-	text := Metrics{Reads: 3, ReadsTier: [MaxTiers]uint64{0, 2}, MemoryBudget: 1 << 20}.String()
-	for _, want := range []string{"reads 3", "tier 1 2", "of 1MiB"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("no %q in\n%s", want, text)
-		}
-	}
-}

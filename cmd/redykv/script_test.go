@@ -38,12 +38,14 @@ func TestMain(m *testing.M) {
 //
 //	start NAME REGEXP PROGRAM [ARG...]  start a process and wait until a line of
 //	                                    its standard output matches; the first
-//	                                    group, if any, becomes $NAME
+//	                                    group, if any, becomes $NAME, and those
+//	                                    with names become theirs
 //	stop NAME [CODE]                    interrupt it and check its exit code
 //	kill9 NAME                          kill it at once
 //	[!] killvm ID                       kill the cache server with that id, whoever
 //	                                    started it; !: there is none
 //	post STATUS URL BODY FILE           POST JSON, check the status, keep the answer
+//	get URL FILE                        keep what is at a URL, with status 200
 //	json VAR FILE PATH                  set $VAR from an answer, e.g. shares.0.vm.id
 //	watch MANAGER CACHE FILE            wait for the next event and keep it
 //	roundtrip MANAGER CAPACITY C S B Q  create a cache, write, read, delete it
@@ -73,6 +75,7 @@ func TestScript(t *testing.T) {
 			"kill9":     cmdKill,
 			"killvm":    cmdKillVM,
 			"post":      cmdPost,
+			"get":       cmdGet,
 			"json":      cmdJSON,
 			"watch":     cmdWatch,
 			"roundtrip": cmdRoundTrip,
@@ -139,6 +142,11 @@ func cmdStart(ts *testscript.TestScript, neg bool, args []string) {
 		if m := re.FindStringSubmatch(lines.Text()); m != nil {
 			if len(m) > 1 {
 				ts.Setenv(args[0], m[1])
+				for i, name := range re.SubexpNames() {
+					if name != "" {
+						ts.Setenv(name, m[i])
+					}
+				}
 			}
 			return
 		}
@@ -227,6 +235,23 @@ func cmdPost(ts *testscript.TestScript, neg bool, args []string) {
 	if strconv.Itoa(resp.StatusCode) != args[0] {
 		ts.Fatalf("status %d, want %s", resp.StatusCode, args[0])
 	}
+}
+
+func cmdGet(ts *testscript.TestScript, neg bool, args []string) {
+	want(ts, neg, args, 2, "get URL FILE")
+	ctx, cancel := context.WithTimeout(context.Background(), scriptTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, args[0], nil)
+	ts.Check(err)
+	resp, err := http.DefaultClient.Do(req)
+	ts.Check(err)
+	body, err := io.ReadAll(resp.Body)
+	ts.Check(err)
+	ts.Check(resp.Body.Close())
+	if resp.StatusCode != http.StatusOK {
+		ts.Fatalf("%s: %s", resp.Status, body)
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), body, 0o600))
 }
 
 func cmdJSON(ts *testscript.TestScript, neg bool, args []string) {

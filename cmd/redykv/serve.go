@@ -39,6 +39,7 @@ type serveFlags struct {
 	commitEvery time.Duration
 	maxClients  int
 	maxBulk     units.Size
+	metrics     string
 	log         logFlags
 }
 
@@ -83,6 +84,7 @@ that the next update of each record writes it anew: more commits, a longer log.`
 	flags.DurationVar(&f.commitEvery, "commit-every", time.Second, "how often to make what was written durable; 0: only at the end")
 	flags.IntVar(&f.maxClients, "max-clients", resp.DefaultMaxClients, "connections at once")
 	flags.Var(&f.maxBulk, "max-bulk", "largest argument, and so value, that a client may send")
+	flags.StringVar(&f.metrics, "metrics", "", "address to answer at over HTTP: /metrics for Prometheus, / for people (default: nowhere)")
 	f.log.add(flags)
 	return cmd
 }
@@ -91,6 +93,11 @@ that the next update of each record writes it anew: more commits, a longer log.`
 func (f *serveFlags) check() error {
 	if err := checkListen("--addr", f.addr); err != nil {
 		return err
+	}
+	if f.metrics != "" {
+		if err := checkListen("--metrics", f.metrics); err != nil {
+			return err
+		}
 	}
 	shape, on := ycsb.Shape{Records: f.records, Memory: int64(f.memory)}, ycsb.SSD
 	switch f.redy {
@@ -158,25 +165,33 @@ func runServe(cmd *cobra.Command, f serveFlags) (err error) {
 	if err != nil {
 		return err
 	}
+	metrics, err := listenMetrics(ctx, f.metrics, log)
+	if err != nil {
+		return errors.Join(err, ln.Close())
+	}
+	defer metrics.close()
 	dev, release, err := f.openDevice(ctx, log)
 	if err != nil {
 		return errors.Join(err, ln.Close())
 	}
 	defer func() { err = errors.Join(err, release()) }()
-	store, err := kv.Open(kv.Options{Device: dev, Memory: int64(f.memory), Records: f.records, Logger: log})
+	store, err := kv.Open(kv.Options{
+		Device: dev, Memory: int64(f.memory), Records: f.records, Logger: log, Events: kv.LogEvents(log),
+	})
 	if err != nil {
 		return errors.Join(err, dev.Close(), ln.Close())
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	return f.serve(ctx, cmd, store, ln, log)
+	return f.serve(ctx, cmd, store, ln, metrics.serve(store), log)
 }
 
-// serve answers until ctx ends, and commits now and then.
-func (f *serveFlags) serve(ctx context.Context, cmd *cobra.Command, store *kv.Store, ln net.Listener, log *slog.Logger) error {
+// serve answers until ctx ends, and commits now and then. When it is ready it says
+// so, and where else.
+func (f *serveFlags) serve(ctx context.Context, cmd *cobra.Command, store *kv.Store, ln net.Listener, elsewhere string, log *slog.Logger) error {
 	server := resp.NewServer(store, resp.Options{MaxClients: f.maxClients, MaxBulk: int(f.maxBulk), Logger: log})
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(ln) }()
-	fmt.Fprintf(cmd.OutOrStdout(), "redykv ready at %s\n", ln.Addr())
+	fmt.Fprintf(cmd.OutOrStdout(), "redykv ready at %s%s\n", ln.Addr(), elsewhere)
 
 	err := f.commitUntil(ctx, store, served, log)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)

@@ -25,6 +25,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
 )
 
@@ -41,6 +42,8 @@ type Table struct {
 
 	mu    sync.Mutex // serialises changes of slots
 	slots atomic.Pointer[[]*Slot]
+
+	stalls stalls
 }
 
 // Slot is one session's place in the table, owned by that session. It fills
@@ -162,6 +165,7 @@ func (t *Table) Wait(e uint64) {
 func (t *Table) Exclusive(f func()) {
 	t.gate.Lock()
 	defer t.gate.Unlock()
+	defer t.stalls.add(time.Now())
 	t.current.Or(closed)
 	t.Bump()
 	defer t.current.And(^uint64(closed))
