@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"unsafe"
+
+	"github.com/redykv/redykv/internal/words"
 )
 
 // ShiftReadOnly makes everything up to the tail read-only, at once, and returns
@@ -57,11 +60,12 @@ func (l *Log) Hold() int64 {
 	return l.held
 }
 
-// Held is the memory from addr to the end of its page, or to end if that comes
-// first. The caller has it on hold, and nobody writes to it, so the bytes stay as
-// they are until the caller lets them go.
-func (l *Log) Held(addr, end int64) []byte {
-	return l.frame(addr, int(min((addr>>l.pageBits+1)<<l.pageBits, end)-addr))
+// AppendHeld appends the memory from addr to the end of its page, or to end if that
+// comes first. The caller has it on hold, and sees to it that nobody changes more
+// than a seal in it.
+func (l *Log) AppendHeld(dst []byte, addr, end int64) []byte {
+	size := min((addr>>l.pageBits+1)<<l.pageBits, end) - addr
+	return words.AppendOut(dst, unsafe.Add(l.base, addr&l.ringMask), int(size))
 }
 
 // LetGo ends the hold on what is below addr.

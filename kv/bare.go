@@ -78,7 +78,7 @@ func (s *Session) thaw() {
 // thawWithin is thaw within an epoch.
 func (s *Session) thawWithin() {
 	// In the immutable region nobody minds a seal.
-	if a := s.frozen.address; a >= s.view.ReadOnly && a != 0 {
+	if a := s.frozen.address; a >= s.readOnly && a != 0 {
 		s.view.At(a).Unseal()
 	}
 	s.frozen = frozen{}

@@ -247,5 +247,30 @@ func TestCheckpointsKeepTheirCommitPoints(t *testing.T) {
 	closeAll(t, st)
 }
 
+// TestThawUnderASnapshot ends the freezing of a record while a snapshot has it: it
+// would stay sealed for good.
+func TestThawUnderASnapshot(t *testing.T) {
+	st := open(t, small(device.NewMemory(), 8, 8))
+	s := st.NewSession()
+	if err := s.Upsert(key8(1), key8(1)); err != nil {
+		t.Fatal(err)
+	}
+	s.enter()
+	_, e := s.table.find(st.hash(key8(1)))
+	r := s.view.At(e.address())
+	if !r.Seal(r.Header()) {
+		t.Fatal("the record cannot be sealed")
+	}
+	s.frozen.address = e.address()
+	s.leave()
+	st.exclusive(func() { st.floorAt(st.log.Tail()) })
+	s.thaw()
+	st.exclusive(func() { st.floorAt(0) })
+	if r.Header().Sealed() {
+		t.Error("the record is sealed")
+	}
+	closeAll(t, s, st)
+}
+
 // silent is the logger of a store that is expected to complain.
 var silent = slog.New(slog.NewTextHandler(io.Discard, nil))

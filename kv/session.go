@@ -43,6 +43,10 @@ type Session struct {
 	holds      claim    // of stripes, in Atomically; else zero
 	stripes    []uint32 // which, in ascending order
 
+	// readOnly is the log's marker. view has the floor of a snapshot in its place
+	// while one is made, where that is higher: see Store.floorAt.
+	readOnly int64
+
 	name   string      // "": nobody asks for its commit point
 	before CommitPoint // of the sessions of that name before this one
 
@@ -184,6 +188,7 @@ func (s *Session) enter() {
 func (s *Session) enterAnew() {
 	s.seen = s.slot.Enter()
 	s.view = s.log.View()
+	s.readOnly = s.view.ReadOnly
 	s.view.ReadOnly = max(s.view.ReadOnly, s.store.floor)
 	s.table = s.store.index.Load()
 	s.probe.look(s.table, &s.view)

@@ -56,9 +56,8 @@ func (st *Store) writeSnapshot(ctx context.Context, w *chunkWriter, from, to int
 		block = block[:0]
 		start, end := at, min((at/size+1)*size, to)
 		for at < end {
-			part := st.log.Held(at, end)
-			block = append(block, part...)
-			at += int64(len(part))
+			block = st.log.AppendHeld(block, at, end)
+			at = start + int64(len(block))
 		}
 		sum := sha256.Sum256(block)
 		hash := blockHash(sum[:len(blockHash{})])
