@@ -1,294 +1,233 @@
 package kv
 
 import (
-	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
-	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
 
+	"github.com/anishathalye/porcupine"
 	"github.com/redykv/redykv/device"
 )
 
-// event is one operation as its session saw it: it took effect at one moment
-// between began and ended, if the store is linearizable. A value is known by
-// the number of the operation that wrote it; 0 is no value.
-type event struct {
-	kind         OpKind
-	began, ended int64
-	saw          uint64 // a read's result, or what a Modifier was given last
-	wrote        uint64 // what the operation left behind
+// circumstance is what goes on while histories are written.
+type circumstance struct {
+	memory    int64 // of the log, in pages
+	readCache float64
+	filled    bool                                         // other records turn the log
+	meanwhile func(st *Store, rng *rand.Rand, n int) error // again and again, n times before
 }
 
-func (e event) String() string {
-	return fmt.Sprintf("[%d,%d] kind %d saw %d wrote %d", e.began, e.ended, e.kind, e.saw, e.wrote)
-}
-
-// linearizable says whether some order of the events that respects their times
-// leads from a state to another, each seeing what the one before it left.
-func linearizable(events []event, from, to uint64) bool {
-	type place struct {
-		done  uint32
-		state uint64
-	}
-	seen := map[place]bool{}
-	var search func(place) bool
-	search = func(p place) bool {
-		if p.done == 1<<len(events)-1 {
-			return p.state == to
-		}
-		if seen[p] {
-			return false
-		}
-		seen[p] = true
-		first := int64(1<<63 - 1) // whoever began after this end comes later
-		for i, e := range events {
-			if p.done&(1<<i) == 0 {
-				first = min(first, e.ended)
-			}
-		}
-		for i, e := range events {
-			if p.done&(1<<i) != 0 || e.began > first {
-				continue
-			}
-			next := place{p.done | 1<<i, p.state}
-			if (e.kind == OpRead || e.kind == OpRMW) && e.saw != p.state {
-				continue
-			}
-			if e.kind != OpRead {
-				next.state = e.wrote
-			}
-			if search(next) {
-				return true
-			}
-		}
-		return false
-	}
-	return search(place{0, from})
-}
-
-func TestLinearizableTellsGoodFromBad(t *testing.T) {
-	write := event{kind: OpUpsert, began: 1, ended: 4, wrote: 7}
-	stale := event{kind: OpRead, began: 5, ended: 6, saw: 0}
-	early := event{kind: OpRead, began: 2, ended: 3, saw: 0}
-	if linearizable([]event{write, stale}, 0, 7) || !linearizable([]event{write, early}, 0, 7) {
-		t.Error("the checker takes a stale read, or refuses a concurrent one")
-	}
-	lost := []event{{kind: OpRMW, began: 1, ended: 4, saw: 0, wrote: 8}, {kind: OpRMW, began: 2, ended: 3, saw: 0, wrote: 9}}
-	if linearizable(lost, 0, 8) || linearizable(lost, 0, 9) {
-		t.Error("the checker takes a lost update")
+func checkpointing(kind CheckpointKind) func(*Store, *rand.Rand, int) error {
+	return func(st *Store, rng *rand.Rand, _ int) error {
+		_, err := st.Checkpoint(context.Background(), CheckpointOptions{Kind: kind, LogOnly: rng.IntN(2) == 0})
+		return err
 	}
 }
 
-// TestLinearizable has sessions work on few keys at once, in rounds, while the
-// log turns: keys are updated in place, copied, cold, deleted, and changed while
-// a read-modify-write of theirs waits for the device or takes its record from
-// the read cache. After each round every key's history must have an order.
+func compacting(method CompactMethod) func(*Store, *rand.Rand, int) error {
+	return func(st *Store, rng *rand.Rand, _ int) error {
+		_, err := st.Compact(context.Background(), CompactOptions{Method: method, Memory: 1 + rng.Int64N(4000)})
+		return err
+	}
+}
+
+func committing(st *Store, _ *rand.Rand, _ int) error { return st.Commit(context.Background()) }
+
+func growing(st *Store, _ *rand.Rand, n int) error {
+	if n > 8 {
+		return nil
+	}
+	return st.GrowIndex(context.Background())
+}
+
+func resizing(st *Store, rng *rand.Rand, _ int) error {
+	return st.SetMemory(8<<10 + rng.Int64N(st.opts.MaxMemory-8<<10))
+}
+
+// circumstances of TestLinearizable.
+func circumstances() map[string]circumstance {
+	all := []func(*Store, *rand.Rand, int) error{committing, growing, resizing, compacting(CompactByLookup), compacting(CompactByScan)}
+	for kind := range checkpointKinds {
+		all = append(all, checkpointing(kind))
+	}
+	return map[string]circumstance{
+		"memory":      {memory: 64},
+		"commits":     {memory: 64, meanwhile: committing},
+		"device":      {memory: 8, filled: true, meanwhile: committing},
+		"cache":       {memory: 8, readCache: 0.5, filled: true, meanwhile: resizing},
+		"fold-over":   {memory: 16, filled: true, meanwhile: checkpointing(FoldOver)},
+		"snapshot":    {memory: 32, filled: true, meanwhile: checkpointing(Snapshot)},
+		"incremental": {memory: 32, filled: true, meanwhile: checkpointing(Incremental)},
+		"index":       {memory: 8, filled: true, meanwhile: checkpointing(Index)},
+		"growth":      {memory: 8, filled: true, meanwhile: growing},
+		"lookup":      {memory: 8, filled: true, meanwhile: compacting(CompactByLookup)},
+		"scan":        {memory: 8, filled: true, meanwhile: compacting(CompactByScan)},
+		"everything": {memory: 16, readCache: 0.4, filled: true, meanwhile: func(st *Store, rng *rand.Rand, n int) error {
+			return all[rng.IntN(len(all))](st, rng, n)
+		}},
+	}
+}
+
+// TestLinearizable has sessions work on few keys at once, by all kinds of
+// operations in all modes, while something else goes on, and checks their
+// histories.
 func TestLinearizable(t *testing.T) {
-	for name, sizes := range map[string][2]int{"word": {8, 8}, "wide": {8, 40}, "variable": {}} {
-		t.Run(name, func(t *testing.T) { testLinearizable(t, sizes, 0) })
-		t.Run(name+" with a cache", func(t *testing.T) { testLinearizable(t, sizes, 0.5) })
-	}
-}
-
-func testLinearizable(t *testing.T, sizes [2]int, readCache float64) {
-	opts := historyOptions(sizes)
-	opts.Memory, opts.ReadCache = int64(float64(opts.Memory)/(1-readCache)), readCache
-	opts.MaxMemory = 64 << 10
-	h := &historian{sizes: sizes, st: open(t, opts)}
-	h.play(t, historyRounds())
-	m := h.st.Metrics()
-	if readCache > 0 && (m.ReadsCache == 0 || m.CacheEntries == 0) {
-		t.Errorf("the read cache took no part:\n%v", m)
-	}
-	closeAll(t, h.st)
-}
-
-// TestLinearizableWhileTheIndexGrows is TestLinearizable over and over on a fresh
-// index that doubles in every round.
-func TestLinearizableWhileTheIndexGrows(t *testing.T) {
-	for name, sizes := range map[string][2]int{"word": {8, 8}, "variable": {}} {
-		t.Run(name, func(t *testing.T) {
-			const doublings = 6
-			for range historyRounds() / doublings / 2 {
-				opts := historyOptions(sizes)
-				opts.indexBits = 4
-				h := &historian{sizes: sizes, st: open(t, opts)}
-				h.meanwhile = func() error { return h.st.GrowIndex(context.Background()) }
-				h.play(t, doublings)
-				closeAll(t, h.st)
-			}
-		})
-	}
-}
-
-func historyRounds() int {
+	episodes := 4
 	if raceEnabled {
-		return 400
+		episodes = 1
 	}
-	return 3000
-}
-
-func historyOptions(sizes [2]int) Options {
-	return Options{
-		Device: device.NewMemory(), KeySize: sizes[0], ValueSize: sizes[1],
-		Memory: 4 << 10, PageSize: 512, Records: 1 << 14, QueueDepth: 4, MutableFraction: 0.5,
-	}
-}
-
-// historian plays rounds and keeps their history.
-type historian struct {
-	st    *Store
-	sizes [2]int
-	clock atomic.Int64
-	ids   atomic.Uint64 // of operations, and so of values
-
-	meanwhile func() error // called in every round, unless nil
-}
-
-const (
-	historyKeys    = 2
-	historyWorkers = 4
-	historyOps     = 3 // of each worker in a round
-	fillerKeys     = 1 << 12
-)
-
-// value is operation id's: its length follows from it where it may vary.
-func (h *historian) value(dst []byte, id uint64) []byte {
-	n := h.sizes[1]
-	if h.sizes[0] == 0 {
-		n = 8 + int(id*7%40)
-	}
-	at := len(dst)
-	dst = binary.LittleEndian.AppendUint64(dst, id)
-	for len(dst)-at < n {
-		dst = append(dst, byte(id))
-	}
-	return dst
-}
-
-// id is the inverse of value, and checks that nothing is torn.
-func (h *historian) id(value []byte) (uint64, error) {
-	if len(value) < 8 {
-		return 0, fmt.Errorf("value %x", value)
-	}
-	id := binary.LittleEndian.Uint64(value)
-	if !bytes.Equal(value, h.value(nil, id)) {
-		return 0, fmt.Errorf("torn value %x", value)
-	}
-	return id, nil
-}
-
-func (h *historian) play(t *testing.T, rounds int) {
-	var workers [historyWorkers]*Session
-	for i := range workers {
-		workers[i] = h.st.NewSession()
-		defer closeAll(t, workers[i])
-	}
-	filler := h.st.NewSession()
-	defer closeAll(t, filler)
-	rng := rand.New(rand.NewPCG(1, 1))
-	var state [historyKeys]uint64
-	for round := range rounds {
-		h.fill(t, filler, rng.IntN(200)) // now and then all keys go cold
-		var wg sync.WaitGroup
-		var events [historyWorkers][historyKeys][]event
-		for w, s := range workers {
-			wg.Go(func() {
-				rng := rand.New(rand.NewPCG(uint64(round), uint64(w)))
-				for range historyOps {
-					key := rng.Uint64N(historyKeys)
-					e, err := h.one(s, key8(key), OpKind(rng.IntN(4)))
-					if err != nil {
-						t.Error(err)
-					}
-					events[w][key] = append(events[w][key], e)
+	for name, c := range circumstances() {
+		for layout, sizes := range map[string][2]int{"word": {8, 8}, "wide": {8, 40}, "variable": {}} {
+			t.Run(name+"/"+layout, func(t *testing.T) {
+				for seed := range uint64(episodes) {
+					testLinearizable(t, c, sizes, seed)
 				}
 			})
 		}
-		h.fill(t, filler, rng.IntN(60))
-		if h.st.cache != nil && rng.IntN(8) == 0 { // what is in memory, and in the cache, changes
-			if err := h.st.SetMemory(4<<10 + rng.Int64N(16<<10)); err != nil {
-				t.Error(err)
+	}
+}
+
+const (
+	historyKeys    = 3
+	historyWorkers = 4
+	historyRounds  = 4 // of what goes on meanwhile, at least, unless they take too long
+	fillerKeys     = 1 << 10
+)
+
+// historyOps are at least those of each worker in an episode.
+func historyOps() int {
+	if raceEnabled {
+		return 60
+	}
+	return 300
+}
+
+// testLinearizable is one episode, on a store of its own.
+func testLinearizable(t *testing.T, c circumstance, sizes [2]int, seed uint64) {
+	var now atomic.Int64
+	now.Store(1000)
+	h := &chronicler{sizes: sizes, now: &now}
+	forLog := c.memory * 512
+	opts := Options{
+		Device: device.NewMemory(), KeySize: sizes[0], ValueSize: sizes[1], now: now.Load,
+		Memory: int64(float64(forLog) / (1 - c.readCache)), ReadCache: c.readCache, MaxMemory: 64 << 10,
+		PageSize: 512, Records: 1, QueueDepth: 4, MutableFraction: 0.5,
+	}
+	if seed%3 == 2 { // on one chain
+		opts.hash = func([]byte) uint64 { return 42 }
+	}
+	st := open(t, opts)
+	var stop atomic.Bool
+	var rounds atomic.Int64 // of what goes on meanwhile
+	var workers, background sync.WaitGroup
+	var histories [historyWorkers + 1][]porcupine.Operation
+	for w := range historyWorkers {
+		workers.Go(func() {
+			s := st.NewSession()
+			defer closeAll(t, s)
+			var err error
+			goOn := func(done int) bool {
+				return done < historyOps() || c.meanwhile != nil && rounds.Load() < historyRounds && done < 4*historyOps()
 			}
-		}
-		if rng.IntN(4) == 0 {
-			if err := h.st.Commit(context.Background()); err != nil {
-				t.Error(err)
-			}
-		}
-		if h.meanwhile != nil {
-			if err := h.meanwhile(); err != nil {
-				t.Error(err)
-			}
-		}
-		wg.Wait()
-		for key := range state {
-			var all []event
-			for w := range workers {
-				all = append(all, events[w][key]...)
-			}
-			last, err := h.one(filler, key8(uint64(key)), OpRead)
+			histories[w], err = h.work(s, rand.New(rand.NewPCG(seed, uint64(w))), goOn, c.filled && opts.hash == nil)
 			if err != nil {
 				t.Error(err)
 			}
-			if !linearizable(all, state[key], last.saw) {
-				t.Fatalf("round %d, key %d, from %d to %d: no order of\n%v", round, key, state[key], last.saw, all)
-			}
-			state[key] = last.saw
-		}
-		if t.Failed() {
-			return
-		}
+		})
 	}
+	if c.meanwhile != nil {
+		background.Go(func() {
+			rng := rand.New(rand.NewPCG(seed, 99))
+			for n := 0; !stop.Load(); n++ {
+				if err := c.meanwhile(st, rng, n); err != nil {
+					t.Error(err)
+					return
+				}
+				rounds.Add(1)
+			}
+		})
+	}
+	workers.Wait()
+	stop.Store(true)
+	background.Wait()
+	s := st.NewSession()
+	for key := range uint64(historyKeys) {
+		last := h.one(t, s, key)
+		histories[historyWorkers] = append(histories[historyWorkers], last)
+		now.Add(1)
+		mortal := false
+		for _, history := range histories {
+			for _, o := range history {
+				d := o.Input.(deed)
+				mortal = mortal || d.kind == deedMortal && d.id == last.Output
+			}
+		}
+		if after := h.one(t, s, key); mortal && after.Output != uint64(0) || !mortal && after.Output != last.Output {
+			t.Errorf("key %d held %v, and %v when mortals had expired", key, last.Output, after.Output)
+		}
+		now.Add(-1)
+	}
+	var all []porcupine.Operation
+	for _, history := range histories {
+		all = append(all, history...)
+	}
+	checkHistory(t, all)
+	closeAll(t, s, st)
 }
 
-// one carries an operation out and tells what happened.
-func (h *historian) one(s *Session, key []byte, kind OpKind) (e event, err error) {
-	id := h.ids.Add(1)
-	e = event{kind: kind, began: h.clock.Add(1), wrote: id}
-	switch kind {
-	case OpRead:
-		var v []byte
-		if v, err = s.Read(key, nil); err == nil {
-			e.saw, err = h.id(v)
-		} else if errors.Is(err, ErrNotFound) {
-			err = nil
-		}
-	case OpUpsert:
-		err = s.Upsert(key, h.value(nil, id))
-	case OpDelete:
-		e.wrote = 0
-		err = s.Delete(key)
-	case OpRMW:
-		var bad error
-		err = s.RMW(key, modifier(func(dst, old []byte, found bool) []byte {
-			if e.saw, bad = 0, nil; found {
-				e.saw, bad = h.id(old)
-			}
-			for range id % 4 { // markers move while this session is inside
-				runtime.Gosched()
-			}
-			return h.value(dst, id)
-		}))
-		err = errors.Join(err, bad)
+// one reads a key.
+func (c *chronicler) one(t *testing.T, s *Session, key uint64) porcupine.Operation {
+	t.Helper()
+	r := c.begin(deedRead, key)
+	r.op.Err = s.Run(&r.op)
+	o, err := c.end(r)
+	if err != nil {
+		t.Error(err)
 	}
-	e.ended = h.clock.Add(1)
-	return e, err
+	return o
+}
+
+// work does a worker's operations: plain calls, batches and streams.
+func (c *chronicler) work(s *Session, rng *rand.Rand, goOn func(done int) bool, filled bool) (history []porcupine.Operation, err error) {
+	for goOn(len(history)) && err == nil {
+		batch := make([]*recorded, 1+rng.IntN(4))
+		ops := make([]Op, len(batch))
+		for i := range batch {
+			batch[i] = c.begin(deedKind(rng.IntN(int(deedKinds))), rng.Uint64N(historyKeys))
+			ops[i] = batch[i].op
+		}
+		switch rng.IntN(3) {
+		case 0:
+			for i := range ops {
+				ops[i].Err = plainly(s, &ops[i])
+			}
+		case 1:
+			_ = s.Do(ops) // each has its own error
+		case 2:
+			err = stream(s, ops)
+		}
+		for i, r := range batch {
+			r.op = ops[i]
+			o, e := c.end(r)
+			history, err = append(history, o), errors.Join(err, e)
+		}
+		if filled {
+			err = errors.Join(err, c.fill(s, rng.IntN(30)))
+		}
+	}
+	return history, err
 }
 
 // fill turns the log with so many records of other keys.
-func (h *historian) fill(t *testing.T, s *Session, n int) {
+func (c *chronicler) fill(s *Session, n int) error {
 	for range n {
-		id := h.ids.Add(1)
-		if err := s.Upsert(key8(historyKeys+id%fillerKeys), h.value(nil, id)); err != nil {
-			t.Error(err)
-			return
+		id := c.ids.Add(1)
+		if err := s.Upsert(key8(historyKeys+id%fillerKeys), c.value(nil, id)); err != nil {
+			return err
 		}
 	}
+	return nil
 }
