@@ -3,43 +3,10 @@ package kv
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"testing"
 
 	"github.com/redykv/redykv/device"
 )
-
-// TestLinearizableWhileCompacting is TestLinearizable with a compaction in every
-// round, on a device whose reads come late and in any order: records are moved,
-// and what is below truncated, under operations that are under way to them.
-func TestLinearizableWhileCompacting(t *testing.T) {
-	for name, sizes := range map[string][2]int{"word": {8, 8}, "wide": {8, 40}, "variable": {}} {
-		for _, readCache := range []float64{0, 0.5} {
-			cached := ""
-			if readCache > 0 {
-				cached = " with a cache"
-			}
-			t.Run(name+cached, func(t *testing.T) {
-				opts := historyOptions(sizes)
-				opts.Memory, opts.ReadCache = int64(float64(opts.Memory)/(1-readCache)), readCache
-				opts.MaxMemory = 64 << 10
-				opts.Device = device.NewFaulty(opts.Device, device.FaultyOptions{Seed: 1, Delay: 0.3})
-				h := &historian{sizes: sizes, st: open(t, opts)}
-				rng := rand.New(rand.NewPCG(5, 5))
-				h.meanwhile = func() error {
-					method := compactMethods[rng.IntN(len(compactMethods))]
-					_, err := h.st.Compact(context.Background(), CompactOptions{Method: method})
-					return err
-				}
-				h.play(t, historyRounds()/25)
-				if m := h.st.Metrics(); m.CopiedRecords == 0 || m.Begin == 64 {
-					t.Errorf("nothing was compacted:\n%v", m)
-				}
-				closeAll(t, h.st)
-			})
-		}
-	}
-}
 
 // TestOperationsOutliveTruncation starts operations that are bound for records
 // which compaction then moves, and whose place is truncated before they are read:

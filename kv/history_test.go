@@ -137,10 +137,11 @@ const exists = 1<<64 - 1
 
 // chronicler carries out operations and writes their history.
 type chronicler struct {
-	sizes [2]int
-	now   *atomic.Int64 // the store's clock
-	clock atomic.Int64  // of the history
-	ids   atomic.Uint64 // of operations, and so of values
+	sizes   [2]int
+	fillers uint64        // other keys
+	now     *atomic.Int64 // the store's clock
+	clock   atomic.Int64  // of the history
+	ids     atomic.Uint64 // of operations, and so of values
 }
 
 // value is operation id's: its length follows from it where it may vary.

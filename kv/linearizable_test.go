@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,7 +18,9 @@ type circumstance struct {
 	memory    int64 // of the log, in pages
 	readCache float64
 	filled    bool                                         // other records turn the log
+	delay     float64                                      // share of the device's operations that come late
 	meanwhile func(st *Store, rng *rand.Rand, n int) error // again and again, n times before
+	proof     func(m Metrics) bool                         // that it took place; nil: none
 }
 
 func checkpointing(kind CheckpointKind) func(*Store, *rand.Rand, int) error {
@@ -53,21 +56,29 @@ func circumstances() map[string]circumstance {
 	for kind := range checkpointKinds {
 		all = append(all, checkpointing(kind))
 	}
+	compacted := func(m Metrics) bool { return m.CopiedRecords > 0 && m.Begin > 64 }
+	cached := func(m Metrics) bool { return m.CacheHits > 0 }
 	return map[string]circumstance{
 		"memory":      {memory: 64},
 		"commits":     {memory: 64, meanwhile: committing},
 		"device":      {memory: 8, filled: true, meanwhile: committing},
-		"cache":       {memory: 8, readCache: 0.5, filled: true, meanwhile: resizing},
+		"slow device": {memory: 8, filled: true, delay: 0.3},
+		"cache":       {memory: 8, readCache: 0.5, filled: true, meanwhile: resizing, proof: cached},
 		"fold-over":   {memory: 16, filled: true, meanwhile: checkpointing(FoldOver)},
 		"snapshot":    {memory: 32, filled: true, meanwhile: checkpointing(Snapshot)},
 		"incremental": {memory: 32, filled: true, meanwhile: checkpointing(Incremental)},
 		"index":       {memory: 8, filled: true, meanwhile: checkpointing(Index)},
 		"growth":      {memory: 8, filled: true, meanwhile: growing},
-		"lookup":      {memory: 8, filled: true, meanwhile: compacting(CompactByLookup)},
-		"scan":        {memory: 8, filled: true, meanwhile: compacting(CompactByScan)},
-		"everything": {memory: 16, readCache: 0.4, filled: true, meanwhile: func(st *Store, rng *rand.Rand, n int) error {
-			return all[rng.IntN(len(all))](st, rng, n)
-		}},
+		"lookup":      {memory: 8, filled: true, delay: 0.3, meanwhile: compacting(CompactByLookup), proof: compacted},
+		"scan":        {memory: 8, filled: true, delay: 0.3, meanwhile: compacting(CompactByScan), proof: compacted},
+		"compaction of what is cached": {
+			memory: 8, readCache: 0.5, filled: true, delay: 0.3, meanwhile: compacting(CompactAuto), proof: compacted,
+		},
+		"everything": {
+			memory: 16, readCache: 0.4, filled: true, delay: 0.1, meanwhile: func(st *Store, rng *rand.Rand, n int) error {
+				return all[rng.IntN(len(all))](st, rng, n)
+			},
+		},
 	}
 }
 
@@ -82,8 +93,14 @@ func TestLinearizable(t *testing.T) {
 	for name, c := range circumstances() {
 		for layout, sizes := range map[string][2]int{"word": {8, 8}, "wide": {8, 40}, "variable": {}} {
 			t.Run(name+"/"+layout, func(t *testing.T) {
+				proven := c.proof == nil
+				var m Metrics
 				for seed := range uint64(episodes) {
-					testLinearizable(t, c, sizes, seed)
+					m = testLinearizable(t, c, sizes, seed)
+					proven = proven || c.proof(m)
+				}
+				if !proven {
+					t.Errorf("what these circumstances are about did not take place:\n%v", m)
 				}
 			})
 		}
@@ -93,89 +110,108 @@ func TestLinearizable(t *testing.T) {
 const (
 	historyKeys    = 3
 	historyWorkers = 4
-	historyRounds  = 4 // of what goes on meanwhile, at least, unless they take too long
+	historyOps     = 8 // about, of each worker in a round
 	fillerKeys     = 1 << 10
 )
 
-// historyOps are at least those of each worker in an episode.
-func historyOps() int {
+// historyRounds are those of an episode.
+func historyRounds() int {
 	if raceEnabled {
-		return 60
+		return 8
 	}
-	return 300
+	return 40
 }
 
-// testLinearizable is one episode, on a store of its own.
-func testLinearizable(t *testing.T, c circumstance, sizes [2]int, seed uint64) {
+// testLinearizable is one episode, on a store of its own, and returns what the
+// store says of it. Between rounds other records push the keys out of memory.
+func testLinearizable(t *testing.T, c circumstance, sizes [2]int, seed uint64) Metrics {
 	var now atomic.Int64
 	now.Store(1000)
-	h := &chronicler{sizes: sizes, now: &now}
-	forLog := c.memory * 512
+	h := &chronicler{sizes: sizes, now: &now, fillers: fillerKeys}
 	opts := Options{
-		Device: device.NewMemory(), KeySize: sizes[0], ValueSize: sizes[1], now: now.Load,
-		Memory: int64(float64(forLog) / (1 - c.readCache)), ReadCache: c.readCache, MaxMemory: 64 << 10,
+		Device:  device.NewFaulty(device.NewMemory(), device.FaultyOptions{Seed: seed, Delay: c.delay}),
+		KeySize: sizes[0], ValueSize: sizes[1], now: now.Load,
+		Memory: int64(float64(c.memory*512) / (1 - c.readCache)), ReadCache: c.readCache, MaxMemory: 64 << 10,
 		PageSize: 512, Records: 1, QueueDepth: 4, MutableFraction: 0.5,
 	}
 	if seed%3 == 2 { // on one chain
 		opts.hash = func([]byte) uint64 { return 42 }
+		h.fillers = 16
 	}
 	st := open(t, opts)
 	var stop atomic.Bool
-	var rounds atomic.Int64 // of what goes on meanwhile
-	var workers, background sync.WaitGroup
-	var histories [historyWorkers + 1][]porcupine.Operation
-	for w := range historyWorkers {
-		workers.Go(func() {
-			s := st.NewSession()
-			defer closeAll(t, s)
-			var err error
-			goOn := func(done int) bool {
-				return done < historyOps() || c.meanwhile != nil && rounds.Load() < historyRounds && done < 4*historyOps()
-			}
-			histories[w], err = h.work(s, rand.New(rand.NewPCG(seed, uint64(w))), goOn, c.filled && opts.hash == nil)
-			if err != nil {
-				t.Error(err)
-			}
-		})
-	}
+	var background sync.WaitGroup
 	if c.meanwhile != nil {
 		background.Go(func() {
 			rng := rand.New(rand.NewPCG(seed, 99))
-			for n := 0; !stop.Load(); n++ {
+			for n := 0; !stop.Load() && !t.Failed(); n++ {
 				if err := c.meanwhile(st, rng, n); err != nil {
 					t.Error(err)
-					return
 				}
-				rounds.Add(1)
 			}
 		})
 	}
-	workers.Wait()
-	stop.Store(true)
-	background.Wait()
-	s := st.NewSession()
-	for key := range uint64(historyKeys) {
-		last := h.one(t, s, key)
-		histories[historyWorkers] = append(histories[historyWorkers], last)
-		now.Add(1)
-		mortal := false
-		for _, history := range histories {
-			for _, o := range history {
-				d := o.Input.(deed)
-				mortal = mortal || d.kind == deedMortal && d.id == last.Output
+	var sessions [historyWorkers]*Session
+	for w := range sessions {
+		sessions[w] = st.NewSession()
+	}
+	var histories [historyWorkers][]porcupine.Operation
+	rng := rand.New(rand.NewPCG(seed, 98))
+	for round := 0; round < historyRounds() && !t.Failed(); round++ {
+		if c.filled {
+			h.fill(t, sessions[0], rng.IntN(400))
+		}
+		if c.readCache > 0 { // what is fetched from the device goes there
+			for key := range uint64(historyKeys) {
+				histories[0] = append(histories[0], h.one(t, sessions[0], key))
 			}
 		}
-		if after := h.one(t, s, key); mortal && after.Output != uint64(0) || !mortal && after.Output != last.Output {
-			t.Errorf("key %d held %v, and %v when mortals had expired", key, last.Output, after.Output)
+		var wg sync.WaitGroup
+		for w, s := range sessions {
+			wg.Go(func() {
+				rng := rand.New(rand.NewPCG(seed<<32+uint64(round), uint64(w)))
+				for n := 0; n < historyOps && !t.Failed(); {
+					batch := h.batch(t, s, rng)
+					histories[w] = append(histories[w], batch...)
+					n += len(batch)
+					if c.filled {
+						h.fill(t, s, rng.IntN(8))
+					}
+				}
+			})
 		}
-		now.Add(-1)
+		wg.Wait()
 	}
-	var all []porcupine.Operation
-	for _, history := range histories {
-		all = append(all, history...)
+	stop.Store(true)
+	background.Wait()
+	all := slices.Concat(histories[:]...)
+	for key := range uint64(historyKeys) {
+		all = append(all, h.last(t, sessions[0], key, all))
 	}
 	checkHistory(t, all)
-	closeAll(t, s, st)
+	m := st.Metrics()
+	for _, s := range sessions {
+		closeAll(t, s)
+	}
+	closeAll(t, st)
+	return m
+}
+
+// last reads a key at the end, and sees whether it expires if it is to.
+func (c *chronicler) last(t *testing.T, s *Session, key uint64, history []porcupine.Operation) porcupine.Operation {
+	t.Helper()
+	last := c.one(t, s, key)
+	mortal := slices.ContainsFunc(history, func(o porcupine.Operation) bool {
+		d := o.Input.(deed)
+		return d.kind == deedMortal && d.id == last.Output
+	})
+	c.now.Add(1)
+	after := c.one(t, s, key)
+	c.now.Add(-1)
+	if mortal && after.Output != uint64(0) || !mortal && after.Output != last.Output {
+		t.Errorf("key %d held %v, mortal %v, and %v later", key, last.Output, mortal, after.Output)
+	}
+	return last
 }
 
 // one reads a key.
@@ -190,44 +226,43 @@ func (c *chronicler) one(t *testing.T, s *Session, key uint64) porcupine.Operati
 	return o
 }
 
-// work does a worker's operations: plain calls, batches and streams.
-func (c *chronicler) work(s *Session, rng *rand.Rand, goOn func(done int) bool, filled bool) (history []porcupine.Operation, err error) {
-	for goOn(len(history)) && err == nil {
-		batch := make([]*recorded, 1+rng.IntN(4))
-		ops := make([]Op, len(batch))
-		for i := range batch {
-			batch[i] = c.begin(deedKind(rng.IntN(int(deedKinds))), rng.Uint64N(historyKeys))
-			ops[i] = batch[i].op
-		}
-		switch rng.IntN(3) {
-		case 0:
-			for i := range ops {
-				ops[i].Err = plainly(s, &ops[i])
-			}
-		case 1:
-			_ = s.Do(ops) // each has its own error
-		case 2:
-			err = stream(s, ops)
-		}
-		for i, r := range batch {
-			r.op = ops[i]
-			o, e := c.end(r)
-			history, err = append(history, o), errors.Join(err, e)
-		}
-		if filled {
-			err = errors.Join(err, c.fill(s, rng.IntN(30)))
-		}
+// batch does a few operations: plain calls, a batch or a stream.
+func (c *chronicler) batch(t *testing.T, s *Session, rng *rand.Rand) (history []porcupine.Operation) {
+	batch := make([]*recorded, 1+rng.IntN(4))
+	ops := make([]Op, len(batch))
+	for i := range batch {
+		batch[i] = c.begin(deedKind(rng.IntN(int(deedKinds))), rng.Uint64N(historyKeys))
+		ops[i] = batch[i].op
 	}
-	return history, err
+	var err error
+	switch rng.IntN(3) {
+	case 0:
+		for i := range ops {
+			ops[i].Err = plainly(s, &ops[i])
+		}
+	case 1:
+		_ = s.Do(ops) // each has its own error
+	case 2:
+		err = stream(s, ops)
+	}
+	for i, r := range batch {
+		r.op = ops[i]
+		o, e := c.end(r)
+		history, err = append(history, o), errors.Join(err, e)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	return history
 }
 
 // fill turns the log with so many records of other keys.
-func (c *chronicler) fill(s *Session, n int) error {
+func (c *chronicler) fill(t *testing.T, s *Session, n int) {
 	for range n {
 		id := c.ids.Add(1)
-		if err := s.Upsert(key8(historyKeys+id%fillerKeys), c.value(nil, id)); err != nil {
-			return err
+		if err := s.Upsert(key8(historyKeys+id%c.fillers), c.value(nil, id)); err != nil {
+			t.Error(err)
+			return
 		}
 	}
-	return nil
 }
