@@ -62,12 +62,13 @@ type Session struct {
 	traces    []trace          // of a batch of opNewest or opMove
 	unusable  error            // closed; or the queue cannot be waited for, and what is under way never ends
 
-	plain  Op     // of the plain calls
-	update Update // of the Modifier that is asked
-	old    []byte // scratch: a value being modified…
-	fresh  []byte // …and what it becomes
-	zeros  []byte // the value of a tombstone
-	frozen frozen // of the operation that is tried
+	plain   Op     // of the plain calls
+	update  Update // of the Modifier that is asked
+	old     []byte // scratch: a value being modified…
+	fresh   []byte // …and what it becomes
+	oldWord uint64 // the former, of 8 bytes
+	zeros   []byte // the value of a tombstone
+	frozen  frozen // of the operation that is tried
 
 	lanes    [2]lane
 	filling  *lane // takes operations, whose buckets are on the way
@@ -117,6 +118,7 @@ func (st *Store) makeSession() *Session {
 		hash:      st.hash,
 		table:     st.index.Load(),
 		zeros:     make([]byte, st.opts.ValueSize),
+		fresh:     make([]byte, 0, max(8, st.opts.ValueSize)),
 		flights:   make([]flight, st.opts.QueueDepth),
 		free:      make([]uint32, 0, st.opts.QueueDepth),
 		polled:    newOpRing(st.opts.QueueDepth),

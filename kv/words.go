@@ -89,12 +89,13 @@ func (s *Session) modifyWord(modify Modifier, r hlog.Record) bool {
 	if !h.Updatable() {
 		return false
 	}
-	s.old = binary.LittleEndian.AppendUint64(s.old[:0], old)
-	s.update = Update{Found: true, Old: s.old, New: s.fresh[:0]}
-	verdict := modify(&s.update)
-	s.fresh = s.update.New
-	if verdict != Put || s.update.Expires != 0 || len(s.fresh) != 8 {
+	s.oldWord = old
+	u := &s.update // field by field: as a whole it would be made twice
+	u.Found, u.Expires = true, 0
+	u.Old = (*[8]byte)(unsafe.Pointer(&s.oldWord))[:]
+	u.New = s.fresh[:0]
+	if modify(u) != Put || u.Expires != 0 || len(u.New) != 8 {
 		return false
 	}
-	return s.layout.SwapWord(r, old, loadWord(s.fresh))
+	return s.layout.SwapWord(r, old, loadWord(u.New))
 }
