@@ -4,9 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"unsafe"
+
+	"github.com/redykv/redykv/internal/mem"
+	"github.com/redykv/redykv/internal/prefetch"
 )
 
 // MemoryOptions say what kind of storage a Memory stands in for. The zero value
@@ -43,13 +49,29 @@ type Memory struct {
 }
 
 const (
-	chunkBits = 20
+	chunkBits = 21 // a huge page: random reads wait for addresses as well as for bytes
 	chunkSize = 1 << chunkBits
 	// maxChunks bounds the table, which is contiguous: 1 TiB of addresses.
-	maxChunks = 1 << 20
+	maxChunks = 1 << 19
 )
 
-type chunk [chunkSize]byte
+// chunk is bytes outside the Go heap, which are freed when no table and no reader
+// has the chunk any more.
+type chunk struct{ bytes []byte }
+
+func newChunk() (*chunk, error) {
+	b, err := mem.Alloc(chunkSize)
+	if err != nil {
+		return nil, fmt.Errorf("device: memory: %w", err)
+	}
+	c := &chunk{b}
+	runtime.AddCleanup(c, func(b []byte) {
+		if err := mem.Free(b); err != nil {
+			slog.Warn("device: memory: freeing a chunk", "err", err)
+		}
+	}, b)
+	return c, nil
+}
 
 // chunkTable is the chunks of a contiguous part of the address space, from
 // chunk number base on; nil where nothing was written yet. Entries are set, and
@@ -110,7 +132,7 @@ func (m *Memory) Start(tail int64) error {
 	t := old.copy(old.base, min(end, (tail+chunkSize-1)>>chunkBits))
 	m.table.Store(t)
 	if c := t.at(tail >> chunkBits); c != nil {
-		clear(c[tail&(chunkSize-1):])
+		clear(c.bytes[tail&(chunkSize-1):])
 	}
 	return nil
 }
@@ -238,7 +260,11 @@ func (m *Memory) chunkAt(i int64) (*chunk, error) {
 			t = t.copy(first, max(end, min(first+2*int64(len(t.chunks)), first+maxChunks)))
 			m.table.Store(t)
 		}
-		t.chunks[i-t.base].Store(new(chunk))
+		c, err := newChunk()
+		if err != nil {
+			return nil, err
+		}
+		t.chunks[i-t.base].Store(c)
 	}
 	return t.at(i), nil
 }
@@ -265,7 +291,8 @@ func (m *Memory) store(src []byte, addr int64) error {
 		}
 		n := min(len(src), chunkSize-int(addr&(chunkSize-1)))
 		if c != nil {
-			copy(c[addr&(chunkSize-1):], src[:n])
+			copy(c.bytes[addr&(chunkSize-1):], src[:n])
+			runtime.KeepAlive(c)
 		}
 		src, addr = src[n:], addr+int64(n)
 	}
@@ -284,11 +311,19 @@ func (m *Memory) load(dst []byte, addr int64) error {
 		if c == nil {
 			return m.notHeld(len(dst), addr)
 		}
-		n := copy(dst, c[addr&(chunkSize-1):])
+		n := copy(dst, c.bytes[addr&(chunkSize-1):])
+		runtime.KeepAlive(c)
 		if n == len(dst) {
 			return nil
 		}
 		dst, addr = dst[n:], addr+int64(n)
+	}
+}
+
+// prefetch asks for the first bytes at addr, if there are any.
+func (m *Memory) prefetch(addr int64) {
+	if c := m.table.Load().at(addr >> chunkBits); c != nil {
+		prefetch.Line(unsafe.Pointer(&c.bytes[addr&(chunkSize-1)]))
 	}
 }
 
@@ -326,6 +361,7 @@ func (q *memoryQueue) Read(dst []byte, addr int64, tag uint64) error {
 		return err
 	}
 	q.reads = append(q.reads, memoryRead{dst, addr, tag})
+	q.m.prefetch(addr)
 	return nil
 }
 
