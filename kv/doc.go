@@ -8,7 +8,7 @@
 // Upsert, RMW and Delete borrow a session and are safe from any goroutine. An
 // [Op] is one operation of a batch ([Session.Do]) or of a stream
 // ([Session.Submit], [Session.Poll]) in which many cold reads are under way at
-// once.
+// once. [Session.Atomically] is a short transaction over several keys.
 //
 // What bites:
 //   - A Session belongs to one goroutine at a time.
