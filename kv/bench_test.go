@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/redykv/redykv/device"
@@ -152,5 +154,58 @@ func load(b *testing.B, s *Session, records uint64) {
 		if err := s.Upsert(value[:8:8], value); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// BenchmarkBarrier measures how long a barrier takes while sessions work: all of
+// them wait meanwhile.
+func BenchmarkBarrier(b *testing.B) {
+	st := open(b, Options{Device: device.NewMemory(), KeySize: 8, ValueSize: 8, Memory: 64 << 20})
+	var stop atomic.Bool
+	var wg sync.WaitGroup
+	for range 2 {
+		s := st.NewSession()
+		wg.Go(func() {
+			defer closeAll(b, s)
+			for n := uint64(0); !stop.Load(); n++ {
+				if err := s.Upsert(key8(n%1e6), key8(n)); err != nil {
+					b.Error(err)
+				}
+			}
+		})
+	}
+	for b.Loop() {
+		st.exclusive(func() {})
+	}
+	stop.Store(true)
+	wg.Wait()
+	closeAll(b, st)
+}
+
+// BenchmarkOpen measures recovery, by the log alone and with a copy of the index.
+func BenchmarkOpen(b *testing.B) {
+	const records = 1 << 20
+	for _, withIndex := range []bool{false, true} {
+		b.Run(fmt.Sprintf("index=%v", withIndex), func(b *testing.B) {
+			disk := device.NewMemory()
+			opts := Options{Device: disk, KeySize: 8, ValueSize: 8, Memory: 1 << 20}
+			st := open(b, opts)
+			s := st.NewSession()
+			for n := range uint64(records) {
+				if err := s.Upsert(key8(n), key8(n)); err != nil {
+					b.Fatal(err)
+				}
+			}
+			closeAll(b, s)
+			if _, err := st.Checkpoint(context.Background(), CheckpointOptions{LogOnly: !withIndex}); err != nil {
+				b.Fatal(err)
+			}
+			for b.Loop() {
+				closeAll(b, st)
+				opts.Device = disk.Reopen()
+				st = open(b, opts)
+			}
+			closeAll(b, st)
+		})
 	}
 }
