@@ -122,31 +122,16 @@ func (st *Store) checkpoint(ctx context.Context, opts CheckpointOptions) (Checkp
 	if err := st.checkOptions(ctx, opts); err != nil {
 		return CheckpointInfo{}, err
 	}
-	m := st.recorded()
+	if err := st.ascertain(); err != nil {
+		return CheckpointInfo{}, err
+	}
 	c := checkpoint{Name: opts.Name, Kind: opts.Kind, Time: time.Now()}
-	c.Index = m.Index
-	if !opts.LogOnly || opts.Kind == Index {
-		index, bytes, err := st.copyIndex(ctx)
-		if err != nil {
-			return CheckpointInfo{}, err
-		}
-		c.Index, c.Bytes = index, bytes
-		c.Begin, c.Tail = st.log.Begin(), index.Start
-	}
-	var err error
-	var hashes *blockHashes
-	switch opts.Kind {
-	case FoldOver:
-		err = st.foldOver(ctx, &c)
-	case Snapshot, Incremental:
-		hashes, err = st.snapshot(ctx, &c, &m)
-	}
-	if err == nil {
-		err = st.recordCheckpoint(&c)
-	}
+	hashes, err := st.fill(ctx, &c, opts.LogOnly && opts.Kind != Index)
 	if err != nil {
-		// A copy of the index that nothing names goes with the next checkpoint, or
-		// when the store is opened.
+		st.tidy() // takes what was written for it
+		return CheckpointInfo{}, err
+	}
+	if err := st.recordCheckpoint(&c); err != nil {
 		return CheckpointInfo{}, err
 	}
 	if hashes != nil {
@@ -154,8 +139,44 @@ func (st *Store) checkpoint(ctx context.Context, opts CheckpointOptions) (Checkp
 		st.blocks = hashes
 	}
 	st.tidy()
-	m = st.recorded()
+	m := st.recorded()
 	return m.info(&c), nil
+}
+
+// ascertain makes sure of what is on the device after a manifest could not be
+// written.
+func (st *Store) ascertain() error {
+	if !st.isUncertain() {
+		return nil
+	}
+	return st.record(func(*manifest) {})
+}
+
+func (st *Store) isUncertain() bool {
+	st.recording.Lock()
+	defer st.recording.Unlock()
+	return st.uncertain
+}
+
+// fill makes everything of a checkpoint but its place in the manifest.
+func (st *Store) fill(ctx context.Context, c *checkpoint, logOnly bool) (*blockHashes, error) {
+	m := st.recorded()
+	c.Index = m.Index
+	if !logOnly {
+		index, bytes, err := st.copyIndex(ctx)
+		if err != nil {
+			return nil, err
+		}
+		c.Index, c.Bytes = index, bytes
+		c.Begin, c.Tail = st.log.Begin(), index.Start
+	}
+	switch c.Kind {
+	case FoldOver:
+		return nil, st.foldOver(ctx, c)
+	case Snapshot, Incremental:
+		return st.snapshot(ctx, c, &m)
+	}
+	return nil, nil
 }
 
 func (st *Store) checkOptions(ctx context.Context, opts CheckpointOptions) error {
@@ -282,6 +303,9 @@ func isObject(name string) bool {
 // when the store is opened. The caller's is the turn to make checkpoints: nothing
 // is there that a manifest to come will name.
 func (st *Store) tidy() (removed []string) {
+	if st.isUncertain() { // the device may have a manifest that names other objects
+		return nil
+	}
 	m := st.recorded()
 	names, err := st.dev.ListObjects()
 	needed := m.objects()

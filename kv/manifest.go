@@ -285,11 +285,17 @@ func (m *manifest) drop(which func(c *checkpoint) bool) {
 	m.Checkpoints = slices.DeleteFunc(m.Checkpoints, func(c checkpoint) bool { return which(&c) })
 }
 
-// commit takes s for the last commit, unless a later one has overtaken it.
+// commit takes s for the last commit, unless a later one has overtaken it. A
+// checkpoint may have done away with its copy of the index meanwhile.
 func (m *manifest) commit(s *state) {
-	if s.Sequence > m.Commit.Sequence {
-		m.Commit = *s
+	if s.Sequence <= m.Commit.Sequence {
+		return
 	}
+	last := *s
+	if last.Index != nil && !m.objects()[last.Index.Object] {
+		last.Index = nil
+	}
+	m.Commit = last
 }
 
 // match checks options against the store on the device, and takes over from it
@@ -332,7 +338,9 @@ func (st *Store) record(change func(m *manifest)) error {
 	if err == nil {
 		err = st.dev.WriteMeta(manifestName, data)
 	}
-	if st.volatile = errors.Is(err, errors.ErrUnsupported); err != nil && !st.volatile {
+	st.volatile = errors.Is(err, errors.ErrUnsupported)
+	st.uncertain = err != nil && !st.volatile
+	if st.uncertain {
 		return fmt.Errorf("writing the manifest %q: %w", manifestName, err)
 	}
 	st.manifest = m

@@ -3,6 +3,7 @@ package kv
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -18,9 +19,11 @@ import (
 // larger one.
 const minBlock = 4096
 
-// blockHash is a hash of the bytes of one block that are in a snapshot, collision
-// resistant: equal means unchanged.
+// blockHash is a hash of the bytes of one block that are in a snapshot, and of where
+// they start, collision resistant: equal means unchanged.
 type blockHash [16]byte
+
+const addressSize = 8
 
 // blockHashes are the hashes of the blocks of the last snapshot.
 type blockHashes struct {
@@ -48,22 +51,23 @@ func (st *Store) floorAt(floor int64) { st.floor = floor }
 func (st *Store) writeSnapshot(ctx context.Context, w *chunkWriter, from, to int64, base *blockHashes) (*blockHashes, error) {
 	size := max(minBlock, int64(st.dev.Alignment()))
 	hashes := &blockHashes{first: from / size}
-	block := make([]byte, 0, size) // may lie in several pages
+	block := make([]byte, addressSize, addressSize+size) // its address in front; may lie in several pages
 	for at := from; at < to; {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		block = block[:0]
 		start, end := at, min((at/size+1)*size, to)
+		binary.LittleEndian.PutUint64(block, uint64(start))
+		block = block[:addressSize]
 		for at < end {
 			block = st.log.AppendHeld(block, at, end)
-			at = start + int64(len(block))
+			at = start + int64(len(block)-addressSize)
 		}
 		sum := sha256.Sum256(block)
 		hash := blockHash(sum[:len(blockHash{})])
 		hashes.hashes = append(hashes.hashes, hash)
 		if !base.holds(start/size, hash) {
-			if err := w.add(start, 1, block); err != nil {
+			if err := w.add(start, 1, block[addressSize:]); err != nil {
 				return nil, err
 			}
 		}

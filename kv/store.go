@@ -44,9 +44,10 @@ type Store struct {
 	committing    sync.Mutex // one Commit at a time
 	checkpointing sync.Mutex // one Checkpoint at a time, and nobody removes what they make
 
-	recording sync.Mutex    // guards manifest and volatile
+	recording sync.Mutex    // guards manifest, volatile, uncertain
 	manifest  manifest      // as it is on the device…
 	volatile  bool          // …unless that keeps nothing
+	uncertain bool          // …or has the one that could not be written
 	sequence  atomic.Uint64 // the last number given
 
 	floor     int64        // changed in barriers only: see floorAt
