@@ -282,6 +282,10 @@ func (c *compactor) release(ctx context.Context, to int64) error {
 	return nil
 }
 
+// paceQuantum is how long work goes on at least between two rests, for which timers
+// are too coarse otherwise.
+const paceQuantum = 5 * time.Millisecond
+
 // pace keeps work to a share of the time.
 type pace struct {
 	share float64
@@ -295,6 +299,9 @@ func (p *pace) rest(ctx context.Context) error {
 	}
 	if !p.since.IsZero() {
 		worked := time.Since(p.since)
+		if worked < paceQuantum {
+			return ctx.Err()
+		}
 		timer := time.NewTimer(time.Duration(float64(worked) * (1 - p.share) / p.share))
 		defer timer.Stop()
 		select {

@@ -234,6 +234,12 @@ func TestCountersDuringCompaction(t *testing.T) {
 				if raceEnabled {
 					rounds = 200
 				}
+				const stay = 100 // keys that compaction has to copy
+				for n := range uint64(stay) {
+					if err := st.Upsert(key8(5000+n), key8(n)); err != nil {
+						t.Fatal(err)
+					}
+				}
 				var sums [sessions][keys]uint64
 				var stop atomic.Bool
 				var wg, compacting sync.WaitGroup
@@ -293,6 +299,11 @@ func TestCountersDuringCompaction(t *testing.T) {
 					}
 					if v, err := st.Read(key8(n), nil); err != nil || !bytes.Equal(v, key8(want)) {
 						t.Errorf("counter %d: %x, %v; want %x", n, v, err, key8(want))
+					}
+				}
+				for n := range uint64(stay) {
+					if v, err := st.Read(key8(5000+n), nil); err != nil || !bytes.Equal(v, key8(n)) {
+						t.Errorf("key %d: %x, %v", 5000+n, v, err)
 					}
 				}
 				m := st.Metrics()

@@ -14,7 +14,9 @@
 //   - A Session belongs to one goroutine at a time.
 //   - What was written is durable once [Store.Commit] or [Store.Close] has
 //     returned nil, not before. Open finds exactly what the last of them covered.
-//   - Deleted and overwritten records keep their space on the device.
+//   - Deleted, overwritten and expired records keep their space on the device until
+//     [Store.Compact], or automatic compaction, see [AutoCompaction].
+//   - A [Store.Scan] beside compaction may find a key twice.
 //   - The index grows by itself, but is the better for knowing: say in Options.Records
 //     how many keys will come.
 package kv

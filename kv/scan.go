@@ -19,6 +19,7 @@ type scanner struct {
 	w     *hlog.Walker
 	next  int64
 	end   int64 // at or above the tail when the scan began
+	safe  int64 // what was walked below was read-only
 	to    int64 // end, or the present tail if that comes first
 	done  bool
 	batch traceBatch
@@ -49,7 +50,7 @@ func (s *Session) scanFrom(at Cursor) (*scanner, error) {
 // scan of this process has stopped; else it is found from the page's start.
 func (sc *scanner) resume() error {
 	st := sc.s.store
-	sc.to = st.settled(sc.end)
+	sc.safe, sc.to = st.log.SafeReadOnly(), st.settled(sc.end)
 	sc.done = sc.next >= sc.to
 	if st.stops.known(sc.next) {
 		return walkError(sc.w.Resume(sc.next, sc.to))
@@ -88,7 +89,9 @@ func (sc *scanner) step(n int, visit func(Record) bool) (goOn bool, err error) {
 		}
 		ended = !found
 		if address, im := sc.w.Record(); found && !im.Header.Tombstone() {
-			b.add(opNewest, newTrace(address, sc.to), im)
+			t := newTrace(address, sc.to)
+			t.early = address >= sc.safe
+			b.add(opNewest, t, im)
 		}
 	}
 	if err := b.run(sc.s); err != nil {

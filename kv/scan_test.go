@@ -326,3 +326,58 @@ func TestScanFollowsExpiry(t *testing.T) {
 	}
 	closeAll(t, st)
 }
+
+// TestScanAsksAgainForWhatMayHaveLived walks over records in memory, prolongs their
+// lives in place, and turns the log before the index is asked: their copies have
+// expired, they have not.
+func TestScanAsksAgainForWhatMayHaveLived(t *testing.T) {
+	for name, hash := range map[string]func([]byte) uint64{"spread": nil, "collide": func([]byte) uint64 { return 42 }} {
+		t.Run(name, func(t *testing.T) {
+			var now atomic.Int64
+			now.Store(1000)
+			opts := small(device.NewMemory(), 8, 8)
+			opts.now, opts.hash = now.Load, hash
+			st := open(t, opts)
+			s := st.NewSession()
+			put := func(n uint64, expires int64) {
+				t.Helper()
+				if err := s.Run(&Op{Kind: OpUpsert, Key: key8(n), Value: key8(n), Expires: expires}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			const keys = 10
+			for n := range uint64(keys) {
+				put(n, 2000)
+			}
+			var b traceBatch
+			end := st.settled(0)
+			if err := s.walk(0, end, func(address int64, im hlog.Image) bool {
+				trace := newTrace(address, end)
+				trace.early = true
+				b.add(opNewest, trace, im)
+				return true
+			}); err != nil {
+				t.Fatal(err)
+			}
+			for n := uint64(1); n < keys; n += 2 {
+				put(n, 3000)
+			}
+			if st.log.Tail() != end {
+				t.Fatal("lives were not prolonged in place")
+			}
+			for n := range uint64(500) {
+				put(1000+n, 0)
+			}
+			now.Store(2500)
+			if err := b.run(s); err != nil {
+				t.Fatal(err)
+			}
+			for n := range b.ops {
+				if op := &b.ops[n]; (op.Err == nil) != (n%2 == 1) || op.Err == nil && op.Expires != 3000 {
+					t.Errorf("key %d: %v, expires %d", n, op.Err, op.Expires)
+				}
+			}
+			closeAll(t, s, st)
+		})
+	}
+}

@@ -19,6 +19,7 @@ type trace struct {
 	source int64 // where the record lies
 	floor  int64 // no other record of the key lies in (source, floor); else just above source
 	below  int64 // only records of the key below this address count
+	early  bool  // Value and Expires may be from before the record was read-only
 	newer  bool  // Value and Expires are those of the key's newest record, at or above below
 	passed int   // records passed since then
 }
@@ -74,6 +75,10 @@ func (s *Session) tryTrace(op *Op, at slot, e entry) (outcome, coldAt) {
 	case !p.newer && p.source >= s.view.Head:
 		s.takeNewer(op, s.view.At(p.source)) // it may have been updated in place
 	case !p.newer && s.expired(op.Expires):
+		// Its life may have been prolonged before it left memory.
+		if begin := s.log.Begin(); p.early && p.source >= begin {
+			return needsRecord, coldAt{e, p.source, begin}
+		}
 		op.Err = ErrNotFound
 	}
 	return complete, coldAt{}
@@ -122,6 +127,15 @@ func (s *Session) inspectTrace(n uint32, im hlog.Image, tier int) (goesOn bool) 
 	f := &s.flights[n]
 	op := f.op
 	p := s.traceOf(op)
+	if f.at.address == p.source {
+		op.Value, op.Expires, p.early = append(op.Value[:0], im.Value...), im.Expires, false
+		if im.Header.Tombstone() || s.expired(im.Expires) || !bytes.Equal(im.Key, op.Key) {
+			s.land(n, ErrNotFound, tier)
+		} else {
+			s.land(n, nil, tier)
+		}
+		return false
+	}
 	if bytes.Equal(im.Key, op.Key) {
 		if f.at.address < p.below || !p.newer && (im.Header.Tombstone() || s.expired(im.Expires)) {
 			s.land(n, ErrNotFound, tier)
@@ -141,7 +155,12 @@ func (s *Session) inspectTrace(n uint32, im hlog.Image, tier int) (goesOn bool) 
 	case previous >= p.floor && previous >= f.at.begin:
 		f.at.address = previous
 		return true
-	case previous >= p.floor || !p.reaches(previous), !p.newer && s.expired(op.Expires):
+	case previous >= p.floor || !p.reaches(previous):
+		s.land(n, ErrNotFound, tier)
+	case !p.newer && p.early && s.expired(op.Expires):
+		f.at.address = p.source
+		return true
+	case !p.newer && s.expired(op.Expires):
 		s.land(n, ErrNotFound, tier)
 	case op.Kind == opMove:
 		// Nothing of the key from the newest record of the chain down. If it has
