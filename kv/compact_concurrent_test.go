@@ -105,3 +105,66 @@ func TestOperationsOutliveTruncation(t *testing.T) {
 		}
 	}
 }
+
+// TestCompactionPassesLocks compacts and scans while somebody holds locks on all
+// keys, and changes them: a record that is moved stays what it is.
+func TestCompactionPassesLocks(t *testing.T) {
+	for _, method := range compactMethods {
+		t.Run(method.String(), func(t *testing.T) {
+			st := open(t, small(device.NewMemory(), 8, 8))
+			s := st.NewSession()
+			const keys = 200
+			want := map[string]string{}
+			var locked [][]byte
+			for n := range uint64(keys) {
+				if err := s.Upsert(key8(n), key8(n)); err != nil {
+					t.Fatal(err)
+				}
+				want[string(key8(n))] = string(key8(n))
+				locked = append(locked, key8(n))
+			}
+			err := s.Atomically(locked, func() error {
+				c := &compactor{st: st, opts: CompactOptions{Memory: 1 << 20}}
+				until := c.page(st.log.SafeReadOnly())
+				err := st.with(func(other *Session) error { // all but the commit at the end, which waits
+					c.s = other
+					if method == CompactByScan {
+						_, err := c.scan(context.Background(), st.log.Begin(), until)
+						return err
+					}
+					return c.lookup(context.Background(), st.log.Begin(), until)
+				})
+				if err != nil {
+					return err
+				}
+				if c.info.Copied == 0 {
+					t.Error("nothing was copied")
+				}
+				found := 0
+				for _, err := range st.Scan() {
+					if err != nil {
+						return err
+					}
+					found++
+				}
+				if found != keys {
+					t.Errorf("a scan finds %d of %d keys", found, keys)
+				}
+				for n := uint64(0); n < keys; n += 2 {
+					if err := s.RMW(key8(n), add(100)); err != nil {
+						return err
+					}
+					want[string(key8(n))] = string(key8(n + 100))
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			check(t, st, keys, want)
+			mustCompact(t, st, CompactOptions{Method: method})
+			check(t, st, keys, want)
+			closeAll(t, s, st)
+		})
+	}
+}
