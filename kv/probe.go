@@ -55,27 +55,6 @@ func matchWords(bucket unsafe.Pointer, want uint64) int {
 	return bucketEntries
 }
 
-// lookupWords returns the record whose key is the word, if it is the newest of
-// its chain, found in the first bucket, and at or above floor, which is not
-// below head.
-func (p *probe) lookupWords(key uint64, floor int64) unsafe.Pointer {
-	hash := hashWord(key)
-	bucket := unsafe.Add(p.table, (hash&p.mask)*bucketSize)
-	i := matchWords(bucket, p.wanted(hash))
-	if i == bucketEntries {
-		return nil
-	}
-	a := slotIn(bucket, i).load().address()
-	if a < floor {
-		return nil
-	}
-	at := unsafe.Add(p.frames, a&p.ringMask)
-	if hlog.RecordAt(at).Word0() != key {
-		return nil
-	}
-	return at
-}
-
 // scanWords puts the slots of hashes into slots, nil where the first bucket has
 // none, and asks for their records in memory.
 func (p *probe) scanWords(hashes []uint64, slots []slot) {

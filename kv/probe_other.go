@@ -12,7 +12,26 @@ const vectors = true // what there is instead is always there
 
 func match(bucket unsafe.Pointer, want uint64) int { return matchWords(bucket, want) }
 
-func (p *probe) lookup(key uint64, floor int64) unsafe.Pointer { return p.lookupWords(key, floor) }
+// lookup returns the record whose key is the word, if it is the newest of
+// its chain, found in the first bucket, and at or above floor, which is not
+// below head.
+func (p *probe) lookup(key uint64, floor int64) unsafe.Pointer {
+	hash := hashWord(key)
+	bucket := unsafe.Add(p.table, (hash&p.mask)*bucketSize)
+	i := matchWords(bucket, p.wanted(hash))
+	if i == bucketEntries {
+		return nil
+	}
+	a := slotIn(bucket, i).load().address()
+	if a < floor {
+		return nil
+	}
+	at := unsafe.Add(p.frames, a&p.ringMask)
+	if hlog.RecordAt(at).Word0() != key {
+		return nil
+	}
+	return at
+}
 
 func (p *probe) scan(l *lane) { p.scanWords(l.hashes[:l.n], l.slots[:l.n]) }
 

@@ -207,8 +207,8 @@ func (s *Session) leave() { s.slot.Leave() }
 // ErrNotFound.
 func (s *Session) Read(key, dst []byte) ([]byte, error) {
 	if s.direct && len(key) == 8 && cap(dst)-len(dst) >= 8 {
-		value := dst[len(dst) : len(dst)+8]
-		if s.readDirect(unsafe.Pointer(unsafe.SliceData(key)), unsafe.Pointer(unsafe.SliceData(value))) {
+		end := unsafe.Add(unsafe.Pointer(unsafe.SliceData(dst)), len(dst))
+		if s.readDirect(unsafe.Pointer(unsafe.SliceData(key)), end) {
 			return dst[:len(dst)+8], nil
 		}
 	}

@@ -83,25 +83,72 @@ func (w *worker) check(value []byte, n uint64) error {
 	return fmt.Errorf("storebench: record %d has a value of %d bytes that is not its own", n, len(value))
 }
 
-// plain runs one call for each number.
-func (w *worker) plain(k kinds, numbers []uint32) (err error) {
-	coins := w.coins.Uint64()
+// plain runs one call for each number. Each kind has a loop of its own: how many
+// calls the processor has under way at once depends on how few instructions lie
+// between them.
+func (w *worker) plain(k kinds, numbers []uint32) error {
+	switch {
+	case k.mixed:
+		return w.plainMix(k, numbers)
+	case k.kind == kv.OpRead:
+		return w.plainReads(numbers)
+	case k.kind == kv.OpUpsert:
+		return w.plainUpserts(numbers)
+	default:
+		return w.plainRMWs(numbers)
+	}
+}
+
+func (w *worker) plainReads(numbers []uint32) error {
+	session, key, buffer := w.session, w.key, w.value[:0]
 	for _, n := range numbers {
-		ycsb.PutKey(w.key, uint64(n))
-		switch k.next(&coins) {
-		case kv.OpRead:
-			var value []byte
-			if value, err = w.session.Read(w.key, w.value[:0]); err == nil && !ownWord(value, uint64(n)) {
+		ycsb.PutKey(key, uint64(n))
+		value, err := session.Read(key, buffer)
+		if err != nil || !ownWord(value, uint64(n)) {
+			if err == nil {
 				err = w.check(value, uint64(n))
 			}
-		case kv.OpUpsert:
-			ycsb.StampEnds(w.value, uint64(n))
-			err = w.session.Upsert(w.key, w.value)
-		default:
-			err = w.session.RMW(w.key, w.rmw.Modify)
+			if err != nil {
+				return fmt.Errorf("storebench: record %d: %w", n, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (w *worker) plainUpserts(numbers []uint32) error {
+	session, key, value := w.session, w.key, w.value
+	for _, n := range numbers {
+		ycsb.PutKey(key, uint64(n))
+		ycsb.StampEnds(value, uint64(n))
+		if err := session.Upsert(key, value); err != nil {
+			return fmt.Errorf("storebench: record %d: %w", n, err)
+		}
+	}
+	return nil
+}
+
+func (w *worker) plainRMWs(numbers []uint32) error {
+	for _, n := range numbers {
+		ycsb.PutKey(w.key, uint64(n))
+		if err := w.session.RMW(w.key, w.rmw.Modify); err != nil {
+			return fmt.Errorf("storebench: record %d: %w", n, err)
+		}
+	}
+	return nil
+}
+
+func (w *worker) plainMix(k kinds, numbers []uint32) error {
+	coins := w.coins.Uint64()
+	for i := range numbers {
+		var err error
+		if one := numbers[i : i+1]; k.next(&coins) == kv.OpUpsert {
+			err = w.plainUpserts(one)
+		} else {
+			err = w.plainReads(one)
 		}
 		if err != nil {
-			return fmt.Errorf("storebench: record %d: %w", n, err)
+			return err
 		}
 	}
 	return nil
