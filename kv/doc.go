@@ -12,8 +12,11 @@
 //
 // What bites:
 //   - A Session belongs to one goroutine at a time.
-//   - What was written is durable once [Store.Commit] or [Store.Close] has
-//     returned nil, not before. Open finds exactly what the last of them covered.
+//   - What was written is durable once [Store.Commit], [Store.Checkpoint] or
+//     [Store.Close] has returned nil, not before. Open finds exactly what the last of
+//     them covered; of a session with a name, [Store.CommitPoint] says what that is.
+//   - Options.Recover brings back a checkpoint by its name, and drops what is newer,
+//     each time that the store is opened with it.
 //   - Deleted, overwritten and expired records keep their space on the device until
 //     [Store.Compact], or automatic compaction, see [AutoCompaction].
 //   - A [Store.Scan] beside compaction may find a key twice.

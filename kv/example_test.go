@@ -150,3 +150,43 @@ func ExampleSession_Submit() {
 	// Output:
 	// 4999950000
 }
+
+// A checkpoint is made while the store is used, and brought back by its name.
+func ExampleStore_Checkpoint() {
+	disk := device.NewMemory()
+	store, err := kv.Open(kv.Options{Device: disk})
+	if err != nil {
+		log.Fatal(err)
+	}
+	s, err := store.NewNamedSession("importer")
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, word := range []string{"one", "two", "three"} {
+		if err := s.Upsert([]byte("last"), []byte(word)); err != nil {
+			log.Fatal(err)
+		}
+		if word == "two" {
+			if _, err := store.Checkpoint(context.Background(), kv.CheckpointOptions{Kind: kv.Snapshot, Name: "halfway"}); err != nil {
+				log.Fatal(err)
+			}
+		}
+	}
+	if err := errors.Join(s.Close(), store.Close()); err != nil {
+		log.Fatal(err)
+	}
+
+	if store, err = kv.Open(kv.Options{Device: disk.Reopen(), Recover: "halfway"}); err != nil {
+		log.Fatal(err)
+	}
+	value, err := store.Read([]byte("last"), nil)
+	fmt.Printf("%s, %v\n", value, err)
+	point, _ := store.CommitPoint("importer")
+	fmt.Printf("the importer goes on after operation %d\n", point.Until)
+	if err := store.Close(); err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// two, <nil>
+	// the importer goes on after operation 2
+}
