@@ -93,7 +93,7 @@ func TestLinearizable(t *testing.T) {
 	for name, c := range circumstances() {
 		for layout, sizes := range map[string][2]int{"word": {8, 8}, "wide": {8, 40}, "variable": {}} {
 			t.Run(name+"/"+layout, func(t *testing.T) {
-				proven := c.proof == nil
+				proven := c.proof == nil || raceEnabled // its episodes are short
 				var m Metrics
 				for seed := range uint64(episodes) {
 					m = testLinearizable(t, c, sizes, seed)
