@@ -3,6 +3,7 @@ package hlog
 import (
 	"encoding/binary"
 	"fmt"
+	"math/bits"
 )
 
 // Bounds of variable-length records.
@@ -73,6 +74,15 @@ func (l Layout) Size(keySize, valueSize int, expires bool) int {
 		size += expirySize
 	}
 	return size
+}
+
+// smallestPage is the size of the smallest page that a record fits into wherever
+// the page lies, where all are of one size; else 0.
+func (l Layout) smallestPage() int {
+	if !l.Fixed() {
+		return 0
+	}
+	return 1 << bits.Len(uint(l.Size(l.keySize, l.valueSize, true)+FirstAddress-1))
 }
 
 // Probe is how many bytes to read for a first look at a record of which only

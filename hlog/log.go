@@ -92,7 +92,7 @@ type Log struct {
 // Open opens a log on a device that has been started at cfg.Tail.
 func Open(cfg Config) (*Log, error) {
 	if cfg.PageSize == 0 {
-		cfg.PageSize = defaultPageSize(cfg.Memory, cfg.Device.Alignment())
+		cfg.PageSize = max(defaultPageSize(cfg.Memory, cfg.Device.Alignment()), cfg.Layout.smallestPage())
 	}
 	if cfg.MutableFraction == 0 {
 		cfg.MutableFraction = 0.9
@@ -101,7 +101,10 @@ func Open(cfg Config) (*Log, error) {
 		cfg.Begin, cfg.Tail = FirstAddress, FirstAddress
 	}
 	frames := cfg.Memory / int64(max(cfg.PageSize, 1))
+	smallest := cfg.Layout.smallestPage()
 	switch {
+	case smallest > max(cfg.PageSize, MinPageSize) || smallest > MaxPageSize:
+		return nil, fmt.Errorf("hlog: page size %d: records need pages of %d, at most %d is possible", cfg.PageSize, smallest, MaxPageSize)
 	case cfg.PageSize < MinPageSize || cfg.PageSize > MaxPageSize || cfg.PageSize&(cfg.PageSize-1) != 0:
 		return nil, fmt.Errorf("hlog: page size %d: want a power of two from %d to %d", cfg.PageSize, MinPageSize, MaxPageSize)
 	case cfg.PageSize%cfg.Device.Alignment() != 0:

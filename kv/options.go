@@ -47,7 +47,9 @@ type Options struct {
 
 	// PageSize is the unit in bytes of flushing and eviction, a power of two
 	// and at least as large as the largest record and 64 bytes. Default: as the
-	// store was made; for a new one chosen from Memory, up to 32 MiB.
+	// store was made; for a new one chosen from Memory, 4 KiB to 32 MiB, and no less
+	// than records of a fixed size need. Who stores values of up to 16 MiB, of lengths
+	// that vary, says 32 MiB, with four times that of Memory at least.
 	PageSize int
 
 	// MutableFraction is the share of memory that is updated in place.

@@ -352,7 +352,7 @@ func (s *Session) checkSizes(key, value int) error {
 		err = errors.New("empty key")
 	}
 	if size := s.layout.Size(key, value, true); err == nil && size > s.log.PageSize()-hlog.FirstAddress {
-		err = fmt.Errorf("record of %d bytes in pages of %d", size, s.log.PageSize())
+		err = fmt.Errorf("record of %d bytes in pages of %d (Options.PageSize)", size, s.log.PageSize())
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrBadSize, err)

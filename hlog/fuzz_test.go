@@ -1,0 +1,144 @@
+package hlog
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"testing"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/epoch"
+)
+
+// logBytes are pages of records, from FirstAddress on, in chains of two.
+func logBytes(layout Layout, pages int) []byte {
+	b := make([]byte, pages*testPage)
+	at := FirstAddress
+	for n := byte(0); ; n++ {
+		value := []byte{n, 2, 3, 4, 5, 6, 7, 8}
+		expires := int64(n % 3)
+		size := layout.Size(8, len(value), expires != 0)
+		if at%testPage+size > testPage {
+			at = (at/testPage + 1) * testPage // what is left of the page stays unused
+		}
+		if at+size > len(b) {
+			return b[FirstAddress:at]
+		}
+		r, memory := memoryRecord(size)
+		layout.Fill(r, NewHeader(int64(at-size)*int64(n%2), n%5 == 4), []byte("key-----"), value, expires)
+		if n%7 == 6 {
+			r.Invalidate()
+		}
+		copy(b[at:], memory)
+		at += size
+	}
+}
+
+// put writes to a device, which is started.
+func put(t *testing.T, dev device.Device, b []byte, addr int64) {
+	t.Helper()
+	q, err := dev.NewQueue(1)
+	if err == nil {
+		err = errors.Join(q.Write(b, addr, 0), q.Submit(), q.Wait(context.Background()))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var done [1]device.Completion
+	if q.Poll(done[:]) != 1 || done[0].Err != nil {
+		t.Fatal(done[0].Err)
+	}
+	if err := q.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// FuzzPages opens a log of any bytes. A scan takes it or says that it is corrupt;
+// what it takes, a walk from anywhere finds too, record by record.
+func FuzzPages(f *testing.F) {
+	for _, layout := range []Layout{FixedLayout(8, 8), VariableLayout()} {
+		for _, pages := range []int{1, 3, 9} {
+			b := logBytes(layout, pages)
+			f.Add(layout.Fixed(), b, uint16(0))
+			b = bytes.Clone(b)
+			b[len(b)/2] ^= 0x40
+			f.Add(layout.Fixed(), b, uint16(600))
+		}
+	}
+	f.Fuzz(func(t *testing.T, fixed bool, b []byte, from uint16) {
+		layout := VariableLayout()
+		if fixed {
+			layout = FixedLayout(8, 8)
+		}
+		b = b[:min(len(b), 1<<14)&^7]
+		tail := int64(FirstAddress + len(b))
+		dev := device.NewMemory()
+		if err := dev.Start(FirstAddress); err != nil {
+			t.Fatal(err)
+		}
+		if len(b) > 0 {
+			put(t, dev, append(make([]byte, FirstAddress), b...), 0)
+		}
+		table := epoch.New()
+		l, err := Open(Config{
+			Device: dev, Epoch: table, Layout: layout, Begin: FirstAddress, Tail: tail,
+			Memory: 4 * testPage, PageSize: testPage, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		type found struct {
+			address    int64
+			key, value string
+			expires    int64
+		}
+		var all []found
+		_, err = l.Scan(FirstAddress, tail, func(addr int64, im Image) error {
+			if addr < FirstAddress || addr+int64(len(im.Key)+len(im.Value)) > tail {
+				t.Errorf("record of %d+%d bytes at %d of a log up to %d", len(im.Key), len(im.Value), addr, tail)
+			}
+			all = append(all, found{addr, string(im.Key), string(im.Value), im.Expires})
+			return nil
+		})
+		if err != nil {
+			if !errors.Is(err, ErrCorrupt) {
+				t.Errorf("scan: %v", err)
+			}
+			return
+		}
+		w := l.NewWalker(table.Register())
+		if err := w.Walk(int64(from), tail); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			ok, err := w.Next()
+			if err != nil {
+				t.Fatalf("the scan takes it, a walk does not: %v", err)
+			}
+			for len(all) > 0 && all[0].address < int64(from) {
+				all = all[1:]
+			}
+			if !ok {
+				break
+			}
+			address, im := w.Record()
+			if len(all) == 0 || all[0] != (found{address, string(im.Key), string(im.Value), im.Expires}) {
+				t.Fatalf("the walk finds %x at %d, the scan next %+v", im.Key, address, all[:min(len(all), 1)])
+			}
+			all = all[1:]
+		}
+		if len(all) > 0 {
+			t.Errorf("the walk misses %d records from %d on", len(all), all[0].address)
+		}
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,183 @@
+package kv
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"strconv"
+	"testing"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/hlog"
+)
+
+// rawLog is a device with a store whose log has any bytes.
+func rawLog(t testing.TB, keySize, valueSize int, b []byte) *device.Memory {
+	t.Helper()
+	disk := device.NewMemory()
+	w, err := newLogWriter(disk)
+	if err == nil {
+		err = errors.Join(w.add(0, append(make([]byte, hlog.FirstAddress), b...)), w.flush(), w.queue.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := manifest{
+		KeySize: keySize, ValueSize: valueSize, PageSize: 512, Sequence: 1,
+		Commit: state{Sequence: 1, Begin: hlog.FirstAddress, Tail: int64(hlog.FirstAddress + len(b))},
+	}
+	data, err := m.encode()
+	if err == nil {
+		err = disk.WriteMeta(manifestName, data)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return disk
+}
+
+// committedLog are the bytes of a log with so many records of a few keys.
+func committedLog(f *testing.F, keySize, valueSize, records int) []byte {
+	disk := device.NewMemory()
+	opts := small(disk, keySize, valueSize)
+	opts.PageSize, opts.Memory = 512, 2048
+	st := open(f, opts)
+	for n := range uint64(records) {
+		if err := st.Upsert(key8(n%10), key8(n)); err != nil {
+			f.Fatal(err)
+		}
+	}
+	if err := st.Commit(context.Background()); err != nil {
+		f.Fatal(err)
+	}
+	b := make([]byte, st.log.Tail()-hlog.FirstAddress)
+	q, err := disk.NewQueue(1)
+	if err == nil {
+		err = errors.Join(q.Read(b, hlog.FirstAddress, 0), q.Submit())
+	}
+	var done [1]device.Completion
+	if err != nil || q.Poll(done[:]) != 1 || done[0].Err != nil {
+		f.Fatal(err, done[0].Err)
+	}
+	closeAll(f, q, st)
+	return b
+}
+
+// FuzzLog opens a store over any bytes and does everything to it that there is. It
+// refuses them, or works as far as they make sense.
+func FuzzLog(f *testing.F) {
+	for _, sizes := range [][2]int{{8, 8}, {}} {
+		for _, records := range []int{3, 100} {
+			b := committedLog(f, sizes[0], sizes[1], records)
+			f.Add(sizes[0] > 0, b)
+			b[len(b)/2] ^= 0x40
+			f.Add(sizes[0] > 0, b)
+		}
+	}
+	f.Fuzz(func(t *testing.T, fixed bool, b []byte) {
+		keySize, valueSize := 0, 0
+		if fixed {
+			keySize, valueSize = 8, 8
+		}
+		opts := small(rawLog(t, keySize, valueSize, b[:min(len(b), 1<<14)&^7]), keySize, valueSize)
+		opts.PageSize, opts.Memory = 512, 2048
+		opts.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+		allowed := func(err error) {
+			t.Helper()
+			if err != nil && !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrBadSize) {
+				t.Error(err)
+			}
+		}
+		st, err := Open(opts)
+		if err != nil {
+			allowed(err)
+			return
+		}
+		s := st.NewSession()
+		keys := [][]byte{key8(1), key8(2)}
+		for r, err := range st.Records(0, 0) {
+			allowed(err)
+			if err == nil && len(keys) < 50 {
+				keys = append(keys, append([]byte(nil), r.Key...))
+			}
+		}
+		for _, err := range st.Scan() {
+			allowed(err)
+		}
+		ops := make([]Op, len(keys))
+		for i, key := range keys {
+			_, err := st.Read(key, nil)
+			allowed(err)
+			ops[i] = Op{Kind: OpKind(i % int(OpInsert+1)), Key: key, Value: key8(7)}
+			ops[i].Modify = modifier(func(dst, old []byte, _ bool) []byte { return append(append(dst, old...), key8(0)...)[:8] })
+			if i%3 == 0 {
+				ops[i].Modify = func(*Update) Verdict { return Remove }
+			}
+		}
+		_ = s.Do(ops) // each has its own error
+		for i := range ops {
+			if !errors.Is(ops[i].Err, ErrExists) {
+				allowed(ops[i].Err)
+			}
+		}
+		for _, method := range compactMethods {
+			_, err := st.Compact(context.Background(), CompactOptions{Method: method})
+			allowed(err)
+		}
+		closeAll(t, s, st)
+	})
+}
+
+// FuzzCursor takes any text for a cursor: a scan from there ends, and finds only
+// what there is.
+func FuzzCursor(f *testing.F) {
+	const keys = 100
+	st := open(f, small(device.NewMemory(), 8, 8))
+	f.Cleanup(func() { closeAll(f, st) })
+	for n := range uint64(keys) {
+		if err := st.Upsert(key8(n), key8(n)); err != nil {
+			f.Fatal(err)
+		}
+	}
+	for at, n := Cursor(0), 0; n == 0 || at != 0; n++ {
+		var err error
+		if at, err = st.ScanFrom(at, 10, func(Record) bool { return true }); err != nil {
+			f.Fatal(err)
+		}
+		f.Add(at.String())
+	}
+	for _, c := range []Cursor{1<<64 - 1, 1 << 63, 1 << 45, newCursor(1<<47, 1<<47)} {
+		f.Add(c.String())
+	}
+	f.Add("-1")
+	f.Fuzz(func(t *testing.T, text string) {
+		at, err := ParseCursor(text)
+		if err != nil {
+			return
+		}
+		if again, err := ParseCursor(at.String()); err != nil || again != at {
+			t.Errorf("%q is %v, and then %v, %v", text, uint64(at), uint64(again), err)
+		}
+		if n, _ := strconv.ParseUint(text, 10, 64); n != uint64(at) {
+			t.Errorf("%q is %d", text, uint64(at))
+		}
+		for steps := 0; steps == 0 || at != 0; steps++ {
+			if steps > keys {
+				t.Fatalf("from %q a scan of %d keys does not end", text, keys)
+			}
+			at, err = st.ScanFrom(at, 10, func(r Record) bool {
+				if loadWord(r.Key) >= keys || string(r.Key) != string(r.Value) {
+					t.Errorf("found %x = %x", r.Key, r.Value)
+				}
+				return true
+			})
+			if err != nil && !errors.Is(err, ErrCorrupt) {
+				t.Fatal(err)
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+}
