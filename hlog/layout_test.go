@@ -160,6 +160,9 @@ func FuzzDecode(f *testing.F) {
 		r, b := memoryRecord(layout.Size(8, 8, false))
 		layout.Fill(r, NewHeader(64, false), make([]byte, 8), make([]byte, 8), 0)
 		f.Add(layout.Fixed(), bytes.Clone(b))
+		r, b = memoryRecord(layout.Size(8, 8, true))
+		layout.Fill(r, NewHeader(64, false), make([]byte, 8), make([]byte, 8), 1)
+		f.Add(layout.Fixed(), bytes.Clone(b))
 	}
 	f.Fuzz(func(t *testing.T, fixed bool, b []byte) {
 		layout := VariableLayout()
@@ -172,7 +175,9 @@ func FuzzDecode(f *testing.F) {
 			if im.Key != nil || im.Value != nil {
 				t.Errorf("a key or value from what cannot be a record")
 			}
-		case need != layout.Size(len(im.Key), len(im.Value), false) && layout.Fixed():
+		case need > len(b) || need < len(im.Key)+len(im.Value):
+			t.Errorf("a record of %d+%d bytes in %d of %d", len(im.Key), len(im.Value), need, len(b))
+		case layout.Fixed() && need != layout.Size(len(im.Key), len(im.Value), im.Header.Expires()):
 			t.Errorf("a record of %d+%d bytes takes %d", len(im.Key), len(im.Value), need)
 		}
 	})
