@@ -19,6 +19,9 @@ const maxTableBits = 40
 // Entries are never removed nor moved while the copy is made (copying the table
 // and growing it exclude each other), so none is seen twice.
 func (st *Store) copyIndex(ctx context.Context) (_ *indexCopy, bytes int64, err error) {
+	c := new(indexCopy)
+	st.exclusive(func() { c.Start = st.log.Tail() })
+	// After the barrier: who keeps that waiting may himself wait for the index to grow.
 	select {
 	case st.resizing <- struct{}{}:
 		defer func() { <-st.resizing }()
@@ -26,8 +29,7 @@ func (st *Store) copyIndex(ctx context.Context) (_ *indexCopy, bytes int64, err 
 		return nil, 0, ctx.Err()
 	}
 	t := st.index.Load()
-	c := &indexCopy{Bits: t.bits, TagShift: int(t.tagShift)}
-	st.exclusive(func() { c.Start = st.log.Tail() })
+	c.Bits, c.TagShift = t.bits, int(t.tagShift)
 	c.Object = st.newObject(indexObject)
 	w, err := createChunks(st.dev, c.Object, chunkIndex)
 	if err != nil {
