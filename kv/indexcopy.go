@@ -72,8 +72,8 @@ func (t *table) copyTo(ctx context.Context, w *chunkWriter, from, to uint64) err
 }
 
 // loadIndex makes a table of a copy. Its entries lie below tail.
-func (st *Store) loadIndex(c *indexCopy, tail int64) (t *table, err error) {
-	object, err := st.dev.OpenObject(c.Object)
+func loadIndex(objects objectOpener, c *indexCopy, tail int64, crowd func()) (t *table, err error) {
+	object, err := objects.OpenObject(c.Object)
 	if err != nil {
 		return nil, fmt.Errorf("opening object %q: %w", c.Object, err)
 	}
@@ -81,7 +81,7 @@ func (st *Store) loadIndex(c *indexCopy, tail int64) (t *table, err error) {
 	if buckets := int64(1) << c.Bits; object.Size() < buckets*bucketSize { // before memory is asked for
 		return nil, damaged(c.Object, 0, fmt.Errorf("%d bytes for %d buckets", object.Size(), buckets))
 	}
-	if t, err = newTable(c.Bits, c.TagShift, st.crowd()); err != nil {
+	if t, err = newTable(c.Bits, c.TagShift, crowd); err != nil {
 		return nil, err
 	}
 	loader := indexLoader{table: t, tail: tail}
