@@ -61,6 +61,10 @@ func (p *player) checkpoint(kind CheckpointKind, argument int64, begun []uint64)
 	if err != nil || kind == Index {
 		return err
 	}
+	if p.automatic() { // what is durable by now may be the next one
+		_, err := p.acknowledge(begun)
+		return err
+	}
 	p.points[info.Name], err = p.acknowledge(begun)
 	all := p.st.Checkpoints()
 	if err == nil && (len(all) == 0 || all[len(all)-1].Sequence != info.Sequence) {
@@ -78,6 +82,9 @@ func (p *player) dropCheckpoint(argument int64) error {
 	info := all[argument%int64(len(all))]
 	needed := slices.ContainsFunc(all, func(c CheckpointInfo) bool { return c.Base == info.Name })
 	err := p.st.RemoveCheckpoint(info.Name)
+	if p.automatic() {
+		return nil // there are other ones by now
+	}
 	if needed && err == nil {
 		return fmt.Errorf("removed %v, on which another one stands", info)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // play has a session do a batch, and checks what comes of each operation. An
@@ -18,25 +19,46 @@ func (p *player) play(b modelBatch, mayFail func(error) bool) error {
 	for i, o := range b.ops {
 		ops[i] = p.rules.op(o, now, &saw[i])
 	}
-	switch b.mode {
-	case "plain":
+	var err error
+	if mode, locked := b.locked(); locked {
+		var keys [][]byte
 		for i := range ops {
-			ops[i].Err = plainly(ms.s, &ops[i])
+			keys = append(keys, ops[i].Key)
 		}
-	case "do":
-		// Each operation has its own error.
-		if err := ms.s.Do(ops); err != nil && !errors.Is(err, ErrExists) && !mayFail(err) {
-			return fmt.Errorf("session %d: %w", b.session, err)
-		}
-	case "stream":
-		if err := stream(ms.s, ops); err != nil {
-			return fmt.Errorf("session %d: %w", b.session, err)
-		}
+		err = ms.s.Atomically(keys, func() error { return give(ms.s, mode, ops) })
+	} else {
+		err = give(ms.s, mode, ops)
+	}
+	if err != nil && !mayFail(err) {
+		return fmt.Errorf("session %d: %w", b.session, err)
 	}
 	if given := uint64(len(ms.history) + len(ops)); ms.s.Serial() != given {
 		return fmt.Errorf("session %d counts %d operations, was given %d", b.session, ms.s.Serial(), given)
 	}
 	return p.check(ms, b, ops, saw, now, mayFail)
+}
+
+// locked says whether the batch goes with its keys locked, and the mode without
+// that.
+func (b modelBatch) locked() (mode string, is bool) { return strings.CutPrefix(b.mode, "locked-") }
+
+// give has a session do operations in a mode. Each has its own error.
+func give(s *Session, mode string, ops []Op) error {
+	switch mode {
+	case "plain":
+		for i := range ops {
+			ops[i].Err = plainly(s, &ops[i])
+		}
+	case "do":
+		if err := s.Do(ops); err != nil && !errors.Is(err, ErrExists) {
+			return err
+		}
+	case "stream":
+		return stream(s, ops)
+	default:
+		return fmt.Errorf("what is %q?", mode)
+	}
+	return nil
 }
 
 // version is what a key holds from an operation on.
@@ -48,6 +70,7 @@ type version struct {
 // check applies a batch to the session's state and history, and compares what was
 // seen with it.
 func (p *player) check(ms *modelSession, b modelBatch, ops []Op, saw []sight, now int64, mayFail func(error) bool) error {
+	mode, locked := b.locked()
 	before := make([]sight, len(ops))
 	versions := map[uint64][]version{}
 	for i, o := range b.ops {
@@ -58,7 +81,7 @@ func (p *player) check(ms *modelSession, b modelBatch, ops []Op, saw []sight, no
 		if !expected && !failed {
 			return fmt.Errorf("session %d: operation %d, %v: %w", b.session, i, o, err)
 		}
-		ms.history = append(ms.history, modelEntry{o, now, failed})
+		ms.history = append(ms.history, modelEntry{o, now, failed, locked, locked && i > 0})
 		if failed || o.key >= p.keys {
 			continue
 		}
@@ -81,7 +104,7 @@ func (p *player) check(ms *modelSession, b modelBatch, ops []Op, saw []sight, no
 			wrong = saw[i] != before[i]
 			for _, v := range versions[o.key] {
 				// A batch's reads may miss writes that come later, or not.
-				if v.from > i && b.mode != "plain" && saw[i] == v.sight {
+				if v.from > i && mode != "plain" && saw[i] == v.sight {
 					wrong = false
 				}
 			}
@@ -97,6 +120,37 @@ func (p *player) check(ms *modelSession, b modelBatch, ops []Op, saw []sight, no
 		if wrong {
 			return fmt.Errorf("session %d: operation %d, %v, saw %v; want %v", b.session, i, o, saw[i], before[i])
 		}
+	}
+	if locked {
+		return p.checkCounters(b, ops, saw, mode)
+	}
+	return nil
+}
+
+// checkCounters compares what operations on locked counters saw: nobody else may
+// have counted in between.
+func (p *player) checkCounters(b modelBatch, ops []Op, saw []sight, mode string) error {
+	known := modelState{}
+	for i, o := range b.ops {
+		is := saw[i].cell.value
+		switch {
+		case o.key < p.keys:
+			continue
+		case ops[i].Err != nil && !errors.Is(ops[i].Err, ErrNotFound):
+			delete(known, o.key)
+			continue
+		case o.kind == modelSum:
+			if is = string(ops[i].Value); mode != "plain" {
+				continue // it may miss later ones, or not
+			}
+		}
+		if c, ok := known[o.key]; ok && c.value != is {
+			return fmt.Errorf("session %d: operation %d, %v, of locked keys: %x, want %x", b.session, i, o, is, c.value)
+		}
+		if o.kind == modelCount {
+			is = string(p.rules.count(nil, []byte(is), o.seed))
+		}
+		known[o.key] = modelCell{value: is}
 	}
 	return nil
 }

@@ -43,8 +43,23 @@ type modelSession struct {
 // modelEntry is an operation that a session was given.
 type modelEntry struct {
 	modelOp
-	now  int64 // when
-	none bool  // it had no effect
+	now    int64 // when
+	none   bool  // it had no effect
+	locked bool  // it was done with its keys locked…
+	joined bool  // …together with the one before it
+}
+
+// whole says whether a commit point cuts no transaction in two.
+func (ms *modelSession) whole(point CommitPoint) error {
+	for _, n := range point.Excluding {
+		if n <= uint64(len(ms.history)) && ms.history[n-1].locked {
+			return fmt.Errorf("%s lacks operation %d, of locked keys", ms.name, n)
+		}
+	}
+	if n := point.Until; n < uint64(len(ms.history)) && ms.history[n].joined {
+		return fmt.Errorf("%s ends at operation %d, amidst those of locked keys", ms.name, n)
+	}
+	return nil
 }
 
 // playScript plays a script on devices of its own. Its error is the store's fault.
@@ -128,6 +143,11 @@ func (p *player) step(step modelStep) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
+	for _, ms := range p.sessions {
+		if err := ms.whole(ms.acked); err != nil {
+			return err
+		}
+	}
 	p.cursor.touch(touchedBy(step))
 	if step.cut > 0 {
 		return p.crash(float64(step.argument%4)/3, 0)
@@ -184,6 +204,8 @@ func (p *player) alone(step modelStep) error {
 	case "tick":
 		p.clock.Add(step.argument)
 		return nil
+	case "sessions":
+		return p.renewSessions()
 	case "verify":
 		return p.verify()
 	case "cursor":

@@ -56,6 +56,9 @@ func (p *player) openSession(ms *modelSession) (err error) {
 	case point.Until == ms.acked.Until && !subset(point.Excluding, ms.acked.Excluding):
 		return fmt.Errorf("%s lacks %v of %d, acknowledged was all but %v", ms.name, point.Excluding, point.Until, ms.acked.Excluding)
 	}
+	if err := ms.whole(point); err != nil {
+		return err
+	}
 	ms.history = ms.history[:point.Until]
 	for _, n := range point.Excluding {
 		ms.history[n-1].none = true
@@ -67,6 +70,22 @@ func (p *player) openSession(ms *modelSession) (err error) {
 	}
 	if n := ms.s.Serial(); n != point.Until {
 		return fmt.Errorf("%s goes on at %d, its commit point is %d", ms.name, n, point.Until)
+	}
+	return nil
+}
+
+// renewSessions ends the sessions, and opens new ones that go on.
+func (p *player) renewSessions() (err error) {
+	for _, ms := range p.sessions {
+		if err := ms.s.Close(); err != nil {
+			return err
+		}
+		if ms.s, err = p.st.NewNamedSession(ms.name); err != nil {
+			return err
+		}
+		if n := ms.s.Serial(); n != uint64(len(ms.history)) {
+			return fmt.Errorf("%s goes on at %d after %d operations", ms.name, n, len(ms.history))
+		}
 	}
 	return nil
 }
@@ -140,7 +159,7 @@ func (p *player) crash(keep float64, cut int) error {
 // recoverTo goes back to a checkpoint that is kept.
 func (p *player) recoverTo(step modelStep) error {
 	all := p.st.Checkpoints()
-	if len(all) == 0 {
+	if len(all) == 0 || p.automatic() { // it may not be kept any more
 		return nil
 	}
 	info := all[step.argument%int64(len(all))]

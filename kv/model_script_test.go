@@ -13,7 +13,8 @@ import (
 //	fail 7        that operation fails, and none besides
 //	sick          reads and syncs fail at random
 //	snapshot 0    an action: see player.act and player.alone
-//	0 do r1 u2:3  operations of session 0, in mode plain, do or stream
+//	0 do r1 u2:3  operations of session 0, in mode plain, do or stream; locked-do,
+//	              …: with the keys locked
 type modelStep struct {
 	cut, fail int
 	sick      bool

@@ -3,6 +3,7 @@ package kv
 import (
 	"fmt"
 	"math/rand/v2"
+	"time"
 )
 
 // modelSetup is a store to be tried, and what a script for it may use.
@@ -50,6 +51,13 @@ func newModelSetup(seed uint64) modelSetup {
 	case 1:
 		o.KeySize, o.ValueSize = 2+rng.IntN(20), 1+rng.IntN(100)
 	}
+	if rng.IntN(8) == 0 {
+		o.Compaction = AutoCompaction{LogSize: o.Memory, DeadShare: 0.5, Share: 1, Every: time.Millisecond}
+	}
+	if rng.IntN(8) == 0 {
+		o.Checkpoints.Every = 2 * time.Millisecond
+		o.Checkpoints.Kind = CheckpointKind(rng.IntN(int(checkpointKinds)))
+	}
 	m.rules = modelRules{keySize: o.KeySize, valueSize: o.ValueSize, longest: o.PageSize / (2 + rng.IntN(10))}
 	m.keys = 1 + rng.Uint64N(300)
 	if rng.IntN(4) == 0 { // all keys collide, in one bucket and one tag
@@ -60,10 +68,13 @@ func newModelSetup(seed uint64) modelSetup {
 	return m
 }
 
+// automatic says that checkpoints are made that the script does not know of.
+func (m *modelSetup) automatic() bool { return m.opts.Checkpoints.Every > 0 }
+
 func (m *modelSetup) String() string {
 	o := &m.opts
-	return fmt.Sprintf("%s,key=%d,value=%d,page=%d,memory=%d,cache=%.2f,collide=%v,sessions=%d",
-		m.rack.kind, o.KeySize, o.ValueSize, o.PageSize, o.Memory, o.ReadCache, o.hash != nil, m.sessions)
+	return fmt.Sprintf("%s,key=%d,value=%d,page=%d,memory=%d,cache=%.2f,collide=%v,sessions=%d,automatic=%v",
+		m.rack.kind, o.KeySize, o.ValueSize, o.PageSize, o.Memory, o.ReadCache, o.hash != nil, m.sessions, m.automatic())
 }
 
 // newModelScript draws what is done.
@@ -87,7 +98,7 @@ var (
 		"commit", "commit", "foldover", "snapshot", "incremental", "incremental", "index",
 		"lookup", "scan", "grow", "memory", "drop", "iterate",
 	}
-	modelBreaks = []string{"crash", "crash", "crash", "close", "recover", "tick", "tick", "verify", "verify", "cursor", "cursor"}
+	modelBreaks = []string{"crash", "crash", "crash", "close", "recover", "tick", "tick", "verify", "verify", "cursor", "cursor", "sessions"}
 )
 
 func (g *scriptGenerator) step() modelStep {
@@ -127,6 +138,9 @@ func (g *scriptGenerator) soon() int { return 1 + g.rng.IntN(1<<(2+g.rng.IntN(6)
 
 func (g *scriptGenerator) batch(session int) modelBatch {
 	b := modelBatch{session: session, mode: []string{"plain", "do", "stream"}[g.rng.IntN(3)]}
+	if g.rng.IntN(5) == 0 {
+		b.mode = "locked-" + b.mode
+	}
 	for range g.rng.IntN(1 << (2 + g.rng.IntN(6))) {
 		b.ops = append(b.ops, g.op(session))
 	}
