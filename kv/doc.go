@@ -12,6 +12,9 @@
 //
 // What bites:
 //   - A Session belongs to one goroutine at a time.
+//   - An operation takes effect between its call and its return, as Go's memory
+//     model orders things: who learns of the return by a channel, a lock or an atomic
+//     finds it done.
 //   - What was written is durable once [Store.Commit], [Store.Checkpoint] or
 //     [Store.Close] has returned nil, not before. Open finds exactly what the last of
 //     them covered; of a session with a name, [Store.CommitPoint] says what that is.
