@@ -320,10 +320,13 @@ func (m *Memory) load(dst []byte, addr int64) error {
 	}
 }
 
-// prefetch asks for the first bytes at addr, if there are any.
-func (m *Memory) prefetch(addr int64) {
+// prefetch asks for the lines in which the n bytes at addr begin and end, if they
+// are there.
+func (m *Memory) prefetch(addr int64, n int) {
 	if c := m.table.Load().at(addr >> chunkBits); c != nil {
-		prefetch.Line(unsafe.Pointer(&c.bytes[addr&(chunkSize-1)]))
+		at := addr & (chunkSize - 1)
+		prefetch.Line(unsafe.Pointer(&c.bytes[at]))
+		prefetch.Line(unsafe.Pointer(&c.bytes[min(at+max(int64(n), 1)-1, chunkSize-1)]))
 	}
 }
 
@@ -361,7 +364,7 @@ func (q *memoryQueue) Read(dst []byte, addr int64, tag uint64) error {
 		return err
 	}
 	q.reads = append(q.reads, memoryRead{dst, addr, tag})
-	q.m.prefetch(addr)
+	q.m.prefetch(addr, len(dst))
 	return nil
 }
 

@@ -22,7 +22,8 @@ const maxName = 128
 // NewNamedSession is [Store.NewSession] for a session whose commit point the
 // store keeps under a name, from one process to the next. Numbers go on where the
 // last session of that name ended, or where it was recovered to. A name has 1 to
-// 128 bytes, and one open session at a time: ErrNameInUse.
+// 128 bytes, and one open session at a time: ErrNameInUse. Names are kept for good,
+// in everything that a commit writes: use few, again and again.
 func (st *Store) NewNamedSession(name string) (*Session, error) {
 	if name == "" || len(name) > maxName {
 		return nil, fmt.Errorf("kv: session name %q: want 1 to %d bytes", name, maxName)

@@ -129,7 +129,7 @@ func FuzzIndexCopy(f *testing.F) {
 		const bits, tail = 1, 1 << 12
 		disk, _ := chunked(t, chunkIndex, in)
 		st := &Store{dev: disk}
-		table, err := st.loadIndex(&indexCopy{Object: "object", Bits: bits, TagShift: bits, Start: hlog.FirstAddress}, tail)
+		table, err := loadIndex(st.dev, &indexCopy{Object: "object", Bits: bits, TagShift: bits, Start: hlog.FirstAddress}, tail, nil)
 		if err != nil {
 			return
 		}

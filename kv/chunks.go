@@ -173,8 +173,13 @@ func unread(name string, number int, err error) error {
 	return fmt.Errorf("reading object %q, chunk %d: %w", name, number, err)
 }
 
+// objectOpener is where objects are: a device, or its files.
+type objectOpener interface {
+	OpenObject(name string) (device.Object, error)
+}
+
 // readObject is readChunks for an object on the device.
-func readObject(dev device.Device, name string, kind uint32, visit func(addr int64, b []byte) error) (err error) {
+func readObject(dev objectOpener, name string, kind uint32, visit func(addr int64, b []byte) error) (err error) {
 	object, err := dev.OpenObject(name)
 	if err != nil {
 		return fmt.Errorf("opening object %q: %w", name, err)

@@ -190,3 +190,36 @@ func ExampleStore_Checkpoint() {
 	// two, <nil>
 	// the importer goes on after operation 2
 }
+
+// A scan in steps keeps nothing between them: its cursor is a number that a client
+// may hold, over compactions and restarts.
+func ExampleStore_ScanFrom() {
+	st, err := kv.Open(kv.Options{Device: device.NewMemory()})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, key := range []string{"a", "b", "c"} {
+		if err := st.Upsert([]byte(key), []byte("value of "+key)); err != nil {
+			fmt.Println(err)
+		}
+	}
+	var at kv.Cursor
+	for more := true; more; more = at != 0 {
+		at, err = st.ScanFrom(at, 2, func(r kv.Record) bool {
+			fmt.Printf("%s: %s\n", r.Key, r.Value)
+			return true
+		})
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+	}
+	if err := st.Close(); err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// a: value of a
+	// b: value of b
+	// c: value of c
+}

@@ -19,6 +19,9 @@ const maxTableBits = 40
 // Entries are never removed nor moved while the copy is made (copying the table
 // and growing it exclude each other), so none is seen twice.
 func (st *Store) copyIndex(ctx context.Context) (_ *indexCopy, bytes int64, err error) {
+	c := new(indexCopy)
+	st.exclusive(func() { c.Start = st.log.Tail() })
+	// After the barrier: who keeps that waiting may himself wait for the index to grow.
 	select {
 	case st.resizing <- struct{}{}:
 		defer func() { <-st.resizing }()
@@ -26,8 +29,7 @@ func (st *Store) copyIndex(ctx context.Context) (_ *indexCopy, bytes int64, err 
 		return nil, 0, ctx.Err()
 	}
 	t := st.index.Load()
-	c := &indexCopy{Bits: t.bits, TagShift: int(t.tagShift)}
-	st.exclusive(func() { c.Start = st.log.Tail() })
+	c.Bits, c.TagShift = t.bits, int(t.tagShift)
 	c.Object = st.newObject(indexObject)
 	w, err := createChunks(st.dev, c.Object, chunkIndex)
 	if err != nil {
@@ -70,8 +72,8 @@ func (t *table) copyTo(ctx context.Context, w *chunkWriter, from, to uint64) err
 }
 
 // loadIndex makes a table of a copy. Its entries lie below tail.
-func (st *Store) loadIndex(c *indexCopy, tail int64) (t *table, err error) {
-	object, err := st.dev.OpenObject(c.Object)
+func loadIndex(objects objectOpener, c *indexCopy, tail int64, crowd func()) (t *table, err error) {
+	object, err := objects.OpenObject(c.Object)
 	if err != nil {
 		return nil, fmt.Errorf("opening object %q: %w", c.Object, err)
 	}
@@ -79,7 +81,7 @@ func (st *Store) loadIndex(c *indexCopy, tail int64) (t *table, err error) {
 	if buckets := int64(1) << c.Bits; object.Size() < buckets*bucketSize { // before memory is asked for
 		return nil, damaged(c.Object, 0, fmt.Errorf("%d bytes for %d buckets", object.Size(), buckets))
 	}
-	if t, err = newTable(c.Bits, c.TagShift, st.crowd()); err != nil {
+	if t, err = newTable(c.Bits, c.TagShift, crowd); err != nil {
 		return nil, err
 	}
 	loader := indexLoader{table: t, tail: tail}

@@ -100,7 +100,9 @@ func (m *manifest) encode() ([]byte, error) {
 
 // readManifest returns nil where there is no store on the device, or the device
 // keeps nothing over a restart.
-func readManifest(dev device.Device) (*manifest, error) {
+func readManifest(dev interface {
+	ReadMeta(name string) ([]byte, error)
+}) (*manifest, error) {
 	data, err := dev.ReadMeta(manifestName)
 	switch {
 	case errors.Is(err, device.ErrNoMeta) || errors.Is(err, errors.ErrUnsupported):

@@ -212,7 +212,7 @@ func (r *recovery) loadIndex() error {
 	case c.Bits-c.TagShift > maxGrown:
 		r.warn("object %q, a copy of the index, has grown too often: it is not used", c.Object)
 	default:
-		t, err := st.loadIndex(c, r.state.Tail)
+		t, err := loadIndex(st.dev, c, r.state.Tail, st.crowd())
 		if err == nil {
 			r.report.Index = c.Object
 			st.index.Store(t)

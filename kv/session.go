@@ -51,8 +51,10 @@ type Session struct {
 	before CommitPoint // of the sessions of that name before this one
 
 	layout    hlog.Layout
-	valueSize int // 0: variable
-	record    int // bytes of a record to ask for ahead
+	keySize   int  // 0: variable
+	valueSize int  // the same
+	fixed     bool // neither is 0, and such a record fits a page
+	record    int  // bytes of a record to ask for ahead
 	hash      func([]byte) uint64
 	log       *hlog.Log
 	store     *Store
@@ -112,6 +114,7 @@ func (st *Store) makeSession() *Session {
 		log:       st.log,
 		cache:     st.cache,
 		layout:    layout,
+		keySize:   st.opts.KeySize,
 		valueSize: st.opts.ValueSize,
 		words:     vectors && st.opts.KeySize == 8 && st.opts.ValueSize == 8 && st.opts.hash == nil,
 		record:    layout.Size(st.opts.KeySize, st.opts.ValueSize, false),
@@ -126,6 +129,7 @@ func (st *Store) makeSession() *Session {
 	if !layout.Fixed() {
 		s.record = 2 * 64 // lengths and key, and the start of the value
 	}
+	s.fixed = layout.Fixed() && layout.Size(s.keySize, s.valueSize, true) <= st.log.PageSize()-hlog.FirstAddress
 	s.probe.last = int64(s.record) - 1
 	s.filling, s.scanned = &s.lanes[0], &s.lanes[1]
 	for i := range s.flights {
@@ -347,6 +351,9 @@ func (s *Session) check(op *Op) error {
 }
 
 func (s *Session) checkSizes(key, value int) error {
+	if key == s.keySize && value == s.valueSize && s.fixed {
+		return nil
+	}
 	err := s.layout.Check(key, value)
 	if err == nil && key == 0 {
 		err = errors.New("empty key")

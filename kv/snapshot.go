@@ -84,7 +84,7 @@ type snapshot struct {
 }
 
 // read hands the snapshot's bytes to visit, in ascending order.
-func (s snapshot) read(dev device.Device, visit func(addr int64, b []byte) error) error {
+func (s snapshot) read(dev objectOpener, visit func(addr int64, b []byte) error) error {
 	next := s.from
 	return readObject(dev, s.object, chunkLog, func(addr int64, b []byte) error {
 		if addr < next || addr > s.to-int64(len(b)) {
@@ -106,7 +106,7 @@ func (m *manifest) snapshots(c *checkpoint) []snapshot {
 
 // verify reads the snapshot without using what it reads: it would be too late later
 // to find that a part is missing.
-func (s snapshot) verify(dev device.Device) error {
+func (s snapshot) verify(dev objectOpener) error {
 	return s.read(dev, func(int64, []byte) error { return nil })
 }
 

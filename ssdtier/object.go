@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"strings"
 
 	"github.com/redykv/redykv/device"
 )
@@ -77,15 +76,5 @@ func (d *Device) ListObjects() ([]string, error) {
 	if d.closed {
 		return nil, device.ErrClosed
 	}
-	entries, err := os.ReadDir(d.dir) // in order
-	if err != nil {
-		return nil, fmt.Errorf("ssdtier: %w", err)
-	}
-	var names []string
-	for _, e := range entries {
-		if what, _ := classify(e.Name()); what == objectFile {
-			names = append(names, strings.TrimPrefix(e.Name(), objectPrefix))
-		}
-	}
-	return names, nil
+	return listObjects(d.dir)
 }

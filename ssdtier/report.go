@@ -8,53 +8,55 @@ import (
 
 // Report is what [Inspect] found in a directory.
 type Report struct {
-	Dir string
+	Dir string `json:"dir"`
 	// InUse says that a process had the directory open meanwhile: what it was
 	// writing may be among the problems.
-	InUse bool
+	InUse bool `json:"in_use"`
 	// Version and SegmentSize are from FORMAT; 0 where it cannot be read.
-	Version     int
-	SegmentSize int64
-	Begin       int64 // lowest address of the log
-	Segments    []SegmentReport
-	Objects     []FileReport
-	Metadata    []FileReport
+	Version     int             `json:"version"`
+	SegmentSize int64           `json:"segment_size"`
+	Begin       int64           `json:"begin"` // lowest address of the log
+	Segments    []SegmentReport `json:"segments"`
+	Objects     []FileReport    `json:"objects"`
+	Metadata    []FileReport    `json:"metadata"`
 
 	// Problems are what is wrong, in the order of the files' names: bytes that
 	// cannot be read as they were written.
-	Problems []Finding
+	Problems []Finding `json:"problems"`
 	// Notes are what is odd and harmless.
-	Notes []Finding
+	Notes []Finding `json:"notes"`
 }
 
 // SegmentReport counts the blocks of 4 KiB of one segment.
 type SegmentReport struct {
-	File   string
-	Number int64
-	Size   int64 // of the file, in bytes
+	File   string `json:"file"`
+	Number int64  `json:"number"`
+	Size   int64  `json:"size"` // of the file, in bytes
 	// Verified agree with their checksums, and Damaged do not or are missing.
-	Verified, Damaged int64
+	Verified int64 `json:"verified"`
+	Damaged  int64 `json:"damaged"`
 	// Rewritten is 1 for the log's last block, as a crash may leave it: it has
 	// grown since the last Sync.
-	Rewritten int64
+	Rewritten int64 `json:"rewritten"`
 	// Unverified were written by a version without checksums; Unsynced have no
 	// checksum: they were written after the last Sync, and the log is to be cut
 	// off below them, or a checksum was lost.
-	Unverified, Unsynced int64
+	Unverified int64 `json:"unverified"`
+	Unsynced   int64 `json:"unsynced"`
 }
 
 // FileReport is one object or piece of metadata.
 type FileReport struct {
-	Name string // as given to CreateObject or WriteMeta
-	Size int64  // in bytes; -1 where it cannot be told
+	Name string `json:"name"` // as given to CreateObject or WriteMeta
+	Size int64  `json:"size"` // in bytes; -1 where it cannot be told
 }
 
 // Finding is one thing that Inspect has to say.
 type Finding struct {
-	File   string // in the directory
-	Offset int64  // of the bytes concerned; -1: the file as a whole
-	Length int64  // in bytes, where there is an offset
-	What   string
+	File   string `json:"file"`   // in the directory
+	Offset int64  `json:"offset"` // of the bytes concerned; -1: the file as a whole
+	Length int64  `json:"length"` // in bytes, where there is an offset
+	What   string `json:"what"`
 }
 
 // String returns "FILE: WHAT", with the place in between if there is one.

@@ -40,7 +40,8 @@ func TestMain(m *testing.M) {
 //	                                    its standard output matches; the first
 //	                                    group, if any, becomes $NAME, and those
 //	                                    with names become theirs
-//	stop NAME [CODE]                    interrupt it and check its exit code
+//	end NAME [CODE]                     interrupt it and check its exit code
+//	                                    (stop is testscript's own: it ends the script)
 //	kill9 NAME                          kill it at once
 //	[!] killvm ID                       kill the cache server with that id, whoever
 //	                                    started it; !: there is none
@@ -51,6 +52,7 @@ func TestMain(m *testing.M) {
 //	roundtrip MANAGER CAPACITY C S B Q  create a cache, write, read, delete it
 //	exits STDERR-REGEXP CODE PROGRAM... run a program that has to end with that code
 //	                                    and one line on standard error
+//	flip FILE OFFSET                    flip the highest bit of a byte
 //	redis ADDR REPLY-REGEXP ARG...      send a command to a server of the Redis
 //	                                    protocol, and match its reply's lines
 //
@@ -71,7 +73,7 @@ func TestScript(t *testing.T) {
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"start":     cmdStart,
-			"stop":      cmdStop,
+			"end":       cmdEnd,
 			"kill9":     cmdKill,
 			"killvm":    cmdKillVM,
 			"post":      cmdPost,
@@ -80,6 +82,7 @@ func TestScript(t *testing.T) {
 			"watch":     cmdWatch,
 			"roundtrip": cmdRoundTrip,
 			"exits":     cmdExits,
+			"flip":      cmdFlip,
 			"redis":     cmdRedis,
 		},
 	})
@@ -173,8 +176,8 @@ func exitCode(cmd *exec.Cmd) int {
 	return cmd.ProcessState.ExitCode()
 }
 
-func cmdStop(ts *testscript.TestScript, neg bool, args []string) {
-	want(ts, neg, args, 1, "stop NAME [CODE]")
+func cmdEnd(ts *testscript.TestScript, neg bool, args []string) {
+	want(ts, neg, args, 1, "end NAME [CODE]")
 	code := 0
 	if len(args) > 1 {
 		var err error
@@ -305,4 +308,17 @@ func cmdExits(ts *testscript.TestScript, neg bool, args []string) {
 	if got != code || !re.MatchString(text) || strings.Count(text, "\n") != 1 {
 		ts.Fatalf("exit code %d, want %d, and one line like %q:\n%s", got, code, args[0], text)
 	}
+}
+
+func cmdFlip(ts *testscript.TestScript, neg bool, args []string) {
+	want(ts, neg, args, 2, "flip FILE OFFSET")
+	at, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	b, err := os.ReadFile(ts.MkAbs(args[0]))
+	ts.Check(err)
+	if at < 0 || at >= len(b) {
+		ts.Fatalf("%s has %d bytes", args[0], len(b))
+	}
+	b[at] ^= 0x80
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), b, 0o600))
 }

@@ -120,6 +120,10 @@ func addTo(n uint64) (kv.Modifier, kv.InPlace) {
 		if !u.Found {
 			return kv.Keep
 		}
+		if len(u.Old) == 8 {
+			u.New = binary.LittleEndian.AppendUint64(u.New, binary.LittleEndian.Uint64(u.Old)+n)
+			return kv.Put
+		}
 		u.New = append(u.New, u.Old...)
 		add(u.New)
 		return kv.Put

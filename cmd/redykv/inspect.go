@@ -1,0 +1,130 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redykv/redykv/kv"
+	"github.com/redykv/redykv/ssdtier"
+)
+
+type inspectFlags struct {
+	json     bool
+	records  bool
+	from, to int64
+}
+
+func newInspectCmd() *cobra.Command {
+	var f inspectFlags
+	cmd := &cobra.Command{
+		Use:   "inspect DIR",
+		Short: "Look at a store's files and say what is wrong with them",
+		Long: `Reads the files of a store that no program has open, and changes nothing. It
+compares every block with its checksum, then prints the store's manifest with the
+commit and the checkpoints that it can be recovered to, and goes through the log
+and the copies of the index: every record has to be one, its link to lead back to
+a record, and every entry of the index to a record of its hash.
+
+What is wrong is printed with the file or the place in the log and what can be
+done; then the exit code is 1. A store that is in use cannot be looked at.
+
+With --records it prints the records instead, oldest first, newer ones of a key
+after older ones: all that the log has from --from to --to. Keys and values are
+quoted, and base64 with --json.`,
+		Example: `  redykv inspect data
+  redykv inspect data --records --from 4096 --to 8192`,
+		Args: usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.from < 0 || f.to < 0 || f.to != 0 && f.to < f.from {
+				return usagef("--from %d --to %d: want addresses, in order", f.from, f.to)
+			}
+			return f.run(cmd.OutOrStdout(), args[0])
+		},
+	}
+	flags := cmd.Flags()
+	flags.BoolVar(&f.json, "json", false, "print JSON; with --records, a line for each")
+	flags.BoolVar(&f.records, "records", false, "print the records of the log")
+	flags.Int64Var(&f.from, "from", 0, "with --records: the address to begin at")
+	flags.Int64Var(&f.to, "to", 0, "with --records: the address to end at (default: the log's end)")
+	return cmd
+}
+
+// inspected is what is printed as JSON.
+type inspected struct {
+	OK    bool            `json:"ok"`
+	Files *ssdtier.Report `json:"files"`
+	// Store is null where the files do not let it be looked at, and Error says why.
+	Store *kv.Inspection `json:"store"`
+	Error string         `json:"error,omitempty"`
+}
+
+func (f *inspectFlags) run(out io.Writer, dir string) error {
+	files, err := ssdtier.Inspect(dir)
+	if err != nil {
+		return err
+	}
+	found := inspected{Files: files}
+	var failed error // of printing
+	opts := kv.InspectOptions{From: f.from, To: f.to}
+	if f.records {
+		opts.Record = func(r kv.InspectedRecord) {
+			if failed == nil {
+				failed = f.record(out, r)
+			}
+		}
+	}
+	found.Store, err = inspectStore(dir, opts)
+	problems := len(files.Problems)
+	if err != nil {
+		found.Error = err.Error()
+		problems = max(problems, 1)
+	} else {
+		problems += len(found.Store.Problems)
+	}
+	found.OK = problems == 0
+	if failed == nil && !f.records {
+		failed = f.report(out, &found)
+	}
+	switch {
+	case failed != nil:
+		return failed
+	case err != nil:
+		return fmt.Errorf("the store in %s cannot be looked at: %w", dir, err)
+	case problems > 0:
+		return fmt.Errorf("%s: problems found: %d", dir, problems)
+	}
+	return nil
+}
+
+func inspectStore(dir string, opts kv.InspectOptions) (*kv.Inspection, error) {
+	r, err := ssdtier.NewReader(dir)
+	if err != nil {
+		return nil, err
+	}
+	store := kv.Inspect(r, opts)
+	return store, r.Close()
+}
+
+func (f *inspectFlags) record(out io.Writer, r kv.InspectedRecord) error {
+	if f.json {
+		return json.NewEncoder(out).Encode(r)
+	}
+	_, err := fmt.Fprintln(out, r)
+	return err
+}
+
+func (f *inspectFlags) report(out io.Writer, found *inspected) error {
+	if f.json {
+		e := json.NewEncoder(out)
+		e.SetIndent("", "  ")
+		return e.Encode(found)
+	}
+	_, err := fmt.Fprint(out, found.Files)
+	if err == nil && found.Store != nil {
+		_, err = fmt.Fprintf(out, "\n%v", found.Store)
+	}
+	return err
+}

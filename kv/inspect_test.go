@@ -1,0 +1,325 @@
+package kv
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redykv/redykv/hlog"
+	"github.com/redykv/redykv/ssdtier"
+)
+
+// inspectedStore makes a store with a checkpoint of every kind, in segments of
+// 64 KiB, and returns its directory. What is newest is an incremental checkpoint.
+func inspectedStore(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	st := open(t, Options{
+		Device: openSegments(t, dir), Memory: 64 << 10, PageSize: 4 << 10, Records: 64, FixedIndex: true,
+		Checkpoints: CheckpointPolicy{Keep: 10},
+	})
+	for i, kind := range []CheckpointKind{FoldOver, Index, Snapshot, Incremental} {
+		keys := 1500
+		if kind == Incremental {
+			keys = 20
+		}
+		writeKeys(t, st, keys)
+		_, err := st.Checkpoint(context.Background(), CheckpointOptions{Kind: kind, Name: fmt.Sprintf("%c-%v", 'a'+i, kind)})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	// As a crash leaves it: Close would commit.
+	copied := t.TempDir()
+	if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	closeAll(t, st)
+	return copied
+}
+
+func openSegments(t *testing.T, dir string) *ssdtier.Device {
+	t.Helper()
+	dev, err := ssdtier.OpenWith(dir, ssdtier.Options{SegmentSize: 64 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dev
+}
+
+// writeKeys writes keys of all sizes anew, deletes some and lets some expire.
+func writeKeys(t *testing.T, st *Store, keys int) {
+	t.Helper()
+	s := st.NewSession()
+	defer closeAll(t, s)
+	for n := range keys {
+		key := fmt.Appendf(nil, "key %d", n)
+		op := Op{Kind: OpUpsert, Key: key, Value: bytes.Repeat([]byte{'v'}, n%100)}
+		switch n % 10 {
+		case 0:
+			if st.Metrics().Deletes > 0 || n == 1490 { // in the second round
+				op.Kind = OpDelete
+			}
+		case 1:
+			op.Expires = time.Now().Add(time.Hour).UnixMilli()
+		}
+		if err := s.Run(&op); err != nil && !errors.Is(err, ErrNotFound) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// inspectDir inspects a directory, and checks that this changes nothing.
+func inspectDir(t *testing.T, dir string, opts InspectOptions) *Inspection {
+	t.Helper()
+	r, err := ssdtier.NewReader(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := Inspect(r, opts)
+	closeAll(t, r)
+	return in
+}
+
+func wantProblems(t *testing.T, in *Inspection, want ...string) {
+	t.Helper()
+	ok := len(in.Problems) == len(want)
+	for i := 0; ok && i < len(want); i++ {
+		ok = strings.Contains(in.Problems[i].String(), want[i])
+	}
+	if !ok {
+		t.Errorf("want problems %q, have\n%v", want, in)
+	}
+}
+
+// TestInspect looks at a whole store and compares with what is there when it is
+// opened.
+func TestInspect(t *testing.T) {
+	dir := inspectedStore(t)
+	seen := make(map[int64]string)
+	last := int64(0)
+	in := inspectDir(t, dir, InspectOptions{Record: func(r InspectedRecord) {
+		if r.Address <= last {
+			t.Errorf("record at %d after %d", r.Address, last)
+		}
+		last = r.Address
+		seen[r.Address] = fmt.Sprintf("%q %q %v", r.Key, r.Value, r.Deleted)
+	}})
+	wantProblems(t, in)
+	if len(in.Notes) != 0 || in.Opens != "d-incremental" || in.Layout != "variable length" || in.PageSize != 4<<10 || len(in.Checkpoints) != 3 {
+		t.Errorf("%v", in)
+	}
+	if len(in.Indexes) == 0 || len(in.Snapshots) != 2 || in.Snapshots[1].Bytes >= in.Snapshots[0].Bytes {
+		t.Errorf("indexes %+v, snapshots %+v", in.Indexes, in.Snapshots)
+	}
+	for _, x := range in.Indexes {
+		if x.Checked == 0 || x.Checked != x.Entries || x.Buckets != 1<<in.IndexBits {
+			t.Errorf("%+v", x)
+		}
+	}
+	text := in.String()
+	for _, want := range []string{"a-fold-over", `opens as of checkpoint "d-incremental"`, "no problems"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+
+	st := open(t, Options{Device: openSegments(t, dir), Memory: 64 << 10})
+	var records, deleted int64
+	log := st.Records(in.Log.Begin, in.Log.Tail)
+	for r, err := range log {
+		if err != nil {
+			t.Fatal(err)
+		}
+		records++
+		if r.Tombstone {
+			deleted++
+		}
+		if got, want := seen[r.Address], fmt.Sprintf("%q %q %v", r.Key, r.Value, r.Tombstone); got != want {
+			t.Errorf("at %d %s, want %s", r.Address, got, want)
+		}
+	}
+	if in.Log.Records != records || in.Log.Deleted != deleted || len(seen) != int(records) || in.Log.Expiring == 0 || in.Log.Bytes == 0 || in.Log.Damaged != 0 {
+		t.Errorf("%+v, %d records shown; the store has %d, %d of them deleted", in.Log, len(seen), records, deleted)
+	}
+	closeAll(t, st)
+}
+
+// TestInspectDamage has each kind of damage found, with its place.
+func TestInspectDamage(t *testing.T) {
+	dir := inspectedStore(t)
+	m, err := readDirManifest(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	index := m.Checkpoints[0].Index
+	for name, tc := range map[string]struct {
+		damage func(t *testing.T, dir string)
+		want   []string
+	}{
+		"manifest cut short": {func(t *testing.T, dir string) { cut(t, dir, "meta.store", 20) },
+			[]string{"the manifest: "}},
+		"manifest missing": {func(t *testing.T, dir string) { remove(t, dir, "meta.store") },
+			[]string{"the manifest: device: no such metadata: restore it"}},
+		"segment missing": {func(t *testing.T, dir string) { remove(t, dir, "000000000000.seg") },
+			[]string{"the log from 64 until 65536: ssdtier: open"}},
+		"segment cut short": {func(t *testing.T, dir string) { cut(t, dir, "000000000001.seg", 61_000) },
+			[]string{"the log from 122880 until 131072: ssdtier: "}},
+		"header": {func(t *testing.T, dir string) { flip(t, dir, "000000000000.seg", 64+7, 0x80) },
+			[]string{"the log from 64 until 4096: hlog: corrupt log: at address 64: no record"}},
+		"link": {func(t *testing.T, dir string) { flip(t, dir, "000000000000.seg", 64+4, 0x80) },
+			[]string{"the log from 64 until 4096: hlog: corrupt log: at address 64: its previous record"}},
+		"snapshot": {func(t *testing.T, dir string) { flip(t, dir, "object."+m.Checkpoints[2].Snapshot, 500, 1) },
+			[]string{`checkpoint "d-incremental": reading object "snapshot-8"`}},
+		"snapshot that another stands on": {func(t *testing.T, dir string) { remove(t, dir, "object."+m.Checkpoints[1].Snapshot) },
+			[]string{`checkpoint "c-snapshot": opening object`}},
+		"index": {func(t *testing.T, dir string) { flip(t, dir, "object."+index.Object, 5000, 1) },
+			[]string{fmt.Sprintf("index %q: ", index.Object)}},
+		"entries exchanged": {func(t *testing.T, dir string) { exchangeEntries(t, dir, index, m.Checkpoints[0].Tail) },
+			[]string{"2 entries lead to where no record of their hash is", "have no entry"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sick := t.TempDir()
+			if err := os.CopyFS(sick, os.DirFS(dir)); err != nil {
+				t.Fatal(err)
+			}
+			tc.damage(t, sick)
+			in := inspectDir(t, sick, InspectOptions{})
+			wantProblems(t, in, tc.want...)
+			for _, p := range in.Problems {
+				if p.Advice == "" || !strings.Contains(in.String(), p.Advice) {
+					t.Errorf("no advice in the report: %v", p)
+				}
+			}
+		})
+	}
+}
+
+// TestInspectAnything flips bits anywhere: whatever becomes of the store, it can
+// be looked at.
+func TestInspectAnything(t *testing.T) {
+	dir := inspectedStore(t)
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	for round := range 60 {
+		file := files[rng.IntN(len(files))]
+		was, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(was) == 0 {
+			continue
+		}
+		now := bytes.Clone(was)
+		for range 1 + rng.IntN(20) {
+			now[rng.IntN(len(now))] ^= 1 << rng.IntN(8)
+		}
+		if round%10 == 0 {
+			now = now[:rng.IntN(len(now))]
+		}
+		if err := os.WriteFile(file, now, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := ssdtier.NewReader(dir); err == nil {
+			if in := Inspect(r, InspectOptions{}); in.String() == "" {
+				t.Error("nothing was found")
+			}
+			closeAll(t, r)
+		}
+		if err := os.WriteFile(file, was, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantProblems(t, inspectDir(t, dir, InspectOptions{}))
+}
+
+func TestInspectEmpty(t *testing.T) {
+	dir := t.TempDir()
+	closeAll(t, openSegments(t, dir))
+	in := inspectDir(t, dir, InspectOptions{})
+	wantProblems(t, in)
+	if len(in.Notes) != 1 {
+		t.Errorf("%v", in)
+	}
+}
+
+func readDirManifest(dir string) (*manifest, error) {
+	r, err := ssdtier.NewReader(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = r.Close() }()
+	return readManifest(r)
+}
+
+func remove(t *testing.T, dir, name string) {
+	t.Helper()
+	if err := os.Remove(filepath.Join(dir, name)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func cut(t *testing.T, dir, name string, size int64) {
+	t.Helper()
+	if err := os.Truncate(filepath.Join(dir, name), size); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func flip(t *testing.T, dir, name string, at int, bit byte) {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[at] ^= bit
+	if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// exchangeEntries writes a copy of the index anew, as it never was: two of its
+// entries have changed places.
+func exchangeEntries(t *testing.T, dir string, c *indexCopy, tail int64) {
+	t.Helper()
+	dev := openSegments(t, dir)
+	defer closeAll(t, dev)
+	table, err := loadIndex(dev, c, tail, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var slots []slot
+	for b := range table.buckets() {
+		for i := range bucketEntries {
+			if s := slotIn(table.bucket(b), i); s.load().address() >= hlog.FirstAddress && len(slots) < 2 {
+				slots = append(slots, s)
+			}
+		}
+	}
+	a, b := slots[0].load(), slots[1].load()
+	slots[0].store(a.at(b.address()))
+	slots[1].store(b.at(a.address()))
+	w, err := createChunks(dev, c.Object, chunkIndex)
+	if err == nil {
+		err = table.copyTo(context.Background(), w, 0, table.buckets())
+	}
+	if err == nil {
+		err = w.commit()
+	}
+	if err == nil {
+		err = table.free()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}

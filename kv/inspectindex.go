@@ -1,0 +1,117 @@
+package kv
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// indexCheck is a copy of the index whose entries are looked for in the log.
+type indexCheck struct {
+	*indexCopy
+	table  *table
+	report *InspectedIndex
+	begin  int64 // records below are not looked at
+	// Of records that should have an entry and have none, the first, and how many.
+	missing, missed int64
+}
+
+// entryFound marks an entry, in this private table, of which the record was found:
+// addresses are multiples of 8.
+const entryFound = 1
+
+// indexes loads the copies of the index.
+func (in *inspector) indexes() {
+	if in.manifest.Hash != hashKey([]byte(hashProbe)) {
+		in.Notes = append(in.Notes, "the store has another hash: its copies of the index are not compared with the log")
+	}
+	uses := make(map[string]indexUse)
+	m := in.manifest
+	use := func(c *indexCopy, tail int64) {
+		if c != nil {
+			if before, ok := uses[c.Object]; ok {
+				tail = min(tail, before.tail)
+			}
+			uses[c.Object] = indexUse{c, tail}
+		}
+	}
+	use(m.Index, in.Log.Tail)
+	use(m.Commit.Index, m.Commit.Tail)
+	for i := range m.Checkpoints {
+		use(m.Checkpoints[i].Index, m.Checkpoints[i].Tail)
+	}
+	for _, name := range slices.Sorted(maps.Keys(uses)) {
+		in.index(uses[name])
+	}
+}
+
+// indexUse is a copy of the index, and the lowest tail that it is used with: none
+// of its entries lies above.
+type indexUse struct {
+	*indexCopy
+	tail int64
+}
+
+const indexAdvice = "nothing is lost: Open reads the log instead, which takes longer; the next checkpoint makes a new one"
+
+func (in *inspector) index(c indexUse) {
+	report := &InspectedIndex{Object: c.Object, Buckets: 1 << c.Bits, Start: c.Start}
+	t, err := loadIndex(in.src, c.indexCopy, max(c.tail, c.Start), nil)
+	if err != nil {
+		in.problem(fmt.Sprintf("index %q", c.Object), indexAdvice, err)
+		in.Indexes = append(in.Indexes, *report)
+		return
+	}
+	report.Overflow = int64(t.overflow.Load())
+	t.entriesFrom(1, func(int64) bool {
+		report.Entries++
+		return true
+	})
+	in.tables = append(in.tables, &indexCheck{indexCopy: c.indexCopy, table: t, report: report, begin: in.Log.Begin})
+}
+
+// record takes one of the log's records, in their order.
+func (c *indexCheck) record(hash uint64, address int64) {
+	s, e := c.table.find(hash)
+	switch at := e.address() &^ entryFound; {
+	case s.p != nil && at == address:
+		s.store(e | entryFound)
+		c.report.Checked++
+	case address < c.Start && (s.p == nil || at < address):
+		if c.missed == 0 {
+			c.missing = address
+		}
+		c.missed++
+	}
+}
+
+// indexesDone looks at what the log's records have left over. Where the log is
+// damaged nothing is to be learnt from that.
+func (in *inspector) indexesDone() {
+	for _, c := range in.tables {
+		where := fmt.Sprintf("index %q", c.Object)
+		loose, first := int64(0), int64(0)
+		c.table.entriesFrom(c.begin, func(address int64) bool {
+			if address&entryFound == 0 && address < in.Log.Tail {
+				if loose == 0 {
+					first = address
+				}
+				loose++
+			}
+			return true
+		})
+		const advice = "remove the object: Open then reads the log instead"
+		if known := in.Log.Damaged == 0 && in.manifest.Hash == hashKey([]byte(hashProbe)); known {
+			if loose > 0 {
+				in.problem(where, advice, fmt.Errorf("%d entries lead to where no record of their hash is, the first to %d", loose, first))
+			}
+			if c.missed > 0 {
+				in.problem(where, advice, fmt.Errorf("%d records have no entry, the first at %d", c.missed, c.missing))
+			}
+		}
+		if err := c.table.free(); err != nil {
+			in.Notes = append(in.Notes, err.Error())
+		}
+		in.Indexes = append(in.Indexes, *c.report)
+	}
+}

@@ -1,0 +1,104 @@
+package kv
+
+import (
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/redykv/redykv/internal/units"
+)
+
+// String returns what was found as text for people.
+func (i *Inspection) String() string {
+	var b strings.Builder
+	if i.Opens != "" {
+		i.print(&b)
+	}
+	for _, list := range []struct {
+		title string
+		lines []string
+	}{{"notes", i.Notes}, {"problems", problemLines(i.Problems)}} {
+		if len(list.lines) > 0 {
+			fmt.Fprintf(&b, "\n%s\n", list.title)
+		}
+		for _, line := range list.lines {
+			fmt.Fprintf(&b, "  %s\n", line)
+		}
+	}
+	if i.OK() {
+		fmt.Fprintln(&b, "\nno problems with the store")
+	}
+	return strings.TrimPrefix(b.String(), "\n")
+}
+
+func problemLines(problems []InspectProblem) (lines []string) {
+	for _, p := range problems {
+		lines = append(lines, p.String())
+	}
+	return lines
+}
+
+// print prints what there is where the manifest could be read.
+func (i *Inspection) print(b *strings.Builder) {
+	fmt.Fprintf(b, "store of %s, pages of %v, index of 2^%d buckets; opens as of %s\n\n",
+		recordsOf(i.Layout), units.Size(i.PageSize), i.IndexBits, opens(i.Opens))
+	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "state\tkind\tnumber\tlog\tof its own\tbase\tage")
+	fmt.Fprintf(w, "commit\t\t%d\t%d to %d\t\t\t\n", i.Commit.Sequence, i.Commit.Begin, i.Commit.Tail)
+	for _, c := range i.Checkpoints {
+		fmt.Fprintf(w, "%s\t%v\t%d\t%d to %d\t%v\t%s\t%v\n",
+			c.Name, c.Kind, c.Sequence, c.Begin, c.Tail, units.Size(c.Bytes), c.Base, i.Time.Sub(c.Time).Round(time.Second))
+	}
+	fmt.Fprintln(w, "\nlog\trecords\tdeleted\texpiring\tbytes\tdamaged pages")
+	fmt.Fprintf(w, "%d to %d\t%d\t%d\t%d\t%v\t%d\n", i.Log.Begin, i.Log.Tail,
+		i.Log.Records, i.Log.Deleted, i.Log.Expiring, units.Size(i.Log.Bytes), i.Log.Damaged)
+	if len(i.Indexes) > 0 {
+		fmt.Fprintln(w, "\nindex\tbuckets\toverflow\tlog up to\tentries\tlead to a record")
+	}
+	for _, x := range i.Indexes {
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\n", x.Object, x.Buckets, x.Overflow, x.Start, x.Entries, x.Checked)
+	}
+	if len(i.Snapshots) > 0 {
+		fmt.Fprintln(w, "\nsnapshot\tcheckpoint\tlog\tbytes")
+	}
+	for _, s := range i.Snapshots {
+		fmt.Fprintf(w, "%s\t%s\t%d to %d\t%v\n", s.Object, s.Checkpoint, s.From, s.To, units.Size(s.Bytes))
+	}
+	_ = w.Flush() // to memory
+}
+
+func recordsOf(layout string) string {
+	if layout == describe(0, 0) {
+		return "records of variable length"
+	}
+	return "records of " + layout
+}
+
+func opens(state string) string {
+	if state == "commit" {
+		return "the last commit"
+	}
+	return fmt.Sprintf("checkpoint %q", state)
+}
+
+// String prints the record in one line, with at most 64 bytes of its value.
+func (r InspectedRecord) String() string {
+	const most = 64
+	s := fmt.Sprintf("%d: %q", r.Address, r.Key)
+	switch n := len(r.Value); {
+	case r.Deleted:
+		s += " deleted"
+	case n > most:
+		s += fmt.Sprintf(" = %q… (%d bytes)", r.Value[:most], n)
+	default:
+		s += fmt.Sprintf(" = %q", r.Value)
+	}
+	if !r.Expires.IsZero() {
+		s += " until " + r.Expires.UTC().Format(time.RFC3339)
+	}
+	if r.Previous != 0 {
+		s += fmt.Sprintf(", after %d", r.Previous)
+	}
+	return s
+}

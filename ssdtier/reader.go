@@ -1,0 +1,166 @@
+package ssdtier
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/redykv/redykv/device"
+)
+
+// Reader reads a directory that nobody has open, and changes nothing: it is for
+// looking at what is sick. It belongs to one goroutine.
+type Reader struct {
+	dir         string
+	version     int
+	segmentSize int64
+	begin       int64
+	lock        *os.File // shared; nil where there is none
+	segment     *os.File // the one that was read last, or nil
+	number      int64    // of it
+}
+
+// NewReader opens a directory for reading. While it is open no Device can have the
+// directory, and the other way round: ErrLocked.
+func NewReader(dir string) (*Reader, error) {
+	r := &Reader{dir: dir}
+	path := filepath.Join(dir, formatName)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("ssdtier: %w", err)
+	}
+	if r.version, r.segmentSize, err = checkFormat(path, data); err != nil {
+		return nil, err
+	}
+	if r.begin, err = readBegin(filepath.Join(dir, beginName), r.version); err != nil {
+		return nil, err
+	}
+	r.lock, err = os.Open(filepath.Join(dir, lockName))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		r.lock = nil
+		return r, nil
+	case err == nil:
+		err = syscall.Flock(int(r.lock.Fd()), syscall.LOCK_SH|syscall.LOCK_NB)
+	}
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		err = fmt.Errorf("%w: %s", ErrLocked, dir)
+	} else if err != nil {
+		err = fmt.Errorf("ssdtier: lock %s: %w", dir, err)
+	}
+	if err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
+}
+
+// Begin is the lowest address of the log.
+func (r *Reader) Begin() int64 { return r.begin }
+
+// ReadAt reads the log from an address. It compares nothing with checksums, as
+// [Inspect] does. An error names the segment that it concerns.
+func (r *Reader) ReadAt(p []byte, addr int64) (n int, err error) {
+	for n < len(p) {
+		number, off := addr/r.segmentSize, addr%r.segmentSize
+		if err := r.open(number); err != nil {
+			return n, err
+		}
+		part := p[n:min(len(p), n+int(r.segmentSize-off))]
+		k, err := r.segment.ReadAt(part, off)
+		n, addr = n+k, addr+int64(k)
+		switch {
+		case k == len(part):
+		case errors.Is(err, io.EOF):
+			return n, fmt.Errorf("ssdtier: %s is cut short", r.segment.Name())
+		default:
+			return n, fmt.Errorf("ssdtier: %w", err)
+		}
+	}
+	return n, nil
+}
+
+// open makes a segment the one that is open.
+func (r *Reader) open(number int64) error {
+	if r.segment != nil && r.number == number {
+		return nil
+	}
+	r.closeSegment()
+	f, err := os.Open(filepath.Join(r.dir, segmentName(number)))
+	if err != nil {
+		return fmt.Errorf("ssdtier: %w", err)
+	}
+	r.segment, r.number = f, number
+	return nil
+}
+
+func (r *Reader) closeSegment() {
+	if r.segment != nil {
+		_ = r.segment.Close() // it was only read
+		r.segment = nil
+	}
+}
+
+// ReadMeta is [Device.ReadMeta].
+func (r *Reader) ReadMeta(name string) ([]byte, error) {
+	if err := device.CheckName(name); err != nil {
+		return nil, fmt.Errorf("ssdtier: metadata: %w", err)
+	}
+	path := filepath.Join(r.dir, metaPrefix+name)
+	data, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("%s: %w", path, device.ErrNoMeta)
+	case err != nil:
+		return nil, fmt.Errorf("ssdtier: %w", err)
+	case r.version == 1:
+		return data, nil
+	}
+	return checkMeta(path, data)
+}
+
+// OpenObject is [Device.OpenObject].
+func (r *Reader) OpenObject(name string) (device.Object, error) {
+	if err := device.CheckName(name); err != nil {
+		return nil, fmt.Errorf("ssdtier: object: %w", err)
+	}
+	o, err := openObject(filepath.Join(r.dir, objectPrefix+name))
+	if err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+// ListObjects is [Device.ListObjects].
+func (r *Reader) ListObjects() ([]string, error) { return listObjects(r.dir) }
+
+// listObjects returns the names of the objects in a directory, in order.
+func listObjects(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir) // in order
+	if err != nil {
+		return nil, fmt.Errorf("ssdtier: %w", err)
+	}
+	var names []string
+	for _, e := range entries {
+		if what, _ := classify(e.Name()); what == objectFile {
+			names = append(names, strings.TrimPrefix(e.Name(), objectPrefix))
+		}
+	}
+	return names, nil
+}
+
+// Close lets go of the directory.
+func (r *Reader) Close() error {
+	r.closeSegment()
+	if r.lock == nil {
+		return nil
+	}
+	if err := r.lock.Close(); err != nil {
+		return fmt.Errorf("ssdtier: %w", err)
+	}
+	return nil
+}
