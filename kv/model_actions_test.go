@@ -108,11 +108,7 @@ func (p *player) compact(method string, argument int64) error {
 }
 
 func (p *player) setMemory(argument int64) error {
-	least := int64(p.opts.PageSize) * 4
-	if p.opts.ReadCache > 0 {
-		least = p.opts.Memory
-	}
-	memory := least + (p.opts.MaxMemory-least)*argument/1000
+	memory := p.memory(argument)
 	if err := p.st.SetMemory(memory); err != nil {
 		return err
 	}

@@ -19,11 +19,12 @@ import (
 // covered which was acknowledged, or more; and what readers then find must be
 // what those operations make, no more and no less.
 type player struct {
-	modelSetup
-	rack  *rack
-	fuse  *fuse
-	st    *Store
-	clock atomic.Int64
+	modelSetup       // with opts as the store was opened last
+	least      int64 // memory that any opts have
+	rack       *rack
+	fuse       *fuse
+	st         *Store
+	clock      atomic.Int64
 
 	sessions []*modelSession
 	points   map[string]map[string]CommitPoint // of checkpoints that were acknowledged
@@ -64,7 +65,13 @@ func (ms *modelSession) whole(point CommitPoint) error {
 
 // playScript plays a script on devices of its own. Its error is the store's fault.
 func playScript(script modelScript) (err error) {
-	p := &player{modelSetup: script.setup, points: map[string]map[string]CommitPoint{}}
+	p := &player{
+		modelSetup: script.setup, least: script.setup.opts.Memory,
+		points: map[string]map[string]CommitPoint{},
+	}
+	if p.opts.ReadCache == 0 {
+		p.least = 4 * int64(p.opts.PageSize)
+	}
 	p.clock.Store(1_000_000)
 	p.opts.now = p.clock.Load
 	p.opts.Logger = slog.New(slog.DiscardHandler)
@@ -164,6 +171,11 @@ func (p *player) step(step modelStep) error {
 	return nil
 }
 
+// memory is an amount between the least and the most, for 0 to 999.
+func (p *player) memory(argument int64) int64 {
+	return p.least + (p.opts.MaxMemory-p.least)*argument/1000
+}
+
 // touchedBy are the keys that a step may change.
 func touchedBy(step modelStep) map[uint64]bool {
 	touched := map[uint64]bool{}
@@ -188,6 +200,11 @@ func (p *player) serials() []uint64 {
 
 // alone plays what goes with nothing else.
 func (p *player) alone(step modelStep) error {
+	switch step.action {
+	case "crash", "close", "recover": // opened otherwise than before
+		p.opts.Memory = p.memory(step.argument)
+		p.opts.Records = 1 + step.argument
+	}
 	switch step.action {
 	case "crash":
 		return p.crash(float64(step.argument%4)/3, step.cut)
