@@ -127,7 +127,8 @@ func (w *chunkWriter) abort(err error) error {
 }
 
 // readChunks hands the chunks of an object to visit, in order. Everything is
-// checked but what an address means. The bytes are valid during the call.
+// checked but what an address means: an error of visit is ErrCorrupt if that is
+// what is wrong. The bytes are valid during the call.
 func readChunks(name string, object io.ReaderAt, size int64, kind uint32, visit func(addr int64, b []byte) error) error {
 	r := io.NewSectionReader(object, 0, size)
 	digest := xxhash.New()
@@ -155,7 +156,7 @@ func readChunks(name string, object io.ReaderAt, size int64, kind uint32, visit 
 			return damaged(name, number, fmt.Errorf("%d bytes of kind %d", length, is))
 		}
 		if err := visit(addr, b[chunkHeader:]); err != nil {
-			return damaged(name, number, err)
+			return fmt.Errorf("object %q, chunk %d: %w", name, number, err)
 		}
 	}
 }

@@ -356,3 +356,30 @@ func TestDyingWhileOpening(t *testing.T) {
 		}
 	}
 }
+
+// TestRestoringToAFullDisk has the writes of a recovery fail: that is no damage of
+// the checkpoint, which is as good as before.
+func TestRestoringToAFullDisk(t *testing.T) {
+	disk := device.NewMemory()
+	w, err := createChunks(disk, "object", chunkLog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for addr := int64(0); addr < 8*minBlock; addr += 2 * minBlock { // of every other block
+		if err := w.add(addr, 1, make([]byte, minBlock)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.commit(); err != nil {
+		t.Fatal(err)
+	}
+	every(t, func(k int64) bool {
+		dev := newDying(disk)
+		dev.arm(k, true)
+		_, err := restoreSnapshots(dev, []snapshot{{"object", 0, 8 * minBlock}})
+		if err != nil && (!errors.Is(err, errDying) || errors.Is(err, ErrCorrupt)) {
+			t.Errorf("write %d: %v", k, err)
+		}
+		return dev.spent()
+	})
+}

@@ -105,7 +105,7 @@ type indexLoader struct {
 // add takes the buckets of one chunk. They come in order, without a gap.
 func (l *indexLoader) add(at int64, b []byte) error {
 	if uint64(at) != l.next || len(b)%bucketSize != 0 || l.next+uint64(len(b)/bucketSize) > l.table.mask+1+2*l.table.limit {
-		return fmt.Errorf("%d bytes of buckets from %d on, expected bucket %d", len(b), at, l.next)
+		return fmt.Errorf("%w: %d bytes of buckets from %d on, expected bucket %d", ErrCorrupt, len(b), at, l.next)
 	}
 	for ; len(b) > 0; b = b[bucketSize:] {
 		bucket := l.table.bucket(l.next)
@@ -115,7 +115,7 @@ func (l *indexLoader) add(at int64, b []byte) error {
 				continue // its record is in the log that is replayed
 			}
 			if a := e.address(); e != 0 && (e&entryUsed == 0 || a >= l.tail || a%8 != 0) {
-				return fmt.Errorf("bucket %d: entry %#x in a log up to %d", l.next, uint64(e), l.tail)
+				return fmt.Errorf("%w: bucket %d: entry %#x in a log up to %d", ErrCorrupt, l.next, uint64(e), l.tail)
 			}
 			slotIn(bucket, i).store(e)
 		}

@@ -88,7 +88,7 @@ func (s snapshot) read(dev objectOpener, visit func(addr int64, b []byte) error)
 	next := s.from
 	return readObject(dev, s.object, chunkLog, func(addr int64, b []byte) error {
 		if addr < next || addr > s.to-int64(len(b)) {
-			return fmt.Errorf("%d bytes at %d of a log from %d to %d", len(b), addr, next, s.to)
+			return fmt.Errorf("%w: %d bytes at %d of a log from %d to %d", ErrCorrupt, len(b), addr, next, s.to)
 		}
 		next = addr + int64(len(b))
 		return visit(addr, b)
