@@ -261,3 +261,43 @@ func TestCheckpointsByThemselves(t *testing.T) {
 		})
 	}
 }
+
+// TestLostManifestIsNoNewStore takes away the manifest of a store that has its
+// records in snapshots alone: they stay.
+func TestLostManifestIsNoNewStore(t *testing.T) {
+	g := newStage(t, small(nil, 8, 8))
+	g.make("only", Snapshot)
+	want := g.contents()
+	manifest, err := g.disk.ReadMeta(manifestName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.fall()
+	lost := device.NewMemory()
+	for _, name := range objectNames(t, g.disk) {
+		putObject(t, lost, name, object(t, g.disk, name))
+	}
+	g.disk = lost
+	g.raise()
+	if st, err := Open(g.opts); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), manifestName) {
+		t.Fatalf("opened without a manifest: %v, %v", st, err)
+	}
+	if err := g.disk.WriteMeta(manifestName, manifest); err != nil {
+		t.Fatal(err)
+	}
+	g.opts.Device = lost
+	g.st = open(t, g.opts)
+	if got := g.contents(); !slices.Equal(got, want) {
+		t.Errorf("with its manifest back: %v, want %v", got, want)
+	}
+	closeAll(t, g.st)
+}
+
+func objectNames(t testing.TB, disk *device.Memory) []string {
+	t.Helper()
+	names, err := disk.ListObjects()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}

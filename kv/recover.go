@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,6 +43,9 @@ func (st *Store) recover() (*recovery, error) {
 		return nil, err
 	}
 	if r.made = m == nil; r.made {
+		if err := st.checkOrphans(); err != nil {
+			return nil, err
+		}
 		m = &manifest{
 			KeySize: st.opts.KeySize, ValueSize: st.opts.ValueSize,
 			Commit: state{Begin: hlog.FirstAddress, Tail: hlog.FirstAddress},
@@ -73,6 +77,20 @@ func (st *Store) recover() (*recovery, error) {
 	}
 	st.durableAt = r.state.Sequence
 	return r, r.loadIndex()
+}
+
+// checkOrphans refuses objects without a manifest: there was one before they were
+// made, and who took the device for a new one would remove them.
+func (st *Store) checkOrphans() error {
+	names, err := st.dev.ListObjects()
+	if err != nil {
+		return fmt.Errorf("kv: looking for objects: %w", err)
+	}
+	if i := slices.IndexFunc(names, isObject); i >= 0 {
+		return fmt.Errorf("kv: %w: the manifest %q is lost, object %q is there: put the manifest back, or remove the objects of checkpoints",
+			ErrCorrupt, manifestName, names[i])
+	}
+	return nil
 }
 
 // choose decides what to recover to.
