@@ -164,7 +164,7 @@ func FuzzSnapshot(f *testing.F) {
 		}
 		s := snapshot{"object", from, to}
 		verified := s.verify(object)
-		restored, err := restoreSnapshots(object, []snapshot{s})
+		restored, err := restoreSnapshots(object, []snapshot{s}, from)
 		if (verified == nil) != (err == nil) || restored > to-from {
 			t.Errorf("verified: %v, restored %d bytes: %v", verified, restored, err)
 		}

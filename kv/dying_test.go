@@ -376,7 +376,7 @@ func TestRestoringToAFullDisk(t *testing.T) {
 	every(t, func(k int64) bool {
 		dev := newDying(disk)
 		dev.arm(k, true)
-		_, err := restoreSnapshots(dev, []snapshot{{"object", 0, 8 * minBlock}})
+		_, err := restoreSnapshots(dev, []snapshot{{"object", 0, 8 * minBlock}}, 0)
 		if err != nil && (!errors.Is(err, errDying) || errors.Is(err, ErrCorrupt)) {
 			t.Errorf("write %d: %v", k, err)
 		}

@@ -271,6 +271,26 @@ func (m *manifest) begin() int64 {
 	return begin
 }
 
+// tailBefore is the highest address up to which a state older than c needs the log
+// on the device. It is not above c's.
+func (m *manifest) tailBefore(c *checkpoint) int64 {
+	tail := int64(0)
+	if m.Commit.Sequence < c.Sequence {
+		tail = m.Commit.Tail
+	}
+	for i := range m.Checkpoints {
+		older := &m.Checkpoints[i]
+		switch {
+		case older.Sequence >= c.Sequence:
+		case older.Snapshot == "":
+			tail = max(tail, older.Tail)
+		default:
+			tail = max(tail, older.Flushed)
+		}
+	}
+	return min(tail, c.Tail)
+}
+
 // keep drops all checkpoints but the newest n, and what these stand on.
 func (m *manifest) keep(n int) {
 	needed := make(map[uint64]bool)

@@ -192,14 +192,16 @@ func (r *recovery) checkHash(m *manifest) {
 	}
 }
 
-// start starts the device where the log ends there, and puts what is in snapshots
-// behind it.
+// start starts the device where the log ends there, and writes what is in
+// snapshots, from the block on that it ends in.
 func (r *recovery) start() error {
 	st := r.st
 	snapshots := r.snapshots(&st.manifest)
 	tail := r.state.Tail
 	if len(snapshots) > 0 {
-		tail = r.from.Flushed
+		// What older states have there stays: until all is done, somebody may want one
+		// of them instead.
+		tail = max(r.from.Flushed, st.manifest.tailBefore(r.from))
 	}
 	if err := st.dev.Start(tail); err != nil {
 		return fmt.Errorf("kv: starting the device at %d: %w", tail, err)
@@ -211,7 +213,7 @@ func (r *recovery) start() error {
 		r.report.Snapshots = append(r.report.Snapshots, s.object)
 	}
 	var err error
-	if r.report.Restored, err = restoreSnapshots(st.dev, snapshots); err == nil {
+	if r.report.Restored, err = restoreSnapshots(st.dev, snapshots, tail); err == nil {
 		err = st.record(func(m *manifest) { m.commit(&r.state) })
 	}
 	if err != nil {

@@ -111,22 +111,32 @@ func (s snapshot) verify(dev objectOpener) error {
 }
 
 // restoreSnapshots puts the log that a chain of snapshots holds on the device,
-// which was started at the top's beginning. It can be done again.
-func restoreSnapshots(dev device.Device, chain []snapshot) (restored int64, err error) {
+// which was started at tail, not below the top's beginning. It can be done again.
+//
+// What is below tail the device has. The block that tail lies in is written once,
+// when its last version is known: any other may differ below tail.
+func restoreSnapshots(dev device.Device, chain []snapshot, tail int64) (restored int64, err error) {
 	top := chain[len(chain)-1]
 	w, err := newLogWriter(dev)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, w.queue.Close()) }()
+	from := max(top.from, tail&^(w.alignment-1))
+	var shared []byte // the block that tail lies in
+	if from < tail {
+		shared = make([]byte, min(from+w.alignment, top.to)-from)
+	}
 	for _, s := range chain {
 		err := s.read(dev, func(addr int64, b []byte) error {
-			b = b[min(max(top.from-addr, 0), int64(len(b))):] // the device has what is below
-			if len(b) == 0 {
-				return nil
-			}
+			b = b[min(max(from-addr, 0), int64(len(b))):]
+			addr = max(addr, from)
 			restored += int64(len(b))
-			return w.add(max(addr, top.from), b)
+			if at := addr - from; at < int64(len(shared)) {
+				n := copy(shared[at:], b)
+				addr, b = addr+int64(n), b[n:]
+			}
+			return w.add(addr, b)
 		})
 		if err == nil {
 			err = w.flush()
@@ -135,7 +145,14 @@ func restoreSnapshots(dev device.Device, chain []snapshot) (restored int64, err 
 			return restored, fmt.Errorf("restoring the log from object %q: %w", s.object, err)
 		}
 	}
-	if err := dev.Sync(); err != nil {
+	err = w.add(from, shared)
+	if err == nil {
+		err = w.flush()
+	}
+	if err == nil {
+		err = dev.Sync()
+	}
+	if err != nil {
 		return restored, fmt.Errorf("restoring the log from object %q: %w", top.object, err)
 	}
 	return restored, nil
