@@ -2,6 +2,7 @@ package kv
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -183,7 +184,8 @@ func failure(err error) string {
 }
 
 // LogEvents tells a logger of every event, by its line: Flushed and Evicted at
-// level debug, what failed at level error, the rest at level info. It leaves out
+// level debug, what failed, unless it was canceled, at level error, the rest at level
+// info. It leaves out
 // TierChanged and BackgroundError, of which loggers are told anyway.
 func LogEvents(logger *slog.Logger) EventListener {
 	return EventListener{
@@ -211,7 +213,7 @@ func logAt[I fmt.Stringer](logger *slog.Logger, level slog.Level) func(I) {
 
 func logEnd(logger *slog.Logger, info fmt.Stringer, err error) {
 	level := slog.LevelInfo
-	if err != nil {
+	if err != nil && !errors.Is(err, context.Canceled) { // else somebody wanted it to end
 		level = slog.LevelError
 	}
 	logger.Log(context.Background(), level, info.String())

@@ -97,6 +97,15 @@ func TestListenersAreWhole(t *testing.T) {
 	}
 }
 
+// TestCanceledIsNoError: what somebody ended is not what an operator looks for.
+func TestCanceledIsNoError(t *testing.T) {
+	var b bytes.Buffer
+	LogEvents(slog.New(slog.NewTextHandler(&b, nil))).CheckpointEnd(CheckpointEndInfo{Err: fmt.Errorf("kv: %w", context.Canceled)})
+	if !strings.Contains(b.String(), "level=INFO") || !strings.Contains(b.String(), "canceled") {
+		t.Error(b.String())
+	}
+}
+
 // TestEvents does what there is an event for.
 func TestEvents(t *testing.T) {
 	var l eventLog

@@ -211,7 +211,11 @@ func TestInspectAnything(t *testing.T) {
 		t.Fatal(err)
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
-	for round := range 60 {
+	rounds := 60
+	if raceEnabled {
+		rounds = 10
+	}
+	for round := range rounds {
 		file := files[rng.IntN(len(files))]
 		was, err := os.ReadFile(file)
 		if err != nil {
@@ -224,7 +228,7 @@ func TestInspectAnything(t *testing.T) {
 		for range 1 + rng.IntN(20) {
 			now[rng.IntN(len(now))] ^= 1 << rng.IntN(8)
 		}
-		if round%10 == 0 {
+		if round%5 == 0 {
 			now = now[:rng.IntN(len(now))]
 		}
 		if err := os.WriteFile(file, now, 0o600); err != nil {

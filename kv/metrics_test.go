@@ -127,3 +127,17 @@ func TestMetricsWhileTheIndexGrows(t *testing.T) {
 	wg.Wait()
 	closeAll(t, st)
 }
+
+// BenchmarkMetrics asks a store with an index that does not fit into the cache.
+func BenchmarkMetrics(b *testing.B) {
+	st := open(b, Options{Device: device.NewMemory(), KeySize: 8, ValueSize: 8, Memory: 64 << 20, Records: 4 << 20})
+	for n := range uint64(1 << 20) {
+		if err := st.Upsert(key8(n), key8(n)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for b.Loop() {
+		st.Metrics()
+	}
+	closeAll(b, st)
+}
