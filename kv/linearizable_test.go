@@ -3,7 +3,9 @@ package kv
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -50,6 +52,26 @@ func resizing(st *Store, rng *rand.Rand, _ int) error {
 	return st.SetMemory(8<<10 + rng.Int64N(st.opts.MaxMemory-8<<10))
 }
 
+// locking reads a key twice while it is locked, and now and then puts the same
+// value anew in between.
+func locking(st *Store, rng *rand.Rand, n int) error {
+	key := key8(rng.Uint64N(historyKeys))
+	return st.Atomically([][]byte{key}, func(s *Session) error {
+		before, was := s.Read(key, nil)
+		runtime.Gosched()
+		if n%2 == 0 && was == nil {
+			if err := s.RMW(key, modifier(func(dst, old []byte, _ bool) []byte { return append(dst, old...) })); err != nil {
+				return err
+			}
+		}
+		after, is := s.Read(key, nil)
+		if !errors.Is(is, was) || string(before) != string(after) {
+			return fmt.Errorf("a locked key had %x, %w, and then %x, %w", before, was, after, is)
+		}
+		return nil
+	})
+}
+
 // circumstances of TestLinearizable.
 func circumstances() map[string]circumstance {
 	all := []func(*Store, *rand.Rand, int) error{committing, growing, resizing, compacting(CompactByLookup), compacting(CompactByScan)}
@@ -71,6 +93,7 @@ func circumstances() map[string]circumstance {
 		"growth":      {memory: 8, filled: true, meanwhile: growing},
 		"lookup":      {memory: 8, filled: true, delay: 0.3, meanwhile: compacting(CompactByLookup), proof: compacted},
 		"scan":        {memory: 8, filled: true, delay: 0.3, meanwhile: compacting(CompactByScan), proof: compacted},
+		"locks":       {memory: 8, filled: true, delay: 0.1, meanwhile: locking},
 		"compaction of what is cached": {
 			memory: 8, readCache: 0.5, filled: true, delay: 0.3, meanwhile: compacting(CompactAuto), proof: compacted,
 		},
