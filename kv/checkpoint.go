@@ -123,7 +123,7 @@ func (st *Store) checkOptions(ctx context.Context, opts CheckpointOptions) error
 		if err := checkCheckpointName(opts.Name); err != nil {
 			return err
 		}
-		if n, ok := strings.CutPrefix(opts.Name, "c"); ok && strings.Trim(n, "0123456789") == "" {
+		if n, ok := strings.CutPrefix(opts.Name, "c"); opts.Name == LastCommit || ok && strings.Trim(n, "0123456789") == "" {
 			return fmt.Errorf("name of a checkpoint %q: such are given by the store", opts.Name)
 		}
 		m := st.recorded()

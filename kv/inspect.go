@@ -170,7 +170,7 @@ func (in *inspector) states() {
 	commit := checkpoint{state: m.Commit}
 	in.Commit = m.info(&commit)
 	in.Checkpoints = m.infos()
-	in.state, in.Opens = &m.Commit, "commit"
+	in.state, in.Opens = &m.Commit, LastCommit
 	if n := len(m.Checkpoints); n > 0 && m.Checkpoints[n-1].Sequence > m.Commit.Sequence {
 		in.from = &m.Checkpoints[n-1]
 		in.state, in.Opens = &in.from.state, in.from.Name
@@ -212,7 +212,7 @@ func (in *inspector) snapshot(c *checkpoint) {
 		return nil
 	})
 	if err != nil {
-		in.problem(fmt.Sprintf("checkpoint %q", c.Name), "restore the object; "+others(in.manifest, c.Snapshot), err)
+		in.problem(fmt.Sprintf("checkpoint %q", c.Name), "restore the object; "+others(in.manifest, c.Sequence, c.Snapshot), err)
 	}
 	in.Snapshots = append(in.Snapshots, s)
 }

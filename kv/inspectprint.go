@@ -76,7 +76,7 @@ func recordsOf(layout string) string {
 }
 
 func opens(state string) string {
-	if state == "commit" {
+	if state == LastCommit {
 		return "the last commit"
 	}
 	return fmt.Sprintf("checkpoint %q", state)

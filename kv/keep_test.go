@@ -92,6 +92,7 @@ func TestBadCheckpoints(t *testing.T) {
 		{context.Background(), CheckpointOptions{Name: "there"}, ErrNameInUse},
 		{context.Background(), CheckpointOptions{Name: "no/name"}, nil},
 		{context.Background(), CheckpointOptions{Name: "c17"}, nil},
+		{context.Background(), CheckpointOptions{Name: LastCommit}, nil},
 		{context.Background(), CheckpointOptions{Kind: checkpointKinds}, nil},
 		{cancelled, CheckpointOptions{}, context.Canceled},
 	} {
@@ -99,7 +100,7 @@ func TestBadCheckpoints(t *testing.T) {
 			t.Errorf("%+v: %v, %v", tc.opts, info, err)
 		}
 	}
-	if m := g.st.Metrics(); m.Checkpoints != 1 || m.CheckpointErrors != 5 {
+	if m := g.st.Metrics(); m.Checkpoints != 1 || m.CheckpointErrors != 6 {
 		t.Errorf("metrics: %v", m)
 	}
 	closeAll(t, g.st)

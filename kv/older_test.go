@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/ssdtier"
 )
 
@@ -73,5 +75,42 @@ func TestOlderAfterAnInterruptedRecovery(t *testing.T) {
 				return failed
 			})
 		})
+	}
+}
+
+// TestLastCommitCanBeNamed damages the only snapshot, which is newer than the last
+// commit: that is not taken in its place, but can be asked for.
+func TestLastCommitCanBeNamed(t *testing.T) {
+	g := newStage(t, small(nil, 8, 8))
+	g.scribble(100)
+	if err := g.st.Commit(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	want := g.contents()
+	g.make("newer", Snapshot)
+	m := g.st.recorded()
+	name := m.named("newer").Snapshot
+	g.fall()
+	data := object(t, g.disk, name)
+	data[len(data)/2] ^= 1
+	putObject(t, g.disk, name, data)
+	if st, err := Open(g.opts); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), `can name "commit"`) {
+		t.Fatalf("opened with a damaged snapshot: %v, %v", st, err)
+	}
+	g.opts.Recover = LastCommit
+	for range 2 { // the first time, the snapshot goes
+		g.st = open(t, g.opts)
+		if got := g.contents(); !slices.Equal(got, want) {
+			t.Fatalf("recovered %v, want %v\n%v", got, want, g.st.Recovery())
+		}
+		if r := g.st.Recovery(); r.From != LastCommit || g.kept() != "" {
+			t.Errorf("%v", r)
+		}
+		g.fall()
+	}
+	g.disk = device.NewMemory() // of a new store there is no commit
+	g.raise()
+	if st, err := Open(g.opts); !errors.Is(err, ErrNoCheckpoint) {
+		t.Errorf("a commit of nothing: %v, %v", st, err)
 	}
 }

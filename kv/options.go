@@ -59,9 +59,9 @@ type Options struct {
 	// QueueDepth is how many cold reads a session keeps under way. Default 256.
 	QueueDepth int
 
-	// Recover is the name of the checkpoint that Open brings the store back to,
-	// for good: commits and checkpoints that are newer are dropped. Default: the
-	// newest of all.
+	// Recover is the name of the checkpoint that Open brings the store back to, or
+	// LastCommit, for good: commits and checkpoints that are newer are dropped.
+	// Default: the newest of all.
 	Recover string
 
 	// Checkpoints says how many checkpoints are kept, and when they are made by
@@ -86,6 +86,9 @@ type Options struct {
 	// now replaces the clock, in milliseconds of Unix time, in tests of expiry.
 	now func() int64
 }
+
+// LastCommit is the name by which Options.Recover asks for the last [Store.Commit].
+const LastCommit = "commit"
 
 // Defaults of Options.
 const (

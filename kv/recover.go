@@ -98,14 +98,15 @@ func (r *recovery) choose(m *manifest) error {
 	name := r.st.opts.Recover
 	switch n := len(m.Checkpoints); {
 	case name != "":
-		if r.from = m.named(name); r.from == nil {
-			return fmt.Errorf("%w: %q; %s", ErrNoCheckpoint, name, others(m, ""))
+		r.from = m.named(name)
+		if r.from == nil && (name != LastCommit || m.Commit.Sequence == 0) {
+			return fmt.Errorf("%w: %q; %s", ErrNoCheckpoint, name, others(m, 0, ""))
 		}
 	case n > 0 && m.Checkpoints[n-1].Sequence > m.Commit.Sequence:
 		r.from = &m.Checkpoints[n-1]
 	}
 	r.state = m.Commit
-	r.report.From, r.report.Kind = "commit", FoldOver
+	r.report.From, r.report.Kind = LastCommit, FoldOver
 	if r.from != nil {
 		r.state = r.from.state
 		r.report.From, r.report.Kind = r.from.Name, r.from.Kind
@@ -127,18 +128,22 @@ func (r *recovery) snapshots(m *manifest) []snapshot {
 func (r *recovery) verify(m *manifest) error {
 	for _, s := range r.snapshots(m) {
 		if err := s.verify(r.st.dev); err != nil {
-			return fmt.Errorf("kv: checkpoint %q cannot be recovered: %w; %s", r.from.Name, err, others(m, s.object))
+			return fmt.Errorf("kv: checkpoint %q cannot be recovered: %w; %s", r.from.Name, err, others(m, r.state.Sequence, s.object))
 		}
 	}
 	return nil
 }
 
-// others says which checkpoints can be named instead of one whose object is
-// damaged.
-func others(m *manifest, damaged string) string {
+// others says which states can be named instead of the one with the number chosen, or
+// of any whose object is damaged.
+func others(m *manifest, chosen uint64, damaged string) string {
 	var names []string
+	if at := m.Commit.Sequence; at != 0 && at != chosen && m.numbered(at) == nil {
+		names = append(names, fmt.Sprintf("%q", LastCommit))
+	}
 	for i := range m.Checkpoints {
-		c, whole := &m.Checkpoints[i], true
+		c := &m.Checkpoints[i]
+		whole := c.Sequence != chosen
 		for _, part := range m.chain(c) {
 			whole = whole && (damaged == "" || part.Snapshot != damaged)
 		}
@@ -147,7 +152,7 @@ func others(m *manifest, damaged string) string {
 		}
 	}
 	if len(names) == 0 {
-		return "no other checkpoint can be recovered"
+		return "no other state can be recovered"
 	}
 	return "Options.Recover can name " + strings.Join(names, ", ")
 }
@@ -166,7 +171,7 @@ func (r *recovery) dropNewer(m *manifest) {
 		return true
 	})
 	if m.Commit.Sequence > r.state.Sequence {
-		r.report.Dropped = append(r.report.Dropped, "commit")
+		r.report.Dropped = append(r.report.Dropped, LastCommit)
 		m.Commit = r.state
 		if r.from.Snapshot != "" {
 			// Its log is not on the device yet: until it is, there is no commit but
@@ -291,8 +296,8 @@ func (r *recovery) scan() (hlog.Starts, error) {
 	if errors.Is(err, hlog.ErrCorrupt) {
 		err = fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
-	if err != nil && len(st.manifest.Checkpoints) > 0 {
-		err = fmt.Errorf("%w (recovering %s; %s)", err, r.report.From, others(&st.manifest, ""))
+	if err != nil {
+		err = fmt.Errorf("%w (recovering %s; %s)", err, r.report.From, others(&st.manifest, r.state.Sequence, ""))
 	}
 	return starts, err
 }

@@ -13,13 +13,13 @@ import (
 type RecoveryReport struct {
 	// New says that there was no store on the device.
 	New bool
-	// From is the checkpoint that the store was recovered to, or "commit", and Kind
+	// From is the checkpoint that the store was recovered to, or LastCommit, and Kind
 	// how that was made.
 	From string
 	Kind CheckpointKind
 	// Checkpoints are all that were found, oldest first.
 	Checkpoints []CheckpointInfo
-	// Dropped are checkpoints, and "commit", newer than what Options.Recover asked
+	// Dropped are checkpoints, and LastCommit, newer than what Options.Recover asked
 	// for.
 	Dropped []string
 
@@ -55,7 +55,7 @@ func (r RecoveryReport) String() string {
 	switch {
 	case r.New:
 		line("store", "new")
-	case r.From == "commit":
+	case r.From == LastCommit:
 		line("recovered", "the last commit")
 	default:
 		line("recovered", "%v checkpoint %q", r.Kind, r.From)
