@@ -25,17 +25,18 @@ type lane struct {
 	slots   [laneSize]slot
 }
 
-// stage adds an operation to the lane that is filled, and moves on when that is
-// full.
+// stage adds an operation to the lane that is filled, and moves on before that if
+// it is full: should a Modifier panic then, the operation has not begun.
 func (s *Session) stage(op *Op, stream bool) {
+	if s.filling.n == laneSize {
+		s.advance()
+	}
 	hash := s.hashOf(op.Key)
 	s.table.prefetch(hash)
 	l := s.filling
 	l.stream = stream
 	l.ops[l.n], l.hashes[l.n] = op, hash
-	if l.n++; l.n == laneSize {
-		s.advance()
-	}
+	l.n++
 }
 
 // advance scans the lane that was filled and finishes the other one.
@@ -101,12 +102,12 @@ func (s *Session) finish(l *lane) {
 		i := l.next
 		l.next++
 		op := l.ops[i]
+		op.Err = nil
 		switch {
 		case !current || l.slots[i].p == nil || s.restricted:
 			s.finishAnew(op, l.hashes[i], l.stream)
 			current = l.table == s.table // it left the epoch
 		case s.words && s.modifying == 0 && s.tryWords(op, l.slots[i].load()):
-			op.Err = nil
 			if l.stream {
 				s.streamed--
 				s.polled.push(op)
@@ -138,7 +139,6 @@ func (s *Session) abandon(l *lane) {
 func (s *Session) finishAt(op *Op, hash uint64, at slot, stream bool) {
 	e := at.load()
 	if !e.gone() && s.rmws[hashByte(hash)] == 0 && s.check(op) == nil {
-		op.Err = nil
 		switch outcome, where := s.tryAt(op, at, e, 0); outcome {
 		case complete:
 			s.counts.ops[op.Kind].inc()
@@ -220,7 +220,8 @@ func (s *Session) Do(ops []Op) error {
 
 // Submit starts an operation, which Poll hands back when it is complete.
 // ErrQueueFull: QueueDepth operations are under way or waiting to be polled; op
-// was not started.
+// was not started. Nor was it if Submit panics, as the Modifier of an operation
+// before it did.
 func (s *Session) Submit(op *Op) error {
 	if s.unusable != nil {
 		return s.unusable
@@ -228,9 +229,9 @@ func (s *Session) Submit(op *Op) error {
 	if s.Pending() == len(s.flights) {
 		return ErrQueueFull
 	}
-	s.streamed++
 	s.direct = false
 	s.stage(op, true)
+	s.streamed++
 	return nil
 }
 

@@ -77,65 +77,6 @@ func TestReadCacheShareIsChecked(t *testing.T) {
 	}
 }
 
-// TestModifierThatPanicsOnACachedRecord has it panic within a lane: every
-// operation of the stream still comes back, once.
-func TestModifierThatPanicsOnACachedRecord(t *testing.T) {
-	o := small(device.NewMemory(), 8, 8)
-	o.Memory, o.ReadCache = 2*o.Memory, 0.5
-	st := open(t, o)
-	s := st.NewSession()
-	for n := range uint64(1000) {
-		if err := s.Upsert(key8(n), key8(n)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for n := range uint64(4) {
-		if _, err := s.Read(key8(n), nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	keep := func(u *Update) Verdict { return Keep }
-	ops := []Op{
-		{Kind: OpRMW, Key: key8(0), Modify: keep},
-		{Kind: OpRMW, Key: key8(1), Modify: func(*Update) Verdict { panic("modifier") }},
-		{Kind: OpRMW, Key: key8(2), Modify: keep},
-		{Kind: OpRead, Key: key8(3)},
-	}
-	times := map[*Op]int{}
-	panics := 0
-	poll := func() {
-		defer func() {
-			if recover() != nil {
-				panics++
-			}
-		}()
-		var done [8]*Op
-		for _, op := range done[:s.Poll(done[:])] {
-			times[op]++
-		}
-	}
-	for i := range ops {
-		if err := s.Submit(&ops[i]); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for s.Pending() > 0 {
-		poll()
-	}
-	for i := range ops {
-		if times[&ops[i]] != 1 || (ops[i].Err != nil) != (i == 1) {
-			t.Errorf("operation %d came back %d times with %v", i, times[&ops[i]], ops[i].Err)
-		}
-	}
-	if panics != 1 || s.Serial() != 1000+4+4 || len(s.free) != len(s.flights) {
-		t.Errorf("%d panics, %d operations counted, %d flights under way", panics, s.Serial(), len(s.flights)-len(s.free))
-	}
-	if m := st.Metrics(); m.ReadsCache == 0 {
-		t.Errorf("the cache took no part:\n%v", m)
-	}
-	closeAll(t, s, st)
-}
-
 // TestSetMemory checks what cannot be, and that nothing changes then; and that
 // what is read stays the same from 64 KiB to 1 MiB.
 func TestSetMemory(t *testing.T) {

@@ -376,59 +376,6 @@ func TestBadInput(t *testing.T) {
 	closeAll(t, late)
 }
 
-func TestModifierThatPanicsHoldsNothingUp(t *testing.T) {
-	st := open(t, small(device.NewMemory(), 0, 0))
-	s := st.NewSession()
-	if err := s.Upsert([]byte("k"), []byte("value")); err != nil {
-		t.Fatal(err)
-	}
-	func() {
-		defer func() {
-			if recover() == nil {
-				t.Error("no panic")
-			}
-		}()
-		_ = s.RMW([]byte("k"), func(*Update) Verdict { panic("modifier") })
-	}()
-	if got, err := s.Read([]byte("k"), nil); err != nil || string(got) != "value" {
-		t.Errorf("%q, %v", got, err)
-	}
-	for n := range uint64(1000) { // pages turn, so the epoch is free
-		if err := s.Upsert(key8(n), key8(n)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	closeAll(t, s, st)
-}
-
-func TestModifierThatPanicsOnAColdRecordLands(t *testing.T) {
-	st := open(t, small(device.NewMemory(), 8, 8))
-	s := st.NewSession()
-	for n := range uint64(1000) {
-		if err := s.Upsert(key8(n), key8(n)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	func() {
-		defer func() {
-			if recover() == nil {
-				t.Error("no panic")
-			}
-		}()
-		_ = s.Do([]Op{
-			{Kind: OpRMW, Key: key8(1), Modify: func(*Update) Verdict { panic("modifier") }},
-			{Kind: OpRead, Key: key8(2)}, // arrives with it
-		})
-	}()
-	if err := s.landAll(); err != nil || len(s.free) != len(s.flights) {
-		t.Fatalf("%d flights under way: %v", len(s.flights)-len(s.free), err)
-	}
-	if got, err := s.Read(key8(1), nil); err != nil || !bytes.Equal(got, key8(1)) {
-		t.Errorf("%x, %v", got, err)
-	}
-	closeAll(t, s, st)
-}
-
 func TestIndexThatIsFarTooSmall(t *testing.T) {
 	st := open(t, Options{Device: device.NewMemory(), KeySize: 8, ValueSize: 8, Memory: 4 << 20, Records: 1, FixedIndex: true})
 	s := st.NewSession()
