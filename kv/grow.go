@@ -22,10 +22,11 @@ import (
 //
 // A slot's content can be kept because nobody changes it any more: all who do
 // compare it with what they read. The exception is an inserter with its tentative
-// entry, for whom the mover waits. He must see the first slot as it was after he
-// put his entry there, or withdraws: so either the mover comes upon his entry, or
-// he upon the mover (see contested). And who finds nothing looks at the first slot
-// afterwards: if it is as ever, the mover had not begun when he searched.
+// entry, for whom the mover waits. He must see every slot as it was after he put
+// his entry there, or withdraws. The first one: so either the mover comes upon his
+// entry, or he upon the mover. The others: for what was there may have had his tag
+// (see contested). And who finds nothing looks at the first slot afterwards: if it
+// is as ever, the mover had not begun when he searched.
 //
 // An entry that was read before it was moved is as good as one that was read
 // before a newer record was published: records are reached through it that may

@@ -228,14 +228,10 @@ func (t *table) freeSlot(hash uint64) (free slot, last unsafe.Pointer) {
 // contested says whether another slot than mine has the tag, or is getting it, or
 // whether entries of the bucket are being moved, in which case nobody knows.
 func (t *table) contested(hash uint64, want entry, mine slot) bool {
-	b := t.bucket(hash & t.mask)
-	if slotIn(b, 0).load().gone() {
-		return true
-	}
-	for {
+	for b := t.bucket(hash & t.mask); ; {
 		for i := range bucketEntries {
 			s := slotIn(b, i)
-			if s != mine && (s.load() &^ entryTentative).matches(want) {
+			if e := s.load(); s != mine && (e.gone() || (e &^ entryTentative).matches(want)) {
 				return true
 			}
 		}
