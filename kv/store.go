@@ -202,7 +202,9 @@ func (st *Store) Close() error {
 	for _, s := range idle {
 		errs = append(errs, s.Close())
 	}
-	errs = append(errs, st.commit(context.Background()), st.log.Close(), st.freeMemory())
+	errs = append(errs, st.commit(context.Background()))
+	st.tidy() // of what the commit before needed
+	errs = append(errs, st.log.Close(), st.freeMemory())
 	if err := st.dev.Close(); err != nil {
 		errs = append(errs, fmt.Errorf("kv: closing the device: %w", err))
 	}
