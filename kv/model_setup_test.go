@@ -68,8 +68,11 @@ func newModelSetup(seed uint64) modelSetup {
 	return m
 }
 
-// automatic says that checkpoints are made that the script does not know of.
-func (m *modelSetup) automatic() bool { return m.opts.Checkpoints.Every > 0 }
+// automatic says that checkpoints or commits are made that the script does not know
+// of.
+func (m *modelSetup) automatic() bool {
+	return m.opts.Checkpoints.Every > 0 || m.opts.Compaction.Every > 0
+}
 
 func (m *modelSetup) String() string {
 	o := &m.opts
@@ -82,14 +85,16 @@ func newModelScript(m modelSetup) modelScript {
 	g := scriptGenerator{modelSetup: m, rng: rand.New(rand.NewPCG(m.seed, 2))}
 	script := modelScript{setup: m}
 	for range 10 + g.rng.IntN(50) {
-		script.steps = append(script.steps, g.step())
+		g.last = g.step()
+		script.steps = append(script.steps, g.last)
 	}
 	return script
 }
 
 type scriptGenerator struct {
 	modelSetup
-	rng *rand.Rand
+	rng  *rand.Rand
+	last modelStep
 }
 
 // Actions that go on beside operations, and those that do not.
@@ -104,15 +109,18 @@ var (
 func (g *scriptGenerator) step() modelStep {
 	var s modelStep
 	switch n := g.rng.IntN(10); {
+	case len(g.last.batches) > 0 && g.last.action != "" && n < 3: // what was it worth?
+		s.action, s.argument = []string{"crash", "recover", "verify"}[g.rng.IntN(3)], g.rng.Int64N(1000)
+		return s
 	case n < 3: // one session alone
-		s.batches = []modelBatch{g.batch(g.rng.IntN(g.sessions))}
+		s.batches = []modelBatch{g.batch(g.rng.IntN(g.sessions), 7)}
 		return s
 	case n < 5: // one action alone
 		s.action = modelActions[g.rng.IntN(len(modelActions))]
 	case n < 8: // everything together
 		s.action = modelActions[g.rng.IntN(len(modelActions))]
 		for i := range g.sessions {
-			s.batches = append(s.batches, g.batch(i))
+			s.batches = append(s.batches, g.batch(i, 10))
 		}
 	default:
 		s.action, s.argument = modelBreaks[g.rng.IntN(len(modelBreaks))], g.rng.Int64N(1000)
@@ -136,12 +144,13 @@ func (g *scriptGenerator) step() modelStep {
 // soon is a number of device operations.
 func (g *scriptGenerator) soon() int { return 1 + g.rng.IntN(1<<(2+g.rng.IntN(6))) }
 
-func (g *scriptGenerator) batch(session int) modelBatch {
+// batch is one of less than 1 << most operations.
+func (g *scriptGenerator) batch(session, most int) modelBatch {
 	b := modelBatch{session: session, mode: []string{"plain", "do", "stream"}[g.rng.IntN(3)]}
 	if g.rng.IntN(5) == 0 {
 		b.mode = "locked-" + b.mode
 	}
-	for range g.rng.IntN(1 << (2 + g.rng.IntN(6))) {
+	for range g.rng.IntN(1 << (2 + g.rng.IntN(most-1))) {
 		b.ops = append(b.ops, g.op(session))
 	}
 	return b

@@ -1,0 +1,112 @@
+package kv
+
+import (
+	"bytes"
+	"sync"
+	"testing"
+
+	"github.com/redykv/redykv/device"
+)
+
+// hookedDevice calls hook before the first write to an object.
+type hookedDevice struct {
+	*device.Memory
+	once sync.Once
+	hook func()
+}
+
+func (d *hookedDevice) CreateObject(name string) (device.ObjectWriter, error) {
+	w, err := d.Memory.CreateObject(name)
+	return &hookedWriter{w, d}, err
+}
+
+type hookedWriter struct {
+	device.ObjectWriter
+	d *hookedDevice
+}
+
+func (w *hookedWriter) Write(p []byte) (int, error) {
+	w.d.once.Do(w.d.hook)
+	return w.ObjectWriter.Write(p)
+}
+
+// TestSnapshotIsOfOneMoment changes records, in all ways, while a snapshot is half
+// written: it has them as they were when it began, and they are mutable again
+// afterwards.
+func TestSnapshotIsOfOneMoment(t *testing.T) {
+	for name, sizes := range map[string][2]int{"word": {8, 8}, "wide": {8, 1000}, "variable": {}} {
+		for _, kind := range []CheckpointKind{Snapshot, Incremental} {
+			t.Run(name+"/"+kind.String(), func(t *testing.T) {
+				value := func(n uint64) []byte {
+					if sizes[0] == 0 {
+						return bytes.Repeat(key8(n), 100)
+					}
+					return append(key8(n), make([]byte, sizes[1]-8)...)
+				}
+				// The first write comes when a chunk of 1 MiB is full; changed is what
+				// comes after it.
+				keys := uint64(3 << 20 / (16 + len(value(0))))
+				disk := &hookedDevice{Memory: device.NewMemory(), hook: func() {}}
+				opts := Options{
+					Device: disk, KeySize: sizes[0], ValueSize: sizes[1],
+					Memory: 16 << 20, PageSize: 1 << 20, Records: int64(keys), MutableFraction: 1,
+				}
+				st := open(t, opts)
+				s := st.NewSession()
+				fill := func(from uint64) {
+					for n := range keys {
+						if err := s.Upsert(key8(n), value(from+n)); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				if kind == Incremental { // of what changes again
+					fill(1)
+					mustCheckpoint(t, st, CheckpointOptions{Kind: Snapshot, LogOnly: true})
+				}
+				fill(0)
+				changed := []uint64{keys - 1, keys - 2, keys - 3, keys - 4}
+				change := func() {
+					ops := []Op{
+						{Kind: OpUpsert, Key: key8(changed[0]), Value: value(1)},
+						{Kind: OpDelete, Key: key8(changed[1])},
+						{Kind: OpRMW, Key: key8(changed[2]), Modify: modifier(func(dst, _ []byte, _ bool) []byte {
+							return append(dst, value(2)...)
+						})},
+						{Kind: OpRMW, Key: key8(changed[3]), InPlace: func(old []byte) ([]byte, bool) {
+							clear(old)
+							return old, true
+						}, Modify: modifier(func(dst, _ []byte, _ bool) []byte { return append(dst, value(0)...) })},
+					}
+					if err := s.Do(ops); err != nil {
+						t.Error(err)
+					}
+				}
+				hooked := false
+				disk.once, disk.hook = sync.Once{}, func() { hooked = true; change() }
+				mustCheckpoint(t, st, CheckpointOptions{Kind: kind, LogOnly: true})
+				if !hooked {
+					t.Fatal("nothing was changed meanwhile")
+				}
+				tail := st.log.Tail()
+				for range 2 {
+					change()
+				}
+				if grown := st.log.Tail() - tail; grown > int64(len(changed)*(32+len(value(0)))) {
+					t.Errorf("the log has grown by %d bytes: records are not updated in place any more", grown)
+				}
+				closeAll(t, s)
+				crash(t, st)
+				disk.once, disk.hook = sync.Once{}, func() {}
+				disk.Reopen()
+				st = open(t, opts)
+				for _, n := range changed {
+					if got, err := st.Read(key8(n), nil); err != nil || !bytes.Equal(got, value(n)) {
+						t.Errorf("key %d was recovered as %s, %v; want %s", n, brief(got), err, brief(value(n)))
+					}
+				}
+				closeAll(t, st)
+			})
+		}
+	}
+}
