@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -357,7 +358,8 @@ func (st *Store) record(change func(m *manifest)) error {
 		m.IndexBits = max(m.IndexBits, st.indexBits())
 	}
 	data, err := m.encode()
-	if err == nil {
+	// A store can be opened on a disk that is full: that changes nothing.
+	if err == nil && (st.uncertain || !bytes.Equal(data, st.written)) {
 		err = st.dev.WriteMeta(manifestName, data)
 	}
 	st.volatile = errors.Is(err, errors.ErrUnsupported)
@@ -366,6 +368,9 @@ func (st *Store) record(change func(m *manifest)) error {
 		return fmt.Errorf("writing the manifest %q: %w", manifestName, err)
 	}
 	st.manifest = m
+	if !st.volatile {
+		st.written = data
+	}
 	st.checkpoints.kept.Store(int64(len(m.Checkpoints)))
 	return nil
 }

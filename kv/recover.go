@@ -52,6 +52,8 @@ func (st *Store) recover() (*recovery, error) {
 		}
 	} else if err := m.match(&st.opts); err != nil {
 		return nil, err
+	} else if st.written, err = m.encode(); err != nil {
+		return nil, fmt.Errorf("kv: %w", err)
 	}
 	r.report.Checkpoints = m.infos()
 	if err := r.choose(m); err != nil {

@@ -44,8 +44,9 @@ type Store struct {
 	committing    sync.Mutex // one Commit at a time
 	checkpointing sync.Mutex // one Checkpoint at a time, and nobody removes what they make
 
-	recording sync.Mutex    // guards manifest, volatile, uncertain
-	manifest  manifest      // as it is on the device…
+	recording sync.Mutex    // guards manifest, written, volatile, uncertain
+	written   []byte        // the manifest as the device has it…
+	manifest  manifest      // …and what it says…
 	volatile  bool          // …unless that keeps nothing
 	uncertain bool          // …or has the one that could not be written
 	sequence  atomic.Uint64 // the last number given
