@@ -14,7 +14,8 @@ func (p *player) act(action string, argument int64, begun []uint64, touched map[
 		if err := p.st.Commit(ctx); err != nil {
 			return err
 		}
-		_, err := p.acknowledge(begun)
+		var err error
+		p.committed, err = p.acknowledge(begun)
 		return err
 	case "foldover":
 		return p.checkpoint(FoldOver, argument, begun)

@@ -30,6 +30,8 @@ type player struct {
 	points   map[string]map[string]CommitPoint // of checkpoints that were acknowledged
 	quiet    modelState                        // the total before the step
 	cursor   scanning
+
+	committed map[string]CommitPoint // of the last commit since the store was opened, if any
 }
 
 // modelSession is a session, and all that it was given, in all its incarnations.
@@ -201,7 +203,7 @@ func (p *player) serials() []uint64 {
 // alone plays what goes with nothing else.
 func (p *player) alone(step modelStep) error {
 	switch step.action {
-	case "crash", "close", "recover": // opened otherwise than before
+	case "crash", "close", "recover", "uncheckpoint": // opened otherwise than before
 		p.opts.Memory = p.memory(step.argument)
 		p.opts.Records = 1 + step.argument
 	}
@@ -218,6 +220,8 @@ func (p *player) alone(step modelStep) error {
 		return p.open(0)
 	case "recover":
 		return p.recoverTo(step)
+	case "uncheckpoint":
+		return p.recoverCommit(step)
 	case "tick":
 		p.clock.Add(step.argument)
 		return nil

@@ -35,7 +35,7 @@ func (p *player) open(cut int) (err error) {
 		return p.open(0)
 	}
 	p.fuse.arm(0, false)
-	p.opts.Recover = ""
+	p.opts.Recover, p.committed = "", nil
 	for _, ms := range p.sessions {
 		if err := p.openSession(ms); err != nil {
 			return err
@@ -192,4 +192,16 @@ func (p *player) recoverTo(step modelStep) error {
 		return fmt.Errorf("recovered %v, kept %v", info, kept)
 	}
 	return p.verify()
+}
+
+// recoverCommit goes back to the last commit, whatever checkpoints there are.
+func (p *player) recoverCommit(step modelStep) error {
+	if p.committed == nil {
+		return nil
+	}
+	for _, ms := range p.sessions {
+		ms.acked = p.committed[ms.name]
+	}
+	p.opts.Recover = LastCommit
+	return p.crash(0.5, step.cut)
 }

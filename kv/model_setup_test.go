@@ -103,7 +103,7 @@ var (
 		"commit", "commit", "foldover", "snapshot", "incremental", "incremental", "index",
 		"lookup", "scan", "grow", "memory", "drop", "iterate",
 	}
-	modelBreaks = []string{"crash", "crash", "crash", "close", "recover", "tick", "tick", "verify", "verify", "cursor", "cursor", "sessions"}
+	modelBreaks = []string{"crash", "crash", "crash", "close", "recover", "uncheckpoint", "tick", "tick", "verify", "verify", "cursor", "cursor", "sessions"}
 )
 
 func (g *scriptGenerator) step() modelStep {
@@ -124,7 +124,7 @@ func (g *scriptGenerator) step() modelStep {
 		}
 	default:
 		s.action, s.argument = modelBreaks[g.rng.IntN(len(modelBreaks))], g.rng.Int64N(1000)
-		if g.rng.IntN(4) == 0 && (s.action == "crash" || s.action == "recover") {
+		if g.rng.IntN(4) == 0 && (s.action == "crash" || s.action == "recover" || s.action == "uncheckpoint") {
 			s.cut = g.soon()
 		}
 		return s
