@@ -1,6 +1,8 @@
 package kv
 
 import (
+	"unsafe"
+
 	"github.com/redykv/redykv/hlog"
 )
 
@@ -27,7 +29,7 @@ func (s *Session) modify(op *Op, at slot, e entry, r hlog.Record, address int64)
 		// place. It will have left in a moment. (On the floor all agreed at once.)
 		return again
 	}
-	if op.InPlace != nil && !immutable && s.modifyInPlace(op, r) {
+	if op.InPlace != nil && op.Kind == OpRMW && !immutable && s.modifyInPlace(op, r) {
 		return complete
 	}
 	old, h, expires := s.layout.Read(s.old[:0], r)
@@ -128,12 +130,22 @@ func (s *Session) compute(op *Op, old []byte, expires int64, found bool) (Verdic
 	}
 	s.update = Update{Found: found, Old: old, New: s.fresh[:0], Expires: expires}
 	verdict := op.Modify(&s.update)
-	s.fresh = s.update.New
 	if verdict != Put {
 		return verdict, nil
 	}
+	s.takeFresh(s.update.New)
 	if s.update.Expires < 0 {
 		return Put, errBadExpiry(s.update.Expires)
 	}
 	return Put, s.checkSizes(len(op.Key), len(s.fresh))
+}
+
+// takeFresh makes the value s.fresh that a Modifier has left in Update.New: as it
+// is, where it was appended to that, and else a copy. It may be Update.Old.
+func (s *Session) takeFresh(value []byte) {
+	if unsafe.SliceData(value) == unsafe.SliceData(s.fresh) {
+		s.fresh = value
+		return
+	}
+	s.fresh = append(s.fresh[:0], value...)
 }

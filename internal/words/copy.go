@@ -19,8 +19,10 @@ func AppendOut(dst []byte, p unsafe.Pointer, size int) []byte {
 }
 
 // Edit hands size bytes at p, in a space of so many, to edit, in place where it
-// can, and returns the new length. If edit says no, nothing may have changed.
+// can, and returns the new length. If edit says no, nothing may have changed. It
+// has said no as well if it returns other memory than it was given.
 func Edit(p unsafe.Pointer, size, space int, edit func([]byte) ([]byte, bool)) (int, bool) {
-	value, ok := edit(unsafe.Slice((*byte)(p), space)[:size])
-	return min(len(value), space), ok
+	given := unsafe.Slice((*byte)(p), space)[:size]
+	value, ok := edit(given)
+	return len(value), ok && sameStart(value, given)
 }

@@ -24,10 +24,10 @@ func AppendOut(dst []byte, p unsafe.Pointer, size int) []byte {
 }
 
 func Edit(p unsafe.Pointer, size, space int, edit func([]byte) ([]byte, bool)) (int, bool) {
-	copied := make([]byte, space)
-	value, ok := edit(AppendOut(copied[:0], p, size))
-	if ok {
-		CopyIn(p, value[:min(len(value), space)])
+	copied := AppendOut(make([]byte, 0, space), p, size)
+	value, ok := edit(copied)
+	if ok = ok && sameStart(value, copied); ok {
+		CopyIn(p, value)
 	}
-	return min(len(value), space), ok
+	return len(value), ok
 }

@@ -7,3 +7,11 @@
 // the rest. Memory is aligned to 8 bytes; a tail that does not fill its word
 // owns the whole word.
 package words
+
+import "unsafe"
+
+// sameStart says whether value is empty or starts where given does, and so ends
+// within its capacity too.
+func sameStart(value, given []byte) bool {
+	return len(value) == 0 || unsafe.SliceData(value) == unsafe.SliceData(given)
+}
