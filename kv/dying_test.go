@@ -19,7 +19,10 @@ type dying struct {
 	device.Device
 	left    atomic.Int64 // operations until it fails; below 0: those since
 	forever atomic.Bool
+	align   int // more than the inner one's, if not 0
 }
+
+func (d *dying) Alignment() int { return max(d.align, d.Device.Alignment()) }
 
 var errDying = errors.New("the device has failed")
 
@@ -121,6 +124,8 @@ type stage struct {
 	opts  Options
 	st    *Store
 	rng   *rand.Rand
+
+	alignment int // of the devices that are raised from now on; 0: any address
 }
 
 const stageKeys = 80
@@ -138,6 +143,7 @@ func newStage(t *testing.T, opts Options) *stage {
 func (g *stage) raise() {
 	g.crash = device.NewCrashable(g.disk.Reopen(), device.FaultyOptions{Seed: 1})
 	g.dev = newDying(g.crash)
+	g.dev.align = g.alignment
 	g.opts.Device = g.dev
 }
 

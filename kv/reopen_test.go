@@ -1,0 +1,146 @@
+package kv
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// TestReopenWithOtherOptions opens a store again and again, after crashes and in
+// good order, each time with other sizes of everything that may change, and
+// another kind of checkpoint to be recovered from.
+func TestReopenWithOtherOptions(t *testing.T) {
+	for seed := range uint64(12) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			g := newStage(t, small(nil, 8, 8))
+			g.alignment = 512 * int(seed%2)
+			g.fall()
+			g.st = open(t, g.opts)
+			g.rng = rand.New(rand.NewPCG(seed, 7))
+			g.opts.Checkpoints.Keep = 3
+			var names []string
+			states := map[string][]uint64{}
+			for i := range 30 {
+				g.scribble(g.rng.IntN(200))
+				if g.rng.IntN(4) == 0 {
+					if err := g.st.GrowIndex(context.Background()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if g.rng.IntN(3) == 0 {
+					if _, err := g.st.Compact(context.Background(), CompactOptions{Method: CompactMethod(g.rng.IntN(3))}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				name := fmt.Sprintf("at%d", i)
+				info := mustCheckpoint(t, g.st, CheckpointOptions{
+					Kind: []CheckpointKind{FoldOver, Snapshot, Incremental}[g.rng.IntN(3)], Name: name, LogOnly: g.rng.IntN(3) == 0,
+				})
+				states[info.Name] = g.contents()
+				want := states[info.Name]
+				if g.rng.IntN(2) == 0 {
+					g.scribble(g.rng.IntN(100))
+				}
+				names = names[:0]
+				for _, c := range g.st.Checkpoints() {
+					names = append(names, c.Name)
+				}
+				if g.opts.Recover = ""; g.rng.IntN(3) == 0 {
+					g.opts.Recover = names[g.rng.IntN(len(names))]
+					want = states[g.opts.Recover]
+				}
+				g.fall()
+				g.opts.Memory = []int64{4 << 10, 8 << 10, 16 << 10, 64 << 10}[g.rng.IntN(4)]
+				g.opts.MutableFraction = []float64{0.1, 0.5, 0.9, 1}[g.rng.IntN(4)]
+				g.opts.indexBits = 1 + g.rng.IntN(6)
+				if g.opts.ReadCache = 0; g.opts.Memory > 8<<10 && g.rng.IntN(2) == 0 {
+					g.opts.ReadCache = 0.25
+				}
+				g.st = open(t, g.opts)
+				if got := g.contents(); !slices.Equal(got, want) {
+					t.Fatalf("opening %d, %q: %v\nwant %v\n%v", i, g.opts.Recover, got, want, g.st.Recovery())
+				}
+				if err := g.tidy(); err != nil {
+					t.Error(err)
+				}
+			}
+			closeAll(t, g.st)
+		})
+	}
+}
+
+// TestCheckpointsBesideCompaction makes checkpoints while one session writes and
+// another compacts, and recovers to each that is kept, the newest first: all hold
+// just what their commit points say.
+func TestCheckpointsBesideCompaction(t *testing.T) {
+	write := func(t *testing.T, s *Session) {
+		n := s.Serial() + 1
+		var err error
+		if key := key8(n * 7 % stageKeys); n%11 == 0 {
+			err = s.Delete(key)
+		} else {
+			err = s.Upsert(key, key8(n))
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	written := func(until uint64) []uint64 {
+		all := make([]uint64, stageKeys)
+		for n := uint64(1); n <= until; n++ {
+			if all[n*7%stageKeys] = n; n%11 == 0 {
+				all[n*7%stageKeys] = 0
+			}
+		}
+		return all
+	}
+	for seed := range uint64(6) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			g := newStage(t, small(nil, 8, 8))
+			g.alignment = 512 * int(seed%2)
+			g.fall()
+			g.opts.Checkpoints.Keep = 4
+			g.st = open(t, g.opts)
+			g.rng = rand.New(rand.NewPCG(seed, 9))
+			s, err := g.st.NewNamedSession("it")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var stop atomic.Bool
+			var others sync.WaitGroup
+			others.Go(func() {
+				for !stop.Load() {
+					write(t, s)
+				}
+			})
+			others.Go(func() {
+				for i := 0; !stop.Load(); i++ {
+					if _, err := g.st.Compact(context.Background(), CompactOptions{Method: CompactMethod(i % 3)}); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+			for range 12 {
+				mustCheckpoint(t, g.st, CheckpointOptions{Kind: logKinds[g.rng.IntN(len(logKinds))]})
+			}
+			stop.Store(true)
+			others.Wait()
+			kept := g.st.Checkpoints()
+			closeAll(t, s)
+			for _, c := range slices.Backward(kept) {
+				g.fall()
+				g.opts.Recover = c.Name
+				g.st = open(t, g.opts)
+				p, _ := g.st.CommitPoint("it")
+				if got, want := g.contents(), written(p.Until); !slices.Equal(got, want) {
+					t.Fatalf("%v after %d writes: %v\nwant %v\n%v", c, p.Until, got, want, g.st.Recovery())
+				}
+			}
+			closeAll(t, g.st)
+		})
+	}
+}
