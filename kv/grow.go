@@ -2,6 +2,7 @@ package kv
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"time"
@@ -134,7 +135,7 @@ func (st *Store) growCrowded() bool {
 	if err == nil {
 		return true
 	}
-	if t.hopeless.Swap(&err) == nil {
+	if !errors.Is(err, ErrClosed) && t.hopeless.Swap(&err) == nil {
 		st.opts.Logger.Warn("the index cannot grow", "buckets", t.mask+1, "err", err)
 		st.failed("growing the index", err)
 	}

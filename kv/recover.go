@@ -30,9 +30,11 @@ type recovery struct {
 	report RecoveryReport
 }
 
-// warn notes what went wrong without stopping the recovery.
+// warn notes what went wrong without stopping the recovery, and tells the operator.
 func (r *recovery) warn(format string, args ...any) {
-	r.report.Warnings = append(r.report.Warnings, fmt.Sprintf(format, args...))
+	warning := fmt.Sprintf(format, args...)
+	r.report.Warnings = append(r.report.Warnings, warning)
+	r.st.opts.Logger.Warn("recovery of the store", "warning", warning)
 }
 
 // recover does all that comes before the log is opened.
