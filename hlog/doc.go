@@ -19,7 +19,7 @@
 // is made of, [Layout] and [Record] know; what it means, package kv does.
 //
 // Memory is one contiguous ring of page frames outside the Go heap. The unsafe
-// code of the store is in this package and in kv's index, and each access has
-// its reason beside it: bounds come from addresses that the log handed out and
+// code of the store is in this package and in kv's index, probe and words, and
+// each access has its reason beside it: bounds come from addresses that the log handed out and
 // that lie between head and tail, under the caller's epoch.
 package hlog

@@ -25,18 +25,17 @@ type lane struct {
 	slots   [laneSize]slot
 }
 
-// stage adds an operation to the lane that is filled, and moves on before that if
-// it is full: should a Modifier panic then, the operation has not begun.
+// stage adds an operation to the lane that is filled, and moves on when that is
+// full.
 func (s *Session) stage(op *Op, stream bool) {
-	if s.filling.n == laneSize {
-		s.advance()
-	}
 	hash := s.hashOf(op.Key)
 	s.table.prefetch(hash)
 	l := s.filling
 	l.stream = stream
 	l.ops[l.n], l.hashes[l.n] = op, hash
-	l.n++
+	if l.n++; l.n == laneSize {
+		s.advance()
+	}
 }
 
 // advance scans the lane that was filled and finishes the other one.
@@ -128,11 +127,25 @@ func (s *Session) abandon(l *lane) {
 			s.refuse()
 			s.settle(op, errPanicked, true)
 		}
+		s.moveUp(l, s.filling)
 		return
 	}
 	for i := range s.lanes {
 		s.lanes[i].next, s.lanes[i].n = 0, 0
 	}
+}
+
+// moveUp fills a lane that was left in the middle from the one behind it, which may
+// be full, so that there is room for the next operation there. What it moves is not
+// looked for in the index ahead.
+func (s *Session) moveUp(l, behind *lane) {
+	n := copy(l.ops[:], l.ops[l.next:l.n])
+	copy(l.hashes[:], l.hashes[l.next:l.n])
+	moved := copy(l.ops[n:], behind.ops[:behind.n])
+	copy(l.hashes[n:], behind.hashes[:behind.n])
+	l.next, l.n, l.table = 0, n+moved, nil
+	copy(behind.hashes[:], behind.hashes[moved:behind.n])
+	behind.n = copy(behind.ops[:], behind.ops[moved:behind.n])
 }
 
 // finishAt carries one operation out inside the epoch that finish is called in.
@@ -220,8 +233,8 @@ func (s *Session) Do(ops []Op) error {
 
 // Submit starts an operation, which Poll hands back when it is complete.
 // ErrQueueFull: QueueDepth operations are under way or waiting to be polled; op
-// was not started. Nor was it if Submit panics, as the Modifier of an operation
-// before it did.
+// was not started. It was if Submit panics, as the Modifier of an operation before
+// it did.
 func (s *Session) Submit(op *Op) error {
 	if s.unusable != nil {
 		return s.unusable
@@ -229,9 +242,9 @@ func (s *Session) Submit(op *Op) error {
 	if s.Pending() == len(s.flights) {
 		return ErrQueueFull
 	}
+	s.streamed++
 	s.direct = false
 	s.stage(op, true)
-	s.streamed++
 	return nil
 }
 

@@ -135,8 +135,8 @@ func TestModifierThatPanicsOnACachedRecord(t *testing.T) {
 	closeAll(t, s, st)
 }
 
-// TestStreamGoesOnAfterAPanic submits an operation again when Submit panicked, as a
-// Modifier before it did.
+// TestStreamGoesOnAfterAPanic submits on when Submit panicked, as a Modifier before
+// it did.
 func TestStreamGoesOnAfterAPanic(t *testing.T) {
 	for name, size := range map[string]int{"words": 8, "wide": 24} {
 		t.Run(name, func(t *testing.T) {
@@ -162,7 +162,7 @@ func TestStreamGoesOnAfterAPanic(t *testing.T) {
 					binary.LittleEndian.PutUint64(u.New, binary.LittleEndian.Uint64(u.Old)+1)
 					return Put
 				}}
-				for panicking(func() {
+				if panicking(func() {
 					if err := s.Submit(&ops[i]); err != nil {
 						t.Fatal(err)
 					}

@@ -76,8 +76,8 @@ func (s *Session) modify(op *Op, at slot, e entry, r hlog.Record, address int64)
 
 // modifyInPlace is the in-place form of RMW, and says whether it was enough.
 func (s *Session) modifyInPlace(op *Op, r hlog.Record) (done bool) {
-	if s.layout.Bare(r.Header()) {
-		return false // it has no lock
+	if s.layout.WordValues() {
+		return false // copying is cheaper, and most of them have no lock
 	}
 	h, ok := r.Lock()
 	if !ok {

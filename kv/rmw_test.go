@@ -112,3 +112,29 @@ func TestInPlaceBeyondItsCapacity(t *testing.T) {
 	}
 	closeAll(t, s, st)
 }
+
+// TestNoFormInPlaceOfAWord changes words, with and without an expiry, as
+// InPlace says that it is not asked about.
+func TestNoFormInPlaceOfAWord(t *testing.T) {
+	st := open(t, small(device.NewMemory(), 8, 8))
+	s := st.NewSession()
+	for n, expires := range []int64{0, 1 << 60} {
+		if err := s.Run(&Op{Kind: OpUpsert, Key: key8(uint64(n)), Value: key8(1), Expires: expires}); err != nil {
+			t.Fatal(err)
+		}
+		err := s.Run(&Op{
+			Kind: OpRMW, Key: key8(uint64(n)), Modify: add(1),
+			InPlace: func(value []byte) ([]byte, bool) {
+				t.Error("asked")
+				return value, true
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := s.Read(key8(uint64(n)), nil); err != nil || !bytes.Equal(got, key8(2)) {
+			t.Errorf("%x, %v", got, err)
+		}
+	}
+	closeAll(t, s, st)
+}
