@@ -156,8 +156,10 @@ type inspector struct {
 }
 
 func (in *inspector) manifestMissing() {
-	if objects, err := in.src.ListObjects(); err != nil || len(objects) > 0 || in.src.Begin() > 0 {
-		in.problem("the manifest", "restore it: without it the store cannot be opened", device.ErrNoMeta)
+	objects, err := in.src.ListObjects()
+	_, noLog := in.src.ReadAt(make([]byte, 1), hlog.FirstAddress)
+	if err != nil || len(objects) > 0 || in.src.Begin() > 0 || noLog == nil {
+		in.problem(fmt.Sprintf("the manifest, metadata %q", manifestName), "restore it: without it the store cannot be opened", device.ErrNoMeta)
 		return
 	}
 	in.Notes = append(in.Notes, "there is no store here, or one that was never opened whole")

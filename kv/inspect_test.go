@@ -167,7 +167,7 @@ func TestInspectDamage(t *testing.T) {
 		"manifest cut short": {func(t *testing.T, dir string) { cut(t, dir, "meta.store", 20) },
 			[]string{"the manifest: "}},
 		"manifest missing": {func(t *testing.T, dir string) { remove(t, dir, "meta.store") },
-			[]string{"the manifest: device: no such metadata: restore it"}},
+			[]string{`the manifest, metadata "store": device: no such metadata: restore it`}},
 		"segment missing": {func(t *testing.T, dir string) { remove(t, dir, "000000000000.seg") },
 			[]string{"the log from 64 until 65536: ssdtier: open"}},
 		"segment cut short": {func(t *testing.T, dir string) { cut(t, dir, "000000000001.seg", 61_000) },

@@ -27,7 +27,7 @@ func (i *Inspection) String() string {
 		}
 	}
 	if i.OK() {
-		fmt.Fprintln(&b, "\nno problems with the store")
+		fmt.Fprintln(&b, "\nno problems with the manifest, the records and the copies of the index")
 	}
 	return strings.TrimPrefix(b.String(), "\n")
 }

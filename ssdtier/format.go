@@ -45,11 +45,15 @@ func classify(name string) (what kind, number int64) {
 	if number, ok := parseSumName(name); ok {
 		return sumFile, number
 	}
+	if made, ok := strings.CutSuffix(name, tempSuffix); ok {
+		if what, _ := classify(made); what == foreign && name != probeName {
+			return foreign, 0
+		}
+		return leftover, 0
+	}
 	meta, isMeta := strings.CutPrefix(name, metaPrefix)
 	object, isObject := strings.CutPrefix(name, objectPrefix)
 	switch {
-	case strings.HasSuffix(name, tempSuffix):
-		return leftover, 0
 	case name == formatName:
 		return format, 0
 	case name == beginName:
@@ -142,15 +146,20 @@ func (d *Device) loadFormat() (version int, err error) {
 	return version, nil
 }
 
-// checkNew refuses a directory that has lost its format: taken for a new one, it
-// might get segments of another size.
+// checkNew refuses a directory that is somebody else's, and one that has lost its
+// format: taken for a new one, it might get segments of another size.
 func (d *Device) checkNew() error {
 	entries, err := os.ReadDir(d.dir)
 	if err != nil {
 		return fmt.Errorf("ssdtier: %w", err)
 	}
 	for _, e := range entries {
-		if what, _ := classify(e.Name()); what != foreign && what != leftover {
+		switch what, _ := classify(e.Name()); {
+		case what == leftover || e.Name() == lockName || e.Name() == "lost+found":
+		case what == foreign:
+			return fmt.Errorf("%w: %s holds %s, which is no file of ours: choose an empty directory, or one that is not there",
+				ErrFormat, d.dir, e.Name())
+		default:
 			return fmt.Errorf("%w: %s holds %s and no %s: put it back, or choose another directory",
 				ErrFormat, d.dir, e.Name(), formatName)
 		}

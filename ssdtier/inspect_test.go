@@ -189,14 +189,14 @@ func TestInspectDamage(t *testing.T) {
 
 func TestInspectNotes(t *testing.T) {
 	d, _ := sickDirectory(t)
-	for name, data := range map[string]string{"x.tmp": "", "README": "mine"} {
+	for name, data := range map[string]string{"meta.x.tmp": "", "README": "mine"} {
 		if err := os.WriteFile(d.path(name), []byte(data), 0o666); err != nil {
 			t.Fatal(err)
 		}
 	}
 	r := inspect(t, d.Dir())
 	wantFindings(t, "problems", r.Problems)
-	wantFindings(t, "notes", r.Notes, "README: is nothing that belongs here", "x.tmp: was being made")
+	wantFindings(t, "notes", r.Notes, "README: is nothing that belongs here", "meta.x.tmp: was being made")
 }
 
 // TestInspectVersion1: nothing there has a checksum, which is no problem.

@@ -11,7 +11,7 @@
 //	  000000000001.seg   segment 1, …
 //	  meta.NAME          the metadata of that name
 //	  object.NAME        the object of that name
-//	  *.tmp              what is being made; removed when the directory is opened
+//	  meta.*.tmp, …      what is being made; removed when the directory is opened
 //
 // [Open] makes the directory or opens it again. A [Device] finds the block size
 // of the file system by itself; that, or 4 KiB if it is less, is its Alignment.

@@ -150,7 +150,8 @@ func TestFormat(t *testing.T) {
 		"more begin":     {beginName, sealed("begin 00000000000000000017\nbegin 00000000000000000018\n"), Options{}, false},
 		"rubbish begin":  {beginName, "x", Options{}, false},
 		"huge begin":     {beginName, sealed("begin 99999999999999999999\n"), Options{}, false},
-		"a foreign file": {"000.seg", "x", Options{}, true},
+		"a foreign file": {"000.seg", "x", Options{}, false},
+		"a foreign temp": {"thesis.tmp", "x", Options{}, false},
 		"a leftover":     {"BEGIN.tmp", "x", Options{}, true},
 	} {
 		t.Run(name, func(t *testing.T) {

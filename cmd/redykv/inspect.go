@@ -126,5 +126,8 @@ func (f *inspectFlags) report(out io.Writer, found *inspected) error {
 	if err == nil && found.Store != nil {
 		_, err = fmt.Fprintf(out, "\n%v", found.Store)
 	}
+	if err == nil && len(found.Files.Problems) > 0 {
+		_, err = fmt.Fprintln(out, "\nthe files above are damaged: what lies there cannot be read, and opening the store may fail;\n--records prints what can be made out")
+	}
 	return err
 }
