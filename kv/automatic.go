@@ -40,7 +40,7 @@ func (p *CheckpointPolicy) ensureDefaults() error {
 	}
 	switch {
 	case p.Keep < 0:
-		return fmt.Errorf("kv: %d checkpoints to keep", p.Keep)
+		return fmt.Errorf("kv: Options.Checkpoints.Keep %d, want 0 or more", p.Keep)
 	case p.Every < 0 || p.EveryBytes < 0 || p.Increments < 0:
 		return fmt.Errorf("kv: checkpoints every %v, every %d bytes, of %d increments", p.Every, p.EveryBytes, p.Increments)
 	case p.Kind >= checkpointKinds:

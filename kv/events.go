@@ -145,7 +145,7 @@ type CompactionEndInfo struct {
 
 func (i CompactionEndInfo) String() string {
 	return fmt.Sprintf("compacted the log from %d until %d: %d of %d records copied, %v reclaimed in %v",
-		i.From, i.Until, i.Copied, i.Records, units.Size(i.Reclaimed()), i.Duration) + failure(i.Err)
+		i.From, i.Until, i.Copied, i.Records, units.Size(max(i.Reclaimed(), 0)), i.Duration) + failure(i.Err)
 }
 
 // TruncateInfo is the lowest address of the log, what is below being given back

@@ -45,10 +45,10 @@ type Options struct {
 	// make it slower, and some six times as many fill it (ErrIndexFull).
 	FixedIndex bool
 
-	// PageSize is the unit in bytes of flushing and eviction, a power of two
-	// and at least as large as the largest record and 64 bytes. Default: as the
-	// store was made; for a new one chosen from Memory, 4 KiB to 32 MiB, and no less
-	// than records of a fixed size need. Who stores values of up to 16 MiB, of lengths
+	// PageSize is the unit in bytes of flushing and eviction: a power of two, at
+	// least 512, that holds the largest record and 64 bytes more. Default: as the
+	// store was made, for the first Memory decides for good; for a new one chosen from
+	// Memory, 4 KiB to 32 MiB, and no less than records of a fixed size need. Who stores values of up to 16 MiB, of lengths
 	// that vary, says 32 MiB, with four times that of Memory at least.
 	PageSize int
 
@@ -123,16 +123,18 @@ func (o *Options) ensureDefaults() error {
 		return err
 	}
 	switch {
-	case o.KeySize < 0 || o.ValueSize < 0 || (o.KeySize == 0) != (o.ValueSize == 0):
-		return fmt.Errorf("kv: key size %d with value size %d: give both or neither", o.KeySize, o.ValueSize)
+	case o.KeySize < 0 || o.ValueSize < 0:
+		return fmt.Errorf("kv: Options.KeySize %d with ValueSize %d: want both positive, or both 0", o.KeySize, o.ValueSize)
+	case (o.KeySize == 0) != (o.ValueSize == 0):
+		return fmt.Errorf("kv: Options.KeySize %d with ValueSize %d: give both or neither", o.KeySize, o.ValueSize)
 	case o.Records < 0 || o.Records > hlog.MaxAddress/8:
-		return fmt.Errorf("kv: %d expected records", o.Records)
+		return fmt.Errorf("kv: Options.Records %d, want 0 to %d", o.Records, int64(hlog.MaxAddress/8))
 	case o.MaxMemory != 0 && o.MaxMemory < o.Memory:
-		return fmt.Errorf("kv: memory of %v, at most %v", units.Size(o.Memory), units.Size(o.MaxMemory))
+		return fmt.Errorf("kv: Options.Memory of %v, and MaxMemory only %v", units.Size(o.Memory), units.Size(o.MaxMemory))
 	case !(o.ReadCache >= 0 && o.ReadCache < 1):
-		return fmt.Errorf("kv: share %g of memory for the read cache, want 0 to less than 1", o.ReadCache)
+		return fmt.Errorf("kv: Options.ReadCache %g, want 0 to less than 1, the share of memory", o.ReadCache)
 	case o.QueueDepth < 1 || o.QueueDepth > MaxQueueDepth:
-		return fmt.Errorf("kv: queue depth %d, want 1 to %d", o.QueueDepth, MaxQueueDepth)
+		return fmt.Errorf("kv: Options.QueueDepth %d, want 1 to %d", o.QueueDepth, MaxQueueDepth)
 	}
 	return nil
 }
