@@ -131,8 +131,8 @@ func (in *inspector) below(number int64) bool {
 func (in *inspector) meta(name string) {
 	report := FileReport{Name: strings.TrimPrefix(name, metaPrefix), Size: -1}
 	data, err := os.ReadFile(in.path(name))
-	if err == nil && in.version != 1 {
-		data, err = checkMeta(in.path(name), data)
+	if err == nil {
+		data, err = checkMeta(in.path(name), in.version, data)
 	}
 	switch {
 	case err == nil:

@@ -74,12 +74,13 @@ func (d *Device) ReadMeta(name string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ssdtier: %w", err)
 	}
-	return checkMeta(path, file)
+	return checkMeta(path, formatVersion, file)
 }
 
-// checkMeta returns what a file of metadata was written with.
-func checkMeta(path string, file []byte) ([]byte, error) {
-	data, ok := unseal(file)
+// checkMeta returns what a file of metadata was written with, in a directory of
+// some version.
+func checkMeta(path string, version int, file []byte) ([]byte, error) {
+	data, ok := unsealFor(version, file)
 	if !ok {
 		return nil, fmt.Errorf("%w: %s is not what was written, by its checksum: restore it: %w",
 			ErrFormat, path, device.ErrCorrupt)

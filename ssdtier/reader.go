@@ -117,10 +117,8 @@ func (r *Reader) ReadMeta(name string) ([]byte, error) {
 		return nil, fmt.Errorf("%s: %w", path, device.ErrNoMeta)
 	case err != nil:
 		return nil, fmt.Errorf("ssdtier: %w", err)
-	case r.version == 1:
-		return data, nil
 	}
-	return checkMeta(path, data)
+	return checkMeta(path, r.version, data)
 }
 
 // OpenObject is [Device.OpenObject].

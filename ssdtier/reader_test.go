@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -98,6 +99,33 @@ func TestReaderOfSickFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := NewReader(d.Dir()); !errors.Is(err, ErrFormat) {
+		t.Error(err)
+	}
+}
+
+// TestReaderOfAnInterruptedUpgrade reads metadata of a directory without checksums
+// some of whose files have one already.
+func TestReaderOfAnInterruptedUpgrade(t *testing.T) {
+	dir := t.TempDir()
+	for name, content := range map[string]string{
+		formatName:          "redykv ssdtier 1 segment 65536\n",
+		metaPrefix + "old":  "as it was",
+		metaPrefix + "done": string(seal([]byte("sealed"))),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := NewReader(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"old": "as it was", "done": "sealed"} {
+		if got, err := r.ReadMeta(name); err != nil || string(got) != want {
+			t.Errorf("%s: %q, %v; want %q", name, got, err, want)
+		}
+	}
+	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
 }
