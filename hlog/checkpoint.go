@@ -64,7 +64,7 @@ func (l *Log) Hold() int64 {
 // comes first. The caller has it on hold, and sees to it that nobody changes more
 // than a seal in it.
 func (l *Log) AppendHeld(dst []byte, addr, end int64) []byte {
-	size := min((addr>>l.pageBits+1)<<l.pageBits, end) - addr
+	size := min(l.rest(addr), end-addr)
 	return words.AppendOut(dst, unsafe.Add(l.base, addr&l.ringMask), int(size))
 }
 

@@ -135,7 +135,7 @@ func (f *flusher) issue() bool {
 			break
 		}
 		start := f.issued &^ (f.alignment - 1)
-		end := min((f.issued>>f.pageBits+1)<<f.pageBits, f.safeReadOnly.load())
+		end := min(f.issued+f.rest(f.issued), f.safeReadOnly.load())
 		aligned := end &^ (f.alignment - 1)
 		var src []byte
 		if aligned > start {

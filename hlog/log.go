@@ -74,6 +74,7 @@ type Log struct {
 	safeReadOnly marker
 	committed    marker // below: at the device's commit point
 	released     marker // below: on every tier, memory may be evicted
+	settled      marker // below: every record is written in memory
 
 	mu       sync.Mutex // guards err, closed, held; taken to open a page
 	progress *sync.Cond // on mu: safeHead, committed, err or closed changed
@@ -188,7 +189,7 @@ func (l *Log) load(queue device.Queue, begin, tail int64) error {
 	// somebody may still ask for what is in front.
 	at := min(head, max(head&^(l.alignment-1), l.dev.Begin()))
 	for at < tail && tail > FirstAddress {
-		end := min((at>>l.pageBits+1)<<l.pageBits, tail)
+		end := min(at+l.rest(at), tail)
 		if err := readSync(queue, l.frame(at, int(end-at)), at); err != nil {
 			return err
 		}

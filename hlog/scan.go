@@ -33,7 +33,7 @@ func (l *Log) Scan(from, tail int64, visit func(addr int64, im Image) error) (st
 	defer func() { err = errors.Join(err, mem.Free(buffer)) }()
 	starts = newStarts(l.Head(), tail)
 	for at := from; at < tail; {
-		end := min((at>>l.pageBits+1)<<l.pageBits, tail)
+		end := min(at+l.rest(at), tail)
 		page := buffer[:end-at]
 		if at >= l.Head() {
 			page = l.frame(at, int(end-at))

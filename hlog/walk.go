@@ -62,7 +62,21 @@ func (l *Log) NewWalker(slot *epoch.Slot) *Walker {
 func (l *Log) Settle() int64 {
 	tail := l.Tail()
 	l.epoch.Wait(l.epoch.Bump())
+	l.settled.raise(tail)
 	return tail
+}
+
+// SettleTo returns where a walk to to ends, 0 for the tail: it settles the log
+// only if that is not known to be written.
+func (l *Log) SettleTo(to int64) int64 {
+	if to > 0 && to <= l.settled.load() {
+		return to
+	}
+	tail := l.Settle()
+	if to <= 0 || to > tail {
+		return tail
+	}
+	return to
 }
 
 // Walk begins a walk over the records that begin at from or above, and below to.

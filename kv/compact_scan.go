@@ -59,7 +59,7 @@ func (c *compactor) scan(ctx context.Context, from, to int64) (until int64, err 
 	if until < to { // a part of that page may be in the table
 		maps.DeleteFunc(table.newest, func(_ keyDigest, address int64) bool { return address >= until })
 	}
-	tail := c.st.settled(0)
+	tail := c.st.log.SettleTo(0)
 	err = c.walk(ctx, until, tail, func(_ int64, im hlog.Image) error {
 		delete(table.newest, table.digest(im.Key))
 		return nil

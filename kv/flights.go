@@ -84,8 +84,7 @@ func (s *Session) seek(n uint32) {
 // not cross pages, so neither do reads: all of a page below head is written.
 func (s *Session) fetch(n uint32, size int) {
 	f := &s.flights[n]
-	rest := s.log.PageSize() - int(f.at.address)&(s.log.PageSize()-1)
-	size = min(size, rest)
+	size = min(size, s.restOfPage(f.at.address))
 	if cap(f.whole) < size {
 		f.whole = make([]byte, size)
 	}
@@ -95,6 +94,11 @@ func (s *Session) fetch(n uint32, size int) {
 		return
 	}
 	s.unrung++
+}
+
+// restOfPage is how many bytes there are from an address to the end of its page.
+func (s *Session) restOfPage(address int64) int {
+	return s.log.PageSize() - int(address)&(s.log.PageSize()-1)
 }
 
 // ring submits what was enqueued.
@@ -187,7 +191,7 @@ func (s *Session) inspect(n uint32, b []byte, tier int) (size int, goesOn bool) 
 	case err != nil:
 		s.land(n, corrupt(at, "%v", err), 0)
 		return 0, false
-	case size > s.log.PageSize()-int(at)&(s.log.PageSize()-1):
+	case size > s.restOfPage(at):
 		s.land(n, corrupt(at, "%d bytes, over the page's end", size), 0)
 		return 0, false
 	case size > len(b):

@@ -162,10 +162,7 @@ func (st *Store) grow(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	st.mu.Lock()
-	closed := st.closed
-	st.mu.Unlock()
-	if closed {
+	if st.isClosed() {
 		return ErrClosed
 	}
 	old := st.index.Load()

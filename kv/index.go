@@ -38,6 +38,12 @@ const (
 	tagBits              = 14
 )
 
+// entryOf is the entry of a hash, without an address, where tags are the bits from
+// shift on.
+func entryOf(hash uint64, shift uint) entry {
+	return entryUsed | entry(hash>>(shift&63)&(1<<tagBits-1))<<addressBits
+}
+
 func (e entry) address() int64          { return int64(e & addressMask) }
 func (e entry) at(address int64) entry  { return e&^addressMask | entry(address) }
 func (e entry) matches(want entry) bool { return e>>addressBits == want>>addressBits }
@@ -121,16 +127,14 @@ func (t *table) free() error { return mem.Free(t.memory) }
 
 // bytes is the memory that the table really uses.
 func (t *table) bytes() int64 {
-	return int64(t.mask+1+t.overflow.Load()) * bucketSize
+	return int64(t.buckets()) * bucketSize
 }
 
 // crowded says that more keys came than the table has good room for.
 func (t *table) crowded() bool { return t.overflow.Load() > (t.mask+1)/crowdedFactor }
 
 // wanted is the entry of a hash, without its address.
-func (t *table) wanted(hash uint64) entry {
-	return entryUsed | entry(hash>>(t.tagShift&63)&(1<<tagBits-1))<<addressBits
-}
+func (t *table) wanted(hash uint64) entry { return entryOf(hash, t.tagShift) }
 
 // bucket is where bucket b starts. It is in bounds: b is masked or was handed
 // out by extend.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"sync/atomic"
 
 	"github.com/redykv/redykv/hlog"
 )
@@ -34,7 +33,7 @@ type Record struct {
 func (st *Store) Records(from, to int64) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		err := st.with(func(s *Session) error {
-			end := st.settled(to)
+			end := st.log.SettleTo(to)
 			return s.walk(max(from, 0), end, func(address int64, im hlog.Image) bool {
 				return yield(Record{
 					Address: address, Key: im.Key, Value: im.Value,
@@ -94,29 +93,6 @@ func (st *Store) ScanFrom(at Cursor, count int, visit func(Record) bool) (next C
 		return nil
 	})
 	return next, err
-}
-
-// settled is the address at which a walk to to ends: everything below is written.
-func (st *Store) settled(to int64) int64 {
-	if known := st.settledTo.Load(); to > 0 && to <= known {
-		return to
-	}
-	tail := st.log.Settle()
-	raise(&st.settledTo, tail)
-	if to <= 0 || to > tail {
-		return tail
-	}
-	return to
-}
-
-// raise moves an address up.
-func raise(a *atomic.Int64, to int64) {
-	for {
-		old := a.Load()
-		if old >= to || a.CompareAndSwap(old, to) {
-			return
-		}
-	}
 }
 
 // ownWalker is the session's walker, of which it has one.

@@ -7,8 +7,8 @@ import (
 
 // laneSize is how many operations go together. A random line takes as long from
 // memory as some ten operations take in the cache, and the processor can wait for
-// some sixteen at once: more than both must lie between
-// asking for a line and using it.
+// some sixteen at once: more than both must lie between asking for a line and
+// using it.
 const laneSize = 32
 
 // lane is a group of operations on their way to memory. Two of them alternate:

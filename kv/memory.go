@@ -24,10 +24,7 @@ func (o *Options) shares(memory int64) (forLog, forCache int64) {
 func (st *Store) SetMemory(bytes int64) error {
 	st.sizing.Lock()
 	defer st.sizing.Unlock()
-	st.mu.Lock()
-	closed := st.closed
-	st.mu.Unlock()
-	if closed {
+	if st.isClosed() {
 		return ErrClosed
 	}
 	if most := st.opts.MaxMemory; most != 0 && bytes > most {

@@ -37,11 +37,6 @@ func (p *probe) look(t *table, v *hlog.View) {
 // close makes it find nothing, so that every operation goes the general way.
 func (p *probe) close() { p.head, p.readOnly = math.MaxInt64, math.MaxInt64 }
 
-// wanted is the top of the entry of a hash.
-func (p *probe) wanted(hash uint64) uint64 {
-	return uint64(entryUsed>>addressBits) | hash>>(p.tag&63)&(1<<tagBits-1)
-}
-
 // The portable form of what probe_amd64.s does with vectors.
 
 // matchWords returns the number of the slot in the bucket that has want at its
@@ -55,18 +50,23 @@ func matchWords(bucket unsafe.Pointer, want uint64) int {
 	return bucketEntries
 }
 
-// scanWords puts the slots of hashes into slots, nil where the first bucket has
-// none, and asks for their records in memory.
+// slotOf is that of a hash, nil where the first bucket has none.
+func (p *probe) slotOf(hash uint64) slot {
+	bucket := unsafe.Add(p.table, (hash&p.mask)*bucketSize)
+	i := matchWords(bucket, uint64(entryOf(hash, uint(p.tag&63))>>addressBits))
+	if i == bucketEntries {
+		return slot{}
+	}
+	return slotIn(bucket, i)
+}
+
+// scanWords puts the slots of hashes into slots, and asks for their records in
+// memory.
 func (p *probe) scanWords(hashes []uint64, slots []slot) {
 	for i, hash := range hashes {
-		slots[i] = slot{}
-		bucket := unsafe.Add(p.table, (hash&p.mask)*bucketSize)
-		at := matchWords(bucket, p.wanted(hash))
-		if at == bucketEntries {
-			continue
+		if slots[i] = p.slotOf(hash); slots[i].p != nil {
+			p.prefetch(slots[i].load().address())
 		}
-		slots[i] = slotIn(bucket, at)
-		p.prefetch(slots[i].load().address())
 	}
 }
 

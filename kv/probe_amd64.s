@@ -22,6 +22,11 @@
 	SHLQ $4, DX          \
 	ORQ DX, AX
 
+// MATCH_LAST is MATCH_AVX2 with nothing of its kind to come.
+#define MATCH_LAST \
+	MATCH_AVX2 \
+	VZEROUPPER
+
 #define MATCH_AVX512 \
 	VPBROADCASTQ AX, Z16    \
 	VPSRLQ $48, (BX), Z17   \
@@ -75,6 +80,23 @@
 	CMPQ R11, (R10)  \
 	JNE absent
 
+// DIRECT is a whole plain call: it enters the epoch, finds the record of the key, at
+// or above floor, and ends with END, or returns false.
+#define DIRECT(MATCH, floor, END) \
+	MOVQ p+0(FP), R8    \
+	MOVQ key+8(FP), SI  \
+	ENTER               \
+	MOVQ (SI), SI       \
+	HASH                \
+	BUCKET              \
+	MATCH               \
+	RECORD(floor)       \
+	END                 \
+absent: \
+	MOVQ $0, (R9)       \
+	MOVB $0, ret+32(FP) \
+	RET
+
 // READ and STORE are the ends of readDirect and storeDirect: the record is in AX.
 // Tombstones and records that expire are not read; those, sealed and locked ones
 // not written.
@@ -108,8 +130,7 @@
 TEXT ·matchAVX2(SB), NOSPLIT, $0-24
 	MOVQ bucket+0(FP), BX
 	MOVQ want+8(FP), AX
-	MATCH_AVX2
-	VZEROUPPER
+	MATCH_LAST
 	MOVQ AX, ret+16(FP)
 	RET
 
@@ -119,8 +140,7 @@ TEXT ·lookupAVX2(SB), NOSPLIT, $0-32
 	MOVQ key+8(FP), SI
 	HASH
 	BUCKET
-	MATCH_AVX2
-	VZEROUPPER
+	MATCH_LAST
 	RECORD(floor+16(FP))
 	MOVQ AX, ret+24(FP)
 	RET
@@ -131,73 +151,19 @@ absent:
 
 // func readAVX2(p *probe, key, dst unsafe.Pointer, count *counter) bool
 TEXT ·readAVX2(SB), NOSPLIT, $0-33
-	MOVQ p+0(FP), R8
-	MOVQ key+8(FP), SI
-	ENTER
-	MOVQ (SI), SI
-	HASH
-	BUCKET
-	MATCH_AVX2
-	VZEROUPPER
-	RECORD(32(R8))
-	READ
-
-absent:
-	MOVQ $0, (R9)
-	MOVB $0, ret+32(FP)
-	RET
+	DIRECT(MATCH_LAST, 32(R8), READ)
 
 // func readAVX512(p *probe, key, dst unsafe.Pointer, count *counter) bool
 TEXT ·readAVX512(SB), NOSPLIT, $0-33
-	MOVQ p+0(FP), R8
-	MOVQ key+8(FP), SI
-	ENTER
-	MOVQ (SI), SI
-	HASH
-	BUCKET
-	MATCH_AVX512
-	RECORD(32(R8))
-	READ
-
-absent:
-	MOVQ $0, (R9)
-	MOVB $0, ret+32(FP)
-	RET
+	DIRECT(MATCH_AVX512, 32(R8), READ)
 
 // func storeAVX2(p *probe, key, value unsafe.Pointer, count *counter) bool
 TEXT ·storeAVX2(SB), NOSPLIT, $0-33
-	MOVQ p+0(FP), R8
-	MOVQ key+8(FP), SI
-	ENTER
-	MOVQ (SI), SI
-	HASH
-	BUCKET
-	MATCH_AVX2
-	VZEROUPPER
-	RECORD(48(R8))
-	STORE
-
-absent:
-	MOVQ $0, (R9)
-	MOVB $0, ret+32(FP)
-	RET
+	DIRECT(MATCH_LAST, 48(R8), STORE)
 
 // func storeAVX512(p *probe, key, value unsafe.Pointer, count *counter) bool
 TEXT ·storeAVX512(SB), NOSPLIT, $0-33
-	MOVQ p+0(FP), R8
-	MOVQ key+8(FP), SI
-	ENTER
-	MOVQ (SI), SI
-	HASH
-	BUCKET
-	MATCH_AVX512
-	RECORD(48(R8))
-	STORE
-
-absent:
-	MOVQ $0, (R9)
-	MOVB $0, ret+32(FP)
-	RET
+	DIRECT(MATCH_AVX512, 48(R8), STORE)
 
 // func scanAVX2(p *probe, hashes *uint64, slots *slot, n int)
 TEXT ·scanAVX2(SB), NOSPLIT, $0-32

@@ -16,13 +16,11 @@ func match(bucket unsafe.Pointer, want uint64) int { return matchWords(bucket, w
 // its chain, found in the first bucket, and at or above floor, which is not
 // below head.
 func (p *probe) lookup(key uint64, floor int64) unsafe.Pointer {
-	hash := hashWord(key)
-	bucket := unsafe.Add(p.table, (hash&p.mask)*bucketSize)
-	i := matchWords(bucket, p.wanted(hash))
-	if i == bucketEntries {
+	s := p.slotOf(hashWord(key))
+	if s.p == nil {
 		return nil
 	}
-	a := slotIn(bucket, i).load().address()
+	a := s.load().address()
 	if a < floor {
 		return nil
 	}

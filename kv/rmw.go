@@ -46,7 +46,7 @@ func (s *Session) modify(op *Op, at slot, e entry, r hlog.Record, address int64)
 		return again // its replacement is being published
 	}
 	verdict, err := s.compute(op, old, expires, found)
-	if err != nil || verdict == Keep || verdict == Remove && !found {
+	if err != nil || verdict == Keep {
 		op.Err = err
 		return complete
 	}
@@ -99,7 +99,7 @@ func (s *Session) modifyInPlace(op *Op, r hlog.Record) (done bool) {
 // more.
 func (s *Session) replace(op *Op, at slot, e entry, old []byte, expires int64, found bool) outcome {
 	verdict, err := s.compute(op, old, expires, found)
-	if err != nil || verdict == Keep || verdict == Remove && !found {
+	if err != nil || verdict == Keep {
 		op.Err = err
 		return complete
 	}
@@ -130,7 +130,10 @@ func (s *Session) compute(op *Op, old []byte, expires int64, found bool) (Verdic
 	}
 	s.update = Update{Found: found, Old: old, New: s.fresh[:0], Expires: expires}
 	verdict := op.Modify(&s.update)
-	if verdict != Put {
+	switch {
+	case verdict == Remove && !found:
+		return Keep, nil // there is nothing to remove
+	case verdict != Put:
 		return verdict, nil
 	}
 	s.takeFresh(s.update.New)

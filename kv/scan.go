@@ -38,7 +38,7 @@ func (s *Session) scanFrom(at Cursor) (*scanner, error) {
 	}
 	st := s.store
 	if at == 0 {
-		sc.next, sc.end = st.log.Begin(), st.settled(0)
+		sc.next, sc.end = st.log.Begin(), st.log.SettleTo(0)
 	} else {
 		sc.next, sc.end = at.next(), at.end()
 	}
@@ -50,7 +50,7 @@ func (s *Session) scanFrom(at Cursor) (*scanner, error) {
 // scan of this process has stopped; else it is found from the page's start.
 func (sc *scanner) resume() error {
 	st := sc.s.store
-	sc.safe, sc.to = st.log.SafeReadOnly(), st.settled(sc.end)
+	sc.safe, sc.to = st.log.SafeReadOnly(), st.log.SettleTo(sc.end)
 	sc.done = sc.next >= sc.to
 	if st.stops.known(sc.next) {
 		return walkError(sc.w.Resume(sc.next, sc.to))
@@ -65,7 +65,7 @@ func (sc *scanner) followBegin() bool {
 	if begin <= sc.next {
 		return false
 	}
-	sc.next, sc.end = begin, max(sc.end, sc.s.store.settled(0))
+	sc.next, sc.end = begin, max(sc.end, sc.s.log.SettleTo(0))
 	return true
 }
 

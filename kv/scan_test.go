@@ -350,7 +350,7 @@ func TestScanAsksAgainForWhatMayHaveLived(t *testing.T) {
 				put(n, 2000)
 			}
 			var b traceBatch
-			end := st.settled(0)
+			end := st.log.SettleTo(0)
 			if err := s.walk(0, end, func(address int64, im hlog.Image) bool {
 				trace := newTrace(address, end)
 				trace.early = true

@@ -28,8 +28,7 @@ import (
 type Session struct {
 	// What every operation looks at.
 	slot  *epoch.Slot
-	seen  uint64 // the epoch as of which the following stands
-	probe probe
+	probe probe // as of the epoch that it has seen, as are the following
 	view  hlog.View
 	table *table
 	words bool // records are of 8-byte keys and values: see words.go
@@ -184,20 +183,19 @@ func (s *Session) drain() error {
 
 // enter begins a stay in an epoch.
 func (s *Session) enter() {
-	if !s.slot.Reenter(s.seen) {
+	if !s.slot.Reenter(s.probe.seen) {
 		s.enterAnew()
 	}
 }
 
 // enterAnew is enter in an epoch that the session has not seen.
 func (s *Session) enterAnew() {
-	s.seen = s.slot.Enter()
+	s.probe.seen = s.slot.Enter()
 	s.view = s.log.View()
 	s.readOnly = s.view.ReadOnly
 	s.view.ReadOnly = max(s.view.ReadOnly, s.store.floor)
 	s.table = s.store.index.Load()
 	s.probe.look(s.table, &s.view)
-	s.probe.seen = s.seen
 	if s.restricted = s.store.locks.guarded.Load(); s.restricted {
 		s.probe.close()
 	}

@@ -34,8 +34,7 @@ type Store struct {
 	transactions sync.RWMutex // held by who holds locks, and exclusively by barriers
 
 	compaction compactionCounts
-	settledTo  atomic.Int64 // everything below is written
-	stops      stops        // of scans
+	stops      stops // of scans
 
 	// Who wants several of these takes them in this order.
 	closing       sync.Mutex // one Close at a time

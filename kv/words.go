@@ -7,10 +7,10 @@ import (
 	"github.com/redykv/redykv/hlog"
 )
 
-// Records of 8-byte keys and values are the most common ones
-// of which there are very many, and so small that every instruction shows: for
-// them tryAt's most frequent cases are written out here, on words instead of
-// slices. What is not one of these cases returns false, having done nothing.
+// Records of 8-byte keys and values are the most common ones of which there are
+// very many, and so small that every instruction shows: for them tryAt's most
+// frequent cases are written out here, on words instead of slices. What is not one
+// of these cases returns false, having done nothing.
 
 // loadWord are 8 bytes as a word.
 func loadWord(b []byte) uint64 { return *(*uint64)(unsafe.Pointer(unsafe.SliceData(b))) }
