@@ -196,7 +196,7 @@ func TestLocalCallerGivesUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(testContext(t))
 	failed := make(chan error)
 	go func() {
-		_, err := service{m}.Allocate(ctx, connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1}))
+		_, err := service{m: m}.Allocate(ctx, connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1}))
 		failed <- err
 	}()
 	for running := 0; running == 0; {

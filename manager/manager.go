@@ -114,7 +114,7 @@ const maxMessage = 64 << 10
 // a server that speaks HTTP/2, as Serve does.
 func (m *Manager) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle(managerv1connect.NewManagerServiceHandler(service{m}, connect.WithReadMaxBytes(maxMessage)))
+	mux.Handle(managerv1connect.NewManagerServiceHandler(service{m: m}, connect.WithReadMaxBytes(maxMessage)))
 	return mux
 }
 

@@ -151,10 +151,10 @@ func (r *random) deallocate(ctx context.Context) error {
 	i := r.rng.IntN(len(r.caches))
 	id := r.caches[i]
 	r.caches = append(r.caches[:i], r.caches[i+1:]...)
-	if _, err := (service{r.m}).Deallocate(ctx, connect.NewRequest(&managerv1.DeallocateRequest{CacheId: id})); err != nil {
+	if _, err := (service{m: r.m}).Deallocate(ctx, connect.NewRequest(&managerv1.DeallocateRequest{CacheId: id})); err != nil {
 		return err
 	}
-	if _, err := (service{r.m}).Deallocate(ctx, connect.NewRequest(&managerv1.DeallocateRequest{CacheId: id})); connect.CodeOf(err) != connect.CodeNotFound {
+	if _, err := (service{m: r.m}).Deallocate(ctx, connect.NewRequest(&managerv1.DeallocateRequest{CacheId: id})); connect.CodeOf(err) != connect.CodeNotFound {
 		return fmt.Errorf("deallocated twice: %w", err)
 	}
 	return nil

@@ -13,7 +13,11 @@ import (
 
 // service is the manager's control API. The messages' comments say what each
 // call does; here stands how it fails.
-type service struct{ m *Manager }
+type service struct {
+	managerv1connect.UnimplementedManagerServiceHandler // of what is not served yet
+
+	m *Manager
+}
 
 var _ managerv1connect.ManagerServiceHandler = service{}
 

@@ -17,6 +17,8 @@ import (
 
 // Server lends one VM's memory. Its methods are safe for concurrent use.
 type Server struct {
+	serverv1connect.UnimplementedCacheServerServiceHandler // of what is not served yet
+
 	opts     Options
 	provider fabric.Provider
 	listener fabric.Listener

@@ -73,7 +73,7 @@ func (x WatchResponse_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WatchResponse_Kind.Descriptor instead.
 func (WatchResponse_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{12, 0}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{21, 0}
 }
 
 // Slo is what the application asks for, of reads and of writes (3.3, 5.2).
@@ -405,6 +405,7 @@ type AllocateResponse struct {
 	Shares        []*VmShare             `protobuf:"bytes,2,rep,name=shares,proto3" json:"shares,omitempty"`
 	Configuration *Configuration         `protobuf:"bytes,3,opt,name=configuration,proto3" json:"configuration,omitempty"`
 	RegionSize    uint64                 `protobuf:"varint,4,opt,name=region_size,json=regionSize,proto3" json:"region_size,omitempty"`
+	LeaseMs       int64                  `protobuf:"varint,5,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"` // Renew at least this often; 0: never
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -467,11 +468,19 @@ func (x *AllocateResponse) GetRegionSize() uint64 {
 	return 0
 }
 
-// VmShare is the part of a cache that one VM holds.
+func (x *AllocateResponse) GetLeaseMs() int64 {
+	if x != nil {
+		return x.LeaseMs
+	}
+	return 0
+}
+
+// VmShare is the part of a cache that one VM holds under one grant.
 type VmShare struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Vm            *Vm                    `protobuf:"bytes,1,opt,name=vm,proto3" json:"vm,omitempty"`
 	Regions       uint32                 `protobuf:"varint,2,opt,name=regions,proto3" json:"regions,omitempty"`
+	Grant         string                 `protobuf:"bytes,3,opt,name=grant,proto3" json:"grant,omitempty"` // what the server is told; unique within the cache
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -520,6 +529,505 @@ func (x *VmShare) GetRegions() uint32 {
 	return 0
 }
 
+func (x *VmShare) GetGrant() string {
+	if x != nil {
+		return x.Grant
+	}
+	return ""
+}
+
+type ReallocateRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	CacheId       string                 `protobuf:"bytes,1,opt,name=cache_id,json=cacheId,proto3" json:"cache_id,omitempty"`
+	Regions       uint32                 `protobuf:"varint,2,opt,name=regions,proto3" json:"regions,omitempty"`                                  // how many more
+	Slo           *Slo                   `protobuf:"bytes,3,opt,name=slo,proto3" json:"slo,omitempty"`                                           // unset: the cache's
+	Configuration *Configuration         `protobuf:"bytes,4,opt,name=configuration,proto3" json:"configuration,omitempty"`                       // of the new shares; unset: the cache's
+	AvoidVms      []string               `protobuf:"bytes,5,rep,name=avoid_vms,json=avoidVms,proto3" json:"avoid_vms,omitempty"`                 // not to be used, as those that are leaving
+	PreferPresent bool                   `protobuf:"varint,6,opt,name=prefer_present,json=preferPresent,proto3" json:"prefer_present,omitempty"` // use headroom of the cache's own VMs first (R72)
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReallocateRequest) Reset() {
+	*x = ReallocateRequest{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReallocateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReallocateRequest) ProtoMessage() {}
+
+func (x *ReallocateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReallocateRequest.ProtoReflect.Descriptor instead.
+func (*ReallocateRequest) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ReallocateRequest) GetCacheId() string {
+	if x != nil {
+		return x.CacheId
+	}
+	return ""
+}
+
+func (x *ReallocateRequest) GetRegions() uint32 {
+	if x != nil {
+		return x.Regions
+	}
+	return 0
+}
+
+func (x *ReallocateRequest) GetSlo() *Slo {
+	if x != nil {
+		return x.Slo
+	}
+	return nil
+}
+
+func (x *ReallocateRequest) GetConfiguration() *Configuration {
+	if x != nil {
+		return x.Configuration
+	}
+	return nil
+}
+
+func (x *ReallocateRequest) GetAvoidVms() []string {
+	if x != nil {
+		return x.AvoidVms
+	}
+	return nil
+}
+
+func (x *ReallocateRequest) GetPreferPresent() bool {
+	if x != nil {
+		return x.PreferPresent
+	}
+	return false
+}
+
+type ReallocateResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Shares        []*VmShare             `protobuf:"bytes,1,rep,name=shares,proto3" json:"shares,omitempty"`
+	Configuration *Configuration         `protobuf:"bytes,2,opt,name=configuration,proto3" json:"configuration,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReallocateResponse) Reset() {
+	*x = ReallocateResponse{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReallocateResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReallocateResponse) ProtoMessage() {}
+
+func (x *ReallocateResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReallocateResponse.ProtoReflect.Descriptor instead.
+func (*ReallocateResponse) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ReallocateResponse) GetShares() []*VmShare {
+	if x != nil {
+		return x.Shares
+	}
+	return nil
+}
+
+func (x *ReallocateResponse) GetConfiguration() *Configuration {
+	if x != nil {
+		return x.Configuration
+	}
+	return nil
+}
+
+type SettleRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	CacheId       string                 `protobuf:"bytes,1,opt,name=cache_id,json=cacheId,proto3" json:"cache_id,omitempty"`
+	Capacity      uint64                 `protobuf:"varint,2,opt,name=capacity,proto3" json:"capacity,omitempty"`          // bytes
+	Slo           *Slo                   `protobuf:"bytes,3,opt,name=slo,proto3" json:"slo,omitempty"`                     // unset: as it was
+	Configuration *Configuration         `protobuf:"bytes,4,opt,name=configuration,proto3" json:"configuration,omitempty"` // unset: as it was
+	Shares        []*SettledShare        `protobuf:"bytes,5,rep,name=shares,proto3" json:"shares,omitempty"`               // in the order of the cache's addresses
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SettleRequest) Reset() {
+	*x = SettleRequest{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SettleRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SettleRequest) ProtoMessage() {}
+
+func (x *SettleRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SettleRequest.ProtoReflect.Descriptor instead.
+func (*SettleRequest) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *SettleRequest) GetCacheId() string {
+	if x != nil {
+		return x.CacheId
+	}
+	return ""
+}
+
+func (x *SettleRequest) GetCapacity() uint64 {
+	if x != nil {
+		return x.Capacity
+	}
+	return 0
+}
+
+func (x *SettleRequest) GetSlo() *Slo {
+	if x != nil {
+		return x.Slo
+	}
+	return nil
+}
+
+func (x *SettleRequest) GetConfiguration() *Configuration {
+	if x != nil {
+		return x.Configuration
+	}
+	return nil
+}
+
+func (x *SettleRequest) GetShares() []*SettledShare {
+	if x != nil {
+		return x.Shares
+	}
+	return nil
+}
+
+type SettledShare struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Grant         string                 `protobuf:"bytes,1,opt,name=grant,proto3" json:"grant,omitempty"`
+	Regions       uint32                 `protobuf:"varint,2,opt,name=regions,proto3" json:"regions,omitempty"` // no more than it was granted with
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SettledShare) Reset() {
+	*x = SettledShare{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SettledShare) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SettledShare) ProtoMessage() {}
+
+func (x *SettledShare) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SettledShare.ProtoReflect.Descriptor instead.
+func (*SettledShare) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *SettledShare) GetGrant() string {
+	if x != nil {
+		return x.Grant
+	}
+	return ""
+}
+
+func (x *SettledShare) GetRegions() uint32 {
+	if x != nil {
+		return x.Regions
+	}
+	return 0
+}
+
+type SettleResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SettleResponse) Reset() {
+	*x = SettleResponse{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SettleResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SettleResponse) ProtoMessage() {}
+
+func (x *SettleResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SettleResponse.ProtoReflect.Descriptor instead.
+func (*SettleResponse) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{10}
+}
+
+type RenewRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	CacheId       string                 `protobuf:"bytes,1,opt,name=cache_id,json=cacheId,proto3" json:"cache_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewRequest) Reset() {
+	*x = RenewRequest{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewRequest) ProtoMessage() {}
+
+func (x *RenewRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
+func (*RenewRequest) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *RenewRequest) GetCacheId() string {
+	if x != nil {
+		return x.CacheId
+	}
+	return ""
+}
+
+type RenewResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	LeaseMs       int64                  `protobuf:"varint,1,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewResponse) Reset() {
+	*x = RenewResponse{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewResponse) ProtoMessage() {}
+
+func (x *RenewResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
+func (*RenewResponse) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *RenewResponse) GetLeaseMs() int64 {
+	if x != nil {
+		return x.LeaseMs
+	}
+	return 0
+}
+
+type ReclaimRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	VmId          string                 `protobuf:"bytes,1,opt,name=vm_id,json=vmId,proto3" json:"vm_id,omitempty"`
+	NoticeMs      int64                  `protobuf:"varint,2,opt,name=notice_ms,json=noticeMs,proto3" json:"notice_ms,omitempty"`
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReclaimRequest) Reset() {
+	*x = ReclaimRequest{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReclaimRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReclaimRequest) ProtoMessage() {}
+
+func (x *ReclaimRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReclaimRequest.ProtoReflect.Descriptor instead.
+func (*ReclaimRequest) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ReclaimRequest) GetVmId() string {
+	if x != nil {
+		return x.VmId
+	}
+	return ""
+}
+
+func (x *ReclaimRequest) GetNoticeMs() int64 {
+	if x != nil {
+		return x.NoticeMs
+	}
+	return 0
+}
+
+func (x *ReclaimRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type ReclaimResponse struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	DeadlineUnixMs int64                  `protobuf:"varint,1,opt,name=deadline_unix_ms,json=deadlineUnixMs,proto3" json:"deadline_unix_ms,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *ReclaimResponse) Reset() {
+	*x = ReclaimResponse{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReclaimResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReclaimResponse) ProtoMessage() {}
+
+func (x *ReclaimResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReclaimResponse.ProtoReflect.Descriptor instead.
+func (*ReclaimResponse) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ReclaimResponse) GetDeadlineUnixMs() int64 {
+	if x != nil {
+		return x.DeadlineUnixMs
+	}
+	return 0
+}
+
 type DeallocateRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	CacheId       string                 `protobuf:"bytes,1,opt,name=cache_id,json=cacheId,proto3" json:"cache_id,omitempty"`
@@ -529,7 +1037,7 @@ type DeallocateRequest struct {
 
 func (x *DeallocateRequest) Reset() {
 	*x = DeallocateRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[6]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -541,7 +1049,7 @@ func (x *DeallocateRequest) String() string {
 func (*DeallocateRequest) ProtoMessage() {}
 
 func (x *DeallocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[6]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -554,7 +1062,7 @@ func (x *DeallocateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeallocateRequest.ProtoReflect.Descriptor instead.
 func (*DeallocateRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{6}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DeallocateRequest) GetCacheId() string {
@@ -572,7 +1080,7 @@ type DeallocateResponse struct {
 
 func (x *DeallocateResponse) Reset() {
 	*x = DeallocateResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[7]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -584,7 +1092,7 @@ func (x *DeallocateResponse) String() string {
 func (*DeallocateResponse) ProtoMessage() {}
 
 func (x *DeallocateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[7]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -597,7 +1105,7 @@ func (x *DeallocateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeallocateResponse.ProtoReflect.Descriptor instead.
 func (*DeallocateResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{7}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{16}
 }
 
 type DescribeRequest struct {
@@ -608,7 +1116,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[8]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -620,7 +1128,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[8]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -633,7 +1141,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{8}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{17}
 }
 
 type DescribeResponse struct {
@@ -646,7 +1154,7 @@ type DescribeResponse struct {
 
 func (x *DescribeResponse) Reset() {
 	*x = DescribeResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[9]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -658,7 +1166,7 @@ func (x *DescribeResponse) String() string {
 func (*DescribeResponse) ProtoMessage() {}
 
 func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[9]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -671,7 +1179,7 @@ func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
 func (*DescribeResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{9}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DescribeResponse) GetCaches() []*Cache {
@@ -702,7 +1210,7 @@ type Cache struct {
 
 func (x *Cache) Reset() {
 	*x = Cache{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[10]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -714,7 +1222,7 @@ func (x *Cache) String() string {
 func (*Cache) ProtoMessage() {}
 
 func (x *Cache) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[10]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -727,7 +1235,7 @@ func (x *Cache) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cache.ProtoReflect.Descriptor instead.
 func (*Cache) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{10}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Cache) GetId() string {
@@ -781,7 +1289,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[11]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -793,7 +1301,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[11]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -806,7 +1314,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{11}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *WatchRequest) GetCacheId() string {
@@ -829,7 +1337,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[12]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -841,7 +1349,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[12]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -854,7 +1362,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{12}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *WatchResponse) GetSequence() uint64 {
@@ -901,7 +1409,7 @@ type RegisterRequest struct {
 
 func (x *RegisterRequest) Reset() {
 	*x = RegisterRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[13]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -913,7 +1421,7 @@ func (x *RegisterRequest) String() string {
 func (*RegisterRequest) ProtoMessage() {}
 
 func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[13]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -926,7 +1434,7 @@ func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterRequest.ProtoReflect.Descriptor instead.
 func (*RegisterRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{13}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RegisterRequest) GetVm() *Vm {
@@ -945,7 +1453,7 @@ type RegisterResponse struct {
 
 func (x *RegisterResponse) Reset() {
 	*x = RegisterResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[14]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -957,7 +1465,7 @@ func (x *RegisterResponse) String() string {
 func (*RegisterResponse) ProtoMessage() {}
 
 func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[14]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -970,7 +1478,7 @@ func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterResponse.ProtoReflect.Descriptor instead.
 func (*RegisterResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{14}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RegisterResponse) GetHeartbeatMs() int64 {
@@ -990,7 +1498,7 @@ type HeartbeatRequest struct {
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[15]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1002,7 +1510,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[15]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1015,7 +1523,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{15}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *HeartbeatRequest) GetVmId() string {
@@ -1040,7 +1548,7 @@ type HeartbeatResponse struct {
 
 func (x *HeartbeatResponse) Reset() {
 	*x = HeartbeatResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[16]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1052,7 +1560,7 @@ func (x *HeartbeatResponse) String() string {
 func (*HeartbeatResponse) ProtoMessage() {}
 
 func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[16]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1065,7 +1573,7 @@ func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatResponse.ProtoReflect.Descriptor instead.
 func (*HeartbeatResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{16}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{25}
 }
 
 var File_redykv_manager_v1_manager_proto protoreflect.FileDescriptor
@@ -1105,16 +1613,48 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\rconfiguration\x18\x04 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\x12\x1f\n" +
 	"\vregion_size\x18\x05 \x01(\x04R\n" +
 	"regionSize\x12\x1c\n" +
-	"\ttransport\x18\x06 \x01(\tR\ttransport\"\xca\x01\n" +
+	"\ttransport\x18\x06 \x01(\tR\ttransport\"\xe5\x01\n" +
 	"\x10AllocateResponse\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x122\n" +
 	"\x06shares\x18\x02 \x03(\v2\x1a.redykv.manager.v1.VmShareR\x06shares\x12F\n" +
 	"\rconfiguration\x18\x03 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\x12\x1f\n" +
 	"\vregion_size\x18\x04 \x01(\x04R\n" +
-	"regionSize\"J\n" +
+	"regionSize\x12\x19\n" +
+	"\blease_ms\x18\x05 \x01(\x03R\aleaseMs\"`\n" +
 	"\aVmShare\x12%\n" +
 	"\x02vm\x18\x01 \x01(\v2\x15.redykv.manager.v1.VmR\x02vm\x12\x18\n" +
-	"\aregions\x18\x02 \x01(\rR\aregions\".\n" +
+	"\aregions\x18\x02 \x01(\rR\aregions\x12\x14\n" +
+	"\x05grant\x18\x03 \x01(\tR\x05grant\"\xfe\x01\n" +
+	"\x11ReallocateRequest\x12\x19\n" +
+	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x18\n" +
+	"\aregions\x18\x02 \x01(\rR\aregions\x12(\n" +
+	"\x03slo\x18\x03 \x01(\v2\x16.redykv.manager.v1.SloR\x03slo\x12F\n" +
+	"\rconfiguration\x18\x04 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\x12\x1b\n" +
+	"\tavoid_vms\x18\x05 \x03(\tR\bavoidVms\x12%\n" +
+	"\x0eprefer_present\x18\x06 \x01(\bR\rpreferPresent\"\x90\x01\n" +
+	"\x12ReallocateResponse\x122\n" +
+	"\x06shares\x18\x01 \x03(\v2\x1a.redykv.manager.v1.VmShareR\x06shares\x12F\n" +
+	"\rconfiguration\x18\x02 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\"\xf1\x01\n" +
+	"\rSettleRequest\x12\x19\n" +
+	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x1a\n" +
+	"\bcapacity\x18\x02 \x01(\x04R\bcapacity\x12(\n" +
+	"\x03slo\x18\x03 \x01(\v2\x16.redykv.manager.v1.SloR\x03slo\x12F\n" +
+	"\rconfiguration\x18\x04 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\x127\n" +
+	"\x06shares\x18\x05 \x03(\v2\x1f.redykv.manager.v1.SettledShareR\x06shares\">\n" +
+	"\fSettledShare\x12\x14\n" +
+	"\x05grant\x18\x01 \x01(\tR\x05grant\x12\x18\n" +
+	"\aregions\x18\x02 \x01(\rR\aregions\"\x10\n" +
+	"\x0eSettleResponse\")\n" +
+	"\fRenewRequest\x12\x19\n" +
+	"\bcache_id\x18\x01 \x01(\tR\acacheId\"*\n" +
+	"\rRenewResponse\x12\x19\n" +
+	"\blease_ms\x18\x01 \x01(\x03R\aleaseMs\"Z\n" +
+	"\x0eReclaimRequest\x12\x13\n" +
+	"\x05vm_id\x18\x01 \x01(\tR\x04vmId\x12\x1b\n" +
+	"\tnotice_ms\x18\x02 \x01(\x03R\bnoticeMs\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\";\n" +
+	"\x0fReclaimResponse\x12(\n" +
+	"\x10deadline_unix_ms\x18\x01 \x01(\x03R\x0edeadlineUnixMs\".\n" +
 	"\x11DeallocateRequest\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\"\x14\n" +
 	"\x12DeallocateResponse\"\x11\n" +
@@ -1151,9 +1691,14 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\x05vm_id\x18\x01 \x01(\tR\x04vmId\x12\x1f\n" +
 	"\vfree_memory\x18\x02 \x01(\x04R\n" +
 	"freeMemory\"\x13\n" +
-	"\x11HeartbeatResponse2\x90\x04\n" +
+	"\x11HeartbeatResponse2\xd8\x06\n" +
 	"\x0eManagerService\x12S\n" +
 	"\bAllocate\x12\".redykv.manager.v1.AllocateRequest\x1a#.redykv.manager.v1.AllocateResponse\x12Y\n" +
+	"\n" +
+	"Reallocate\x12$.redykv.manager.v1.ReallocateRequest\x1a%.redykv.manager.v1.ReallocateResponse\x12M\n" +
+	"\x06Settle\x12 .redykv.manager.v1.SettleRequest\x1a!.redykv.manager.v1.SettleResponse\x12J\n" +
+	"\x05Renew\x12\x1f.redykv.manager.v1.RenewRequest\x1a .redykv.manager.v1.RenewResponse\x12P\n" +
+	"\aReclaim\x12!.redykv.manager.v1.ReclaimRequest\x1a\".redykv.manager.v1.ReclaimResponse\x12Y\n" +
 	"\n" +
 	"Deallocate\x12$.redykv.manager.v1.DeallocateRequest\x1a%.redykv.manager.v1.DeallocateResponse\x12S\n" +
 	"\bDescribe\x12\".redykv.manager.v1.DescribeRequest\x1a#.redykv.manager.v1.DescribeResponse\x12L\n" +
@@ -1174,7 +1719,7 @@ func file_redykv_manager_v1_manager_proto_rawDescGZIP() []byte {
 }
 
 var file_redykv_manager_v1_manager_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_redykv_manager_v1_manager_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_redykv_manager_v1_manager_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_redykv_manager_v1_manager_proto_goTypes = []any{
 	(WatchResponse_Kind)(0),    // 0: redykv.manager.v1.WatchResponse.Kind
 	(*Slo)(nil),                // 1: redykv.manager.v1.Slo
@@ -1183,17 +1728,26 @@ var file_redykv_manager_v1_manager_proto_goTypes = []any{
 	(*AllocateRequest)(nil),    // 4: redykv.manager.v1.AllocateRequest
 	(*AllocateResponse)(nil),   // 5: redykv.manager.v1.AllocateResponse
 	(*VmShare)(nil),            // 6: redykv.manager.v1.VmShare
-	(*DeallocateRequest)(nil),  // 7: redykv.manager.v1.DeallocateRequest
-	(*DeallocateResponse)(nil), // 8: redykv.manager.v1.DeallocateResponse
-	(*DescribeRequest)(nil),    // 9: redykv.manager.v1.DescribeRequest
-	(*DescribeResponse)(nil),   // 10: redykv.manager.v1.DescribeResponse
-	(*Cache)(nil),              // 11: redykv.manager.v1.Cache
-	(*WatchRequest)(nil),       // 12: redykv.manager.v1.WatchRequest
-	(*WatchResponse)(nil),      // 13: redykv.manager.v1.WatchResponse
-	(*RegisterRequest)(nil),    // 14: redykv.manager.v1.RegisterRequest
-	(*RegisterResponse)(nil),   // 15: redykv.manager.v1.RegisterResponse
-	(*HeartbeatRequest)(nil),   // 16: redykv.manager.v1.HeartbeatRequest
-	(*HeartbeatResponse)(nil),  // 17: redykv.manager.v1.HeartbeatResponse
+	(*ReallocateRequest)(nil),  // 7: redykv.manager.v1.ReallocateRequest
+	(*ReallocateResponse)(nil), // 8: redykv.manager.v1.ReallocateResponse
+	(*SettleRequest)(nil),      // 9: redykv.manager.v1.SettleRequest
+	(*SettledShare)(nil),       // 10: redykv.manager.v1.SettledShare
+	(*SettleResponse)(nil),     // 11: redykv.manager.v1.SettleResponse
+	(*RenewRequest)(nil),       // 12: redykv.manager.v1.RenewRequest
+	(*RenewResponse)(nil),      // 13: redykv.manager.v1.RenewResponse
+	(*ReclaimRequest)(nil),     // 14: redykv.manager.v1.ReclaimRequest
+	(*ReclaimResponse)(nil),    // 15: redykv.manager.v1.ReclaimResponse
+	(*DeallocateRequest)(nil),  // 16: redykv.manager.v1.DeallocateRequest
+	(*DeallocateResponse)(nil), // 17: redykv.manager.v1.DeallocateResponse
+	(*DescribeRequest)(nil),    // 18: redykv.manager.v1.DescribeRequest
+	(*DescribeResponse)(nil),   // 19: redykv.manager.v1.DescribeResponse
+	(*Cache)(nil),              // 20: redykv.manager.v1.Cache
+	(*WatchRequest)(nil),       // 21: redykv.manager.v1.WatchRequest
+	(*WatchResponse)(nil),      // 22: redykv.manager.v1.WatchResponse
+	(*RegisterRequest)(nil),    // 23: redykv.manager.v1.RegisterRequest
+	(*RegisterResponse)(nil),   // 24: redykv.manager.v1.RegisterResponse
+	(*HeartbeatRequest)(nil),   // 25: redykv.manager.v1.HeartbeatRequest
+	(*HeartbeatResponse)(nil),  // 26: redykv.manager.v1.HeartbeatResponse
 }
 var file_redykv_manager_v1_manager_proto_depIdxs = []int32{
 	1,  // 0: redykv.manager.v1.AllocateRequest.slo:type_name -> redykv.manager.v1.Slo
@@ -1201,30 +1755,45 @@ var file_redykv_manager_v1_manager_proto_depIdxs = []int32{
 	6,  // 2: redykv.manager.v1.AllocateResponse.shares:type_name -> redykv.manager.v1.VmShare
 	2,  // 3: redykv.manager.v1.AllocateResponse.configuration:type_name -> redykv.manager.v1.Configuration
 	3,  // 4: redykv.manager.v1.VmShare.vm:type_name -> redykv.manager.v1.Vm
-	11, // 5: redykv.manager.v1.DescribeResponse.caches:type_name -> redykv.manager.v1.Cache
-	3,  // 6: redykv.manager.v1.DescribeResponse.vms:type_name -> redykv.manager.v1.Vm
-	1,  // 7: redykv.manager.v1.Cache.slo:type_name -> redykv.manager.v1.Slo
-	2,  // 8: redykv.manager.v1.Cache.configuration:type_name -> redykv.manager.v1.Configuration
-	6,  // 9: redykv.manager.v1.Cache.shares:type_name -> redykv.manager.v1.VmShare
-	0,  // 10: redykv.manager.v1.WatchResponse.kind:type_name -> redykv.manager.v1.WatchResponse.Kind
-	3,  // 11: redykv.manager.v1.RegisterRequest.vm:type_name -> redykv.manager.v1.Vm
-	4,  // 12: redykv.manager.v1.ManagerService.Allocate:input_type -> redykv.manager.v1.AllocateRequest
-	7,  // 13: redykv.manager.v1.ManagerService.Deallocate:input_type -> redykv.manager.v1.DeallocateRequest
-	9,  // 14: redykv.manager.v1.ManagerService.Describe:input_type -> redykv.manager.v1.DescribeRequest
-	12, // 15: redykv.manager.v1.ManagerService.Watch:input_type -> redykv.manager.v1.WatchRequest
-	14, // 16: redykv.manager.v1.ManagerService.Register:input_type -> redykv.manager.v1.RegisterRequest
-	16, // 17: redykv.manager.v1.ManagerService.Heartbeat:input_type -> redykv.manager.v1.HeartbeatRequest
-	5,  // 18: redykv.manager.v1.ManagerService.Allocate:output_type -> redykv.manager.v1.AllocateResponse
-	8,  // 19: redykv.manager.v1.ManagerService.Deallocate:output_type -> redykv.manager.v1.DeallocateResponse
-	10, // 20: redykv.manager.v1.ManagerService.Describe:output_type -> redykv.manager.v1.DescribeResponse
-	13, // 21: redykv.manager.v1.ManagerService.Watch:output_type -> redykv.manager.v1.WatchResponse
-	15, // 22: redykv.manager.v1.ManagerService.Register:output_type -> redykv.manager.v1.RegisterResponse
-	17, // 23: redykv.manager.v1.ManagerService.Heartbeat:output_type -> redykv.manager.v1.HeartbeatResponse
-	18, // [18:24] is the sub-list for method output_type
-	12, // [12:18] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	1,  // 5: redykv.manager.v1.ReallocateRequest.slo:type_name -> redykv.manager.v1.Slo
+	2,  // 6: redykv.manager.v1.ReallocateRequest.configuration:type_name -> redykv.manager.v1.Configuration
+	6,  // 7: redykv.manager.v1.ReallocateResponse.shares:type_name -> redykv.manager.v1.VmShare
+	2,  // 8: redykv.manager.v1.ReallocateResponse.configuration:type_name -> redykv.manager.v1.Configuration
+	1,  // 9: redykv.manager.v1.SettleRequest.slo:type_name -> redykv.manager.v1.Slo
+	2,  // 10: redykv.manager.v1.SettleRequest.configuration:type_name -> redykv.manager.v1.Configuration
+	10, // 11: redykv.manager.v1.SettleRequest.shares:type_name -> redykv.manager.v1.SettledShare
+	20, // 12: redykv.manager.v1.DescribeResponse.caches:type_name -> redykv.manager.v1.Cache
+	3,  // 13: redykv.manager.v1.DescribeResponse.vms:type_name -> redykv.manager.v1.Vm
+	1,  // 14: redykv.manager.v1.Cache.slo:type_name -> redykv.manager.v1.Slo
+	2,  // 15: redykv.manager.v1.Cache.configuration:type_name -> redykv.manager.v1.Configuration
+	6,  // 16: redykv.manager.v1.Cache.shares:type_name -> redykv.manager.v1.VmShare
+	0,  // 17: redykv.manager.v1.WatchResponse.kind:type_name -> redykv.manager.v1.WatchResponse.Kind
+	3,  // 18: redykv.manager.v1.RegisterRequest.vm:type_name -> redykv.manager.v1.Vm
+	4,  // 19: redykv.manager.v1.ManagerService.Allocate:input_type -> redykv.manager.v1.AllocateRequest
+	7,  // 20: redykv.manager.v1.ManagerService.Reallocate:input_type -> redykv.manager.v1.ReallocateRequest
+	9,  // 21: redykv.manager.v1.ManagerService.Settle:input_type -> redykv.manager.v1.SettleRequest
+	12, // 22: redykv.manager.v1.ManagerService.Renew:input_type -> redykv.manager.v1.RenewRequest
+	14, // 23: redykv.manager.v1.ManagerService.Reclaim:input_type -> redykv.manager.v1.ReclaimRequest
+	16, // 24: redykv.manager.v1.ManagerService.Deallocate:input_type -> redykv.manager.v1.DeallocateRequest
+	18, // 25: redykv.manager.v1.ManagerService.Describe:input_type -> redykv.manager.v1.DescribeRequest
+	21, // 26: redykv.manager.v1.ManagerService.Watch:input_type -> redykv.manager.v1.WatchRequest
+	23, // 27: redykv.manager.v1.ManagerService.Register:input_type -> redykv.manager.v1.RegisterRequest
+	25, // 28: redykv.manager.v1.ManagerService.Heartbeat:input_type -> redykv.manager.v1.HeartbeatRequest
+	5,  // 29: redykv.manager.v1.ManagerService.Allocate:output_type -> redykv.manager.v1.AllocateResponse
+	8,  // 30: redykv.manager.v1.ManagerService.Reallocate:output_type -> redykv.manager.v1.ReallocateResponse
+	11, // 31: redykv.manager.v1.ManagerService.Settle:output_type -> redykv.manager.v1.SettleResponse
+	13, // 32: redykv.manager.v1.ManagerService.Renew:output_type -> redykv.manager.v1.RenewResponse
+	15, // 33: redykv.manager.v1.ManagerService.Reclaim:output_type -> redykv.manager.v1.ReclaimResponse
+	17, // 34: redykv.manager.v1.ManagerService.Deallocate:output_type -> redykv.manager.v1.DeallocateResponse
+	19, // 35: redykv.manager.v1.ManagerService.Describe:output_type -> redykv.manager.v1.DescribeResponse
+	22, // 36: redykv.manager.v1.ManagerService.Watch:output_type -> redykv.manager.v1.WatchResponse
+	24, // 37: redykv.manager.v1.ManagerService.Register:output_type -> redykv.manager.v1.RegisterResponse
+	26, // 38: redykv.manager.v1.ManagerService.Heartbeat:output_type -> redykv.manager.v1.HeartbeatResponse
+	29, // [29:39] is the sub-list for method output_type
+	19, // [19:29] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_redykv_manager_v1_manager_proto_init() }
@@ -1238,7 +1807,7 @@ func file_redykv_manager_v1_manager_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_redykv_manager_v1_manager_proto_rawDesc), len(file_redykv_manager_v1_manager_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   17,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -30,6 +30,8 @@ type ConnectRequest struct {
 	Regions       uint32                   `protobuf:"varint,2,opt,name=regions,proto3" json:"regions,omitempty"`
 	RegionSize    uint64                   `protobuf:"varint,3,opt,name=region_size,json=regionSize,proto3" json:"region_size,omitempty"` // bytes
 	Configuration *managerv1.Configuration `protobuf:"bytes,4,opt,name=configuration,proto3" json:"configuration,omitempty"`
+	// grant tells apart what one server lends to one cache at different times.
+	Grant         string `protobuf:"bytes,5,opt,name=grant,proto3" json:"grant,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -90,6 +92,13 @@ func (x *ConnectRequest) GetConfiguration() *managerv1.Configuration {
 		return x.Configuration
 	}
 	return nil
+}
+
+func (x *ConnectRequest) GetGrant() string {
+	if x != nil {
+		return x.Grant
+	}
+	return ""
 }
 
 type ConnectResponse struct {
@@ -166,6 +175,7 @@ type DisconnectRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	CacheId       string                 `protobuf:"bytes,1,opt,name=cache_id,json=cacheId,proto3" json:"cache_id,omitempty"`
 	Ticket        []byte                 `protobuf:"bytes,2,opt,name=ticket,proto3" json:"ticket,omitempty"` // as Connect gave it; the manager's own request names none
+	Grant         string                 `protobuf:"bytes,3,opt,name=grant,proto3" json:"grant,omitempty"`   // empty, and no ticket: all grants of the cache
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -214,6 +224,13 @@ func (x *DisconnectRequest) GetTicket() []byte {
 	return nil
 }
 
+func (x *DisconnectRequest) GetGrant() string {
+	if x != nil {
+		return x.Grant
+	}
+	return ""
+}
+
 type DisconnectResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -250,6 +267,428 @@ func (*DisconnectResponse) Descriptor() ([]byte, []int) {
 	return file_redykv_server_v1_server_proto_rawDescGZIP(), []int{3}
 }
 
+type ReleaseRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	CacheId       string                 `protobuf:"bytes,1,opt,name=cache_id,json=cacheId,proto3" json:"cache_id,omitempty"`
+	Grant         string                 `protobuf:"bytes,2,opt,name=grant,proto3" json:"grant,omitempty"`
+	Ticket        []byte                 `protobuf:"bytes,3,opt,name=ticket,proto3" json:"ticket,omitempty"`
+	Keep          uint32                 `protobuf:"varint,4,opt,name=keep,proto3" json:"keep,omitempty"` // regions that stay lent: those before this one
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleaseRequest) Reset() {
+	*x = ReleaseRequest{}
+	mi := &file_redykv_server_v1_server_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleaseRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleaseRequest) ProtoMessage() {}
+
+func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_server_v1_server_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
+func (*ReleaseRequest) Descriptor() ([]byte, []int) {
+	return file_redykv_server_v1_server_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ReleaseRequest) GetCacheId() string {
+	if x != nil {
+		return x.CacheId
+	}
+	return ""
+}
+
+func (x *ReleaseRequest) GetGrant() string {
+	if x != nil {
+		return x.Grant
+	}
+	return ""
+}
+
+func (x *ReleaseRequest) GetTicket() []byte {
+	if x != nil {
+		return x.Ticket
+	}
+	return nil
+}
+
+func (x *ReleaseRequest) GetKeep() uint32 {
+	if x != nil {
+		return x.Keep
+	}
+	return 0
+}
+
+type ReleaseResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleaseResponse) Reset() {
+	*x = ReleaseResponse{}
+	mi := &file_redykv_server_v1_server_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleaseResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleaseResponse) ProtoMessage() {}
+
+func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_server_v1_server_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleaseResponse.ProtoReflect.Descriptor instead.
+func (*ReleaseResponse) Descriptor() ([]byte, []int) {
+	return file_redykv_server_v1_server_proto_rawDescGZIP(), []int{5}
+}
+
+type ConfigureRequest struct {
+	state         protoimpl.MessageState   `protogen:"open.v1"`
+	CacheId       string                   `protobuf:"bytes,1,opt,name=cache_id,json=cacheId,proto3" json:"cache_id,omitempty"`
+	Grant         string                   `protobuf:"bytes,2,opt,name=grant,proto3" json:"grant,omitempty"`
+	Ticket        []byte                   `protobuf:"bytes,3,opt,name=ticket,proto3" json:"ticket,omitempty"`
+	Configuration *managerv1.Configuration `protobuf:"bytes,4,opt,name=configuration,proto3" json:"configuration,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConfigureRequest) Reset() {
+	*x = ConfigureRequest{}
+	mi := &file_redykv_server_v1_server_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConfigureRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConfigureRequest) ProtoMessage() {}
+
+func (x *ConfigureRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_server_v1_server_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConfigureRequest.ProtoReflect.Descriptor instead.
+func (*ConfigureRequest) Descriptor() ([]byte, []int) {
+	return file_redykv_server_v1_server_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ConfigureRequest) GetCacheId() string {
+	if x != nil {
+		return x.CacheId
+	}
+	return ""
+}
+
+func (x *ConfigureRequest) GetGrant() string {
+	if x != nil {
+		return x.Grant
+	}
+	return ""
+}
+
+func (x *ConfigureRequest) GetTicket() []byte {
+	if x != nil {
+		return x.Ticket
+	}
+	return nil
+}
+
+func (x *ConfigureRequest) GetConfiguration() *managerv1.Configuration {
+	if x != nil {
+		return x.Configuration
+	}
+	return nil
+}
+
+type ConfigureResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConfigureResponse) Reset() {
+	*x = ConfigureResponse{}
+	mi := &file_redykv_server_v1_server_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConfigureResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConfigureResponse) ProtoMessage() {}
+
+func (x *ConfigureResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_server_v1_server_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConfigureResponse.ProtoReflect.Descriptor instead.
+func (*ConfigureResponse) Descriptor() ([]byte, []int) {
+	return file_redykv_server_v1_server_proto_rawDescGZIP(), []int{7}
+}
+
+type PullRequest struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	CacheId        string                 `protobuf:"bytes,1,opt,name=cache_id,json=cacheId,proto3" json:"cache_id,omitempty"`
+	Grant          string                 `protobuf:"bytes,2,opt,name=grant,proto3" json:"grant,omitempty"` // of the server that is called: the target
+	Ticket         []byte                 `protobuf:"bytes,3,opt,name=ticket,proto3" json:"ticket,omitempty"`
+	FabricAddr     string                 `protobuf:"bytes,4,opt,name=fabric_addr,json=fabricAddr,proto3" json:"fabric_addr,omitempty"` // of the source, over the transport of both
+	SourceTicket   []byte                 `protobuf:"bytes,5,opt,name=source_ticket,json=sourceTicket,proto3" json:"source_ticket,omitempty"`
+	Regions        []*PullRegion          `protobuf:"bytes,6,rep,name=regions,proto3" json:"regions,omitempty"`                                        // copied in this order
+	BytesPerSecond uint64                 `protobuf:"varint,7,opt,name=bytes_per_second,json=bytesPerSecond,proto3" json:"bytes_per_second,omitempty"` // 0: as fast as the fabric
+	Net            string                 `protobuf:"bytes,8,opt,name=net,proto3" json:"net,omitempty"`                                                // network to model on the way to the source; empty: none
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *PullRequest) Reset() {
+	*x = PullRequest{}
+	mi := &file_redykv_server_v1_server_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PullRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PullRequest) ProtoMessage() {}
+
+func (x *PullRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_server_v1_server_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PullRequest.ProtoReflect.Descriptor instead.
+func (*PullRequest) Descriptor() ([]byte, []int) {
+	return file_redykv_server_v1_server_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *PullRequest) GetCacheId() string {
+	if x != nil {
+		return x.CacheId
+	}
+	return ""
+}
+
+func (x *PullRequest) GetGrant() string {
+	if x != nil {
+		return x.Grant
+	}
+	return ""
+}
+
+func (x *PullRequest) GetTicket() []byte {
+	if x != nil {
+		return x.Ticket
+	}
+	return nil
+}
+
+func (x *PullRequest) GetFabricAddr() string {
+	if x != nil {
+		return x.FabricAddr
+	}
+	return ""
+}
+
+func (x *PullRequest) GetSourceTicket() []byte {
+	if x != nil {
+		return x.SourceTicket
+	}
+	return nil
+}
+
+func (x *PullRequest) GetRegions() []*PullRegion {
+	if x != nil {
+		return x.Regions
+	}
+	return nil
+}
+
+func (x *PullRequest) GetBytesPerSecond() uint64 {
+	if x != nil {
+		return x.BytesPerSecond
+	}
+	return 0
+}
+
+func (x *PullRequest) GetNet() string {
+	if x != nil {
+		return x.Net
+	}
+	return ""
+}
+
+type PullRegion struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SourceToken   []byte                 `protobuf:"bytes,1,opt,name=source_token,json=sourceToken,proto3" json:"source_token,omitempty"`
+	Target        uint32                 `protobuf:"varint,2,opt,name=target,proto3" json:"target,omitempty"` // index in the grant
+	Bytes         uint64                 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`   // from the region's beginning
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PullRegion) Reset() {
+	*x = PullRegion{}
+	mi := &file_redykv_server_v1_server_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PullRegion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PullRegion) ProtoMessage() {}
+
+func (x *PullRegion) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_server_v1_server_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PullRegion.ProtoReflect.Descriptor instead.
+func (*PullRegion) Descriptor() ([]byte, []int) {
+	return file_redykv_server_v1_server_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *PullRegion) GetSourceToken() []byte {
+	if x != nil {
+		return x.SourceToken
+	}
+	return nil
+}
+
+func (x *PullRegion) GetTarget() uint32 {
+	if x != nil {
+		return x.Target
+	}
+	return 0
+}
+
+func (x *PullRegion) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+// PullResponse comes once for each region at least, when it is done, and now and
+// then before.
+type PullResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Target        uint32                 `protobuf:"varint,1,opt,name=target,proto3" json:"target,omitempty"`
+	Copied        uint64                 `protobuf:"varint,2,opt,name=copied,proto3" json:"copied,omitempty"` // bytes of it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PullResponse) Reset() {
+	*x = PullResponse{}
+	mi := &file_redykv_server_v1_server_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PullResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PullResponse) ProtoMessage() {}
+
+func (x *PullResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_server_v1_server_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PullResponse.ProtoReflect.Descriptor instead.
+func (*PullResponse) Descriptor() ([]byte, []int) {
+	return file_redykv_server_v1_server_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *PullResponse) GetTarget() uint32 {
+	if x != nil {
+		return x.Target
+	}
+	return 0
+}
+
+func (x *PullResponse) GetCopied() uint64 {
+	if x != nil {
+		return x.Copied
+	}
+	return 0
+}
+
 type StatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -258,7 +697,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_redykv_server_v1_server_proto_msgTypes[4]
+	mi := &file_redykv_server_v1_server_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -270,7 +709,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_server_v1_server_proto_msgTypes[4]
+	mi := &file_redykv_server_v1_server_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -283,7 +722,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_server_v1_server_proto_rawDescGZIP(), []int{4}
+	return file_redykv_server_v1_server_proto_rawDescGZIP(), []int{11}
 }
 
 type StatusResponse struct {
@@ -299,7 +738,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_redykv_server_v1_server_proto_msgTypes[5]
+	mi := &file_redykv_server_v1_server_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -311,7 +750,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_server_v1_server_proto_msgTypes[5]
+	mi := &file_redykv_server_v1_server_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -324,7 +763,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_server_v1_server_proto_rawDescGZIP(), []int{5}
+	return file_redykv_server_v1_server_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *StatusResponse) GetMemory() uint64 {
@@ -367,13 +806,14 @@ type Lease struct {
 	CacheId       string                 `protobuf:"bytes,1,opt,name=cache_id,json=cacheId,proto3" json:"cache_id,omitempty"`
 	Regions       uint32                 `protobuf:"varint,2,opt,name=regions,proto3" json:"regions,omitempty"`
 	Bytes         uint64                 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Grant         string                 `protobuf:"bytes,4,opt,name=grant,proto3" json:"grant,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_redykv_server_v1_server_proto_msgTypes[6]
+	mi := &file_redykv_server_v1_server_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -385,7 +825,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_server_v1_server_proto_msgTypes[6]
+	mi := &file_redykv_server_v1_server_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -398,7 +838,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_redykv_server_v1_server_proto_rawDescGZIP(), []int{6}
+	return file_redykv_server_v1_server_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Lease) GetCacheId() string {
@@ -422,27 +862,66 @@ func (x *Lease) GetBytes() uint64 {
 	return 0
 }
 
+func (x *Lease) GetGrant() string {
+	if x != nil {
+		return x.Grant
+	}
+	return ""
+}
+
 var File_redykv_server_v1_server_proto protoreflect.FileDescriptor
 
 const file_redykv_server_v1_server_proto_rawDesc = "" +
 	"\n" +
-	"\x1dredykv/server/v1/server.proto\x12\x10redykv.server.v1\x1a\x1fredykv/manager/v1/manager.proto\"\xae\x01\n" +
+	"\x1dredykv/server/v1/server.proto\x12\x10redykv.server.v1\x1a\x1fredykv/manager/v1/manager.proto\"\xc4\x01\n" +
 	"\x0eConnectRequest\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x18\n" +
 	"\aregions\x18\x02 \x01(\rR\aregions\x12\x1f\n" +
 	"\vregion_size\x18\x03 \x01(\x04R\n" +
 	"regionSize\x12F\n" +
-	"\rconfiguration\x18\x04 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\"\x8d\x01\n" +
+	"\rconfiguration\x18\x04 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\x12\x14\n" +
+	"\x05grant\x18\x05 \x01(\tR\x05grant\"\x8d\x01\n" +
 	"\x0fConnectResponse\x12\x1c\n" +
 	"\ttransport\x18\x01 \x01(\tR\ttransport\x12\x1f\n" +
 	"\vfabric_addr\x18\x02 \x01(\tR\n" +
 	"fabricAddr\x12#\n" +
 	"\rregion_tokens\x18\x03 \x03(\fR\fregionTokens\x12\x16\n" +
-	"\x06ticket\x18\x04 \x01(\fR\x06ticket\"F\n" +
+	"\x06ticket\x18\x04 \x01(\fR\x06ticket\"\\\n" +
 	"\x11DisconnectRequest\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x16\n" +
-	"\x06ticket\x18\x02 \x01(\fR\x06ticket\"\x14\n" +
-	"\x12DisconnectResponse\"\x0f\n" +
+	"\x06ticket\x18\x02 \x01(\fR\x06ticket\x12\x14\n" +
+	"\x05grant\x18\x03 \x01(\tR\x05grant\"\x14\n" +
+	"\x12DisconnectResponse\"m\n" +
+	"\x0eReleaseRequest\x12\x19\n" +
+	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x14\n" +
+	"\x05grant\x18\x02 \x01(\tR\x05grant\x12\x16\n" +
+	"\x06ticket\x18\x03 \x01(\fR\x06ticket\x12\x12\n" +
+	"\x04keep\x18\x04 \x01(\rR\x04keep\"\x11\n" +
+	"\x0fReleaseResponse\"\xa3\x01\n" +
+	"\x10ConfigureRequest\x12\x19\n" +
+	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x14\n" +
+	"\x05grant\x18\x02 \x01(\tR\x05grant\x12\x16\n" +
+	"\x06ticket\x18\x03 \x01(\fR\x06ticket\x12F\n" +
+	"\rconfiguration\x18\x04 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\"\x13\n" +
+	"\x11ConfigureResponse\"\x90\x02\n" +
+	"\vPullRequest\x12\x19\n" +
+	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x14\n" +
+	"\x05grant\x18\x02 \x01(\tR\x05grant\x12\x16\n" +
+	"\x06ticket\x18\x03 \x01(\fR\x06ticket\x12\x1f\n" +
+	"\vfabric_addr\x18\x04 \x01(\tR\n" +
+	"fabricAddr\x12#\n" +
+	"\rsource_ticket\x18\x05 \x01(\fR\fsourceTicket\x126\n" +
+	"\aregions\x18\x06 \x03(\v2\x1c.redykv.server.v1.PullRegionR\aregions\x12(\n" +
+	"\x10bytes_per_second\x18\a \x01(\x04R\x0ebytesPerSecond\x12\x10\n" +
+	"\x03net\x18\b \x01(\tR\x03net\"]\n" +
+	"\n" +
+	"PullRegion\x12!\n" +
+	"\fsource_token\x18\x01 \x01(\fR\vsourceToken\x12\x16\n" +
+	"\x06target\x18\x02 \x01(\rR\x06target\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\">\n" +
+	"\fPullResponse\x12\x16\n" +
+	"\x06target\x18\x01 \x01(\rR\x06target\x12\x16\n" +
+	"\x06copied\x18\x02 \x01(\x04R\x06copied\"\x0f\n" +
 	"\rStatusRequest\"\xb2\x01\n" +
 	"\x0eStatusResponse\x12\x16\n" +
 	"\x06memory\x18\x01 \x01(\x04R\x06memory\x12\x1f\n" +
@@ -450,15 +929,19 @@ const file_redykv_server_v1_server_proto_rawDesc = "" +
 	"freeMemory\x12\x14\n" +
 	"\x05cores\x18\x03 \x01(\rR\x05cores\x12 \n" +
 	"\vconnections\x18\x04 \x01(\rR\vconnections\x12/\n" +
-	"\x06leases\x18\x05 \x03(\v2\x17.redykv.server.v1.LeaseR\x06leases\"R\n" +
+	"\x06leases\x18\x05 \x03(\v2\x17.redykv.server.v1.LeaseR\x06leases\"h\n" +
 	"\x05Lease\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x18\n" +
 	"\aregions\x18\x02 \x01(\rR\aregions\x12\x14\n" +
-	"\x05bytes\x18\x03 \x01(\x04R\x05bytes2\x8a\x02\n" +
+	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\x12\x14\n" +
+	"\x05grant\x18\x04 \x01(\tR\x05grant2\xf9\x03\n" +
 	"\x12CacheServerService\x12N\n" +
 	"\aConnect\x12 .redykv.server.v1.ConnectRequest\x1a!.redykv.server.v1.ConnectResponse\x12W\n" +
 	"\n" +
-	"Disconnect\x12#.redykv.server.v1.DisconnectRequest\x1a$.redykv.server.v1.DisconnectResponse\x12K\n" +
+	"Disconnect\x12#.redykv.server.v1.DisconnectRequest\x1a$.redykv.server.v1.DisconnectResponse\x12N\n" +
+	"\aRelease\x12 .redykv.server.v1.ReleaseRequest\x1a!.redykv.server.v1.ReleaseResponse\x12T\n" +
+	"\tConfigure\x12\".redykv.server.v1.ConfigureRequest\x1a#.redykv.server.v1.ConfigureResponse\x12G\n" +
+	"\x04Pull\x12\x1d.redykv.server.v1.PullRequest\x1a\x1e.redykv.server.v1.PullResponse0\x01\x12K\n" +
 	"\x06Status\x12\x1f.redykv.server.v1.StatusRequest\x1a .redykv.server.v1.StatusResponseB9Z7github.com/redykv/redykv/internal/api/serverv1;serverv1b\x06proto3"
 
 var (
@@ -473,31 +956,46 @@ func file_redykv_server_v1_server_proto_rawDescGZIP() []byte {
 	return file_redykv_server_v1_server_proto_rawDescData
 }
 
-var file_redykv_server_v1_server_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_redykv_server_v1_server_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_redykv_server_v1_server_proto_goTypes = []any{
 	(*ConnectRequest)(nil),          // 0: redykv.server.v1.ConnectRequest
 	(*ConnectResponse)(nil),         // 1: redykv.server.v1.ConnectResponse
 	(*DisconnectRequest)(nil),       // 2: redykv.server.v1.DisconnectRequest
 	(*DisconnectResponse)(nil),      // 3: redykv.server.v1.DisconnectResponse
-	(*StatusRequest)(nil),           // 4: redykv.server.v1.StatusRequest
-	(*StatusResponse)(nil),          // 5: redykv.server.v1.StatusResponse
-	(*Lease)(nil),                   // 6: redykv.server.v1.Lease
-	(*managerv1.Configuration)(nil), // 7: redykv.manager.v1.Configuration
+	(*ReleaseRequest)(nil),          // 4: redykv.server.v1.ReleaseRequest
+	(*ReleaseResponse)(nil),         // 5: redykv.server.v1.ReleaseResponse
+	(*ConfigureRequest)(nil),        // 6: redykv.server.v1.ConfigureRequest
+	(*ConfigureResponse)(nil),       // 7: redykv.server.v1.ConfigureResponse
+	(*PullRequest)(nil),             // 8: redykv.server.v1.PullRequest
+	(*PullRegion)(nil),              // 9: redykv.server.v1.PullRegion
+	(*PullResponse)(nil),            // 10: redykv.server.v1.PullResponse
+	(*StatusRequest)(nil),           // 11: redykv.server.v1.StatusRequest
+	(*StatusResponse)(nil),          // 12: redykv.server.v1.StatusResponse
+	(*Lease)(nil),                   // 13: redykv.server.v1.Lease
+	(*managerv1.Configuration)(nil), // 14: redykv.manager.v1.Configuration
 }
 var file_redykv_server_v1_server_proto_depIdxs = []int32{
-	7, // 0: redykv.server.v1.ConnectRequest.configuration:type_name -> redykv.manager.v1.Configuration
-	6, // 1: redykv.server.v1.StatusResponse.leases:type_name -> redykv.server.v1.Lease
-	0, // 2: redykv.server.v1.CacheServerService.Connect:input_type -> redykv.server.v1.ConnectRequest
-	2, // 3: redykv.server.v1.CacheServerService.Disconnect:input_type -> redykv.server.v1.DisconnectRequest
-	4, // 4: redykv.server.v1.CacheServerService.Status:input_type -> redykv.server.v1.StatusRequest
-	1, // 5: redykv.server.v1.CacheServerService.Connect:output_type -> redykv.server.v1.ConnectResponse
-	3, // 6: redykv.server.v1.CacheServerService.Disconnect:output_type -> redykv.server.v1.DisconnectResponse
-	5, // 7: redykv.server.v1.CacheServerService.Status:output_type -> redykv.server.v1.StatusResponse
-	5, // [5:8] is the sub-list for method output_type
-	2, // [2:5] is the sub-list for method input_type
-	2, // [2:2] is the sub-list for extension type_name
-	2, // [2:2] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	14, // 0: redykv.server.v1.ConnectRequest.configuration:type_name -> redykv.manager.v1.Configuration
+	14, // 1: redykv.server.v1.ConfigureRequest.configuration:type_name -> redykv.manager.v1.Configuration
+	9,  // 2: redykv.server.v1.PullRequest.regions:type_name -> redykv.server.v1.PullRegion
+	13, // 3: redykv.server.v1.StatusResponse.leases:type_name -> redykv.server.v1.Lease
+	0,  // 4: redykv.server.v1.CacheServerService.Connect:input_type -> redykv.server.v1.ConnectRequest
+	2,  // 5: redykv.server.v1.CacheServerService.Disconnect:input_type -> redykv.server.v1.DisconnectRequest
+	4,  // 6: redykv.server.v1.CacheServerService.Release:input_type -> redykv.server.v1.ReleaseRequest
+	6,  // 7: redykv.server.v1.CacheServerService.Configure:input_type -> redykv.server.v1.ConfigureRequest
+	8,  // 8: redykv.server.v1.CacheServerService.Pull:input_type -> redykv.server.v1.PullRequest
+	11, // 9: redykv.server.v1.CacheServerService.Status:input_type -> redykv.server.v1.StatusRequest
+	1,  // 10: redykv.server.v1.CacheServerService.Connect:output_type -> redykv.server.v1.ConnectResponse
+	3,  // 11: redykv.server.v1.CacheServerService.Disconnect:output_type -> redykv.server.v1.DisconnectResponse
+	5,  // 12: redykv.server.v1.CacheServerService.Release:output_type -> redykv.server.v1.ReleaseResponse
+	7,  // 13: redykv.server.v1.CacheServerService.Configure:output_type -> redykv.server.v1.ConfigureResponse
+	10, // 14: redykv.server.v1.CacheServerService.Pull:output_type -> redykv.server.v1.PullResponse
+	12, // 15: redykv.server.v1.CacheServerService.Status:output_type -> redykv.server.v1.StatusResponse
+	10, // [10:16] is the sub-list for method output_type
+	4,  // [4:10] is the sub-list for method input_type
+	4,  // [4:4] is the sub-list for extension type_name
+	4,  // [4:4] is the sub-list for extension extendee
+	0,  // [0:4] is the sub-list for field type_name
 }
 
 func init() { file_redykv_server_v1_server_proto_init() }
@@ -511,7 +1009,7 @@ func file_redykv_server_v1_server_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_redykv_server_v1_server_proto_rawDesc), len(file_redykv_server_v1_server_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -38,6 +38,15 @@ const (
 const (
 	// ManagerServiceAllocateProcedure is the fully-qualified name of the ManagerService's Allocate RPC.
 	ManagerServiceAllocateProcedure = "/redykv.manager.v1.ManagerService/Allocate"
+	// ManagerServiceReallocateProcedure is the fully-qualified name of the ManagerService's Reallocate
+	// RPC.
+	ManagerServiceReallocateProcedure = "/redykv.manager.v1.ManagerService/Reallocate"
+	// ManagerServiceSettleProcedure is the fully-qualified name of the ManagerService's Settle RPC.
+	ManagerServiceSettleProcedure = "/redykv.manager.v1.ManagerService/Settle"
+	// ManagerServiceRenewProcedure is the fully-qualified name of the ManagerService's Renew RPC.
+	ManagerServiceRenewProcedure = "/redykv.manager.v1.ManagerService/Renew"
+	// ManagerServiceReclaimProcedure is the fully-qualified name of the ManagerService's Reclaim RPC.
+	ManagerServiceReclaimProcedure = "/redykv.manager.v1.ManagerService/Reclaim"
 	// ManagerServiceDeallocateProcedure is the fully-qualified name of the ManagerService's Deallocate
 	// RPC.
 	ManagerServiceDeallocateProcedure = "/redykv.manager.v1.ManagerService/Deallocate"
@@ -56,6 +65,18 @@ const (
 type ManagerServiceClient interface {
 	// Allocate finds VMs for a cache (3.2). A failed call changes nothing.
 	Allocate(context.Context, *connect.Request[managerv1.AllocateRequest]) (*connect.Response[managerv1.AllocateResponse], error)
+	// Reallocate finds further memory for a cache: to grow, to replace VMs, or for
+	// another configuration. What the cache has stays as it is until Settle. A
+	// failed call changes nothing.
+	Reallocate(context.Context, *connect.Request[managerv1.ReallocateRequest]) (*connect.Response[managerv1.ReallocateResponse], error)
+	// Settle says what the cache consists of from now on; everything else that it
+	// had is released. It may be repeated.
+	Settle(context.Context, *connect.Request[managerv1.SettleRequest]) (*connect.Response[managerv1.SettleResponse], error)
+	// Renew keeps a cache: one that is not renewed within its lease is deallocated.
+	Renew(context.Context, *connect.Request[managerv1.RenewRequest]) (*connect.Response[managerv1.RenewResponse], error)
+	// Reclaim announces that a VM goes at a deadline: its caches are told, it is
+	// given to no other, and when the time is up it has failed.
+	Reclaim(context.Context, *connect.Request[managerv1.ReclaimRequest]) (*connect.Response[managerv1.ReclaimResponse], error)
 	// Deallocate releases all VMs of a cache.
 	Deallocate(context.Context, *connect.Request[managerv1.DeallocateRequest]) (*connect.Response[managerv1.DeallocateResponse], error)
 	// Describe lists the caches and VMs that the manager knows.
@@ -84,6 +105,30 @@ func NewManagerServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			httpClient,
 			baseURL+ManagerServiceAllocateProcedure,
 			connect.WithSchema(managerServiceMethods.ByName("Allocate")),
+			connect.WithClientOptions(opts...),
+		),
+		reallocate: connect.NewClient[managerv1.ReallocateRequest, managerv1.ReallocateResponse](
+			httpClient,
+			baseURL+ManagerServiceReallocateProcedure,
+			connect.WithSchema(managerServiceMethods.ByName("Reallocate")),
+			connect.WithClientOptions(opts...),
+		),
+		settle: connect.NewClient[managerv1.SettleRequest, managerv1.SettleResponse](
+			httpClient,
+			baseURL+ManagerServiceSettleProcedure,
+			connect.WithSchema(managerServiceMethods.ByName("Settle")),
+			connect.WithClientOptions(opts...),
+		),
+		renew: connect.NewClient[managerv1.RenewRequest, managerv1.RenewResponse](
+			httpClient,
+			baseURL+ManagerServiceRenewProcedure,
+			connect.WithSchema(managerServiceMethods.ByName("Renew")),
+			connect.WithClientOptions(opts...),
+		),
+		reclaim: connect.NewClient[managerv1.ReclaimRequest, managerv1.ReclaimResponse](
+			httpClient,
+			baseURL+ManagerServiceReclaimProcedure,
+			connect.WithSchema(managerServiceMethods.ByName("Reclaim")),
 			connect.WithClientOptions(opts...),
 		),
 		deallocate: connect.NewClient[managerv1.DeallocateRequest, managerv1.DeallocateResponse](
@@ -122,6 +167,10 @@ func NewManagerServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 // managerServiceClient implements ManagerServiceClient.
 type managerServiceClient struct {
 	allocate   *connect.Client[managerv1.AllocateRequest, managerv1.AllocateResponse]
+	reallocate *connect.Client[managerv1.ReallocateRequest, managerv1.ReallocateResponse]
+	settle     *connect.Client[managerv1.SettleRequest, managerv1.SettleResponse]
+	renew      *connect.Client[managerv1.RenewRequest, managerv1.RenewResponse]
+	reclaim    *connect.Client[managerv1.ReclaimRequest, managerv1.ReclaimResponse]
 	deallocate *connect.Client[managerv1.DeallocateRequest, managerv1.DeallocateResponse]
 	describe   *connect.Client[managerv1.DescribeRequest, managerv1.DescribeResponse]
 	watch      *connect.Client[managerv1.WatchRequest, managerv1.WatchResponse]
@@ -132,6 +181,26 @@ type managerServiceClient struct {
 // Allocate calls redykv.manager.v1.ManagerService.Allocate.
 func (c *managerServiceClient) Allocate(ctx context.Context, req *connect.Request[managerv1.AllocateRequest]) (*connect.Response[managerv1.AllocateResponse], error) {
 	return c.allocate.CallUnary(ctx, req)
+}
+
+// Reallocate calls redykv.manager.v1.ManagerService.Reallocate.
+func (c *managerServiceClient) Reallocate(ctx context.Context, req *connect.Request[managerv1.ReallocateRequest]) (*connect.Response[managerv1.ReallocateResponse], error) {
+	return c.reallocate.CallUnary(ctx, req)
+}
+
+// Settle calls redykv.manager.v1.ManagerService.Settle.
+func (c *managerServiceClient) Settle(ctx context.Context, req *connect.Request[managerv1.SettleRequest]) (*connect.Response[managerv1.SettleResponse], error) {
+	return c.settle.CallUnary(ctx, req)
+}
+
+// Renew calls redykv.manager.v1.ManagerService.Renew.
+func (c *managerServiceClient) Renew(ctx context.Context, req *connect.Request[managerv1.RenewRequest]) (*connect.Response[managerv1.RenewResponse], error) {
+	return c.renew.CallUnary(ctx, req)
+}
+
+// Reclaim calls redykv.manager.v1.ManagerService.Reclaim.
+func (c *managerServiceClient) Reclaim(ctx context.Context, req *connect.Request[managerv1.ReclaimRequest]) (*connect.Response[managerv1.ReclaimResponse], error) {
+	return c.reclaim.CallUnary(ctx, req)
 }
 
 // Deallocate calls redykv.manager.v1.ManagerService.Deallocate.
@@ -163,6 +232,18 @@ func (c *managerServiceClient) Heartbeat(ctx context.Context, req *connect.Reque
 type ManagerServiceHandler interface {
 	// Allocate finds VMs for a cache (3.2). A failed call changes nothing.
 	Allocate(context.Context, *connect.Request[managerv1.AllocateRequest]) (*connect.Response[managerv1.AllocateResponse], error)
+	// Reallocate finds further memory for a cache: to grow, to replace VMs, or for
+	// another configuration. What the cache has stays as it is until Settle. A
+	// failed call changes nothing.
+	Reallocate(context.Context, *connect.Request[managerv1.ReallocateRequest]) (*connect.Response[managerv1.ReallocateResponse], error)
+	// Settle says what the cache consists of from now on; everything else that it
+	// had is released. It may be repeated.
+	Settle(context.Context, *connect.Request[managerv1.SettleRequest]) (*connect.Response[managerv1.SettleResponse], error)
+	// Renew keeps a cache: one that is not renewed within its lease is deallocated.
+	Renew(context.Context, *connect.Request[managerv1.RenewRequest]) (*connect.Response[managerv1.RenewResponse], error)
+	// Reclaim announces that a VM goes at a deadline: its caches are told, it is
+	// given to no other, and when the time is up it has failed.
+	Reclaim(context.Context, *connect.Request[managerv1.ReclaimRequest]) (*connect.Response[managerv1.ReclaimResponse], error)
 	// Deallocate releases all VMs of a cache.
 	Deallocate(context.Context, *connect.Request[managerv1.DeallocateRequest]) (*connect.Response[managerv1.DeallocateResponse], error)
 	// Describe lists the caches and VMs that the manager knows.
@@ -187,6 +268,30 @@ func NewManagerServiceHandler(svc ManagerServiceHandler, opts ...connect.Handler
 		ManagerServiceAllocateProcedure,
 		svc.Allocate,
 		connect.WithSchema(managerServiceMethods.ByName("Allocate")),
+		connect.WithHandlerOptions(opts...),
+	)
+	managerServiceReallocateHandler := connect.NewUnaryHandler(
+		ManagerServiceReallocateProcedure,
+		svc.Reallocate,
+		connect.WithSchema(managerServiceMethods.ByName("Reallocate")),
+		connect.WithHandlerOptions(opts...),
+	)
+	managerServiceSettleHandler := connect.NewUnaryHandler(
+		ManagerServiceSettleProcedure,
+		svc.Settle,
+		connect.WithSchema(managerServiceMethods.ByName("Settle")),
+		connect.WithHandlerOptions(opts...),
+	)
+	managerServiceRenewHandler := connect.NewUnaryHandler(
+		ManagerServiceRenewProcedure,
+		svc.Renew,
+		connect.WithSchema(managerServiceMethods.ByName("Renew")),
+		connect.WithHandlerOptions(opts...),
+	)
+	managerServiceReclaimHandler := connect.NewUnaryHandler(
+		ManagerServiceReclaimProcedure,
+		svc.Reclaim,
+		connect.WithSchema(managerServiceMethods.ByName("Reclaim")),
 		connect.WithHandlerOptions(opts...),
 	)
 	managerServiceDeallocateHandler := connect.NewUnaryHandler(
@@ -223,6 +328,14 @@ func NewManagerServiceHandler(svc ManagerServiceHandler, opts ...connect.Handler
 		switch r.URL.Path {
 		case ManagerServiceAllocateProcedure:
 			managerServiceAllocateHandler.ServeHTTP(w, r)
+		case ManagerServiceReallocateProcedure:
+			managerServiceReallocateHandler.ServeHTTP(w, r)
+		case ManagerServiceSettleProcedure:
+			managerServiceSettleHandler.ServeHTTP(w, r)
+		case ManagerServiceRenewProcedure:
+			managerServiceRenewHandler.ServeHTTP(w, r)
+		case ManagerServiceReclaimProcedure:
+			managerServiceReclaimHandler.ServeHTTP(w, r)
 		case ManagerServiceDeallocateProcedure:
 			managerServiceDeallocateHandler.ServeHTTP(w, r)
 		case ManagerServiceDescribeProcedure:
@@ -244,6 +357,22 @@ type UnimplementedManagerServiceHandler struct{}
 
 func (UnimplementedManagerServiceHandler) Allocate(context.Context, *connect.Request[managerv1.AllocateRequest]) (*connect.Response[managerv1.AllocateResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("redykv.manager.v1.ManagerService.Allocate is not implemented"))
+}
+
+func (UnimplementedManagerServiceHandler) Reallocate(context.Context, *connect.Request[managerv1.ReallocateRequest]) (*connect.Response[managerv1.ReallocateResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("redykv.manager.v1.ManagerService.Reallocate is not implemented"))
+}
+
+func (UnimplementedManagerServiceHandler) Settle(context.Context, *connect.Request[managerv1.SettleRequest]) (*connect.Response[managerv1.SettleResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("redykv.manager.v1.ManagerService.Settle is not implemented"))
+}
+
+func (UnimplementedManagerServiceHandler) Renew(context.Context, *connect.Request[managerv1.RenewRequest]) (*connect.Response[managerv1.RenewResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("redykv.manager.v1.ManagerService.Renew is not implemented"))
+}
+
+func (UnimplementedManagerServiceHandler) Reclaim(context.Context, *connect.Request[managerv1.ReclaimRequest]) (*connect.Response[managerv1.ReclaimResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("redykv.manager.v1.ManagerService.Reclaim is not implemented"))
 }
 
 func (UnimplementedManagerServiceHandler) Deallocate(context.Context, *connect.Request[managerv1.DeallocateRequest]) (*connect.Response[managerv1.DeallocateResponse], error) {

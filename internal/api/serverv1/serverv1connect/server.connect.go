@@ -41,6 +41,14 @@ const (
 	// CacheServerServiceDisconnectProcedure is the fully-qualified name of the CacheServerService's
 	// Disconnect RPC.
 	CacheServerServiceDisconnectProcedure = "/redykv.server.v1.CacheServerService/Disconnect"
+	// CacheServerServiceReleaseProcedure is the fully-qualified name of the CacheServerService's
+	// Release RPC.
+	CacheServerServiceReleaseProcedure = "/redykv.server.v1.CacheServerService/Release"
+	// CacheServerServiceConfigureProcedure is the fully-qualified name of the CacheServerService's
+	// Configure RPC.
+	CacheServerServiceConfigureProcedure = "/redykv.server.v1.CacheServerService/Configure"
+	// CacheServerServicePullProcedure is the fully-qualified name of the CacheServerService's Pull RPC.
+	CacheServerServicePullProcedure = "/redykv.server.v1.CacheServerService/Pull"
 	// CacheServerServiceStatusProcedure is the fully-qualified name of the CacheServerService's Status
 	// RPC.
 	CacheServerServiceStatusProcedure = "/redykv.server.v1.CacheServerService/Status"
@@ -48,11 +56,20 @@ const (
 
 // CacheServerServiceClient is a client for the redykv.server.v1.CacheServerService service.
 type CacheServerServiceClient interface {
-	// Connect lends regions to a cache and answers one token for each (4.2).
-	// A failed call lends nothing.
+	// Connect lends regions to a cache, under a grant, and answers one token for
+	// each (4.2). A failed call lends nothing.
 	Connect(context.Context, *connect.Request[serverv1.ConnectRequest]) (*connect.Response[serverv1.ConnectResponse], error)
-	// Disconnect takes back all regions of a cache.
+	// Disconnect takes back all regions of a grant, or of all grants of a cache.
 	Disconnect(context.Context, *connect.Request[serverv1.DisconnectRequest]) (*connect.Response[serverv1.DisconnectResponse], error)
+	// Release takes back the last regions of a grant and leaves the others lent.
+	Release(context.Context, *connect.Request[serverv1.ReleaseRequest]) (*connect.Response[serverv1.ReleaseResponse], error)
+	// Configure changes the data path of a grant: its server threads, and what
+	// queue pairs dialled from now on may ask for. Open ones stay as they are. A
+	// failed call changes nothing.
+	Configure(context.Context, *connect.Request[serverv1.ConfigureRequest]) (*connect.Response[serverv1.ConfigureResponse], error)
+	// Pull copies regions of another server into a grant's, by one-sided reads
+	// (6.2), and streams how far it is. It ends with the call.
+	Pull(context.Context, *connect.Request[serverv1.PullRequest]) (*connect.ServerStreamForClient[serverv1.PullResponse], error)
 	// Status says what is lent to whom.
 	Status(context.Context, *connect.Request[serverv1.StatusRequest]) (*connect.Response[serverv1.StatusResponse], error)
 }
@@ -80,6 +97,24 @@ func NewCacheServerServiceClient(httpClient connect.HTTPClient, baseURL string, 
 			connect.WithSchema(cacheServerServiceMethods.ByName("Disconnect")),
 			connect.WithClientOptions(opts...),
 		),
+		release: connect.NewClient[serverv1.ReleaseRequest, serverv1.ReleaseResponse](
+			httpClient,
+			baseURL+CacheServerServiceReleaseProcedure,
+			connect.WithSchema(cacheServerServiceMethods.ByName("Release")),
+			connect.WithClientOptions(opts...),
+		),
+		configure: connect.NewClient[serverv1.ConfigureRequest, serverv1.ConfigureResponse](
+			httpClient,
+			baseURL+CacheServerServiceConfigureProcedure,
+			connect.WithSchema(cacheServerServiceMethods.ByName("Configure")),
+			connect.WithClientOptions(opts...),
+		),
+		pull: connect.NewClient[serverv1.PullRequest, serverv1.PullResponse](
+			httpClient,
+			baseURL+CacheServerServicePullProcedure,
+			connect.WithSchema(cacheServerServiceMethods.ByName("Pull")),
+			connect.WithClientOptions(opts...),
+		),
 		status: connect.NewClient[serverv1.StatusRequest, serverv1.StatusResponse](
 			httpClient,
 			baseURL+CacheServerServiceStatusProcedure,
@@ -93,6 +128,9 @@ func NewCacheServerServiceClient(httpClient connect.HTTPClient, baseURL string, 
 type cacheServerServiceClient struct {
 	connect    *connect.Client[serverv1.ConnectRequest, serverv1.ConnectResponse]
 	disconnect *connect.Client[serverv1.DisconnectRequest, serverv1.DisconnectResponse]
+	release    *connect.Client[serverv1.ReleaseRequest, serverv1.ReleaseResponse]
+	configure  *connect.Client[serverv1.ConfigureRequest, serverv1.ConfigureResponse]
+	pull       *connect.Client[serverv1.PullRequest, serverv1.PullResponse]
 	status     *connect.Client[serverv1.StatusRequest, serverv1.StatusResponse]
 }
 
@@ -106,6 +144,21 @@ func (c *cacheServerServiceClient) Disconnect(ctx context.Context, req *connect.
 	return c.disconnect.CallUnary(ctx, req)
 }
 
+// Release calls redykv.server.v1.CacheServerService.Release.
+func (c *cacheServerServiceClient) Release(ctx context.Context, req *connect.Request[serverv1.ReleaseRequest]) (*connect.Response[serverv1.ReleaseResponse], error) {
+	return c.release.CallUnary(ctx, req)
+}
+
+// Configure calls redykv.server.v1.CacheServerService.Configure.
+func (c *cacheServerServiceClient) Configure(ctx context.Context, req *connect.Request[serverv1.ConfigureRequest]) (*connect.Response[serverv1.ConfigureResponse], error) {
+	return c.configure.CallUnary(ctx, req)
+}
+
+// Pull calls redykv.server.v1.CacheServerService.Pull.
+func (c *cacheServerServiceClient) Pull(ctx context.Context, req *connect.Request[serverv1.PullRequest]) (*connect.ServerStreamForClient[serverv1.PullResponse], error) {
+	return c.pull.CallServerStream(ctx, req)
+}
+
 // Status calls redykv.server.v1.CacheServerService.Status.
 func (c *cacheServerServiceClient) Status(ctx context.Context, req *connect.Request[serverv1.StatusRequest]) (*connect.Response[serverv1.StatusResponse], error) {
 	return c.status.CallUnary(ctx, req)
@@ -114,11 +167,20 @@ func (c *cacheServerServiceClient) Status(ctx context.Context, req *connect.Requ
 // CacheServerServiceHandler is an implementation of the redykv.server.v1.CacheServerService
 // service.
 type CacheServerServiceHandler interface {
-	// Connect lends regions to a cache and answers one token for each (4.2).
-	// A failed call lends nothing.
+	// Connect lends regions to a cache, under a grant, and answers one token for
+	// each (4.2). A failed call lends nothing.
 	Connect(context.Context, *connect.Request[serverv1.ConnectRequest]) (*connect.Response[serverv1.ConnectResponse], error)
-	// Disconnect takes back all regions of a cache.
+	// Disconnect takes back all regions of a grant, or of all grants of a cache.
 	Disconnect(context.Context, *connect.Request[serverv1.DisconnectRequest]) (*connect.Response[serverv1.DisconnectResponse], error)
+	// Release takes back the last regions of a grant and leaves the others lent.
+	Release(context.Context, *connect.Request[serverv1.ReleaseRequest]) (*connect.Response[serverv1.ReleaseResponse], error)
+	// Configure changes the data path of a grant: its server threads, and what
+	// queue pairs dialled from now on may ask for. Open ones stay as they are. A
+	// failed call changes nothing.
+	Configure(context.Context, *connect.Request[serverv1.ConfigureRequest]) (*connect.Response[serverv1.ConfigureResponse], error)
+	// Pull copies regions of another server into a grant's, by one-sided reads
+	// (6.2), and streams how far it is. It ends with the call.
+	Pull(context.Context, *connect.Request[serverv1.PullRequest], *connect.ServerStream[serverv1.PullResponse]) error
 	// Status says what is lent to whom.
 	Status(context.Context, *connect.Request[serverv1.StatusRequest]) (*connect.Response[serverv1.StatusResponse], error)
 }
@@ -142,6 +204,24 @@ func NewCacheServerServiceHandler(svc CacheServerServiceHandler, opts ...connect
 		connect.WithSchema(cacheServerServiceMethods.ByName("Disconnect")),
 		connect.WithHandlerOptions(opts...),
 	)
+	cacheServerServiceReleaseHandler := connect.NewUnaryHandler(
+		CacheServerServiceReleaseProcedure,
+		svc.Release,
+		connect.WithSchema(cacheServerServiceMethods.ByName("Release")),
+		connect.WithHandlerOptions(opts...),
+	)
+	cacheServerServiceConfigureHandler := connect.NewUnaryHandler(
+		CacheServerServiceConfigureProcedure,
+		svc.Configure,
+		connect.WithSchema(cacheServerServiceMethods.ByName("Configure")),
+		connect.WithHandlerOptions(opts...),
+	)
+	cacheServerServicePullHandler := connect.NewServerStreamHandler(
+		CacheServerServicePullProcedure,
+		svc.Pull,
+		connect.WithSchema(cacheServerServiceMethods.ByName("Pull")),
+		connect.WithHandlerOptions(opts...),
+	)
 	cacheServerServiceStatusHandler := connect.NewUnaryHandler(
 		CacheServerServiceStatusProcedure,
 		svc.Status,
@@ -154,6 +234,12 @@ func NewCacheServerServiceHandler(svc CacheServerServiceHandler, opts ...connect
 			cacheServerServiceConnectHandler.ServeHTTP(w, r)
 		case CacheServerServiceDisconnectProcedure:
 			cacheServerServiceDisconnectHandler.ServeHTTP(w, r)
+		case CacheServerServiceReleaseProcedure:
+			cacheServerServiceReleaseHandler.ServeHTTP(w, r)
+		case CacheServerServiceConfigureProcedure:
+			cacheServerServiceConfigureHandler.ServeHTTP(w, r)
+		case CacheServerServicePullProcedure:
+			cacheServerServicePullHandler.ServeHTTP(w, r)
 		case CacheServerServiceStatusProcedure:
 			cacheServerServiceStatusHandler.ServeHTTP(w, r)
 		default:
@@ -171,6 +257,18 @@ func (UnimplementedCacheServerServiceHandler) Connect(context.Context, *connect.
 
 func (UnimplementedCacheServerServiceHandler) Disconnect(context.Context, *connect.Request[serverv1.DisconnectRequest]) (*connect.Response[serverv1.DisconnectResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("redykv.server.v1.CacheServerService.Disconnect is not implemented"))
+}
+
+func (UnimplementedCacheServerServiceHandler) Release(context.Context, *connect.Request[serverv1.ReleaseRequest]) (*connect.Response[serverv1.ReleaseResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("redykv.server.v1.CacheServerService.Release is not implemented"))
+}
+
+func (UnimplementedCacheServerServiceHandler) Configure(context.Context, *connect.Request[serverv1.ConfigureRequest]) (*connect.Response[serverv1.ConfigureResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("redykv.server.v1.CacheServerService.Configure is not implemented"))
+}
+
+func (UnimplementedCacheServerServiceHandler) Pull(context.Context, *connect.Request[serverv1.PullRequest], *connect.ServerStream[serverv1.PullResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("redykv.server.v1.CacheServerService.Pull is not implemented"))
 }
 
 func (UnimplementedCacheServerServiceHandler) Status(context.Context, *connect.Request[serverv1.StatusRequest]) (*connect.Response[serverv1.StatusResponse], error) {
