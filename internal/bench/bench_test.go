@@ -1,0 +1,153 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+const childVariable = "REDYKV_BENCH_CHILD"
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(childVariable) {
+	case "good":
+		fmt.Println("hello")
+		fmt.Println("ready: at your service")
+		<-UntilEnd(context.Background(), os.Stdin).Done()
+		os.Exit(0)
+	case "bad":
+		os.Exit(3)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func TestChild(t *testing.T) {
+	t.Setenv(childVariable, "good")
+	c, err := StartChild(t.Context(), io.Discard, "ready:")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Ready != "at your service" {
+		t.Errorf("ready: %q", c.Ready)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	t.Setenv(childVariable, "bad")
+	if _, err := StartChild(t.Context(), io.Discard, "ready:"); err == nil || !strings.Contains(err.Error(), "exit status 3") {
+		t.Errorf("a child that fails: %v", err)
+	}
+}
+
+// A child that never says that it is ready ends with its parent's patience.
+func TestChildGivenUp(t *testing.T) {
+	t.Setenv(childVariable, "good")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(io.ErrNoProgress)
+	if _, err := StartChild(ctx, io.Discard, "never:"); !errors.Is(err, io.ErrNoProgress) {
+		t.Error(err)
+	}
+}
+
+// loop plays a queue whose operations complete one by one.
+func loop(ctx context.Context, m *Meter, inFlight int, lasts time.Duration) Sample {
+	m.Begin(inFlight, lasts)
+	for tag := uint64(0); m.Turn(ctx); tag = (tag + 1) % uint64(inFlight) {
+		m.Issued(tag)
+		m.Completed(tag)
+	}
+	return m.End()
+}
+
+func TestMeter(t *testing.T) {
+	m := NewMeter(4)
+	for range 3 {
+		s := loop(t.Context(), m, 4, 5*time.Millisecond)
+		f := s.Figures()
+		if s.Operations == 0 || s.Seconds < 0.005 || math.Abs(f.Mops*s.Seconds*1e6/float64(s.Operations)-1) > 1e-6 {
+			t.Errorf("%+v", s)
+		}
+		if math.Abs(f.MeanUs*f.Mops-4) > 1e-6 {
+			t.Errorf("mean of %v us at %v Mop/s is not Little's", f.MeanUs, f.Mops)
+		}
+		if s.latencies.TotalCount() == 0 || f.P50Us > f.P99Us || f.P99Us <= 0 {
+			t.Errorf("%d samples, percentiles %v and %v us", s.latencies.TotalCount(), f.P50Us, f.P99Us)
+		}
+	}
+	// Operations of a few nanoseconds: few may be timed.
+	if m.gap < 50 {
+		t.Errorf("one of %d operations is timed", m.gap)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if s := loop(ctx, m, 1, time.Hour); s.Seconds > 60 {
+		t.Errorf("a slice under a cancelled context took %v s", s.Seconds)
+	}
+}
+
+func TestJoin(t *testing.T) {
+	m := NewMeter(2)
+	one := loop(t.Context(), m, 2, time.Millisecond)
+	var all Sample
+	all.Join(one)
+	all.Join(one)
+	if all.Operations != 2*one.Operations || all.InFlight != 4 || all.latencies.TotalCount() != 2*one.latencies.TotalCount() {
+		t.Errorf("twice %+v is %+v", one, all)
+	}
+	if a, b := all.Figures(), one.Figures(); math.Abs(a.MeanUs/b.MeanUs-1) > 1e-6 {
+		t.Errorf("mean of two alike %v, of one %v", a.MeanUs, b.MeanUs)
+	}
+}
+
+func TestTurns(t *testing.T) {
+	var order []int
+	medians, err := Turns(t.Context(), 2, MinDuration, nil, func(_ context.Context, cell int, _ time.Duration) (Sample, error) {
+		order = append(order, cell)
+		return Sample{Mops: float64(cell*100 + (len(order)*7)%5), Operations: 1}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(order) != 2*(Laps+1) || order[0] != 0 || order[1] != 1 || order[2] != 0 {
+		t.Errorf("cells had their turns in the order %v", order)
+	}
+	if medians[0].Mops != 2 || medians[1].Mops != 102 {
+		t.Errorf("medians %v and %v", medians[0].Mops, medians[1].Mops)
+	}
+	if _, err := Turns(t.Context(), 1, MinDuration, nil, func(context.Context, int, time.Duration) (Sample, error) {
+		return Sample{}, io.ErrClosedPipe
+	}); !errors.Is(err, io.ErrClosedPipe) {
+		t.Error(err)
+	}
+}
+
+func TestWriting(t *testing.T) {
+	type row struct {
+		Op string `json:"op"`
+		Figures
+	}
+	rows := []row{{"read", Figures{MeanUs: 1.5, Mops: 0.25}}, {"write", Figures{}}}
+	var out strings.Builder
+	columns := append([]Column[row]{{"op", func(r *row) string { return r.Op }}}, FigureColumns(func(r *row) *Figures { return &r.Figures })...)
+	if err := WriteTable(&out, columns, rows); err != nil {
+		t.Fatal(err)
+	}
+	if lines := strings.Split(strings.TrimSpace(out.String()), "\n"); len(lines) != 3 || !strings.Contains(lines[1], "1.500") {
+		t.Errorf("table:\n%s", out.String())
+	}
+	out.Reset()
+	if err := WriteJSON(&out, rows); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(out.String(), `{"op":"read","mean_us":1.5,"p50_us":0,`) || strings.Count(out.String(), "\n") != 2 {
+		t.Errorf("JSON:\n%s", out.String())
+	}
+}

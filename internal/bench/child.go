@@ -1,0 +1,95 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// grace is how long the other side has to tidy up before it is killed.
+const grace = 2 * time.Second
+
+// Child is the other side of a measurement: this program in a process of its own.
+// It has to end when its standard input does, so that it never outlives its parent.
+type Child struct {
+	// Ready is the rest of the line that said that it is ready.
+	Ready string
+
+	cmd   *exec.Cmd
+	stdin io.Closer
+	ended chan error // holds what Wait said
+}
+
+// StartChild runs this executable with args and waits until a line of its standard
+// output begins with prefix. What it writes to its standard error goes to stderr.
+func StartChild(ctx context.Context, stderr io.Writer, prefix string, args ...string) (*Child, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("which program is this: %w", err)
+	}
+	c := &Child{cmd: exec.Command(self, args...), ended: make(chan error, 1)}
+	c.cmd.Stderr = stderr
+	out, err := c.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if c.stdin, err = c.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	if err := c.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start the other side: %w", err)
+	}
+	ready := make(chan string, 1)
+	go func() {
+		defer close(ready)
+		lines := bufio.NewScanner(out)
+		for told := false; lines.Scan(); {
+			if rest, ok := strings.CutPrefix(lines.Text(), prefix); ok && !told {
+				ready <- strings.TrimSpace(rest)
+				told = true
+			}
+		}
+		c.ended <- c.cmd.Wait() // only now: it closes what is read here
+	}()
+	select {
+	case rest, ok := <-ready:
+		if !ok {
+			return nil, fmt.Errorf("the other side ended before it was ready: %w", errors.Join(<-c.ended, c.stdin.Close()))
+		}
+		c.Ready = rest
+		return c, nil
+	case <-ctx.Done():
+		return nil, errors.Join(context.Cause(ctx), c.Close())
+	}
+}
+
+// Close ends the process.
+func (c *Child) Close() error {
+	_ = c.stdin.Close() // closed already if the process has gone
+	select {
+	case err := <-c.ended:
+		return err
+	case <-time.After(grace):
+	}
+	if err := c.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("end the other side: %w", err)
+	}
+	return fmt.Errorf("the other side did not end by itself: %w", <-c.ended)
+}
+
+// UntilEnd is a context that ends with ctx or with input, which is the standard
+// input of a Child.
+func UntilEnd(ctx context.Context, input io.Reader) context.Context {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		defer cancel()
+		_, _ = io.Copy(io.Discard, input) // whatever ends it, nobody is left
+	}()
+	return ctx
+}
