@@ -1,0 +1,126 @@
+// Package affinity pins threads to processors, with an eye on NUMA nodes.
+//
+// A goroutine that is pinned is locked to its thread: waking it takes the kernel,
+// where a free goroutine is handed over within the process. That pays for threads
+// that spin on processors of their own, and costs where processors are few and
+// shared; so by itself a [Set] pins only where there is more than one node and
+// enough processors.
+package affinity
+
+import (
+	"fmt"
+	"sync"
+)
+
+// Mode says whether to pin.
+type Mode int
+
+// The modes.
+const (
+	// Auto pins where this process may use MinCPUs processors on several nodes.
+	Auto Mode = iota
+	// Always pins wherever the system can.
+	Always
+	// Never pins nothing.
+	Never
+)
+
+// MinCPUs is how many processors Auto wants before it pins.
+const MinCPUs = 4
+
+// Set hands processors out to threads, the least used first. All methods are safe
+// for concurrent use, and those of a nil Set pin nothing.
+type Set struct {
+	node int
+
+	mu   sync.Mutex
+	cpus []cpu
+}
+
+type cpu struct {
+	number int
+	users  int
+}
+
+// Near returns a set of the processors of the node that the caller runs on, or of
+// all that this process may use where nodes are not known. It is nil, and no error,
+// where mode says not to pin.
+func Near(mode Mode) (*Set, error) {
+	if mode == Never {
+		return nil, nil
+	}
+	allowed, err := allowedCPUs()
+	if err != nil {
+		if mode == Auto {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("affinity: %w", err)
+	}
+	nodes := nodesOf(allowed)
+	if mode == Auto && (len(allowed) < MinCPUs || len(nodes) < 2) {
+		return nil, nil
+	}
+	at := currentCPU()
+	for _, n := range nodes {
+		for _, c := range n.cpus {
+			if c == at {
+				return newSet(n.id, n.cpus), nil
+			}
+		}
+	}
+	return newSet(-1, allowed), nil
+}
+
+func newSet(node int, cpus []int) *Set {
+	s := &Set{node: node}
+	for _, c := range cpus {
+		s.cpus = append(s.cpus, cpu{number: c})
+	}
+	return s
+}
+
+// Node is the NUMA node of the set's processors, -1 where it is not known.
+func (s *Set) Node() int {
+	if s == nil {
+		return -1
+	}
+	return s.node
+}
+
+// Pin locks the calling goroutine to its thread, and the thread to a processor of
+// the set. The same goroutine calls unpin, once; a thread whose processors cannot
+// be given back to it ends with the goroutine instead.
+func (s *Set) Pin() (unpin func(), err error) {
+	if s == nil {
+		return func() {}, nil
+	}
+	i := s.take()
+	undo, err := pin(s.cpus[i].number)
+	if err != nil {
+		s.give(i)
+		return func() {}, fmt.Errorf("affinity: pin to processor %d: %w", s.cpus[i].number, err)
+	}
+	return func() {
+		undo()
+		s.give(i)
+	}, nil
+}
+
+func (s *Set) take() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	least := 0
+	for i := range s.cpus {
+		if s.cpus[i].users < s.cpus[least].users {
+			least = i
+		}
+	}
+	s.cpus[least].users++
+	return least
+}
+
+func (s *Set) give(i int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cpus[i].users--
+}

@@ -1,0 +1,45 @@
+package affinity
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// node is a NUMA node and those of its processors that this process may use.
+type node struct {
+	id   int
+	cpus []int
+}
+
+// maxCPU bounds the processors' numbers that are believed.
+const maxCPU = 1 << 16
+
+// parseList reads a list of processors as the kernel prints it: 0-3,8,10-11.
+func parseList(s string) ([]int, error) {
+	var cpus []int
+	for part := range strings.SplitSeq(strings.TrimSpace(s), ",") {
+		if part == "" {
+			continue // a node of memory alone
+		}
+		first, last, isRange := strings.Cut(part, "-")
+		from, err := strconv.Atoi(first)
+		to := from
+		if err == nil && isRange {
+			to, err = strconv.Atoi(last)
+		}
+		if err != nil || from < 0 || to < from || to >= maxCPU {
+			return nil, fmt.Errorf("list of processors %q", s)
+		}
+		for c := from; c <= to; c++ {
+			cpus = append(cpus, c)
+		}
+	}
+	return cpus, nil
+}
+
+// within is the part of cpus that is in allowed.
+func within(cpus, allowed []int) []int {
+	return slices.DeleteFunc(cpus, func(c int) bool { return !slices.Contains(allowed, c) })
+}

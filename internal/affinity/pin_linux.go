@@ -1,0 +1,82 @@
+package affinity
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// allowedCPUs are the processors that this thread may run on.
+func allowedCPUs() ([]int, error) {
+	var mask unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &mask); err != nil {
+		return nil, fmt.Errorf("processors of this process: %w", err)
+	}
+	var cpus []int
+	for c := 0; len(cpus) < mask.Count(); c++ {
+		if mask.IsSet(c) {
+			cpus = append(cpus, c)
+		}
+	}
+	return cpus, nil
+}
+
+// nodesOf are the NUMA nodes with processors of allowed; none where the system
+// does not tell.
+func nodesOf(allowed []int) []node {
+	dirs, _ := filepath.Glob("/sys/devices/system/node/node[0-9]*") // a pattern without fault
+	var nodes []node
+	for _, dir := range dirs {
+		id, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(dir), "node"))
+		if err != nil {
+			continue
+		}
+		list, err := os.ReadFile(filepath.Join(dir, "cpulist"))
+		if err != nil {
+			continue
+		}
+		cpus, err := parseList(string(list))
+		if err != nil {
+			continue
+		}
+		if cpus = within(cpus, allowed); len(cpus) > 0 {
+			nodes = append(nodes, node{id: id, cpus: cpus})
+		}
+	}
+	return nodes
+}
+
+// currentCPU is where the caller runs at this moment, -1 if nobody knows.
+func currentCPU() int {
+	var cpu uint32
+	if _, _, errno := unix.RawSyscall(unix.SYS_GETCPU, uintptr(unsafe.Pointer(&cpu)), 0, 0); errno != 0 {
+		return -1
+	}
+	return int(cpu)
+}
+
+// pin locks the goroutine to its thread and that to a processor.
+func pin(cpu int) (undo func(), err error) {
+	runtime.LockOSThread()
+	var before, one unix.CPUSet
+	err = unix.SchedGetaffinity(0, &before)
+	if err == nil {
+		one.Set(cpu)
+		err = unix.SchedSetaffinity(0, &one)
+	}
+	if err != nil {
+		runtime.UnlockOSThread()
+		return nil, err
+	}
+	return func() {
+		if unix.SchedSetaffinity(0, &before) == nil {
+			runtime.UnlockOSThread()
+		}
+	}, nil
+}

@@ -1,0 +1,13 @@
+//go:build !linux
+
+package affinity
+
+import "errors"
+
+func allowedCPUs() ([]int, error) { return nil, errors.ErrUnsupported }
+
+func nodesOf([]int) []node { return nil }
+
+func currentCPU() int { return -1 }
+
+func pin(int) (func(), error) { return nil, errors.ErrUnsupported }
