@@ -208,18 +208,20 @@ func (x *Configuration) GetQueueDepth() uint32 {
 
 // Vm is one virtual machine with a cache server on it.
 type Vm struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	ControlUrl    string                 `protobuf:"bytes,2,opt,name=control_url,json=controlUrl,proto3" json:"control_url,omitempty"`  // the server's control API
-	Transport     string                 `protobuf:"bytes,3,opt,name=transport,proto3" json:"transport,omitempty"`                      // mem, shm, tcp
-	FabricAddr    string                 `protobuf:"bytes,4,opt,name=fabric_addr,json=fabricAddr,proto3" json:"fabric_addr,omitempty"`  // where its fabric listens
-	Memory        uint64                 `protobuf:"varint,5,opt,name=memory,proto3" json:"memory,omitempty"`                           // bytes lent in all
-	Cores         uint32                 `protobuf:"varint,6,opt,name=cores,proto3" json:"cores,omitempty"`                             // 0: one-sided only
-	FreeMemory    uint64                 `protobuf:"varint,7,opt,name=free_memory,json=freeMemory,proto3" json:"free_memory,omitempty"` // bytes not lent yet
-	Healthy       bool                   `protobuf:"varint,8,opt,name=healthy,proto3" json:"healthy,omitempty"`
-	Distance      uint32                 `protobuf:"varint,9,opt,name=distance,proto3" json:"distance,omitempty"` // switches between it and its clients (6.1); 0: not known
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Id             string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	ControlUrl     string                 `protobuf:"bytes,2,opt,name=control_url,json=controlUrl,proto3" json:"control_url,omitempty"`  // the server's control API
+	Transport      string                 `protobuf:"bytes,3,opt,name=transport,proto3" json:"transport,omitempty"`                      // mem, shm, tcp
+	FabricAddr     string                 `protobuf:"bytes,4,opt,name=fabric_addr,json=fabricAddr,proto3" json:"fabric_addr,omitempty"`  // where its fabric listens
+	Memory         uint64                 `protobuf:"varint,5,opt,name=memory,proto3" json:"memory,omitempty"`                           // bytes lent in all
+	Cores          uint32                 `protobuf:"varint,6,opt,name=cores,proto3" json:"cores,omitempty"`                             // 0: one-sided only
+	FreeMemory     uint64                 `protobuf:"varint,7,opt,name=free_memory,json=freeMemory,proto3" json:"free_memory,omitempty"` // bytes not lent yet
+	Healthy        bool                   `protobuf:"varint,8,opt,name=healthy,proto3" json:"healthy,omitempty"`
+	Distance       uint32                 `protobuf:"varint,9,opt,name=distance,proto3" json:"distance,omitempty"`                                      // switches between it and its clients (6.1); 0: not known
+	Leaving        bool                   `protobuf:"varint,10,opt,name=leaving,proto3" json:"leaving,omitempty"`                                       // announced to go, and given to no other cache
+	DeadlineUnixMs int64                  `protobuf:"varint,11,opt,name=deadline_unix_ms,json=deadlineUnixMs,proto3" json:"deadline_unix_ms,omitempty"` // when it goes, if it is leaving
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Vm) Reset() {
@@ -311,6 +313,20 @@ func (x *Vm) GetHealthy() bool {
 func (x *Vm) GetDistance() uint32 {
 	if x != nil {
 		return x.Distance
+	}
+	return 0
+}
+
+func (x *Vm) GetLeaving() bool {
+	if x != nil {
+		return x.Leaving
+	}
+	return false
+}
+
+func (x *Vm) GetDeadlineUnixMs() int64 {
+	if x != nil {
+		return x.DeadlineUnixMs
 	}
 	return 0
 }
@@ -480,7 +496,9 @@ type VmShare struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Vm            *Vm                    `protobuf:"bytes,1,opt,name=vm,proto3" json:"vm,omitempty"`
 	Regions       uint32                 `protobuf:"varint,2,opt,name=regions,proto3" json:"regions,omitempty"`
-	Grant         string                 `protobuf:"bytes,3,opt,name=grant,proto3" json:"grant,omitempty"` // what the server is told; unique within the cache
+	Grant         string                 `protobuf:"bytes,3,opt,name=grant,proto3" json:"grant,omitempty"`      // what the server is told; unique within the cache
+	Cores         uint32                 `protobuf:"varint,4,opt,name=cores,proto3" json:"cores,omitempty"`     // server threads reserved on the VM for it
+	Pending       bool                   `protobuf:"varint,5,opt,name=pending,proto3" json:"pending,omitempty"` // reallocated, and not settled yet
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -536,14 +554,31 @@ func (x *VmShare) GetGrant() string {
 	return ""
 }
 
+func (x *VmShare) GetCores() uint32 {
+	if x != nil {
+		return x.Cores
+	}
+	return 0
+}
+
+func (x *VmShare) GetPending() bool {
+	if x != nil {
+		return x.Pending
+	}
+	return false
+}
+
 type ReallocateRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	CacheId       string                 `protobuf:"bytes,1,opt,name=cache_id,json=cacheId,proto3" json:"cache_id,omitempty"`
-	Regions       uint32                 `protobuf:"varint,2,opt,name=regions,proto3" json:"regions,omitempty"`                                  // how many more
-	Slo           *Slo                   `protobuf:"bytes,3,opt,name=slo,proto3" json:"slo,omitempty"`                                           // unset: the cache's
-	Configuration *Configuration         `protobuf:"bytes,4,opt,name=configuration,proto3" json:"configuration,omitempty"`                       // of the new shares; unset: the cache's
-	AvoidVms      []string               `protobuf:"bytes,5,rep,name=avoid_vms,json=avoidVms,proto3" json:"avoid_vms,omitempty"`                 // not to be used, as those that are leaving
-	PreferPresent bool                   `protobuf:"varint,6,opt,name=prefer_present,json=preferPresent,proto3" json:"prefer_present,omitempty"` // use headroom of the cache's own VMs first (R72)
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	CacheId string                 `protobuf:"bytes,1,opt,name=cache_id,json=cacheId,proto3" json:"cache_id,omitempty"`
+	Regions uint32                 `protobuf:"varint,2,opt,name=regions,proto3" json:"regions,omitempty"` // how many more
+	Slo     *Slo                   `protobuf:"bytes,3,opt,name=slo,proto3" json:"slo,omitempty"`          // unset: the cache's
+	// configuration is that of the new shares, whose server threads serve them all
+	// together. Unset: the cache's, and they get threads in its ratio of server
+	// threads to regions (R73).
+	Configuration *Configuration `protobuf:"bytes,4,opt,name=configuration,proto3" json:"configuration,omitempty"`
+	AvoidVms      []string       `protobuf:"bytes,5,rep,name=avoid_vms,json=avoidVms,proto3" json:"avoid_vms,omitempty"`                 // not to be used, as those that are leaving
+	PreferPresent bool           `protobuf:"varint,6,opt,name=prefer_present,json=preferPresent,proto3" json:"prefer_present,omitempty"` // use headroom of the cache's own VMs first (R72)
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1592,7 +1627,7 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\n" +
 	"batch_size\x18\x03 \x01(\rR\tbatchSize\x12\x1f\n" +
 	"\vqueue_depth\x18\x04 \x01(\rR\n" +
-	"queueDepth\"\xf9\x01\n" +
+	"queueDepth\"\xbd\x02\n" +
 	"\x02Vm\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
 	"\vcontrol_url\x18\x02 \x01(\tR\n" +
@@ -1605,7 +1640,10 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\vfree_memory\x18\a \x01(\x04R\n" +
 	"freeMemory\x12\x18\n" +
 	"\ahealthy\x18\b \x01(\bR\ahealthy\x12\x1a\n" +
-	"\bdistance\x18\t \x01(\rR\bdistance\"\x89\x02\n" +
+	"\bdistance\x18\t \x01(\rR\bdistance\x12\x18\n" +
+	"\aleaving\x18\n" +
+	" \x01(\bR\aleaving\x12(\n" +
+	"\x10deadline_unix_ms\x18\v \x01(\x03R\x0edeadlineUnixMs\"\x89\x02\n" +
 	"\x0fAllocateRequest\x12\x1a\n" +
 	"\bcapacity\x18\x01 \x01(\x04R\bcapacity\x12(\n" +
 	"\x03slo\x18\x02 \x01(\v2\x16.redykv.manager.v1.SloR\x03slo\x12)\n" +
@@ -1620,11 +1658,13 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\rconfiguration\x18\x03 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\x12\x1f\n" +
 	"\vregion_size\x18\x04 \x01(\x04R\n" +
 	"regionSize\x12\x19\n" +
-	"\blease_ms\x18\x05 \x01(\x03R\aleaseMs\"`\n" +
+	"\blease_ms\x18\x05 \x01(\x03R\aleaseMs\"\x90\x01\n" +
 	"\aVmShare\x12%\n" +
 	"\x02vm\x18\x01 \x01(\v2\x15.redykv.manager.v1.VmR\x02vm\x12\x18\n" +
 	"\aregions\x18\x02 \x01(\rR\aregions\x12\x14\n" +
-	"\x05grant\x18\x03 \x01(\tR\x05grant\"\xfe\x01\n" +
+	"\x05grant\x18\x03 \x01(\tR\x05grant\x12\x14\n" +
+	"\x05cores\x18\x04 \x01(\rR\x05cores\x12\x18\n" +
+	"\apending\x18\x05 \x01(\bR\apending\"\xfe\x01\n" +
 	"\x11ReallocateRequest\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x18\n" +
 	"\aregions\x18\x02 \x01(\rR\aregions\x12(\n" +
