@@ -33,6 +33,19 @@ func ParseSize(s string) (Size, error) {
 	return Size(v * float64(unit)), nil
 }
 
+// ParseSizes reads a list of sizes, in bytes.
+func ParseSizes(texts []string) ([]int, error) {
+	sizes := make([]int, len(texts))
+	for i, s := range texts {
+		size, err := ParseSize(s)
+		if err != nil {
+			return nil, err
+		}
+		sizes[i] = int(size)
+	}
+	return sizes, nil
+}
+
 func unitOf(suffix string) (int64, bool) {
 	switch strings.ToUpper(suffix) {
 	case "", "B":

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redykv/redykv/internal/bench"
+	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/fabric/mem"
+	"github.com/redykv/redykv/internal/fabric/transport"
+	"github.com/redykv/redykv/internal/fabricbench"
+	"github.com/redykv/redykv/internal/units"
+)
+
+// benchFabricReady begins the line by which the other side says where it is.
+const benchFabricReady = "fabric ready at "
+
+// benchFabricFlags are the flags of bench fabric.
+type benchFabricFlags struct {
+	spec       fabricbench.Spec
+	net        string
+	idle       string
+	ops, sizes []string
+	memory     units.Size
+	connect    string
+	listen     bool
+	untilStdin bool
+	jsonPath   string
+}
+
+func newBenchFabricCmd() *cobra.Command {
+	f := benchFabricFlags{memory: 256 << 20}
+	cmd := &cobra.Command{
+		Use:   "fabric [--listen [ADDR]]",
+		Short: "Measure a transport raw",
+		Long: `Read and write a region of another process at random addresses, as ib_read_lat,
+ib_write_lat and ib_read_bw do over RDMA verbs, by one queue pair that one goroutine
+owns: each operation with each size and each number in flight, turn by turn.
+
+  read, write  one-sided
+  message      a write that the other side is told of, and answers with another one
+
+The other side is started here, as a process of its own (over mem: in this one),
+unless --connect names it: then it was started with --listen, on the other machine.
+Some transports want an address to listen at, such as 10.0.0.2:7073.
+
+The mean latency is the number in flight over the throughput; percentiles are those
+of a sample, so that reading the clock is 2 % of the time at most. allocs/op counts
+objects of this side's heap.`,
+		Example: `  redykv bench fabric --transport shm --size 8,64,4KiB --depth 1,16
+  redykv bench fabric --transport tcp --listen 10.0.0.2:7073
+  redykv bench fabric --transport tcp --connect 10.0.0.2:7073`,
+		Args: usageArgs(cobra.MaximumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.spec.Transport, "transport", "shm", "transport: "+strings.Join(transport.Names(), ", "))
+	flags.StringVar(&f.net, "net", "none", "model of the network in between: none, rdma, or a round trip and a bandwidth like 2.9us,100Gbit")
+	flags.StringSliceVar(&f.ops, "op", []string{"read", "write"}, "operations: "+fabricbench.Names(fabricbench.Ops))
+	flags.StringSliceVar(&f.sizes, "size", []string{"8", "64", "1KiB", "4KiB"}, "sizes of an operation")
+	flags.IntSliceVar(&f.spec.Depths, "depth", []int{1, 16}, "operations in flight")
+	flags.StringVar(&f.idle, "idle", "", "what a side does that has nothing to do: "+fabricbench.Names(fabricbench.Idles)+" (default wait on tcp, otherwise poll)")
+	flags.DurationVar(&f.spec.Duration, "duration", time.Second, "time of each measurement, all its slices together")
+	flags.Var(&f.memory, "memory", "memory that the other side lends to each peer")
+	flags.StringVar(&f.connect, "connect", "", "`address` of the other side, started with --listen")
+	flags.BoolVar(&f.listen, "listen", false, "be the other side, at that address if one is given, until interrupted")
+	flags.StringVar(&f.jsonPath, "json", "", "file for the results as JSON lines")
+	flags.BoolVar(&f.untilStdin, "until-stdin-ends", false, "with --listen: exit when standard input ends")
+	return cmd
+}
+
+// parse fills in the spec from what was typed.
+func (f *benchFabricFlags) parse(cmd *cobra.Command, args []string) (err error) {
+	s := &f.spec
+	switch {
+	case !slices.Contains(transport.Names(), s.Transport):
+		return fmt.Errorf("unknown transport %q: want one of %s", s.Transport, strings.Join(transport.Names(), ", "))
+	case len(args) > 0 && !f.listen:
+		return fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
+	case f.listen && f.connect != "":
+		return errors.New("--listen and --connect: this is one side or the other")
+	case f.connect != "" && s.Transport == mem.Name:
+		return errors.New("--connect: mem stays within a process")
+	case f.memory < fabricbench.MinMemory:
+		return fmt.Errorf("--memory %v: want at least %v", f.memory, units.Size(fabricbench.MinMemory))
+	}
+	if s.Model, err = fabric.ParseModel(f.net); err != nil {
+		return err
+	}
+	for _, name := range f.ops {
+		s.Ops = append(s.Ops, fabricbench.Op(name))
+	}
+	if s.Sizes, err = units.ParseSizes(f.sizes); err != nil {
+		return err
+	}
+	if s.Idle = fabricbench.Idle(f.idle); f.idle == "" {
+		s.Idle = fabricbench.DefaultIdle(s.Transport)
+	}
+	return s.Check()
+}
+
+func (f *benchFabricFlags) run(cmd *cobra.Command, args []string) (err error) {
+	if err := f.parse(cmd, args); err != nil {
+		return usageError{err}
+	}
+	p, err := transport.Open(f.spec.Transport)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.Close()) }()
+	if f.listen {
+		return f.serve(cmd, p, args)
+	}
+	var out *outputFile
+	if f.jsonPath != "" {
+		if out, err = openOutput(f.jsonPath); err != nil {
+			return err
+		}
+		defer out.discard()
+	}
+	addr, stop, err := f.otherSide(cmd, p)
+	if err != nil {
+		return plainly(cmd.Context(), err)
+	}
+	report, err := fabricbench.Run(cmd.Context(), p, addr, f.spec, newProgress(cmd.ErrOrStderr()))
+	if err = errors.Join(err, stop()); err != nil {
+		return plainly(cmd.Context(), err)
+	}
+	if err := report.WriteTable(cmd.OutOrStdout()); err != nil || out == nil {
+		return err
+	}
+	return out.commit(report.WriteJSON)
+}
+
+// serve is the other side, for a person or for a process that is its parent.
+func (f *benchFabricFlags) serve(cmd *cobra.Command, p fabric.Provider, args []string) error {
+	ctx := cmd.Context()
+	if f.untilStdin {
+		ctx = bench.UntilEnd(ctx, cmd.InOrStdin())
+	}
+	addr := strings.Join(args, "")
+	return fabricbench.Serve(ctx, p, addr, int(f.memory), func(addr string) {
+		fmt.Fprintln(cmd.OutOrStdout(), benchFabricReady+addr)
+	})
+}
+
+// otherSide finds or starts the other side. stop ends what was started.
+func (f *benchFabricFlags) otherSide(cmd *cobra.Command, p fabric.Provider) (addr string, stop func() error, err error) {
+	if f.connect != "" {
+		return f.connect, func() error { return nil }, nil
+	}
+	if f.spec.Transport == mem.Name {
+		return serveHere(cmd.Context(), p, int(f.memory))
+	}
+	child, err := bench.StartChild(cmd.Context(), cmd.ErrOrStderr(), benchFabricReady, "bench", "fabric", "--listen",
+		"--until-stdin-ends", "--transport", f.spec.Transport, "--memory", strconv.FormatInt(int64(f.memory), 10))
+	if err != nil {
+		return "", nil, err
+	}
+	return child.Ready, child.Close, nil
+}
+
+// serveHere is the other side in this process.
+func serveHere(ctx context.Context, p fabric.Provider, memory int) (addr string, stop func() error, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	addrs, ended := make(chan string, 1), make(chan error, 1)
+	go func() { ended <- fabricbench.Serve(ctx, p, "", memory, func(addr string) { addrs <- addr }) }()
+	select {
+	case addr := <-addrs:
+		return addr, func() error { cancel(); return <-ended }, nil
+	case err := <-ended:
+		cancel()
+		return "", nil, err
+	}
+}
