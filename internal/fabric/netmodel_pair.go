@@ -37,23 +37,6 @@ type held struct {
 	write bool
 }
 
-// heldQueue is a ring of what is held, first in first out.
-type heldQueue struct {
-	slots      []held
-	mask       uint64
-	head, tail uint64
-}
-
-func newHeldQueue(n int) heldQueue {
-	size := 1
-	for size < n {
-		size *= 2
-	}
-	return heldQueue{slots: make([]held, size), mask: uint64(size - 1)}
-}
-
-func (h *heldQueue) at(i uint64) *held { return &h.slots[i&h.mask] }
-
 // modelledPair holds the completions of another queue pair. Its owner has all of
 // it but woken.
 type modelledPair struct {
@@ -62,10 +45,10 @@ type modelledPair struct {
 	depth    uint64
 	answer   int64 // how long after its request an immediate comes
 
-	ops    heldQueue // this side's operations, from their enqueueing
-	priced uint64    // ops below have their due time
-	ended  uint64    // ops below have been completed by the transport
-	recvs  heldQueue // the peer's immediates
+	ops    ring[held] // this side's operations, from their enqueueing
+	priced uint64     // ops below have their due time
+	ended  uint64     // ops below have been completed by the transport
+	recvs  ring[held] // the peer's immediates
 	got    [64]Completion
 
 	woken atomic.Bool
@@ -74,7 +57,7 @@ type modelledPair struct {
 func newModelledPair(p *modelled, q QueuePair, depth int, answer time.Duration) *modelledPair {
 	return &modelledPair{
 		QueuePair: q, provider: p, depth: uint64(depth), answer: int64(answer),
-		ops: newHeldQueue(depth), recvs: newHeldQueue(heldRecvs),
+		ops: newRing[held](depth), recvs: newRing[held](heldRecvs),
 	}
 }
 
@@ -101,13 +84,12 @@ func (q *modelledPair) WriteImm(src []byte, r Remote, offset int64, imm uint32, 
 
 // full counts what is held too: to the owner it is still under way.
 func (q *modelledPair) full() bool {
-	return q.ops.tail-q.ops.head == q.depth
+	return q.ops.len() == q.depth
 }
 
 func (q *modelledPair) enqueued(err error, n int, write bool) error {
 	if err == nil {
-		*q.ops.at(q.ops.tail) = held{bytes: n, write: write}
-		q.ops.tail++
+		q.ops.push(held{bytes: n, write: write})
 	}
 	return err
 }
@@ -149,7 +131,7 @@ func (q *modelledPair) price() {
 func (q *modelledPair) gather() {
 	var now int64
 	for {
-		room := uint64(len(q.recvs.slots)) - (q.recvs.tail - q.recvs.head)
+		room := heldRecvs - q.recvs.len()
 		got := q.got[:q.QueuePair.Poll(q.got[:min(uint64(len(q.got)), room)])]
 		for _, c := range got {
 			if c.Op != OpRecv {
@@ -161,8 +143,7 @@ func (q *modelledPair) gather() {
 				now = q.provider.now()
 			}
 			wire := q.provider.model.wire(c.N)
-			*q.recvs.at(q.recvs.tail) = held{done: c, due: q.provider.rx.reserve(now, wire) + wire + q.answer}
-			q.recvs.tail++
+			q.recvs.push(held{done: c, due: q.provider.rx.reserve(now, wire) + wire + q.answer})
 		}
 		if len(got) < len(q.got) {
 			return
@@ -175,7 +156,7 @@ func (q *modelledPair) due() (at int64, some bool) {
 	if q.ops.head != q.ended {
 		at, some = q.ops.at(q.ops.head).due, true
 	}
-	if q.recvs.head != q.recvs.tail {
+	if q.recvs.len() > 0 {
 		if d := q.recvs.at(q.recvs.head).due; !some || d < at {
 			at, some = d, true
 		}
@@ -189,11 +170,11 @@ func (q *modelledPair) Poll(done []Completion) int {
 		return 0
 	}
 	now := q.provider.now()
-	n := q.ops.deliver(done, q.ended, now)
-	return n + q.recvs.deliver(done[n:], q.recvs.tail, now)
+	n := deliver(&q.ops, done, q.ended, now)
+	return n + deliver(&q.recvs, done[n:], q.recvs.tail, now)
 }
 
-func (h *heldQueue) deliver(done []Completion, end uint64, now int64) (n int) {
+func deliver(h *ring[held], done []Completion, end uint64, now int64) (n int) {
 	for n < len(done) && h.head != end && h.at(h.head).due <= now {
 		done[n] = h.at(h.head).done
 		h.head++

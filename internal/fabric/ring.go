@@ -1,0 +1,27 @@
+package fabric
+
+// ring is what a wrapper keeps of operations or completions, first in, first out.
+// Entries are numbered from 0; those in [head, tail) are in it.
+type ring[T any] struct {
+	slots      []T
+	mask       uint64
+	head, tail uint64
+}
+
+// newRing makes room for n entries, which the user counts.
+func newRing[T any](n int) ring[T] {
+	size := 1
+	for size < n {
+		size *= 2
+	}
+	return ring[T]{slots: make([]T, size), mask: uint64(size - 1)}
+}
+
+func (r *ring[T]) at(i uint64) *T { return &r.slots[i&r.mask] }
+
+func (r *ring[T]) push(v T) {
+	*r.at(r.tail) = v
+	r.tail++
+}
+
+func (r *ring[T]) len() uint64 { return r.tail - r.head }
