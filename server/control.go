@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"crypto/subtle"
 	"errors"
 	"fmt"
 	"math"
@@ -10,6 +9,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/redywire"
 	"github.com/redykv/redykv/internal/units"
@@ -17,14 +17,15 @@ import (
 
 // Limits of a Connect request.
 const (
-	maxCacheID = 256     // bytes
-	maxRegions = 1 << 16 // of one cache on one server
+	maxName    = 256     // bytes of a cache's ID, and of a grant's name
+	maxRegions = 1 << 16 // of one grant
 )
 
-// Connect lends regions to a cache (R33 to R35). Where memory does not suffice
-// the error is ResourceExhausted with a [serverv1.StatusResponse] as its detail,
-// which says how much is left; where cores do not, it is without. Nothing is lent
-// then, nor where the client gives up or the cache is disconnected meanwhile.
+// Connect lends regions to a cache under a grant (R33 to R35). Where memory does
+// not suffice the error is ResourceExhausted with a [serverv1.StatusResponse] as
+// its detail, which says how much is left; where cores do not, it is without.
+// Nothing is lent then, nor where the client gives up or the grant is
+// disconnected meanwhile.
 func (s *Server) Connect(ctx context.Context, req *connect.Request[serverv1.ConnectRequest]) (*connect.Response[serverv1.ConnectResponse], error) {
 	m := req.Msg
 	if err := s.checkConnect(m); err != nil {
@@ -38,15 +39,8 @@ func (s *Server) Connect(ctx context.Context, req *connect.Request[serverv1.Conn
 	l, err := s.newLease(ctx, m)
 	if err != nil {
 		s.unreserve(t)
-		return nil, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("cache %s: %w", m.CacheId, err))
+		return nil, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("%v: %w", t.id, err))
 	}
-	if err := s.publish(ctx, t, l); err != nil {
-		err = errors.Join(err, l.end())
-		s.unreserve(t)
-		return nil, connect.NewError(connect.CodeUnavailable, fmt.Errorf("cache %s: %w", m.CacheId, err))
-	}
-	s.opts.Logger.Info("regions lent", "cache", m.CacheId, "regions", m.Regions, "size", units.Size(m.RegionSize).String(), "threads", len(l.threads))
-
 	answer := &serverv1.ConnectResponse{
 		Transport: s.Transport(), FabricAddr: s.FabricAddr(), Ticket: l.ticket[:],
 	}
@@ -54,20 +48,35 @@ func (s *Server) Connect(ctx context.Context, req *connect.Request[serverv1.Conn
 		token := r.Token()
 		answer.RegionTokens = append(answer.RegionTokens, token[:])
 	}
+	if err := s.publish(ctx, t, l); err != nil {
+		err = errors.Join(err, l.end())
+		s.unreserve(t)
+		return nil, connect.NewError(connect.CodeUnavailable, fmt.Errorf("%v: %w", t.id, err))
+	}
+	s.opts.Logger.Info("regions lent", "cache", m.CacheId, "grant", m.Grant,
+		"regions", m.Regions, "size", units.Size(m.RegionSize).String(), "threads", threadsOf(m.Configuration))
 	return connect.NewResponse(answer), nil
 }
 
 // checkConnect refuses what no server could grant. The product of regions and
 // size fits an int64 afterwards.
 func (s *Server) checkConnect(m *serverv1.ConnectRequest) error {
-	c := m.GetConfiguration()
 	switch {
-	case m.CacheId == "" || len(m.CacheId) > maxCacheID:
-		return fmt.Errorf("cache ID of %d bytes, want 1 to %d", len(m.CacheId), maxCacheID)
+	case m.CacheId == "" || len(m.CacheId) > maxName:
+		return fmt.Errorf("cache ID of %d bytes, want 1 to %d", len(m.CacheId), maxName)
+	case len(m.Grant) > maxName:
+		return fmt.Errorf("grant of %d bytes, at most %d", len(m.Grant), maxName)
 	case m.Regions == 0 || m.Regions > maxRegions:
 		return fmt.Errorf("%d regions, want 1 to %d", m.Regions, maxRegions)
 	case m.RegionSize == 0 || m.RegionSize > math.MaxInt64/maxRegions:
 		return fmt.Errorf("regions of %d bytes", m.RegionSize)
+	}
+	return s.checkConfiguration(m.Configuration)
+}
+
+// checkConfiguration refuses what no lease of this server could have.
+func (s *Server) checkConfiguration(c *managerv1.Configuration) error {
+	switch {
 	case int64(c.GetServerThreads()) > int64(s.opts.Cores):
 		return fmt.Errorf("%d server threads on %d cores", c.GetServerThreads(), s.opts.Cores)
 	case c.GetBatchSize() > redywire.MaxBatch:
@@ -80,127 +89,97 @@ func (s *Server) checkConnect(m *serverv1.ConnectRequest) error {
 	return nil
 }
 
-// tenant is a cache's place in Server.leases: its name, memory and threads are
-// taken from the beginning of Connect to the end of Disconnect. Guarded by
-// Server.mu, but for what does not change.
-//
-//	set up ──publish──► lent ──Disconnect──► ending ──► gone
-//	   └──────────Disconnect, or a failure─────────────►
-type tenant struct {
-	cache   string
-	bytes   int64
-	threads int
-	lease   *lease        // nil while being set up
-	over    bool          // was disconnected: ending, or not to be published
-	gone    chan struct{} // closed when everything is free again
-}
-
 // threadsOf is how many server threads a lease runs: batches of one are one-sided
 // whatever s says (A16).
-func threadsOf(m *serverv1.ConnectRequest) int {
-	c := m.GetConfiguration()
+func threadsOf(c *managerv1.Configuration) int {
 	if c.GetBatchSize() <= 1 {
 		return 0
 	}
 	return int(c.GetServerThreads())
 }
 
-// reserve takes what m asks for out of what is free. After a nil error the
-// caller owes a calls.Done.
-func (s *Server) reserve(m *serverv1.ConnectRequest) (*tenant, error) {
-	t := &tenant{cache: m.CacheId, bytes: int64(m.Regions) * int64(m.RegionSize), threads: threadsOf(m), gone: make(chan struct{})}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil, connect.NewError(connect.CodeUnavailable, errors.New("server is closing"))
-	}
-	if s.leases[t.cache] != nil {
-		return nil, connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("cache %s has regions here already", t.cache))
-	}
-	if t.threads > s.cores {
-		return nil, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("cache %s wants %d server threads, %d of %d cores are free",
-			t.cache, t.threads, s.cores, s.opts.Cores))
-	}
-	if t.bytes > s.free {
-		err := connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("cache %s wants %v, at most %v of %v are free",
-			t.cache, units.Size(t.bytes), units.Size(s.free), units.Size(s.opts.Memory)))
-		if detail, derr := connect.NewErrorDetail(s.status()); derr == nil {
-			err.AddDetail(detail)
-		}
+// Disconnect takes back all regions of a grant, or those of all grants of a cache
+// where neither grant nor ticket is given, be they still being set up: queue pairs
+// are closed, tokens revoked and the memory is free when it returns. A ticket,
+// where one is given, has to be the grant's own.
+func (s *Server) Disconnect(ctx context.Context, req *connect.Request[serverv1.DisconnectRequest]) (*connect.Response[serverv1.DisconnectResponse], error) {
+	ends, err := s.disconnected(req.Msg)
+	if err != nil {
 		return nil, err
 	}
-	s.free -= t.bytes
-	s.cores -= t.threads
-	s.leases[t.cache] = t
-	s.calls.Add(1)
-	return t, nil
-}
-
-func (s *Server) unreserve(t *tenant) {
-	s.mu.Lock()
-	s.free += t.bytes
-	s.cores += t.threads
-	delete(s.leases, t.cache)
-	s.mu.Unlock()
-	close(t.gone)
-}
-
-// publish makes a lease reachable, unless nobody wants it any more: a client that
-// gave up may have had its cache deallocated while this server was setting it up.
-func (s *Server) publish(ctx context.Context, t *tenant, l *lease) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.closed:
-		return errors.New("server is closing")
-	case t.over:
-		return errors.New("disconnected while it connected")
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	}
-	t.lease = l
-	s.tickets[l.ticket] = l
-	return nil
-}
-
-// Disconnect takes back all regions of a cache, be they still being set up: its
-// queue pairs are closed, the tokens revoked and the memory freed when it
-// returns. A ticket, where one is given, has to be the cache's own.
-func (s *Server) Disconnect(ctx context.Context, req *connect.Request[serverv1.DisconnectRequest]) (*connect.Response[serverv1.DisconnectResponse], error) {
-	m := req.Msg
-	s.mu.Lock()
-	t := s.leases[m.CacheId]
-	switch {
-	case t == nil || t.lease == nil && len(m.Ticket) > 0: // nobody has its ticket yet
-		s.mu.Unlock()
-		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("no regions are lent to cache %q", m.CacheId))
-	case len(m.Ticket) > 0 && subtle.ConstantTimeCompare(m.Ticket, t.lease.ticket[:]) == 0:
-		s.mu.Unlock()
-		return nil, connect.NewError(connect.CodePermissionDenied, fmt.Errorf("ticket is not that of cache %q", m.CacheId))
-	}
-	ours := t.lease != nil && !t.over // to end; otherwise another call does that
-	t.over = true
-	if !ours {
-		s.mu.Unlock()
-		select {
-		case <-t.gone:
-			return connect.NewResponse(&serverv1.DisconnectResponse{}), nil
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+	for _, e := range ends {
+		if e.ours {
+			err = errors.Join(err, s.finish(e.tenant))
 		}
 	}
-	delete(s.tickets, t.lease.ticket)
-	s.calls.Add(1)
-	defer s.calls.Done()
-	s.mu.Unlock()
+	for _, e := range ends { // those that others end
+		select {
+		case <-e.tenant.gone:
+		case <-ctx.Done():
+			err = errors.Join(err, context.Cause(ctx))
+		}
+	}
+	switch {
+	case ctx.Err() != nil && err != nil:
+		return nil, err // the code is that of the context's end
+	case err != nil:
+		return nil, connect.NewError(connect.CodeInternal, err)
+	}
+	return connect.NewResponse(&serverv1.DisconnectResponse{}), nil
+}
 
+// ending is a tenant that was disconnected, and whether by this call, which has
+// to end it, and owes a calls.Done.
+type ending struct {
+	tenant *tenant
+	ours   bool
+}
+
+// disconnected says to the tenants that m means that it is over.
+func (s *Server) disconnected(m *serverv1.DisconnectRequest) (ends []ending, err error) {
+	id := grantID{m.CacheId, m.Grant}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var means []*tenant
+	if m.Grant == "" && len(m.Ticket) == 0 {
+		for _, t := range s.leases {
+			if t.id.cache == m.CacheId {
+				means = append(means, t)
+			}
+		}
+	} else if t := s.leases[id]; t != nil && (t.lease != nil || len(m.Ticket) == 0) { // nobody has the ticket before
+		if t.lease != nil {
+			if err := t.admits(m.Ticket); err != nil {
+				return nil, err
+			}
+		}
+		means = append(means, t)
+	}
+	if len(means) == 0 {
+		return nil, notLent(id)
+	}
+	for _, t := range means {
+		e := ending{t, t.lease != nil && !t.over}
+		t.over = true
+		if e.ours {
+			delete(s.tickets, t.lease.ticket)
+			s.calls.Add(1)
+		}
+		ends = append(ends, e)
+	}
+	return ends, nil
+}
+
+// finish ends a tenant whose lease is over.
+func (s *Server) finish(t *tenant) error {
+	defer s.calls.Done()
 	err := t.lease.end()
 	s.unreserve(t)
 	if err != nil {
-		return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("cache %s: %w", t.cache, err))
+		return fmt.Errorf("%v: %w", t.id, err)
 	}
-	s.opts.Logger.Info("regions taken back", "cache", t.cache)
-	return connect.NewResponse(&serverv1.DisconnectResponse{}), nil
+	s.opts.Logger.Info("regions taken back", "cache", t.id.cache, "grant", t.id.grant)
+	return nil
 }
 
 // Status says what is lent to whom.
@@ -217,12 +196,15 @@ func (s *Server) status() *serverv1.StatusResponse {
 		if t.lease == nil || t.over {
 			continue
 		}
-		l := t.lease
-		l.mu.Lock()
-		m.Connections += uint32(l.connections)
-		l.mu.Unlock()
-		m.Leases = append(m.Leases, &serverv1.Lease{CacheId: l.cache, Regions: uint32(len(l.regions)), Bytes: uint64(t.bytes)})
+		regions, connections := t.lease.size()
+		m.Connections += uint32(connections)
+		m.Leases = append(m.Leases, &serverv1.Lease{
+			CacheId: t.id.cache, Grant: t.id.grant, Regions: uint32(regions), Bytes: uint64(t.bytes),
+		})
 	}
-	sort.Slice(m.Leases, func(i, j int) bool { return m.Leases[i].CacheId < m.Leases[j].CacheId })
+	sort.Slice(m.Leases, func(i, j int) bool {
+		a, b := m.Leases[i], m.Leases[j]
+		return a.CacheId < b.CacheId || a.CacheId == b.CacheId && a.Grant < b.Grant
+	})
 	return m
 }

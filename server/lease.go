@@ -6,119 +6,216 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
+	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/redywire"
 )
 
-// maxConnections bounds the queue pairs of one lease, and with them the memory
-// that its rings take.
-const maxConnections = 1024
-
-// lease is what one cache has of this server. It is complete before it is
-// published in Server.leases, and constant from then on but for its connections.
+// lease is what one cache has of this server under one grant. It is whole before
+// it is published.
 type lease struct {
-	cache   string
-	ticket  redywire.Ticket
-	regions []fabric.Region
-	memory  [][]byte // of the regions: what server threads read and write
-	batch   int      // the most that a connection's rings may be made for,
-	depth   int      // in requests and in slots
-	threads []*thread
-	counts  *counters // the server's
+	id       grantID
+	ticket   redywire.Ticket
+	provider fabric.Provider
+	counts   *counters // the server's
+	rings    *budget   // the server's
 
 	ctx    context.Context // ends with the lease
 	cancel context.CancelFunc
-	// running counts the threads and the connections. It is raised under mu
-	// and only while the lease is open, so that end can wait for it.
+	// running counts threads, connections and pulls. It is raised under mu and
+	// only while the lease is open, so that end can wait for it.
 	running sync.WaitGroup
+
+	// changing is held by whoever takes regions away or replaces threads, and is
+	// taken before any other lock.
+	changing sync.Mutex
+	// memory is that of the regions: what server threads read and write, each
+	// inside its gate.
+	memory atomic.Pointer[memory]
+	// threads are those that connections turn to.
+	threads atomic.Pointer[[]*thread]
 
 	mu          sync.Mutex
 	open        bool
+	regions     []fabric.Region // of memory
+	limits      limits
+	pulls       map[*pull]struct{}
 	connections int
 	dialled     int // connections ever, to spread them over the threads
+	ringBytes   int64
+	// ringed is the context of connections with rings: it ends when there is no
+	// thread left to serve them.
+	ringed     context.Context
+	stopRinged context.CancelFunc
 }
+
+// memory is the regions' bytes, by number.
+type memory [][]byte
 
 // newLease allocates the regions that m asks for and starts the threads. On
 // failure nothing is left.
 func (s *Server) newLease(ctx context.Context, m *serverv1.ConnectRequest) (*lease, error) {
-	count, size := int(m.Regions), int64(m.RegionSize)
 	l := &lease{
-		cache: m.CacheId,
-		batch: int(m.GetConfiguration().GetBatchSize()), depth: int(m.GetConfiguration().GetQueueDepth()),
-		counts: &s.counts, open: true,
+		id: grantID{m.CacheId, m.Grant}, provider: s.provider, counts: &s.counts, rings: &s.rings,
+		open: true, limits: limitsOf(m.Configuration, limits{}), pulls: make(map[*pull]struct{}),
 	}
 	if _, err := rand.Read(l.ticket[:]); err != nil {
 		return nil, fmt.Errorf("ticket: %w", err)
 	}
-	for i := range count {
+	memory := make(memory, 0, m.Regions)
+	for i := range m.Regions {
 		err := ctx.Err()
 		var region fabric.Region
 		if err == nil {
-			region, err = s.provider.Alloc(int(size))
+			region, err = s.provider.Alloc(int(m.RegionSize))
 		}
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("region %d of %d: %w", i, count, err), l.free())
+			return nil, errors.Join(fmt.Errorf("region %d of %d: %w", i, m.Regions, err), free(l.regions))
 		}
 		l.regions = append(l.regions, region)
-		l.memory = append(l.memory, region.Bytes())
+		memory = append(memory, region.Bytes())
 	}
+	l.memory.Store(&memory)
 	l.ctx, l.cancel = context.WithCancel(s.ctx)
-	for range threadsOf(m) {
-		t := &thread{inbox: make(chan *conn)}
-		l.threads = append(l.threads, t)
-		l.running.Add(1)
-		go func() {
-			defer l.running.Done()
-			t.run(l.ctx)
-		}()
-	}
+	l.ringed, l.stopRinged = context.WithCancel(l.ctx)
+	l.threads.Store(new([]*thread))
+	l.setThreads(threadsOf(m.Configuration))
 	return l, nil
 }
 
-// admit counts a new connection in and gives it its thread: nil if the lease
-// has none. The caller owes a leave.
-func (l *lease) admit() (*thread, error) {
+// setThreads replaces the threads by count new ones, unless there are as many
+// already. Connections go over to the new ones; those with rings end where there
+// are none. The caller holds changing, or has the lease to itself.
+func (l *lease) setThreads(count int) {
+	old := *l.threads.Load()
+	if len(old) == count {
+		return
+	}
+	threads := make([]*thread, count)
+	for i := range threads {
+		threads[i] = l.startThread()
+	}
+	l.threads.Store(&threads)
+	for _, t := range old {
+		t.stop()
+	}
+	if count == 0 {
+		l.mu.Lock()
+		l.stopRinged()
+		l.ringed, l.stopRinged = context.WithCancel(l.ctx)
+		l.mu.Unlock()
+	}
+	for _, t := range old {
+		<-t.ended
+	}
+}
+
+// retain frees the regions from keep on, and returns how many bytes they were.
+// Their tokens are revoked, pulls into them have ended, and no thread uses them
+// any more when it returns. The caller holds changing.
+func (l *lease) retain(keep int) (freed int64, err error) {
+	l.mu.Lock()
+	if keep >= len(l.regions) {
+		l.mu.Unlock()
+		return 0, nil
+	}
+	gone := l.regions[keep:]
+	l.regions = l.regions[:keep:keep]
+	left := (*l.memory.Load())[:keep:keep]
+	l.memory.Store(&left)
+	var ends []*pull
+	for p := range l.pulls {
+		if p.reaches >= keep {
+			ends = append(ends, p)
+		}
+	}
+	l.mu.Unlock()
+
+	for _, p := range ends {
+		p.cancel(errReleased)
+	}
+	for _, p := range ends {
+		<-p.over
+	}
+	// A thread that is inside its gate may have seen the memory as it was; one
+	// that comes in from now on does not.
+	for _, t := range *l.threads.Load() {
+		t.gate.Drain()
+	}
+	for _, r := range gone {
+		freed += int64(len(r.Bytes()))
+	}
+	return freed, free(gone)
+}
+
+// size is the number of regions and connections.
+func (l *lease) size() (regions, connections int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.open {
-		return nil, errors.New("lease has ended")
-	}
-	if l.connections == maxConnections {
-		return nil, fmt.Errorf("lease has %d connections already", maxConnections)
-	}
-	l.connections++
-	l.dialled++
-	l.running.Add(1)
-	if len(l.threads) == 0 {
-		return nil, nil
-	}
-	return l.threads[l.dialled%len(l.threads)], nil
+	return len(l.regions), l.connections
 }
 
-func (l *lease) leave() {
-	l.mu.Lock()
-	l.connections--
-	l.mu.Unlock()
-	l.running.Done()
-}
-
-// end closes the connections, stops the threads and frees the regions. Whoever
-// made an end of its tenant calls it, so it runs once.
+// end closes the connections, stops threads and pulls and frees the regions.
+// Whoever made an end of its tenant calls it, so it runs once.
 func (l *lease) end() error {
 	l.mu.Lock()
 	l.open = false
 	l.mu.Unlock()
 	l.cancel()
-	l.running.Wait() // no thread touches the regions any more
-	return l.free()
+	l.changing.Lock() // what changes it now is done soon; nothing changes it after
+	defer l.changing.Unlock()
+	l.running.Wait() // nobody touches the regions any more
+	return free(l.regions)
 }
 
-func (l *lease) free() error {
+func free(regions []fabric.Region) error {
 	var err error
-	for _, r := range l.regions {
+	for _, r := range regions {
 		err = errors.Join(err, r.Close())
 	}
 	return err
 }
+
+// limits are what connections of a lease may ask for.
+type limits struct {
+	batch, depth int   // of a connection's rings, in requests and in slots
+	rings        int64 // bytes of all connections' rings together
+}
+
+const (
+	// maxConnections bounds the queue pairs of one lease.
+	maxConnections = 1024
+	// fewConnections is for how many connections with rings a lease has room
+	// even if its configuration names fewer client threads.
+	fewConnections = 64
+)
+
+// limitsOf are those of configuration c that replaces another. There is room for
+// the rings of twice its client threads, since they dial again before they hang
+// up, and never less than there was.
+func limitsOf(c *managerv1.Configuration, before limits) limits {
+	l := limits{batch: int(c.GetBatchSize()), depth: int(c.GetQueueDepth())}
+	count := min(max(2*int64(c.GetClientThreads()), fewConnections), maxConnections)
+	l.rings = max(count*ringBytes(l.batch, l.depth), before.rings)
+	return l
+}
+
+// budget is a number of bytes that many take from. Safe for concurrent use.
+type budget struct{ left atomic.Int64 }
+
+func (b *budget) take(n int64) bool {
+	for {
+		left := b.left.Load()
+		if n > left {
+			return false
+		}
+		if b.left.CompareAndSwap(left, left-n) {
+			return true
+		}
+	}
+}
+
+func (b *budget) give(n int64) { b.left.Add(n) }

@@ -34,7 +34,7 @@ func TestGivenUpConnect(t *testing.T) {
 			go func() {
 				for { // until Disconnect has been here
 					s.mu.Lock()
-					over := s.leases["cache"].over
+					over := s.leases[grantID{cache: "cache"}].over
 					s.mu.Unlock()
 					if over {
 						close(let)

@@ -9,9 +9,13 @@ import (
 
 // Options say what a server lends and how it is reached.
 type Options struct {
-	// Memory bounds the bytes lent at any time. Message rings come beside it:
-	// 40 KiB for a connection with batches of 64 and a queue depth of 4.
+	// Memory bounds the bytes lent at any time. Message rings come beside it.
 	Memory int64
+	// RingMemory bounds the bytes of all message rings: 41 KiB for a connection
+	// with batches of 64 and a queue depth of 4. A lease may take as much of it
+	// as twice its client threads need, or 64 connections if that is more.
+	// Default: an eighth of Memory, at least 64 MiB.
+	RingMemory int64
 	// Cores bounds the server threads of all caches together. 0: one-sided
 	// access only.
 	Cores int
@@ -36,6 +40,12 @@ func (o *Options) ensureDefaults() error {
 	}
 	if o.Cores < 0 {
 		return fmt.Errorf("server: %d cores", o.Cores)
+	}
+	if o.RingMemory < 0 {
+		return fmt.Errorf("server: %d bytes for message rings", o.RingMemory)
+	}
+	if o.RingMemory == 0 {
+		o.RingMemory = max(o.Memory/8, 64<<20)
 	}
 	o.Logger = o.Logger.With("component", "cacheserver", "transport", o.Transport, "memory", units.Size(o.Memory).String())
 	return nil

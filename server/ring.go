@@ -32,23 +32,31 @@ type ring struct {
 	err                          error // why the connection has to end
 }
 
-func (s *Server) newRing(hello redywire.Hello) (*ring, error) {
+func newRing(p fabric.Provider, hello redywire.Hello) (*ring, error) {
 	r := &ring{
 		batch: hello.Batch, depth: hello.Depth,
 		slot:           redywire.SlotSize(hello.Batch),
 		responsesToken: hello.Responses,
 	}
 	var err error
-	if r.requests, err = s.provider.Alloc(r.size()); err != nil {
+	if r.requests, err = p.Alloc(r.size()); err != nil {
 		return nil, fmt.Errorf("request ring: %w", err)
 	}
-	if r.staging, err = s.provider.Alloc(r.size()); err != nil {
+	if r.staging, err = p.Alloc(r.size()); err != nil {
 		return nil, errors.Join(fmt.Errorf("response staging: %w", err), r.requests.Close())
 	}
 	return r, nil
 }
 
 func (r *ring) size() int { return r.slot * r.depth }
+
+// ringBytes is the memory of a connection's rings here.
+func ringBytes(batch, depth int) int64 {
+	if batch <= 1 {
+		return 0
+	}
+	return 2 * int64(redywire.SlotSize(batch)) * int64(depth)
+}
 
 func (r *ring) close() error { return errors.Join(r.requests.Close(), r.staging.Close()) }
 
@@ -64,7 +72,7 @@ func (r *ring) bind(responses fabric.Remote) error {
 // step takes in what has happened on qp, carries out a few batches and sends
 // their responses. It says whether there was anything to do; after an error it
 // sets r.err and must not be called again.
-func (r *ring) step(qp fabric.QueuePair, l *lease, done []fabric.Completion) bool {
+func (r *ring) step(qp fabric.QueuePair, m memory, counts *counters, done []fabric.Completion) bool {
 	n := qp.Poll(done)
 	for _, c := range done[:n] {
 		if r.err = r.take(c); r.err != nil {
@@ -79,7 +87,7 @@ func (r *ring) step(qp fabric.QueuePair, l *lease, done []fabric.Completion) boo
 	sent := 0
 	// A response slot is written again only after its last write is complete.
 	for r.carried < r.announced && r.carried-r.answered < uint64(r.depth) && sent < stepBatches {
-		if r.err = r.carryOut(qp, l); r.err != nil {
+		if r.err = r.carryOut(qp, m, counts); r.err != nil {
 			return true
 		}
 		sent++
@@ -107,7 +115,7 @@ func (r *ring) take(c fabric.Completion) error {
 }
 
 // carryOut executes the next batch in order (R39, R41) and enqueues its response.
-func (r *ring) carryOut(qp fabric.QueuePair, l *lease) error {
+func (r *ring) carryOut(qp fabric.QueuePair, m memory, counts *counters) error {
 	seq := r.carried + 1
 	at := int(seq%uint64(r.depth)) * r.slot
 	var in redywire.Reader
@@ -122,7 +130,7 @@ func (r *ring) carryOut(qp fabric.QueuePair, l *lease) error {
 		if err != nil {
 			return err
 		}
-		status, memory := l.find(q)
+		status, memory := m.find(q)
 		switch {
 		case status != redywire.StatusOK:
 			refused++
@@ -134,23 +142,23 @@ func (r *ring) carryOut(qp fabric.QueuePair, l *lease) error {
 			out.Respond(status, nil)
 		}
 	}
-	l.counts.batches.Add(1)
-	l.counts.requests.Add(uint64(out.Count()))
+	counts.batches.Add(1)
+	counts.requests.Add(uint64(out.Count()))
 	if refused > 0 {
-		l.counts.refused.Add(uint64(refused))
+		counts.refused.Add(uint64(refused))
 	}
 	r.carried = seq
 	return qp.WriteImm(out.Seal(seq), r.responses, int64(at), uint32(seq), seq)
 }
 
-// find returns the bytes that a request names, if the lease has them.
-func (l *lease) find(q redywire.Request) (redywire.Status, []byte) {
-	if uint64(q.Region) >= uint64(len(l.memory)) {
+// find returns the bytes that a request names, if there are such.
+func (m memory) find(q redywire.Request) (redywire.Status, []byte) {
+	if uint64(q.Region) >= uint64(len(m)) {
 		return redywire.StatusNoRegion, nil
 	}
-	memory := l.memory[q.Region]
-	if q.Offset > uint64(len(memory)) || uint64(q.N) > uint64(len(memory))-q.Offset {
+	region := m[q.Region]
+	if q.Offset > uint64(len(region)) || uint64(q.N) > uint64(len(region))-q.Offset {
 		return redywire.StatusOutOfBounds, nil
 	}
-	return redywire.StatusOK, memory[q.Offset : q.Offset+uint64(q.N)]
+	return redywire.StatusOK, region[q.Offset : q.Offset+uint64(q.N)]
 }

@@ -17,12 +17,11 @@ import (
 
 // Server lends one VM's memory. Its methods are safe for concurrent use.
 type Server struct {
-	serverv1connect.UnimplementedCacheServerServiceHandler // of what is not served yet
-
 	opts     Options
 	provider fabric.Provider
 	listener fabric.Listener
 	counts   counters
+	rings    budget // bytes of message rings
 
 	ctx       context.Context // ends at Close
 	cancel    context.CancelFunc
@@ -32,12 +31,15 @@ type Server struct {
 	// raised under mu while the server is open, so that Close can wait for it.
 	calls sync.WaitGroup
 
-	mu      sync.Mutex
-	closed  bool
-	free    int64                      // of opts.Memory, not lent
-	cores   int                        // of opts.Cores, without a thread
-	leases  map[string]*tenant         // by cache
-	tickets map[redywire.Ticket]*lease // those that are lent, by ticket
+	mu     sync.Mutex
+	closed bool
+	free   int64 // of opts.Memory, not lent
+	cores  int   // of opts.Cores, without a thread
+	leases map[grantID]*tenant
+	// networked is the provider by way of network, the one that pulls used last.
+	network   fabric.Model
+	networked fabric.Provider
+	tickets   map[redywire.Ticket]*lease // those that are lent, by ticket
 }
 
 var _ serverv1connect.CacheServerServiceHandler = (*Server)(nil)
@@ -64,9 +66,10 @@ func New(opts Options) (*Server, error) {
 		ctx: ctx, cancel: cancel,
 		free:    opts.Memory,
 		cores:   opts.Cores,
-		leases:  make(map[string]*tenant),
+		leases:  make(map[grantID]*tenant),
 		tickets: make(map[redywire.Ticket]*lease),
 	}
+	s.rings.left.Store(opts.RingMemory)
 	s.accepting.Add(1)
 	go s.acceptLoop()
 	return s, nil

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const regionSize = 64 << 10
 
-func newServer(t *testing.T, opts Options) (*Server, serverv1connect.CacheServerServiceClient) {
+func newServer(t testing.TB, opts Options) (*Server, serverv1connect.CacheServerServiceClient) {
 	t.Helper()
 	opts.Logger = slog.New(slog.DiscardHandler)
 	s, err := New(opts)

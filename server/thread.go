@@ -3,6 +3,8 @@ package server
 import (
 	"context"
 	"runtime"
+
+	"github.com/redykv/redykv/internal/fabric/core"
 )
 
 // idleSpins is how many rounds without work a thread polls a connection before
@@ -14,24 +16,46 @@ const idleSpins = 64
 // one after the other, and sleeps where none is. Connections come in through
 // inbox and are owned by the thread until it sends on their returned channel.
 type thread struct {
-	inbox  chan *conn
-	active []*conn
+	lease   *lease
+	inbox   chan *conn
+	stopped <-chan struct{} // closed by stop, or by the lease's end
+	stop    context.CancelFunc
+	ended   chan struct{} // closed when the thread is gone
+	active  []*conn
+	// gate is entered while the thread may touch regions: who takes some away
+	// drains it.
+	gate core.Gate
 }
 
-// run loops over step until ctx ends, when it hands all connections back.
-func (t *thread) run(ctx context.Context) {
+// startThread starts a thread that runs until it is stopped or the lease ends.
+// The lease is open, and is not ending meanwhile.
+func (l *lease) startThread() *thread {
+	ctx, stop := context.WithCancel(l.ctx)
+	t := &thread{lease: l, inbox: make(chan *conn), stopped: ctx.Done(), stop: stop, ended: make(chan struct{})}
+	l.running.Add(1)
+	go func() {
+		defer l.running.Done()
+		defer close(t.ended)
+		defer stop()
+		t.run()
+	}()
+	return t
+}
+
+// run loops over step until the thread is stopped, when it hands all connections
+// back.
+func (t *thread) run() {
 	defer func() {
 		for len(t.active) > 0 {
-			t.handBack(0)
+			t.handBack(0, true)
 		}
 	}()
-	done := ctx.Done()
 	for {
 		if len(t.active) == 0 {
 			select {
 			case c := <-t.inbox:
 				t.take(c)
-			case <-done:
+			case <-t.stopped:
 				return
 			}
 		}
@@ -42,7 +66,7 @@ func (t *thread) run(ctx context.Context) {
 		default:
 		}
 		select {
-		case <-done:
+		case <-t.stopped:
 			return
 		default:
 		}
@@ -55,20 +79,23 @@ func (t *thread) run(ctx context.Context) {
 // step polls every connection that is awake once and says whether any had work.
 func (t *thread) step() bool {
 	worked := false
+	t.gate.Enter()
+	memory := *t.lease.memory.Load()
 	for i := 0; i < len(t.active); {
 		c := t.active[i]
-		if c.ring.step(c.qp, c.lease, c.done[:]) {
+		if c.ring.step(c.qp, memory, t.lease.counts, c.done[:]) {
 			worked = true
 			c.idle = 0
 		} else {
 			c.idle++
 		}
 		if c.ring.err != nil || c.idle > idleSpins {
-			t.handBack(i) // the last connection is now at i
+			t.handBack(i, false) // the last connection is now at i
 			continue
 		}
 		i++
 	}
+	t.gate.Leave()
 	return worked
 }
 
@@ -77,11 +104,12 @@ func (t *thread) take(c *conn) {
 	t.active = append(t.active, c)
 }
 
-// handBack gives active connection i back to its goroutine.
-func (t *thread) handBack(i int) {
+// handBack gives active connection i back to its goroutine. One that is awake
+// still has work, maybe, of which its queue pair says nothing any more.
+func (t *thread) handBack(i int, awake bool) {
 	c, last := t.active[i], len(t.active)-1
 	t.active[i] = t.active[last]
 	t.active[last] = nil
 	t.active = t.active[:last]
-	c.returned <- struct{}{}
+	c.returned <- awake
 }

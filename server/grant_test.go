@@ -1,0 +1,352 @@
+package server
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/api/serverv1"
+	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
+	"github.com/redykv/redykv/internal/redywire"
+)
+
+// lend connects under a grant with one server thread and batches of 4.
+func lend(t *testing.T, client serverv1connect.CacheServerServiceClient, cache, grant string, regions uint32) *serverv1.ConnectResponse {
+	t.Helper()
+	answer, err := client.Connect(t.Context(), connect.NewRequest(&serverv1.ConnectRequest{
+		CacheId: cache, Grant: grant, Regions: regions, RegionSize: regionSize, Configuration: configuration(1, 4),
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.Msg
+}
+
+func configuration(threads, batch uint32) *managerv1.Configuration {
+	return &managerv1.Configuration{ClientThreads: 1, ServerThreads: threads, BatchSize: batch, QueueDepth: 4}
+}
+
+// leases returns what s lends, and checks that memory and cores add up.
+func leases(t *testing.T, s *Server) []*serverv1.Lease {
+	t.Helper()
+	status, err := s.Status(context.Background(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	free := status.Msg.Memory
+	for _, l := range status.Msg.Leases {
+		free -= l.Bytes
+	}
+	if free != status.Msg.FreeMemory {
+		t.Errorf("%d bytes free, want %d: %v", status.Msg.FreeMemory, free, status.Msg)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	cores := s.opts.Cores
+	for _, tenant := range s.leases {
+		cores -= tenant.threads
+	}
+	if cores != s.cores {
+		t.Errorf("%d cores free, want %d", s.cores, cores)
+	}
+	return status.Msg.Leases
+}
+
+// Grants of one cache are apart: each ticket opens, and each Disconnect ends, its
+// own.
+func TestGrants(t *testing.T) {
+	s, client := newServer(t, Options{Memory: 8 * regionSize, Cores: 8})
+	lend(t, client, "cache", "", 1)
+	a := lend(t, client, "cache", "a", 2)
+	b := lend(t, client, "cache", "b", 1)
+	lend(t, client, "other", "a", 1)
+	if _, err := client.Connect(t.Context(), connect.NewRequest(&serverv1.ConnectRequest{
+		CacheId: "cache", Grant: "a", Regions: 1, RegionSize: regionSize,
+	})); connect.CodeOf(err) != connect.CodeAlreadyExists {
+		t.Errorf("the same grant twice: %v", err)
+	}
+	if got := leases(t, s); len(got) != 4 || got[1].Grant != "a" || got[1].Regions != 2 {
+		t.Errorf("lent: %v", got)
+	}
+	pa, pb := dialRings(t, a, 4, 2), dialRings(t, b, 4, 2)
+
+	for _, step := range []struct {
+		name string
+		req  *serverv1.DisconnectRequest
+		code connect.Code // 0: none
+		left int
+	}{
+		{"ticket of another grant", &serverv1.DisconnectRequest{CacheId: "cache", Grant: "b", Ticket: a.Ticket}, connect.CodePermissionDenied, 4},
+		{"ticket names the grant without a name", &serverv1.DisconnectRequest{CacheId: "cache", Ticket: a.Ticket}, connect.CodePermissionDenied, 4},
+		{"no such grant", &serverv1.DisconnectRequest{CacheId: "cache", Grant: "c"}, connect.CodeNotFound, 4},
+		{"one", &serverv1.DisconnectRequest{CacheId: "cache", Grant: "a", Ticket: a.Ticket}, 0, 3},
+		{"one again", &serverv1.DisconnectRequest{CacheId: "cache", Grant: "a", Ticket: a.Ticket}, connect.CodeNotFound, 3},
+	} {
+		_, err := client.Disconnect(t.Context(), connect.NewRequest(step.req))
+		if step.code == 0 && err != nil || step.code != 0 && connect.CodeOf(err) != step.code {
+			t.Errorf("%s: %v", step.name, err)
+		}
+		if n := len(leases(t, s)); n != step.left {
+			t.Errorf("%s: %d leases, want %d", step.name, n, step.left)
+		}
+	}
+	for await(t, pa.qp).Err == nil {
+	}
+	var w redywire.Writer
+	w.Reset(make([]byte, pb.slot))
+	w.Read(0, 0, 8)
+	pb.send(w.Seal(1), 1)
+	pb.receive(4)
+
+	if _, err := client.Disconnect(t.Context(), connect.NewRequest(&serverv1.DisconnectRequest{CacheId: "cache"})); err != nil {
+		t.Error(err)
+	}
+	if got := leases(t, s); len(got) != 1 || got[0].CacheId != "other" {
+		t.Errorf("left of all grants: %v", got)
+	}
+}
+
+// Released regions answer no more, one-sided or in rings; the others do, and the
+// memory can be lent again.
+func TestRelease(t *testing.T) {
+	s, client := newServer(t, Options{Memory: 4 * regionSize, Cores: 2})
+	answer := lend(t, client, "cache", "g", 4)
+	p := dialRings(t, answer, 4, 2)
+	statuses := func() (got [4]redywire.Status) {
+		t.Helper()
+		var w redywire.Writer
+		w.Reset(make([]byte, p.slot))
+		for i := range uint32(4) {
+			w.Read(i, 0, 8)
+		}
+		p.send(w.Seal(p.seq+1), uint32(p.seq+1))
+		r := p.receive(4)
+		for i := range got {
+			response, err := r.Response()
+			if err != nil {
+				t.Fatal(err)
+			}
+			got[i] = response.Status
+		}
+		return got
+	}
+	release := func(keep uint32, ticket []byte) error {
+		_, err := client.Release(t.Context(), connect.NewRequest(&serverv1.ReleaseRequest{CacheId: "cache", Grant: "g", Ticket: ticket, Keep: keep}))
+		return err
+	}
+	if err := release(1, make([]byte, 16)); connect.CodeOf(err) != connect.CodePermissionDenied {
+		t.Errorf("with a wrong ticket: %v", err)
+	}
+	none := redywire.StatusNoRegion
+	for _, step := range []struct {
+		keep uint32
+		want [4]redywire.Status
+		left uint32
+	}{
+		{9, [4]redywire.Status{}, 4},
+		{4, [4]redywire.Status{}, 4},
+		{2, [4]redywire.Status{2: none, 3: none}, 2},
+		{2, [4]redywire.Status{2: none, 3: none}, 2},
+		{3, [4]redywire.Status{2: none, 3: none}, 2},
+		{0, [4]redywire.Status{none, none, none, none}, 0},
+	} {
+		if err := release(step.keep, answer.Ticket); err != nil {
+			t.Fatal(err)
+		}
+		if got := statuses(); got != step.want {
+			t.Errorf("keeping %d: %v, want %v", step.keep, got, step.want)
+		}
+		if got := leases(t, s); got[0].Regions != step.left || got[0].Bytes != uint64(step.left)*regionSize {
+			t.Errorf("keeping %d: %v", step.keep, got)
+		}
+		for i, token := range answer.RegionTokens {
+			r, err := p.qp.Import(t.Context(), [16]byte(token))
+			if (err == nil) != (i < int(step.left)) {
+				t.Errorf("keeping %d: import of region %d: %v", step.keep, i, err)
+			}
+			if err == nil {
+				p.qp.Release(r)
+			}
+		}
+	}
+	lend(t, client, "other", "", 4)
+	if err := release(0, nil); err != nil {
+		t.Errorf("as the manager does, without a ticket: %v", err)
+	}
+}
+
+// Threads come and go under connections that are at work, and every batch is
+// answered once and in order.
+func TestConfigureLive(t *testing.T) {
+	s, client := newServer(t, Options{Memory: 4 * regionSize, Cores: 3})
+	answer := lend(t, client, "cache", "", 1)
+	configure := func(c *managerv1.Configuration) error {
+		_, err := client.Configure(t.Context(), connect.NewRequest(&serverv1.ConfigureRequest{CacheId: "cache", Ticket: answer.Ticket, Configuration: c}))
+		return err
+	}
+	var peers sync.WaitGroup
+	stop := make(chan struct{})
+	for i := range 4 {
+		p := dialRings(t, answer, 4, 2)
+		peers.Go(func() {
+			var w redywire.Writer
+			buf, in := make([]byte, p.slot), make([]byte, 8)
+			at := int64(i * 8)
+			for ; ; in[0]++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				w.Reset(buf)
+				w.Write(0, at, in)
+				w.Read(0, at, 8)
+				p.send(w.Seal(p.seq+1), uint32(p.seq+1))
+				r := p.receive(4)
+				_, _ = r.Response()
+				if got, err := r.Response(); err != nil || got.Payload[0] != in[0] {
+					t.Errorf("peer %d reads %v, %v; want %d", i, got, err, in[0])
+					return
+				}
+			}
+		})
+	}
+	for range 50 {
+		n := uint32(1 + rand.IntN(3))
+		if err := configure(configuration(n, 4)); err != nil {
+			t.Error(err)
+		}
+		if got := len(*s.leases[grantID{cache: "cache"}].lease.threads.Load()); got != int(n) {
+			t.Errorf("%d threads, want %d", got, n)
+		}
+		leases(t, s)
+	}
+	close(stop)
+	peers.Wait()
+
+	if err := configure(configuration(1, 4)); err != nil {
+		t.Error(err)
+	}
+	lend(t, client, "other", "", 1)
+	if err := configure(configuration(3, 8)); connect.CodeOf(err) != connect.CodeResourceExhausted {
+		t.Errorf("three threads where two cores are left: %v", err)
+	}
+	for name, c := range map[string]*managerv1.Configuration{
+		"more threads than cores": configuration(4, 4),
+		"huge batch":              configuration(1, redywire.MaxBatch+1),
+		"batch without threads":   configuration(0, 2),
+	} {
+		if err := configure(c); connect.CodeOf(err) != connect.CodeInvalidArgument {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	fabric := openFabric(t, answer.Transport)
+	wide := redywire.Hello{Batch: 8, Depth: 4}
+	if _, err := dial(t, fabric, answer, wide); err == nil {
+		t.Error("batches of 8: a refused Configure changed the limits")
+	}
+	if err := configure(configuration(2, 8)); err != nil {
+		t.Error(err)
+	}
+	dialRings(t, answer, 8, 4)
+
+	// Without threads nobody serves rings.
+	last := dialRings(t, answer, 4, 2)
+	if err := configure(configuration(0, 1)); err != nil {
+		t.Error(err)
+	}
+	for await(t, last.qp).Err == nil {
+	}
+	if _, err := dial(t, fabric, answer, wide); err == nil {
+		t.Error("rings without threads")
+	}
+	leases(t, s)
+	if err := configure(configuration(1, 4)); err != nil {
+		t.Error(err)
+	}
+	dialRings(t, answer, 4, 2)
+}
+
+// Connect, Disconnect, Release, Configure and Pull of the same few grants at
+// once: whatever comes first, nothing is lost and nothing left.
+func TestCallsRace(t *testing.T) {
+	s, client := newServer(t, Options{Memory: 8 * regionSize, Cores: 4})
+	source := lend(t, client, "source", "", 1)
+	rounds := 300
+	if testing.Short() {
+		rounds = 50
+	}
+	var callers sync.WaitGroup
+	for i := range 8 {
+		r := rand.New(rand.NewPCG(uint64(i), 1))
+		callers.Go(func() {
+			for range rounds {
+				grant := []string{"", "a"}[r.IntN(2)]
+				ctx, cancel := context.WithCancel(t.Context())
+				var err error
+				switch r.IntN(6) {
+				case 0, 1:
+					_, err = s.Connect(ctx, connect.NewRequest(&serverv1.ConnectRequest{
+						CacheId: "cache", Grant: grant, Regions: 2, RegionSize: regionSize, Configuration: configuration(1, 4),
+					}))
+				case 2:
+					_, err = s.Disconnect(ctx, connect.NewRequest(&serverv1.DisconnectRequest{CacheId: "cache", Grant: grant}))
+				case 3:
+					_, err = s.Release(ctx, connect.NewRequest(&serverv1.ReleaseRequest{CacheId: "cache", Grant: grant, Keep: uint32(r.IntN(3))}))
+				case 4:
+					_, err = s.Configure(ctx, connect.NewRequest(&serverv1.ConfigureRequest{
+						CacheId: "cache", Grant: grant, Configuration: configuration(uint32(r.IntN(3)), 1+uint32(r.IntN(2))*3),
+					}))
+				case 5:
+					err = pullOnce(ctx, s, client, grantID{"cache", grant}, source)
+				}
+				cancel()
+				switch connect.CodeOf(err) {
+				case connect.CodeUnknown:
+					if err != nil {
+						t.Error(err)
+					}
+				case connect.CodeInternal:
+					t.Error(err)
+				}
+			}
+		})
+	}
+	callers.Wait()
+	_, _ = s.Disconnect(context.Background(), connect.NewRequest(&serverv1.DisconnectRequest{CacheId: "cache"}))
+	if got := leases(t, s); len(got) != 1 {
+		t.Errorf("left: %v", got)
+	}
+	if s.rings.left.Load() != s.opts.RingMemory {
+		t.Errorf("%d bytes of rings left, want %d", s.rings.left.Load(), s.opts.RingMemory)
+	}
+}
+
+// pullOnce pulls the source's first region into the first of a grant whose ticket
+// it looks up.
+func pullOnce(ctx context.Context, s *Server, client serverv1connect.CacheServerServiceClient, id grantID, source *serverv1.ConnectResponse) error {
+	s.mu.Lock()
+	var ticket []byte
+	if t := s.leases[id]; t != nil && t.lease != nil {
+		ticket = t.lease.ticket[:]
+	}
+	s.mu.Unlock()
+	stream, err := client.Pull(ctx, connect.NewRequest(&serverv1.PullRequest{
+		CacheId: id.cache, Grant: id.grant, Ticket: ticket, FabricAddr: source.FabricAddr, SourceTicket: source.Ticket,
+		Regions: []*serverv1.PullRegion{{SourceToken: source.RegionTokens[0], Bytes: regionSize}},
+	}))
+	if err != nil {
+		return err
+	}
+	for stream.Receive() {
+	}
+	if err := stream.Err(); err != nil {
+		_ = stream.Close()
+		return err
+	}
+	return stream.Close()
+}

@@ -1,0 +1,227 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/internal/api/serverv1"
+	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/redywire"
+	"github.com/redykv/redykv/internal/units"
+)
+
+// Limits of pulls.
+const (
+	maxPulls       = 16   // of one lease at a time
+	maxPullRegions = 1024 // of one call
+)
+
+// Why a pull ended that neither failed nor was called off by its caller.
+var (
+	errReleased = errors.New("the region was released")
+	errEnded    = errors.New("the grant has ended")
+)
+
+// Pull copies regions of another server into a grant's by one-sided reads (R77,
+// A43): in the order of the request, each from its beginning to its end, no faster
+// than the request allows. It answers with progress and, in any case, once for each
+// region when that is copied. Nothing stops readers and writers of either side:
+// whoever calls sees to it that the source's bytes stand still.
+//
+// What was copied stays, and what was not is as before, whatever the end:
+//
+//	nil                 every region is copied
+//	Unavailable         the source failed, cannot be reached or does not lend these
+//	                    regions; the message names its address. An error that did
+//	                    not come from this server (connect.IsWireError is false)
+//	                    speaks of the way to it instead
+//	Aborted             the grant ended, or one of its regions was released
+//	NotFound            the grant is not lent here
+//	PermissionDenied    the ticket is not the grant's; here it must be given
+//	InvalidArgument     a region or a size that the grant or the source does not
+//	                    have, or a network that cannot be parsed
+//	ResourceExhausted   the grant has 16 pulls under way
+//	Canceled and DeadlineExceeded: the call's context ended
+//	Internal            this server failed
+func (s *Server) Pull(ctx context.Context, req *connect.Request[serverv1.PullRequest], stream *connect.ServerStream[serverv1.PullResponse]) error {
+	m := req.Msg
+	l, err := s.pullsInto(m)
+	if err != nil {
+		return err
+	}
+	network := fabric.Network{}
+	if m.Net != "" {
+		if network, err = fabric.ParseNetwork(m.Net); err != nil {
+			return connect.NewError(connect.CodeInvalidArgument, err)
+		}
+	}
+	p, err := l.newPull(ctx, m)
+	if err != nil {
+		return err
+	}
+	p.provider = s.modelled(network.At(1))
+	go p.run()
+	for r := range p.progress {
+		if err := stream.Send(r); err != nil {
+			p.cancel(err)
+			return err
+		}
+	}
+	if p.err != nil {
+		s.opts.Logger.Warn("pull failed", "cache", m.CacheId, "grant", m.Grant, "source", m.FabricAddr, "err", p.err)
+		return p.status()
+	}
+	s.opts.Logger.Info("regions pulled", "cache", m.CacheId, "grant", m.Grant, "source", m.FabricAddr,
+		"regions", len(m.Regions), "bytes", units.Size(p.copied).String())
+	return nil
+}
+
+// pullsInto returns the lease that m names. Other than to take memory back, to
+// fill it the caller needs the ticket.
+func (s *Server) pullsInto(m *serverv1.PullRequest) (*lease, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t, err := s.lent(grantID{m.CacheId, m.Grant}, m.Ticket)
+	if err != nil {
+		return nil, err
+	}
+	if len(m.Ticket) == 0 {
+		return nil, connect.NewError(connect.CodePermissionDenied, fmt.Errorf("no ticket of %v", t.id))
+	}
+	return t.lease, nil
+}
+
+// modelled is the fabric as pulls over the network m see it. The pulls of one
+// network share its bandwidth as long as no other is asked for.
+func (s *Server) modelled(m fabric.Model) fabric.Provider {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.networked == nil || s.network != m {
+		s.networked, s.network = fabric.WithModel(s.provider, m), m
+	}
+	return s.networked
+}
+
+// pull is one call of Pull. Its goroutine (run) has all of it but what is said
+// otherwise. The lease's regions up to reaches stay until over is closed.
+type pull struct {
+	lease    *lease
+	provider fabric.Provider // by way of the modelled network
+	addr     string          // of the source
+	ticket   redywire.Ticket // of the source
+	regions  []pullRegion
+	reaches  int // the highest region
+	rate     throttle
+
+	ctx    context.Context // ends with the call, the lease, or a region
+	cancel context.CancelCauseFunc
+
+	// progress has room for each region's end and one report before it, so that
+	// a caller who does not listen holds nothing up. It is closed at the end.
+	progress chan *serverv1.PullResponse
+	told     time.Time
+	copied   int64
+	err      error         // set before progress is closed
+	over     chan struct{} // closed when the regions are not touched any more
+}
+
+// pullRegion is one region to copy.
+type pullRegion struct {
+	token  fabric.Token // at the source
+	target uint32
+	into   []byte // its memory here, of as many bytes as are copied
+}
+
+// newPull checks m and counts the pull in. Whoever gets it calls run.
+func (l *lease) newPull(ctx context.Context, m *serverv1.PullRequest) (*pull, error) {
+	p := &pull{
+		lease: l, addr: m.FabricAddr, rate: newThrottle(m.BytesPerSecond),
+		progress: make(chan *serverv1.PullResponse, len(m.Regions)+1), over: make(chan struct{}),
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.open {
+		return nil, notLent(l.id)
+	}
+	if len(l.pulls) == maxPulls {
+		return nil, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("%v has %d pulls under way", l.id, maxPulls))
+	}
+	if err := p.plan(m, *l.memory.Load()); err != nil {
+		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("%v: %w", l.id, err))
+	}
+	p.ctx, p.cancel = context.WithCancelCause(ctx)
+	l.pulls[p] = struct{}{}
+	l.running.Add(1)
+	return p, nil
+}
+
+// plan takes over what m asks for, checked.
+func (p *pull) plan(m *serverv1.PullRequest, memory memory) error {
+	if len(m.SourceTicket) != redywire.TicketSize {
+		return fmt.Errorf("source's ticket of %d bytes, want %d", len(m.SourceTicket), redywire.TicketSize)
+	}
+	p.ticket = redywire.Ticket(m.SourceTicket)
+	if len(m.Regions) > maxPullRegions {
+		return fmt.Errorf("%d regions in one call, at most %d", len(m.Regions), maxPullRegions)
+	}
+	for i, r := range m.Regions {
+		switch {
+		case len(r.SourceToken) != len(fabric.Token{}):
+			return fmt.Errorf("source's token %d of %d bytes, want %d", i, len(r.SourceToken), len(fabric.Token{}))
+		case uint64(r.Target) >= uint64(len(memory)):
+			return fmt.Errorf("region %d of %d", r.Target, len(memory))
+		case r.Bytes > uint64(len(memory[r.Target])):
+			return fmt.Errorf("%d bytes into region %d of %d", r.Bytes, r.Target, len(memory[r.Target]))
+		}
+		p.regions = append(p.regions, pullRegion{
+			token: fabric.Token(r.SourceToken), target: r.Target, into: memory[r.Target][:r.Bytes:r.Bytes],
+		})
+		p.reaches = max(p.reaches, int(r.Target))
+	}
+	return nil
+}
+
+// run copies, and leaves when nothing of the lease is touched any more.
+func (p *pull) run() {
+	l := p.lease
+	stop := context.AfterFunc(l.ctx, func() { p.cancel(errEnded) })
+	p.err = p.copyAll()
+	stop()
+	p.err = p.reason(p.err)
+	p.cancel(nil)
+	close(p.progress)
+	l.mu.Lock()
+	delete(l.pulls, p)
+	l.mu.Unlock()
+	close(p.over)
+	l.running.Done()
+}
+
+// reason is why the pull ended: where its context has, that is the reason,
+// whatever failed in consequence.
+func (p *pull) reason(err error) error {
+	if err != nil && p.ctx.Err() != nil {
+		return context.Cause(p.ctx)
+	}
+	return err
+}
+
+// status is the pull's error as the caller sees it.
+func (p *pull) status() error {
+	var source *sourceError
+	switch {
+	case errors.Is(p.err, errReleased) || errors.Is(p.err, errEnded):
+		return connect.NewError(connect.CodeAborted, fmt.Errorf("%v: %w", p.lease.id, p.err))
+	case errors.As(p.err, &source):
+		return connect.NewError(source.code(), fmt.Errorf("%v: %w", p.lease.id, p.err))
+	case errors.Is(p.err, context.DeadlineExceeded):
+		return connect.NewError(connect.CodeDeadlineExceeded, p.err)
+	case p.ctx.Err() != nil && errors.Is(p.err, context.Canceled):
+		return connect.NewError(connect.CodeCanceled, p.err)
+	}
+	return connect.NewError(connect.CodeInternal, fmt.Errorf("%v: %w", p.lease.id, p.err))
+}

@@ -1,0 +1,298 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/internal/api/serverv1"
+	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
+)
+
+var transports = []string{"mem", "shm", "tcp"}
+
+// lendBig lends regions of size bytes under a grant, without threads.
+func lendBig(t testing.TB, client serverv1connect.CacheServerServiceClient, grant string, regions int, size int64) *serverv1.ConnectResponse {
+	t.Helper()
+	answer, err := client.Connect(t.Context(), connect.NewRequest(&serverv1.ConnectRequest{
+		CacheId: "cache", Grant: grant, Regions: uint32(regions), RegionSize: uint64(size),
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.Msg
+}
+
+// pullFrom is a request to pull the first bytes of all of a source's regions.
+func pullFrom(source, target *serverv1.ConnectResponse, grant string, n int64) *serverv1.PullRequest {
+	m := &serverv1.PullRequest{
+		CacheId: "cache", Grant: grant, Ticket: target.Ticket, FabricAddr: source.FabricAddr, SourceTicket: source.Ticket,
+	}
+	for i, token := range source.RegionTokens {
+		m.Regions = append(m.Regions, &serverv1.PullRegion{SourceToken: token, Target: uint32(i), Bytes: uint64(n)})
+	}
+	return m
+}
+
+// pullAll calls Pull and returns what it streamed.
+func pullAll(ctx context.Context, client serverv1connect.CacheServerServiceClient, m *serverv1.PullRequest) (got []*serverv1.PullResponse, err error) {
+	stream, err := client.Pull(ctx, connect.NewRequest(m))
+	if err != nil {
+		return nil, err
+	}
+	for stream.Receive() {
+		got = append(got, stream.Msg())
+	}
+	err = stream.Err()
+	_ = stream.Close()
+	return got, err
+}
+
+// memoryOf is a region's memory, as the test's fabric does not touch it any more.
+func memoryOf(s *Server, grant string, region int) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return (*s.leases[grantID{"cache", grant}].lease.memory.Load())[region]
+}
+
+// Whole regions and parts of them arrive, in the order asked for, over every
+// transport and over a modelled network; the rest of the target stays as it was.
+func TestPull(t *testing.T) {
+	const size = 3*pullChunk + 12345
+	for _, transport := range transports {
+		for _, net := range []string{"", "1:20us,100Gbit;3:1ms,1Gbit"} {
+			t.Run(transport+net, func(t *testing.T) {
+				from, fromClient := newServer(t, Options{Memory: 64 << 20, Transport: transport})
+				to, toClient := newServer(t, Options{Memory: 64 << 20, Transport: transport})
+				source, target := lendBig(t, fromClient, "old", 3, size), lendBig(t, toClient, "new", 3, size)
+				for i := range 3 {
+					for b := memoryOf(from, "old", i); len(b) > 0; b = b[min(len(b), 1000):] {
+						b[0] = byte(rand.Uint32())
+					}
+				}
+				m := pullFrom(source, target, "new", size)
+				m.Regions[1].Bytes = pullChunk + 1
+				m.Regions[0], m.Regions[2] = m.Regions[2], m.Regions[0]
+				m.Net = net
+				got, err := pullAll(t.Context(), toClient, m)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ends := 0
+				for _, r := range got {
+					if want := m.Regions[ends]; r.Target != want.Target || r.Copied > want.Bytes {
+						t.Errorf("progress %v where region %d is copied", r, want.Target)
+					} else if r.Copied == want.Bytes {
+						ends++
+					}
+				}
+				if ends != 3 {
+					t.Errorf("%d regions reported: %v", ends, got)
+				}
+				for i := range 3 {
+					want := append([]byte(nil), memoryOf(from, "old", i)...)
+					if i == 1 {
+						clear(want[pullChunk+1:])
+					}
+					if !bytes.Equal(memoryOf(to, "new", i), want) {
+						t.Errorf("region %d differs", i)
+					}
+				}
+				if st, err := from.Status(t.Context(), nil); err != nil {
+					t.Error(err)
+				} else if _, err := fromClient.Disconnect(t.Context(), connect.NewRequest(&serverv1.DisconnectRequest{CacheId: "cache"})); err != nil {
+					t.Error(err, st)
+				}
+			})
+		}
+	}
+}
+
+func TestPullIsChecked(t *testing.T) {
+	_, fromClient := newServer(t, Options{Memory: 64 << 20})
+	_, toClient := newServer(t, Options{Memory: 64 << 20})
+	source, target := lendBig(t, fromClient, "old", 2, regionSize), lendBig(t, toClient, "new", 2, 2*regionSize)
+	for name, tc := range map[string]struct {
+		spoil func(m *serverv1.PullRequest)
+		code  connect.Code
+		says  string
+	}{
+		"no grant":          {func(m *serverv1.PullRequest) { m.Grant = "old" }, connect.CodeNotFound, "old"},
+		"no ticket":         {func(m *serverv1.PullRequest) { m.Ticket = nil }, connect.CodePermissionDenied, "ticket"},
+		"wrong ticket":      {func(m *serverv1.PullRequest) { m.Ticket = source.Ticket }, connect.CodePermissionDenied, "ticket"},
+		"no source ticket":  {func(m *serverv1.PullRequest) { m.SourceTicket = nil }, connect.CodeInvalidArgument, "ticket"},
+		"no such region":    {func(m *serverv1.PullRequest) { m.Regions[1].Target = 2 }, connect.CodeInvalidArgument, "region 2"},
+		"too many bytes":    {func(m *serverv1.PullRequest) { m.Regions[1].Bytes = 2*regionSize + 1 }, connect.CodeInvalidArgument, "131073"},
+		"bad token":         {func(m *serverv1.PullRequest) { m.Regions[1].SourceToken = []byte("short") }, connect.CodeInvalidArgument, "token 1"},
+		"bad network":       {func(m *serverv1.PullRequest) { m.Net = "fast" }, connect.CodeInvalidArgument, "fast"},
+		"too many regions":  {func(m *serverv1.PullRequest) { m.Regions = make([]*serverv1.PullRegion, maxPullRegions+1) }, connect.CodeInvalidArgument, "1025"},
+		"more than source":  {func(m *serverv1.PullRequest) { m.Regions[0].Bytes = 2 * regionSize }, connect.CodeInvalidArgument, source.FabricAddr},
+		"strange source":    {func(m *serverv1.PullRequest) { m.SourceTicket = target.Ticket }, connect.CodeUnavailable, source.FabricAddr},
+		"nobody there":      {func(m *serverv1.PullRequest) { m.FabricAddr = "nowhere" }, connect.CodeUnavailable, "nowhere"},
+		"unknown token":     {func(m *serverv1.PullRequest) { m.Regions[0].SourceToken = make([]byte, 16) }, connect.CodeUnavailable, source.FabricAddr},
+		"of another tenant": {func(m *serverv1.PullRequest) { m.Regions[0].SourceToken = target.RegionTokens[0] }, connect.CodeUnavailable, source.FabricAddr},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := pullFrom(source, target, "new", regionSize)
+			tc.spoil(m)
+			_, err := pullAll(t.Context(), toClient, m)
+			if connect.CodeOf(err) != tc.code || !connect.IsWireError(err) || !strings.Contains(err.Error(), tc.says) {
+				t.Errorf("%v; want %v and a word of %q", err, tc.code, tc.says)
+			}
+		})
+	}
+	if _, err := pullAll(t.Context(), toClient, pullFrom(source, target, "new", regionSize)); err != nil {
+		t.Error(err)
+	}
+}
+
+// A pull that is under way ends with whatever it depends on, each in its own way,
+// and holds nothing up.
+func TestPullEnds(t *testing.T) {
+	const size = 4 << 20
+	for _, transport := range transports {
+		for name, tc := range map[string]struct {
+			end  func(from, to *Server, cancel func()) error
+			code connect.Code
+		}{
+			"source dies": {func(from, _ *Server, _ func()) error { return from.Close() }, connect.CodeUnavailable},
+			"source's grant ends": {func(from, _ *Server, _ func()) error {
+				_, err := from.Disconnect(context.Background(), connect.NewRequest(&serverv1.DisconnectRequest{CacheId: "cache"}))
+				return err
+			}, connect.CodeUnavailable},
+			"source's region is released": {func(from, _ *Server, _ func()) error {
+				_, err := from.Release(context.Background(), connect.NewRequest(&serverv1.ReleaseRequest{CacheId: "cache", Grant: "old"}))
+				return err
+			}, connect.CodeUnavailable},
+			"grant ends": {func(_, to *Server, _ func()) error {
+				_, err := to.Disconnect(context.Background(), connect.NewRequest(&serverv1.DisconnectRequest{CacheId: "cache"}))
+				return err
+			}, connect.CodeAborted},
+			"region is released": {func(_, to *Server, _ func()) error {
+				_, err := to.Release(context.Background(), connect.NewRequest(&serverv1.ReleaseRequest{CacheId: "cache", Grant: "new"}))
+				return err
+			}, connect.CodeAborted},
+			"server closes": {func(_, to *Server, _ func()) error { return to.Close() }, connect.CodeAborted},
+			"call ends":     {func(_, _ *Server, cancel func()) error { cancel(); return nil }, connect.CodeCanceled},
+		} {
+			t.Run(transport+" "+name, func(t *testing.T) {
+				from, fromClient := newServer(t, Options{Memory: 64 << 20, Transport: transport})
+				to, toClient := newServer(t, Options{Memory: 64 << 20, Transport: transport})
+				source, target := lendBig(t, fromClient, "old", 1, size), lendBig(t, toClient, "new", 1, size)
+				m := pullFrom(source, target, "new", size)
+				m.BytesPerSecond = 1 << 20 // some seconds
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				stream, err := toClient.Pull(ctx, connect.NewRequest(m))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !stream.Receive() { // under way
+					t.Fatal(stream.Err())
+				}
+				if err := tc.end(from, to, cancel); err != nil {
+					t.Error(err)
+				}
+				for stream.Receive() {
+				}
+				if err := stream.Err(); connect.CodeOf(err) != tc.code {
+					t.Errorf("%v, want %v", err, tc.code)
+				} else if tc.code == connect.CodeUnavailable && !strings.Contains(err.Error(), source.FabricAddr) {
+					t.Errorf("does not name the source: %v", err)
+				}
+				_ = stream.Close()
+			})
+		}
+	}
+}
+
+// A caller that does not listen keeps nobody from taking the grant back.
+func TestPullUnheard(t *testing.T) {
+	_, fromClient := newServer(t, Options{Memory: 64 << 20})
+	to, toClient := newServer(t, Options{Memory: 64 << 20})
+	source, target := lendBig(t, fromClient, "old", 1, regionSize), lendBig(t, toClient, "new", 1, regionSize)
+	m := pullFrom(source, target, "new", 1)
+	for len(m.Regions) < maxPullRegions {
+		m.Regions = append(m.Regions, m.Regions[0])
+	}
+	to.mu.Lock()
+	l := to.leases[grantID{"cache", "new"}].lease
+	to.mu.Unlock()
+	p, err := l.newPull(t.Context(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.provider = to.provider
+	go p.run()
+	<-p.over
+	if _, err := toClient.Disconnect(t.Context(), connect.NewRequest(&serverv1.DisconnectRequest{CacheId: "cache"})); err != nil {
+		t.Error(err)
+	}
+}
+
+// A throttled pull takes its time, in one call or in many.
+func TestPullThrottle(t *testing.T) {
+	_, fromClient := newServer(t, Options{Memory: 64 << 20})
+	_, toClient := newServer(t, Options{Memory: 64 << 20})
+	source, target := lendBig(t, fromClient, "old", 1, 1<<20), lendBig(t, toClient, "new", 1, 1<<20)
+	m := pullFrom(source, target, "new", 64<<10)
+	m.BytesPerSecond = 4 << 20
+	begin := time.Now()
+	for range 8 {
+		if _, err := pullAll(t.Context(), toClient, m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// 512 KiB take 125 ms, of which each call may have made up for its slack.
+	if took := time.Since(begin); took < 125*time.Millisecond-8*slack {
+		t.Errorf("512 KiB at 4 MiB/s took %v", took)
+	}
+}
+
+// BenchmarkPull copies regions from server to server. The ratio is to the rate of
+// a plain copy of memory as warm as the pull finds it, made in turn.
+func BenchmarkPull(b *testing.B) {
+	const size = 256 << 20
+	for _, transport := range transports {
+		for _, fresh := range []bool{false, true} {
+			b.Run(fmt.Sprintf("%s/fresh=%v", transport, fresh), func(b *testing.B) { benchmarkPull(b, transport, size, fresh) })
+		}
+	}
+}
+
+func benchmarkPull(b *testing.B, transport string, size int64, fresh bool) {
+	from, fromClient := newServer(b, Options{Memory: size, Transport: transport})
+	to, toClient := newServer(b, Options{Memory: size, Transport: transport})
+	source := lendBig(b, fromClient, "old", 1, size)
+	target := lendBig(b, toClient, "new", 1, size)
+	src := memoryOf(from, "old", 0)
+	for i := range src {
+		src[i] = byte(i)
+	}
+	copy(memoryOf(to, "new", 0), src)
+	var plain, pulled time.Duration
+	b.SetBytes(size)
+	for b.Loop() {
+		begin := time.Now()
+		copy(memoryOf(to, "new", 0), src)
+		plain += time.Since(begin)
+		if fresh {
+			if _, err := toClient.Disconnect(b.Context(), connect.NewRequest(&serverv1.DisconnectRequest{CacheId: "cache"})); err != nil {
+				b.Fatal(err)
+			}
+			target = lendBig(b, toClient, "new", 1, size)
+		}
+		begin = time.Now()
+		if _, err := pullAll(b.Context(), toClient, pullFrom(source, target, "new", size)); err != nil {
+			b.Fatal(err)
+		}
+		pulled += time.Since(begin)
+	}
+	b.ReportMetric(plain.Seconds()/pulled.Seconds(), "of-copy")
+}
