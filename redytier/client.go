@@ -30,25 +30,52 @@ type call struct {
 	cb    Callback
 }
 
+// Client is an application thread's handle on the callback API (A3). Requests of
+// one handle on overlapping bytes execute in the order of the calls that returned
+// nil; between handles nothing is promised. A handle is safe for concurrent use,
+// holds nothing, and needs no closing.
+type Client struct{ thread *clientThread }
+
+// NewClient returns a new handle.
+func (c *Cache) NewClient() *Client { return &Client{c.client} }
+
 // Read fills dst from addr and then calls cb, once. dst belongs to the cache
-// until then. Requests of the callback API form one session: on overlapping
-// bytes they execute in the order of the calls that returned nil. Where too many
-// requests wait, Read waits, until ctx ends.
+// until then. Where too many requests wait, Read waits, until ctx ends.
+func (k *Client) Read(ctx context.Context, dst []byte, addr int64, cb Callback) error {
+	return k.thread.call(ctx, call{buf: dst, addr: addr, cb: cb})
+}
+
+// Write stores src at addr and then calls cb, like Read.
+func (k *Client) Write(ctx context.Context, src []byte, addr int64, cb Callback) error {
+	return k.thread.call(ctx, call{buf: src, addr: addr, cb: cb, write: true})
+}
+
+// TryRead is Read that returns ErrBusy instead of waiting.
+func (k *Client) TryRead(dst []byte, addr int64, cb Callback) error {
+	return k.thread.try(call{buf: dst, addr: addr, cb: cb})
+}
+
+// TryWrite is Write that returns ErrBusy instead of waiting.
+func (k *Client) TryWrite(src []byte, addr int64, cb Callback) error {
+	return k.thread.try(call{buf: src, addr: addr, cb: cb, write: true})
+}
+
+// Read is [Client.Read] by the cache's own handle.
 func (c *Cache) Read(ctx context.Context, dst []byte, addr int64, cb Callback) error {
 	return c.client.call(ctx, call{buf: dst, addr: addr, cb: cb})
 }
 
-// Write stores src at addr and then calls cb, like Read.
+// Write is [Client.Write] by the cache's own handle.
 func (c *Cache) Write(ctx context.Context, src []byte, addr int64, cb Callback) error {
 	return c.client.call(ctx, call{buf: src, addr: addr, cb: cb, write: true})
 }
 
-// TryRead is Read that returns ErrBusy instead of waiting.
+// TryRead is [Client.TryRead] by the cache's own handle.
 func (c *Cache) TryRead(dst []byte, addr int64, cb Callback) error {
 	return c.client.try(call{buf: dst, addr: addr, cb: cb})
 }
 
-// TryWrite is Write that returns ErrBusy instead of waiting.
+// TryWrite is [Client.TryWrite] by the cache's own handle.
 func (c *Cache) TryWrite(src []byte, addr int64, cb Callback) error {
 	return c.client.try(call{buf: src, addr: addr, cb: cb, write: true})
 }

@@ -116,6 +116,9 @@ func checkRegionSize(size, capacity int64) error {
 	return nil
 }
 
+// Check refuses what table 2 does not allow.
+func (c Configuration) Check() error { return c.check() }
+
 // check holds c against table 2.
 func (c Configuration) check() error {
 	switch {

@@ -45,6 +45,7 @@ ib_write_lat and ib_read_bw do over RDMA verbs, by one queue pair that one gorou
 owns: each operation with each size and each number in flight, turn by turn.
 
   read, write  one-sided
+  mixed        one read for each write
   message      a write that the other side is told of, and answers with another one
 
 The other side is started here, as a process of its own (over mem: in this one),
@@ -156,11 +157,17 @@ func (f *benchFabricFlags) otherSide(cmd *cobra.Command, p fabric.Provider) (add
 	if f.connect != "" {
 		return f.connect, func() error { return nil }, nil
 	}
-	if f.spec.Transport == mem.Name {
-		return serveHere(cmd.Context(), p, int(f.memory))
+	return startFabric(cmd, p, int(f.memory))
+}
+
+// startFabric starts the other side on a provider's transport, which lends memory
+// bytes to each peer. stop ends it.
+func startFabric(cmd *cobra.Command, p fabric.Provider, memory int) (addr string, stop func() error, err error) {
+	if p.Name() == mem.Name {
+		return serveHere(cmd.Context(), p, memory)
 	}
 	child, err := bench.StartChild(cmd.Context(), cmd.ErrOrStderr(), benchFabricReady, "bench", "fabric", "--listen",
-		"--until-stdin-ends", "--transport", f.spec.Transport, "--memory", strconv.FormatInt(int64(f.memory), 10))
+		"--until-stdin-ends", "--transport", p.Name(), "--memory", strconv.Itoa(memory))
 	if err != nil {
 		return "", nil, err
 	}

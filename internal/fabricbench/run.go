@@ -37,7 +37,7 @@ func Run(ctx context.Context, p fabric.Provider, addr string, spec Spec, progres
 	if err := spec.Check(); err != nil {
 		return nil, err
 	}
-	c, err := dial(ctx, fabric.WithModel(p, spec.Model), addr, &spec)
+	c, err := Dial(ctx, p, addr, &spec)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func Run(ctx context.Context, p fabric.Provider, addr string, spec Spec, progres
 				return c.slice(ctx, cells[i], lasts)
 			})
 	}
-	if err := errors.Join(err, c.close()); err != nil {
+	if err := errors.Join(err, c.Close()); err != nil {
 		return nil, err
 	}
 	for i, cell := range cells {
@@ -64,8 +64,8 @@ func Run(ctx context.Context, p fabric.Provider, addr string, spec Spec, progres
 	return report, nil
 }
 
-// client is the measuring side.
-type client struct {
+// Client is the measuring side, of one goroutine.
+type Client struct {
 	q      fabric.QueuePair
 	remote fabric.Remote
 	local  fabric.Region // operations' own memory: a slot of the largest size for each in flight
@@ -78,12 +78,15 @@ type client struct {
 	done   []fabric.Completion
 }
 
-func dial(ctx context.Context, p fabric.Provider, addr string, spec *Spec) (c *client, err error) {
+// Dial connects to whoever serves at addr, for operations of up to the sizes and
+// depths of spec.
+func Dial(ctx context.Context, p fabric.Provider, addr string, spec *Spec) (c *Client, err error) {
+	p = fabric.WithModel(p, spec.Model)
 	depth, size := slices.Max(spec.Depths), slices.Max(spec.Sizes)
-	c = &client{idle: spec.Idle, rng: rand.NewPCG(1, 2), meter: bench.NewMeter(depth), halves: make([]bool, depth), done: make([]fabric.Completion, min(depth, 256))}
+	c = &Client{idle: spec.Idle, rng: rand.NewPCG(1, 2), meter: bench.NewMeter(depth), halves: make([]bool, depth), done: make([]fabric.Completion, min(depth, 256))}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, c.close())
+			err = errors.Join(err, c.Close())
 		}
 	}()
 	if c.local, err = p.Alloc(depth * size); err != nil {
@@ -103,7 +106,8 @@ func dial(ctx context.Context, p fabric.Provider, addr string, spec *Spec) (c *c
 	return c, err
 }
 
-func (c *client) close() (err error) {
+// Close ends the connection.
+func (c *Client) Close() (err error) {
 	if c.q != nil {
 		err = c.q.Close()
 	}
@@ -116,7 +120,7 @@ func (c *client) close() (err error) {
 }
 
 // check refuses what does not fit into the region lent.
-func (c *client) check(x cell) error {
+func (c *Client) check(x cell) error {
 	need := int64(x.size)
 	if x.op == Message {
 		need *= int64(x.depth)
@@ -127,8 +131,18 @@ func (c *client) check(x cell) error {
 	return nil
 }
 
+// Slice measures an operation for that long, and waits until nothing is in flight
+// any more.
+func (c *Client) Slice(ctx context.Context, op Op, size, depth int, lasts time.Duration) (bench.Sample, error) {
+	x := cell{op, size, depth}
+	if err := c.check(x); err != nil {
+		return bench.Sample{}, err
+	}
+	return c.slice(ctx, x, lasts)
+}
+
 // slice runs one cell for that long, and until nothing is in flight any more.
-func (c *client) slice(ctx context.Context, x cell, lasts time.Duration) (bench.Sample, error) {
+func (c *Client) slice(ctx context.Context, x cell, lasts time.Duration) (bench.Sample, error) {
 	c.free = c.free[:0]
 	for tag := range uint64(x.depth) {
 		c.free = append(c.free, tag)
@@ -152,12 +166,16 @@ func (c *client) slice(ctx context.Context, x cell, lasts time.Duration) (bench.
 }
 
 // start enqueues as many operations as are free and rings the bell.
-func (c *client) start(x cell) error {
+func (c *Client) start(x cell) error {
 	slots := uint64(c.remote.Size) / uint64(x.size)
 	for _, tag := range c.free {
 		buf := c.local.Bytes()[int(tag)*x.size:][:x.size]
+		op := x.op
+		if op == Mixed {
+			op = [2]Op{Read, Write}[c.draw(2)]
+		}
 		var err error
-		switch x.op {
+		switch op {
 		case Read:
 			err = c.q.Read(buf, c.remote, int64(c.draw(slots)*uint64(x.size)), tag)
 		case Write:
@@ -175,10 +193,10 @@ func (c *client) start(x cell) error {
 }
 
 // draw is a number below n, which is less than 2^32.
-func (c *client) draw(n uint64) uint64 { return c.rng.Uint64() >> 32 * n >> 32 }
+func (c *Client) draw(n uint64) uint64 { return c.rng.Uint64() >> 32 * n >> 32 }
 
 // finish waits for completions.
-func (c *client) finish(ctx context.Context, x cell) error {
+func (c *Client) finish(ctx context.Context, x cell) error {
 	n := c.q.Poll(c.done)
 	for spins := 1; n == 0; spins++ {
 		var err error

@@ -19,11 +19,12 @@ type Op string
 const (
 	Read    Op = "read"
 	Write   Op = "write"
+	Mixed   Op = "mixed"   // one read for each write, in random order
 	Message Op = "message" // a WriteImm, answered by a WriteImm of the same size
 )
 
 // Ops are all that there are.
-var Ops = []Op{Read, Write, Message}
+var Ops = []Op{Read, Write, Mixed, Message}
 
 // Idle is what a side does that has nothing to do.
 type Idle string

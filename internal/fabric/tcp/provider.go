@@ -19,12 +19,18 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/core"
 )
 
 // Name is the provider's name.
 const Name = "tcp"
+
+// silence is how long a peer may leave data unacknowledged before it counts as
+// dead.
+const silence = 5 * time.Second
 
 // Provider is the fabric over TCP.
 type Provider struct {
@@ -228,4 +234,18 @@ func (r *request) answer(verdict byte, data []byte) error {
 	}
 	_, err := r.conn.Write(append([]byte{verdict, byte(len(data))}, data...))
 	return err
+}
+
+// tune makes a connection quick, and quick to notice that its peer is dead.
+func tune(c *net.TCPConn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var timeout error
+	err = raw.Control(func(fd uintptr) {
+		timeout = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(silence.Milliseconds()))
+	})
+	alive := net.KeepAliveConfig{Enable: true, Idle: 2 * time.Second, Interval: time.Second, Count: 3}
+	return errors.Join(err, timeout, c.SetNoDelay(true), c.SetKeepAliveConfig(alive), c.SetDeadline(time.Time{}))
 }

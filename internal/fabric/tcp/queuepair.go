@@ -63,7 +63,7 @@ type lent struct {
 // start makes a greeted connection a queue pair.
 func start(p *Provider, conn *net.TCPConn, private []byte, depth int) (*queuePair, error) {
 	q := &queuePair{provider: p, conn: conn, private: private, lent: make(chan lent, 1)}
-	if err := errors.Join(q.Sends.Init(depth), core.Tune(conn)); err != nil {
+	if err := errors.Join(q.Sends.Init(depth), tune(conn)); err != nil {
 		return nil, err
 	}
 	raw, err := conn.SyscallConn()

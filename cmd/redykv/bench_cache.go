@@ -1,0 +1,193 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redykv/redykv/internal/cachebench"
+	"github.com/redykv/redykv/internal/fabric/mem"
+	"github.com/redykv/redykv/internal/fabric/transport"
+	"github.com/redykv/redykv/internal/fabricbench"
+	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/redytier"
+)
+
+// benchCacheFlags are the flags of bench cache.
+type benchCacheFlags struct {
+	spec              cachebench.Spec
+	idle              string
+	ops, sizes, modes []string
+	configs           []string
+	capacity          units.Size
+	connect, raw      string
+	noRaw             bool
+	jsonPath          string
+	log               logFlags
+}
+
+func newBenchCacheCmd() *cobra.Command {
+	f := benchCacheFlags{capacity: 256 << 20, log: logFlags{level: slog.LevelWarn}}
+	cmd := &cobra.Command{
+		Use:   "cache",
+		Short: "Measure a Redy cache beside its transport",
+		Long: `Read and write a Redy cache at random addresses: each operation of each size with
+each configuration, c threads with b x q requests under way each, turn by turn with
+the transport alone (path fabric), which has one request in flight, and as many as
+the cache.
+
+A configuration is c,s,b,q: client threads, server threads, requests in a batch, and
+batches under way on a connection. Batches of one are one-sided (s may be 0 then).
+
+  session   each thread owns a session and polls for itself: run to completion
+  callback  each thread hands requests to a client thread of the cache, and is
+            called back by that
+
+A manager runs in this process and starts the cache's server as a process of its
+own (over mem: in this one), unless --connect names a manager. Then the transport is
+measured too if --raw says where redykv bench fabric --listen runs.
+
+The mean latency is the number in flight over the throughput; percentiles are those
+of a sample. Ratios compare with rows of path fabric of the same run.`,
+		Example: `  redykv bench cache --transport shm --net rdma --config 1,0,1,1 --size 8,4KiB
+  redykv bench cache --transport tcp --config 1,1,64,16 --size 16 --op read,write`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.spec.Transport, "transport", "shm", "transport: "+strings.Join(transport.Names(), ", "))
+	flags.StringVar(&f.spec.Net, "net", "none", "model of the network in between: none, rdma, or a round trip and a bandwidth like 2.9us,100Gbit")
+	flags.StringSliceVar(&f.ops, "op", []string{"read", "write"}, "operations: "+fabricbench.Names(cachebench.Ops))
+	flags.StringSliceVar(&f.sizes, "size", []string{"8", "64", "1KiB", "4KiB"}, "sizes of a request")
+	flags.StringArrayVar(&f.configs, "config", []string{"1,0,1,1"}, "configuration `c,s,b,q`; may be given several times")
+	flags.StringSliceVar(&f.modes, "mode", []string{"session"}, "ways to the cache: "+fabricbench.Names(cachebench.Modes))
+	flags.StringVar(&f.idle, "idle", "", "what a thread does that has nothing to do: "+fabricbench.Names(fabricbench.Idles)+" (default wait on tcp, otherwise poll)")
+	flags.DurationVar(&f.spec.Duration, "duration", time.Second, "time of each measurement, all its slices together")
+	flags.Var(&f.capacity, "capacity", "size of the cache")
+	flags.StringVar(&f.connect, "connect", "", "`URL` of a manager that finds the memory")
+	flags.StringVar(&f.raw, "raw", "", "`address` of redykv bench fabric --listen, to measure the transport by")
+	flags.BoolVar(&f.noRaw, "no-raw", false, "do not measure the transport alone")
+	flags.StringVar(&f.jsonPath, "json", "", "file for the results as JSON lines")
+	f.log.add(flags)
+	return cmd
+}
+
+// parse fills in the spec from what was typed.
+func (f *benchCacheFlags) parse() (err error) {
+	s := &f.spec
+	switch {
+	case !slices.Contains(transport.Names(), s.Transport):
+		return fmt.Errorf("unknown transport %q: want one of %s", s.Transport, strings.Join(transport.Names(), ", "))
+	case s.Transport == mem.Name && (f.connect != "" || f.raw != ""):
+		return errors.New("--connect and --raw: mem stays within a process")
+	case f.noRaw && f.raw != "":
+		return errors.New("--no-raw and --raw: one or the other")
+	}
+	if err := checkURL("--connect", f.connect); err != nil {
+		return err
+	}
+	s.Capacity = int64(f.capacity)
+	for _, text := range f.configs {
+		c, err := cachebench.ParseConfig(text)
+		if err != nil {
+			return err
+		}
+		s.Configs = append(s.Configs, c)
+	}
+	for _, name := range f.ops {
+		s.Ops = append(s.Ops, cachebench.Op(name))
+	}
+	for _, name := range f.modes {
+		s.Modes = append(s.Modes, cachebench.Mode(name))
+	}
+	if s.Sizes, err = units.ParseSizes(f.sizes); err != nil {
+		return err
+	}
+	if s.Idle = fabricbench.Idle(f.idle); f.idle == "" {
+		s.Idle = fabricbench.DefaultIdle(s.Transport)
+	}
+	return s.Check()
+}
+
+func (f *benchCacheFlags) run(cmd *cobra.Command) (err error) {
+	if err := f.parse(); err != nil {
+		return usageError{err}
+	}
+	var out *outputFile
+	if f.jsonPath != "" {
+		if out, err = openOutput(f.jsonPath); err != nil {
+			return err
+		}
+		defer out.discard()
+	}
+	report, err := f.measure(cmd)
+	if err != nil {
+		return plainly(cmd.Context(), err)
+	}
+	if err := report.WriteTable(cmd.OutOrStdout()); err != nil || out == nil {
+		return err
+	}
+	return out.commit(report.WriteJSON)
+}
+
+func (f *benchCacheFlags) measure(cmd *cobra.Command) (report *cachebench.Report, err error) {
+	log := f.log.logger(cmd)
+	raw, stop, err := f.startRaw(cmd)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	mgr, end, err := f.manager(cmd, log)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, end()) }()
+	return cachebench.Run(cmd.Context(), mgr, raw, f.spec, log, newProgress(cmd.ErrOrStderr()))
+}
+
+// manager is the one that was named, or a new one; end ends that.
+func (f *benchCacheFlags) manager(cmd *cobra.Command, log *slog.Logger) (mgr redytier.Manager, end func() error, err error) {
+	if f.connect != "" {
+		return manager.Dial(f.connect), func() error { return nil }, nil
+	}
+	var allocator manager.Allocator
+	if f.spec.Transport == mem.Name {
+		allocator, err = manager.NewInProcessAllocator(manager.InProcessOptions{Logger: log})
+	} else {
+		allocator, err = manager.NewLocalAllocator(manager.LocalOptions{Transport: f.spec.Transport, Logger: log})
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	m, err := manager.Embed(cmd.Context(), manager.EmbedOptions{Allocator: allocator, Logger: log})
+	if err != nil {
+		return nil, nil, err
+	}
+	return m, m.Close, nil
+}
+
+// startRaw readies the transport alone, if it is to be measured; stop ends what was
+// started.
+func (f *benchCacheFlags) startRaw(cmd *cobra.Command) (raw *cachebench.Raw, stop func() error, err error) {
+	if f.noRaw || f.connect != "" && f.raw == "" {
+		return nil, func() error { return nil }, nil
+	}
+	p, err := transport.Open(f.spec.Transport)
+	if err != nil {
+		return nil, nil, err
+	}
+	if f.raw != "" {
+		return &cachebench.Raw{Provider: p, Addr: f.raw}, p.Close, nil
+	}
+	addr, end, err := startFabric(cmd, p, int(f.capacity))
+	if err != nil {
+		return nil, nil, errors.Join(err, p.Close())
+	}
+	return &cachebench.Raw{Provider: p, Addr: addr}, func() error { return errors.Join(end(), p.Close()) }, nil
+}

@@ -1,0 +1,104 @@
+package cachebench
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/redykv/redykv/internal/bench"
+	"github.com/redykv/redykv/internal/fabricbench"
+	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/redytier"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestParseConfig(t *testing.T) {
+	want := redytier.Configuration{ClientThreads: 8, ServerThreads: 2, BatchSize: 64, QueueDepth: 4}
+	got, err := ParseConfig(ConfigString(want))
+	if err != nil || got != want {
+		t.Errorf("%+v came back as %+v, %v", want, got, err)
+	}
+	for _, s := range []string{"", "1,2,3", "1,2,3,4,5", "1,2,3,", "a,b,c,d"} {
+		if c, err := ParseConfig(s); err == nil {
+			t.Errorf("%q is %+v", s, c)
+		}
+	}
+}
+
+// embed starts a manager whose cache servers are in this process.
+func embed(t *testing.T) *manager.Embedded {
+	m, err := manager.Embed(t.Context(), manager.EmbedOptions{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return m
+}
+
+func spec() Spec {
+	return Spec{
+		Transport: "mem", Net: "none", Ops: Ops, Modes: Modes, Sizes: []int{8, 5000}, Capacity: MinCapacity,
+		Configs: []redytier.Configuration{
+			{ClientThreads: 2, BatchSize: 1, QueueDepth: 3},
+			{ClientThreads: 1, ServerThreads: 1, BatchSize: 8, QueueDepth: 2},
+		},
+		Idle: fabricbench.Wait, Duration: bench.MinDuration,
+	}
+}
+
+// Every cell is measured, in both modes, and leaves nothing behind.
+func TestRun(t *testing.T) {
+	report, err := Run(t.Context(), embed(t), nil, spec(), slog.New(slog.DiscardHandler), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := 2 * len(Modes) * len(Ops) * 2; len(report.Rows) != want {
+		t.Errorf("%d rows, want %d", len(report.Rows), want)
+	}
+	for _, r := range report.Rows {
+		if r.Depth != r.C*r.B*r.Q || r.Operations == 0 || r.Mops <= 0 || r.MeanUs <= 0 || r.MeanOverRaw != 0 {
+			t.Errorf("%+v", r)
+		}
+	}
+	var table strings.Builder
+	if err := report.WriteTable(&table); err != nil || !strings.Contains(table.String(), "2,0,1,3") {
+		t.Errorf("%v, table:\n%s", err, table.String())
+	}
+}
+
+func TestRunIsCutShort(t *testing.T) {
+	s := spec()
+	s.Duration = time.Hour
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := Run(ctx, embed(t), nil, s, slog.New(slog.DiscardHandler), nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+}
+
+func TestRelate(t *testing.T) {
+	figures := func(mean, mops float64) bench.Figures { return bench.Figures{MeanUs: mean, Mops: mops} }
+	r := Report{Rows: []Row{
+		{Path: pathFabric, Op: Read, Size: 8, Depth: 1, Figures: figures(10, 0.1)},
+		{Path: pathFabric, Op: Read, Size: 8, Depth: 16, Figures: figures(20, 0.8)},
+		{Path: pathRedy, Op: Read, Size: 8, Depth: 16, Figures: figures(10, 1.6)},
+		{Path: pathRedy, Op: Write, Size: 8, Depth: 16, Figures: figures(10, 1.6)},
+	}}
+	r.relate()
+	if x := r.Rows[2]; x.MeanOverRaw != 0.5 || x.MopsOverRaw != 2 || x.MopsOverRaw1 != 16 {
+		t.Errorf("%+v", x)
+	}
+	if x := r.Rows[3]; x.MeanOverRaw != 0 || x.MopsOverRaw1 != 0 {
+		t.Errorf("nothing to compare with, and %+v", x)
+	}
+}

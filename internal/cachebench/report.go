@@ -1,0 +1,114 @@
+package cachebench
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/redykv/redykv/internal/bench"
+	"github.com/redykv/redykv/internal/units"
+)
+
+// Row is what was measured of one cell. Its JSON form is one line.
+type Row struct {
+	Path      string `json:"path"` // redy, or fabric: the transport alone
+	Mode      Mode   `json:"mode,omitempty"`
+	Transport string `json:"transport"`
+	Net       string `json:"net"`
+	C         int    `json:"c"`
+	S         int    `json:"s"`
+	B         int    `json:"b"`
+	Q         int    `json:"q"`
+	Depth     int    `json:"depth"` // operations in flight
+	Op        Op     `json:"op"`
+	Size      int    `json:"size"`
+	bench.Figures
+
+	// Of rows of path redy, where the same operation was measured raw:
+	// MeanOverRaw is the mean latency over that of the transport with as many
+	// operations in flight, MopsOverRaw the throughput over the same, and
+	// MopsOverRaw1 the throughput over that of one operation in flight.
+	MeanOverRaw  float64 `json:"mean_over_raw,omitempty"`
+	MopsOverRaw  float64 `json:"mops_over_raw,omitempty"`
+	MopsOverRaw1 float64 `json:"mops_over_raw1,omitempty"`
+}
+
+// Report is what a run measured, and on what.
+type Report struct {
+	Machine string
+	Spec    Spec
+	Rows    []Row
+}
+
+// relate fills in what rows of the cache are beside those of the transport.
+func (r *Report) relate() {
+	raw := make(map[[3]any]*Row)
+	for i := range r.Rows {
+		if row := &r.Rows[i]; row.Path == pathFabric {
+			raw[[3]any{row.Op, row.Size, row.Depth}] = row
+		}
+	}
+	for i := range r.Rows {
+		row := &r.Rows[i]
+		if row.Path == pathFabric {
+			continue
+		}
+		if same := raw[[3]any{row.Op, row.Size, row.Depth}]; same != nil && same.MeanUs > 0 {
+			row.MeanOverRaw = row.MeanUs / same.MeanUs
+			row.MopsOverRaw = row.Mops / same.Mops
+		}
+		if one := raw[[3]any{row.Op, row.Size, 1}]; one != nil && one.Mops > 0 {
+			row.MopsOverRaw1 = row.Mops / one.Mops
+		}
+	}
+}
+
+// WriteTable prints the report for people.
+func (r *Report) WriteTable(out io.Writer) error {
+	s := &r.Spec
+	fmt.Fprintf(out, "machine: %s\n", r.Machine)
+	fmt.Fprintf(out, "transport: %s, network model: %s; random addresses in %v; idle: %s\n", s.Transport, s.Net, units.Size(s.Capacity), s.Idle)
+	fmt.Fprintf(out, "cells: %v each in %d slices, turn by turn; figures of the second fastest\n", s.Duration, bench.Laps)
+	fmt.Fprint(out, "over raw: the mean latency and the throughput over those of the transport with as many\n"+
+		"operations in flight; over raw 1: the throughput over that of one operation in flight\n\n")
+	columns := []bench.Column[Row]{
+		{Name: "path", Text: func(r *Row) string { return r.Path }},
+		{Name: "mode", Text: func(r *Row) string { return orDash(string(r.Mode)) }},
+		{Name: "c,s,b,q", Text: (*Row).config},
+		{Name: "depth", Text: func(r *Row) string { return strconv.Itoa(r.Depth) }},
+		{Name: "op", Text: func(r *Row) string { return string(r.Op) }},
+		{Name: "size", Text: func(r *Row) string { return units.Size(r.Size).String() }},
+	}
+	columns = append(columns, bench.FigureColumns(func(r *Row) *bench.Figures { return &r.Figures })...)
+	columns = append(columns,
+		bench.Column[Row]{Name: "mean over raw", Text: func(r *Row) string { return times(r.MeanOverRaw) }},
+		bench.Column[Row]{Name: "Mop/s over raw", Text: func(r *Row) string { return times(r.MopsOverRaw) }},
+		bench.Column[Row]{Name: "over raw 1", Text: func(r *Row) string { return times(r.MopsOverRaw1) }},
+	)
+	return bench.WriteTable(out, columns, r.Rows)
+}
+
+// WriteJSON writes one line of JSON for each row.
+func (r *Report) WriteJSON(out io.Writer) error { return bench.WriteJSON(out, r.Rows) }
+
+func (r *Row) config() string {
+	if r.Path == pathFabric {
+		return "-"
+	}
+	return fmt.Sprintf("%d,%d,%d,%d", r.C, r.S, r.B, r.Q)
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// times prints a ratio, or nothing where there is none.
+func times(ratio float64) string {
+	if ratio == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.2fx", ratio)
+}

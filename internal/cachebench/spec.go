@@ -1,0 +1,129 @@
+package cachebench
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redykv/redykv/internal/bench"
+	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/fabricbench"
+	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/redytier"
+)
+
+// Op is what a cell's operations do.
+type Op string
+
+// The operations.
+const (
+	Read  Op = "read"
+	Write Op = "write"
+	Mixed Op = "mixed" // one read for each write, in random order
+)
+
+// Ops are all that there are.
+var Ops = []Op{Read, Write, Mixed}
+
+// Mode is the way from the application to the cache.
+type Mode string
+
+// The modes.
+const (
+	// Session is a session that each thread owns and polls: run to completion.
+	Session Mode = "session"
+	// Callback is a client thread of the cache for each thread that asks.
+	Callback Mode = "callback"
+)
+
+// Modes are all that there are.
+var Modes = []Mode{Session, Callback}
+
+// Bounds of a Spec, in bytes.
+const (
+	MaxSize     = 1 << 20
+	MinCapacity = MaxSize
+)
+
+// Spec says what to measure: each operation of each size in each mode with each
+// configuration. Sizes are in bytes.
+type Spec struct {
+	Transport string
+	Net       string // the model of the network in between, as redytier.Config.Net
+	Configs   []redytier.Configuration
+	Modes     []Mode
+	Ops       []Op
+	Sizes     []int
+	Capacity  int64            // of each cache; there is one for each configuration
+	Idle      fabricbench.Idle // what a thread does that has nothing to do
+	Duration  time.Duration    // of each cell
+}
+
+// Check refuses what makes no sense, in words for who asked for it.
+func (s *Spec) Check() error {
+	for what, n := range map[string]int{
+		"configurations": len(s.Configs), "modes": len(s.Modes), "operations": len(s.Ops), "sizes": len(s.Sizes),
+	} {
+		if n == 0 {
+			return fmt.Errorf("no %s to measure", what)
+		}
+	}
+	for _, op := range s.Ops {
+		if !slices.Contains(Ops, op) {
+			return fmt.Errorf("unknown operation %q: want one of %v", op, Ops)
+		}
+	}
+	for _, m := range s.Modes {
+		if !slices.Contains(Modes, m) {
+			return fmt.Errorf("unknown mode %q: want one of %v", m, Modes)
+		}
+	}
+	for _, n := range s.Sizes {
+		if n < 1 || n > MaxSize {
+			return fmt.Errorf("size of %d bytes: want 1 to %v", n, units.Size(MaxSize))
+		}
+	}
+	for _, c := range s.Configs {
+		if err := c.Check(); err != nil {
+			return err
+		}
+		if depthOf(c) > redytier.MaxDepth {
+			return fmt.Errorf("configuration %s: %d requests under way in a session, at most %d", ConfigString(c), depthOf(c), redytier.MaxDepth)
+		}
+	}
+	switch {
+	case s.Capacity < MinCapacity:
+		return fmt.Errorf("capacity of %v: want at least %v", units.Size(s.Capacity), units.Size(MinCapacity))
+	case !slices.Contains(fabricbench.Idles, s.Idle):
+		return fmt.Errorf("unknown way to idle %q: want one of %v", s.Idle, fabricbench.Idles)
+	case s.Duration < bench.MinDuration:
+		return fmt.Errorf("duration of %v: want at least %v", s.Duration, bench.MinDuration)
+	}
+	_, err := fabric.ParseNetwork(s.Net)
+	return err
+}
+
+// depthOf is how many requests each thread keeps under way.
+func depthOf(c redytier.Configuration) int { return c.BatchSize * c.QueueDepth }
+
+// ParseConfig reads a configuration as c,s,b,q.
+func ParseConfig(s string) (c redytier.Configuration, err error) {
+	fields := strings.Split(s, ",")
+	into := []*int{&c.ClientThreads, &c.ServerThreads, &c.BatchSize, &c.QueueDepth}
+	if len(fields) != len(into) {
+		return c, fmt.Errorf("configuration %q: want c,s,b,q", s)
+	}
+	for i, f := range fields {
+		if *into[i], err = strconv.Atoi(strings.TrimSpace(f)); err != nil {
+			return c, fmt.Errorf("configuration %q: %q is no number", s, f)
+		}
+	}
+	return c, nil
+}
+
+// ConfigString writes a configuration as ParseConfig reads it.
+func ConfigString(c redytier.Configuration) string {
+	return fmt.Sprintf("%d,%d,%d,%d", c.ClientThreads, c.ServerThreads, c.BatchSize, c.QueueDepth)
+}
