@@ -10,6 +10,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/redykv/redykv/internal/epoch"
 	"github.com/redykv/redykv/internal/fabric"
 )
 
@@ -17,111 +18,141 @@ import (
 type Cache struct {
 	id       string
 	mgr      Manager
-	config   Configuration
-	table    *table
+	cfg      Config
 	provider fabric.Provider
-	ports    map[*vm]fabric.Provider // provider, behind the network on the way to each VM
 	log      *slog.Logger
+	observer atomic.Pointer[observer] // told about the memory; nil: nobody
 
-	// epoch grows with every change that sessions have to notice: a VM lost, or
-	// the cache deleted. Sessions compare it with the one they know.
-	epoch   atomic.Uint64
+	ctx    context.Context // ends with Delete
+	cancel context.CancelFunc
+
+	// What sessions work by, and how they keep up with it: see member.go.
+	table   atomic.Pointer[table]
+	version atomic.Uint64 // grows with every table, and when the cache is deleted
+	epochs  *epoch.Table
 	deleted atomic.Bool
-	panics  atomic.Uint64
+
+	// How it changes: see control.go.
+	tableMu   sync.Mutex
+	turn      chan struct{} // a token, held by the control operation that runs
+	slo       SLO           // the turn's holder's
+	unsettled atomic.Bool   // the manager does not know the present table
+	moves     moves
+	suspects  goes
 
 	watcher *watcher
+	keeper  *keeper
 	client  *clientThread // serves Read and Write
+	panics  atomic.Uint64
 
 	mu       sync.Mutex
-	sessions map[*Session]struct{} // open ones
-	past     counters              // of closed sessions
+	links    []*link                          // that a new session connects over: the table's, and those about to be
+	ports    map[fabric.Model]fabric.Provider // provider, behind the networks on the way to the VMs
+	sessions map[*Session]struct{}            // open ones
+	past     counters                         // of closed sessions
 
 	deleting sync.Mutex // held by Delete
 	released bool       // the manager has the VMs back
 }
 
-// newCache takes over provider.
-func newCache(mgr Manager, id string, cfg Config, configuration Configuration, t *table, provider fabric.Provider) (*Cache, error) {
+// observer is told what happens to the cache's memory. It does not block, and does
+// not call the cache.
+type observer interface {
+	// lost: from now on the addresses answer ErrRegionUnavailable.
+	lost(from, to int64)
+	// restored: the addresses will answer again as soon as it returns, and are
+	// zeros where nothing is known that they held.
+	restored(from, to int64)
+}
+
+// observe sets the cache's observer, before the memory has another use.
+func (c *Cache) observe(o observer) { c.observer.Store(&o) }
+
+func (c *Cache) observing() observer {
+	if o := c.observer.Load(); o != nil {
+		return *o
+	}
+	return nil
+}
+
+// newCache takes over provider and the grants, which bring exactly the regions
+// that the capacity takes.
+func newCache(mgr Manager, id string, cfg Config, configuration Configuration, grants []*grant, provider fabric.Provider) (*Cache, error) {
 	c := &Cache{
-		id: id, mgr: mgr, config: configuration, table: t, provider: provider,
+		id: id, mgr: mgr, cfg: cfg, slo: cfg.SLO, provider: provider,
 		log:      cfg.Logger.With("component", "redytier", "cache", id),
+		epochs:   epoch.New(),
+		turn:     make(chan struct{}, 1),
+		ports:    map[fabric.Model]fabric.Provider{},
 		sessions: make(map[*Session]struct{}),
 	}
-	c.ports = ports(provider, cfg.network, t.vms)
-	c.watcher = newWatcher(c)
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	t := newTable(cfg.Capacity, cfg.RegionSize, configuration)
+	for _, g := range grants {
+		l := newLink(g, configuration)
+		t.links = append(t.links, l)
+		for i := range g.tokens {
+			t.regions = append(t.regions, region{link: l, index: uint32(i)})
+		}
+	}
+	c.links = t.links[:len(t.links):len(t.links)]
+	c.table.Store(t)
+	c.version.Store(1)
+	c.keeper, c.watcher = newKeeper(c), newWatcher(c)
 	session, err := c.NewSession(clientDepth)
 	if err != nil {
+		c.cancel()
+		c.suspects.end()
 		return nil, errors.Join(err, provider.Close())
 	}
 	c.client = startClientThread(c, session)
 	c.watcher.start(cfg.OnEvent)
+	c.keeper.start()
 	return c, nil
 }
 
-// ports puts the network before a provider, for each VM as its distance asks.
-// VMs behind the same model share this host's port, and so its bandwidth.
-func ports(provider fabric.Provider, network fabric.Network, vms []*vm) map[*vm]fabric.Provider {
-	byModel := map[fabric.Model]fabric.Provider{}
-	byVM := map[*vm]fabric.Provider{}
-	for _, v := range vms {
-		m := network.At(v.distance)
-		if byModel[m] == nil {
-			byModel[m] = fabric.WithModel(provider, m)
-		}
-		byVM[v] = byModel[m]
+// port is the fabric behind the network on the way to a VM. VMs behind the same
+// model share this host's port, and so its bandwidth.
+func (c *Cache) port(g *grant) fabric.Provider {
+	m := c.cfg.network.At(g.distance)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.ports[m]
+	if p == nil {
+		p = fabric.WithModel(c.provider, m)
+		c.ports[m] = p
 	}
-	return byVM
+	return p
 }
 
 // ID is the manager's name for the cache.
 func (c *Cache) ID() string { return c.id }
 
 // Capacity in bytes: addresses run from 0 to Capacity-1.
-func (c *Cache) Capacity() int64 { return c.table.capacity }
+func (c *Cache) Capacity() int64 { return c.table.Load().capacity }
 
 // RegionSize in bytes.
-func (c *Cache) RegionSize() int64 { return c.table.mask + 1 }
+func (c *Cache) RegionSize() int64 { return c.table.Load().regionSize() }
 
 // Configuration is what the data path runs with.
-func (c *Cache) Configuration() Configuration { return c.config }
+func (c *Cache) Configuration() Configuration { return c.table.Load().configuration }
 
 // Transport is the name of the fabric in use.
 func (c *Cache) Transport() string { return c.provider.Name() }
 
 // Err is nil while the whole cache answers; else ErrDeleted, or
-// ErrRegionUnavailable with the first VM that was lost.
+// ErrRegionUnavailable with the first VM that was lost and is not replaced yet.
 func (c *Cache) Err() error {
 	if c.deleted.Load() {
 		return ErrDeleted
 	}
-	for _, v := range c.table.vms {
-		if err := v.lost.Load(); err != nil {
-			return fmt.Errorf("%w: VM %s: %w", ErrRegionUnavailable, v.id, *err)
+	t := c.table.Load()
+	for i := range t.regions {
+		if r := &t.regions[i]; r.link == nil {
+			return *r.cause
 		}
 	}
 	return nil
-}
-
-// lose marks a VM's regions as lost, for good: what they held is gone, and
-// nothing is read from them any more (A46). It does so once.
-func (c *Cache) lose(v *vm, cause error) {
-	if !v.lost.CompareAndSwap(nil, &cause) {
-		return
-	}
-	from, to := c.table.span(v)
-	c.log.Warn("VM lost with its regions", "vm", v.id, "from", from, "to", to, "err", cause)
-	c.changed()
-	c.watcher.report(Event{Kind: VMLost, VM: v.id, From: from, To: to, Err: cause})
-}
-
-// changed makes every session look at the cache's state.
-func (c *Cache) changed() {
-	c.epoch.Add(1)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for s := range c.sessions {
-		s.wake()
-	}
 }
 
 // Delete releases the cache's memory and VMs (R7). Requests under way and later
@@ -135,9 +166,13 @@ func (c *Cache) Delete(ctx context.Context) error {
 		return ErrDeleted
 	}
 	if !c.deleted.Swap(true) {
+		c.cancel()
 		c.changed()
 		err := c.client.stop()
 		c.watcher.stop()
+		c.keeper.stop()
+		c.suspects.end()
+		c.turn <- struct{}{} // the operation that runs is through; no other begins
 		if err != nil {
 			c.log.Warn("closing the client thread", "err", err)
 		}
@@ -145,10 +180,8 @@ func (c *Cache) Delete(ctx context.Context) error {
 	err := deallocate(ctx, c.mgr, c.id)
 	if err != nil {
 		// The servers can take their memory back without the manager.
-		for _, v := range c.table.vms {
-			if lost := disconnect(ctx, c.id, v); lost != nil && v.lost.Load() == nil {
-				c.log.Warn("a server keeps its regions for now", "err", lost)
-			}
+		if lost := disconnectAll(ctx, c.table.Load().grants()); lost != nil {
+			c.log.Warn("a server keeps its regions for now", "err", lost)
 		}
 	}
 	if err != nil && connect.CodeOf(err) != connect.CodeNotFound {

@@ -123,8 +123,8 @@ func (t *clientThread) try(c call) error {
 	if c.cb == nil {
 		return errors.New("redytier: no callback")
 	}
-	if n := int64(len(c.buf)); c.addr < 0 || c.addr > t.cache.table.capacity-n {
-		return fmt.Errorf("%w: %d bytes at %d of %d", ErrOutOfRange, n, c.addr, t.cache.table.capacity)
+	if n, capacity := int64(len(c.buf)), t.cache.Capacity(); c.addr < 0 || c.addr > capacity-n {
+		return fmt.Errorf("%w: %d bytes at %d of %d", ErrOutOfRange, n, c.addr, capacity)
 	}
 	t.pushing.Add(1)
 	defer t.pushing.Add(-1)

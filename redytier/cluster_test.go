@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http/httptest"
+	"runtime"
 	"sync"
 	"testing"
 
@@ -140,5 +141,18 @@ func (c *cluster) nothingLeft(t testing.TB) {
 	defer c.mu.Unlock()
 	if c.caches != 0 {
 		t.Errorf("%d caches remain at the manager", c.caches)
+	}
+}
+
+// until returns when something has come true that nobody announces.
+func until(t testing.TB, so func() bool) {
+	t.Helper()
+	for !so() {
+		select {
+		case <-t.Context().Done():
+			t.Fatal("never came true")
+		default:
+			runtime.Gosched()
+		}
 	}
 }

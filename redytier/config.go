@@ -1,6 +1,7 @@
 package redytier
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"math/bits"
@@ -51,7 +52,18 @@ type Config struct {
 	// once, on a goroutine of the cache's own. It must not call Delete.
 	OnEvent func(Event)
 
+	// File, if set, is read when the cache is created: its prefix of Capacity bytes
+	// is what the cache holds first; beyond its end the cache holds zeros (R2).
+	File string
+	// Recover, if set, has a copy of the cache (A49): it fills dst with the bytes at
+	// a cache address when their memory was lost. Without it, regions that were
+	// never written come from File again, and all others come back as zeros.
+	Recover func(ctx context.Context, dst []byte, addr int64) error
+	// Migration says how regions move between VMs.
+	Migration Migration
+
 	network fabric.Network // what Net says
+	lease   time.Duration  // what the manager says; 0: none
 }
 
 // SLO is what an application wants of reads and of writes (3.3). Zero fields
@@ -90,8 +102,11 @@ func (c *Config) ensureDefaults() error {
 		}
 		c.network = network
 	}
-	if c.Duration < 0 || c.SLO.MaxLatency < 0 || c.SLO.MinThroughput < 0 || c.SLO.RecordSize < 0 {
-		return fmt.Errorf("redytier: negative duration or SLO")
+	if c.Duration < 0 || c.Migration.Parallel < 0 || c.Migration.BytesPerSecond < 0 {
+		return fmt.Errorf("redytier: negative duration %v or migration %+v", c.Duration, c.Migration)
+	}
+	if err := c.SLO.check(); err != nil {
+		return err
 	}
 	if c.Configuration == (Configuration{}) {
 		return nil
@@ -151,6 +166,13 @@ func configurationOf(m *managerv1.Configuration) Configuration {
 		ClientThreads: int(m.GetClientThreads()), ServerThreads: int(m.GetServerThreads()),
 		BatchSize: int(m.GetBatchSize()), QueueDepth: int(m.GetQueueDepth()),
 	}
+}
+
+func (s SLO) check() error {
+	if s.MaxLatency < 0 || s.MinThroughput < 0 || s.RecordSize < 0 {
+		return fmt.Errorf("redytier: negative SLO %+v", s)
+	}
+	return nil
 }
 
 func (s SLO) proto() *managerv1.Slo {

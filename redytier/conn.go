@@ -12,17 +12,24 @@ import (
 // once.
 const pollBatch = 64
 
-// conn is a session's connection to one VM, owned by the session's goroutine.
+// conn is a session's connection over one link, owned by the session's goroutine.
 // Without a ring (b = 1) each request is one operation of the queue pair (R45);
 // with one, requests travel in batches (R46), and all of them do, for a
 // one-sided access could overtake a batch that waits for its server (A2).
 type conn struct {
 	session *Session
-	vm      *vm
+	link    *link
 	qp      fabric.QueuePair
+	remotes []fabric.Remote // of the grant's regions; without a ring
 	ring    *ring
 	err     error // why the connection is gone; it is not used any more then
 	dirty   bool  // something waits for the doorbell
+
+	// leaving says that the table has no such link any more: the connection is
+	// closed when it owes nothing. mark is what it had issued when the session last
+	// took notice of a new table.
+	leaving bool
+	mark    uint64
 
 	// onesided holds what the queue pair has under way, in order, which is also
 	// the order of completions. It and not the queue pair settles requests, so
@@ -35,27 +42,53 @@ type conn struct {
 type request struct {
 	op     uint32 // slot of the operation
 	write  bool
+	mirror bool // its outcome is nobody's: see region.mirror
 	buf    []byte
-	remote remote
+	remote fabric.Remote // of the region, one-sided,
+	index  uint32        // and its number, in messages
 	offset int64
 }
 
-// remote names a region: by its handle one-sided, by its index in messages.
-type remote struct {
-	fabric.Remote
-	index uint32
+type onesided struct {
+	op     uint32
+	mirror bool
+	n      int
 }
 
-type onesided struct {
-	op uint32
-	n  int
+// issued and settled count requests. What was issued before is settled before.
+func (c *conn) issued() uint64 {
+	if c.ring != nil {
+		return c.ring.waiting.tail
+	}
+	return c.onesided.tail
+}
+
+func (c *conn) settled() uint64 {
+	if c.ring != nil {
+		return c.ring.settled
+	}
+	return c.onesided.head
+}
+
+// passed says whether everything issued before a mark is settled.
+func (c *conn) passed(mark uint64) bool { return c.err != nil || int64(c.settled()-mark) >= 0 }
+
+// full says that issue would return false.
+func (c *conn) full() bool {
+	switch {
+	case c.err != nil:
+		return false
+	case c.ring != nil:
+		return c.ring.waiting.full()
+	}
+	return c.onesided.full()
 }
 
 // issue takes a request, or returns false if the connection is full. On a dead
 // connection the request fails.
 func (c *conn) issue(r request) bool {
 	if c.err != nil {
-		c.session.finish(r.op, len(r.buf), c.err)
+		c.finish(r.op, r.mirror, len(r.buf), c.err)
 		return true
 	}
 	if c.ring != nil {
@@ -66,18 +99,18 @@ func (c *conn) issue(r request) bool {
 	}
 	var err error
 	if r.write {
-		err = c.qp.Write(r.buf, r.remote.Remote, r.offset, uint64(r.op))
+		err = c.qp.Write(r.buf, r.remote, r.offset, uint64(r.op))
 	} else {
-		err = c.qp.Read(r.buf, r.remote.Remote, r.offset, uint64(r.op))
+		err = c.qp.Read(r.buf, r.remote, r.offset, uint64(r.op))
 	}
 	switch {
 	case err == nil:
-		c.onesided.push(onesided{op: r.op, n: len(r.buf)})
+		c.onesided.push(onesided{op: r.op, mirror: r.mirror, n: len(r.buf)})
 		c.dirty = true
 	case errors.Is(err, fabric.ErrQueueFull):
 		return false
 	default:
-		c.session.finish(r.op, len(r.buf), c.settle(err))
+		c.finish(r.op, r.mirror, len(r.buf), c.settle(err))
 	}
 	return true
 }
@@ -92,6 +125,16 @@ func (c *conn) issueRing(r request) bool {
 		c.send()
 	}
 	return true
+}
+
+// finish settles n bytes of an operation. A mirrored write that fails loses the
+// mirror, and nothing of the operation's.
+func (c *conn) finish(op uint32, mirror bool, n int, err error) {
+	if mirror && err != nil {
+		c.session.cache.lose(c.link.grant, err)
+		err = nil
+	}
+	c.session.finish(op, n, err)
 }
 
 // submit starts everything issued.
@@ -168,7 +211,7 @@ func (c *conn) takeOneSided(done []fabric.Completion) {
 			}
 		}
 		o := c.onesided.pop()
-		c.session.finish(o.op, o.n, err)
+		c.finish(o.op, o.mirror, o.n, err)
 	}
 }
 
@@ -193,29 +236,34 @@ func (c *conn) settle(err error) error {
 	return c.unavailable(err)
 }
 
-func (c *conn) unavailable(err error) error {
-	return fmt.Errorf("%w: VM %s: %w", ErrRegionUnavailable, c.vm.id, err)
+func (c *conn) unavailable(err error) error { return unavailable(c.link.grant, err) }
+
+func unavailable(g *grant, err error) error {
+	return fmt.Errorf("%w: VM %s: %w", ErrRegionUnavailable, g.vm, err)
 }
 
-// fail ends the connection: the VM is lost, and everything under way fails. The
-// queue pair is closed first, so that nothing touches the buffers any more when
-// their owners get them back.
+// fail ends the connection: everything under way fails, and the cache finds out
+// whether the server is still there. The queue pair is closed first, so that
+// nothing touches the buffers any more when their owners get them back.
 func (c *conn) fail(cause error) {
 	if c.err != nil {
 		return
 	}
-	if c.session.cache.deleted.Load() {
+	cache := c.session.cache
+	if cache.deleted.Load() {
 		c.err = ErrDeleted
 	} else {
 		c.err = c.unavailable(cause)
-		c.session.cache.lose(c.vm, cause)
+		if !c.leaving {
+			cache.suspect(c, cause)
+		}
 	}
 	if err := c.qp.Close(); err != nil {
-		c.session.cache.log.Warn("closing a failed connection", "vm", c.vm.id, "err", err)
+		cache.log.Warn("closing a failed connection", "vm", c.link.grant.vm, "err", err)
 	}
 	for c.onesided.len() > 0 {
 		o := c.onesided.pop()
-		c.session.finish(o.op, o.n, c.err)
+		c.finish(o.op, o.mirror, o.n, c.err)
 	}
 	if c.ring != nil {
 		c.ring.abandon(c)

@@ -4,17 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
-	"github.com/redykv/redykv/internal/api/serverv1"
-	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/transport"
-	"github.com/redykv/redykv/internal/redywire"
 )
 
 // controlTimeout bounds what nobody waits for with a context of his own: taking
@@ -25,13 +21,17 @@ const controlTimeout = 10 * time.Second
 // generated client has these methods, be the manager remote or in this process.
 type Manager interface {
 	Allocate(context.Context, *connect.Request[managerv1.AllocateRequest]) (*connect.Response[managerv1.AllocateResponse], error)
+	Reallocate(context.Context, *connect.Request[managerv1.ReallocateRequest]) (*connect.Response[managerv1.ReallocateResponse], error)
+	Settle(context.Context, *connect.Request[managerv1.SettleRequest]) (*connect.Response[managerv1.SettleResponse], error)
+	Renew(context.Context, *connect.Request[managerv1.RenewRequest]) (*connect.Response[managerv1.RenewResponse], error)
 	Deallocate(context.Context, *connect.Request[managerv1.DeallocateRequest]) (*connect.Response[managerv1.DeallocateResponse], error)
 	Watch(context.Context, *connect.Request[managerv1.WatchRequest]) (*connect.ServerStreamForClient[managerv1.WatchResponse], error)
 }
 
 // Create makes a cache: the manager finds its VMs, their servers lend regions,
-// and the cache is ready when all of them have (R36). If anything fails, all of
-// it is taken back and nothing remains (R3). The caller deletes the cache.
+// and the cache is ready when all of them have (R36), and hold the prefix of the
+// file if one is given (R2). If anything fails, all of it is taken back and nothing
+// remains (R3). The caller deletes the cache.
 func Create(ctx context.Context, mgr Manager, cfg Config) (*Cache, error) {
 	if err := cfg.ensureDefaults(); err != nil {
 		return nil, err
@@ -55,104 +55,83 @@ func Create(ctx context.Context, mgr Manager, cfg Config) (*Cache, error) {
 		return nil, fmt.Errorf("redytier: create cache %s: %w", answer.Msg.CacheId,
 			errors.Join(err, deallocate(ctx, mgr, answer.Msg.CacheId)))
 	}
+	if cfg.File != "" {
+		if err := c.populateAll(ctx); err != nil {
+			return nil, fmt.Errorf("redytier: create cache %s: %w", c.id, errors.Join(err, c.abandon(ctx)))
+		}
+	}
 	return c, nil
+}
+
+// abandon deletes a cache that nobody has seen.
+func (c *Cache) abandon(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), controlTimeout)
+	defer cancel()
+	return c.Delete(ctx)
 }
 
 // create builds a cache from the manager's answer. On failure the servers have
 // their regions back.
-func create(ctx context.Context, mgr Manager, cfg Config, m *managerv1.AllocateResponse) (_ *Cache, err error) {
+func create(ctx context.Context, mgr Manager, cfg Config, m *managerv1.AllocateResponse) (*Cache, error) {
 	if m.CacheId == "" || m.RegionSize > 1<<62 {
 		return nil, fmt.Errorf("manager answers with cache %q, region size %d", m.CacheId, m.RegionSize)
 	}
-	if err := checkRegionSize(int64(m.RegionSize), cfg.Capacity); err != nil {
+	cfg.RegionSize = int64(m.RegionSize)
+	if err := checkRegionSize(cfg.RegionSize, cfg.Capacity); err != nil {
 		return nil, err
 	}
 	configuration := configurationOf(m.Configuration)
 	if err := configuration.check(); err != nil {
 		return nil, err
 	}
-	t := newTable(cfg.Capacity, int64(m.RegionSize))
-	defer func() {
-		if err != nil {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), controlTimeout)
-			defer cancel()
-			for _, v := range t.vms {
-				err = errors.Join(err, disconnect(ctx, m.CacheId, v))
-			}
-		}
-	}()
-	var name string
-	for _, share := range m.Shares {
-		v, vmTransport, err := connectVM(ctx, m, share, shareOf(configuration, share.Regions, t.need()))
-		if err != nil {
-			return nil, err
-		}
-		if err := t.add(v); err != nil {
-			return nil, errors.Join(err, disconnect(ctx, m.CacheId, v))
-		}
-		if name != "" && vmTransport != name {
-			return nil, fmt.Errorf("VM %s is reached over %s, others over %s", v.id, vmTransport, name)
-		}
-		name = vmTransport
+	need := newTable(cfg.Capacity, cfg.RegionSize, configuration).need(cfg.Capacity)
+	if err := checkShares(m.Shares, need); err != nil {
+		return nil, err
 	}
-	if len(t.regions) != t.need() {
-		return nil, fmt.Errorf("%d regions of %d granted, want %d", len(t.regions), m.RegionSize, t.need())
-	}
-	provider, err := transport.Open(name)
+	cfg.lease = time.Duration(m.LeaseMs) * time.Millisecond
+	grants, err := connectShares(ctx, m.CacheId, cfg.RegionSize, m.Shares, configuration, need)
 	if err != nil {
 		return nil, err
 	}
-	return newCache(mgr, m.CacheId, cfg, configuration, t, provider)
-}
-
-// shareOf is the configuration of a VM that holds so many of a cache's regions:
-// it runs its part of the server threads, rounded up (A17), and every client
-// thread has a connection to it.
-func shareOf(c Configuration, regions uint32, of int) Configuration {
-	c.ServerThreads = min(c.ServerThreads, (c.ServerThreads*int(regions)+of-1)/of)
-	return c
-}
-
-// connectVM asks the server of one VM for its share of the regions (R33).
-func connectVM(ctx context.Context, m *managerv1.AllocateResponse, share *managerv1.VmShare, c Configuration) (*vm, string, error) {
-	url := share.GetVm().GetControlUrl()
-	v := &vm{id: share.GetVm().GetId(), controlURL: url, distance: int(share.GetVm().GetDistance())}
-	answer, err := serverv1connect.NewCacheServerServiceClient(http.DefaultClient, url).Connect(ctx,
-		connect.NewRequest(&serverv1.ConnectRequest{
-			CacheId: m.CacheId, Regions: share.Regions, RegionSize: m.RegionSize, Configuration: c.proto(),
-		}))
-	if err != nil {
-		return nil, "", fmt.Errorf("connect to VM %s at %s: %w", v.id, url, err)
-	}
-	a := answer.Msg
-	v.fabricAddr = a.FabricAddr
-	bad := len(a.RegionTokens) != int(share.Regions) || len(a.Ticket) != redywire.TicketSize
-	for _, token := range a.RegionTokens {
-		if len(token) != len(fabric.Token{}) {
-			bad = true
-			break
+	var c *Cache
+	name, err := transportOf(grants, "")
+	if err == nil {
+		var provider fabric.Provider
+		if provider, err = transport.Open(name); err == nil {
+			c, err = newCache(mgr, m.CacheId, cfg, configuration, grants, provider)
 		}
-		v.tokens = append(v.tokens, fabric.Token(token))
 	}
-	if bad {
-		return nil, "", errors.Join(fmt.Errorf("VM %s answers with %d tokens for %d regions, a ticket of %d bytes",
-			v.id, len(a.RegionTokens), share.Regions, len(a.Ticket)), disconnect(ctx, m.CacheId, v))
+	if err != nil {
+		return nil, errors.Join(err, disconnectAll(ctx, grants))
 	}
-	v.ticket = redywire.Ticket(a.Ticket)
-	return v, a.Transport, nil
+	return c, nil
 }
 
-// disconnect gives a VM's regions back. That they are back already is no error.
-func disconnect(ctx context.Context, cache string, v *vm) error {
-	req := &serverv1.DisconnectRequest{CacheId: cache}
-	if v.ticket != (redywire.Ticket{}) {
-		req.Ticket = v.ticket[:]
+// checkShares holds a manager's shares against the regions asked for.
+func checkShares(shares []*managerv1.VmShare, regions int) error {
+	sum := uint64(0)
+	for _, s := range shares {
+		if s.GetRegions() == 0 {
+			return fmt.Errorf("manager grants no regions of VM %s", s.GetVm().GetId())
+		}
+		sum += uint64(s.GetRegions())
 	}
-	_, err := serverv1connect.NewCacheServerServiceClient(http.DefaultClient, v.controlURL).Disconnect(ctx, connect.NewRequest(req))
-	if err != nil && connect.CodeOf(err) != connect.CodeNotFound {
-		return fmt.Errorf("disconnect from VM %s: %w", v.id, err)
+	if sum != uint64(regions) {
+		return fmt.Errorf("manager grants %d regions, want %d", sum, regions)
 	}
 	return nil
+}
+
+// transportOf is the transport over which all grants are reached: the one given,
+// unless that is empty.
+func transportOf(grants []*grant, name string) (string, error) {
+	for _, g := range grants {
+		if name != "" && g.transport != name {
+			return "", fmt.Errorf("VM %s is reached over %s, others over %s", g.vm, g.transport, name)
+		}
+		name = g.transport
+	}
+	return name, nil
 }
 
 func deallocate(ctx context.Context, mgr Manager, cache string) error {

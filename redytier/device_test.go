@@ -196,6 +196,7 @@ func TestDeviceLosesMemory(t *testing.T) {
 				t.Errorf("write to lost memory: %+v", c)
 			}
 		})
+		until(t, func() bool { return d.Cache().Err() != nil })
 		if d.Begin() != 1000 {
 			t.Errorf("Begin is %d after a write of 1000 bytes at 0 failed", d.Begin())
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/redywire"
@@ -22,7 +23,7 @@ func (c *Cache) newSession(depth int, wrap int64) (*Session, error) {
 		return nil, fmt.Errorf("redytier: session depth %d, want 1 to %d", depth, MaxDepth)
 	}
 	s := &Session{
-		cache: c, table: c.table, wrap: wrap, epoch: c.epoch.Load(),
+		cache: c, wrap: wrap, kick: make(chan struct{}, 1),
 		ops: make([]op, depth), free: make([]uint32, depth),
 		ready: newFIFO[uint32](depth),
 	}
@@ -36,59 +37,48 @@ func (c *Cache) newSession(depth int, wrap int64) (*Session, error) {
 		c.mu.Unlock()
 		return nil, ErrDeleted
 	}
+	s.slot = c.epochs.Register()
 	c.sessions[s] = struct{}{}
+	links := slices.Clone(c.links)
 	c.mu.Unlock()
 
 	ctx, cancel := context.WithTimeout(context.Background(), controlTimeout)
 	defer cancel()
-	if err := s.connect(ctx, depth); err != nil {
-		s.closed = true
-		return nil, errors.Join(fmt.Errorf("redytier: new session of cache %s: %w", c.id, err), c.dismiss(s))
+	for _, l := range links {
+		conn, err := s.dial(ctx, l)
+		if err != nil && l.grant.lost.Load() == nil {
+			s.closed = true
+			return nil, errors.Join(fmt.Errorf("redytier: new session of cache %s: %w", c.id, err), c.dismiss(s))
+		}
+		if err == nil {
+			s.setConns(append(s.conns, conn))
+		}
 	}
+	s.slot.Enter()
+	s.refresh()
+	s.drained()
+	s.slot.Leave()
 	return s, nil
 }
 
-// connect dials every VM and imports what the session needs there.
-func (s *Session) connect(ctx context.Context, depth int) error {
-	for _, v := range s.table.vms {
-		conn, lanes, err := s.dial(ctx, v, depth)
-		if conn != nil {
-			s.addConn(conn)
-		}
-		if err != nil {
-			return fmt.Errorf("VM %s at %s: %w", v.id, v.fabricAddr, err)
-		}
-		s.lanes = append(s.lanes, lanes...)
+// dial makes a connection for the session. Any goroutine.
+func (s *Session) dial(ctx context.Context, l *link) (*conn, error) {
+	c := &conn{session: s, link: l}
+	if err := c.dial(ctx, len(s.ops)); err != nil {
+		return nil, errors.Join(fmt.Errorf("VM %s at %s: %w", l.grant.vm, l.grant.fabricAddr, err), c.close())
 	}
-	return nil
+	return c, nil
 }
 
-// addConn makes a connection known to the session and to those who wake it.
-func (s *Session) addConn(c *conn) {
-	s.cache.mu.Lock()
-	s.conns = append(s.conns, c)
-	s.cache.mu.Unlock()
-}
-
-// dial connects to one VM. It returns the connection even on failure, if there
-// is something of it to close.
-func (s *Session) dial(ctx context.Context, v *vm, depth int) (*conn, []lane, error) {
-	c := &conn{session: s, vm: v}
-	lanes := make([]lane, len(v.tokens))
-	for i := range lanes {
-		lanes[i] = lane{conn: c, remote: remote{index: uint32(i)}}
-	}
-	if cause := v.lost.Load(); cause != nil {
-		c.err = c.unavailable(*cause)
-		return c, lanes, nil
-	}
-	hello := redywire.Hello{Ticket: v.ticket, Batch: s.cache.config.BatchSize, Depth: s.cache.config.QueueDepth}
+func (c *conn) dial(ctx context.Context, depth int) error {
+	cache, g := c.session.cache, c.link.grant
+	hello := redywire.Hello{Ticket: g.ticket, Batch: c.link.batch, Depth: c.link.depth}
 	// A request may span regions and so take two places.
 	room := 2 * depth
 	if hello.Ringed() {
-		r, err := newRing(s.cache.provider, hello.Batch, hello.Depth, room)
+		r, err := newRing(cache.provider, hello.Batch, hello.Depth, room)
 		if err != nil {
-			return nil, nil, err
+			return err
 		}
 		c.ring = r
 		hello.Responses = r.responses.Token()
@@ -96,25 +86,31 @@ func (s *Session) dial(ctx context.Context, v *vm, depth int) (*conn, []lane, er
 	} else {
 		c.onesided = newFIFO[onesided](room)
 	}
-	qp, err := s.cache.ports[v].Dial(ctx, v.fabricAddr, hello.Encode(), room)
+	qp, err := cache.port(g).Dial(ctx, g.fabricAddr, hello.Encode(), room)
 	if err != nil {
-		return c, nil, err
+		return err
 	}
 	c.qp = qp
 	if c.ring != nil {
-		return c, lanes, c.importRing(ctx)
+		return c.importRing(ctx)
 	}
-	for i, token := range v.tokens {
+	c.remotes, err = importRegions(ctx, qp, g, cache.RegionSize())
+	return err
+}
+
+// importRegions makes all regions of a grant reachable over qp.
+func importRegions(ctx context.Context, qp fabric.QueuePair, g *grant, size int64) (remotes []fabric.Remote, err error) {
+	for i, token := range g.tokens {
 		r, err := qp.Import(ctx, token)
 		if err != nil {
-			return c, nil, fmt.Errorf("region %d: %w", i, err)
+			return nil, fmt.Errorf("region %d: %w", i, err)
 		}
-		if r.Size < s.table.mask+1 {
-			return c, nil, fmt.Errorf("region %d has %d bytes, want %d", i, r.Size, s.table.mask+1)
+		if r.Size < size {
+			return nil, fmt.Errorf("region %d has %d bytes, want %d", i, r.Size, size)
 		}
-		lanes[i].remote.Remote = r
+		remotes = append(remotes, r)
 	}
-	return c, lanes, nil
+	return remotes, nil
 }
 
 func (c *conn) importRing(ctx context.Context) error {
@@ -131,50 +127,11 @@ func (c *conn) importRing(ctx context.Context) error {
 	return nil
 }
 
-// refresh takes notice of what changed in the cache: connections to lost VMs
-// end, and all of them where the cache was deleted.
-func (s *Session) refresh() {
-	s.epoch = s.cache.epoch.Load()
-	for _, c := range s.conns {
-		if s.cache.deleted.Load() {
-			c.fail(ErrDeleted)
-		} else if cause := c.vm.lost.Load(); cause != nil {
-			c.fail(*cause)
-		}
+// remoteOf is how operations name a region of the grant: not at all on
+// connections with rings, which name it by number.
+func (c *conn) remoteOf(index uint32) fabric.Remote {
+	if int(index) < len(c.remotes) {
+		return c.remotes[index]
 	}
-}
-
-// wake makes a parked owner look at the cache's state and at whatever else it
-// looks at. Called under the cache's mu, by which no connection is added
-// meanwhile; one that its owner closes does not mind.
-func (s *Session) wake() {
-	for _, c := range s.conns {
-		if c.qp != nil {
-			c.qp.Wake()
-		}
-	}
-}
-
-// dismiss closes a session's connections and forgets it. The last session of a
-// deleted cache closes the provider, under which its memory lives.
-func (c *Cache) dismiss(s *Session) error {
-	if s.parker != nil {
-		s.parker.close()
-	}
-	var err error
-	for _, conn := range s.conns {
-		err = errors.Join(err, conn.close())
-	}
-	c.mu.Lock()
-	delete(c.sessions, s)
-	c.past.absorb(&s.counts)
-	last := c.deleted.Load() && len(c.sessions) == 0
-	c.mu.Unlock()
-	if last {
-		err = errors.Join(err, c.provider.Close())
-	}
-	if err != nil && !errors.Is(err, fabric.ErrDisconnected) {
-		return fmt.Errorf("redytier: close session: %w", err)
-	}
-	return nil
+	return fabric.Remote{}
 }

@@ -73,10 +73,11 @@ func (c *counters) addTo(m *Metrics) {
 
 // Metrics returns the cache's counts; safe for concurrent use.
 func (c *Cache) Metrics() Metrics {
-	m := Metrics{Regions: len(c.table.regions), Panics: c.panics.Load()}
-	for _, v := range c.table.vms {
-		if v.lost.Load() != nil {
-			m.LostRegions += len(v.tokens)
+	t := c.table.Load()
+	m := Metrics{Regions: len(t.regions), Panics: c.panics.Load()}
+	for i := range t.regions {
+		if t.regions[i].link == nil {
+			m.LostRegions++
 		}
 	}
 	c.mu.Lock()

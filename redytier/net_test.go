@@ -46,10 +46,10 @@ func TestPortsByDistance(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	near, unknown, far := &vm{distance: 1}, &vm{}, &vm{distance: 3}
-	p := ports(provider, network, []*vm{near, unknown, far})
-	if p[near] != p[unknown] || p[near] == p[far] || p[far] == provider {
-		t.Errorf("ports %v", p)
+	c := &Cache{provider: provider, cfg: Config{network: network}, ports: map[fabric.Model]fabric.Provider{}}
+	near, unknown, far := c.port(&grant{distance: 1}), c.port(&grant{}), c.port(&grant{distance: 3})
+	if near != unknown || near == far || far == provider {
+		t.Errorf("ports %v, %v, %v", near, unknown, far)
 	}
 	if err := provider.Close(); err != nil {
 		t.Error(err)

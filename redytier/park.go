@@ -17,6 +17,12 @@ func (s *Session) park(ctx context.Context) error {
 		}
 	}
 	switch {
+	case busy == 0 && s.held > 0: // until a region's gate opens
+		select {
+		case <-s.kick:
+		case <-ctx.Done():
+		}
+		return ctx.Err()
 	case busy == 0:
 		return nil
 	case busy > 1:

@@ -34,14 +34,17 @@ type ring struct {
 
 	entries               [][]entry // by slot: what its batch asks for
 	sent, taken, answered uint64
+	settled               uint64 // requests that are, in the order of issue
 }
 
 // entry is one request, or a fragment, in a batch.
 type entry struct {
-	op   uint32
-	n    int
-	dst  []byte // of a read
-	over bool   // settled
+	op     uint32
+	mirror bool
+	last   bool // of its request's
+	over   bool // settled
+	n      int
+	dst    []byte // of a read
 }
 
 // newRing allocates both rings of a connection.
@@ -110,18 +113,19 @@ func (r *ring) sendBatch(qp fabric.QueuePair) error {
 			buf = buf[:room]
 		}
 		*sum += len(buf)
-		e := entry{op: q.op, n: len(buf)}
+		e := entry{op: q.op, mirror: q.mirror, n: len(buf)}
 		if q.write {
-			w.Write(q.remote.index, q.offset+int64(r.cut), buf)
+			w.Write(q.index, q.offset+int64(r.cut), buf)
 		} else {
-			w.Read(q.remote.index, q.offset+int64(r.cut), len(buf))
+			w.Read(q.index, q.offset+int64(r.cut), len(buf))
 			e.dst = buf
 		}
-		entries = append(entries, e)
 		if r.cut += len(buf); r.cut == len(q.buf) {
 			r.cut = 0
+			e.last = true
 			r.waiting.pop()
 		}
+		entries = append(entries, e)
 	}
 	r.entries[index] = entries
 	r.sent = seq
@@ -168,7 +172,10 @@ func (r *ring) answer(c *conn) error {
 		}
 		copy(e.dst, p.Payload)
 		e.over = true
-		c.session.finish(e.op, e.n, err)
+		if e.last {
+			r.settled++
+		}
+		c.finish(e.op, e.mirror, e.n, err)
 	}
 	r.answered = seq
 	return nil
@@ -180,13 +187,13 @@ func (r *ring) abandon(c *conn) {
 		r.answered++
 		for _, e := range r.entries[r.answered%uint64(r.depth)] {
 			if !e.over {
-				c.session.finish(e.op, e.n, c.err)
+				c.finish(e.op, e.mirror, e.n, c.err)
 			}
 		}
 	}
 	for r.waiting.len() > 0 {
 		q := r.waiting.pop()
-		c.session.finish(q.op, len(q.buf)-r.cut, c.err)
+		c.finish(q.op, q.mirror, len(q.buf)-r.cut, c.err)
 		r.cut = 0
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/epoch"
 )
 
 // MaxDepth bounds the operations that one session may have under way.
@@ -17,36 +18,42 @@ const MaxDepth = 1 << 14
 // [device.Queue], with cache addresses.
 //
 // Order: operations of one session on overlapping bytes execute in the order of
-// their calls, for the bytes of a region travel on one connection, first in,
-// first out. Nothing is promised across regions, nor about the order of
-// completions (A4). A request over several regions is carried out region by
-// region; only 8 aligned bytes are written or read as one (A9).
+// their calls, wherever their region moves meanwhile: the bytes of a region travel
+// on one connection, first in, first out. Nothing is promised across regions, nor
+// about the order of completions (A4). A request over several regions is carried
+// out region by region; only 8 aligned bytes are written or read as one (A9).
+//
+// A session that has operations under way has to be polled: a region that moves
+// waits for those that began before.
 type Session struct {
-	cache *Cache
-	table *table
-	wrap  int64  // where requests run on at address 0; 0: nowhere
-	epoch uint64 // of the cache's that the connections know of
-	conns []*conn
-	lanes []lane // by virtual region
+	cache   *Cache
+	slot    *epoch.Slot // inside from the first operation under way to the last
+	table   *table
+	version uint64 // of the cache's that the session has taken notice of
+	seen    uint64 // epoch that began with the table or later
+	gone    error  // the cache was deleted
+	wrap    int64  // where requests run on at address 0; 0: nowhere
+	conns   []*conn
+	lanes   []lane // by virtual region
+	// draining says that a new table waits for what was issued before it.
+	draining bool
 
 	ops      []op     // by slot
 	free     []uint32 // slots not in use
 	ready    fifo[uint32]
-	held     piece // the rest of a request that a full connection stopped
-	holding  bool
-	underway int // operations whose completion is not polled yet
+	rest     piece // of a request that a full connection stopped
+	stopped  bool  // there is such a rest
+	held     int   // requests that lanes hold
+	underway int   // operations whose completion is not polled yet
 	parker   *parker
+	kick     chan struct{} // holds a token while there is something to look at
 	counts   counters
 	closed   bool
+
+	mail []*conn // replacements made by others, for refresh; under the cache's mu
 }
 
 var _ device.Queue = (*Session)(nil)
-
-// lane is how the session reaches one virtual region.
-type lane struct {
-	conn   *conn
-	remote remote
-}
 
 // op is the state of one operation.
 type op struct {
@@ -81,17 +88,28 @@ func (s *Session) start(p piece, tag uint64) error {
 	if s.closed {
 		return device.ErrClosed
 	}
-	if s.epoch != s.cache.epoch.Load() {
+	if s.underway == 0 {
+		s.slot.Enter()
+	}
+	err := s.admit(p, tag)
+	if s.underway == 0 { // refused
+		s.slot.Leave()
+	}
+	return err
+}
+
+func (s *Session) admit(p piece, tag uint64) error {
+	if s.version != s.cache.version.Load() {
 		s.refresh()
 	}
-	if s.cache.deleted.Load() {
-		return ErrDeleted
+	if s.gone != nil {
+		return s.gone
 	}
 	n := int64(len(p.buf))
 	if p.addr < 0 || n > s.table.capacity || (p.addr > s.table.capacity-n && s.wrap == 0) {
-		return fmt.Errorf("%w: %d bytes at %d of %d", ErrOutOfRange, n, p.addr, s.table.capacity)
+		return s.outOfRange(&p)
 	}
-	if len(s.free) == 0 || s.holding {
+	if len(s.free) == 0 || s.stopped {
 		return device.ErrQueueFull
 	}
 	p.op = s.free[len(s.free)-1]
@@ -106,11 +124,20 @@ func (s *Session) start(p piece, tag uint64) error {
 	return nil
 }
 
+func (s *Session) outOfRange(p *piece) error {
+	return fmt.Errorf("%w: %d bytes at %d of %d", ErrOutOfRange, len(p.buf), p.addr, s.table.capacity)
+}
+
 // issue hands p to the connections, region by region. What a full connection
-// does not take is held until it has room; the session accepts nothing new
+// does not take is kept until it has room; the session accepts nothing new
 // before, so that program order stands.
 func (s *Session) issue(p piece) {
 	for {
+		i := p.addr >> s.table.shift
+		if i >= int64(len(s.lanes)) { // the cache has shrunk since p was accepted
+			s.finish(p.op, len(p.buf), s.outOfRange(&p))
+			return
+		}
 		at := p.addr & s.table.mask
 		part := p.buf
 		room := s.table.mask + 1 - at
@@ -120,9 +147,8 @@ func (s *Session) issue(p piece) {
 		if int64(len(part)) > room {
 			part = part[:room]
 		}
-		l := &s.lanes[p.addr>>s.table.shift]
-		if !l.conn.issue(request{op: p.op, write: p.write, buf: part, remote: l.remote, offset: at}) {
-			s.held, s.holding = p, true
+		if !s.lanes[i].issue(s, request{op: p.op, write: p.write, buf: part, offset: at}) {
+			s.rest, s.stopped = p, true
 			return
 		}
 		if len(part) == len(p.buf) {
@@ -152,15 +178,13 @@ func (s *Session) Submit() error {
 	if s.closed {
 		return device.ErrClosed
 	}
-	for _, c := range s.conns {
-		c.submit()
-	}
+	s.ring()
 	return nil
 }
 
 // step polls every connection once and says whether any had news.
 func (s *Session) step() bool {
-	if s.epoch != s.cache.epoch.Load() {
+	if s.version != s.cache.version.Load() {
 		s.refresh()
 	}
 	worked := false
@@ -169,14 +193,41 @@ func (s *Session) step() bool {
 			worked = true
 		}
 	}
-	if s.holding {
-		s.holding = false
-		s.issue(s.held)
-		for _, c := range s.conns {
-			c.submit() // the held request was submitted when it was new
-		}
+	if s.held > 0 && s.letGo() {
+		worked = true
+	}
+	if s.stopped {
+		s.stopped = false
+		s.issue(s.rest)
+		s.ring() // it was submitted when it was new
+	}
+	if s.draining {
+		s.drained()
 	}
 	return worked
+}
+
+// letGo sends what lanes need not hold any longer, and says whether there was
+// anything.
+func (s *Session) letGo() bool {
+	n := 0
+	for i := range s.lanes {
+		if l := &s.lanes[i]; len(l.held) > 0 {
+			n += l.letGo(s)
+		}
+	}
+	s.held -= n
+	if n > 0 {
+		s.ring()
+	}
+	return n > 0
+}
+
+// ring rings the doorbell of every connection that has something new.
+func (s *Session) ring() {
+	for _, c := range s.conns {
+		c.submit()
+	}
 }
 
 // Poll moves completions into done and returns how many; it never blocks.
@@ -210,8 +261,13 @@ func (s *Session) drain(done []device.Completion) int {
 		sum.add(o.write, o.n, o.err)
 		s.free = append(s.free, slot)
 	}
-	s.underway -= n
 	s.counts.add(&sum)
+	if s.underway -= n; s.underway == 0 {
+		if s.draining {
+			s.drained()
+		}
+		s.slot.Leave()
+	}
 	return n
 }
 

@@ -224,7 +224,9 @@ func TestServerDies(t *testing.T) {
 		events := make(chan Event, 16)
 		cfg.OnEvent = func(e Event) { events <- e }
 		cache := c.create(t, cfg)
-		from, to := cache.table.span(cache.table.vms[0])
+		table := cache.table.Load()
+		lost := table.on(table.grants()[0])
+		from, to := table.spans(lost)[0][0], table.spans(lost)[0][1]
 		// Each session has every third stripe, so that each has some on every VM.
 		const sessions, stripe = 3, 24_000
 		var pumps [sessions]*pump
@@ -266,7 +268,7 @@ func TestServerDies(t *testing.T) {
 		if err := cache.Err(); !errors.Is(err, ErrRegionUnavailable) {
 			t.Errorf("Err: %v", err)
 		}
-		if m := cache.Metrics(); m.LostRegions != len(cache.table.vms[0].tokens) || m.Errors == 0 {
+		if m := cache.Metrics(); m.LostRegions != len(lost) || m.Errors == 0 {
 			t.Errorf("metrics %+v", m)
 		}
 		if err := cache.Delete(context.Background()); err != nil {

@@ -1,67 +1,136 @@
 package redytier
 
 import (
-	"fmt"
 	"math/bits"
-	"sync/atomic"
-
-	"github.com/redykv/redykv/internal/fabric"
-	"github.com/redykv/redykv/internal/redywire"
+	"slices"
 )
 
-// vm is one VM that holds regions of the cache. Constant but for lost.
-type vm struct {
-	id         string
-	controlURL string
-	fabricAddr string
-	distance   int // switches on the way there; 0: not known
-	ticket     redywire.Ticket
-	tokens     []fabric.Token // of its regions, by the server's index
-	first      int            // virtual number of its first region
-
-	// lost is why the VM's regions are gone; nil while they are not. It is set
-	// once and never cleared: what was in them does not come back.
-	lost atomic.Pointer[error]
-}
-
-// table maps virtual regions to those of VMs (R12): address a is in region
-// a >> shift at offset a & mask. VM after VM holds a run of them.
+// table maps the cache's addresses to regions of servers (R12): address a is in
+// region a >> shift at offset a & mask. A table does not change once it is
+// published; whoever wants another publishes a copy (see control.go).
 type table struct {
-	capacity int64
-	shift    uint
-	mask     int64
-	vms      []*vm
-	regions  []place
+	capacity      int64
+	shift         uint
+	mask          int64
+	configuration Configuration
+	regions       []region
+	links         []*link // every session has a connection over each
 }
 
-// place is where one virtual region lives.
-type place struct {
-	vm    int    // in table.vms
-	index uint32 // at the VM
+// region is one virtual region.
+type region struct {
+	link  *link  // nil: the region is unavailable, and cause says why
+	index uint32 // in the link's grant
+	cause *error
+
+	// mirror, if there is one, gets every write as well: the region's place after
+	// a move that is not decided yet (A38).
+	mirror      *link
+	mirrorIndex uint32
+
+	gate   gate
+	state  RegionState
+	origin *origin // nil: what was written is all there is
 }
 
-func newTable(capacity, regionSize int64) *table {
-	return &table{capacity: capacity, shift: uint(bits.TrailingZeros64(uint64(regionSize))), mask: regionSize - 1}
+// gate says what a session holds back.
+type gate uint8
+
+const (
+	holdWrites gate = 1 << iota // and reads that overlap one held before them (A41)
+	holdReads
+)
+
+// RegionState is where a region stands (A45).
+//
+//	Stable ──► Quiescing ──► Copying ──► Stable, at its new place
+//	   │            └────────────┴─────► Stable, where it was: the move failed
+//	   └──► Lost ──► Recovering ──► Stable, at its new place
+//
+// A region is lost from any state when the server that holds it is.
+type RegionState uint8
+
+// States of a region. In Lost and Recovering it answers ErrRegionUnavailable.
+const (
+	Stable RegionState = iota
+	Quiescing
+	Copying
+	Lost
+	Recovering
+)
+
+// String names the state as logs print it.
+func (s RegionState) String() string {
+	return [...]string{"stable", "quiescing", "copying", "lost", "recovering"}[s]
 }
 
-// need is how many regions the capacity takes.
-func (t *table) need() int { return int((t.capacity-1)>>t.shift) + 1 }
-
-// add appends a VM's regions. It fails if they are more than the capacity takes.
-func (t *table) add(v *vm) error {
-	if len(t.regions)+len(v.tokens) > t.need() {
-		return fmt.Errorf("VM %s brings %d regions, %d are left to place", v.id, len(v.tokens), t.need()-len(t.regions))
+func newTable(capacity, regionSize int64, c Configuration) *table {
+	return &table{
+		capacity: capacity, shift: uint(bits.TrailingZeros64(uint64(regionSize))), mask: regionSize - 1,
+		configuration: c,
 	}
-	v.first = len(t.regions)
-	for i := range v.tokens {
-		t.regions = append(t.regions, place{vm: len(t.vms), index: uint32(i)})
-	}
-	t.vms = append(t.vms, v)
-	return nil
 }
 
-// span is the addresses that VM v holds.
-func (t *table) span(v *vm) (from, to int64) {
-	from = int64(v.first) << t.shift
-	return from, min(from+int64(len(v.tokens))<<t.shift, t.capacity)
+// need is how many regions a capacity takes.
+func (t *table) need(capacity int64) int { return int((capacity-1)>>t.shift) + 1 }
+
+// regionSize in bytes.
+func (t *table) regionSize() int64 { return t.mask + 1 }
+
+// span is the addresses of region i.
+func (t *table) span(i int) (from, to int64) {
+	from = int64(i) << t.shift
+	return from, min(from+t.regionSize(), t.capacity)
+}
+
+// spans joins the addresses of some regions, given in ascending order, into runs.
+func (t *table) spans(regions []int) (runs [][2]int64) {
+	for _, i := range regions {
+		from, to := t.span(i)
+		if n := len(runs); n > 0 && runs[n-1][1] == from {
+			runs[n-1][1] = to
+		} else {
+			runs = append(runs, [2]int64{from, to})
+		}
+	}
+	return runs
+}
+
+// on lists the regions that a grant holds.
+func (t *table) on(g *grant) (regions []int) {
+	for i := range t.regions {
+		if l := t.regions[i].link; l != nil && l.grant == g {
+			regions = append(regions, i)
+		}
+	}
+	return regions
+}
+
+// clone returns a copy to change and publish.
+func (t *table) clone() *table {
+	n := *t
+	n.regions, n.links = slices.Clone(t.regions), slices.Clone(t.links)
+	return &n
+}
+
+// resize sets the number of regions, and the capacity. New regions have no place
+// yet.
+func (t *table) resize(regions int, capacity int64) {
+	t.capacity = capacity
+	t.regions = slices.Grow(t.regions, max(0, regions-len(t.regions)))[:regions]
+}
+
+// unlink takes links out.
+func (t *table) unlink(gone []*link) {
+	t.links = slices.DeleteFunc(t.links, func(l *link) bool { return slices.Contains(gone, l) })
+}
+
+// grants lists those that hold regions, in the order of the addresses.
+func (t *table) grants() (grants []*grant) {
+	for i := range t.regions {
+		if l := t.regions[i].link; l != nil && !slices.Contains(grants, l.grant) {
+			grants = append(grants, l.grant)
+		}
+	}
+	return grants
 }

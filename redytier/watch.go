@@ -19,8 +19,13 @@ type EventKind int
 const (
 	// VMLost: a VM is gone and its addresses answer with ErrRegionUnavailable.
 	VMLost EventKind = iota + 1
-	// VMReclaimed: a VM will be gone at Deadline.
+	// VMReclaimed: a VM will be gone at Deadline; its regions move before.
 	VMReclaimed
+	// VMLeft: the addresses have moved away from a VM, with all they hold.
+	VMLeft
+	// Restored: addresses that were lost answer again. They hold what Config.File
+	// or Config.Recover had for them; else zeros, and DataLost is set (A46).
+	Restored
 	// CacheDeleted: the manager has taken the cache away.
 	CacheDeleted
 )
@@ -32,6 +37,10 @@ func (k EventKind) String() string {
 		return "VM lost"
 	case VMReclaimed:
 		return "VM reclaimed"
+	case VMLeft:
+		return "VM left"
+	case Restored:
+		return "restored"
 	case CacheDeleted:
 		return "cache deleted"
 	}
@@ -39,13 +48,14 @@ func (k EventKind) String() string {
 }
 
 // Event is something that happened to a cache. From and To are the addresses
-// concerned.
+// concerned; where they are several runs, there is an event for each.
 type Event struct {
 	Kind     EventKind
 	VM       string
 	From, To int64
 	Deadline time.Time // of VMReclaimed
 	Err      error     // why, of VMLost
+	DataLost bool      // of Restored
 }
 
 // Pauses between attempts to reach a manager that does not answer.
@@ -54,119 +64,156 @@ const (
 	longPause  = 5 * time.Second
 )
 
-// watcher learns from the manager what happens to the cache's VMs and tells the
-// application. The data path does not need it (A34): while the manager is gone
-// it tries again, and lost VMs are noticed by their connections.
+// watcher keeps the cache's lease, learns from the manager what happens to the
+// cache's VMs, and tells the application. The data path does not need the manager
+// (A34): while it is gone the watcher tries again, and lost VMs are noticed by
+// their connections.
 type watcher struct {
 	cache   *Cache
-	cancel  context.CancelFunc
 	running sync.WaitGroup
 
 	mu     sync.Mutex
-	told   map[string]bool // what was reported already
-	events chan Event      // has room for everything that can be reported
+	over   bool
+	queue  []Event
+	queued chan struct{} // holds a token while there is something in queue, or over is set
 }
 
-func newWatcher(c *Cache) *watcher {
-	return &watcher{
-		cache: c, told: make(map[string]bool),
-		events: make(chan Event, 2*len(c.table.vms)+1), // each VM lost and reclaimed, the cache deleted
-	}
-}
+func newWatcher(c *Cache) *watcher { return &watcher{cache: c, queued: make(chan struct{}, 1)} }
 
 func (w *watcher) start(onEvent func(Event)) {
-	ctx, cancel := context.WithCancel(context.Background())
-	w.cancel = cancel
-	w.running.Add(2)
-	go func() {
-		defer w.running.Done()
-		w.watch(ctx)
-	}()
-	go func() {
-		defer w.running.Done()
-		for e := range w.events {
+	w.running.Go(func() { w.watch(w.cache.ctx) })
+	w.running.Go(func() { w.renew(w.cache.ctx) })
+	w.running.Go(func() { w.tell(onEvent) })
+}
+
+// report passes an event on unless the watcher is stopped. It never blocks.
+func (w *watcher) report(e Event) {
+	w.mu.Lock()
+	if !w.over {
+		w.queue = append(w.queue, e)
+	}
+	w.mu.Unlock()
+	offer(w.queued)
+}
+
+// tell delivers what is reported.
+func (w *watcher) tell(onEvent func(Event)) {
+	for range w.queued {
+		w.mu.Lock()
+		queue, over := w.queue, w.over
+		w.queue = nil
+		w.mu.Unlock()
+		for _, e := range queue {
 			if onEvent != nil {
 				onEvent(e)
 			}
 		}
-	}()
-}
-
-// report passes an event on unless it was reported before or the watcher is
-// stopped. It never blocks.
-func (w *watcher) report(e Event) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	key := e.Kind.String() + " " + e.VM
-	if w.told == nil || w.told[key] {
-		return
+		if over {
+			return
+		}
 	}
-	w.told[key] = true
-	w.events <- e
 }
 
-// stop returns when all that was reported has been delivered.
+// stop returns when all that was reported has been delivered. The cache's context
+// has ended before.
 func (w *watcher) stop() {
-	w.cancel()
 	w.mu.Lock()
-	w.told = nil
-	close(w.events)
+	w.over = true
 	w.mu.Unlock()
+	offer(w.queued)
 	w.running.Wait()
+}
+
+// renew keeps the cache's lease (A33), and tells the manager of the present table
+// where that failed before.
+func (w *watcher) renew(ctx context.Context) {
+	lease := w.cache.cfg.lease
+	for lease > 0 && sleep(ctx, lease/4) {
+		call, cancel := context.WithTimeout(ctx, max(lease/4, time.Second))
+		r, err := w.cache.mgr.Renew(call, connect.NewRequest(&managerv1.RenewRequest{CacheId: w.cache.id}))
+		switch {
+		case err == nil:
+			lease = time.Duration(r.Msg.GetLeaseMs()) * time.Millisecond
+		case connect.CodeOf(err) != connect.CodeNotFound: // the watch says that
+			w.cache.log.Warn("lease not renewed", "err", err)
+		}
+		if err == nil && w.cache.unsettled.Load() {
+			w.cache.settleAgain(call)
+		}
+		cancel()
+	}
 }
 
 // watch follows the manager's stream, and takes it up again where it breaks,
 // until ctx ends.
 func (w *watcher) watch(ctx context.Context) {
 	pause := firstPause
+	told := map[string]bool{} // events of the stream, which begins anew each time
 	for ctx.Err() == nil {
-		heard, err := w.follow(ctx)
+		heard, err := w.follow(ctx, told)
 		if connect.CodeOf(err) == connect.CodeNotFound {
-			w.report(Event{Kind: CacheDeleted, To: w.cache.table.capacity})
+			w.report(Event{Kind: CacheDeleted, To: w.cache.Capacity()})
 			return
 		}
 		if heard {
 			pause = firstPause
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !sleep(ctx, pause) {
 			return
 		}
 		pause = min(2*pause, longPause)
 	}
 }
 
+// sleep returns false where ctx ends before the time is up.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 // follow reads one stream to its end and says whether it brought anything.
-func (w *watcher) follow(ctx context.Context) (heard bool, err error) {
+func (w *watcher) follow(ctx context.Context, told map[string]bool) (heard bool, err error) {
 	stream, err := w.cache.mgr.Watch(ctx, connect.NewRequest(&managerv1.WatchRequest{CacheId: w.cache.id}))
 	if err != nil {
 		return false, err
 	}
 	for stream.Receive() {
 		heard = true
-		w.take(stream.Msg())
+		m := stream.Msg()
+		if key := m.Kind.String() + m.VmId; !told[key] {
+			told[key] = true
+			w.take(m)
+		}
 	}
 	return heard, errors.Join(stream.Err(), stream.Close())
 }
 
 func (w *watcher) take(m *managerv1.WatchResponse) {
+	c := w.cache
+	t := c.table.Load()
 	if m.Kind == managerv1.WatchResponse_KIND_CACHE_DELETED {
-		w.report(Event{Kind: CacheDeleted, To: w.cache.table.capacity})
+		w.report(Event{Kind: CacheDeleted, To: t.capacity})
 		return
 	}
-	for _, v := range w.cache.table.vms {
-		if v.id != m.VmId {
+	for _, g := range t.grants() {
+		if g.vm != m.VmId {
 			continue
 		}
 		switch m.Kind {
 		case managerv1.WatchResponse_KIND_VM_FAILED:
-			w.cache.lose(v, fmt.Errorf("manager: %s", m.Reason))
+			c.lose(g, fmt.Errorf("manager: %s", m.Reason))
 		case managerv1.WatchResponse_KIND_VM_RECLAIMED:
-			from, to := w.cache.table.span(v)
-			w.report(Event{Kind: VMReclaimed, VM: v.id, From: from, To: to, Deadline: time.UnixMilli(m.DeadlineUnixMs)})
+			deadline := time.UnixMilli(m.DeadlineUnixMs)
+			for _, span := range t.spans(t.on(g)) {
+				w.report(Event{Kind: VMReclaimed, VM: g.vm, From: span[0], To: span[1], Deadline: deadline})
+			}
+			c.keeper.reclaimed(g.vm, deadline)
 		}
 	}
 }

@@ -131,6 +131,9 @@ func (s *Slot) enterSlowly() uint64 {
 	}
 }
 
+// Current is the epoch that now is.
+func (t *Table) Current() uint64 { return t.current.Load() &^ closed }
+
 // Leave ends the protection.
 func (s *Slot) Leave() { s.publish(0) }
 

@@ -1,0 +1,208 @@
+package redytier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// This file is how the cache's table changes. Two locks order that:
+//
+//   - the turn (Cache.turn) is held by one control operation at a time (A36): a
+//     migration, a reshape, the replacement of what was lost. It may take long.
+//   - tableMu is held for each single change, read, modify, publish. A server's
+//     loss needs nothing else, so that it takes effect whatever goes on; an
+//     operation looks for it after each step.
+
+// takeTurn waits until no other control operation runs.
+func (c *Cache) takeTurn(ctx context.Context) error {
+	select {
+	case c.turn <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-c.ctx.Done():
+		return ErrDeleted
+	}
+	if c.deleted.Load() {
+		c.endTurn()
+		return ErrDeleted
+	}
+	return nil
+}
+
+func (c *Cache) endTurn() { <-c.turn }
+
+// update publishes what change makes of a copy of the table.
+func (c *Cache) update(change func(t *table)) {
+	c.tableMu.Lock()
+	defer c.tableMu.Unlock()
+	t := c.table.Load().clone()
+	change(t)
+	c.table.Store(t)
+	c.changed()
+}
+
+// changed makes every session look at the cache's state.
+func (c *Cache) changed() {
+	c.version.Add(1)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for s := range c.sessions {
+		s.wake()
+	}
+}
+
+// quiesce waits until every session works by the present table and has settled
+// all it issued before.
+func (c *Cache) quiesce(ctx context.Context) error {
+	e := c.epochs.Bump()
+	pause := 50 * time.Microsecond
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	for !c.epochs.Passed(e) {
+		select {
+		case <-timer.C:
+			pause = min(2*pause, 2*time.Millisecond)
+			timer.Reset(pause)
+		case <-ctx.Done():
+			return fmt.Errorf("sessions with requests under way: %w", context.Cause(ctx))
+		case <-c.ctx.Done():
+			return ErrDeleted
+		}
+	}
+	return nil
+}
+
+// join gives every session a connection over some new links, and adds them to the
+// table. If that fails for any session, no link is added.
+func (c *Cache) join(ctx context.Context, links []*link) error {
+	c.mu.Lock()
+	c.links = append(c.links, links...) // sessions made from now on connect by themselves
+	sessions := make([]*Session, 0, len(c.sessions))
+	for s := range c.sessions {
+		sessions = append(sessions, s)
+	}
+	c.mu.Unlock()
+	var err error
+	for _, s := range sessions {
+		for _, l := range links {
+			if err == nil {
+				err = c.mail(ctx, s, l)
+			}
+		}
+	}
+	if err != nil {
+		c.part(links)
+		return err
+	}
+	c.update(func(t *table) { t.links = append(t.links, links...) })
+	return nil
+}
+
+// part takes links out of use. Sessions close their connections over them.
+func (c *Cache) part(links []*link) {
+	c.mu.Lock()
+	c.links = slices.DeleteFunc(c.links, func(l *link) bool { return slices.Contains(links, l) })
+	c.mu.Unlock()
+	c.update(func(t *table) { t.unlink(links) })
+}
+
+// mail makes a connection for a session, which finds it at the next change.
+func (c *Cache) mail(ctx context.Context, s *Session, l *link) error {
+	conn, err := s.dial(ctx, l)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	_, open := c.sessions[s]
+	if open {
+		s.mail = append(s.mail, conn)
+	}
+	c.mu.Unlock()
+	if !open {
+		return conn.close()
+	}
+	return nil
+}
+
+// lose marks a grant's regions as lost, for good: what they held is gone, and
+// nothing is read from them any more (A46). It does so once.
+func (c *Cache) lose(g *grant, cause error) {
+	if !g.lost.CompareAndSwap(nil, &cause) {
+		return
+	}
+	err := unavailable(g, cause)
+	var spans [][2]int64
+	c.update(func(t *table) {
+		regions := t.on(g)
+		for _, i := range regions {
+			t.regions[i] = region{cause: &err, state: Lost, origin: t.regions[i].origin}
+		}
+		for i := range t.regions {
+			if r := &t.regions[i]; r.mirror != nil && r.mirror.grant == g {
+				r.mirror = nil
+			}
+		}
+		spans = t.spans(regions)
+	})
+	c.log.Warn("VM lost with its regions", "vm", g.vm, "regions", spans, "err", cause)
+	for _, span := range spans {
+		if o := c.observing(); o != nil {
+			o.lost(span[0], span[1])
+		}
+		c.watcher.report(Event{Kind: VMLost, VM: g.vm, From: span[0], To: span[1], Err: cause})
+	}
+	c.keeper.lost(g)
+}
+
+// suspect finds out what became of a server to which a connection has failed: if
+// it still answers, the session gets a new connection, else its memory is lost.
+// Any goroutine; it returns at once.
+func (c *Cache) suspect(conn *conn, cause error) {
+	s, l := conn.session, conn.link
+	if l.grant.lost.Load() != nil {
+		return
+	}
+	c.suspects.Go(func() {
+		ctx, cancel := context.WithTimeout(c.ctx, reconnectTimeout)
+		defer cancel()
+		err := c.mail(ctx, s, l)
+		switch {
+		case err == nil:
+			c.log.Info("connected again", "vm", l.grant.vm, "after", cause)
+			c.changed()
+		case c.ctx.Err() == nil:
+			c.lose(l.grant, errors.Join(cause, err))
+		}
+	})
+}
+
+// reconnectTimeout is how long a server may take to accept a connection again
+// before it is taken for lost.
+const reconnectTimeout = 2 * time.Second
+
+// goes counts goroutines that a cache waits for when it is deleted. None begins
+// after that.
+type goes struct {
+	mu      sync.Mutex
+	ended   bool
+	running sync.WaitGroup
+}
+
+func (g *goes) Go(f func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.ended {
+		g.running.Go(f)
+	}
+}
+
+func (g *goes) end() {
+	g.mu.Lock()
+	g.ended = true
+	g.mu.Unlock()
+	g.running.Wait()
+}

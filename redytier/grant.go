@@ -1,0 +1,163 @@
+package redytier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/api/serverv1"
+	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
+	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/redywire"
+)
+
+// grant is what one server lends to the cache under one ticket. A server that
+// lends twice has two. Constant but for lost and regions.
+type grant struct {
+	id         string // unique within the cache
+	cache      string
+	vm         string
+	controlURL string
+	transport  string
+	fabricAddr string
+	distance   int // switches on the way there; 0: not known
+	ticket     redywire.Ticket
+	tokens     []fabric.Token // of its regions, by the server's index
+
+	regions uint32 // lent; less than there are tokens after a release. The turn's holder's
+
+	// lost is why the grant's regions are gone; nil while they are not. It is set
+	// once and never cleared: what was in them does not come back.
+	lost atomic.Pointer[error]
+}
+
+// link is a way to a grant's regions: what connections over it have for rings.
+// Another configuration means another link.
+type link struct {
+	grant *grant
+	batch int
+	depth int
+}
+
+func newLink(g *grant, c Configuration) *link {
+	return &link{grant: g, batch: c.BatchSize, depth: c.QueueDepth}
+}
+
+// connectShare asks the server of one share for its regions (R33). c is the
+// configuration of the whole cache, of whose regions there are as many as of says.
+func connectShare(ctx context.Context, cache string, regionSize int64, share *managerv1.VmShare, c Configuration, of int) (*grant, error) {
+	g := &grant{
+		id: share.GetGrant(), cache: cache, vm: share.GetVm().GetId(),
+		controlURL: share.GetVm().GetControlUrl(), distance: int(share.GetVm().GetDistance()),
+	}
+	answer, err := g.control().Connect(ctx, connect.NewRequest(&serverv1.ConnectRequest{
+		CacheId: cache, Grant: g.id, Regions: share.GetRegions(), RegionSize: uint64(regionSize),
+		Configuration: c.share(int(share.GetRegions()), of).proto(),
+	}))
+	if err != nil {
+		return nil, fmt.Errorf("connect to VM %s at %s: %w", g.vm, g.controlURL, err)
+	}
+	if err := g.accept(answer.Msg, int(share.GetRegions())); err != nil {
+		return nil, errors.Join(err, g.disconnect(ctx))
+	}
+	return g, nil
+}
+
+// accept takes over a server's answer.
+func (g *grant) accept(m *serverv1.ConnectResponse, regions int) error {
+	g.fabricAddr, g.transport = m.FabricAddr, m.Transport
+	bad := len(m.RegionTokens) != regions || len(m.Ticket) != redywire.TicketSize
+	for _, token := range m.RegionTokens {
+		if len(token) != len(fabric.Token{}) {
+			bad = true
+			break
+		}
+		g.tokens = append(g.tokens, fabric.Token(token))
+	}
+	if bad {
+		return fmt.Errorf("VM %s answers with %d tokens for %d regions, a ticket of %d bytes",
+			g.vm, len(m.RegionTokens), regions, len(m.Ticket))
+	}
+	g.ticket, g.regions = redywire.Ticket(m.Ticket), uint32(regions)
+	return nil
+}
+
+// connectShares is connectShare for several. If one fails, all are given back.
+func connectShares(ctx context.Context, cache string, regionSize int64, shares []*managerv1.VmShare, c Configuration, of int) (grants []*grant, err error) {
+	for _, share := range shares {
+		g, err := connectShare(ctx, cache, regionSize, share, c, of)
+		if err != nil {
+			return nil, errors.Join(err, disconnectAll(ctx, grants))
+		}
+		grants = append(grants, g)
+	}
+	return grants, nil
+}
+
+// share is the configuration of a VM that holds so many of a cache's regions: it
+// runs its part of the server threads, rounded up (A17), and every client thread
+// has a connection to it.
+func (c Configuration) share(regions, of int) Configuration {
+	if of > 0 {
+		c.ServerThreads = min(c.ServerThreads, (c.ServerThreads*regions+of-1)/of)
+	}
+	return c
+}
+
+func (g *grant) control() serverv1connect.CacheServerServiceClient {
+	return serverv1connect.NewCacheServerServiceClient(http.DefaultClient, g.controlURL)
+}
+
+// disconnect gives a grant's regions back. That they are back already is no error.
+func (g *grant) disconnect(ctx context.Context) error {
+	req := &serverv1.DisconnectRequest{CacheId: g.cache, Grant: g.id}
+	if g.ticket != (redywire.Ticket{}) {
+		req.Ticket = g.ticket[:]
+	}
+	_, err := g.control().Disconnect(ctx, connect.NewRequest(req))
+	if err != nil && connect.CodeOf(err) != connect.CodeNotFound {
+		return fmt.Errorf("disconnect from VM %s: %w", g.vm, err)
+	}
+	return nil
+}
+
+// disconnectAll gives grants back, even if ctx has ended; lost ones have nothing
+// to give.
+func disconnectAll(ctx context.Context, grants []*grant) (err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), controlTimeout)
+	defer cancel()
+	for _, g := range grants {
+		if g.lost.Load() == nil {
+			err = errors.Join(err, g.disconnect(ctx))
+		}
+	}
+	return err
+}
+
+// configure tells the server what the grant's data path is to be.
+func (g *grant) configure(ctx context.Context, c Configuration) error {
+	_, err := g.control().Configure(ctx, connect.NewRequest(&serverv1.ConfigureRequest{
+		CacheId: g.cache, Grant: g.id, Ticket: g.ticket[:], Configuration: c.proto(),
+	}))
+	if err != nil {
+		return fmt.Errorf("configure VM %s: %w", g.vm, err)
+	}
+	return nil
+}
+
+// release gives back all regions but the first keep. The turn's holder calls it.
+func (g *grant) release(ctx context.Context, keep uint32) error {
+	_, err := g.control().Release(ctx, connect.NewRequest(&serverv1.ReleaseRequest{
+		CacheId: g.cache, Grant: g.id, Ticket: g.ticket[:], Keep: keep,
+	}))
+	if err != nil {
+		return fmt.Errorf("release regions of VM %s: %w", g.vm, err)
+	}
+	g.regions = keep
+	return nil
+}

@@ -1,0 +1,117 @@
+package redytier
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// keeper does what the cache's VMs make necessary, one thing after the other:
+// what was lost is replaced, and what is reclaimed is moved away in time.
+type keeper struct {
+	cache   *Cache
+	running sync.WaitGroup
+	news    chan struct{} // holds a token while there is something to do
+
+	mu    sync.Mutex
+	tasks []task
+}
+
+// task is about one VM or grant. It is tried again until it succeeds, has no
+// object any more, or its deadline is past.
+type task struct {
+	lost     *grant    // to be replaced, or
+	leaving  string    // VM to be left
+	deadline time.Time // of leaving
+	tries    int
+	next     time.Time
+}
+
+func newKeeper(c *Cache) *keeper {
+	return &keeper{cache: c, news: make(chan struct{}, 1)}
+}
+
+func (k *keeper) start() { k.running.Go(k.run) }
+
+// stop returns when the keeper has ended. The cache's context has ended before.
+func (k *keeper) stop() { k.running.Wait() }
+
+func (k *keeper) lost(g *grant) { k.add(task{lost: g}) }
+
+func (k *keeper) reclaimed(vm string, deadline time.Time) {
+	k.add(task{leaving: vm, deadline: deadline})
+}
+
+func (k *keeper) add(t task) {
+	k.mu.Lock()
+	k.tasks = append(k.tasks, t)
+	k.mu.Unlock()
+	offer(k.news)
+}
+
+// due takes a task that is to be done now, or says when the next one is.
+func (k *keeper) due(now time.Time) (t task, ok bool, next time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for i, t := range k.tasks {
+		if !t.next.After(now) {
+			k.tasks = append(k.tasks[:i], k.tasks[i+1:]...)
+			return t, true, next
+		}
+		if next.IsZero() || t.next.Before(next) {
+			next = t.next
+		}
+	}
+	return task{}, false, next
+}
+
+func (k *keeper) run() {
+	for k.cache.ctx.Err() == nil {
+		now := time.Now()
+		t, ok, next := k.due(now)
+		if ok {
+			k.do(t)
+			continue
+		}
+		var alarm <-chan time.Time
+		if !next.IsZero() {
+			timer := time.NewTimer(next.Sub(now))
+			defer timer.Stop()
+			alarm = timer.C
+		}
+		select {
+		case <-k.news:
+		case <-alarm:
+		case <-k.cache.ctx.Done():
+		}
+	}
+}
+
+// do carries out a task, and puts it back where it has to be tried again.
+func (k *keeper) do(t task) {
+	c, ctx := k.cache, k.cache.ctx
+	var err error
+	if t.lost != nil {
+		err = c.replaceLost(ctx, t.lost)
+	} else {
+		ctx, cancel := context.WithDeadline(ctx, t.deadline)
+		err = c.Migrate(ctx, t.leaving)
+		cancel()
+	}
+	if err == nil || c.ctx.Err() != nil || errors.Is(err, ErrDeleted) {
+		return
+	}
+	vm := t.leaving
+	if t.lost != nil {
+		vm = t.lost.vm
+	}
+	now := time.Now()
+	t.tries++
+	t.next = now.Add(min(firstPause<<min(t.tries, 10), longPause))
+	again := t.lost != nil || t.next.Before(t.deadline)
+	c.log.Warn("VM not replaced", "vm", vm, "again", again, "err", err)
+	if again {
+		k.add(t)
+	}
+}

@@ -1,0 +1,369 @@
+package redytier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"connectrpc.com/connect"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/api/serverv1"
+)
+
+// Migration says how regions move between VMs (6.2).
+type Migration struct {
+	// PauseReads holds reads of a region as well while it moves: figure 15's
+	// baseline.
+	PauseReads bool
+	// PauseAll holds the requests to all regions that move from the first to the
+	// last, instead of region by region: figure 16's baseline.
+	PauseAll bool
+	// Parallel is how many regions move at a time. Default: 1.
+	Parallel int
+	// BytesPerSecond bounds the copying of each region. 0: as fast as the fabric.
+	BytesPerSecond int64
+}
+
+// place is where a region goes.
+type place struct {
+	region int
+	link   *link
+	index  uint32
+}
+
+// assign gives regions 0 to n-1 their places in links' grants, in order.
+func assign(n int, links []*link) []place {
+	var places []place
+	for _, l := range links {
+		for i := range l.grant.tokens {
+			if len(places) < n {
+				places = append(places, place{region: len(places), link: l, index: uint32(i)})
+			}
+		}
+	}
+	return places
+}
+
+// assignTo is assign for regions of certain numbers.
+func assignTo(regions []int, links []*link) []place {
+	places := assign(len(regions), links)
+	for i := range places {
+		places[i].region = regions[i]
+	}
+	return places
+}
+
+// moves is what Regions tells of regions that move.
+type moves struct {
+	mu    sync.Mutex
+	under map[int]*progress
+}
+
+type progress struct {
+	target string
+	copied int64
+}
+
+func (m *moves) set(region int, target string, copied int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.under == nil {
+		m.under = map[int]*progress{}
+	}
+	m.under[region] = &progress{target, copied}
+}
+
+func (m *moves) end(region int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.under, region)
+}
+
+func (m *moves) describe(infos []RegionInfo) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i, p := range m.under {
+		if i < len(infos) {
+			infos[i].Target, infos[i].Copied = p.target, p.copied
+		}
+	}
+}
+
+// Migrate moves the cache's regions away from a VM, to others that the manager
+// finds; the data path goes on (R77 to R82). It returns when the VM holds nothing of
+// the cache any more. If it fails, every region is either where it was or at its
+// new place, and answers, unless its server is lost. Where ctx ends first, what has
+// not moved stays.
+func (c *Cache) Migrate(ctx context.Context, vm string) error {
+	if err := c.takeTurn(ctx); err != nil {
+		return fmt.Errorf("redytier: migrate from VM %s: %w", vm, err)
+	}
+	defer c.endTurn()
+	if err := c.migrate(ctx, vm); err != nil {
+		return fmt.Errorf("redytier: migrate from VM %s: %w", vm, err)
+	}
+	return nil
+}
+
+func (c *Cache) migrate(ctx context.Context, vm string) error {
+	t := c.table.Load()
+	var regions []int
+	for _, g := range t.grants() {
+		if g.vm == vm {
+			regions = append(regions, t.on(g)...)
+		}
+	}
+	slices.Sort(regions)
+	if len(regions) == 0 {
+		return nil
+	}
+	links, _, err := c.enlist(ctx, &managerv1.ReallocateRequest{
+		CacheId: c.id, Regions: uint32(len(regions)), AvoidVms: []string{vm},
+	})
+	if err != nil {
+		return err
+	}
+	err = c.move(ctx, assignTo(regions, links), (*table).replace)
+	err = errors.Join(err, c.tidy(ctx))
+	if err == nil {
+		for _, span := range t.spans(regions) {
+			c.watcher.report(Event{Kind: VMLeft, VM: vm, From: span[0], To: span[1]})
+		}
+	}
+	return err
+}
+
+// enlist gets further memory from the manager, connects to its servers, and gives
+// every session connections. If it fails, all of it is taken back.
+func (c *Cache) enlist(ctx context.Context, req *managerv1.ReallocateRequest) (links []*link, configuration Configuration, err error) {
+	answer, err := c.mgr.Reallocate(ctx, connect.NewRequest(req))
+	if err != nil {
+		return nil, configuration, fmt.Errorf("reallocate: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			c.settle(ctx)
+		}
+	}()
+	configuration = configurationOf(answer.Msg.Configuration)
+	if answer.Msg.Configuration == nil {
+		configuration = c.Configuration()
+	}
+	if err := configuration.check(); err != nil {
+		return nil, configuration, err
+	}
+	if err := checkShares(answer.Msg.Shares, int(req.Regions)); err != nil {
+		return nil, configuration, err
+	}
+	t := c.table.Load()
+	grants, err := connectShares(ctx, c.id, t.regionSize(), answer.Msg.Shares, configuration, max(len(t.regions), int(req.Regions)))
+	if err != nil {
+		return nil, configuration, err
+	}
+	for _, g := range grants {
+		links = append(links, newLink(g, configuration))
+	}
+	if _, err = transportOf(grants, c.Transport()); err == nil {
+		err = c.join(ctx, links)
+	}
+	if err != nil {
+		return nil, configuration, errors.Join(err, disconnectAll(ctx, grants))
+	}
+	return links, configuration, nil
+}
+
+// replace gives a region its new place. mirrored makes its new place a mirror.
+func (t *table) replace(p place) {
+	t.regions[p.region] = region{link: p.link, index: p.index, origin: t.regions[p.region].origin}
+}
+
+func (t *table) mirrored(p place) {
+	r := &t.regions[p.region]
+	r.mirror, r.mirrorIndex = p.link, p.index
+	r.gate, r.state = 0, Stable
+}
+
+// move copies regions to their new places, pausing what has to be, and switches
+// each when it is copied. It goes on to the end of the list where the source of
+// one region is lost, and stops at any other error.
+func (c *Cache) move(ctx context.Context, places []place, then func(*table, place)) error {
+	if c.cfg.Migration.PauseAll {
+		return c.moveTogether(ctx, places, then)
+	}
+	work, ctx := errgroup.WithContext(ctx)
+	work.SetLimit(max(1, c.cfg.Migration.Parallel))
+	for _, p := range places {
+		work.Go(func() error {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return c.moveTogether(ctx, []place{p}, then)
+		})
+	}
+	return work.Wait()
+}
+
+// moveTogether moves regions that are paused together. For each, in turn: gate its
+// writes, drain those under way, copy, switch the table; the sessions then let go
+// what they held (A40).
+func (c *Cache) moveTogether(ctx context.Context, places []place, then func(*table, place)) error {
+	sources := make([]region, len(places))
+	c.update(func(t *table) {
+		for i, p := range places {
+			r := &t.regions[p.region]
+			sources[i] = *r
+			if r.link != nil {
+				r.gate, r.state = c.gate(), Quiescing
+			}
+		}
+	})
+	err := c.quiesce(ctx)
+	for i, p := range places {
+		if err == nil && sources[i].link != nil {
+			err = c.copyRegion(ctx, p, &sources[i])
+		}
+	}
+	c.update(func(t *table) {
+		for i, p := range places {
+			r := &t.regions[p.region]
+			switch {
+			case r.link == nil: // lost meanwhile, or before
+			case p.link.grant.lost.Load() != nil:
+				err = errors.Join(err, unavailable(p.link.grant, *p.link.grant.lost.Load()))
+				fallthrough
+			case err != nil:
+				r.gate, r.state = sources[i].gate, sources[i].state
+			default:
+				then(t, p)
+			}
+		}
+	})
+	return err
+}
+
+// gate is what is held while a region moves.
+func (c *Cache) gate() gate {
+	if c.cfg.Migration.PauseReads {
+		return holdWrites | holdReads
+	}
+	return holdWrites
+}
+
+// copyRegion has the target's server pull one region. That its source is lost is
+// no error of the move's: the region is lost, and found to be so.
+func (c *Cache) copyRegion(ctx context.Context, p place, from *region) error {
+	c.moves.set(p.region, p.link.grant.vm, 0)
+	defer c.moves.end(p.region)
+	c.update(func(t *table) {
+		if r := &t.regions[p.region]; r.link != nil {
+			r.state = Copying
+		}
+	})
+	err := c.pull(ctx, p, from)
+	if source := from.link.grant; err != nil && source.lost.Load() == nil && ctx.Err() == nil {
+		// Which of the two is it? A source that does not answer is lost.
+		if check := c.probe(ctx, source); check != nil {
+			c.lose(source, errors.Join(err, check))
+		}
+	}
+	if from.link.grant.lost.Load() != nil {
+		return nil
+	}
+	return err
+}
+
+func (c *Cache) pull(ctx context.Context, p place, from *region) error {
+	source, target := from.link.grant, p.link.grant
+	token := source.tokens[from.index]
+	stream, err := target.control().Pull(ctx, connect.NewRequest(&serverv1.PullRequest{
+		CacheId: c.id, Grant: target.id, Ticket: target.ticket[:],
+		FabricAddr: source.fabricAddr, SourceTicket: source.ticket[:],
+		Regions:        []*serverv1.PullRegion{{SourceToken: token[:], Target: p.index, Bytes: uint64(c.RegionSize())}},
+		BytesPerSecond: uint64(c.cfg.Migration.BytesPerSecond),
+		Net:            c.cfg.network.At(source.distance).String(),
+	}))
+	if err != nil {
+		return fmt.Errorf("VM %s pulls region %d from VM %s: %w", target.vm, p.region, source.vm, err)
+	}
+	copied := int64(0)
+	for stream.Receive() {
+		copied = int64(stream.Msg().GetCopied())
+		c.moves.set(p.region, target.vm, copied)
+	}
+	err = errors.Join(stream.Err(), stream.Close())
+	if err == nil && copied != c.RegionSize() {
+		err = fmt.Errorf("%d of %d bytes copied", copied, c.RegionSize())
+	}
+	if err != nil {
+		return fmt.Errorf("VM %s pulls region %d from VM %s: %w", target.vm, p.region, source.vm, err)
+	}
+	return nil
+}
+
+// tidy gives back the grants that hold no region any more, and tells the manager
+// what the cache consists of now. It does so even if ctx has ended.
+func (c *Cache) tidy(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), controlTimeout)
+	defer cancel()
+	t := c.table.Load()
+	var idle []*link
+	for _, l := range t.links {
+		if !slices.ContainsFunc(t.regions, func(r region) bool { return r.link == l || r.mirror == l }) {
+			idle = append(idle, l)
+		}
+	}
+	// Twice: until nobody reads there any more (A42), and until nobody is connected.
+	err := c.quiesce(ctx)
+	if err == nil {
+		c.part(idle)
+		err = c.quiesce(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	stay := t.grants()
+	var gone []*grant
+	for _, l := range idle {
+		if !slices.Contains(stay, l.grant) && !slices.Contains(gone, l.grant) {
+			gone = append(gone, l.grant)
+		}
+	}
+	if err := disconnectAll(ctx, gone); err != nil {
+		c.log.Warn("a server keeps regions that the cache has left", "err", err)
+	}
+	c.settle(ctx)
+	return nil
+}
+
+// settle tells the manager what the cache consists of, and sees to it that it is
+// told later where it cannot be told now. The turn's holder calls it.
+func (c *Cache) settle(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), controlTimeout)
+	defer cancel()
+	t := c.table.Load()
+	req := &managerv1.SettleRequest{
+		CacheId: c.id, Capacity: uint64(t.capacity), Slo: c.slo.proto(), Configuration: t.configuration.proto(),
+	}
+	for _, g := range t.grants() {
+		req.Shares = append(req.Shares, &managerv1.SettledShare{Grant: g.id, Regions: g.regions})
+	}
+	_, err := c.mgr.Settle(ctx, connect.NewRequest(req))
+	c.unsettled.Store(err != nil)
+	if err != nil {
+		c.log.Warn("the manager does not know what the cache consists of", "err", err)
+	}
+}
+
+// settleAgain is settle for who does not hold the turn, if it is free.
+func (c *Cache) settleAgain(ctx context.Context) {
+	select {
+	case c.turn <- struct{}{}:
+		defer c.endTurn()
+		c.settle(ctx)
+	default: // the operation that runs will settle
+	}
+}

@@ -1,0 +1,259 @@
+package redytier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync/atomic"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/redywire"
+)
+
+// origin is where the bytes of a region came from: Config.File. As long as nobody
+// has written to it, they can be had there again (A46).
+type origin struct{ written atomic.Bool }
+
+// porterChunk is how much a porter writes at a time.
+const porterChunk = 256 << 10
+
+// porter writes to a grant's regions for a control operation, beside all sessions.
+// One goroutine.
+type porter struct {
+	qp      fabric.QueuePair
+	remotes []fabric.Remote
+	buf     fabric.Region
+	done    [1]fabric.Completion
+}
+
+// openPorter connects to a grant's server.
+func (c *Cache) openPorter(ctx context.Context, g *grant) (_ *porter, err error) {
+	p := &porter{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("VM %s at %s: %w", g.vm, g.fabricAddr, err), p.close())
+		}
+	}()
+	if p.buf, err = c.provider.Alloc(porterChunk); err != nil {
+		return nil, err
+	}
+	hello := redywire.Hello{Ticket: g.ticket, Batch: 1, Depth: 1}
+	if p.qp, err = c.port(g).Dial(ctx, g.fabricAddr, hello.Encode(), 1); err != nil {
+		return nil, err
+	}
+	p.remotes, err = importRegions(ctx, p.qp, g, c.RegionSize())
+	return p, err
+}
+
+// probe says whether a grant's server answers, and still lends what it did.
+func (c *Cache) probe(ctx context.Context, g *grant) error {
+	ctx, cancel := context.WithTimeout(ctx, reconnectTimeout)
+	defer cancel()
+	p, err := c.openPorter(ctx, g)
+	if err != nil {
+		return err
+	}
+	return p.close()
+}
+
+func (p *porter) close() (err error) {
+	if p.qp != nil {
+		err = p.qp.Close()
+	}
+	if p.buf != nil {
+		err = errors.Join(err, p.buf.Close())
+	}
+	return err
+}
+
+// fill writes n bytes to a region from offset on, as read gives them, chunk by
+// chunk; at counts from 0.
+func (p *porter) fill(ctx context.Context, index uint32, offset, n int64, read func(dst []byte, at int64) error) error {
+	for at := int64(0); at < n; {
+		chunk := p.buf.Bytes()[:min(porterChunk, n-at)]
+		if err := read(chunk, at); err != nil {
+			return err
+		}
+		if err := p.write(ctx, chunk, index, offset+at); err != nil {
+			return err
+		}
+		at += int64(len(chunk))
+	}
+	return nil
+}
+
+func (p *porter) write(ctx context.Context, src []byte, index uint32, offset int64) error {
+	if err := p.qp.Write(src, p.remotes[index], offset, 0); err != nil {
+		return err
+	}
+	if err := p.qp.Submit(); err != nil {
+		return err
+	}
+	for p.qp.Poll(p.done[:]) == 0 {
+		if err := p.qp.Wait(ctx); err != nil {
+			return err
+		}
+	}
+	return p.done[0].Err
+}
+
+// zero is a source of unwritten memory.
+func zero(dst []byte, _ int64) error {
+	clear(dst)
+	return nil
+}
+
+// populateAll fills a new cache from Config.File, whose prefix is all that is read.
+// Where the file ends before the cache does, the rest stays zeros.
+func (c *Cache) populateAll(ctx context.Context) error {
+	t := c.table.Load()
+	c.update(func(t *table) {
+		for i := range t.regions {
+			t.regions[i].origin = new(origin)
+		}
+	})
+	var places []place
+	for i, r := range t.regions {
+		places = append(places, place{region: i, link: r.link, index: r.index})
+	}
+	return c.populate(ctx, places, c.readFile)
+}
+
+// populate fills regions at their places with what read gives for their addresses.
+func (c *Cache) populate(ctx context.Context, places []place, read func(ctx context.Context, dst []byte, addr int64) error) (err error) {
+	t := c.table.Load()
+	porters := map[*grant]*porter{}
+	defer func() {
+		for _, p := range porters {
+			err = errors.Join(err, p.close())
+		}
+	}()
+	for _, at := range places {
+		g := at.link.grant
+		p := porters[g]
+		if p == nil {
+			if p, err = c.openPorter(ctx, g); err != nil {
+				return err
+			}
+			porters[g] = p
+		}
+		from, to := t.span(at.region)
+		err := p.fill(ctx, at.index, 0, to-from, func(dst []byte, at int64) error { return read(ctx, dst, from+at) })
+		if err != nil {
+			return fmt.Errorf("populate [%d, %d) on VM %s: %w", from, to, g.vm, err)
+		}
+	}
+	return nil
+}
+
+// readFile reads the cache's initial bytes.
+func (c *Cache) readFile(_ context.Context, dst []byte, addr int64) error {
+	f, err := os.Open(c.cfg.File)
+	if err != nil {
+		return err
+	}
+	n, err := f.ReadAt(dst, addr)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	clear(dst[n:])
+	return errors.Join(err, f.Close())
+}
+
+// replaceLost finds new memory for everything that is lost, fills it from the
+// copies that there are (R83, A49), and makes it answer again. What nobody has a
+// copy of comes back as zeros, and the application is told (A46).
+func (c *Cache) replaceLost(ctx context.Context, lost *grant) error {
+	if err := c.takeTurn(ctx); err != nil {
+		return err
+	}
+	defer c.endTurn()
+	t := c.table.Load()
+	var regions []int
+	for i := range t.regions {
+		if t.regions[i].link == nil {
+			regions = append(regions, i)
+		}
+	}
+	if len(regions) == 0 {
+		return c.tidy(ctx)
+	}
+	links, _, err := c.enlist(ctx, &managerv1.ReallocateRequest{
+		CacheId: c.id, Regions: uint32(len(regions)), AvoidVms: []string{lost.vm},
+	})
+	if err != nil {
+		return err
+	}
+	places := assignTo(regions, links)
+	c.setState(regions, Recovering)
+	kept, gone := c.withCopy(places)
+	err = c.populate(ctx, kept, c.copyOf)
+	if err == nil {
+		c.restore(kept, gone)
+	}
+	c.setState(regions, Lost) // those that were not restored
+	return errors.Join(err, c.tidy(ctx))
+}
+
+// setState says how it stands with regions that do not answer.
+func (c *Cache) setState(regions []int, s RegionState) {
+	c.update(func(t *table) {
+		for _, i := range regions {
+			if t.regions[i].link == nil {
+				t.regions[i].state = s
+			}
+		}
+	})
+}
+
+// withCopy tells the regions of which there is a copy from the others.
+func (c *Cache) withCopy(places []place) (kept, gone []place) {
+	t := c.table.Load()
+	for _, p := range places {
+		o := t.regions[p.region].origin
+		if c.cfg.Recover != nil || o != nil && !o.written.Load() {
+			kept = append(kept, p)
+		} else {
+			gone = append(gone, p)
+		}
+	}
+	return kept, gone
+}
+
+// copyOf reads a lost region's bytes from where there is a copy.
+func (c *Cache) copyOf(ctx context.Context, dst []byte, addr int64) error {
+	if c.cfg.Recover != nil {
+		return c.cfg.Recover(ctx, dst, addr)
+	}
+	return c.readFile(ctx, dst, addr)
+}
+
+// restore makes regions answer from their new places.
+func (c *Cache) restore(kept, gone []place) {
+	if o := c.observing(); o != nil {
+		t := c.table.Load()
+		for _, p := range append(gone, kept...) {
+			o.restored(t.span(p.region))
+		}
+	}
+	t := c.table.Load()
+	back := func(places []place, dataLost bool) {
+		var regions []int
+		c.update(func(t *table) {
+			for _, p := range places {
+				if p.link.grant.lost.Load() == nil {
+					t.replace(p)
+					regions = append(regions, p.region)
+				}
+			}
+		})
+		for _, span := range t.spans(regions) {
+			c.watcher.report(Event{Kind: Restored, From: span[0], To: span[1], DataLost: dataLost})
+		}
+	}
+	back(kept, false)
+	back(gone, true)
+}

@@ -1,0 +1,256 @@
+package redytier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+)
+
+// ErrFixed says that a cache under a device keeps its size.
+var ErrFixed = errors.New("redytier: the cache of a device keeps its size")
+
+// Reshape changes the cache's capacity and SLO (R6). With the SLO that it has, the
+// cache grows or shrinks where it is: what is cut off is gone, what is added is
+// zeros (R71, R72). With another, the manager finds other VMs and another
+// configuration, and the regions move there (R70). Requests go on; sessions find the
+// new capacity with their next one, and what they have under way beyond it ends
+// with ErrOutOfRange at the latest. A Reshape that fails changes nothing (R76).
+func (c *Cache) Reshape(ctx context.Context, capacity int64, slo SLO) error {
+	if capacity < MinRegionSize || capacity > maxCapacity {
+		return fmt.Errorf("redytier: reshape: capacity %d, want %d to %d", capacity, MinRegionSize, maxCapacity)
+	}
+	if err := checkRegionSize(c.RegionSize(), capacity); err != nil {
+		return fmt.Errorf("redytier: reshape: %w", err)
+	}
+	if err := slo.check(); err != nil {
+		return fmt.Errorf("redytier: reshape: %w", err)
+	}
+	if c.observing() != nil {
+		return fmt.Errorf("redytier: reshape: %w", ErrFixed)
+	}
+	if err := c.takeTurn(ctx); err != nil {
+		return fmt.Errorf("redytier: reshape: %w", err)
+	}
+	defer c.endTurn()
+	if err := c.Err(); err != nil {
+		return fmt.Errorf("redytier: reshape: %w", err)
+	}
+	var err error
+	switch t := c.table.Load(); {
+	case slo != c.slo:
+		err = c.moveAll(ctx, capacity, slo)
+	case capacity > t.capacity:
+		err = c.grow(ctx, capacity)
+	case capacity < t.capacity:
+		err = c.shrink(ctx, capacity)
+	}
+	if err != nil {
+		return fmt.Errorf("redytier: reshape to %d bytes: %w", capacity, err)
+	}
+	return nil
+}
+
+// shrink cuts the table off, and gives back what is not used any more once nothing
+// is under way there.
+func (c *Cache) shrink(ctx context.Context, capacity int64) error {
+	c.update(func(t *table) { t.resize(t.need(capacity), capacity) })
+	if err := c.tidy(ctx); err != nil {
+		// The capacity is what it is; what is left over is given back next time.
+		c.log.Warn("memory that was cut off is not given back", "err", err)
+		return nil
+	}
+	c.giveBack(ctx)
+	return nil
+}
+
+// giveBack releases the last regions of grants that the table does not use.
+func (c *Cache) giveBack(ctx context.Context) {
+	t := c.table.Load()
+	released := false
+	for _, g := range t.grants() {
+		keep := uint32(0)
+		for _, i := range t.on(g) {
+			keep = max(keep, t.regions[i].index+1)
+		}
+		if keep == g.regions {
+			continue
+		}
+		if err := g.release(ctx, keep); err != nil {
+			c.log.Warn("a server keeps regions that were cut off", "err", err)
+			continue
+		}
+		released = true
+	}
+	if released {
+		c.settle(ctx)
+	}
+}
+
+// grow adds zeros at the end: first those of the last region, then further regions.
+func (c *Cache) grow(ctx context.Context, capacity int64) error {
+	t := c.table.Load()
+	if err := c.clearEnd(ctx, min(capacity, int64(len(t.regions))<<t.shift)); err != nil {
+		return err
+	}
+	more := t.need(capacity) - len(t.regions)
+	var links []*link
+	if more > 0 {
+		var err error
+		links, _, err = c.enlist(ctx, &managerv1.ReallocateRequest{CacheId: c.id, Regions: uint32(more), PreferPresent: true})
+		if err != nil {
+			return err
+		}
+	}
+	places := assign(more, links)
+	c.update(func(t *table) {
+		first := len(t.regions)
+		t.resize(t.need(capacity), capacity)
+		for _, p := range places {
+			p.region += first
+			t.replace(p)
+		}
+	})
+	c.settle(ctx)
+	return nil
+}
+
+// clearEnd makes zeros of the last region's bytes from the capacity to a higher one:
+// they can have been cut off before.
+func (c *Cache) clearEnd(ctx context.Context, to int64) (err error) {
+	t := c.table.Load()
+	if to <= t.capacity {
+		return nil
+	}
+	last := &t.regions[len(t.regions)-1]
+	p, err := c.openPorter(ctx, last.link.grant)
+	if err != nil {
+		return err
+	}
+	err = p.fill(ctx, last.index, t.capacity&t.mask, to-t.capacity, zero)
+	return errors.Join(err, p.close())
+}
+
+// moveAll moves the whole cache to VMs that meet another SLO. Until all of it is
+// there, the old VMs go on serving and every write goes to both (A38).
+func (c *Cache) moveAll(ctx context.Context, capacity int64, slo SLO) error {
+	t := c.table.Load()
+	links, configuration, err := c.enlist(ctx, &managerv1.ReallocateRequest{
+		CacheId: c.id, Regions: uint32(t.need(capacity)), Slo: slo.proto(),
+	})
+	if err != nil {
+		return err
+	}
+	places := assign(t.need(capacity), links)
+	err = c.clearEnd(ctx, min(capacity, int64(len(t.regions))<<t.shift))
+	if err == nil {
+		err = c.move(ctx, places[:min(len(places), len(t.regions))], (*table).mirrored)
+	}
+	if err == nil {
+		err = c.commit(places, links, capacity, configuration)
+	}
+	if err != nil {
+		c.update(func(t *table) {
+			for i := range t.regions {
+				t.regions[i].mirror = nil
+			}
+		})
+		return errors.Join(err, c.tidy(ctx))
+	}
+	c.slo = slo
+	return c.tidy(ctx)
+}
+
+// commit makes the new places the cache's only ones, unless something was lost.
+func (c *Cache) commit(places []place, links []*link, capacity int64, configuration Configuration) (err error) {
+	c.update(func(t *table) {
+		for _, l := range links {
+			if cause := l.grant.lost.Load(); cause != nil {
+				err = unavailable(l.grant, *cause)
+				return
+			}
+		}
+		for _, p := range places[:min(len(places), len(t.regions))] {
+			if t.regions[p.region].mirror != p.link {
+				err = fmt.Errorf("%w while it moved", ErrRegionUnavailable)
+				return
+			}
+		}
+		t.resize(len(places), capacity)
+		for _, p := range places {
+			t.replace(p)
+		}
+		t.configuration = configuration
+	})
+	return err
+}
+
+// Reconfigure changes the data path of a live cache (R69): batches, rings, client
+// and server threads. Requests go on; those on the same bytes keep their order
+// across the change. A Reconfigure that fails changes nothing.
+func (c *Cache) Reconfigure(ctx context.Context, configuration Configuration) error {
+	if err := configuration.check(); err != nil {
+		return err
+	}
+	if err := c.takeTurn(ctx); err != nil {
+		return fmt.Errorf("redytier: reconfigure: %w", err)
+	}
+	defer c.endTurn()
+	if err := c.reconfigure(ctx, configuration); err != nil {
+		return fmt.Errorf("redytier: reconfigure to %+v: %w", configuration, err)
+	}
+	return nil
+}
+
+func (c *Cache) reconfigure(ctx context.Context, configuration Configuration) error {
+	t := c.table.Load()
+	old := t.configuration
+	// While both kinds of connections are open, servers have what either needs.
+	both := Configuration{
+		ClientThreads: max(old.ClientThreads, configuration.ClientThreads),
+		ServerThreads: max(old.ServerThreads, configuration.ServerThreads),
+		BatchSize:     max(old.BatchSize, configuration.BatchSize),
+		QueueDepth:    max(old.QueueDepth, configuration.QueueDepth),
+	}
+	if err := c.configureAll(ctx, both); err != nil {
+		return errors.Join(err, c.configureAll(context.WithoutCancel(ctx), old))
+	}
+	instead := map[*grant]*link{}
+	var links []*link
+	for _, g := range t.grants() {
+		l := newLink(g, configuration)
+		instead[g] = l
+		links = append(links, l)
+	}
+	if err := c.join(ctx, links); err != nil {
+		return errors.Join(err, c.configureAll(context.WithoutCancel(ctx), old))
+	}
+	c.update(func(t *table) {
+		t.configuration = configuration
+		for i := range t.regions {
+			if r := &t.regions[i]; r.link != nil {
+				r.link = instead[r.link.grant]
+			}
+		}
+	})
+	if err := c.tidy(ctx); err != nil {
+		c.log.Warn("connections of the configuration before are still open", "err", err)
+		return nil
+	}
+	if err := c.configureAll(ctx, configuration); err != nil {
+		c.log.Warn("a server keeps threads that are not needed", "err", err)
+	}
+	return nil
+}
+
+// configureAll tells every server its part of a configuration.
+func (c *Cache) configureAll(ctx context.Context, configuration Configuration) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
+	defer cancel()
+	t := c.table.Load()
+	for _, g := range t.grants() {
+		err = errors.Join(err, g.configure(ctx, configuration.share(int(g.regions), len(t.regions))))
+	}
+	return err
+}
