@@ -75,7 +75,10 @@ func (q *queuePair) execute() {
 	// Looked at inside the gate: whoever ends the connection drains the gate
 	// after, so that no copy outlives it.
 	if q.State.Err() == nil {
-		for ; i != to; i++ {
+		for ahead := i + 1; i != to; i++ {
+			for ; ahead < min(i+core.Ahead, to); ahead++ {
+				q.touch(q.Sends.At(ahead))
+			}
 			s := q.Sends.At(i)
 			if s.Err = q.copy(s); s.Err != nil || s.Kind != core.WriteImm {
 				continue
@@ -92,6 +95,13 @@ func (q *queuePair) execute() {
 	q.Sends.Finish(i)
 	if told {
 		q.peer.waiter.Notify()
+	}
+}
+
+// touch asks for the memory of an operation whose turn comes soon.
+func (q *queuePair) touch(s *core.Request) {
+	if r := q.imports.Get(s.Handle); r != nil {
+		(*r).Touch(s.Offset, len(s.Buf))
 	}
 }
 

@@ -28,7 +28,10 @@ func (q *queuePair) execute() {
 	q.gate.Enter()
 	told, wake := false, false
 	if q.State.Err() == nil {
-		for ; i != to; i++ {
+		for ahead := i + 1; i != to; i++ {
+			for ; ahead < min(i+core.Ahead, to); ahead++ {
+				q.touch(q.Sends.At(ahead))
+			}
 			s := q.Sends.At(i)
 			r := q.imports.Get(s.Handle)
 			if r == nil {
@@ -51,6 +54,13 @@ func (q *queuePair) execute() {
 	q.Sends.Finish(i)
 	if wake {
 		q.wakePeer()
+	}
+}
+
+// touch asks for the memory of an operation whose turn comes soon.
+func (q *queuePair) touch(s *core.Request) {
+	if r := q.imports.Get(s.Handle); r != nil {
+		core.Touch(r.mapping, s.Offset, len(s.Buf))
 	}
 }
 

@@ -60,10 +60,13 @@ func (r *reader) handle(b []byte) (used int, err error) {
 	q := r.pair
 	q.out.mu.Lock()
 	r.gate.Enter()
-	heard := false
+	heard, ahead := false, 0
 	for {
 		var f frame
 		var n int
+		if used >= ahead {
+			ahead = r.touch(b, used)
+		}
 		if n, err = decode(b[used:], &f); n == 0 || err != nil {
 			break
 		}
@@ -82,6 +85,26 @@ func (r *reader) handle(b []byte) (used int, err error) {
 		q.waiter.Notify()
 	}
 	return used, err
+}
+
+// touch asks for the memory that the next requests name, and returns where it
+// ended. What is no request is not worth a second decoding.
+func (r *reader) touch(b []byte, at int) int {
+	for range core.Ahead {
+		var f frame
+		n, err := decode(b[at:], &f)
+		if n == 0 || err != nil {
+			return len(b)
+		}
+		at += n
+		if f.kind != kindRead && f.kind != kindWrite && f.kind != kindWriteImm {
+			return at
+		}
+		if g := r.lent.Get(f.handle); g != nil {
+			(*g).Touch(f.offset, int(f.length))
+		}
+	}
+	return at
 }
 
 // take carries one frame out. Inside the gate and the outbox's lock.
