@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/redykv/redykv/internal/units"
 )
@@ -48,6 +49,10 @@ type Host interface {
 	Register(vm VM) error
 	// Failed says that a VM is gone. It may be called more than once.
 	Failed(id, reason string)
+	// Reclaimed says that a VM will be gone at a deadline, of which its caches are
+	// told at once (R22). When the time is up the manager terminates it. It may be
+	// called more than once: the earliest deadline holds.
+	Reclaimed(id string, deadline time.Time, reason string)
 }
 
 // CapacityError says how much memory was asked for and how much there was.

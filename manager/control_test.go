@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"sort"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,11 +23,18 @@ import (
 //
 //	manager [pool] [impatient] [memory=SIZE] [vm-memory=SIZE]
 //	                                               start afresh; pool: no allocator;
-//	                                               impatient: with silent VMs
+//	                                               impatient: with silent VMs;
+//	                                               caches have a lease of a minute
 //	server id=NAME memory=SIZE [cores=N]           a server that registers itself
 //	launches OUTCOME...                            how the next launches go
 //	allocate capacity=SIZE [region=SIZE] [s=N c=N b=N q=N] [transport=NAME]
 //	deallocate cache=cN
+//	reallocate cache=cN regions=N [present] [avoid=(ID,…)] [s=N c=N b=N q=N]
+//	settle cache=cN capacity=SIZE [s=N c=N b=N q=N]  and below, a line each: GRANT REGIONS
+//	renew cache=cN
+//	reclaim vm=ID notice=DURATION                  by the operator
+//	spot vm=vN notice=DURATION                     by the allocator
+//	later by=DURATION                              the clock goes on, and the monitor looks
 //	kill vm=vN                                     a launched VM crashes
 //	silence                                        every server misses its heartbeats
 //	heartbeat id=NAME
@@ -50,12 +58,32 @@ func TestControl(t *testing.T) {
 	})
 }
 
+// clock goes on when it is told to.
+type clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func (c *clock) read() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *clock) advance(d time.Duration) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+	return c.now
+}
+
 type control struct {
 	t         *testing.T
 	ctx       context.Context
 	manager   *Manager
 	client    Client
 	allocator *scripted
+	clock     *clock
 
 	names []string // real, shown, real, shown…
 	real  map[string]string
@@ -107,7 +135,28 @@ func (c *control) run(d *datadriven.TestData) (string, error) {
 		}
 		return "", nil
 	case "silence":
-		c.manager.expire(time.Now().Add(2 * c.manager.opts.Silence))
+		// The caches' clients are there, and the clock of the leases stands still.
+		for _, l := range c.manager.catalog.lost(c.clock.read().Add(2*c.manager.opts.Silence), c.manager.opts.Silence) {
+			c.manager.fail(l.vm, l.reason)
+		}
+		return "", nil
+	case "reallocate":
+		return c.reallocate(d)
+	case "settle":
+		return "", c.settle(d)
+	case "renew":
+		r, err := c.client.Renew(c.ctx, connect.NewRequest(&managerv1.RenewRequest{CacheId: c.id(d, "cache")}))
+		if err != nil {
+			return "", err
+		}
+		return fmt.Sprintf("for %v\n", time.Duration(r.Msg.GetLeaseMs())*time.Millisecond), nil
+	case "reclaim":
+		return c.reclaim(d)
+	case "spot":
+		c.allocator.host.Reclaimed(c.id(d, "vm"), c.clock.read().Add(c.duration(d, "notice")), "spot price")
+		return "", nil
+	case "later":
+		c.manager.expire(c.clock.advance(c.duration(d, "by")))
 		return "", nil
 	case "heartbeat":
 		_, err := c.client.Heartbeat(c.ctx, connect.NewRequest(&managerv1.HeartbeatRequest{VmId: c.id(d, "id")}))
@@ -144,7 +193,8 @@ func (c *control) size(d *datadriven.TestData, key string) uint64 {
 
 func (c *control) start(d *datadriven.TestData) error {
 	c.real, c.names, c.nodes = make(map[string]string), nil, make(map[string]*Node)
-	opts := Options{Transport: "mem", VMMemory: c.size(d, "vm-memory"), LaunchTimeout: testTimeout}
+	c.clock = &clock{now: time.Unix(1_000_000, 0)}
+	opts := Options{Transport: "mem", VMMemory: c.size(d, "vm-memory"), LaunchTimeout: testTimeout, Lease: time.Minute, now: c.clock.read}
 	if d.HasArg("impatient") {
 		opts.LaunchTimeout = 50 * time.Millisecond
 	}
@@ -181,25 +231,87 @@ func (c *control) server(d *datadriven.TestData) error {
 func (c *control) allocate(d *datadriven.TestData) (string, error) {
 	req := &managerv1.AllocateRequest{Capacity: c.size(d, "capacity"), RegionSize: c.size(d, "region")}
 	d.MaybeScanArgs(c.t, "transport", &req.Transport)
-	if d.HasArg("c") {
-		req.Configuration = &managerv1.Configuration{}
-		d.ScanArgs(c.t, "c", &req.Configuration.ClientThreads)
-		d.ScanArgs(c.t, "s", &req.Configuration.ServerThreads)
-		d.ScanArgs(c.t, "b", &req.Configuration.BatchSize)
-		d.ScanArgs(c.t, "q", &req.Configuration.QueueDepth)
-	}
+	req.Configuration = c.configuration(d)
 	r, err := c.client.Allocate(c.ctx, connect.NewRequest(req))
 	if err != nil {
 		return "", err
 	}
 	c.name("c", r.Msg.GetCacheId())
 	cache := &managerv1.Cache{Id: r.Msg.GetCacheId(), RegionSize: r.Msg.GetRegionSize(), Configuration: r.Msg.GetConfiguration(), Shares: r.Msg.GetShares(), Capacity: req.Capacity}
-	for _, s := range r.Msg.GetShares() {
-		if strings.HasPrefix(s.GetVm().GetId(), "vm-") {
+	c.nameVMs(cache.Shares)
+	return describeCache(cache), nil
+}
+
+func (c *control) nameVMs(shares []*managerv1.VmShare) {
+	for _, s := range shares {
+		if strings.HasPrefix(s.GetVm().GetId(), launchedPrefix) {
 			c.name("v", s.GetVm().GetId())
 		}
 	}
-	return describeCache(cache), nil
+}
+
+func (c *control) configuration(d *datadriven.TestData) *managerv1.Configuration {
+	if !d.HasArg("c") {
+		return nil
+	}
+	conf := &managerv1.Configuration{}
+	d.ScanArgs(c.t, "c", &conf.ClientThreads)
+	d.ScanArgs(c.t, "s", &conf.ServerThreads)
+	d.ScanArgs(c.t, "b", &conf.BatchSize)
+	d.ScanArgs(c.t, "q", &conf.QueueDepth)
+	return conf
+}
+
+func (c *control) duration(d *datadriven.TestData, key string) time.Duration {
+	var text string
+	d.ScanArgs(c.t, key, &text)
+	v, err := time.ParseDuration(text)
+	if err != nil {
+		d.Fatalf(c.t, "%v", err)
+	}
+	return v
+}
+
+func (c *control) reallocate(d *datadriven.TestData) (string, error) {
+	req := &managerv1.ReallocateRequest{CacheId: c.id(d, "cache"), PreferPresent: d.HasArg("present"), Configuration: c.configuration(d)}
+	d.ScanArgs(c.t, "regions", &req.Regions)
+	for _, arg := range d.CmdArgs {
+		if arg.Key == "avoid" {
+			for _, shown := range arg.Vals {
+				if id, ok := c.real[shown]; ok {
+					shown = id
+				}
+				req.AvoidVms = append(req.AvoidVms, shown)
+			}
+		}
+	}
+	r, err := c.client.Reallocate(c.ctx, connect.NewRequest(req))
+	if err != nil {
+		return "", err
+	}
+	c.nameVMs(r.Msg.GetShares())
+	return describeShares(r.Msg.GetShares()), nil
+}
+
+func (c *control) settle(d *datadriven.TestData) error {
+	req := &managerv1.SettleRequest{CacheId: c.id(d, "cache"), Capacity: c.size(d, "capacity"), Configuration: c.configuration(d)}
+	for line := range strings.Lines(d.Input) {
+		s := &managerv1.SettledShare{}
+		if _, err := fmt.Sscan(line, &s.Grant, &s.Regions); err != nil {
+			d.Fatalf(c.t, "%q: %v", line, err)
+		}
+		req.Shares = append(req.Shares, s)
+	}
+	_, err := c.client.Settle(c.ctx, connect.NewRequest(req))
+	return err
+}
+
+func (c *control) reclaim(d *datadriven.TestData) (string, error) {
+	r, err := c.client.Reclaim(c.ctx, connect.NewRequest(&managerv1.ReclaimRequest{VmId: c.id(d, "vm"), NoticeMs: c.duration(d, "notice").Milliseconds()}))
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("in %v\n", time.UnixMilli(r.Msg.GetDeadlineUnixMs()).Sub(c.clock.read())), nil
 }
 
 func describeCache(ca *managerv1.Cache) string {
@@ -207,8 +319,20 @@ func describeCache(ca *managerv1.Cache) string {
 	conf := ca.GetConfiguration()
 	fmt.Fprintf(&b, "cache %s: %v in regions of %v, c=%d s=%d b=%d q=%d\n", ca.GetId(), units.Size(ca.GetCapacity()), units.Size(ca.GetRegionSize()),
 		conf.GetClientThreads(), conf.GetServerThreads(), conf.GetBatchSize(), conf.GetQueueDepth())
-	for _, s := range ca.GetShares() {
-		fmt.Fprintf(&b, "  %d on %s\n", s.GetRegions(), s.GetVm().GetId())
+	return b.String() + describeShares(ca.GetShares())
+}
+
+func describeShares(shares []*managerv1.VmShare) string {
+	var b strings.Builder
+	for _, s := range shares {
+		fmt.Fprintf(&b, "  %s: %d on %s", s.GetGrant(), s.GetRegions(), s.GetVm().GetId())
+		if s.GetCores() > 0 {
+			fmt.Fprintf(&b, ", %d cores", s.GetCores())
+		}
+		if s.GetPending() {
+			b.WriteString(", pending")
+		}
+		b.WriteString("\n")
 	}
 	return b.String()
 }
@@ -251,6 +375,9 @@ func (c *control) describe() (string, error) {
 	b.WriteString(strings.Join(caches, ""))
 	for _, v := range r.Msg.GetVms() {
 		state := "healthy"
+		if v.GetLeaving() {
+			state = fmt.Sprintf("leaving in %v", time.UnixMilli(v.GetDeadlineUnixMs()).Sub(c.clock.read()))
+		}
 		if !v.GetHealthy() {
 			state = "failed"
 		}

@@ -3,8 +3,11 @@
 // A [Manager] serves the control API (Connect, gRPC and JSON on one port). A
 // client asks it to allocate so much remote memory; it answers with VMs, how
 // many regions each of them lends, and the configuration (c, s, b, q) to use.
-// Afterwards it tells the client, through Watch, when one of those VMs is gone.
-// The data itself never passes through the manager.
+// Afterwards it tells the client, through Watch, when one of those VMs is gone or
+// about to go. A cache that changes does so in two steps: Reallocate lends it
+// more, beside what it has, and Settle says what it consists of from now on;
+// whatever that does not name is released. The data itself never passes through
+// the manager.
 //
 // Memory comes from two places. The pool holds cache servers that registered
 // themselves, on any host: it is asked first. An [Allocator] starts VMs on
@@ -16,7 +19,8 @@
 // What bites:
 //   - An SLO is checked and kept with its cache, but not yet searched for: the
 //     configuration is the requested one or [DefaultConfiguration].
-//   - A duration is a hint. Nothing is deleted when it has passed.
+//   - A duration is a hint. Nothing is deleted when it has passed. But a cache
+//     whose client does not renew its lease ([Options].Lease) is deallocated.
 //   - The catalog is in memory. A manager that restarts has forgotten its
 //     caches; clients go on reading and writing, and servers register again.
 //   - There is no authentication: listen on networks that are trusted.

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,9 @@ type EmbedOptions struct {
 	Allocator Allocator
 	// VMMemory is as in [Options].
 	VMMemory uint64
+	// Lease is as in [Options], but by default there is none: a cache of this
+	// process cannot outlive it.
+	Lease time.Duration
 	// Logger receives what an operator should know. Default: slog.Default().
 	Logger *slog.Logger
 }
@@ -43,7 +47,10 @@ func Embed(ctx context.Context, opts EmbedOptions) (*Embedded, error) {
 		return nil, errors.Join(fmt.Errorf("manager: embed: %w", err), opts.Allocator.Close())
 	}
 	url := "http://" + ln.Addr().String()
-	m, err := New(Options{Allocator: opts.Allocator, VMMemory: opts.VMMemory, URL: url, Logger: opts.Logger})
+	m, err := New(Options{
+		Allocator: opts.Allocator, VMMemory: opts.VMMemory, URL: url,
+		Lease: cmp.Or(opts.Lease, -1), Logger: opts.Logger,
+	})
 	if err != nil {
 		return nil, errors.Join(err, ln.Close(), opts.Allocator.Close())
 	}

@@ -1,24 +1,50 @@
 package manager
 
 import (
+	"slices"
+
 	"github.com/redykv/redykv/internal/api/managerv1"
 )
 
 // eventLog is what happened to one cache, in order. A watcher gets all of it,
 // however late it comes, so that no event falls between Allocate and Watch
-// (A35). The log grows by one event for each VM lost and one at the end. It is
-// guarded by the catalog's mutex.
+// (A35); but not what is about VMs that the cache no longer has, for another VM
+// may have the id meanwhile. The log grows by two events at most for each VM of
+// the cache and one at the end. It is guarded by the catalog's mutex.
 type eventLog struct {
-	events  []*managerv1.WatchResponse // immutable once appended
-	changed chan struct{}              // closed at the next append
+	events  []event
+	last    uint64        // sequence number
+	changed chan struct{} // closed at the next append
+}
+
+type event struct {
+	vm      *vm                      // nil: it is about the cache
+	message *managerv1.WatchResponse // immutable once appended
 }
 
 func newEventLog() eventLog { return eventLog{changed: make(chan struct{})} }
 
 // append numbers e and wakes the watchers.
-func (l *eventLog) append(e *managerv1.WatchResponse) {
-	e.Sequence = uint64(len(l.events)) + 1
-	l.events = append(l.events, e)
+func (l *eventLog) append(v *vm, e *managerv1.WatchResponse) {
+	l.last++
+	e.Sequence = l.last
+	l.events = append(l.events, event{vm: v, message: e})
 	close(l.changed)
 	l.changed = make(chan struct{})
+}
+
+// after returns the events that are numbered above sequence.
+func (l *eventLog) after(sequence uint64) []*managerv1.WatchResponse {
+	var all []*managerv1.WatchResponse
+	for _, e := range l.events {
+		if e.message.GetSequence() > sequence {
+			all = append(all, e.message)
+		}
+	}
+	return all
+}
+
+// forget drops the events about VMs that are not held any more.
+func (l *eventLog) forget(held func(*vm) bool) {
+	l.events = slices.DeleteFunc(l.events, func(e event) bool { return e.vm != nil && !held(e.vm) })
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/redykv/redykv/internal/fabric/transport"
 )
@@ -110,6 +111,18 @@ func (a *InProcessAllocator) Kill(id string) bool {
 			a.opts.Logger.Warn("killed VM did not close well", "vm", id, "err", err)
 		}
 		a.host.Failed(id, "killed")
+	}
+	return ok
+}
+
+// Reclaim announces that a VM goes when the notice is up, as an allocator of spot
+// VMs does (R22). It returns false where there is no such VM.
+func (a *InProcessAllocator) Reclaim(id string, notice time.Duration) bool {
+	a.mu.Lock()
+	_, ok := a.nodes[id]
+	a.mu.Unlock()
+	if ok {
+		a.host.Reclaimed(id, time.Now().Add(notice), "reclaimed by the allocator")
 	}
 	return ok
 }

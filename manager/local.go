@@ -249,6 +249,18 @@ func (p *process) end(ctx context.Context) error {
 	}
 }
 
+// Reclaim announces that a VM goes when the notice is up, as an allocator of spot
+// VMs does (R22). It returns false where there is no such VM.
+func (a *LocalAllocator) Reclaim(id string, notice time.Duration) bool {
+	a.mu.Lock()
+	_, ok := a.processes[id]
+	a.mu.Unlock()
+	if ok {
+		a.host.Reclaimed(id, time.Now().Add(notice), "reclaimed by the allocator")
+	}
+	return ok
+}
+
 // Close ends all processes and waits for them.
 func (a *LocalAllocator) Close() error {
 	a.mu.Lock()

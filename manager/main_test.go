@@ -41,12 +41,15 @@ func testContext(t testing.TB) context.Context {
 	return ctx
 }
 
-// serve starts a manager whose heartbeats are never due, unless the options say
+// serve starts a manager whose heartbeats and leases are never due, unless the options say
 // otherwise, and closes it with the test.
 func serve(t testing.TB, opts Options) (*Manager, Client) {
 	t.Helper()
 	if opts.Heartbeat == 0 {
 		opts.Heartbeat = time.Hour
+	}
+	if opts.Lease == 0 {
+		opts.Lease = -1
 	}
 	opts.Logger = quiet()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

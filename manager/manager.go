@@ -38,8 +38,13 @@ type Options struct {
 	// Silence is how long a registered server may stay silent before it is
 	// taken for failed. Default: 5 heartbeats.
 	Silence time.Duration
+	// Lease is how long a cache lives that is not renewed; negative: until it is
+	// deallocated. Default: 30 s.
+	Lease time.Duration
 	// Logger receives what an operator should know. Default: slog.Default().
 	Logger *slog.Logger
+
+	now func() time.Time // for tests
 }
 
 func (o *Options) ensureDefaults() error {
@@ -58,8 +63,17 @@ func (o *Options) ensureDefaults() error {
 	if o.Silence == 0 {
 		o.Silence = 5 * o.Heartbeat
 	}
+	if o.Lease == 0 {
+		o.Lease = 30 * time.Second
+	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
+	}
+	if o.now == nil {
+		o.now = time.Now
+	}
+	if o.Lease > 0 && o.Lease < time.Millisecond {
+		return fmt.Errorf("manager: lease %v: want 1ms or more", o.Lease)
 	}
 	if o.LaunchTimeout < 0 || o.Heartbeat < time.Millisecond || o.Silence < o.Heartbeat {
 		return fmt.Errorf("manager: launch timeout %v, heartbeat %v, silence %v: want a heartbeat of 1ms or more and a silence not below it", o.LaunchTimeout, o.Heartbeat, o.Silence)
@@ -74,6 +88,7 @@ type Manager struct {
 	opts    Options
 	catalog *catalog
 	http    *http.Server
+	wake    chan struct{} // has room for one: the monitor has to look at its deadlines
 
 	ctx    context.Context // ends at Close
 	cancel context.CancelCauseFunc
@@ -96,7 +111,7 @@ func New(opts Options) (*Manager, error) {
 	if err := opts.ensureDefaults(); err != nil {
 		return nil, err
 	}
-	m := &Manager{opts: opts, catalog: newCatalog(), url: opts.URL}
+	m := &Manager{opts: opts, catalog: newCatalog(), url: opts.URL, wake: make(chan struct{}, 1)}
 	m.ctx, m.cancel = context.WithCancelCause(context.Background())
 	m.http = newHTTPServer(m.Handler(), opts.Logger)
 	if opts.Allocator != nil {
@@ -184,55 +199,98 @@ func (m *Manager) enter(ctx context.Context) (_ context.Context, leave func(), e
 	}, nil
 }
 
-// monitor fails the servers that have gone silent.
+// monitor fails the servers that have gone silent and the VMs whose notice is
+// up, and ends leases.
 func (m *Manager) monitor() {
 	defer m.work.Done()
-	tick := time.NewTicker(m.opts.Heartbeat)
-	defer tick.Stop()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
+		timer.Reset(m.untilNextCheck())
 		select {
-		case now := <-tick.C:
-			m.expire(now)
+		case <-timer.C:
+			now := m.opts.now()
+			m.work.Go(func() { m.expire(now) }) // which may wait for a server
+		case <-m.wake:
 		case <-m.ctx.Done():
 			return
 		}
 	}
 }
 
-// expire is one step of monitor: it fails what was due before now.
-func (m *Manager) expire(now time.Time) {
-	for _, id := range m.catalog.overdue(now) {
-		m.fail(id, fmt.Sprintf("no heartbeat for %v", m.opts.Silence))
+// untilNextCheck is short enough for no notice to be overrun.
+func (m *Manager) untilNextCheck() time.Duration {
+	wait := m.opts.Heartbeat
+	if m.opts.Lease > 0 {
+		wait = min(wait, m.opts.Lease)
 	}
+	if next, ok := m.catalog.nextLeave(); ok {
+		wait = min(wait, next.Sub(m.opts.now()))
+	}
+	return max(wait, minCheck)
 }
+
+// minCheck keeps the monitor from spinning at a VM that takes time to fail.
+const minCheck = time.Millisecond
 
 // terminateTimeout bounds the release of one VM: a server that does not answer
 // in this time is taken for failed.
 const terminateTimeout = 5 * time.Second
 
+// failID is fail for a VM that is named.
+func (m *Manager) failID(id, reason string) { m.failed(m.catalog.fail(id, nil, reason), reason) }
+
 // fail takes a VM for lost: its caches are told, and what is left of it is
 // terminated where the allocator launched it.
-func (m *Manager) fail(id, reason string) {
-	v := m.catalog.fail(id, nil, reason)
+func (m *Manager) fail(v *vm, reason string) { m.failed(m.catalog.fail(v.id, v, reason), reason) }
+
+// failed follows what the catalog knows; nil is a VM that it has lost before.
+func (m *Manager) failed(v *vm, reason string) {
 	if v == nil {
 		return
 	}
-	m.opts.Logger.Warn("VM failed", "vm", id, "reason", reason)
+	m.opts.Logger.Warn("VM is gone", "vm", v.id, "reason", reason)
 	if !v.launched {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), terminateTimeout)
 	defer cancel()
-	if err := m.opts.Allocator.Terminate(ctx, id); err != nil {
-		m.opts.Logger.Error("failed VM not terminated", "vm", id, "err", err)
+	if err := m.opts.Allocator.Terminate(ctx, v.id); err != nil {
+		m.opts.Logger.Error("failed VM not terminated", "vm", v.id, "err", err)
 	}
+}
+
+// Bounds of what an announcement may say.
+const (
+	maxNotice    = 30 * 24 * time.Hour
+	maxReasonLen = 1 << 10
+)
+
+// reclaim announces that a VM goes at a deadline: its caches are told, nobody is
+// given memory of it any more, and when the time is up it is failed. A deadline
+// that was announced before and is no later holds; it returns the one that does,
+// and false where there is no such VM.
+func (m *Manager) reclaim(id string, deadline time.Time, reason string) (time.Time, bool) {
+	deadline, ok := m.catalog.reclaim(id, deadline, reason)
+	if !ok {
+		return deadline, false
+	}
+	m.opts.Logger.Warn("VM is reclaimed", "vm", id, "deadline", deadline, "reason", reason)
+	select {
+	case m.wake <- struct{}{}:
+	default: // the monitor has yet to look
+	}
+	return deadline, true
 }
 
 // host is the manager as its allocator sees it.
 type host struct{ m *Manager }
 
 func (h host) URL() string              { return h.m.URL() }
-func (h host) Failed(id, reason string) { h.m.fail(id, reason) }
+func (h host) Failed(id, reason string) { h.m.failID(id, reason) }
+func (h host) Reclaimed(id string, deadline time.Time, reason string) {
+	h.m.reclaim(id, deadline, reason)
+}
 func (h host) Register(v VM) error {
 	if err := v.check(); err != nil {
 		return err

@@ -77,7 +77,7 @@ func TestAnnounce(t *testing.T) {
 		t.Errorf("%d bytes free while 2 MiB of 8 are lent", free)
 	}
 
-	m.fail("node", "unplugged")
+	m.failID("node", "unplugged")
 	await(t, registered, "second registration")
 	// What the lost cache still holds is not offered to others.
 	if _, err := allocateBytes(t, client, 7<<20); connect.CodeOf(err) != connect.CodeResourceExhausted {

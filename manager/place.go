@@ -30,44 +30,67 @@ type part struct {
 	cores   uint32 // server threads on this VM
 }
 
-// place chooses the VMs of a cache: the first server of the pool that holds it
+// place chooses the VMs of a cache: first what those have room for that it uses
+// already (present), then the first server of the pool that holds the rest
 // whole; else VMs to be launched, as few as their size limit allows; else, with
 // no allocator, as many servers of the pool as it takes, in their order. The
 // error is a *CapacityError where there is too little memory.
-func place(d demand, pool []candidate, l launcher) ([]part, error) {
+func place(d demand, present, pool []candidate, l launcher) ([]part, error) {
+	parts, d := d.fill(present)
+	for i := range pool {
+		for _, p := range parts {
+			if p.vm == pool[i].vm {
+				pool[i].free -= uint64(p.regions) * d.regionSize
+				pool[i].cores -= p.cores
+			}
+		}
+	}
+	if d.regions == 0 {
+		return parts, nil
+	}
 	for _, c := range pool {
 		if d.takes(c) == d.regions {
-			return []part{d.part(c.vm, d.regions)}, nil
+			return append(parts, d.part(c.vm, d.regions)), nil
 		}
 	}
 	if l.available {
-		return launchParts(d, l.vmMemory)
+		more, err := launchParts(d, l.vmMemory)
+		return append(parts, more...), err
 	}
+	more, rest := d.fill(pool)
+	if rest.regions > 0 {
+		return nil, d.tooLarge(pool)
+	}
+	return append(parts, more...), nil
+}
+
+// fill gives the candidates as many regions as they take, in their order, and
+// returns the demand for those that are left.
+func (d demand) fill(candidates []candidate) ([]part, demand) {
 	var parts []part
-	left, possible, servers := d.regions, uint64(0), 0
+	for _, c := range candidates {
+		if n := d.takes(c); n > 0 {
+			parts = append(parts, d.part(c.vm, n))
+			d.regions -= n
+		}
+	}
+	return parts, d
+}
+
+// tooLarge says how much of the demand the pool could take.
+func (d demand) tooLarge(pool []candidate) error {
+	servers, possible := 0, uint64(0)
 	for _, c := range pool {
 		if c.transport == d.transport {
 			servers++
 		}
-		n := d.takes(c)
-		possible += uint64(n) * d.regionSize
-		if n = min(n, left); n > 0 {
-			parts = append(parts, d.part(c.vm, n))
-			left -= n
-		}
+		possible += uint64(d.takes(c)) * d.regionSize
 	}
-	if left > 0 {
-		what := fmt.Sprintf("%d registered cache servers over %s", servers, d.transport)
-		if s := d.config.GetServerThreads(); s > 0 {
-			what += fmt.Sprintf(", for %d server threads in all", s)
-		}
-		return nil, &CapacityError{
-			What:      what,
-			Asked:     uint64(d.regions) * d.regionSize,
-			Available: possible,
-		}
+	what := fmt.Sprintf("%d registered cache servers over %s", servers, d.transport)
+	if s := d.config.GetServerThreads(); s > 0 {
+		what += fmt.Sprintf(", for %d server threads in all", s)
 	}
-	return parts, nil
+	return &CapacityError{What: what, Asked: uint64(d.regions) * d.regionSize, Available: possible}
 }
 
 // launchParts cuts a cache into equal VMs, the last one possibly smaller.
@@ -100,16 +123,20 @@ func (d demand) takes(c candidate) uint32 {
 		return 0
 	}
 	n := min(uint64(d.regions), c.free/d.regionSize)
-	if s := uint64(d.config.GetServerThreads()); s > 0 {
-		// The largest n with ceil(s*n/regions) <= cores.
-		n = min(n, uint64(c.cores)*uint64(d.regions)/s)
+	if s := uint64(d.config.GetServerThreads()); s > 0 && c.cores < d.config.GetClientThreads() {
+		// The largest n with ceil(s*n/per) <= cores.
+		n = min(n, uint64(c.cores)*uint64(d.per)/s)
 	}
 	return uint32(n)
 }
 
-// part gives n regions to a VM, and the share of the cache's server threads that
-// keeps the configuration's ratio of cores to memory (R26, A17).
-func (d demand) part(v *vm, n uint32) part {
+// part gives n regions to a VM, and the server threads that they need.
+func (d demand) part(v *vm, n uint32) part { return part{vm: v, regions: n, cores: d.coresFor(n)} }
+
+// coresFor keeps the configuration's ratio of cores to memory (R26, R73, A17). A
+// VM has no use for more threads than it has connections, one for each client
+// thread (R57).
+func (d demand) coresFor(n uint32) uint32 {
 	s := uint64(d.config.GetServerThreads())
-	return part{vm: v, regions: n, cores: uint32((s*uint64(n) + uint64(d.regions) - 1) / uint64(d.regions))}
+	return uint32(min((s*uint64(n)+uint64(d.per)-1)/uint64(d.per), uint64(d.config.GetClientThreads())))
 }

@@ -32,11 +32,12 @@ func DefaultConfiguration() *managerv1.Configuration {
 	return &managerv1.Configuration{ClientThreads: 1, ServerThreads: 0, BatchSize: 1, QueueDepth: maxQueueDepth}
 }
 
-// demand is an Allocate request after the decision how to serve it.
+// demand is what a cache is to have, after the decision how to serve it.
 type demand struct {
 	capacity   uint64 // bytes, as asked
 	regionSize uint64 // bytes, a power of two
-	regions    uint32 // of regionSize, enough for capacity
+	regions    uint32 // of regionSize: to be placed, or those of a cache
+	per        uint32 // regions that config's server threads serve
 	slo        *managerv1.Slo
 	config     *managerv1.Configuration
 	transport  string
@@ -52,6 +53,7 @@ func decide(req *managerv1.AllocateRequest, transport string) (demand, error) {
 	if d.regionSize, d.regions, err = regionsFor(req.GetCapacity(), req.GetRegionSize()); err != nil {
 		return d, err
 	}
+	d.per = d.regions
 	if err := checkSLO(d.slo); err != nil {
 		return d, err
 	}
@@ -70,6 +72,48 @@ func decide(req *managerv1.AllocateRequest, transport string) (demand, error) {
 		d.transport = transport
 	}
 	return d, nil
+}
+
+// decideMore settles what further memory a cache gets, from what it is now.
+func decideMore(now demand, req *managerv1.ReallocateRequest) (demand, error) {
+	d := now
+	if d.regions = req.GetRegions(); d.regions < 1 || d.regions > maxRegions {
+		return d, fmt.Errorf("regions %d: want 1 to %d", d.regions, maxRegions)
+	}
+	if req.GetConfiguration() != nil {
+		d.per = d.regions
+	}
+	return d, d.revise(req.GetSlo(), req.GetConfiguration())
+}
+
+// decideSettled settles what a cache is from now on, with so many regions.
+func decideSettled(now demand, regions uint64, req *managerv1.SettleRequest) (demand, error) {
+	d := now
+	d.capacity = req.GetCapacity()
+	if d.capacity == 0 || regions > maxRegions || d.capacity > regions*d.regionSize {
+		return d, fmt.Errorf("capacity %d in %d regions of %v: want 1 byte or more, in at most %d regions that hold it",
+			d.capacity, regions, units.Size(d.regionSize), maxRegions)
+	}
+	d.regions = uint32(regions)
+	if req.GetConfiguration() != nil {
+		d.per = d.regions
+	}
+	return d, d.revise(req.GetSlo(), req.GetConfiguration())
+}
+
+// revise puts an SLO and a configuration in the place of those that there are.
+// nil leaves them.
+func (d *demand) revise(slo *managerv1.Slo, config *managerv1.Configuration) error {
+	if slo != nil {
+		d.slo = slo
+	}
+	if config != nil {
+		d.config = config
+	}
+	if err := checkSLO(d.slo); err != nil {
+		return err
+	}
+	return checkConfiguration(d.config, d.slo.GetRecordSize())
 }
 
 // regionsFor cuts a capacity into regions. Without a size, regions have 1 GiB,

@@ -103,7 +103,7 @@ func FuzzPlace(f *testing.F) {
 			{vm: &vm{}, transport: "shm", free: maxVMMemory, cores: maxVMCores},
 			{vm: &vm{}, transport: "tcp", free: free2 % maxVMMemory, cores: cores2 % maxVMCores},
 		}
-		parts, err := place(d, pool, launcher{available: launch, vmMemory: vmMemory})
+		parts, err := place(d, nil, pool, launcher{available: launch, vmMemory: vmMemory})
 		if err != nil {
 			return
 		}

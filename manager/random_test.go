@@ -2,136 +2,95 @@ package manager
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
-	"net/http/httptest"
-	"sync"
+	"slices"
 	"testing"
 	"time"
 
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
-	"github.com/redykv/redykv/internal/api/serverv1"
-	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
 )
 
-// counting is an allocator whose VMs are names. It checks that none is launched
-// twice, and that the memory given back is the memory taken.
-type counting struct {
-	t    *testing.T
-	host Host
-
-	mu     sync.Mutex
-	launch int
-	vms    map[string]uint64 // memory, by id
+// holding is what a client believes to have.
+type holding struct {
+	id      string
+	renewed time.Time
+	shares  []granted // of the last Settle, or of Allocate
+	pending []granted
 }
 
-func (a *counting) Transport() string { return "tcp" }
-func (a *counting) Attach(h Host)     { a.host = h }
-func (a *counting) Close() error      { return nil }
+// granted is a share as a client keeps it.
+type granted struct {
+	grant   string
+	regions uint32
+}
 
-func (a *counting) Launch(_ context.Context, spec VMSpec) error {
-	a.mu.Lock()
-	a.launch++
-	fails := a.launch%7 == 0
-	if _, twice := a.vms[spec.ID]; twice {
-		a.t.Errorf("VM %s is launched twice", spec.ID)
+func grantedOf(shares []*managerv1.VmShare) []granted {
+	var all []granted
+	for _, s := range shares {
+		all = append(all, granted{s.GetGrant(), s.GetRegions()})
 	}
-	if !fails {
-		a.vms[spec.ID] = spec.Memory
-	}
-	a.mu.Unlock()
-	if fails {
-		return fmt.Errorf("VM %s: the seventh never starts", spec.ID)
-	}
-	return a.host.Register(testVM(spec.ID, spec.Memory, spec.Cores, "http://127.0.0.1:1"))
-}
-
-func (a *counting) Terminate(_ context.Context, id string) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.vms, id)
-	return nil
-}
-
-// kill ends some VM, if there is one, and returns whether.
-func (a *counting) kill() bool {
-	a.mu.Lock()
-	var victim string
-	for id := range a.vms {
-		victim = id
-		break
-	}
-	delete(a.vms, victim)
-	a.mu.Unlock()
-	if victim != "" {
-		a.host.Failed(victim, "killed")
-	}
-	return victim != ""
-}
-
-func testVM(id string, memory uint64, cores uint32, controlURL string) VM {
-	return VM{ID: id, ControlURL: controlURL, Transport: "tcp", FabricAddr: "nowhere:1", Memory: memory, Free: memory, Cores: cores}
-}
-
-// forgetful is a registered server's control API: no cache ever connected.
-func forgetful(t *testing.T) string {
-	mux := http.NewServeMux()
-	mux.Handle(serverv1connect.NewCacheServerServiceHandler(noLeases{}))
-	s := httptest.NewServer(mux)
-	t.Cleanup(s.Close)
-	return s.URL
-}
-
-type noLeases struct {
-	serverv1connect.UnimplementedCacheServerServiceHandler
-}
-
-func (noLeases) Disconnect(context.Context, *connect.Request[serverv1.DisconnectRequest]) (*connect.Response[serverv1.DisconnectResponse], error) {
-	return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("no lease"))
+	return all
 }
 
 // random does random control operations on a manager with an allocator and two
 // registered servers.
 type random struct {
-	m         *Manager
-	allocator *counting
-	rng       *rand.Rand
-	control   string   // URL of the registered servers
-	caches    []string // allocated by this one, and not deallocated
+	world  *world
+	rng    *rand.Rand
+	caches []*holding // allocated by this one, and not deallocated
 }
+
+const (
+	randomRegion = 1 << 20
+	randomLease  = time.Minute
+)
 
 // step returns an error for an answer that must not come.
 func (r *random) step(ctx context.Context) error {
-	switch n := r.rng.IntN(20); {
+	m := r.world.m
+	switch n := r.rng.IntN(40); {
 	case n < 9:
 		return r.allocate(ctx)
-	case n < 16:
+	case n < 15:
 		return r.deallocate(ctx)
-	case n < 18:
-		r.allocator.kill()
-	case n < 19:
+	case n < 22:
+		return r.reallocate(ctx)
+	case n < 29:
+		return r.settle(ctx)
+	case n < 31:
+		return r.reclaim(ctx)
+	case n < 34:
+		return r.renew(ctx)
+	case n < 36:
+		m.expire(r.world.clock.advance(time.Duration(r.rng.IntN(20)) * time.Second))
+	case n < 38:
+		r.world.kill()
+	case n < 39:
 		// A registered server is started again; what it held is lost.
-		return r.m.catalog.register(testVM(fmt.Sprintf("pool-%d", r.rng.IntN(2)), 8<<20, 2, r.control), time.Now().Add(time.Hour))
+		id := fmt.Sprintf("pool-%d", r.rng.IntN(2))
+		return m.catalog.register(testVM(id, 8<<20, 2, r.world.url), r.world.clock.read().Add(time.Hour))
 	default:
-		r.m.fail(fmt.Sprintf("pool-%d", r.rng.IntN(2)), "unplugged")
+		m.failID(fmt.Sprintf("pool-%d", r.rng.IntN(2)), "unplugged")
+	}
+	return nil
+}
+
+func (r *random) configuration() *managerv1.Configuration {
+	if s := uint32(r.rng.IntN(4)); s > 0 {
+		return &managerv1.Configuration{ClientThreads: s, ServerThreads: s, BatchSize: 2, QueueDepth: 4}
 	}
 	return nil
 }
 
 func (r *random) allocate(ctx context.Context) error {
-	req := &managerv1.AllocateRequest{Capacity: 1 + r.rng.Uint64N(12<<20), RegionSize: 1 << 20}
-	if s := uint32(r.rng.IntN(4)); s > 0 {
-		req.Configuration = &managerv1.Configuration{ClientThreads: s, ServerThreads: s, BatchSize: 2, QueueDepth: 4}
-	}
-	answer, err := r.m.allocate(ctx, req)
+	req := &managerv1.AllocateRequest{Capacity: 1 + r.rng.Uint64N(12<<20), RegionSize: randomRegion, Configuration: r.configuration()}
+	answer, err := r.world.m.allocate(ctx, req)
 	if err != nil {
-		if connect.CodeOf(err) != connect.CodeUnavailable {
-			return err
-		}
-		return nil
+		return only(err, connect.CodeUnavailable)
 	}
 	var regions uint64
 	for _, s := range answer.GetShares() {
@@ -140,149 +99,203 @@ func (r *random) allocate(ctx context.Context) error {
 	if regions*answer.GetRegionSize() < req.Capacity {
 		return fmt.Errorf("%d regions for %d bytes", regions, req.Capacity)
 	}
-	r.caches = append(r.caches, answer.GetCacheId())
+	h := &holding{id: answer.GetCacheId(), renewed: r.world.clock.read(), shares: grantedOf(answer.GetShares())}
+	r.world.connect(h.id, answer.GetShares())
+	r.caches = append(r.caches, h)
+	return nil
+}
+
+// only lets an error pass that may come.
+func only(err error, codes ...connect.Code) error {
+	if slices.Contains(codes, connect.CodeOf(err)) {
+		return nil
+	}
+	return err
+}
+
+// pick returns one of the caches, or nil.
+func (r *random) pick() *holding {
+	if len(r.caches) == 0 {
+		return nil
+	}
+	return r.caches[r.rng.IntN(len(r.caches))]
+}
+
+// gone forgets a cache that the manager does not know, if that may be.
+func (r *random) gone(h *holding, err error) error {
+	if connect.CodeOf(err) != connect.CodeNotFound {
+		return nil
+	}
+	if !h.renewed.Add(randomLease).Before(r.world.clock.read()) {
+		return fmt.Errorf("cache %s was renewed in time: %w", h.id, err)
+	}
+	r.caches = slices.DeleteFunc(r.caches, func(c *holding) bool { return c == h })
 	return nil
 }
 
 func (r *random) deallocate(ctx context.Context) error {
-	if len(r.caches) == 0 {
+	h := r.pick()
+	if h == nil {
 		return nil
 	}
-	i := r.rng.IntN(len(r.caches))
-	id := r.caches[i]
-	r.caches = append(r.caches[:i], r.caches[i+1:]...)
-	if _, err := (service{m: r.m}).Deallocate(ctx, connect.NewRequest(&managerv1.DeallocateRequest{CacheId: id})); err != nil {
-		return err
+	s := service{m: r.world.m}
+	req := &managerv1.DeallocateRequest{CacheId: h.id}
+	if _, err := s.Deallocate(ctx, connect.NewRequest(req)); err != nil {
+		return errors.Join(r.gone(h, err), only(err, connect.CodeNotFound))
 	}
-	if _, err := (service{m: r.m}).Deallocate(ctx, connect.NewRequest(&managerv1.DeallocateRequest{CacheId: id})); connect.CodeOf(err) != connect.CodeNotFound {
+	r.caches = slices.DeleteFunc(r.caches, func(c *holding) bool { return c == h })
+	if _, err := s.Deallocate(ctx, connect.NewRequest(req)); connect.CodeOf(err) != connect.CodeNotFound {
 		return fmt.Errorf("deallocated twice: %w", err)
 	}
 	return nil
 }
 
-// checkBooks holds the manager's catalog against the allocator's VMs while
-// nothing is under way: every VM that runs serves exactly one cache, and every
-// byte that a server does not offer is promised to a cache.
-func checkBooks(t *testing.T, m *Manager, a *counting) {
-	t.Helper()
-	m.catalog.check(t)
-	r := m.catalog.describe()
-	owners := make(map[string]int)
-	promised := make(map[string]uint64)
-	for _, ca := range r.GetCaches() {
-		for _, s := range ca.GetShares() {
-			if s.GetVm().GetHealthy() {
-				owners[s.GetVm().GetId()]++
-				promised[s.GetVm().GetId()] += uint64(s.GetRegions()) * ca.GetRegionSize()
-			}
-		}
+func (r *random) renew(ctx context.Context) error {
+	h := r.pick()
+	if h == nil {
+		return nil
 	}
-	for _, v := range r.GetVms() {
-		if v.GetHealthy() && v.GetMemory()-v.GetFreeMemory() != promised[v.GetId()] {
-			t.Errorf("VM %s: %d of %d bytes free, %d promised", v.GetId(), v.GetFreeMemory(), v.GetMemory(), promised[v.GetId()])
-		}
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for id, memory := range a.vms {
-		if owners[id] != 1 || promised[id] != memory {
-			t.Errorf("VM %s of %d bytes has %d owners, who were promised %d", id, memory, owners[id], promised[id])
-		}
-	}
-	for id, n := range owners {
-		if _, running := a.vms[id]; !running && n > 0 && len(id) > len("pool-0") {
-			t.Errorf("VM %s does not run, and %d caches think it does", id, n)
-		}
-	}
-}
-
-// check holds what every VM has reserved against the shares of the caches.
-func (c *catalog) check(t *testing.T) {
-	t.Helper()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	bytes, threads := make(map[*vm]uint64), make(map[*vm]uint32)
-	for _, ca := range c.caches {
-		for _, s := range ca.shares {
-			bytes[s.vm] += s.bytes
-			threads[s.vm] += s.cores
-		}
-	}
-	for id, v := range c.vms {
-		if v.reserved != bytes[v] || v.threads != threads[v] || v.reserved > v.memory || v.threads > v.Cores {
-			t.Errorf("VM %s: %d of %d bytes and %d of %d threads are reserved, caches have %d and %d",
-				id, v.reserved, v.memory, v.threads, v.Cores, bytes[v], threads[v])
-		}
-	}
-}
-
-func newRandom(t *testing.T, workers int) (*Manager, *counting, []*random) {
-	t.Helper()
-	a := &counting{t: t, vms: make(map[string]uint64)}
-	m, err := New(Options{Allocator: a, VMMemory: 3 << 20, Heartbeat: time.Hour, Logger: quiet()})
+	now := r.world.clock.read()
+	_, err := service{m: r.world.m}.Renew(ctx, connect.NewRequest(&managerv1.RenewRequest{CacheId: h.id}))
 	if err != nil {
-		t.Fatal(err)
+		return errors.Join(r.gone(h, err), only(err, connect.CodeNotFound))
 	}
-	t.Cleanup(func() {
-		if err := m.Close(testContext(t)); err != nil {
-			t.Error(err)
-		}
-	})
-	control := forgetful(t)
-	rs := make([]*random, workers)
-	for i := range rs {
-		rs[i] = &random{m: m, allocator: a, rng: rand.New(rand.NewPCG(uint64(i), 1)), control: control}
-	}
-	return m, a, rs
+	h.renewed = now
+	return nil
 }
 
-func finish(t *testing.T, m *Manager, a *counting, rs []*random) {
-	t.Helper()
-	checkBooks(t, m, a)
-	ctx := testContext(t)
-	for _, r := range rs {
-		for len(r.caches) > 0 {
-			if err := r.deallocate(ctx); err != nil {
-				t.Fatal(err)
+func (r *random) reallocate(ctx context.Context) error {
+	h := r.pick()
+	if h == nil {
+		return nil
+	}
+	req := &managerv1.ReallocateRequest{
+		CacheId: h.id, Regions: uint32(r.rng.IntN(8)), PreferPresent: r.rng.IntN(2) == 0, Configuration: r.configuration(),
+	}
+	if r.rng.IntN(3) == 0 {
+		req.AvoidVms = []string{fmt.Sprintf("pool-%d", r.rng.IntN(2))}
+	}
+	answer, err := r.world.m.reallocate(ctx, req)
+	if err != nil {
+		if req.Regions == 0 {
+			err = only(err, connect.CodeInvalidArgument)
+		}
+		return errors.Join(r.gone(h, err), only(err, connect.CodeNotFound, connect.CodeUnavailable), r.compare(h))
+	}
+	var regions uint32
+	for _, s := range answer.GetShares() {
+		regions += s.GetRegions()
+		if slices.Contains(req.AvoidVms, s.GetVm().GetId()) || s.GetVm().GetLeaving() {
+			return fmt.Errorf("VM %v was not to be used", s.GetVm())
+		}
+	}
+	if regions != req.Regions {
+		return fmt.Errorf("%d regions, want %d", regions, req.Regions)
+	}
+	h.pending = append(h.pending, grantedOf(answer.GetShares())...)
+	r.world.connect(h.id, answer.GetShares())
+	return r.compare(h)
+}
+
+// settle chooses some of a cache's shares, and sometimes what it must not.
+func (r *random) settle(ctx context.Context) error {
+	h := r.pick()
+	if h == nil {
+		return nil
+	}
+	chosen := slices.Concat(h.shares, h.pending)
+	r.rng.Shuffle(len(chosen), func(i, j int) { chosen[i], chosen[j] = chosen[j], chosen[i] })
+	chosen = chosen[:1+r.rng.IntN(len(chosen))]
+	var want connect.Code
+	switch r.rng.IntN(8) {
+	case 0:
+		chosen, want = append(chosen, granted{"stranger", 1}), connect.CodeFailedPrecondition
+	case 1:
+		chosen, want = append(chosen, chosen[0]), connect.CodeInvalidArgument
+	case 2:
+		chosen[0].regions++
+		want = connect.CodeInvalidArgument
+	}
+	req := &managerv1.SettleRequest{CacheId: h.id, Configuration: r.configuration()}
+	for i, g := range chosen {
+		if want == 0 && r.rng.IntN(3) == 0 {
+			chosen[i].regions = 1 + r.rng.Uint32N(g.regions)
+		}
+		req.Shares = append(req.Shares, &managerv1.SettledShare{Grant: g.grant, Regions: chosen[i].regions})
+		req.Capacity += uint64(chosen[i].regions) * randomRegion
+	}
+	if want == 0 && r.rng.IntN(8) == 0 {
+		req.Capacity++
+		want = connect.CodeInvalidArgument
+	}
+	for range 1 + r.rng.IntN(2) { // it may be repeated
+		_, err := service{m: r.world.m}.Settle(ctx, connect.NewRequest(req))
+		if err != nil {
+			if req.Configuration != nil {
+				err = only(err, connect.CodeResourceExhausted)
 			}
+			return errors.Join(r.gone(h, err), only(err, connect.CodeNotFound, want), r.compare(h))
+		}
+		if want != 0 {
+			return fmt.Errorf("settled as %v", req)
+		}
+		h.shares, h.pending = chosen, nil
+		if err := r.compare(h); err != nil {
+			return err
 		}
 	}
-	checkBooks(t, m, a)
-	if d := m.catalog.describe(); len(a.vms) != 0 || len(d.GetCaches()) != 0 || len(d.GetVms()) > 2 {
-		t.Errorf("left over: %d VMs, %v", len(a.vms), d)
-	}
+	return nil
 }
 
-// Random allocations, deallocations and failures, checked after each.
+// reclaim announces that some VM goes.
+func (r *random) reclaim(ctx context.Context) error {
+	vms := r.world.m.catalog.describe().GetVms()
+	if len(vms) == 0 {
+		return nil
+	}
+	id := vms[r.rng.IntN(len(vms))].GetId()
+	_, err := service{m: r.world.m}.Reclaim(ctx, connect.NewRequest(&managerv1.ReclaimRequest{VmId: id, NoticeMs: int64(r.rng.IntN(30_000))}))
+	if err != nil {
+		return only(err, connect.CodeNotFound) // it has failed
+	}
+	return nil
+}
+
+// compare holds what the manager says of a cache against what its client
+// believes: what failed has changed nothing, and what succeeded, all.
+func (r *random) compare(h *holding) error {
+	for _, ca := range r.world.m.catalog.describe().GetCaches() {
+		if ca.GetId() != h.id {
+			continue
+		}
+		var capacity uint64
+		for _, g := range h.shares {
+			capacity += uint64(g.regions) * randomRegion
+		}
+		if got, want := grantedOf(ca.GetShares()), slices.Concat(h.shares, h.pending); !slices.Equal(got, want) || ca.GetCapacity() > capacity {
+			return fmt.Errorf("cache %s of %d bytes has %v, want %v", h.id, ca.GetCapacity(), got, want)
+		}
+	}
+	return nil // or it has expired
+}
+
+// Random operations and failures, checked after each.
 func TestRandomControl(t *testing.T) {
-	m, a, rs := newRandom(t, 1)
+	w, rs := newWorld(t, 1)
 	ctx := testContext(t)
-	for i := range 2000 {
+	for i := range 4000 {
 		if err := rs[0].step(ctx); err != nil {
 			t.Fatalf("step %d: %v", i, err)
 		}
-		if checkBooks(t, m, a); t.Failed() {
+		if w.check(t); t.Failed() {
 			t.Fatalf("after step %d", i)
 		}
 	}
-	finish(t, m, a, rs)
-}
-
-// The same from several goroutines at once, checked at the end.
-func TestRandomControlConcurrent(t *testing.T) {
-	m, a, rs := newRandom(t, 4)
-	ctx := testContext(t)
-	var all sync.WaitGroup
-	for _, r := range rs {
-		all.Go(func() {
-			for i := range 500 {
-				if err := r.step(ctx); err != nil {
-					t.Errorf("step %d: %v", i, err)
-					return
-				}
-			}
-		})
+	w.finish(t, rs)
+	if err := w.m.Close(ctx); err != nil { // which waits for what is released behind
+		t.Fatal(err)
 	}
-	all.Wait()
-	finish(t, m, a, rs)
+	if len(w.lent) != 0 {
+		t.Errorf("still lent: %v", w.lent)
+	}
 }

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -13,11 +14,7 @@ import (
 
 // service is the manager's control API. The messages' comments say what each
 // call does; here stands how it fails.
-type service struct {
-	managerv1connect.UnimplementedManagerServiceHandler // of what is not served yet
-
-	m *Manager
-}
+type service struct{ m *Manager }
 
 var _ managerv1connect.ManagerServiceHandler = service{}
 
@@ -37,6 +34,63 @@ func (s service) Allocate(ctx context.Context, req *connect.Request[managerv1.Al
 	return connect.NewResponse(answer), nil
 }
 
+// Reallocate fails with NotFound for a cache that is unknown or was deallocated
+// meanwhile, else as Allocate does. What it took is released then.
+func (s service) Reallocate(ctx context.Context, req *connect.Request[managerv1.ReallocateRequest]) (*connect.Response[managerv1.ReallocateResponse], error) {
+	ctx, leave, err := s.m.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	answer, err := s.m.reallocate(ctx, req.Msg)
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(answer), nil
+}
+
+// Settle fails with NotFound, InvalidArgument (also for a grant that is named
+// twice, or with more regions than it has), FailedPrecondition (a grant that is
+// none of the cache's) or ResourceExhausted (a VM has too few cores for the
+// configuration), and changes nothing then. A VM that has failed, or that does
+// not answer, is no reason to fail.
+func (s service) Settle(ctx context.Context, req *connect.Request[managerv1.SettleRequest]) (*connect.Response[managerv1.SettleResponse], error) {
+	_, leave, err := s.m.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	if err := s.m.settle(req.Msg); err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&managerv1.SettleResponse{}), nil
+}
+
+// Renew fails with NotFound for a cache that is unknown, or deallocated because
+// it was not renewed in time.
+func (s service) Renew(_ context.Context, req *connect.Request[managerv1.RenewRequest]) (*connect.Response[managerv1.RenewResponse], error) {
+	if err := s.m.catalog.renew(req.Msg.GetCacheId(), s.m.expiry()); err != nil {
+		return nil, unknownCache(req.Msg.GetCacheId())
+	}
+	return connect.NewResponse(&managerv1.RenewResponse{LeaseMs: s.m.leaseMillis()}), nil
+}
+
+// Reclaim fails with InvalidArgument, or NotFound for a VM that is not there.
+func (s service) Reclaim(_ context.Context, req *connect.Request[managerv1.ReclaimRequest]) (*connect.Response[managerv1.ReclaimResponse], error) {
+	notice := time.Duration(req.Msg.GetNoticeMs()) * time.Millisecond
+	if ms := req.Msg.GetNoticeMs(); ms < 0 || ms > maxNotice.Milliseconds() {
+		return nil, refuse(connect.CodeInvalidArgument, fmt.Errorf("notice_ms %d: want 0 to %d", ms, maxNotice.Milliseconds()))
+	}
+	if n := len(req.Msg.GetReason()); n > maxReasonLen {
+		return nil, refuse(connect.CodeInvalidArgument, fmt.Errorf("reason of %d bytes: want at most %d", n, maxReasonLen))
+	}
+	deadline, ok := s.m.reclaim(req.Msg.GetVmId(), s.m.opts.now().Add(notice), cmp.Or(req.Msg.GetReason(), "reclaimed"))
+	if !ok {
+		return nil, refuse(connect.CodeNotFound, fmt.Errorf("no VM %.40q", req.Msg.GetVmId()))
+	}
+	return connect.NewResponse(&managerv1.ReclaimResponse{DeadlineUnixMs: deadline.UnixMilli()}), nil
+}
+
 // Deallocate fails with NotFound for a cache that is unknown or deallocated.
 func (s service) Deallocate(ctx context.Context, req *connect.Request[managerv1.DeallocateRequest]) (*connect.Response[managerv1.DeallocateResponse], error) {
 	_, leave, err := s.m.enter(ctx)
@@ -44,15 +98,12 @@ func (s service) Deallocate(ctx context.Context, req *connect.Request[managerv1.
 		return nil, err
 	}
 	defer leave()
-	if _, ok := s.m.catalog.watched(req.Msg.GetCacheId()); !ok {
-		return nil, unknownCache(req.Msg.GetCacheId())
-	}
-	ca, ok := s.m.catalog.take(req.Msg.GetCacheId())
+	held, ok := s.m.catalog.take(req.Msg.GetCacheId(), nil, "deallocated")
 	if !ok {
 		return nil, unknownCache(req.Msg.GetCacheId())
 	}
-	s.m.release(ca)
-	s.m.opts.Logger.Info("cache deallocated", "cache", ca.id)
+	s.m.release(req.Msg.GetCacheId(), held, true)
+	s.m.opts.Logger.Info("cache deallocated", "cache", req.Msg.GetCacheId())
 	return connect.NewResponse(&managerv1.DeallocateResponse{}), nil
 }
 
@@ -61,7 +112,8 @@ func (s service) Describe(context.Context, *connect.Request[managerv1.DescribeRe
 	return connect.NewResponse(s.m.catalog.describe()), nil
 }
 
-// Watch streams the events of a cache from the first one on, and ends after
+// Watch streams the events of a cache from the first one on that is about a VM
+// that it still has, and ends after
 // KIND_CACHE_DELETED. It fails with NotFound, or Unavailable when the manager
 // closes.
 func (s service) Watch(ctx context.Context, req *connect.Request[managerv1.WatchRequest], stream *connect.ServerStream[managerv1.WatchResponse]) error {
@@ -74,7 +126,7 @@ func (s service) Watch(ctx context.Context, req *connect.Request[managerv1.Watch
 	if err := stream.Send(nil); err != nil {
 		return err
 	}
-	for sent := 0; ; {
+	for sent := uint64(0); ; {
 		events, changed := s.m.catalog.eventsAfter(ca, sent)
 		for _, e := range events {
 			if err := stream.Send(e); err != nil {
@@ -83,8 +135,8 @@ func (s service) Watch(ctx context.Context, req *connect.Request[managerv1.Watch
 			if e.Kind == managerv1.WatchResponse_KIND_CACHE_DELETED {
 				return nil
 			}
+			sent = e.GetSequence()
 		}
-		sent += len(events)
 		select {
 		case <-changed:
 		case <-ctx.Done():
@@ -102,7 +154,7 @@ func (s service) Register(ctx context.Context, req *connect.Request[managerv1.Re
 	if err := info.check(); err != nil {
 		return nil, refuse(connect.CodeInvalidArgument, err)
 	}
-	if err := s.m.catalog.register(info, time.Now().Add(s.m.opts.Silence)); err != nil {
+	if err := s.m.catalog.register(info, s.m.opts.now().Add(s.m.opts.Silence)); err != nil {
 		return nil, refuseCapacity(err, connect.CodeAlreadyExists)
 	}
 	s.m.opts.Logger.Info("server registered", "vm", info.ID, "control", info.ControlURL, "transport", info.Transport)
@@ -112,15 +164,13 @@ func (s service) Register(ctx context.Context, req *connect.Request[managerv1.Re
 // Heartbeat fails with NotFound for a server that the manager does not know or
 // has given up: it has to register again.
 func (s service) Heartbeat(_ context.Context, req *connect.Request[managerv1.HeartbeatRequest]) (*connect.Response[managerv1.HeartbeatResponse], error) {
-	if !s.m.catalog.heartbeat(req.Msg.GetVmId(), req.Msg.GetFreeMemory(), time.Now().Add(s.m.opts.Silence)) {
+	if !s.m.catalog.heartbeat(req.Msg.GetVmId(), req.Msg.GetFreeMemory(), s.m.opts.now().Add(s.m.opts.Silence)) {
 		return nil, refuse(connect.CodeNotFound, fmt.Errorf("no VM %.40q is registered", req.Msg.GetVmId()))
 	}
 	return connect.NewResponse(&managerv1.HeartbeatResponse{}), nil
 }
 
-func unknownCache(id string) error {
-	return refuse(connect.CodeNotFound, fmt.Errorf("no cache %.40q", id))
-}
+func unknownCache(id string) error { return refuse(connect.CodeNotFound, noCache(id)) }
 
 // refuse turns err into what an RPC answers with.
 func refuse(code connect.Code, err error) error { return connect.NewError(code, err) }

@@ -1,0 +1,225 @@
+package manager
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/units"
+)
+
+// vm is one incarnation of a VM. id, launched and up do not change; the rest is
+// guarded by catalog.mu, but the VM within is not written again once it is up.
+//
+//	launched by the allocator      registered by itself
+//	  starting ──register──► up ◄──register──
+//	     │                  │  └─reclaim─► leaving
+//	     └───────fail───────┴──► failed ◄──fail──┘
+//
+// Only servers that registered by themselves are in the pool, and only while
+// they are up. A failed VM leaves catalog.vms at once and lives on in the shares
+// of the caches that it failed.
+type vm struct {
+	VM       // zero while starting
+	id       string
+	order    uint64        // of entering the catalog
+	launched bool          // by the allocator, for one cache
+	failed   string        // why; empty while it has not
+	up       chan struct{} // closed when the VM has registered or failed
+
+	memory   uint64    // bytes that can be lent
+	reserved uint64    // bytes promised to caches
+	threads  uint32    // server threads promised to caches
+	grants   int       // shares that have not parted
+	deadline time.Time // of the next heartbeat; zero: none is expected
+	leaves   time.Time // when it is gone; zero: it is not leaving
+	leaving  string    // why
+}
+
+// enter adds a VM. Called under mu.
+func (c *catalog) enter(v *vm) *vm {
+	c.joined++
+	v.order = c.joined
+	v.up = make(chan struct{})
+	c.vms[v.id] = v
+	return v
+}
+
+// usable says why a VM must not be given to anybody. Called under mu.
+func (v *vm) usable() error {
+	switch {
+	case v.failed != "":
+		return fmt.Errorf("VM %s: %s", v.id, v.failed)
+	case !v.leaves.IsZero():
+		return fmt.Errorf("VM %s %w: %s", v.id, errLeaving, v.leaving)
+	}
+	return nil
+}
+
+// candidate is called under mu.
+func (v *vm) candidate() candidate {
+	return candidate{vm: v, transport: v.Transport, free: v.memory - v.reserved, cores: v.Cores - min(v.Cores, v.threads)}
+}
+
+// launchedPrefix begins the ids of launched VMs, and of no others: one that was
+// given up cannot come back as a server that registered itself.
+const launchedPrefix = "vm-"
+
+// register makes a VM usable. A server may say the same twice, for it does not
+// know whether it was heard; any other that is up already under this id is an
+// earlier incarnation, and failed.
+func (c *catalog) register(info VM, deadline time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v := c.vms[info.ID]
+	switch {
+	case v == nil && strings.HasPrefix(info.ID, launchedPrefix):
+		return fmt.Errorf("VM %s was launched for a cache that is gone", info.ID)
+	case v != nil && v.ControlURL != "" && v.launched:
+		if v.ControlURL != info.ControlURL {
+			return fmt.Errorf("VM %s is registered already, at %s", info.ID, v.ControlURL)
+		}
+		return nil
+	case v != nil && v.ControlURL != "" && v.repeats(info):
+		v.deadline = deadline
+		return nil
+	case v != nil && v.ControlURL != "":
+		c.failVM(v, "its server was started again")
+		v = nil
+	}
+	if v == nil {
+		if len(c.vms) >= maxVMs {
+			return &CapacityError{What: "catalog: number of VMs", Asked: maxVMs + 1, Available: maxVMs}
+		}
+		v = c.enter(&vm{id: info.ID})
+	}
+	if info.Free < v.reserved {
+		return fmt.Errorf("VM %s lends %v, less than the %v that it was launched for", v.id, units.Size(info.Free), units.Size(v.reserved))
+	}
+	v.VM, v.memory, v.deadline = info, info.Free, deadline
+	close(v.up)
+	return nil
+}
+
+// repeats says whether a server that registers is the one that is up already. A
+// new process may have the addresses of the old one, but has lent nothing yet;
+// where caches were promised memory, that tells the two apart. One that was
+// leaving, and that no cache needs any more, has come back. Called under mu.
+func (v *vm) repeats(info VM) bool {
+	if v.reserved == 0 && !v.leaves.IsZero() {
+		return false
+	}
+	fresh := info.Free == info.Memory
+	info.Free = v.Free
+	return info == v.VM && (v.reserved == 0 || !fresh)
+}
+
+// heartbeat postpones a VM's deadline. It returns false where no such VM is up.
+func (c *catalog) heartbeat(id string, free uint64, deadline time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v := c.vms[id]
+	if v == nil || v.ControlURL == "" {
+		return false
+	}
+	if !v.deadline.IsZero() {
+		v.deadline = deadline
+	}
+	// A server that registered while caches of an earlier manager still held
+	// part of it can lend more once they have left.
+	if free = min(free, v.Memory); v.reserved == 0 && free > v.memory {
+		v.memory = free
+	}
+	return true
+}
+
+// reclaim announces that a VM goes, and tells the watchers of its caches. The
+// earliest deadline that was ever announced holds, and is returned. It returns
+// false where there is no such VM.
+func (c *catalog) reclaim(id string, deadline time.Time, reason string) (time.Time, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v := c.vms[id]
+	if v == nil {
+		return time.Time{}, false
+	}
+	if !v.leaves.IsZero() && !deadline.Before(v.leaves) {
+		return v.leaves, true
+	}
+	v.leaves, v.leaving = deadline, reason
+	c.tell(v, &managerv1.WatchResponse{
+		Kind: managerv1.WatchResponse_KIND_VM_RECLAIMED, VmId: v.id, DeadlineUnixMs: deadline.UnixMilli(), Reason: reason,
+	})
+	return deadline, true
+}
+
+// fail takes a VM out and tells the watchers of its caches. It returns the VM,
+// or nil where there is none of that id (any more), or not this incarnation of
+// it where one is given.
+func (c *catalog) fail(id string, only *vm, reason string) *vm {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v := c.vms[id]
+	if v == nil || only != nil && v != only {
+		return nil
+	}
+	c.failVM(v, reason)
+	return v
+}
+
+func (c *catalog) failVM(v *vm, reason string) {
+	delete(c.vms, v.id)
+	v.failed = reason
+	if v.ControlURL == "" {
+		close(v.up) // it was starting
+	}
+	c.tell(v, &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_FAILED, VmId: v.id, Reason: reason})
+}
+
+// tell appends an event about a VM to the logs of the caches that have shares on
+// it. Called under mu.
+func (c *catalog) tell(v *vm, e *managerv1.WatchResponse) {
+	for _, ca := range c.caches {
+		if ca.holds(v) {
+			ca.log.append(v, &managerv1.WatchResponse{Kind: e.Kind, VmId: e.VmId, DeadlineUnixMs: e.DeadlineUnixMs, Reason: e.Reason})
+		}
+	}
+}
+
+// loss is a VM that has to be failed.
+type loss struct {
+	vm     *vm
+	reason string
+}
+
+// lost lists the VMs whose heartbeat was due before now, and those that had
+// announced to be gone by now.
+func (c *catalog) lost(now time.Time, silence time.Duration) []loss {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []loss
+	for _, v := range c.vms {
+		switch {
+		case !v.leaves.IsZero() && !now.Before(v.leaves):
+			all = append(all, loss{v, "time is up: " + v.leaving})
+		case !v.deadline.IsZero() && v.deadline.Before(now):
+			all = append(all, loss{v, fmt.Sprintf("no heartbeat for %v", silence)})
+		}
+	}
+	slices.SortFunc(all, func(a, b loss) int { return strings.Compare(a.vm.id, b.vm.id) })
+	return all
+}
+
+// nextLeave returns when the next VM is gone that has announced it.
+func (c *catalog) nextLeave() (next time.Time, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, v := range c.vms {
+		if !v.leaves.IsZero() && (!ok || v.leaves.Before(next)) {
+			next, ok = v.leaves, true
+		}
+	}
+	return next, ok
+}

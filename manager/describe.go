@@ -1,0 +1,72 @@
+package manager
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+)
+
+// describe lists caches by id, and VMs by age: those that are up, and failed
+// ones that caches still name.
+func (c *catalog) describe() *managerv1.DescribeResponse {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	seen := make(map[*vm]bool)
+	for _, v := range c.vms {
+		seen[v] = v.ControlURL != ""
+	}
+	r := &managerv1.DescribeResponse{}
+	for _, ca := range c.caches {
+		if !ca.ready {
+			continue
+		}
+		p := ca.proto()
+		p.Shares = append(p.Shares, protos(ca.pending, true)...)
+		r.Caches = append(r.Caches, p)
+		for _, s := range ca.all() {
+			seen[s.vm] = true
+		}
+	}
+	slices.SortFunc(r.Caches, func(a, b *managerv1.Cache) int { return cmp.Compare(a.Id, b.Id) })
+	var vms []*vm
+	for v, show := range seen {
+		if show {
+			vms = append(vms, v)
+		}
+	}
+	slices.SortFunc(vms, func(a, b *vm) int { return cmp.Compare(a.order, b.order) })
+	for _, v := range vms {
+		r.Vms = append(r.Vms, v.proto())
+	}
+	return r
+}
+
+// proto shadows VM's: free memory is what is not promised. Called under mu.
+func (v *vm) proto() *managerv1.Vm {
+	info := v.VM
+	info.ID = v.id
+	info.Free = v.memory - v.reserved
+	p := info.proto(v.failed == "")
+	if !v.leaves.IsZero() {
+		p.Leaving, p.DeadlineUnixMs = true, v.leaves.UnixMilli()
+	}
+	return p
+}
+
+// proto leaves out what is pending. It is called under mu.
+func (ca *cache) proto() *managerv1.Cache {
+	return &managerv1.Cache{
+		Id: ca.id, Capacity: ca.demand.capacity, Slo: ca.demand.slo,
+		Configuration: ca.demand.config, RegionSize: ca.demand.regionSize, Shares: protos(ca.shares, false),
+	}
+}
+
+// protos is called under mu.
+func protos(shares []*share, pending bool) []*managerv1.VmShare {
+	var all []*managerv1.VmShare
+	for _, s := range shares {
+		all = append(all, &managerv1.VmShare{Vm: s.vm.proto(), Regions: s.regions, Grant: s.grant, Cores: s.cores, Pending: pending})
+	}
+	return all
+}

@@ -1,0 +1,65 @@
+package manager
+
+import (
+	"fmt"
+	"sync"
+	"time"
+)
+
+// expiry is when a cache that is renewed now is deallocated unless it is renewed
+// again: zero for never.
+func (m *Manager) expiry() time.Time {
+	if m.opts.Lease < 0 {
+		return time.Time{}
+	}
+	return m.opts.now().Add(m.opts.Lease)
+}
+
+// leaseMillis is the lease as clients are told: 0 for none.
+func (m *Manager) leaseMillis() int64 { return max(0, m.opts.Lease.Milliseconds()) }
+
+// renew postpones the end of a cache's lease.
+func (c *catalog) renew(id string, expires time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ca, err := c.known(id)
+	if err == nil {
+		ca.expires = expires
+	}
+	return err
+}
+
+// abandoned is a cache that was not renewed, and what it held.
+type abandoned struct {
+	id     string
+	shares []*share
+}
+
+// takeExpired takes the caches whose lease has ended before now, as take does.
+func (c *catalog) takeExpired(now time.Time, reason string) []abandoned {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []abandoned
+	for id, ca := range c.caches {
+		if ca.ready && !ca.expires.IsZero() && ca.expires.Before(now) {
+			all = append(all, abandoned{id: id, shares: c.takeOut(ca, reason)})
+		}
+	}
+	return all
+}
+
+// expire is one step of monitor: it fails the VMs and deallocates the caches
+// whose time was up before now (A33). All of them at once, so that one that does
+// not answer keeps no other waiting.
+func (m *Manager) expire(now time.Time) {
+	var ending sync.WaitGroup
+	for _, l := range m.catalog.lost(now, m.opts.Silence) {
+		ending.Go(func() { m.fail(l.vm, l.reason) })
+	}
+	reason := fmt.Sprintf("lease expired: not renewed for %v", m.opts.Lease)
+	for _, ca := range m.catalog.takeExpired(now, reason) {
+		m.opts.Logger.Warn("cache deallocated", "cache", ca.id, "reason", reason)
+		ending.Go(func() { m.release(ca.id, ca.shares, true) })
+	}
+	ending.Wait()
+}

@@ -1,0 +1,95 @@
+package manager
+
+import (
+	"context"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+)
+
+// reallocate serves Reallocate: as allocate does, for a cache that there is.
+// Nobody but this call knows the new shares until they are adopted, so a Settle
+// or Deallocate that comes meanwhile leaves them to it.
+func (m *Manager) reallocate(ctx context.Context, req *managerv1.ReallocateRequest) (*managerv1.ReallocateResponse, error) {
+	ca, d, shares, err := m.catalog.reserveMore(req, m.launcher(), newVMID)
+	if err != nil {
+		return nil, refuseCapacity(err, connect.CodeInvalidArgument)
+	}
+	var answer *managerv1.ReallocateResponse
+	if err = m.bringUp(ctx, shares, d.transport); err == nil {
+		answer, err = m.catalog.adopt(ca, shares)
+	}
+	if err != nil {
+		m.release(ca.id, shares, false)
+		m.opts.Logger.Warn("cache not reallocated", "cache", ca.id, "regions", d.regions, "err", err)
+		return nil, refuseCapacity(err, connect.CodeUnavailable)
+	}
+	answer.Configuration = d.config
+	m.opts.Logger.Info("cache reallocated", "cache", ca.id, "regions", d.regions, "shares", len(shares))
+	return answer, nil
+}
+
+// reserveMore places and reserves what a request asks for. The shares are nobody
+// else's until adopt; part and free undo it.
+func (c *catalog) reserveMore(req *managerv1.ReallocateRequest, l launcher, newID func() string) (*cache, demand, []*share, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ca, err := c.known(req.GetCacheId())
+	if err != nil {
+		return nil, demand{}, nil, err
+	}
+	d, err := decideMore(ca.demand, req)
+	if err != nil {
+		return nil, d, nil, err
+	}
+	avoid := make(map[string]bool)
+	for _, id := range req.GetAvoidVms() {
+		avoid[id] = true
+	}
+	for _, s := range ca.all() {
+		// Of two incarnations of a VM, the cache could not tell which one an event
+		// is about.
+		if s.vm.failed != "" {
+			avoid[s.vm.id] = true
+		}
+	}
+	var present []candidate
+	if req.GetPreferPresent() {
+		present = ca.present(avoid)
+	}
+	parts, err := place(d, present, c.pool(avoid), l)
+	if err != nil {
+		return nil, d, nil, err
+	}
+	return ca, d, c.grant(ca, d.regionSize, parts, newID), nil
+}
+
+// present lists the VMs that a cache uses, from the last one on, since it is at
+// its end that a cache grows (R72). Called under mu.
+func (ca *cache) present(avoid map[string]bool) []candidate {
+	var present []candidate
+	seen := make(map[*vm]bool)
+	for i := len(ca.shares) - 1; i >= 0; i-- {
+		if v := ca.shares[i].vm; !seen[v] && !avoid[v.id] && v.usable() == nil {
+			seen[v] = true
+			present = append(present, v.candidate())
+		}
+	}
+	return present
+}
+
+// adopt makes shares pending ones of a cache, unless it is gone, or one of their
+// VMs has failed or is leaving meanwhile.
+func (c *catalog) adopt(ca *cache, shares []*share) (*managerv1.ReallocateResponse, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.caches[ca.id] != ca {
+		return nil, noCache(ca.id)
+	}
+	if err := usable(shares); err != nil {
+		return nil, err
+	}
+	ca.pending = append(ca.pending, shares...)
+	return &managerv1.ReallocateResponse{Shares: protos(shares, true)}, nil
+}

@@ -1,0 +1,137 @@
+package manager
+
+import (
+	"errors"
+	"fmt"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/units"
+)
+
+// Why a cache cannot be settled although the request is well-formed.
+var (
+	errGrant = errors.New("is none of the cache's")
+	errCores = errors.New("too few cores")
+)
+
+// settle serves Settle: the catalog first, at once, then the VMs that lose
+// something, however long that takes them.
+func (m *Manager) settle(req *managerv1.SettleRequest) error {
+	dropped, err := m.catalog.settle(req)
+	switch {
+	case errors.Is(err, errGrant):
+		return refuse(connect.CodeFailedPrecondition, err)
+	case errors.Is(err, errCores):
+		return refuse(connect.CodeResourceExhausted, err)
+	case err != nil:
+		return refuseCapacity(err, connect.CodeInvalidArgument)
+	}
+	m.release(req.GetCacheId(), dropped, false)
+	m.opts.Logger.Info("cache settled", "cache", req.GetCacheId(), "capacity", units.Size(req.GetCapacity()).String(),
+		"shares", len(req.GetShares()), "released", len(dropped))
+	return nil
+}
+
+// settle makes a cache what a request says and returns the shares that it has
+// lost by that. What those hold stays reserved until free. An error changes
+// nothing.
+func (c *catalog) settle(req *managerv1.SettleRequest) ([]*share, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ca, err := c.known(req.GetCacheId())
+	if err != nil {
+		return nil, err
+	}
+	now, dropped, err := ca.choose(req.GetShares())
+	if err != nil {
+		return nil, err
+	}
+	var regions uint64
+	for _, s := range now {
+		regions += uint64(s.regions)
+	}
+	d, err := decideSettled(ca.demand, regions, req)
+	if err != nil {
+		return nil, err
+	}
+	if req.GetConfiguration() != nil {
+		for i := range now {
+			now[i].cores = d.coresFor(now[i].regions)
+		}
+	}
+	if err := enoughCores(now); err != nil {
+		return nil, err
+	}
+	for i := range now {
+		now[i].bytes = uint64(now[i].regions) * d.regionSize
+		now[i].apply()
+	}
+	ca.demand, ca.shares, ca.pending = d, nil, nil
+	for _, s := range now {
+		ca.shares = append(ca.shares, s.share)
+	}
+	ca.log.forget(ca.holds)
+	return dropped, nil
+}
+
+// settled is what a share is going to be.
+type settled struct {
+	share   *share
+	regions uint32
+	cores   uint32
+	bytes   uint64
+}
+
+// choose finds the shares that are named, and those that are not. Called under
+// mu.
+func (ca *cache) choose(named []*managerv1.SettledShare) (now []settled, dropped []*share, err error) {
+	left := make(map[string]*share)
+	for _, s := range ca.all() {
+		left[s.grant] = s
+	}
+	seen := make(map[string]bool)
+	for _, n := range named {
+		s := left[n.GetGrant()]
+		switch {
+		case seen[n.GetGrant()]:
+			return nil, nil, fmt.Errorf("grant %.40q is named twice", n.GetGrant())
+		case s == nil:
+			return nil, nil, fmt.Errorf("grant %.40q %w", n.GetGrant(), errGrant)
+		case n.GetRegions() < 1 || n.GetRegions() > s.regions:
+			return nil, nil, fmt.Errorf("grant %s: %d regions: want 1 to the %d that it has", s.grant, n.GetRegions(), s.regions)
+		}
+		seen[s.grant] = true
+		delete(left, s.grant)
+		now = append(now, settled{share: s, regions: n.GetRegions(), cores: s.cores})
+	}
+	for _, s := range left {
+		dropped = append(dropped, s)
+	}
+	return now, dropped, nil
+}
+
+// enoughCores holds what the shares are going to be against what their VMs have.
+// The cores of shares that are dropped are not free yet. Called under mu.
+func enoughCores(now []settled) error {
+	change := make(map[*vm]int64)
+	for _, s := range now {
+		change[s.share.vm] += int64(s.cores) - int64(s.share.cores)
+	}
+	for v, n := range change {
+		if v.failed == "" && n > 0 && int64(v.threads)+n > int64(v.Cores) {
+			return fmt.Errorf("VM %s has %w for the configuration: %d of %d are free, %d more are needed",
+				v.id, errCores, v.Cores-min(v.Cores, v.threads), v.Cores, n)
+		}
+	}
+	return nil
+}
+
+// apply is called under mu.
+func (s settled) apply() {
+	v := s.share.vm
+	v.reserved -= s.share.bytes - s.bytes
+	v.threads += s.cores - s.share.cores // modulo 2^32, as it may be less
+	s.share.regions, s.share.cores, s.share.bytes = s.regions, s.cores, s.bytes
+}

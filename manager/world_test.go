@@ -1,0 +1,265 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/api/serverv1"
+	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
+)
+
+// world is what random operations act upon. It is an allocator whose VMs are
+// names, and the control API of all their servers, and of the registered ones,
+// at one address: it keeps which grants are connected. It checks that no VM is
+// launched twice, and that memory given back is memory taken.
+type world struct {
+	serverv1connect.UnimplementedCacheServerServiceHandler
+
+	m     *Manager
+	clock *clock
+	url   string // of the servers
+	t     *testing.T
+	host  Host
+
+	mu     sync.Mutex
+	launch int
+	vms    map[string]uint64 // memory, by id
+	lent   map[lease]string  // VM, of what clients have connected
+}
+
+type lease struct{ cache, grant string }
+
+func (w *world) Transport() string { return "tcp" }
+func (w *world) Attach(h Host)     { w.host = h }
+func (w *world) Close() error      { return nil }
+
+func (w *world) Launch(_ context.Context, spec VMSpec) error {
+	w.mu.Lock()
+	w.launch++
+	fails := w.launch%7 == 0
+	if _, twice := w.vms[spec.ID]; twice {
+		w.t.Errorf("VM %s is launched twice", spec.ID)
+	}
+	if !fails {
+		w.vms[spec.ID] = spec.Memory
+	}
+	w.mu.Unlock()
+	if fails {
+		return fmt.Errorf("VM %s: the seventh never starts", spec.ID)
+	}
+	return w.host.Register(testVM(spec.ID, spec.Memory, spec.Cores, w.url))
+}
+
+func (w *world) Terminate(_ context.Context, id string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.end(id)
+	return nil
+}
+
+// end is called under mu.
+func (w *world) end(id string) {
+	delete(w.vms, id)
+	for l, vm := range w.lent {
+		if vm == id {
+			delete(w.lent, l)
+		}
+	}
+}
+
+// kill ends some launched VM, if there is one.
+func (w *world) kill() {
+	w.mu.Lock()
+	var victim string
+	for id := range w.vms {
+		victim = id
+		break
+	}
+	w.end(victim)
+	w.mu.Unlock()
+	if victim != "" {
+		w.host.Failed(victim, "killed")
+	}
+}
+
+// connect does what a client does with new shares.
+func (w *world) connect(cache string, shares []*managerv1.VmShare) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range shares {
+		id := s.GetVm().GetId()
+		if _, running := w.vms[id]; running || !strings.HasPrefix(id, launchedPrefix) {
+			w.lent[lease{cache, s.GetGrant()}] = id
+		}
+	}
+}
+
+// Disconnect is the servers' control API.
+func (w *world) Disconnect(_ context.Context, req *connect.Request[serverv1.DisconnectRequest]) (*connect.Response[serverv1.DisconnectResponse], error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	found := false
+	for l := range w.lent {
+		if l.cache == req.Msg.GetCacheId() && (req.Msg.GetGrant() == "" || req.Msg.GetGrant() == l.grant) {
+			delete(w.lent, l)
+			found = true
+		}
+	}
+	if !found {
+		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("no lease"))
+	}
+	return connect.NewResponse(&serverv1.DisconnectResponse{}), nil
+}
+
+func testVM(id string, memory uint64, cores uint32, controlURL string) VM {
+	return VM{ID: id, ControlURL: controlURL, Transport: "tcp", FabricAddr: "nowhere:1", Memory: memory, Free: memory, Cores: cores}
+}
+
+func newWorld(t *testing.T, workers int) (*world, []*random) {
+	t.Helper()
+	w := &world{t: t, vms: make(map[string]uint64), lent: make(map[lease]string), clock: &clock{now: time.Unix(1_000_000, 0)}}
+	mux := http.NewServeMux()
+	mux.Handle(serverv1connect.NewCacheServerServiceHandler(w))
+	web := httptest.NewServer(mux)
+	t.Cleanup(web.Close)
+	w.url = web.URL
+	var err error
+	w.m, err = New(Options{
+		Allocator: w, VMMemory: 3 << 20, Heartbeat: time.Hour, Lease: randomLease, now: w.clock.read, Logger: quiet(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.m.Close(testContext(t)); err != nil {
+			t.Error(err)
+		}
+	})
+	rs := make([]*random, workers)
+	for i := range rs {
+		rs[i] = &random{world: w, rng: rand.New(rand.NewPCG(uint64(i), 1))}
+	}
+	return w, rs
+}
+
+// check holds the manager's catalog against the VMs while nothing is under way:
+// every VM that runs serves exactly one cache, every byte that a server does not
+// offer is promised to a cache, and what a cache has is connected.
+func (w *world) check(t *testing.T) {
+	t.Helper()
+	w.m.catalog.check(t)
+	r := w.m.catalog.describe()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	owners := make(map[string]string)
+	promised := make(map[string]uint64)
+	for _, ca := range r.GetCaches() {
+		for _, s := range ca.GetShares() {
+			id := s.GetVm().GetId()
+			if !s.GetVm().GetHealthy() {
+				continue
+			}
+			promised[id] += uint64(s.GetRegions()) * ca.GetRegionSize()
+			if other, ok := owners[id]; ok && other != ca.GetId() && strings.HasPrefix(id, launchedPrefix) {
+				t.Errorf("VM %s has two owners", id)
+			}
+			owners[id] = ca.GetId()
+			if _, ok := w.lent[lease{ca.GetId(), s.GetGrant()}]; !ok {
+				t.Errorf("grant %s of cache %s on VM %s is not connected any more", s.GetGrant(), ca.GetId(), id)
+			}
+		}
+	}
+	for _, v := range r.GetVms() {
+		if v.GetHealthy() && v.GetMemory()-v.GetFreeMemory() != promised[v.GetId()] {
+			t.Errorf("VM %s: %d of %d bytes free, %d promised", v.GetId(), v.GetFreeMemory(), v.GetMemory(), promised[v.GetId()])
+		}
+	}
+	for id, memory := range w.vms {
+		if owners[id] == "" || promised[id] > memory {
+			t.Errorf("VM %s of %d bytes belongs to %q, which was promised %d", id, memory, owners[id], promised[id])
+		}
+	}
+	for id, owner := range owners {
+		if _, running := w.vms[id]; !running && strings.HasPrefix(id, launchedPrefix) {
+			t.Errorf("VM %s does not run, and cache %s thinks it does", id, owner)
+		}
+	}
+}
+
+// check holds what every VM has reserved against the shares of the caches.
+func (c *catalog) check(t *testing.T) {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	bytes, threads, grants := make(map[*vm]uint64), make(map[*vm]uint32), make(map[*vm]int)
+	for _, ca := range c.caches {
+		var settled uint64
+		for _, s := range ca.shares {
+			settled += s.bytes
+		}
+		if ca.demand.capacity > settled || uint64(ca.demand.regions)*ca.demand.regionSize != settled {
+			t.Errorf("cache %s: %d bytes in %d regions, shares hold %d bytes", ca.id, ca.demand.capacity, ca.demand.regions, settled)
+		}
+		for _, s := range ca.all() {
+			bytes[s.vm] += s.bytes
+			threads[s.vm] += s.cores
+			grants[s.vm]++
+			if s.bytes != uint64(s.regions)*ca.demand.regionSize {
+				t.Errorf("cache %s: grant %s has %d bytes in %d regions", ca.id, s.grant, s.bytes, s.regions)
+			}
+		}
+	}
+	for id, v := range c.vms {
+		if v.reserved != bytes[v] || v.threads != threads[v] || v.grants != grants[v] || v.reserved > v.memory || v.threads > v.Cores {
+			t.Errorf("VM %s: %d grants, %d of %d bytes and %d of %d threads are reserved, caches have %d, %d and %d",
+				id, v.grants, v.reserved, v.memory, v.threads, v.Cores, grants[v], bytes[v], threads[v])
+		}
+	}
+}
+
+// finish deallocates all that is left, and checks that nothing remains.
+func (w *world) finish(t *testing.T, rs []*random) {
+	t.Helper()
+	ctx := testContext(t)
+	for _, r := range rs {
+		for len(r.caches) > 0 {
+			if err := r.deallocate(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	w.m.catalog.check(t)
+	if d := w.m.catalog.describe(); len(w.vms) != 0 || len(d.GetCaches()) != 0 || len(d.GetVms()) > 2 {
+		t.Errorf("left over: %d VMs, %v", len(w.vms), d)
+	}
+}
+
+// Random operations from several goroutines at once, checked at the end. There
+// clients may come to connect what was taken from them before.
+func TestRandomControlConcurrent(t *testing.T) {
+	w, rs := newWorld(t, 4)
+	ctx := testContext(t)
+	var all sync.WaitGroup
+	for _, r := range rs {
+		all.Go(func() {
+			for i := range 700 {
+				if err := r.step(ctx); err != nil {
+					t.Errorf("step %d: %v", i, err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	w.finish(t, rs)
+}
