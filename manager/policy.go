@@ -6,6 +6,8 @@ import (
 	"math"
 	"math/bits"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/units"
 )
@@ -86,19 +88,23 @@ func decideMore(now demand, req *managerv1.ReallocateRequest) (demand, error) {
 	return d, d.revise(req.GetSlo(), req.GetConfiguration())
 }
 
-// decideSettled settles what a cache is from now on, with so many regions.
-func decideSettled(now demand, regions uint64, req *managerv1.SettleRequest) (demand, error) {
+// decideSettled settles what a cache is from now on. Its config is another than
+// before only where that has changed.
+func decideSettled(now demand, req *managerv1.SettleRequest) (demand, error) {
 	d := now
 	d.capacity = req.GetCapacity()
-	if d.capacity == 0 || regions > maxRegions || d.capacity > regions*d.regionSize {
-		return d, fmt.Errorf("capacity %d in %d regions of %v: want 1 byte or more, in at most %d regions that hold it",
-			d.capacity, regions, units.Size(d.regionSize), maxRegions)
+	var err error
+	if _, d.regions, err = regionsFor(d.capacity, d.regionSize); err != nil {
+		return d, err
 	}
-	d.regions = uint32(regions)
-	if req.GetConfiguration() != nil {
+	config := req.GetConfiguration()
+	if proto.Equal(config, now.config) {
+		config = nil
+	}
+	if config != nil {
 		d.per = d.regions
 	}
-	return d, d.revise(req.GetSlo(), req.GetConfiguration())
+	return d, d.revise(req.GetSlo(), config)
 }
 
 // revise puts an SLO and a configuration in the place of those that there are.

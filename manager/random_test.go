@@ -16,10 +16,11 @@ import (
 
 // holding is what a client believes to have.
 type holding struct {
-	id      string
-	renewed time.Time
-	shares  []granted // of the last Settle, or of Allocate
-	pending []granted
+	id       string
+	renewed  time.Time
+	capacity uint64
+	shares   []granted // of the last Settle, or of Allocate
+	pending  []granted
 }
 
 // granted is a share as a client keeps it.
@@ -99,7 +100,7 @@ func (r *random) allocate(ctx context.Context) error {
 	if regions*answer.GetRegionSize() < req.Capacity {
 		return fmt.Errorf("%d regions for %d bytes", regions, req.Capacity)
 	}
-	h := &holding{id: answer.GetCacheId(), renewed: r.world.clock.read(), shares: grantedOf(answer.GetShares())}
+	h := &holding{id: answer.GetCacheId(), renewed: r.world.clock.read(), capacity: req.Capacity, shares: grantedOf(answer.GetShares())}
 	r.world.connect(h.id, answer.GetShares())
 	r.caches = append(r.caches, h)
 	return nil
@@ -225,7 +226,7 @@ func (r *random) settle(ctx context.Context) error {
 		req.Capacity += uint64(chosen[i].regions) * randomRegion
 	}
 	if want == 0 && r.rng.IntN(8) == 0 {
-		req.Capacity++
+		req.Capacity = 0
 		want = connect.CodeInvalidArgument
 	}
 	for range 1 + r.rng.IntN(2) { // it may be repeated
@@ -239,7 +240,7 @@ func (r *random) settle(ctx context.Context) error {
 		if want != 0 {
 			return fmt.Errorf("settled as %v", req)
 		}
-		h.shares, h.pending = chosen, nil
+		h.capacity, h.shares, h.pending = req.Capacity, chosen, nil
 		if err := r.compare(h); err != nil {
 			return err
 		}
@@ -268,12 +269,9 @@ func (r *random) compare(h *holding) error {
 		if ca.GetId() != h.id {
 			continue
 		}
-		var capacity uint64
-		for _, g := range h.shares {
-			capacity += uint64(g.regions) * randomRegion
-		}
-		if got, want := grantedOf(ca.GetShares()), slices.Concat(h.shares, h.pending); !slices.Equal(got, want) || ca.GetCapacity() > capacity {
-			return fmt.Errorf("cache %s of %d bytes has %v, want %v", h.id, ca.GetCapacity(), got, want)
+		got, want := grantedOf(ca.GetShares()), slices.Concat(h.shares, h.pending)
+		if !slices.Equal(got, want) || ca.GetCapacity() != h.capacity {
+			return fmt.Errorf("cache %s has %v for %d bytes, want %v for %d", h.id, got, ca.GetCapacity(), want, h.capacity)
 		}
 	}
 	return nil // or it has expired

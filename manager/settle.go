@@ -35,8 +35,9 @@ func (m *Manager) settle(req *managerv1.SettleRequest) error {
 }
 
 // settle makes a cache what a request says and returns the shares that it has
-// lost by that. What those hold stays reserved until free. An error changes
-// nothing.
+// lost by that. What those hold stays reserved until free. The shares may be too
+// few for the capacity: then the rest of the cache is lost, and its client knows.
+// An error changes nothing.
 func (c *catalog) settle(req *managerv1.SettleRequest) ([]*share, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -48,15 +49,11 @@ func (c *catalog) settle(req *managerv1.SettleRequest) ([]*share, error) {
 	if err != nil {
 		return nil, err
 	}
-	var regions uint64
-	for _, s := range now {
-		regions += uint64(s.regions)
-	}
-	d, err := decideSettled(ca.demand, regions, req)
+	d, err := decideSettled(ca.demand, req)
 	if err != nil {
 		return nil, err
 	}
-	if req.GetConfiguration() != nil {
+	if d.config != ca.demand.config {
 		for i := range now {
 			now[i].cores = d.coresFor(now[i].regions)
 		}

@@ -141,7 +141,7 @@ func TestStoreOnCache(t *testing.T) {
 				writing.Wait()
 				stop.Store(true)
 				reading.Wait()
-				if m := redy.Cache().Metrics(); m.Batches == 0 || m.Reads == 0 || (m.LostRegions > 0) != killed {
+				if m := redy.Cache().Metrics(); m.Batches == 0 || m.Reads == 0 || m.LostRegions > 0 && !killed { // or they are back
 					t.Errorf("metrics of the cache %+v", m)
 				}
 				if err := store.Close(); err != nil {
