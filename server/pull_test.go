@@ -276,12 +276,12 @@ func benchmarkPull(b *testing.B, transport string, size int64, fresh bool) {
 		src[i] = byte(i)
 	}
 	copy(memoryOf(to, "new", 0), src)
-	var plain, pulled time.Duration
+	plain, pulled := time.Hour, time.Hour // the quickest: others use the machine, too
 	b.SetBytes(size)
 	for b.Loop() {
 		begin := time.Now()
 		copy(memoryOf(to, "new", 0), src)
-		plain += time.Since(begin)
+		plain = min(plain, time.Since(begin))
 		if fresh {
 			if _, err := toClient.Disconnect(b.Context(), connect.NewRequest(&serverv1.DisconnectRequest{CacheId: "cache"})); err != nil {
 				b.Fatal(err)
@@ -292,7 +292,7 @@ func benchmarkPull(b *testing.B, transport string, size int64, fresh bool) {
 		if _, err := pullAll(b.Context(), toClient, pullFrom(source, target, "new", size)); err != nil {
 			b.Fatal(err)
 		}
-		pulled += time.Since(begin)
+		pulled = min(pulled, time.Since(begin))
 	}
 	b.ReportMetric(plain.Seconds()/pulled.Seconds(), "of-copy")
 }
