@@ -1,7 +1,6 @@
 package device
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -149,7 +148,7 @@ func (m *Memory) NewQueue(depth int) (Queue, error) {
 	}
 	return &memoryQueue{
 		instantQueue: instantQueue{done: newCompletions(depth)}, m: m,
-		reads: make([]memoryRead, 0, depth),
+		reads: make([]memoryRead, depth),
 	}, nil
 }
 
@@ -334,56 +333,3 @@ func (m *Memory) notHeld(n int, addr int64) error {
 	return fmt.Errorf("memory holds addresses %d to %d, not %d bytes at %d: %w",
 		m.begin.Load(), m.end.Load(), n, addr, ErrNotHeld)
 }
-
-// memoryQueue stores at once, and reads all together in Submit: copies that
-// follow each other closely wait for memory at the same time.
-type memoryQueue struct {
-	instantQueue
-	m     *Memory
-	reads []memoryRead // enqueued; with done, at most as many as the depth
-}
-
-type memoryRead struct {
-	dst  []byte
-	addr int64
-	tag  uint64
-}
-
-func (q *memoryQueue) admit() error {
-	if err := q.instantQueue.admit(); err != nil {
-		return err
-	}
-	if q.done.n+len(q.reads) == cap(q.reads) {
-		return ErrQueueFull
-	}
-	return nil
-}
-
-func (q *memoryQueue) Read(dst []byte, addr int64, tag uint64) error {
-	if err := q.admit(); err != nil {
-		return err
-	}
-	q.reads = append(q.reads, memoryRead{dst, addr, tag})
-	q.m.prefetch(addr, len(dst))
-	return nil
-}
-
-func (q *memoryQueue) Write(src []byte, addr int64, tag uint64) error {
-	if err := q.admit(); err != nil {
-		return err
-	}
-	q.finish(tag, len(src), q.m.store(src, addr))
-	return nil
-}
-
-func (q *memoryQueue) Submit() error {
-	for i := range q.reads {
-		r := &q.reads[i]
-		q.finish(r.tag, len(r.dst), q.m.load(r.dst, r.addr))
-		r.dst = nil
-	}
-	q.reads = q.reads[:0]
-	return q.instantQueue.Submit()
-}
-
-func (q *memoryQueue) Wait(context.Context) error { return q.Submit() }
