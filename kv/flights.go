@@ -124,8 +124,11 @@ func (s *Session) reap() int {
 	}
 	n := s.arrived - s.taken
 	for s.taken < s.arrived {
+		c := &s.arrivals[s.taken]
 		s.taken++ // first: a Modifier that panics must not lose those behind it
-		s.arrive(&s.arrivals[s.taken-1])
+		if !s.words || !s.arriveWord(c) {
+			s.arrive(c)
+		}
 	}
 	s.ring() // chains that go on
 	return n

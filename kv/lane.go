@@ -152,7 +152,11 @@ func (s *Session) moveUp(l, behind *lane) {
 func (s *Session) finishAt(op *Op, hash uint64, at slot, stream bool) {
 	e := at.load()
 	if !e.gone() && s.rmws[hashByte(hash)] == 0 && s.check(op) == nil {
-		switch outcome, where := s.tryAt(op, at, e, 0); outcome {
+		outcome, where := needsRecord, coldAt{e, e.address(), s.log.Begin()}
+		if op.Kind != OpRead || where.address >= s.view.Head || where.address < where.begin {
+			outcome, where = s.tryAt(op, at, e, 0)
+		}
+		switch outcome {
 		case complete:
 			s.counts.ops[op.Kind].inc()
 			s.settle(op, op.Err, stream)
