@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/mem"
 	"github.com/redykv/redykv/kv"
 	"github.com/redykv/redykv/ycsb"
 )
@@ -69,10 +70,12 @@ func openStore(ctx context.Context, s *Spec, progress ycsb.Progress) (*kv.Store,
 }
 
 // coldPage is a page size of which the cold store's memory holds many, where
-// that is possible, so that it holds the share of the log that it should.
+// that is possible, so that it holds the share of the log that it should. With pages
+// smaller than the system's huge ones it would not be in huge ones any more after a
+// few evictions, as it is in stores of the default page size.
 func coldPage(s *Spec) int {
 	page := 4 << 10
-	for int64(page) < 2*s.recordBytes() || page < 1<<20 && int64(page)*64*coldFactor < s.logBytes() {
+	for int64(page) < 2*s.recordBytes() || page < mem.HugePage && int64(page)*64*coldFactor < s.logBytes() {
 		page *= 2
 	}
 	return page
