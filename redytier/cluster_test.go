@@ -39,9 +39,15 @@ type cluster struct {
 // newCluster starts count VMs of memory bytes on a transport.
 func newCluster(t testing.TB, transport string, count int, memory int64) *cluster {
 	t.Helper()
+	return newClusterOf(t, count, server.Options{Memory: memory, Cores: 2, Transport: transport})
+}
+
+func newClusterOf(t testing.TB, count int, opts server.Options) *cluster {
+	t.Helper()
+	opts.Logger = slog.New(slog.DiscardHandler)
 	c := &cluster{events: make(chan *managerv1.WatchResponse, 16)}
 	for i := range count {
-		s, err := server.New(server.Options{Memory: memory, Cores: 2, Transport: transport, Logger: slog.New(slog.DiscardHandler)})
+		s, err := server.New(opts)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,6 +2,7 @@ package redytier
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"math/bits"
@@ -42,6 +43,9 @@ type Config struct {
 	Configuration Configuration
 	// Transport is mem, shm or tcp. Default: the manager chooses.
 	Transport string
+	// FabricTLS secures the connections of the tcp transport, if the servers have
+	// it too (server.Options). Default: none.
+	FabricTLS *tls.Config
 	// Net is a network to model on top of the transport: "none", "rdma" (2.9 us
 	// round trip, 100 Gbit/s), "2.9us,100Gbit", or a model for each distance in
 	// switches, "1:2.9us,100Gbit;3:4us,100Gbit". Empty: none.

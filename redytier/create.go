@@ -97,7 +97,7 @@ func create(ctx context.Context, mgr Manager, cfg Config, m *managerv1.AllocateR
 	name, err := transportOf(grants, "")
 	if err == nil {
 		var provider fabric.Provider
-		if provider, err = transport.Open(name); err == nil {
+		if provider, err = transport.OpenWith(name, transport.Options{TLS: cfg.FabricTLS}); err == nil {
 			c, err = newCache(mgr, m.CacheId, cfg, configuration, grants, provider)
 		}
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 
@@ -24,6 +25,9 @@ type Options struct {
 	// FabricAddr is where the fabric listens, in the transport's own form.
 	// Default: the transport chooses.
 	FabricAddr string
+	// FabricTLS secures the connections of the tcp transport; clients need the
+	// same in their redytier.Config. Default: none.
+	FabricTLS *tls.Config
 	// Logger receives what an operator should know. Default: slog.Default().
 	Logger *slog.Logger
 }

@@ -51,7 +51,7 @@ func New(opts Options) (*Server, error) {
 	if err := opts.ensureDefaults(); err != nil {
 		return nil, err
 	}
-	provider, err := transport.Open(opts.Transport)
+	provider, err := transport.OpenWith(opts.Transport, transport.Options{TLS: opts.FabricTLS})
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}

@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"errors"
+	"io"
 	"sync"
 	"syscall"
 
@@ -12,9 +13,14 @@ import (
 // lock and writes at once as much as the kernel takes; only the rest is left to
 // a goroutine that waits until the kernel takes more. So nobody who appends ever
 // blocks, and the usual case has no hop between goroutines.
+//
+// With TLS there are two: what is flushed here is sealed into the other one, whose
+// lock is always the inner of the two, and of TLS's own.
 type outbox struct {
 	raw     syscall.RawConn
-	drained func() // called without the lock when the goroutine has caught up
+	drained func()    // called without the lock when the goroutine has caught up
+	sealer  io.Writer // TLS: not nil, then nothing above is used here
+	sealed  *outbox   // where it writes to
 
 	mu      sync.Mutex
 	buf     []byte
@@ -34,12 +40,30 @@ func newOutbox(raw syscall.RawConn, drained func()) *outbox {
 	return o
 }
 
+// newSealingOutbox is an outbox in front of sealed, by way of sealer.
+func newSealingOutbox(sealer io.Writer, sealed *outbox) *outbox {
+	return &outbox{sealer: sealer, sealed: sealed}
+}
+
 // pending is how many bytes wait. With the lock held.
-func (o *outbox) pending() int { return len(o.buf) - o.sent }
+func (o *outbox) pending() int {
+	n := len(o.buf) - o.sent
+	if o.sealed != nil {
+		o.sealed.mu.Lock()
+		n += o.sealed.pending()
+		o.sealed.mu.Unlock()
+	}
+	return n
+}
 
 // flush writes what the kernel takes. With the lock held.
 func (o *outbox) flush() {
-	if o.stuck || o.err != nil || o.pending() == 0 {
+	if o.stuck || o.err != nil || len(o.buf) == o.sent {
+		return
+	}
+	if o.sealer != nil {
+		_, o.err = o.sealer.Write(o.buf)
+		o.empty()
 		return
 	}
 	if err := o.raw.Write(o.attempt); err != nil && o.err == nil {
@@ -70,6 +94,11 @@ func (o *outbox) write(fd int) {
 			o.err = err // the reader of the connection learns of it too
 		}
 	}
+	o.empty()
+}
+
+// empty forgets what was written, or cannot be.
+func (o *outbox) empty() {
 	if o.err != nil || cap(o.buf) > keepBuffer {
 		o.buf = nil
 	}
@@ -108,8 +137,13 @@ func (o *outbox) run() {
 func (o *outbox) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !errors.Is(o.err, errOutboxClosed) {
-		o.err = errOutboxClosed
+	if errors.Is(o.err, errOutboxClosed) {
+		return
+	}
+	o.err = errOutboxClosed
+	if o.sealed != nil {
+		o.sealed.close()
+	} else {
 		close(o.kick)
 	}
 }

@@ -6,20 +6,20 @@
 // queue pair takes no part. Requests of one Submit leave in one write, and so do
 // the replies to what arrived in one read.
 //
-// A peer that breaks the protocol is cut off and counted. Tokens, lengths and
+// With TLS, both sides speak nothing else. A peer that breaks the protocol is cut
+// off and counted, one that is not heard of for three seconds is given up. Tokens, lengths and
 // offsets are checked here as well as there.
 package tcp
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/core"
@@ -28,12 +28,9 @@ import (
 // Name is the provider's name.
 const Name = "tcp"
 
-// silence is how long a peer may leave data unacknowledged before it counts as
-// dead.
-const silence = 5 * time.Second
-
 // Provider is the fabric over TCP.
 type Provider struct {
+	tls       *tls.Config // nil: none
 	regions   *core.Registry
 	listeners core.Closers
 	pairs     core.Closers
@@ -41,7 +38,19 @@ type Provider struct {
 }
 
 // Open returns a provider of its own.
-func Open() *Provider { return &Provider{regions: core.NewRegistry()} }
+func Open() *Provider { return OpenTLS(nil) }
+
+// OpenTLS returns a provider whose connections are all TLS, as config says: its
+// certificates are those of the listeners, and of dialers where listeners ask for
+// one; a dialer expects the name or address that it dials where the config has no
+// ServerName. nil is no TLS.
+func OpenTLS(config *tls.Config) *Provider {
+	if config != nil {
+		config = config.Clone()
+		config.DynamicRecordSizingDisabled = true // batches are large, or in a hurry
+	}
+	return &Provider{tls: config, regions: core.NewRegistry()}
+}
 
 // Malformed is how many connections were cut for breaking the protocol.
 func (p *Provider) Malformed() uint64 { return p.malformed.Load() }
@@ -94,14 +103,22 @@ func (p *Provider) dial(ctx context.Context, addr string, private []byte, depth 
 	if err != nil {
 		return nil, err
 	}
-	conn := c.(*net.TCPConn)
-	answer, err := greet(ctx, conn, private)
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	s, err := p.secure(ctx, c.(*net.TCPConn), host)
+	var answer []byte
+	if err == nil {
+		answer, err = greet(ctx, s, private)
+	}
 	var q *queuePair
 	if err == nil {
-		q, err = start(p, conn, answer, depth)
+		q, err = start(p, s, answer, depth)
 	}
 	if err != nil {
-		return nil, errors.Join(err, conn.Close())
+		_ = c.Close() // TLS may have closed it
+		return nil, err
 	}
 	return q, nil
 }
@@ -172,8 +189,12 @@ func (l *listener) Close() error {
 }
 
 func (l *listener) hello(c net.Conn) (fabric.Request, error) {
+	s, err := l.provider.secure(context.Background(), c.(*net.TCPConn), "")
+	if err != nil {
+		return nil, err
+	}
 	var head [len(magic) + 1]byte
-	if _, err := io.ReadFull(c, head[:]); err != nil {
+	if _, err := io.ReadFull(s, head[:]); err != nil {
 		return nil, err
 	}
 	n := int(head[len(magic)])
@@ -182,16 +203,16 @@ func (l *listener) hello(c net.Conn) (fabric.Request, error) {
 		return nil, errFrame
 	}
 	private := make([]byte, n)
-	if _, err := io.ReadFull(c, private); err != nil {
+	if _, err := io.ReadFull(s, private); err != nil {
 		return nil, err
 	}
-	return &request{listener: l, conn: c.(*net.TCPConn), private: private}, nil
+	return &request{listener: l, conn: s, private: private}, nil
 }
 
 // request is a host that said hello. Its one user answers it once.
 type request struct {
 	listener *listener
-	conn     *net.TCPConn
+	conn     *stream
 	private  []byte
 	answered bool
 }
@@ -211,7 +232,8 @@ func (r *request) Accept(private []byte) (fabric.QueuePair, error) {
 		q, err = start(r.listener.provider, r.conn, r.private, r.listener.depth)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("tcp accept from %s: %w", r.conn.RemoteAddr(), err), r.conn.Close())
+		_ = r.conn.socket.Close()
+		return nil, fmt.Errorf("tcp accept from %s: %w", r.conn.RemoteAddr(), err)
 	}
 	return q, nil
 }
@@ -224,7 +246,7 @@ func (r *request) Reject(reason string) error {
 		reason = reason[:255]
 	}
 	_ = r.answer(rejected, []byte(reason)) // a peer that is gone knows
-	return r.conn.Close()
+	return r.conn.socket.Close()
 }
 
 func (r *request) answer(verdict byte, data []byte) error {
@@ -234,18 +256,4 @@ func (r *request) answer(verdict byte, data []byte) error {
 	}
 	_, err := r.conn.Write(append([]byte{verdict, byte(len(data))}, data...))
 	return err
-}
-
-// tune makes a connection quick, and quick to notice that its peer is dead.
-func tune(c *net.TCPConn) error {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var timeout error
-	err = raw.Control(func(fd uintptr) {
-		timeout = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(silence.Milliseconds()))
-	})
-	alive := net.KeepAliveConfig{Enable: true, Idle: 2 * time.Second, Interval: time.Second, Count: 3}
-	return errors.Join(err, timeout, c.SetNoDelay(true), c.SetKeepAliveConfig(alive), c.SetDeadline(time.Time{}))
 }

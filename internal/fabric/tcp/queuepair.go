@@ -17,7 +17,7 @@ import (
 // (reader.go), and both write to the outbox.
 type queuePair struct {
 	provider *Provider
-	conn     *net.TCPConn
+	conn     *stream
 	private  []byte
 	out      *outbox
 
@@ -61,22 +61,27 @@ type lent struct {
 }
 
 // start makes a greeted connection a queue pair.
-func start(p *Provider, conn *net.TCPConn, private []byte, depth int) (*queuePair, error) {
+func start(p *Provider, conn *stream, private []byte, depth int) (*queuePair, error) {
 	q := &queuePair{provider: p, conn: conn, private: private, lent: make(chan lent, 1)}
-	if err := errors.Join(q.Sends.Init(depth), tune(conn)); err != nil {
+	if err := errors.Join(q.Sends.Init(depth), core.Tune(conn.socket)); err != nil {
 		return nil, err
 	}
-	raw, err := conn.SyscallConn()
+	raw, err := conn.socket.SyscallConn()
 	if err != nil {
 		return nil, err
 	}
 	q.waiter.Init()
-	q.out = newOutbox(raw, q.waiter.Notify)
+	out := newOutbox(raw, q.waiter.Notify)
+	q.out = out
+	if conn.tls != nil {
+		conn.wire.out.Store(out)
+		q.out = newSealingOutbox(conn.tls, out)
+	}
 	ring := make([]uint64, core.ImmRingWords)
 	q.in = core.NewImmRing(ring)
 	q.reader = reader{pair: q, imms: core.NewImmRing(ring)}
 	p.regions.AddGate(&q.reader.gate)
-	q.tasks.Go(q.out.run)
+	q.tasks.Go(out.run)
 	q.tasks.Go(q.reader.run)
 	if !p.pairs.Add(q) {
 		return nil, errors.Join(fabric.ErrClosed, q.Close())
@@ -91,7 +96,7 @@ func (q *queuePair) Wake() { q.waiter.Wake() }
 func (q *queuePair) Close() (err error) {
 	q.once.Do(func() {
 		q.State.End(fabric.ErrClosed)
-		err = q.conn.Close()
+		err = q.conn.socket.Close()
 		if errors.Is(err, net.ErrClosed) {
 			err = nil // the reader closed it when the peer went
 		}
@@ -107,7 +112,7 @@ func (q *queuePair) ended(reason error) {
 		q.provider.malformed.Add(1)
 	}
 	q.State.End(fmt.Errorf("%w: %w", fabric.ErrDisconnected, reason))
-	_ = q.conn.Close() // it failed already, or its owner closes it
+	_ = q.conn.socket.Close() // it failed already, or its owner closes it
 	q.out.close()
 	q.provider.regions.RemoveGate(&q.reader.gate)
 	q.over.Store(true)

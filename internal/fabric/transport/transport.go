@@ -2,6 +2,7 @@
 package transport
 
 import (
+	"crypto/tls"
 	"fmt"
 	"strings"
 
@@ -11,13 +12,20 @@ import (
 	"github.com/redykv/redykv/internal/fabric/tcp"
 )
 
+// Options are what a transport may be given.
+type Options struct {
+	// TLS is how connections of tcp are secured; nil: not at all. mem and shm do
+	// not leave the machine and have no use for it.
+	TLS *tls.Config
+}
+
 var providers = []struct {
 	name string
-	open func() (fabric.Provider, error)
+	open func(Options) (fabric.Provider, error)
 }{
-	{mem.Name, func() (fabric.Provider, error) { return mem.Open(), nil }},
-	{shm.Name, shm.Open},
-	{tcp.Name, func() (fabric.Provider, error) { return tcp.Open(), nil }},
+	{mem.Name, func(Options) (fabric.Provider, error) { return mem.Open(), nil }},
+	{shm.Name, func(Options) (fabric.Provider, error) { return shm.Open() }},
+	{tcp.Name, func(o Options) (fabric.Provider, error) { return tcp.OpenTLS(o.TLS), nil }},
 }
 
 // Names lists the transports that Open knows.
@@ -29,11 +37,14 @@ func Names() []string {
 	return names
 }
 
-// Open returns a new provider of the transport of that name.
-func Open(name string) (fabric.Provider, error) {
+// Open returns a new provider of the transport of that name, with no options.
+func Open(name string) (fabric.Provider, error) { return OpenWith(name, Options{}) }
+
+// OpenWith returns a new provider of the transport of that name.
+func OpenWith(name string, opts Options) (fabric.Provider, error) {
 	for _, p := range providers {
 		if p.name == name {
-			return p.open()
+			return p.open(opts)
 		}
 	}
 	return nil, fmt.Errorf("unknown transport %q: one of %s", name, strings.Join(Names(), ", "))

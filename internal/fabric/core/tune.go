@@ -1,0 +1,28 @@
+package core
+
+import (
+	"errors"
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// silence is how long a peer may leave data unacknowledged, not take any, or not
+// answer when asked whether it is there, before it counts as dead.
+const silence = 3 * time.Second
+
+// Tune makes a connection quick, and quick to notice that its peer is dead. It
+// takes the deadline of the greeting off.
+func Tune(c *net.TCPConn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var timeout error
+	err = raw.Control(func(fd uintptr) {
+		timeout = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(silence.Milliseconds()))
+	})
+	alive := net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second, Count: 2}
+	return errors.Join(err, timeout, c.SetNoDelay(true), c.SetKeepAliveConfig(alive), c.SetDeadline(time.Time{}))
+}

@@ -1,0 +1,119 @@
+package tcp
+
+import (
+	"errors"
+	"io"
+	"net"
+	"testing"
+
+	"github.com/redykv/redykv/internal/fabric"
+)
+
+// stranger is a socket that has greeted p's listener, and its queue pair there.
+func stranger(t *testing.T, l fabric.Listener) (net.Conn, *queuePair) {
+	t.Helper()
+	c, err := net.Dial("tcp", l.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	if _, err := c.Write(append([]byte(magic), 0)); err != nil {
+		t.Fatal(err)
+	}
+	request, err := l.Accept(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := request.Accept(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(c, make([]byte, 2)); err != nil { // the answer
+		t.Fatal(err)
+	}
+	return c, q.(*queuePair)
+}
+
+// TestDeafPeer asks for all that a peer may have under way and reads nothing of
+// it. It holds up nobody else, what waits for it is bounded, and it is given up
+// before long.
+func TestDeafPeer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	p := Open()
+	t.Cleanup(func() { _ = p.Close() })
+	l, err := p.Listen("", 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	region, err := p.Alloc(1 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, q := stranger(t, l)
+	token := region.Token()
+	ask := append(appendHeader(nil, &frame{kind: kindImport, length: tokenSize, imm: 1}), token[:]...)
+	if _, err := c.Write(ask); err != nil {
+		t.Fatal(err)
+	}
+	answer := make([]byte, headerSize)
+	if _, err := io.ReadFull(c, answer); err != nil {
+		t.Fatal(err)
+	}
+	var lent frame
+	if n, err := decode(answer, &lent); n == 0 || err != nil {
+		t.Fatal(err)
+	}
+	read := appendHeader(nil, &frame{kind: kindRead, handle: lent.handle, length: maxFragment})
+	for range window / maxFragment {
+		if _, err := c.Write(read); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	// Another one is served meanwhile.
+	client := Open()
+	t.Cleanup(func() { _ = client.Close() })
+	go func() {
+		if r, err := l.Accept(t.Context()); err == nil {
+			_, _ = r.Accept(nil)
+		}
+	}()
+	good, err := client.Dial(t.Context(), l.Addr(), nil, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	remote, err := good.Import(t.Context(), region.Token())
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := 0
+	for q.Err() == nil {
+		if err := errors.Join(good.Read(make([]byte, 64), remote, 0, 1), good.Submit()); err != nil {
+			t.Fatal(err)
+		}
+		var done [1]fabric.Completion
+		for good.Poll(done[:]) == 0 {
+			if err := good.Wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if done[0].Err != nil {
+			t.Fatal(done[0].Err)
+		}
+		served++
+		q.out.mu.Lock()
+		waiting := cap(q.out.buf)
+		q.out.mu.Unlock()
+		if waiting > 4*window {
+			t.Fatalf("%d bytes wait for a peer that does not read", waiting)
+		}
+	}
+	if !errors.Is(q.Err(), fabric.ErrDisconnected) || served < 100 {
+		t.Errorf("ended with %v, while another one was served %d times", q.Err(), served)
+	}
+	if p.Malformed() != 0 {
+		t.Errorf("it kept to the protocol, and %d did not", p.Malformed())
+	}
+}

@@ -1,0 +1,62 @@
+package tcp
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"sync/atomic"
+)
+
+// stream is a connection before it is a queue pair's: the socket, and what is
+// read and written on it, which is the socket itself or TLS over it.
+type stream struct {
+	net.Conn
+	socket *net.TCPConn
+	tls    *tls.Conn // nil without TLS
+	wire   *wire
+}
+
+// wire is what TLS has for a socket. It writes to the socket, and blocks, while
+// the connection is made; then to an outbox, which never does: so both who sends
+// frames and the reader, for whom TLS answers a request for new keys, can go on.
+type wire struct {
+	*net.TCPConn
+	out atomic.Pointer[outbox]
+}
+
+func (w *wire) Write(b []byte) (int, error) {
+	o := w.out.Load()
+	if o == nil {
+		return w.TCPConn.Write(b)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.err != nil {
+		return 0, o.err
+	}
+	o.buf = append(o.buf, b...)
+	o.flush()
+	return len(b), nil
+}
+
+// secure begins TLS on a new connection, if the provider has it. ctx ends the
+// handshake, as the socket's deadline does.
+func (p *Provider) secure(ctx context.Context, c *net.TCPConn, server string) (*stream, error) {
+	s := &stream{Conn: c, socket: c}
+	if p.tls == nil {
+		return s, nil
+	}
+	s.wire = &wire{TCPConn: c}
+	if server == "" {
+		s.tls = tls.Server(s.wire, p.tls)
+	} else {
+		config := p.tls
+		if config.ServerName == "" {
+			config = config.Clone()
+			config.ServerName = server
+		}
+		s.tls = tls.Client(s.wire, config)
+	}
+	s.Conn = s.tls
+	return s, s.tls.HandshakeContext(ctx)
+}
