@@ -1,0 +1,308 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/api/serverv1"
+	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/redywire"
+)
+
+// footprint returns what a leak would make grow: goroutines, open files, mappings,
+// hundreds of objects on the heap.
+func footprint(t *testing.T) (counts [4]int) {
+	t.Helper()
+	runtime.GC()
+	var heap runtime.MemStats
+	runtime.ReadMemStats(&heap)
+	files, err := os.ReadDir("/proc/self/fd")
+	maps, merr := os.ReadFile("/proc/self/maps")
+	if errors.Join(err, merr) != nil {
+		t.Skip(err, merr)
+	}
+	return [4]int{runtime.NumGoroutine(), len(files), bytes.Count(maps, []byte("\n")), int(heap.HeapObjects / 100)}
+}
+
+// Caches come and go, thousands of them, and leave in every way there is: nothing
+// of them stays behind.
+func TestManyComeAndGo(t *testing.T) {
+	cycles := 10_000 / len(transports)
+	if testing.Short() || raceEnabled {
+		cycles = 150
+	}
+	for _, transport := range transports {
+		t.Run(transport, func(t *testing.T) {
+			s, _ := newServer(t, Options{Memory: 4 * regionSize, Cores: 2, Transport: transport})
+			p := openFabric(t, transport)
+			responses, err := p.Alloc(redywire.SlotSize(4) * 2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			comeAndGo := func(i int) {
+				id := fmt.Sprint("cache", i%3)
+				answer, err := s.Connect(t.Context(), connect.NewRequest(&serverv1.ConnectRequest{
+					CacheId: id, Grant: id, Regions: 2, RegionSize: regionSize, Configuration: configuration(1, 4),
+				}))
+				if err != nil {
+					t.Fatal(err)
+				}
+				hello := redywire.Hello{Batch: 1 + 3*(i%2), Depth: 2, Responses: responses.Token()}
+				if i%7 == 0 {
+					hello.Batch = 5 // to be refused
+				}
+				qp, err := dial(t, p, answer.Msg, hello)
+				if (err != nil) != (hello.Batch == 5) {
+					t.Fatal(err)
+				}
+				hangUp := func() {
+					if qp == nil {
+						return
+					}
+					if err := qp.Close(); err != nil {
+						t.Error(err)
+					}
+				}
+				if qp != nil && i%3 > 0 {
+					if _, err := qp.Import(t.Context(), fabric.Token(answer.Msg.RegionTokens[0])); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if i%5 < 3 {
+					hangUp()
+				}
+				if _, err := s.Disconnect(t.Context(), connect.NewRequest(&serverv1.DisconnectRequest{CacheId: id})); err != nil {
+					t.Fatal(err)
+				}
+				hangUp()
+			}
+			for i := range 50 { // what comes once and stays
+				comeAndGo(i)
+			}
+			before := footprint(t)
+			for i := range cycles {
+				comeAndGo(i)
+			}
+			if len(leases(t, s)) != 0 || s.rings.left.Load() != s.opts.RingMemory || len(s.tickets) != 0 {
+				t.Error("leases or rings stayed behind")
+			}
+			// Those of the last connections may be on their way out.
+			deadline := time.Now().Add(10 * time.Second)
+			for {
+				after := footprint(t)
+				grown := ""
+				for i, what := range []string{"goroutines", "files", "mappings", "hundreds of objects"} {
+					if after[i] > before[i]+20 {
+						grown += fmt.Sprintf(" %d %s instead of %d", after[i], what, before[i])
+					}
+				}
+				if grown == "" {
+					break
+				}
+				if time.Now().After(deadline) {
+					t.Fatalf("after %d caches:%s", cycles, grown)
+				}
+				runtime.Gosched()
+			}
+		})
+	}
+}
+
+// A client that does not take its responses waits for nobody but itself: others
+// on the same server thread are served.
+func TestSlowReader(t *testing.T) {
+	for _, transport := range transports {
+		t.Run(transport, func(t *testing.T) {
+			_, client := newServer(t, Options{Memory: 64 << 20, Cores: 1, Transport: transport})
+			answer := lend(t, client, "cache", "", 1)
+			var w redywire.Writer
+			buf := make([]byte, redywire.SlotSize(4))
+			batch := func(p *peer) {
+				w.Reset(buf)
+				w.Read(0, 0, redywire.MaxPayload)
+				p.send(w.Seal(p.seq+1), uint32(p.seq+1))
+			}
+			var slow []*peer
+			for range 8 {
+				p := dialRings(t, answer, 4, 2)
+				batch(p)
+				slow = append(slow, p)
+			}
+			quick := dialRings(t, answer, 4, 2)
+			for range 200 {
+				batch(quick)
+				quick.receive(4)
+			}
+			for _, p := range slow { // it was answered all the same
+				p.receive(4)
+				batch(p)
+				p.receive(4)
+			}
+		})
+	}
+}
+
+// Peers that dial and fall silent hold what their lease has for them, and nobody
+// up; they go with it.
+func TestHalfOpen(t *testing.T) {
+	s, client := newServer(t, Options{Memory: 64 << 20, Cores: 1, Transport: "tcp"})
+	answer := lend(t, client, "cache", "", 1)
+	var silent []net.Conn
+	for i := range 20 {
+		c, err := net.Dial("tcp", answer.FabricAddr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = c.Close() }()
+		silent = append(silent, c)
+		hello := redywire.Hello{Ticket: redywire.Ticket(answer.Ticket), Batch: 4, Depth: 2}.Encode()
+		greeting := append(append([]byte("redytcp1"), byte(len(hello))), hello...)
+		if i%2 == 0 {
+			greeting = greeting[:len(greeting)-1-i] // not even that
+		}
+		if _, err := c.Write(greeting); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := dialRings(t, answer, 4, 2)
+	var w redywire.Writer
+	w.Reset(make([]byte, p.slot))
+	w.Read(0, 0, 8)
+	p.send(w.Seal(1), 1)
+	p.receive(4)
+	if _, err := client.Disconnect(t.Context(), connect.NewRequest(&serverv1.DisconnectRequest{CacheId: "cache"})); err != nil {
+		t.Error(err)
+	}
+	for i, c := range silent {
+		if i%2 == 0 {
+			continue
+		}
+		if err := c.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := readAll(c); err != nil {
+			t.Errorf("silent peer %d: %v", i, err)
+		}
+	}
+	if s.rings.left.Load() != s.opts.RingMemory {
+		t.Error("rings of silent peers stayed behind")
+	}
+}
+
+// readAll reads until the peer has closed the connection.
+func readAll(c net.Conn) (n int, err error) {
+	buf := make([]byte, 1024)
+	for {
+		m, err := c.Read(buf)
+		n += m
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return n, err
+		}
+		if err != nil {
+			return n, nil
+		}
+	}
+}
+
+// Rings have a budget, of a lease and of the server, and it comes back.
+func TestRingBudget(t *testing.T) {
+	const batch, depth = 64, 4
+	each := ringBytes(batch, depth)
+	s, client := newServer(t, Options{Memory: 64 << 20, Cores: 2, RingMemory: 70 * each})
+	lendRinged := func(grant string) *serverv1.ConnectResponse {
+		answer, err := client.Connect(t.Context(), connect.NewRequest(&serverv1.ConnectRequest{
+			CacheId: "cache", Grant: grant, Regions: 1, RegionSize: regionSize,
+			Configuration: &managerv1.Configuration{ClientThreads: 1, ServerThreads: 1, BatchSize: batch, QueueDepth: depth},
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer.Msg
+	}
+	a, b := lendRinged("a"), lendRinged("b")
+	p := openFabric(t, a.Transport)
+	responses, err := p.Alloc(redywire.SlotSize(batch) * depth)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hello := redywire.Hello{Batch: batch, Depth: depth, Responses: responses.Token()}
+	fill := func(answer *serverv1.ConnectResponse) (qps []fabric.QueuePair, err error) {
+		for {
+			qp, err := dial(t, p, answer, hello)
+			if err != nil {
+				return qps, err
+			}
+			qps = append(qps, qp)
+		}
+	}
+	first, err := fill(a)
+	if len(first) != fewConnections || !strings.Contains(err.Error(), "the lease has") {
+		t.Errorf("%d connections of one lease: %v", len(first), err)
+	}
+	second, err := fill(b)
+	if len(second) != 70-fewConnections || !strings.Contains(err.Error(), "the server has") {
+		t.Errorf("%d connections of the other: %v", len(second), err)
+	}
+	if _, err := dial(t, p, b, redywire.Hello{Batch: 1, Depth: 1}); err != nil {
+		t.Errorf("without rings: %v", err)
+	}
+	if err := first[0].Close(); err != nil {
+		t.Error(err)
+	}
+	for { // until the server has noticed
+		if _, err := dial(t, p, b, hello); err == nil {
+			break
+		}
+	}
+	if _, err := client.Disconnect(t.Context(), connect.NewRequest(&serverv1.DisconnectRequest{CacheId: "cache"})); err != nil {
+		t.Error(err)
+	}
+	if s.rings.left.Load() != s.opts.RingMemory {
+		t.Errorf("%d bytes of rings left, want %d", s.rings.left.Load(), s.opts.RingMemory)
+	}
+}
+
+// A region larger than all memory is refused in words that say so.
+func TestRegionLargerThanMemory(t *testing.T) {
+	_, client := newServer(t, Options{Memory: 4 * regionSize})
+	_, err := client.Connect(t.Context(), connect.NewRequest(&serverv1.ConnectRequest{CacheId: "cache", Regions: 1, RegionSize: 1 << 40}))
+	if connect.CodeOf(err) != connect.CodeResourceExhausted || !strings.Contains(err.Error(), "regions of 1TiB, all memory is 256KiB") {
+		t.Error(err)
+	}
+	if detail, err := detailOf(err); err != nil || detail.FreeMemory != 4*regionSize {
+		t.Errorf("detail %v, %v", detail, err)
+	}
+}
+
+// What is lent is zero, whatever was there before.
+func TestLentMemoryIsZero(t *testing.T) {
+	for _, transport := range transports {
+		t.Run(transport, func(t *testing.T) {
+			s, client := newServer(t, Options{Memory: 4 * regionSize, Cores: 1, Transport: transport})
+			zero := make([]byte, regionSize)
+			for i := range 5 {
+				lend(t, client, "cache", "", 4)
+				for _, region := range *s.leases[grantID{cache: "cache"}].lease.memory.Load() {
+					if !bytes.Equal(region, zero) {
+						t.Fatalf("round %d: a region is not zero", i)
+					}
+					fillMarks(region)
+				}
+				if _, err := client.Disconnect(context.Background(), connect.NewRequest(&serverv1.DisconnectRequest{CacheId: "cache"})); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
