@@ -1,0 +1,93 @@
+//go:build verbs && linux && cgo
+
+package verbs
+
+import (
+	"errors"
+	"io"
+	"net"
+	"sync"
+
+	"github.com/redykv/redykv/internal/fabric/verbs/wire"
+)
+
+// mostWaiting is how many bytes may wait for a peer that does not read; its reader
+// always does.
+const mostWaiting = 16 << 20
+
+// control is the TCP connection beside a queue pair. Anybody sends, and nobody who
+// does ever blocks: a goroutine writes.
+type control struct {
+	conn *net.TCPConn
+
+	mu      sync.Mutex
+	waiting []byte
+	over    bool
+	news    chan struct{} // something waits; closed when nothing will any more
+}
+
+func newControl(conn *net.TCPConn) *control {
+	return &control{conn: conn, news: make(chan struct{}, 1)}
+}
+
+// send leaves a frame to the writer. Once the connection has ended it does nothing.
+func (c *control) send(f wire.Frame) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over {
+		return
+	}
+	if len(c.waiting) > mostWaiting {
+		_ = c.conn.Close() // the reader learns of it and ends the queue pair
+		return
+	}
+	c.waiting = f.Append(c.waiting)
+	select {
+	case c.news <- struct{}{}:
+	default: // it was told already
+	}
+}
+
+// write writes what is sent, until close.
+func (c *control) write() {
+	var batch []byte
+	for range c.news {
+		c.mu.Lock()
+		batch, c.waiting = c.waiting, batch[:0]
+		c.mu.Unlock()
+		if _, err := c.conn.Write(batch); err != nil {
+			_ = c.conn.Close() // as above
+		}
+	}
+}
+
+// close ends write.
+func (c *control) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.over {
+		c.over = true
+		close(c.news)
+	}
+}
+
+// read waits for a frame.
+func readFrame(conn *net.TCPConn) (wire.Frame, error) {
+	var b [wire.FrameSize]byte
+	if _, err := io.ReadFull(conn, b[:]); err != nil {
+		return wire.Frame{}, err
+	}
+	return wire.DecodeFrame(b[:])
+}
+
+// errReady says that a dialer did not say that it was ready when it had to.
+var errReady = errors.New("peer is not ready")
+
+// awaitReady waits for the dialer's first frame.
+func awaitReady(conn *net.TCPConn) error {
+	f, err := readFrame(conn)
+	if err == nil && f.Kind != wire.Ready {
+		err = errReady
+	}
+	return err
+}

@@ -1,0 +1,203 @@
+//go:build verbs && linux && cgo
+
+package verbs
+
+// #include <stdlib.h>
+// #include "queue.h"
+import "C"
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"unsafe"
+
+	"github.com/redykv/redykv/internal/fabric/core"
+	"github.com/redykv/redykv/internal/fabric/verbs/wire"
+)
+
+const (
+	// resolveTime bounds each step of finding the way to a peer, in ms.
+	resolveTime = 2000
+	// mostSends bounds the work requests under way of a queue pair; operations
+	// beyond wait for their turn.
+	mostSends = 4096
+	// stagingOf is the staging memory for each operation that may be under way,
+	// within the bounds of a whole ring.
+	stagingOf, leastStaging, mostStaging = 4 << 10, 256 << 10, 2 << 20
+	slots                                = core.ImmEntries * C.RECEIVE_SLOT
+)
+
+// endpoint is the RDMA half of one end of a connection: what the libraries made,
+// and the registered memory that is the connection's own.
+type endpoint struct {
+	queue       *C.struct_queue
+	events      *cmEvents
+	completions *descriptor
+	sends       int // work requests that may be under way
+	private     *core.Region
+	key         *C.struct_ibv_mr // of private
+	slots       []byte           // behind the receives
+	ring        []byte           // for staging
+}
+
+// connect makes a connection to a listening connection manager, and shows it the
+// nonce.
+func connect(ctx context.Context, memory *core.Registry, local, remote netip.AddrPort, nonce wire.Nonce, depth int) (_ *endpoint, err error) {
+	e, err := newEndpoint()
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, e.destroy())
+		}
+	}()
+	q := e.queue
+	if n, err := C.rdma_create_id(e.events.channel, &q.id, nil, C.RDMA_PS_TCP); n != 0 {
+		return nil, fmt.Errorf("connection manager: %w", err)
+	}
+	if n, err := C.rdma_resolve_addr(q.id, sockaddr(netip.AddrPortFrom(local.Addr(), 0)), sockaddr(remote), resolveTime); n != 0 {
+		return nil, fmt.Errorf("resolve %v: %w", remote, err)
+	}
+	if err := e.events.expect(ctx, C.RDMA_CM_EVENT_ADDR_RESOLVED); err != nil {
+		return nil, fmt.Errorf("resolve %v: %w", remote, err)
+	}
+	if n, err := C.rdma_resolve_route(q.id, resolveTime); n != 0 {
+		return nil, fmt.Errorf("route to %v: %w", remote, err)
+	}
+	if err := e.events.expect(ctx, C.RDMA_CM_EVENT_ROUTE_RESOLVED); err != nil {
+		return nil, fmt.Errorf("route to %v: %w", remote, err)
+	}
+	if err := e.create(memory, depth); err != nil {
+		return nil, err
+	}
+	if n, err := C.queue_connect(q, unsafe.Pointer(&nonce), C.uint8_t(len(nonce))); n != 0 {
+		return nil, fmt.Errorf("connect to %v: %w", remote, err)
+	}
+	if err := e.events.expect(ctx, C.RDMA_CM_EVENT_ESTABLISHED); err != nil {
+		return nil, fmt.Errorf("connect to %v: %w", remote, err)
+	}
+	return e, nil
+}
+
+// accept makes the connection that id, a listener's child, asks for. The id is the
+// endpoint's from here on.
+func accept(ctx context.Context, memory *core.Registry, id *C.struct_rdma_cm_id, depth int) (_ *endpoint, err error) {
+	e, err := newEndpoint()
+	if err != nil {
+		C.rdma_destroy_id(id)
+		return nil, err
+	}
+	e.queue.id = id
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, e.destroy())
+		}
+	}()
+	if n, err := C.rdma_migrate_id(id, e.events.channel); n != 0 {
+		return nil, fmt.Errorf("connection manager: %w", err)
+	}
+	if err := e.create(memory, depth); err != nil {
+		return nil, err
+	}
+	if n, err := C.queue_accept(e.queue); n != 0 {
+		return nil, fmt.Errorf("connection manager: accept: %w", err)
+	}
+	if err := e.events.expect(ctx, C.RDMA_CM_EVENT_ESTABLISHED); err != nil {
+		return nil, fmt.Errorf("connection manager: accept: %w", err)
+	}
+	return e, nil
+}
+
+func newEndpoint() (*endpoint, error) {
+	events, err := newCMEvents()
+	if err != nil {
+		return nil, err
+	}
+	return &endpoint{events: events, queue: (*C.struct_queue)(C.calloc(1, C.sizeof_struct_queue))}, nil
+}
+
+// create makes the queue pair, once the device is known, with all its receives
+// posted.
+func (e *endpoint) create(memory *core.Registry, depth int) (err error) {
+	q := e.queue
+	e.sends = min(depth+1, mostSends, int(C.queue_sends(q, core.ImmEntries)))
+	if e.sends < 2 {
+		return fmt.Errorf("the RDMA device has no room for %d immediates", core.ImmEntries)
+	}
+	if n := C.queue_create(q, C.uint32_t(e.sends), core.ImmEntries); n != 0 {
+		return fmt.Errorf("create queue pair: %w", errno(n))
+	}
+	if e.completions, err = newDescriptor(q.channel.fd, "completions"); err != nil {
+		return err
+	}
+	size := leastStaging
+	for size < depth*stagingOf && size < mostStaging {
+		size *= 2
+	}
+	if e.private, err = memory.Alloc(slots + size); err != nil {
+		return err
+	}
+	b := e.private.Bytes()
+	if e.key, err = e.register(b, false); err != nil {
+		return err
+	}
+	e.slots, e.ring = b[:slots], b[slots:]
+	q.receive_base, q.receive_key = C.uint64_t(address(b)), e.key.lkey
+	return e.receive(0, core.ImmEntries)
+}
+
+// register makes memory outside the Go heap known to the connection, and to its
+// peer if remote.
+func (e *endpoint) register(b []byte, remote bool) (*C.struct_ibv_mr, error) {
+	access := C.int(0)
+	if remote {
+		access = 1
+	}
+	mr, err := C.queue_register(e.queue, unsafe.Pointer(unsafe.SliceData(b)), C.size_t(len(b)), access)
+	if mr == nil {
+		return nil, fmt.Errorf("register %d bytes (limit of locked memory?): %w", len(b), err)
+	}
+	return mr, nil
+}
+
+// receive posts the n receives from slot first on.
+func (e *endpoint) receive(first, n int) error {
+	if r := C.queue_receive(e.queue, C.uint32_t(first), C.uint32_t(n)); r != 0 {
+		return fmt.Errorf("post receives: %w", errno(r))
+	}
+	return nil
+}
+
+// disconnect ends what goes on: no operation of either end reaches memory any
+// more.
+func (e *endpoint) disconnect() { C.rdma_disconnect(e.queue.id) } // a peer that is gone knows
+
+// destroy gives everything back. Nobody uses the endpoint any more.
+func (e *endpoint) destroy() (err error) {
+	q := e.queue
+	if e.completions != nil {
+		_ = e.completions.file.Close() // closed already where somebody waited for it
+	}
+	if q.id != nil && q.id.qp != nil {
+		C.rdma_destroy_qp(q.id)
+	}
+	if e.key != nil {
+		err = unregister(e.key)
+	}
+	if e.private != nil {
+		err = errors.Join(err, e.private.Close())
+	}
+	if q.id != nil {
+		if n := C.queue_destroy(q); n != 0 {
+			err = errors.Join(err, fmt.Errorf("destroy queue pair: %w", errno(n)))
+		}
+		C.rdma_destroy_id(q.id)
+	}
+	err = errors.Join(err, e.events.destroy())
+	C.free(unsafe.Pointer(q))
+	e.queue = nil
+	return err
+}

@@ -1,0 +1,279 @@
+//go:build verbs && linux && cgo
+
+package verbs
+
+// #include "queue.h"
+import "C"
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/fabric/core"
+	"github.com/redykv/redykv/internal/fabric/verbs/wire"
+)
+
+// backlog is how many connections the connection manager holds until their
+// requests are looked at.
+const backlog = 128
+
+// listener accepts greetings by TCP, at the address that it is known by, and for
+// each that is accepted one RDMA connection with the nonce that the answer told.
+type listener struct {
+	provider *provider
+	depth    int
+	addr     string
+	acceptor *core.Acceptor
+
+	events *cmEvents
+	id     *C.struct_rdma_cm_id
+	port   uint16
+	task   sync.WaitGroup
+	once   sync.Once
+
+	ctx    context.Context // ends when the listener is closed
+	cancel context.CancelCauseFunc
+
+	mu       sync.Mutex
+	closed   bool
+	making   sync.WaitGroup                           // connections that still use events
+	expected map[wire.Nonce]chan *C.struct_rdma_cm_id // room for the one that comes
+}
+
+func listen(p *provider, addr string, depth int) (_ *listener, err error) {
+	if err := core.CheckDepth(depth); err != nil {
+		return nil, err
+	}
+	if addr == "" {
+		ip, err := deviceAddress()
+		if err != nil {
+			return nil, err
+		}
+		addr = netip.AddrPortFrom(ip, 0).String()
+	}
+	s, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	l := &listener{provider: p, depth: depth, addr: s.Addr().String(), expected: map[wire.Nonce]chan *C.struct_rdma_cm_id{}}
+	l.ctx, l.cancel = context.WithCancelCause(context.Background())
+	if err := l.bind(s.Addr().(*net.TCPAddr).AddrPort().Addr()); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	l.task.Go(l.serve)
+	l.acceptor = core.NewAcceptor(s, l.hello)
+	if !p.listeners.Add(l) {
+		return nil, errors.Join(fabric.ErrClosed, l.Close())
+	}
+	return l, nil
+}
+
+// bind makes the connection manager listen, at a port of its choice.
+func (l *listener) bind(ip netip.Addr) (err error) {
+	if l.events, err = newCMEvents(); err != nil {
+		return err
+	}
+	if n, err := C.rdma_create_id(l.events.channel, &l.id, nil, C.RDMA_PS_TCP); n != 0 {
+		return errors.Join(fmt.Errorf("connection manager: %w", err), l.events.destroy())
+	}
+	n, err := C.rdma_bind_addr(l.id, sockaddr(netip.AddrPortFrom(ip, 0)))
+	if n == 0 && l.id.verbs == nil && !ip.IsUnspecified() {
+		n, err = -1, errNoDevice
+	}
+	if n == 0 {
+		n, err = C.rdma_listen(l.id, backlog)
+	}
+	if n != 0 {
+		C.rdma_destroy_id(l.id)
+		return errors.Join(fmt.Errorf("connection manager: listen at %v: %w", ip, err), l.events.destroy())
+	}
+	be := C.rdma_get_src_port(l.id)
+	l.port = uint16(be)<<8 | uint16(be)>>8
+	return nil
+}
+
+// serve hands connections that are asked for to those who expect them.
+func (l *listener) serve() {
+	for {
+		event, err := l.events.next()
+		if err != nil {
+			return // closed
+		}
+		if event.kind != C.RDMA_CM_EVENT_CONNECT_REQUEST {
+			continue // of a connection that ended before it was handed on
+		}
+		var nonce wire.Nonce
+		copy(nonce[:], event.private)
+		l.mu.Lock()
+		expecting := l.expected[nonce]
+		delete(l.expected, nonce)
+		l.mu.Unlock()
+		if expecting == nil {
+			l.provider.malformed.Add(1)
+			refuse(event.id)
+			continue
+		}
+		expecting <- event.id
+	}
+}
+
+func refuse(id *C.struct_rdma_cm_id) {
+	C.rdma_reject(id, nil, 0) // a stranger; there is nobody to tell
+	C.rdma_destroy_id(id)
+}
+
+// expect returns a fresh nonce and where the connection that shows it will come.
+// The caller says done to making once the connection is its own.
+func (l *listener) expect() (nonce wire.Nonce, c chan *C.struct_rdma_cm_id, err error) {
+	_, _ = rand.Read(nonce[:]) // never fails: crypto/rand ends the process instead
+	c = make(chan *C.struct_rdma_cm_id, 1)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nonce, nil, fabric.ErrClosed
+	}
+	l.making.Add(1)
+	l.expected[nonce] = c
+	return nonce, c, nil
+}
+
+// dismiss gives up an expectation, and the connection if it came meanwhile.
+func (l *listener) dismiss(nonce wire.Nonce, c chan *C.struct_rdma_cm_id) {
+	l.mu.Lock()
+	_, open := l.expected[nonce]
+	delete(l.expected, nonce)
+	l.mu.Unlock()
+	if !open {
+		refuse(<-c) // taken out of the table by serve, which sends it
+	}
+}
+
+func (l *listener) Addr() string { return l.addr }
+
+func (l *listener) Accept(ctx context.Context) (fabric.Request, error) { return l.acceptor.Accept(ctx) }
+
+func (l *listener) Close() (err error) {
+	l.once.Do(func() {
+		l.provider.listeners.Remove(l)
+		err = l.acceptor.Close()
+		l.mu.Lock()
+		l.closed = true
+		l.mu.Unlock()
+		l.cancel(fabric.ErrClosed)
+		l.making.Wait()
+		_ = l.events.file.Close() // ends serve
+		l.task.Wait()
+		C.rdma_destroy_id(l.id)
+		err = errors.Join(err, l.events.destroy())
+	})
+	return err
+}
+
+func (l *listener) hello(c net.Conn) (fabric.Request, error) {
+	var b [wire.HelloSize]byte
+	if _, err := io.ReadFull(c, b[:]); err != nil {
+		return nil, err
+	}
+	private, err := wire.DecodeHello(b[:])
+	if err != nil {
+		l.provider.malformed.Add(1)
+		return nil, err
+	}
+	return &request{listener: l, conn: c.(*net.TCPConn), private: private}, nil
+}
+
+// request is a host that said hello. Its one user answers it once.
+type request struct {
+	listener *listener
+	conn     *net.TCPConn
+	private  []byte
+	answered bool
+}
+
+func (r *request) Private() []byte { return r.private }
+
+func (r *request) Accept(private []byte) (fabric.QueuePair, error) {
+	if err := core.CheckPrivate(private); err != nil {
+		return nil, err
+	}
+	if r.answered {
+		return nil, errors.New("verbs accept: answered already")
+	}
+	q, err := r.accept(private)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("verbs accept from %s: %w", r.conn.RemoteAddr(), err), r.conn.Close())
+	}
+	return q, nil
+}
+
+func (r *request) accept(private []byte) (*queuePair, error) {
+	l := r.listener
+	nonce, c, err := l.expect()
+	if err != nil {
+		return nil, err
+	}
+	// The dialer says that it is ready when its end stands. If it goes away
+	// instead, everything here ends.
+	ctx, cancel := context.WithCancelCause(l.ctx)
+	defer cancel(nil)
+	ready := make(chan error, 1)
+	go func() {
+		err := awaitReady(r.conn)
+		if err != nil {
+			err = fmt.Errorf("%w: %w", fabric.ErrDisconnected, err)
+			cancel(err)
+		}
+		ready <- err
+	}()
+	if err = r.answer(wire.Verdict{Accepted: true, Port: l.port, Nonce: nonce, Text: private}); err != nil {
+		cancel(err)
+	}
+	e, err := r.connection(ctx, nonce, c)
+	l.making.Done()
+	if err != nil {
+		_ = r.conn.Close() // ends the goroutine
+		<-ready
+		return nil, err
+	}
+	if err := <-ready; err != nil {
+		return nil, errors.Join(err, e.destroy())
+	}
+	return start(l.provider, r.conn, e, r.private, l.depth)
+}
+
+// connection waits for the dialer's RDMA connection and accepts it.
+func (r *request) connection(ctx context.Context, nonce wire.Nonce, c chan *C.struct_rdma_cm_id) (*endpoint, error) {
+	l := r.listener
+	select {
+	case id := <-c:
+		return accept(ctx, l.provider.memory, id, l.depth)
+	case <-ctx.Done():
+		l.dismiss(nonce, c)
+		return nil, context.Cause(ctx)
+	}
+}
+
+func (r *request) Reject(reason string) error {
+	if r.answered {
+		return nil
+	}
+	_ = r.answer(wire.Verdict{Text: []byte(reason)}) // a peer that is gone knows
+	return r.conn.Close()
+}
+
+func (r *request) answer(v wire.Verdict) error {
+	r.answered = true
+	if err := r.conn.SetDeadline(time.Now().Add(core.HandshakeTime)); err != nil {
+		return err
+	}
+	_, err := r.conn.Write(v.Append(nil))
+	return err
+}

@@ -1,0 +1,332 @@
+//go:build verbs && linux && cgo
+
+package verbs
+
+/*
+#include "queue.h"
+
+#cgo noescape queue_step
+#cgo nocallback queue_step
+*/
+import "C"
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/fabric/core"
+	"github.com/redykv/redykv/internal/fabric/verbs/wire"
+)
+
+const (
+	// batch is how many work requests, and how many completions, cross to C at a
+	// time.
+	batch = 256
+	// directPiece is the most bytes of one work request; devices take more.
+	directPiece = 1 << 20
+	// sendID is set in the ids of work requests, and not in those of receives.
+	sendID = 1 << 63
+)
+
+// pipe is what goes through a queue pair's send queue: operations in pieces, each a
+// work request. An entry is one piece, or an operation that was refused and keeps
+// its place among the others. Entries [finished, posted) are under way.
+type pipe struct {
+	entries          []entry // a power of two
+	finished, posted uint64
+	limit            uint64 // of work requests under way
+	silent           uint64 // work requests since the last one with a completion
+	issued           int64  // bytes of the next operation that have an entry
+	imms             uint64 // immediates sent
+	staging          staging
+	reads            hazards
+	ops              []C.struct_op
+	done             []C.struct_done
+	taken            C.int // of done
+	broken           bool  // a work request failed: nothing more is known
+}
+
+type entry struct {
+	op      uint64  // its number in the send queue
+	remote  *remote // nil if nothing was posted
+	fill    []byte  // for a read: goes to these bytes,
+	from    []byte  // from those in the staging ring
+	mark    uint64  // the staging ring is free below, afterwards
+	address uint64  // the peer's
+	n       int
+	read    bool
+	last    bool // of the operation
+}
+
+func (p *pipe) init(e *endpoint) {
+	size := 1
+	for size < e.sends {
+		size *= 2
+	}
+	p.entries, p.limit = make([]entry, size), uint64(e.sends)
+	p.staging.memory = e.ring
+	p.ops, p.done = make([]C.struct_op, 0, batch), make([]C.struct_done, batch)
+}
+
+func (p *pipe) at(i uint64) *entry { return &p.entries[i&uint64(len(p.entries)-1)] }
+
+// issue turns rung operations into work requests as far as there is room.
+func (q *queuePair) issue() {
+	p := &q.pipe
+	p.ops = p.ops[:0]
+	i, to := q.Sends.Next()
+	for i != to && p.posted-p.finished < p.limit && len(p.ops) < batch {
+		s := q.Sends.At(i)
+		e := p.at(p.posted)
+		*e = entry{op: i, mark: p.staging.head}
+		r, err := q.target(s)
+		if err == nil && (len(s.Buf) > 0 || s.Kind == core.WriteImm) {
+			var fits bool
+			if fits, err = q.piece(s, r, e); !fits && err == nil {
+				break
+			}
+		} else {
+			e.last = true
+		}
+		if err != nil {
+			s.Err = err
+			*e = entry{op: i, mark: p.staging.head, last: true}
+		}
+		p.posted++
+		if e.last {
+			p.issued = 0
+			i++
+		}
+	}
+	q.Sends.Start(i)
+	if n := len(p.ops); n > 0 {
+		p.ops[n-1].kind |= C.OP_SIGNALED
+		p.silent = 0
+	}
+}
+
+// target is the region that an operation is for.
+func (q *queuePair) target(s *core.Request) (*remote, error) {
+	r := q.imports.Get(s.Handle)
+	if r == nil || (*r).dead {
+		return nil, fabric.ErrBadToken
+	}
+	return *r, core.CheckBounds(s.Offset, len(s.Buf), (*r).size)
+}
+
+// piece makes the next work request of an operation, unless there is no room for
+// it now.
+func (q *queuePair) piece(s *core.Request, r *remote, e *entry) (fits bool, err error) {
+	p := &q.pipe
+	rest := s.Buf[p.issued:]
+	inline := s.Kind != core.Read && len(s.Buf) <= int(q.rdma.queue.inline_size)
+	var own *region
+	if !inline && len(rest) > 0 {
+		own = q.provider.around(rest)
+	}
+	e.n = min(len(rest), len(p.staging.memory)/4)
+	if own != nil {
+		e.n = min(len(rest), directPiece)
+	}
+	whole := e.n == len(s.Buf)
+	tells := s.Kind == core.WriteImm && (whole || len(rest) == 0)
+	if tells && p.imms-q.granted.Load() >= core.ImmEntries {
+		return false, nil
+	}
+	op := C.struct_op{
+		id: C.uint64_t(sendID | p.posted), remote: C.uint64_t(r.address + uint64(s.Offset+p.issued)),
+		rkey: C.uint32_t(r.key), length: C.uint32_t(e.n), imm: C.uint32_t(s.Imm),
+	}
+	e.last = e.n == len(rest)
+	switch {
+	case s.Kind == core.Read:
+		op.kind = C.OP_READ
+	case tells && whole:
+		op.kind = C.OP_WRITE_IMM
+	case tells:
+		// All pieces have gone, and the peer hears of them: their length goes along.
+		var length [C.RECEIVE_SLOT]byte
+		binary.LittleEndian.PutUint64(length[:], uint64(len(s.Buf)))
+		rest, e.n, e.last = length[:], len(length), true
+		op.kind, op.length = C.OP_SEND_IMM, C.RECEIVE_SLOT
+	default:
+		op.kind = C.OP_WRITE
+		e.last = e.last && s.Kind == core.Write
+	}
+	if own != nil {
+		key, err := q.key(own)
+		if err != nil {
+			return false, err
+		}
+		op.local, op.lkey = C.uint64_t(address(rest)), key
+	} else if !q.stage(s.Kind, rest[:e.n], e, &op) {
+		return false, nil
+	}
+	switch {
+	case s.Kind == core.Read:
+		e.read, e.address = true, uint64(op.remote)
+		p.reads.begin(e.address, e.n)
+	case op.kind != C.OP_SEND_IMM && p.reads.meets(uint64(op.remote), e.n):
+		op.kind |= C.OP_FENCED
+	}
+	if inline {
+		op.kind |= C.OP_INLINE
+	}
+	if tells {
+		p.imms++
+	}
+	if p.silent++; p.silent >= p.limit/2 {
+		op.kind |= C.OP_SIGNALED
+		p.silent = 0
+	}
+	e.remote = r
+	r.under++
+	p.issued += int64(e.n)
+	p.ops = append(p.ops, op)
+	return true, nil
+}
+
+// stage gives a piece memory that the adapter reaches.
+func (q *queuePair) stage(kind core.Kind, b []byte, e *entry, op *C.struct_op) bool {
+	if len(b) == 0 {
+		return true
+	}
+	held, mark, ok := q.pipe.staging.take(len(b))
+	if !ok {
+		return false
+	}
+	e.mark = mark
+	op.local, op.lkey = C.uint64_t(address(held)), q.rdma.key.lkey
+	if kind == core.Read {
+		e.fill, e.from = b, held
+	} else {
+		copy(held, b)
+	}
+	return true
+}
+
+// step posts what is rung and takes completions. Owner, with mu held, while the
+// connection lives.
+func (q *queuePair) step() {
+	p := &q.pipe
+	for {
+		q.issue()
+		var first *C.struct_op
+		if len(p.ops) > 0 {
+			first = &p.ops[0]
+		}
+		n := C.queue_step(q.rdma.queue, first, C.int(len(p.ops)), &p.done[0], batch, &p.taken)
+		q.settle(p.done[:p.taken])
+		if n != 0 {
+			q.fail(fmt.Errorf("post work requests: %w", errno(n)))
+			return
+		}
+		if p.taken < batch && (len(p.ops) == 0 || !q.Sends.Waiting()) || q.State.Err() != nil {
+			return
+		}
+	}
+}
+
+// take takes completions and posts nothing. With mu held, while the connection
+// lives.
+func (q *queuePair) take() error {
+	p := &q.pipe
+	for {
+		n := C.queue_step(q.rdma.queue, nil, 0, &p.done[0], batch, &p.taken)
+		q.settle(p.done[:p.taken])
+		if n != 0 {
+			return fmt.Errorf("poll completions: %w", errno(n))
+		}
+		if p.taken < batch || q.State.Err() != nil {
+			return nil
+		}
+	}
+}
+
+// settle deals with completions. The first that tells of an error is the last that
+// tells anything.
+func (q *queuePair) settle(done []C.struct_done) {
+	p := &q.pipe
+	to := p.finished
+	for i := range done {
+		d := &done[i]
+		seq := uint64(d.id) &^ sendID
+		switch {
+		case p.broken:
+			return
+		case d.id&sendID == 0:
+			q.hear(d)
+		case d.status == C.IBV_WC_SUCCESS:
+			to = seq + 1
+		default:
+			q.finish(seq) // those before have succeeded, with or without saying so
+			q.broke(seq, d.status)
+			return
+		}
+	}
+	q.finish(to)
+}
+
+// finish ends entries below to, and those right behind that were never posted.
+func (q *queuePair) finish(to uint64) {
+	p := &q.pipe
+	done := q.Sends.Done()
+	for p.finished != p.posted {
+		e := p.at(p.finished)
+		if e.remote != nil {
+			if p.finished >= to {
+				break
+			}
+			copy(e.fill, e.from)
+			if e.read {
+				p.reads.end(e.address, e.n)
+			}
+			if e.remote.under--; e.remote.dead && e.remote.under == 0 {
+				q.retiring--
+				q.giveBack(e.remote)
+			}
+			e.remote, e.fill, e.from = nil, nil, nil
+		}
+		p.staging.give(e.mark)
+		if e.last {
+			done = e.op + 1
+		}
+		p.finished++
+	}
+	q.Sends.Finish(done)
+}
+
+// broke ends the connection for the work request that failed.
+func (q *queuePair) broke(seq uint64, status C.uint32_t) {
+	p := &q.pipe
+	p.broken = true
+	err := fmt.Errorf("%s", C.GoString(C.ibv_wc_status_str(C.enum_ibv_wc_status(status))))
+	if status == C.IBV_WC_REM_ACCESS_ERR {
+		// The peer took the region back and did not wait.
+		op := p.at(seq).op
+		q.Sends.At(op).Err = fmt.Errorf("%w: %w", fabric.ErrBadToken, err)
+		q.Sends.Finish(op + 1)
+	}
+	q.fail(err)
+}
+
+// hear takes an immediate of the peer's.
+func (q *queuePair) hear(d *C.struct_done) {
+	n := uint64(d.length)
+	switch {
+	case d.status == C.IBV_WC_WR_FLUSH_ERR:
+		return // the connection ends; somebody knows why
+	case d.status != C.IBV_WC_SUCCESS:
+		q.fail(fmt.Errorf("receive: %s", C.GoString(C.ibv_wc_status_str(C.enum_ibv_wc_status(d.status)))))
+		return
+	case d.opcode == C.IBV_WC_RECV && n == C.RECEIVE_SLOT:
+		at := uint64(d.id) * C.RECEIVE_SLOT
+		n = binary.LittleEndian.Uint64(q.rdma.slots[at:])
+	}
+	if d.has_imm == 0 || n > core.MaxLength {
+		q.fail(fmt.Errorf("%w: not an immediate", wire.ErrMalformed))
+	} else if pushed, err := q.heard.Push(uint32(d.imm), int(n)); err != nil || !pushed {
+		q.fail(fmt.Errorf("%w: immediate without a receive", wire.ErrMalformed))
+	}
+}

@@ -1,0 +1,189 @@
+//go:build verbs && linux && cgo
+
+package verbs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/fabric/core"
+	"github.com/redykv/redykv/internal/fabric/verbs/wire"
+	"github.com/redykv/redykv/internal/mem"
+)
+
+// provider is the fabric over RDMA. Safe for concurrent use.
+type provider struct {
+	memory    *core.Registry // allocates, and closes what is left
+	listeners core.Closers
+	pairs     core.Closers
+	malformed atomic.Uint64
+
+	mu      sync.Mutex
+	byToken map[fabric.Token]*region
+	byPlace atomic.Pointer[[]*region] // ascending by address
+}
+
+// Open returns a provider of its own. It fails where there is no RDMA device.
+func Open() (fabric.Provider, error) {
+	if err := checkDevice(); err != nil {
+		return nil, fmt.Errorf("verbs: %w", err)
+	}
+	p := &provider{memory: core.NewRegistry(), byToken: map[fabric.Token]*region{}}
+	p.byPlace.Store(new([]*region))
+	return p, nil
+}
+
+func (p *provider) Name() string { return Name }
+
+// Malformed is how many connections were cut for breaking the protocol.
+func (p *provider) Malformed() uint64 { return p.malformed.Load() }
+
+// Alloc refuses what the machine cannot hold: registered memory is resident. It is
+// registered once somebody imports it, or uses it.
+func (p *provider) Alloc(size int) (fabric.Region, error) {
+	if total := mem.Total(); int64(size) > total {
+		return nil, fmt.Errorf("verbs: region of %d bytes: the machine has %d", size, total)
+	}
+	m, err := p.memory.Alloc(size)
+	if err != nil {
+		return nil, err
+	}
+	r := &region{
+		Region: m, provider: p, given: make(chan struct{}, 1),
+		loans: map[*loan]struct{}{}, users: map[*queuePair]struct{}{},
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.byToken[r.Token()] = r
+	places := slices.Clone(*p.byPlace.Load())
+	at, _ := slices.BinarySearchFunc(places, address(r.Bytes()), comparePlace)
+	places = slices.Insert(places, at, r)
+	p.byPlace.Store(&places)
+	return r, nil
+}
+
+func comparePlace(r *region, at uint64) int {
+	switch start := address(r.Bytes()); {
+	case start < at:
+		return -1
+	case start > at:
+		return 1
+	}
+	return 0
+}
+
+// find returns the region of that token.
+func (p *provider) find(token fabric.Token) (*region, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if r := p.byToken[token]; r != nil {
+		return r, nil
+	}
+	return nil, fabric.ErrBadToken
+}
+
+// around returns the region that b lies in, or nil.
+func (p *provider) around(b []byte) *region {
+	places := *p.byPlace.Load()
+	at, exact := slices.BinarySearchFunc(places, address(b), comparePlace)
+	if !exact {
+		at--
+	}
+	if at < 0 || !places[at].holds(b) {
+		return nil
+	}
+	return places[at]
+}
+
+// forget takes a region that goes out of the tables.
+func (p *provider) forget(r *region) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.byToken, r.Token())
+	places := slices.DeleteFunc(slices.Clone(*p.byPlace.Load()), func(o *region) bool { return o == r })
+	p.byPlace.Store(&places)
+}
+
+// Listen listens at a host and port, or, if addr is empty, at a free port of the
+// first address that an RDMA device has.
+func (p *provider) Listen(addr string, depth int) (fabric.Listener, error) {
+	l, err := listen(p, addr, depth)
+	if err != nil {
+		return nil, fmt.Errorf("verbs listen %q: %w", addr, err)
+	}
+	return l, nil
+}
+
+func (p *provider) Dial(ctx context.Context, addr string, private []byte, depth int) (fabric.QueuePair, error) {
+	q, err := p.dial(ctx, addr, private, depth)
+	if err != nil {
+		return nil, fmt.Errorf("verbs dial %q: %w", addr, err)
+	}
+	return q, nil
+}
+
+func (p *provider) dial(ctx context.Context, addr string, private []byte, depth int) (*queuePair, error) {
+	if err := errors.Join(core.CheckPrivate(private), core.CheckDepth(depth)); err != nil {
+		return nil, err
+	}
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	conn := c.(*net.TCPConn)
+	e, answer, err := p.greet(ctx, conn, private, depth)
+	var q *queuePair
+	if err == nil {
+		q, err = start(p, conn, e, answer, depth)
+	}
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	q.control.send(wire.Frame{Kind: wire.Ready})
+	return q, nil
+}
+
+// greet says hello, and makes the RDMA connection that the listener then expects.
+// It returns the listener's private data.
+func (p *provider) greet(ctx context.Context, conn *net.TCPConn, private []byte, depth int) (*endpoint, []byte, error) {
+	// Ending ctx ends a read or write under way by moving the deadline into the
+	// past.
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	var b [wire.VerdictSize]byte
+	_, err := conn.Write(wire.AppendHello(nil, private))
+	if err == nil {
+		_, err = io.ReadFull(conn, b[:])
+	}
+	if ended := context.Cause(ctx); ended != nil {
+		return nil, nil, ended
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	v, err := wire.DecodeVerdict(b[:])
+	if err != nil {
+		return nil, nil, err
+	}
+	if !v.Accepted {
+		return nil, nil, fmt.Errorf("%w: %s", fabric.ErrRejected, v.Text)
+	}
+	peer := conn.RemoteAddr().(*net.TCPAddr).AddrPort()
+	e, err := connect(ctx, p.memory, conn.LocalAddr().(*net.TCPAddr).AddrPort(), netip.AddrPortFrom(peer.Addr(), v.Port), v.Nonce, depth)
+	return e, v.Text, err
+}
+
+// Close closes everything that is still open.
+func (p *provider) Close() error {
+	return errors.Join(p.listeners.Close(), p.pairs.Close(), p.memory.Close())
+}

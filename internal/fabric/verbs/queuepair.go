@@ -1,0 +1,347 @@
+//go:build verbs && linux && cgo
+
+package verbs
+
+// #include "queue.h"
+import "C"
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+
+	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/fabric/core"
+	"github.com/redykv/redykv/internal/fabric/verbs/wire"
+)
+
+// queuePair is one end of a connection. The owner enqueues and polls. Work is
+// posted and completions are taken under mu: by the owner as a rule, and by the
+// goroutines of the connection when a loan waits for operations to end that the
+// owner does not poll for.
+type queuePair struct {
+	provider *provider
+	control  *control
+	private  []byte
+	rdma     *endpoint
+
+	core.Requests
+	in     core.ImmRing // the owner's side of the peer's immediates
+	waiter core.Waiter
+	tasks  sync.WaitGroup
+	once   sync.Once
+	over   atomic.Bool // nothing reaches memory any more, and nothing is posted
+
+	granted atomic.Uint64 // credit for immediates, beyond the first ImmEntries
+
+	// Owner.
+	asked uint32 // questions
+	taken int    // immediates since the last credit was given
+	slot  int    // of the next receive to post
+
+	// Reader of the control connection.
+	lent core.Handles[*loan]
+
+	mu       sync.Mutex
+	pipe     pipe
+	heard    core.ImmRing // the other side
+	imports  core.Handles[*remote]
+	loans    map[uint32]*remote // what the peer lends, by its ids
+	retiring int                // of loans: dead, and still under way
+	own      map[*region]*C.struct_ibv_mr
+	wanted   uint32 // the question that an Import waits for; 0: none
+	answers  chan answer
+}
+
+// remote is a peer's region.
+type remote struct {
+	address uint64
+	size    int64
+	key     uint32
+	id      uint32 // of the loan
+	under   int    // work requests under way
+	dead    bool   // revoked by the peer, or released here: nothing more starts
+}
+
+// answer is what comes of an import.
+type answer struct {
+	remote *remote
+	err    error
+}
+
+// start makes a greeted connection a queue pair. The endpoint is its own, also when
+// it fails.
+func start(p *provider, conn *net.TCPConn, e *endpoint, private []byte, depth int) (*queuePair, error) {
+	q := &queuePair{
+		provider: p, control: newControl(conn), private: private, rdma: e,
+		loans: map[uint32]*remote{}, own: map[*region]*C.struct_ibv_mr{}, answers: make(chan answer, 1),
+	}
+	q.pipe.init(e)
+	if err := errors.Join(q.Sends.Init(depth), core.Tune(conn)); err != nil {
+		return nil, errors.Join(err, e.destroy())
+	}
+	q.waiter.Init()
+	ring := make([]uint64, core.ImmRingWords)
+	q.in, q.heard = core.NewImmRing(ring), core.NewImmRing(ring)
+	q.tasks.Go(q.control.write)
+	q.tasks.Go(q.read)
+	q.tasks.Go(q.watch)
+	q.tasks.Go(q.drain)
+	if !p.pairs.Add(q) {
+		return nil, errors.Join(fabric.ErrClosed, q.Close())
+	}
+	return q, nil
+}
+
+func (q *queuePair) PeerPrivate() []byte { return q.private }
+
+func (q *queuePair) Wake() { q.waiter.Wake() }
+
+// fail ends the connection. The reader does what is to be done then.
+func (q *queuePair) fail(reason error) {
+	q.State.End(fmt.Errorf("%w: %w", fabric.ErrDisconnected, reason))
+	_ = q.control.conn.Close() // closed already if the reader came first
+}
+
+// watch waits for the connection manager to say that the peer is gone.
+func (q *queuePair) watch() {
+	event, err := q.rdma.events.next()
+	if err == nil {
+		err = event
+	}
+	q.fail(err)
+}
+
+// read serves the control connection until it ends, and with it the queue pair.
+func (q *queuePair) read() {
+	var err error
+	for err == nil {
+		var f wire.Frame
+		if f, err = readFrame(q.control.conn); err == nil {
+			err = q.handle(f)
+		}
+	}
+	if errors.Is(err, wire.ErrMalformed) {
+		q.provider.malformed.Add(1)
+	}
+	q.fail(err)
+	q.rdma.disconnect()
+	q.control.close()
+	_ = q.rdma.events.file.Close()      // ends watch
+	_ = q.rdma.completions.file.Close() // ends drain
+	q.lent.All(func(l **loan) { err = errors.Join(err, (*l).end()) })
+	q.lent = core.Handles[*loan]{}
+	q.mu.Lock()
+	q.over.Store(true)
+	q.deliver(0, answer{err: q.State.Err()})
+	q.mu.Unlock()
+	q.waiter.Notify()
+}
+
+func (q *queuePair) handle(f wire.Frame) error {
+	switch f.Kind {
+	case wire.Import:
+		q.control.send(q.lend(f))
+		return nil
+	case wire.Release:
+		l, ok := q.lent.Delete(f.ID)
+		if !ok {
+			return fmt.Errorf("%w: release of loan %d", wire.ErrMalformed, f.ID)
+		}
+		return l.end()
+	case wire.Credit:
+		q.granted.Add(uint64(f.Number))
+		q.waiter.Notify()
+		return nil
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch f.Kind {
+	case wire.Lent:
+		if q.loans[f.ID] != nil {
+			return fmt.Errorf("%w: loan %d twice", wire.ErrMalformed, f.ID)
+		}
+		r := &remote{address: f.Address, size: f.Size, key: f.Key, id: f.ID}
+		q.loans[f.ID] = r
+		if !q.deliver(f.Number, answer{remote: r}) {
+			q.kill(r) // nobody waits for it any more
+		}
+	case wire.Refused:
+		q.deliver(f.Number, answer{err: fabric.ErrBadToken})
+	case wire.Failed:
+		q.deliver(f.Number, answer{err: errUnregistered})
+	case wire.Revoke:
+		if r := q.loans[f.ID]; r != nil { // else it was released meanwhile
+			q.kill(r)
+			return q.settleLoans()
+		}
+	default:
+		return fmt.Errorf("%w: kind %d now", wire.ErrMalformed, f.Kind)
+	}
+	return nil
+}
+
+var errUnregistered = errors.New("the peer could not register the region: its limit of locked memory?")
+
+// lend answers an import.
+func (q *queuePair) lend(f wire.Frame) wire.Frame {
+	r, err := q.provider.find(f.Token)
+	var l *loan
+	if err == nil {
+		l, err = r.lend(q)
+	}
+	switch {
+	case errors.Is(err, fabric.ErrBadToken):
+		return wire.Frame{Kind: wire.Refused, Number: f.Number}
+	case err != nil:
+		return wire.Frame{Kind: wire.Failed, Number: f.Number}
+	}
+	return wire.Frame{
+		Kind: wire.Lent, Number: f.Number, ID: l.id, Key: uint32(l.key.rkey), Address: address(r.Bytes()), Size: r.Size(),
+	}
+}
+
+// deliver hands an answer to the Import that waits for it, if one does. Question 0
+// is for whichever waits: the peer is gone. With mu held.
+func (q *queuePair) deliver(question uint32, a answer) bool {
+	if q.wanted == 0 || question != q.wanted && question != 0 {
+		return false
+	}
+	q.wanted = 0
+	q.answers <- a // there is room: one answer for each question
+	return true
+}
+
+// Import asks the peer for the region's place and key.
+func (q *queuePair) Import(ctx context.Context, token fabric.Token) (fabric.Remote, error) {
+	r, err := q.ask(ctx, token)
+	if err != nil {
+		return fabric.Remote{}, fmt.Errorf("import region: %w", err)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	h, err := q.imports.Put(r)
+	if err != nil {
+		q.kill(r)
+		return fabric.Remote{}, fmt.Errorf("import region: %w", err)
+	}
+	return fabric.Remote{Handle: h, Size: r.size}, nil
+}
+
+func (q *queuePair) ask(ctx context.Context, token fabric.Token) (*remote, error) {
+	q.asked = max(1, q.asked+1)
+	q.mu.Lock()
+	err := q.State.Err()
+	if err == nil {
+		q.wanted = q.asked
+	}
+	q.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	q.control.send(wire.Frame{Kind: wire.Import, Number: q.asked, Token: token})
+	select {
+	case a := <-q.answers:
+		return a.remote, a.err
+	case <-ctx.Done():
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.wanted = 0
+	select {
+	case a := <-q.answers: // in that very moment
+		if a.remote != nil {
+			q.kill(a.remote)
+		}
+	default:
+	}
+	return nil, context.Cause(ctx)
+}
+
+// Release gives the region back once nothing under way uses it.
+func (q *queuePair) Release(r fabric.Remote) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if i, ok := q.imports.Delete(r.Handle); ok {
+		q.kill(i)
+		if err := q.settleLoans(); err != nil {
+			q.fail(err)
+		}
+	}
+}
+
+// kill lets nothing more start on a peer's region, and gives it back as soon as
+// nothing is under way. With mu held.
+func (q *queuePair) kill(r *remote) {
+	if r.dead {
+		return
+	}
+	r.dead = true
+	if r.under > 0 {
+		q.retiring++
+		return
+	}
+	q.giveBack(r)
+}
+
+func (q *queuePair) giveBack(r *remote) {
+	delete(q.loans, r.id)
+	q.control.send(wire.Frame{Kind: wire.Release, ID: r.id})
+}
+
+// key returns the key by which this connection uses a region of this process
+// itself. With mu held.
+func (q *queuePair) key(r *region) (C.uint32_t, error) {
+	if mr := q.own[r]; mr != nil {
+		return mr.lkey, nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.revoked {
+		return 0, fabric.ErrClosed
+	}
+	mr, err := q.rdma.register(r.Bytes(), false)
+	if err != nil {
+		return 0, err
+	}
+	q.own[r] = mr
+	r.users[q] = struct{}{}
+	return mr.lkey, nil
+}
+
+// unuse forgets a region of this process.
+func (q *queuePair) unuse(r *region) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	mr := q.own[r]
+	if mr == nil {
+		return nil
+	}
+	delete(q.own, r)
+	return unregister(mr)
+}
+
+// Close ends the connection. A queue pair that lost its peer keeps what it has
+// until then.
+func (q *queuePair) Close() (err error) {
+	q.once.Do(func() {
+		q.State.End(fabric.ErrClosed)
+		_ = q.control.conn.Close() // closed already if the peer went first
+		q.tasks.Wait()
+		q.provider.pairs.Remove(q)
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		for r, mr := range q.own {
+			r.mu.Lock()
+			delete(r.users, q)
+			r.mu.Unlock()
+			err = errors.Join(err, unregister(mr))
+		}
+		clear(q.own)
+		err = errors.Join(err, q.rdma.destroy())
+	})
+	return err
+}

@@ -1,0 +1,145 @@
+//go:build verbs && linux && cgo
+
+package verbs
+
+// #include "queue.h"
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/fabric/core"
+	"github.com/redykv/redykv/internal/fabric/verbs/wire"
+)
+
+// revokeTime is how long peers have to give a region back.
+const revokeTime = 2 * time.Second
+
+var errKept = errors.New("did not give a revoked region back")
+
+// region is memory of this process that peers may import, and queue pairs of this
+// process use without staging.
+type region struct {
+	*core.Region
+	provider *provider
+
+	mu      sync.Mutex
+	revoked bool
+	loans   map[*loan]struct{}
+	users   map[*queuePair]struct{} // that have it registered for their own use
+	given   chan struct{}           // told when a loan comes back
+}
+
+// loan is a region registered on one connection, so that the peer reaches it.
+type loan struct {
+	region *region
+	pair   *queuePair
+	id     uint32
+	key    *C.struct_ibv_mr
+}
+
+// lend registers the region on a queue pair. Reader of the pair.
+func (r *region) lend(q *queuePair) (*loan, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.revoked {
+		return nil, fabric.ErrBadToken
+	}
+	key, err := q.rdma.register(r.Bytes(), true)
+	if err != nil {
+		return nil, err
+	}
+	l := &loan{region: r, pair: q, key: key}
+	if l.id, err = q.lent.Put(l); err != nil {
+		return nil, errors.Join(err, unregister(key))
+	}
+	r.loans[l] = struct{}{}
+	return l, nil
+}
+
+// end makes the loan unreachable. Reader of the pair.
+func (l *loan) end() error {
+	err := unregister(l.key)
+	r := l.region
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.loans, l)
+	select {
+	case r.given <- struct{}{}:
+	default: // whoever waits will look
+	}
+	return err
+}
+
+// Close revokes the region: no import succeeds any more, and when it returns no
+// peer reaches it.
+func (r *region) Close() error {
+	r.mu.Lock()
+	if r.revoked {
+		r.mu.Unlock()
+		return nil
+	}
+	r.revoked = true
+	for l := range r.loans {
+		l.pair.control.send(wire.Frame{Kind: wire.Revoke, ID: l.id})
+	}
+	users := make([]*queuePair, 0, len(r.users))
+	for q := range r.users {
+		users = append(users, q)
+	}
+	r.mu.Unlock()
+	r.provider.forget(r)
+	timer := time.NewTimer(revokeTime)
+	defer timer.Stop()
+	for r.left() > 0 {
+		select {
+		case <-r.given:
+		case <-timer.C:
+			r.cut()
+		}
+	}
+	var err error
+	for _, q := range users {
+		err = errors.Join(err, q.unuse(r))
+	}
+	return errors.Join(err, r.Region.Close())
+}
+
+func (r *region) left() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.loans)
+}
+
+// cut disconnects the peers that still have the region. That ends their loans.
+func (r *region) cut() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for l := range r.loans {
+		l.pair.fail(errKept)
+	}
+}
+
+// holds reports whether b is memory of the region.
+func (r *region) holds(b []byte) bool {
+	start, at := address(r.Bytes()), address(b)
+	return at >= start && at+uint64(len(b)) <= start+uint64(r.Size())
+}
+
+// address is where memory outside the Go heap lies, which does not move.
+func address(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }
+
+func unregister(key *C.struct_ibv_mr) error {
+	if n := C.ibv_dereg_mr(key); n != 0 {
+		return fmt.Errorf("deregister memory: %w", errno(n))
+	}
+	return nil
+}
+
+func errno(n C.int) error { return syscall.Errno(n) }

@@ -1,0 +1,55 @@
+//go:build verbs && linux && cgo
+
+package verbs_test
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/fabric/fabrictest"
+	"github.com/redykv/redykv/internal/fabric/verbs"
+)
+
+func TestMain(m *testing.M) {
+	fabrictest.ServeChild(open) // the child of TestKilledPeer
+	goleak.VerifyTestMain(m)
+}
+
+func open() fabric.Provider {
+	p, err := verbs.Open()
+	if err != nil {
+		panic(err)
+	}
+	return p
+}
+
+// needsDevice skips what a machine without RDMA cannot do: scripts/verbs-vm makes
+// one that can.
+func needsDevice(t testing.TB) {
+	t.Helper()
+	p, err := verbs.Open()
+	if err != nil {
+		t.Skip(err)
+	}
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestConformance(t *testing.T) {
+	needsDevice(t)
+	fabrictest.Run(t, open)
+}
+
+// TestKilledPeer kills a process in the middle of serving.
+func TestKilledPeer(t *testing.T) {
+	needsDevice(t)
+	fabrictest.RunKilledPeer(t, open)
+}
+
+func BenchmarkRead(b *testing.B) {
+	needsDevice(b)
+	fabrictest.Benchmark(b, open)
+}
