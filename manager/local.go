@@ -10,10 +10,13 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/redykv/redykv/internal/fabric/transport"
 )
 
 // LocalOptions describe a local allocator.
@@ -28,7 +31,7 @@ type LocalOptions struct {
 	// with the argument cacheserver, which is right for the redykv command and
 	// for no other program.
 	Command []string
-	// Transport is shm or tcp. Default: shm.
+	// Transport is shm, tcp or verbs. Default: shm.
 	Transport string
 	// Memory is the most that all VMs together lend, in bytes. Default: what
 	// the machine has.
@@ -105,9 +108,9 @@ func NewLocalAllocator(opts LocalOptions) (*LocalAllocator, error) {
 	return a, nil
 }
 
-func betweenProcesses(transport string) error {
-	if transport != "shm" && transport != "tcp" {
-		return fmt.Errorf("local allocator: %w: %.40q: want shm or tcp", ErrTransport, transport)
+func betweenProcesses(name string) error {
+	if known := transport.BetweenProcesses(); !slices.Contains(known, name) {
+		return fmt.Errorf("local allocator: %w: %.40q: want one of %s", ErrTransport, name, strings.Join(known, ", "))
 	}
 	return nil
 }

@@ -218,7 +218,7 @@ func TestLocalRefuses(t *testing.T) {
 		t.Errorf("too much memory: %v", err)
 	}
 	_, err = client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1, Transport: "mem"}))
-	if connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), "want shm or tcp") {
+	if connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), "want one of shm, tcp, verbs") {
 		t.Errorf("memory of one process: %v", err)
 	}
 	if _, err := NewLocalAllocator(LocalOptions{Memory: 1 << 62}); err == nil {

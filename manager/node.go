@@ -28,7 +28,7 @@ type NodeOptions struct {
 	// Distance is the number of switches between the node and its clients; 0:
 	// not known.
 	Distance uint32
-	// Transport is mem, shm or tcp. Default: tcp.
+	// Transport is mem, shm, tcp or verbs. Default: tcp.
 	Transport string
 	// Listen is the host:port of the control API. Default: a free port of
 	// 127.0.0.1.
@@ -111,7 +111,7 @@ func (o NodeOptions) check() error {
 	if err := dialable("listen address", o.Listen); err != nil {
 		return err
 	}
-	if o.Transport == "tcp" {
+	if o.FabricListen != "" && (o.Transport == "tcp" || o.Transport == "verbs") {
 		return dialable("fabric listen address", o.FabricListen)
 	}
 	return nil

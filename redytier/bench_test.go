@@ -67,7 +67,7 @@ func benchCache(t testing.TB, transport string, batch, depth int) *Cache {
 }
 
 func BenchmarkSession(b *testing.B) {
-	for _, name := range transport.Names() {
+	for _, name := range transport.Usable() {
 		for _, batch := range []int{1, 16, 64} {
 			cache := benchCache(b, name, batch, 4)
 			for _, size := range []int{8, 64, 1024} {

@@ -41,7 +41,7 @@ type Config struct {
 	RegionSize int64
 	// Configuration of the data path. Zero: the manager chooses.
 	Configuration Configuration
-	// Transport is mem, shm or tcp. Default: the manager chooses.
+	// Transport is mem, shm, tcp or verbs. Default: the manager chooses.
 	Transport string
 	// FabricTLS secures the connections of the tcp transport, if the servers have
 	// it too (server.Options). Default: none.

@@ -19,7 +19,7 @@ import (
 
 // forDevices runs a test over transports and configurations.
 func forDevices(t *testing.T, vms int, memory int64, test func(t *testing.T, c *cluster, configuration Configuration)) {
-	for _, name := range transport.Names() {
+	for _, name := range transport.Usable() {
 		for _, configuration := range configurations {
 			t.Run(fmt.Sprintf("%s,s=%d,b=%d", name, configuration.ServerThreads, configuration.BatchSize), func(t *testing.T) {
 				test(t, newCluster(t, name, vms, memory), configuration)

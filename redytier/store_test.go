@@ -14,6 +14,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/kv"
 	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/redytier"
@@ -44,9 +45,9 @@ func versionOf(buf []byte, key uint64) (uint64, error) {
 // older than one seen before, and the loss of a server on the way changes nothing.
 func TestStoreOnCache(t *testing.T) {
 	const keys, size, writers, readers, updates = 2000, 104, 2, 2, 8000 // the log grows to 1.8 MB
-	for _, transport := range []string{"shm", "tcp"} {
+	for _, name := range transport.Usable() {
 		for _, killed := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s,killed=%v", transport, killed), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s,killed=%v", name, killed), func(t *testing.T) {
 				quiet := slog.New(slog.DiscardHandler)
 				allocator, err := manager.NewInProcessAllocator(manager.InProcessOptions{Logger: quiet})
 				if err != nil {
@@ -62,7 +63,7 @@ func TestStoreOnCache(t *testing.T) {
 					}
 				}()
 				redy, err := redytier.Open(t.Context(), mgr, redytier.Config{
-					Capacity: 512 << 10, RegionSize: 64 << 10, Transport: transport, Logger: quiet,
+					Capacity: 512 << 10, RegionSize: 64 << 10, Transport: name, Logger: quiet,
 					Configuration: redytier.Configuration{ClientThreads: 1, ServerThreads: 1, BatchSize: 16, QueueDepth: 4},
 				})
 				if err != nil {

@@ -20,7 +20,7 @@ type Options struct {
 	// Cores bounds the server threads of all caches together. 0: one-sided
 	// access only.
 	Cores int
-	// Transport is the fabric: mem, shm or tcp. Default: mem.
+	// Transport is the fabric: mem, shm, tcp or verbs. Default: mem.
 	Transport string
 	// FabricAddr is where the fabric listens, in the transport's own form.
 	// Default: the transport chooses.

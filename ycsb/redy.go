@@ -4,18 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/redytier"
 )
 
 // Transports of a Redy cache, by [Shape].Transport.
 const (
-	TransportSHM = "shm" // a cache server process of this machine, over shared memory; the default
-	TransportTCP = "tcp" // a cache server process of this machine, over loopback
-	TransportMem = "mem" // a cache server in this process
+	TransportSHM   = "shm"   // a cache server process of this machine, over shared memory; the default
+	TransportTCP   = "tcp"   // a cache server process of this machine, over loopback
+	TransportVerbs = "verbs" // a cache server process of this machine, over RDMA
+	TransportMem   = "mem"   // a cache server in this process
 )
 
 // openRedy starts a manager in this process and has it start a cache server, and
@@ -25,8 +29,8 @@ func (s *Storage) openRedy(ctx context.Context, shape Shape) (device.Device, err
 	if err != nil {
 		return nil, err
 	}
-	transport := shape.transport()
-	allocator, err := newAllocator(transport, shape.CacheServer)
+	name := shape.transport()
+	allocator, err := newAllocator(name, shape.CacheServer)
 	if err != nil {
 		return nil, err
 	}
@@ -34,12 +38,12 @@ func (s *Storage) openRedy(ctx context.Context, shape Shape) (device.Device, err
 	if err != nil {
 		return nil, err
 	}
-	dev, err := redytier.Open(ctx, mgr, redytier.Config{Capacity: shape.Cache, Transport: transport, Net: shape.Net})
+	dev, err := redytier.Open(ctx, mgr, redytier.Config{Capacity: shape.Cache, Transport: name, Net: shape.Net})
 	if err != nil {
 		return nil, errors.Join(err, mgr.Close())
 	}
 	s.release = mgr.Close
-	s.Transport, s.Net = transport, network.String()
+	s.Transport, s.Net = name, network.String()
 	return dev, nil
 }
 
@@ -59,10 +63,8 @@ func (s Shape) transport() string {
 
 // checkRedy refuses a transport or a network that there is not.
 func (s Shape) checkRedy() error {
-	switch s.transport() {
-	case TransportSHM, TransportTCP, TransportMem:
-	default:
-		return fmt.Errorf("unknown transport %q: want %s, %s or %s", s.Transport, TransportSHM, TransportTCP, TransportMem)
+	if !slices.Contains(transport.Names(), s.transport()) {
+		return fmt.Errorf("unknown transport %q: want one of %s", s.Transport, strings.Join(transport.Names(), ", "))
 	}
 	return CheckNet(s.Net)
 }

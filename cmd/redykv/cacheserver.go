@@ -8,9 +8,12 @@ import (
 	"io"
 	"log/slog"
 	"math"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/manager"
 )
@@ -48,9 +51,9 @@ that they can reach. With --cores 0 it serves one-sided access only.`,
 	flags.Var(&f.memory, "memory", "most memory to lend (required)")
 	flags.Uint32Var(&f.cores, "cores", 0, "most server threads of all caches together")
 	flags.Uint32Var(&f.distance, "distance", 0, "switches between this machine and its clients; 0: not known")
-	flags.StringVar(&f.transport, "transport", "tcp", "how the memory is reached: shm or tcp")
+	flags.StringVar(&f.transport, "transport", "tcp", "how the memory is reached: "+strings.Join(transport.BetweenProcesses(), ", "))
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:0", "address of the control API")
-	flags.StringVar(&f.fabricListen, "fabric-listen", "", "address of the fabric (default for tcp 127.0.0.1:0)")
+	flags.StringVar(&f.fabricListen, "fabric-listen", "", "address of the fabric (default for tcp 127.0.0.1:0, for verbs that of an RDMA device)")
 	flags.StringVar(&f.manager, "manager", "", "`URL` of the manager to register with")
 	flags.StringVar(&f.vmID, "vm-id", "", "id to register with, of this process alone (default: a random one)")
 	flags.BoolVar(&f.untilStdin, "until-stdin-ends", false, "exit when standard input ends, as it does when the parent process is gone")
@@ -69,13 +72,13 @@ func (f cacheServerFlags) options(log *slog.Logger) (manager.NodeOptions, error)
 		return opts, usagef("--memory: want the memory to lend, such as 8GiB")
 	case f.cores > math.MaxUint8:
 		return opts, usagef("--cores %d: want 0 to %d", f.cores, math.MaxUint8)
-	case f.transport != "shm" && f.transport != "tcp":
-		return opts, usagef("--transport %q: want shm or tcp", f.transport)
+	case !slices.Contains(transport.BetweenProcesses(), f.transport):
+		return opts, usagef("--transport %q: want one of %s", f.transport, strings.Join(transport.BetweenProcesses(), ", "))
 	}
 	if err := checkListen("--listen", f.listen); err != nil {
 		return opts, err
 	}
-	if f.fabricListen != "" && f.transport == "tcp" {
+	if f.fabricListen != "" && f.transport != "shm" {
 		if err := checkListen("--fabric-listen", f.fabricListen); err != nil {
 			return opts, err
 		}

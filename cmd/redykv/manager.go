@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/manager"
 )
@@ -51,7 +54,7 @@ cache or with the manager.`,
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:7070", "address to answer at")
 	flags.StringVar(&f.advertise, "advertise", "", "`URL` by which launched servers reach this manager (default: the listen address)")
 	flags.StringVar(&f.allocator, "allocator", "local", "who starts servers where none is registered: local, or static for nobody")
-	flags.StringVar(&f.transport, "transport", "", "transport of requests that name none: shm or tcp (default shm; tcp with --allocator static)")
+	flags.StringVar(&f.transport, "transport", "", "transport of requests that name none: "+strings.Join(transport.BetweenProcesses(), ", ")+" (default shm; tcp with --allocator static)")
 	flags.Var(&f.memory, "memory", "most memory that local servers lend together (default: what the machine has)")
 	flags.Var(&f.vmMemory, "vm-memory", "most memory of one local server; larger caches get several (default: no limit)")
 	flags.DurationVar(&f.heartbeat, "heartbeat", time.Second, "how often servers have to call")
@@ -69,8 +72,8 @@ func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 	switch {
 	case f.allocator != "local" && f.allocator != "static":
 		return opts, usagef("--allocator %q: want local or static", f.allocator)
-	case f.transport != "" && f.transport != "shm" && f.transport != "tcp":
-		return opts, usagef("--transport %q: want shm or tcp", f.transport)
+	case f.transport != "" && !slices.Contains(transport.BetweenProcesses(), f.transport):
+		return opts, usagef("--transport %q: want one of %s", f.transport, strings.Join(transport.BetweenProcesses(), ", "))
 	case f.allocator == "static" && (f.memory != 0 || f.vmMemory != 0):
 		return opts, usagef("--memory and --vm-memory are for --allocator local: registered servers state their own memory")
 	case f.heartbeat < time.Millisecond || f.silence != 0 && f.silence < f.heartbeat:

@@ -69,7 +69,7 @@ func TestScript(t *testing.T) {
 			if !ok {
 				return false, fmt.Errorf("unknown condition %q", cond)
 			}
-			return slices.Contains(transport.Names(), name), nil
+			return slices.Contains(transport.Usable(), name), nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"start":     cmdStart,

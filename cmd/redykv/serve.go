@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/internal/mem"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/kv"
@@ -80,7 +82,7 @@ that the next update of each record writes it anew: more commits, a longer log.`
 	flags.Int64Var(&f.records, "records", 10_000_000, "keys to expect: the index is made for them and does not grow")
 	flags.StringVar(&f.redy, "redy", redyNone, "remote memory above the SSD: none, embedded, or a manager's address")
 	flags.Var(&f.cache, "cache", "size of the remote memory")
-	flags.StringVar(&f.transport, "transport", "", "how remote memory is reached: shm or tcp (default shm, or as the manager has it)")
+	flags.StringVar(&f.transport, "transport", "", "how remote memory is reached: "+strings.Join(transport.BetweenProcesses(), ", ")+" (default shm, or as the manager has it)")
 	flags.DurationVar(&f.commitEvery, "commit-every", time.Second, "how often to make what was written durable; 0: only at the end")
 	flags.IntVar(&f.maxClients, "max-clients", resp.DefaultMaxClients, "connections at once")
 	flags.Var(&f.maxBulk, "max-bulk", "largest argument, and so value, that a client may send")
@@ -114,8 +116,8 @@ func (f *serveFlags) check() error {
 		return usagef("--memory %v --records %d: want something", f.memory, f.records)
 	case f.redy != redyNone && f.cache < redytier.MinRegionSize:
 		return usagef("--cache %v: want %v or more", f.cache, units.Size(redytier.MinRegionSize))
-	case f.transport != "" && f.transport != ycsb.TransportSHM && f.transport != ycsb.TransportTCP:
-		return usagef("--transport %q: want %s or %s", f.transport, ycsb.TransportSHM, ycsb.TransportTCP)
+	case f.transport != "" && !slices.Contains(transport.BetweenProcesses(), f.transport):
+		return usagef("--transport %q: want one of %s", f.transport, strings.Join(transport.BetweenProcesses(), ", "))
 	case f.commitEvery < 0 || f.commitEvery > 0 && f.commitEvery < time.Millisecond:
 		return usagef("--commit-every %v: want 1ms or more, or 0 for never", f.commitEvery)
 	case f.maxClients < 1:

@@ -3,13 +3,16 @@ package transport
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/mem"
 	"github.com/redykv/redykv/internal/fabric/shm"
 	"github.com/redykv/redykv/internal/fabric/tcp"
+	"github.com/redykv/redykv/internal/fabric/verbs"
 )
 
 // Options are what a transport may be given.
@@ -26,6 +29,15 @@ var providers = []struct {
 	{mem.Name, func(Options) (fabric.Provider, error) { return mem.Open(), nil }},
 	{shm.Name, func(Options) (fabric.Provider, error) { return shm.Open() }},
 	{tcp.Name, func(o Options) (fabric.Provider, error) { return tcp.OpenTLS(o.TLS), nil }},
+	{verbs.Name, openVerbs},
+}
+
+// openVerbs refuses to promise what RDMA does not do.
+func openVerbs(o Options) (fabric.Provider, error) {
+	if o.TLS != nil {
+		return nil, errors.New("verbs: RDMA is not encrypted: no TLS")
+	}
+	return verbs.Open()
 }
 
 // Names lists the transports that Open knows.
@@ -35,6 +47,19 @@ func Names() []string {
 		names[i] = p.name
 	}
 	return names
+}
+
+// Usable lists the transports that open here: verbs needs a build tag and a device.
+func Usable() []string {
+	return slices.DeleteFunc(Names(), func(name string) bool {
+		p, err := Open(name)
+		return err != nil || p.Close() != nil
+	})
+}
+
+// BetweenProcesses lists the transports that reach another process.
+func BetweenProcesses() []string {
+	return slices.DeleteFunc(Names(), func(name string) bool { return name == mem.Name })
 }
 
 // Open returns a new provider of the transport of that name, with no options.

@@ -10,7 +10,7 @@ import (
 )
 
 func TestOpen(t *testing.T) {
-	for _, name := range transport.Names() {
+	for _, name := range transport.Usable() {
 		p, err := transport.Open(name)
 		if err != nil {
 			t.Fatal(err)
@@ -59,6 +59,6 @@ func Example() {
 	}
 	fmt.Println(done[0].Tag, done[0].Err, string(buf))
 	// Output:
-	// unknown transport "carrier pigeon": one of mem, shm, tcp
+	// unknown transport "carrier pigeon": one of mem, shm, tcp, verbs
 	// 1 <nil> memory
 }
