@@ -42,7 +42,7 @@ type Cache struct {
 
 	watcher *watcher
 	keeper  *keeper
-	client  *clientThread // serves Read and Write
+	clients *clients // serve Read and Write
 	panics  atomic.Uint64
 
 	mu       sync.Mutex
@@ -99,13 +99,12 @@ func newCache(mgr Manager, id string, cfg Config, configuration Configuration, g
 	c.table.Store(t)
 	c.version.Store(1)
 	c.keeper, c.watcher = newKeeper(c), newWatcher(c)
-	session, err := c.NewSession(clientDepth)
-	if err != nil {
+	var err error
+	if c.clients, err = newClients(c); err != nil {
 		c.cancel()
 		c.suspects.end()
 		return nil, errors.Join(err, provider.Close())
 	}
-	c.client = startClientThread(c, session)
 	c.watcher.start(cfg.OnEvent)
 	c.keeper.start()
 	return c, nil
@@ -168,13 +167,13 @@ func (c *Cache) Delete(ctx context.Context) error {
 	if !c.deleted.Swap(true) {
 		c.cancel()
 		c.changed()
-		err := c.client.stop()
+		err := c.clients.stop()
 		c.watcher.stop()
 		c.keeper.stop()
 		c.suspects.end()
 		c.turn <- struct{}{} // the operation that runs is through; no other begins
 		if err != nil {
-			c.log.Warn("closing the client thread", "err", err)
+			c.log.Warn("closing the client threads", "err", err)
 		}
 	}
 	err := deallocate(ctx, c.mgr, c.id)

@@ -19,6 +19,7 @@ func TestCallbacks(t *testing.T) {
 		const callers, rounds, stripe = 3, 300, 80_000
 		for id := range callers {
 			wg.Go(func() {
+				client := cache.NewClient()
 				r := rand.New(rand.NewPCG(uint64(id), 5))
 				model := make([]byte, stripe)
 				for range rounds {
@@ -33,9 +34,9 @@ func TestCallbacks(t *testing.T) {
 							t.Errorf("%d bytes at %d: %d, %v", len(buf), at, n, err)
 						}
 					}
-					op := cache.Write
+					op := client.Write
 					if r.IntN(2) == 0 {
-						op, want = cache.Read, bytes.Clone(model[at:at+len(buf)])
+						op, want = client.Read, bytes.Clone(model[at:at+len(buf)])
 					} else {
 						for i := range buf {
 							buf[i] = byte(r.Uint32())

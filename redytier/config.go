@@ -3,11 +3,13 @@ package redytier
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/bits"
 	"time"
 
+	"github.com/redykv/redykv/internal/affinity"
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/redywire"
@@ -65,6 +67,8 @@ type Config struct {
 	Recover func(ctx context.Context, dst []byte, addr int64) error
 	// Migration says how regions move between VMs.
 	Migration Migration
+	// Tuning switches optimisations off.
+	Tuning Tuning
 
 	network fabric.Network // what Net says
 	lease   time.Duration  // what the manager says; 0: none
@@ -78,12 +82,45 @@ type SLO struct {
 	RecordSize    int           // bytes
 }
 
+// Tuning switches off what section 4.3 of the paper adds to the data path, one by
+// one, to measure what each is worth (R50). Zero: all is on. A queue depth of 1 is a
+// matter of the Configuration.
+type Tuning struct {
+	// Locks has callers hand their requests to client threads by a queue with a
+	// lock, instead of without one.
+	Locks bool
+	// TwoSided sends batches of one to a server thread, too, instead of reading and
+	// writing the server's memory. It takes server threads.
+	TwoSided bool
+	// Pinning says whether client threads stay on one processor, on the NUMA node
+	// on which the cache was created.
+	Pinning Pinning
+}
+
+// Check refuses what a configuration cannot do.
+func (t Tuning) Check(c Configuration) error {
+	if t.TwoSided && c.ServerThreads == 0 {
+		return errors.New("redytier: two-sided batches of one need server threads")
+	}
+	return nil
+}
+
+// Pinning says whether to pin threads.
+type Pinning int
+
+// PinAuto pins on machines with several NUMA nodes and four or more processors.
+const (
+	PinAuto   = Pinning(affinity.Auto)
+	PinAlways = Pinning(affinity.Always)
+	PinNever  = Pinning(affinity.Never)
+)
+
 // Configuration is (c, s, b, q) of the paper's table 2.
 type Configuration struct {
-	ClientThreads int // c: sessions that the application will use; callbacks have one of their own
+	ClientThreads int // c: threads behind the callback API; and sessions that the application will use
 	ServerThreads int // s: threads of each cache server; 0: one-sided only
 	BatchSize     int // b: requests in a batch; 1: one-sided reads and writes
-	QueueDepth    int // q: batches under way on a connection; with b = 1 a session's depth counts
+	QueueDepth    int // q: batches under way on a connection; with b = 1 a session's own depth counts
 }
 
 func (c *Config) ensureDefaults() error {
@@ -115,7 +152,10 @@ func (c *Config) ensureDefaults() error {
 	if c.Configuration == (Configuration{}) {
 		return nil
 	}
-	return c.Configuration.check()
+	if err := c.Configuration.Check(); err != nil {
+		return err
+	}
+	return c.Tuning.Check(c.Configuration)
 }
 
 // defaultRegionSize is the largest power of two up to DefaultRegionSize that is
@@ -136,10 +176,7 @@ func checkRegionSize(size, capacity int64) error {
 }
 
 // Check refuses what table 2 does not allow.
-func (c Configuration) Check() error { return c.check() }
-
-// check holds c against table 2.
-func (c Configuration) check() error {
+func (c Configuration) Check() error {
 	switch {
 	case c.ClientThreads < 1:
 		return fmt.Errorf("redytier: %d client threads", c.ClientThreads)

@@ -81,7 +81,10 @@ func create(ctx context.Context, mgr Manager, cfg Config, m *managerv1.AllocateR
 		return nil, err
 	}
 	configuration := configurationOf(m.Configuration)
-	if err := configuration.check(); err != nil {
+	if err := configuration.Check(); err != nil {
+		return nil, err
+	}
+	if err := cfg.Tuning.Check(configuration); err != nil {
 		return nil, err
 	}
 	need := newTable(cfg.Capacity, cfg.RegionSize, configuration).need(cfg.Capacity)
@@ -89,7 +92,7 @@ func create(ctx context.Context, mgr Manager, cfg Config, m *managerv1.AllocateR
 		return nil, err
 	}
 	cfg.lease = time.Duration(m.LeaseMs) * time.Millisecond
-	grants, err := connectShares(ctx, m.CacheId, cfg.RegionSize, m.Shares, configuration, need)
+	grants, err := connectShares(ctx, m.CacheId, &cfg, m.Shares, configuration, need)
 	if err != nil {
 		return nil, err
 	}

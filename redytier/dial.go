@@ -76,7 +76,7 @@ func (c *conn) dial(ctx context.Context, depth int) error {
 	// A request may span regions and so take two places.
 	room := 2 * depth
 	if hello.Ringed() {
-		r, err := newRing(cache.provider, hello.Batch, hello.Depth, room)
+		r, err := newRing(cache.provider, c.link, room)
 		if err != nil {
 			return err
 		}

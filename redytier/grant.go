@@ -28,6 +28,7 @@ type grant struct {
 	distance   int // switches on the way there; 0: not known
 	ticket     redywire.Ticket
 	tokens     []fabric.Token // of its regions, by the server's index
+	tuning     Tuning
 
 	regions uint32 // lent; less than there are tokens after a release. The turn's holder's
 
@@ -40,24 +41,34 @@ type grant struct {
 // Another configuration means another link.
 type link struct {
 	grant *grant
-	batch int
+	fill  int // requests after which a batch is full
+	batch int // those that rings are made for; 1: no rings
 	depth int
 }
 
 func newLink(g *grant, c Configuration) *link {
-	return &link{grant: g, batch: c.BatchSize, depth: c.QueueDepth}
+	return &link{grant: g, fill: c.BatchSize, batch: g.ringed(c).BatchSize, depth: c.QueueDepth}
+}
+
+// ringed is a configuration as the server is told of it. Rings for batches of one
+// are made for two, since a server takes batches of one for one-sided access.
+func (g *grant) ringed(c Configuration) Configuration {
+	if g.tuning.TwoSided {
+		c.BatchSize = max(c.BatchSize, 2)
+	}
+	return c
 }
 
 // connectShare asks the server of one share for its regions (R33). c is the
 // configuration of the whole cache, of whose regions there are as many as of says.
-func connectShare(ctx context.Context, cache string, regionSize int64, share *managerv1.VmShare, c Configuration, of int) (*grant, error) {
+func connectShare(ctx context.Context, cache string, cfg *Config, share *managerv1.VmShare, c Configuration, of int) (*grant, error) {
 	g := &grant{
 		id: share.GetGrant(), cache: cache, vm: share.GetVm().GetId(),
-		controlURL: share.GetVm().GetControlUrl(), distance: int(share.GetVm().GetDistance()),
+		controlURL: share.GetVm().GetControlUrl(), distance: int(share.GetVm().GetDistance()), tuning: cfg.Tuning,
 	}
 	answer, err := g.control().Connect(ctx, connect.NewRequest(&serverv1.ConnectRequest{
-		CacheId: cache, Grant: g.id, Regions: share.GetRegions(), RegionSize: uint64(regionSize),
-		Configuration: c.share(int(share.GetRegions()), of).proto(),
+		CacheId: cache, Grant: g.id, Regions: share.GetRegions(), RegionSize: uint64(cfg.RegionSize),
+		Configuration: g.ringed(c).share(int(share.GetRegions()), of).proto(),
 	}))
 	if err != nil {
 		return nil, fmt.Errorf("connect to VM %s at %s: %w", g.vm, g.controlURL, err)
@@ -88,9 +99,9 @@ func (g *grant) accept(m *serverv1.ConnectResponse, regions int) error {
 }
 
 // connectShares is connectShare for several. If one fails, all are given back.
-func connectShares(ctx context.Context, cache string, regionSize int64, shares []*managerv1.VmShare, c Configuration, of int) (grants []*grant, err error) {
+func connectShares(ctx context.Context, cache string, cfg *Config, shares []*managerv1.VmShare, c Configuration, of int) (grants []*grant, err error) {
 	for _, share := range shares {
-		g, err := connectShare(ctx, cache, regionSize, share, c, of)
+		g, err := connectShare(ctx, cache, cfg, share, c, of)
 		if err != nil {
 			return nil, errors.Join(err, disconnectAll(ctx, grants))
 		}
@@ -142,7 +153,7 @@ func disconnectAll(ctx context.Context, grants []*grant) (err error) {
 // configure tells the server what the grant's data path is to be.
 func (g *grant) configure(ctx context.Context, c Configuration) error {
 	_, err := g.control().Configure(ctx, connect.NewRequest(&serverv1.ConfigureRequest{
-		CacheId: g.cache, Grant: g.id, Ticket: g.ticket[:], Configuration: c.proto(),
+		CacheId: g.cache, Grant: g.id, Ticket: g.ticket[:], Configuration: g.ringed(c).proto(),
 	}))
 	if err != nil {
 		return fmt.Errorf("configure VM %s: %w", g.vm, err)

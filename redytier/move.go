@@ -153,14 +153,14 @@ func (c *Cache) enlist(ctx context.Context, req *managerv1.ReallocateRequest) (l
 	if answer.Msg.Configuration == nil {
 		configuration = c.Configuration()
 	}
-	if err := configuration.check(); err != nil {
+	if err := errors.Join(configuration.Check(), c.cfg.Tuning.Check(configuration)); err != nil {
 		return nil, configuration, err
 	}
 	if err := checkShares(answer.Msg.Shares, int(req.Regions)); err != nil {
 		return nil, configuration, err
 	}
 	t := c.table.Load()
-	grants, err := connectShares(ctx, c.id, t.regionSize(), answer.Msg.Shares, configuration, max(len(t.regions), int(req.Regions)))
+	grants, err := connectShares(ctx, c.id, &c.cfg, answer.Msg.Shares, configuration, max(len(t.regions), int(req.Regions)))
 	if err != nil {
 		return nil, configuration, err
 	}

@@ -16,7 +16,8 @@ var ErrFixed = errors.New("redytier: the cache of a device keeps its size")
 // zeros (R71, R72). With another, the manager finds other VMs and another
 // configuration, and the regions move there (R70). Requests go on; sessions find the
 // new capacity with their next one, and what they have under way beyond it ends
-// with ErrOutOfRange at the latest. A Reshape that fails changes nothing (R76).
+// with ErrOutOfRange at the latest. A Reshape that fails changes nothing (R76). It
+// may wait for callbacks, so it must not be called from one.
 func (c *Cache) Reshape(ctx context.Context, capacity int64, slo SLO) error {
 	if capacity < MinRegionSize || capacity > maxCapacity {
 		return fmt.Errorf("redytier: reshape: capacity %d, want %d to %d", capacity, MinRegionSize, maxCapacity)
@@ -143,7 +144,10 @@ func (c *Cache) moveAll(ctx context.Context, capacity int64, slo SLO) error {
 		return err
 	}
 	places := assign(t.need(capacity), links)
-	err = c.clearEnd(ctx, min(capacity, int64(len(t.regions))<<t.shift))
+	crew, err := c.clients.hire(configuration)
+	if err == nil {
+		err = c.clearEnd(ctx, min(capacity, int64(len(t.regions))<<t.shift))
+	}
 	if err == nil {
 		err = c.move(ctx, places[:min(len(places), len(t.regions))], (*table).mirrored)
 	}
@@ -156,9 +160,12 @@ func (c *Cache) moveAll(ctx context.Context, capacity int64, slo SLO) error {
 				t.regions[i].mirror = nil
 			}
 		})
-		return errors.Join(err, c.tidy(ctx))
+		return errors.Join(err, crew.dismiss(), c.tidy(ctx))
 	}
 	c.slo = slo
+	if err := c.clients.takeOver(crew); err != nil {
+		c.log.Warn("client threads of the configuration before", "err", err)
+	}
 	return c.tidy(ctx)
 }
 
@@ -188,9 +195,10 @@ func (c *Cache) commit(places []place, links []*link, capacity int64, configurat
 
 // Reconfigure changes the data path of a live cache (R69): batches, rings, client
 // and server threads. Requests go on; those on the same bytes keep their order
-// across the change. A Reconfigure that fails changes nothing.
+// across the change. A Reconfigure that fails changes nothing. It waits for
+// callbacks, so it must not be called from one.
 func (c *Cache) Reconfigure(ctx context.Context, configuration Configuration) error {
-	if err := configuration.check(); err != nil {
+	if err := errors.Join(configuration.Check(), c.cfg.Tuning.Check(configuration)); err != nil {
 		return err
 	}
 	if err := c.takeTurn(ctx); err != nil {
@@ -223,7 +231,13 @@ func (c *Cache) reconfigure(ctx context.Context, configuration Configuration) er
 		instead[g] = l
 		links = append(links, l)
 	}
-	if err := c.join(ctx, links); err != nil {
+	crew, err := c.clients.hire(configuration)
+	if err == nil {
+		if err = c.join(ctx, links); err != nil {
+			err = errors.Join(err, crew.dismiss())
+		}
+	}
+	if err != nil {
 		return errors.Join(err, c.configureAll(context.WithoutCancel(ctx), old))
 	}
 	c.update(func(t *table) {
@@ -234,6 +248,9 @@ func (c *Cache) reconfigure(ctx context.Context, configuration Configuration) er
 			}
 		}
 	})
+	if err := c.clients.takeOver(crew); err != nil {
+		c.log.Warn("client threads of the configuration before", "err", err)
+	}
 	if err := c.tidy(ctx); err != nil {
 		c.log.Warn("connections of the configuration before are still open", "err", err)
 		return nil

@@ -22,7 +22,7 @@ import (
 // Requests larger than a payload are cut into fragments, which keeps them in
 // line with all others without a fence (A11).
 type ring struct {
-	batch, depth int
+	batch, depth int // requests after which a batch is full, and batches under way
 	slot         int // bytes
 	staging      fabric.Region
 	responses    fabric.Region
@@ -48,14 +48,14 @@ type entry struct {
 }
 
 // newRing allocates both rings of a connection.
-func newRing(p fabric.Provider, batch, depth, waiting int) (*ring, error) {
+func newRing(p fabric.Provider, l *link, waiting int) (*ring, error) {
 	r := &ring{
-		batch: batch, depth: depth, slot: redywire.SlotSize(batch),
+		batch: l.fill, depth: l.depth, slot: redywire.SlotSize(l.batch),
 		waiting: newFIFO[request](waiting),
-		entries: make([][]entry, depth),
+		entries: make([][]entry, l.depth),
 	}
 	for i := range r.entries {
-		r.entries[i] = make([]entry, 0, batch)
+		r.entries[i] = make([]entry, 0, l.fill)
 	}
 	var err error
 	if r.staging, err = p.Alloc(r.size()); err != nil {

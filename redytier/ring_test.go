@@ -28,13 +28,17 @@ func TestFIFO(t *testing.T) {
 
 // What several producers push arrives once each, in each producer's order.
 func TestBatchRing(t *testing.T) {
+	t.Run("free", func(t *testing.T) { testBatchRing(t, newBatchRing(8, false)) })
+	t.Run("locked", func(t *testing.T) { testBatchRing(t, newBatchRing(8, true)) })
+}
+
+func testBatchRing(t *testing.T, r batchRing) {
 	const producers, each = 4, 5000
-	r := newBatchRing(8)
 	var wg sync.WaitGroup
 	for id := range producers {
 		wg.Go(func() {
 			for i := 0; i < each; {
-				if r.push(call{addr: int64(id*each + i)}) {
+				if r.push(call{addr: int64(id*each + i)}) == pushOK {
 					i++
 				} else {
 					runtime.Gosched()
@@ -61,9 +65,22 @@ func TestBatchRing(t *testing.T) {
 		t.Error("something is left")
 	}
 	for i := range 9 {
-		if ok := r.push(call{}); ok != (i < 8) {
-			t.Errorf("push %d of 8: %v", i, ok)
+		if got := r.push(call{}); (got == pushOK) != (i < 8) || got == pushClosed {
+			t.Errorf("push %d of 8: %v", i, got)
 		}
+	}
+	r.close()
+	for i := range 8 {
+		if r.peek() == nil || r.drained() {
+			t.Errorf("a closed ring has lost what was in it, %d calls were left", 8-i)
+		}
+		if got := r.push(call{}); got != pushClosed {
+			t.Errorf("push into a closed ring: %v", got)
+		}
+		r.drop()
+	}
+	if r.peek() != nil || !r.drained() {
+		t.Error("a closed ring does not end")
 	}
 }
 

@@ -24,7 +24,7 @@ type benchCacheFlags struct {
 	spec              cachebench.Spec
 	idle              string
 	ops, sizes, modes []string
-	configs           []string
+	configs, tunings  []string
 	capacity          units.Size
 	connect, raw      string
 	noRaw             bool
@@ -56,7 +56,8 @@ measured too if --raw says where redykv bench fabric --listen runs.
 The mean latency is the number in flight over the throughput; percentiles are those
 of a sample. Ratios compare with rows of path fabric of the same run.`,
 		Example: `  redykv bench cache --transport shm --net rdma --config 1,0,1,1 --size 8,4KiB
-  redykv bench cache --transport tcp --config 1,1,64,16 --size 16 --op read,write`,
+  redykv bench cache --transport tcp --config 1,1,64,16 --size 16 --op read,write
+  redykv bench cache --mode callback --config 1,1,1,1 --tuning locks+two-sided --tuning two-sided --tuning on`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
@@ -66,6 +67,7 @@ of a sample. Ratios compare with rows of path fabric of the same run.`,
 	flags.StringSliceVar(&f.ops, "op", []string{"read", "write"}, "operations: "+fabricbench.Names(cachebench.Ops))
 	flags.StringSliceVar(&f.sizes, "size", []string{"8", "64", "1KiB", "4KiB"}, "sizes of a request")
 	flags.StringArrayVar(&f.configs, "config", []string{"1,0,1,1"}, "configuration `c,s,b,q`; may be given several times")
+	flags.StringArrayVar(&f.tunings, "tuning", []string{"on"}, "what is `switched` off, such as locks+two-sided, out of "+cachebench.SwitchNames()+"; may be given several times")
 	flags.StringSliceVar(&f.modes, "mode", []string{"session"}, "ways to the cache: "+fabricbench.Names(cachebench.Modes))
 	flags.StringVar(&f.idle, "idle", "", "what a thread does that has nothing to do: "+fabricbench.Names(fabricbench.Idles)+" (default wait on tcp, otherwise poll)")
 	flags.DurationVar(&f.spec.Duration, "duration", time.Second, "time of each measurement, all its slices together")
@@ -99,6 +101,13 @@ func (f *benchCacheFlags) parse() (err error) {
 			return err
 		}
 		s.Configs = append(s.Configs, c)
+	}
+	for _, text := range f.tunings {
+		t, err := cachebench.ParseTuning(text)
+		if err != nil {
+			return err
+		}
+		s.Tunings = append(s.Tunings, t)
 	}
 	for _, name := range f.ops {
 		s.Ops = append(s.Ops, cachebench.Op(name))

@@ -31,6 +31,20 @@ func TestParseConfig(t *testing.T) {
 	}
 }
 
+func TestParseTuning(t *testing.T) {
+	for _, s := range []string{"on", "locks", "two-sided", "locks+two-sided", "pinned", "locks+unpinned"} {
+		tuning, err := ParseTuning(s)
+		if err != nil || TuningString(tuning) != s {
+			t.Errorf("%q is %+v, %v, which is %q", s, tuning, err, TuningString(tuning))
+		}
+	}
+	for _, s := range []string{"", "off", "locks+", "on+locks"} {
+		if tuning, err := ParseTuning(s); err == nil {
+			t.Errorf("%q is %+v", s, tuning)
+		}
+	}
+}
+
 // embed starts a manager whose cache servers are in this process.
 func embed(t *testing.T) *manager.Embedded {
 	m, err := manager.Embed(t.Context(), manager.EmbedOptions{Logger: slog.New(slog.DiscardHandler)})
@@ -52,7 +66,7 @@ func spec() Spec {
 			{ClientThreads: 2, BatchSize: 1, QueueDepth: 3},
 			{ClientThreads: 1, ServerThreads: 1, BatchSize: 8, QueueDepth: 2},
 		},
-		Idle: fabricbench.Wait, Duration: bench.MinDuration,
+		Tunings: []redytier.Tuning{{}}, Idle: fabricbench.Wait, Duration: bench.MinDuration,
 	}
 }
 

@@ -19,7 +19,8 @@ type Row struct {
 	S         int    `json:"s"`
 	B         int    `json:"b"`
 	Q         int    `json:"q"`
-	Depth     int    `json:"depth"` // operations in flight
+	Tuning    string `json:"tuning,omitempty"` // what is switched off; on: nothing
+	Depth     int    `json:"depth"`            // operations in flight
 	Op        Op     `json:"op"`
 	Size      int    `json:"size"`
 	bench.Figures
@@ -75,6 +76,7 @@ func (r *Report) WriteTable(out io.Writer) error {
 		{Name: "path", Text: func(r *Row) string { return r.Path }},
 		{Name: "mode", Text: func(r *Row) string { return orDash(string(r.Mode)) }},
 		{Name: "c,s,b,q", Text: (*Row).config},
+		{Name: "tuning", Text: func(r *Row) string { return orDash(r.Tuning) }},
 		{Name: "depth", Text: func(r *Row) string { return strconv.Itoa(r.Depth) }},
 		{Name: "op", Text: func(r *Row) string { return string(r.Op) }},
 		{Name: "size", Text: func(r *Row) string { return units.Size(r.Size).String() }},

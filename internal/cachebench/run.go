@@ -35,6 +35,7 @@ type cell struct {
 	path    string
 	mode    Mode
 	config  redytier.Configuration
+	tuning  string
 	depth   int // of all threads together
 	op      Op
 	size    int
@@ -66,11 +67,13 @@ func Run(ctx context.Context, mgr redytier.Manager, raw *Raw, spec Spec, log *sl
 		}
 	}
 	for _, config := range spec.Configs {
-		more, err := b.open(ctx, mgr, config)
-		if err != nil {
-			return nil, err
+		for _, tuning := range spec.Tunings {
+			more, err := b.open(ctx, mgr, config, tuning)
+			if err != nil {
+				return nil, err
+			}
+			cells = append(cells, more...)
 		}
-		cells = append(cells, more...)
 	}
 	samples, err := bench.Turns(ctx, len(cells), spec.Duration, progress,
 		func(ctx context.Context, i int, lasts time.Duration) (bench.Sample, error) {
@@ -95,11 +98,11 @@ type caches struct {
 	threads []thread
 }
 
-// open makes a cache of a configuration, fills it, and plans its cells.
-func (b *caches) open(ctx context.Context, mgr redytier.Manager, config redytier.Configuration) ([]cell, error) {
+// open makes a cache of a configuration and tuning, fills it, and plans its cells.
+func (b *caches) open(ctx context.Context, mgr redytier.Manager, config redytier.Configuration, tuning redytier.Tuning) ([]cell, error) {
 	s := b.spec
 	c, err := redytier.Create(ctx, mgr, redytier.Config{
-		Capacity: s.Capacity, Configuration: config, Transport: s.Transport, Net: s.Net, Logger: b.log,
+		Capacity: s.Capacity, Configuration: config, Transport: s.Transport, Net: s.Net, Tuning: tuning, Logger: b.log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cachebench: %w", err)
@@ -120,7 +123,8 @@ func (b *caches) open(ctx context.Context, mgr redytier.Manager, config redytier
 			b.threads = append(b.threads, t)
 		}
 		cells = append(cells, plan(s, cell{
-			path: pathRedy, mode: mode, config: config, depth: len(threads) * depthOf(config), threads: threads,
+			path: pathRedy, mode: mode, config: config, tuning: TuningString(tuning),
+			depth: len(threads) * depthOf(config), threads: threads,
 		})...)
 	}
 	return cells, nil
@@ -210,6 +214,6 @@ func (c *cell) row(s *Spec, sample bench.Sample) Row {
 	return Row{
 		Path: c.path, Mode: c.mode, Transport: s.Transport, Net: s.Net,
 		C: c.config.ClientThreads, S: c.config.ServerThreads, B: c.config.BatchSize, Q: c.config.QueueDepth,
-		Depth: c.depth, Op: c.op, Size: c.size, Figures: sample.Figures(),
+		Tuning: c.tuning, Depth: c.depth, Op: c.op, Size: c.size, Figures: sample.Figures(),
 	}
 }

@@ -53,10 +53,11 @@ type Spec struct {
 	Transport string
 	Net       string // the model of the network in between, as redytier.Config.Net
 	Configs   []redytier.Configuration
+	Tunings   []redytier.Tuning // what is switched off
 	Modes     []Mode
 	Ops       []Op
 	Sizes     []int
-	Capacity  int64            // of each cache; there is one for each configuration
+	Capacity  int64            // of each cache; there is one for each configuration and tuning
 	Idle      fabricbench.Idle // what a thread does that has nothing to do
 	Duration  time.Duration    // of each cell
 }
@@ -64,7 +65,7 @@ type Spec struct {
 // Check refuses what makes no sense, in words for who asked for it.
 func (s *Spec) Check() error {
 	for what, n := range map[string]int{
-		"configurations": len(s.Configs), "modes": len(s.Modes), "operations": len(s.Ops), "sizes": len(s.Sizes),
+		"configurations": len(s.Configs), "tunings": len(s.Tunings), "modes": len(s.Modes), "operations": len(s.Ops), "sizes": len(s.Sizes),
 	} {
 		if n == 0 {
 			return fmt.Errorf("no %s to measure", what)
@@ -91,6 +92,11 @@ func (s *Spec) Check() error {
 		}
 		if depthOf(c) > redytier.MaxDepth {
 			return fmt.Errorf("configuration %s: %d requests under way in a session, at most %d", ConfigString(c), depthOf(c), redytier.MaxDepth)
+		}
+		for _, t := range s.Tunings {
+			if err := t.Check(c); err != nil {
+				return fmt.Errorf("configuration %s: %w", ConfigString(c), err)
+			}
 		}
 	}
 	switch {

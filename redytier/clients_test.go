@@ -1,0 +1,139 @@
+package redytier
+
+import (
+	"encoding/binary"
+	"errors"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// words is an application thread that counts up words of its own and checks that
+// reads find the count in program order.
+type words struct {
+	t      *testing.T
+	client *Client
+	at     int64 // of its first word
+	counts []uint64
+	under  sync.WaitGroup
+}
+
+// round adds one to a word and reads it, without waiting for either.
+func (w *words) round(i int) {
+	addr := w.at + int64(i)*8
+	w.counts[i]++
+	want := w.counts[i]
+	buf := binary.LittleEndian.AppendUint64(nil, want)
+	w.under.Add(2)
+	if err := w.client.Write(w.t.Context(), buf, addr, func(_ int, err error) { w.ended(err) }); err != nil {
+		w.ended(err)
+	}
+	got := make([]byte, 8)
+	err := w.client.Read(w.t.Context(), got, addr, func(_ int, err error) {
+		if now := binary.LittleEndian.Uint64(got); err == nil && now != want {
+			w.t.Errorf("at %d: %d, want %d", addr, now, want)
+		}
+		w.ended(err)
+	})
+	if err != nil {
+		w.ended(err)
+	}
+}
+
+func (w *words) ended(err error) {
+	if err != nil {
+		w.t.Error(err)
+	}
+	w.under.Done()
+}
+
+// Client threads come and go under live handles: no call is lost, each is called
+// back once, and what a handle asks for keeps its order.
+func TestClientsAcrossReconfigure(t *testing.T) {
+	for _, tuning := range []Tuning{{}, {Locks: true}, {Pinning: PinAlways}} {
+		if tuning.Pinning == PinAlways && runtime.GOOS != "linux" {
+			continue
+		}
+		c := newCluster(t, "mem", 2, 1<<20)
+		cache := c.create(t, Config{Capacity: 100_000, RegionSize: 16 << 10, Configuration: configurations[0], Tuning: tuning})
+		var stop atomic.Bool
+		var threads sync.WaitGroup
+		const each = 50
+		for id := range 5 {
+			w := &words{t: t, client: cache.NewClient(), at: int64(id) * each * 8, counts: make([]uint64, each)}
+			threads.Go(func() {
+				for i := 0; !stop.Load(); i++ {
+					w.round(i % each)
+				}
+				w.under.Wait()
+			})
+		}
+		for i := range 12 {
+			configuration := Configuration{ClientThreads: 1 + i%4, ServerThreads: 1, BatchSize: 1 + 3*(i%3), QueueDepth: 1 + i%5}
+			if err := cache.Reconfigure(t.Context(), configuration); err != nil {
+				t.Fatal(err)
+			}
+			if n := len(*cache.clients.crew.Load()); n != configuration.ClientThreads {
+				t.Errorf("%d client threads, want %d", n, configuration.ClientThreads)
+			}
+		}
+		stop.Store(true)
+		threads.Wait()
+		if n, want := cache.Metrics().Sessions, len(*cache.clients.crew.Load()); n != want {
+			t.Errorf("%d sessions are left, want %d", n, want)
+		}
+	}
+}
+
+// Handles are spread over the client threads evenly, and stay where they are.
+func TestHandlesAreSpread(t *testing.T) {
+	c := newCluster(t, "mem", 1, 1<<20)
+	cache := c.create(t, Config{Capacity: 100_000, Configuration: Configuration{ClientThreads: 3, BatchSize: 1, QueueDepth: 2}})
+	used := map[*clientThread]int{}
+	done := make(chan error)
+	for range 6 {
+		k := cache.NewClient()
+		var at []*clientThread
+		for range 3 {
+			thread, err := k.try(call{buf: make([]byte, 8), cb: func(_ int, err error) { done <- err }})
+			if err = errors.Join(err, <-done); err != nil {
+				t.Fatal(err)
+			}
+			at = append(at, thread)
+		}
+		if len(slices.Compact(at)) != 1 {
+			t.Error("a handle changed its thread")
+		}
+		used[at[0]]++
+	}
+	for thread, n := range used {
+		if n != 2 {
+			t.Errorf("thread %p has %d handles of 6", thread, n)
+		}
+	}
+}
+
+// With one-sided access switched off, batches of one go through the rings.
+func TestTwoSided(t *testing.T) {
+	c := newCluster(t, "mem", 2, 1<<20)
+	one := Configuration{ClientThreads: 1, ServerThreads: 1, BatchSize: 1, QueueDepth: 4}
+	for _, twoSided := range []bool{false, true} {
+		cache := c.create(t, Config{Capacity: 100_000, RegionSize: 16 << 10, Configuration: one, Tuning: Tuning{TwoSided: twoSided}})
+		w := &words{t: t, client: cache.NewClient(), counts: make([]uint64, 100)}
+		for i := range 100 {
+			w.round(i)
+		}
+		w.under.Wait()
+		if n := cache.Metrics().Batches; twoSided && n != 200 || !twoSided && n != 0 {
+			t.Errorf("two-sided %v: %d batches for 200 requests", twoSided, n)
+		}
+		if err := cache.Reconfigure(t.Context(), Configuration{ClientThreads: 1, BatchSize: 1, QueueDepth: 4}); (err != nil) != twoSided {
+			t.Errorf("two-sided %v without server threads: %v", twoSided, err)
+		}
+		if err := cache.Delete(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,164 @@
+package redytier
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"runtime/debug"
+	"sync/atomic"
+
+	"github.com/redykv/redykv/device"
+)
+
+const (
+	clientRing  = 1024 // requests that may wait for a client thread, a power of two
+	clientSpins = 64   // rounds without work before it parks
+)
+
+// clientThread is one of the goroutines behind the callback API: it moves calls
+// from its batch ring into a session of its own, which has at most b·q under way,
+// and calls back.
+type clientThread struct {
+	clients *clients
+	session *Session
+	ring    batchRing
+	under   []call   // under way, by tag
+	free    []uint64 // tags not in use
+	done    [pollBatch]device.Completion
+	ended   chan error // holds how the thread ended
+
+	// A producer that finds parked set, after its push, wakes the thread; the
+	// thread looks at the ring once more after it has set parked. One of the
+	// two sees the other.
+	parked atomic.Bool
+	wake   chan struct{} // holds one token
+	// room wakes producers that wait for a full ring: each passes it on.
+	room chan struct{} // holds one token
+}
+
+func newClientThread(k *clients, s *Session) *clientThread {
+	t := &clientThread{
+		clients: k, session: s, ring: newBatchRing(clientRing, k.cache.cfg.Tuning.Locks),
+		under: make([]call, len(s.ops)), free: make([]uint64, len(s.ops)),
+		wake: make(chan struct{}, 1), room: make(chan struct{}, 1), ended: make(chan error, 1),
+	}
+	for i := range t.free {
+		t.free[i] = uint64(i)
+	}
+	return t
+}
+
+// rouse ends the thread's sleep, or the next one.
+func (t *clientThread) rouse() {
+	offer(t.wake)
+	t.clients.cache.mu.Lock()
+	t.session.wake()
+	t.clients.cache.mu.Unlock()
+}
+
+func offer(token chan struct{}) {
+	select {
+	case token <- struct{}{}:
+	default:
+	}
+}
+
+func (t *clientThread) run() {
+	unpin, err := t.clients.pins.Pin()
+	if err != nil {
+		t.clients.cache.log.Warn("a client thread is not pinned", "err", err)
+	}
+	defer unpin()
+	for idle := 0; !t.over(); {
+		switch {
+		case t.step():
+			idle = 0
+		case idle < clientSpins:
+			idle++
+			runtime.Gosched()
+		default:
+			t.park()
+			idle = 0
+		}
+	}
+	offer(t.room)
+	t.ended <- t.session.Close()
+}
+
+// over says that everything is carried out and nothing will come.
+func (t *clientThread) over() bool { return t.session.underway == 0 && t.ring.drained() }
+
+// step takes in waiting calls, submits them, delivers completions, and says
+// whether there was anything to do.
+func (t *clientThread) step() bool {
+	taken := 0
+	for len(t.free) > 0 {
+		c := t.ring.peek()
+		if c == nil || !t.begin(c) {
+			break
+		}
+		t.ring.drop()
+		taken++
+	}
+	if taken > 0 {
+		offer(t.room)
+		// After Close of the session only: it is this thread that closes it.
+		_ = t.session.Submit()
+	}
+	n := t.session.Poll(t.done[:])
+	for i := range t.done[:n] {
+		d := &t.done[i]
+		c := &t.under[d.Tag]
+		cb := c.cb
+		*c = call{}
+		t.free = append(t.free, d.Tag)
+		t.callBack(cb, d.N, d.Err)
+	}
+	return taken+n > 0
+}
+
+// begin starts a call, or returns false if the session is full.
+func (t *clientThread) begin(c *call) bool {
+	tag := t.free[len(t.free)-1]
+	var err error
+	if c.write {
+		err = t.session.Write(c.buf, c.addr, tag)
+	} else {
+		err = t.session.Read(c.buf, c.addr, tag)
+	}
+	if errors.Is(err, device.ErrQueueFull) {
+		return false
+	}
+	if err != nil {
+		t.callBack(c.cb, 0, err)
+		return true
+	}
+	t.under[tag] = *c
+	t.free = t.free[:len(t.free)-1]
+	return true
+}
+
+func (t *clientThread) callBack(cb Callback, n int, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			t.clients.cache.panics.Add(1)
+			t.clients.cache.log.Error("callback panicked", "panic", p, "stack", string(debug.Stack()))
+		}
+	}()
+	cb(n, err)
+}
+
+// park sleeps until a call comes in, a completion is there, or the cache changes.
+func (t *clientThread) park() {
+	t.parked.Store(true)
+	defer t.parked.Store(false)
+	if t.ring.peek() != nil && len(t.free) > 0 || t.ring.drained() {
+		return
+	}
+	if t.session.underway > 0 {
+		// Any reason to return is found by the next step.
+		_ = t.session.park(context.Background())
+		return
+	}
+	<-t.wake
+}
