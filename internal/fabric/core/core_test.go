@@ -150,3 +150,39 @@ func TestRegionClose(t *testing.T) {
 		t.Errorf("alloc: %v", err)
 	}
 }
+
+// FuzzImmRing has the other side of both ends write anything into the words. An
+// end believes what can be and refuses what cannot; it never leaves the ring, nor
+// says more than the ring holds.
+func FuzzImmRing(f *testing.F) {
+	f.Add(uint64(1), uint64(0), uint64(5<<32|7))
+	f.Add(uint64(ImmEntries), uint64(ImmEntries), uint64(0))
+	f.Add(uint64(1)<<63, ^uint64(0), ^uint64(0))
+	f.Fuzz(func(t *testing.T, tail, head, entry uint64) {
+		words := make([]uint64, ImmRingWords)
+		for i := wordEntries; i < len(words); i++ {
+			words[i] = entry
+		}
+		consumer, producer := NewImmRing(words), NewImmRing(words)
+		words[wordTail] = tail
+		out := make([]fabric.Completion, 2*ImmEntries)
+		n, _, err := consumer.Pop(out)
+		if (err == nil) != (tail <= ImmEntries) || err == nil && n != int(tail) {
+			t.Fatalf("popped %d, %v with a tail of %d", n, err, tail)
+		}
+		for _, c := range out[:n] {
+			if c.Op != fabric.OpRecv || c.N < 0 || c.Imm != uint32(entry>>32) {
+				t.Fatalf("popped %+v", c)
+			}
+		}
+		words[wordHead] = head
+		for range 2 * ImmEntries {
+			if pushed, err := producer.Push(1, 1); err != nil || !pushed {
+				break
+			}
+		}
+		if producer.mine > ImmEntries+min(head, ImmEntries) {
+			t.Fatalf("pushed %d with a head of %d", producer.mine, head)
+		}
+	})
+}

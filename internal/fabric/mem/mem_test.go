@@ -13,4 +13,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestConformance(t *testing.T) { fabrictest.Run(t, mem.Open) }
 
+// TestChurn connects and disconnects thousands of times.
+func TestChurn(t *testing.T) { fabrictest.RunChurn(t, mem.Open) }
+
 func BenchmarkRead(b *testing.B) { fabrictest.Benchmark(b, mem.Open) }

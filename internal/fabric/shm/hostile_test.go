@@ -67,19 +67,6 @@ func TestLeasesAreReadOnly(t *testing.T) {
 	}
 }
 
-func FuzzMessages(f *testing.F) {
-	f.Add(encodeImport(7, [16]byte{1})[1:])
-	f.Add(loan{id: 1, word: 2, generation: 3, size: 4}.encode()[1:])
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if id, token, err := decodeImport(b); err == nil && string(encodeImport(id, token)[1:]) != string(b) {
-			t.Error("import changed")
-		}
-		if l, err := decodeLoan(b); err == nil && string(l.encode()[1:]) != string(b) {
-			t.Error("loan changed")
-		}
-	})
-}
-
 // TestDeafPeer wakes a process that does not read its socket, again and again:
 // the owner of a queue pair goes on.
 func TestDeafPeer(t *testing.T) {

@@ -22,4 +22,7 @@ func TestConformance(t *testing.T) { fabrictest.Run(t, open) }
 // TestKilledPeer kills a process in the middle of serving.
 func TestKilledPeer(t *testing.T) { fabrictest.RunKilledPeer(t, open) }
 
+// TestChurn connects and disconnects thousands of times.
+func TestChurn(t *testing.T) { fabrictest.RunChurn(t, open) }
+
 func BenchmarkRead(b *testing.B) { fabrictest.Benchmark(b, open) }

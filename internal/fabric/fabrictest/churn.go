@@ -1,0 +1,126 @@
+package fabrictest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/redykv/redykv/internal/fabric"
+)
+
+// RunChurn makes and ends thousands of connections, in every way in which one may
+// end, and checks that nothing of them is left: no memory, no mapping, no
+// descriptor, no goroutine. In short runs and under the race detector they are
+// fewer.
+func RunChurn(t *testing.T, open Open) {
+	rounds := 10_000
+	if testing.Short() || raceEnabled {
+		rounds = 500
+	}
+	server, client := open(), open()
+	t.Cleanup(func() { check(t, errors.Join(client.Close(), server.Close())) })
+	l, err := server.Listen("", 16)
+	check(t, err)
+	c := churn{t: t, server: server, client: client, listener: l, accepted: make(chan accepted)}
+	for i := range 100 {
+		c.round(i)
+	}
+	before := measure()
+	for i := range rounds {
+		c.round(i)
+	}
+	after := measure()
+	const few = 20 // come and go anyway; of what each connection left there would be more
+	if after.goroutines > before.goroutines+few || after.descriptors > before.descriptors+few || after.mappings > before.mappings+few {
+		t.Errorf("after %d connections %+v, before them %+v", rounds, after, before)
+	}
+	const each = 32 // bytes: less than anything that could be kept of a connection
+	if grown := int64(after.heap) - int64(before.heap); grown > int64(rounds)*each+1<<18 {
+		t.Errorf("%d connections left %d bytes", rounds, grown)
+	}
+}
+
+// churn is two hosts that keep connecting.
+type churn struct {
+	t              *testing.T
+	server, client fabric.Provider
+	listener       fabric.Listener
+	accepted       chan accepted
+}
+
+type accepted struct {
+	q   fabric.QueuePair
+	err error
+}
+
+// round makes one connection, uses it and ends it in the i-th way.
+func (c *churn) round(i int) {
+	t := c.t
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	refuse := i%8 == 7
+	go func() {
+		r, err := c.listener.Accept(ctx)
+		if err == nil && refuse {
+			err = r.Reject("no room")
+		}
+		var q fabric.QueuePair
+		if err == nil && !refuse {
+			q, err = r.Accept([]byte("welcome"))
+		}
+		c.accepted <- accepted{q, err}
+	}()
+	here, err := c.client.Dial(ctx, c.listener.Addr(), []byte("hello"), 16)
+	there := <-c.accepted
+	check(t, there.err)
+	if refuse {
+		if !errors.Is(err, fabric.ErrRejected) {
+			t.Fatalf("dial: %v", err)
+		}
+		return
+	}
+	check(t, err)
+	region, err := c.server.Alloc(4096)
+	check(t, err)
+	r, err := here.Import(ctx, region.Token())
+	check(t, err)
+	check(t, errors.Join(here.WriteImm([]byte("x"), r, 0, 1, 1), here.Read(make([]byte, 8), r, 0, 2), here.Submit()))
+	if i%2 == 0 { // or they are under way when it ends
+		var done [2]fabric.Completion
+		for seen := 0; seen < 2; {
+			check(t, here.Wait(ctx))
+			seen += here.Poll(done[:])
+		}
+	}
+	ends := []func() error{here.Close, there.q.Close, region.Close}
+	for k := range ends {
+		check(t, ends[(i+k)%len(ends)]())
+	}
+}
+
+// left is what connections may leave behind.
+type left struct {
+	goroutines, descriptors, mappings int
+	heap                              uint64
+}
+
+func measure() left {
+	for range 3 {
+		runtime.GC() // pools and finalizers take more than one
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	fds, err := os.ReadDir("/proc/self/fd")
+	maps, err2 := os.ReadFile("/proc/self/maps")
+	if err := errors.Join(err, err2); err != nil {
+		panic(fmt.Sprintf("no /proc: %v", err))
+	}
+	return left{
+		goroutines: runtime.NumGoroutine(), descriptors: len(fds),
+		mappings: strings.Count(string(maps), "\n"), heap: m.HeapAlloc,
+	}
+}
