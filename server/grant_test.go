@@ -350,3 +350,63 @@ func pullOnce(ctx context.Context, s *Server, client serverv1connect.CacheServer
 	}
 	return stream.Close()
 }
+
+// Regions go while batches read and write them: each request is answered, with the
+// region's bytes or with StatusNoRegion, and nothing touches memory that is gone.
+func TestReleaseUnderLoad(t *testing.T) {
+	for _, transport := range transports {
+		t.Run(transport, func(t *testing.T) {
+			_, client := newServer(t, Options{Memory: 64 << 20, Cores: 2, Transport: transport})
+			const regions = 24
+			answer := lend(t, client, "cache", "", regions)
+			var peers sync.WaitGroup
+			stop := make(chan struct{})
+			for i := range 2 {
+				p := dialRings(t, answer, 4, 2)
+				rng := rand.New(rand.NewPCG(uint64(i), 2))
+				peers.Go(func() {
+					left := uint32(regions) // at most
+					for {
+						select {
+						case <-stop:
+							return
+						default:
+						}
+						var w redywire.Writer
+						var asked [4]uint32
+						w.Reset(make([]byte, p.slot))
+						for j := range asked {
+							asked[j] = rng.Uint32N(regions)
+							if j%2 == 0 {
+								w.Write(asked[j], 0, make([]byte, 1000))
+							} else {
+								w.Read(asked[j], regionSize-1000, 1000)
+							}
+						}
+						p.send(w.Seal(p.seq+1), uint32(p.seq+1))
+						r := p.receive(4)
+						for _, region := range asked {
+							got, err := r.Response()
+							switch {
+							case err != nil:
+								t.Error(err)
+								return
+							case got.Status == redywire.StatusNoRegion:
+								left = min(left, region)
+							case got.Status != redywire.StatusOK || region > left:
+								t.Errorf("region %d answers %v, %d are left at most", region, got.Status, left)
+							}
+						}
+					}
+				})
+			}
+			for keep := regions; keep >= 0; keep-- {
+				if _, err := client.Release(t.Context(), connect.NewRequest(&serverv1.ReleaseRequest{CacheId: "cache", Keep: uint32(keep)})); err != nil {
+					t.Error(err)
+				}
+			}
+			close(stop)
+			peers.Wait()
+		})
+	}
+}

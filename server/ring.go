@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/fabric/core"
 	"github.com/redykv/redykv/internal/redywire"
 )
 
@@ -114,7 +115,17 @@ func (r *ring) take(c fabric.Completion) error {
 	return nil
 }
 
+// job is a request that was read and checked, and the memory that it names.
+type job struct {
+	memory  []byte
+	payload []byte // of a write
+	status  redywire.Status
+	write   bool
+}
+
 // carryOut executes the next batch in order (R39, R41) and enqueues its response.
+// Memory is asked for many requests before it is used: it comes from all over the
+// regions, and loading it is what a batch costs.
 func (r *ring) carryOut(qp fabric.QueuePair, m memory, counts *counters) error {
 	seq := r.carried + 1
 	at := int(seq%uint64(r.depth)) * r.slot
@@ -125,21 +136,31 @@ func (r *ring) carryOut(qp fabric.QueuePair, m memory, counts *counters) error {
 	var out redywire.Writer
 	out.Reset(r.staging.Bytes()[at : at+r.slot])
 	refused := 0
+	var jobs [core.Ahead]job
 	for in.More() {
-		q, err := in.Request()
-		if err != nil {
-			return err
+		n := 0
+		for ; n < len(jobs) && in.More(); n++ {
+			q, err := in.Request()
+			if err != nil {
+				return err
+			}
+			j := &jobs[n]
+			j.status, j.memory = m.find(q)
+			j.payload, j.write = q.Payload, q.Op == redywire.OpWrite
+			core.Touch(j.memory, 0, len(j.memory))
 		}
-		status, memory := m.find(q)
-		switch {
-		case status != redywire.StatusOK:
-			refused++
-			out.Respond(status, nil)
-		case q.Op == redywire.OpRead:
-			out.Respond(status, memory)
-		default:
-			copy(memory, q.Payload)
-			out.Respond(status, nil)
+		for i := range jobs[:n] {
+			j := &jobs[i]
+			switch {
+			case j.status != redywire.StatusOK:
+				refused++
+				out.Respond(j.status, nil)
+			case j.write:
+				copy(j.memory, j.payload)
+				out.Respond(j.status, nil)
+			default:
+				out.Respond(j.status, j.memory)
+			}
 		}
 	}
 	counts.batches.Add(1)

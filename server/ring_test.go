@@ -12,7 +12,7 @@ import (
 
 // peer is a client of message rings that may misbehave.
 type peer struct {
-	t         *testing.T
+	t         testing.TB
 	qp        fabric.QueuePair
 	responses fabric.Region
 	requests  fabric.Remote
@@ -21,7 +21,7 @@ type peer struct {
 	seq       uint64
 }
 
-func dialRings(t *testing.T, answer *serverv1.ConnectResponse, batch, depth int) *peer {
+func dialRings(t testing.TB, answer *serverv1.ConnectResponse, batch, depth int) *peer {
 	t.Helper()
 	p := openFabric(t, answer.Transport)
 	responses, err := p.Alloc(redywire.SlotSize(batch) * depth)

@@ -39,7 +39,7 @@ func newServer(t testing.TB, opts Options) (*Server, serverv1connect.CacheServer
 	return s, serverv1connect.NewCacheServerServiceClient(web.Client(), web.URL)
 }
 
-func connectCache(t *testing.T, client serverv1connect.CacheServerServiceClient, id string, regions, threads, batch uint32) *serverv1.ConnectResponse {
+func connectCache(t testing.TB, client serverv1connect.CacheServerServiceClient, id string, regions, threads, batch uint32) *serverv1.ConnectResponse {
 	t.Helper()
 	answer, err := client.Connect(t.Context(), connect.NewRequest(&serverv1.ConnectRequest{
 		CacheId: id, Regions: regions, RegionSize: regionSize,
@@ -51,7 +51,7 @@ func connectCache(t *testing.T, client serverv1connect.CacheServerServiceClient,
 	return answer.Msg
 }
 
-func openFabric(t *testing.T, name string) fabric.Provider {
+func openFabric(t testing.TB, name string) fabric.Provider {
 	t.Helper()
 	p, err := transport.Open(name)
 	if err != nil {
@@ -66,14 +66,14 @@ func openFabric(t *testing.T, name string) fabric.Provider {
 }
 
 // dial connects as a client of the cache would.
-func dial(t *testing.T, p fabric.Provider, answer *serverv1.ConnectResponse, hello redywire.Hello) (fabric.QueuePair, error) {
+func dial(t testing.TB, p fabric.Provider, answer *serverv1.ConnectResponse, hello redywire.Hello) (fabric.QueuePair, error) {
 	t.Helper()
 	hello.Ticket = redywire.Ticket(answer.Ticket)
 	return p.Dial(t.Context(), answer.FabricAddr, hello.Encode(), 16)
 }
 
 // await polls qp for one completion.
-func await(t *testing.T, qp fabric.QueuePair) fabric.Completion {
+func await(t testing.TB, qp fabric.QueuePair) fabric.Completion {
 	t.Helper()
 	var done [1]fabric.Completion
 	for qp.Poll(done[:]) == 0 {
