@@ -42,9 +42,9 @@ var (
 type Device interface {
 	// Start tells the device where the log ends, once, before the first read or
 	// write. A device that survives a restart forgets what it may hold at or
-	// above tail; one that does not starts empty there, so that Begin is tail.
-	// A tier that has failed is started again, with queues open that have no
-	// write under way.
+	// above tail; one that does not starts empty there, so that Begin is tail
+	// (of a [Refiller], lower). A tier that has failed is started again, with
+	// queues open that have no write under way.
 	Start(tail int64) error
 	// NewQueue returns a queue that holds up to depth operations under way.
 	NewQueue(depth int) (Queue, error)

@@ -13,14 +13,16 @@ import (
 //
 // The last tier never leaves: there is nothing behind it.
 type tier struct {
-	dev   Device
-	index int
-	name  string
+	dev    Device
+	index  int
+	name   string
+	refill *refill // of a Refiller, but for the last tier; else nil
 
 	// floor is the lowest address that the tier may answer for, whatever its
 	// Begin says; outFloor while it is out. Everything written so far lies
 	// below the floor that a tier comes back with, so a read that began before
-	// the tier failed is refused by the floor afterwards as well.
+	// the tier failed is refused by the floor afterwards as well. A Refiller
+	// comes back with 0 and refuses such a read itself.
 	floor atomic.Int64
 	// writes under way on the tier, over all queues. Raised under Tiered.mu,
 	// lowered anywhere, after a failure has been reported.
@@ -34,6 +36,7 @@ type tier struct {
 	backoff  time.Duration // until the next retryAt
 	failures uint64
 	restarts uint64
+	doubt    bool // see lost
 }
 
 // outFloor is above every address.
@@ -109,12 +112,15 @@ func (t *Tiered) admit(n int, addr int64) uint32 {
 				tr.retryAt = time.Now().Add(tr.backoff)
 				continue
 			}
-			back = append(back, TierEvent{Tier: i, Name: tr.name, Addr: tr.floor.Load()})
+			back = append(back, TierEvent{Tier: i, Name: tr.name, Addr: max(tr.floor.Load(), tr.dev.Begin())})
 		}
 		tr.writes.Add(1)
 		set |= 1 << i
 	}
 	t.tail = max(t.tail, addr+int64(n))
+	if t.refills {
+		t.writing = append(t.writing, addr)
+	}
 	t.mu.Unlock()
 	for _, e := range back {
 		t.tell(e)
@@ -122,16 +128,18 @@ func (t *Tiered) admit(n int, addr int64) uint32 {
 	return set
 }
 
-// restart brings a tier back, empty, at the end of all writes. The caller holds
-// mu, and nothing is being written to the tier.
+// restart brings a tier back, empty, at the end of all writes; a Refiller with a
+// hole below. The caller holds mu, and nothing is being written to the tier.
 func (t *Tiered) restart(tr *tier) error {
 	align := int64(tr.dev.Alignment())
 	floor := (t.tail + align - 1) &^ (align - 1)
 	if err := tr.dev.Start(floor); err != nil {
 		return fmt.Errorf("start at %d: %w", floor, err)
 	}
-	// A tier that survives restarts still holds what lies before the hole.
-	if err := tr.dev.Truncate(floor); err != nil {
+	if tr.refill != nil {
+		floor = 0
+	} else if err := tr.dev.Truncate(floor); err != nil {
+		// A tier that survives restarts still holds what lies before the hole.
 		return fmt.Errorf("truncate to %d: %w", floor, err)
 	}
 	tr.floor.Store(floor)

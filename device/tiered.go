@@ -27,6 +27,12 @@ type TieredOptions struct {
 	// tries to start it again; it doubles with every failure up to 64 times
 	// this. Default 1 s.
 	RetryAfter time.Duration
+	// RefillRate is how many bytes a second at most are copied back to a tier
+	// that has lost some and can take them again, a Refiller: after a restart
+	// all that fits, after the loss of a machine what was there. They come from
+	// the tiers behind it, the newest first, 64 KiB at a time, with rests as
+	// long as the copying took. Default 64 MiB; negative: nothing is copied.
+	RefillRate int64
 	// OnEvent, if set, is told of every change of a tier's health. It runs on
 	// the goroutine that found out, between two operations: it must be quick
 	// and not use the device.
@@ -73,17 +79,24 @@ func (e TierEvent) String() string {
 // so a device that can fail must let its queues outlive another Start. Which
 // tiers have holes is part of the metadata that Sync keeps, so that a tier that
 // survives a restart does not answer for them afterwards.
+//
+// A Refiller knows its holes itself. It stays in the set with them: a write that
+// it fails with ErrNotHeld counts for no commit point, like that of any tier which
+// failed, and a read of it goes on to the next tier. A goroutine fills them in the
+// background, until Close (TieredOptions.RefillRate).
 type Tiered struct {
-	opts   TieredOptions
-	tiers  []*tier
-	commit int   // index of the commit point
-	err    error // what is wrong with the arguments; every method returns it
+	opts    TieredOptions
+	tiers   []*tier
+	commit  int   // index of the commit point
+	refills bool  // a tier is refilled, so writing is kept
+	err     error // what is wrong with the arguments; every method returns it
 
-	mu     sync.Mutex // guards what follows, and the tiers' health
-	tail   int64      // end of the highest write so far, or Start's tail
-	dirty  bool       // the floors have changed since Sync stored them
-	queues map[*tieredQueue]struct{}
-	closed bool
+	mu      sync.Mutex // guards what follows, and the tiers' health
+	tail    int64      // end of the highest write so far, or Start's tail
+	writing []int64    // addresses of the writes under way
+	dirty   bool       // the floors have changed since Sync stored them
+	queues  map[*tieredQueue]struct{}
+	closed  bool
 }
 
 // NewTiered stacks tiers, the fastest first and the one that holds everything
@@ -95,6 +108,9 @@ func NewTiered(tiers ...Device) *Tiered { return NewTieredWith(TieredOptions{}, 
 func NewTieredWith(opts TieredOptions, tiers ...Device) *Tiered {
 	if opts.RetryAfter == 0 {
 		opts.RetryAfter = time.Second
+	}
+	if opts.RefillRate == 0 {
+		opts.RefillRate = defaultRefillRate
 	}
 	if opts.Logger == nil {
 		opts.Logger = slog.Default()
@@ -119,7 +135,12 @@ func NewTieredWith(opts TieredOptions, tiers ...Device) *Tiered {
 		if i < len(opts.Names) {
 			name = opts.Names[i]
 		}
-		t.tiers = append(t.tiers, &tier{dev: dev, index: i, name: name})
+		tr := &tier{dev: dev, index: i, name: name}
+		if r, ok := dev.(Refiller); ok && i < len(tiers)-1 {
+			tr.refill = newRefill(t, tr, r)
+			t.refills = t.refills || opts.RefillRate > 0
+		}
+		t.tiers = append(t.tiers, tr)
 	}
 	return t
 }
@@ -141,7 +162,7 @@ func (t *Tiered) Start(tail int64) error {
 	t.mu.Unlock()
 	for i, tr := range t.tiers {
 		err := tr.dev.Start(tail)
-		if err == nil && floors[i] > 0 {
+		if err == nil && floors[i] > 0 && tr.refill == nil {
 			floor := min(floors[i], tail)
 			tr.floor.Store(floor)
 			err = tr.dev.Truncate(floor)
@@ -154,7 +175,7 @@ func (t *Tiered) Start(tail int64) error {
 			t.fail(tr, err)
 		}
 	}
-	return nil
+	return t.startRefills()
 }
 
 // NewQueue implements Device. A tier that gives no queue leaves the set.
@@ -224,8 +245,8 @@ func (t *Tiered) Truncate(begin int64) error {
 }
 
 // Sync implements Device. The tiers from the commit point on are made durable.
-// One of them that cannot leaves the set; that is no loss unless writes which it
-// committed are still on their way to the last.
+// One of them that cannot leaves the set, or has lost some of what it had; that is
+// no loss unless writes which it committed are still on their way to the last.
 func (t *Tiered) Sync() error {
 	if t.err != nil {
 		return t.err
@@ -234,13 +255,16 @@ func (t *Tiered) Sync() error {
 	for _, tr := range t.tiers[t.commit:] {
 		if !tr.out() {
 			err := tr.dev.Sync()
-			if err == nil {
+			lost := tr.refill != nil && t.lost(tr, err)
+			switch {
+			case err == nil && !lost:
 				continue
-			}
-			err = fmt.Errorf("sync: %w", err)
-			t.fail(tr, err)
-			if tr == last {
-				return fmt.Errorf("device: tier %s: %w", tr.name, err)
+			case err != nil && !lost:
+				err = fmt.Errorf("sync: %w", err)
+				t.fail(tr, err)
+				if tr == last {
+					return fmt.Errorf("device: tier %s: %w", tr.name, err)
+				}
 			}
 		}
 		if n := last.writes.Load(); n > 0 {
@@ -299,7 +323,7 @@ func (t *Tiered) ListObjects() ([]string, error) {
 	return t.last().dev.ListObjects()
 }
 
-// Close implements Device: it closes every tier.
+// Close implements Device: it ends the refilling and closes every tier.
 func (t *Tiered) Close() error {
 	t.mu.Lock()
 	if t.closed {
@@ -308,6 +332,11 @@ func (t *Tiered) Close() error {
 	}
 	t.closed = true
 	t.mu.Unlock()
+	for _, tr := range t.tiers {
+		if tr.refill != nil {
+			tr.refill.stop()
+		}
+	}
 	var errs []error
 	for _, tr := range t.tiers {
 		// A tier that is out has told its troubles already.

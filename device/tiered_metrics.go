@@ -20,6 +20,10 @@ type TierMetrics struct {
 	WriteErrors  uint64
 	Failures     uint64 // errors that counted against its health
 	Restarts     uint64 // times that it came back into the set
+
+	Missing  int64  // bytes at or above Begin that the tier lacks, a Refiller
+	Refills  uint64 // pieces of them that were copied back
+	Refilled uint64 // bytes of these
 }
 
 // Metrics returns the state of every tier, the first one first. The counts are
@@ -44,6 +48,9 @@ func (t *Tiered) Metrics() []TierMetrics {
 			ReadErrors:   sum.readErrors.Load(),
 			WriteErrors:  sum.writeErrors.Load(),
 			Failures:     tr.failures, Restarts: tr.restarts,
+		}
+		if r := tr.refill; r != nil {
+			all[i].Missing, all[i].Refills, all[i].Refilled = r.dev.Missing(), r.pieces.Load(), r.bytes.Load()
 		}
 	}
 	return all

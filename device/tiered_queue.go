@@ -222,10 +222,14 @@ func (q *tieredQueue) settleRead(s uint32, i int, err error) (Completion, bool) 
 }
 
 // readFailed accounts for a read that tier i failed. Not to hold an address is
-// no sign of illness.
+// no sign of illness, and a tier with holes says so often: it costs nothing.
 func (q *tieredQueue) readFailed(sl *tieredSlot, i int, err error) {
-	sl.err = errors.Join(sl.err, err)
 	q.counts[i].fallThroughs++
+	if sl.err == nil {
+		sl.err = err
+	} else {
+		sl.err = errors.Join(sl.err, err)
+	}
 	if errors.Is(err, ErrNotHeld) {
 		return
 	}
@@ -238,14 +242,17 @@ func (q *tieredQueue) readFailed(sl *tieredSlot, i int, err error) {
 	}
 }
 
-// wrote accounts for the end of a write on tier i.
+// wrote accounts for the end of a write on tier i. A Refiller that does not hold
+// it has made a hole, and stays in the set.
 func (q *tieredQueue) wrote(sl *tieredSlot, i int, err error) {
 	tr := q.t.tiers[i]
 	if err != nil {
 		err = fmt.Errorf("device: tier %s: write of %d bytes at %d: %w", tr.name, len(sl.buf), sl.addr, err)
 		sl.err = errors.Join(sl.err, err)
 		q.counts[i].writeErrors++
-		q.t.fail(tr, err)
+		if tr.refill == nil || !errors.Is(err, ErrNotHeld) {
+			q.t.fail(tr, err)
+		}
 	} else {
 		sl.held |= 1 << i
 		q.counts[i].bytesWritten += uint64(len(sl.buf))
@@ -274,6 +281,9 @@ func (q *tieredQueue) settle(s uint32) (Completion, bool) {
 	}
 	if sl.held>>(len(q.queues)-1) == 0 {
 		c.N, c.Err = 0, sl.err
+	}
+	if sl.set != 0 {
+		q.t.ended(sl.addr)
 	}
 	return q.end(s, c), true
 }

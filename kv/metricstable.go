@@ -103,6 +103,9 @@ func (t *metricsTable) tier(m *Metrics, i int) {
 	t.row(fmt.Sprintf("tier %d", i), tier.Name, state, "begin", tier.Begin, "hits", tier.Hits,
 		"read", units.Size(tier.BytesRead), "written", units.Size(tier.BytesWritten), "passed on", tier.FallThroughs)
 	t.row("", "read errors", tier.ReadErrors, "write errors", tier.WriteErrors, "failures", tier.Failures, "restarts", tier.Restarts)
+	if tier.Missing > 0 || tier.Refills > 0 {
+		t.row("", "missing", units.Size(tier.Missing), "refills", tier.Refills, "bytes", units.Size(tier.Refilled))
+	}
 	if tier.Reason != nil {
 		fmt.Fprintf(&t.w, "%-16s%v\n", "", tier.Reason)
 	}

@@ -16,32 +16,37 @@ const maxLog = 1 << 48
 // recent part, as a ring of segments (R87). What the log has outgrown is dropped,
 // Begin says from where on the device answers, and the next tier has the rest.
 //
-// It is volatile: Start empties it, and there are no metadata and objects. When a VM of the
-// cache is lost, reads and writes there fail with ErrRegionUnavailable, and Start
-// fails with it from then on: the memory is gone until a new cache is made.
+// It is volatile: there are no metadata and objects. It is a [device.Refiller]: when
+// a VM of the cache is lost, what was there are holes, and what is written there
+// until the VM is replaced (R83). So is a write that fails for another reason, and
+// all of the log after Start. A tiered device fills them again.
 //
 // A write never waits for another. Where its place in the ring is still being
-// written with an earlier part of the log, which takes more than the capacity
-// under way at once, the device drops the write and all before it.
+// written with an earlier part of the log, or refilled, the write becomes a hole.
 type Device struct {
 	device.NoObjects
 
-	cache    *Cache
-	segments *segments
-	owned    bool // Close deletes the cache
+	cache       *Cache
+	unavailable func() spans // the cache's
+	segments    *segments
+	owned       bool // Close deletes the cache
 
-	// begin and end bound what the device answers for. They only move up. begin
-	// passes a segment before a write that reuses its place is enqueued.
-	begin, end atomic.Int64
-	closed     atomic.Bool
+	// begin and end bound what the device answers for, but for the holes, and top
+	// is the end of what was ever asked to be written. They only move up. begin
+	// passes a segment before top reaches the one that reuses its place, and top
+	// a write before it is enqueued.
+	begin, end, top atomic.Int64
+	holes           holes
+	closed          atomic.Bool
 }
-
-var _ device.Device = (*Device)(nil)
 
 // NewDevice returns a device over a cache, which must have no other use. Closing
 // the device leaves the cache alone.
 func NewDevice(cache *Cache) *Device {
-	return &Device{cache: cache, segments: newSegments(cache.Capacity())}
+	d := &Device{cache: cache, unavailable: cache.unavailable, segments: newSegments(cache.Capacity())}
+	d.holes.ready = make(chan struct{}, 1)
+	cache.observe(d)
+	return d
 }
 
 // Open creates a cache and returns a device over it. Closing the device deletes
@@ -59,21 +64,35 @@ func Open(ctx context.Context, mgr Manager, cfg Config) (*Device, error) {
 // Cache is the cache below the device.
 func (d *Device) Cache() *Cache { return d.cache }
 
-// Start implements device.Device: the device holds nothing below tail.
+// Start implements device.Device: the device holds nothing below tail. As much of
+// it as the ring has room for is a hole.
 func (d *Device) Start(tail int64) error {
 	if tail < 0 || tail > maxLog {
 		return fmt.Errorf("redytier: start at %d", tail)
 	}
-	if err := d.cache.Err(); err != nil {
-		return fmt.Errorf("redytier: start at %d: %w", tail, err)
+	if d.cache.deleted.Load() {
+		return fmt.Errorf("redytier: start at %d: %w", tail, ErrDeleted)
 	}
+	d.reach(tail)
 	raise(&d.end, tail)
-	raise(&d.begin, tail)
+	d.dig(span{0, tail})
+	offer(d.holes.ready)
 	return nil
 }
 
+// reach makes room for the log up to top.
+func (d *Device) reach(top int64) {
+	if g := d.segments; top > 0 {
+		raise(&d.begin, g.start(g.of(top-1)+1-int64(len(g.places))))
+	}
+	raise(&d.top, top)
+}
+
 // NewQueue implements device.Device. The queue is a session of the cache.
-func (d *Device) NewQueue(depth int) (device.Queue, error) {
+func (d *Device) NewQueue(depth int) (device.Queue, error) { return d.NewRefillQueue(depth) }
+
+// NewRefillQueue implements device.Refiller.
+func (d *Device) NewRefillQueue(depth int) (device.RefillQueue, error) {
 	if d.closed.Load() {
 		return nil, device.ErrClosed
 	}
@@ -101,8 +120,16 @@ func (d *Device) Truncate(begin int64) error {
 }
 
 // Sync implements device.Device. Nothing here outlives the cache, so there is
-// nothing to do.
-func (d *Device) Sync() error { return nil }
+// nothing to do but to say what did not live as long.
+func (d *Device) Sync() error {
+	d.holes.mu.Lock()
+	defer d.holes.mu.Unlock()
+	if lost := d.holes.lost; !lost {
+		return nil
+	}
+	d.holes.lost = false
+	return fmt.Errorf("redytier: sync: memory of the cache was lost: %w", device.ErrNotHeld)
+}
 
 // WriteMeta implements device.Device: a volatile device has none.
 func (d *Device) WriteMeta(name string, _ []byte) error {

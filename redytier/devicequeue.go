@@ -2,6 +2,7 @@ package redytier
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/redykv/redykv/device"
@@ -11,9 +12,16 @@ import (
 // are slots of ops.
 type deviceQueue struct {
 	d    *Device
-	s    *Session
+	s    session
 	ops  []deviceOp
 	free []uint32
+}
+
+// session is what a deviceQueue needs of a Session.
+type session interface {
+	device.Queue
+	// close is Close that takes completions by poll.
+	close(poll func()) error
 }
 
 // deviceOp is one operation under way. A write is in segments first to last
@@ -22,11 +30,38 @@ type deviceOp struct {
 	tag         uint64
 	addr        int64
 	n           int
-	write       bool
+	kind        opKind
+	held        int64 // of a write: where the part begins that is stored
 	first, last int64
+	added       uint64 // holes before it began
 }
 
-func newDeviceQueue(d *Device, s *Session, depth int) *deviceQueue {
+// span is what the operation reads, or stores.
+func (o *deviceOp) span() span {
+	from := o.addr
+	if o.kind != opRead {
+		from = o.held
+	}
+	return span{from, o.addr + int64(o.n)}
+}
+
+type opKind uint8
+
+const (
+	opRead    opKind = iota
+	opWrite          // where there was no hole
+	opFill           // a write into a hole
+	opRefill         // a hole's bytes from another tier
+	opRefused        // a write that is not stored: a hole
+)
+
+// errHole ends reads of holes; there may be many. errNotStored is for writes.
+var (
+	errHole      = fmt.Errorf("redytier: %w: lost, or not filled yet", device.ErrNotHeld)
+	errNotStored = fmt.Errorf("redytier: %w: not stored", device.ErrNotHeld)
+)
+
+func newDeviceQueue(d *Device, s session, depth int) *deviceQueue {
 	q := &deviceQueue{d: d, s: s, ops: make([]deviceOp, depth), free: make([]uint32, depth)}
 	for i := range q.free {
 		q.free[i] = uint32(depth - 1 - i)
@@ -40,10 +75,15 @@ func newDeviceQueue(d *Device, s *Session, depth int) *deviceQueue {
 // only to find out about it: the writer moves Begin past the old bytes before it
 // enqueues the new ones. A read that saw any of the new bytes therefore completed
 // after Begin had moved, and Poll, which looks at Begin after the completion,
-// answers ErrNotHeld (A52).
+// answers ErrNotHeld (A52). Nor does it against the loss of its bytes' memory: a
+// hole appears before the new memory can be seen.
 func (q *deviceQueue) Read(dst []byte, addr int64, tag uint64) error {
 	if addr < q.d.begin.Load() || addr > q.d.end.Load()-int64(len(dst)) {
 		return q.notHeld(addr)
+	}
+	added, hole := q.d.holes.look(span{addr, addr + int64(len(dst))})
+	if hole {
+		return errHole
 	}
 	slot, err := q.slot()
 	if err != nil {
@@ -52,12 +92,13 @@ func (q *deviceQueue) Read(dst []byte, addr int64, tag uint64) error {
 	if err := q.s.Read(dst, addr%q.d.segments.size, uint64(slot)); err != nil {
 		return err
 	}
-	q.ops[slot] = deviceOp{tag: tag, addr: addr, n: len(dst)}
+	q.ops[slot] = deviceOp{tag: tag, addr: addr, n: len(dst), added: added}
 	q.free = q.free[:len(q.free)-1]
 	return nil
 }
 
-// Write implements device.Queue.
+// Write implements device.Queue. Of a write that Begin passes, the part that is
+// still held is stored; nothing where that is empty.
 func (q *deviceQueue) Write(src []byte, addr int64, tag uint64) error {
 	if addr < 0 || addr > maxLog-int64(len(src)) {
 		return fmt.Errorf("%w: %d bytes at %d of a log", ErrOutOfRange, len(src), addr)
@@ -66,37 +107,56 @@ func (q *deviceQueue) Write(src []byte, addr int64, tag uint64) error {
 	if err != nil {
 		return err
 	}
-	// A write of the part that is still held; of nothing where that is empty.
-	from, first, last := q.reserve(addr, addr+int64(len(src)))
-	held := src[from-addr:]
-	if err := q.s.Write(held, from%q.d.segments.size, uint64(slot)); err != nil {
-		q.d.segments.leave(first, last)
-		return err
+	o := deviceOp{tag: tag, addr: addr, n: len(src), kind: opWrite}
+	q.reserve(&o)
+	stored := o.span()
+	if stored.from < stored.to {
+		var hole bool
+		if o.added, hole = q.d.holes.look(stored); hole && o.kind == opWrite {
+			o.added, o.kind = q.d.rewrite(stored)
+		}
 	}
-	q.ops[slot] = deviceOp{tag: tag, addr: addr, n: len(src), write: true, first: first, last: last}
+	if o.kind == opRefused {
+		src = nil
+	} else {
+		src = src[stored.from-addr:]
+	}
+	return q.write(slot, src, o)
+}
+
+// write enqueues o, which stores src, under a slot.
+func (q *deviceQueue) write(slot uint32, src []byte, o deviceOp) error {
+	if err := q.s.Write(src, o.held%q.d.segments.size, uint64(slot)); err != nil {
+		return q.notStored(&o, err)
+	}
+	q.ops[slot] = o
 	q.free = q.free[:len(q.free)-1]
 	return nil
 }
 
-// reserve makes room for the log's bytes [from, to) and enters their segments.
-// It returns where the part begins that the device will hold.
-func (q *deviceQueue) reserve(from, to int64) (held, first, last int64) {
-	g := q.d.segments
-	if from == to {
-		return from, 0, -1
+// reserve makes room for a write and enters the segments of the part that the
+// device will hold; or refuses it.
+func (q *deviceQueue) reserve(o *deviceOp) {
+	g, end := q.d.segments, o.addr+int64(o.n)
+	o.held, o.first, o.last = o.addr, 0, -1
+	if o.n == 0 {
+		return
 	}
-	last = g.of(to - 1)
-	raise(&q.d.begin, g.start(last+1-int64(len(g.places))))
+	q.d.reach(end)
+	last := g.of(end - 1)
 	for {
-		if from = min(max(from, q.d.begin.Load()), to); from == to {
-			return to, 0, -1
+		if o.held = min(max(o.held, q.d.begin.Load()), end); o.held == end {
+			return
 		}
-		first = g.of(from)
+		first := g.of(o.held)
 		switch g.enter(first, last) {
 		case entered:
-			return from, first, last
+			o.first, o.last = first, last
+			return
 		case occupied:
-			raise(&q.d.begin, to)
+			q.d.dig(span{o.held, end})
+			o.kind = opRefused
+			return
 		case overtaken: // by a writer that has moved begin further already
 		}
 	}
@@ -124,27 +184,67 @@ func (q *deviceQueue) Poll(done []device.Completion) int {
 		slot := uint32(done[i].Tag)
 		o := &q.ops[slot]
 		done[i].Tag = o.tag
-		if o.write {
+		switch {
+		case o.kind != opRead:
 			q.written(o, &done[i])
-		} else if done[i].Err == nil && o.addr < q.d.begin.Load() {
+		case done[i].Err != nil:
+			if errors.Is(done[i].Err, ErrRegionUnavailable) {
+				done[i].Err = q.unwell(done[i].Err)
+			}
+		case o.addr < q.d.begin.Load():
 			done[i].N, done[i].Err = 0, q.notHeld(o.addr)
+		case q.d.holes.since(o.added, o.span()):
+			done[i].N, done[i].Err = 0, errHole
 		}
 		q.free = append(q.free, slot)
 	}
 	return n
 }
 
-// written ends a write. What it failed to store is not held, nor is what lies
-// before it.
+// written ends a write. What it failed to store is a hole; so is what was lost
+// while it was under way.
 func (q *deviceQueue) written(o *deviceOp, c *device.Completion) {
-	end := o.addr + int64(o.n)
-	if c.Err == nil {
-		c.N = o.n
-	} else {
-		raise(&q.d.begin, end)
+	if c.Err != nil {
+		c.N, c.Err = 0, q.notStored(o, c.Err)
+		return
 	}
-	raise(&q.d.end, end)
+	x, stored := o.span(), false
+	switch o.kind {
+	case opWrite:
+		stored = !q.d.holes.since(o.added, x)
+	case opFill, opRefill:
+		stored = q.d.holes.filled(x, o.added, true)
+	}
+	if c.N = o.n; !stored {
+		c.N, c.Err = 0, errNotStored
+	}
+	raise(&q.d.end, x.to)
 	q.d.segments.leave(o.first, o.last)
+}
+
+// notStored ends a write that its session failed, and returns its error. Where the
+// session is full, it has not begun.
+func (q *deviceQueue) notStored(o *deviceOp, err error) error {
+	x := o.span()
+	if o.kind == opFill || o.kind == opRefill {
+		q.d.holes.filled(x, o.added, false)
+	}
+	if !errors.Is(err, device.ErrQueueFull) && o.kind != opRefill {
+		q.d.dig(x)
+		raise(&q.d.end, x.to)
+		err = q.unwell(err)
+	}
+	q.d.segments.leave(o.first, o.last)
+	return err
+}
+
+// unwell adds to an error of the session that the device goes on without these
+// bytes, unless the cache was deleted.
+func (q *deviceQueue) unwell(err error) error {
+	if q.d.cache.deleted.Load() {
+		return err
+	}
+	return fmt.Errorf("%w: %w", device.ErrNotHeld, err)
 }
 
 // Wait implements device.Queue.

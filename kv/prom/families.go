@@ -193,4 +193,10 @@ var tierFamilies = []tierFamily{
 		func(t *device.TierMetrics) float64 { return float64(t.Failures) }},
 	{"restarts_total", "Times that the tier came back into the set.", counter,
 		func(t *device.TierMetrics) float64 { return float64(t.Restarts) }},
+	{"missing_bytes", "Bytes above its begin address that the tier has lost, or not got back yet.", gauge,
+		func(t *device.TierMetrics) float64 { return float64(t.Missing) }},
+	{"refills_total", "Pieces of these that were copied back from the tiers behind.", counter,
+		func(t *device.TierMetrics) float64 { return float64(t.Refills) }},
+	{"refilled_bytes_total", "Bytes that were copied back.", counter,
+		func(t *device.TierMetrics) float64 { return float64(t.Refilled) }},
 }

@@ -1,0 +1,268 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// refillPiece is how much is copied at once: little enough that a reader
+	// that comes behind it hardly notices.
+	refillPiece = 64 << 10
+	// defaultRefillRate is TieredOptions.RefillRate by default.
+	defaultRefillRate = 64 << 20
+	// While nothing can be refilled, or it fails, refill looks again after
+	// firstRefillDelay, and then ever later.
+	firstRefillDelay = time.Millisecond
+	lastRefillDelay  = time.Second
+)
+
+// refill fills the holes of one tier from those behind it, on a goroutine of its
+// own: the newest first, for those are read most and stay longest. One piece is
+// under way at a time.
+//
+// What it reads is what the tier would have been given. A piece is copied only if
+// no write to it was under way at some moment after its ticket was taken: a write
+// that ended before has reached every tier, and one that begins later makes the
+// ticket worthless.
+type refill struct {
+	t    *Tiered
+	tier *tier
+	dev  Refiller
+
+	// The goroutine's own.
+	source *tieredQueue // of the tiers behind; never among Tiered.queues, whose reads are counted
+	queue  RefillQueue
+	buf    []byte
+	done   [1]Completion
+	below  int64     // where the last failure was: what lies there has time
+	until  time.Time // until then
+	delay  time.Duration
+
+	pieces, bytes atomic.Uint64
+
+	cancel context.CancelFunc // nil: not started
+	ended  chan struct{}
+}
+
+func newRefill(t *Tiered, tr *tier, dev Refiller) *refill {
+	return &refill{
+		t: t, tier: tr, dev: dev, below: math.MaxInt64, delay: firstRefillDelay, ended: make(chan struct{}),
+	}
+}
+
+// startRefills starts the goroutine of every tier that is refilled, once.
+func (t *Tiered) startRefills() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return ErrClosed
+	}
+	for _, tr := range t.tiers {
+		if r := tr.refill; r != nil && r.cancel == nil && t.refills {
+			var ctx context.Context
+			ctx, r.cancel = context.WithCancel(context.Background())
+			go r.run(ctx)
+		}
+	}
+	return nil
+}
+
+// stop ends the goroutine and waits for it. Nobody starts it any more.
+func (r *refill) stop() {
+	if r.cancel != nil {
+		r.cancel()
+		<-r.ended
+	}
+}
+
+func (r *refill) run(ctx context.Context) {
+	defer close(r.ended)
+	defer r.close()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		pause, ready := r.step(ctx)
+		if pause >= 0 {
+			timer.Reset(pause)
+		} else {
+			timer.Stop()
+		}
+		select {
+		case <-timer.C:
+		case <-ready:
+			r.below, r.delay = math.MaxInt64, firstRefillDelay
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// step copies one piece, if there is one. It returns how long to wait before the
+// next, below 0 for ever, and a channel that ends the wait, or nil.
+func (r *refill) step(ctx context.Context) (time.Duration, <-chan struct{}) {
+	began := time.Now()
+	if began.After(r.until) {
+		r.below = math.MaxInt64
+	}
+	hole := r.next()
+	if hole.From == hole.To {
+		if r.dev.Missing() == 0 {
+			r.delay = firstRefillDelay
+			return -1, r.dev.HoleReady()
+		}
+		return r.later(), r.dev.HoleReady()
+	}
+	if err := r.copy(ctx, hole); err != nil {
+		r.below, r.until = hole.From, began.Add(lastRefillDelay)
+		return r.later(), nil
+	}
+	r.delay = firstRefillDelay
+	n := hole.To - hole.From
+	r.pieces.Add(1)
+	r.bytes.Add(uint64(n))
+	// Under way for half of the time at most: a tier that is busy, so that the
+	// piece took long, has as long a rest.
+	took := time.Since(began)
+	share := time.Duration(float64(n) / float64(r.t.opts.RefillRate) * float64(time.Second))
+	return max(share-took, took), nil
+}
+
+// later returns the next delay.
+func (r *refill) later() time.Duration {
+	d := r.delay
+	r.delay = min(2*d, lastRefillDelay)
+	return d
+}
+
+// next returns the piece to copy, or none.
+func (r *refill) next() Hole {
+	if r.tier.out() {
+		return Hole{}
+	}
+	last := r.t.last().dev
+	if begin := last.Begin(); r.dev.Begin() < begin {
+		if err := r.dev.Truncate(begin); err != nil {
+			return Hole{} // nobody has what lies there, and it will be tried again
+		}
+	}
+	hole := r.dev.Hole(min(r.below, r.t.settled()), refillPiece)
+	if hole.To > r.t.settled() {
+		return Hole{} // a write began between the two
+	}
+	return hole
+}
+
+// copy reads a hole's bytes and fills it.
+func (r *refill) copy(ctx context.Context, hole Hole) error {
+	if err := r.open(); err != nil {
+		return err
+	}
+	piece := r.buf[:hole.To-hole.From]
+	if err := r.finish(ctx, r.source, r.source.Read(piece, hole.From, 0)); err != nil {
+		return err
+	}
+	return r.finish(ctx, r.queue, r.queue.Refill(piece, hole, 0))
+}
+
+// finish carries out the operation that was just enqueued, alone.
+func (r *refill) finish(ctx context.Context, q Queue, err error) error {
+	if err == nil {
+		err = q.Submit()
+	}
+	for n := 0; err == nil && n == 0; {
+		if err = q.Wait(ctx); err == nil {
+			n = q.Poll(r.done[:])
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return r.done[0].Err
+}
+
+// open makes the queues that are not there yet.
+func (r *refill) open() error {
+	if r.source == nil {
+		r.source = newTieredQueue(r.t, 1)
+		r.buf = AlignedBuffer(refillPiece, r.t.Alignment())
+	}
+	for i := r.tier.index + 1; i < len(r.t.tiers); i++ {
+		if r.t.tiers[i].out() {
+			continue
+		}
+		if err := r.source.open(i); err != nil && i == len(r.t.tiers)-1 {
+			return err
+		}
+	}
+	if r.queue != nil {
+		return nil
+	}
+	var err error
+	r.queue, err = r.dev.NewRefillQueue(1)
+	return err
+}
+
+// close releases the queues. They wait for what is under way.
+func (r *refill) close() {
+	var err error
+	if r.source != nil {
+		err = r.source.closeTiers()
+	}
+	if r.queue != nil {
+		err = errors.Join(err, r.queue.Close())
+	}
+	if err != nil && !r.tier.out() {
+		r.t.opts.Logger.Warn("end of a tier's refill", "tier", r.tier.name, "err", err)
+	}
+}
+
+// settled is where what is being written begins: below, no write is under way on
+// any tier.
+func (t *Tiered) settled() int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	low := t.tail
+	for _, addr := range t.writing {
+		low = min(low, addr)
+	}
+	return low
+}
+
+// ended takes a write out of those under way.
+func (t *Tiered) ended(addr int64) {
+	if !t.refills {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i, a := range t.writing {
+		if a == addr {
+			last := len(t.writing) - 1
+			t.writing[i] = t.writing[last]
+			t.writing = t.writing[:last]
+			return
+		}
+	}
+}
+
+// lost says, of what a Refiller's Sync said, whether the tier may have lost a write
+// that is still on its way to the last tier.
+func (t *Tiered) lost(tr *tier, err error) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case errors.Is(err, ErrNotHeld):
+		tr.doubt = true
+	case err != nil:
+		return false
+	}
+	doubt := tr.doubt
+	if t.last().writes.Load() == 0 {
+		tr.doubt = false
+	}
+	return doubt
+}

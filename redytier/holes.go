@@ -1,0 +1,130 @@
+package redytier
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+const (
+	// recentHoles is how many holes may appear while a read is under way before
+	// it is taken for one that met a hole.
+	recentHoles = 64
+	// maxHoles bounds the spans of a set. What lies between the two oldest becomes
+	// part of the hole beyond that, and is filled with it.
+	maxHoles = 1024
+)
+
+// holes is what a device lacks of the part of the log that it answers for.
+//
+// A hole appears before anything else than the log's bytes can be read in its
+// place: so a read that saw such a thing is polled after the hole has appeared.
+// It may have been filled by then. Each addition has a number therefore, and a
+// read, or a write, compares the number that it began with, as well as asking
+// whether there is a hole.
+//
+// A write into a hole, or a refill, is a fill. Two never overlap, for it is not
+// known which one would land last; and one that ends cuts its span out only if
+// that was not added again since it began.
+type holes struct {
+	set atomic.Pointer[holeSet] // nil before the first hole
+
+	mu    sync.Mutex    // guards replacing set, and what follows
+	fills []span        // under way
+	lost  bool          // what had been written was lost since Sync asked
+	ready chan struct{} // holds a token when vacant may find more than before
+}
+
+// holeSet is one state of the holes. It is never changed.
+type holeSet struct {
+	spans spans
+	added uint64 // how many spans were added, ever
+	// recent holds the last of them, each at its number.
+	recent [recentHoles]span
+}
+
+// look says whether x touches a hole, and returns the number of additions so far.
+func (h *holes) look(x span) (added uint64, hole bool) {
+	set := h.set.Load()
+	if set == nil {
+		return 0, false
+	}
+	return set.added, set.spans.overlap(x)
+}
+
+// since says whether a hole that touches x was added after the first so many.
+func (h *holes) since(added uint64, x span) bool {
+	set := h.set.Load()
+	if set == nil || set.added == added || x.from >= x.to {
+		return false
+	}
+	if set.added-added > recentHoles {
+		return true
+	}
+	for ; added < set.added; added++ {
+		if y := set.recent[added%recentHoles]; y.from < x.to && x.from < y.to {
+			return true
+		}
+	}
+	return false
+}
+
+// current returns the set for changing. The caller holds mu.
+func (h *holes) current() *holeSet {
+	if set := h.set.Load(); set != nil {
+		return set
+	}
+	return new(holeSet)
+}
+
+// add makes a hole of x, and forgets those below begin. The caller holds mu.
+func (h *holes) add(x span, begin int64) {
+	x.from = max(x.from, begin)
+	if x.from >= x.to {
+		return
+	}
+	next := *h.current()
+	if len(next.spans) == 0 {
+		offer(h.ready) // the first; while there are some, others look for more
+	}
+	next.recent[next.added%recentHoles] = x
+	next.added++
+	next.spans = next.spans.cut(span{0, begin}).add(x)
+	if len(next.spans) > maxHoles {
+		next.spans = next.spans.add(span{next.spans[0].to, next.spans[1].from})
+	}
+	h.set.Store(&next)
+}
+
+// fill begins a fill of x unless another one is under way there. The caller holds
+// mu.
+func (h *holes) fill(x span) bool {
+	for _, y := range h.fills {
+		if y.from < x.to && x.from < y.to {
+			return false
+		}
+	}
+	h.fills = append(h.fills, x)
+	return true
+}
+
+// filled ends a fill of x that began after the first so many additions, and says
+// whether it closed the hole.
+func (h *holes) filled(x span, added uint64, ok bool) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i, y := range h.fills {
+		if y == x {
+			last := len(h.fills) - 1
+			h.fills[i] = h.fills[last]
+			h.fills = h.fills[:last]
+			break
+		}
+	}
+	if !ok || h.since(added, x) {
+		return false
+	}
+	next := *h.current()
+	next.spans = next.spans.cut(x)
+	h.set.Store(&next)
+	return true
+}
