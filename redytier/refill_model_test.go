@@ -1,0 +1,421 @@
+package redytier
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/redykv/redykv/device"
+)
+
+// TestDeviceAgainstModel plays random logs on a device whose memory is lost and
+// replaced, step by step on one goroutine: writes, reads and refills reach the
+// memory at any time between their call and their completion. Every read brings
+// the log's bytes or ErrNotHeld; in the end all holes can be filled.
+func TestDeviceAgainstModel(t *testing.T) {
+	seeds := 200
+	if testing.Short() {
+		seeds = 50
+	}
+	for seed := range seeds {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			m := newRingModel(t, uint64(seed))
+			for range 1500 {
+				m.step()
+			}
+			m.finish()
+		})
+	}
+}
+
+const (
+	ringPage   = 512 // what the log writes at once
+	ringRegion = 3 << 10
+	ringSize   = 16 << 10
+)
+
+// ringModel is one run.
+type ringModel struct {
+	t      *testing.T
+	r      *rand.Rand
+	memory *ringMemory
+	d      *Device
+	queues []*deviceQueue
+
+	log    []byte // what every address holds in the end
+	behind []byte // what the next tier has: a write, when it has ended
+	// Pages are written once, or first with zeros in their second half and then
+	// whole.
+	next   int          // page to write next
+	half   map[int]bool // pages that are to be written again
+	under  map[uint64]*ringOp
+	tag    uint64
+	ticket *device.Hole // asked for, with its bytes
+	piece  []byte
+}
+
+// ringOp is an operation under way.
+type ringOp struct {
+	kind       opKind
+	buf, want  []byte
+	addr       int64
+	page       int
+	first, all bool // a write of a page: for the first time, all of it
+}
+
+func newRingModel(t *testing.T, seed uint64) *ringModel {
+	m := &ringModel{
+		t: t, r: rand.New(rand.NewPCG(seed, 12)), half: map[int]bool{}, under: map[uint64]*ringOp{},
+	}
+	m.memory = &ringMemory{r: m.r, bytes: make([]byte, ringSize), cuts: 3 + m.r.IntN(60)}
+	m.log = make([]byte, 400*ringPage)
+	for i := range m.log {
+		m.log[i] = byte(1 + m.r.IntN(255))
+	}
+	m.behind = make([]byte, len(m.log))
+	m.d = &Device{cache: new(Cache), unavailable: m.memory.unavailable, segments: newSegments(ringSize)}
+	m.d.holes.ready = make(chan struct{}, 1)
+	m.next = m.r.IntN(50)
+	copy(m.behind, m.log[:m.next*ringPage])
+	if err := m.d.Start(int64(m.next * ringPage)); err != nil {
+		t.Fatal(err)
+	}
+	for range 1 + m.r.IntN(3) {
+		depth := 1 + m.r.IntN(8)
+		m.queues = append(m.queues, newDeviceQueue(m.d, &ringSession{memory: m.memory, depth: depth}, depth))
+	}
+	return m
+}
+
+func (m *ringModel) step() {
+	q := m.queues[m.r.IntN(len(m.queues))]
+	switch k := m.r.IntN(100); {
+	case k < 20:
+		m.write(q)
+	case k < 50:
+		m.read(q)
+	case k < 60 && m.ticket == nil:
+		m.askForHole()
+	case k < 55:
+		m.refill(q)
+	case k < 72:
+		m.lose()
+	case k < 75:
+		m.restore()
+	case k < 76 && m.r.IntN(4) == 0:
+		begin := m.d.Begin() + m.r.Int64N(2*ringPage)
+		if err := m.d.Truncate(min(begin, m.settled())); err != nil {
+			m.t.Fatal(err)
+		}
+	default:
+		m.poll(q)
+	}
+}
+
+// settled is where what is being written, or half written, begins.
+func (m *ringModel) settled() int64 {
+	page := m.next
+	for _, op := range m.under {
+		if op.kind == opWrite {
+			page = min(page, op.page)
+		}
+	}
+	return int64(page * ringPage)
+}
+
+func (m *ringModel) write(q *deviceQueue) {
+	op := &ringOp{kind: opWrite, page: m.next, first: true, all: m.r.IntN(3) > 0}
+	for page := range m.half {
+		op.page, op.first, op.all = page, false, true
+		break
+	}
+	if op.page*ringPage >= len(m.log) {
+		return
+	}
+	op.addr = int64(op.page * ringPage)
+	op.buf = slices.Clone(m.log[op.addr:][:ringPage])
+	if !op.all {
+		clear(op.buf[ringPage/2:])
+	}
+	if m.do(op, func() error { return q.Write(op.buf, op.addr, m.tag) }) {
+		if op.first {
+			m.next++
+		}
+		delete(m.half, op.page)
+	}
+}
+
+func (m *ringModel) read(q *deviceQueue) {
+	end, begin := m.settled(), max(0, m.d.Begin()-ringPage)
+	if end <= begin {
+		return
+	}
+	op := &ringOp{addr: begin + m.r.Int64N(end-begin)}
+	n := 1 + m.r.Int64N(min(end-op.addr, 3*ringPage))
+	for page := range m.half { // its second half is not there yet
+		if at := int64(page*ringPage + ringPage/2); at < op.addr+n && op.addr < at+ringPage/2 {
+			return
+		}
+	}
+	op.want = m.log[op.addr:][:n]
+	op.buf = make([]byte, n)
+	m.do(op, func() error { return q.Read(op.buf, op.addr, m.tag) })
+}
+
+func (m *ringModel) askForHole() {
+	hole := m.d.Hole(m.settled(), 1+m.r.IntN(2*ringPage))
+	m.ticket = nil
+	if hole.From < hole.To {
+		m.ticket, m.piece = &hole, slices.Clone(m.behind[hole.From:hole.To])
+	}
+}
+
+func (m *ringModel) refill(q *deviceQueue) {
+	if m.ticket == nil {
+		return
+	}
+	op := &ringOp{kind: opRefill, addr: m.ticket.From, buf: m.piece}
+	m.do(op, func() error { return q.Refill(m.piece, *m.ticket, m.tag) })
+	m.ticket = nil
+}
+
+// do starts an operation, and says whether it was taken or has ended.
+func (m *ringModel) do(op *ringOp, start func() error) bool {
+	m.tag++
+	switch err := start(); {
+	case err == nil:
+		m.under[m.tag] = op
+	case errors.Is(err, device.ErrQueueFull):
+		return false
+	default:
+		m.ended(op, err)
+	}
+	return true
+}
+
+func (m *ringModel) poll(q *deviceQueue) {
+	var done [3]device.Completion
+	for _, c := range done[:q.Poll(done[:])] {
+		op := m.under[c.Tag]
+		if op == nil {
+			m.t.Fatalf("completion %+v of nothing", c)
+		}
+		delete(m.under, c.Tag)
+		if c.Err == nil && c.N != len(op.buf) {
+			m.t.Fatalf("completion %+v of %d bytes", c, len(op.buf))
+		}
+		m.ended(op, c.Err)
+	}
+}
+
+func (m *ringModel) ended(op *ringOp, err error) {
+	held := err == nil
+	if err != nil && !errors.Is(err, device.ErrNotHeld) && !(op.kind == opRefill && errors.Is(err, ErrRegionUnavailable)) {
+		m.t.Fatalf("operation %d at %d: %v", op.kind, op.addr, err)
+	}
+	switch op.kind {
+	case opWrite:
+		x := span{max(op.addr, m.d.Begin()), op.addr + ringPage}
+		if _, hole := m.d.holes.look(x); hole && held && x.from < x.to {
+			m.t.Fatalf("write at %d is a hole and is said to be stored", op.addr)
+		}
+		copy(m.behind[op.addr:], op.buf)
+		if !op.all {
+			m.half[op.page] = true
+		}
+	case opRead:
+		if held && !bytes.Equal(op.buf, op.want) {
+			m.t.Fatalf("read of %d bytes at %d: wrong bytes", len(op.buf), op.addr)
+		}
+	}
+}
+
+func (m *ringModel) lose() {
+	i := m.r.IntN(ringSize/ringRegion + 1)
+	at := span{int64(i * ringRegion), min(int64(i+1)*ringRegion, ringSize)}
+	if !m.memory.gone.overlap(at) {
+		m.memory.lose(at)
+		if m.r.IntN(2) == 0 { // else the device finds out
+			m.d.lost(at.from, at.to)
+		}
+	}
+}
+
+func (m *ringModel) restore() {
+	if len(m.memory.gone) > 0 {
+		at := m.memory.gone[m.r.IntN(len(m.memory.gone))]
+		m.d.restored(at.from, at.to)
+		m.memory.restore(at)
+	}
+}
+
+// finish ends what is under way, fills all holes and reads everything.
+func (m *ringModel) finish() {
+	m.memory.calm = true
+	for len(m.memory.gone) > 0 {
+		m.restore()
+	}
+	drain := func() {
+		for len(m.under) > 0 {
+			for _, q := range m.queues {
+				m.poll(q)
+			}
+		}
+	}
+	whole := func() {
+		for drain(); len(m.half) > 0; drain() {
+			m.write(m.queues[0])
+		}
+	}
+	whole()
+	m.write(m.queues[0]) // a page that a full session may have refused
+	whole()
+	for m.askForHole(); m.ticket != nil; m.askForHole() {
+		m.refill(m.queues[0])
+		drain()
+	}
+	if n := m.d.Missing(); n != 0 || len(m.d.holes.fills) > 0 {
+		m.t.Errorf("%d bytes are missing, fills %v", n, m.d.holes.fills)
+	}
+	begin, end := m.d.Begin(), m.settled()
+	for at := begin; at < end; at += ringPage {
+		n := min(ringPage, end-at)
+		op := &ringOp{addr: at, buf: make([]byte, n), want: m.log[at:][:n]}
+		held := true
+		m.do(op, func() error {
+			err := m.queues[0].Read(op.buf, at, m.tag)
+			held = err == nil
+			return err
+		})
+		drain()
+		if !held || !bytes.Equal(op.buf, op.want) {
+			m.t.Fatalf("at %d of [%d, %d): held %v", at, begin, end, held)
+		}
+	}
+	for _, q := range m.queues {
+		if err := q.Close(); err != nil {
+			m.t.Error(err)
+		}
+	}
+}
+
+// ringMemory is a cache's memory. What is lost forgets what it held, and fails
+// what reaches it, until it is restored, with other bytes than the log's.
+type ringMemory struct {
+	r     *rand.Rand
+	bytes []byte
+	gone  spans
+	calm  bool                         // no errors but for what is gone
+	cuts  int                          // one access in so many fails
+	lives [ringSize/ringRegion + 1]int // how often each region was lost
+}
+
+// rarely is true once in n times, while there is no calm.
+func (m *ringMemory) rarely(n int) bool { return !m.calm && m.r.IntN(n) == 0 }
+
+func (m *ringMemory) unavailable() spans { return m.gone }
+
+func (m *ringMemory) lose(at span) {
+	m.gone = m.gone.add(at)
+	m.lives[at.from/ringRegion]++
+}
+
+func (m *ringMemory) restore(at span) {
+	clear(m.bytes[at.from:at.to])
+	m.gone = m.gone.cut(at)
+}
+
+// ringSession reaches a ringMemory some time after it was asked to.
+type ringSession struct {
+	memory *ringMemory
+	depth  int
+	ops    []*ringAccess
+	under  int
+	done   []device.Completion
+}
+
+// ringAccess is one operation. A connection may have it for a while before it
+// reaches the memory, and may find another memory there than the one it left for:
+// then it fails, or goes there.
+type ringAccess struct {
+	tag   uint64
+	buf   []byte
+	addr  int64
+	write bool
+	lives [ringSize/ringRegion + 1]int
+}
+
+func (s *ringSession) Read(dst []byte, addr int64, tag uint64) error {
+	return s.start(&ringAccess{tag: tag, buf: dst, addr: addr})
+}
+
+func (s *ringSession) Write(src []byte, addr int64, tag uint64) error {
+	return s.start(&ringAccess{tag: tag, buf: src, addr: addr, write: true})
+}
+
+func (s *ringSession) start(a *ringAccess) error {
+	if s.under == s.depth || s.memory.rarely(50) {
+		return device.ErrQueueFull
+	}
+	a.lives = s.memory.lives
+	s.under++
+	s.ops = append(s.ops, a)
+	return nil
+}
+
+// run carries out one access.
+func (s *ringSession) run(a *ringAccess) device.Completion {
+	m := s.memory
+	c := device.Completion{Tag: a.tag, N: len(a.buf)}
+	old := m.r.IntN(3) // what becomes of what was under way to a region that was lost since
+	for i := range a.buf {
+		at := (a.addr + int64(i)) % ringSize
+		stale := a.lives[at/ringRegion] != m.lives[at/ringRegion]
+		switch gone := m.gone.overlap(span{at, at + 1}); {
+		case stale && old == 0 && a.write: // it reaches the old memory, and is lost with it
+		case stale && old == 1, gone:
+			c.N, c.Err = 0, fmt.Errorf("%w: lost", ErrRegionUnavailable)
+		case a.write:
+			m.bytes[at] = a.buf[i]
+		default:
+			a.buf[i] = m.bytes[at]
+		}
+	}
+	if m.rarely(m.cuts) {
+		c.N, c.Err = 0, fmt.Errorf("%w: connection cut", ErrRegionUnavailable)
+	}
+	return c
+}
+
+func (s *ringSession) Submit() error { return nil }
+
+func (s *ringSession) Poll(done []device.Completion) int {
+	for k := s.memory.r.IntN(4); k > 0 && len(s.ops) > 0; k-- {
+		i := s.memory.r.IntN(len(s.ops))
+		s.done = append(s.done, s.run(s.ops[i]))
+		s.ops = slices.Delete(s.ops, i, i+1)
+	}
+	n := 0
+	for n < len(done) && len(s.done) > 0 && s.memory.r.IntN(3) > 0 {
+		done[n] = s.done[0]
+		s.done = s.done[1:]
+		n++
+	}
+	s.under -= n
+	return n
+}
+
+func (s *ringSession) Wait(context.Context) error { return nil }
+
+func (s *ringSession) Close() error { return nil }
+
+func (s *ringSession) close(poll func()) error {
+	for s.under > 0 {
+		poll()
+	}
+	return nil
+}
