@@ -56,6 +56,9 @@ func (n *Node) register(ctx context.Context, mgr Client) (time.Duration, error) 
 	if err != nil {
 		return 0, err
 	}
+	if err := n.announceLeave(ctx, mgr); err != nil {
+		return 0, err
+	}
 	interval := time.Duration(r.Msg.GetHeartbeatMs()) * time.Millisecond
 	return min(max(interval, time.Millisecond), time.Minute), nil
 }

@@ -8,6 +8,8 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"sync/atomic"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -47,7 +49,8 @@ type Node struct {
 	server *server.Server
 	http   *http.Server
 	vm     VM
-	served chan error // what the control API's server ended with
+	served chan error                // what the control API's server ended with
+	leaves atomic.Pointer[time.Time] // when the node goes; nil: it stays
 }
 
 // StartNode starts a cache server and its control API. More memory than the

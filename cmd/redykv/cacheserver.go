@@ -10,6 +10,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -28,6 +29,7 @@ type cacheServerFlags struct {
 	manager      string
 	vmID         string
 	untilStdin   bool
+	notice       time.Duration
 	log          logFlags
 }
 
@@ -39,6 +41,9 @@ func newCacheServerCmd() *cobra.Command {
 		Long: `Runs a cache server until it is interrupted, and keeps it registered with a
 manager. A line on standard output says when it is ready. Memory is taken when
 a cache asks for it and given back when the cache goes.
+
+Interrupted, it tells its manager that it is leaving and stays until the caches
+have moved away, for --notice at most; interrupted again, it ends at once.
 
 The addresses it listens at are those it tells its clients: name an interface
 that they can reach. With --cores 0 it serves one-sided access only.`,
@@ -57,6 +62,7 @@ that they can reach. With --cores 0 it serves one-sided access only.`,
 	flags.StringVar(&f.manager, "manager", "", "`URL` of the manager to register with")
 	flags.StringVar(&f.vmID, "vm-id", "", "id to register with, of this process alone (default: a random one)")
 	flags.BoolVar(&f.untilStdin, "until-stdin-ends", false, "exit when standard input ends, as it does when the parent process is gone")
+	flags.DurationVar(&f.notice, "notice", 30*time.Second, "how long to stay for caches to move away, once interrupted")
 	f.log.add(flags)
 	return cmd
 }
@@ -74,6 +80,8 @@ func (f cacheServerFlags) options(log *slog.Logger) (manager.NodeOptions, error)
 		return opts, usagef("--cores %d: want 0 to %d", f.cores, math.MaxUint8)
 	case !slices.Contains(transport.BetweenProcesses(), f.transport):
 		return opts, usagef("--transport %q: want one of %s", f.transport, strings.Join(transport.BetweenProcesses(), ", "))
+	case f.notice < 0:
+		return opts, usagef("--notice %v: want 0 or more", f.notice)
 	}
 	if err := checkListen("--listen", f.listen); err != nil {
 		return opts, err
@@ -97,13 +105,15 @@ func runCacheServer(cmd *cobra.Command, f cacheServerFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(cmd.Context())
-	defer cancel()
+	// What interrupts the command asks the server to leave. It serves on until it
+	// has left.
+	serving, stop := context.WithCancel(context.WithoutCancel(cmd.Context()))
+	defer stop()
 	if f.untilStdin {
 		go func() {
 			// Whatever ends the input, nobody is left who wants this server.
 			_, _ = io.Copy(io.Discard, cmd.InOrStdin())
-			cancel()
+			stop()
 		}()
 	}
 	node, err := manager.StartNode(opts)
@@ -114,8 +124,16 @@ func runCacheServer(cmd *cobra.Command, f cacheServerFlags) (err error) {
 	ready := func() { fmt.Fprintf(cmd.OutOrStdout(), "cache server ready: %v\n", node) }
 	if f.manager == "" {
 		ready()
-		<-ctx.Done()
+		select {
+		case <-serving.Done():
+		case <-cmd.Context().Done(): // nobody could be told
+		}
 		return nil
 	}
-	return node.Announce(ctx, manager.Dial(f.manager), ready)
+	mgr := manager.Dial(f.manager)
+	context.AfterFunc(cmd.Context(), func() {
+		node.Leave(serving, mgr, f.notice)
+		stop()
+	})
+	return node.Announce(serving, mgr, ready)
 }

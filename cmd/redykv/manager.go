@@ -29,6 +29,7 @@ type managerFlags struct {
 	vmMemory  units.Size
 	heartbeat time.Duration
 	silence   time.Duration
+	lease     time.Duration
 	log       logFlags
 }
 
@@ -59,7 +60,9 @@ cache or with the manager.`,
 	flags.Var(&f.vmMemory, "vm-memory", "most memory of one local server; larger caches get several (default: no limit)")
 	flags.DurationVar(&f.heartbeat, "heartbeat", time.Second, "how often servers have to call")
 	flags.DurationVar(&f.silence, "silence", 0, "how long a server may stay silent before it is taken for failed (default: 5 heartbeats)")
+	flags.DurationVar(&f.lease, "lease", 30*time.Second, "how long a cache lives that its client does not renew; 0: until it is deallocated")
 	f.log.add(flags)
+	cmd.AddCommand(newReclaimCmd())
 	return cmd
 }
 
@@ -67,7 +70,10 @@ cache or with the manager.`,
 func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 	opts := manager.Options{
 		Transport: f.transport, VMMemory: uint64(f.vmMemory), URL: f.advertise,
-		Heartbeat: f.heartbeat, Silence: f.silence, Logger: log,
+		Heartbeat: f.heartbeat, Silence: f.silence, Lease: f.lease, Logger: log,
+	}
+	if f.lease == 0 {
+		opts.Lease = -1
 	}
 	switch {
 	case f.allocator != "local" && f.allocator != "static":
@@ -78,6 +84,8 @@ func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 		return opts, usagef("--memory and --vm-memory are for --allocator local: registered servers state their own memory")
 	case f.heartbeat < time.Millisecond || f.silence != 0 && f.silence < f.heartbeat:
 		return opts, usagef("--heartbeat %v --silence %v: want a heartbeat of 1ms or more, and a silence not below it", f.heartbeat, f.silence)
+	case f.lease < 0 || f.lease > 0 && f.lease < time.Millisecond:
+		return opts, usagef("--lease %v: want 0 (none), or 1ms or more", f.lease)
 	}
 	if err := checkListen("--listen", f.listen); err != nil {
 		return opts, err

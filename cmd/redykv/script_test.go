@@ -42,6 +42,8 @@ func TestMain(m *testing.M) {
 //	                                    with names become theirs
 //	end NAME [CODE]                     interrupt it and check its exit code
 //	                                    (stop is testscript's own: it ends the script)
+//	interrupt NAME                      interrupt it and go on; then
+//	ends NAME [CODE]                    wait for its end and check its exit code
 //	kill9 NAME                          kill it at once
 //	[!] killvm ID                       kill the cache server with that id, whoever
 //	                                    started it; !: there is none
@@ -74,6 +76,8 @@ func TestScript(t *testing.T) {
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"start":     cmdStart,
 			"end":       cmdEnd,
+			"interrupt": cmdInterrupt,
+			"ends":      cmdEnds,
 			"kill9":     cmdKill,
 			"killvm":    cmdKillVM,
 			"post":      cmdPost,
@@ -177,7 +181,21 @@ func exitCode(cmd *exec.Cmd) int {
 }
 
 func cmdEnd(ts *testscript.TestScript, neg bool, args []string) {
-	want(ts, neg, args, 1, "end NAME [CODE]")
+	cmdInterrupt(ts, neg, args)
+	cmdEnds(ts, neg, args)
+}
+
+func cmdInterrupt(ts *testscript.TestScript, neg bool, args []string) {
+	want(ts, neg, args, 1, "interrupt NAME")
+	cmd := ts.Value(processesKey{}).(processes)[args[0]]
+	if cmd == nil {
+		ts.Fatalf("%s was not started", args[0])
+	}
+	ts.Check(cmd.Process.Signal(syscall.SIGTERM))
+}
+
+func cmdEnds(ts *testscript.TestScript, neg bool, args []string) {
+	want(ts, neg, args, 1, "ends NAME [CODE]")
 	code := 0
 	if len(args) > 1 {
 		var err error
@@ -185,7 +203,6 @@ func cmdEnd(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Check(err)
 	}
 	cmd := started(ts, args[0])
-	ts.Check(cmd.Process.Signal(syscall.SIGTERM))
 	if got := exitCode(cmd); got != code {
 		ts.Fatalf("%s: exit code %d, want %d", args[0], got, code)
 	}

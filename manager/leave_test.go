@@ -1,0 +1,284 @@
+package manager
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/api/serverv1"
+	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
+)
+
+// watchCache returns the events of a cache as they come, until the stream ends.
+func watchCache(t *testing.T, client Client, id string) <-chan *managerv1.WatchResponse {
+	t.Helper()
+	stream, err := client.Watch(testContext(t), connect.NewRequest(&managerv1.WatchRequest{CacheId: id}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := make(chan *managerv1.WatchResponse)
+	go func() {
+		defer close(events)
+		for stream.Receive() {
+			events <- stream.Msg()
+		}
+		_ = stream.Close() // it may have ended with the test
+	}()
+	return events
+}
+
+func awaitEvent(t *testing.T, events <-chan *managerv1.WatchResponse, kind managerv1.WatchResponse_Kind, vm string) *managerv1.WatchResponse {
+	t.Helper()
+	select {
+	case e, ok := <-events:
+		if !ok || e.GetKind() != kind || e.GetVmId() != vm {
+			t.Fatalf("event %v, want %v of %q", e, kind, vm)
+		}
+		return e
+	case <-testContext(t).Done():
+		t.Fatalf("no %v of %q", kind, vm)
+	}
+	return nil
+}
+
+// borrow takes all of a cache's regions from a node, as its client would, and
+// returns what gives them back.
+func borrow(t *testing.T, n *Node, ca *managerv1.AllocateResponse) (giveBack func()) {
+	t.Helper()
+	server := serverv1connect.NewCacheServerServiceClient(httpClient, n.vm.ControlURL)
+	share := ca.GetShares()[0]
+	r, err := server.Connect(testContext(t), connect.NewRequest(&serverv1.ConnectRequest{
+		CacheId: ca.GetCacheId(), Grant: share.GetGrant(), Regions: share.GetRegions(), RegionSize: ca.GetRegionSize(), Configuration: ca.GetConfiguration(),
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		t.Helper()
+		if _, err := server.Disconnect(testContext(t), connect.NewRequest(&serverv1.DisconnectRequest{
+			CacheId: ca.GetCacheId(), Grant: share.GetGrant(), Ticket: r.Msg.GetTicket(),
+		})); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A node that leaves stays until what it lent is given back. A manager that takes
+// it for failed meanwhile, and hears of it again, hears that it leaves.
+func TestLeave(t *testing.T) {
+	m, client := serve(t, Options{Transport: "mem", Heartbeat: time.Millisecond, Silence: time.Hour})
+	n := startNode(t, "node")
+	registered := announce(t, n, client)
+	await(t, registered, "registration")
+	ca, err := allocateBytes(t, client, 2<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	giveBack := borrow(t, n, ca)
+	events := watchCache(t, client, ca.GetCacheId())
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		n.Leave(testContext(t), client, time.Hour)
+	}()
+	e := awaitEvent(t, events, managerv1.WatchResponse_KIND_VM_RECLAIMED, "node")
+	if notice := time.Until(time.UnixMilli(e.GetDeadlineUnixMs())); notice < 50*time.Minute || notice > time.Hour+time.Minute {
+		t.Errorf("the deadline is in %v, want an hour", notice)
+	}
+	if _, err := allocateBytes(t, client, 1<<20); connect.CodeOf(err) != connect.CodeResourceExhausted {
+		t.Errorf("a server that leaves is given away: %v", err)
+	}
+
+	m.failID("node", "forgotten")
+	awaitEvent(t, events, managerv1.WatchResponse_KIND_VM_FAILED, "node")
+	await(t, registered, "second registration")
+	if vms := m.catalog.describe().GetVms(); len(vms) != 2 || !vms[1].GetLeaving() {
+		t.Errorf("VMs %v, want a failed one and one that is leaving", vms)
+	}
+	select {
+	case <-left:
+		t.Error("it has left with its memory lent")
+	default:
+	}
+	giveBack()
+	await(t, left, "leaving")
+}
+
+// A node stays no longer than it said, and not at all for nobody.
+func TestLeaveInTime(t *testing.T) {
+	_, client := serve(t, Options{Transport: "mem", Heartbeat: time.Millisecond, Silence: time.Hour})
+	n := startNode(t, "node")
+	await(t, announce(t, n, client), "registration")
+	ca, err := allocateBytes(t, client, 2<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	giveBack := borrow(t, n, ca)
+	n.Leave(testContext(t), client, time.Millisecond)
+	giveBack()
+	n.Leave(testContext(t), client, time.Hour)
+
+	// The same where the manager is not to be reached.
+	n.Leave(testContext(t), Dial("127.0.0.1:1"), time.Hour)
+}
+
+// The caches of a reclaimed VM are told at once, and again when the time is up:
+// then the VM is terminated. Here the clock is the real one.
+func TestReclaimedByAllocator(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		start func(t *testing.T) (reclaim func(string, time.Duration) bool, client Client, used func() int)
+	}{
+		{"in process", func(t *testing.T) (func(string, time.Duration) bool, Client, func() int) {
+			a := newScripted(t, 64<<20)
+			_, client := serve(t, Options{Allocator: a, VMMemory: 1 << 20})
+			return a.Reclaim, client, func() int {
+				a.InProcessAllocator.mu.Lock()
+				defer a.InProcessAllocator.mu.Unlock()
+				return len(a.nodes)
+			}
+		}},
+		{"processes", func(t *testing.T) (func(string, time.Duration) bool, Client, func() int) {
+			a, _, client := serveLocal(t, childRegisters, Options{VMMemory: 1 << 20})
+			return a.Reclaim, client, func() int {
+				a.mu.Lock()
+				defer a.mu.Unlock()
+				return len(a.processes)
+			}
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			reclaim, client, used := tc.start(t)
+			ca, err := allocateBytes(t, client, 2<<20)
+			if err != nil {
+				t.Fatal(err)
+			}
+			first, second := ca.GetShares()[0].GetVm().GetId(), ca.GetShares()[1].GetVm().GetId()
+			events := watchCache(t, client, ca.GetCacheId())
+			if !reclaim(first, time.Hour) || !reclaim(second, time.Millisecond) || reclaim("stranger", time.Hour) {
+				t.Error("which VMs there are")
+			}
+			awaitEvent(t, events, managerv1.WatchResponse_KIND_VM_RECLAIMED, first)
+			awaitEvent(t, events, managerv1.WatchResponse_KIND_VM_RECLAIMED, second)
+			awaitEvent(t, events, managerv1.WatchResponse_KIND_VM_FAILED, second)
+
+			// The other one goes as soon as the cache has left it.
+			more, err := client.Reallocate(testContext(t), connect.NewRequest(&managerv1.ReallocateRequest{CacheId: ca.GetCacheId(), Regions: 1}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			third := more.Msg.GetShares()[0].GetVm().GetId()
+			settle := &managerv1.SettleRequest{CacheId: ca.GetCacheId(), Capacity: 1 << 20, Shares: []*managerv1.SettledShare{
+				{Grant: more.Msg.GetShares()[0].GetGrant(), Regions: 1},
+			}}
+			if _, err := client.Settle(testContext(t), connect.NewRequest(settle)); err != nil {
+				t.Fatal(err)
+			}
+			if reclaim(first, time.Hour) || !reclaim(third, 0) {
+				t.Error("the first VM is still there, or the third is not")
+			}
+			awaitEvent(t, events, managerv1.WatchResponse_KIND_VM_RECLAIMED, third)
+			awaitEvent(t, events, managerv1.WatchResponse_KIND_VM_FAILED, third)
+			if _, err := client.Deallocate(testContext(t), connect.NewRequest(&managerv1.DeallocateRequest{CacheId: ca.GetCacheId()})); err != nil {
+				t.Fatal(err)
+			}
+			awaitEvent(t, events, managerv1.WatchResponse_KIND_CACHE_DELETED, "")
+			for ctx := testContext(t); used() > 0; { // the last VM is terminated after its cache was told
+				if ctx.Err() != nil {
+					t.Fatalf("%d VMs are left", used())
+				}
+			}
+		})
+	}
+}
+
+// A cache whose client is gone is deallocated, and a watcher is told why; one that
+// is renewed is not. Here the clock is the real one.
+func TestLeaseExpires(t *testing.T) {
+	m, client := serve(t, Options{Allocator: newScripted(t, 64<<20), Lease: 5 * time.Millisecond, Heartbeat: time.Millisecond})
+	ca, err := allocateBytes(t, client, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ca.GetLeaseMs() != 5 {
+		t.Errorf("a lease of %d ms", ca.GetLeaseMs())
+	}
+	events, _ := m.catalog.watched(ca.GetCacheId())
+	for {
+		if events == nil { // it was over before this began
+			break
+		}
+		log, more := m.catalog.eventsAfter(events, 0)
+		if len(log) == 1 && log[0].GetKind() == managerv1.WatchResponse_KIND_CACHE_DELETED && log[0].GetReason() == "lease expired: not renewed for 5ms" {
+			break
+		}
+		if len(log) > 0 {
+			t.Fatalf("events %v", log)
+		}
+		await(t, more, "end of the lease")
+	}
+	if _, err := client.Renew(testContext(t), connect.NewRequest(&managerv1.RenewRequest{CacheId: ca.GetCacheId()})); connect.CodeOf(err) != connect.CodeNotFound {
+		t.Errorf("renewed too late: %v", err)
+	}
+}
+
+// A caller who has left gets nothing more for his cache, which stays as it was.
+func TestReallocateForNobody(t *testing.T) {
+	a := newScripted(t, 64<<20)
+	m, client := serve(t, Options{Allocator: a})
+	ca, err := allocateBytes(t, client, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, leave := context.WithCancel(testContext(t))
+	leave()
+	_, err = service{m: m}.Reallocate(ctx, connect.NewRequest(&managerv1.ReallocateRequest{CacheId: ca.GetCacheId(), Regions: 2}))
+	if connect.CodeOf(err) != connect.CodeCanceled {
+		t.Errorf("error %v", err)
+	}
+	if d := m.catalog.describe(); len(d.GetCaches()[0].GetShares()) != 1 || len(d.GetVms()) != 1 || len(a.nodes) != 1 {
+		t.Errorf("left over: %v, %d VMs", d, len(a.nodes))
+	}
+}
+
+// A cache that is deallocated while more is launched for it gets nothing.
+func TestDeallocateDuringReallocate(t *testing.T) {
+	a := newScripted(t, 64<<20)
+	m, client := serve(t, Options{Allocator: a})
+	ca, err := allocateBytes(t, client, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.expect("silent")
+	failed := make(chan error)
+	go func() {
+		_, err := service{m: m}.Reallocate(testContext(t), connect.NewRequest(&managerv1.ReallocateRequest{CacheId: ca.GetCacheId(), Regions: 2}))
+		failed <- err
+	}()
+	<-a.silent
+	if _, err := client.Deallocate(testContext(t), connect.NewRequest(&managerv1.DeallocateRequest{CacheId: ca.GetCacheId()})); err != nil {
+		t.Fatal(err)
+	}
+	var starting []string
+	m.catalog.mu.Lock()
+	for id := range m.catalog.vms {
+		starting = append(starting, id)
+	}
+	m.catalog.mu.Unlock()
+	if len(starting) != 1 {
+		t.Fatalf("VMs %v, want the one that is starting", starting)
+	}
+	// It starts after all.
+	if err := m.catalog.register(testVM(starting[0], 2<<20, 0, "http://127.0.0.1:1"), time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-failed; connect.CodeOf(err) != connect.CodeNotFound {
+		t.Errorf("error %v", err)
+	}
+	if d := m.catalog.describe(); len(d.GetCaches())+len(d.GetVms())+len(a.nodes) != 0 {
+		t.Errorf("left over: %v, %d VMs", d, len(a.nodes))
+	}
+}
