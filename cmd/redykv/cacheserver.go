@@ -131,9 +131,9 @@ func runCacheServer(cmd *cobra.Command, f cacheServerFlags) (err error) {
 		return nil
 	}
 	mgr := manager.Dial(f.manager)
-	context.AfterFunc(cmd.Context(), func() {
+	defer context.AfterFunc(cmd.Context(), func() {
 		node.Leave(serving, mgr, f.notice)
 		stop()
-	})
+	})()
 	return node.Announce(serving, mgr, ready)
 }
