@@ -9,7 +9,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/core"
+	"github.com/redykv/redykv/internal/mem"
 )
 
 // TestMapPeerRefuses offers files that could be pulled from under a mapping.
@@ -121,4 +123,33 @@ func TestDeafPeer(t *testing.T) {
 		t.Error(err)
 	}
 	<-woken
+}
+
+// A peer that keeps its mapping of a region keeps none of the memory behind it.
+func TestClosedRegionGivesMemoryBack(t *testing.T) {
+	l, err := newLeases()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &regions{leases: l, byToken: map[fabric.Token]*region{}}
+	defer func() { _ = s.Close() }()
+	const size = 1 << 20
+	r, err := s.alloc(size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mapping, err := mapPeer(r.memory.file, size, protReadWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Munmap(mapping) }()
+	for i := range r.Bytes() {
+		r.Bytes()[i] = 1
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := mem.ResidentOf(mapping); err != nil || n > 0 {
+		t.Errorf("%d bytes resident of a closed region, %v", n, err)
+	}
 }

@@ -77,6 +77,12 @@ func mapPeer(f *os.File, size int64, prot int) ([]byte, error) {
 	return data, nil
 }
 
+// discard gives the physical memory back now, although peers may keep mappings of
+// it for as long as they like. It is advice.
+func (s *shared) discard() {
+	_ = unix.Fallocate(int(s.file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, int64(len(s.data)))
+}
+
 // Close unmaps the memory on this side; the peers' mappings stand on their own.
 func (s *shared) Close() error { return errors.Join(unix.Munmap(s.data), s.file.Close()) }
 

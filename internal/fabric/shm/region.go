@@ -86,6 +86,7 @@ func (r *region) Close() error {
 	}
 	delete(s.byToken, r.token)
 	s.leases.drop(r.word)
+	r.memory.discard()
 	return r.memory.Close()
 }
 
