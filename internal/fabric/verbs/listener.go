@@ -240,8 +240,7 @@ func (r *request) accept(private []byte) (*queuePair, error) {
 	l.making.Done()
 	if err != nil {
 		_ = r.conn.Close() // ends the goroutine
-		<-ready
-		return nil, err
+		return nil, errors.Join(err, <-ready)
 	}
 	if err := <-ready; err != nil {
 		return nil, errors.Join(err, e.destroy())

@@ -222,7 +222,7 @@ func (q *queuePair) step() {
 			q.fail(fmt.Errorf("post work requests: %w", errno(n)))
 			return
 		}
-		if p.taken < batch && (len(p.ops) == 0 || !q.Sends.Waiting()) || q.State.Err() != nil {
+		if p.taken < batch && (len(p.ops) == 0 || !q.Sends.Waiting()) || q.ended() {
 			return
 		}
 	}
@@ -238,7 +238,7 @@ func (q *queuePair) take() error {
 		if n != 0 {
 			return fmt.Errorf("poll completions: %w", errno(n))
 		}
-		if p.taken < batch || q.State.Err() != nil {
+		if p.taken < batch || q.ended() {
 			return nil
 		}
 	}

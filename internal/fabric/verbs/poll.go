@@ -21,7 +21,7 @@ import (
 const spins = 256
 
 func (q *queuePair) Submit() error {
-	if q.State.Err() == nil {
+	if !q.ended() {
 		q.Sends.Submit()
 		q.advance()
 	}
@@ -35,7 +35,7 @@ func (q *queuePair) advance() {
 	switch {
 	case q.over.Load():
 		q.Sends.Fail(q.State.Err())
-	case q.State.Err() == nil:
+	case !q.ended():
 		q.step()
 	}
 }
@@ -60,7 +60,7 @@ func (q *queuePair) Poll(done []fabric.Completion) int {
 func (q *queuePair) replenish() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.State.Err() != nil {
+	if q.ended() {
 		return
 	}
 	n := q.taken
@@ -107,7 +107,7 @@ func (q *queuePair) Unpark() {}
 
 // arm asks for an event. With mu held.
 func (q *queuePair) arm() {
-	if q.State.Err() != nil {
+	if q.ended() {
 		return
 	}
 	if n := C.queue_arm(q.rdma.queue); n != 0 {
@@ -148,7 +148,7 @@ func (q *queuePair) drain() {
 // settleLoans takes completions on the owner's behalf, now and at the next event,
 // while a dead loan waits for them: the owner need not poll. With mu held.
 func (q *queuePair) settleLoans() error {
-	if q.retiring == 0 || q.State.Err() != nil {
+	if q.retiring == 0 || q.ended() {
 		return nil
 	}
 	q.arm()

@@ -106,6 +106,10 @@ func (q *queuePair) fail(reason error) {
 	_ = q.control.conn.Close() // closed already if the reader came first
 }
 
+// ended reports whether the connection was given up, for whatever reason: nothing is
+// posted or taken from then on.
+func (q *queuePair) ended() bool { return q.State.Err() != nil }
+
 // watch waits for the connection manager to say that the peer is gone.
 func (q *queuePair) watch() {
 	event, err := q.rdma.events.next()
