@@ -3,6 +3,7 @@ package mem
 import (
 	"fmt"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -28,4 +29,20 @@ func Resident() int64 {
 		return 0
 	}
 	return resident * int64(os.Getpagesize())
+}
+
+// Available is how much memory can be had without pressing others for theirs, in
+// bytes, or 0 where it is not known.
+func Available() int64 {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0
+	}
+	const name = "\nMemAvailable:"
+	_, after, _ := strings.Cut(string(text), name)
+	var kilobytes int64
+	if _, err := fmt.Sscan(after, &kilobytes); err != nil {
+		return 0
+	}
+	return kilobytes << 10
 }

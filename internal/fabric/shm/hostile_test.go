@@ -64,7 +64,7 @@ func TestLeasesAreReadOnly(t *testing.T) {
 	if err := unix.Mprotect(m, protReadWrite); err == nil {
 		t.Error("leases can be made writable")
 	}
-	if err := unix.Munmap(m); err != nil {
+	if err := unmap(m); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -37,7 +37,11 @@ func newShared(name string, size int) (*shared, error) {
 		}
 	}
 	page := os.Getpagesize()
-	return mapNew(name, (size+page-1)&^(page-1), 0)
+	s, err := mapNew(name, (size+page-1)&^(page-1), 0)
+	if err == nil && size >= hugePage {
+		s.huge = collapse(s.data)
+	}
+	return s, err
 }
 
 func mapNew(name string, size, flags int) (*shared, error) {
@@ -51,7 +55,7 @@ func mapNew(name string, size, flags int) (*shared, error) {
 	}
 	var data []byte
 	if err == nil {
-		data, err = unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		data, err = mapFile(fd, size, unix.PROT_READ|unix.PROT_WRITE)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("memory file of %d bytes: %w", size, err), f.Close())
@@ -70,7 +74,7 @@ func mapPeer(f *os.File, size int64, prot int) ([]byte, error) {
 	if err != nil || size <= 0 || st.Size() < size || int64(int(st.Size())) != st.Size() {
 		return nil, errFile
 	}
-	data, err := unix.Mmap(int(f.Fd()), 0, int(st.Size()), prot, unix.MAP_SHARED)
+	data, err := mapFile(int(f.Fd()), int(st.Size()), prot)
 	if err != nil {
 		return nil, fmt.Errorf("map %d bytes of the peer: %w", st.Size(), err)
 	}
@@ -84,7 +88,7 @@ func (s *shared) discard() {
 }
 
 // Close unmaps the memory on this side; the peers' mappings stand on their own.
-func (s *shared) Close() error { return errors.Join(unix.Munmap(s.data), s.file.Close()) }
+func (s *shared) Close() error { return errors.Join(unmap(s.data), s.file.Close()) }
 
 // words looks at mapped memory as 8-byte words. A mapping is page-aligned, and
 // outlives the words because their users keep to the queue pair's gate.

@@ -91,11 +91,11 @@ func (q *queuePair) start(leases *os.File, depth int, dialed bool) (err error) {
 func (q *queuePair) unmap() (err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.imports.All(func(r *imported) { err = errors.Join(err, unix.Munmap(r.mapping)) })
+	q.imports.All(func(r *imported) { err = errors.Join(err, unmap(r.mapping)) })
 	q.imports = core.Handles[imported]{}
 	for _, m := range []*[]byte{&q.rings, &q.leases} {
 		if *m != nil {
-			err = errors.Join(err, unix.Munmap(*m))
+			err = errors.Join(err, unmap(*m))
 			*m = nil
 		}
 	}
@@ -247,7 +247,7 @@ func (q *queuePair) enter(l lent) (fabric.Remote, error) {
 	}
 	h, err := q.imports.Put(r)
 	if err != nil {
-		return fabric.Remote{}, errors.Join(err, unix.Munmap(r.mapping))
+		return fabric.Remote{}, errors.Join(err, unmap(r.mapping))
 	}
 	return fabric.Remote{Handle: h, Size: r.size}, nil
 }
@@ -256,7 +256,7 @@ func (q *queuePair) Release(r fabric.Remote) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if i, ok := q.imports.Delete(r.Handle); ok {
-		_ = unix.Munmap(i.mapping) // a mapping of ours, whole: it cannot fail
+		_ = unmap(i.mapping) // a mapping of ours, whole: it cannot fail
 	}
 }
 

@@ -1,0 +1,71 @@
+package shm
+
+import (
+	"fmt"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/redykv/redykv/internal/mem"
+)
+
+// Huge pages for memory files. Where the administrator has set none aside, the
+// kernel gives none to a page that is touched first; but it collapses pages of a
+// file into a huge one when it is asked to, if mappings are aligned for that. A
+// random access to a small page costs three of one to a huge page.
+
+// mapFile maps size bytes of a file, aligned to huge pages where they fill one.
+func mapFile(fd, size, prot int) ([]byte, error) {
+	if size < hugePage {
+		return mapAt(fd, nil, size, prot, 0)
+	}
+	page := os.Getpagesize()
+	whole := (size + page - 1) &^ (page - 1)
+	reserved, err := unix.MmapPtr(-1, 0, nil, uintptr(whole+hugePage), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
+	if err != nil {
+		return nil, fmt.Errorf("reserve addresses: %w", err)
+	}
+	before := -int(uintptr(reserved)) & (hugePage - 1)
+	at := unsafe.Add(reserved, before)
+	b, err := mapAt(fd, at, size, prot, unix.MAP_FIXED)
+	if err != nil {
+		_ = unix.MunmapPtr(reserved, uintptr(whole+hugePage)) // all of it is ours
+		return mapAt(fd, nil, size, prot, 0)                  // a file of larger pages, perhaps
+	}
+	if before > 0 {
+		_ = unix.MunmapPtr(reserved, uintptr(before))
+	}
+	_ = unix.MunmapPtr(unsafe.Add(at, whole), uintptr(hugePage-before))
+	return b, nil
+}
+
+func mapAt(fd int, at unsafe.Pointer, size, prot, flags int) ([]byte, error) {
+	p, err := unix.MmapPtr(fd, 0, at, uintptr(size), prot, unix.MAP_SHARED|flags)
+	if err != nil {
+		return nil, fmt.Errorf("map %d bytes: %w", size, err)
+	}
+	return unsafe.Slice((*byte)(p), size), nil
+}
+
+// unmap takes back what mapFile returned, whole.
+func unmap(b []byte) error {
+	return unix.MunmapPtr(unsafe.Pointer(unsafe.SliceData(b)), uintptr(len(b)))
+}
+
+// collapse puts physical memory behind new memory, in huge pages, and says whether
+// all that fill one are. It takes the time that zeroing the memory takes, once. It
+// does nothing about more than half of what the machine has to spare, which comes
+// page by page as it is touched.
+func collapse(b []byte) bool {
+	if int64(len(b)) > mem.Available()/2 {
+		return false
+	}
+	for ; len(b) >= hugePage; b = b[hugePage:] {
+		// There has to be something to collapse.
+		if unix.Madvise(b[:1], unix.MADV_POPULATE_WRITE) != nil || unix.Madvise(b[:hugePage], unix.MADV_COLLAPSE) != nil {
+			return false
+		}
+	}
+	return true
+}
