@@ -178,6 +178,38 @@ func (q *tieredQueue) route(s uint32, i int) (Completion, bool) {
 	return q.end(s, Completion{Tag: sl.tag, Err: sl.err, Tier: sl.tier}), true
 }
 
+// hits ends what is usual, reads that tier i answered, up to the first completion
+// that is anything else, and returns how many they were. They are made events where
+// they are.
+func (q *tieredQueue) hits(i int, done []Completion) (n int) {
+	// Looked at after the reads have ended: see settleRead.
+	tr := q.t.tiers[i]
+	begin := max(tr.floor.Load(), tr.dev.Begin())
+	bytes := 0
+	for n < len(done) {
+		c := &done[n]
+		if c.Tag >= uint64(len(q.slots)) {
+			break
+		}
+		sl := &q.slots[c.Tag]
+		if sl.state != slotRead || int(sl.tier) != i || c.Err != nil || c.N != len(sl.buf) || sl.addr < begin {
+			break
+		}
+		q.free = append(q.free, uint32(c.Tag))
+		c.Tag, c.Event, c.Tier = sl.tag, Done, uint8(i)
+		sl.state, sl.buf, sl.err = slotFree, nil, nil
+		bytes += c.N
+		n++
+	}
+	if n > 0 {
+		q.under[i] -= n
+		q.badRead[i] = 0
+		q.counts[i].hits += uint64(n)
+		q.counts[i].bytesRead += uint64(bytes)
+	}
+	return n
+}
+
 // settled takes the end of one operation on tier i, and returns the event that
 // it amounts to, if any.
 func (q *tieredQueue) settled(i int, c Completion) (Completion, bool) {
@@ -328,8 +360,10 @@ func (q *tieredQueue) Poll(done []Completion) int {
 		if q.under[i] == 0 || n == len(done) {
 			continue
 		}
-		for _, c := range done[n : n+q.queues[i].Poll(done[n:])] {
-			if e, ok := q.settled(i, c); ok {
+		from, to := n, n+q.queues[i].Poll(done[n:])
+		n += q.hits(i, done[from:to])
+		for from = n; from < to; from++ {
+			if e, ok := q.settled(i, done[from]); ok {
 				done[n] = e
 				n++
 			}

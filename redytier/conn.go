@@ -97,22 +97,36 @@ func (c *conn) issue(r request) bool {
 	if c.onesided.full() {
 		return false
 	}
-	var err error
-	if r.write {
-		err = c.qp.Write(r.buf, r.remote, r.offset, uint64(r.op))
-	} else {
-		err = c.qp.Read(r.buf, r.remote, r.offset, uint64(r.op))
-	}
+	err := c.enqueue(r.op, r.mirror, r.write, r.buf, &r.remote, r.offset)
 	switch {
 	case err == nil:
-		c.onesided.push(onesided{op: r.op, mirror: r.mirror, n: len(r.buf)})
-		c.dirty = true
 	case errors.Is(err, fabric.ErrQueueFull):
 		return false
 	default:
 		c.finish(r.op, r.mirror, len(r.buf), c.settle(err))
 	}
 	return true
+}
+
+// access is issue for a request to a lane's region on a connection without a ring,
+// or returns false and has done nothing: then issue finds out why.
+func (c *conn) access(op uint32, write bool, buf []byte, l *lane, offset int64) bool {
+	return c.err == nil && c.ring == nil && !c.onesided.full() && c.enqueue(op, false, write, buf, &l.remote, offset) == nil
+}
+
+// enqueue hands a request to the queue pair, if that takes it.
+func (c *conn) enqueue(op uint32, mirror, write bool, buf []byte, remote *fabric.Remote, offset int64) error {
+	var err error
+	if write {
+		err = c.qp.Write(buf, *remote, offset, uint64(op))
+	} else {
+		err = c.qp.Read(buf, *remote, offset, uint64(op))
+	}
+	if err == nil {
+		c.onesided.push(onesided{op: op, mirror: mirror, n: len(buf)})
+		c.dirty = true
+	}
+	return err
 }
 
 func (c *conn) issueRing(r request) bool {

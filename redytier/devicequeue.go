@@ -15,6 +15,7 @@ type deviceQueue struct {
 	s    session
 	ops  []deviceOp
 	free []uint32
+	lap  int64 // of the log around the ring: where the latest one asked for begins
 }
 
 // session is what a deviceQueue needs of a Session.
@@ -89,10 +90,11 @@ func (q *deviceQueue) Read(dst []byte, addr int64, tag uint64) error {
 	if err != nil {
 		return err
 	}
-	if err := q.s.Read(dst, addr%q.d.segments.size, uint64(slot)); err != nil {
+	if err := q.s.Read(dst, q.place(addr), uint64(slot)); err != nil {
 		return err
 	}
-	q.ops[slot] = deviceOp{tag: tag, addr: addr, n: len(dst), added: added}
+	o := &q.ops[slot]
+	o.tag, o.addr, o.n, o.kind, o.added = tag, addr, len(dst), opRead, added
 	q.free = q.free[:len(q.free)-1]
 	return nil
 }
@@ -126,12 +128,23 @@ func (q *deviceQueue) Write(src []byte, addr int64, tag uint64) error {
 
 // write enqueues o, which stores src, under a slot.
 func (q *deviceQueue) write(slot uint32, src []byte, o deviceOp) error {
-	if err := q.s.Write(src, o.held%q.d.segments.size, uint64(slot)); err != nil {
+	if err := q.s.Write(src, q.place(o.held), uint64(slot)); err != nil {
 		return q.notStored(&o, err)
 	}
 	q.ops[slot] = o
 	q.free = q.free[:len(q.free)-1]
 	return nil
+}
+
+// place is where in the ring a log address lies: their remainder by the ring's size,
+// without a division as long as the lap is the same.
+func (q *deviceQueue) place(addr int64) int64 {
+	at := addr - q.lap
+	if size := q.d.segments.size; uint64(at) >= uint64(size) {
+		at = addr % size
+		q.lap = addr - at
+	}
+	return at
 }
 
 // reserve makes room for a write and enters the segments of the part that the

@@ -24,7 +24,7 @@ func (c *Cache) newSession(depth int, wrap int64) (*Session, error) {
 	}
 	s := &Session{
 		cache: c, wrap: wrap, kick: make(chan struct{}, 1),
-		ops: make([]op, depth), free: make([]uint32, depth),
+		ops: make([]op, depth), errs: make([]error, depth), free: make([]uint32, depth),
 		ready: newFIFO[uint32](depth),
 	}
 	for i := range s.free {

@@ -39,6 +39,7 @@ type Session struct {
 	draining bool
 
 	ops      []op     // by slot
+	errs     []error  // by slot: the first of an operation that failed
 	free     []uint32 // slots not in use
 	ready    fifo[uint32]
 	rest     piece // of a request that a full connection stopped
@@ -55,13 +56,13 @@ type Session struct {
 
 var _ device.Queue = (*Session)(nil)
 
-// op is the state of one operation.
+// op is the state of one operation: half a cache line.
 type op struct {
-	tag   uint64
-	n     int
-	left  int // bytes whose fate is not known yet
-	write bool
-	err   error // the first
+	tag    uint64
+	n      int
+	left   int // bytes whose fate is not known yet
+	write  bool
+	failed bool // with the error in Session.errs
 }
 
 // piece is a request, or what is left of one, from an address on.
@@ -76,56 +77,64 @@ type piece struct {
 // ErrOutOfRange, and has no effect; an empty one completes (A10).
 // device.ErrQueueFull: Submit, Poll, and try again.
 func (s *Session) Read(dst []byte, addr int64, tag uint64) error {
-	return s.start(piece{buf: dst, addr: addr}, tag)
+	return s.start(dst, addr, false, tag)
 }
 
 // Write stores src at addr. src belongs to the session until the completion.
 func (s *Session) Write(src []byte, addr int64, tag uint64) error {
-	return s.start(piece{buf: src, addr: addr, write: true}, tag)
+	return s.start(src, addr, true, tag)
 }
 
-func (s *Session) start(p piece, tag uint64) error {
+func (s *Session) start(buf []byte, addr int64, write bool, tag uint64) error {
 	if s.closed {
 		return device.ErrClosed
 	}
 	if s.underway == 0 {
 		s.slot.Enter()
 	}
-	err := s.admit(p, tag)
+	err := s.admit(buf, addr, write, tag)
 	if s.underway == 0 { // refused
 		s.slot.Leave()
 	}
 	return err
 }
 
-func (s *Session) admit(p piece, tag uint64) error {
+func (s *Session) admit(buf []byte, addr int64, write bool, tag uint64) error {
 	if s.version != s.cache.version.Load() {
 		s.refresh()
 	}
 	if s.gone != nil {
 		return s.gone
 	}
-	n := int64(len(p.buf))
-	if p.addr < 0 || n > s.table.capacity || (p.addr > s.table.capacity-n && s.wrap == 0) {
-		return s.outOfRange(&p)
+	n, t := int64(len(buf)), s.table
+	if addr < 0 || n > t.capacity || (addr > t.capacity-n && s.wrap == 0) {
+		return s.outOfRange(len(buf), addr)
 	}
 	if len(s.free) == 0 || s.stopped {
 		return device.ErrQueueFull
 	}
-	p.op = s.free[len(s.free)-1]
+	slot := s.free[len(s.free)-1]
 	s.free = s.free[:len(s.free)-1]
-	s.ops[p.op] = op{tag: tag, n: len(p.buf), left: len(p.buf), write: p.write}
+	o := &s.ops[slot]
+	o.tag, o.n, o.left, o.write = tag, len(buf), len(buf), write
 	s.underway++
 	if n == 0 {
-		s.ready.push(p.op)
+		s.ready.push(slot)
 		return nil
 	}
-	s.issue(p)
+	// Nearly every request is to one region that nothing is the matter with.
+	at := addr & t.mask
+	if i := addr >> t.shift; i < int64(len(s.lanes)) && at+n <= t.mask+1 && (s.wrap == 0 || addr <= s.wrap-n) {
+		if l := &s.lanes[i]; !l.slow && l.conn.access(slot, write, buf, l, at) {
+			return nil
+		}
+	}
+	s.issue(piece{op: slot, write: write, buf: buf, addr: addr})
 	return nil
 }
 
-func (s *Session) outOfRange(p *piece) error {
-	return fmt.Errorf("%w: %d bytes at %d of %d", ErrOutOfRange, len(p.buf), p.addr, s.table.capacity)
+func (s *Session) outOfRange(n int, addr int64) error {
+	return fmt.Errorf("%w: %d bytes at %d of %d", ErrOutOfRange, n, addr, s.table.capacity)
 }
 
 // issue hands p to the connections, region by region. What a full connection
@@ -135,7 +144,7 @@ func (s *Session) issue(p piece) {
 	for {
 		i := p.addr >> s.table.shift
 		if i >= int64(len(s.lanes)) { // the cache has shrunk since p was accepted
-			s.finish(p.op, len(p.buf), s.outOfRange(&p))
+			s.finish(p.op, len(p.buf), s.outOfRange(len(p.buf), p.addr))
 			return
 		}
 		at := p.addr & s.table.mask
@@ -165,8 +174,8 @@ func (s *Session) issue(p piece) {
 // be polled.
 func (s *Session) finish(slot uint32, n int, err error) {
 	o := &s.ops[slot]
-	if err != nil && o.err == nil {
-		o.err = err
+	if err != nil && !o.failed {
+		o.failed, s.errs[slot] = true, err
 	}
 	if o.left -= n; o.left == 0 {
 		s.ready.push(slot)
@@ -253,12 +262,13 @@ func (s *Session) drain(done []device.Completion) int {
 	var sum tally
 	for i := range done[:n] {
 		slot := s.ready.pop()
-		o := &s.ops[slot]
-		done[i] = device.Completion{Tag: o.tag, N: o.n, Err: o.err}
-		if o.err != nil {
-			done[i].N = 0
+		o, c := &s.ops[slot], &done[i]
+		c.Tag, c.N, c.Err, c.Event, c.Tier = o.tag, o.n, nil, device.Done, 0
+		if o.failed {
+			c.N, c.Err = 0, s.errs[slot]
+			o.failed, s.errs[slot] = false, nil
 		}
-		sum.add(o.write, o.n, o.err)
+		sum.add(o.write, o.n, c.Err)
 		s.free = append(s.free, slot)
 	}
 	s.counts.add(&sum)
