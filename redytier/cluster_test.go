@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http/httptest"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 
@@ -32,14 +34,21 @@ type cluster struct {
 	// spoil, if set, changes the answer of Allocate.
 	spoil func(*managerv1.AllocateResponse)
 
-	mu     sync.Mutex
-	caches int // allocated and not deallocated
+	// refuse, if set, is asked before each Reallocate.
+	refuse func(*managerv1.ReallocateRequest) error
+
+	mu      sync.Mutex
+	caches  int            // allocated and not deallocated
+	grants  map[string]int // VM of each, of all caches
+	granted int
+	dead    map[int]bool
+	settled *managerv1.SettleRequest // the last
 }
 
 // newCluster starts count VMs of memory bytes on a transport.
 func newCluster(t testing.TB, transport string, count int, memory int64) *cluster {
 	t.Helper()
-	return newClusterOf(t, count, server.Options{Memory: memory, Cores: 2, Transport: transport})
+	return newClusterOf(t, count, server.Options{Memory: memory, Cores: 16, Transport: transport})
 }
 
 func newClusterOf(t testing.TB, count int, opts server.Options) *cluster {
@@ -76,11 +85,11 @@ func (c *cluster) Allocate(ctx context.Context, req *connect.Request[managerv1.A
 		answer.Configuration = &managerv1.Configuration{ClientThreads: 1, BatchSize: 1, QueueDepth: 4}
 	}
 	regions := uint32((m.Capacity-1)/m.RegionSize) + 1
-	for i, vm := range c.vms {
+	for i := range c.vms {
 		share := regions / uint32(len(c.vms)-i)
 		regions -= share
 		if share > 0 {
-			answer.Shares = append(answer.Shares, &managerv1.VmShare{Vm: vm, Regions: share})
+			answer.Shares = append(answer.Shares, c.grant(i, share))
 		}
 	}
 	if c.spoil != nil {
@@ -90,6 +99,91 @@ func (c *cluster) Allocate(ctx context.Context, req *connect.Request[managerv1.A
 	c.caches++
 	c.mu.Unlock()
 	return connect.NewResponse(answer), nil
+}
+
+// grant makes up a share of VM i.
+func (c *cluster) grant(i int, regions uint32) *managerv1.VmShare {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.grants == nil {
+		c.grants = map[string]int{}
+	}
+	c.granted++
+	id := fmt.Sprintf("grant-%d", c.granted)
+	c.grants[id] = i
+	return &managerv1.VmShare{Vm: c.vms[i], Regions: regions, Grant: id}
+}
+
+// Reallocate spreads the regions over the VMs that live and are not to be avoided.
+func (c *cluster) Reallocate(ctx context.Context, req *connect.Request[managerv1.ReallocateRequest]) (*connect.Response[managerv1.ReallocateResponse], error) {
+	m := req.Msg
+	if c.refuse != nil {
+		if err := c.refuse(m); err != nil {
+			return nil, connect.NewError(connect.CodeResourceExhausted, err)
+		}
+	}
+	var usable []int
+	for i, vm := range c.vms {
+		if _, err := c.servers[i].Status(ctx, nil); err == nil && !c.closed(i) && !slices.Contains(m.AvoidVms, vm.Id) {
+			usable = append(usable, i)
+		}
+	}
+	if len(usable) == 0 {
+		return nil, connect.NewError(connect.CodeResourceExhausted, errors.New("no VM is left"))
+	}
+	answer := &managerv1.ReallocateResponse{Configuration: m.Configuration}
+	regions := m.Regions
+	for k, i := range usable {
+		share := regions / uint32(len(usable)-k)
+		regions -= share
+		if share > 0 {
+			answer.Shares = append(answer.Shares, c.grant(i, share))
+		}
+	}
+	return connect.NewResponse(answer), nil
+}
+
+// Settle releases every grant that is not named.
+func (c *cluster) Settle(ctx context.Context, req *connect.Request[managerv1.SettleRequest]) (*connect.Response[managerv1.SettleResponse], error) {
+	m := req.Msg
+	c.mu.Lock()
+	c.settled = m
+	gone := maps.Clone(c.grants)
+	for _, s := range m.Shares {
+		if _, ok := c.grants[s.Grant]; !ok {
+			c.mu.Unlock()
+			return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("unknown grant %q", s.Grant))
+		}
+		delete(gone, s.Grant)
+	}
+	for id := range gone {
+		delete(c.grants, id)
+	}
+	c.mu.Unlock()
+	for id, i := range gone {
+		_, err := c.servers[i].Disconnect(ctx, connect.NewRequest(&serverv1.DisconnectRequest{CacheId: m.CacheId, Grant: id}))
+		if err != nil && connect.CodeOf(err) != connect.CodeNotFound {
+			return nil, err
+		}
+	}
+	return connect.NewResponse(&managerv1.SettleResponse{}), nil
+}
+
+// kill ends server i as a failure does: with all that it lends.
+func (c *cluster) kill(i int) {
+	c.mu.Lock()
+	if c.dead == nil {
+		c.dead = map[int]bool{}
+	}
+	c.dead[i] = true
+	c.mu.Unlock()
+	_ = c.servers[i].Close() // the cleanup reports its error
+}
+
+func (c *cluster) closed(i int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.dead[i]
 }
 
 func (c *cluster) Deallocate(ctx context.Context, req *connect.Request[managerv1.DeallocateRequest]) (*connect.Response[managerv1.DeallocateResponse], error) {
@@ -139,6 +233,9 @@ func (c *cluster) nothingLeft(t testing.TB) {
 	t.Helper()
 	for i, s := range c.servers {
 		status, err := s.Status(context.Background(), nil)
+		if c.closed(i) {
+			continue
+		}
 		if err != nil || status.Msg.FreeMemory != status.Msg.Memory {
 			t.Errorf("server %d: %v, %v", i, status, err)
 		}

@@ -59,6 +59,7 @@ func (c *Cache) changed() {
 // all it issued before.
 func (c *Cache) quiesce(ctx context.Context) error {
 	e := c.epochs.Bump()
+	c.changed() // sessions that know the table already have to notice the epoch
 	pause := 50 * time.Microsecond
 	timer := time.NewTimer(pause)
 	defer timer.Stop()

@@ -98,11 +98,17 @@ func (c *conn) dial(ctx context.Context, depth int) error {
 	return err
 }
 
-// importRegions makes all regions of a grant reachable over qp.
+// importRegions makes the regions of a grant reachable over qp.
 func importRegions(ctx context.Context, qp fabric.QueuePair, g *grant, size int64) (remotes []fabric.Remote, err error) {
 	for i, token := range g.tokens {
+		if i >= int(g.regions.Load()) {
+			break
+		}
 		r, err := qp.Import(ctx, token)
 		if err != nil {
+			if i >= int(g.regions.Load()) {
+				break // released meanwhile
+			}
 			return nil, fmt.Errorf("region %d: %w", i, err)
 		}
 		if r.Size < size {

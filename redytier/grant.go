@@ -30,7 +30,7 @@ type grant struct {
 	tokens     []fabric.Token // of its regions, by the server's index
 	tuning     Tuning
 
-	regions uint32 // lent; less than there are tokens after a release. The turn's holder's
+	regions atomic.Uint32 // lent; less than there are tokens after a release
 
 	// lost is why the grant's regions are gone; nil while they are not. It is set
 	// once and never cleared: what was in them does not come back.
@@ -94,7 +94,8 @@ func (g *grant) accept(m *serverv1.ConnectResponse, regions int) error {
 		return fmt.Errorf("VM %s answers with %d tokens for %d regions, a ticket of %d bytes",
 			g.vm, len(m.RegionTokens), regions, len(m.Ticket))
 	}
-	g.ticket, g.regions = redywire.Ticket(m.Ticket), uint32(regions)
+	g.ticket = redywire.Ticket(m.Ticket)
+	g.regions.Store(uint32(regions))
 	return nil
 }
 
@@ -161,14 +162,16 @@ func (g *grant) configure(ctx context.Context, c Configuration) error {
 	return nil
 }
 
-// release gives back all regions but the first keep. The turn's holder calls it.
+// release gives back all regions but the first keep. The turn's holder calls it,
+// when the table has no use for them any more.
 func (g *grant) release(ctx context.Context, keep uint32) error {
+	lent := g.regions.Swap(keep) // first: nobody is to import what goes
 	_, err := g.control().Release(ctx, connect.NewRequest(&serverv1.ReleaseRequest{
 		CacheId: g.cache, Grant: g.id, Ticket: g.ticket[:], Keep: keep,
 	}))
 	if err != nil {
+		g.regions.Store(lent)
 		return fmt.Errorf("release regions of VM %s: %w", g.vm, err)
 	}
-	g.regions = keep
 	return nil
 }

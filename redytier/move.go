@@ -349,7 +349,7 @@ func (c *Cache) settle(ctx context.Context) {
 		CacheId: c.id, Capacity: uint64(t.capacity), Slo: c.slo.proto(), Configuration: t.configuration.proto(),
 	}
 	for _, g := range t.grants() {
-		req.Shares = append(req.Shares, &managerv1.SettledShare{Grant: g.id, Regions: g.regions})
+		req.Shares = append(req.Shares, &managerv1.SettledShare{Grant: g.id, Regions: g.regions.Load()})
 	}
 	_, err := c.mgr.Settle(ctx, connect.NewRequest(req))
 	c.unsettled.Store(err != nil)

@@ -75,7 +75,7 @@ func (c *Cache) giveBack(ctx context.Context) {
 		for _, i := range t.on(g) {
 			keep = max(keep, t.regions[i].index+1)
 		}
-		if keep == g.regions {
+		if keep == g.regions.Load() {
 			continue
 		}
 		if err := g.release(ctx, keep); err != nil {
@@ -267,7 +267,7 @@ func (c *Cache) configureAll(ctx context.Context, configuration Configuration) (
 	defer cancel()
 	t := c.table.Load()
 	for _, g := range t.grants() {
-		err = errors.Join(err, g.configure(ctx, configuration.share(int(g.regions), len(t.regions))))
+		err = errors.Join(err, g.configure(ctx, configuration.share(int(g.regions.Load()), len(t.regions))))
 	}
 	return err
 }

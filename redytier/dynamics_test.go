@@ -1,0 +1,305 @@
+package redytier
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redykv/redykv/device"
+)
+
+// worker is a session that writes and reads its own part of a cache, [from, to),
+// and knows what every byte has to be.
+type worker struct {
+	*pump
+	r        *rand.Rand
+	from, to int
+	model    []byte
+}
+
+func newWorker(t *testing.T, cache *Cache, seed uint64, from, to int) *worker {
+	r := rand.New(rand.NewPCG(seed, 11))
+	return &worker{pump: newPump(t, cache, 1+r.IntN(32)), r: r, from: from, to: to, model: make([]byte, to-from)}
+}
+
+// round does one operation at random.
+func (w *worker) round() {
+	n := w.r.IntN(1 << w.r.IntN(15))
+	at := w.r.IntN(len(w.model))
+	n = min(n, len(w.model)-at)
+	buf := make([]byte, n)
+	if w.r.IntN(2) == 0 {
+		for i := range buf {
+			buf[i] = byte(w.r.Uint32())
+		}
+		copy(w.model[at:], buf)
+		w.do(true, buf, int64(w.from+at), func(c device.Completion) {
+			if c.Err != nil || c.N != n {
+				w.t.Errorf("write of %d at %d: %+v", n, w.from+at, c)
+			}
+		})
+	} else {
+		want := bytes.Clone(w.model[at : at+n])
+		w.do(false, buf, int64(w.from+at), func(c device.Completion) {
+			if c.Err != nil || c.N != n || !bytes.Equal(buf, want) {
+				w.t.Errorf("read of %d at %d: %+v, right bytes: %v", n, w.from+at, c, bytes.Equal(buf, want))
+			}
+		})
+	}
+	if w.r.IntN(10) == 0 && len(w.under) > 0 {
+		w.poll()
+	}
+}
+
+// check reads everything and compares.
+func (w *worker) check() {
+	w.drain()
+	buf := make([]byte, len(w.model))
+	w.do(false, buf, int64(w.from), func(c device.Completion) {
+		if c.Err != nil || !bytes.Equal(buf, w.model) {
+			w.t.Errorf("[%d, %d): %+v, right bytes: %v", w.from, w.to, c, bytes.Equal(buf, w.model))
+		}
+	})
+	w.drain()
+}
+
+// during runs workers over the whole of [0, size) while f goes on, and checks what
+// they wrote when it is through.
+func during(t *testing.T, cache *Cache, size int, f func()) {
+	t.Helper()
+	const sessions = 3
+	var over atomic.Bool
+	var wg sync.WaitGroup
+	for id := range sessions {
+		w := newWorker(t, cache, uint64(id), id*size/sessions, (id+1)*size/sessions)
+		wg.Go(func() {
+			defer w.close()
+			for !over.Load() && !t.Failed() {
+				w.round()
+			}
+			w.check()
+		})
+	}
+	defer func() { // even if f ends the test
+		over.Store(true)
+		wg.Wait()
+	}()
+	f()
+}
+
+// expectLeft takes the events of one migration: those that are there, and one at
+// least.
+func expectLeft(events chan Event) (left []Event) {
+	for {
+		left = append(left, <-events)
+		if len(events) == 0 {
+			return left
+		}
+	}
+}
+
+// Regions move from VM to VM and back while sessions work on them.
+func TestMigrate(t *testing.T) {
+	forAll(t, func(t *testing.T, c *cluster, cfg Config) {
+		if len(c.vms) < 2 {
+			return // nowhere to go
+		}
+		events := make(chan Event, 64)
+		cfg.OnEvent = func(e Event) { events <- e }
+		cfg.Migration = map[int]Migration{1: {}, 4: {Parallel: 3}, 64: {PauseReads: true, PauseAll: true}}[cfg.Configuration.BatchSize]
+		cache := c.create(t, cfg)
+		during(t, cache, int(cfg.Capacity), func() {
+			for _, vm := range []string{"vm-0", "vm-1"} {
+				if err := cache.Migrate(t.Context(), vm); err != nil {
+					t.Fatal(err)
+				}
+				for _, e := range expectLeft(events) {
+					if e.VM != vm {
+						t.Errorf("event %+v", e)
+					}
+				}
+				for _, r := range cache.Regions() {
+					if r.VM == vm || r.State != Stable {
+						t.Errorf("after leaving %s: %+v", vm, r)
+					}
+				}
+			}
+		})
+		if err := cache.Delete(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c.nothingLeft(t)
+	})
+}
+
+// A cache is asked for other batches and rings while sessions work.
+func TestReconfigure(t *testing.T) {
+	forAll(t, func(t *testing.T, c *cluster, cfg Config) {
+		cache := c.create(t, cfg)
+		during(t, cache, int(cfg.Capacity), func() {
+			for _, configuration := range configurations {
+				if err := cache.Reconfigure(t.Context(), configuration); err != nil {
+					t.Fatal(err)
+				}
+				if cache.Configuration() != configuration {
+					t.Errorf("configuration %+v, want %+v", cache.Configuration(), configuration)
+				}
+			}
+			if err := cache.Reconfigure(t.Context(), Configuration{ClientThreads: 99, ServerThreads: 99, BatchSize: 2, QueueDepth: 1}); err == nil {
+				t.Error("more server threads than cores")
+			}
+			if want := configurations[len(configurations)-1]; cache.Configuration() != want {
+				t.Errorf("after a failure: %+v", cache.Configuration())
+			}
+		})
+		if m := cache.Metrics(); m.Errors != 0 {
+			t.Errorf("metrics %+v", m)
+		}
+	})
+}
+
+// A cache grows, shrinks, and moves to another SLO, with sessions at work in the
+// part that is always there.
+func TestReshape(t *testing.T) {
+	forAll(t, func(t *testing.T, c *cluster, cfg Config) {
+		cache := c.create(t, cfg)
+		least := int64(90_000)
+		during(t, cache, int(least), func() {
+			slo := cfg.SLO
+			r := rand.New(rand.NewPCG(uint64(len(c.vms)), 3))
+			for i := range 12 {
+				before := cache.Capacity()
+				capacity := least + r.Int64N(200_000)
+				if i%4 == 3 {
+					slo.RecordSize++
+				}
+				if err := cache.Reshape(t.Context(), capacity, slo); err != nil {
+					t.Fatal(err)
+				}
+				if cache.Capacity() != capacity {
+					t.Fatalf("capacity %d, want %d", cache.Capacity(), capacity)
+				}
+				// What is new is zeros, and will not be when it is cut off.
+				p := newPump(t, cache, 2)
+				if before < capacity {
+					added := make([]byte, capacity-before)
+					added[0] = 1
+					p.do(false, added, before, func(c device.Completion) {
+						if c.Err != nil || len(bytes.Trim(added, "\x00")) > 0 {
+							t.Errorf("%d bytes added at %d: %v", len(added), before, c.Err)
+						}
+					})
+					p.drain()
+					p.do(true, bytes.Repeat([]byte{0xff}, len(added)), before, func(c device.Completion) {
+						if c.Err != nil {
+							t.Error(c.Err)
+						}
+					})
+				}
+				p.do(false, make([]byte, 1), capacity, func(c device.Completion) {
+					if !errors.Is(c.Err, ErrOutOfRange) {
+						t.Errorf("beyond the end: %v", c.Err)
+					}
+				})
+				p.close()
+			}
+		})
+		if err := cache.Delete(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c.nothingLeft(t)
+	})
+}
+
+// A Reshape that cannot be done leaves everything as it was.
+func TestReshapeFails(t *testing.T) {
+	forAll(t, func(t *testing.T, c *cluster, cfg Config) {
+		cache := c.create(t, cfg)
+		during(t, cache, int(cfg.Capacity), func() {
+			for _, tc := range []struct {
+				capacity int64
+				slo      SLO
+			}{{1, SLO{}}, {cfg.Capacity, SLO{RecordSize: -1}}, {1 << 60, SLO{}}, {100 << 20, SLO{}}, {100 << 20, SLO{RecordSize: 8}}} {
+				if err := cache.Reshape(t.Context(), tc.capacity, tc.slo); err == nil {
+					t.Errorf("reshaped to %+v", tc)
+				}
+				if cache.Capacity() != cfg.Capacity || cache.Err() != nil {
+					t.Fatalf("capacity %d, %v", cache.Capacity(), cache.Err())
+				}
+			}
+		})
+		if err := cache.Delete(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c.nothingLeft(t)
+	})
+}
+
+// A server dies: what it held comes back, from the recovery source or as zeros,
+// and the application is told which.
+func TestLostRegionsComeBack(t *testing.T) {
+	forAll(t, func(t *testing.T, c *cluster, cfg Config) {
+		if len(c.vms) < 2 {
+			return
+		}
+		recover := len(cfg.Transport)%2 == 0 && cfg.Configuration.BatchSize == 1
+		if recover {
+			cfg.Recover = func(_ context.Context, dst []byte, addr int64) error {
+				for i := range dst {
+					dst[i] = byte(addr + int64(i))
+				}
+				return nil
+			}
+		}
+		events := make(chan Event, 64)
+		cfg.OnEvent = func(e Event) { events <- e }
+		cache := c.create(t, cfg)
+		table := cache.table.Load()
+		span := table.spans(table.on(table.grants()[1]))[0]
+		p := newPump(t, cache, 8)
+		defer p.close()
+		ones := bytes.Repeat([]byte{0xee}, int(cfg.Capacity))
+		p.do(true, ones, 0, func(c device.Completion) {
+			if c.Err != nil {
+				t.Error(c.Err)
+			}
+		})
+		p.drain()
+		c.kill(1)
+		for failed := false; !failed; p.drain() {
+			p.do(false, make([]byte, 8), span[0], func(c device.Completion) { failed = c.Err != nil })
+		}
+		if e := <-events; e.Kind != VMLost || e.VM != "vm-1" || e.From != span[0] || e.To != span[1] {
+			t.Errorf("event %+v", e)
+		}
+		if e := <-events; e.Kind != Restored || e.From != span[0] || e.To != span[1] || e.DataLost == recover {
+			t.Errorf("event %+v", e)
+		}
+		if err := cache.Err(); err != nil {
+			t.Error(err)
+		}
+		got := make([]byte, cfg.Capacity)
+		p.do(false, got, 0, func(c device.Completion) {
+			if c.Err != nil {
+				t.Error(c.Err)
+			}
+		})
+		p.drain()
+		for i, b := range got {
+			want := byte(0xee)
+			if int64(i) >= span[0] && int64(i) < span[1] {
+				want = 0
+				if recover {
+					want = byte(i)
+				}
+			}
+			if b != want {
+				t.Fatalf("byte %d is %#x, want %#x", i, b, want)
+			}
+		}
+	})
+}
