@@ -246,8 +246,8 @@ func TestLostRegionsComeBack(t *testing.T) {
 		if len(c.vms) < 2 {
 			return
 		}
-		recover := len(cfg.Transport)%2 == 0 && cfg.Configuration.BatchSize == 1
-		if recover {
+		recovered := cfg.Configuration.BatchSize == 1
+		if recovered {
 			cfg.Recover = func(_ context.Context, dst []byte, addr int64) error {
 				for i := range dst {
 					dst[i] = byte(addr + int64(i))
@@ -270,13 +270,15 @@ func TestLostRegionsComeBack(t *testing.T) {
 		})
 		p.drain()
 		c.kill(1)
-		for failed := false; !failed; p.drain() {
+		failed := false
+		for !failed {
 			p.do(false, make([]byte, 8), span[0], func(c device.Completion) { failed = c.Err != nil })
+			p.drain()
 		}
 		if e := <-events; e.Kind != VMLost || e.VM != "vm-1" || e.From != span[0] || e.To != span[1] {
 			t.Errorf("event %+v", e)
 		}
-		if e := <-events; e.Kind != Restored || e.From != span[0] || e.To != span[1] || e.DataLost == recover {
+		if e := <-events; e.Kind != Restored || e.From != span[0] || e.To != span[1] || e.DataLost == recovered {
 			t.Errorf("event %+v", e)
 		}
 		if err := cache.Err(); err != nil {
@@ -293,7 +295,7 @@ func TestLostRegionsComeBack(t *testing.T) {
 			want := byte(0xee)
 			if int64(i) >= span[0] && int64(i) < span[1] {
 				want = 0
-				if recover {
+				if recovered {
 					want = byte(i)
 				}
 			}
