@@ -221,6 +221,7 @@ func TestSessionBounds(t *testing.T) {
 // concerned the VM fails with ErrRegionUnavailable, and the rest goes on.
 func TestServerDies(t *testing.T) {
 	forAll(t, func(t *testing.T, c *cluster, cfg Config) {
+		c.refuse = func(*managerv1.ReallocateRequest) error { return errors.New("no replacement") }
 		events := make(chan Event, 16)
 		cfg.OnEvent = func(e Event) { events <- e }
 		cache := c.create(t, cfg)
@@ -283,6 +284,7 @@ func TestServerDies(t *testing.T) {
 // The manager knows of a failure before the connections do.
 func TestManagerReportsFailure(t *testing.T) {
 	forAll(t, func(t *testing.T, c *cluster, cfg Config) {
+		c.refuse = func(*managerv1.ReallocateRequest) error { return errors.New("no replacement") }
 		events := make(chan Event, 16)
 		cfg.OnEvent = func(e Event) { events <- e }
 		cache := c.create(t, cfg)
