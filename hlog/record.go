@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/redykv/redykv/internal/prefetch"
 	"github.com/redykv/redykv/internal/words"
 )
 
@@ -73,6 +74,14 @@ func (l Layout) Key(r Record) []byte {
 		return unsafe.Slice((*byte)(unsafe.Add(r.p, headerSize)), l.keySize)
 	}
 	return unsafe.Slice((*byte)(unsafe.Add(r.p, headerSize+lengthsSize)), l.lengths(r).key())
+}
+
+// PrefetchRest asks for the bytes [from, to) of the record, as far as it goes. Its
+// first two words are at hand.
+func (l Layout) PrefetchRest(r Record, from, to int) {
+	if n := int(l.extent(r)); n > from {
+		prefetch.Lines(unsafe.Add(r.p, from), min(n, to)-from)
+	}
 }
 
 // extent is how many bytes the record takes in the log: that never changes.

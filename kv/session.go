@@ -53,6 +53,7 @@ type Session struct {
 	valueSize int  // the same
 	fixed     bool // neither is 0, and such a record fits a page
 	record    int  // bytes of a record to ask for ahead
+	rest      int  // offset of the bytes that are asked for later, see lane.go; 0: none
 	hash      func([]byte) uint64
 	log       *hlog.Log
 	store     *Store
@@ -124,8 +125,12 @@ func (st *Store) makeSession() *Session {
 		free:      make([]uint32, 0, st.opts.QueueDepth),
 		polled:    newOpRing(st.opts.QueueDepth),
 	}
-	if !layout.Fixed() {
+	switch {
+	case !layout.Fixed():
 		s.record = 2 * 64 // lengths and key, and the start of the value
+		s.rest = s.record
+	case s.record > 2*64:
+		s.rest = 64 // the first line and the last one are asked for
 	}
 	s.fixed = layout.Fixed() && layout.Size(s.keySize, s.valueSize, true) <= st.log.PageSize()-hlog.FirstAddress
 	s.probe.last = int64(s.record) - 1

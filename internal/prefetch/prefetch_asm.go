@@ -9,3 +9,9 @@ import "unsafe"
 //
 //go:noescape
 func Line(p unsafe.Pointer)
+
+// Lines starts to load the lines of the n bytes at p into the second level of the
+// cache, so that they do not take the place of what is at work in the first.
+//
+//go:noescape
+func Lines(p unsafe.Pointer, n int)

@@ -6,3 +6,6 @@ import "unsafe"
 
 // Line does nothing on this processor.
 func Line(unsafe.Pointer) {}
+
+// Lines does nothing on this processor.
+func Lines(unsafe.Pointer, int) {}

@@ -6,10 +6,14 @@ import (
 	"unsafe"
 )
 
-func TestLineDoesNotFault(t *testing.T) {
+func TestPrefetchingDoesNotFault(t *testing.T) {
 	var word uint64
 	Line(unsafe.Pointer(&word))
 	Line(nil)
+	for _, n := range []int{-1, 0, 1, 64, 1 << 16} {
+		Lines(unsafe.Pointer(&word), n)
+		Lines(nil, n)
+	}
 }
 
 // BenchmarkRandomLines loads random cache lines of a memory that no cache holds,
