@@ -1,0 +1,341 @@
+package device_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/device/devicetest"
+)
+
+// TestRefillAgainstModel runs random logs on tiers of which the first loses ranges
+// at random, and comes back, while the log is written, read, truncated and opened
+// again. Every read is right, and in the end the first tier holds all it has room
+// for, and nothing else.
+func TestRefillAgainstModel(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	seeds := 60
+	if testing.Short() {
+		seeds = 15
+	}
+	for seed := range seeds {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			newRefillModel(t, uint64(seed)).run()
+		})
+	}
+}
+
+const refillPage = 1 << 10
+
+// refillModel is one run. Some pages are written twice, as the page is in which a
+// log ends: first with zeros in their second half.
+type refillModel struct {
+	t      *testing.T
+	r      *rand.Rand
+	bytes  []byte
+	next   int          // page to write next
+	half   map[int]bool // written once, to be written again
+	under  map[int]bool // pages being written
+	begin  int
+	commit int
+	first  *lossy
+	last   *device.Memory
+	d      *device.Tiered
+	p      *devicetest.Pump
+}
+
+func newRefillModel(t *testing.T, seed uint64) *refillModel {
+	m := &refillModel{
+		t: t, r: rand.New(rand.NewPCG(seed, 78)), half: map[int]bool{}, under: map[int]bool{}, last: device.NewMemory(),
+	}
+	m.bytes = make([]byte, 120*refillPage)
+	for i := range m.bytes {
+		m.bytes[i] = byte(1 + m.r.IntN(255))
+	}
+	m.first = newLossy(seed, len(m.bytes), m.r.Int64N(int64(len(m.bytes))))
+	m.commit = m.r.IntN(3)
+	m.open()
+	return m
+}
+
+func (m *refillModel) open() {
+	tiers := []device.Device{m.first}
+	if m.r.IntN(3) == 0 { // one between them, with a hole that it does not know
+		tiers = append(tiers, device.NewFaulty(volatile(), device.FaultyOptions{Seed: m.r.Uint64(), WriteError: 0.1, ReadError: 0.1}))
+	}
+	tiers = append(tiers, late{m.last.Reopen(), m.r.Uint64()})
+	m.d = device.NewTieredWith(device.TieredOptions{
+		CommitPoint: m.commit, RetryAfter: 1, Logger: quiet, RefillRate: 1 << 40,
+	}, tiers...)
+	if err := m.d.Start(int64(m.next * refillPage)); err != nil {
+		m.t.Fatal(err)
+	}
+	m.p = devicetest.NewPump(m.t, m.d, 1+m.r.IntN(20))
+}
+
+func (m *refillModel) run() {
+	for m.next*refillPage < len(m.bytes) && !m.t.Failed() {
+		switch k := m.r.IntN(200); {
+		case k < 25:
+			m.write()
+		case k < 180:
+			m.read()
+		case k < 185:
+			from := m.r.IntN(len(m.bytes))
+			m.first.lose(int64(from), int64(from+m.r.IntN(len(m.bytes)-from)))
+		case k < 190:
+			m.first.restore()
+		case k < 193:
+			failure := device.ErrNotHeld
+			if m.r.IntN(2) == 0 {
+				failure = device.ErrFault
+			}
+			m.first.fail(0.5*m.r.Float64(), failure)
+		case k < 196:
+			m.first.fail(0, device.ErrNotHeld)
+		case k < 198:
+			m.begin = min(m.begin+m.r.IntN(3*refillPage), m.settled())
+			if err := m.d.Truncate(int64(m.begin)); err != nil {
+				m.t.Errorf("Truncate: %v", err)
+			}
+		case k < 199:
+			m.reopen()
+		default:
+			runtime.Gosched()
+		}
+	}
+	m.finish()
+}
+
+// settled is the end of what may be read from the device.
+func (m *refillModel) settled() int {
+	end := m.next
+	for page := range m.under {
+		end = min(end, page)
+	}
+	for page := range m.half {
+		end = min(end, page)
+	}
+	return end * refillPage
+}
+
+func (m *refillModel) write() {
+	page := m.next
+	whole := m.r.IntN(3) > 0
+	for again := range m.half {
+		page, whole = again, true
+		break
+	}
+	if m.next++; page != m.next-1 {
+		m.next--
+		delete(m.half, page)
+	}
+	src := bytes.Clone(m.bytes[page*refillPage:][:refillPage])
+	if !whole {
+		clear(src[refillPage/2:])
+	}
+	m.under[page] = true
+	m.p.Write(src, int64(page*refillPage), func(error) {
+		delete(m.under, page)
+		if !whole {
+			m.half[page] = true
+		}
+	})
+}
+
+func (m *refillModel) read() {
+	end := m.settled()
+	if end <= m.begin {
+		return
+	}
+	addr := m.begin + m.r.IntN(end-m.begin)
+	n := 1 + m.r.IntN(min(end-addr, 2*refillPage))
+	m.p.Read(make([]byte, n), int64(addr), m.bytes[addr:addr+n])
+}
+
+// whole writes the pages that are to be written again.
+func (m *refillModel) whole() {
+	for m.p.Drain(); len(m.half) > 0; m.p.Drain() {
+		m.write()
+	}
+}
+
+func (m *refillModel) reopen() {
+	m.whole()
+	if err := m.d.Sync(); err != nil {
+		m.t.Errorf("Sync: %v", err)
+	}
+	m.close()
+	m.open()
+}
+
+func (m *refillModel) close() {
+	m.p.Close()
+	if err := m.d.Close(); err != nil {
+		m.t.Errorf("Close: %v", err)
+	}
+}
+
+// finish waits until the first tier has all back, and looks at it.
+func (m *refillModel) finish() {
+	m.whole()
+	m.first.fail(0, device.ErrNotHeld)
+	m.first.restore()
+	if !m.d.Metrics()[0].Healthy { // only a write brings it back
+		m.reopen()
+	}
+	wait(m.t, func() bool { return m.d.Metrics()[0].Missing == 0 })
+	if tier := m.d.Metrics()[0]; (tier.Refilled == 0) != (tier.Refills == 0) {
+		m.t.Errorf("metrics %+v", tier)
+	}
+	m.close()
+	f := m.first
+	if f.begin > max(f.end-f.capacity, int64(m.begin)) || f.end != int64(m.next*refillPage) {
+		m.t.Errorf("the first tier holds [%d, %d)", f.begin, f.end)
+	}
+	if !bytes.Equal(f.bytes[f.begin:f.end], m.bytes[f.begin:f.end]) {
+		m.t.Errorf("the first tier holds other bytes than the log's")
+	}
+}
+
+// wait is for what a goroutine of the device does.
+func wait(t *testing.T, until func() bool) {
+	t.Helper()
+	for start := time.Now(); !until(); runtime.Gosched() {
+		if time.Since(start) > 30*time.Second {
+			t.Fatal("waited in vain")
+		}
+	}
+}
+
+// A tier that is empty after a restart gets what it has room for, the newest first;
+// reads of it come from the next tier until then.
+func TestRefillAfterStart(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	const size, capacity = 1 << 20, 300 << 10
+	last := device.NewMemory()
+	log := bytes.Repeat([]byte("0123456789abcdef"), size/16)
+	b := newBench(t, started(t, last))
+	b.write(string(log), 0)
+
+	first := newLossy(1, size, capacity)
+	d := device.NewTieredWith(device.TieredOptions{Logger: quiet, RefillRate: 1 << 40}, first, last)
+	first.lose(0, size) // no memory yet
+	if err := d.Start(size); err != nil {
+		t.Fatal(err)
+	}
+	b = newBench(t, d)
+	b.wantRead("789a", size-9, 1)
+	first.restore()
+	wait(t, func() bool { return d.Metrics()[0].Missing == 0 })
+	b.wantRead("789a", size-9, 0)
+	b.wantRead("0123", size-capacity, 0)
+	b.wantRead("cdef", size-capacity-4, 1)
+	if m := d.Metrics()[0]; m.Refilled != capacity || m.Refills < capacity/(64<<10) || m.Hits != 2 || m.FallThroughs != 1 {
+		t.Errorf("metrics %+v", m)
+	}
+	if m := d.Metrics()[1]; m.Hits != 2 {
+		t.Errorf("reads for a refill are counted as the log's: %+v", m)
+	}
+	if err := errors.Join(b.q.Close(), d.Close()); err != nil {
+		t.Error(err)
+	}
+	upwards := 0
+	for i, hole := range first.refills {
+		if i > 0 && hole.From > first.refills[i-1].From {
+			upwards++ // after one that failed
+		}
+	}
+	if upwards > len(first.refills)/2 {
+		t.Errorf("%d of %d refills are of newer bytes than the one before", upwards, len(first.refills))
+	}
+}
+
+// A write that the first tier does not keep leaves it in the set, and is committed
+// when another one has it.
+func TestHoleIsNoCommitPoint(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	first := newLossy(2, 1000, 1000)
+	last := device.NewFaulty(device.NewMemory(), device.FaultyOptions{Stuck: 1})
+	d := device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: quiet, RefillRate: -1}, first, last)
+	b := newBench(t, started(t, d))
+	if c := b.write("aaaa", 0); c.Event != device.Committed {
+		t.Errorf("%+v, want Committed", c)
+	}
+	last.Release()
+	if c := b.next(); c.Event != device.Released {
+		t.Errorf("%+v, want Released", c)
+	}
+	first.fail(1, device.ErrNotHeld)
+	if err := b.q.Write([]byte("bbbb"), 4, 1); err != nil {
+		t.Fatal(err)
+	}
+	var done [1]device.Completion
+	for range 100 {
+		if err := b.q.Submit(); err != nil {
+			t.Fatal(err)
+		}
+		if n := b.q.Poll(done[:]); n > 0 {
+			t.Fatalf("%+v, and nobody has the write", done[0])
+		}
+	}
+	last.Release()
+	if c := b.next(); c.Event != device.Done || c.Err != nil {
+		t.Errorf("%+v, want Done", c)
+	}
+	if m := d.Metrics()[0]; !m.Healthy || m.WriteErrors != 1 || m.Failures != 0 || m.Missing != 4 {
+		t.Errorf("metrics %+v", m)
+	}
+	last.Set(device.FaultyOptions{})
+	b.wantRead("aaaa", 0, 0)
+	b.wantRead("bbbb", 4, 1)
+	first.fail(0, nil)
+	b.write("cccc", 8)
+	b.wantRead("cccc", 8, 0)
+	if err := errors.Join(b.q.Close(), d.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// What the commit point has lost, Sync does not promise before the last tier has it.
+func TestSyncAfterALoss(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	first := newLossy(3, 1000, 1000)
+	last := device.NewFaulty(device.NewMemory(), device.FaultyOptions{Stuck: 1})
+	d := device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: quiet}, first, last)
+	b := newBench(t, started(t, d))
+	if c := b.write("aaaa", 0); c.Event != device.Committed {
+		t.Fatalf("%+v, want Committed", c)
+	}
+	if err := d.Sync(); err != nil {
+		t.Errorf("Sync of what the first tier holds: %v", err)
+	}
+	first.lose(0, 4)
+	for range 2 {
+		if err := d.Sync(); err == nil {
+			t.Error("Sync succeeded, and nobody has the write")
+		}
+	}
+	last.Release()
+	if c := b.next(); c.Event != device.Released {
+		t.Fatalf("%+v, want Released", c)
+	}
+	for range 2 {
+		if err := d.Sync(); err != nil {
+			t.Errorf("Sync once the last tier has it: %v", err)
+		}
+	}
+	if m := d.Metrics()[0]; !m.Healthy {
+		t.Errorf("metrics %+v", m)
+	}
+	if err := errors.Join(b.q.Close(), d.Close()); err != nil {
+		t.Error(err)
+	}
+}
