@@ -6,13 +6,16 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/hlog"
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/kv"
@@ -142,6 +145,19 @@ func TestStoreOnCache(t *testing.T) {
 				writing.Wait()
 				stop.Store(true)
 				reading.Wait()
+				// The VM is replaced, and what was on it comes back from the next tier.
+				for start := time.Now(); ; runtime.Gosched() {
+					m := store.Metrics().Tiers[0]
+					if redy.Cache().Err() == nil && m.Missing == 0 {
+						if !m.Healthy || m.Refilled > hlog.FirstAddress != killed { // up to there, nothing is written
+							t.Errorf("metrics of the first tier %+v", m)
+						}
+						break
+					}
+					if time.Since(start) > 20*time.Second {
+						t.Fatalf("%v; metrics of the first tier %+v", redy.Cache().Err(), m)
+					}
+				}
 				if m := redy.Cache().Metrics(); m.Batches == 0 || m.Reads == 0 || m.LostRegions > 0 && !killed { // or they are back
 					t.Errorf("metrics of the cache %+v", m)
 				}

@@ -1,0 +1,193 @@
+package redytier
+
+import (
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/device/devicetest"
+)
+
+// A log is written and read by several goroutines while parts of the memory below
+// it are lost and come back, as zeros, and are refilled. Every read is right, and
+// in the end nothing is missing.
+func TestRefillUnderLoad(t *testing.T) {
+	forDevices(t, 2, 1<<20, func(t *testing.T, c *cluster, configuration Configuration) {
+		const page, pages, capacity = 4 << 10, 250, 300_000
+		log := make([]byte, pages*page)
+		r := rand.New(rand.NewPCG(8, 8))
+		for i := range log {
+			log[i] = byte(1 + r.IntN(255))
+		}
+		d := &shaky{Device: c.open(t, capacity, configuration)}
+		tiered := device.NewTieredWith(device.TieredOptions{
+			Logger: slog.New(slog.DiscardHandler), RefillRate: 1 << 40,
+		}, d, device.NewMemory())
+		if err := tiered.Start(0); err != nil {
+			t.Fatal(err)
+		}
+		var settled atomic.Int64 // what may be read
+		var reads atomic.Int64
+		var work, chaos sync.WaitGroup
+		var stop atomic.Bool
+		work.Go(func() {
+			p := devicetest.NewPump(t, tiered, 8)
+			defer p.Close()
+			for at := 0; at < len(log); at += page {
+				p.Write(append([]byte(nil), log[at:at+page]...), int64(at), nil)
+				if at/page%4 == 3 {
+					p.Drain()
+					settled.Store(int64(at + page))
+					for n := reads.Load() + 30; reads.Load() < n; { // the others keep up
+						runtime.Gosched()
+					}
+				}
+			}
+			p.Drain()
+			settled.Store(int64(len(log)))
+		})
+		for id := range 2 {
+			work.Go(func() {
+				p := devicetest.NewPump(t, tiered, 16)
+				defer p.Close()
+				r := rand.New(rand.NewPCG(uint64(id), 9))
+				for end := 0; end < len(log); {
+					end = int(settled.Load())
+					if end == 0 {
+						runtime.Gosched()
+						continue
+					}
+					addr := r.IntN(end)
+					if r.IntN(4) > 0 {
+						addr = max(0, end-1-r.IntN(capacity))
+					}
+					n := 1 + r.IntN(min(2*page, end-addr))
+					p.Read(make([]byte, n), int64(addr), log[addr:addr+n])
+					reads.Add(1)
+				}
+			})
+		}
+		chaos.Go(func() {
+			s := newSession(t, d.Cache(), 1)
+			r := rand.New(rand.NewPCG(3, 3))
+			for !stop.Load() {
+				from := r.Int64N(capacity)
+				at := span{from, min(capacity, from+1+r.Int64N(capacity/3))}
+				d.lose(at)
+				for end := settled.Load(); end == settled.Load() && !stop.Load(); {
+					runtime.Gosched()
+				}
+				d.restore(t, s, at)
+				if r.IntN(2) == 0 {
+					for end := settled.Load() + 8*page; settled.Load() < end && !stop.Load(); {
+						runtime.Gosched()
+					}
+				}
+			}
+		})
+		work.Wait()
+		stop.Store(true)
+		chaos.Wait()
+		until(t, func() bool { return tiered.Metrics()[0].Missing == 0 })
+		m := tiered.Metrics()
+		if !m[0].Healthy || m[0].Refilled == 0 || m[0].Hits == 0 || m[1].Hits == 0 {
+			t.Errorf("metrics %+v", m)
+		}
+		p := devicetest.NewPump(t, d, 4)
+		for at := int(d.Begin()); at < len(log); {
+			n := min(page, len(log)-at)
+			p.Read(make([]byte, n), int64(at), log[at:at+n])
+			at += n
+		}
+		p.Close()
+		if err := tiered.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// shaky is a Device whose memory can be lost.
+type shaky struct {
+	*Device
+	mu   sync.RWMutex
+	gone spans
+}
+
+func (d *shaky) lose(at span) {
+	d.mu.Lock()
+	d.gone = d.gone.add(at)
+	d.mu.Unlock()
+	d.lost(at.from, at.to)
+}
+
+// restore replaces the memory by zeros.
+func (d *shaky) restore(t *testing.T, s *Session, at span) {
+	finish(t, s, func() error { return s.Write(make([]byte, at.to-at.from), at.from, 0) }, func(c device.Completion) {
+		if c.Err != nil {
+			t.Error(c.Err)
+		}
+	})
+	d.restored(at.from, at.to)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.gone = d.gone.cut(at)
+}
+
+func (d *shaky) NewQueue(depth int) (device.Queue, error) { return d.NewRefillQueue(depth) }
+
+func (d *shaky) NewRefillQueue(depth int) (device.RefillQueue, error) {
+	s, err := d.Cache().newSession(depth, d.segments.size)
+	if err != nil {
+		return nil, err
+	}
+	return newDeviceQueue(d.Device, &shakySession{Session: s, d: d, at: make([]access, depth)}, depth), nil
+}
+
+// shakySession fails what touches lost memory when it begins or when it ends.
+type shakySession struct {
+	*Session
+	d  *shaky
+	at []access // by tag
+}
+
+type access struct {
+	addr int64
+	n    int
+}
+
+func (s *shakySession) Read(dst []byte, addr int64, tag uint64) error {
+	s.at[tag] = access{addr, len(dst)}
+	return s.Session.Read(dst, addr, tag)
+}
+
+func (s *shakySession) Write(src []byte, addr int64, tag uint64) error {
+	s.at[tag] = access{addr, len(src)}
+	if s.lost(tag) {
+		src = nil // it must not reach the memory that comes instead
+		s.at[tag].n = -s.at[tag].n
+	}
+	return s.Session.Write(src, addr, tag)
+}
+
+func (s *shakySession) Poll(done []device.Completion) int {
+	n := s.Session.Poll(done)
+	for i := range done[:n] {
+		if tag := done[i].Tag; s.at[tag].n < 0 || s.lost(tag) {
+			done[i].N, done[i].Err = 0, fmt.Errorf("%w: lost", ErrRegionUnavailable)
+		}
+	}
+	return n
+}
+
+func (s *shakySession) lost(tag uint64) bool {
+	a, size := s.at[tag], s.d.segments.size
+	s.d.mu.RLock()
+	defer s.d.mu.RUnlock()
+	end := a.addr + int64(a.n)
+	return s.d.gone.overlap(span{a.addr, min(end, size)}) || s.d.gone.overlap(span{0, end - size})
+}
