@@ -214,7 +214,8 @@ func (m *ringModel) poll(q *deviceQueue) {
 
 func (m *ringModel) ended(op *ringOp, err error) {
 	held := err == nil
-	if err != nil && !errors.Is(err, device.ErrNotHeld) && !(op.kind == opRefill && errors.Is(err, ErrRegionUnavailable)) {
+	expected := errors.Is(err, device.ErrNotHeld) || op.kind == opRefill && errors.Is(err, ErrRegionUnavailable)
+	if !held && !expected {
 		m.t.Fatalf("operation %d at %d: %v", op.kind, op.addr, err)
 	}
 	switch op.kind {
