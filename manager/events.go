@@ -9,8 +9,8 @@ import (
 // eventLog is what happened to one cache, in order. A watcher gets all of it,
 // however late it comes, so that no event falls between Allocate and Watch
 // (A35); but not what is about VMs that the cache no longer has, for another VM
-// may have the id meanwhile. The log grows by two events at most for each VM of
-// the cache and one at the end. It is guarded by the catalog's mutex.
+// may have the id meanwhile. So the log holds what was announced about the VMs of
+// the cache, and its end. It is guarded by the catalog's mutex.
 type eventLog struct {
 	events  []event
 	last    uint64        // sequence number

@@ -2,6 +2,7 @@ package manager
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -85,11 +86,14 @@ func TestRegionSizeOfSmallCaches(t *testing.T) {
 
 // FuzzPlace holds what placement promises against arbitrary demands: every
 // region is placed once, no VM gets more than it has, and the ratio of cores to
-// memory is kept (R26).
+// memory is kept (R26, R73), but for cores that no connection would use (R57). A
+// cache that grows (per) has the first VM of the pool already.
 func FuzzPlace(f *testing.F) {
-	f.Add(uint64(10<<20), uint64(1<<20), uint32(2), uint64(4<<20), uint64(7<<20), uint64(0), uint32(1), uint32(2), false)
-	f.Add(uint64(10<<20), uint64(0), uint32(0), uint64(0), uint64(0), uint64(3<<20), uint32(0), uint32(0), true)
-	f.Fuzz(func(t *testing.T, capacity, regionSize uint64, s uint32, free1, free2, vmMemory uint64, cores1, cores2 uint32, launch bool) {
+	f.Add(uint64(10<<20), uint64(1<<20), uint32(2), uint32(0), uint64(4<<20), uint64(7<<20), uint64(0), uint32(1), uint32(2), false)
+	f.Add(uint64(10<<20), uint64(0), uint32(0), uint32(0), uint64(0), uint64(0), uint64(3<<20), uint32(0), uint32(0), true)
+	f.Add(uint64(10<<20), uint64(1<<20), uint32(2), uint32(4), uint64(4<<20), uint64(7<<20), uint64(3<<20), uint32(1), uint32(2), true)
+	f.Add(uint64(10<<20), uint64(1<<20), uint32(2), uint32(8), uint64(4<<20), uint64(7<<20), uint64(0), uint32(3), uint32(2), false)
+	f.Fuzz(func(t *testing.T, capacity, regionSize uint64, s, per uint32, free1, free2, vmMemory uint64, cores1, cores2 uint32, launch bool) {
 		req := &managerv1.AllocateRequest{Capacity: capacity, RegionSize: regionSize}
 		if s > 0 {
 			req.Configuration = &managerv1.Configuration{ClientThreads: s, ServerThreads: s, BatchSize: 1, QueueDepth: 1}
@@ -98,20 +102,27 @@ func FuzzPlace(f *testing.F) {
 		if err != nil {
 			return
 		}
-		pool := []candidate{
+		all := []candidate{
 			{vm: &vm{}, transport: "tcp", free: free1 % maxVMMemory, cores: cores1 % maxVMCores},
 			{vm: &vm{}, transport: "shm", free: maxVMMemory, cores: maxVMCores},
 			{vm: &vm{}, transport: "tcp", free: free2 % maxVMMemory, cores: cores2 % maxVMCores},
 		}
-		parts, err := place(d, nil, pool, launcher{available: launch, vmMemory: vmMemory})
+		var present []candidate
+		if per > 0 {
+			d.per, present = per, all[:1]
+		}
+		parts, err := place(d, present, slices.Clone(all), launcher{available: launch, vmMemory: vmMemory})
 		if err != nil {
 			return
 		}
 		var placed uint64
+		memory, cores := make(map[*vm]uint64), make(map[*vm]uint64)
 		for _, p := range parts {
 			placed += uint64(p.regions)
-			if p.regions == 0 || uint64(p.cores)*uint64(d.regions) < uint64(s)*uint64(p.regions) {
-				t.Errorf("%d of %d regions with %d of %d cores", p.regions, d.regions, p.cores, s)
+			memory[p.vm] += uint64(p.regions) * d.regionSize
+			cores[p.vm] += uint64(p.cores)
+			if p.regions == 0 || p.cores < s && uint64(p.cores)*uint64(d.per) < uint64(s)*uint64(p.regions) {
+				t.Errorf("%d regions with %d cores, want %d for %d", p.regions, p.cores, s, d.per)
 			}
 			if p.vm == nil && !launch {
 				t.Error("a VM to be launched by nobody")
@@ -119,10 +130,10 @@ func FuzzPlace(f *testing.F) {
 			if p.vm == nil && vmMemory > 0 && uint64(p.regions)*d.regionSize > vmMemory {
 				t.Errorf("a launched VM of %d regions", p.regions)
 			}
-			for _, c := range pool {
-				if c.vm == p.vm && (c.transport != "tcp" || uint64(p.regions)*d.regionSize > c.free || p.cores > c.cores) {
-					t.Errorf("%d regions and %d cores on %+v", p.regions, p.cores, c)
-				}
+		}
+		for _, c := range all {
+			if memory[c.vm] > c.free || cores[c.vm] > uint64(c.cores) || c.transport != "tcp" && memory[c.vm] > 0 {
+				t.Errorf("%d bytes and %d cores on %+v", memory[c.vm], cores[c.vm], c)
 			}
 		}
 		if placed != uint64(d.regions) {
