@@ -146,6 +146,11 @@ func (r Record) Word0() uint64 { return *r.word(headerSize) }
 // Word1 is the bare value behind such a key.
 func (r Record) Word1() uint64 { return atomic.LoadUint64(r.word(2 * headerSize)) }
 
+// SwapWord1 is SwapWord behind such a key.
+func (r Record) SwapWord1(old, v uint64) bool {
+	return atomic.CompareAndSwapUint64(r.word(2*headerSize), old, v)
+}
+
 // yield lets a lock's holder run when a few looks did not see it finish.
 func yield(spins int) {
 	if spins > 16 {

@@ -258,7 +258,7 @@ func (s *Session) Do(ops []Op) error {
 	}
 	s.flush()
 	s.batchErr = nil
-	s.direct = false // until the end: a Modifier may panic
+	s.goStraight(false) // until the end: a Modifier may panic
 	for i := range ops {
 		s.stage(&ops[i], false)
 	}
@@ -268,7 +268,7 @@ func (s *Session) Do(ops []Op) error {
 			return err
 		}
 	}
-	s.direct = s.words && s.streamed == 0
+	s.goStraight(s.words && s.streamed == 0)
 	return s.batchErr
 }
 
@@ -284,7 +284,7 @@ func (s *Session) Submit(op *Op) error {
 		return ErrQueueFull
 	}
 	s.streamed++
-	s.direct = false
+	s.goStraight(false)
 	s.stage(op, true)
 	return nil
 }

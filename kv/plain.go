@@ -3,50 +3,64 @@ package kv
 import (
 	"context"
 	"unsafe"
+
+	"github.com/redykv/redykv/hlog"
 )
 
 // The plain calls: one operation each, carried out whole.
 
 // Read appends the value of key to dst and returns the result, or dst and
 // ErrNotFound.
-func (s *Session) Read(key, dst []byte) ([]byte, error) {
-	if s.direct && len(key) == 8 && cap(dst)-len(dst) >= 8 {
-		end := unsafe.Add(unsafe.Pointer(unsafe.SliceData(dst)), len(dst))
-		if s.readDirect(unsafe.Pointer(unsafe.SliceData(key)), end) {
-			return dst[:len(dst)+8], nil
-		}
-	}
-	return s.readAnyhow(key, dst)
-}
+func (s *Session) Read(key, dst []byte) ([]byte, error) { return readPlain(s, key, dst) }
 
 // readAnyhow is Read in general.
-func (s *Session) readAnyhow(key, dst []byte) ([]byte, error) {
+//
+//nolint:unused // readPlain ends there
+func readAnyhow(s *Session, key, dst []byte) ([]byte, error) {
 	s.plain = Op{Kind: OpRead, Key: key, Value: dst}
 	err := s.run(&s.plain, len(dst))
 	return s.plain.Value, err
 }
 
 // Upsert stores value under key, for good.
-func (s *Session) Upsert(key, value []byte) error {
-	if s.direct && len(key) == 8 && len(value) == 8 &&
-		s.storeDirect(unsafe.Pointer(unsafe.SliceData(key)), unsafe.Pointer(unsafe.SliceData(value))) {
-		return nil
-	}
-	return s.upsertAnyhow(key, value)
-}
+func (s *Session) Upsert(key, value []byte) error { return upsertPlain(s, key, value) }
 
-func (s *Session) upsertAnyhow(key, value []byte) error {
+// upsertAnyhow is Upsert in general.
+//
+//nolint:unused // upsertPlain ends there
+func upsertAnyhow(s *Session, key, value []byte) error {
 	s.plain = Op{Kind: OpUpsert, Key: key, Value: value}
 	return s.run(&s.plain, 0)
 }
 
 // RMW changes the record of key as modify says, atomically.
 func (s *Session) RMW(key []byte, modify Modifier) error {
-	if s.direct && len(key) == 8 && modify != nil {
-		if s.rmwWord(loadWord(key), modify) {
-			return nil
-		}
+	if len(key) != 8 || modify == nil {
+		return rmwAnyhow(s, key, modify)
 	}
+	// The session is outside while the Modifier runs, so that it may panic; but
+	// nothing of what was seen has changed if the same epoch can be entered again.
+	p := modifyPlain(s, unsafe.Pointer(unsafe.SliceData(key)))
+	if p == nil {
+		return rmwAnyhow(s, key[:8:8], modify)
+	}
+	u := s.update
+	if modify(u) != Put || u.Expires != 0 || len(u.New) != 8 {
+		return rmwAnyhow(s, key[:8:8], modify)
+	}
+	if !s.slot.Reenter(s.probe.seen) || !hlog.RecordAt(p).SwapWord1(s.oldWord, loadWord(u.New)) {
+		s.leave()
+		return rmwAnyhow(s, key[:8:8], modify)
+	}
+	s.counts.ops[OpRMW].inc()
+	s.leave()
+	return nil
+}
+
+// rmwAnyhow is RMW in general.
+//
+//go:noinline
+func rmwAnyhow(s *Session, key []byte, modify Modifier) error {
 	s.plain = Op{Kind: OpRMW, Key: key, Modify: modify}
 	return s.run(&s.plain, 0)
 }
@@ -80,8 +94,22 @@ func (s *Session) run(op *Op, keep int) error {
 			return err
 		}
 	}
-	s.direct = s.words && s.streamed|s.batch == 0
+	s.goStraight(s.words && s.streamed|s.batch == 0)
 	return op.Err
+}
+
+// goStraight says, as of the epoch that the session has seen, whether plain calls
+// may go straight to records in memory: these are of 8-byte keys and values, and
+// nothing that the session was given before is under way.
+func (s *Session) goStraight(may bool) {
+	p := &s.probe
+	switch p.wide, p.narrow = 0, 0; {
+	case !may:
+	case vectors2:
+		p.wide = p.seen
+	default:
+		p.narrow = p.seen
+	}
 }
 
 // landAll returns when no plain call's or batch's operation is under way.

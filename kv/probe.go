@@ -24,18 +24,31 @@ type probe struct {
 	// is 0, which never is.
 	slot, epoch *uint64
 	seen        uint64
+
+	// What plain calls look at besides: see plain_amd64.s.
+	wide, narrow       uint64 // seen in one of the two, if they may go straight; else 0
+	tagUp              uint64 // how far the tag is below its place in an entry
+	headUp, readOnlyUp uint64 // head and readOnly, shifted by what is above an address
 }
+
+// noEpoch is the present one for a session that is not open.
+var noEpoch uint64 = math.MaxUint64
 
 // look takes over the present table and log.
 func (p *probe) look(t *table, v *hlog.View) {
 	p.table, p.mask = t.base, t.mask
 	p.tag = uint64(t.tagShift) | tagBits<<8
 	p.frames, p.ringMask = v.Frames()
+	p.tagUp = addressBits - uint64(t.tagShift)
 	p.head, p.readOnly = v.Head, v.ReadOnly
+	p.headUp, p.readOnlyUp = uint64(v.Head)<<(64-addressBits), uint64(v.ReadOnly)<<(64-addressBits)
 }
 
 // close makes it find nothing, so that every operation goes the general way.
-func (p *probe) close() { p.head, p.readOnly = math.MaxInt64, math.MaxInt64 }
+func (p *probe) close() {
+	p.head, p.readOnly = math.MaxInt64, math.MaxInt64
+	p.headUp, p.readOnlyUp = math.MaxUint64, math.MaxUint64
+}
 
 // The portable form of what probe_amd64.s does with vectors.
 

@@ -18,7 +18,7 @@ import (
 // processor with AVX2; where an entry is found it is loaded again, as a word.
 var (
 	vectors  = cpu.X86.HasAVX2 && cpu.X86.HasBMI1
-	vectors2 = vectors && cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ
+	vectors2 = vectors && cpu.X86.HasBMI2 && cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ
 )
 
 // matchAVX2 returns a bit for each word of the bucket whose top 16 bits are want.
@@ -26,32 +26,10 @@ var (
 //go:noescape
 func matchAVX2(bucket unsafe.Pointer, want uint64) uint64
 
-// lookupAVX2 returns the record whose key is the word, if it is the newest of its
-// chain, found in the first bucket, and at or above floor, which is not below
-// head.
-//
-//go:noescape
-func lookupAVX2(p *probe, key uint64, floor int64) unsafe.Pointer
-
 // scanAVX2 is scanWords, for n hashes.
 //
 //go:noescape
 func scanAVX2(p *probe, hashes *uint64, slots *slot, n int)
-
-// These are the whole of readDirect and storeDirect: of plain calls the processor
-// has the more under way at once the fewer instructions each takes.
-
-//go:noescape
-func readAVX2(p *probe, key, dst unsafe.Pointer, count *counter) bool
-
-//go:noescape
-func readAVX512(p *probe, key, dst unsafe.Pointer, count *counter) bool
-
-//go:noescape
-func storeAVX2(p *probe, key, value unsafe.Pointer, count *counter) bool
-
-//go:noescape
-func storeAVX512(p *probe, key, value unsafe.Pointer, count *counter) bool
 
 // match returns the number of the slot in the bucket that has want at its top,
 // bucketEntries or more if none has. The link's top is zero, and want is not.
@@ -60,24 +38,6 @@ func match(bucket unsafe.Pointer, want uint64) int {
 		return bits.TrailingZeros64(matchAVX2(bucket, want))
 	}
 	return matchWords(bucket, want)
-}
-
-func (p *probe) lookup(key uint64, floor int64) unsafe.Pointer { return lookupAVX2(p, key, floor) }
-
-// readDirect reads the value of a key, both of 8 bytes, from memory.
-func (s *Session) readDirect(key, dst unsafe.Pointer) bool {
-	if vectors2 {
-		return readAVX512(&s.probe, key, dst, &s.counts.ops[OpRead])
-	}
-	return readAVX2(&s.probe, key, dst, &s.counts.ops[OpRead])
-}
-
-// storeDirect stores a value in the mutable region.
-func (s *Session) storeDirect(key, value unsafe.Pointer) bool {
-	if vectors2 {
-		return storeAVX512(&s.probe, key, value, &s.counts.ops[OpUpsert])
-	}
-	return storeAVX2(&s.probe, key, value, &s.counts.ops[OpUpsert])
 }
 
 func (p *probe) scan(l *lane) {

@@ -128,8 +128,8 @@ func (s *Session) compute(op *Op, old []byte, expires int64, found bool) (Verdic
 		s.update.Expires = op.Expires
 		return Put, nil
 	}
-	s.update = Update{Found: found, Old: old, New: s.fresh[:0], Expires: expires}
-	verdict := op.Modify(&s.update)
+	*s.update = Update{Found: found, Old: old, New: s.fresh[:0], Expires: expires}
+	verdict := op.Modify(s.update)
 	switch {
 	case verdict == Remove && !found:
 		return Keep, nil // there is nothing to remove

@@ -32,9 +32,6 @@ type Session struct {
 	view  hlog.View
 	table *table
 	words bool // records are of 8-byte keys and values: see words.go
-	// direct says that plain calls may go straight to such records: nothing that
-	// the session was given before is under way.
-	direct bool
 	// restricted says that operations must go the general way, and look at stripes
 	// (see locks.go): the probe is closed.
 	restricted bool
@@ -63,11 +60,13 @@ type Session struct {
 	traces    []trace          // of a batch of opNewest or opMove
 	unusable  error            // closed; or the queue cannot be waited for, and what is under way never ends
 
-	plain   Op     // of the plain calls
-	update  Update // of the Modifier that is asked
-	old     []byte // scratch: a value being modified…
-	fresh   []byte // …and what it becomes
-	oldWord uint64 // the former, of 8 bytes
+	plain   Op      // of the plain calls
+	update  *Update // of the Modifier that is asked: a cache line
+	old     []byte  // scratch: a value being modified…
+	fresh   []byte  // …and what it becomes
+	form    Update  // what update is for a value of 8 bytes: of oldWord, into newWord
+	oldWord uint64
+	newWord uint64
 	zeros   []byte // the value of a tombstone
 	frozen  frozen // of the operation that is tried
 
@@ -132,20 +131,22 @@ func (st *Store) makeSession() *Session {
 	case s.record > 2*64:
 		s.rest = 64 // the first line and the last one are asked for
 	}
+	s.update = new(Update)
+	s.form = Update{Found: true, Old: word(&s.oldWord), New: word(&s.newWord)[:0]}
 	s.fixed = layout.Fixed() && layout.Size(s.keySize, s.valueSize, true) <= st.log.PageSize()-hlog.FirstAddress
 	s.probe.last = int64(s.record) - 1
+	s.probe.slot, s.probe.epoch = new(uint64), &noEpoch
 	s.filling, s.scanned = &s.lanes[0], &s.lanes[1]
 	for i := range s.flights {
 		s.free = append(s.free, uint32(len(s.flights)-1-i))
 	}
-	s.direct = s.words
 	return s
 }
 
 // stop makes the session take no more operations.
 func (s *Session) stop(err error) {
 	s.unusable = err
-	s.direct = false
+	s.goStraight(false)
 }
 
 // Close ends the session after what it has under way.

@@ -32,19 +32,6 @@ func valueWord(value []byte) (word uint64) {
 	return word
 }
 
-// rmwWord is RMW of such a record. Should the Modifier panic, the deferred leave
-// keeps it from holding the store up.
-func (s *Session) rmwWord(key uint64, modify Modifier) (ok bool) {
-	s.enter()
-	defer s.leave()
-	if p := s.probe.lookup(key, s.probe.readOnly); p != nil {
-		if ok = s.modifyWord(modify, hlog.RecordAt(p)); ok {
-			s.counts.ops[OpRMW].inc()
-		}
-	}
-	return ok
-}
-
 // tryWords is tryAt for the newest record of a chain, in memory, of a batch or a
 // stream.
 func (s *Session) tryWords(op *Op, e entry) bool {
@@ -90,12 +77,13 @@ func (s *Session) modifyWord(modify Modifier, r hlog.Record) bool {
 		return false
 	}
 	s.oldWord = old
-	u := &s.update // field by field: as a whole it would be made twice
-	u.Found, u.Expires = true, 0
-	u.Old = (*[8]byte)(unsafe.Pointer(&s.oldWord))[:]
-	u.New = s.fresh[:0]
+	*s.update = s.form
+	u := s.update
 	if modify(u) != Put || u.Expires != 0 || len(u.New) != 8 {
 		return false
 	}
-	return s.layout.SwapWord(r, old, loadWord(u.New))
+	return r.SwapWord1(old, loadWord(u.New))
 }
+
+// word are the bytes of a word.
+func word(p *uint64) []byte { return (*[8]byte)(unsafe.Pointer(p))[:] }

@@ -75,6 +75,14 @@ func (w *worker) verify(op *kv.Op) error {
 	return nil
 }
 
+// explain is what verify is for plain calls.
+func (w *worker) explain(value []byte, n uint64, err error) error {
+	if err != nil {
+		return fmt.Errorf("storebench: record %d: %w", n, err)
+	}
+	return w.check(value, n)
+}
+
 // check says whether value is that of record n, as far as its ends tell.
 func (w *worker) check(value []byte, n uint64) error {
 	if ycsb.EndsMatch(value, n, w.valueSize) {
@@ -100,16 +108,13 @@ func (w *worker) plain(k kinds, numbers []uint32) error {
 }
 
 func (w *worker) plainReads(numbers []uint32) error {
-	session, key, buffer := w.session, w.key, w.value[:0]
+	session, key, buffer := w.session, (*[ycsb.KeySize]byte)(w.key), w.value[:0]
 	for _, n := range numbers {
-		ycsb.PutKey(key, uint64(n))
-		value, err := session.Read(key, buffer)
+		ycsb.PutKey(key[:], uint64(n))
+		value, err := session.Read(key[:], buffer)
 		if err != nil || !ownWord(value, uint64(n)) {
-			if err == nil {
-				err = w.check(value, uint64(n))
-			}
-			if err != nil {
-				return fmt.Errorf("storebench: record %d: %w", n, err)
+			if err = w.explain(value, uint64(n), err); err != nil {
+				return err
 			}
 		}
 	}
@@ -117,22 +122,23 @@ func (w *worker) plainReads(numbers []uint32) error {
 }
 
 func (w *worker) plainUpserts(numbers []uint32) error {
-	session, key, value := w.session, w.key, w.value
+	session, key, value := w.session, (*[ycsb.KeySize]byte)(w.key), w.value
 	for _, n := range numbers {
-		ycsb.PutKey(key, uint64(n))
+		ycsb.PutKey(key[:], uint64(n))
 		ycsb.StampEnds(value, uint64(n))
-		if err := session.Upsert(key, value); err != nil {
-			return fmt.Errorf("storebench: record %d: %w", n, err)
+		if err := session.Upsert(key[:], value); err != nil {
+			return w.explain(nil, uint64(n), err)
 		}
 	}
 	return nil
 }
 
 func (w *worker) plainRMWs(numbers []uint32) error {
+	session, key, modify := w.session, (*[ycsb.KeySize]byte)(w.key), w.rmw.Modify
 	for _, n := range numbers {
-		ycsb.PutKey(w.key, uint64(n))
-		if err := w.session.RMW(w.key, w.rmw.Modify); err != nil {
-			return fmt.Errorf("storebench: record %d: %w", n, err)
+		ycsb.PutKey(key[:], uint64(n))
+		if err := session.RMW(key[:], modify); err != nil {
+			return w.explain(nil, uint64(n), err)
 		}
 	}
 	return nil

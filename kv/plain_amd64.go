@@ -1,0 +1,20 @@
+//go:build !race
+
+package kv
+
+import "unsafe"
+
+// The plain calls of 8-byte keys and values are in assembly whole, since of plain
+// calls the processor has the more under way at once the fewer instructions each
+// takes. They end in readAnyhow and upsertAnyhow unless they can do without.
+
+func readPlain(s *Session, key, dst []byte) (value []byte, err error)
+
+func upsertPlain(s *Session, key, value []byte) error
+
+// modifyPlain finds a record in the mutable region, with a value that may be
+// updated in place, and puts the value into s.oldWord and makes s.update ready. It
+// has left the epoch again.
+//
+//go:noescape
+func modifyPlain(s *Session, key unsafe.Pointer) (record unsafe.Pointer)
