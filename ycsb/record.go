@@ -47,9 +47,10 @@ func FillValue(value []byte, n uint64) {
 // StampEnds makes the ends of value, of 8 bytes or more, those of record n, as
 // much as [EndsMatch] looks at: a value for who measures stores and not filling.
 func StampEnds(value []byte, n uint64) {
-	last := len(value)/8 - 1
 	binary.LittleEndian.PutUint64(value, ValueWord(n, 0))
-	binary.LittleEndian.PutUint64(value[8*last:], ValueWord(n, last))
+	if last := len(value)/8 - 1; last > 0 {
+		binary.LittleEndian.PutUint64(value[8*last:], ValueWord(n, last))
+	}
 }
 
 // EndsMatch says whether value has size bytes and begins and ends as the value
