@@ -74,7 +74,7 @@ func Benchmark(b *testing.B, open Open) {
 		g.Bytes()[i] = 1 // touch it: an untouched page costs a fault
 	}
 	ctx := context.Background()
-	for _, size := range []int{8, 64, 1 << 10, 4 << 10} {
+	for _, size := range []int{8, 64, 1 << 10, 4 << 10, 64 << 10} {
 		for _, depth := range []int{1, 16, 256} {
 			b.Run(fmt.Sprintf("size=%d/depth=%d", size, depth), func(b *testing.B) {
 				batch := newBatch(l.here, r, size, depth)

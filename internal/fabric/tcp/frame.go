@@ -142,11 +142,10 @@ func appendHeader(b []byte, f *frame) []byte {
 	return binary.LittleEndian.AppendUint32(b, f.imm)
 }
 
-// appendReply encodes a reply and its body.
-func appendReply(b []byte, status byte, body []byte) []byte {
+// appendReply encodes a reply without its body.
+func appendReply(b []byte, status byte, length int) []byte {
 	b = append(b, kindReply, status, 0, 0)
-	b = binary.LittleEndian.AppendUint32(b, uint32(len(body)))
-	return append(b, body...)
+	return binary.LittleEndian.AppendUint32(b, uint32(length))
 }
 
 func statusOf(err error) byte {

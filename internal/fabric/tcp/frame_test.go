@@ -13,7 +13,7 @@ import (
 // FuzzDecode checks that decoding never reads outside its input and that what it
 // accepts encodes to what it was.
 func FuzzDecode(f *testing.F) {
-	f.Add(appendReply(nil, statusOK, []byte("bytes")))
+	f.Add(append(appendReply(nil, statusOK, 5), "bytes"...))
 	f.Add(appendHeader(nil, &frame{kind: kindRead, handle: 1, offset: 1 << 40, length: 8}))
 	f.Add(append(appendHeader(nil, &frame{kind: kindWriteImm, flags: flagMore, length: 3, imm: 9}), "abc"...))
 	f.Add(append(appendHeader(nil, &frame{kind: kindImport, length: tokenSize}), make([]byte, tokenSize)...))
@@ -34,7 +34,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		again := append(appendHeader(nil, &d), d.body...)
 		if d.kind == kindReply {
-			again = appendReply(nil, d.flags, d.body)
+			again = append(appendReply(nil, d.flags, len(d.body)), d.body...)
 		}
 		same := bytes.Clone(b[:n])
 		same[2], same[3] = 0, 0 // of no meaning
@@ -60,7 +60,7 @@ func FuzzPeer(f *testing.F) {
 	}
 	f.Add(appendHeader(nil, &frame{kind: kindRead, offset: -1, length: maxFragment}))
 	f.Add(append(appendHeader(nil, &frame{kind: kindWrite, length: 3}), "abc"...))
-	f.Add(appendReply(nil, statusOK, nil))
+	f.Add(appendReply(nil, statusOK, 0))
 	f.Add(appendHeader(nil, &frame{kind: kindCredit, length: 1 << 31}))
 	f.Add(appendHeader(nil, &frame{kind: kindLent, offset: -5, imm: 1}))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -99,7 +99,7 @@ func FuzzPeer(f *testing.F) {
 func TestMalformedIsCounted(t *testing.T) {
 	for name, b := range map[string][]byte{
 		"unknown kind":     bytes.Repeat([]byte{99}, headerSize),
-		"reply to nothing": appendReply(nil, statusOK, nil),
+		"reply to nothing": appendReply(nil, statusOK, 0),
 		"body too long":    appendHeader(nil, &frame{kind: kindWrite, length: maxFragment + 1}),
 		"read too long":    appendHeader(nil, &frame{kind: kindRead, length: 1 << 31}),
 		"short token":      appendHeader(nil, &frame{kind: kindImport, length: 3}),

@@ -14,6 +14,9 @@ import (
 // a goroutine that waits until the kernel takes more. So nobody who appends ever
 // blocks, and the usual case has no hop between goroutines.
 //
+// Large bodies are not copied into it but lent to it, until the next flush: they are
+// written from where they lie, and only what the kernel does not take is copied.
+//
 // With TLS there are two: what is flushed here is sealed into the other one, whose
 // lock is always the inner of the two, and of TLS's own.
 type outbox struct {
@@ -24,9 +27,14 @@ type outbox struct {
 
 	mu      sync.Mutex
 	buf     []byte
-	sent    int   // of buf
-	stuck   bool  // the kernel is full, and the goroutine has the descriptor
-	err     error // nothing is written any more
+	sent    int    // of buf
+	bodies  []body // that lie between the bytes of buf, in order
+	first   int    // of bodies that is not written
+	lent    int    // bytes of bodies that are not
+	vectors []syscall.Iovec
+	spare   []byte // a buffer for when the kernel is full
+	stuck   bool   // it is, and the goroutine has the descriptor
+	err     error  // nothing is written any more
 	attempt func(fd uintptr) bool
 	kick    chan struct{} // wakes the goroutine; closed when the connection is
 }
@@ -47,7 +55,7 @@ func newSealingOutbox(sealer io.Writer, sealed *outbox) *outbox {
 
 // pending is how many bytes wait. With the lock held.
 func (o *outbox) pending() int {
-	n := len(o.buf) - o.sent
+	n := len(o.buf) - o.sent + o.lent
 	if o.sealed != nil {
 		o.sealed.mu.Lock()
 		n += o.sealed.pending()
@@ -56,39 +64,41 @@ func (o *outbox) pending() int {
 	return n
 }
 
-// flush writes what the kernel takes. With the lock held.
+// flush writes what the kernel takes; after it nothing is lent. With the lock held.
 func (o *outbox) flush() {
-	if o.stuck || o.err != nil || len(o.buf) == o.sent {
+	switch {
+	case o.stuck || len(o.buf) == o.sent: // no body without a header
 		return
-	}
-	if o.sealer != nil {
+	case o.err != nil:
+	case o.sealer != nil:
 		_, o.err = o.sealer.Write(o.buf)
-		o.empty()
-		return
-	}
-	if err := o.raw.Write(o.attempt); err != nil && o.err == nil {
-		o.err = err
-	}
-	if o.pending() > 0 && o.err == nil {
-		o.stuck = true
-		select {
-		case o.kick <- struct{}{}:
-		default:
+	default:
+		if err := o.raw.Write(o.attempt); err != nil && o.err == nil {
+			o.err = err
+		}
+		if o.pending() > 0 && o.err == nil {
+			o.stuck = true
+			select {
+			case o.kick <- struct{}{}:
+			default:
+			}
+			return
 		}
 	}
+	o.empty()
 }
 
 // write writes until the box is empty or the kernel is full. With the lock held.
 func (o *outbox) write(fd int) {
 	for o.pending() > 0 && o.err == nil {
-		n, err := unix.Write(fd, o.buf[o.sent:])
+		n, err := o.writeSome(fd)
 		if n > 0 {
-			o.sent += n
+			o.advance(n)
 		}
 		switch {
 		case err == nil || errors.Is(err, unix.EINTR):
 		case errors.Is(err, unix.EAGAIN):
-			o.compact()
+			o.keep()
 			return
 		default:
 			o.err = err // the reader of the connection learns of it too
@@ -103,10 +113,15 @@ func (o *outbox) empty() {
 		o.buf = nil
 	}
 	o.buf, o.sent = o.buf[:0], 0
+	o.giveBack()
 }
 
-// compact gives the room of what was written back once it is the larger part.
-func (o *outbox) compact() {
+// keep copies what is lent, and gives the room of what was written back once it is
+// the larger part.
+func (o *outbox) keep() {
+	if o.lent > 0 {
+		o.copyBodies()
+	}
 	if o.sent > len(o.buf)/2 {
 		o.buf = o.buf[:copy(o.buf, o.buf[o.sent:])]
 		o.sent = 0

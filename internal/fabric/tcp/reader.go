@@ -76,8 +76,8 @@ func (r *reader) handle(b []byte) (used int, err error) {
 		}
 		heard = heard || f.kind == kindReply || f.kind == kindWriteImm || f.kind == kindCredit
 	}
+	q.out.flush() // inside the gate: bodies are lent from regions
 	r.gate.Leave()
-	q.out.flush()
 	q.out.mu.Unlock()
 	if heard {
 		q.repaid.Store(r.repaid)
@@ -144,6 +144,9 @@ func (r *reader) access(f *frame) ([]byte, error) {
 }
 
 func (r *reader) write(f *frame) error {
+	if r.pair.out.lent > 0 {
+		r.pair.out.copyBodies() // of reads before this write
+	}
 	b, err := r.access(f)
 	copy(b, f.body)
 	if r.failed == nil {
@@ -176,7 +179,8 @@ func (r *reader) answer(err error, body []byte) error {
 	if o.pending() > 2*window {
 		return fmt.Errorf("%w: asks for more than the window", errFrame)
 	}
-	o.buf = appendReply(o.buf, statusOf(err), body)
+	o.buf = appendReply(o.buf, statusOf(err), len(body))
+	o.append(body)
 	if o.pending() >= enough {
 		o.flush() // the peer may as well begin to read
 	}

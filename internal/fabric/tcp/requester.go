@@ -81,7 +81,8 @@ func (q *queuePair) request(s *core.Request) bool {
 	}
 	q.cost += requestCost
 	q.requests.Add(1) // publishes the slot to the reader
-	q.out.buf = append(appendHeader(q.out.buf, &f), body...)
+	q.out.buf = appendHeader(q.out.buf, &f)
+	q.out.append(body)
 	return true
 }
 
