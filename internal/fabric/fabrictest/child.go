@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/redykv/redykv/internal/fabric"
@@ -53,13 +54,43 @@ func serve(p fabric.Provider) error {
 // RunKilledPeer reads from a child process, kills it with SIGKILL under way and
 // checks that everything ends with fabric.ErrDisconnected.
 func RunKilledPeer(t *testing.T, open Open) {
-	child := exec.Command(os.Args[0], "-test.run=^$")
-	child.Env = append(os.Environ(), childVariable+"=1")
-	child.Stderr = os.Stderr
-	out, err := child.StdoutPipe()
+	c := startChild(t, open)
+	check(t, c.process.Kill())
+	readUntilGone(t, c.q, c.r)
+	if _, err := c.q.Import(deadline(t), c.token); !errors.Is(err, fabric.ErrDisconnected) {
+		t.Errorf("import from a killed peer: %v", err)
+	}
+}
+
+// RunStoppedPeer reads and writes the memory of a child process that does not run.
+func RunStoppedPeer(t *testing.T, open Open) {
+	c := startChild(t, open)
+	check(t, c.process.Signal(syscall.SIGSTOP))
+	write(t, c.q, []byte("into"), c.r, 0)
+	b := make([]byte, 14)
+	read(t, c.q, b, c.r, 0)
+	if string(b) != "into the child" {
+		t.Errorf("read %q", b)
+	}
+}
+
+// child is a process that serves a region, and a queue pair to it.
+type child struct {
+	process *os.Process
+	q       fabric.QueuePair
+	r       fabric.Remote
+	token   fabric.Token
+}
+
+func startChild(t *testing.T, open Open) child {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "-test.run=^$")
+	cmd.Env = append(os.Environ(), childVariable+"=1")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
 	check(t, err)
-	check(t, child.Start())
-	t.Cleanup(func() { _ = child.Process.Kill(); _ = child.Wait() })
+	check(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	line, err := bufio.NewReader(out).ReadString('\n')
 	check(t, err)
 	addr, hexToken, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -81,11 +112,7 @@ func RunKilledPeer(t *testing.T, open Open) {
 	if string(b) != "from the child" {
 		t.Fatalf("read %q", b)
 	}
-	check(t, child.Process.Kill())
-	readUntilGone(t, q, r)
-	if _, err := q.Import(deadline(t), token); !errors.Is(err, fabric.ErrDisconnected) {
-		t.Errorf("import from a killed peer: %v", err)
-	}
+	return child{process: cmd.Process, q: q, r: r, token: token}
 }
 
 // readUntilGone keeps reading; every operation ends, with bytes or with
