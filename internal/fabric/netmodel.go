@@ -22,7 +22,7 @@ import (
 // looks at memory instead of polling sees them early.
 //
 // Held completions cost nothing: Poll with nothing due returns at once, and Wait
-// suspends its thread.
+// suspends its thread, but for the last three microseconds.
 func WithModel(p Provider, m Model) Provider {
 	if m == (Model{}) {
 		return p

@@ -13,6 +13,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestConformance(t *testing.T) { fabrictest.Run(t, mem.Open) }
 
+// TestAllocations checks that nothing is allocated for an operation.
+func TestAllocations(t *testing.T) { fabrictest.RunAllocations(t, mem.Open) }
+
 // TestChurn connects and disconnects thousands of times.
 func TestChurn(t *testing.T) { fabrictest.RunChurn(t, mem.Open) }
 

@@ -28,6 +28,9 @@ func TestConformance(t *testing.T) { fabrictest.Run(t, open) }
 // TestKilledPeer kills a process in the middle of serving.
 func TestKilledPeer(t *testing.T) { fabrictest.RunKilledPeer(t, open) }
 
+// TestAllocations checks that nothing is allocated for an operation.
+func TestAllocations(t *testing.T) { fabrictest.RunAllocations(t, open) }
+
 // TestChurn connects and disconnects thousands of times.
 func TestChurn(t *testing.T) { fabrictest.RunChurn(t, open) }
 
