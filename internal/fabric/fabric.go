@@ -5,9 +5,8 @@
 // Providers: mem (goroutines of one process), shm (processes of one host, over
 // shared memory, one-sided in truth), tcp (anywhere; the provider on the remote
 // host carries the operations out); package transport opens them by name.
-// [WithModel] wraps any of them in a network's latency and bandwidth, [WithFaults] in
-// faults, for tests. Redy's
-// protocol above is written once.
+// [WithModel] wraps any of them in a network's latency and bandwidth, [WithFaults]
+// in faults, for tests. Redy's protocol above is written once.
 //
 // A queue pair belongs to one goroutine, as a [github.com/redykv/redykv/device.Queue]
 // does. Providers, listeners and regions are safe for concurrent use.
