@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/fabrictest"
@@ -19,6 +20,9 @@ func TestFaultyConformance(t *testing.T) {
 	for name, inner := range map[string]fabrictest.Open{
 		"mem": mem.Open,
 		"tcp": func() fabric.Provider { return tcp.Open() },
+		"network": func() fabric.Provider {
+			return fabric.WithModel(mem.Open(), fabric.Model{RTT: 2900 * time.Nanosecond, BitsPerSecond: 1e11})
+		},
 	} {
 		for _, opts := range []fabric.FaultOptions{{}, {Delay: 0.5, MaxDelay: 3}} {
 			t.Run(fmt.Sprintf("%s/delay=%v", name, opts.Delay), func(t *testing.T) {
@@ -35,6 +39,14 @@ type faultyLink struct {
 	here, there fabric.QueuePair
 	region      fabric.Region
 	remote      fabric.Remote
+}
+
+// TestModelledFaults has a network around the faults, as Redy has.
+func TestModelledFaults(t *testing.T) {
+	fabrictest.Run(t, func() fabric.Provider {
+		faulty := fabric.WithFaults(mem.Open(), fabric.FaultOptions{Delay: 0.3})
+		return fabric.WithModel(faulty, fabric.Model{RTT: 20 * time.Microsecond, BitsPerSecond: 1e10})
+	})
 }
 
 func newFaultyLink(t *testing.T, server fabric.Provider, client fabric.Provider) *faultyLink {

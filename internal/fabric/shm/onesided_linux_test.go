@@ -2,7 +2,9 @@ package shm_test
 
 import (
 	"errors"
+	"os"
 	"runtime"
+	"strconv"
 	"testing"
 	"unsafe"
 
@@ -91,20 +93,43 @@ func useOneSided(q fabric.QueuePair, r fabric.Remote) error {
 }
 
 // forbid leaves to this thread the system calls of the Go runtime: locks, timers,
-// signals and memory. Any other one ends the process with SIGSYS.
+// signals and memory, and the waking of its poller by a write to an event file. Any
+// other one ends the process with SIGSYS.
 func forbid() error {
-	filter := []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS}} // the call's number
+	const number, firstArgument = 0, 16 // in struct seccomp_data
+	load := func(at uint32) unix.SockFilter {
+		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: at}
+	}
+	allow := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW}
+	unless := func(value uint32) unix.SockFilter { // the next one is skipped
+		return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: value}
+	}
+	trap := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_TRAP}
+	filter := []unix.SockFilter{load(number)}
 	for _, call := range []uint32{
 		unix.SYS_FUTEX, unix.SYS_NANOSLEEP, unix.SYS_SCHED_YIELD, unix.SYS_CLOCK_GETTIME,
 		unix.SYS_EPOLL_PWAIT, unix.SYS_TIMER_SETTIME, unix.SYS_TIMER_DELETE,
-		unix.SYS_RT_SIGRETURN, unix.SYS_RT_SIGPROCMASK, unix.SYS_SIGALTSTACK, unix.SYS_TGKILL, unix.SYS_GETPID,
-		unix.SYS_MMAP, unix.SYS_MUNMAP, unix.SYS_MADVISE, unix.SYS_CLONE, unix.SYS_CLONE3, unix.SYS_EXIT, unix.SYS_EXIT_GROUP,
+		unix.SYS_RT_SIGRETURN, unix.SYS_RT_SIGPROCMASK, unix.SYS_SIGALTSTACK, unix.SYS_TGKILL, unix.SYS_GETPID, unix.SYS_GETTID,
+		unix.SYS_MMAP, unix.SYS_MUNMAP, unix.SYS_MADVISE, unix.SYS_PRCTL,
+		unix.SYS_CLONE, unix.SYS_CLONE3, unix.SYS_EXIT, unix.SYS_EXIT_GROUP,
 	} {
-		filter = append(filter,
-			unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: call},
-			unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW})
+		filter = append(filter, unless(call), allow)
 	}
-	filter = append(filter, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_TRAP})
+	filter = append(filter, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: 1, K: unix.SYS_WRITE}, trap, load(firstArgument))
+	descriptors, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return err
+	}
+	for _, d := range descriptors {
+		if what, _ := os.Readlink("/proc/self/fd/" + d.Name()); what == "anon_inode:[eventfd]" {
+			fd, err := strconv.ParseUint(d.Name(), 10, 32)
+			if err != nil {
+				return err
+			}
+			filter = append(filter, unless(uint32(fd)), allow)
+		}
+	}
+	filter = append(filter, trap)
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return err
 	}
