@@ -18,11 +18,15 @@ type counters struct {
 
 // Metrics returns the counts; safe for concurrent use.
 func (s *Server) Metrics() Metrics {
+	malformed := s.counts.malformed.Load()
+	if p, ok := s.provider.(interface{ Malformed() uint64 }); ok {
+		malformed += p.Malformed() // what never came as far as this package
+	}
 	return Metrics{
 		Batches:   s.counts.batches.Load(),
 		Requests:  s.counts.requests.Load(),
 		Refused:   s.counts.refused.Load(),
-		Malformed: s.counts.malformed.Load(),
+		Malformed: malformed,
 		Rejected:  s.counts.rejected.Load(),
 	}
 }

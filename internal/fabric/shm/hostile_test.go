@@ -1,9 +1,11 @@
 package shm
 
 import (
+	"context"
 	"errors"
 	"net"
 	"os"
+	"runtime"
 	"testing"
 	"time"
 
@@ -151,5 +153,83 @@ func TestClosedRegionGivesMemoryBack(t *testing.T) {
 	}
 	if n, err := mem.ResidentOf(mapping); err != nil || n > 0 {
 		t.Errorf("%d bytes resident of a closed region, %v", n, err)
+	}
+}
+
+// TestMalformedIsCounted says what no provider says: at connect, after it, and in
+// the ring.
+func TestMalformedIsCounted(t *testing.T) {
+	host, err := Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = host.Close() }()
+	l, err := host.Listen("", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leases, err := newLeases()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = leases.memory.Close() }()
+	plain, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = plain.Close() }()
+	hello := append([]byte{kindHello}, magic...)
+	malformed := host.(interface{ Malformed() uint64 }).Malformed
+	before := malformed()
+	for name, misbehave := range map[string]func(c *net.UnixConn, rings *shared) error{
+		"a stranger":        func(c *net.UnixConn, _ *shared) error { return send(c, []byte("hello?")) },
+		"hello with a file": func(c *net.UnixConn, rings *shared) error { return send(c, hello, rings.file) },
+		"a plain file":      func(c *net.UnixConn, _ *shared) error { return send(c, hello, leases.memory.file, plain) },
+		"a strange message": func(c *net.UnixConn, rings *shared) error {
+			return errors.Join(send(c, hello, leases.memory.file, rings.file), send(c, []byte{99}))
+		},
+		"an impossible mark": func(c *net.UnixConn, rings *shared) error {
+			words(rings.data)[0] = 1 << 40 // before anybody looks
+			return send(c, hello, leases.memory.file, rings.file)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rings, err := newShared("rings", 2*core.ImmRingWords*8)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = rings.Close() }()
+			c, err := net.DialUnix(network, nil, &net.UnixAddr{Name: l.Addr(), Net: network})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = c.Close() }()
+			if err := misbehave(c, rings); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			counted := before
+			go func() { // who is turned away is not asked for
+				for malformed() == counted && ctx.Err() == nil {
+					runtime.Gosched()
+				}
+				cancel()
+			}()
+			r, err := l.Accept(ctx)
+			if err == nil {
+				if q, err := r.Accept(nil); err == nil {
+					for q.Err() == nil {
+						q.Poll(make([]fabric.Completion, 1))
+						runtime.Gosched()
+					}
+					_ = q.Close()
+				}
+			}
+			if n := malformed() - before; n != 1 {
+				t.Errorf("counted %d times", n)
+			}
+			before = malformed()
+		})
 	}
 }

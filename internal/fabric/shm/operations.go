@@ -99,7 +99,7 @@ func (q *queuePair) receive(done []fabric.Completion) (n int) {
 		q.wakePeer()
 	}
 	if err != nil {
-		q.State.End(fmt.Errorf("%w: %w", fabric.ErrDisconnected, err))
+		q.end(fmt.Errorf("%w: %w", fabric.ErrDisconnected, err))
 	}
 	return n
 }

@@ -22,6 +22,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -39,6 +40,7 @@ type provider struct {
 	regions   *regions
 	listeners core.Closers
 	pairs     core.Closers
+	malformed atomic.Uint64
 }
 
 // Open returns a provider of its own. It fails where memory files do.
@@ -51,6 +53,16 @@ func Open() (fabric.Provider, error) {
 }
 
 func (p *provider) Name() string { return Name }
+
+// Malformed is how many connections ended for what the peer said.
+func (p *provider) Malformed() uint64 { return p.malformed.Load() }
+
+// blame counts a connection that ends with err, if that is the peer's fault.
+func (p *provider) blame(err error) {
+	if errors.Is(err, errMessage) || errors.Is(err, errFile) || errors.Is(err, core.ErrCorruptRing) {
+		p.malformed.Add(1)
+	}
+}
 
 func (p *provider) Alloc(size int) (fabric.Region, error) {
 	r, err := p.regions.alloc(size)
@@ -184,7 +196,15 @@ func (l *listener) Close() (err error) {
 }
 
 func (l *listener) hello(c net.Conn) (fabric.Request, error) {
-	conn := c.(*net.UnixConn)
+	r, err := l.greet(c.(*net.UnixConn))
+	if err != nil {
+		l.provider.blame(err)
+		return nil, err
+	}
+	return r, nil
+}
+
+func (l *listener) greet(conn *net.UnixConn) (*request, error) {
 	if err := sameUser(conn); err != nil {
 		return nil, err
 	}
@@ -245,6 +265,7 @@ func (r *request) Accept(private []byte) (fabric.QueuePair, error) {
 	defer closeFiles(r.files)
 	q, err := r.accept(private)
 	if err != nil {
+		r.listener.provider.blame(err)
 		return nil, errors.Join(fmt.Errorf("shm accept at %s: %w", r.listener.addr, err), r.conn.Close())
 	}
 	return q, nil

@@ -87,6 +87,13 @@ func (q *queuePair) start(leases *os.File, depth int, dialed bool) (err error) {
 	return nil
 }
 
+// end records why the connection is over.
+func (q *queuePair) end(err error) {
+	if q.State.End(err) {
+		q.provider.blame(err)
+	}
+}
+
 // unmap gives the mapped memory back. Nobody is inside the gate any more.
 func (q *queuePair) unmap() (err error) {
 	q.mu.Lock()
@@ -116,7 +123,7 @@ func (q *queuePair) read() {
 			} else {
 				err = fmt.Errorf("%w: %w", fabric.ErrDisconnected, err)
 			}
-			q.State.End(err)
+			q.end(err)
 			q.waiter.Notify()
 			q.deliver(lent{})
 			return
