@@ -87,7 +87,7 @@ func (l *lease) admit(hello redywire.Hello) (*conn, error) {
 			return nil, fmt.Errorf("rings of %v, the lease has %v of %v left for them", units.Size(c.bytes),
 				units.Size(l.limits.rings-l.ringBytes), units.Size(l.limits.rings))
 		}
-		if !l.rings.take(c.bytes) {
+		if !l.server.rings.take(c.bytes) {
 			return nil, fmt.Errorf("rings of %v, the server has not as much left for them", units.Size(c.bytes))
 		}
 		l.ringBytes += c.bytes
@@ -103,7 +103,7 @@ func (l *lease) leave(c *conn) {
 	l.connections--
 	l.ringBytes -= c.bytes
 	l.mu.Unlock()
-	l.rings.give(c.bytes)
+	l.server.rings.give(c.bytes)
 	l.running.Done()
 }
 
@@ -125,7 +125,7 @@ type conn struct {
 func (c *conn) open(req fabric.Request, hello redywire.Hello) error {
 	var welcome redywire.Welcome
 	if hello.Ringed() {
-		ring, err := newRing(c.lease.provider, hello)
+		ring, err := newRing(c.lease.server.provider, hello)
 		if err != nil {
 			return err
 		}
@@ -145,7 +145,7 @@ func (c *conn) open(req fabric.Request, hello redywire.Hello) error {
 func (c *conn) run() error {
 	err := c.serve()
 	if errors.Is(err, redywire.ErrMalformed) {
-		c.lease.counts.malformed.Add(1)
+		c.lease.server.counts.malformed.Add(1)
 	}
 	if c.ctx.Err() != nil || errors.Is(err, fabric.ErrDisconnected) || errors.Is(err, fabric.ErrClosed) {
 		err = nil

@@ -17,11 +17,9 @@ import (
 // lease is what one cache has of this server under one grant. It is whole before
 // it is published.
 type lease struct {
-	id       grantID
-	ticket   redywire.Ticket
-	provider fabric.Provider
-	counts   *counters // the server's
-	rings    *budget   // the server's
+	id     grantID
+	ticket redywire.Ticket
+	server *Server
 
 	ctx    context.Context // ends with the lease
 	cancel context.CancelFunc
@@ -59,7 +57,7 @@ type memory [][]byte
 // failure nothing is left.
 func (s *Server) newLease(ctx context.Context, m *serverv1.ConnectRequest) (*lease, error) {
 	l := &lease{
-		id: grantID{m.CacheId, m.Grant}, provider: s.provider, counts: &s.counts, rings: &s.rings,
+		id: grantID{m.CacheId, m.Grant}, server: s,
 		open: true, limits: limitsOf(m.Configuration, limits{}), pulls: make(map[*pull]struct{}),
 	}
 	if _, err := rand.Read(l.ticket[:]); err != nil {

@@ -10,10 +10,11 @@ type Metrics struct {
 	Refused   uint64 // requests outside the lease's regions, answered with an error
 	Malformed uint64 // connections ended for what they sent
 	Rejected  uint64 // queue pairs refused when they dialled
+	Pulled    uint64 // bytes copied from other servers
 }
 
 type counters struct {
-	batches, requests, refused, malformed, rejected atomic.Uint64
+	batches, requests, refused, malformed, rejected, pulled atomic.Uint64
 }
 
 // Metrics returns the counts; safe for concurrent use.
@@ -28,5 +29,6 @@ func (s *Server) Metrics() Metrics {
 		Refused:   s.counts.refused.Load(),
 		Malformed: malformed,
 		Rejected:  s.counts.rejected.Load(),
+		Pulled:    s.counts.pulled.Load(),
 	}
 }

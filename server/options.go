@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/redykv/redykv/internal/affinity"
 	"github.com/redykv/redykv/internal/units"
 )
 
@@ -28,9 +29,22 @@ type Options struct {
 	// FabricTLS secures the connections of the tcp transport; clients need the
 	// same in their redytier.Config. Default: none.
 	FabricTLS *tls.Config
+	// Pinning says whether server threads stay on one processor each, on the NUMA
+	// node on which the server was started. Default: PinAuto.
+	Pinning Pinning
 	// Logger receives what an operator should know. Default: slog.Default().
 	Logger *slog.Logger
 }
+
+// Pinning says whether to pin threads.
+type Pinning = affinity.Mode
+
+// PinAuto pins on machines with several NUMA nodes and four or more processors.
+const (
+	PinAuto   = affinity.Auto
+	PinAlways = affinity.Always
+	PinNever  = affinity.Never
+)
 
 func (o *Options) ensureDefaults() error {
 	if o.Transport == "" {

@@ -104,6 +104,7 @@ func (p *pull) copyRegion(qp fabric.QueuePair, r pullRegion, pages *pages) error
 			}
 			copied += c.N
 			underWay--
+			p.lease.server.counts.pulled.Add(uint64(c.N))
 		}
 		if copied < len(r.into) {
 			p.report(r.target, copied)

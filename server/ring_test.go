@@ -79,7 +79,7 @@ func (p *peer) receive(batch int) *redywire.Reader {
 }
 
 func TestBatches(t *testing.T) {
-	s, client := newServer(t, Options{Memory: 2 * regionSize, Cores: 2})
+	s, client := newServer(t, Options{Memory: 2 * regionSize, Cores: 2, Pinning: PinAlways})
 	answer := connectCache(t, client, "cache", 2, 2, 4)
 	p := dialRings(t, answer, 4, 2)
 	var w redywire.Writer

@@ -9,6 +9,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/redykv/redykv/internal/affinity"
 	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/transport"
@@ -20,6 +21,7 @@ type Server struct {
 	opts     Options
 	provider fabric.Provider
 	listener fabric.Listener
+	pins     *affinity.Set // of server threads
 	counts   counters
 	rings    budget // bytes of message rings
 
@@ -51,6 +53,10 @@ func New(opts Options) (*Server, error) {
 	if err := opts.ensureDefaults(); err != nil {
 		return nil, err
 	}
+	pins, err := affinity.Near(opts.Pinning)
+	if err != nil {
+		return nil, fmt.Errorf("server: %w", err)
+	}
 	provider, err := transport.OpenWith(opts.Transport, transport.Options{TLS: opts.FabricTLS})
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)
@@ -62,7 +68,7 @@ func New(opts Options) (*Server, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Server{
-		opts: opts, provider: provider, listener: listener,
+		opts: opts, provider: provider, listener: listener, pins: pins,
 		ctx: ctx, cancel: cancel,
 		free:    opts.Memory,
 		cores:   opts.Cores,

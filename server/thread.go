@@ -37,6 +37,11 @@ func (l *lease) startThread() *thread {
 		defer l.running.Done()
 		defer close(t.ended)
 		defer stop()
+		unpin, err := l.server.pins.Pin()
+		if err != nil {
+			l.server.opts.Logger.Warn("a server thread goes where it likes", "err", err)
+		}
+		defer unpin()
 		t.run()
 	}()
 	return t
@@ -83,7 +88,7 @@ func (t *thread) step() bool {
 	memory := *t.lease.memory.Load()
 	for i := 0; i < len(t.active); {
 		c := t.active[i]
-		if c.ring.step(c.qp, memory, t.lease.counts, c.done[:]) {
+		if c.ring.step(c.qp, memory, &t.lease.server.counts, c.done[:]) {
 			worked = true
 			c.idle = 0
 		} else {
