@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/fabric"
 )
 
 // maxLog bounds log addresses, which are 48 bits wide.
@@ -96,11 +98,26 @@ func (d *Device) NewRefillQueue(depth int) (device.RefillQueue, error) {
 	if d.closed.Load() {
 		return nil, device.ErrClosed
 	}
-	s, err := d.cache.newSession(depth, d.segments.size)
+	s, err := d.newSession(depth)
 	if err != nil {
 		return nil, err
 	}
 	return newDeviceQueue(d, s, depth), nil
+}
+
+// newSession makes a session. A VM that cannot be reached may just have been lost,
+// and somebody is about to find that out: that is no reason for a log to do without
+// the others.
+func (d *Device) newSession(depth int) (*Session, error) {
+	deadline := time.Now().Add(reconnectTimeout)
+	for pause := time.Millisecond; ; pause *= 2 {
+		s, err := d.cache.newSession(depth, d.segments.size)
+		if err == nil || depth < 1 || depth > MaxDepth || errors.Is(err, fabric.ErrRejected) ||
+			d.cache.deleted.Load() || time.Now().Add(pause).After(deadline) {
+			return s, err
+		}
+		time.Sleep(pause)
+	}
 }
 
 // Alignment implements device.Device: any bytes can be written.

@@ -1,6 +1,7 @@
 package redytier
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -190,4 +191,50 @@ func (s *shakySession) lost(tag uint64) bool {
 	defer s.d.mu.RUnlock()
 	end := a.addr + int64(a.n)
 	return s.d.gone.overlap(span{a.addr, min(end, size)}) || s.d.gone.overlap(span{0, end - size})
+}
+
+// A queue that is opened while a VM is lost, and the cache does not know it yet, has
+// the others.
+func TestQueueWhileMemoryIsLost(t *testing.T) {
+	forDevices(t, 2, 1<<20, func(t *testing.T, c *cluster, configuration Configuration) {
+		const capacity = 200_000
+		d := c.open(t, capacity, configuration)
+		if err := d.Start(0); err != nil {
+			t.Fatal(err)
+		}
+		first := openQueue(t, d, 1)
+		buf := make([]byte, capacity)
+		finish(t, first, func() error { return first.Write(buf[:1000], 0, 1) }, func(c device.Completion) {
+			if c.Err != nil {
+				t.Error(c.Err)
+			}
+		})
+		_ = c.servers[1].Close() // the cleanup reports its error
+		opened := make(chan device.Queue)
+		go func() {
+			q, err := d.NewQueue(1)
+			if err != nil {
+				t.Error(err)
+			}
+			opened <- q
+		}()
+		// Somebody writes there and finds out.
+		finish(t, first, func() error { return first.Write(buf[1000:190_000], 1000, 1) }, func(c device.Completion) {
+			if !errors.Is(c.Err, device.ErrNotHeld) {
+				t.Errorf("write to lost memory: %+v", c)
+			}
+		})
+		if second := <-opened; second != nil {
+			finish(t, second, func() error { return second.Read(buf[:1000], 0, 1) }, func(c device.Completion) {
+				if c.Err != nil {
+					t.Error(c.Err)
+				}
+			})
+			closeQueue(t, second)
+		}
+		closeQueue(t, first)
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }
