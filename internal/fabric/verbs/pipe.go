@@ -261,7 +261,7 @@ func (q *queuePair) settle(done []C.struct_done) {
 			to = seq + 1
 		default:
 			q.finish(seq) // those before have succeeded, with or without saying so
-			q.broke(seq, d.status)
+			q.broke(d.status)
 			return
 		}
 	}
@@ -297,18 +297,12 @@ func (q *queuePair) finish(to uint64) {
 	q.Sends.Finish(done)
 }
 
-// broke ends the connection for the work request that failed.
-func (q *queuePair) broke(seq uint64, status C.uint32_t) {
-	p := &q.pipe
-	p.broken = true
-	err := fmt.Errorf("%s", C.GoString(C.ibv_wc_status_str(C.enum_ibv_wc_status(status))))
-	if status == C.IBV_WC_REM_ACCESS_ERR {
-		// The peer took the region back and did not wait.
-		op := p.at(seq).op
-		q.Sends.At(op).Err = fmt.Errorf("%w: %w", fabric.ErrBadToken, err)
-		q.Sends.Finish(op + 1)
-	}
-	q.fail(err)
+// broke ends the connection for a work request that failed. Even a refused access
+// says no more than that the peer is gone or has cut this side off: what can be asked
+// for in error is not posted.
+func (q *queuePair) broke(status C.uint32_t) {
+	q.pipe.broken = true
+	q.fail(fmt.Errorf("%s", C.GoString(C.ibv_wc_status_str(C.enum_ibv_wc_status(status)))))
 }
 
 // hear takes an immediate of the peer's.
