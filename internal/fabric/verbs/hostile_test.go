@@ -7,7 +7,6 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -255,34 +254,6 @@ func TestAllocBeyondMemory(t *testing.T) {
 	p := open(t)
 	if _, err := p.Alloc(int(mem.Total()) + 1); err == nil {
 		t.Error("a region larger than the machine's memory")
-	}
-}
-
-// Connections that come and go leave no descriptor behind.
-func TestConnectionsComeAndGo(t *testing.T) {
-	_, addr, accepted := host(t, 4)
-	client := open(t)
-	descriptors := func() int {
-		all, err := os.ReadDir("/proc/self/fd")
-		check(t, err)
-		return len(all)
-	}
-	before := 0
-	for i := range 40 {
-		here := dial(t, client, addr, 4)
-		there := <-accepted
-		if i%2 == 0 {
-			here, there = there, here
-		}
-		check(t, here.Close())
-		awaitEnd(t, there)
-		check(t, there.Close())
-		if i == 0 {
-			before = descriptors()
-		}
-	}
-	if after := descriptors(); after > before {
-		t.Errorf("%d descriptors, %d after the first connection", after, before)
 	}
 }
 

@@ -49,6 +49,12 @@ func TestKilledPeer(t *testing.T) {
 	fabrictest.RunKilledPeer(t, open)
 }
 
+// TestChurn connects and disconnects again and again.
+func TestChurn(t *testing.T) {
+	needsDevice(t)
+	fabrictest.RunChurn(t, open)
+}
+
 func BenchmarkRead(b *testing.B) {
 	needsDevice(b)
 	fabrictest.Benchmark(b, open)
