@@ -4,9 +4,10 @@
 //
 // Providers: mem (goroutines of one process), shm (processes of one host, over
 // shared memory, one-sided in truth), tcp (anywhere; the provider on the remote
-// host carries the operations out); package transport opens them by name.
-// [WithModel] wraps any of them in a network's latency and bandwidth, [WithFaults]
-// in faults, for tests. Redy's protocol above is written once.
+// host carries the operations out), verbs (RDMA, under the build tag verbs); package
+// transport opens them by name. [WithModel] wraps any of them in a network's latency
+// and bandwidth, [WithFaults] in faults, for tests. Redy's protocol above is written
+// once.
 //
 // A queue pair belongs to one goroutine, as a [github.com/redykv/redykv/device.Queue]
 // does. Providers, listeners and regions are safe for concurrent use.
@@ -46,7 +47,7 @@ const MaxPrivate = 56
 
 // Provider is one transport.
 type Provider interface {
-	// Name is the transport's name as reports print it: mem, shm, tcp.
+	// Name is the transport's name as reports print it: mem, shm, tcp, verbs.
 	Name() string
 	// Alloc returns size bytes of zeroed memory, registered for the peers of
 	// this provider's queue pairs.
