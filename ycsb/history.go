@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/redytier"
 )
 
 // history is what has happened to the tiers of a target since it was opened.
@@ -26,6 +27,17 @@ func (h *history) add(e device.TierEvent) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.events = append(h.events, pastEvent{time.Now(), e})
+}
+
+// memory is the OnEvent of a cache that is the first tier: that stays in the set when
+// it loses memory.
+func (h *history) memory(e redytier.Event) {
+	switch e.Kind {
+	case redytier.VMLost:
+		h.add(device.TierEvent{Name: string(Redy), Err: e.Err})
+	case redytier.Restored:
+		h.add(device.TierEvent{Name: string(Redy)})
+	}
 }
 
 // note tells what happened between two moments, with seconds counted from the

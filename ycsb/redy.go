@@ -38,7 +38,9 @@ func (s *Storage) openRedy(ctx context.Context, shape Shape) (device.Device, err
 	if err != nil {
 		return nil, err
 	}
-	dev, err := redytier.Open(ctx, mgr, redytier.Config{Capacity: shape.Cache, Transport: name, Net: shape.Net})
+	dev, err := redytier.Open(ctx, mgr, redytier.Config{
+		Capacity: shape.Cache, Transport: name, Net: shape.Net, OnEvent: s.history.memory,
+	})
 	if err != nil {
 		return nil, errors.Join(err, mgr.Close())
 	}
