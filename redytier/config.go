@@ -70,8 +70,9 @@ type Config struct {
 	// Tuning switches optimisations off.
 	Tuning Tuning
 
-	network fabric.Network // what Net says
-	lease   time.Duration  // what the manager says; 0: none
+	network fabric.Network                        // what Net says
+	lease   time.Duration                         // what the manager says; 0: none
+	wrap    func(fabric.Provider) fabric.Provider // tests put faults before the transport
 }
 
 // SLO is what an application wants of reads and of writes (3.3). Zero fields

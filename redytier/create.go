@@ -101,6 +101,9 @@ func create(ctx context.Context, mgr Manager, cfg Config, m *managerv1.AllocateR
 	if err == nil {
 		var provider fabric.Provider
 		if provider, err = transport.OpenWith(name, transport.Options{TLS: cfg.FabricTLS}); err == nil {
+			if cfg.wrap != nil {
+				provider = cfg.wrap(provider)
+			}
 			c, err = newCache(mgr, m.CacheId, cfg, configuration, grants, provider)
 		}
 	}

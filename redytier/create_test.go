@@ -28,7 +28,7 @@ func TestCreateFailsWithoutEffect(t *testing.T) {
 		"second VM unreachable": {spoil: func(m *managerv1.AllocateResponse) {
 			m.Shares[1].Vm = &managerv1.Vm{Id: "gone", ControlUrl: "http://127.0.0.1:1"}
 		}},
-		"same VM twice": {spoil: func(m *managerv1.AllocateResponse) { m.Shares[1].Vm = m.Shares[0].Vm }},
+		"same grant twice": {spoil: func(m *managerv1.AllocateResponse) { m.Shares[1] = m.Shares[0] }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, "mem", 2, 1<<20)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 
 	"github.com/redykv/redykv/internal/fabric"
@@ -23,7 +24,7 @@ func (c *Cache) newSession(depth int, wrap int64) (*Session, error) {
 		return nil, fmt.Errorf("redytier: session depth %d, want 1 to %d", depth, MaxDepth)
 	}
 	s := &Session{
-		cache: c, wrap: wrap, kick: make(chan struct{}, 1),
+		cache: c, id: rand.Uint64(), wrap: wrap, kick: make(chan struct{}, 1),
 		ops: make([]op, depth), errs: make([]error, depth), free: make([]uint32, depth),
 		ready: newFIFO[uint32](depth),
 	}
@@ -72,7 +73,10 @@ func (s *Session) dial(ctx context.Context, l *link) (*conn, error) {
 
 func (c *conn) dial(ctx context.Context, depth int) error {
 	cache, g := c.session.cache, c.link.grant
-	hello := redywire.Hello{Ticket: g.ticket, Batch: c.link.batch, Depth: c.link.depth}
+	hello := redywire.Hello{
+		Ticket: g.ticket, Batch: c.link.batch, Depth: c.link.depth,
+		Owner: c.session.id ^ c.link.id, // a new connection is in the place of the last
+	}
 	// A request may span regions and so take two places.
 	room := 2 * depth
 	if hello.Ringed() {

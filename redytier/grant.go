@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"sync/atomic"
 
@@ -40,6 +41,7 @@ type grant struct {
 // link is a way to a grant's regions: what connections over it have for rings.
 // Another configuration means another link.
 type link struct {
+	id    uint64 // at random
 	grant *grant
 	fill  int // requests after which a batch is full
 	batch int // those that rings are made for; 1: no rings
@@ -47,7 +49,7 @@ type link struct {
 }
 
 func newLink(g *grant, c Configuration) *link {
-	return &link{grant: g, fill: c.BatchSize, batch: g.ringed(c).BatchSize, depth: c.QueueDepth}
+	return &link{id: rand.Uint64(), grant: g, fill: c.BatchSize, batch: g.ringed(c).BatchSize, depth: c.QueueDepth}
 }
 
 // ringed is a configuration as the server is told of it. Rings for batches of one

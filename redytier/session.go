@@ -27,6 +27,7 @@ const MaxDepth = 1 << 14
 // waits for those that began before.
 type Session struct {
 	cache   *Cache
+	id      uint64      // at random, for servers to know it by
 	slot    *epoch.Slot // inside from the first operation under way to the last
 	table   *table
 	version uint64 // of the cache's that the session has taken notice of

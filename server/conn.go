@@ -50,6 +50,22 @@ func (s *Server) accept(req fabric.Request) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("%v: %w", l.id, err), req.Reject(err.Error()))
 	}
+	if c.before != nil {
+		go func() { // others need not wait for the end of that one
+			c.before.cancel()
+			<-c.before.left
+			if err := s.begin(c, req, hello); err != nil {
+				s.opts.Logger.Warn("connection refused", "err", err)
+			}
+		}()
+		return nil
+	}
+	return s.begin(c, req, hello)
+}
+
+// begin opens a connection that was admitted and serves it in a goroutine.
+func (s *Server) begin(c *conn, req fabric.Request, hello redywire.Hello) error {
+	l := c.lease
 	if err := c.open(req, hello); err != nil {
 		l.leave(c)
 		return errors.Join(fmt.Errorf("%v: %w", l.id, err), req.Reject(err.Error()))
@@ -68,7 +84,7 @@ func (s *Server) accept(req fabric.Request) error {
 func (l *lease) admit(hello redywire.Hello) (*conn, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	c := &conn{lease: l, number: l.dialled, ctx: l.ctx}
+	c := &conn{lease: l, number: l.dialled, ctx: l.ctx, left: make(chan struct{})}
 	switch {
 	case !l.open:
 		return nil, errors.New("lease has ended")
@@ -95,6 +111,11 @@ func (l *lease) admit(hello redywire.Hello) (*conn, error) {
 	l.connections++
 	l.dialled++
 	l.running.Add(1)
+	c.ctx, c.cancel = context.WithCancel(c.ctx)
+	if c.owner = hello.Owner; c.owner != 0 {
+		c.before = l.owners[c.owner]
+		l.owners[c.owner] = c
+	}
 	return c, nil
 }
 
@@ -102,7 +123,12 @@ func (l *lease) leave(c *conn) {
 	l.mu.Lock()
 	l.connections--
 	l.ringBytes -= c.bytes
+	if l.owners[c.owner] == c {
+		delete(l.owners, c.owner)
+	}
 	l.mu.Unlock()
+	c.cancel()
+	close(c.left)
 	l.server.rings.give(c.bytes)
 	l.running.Done()
 }
@@ -111,9 +137,13 @@ func (l *lease) leave(c *conn) {
 // between thread.inbox and returned, when the thread does.
 type conn struct {
 	lease    *lease
-	ctx      context.Context // ends with the lease, or with its last thread
+	ctx      context.Context // ends with the lease, with its last thread, or with cancel
+	cancel   context.CancelFunc
 	number   int
-	bytes    int64 // of the rings
+	owner    uint64        // 0: nobody's
+	before   *conn         // the owner's earlier one, which ends first; nil: none
+	left     chan struct{} // closed when nothing of it goes on
+	bytes    int64         // of the rings
 	qp       fabric.QueuePair
 	ring     *ring     // nil: one-sided
 	returned chan bool // the thread hands the connection back: true if it may be awake still

@@ -112,7 +112,9 @@ func FuzzRing(f *testing.F) {
 				at := int(scribbles[i]) * 7 % len(ring)
 				ring[at] ^= scribbles[i]
 				seq := uint64(n)
-				binary.LittleEndian.PutUint64(ring[int(seq%depth)*r.slot:], seq)
+				slot := ring[int(seq%depth)*r.slot:][:r.slot]
+				binary.LittleEndian.PutUint64(slot, seq)
+				redywire.Reseal(slot)
 			}
 			for range 3 {
 				if r.err == nil {
@@ -322,6 +324,7 @@ func (h *hostilePeer) attack() {
 	switch h.rng.IntN(6) {
 	case 0: // a flaw anywhere
 		m[h.rng.IntN(len(m))] ^= 1 << h.rng.IntN(8)
+		redywire.Reseal(m)
 	case 1: // torn
 		m = m[:h.rng.IntN(len(m))+1]
 	case 2: // a number that is not due

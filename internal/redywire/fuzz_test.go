@@ -17,6 +17,7 @@ func FuzzRequests(f *testing.F) {
 	w.Read(3, 4, 5)
 	f.Add(w.Seal(1), uint64(1), 2)
 	f.Fuzz(func(t *testing.T, slot []byte, seq uint64, batch int) {
+		Reseal(slot)
 		var r Reader
 		if err := r.Open(slot, seq, batch); err != nil {
 			refused(t, err)
@@ -64,6 +65,7 @@ func FuzzResponses(f *testing.F) {
 	w.Respond(StatusOutOfBounds, nil)
 	f.Add(w.Seal(1), uint64(1), 2)
 	f.Fuzz(func(t *testing.T, slot []byte, seq uint64, batch int) {
+		Reseal(slot)
 		var r Reader
 		if err := r.Open(slot, seq, batch); err != nil {
 			refused(t, err)

@@ -41,7 +41,7 @@ type Ticket [TicketSize]byte
 
 const (
 	magic       = 0x31594452 // "RDY1"
-	helloSize   = 40
+	helloSize   = 48
 	welcomeSize = 20
 )
 
@@ -52,11 +52,17 @@ const (
 //	20 16  token of the response ring; zero without rings
 //	36  2  batch size b; 1: no rings
 //	38  2  queue depth q
+//	40  8  owner; 0: nobody's
+//
+// An owner has one connection at a time: the server carries out nothing more of an
+// earlier one when it accepts a new one. So what was under way when a connection
+// broke does not overtake what its owner asks for next.
 type Hello struct {
 	Ticket    Ticket
 	Responses fabric.Token
 	Batch     int
 	Depth     int
+	Owner     uint64
 }
 
 // Ringed says whether the connection has rings.
@@ -70,6 +76,7 @@ func (h Hello) Encode() []byte {
 	copy(b[20:], h.Responses[:])
 	binary.LittleEndian.PutUint16(b[36:], uint16(h.Batch))
 	binary.LittleEndian.PutUint16(b[38:], uint16(h.Depth))
+	binary.LittleEndian.PutUint64(b[40:], h.Owner)
 	return b
 }
 
@@ -83,6 +90,7 @@ func DecodeHello(b []byte) (Hello, error) {
 		Responses: fabric.Token(b[20:36]),
 		Batch:     int(binary.LittleEndian.Uint16(b[36:])),
 		Depth:     int(binary.LittleEndian.Uint16(b[38:])),
+		Owner:     binary.LittleEndian.Uint64(b[40:]),
 	}
 	if h.Batch < 1 || h.Batch > MaxBatch || h.Depth < 1 || h.Depth > MaxDepth {
 		return Hello{}, fmt.Errorf("%w hello: batch %d, depth %d", ErrMalformed, h.Batch, h.Depth)

@@ -3,17 +3,20 @@ package redywire
 import (
 	"encoding/binary"
 	"fmt"
+
+	"github.com/cespare/xxhash/v2"
 )
 
 // A message is a batch in a slot. It carries its number and its length at the
-// front and its number again at the end, because not every fabric promises that
-// the bytes of a write land in order: what is torn is told from what is whole.
+// front and a checksum at the end, because not every fabric promises that the bytes
+// of a write land in order, nor that none of them changes on the way: what is torn
+// or altered is told from what was sent.
 //
 //	0           8  number of the batch
 //	8           4  length of the message in bytes, header and trailer included
 //	12          4  count of entries
 //	16             entries
-//	length-8    8  number of the batch
+//	length-8    8  xxhash of what stands before
 //
 // An entry of a request, followed by the payload if it is a write:
 //
@@ -136,12 +139,25 @@ func (w *Writer) Respond(status Status, payload []byte) {
 
 // Seal ends the message as batch seq and returns its bytes.
 func (w *Writer) Seal(seq uint64) []byte {
-	binary.LittleEndian.PutUint64(w.slot[w.pos:], seq)
+	end := w.pos
 	w.pos += trailerSize
 	binary.LittleEndian.PutUint64(w.slot, seq)
 	binary.LittleEndian.PutUint32(w.slot[8:], uint32(w.pos))
 	binary.LittleEndian.PutUint32(w.slot[12:], uint32(w.count))
+	binary.LittleEndian.PutUint64(w.slot[end:], xxhash.Sum64(w.slot[:end]))
 	return w.slot[:w.pos]
+}
+
+// Reseal sets the checksum of the message that slot says it holds, if there is room
+// for one. It is for tests that alter messages on purpose.
+func Reseal(slot []byte) {
+	if len(slot) < headerSize {
+		return
+	}
+	end := int64(binary.LittleEndian.Uint32(slot[8:])) - trailerSize
+	if end >= headerSize && end <= int64(len(slot))-trailerSize {
+		binary.LittleEndian.PutUint64(slot[end:], xxhash.Sum64(slot[:end]))
+	}
 }
 
 // Reader walks over a message that a peer wrote.
@@ -169,10 +185,11 @@ func (r *Reader) Open(slot []byte, seq uint64, batch int) error {
 	case count < 1 || count > int64(batch):
 		return fmt.Errorf("%w: batch %d of %d entries, at most %d", ErrMalformed, seq, count, batch)
 	}
-	if end := binary.LittleEndian.Uint64(slot[length-trailerSize:]); end != seq {
-		return fmt.Errorf("%w: batch %d ends as %d", ErrMalformed, seq, end)
+	end := length - trailerSize
+	if sum := binary.LittleEndian.Uint64(slot[end:]); sum != xxhash.Sum64(slot[:end]) {
+		return fmt.Errorf("%w: batch %d has another checksum than its bytes", ErrMalformed, seq)
 	}
-	r.entries = slot[headerSize : length-trailerSize]
+	r.entries = slot[headerSize:end]
 	r.left = int(count)
 	return nil
 }

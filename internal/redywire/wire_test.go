@@ -110,6 +110,7 @@ func TestFrameIsChecked(t *testing.T) {
 	for name, spoil := range map[string]func([]byte){
 		"another batch":   func(b []byte) { b[0]++ },
 		"torn":            func(b []byte) { b[headerSize+2*requestSize]++ },
+		"altered":         func(b []byte) { b[headerSize+requestSize+8] ^= 1 },
 		"too short":       func(b []byte) { b[8] = headerSize },
 		"too long":        func(b []byte) { b[11] = 0x7f },
 		"negative length": func(b []byte) { b[11] = 0xff },
@@ -131,6 +132,7 @@ func TestFrameIsChecked(t *testing.T) {
 	} {
 		slot := whole()
 		spoil(slot)
+		Reseal(slot)
 		var r Reader
 		if err := r.Open(slot, 5, 2); err != nil {
 			t.Fatal(err)

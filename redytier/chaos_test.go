@@ -1,0 +1,211 @@
+package redytier
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/fabric"
+)
+
+var chaosRuns = flag.Int("chaos.runs", 2, "how many seeds TestChaos plays")
+
+// cellHistory is what a chaos worker knows of 8 bytes that only it writes: the writes to
+// them in program order, back to the last that is known to have taken place. What
+// failed may have taken place or not, until a later one has.
+type cellHistory struct{ writes []*attempt }
+
+type attempt struct {
+	value uint64
+	ended bool
+	err   error
+}
+
+// allowed are the values that a read may see that was issued after n writes.
+func (w *cellHistory) allowed(n int) (values []uint64) {
+	for i := n - 1; i >= 0; i-- {
+		values = append(values, w.writes[i].value)
+		if w.writes[i].ended && w.writes[i].err == nil {
+			return values
+		}
+	}
+	return append(values, 0)
+}
+
+// chaosWorker writes and reads words of its part of a cache. Operations fail now
+// and then; those that do not are right.
+type chaosWorker struct {
+	*pump
+	r     *rand.Rand
+	from  int64
+	words []cellHistory
+	lossy *atomic.Bool // servers have been lost: words may have come back as zeros
+	next  uint64
+	oks   int
+}
+
+func (w *chaosWorker) round() {
+	n := 1 + w.r.IntN(1<<w.r.IntN(11))
+	at := w.r.IntN(len(w.words))
+	n = min(n, len(w.words)-at)
+	buf := make([]byte, 8*n)
+	addr := w.from + 8*int64(at)
+	if w.r.IntN(2) == 0 {
+		attempts := make([]*attempt, n)
+		for i := range attempts {
+			w.next++
+			attempts[i] = &attempt{value: w.next}
+			binary.LittleEndian.PutUint64(buf[8*i:], w.next)
+			w.words[at+i].writes = append(w.words[at+i].writes, attempts[i])
+		}
+		w.do(true, buf, addr, func(c device.Completion) {
+			w.ended(c, len(buf), addr)
+			for _, a := range attempts {
+				a.ended, a.err = true, c.Err
+			}
+		})
+		return
+	}
+	known := make([]int, n)
+	for i := range known {
+		known[i] = len(w.words[at+i].writes)
+	}
+	w.do(false, buf, addr, func(c device.Completion) {
+		w.ended(c, len(buf), addr)
+		if c.Err != nil {
+			return
+		}
+		for i := range known {
+			got := binary.LittleEndian.Uint64(buf[8*i:])
+			if got == 0 && w.lossy.Load() {
+				continue
+			}
+			if allowed := w.words[at+i].allowed(known[i]); !slices.Contains(allowed, got) {
+				w.t.Errorf("word at %d is %d, want one of %d", addr+8*int64(i), got, allowed)
+				return
+			}
+		}
+	})
+}
+
+func (w *chaosWorker) ended(c device.Completion, n int, addr int64) {
+	switch {
+	case c.Err == nil && c.N == n:
+		w.oks++
+	case !errors.Is(c.Err, ErrRegionUnavailable):
+		w.t.Errorf("%d bytes at %d: %+v", n, addr, c)
+	}
+}
+
+// settle forgets what is decided: everything has ended.
+func (w *chaosWorker) settle() {
+	w.drain()
+	for i := range w.words {
+		writes := w.words[i].writes
+		for k := len(writes) - 1; k > 0; k-- {
+			if writes[k].err == nil {
+				w.words[i].writes = slices.Clone(writes[k:])
+				break
+			}
+		}
+	}
+}
+
+// TestChaos lets sessions write and read at random while regions move, the data path
+// is reconfigured, servers die, connections are cut and delayed, and frames are
+// altered. Every operation ends once; a read that succeeds is right, in the order of
+// its session's calls.
+func TestChaos(t *testing.T) {
+	forAll(t, func(t *testing.T, c *cluster, cfg Config) {
+		if len(c.vms) < 2 {
+			return
+		}
+		for seed := range uint64(*chaosRuns) {
+			chaos(t, newCluster(t, c.servers[0].Transport(), 4, 4<<20), cfg, seed)
+		}
+	})
+}
+
+func chaos(t *testing.T, c *cluster, cfg Config, seed uint64) {
+	var faulty *fabric.Faulty
+	cfg.wrap = func(p fabric.Provider) fabric.Provider {
+		faulty = fabric.WithFaults(p, fabric.FaultOptions{})
+		return faulty
+	}
+	var lossy atomic.Bool
+	cfg.OnEvent = func(e Event) {
+		if e.Kind == VMLost { // a server that cannot be reached in time, say
+			lossy.Store(true)
+		}
+	}
+	cache := c.create(t, cfg)
+	const sessions = 3
+	var over atomic.Bool
+	var wg sync.WaitGroup
+	each := cfg.Capacity / 8 / sessions
+	workers := make([]*chaosWorker, sessions)
+	for id := range workers {
+		r := rand.New(rand.NewPCG(seed, uint64(id)))
+		workers[id] = &chaosWorker{
+			pump: newPump(t, cache, 1+r.IntN(16)), r: r, from: 8 * each * int64(id),
+			words: make([]cellHistory, each), lossy: &lossy, next: uint64(id) << 32,
+		}
+	}
+	faulty.Set(fabric.FaultOptions{Seed: seed, Cut: 0.0005, Error: 0.001, Corrupt: 0.001, Delay: 0.01})
+	for _, w := range workers {
+		wg.Go(func() {
+			defer w.close()
+			for i := 0; !over.Load() && !t.Failed(); i++ {
+				if w.round(); i%64 == 63 {
+					w.settle()
+				}
+			}
+		})
+	}
+	r := rand.New(rand.NewPCG(seed, 99))
+	alive := len(c.vms)
+	for range 8 {
+		var err error
+		what := ""
+		switch r.IntN(5) {
+		case 0:
+			configuration := configurations[r.IntN(len(configurations))]
+			what, err = fmt.Sprintf("reconfigure to %+v", configuration), cache.Reconfigure(t.Context(), configuration)
+		case 1:
+			if alive > 2 { // one can die, and another be left
+				alive--
+				lossy.Store(true)
+				c.kill(alive)
+				what = "kill"
+			}
+		default:
+			vm := c.vms[r.IntN(alive)].Id
+			what, err = "migrate from "+vm, cache.Migrate(t.Context(), vm)
+		}
+		t.Logf("%s: %v", what, err) // it may fail, but not harm
+	}
+	faulty.Set(fabric.FaultOptions{})
+	over.Store(true)
+	wg.Wait()
+	oks := 0
+	for _, w := range workers {
+		oks += w.oks
+	}
+	if oks == 0 {
+		t.Error("nothing succeeded")
+	}
+	t.Logf("%d operations succeeded, faults %+v", oks, faulty.Counts())
+	// With nothing going wrong any more, all of it answers.
+	until(t, func() bool { return cache.Err() == nil })
+	if err := cache.Delete(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
