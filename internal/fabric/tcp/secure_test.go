@@ -141,3 +141,8 @@ func (p *tap) join(addr string) {
 
 // saw says whether the dialer said so, once it has ended.
 func (p *tap) saw(secret string) bool { return strings.Contains(string(<-p.heard), secret) }
+
+func BenchmarkReadTLS(b *testing.B) {
+	config := fabrictest.TLS(b)
+	fabrictest.Benchmark(b, func() fabric.Provider { return tcp.OpenTLS(config) })
+}
