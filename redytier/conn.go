@@ -108,10 +108,21 @@ func (c *conn) issue(r request) bool {
 	return true
 }
 
-// access is issue for a request to a lane's region on a connection without a ring,
-// or returns false and has done nothing: then issue finds out why.
+// access is issue for a request to a lane's region, or returns false and has done
+// nothing: then issue finds out why.
 func (c *conn) access(op uint32, write bool, buf []byte, l *lane, offset int64) bool {
-	return c.err == nil && c.ring == nil && !c.onesided.full() && c.enqueue(op, false, write, buf, &l.remote, offset) == nil
+	switch {
+	case c.err != nil:
+		return false
+	case c.ring == nil:
+		return !c.onesided.full() && c.enqueue(op, false, write, buf, &l.remote, offset) == nil
+	case c.ring.waiting.full():
+		return false
+	}
+	r := c.ring.waiting.add()
+	r.op, r.write, r.mirror, r.buf, r.index, r.offset = op, write, false, buf, l.index, offset
+	c.waits()
+	return true
 }
 
 // enqueue hands a request to the queue pair, if that takes it.
@@ -134,11 +145,17 @@ func (c *conn) issueRing(r request) bool {
 		return false
 	}
 	c.ring.waiting.push(r)
+	c.waits()
+	return true
+}
+
+// waits has a request that waits for the ring sent with the next doorbell, or with
+// its batch if that is full.
+func (c *conn) waits() {
 	c.dirty = true
 	if c.ring.waiting.len() >= c.ring.batch {
 		c.send()
 	}
-	return true
 }
 
 // finish settles n bytes of an operation. A mirrored write that fails loses the

@@ -22,6 +22,12 @@ func (f *fifo[T]) push(v T) {
 	f.tail++
 }
 
+// add is push for who fills in the item in place; it may hold what was in it.
+func (f *fifo[T]) add() *T {
+	f.tail++
+	return &f.items[(f.tail-1)&uint64(len(f.items)-1)]
+}
+
 // front is the oldest item, in place.
 func (f *fifo[T]) front() *T { return &f.items[f.head&uint64(len(f.items)-1)] }
 

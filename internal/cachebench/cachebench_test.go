@@ -105,11 +105,12 @@ func TestRelate(t *testing.T) {
 	r := Report{Rows: []Row{
 		{Path: pathFabric, Op: Read, Size: 8, Depth: 1, Figures: figures(10, 0.1)},
 		{Path: pathFabric, Op: Read, Size: 8, Depth: 16, Figures: figures(20, 0.8)},
-		{Path: pathRedy, Op: Read, Size: 8, Depth: 16, Figures: figures(10, 1.6)},
+		{Path: pathRedy, Op: Read, Size: 8, Depth: 16, C: 2, Q: 2, Figures: figures(10, 1.6)},
 		{Path: pathRedy, Op: Write, Size: 8, Depth: 16, Figures: figures(10, 1.6)},
+		{Path: pathFabric, Op: Read, Size: 8, Depth: 4, Figures: figures(16, 0.4)},
 	}}
 	r.relate()
-	if x := r.Rows[2]; x.MeanOverRaw != 0.5 || x.MopsOverRaw != 2 || x.MopsOverRaw1 != 16 {
+	if x := r.Rows[2]; x.MeanOverRaw != 0.5 || x.MopsOverRaw != 2 || x.MopsOverRawQ != 4 || x.MopsOverRaw1 != 16 {
 		t.Errorf("%+v", x)
 	}
 	if x := r.Rows[3]; x.MeanOverRaw != 0 || x.MopsOverRaw1 != 0 {

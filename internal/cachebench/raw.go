@@ -18,16 +18,15 @@ type Raw struct {
 	Addr     string
 }
 
-// rawDepths are the numbers in flight that the transport is measured with: one,
-// and those of the configurations.
+// rawDepths are the numbers in flight that the transport is measured with: one, and
+// those of the configurations, in batches and in requests.
 func rawDepths(s *Spec) []int {
 	depths := []int{1}
 	for _, c := range s.Configs {
-		if d := c.ClientThreads * depthOf(c); !slices.Contains(depths, d) {
-			depths = append(depths, d)
-		}
+		depths = append(depths, c.ClientThreads*c.QueueDepth, c.ClientThreads*depthOf(c))
 	}
-	return depths
+	slices.Sort(depths)
+	return slices.Compact(depths)
 }
 
 // dial connects for all cells that spec asks for.

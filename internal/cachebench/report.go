@@ -27,10 +27,12 @@ type Row struct {
 
 	// Of rows of path redy, where the same operation was measured raw:
 	// MeanOverRaw is the mean latency over that of the transport with as many
-	// operations in flight, MopsOverRaw the throughput over the same, and
-	// MopsOverRaw1 the throughput over that of one operation in flight.
+	// operations in flight, MopsOverRaw the throughput over the same, MopsOverRawQ
+	// the throughput over that with as many operations in flight as Redy has
+	// batches, and MopsOverRaw1 over that with one.
 	MeanOverRaw  float64 `json:"mean_over_raw,omitempty"`
 	MopsOverRaw  float64 `json:"mops_over_raw,omitempty"`
+	MopsOverRawQ float64 `json:"mops_over_rawq,omitempty"`
 	MopsOverRaw1 float64 `json:"mops_over_raw1,omitempty"`
 }
 
@@ -58,6 +60,9 @@ func (r *Report) relate() {
 			row.MeanOverRaw = row.MeanUs / same.MeanUs
 			row.MopsOverRaw = row.Mops / same.Mops
 		}
+		if batches := raw[[3]any{row.Op, row.Size, row.C * row.Q}]; batches != nil && batches.Mops > 0 {
+			row.MopsOverRawQ = row.Mops / batches.Mops
+		}
 		if one := raw[[3]any{row.Op, row.Size, 1}]; one != nil && one.Mops > 0 {
 			row.MopsOverRaw1 = row.Mops / one.Mops
 		}
@@ -70,8 +75,8 @@ func (r *Report) WriteTable(out io.Writer) error {
 	fmt.Fprintf(out, "machine: %s\n", r.Machine)
 	fmt.Fprintf(out, "transport: %s, network model: %s; random addresses in %v; idle: %s\n", s.Transport, s.Net, units.Size(s.Capacity), s.Idle)
 	fmt.Fprintf(out, "cells: %v each in %d slices, turn by turn; figures of the second fastest\n", s.Duration, bench.Laps)
-	fmt.Fprint(out, "over raw: the mean latency and the throughput over those of the transport with as many\n"+
-		"operations in flight; over raw 1: the throughput over that of one operation in flight\n\n")
+	fmt.Fprint(out, "over raw: beside the transport with as many operations in flight; over raw q: with as many\n"+
+		"as Redy has batches in flight; over raw 1: with one\n\n")
 	columns := []bench.Column[Row]{
 		{Name: "path", Text: func(r *Row) string { return r.Path }},
 		{Name: "mode", Text: func(r *Row) string { return orDash(string(r.Mode)) }},
@@ -85,6 +90,7 @@ func (r *Report) WriteTable(out io.Writer) error {
 	columns = append(columns,
 		bench.Column[Row]{Name: "mean over raw", Text: func(r *Row) string { return times(r.MeanOverRaw) }},
 		bench.Column[Row]{Name: "Mop/s over raw", Text: func(r *Row) string { return times(r.MopsOverRaw) }},
+		bench.Column[Row]{Name: "over raw q", Text: func(r *Row) string { return times(r.MopsOverRawQ) }},
 		bench.Column[Row]{Name: "over raw 1", Text: func(r *Row) string { return times(r.MopsOverRaw1) }},
 	)
 	return bench.WriteTable(out, columns, r.Rows)
