@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// words is an application thread that counts up words of its own and checks that
+// counting is an application thread that counts up words of its own and checks that
 // reads find the count in program order.
-type words struct {
+type counting struct {
 	t      *testing.T
 	client *Client
 	at     int64 // of its first word
@@ -21,7 +21,7 @@ type words struct {
 }
 
 // round adds one to a word and reads it, without waiting for either.
-func (w *words) round(i int) {
+func (w *counting) round(i int) {
 	addr := w.at + int64(i)*8
 	w.counts[i]++
 	want := w.counts[i]
@@ -42,7 +42,7 @@ func (w *words) round(i int) {
 	}
 }
 
-func (w *words) ended(err error) {
+func (w *counting) ended(err error) {
 	if err != nil {
 		w.t.Error(err)
 	}
@@ -62,7 +62,7 @@ func TestClientsAcrossReconfigure(t *testing.T) {
 		var threads sync.WaitGroup
 		const each = 50
 		for id := range 5 {
-			w := &words{t: t, client: cache.NewClient(), at: int64(id) * each * 8, counts: make([]uint64, each)}
+			w := &counting{t: t, client: cache.NewClient(), at: int64(id) * each * 8, counts: make([]uint64, each)}
 			threads.Go(func() {
 				for i := 0; !stop.Load(); i++ {
 					w.round(i % each)
@@ -121,7 +121,7 @@ func TestTwoSided(t *testing.T) {
 	one := Configuration{ClientThreads: 1, ServerThreads: 1, BatchSize: 1, QueueDepth: 4}
 	for _, twoSided := range []bool{false, true} {
 		cache := c.create(t, Config{Capacity: 100_000, RegionSize: 16 << 10, Configuration: one, Tuning: Tuning{TwoSided: twoSided}})
-		w := &words{t: t, client: cache.NewClient(), counts: make([]uint64, 100)}
+		w := &counting{t: t, client: cache.NewClient(), counts: make([]uint64, 100)}
 		for i := range 100 {
 			w.round(i)
 		}

@@ -192,7 +192,7 @@ func (c *conn) send() {
 		return
 	}
 	if n > 0 {
-		c.session.counts.batches.Add(uint64(n))
+		c.session.counts.batches.add(uint64(n))
 	}
 }
 

@@ -1,6 +1,10 @@
 package redytier
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/redykv/redykv/internal/words"
+)
 
 // Metrics is what a cache has done and how it stands. Counts are sums over all
 // sessions, open and closed, read while operations go on.
@@ -16,8 +20,17 @@ type Metrics struct {
 
 // counters are one session's share, written by its owner once for a Poll.
 type counters struct {
-	reads, writes, bytesRead, bytesWritten, errors, batches atomic.Uint64
+	reads, writes, bytesRead, bytesWritten, errors, batches counter
 }
+
+// counter is a number that one goroutine at a time counts up, by a plain load and
+// store: an atomic addition waits until the bytes that a read brought have left the
+// processor's store buffer.
+type counter uint64
+
+func (c *counter) add(n uint64) { words.Store((*uint64)(c), uint64(*c)+n) }
+
+func (c *counter) load() uint64 { return atomic.LoadUint64((*uint64)(c)) }
 
 // tally is what one Poll has to add to the counters.
 type tally struct {
@@ -39,36 +52,36 @@ func (t *tally) add(write bool, n int, err error) {
 
 func (c *counters) add(t *tally) {
 	if t.reads > 0 {
-		c.reads.Add(t.reads)
-		c.bytesRead.Add(t.bytesRead)
+		c.reads.add(t.reads)
+		c.bytesRead.add(t.bytesRead)
 	}
 	if t.writes > 0 {
-		c.writes.Add(t.writes)
-		c.bytesWritten.Add(t.bytesWritten)
+		c.writes.add(t.writes)
+		c.bytesWritten.add(t.bytesWritten)
 	}
 	if t.errors > 0 {
-		c.errors.Add(t.errors)
+		c.errors.add(t.errors)
 	}
 }
 
 // absorb adds the counters of a session that is closed.
 func (c *counters) absorb(o *counters) {
-	c.reads.Add(o.reads.Load())
-	c.writes.Add(o.writes.Load())
-	c.bytesRead.Add(o.bytesRead.Load())
-	c.bytesWritten.Add(o.bytesWritten.Load())
-	c.errors.Add(o.errors.Load())
-	c.batches.Add(o.batches.Load())
+	c.reads.add(o.reads.load())
+	c.writes.add(o.writes.load())
+	c.bytesRead.add(o.bytesRead.load())
+	c.bytesWritten.add(o.bytesWritten.load())
+	c.errors.add(o.errors.load())
+	c.batches.add(o.batches.load())
 }
 
 // addTo adds the counters to m.
 func (c *counters) addTo(m *Metrics) {
-	m.Reads += c.reads.Load()
-	m.Writes += c.writes.Load()
-	m.BytesRead += c.bytesRead.Load()
-	m.BytesWritten += c.bytesWritten.Load()
-	m.Errors += c.errors.Load()
-	m.Batches += c.batches.Load()
+	m.Reads += c.reads.load()
+	m.Writes += c.writes.load()
+	m.BytesRead += c.bytesRead.load()
+	m.BytesWritten += c.bytesWritten.load()
+	m.Errors += c.errors.load()
+	m.Batches += c.batches.load()
 }
 
 // Metrics returns the cache's counts; safe for concurrent use.
