@@ -5,7 +5,8 @@
 // which a manager has found. There are three ways to it:
 //
 //   - [Cache.Read] and [Cache.Write] take a callback and are safe from any
-//     goroutine: the interface of the paper's table 1.
+//     goroutine: the interface of the paper's table 1. The cache's client threads
+//     carry them out; a [Client] is a handle that has its calls in order.
 //   - A [Session] is one goroutine's queue, and the fast way: enqueue many
 //     requests, ring the doorbell once, poll for completions.
 //   - A [Device] puts the cache under a log, as a tier of device.Tiered.
@@ -17,8 +18,8 @@
 //   - A cache is not storage. When a VM is lost, so is what it held: requests
 //     there fail with [ErrRegionUnavailable] from then on, and never bring zeros.
 //   - A buffer belongs to the cache until its request has ended.
-//   - Order holds between requests of one session on overlapping bytes, and
-//     nowhere else.
+//   - Order holds between requests of one session, or one handle, on overlapping
+//     bytes, and nowhere else.
 //   - A session belongs to one goroutine, and is to be closed after the cache was
 //     deleted as well as before.
 package redytier
