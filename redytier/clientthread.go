@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/fabric/tcp"
 )
 
 const (
@@ -26,6 +27,7 @@ type clientThread struct {
 	free    []uint64 // tags not in use
 	done    [pollBatch]device.Completion
 	ended   chan error // holds how the thread ended
+	spins   int        // rounds without work before it parks with calls under way
 
 	// A producer that finds parked set, after its push, wakes the thread; the
 	// thread looks at the ring once more after it has set parked. One of the
@@ -45,6 +47,9 @@ func newClientThread(k *clients, s *Session) *clientThread {
 	for i := range t.free {
 		t.free[i] = uint64(i)
 	}
+	if k.cache.Transport() != tcp.Name {
+		t.spins = clientSpins
+	} // else completions come by way of the network poller, which spinning keeps from running
 	return t
 }
 
@@ -73,7 +78,7 @@ func (t *clientThread) run() {
 		switch {
 		case t.step():
 			idle = 0
-		case idle < clientSpins:
+		case idle < t.spins || idle < clientSpins && t.session.underway == 0:
 			idle++
 			runtime.Gosched()
 		default:

@@ -28,9 +28,6 @@ type caller struct {
 	wake       chan struct{} // holds one token
 }
 
-// looks is how often a caller looks before it parks, if it may park.
-const looks = 64
-
 func newCaller(l loop, c *redytier.Cache) *caller {
 	k := &caller{
 		loop: l, client: c.NewClient(), back: make([]redytier.Callback, l.depth),
@@ -45,7 +42,8 @@ func newCaller(l loop, c *redytier.Cache) *caller {
 // ended is what every callback does.
 func (k *caller) ended(tag uint64, err error) {
 	if err != nil {
-		k.failed.CompareAndSwap(nil, &err)
+		first := err // of its own: err stays off the heap
+		k.failed.CompareAndSwap(nil, &first)
 	}
 	tail := k.tail.Load()
 	k.over[tail%uint64(len(k.over))] = tag
@@ -95,7 +93,7 @@ func (k *caller) finish(ctx context.Context) error {
 		return ctx.Err()
 	}
 	for spins := 1; k.tail.Load() == head; spins++ {
-		if !k.poll && spins > looks {
+		if !k.poll {
 			if err := k.park(ctx, head); err != nil {
 				return err
 			}
