@@ -137,3 +137,23 @@ func TestTwoSided(t *testing.T) {
 		}
 	}
 }
+
+// As many client threads as the paper's client has cores, and as many sessions of the
+// application, live through a new configuration: servers have room for all rings.
+func TestManyClientThreads(t *testing.T) {
+	c := newCluster(t, "mem", 1, 1<<20)
+	many := Configuration{ClientThreads: 30, ServerThreads: 1, BatchSize: 4, QueueDepth: 2}
+	cache := c.create(t, Config{Capacity: 100_000, Configuration: many})
+	for range many.ClientThreads {
+		newSession(t, cache, 4)
+	}
+	many.QueueDepth = 4
+	if err := cache.Reconfigure(t.Context(), many); err != nil {
+		t.Fatal(err)
+	}
+	w := &counting{t: t, client: cache.NewClient(), counts: make([]uint64, 100)}
+	for i := range 100 {
+		w.round(i)
+	}
+	w.under.Wait()
+}

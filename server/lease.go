@@ -192,12 +192,13 @@ const (
 	fewConnections = 64
 )
 
-// limitsOf are those of configuration c that replaces another. There is room for
-// the rings of twice its client threads, since they dial again before they hang
-// up, and never less than there was.
+// limitsOf are those of configuration c that replaces another, and never less than
+// there was. There is room for the rings of six times its client threads: each has a
+// session behind the callback API, and the application one of its own; both dial again
+// before they hang up, as do the threads that take over from those before.
 func limitsOf(c *managerv1.Configuration, before limits) limits {
 	l := limits{batch: int(c.GetBatchSize()), depth: int(c.GetQueueDepth())}
-	count := min(max(2*int64(c.GetClientThreads()), fewConnections), maxConnections)
+	count := min(max(6*int64(c.GetClientThreads()), fewConnections), maxConnections)
 	l.rings = max(count*ringBytes(l.batch, l.depth), before.rings)
 	return l
 }

@@ -15,7 +15,7 @@ type Options struct {
 	Memory int64
 	// RingMemory bounds the bytes of all message rings: 41 KiB for a connection
 	// with batches of 64 and a queue depth of 4. A lease may take as much of it
-	// as twice its client threads need, or 64 connections if that is more.
+	// as six times its client threads need, or 64 connections if that is more.
 	// Default: an eighth of Memory, at least 64 MiB.
 	RingMemory int64
 	// Cores bounds the server threads of all caches together. 0: one-sided
