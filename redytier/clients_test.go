@@ -3,6 +3,7 @@ package redytier
 import (
 	"encoding/binary"
 	"errors"
+	"maps"
 	"runtime"
 	"slices"
 	"sync"
@@ -155,5 +156,34 @@ func TestManyClientThreads(t *testing.T) {
 	for i := range 100 {
 		w.round(i)
 	}
+	w.under.Wait()
+}
+
+// A session that takes notice of an earlier change while connections for the next one
+// are made keeps them: the table will need them.
+func TestMailBeforeTheTable(t *testing.T) {
+	c := newCluster(t, "mem", 1, 1<<20)
+	cache := c.create(t, Config{Capacity: 100_000})
+	w := &counting{t: t, client: cache.NewClient(), counts: make([]uint64, 1)}
+	link := newLink(cache.table.Load().grants()[0], cache.Configuration())
+	cache.changed()
+	cache.mu.Lock()
+	cache.links = append(cache.links, link)
+	sessions := slices.Collect(maps.Keys(cache.sessions))
+	cache.mu.Unlock()
+	for _, s := range sessions {
+		if err := cache.mail(t.Context(), s, link); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.round(0)
+	w.under.Wait()
+	cache.update(func(t *table) {
+		t.links = append(t.links, link)
+		for i := range t.regions {
+			t.regions[i].link = link
+		}
+	})
+	w.round(0)
 	w.under.Wait()
 }

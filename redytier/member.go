@@ -28,9 +28,9 @@ func (s *Session) refresh() {
 		return
 	}
 	t := c.table.Load()
-	s.takeMail()
+	coming := s.takeMail()
 	for _, conn := range s.conns {
-		conn.leaving = !slices.Contains(t.links, conn.link)
+		conn.leaving = !slices.Contains(t.links, conn.link) && !slices.Contains(coming, conn.link)
 		if cause := conn.link.grant.lost.Load(); cause != nil {
 			conn.fail(*cause)
 		}
@@ -104,14 +104,16 @@ func (s *Session) connOf(l *link) *conn {
 var errNoConnection = errors.New("not connected")
 
 // takeMail puts connections to use that others made for the session; a new one
-// takes the place of a dead one.
-func (s *Session) takeMail() {
+// takes the place of a dead one. It returns the links that new sessions connect over:
+// those that are not in the table yet are about to be.
+func (s *Session) takeMail() (links []*link) {
 	s.cache.mu.Lock()
 	mail := s.mail
 	s.mail = nil
+	links = slices.Clone(s.cache.links)
 	s.cache.mu.Unlock()
 	if len(mail) == 0 {
-		return
+		return links
 	}
 	conns := slices.Clone(s.conns)
 	for _, fresh := range mail {
@@ -127,6 +129,7 @@ func (s *Session) takeMail() {
 		}
 	}
 	s.setConns(conns)
+	return links
 }
 
 // setConns changes the session's connections. Those who wake the session look at
