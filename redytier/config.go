@@ -65,6 +65,10 @@ type Config struct {
 	// a cache address when their memory was lost. Without it, regions that were
 	// never written come from File again, and all others come back as zeros.
 	Recover func(ctx context.Context, dst []byte, addr int64) error
+	// StrictOrder makes all requests of a session execute in the order of their
+	// calls (R41), also across VMs: one that goes to another VM than the last waits
+	// until that has ended. By default only requests on overlapping bytes do (A4).
+	StrictOrder bool
 	// Migration says how regions move between VMs.
 	Migration Migration
 	// Tuning switches optimisations off.

@@ -19,6 +19,7 @@ type lane struct {
 	remote fabric.Remote
 	index  uint32
 	slow   bool // something below is not zero
+	strict bool // Config.StrictOrder
 
 	gate         gate
 	mirror       *conn // gets every write as well
@@ -36,7 +37,7 @@ func (l *lane) bind(s *Session, r *region) {
 	if l.conn != nil && l.conn != c && !l.fenced() && !l.conn.passed(l.conn.issued()) {
 		l.after, l.mark = l.conn, l.conn.issued()
 	}
-	l.conn, l.index = c, r.index
+	l.conn, l.index, l.strict = c, r.index, s.cache.cfg.StrictOrder
 	l.remote = c.remoteOf(r.index)
 	l.gate = r.gate
 	l.mirror = nil
@@ -53,7 +54,7 @@ func (l *lane) bind(s *Session, r *region) {
 
 // judge sets slow.
 func (l *lane) judge() {
-	l.slow = l.gate != 0 || l.mirror != nil || l.after != nil || len(l.held) > 0 || l.fresh != nil
+	l.slow = l.gate != 0 || l.mirror != nil || l.after != nil || len(l.held) > 0 || l.fresh != nil || l.strict
 }
 
 // issue takes a request of the session's, or returns false where a connection is

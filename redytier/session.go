@@ -20,8 +20,9 @@ const MaxDepth = 1 << 14
 // Order: operations of one session on overlapping bytes execute in the order of
 // their calls, wherever their region moves meanwhile: the bytes of a region travel
 // on one connection, first in, first out. Nothing is promised across regions, nor
-// about the order of completions (A4). A request over several regions is carried
-// out region by region; only 8 aligned bytes are written or read as one (A9).
+// about the order of completions (A4), but for Barrier and Config.StrictOrder. A
+// request over several regions is carried out region by region; only 8 aligned bytes
+// are written or read as one (A9).
 //
 // A session that has operations under way has to be polled: a region that moves
 // waits for those that began before.
@@ -44,7 +45,8 @@ type Session struct {
 	free     []uint32 // slots not in use
 	ready    fifo[uint32]
 	rest     piece // of a request that a full connection stopped
-	stopped  bool  // there is such a rest
+	stopped  bool  // there is such a rest, or a barrier
+	barrier  bool  // everything under way has to end
 	held     int   // requests that lanes hold
 	underway int   // operations whose completion is not polled yet
 	parker   *parker
@@ -157,7 +159,7 @@ func (s *Session) issue(p piece) {
 		if int64(len(part)) > room {
 			part = part[:room]
 		}
-		if !s.lanes[i].issue(s, request{op: p.op, write: p.write, buf: part, offset: at}) {
+		if s.cache.cfg.StrictOrder && !s.alone(&s.lanes[i]) || !s.lanes[i].issue(s, request{op: p.op, write: p.write, buf: part, offset: at}) {
 			s.rest, s.stopped = p, true
 			return
 		}
@@ -207,9 +209,7 @@ func (s *Session) step() bool {
 		worked = true
 	}
 	if s.stopped {
-		s.stopped = false
-		s.issue(s.rest)
-		s.ring() // it was submitted when it was new
+		s.resume()
 	}
 	if s.draining {
 		s.drained()
@@ -278,6 +278,7 @@ func (s *Session) drain(done []device.Completion) int {
 			s.drained()
 		}
 		s.slot.Leave()
+		s.barrier, s.stopped = false, false
 	}
 	return n
 }
