@@ -6,11 +6,15 @@ import (
 	"sync/atomic"
 )
 
-// Source is what an owner waits for.
+// Source is a queue pair as its Waiter sees it. Its owner calls Wait, and so these.
 type Source interface {
-	// Ready reports whether there is a reason not to park. It may do work.
-	Ready() bool
-	// Park and Unpark tell those who could make it ready, and who cannot see
+	// Pollable reports whether Poll has something to return.
+	Pollable() bool
+	// Advance does what can be done to make it so without waiting.
+	Advance()
+	// Over is why nothing more will come by itself, once that is so; else nil.
+	Over() error
+	// Park and Unpark tell those who could make it pollable, and who cannot see
 	// the Waiter, that the owner is asleep or no longer is.
 	Park()
 	Unpark()
@@ -46,11 +50,22 @@ func (w *Waiter) Wake() {
 	w.Notify()
 }
 
-// Wait returns nil once s is ready or Wake was called, or ctx's error. It looks
-// spins times, yielding in between, before it parks.
+// Wait is that of fabric.QueuePair. It looks spins times, yielding in between,
+// before it parks.
 func (w *Waiter) Wait(ctx context.Context, s Source, spins int) error {
+	if err := w.await(ctx, s, spins); err != nil {
+		return err
+	}
+	if err := s.Over(); err != nil && !s.Pollable() {
+		return err
+	}
+	return nil
+}
+
+// await returns nil once there is a reason not to park, or ctx's error.
+func (w *Waiter) await(ctx context.Context, s Source, spins int) error {
 	for range spins {
-		if w.over(s) {
+		if w.ready(s) {
 			return nil
 		}
 		runtime.Gosched()
@@ -60,7 +75,7 @@ func (w *Waiter) Wait(ctx context.Context, s Source, spins int) error {
 	for {
 		w.parked.Store(true)
 		s.Park()
-		if w.over(s) {
+		if w.ready(s) {
 			return nil
 		}
 		select {
@@ -71,6 +86,12 @@ func (w *Waiter) Wait(ctx context.Context, s Source, spins int) error {
 	}
 }
 
-func (w *Waiter) over(s Source) bool {
-	return (w.woken.Load() && w.woken.Swap(false)) || s.Ready()
+func (w *Waiter) ready(s Source) bool {
+	if w.woken.Load() && w.woken.Swap(false) {
+		return true
+	}
+	if !s.Pollable() {
+		s.Advance()
+	}
+	return s.Pollable() || s.Over() != nil
 }

@@ -125,9 +125,7 @@ func (q *queuePair) copy(s *core.Request) error {
 }
 
 func (q *queuePair) Poll(done []fabric.Completion) int {
-	if q.Sends.Waiting() {
-		q.execute()
-	}
+	q.Advance()
 	if err := q.State.Err(); err != nil {
 		q.Sends.Fail(err)
 	}
@@ -142,31 +140,23 @@ func (q *queuePair) Poll(done []fabric.Completion) int {
 	return n + m
 }
 
-func (q *queuePair) Wait(ctx context.Context) error {
-	if err := q.waiter.Wait(ctx, q, spins); err != nil {
-		return err
-	}
-	if err := q.State.Err(); err != nil && !q.pollable() {
-		return err
-	}
-	return nil
+func (q *queuePair) Wait(ctx context.Context) error { return q.waiter.Wait(ctx, q, spins) }
+
+// Pollable is core.Source, as are those that follow.
+func (q *queuePair) Pollable() bool {
+	return q.Sends.Completed() || !q.in.Empty() || (q.State.Err() != nil && q.Sends.UnderWay())
 }
 
-// Ready is core.Source.
-func (q *queuePair) Ready() bool {
+func (q *queuePair) Advance() {
 	if q.Sends.Waiting() {
 		q.execute()
 	}
-	return q.pollable() || q.State.Err() != nil
 }
 
-// Park and Unpark are core.Source: the peer sees the waiter itself.
-func (q *queuePair) Park()   {}
+func (q *queuePair) Over() error { return q.State.Err() }
+
+func (q *queuePair) Park()   {} // the peer sees the waiter itself
 func (q *queuePair) Unpark() {}
-
-func (q *queuePair) pollable() bool {
-	return q.Sends.Completed() || !q.in.Empty() || (q.State.Err() != nil && q.Sends.UnderWay())
-}
 
 func (q *queuePair) Wake() { q.waiter.Wake() }
 

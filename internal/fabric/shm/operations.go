@@ -76,9 +76,7 @@ func sendWake(fd uintptr) {
 }
 
 func (q *queuePair) Poll(done []fabric.Completion) int {
-	if q.Sends.Waiting() {
-		q.execute()
-	}
+	q.Advance()
 	if err := q.State.Err(); err != nil {
 		q.Sends.Fail(err)
 	}
@@ -104,25 +102,10 @@ func (q *queuePair) receive(done []fabric.Completion) (n int) {
 	return n
 }
 
-func (q *queuePair) Wait(ctx context.Context) error {
-	if err := q.waiter.Wait(ctx, q, spins); err != nil {
-		return err
-	}
-	if err := q.State.Err(); err != nil && !q.pollable() {
-		return err
-	}
-	return nil
-}
+func (q *queuePair) Wait(ctx context.Context) error { return q.waiter.Wait(ctx, q, spins) }
 
-// Ready is core.Source.
-func (q *queuePair) Ready() bool {
-	if q.Sends.Waiting() {
-		q.execute()
-	}
-	return q.pollable() || q.State.Err() != nil
-}
-
-func (q *queuePair) pollable() bool {
+// Pollable is core.Source, as are those that follow.
+func (q *queuePair) Pollable() bool {
 	if q.Sends.Completed() || (q.State.Err() != nil && q.Sends.UnderWay()) {
 		return true
 	}
@@ -131,7 +114,15 @@ func (q *queuePair) pollable() bool {
 	return !q.gone.Load() && !q.in.Empty()
 }
 
-// Park is core.Source: it asks the peer's process for a wake-up.
+func (q *queuePair) Advance() {
+	if q.Sends.Waiting() {
+		q.execute()
+	}
+}
+
+func (q *queuePair) Over() error { return q.State.Err() }
+
+// Park asks the peer's process for a wake-up.
 func (q *queuePair) Park() {
 	q.gate.Enter()
 	defer q.gate.Leave()
@@ -140,7 +131,6 @@ func (q *queuePair) Park() {
 	}
 }
 
-// Unpark is core.Source.
 func (q *queuePair) Unpark() {
 	q.gate.Enter()
 	defer q.gate.Leave()

@@ -115,27 +115,26 @@ func (q *queuePair) Poll(done []fabric.Completion) int {
 func (q *queuePair) Wait(ctx context.Context) error {
 	// No spinning: news comes by way of the network poller, which spinning
 	// would only keep from running.
-	if err := q.waiter.Wait(ctx, q, 0); err != nil {
-		return err
+	return q.waiter.Wait(ctx, q, 0)
+}
+
+// Pollable is core.Source, as are those that follow.
+func (q *queuePair) Pollable() bool {
+	return q.Sends.Completed() || !q.in.Empty() || (q.over.Load() && q.Sends.UnderWay())
+}
+
+func (q *queuePair) Advance() {
+	if q.Sends.Waiting() && !q.over.Load() {
+		q.pump()
 	}
-	if q.over.Load() && !q.pollable() {
+}
+
+func (q *queuePair) Over() error {
+	if q.over.Load() {
 		return q.State.Err()
 	}
 	return nil
 }
 
-// Ready is core.Source.
-func (q *queuePair) Ready() bool {
-	if q.Sends.Waiting() && !q.over.Load() {
-		q.pump()
-	}
-	return q.pollable() || q.over.Load()
-}
-
-func (q *queuePair) pollable() bool {
-	return q.Sends.Completed() || !q.in.Empty() || (q.over.Load() && q.Sends.UnderWay())
-}
-
-// Park and Unpark are core.Source: the reader sees the waiter itself.
-func (q *queuePair) Park()   {}
+func (q *queuePair) Park()   {} // the reader sees the waiter itself
 func (q *queuePair) Unpark() {}

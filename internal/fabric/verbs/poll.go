@@ -23,13 +23,13 @@ const spins = 256
 func (q *queuePair) Submit() error {
 	if !q.ended() {
 		q.Sends.Submit()
-		q.advance()
+		q.Advance()
 	}
 	return q.State.Err()
 }
 
-// advance does what there is to do: owner.
-func (q *queuePair) advance() {
+// Advance does what there is to do: owner.
+func (q *queuePair) Advance() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
@@ -42,7 +42,7 @@ func (q *queuePair) advance() {
 
 func (q *queuePair) Poll(done []fabric.Completion) int {
 	if q.Sends.Waiting() || !q.Sends.Completed() && q.in.Empty() {
-		q.advance()
+		q.Advance()
 	}
 	n := q.Sends.Poll(done)
 	m, _, err := q.in.Pop(done[n:])
@@ -77,32 +77,27 @@ func (q *queuePair) replenish() {
 	q.control.send(wire.Frame{Kind: wire.Credit, Number: uint32(n)})
 }
 
-func (q *queuePair) Wait(ctx context.Context) error {
-	if err := q.waiter.Wait(ctx, q, spins); err != nil {
-		return err
-	}
-	if q.over.Load() && !q.pollable() {
+func (q *queuePair) Wait(ctx context.Context) error { return q.waiter.Wait(ctx, q, spins) }
+
+// Pollable is core.Source, as are those that follow.
+func (q *queuePair) Pollable() bool {
+	return q.Sends.Completed() || !q.in.Empty() || (q.over.Load() && q.Sends.UnderWay())
+}
+
+func (q *queuePair) Over() error {
+	if q.over.Load() {
 		return q.State.Err()
 	}
 	return nil
 }
 
-// Ready is core.Source.
-func (q *queuePair) Ready() bool {
-	if !q.pollable() {
-		q.advance()
-	}
-	return q.pollable() || q.over.Load()
-}
-
-// Park is core.Source: the next completion is an event, of which drain tells.
+// Park has the next completion be an event, of which drain tells.
 func (q *queuePair) Park() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.arm()
 }
 
-// Unpark is core.Source.
 func (q *queuePair) Unpark() {}
 
 // arm asks for an event. With mu held.
@@ -113,10 +108,6 @@ func (q *queuePair) arm() {
 	if n := C.queue_arm(q.rdma.queue); n != 0 {
 		q.fail(fmt.Errorf("ask for completion events: %w", errno(n)))
 	}
-}
-
-func (q *queuePair) pollable() bool {
-	return q.Sends.Completed() || !q.in.Empty() || (q.over.Load() && q.Sends.UnderWay())
 }
 
 // drain takes the events of completions, tells the owner, and looks after loans
