@@ -1,0 +1,325 @@
+package redytier
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/fabric/transport"
+	"github.com/redykv/redykv/manager"
+)
+
+// managed is a real manager with VMs in this process, and what its caches tell.
+type managed struct {
+	*manager.Embedded
+	vms    *manager.InProcessAllocator
+	events chan Event
+}
+
+// managedRegion is the region size of a managed cache, whose capacity takes
+// managedRegions of them.
+const (
+	managedRegion  = 64 << 10
+	managedRegions = 4
+)
+
+// manage starts a manager whose VMs have room for so many regions.
+func manage(t *testing.T, perVM int, lease time.Duration) *managed {
+	t.Helper()
+	quiet := slog.New(slog.DiscardHandler)
+	vms, err := manager.NewInProcessAllocator(manager.InProcessOptions{Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := manager.Embed(t.Context(), manager.EmbedOptions{
+		Allocator: vms, VMMemory: uint64(perVM) * managedRegion, Lease: lease, Logger: quiet,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &managed{Embedded: m, vms: vms, events: make(chan Event, 256)}
+}
+
+// forManaged runs a test over transports and two ways to the data, with two VMs.
+func forManaged(t *testing.T, test func(t *testing.T, m *managed, cfg Config)) {
+	for _, name := range transport.Usable() {
+		for what, configuration := range map[string]Configuration{"one-sided": configurations[0], "batches": configurations[2]} {
+			t.Run(name+" "+what, func(t *testing.T) {
+				test(t, manage(t, 2, 0), Config{Transport: name, Configuration: configuration})
+			})
+		}
+	}
+}
+
+// create makes a cache of this manager, reached by way of mgr, that is deleted at
+// the end of the test.
+func (m *managed) create(t *testing.T, mgr Manager, cfg Config) *Cache {
+	t.Helper()
+	cfg.RegionSize, cfg.Logger = managedRegion, slog.New(slog.DiscardHandler)
+	if cfg.Capacity == 0 {
+		cfg.Capacity = managedRegions * managedRegion
+	}
+	cfg.OnEvent = func(e Event) { m.events <- e }
+	cache, err := Create(t.Context(), mgr, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cache.Delete(context.Background()); err != nil && !errors.Is(err, ErrDeleted) {
+			t.Error(err)
+		}
+	})
+	return cache
+}
+
+// expect returns the next event of a kind; those of other kinds are let go.
+func (m *managed) expect(t *testing.T, kind EventKind) Event {
+	t.Helper()
+	for {
+		select {
+		case e := <-m.events:
+			if e.Kind == kind {
+				return e
+			}
+		case <-time.After(patience):
+			t.Fatalf("no event %q", kind)
+		}
+	}
+}
+
+// known is what the manager says of itself.
+func (m *managed) known(t *testing.T) *managerv1.DescribeResponse {
+	t.Helper()
+	r, err := m.Describe(context.Background(), connect.NewRequest(&managerv1.DescribeRequest{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Msg
+}
+
+// gone waits until the manager has no such VM any more.
+func (m *managed) gone(t *testing.T, vm string) {
+	t.Helper()
+	until(t, func() bool {
+		for _, v := range m.known(t).GetVms() {
+			if v.GetId() == vm {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// nothingLeft waits until no cache is allocated and no VM runs.
+func (m *managed) nothingLeft(t *testing.T) {
+	t.Helper()
+	until(t, func() bool {
+		r := m.known(t)
+		return len(r.GetCaches()) == 0 && len(r.GetVms()) == 0
+	})
+}
+
+// agree compares what the manager takes the cache for with what it is.
+func (m *managed) agree(t *testing.T, cache *Cache) {
+	t.Helper()
+	caches := m.known(t).GetCaches()
+	if len(caches) != 1 {
+		t.Fatalf("caches %v", caches)
+	}
+	if c := caches[0]; c.GetCapacity() != uint64(cache.Capacity()) || configurationOf(c.GetConfiguration()) != cache.Configuration() {
+		t.Errorf("the manager takes %d bytes with %+v for %v", cache.Capacity(), cache.Configuration(), c)
+	}
+	lent := map[string]int{}
+	for _, s := range caches[0].GetShares() {
+		if s.GetPending() {
+			t.Errorf("pending: %v", s)
+		}
+		lent[s.GetVm().GetId()] += int(s.GetRegions())
+	}
+	for _, r := range cache.Regions() {
+		lent[r.VM]--
+		if r.State != Stable {
+			t.Errorf("%+v", r)
+		}
+	}
+	for vm, n := range lent {
+		if n != 0 {
+			t.Errorf("VM %s: the manager counts %d regions more than the cache", vm, n)
+		}
+	}
+}
+
+// content reads all of a cache.
+func content(t *testing.T, cache *Cache) []byte {
+	t.Helper()
+	p := newPump(t, cache, 1)
+	defer p.close()
+	got := make([]byte, cache.Capacity())
+	p.do(false, got, 0, func(c device.Completion) {
+		if c.Err != nil {
+			t.Error(c.Err)
+		}
+	})
+	p.drain()
+	return got
+}
+
+// A VM is reclaimed: the cache leaves it in time, with all it holds, and the VM goes
+// before it has to (R77 to R80).
+func TestReclaimed(t *testing.T) {
+	forManaged(t, func(t *testing.T, m *managed, cfg Config) {
+		cache := m.create(t, m, cfg)
+		during(t, cache, int(cache.Capacity()), func() {
+			for range 3 { // away from every VM, and from one that was moved to
+				vm := cache.Regions()[0].VM
+				stays := cache.Regions()[managedRegions-1].VM
+				if !m.vms.Reclaim(vm, time.Hour) {
+					t.Fatalf("no VM %s", vm)
+				}
+				reclaimed := m.expect(t, VMReclaimed)
+				if reclaimed.VM != vm || reclaimed.From != 0 || reclaimed.To != 2*managedRegion || time.Until(reclaimed.Deadline) < 50*time.Minute {
+					t.Errorf("%+v", reclaimed)
+				}
+				if left := m.expect(t, VMLeft); left.VM != vm || left.From != 0 || left.To != 2*managedRegion {
+					t.Errorf("%+v", left)
+				}
+				m.gone(t, vm)
+				m.agree(t, cache)
+				if now := cache.Regions()[managedRegions-1].VM; now != stays {
+					t.Errorf("the last region moved from %s, which stays, to %s", stays, now)
+				}
+			}
+		})
+		if err := cache.Delete(t.Context()); err != nil {
+			t.Error(err)
+		}
+		m.nothingLeft(t)
+	})
+}
+
+// Several VMs come for one, of which only some held regions of the cache that has to
+// move (R82).
+func TestReclaimedToSeveral(t *testing.T) {
+	for _, migration := range []Migration{{}, {Parallel: 2}, {PauseAll: true, PauseReads: true}} {
+		m := manage(t, 1, 0)
+		node, err := manager.StartNode(manager.NodeOptions{
+			ID: "large", Memory: 3 * managedRegion, Cores: 4, Transport: "mem", Logger: slog.New(slog.DiscardHandler),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		registered, over := make(chan struct{}), make(chan error, 1)
+		go func() { over <- node.Announce(ctx, m, func() { close(registered) }) }()
+		<-registered
+		cache := m.create(t, m, Config{Capacity: 3 * managedRegion, Migration: migration, Transport: "mem"})
+		if err := cache.Reshape(t.Context(), managedRegions*managedRegion, SLO{}); err != nil {
+			t.Fatal(err)
+		}
+		if vms := cache.Regions(); vms[0].VM != "large" || vms[2].VM != "large" || vms[3].VM == "large" {
+			t.Fatalf("regions %+v", vms)
+		}
+		stays := cache.Regions()[3].VM
+		during(t, cache, int(cache.Capacity()), func() {
+			if _, err := m.Reclaim(t.Context(), connect.NewRequest(&managerv1.ReclaimRequest{VmId: "large", NoticeMs: time.Hour.Milliseconds()})); err != nil {
+				t.Fatal(err)
+			}
+			if left := m.expect(t, VMLeft); left.VM != "large" || left.To != 3*managedRegion {
+				t.Errorf("%+v", left)
+			}
+		})
+		m.agree(t, cache)
+		vms := map[string]bool{}
+		for _, r := range cache.Regions() {
+			vms[r.VM] = true
+		}
+		if len(vms) != managedRegions || vms["large"] || !vms[stays] {
+			t.Errorf("the cache is on %v, want %s and three others", vms, stays)
+		}
+		if free := node.VM().Free; free != 3*managedRegion {
+			t.Errorf("%d bytes free at the VM that was left", free)
+		}
+		if err := cache.Delete(t.Context()); err != nil {
+			t.Error(err)
+		}
+		cancel()
+		<-over // it ends with its context
+		if err := node.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// What a VM's notice does not suffice for is lost with it, and comes back from the
+// copy that there is (A44).
+func TestReclaimedTooSoon(t *testing.T) {
+	m := manage(t, 2, 0)
+	cache := m.create(t, m, Config{
+		Transport: "mem", Configuration: configurations[0], Migration: Migration{BytesPerSecond: 1000},
+		Recover: func(_ context.Context, dst []byte, addr int64) error {
+			for i := range dst {
+				dst[i] = byte((addr + int64(i)) / 1000)
+			}
+			return nil
+		},
+	})
+	vm := cache.Regions()[0].VM
+	m.vms.Reclaim(vm, 50*time.Millisecond)
+	if lost := m.expect(t, VMLost); lost.VM != vm {
+		t.Errorf("%+v", lost)
+	}
+	if back := m.expect(t, Restored); back.From != 0 || back.To != 2*managedRegion || back.DataLost {
+		t.Errorf("%+v", back)
+	}
+	for i, b := range content(t, cache) {
+		if want := byte(i / 1000); i < 2*managedRegion && b != want {
+			t.Fatalf("byte %d is %d, want %d", i, b, want)
+		}
+	}
+	until(t, func() bool { return len(m.known(t).GetVms()) == 2 })
+	m.agree(t, cache)
+}
+
+// A VM is lost: the cache replaces it, by itself, and what is on the others goes on
+// (R83).
+func TestLost(t *testing.T) {
+	forManaged(t, func(t *testing.T, m *managed, cfg Config) {
+		cache := m.create(t, m, cfg)
+		during(t, cache, 2*managedRegion, func() { // on the first VM
+			for range 3 {
+				vm := cache.Regions()[2].VM
+				if !m.vms.Kill(vm) {
+					t.Fatalf("no VM %s", vm)
+				}
+				if lost := m.expect(t, VMLost); lost.VM != vm || lost.From != 2*managedRegion || lost.To != 4*managedRegion || lost.Err == nil {
+					t.Errorf("%+v", lost)
+				}
+				if back := m.expect(t, Restored); back.From != 2*managedRegion || back.To != 4*managedRegion || !back.DataLost {
+					t.Errorf("%+v", back)
+				}
+				m.gone(t, vm)
+				m.agree(t, cache)
+			}
+		})
+		for i, b := range content(t, cache)[2*managedRegion:] {
+			if b != 0 {
+				t.Fatalf("byte %d of the new memory is %#x", i, b)
+			}
+		}
+		if err := cache.Delete(t.Context()); err != nil {
+			t.Error(err)
+		}
+		m.nothingLeft(t)
+	})
+}
