@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"fmt"
+	"runtime"
 
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/core"
@@ -60,7 +61,7 @@ func (r *reader) handle(b []byte) (used int, err error) {
 	q := r.pair
 	q.out.mu.Lock()
 	r.gate.Enter()
-	heard, ahead := false, 0
+	heard, hurry, ahead := false, false, 0
 	for {
 		var f frame
 		var n int
@@ -75,8 +76,11 @@ func (r *reader) handle(b []byte) (used int, err error) {
 			break
 		}
 		heard = heard || f.kind == kindReply || f.kind == kindWriteImm || f.kind == kindCredit
+		hurry = hurry || f.kind != kindReply && f.kind != kindWriteImm && f.kind != kindCredit
 	}
-	q.out.flush() // inside the gate: bodies are lent from regions
+	if hurry {
+		q.out.flush() // inside the gate: bodies are lent from regions
+	}
 	r.gate.Leave()
 	q.out.mu.Unlock()
 	if heard {
@@ -84,7 +88,32 @@ func (r *reader) handle(b []byte) (used int, err error) {
 		q.Sends.Finish(r.done)
 		q.waiter.Notify()
 	}
+	if !hurry {
+		r.linger()
+	}
 	return used, err
+}
+
+// lingerings is how often linger lets others run.
+const lingerings = 4
+
+// linger sends the replies to immediates. Most often the owner, which has just
+// heard of those, sends something of its own in answer, and the replies with it: a
+// system call less for either side. So it comes first, if it can run now.
+func (r *reader) linger() {
+	o := r.pair.out
+	for range lingerings {
+		o.mu.Lock()
+		pending := len(o.buf) > o.sent
+		o.mu.Unlock()
+		if !pending {
+			return
+		}
+		runtime.Gosched()
+	}
+	o.mu.Lock()
+	o.flush()
+	o.mu.Unlock()
 }
 
 // touch asks for the memory that the next requests name, and returns where it
