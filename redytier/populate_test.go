@@ -1,0 +1,93 @@
+package redytier
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/redykv/redykv/device"
+)
+
+// A cache begins with the bytes of a file; regions that nobody has written to come
+// from it again when their server is lost, and others do not (A46).
+func TestFile(t *testing.T) {
+	forAll(t, func(t *testing.T, c *cluster, cfg Config) {
+		if len(c.vms) < 2 {
+			return
+		}
+		content := make([]byte, cfg.Capacity-50_000) // zeros follow
+		rng := rand.NewChaCha8([32]byte{1})
+		if _, err := rng.Read(content); err != nil {
+			t.Fatal(err)
+		}
+		cfg.File = filepath.Join(t.TempDir(), "content")
+		// Longer than the cache: the prefix counts.
+		if err := os.WriteFile(cfg.File, append(bytes.Clone(content), make([]byte, 100_000)...), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		want := append(bytes.Clone(content), make([]byte, 50_000)...)
+		events := make(chan Event, 64)
+		cfg.OnEvent = func(e Event) { events <- e }
+		cache := c.create(t, cfg)
+		p := newPump(t, cache, 4)
+		defer p.close()
+		check := func() {
+			t.Helper()
+			got := make([]byte, len(want))
+			p.do(false, got, 0, func(c device.Completion) {
+				if c.Err != nil || !bytes.Equal(got, want) {
+					t.Errorf("the cache is not as it should be: %v", c.Err)
+				}
+			})
+			p.drain()
+		}
+		check()
+
+		// One region of the VM that dies is written, and so lost with what was there.
+		table := cache.table.Load()
+		regions := table.on(table.grants()[1])
+		from, to := table.span(regions[2])
+		p.do(true, []byte("mine"), from+10, func(c device.Completion) {
+			if c.Err != nil {
+				t.Error(c.Err)
+			}
+		})
+		p.drain()
+		copy(want[from+10:], "mine")
+		check()
+		c.kill(1)
+		failed := false
+		for !failed {
+			p.do(false, make([]byte, 8), from, func(c device.Completion) { failed = c.Err != nil })
+			p.drain()
+		}
+		lost, restored := map[bool]int64{}, int64(0)
+		for all := int64(len(regions)) * cfg.RegionSize; restored < all; {
+			if e := <-events; e.Kind == Restored {
+				lost[e.DataLost] += e.To - e.From
+				restored += e.To - e.From
+			}
+		}
+		if lost[true] != cfg.RegionSize {
+			t.Errorf("%d bytes came back as zeros, want one region", lost[true])
+		}
+		clear(want[from:to])
+		check()
+	})
+}
+
+func TestFileCannotBeRead(t *testing.T) {
+	c := newCluster(t, "mem", 2, 1<<20)
+	cache, err := Create(t.Context(), c.client, Config{
+		Capacity: 100_000, File: filepath.Join(t.TempDir(), "none"), Logger: slog.New(slog.DiscardHandler),
+	})
+	if err == nil {
+		t.Error(cache.Delete(context.Background()))
+		t.Fatal("Create succeeded")
+	}
+	c.nothingLeft(t)
+}
