@@ -104,6 +104,7 @@ func (w *watcher) tell(onEvent func(Event)) {
 		w.queue = nil
 		w.mu.Unlock()
 		for _, e := range queue {
+			w.log(e)
 			if onEvent != nil {
 				onEvent(e)
 			}
@@ -111,6 +112,22 @@ func (w *watcher) tell(onEvent func(Event)) {
 		if over {
 			return
 		}
+	}
+}
+
+// log says what an operator should know of an event. A loss is logged where it is
+// found, with its cause.
+func (w *watcher) log(e Event) {
+	log := w.cache.log.With("vm", e.VM, "from", e.From, "to", e.To)
+	switch e.Kind {
+	case VMReclaimed:
+		log.Info("VM is reclaimed: its regions move", "deadline", e.Deadline)
+	case VMLeft:
+		log.Info("regions have moved away from a VM")
+	case Restored:
+		log.Info("regions have memory again", "contents lost", e.DataLost)
+	case CacheDeleted:
+		w.cache.log.Warn("the manager has deleted the cache")
 	}
 }
 
