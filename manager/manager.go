@@ -260,11 +260,11 @@ func (m *Manager) failed(v *vm, reason string) {
 	}
 }
 
-// Bounds of what an announcement may say.
-const (
-	maxNotice    = 30 * 24 * time.Hour
-	maxReasonLen = 1 << 10
-)
+// MaxNotice is the longest notice of a VM that is reclaimed.
+const MaxNotice = 30 * 24 * time.Hour
+
+// maxReasonLen bounds what is said of it, in bytes.
+const maxReasonLen = 1 << 10
 
 // reclaim announces that a VM goes at a deadline: its caches are told, nobody is
 // given memory of it any more, and when the time is up it is failed. A deadline

@@ -78,8 +78,8 @@ func (s service) Renew(_ context.Context, req *connect.Request[managerv1.RenewRe
 // Reclaim fails with InvalidArgument, or NotFound for a VM that is not there.
 func (s service) Reclaim(_ context.Context, req *connect.Request[managerv1.ReclaimRequest]) (*connect.Response[managerv1.ReclaimResponse], error) {
 	notice := time.Duration(req.Msg.GetNoticeMs()) * time.Millisecond
-	if ms := req.Msg.GetNoticeMs(); ms < 0 || ms > maxNotice.Milliseconds() {
-		return nil, refuse(connect.CodeInvalidArgument, fmt.Errorf("notice_ms %d: want 0 to %d", ms, maxNotice.Milliseconds()))
+	if ms := req.Msg.GetNoticeMs(); ms < 0 || ms > MaxNotice.Milliseconds() {
+		return nil, refuse(connect.CodeInvalidArgument, fmt.Errorf("notice_ms %d: want 0 to %d", ms, MaxNotice.Milliseconds()))
 	}
 	if n := len(req.Msg.GetReason()); n > maxReasonLen {
 		return nil, refuse(connect.CodeInvalidArgument, fmt.Errorf("reason of %d bytes: want at most %d", n, maxReasonLen))

@@ -67,7 +67,7 @@ of a sample. Ratios compare with rows of path fabric of the same run.`,
 	flags.StringSliceVar(&f.ops, "op", []string{"read", "write"}, "operations: "+fabricbench.Names(cachebench.Ops))
 	flags.StringSliceVar(&f.sizes, "size", []string{"8", "64", "1KiB", "4KiB"}, "sizes of a request")
 	flags.StringArrayVar(&f.configs, "config", []string{"1,0,1,1"}, "configuration `c,s,b,q`; may be given several times")
-	flags.StringArrayVar(&f.tunings, "tuning", []string{"on"}, "what is `switched` off, such as locks+two-sided, out of "+cachebench.SwitchNames()+"; may be given several times")
+	flags.StringArrayVar(&f.tunings, "tuning", []string{"on"}, "`switches` to turn off, such as locks+two-sided, out of "+cachebench.SwitchNames()+"; may be given several times")
 	flags.StringSliceVar(&f.modes, "mode", []string{"session"}, "ways to the cache: "+fabricbench.Names(cachebench.Modes))
 	flags.StringVar(&f.idle, "idle", "", "what a thread does that has nothing to do: "+fabricbench.Names(fabricbench.Idles)+" (default wait on tcp, otherwise poll)")
 	flags.DurationVar(&f.spec.Duration, "duration", time.Second, "time of each measurement, all its slices together")

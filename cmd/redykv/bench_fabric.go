@@ -17,6 +17,7 @@ import (
 	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/internal/fabricbench"
 	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/manager"
 )
 
 // benchFabricReady begins the line by which the other side says where it is.
@@ -87,8 +88,8 @@ func (f *benchFabricFlags) parse(cmd *cobra.Command, args []string) (err error) 
 		return fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
 	case f.listen && f.connect != "":
 		return errors.New("--listen and --connect: this is one side or the other")
-	case f.connect != "" && s.Transport == mem.Name:
-		return errors.New("--connect: mem stays within a process")
+	case (f.listen || f.connect != "") && s.Transport == mem.Name:
+		return errors.New("--listen and --connect: mem stays within a process")
 	case f.memory < fabricbench.MinMemory:
 		return fmt.Errorf("--memory %v: want at least %v", f.memory, units.Size(fabricbench.MinMemory))
 	}
@@ -116,6 +117,9 @@ func (f *benchFabricFlags) run(cmd *cobra.Command, args []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, p.Close()) }()
+	if err := f.checkMemory(); err != nil {
+		return err
+	}
 	if f.listen {
 		return f.serve(cmd, p, args)
 	}
@@ -138,6 +142,15 @@ func (f *benchFabricFlags) run(cmd *cobra.Command, args []string) (err error) {
 		return err
 	}
 	return out.commit(report.WriteJSON)
+}
+
+// checkMemory refuses to lend more than this machine has, if it is to lend any.
+func (f *benchFabricFlags) checkMemory() error {
+	total, err := manager.MachineMemory()
+	if err == nil && f.connect == "" && uint64(f.memory) > total {
+		return &manager.CapacityError{What: "--memory: memory of this machine", Asked: uint64(f.memory), Available: total}
+	}
+	return err
 }
 
 // serve is the other side, for a person or for a process that is its parent.

@@ -80,8 +80,8 @@ func (f cacheServerFlags) options(log *slog.Logger) (manager.NodeOptions, error)
 		return opts, usagef("--cores %d: want 0 to %d", f.cores, math.MaxUint8)
 	case !slices.Contains(transport.BetweenProcesses(), f.transport):
 		return opts, usagef("--transport %q: want one of %s", f.transport, strings.Join(transport.BetweenProcesses(), ", "))
-	case f.notice < 0:
-		return opts, usagef("--notice %v: want 0 or more", f.notice)
+	case f.notice < 0 || f.notice > manager.MaxNotice:
+		return opts, usagef("--notice %v: want 0 to %v", f.notice, manager.MaxNotice)
 	}
 	if err := checkListen("--listen", f.listen); err != nil {
 		return opts, err

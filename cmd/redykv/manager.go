@@ -96,9 +96,25 @@ func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 	if f.allocator == "static" {
 		return opts, nil
 	}
+	if err := checkTransport(f.transport); err != nil {
+		return opts, err
+	}
 	var err error
 	opts.Allocator, err = manager.NewLocalAllocator(manager.LocalOptions{Transport: f.transport, Memory: uint64(f.memory), Logger: log})
 	return opts, err
+}
+
+// checkTransport refuses what the servers of this machine could not use: better at
+// the start than with the first cache.
+func checkTransport(name string) error {
+	if name == "" {
+		return nil
+	}
+	p, err := transport.Open(name)
+	if err != nil {
+		return err
+	}
+	return p.Close()
 }
 
 func runManager(cmd *cobra.Command, f managerFlags) error {

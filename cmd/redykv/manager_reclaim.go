@@ -25,7 +25,9 @@ func newReclaimCmd() *cobra.Command {
 		Short: "Announce to a running manager that a VM goes",
 		Long: `Tells a manager that a VM goes when the notice is up. Its caches are told at
 once, so that they can move away, and it is given to no other. When the notice
-is up it is taken for failed, and terminated if the manager launched it.`,
+is up it is taken for failed, and terminated if the manager launched it. One that
+was started by hand has to be stopped by then: if its cache server still runs, it
+registers as a new one.`,
 		Example: `  redykv manager reclaim --manager http://10.0.0.1:7070 --vm server-1 --notice 2m`,
 		Args:    usageArgs(cobra.NoArgs),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return runReclaim(cmd, f) },
@@ -42,8 +44,8 @@ func runReclaim(cmd *cobra.Command, f reclaimFlags) error {
 	if f.vm == "" {
 		return usagef("--vm: want the id of a VM")
 	}
-	if f.notice < 0 {
-		return usagef("--notice %v: want 0 or more", f.notice)
+	if f.notice < 0 || f.notice > manager.MaxNotice {
+		return usagef("--notice %v: want 0 to %v", f.notice, manager.MaxNotice)
 	}
 	if err := checkURL("--manager", f.manager); err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // Size is a number of bytes. As a flag it reads 4096, 64KiB, 1.5GiB, and takes
@@ -20,7 +21,7 @@ var suffixes = []struct {
 // ParseSize reads a size as a person writes it.
 func ParseSize(s string) (Size, error) {
 	text := strings.TrimSpace(s)
-	number := strings.TrimRight(text, "TGMKtgmkiIbB")
+	number := strings.TrimRightFunc(text, unicode.IsLetter)
 	unit, ok := unitOf(text[len(number):])
 	if !ok {
 		return 0, fmt.Errorf("size %q: unknown unit %q", s, text[len(number):])
