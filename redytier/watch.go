@@ -26,7 +26,8 @@ const (
 	// Restored: addresses that were lost answer again. They hold what Config.File
 	// or Config.Recover had for them; else zeros, and DataLost is set (A46).
 	Restored
-	// CacheDeleted: the manager has taken the cache away.
+	// CacheDeleted: the manager has taken the cache away, or was restarted and does
+	// not know it. What still answers goes on; nothing is replaced any more.
 	CacheDeleted
 )
 
@@ -127,7 +128,7 @@ func (w *watcher) log(e Event) {
 	case Restored:
 		log.Info("regions have memory again", "contents lost", e.DataLost)
 	case CacheDeleted:
-		w.cache.log.Warn("the manager has deleted the cache")
+		w.cache.log.Warn("the manager does not know the cache any more")
 	}
 }
 
