@@ -95,6 +95,7 @@ func newCache(mgr Manager, id string, cfg Config, configuration Configuration, g
 			t.regions = append(t.regions, region{link: l, index: uint32(i)})
 		}
 	}
+	t.per = len(t.regions)
 	c.links = t.links[:len(t.links):len(t.links)]
 	c.table.Store(t)
 	c.version.Store(1)

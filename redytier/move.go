@@ -160,7 +160,7 @@ func (c *Cache) enlist(ctx context.Context, req *managerv1.ReallocateRequest) (l
 		return nil, configuration, err
 	}
 	t := c.table.Load()
-	grants, err := connectShares(ctx, c.id, &c.cfg, answer.Msg.Shares, configuration, max(len(t.regions), int(req.Regions)))
+	grants, err := connectShares(ctx, c.id, &c.cfg, answer.Msg.Shares, configuration, t.per)
 	if err != nil {
 		return nil, configuration, err
 	}

@@ -188,7 +188,7 @@ func (c *Cache) commit(places []place, links []*link, capacity int64, configurat
 		for _, p := range places {
 			t.replace(p)
 		}
-		t.configuration = configuration
+		t.configure(configuration)
 	})
 	return err
 }
@@ -241,7 +241,7 @@ func (c *Cache) reconfigure(ctx context.Context, configuration Configuration) er
 		return errors.Join(err, c.configureAll(context.WithoutCancel(ctx), old))
 	}
 	c.update(func(t *table) {
-		t.configuration = configuration
+		t.configure(configuration)
 		for i := range t.regions {
 			if r := &t.regions[i]; r.link != nil {
 				r.link = instead[r.link.grant]
@@ -265,9 +265,10 @@ func (c *Cache) reconfigure(ctx context.Context, configuration Configuration) er
 func (c *Cache) configureAll(ctx context.Context, configuration Configuration) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
-	t := c.table.Load()
+	t := c.table.Load().clone()
+	t.configure(configuration)
 	for _, g := range t.grants() {
-		err = errors.Join(err, g.configure(ctx, configuration.share(int(g.regions.Load()), len(t.regions))))
+		err = errors.Join(err, g.configure(ctx, configuration.share(int(g.regions.Load()), t.per)))
 	}
 	return err
 }

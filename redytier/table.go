@@ -13,6 +13,7 @@ type table struct {
 	shift         uint
 	mask          int64
 	configuration Configuration
+	per           int // regions that the configuration's server threads are for: their ratio stays (R73)
 	regions       []region
 	links         []*link // every session has a connection over each
 }
@@ -118,6 +119,13 @@ func (t *table) clone() *table {
 func (t *table) resize(regions int, capacity int64) {
 	t.capacity = capacity
 	t.regions = slices.Grow(t.regions, max(0, regions-len(t.regions)))[:regions]
+}
+
+// configure sets the configuration; a new one is for the regions that there are.
+func (t *table) configure(c Configuration) {
+	if c != t.configuration {
+		t.configuration, t.per = c, len(t.regions)
+	}
 }
 
 // unlink takes links out.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,8 +27,7 @@ const (
 	// Restored: addresses that were lost answer again. They hold what Config.File
 	// or Config.Recover had for them; else zeros, and DataLost is set (A46).
 	Restored
-	// CacheDeleted: the manager has taken the cache away, or was restarted and does
-	// not know it. What still answers goes on; nothing is replaced any more.
+	// CacheDeleted: the manager has taken the cache away.
 	CacheDeleted
 )
 
@@ -128,7 +128,7 @@ func (w *watcher) log(e Event) {
 	case Restored:
 		log.Info("regions have memory again", "contents lost", e.DataLost)
 	case CacheDeleted:
-		w.cache.log.Warn("the manager does not know the cache any more")
+		w.cache.log.Warn("the manager has deleted the cache")
 	}
 }
 
@@ -219,19 +219,35 @@ func (w *watcher) take(m *managerv1.WatchResponse) {
 		w.report(Event{Kind: CacheDeleted, To: t.capacity})
 		return
 	}
-	for _, g := range t.grants() {
-		if g.vm != m.VmId {
-			continue
-		}
-		switch m.Kind {
-		case managerv1.WatchResponse_KIND_VM_FAILED:
+	switch m.Kind {
+	case managerv1.WatchResponse_KIND_VM_FAILED:
+		for _, g := range c.grantsOf(m.VmId) {
 			c.lose(g, fmt.Errorf("manager: %s", m.Reason))
-		case managerv1.WatchResponse_KIND_VM_RECLAIMED:
-			deadline := time.UnixMilli(m.DeadlineUnixMs)
+		}
+	case managerv1.WatchResponse_KIND_VM_RECLAIMED:
+		deadline := time.UnixMilli(m.DeadlineUnixMs)
+		for _, g := range t.grants() {
+			if g.vm != m.VmId {
+				continue
+			}
 			for _, span := range t.spans(t.on(g)) {
 				w.report(Event{Kind: VMReclaimed, VM: g.vm, From: span[0], To: span[1], Deadline: deadline})
 			}
-			c.keeper.reclaimed(g.vm, deadline)
+		}
+		// Even if it holds nothing yet: regions may be on their way there.
+		c.keeper.reclaimed(m.VmId, deadline)
+	}
+}
+
+// grantsOf lists what a VM lends to the cache, those grants included that regions
+// are about to move to.
+func (c *Cache) grantsOf(vm string) (grants []*grant) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, l := range c.links {
+		if g := l.grant; g.vm == vm && !slices.Contains(grants, g) {
+			grants = append(grants, g)
 		}
 	}
+	return grants
 }

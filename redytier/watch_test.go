@@ -27,7 +27,7 @@ func TestEventsAreLogged(t *testing.T) {
 		`level=INFO msg="VM is reclaimed: its regions move" vm=vm-1 from=0 to=4096 deadline=1970-01-01T00:00:00.000Z`,
 		`level=INFO msg="regions have moved away from a VM" vm=vm-1 from=0 to=4096`,
 		`level=INFO msg="regions have memory again" vm=vm-3 from=4096 to=8192 "contents lost"=true`,
-		`level=WARN msg="the manager does not know the cache any more"`,
+		`level=WARN msg="the manager has deleted the cache"`,
 	}
 	if len(lines) != len(want) {
 		t.Fatalf("%d lines, want %d:\n%s", len(lines), len(want), text.String())
