@@ -102,12 +102,11 @@ func TestCommitPointsAgreeWithTheLog(t *testing.T) {
 			}
 		})
 	}
-	slot, reader := st.epoch.Register(), st.makeSession()
+	reader := st.makeSession()
 	for range rounds {
 		var points map[string]CommitPoint
 		st.exclusive(func() {
 			points = st.commitPoints()
-			reader.slot = slot
 			reader.view, reader.table = st.log.View(), st.index.Load()
 			for id := range uint64(sessions) {
 				p := points[string(rune('a'+id))]
@@ -123,6 +122,5 @@ func TestCommitPointsAgreeWithTheLog(t *testing.T) {
 	}
 	stop.Store(true)
 	wg.Wait()
-	slot.Unregister()
 	closeAll(t, st)
 }

@@ -101,7 +101,7 @@ func (s *Session) ownWalker() (*hlog.Walker, error) {
 		return nil, s.unusable
 	}
 	if s.walker == nil {
-		s.walker = s.log.NewWalker(s.slot)
+		s.walker = s.log.NewWalker(&s.slot)
 	}
 	return s.walker, nil
 }

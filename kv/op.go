@@ -109,6 +109,11 @@ const (
 // no side effects beside its own result, and not use the store.
 type Modifier func(u *Update) Verdict
 
+// WordModifier is a Modifier of values of 8 bytes, as numbers: it returns the new
+// value, and whether to Put it. old is 0 where there is none. The rules for a
+// Modifier hold.
+type WordModifier func(old uint64, found bool) (fresh uint64, verdict Verdict)
+
 // InPlace changes a value where it lies, in the log's memory, while nobody else
 // reads or writes it. It returns the value in the same memory, with its length
 // up to the capacity that it was given (where lengths are fixed, unchanged); or

@@ -2,6 +2,8 @@ package kv
 
 import (
 	"context"
+	"encoding/binary"
+	"fmt"
 	"unsafe"
 
 	"github.com/redykv/redykv/hlog"
@@ -9,28 +11,84 @@ import (
 
 // The plain calls: one operation each, carried out whole.
 
+// Each is a few instructions in its caller and a function that says whether it is
+// done, as nearly all are; if not, s.plain holds the outcome.
+
 // Read appends the value of key to dst and returns the result, or dst and
 // ErrNotFound.
-func (s *Session) Read(key, dst []byte) ([]byte, error) { return readPlain(s, key, dst) }
+func (s *Session) Read(key, dst []byte) ([]byte, error) {
+	if readPlain(s, key, dst) {
+		return dst[:len(dst)+8], nil
+	}
+	return s.plain.Value, s.plain.Err
+}
 
 // readAnyhow is Read in general.
 //
 //nolint:unused // readPlain ends there
-func readAnyhow(s *Session, key, dst []byte) ([]byte, error) {
+func readAnyhow(s *Session, key, dst []byte) (done bool) {
 	s.plain = Op{Kind: OpRead, Key: key, Value: dst}
-	err := s.run(&s.plain, len(dst))
-	return s.plain.Value, err
+	s.plain.Err = s.run(&s.plain, len(dst))
+	return false
 }
 
 // Upsert stores value under key, for good.
-func (s *Session) Upsert(key, value []byte) error { return upsertPlain(s, key, value) }
+func (s *Session) Upsert(key, value []byte) error {
+	if upsertPlain(s, key, value) {
+		return nil
+	}
+	return s.plain.Err
+}
 
 // upsertAnyhow is Upsert in general.
 //
 //nolint:unused // upsertPlain ends there
-func upsertAnyhow(s *Session, key, value []byte) error {
+func upsertAnyhow(s *Session, key, value []byte) (done bool) {
 	s.plain = Op{Kind: OpUpsert, Key: key, Value: value}
-	return s.run(&s.plain, 0)
+	s.plain.Err = s.run(&s.plain, 0)
+	return false
+}
+
+// RMWWord is RMW of a value of 8 bytes, as a number whose lowest byte comes first:
+// for counters and the like the fastest form. Where the record of key has a value of
+// another length it is ErrBadSize, and nothing changes.
+func (s *Session) RMWWord(key []byte, modify WordModifier) error {
+	if modifyWordPlain(s, key, modify) {
+		return nil
+	}
+	return s.plain.Err
+}
+
+// modifyWordAnyhow is RMWWord in general: RMW by a Modifier that asks modify.
+//
+//nolint:unused // modifyWordPlain ends there
+func modifyWordAnyhow(s *Session, key []byte, modify WordModifier) (done bool) {
+	s.plain = Op{Kind: OpRMW, Key: key}
+	if modify != nil {
+		s.byWord, s.plain.Modify = modify, s.onWord
+	}
+	s.badWord = -1
+	s.plain.Err = s.run(&s.plain, 0)
+	if s.plain.Err == nil && s.badWord >= 0 {
+		s.plain.Err = fmt.Errorf("%w: a value of %d bytes is no word", ErrBadSize, s.badWord)
+	}
+	return false
+}
+
+// modifyByWord is the Modifier of modifyWordAnyhow.
+func (s *Session) modifyByWord(u *Update) Verdict {
+	s.badWord = -1
+	var old uint64
+	if u.Found {
+		if len(u.Old) != 8 {
+			s.badWord = len(u.Old)
+			return Keep
+		}
+		old = binary.LittleEndian.Uint64(u.Old)
+	}
+	fresh, verdict := s.byWord(old, u.Found)
+	u.New = binary.LittleEndian.AppendUint64(u.New, fresh)
+	return verdict
 }
 
 // RMW changes the record of key as modify says, atomically.

@@ -6,11 +6,14 @@ import "unsafe"
 
 // The plain calls of 8-byte keys and values are in assembly whole, since of plain
 // calls the processor has the more under way at once the fewer instructions each
-// takes. They end in readAnyhow and upsertAnyhow unless they can do without.
+// takes. They end in readAnyhow, upsertAnyhow and modifyWordAnyhow unless they can
+// do without.
 
-func readPlain(s *Session, key, dst []byte) (value []byte, err error)
+func readPlain(s *Session, key, dst []byte) (done bool)
 
-func upsertPlain(s *Session, key, value []byte) error
+func upsertPlain(s *Session, key, value []byte) (done bool)
+
+func modifyWordPlain(s *Session, key []byte, modify WordModifier) (done bool)
 
 // modifyPlain finds a record in the mutable region, with a value that may be
 // updated in place, and puts the value into s.oldWord and makes s.update ready. It

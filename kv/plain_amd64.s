@@ -1,6 +1,7 @@
 //go:build !race
 
 #include "textflag.h"
+#include "funcdata.h"
 #include "go_asm.h"
 #include "probe_amd64.h"
 
@@ -10,11 +11,11 @@
 // plain call may go straight to the record at most one is not zero: the wide form
 // goes to the narrow one where it may not, and that to the general way in Go.
 //
-// A processor has room for so many instructions at once, 512 on the machine of the
-// measurements, and for so many loads, 192, and stores, 112. What a call and its
-// caller need of each decides how many calls wait for memory together. One more than
-// fits shows as a step: with 80 instructions from one call's first missing line to
-// the next one's it was 76 ns, with 105 to 120 97, with 160 115, with 240 150.
+// A processor has room for so many instructions, loads and stores at once: what a
+// call and its caller need of each decides how many calls wait for memory together.
+// On the machine of the measurements that showed as steps: the fewer instructions
+// from one call's first missing line to the next one's, the shorter a call took, but
+// not evenly. Which room it was that ended there was not measured.
 
 // HASH is hashWord of SI, in BX.
 #define HASH \
@@ -27,18 +28,17 @@
 	SHRQ $32, BX               \
 	XORQ AX, BX
 
-// ENTER enters the epoch in the word that says whether the session in R8 may, and
-// keeps its slot in R9; if that is not the epoch, it goes to absent.
+// ENTER enters the epoch in the word that says whether the session in R8 may; if
+// that is not the epoch, it goes to absent.
 #define ENTER(word, absent) \
-	MOVQ (Session_probe+probe_slot)(R8), R9   \
 	MOVQ (Session_probe+probe_epoch)(R8), R10 \
 	MOVQ (Session_probe+word)(R8), R11        \
-	MOVQ R11, (R9)                            \
+	MOVQ R11, Session_slot(R8)                \
 	CMPQ R11, (R10)                           \
 	JNE absent
 
 // LEAVE leaves it.
-#define LEAVE MOVQ $0, (R9)
+#define LEAVE MOVQ $0, Session_slot(R8)
 
 // The words that entries are compared in: used, and tag.
 DATA entryTop<>+0(SB)/8, $0x7fff000000000000
@@ -104,9 +104,8 @@ GLOBL entryTop<>(SB), RODATA|NOPTR, $8
 	CMPQ key_len+16(FP), $8      \
 	JNE absent                   \
 	MOVQ dst_len+40(FP), R12     \
-	MOVQ dst_cap+48(FP), R13     \
 	ADDQ $8, R12                 \
-	CMPQ R12, R13                \
+	CMPQ R12, dst_cap+48(FP)     \
 	JGT absent                   \
 	MOVQ key_base+8(FP), SI      \
 	MOVQ dst_base+32(FP), DI     \
@@ -119,11 +118,7 @@ GLOBL entryTop<>(SB), RODATA|NOPTR, $8
 	MOVQ AX, -8(DI)(R12*1)       \
 	COUNT(const_OpRead)          \
 	LEAVE                        \
-	MOVQ DI, value_base+56(FP)   \
-	MOVQ R12, value_len+64(FP)   \
-	MOVQ R13, value_cap+72(FP)   \
-	MOVQ $0, err_itable+80(FP)   \
-	MOVQ $0, err_data+88(FP)     \
+	MOVB $1, done+56(FP)         \
 	RET
 
 // UPSERT is a whole upsert.
@@ -145,8 +140,7 @@ GLOBL entryTop<>(SB), RODATA|NOPTR, $8
 	MOVQ DI, 16(AX)                  \
 	COUNT(const_OpUpsert)            \
 	LEAVE                            \
-	MOVQ $0, err_itable+56(FP)       \
-	MOVQ $0, err_data+64(FP)         \
+	MOVB $1, done+56(FP)             \
 	RET
 
 // FORM makes of Session.update, 64 bytes, what Session.form is. Both are the
@@ -183,8 +177,53 @@ GLOBL entryTop<>(SB), RODATA|NOPTR, $8
 	MOVQ AX, record+16(FP)           \
 	RET
 
-// func readPlain(s *Session, key, dst []byte) (value []byte, err error)
-TEXT ·readPlain(SB), NOSPLIT, $0-96
+// ASK is a whole read-modify-write of a word. It calls a function of Go as such
+// ones call each other: whoever called here has g in R14, and zero in X15, which
+// nothing has changed. The callee owns the first 16 bytes of the frame, for what it
+// was given. No pointer of the collector's is in the rest, and the arguments are
+// known to it by modifyWordPlain's declaration: so the stack may move meanwhile.
+// The session is outside, since the Modifier may panic; but nothing of what was seen
+// has changed if the same epoch can be entered again.
+#define ASK(word, FIND, absent) \
+	MOVQ s+0(FP), R8                 \
+	ENTER(word, absent)              \
+	CMPQ key_len+16(FP), $8          \
+	JNE absent                       \
+	MOVQ key_base+8(FP), SI          \
+	MOVQ (SI), SI                    \
+	HASH                             \
+	FIND(absent)                     \
+	RECORD(probe_readOnlyUp, absent) \
+	HEADER(UNWRITABLE, absent)       \
+	MOVQ modify+32(FP), DX           \
+	TESTQ DX, DX                     \
+	JZ absent                        \
+	LEAVE                            \
+	ADJSP $32                        \
+	MOVQ AX, 16(SP)                  \
+	MOVQ 16(AX), AX                  \
+	MOVQ AX, 24(SP)                  \
+	MOVL $1, BX                      \
+	MOVQ (DX), CX                    \
+	CALL CX                          \
+	MOVQ AX, DX                      \
+	MOVQ 24(SP), AX                  \
+	MOVQ 16(SP), CX                  \
+	ADJSP $-32                       \
+	MOVQ s+0(FP), R8                 \
+	TESTB BX, BX                     \
+	JNE absent                       \
+	ENTER(word, absent)              \
+	LOCK                             \
+	CMPXCHGQ DX, 16(CX)              \
+	JNE absent                       \
+	COUNT(const_OpRMW)               \
+	LEAVE                            \
+	MOVB $1, done+40(FP)             \
+	RET
+
+// func readPlain(s *Session, key, dst []byte) (done bool)
+TEXT ·readPlain(SB), NOSPLIT, $0-57
 	READ(probe_wide, WIDE, narrow)
 narrow:
 	LEAVE
@@ -193,8 +232,8 @@ anyhow:
 	LEAVE
 	JMP ·readAnyhow(SB)
 
-// func upsertPlain(s *Session, key, value []byte) error
-TEXT ·upsertPlain(SB), NOSPLIT, $0-72
+// func upsertPlain(s *Session, key, value []byte) (done bool)
+TEXT ·upsertPlain(SB), NOSPLIT, $0-57
 	UPSERT(probe_wide, WIDE, narrow)
 narrow:
 	LEAVE
@@ -202,6 +241,17 @@ narrow:
 anyhow:
 	LEAVE
 	JMP ·upsertAnyhow(SB)
+
+// func modifyWordPlain(s *Session, key []byte, modify WordModifier) (done bool)
+TEXT ·modifyWordPlain(SB), NOSPLIT|NOFRAME, $0-41
+	NO_LOCAL_POINTERS
+	ASK(probe_wide, WIDE, narrow)
+narrow:
+	LEAVE
+	ASK(probe_narrow, NARROW, anyhow)
+anyhow:
+	LEAVE
+	JMP ·modifyWordAnyhow(SB)
 
 // func modifyPlain(s *Session, key unsafe.Pointer) (record unsafe.Pointer)
 TEXT ·modifyPlain(SB), NOSPLIT, $0-24

@@ -44,24 +44,24 @@ func (p *probe) record(key uint64, floor int64) unsafe.Pointer {
 	return record
 }
 
-func readPlain(s *Session, key, dst []byte) ([]byte, error) {
+func readPlain(s *Session, key, dst []byte) (done bool) {
 	if p := s.straight(key, s.probe.head); p != nil {
 		r := hlog.RecordAt(p)
 		ok := cap(dst)-len(dst) >= 8 && r.Header().Plain()
 		if ok {
 			value := r.Word1()
-			dst = append(dst, word(&value)...)
+			copy(dst[len(dst):len(dst)+8], word(&value))
 			s.counts.ops[OpRead].inc()
 		}
 		s.leave()
 		if ok {
-			return dst, nil
+			return true
 		}
 	}
 	return readAnyhow(s, key, dst)
 }
 
-func upsertPlain(s *Session, key, value []byte) error {
+func upsertPlain(s *Session, key, value []byte) (done bool) {
 	if p := s.straight(key, s.probe.readOnly); p != nil {
 		ok := len(value) == 8 && s.layout.StoreWord(hlog.RecordAt(p), loadWord(value))
 		if ok {
@@ -69,10 +69,30 @@ func upsertPlain(s *Session, key, value []byte) error {
 		}
 		s.leave()
 		if ok {
-			return nil
+			return true
 		}
 	}
 	return upsertAnyhow(s, key, value)
+}
+
+func modifyWordPlain(s *Session, key []byte, modify WordModifier) (done bool) {
+	if p := s.straight(key, s.probe.readOnly); p != nil && modify != nil {
+		r := hlog.RecordAt(p)
+		old, ok := r.Word1(), r.Header().Updatable()
+		s.leave()
+		if ok {
+			fresh, verdict := modify(old, true)
+			ok = verdict == Put && s.slot.Reenter(s.probe.seen) && r.SwapWord1(old, fresh)
+			if ok {
+				s.counts.ops[OpRMW].inc()
+			}
+			s.leave()
+			if ok {
+				return true
+			}
+		}
+	}
+	return modifyWordAnyhow(s, key, modify)
 }
 
 func modifyPlain(s *Session, key unsafe.Pointer) (record unsafe.Pointer) {

@@ -22,8 +22,8 @@ type probe struct {
 
 	// What it takes to enter the epoch again. Before the session has seen one, it
 	// is 0, which never is.
-	slot, epoch *uint64
-	seen        uint64
+	epoch *uint64
+	seen  uint64
 
 	// What plain calls look at besides: see plain_amd64.s.
 	wide, narrow       uint64 // seen in one of the two, if they may go straight; else 0

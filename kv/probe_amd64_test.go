@@ -80,6 +80,10 @@ func TestProbesAgree(t *testing.T) {
 			if s.RMW(key, modify) == nil && (!found || saw != n) {
 				t.Errorf("%s modifies %d of key %d", name, saw, n)
 			}
+			word := func(old uint64, _ bool) (uint64, Verdict) { saw = old; return old, Put }
+			if s.RMWWord(key, word) == nil && (!found || saw != n) {
+				t.Errorf("%s modifies the word %d of key %d", name, saw, n)
+			}
 		}
 	}
 	s.unusable = nil

@@ -27,7 +27,7 @@ import (
 // (flights.go) and goes on when the record has come.
 type Session struct {
 	// What every operation looks at.
-	slot  *epoch.Slot
+	slot  epoch.Slot
 	probe probe // as of the epoch that it has seen, as are the following
 	view  hlog.View
 	table *table
@@ -68,7 +68,11 @@ type Session struct {
 	oldWord uint64
 	newWord uint64
 	zeros   []byte // the value of a tombstone
-	frozen  frozen // of the operation that is tried
+
+	byWord  WordModifier // of RMWWord that goes the general way…
+	onWord  Modifier     // …where this one asks it…
+	badWord int          // …the length of a value that is no word, or -1
+	frozen  frozen       // of the operation that is tried
 
 	lanes    [2]lane
 	filling  *lane // takes operations, whose buckets are on the way
@@ -135,7 +139,8 @@ func (st *Store) makeSession() *Session {
 	s.form = Update{Found: true, Old: word(&s.oldWord), New: word(&s.newWord)[:0]}
 	s.fixed = layout.Fixed() && layout.Size(s.keySize, s.valueSize, true) <= st.log.PageSize()-hlog.FirstAddress
 	s.probe.last = int64(s.record) - 1
-	s.probe.slot, s.probe.epoch = new(uint64), &noEpoch
+	s.probe.epoch = &noEpoch
+	s.onWord = s.modifyByWord
 	s.filling, s.scanned = &s.lanes[0], &s.lanes[1]
 	for i := range s.flights {
 		s.free = append(s.free, uint32(len(s.flights)-1-i))

@@ -281,8 +281,8 @@ func (st *Store) openSession(s *Session) error {
 		s.before = st.ended[s.name]
 		st.named[s.name] = s
 	}
-	s.slot = st.epoch.Register()
-	s.probe.slot, s.probe.epoch = s.slot.Words()
+	st.epoch.Join(&s.slot)
+	s.probe.epoch = s.slot.Current()
 	st.sessions[s] = struct{}{}
 	return nil
 }

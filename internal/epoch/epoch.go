@@ -46,9 +46,10 @@ type Table struct {
 	stalls stalls
 }
 
-// Slot is one session's place in the table, owned by that session. It fills
-// cache lines of its own (two: neighbours are fetched in pairs), so that
-// sessions do not slow each other down.
+// Slot is one session's place in the table, owned by that session, and part of
+// what it lies in: so a session needs no load to find it. It fills cache lines of
+// its own (two: neighbours are fetched in pairs), so that sessions do not slow each
+// other down.
 type Slot struct {
 	entered uint64 // 0 outside; see fence_asymmetric.go
 	table   *Table
@@ -65,7 +66,14 @@ func New() *Table {
 
 // Register adds a slot, outside any epoch.
 func (t *Table) Register() *Slot {
-	s := &Slot{table: t}
+	s := new(Slot)
+	t.Join(s)
+	return s
+}
+
+// Join adds a slot that is zero and stays where it is until Unregister.
+func (t *Table) Join(s *Slot) {
+	s.table = t
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	old := *t.slots.Load()
@@ -73,7 +81,6 @@ func (t *Table) Register() *Slot {
 	copy(slots, old)
 	slots = append(slots, s)
 	t.slots.Store(&slots)
-	return s
 }
 
 // Unregister takes the slot out of its table. It must be outside.
@@ -109,11 +116,9 @@ func (s *Slot) Reenter(e uint64) bool {
 	return s.table.current.Load() == e
 }
 
-// Words are for who does Reenter and Leave in assembly, where sessions enter by
-// plain stores: the slot, and the current epoch.
-func (s *Slot) Words() (slot, current *uint64) {
-	return &s.entered, (*uint64)(unsafe.Pointer(&s.table.current))
-}
+// Current is the word of the current epoch, for who does Reenter and Leave in
+// assembly, where sessions enter by plain stores: to the first word of the slot.
+func (s *Slot) Current() *uint64 { return (*uint64)(unsafe.Pointer(&s.table.current)) }
 
 // enterSlowly is Enter while the epoch changes or is closed.
 func (s *Slot) enterSlowly() uint64 {

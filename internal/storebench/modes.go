@@ -108,10 +108,26 @@ func (w *worker) plain(k kinds, numbers []uint32) error {
 }
 
 func (w *worker) plainReads(numbers []uint32) error {
+	if w.valueSize == 8 {
+		return w.plainWordReads(numbers)
+	}
 	session, key, buffer := w.session, (*[ycsb.KeySize]byte)(w.key), w.value[:0]
 	for _, n := range numbers {
 		ycsb.PutKey(key[:], uint64(n))
 		value, err := session.Read(key[:], buffer)
+		if err = w.explain(value, uint64(n), err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// plainWordReads is plainReads where the compiler knows how much room there is.
+func (w *worker) plainWordReads(numbers []uint32) error {
+	session, key, buffer := w.session, (*[ycsb.KeySize]byte)(w.key), (*[8]byte)(w.value)
+	for _, n := range numbers {
+		ycsb.PutKey(key[:], uint64(n))
+		value, err := session.Read(key[:], buffer[:0])
 		if err != nil || !ownWord(value, uint64(n)) {
 			if err = w.explain(value, uint64(n), err); err != nil {
 				return err
@@ -134,10 +150,25 @@ func (w *worker) plainUpserts(numbers []uint32) error {
 }
 
 func (w *worker) plainRMWs(numbers []uint32) error {
+	if w.valueSize == 8 {
+		return w.plainWordRMWs(numbers)
+	}
 	session, key, modify := w.session, (*[ycsb.KeySize]byte)(w.key), w.rmw.Modify
 	for _, n := range numbers {
 		ycsb.PutKey(key[:], uint64(n))
 		if err := session.RMW(key[:], modify); err != nil {
+			return w.explain(nil, uint64(n), err)
+		}
+	}
+	return nil
+}
+
+// plainWordRMWs is plainRMWs in the form that there is for values of a word.
+func (w *worker) plainWordRMWs(numbers []uint32) error {
+	session, key, modify := w.session, (*[ycsb.KeySize]byte)(w.key), w.rmwWord
+	for _, n := range numbers {
+		ycsb.PutKey(key[:], uint64(n))
+		if err := session.RMWWord(key[:], modify); err != nil {
 			return w.explain(nil, uint64(n), err)
 		}
 	}

@@ -32,7 +32,9 @@ type worker struct {
 	done  []*kv.Op
 	key   []byte // of plain calls…
 	value []byte // …and their value
-	rmw   kv.Op  // a plain read-modify-write
+	rmw   kv.Op  // a plain read-modify-write…
+	// …and what it is where values are of one word.
+	rmwWord kv.WordModifier
 
 	yard        yardstick
 	implausible int // values that the generator looked at
@@ -97,8 +99,9 @@ func newWorker(s *Spec, i int, store *kv.Store, memory []uint64) (*worker, error
 		value:     make([]byte, s.ValueSize),
 		yard:      yardstick{memory: memory, value: make([]uint64, (s.ValueSize+7)/8)},
 	}
-	modify, inPlace := addTo(0)
+	modify, inPlace, word := addTo(0)
 	w.rmw = kv.Op{Kind: kv.OpRMW, Key: w.key, Modify: modify, InPlace: inPlace}
+	w.rmwWord = word
 	buffers := make([]byte, s.Depth*(ycsb.KeySize+s.ValueSize))
 	for i := range w.ops {
 		key, rest := buffers[:ycsb.KeySize:ycsb.KeySize], buffers[ycsb.KeySize:]
@@ -109,13 +112,13 @@ func newWorker(s *Spec, i int, store *kv.Store, memory []uint64) (*worker, error
 	return w, nil
 }
 
-// addTo makes the two forms of a read-modify-write that adds n to the first word
+// addTo makes the three forms of a read-modify-write that adds n to the first word
 // of a value. The cells add 0, which no compiler knows of, so that whoever reads
 // can check the value of every record. It is no part of its callers, where the
 // functions that it makes would be compiled again, with calls for what is none.
 //
 //go:noinline
-func addTo(n uint64) (kv.Modifier, kv.InPlace) {
+func addTo(n uint64) (kv.Modifier, kv.InPlace, kv.WordModifier) {
 	add := func(value []byte) {
 		binary.LittleEndian.PutUint64(value, binary.LittleEndian.Uint64(value)+n)
 	}
@@ -135,7 +138,13 @@ func addTo(n uint64) (kv.Modifier, kv.InPlace) {
 		add(value)
 		return value, true
 	}
-	return copying, inPlace
+	word := func(old uint64, found bool) (uint64, kv.Verdict) {
+		if !found {
+			return 0, kv.Keep
+		}
+		return old + n, kv.Put
+	}
+	return copying, inPlace, word
 }
 
 // slice runs a cell for that long, or until ctx ends, and then until nothing is
