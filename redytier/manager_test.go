@@ -254,7 +254,9 @@ func TestReclaimedToSeveral(t *testing.T) {
 			t.Error(err)
 		}
 		cancel()
-		<-over // it ends with its context
+		if err := <-over; err != nil { // it ends with its context
+			t.Error(err)
+		}
 		if err := node.Close(); err != nil {
 			t.Error(err)
 		}
