@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -28,7 +29,6 @@ type Cache struct {
 
 	// What sessions work by, and how they keep up with it: see member.go.
 	table   atomic.Pointer[table]
-	version atomic.Uint64 // grows with every table, and when the cache is deleted
 	epochs  *epoch.Table
 	deleted atomic.Bool
 
@@ -36,6 +36,7 @@ type Cache struct {
 	tableMu   sync.Mutex
 	turn      chan struct{} // a token, held by the control operation that runs
 	slo       SLO           // the turn's holder's
+	leaving   []*grant      // that the table has no use for, to be given back; the turn's holder's
 	unsettled atomic.Bool   // the manager does not know the present table
 	moves     moves
 	suspects  goes
@@ -50,6 +51,7 @@ type Cache struct {
 	ports    map[fabric.Model]fabric.Provider // provider, behind the networks on the way to the VMs
 	sessions map[*Session]struct{}            // open ones
 	past     counters                         // of closed sessions
+	ended    bool                             // nothing but sessions uses the provider any more
 
 	deleting sync.Mutex // held by Delete
 	released bool       // the manager has the VMs back
@@ -96,9 +98,9 @@ func newCache(mgr Manager, id string, cfg Config, configuration Configuration, g
 		}
 	}
 	t.per = len(t.regions)
-	c.links = t.links[:len(t.links):len(t.links)]
+	c.links = slices.Clone(t.links)
+	t.epoch = c.epochs.Current()
 	c.table.Store(t)
-	c.version.Store(1)
 	c.keeper, c.watcher = newKeeper(c), newWatcher(c)
 	var err error
 	if c.clients, err = newClients(c); err != nil {
@@ -155,6 +157,19 @@ func (c *Cache) Err() error {
 	return nil
 }
 
+// retire closes the provider of a deleted cache that nothing but sessions uses; if
+// there are some, the last of them does.
+func (c *Cache) retire() error {
+	c.mu.Lock()
+	c.ended = true
+	last := len(c.sessions) == 0
+	c.mu.Unlock()
+	if last {
+		return c.provider.Close()
+	}
+	return nil
+}
+
 // Delete releases the cache's memory and VMs (R7). Requests under way and later
 // ones end with ErrDeleted; sessions are still to be closed by their owners.
 // Where the manager cannot be told, the servers are told instead, the error says
@@ -173,7 +188,7 @@ func (c *Cache) Delete(ctx context.Context) error {
 		c.keeper.stop()
 		c.suspects.end()
 		c.turn <- struct{}{} // the operation that runs is through; no other begins
-		if err != nil {
+		if err = errors.Join(err, c.retire()); err != nil {
 			c.log.Warn("closing the client threads", "err", err)
 		}
 	}

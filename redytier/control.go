@@ -17,8 +17,9 @@ import (
 //     loss needs nothing else, so that it takes effect whatever goes on; an
 //     operation looks for it after each step.
 
-// takeTurn waits until no other control operation runs.
-func (c *Cache) takeTurn(ctx context.Context) error {
+// inTurn carries out a control operation when no other runs. The operation's ctx
+// ends when the cache is deleted, too.
+func (c *Cache) inTurn(ctx context.Context, operation func(ctx context.Context) error) error {
 	select {
 	case c.turn <- struct{}{}:
 	case <-ctx.Done():
@@ -26,14 +27,20 @@ func (c *Cache) takeTurn(ctx context.Context) error {
 	case <-c.ctx.Done():
 		return ErrDeleted
 	}
+	defer func() { <-c.turn }()
 	if c.deleted.Load() {
-		c.endTurn()
 		return ErrDeleted
 	}
-	return nil
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(c.ctx, func() { cancel(ErrDeleted) })
+	defer stop()
+	err := operation(ctx)
+	if err != nil && c.ctx.Err() != nil && !errors.Is(err, ErrDeleted) {
+		return fmt.Errorf("%w: %w", ErrDeleted, err)
+	}
+	return err
 }
-
-func (c *Cache) endTurn() { <-c.turn }
 
 // update publishes what change makes of a copy of the table.
 func (c *Cache) update(change func(t *table)) {
@@ -42,12 +49,6 @@ func (c *Cache) update(change func(t *table)) {
 	t := c.table.Load().clone()
 	change(t)
 	c.table.Store(t)
-	c.changed()
-}
-
-// changed makes every session look at the cache's state.
-func (c *Cache) changed() {
-	c.version.Add(1)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for s := range c.sessions {
@@ -55,11 +56,17 @@ func (c *Cache) changed() {
 	}
 }
 
+// changed makes every session look at the cache's state.
+func (c *Cache) changed() { c.update(func(*table) {}) }
+
 // quiesce waits until every session works by the present table and has settled
 // all it issued before.
 func (c *Cache) quiesce(ctx context.Context) error {
-	e := c.epochs.Bump()
-	c.changed() // sessions that know the table already have to notice the epoch
+	var e uint64
+	c.update(func(t *table) { // also for sessions that know the present one: they have to notice the epoch
+		e = c.epochs.Bump()
+		t.epoch = e
+	})
 	pause := 50 * time.Microsecond
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
@@ -107,8 +114,30 @@ func (c *Cache) join(ctx context.Context, links []*link) error {
 func (c *Cache) part(links []*link) {
 	c.mu.Lock()
 	c.links = slices.DeleteFunc(c.links, func(l *link) bool { return slices.Contains(links, l) })
+	var unused []*conn // made for sessions that did nothing since
+	for s := range c.sessions {
+		s.mail = slices.DeleteFunc(s.mail, func(conn *conn) bool {
+			gone := slices.Contains(links, conn.link)
+			if gone {
+				unused = append(unused, conn)
+			}
+			return gone
+		})
+	}
 	c.mu.Unlock()
+	for _, conn := range unused {
+		if err := conn.close(); err != nil {
+			c.log.Warn("closing an unused connection", "vm", conn.link.grant.vm, "err", err)
+		}
+	}
 	c.update(func(t *table) { t.unlink(links) })
+}
+
+// uses says whether sessions connect over a link.
+func (c *Cache) uses(l *link) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Contains(c.links, l)
 }
 
 // mail makes a connection for a session, which finds it at the next change.
@@ -118,12 +147,13 @@ func (c *Cache) mail(ctx context.Context, s *Session, l *link) error {
 		return err
 	}
 	c.mu.Lock()
-	_, open := c.sessions[s]
-	if open {
+	_, wanted := c.sessions[s]
+	wanted = wanted && slices.Contains(c.links, l)
+	if wanted {
 		s.mail = append(s.mail, conn)
 	}
 	c.mu.Unlock()
-	if !open {
+	if !wanted {
 		return conn.close()
 	}
 	return nil
@@ -175,7 +205,7 @@ func (c *Cache) suspect(conn *conn, cause error) {
 		case err == nil:
 			c.log.Info("connected again", "vm", l.grant.vm, "after", cause)
 			c.changed()
-		case c.ctx.Err() == nil:
+		case c.ctx.Err() == nil && c.uses(l): // else nobody owes the session that connection any more
 			c.lose(l.grant, errors.Join(cause, err))
 		}
 	})

@@ -47,7 +47,7 @@ func (c *Cache) newSession(depth int, wrap int64) (*Session, error) {
 	defer cancel()
 	for _, l := range links {
 		conn, err := s.dial(ctx, l)
-		if err != nil && l.grant.lost.Load() == nil {
+		if err != nil && l.grant.lost.Load() == nil && c.uses(l) { // not taken out of use meanwhile
 			s.closed = true
 			return nil, errors.Join(fmt.Errorf("redytier: new session of cache %s: %w", c.id, err), c.dismiss(s))
 		}

@@ -76,9 +76,7 @@ func (k *keeper) run() {
 		}
 		var alarm <-chan time.Time
 		if !next.IsZero() {
-			timer := time.NewTimer(next.Sub(now))
-			defer timer.Stop()
-			alarm = timer.C
+			alarm = time.After(next.Sub(now))
 		}
 		select {
 		case <-k.news:
@@ -93,7 +91,7 @@ func (k *keeper) do(t task) {
 	c, ctx := k.cache, k.cache.ctx
 	var err error
 	if t.lost != nil {
-		err = c.replaceLost(ctx, t.lost)
+		err = c.inTurn(ctx, func(ctx context.Context) error { return c.replaceLost(ctx, t.lost) })
 	} else {
 		ctx, cancel := context.WithDeadline(ctx, t.deadline)
 		err = c.Migrate(ctx, t.leaving)

@@ -114,10 +114,14 @@ func (l *lane) send(s *Session, r request) bool {
 	if l.conn.full() || l.mirror.full() {
 		return false
 	}
-	s.ops[r.op].left += len(r.buf) // of both
 	m := r
 	m.mirror, m.remote, m.index = true, l.mirrorRemote, l.mirrorIndex
-	return l.mirror.issue(m) && l.conn.issue(r)
+	s.ops[r.op].left += len(r.buf) // of both
+	if !l.mirror.issue(m) {        // full below its queue
+		s.ops[r.op].left -= len(r.buf)
+		return false
+	}
+	return l.conn.issue(r) // if not, the mirror gets the same bytes once more, later
 }
 
 // letGo issues what need not wait any longer, in order, and returns how many

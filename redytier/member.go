@@ -9,25 +9,25 @@ import (
 )
 
 // This file is how a session keeps up with its cache. Whoever changes the cache
-// publishes a new table, and a version above the old one; the session compares
-// the version for every operation, and takes notice of the table in refresh.
+// publishes a new table; the session compares the pointer for every operation, and
+// takes notice in refresh. That pointer is all there is to compare: a table that
+// others work by already is one that a session asked later finds.
 //
 // Between its first operation under way and its last a session is inside an epoch.
-// It moves to the epoch that began with a table when everything that it issued
-// before it knew that table is settled (drained). So when an epoch has passed, all
-// sessions work by its table, and nothing of before is under way any more: which
-// is what a region waits for before it moves (A40) or is given back (A42).
+// It moves to the epoch of a table when everything that it issued before it knew
+// that table is settled (drained). So when an epoch has passed, all sessions work by
+// its table, and nothing of before is under way any more: which is what a region
+// waits for before it moves (A40) or is given back (A42).
 
 // refresh takes notice of what changed in the cache.
 func (s *Session) refresh() {
 	c := s.cache
-	s.seen = c.epochs.Current() // before the version and the table, which are older
-	s.version = c.version.Load()
+	t := c.table.Load()
+	s.table = t
 	if c.deleted.Load() {
 		s.leave()
 		return
 	}
-	t := c.table.Load()
 	coming := s.takeMail()
 	for _, conn := range s.conns {
 		conn.leaving = !slices.Contains(t.links, conn.link) && !slices.Contains(coming, conn.link)
@@ -40,7 +40,6 @@ func (s *Session) refresh() {
 		s.lanes[i].drop(s, fmt.Errorf("%w: the cache has shrunk to %d bytes", ErrOutOfRange, t.capacity))
 	}
 	s.lanes = slices.Grow(s.lanes[:min(len(s.lanes), len(t.regions))], len(t.regions))[:len(t.regions)]
-	s.table = t
 	for i := range s.lanes {
 		s.lanes[i].bind(s, &t.regions[i])
 	}
@@ -54,6 +53,7 @@ func (s *Session) leave() {
 		conn.fail(ErrDeleted)
 	}
 	for i := range s.lanes {
+		s.lanes[i].gate = 0 // what comes to it yet, the rest of a request, fails as well
 		s.lanes[i].drop(s, ErrDeleted)
 	}
 }
@@ -80,7 +80,7 @@ func (s *Session) drained() {
 			}
 		}
 	}
-	s.slot.Reenter(s.seen)
+	s.slot.Reenter(s.table.epoch)
 }
 
 // connOver is the session's way to a region.
@@ -167,7 +167,7 @@ func (c *Cache) dismiss(s *Session) error {
 	c.past.absorb(&s.counts)
 	conns := append(s.conns, s.mail...)
 	s.mail = nil
-	last := c.deleted.Load() && len(c.sessions) == 0
+	last := c.ended && len(c.sessions) == 0
 	c.mu.Unlock()
 	s.slot.Leave()
 	s.slot.Unregister()

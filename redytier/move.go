@@ -99,11 +99,8 @@ func (m *moves) describe(infos []RegionInfo) {
 // new place, and answers, unless its server is lost. Where ctx ends first, what has
 // not moved stays.
 func (c *Cache) Migrate(ctx context.Context, vm string) error {
-	if err := c.takeTurn(ctx); err != nil {
-		return fmt.Errorf("redytier: migrate from VM %s: %w", vm, err)
-	}
-	defer c.endTurn()
-	if err := c.migrate(ctx, vm); err != nil {
+	err := c.inTurn(ctx, func(ctx context.Context) error { return c.migrate(ctx, vm) })
+	if err != nil {
 		return fmt.Errorf("redytier: migrate from VM %s: %w", vm, err)
 	}
 	return nil
@@ -119,7 +116,7 @@ func (c *Cache) migrate(ctx context.Context, vm string) error {
 	}
 	slices.Sort(regions)
 	if len(regions) == 0 {
-		return nil
+		return c.tidy(ctx) // it may hold what an operation before could not give back
 	}
 	links, _, err := c.enlist(ctx, &managerv1.ReallocateRequest{
 		CacheId: c.id, Regions: uint32(len(regions)), AvoidVms: []string{vm},
@@ -127,12 +124,18 @@ func (c *Cache) migrate(ctx context.Context, vm string) error {
 	if err != nil {
 		return err
 	}
-	err = c.move(ctx, assignTo(regions, links), (*table).replace)
-	err = errors.Join(err, c.tidy(ctx))
-	if err == nil {
-		for _, span := range t.spans(regions) {
-			c.watcher.report(Event{Kind: VMLeft, VM: vm, From: span[0], To: span[1]})
+	places := assignTo(regions, links)
+	err = c.move(ctx, places, (*table).replace)
+	var moved []int
+	now := c.table.Load()
+	for _, p := range places {
+		if now.regions[p.region].link == p.link { // else it stays, or is lost
+			moved = append(moved, p.region)
 		}
+	}
+	err = errors.Join(err, c.tidy(ctx))
+	for _, span := range t.spans(moved) {
+		c.watcher.report(Event{Kind: VMLeft, VM: vm, From: span[0], To: span[1]})
 	}
 	return err
 }
@@ -140,15 +143,15 @@ func (c *Cache) migrate(ctx context.Context, vm string) error {
 // enlist gets further memory from the manager, connects to its servers, and gives
 // every session connections. If it fails, all of it is taken back.
 func (c *Cache) enlist(ctx context.Context, req *managerv1.ReallocateRequest) (links []*link, configuration Configuration, err error) {
+	defer func() {
+		if err != nil {
+			c.settle(ctx) // even if there is no answer: the manager may have granted something
+		}
+	}()
 	answer, err := c.mgr.Reallocate(ctx, connect.NewRequest(req))
 	if err != nil {
 		return nil, configuration, fmt.Errorf("reallocate: %w", err)
 	}
-	defer func() {
-		if err != nil {
-			c.settle(ctx)
-		}
-	}()
 	configuration = configurationOf(answer.Msg.Configuration)
 	if answer.Msg.Configuration == nil {
 		configuration = c.Configuration()
@@ -317,24 +320,23 @@ func (c *Cache) tidy(ctx context.Context) error {
 		}
 	}
 	// Twice: until nobody reads there any more (A42), and until nobody is connected.
-	err := c.quiesce(ctx)
-	if err == nil {
-		c.part(idle)
-		err = c.quiesce(ctx)
-	}
-	if err != nil {
+	if err := c.quiesce(ctx); err != nil {
 		return err
 	}
+	c.part(idle)
 	stay := t.grants()
-	var gone []*grant
 	for _, l := range idle {
-		if !slices.Contains(stay, l.grant) && !slices.Contains(gone, l.grant) {
-			gone = append(gone, l.grant)
+		if !slices.Contains(stay, l.grant) && !slices.Contains(c.leaving, l.grant) {
+			c.leaving = append(c.leaving, l.grant)
 		}
 	}
-	if err := disconnectAll(ctx, gone); err != nil {
+	if err := c.quiesce(ctx); err != nil {
+		return err
+	}
+	if err := disconnectAll(ctx, c.leaving); err != nil {
 		c.log.Warn("a server keeps regions that the cache has left", "err", err)
 	}
+	c.leaving = nil
 	c.settle(ctx)
 	return nil
 }
@@ -362,7 +364,7 @@ func (c *Cache) settle(ctx context.Context) {
 func (c *Cache) settleAgain(ctx context.Context) {
 	select {
 	case c.turn <- struct{}{}:
-		defer c.endTurn()
+		defer func() { <-c.turn }()
 		c.settle(ctx)
 	default: // the operation that runs will settle
 	}

@@ -117,6 +117,9 @@ func (c *Cache) populateAll(ctx context.Context) error {
 	})
 	var places []place
 	for i, r := range t.regions {
+		if r.link == nil {
+			return *r.cause
+		}
 		places = append(places, place{region: i, link: r.link, index: r.index})
 	}
 	return c.populate(ctx, places, c.readFile)
@@ -165,12 +168,9 @@ func (c *Cache) readFile(_ context.Context, dst []byte, addr int64) error {
 
 // replaceLost finds new memory for everything that is lost, fills it from the
 // copies that there are (R83, A49), and makes it answer again. What nobody has a
-// copy of comes back as zeros, and the application is told (A46).
+// copy of comes back as zeros, and the application is told (A46). The turn's holder
+// calls it.
 func (c *Cache) replaceLost(ctx context.Context, lost *grant) error {
-	if err := c.takeTurn(ctx); err != nil {
-		return err
-	}
-	defer c.endTurn()
 	t := c.table.Load()
 	var regions []int
 	for i := range t.regions {

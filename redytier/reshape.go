@@ -31,24 +31,23 @@ func (c *Cache) Reshape(ctx context.Context, capacity int64, slo SLO) error {
 	if c.observing() != nil {
 		return fmt.Errorf("redytier: reshape: %w", ErrFixed)
 	}
-	if err := c.takeTurn(ctx); err != nil {
-		return fmt.Errorf("redytier: reshape: %w", err)
-	}
-	defer c.endTurn()
-	if err := c.Err(); err != nil {
-		return fmt.Errorf("redytier: reshape: %w", err)
-	}
-	var err error
-	switch t := c.table.Load(); {
-	case slo != c.slo:
-		err = c.moveAll(ctx, capacity, slo)
-	case capacity > t.capacity:
-		err = c.grow(ctx, capacity)
-	case capacity < t.capacity:
-		err = c.shrink(ctx, capacity)
-	}
-	if err != nil {
+	if err := c.inTurn(ctx, func(ctx context.Context) error { return c.reshape(ctx, capacity, slo) }); err != nil {
 		return fmt.Errorf("redytier: reshape to %d bytes: %w", capacity, err)
+	}
+	return nil
+}
+
+func (c *Cache) reshape(ctx context.Context, capacity int64, slo SLO) error {
+	if err := c.Err(); err != nil {
+		return err
+	}
+	switch now := c.Capacity(); {
+	case slo != c.slo:
+		return c.moveAll(ctx, capacity, slo)
+	case capacity > now:
+		return c.grow(ctx, capacity)
+	case capacity < now:
+		return c.shrink(ctx, capacity)
 	}
 	return nil
 }
@@ -105,7 +104,11 @@ func (c *Cache) grow(ctx context.Context, capacity int64) error {
 		}
 	}
 	places := assign(more, links)
+	var err error
 	c.update(func(t *table) {
+		if err = alive(links); err != nil {
+			return
+		}
 		first := len(t.regions)
 		t.resize(t.need(capacity), capacity)
 		for _, p := range places {
@@ -113,18 +116,40 @@ func (c *Cache) grow(ctx context.Context, capacity int64) error {
 			t.replace(p)
 		}
 	})
+	if err != nil {
+		return errors.Join(err, c.tidy(ctx))
+	}
 	c.settle(ctx)
 	return nil
 }
 
+// alive is nil unless a link's memory is lost.
+func alive(links []*link) error {
+	for _, l := range links {
+		if cause := l.grant.lost.Load(); cause != nil {
+			return unavailable(l.grant, *cause)
+		}
+	}
+	return nil
+}
+
 // clearEnd makes zeros of the last region's bytes from the capacity to a higher one:
-// they can have been cut off before.
+// they can have been cut off before, and what is under way there has to end first.
 func (c *Cache) clearEnd(ctx context.Context, to int64) (err error) {
 	t := c.table.Load()
 	if to <= t.capacity {
 		return nil
 	}
 	last := &t.regions[len(t.regions)-1]
+	if last.link == nil {
+		return *last.cause
+	}
+	if err := c.quiesce(ctx); err != nil {
+		return err
+	}
+	if last.origin != nil {
+		last.origin.written.Store(true)
+	}
 	p, err := c.openPorter(ctx, last.link.grant)
 	if err != nil {
 		return err
@@ -166,17 +191,17 @@ func (c *Cache) moveAll(ctx context.Context, capacity int64, slo SLO) error {
 	if err := c.clients.takeOver(crew); err != nil {
 		c.log.Warn("client threads of the configuration before", "err", err)
 	}
-	return c.tidy(ctx)
+	if err := c.tidy(ctx); err != nil {
+		c.log.Warn("the VMs of before are not given back yet", "err", err)
+	}
+	return nil
 }
 
 // commit makes the new places the cache's only ones, unless something was lost.
 func (c *Cache) commit(places []place, links []*link, capacity int64, configuration Configuration) (err error) {
 	c.update(func(t *table) {
-		for _, l := range links {
-			if cause := l.grant.lost.Load(); cause != nil {
-				err = unavailable(l.grant, *cause)
-				return
-			}
+		if err = alive(links); err != nil {
+			return
 		}
 		for _, p := range places[:min(len(places), len(t.regions))] {
 			if t.regions[p.region].mirror != p.link {
@@ -201,11 +226,8 @@ func (c *Cache) Reconfigure(ctx context.Context, configuration Configuration) er
 	if err := errors.Join(configuration.Check(), c.cfg.Tuning.Check(configuration)); err != nil {
 		return err
 	}
-	if err := c.takeTurn(ctx); err != nil {
-		return fmt.Errorf("redytier: reconfigure: %w", err)
-	}
-	defer c.endTurn()
-	if err := c.reconfigure(ctx, configuration); err != nil {
+	err := c.inTurn(ctx, func(ctx context.Context) error { return c.reconfigure(ctx, configuration) })
+	if err != nil {
 		return fmt.Errorf("redytier: reconfigure to %+v: %w", configuration, err)
 	}
 	return nil

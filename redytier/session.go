@@ -27,16 +27,14 @@ const MaxDepth = 1 << 14
 // A session that has operations under way has to be polled: a region that moves
 // waits for those that began before.
 type Session struct {
-	cache   *Cache
-	id      uint64      // at random, for servers to know it by
-	slot    *epoch.Slot // inside from the first operation under way to the last
-	table   *table
-	version uint64 // of the cache's that the session has taken notice of
-	seen    uint64 // epoch that began with the table or later
-	gone    error  // the cache was deleted
-	wrap    int64  // where requests run on at address 0; 0: nowhere
-	conns   []*conn
-	lanes   []lane // by virtual region
+	cache *Cache
+	id    uint64      // at random, for servers to know it by
+	slot  *epoch.Slot // inside from the first operation under way to the last
+	table *table      // that the session has taken notice of
+	gone  error       // the cache was deleted
+	wrap  int64       // where requests run on at address 0; 0: nowhere
+	conns []*conn
+	lanes []lane // by virtual region
 	// draining says that a new table waits for what was issued before it.
 	draining bool
 
@@ -103,7 +101,7 @@ func (s *Session) start(buf []byte, addr int64, write bool, tag uint64) error {
 }
 
 func (s *Session) admit(buf []byte, addr int64, write bool, tag uint64) error {
-	if s.version != s.cache.version.Load() {
+	if s.table != s.cache.table.Load() {
 		s.refresh()
 	}
 	if s.gone != nil {
@@ -196,7 +194,7 @@ func (s *Session) Submit() error {
 
 // step polls every connection once and says whether any had news.
 func (s *Session) step() bool {
-	if s.version != s.cache.version.Load() {
+	if s.table != s.cache.table.Load() {
 		s.refresh()
 	}
 	worked := false

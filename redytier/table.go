@@ -16,6 +16,9 @@ type table struct {
 	per           int // regions that the configuration's server threads are for: their ratio stays (R73)
 	regions       []region
 	links         []*link // every session has a connection over each
+	// epoch began when every earlier table had been published: who works by this one,
+	// and has nothing under way of before, is in it.
+	epoch uint64
 }
 
 // region is one virtual region.

@@ -1,0 +1,319 @@
+package redytier
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/fabric"
+)
+
+// This file tests what happens between two steps of an operation.
+
+var oneSided = Configuration{ClientThreads: 1, BatchSize: 1, QueueDepth: 4}
+
+// dialHook is a provider that calls before and after each Dial, if they are set.
+type dialHook struct {
+	fabric.Provider
+	before, after atomic.Pointer[func()]
+}
+
+func (p *dialHook) Dial(ctx context.Context, addr string, private []byte, depth int) (fabric.QueuePair, error) {
+	if f := p.before.Swap(nil); f != nil {
+		(*f)()
+	}
+	qp, err := p.Provider.Dial(ctx, addr, private, depth)
+	if f := p.after.Swap(nil); f != nil {
+		(*f)()
+	}
+	return qp, err
+}
+
+func (p *dialHook) wrap(provider fabric.Provider) fabric.Provider {
+	p.Provider = provider
+	return p
+}
+
+// A cache is deleted while requests wait for a gate, and others for them.
+func TestDeleteWhileRequestsWait(t *testing.T) {
+	c := newCluster(t, "mem", 1, 1<<20)
+	cache := c.create(t, Config{Capacity: 1 << 16, RegionSize: 1 << 15, Configuration: oneSided, StrictOrder: true})
+	cache.update(func(t *table) {
+		for i := range t.regions {
+			t.regions[i].gate = holdWrites
+		}
+	})
+	p := newPump(t, cache, 4)
+	ended := 0
+	for _, addr := range []int64{0, 1 << 15} {
+		p.do(true, make([]byte, 8), addr, func(c device.Completion) {
+			if ended++; !errors.Is(c.Err, ErrDeleted) {
+				t.Errorf("%+v", c)
+			}
+		})
+	}
+	if err := cache.Delete(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p.drain()
+	if ended != 2 {
+		t.Errorf("%d of 2 ended", ended)
+	}
+	p.close()
+}
+
+// A session is opened while the VM that it connects to is left.
+func TestSessionOpensWhileAVMIsLeft(t *testing.T) {
+	c := newCluster(t, "mem", 2, 1<<20)
+	hook := &dialHook{}
+	cache := c.create(t, Config{Capacity: 1 << 16, RegionSize: 1 << 14, Configuration: oneSided, wrap: hook.wrap})
+	leave := func() {
+		if err := cache.Migrate(t.Context(), "vm-0"); err != nil {
+			t.Error(err)
+		}
+	}
+	hook.before.Store(&leave)
+	p := newPump(t, cache, 4)
+	p.do(false, make([]byte, 1<<16), 0, func(c device.Completion) {
+		if c.Err != nil {
+			t.Error(c.Err)
+		}
+	})
+	p.drain()
+	p.close()
+}
+
+// Sessions that do nothing hold few connections, however often the data path changes.
+func TestIdleSessionsHoldFewConnections(t *testing.T) {
+	c := newCluster(t, "mem", 1, 1<<20)
+	configuration := Configuration{ClientThreads: 1, ServerThreads: 1, BatchSize: 4, QueueDepth: 2}
+	cache := c.create(t, Config{Capacity: 1 << 16, RegionSize: 1 << 14, Configuration: configuration})
+	newSession(t, cache, 4)
+	for i := range 20 {
+		configuration.QueueDepth = 1 + i%4
+		if err := cache.Reconfigure(t.Context(), configuration); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The first and the last of the session, and of the client thread.
+	until(t, func() bool {
+		status, err := c.servers[0].Status(t.Context(), nil)
+		return err == nil && status.Msg.Connections <= 4
+	})
+}
+
+// Delete does not wait for a region that is being copied slowly.
+func TestDeleteEndsAMigration(t *testing.T) {
+	c := newCluster(t, "mem", 2, 1<<20)
+	cache := c.create(t, Config{
+		Capacity: 1 << 18, RegionSize: 1 << 17, Configuration: oneSided,
+		Migration: Migration{BytesPerSecond: 10},
+	})
+	moved := make(chan error, 1)
+	go func() { moved <- cache.Migrate(context.Background(), "vm-0") }()
+	until(t, func() bool {
+		return slices.ContainsFunc(cache.Regions(), func(r RegionInfo) bool { return r.State == Copying })
+	})
+	deleted := make(chan error, 1)
+	go func() { deleted <- cache.Delete(context.Background()) }()
+	select {
+	case err := <-deleted:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Fatal("Delete still waits")
+	}
+	if err := <-moved; !errors.Is(err, ErrDeleted) {
+		t.Errorf("Migrate: %v", err)
+	}
+	c.nothingLeft(t)
+}
+
+// deaf is a manager whose answers to Reallocate get lost.
+type deaf struct{ Manager }
+
+func (m deaf) Reallocate(ctx context.Context, req *connect.Request[managerv1.ReallocateRequest]) (*connect.Response[managerv1.ReallocateResponse], error) {
+	_, err := m.Manager.Reallocate(ctx, req)
+	return nil, errors.Join(err, context.Canceled)
+}
+
+// What a manager granted in an answer that never came is given back.
+func TestAnswerGetsLost(t *testing.T) {
+	c := newCluster(t, "mem", 2, 1<<20)
+	cache := c.create(t, Config{Capacity: 1 << 16, RegionSize: 1 << 14, Configuration: oneSided})
+	before := len(c.grants)
+	cache.mgr = deaf{cache.mgr}
+	if err := cache.Migrate(t.Context(), "vm-0"); !errors.Is(err, context.Canceled) {
+		t.Errorf("Migrate: %v", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.grants) != before {
+		t.Errorf("%d grants, %d before", len(c.grants), before)
+	}
+}
+
+// Memory is lost while a Reshape is at work: what the cache has, what it gets.
+func TestReshapeMeetsALoss(t *testing.T) {
+	t.Run("old", func(t *testing.T) {
+		c := newCluster(t, "mem", 2, 1<<20)
+		cache := c.create(t, Config{Capacity: 60_000, RegionSize: 1 << 14, Configuration: oneSided})
+		c.refuse = func(*managerv1.ReallocateRequest) error {
+			c.refuse = nil
+			last := cache.table.Load().regions[3].link
+			cache.lose(last.grant, errors.New("gone"))
+			return nil
+		}
+		if err := cache.Reshape(t.Context(), 64_000, SLO{RecordSize: 8}); !errors.Is(err, ErrRegionUnavailable) {
+			t.Errorf("Reshape: %v", err)
+		}
+		until(t, func() bool { return cache.Err() == nil })
+		if cache.Capacity() != 60_000 {
+			t.Errorf("capacity %d", cache.Capacity())
+		}
+	})
+	t.Run("new", func(t *testing.T) {
+		c := newCluster(t, "mem", 2, 1<<20)
+		hook := &dialHook{}
+		cache := c.create(t, Config{Capacity: 1 << 16, RegionSize: 1 << 14, Configuration: oneSided, wrap: hook.wrap})
+		lose := func() {
+			cache.mu.Lock()
+			fresh := cache.links[len(cache.links)-1]
+			cache.mu.Unlock()
+			cache.lose(fresh.grant, errors.New("gone"))
+		}
+		hook.after.Store(&lose)
+		err := cache.Reshape(t.Context(), 1<<17, SLO{})
+		until(t, func() bool { return cache.Err() == nil })
+		for i, r := range cache.table.Load().regions {
+			if r.link.grant.lost.Load() != nil {
+				t.Errorf("Reshape: %v; region %d is on a VM that is lost", err, i)
+			}
+		}
+	})
+}
+
+// A request over more regions than a connection has room for waits its turn on the
+// mirror, too.
+func TestMirrorIsFull(t *testing.T) {
+	c := newCluster(t, "mem", 1, 1<<20)
+	cache := c.create(t, Config{Capacity: 1 << 16, RegionSize: 4 << 10, Configuration: oneSided})
+	links, _, err := cache.enlist(t.Context(), &managerv1.ReallocateRequest{CacheId: cache.id, Regions: 16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cache.move(t.Context(), assign(16, links), (*table).mirrored); err != nil {
+		t.Fatal(err)
+	}
+	p := newPump(t, cache, 5)
+	for i := range 10 {
+		p.do(true, bytes.Repeat([]byte{byte(i)}, 1<<15), int64(i%2)<<15, func(c device.Completion) {
+			if c.Err != nil || c.N != 1<<15 {
+				t.Errorf("%+v", c)
+			}
+		})
+	}
+	p.drain()
+	p.close()
+}
+
+// A VM is reclaimed while regions are on their way to it: they leave it again.
+func TestTargetIsReclaimed(t *testing.T) {
+	c := newCluster(t, "mem", 2, 1<<20)
+	events := make(chan Event, 64)
+	cache := c.create(t, Config{
+		Capacity: 1 << 16, RegionSize: 1 << 16, Configuration: oneSided, OnEvent: func(e Event) { events <- e },
+	})
+	from := cache.Regions()[0].VM
+	to := map[string]string{"vm-0": "vm-1", "vm-1": "vm-0"}[from]
+	c.refuse = func(*managerv1.ReallocateRequest) error {
+		c.refuse = nil
+		for _, vm := range []string{to, from} { // when the second is told, the first has been taken in
+			c.events <- &managerv1.WatchResponse{
+				Kind: managerv1.WatchResponse_KIND_VM_RECLAIMED, VmId: vm,
+				DeadlineUnixMs: time.Now().Add(time.Minute).UnixMilli(),
+			}
+		}
+		if e := <-events; e.Kind != VMReclaimed || e.VM != from {
+			t.Errorf("%+v", e)
+		}
+		return nil
+	}
+	if err := cache.Migrate(t.Context(), from); err != nil {
+		t.Fatal(err)
+	}
+	for _, vm := range []string{from, to} {
+		if e := <-events; e.Kind != VMLeft || e.VM != vm {
+			t.Errorf("%+v, want that %s is left", e, vm)
+		}
+	}
+}
+
+// A VM is lost while its regions are to move: nobody is told that they have moved.
+func TestSourceIsLost(t *testing.T) {
+	c := newCluster(t, "mem", 2, 1<<20)
+	events := make(chan Event, 64)
+	cache := c.create(t, Config{
+		Capacity: 1 << 16, RegionSize: 1 << 16, Configuration: oneSided, OnEvent: func(e Event) { events <- e },
+	})
+	source := cache.table.Load().regions[0].link.grant
+	c.refuse = func(*managerv1.ReallocateRequest) error {
+		c.refuse = nil
+		cache.lose(source, errors.New("gone"))
+		return nil
+	}
+	if err := cache.Migrate(t.Context(), source.vm); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []EventKind{VMLost, Restored} {
+		if e := <-events; e.Kind != want {
+			t.Errorf("%+v, want %v", e, want)
+		}
+	}
+}
+
+// Zeros that a cache has grown by are not taken for what the file has there.
+func TestGrownZerosAreNotTheFiles(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, bytes.Repeat([]byte{7}, 1<<16), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := newCluster(t, "mem", 2, 1<<20)
+	events := make(chan Event, 64)
+	cache := c.create(t, Config{
+		Capacity: 1 << 16, RegionSize: 1 << 16, Configuration: oneSided, File: file,
+		OnEvent: func(e Event) { events <- e },
+	})
+	for _, capacity := range []int64{1 << 15, 1 << 16} {
+		if err := cache.Reshape(t.Context(), capacity, SLO{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cache.lose(cache.table.Load().regions[0].link.grant, errors.New("gone"))
+	if e := <-events; e.Kind != VMLost {
+		t.Errorf("%+v", e)
+	}
+	if e := <-events; e.Kind != Restored || !e.DataLost {
+		t.Errorf("%+v", e)
+	}
+	p := newPump(t, cache, 1)
+	buf := make([]byte, 1<<15)
+	p.do(false, buf, 1<<15, func(c device.Completion) {
+		if c.Err != nil || len(bytes.Trim(buf, "\x00")) > 0 {
+			t.Errorf("%v, zeros: %v", c.Err, len(bytes.Trim(buf, "\x00")) == 0)
+		}
+	})
+	p.drain()
+	p.close()
+}
