@@ -27,7 +27,8 @@ const (
 	// Restored: addresses that were lost answer again. They hold what Config.File
 	// or Config.Recover had for them; else zeros, and DataLost is set (A46).
 	Restored
-	// CacheDeleted: the manager has taken the cache away.
+	// CacheDeleted: the manager has taken the cache away, or was restarted and does
+	// not know it. What still answers goes on; nothing is replaced any more.
 	CacheDeleted
 )
 
@@ -119,16 +120,16 @@ func (w *watcher) tell(onEvent func(Event)) {
 // log says what an operator should know of an event. A loss is logged where it is
 // found, with its cause.
 func (w *watcher) log(e Event) {
-	log := w.cache.log.With("vm", e.VM, "from", e.From, "to", e.To)
+	log := w.cache.log.With("from", e.From, "to", e.To)
 	switch e.Kind {
 	case VMReclaimed:
-		log.Info("VM is reclaimed: its regions move", "deadline", e.Deadline)
+		log.Info("VM is reclaimed: its regions move", "vm", e.VM, "deadline", e.Deadline)
 	case VMLeft:
-		log.Info("regions have moved away from a VM")
+		log.Info("regions have moved away from a VM", "vm", e.VM)
 	case Restored:
-		log.Info("regions have memory again", "contents lost", e.DataLost)
+		log.Info("regions have memory again", "zeros", e.DataLost)
 	case CacheDeleted:
-		w.cache.log.Warn("the manager has deleted the cache")
+		w.cache.log.Warn("the manager does not know the cache any more")
 	}
 }
 

@@ -24,10 +24,10 @@ func TestEventsAreLogged(t *testing.T) {
 	w.report(Event{Kind: VMLeft, VM: "vm-9"}) // nobody is told any more
 	lines := strings.Split(strings.TrimSpace(text.String()), "\n")
 	want := []string{
-		`level=INFO msg="VM is reclaimed: its regions move" vm=vm-1 from=0 to=4096 deadline=1970-01-01T00:00:00.000Z`,
-		`level=INFO msg="regions have moved away from a VM" vm=vm-1 from=0 to=4096`,
-		`level=INFO msg="regions have memory again" vm=vm-3 from=4096 to=8192 "contents lost"=true`,
-		`level=WARN msg="the manager has deleted the cache"`,
+		`level=INFO msg="VM is reclaimed: its regions move" from=0 to=4096 vm=vm-1 deadline=1970-01-01T00:00:00.000Z`,
+		`level=INFO msg="regions have moved away from a VM" from=0 to=4096 vm=vm-1`,
+		`level=INFO msg="regions have memory again" from=4096 to=8192 zeros=true`,
+		`level=WARN msg="the manager does not know the cache any more"`,
 	}
 	if len(lines) != len(want) {
 		t.Fatalf("%d lines, want %d:\n%s", len(lines), len(want), text.String())

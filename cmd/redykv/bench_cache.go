@@ -128,6 +128,11 @@ func (f *benchCacheFlags) run(cmd *cobra.Command) (err error) {
 	if err := f.parse(); err != nil {
 		return usageError{err}
 	}
+	if f.connect == "" {
+		if err := checkMemory("--capacity", f.capacity); err != nil {
+			return err
+		}
+	}
 	var out *outputFile
 	if f.jsonPath != "" {
 		if out, err = openOutput(f.jsonPath); err != nil {

@@ -117,8 +117,10 @@ func (f *benchFabricFlags) run(cmd *cobra.Command, args []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, p.Close()) }()
-	if err := f.checkMemory(); err != nil {
-		return err
+	if f.connect == "" {
+		if err := checkMemory("--memory", f.memory); err != nil {
+			return err
+		}
 	}
 	if f.listen {
 		return f.serve(cmd, p, args)
@@ -144,11 +146,11 @@ func (f *benchFabricFlags) run(cmd *cobra.Command, args []string) (err error) {
 	return out.commit(report.WriteJSON)
 }
 
-// checkMemory refuses to lend more than this machine has, if it is to lend any.
-func (f *benchFabricFlags) checkMemory() error {
+// checkMemory refuses what this machine does not have, before its memory is touched.
+func checkMemory(flag string, size units.Size) error {
 	total, err := manager.MachineMemory()
-	if err == nil && f.connect == "" && uint64(f.memory) > total {
-		return &manager.CapacityError{What: "--memory: memory of this machine", Asked: uint64(f.memory), Available: total}
+	if err == nil && uint64(size) > total {
+		return &manager.CapacityError{What: flag + ": memory of this machine", Asked: uint64(size), Available: total}
 	}
 	return err
 }

@@ -60,7 +60,8 @@ func StartChild(ctx context.Context, stderr io.Writer, prefix string, args ...st
 	select {
 	case rest, ok := <-ready:
 		if !ok {
-			return nil, fmt.Errorf("the other side ended before it was ready: %w", errors.Join(<-c.ended, c.stdin.Close()))
+			<-c.ended // which has closed its input as well
+			return nil, fmt.Errorf("the other side ended before it was ready: %v", c.cmd.ProcessState)
 		}
 		c.Ready = rest
 		return c, nil
