@@ -23,5 +23,7 @@
 //     whose client does not renew its lease ([Options].Lease) is deallocated.
 //   - The catalog is in memory. A manager that restarts has forgotten its
 //     caches; clients go on reading and writing, and servers register again.
+//   - A VM that is reclaimed has to be gone when its notice is up. A server that
+//     registered by itself and still runs then registers again, as a new VM.
 //   - There is no authentication: listen on networks that are trusted.
 package manager

@@ -27,9 +27,9 @@ type LocalOptions struct {
 	//	--manager URL --vm-id ID --memory BYTES --cores N --transport NAME --log-level warn --until-stdin-ends
 	//
 	// It has to register with the manager when it is ready, and to exit when its
-	// standard input ends: then its parent is gone. Its standard error is logged. Default: this executable
-	// with the argument cacheserver, which is right for the redykv command and
-	// for no other program.
+	// standard input ends: then its parent is gone. Its standard error is logged.
+	// Default: this executable with the argument cacheserver, which is right for
+	// the redykv command and for no other program.
 	Command []string
 	// Transport is shm, tcp or verbs. Default: shm.
 	Transport string

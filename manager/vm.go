@@ -12,7 +12,7 @@ import (
 type VM struct {
 	ID         string // unique among the manager's VMs, and for one incarnation only
 	ControlURL string // the server's control API: http://host:port
-	Transport  string // how its memory is reached: mem, shm, tcp
+	Transport  string // how its memory is reached: mem, shm, tcp, verbs
 	FabricAddr string // where its fabric listens, in the transport's own form
 	Memory     uint64 // bytes that it lends in all
 	Free       uint64 // bytes of them not lent to anybody

@@ -14,12 +14,23 @@
 // Batches of one request (b = 1) read and write the VMs' memory one-sided; larger
 // ones travel through message rings and are carried out by server threads.
 //
+// A cache changes while it is used. Regions move to other VMs where one is
+// reclaimed, or by [Cache.Migrate]; lost VMs are replaced; [Cache.Reshape] changes
+// capacity and SLO, [Cache.Reconfigure] batches, rings and threads. Requests go on
+// meanwhile: they wait for the region that they want at most. [Cache.Regions] and
+// [Config].OnEvent tell how it stands.
+//
 // What bites:
 //   - A cache is not storage. When a VM is lost, so is what it held: requests
-//     there fail with [ErrRegionUnavailable] from then on, and never bring zeros.
+//     there fail with [ErrRegionUnavailable] until other memory is in its place,
+//     which holds what [Config].Recover or File have for it; else zeros, and the
+//     event [Restored] says so.
+//   - A session with requests under way has to be polled: whatever moves waits for
+//     them.
 //   - A buffer belongs to the cache until its request has ended.
 //   - Order holds between requests of one session, or one handle, on overlapping
-//     bytes, and nowhere else.
+//     bytes, and elsewhere only where [Session.Barrier] or [Config].StrictOrder
+//     make it.
 //   - A session belongs to one goroutine, and is to be closed after the cache was
 //     deleted as well as before.
 package redytier

@@ -22,6 +22,6 @@
 //
 // Nothing that a peer sends is trusted: a queue pair without a lease's ticket is
 // refused, and one that asks for more rings than its lease has room for; a request
-// outside its lease's regions is answered with an error, and a malformed message
-// ends its connection. All of them are counted.
+// outside its lease's regions is answered with an error, and a malformed message, or
+// one that is not as its checksum says, ends its connection. All of them are counted.
 package server
