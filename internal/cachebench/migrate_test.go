@@ -1,0 +1,64 @@
+package cachebench
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/redykv/redykv/redytier"
+)
+
+func migrateSpec() MigrateSpec {
+	// Slow enough that the migration is seen.
+	return MigrateSpec{
+		Transport: "mem", Net: "none", Capacity: 4 * MinCapacity, RegionSize: MinCapacity, Size: 64, Depth: 2, Lasts: 10 * tickEvery,
+		Migrations: []redytier.Migration{{BytesPerSecond: 32 << 20}, {BytesPerSecond: 32 << 20, PauseReads: true, PauseAll: true}},
+	}
+}
+
+// A cache moves idle and under load. Requests to what does not move go on, unless
+// everything is held.
+func TestMigrations(t *testing.T) {
+	spec := migrateSpec()
+	rows, err := RunMigrations(t.Context(), embed(t), spec, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(rows) != 6 {
+		t.Fatalf("%d rows", len(rows))
+	}
+	for i, r := range rows {
+		want := []Op{Idle, Read, Write}[i%3]
+		least := float64(spec.Capacity) / float64(spec.Migrations[0].BytesPerSecond) / 2
+		if r.Op != want || r.Regions != 4 || r.Seconds < least || r.OfCopy <= 0 {
+			t.Errorf("%+v", r)
+		}
+		if r.Op == Idle {
+			continue
+		}
+		if r.Before.Mops <= 0 || r.After.Mops <= 0 || len(r.Series) == 0 || r.MovesAt == 0 || r.MovesAt >= len(r.Series) {
+			t.Errorf("%+v", r)
+		}
+		if held := i >= 3; !held && r.During.Mops <= 0 || held && r.DuringOverBefore > 0.9 {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
+func TestMigrateSpecCheck(t *testing.T) {
+	for what, spoil := range map[string]func(*MigrateSpec){
+		"no size":          func(s *MigrateSpec) { s.Size = 0 },
+		"too large a size": func(s *MigrateSpec) { s.Size = 2 * MaxSize },
+		"no regions":       func(s *MigrateSpec) { s.RegionSize = 0 },
+		"half a region":    func(s *MigrateSpec) { s.Capacity++ },
+		"no capacity":      func(s *MigrateSpec) { s.Capacity = 0 },
+		"no depth":         func(s *MigrateSpec) { s.Depth = 0 },
+		"too deep":         func(s *MigrateSpec) { s.Depth = redytier.MaxDepth },
+		"too short":        func(s *MigrateSpec) { s.Lasts = time.Millisecond },
+	} {
+		s := migrateSpec()
+		if spoil(&s); s.Check() == nil {
+			t.Errorf("%s: %+v passes", what, s)
+		}
+	}
+}
