@@ -60,7 +60,7 @@ func StartChild(ctx context.Context, stderr io.Writer, prefix string, args ...st
 	select {
 	case rest, ok := <-ready:
 		if !ok {
-			<-c.ended // which has closed its input as well
+			_ = <-c.ended // which has closed its input as well
 			return nil, fmt.Errorf("the other side ended before it was ready: %v", c.cmd.ProcessState)
 		}
 		c.Ready = rest
