@@ -52,6 +52,8 @@ func TestMain(m *testing.M) {
 //	json VAR FILE PATH                  set $VAR from an answer, e.g. shares.0.vm.id
 //	watch MANAGER CACHE FILE            wait for the next event and keep it
 //	roundtrip MANAGER CAPACITY C S B Q  create a cache, write, read, delete it
+//	moves TRANSPORT                     have a cache leave its server, and lose it,
+//	                                    while bytes travel there and back
 //	exits STDERR-REGEXP CODE PROGRAM... run a program that has to end with that code
 //	                                    and one line on standard error
 //	flip FILE OFFSET                    flip the highest bit of a byte
@@ -85,6 +87,7 @@ func TestScript(t *testing.T) {
 			"json":      cmdJSON,
 			"watch":     cmdWatch,
 			"roundtrip": cmdRoundTrip,
+			"moves":     cmdMoves,
 			"exits":     cmdExits,
 			"flip":      cmdFlip,
 			"redis":     cmdRedis,
