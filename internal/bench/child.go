@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,8 +61,7 @@ func StartChild(ctx context.Context, stderr io.Writer, prefix string, args ...st
 	select {
 	case rest, ok := <-ready:
 		if !ok {
-			_ = <-c.ended // which has closed its input as well
-			return nil, fmt.Errorf("the other side ended before it was ready: %v", c.cmd.ProcessState)
+			return nil, fmt.Errorf("the other side ended before it was ready: %w", cmp.Or(<-c.ended, io.EOF))
 		}
 		c.Ready = rest
 		return c, nil
