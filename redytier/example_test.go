@@ -132,3 +132,47 @@ func ExampleOpen() {
 	// first page: tier and byte 1 0
 	// last page: tier and byte 0 63
 }
+
+// A cache grows, and leaves its VM for another, with all that it holds. When a VM is
+// reclaimed, a cache does the latter by itself.
+func ExampleCache_Reshape() {
+	ctx := context.Background()
+	quiet := slog.New(slog.DiscardHandler)
+	mgr, err := manager.Embed(ctx, manager.EmbedOptions{Logger: quiet})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = mgr.Close() }()
+	cache, err := redytier.Create(ctx, mgr, redytier.Config{Capacity: 1 << 20, Logger: quiet})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	end := func(_ int, err error) { ended <- err }
+	if err := cache.Write(ctx, []byte("hello"), 1000, end); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("written:", <-ended)
+
+	if err := cache.Reshape(ctx, 3<<20, redytier.SLO{}); err != nil {
+		log.Fatal(err)
+	}
+	before := cache.Regions()[0].VM
+	if err := cache.Migrate(ctx, before); err != nil {
+		log.Fatal(err)
+	}
+	buf := make([]byte, 5)
+	if err := cache.Read(ctx, buf, 1000, end); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("read: %v %q\n", <-ended, buf)
+	fmt.Println(cache.Capacity(), cache.Regions()[0].VM != before)
+	if err := cache.Delete(ctx); err != nil {
+		log.Fatal(err)
+	}
+
+	// Output:
+	// written: <nil>
+	// read: <nil> "hello"
+	// 3145728 true
+}

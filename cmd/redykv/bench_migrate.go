@@ -23,6 +23,7 @@ type benchMigrateFlags struct {
 	spec                   cachebench.MigrateSpec
 	migration              redytier.Migration
 	capacity, region, size units.Size
+	rate                   units.Size
 }
 
 func newBenchMigrateCmd() *cobra.Command {
@@ -55,6 +56,7 @@ the copying takes some of its.`,
 	flags.BoolVar(&f.migration.PauseReads, "pause-reads", false, "hold reads of a region as well while it moves")
 	flags.BoolVar(&f.migration.PauseAll, "pause-all", false, "hold all regions until the last has moved")
 	flags.IntVar(&f.migration.Parallel, "parallel", 1, "regions that move at a time")
+	flags.Var(&f.rate, "rate", "most bytes a second that are copied of each region (default: no limit)")
 	flags.StringVar(&f.cache.connect, "connect", "", "`URL` of a manager that finds the memory")
 	flags.StringVar(&f.cache.jsonPath, "json", "", "file for the results as JSON lines")
 	f.cache.log.add(flags)
@@ -64,6 +66,7 @@ the copying takes some of its.`,
 func (f *benchMigrateFlags) run(cmd *cobra.Command) (err error) {
 	s := &f.spec
 	s.Transport, s.Capacity, s.RegionSize, s.Size = f.cache.spec.Transport, int64(f.capacity), int64(f.region), int(f.size)
+	f.migration.BytesPerSecond = int64(f.rate)
 	s.Migrations = []redytier.Migration{f.migration}
 	if !slices.Contains(transport.Names(), s.Transport) {
 		return usagef("unknown transport %q: want one of %s", s.Transport, strings.Join(transport.Names(), ", "))
