@@ -11,12 +11,14 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/fabric"
 )
 
-var chaosRuns = flag.Int("chaos.runs", 2, "how many seeds TestChaos plays")
+var chaosRuns = flag.Int("chaos.runs", 1, "how many seeds TestChaos plays with each transport and configuration")
 
 // cellHistory is what a chaos worker knows of 8 bytes that only it writes: the writes to
 // them in program order, back to the last that is known to have taken place. What
@@ -119,19 +121,43 @@ func (w *chaosWorker) settle() {
 	}
 }
 
-// TestChaos lets sessions write and read at random while regions move, the data path
-// is reconfigured, servers die, connections are cut and delayed, and frames are
-// altered. Every operation ends once; a read that succeeds is right, in the order of
+// TestChaos lets sessions write and read at random while regions move, the cache is
+// reshaped, the data path reconfigured, VMs are reclaimed, servers die, sessions come
+// and go, connections are cut and delayed, and frames are altered. Every operation ends once; a read that succeeds is right, in the order of
 // its session's calls.
 func TestChaos(t *testing.T) {
+	seed := uint64(0) // another for each
 	forAll(t, func(t *testing.T, c *cluster, cfg Config) {
 		if len(c.vms) < 2 {
 			return
 		}
-		for seed := range uint64(*chaosRuns) {
+		for range *chaosRuns {
+			seed++
 			chaos(t, newCluster(t, c.servers[0].Transport(), 4, 4<<20), cfg, seed)
 		}
 	})
+}
+
+// callBacks reads by the callback API until over is set. Each call is called back.
+func callBacks(t *testing.T, cache *Cache, capacity int64, over *atomic.Bool) {
+	client := cache.NewClient()
+	for at := int64(0); !over.Load() && !t.Failed(); at = (at + 4099) % (capacity - 8) {
+		var calls sync.WaitGroup // that ends twice panics
+		for range 16 {
+			calls.Add(1)
+			err := client.Read(t.Context(), make([]byte, 8), at, func(_ int, err error) {
+				if err != nil && !errors.Is(err, ErrRegionUnavailable) {
+					t.Error(err)
+				}
+				calls.Done()
+			})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+		}
+		calls.Wait()
+	}
 }
 
 func chaos(t *testing.T, c *cluster, cfg Config, seed uint64) {
@@ -146,6 +172,7 @@ func chaos(t *testing.T, c *cluster, cfg Config, seed uint64) {
 			lossy.Store(true)
 		}
 	}
+	cfg.Migration = Migration{Parallel: 1 + int(seed%3), PauseAll: seed%4 == 3}
 	cache := c.create(t, cfg)
 	const sessions = 3
 	var over atomic.Bool
@@ -170,12 +197,13 @@ func chaos(t *testing.T, c *cluster, cfg Config, seed uint64) {
 			}
 		})
 	}
+	wg.Go(func() { callBacks(t, cache, cfg.Capacity, &over) })
 	r := rand.New(rand.NewPCG(seed, 99))
 	alive := len(c.vms)
-	for range 8 {
+	for range 12 {
 		var err error
-		what := ""
-		switch r.IntN(5) {
+		what := "" // nothing to be done
+		switch r.IntN(8) {
 		case 0:
 			configuration := configurations[r.IntN(len(configurations))]
 			what, err = fmt.Sprintf("reconfigure to %+v", configuration), cache.Reconfigure(t.Context(), configuration)
@@ -185,6 +213,20 @@ func chaos(t *testing.T, c *cluster, cfg Config, seed uint64) {
 				lossy.Store(true)
 				c.kill(alive)
 				what = "kill"
+			}
+		case 2: // what is added at the end is nobody's
+			capacity, slo := cfg.Capacity+r.Int64N(50_000), SLO{RecordSize: r.IntN(2)}
+			what, err = fmt.Sprintf("reshape to %d, %+v", capacity, slo), cache.Reshape(t.Context(), capacity, slo)
+		case 3: // the keeper leaves it, beside what comes next
+			vm := c.vms[r.IntN(alive)].Id
+			what = "reclaim " + vm
+			c.events <- &managerv1.WatchResponse{
+				Kind: managerv1.WatchResponse_KIND_VM_RECLAIMED, VmId: vm, DeadlineUnixMs: time.Now().Add(time.Minute).UnixMilli(),
+			}
+		case 4:
+			var s *Session
+			if s, err = cache.NewSession(4); err == nil {
+				what, err = "a session", errors.Join(s.Read(make([]byte, cfg.Capacity), 0, 0), s.Close())
 			}
 		default:
 			vm := c.vms[r.IntN(alive)].Id
