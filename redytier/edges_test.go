@@ -151,9 +151,9 @@ func (m deaf) Reallocate(ctx context.Context, req *connect.Request[managerv1.Rea
 // What a manager granted in an answer that never came is given back.
 func TestAnswerGetsLost(t *testing.T) {
 	c := newCluster(t, "mem", 2, 1<<20)
+	c.client = deaf{c.client}
 	cache := c.create(t, Config{Capacity: 1 << 16, RegionSize: 1 << 14, Configuration: oneSided})
 	before := len(c.grants)
-	cache.mgr = deaf{cache.mgr}
 	if err := cache.Migrate(t.Context(), "vm-0"); !errors.Is(err, context.Canceled) {
 		t.Errorf("Migrate: %v", err)
 	}
