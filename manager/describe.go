@@ -21,9 +21,7 @@ func (c *catalog) describe() *managerv1.DescribeResponse {
 		if !ca.ready {
 			continue
 		}
-		p := ca.proto()
-		p.Shares = append(p.Shares, protos(ca.pending, true)...)
-		r.Caches = append(r.Caches, p)
+		r.Caches = append(r.Caches, ca.whole())
 		for _, s := range ca.all() {
 			seen[s.vm] = true
 		}
@@ -40,6 +38,21 @@ func (c *catalog) describe() *managerv1.DescribeResponse {
 		r.Vms = append(r.Vms, v.proto())
 	}
 	return r
+}
+
+// describeCache says all that there is of one cache.
+func (c *catalog) describeCache(id string) (*managerv1.DescribeCacheResponse, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ca, err := c.known(id)
+	if err != nil {
+		return nil, err
+	}
+	r := &managerv1.DescribeCacheResponse{Cache: ca.whole(), Events: ca.log.after(0)}
+	if !ca.expires.IsZero() {
+		r.LeaseExpiresUnixMs = ca.expires.UnixMilli()
+	}
+	return r, nil
 }
 
 // proto shadows VM's: free memory is what is not promised. Called under mu.
@@ -60,6 +73,13 @@ func (ca *cache) proto() *managerv1.Cache {
 		Id: ca.id, Capacity: ca.demand.capacity, Slo: ca.demand.slo,
 		Configuration: ca.demand.config, RegionSize: ca.demand.regionSize, Shares: protos(ca.shares, false),
 	}
+}
+
+// whole is proto with what is pending. Called under mu.
+func (ca *cache) whole() *managerv1.Cache {
+	p := ca.proto()
+	p.Shares = append(p.Shares, protos(ca.pending, true)...)
+	return p
 }
 
 // protos is called under mu.

@@ -112,6 +112,21 @@ func (s service) Describe(context.Context, *connect.Request[managerv1.DescribeRe
 	return connect.NewResponse(s.m.catalog.describe()), nil
 }
 
+// DescribeCache fails with NotFound.
+func (s service) DescribeCache(_ context.Context, req *connect.Request[managerv1.DescribeCacheRequest]) (*connect.Response[managerv1.DescribeCacheResponse], error) {
+	answer, err := s.m.catalog.describeCache(req.Msg.GetCacheId())
+	if err != nil {
+		return nil, unknownCache(req.Msg.GetCacheId())
+	}
+	return connect.NewResponse(answer), nil
+}
+
+// ListModels does not fail. Configurations are not searched for yet, so there are
+// none.
+func (s service) ListModels(context.Context, *connect.Request[managerv1.ListModelsRequest]) (*connect.Response[managerv1.ListModelsResponse], error) {
+	return connect.NewResponse(&managerv1.ListModelsResponse{}), nil
+}
+
 // Watch streams the events of a cache from the first one on that is about a VM
 // that it still has, and ends after
 // KIND_CACHE_DELETED. It fails with NotFound, or Unavailable when the manager

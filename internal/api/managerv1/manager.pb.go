@@ -31,6 +31,7 @@ const (
 	WatchResponse_KIND_VM_FAILED     WatchResponse_Kind = 1 // the VM and its regions are gone (3.2)
 	WatchResponse_KIND_VM_RECLAIMED  WatchResponse_Kind = 2 // the VM goes at deadline_unix_ms (3.2)
 	WatchResponse_KIND_CACHE_DELETED WatchResponse_Kind = 3
+	WatchResponse_KIND_STATE         WatchResponse_Kind = 4 // what the cache is now, in the place of all events up to sequence
 )
 
 // Enum value maps for WatchResponse_Kind.
@@ -40,12 +41,14 @@ var (
 		1: "KIND_VM_FAILED",
 		2: "KIND_VM_RECLAIMED",
 		3: "KIND_CACHE_DELETED",
+		4: "KIND_STATE",
 	}
 	WatchResponse_Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED":   0,
 		"KIND_VM_FAILED":     1,
 		"KIND_VM_RECLAIMED":  2,
 		"KIND_CACHE_DELETED": 3,
+		"KIND_STATE":         4,
 	}
 )
 
@@ -73,7 +76,62 @@ func (x WatchResponse_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WatchResponse_Kind.Descriptor instead.
 func (WatchResponse_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{21, 0}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{26, 0}
+}
+
+type TokenDetail_Problem int32
+
+const (
+	TokenDetail_PROBLEM_UNSPECIFIED TokenDetail_Problem = 0
+	TokenDetail_PROBLEM_MISSING     TokenDetail_Problem = 1
+	TokenDetail_PROBLEM_UNKNOWN     TokenDetail_Problem = 2
+	TokenDetail_PROBLEM_EXPIRED     TokenDetail_Problem = 3
+	TokenDetail_PROBLEM_ROLE        TokenDetail_Problem = 4 // it is good, but not for this call
+)
+
+// Enum value maps for TokenDetail_Problem.
+var (
+	TokenDetail_Problem_name = map[int32]string{
+		0: "PROBLEM_UNSPECIFIED",
+		1: "PROBLEM_MISSING",
+		2: "PROBLEM_UNKNOWN",
+		3: "PROBLEM_EXPIRED",
+		4: "PROBLEM_ROLE",
+	}
+	TokenDetail_Problem_value = map[string]int32{
+		"PROBLEM_UNSPECIFIED": 0,
+		"PROBLEM_MISSING":     1,
+		"PROBLEM_UNKNOWN":     2,
+		"PROBLEM_EXPIRED":     3,
+		"PROBLEM_ROLE":        4,
+	}
+)
+
+func (x TokenDetail_Problem) Enum() *TokenDetail_Problem {
+	p := new(TokenDetail_Problem)
+	*p = x
+	return p
+}
+
+func (x TokenDetail_Problem) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (TokenDetail_Problem) Descriptor() protoreflect.EnumDescriptor {
+	return file_redykv_manager_v1_manager_proto_enumTypes[1].Descriptor()
+}
+
+func (TokenDetail_Problem) Type() protoreflect.EnumType {
+	return &file_redykv_manager_v1_manager_proto_enumTypes[1]
+}
+
+func (x TokenDetail_Problem) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use TokenDetail_Problem.Descriptor instead.
+func (TokenDetail_Problem) EnumDescriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{34, 0}
 }
 
 // Slo is what the application asks for, of reads and of writes (3.3, 5.2).
@@ -499,6 +557,7 @@ type VmShare struct {
 	Grant         string                 `protobuf:"bytes,3,opt,name=grant,proto3" json:"grant,omitempty"`      // what the server is told; unique within the cache
 	Cores         uint32                 `protobuf:"varint,4,opt,name=cores,proto3" json:"cores,omitempty"`     // server threads reserved on the VM for it
 	Pending       bool                   `protobuf:"varint,5,opt,name=pending,proto3" json:"pending,omitempty"` // reallocated, and not settled yet
+	Token         string                 `protobuf:"bytes,6,opt,name=token,proto3" json:"token,omitempty"`      // what the server asks of who connects under the grant; only who was granted it is told
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -566,6 +625,13 @@ func (x *VmShare) GetPending() bool {
 		return x.Pending
 	}
 	return false
+}
+
+func (x *VmShare) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
 }
 
 type ReallocateRequest struct {
@@ -1315,16 +1381,265 @@ func (x *Cache) GetShares() []*VmShare {
 	return nil
 }
 
-type WatchRequest struct {
+// DescribeCacheRequest names a cache.
+type DescribeCacheRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	CacheId       string                 `protobuf:"bytes,1,opt,name=cache_id,json=cacheId,proto3" json:"cache_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
+func (x *DescribeCacheRequest) Reset() {
+	*x = DescribeCacheRequest{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DescribeCacheRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DescribeCacheRequest) ProtoMessage() {}
+
+func (x *DescribeCacheRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DescribeCacheRequest.ProtoReflect.Descriptor instead.
+func (*DescribeCacheRequest) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *DescribeCacheRequest) GetCacheId() string {
+	if x != nil {
+		return x.CacheId
+	}
+	return ""
+}
+
+type DescribeCacheResponse struct {
+	state              protoimpl.MessageState `protogen:"open.v1"`
+	Cache              *Cache                 `protobuf:"bytes,1,opt,name=cache,proto3" json:"cache,omitempty"`                                                          // with pending shares
+	Events             []*WatchResponse       `protobuf:"bytes,2,rep,name=events,proto3" json:"events,omitempty"`                                                        // that are kept, in order
+	LeaseExpiresUnixMs int64                  `protobuf:"varint,3,opt,name=lease_expires_unix_ms,json=leaseExpiresUnixMs,proto3" json:"lease_expires_unix_ms,omitempty"` // unless it is renewed; 0: never
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
+}
+
+func (x *DescribeCacheResponse) Reset() {
+	*x = DescribeCacheResponse{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DescribeCacheResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DescribeCacheResponse) ProtoMessage() {}
+
+func (x *DescribeCacheResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DescribeCacheResponse.ProtoReflect.Descriptor instead.
+func (*DescribeCacheResponse) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *DescribeCacheResponse) GetCache() *Cache {
+	if x != nil {
+		return x.Cache
+	}
+	return nil
+}
+
+func (x *DescribeCacheResponse) GetEvents() []*WatchResponse {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
+func (x *DescribeCacheResponse) GetLeaseExpiresUnixMs() int64 {
+	if x != nil {
+		return x.LeaseExpiresUnixMs
+	}
+	return 0
+}
+
+type ListModelsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListModelsRequest) Reset() {
+	*x = ListModelsRequest{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListModelsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListModelsRequest) ProtoMessage() {}
+
+func (x *ListModelsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListModelsRequest.ProtoReflect.Descriptor instead.
+func (*ListModelsRequest) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{22}
+}
+
+type ListModelsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Models        []*Model               `protobuf:"bytes,1,rep,name=models,proto3" json:"models,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListModelsResponse) Reset() {
+	*x = ListModelsResponse{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListModelsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListModelsResponse) ProtoMessage() {}
+
+func (x *ListModelsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListModelsResponse.ProtoReflect.Descriptor instead.
+func (*ListModelsResponse) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *ListModelsResponse) GetModels() []*Model {
+	if x != nil {
+		return x.Models
+	}
+	return nil
+}
+
+// Model is where a performance model comes from (A25).
+type Model struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Transport     string                 `protobuf:"bytes,2,opt,name=transport,proto3" json:"transport,omitempty"`
+	Provenance    string                 `protobuf:"bytes,3,opt,name=provenance,proto3" json:"provenance,omitempty"` // host, date and revision that it was measured with
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Model) Reset() {
+	*x = Model{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Model) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Model) ProtoMessage() {}
+
+func (x *Model) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Model.ProtoReflect.Descriptor instead.
+func (*Model) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *Model) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Model) GetTransport() string {
+	if x != nil {
+		return x.Transport
+	}
+	return ""
+}
+
+func (x *Model) GetProvenance() string {
+	if x != nil {
+		return x.Provenance
+	}
+	return ""
+}
+
+type WatchRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	CacheId string                 `protobuf:"bytes,1,opt,name=cache_id,json=cacheId,proto3" json:"cache_id,omitempty"`
+	// after_sequence is the last event that the caller knows; 0: none. Where the
+	// manager has not kept all events after it, the stream begins with a KIND_STATE.
+	AfterSequence uint64 `protobuf:"varint,2,opt,name=after_sequence,json=afterSequence,proto3" json:"after_sequence,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[20]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1336,7 +1651,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[20]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1349,7 +1664,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{20}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *WatchRequest) GetCacheId() string {
@@ -1359,6 +1674,13 @@ func (x *WatchRequest) GetCacheId() string {
 	return ""
 }
 
+func (x *WatchRequest) GetAfterSequence() uint64 {
+	if x != nil {
+		return x.AfterSequence
+	}
+	return 0
+}
+
 type WatchResponse struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Sequence       uint64                 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
@@ -1366,13 +1688,14 @@ type WatchResponse struct {
 	VmId           string                 `protobuf:"bytes,3,opt,name=vm_id,json=vmId,proto3" json:"vm_id,omitempty"`
 	DeadlineUnixMs int64                  `protobuf:"varint,4,opt,name=deadline_unix_ms,json=deadlineUnixMs,proto3" json:"deadline_unix_ms,omitempty"`
 	Reason         string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	State          *Cache                 `protobuf:"bytes,6,opt,name=state,proto3" json:"state,omitempty"` // of KIND_STATE, with pending shares
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[21]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1384,7 +1707,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[21]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1397,7 +1720,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{21}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *WatchResponse) GetSequence() uint64 {
@@ -1435,16 +1758,26 @@ func (x *WatchResponse) GetReason() string {
 	return ""
 }
 
+func (x *WatchResponse) GetState() *Cache {
+	if x != nil {
+		return x.State
+	}
+	return nil
+}
+
 type RegisterRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Vm            *Vm                    `protobuf:"bytes,1,opt,name=vm,proto3" json:"vm,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Vm    *Vm                    `protobuf:"bytes,1,opt,name=vm,proto3" json:"vm,omitempty"`
+	// control_secret is what the server's control API asks of the manager, and what
+	// the tokens of grants are made from. Empty: the server asks nobody for anything.
+	ControlSecret []byte `protobuf:"bytes,2,opt,name=control_secret,json=controlSecret,proto3" json:"control_secret,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RegisterRequest) Reset() {
 	*x = RegisterRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[22]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1456,7 +1789,7 @@ func (x *RegisterRequest) String() string {
 func (*RegisterRequest) ProtoMessage() {}
 
 func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[22]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1469,12 +1802,19 @@ func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterRequest.ProtoReflect.Descriptor instead.
 func (*RegisterRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{22}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RegisterRequest) GetVm() *Vm {
 	if x != nil {
 		return x.Vm
+	}
+	return nil
+}
+
+func (x *RegisterRequest) GetControlSecret() []byte {
+	if x != nil {
+		return x.ControlSecret
 	}
 	return nil
 }
@@ -1488,7 +1828,7 @@ type RegisterResponse struct {
 
 func (x *RegisterResponse) Reset() {
 	*x = RegisterResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[23]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1500,7 +1840,7 @@ func (x *RegisterResponse) String() string {
 func (*RegisterResponse) ProtoMessage() {}
 
 func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[23]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1513,7 +1853,7 @@ func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterResponse.ProtoReflect.Descriptor instead.
 func (*RegisterResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{23}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RegisterResponse) GetHeartbeatMs() int64 {
@@ -1533,7 +1873,7 @@ type HeartbeatRequest struct {
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[24]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1545,7 +1885,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[24]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1558,7 +1898,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{24}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *HeartbeatRequest) GetVmId() string {
@@ -1583,7 +1923,7 @@ type HeartbeatResponse struct {
 
 func (x *HeartbeatResponse) Reset() {
 	*x = HeartbeatResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[25]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1595,7 +1935,7 @@ func (x *HeartbeatResponse) String() string {
 func (*HeartbeatResponse) ProtoMessage() {}
 
 func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[25]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1608,7 +1948,251 @@ func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatResponse.ProtoReflect.Descriptor instead.
 func (*HeartbeatResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{25}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{30}
+}
+
+// CapacityDetail comes with RESOURCE_EXHAUSTED.
+type CapacityDetail struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	What          string                 `protobuf:"bytes,1,opt,name=what,proto3" json:"what,omitempty"`            // who had to provide it
+	Asked         uint64                 `protobuf:"varint,2,opt,name=asked,proto3" json:"asked,omitempty"`         // bytes
+	Available     uint64                 `protobuf:"varint,3,opt,name=available,proto3" json:"available,omitempty"` // bytes
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CapacityDetail) Reset() {
+	*x = CapacityDetail{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CapacityDetail) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CapacityDetail) ProtoMessage() {}
+
+func (x *CapacityDetail) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CapacityDetail.ProtoReflect.Descriptor instead.
+func (*CapacityDetail) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *CapacityDetail) GetWhat() string {
+	if x != nil {
+		return x.What
+	}
+	return ""
+}
+
+func (x *CapacityDetail) GetAsked() uint64 {
+	if x != nil {
+		return x.Asked
+	}
+	return 0
+}
+
+func (x *CapacityDetail) GetAvailable() uint64 {
+	if x != nil {
+		return x.Available
+	}
+	return 0
+}
+
+// SloDetail comes with INVALID_ARGUMENT where no configuration meets an SLO.
+type SloDetail struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Asked         *Slo                   `protobuf:"bytes,1,opt,name=asked,proto3" json:"asked,omitempty"`
+	Nearest       *Slo                   `protobuf:"bytes,2,opt,name=nearest,proto3" json:"nearest,omitempty"`             // that could be met
+	Configuration *Configuration         `protobuf:"bytes,3,opt,name=configuration,proto3" json:"configuration,omitempty"` // by this one
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SloDetail) Reset() {
+	*x = SloDetail{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SloDetail) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SloDetail) ProtoMessage() {}
+
+func (x *SloDetail) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SloDetail.ProtoReflect.Descriptor instead.
+func (*SloDetail) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *SloDetail) GetAsked() *Slo {
+	if x != nil {
+		return x.Asked
+	}
+	return nil
+}
+
+func (x *SloDetail) GetNearest() *Slo {
+	if x != nil {
+		return x.Nearest
+	}
+	return nil
+}
+
+func (x *SloDetail) GetConfiguration() *Configuration {
+	if x != nil {
+		return x.Configuration
+	}
+	return nil
+}
+
+// RegionDetail comes with INVALID_ARGUMENT where a region of the cloud is not known.
+type RegionDetail struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Asked         string                 `protobuf:"bytes,1,opt,name=asked,proto3" json:"asked,omitempty"`
+	Known         []string               `protobuf:"bytes,2,rep,name=known,proto3" json:"known,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RegionDetail) Reset() {
+	*x = RegionDetail{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RegionDetail) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RegionDetail) ProtoMessage() {}
+
+func (x *RegionDetail) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RegionDetail.ProtoReflect.Descriptor instead.
+func (*RegionDetail) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *RegionDetail) GetAsked() string {
+	if x != nil {
+		return x.Asked
+	}
+	return ""
+}
+
+func (x *RegionDetail) GetKnown() []string {
+	if x != nil {
+		return x.Known
+	}
+	return nil
+}
+
+// TokenDetail comes with UNAUTHENTICATED and PERMISSION_DENIED.
+type TokenDetail struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Problem       TokenDetail_Problem    `protobuf:"varint,1,opt,name=problem,proto3,enum=redykv.manager.v1.TokenDetail_Problem" json:"problem,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`                                           // of the token, where it is known
+	ExpiredUnixMs int64                  `protobuf:"varint,3,opt,name=expired_unix_ms,json=expiredUnixMs,proto3" json:"expired_unix_ms,omitempty"` // of PROBLEM_EXPIRED
+	Roles         []string               `protobuf:"bytes,4,rep,name=roles,proto3" json:"roles,omitempty"`                                         // of PROBLEM_ROLE: those that may call
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TokenDetail) Reset() {
+	*x = TokenDetail{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TokenDetail) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TokenDetail) ProtoMessage() {}
+
+func (x *TokenDetail) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TokenDetail.ProtoReflect.Descriptor instead.
+func (*TokenDetail) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *TokenDetail) GetProblem() TokenDetail_Problem {
+	if x != nil {
+		return x.Problem
+	}
+	return TokenDetail_PROBLEM_UNSPECIFIED
+}
+
+func (x *TokenDetail) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *TokenDetail) GetExpiredUnixMs() int64 {
+	if x != nil {
+		return x.ExpiredUnixMs
+	}
+	return 0
+}
+
+func (x *TokenDetail) GetRoles() []string {
+	if x != nil {
+		return x.Roles
+	}
+	return nil
 }
 
 var File_redykv_manager_v1_manager_proto protoreflect.FileDescriptor
@@ -1658,13 +2242,14 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\rconfiguration\x18\x03 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\x12\x1f\n" +
 	"\vregion_size\x18\x04 \x01(\x04R\n" +
 	"regionSize\x12\x19\n" +
-	"\blease_ms\x18\x05 \x01(\x03R\aleaseMs\"\x90\x01\n" +
+	"\blease_ms\x18\x05 \x01(\x03R\aleaseMs\"\xa6\x01\n" +
 	"\aVmShare\x12%\n" +
 	"\x02vm\x18\x01 \x01(\v2\x15.redykv.manager.v1.VmR\x02vm\x12\x18\n" +
 	"\aregions\x18\x02 \x01(\rR\aregions\x12\x14\n" +
 	"\x05grant\x18\x03 \x01(\tR\x05grant\x12\x14\n" +
 	"\x05cores\x18\x04 \x01(\rR\x05cores\x12\x18\n" +
-	"\apending\x18\x05 \x01(\bR\apending\"\xfe\x01\n" +
+	"\apending\x18\x05 \x01(\bR\apending\x12\x14\n" +
+	"\x05token\x18\x06 \x01(\tR\x05token\"\xfe\x01\n" +
 	"\x11ReallocateRequest\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x18\n" +
 	"\aregions\x18\x02 \x01(\rR\aregions\x12(\n" +
@@ -1709,29 +2294,71 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\rconfiguration\x18\x04 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\x12\x1f\n" +
 	"\vregion_size\x18\x05 \x01(\x04R\n" +
 	"regionSize\x122\n" +
-	"\x06shares\x18\x06 \x03(\v2\x1a.redykv.manager.v1.VmShareR\x06shares\")\n" +
+	"\x06shares\x18\x06 \x03(\v2\x1a.redykv.manager.v1.VmShareR\x06shares\"1\n" +
+	"\x14DescribeCacheRequest\x12\x19\n" +
+	"\bcache_id\x18\x01 \x01(\tR\acacheId\"\xb4\x01\n" +
+	"\x15DescribeCacheResponse\x12.\n" +
+	"\x05cache\x18\x01 \x01(\v2\x18.redykv.manager.v1.CacheR\x05cache\x128\n" +
+	"\x06events\x18\x02 \x03(\v2 .redykv.manager.v1.WatchResponseR\x06events\x121\n" +
+	"\x15lease_expires_unix_ms\x18\x03 \x01(\x03R\x12leaseExpiresUnixMs\"\x13\n" +
+	"\x11ListModelsRequest\"F\n" +
+	"\x12ListModelsResponse\x120\n" +
+	"\x06models\x18\x01 \x03(\v2\x18.redykv.manager.v1.ModelR\x06models\"Y\n" +
+	"\x05Model\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
+	"\ttransport\x18\x02 \x01(\tR\ttransport\x12\x1e\n" +
+	"\n" +
+	"provenance\x18\x03 \x01(\tR\n" +
+	"provenance\"P\n" +
 	"\fWatchRequest\x12\x19\n" +
-	"\bcache_id\x18\x01 \x01(\tR\acacheId\"\x9e\x02\n" +
+	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12%\n" +
+	"\x0eafter_sequence\x18\x02 \x01(\x04R\rafterSequence\"\xde\x02\n" +
 	"\rWatchResponse\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x129\n" +
 	"\x04kind\x18\x02 \x01(\x0e2%.redykv.manager.v1.WatchResponse.KindR\x04kind\x12\x13\n" +
 	"\x05vm_id\x18\x03 \x01(\tR\x04vmId\x12(\n" +
 	"\x10deadline_unix_ms\x18\x04 \x01(\x03R\x0edeadlineUnixMs\x12\x16\n" +
-	"\x06reason\x18\x05 \x01(\tR\x06reason\"_\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x12.\n" +
+	"\x05state\x18\x06 \x01(\v2\x18.redykv.manager.v1.CacheR\x05state\"o\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eKIND_VM_FAILED\x10\x01\x12\x15\n" +
 	"\x11KIND_VM_RECLAIMED\x10\x02\x12\x16\n" +
-	"\x12KIND_CACHE_DELETED\x10\x03\"8\n" +
+	"\x12KIND_CACHE_DELETED\x10\x03\x12\x0e\n" +
+	"\n" +
+	"KIND_STATE\x10\x04\"_\n" +
 	"\x0fRegisterRequest\x12%\n" +
-	"\x02vm\x18\x01 \x01(\v2\x15.redykv.manager.v1.VmR\x02vm\"5\n" +
+	"\x02vm\x18\x01 \x01(\v2\x15.redykv.manager.v1.VmR\x02vm\x12%\n" +
+	"\x0econtrol_secret\x18\x02 \x01(\fR\rcontrolSecret\"5\n" +
 	"\x10RegisterResponse\x12!\n" +
 	"\fheartbeat_ms\x18\x01 \x01(\x03R\vheartbeatMs\"H\n" +
 	"\x10HeartbeatRequest\x12\x13\n" +
 	"\x05vm_id\x18\x01 \x01(\tR\x04vmId\x12\x1f\n" +
 	"\vfree_memory\x18\x02 \x01(\x04R\n" +
 	"freeMemory\"\x13\n" +
-	"\x11HeartbeatResponse2\xd8\x06\n" +
+	"\x11HeartbeatResponse\"X\n" +
+	"\x0eCapacityDetail\x12\x12\n" +
+	"\x04what\x18\x01 \x01(\tR\x04what\x12\x14\n" +
+	"\x05asked\x18\x02 \x01(\x04R\x05asked\x12\x1c\n" +
+	"\tavailable\x18\x03 \x01(\x04R\tavailable\"\xb3\x01\n" +
+	"\tSloDetail\x12,\n" +
+	"\x05asked\x18\x01 \x01(\v2\x16.redykv.manager.v1.SloR\x05asked\x120\n" +
+	"\anearest\x18\x02 \x01(\v2\x16.redykv.manager.v1.SloR\anearest\x12F\n" +
+	"\rconfiguration\x18\x03 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\":\n" +
+	"\fRegionDetail\x12\x14\n" +
+	"\x05asked\x18\x01 \x01(\tR\x05asked\x12\x14\n" +
+	"\x05known\x18\x02 \x03(\tR\x05known\"\x96\x02\n" +
+	"\vTokenDetail\x12@\n" +
+	"\aproblem\x18\x01 \x01(\x0e2&.redykv.manager.v1.TokenDetail.ProblemR\aproblem\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12&\n" +
+	"\x0fexpired_unix_ms\x18\x03 \x01(\x03R\rexpiredUnixMs\x12\x14\n" +
+	"\x05roles\x18\x04 \x03(\tR\x05roles\"s\n" +
+	"\aProblem\x12\x17\n" +
+	"\x13PROBLEM_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fPROBLEM_MISSING\x10\x01\x12\x13\n" +
+	"\x0fPROBLEM_UNKNOWN\x10\x02\x12\x13\n" +
+	"\x0fPROBLEM_EXPIRED\x10\x03\x12\x10\n" +
+	"\fPROBLEM_ROLE\x10\x042\x97\b\n" +
 	"\x0eManagerService\x12S\n" +
 	"\bAllocate\x12\".redykv.manager.v1.AllocateRequest\x1a#.redykv.manager.v1.AllocateResponse\x12Y\n" +
 	"\n" +
@@ -1741,7 +2368,10 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\aReclaim\x12!.redykv.manager.v1.ReclaimRequest\x1a\".redykv.manager.v1.ReclaimResponse\x12Y\n" +
 	"\n" +
 	"Deallocate\x12$.redykv.manager.v1.DeallocateRequest\x1a%.redykv.manager.v1.DeallocateResponse\x12S\n" +
-	"\bDescribe\x12\".redykv.manager.v1.DescribeRequest\x1a#.redykv.manager.v1.DescribeResponse\x12L\n" +
+	"\bDescribe\x12\".redykv.manager.v1.DescribeRequest\x1a#.redykv.manager.v1.DescribeResponse\x12b\n" +
+	"\rDescribeCache\x12'.redykv.manager.v1.DescribeCacheRequest\x1a(.redykv.manager.v1.DescribeCacheResponse\x12Y\n" +
+	"\n" +
+	"ListModels\x12$.redykv.manager.v1.ListModelsRequest\x1a%.redykv.manager.v1.ListModelsResponse\x12L\n" +
 	"\x05Watch\x12\x1f.redykv.manager.v1.WatchRequest\x1a .redykv.manager.v1.WatchResponse0\x01\x12S\n" +
 	"\bRegister\x12\".redykv.manager.v1.RegisterRequest\x1a#.redykv.manager.v1.RegisterResponse\x12V\n" +
 	"\tHeartbeat\x12#.redykv.manager.v1.HeartbeatRequest\x1a$.redykv.manager.v1.HeartbeatResponseB;Z9github.com/redykv/redykv/internal/api/managerv1;managerv1b\x06proto3"
@@ -1758,82 +2388,104 @@ func file_redykv_manager_v1_manager_proto_rawDescGZIP() []byte {
 	return file_redykv_manager_v1_manager_proto_rawDescData
 }
 
-var file_redykv_manager_v1_manager_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_redykv_manager_v1_manager_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_redykv_manager_v1_manager_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_redykv_manager_v1_manager_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_redykv_manager_v1_manager_proto_goTypes = []any{
-	(WatchResponse_Kind)(0),    // 0: redykv.manager.v1.WatchResponse.Kind
-	(*Slo)(nil),                // 1: redykv.manager.v1.Slo
-	(*Configuration)(nil),      // 2: redykv.manager.v1.Configuration
-	(*Vm)(nil),                 // 3: redykv.manager.v1.Vm
-	(*AllocateRequest)(nil),    // 4: redykv.manager.v1.AllocateRequest
-	(*AllocateResponse)(nil),   // 5: redykv.manager.v1.AllocateResponse
-	(*VmShare)(nil),            // 6: redykv.manager.v1.VmShare
-	(*ReallocateRequest)(nil),  // 7: redykv.manager.v1.ReallocateRequest
-	(*ReallocateResponse)(nil), // 8: redykv.manager.v1.ReallocateResponse
-	(*SettleRequest)(nil),      // 9: redykv.manager.v1.SettleRequest
-	(*SettledShare)(nil),       // 10: redykv.manager.v1.SettledShare
-	(*SettleResponse)(nil),     // 11: redykv.manager.v1.SettleResponse
-	(*RenewRequest)(nil),       // 12: redykv.manager.v1.RenewRequest
-	(*RenewResponse)(nil),      // 13: redykv.manager.v1.RenewResponse
-	(*ReclaimRequest)(nil),     // 14: redykv.manager.v1.ReclaimRequest
-	(*ReclaimResponse)(nil),    // 15: redykv.manager.v1.ReclaimResponse
-	(*DeallocateRequest)(nil),  // 16: redykv.manager.v1.DeallocateRequest
-	(*DeallocateResponse)(nil), // 17: redykv.manager.v1.DeallocateResponse
-	(*DescribeRequest)(nil),    // 18: redykv.manager.v1.DescribeRequest
-	(*DescribeResponse)(nil),   // 19: redykv.manager.v1.DescribeResponse
-	(*Cache)(nil),              // 20: redykv.manager.v1.Cache
-	(*WatchRequest)(nil),       // 21: redykv.manager.v1.WatchRequest
-	(*WatchResponse)(nil),      // 22: redykv.manager.v1.WatchResponse
-	(*RegisterRequest)(nil),    // 23: redykv.manager.v1.RegisterRequest
-	(*RegisterResponse)(nil),   // 24: redykv.manager.v1.RegisterResponse
-	(*HeartbeatRequest)(nil),   // 25: redykv.manager.v1.HeartbeatRequest
-	(*HeartbeatResponse)(nil),  // 26: redykv.manager.v1.HeartbeatResponse
+	(WatchResponse_Kind)(0),       // 0: redykv.manager.v1.WatchResponse.Kind
+	(TokenDetail_Problem)(0),      // 1: redykv.manager.v1.TokenDetail.Problem
+	(*Slo)(nil),                   // 2: redykv.manager.v1.Slo
+	(*Configuration)(nil),         // 3: redykv.manager.v1.Configuration
+	(*Vm)(nil),                    // 4: redykv.manager.v1.Vm
+	(*AllocateRequest)(nil),       // 5: redykv.manager.v1.AllocateRequest
+	(*AllocateResponse)(nil),      // 6: redykv.manager.v1.AllocateResponse
+	(*VmShare)(nil),               // 7: redykv.manager.v1.VmShare
+	(*ReallocateRequest)(nil),     // 8: redykv.manager.v1.ReallocateRequest
+	(*ReallocateResponse)(nil),    // 9: redykv.manager.v1.ReallocateResponse
+	(*SettleRequest)(nil),         // 10: redykv.manager.v1.SettleRequest
+	(*SettledShare)(nil),          // 11: redykv.manager.v1.SettledShare
+	(*SettleResponse)(nil),        // 12: redykv.manager.v1.SettleResponse
+	(*RenewRequest)(nil),          // 13: redykv.manager.v1.RenewRequest
+	(*RenewResponse)(nil),         // 14: redykv.manager.v1.RenewResponse
+	(*ReclaimRequest)(nil),        // 15: redykv.manager.v1.ReclaimRequest
+	(*ReclaimResponse)(nil),       // 16: redykv.manager.v1.ReclaimResponse
+	(*DeallocateRequest)(nil),     // 17: redykv.manager.v1.DeallocateRequest
+	(*DeallocateResponse)(nil),    // 18: redykv.manager.v1.DeallocateResponse
+	(*DescribeRequest)(nil),       // 19: redykv.manager.v1.DescribeRequest
+	(*DescribeResponse)(nil),      // 20: redykv.manager.v1.DescribeResponse
+	(*Cache)(nil),                 // 21: redykv.manager.v1.Cache
+	(*DescribeCacheRequest)(nil),  // 22: redykv.manager.v1.DescribeCacheRequest
+	(*DescribeCacheResponse)(nil), // 23: redykv.manager.v1.DescribeCacheResponse
+	(*ListModelsRequest)(nil),     // 24: redykv.manager.v1.ListModelsRequest
+	(*ListModelsResponse)(nil),    // 25: redykv.manager.v1.ListModelsResponse
+	(*Model)(nil),                 // 26: redykv.manager.v1.Model
+	(*WatchRequest)(nil),          // 27: redykv.manager.v1.WatchRequest
+	(*WatchResponse)(nil),         // 28: redykv.manager.v1.WatchResponse
+	(*RegisterRequest)(nil),       // 29: redykv.manager.v1.RegisterRequest
+	(*RegisterResponse)(nil),      // 30: redykv.manager.v1.RegisterResponse
+	(*HeartbeatRequest)(nil),      // 31: redykv.manager.v1.HeartbeatRequest
+	(*HeartbeatResponse)(nil),     // 32: redykv.manager.v1.HeartbeatResponse
+	(*CapacityDetail)(nil),        // 33: redykv.manager.v1.CapacityDetail
+	(*SloDetail)(nil),             // 34: redykv.manager.v1.SloDetail
+	(*RegionDetail)(nil),          // 35: redykv.manager.v1.RegionDetail
+	(*TokenDetail)(nil),           // 36: redykv.manager.v1.TokenDetail
 }
 var file_redykv_manager_v1_manager_proto_depIdxs = []int32{
-	1,  // 0: redykv.manager.v1.AllocateRequest.slo:type_name -> redykv.manager.v1.Slo
-	2,  // 1: redykv.manager.v1.AllocateRequest.configuration:type_name -> redykv.manager.v1.Configuration
-	6,  // 2: redykv.manager.v1.AllocateResponse.shares:type_name -> redykv.manager.v1.VmShare
-	2,  // 3: redykv.manager.v1.AllocateResponse.configuration:type_name -> redykv.manager.v1.Configuration
-	3,  // 4: redykv.manager.v1.VmShare.vm:type_name -> redykv.manager.v1.Vm
-	1,  // 5: redykv.manager.v1.ReallocateRequest.slo:type_name -> redykv.manager.v1.Slo
-	2,  // 6: redykv.manager.v1.ReallocateRequest.configuration:type_name -> redykv.manager.v1.Configuration
-	6,  // 7: redykv.manager.v1.ReallocateResponse.shares:type_name -> redykv.manager.v1.VmShare
-	2,  // 8: redykv.manager.v1.ReallocateResponse.configuration:type_name -> redykv.manager.v1.Configuration
-	1,  // 9: redykv.manager.v1.SettleRequest.slo:type_name -> redykv.manager.v1.Slo
-	2,  // 10: redykv.manager.v1.SettleRequest.configuration:type_name -> redykv.manager.v1.Configuration
-	10, // 11: redykv.manager.v1.SettleRequest.shares:type_name -> redykv.manager.v1.SettledShare
-	20, // 12: redykv.manager.v1.DescribeResponse.caches:type_name -> redykv.manager.v1.Cache
-	3,  // 13: redykv.manager.v1.DescribeResponse.vms:type_name -> redykv.manager.v1.Vm
-	1,  // 14: redykv.manager.v1.Cache.slo:type_name -> redykv.manager.v1.Slo
-	2,  // 15: redykv.manager.v1.Cache.configuration:type_name -> redykv.manager.v1.Configuration
-	6,  // 16: redykv.manager.v1.Cache.shares:type_name -> redykv.manager.v1.VmShare
-	0,  // 17: redykv.manager.v1.WatchResponse.kind:type_name -> redykv.manager.v1.WatchResponse.Kind
-	3,  // 18: redykv.manager.v1.RegisterRequest.vm:type_name -> redykv.manager.v1.Vm
-	4,  // 19: redykv.manager.v1.ManagerService.Allocate:input_type -> redykv.manager.v1.AllocateRequest
-	7,  // 20: redykv.manager.v1.ManagerService.Reallocate:input_type -> redykv.manager.v1.ReallocateRequest
-	9,  // 21: redykv.manager.v1.ManagerService.Settle:input_type -> redykv.manager.v1.SettleRequest
-	12, // 22: redykv.manager.v1.ManagerService.Renew:input_type -> redykv.manager.v1.RenewRequest
-	14, // 23: redykv.manager.v1.ManagerService.Reclaim:input_type -> redykv.manager.v1.ReclaimRequest
-	16, // 24: redykv.manager.v1.ManagerService.Deallocate:input_type -> redykv.manager.v1.DeallocateRequest
-	18, // 25: redykv.manager.v1.ManagerService.Describe:input_type -> redykv.manager.v1.DescribeRequest
-	21, // 26: redykv.manager.v1.ManagerService.Watch:input_type -> redykv.manager.v1.WatchRequest
-	23, // 27: redykv.manager.v1.ManagerService.Register:input_type -> redykv.manager.v1.RegisterRequest
-	25, // 28: redykv.manager.v1.ManagerService.Heartbeat:input_type -> redykv.manager.v1.HeartbeatRequest
-	5,  // 29: redykv.manager.v1.ManagerService.Allocate:output_type -> redykv.manager.v1.AllocateResponse
-	8,  // 30: redykv.manager.v1.ManagerService.Reallocate:output_type -> redykv.manager.v1.ReallocateResponse
-	11, // 31: redykv.manager.v1.ManagerService.Settle:output_type -> redykv.manager.v1.SettleResponse
-	13, // 32: redykv.manager.v1.ManagerService.Renew:output_type -> redykv.manager.v1.RenewResponse
-	15, // 33: redykv.manager.v1.ManagerService.Reclaim:output_type -> redykv.manager.v1.ReclaimResponse
-	17, // 34: redykv.manager.v1.ManagerService.Deallocate:output_type -> redykv.manager.v1.DeallocateResponse
-	19, // 35: redykv.manager.v1.ManagerService.Describe:output_type -> redykv.manager.v1.DescribeResponse
-	22, // 36: redykv.manager.v1.ManagerService.Watch:output_type -> redykv.manager.v1.WatchResponse
-	24, // 37: redykv.manager.v1.ManagerService.Register:output_type -> redykv.manager.v1.RegisterResponse
-	26, // 38: redykv.manager.v1.ManagerService.Heartbeat:output_type -> redykv.manager.v1.HeartbeatResponse
-	29, // [29:39] is the sub-list for method output_type
-	19, // [19:29] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	2,  // 0: redykv.manager.v1.AllocateRequest.slo:type_name -> redykv.manager.v1.Slo
+	3,  // 1: redykv.manager.v1.AllocateRequest.configuration:type_name -> redykv.manager.v1.Configuration
+	7,  // 2: redykv.manager.v1.AllocateResponse.shares:type_name -> redykv.manager.v1.VmShare
+	3,  // 3: redykv.manager.v1.AllocateResponse.configuration:type_name -> redykv.manager.v1.Configuration
+	4,  // 4: redykv.manager.v1.VmShare.vm:type_name -> redykv.manager.v1.Vm
+	2,  // 5: redykv.manager.v1.ReallocateRequest.slo:type_name -> redykv.manager.v1.Slo
+	3,  // 6: redykv.manager.v1.ReallocateRequest.configuration:type_name -> redykv.manager.v1.Configuration
+	7,  // 7: redykv.manager.v1.ReallocateResponse.shares:type_name -> redykv.manager.v1.VmShare
+	3,  // 8: redykv.manager.v1.ReallocateResponse.configuration:type_name -> redykv.manager.v1.Configuration
+	2,  // 9: redykv.manager.v1.SettleRequest.slo:type_name -> redykv.manager.v1.Slo
+	3,  // 10: redykv.manager.v1.SettleRequest.configuration:type_name -> redykv.manager.v1.Configuration
+	11, // 11: redykv.manager.v1.SettleRequest.shares:type_name -> redykv.manager.v1.SettledShare
+	21, // 12: redykv.manager.v1.DescribeResponse.caches:type_name -> redykv.manager.v1.Cache
+	4,  // 13: redykv.manager.v1.DescribeResponse.vms:type_name -> redykv.manager.v1.Vm
+	2,  // 14: redykv.manager.v1.Cache.slo:type_name -> redykv.manager.v1.Slo
+	3,  // 15: redykv.manager.v1.Cache.configuration:type_name -> redykv.manager.v1.Configuration
+	7,  // 16: redykv.manager.v1.Cache.shares:type_name -> redykv.manager.v1.VmShare
+	21, // 17: redykv.manager.v1.DescribeCacheResponse.cache:type_name -> redykv.manager.v1.Cache
+	28, // 18: redykv.manager.v1.DescribeCacheResponse.events:type_name -> redykv.manager.v1.WatchResponse
+	26, // 19: redykv.manager.v1.ListModelsResponse.models:type_name -> redykv.manager.v1.Model
+	0,  // 20: redykv.manager.v1.WatchResponse.kind:type_name -> redykv.manager.v1.WatchResponse.Kind
+	21, // 21: redykv.manager.v1.WatchResponse.state:type_name -> redykv.manager.v1.Cache
+	4,  // 22: redykv.manager.v1.RegisterRequest.vm:type_name -> redykv.manager.v1.Vm
+	2,  // 23: redykv.manager.v1.SloDetail.asked:type_name -> redykv.manager.v1.Slo
+	2,  // 24: redykv.manager.v1.SloDetail.nearest:type_name -> redykv.manager.v1.Slo
+	3,  // 25: redykv.manager.v1.SloDetail.configuration:type_name -> redykv.manager.v1.Configuration
+	1,  // 26: redykv.manager.v1.TokenDetail.problem:type_name -> redykv.manager.v1.TokenDetail.Problem
+	5,  // 27: redykv.manager.v1.ManagerService.Allocate:input_type -> redykv.manager.v1.AllocateRequest
+	8,  // 28: redykv.manager.v1.ManagerService.Reallocate:input_type -> redykv.manager.v1.ReallocateRequest
+	10, // 29: redykv.manager.v1.ManagerService.Settle:input_type -> redykv.manager.v1.SettleRequest
+	13, // 30: redykv.manager.v1.ManagerService.Renew:input_type -> redykv.manager.v1.RenewRequest
+	15, // 31: redykv.manager.v1.ManagerService.Reclaim:input_type -> redykv.manager.v1.ReclaimRequest
+	17, // 32: redykv.manager.v1.ManagerService.Deallocate:input_type -> redykv.manager.v1.DeallocateRequest
+	19, // 33: redykv.manager.v1.ManagerService.Describe:input_type -> redykv.manager.v1.DescribeRequest
+	22, // 34: redykv.manager.v1.ManagerService.DescribeCache:input_type -> redykv.manager.v1.DescribeCacheRequest
+	24, // 35: redykv.manager.v1.ManagerService.ListModels:input_type -> redykv.manager.v1.ListModelsRequest
+	27, // 36: redykv.manager.v1.ManagerService.Watch:input_type -> redykv.manager.v1.WatchRequest
+	29, // 37: redykv.manager.v1.ManagerService.Register:input_type -> redykv.manager.v1.RegisterRequest
+	31, // 38: redykv.manager.v1.ManagerService.Heartbeat:input_type -> redykv.manager.v1.HeartbeatRequest
+	6,  // 39: redykv.manager.v1.ManagerService.Allocate:output_type -> redykv.manager.v1.AllocateResponse
+	9,  // 40: redykv.manager.v1.ManagerService.Reallocate:output_type -> redykv.manager.v1.ReallocateResponse
+	12, // 41: redykv.manager.v1.ManagerService.Settle:output_type -> redykv.manager.v1.SettleResponse
+	14, // 42: redykv.manager.v1.ManagerService.Renew:output_type -> redykv.manager.v1.RenewResponse
+	16, // 43: redykv.manager.v1.ManagerService.Reclaim:output_type -> redykv.manager.v1.ReclaimResponse
+	18, // 44: redykv.manager.v1.ManagerService.Deallocate:output_type -> redykv.manager.v1.DeallocateResponse
+	20, // 45: redykv.manager.v1.ManagerService.Describe:output_type -> redykv.manager.v1.DescribeResponse
+	23, // 46: redykv.manager.v1.ManagerService.DescribeCache:output_type -> redykv.manager.v1.DescribeCacheResponse
+	25, // 47: redykv.manager.v1.ManagerService.ListModels:output_type -> redykv.manager.v1.ListModelsResponse
+	28, // 48: redykv.manager.v1.ManagerService.Watch:output_type -> redykv.manager.v1.WatchResponse
+	30, // 49: redykv.manager.v1.ManagerService.Register:output_type -> redykv.manager.v1.RegisterResponse
+	32, // 50: redykv.manager.v1.ManagerService.Heartbeat:output_type -> redykv.manager.v1.HeartbeatResponse
+	39, // [39:51] is the sub-list for method output_type
+	27, // [27:39] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_redykv_manager_v1_manager_proto_init() }
@@ -1846,8 +2498,8 @@ func file_redykv_manager_v1_manager_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_redykv_manager_v1_manager_proto_rawDesc), len(file_redykv_manager_v1_manager_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   26,
+			NumEnums:      2,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -32,6 +32,7 @@ type ConnectRequest struct {
 	Configuration *managerv1.Configuration `protobuf:"bytes,4,opt,name=configuration,proto3" json:"configuration,omitempty"`
 	// grant tells apart what one server lends to one cache at different times.
 	Grant         string `protobuf:"bytes,5,opt,name=grant,proto3" json:"grant,omitempty"`
+	Token         string `protobuf:"bytes,6,opt,name=token,proto3" json:"token,omitempty"` // of the grant, as the manager gave it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -97,6 +98,13 @@ func (x *ConnectRequest) GetConfiguration() *managerv1.Configuration {
 func (x *ConnectRequest) GetGrant() string {
 	if x != nil {
 		return x.Grant
+	}
+	return ""
+}
+
+func (x *ConnectRequest) GetToken() string {
+	if x != nil {
+		return x.Token
 	}
 	return ""
 }
@@ -873,14 +881,15 @@ var File_redykv_server_v1_server_proto protoreflect.FileDescriptor
 
 const file_redykv_server_v1_server_proto_rawDesc = "" +
 	"\n" +
-	"\x1dredykv/server/v1/server.proto\x12\x10redykv.server.v1\x1a\x1fredykv/manager/v1/manager.proto\"\xc4\x01\n" +
+	"\x1dredykv/server/v1/server.proto\x12\x10redykv.server.v1\x1a\x1fredykv/manager/v1/manager.proto\"\xda\x01\n" +
 	"\x0eConnectRequest\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x18\n" +
 	"\aregions\x18\x02 \x01(\rR\aregions\x12\x1f\n" +
 	"\vregion_size\x18\x03 \x01(\x04R\n" +
 	"regionSize\x12F\n" +
 	"\rconfiguration\x18\x04 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\x12\x14\n" +
-	"\x05grant\x18\x05 \x01(\tR\x05grant\"\x8d\x01\n" +
+	"\x05grant\x18\x05 \x01(\tR\x05grant\x12\x14\n" +
+	"\x05token\x18\x06 \x01(\tR\x05token\"\x8d\x01\n" +
 	"\x0fConnectResponse\x12\x1c\n" +
 	"\ttransport\x18\x01 \x01(\tR\ttransport\x12\x1f\n" +
 	"\vfabric_addr\x18\x02 \x01(\tR\n" +

@@ -52,6 +52,12 @@ const (
 	ManagerServiceDeallocateProcedure = "/redykv.manager.v1.ManagerService/Deallocate"
 	// ManagerServiceDescribeProcedure is the fully-qualified name of the ManagerService's Describe RPC.
 	ManagerServiceDescribeProcedure = "/redykv.manager.v1.ManagerService/Describe"
+	// ManagerServiceDescribeCacheProcedure is the fully-qualified name of the ManagerService's
+	// DescribeCache RPC.
+	ManagerServiceDescribeCacheProcedure = "/redykv.manager.v1.ManagerService/DescribeCache"
+	// ManagerServiceListModelsProcedure is the fully-qualified name of the ManagerService's ListModels
+	// RPC.
+	ManagerServiceListModelsProcedure = "/redykv.manager.v1.ManagerService/ListModels"
 	// ManagerServiceWatchProcedure is the fully-qualified name of the ManagerService's Watch RPC.
 	ManagerServiceWatchProcedure = "/redykv.manager.v1.ManagerService/Watch"
 	// ManagerServiceRegisterProcedure is the fully-qualified name of the ManagerService's Register RPC.
@@ -81,7 +87,13 @@ type ManagerServiceClient interface {
 	Deallocate(context.Context, *connect.Request[managerv1.DeallocateRequest]) (*connect.Response[managerv1.DeallocateResponse], error)
 	// Describe lists the caches and VMs that the manager knows.
 	Describe(context.Context, *connect.Request[managerv1.DescribeRequest]) (*connect.Response[managerv1.DescribeResponse], error)
-	// Watch streams what happens to the VMs of one cache until the caller leaves.
+	// DescribeCache says all that the manager knows of one cache.
+	DescribeCache(context.Context, *connect.Request[managerv1.DescribeCacheRequest]) (*connect.Response[managerv1.DescribeCacheResponse], error)
+	// ListModels lists the performance models that configurations are searched in
+	// (5.2).
+	ListModels(context.Context, *connect.Request[managerv1.ListModelsRequest]) (*connect.Response[managerv1.ListModelsResponse], error)
+	// Watch streams what happens to the VMs of one cache until the caller leaves:
+	// each event at least once, in order (A35).
 	Watch(context.Context, *connect.Request[managerv1.WatchRequest]) (*connect.ServerStreamForClient[managerv1.WatchResponse], error)
 	// Register announces a cache server that is ready to lend memory.
 	Register(context.Context, *connect.Request[managerv1.RegisterRequest]) (*connect.Response[managerv1.RegisterResponse], error)
@@ -143,6 +155,18 @@ func NewManagerServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(managerServiceMethods.ByName("Describe")),
 			connect.WithClientOptions(opts...),
 		),
+		describeCache: connect.NewClient[managerv1.DescribeCacheRequest, managerv1.DescribeCacheResponse](
+			httpClient,
+			baseURL+ManagerServiceDescribeCacheProcedure,
+			connect.WithSchema(managerServiceMethods.ByName("DescribeCache")),
+			connect.WithClientOptions(opts...),
+		),
+		listModels: connect.NewClient[managerv1.ListModelsRequest, managerv1.ListModelsResponse](
+			httpClient,
+			baseURL+ManagerServiceListModelsProcedure,
+			connect.WithSchema(managerServiceMethods.ByName("ListModels")),
+			connect.WithClientOptions(opts...),
+		),
 		watch: connect.NewClient[managerv1.WatchRequest, managerv1.WatchResponse](
 			httpClient,
 			baseURL+ManagerServiceWatchProcedure,
@@ -166,16 +190,18 @@ func NewManagerServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 
 // managerServiceClient implements ManagerServiceClient.
 type managerServiceClient struct {
-	allocate   *connect.Client[managerv1.AllocateRequest, managerv1.AllocateResponse]
-	reallocate *connect.Client[managerv1.ReallocateRequest, managerv1.ReallocateResponse]
-	settle     *connect.Client[managerv1.SettleRequest, managerv1.SettleResponse]
-	renew      *connect.Client[managerv1.RenewRequest, managerv1.RenewResponse]
-	reclaim    *connect.Client[managerv1.ReclaimRequest, managerv1.ReclaimResponse]
-	deallocate *connect.Client[managerv1.DeallocateRequest, managerv1.DeallocateResponse]
-	describe   *connect.Client[managerv1.DescribeRequest, managerv1.DescribeResponse]
-	watch      *connect.Client[managerv1.WatchRequest, managerv1.WatchResponse]
-	register   *connect.Client[managerv1.RegisterRequest, managerv1.RegisterResponse]
-	heartbeat  *connect.Client[managerv1.HeartbeatRequest, managerv1.HeartbeatResponse]
+	allocate      *connect.Client[managerv1.AllocateRequest, managerv1.AllocateResponse]
+	reallocate    *connect.Client[managerv1.ReallocateRequest, managerv1.ReallocateResponse]
+	settle        *connect.Client[managerv1.SettleRequest, managerv1.SettleResponse]
+	renew         *connect.Client[managerv1.RenewRequest, managerv1.RenewResponse]
+	reclaim       *connect.Client[managerv1.ReclaimRequest, managerv1.ReclaimResponse]
+	deallocate    *connect.Client[managerv1.DeallocateRequest, managerv1.DeallocateResponse]
+	describe      *connect.Client[managerv1.DescribeRequest, managerv1.DescribeResponse]
+	describeCache *connect.Client[managerv1.DescribeCacheRequest, managerv1.DescribeCacheResponse]
+	listModels    *connect.Client[managerv1.ListModelsRequest, managerv1.ListModelsResponse]
+	watch         *connect.Client[managerv1.WatchRequest, managerv1.WatchResponse]
+	register      *connect.Client[managerv1.RegisterRequest, managerv1.RegisterResponse]
+	heartbeat     *connect.Client[managerv1.HeartbeatRequest, managerv1.HeartbeatResponse]
 }
 
 // Allocate calls redykv.manager.v1.ManagerService.Allocate.
@@ -213,6 +239,16 @@ func (c *managerServiceClient) Describe(ctx context.Context, req *connect.Reques
 	return c.describe.CallUnary(ctx, req)
 }
 
+// DescribeCache calls redykv.manager.v1.ManagerService.DescribeCache.
+func (c *managerServiceClient) DescribeCache(ctx context.Context, req *connect.Request[managerv1.DescribeCacheRequest]) (*connect.Response[managerv1.DescribeCacheResponse], error) {
+	return c.describeCache.CallUnary(ctx, req)
+}
+
+// ListModels calls redykv.manager.v1.ManagerService.ListModels.
+func (c *managerServiceClient) ListModels(ctx context.Context, req *connect.Request[managerv1.ListModelsRequest]) (*connect.Response[managerv1.ListModelsResponse], error) {
+	return c.listModels.CallUnary(ctx, req)
+}
+
 // Watch calls redykv.manager.v1.ManagerService.Watch.
 func (c *managerServiceClient) Watch(ctx context.Context, req *connect.Request[managerv1.WatchRequest]) (*connect.ServerStreamForClient[managerv1.WatchResponse], error) {
 	return c.watch.CallServerStream(ctx, req)
@@ -248,7 +284,13 @@ type ManagerServiceHandler interface {
 	Deallocate(context.Context, *connect.Request[managerv1.DeallocateRequest]) (*connect.Response[managerv1.DeallocateResponse], error)
 	// Describe lists the caches and VMs that the manager knows.
 	Describe(context.Context, *connect.Request[managerv1.DescribeRequest]) (*connect.Response[managerv1.DescribeResponse], error)
-	// Watch streams what happens to the VMs of one cache until the caller leaves.
+	// DescribeCache says all that the manager knows of one cache.
+	DescribeCache(context.Context, *connect.Request[managerv1.DescribeCacheRequest]) (*connect.Response[managerv1.DescribeCacheResponse], error)
+	// ListModels lists the performance models that configurations are searched in
+	// (5.2).
+	ListModels(context.Context, *connect.Request[managerv1.ListModelsRequest]) (*connect.Response[managerv1.ListModelsResponse], error)
+	// Watch streams what happens to the VMs of one cache until the caller leaves:
+	// each event at least once, in order (A35).
 	Watch(context.Context, *connect.Request[managerv1.WatchRequest], *connect.ServerStream[managerv1.WatchResponse]) error
 	// Register announces a cache server that is ready to lend memory.
 	Register(context.Context, *connect.Request[managerv1.RegisterRequest]) (*connect.Response[managerv1.RegisterResponse], error)
@@ -306,6 +348,18 @@ func NewManagerServiceHandler(svc ManagerServiceHandler, opts ...connect.Handler
 		connect.WithSchema(managerServiceMethods.ByName("Describe")),
 		connect.WithHandlerOptions(opts...),
 	)
+	managerServiceDescribeCacheHandler := connect.NewUnaryHandler(
+		ManagerServiceDescribeCacheProcedure,
+		svc.DescribeCache,
+		connect.WithSchema(managerServiceMethods.ByName("DescribeCache")),
+		connect.WithHandlerOptions(opts...),
+	)
+	managerServiceListModelsHandler := connect.NewUnaryHandler(
+		ManagerServiceListModelsProcedure,
+		svc.ListModels,
+		connect.WithSchema(managerServiceMethods.ByName("ListModels")),
+		connect.WithHandlerOptions(opts...),
+	)
 	managerServiceWatchHandler := connect.NewServerStreamHandler(
 		ManagerServiceWatchProcedure,
 		svc.Watch,
@@ -340,6 +394,10 @@ func NewManagerServiceHandler(svc ManagerServiceHandler, opts ...connect.Handler
 			managerServiceDeallocateHandler.ServeHTTP(w, r)
 		case ManagerServiceDescribeProcedure:
 			managerServiceDescribeHandler.ServeHTTP(w, r)
+		case ManagerServiceDescribeCacheProcedure:
+			managerServiceDescribeCacheHandler.ServeHTTP(w, r)
+		case ManagerServiceListModelsProcedure:
+			managerServiceListModelsHandler.ServeHTTP(w, r)
 		case ManagerServiceWatchProcedure:
 			managerServiceWatchHandler.ServeHTTP(w, r)
 		case ManagerServiceRegisterProcedure:
@@ -381,6 +439,14 @@ func (UnimplementedManagerServiceHandler) Deallocate(context.Context, *connect.R
 
 func (UnimplementedManagerServiceHandler) Describe(context.Context, *connect.Request[managerv1.DescribeRequest]) (*connect.Response[managerv1.DescribeResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("redykv.manager.v1.ManagerService.Describe is not implemented"))
+}
+
+func (UnimplementedManagerServiceHandler) DescribeCache(context.Context, *connect.Request[managerv1.DescribeCacheRequest]) (*connect.Response[managerv1.DescribeCacheResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("redykv.manager.v1.ManagerService.DescribeCache is not implemented"))
+}
+
+func (UnimplementedManagerServiceHandler) ListModels(context.Context, *connect.Request[managerv1.ListModelsRequest]) (*connect.Response[managerv1.ListModelsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("redykv.manager.v1.ManagerService.ListModels is not implemented"))
 }
 
 func (UnimplementedManagerServiceHandler) Watch(context.Context, *connect.Request[managerv1.WatchRequest], *connect.ServerStream[managerv1.WatchResponse]) error {
