@@ -1,0 +1,137 @@
+package plan
+
+// site is what stands at one distance, and what the demand is there.
+type site struct {
+	need
+	distance int
+	far      bool  // than the VMs that the cache has
+	servers  []int // in the order of their age
+	offers   []int // in the order of their names
+
+	fits map[candidate]fit
+	best best
+}
+
+// candidate is a server or an offer, by its index; the other one is -1.
+type candidate struct{ server, offer int }
+
+// best is the cheapest way to hold the demand at one site.
+type best struct {
+	cost     cost
+	servers  []taken
+	launched []launch
+}
+
+type launch struct{ offer, regions, vms int }
+
+// solve finds the site's best.
+func (s *site) solve(offers []Offer, servers []Server) {
+	s.best = s.within(offers, servers, false)
+	for _, t := range s.best.servers {
+		if most := s.cautious(servers[t.server]); servers[t.server].Fresh && t.n > most {
+			if b := s.within(offers, servers, true); b.cost.price() <= s.best.cost.price() && b.vms() <= s.best.vms() {
+				s.best = b
+			}
+			return
+		}
+	}
+}
+
+// vms counts the VMs to be launched.
+func (b best) vms() int {
+	n := 0
+	for _, l := range b.launched {
+		n += l.vms
+	}
+	return n
+}
+
+// cautious is how many regions one cache gets of a fresh server.
+func (s *site) cautious(srv Server) int {
+	return int(min(srv.Memory/2/s.RegionSize, uint64(s.Regions)))
+}
+
+// within finds the best plan that has no more VMs than it may. Where the cheapest
+// has more, it does without the smallest VMs: twice as large ones at least, and so
+// on, until each holds so much that there cannot be too many.
+func (s *site) within(offers []Offer, servers []Server, cautious bool) best {
+	enough := (s.Regions + s.MaxVMs - 1) / s.MaxVMs
+	for least := 1; ; least = min(2*least, enough) {
+		b := s.cheapest(offers, servers, cautious, least)
+		if b.cost == never || b.cost.vms() <= s.MaxVMs {
+			return b
+		}
+		if least >= enough {
+			return best{cost: never}
+		}
+	}
+}
+
+// cheapest weighs what the servers hold against what has to be launched, over all
+// ways to divide the regions between them.
+func (s *site) cheapest(offers []Offer, servers []Server, cautious bool, least int) best {
+	var bins []bin
+	for _, i := range s.servers {
+		srv := servers[i]
+		n := s.fits[candidate{i, -1}].regions
+		if cautious && srv.Fresh {
+			n = min(n, s.cautious(srv))
+		}
+		if n >= least {
+			bins = append(bins, bin{server: i, regions: n, price: srv.region(s.RegionSize)})
+		}
+	}
+	var items []item
+	var of []int // the offer of each item
+	for _, i := range s.offers {
+		o := offers[i]
+		n := s.fits[candidate{-1, i}].regions
+		if n < least {
+			continue
+		}
+		available := o.Available
+		if available < 0 || available > s.Regions {
+			available = s.Regions
+		}
+		items, of = append(items, item{regions: n, price: o.Price, available: available}), append(of, i)
+	}
+	shared := newSharing(bins, s.Regions)
+	launched := newCover(items, s.Regions)
+	b, on := best{cost: never}, 0
+	for n := shared.most(); n >= 0; n-- { // of equals, what the servers that are there can hold
+		if c := shared.least[n].plus(launched.at(s.Regions - n)); c < b.cost {
+			b.cost, on = c, n
+		}
+	}
+	if b.cost == never {
+		return b
+	}
+	b.servers = shared.take(on)
+	for k, n := range launched.counts(s.Regions-on, len(items)) {
+		if n > 0 {
+			b.launched = append(b.launched, launch{offer: of[k], regions: items[k].regions, vms: n})
+		}
+	}
+	return b
+}
+
+// parts cuts the demand into those of the best: each VM is filled before the next,
+// so that the last one has what is left over, for the cache to grow (R72).
+func (s *site) parts(offers []Offer, servers []Server) []Part {
+	var parts []Part
+	left := s.Regions
+	for _, t := range s.best.servers {
+		parts = append(parts, Part{
+			Server: t.server, Offer: -1, Regions: t.n, Cores: s.cores(t.n), Price: servers[t.server].share(t.n, s.RegionSize),
+		})
+		left -= t.n
+	}
+	for _, l := range s.best.launched {
+		for range l.vms {
+			n := min(l.regions, left)
+			parts = append(parts, Part{Server: -1, Offer: l.offer, Regions: n, Cores: s.cores(n), Price: offers[l.offer].Price})
+			left -= n
+		}
+	}
+	return parts
+}

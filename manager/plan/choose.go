@@ -1,0 +1,178 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// Choose finds the cheapest plan for a demand. Its error is a [*NoneError] where
+// nothing serves the demand, with the reasons; any other says what is wrong with
+// the arguments.
+func Choose(d Demand, offers []Offer, servers []Server, p Policy) (*Plan, error) {
+	if d.Per == 0 {
+		d.Per = d.Regions
+	}
+	if p.MaxVMs == 0 {
+		p.MaxVMs = defaultMaxVMs
+	}
+	if err := check(d, offers, servers, p); err != nil {
+		return nil, err
+	}
+	sites := sitesOf(d, offers, servers, p)
+	var won *site
+	for _, s := range sites {
+		s.solve(offers, servers)
+		if s.best.cost == never {
+			continue
+		}
+		// Sites come in the order of distance: of equals the nearest wins.
+		if won == nil || won.far == s.far && s.best.cost < won.best.cost {
+			won = s
+		}
+	}
+	explanation := explain(offers, servers, sites, won)
+	if won == nil {
+		return nil, none(d, offers, servers, sites, explanation)
+	}
+	plan := &Plan{
+		Distance: won.distance, Config: won.config, Parts: won.parts(offers, servers),
+		Price: won.best.cost.price(), Explanation: explanation,
+	}
+	return plan, nil
+}
+
+// maxRegions bounds a demand: it is what costs can count.
+const maxRegions = 1 << 16
+
+func check(d Demand, offers []Offer, servers []Server, p Policy) error {
+	if d.RegionSize == 0 || d.Regions < 1 || d.Regions > maxRegions || d.Per < 1 || d.Per > maxRegions {
+		return fmt.Errorf("plan: %d regions of %d bytes, threads for %d: want 1 to %d regions of 1 byte or more", d.Regions, d.RegionSize, d.Per, maxRegions)
+	}
+	if len(d.Configs) == 0 {
+		return fmt.Errorf("plan: no configuration")
+	}
+	for distance, c := range d.Configs {
+		if distance < 0 || c.C < 1 || c.C > maxRegions || c.S < 0 || c.S > c.C {
+			return fmt.Errorf("plan: configuration (%d, %d, %d, %d) for distance %d: want 1 client thread or more, and no more server threads", c.C, c.S, c.B, c.Q, distance)
+		}
+	}
+	if p.MaxVMs < 1 || p.MaxVMs > maxRegions {
+		return fmt.Errorf("plan: at most %d VMs: want 1 to %d", p.MaxVMs, maxRegions)
+	}
+	for _, o := range offers {
+		if o.Price < 0 || o.Price > MaxPrice || o.Cores < 0 || o.Cores > maxRegions || o.Distance < 0 {
+			return fmt.Errorf("plan: VM type %s: price %v, %d cores, distance %d", o.Type, o.Price, o.Cores, o.Distance)
+		}
+	}
+	for _, s := range servers {
+		if s.Price < 0 || s.Price > MaxPrice || s.Cores < 0 || s.Cores > maxRegions || s.Distance < 0 || s.Free > s.Memory {
+			return fmt.Errorf("plan: server %s: price %v, %d cores, distance %d, %d of %d bytes free", s.ID, s.Price, s.Cores, s.Distance, s.Free, s.Memory)
+		}
+	}
+	return nil
+}
+
+// sitesOf sorts servers and offers by their distances, those without a usable
+// configuration left out, and says what fits where. The nearest site comes first.
+func sitesOf(d Demand, offers []Offer, servers []Server, p Policy) []*site {
+	at := make(map[int]*site)
+	place := func(distance int) *site {
+		distance, config, ok := d.where(distance)
+		if !ok {
+			return nil
+		}
+		s := at[distance]
+		if s == nil {
+			s = &site{
+				need: need{Demand: d, Policy: p, config: config}, distance: distance,
+				far: d.Distance > 0 && distance > d.Distance, fits: make(map[candidate]fit),
+			}
+			at[distance] = s
+		}
+		return s
+	}
+	for i, srv := range servers {
+		if s := place(srv.Distance); s != nil {
+			s.servers = append(s.servers, i)
+			s.fits[candidate{i, -1}] = s.server(srv)
+		}
+	}
+	for i, o := range offers {
+		if s := place(o.Distance); s != nil {
+			s.offers = append(s.offers, i)
+			if o.Warm > 0 {
+				s.warm = max(s.warm, s.room(o.Memory, o.Cores).regions)
+			}
+		}
+	}
+	sites := slices.SortedFunc(maps.Values(at), func(a, b *site) int { return cmp.Compare(a.distance, b.distance) })
+	for _, s := range sites {
+		slices.SortStableFunc(s.offers, func(a, b int) int { return cmp.Compare(offers[a].Name(), offers[b].Name()) })
+		for _, i := range s.offers {
+			s.fits[candidate{-1, i}] = s.offer(offers[i])
+		}
+	}
+	return sites
+}
+
+// where says at which site a VM of a distance stands, and with what configuration.
+// One whose distance is not known stands at the nearest; one that is nearer than the
+// cache's own VMs stands with them.
+func (d Demand) where(distance int) (int, Config, bool) {
+	if distance == 0 {
+		distance = d.nearest()
+	}
+	distance = max(distance, d.Distance)
+	c, ok := d.Configs[distance]
+	if !ok {
+		c, ok = d.Configs[0]
+	}
+	return distance, c, ok
+}
+
+// nearest is the least distance that has a configuration of its own; 0 where one
+// does for all.
+func (d Demand) nearest() int {
+	if _, ok := d.Configs[0]; ok {
+		return 0
+	}
+	return slices.Min(slices.Collect(maps.Keys(d.Configs)))
+}
+
+// none says how large a cache could have been.
+func none(d Demand, offers []Offer, servers []Server, sites []*site, e Explanation) error {
+	err := &NoneError{Asked: uint64(d.Regions) * d.RegionSize, Offers: len(offers), Explanation: e}
+	for _, s := range servers {
+		if s.Transport == d.Transport {
+			err.Servers++
+		}
+	}
+	for _, s := range sites {
+		err.Available = max(err.Available, uint64(s.largest(offers))*d.RegionSize)
+	}
+	return err
+}
+
+// largest is how many regions the site could hold with as many VMs as a cache may
+// have.
+func (s *site) largest(offers []Offer) int {
+	var each []int
+	for _, i := range s.servers {
+		each = append(each, s.fits[candidate{i, -1}].regions)
+	}
+	for _, i := range s.offers {
+		n := offers[i].Available
+		if n < 0 || n > s.MaxVMs {
+			n = s.MaxVMs
+		}
+		each = append(each, slices.Repeat([]int{s.fits[candidate{-1, i}].regions}, n)...)
+	}
+	slices.SortFunc(each, func(a, b int) int { return cmp.Compare(b, a) })
+	sum := 0
+	for _, n := range each[:min(len(each), s.MaxVMs)] {
+		sum += n
+	}
+	return min(sum, s.Regions)
+}

@@ -1,0 +1,108 @@
+package plan
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/redykv/redykv/internal/units"
+)
+
+// need is a demand at one distance.
+type need struct {
+	Demand
+	Policy
+	config Config
+	warm   int // regions that a VM which runs already could take; 0: none does
+}
+
+// cores keeps the configuration's ratio of cores to memory (R26, A17). A VM has no
+// use for more threads than it has connections, one for each client thread (R57).
+func (n need) cores(regions int) int {
+	return min((n.config.S*regions+n.Per-1)/n.Per, n.config.C)
+}
+
+// fit is how many regions something can hold, and what keeps it from holding more.
+type fit struct {
+	regions int
+	why     string // of what there is too little; empty: it holds the demand whole
+}
+
+func (f fit) bound(regions int, format string, args ...any) fit {
+	if regions < f.regions {
+		return fit{regions, fmt.Sprintf(format, args...)}
+	}
+	return f
+}
+
+// room bounds by memory and cores.
+func (n need) room(memory uint64, cores int) fit {
+	f := fit{regions: n.Regions}
+	f = f.bound(int(min(uint64(n.Regions), memory/n.RegionSize)), "%v of memory", units.Size(memory))
+	if n.config.S > 0 && cores < n.config.C {
+		// The largest n with ceil(S*n/Per) <= cores.
+		f = f.bound(cores*n.Per/n.config.S, "%s, for %s per %s", count(cores, "core"), count(n.config.S, "server thread"), count(n.Per, "region"))
+	}
+	return f
+}
+
+func (n need) server(s Server) fit {
+	if s.Transport != n.Transport {
+		return fit{why: fmt.Sprintf("it lends over %s, not %s", s.Transport, n.Transport)}
+	}
+	return n.room(s.Free, s.Cores)
+}
+
+func (n need) offer(o Offer) fit {
+	cores := o.Cores
+	if o.Fitted {
+		cores = n.config.C
+		if o.Memory == 0 {
+			o.Memory = math.MaxUint64
+		}
+	}
+	f := n.room(o.Memory, cores)
+	if o.Spot && f.regions > 0 {
+		regions, why := n.leave(o)
+		f = f.bound(regions, "%s", why)
+	}
+	if o.Available == 0 {
+		f = fit{why: "none is available"}
+	}
+	return f
+}
+
+// leave is how many regions can leave a spot VM before it goes (R27, A28), and why
+// not more.
+func (n need) leave(o Offer) (int, string) {
+	switch {
+	case n.Duration == 0:
+		return 0, "a cache without an end has no spot VMs"
+	case n.MigrationRate <= 0:
+		return 0, "nobody knows how fast memory would leave it"
+	case o.Lifetime > 0 && o.Lifetime < n.MinLifetime:
+		return 0, fmt.Sprintf("it is expected to live %v, %v is wanted", o.Lifetime.Round(time.Second), n.MinLifetime)
+	}
+	within := func(d time.Duration) int {
+		bytes := (d - n.Margin).Seconds() * n.MigrationRate / float64(n.RegionSize)
+		return int(max(0, min(bytes, float64(n.Regions))))
+	}
+	cold := within(o.Notice - n.Provision)
+	// A VM that runs already need not be waited for, if it has the room.
+	if warm := min(within(o.Notice), n.warm); warm > cold {
+		return warm, fmt.Sprintf("%v of notice, at %v/s, with a warm VM", o.Notice, units.Size(n.MigrationRate))
+	}
+	return cold, fmt.Sprintf("%v of notice, of which a new VM takes %v, at %v/s", o.Notice, n.Provision, units.Size(n.MigrationRate))
+}
+
+// share is what a cache pays for so many regions of a server, which others may
+// share.
+func (s Server) share(regions int, size uint64) Price { return s.region(size) * Price(regions) }
+
+// region is the price of one region, rounded up.
+func (s Server) region(size uint64) Price {
+	if s.Price == 0 || s.Memory == 0 {
+		return 0
+	}
+	return Price(math.Ceil(float64(s.Price) * float64(size) / float64(s.Memory)))
+}

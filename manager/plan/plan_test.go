@@ -1,0 +1,375 @@
+package plan
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	"pgregory.net/rapid"
+
+	"github.com/redykv/redykv/internal/units"
+)
+
+// TestPlan plays testdata/*: a menu, the servers that are there, and what is chosen
+// of them.
+func TestPlan(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		var w script
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			switch d.Cmd {
+			case "menu":
+				w.offers = nil
+				for line := range strings.Lines(d.Input) {
+					w.offers = append(w.offers, offerOf(t, strings.Fields(line)))
+				}
+			case "servers":
+				w.servers = nil
+				for line := range strings.Lines(d.Input) {
+					w.servers = append(w.servers, serverOf(t, strings.Fields(line)))
+				}
+			case "policy":
+				w.policy = Policy{}
+				scan(t, strings.Fields(d.Input), map[string]any{
+					"vms": &w.policy.MaxVMs, "rate": &w.policy.MigrationRate, "provision": &w.policy.Provision,
+					"margin": &w.policy.Margin, "lifetime": &w.policy.MinLifetime,
+				})
+			case "plan":
+				return w.plan(t, strings.Fields(d.Input))
+			default:
+				t.Fatalf("%s: unknown command %s", d.Pos, d.Cmd)
+			}
+			return ""
+		})
+	})
+}
+
+type script struct {
+	offers  []Offer
+	servers []Server
+	policy  Policy
+}
+
+func (w *script) plan(t *testing.T, words []string) string {
+	d := Demand{RegionSize: 1 << 30, Transport: "shm", Configs: make(map[int]Config)}
+	var configs string
+	scan(t, words, map[string]any{
+		"regions": &d.Regions, "per": &d.Per, "distance": &d.Distance, "duration": &d.Duration, "configs": &configs,
+	})
+	for text := range strings.SplitSeq(configs, ";") {
+		var at int
+		var c Config
+		if _, err := fmt.Sscanf(text, "%d:%d,%d,%d,%d", &at, &c.C, &c.S, &c.B, &c.Q); err != nil {
+			t.Fatalf("configuration %q: %v", text, err)
+		}
+		d.Configs[at] = c
+	}
+	p, err := Choose(d, w.offers, w.servers, w.policy)
+	var none *NoneError
+	if errors.As(err, &none) {
+		return fmt.Sprintf("none: %v could be had\n\n%v", units.Size(none.Available), none.Explanation)
+	}
+	if err != nil {
+		return "error: " + err.Error()
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%v at distance %s\n", p.Price, unknown(p.Distance))
+	for _, part := range p.Parts {
+		name := "launch "
+		if part.Offer >= 0 {
+			name += w.offers[part.Offer].Name()
+		} else {
+			name = "server " + w.servers[part.Server].ID
+		}
+		fmt.Fprintf(&b, "  %s: %s, %s, %v\n", name, count(part.Regions, "region"), count(part.Cores, "core"), part.Price)
+	}
+	return b.String() + "\n" + p.Explanation.String()
+}
+
+func offerOf(t *testing.T, words []string) Offer {
+	o := Offer{Type: words[0], Available: -1}
+	scan(t, words[1:], map[string]any{
+		"memory": &o.Memory, "cores": &o.Cores, "price": &o.Price, "distance": &o.Distance, "available": &o.Available,
+		"spot": &o.Spot, "notice": &o.Notice, "lifetime": &o.Lifetime, "warm": &o.Warm, "fitted": &o.Fitted,
+	})
+	return o
+}
+
+func serverOf(t *testing.T, words []string) Server {
+	s := Server{ID: words[0], Transport: "shm"}
+	scan(t, words[1:], map[string]any{
+		"memory": &s.Memory, "free": &s.Free, "cores": &s.Cores, "price": &s.Price, "distance": &s.Distance,
+		"transport": &s.Transport, "fresh": &s.Fresh,
+	})
+	s.Free = cmp.Or(s.Free, s.Memory)
+	return s
+}
+
+// scan reads words such as memory=16GiB and spot into what they name.
+func scan(t *testing.T, words []string, into map[string]any) {
+	t.Helper()
+	for _, word := range words {
+		name, value, _ := strings.Cut(word, "=")
+		var err error
+		switch v := into[name].(type) {
+		case *bool:
+			*v = true
+		case *int:
+			*v, err = strconv.Atoi(value)
+		case *string:
+			*v = value
+		case *time.Duration:
+			*v, err = time.ParseDuration(value)
+		case *uint64:
+			var size units.Size
+			size, err = units.ParseSize(value)
+			*v = uint64(size)
+		case *float64:
+			var size units.Size
+			size, err = units.ParseSize(value)
+			*v = float64(size)
+		case *Price:
+			var dollars float64
+			dollars, err = strconv.ParseFloat(value, 64)
+			*v = Dollars(dollars)
+		default:
+			t.Fatalf("%q: no such word", word)
+		}
+		if err != nil {
+			t.Fatalf("%q: %v", word, err)
+		}
+	}
+}
+
+// TestCheapest compares with trying everything, on menus small enough for that.
+func TestCheapest(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := Demand{RegionSize: 1 << 20, Regions: rapid.IntRange(1, 12).Draw(t, "regions"), Configs: make(map[int]Config), Duration: time.Hour}
+		for _, at := range rapid.SliceOfNDistinct(rapid.SampledFrom([]int{0, 1, 3}), 1, 3, rapid.ID[int]).Draw(t, "distances") {
+			c := rapid.IntRange(1, 4).Draw(t, "c")
+			d.Configs[at] = Config{C: c, S: rapid.IntRange(0, c).Draw(t, "s"), B: 1, Q: 1}
+		}
+		offers := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Offer {
+			return Offer{
+				Type: rapid.StringMatching("[a-d]").Draw(t, "type"), Memory: rapid.Uint64Range(0, 10<<20).Draw(t, "memory"),
+				Cores: rapid.IntRange(0, 4).Draw(t, "cores"), Price: Price(rapid.IntRange(0, 5).Draw(t, "price")),
+				Distance: rapid.SampledFrom([]int{0, 1, 3}).Draw(t, "distance"), Available: rapid.IntRange(-1, 3).Draw(t, "available"),
+				Spot: rapid.Bool().Draw(t, "spot"), Notice: time.Duration(rapid.IntRange(0, 8).Draw(t, "notice")) * time.Second,
+			}
+		}), 0, 4).Draw(t, "offers")
+		servers := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Server {
+			memory := rapid.Uint64Range(1<<20, 8<<20).Draw(t, "memory")
+			return Server{
+				ID: "s", Memory: memory, Free: rapid.Uint64Range(0, memory).Draw(t, "free"), Cores: rapid.IntRange(0, 4).Draw(t, "cores"),
+				Price: Price(rapid.IntRange(0, 9).Draw(t, "price")), Distance: rapid.SampledFrom([]int{0, 1, 3}).Draw(t, "distance"),
+			}
+		}), 0, 4).Draw(t, "servers")
+		policy := Policy{MigrationRate: 1 << 20, Provision: time.Second}
+
+		p, err := Choose(d, offers, servers, policy)
+		want := never
+		for at := range map[int]bool{d.nearest(): true, 1: true, 3: true} {
+			want = min(want, tryAll(d, at, offers, servers, policy))
+		}
+		var none *NoneError
+		switch {
+		case err != nil && !errors.As(err, &none):
+			t.Fatal(err)
+		case err != nil && want != never:
+			t.Fatalf("none found (%v), but %v is possible", err, want.price())
+		case err == nil && (want.price() != p.Price || want.vms() != len(p.Parts)):
+			t.Fatalf("%v with %d VMs, but %v with %d is possible", p.Price, len(p.Parts), want.price(), want.vms())
+		case err == nil:
+			checkParts(t, d, offers, servers, p)
+		}
+		if none != nil && none.Available >= none.Asked {
+			t.Fatalf("refused, though %d of %d bytes are available", none.Available, none.Asked)
+		}
+	})
+}
+
+// tryAll is the least cost at one distance, found by trying each number of each VM.
+func tryAll(d Demand, distance int, offers []Offer, servers []Server, p Policy) cost {
+	config, ok := d.Configs[distance]
+	if !ok {
+		if config, ok = d.Configs[0]; !ok {
+			return never
+		}
+	}
+	here := func(at int) bool { return at == distance || at == 0 && distance == d.nearest() }
+	fits := func(n int, memory uint64, cores int) bool {
+		need := min((config.S*n+d.Regions-1)/d.Regions, config.C)
+		return uint64(n)*d.RegionSize <= memory && need <= cores
+	}
+	var server func(i, left int) cost
+	var offer func(i, left int) cost
+	offer = func(i, left int) cost {
+		if left <= 0 {
+			return 0
+		}
+		if i == len(offers) {
+			return never
+		}
+		o, most := offers[i], 0
+		for n := 1; n <= d.Regions && here(o.Distance); n++ {
+			seconds := (o.Notice - p.Provision).Seconds()
+			if fits(n, o.Memory, o.Cores) && (!o.Spot || float64(n)*float64(d.RegionSize) <= seconds*p.MigrationRate) {
+				most = n
+			}
+		}
+		least := offer(i+1, left)
+		for vms := 1; most > 0 && vms <= left && (o.Available < 0 || vms <= o.Available); vms++ {
+			least = min(least, offer(i+1, left-vms*most).plus(costOf(o.Price*Price(vms), vms)))
+		}
+		return least
+	}
+	server = func(i, left int) cost {
+		if i == len(servers) {
+			return offer(0, left)
+		}
+		least := server(i+1, left)
+		for n := 1; n <= left && here(servers[i].Distance) && fits(n, servers[i].Free, servers[i].Cores); n++ {
+			least = min(least, server(i+1, left-n).plus(costOf(servers[i].share(n, d.RegionSize), 1)))
+		}
+		return least
+	}
+	return server(0, d.Regions)
+}
+
+// checkParts holds a plan against what its VMs have.
+func checkParts(t *rapid.T, d Demand, offers []Offer, servers []Server, p *Plan) {
+	regions, price := 0, Price(0)
+	launched, shared := make(map[int]int), make(map[int]bool)
+	for _, part := range p.Parts {
+		regions += part.Regions
+		price += part.Price
+		memory, cores, distance := uint64(0), 0, 0
+		if part.Server >= 0 {
+			s := servers[part.Server]
+			memory, cores, distance = s.Free, s.Cores, s.Distance
+			if shared[part.Server] {
+				t.Fatalf("server %d is used twice", part.Server)
+			}
+			shared[part.Server] = true
+		} else {
+			o := offers[part.Offer]
+			memory, cores, distance = o.Memory, o.Cores, o.Distance
+			if launched[part.Offer]++; o.Available >= 0 && launched[part.Offer] > o.Available {
+				t.Fatalf("more than %d VMs of %s", o.Available, o.Name())
+			}
+		}
+		if part.Regions < 1 || uint64(part.Regions)*d.RegionSize > memory || part.Cores > cores {
+			t.Fatalf("%+v does not fit %d bytes and %d cores", part, memory, cores)
+		}
+		if part.Cores*d.Regions < min(p.Config.S*part.Regions, p.Config.C*d.Regions) {
+			t.Fatalf("%+v: fewer cores for its regions than %+v has", part, p.Config)
+		}
+		if distance != p.Distance && distance != 0 {
+			t.Fatalf("%+v stands at distance %d, the plan at %d", part, distance, p.Distance)
+		}
+	}
+	if regions != d.Regions || price != p.Price {
+		t.Fatalf("parts hold %d regions for %v, the plan %d for %v", regions, price, d.Regions, p.Price)
+	}
+}
+
+// TestFirst compares the choice of servers at one price with trying all.
+func TestFirst(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		sizes := rapid.SliceOfN(rapid.IntRange(1, 5), 1, 7).Draw(t, "sizes")
+		sum := 0
+		var bins []bin
+		for i, n := range sizes {
+			sum += n
+			bins = append(bins, bin{server: i, regions: n})
+		}
+		regions := rapid.IntRange(1, sum).Draw(t, "regions")
+		var want []int
+		for set := 1; set < 1<<len(sizes); set++ {
+			var chosen []int
+			held := 0
+			for i, n := range sizes {
+				if set>>i&1 == 1 {
+					chosen = append(chosen, i)
+					held += n
+				}
+			}
+			if held >= regions && (want == nil || len(chosen) < len(want) || len(chosen) == len(want) && slices.Compare(chosen, want) < 0) {
+				want = chosen
+			}
+		}
+		var got []int
+		left := regions
+		for _, b := range newSharing(bins, regions).take(regions) {
+			got = append(got, b.server)
+			left -= b.n
+		}
+		if !slices.Equal(got, want) || left != 0 {
+			t.Fatalf("servers %v of %v for %d regions, %d left; want %v", got, sizes, regions, left, want)
+		}
+	})
+}
+
+func TestBadArguments(t *testing.T) {
+	good := Demand{RegionSize: 1, Regions: 1, Configs: map[int]Config{0: {1, 0, 1, 1}}}
+	for name, change := range map[string]func(*Demand, *Offer, *Server){
+		"no regions":        func(d *Demand, _ *Offer, _ *Server) { d.Regions = 0 },
+		"many regions":      func(d *Demand, _ *Offer, _ *Server) { d.Regions = 1<<16 + 1 },
+		"no region size":    func(d *Demand, _ *Offer, _ *Server) { d.RegionSize = 0 },
+		"no configuration":  func(d *Demand, _ *Offer, _ *Server) { d.Configs = nil },
+		"no client threads": func(d *Demand, _ *Offer, _ *Server) { d.Configs = map[int]Config{0: {}} },
+		"high price":        func(_ *Demand, o *Offer, _ *Server) { o.Price = MaxPrice + 1 },
+		"negative price":    func(_ *Demand, _ *Offer, s *Server) { s.Price = -1 },
+		"more free":         func(_ *Demand, _ *Offer, s *Server) { s.Free = s.Memory + 1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, o, s := good, Offer{Memory: 1}, Server{}
+			change(&d, &o, &s)
+			p, err := Choose(d, []Offer{o}, []Server{s}, Policy{})
+			var none *NoneError
+			if err == nil || errors.As(err, &none) {
+				t.Errorf("plan %+v, error %v: want the argument refused", p, err)
+			}
+		})
+	}
+}
+
+// TestDearest adds up the highest prices without an overflow.
+func TestDearest(t *testing.T) {
+	d := Demand{RegionSize: 1, Regions: maxRegions, Configs: map[int]Config{0: {1, 0, 1, 1}}}
+	offers := []Offer{{Type: "gold", Memory: 256, Price: MaxPrice, Available: 256}}
+	p, err := Choose(d, offers, nil, Policy{})
+	if err != nil || p.Price != 256*MaxPrice || len(p.Parts) != 256 {
+		t.Errorf("plan %+v, error %v: want 256 VMs at the highest price", p, err)
+	}
+}
+
+// BenchmarkChoose is the largest cache there can be, of a large menu: 100 types of
+// odd sizes at one distance, none dearer and smaller than another.
+func BenchmarkChoose(b *testing.B) {
+	for _, available := range []int{-1, 20} {
+		for _, regions := range []int{64, 1024, maxRegions} {
+			b.Run(fmt.Sprintf("available=%d/regions=%d", available, regions), func(b *testing.B) {
+				var offers []Offer
+				for i := range 100 {
+					memory := uint64(regions/64+1) + uint64(i*max(1, regions/100))
+					offers = append(offers, Offer{
+						Type: fmt.Sprintf("t%02d", i), Memory: memory << 30, Cores: 64, Available: available,
+						Price: Price(1000*memory + uint64(i*i)),
+					})
+				}
+				d := Demand{RegionSize: 1 << 30, Regions: regions, Configs: map[int]Config{0: {8, 4, 64, 8}}}
+				for b.Loop() {
+					if _, err := Choose(d, offers, nil, Policy{}); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
