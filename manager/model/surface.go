@@ -1,0 +1,201 @@
+package model
+
+import (
+	"fmt"
+	"math"
+	"sort"
+)
+
+// Performance is what a configuration achieves with all the requests in flight that
+// it has room for (A15).
+type Performance struct {
+	LatencyUs float64 `json:"latency_us"` // mean latency of a request, in microseconds
+	Mops      float64 `json:"mops"`       // million requests a second
+}
+
+// worse is the worse of both in either respect.
+func (p Performance) worse(o Performance) Performance {
+	return Performance{LatencyUs: max(p.LatencyUs, o.LatencyUs), Mops: min(p.Mops, o.Mops)}
+}
+
+// better is the better of both in either respect.
+func (p Performance) better(o Performance) Performance {
+	return Performance{LatencyUs: min(p.LatencyUs, o.LatencyUs), Mops: max(p.Mops, o.Mops)}
+}
+
+// bestOf is the least latency and the most throughput of some.
+func bestOf(some []Performance) Performance {
+	best := unknown
+	for _, p := range some {
+		best = best.better(p)
+	}
+	return best
+}
+
+// unknown is what is said of a configuration that was not measured: nothing that
+// anybody could count on.
+var unknown = Performance{LatencyUs: math.Inf(1)}
+
+// noise is how much two measurements of the same thing may differ (A22).
+const noise = 0.02
+
+// Surface predicts the performance of every configuration of a space from that of
+// some. It never changes, so any number of goroutines may use it.
+//
+// Between adjacent measured values of an axis it is linear in each parameter. Where
+// s <= c cuts a cell of c and s in two, the half that is left has three corners and
+// is linear in both (A20). If a corner is missing, the latency in the cell is
+// infinite: nothing is said of what was not measured (A21).
+type Surface struct {
+	space Space
+	c     []int // axes; that of s has 0 before it
+	s     []int
+	b     []int
+	q     []int
+	cells []Performance // by c, s, b, q; those with b = 1 are the same for each s
+	best  []Performance // by c and s: the least latency and the most throughput of all b and q
+
+	// monotone says that latency never falls on the way down the left of any
+	// subtree: then figure 10 misses nothing.
+	monotone bool
+}
+
+// NewSurface makes the surface of what was measured, which are configurations of
+// the space's grid. Those that are not given are missing.
+func NewSurface(space Space, measured map[Config]Performance) (*Surface, error) {
+	if err := space.Check(); err != nil {
+		return nil, err
+	}
+	f := &Surface{space: space, c: axis(space.C), b: axis(space.B), q: axis(space.Q)}
+	f.s = append([]int{0}, f.c...)
+	f.cells = make([]Performance, len(f.c)*len(f.s)*len(f.b)*len(f.q))
+	for i := range f.cells {
+		f.cells[i] = unknown
+	}
+	for at, p := range measured {
+		ci, si, bi, qi, ok := f.index(at)
+		if !ok || at != at.alias() || !space.from1().Contains(at) {
+			return nil, fmt.Errorf("model: %v is not measured in this space", at)
+		}
+		if !(p.LatencyUs > 0 && p.Mops > 0) || math.IsInf(p.LatencyUs, 1) || math.IsInf(p.Mops, 1) {
+			return nil, fmt.Errorf("model: %v: latency of %v us, %v Mop/s", at, p.LatencyUs, p.Mops)
+		}
+		f.cells[f.cell(ci, si, bi)+qi] = p
+	}
+	for ci := range f.c { // batches of one have no use for server threads
+		from := f.cells[f.cell(ci, 0, 0):][:len(f.q)]
+		for si := 1; si < len(f.s) && f.s[si] <= f.c[ci]; si++ {
+			copy(f.cells[f.cell(ci, si, 0):], from)
+		}
+	}
+	f.settle()
+	f.monotone = f.smooth()
+	per := len(f.b) * len(f.q)
+	for i := 0; i < len(f.cells); i += per {
+		f.best = append(f.best, bestOf(f.cells[i:i+per]))
+	}
+	return f, nil
+}
+
+// from1 is the space with all queue depths.
+func (s Space) from1() Space {
+	s.Opt = 1
+	return s
+}
+
+// Space is what the surface was made for.
+func (f *Surface) Space() Space { return f.space }
+
+// cell is where the depths of c, s, b begin.
+func (f *Surface) cell(ci, si, bi int) int {
+	return ((ci*len(f.s)+si)*len(f.b) + bi) * len(f.q)
+}
+
+// index finds a measured configuration on the axes.
+func (f *Surface) index(at Config) (ci, si, bi, qi int, ok bool) {
+	find := func(axis []int, v int) int {
+		i := sort.SearchInts(axis, v)
+		if i == len(axis) || axis[i] != v {
+			ok = false
+		}
+		return i
+	}
+	ok = true
+	ci, si, bi, qi = find(f.c, at.C), find(f.s, at.S), find(f.b, at.B), find(f.q, at.Q)
+	return ci, si, bi, qi, ok
+}
+
+// settle gives missing configurations the throughput that was measured last before
+// them on any axis, so that bounds of throughputs hold for them, too.
+func (f *Surface) settle() {
+	for ci := range f.c {
+		for si := range f.s {
+			for bi := range f.b {
+				for qi := range f.q {
+					p := &f.cells[f.cell(ci, si, bi)+qi]
+					if !math.IsInf(p.LatencyUs, 1) || f.s[si] > f.c[ci] || f.s[si] == 0 && bi > 0 {
+						continue
+					}
+					last := math.Inf(1)
+					before := func(ci, si, bi, qi int) { last = min(last, f.cells[f.cell(ci, si, bi)+qi].Mops) }
+					if qi > 0 {
+						before(ci, si, bi, qi-1)
+					}
+					if bi > 0 {
+						before(ci, si, bi-1, qi)
+					}
+					if si > 1 {
+						before(ci, si-1, bi, qi)
+					}
+					if ci > 0 && f.c[ci-1] >= f.s[si] {
+						before(ci-1, si, bi, qi)
+					}
+					if !math.IsInf(last, 1) {
+						p.Mops = last
+					}
+				}
+			}
+		}
+	}
+}
+
+// smooth raises latencies that are below one to the left of them by no more than
+// noise, and says whether none is left that is (A22). To the left of a configuration
+// in a subtree are those of smaller q; for the least q, those of smaller b; for b = 1
+// those of smaller c. With b = 1 the server threads do not count.
+func (f *Surface) smooth() bool {
+	monotone := true
+	raise := func(p *Performance, left float64) {
+		switch {
+		case p.LatencyUs >= left:
+		case p.LatencyUs >= left*(1-noise):
+			p.LatencyUs = left
+		default:
+			monotone = false
+		}
+	}
+	least, ok := sort.Find(len(f.q), func(i int) int { return f.space.Opt - f.q[i] })
+	if !ok {
+		return false // the search begins between two depths
+	}
+	for ci := range f.c {
+		for si := range f.s {
+			if f.s[si] > f.c[ci] {
+				continue
+			}
+			for bi := range f.b[:min(len(f.b), f.space.batches(f.s[si]))] {
+				row := f.cells[f.cell(ci, si, bi):][:len(f.q)]
+				switch {
+				case bi > 0:
+					raise(&row[least], f.cells[f.cell(ci, si, bi-1)+least].LatencyUs)
+				case ci > 0: // for any s it is the same as for 0
+					raise(&row[least], f.cells[f.cell(ci-1, 0, 0)+least].LatencyUs)
+				}
+				for qi := least + 1; qi < len(row); qi++ {
+					raise(&row[qi], row[qi-1].LatencyUs)
+				}
+			}
+		}
+	}
+	return monotone
+}
