@@ -19,12 +19,15 @@ import (
 // moment between its two, that explains what all of them saw.
 
 // deed is an operation in a history. A value is known by the number of the
-// operation that wrote it; 0 is no value.
+// operation that wrote it; 0 is no value. The number of a value whose record expires
+// has mortal in it.
 type deed struct {
 	kind deedKind
 	key  uint64
 	id   uint64
 }
+
+const mortal = 1 << 40
 
 type deedKind uint8
 
@@ -35,6 +38,7 @@ const (
 	deedDead                   // writes a record that has expired
 	deedDelete
 	deedRMW    // sees a value, writes id
+	deedCarry  // sees a value, writes id, which expires if the value did
 	deedKeep   // sees a value, changes nothing
 	deedRemove // sees a value, removes it if its number is even
 	deedInsert // writes id if it sees nothing
@@ -42,7 +46,7 @@ const (
 )
 
 func (d deed) String() string {
-	names := [deedKinds]string{"read", "upsert", "mortal", "dead", "delete", "rmw", "keep", "remove", "insert"}
+	names := [deedKinds]string{"read", "upsert", "mortal", "dead", "delete", "rmw", "carry", "keep", "remove", "insert"}
 	return fmt.Sprintf("%s %d", names[d.kind], d.id)
 }
 
@@ -56,12 +60,16 @@ var historyModel = porcupine.Model{
 		switch d.kind {
 		case deedRead, deedKeep:
 			return saw == was, was
-		case deedUpsert, deedMortal:
+		case deedUpsert:
 			return true, d.id
+		case deedMortal:
+			return true, d.id | mortal
 		case deedDead, deedDelete:
 			return true, uint64(0)
 		case deedRMW:
 			return saw == was, d.id
+		case deedCarry:
+			return saw == was, d.id | was&mortal
 		case deedRemove:
 			if was%2 == 0 {
 				return saw == was, uint64(0)
@@ -200,6 +208,7 @@ func (c *chronicler) begin(kind deedKind, key uint64) *recorded {
 		r.op.Kind, r.op.Value = OpUpsert, c.value(nil, r.id)
 		switch kind {
 		case deedMortal:
+			r.op.Value = c.value(nil, r.id|mortal)
 			r.op.Expires = c.now.Load() + 1
 		case deedDead:
 			r.op.Expires = c.now.Load()
@@ -211,6 +220,11 @@ func (c *chronicler) begin(kind deedKind, key uint64) *recorded {
 	case deedRMW:
 		modify(func(u *Update) Verdict {
 			u.New, u.Expires = c.value(u.New, r.id), 0
+			return Put
+		})
+	case deedCarry:
+		modify(func(u *Update) Verdict {
+			u.New = c.value(u.New, r.id|r.saw&mortal)
 			return Put
 		})
 	case deedKeep:

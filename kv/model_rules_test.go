@@ -24,8 +24,10 @@ type modelCell struct {
 type modelState map[uint64]modelCell
 
 // modelOp is one operation of a script. Its text is kind, key, ":" and seed, "@"
-// and ttl, the latter two where they are not 0: u17:4711@20.
+// and ttl, the latter two where they are not 0: u17:4711@20. Before it stands a w
+// if it is by a word: wm17:4711.
 type modelOp struct {
+	word bool // a plain call of it is RMWWord
 	kind byte
 	key  uint64 // number
 	seed uint64 // of the value
@@ -48,6 +50,9 @@ const (
 
 func (o modelOp) String() string {
 	s := fmt.Sprintf("%c%d", o.kind, o.key)
+	if o.word {
+		s = "w" + s
+	}
 	if o.seed != 0 {
 		s += fmt.Sprintf(":%d", o.seed)
 	}
@@ -55,6 +60,18 @@ func (o modelOp) String() string {
 		s += fmt.Sprintf("@%d", o.ttl)
 	}
 	return s
+}
+
+// byWord says whether an RMW of that kind may be by a word: no value of the key, old
+// or new, has another length than 8. A word tells nothing about an expiry.
+func (r *modelRules) byWord(o modelOp) bool {
+	switch o.kind {
+	case modelCount:
+		return r.valueSize == 8 || r.keySize == 0
+	case modelModify, modelKeep, modelRemove:
+		return r.valueSize == 8 && o.ttl == 0
+	}
+	return false
 }
 
 // key is key number n.
@@ -224,8 +241,23 @@ func (r *modelRules) op(o modelOp, now int64, saw *sight) Op {
 	return op
 }
 
-// unseen is the expiry that an in-place form is not told.
+// unseen is the expiry that an in-place form and a word's are not told.
 const unseen = -1
+
+// wordForm asks a Modifier of values of 8 bytes that leaves expiries alone.
+func wordForm(modify Modifier) WordModifier {
+	return func(old uint64, found bool) (uint64, Verdict) {
+		u := Update{Found: found, Expires: unseen}
+		if found {
+			u.Old = key8(old)
+		}
+		verdict := modify(&u)
+		if verdict != Put {
+			return 0, verdict
+		}
+		return binary.LittleEndian.Uint64(u.New), Put
+	}
+}
 
 // brief prints the length and the first bytes of a value.
 func brief(v []byte) string { return fmt.Sprintf("%d bytes %.8x", len(v), v) }

@@ -136,8 +136,12 @@ func parseStep(line string) (step modelStep, err error) {
 }
 
 func parseModelOp(word string) (o modelOp, err error) {
-	o.kind = word[0]
-	rest, ttl, hasTTL := strings.Cut(word[1:], "@")
+	text, byWord := strings.CutPrefix(word, "w")
+	if text == "" {
+		return o, fmt.Errorf("operation %q", word)
+	}
+	o.word, o.kind = byWord, text[0]
+	rest, ttl, hasTTL := strings.Cut(text[1:], "@")
 	key, seed, hasSeed := strings.Cut(rest, ":")
 	o.key, err = strconv.ParseUint(key, 10, 64)
 	if err == nil && hasSeed {

@@ -178,5 +178,6 @@ func (g *scriptGenerator) op(session int) modelOp {
 			o.ttl = 1 + g.rng.Int64N(2000)
 		}
 	}
+	o.word = g.rules.byWord(o) && g.rng.IntN(2) == 0
 	return o
 }
