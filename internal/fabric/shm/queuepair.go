@@ -2,6 +2,7 @@ package shm
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -46,11 +47,7 @@ type queuePair struct {
 	core.Requests
 	waiter core.Waiter
 	reader sync.WaitGroup
-
-	// What Import waits for.
-	lent    chan lent
-	wanted  uint32 // under mu; 0: nothing
-	lastAsk uint32 // owner
+	lent   *core.Questions[lent] // of what Import asks
 }
 
 // lent is the answer to an import.
@@ -65,7 +62,7 @@ func (q *queuePair) start(leases *os.File, depth int, dialed bool) (err error) {
 		return err
 	}
 	q.waiter.Init()
-	q.lent = make(chan lent, 1)
+	q.lent = core.NewQuestions[lent](&q.State)
 	if q.raw, err = q.conn.SyscallConn(); err != nil {
 		return err
 	}
@@ -125,7 +122,7 @@ func (q *queuePair) read() {
 			}
 			q.end(err)
 			q.waiter.Notify()
-			q.deliver(lent{})
+			q.lent.End()
 			return
 		}
 	}
@@ -139,7 +136,9 @@ func (q *queuePair) handle(kind byte, body []byte, files []*os.File) error {
 			closeFiles(files)
 			return err
 		}
-		q.deliver(lent{loan: l, file: files[0]})
+		if !q.lent.Answer(l.id, lent{loan: l, file: files[0]}) {
+			closeFiles(files)
+		}
 		return nil
 	case len(files) > 0:
 		closeFiles(files)
@@ -148,9 +147,8 @@ func (q *queuePair) handle(kind byte, body []byte, files []*os.File) error {
 		q.waiter.Notify()
 		return nil
 	case kind == kindUnknown && len(body) == 4:
-		l, err := decodeLoan(append(body[:4:4], make([]byte, 20)...))
-		q.deliver(lent{loan: l})
-		return err
+		q.lent.Answer(binary.LittleEndian.Uint32(body), lent{})
+		return nil
 	case kind == kindImport:
 		return q.lend(body)
 	}
@@ -172,19 +170,6 @@ func (q *queuePair) lend(body []byte) error {
 	return send(q.conn, l.encode(), file)
 }
 
-// deliver hands an answer to the Import that waits for it, if one does. The zero
-// answer is for whichever waits: the peer is gone.
-func (q *queuePair) deliver(l lent) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.wanted != 0 && (l.loan.id == q.wanted || l.loan.id == 0) {
-		q.wanted = 0
-		q.lent <- l // there is room: one answer per question
-	} else if l.file != nil {
-		closeFiles([]*os.File{l.file})
-	}
-}
-
 func (q *queuePair) Import(ctx context.Context, token fabric.Token) (fabric.Remote, error) {
 	r, err := q.ask(ctx, token)
 	if err != nil {
@@ -194,51 +179,15 @@ func (q *queuePair) Import(ctx context.Context, token fabric.Token) (fabric.Remo
 }
 
 func (q *queuePair) ask(ctx context.Context, token fabric.Token) (fabric.Remote, error) {
-	q.lastAsk = max(1, q.lastAsk+1)
-	q.mu.Lock()
-	q.wanted = q.lastAsk
-	q.mu.Unlock()
-	err := q.State.Err()
-	if err == nil {
-		err = send(q.conn, encodeImport(q.lastAsk, token))
-	}
-	var answer lent
-	if err == nil {
-		select {
-		case answer = <-q.lent:
-		case <-ctx.Done():
-			err = context.Cause(ctx)
-		}
-	}
+	l, err := q.lent.Ask(ctx, func(question uint32) error { return send(q.conn, encodeImport(question, token)) })
 	if err != nil {
-		q.withdraw()
-		if ended := q.State.Err(); ended != nil {
-			err = ended
-		}
 		return fabric.Remote{}, err
 	}
-	if answer.file == nil {
-		if err := q.State.Err(); err != nil {
-			return fabric.Remote{}, err
-		}
+	if l.file == nil {
 		return fabric.Remote{}, fabric.ErrBadToken
 	}
-	defer closeFiles([]*os.File{answer.file})
-	return q.enter(answer)
-}
-
-// withdraw takes a question back whose answer may have come meanwhile.
-func (q *queuePair) withdraw() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.wanted = 0
-	select {
-	case l := <-q.lent:
-		if l.file != nil {
-			closeFiles([]*os.File{l.file})
-		}
-	default:
-	}
+	defer closeFiles([]*os.File{l.file})
+	return q.enter(l)
 }
 
 // enter maps a region and gives it a handle.

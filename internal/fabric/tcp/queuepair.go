@@ -26,9 +26,9 @@ type queuePair struct {
 	imports core.Handles[remote]
 	issued  int64 // bytes of the operation at the head of what waits
 	cost    uint64
-	imms    uint64 // immediates sent
-	taken   uint32 // immediates polled for which the peer has no credit yet
-	asked   uint32 // questions
+	imms    uint64                // immediates sent
+	taken   uint32                // immediates polled for which the peer has no credit yet
+	lent    *core.Questions[lent] // of what Import asks
 
 	// Owner to reader, and back.
 	requests atomic.Uint64 // sent
@@ -41,10 +41,6 @@ type queuePair struct {
 	waiter core.Waiter
 	tasks  sync.WaitGroup
 	once   sync.Once
-
-	mu     sync.Mutex
-	wanted uint32 // the question that an Import waits for; 0: none
-	lent   chan lent
 }
 
 // remote is a peer's region: the peer's handle for it, and its size.
@@ -55,14 +51,14 @@ type remote struct {
 
 // lent is the answer to an import.
 type lent struct {
-	question uint32
-	remote   remote
-	err      error
+	remote remote
+	err    error
 }
 
 // start makes a greeted connection a queue pair.
 func start(p *Provider, conn *stream, private []byte, depth int) (*queuePair, error) {
-	q := &queuePair{provider: p, conn: conn, private: private, lent: make(chan lent, 1)}
+	q := &queuePair{provider: p, conn: conn, private: private}
+	q.lent = core.NewQuestions[lent](&q.State)
 	if err := errors.Join(q.Sends.Init(depth), core.Tune(conn.socket)); err != nil {
 		return nil, err
 	}
@@ -116,61 +112,26 @@ func (q *queuePair) ended(reason error) {
 	q.out.close()
 	q.provider.regions.RemoveGate(&q.reader.gate)
 	q.over.Store(true)
-	q.deliver(lent{err: q.State.Err()})
+	q.lent.End()
 	q.waiter.Notify()
 }
 
 func (q *queuePair) Import(ctx context.Context, token fabric.Token) (fabric.Remote, error) {
-	r, err := q.ask(ctx, token)
+	l, err := q.lent.Ask(ctx, func(question uint32) error {
+		q.send(&frame{kind: kindImport, length: tokenSize, imm: question, body: token[:]})
+		return nil
+	})
+	if err == nil {
+		err = l.err
+	}
 	if err != nil {
 		return fabric.Remote{}, fmt.Errorf("import region: %w", err)
 	}
-	h, err := q.imports.Put(r)
+	h, err := q.imports.Put(l.remote)
 	if err != nil {
 		return fabric.Remote{}, fmt.Errorf("import region: %w", err)
 	}
-	return fabric.Remote{Handle: h, Size: r.size}, nil
-}
-
-func (q *queuePair) ask(ctx context.Context, token fabric.Token) (remote, error) {
-	q.asked = max(1, q.asked+1)
-	q.mu.Lock()
-	q.wanted = q.asked
-	q.mu.Unlock()
-	if err := q.State.Err(); err != nil {
-		q.withdraw()
-		return remote{}, err
-	}
-	q.send(&frame{kind: kindImport, length: tokenSize, imm: q.asked, body: token[:]})
-	select {
-	case l := <-q.lent:
-		return l.remote, l.err
-	case <-ctx.Done():
-		q.withdraw()
-		return remote{}, context.Cause(ctx)
-	}
-}
-
-// withdraw takes a question back whose answer may have come meanwhile.
-func (q *queuePair) withdraw() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.wanted = 0
-	select {
-	case <-q.lent:
-	default:
-	}
-}
-
-// deliver hands an answer to the Import that waits for it, if one does. Question
-// 0 is for whichever waits: the peer is gone.
-func (q *queuePair) deliver(l lent) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.wanted != 0 && (l.question == q.wanted || l.question == 0) {
-		q.wanted = 0
-		q.lent <- l // there is room: one answer per question
-	}
+	return fabric.Remote{Handle: h, Size: l.remote.size}, nil
 }
 
 func (q *queuePair) Release(r fabric.Remote) {

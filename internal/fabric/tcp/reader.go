@@ -159,7 +159,7 @@ func (r *reader) take(f *frame) error {
 		if f.offset <= 0 && f.flags == statusOK {
 			return fmt.Errorf("%w: lent region of %d bytes", errFrame, f.offset)
 		}
-		q.deliver(lent{question: max(1, f.imm), remote: remote{handle: f.handle, size: f.offset}, err: errorOf(f.flags)})
+		q.lent.Answer(f.imm, lent{remote{handle: f.handle, size: f.offset}, errorOf(f.flags)})
 	}
 	return nil
 }

@@ -38,9 +38,9 @@ type queuePair struct {
 	granted atomic.Uint64 // credit for immediates, beyond the first ImmEntries
 
 	// Owner.
-	asked uint32 // questions
-	taken int    // immediates since the last credit was given
-	slot  int    // of the next receive to post
+	answers *core.Questions[answer] // of what Import asks
+	taken   int                     // immediates since the last credit was given
+	slot    int                     // of the next receive to post
 
 	// Reader of the control connection.
 	lent core.Handles[*loan]
@@ -52,8 +52,6 @@ type queuePair struct {
 	loans    map[uint32]*remote // what the peer lends, by its ids
 	retiring int                // of loans: dead, and still under way
 	own      map[*region]*C.struct_ibv_mr
-	wanted   uint32 // the question that an Import waits for; 0: none
-	answers  chan answer
 }
 
 // remote is a peer's region.
@@ -77,8 +75,9 @@ type answer struct {
 func start(p *provider, conn *net.TCPConn, e *endpoint, private []byte, depth int) (*queuePair, error) {
 	q := &queuePair{
 		provider: p, control: newControl(conn), private: private, rdma: e,
-		loans: map[uint32]*remote{}, own: map[*region]*C.struct_ibv_mr{}, answers: make(chan answer, 1),
+		loans: map[uint32]*remote{}, own: map[*region]*C.struct_ibv_mr{},
 	}
+	q.answers = core.NewQuestions[answer](&q.State)
 	q.pipe.init(e)
 	if err := errors.Join(q.Sends.Init(depth), core.Tune(conn)); err != nil {
 		return nil, errors.Join(err, e.destroy())
@@ -140,8 +139,8 @@ func (q *queuePair) read() {
 	q.lent = core.Handles[*loan]{}
 	q.mu.Lock()
 	q.over.Store(true)
-	q.deliver(0, answer{err: q.State.Err()})
 	q.mu.Unlock()
+	q.answers.End()
 	q.waiter.Notify()
 }
 
@@ -170,13 +169,13 @@ func (q *queuePair) handle(f wire.Frame) error {
 		}
 		r := &remote{address: f.Address, size: f.Size, key: f.Key, id: f.ID}
 		q.loans[f.ID] = r
-		if !q.deliver(f.Number, answer{remote: r}) {
+		if !q.answers.Answer(f.Number, answer{remote: r}) {
 			q.kill(r) // nobody waits for it any more
 		}
 	case wire.Refused:
-		q.deliver(f.Number, answer{err: fabric.ErrBadToken})
+		q.answers.Answer(f.Number, answer{err: fabric.ErrBadToken})
 	case wire.Failed:
-		q.deliver(f.Number, answer{err: errUnregistered})
+		q.answers.Answer(f.Number, answer{err: errUnregistered})
 	case wire.Revoke:
 		if r := q.loans[f.ID]; r != nil { // else it was released meanwhile
 			q.kill(r)
@@ -208,61 +207,26 @@ func (q *queuePair) lend(f wire.Frame) wire.Frame {
 	}
 }
 
-// deliver hands an answer to the Import that waits for it, if one does. Question 0
-// is for whichever waits: the peer is gone. With mu held.
-func (q *queuePair) deliver(question uint32, a answer) bool {
-	if q.wanted == 0 || question != q.wanted && question != 0 {
-		return false
-	}
-	q.wanted = 0
-	q.answers <- a // there is room: one answer for each question
-	return true
-}
-
 // Import asks the peer for the region's place and key.
 func (q *queuePair) Import(ctx context.Context, token fabric.Token) (fabric.Remote, error) {
-	r, err := q.ask(ctx, token)
-	if err != nil {
-		return fabric.Remote{}, fmt.Errorf("import region: %w", err)
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	h, err := q.imports.Put(r)
-	if err != nil {
-		q.kill(r)
-		return fabric.Remote{}, fmt.Errorf("import region: %w", err)
-	}
-	return fabric.Remote{Handle: h, Size: r.size}, nil
-}
-
-func (q *queuePair) ask(ctx context.Context, token fabric.Token) (*remote, error) {
-	q.asked = max(1, q.asked+1)
-	q.mu.Lock()
-	err := q.State.Err()
+	a, err := q.answers.Ask(ctx, func(question uint32) error {
+		q.control.send(wire.Frame{Kind: wire.Import, Number: question, Token: token})
+		return nil
+	})
 	if err == nil {
-		q.wanted = q.asked
+		err = a.err
 	}
-	q.mu.Unlock()
 	if err != nil {
-		return nil, err
-	}
-	q.control.send(wire.Frame{Kind: wire.Import, Number: q.asked, Token: token})
-	select {
-	case a := <-q.answers:
-		return a.remote, a.err
-	case <-ctx.Done():
+		return fabric.Remote{}, fmt.Errorf("import region: %w", err)
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.wanted = 0
-	select {
-	case a := <-q.answers: // in that very moment
-		if a.remote != nil {
-			q.kill(a.remote)
-		}
-	default:
+	h, err := q.imports.Put(a.remote)
+	if err != nil {
+		q.kill(a.remote)
+		return fabric.Remote{}, fmt.Errorf("import region: %w", err)
 	}
-	return nil, context.Cause(ctx)
+	return fabric.Remote{Handle: h, Size: a.remote.size}, nil
 }
 
 // Release gives the region back once nothing under way uses it.
