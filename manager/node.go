@@ -98,11 +98,7 @@ func (o NodeOptions) check() error {
 	if o.Memory == 0 || o.Memory > math.MaxInt64 {
 		return fmt.Errorf("cache server: memory %d: want a number of bytes above 0", o.Memory)
 	}
-	total, err := MachineMemory()
-	if err != nil {
-		return err
-	}
-	if o.Memory > total {
+	if total := MachineMemory(); o.Memory > total {
 		return &CapacityError{What: "memory of this machine", Asked: o.Memory, Available: total}
 	}
 	if o.Cores > maxVMCores {

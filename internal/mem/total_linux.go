@@ -8,13 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Total is the machine's memory in bytes, or 0 where it is not known.
+// Total is the memory that this process may have, in bytes: the machine's, or less
+// where its control group, a container's say, is limited to less. 0 where it is not
+// known.
 func Total() int64 {
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) != nil {
 		return 0
 	}
-	return int64(info.Totalram) * int64(info.Unit)
+	limit, _ := cgroupMemory(os.DirFS("/"))
+	return min(int64(info.Totalram)*int64(info.Unit), limit)
 }
 
 // Resident is the physical memory of this process in bytes, or 0 where it is not
@@ -31,8 +34,9 @@ func Resident() int64 {
 	return resident * int64(os.Getpagesize())
 }
 
-// Available is how much memory can be had without pressing others for theirs, in
-// bytes, or 0 where it is not known.
+// Available is how much memory can be had without pressing others for theirs, nor
+// meeting the limit of this process's control group, in bytes, or 0 where it is not
+// known.
 func Available() int64 {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -44,5 +48,6 @@ func Available() int64 {
 	if _, err := fmt.Sscan(after, &kilobytes); err != nil {
 		return 0
 	}
-	return kilobytes << 10
+	_, left := cgroupMemory(os.DirFS("/"))
+	return min(kilobytes<<10, left)
 }

@@ -2,7 +2,8 @@
 
 package mem
 
-// Total is the machine's memory in bytes, or 0 where it is not known.
+// Total is the memory that this process may have, in bytes, or 0 where it is not
+// known.
 func Total() int64 { return 0 }
 
 // Resident is the physical memory of this process in bytes, or 0 where it is not

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/mem"
 )
 
 // NewToken returns a fresh random token: 128 bits that nobody can guess (A62).
@@ -59,8 +60,26 @@ func NewRegistry() *Registry {
 	return &Registry{regions: map[fabric.Token]*Region{}, gates: map[*Gate]struct{}{}}
 }
 
+// CheckSize returns an error for a region that no provider can have: memory of peers
+// is not to be swapped, nor to end the process when it is touched.
+func CheckSize(size int) error {
+	if size <= 0 {
+		return fmt.Errorf("fabric: region of %d bytes", size)
+	}
+	if size <= mem.HugePage { // every machine has that, and small regions come often
+		return nil
+	}
+	if total := mem.Total(); total > 0 && int64(size) > total {
+		return fmt.Errorf("fabric: region of %d bytes: this machine, or its container, has %d", size, total)
+	}
+	return nil
+}
+
 // Alloc registers size bytes of zeroed memory.
 func (r *Registry) Alloc(size int) (*Region, error) {
+	if err := CheckSize(size); err != nil {
+		return nil, err
+	}
 	whole, err := allocate(size)
 	if err != nil {
 		return nil, fmt.Errorf("fabric: allocate region: %w", err)

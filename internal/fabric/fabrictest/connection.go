@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/mem"
 )
 
 func testQueueFull(t *testing.T, open Open) {
@@ -39,7 +40,7 @@ func testDepth(t *testing.T, open Open) {
 			t.Errorf("listen with depth %d worked", depth)
 		}
 	}
-	for _, size := range []int{-1, 0, 1 << 62} {
+	for _, size := range []int{-1, 0, 1 << 62, int(mem.Total()) + 1} {
 		if _, err := p.Alloc(size); err == nil {
 			t.Errorf("alloc of %d bytes worked", size)
 		}

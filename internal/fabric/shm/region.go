@@ -99,8 +99,8 @@ type regions struct {
 }
 
 func (s *regions) alloc(size int) (*region, error) {
-	if size <= 0 || size > 1<<46 {
-		return nil, fmt.Errorf("region of %d bytes", size)
+	if err := core.CheckSize(size); err != nil {
+		return nil, err
 	}
 	m, err := newShared("redykv-region", size)
 	if err != nil {

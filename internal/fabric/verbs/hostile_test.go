@@ -14,7 +14,6 @@ import (
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/core"
 	"github.com/redykv/redykv/internal/fabric/verbs/wire"
-	"github.com/redykv/redykv/internal/mem"
 )
 
 // patience bounds how long a test waits for what must come.
@@ -248,13 +247,6 @@ func TestRevokeUnderAnIdleOwner(t *testing.T) {
 		}
 	}
 	check(t, q.Err())
-}
-
-func TestAllocBeyondMemory(t *testing.T) {
-	p := open(t)
-	if _, err := p.Alloc(int(mem.Total()) + 1); err == nil {
-		t.Error("a region larger than the machine's memory")
-	}
 }
 
 // Immediates beyond the credit are held back on this side.

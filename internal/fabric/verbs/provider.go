@@ -17,7 +17,6 @@ import (
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/core"
 	"github.com/redykv/redykv/internal/fabric/verbs/wire"
-	"github.com/redykv/redykv/internal/mem"
 )
 
 // provider is the fabric over RDMA. Safe for concurrent use.
@@ -47,12 +46,8 @@ func (p *provider) Name() string { return Name }
 // Malformed is how many connections were cut for breaking the protocol.
 func (p *provider) Malformed() uint64 { return p.malformed.Load() }
 
-// Alloc refuses what the machine cannot hold: registered memory is resident. It is
-// registered once somebody imports it, or uses it.
+// Alloc allocates memory that is registered once somebody imports it, or uses it.
 func (p *provider) Alloc(size int) (fabric.Region, error) {
-	if total := mem.Total(); int64(size) > total {
-		return nil, fmt.Errorf("verbs: region of %d bytes: the machine has %d", size, total)
-	}
 	m, err := p.memory.Alloc(size)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,118 @@
+package mem
+
+import (
+	"fmt"
+	"io/fs"
+	"math"
+	"path"
+	"slices"
+	"strings"
+)
+
+// cgroupFiles are the files of one version of control groups.
+type cgroupFiles struct {
+	limits []string // bytes, or a word for none
+	usage  string
+	cache  string // what memory.stat calls cached files that can be dropped at once
+}
+
+var (
+	cgroupV1 = cgroupFiles{[]string{"memory.limit_in_bytes"}, "memory.usage_in_bytes", "total_inactive_file"}
+	// A group beyond memory.high is slowed down until it is below.
+	cgroupV2 = cgroupFiles{[]string{"memory.max", "memory.high"}, "memory.current", "inactive_file"}
+)
+
+// cgroupMemory is how much memory the control groups of this process may take, and
+// how much of it is left, in bytes: that of the tightest group, of its own and of
+// those around it, in either version. Without a limit both are math.MaxInt64. root
+// is the root directory.
+func cgroupMemory(root fs.FS) (limit, left int64) {
+	limit, left = math.MaxInt64, math.MaxInt64
+	own := readText(root, "proc/self/cgroup")
+	for line := range strings.Lines(readText(root, "proc/self/mountinfo")) {
+		// 32 31 0:29 /root /mount/point options ... - type source options
+		mount, kind, _ := strings.Cut(line, " - ")
+		fields, kinds := strings.Fields(mount), strings.Fields(kind)
+		if len(fields) < 5 || len(kinds) < 3 {
+			continue
+		}
+		var files cgroupFiles
+		var group string
+		var ok bool
+		switch {
+		case kinds[0] == "cgroup2":
+			files = cgroupV2
+			group, ok = cgroupOf(own, "")
+		case kinds[0] == "cgroup" && slices.Contains(strings.Split(kinds[2], ","), "memory"):
+			files = cgroupV1
+			group, ok = cgroupOf(own, "memory")
+		}
+		if !ok {
+			continue
+		}
+		top := strings.TrimPrefix(fields[4], "/")
+		for dir := path.Join(top, below(fields[3], group)); ; dir = path.Dir(dir) {
+			l, r := files.read(root, dir)
+			limit, left = min(limit, l), min(left, r)
+			if len(dir) <= len(top) {
+				break
+			}
+		}
+	}
+	return limit, left
+}
+
+// cgroupOf finds the process's group in the hierarchy that has a controller: "" is
+// that of version 2.
+func cgroupOf(own, controller string) (group string, ok bool) {
+	for line := range strings.Lines(own) { // 4:cpu,memory:/group
+		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(parts) == 3 && slices.Contains(strings.Split(parts[1], ","), controller) {
+			return path.Clean("/" + parts[2]), true
+		}
+	}
+	return "", false
+}
+
+// below is where a group is below a mount of the hierarchy from root on. A group
+// that the mount does not show is taken for the mount's.
+func below(root, group string) string {
+	if root == "/" {
+		return group
+	}
+	if rest, ok := strings.CutPrefix(group, root); ok && (rest == "" || rest[0] == '/') {
+		return rest
+	}
+	return "/"
+}
+
+// read reads one group, as far as it can be read.
+func (f cgroupFiles) read(root fs.FS, dir string) (limit, left int64) {
+	limit, left = math.MaxInt64, math.MaxInt64
+	for _, name := range f.limits {
+		if n, ok := number(readText(root, path.Join(dir, name))); ok {
+			limit = min(limit, n)
+		}
+	}
+	used, ok := number(readText(root, path.Join(dir, f.usage)))
+	if limit == math.MaxInt64 || !ok {
+		return limit, left
+	}
+	for line := range strings.Lines(readText(root, path.Join(dir, "memory.stat"))) {
+		if text, ok := strings.CutPrefix(line, f.cache+" "); ok {
+			cached, _ := number(text)
+			used -= cached
+		}
+	}
+	return limit, max(0, limit-used)
+}
+
+func number(text string) (n int64, ok bool) {
+	_, err := fmt.Sscan(text, &n)
+	return n, err == nil && n >= 0
+}
+
+func readText(root fs.FS, name string) string {
+	text, _ := fs.ReadFile(root, name) // where there is none, there is no limit
+	return string(text)
+}
