@@ -146,6 +146,8 @@ type Cache struct {
 	Events        []*Event               `protobuf:"bytes,7,rep,name=events,proto3" json:"events,omitempty"`
 	LastSequence  uint64                 `protobuf:"varint,8,opt,name=last_sequence,json=lastSequence,proto3" json:"last_sequence,omitempty"`
 	Dropped       uint64                 `protobuf:"varint,9,opt,name=dropped,proto3" json:"dropped,omitempty"` // the events up to this sequence are not all kept
+	Decisions     []*managerv1.Decision  `protobuf:"bytes,10,rep,name=decisions,proto3" json:"decisions,omitempty"`
+	CreatedUnixMs int64                  `protobuf:"varint,11,opt,name=created_unix_ms,json=createdUnixMs,proto3" json:"created_unix_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -243,18 +245,35 @@ func (x *Cache) GetDropped() uint64 {
 	return 0
 }
 
+func (x *Cache) GetDecisions() []*managerv1.Decision {
+	if x != nil {
+		return x.Decisions
+	}
+	return nil
+}
+
+func (x *Cache) GetCreatedUnixMs() int64 {
+	if x != nil {
+		return x.CreatedUnixMs
+	}
+	return 0
+}
+
 // Demand is what a cache is to have, after the decision how to serve it.
 type Demand struct {
-	state         protoimpl.MessageState   `protogen:"open.v1"`
-	Capacity      uint64                   `protobuf:"varint,1,opt,name=capacity,proto3" json:"capacity,omitempty"`                       // bytes
-	RegionSize    uint64                   `protobuf:"varint,2,opt,name=region_size,json=regionSize,proto3" json:"region_size,omitempty"` // bytes
-	Regions       uint32                   `protobuf:"varint,3,opt,name=regions,proto3" json:"regions,omitempty"`
-	Per           uint32                   `protobuf:"varint,4,opt,name=per,proto3" json:"per,omitempty"` // regions that the configuration's server threads serve
-	Slo           *managerv1.Slo           `protobuf:"bytes,5,opt,name=slo,proto3" json:"slo,omitempty"`
-	Configuration *managerv1.Configuration `protobuf:"bytes,6,opt,name=configuration,proto3" json:"configuration,omitempty"`
-	Transport     string                   `protobuf:"bytes,7,opt,name=transport,proto3" json:"transport,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state           protoimpl.MessageState   `protogen:"open.v1"`
+	Capacity        uint64                   `protobuf:"varint,1,opt,name=capacity,proto3" json:"capacity,omitempty"`                       // bytes
+	RegionSize      uint64                   `protobuf:"varint,2,opt,name=region_size,json=regionSize,proto3" json:"region_size,omitempty"` // bytes
+	Regions         uint32                   `protobuf:"varint,3,opt,name=regions,proto3" json:"regions,omitempty"`
+	Per             uint32                   `protobuf:"varint,4,opt,name=per,proto3" json:"per,omitempty"` // regions that the configuration's server threads serve
+	Slo             *managerv1.Slo           `protobuf:"bytes,5,opt,name=slo,proto3" json:"slo,omitempty"`
+	Configuration   *managerv1.Configuration `protobuf:"bytes,6,opt,name=configuration,proto3" json:"configuration,omitempty"`
+	Transport       string                   `protobuf:"bytes,7,opt,name=transport,proto3" json:"transport,omitempty"`
+	DurationSeconds int64                    `protobuf:"varint,8,opt,name=duration_seconds,json=durationSeconds,proto3" json:"duration_seconds,omitempty"` // 0: until deallocated
+	Distance        uint32                   `protobuf:"varint,9,opt,name=distance,proto3" json:"distance,omitempty"`                                      // of the cache's VMs; 0: not known
+	CloudRegion     string                   `protobuf:"bytes,10,opt,name=cloud_region,json=cloudRegion,proto3" json:"cloud_region,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Demand) Reset() {
@@ -332,6 +351,27 @@ func (x *Demand) GetConfiguration() *managerv1.Configuration {
 func (x *Demand) GetTransport() string {
 	if x != nil {
 		return x.Transport
+	}
+	return ""
+}
+
+func (x *Demand) GetDurationSeconds() int64 {
+	if x != nil {
+		return x.DurationSeconds
+	}
+	return 0
+}
+
+func (x *Demand) GetDistance() uint32 {
+	if x != nil {
+		return x.Distance
+	}
+	return 0
+}
+
+func (x *Demand) GetCloudRegion() string {
+	if x != nil {
+		return x.CloudRegion
 	}
 	return ""
 }
@@ -488,7 +528,7 @@ const file_redykv_catalog_v1_catalog_proto_rawDesc = "" +
 	"\x0eleaves_unix_ms\x18\x06 \x01(\x03R\fleavesUnixMs\x12\x18\n" +
 	"\aleaving\x18\a \x01(\tR\aleaving\x12\x16\n" +
 	"\x06failed\x18\b \x01(\tR\x06failed\x12%\n" +
-	"\x0econtrol_secret\x18\t \x01(\fR\rcontrolSecret\"\xcf\x02\n" +
+	"\x0econtrol_secret\x18\t \x01(\fR\rcontrolSecret\"\xb2\x03\n" +
 	"\x05Cache\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x121\n" +
 	"\x06demand\x18\x02 \x01(\v2\x19.redykv.catalog.v1.DemandR\x06demand\x120\n" +
@@ -498,7 +538,10 @@ const file_redykv_catalog_v1_catalog_proto_rawDesc = "" +
 	"\x05ready\x18\x06 \x01(\bR\x05ready\x120\n" +
 	"\x06events\x18\a \x03(\v2\x18.redykv.catalog.v1.EventR\x06events\x12#\n" +
 	"\rlast_sequence\x18\b \x01(\x04R\flastSequence\x12\x18\n" +
-	"\adropped\x18\t \x01(\x04R\adropped\"\x81\x02\n" +
+	"\adropped\x18\t \x01(\x04R\adropped\x129\n" +
+	"\tdecisions\x18\n" +
+	" \x03(\v2\x1b.redykv.manager.v1.DecisionR\tdecisions\x12&\n" +
+	"\x0fcreated_unix_ms\x18\v \x01(\x03R\rcreatedUnixMs\"\xeb\x02\n" +
 	"\x06Demand\x12\x1a\n" +
 	"\bcapacity\x18\x01 \x01(\x04R\bcapacity\x12\x1f\n" +
 	"\vregion_size\x18\x02 \x01(\x04R\n" +
@@ -507,7 +550,11 @@ const file_redykv_catalog_v1_catalog_proto_rawDesc = "" +
 	"\x03per\x18\x04 \x01(\rR\x03per\x12(\n" +
 	"\x03slo\x18\x05 \x01(\v2\x16.redykv.manager.v1.SloR\x03slo\x12F\n" +
 	"\rconfiguration\x18\x06 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\x12\x1c\n" +
-	"\ttransport\x18\a \x01(\tR\ttransport\"\xaf\x01\n" +
+	"\ttransport\x18\a \x01(\tR\ttransport\x12)\n" +
+	"\x10duration_seconds\x18\b \x01(\x03R\x0fdurationSeconds\x12\x1a\n" +
+	"\bdistance\x18\t \x01(\rR\bdistance\x12!\n" +
+	"\fcloud_region\x18\n" +
+	" \x01(\tR\vcloudRegion\"\xaf\x01\n" +
 	"\x05Share\x12\x14\n" +
 	"\x05grant\x18\x01 \x01(\tR\x05grant\x12\x19\n" +
 	"\bvm_order\x18\x02 \x01(\x04R\avmOrder\x12\x18\n" +
@@ -539,25 +586,27 @@ var file_redykv_catalog_v1_catalog_proto_goTypes = []any{
 	(*Share)(nil),                   // 3: redykv.catalog.v1.Share
 	(*Event)(nil),                   // 4: redykv.catalog.v1.Event
 	(*managerv1.Vm)(nil),            // 5: redykv.manager.v1.Vm
-	(*managerv1.Slo)(nil),           // 6: redykv.manager.v1.Slo
-	(*managerv1.Configuration)(nil), // 7: redykv.manager.v1.Configuration
-	(*managerv1.WatchResponse)(nil), // 8: redykv.manager.v1.WatchResponse
+	(*managerv1.Decision)(nil),      // 6: redykv.manager.v1.Decision
+	(*managerv1.Slo)(nil),           // 7: redykv.manager.v1.Slo
+	(*managerv1.Configuration)(nil), // 8: redykv.manager.v1.Configuration
+	(*managerv1.WatchResponse)(nil), // 9: redykv.manager.v1.WatchResponse
 }
 var file_redykv_catalog_v1_catalog_proto_depIdxs = []int32{
-	5, // 0: redykv.catalog.v1.Vm.vm:type_name -> redykv.manager.v1.Vm
-	2, // 1: redykv.catalog.v1.Cache.demand:type_name -> redykv.catalog.v1.Demand
-	3, // 2: redykv.catalog.v1.Cache.shares:type_name -> redykv.catalog.v1.Share
-	3, // 3: redykv.catalog.v1.Cache.pending:type_name -> redykv.catalog.v1.Share
-	4, // 4: redykv.catalog.v1.Cache.events:type_name -> redykv.catalog.v1.Event
-	6, // 5: redykv.catalog.v1.Demand.slo:type_name -> redykv.manager.v1.Slo
-	7, // 6: redykv.catalog.v1.Demand.configuration:type_name -> redykv.manager.v1.Configuration
-	0, // 7: redykv.catalog.v1.Share.failed:type_name -> redykv.catalog.v1.Vm
-	8, // 8: redykv.catalog.v1.Event.message:type_name -> redykv.manager.v1.WatchResponse
-	9, // [9:9] is the sub-list for method output_type
-	9, // [9:9] is the sub-list for method input_type
-	9, // [9:9] is the sub-list for extension type_name
-	9, // [9:9] is the sub-list for extension extendee
-	0, // [0:9] is the sub-list for field type_name
+	5,  // 0: redykv.catalog.v1.Vm.vm:type_name -> redykv.manager.v1.Vm
+	2,  // 1: redykv.catalog.v1.Cache.demand:type_name -> redykv.catalog.v1.Demand
+	3,  // 2: redykv.catalog.v1.Cache.shares:type_name -> redykv.catalog.v1.Share
+	3,  // 3: redykv.catalog.v1.Cache.pending:type_name -> redykv.catalog.v1.Share
+	4,  // 4: redykv.catalog.v1.Cache.events:type_name -> redykv.catalog.v1.Event
+	6,  // 5: redykv.catalog.v1.Cache.decisions:type_name -> redykv.manager.v1.Decision
+	7,  // 6: redykv.catalog.v1.Demand.slo:type_name -> redykv.manager.v1.Slo
+	8,  // 7: redykv.catalog.v1.Demand.configuration:type_name -> redykv.manager.v1.Configuration
+	0,  // 8: redykv.catalog.v1.Share.failed:type_name -> redykv.catalog.v1.Vm
+	9,  // 9: redykv.catalog.v1.Event.message:type_name -> redykv.manager.v1.WatchResponse
+	10, // [10:10] is the sub-list for method output_type
+	10, // [10:10] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_redykv_catalog_v1_catalog_proto_init() }

@@ -32,6 +32,7 @@ const (
 	WatchResponse_KIND_VM_RECLAIMED  WatchResponse_Kind = 2 // the VM goes at deadline_unix_ms (3.2)
 	WatchResponse_KIND_CACHE_DELETED WatchResponse_Kind = 3
 	WatchResponse_KIND_STATE         WatchResponse_Kind = 4 // what the cache is now, in the place of all events up to sequence
+	WatchResponse_KIND_VM_DEAR       WatchResponse_Kind = 5 // vm_ids had better be left together: others are cheaper, or last longer
 )
 
 // Enum value maps for WatchResponse_Kind.
@@ -42,6 +43,7 @@ var (
 		2: "KIND_VM_RECLAIMED",
 		3: "KIND_CACHE_DELETED",
 		4: "KIND_STATE",
+		5: "KIND_VM_DEAR",
 	}
 	WatchResponse_Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED":   0,
@@ -49,6 +51,7 @@ var (
 		"KIND_VM_RECLAIMED":  2,
 		"KIND_CACHE_DELETED": 3,
 		"KIND_STATE":         4,
+		"KIND_VM_DEAR":       5,
 	}
 )
 
@@ -76,7 +79,7 @@ func (x WatchResponse_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WatchResponse_Kind.Descriptor instead.
 func (WatchResponse_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{26, 0}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{29, 0}
 }
 
 type TokenDetail_Problem int32
@@ -131,7 +134,7 @@ func (x TokenDetail_Problem) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TokenDetail_Problem.Descriptor instead.
 func (TokenDetail_Problem) EnumDescriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{34, 0}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{42, 0}
 }
 
 // Slo is what the application asks for, of reads and of writes (3.3, 5.2).
@@ -278,8 +281,17 @@ type Vm struct {
 	Distance       uint32                 `protobuf:"varint,9,opt,name=distance,proto3" json:"distance,omitempty"`                                      // switches between it and its clients (6.1); 0: not known
 	Leaving        bool                   `protobuf:"varint,10,opt,name=leaving,proto3" json:"leaving,omitempty"`                                       // announced to go, and given to no other cache
 	DeadlineUnixMs int64                  `protobuf:"varint,11,opt,name=deadline_unix_ms,json=deadlineUnixMs,proto3" json:"deadline_unix_ms,omitempty"` // when it goes, if it is leaving
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// What it is and costs (6.1). A server that registered itself states its price, or
+	// none; of a launched VM the manager knows.
+	Type          string `protobuf:"bytes,12,opt,name=type,proto3" json:"type,omitempty"`  // of the menu; empty: it has none
+	Spot          bool   `protobuf:"varint,13,opt,name=spot,proto3" json:"spot,omitempty"` // may be reclaimed by who provides it
+	CloudRegion   string `protobuf:"bytes,14,opt,name=cloud_region,json=cloudRegion,proto3" json:"cloud_region,omitempty"`
+	PriceMicros   int64  `protobuf:"varint,15,opt,name=price_micros,json=priceMicros,proto3" json:"price_micros,omitempty"`         // of the whole VM, in millionths of a dollar an hour
+	NoticeMs      int64  `protobuf:"varint,16,opt,name=notice_ms,json=noticeMs,proto3" json:"notice_ms,omitempty"`                  // before its end, if it is a spot VM
+	StartedUnixMs int64  `protobuf:"varint,17,opt,name=started_unix_ms,json=startedUnixMs,proto3" json:"started_unix_ms,omitempty"` // when the manager first knew of it
+	Warm          bool   `protobuf:"varint,18,opt,name=warm,proto3" json:"warm,omitempty"`                                          // runs to be a migration's target, and has no cache yet
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Vm) Reset() {
@@ -389,6 +401,55 @@ func (x *Vm) GetDeadlineUnixMs() int64 {
 	return 0
 }
 
+func (x *Vm) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *Vm) GetSpot() bool {
+	if x != nil {
+		return x.Spot
+	}
+	return false
+}
+
+func (x *Vm) GetCloudRegion() string {
+	if x != nil {
+		return x.CloudRegion
+	}
+	return ""
+}
+
+func (x *Vm) GetPriceMicros() int64 {
+	if x != nil {
+		return x.PriceMicros
+	}
+	return 0
+}
+
+func (x *Vm) GetNoticeMs() int64 {
+	if x != nil {
+		return x.NoticeMs
+	}
+	return 0
+}
+
+func (x *Vm) GetStartedUnixMs() int64 {
+	if x != nil {
+		return x.StartedUnixMs
+	}
+	return 0
+}
+
+func (x *Vm) GetWarm() bool {
+	if x != nil {
+		return x.Warm
+	}
+	return false
+}
+
 type AllocateRequest struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	Capacity        uint64                 `protobuf:"varint,1,opt,name=capacity,proto3" json:"capacity,omitempty"` // bytes
@@ -397,6 +458,7 @@ type AllocateRequest struct {
 	Configuration   *Configuration         `protobuf:"bytes,4,opt,name=configuration,proto3" json:"configuration,omitempty"`                             // unset: the manager chooses
 	RegionSize      uint64                 `protobuf:"varint,5,opt,name=region_size,json=regionSize,proto3" json:"region_size,omitempty"`                // bytes; 0: 1 GiB
 	Transport       string                 `protobuf:"bytes,6,opt,name=transport,proto3" json:"transport,omitempty"`                                     // unset: the manager's default
+	CloudRegion     string                 `protobuf:"bytes,7,opt,name=cloud_region,json=cloudRegion,proto3" json:"cloud_region,omitempty"`              // where the client is; unset: the manager's default
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -469,6 +531,13 @@ func (x *AllocateRequest) GetRegionSize() uint64 {
 func (x *AllocateRequest) GetTransport() string {
 	if x != nil {
 		return x.Transport
+	}
+	return ""
+}
+
+func (x *AllocateRequest) GetCloudRegion() string {
+	if x != nil {
+		return x.CloudRegion
 	}
 	return ""
 }
@@ -554,10 +623,11 @@ type VmShare struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Vm            *Vm                    `protobuf:"bytes,1,opt,name=vm,proto3" json:"vm,omitempty"`
 	Regions       uint32                 `protobuf:"varint,2,opt,name=regions,proto3" json:"regions,omitempty"`
-	Grant         string                 `protobuf:"bytes,3,opt,name=grant,proto3" json:"grant,omitempty"`      // what the server is told; unique within the cache
-	Cores         uint32                 `protobuf:"varint,4,opt,name=cores,proto3" json:"cores,omitempty"`     // server threads reserved on the VM for it
-	Pending       bool                   `protobuf:"varint,5,opt,name=pending,proto3" json:"pending,omitempty"` // reallocated, and not settled yet
-	Token         string                 `protobuf:"bytes,6,opt,name=token,proto3" json:"token,omitempty"`      // what the server asks of who connects under the grant; only who was granted it is told
+	Grant         string                 `protobuf:"bytes,3,opt,name=grant,proto3" json:"grant,omitempty"`                                 // what the server is told; unique within the cache
+	Cores         uint32                 `protobuf:"varint,4,opt,name=cores,proto3" json:"cores,omitempty"`                                // server threads reserved on the VM for it
+	Pending       bool                   `protobuf:"varint,5,opt,name=pending,proto3" json:"pending,omitempty"`                            // reallocated, and not settled yet
+	Token         string                 `protobuf:"bytes,6,opt,name=token,proto3" json:"token,omitempty"`                                 // what the server asks of who connects under the grant; only who was granted it is told
+	PriceMicros   int64                  `protobuf:"varint,7,opt,name=price_micros,json=priceMicros,proto3" json:"price_micros,omitempty"` // that the cache pays for it: of a launched VM all of its price
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -634,6 +704,13 @@ func (x *VmShare) GetToken() string {
 	return ""
 }
 
+func (x *VmShare) GetPriceMicros() int64 {
+	if x != nil {
+		return x.PriceMicros
+	}
+	return 0
+}
+
 type ReallocateRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	CacheId string                 `protobuf:"bytes,1,opt,name=cache_id,json=cacheId,proto3" json:"cache_id,omitempty"`
@@ -645,6 +722,9 @@ type ReallocateRequest struct {
 	Configuration *Configuration `protobuf:"bytes,4,opt,name=configuration,proto3" json:"configuration,omitempty"`
 	AvoidVms      []string       `protobuf:"bytes,5,rep,name=avoid_vms,json=avoidVms,proto3" json:"avoid_vms,omitempty"`                 // not to be used, as those that are leaving
 	PreferPresent bool           `protobuf:"varint,6,opt,name=prefer_present,json=preferPresent,proto3" json:"prefer_present,omitempty"` // use headroom of the cache's own VMs first (R72)
+	// voluntary is set where the cache leaves avoid_vms because of a KIND_VM_DEAR: the
+	// call fails if that is not worth it any more.
+	Voluntary     bool `protobuf:"varint,7,opt,name=voluntary,proto3" json:"voluntary,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -721,6 +801,13 @@ func (x *ReallocateRequest) GetPreferPresent() bool {
 	return false
 }
 
+func (x *ReallocateRequest) GetVoluntary() bool {
+	if x != nil {
+		return x.Voluntary
+	}
+	return false
+}
+
 type ReallocateResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Shares        []*VmShare             `protobuf:"bytes,1,rep,name=shares,proto3" json:"shares,omitempty"`
@@ -780,6 +867,10 @@ type SettleRequest struct {
 	Slo           *Slo                   `protobuf:"bytes,3,opt,name=slo,proto3" json:"slo,omitempty"`                     // unset: as it was
 	Configuration *Configuration         `protobuf:"bytes,4,opt,name=configuration,proto3" json:"configuration,omitempty"` // unset: as it was
 	Shares        []*SettledShare        `protobuf:"bytes,5,rep,name=shares,proto3" json:"shares,omitempty"`               // in the order of the cache's addresses
+	// moved_bytes and moved_ms say how much was copied from VM to VM since the last
+	// Settle, and how long that took in all. 0: nothing was.
+	MovedBytes    uint64 `protobuf:"varint,6,opt,name=moved_bytes,json=movedBytes,proto3" json:"moved_bytes,omitempty"`
+	MovedMs       int64  `protobuf:"varint,7,opt,name=moved_ms,json=movedMs,proto3" json:"moved_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -847,6 +938,20 @@ func (x *SettleRequest) GetShares() []*SettledShare {
 		return x.Shares
 	}
 	return nil
+}
+
+func (x *SettleRequest) GetMovedBytes() uint64 {
+	if x != nil {
+		return x.MovedBytes
+	}
+	return 0
+}
+
+func (x *SettleRequest) GetMovedMs() int64 {
+	if x != nil {
+		return x.MovedMs
+	}
+	return 0
 }
 
 type SettledShare struct {
@@ -1305,8 +1410,14 @@ type Cache struct {
 	Configuration *Configuration         `protobuf:"bytes,4,opt,name=configuration,proto3" json:"configuration,omitempty"`
 	RegionSize    uint64                 `protobuf:"varint,5,opt,name=region_size,json=regionSize,proto3" json:"region_size,omitempty"`
 	Shares        []*VmShare             `protobuf:"bytes,6,rep,name=shares,proto3" json:"shares,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// price_micros is what all shares cost together, pending ones too (A39), in
+	// millionths of a dollar an hour.
+	PriceMicros     int64  `protobuf:"varint,7,opt,name=price_micros,json=priceMicros,proto3" json:"price_micros,omitempty"`
+	DurationSeconds int64  `protobuf:"varint,8,opt,name=duration_seconds,json=durationSeconds,proto3" json:"duration_seconds,omitempty"` // as asked; 0: until deallocated
+	CreatedUnixMs   int64  `protobuf:"varint,9,opt,name=created_unix_ms,json=createdUnixMs,proto3" json:"created_unix_ms,omitempty"`
+	Distance        uint32 `protobuf:"varint,10,opt,name=distance,proto3" json:"distance,omitempty"` // of its VMs; 0: not known
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Cache) Reset() {
@@ -1381,6 +1492,273 @@ func (x *Cache) GetShares() []*VmShare {
 	return nil
 }
 
+func (x *Cache) GetPriceMicros() int64 {
+	if x != nil {
+		return x.PriceMicros
+	}
+	return 0
+}
+
+func (x *Cache) GetDurationSeconds() int64 {
+	if x != nil {
+		return x.DurationSeconds
+	}
+	return 0
+}
+
+func (x *Cache) GetCreatedUnixMs() int64 {
+	if x != nil {
+		return x.CreatedUnixMs
+	}
+	return 0
+}
+
+func (x *Cache) GetDistance() uint32 {
+	if x != nil {
+		return x.Distance
+	}
+	return 0
+}
+
+// Decision is why a cache got the VMs that it got, or why it did not move (6.1).
+type Decision struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	What          string                 `protobuf:"bytes,1,opt,name=what,proto3" json:"what,omitempty"` // was decided
+	AtUnixMs      int64                  `protobuf:"varint,2,opt,name=at_unix_ms,json=atUnixMs,proto3" json:"at_unix_ms,omitempty"`
+	PriceMicros   int64                  `protobuf:"varint,3,opt,name=price_micros,json=priceMicros,proto3" json:"price_micros,omitempty"` // an hour, of what was chosen
+	Sites         []*SiteVerdict         `protobuf:"bytes,4,rep,name=sites,proto3" json:"sites,omitempty"`
+	Verdicts      []*Verdict             `protobuf:"bytes,5,rep,name=verdicts,proto3" json:"verdicts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Decision) Reset() {
+	*x = Decision{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Decision) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Decision) ProtoMessage() {}
+
+func (x *Decision) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Decision.ProtoReflect.Descriptor instead.
+func (*Decision) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *Decision) GetWhat() string {
+	if x != nil {
+		return x.What
+	}
+	return ""
+}
+
+func (x *Decision) GetAtUnixMs() int64 {
+	if x != nil {
+		return x.AtUnixMs
+	}
+	return 0
+}
+
+func (x *Decision) GetPriceMicros() int64 {
+	if x != nil {
+		return x.PriceMicros
+	}
+	return 0
+}
+
+func (x *Decision) GetSites() []*SiteVerdict {
+	if x != nil {
+		return x.Sites
+	}
+	return nil
+}
+
+func (x *Decision) GetVerdicts() []*Verdict {
+	if x != nil {
+		return x.Verdicts
+	}
+	return nil
+}
+
+// SiteVerdict is about all VMs at one network distance.
+type SiteVerdict struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Distance      uint32                 `protobuf:"varint,1,opt,name=distance,proto3" json:"distance,omitempty"`
+	Configuration *Configuration         `protobuf:"bytes,2,opt,name=configuration,proto3" json:"configuration,omitempty"`
+	Vms           uint32                 `protobuf:"varint,3,opt,name=vms,proto3" json:"vms,omitempty"`                                    // of the best choice there
+	PriceMicros   int64                  `protobuf:"varint,4,opt,name=price_micros,json=priceMicros,proto3" json:"price_micros,omitempty"` // of it
+	Chosen        bool                   `protobuf:"varint,5,opt,name=chosen,proto3" json:"chosen,omitempty"`
+	Reason        string                 `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SiteVerdict) Reset() {
+	*x = SiteVerdict{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SiteVerdict) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SiteVerdict) ProtoMessage() {}
+
+func (x *SiteVerdict) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SiteVerdict.ProtoReflect.Descriptor instead.
+func (*SiteVerdict) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *SiteVerdict) GetDistance() uint32 {
+	if x != nil {
+		return x.Distance
+	}
+	return 0
+}
+
+func (x *SiteVerdict) GetConfiguration() *Configuration {
+	if x != nil {
+		return x.Configuration
+	}
+	return nil
+}
+
+func (x *SiteVerdict) GetVms() uint32 {
+	if x != nil {
+		return x.Vms
+	}
+	return 0
+}
+
+func (x *SiteVerdict) GetPriceMicros() int64 {
+	if x != nil {
+		return x.PriceMicros
+	}
+	return 0
+}
+
+func (x *SiteVerdict) GetChosen() bool {
+	if x != nil {
+		return x.Chosen
+	}
+	return false
+}
+
+func (x *SiteVerdict) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// Verdict is about one VM type, or about servers that share a reason.
+type Verdict struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Distance      uint32                 `protobuf:"varint,2,opt,name=distance,proto3" json:"distance,omitempty"`
+	Vms           uint32                 `protobuf:"varint,3,opt,name=vms,proto3" json:"vms,omitempty"`                                    // of it that were chosen
+	PriceMicros   int64                  `protobuf:"varint,4,opt,name=price_micros,json=priceMicros,proto3" json:"price_micros,omitempty"` // of one
+	Reason        string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Verdict) Reset() {
+	*x = Verdict{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Verdict) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Verdict) ProtoMessage() {}
+
+func (x *Verdict) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Verdict.ProtoReflect.Descriptor instead.
+func (*Verdict) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *Verdict) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Verdict) GetDistance() uint32 {
+	if x != nil {
+		return x.Distance
+	}
+	return 0
+}
+
+func (x *Verdict) GetVms() uint32 {
+	if x != nil {
+		return x.Vms
+	}
+	return 0
+}
+
+func (x *Verdict) GetPriceMicros() int64 {
+	if x != nil {
+		return x.PriceMicros
+	}
+	return 0
+}
+
+func (x *Verdict) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // DescribeCacheRequest names a cache.
 type DescribeCacheRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1391,7 +1769,7 @@ type DescribeCacheRequest struct {
 
 func (x *DescribeCacheRequest) Reset() {
 	*x = DescribeCacheRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[20]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1403,7 +1781,7 @@ func (x *DescribeCacheRequest) String() string {
 func (*DescribeCacheRequest) ProtoMessage() {}
 
 func (x *DescribeCacheRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[20]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1416,7 +1794,7 @@ func (x *DescribeCacheRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeCacheRequest.ProtoReflect.Descriptor instead.
 func (*DescribeCacheRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{20}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DescribeCacheRequest) GetCacheId() string {
@@ -1431,13 +1809,14 @@ type DescribeCacheResponse struct {
 	Cache              *Cache                 `protobuf:"bytes,1,opt,name=cache,proto3" json:"cache,omitempty"`                                                          // with pending shares
 	Events             []*WatchResponse       `protobuf:"bytes,2,rep,name=events,proto3" json:"events,omitempty"`                                                        // that are kept, in order
 	LeaseExpiresUnixMs int64                  `protobuf:"varint,3,opt,name=lease_expires_unix_ms,json=leaseExpiresUnixMs,proto3" json:"lease_expires_unix_ms,omitempty"` // unless it is renewed; 0: never
+	Decisions          []*Decision            `protobuf:"bytes,4,rep,name=decisions,proto3" json:"decisions,omitempty"`                                                  // the latest of each kind, in their order
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
 
 func (x *DescribeCacheResponse) Reset() {
 	*x = DescribeCacheResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[21]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1449,7 +1828,7 @@ func (x *DescribeCacheResponse) String() string {
 func (*DescribeCacheResponse) ProtoMessage() {}
 
 func (x *DescribeCacheResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[21]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1462,7 +1841,7 @@ func (x *DescribeCacheResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeCacheResponse.ProtoReflect.Descriptor instead.
 func (*DescribeCacheResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{21}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DescribeCacheResponse) GetCache() *Cache {
@@ -1486,6 +1865,13 @@ func (x *DescribeCacheResponse) GetLeaseExpiresUnixMs() int64 {
 	return 0
 }
 
+func (x *DescribeCacheResponse) GetDecisions() []*Decision {
+	if x != nil {
+		return x.Decisions
+	}
+	return nil
+}
+
 type ListModelsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1494,7 +1880,7 @@ type ListModelsRequest struct {
 
 func (x *ListModelsRequest) Reset() {
 	*x = ListModelsRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[22]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1506,7 +1892,7 @@ func (x *ListModelsRequest) String() string {
 func (*ListModelsRequest) ProtoMessage() {}
 
 func (x *ListModelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[22]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1519,7 +1905,7 @@ func (x *ListModelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModelsRequest.ProtoReflect.Descriptor instead.
 func (*ListModelsRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{22}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{25}
 }
 
 type ListModelsResponse struct {
@@ -1531,7 +1917,7 @@ type ListModelsResponse struct {
 
 func (x *ListModelsResponse) Reset() {
 	*x = ListModelsResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[23]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1543,7 +1929,7 @@ func (x *ListModelsResponse) String() string {
 func (*ListModelsResponse) ProtoMessage() {}
 
 func (x *ListModelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[23]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1556,7 +1942,7 @@ func (x *ListModelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModelsResponse.ProtoReflect.Descriptor instead.
 func (*ListModelsResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{23}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListModelsResponse) GetModels() []*Model {
@@ -1578,7 +1964,7 @@ type Model struct {
 
 func (x *Model) Reset() {
 	*x = Model{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[24]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1590,7 +1976,7 @@ func (x *Model) String() string {
 func (*Model) ProtoMessage() {}
 
 func (x *Model) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[24]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1603,7 +1989,7 @@ func (x *Model) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Model.ProtoReflect.Descriptor instead.
 func (*Model) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{24}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Model) GetName() string {
@@ -1639,7 +2025,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[25]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1651,7 +2037,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[25]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1664,7 +2050,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{25}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *WatchRequest) GetCacheId() string {
@@ -1688,14 +2074,15 @@ type WatchResponse struct {
 	VmId           string                 `protobuf:"bytes,3,opt,name=vm_id,json=vmId,proto3" json:"vm_id,omitempty"`
 	DeadlineUnixMs int64                  `protobuf:"varint,4,opt,name=deadline_unix_ms,json=deadlineUnixMs,proto3" json:"deadline_unix_ms,omitempty"`
 	Reason         string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
-	State          *Cache                 `protobuf:"bytes,6,opt,name=state,proto3" json:"state,omitempty"` // of KIND_STATE, with pending shares
+	State          *Cache                 `protobuf:"bytes,6,opt,name=state,proto3" json:"state,omitempty"`              // of KIND_STATE, with pending shares
+	VmIds          []string               `protobuf:"bytes,7,rep,name=vm_ids,json=vmIds,proto3" json:"vm_ids,omitempty"` // of KIND_VM_DEAR
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[26]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1707,7 +2094,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[26]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1720,7 +2107,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{26}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *WatchResponse) GetSequence() uint64 {
@@ -1765,6 +2152,370 @@ func (x *WatchResponse) GetState() *Cache {
 	return nil
 }
 
+func (x *WatchResponse) GetVmIds() []string {
+	if x != nil {
+		return x.VmIds
+	}
+	return nil
+}
+
+type ListOffersRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	CloudRegion   string                 `protobuf:"bytes,1,opt,name=cloud_region,json=cloudRegion,proto3" json:"cloud_region,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListOffersRequest) Reset() {
+	*x = ListOffersRequest{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListOffersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListOffersRequest) ProtoMessage() {}
+
+func (x *ListOffersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListOffersRequest.ProtoReflect.Descriptor instead.
+func (*ListOffersRequest) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *ListOffersRequest) GetCloudRegion() string {
+	if x != nil {
+		return x.CloudRegion
+	}
+	return ""
+}
+
+type ListOffersResponse struct {
+	state                   protoimpl.MessageState `protogen:"open.v1"`
+	Offers                  []*Offer               `protobuf:"bytes,1,rep,name=offers,proto3" json:"offers,omitempty"`
+	CloudRegion             string                 `protobuf:"bytes,2,opt,name=cloud_region,json=cloudRegion,proto3" json:"cloud_region,omitempty"`
+	MigrationBytesPerSecond float64                `protobuf:"fixed64,3,opt,name=migration_bytes_per_second,json=migrationBytesPerSecond,proto3" json:"migration_bytes_per_second,omitempty"` // that spot VMs are chosen by
+	unknownFields           protoimpl.UnknownFields
+	sizeCache               protoimpl.SizeCache
+}
+
+func (x *ListOffersResponse) Reset() {
+	*x = ListOffersResponse{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListOffersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListOffersResponse) ProtoMessage() {}
+
+func (x *ListOffersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListOffersResponse.ProtoReflect.Descriptor instead.
+func (*ListOffersResponse) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *ListOffersResponse) GetOffers() []*Offer {
+	if x != nil {
+		return x.Offers
+	}
+	return nil
+}
+
+func (x *ListOffersResponse) GetCloudRegion() string {
+	if x != nil {
+		return x.CloudRegion
+	}
+	return ""
+}
+
+func (x *ListOffersResponse) GetMigrationBytesPerSecond() float64 {
+	if x != nil {
+		return x.MigrationBytesPerSecond
+	}
+	return 0
+}
+
+// Offer is a VM type that can be launched.
+type Offer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Type          string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
+	Spot          bool                   `protobuf:"varint,2,opt,name=spot,proto3" json:"spot,omitempty"`
+	Memory        uint64                 `protobuf:"varint,3,opt,name=memory,proto3" json:"memory,omitempty"` // bytes; 0: as much as is needed
+	Cores         uint32                 `protobuf:"varint,4,opt,name=cores,proto3" json:"cores,omitempty"`
+	Distance      uint32                 `protobuf:"varint,5,opt,name=distance,proto3" json:"distance,omitempty"`
+	PriceMicros   int64                  `protobuf:"varint,6,opt,name=price_micros,json=priceMicros,proto3" json:"price_micros,omitempty"` // an hour
+	Available     int32                  `protobuf:"varint,7,opt,name=available,proto3" json:"available,omitempty"`                        // negative: any number
+	NoticeMs      int64                  `protobuf:"varint,8,opt,name=notice_ms,json=noticeMs,proto3" json:"notice_ms,omitempty"`
+	LifetimeMs    int64                  `protobuf:"varint,9,opt,name=lifetime_ms,json=lifetimeMs,proto3" json:"lifetime_ms,omitempty"` // that is expected of it; 0: not known
+	Warm          uint32                 `protobuf:"varint,10,opt,name=warm,proto3" json:"warm,omitempty"`                              // that run already
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Offer) Reset() {
+	*x = Offer{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Offer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Offer) ProtoMessage() {}
+
+func (x *Offer) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Offer.ProtoReflect.Descriptor instead.
+func (*Offer) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *Offer) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *Offer) GetSpot() bool {
+	if x != nil {
+		return x.Spot
+	}
+	return false
+}
+
+func (x *Offer) GetMemory() uint64 {
+	if x != nil {
+		return x.Memory
+	}
+	return 0
+}
+
+func (x *Offer) GetCores() uint32 {
+	if x != nil {
+		return x.Cores
+	}
+	return 0
+}
+
+func (x *Offer) GetDistance() uint32 {
+	if x != nil {
+		return x.Distance
+	}
+	return 0
+}
+
+func (x *Offer) GetPriceMicros() int64 {
+	if x != nil {
+		return x.PriceMicros
+	}
+	return 0
+}
+
+func (x *Offer) GetAvailable() int32 {
+	if x != nil {
+		return x.Available
+	}
+	return 0
+}
+
+func (x *Offer) GetNoticeMs() int64 {
+	if x != nil {
+		return x.NoticeMs
+	}
+	return 0
+}
+
+func (x *Offer) GetLifetimeMs() int64 {
+	if x != nil {
+		return x.LifetimeMs
+	}
+	return 0
+}
+
+func (x *Offer) GetWarm() uint32 {
+	if x != nil {
+		return x.Warm
+	}
+	return 0
+}
+
+type ChangeMarketRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Type          string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"` // whose price or availability changes
+	Spot          bool                   `protobuf:"varint,2,opt,name=spot,proto3" json:"spot,omitempty"`
+	CloudRegion   string                 `protobuf:"bytes,3,opt,name=cloud_region,json=cloudRegion,proto3" json:"cloud_region,omitempty"` // unset: the manager's default
+	Distance      uint32                 `protobuf:"varint,4,opt,name=distance,proto3" json:"distance,omitempty"`                         // 0: all
+	PriceMicros   *int64                 `protobuf:"varint,5,opt,name=price_micros,json=priceMicros,proto3,oneof" json:"price_micros,omitempty"`
+	Available     *int32                 `protobuf:"varint,6,opt,name=available,proto3,oneof" json:"available,omitempty"`
+	FailVm        string                 `protobuf:"bytes,7,opt,name=fail_vm,json=failVm,proto3" json:"fail_vm,omitempty"`          // ends at once
+	ReclaimVm     string                 `protobuf:"bytes,8,opt,name=reclaim_vm,json=reclaimVm,proto3" json:"reclaim_vm,omitempty"` // ends after its type's notice
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeMarketRequest) Reset() {
+	*x = ChangeMarketRequest{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeMarketRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeMarketRequest) ProtoMessage() {}
+
+func (x *ChangeMarketRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeMarketRequest.ProtoReflect.Descriptor instead.
+func (*ChangeMarketRequest) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *ChangeMarketRequest) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *ChangeMarketRequest) GetSpot() bool {
+	if x != nil {
+		return x.Spot
+	}
+	return false
+}
+
+func (x *ChangeMarketRequest) GetCloudRegion() string {
+	if x != nil {
+		return x.CloudRegion
+	}
+	return ""
+}
+
+func (x *ChangeMarketRequest) GetDistance() uint32 {
+	if x != nil {
+		return x.Distance
+	}
+	return 0
+}
+
+func (x *ChangeMarketRequest) GetPriceMicros() int64 {
+	if x != nil && x.PriceMicros != nil {
+		return *x.PriceMicros
+	}
+	return 0
+}
+
+func (x *ChangeMarketRequest) GetAvailable() int32 {
+	if x != nil && x.Available != nil {
+		return *x.Available
+	}
+	return 0
+}
+
+func (x *ChangeMarketRequest) GetFailVm() string {
+	if x != nil {
+		return x.FailVm
+	}
+	return ""
+}
+
+func (x *ChangeMarketRequest) GetReclaimVm() string {
+	if x != nil {
+		return x.ReclaimVm
+	}
+	return ""
+}
+
+type ChangeMarketResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeMarketResponse) Reset() {
+	*x = ChangeMarketResponse{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeMarketResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeMarketResponse) ProtoMessage() {}
+
+func (x *ChangeMarketResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeMarketResponse.ProtoReflect.Descriptor instead.
+func (*ChangeMarketResponse) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{34}
+}
+
 type RegisterRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Vm    *Vm                    `protobuf:"bytes,1,opt,name=vm,proto3" json:"vm,omitempty"`
@@ -1777,7 +2528,7 @@ type RegisterRequest struct {
 
 func (x *RegisterRequest) Reset() {
 	*x = RegisterRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[27]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1789,7 +2540,7 @@ func (x *RegisterRequest) String() string {
 func (*RegisterRequest) ProtoMessage() {}
 
 func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[27]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1802,7 +2553,7 @@ func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterRequest.ProtoReflect.Descriptor instead.
 func (*RegisterRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{27}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RegisterRequest) GetVm() *Vm {
@@ -1828,7 +2579,7 @@ type RegisterResponse struct {
 
 func (x *RegisterResponse) Reset() {
 	*x = RegisterResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[28]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1840,7 +2591,7 @@ func (x *RegisterResponse) String() string {
 func (*RegisterResponse) ProtoMessage() {}
 
 func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[28]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1853,7 +2604,7 @@ func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterResponse.ProtoReflect.Descriptor instead.
 func (*RegisterResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{28}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *RegisterResponse) GetHeartbeatMs() int64 {
@@ -1873,7 +2624,7 @@ type HeartbeatRequest struct {
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[29]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1885,7 +2636,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[29]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1898,7 +2649,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{29}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *HeartbeatRequest) GetVmId() string {
@@ -1923,7 +2674,7 @@ type HeartbeatResponse struct {
 
 func (x *HeartbeatResponse) Reset() {
 	*x = HeartbeatResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[30]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1935,7 +2686,7 @@ func (x *HeartbeatResponse) String() string {
 func (*HeartbeatResponse) ProtoMessage() {}
 
 func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[30]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1948,7 +2699,7 @@ func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatResponse.ProtoReflect.Descriptor instead.
 func (*HeartbeatResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{30}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{38}
 }
 
 // CapacityDetail comes with RESOURCE_EXHAUSTED.
@@ -1963,7 +2714,7 @@ type CapacityDetail struct {
 
 func (x *CapacityDetail) Reset() {
 	*x = CapacityDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[31]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1975,7 +2726,7 @@ func (x *CapacityDetail) String() string {
 func (*CapacityDetail) ProtoMessage() {}
 
 func (x *CapacityDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[31]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1988,7 +2739,7 @@ func (x *CapacityDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapacityDetail.ProtoReflect.Descriptor instead.
 func (*CapacityDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{31}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *CapacityDetail) GetWhat() string {
@@ -2024,7 +2775,7 @@ type SloDetail struct {
 
 func (x *SloDetail) Reset() {
 	*x = SloDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[32]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2036,7 +2787,7 @@ func (x *SloDetail) String() string {
 func (*SloDetail) ProtoMessage() {}
 
 func (x *SloDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[32]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2049,7 +2800,7 @@ func (x *SloDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SloDetail.ProtoReflect.Descriptor instead.
 func (*SloDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{32}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SloDetail) GetAsked() *Slo {
@@ -2084,7 +2835,7 @@ type RegionDetail struct {
 
 func (x *RegionDetail) Reset() {
 	*x = RegionDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[33]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2096,7 +2847,7 @@ func (x *RegionDetail) String() string {
 func (*RegionDetail) ProtoMessage() {}
 
 func (x *RegionDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[33]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2109,7 +2860,7 @@ func (x *RegionDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionDetail.ProtoReflect.Descriptor instead.
 func (*RegionDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{33}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RegionDetail) GetAsked() string {
@@ -2139,7 +2890,7 @@ type TokenDetail struct {
 
 func (x *TokenDetail) Reset() {
 	*x = TokenDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[34]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2151,7 +2902,7 @@ func (x *TokenDetail) String() string {
 func (*TokenDetail) ProtoMessage() {}
 
 func (x *TokenDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[34]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2164,7 +2915,7 @@ func (x *TokenDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenDetail.ProtoReflect.Descriptor instead.
 func (*TokenDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{34}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *TokenDetail) GetProblem() TokenDetail_Problem {
@@ -2211,7 +2962,7 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\n" +
 	"batch_size\x18\x03 \x01(\rR\tbatchSize\x12\x1f\n" +
 	"\vqueue_depth\x18\x04 \x01(\rR\n" +
-	"queueDepth\"\xbd\x02\n" +
+	"queueDepth\"\x84\x04\n" +
 	"\x02Vm\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
 	"\vcontrol_url\x18\x02 \x01(\tR\n" +
@@ -2227,7 +2978,14 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\bdistance\x18\t \x01(\rR\bdistance\x12\x18\n" +
 	"\aleaving\x18\n" +
 	" \x01(\bR\aleaving\x12(\n" +
-	"\x10deadline_unix_ms\x18\v \x01(\x03R\x0edeadlineUnixMs\"\x89\x02\n" +
+	"\x10deadline_unix_ms\x18\v \x01(\x03R\x0edeadlineUnixMs\x12\x12\n" +
+	"\x04type\x18\f \x01(\tR\x04type\x12\x12\n" +
+	"\x04spot\x18\r \x01(\bR\x04spot\x12!\n" +
+	"\fcloud_region\x18\x0e \x01(\tR\vcloudRegion\x12!\n" +
+	"\fprice_micros\x18\x0f \x01(\x03R\vpriceMicros\x12\x1b\n" +
+	"\tnotice_ms\x18\x10 \x01(\x03R\bnoticeMs\x12&\n" +
+	"\x0fstarted_unix_ms\x18\x11 \x01(\x03R\rstartedUnixMs\x12\x12\n" +
+	"\x04warm\x18\x12 \x01(\bR\x04warm\"\xac\x02\n" +
 	"\x0fAllocateRequest\x12\x1a\n" +
 	"\bcapacity\x18\x01 \x01(\x04R\bcapacity\x12(\n" +
 	"\x03slo\x18\x02 \x01(\v2\x16.redykv.manager.v1.SloR\x03slo\x12)\n" +
@@ -2235,37 +2993,43 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\rconfiguration\x18\x04 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\x12\x1f\n" +
 	"\vregion_size\x18\x05 \x01(\x04R\n" +
 	"regionSize\x12\x1c\n" +
-	"\ttransport\x18\x06 \x01(\tR\ttransport\"\xe5\x01\n" +
+	"\ttransport\x18\x06 \x01(\tR\ttransport\x12!\n" +
+	"\fcloud_region\x18\a \x01(\tR\vcloudRegion\"\xe5\x01\n" +
 	"\x10AllocateResponse\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x122\n" +
 	"\x06shares\x18\x02 \x03(\v2\x1a.redykv.manager.v1.VmShareR\x06shares\x12F\n" +
 	"\rconfiguration\x18\x03 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\x12\x1f\n" +
 	"\vregion_size\x18\x04 \x01(\x04R\n" +
 	"regionSize\x12\x19\n" +
-	"\blease_ms\x18\x05 \x01(\x03R\aleaseMs\"\xa6\x01\n" +
+	"\blease_ms\x18\x05 \x01(\x03R\aleaseMs\"\xc9\x01\n" +
 	"\aVmShare\x12%\n" +
 	"\x02vm\x18\x01 \x01(\v2\x15.redykv.manager.v1.VmR\x02vm\x12\x18\n" +
 	"\aregions\x18\x02 \x01(\rR\aregions\x12\x14\n" +
 	"\x05grant\x18\x03 \x01(\tR\x05grant\x12\x14\n" +
 	"\x05cores\x18\x04 \x01(\rR\x05cores\x12\x18\n" +
 	"\apending\x18\x05 \x01(\bR\apending\x12\x14\n" +
-	"\x05token\x18\x06 \x01(\tR\x05token\"\xfe\x01\n" +
+	"\x05token\x18\x06 \x01(\tR\x05token\x12!\n" +
+	"\fprice_micros\x18\a \x01(\x03R\vpriceMicros\"\x9c\x02\n" +
 	"\x11ReallocateRequest\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x18\n" +
 	"\aregions\x18\x02 \x01(\rR\aregions\x12(\n" +
 	"\x03slo\x18\x03 \x01(\v2\x16.redykv.manager.v1.SloR\x03slo\x12F\n" +
 	"\rconfiguration\x18\x04 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\x12\x1b\n" +
 	"\tavoid_vms\x18\x05 \x03(\tR\bavoidVms\x12%\n" +
-	"\x0eprefer_present\x18\x06 \x01(\bR\rpreferPresent\"\x90\x01\n" +
+	"\x0eprefer_present\x18\x06 \x01(\bR\rpreferPresent\x12\x1c\n" +
+	"\tvoluntary\x18\a \x01(\bR\tvoluntary\"\x90\x01\n" +
 	"\x12ReallocateResponse\x122\n" +
 	"\x06shares\x18\x01 \x03(\v2\x1a.redykv.manager.v1.VmShareR\x06shares\x12F\n" +
-	"\rconfiguration\x18\x02 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\"\xf1\x01\n" +
+	"\rconfiguration\x18\x02 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\"\xad\x02\n" +
 	"\rSettleRequest\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x1a\n" +
 	"\bcapacity\x18\x02 \x01(\x04R\bcapacity\x12(\n" +
 	"\x03slo\x18\x03 \x01(\v2\x16.redykv.manager.v1.SloR\x03slo\x12F\n" +
 	"\rconfiguration\x18\x04 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\x127\n" +
-	"\x06shares\x18\x05 \x03(\v2\x1f.redykv.manager.v1.SettledShareR\x06shares\">\n" +
+	"\x06shares\x18\x05 \x03(\v2\x1f.redykv.manager.v1.SettledShareR\x06shares\x12\x1f\n" +
+	"\vmoved_bytes\x18\x06 \x01(\x04R\n" +
+	"movedBytes\x12\x19\n" +
+	"\bmoved_ms\x18\a \x01(\x03R\amovedMs\">\n" +
 	"\fSettledShare\x12\x14\n" +
 	"\x05grant\x18\x01 \x01(\tR\x05grant\x12\x18\n" +
 	"\aregions\x18\x02 \x01(\rR\aregions\"\x10\n" +
@@ -2286,7 +3050,7 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\x0fDescribeRequest\"m\n" +
 	"\x10DescribeResponse\x120\n" +
 	"\x06caches\x18\x01 \x03(\v2\x18.redykv.manager.v1.CacheR\x06caches\x12'\n" +
-	"\x03vms\x18\x02 \x03(\v2\x15.redykv.manager.v1.VmR\x03vms\"\xfa\x01\n" +
+	"\x03vms\x18\x02 \x03(\v2\x15.redykv.manager.v1.VmR\x03vms\"\x8c\x03\n" +
 	"\x05Cache\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\bcapacity\x18\x02 \x01(\x04R\bcapacity\x12(\n" +
@@ -2294,13 +3058,39 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\rconfiguration\x18\x04 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\x12\x1f\n" +
 	"\vregion_size\x18\x05 \x01(\x04R\n" +
 	"regionSize\x122\n" +
-	"\x06shares\x18\x06 \x03(\v2\x1a.redykv.manager.v1.VmShareR\x06shares\"1\n" +
+	"\x06shares\x18\x06 \x03(\v2\x1a.redykv.manager.v1.VmShareR\x06shares\x12!\n" +
+	"\fprice_micros\x18\a \x01(\x03R\vpriceMicros\x12)\n" +
+	"\x10duration_seconds\x18\b \x01(\x03R\x0fdurationSeconds\x12&\n" +
+	"\x0fcreated_unix_ms\x18\t \x01(\x03R\rcreatedUnixMs\x12\x1a\n" +
+	"\bdistance\x18\n" +
+	" \x01(\rR\bdistance\"\xcd\x01\n" +
+	"\bDecision\x12\x12\n" +
+	"\x04what\x18\x01 \x01(\tR\x04what\x12\x1c\n" +
+	"\n" +
+	"at_unix_ms\x18\x02 \x01(\x03R\batUnixMs\x12!\n" +
+	"\fprice_micros\x18\x03 \x01(\x03R\vpriceMicros\x124\n" +
+	"\x05sites\x18\x04 \x03(\v2\x1e.redykv.manager.v1.SiteVerdictR\x05sites\x126\n" +
+	"\bverdicts\x18\x05 \x03(\v2\x1a.redykv.manager.v1.VerdictR\bverdicts\"\xd6\x01\n" +
+	"\vSiteVerdict\x12\x1a\n" +
+	"\bdistance\x18\x01 \x01(\rR\bdistance\x12F\n" +
+	"\rconfiguration\x18\x02 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\x12\x10\n" +
+	"\x03vms\x18\x03 \x01(\rR\x03vms\x12!\n" +
+	"\fprice_micros\x18\x04 \x01(\x03R\vpriceMicros\x12\x16\n" +
+	"\x06chosen\x18\x05 \x01(\bR\x06chosen\x12\x16\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\"\x86\x01\n" +
+	"\aVerdict\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
+	"\bdistance\x18\x02 \x01(\rR\bdistance\x12\x10\n" +
+	"\x03vms\x18\x03 \x01(\rR\x03vms\x12!\n" +
+	"\fprice_micros\x18\x04 \x01(\x03R\vpriceMicros\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\"1\n" +
 	"\x14DescribeCacheRequest\x12\x19\n" +
-	"\bcache_id\x18\x01 \x01(\tR\acacheId\"\xb4\x01\n" +
+	"\bcache_id\x18\x01 \x01(\tR\acacheId\"\xef\x01\n" +
 	"\x15DescribeCacheResponse\x12.\n" +
 	"\x05cache\x18\x01 \x01(\v2\x18.redykv.manager.v1.CacheR\x05cache\x128\n" +
 	"\x06events\x18\x02 \x03(\v2 .redykv.manager.v1.WatchResponseR\x06events\x121\n" +
-	"\x15lease_expires_unix_ms\x18\x03 \x01(\x03R\x12leaseExpiresUnixMs\"\x13\n" +
+	"\x15lease_expires_unix_ms\x18\x03 \x01(\x03R\x12leaseExpiresUnixMs\x129\n" +
+	"\tdecisions\x18\x04 \x03(\v2\x1b.redykv.manager.v1.DecisionR\tdecisions\"\x13\n" +
 	"\x11ListModelsRequest\"F\n" +
 	"\x12ListModelsResponse\x120\n" +
 	"\x06models\x18\x01 \x03(\v2\x18.redykv.manager.v1.ModelR\x06models\"Y\n" +
@@ -2312,21 +3102,56 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"provenance\"P\n" +
 	"\fWatchRequest\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12%\n" +
-	"\x0eafter_sequence\x18\x02 \x01(\x04R\rafterSequence\"\xde\x02\n" +
+	"\x0eafter_sequence\x18\x02 \x01(\x04R\rafterSequence\"\x88\x03\n" +
 	"\rWatchResponse\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x129\n" +
 	"\x04kind\x18\x02 \x01(\x0e2%.redykv.manager.v1.WatchResponse.KindR\x04kind\x12\x13\n" +
 	"\x05vm_id\x18\x03 \x01(\tR\x04vmId\x12(\n" +
 	"\x10deadline_unix_ms\x18\x04 \x01(\x03R\x0edeadlineUnixMs\x12\x16\n" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\x12.\n" +
-	"\x05state\x18\x06 \x01(\v2\x18.redykv.manager.v1.CacheR\x05state\"o\n" +
+	"\x05state\x18\x06 \x01(\v2\x18.redykv.manager.v1.CacheR\x05state\x12\x15\n" +
+	"\x06vm_ids\x18\a \x03(\tR\x05vmIds\"\x81\x01\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eKIND_VM_FAILED\x10\x01\x12\x15\n" +
 	"\x11KIND_VM_RECLAIMED\x10\x02\x12\x16\n" +
 	"\x12KIND_CACHE_DELETED\x10\x03\x12\x0e\n" +
 	"\n" +
-	"KIND_STATE\x10\x04\"_\n" +
+	"KIND_STATE\x10\x04\x12\x10\n" +
+	"\fKIND_VM_DEAR\x10\x05\"6\n" +
+	"\x11ListOffersRequest\x12!\n" +
+	"\fcloud_region\x18\x01 \x01(\tR\vcloudRegion\"\xa6\x01\n" +
+	"\x12ListOffersResponse\x120\n" +
+	"\x06offers\x18\x01 \x03(\v2\x18.redykv.manager.v1.OfferR\x06offers\x12!\n" +
+	"\fcloud_region\x18\x02 \x01(\tR\vcloudRegion\x12;\n" +
+	"\x1amigration_bytes_per_second\x18\x03 \x01(\x01R\x17migrationBytesPerSecond\"\x8c\x02\n" +
+	"\x05Offer\x12\x12\n" +
+	"\x04type\x18\x01 \x01(\tR\x04type\x12\x12\n" +
+	"\x04spot\x18\x02 \x01(\bR\x04spot\x12\x16\n" +
+	"\x06memory\x18\x03 \x01(\x04R\x06memory\x12\x14\n" +
+	"\x05cores\x18\x04 \x01(\rR\x05cores\x12\x1a\n" +
+	"\bdistance\x18\x05 \x01(\rR\bdistance\x12!\n" +
+	"\fprice_micros\x18\x06 \x01(\x03R\vpriceMicros\x12\x1c\n" +
+	"\tavailable\x18\a \x01(\x05R\tavailable\x12\x1b\n" +
+	"\tnotice_ms\x18\b \x01(\x03R\bnoticeMs\x12\x1f\n" +
+	"\vlifetime_ms\x18\t \x01(\x03R\n" +
+	"lifetimeMs\x12\x12\n" +
+	"\x04warm\x18\n" +
+	" \x01(\rR\x04warm\"\x9e\x02\n" +
+	"\x13ChangeMarketRequest\x12\x12\n" +
+	"\x04type\x18\x01 \x01(\tR\x04type\x12\x12\n" +
+	"\x04spot\x18\x02 \x01(\bR\x04spot\x12!\n" +
+	"\fcloud_region\x18\x03 \x01(\tR\vcloudRegion\x12\x1a\n" +
+	"\bdistance\x18\x04 \x01(\rR\bdistance\x12&\n" +
+	"\fprice_micros\x18\x05 \x01(\x03H\x00R\vpriceMicros\x88\x01\x01\x12!\n" +
+	"\tavailable\x18\x06 \x01(\x05H\x01R\tavailable\x88\x01\x01\x12\x17\n" +
+	"\afail_vm\x18\a \x01(\tR\x06failVm\x12\x1d\n" +
+	"\n" +
+	"reclaim_vm\x18\b \x01(\tR\treclaimVmB\x0f\n" +
+	"\r_price_microsB\f\n" +
+	"\n" +
+	"_available\"\x16\n" +
+	"\x14ChangeMarketResponse\"_\n" +
 	"\x0fRegisterRequest\x12%\n" +
 	"\x02vm\x18\x01 \x01(\v2\x15.redykv.manager.v1.VmR\x02vm\x12%\n" +
 	"\x0econtrol_secret\x18\x02 \x01(\fR\rcontrolSecret\"5\n" +
@@ -2389,7 +3214,7 @@ func file_redykv_manager_v1_manager_proto_rawDescGZIP() []byte {
 }
 
 var file_redykv_manager_v1_manager_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_redykv_manager_v1_manager_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_redykv_manager_v1_manager_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_redykv_manager_v1_manager_proto_goTypes = []any{
 	(WatchResponse_Kind)(0),       // 0: redykv.manager.v1.WatchResponse.Kind
 	(TokenDetail_Problem)(0),      // 1: redykv.manager.v1.TokenDetail.Problem
@@ -2413,21 +3238,29 @@ var file_redykv_manager_v1_manager_proto_goTypes = []any{
 	(*DescribeRequest)(nil),       // 19: redykv.manager.v1.DescribeRequest
 	(*DescribeResponse)(nil),      // 20: redykv.manager.v1.DescribeResponse
 	(*Cache)(nil),                 // 21: redykv.manager.v1.Cache
-	(*DescribeCacheRequest)(nil),  // 22: redykv.manager.v1.DescribeCacheRequest
-	(*DescribeCacheResponse)(nil), // 23: redykv.manager.v1.DescribeCacheResponse
-	(*ListModelsRequest)(nil),     // 24: redykv.manager.v1.ListModelsRequest
-	(*ListModelsResponse)(nil),    // 25: redykv.manager.v1.ListModelsResponse
-	(*Model)(nil),                 // 26: redykv.manager.v1.Model
-	(*WatchRequest)(nil),          // 27: redykv.manager.v1.WatchRequest
-	(*WatchResponse)(nil),         // 28: redykv.manager.v1.WatchResponse
-	(*RegisterRequest)(nil),       // 29: redykv.manager.v1.RegisterRequest
-	(*RegisterResponse)(nil),      // 30: redykv.manager.v1.RegisterResponse
-	(*HeartbeatRequest)(nil),      // 31: redykv.manager.v1.HeartbeatRequest
-	(*HeartbeatResponse)(nil),     // 32: redykv.manager.v1.HeartbeatResponse
-	(*CapacityDetail)(nil),        // 33: redykv.manager.v1.CapacityDetail
-	(*SloDetail)(nil),             // 34: redykv.manager.v1.SloDetail
-	(*RegionDetail)(nil),          // 35: redykv.manager.v1.RegionDetail
-	(*TokenDetail)(nil),           // 36: redykv.manager.v1.TokenDetail
+	(*Decision)(nil),              // 22: redykv.manager.v1.Decision
+	(*SiteVerdict)(nil),           // 23: redykv.manager.v1.SiteVerdict
+	(*Verdict)(nil),               // 24: redykv.manager.v1.Verdict
+	(*DescribeCacheRequest)(nil),  // 25: redykv.manager.v1.DescribeCacheRequest
+	(*DescribeCacheResponse)(nil), // 26: redykv.manager.v1.DescribeCacheResponse
+	(*ListModelsRequest)(nil),     // 27: redykv.manager.v1.ListModelsRequest
+	(*ListModelsResponse)(nil),    // 28: redykv.manager.v1.ListModelsResponse
+	(*Model)(nil),                 // 29: redykv.manager.v1.Model
+	(*WatchRequest)(nil),          // 30: redykv.manager.v1.WatchRequest
+	(*WatchResponse)(nil),         // 31: redykv.manager.v1.WatchResponse
+	(*ListOffersRequest)(nil),     // 32: redykv.manager.v1.ListOffersRequest
+	(*ListOffersResponse)(nil),    // 33: redykv.manager.v1.ListOffersResponse
+	(*Offer)(nil),                 // 34: redykv.manager.v1.Offer
+	(*ChangeMarketRequest)(nil),   // 35: redykv.manager.v1.ChangeMarketRequest
+	(*ChangeMarketResponse)(nil),  // 36: redykv.manager.v1.ChangeMarketResponse
+	(*RegisterRequest)(nil),       // 37: redykv.manager.v1.RegisterRequest
+	(*RegisterResponse)(nil),      // 38: redykv.manager.v1.RegisterResponse
+	(*HeartbeatRequest)(nil),      // 39: redykv.manager.v1.HeartbeatRequest
+	(*HeartbeatResponse)(nil),     // 40: redykv.manager.v1.HeartbeatResponse
+	(*CapacityDetail)(nil),        // 41: redykv.manager.v1.CapacityDetail
+	(*SloDetail)(nil),             // 42: redykv.manager.v1.SloDetail
+	(*RegionDetail)(nil),          // 43: redykv.manager.v1.RegionDetail
+	(*TokenDetail)(nil),           // 44: redykv.manager.v1.TokenDetail
 }
 var file_redykv_manager_v1_manager_proto_depIdxs = []int32{
 	2,  // 0: redykv.manager.v1.AllocateRequest.slo:type_name -> redykv.manager.v1.Slo
@@ -2447,45 +3280,50 @@ var file_redykv_manager_v1_manager_proto_depIdxs = []int32{
 	2,  // 14: redykv.manager.v1.Cache.slo:type_name -> redykv.manager.v1.Slo
 	3,  // 15: redykv.manager.v1.Cache.configuration:type_name -> redykv.manager.v1.Configuration
 	7,  // 16: redykv.manager.v1.Cache.shares:type_name -> redykv.manager.v1.VmShare
-	21, // 17: redykv.manager.v1.DescribeCacheResponse.cache:type_name -> redykv.manager.v1.Cache
-	28, // 18: redykv.manager.v1.DescribeCacheResponse.events:type_name -> redykv.manager.v1.WatchResponse
-	26, // 19: redykv.manager.v1.ListModelsResponse.models:type_name -> redykv.manager.v1.Model
-	0,  // 20: redykv.manager.v1.WatchResponse.kind:type_name -> redykv.manager.v1.WatchResponse.Kind
-	21, // 21: redykv.manager.v1.WatchResponse.state:type_name -> redykv.manager.v1.Cache
-	4,  // 22: redykv.manager.v1.RegisterRequest.vm:type_name -> redykv.manager.v1.Vm
-	2,  // 23: redykv.manager.v1.SloDetail.asked:type_name -> redykv.manager.v1.Slo
-	2,  // 24: redykv.manager.v1.SloDetail.nearest:type_name -> redykv.manager.v1.Slo
-	3,  // 25: redykv.manager.v1.SloDetail.configuration:type_name -> redykv.manager.v1.Configuration
-	1,  // 26: redykv.manager.v1.TokenDetail.problem:type_name -> redykv.manager.v1.TokenDetail.Problem
-	5,  // 27: redykv.manager.v1.ManagerService.Allocate:input_type -> redykv.manager.v1.AllocateRequest
-	8,  // 28: redykv.manager.v1.ManagerService.Reallocate:input_type -> redykv.manager.v1.ReallocateRequest
-	10, // 29: redykv.manager.v1.ManagerService.Settle:input_type -> redykv.manager.v1.SettleRequest
-	13, // 30: redykv.manager.v1.ManagerService.Renew:input_type -> redykv.manager.v1.RenewRequest
-	15, // 31: redykv.manager.v1.ManagerService.Reclaim:input_type -> redykv.manager.v1.ReclaimRequest
-	17, // 32: redykv.manager.v1.ManagerService.Deallocate:input_type -> redykv.manager.v1.DeallocateRequest
-	19, // 33: redykv.manager.v1.ManagerService.Describe:input_type -> redykv.manager.v1.DescribeRequest
-	22, // 34: redykv.manager.v1.ManagerService.DescribeCache:input_type -> redykv.manager.v1.DescribeCacheRequest
-	24, // 35: redykv.manager.v1.ManagerService.ListModels:input_type -> redykv.manager.v1.ListModelsRequest
-	27, // 36: redykv.manager.v1.ManagerService.Watch:input_type -> redykv.manager.v1.WatchRequest
-	29, // 37: redykv.manager.v1.ManagerService.Register:input_type -> redykv.manager.v1.RegisterRequest
-	31, // 38: redykv.manager.v1.ManagerService.Heartbeat:input_type -> redykv.manager.v1.HeartbeatRequest
-	6,  // 39: redykv.manager.v1.ManagerService.Allocate:output_type -> redykv.manager.v1.AllocateResponse
-	9,  // 40: redykv.manager.v1.ManagerService.Reallocate:output_type -> redykv.manager.v1.ReallocateResponse
-	12, // 41: redykv.manager.v1.ManagerService.Settle:output_type -> redykv.manager.v1.SettleResponse
-	14, // 42: redykv.manager.v1.ManagerService.Renew:output_type -> redykv.manager.v1.RenewResponse
-	16, // 43: redykv.manager.v1.ManagerService.Reclaim:output_type -> redykv.manager.v1.ReclaimResponse
-	18, // 44: redykv.manager.v1.ManagerService.Deallocate:output_type -> redykv.manager.v1.DeallocateResponse
-	20, // 45: redykv.manager.v1.ManagerService.Describe:output_type -> redykv.manager.v1.DescribeResponse
-	23, // 46: redykv.manager.v1.ManagerService.DescribeCache:output_type -> redykv.manager.v1.DescribeCacheResponse
-	25, // 47: redykv.manager.v1.ManagerService.ListModels:output_type -> redykv.manager.v1.ListModelsResponse
-	28, // 48: redykv.manager.v1.ManagerService.Watch:output_type -> redykv.manager.v1.WatchResponse
-	30, // 49: redykv.manager.v1.ManagerService.Register:output_type -> redykv.manager.v1.RegisterResponse
-	32, // 50: redykv.manager.v1.ManagerService.Heartbeat:output_type -> redykv.manager.v1.HeartbeatResponse
-	39, // [39:51] is the sub-list for method output_type
-	27, // [27:39] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	23, // 17: redykv.manager.v1.Decision.sites:type_name -> redykv.manager.v1.SiteVerdict
+	24, // 18: redykv.manager.v1.Decision.verdicts:type_name -> redykv.manager.v1.Verdict
+	3,  // 19: redykv.manager.v1.SiteVerdict.configuration:type_name -> redykv.manager.v1.Configuration
+	21, // 20: redykv.manager.v1.DescribeCacheResponse.cache:type_name -> redykv.manager.v1.Cache
+	31, // 21: redykv.manager.v1.DescribeCacheResponse.events:type_name -> redykv.manager.v1.WatchResponse
+	22, // 22: redykv.manager.v1.DescribeCacheResponse.decisions:type_name -> redykv.manager.v1.Decision
+	29, // 23: redykv.manager.v1.ListModelsResponse.models:type_name -> redykv.manager.v1.Model
+	0,  // 24: redykv.manager.v1.WatchResponse.kind:type_name -> redykv.manager.v1.WatchResponse.Kind
+	21, // 25: redykv.manager.v1.WatchResponse.state:type_name -> redykv.manager.v1.Cache
+	34, // 26: redykv.manager.v1.ListOffersResponse.offers:type_name -> redykv.manager.v1.Offer
+	4,  // 27: redykv.manager.v1.RegisterRequest.vm:type_name -> redykv.manager.v1.Vm
+	2,  // 28: redykv.manager.v1.SloDetail.asked:type_name -> redykv.manager.v1.Slo
+	2,  // 29: redykv.manager.v1.SloDetail.nearest:type_name -> redykv.manager.v1.Slo
+	3,  // 30: redykv.manager.v1.SloDetail.configuration:type_name -> redykv.manager.v1.Configuration
+	1,  // 31: redykv.manager.v1.TokenDetail.problem:type_name -> redykv.manager.v1.TokenDetail.Problem
+	5,  // 32: redykv.manager.v1.ManagerService.Allocate:input_type -> redykv.manager.v1.AllocateRequest
+	8,  // 33: redykv.manager.v1.ManagerService.Reallocate:input_type -> redykv.manager.v1.ReallocateRequest
+	10, // 34: redykv.manager.v1.ManagerService.Settle:input_type -> redykv.manager.v1.SettleRequest
+	13, // 35: redykv.manager.v1.ManagerService.Renew:input_type -> redykv.manager.v1.RenewRequest
+	15, // 36: redykv.manager.v1.ManagerService.Reclaim:input_type -> redykv.manager.v1.ReclaimRequest
+	17, // 37: redykv.manager.v1.ManagerService.Deallocate:input_type -> redykv.manager.v1.DeallocateRequest
+	19, // 38: redykv.manager.v1.ManagerService.Describe:input_type -> redykv.manager.v1.DescribeRequest
+	25, // 39: redykv.manager.v1.ManagerService.DescribeCache:input_type -> redykv.manager.v1.DescribeCacheRequest
+	27, // 40: redykv.manager.v1.ManagerService.ListModels:input_type -> redykv.manager.v1.ListModelsRequest
+	30, // 41: redykv.manager.v1.ManagerService.Watch:input_type -> redykv.manager.v1.WatchRequest
+	37, // 42: redykv.manager.v1.ManagerService.Register:input_type -> redykv.manager.v1.RegisterRequest
+	39, // 43: redykv.manager.v1.ManagerService.Heartbeat:input_type -> redykv.manager.v1.HeartbeatRequest
+	6,  // 44: redykv.manager.v1.ManagerService.Allocate:output_type -> redykv.manager.v1.AllocateResponse
+	9,  // 45: redykv.manager.v1.ManagerService.Reallocate:output_type -> redykv.manager.v1.ReallocateResponse
+	12, // 46: redykv.manager.v1.ManagerService.Settle:output_type -> redykv.manager.v1.SettleResponse
+	14, // 47: redykv.manager.v1.ManagerService.Renew:output_type -> redykv.manager.v1.RenewResponse
+	16, // 48: redykv.manager.v1.ManagerService.Reclaim:output_type -> redykv.manager.v1.ReclaimResponse
+	18, // 49: redykv.manager.v1.ManagerService.Deallocate:output_type -> redykv.manager.v1.DeallocateResponse
+	20, // 50: redykv.manager.v1.ManagerService.Describe:output_type -> redykv.manager.v1.DescribeResponse
+	26, // 51: redykv.manager.v1.ManagerService.DescribeCache:output_type -> redykv.manager.v1.DescribeCacheResponse
+	28, // 52: redykv.manager.v1.ManagerService.ListModels:output_type -> redykv.manager.v1.ListModelsResponse
+	31, // 53: redykv.manager.v1.ManagerService.Watch:output_type -> redykv.manager.v1.WatchResponse
+	38, // 54: redykv.manager.v1.ManagerService.Register:output_type -> redykv.manager.v1.RegisterResponse
+	40, // 55: redykv.manager.v1.ManagerService.Heartbeat:output_type -> redykv.manager.v1.HeartbeatResponse
+	44, // [44:56] is the sub-list for method output_type
+	32, // [32:44] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_redykv_manager_v1_manager_proto_init() }
@@ -2493,13 +3331,14 @@ func file_redykv_manager_v1_manager_proto_init() {
 	if File_redykv_manager_v1_manager_proto != nil {
 		return
 	}
+	file_redykv_manager_v1_manager_proto_msgTypes[33].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_redykv_manager_v1_manager_proto_rawDesc), len(file_redykv_manager_v1_manager_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   35,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
