@@ -79,7 +79,7 @@ func (x WatchResponse_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WatchResponse_Kind.Descriptor instead.
 func (WatchResponse_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{29, 0}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{30, 0}
 }
 
 type TokenDetail_Problem int32
@@ -134,7 +134,7 @@ func (x TokenDetail_Problem) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TokenDetail_Problem.Descriptor instead.
 func (TokenDetail_Problem) EnumDescriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{42, 0}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{43, 0}
 }
 
 // Slo is what the application asks for, of reads and of writes (3.3, 5.2).
@@ -267,6 +267,68 @@ func (x *Configuration) GetQueueDepth() uint32 {
 	return 0
 }
 
+// Client is what a client says of itself, for the manager's choice of a
+// configuration (5.2, figure 9). What is 0 or empty is taken to be no limit.
+type Client struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cores         uint32                 `protobuf:"varint,1,opt,name=cores,proto3" json:"cores,omitempty"`                             // most client threads
+	QueueDepth    uint32                 `protobuf:"varint,2,opt,name=queue_depth,json=queueDepth,proto3" json:"queue_depth,omitempty"` // most batches in flight on a connection: the NIC's limit
+	Network       string                 `protobuf:"bytes,3,opt,name=network,proto3" json:"network,omitempty"`                          // what the client models on top of the transport; empty: nothing
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Client) Reset() {
+	*x = Client{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Client) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Client) ProtoMessage() {}
+
+func (x *Client) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Client.ProtoReflect.Descriptor instead.
+func (*Client) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Client) GetCores() uint32 {
+	if x != nil {
+		return x.Cores
+	}
+	return 0
+}
+
+func (x *Client) GetQueueDepth() uint32 {
+	if x != nil {
+		return x.QueueDepth
+	}
+	return 0
+}
+
+func (x *Client) GetNetwork() string {
+	if x != nil {
+		return x.Network
+	}
+	return ""
+}
+
 // Vm is one virtual machine with a cache server on it.
 type Vm struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
@@ -296,7 +358,7 @@ type Vm struct {
 
 func (x *Vm) Reset() {
 	*x = Vm{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[2]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -308,7 +370,7 @@ func (x *Vm) String() string {
 func (*Vm) ProtoMessage() {}
 
 func (x *Vm) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[2]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -321,7 +383,7 @@ func (x *Vm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Vm.ProtoReflect.Descriptor instead.
 func (*Vm) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{2}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Vm) GetId() string {
@@ -459,13 +521,14 @@ type AllocateRequest struct {
 	RegionSize      uint64                 `protobuf:"varint,5,opt,name=region_size,json=regionSize,proto3" json:"region_size,omitempty"`                // bytes; 0: 1 GiB
 	Transport       string                 `protobuf:"bytes,6,opt,name=transport,proto3" json:"transport,omitempty"`                                     // unset: the manager's default
 	CloudRegion     string                 `protobuf:"bytes,7,opt,name=cloud_region,json=cloudRegion,proto3" json:"cloud_region,omitempty"`              // where the client is; unset: the manager's default
+	Client          *Client                `protobuf:"bytes,8,opt,name=client,proto3" json:"client,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
 
 func (x *AllocateRequest) Reset() {
 	*x = AllocateRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[3]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -477,7 +540,7 @@ func (x *AllocateRequest) String() string {
 func (*AllocateRequest) ProtoMessage() {}
 
 func (x *AllocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[3]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -490,7 +553,7 @@ func (x *AllocateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocateRequest.ProtoReflect.Descriptor instead.
 func (*AllocateRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{3}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *AllocateRequest) GetCapacity() uint64 {
@@ -542,6 +605,13 @@ func (x *AllocateRequest) GetCloudRegion() string {
 	return ""
 }
 
+func (x *AllocateRequest) GetClient() *Client {
+	if x != nil {
+		return x.Client
+	}
+	return nil
+}
+
 type AllocateResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	CacheId       string                 `protobuf:"bytes,1,opt,name=cache_id,json=cacheId,proto3" json:"cache_id,omitempty"`
@@ -555,7 +625,7 @@ type AllocateResponse struct {
 
 func (x *AllocateResponse) Reset() {
 	*x = AllocateResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[4]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -567,7 +637,7 @@ func (x *AllocateResponse) String() string {
 func (*AllocateResponse) ProtoMessage() {}
 
 func (x *AllocateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[4]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -580,7 +650,7 @@ func (x *AllocateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocateResponse.ProtoReflect.Descriptor instead.
 func (*AllocateResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{4}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *AllocateResponse) GetCacheId() string {
@@ -634,7 +704,7 @@ type VmShare struct {
 
 func (x *VmShare) Reset() {
 	*x = VmShare{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[5]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -646,7 +716,7 @@ func (x *VmShare) String() string {
 func (*VmShare) ProtoMessage() {}
 
 func (x *VmShare) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[5]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -659,7 +729,7 @@ func (x *VmShare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VmShare.ProtoReflect.Descriptor instead.
 func (*VmShare) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{5}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *VmShare) GetVm() *Vm {
@@ -717,21 +787,22 @@ type ReallocateRequest struct {
 	Regions uint32                 `protobuf:"varint,2,opt,name=regions,proto3" json:"regions,omitempty"` // how many more
 	Slo     *Slo                   `protobuf:"bytes,3,opt,name=slo,proto3" json:"slo,omitempty"`          // unset: the cache's
 	// configuration is that of the new shares, whose server threads serve them all
-	// together. Unset: the cache's, and they get threads in its ratio of server
-	// threads to regions (R73).
+	// together. Unset: what the slo calls for, if there is one with bounds; else the
+	// cache's, and they get threads in its ratio of server threads to regions (R73).
 	Configuration *Configuration `protobuf:"bytes,4,opt,name=configuration,proto3" json:"configuration,omitempty"`
 	AvoidVms      []string       `protobuf:"bytes,5,rep,name=avoid_vms,json=avoidVms,proto3" json:"avoid_vms,omitempty"`                 // not to be used, as those that are leaving
 	PreferPresent bool           `protobuf:"varint,6,opt,name=prefer_present,json=preferPresent,proto3" json:"prefer_present,omitempty"` // use headroom of the cache's own VMs first (R72)
 	// voluntary is set where the cache leaves avoid_vms because of a KIND_VM_DEAR: the
 	// call fails if that is not worth it any more.
-	Voluntary     bool `protobuf:"varint,7,opt,name=voluntary,proto3" json:"voluntary,omitempty"`
+	Voluntary     bool    `protobuf:"varint,7,opt,name=voluntary,proto3" json:"voluntary,omitempty"`
+	Client        *Client `protobuf:"bytes,8,opt,name=client,proto3" json:"client,omitempty"` // with an slo and no configuration: what to search by
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReallocateRequest) Reset() {
 	*x = ReallocateRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[6]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -743,7 +814,7 @@ func (x *ReallocateRequest) String() string {
 func (*ReallocateRequest) ProtoMessage() {}
 
 func (x *ReallocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[6]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -756,7 +827,7 @@ func (x *ReallocateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReallocateRequest.ProtoReflect.Descriptor instead.
 func (*ReallocateRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{6}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ReallocateRequest) GetCacheId() string {
@@ -808,6 +879,13 @@ func (x *ReallocateRequest) GetVoluntary() bool {
 	return false
 }
 
+func (x *ReallocateRequest) GetClient() *Client {
+	if x != nil {
+		return x.Client
+	}
+	return nil
+}
+
 type ReallocateResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Shares        []*VmShare             `protobuf:"bytes,1,rep,name=shares,proto3" json:"shares,omitempty"`
@@ -818,7 +896,7 @@ type ReallocateResponse struct {
 
 func (x *ReallocateResponse) Reset() {
 	*x = ReallocateResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[7]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -830,7 +908,7 @@ func (x *ReallocateResponse) String() string {
 func (*ReallocateResponse) ProtoMessage() {}
 
 func (x *ReallocateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[7]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -843,7 +921,7 @@ func (x *ReallocateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReallocateResponse.ProtoReflect.Descriptor instead.
 func (*ReallocateResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{7}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ReallocateResponse) GetShares() []*VmShare {
@@ -877,7 +955,7 @@ type SettleRequest struct {
 
 func (x *SettleRequest) Reset() {
 	*x = SettleRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[8]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -889,7 +967,7 @@ func (x *SettleRequest) String() string {
 func (*SettleRequest) ProtoMessage() {}
 
 func (x *SettleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[8]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -902,7 +980,7 @@ func (x *SettleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleRequest.ProtoReflect.Descriptor instead.
 func (*SettleRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{8}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SettleRequest) GetCacheId() string {
@@ -964,7 +1042,7 @@ type SettledShare struct {
 
 func (x *SettledShare) Reset() {
 	*x = SettledShare{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[9]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -976,7 +1054,7 @@ func (x *SettledShare) String() string {
 func (*SettledShare) ProtoMessage() {}
 
 func (x *SettledShare) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[9]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -989,7 +1067,7 @@ func (x *SettledShare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettledShare.ProtoReflect.Descriptor instead.
 func (*SettledShare) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{9}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SettledShare) GetGrant() string {
@@ -1014,7 +1092,7 @@ type SettleResponse struct {
 
 func (x *SettleResponse) Reset() {
 	*x = SettleResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[10]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1026,7 +1104,7 @@ func (x *SettleResponse) String() string {
 func (*SettleResponse) ProtoMessage() {}
 
 func (x *SettleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[10]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1039,7 +1117,7 @@ func (x *SettleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResponse.ProtoReflect.Descriptor instead.
 func (*SettleResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{10}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{11}
 }
 
 type RenewRequest struct {
@@ -1051,7 +1129,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[11]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1063,7 +1141,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[11]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1076,7 +1154,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{11}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *RenewRequest) GetCacheId() string {
@@ -1095,7 +1173,7 @@ type RenewResponse struct {
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[12]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1107,7 +1185,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[12]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1120,7 +1198,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{12}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RenewResponse) GetLeaseMs() int64 {
@@ -1141,7 +1219,7 @@ type ReclaimRequest struct {
 
 func (x *ReclaimRequest) Reset() {
 	*x = ReclaimRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[13]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1153,7 +1231,7 @@ func (x *ReclaimRequest) String() string {
 func (*ReclaimRequest) ProtoMessage() {}
 
 func (x *ReclaimRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[13]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1166,7 +1244,7 @@ func (x *ReclaimRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReclaimRequest.ProtoReflect.Descriptor instead.
 func (*ReclaimRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{13}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ReclaimRequest) GetVmId() string {
@@ -1199,7 +1277,7 @@ type ReclaimResponse struct {
 
 func (x *ReclaimResponse) Reset() {
 	*x = ReclaimResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[14]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1211,7 +1289,7 @@ func (x *ReclaimResponse) String() string {
 func (*ReclaimResponse) ProtoMessage() {}
 
 func (x *ReclaimResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[14]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1224,7 +1302,7 @@ func (x *ReclaimResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReclaimResponse.ProtoReflect.Descriptor instead.
 func (*ReclaimResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{14}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ReclaimResponse) GetDeadlineUnixMs() int64 {
@@ -1243,7 +1321,7 @@ type DeallocateRequest struct {
 
 func (x *DeallocateRequest) Reset() {
 	*x = DeallocateRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[15]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1255,7 +1333,7 @@ func (x *DeallocateRequest) String() string {
 func (*DeallocateRequest) ProtoMessage() {}
 
 func (x *DeallocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[15]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1268,7 +1346,7 @@ func (x *DeallocateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeallocateRequest.ProtoReflect.Descriptor instead.
 func (*DeallocateRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{15}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DeallocateRequest) GetCacheId() string {
@@ -1286,7 +1364,7 @@ type DeallocateResponse struct {
 
 func (x *DeallocateResponse) Reset() {
 	*x = DeallocateResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[16]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1298,7 +1376,7 @@ func (x *DeallocateResponse) String() string {
 func (*DeallocateResponse) ProtoMessage() {}
 
 func (x *DeallocateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[16]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1311,7 +1389,7 @@ func (x *DeallocateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeallocateResponse.ProtoReflect.Descriptor instead.
 func (*DeallocateResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{16}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{17}
 }
 
 type DescribeRequest struct {
@@ -1322,7 +1400,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[17]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1334,7 +1412,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[17]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1347,7 +1425,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{17}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{18}
 }
 
 type DescribeResponse struct {
@@ -1360,7 +1438,7 @@ type DescribeResponse struct {
 
 func (x *DescribeResponse) Reset() {
 	*x = DescribeResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[18]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1372,7 +1450,7 @@ func (x *DescribeResponse) String() string {
 func (*DescribeResponse) ProtoMessage() {}
 
 func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[18]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1385,7 +1463,7 @@ func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
 func (*DescribeResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{18}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DescribeResponse) GetCaches() []*Cache {
@@ -1422,7 +1500,7 @@ type Cache struct {
 
 func (x *Cache) Reset() {
 	*x = Cache{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[19]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1434,7 +1512,7 @@ func (x *Cache) String() string {
 func (*Cache) ProtoMessage() {}
 
 func (x *Cache) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[19]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1447,7 +1525,7 @@ func (x *Cache) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cache.ProtoReflect.Descriptor instead.
 func (*Cache) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{19}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Cache) GetId() string {
@@ -1534,7 +1612,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[20]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1546,7 +1624,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[20]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1559,7 +1637,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{20}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Decision) GetWhat() string {
@@ -1612,7 +1690,7 @@ type SiteVerdict struct {
 
 func (x *SiteVerdict) Reset() {
 	*x = SiteVerdict{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[21]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1624,7 +1702,7 @@ func (x *SiteVerdict) String() string {
 func (*SiteVerdict) ProtoMessage() {}
 
 func (x *SiteVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[21]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1637,7 +1715,7 @@ func (x *SiteVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteVerdict.ProtoReflect.Descriptor instead.
 func (*SiteVerdict) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{21}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SiteVerdict) GetDistance() uint32 {
@@ -1696,7 +1774,7 @@ type Verdict struct {
 
 func (x *Verdict) Reset() {
 	*x = Verdict{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[22]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1708,7 +1786,7 @@ func (x *Verdict) String() string {
 func (*Verdict) ProtoMessage() {}
 
 func (x *Verdict) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[22]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1721,7 +1799,7 @@ func (x *Verdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verdict.ProtoReflect.Descriptor instead.
 func (*Verdict) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{22}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Verdict) GetName() string {
@@ -1769,7 +1847,7 @@ type DescribeCacheRequest struct {
 
 func (x *DescribeCacheRequest) Reset() {
 	*x = DescribeCacheRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[23]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1781,7 +1859,7 @@ func (x *DescribeCacheRequest) String() string {
 func (*DescribeCacheRequest) ProtoMessage() {}
 
 func (x *DescribeCacheRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[23]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1794,7 +1872,7 @@ func (x *DescribeCacheRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeCacheRequest.ProtoReflect.Descriptor instead.
 func (*DescribeCacheRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{23}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DescribeCacheRequest) GetCacheId() string {
@@ -1816,7 +1894,7 @@ type DescribeCacheResponse struct {
 
 func (x *DescribeCacheResponse) Reset() {
 	*x = DescribeCacheResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[24]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1828,7 +1906,7 @@ func (x *DescribeCacheResponse) String() string {
 func (*DescribeCacheResponse) ProtoMessage() {}
 
 func (x *DescribeCacheResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[24]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1841,7 +1919,7 @@ func (x *DescribeCacheResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeCacheResponse.ProtoReflect.Descriptor instead.
 func (*DescribeCacheResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{24}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DescribeCacheResponse) GetCache() *Cache {
@@ -1880,7 +1958,7 @@ type ListModelsRequest struct {
 
 func (x *ListModelsRequest) Reset() {
 	*x = ListModelsRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[25]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1892,7 +1970,7 @@ func (x *ListModelsRequest) String() string {
 func (*ListModelsRequest) ProtoMessage() {}
 
 func (x *ListModelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[25]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1905,7 +1983,7 @@ func (x *ListModelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModelsRequest.ProtoReflect.Descriptor instead.
 func (*ListModelsRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{25}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{26}
 }
 
 type ListModelsResponse struct {
@@ -1917,7 +1995,7 @@ type ListModelsResponse struct {
 
 func (x *ListModelsResponse) Reset() {
 	*x = ListModelsResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[26]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1929,7 +2007,7 @@ func (x *ListModelsResponse) String() string {
 func (*ListModelsResponse) ProtoMessage() {}
 
 func (x *ListModelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[26]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1942,7 +2020,7 @@ func (x *ListModelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModelsResponse.ProtoReflect.Descriptor instead.
 func (*ListModelsResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{26}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListModelsResponse) GetModels() []*Model {
@@ -1964,7 +2042,7 @@ type Model struct {
 
 func (x *Model) Reset() {
 	*x = Model{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[27]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1976,7 +2054,7 @@ func (x *Model) String() string {
 func (*Model) ProtoMessage() {}
 
 func (x *Model) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[27]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1989,7 +2067,7 @@ func (x *Model) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Model.ProtoReflect.Descriptor instead.
 func (*Model) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{27}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Model) GetName() string {
@@ -2025,7 +2103,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[28]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2037,7 +2115,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[28]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2050,7 +2128,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{28}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *WatchRequest) GetCacheId() string {
@@ -2082,7 +2160,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[29]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2094,7 +2172,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[29]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2107,7 +2185,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{29}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *WatchResponse) GetSequence() uint64 {
@@ -2168,7 +2246,7 @@ type ListOffersRequest struct {
 
 func (x *ListOffersRequest) Reset() {
 	*x = ListOffersRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[30]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2180,7 +2258,7 @@ func (x *ListOffersRequest) String() string {
 func (*ListOffersRequest) ProtoMessage() {}
 
 func (x *ListOffersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[30]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2193,7 +2271,7 @@ func (x *ListOffersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOffersRequest.ProtoReflect.Descriptor instead.
 func (*ListOffersRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{30}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListOffersRequest) GetCloudRegion() string {
@@ -2214,7 +2292,7 @@ type ListOffersResponse struct {
 
 func (x *ListOffersResponse) Reset() {
 	*x = ListOffersResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[31]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2226,7 +2304,7 @@ func (x *ListOffersResponse) String() string {
 func (*ListOffersResponse) ProtoMessage() {}
 
 func (x *ListOffersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[31]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2239,7 +2317,7 @@ func (x *ListOffersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOffersResponse.ProtoReflect.Descriptor instead.
 func (*ListOffersResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{31}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListOffersResponse) GetOffers() []*Offer {
@@ -2282,7 +2360,7 @@ type Offer struct {
 
 func (x *Offer) Reset() {
 	*x = Offer{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[32]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2294,7 +2372,7 @@ func (x *Offer) String() string {
 func (*Offer) ProtoMessage() {}
 
 func (x *Offer) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[32]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2307,7 +2385,7 @@ func (x *Offer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Offer.ProtoReflect.Descriptor instead.
 func (*Offer) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{32}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Offer) GetType() string {
@@ -2396,7 +2474,7 @@ type ChangeMarketRequest struct {
 
 func (x *ChangeMarketRequest) Reset() {
 	*x = ChangeMarketRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[33]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2408,7 +2486,7 @@ func (x *ChangeMarketRequest) String() string {
 func (*ChangeMarketRequest) ProtoMessage() {}
 
 func (x *ChangeMarketRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[33]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2421,7 +2499,7 @@ func (x *ChangeMarketRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeMarketRequest.ProtoReflect.Descriptor instead.
 func (*ChangeMarketRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{33}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ChangeMarketRequest) GetType() string {
@@ -2488,7 +2566,7 @@ type ChangeMarketResponse struct {
 
 func (x *ChangeMarketResponse) Reset() {
 	*x = ChangeMarketResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[34]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2500,7 +2578,7 @@ func (x *ChangeMarketResponse) String() string {
 func (*ChangeMarketResponse) ProtoMessage() {}
 
 func (x *ChangeMarketResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[34]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2513,7 +2591,7 @@ func (x *ChangeMarketResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeMarketResponse.ProtoReflect.Descriptor instead.
 func (*ChangeMarketResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{34}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{35}
 }
 
 type RegisterRequest struct {
@@ -2528,7 +2606,7 @@ type RegisterRequest struct {
 
 func (x *RegisterRequest) Reset() {
 	*x = RegisterRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[35]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2540,7 +2618,7 @@ func (x *RegisterRequest) String() string {
 func (*RegisterRequest) ProtoMessage() {}
 
 func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[35]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2553,7 +2631,7 @@ func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterRequest.ProtoReflect.Descriptor instead.
 func (*RegisterRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{35}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *RegisterRequest) GetVm() *Vm {
@@ -2579,7 +2657,7 @@ type RegisterResponse struct {
 
 func (x *RegisterResponse) Reset() {
 	*x = RegisterResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[36]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2591,7 +2669,7 @@ func (x *RegisterResponse) String() string {
 func (*RegisterResponse) ProtoMessage() {}
 
 func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[36]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2604,7 +2682,7 @@ func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterResponse.ProtoReflect.Descriptor instead.
 func (*RegisterResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{36}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RegisterResponse) GetHeartbeatMs() int64 {
@@ -2624,7 +2702,7 @@ type HeartbeatRequest struct {
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[37]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2636,7 +2714,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[37]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2649,7 +2727,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{37}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *HeartbeatRequest) GetVmId() string {
@@ -2674,7 +2752,7 @@ type HeartbeatResponse struct {
 
 func (x *HeartbeatResponse) Reset() {
 	*x = HeartbeatResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[38]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2686,7 +2764,7 @@ func (x *HeartbeatResponse) String() string {
 func (*HeartbeatResponse) ProtoMessage() {}
 
 func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[38]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2699,7 +2777,7 @@ func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatResponse.ProtoReflect.Descriptor instead.
 func (*HeartbeatResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{38}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{39}
 }
 
 // CapacityDetail comes with RESOURCE_EXHAUSTED.
@@ -2714,7 +2792,7 @@ type CapacityDetail struct {
 
 func (x *CapacityDetail) Reset() {
 	*x = CapacityDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[39]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2726,7 +2804,7 @@ func (x *CapacityDetail) String() string {
 func (*CapacityDetail) ProtoMessage() {}
 
 func (x *CapacityDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[39]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2739,7 +2817,7 @@ func (x *CapacityDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapacityDetail.ProtoReflect.Descriptor instead.
 func (*CapacityDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{39}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *CapacityDetail) GetWhat() string {
@@ -2775,7 +2853,7 @@ type SloDetail struct {
 
 func (x *SloDetail) Reset() {
 	*x = SloDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[40]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2787,7 +2865,7 @@ func (x *SloDetail) String() string {
 func (*SloDetail) ProtoMessage() {}
 
 func (x *SloDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[40]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2800,7 +2878,7 @@ func (x *SloDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SloDetail.ProtoReflect.Descriptor instead.
 func (*SloDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{40}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SloDetail) GetAsked() *Slo {
@@ -2835,7 +2913,7 @@ type RegionDetail struct {
 
 func (x *RegionDetail) Reset() {
 	*x = RegionDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[41]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2847,7 +2925,7 @@ func (x *RegionDetail) String() string {
 func (*RegionDetail) ProtoMessage() {}
 
 func (x *RegionDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[41]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2860,7 +2938,7 @@ func (x *RegionDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionDetail.ProtoReflect.Descriptor instead.
 func (*RegionDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{41}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *RegionDetail) GetAsked() string {
@@ -2890,7 +2968,7 @@ type TokenDetail struct {
 
 func (x *TokenDetail) Reset() {
 	*x = TokenDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[42]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2902,7 +2980,7 @@ func (x *TokenDetail) String() string {
 func (*TokenDetail) ProtoMessage() {}
 
 func (x *TokenDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[42]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2915,7 +2993,7 @@ func (x *TokenDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenDetail.ProtoReflect.Descriptor instead.
 func (*TokenDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{42}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *TokenDetail) GetProblem() TokenDetail_Problem {
@@ -2962,7 +3040,12 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\n" +
 	"batch_size\x18\x03 \x01(\rR\tbatchSize\x12\x1f\n" +
 	"\vqueue_depth\x18\x04 \x01(\rR\n" +
-	"queueDepth\"\x84\x04\n" +
+	"queueDepth\"Y\n" +
+	"\x06Client\x12\x14\n" +
+	"\x05cores\x18\x01 \x01(\rR\x05cores\x12\x1f\n" +
+	"\vqueue_depth\x18\x02 \x01(\rR\n" +
+	"queueDepth\x12\x18\n" +
+	"\anetwork\x18\x03 \x01(\tR\anetwork\"\x84\x04\n" +
 	"\x02Vm\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
 	"\vcontrol_url\x18\x02 \x01(\tR\n" +
@@ -2985,7 +3068,7 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\fprice_micros\x18\x0f \x01(\x03R\vpriceMicros\x12\x1b\n" +
 	"\tnotice_ms\x18\x10 \x01(\x03R\bnoticeMs\x12&\n" +
 	"\x0fstarted_unix_ms\x18\x11 \x01(\x03R\rstartedUnixMs\x12\x12\n" +
-	"\x04warm\x18\x12 \x01(\bR\x04warm\"\xac\x02\n" +
+	"\x04warm\x18\x12 \x01(\bR\x04warm\"\xdf\x02\n" +
 	"\x0fAllocateRequest\x12\x1a\n" +
 	"\bcapacity\x18\x01 \x01(\x04R\bcapacity\x12(\n" +
 	"\x03slo\x18\x02 \x01(\v2\x16.redykv.manager.v1.SloR\x03slo\x12)\n" +
@@ -2994,7 +3077,8 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\vregion_size\x18\x05 \x01(\x04R\n" +
 	"regionSize\x12\x1c\n" +
 	"\ttransport\x18\x06 \x01(\tR\ttransport\x12!\n" +
-	"\fcloud_region\x18\a \x01(\tR\vcloudRegion\"\xe5\x01\n" +
+	"\fcloud_region\x18\a \x01(\tR\vcloudRegion\x121\n" +
+	"\x06client\x18\b \x01(\v2\x19.redykv.manager.v1.ClientR\x06client\"\xe5\x01\n" +
 	"\x10AllocateResponse\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x122\n" +
 	"\x06shares\x18\x02 \x03(\v2\x1a.redykv.manager.v1.VmShareR\x06shares\x12F\n" +
@@ -3009,7 +3093,7 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\x05cores\x18\x04 \x01(\rR\x05cores\x12\x18\n" +
 	"\apending\x18\x05 \x01(\bR\apending\x12\x14\n" +
 	"\x05token\x18\x06 \x01(\tR\x05token\x12!\n" +
-	"\fprice_micros\x18\a \x01(\x03R\vpriceMicros\"\x9c\x02\n" +
+	"\fprice_micros\x18\a \x01(\x03R\vpriceMicros\"\xcf\x02\n" +
 	"\x11ReallocateRequest\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x18\n" +
 	"\aregions\x18\x02 \x01(\rR\aregions\x12(\n" +
@@ -3017,7 +3101,8 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\rconfiguration\x18\x04 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\x12\x1b\n" +
 	"\tavoid_vms\x18\x05 \x03(\tR\bavoidVms\x12%\n" +
 	"\x0eprefer_present\x18\x06 \x01(\bR\rpreferPresent\x12\x1c\n" +
-	"\tvoluntary\x18\a \x01(\bR\tvoluntary\"\x90\x01\n" +
+	"\tvoluntary\x18\a \x01(\bR\tvoluntary\x121\n" +
+	"\x06client\x18\b \x01(\v2\x19.redykv.manager.v1.ClientR\x06client\"\x90\x01\n" +
 	"\x12ReallocateResponse\x122\n" +
 	"\x06shares\x18\x01 \x03(\v2\x1a.redykv.manager.v1.VmShareR\x06shares\x12F\n" +
 	"\rconfiguration\x18\x02 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\"\xad\x02\n" +
@@ -3214,116 +3299,119 @@ func file_redykv_manager_v1_manager_proto_rawDescGZIP() []byte {
 }
 
 var file_redykv_manager_v1_manager_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_redykv_manager_v1_manager_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_redykv_manager_v1_manager_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_redykv_manager_v1_manager_proto_goTypes = []any{
 	(WatchResponse_Kind)(0),       // 0: redykv.manager.v1.WatchResponse.Kind
 	(TokenDetail_Problem)(0),      // 1: redykv.manager.v1.TokenDetail.Problem
 	(*Slo)(nil),                   // 2: redykv.manager.v1.Slo
 	(*Configuration)(nil),         // 3: redykv.manager.v1.Configuration
-	(*Vm)(nil),                    // 4: redykv.manager.v1.Vm
-	(*AllocateRequest)(nil),       // 5: redykv.manager.v1.AllocateRequest
-	(*AllocateResponse)(nil),      // 6: redykv.manager.v1.AllocateResponse
-	(*VmShare)(nil),               // 7: redykv.manager.v1.VmShare
-	(*ReallocateRequest)(nil),     // 8: redykv.manager.v1.ReallocateRequest
-	(*ReallocateResponse)(nil),    // 9: redykv.manager.v1.ReallocateResponse
-	(*SettleRequest)(nil),         // 10: redykv.manager.v1.SettleRequest
-	(*SettledShare)(nil),          // 11: redykv.manager.v1.SettledShare
-	(*SettleResponse)(nil),        // 12: redykv.manager.v1.SettleResponse
-	(*RenewRequest)(nil),          // 13: redykv.manager.v1.RenewRequest
-	(*RenewResponse)(nil),         // 14: redykv.manager.v1.RenewResponse
-	(*ReclaimRequest)(nil),        // 15: redykv.manager.v1.ReclaimRequest
-	(*ReclaimResponse)(nil),       // 16: redykv.manager.v1.ReclaimResponse
-	(*DeallocateRequest)(nil),     // 17: redykv.manager.v1.DeallocateRequest
-	(*DeallocateResponse)(nil),    // 18: redykv.manager.v1.DeallocateResponse
-	(*DescribeRequest)(nil),       // 19: redykv.manager.v1.DescribeRequest
-	(*DescribeResponse)(nil),      // 20: redykv.manager.v1.DescribeResponse
-	(*Cache)(nil),                 // 21: redykv.manager.v1.Cache
-	(*Decision)(nil),              // 22: redykv.manager.v1.Decision
-	(*SiteVerdict)(nil),           // 23: redykv.manager.v1.SiteVerdict
-	(*Verdict)(nil),               // 24: redykv.manager.v1.Verdict
-	(*DescribeCacheRequest)(nil),  // 25: redykv.manager.v1.DescribeCacheRequest
-	(*DescribeCacheResponse)(nil), // 26: redykv.manager.v1.DescribeCacheResponse
-	(*ListModelsRequest)(nil),     // 27: redykv.manager.v1.ListModelsRequest
-	(*ListModelsResponse)(nil),    // 28: redykv.manager.v1.ListModelsResponse
-	(*Model)(nil),                 // 29: redykv.manager.v1.Model
-	(*WatchRequest)(nil),          // 30: redykv.manager.v1.WatchRequest
-	(*WatchResponse)(nil),         // 31: redykv.manager.v1.WatchResponse
-	(*ListOffersRequest)(nil),     // 32: redykv.manager.v1.ListOffersRequest
-	(*ListOffersResponse)(nil),    // 33: redykv.manager.v1.ListOffersResponse
-	(*Offer)(nil),                 // 34: redykv.manager.v1.Offer
-	(*ChangeMarketRequest)(nil),   // 35: redykv.manager.v1.ChangeMarketRequest
-	(*ChangeMarketResponse)(nil),  // 36: redykv.manager.v1.ChangeMarketResponse
-	(*RegisterRequest)(nil),       // 37: redykv.manager.v1.RegisterRequest
-	(*RegisterResponse)(nil),      // 38: redykv.manager.v1.RegisterResponse
-	(*HeartbeatRequest)(nil),      // 39: redykv.manager.v1.HeartbeatRequest
-	(*HeartbeatResponse)(nil),     // 40: redykv.manager.v1.HeartbeatResponse
-	(*CapacityDetail)(nil),        // 41: redykv.manager.v1.CapacityDetail
-	(*SloDetail)(nil),             // 42: redykv.manager.v1.SloDetail
-	(*RegionDetail)(nil),          // 43: redykv.manager.v1.RegionDetail
-	(*TokenDetail)(nil),           // 44: redykv.manager.v1.TokenDetail
+	(*Client)(nil),                // 4: redykv.manager.v1.Client
+	(*Vm)(nil),                    // 5: redykv.manager.v1.Vm
+	(*AllocateRequest)(nil),       // 6: redykv.manager.v1.AllocateRequest
+	(*AllocateResponse)(nil),      // 7: redykv.manager.v1.AllocateResponse
+	(*VmShare)(nil),               // 8: redykv.manager.v1.VmShare
+	(*ReallocateRequest)(nil),     // 9: redykv.manager.v1.ReallocateRequest
+	(*ReallocateResponse)(nil),    // 10: redykv.manager.v1.ReallocateResponse
+	(*SettleRequest)(nil),         // 11: redykv.manager.v1.SettleRequest
+	(*SettledShare)(nil),          // 12: redykv.manager.v1.SettledShare
+	(*SettleResponse)(nil),        // 13: redykv.manager.v1.SettleResponse
+	(*RenewRequest)(nil),          // 14: redykv.manager.v1.RenewRequest
+	(*RenewResponse)(nil),         // 15: redykv.manager.v1.RenewResponse
+	(*ReclaimRequest)(nil),        // 16: redykv.manager.v1.ReclaimRequest
+	(*ReclaimResponse)(nil),       // 17: redykv.manager.v1.ReclaimResponse
+	(*DeallocateRequest)(nil),     // 18: redykv.manager.v1.DeallocateRequest
+	(*DeallocateResponse)(nil),    // 19: redykv.manager.v1.DeallocateResponse
+	(*DescribeRequest)(nil),       // 20: redykv.manager.v1.DescribeRequest
+	(*DescribeResponse)(nil),      // 21: redykv.manager.v1.DescribeResponse
+	(*Cache)(nil),                 // 22: redykv.manager.v1.Cache
+	(*Decision)(nil),              // 23: redykv.manager.v1.Decision
+	(*SiteVerdict)(nil),           // 24: redykv.manager.v1.SiteVerdict
+	(*Verdict)(nil),               // 25: redykv.manager.v1.Verdict
+	(*DescribeCacheRequest)(nil),  // 26: redykv.manager.v1.DescribeCacheRequest
+	(*DescribeCacheResponse)(nil), // 27: redykv.manager.v1.DescribeCacheResponse
+	(*ListModelsRequest)(nil),     // 28: redykv.manager.v1.ListModelsRequest
+	(*ListModelsResponse)(nil),    // 29: redykv.manager.v1.ListModelsResponse
+	(*Model)(nil),                 // 30: redykv.manager.v1.Model
+	(*WatchRequest)(nil),          // 31: redykv.manager.v1.WatchRequest
+	(*WatchResponse)(nil),         // 32: redykv.manager.v1.WatchResponse
+	(*ListOffersRequest)(nil),     // 33: redykv.manager.v1.ListOffersRequest
+	(*ListOffersResponse)(nil),    // 34: redykv.manager.v1.ListOffersResponse
+	(*Offer)(nil),                 // 35: redykv.manager.v1.Offer
+	(*ChangeMarketRequest)(nil),   // 36: redykv.manager.v1.ChangeMarketRequest
+	(*ChangeMarketResponse)(nil),  // 37: redykv.manager.v1.ChangeMarketResponse
+	(*RegisterRequest)(nil),       // 38: redykv.manager.v1.RegisterRequest
+	(*RegisterResponse)(nil),      // 39: redykv.manager.v1.RegisterResponse
+	(*HeartbeatRequest)(nil),      // 40: redykv.manager.v1.HeartbeatRequest
+	(*HeartbeatResponse)(nil),     // 41: redykv.manager.v1.HeartbeatResponse
+	(*CapacityDetail)(nil),        // 42: redykv.manager.v1.CapacityDetail
+	(*SloDetail)(nil),             // 43: redykv.manager.v1.SloDetail
+	(*RegionDetail)(nil),          // 44: redykv.manager.v1.RegionDetail
+	(*TokenDetail)(nil),           // 45: redykv.manager.v1.TokenDetail
 }
 var file_redykv_manager_v1_manager_proto_depIdxs = []int32{
 	2,  // 0: redykv.manager.v1.AllocateRequest.slo:type_name -> redykv.manager.v1.Slo
 	3,  // 1: redykv.manager.v1.AllocateRequest.configuration:type_name -> redykv.manager.v1.Configuration
-	7,  // 2: redykv.manager.v1.AllocateResponse.shares:type_name -> redykv.manager.v1.VmShare
-	3,  // 3: redykv.manager.v1.AllocateResponse.configuration:type_name -> redykv.manager.v1.Configuration
-	4,  // 4: redykv.manager.v1.VmShare.vm:type_name -> redykv.manager.v1.Vm
-	2,  // 5: redykv.manager.v1.ReallocateRequest.slo:type_name -> redykv.manager.v1.Slo
-	3,  // 6: redykv.manager.v1.ReallocateRequest.configuration:type_name -> redykv.manager.v1.Configuration
-	7,  // 7: redykv.manager.v1.ReallocateResponse.shares:type_name -> redykv.manager.v1.VmShare
-	3,  // 8: redykv.manager.v1.ReallocateResponse.configuration:type_name -> redykv.manager.v1.Configuration
-	2,  // 9: redykv.manager.v1.SettleRequest.slo:type_name -> redykv.manager.v1.Slo
-	3,  // 10: redykv.manager.v1.SettleRequest.configuration:type_name -> redykv.manager.v1.Configuration
-	11, // 11: redykv.manager.v1.SettleRequest.shares:type_name -> redykv.manager.v1.SettledShare
-	21, // 12: redykv.manager.v1.DescribeResponse.caches:type_name -> redykv.manager.v1.Cache
-	4,  // 13: redykv.manager.v1.DescribeResponse.vms:type_name -> redykv.manager.v1.Vm
-	2,  // 14: redykv.manager.v1.Cache.slo:type_name -> redykv.manager.v1.Slo
-	3,  // 15: redykv.manager.v1.Cache.configuration:type_name -> redykv.manager.v1.Configuration
-	7,  // 16: redykv.manager.v1.Cache.shares:type_name -> redykv.manager.v1.VmShare
-	23, // 17: redykv.manager.v1.Decision.sites:type_name -> redykv.manager.v1.SiteVerdict
-	24, // 18: redykv.manager.v1.Decision.verdicts:type_name -> redykv.manager.v1.Verdict
-	3,  // 19: redykv.manager.v1.SiteVerdict.configuration:type_name -> redykv.manager.v1.Configuration
-	21, // 20: redykv.manager.v1.DescribeCacheResponse.cache:type_name -> redykv.manager.v1.Cache
-	31, // 21: redykv.manager.v1.DescribeCacheResponse.events:type_name -> redykv.manager.v1.WatchResponse
-	22, // 22: redykv.manager.v1.DescribeCacheResponse.decisions:type_name -> redykv.manager.v1.Decision
-	29, // 23: redykv.manager.v1.ListModelsResponse.models:type_name -> redykv.manager.v1.Model
-	0,  // 24: redykv.manager.v1.WatchResponse.kind:type_name -> redykv.manager.v1.WatchResponse.Kind
-	21, // 25: redykv.manager.v1.WatchResponse.state:type_name -> redykv.manager.v1.Cache
-	34, // 26: redykv.manager.v1.ListOffersResponse.offers:type_name -> redykv.manager.v1.Offer
-	4,  // 27: redykv.manager.v1.RegisterRequest.vm:type_name -> redykv.manager.v1.Vm
-	2,  // 28: redykv.manager.v1.SloDetail.asked:type_name -> redykv.manager.v1.Slo
-	2,  // 29: redykv.manager.v1.SloDetail.nearest:type_name -> redykv.manager.v1.Slo
-	3,  // 30: redykv.manager.v1.SloDetail.configuration:type_name -> redykv.manager.v1.Configuration
-	1,  // 31: redykv.manager.v1.TokenDetail.problem:type_name -> redykv.manager.v1.TokenDetail.Problem
-	5,  // 32: redykv.manager.v1.ManagerService.Allocate:input_type -> redykv.manager.v1.AllocateRequest
-	8,  // 33: redykv.manager.v1.ManagerService.Reallocate:input_type -> redykv.manager.v1.ReallocateRequest
-	10, // 34: redykv.manager.v1.ManagerService.Settle:input_type -> redykv.manager.v1.SettleRequest
-	13, // 35: redykv.manager.v1.ManagerService.Renew:input_type -> redykv.manager.v1.RenewRequest
-	15, // 36: redykv.manager.v1.ManagerService.Reclaim:input_type -> redykv.manager.v1.ReclaimRequest
-	17, // 37: redykv.manager.v1.ManagerService.Deallocate:input_type -> redykv.manager.v1.DeallocateRequest
-	19, // 38: redykv.manager.v1.ManagerService.Describe:input_type -> redykv.manager.v1.DescribeRequest
-	25, // 39: redykv.manager.v1.ManagerService.DescribeCache:input_type -> redykv.manager.v1.DescribeCacheRequest
-	27, // 40: redykv.manager.v1.ManagerService.ListModels:input_type -> redykv.manager.v1.ListModelsRequest
-	30, // 41: redykv.manager.v1.ManagerService.Watch:input_type -> redykv.manager.v1.WatchRequest
-	37, // 42: redykv.manager.v1.ManagerService.Register:input_type -> redykv.manager.v1.RegisterRequest
-	39, // 43: redykv.manager.v1.ManagerService.Heartbeat:input_type -> redykv.manager.v1.HeartbeatRequest
-	6,  // 44: redykv.manager.v1.ManagerService.Allocate:output_type -> redykv.manager.v1.AllocateResponse
-	9,  // 45: redykv.manager.v1.ManagerService.Reallocate:output_type -> redykv.manager.v1.ReallocateResponse
-	12, // 46: redykv.manager.v1.ManagerService.Settle:output_type -> redykv.manager.v1.SettleResponse
-	14, // 47: redykv.manager.v1.ManagerService.Renew:output_type -> redykv.manager.v1.RenewResponse
-	16, // 48: redykv.manager.v1.ManagerService.Reclaim:output_type -> redykv.manager.v1.ReclaimResponse
-	18, // 49: redykv.manager.v1.ManagerService.Deallocate:output_type -> redykv.manager.v1.DeallocateResponse
-	20, // 50: redykv.manager.v1.ManagerService.Describe:output_type -> redykv.manager.v1.DescribeResponse
-	26, // 51: redykv.manager.v1.ManagerService.DescribeCache:output_type -> redykv.manager.v1.DescribeCacheResponse
-	28, // 52: redykv.manager.v1.ManagerService.ListModels:output_type -> redykv.manager.v1.ListModelsResponse
-	31, // 53: redykv.manager.v1.ManagerService.Watch:output_type -> redykv.manager.v1.WatchResponse
-	38, // 54: redykv.manager.v1.ManagerService.Register:output_type -> redykv.manager.v1.RegisterResponse
-	40, // 55: redykv.manager.v1.ManagerService.Heartbeat:output_type -> redykv.manager.v1.HeartbeatResponse
-	44, // [44:56] is the sub-list for method output_type
-	32, // [32:44] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	4,  // 2: redykv.manager.v1.AllocateRequest.client:type_name -> redykv.manager.v1.Client
+	8,  // 3: redykv.manager.v1.AllocateResponse.shares:type_name -> redykv.manager.v1.VmShare
+	3,  // 4: redykv.manager.v1.AllocateResponse.configuration:type_name -> redykv.manager.v1.Configuration
+	5,  // 5: redykv.manager.v1.VmShare.vm:type_name -> redykv.manager.v1.Vm
+	2,  // 6: redykv.manager.v1.ReallocateRequest.slo:type_name -> redykv.manager.v1.Slo
+	3,  // 7: redykv.manager.v1.ReallocateRequest.configuration:type_name -> redykv.manager.v1.Configuration
+	4,  // 8: redykv.manager.v1.ReallocateRequest.client:type_name -> redykv.manager.v1.Client
+	8,  // 9: redykv.manager.v1.ReallocateResponse.shares:type_name -> redykv.manager.v1.VmShare
+	3,  // 10: redykv.manager.v1.ReallocateResponse.configuration:type_name -> redykv.manager.v1.Configuration
+	2,  // 11: redykv.manager.v1.SettleRequest.slo:type_name -> redykv.manager.v1.Slo
+	3,  // 12: redykv.manager.v1.SettleRequest.configuration:type_name -> redykv.manager.v1.Configuration
+	12, // 13: redykv.manager.v1.SettleRequest.shares:type_name -> redykv.manager.v1.SettledShare
+	22, // 14: redykv.manager.v1.DescribeResponse.caches:type_name -> redykv.manager.v1.Cache
+	5,  // 15: redykv.manager.v1.DescribeResponse.vms:type_name -> redykv.manager.v1.Vm
+	2,  // 16: redykv.manager.v1.Cache.slo:type_name -> redykv.manager.v1.Slo
+	3,  // 17: redykv.manager.v1.Cache.configuration:type_name -> redykv.manager.v1.Configuration
+	8,  // 18: redykv.manager.v1.Cache.shares:type_name -> redykv.manager.v1.VmShare
+	24, // 19: redykv.manager.v1.Decision.sites:type_name -> redykv.manager.v1.SiteVerdict
+	25, // 20: redykv.manager.v1.Decision.verdicts:type_name -> redykv.manager.v1.Verdict
+	3,  // 21: redykv.manager.v1.SiteVerdict.configuration:type_name -> redykv.manager.v1.Configuration
+	22, // 22: redykv.manager.v1.DescribeCacheResponse.cache:type_name -> redykv.manager.v1.Cache
+	32, // 23: redykv.manager.v1.DescribeCacheResponse.events:type_name -> redykv.manager.v1.WatchResponse
+	23, // 24: redykv.manager.v1.DescribeCacheResponse.decisions:type_name -> redykv.manager.v1.Decision
+	30, // 25: redykv.manager.v1.ListModelsResponse.models:type_name -> redykv.manager.v1.Model
+	0,  // 26: redykv.manager.v1.WatchResponse.kind:type_name -> redykv.manager.v1.WatchResponse.Kind
+	22, // 27: redykv.manager.v1.WatchResponse.state:type_name -> redykv.manager.v1.Cache
+	35, // 28: redykv.manager.v1.ListOffersResponse.offers:type_name -> redykv.manager.v1.Offer
+	5,  // 29: redykv.manager.v1.RegisterRequest.vm:type_name -> redykv.manager.v1.Vm
+	2,  // 30: redykv.manager.v1.SloDetail.asked:type_name -> redykv.manager.v1.Slo
+	2,  // 31: redykv.manager.v1.SloDetail.nearest:type_name -> redykv.manager.v1.Slo
+	3,  // 32: redykv.manager.v1.SloDetail.configuration:type_name -> redykv.manager.v1.Configuration
+	1,  // 33: redykv.manager.v1.TokenDetail.problem:type_name -> redykv.manager.v1.TokenDetail.Problem
+	6,  // 34: redykv.manager.v1.ManagerService.Allocate:input_type -> redykv.manager.v1.AllocateRequest
+	9,  // 35: redykv.manager.v1.ManagerService.Reallocate:input_type -> redykv.manager.v1.ReallocateRequest
+	11, // 36: redykv.manager.v1.ManagerService.Settle:input_type -> redykv.manager.v1.SettleRequest
+	14, // 37: redykv.manager.v1.ManagerService.Renew:input_type -> redykv.manager.v1.RenewRequest
+	16, // 38: redykv.manager.v1.ManagerService.Reclaim:input_type -> redykv.manager.v1.ReclaimRequest
+	18, // 39: redykv.manager.v1.ManagerService.Deallocate:input_type -> redykv.manager.v1.DeallocateRequest
+	20, // 40: redykv.manager.v1.ManagerService.Describe:input_type -> redykv.manager.v1.DescribeRequest
+	26, // 41: redykv.manager.v1.ManagerService.DescribeCache:input_type -> redykv.manager.v1.DescribeCacheRequest
+	28, // 42: redykv.manager.v1.ManagerService.ListModels:input_type -> redykv.manager.v1.ListModelsRequest
+	31, // 43: redykv.manager.v1.ManagerService.Watch:input_type -> redykv.manager.v1.WatchRequest
+	38, // 44: redykv.manager.v1.ManagerService.Register:input_type -> redykv.manager.v1.RegisterRequest
+	40, // 45: redykv.manager.v1.ManagerService.Heartbeat:input_type -> redykv.manager.v1.HeartbeatRequest
+	7,  // 46: redykv.manager.v1.ManagerService.Allocate:output_type -> redykv.manager.v1.AllocateResponse
+	10, // 47: redykv.manager.v1.ManagerService.Reallocate:output_type -> redykv.manager.v1.ReallocateResponse
+	13, // 48: redykv.manager.v1.ManagerService.Settle:output_type -> redykv.manager.v1.SettleResponse
+	15, // 49: redykv.manager.v1.ManagerService.Renew:output_type -> redykv.manager.v1.RenewResponse
+	17, // 50: redykv.manager.v1.ManagerService.Reclaim:output_type -> redykv.manager.v1.ReclaimResponse
+	19, // 51: redykv.manager.v1.ManagerService.Deallocate:output_type -> redykv.manager.v1.DeallocateResponse
+	21, // 52: redykv.manager.v1.ManagerService.Describe:output_type -> redykv.manager.v1.DescribeResponse
+	27, // 53: redykv.manager.v1.ManagerService.DescribeCache:output_type -> redykv.manager.v1.DescribeCacheResponse
+	29, // 54: redykv.manager.v1.ManagerService.ListModels:output_type -> redykv.manager.v1.ListModelsResponse
+	32, // 55: redykv.manager.v1.ManagerService.Watch:output_type -> redykv.manager.v1.WatchResponse
+	39, // 56: redykv.manager.v1.ManagerService.Register:output_type -> redykv.manager.v1.RegisterResponse
+	41, // 57: redykv.manager.v1.ManagerService.Heartbeat:output_type -> redykv.manager.v1.HeartbeatResponse
+	46, // [46:58] is the sub-list for method output_type
+	34, // [34:46] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_redykv_manager_v1_manager_proto_init() }
@@ -3331,14 +3419,14 @@ func file_redykv_manager_v1_manager_proto_init() {
 	if File_redykv_manager_v1_manager_proto != nil {
 		return
 	}
-	file_redykv_manager_v1_manager_proto_msgTypes[33].OneofWrappers = []any{}
+	file_redykv_manager_v1_manager_proto_msgTypes[34].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_redykv_manager_v1_manager_proto_rawDesc), len(file_redykv_manager_v1_manager_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   43,
+			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
