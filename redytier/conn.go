@@ -31,6 +31,13 @@ type conn struct {
 	leaving bool
 	mark    uint64
 
+	// generation is how many connections of the session to the grant had failed when
+	// this one was dialled. A server that accepts a connection has ended those of
+	// earlier generations, whatever they had under way: so when one fails, all others
+	// of its generation do, over whatever link, and what is asked for afterwards goes
+	// over connections that no late write can overtake.
+	generation uint32
+
 	// onesided holds what the queue pair has under way, in order, which is also
 	// the order of completions. It and not the queue pair settles requests, so
 	// that each ends once however the connection does.
@@ -285,9 +292,7 @@ func (c *conn) fail(cause error) {
 		c.err = ErrDeleted
 	} else {
 		c.err = c.unavailable(cause)
-		if !c.leaving {
-			cache.suspect(c, cause)
-		}
+		cache.suspect(c, cause)
 	}
 	if err := c.qp.Close(); err != nil {
 		cache.log.Warn("closing a failed connection", "vm", c.link.grant.vm, "err", err)
@@ -298,6 +303,11 @@ func (c *conn) fail(cause error) {
 	}
 	if c.ring != nil {
 		c.ring.abandon(c)
+	}
+	for _, other := range c.session.conns {
+		if other.link.grant == c.link.grant && other.generation == c.generation {
+			other.fail(cause)
+		}
 	}
 }
 

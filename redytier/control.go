@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -60,8 +61,9 @@ func (c *Cache) update(change func(t *table)) {
 func (c *Cache) changed() { c.update(func(*table) {}) }
 
 // quiesce waits until every session works by the present table and has settled
-// all it issued before.
-func (c *Cache) quiesce(ctx context.Context) error {
+// all it issued before. What it issued and what failed takes no effect any more in
+// the grants of links, either.
+func (c *Cache) quiesce(ctx context.Context, links ...*link) error {
 	var e uint64
 	c.update(func(t *table) { // also for sessions that know the present one: they have to notice the epoch
 		e = c.epochs.Bump()
@@ -70,7 +72,8 @@ func (c *Cache) quiesce(ctx context.Context) error {
 	pause := 50 * time.Microsecond
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
-	for !c.epochs.Passed(e) {
+	doubtful := func(l *link) bool { return l != nil && l.grant.doubts.Load() > 0 }
+	for !c.epochs.Passed(e) || slices.ContainsFunc(links, doubtful) {
 		select {
 		case <-timer.C:
 			pause = min(2*pause, 2*time.Millisecond)
@@ -116,6 +119,9 @@ func (c *Cache) part(links []*link) {
 	c.links = slices.DeleteFunc(c.links, func(l *link) bool { return slices.Contains(links, l) })
 	var unused []*conn // made for sessions that did nothing since
 	for s := range c.sessions {
+		maps.DeleteFunc(s.generations, func(g *grant, _ uint32) bool {
+			return !slices.ContainsFunc(c.links, func(l *link) bool { return l.grant == g })
+		})
 		s.mail = slices.DeleteFunc(s.mail, func(conn *conn) bool {
 			gone := slices.Contains(links, conn.link)
 			if gone {
@@ -140,23 +146,30 @@ func (c *Cache) uses(l *link) bool {
 	return slices.Contains(c.links, l)
 }
 
-// mail makes a connection for a session, which finds it at the next change.
+// mail makes a connection for a session, which finds it at the next change. Where
+// another of the session's fails meanwhile it is made again, for it would be ended.
 func (c *Cache) mail(ctx context.Context, s *Session, l *link) error {
-	conn, err := s.dial(ctx, l)
-	if err != nil {
-		return err
+	for {
+		c.mu.Lock()
+		generation := s.generations[l.grant]
+		c.mu.Unlock()
+		conn, err := s.dial(ctx, l, generation)
+		c.mu.Lock()
+		stale := generation != s.generations[l.grant]
+		_, wanted := c.sessions[s]
+		wanted = wanted && slices.Contains(c.links, l)
+		if err == nil && wanted && !stale {
+			s.mail = append(s.mail, conn)
+			conn = nil
+		}
+		c.mu.Unlock()
+		if conn != nil {
+			err = conn.close()
+		}
+		if !wanted || !stale {
+			return err
+		}
 	}
-	c.mu.Lock()
-	_, wanted := c.sessions[s]
-	wanted = wanted && slices.Contains(c.links, l)
-	if wanted {
-		s.mail = append(s.mail, conn)
-	}
-	c.mu.Unlock()
-	if !wanted {
-		return conn.close()
-	}
-	return nil
 }
 
 // lose marks a grant's regions as lost, for good: what they held is gone, and
@@ -191,28 +204,80 @@ func (c *Cache) lose(g *grant, cause error) {
 
 // suspect finds out what became of a server to which a connection has failed: if
 // it still answers, the session gets a new connection, else its memory is lost.
-// Any goroutine; it returns at once.
-func (c *Cache) suspect(conn *conn, cause error) {
-	s, l := conn.session, conn.link
-	if l.grant.lost.Load() != nil {
-		return
+// The session's goroutine; it returns at once.
+func (c *Cache) suspect(failed *conn, cause error) {
+	s, g := failed.session, failed.link.grant
+	links := []*link{failed.link}
+	c.mu.Lock()
+	var stale []*conn
+	if failed.generation == s.generations[g] {
+		s.generations[g]++
+		s.mail = slices.DeleteFunc(s.mail, func(conn *conn) bool {
+			gone := conn.link.grant == g
+			if gone {
+				stale, links = append(stale, conn), append(links, conn.link)
+			}
+			return gone
+		})
 	}
-	c.suspects.Go(func() {
+	c.mu.Unlock()
+	for _, conn := range stale {
+		if err := conn.close(); err != nil {
+			c.log.Warn("closing an unused connection", "vm", g.vm, "err", err)
+		}
+	}
+	for _, l := range links {
+		s.doubts.Add(1)
+		g.doubts.Add(1)
+		settled := sync.OnceFunc(func() {
+			g.doubts.Add(-1)
+			s.doubts.Done()
+		})
+		if !c.suspects.Go(func() { c.reconnect(s, l, cause, settled) }) {
+			settled()
+		}
+	}
+}
+
+// reconnect gives a session a connection in the place of one that failed, unless
+// nobody owes it that any more, or loses the grant. A server that refuses it for want
+// of room is asked again, for its memory is there. It calls settled as soon as what
+// had failed cannot take effect any more.
+func (c *Cache) reconnect(s *Session, l *link, cause error, settled func()) {
+	defer settled()
+	for pause := firstPause; l.grant.lost.Load() == nil && c.owes(s, l); pause = min(2*pause, longPause) {
 		ctx, cancel := context.WithTimeout(c.ctx, reconnectTimeout)
-		defer cancel()
 		err := c.mail(ctx, s, l)
+		cancel()
 		switch {
 		case err == nil:
 			c.log.Info("connected again", "vm", l.grant.vm, "after", cause)
 			c.changed()
-		case c.ctx.Err() == nil && c.uses(l): // else nobody owes the session that connection any more
+			return
+		case c.ctx.Err() != nil || !c.uses(l):
+			return
+		case !errors.Is(err, ErrNoRoom):
 			c.lose(l.grant, errors.Join(cause, err))
+			return
 		}
-	})
+		settled()
+		c.log.Warn("not connected again", "vm", l.grant.vm, "after", cause, "again in", pause, "err", err)
+		if !sleep(c.ctx, pause) {
+			return
+		}
+	}
 }
 
-// reconnectTimeout is how long a server may take to accept a connection again
-// before it is taken for lost.
+// owes says whether a session is to have a connection over a link.
+func (c *Cache) owes(s *Session, l *link) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, open := c.sessions[s]
+	return open && slices.Contains(c.links, l)
+}
+
+// reconnectTimeout is how long a server may take to answer when a session connects
+// to it again, before it is taken for lost.
 const reconnectTimeout = 2 * time.Second
 
 // goes counts goroutines that a cache waits for when it is deleted. None begins
@@ -223,12 +288,14 @@ type goes struct {
 	running sync.WaitGroup
 }
 
-func (g *goes) Go(f func()) {
+// Go returns false where none begins any more.
+func (g *goes) Go(f func()) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.ended {
 		g.running.Go(f)
 	}
+	return !g.ended
 }
 
 func (g *goes) end() {

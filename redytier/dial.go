@@ -26,7 +26,7 @@ func (c *Cache) newSession(depth int, wrap int64) (*Session, error) {
 	s := &Session{
 		cache: c, id: rand.Uint64(), wrap: wrap, kick: make(chan struct{}, 1),
 		ops: make([]op, depth), errs: make([]error, depth), free: make([]uint32, depth),
-		ready: newFIFO[uint32](depth),
+		ready: newFIFO[uint32](depth), generations: map[*grant]uint32{},
 	}
 	for i := range s.free {
 		s.free[i] = uint32(depth - 1 - i)
@@ -46,7 +46,7 @@ func (c *Cache) newSession(depth int, wrap int64) (*Session, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), controlTimeout)
 	defer cancel()
 	for _, l := range links {
-		conn, err := s.dial(ctx, l)
+		conn, err := s.dial(ctx, l, 0)
 		if err != nil && l.grant.lost.Load() == nil && c.uses(l) { // not taken out of use meanwhile
 			s.closed = true
 			return nil, errors.Join(fmt.Errorf("redytier: new session of cache %s: %w", c.id, err), c.dismiss(s))
@@ -62,9 +62,9 @@ func (c *Cache) newSession(depth int, wrap int64) (*Session, error) {
 	return s, nil
 }
 
-// dial makes a connection for the session. Any goroutine.
-func (s *Session) dial(ctx context.Context, l *link) (*conn, error) {
-	c := &conn{session: s, link: l}
+// dial makes a connection of a generation for the session. Any goroutine.
+func (s *Session) dial(ctx context.Context, l *link, generation uint32) (*conn, error) {
+	c := &conn{session: s, link: l, generation: generation}
 	if err := c.dial(ctx, len(s.ops)); err != nil {
 		return nil, errors.Join(fmt.Errorf("VM %s at %s: %w", l.grant.vm, l.grant.fabricAddr, err), c.close())
 	}
@@ -75,7 +75,7 @@ func (c *conn) dial(ctx context.Context, depth int) error {
 	cache, g := c.session.cache, c.link.grant
 	hello := redywire.Hello{
 		Ticket: g.ticket, Batch: c.link.batch, Depth: c.link.depth,
-		Owner: c.session.id ^ c.link.id, // a new connection is in the place of the last
+		Owner: c.session.id, Generation: c.generation,
 	}
 	// A request may span regions and so take two places.
 	room := 2 * depth
@@ -90,7 +90,7 @@ func (c *conn) dial(ctx context.Context, depth int) error {
 	} else {
 		c.onesided = newFIFO[onesided](room)
 	}
-	qp, err := cache.port(g).Dial(ctx, g.fabricAddr, hello.Encode(), room)
+	qp, err := cache.dial(ctx, g, hello, room)
 	if err != nil {
 		return err
 	}
@@ -100,6 +100,15 @@ func (c *conn) dial(ctx context.Context, depth int) error {
 	}
 	c.remotes, err = importRegions(ctx, qp, g, cache.RegionSize())
 	return err
+}
+
+// dial connects to a grant's server.
+func (c *Cache) dial(ctx context.Context, g *grant, hello redywire.Hello, depth int) (fabric.QueuePair, error) {
+	qp, err := c.port(g).Dial(ctx, g.fabricAddr, hello.Encode(), depth)
+	if redywire.IsNoRoom(err) {
+		return nil, fmt.Errorf("%w: %w", ErrNoRoom, err)
+	}
+	return qp, err
 }
 
 // importRegions makes the regions of a grant reachable over qp.

@@ -12,6 +12,10 @@ var (
 	ErrBusy = errors.New("redytier: busy")
 	// ErrDeleted says that the cache was deleted.
 	ErrDeleted = errors.New("redytier: cache deleted")
+	// ErrNoRoom says that a server has no room for another connection: it has as many
+	// as it takes, or no memory for its rings. It may have later; sessions that lose a
+	// connection try again by themselves.
+	ErrNoRoom = errors.New("redytier: no room for a connection")
 	// ErrRegionUnavailable says that the memory asked for is lost or out of
 	// reach. Whether a write that ends with it took effect is unknown.
 	ErrRegionUnavailable = errors.New("redytier: region unavailable")

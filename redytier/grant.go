@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"sync/atomic"
 
@@ -18,7 +17,7 @@ import (
 )
 
 // grant is what one server lends to the cache under one ticket. A server that
-// lends twice has two. Constant but for lost and regions.
+// lends twice has two. Constant but for lost, regions and doubts.
 type grant struct {
 	id         string // unique within the cache
 	cache      string
@@ -32,6 +31,7 @@ type grant struct {
 	tuning     Tuning
 
 	regions atomic.Uint32 // lent; less than there are tokens after a release
+	doubts  atomic.Int32  // connections that failed, and that the server may not know of yet
 
 	// lost is why the grant's regions are gone; nil while they are not. It is set
 	// once and never cleared: what was in them does not come back.
@@ -41,7 +41,6 @@ type grant struct {
 // link is a way to a grant's regions: what connections over it have for rings.
 // Another configuration means another link.
 type link struct {
-	id    uint64 // at random
 	grant *grant
 	fill  int // requests after which a batch is full
 	batch int // those that rings are made for; 1: no rings
@@ -49,7 +48,7 @@ type link struct {
 }
 
 func newLink(g *grant, c Configuration) *link {
-	return &link{id: rand.Uint64(), grant: g, fill: c.BatchSize, batch: g.ringed(c).BatchSize, depth: c.QueueDepth}
+	return &link{grant: g, fill: c.BatchSize, batch: g.ringed(c).BatchSize, depth: c.QueueDepth}
 }
 
 // ringed is a configuration as the server is told of it. Rings for batches of one

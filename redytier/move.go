@@ -214,17 +214,17 @@ func (c *Cache) move(ctx context.Context, places []place, then func(*table, plac
 // writes, drain those under way, copy, switch the table; the sessions then let go
 // what they held (A40).
 func (c *Cache) moveTogether(ctx context.Context, places []place, then func(*table, place)) error {
-	sources := make([]region, len(places))
+	sources, links := make([]region, len(places)), make([]*link, len(places))
 	c.update(func(t *table) {
 		for i, p := range places {
 			r := &t.regions[p.region]
-			sources[i] = *r
+			sources[i], links[i] = *r, r.link
 			if r.link != nil {
 				r.gate, r.state = c.gate(), Quiescing
 			}
 		}
 	})
-	err := c.quiesce(ctx)
+	err := c.quiesce(ctx, links...)
 	for i, p := range places {
 		if err == nil && sources[i].link != nil {
 			err = c.copyRegion(ctx, p, &sources[i])
@@ -269,7 +269,7 @@ func (c *Cache) copyRegion(ctx context.Context, p place, from *region) error {
 	err := c.pull(ctx, p, from)
 	if source := from.link.grant; err != nil && source.lost.Load() == nil && ctx.Err() == nil {
 		// Which of the two is it? A source that does not answer is lost.
-		if check := c.probe(ctx, source); check != nil {
+		if check := c.probe(ctx, source); check != nil && !errors.Is(check, ErrNoRoom) {
 			c.lose(source, errors.Join(err, check))
 		}
 	}

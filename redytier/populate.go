@@ -41,7 +41,7 @@ func (c *Cache) openPorter(ctx context.Context, g *grant) (_ *porter, err error)
 		return nil, err
 	}
 	hello := redywire.Hello{Ticket: g.ticket, Batch: 1, Depth: 1}
-	if p.qp, err = c.port(g).Dial(ctx, g.fabricAddr, hello.Encode(), 1); err != nil {
+	if p.qp, err = c.dial(ctx, g, hello, 1); err != nil {
 		return nil, err
 	}
 	p.remotes, err = importRegions(ctx, p.qp, g, c.RegionSize())

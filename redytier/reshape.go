@@ -144,7 +144,7 @@ func (c *Cache) clearEnd(ctx context.Context, to int64) (err error) {
 	if last.link == nil {
 		return *last.cause
 	}
-	if err := c.quiesce(ctx); err != nil {
+	if err := c.quiesce(ctx, last.link); err != nil {
 		return err
 	}
 	if last.origin != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/epoch"
@@ -52,7 +53,11 @@ type Session struct {
 	counts   counters
 	closed   bool
 
-	mail []*conn // replacements made by others, for refresh; under the cache's mu
+	// Under the cache's mu: connections made by others, for refresh, and how often
+	// one to a grant has failed (see conn.generation).
+	mail        []*conn
+	generations map[*grant]uint32
+	doubts      sync.WaitGroup // failed connections that their servers may not know of yet
 }
 
 var _ device.Queue = (*Session)(nil)
@@ -299,7 +304,8 @@ func (s *Session) Wait(ctx context.Context) error {
 }
 
 // Close waits for what is under way, drops its completions and releases the
-// queue pairs. Closing again does nothing.
+// queue pairs. What failed takes no effect any more, either, when it returns, unless
+// its server does not answer. Closing again does nothing.
 func (s *Session) Close() error {
 	var done [pollBatch]device.Completion
 	return s.close(func() { s.Poll(done[:]) })
@@ -319,5 +325,6 @@ func (s *Session) close(poll func()) error {
 		}
 	}
 	s.closed = true
+	s.doubts.Wait()
 	return errors.Join(err, s.cache.dismiss(s))
 }

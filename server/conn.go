@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/redykv/redykv/internal/fabric"
@@ -26,10 +27,7 @@ func (s *Server) acceptLoop() {
 			}
 			return
 		}
-		if err := s.accept(req); err != nil {
-			s.counts.rejected.Add(1)
-			s.opts.Logger.Warn("connection refused", "err", err)
-		}
+		s.refused(s.accept(req))
 	}
 }
 
@@ -46,28 +44,40 @@ func (s *Server) accept(req fabric.Request) error {
 	if l == nil {
 		return errors.Join(errors.New("unknown ticket"), req.Reject("unknown ticket"))
 	}
-	c, err := l.admit(hello)
-	if err != nil {
-		return errors.Join(fmt.Errorf("%v: %w", l.id, err), req.Reject(err.Error()))
+	c, before, err := l.admit(hello)
+	if len(before) == 0 {
+		return s.begin(l, c, err, req, hello)
 	}
-	if c.before != nil {
-		go func() { // others need not wait for the end of that one
-			c.before.cancel()
-			<-c.before.left
-			if err := s.begin(c, req, hello); err != nil {
-				s.opts.Logger.Warn("connection refused", "err", err)
+	s.accepting.Go(func() { // others need not wait for the end of those
+		for len(before) > 0 {
+			for _, b := range before {
+				b.cancel()
+				<-b.left
 			}
-		}()
-		return nil
-	}
-	return s.begin(c, req, hello)
+			c, before, err = l.admit(hello)
+		}
+		s.refused(s.begin(l, c, err, req, hello))
+	})
+	return nil
 }
 
-// begin opens a connection that was admitted and serves it in a goroutine.
-func (s *Server) begin(c *conn, req fabric.Request, hello redywire.Hello) error {
-	l := c.lease
-	if err := c.open(req, hello); err != nil {
-		l.leave(c)
+// refused counts and logs why a connection was refused, if it was.
+func (s *Server) refused(err error) {
+	if err != nil {
+		s.counts.rejected.Add(1)
+		s.opts.Logger.Warn("connection refused", "err", err)
+	}
+}
+
+// begin opens a connection that was admitted and serves it in a goroutine. What was
+// not admitted, err says why, or cannot be opened, is refused.
+func (s *Server) begin(l *lease, c *conn, err error, req fabric.Request, hello redywire.Hello) error {
+	if err == nil {
+		if err = c.open(req, hello); err != nil {
+			l.leave(c)
+		}
+	}
+	if err != nil {
 		return errors.Join(fmt.Errorf("%v: %w", l.id, err), req.Reject(err.Error()))
 	}
 	go func() {
@@ -80,56 +90,82 @@ func (s *Server) begin(c *conn, req fabric.Request, hello redywire.Hello) error 
 }
 
 // admit counts a new connection in, if the lease has room for it. The caller owes
-// a leave.
-func (l *lease) admit(hello redywire.Hello) (*conn, error) {
+// a leave. Where its owner has connections of earlier generations it returns these
+// instead: they have to end first, which makes room, too.
+func (l *lease) admit(hello redywire.Hello) (c *conn, before []*conn, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	c := &conn{lease: l, number: l.dialled, ctx: l.ctx, left: make(chan struct{})}
-	switch {
-	case !l.open:
-		return nil, errors.New("lease has ended")
-	case l.connections == maxConnections:
-		return nil, fmt.Errorf("lease has %d connections already", maxConnections)
-	case !hello.Ringed():
-	case len(*l.threads.Load()) == 0:
-		return nil, errors.New("no server threads: one-sided access only")
-	case hello.Batch > l.limits.batch || hello.Depth > l.limits.depth:
-		return nil, fmt.Errorf("rings of %d slots for batches of %d, the lease is for %d and %d",
-			hello.Depth, hello.Batch, l.limits.depth, l.limits.batch)
-	default:
-		c.ctx = l.ringed
-		c.bytes = ringBytes(hello.Batch, hello.Depth)
-		if c.bytes > l.limits.rings-l.ringBytes {
-			return nil, fmt.Errorf("rings of %v, the lease has %v of %v left for them", units.Size(c.bytes),
-				units.Size(l.limits.rings-l.ringBytes), units.Size(l.limits.rings))
+	for _, other := range l.owners[hello.Owner] {
+		switch {
+		case other.generation > hello.Generation:
+			return nil, nil, fmt.Errorf("generation %d, its owner has one of %d", hello.Generation, other.generation)
+		case other.generation < hello.Generation:
+			before = append(before, other)
 		}
-		if !l.server.rings.take(c.bytes) {
-			return nil, fmt.Errorf("rings of %v, the server has not as much left for them", units.Size(c.bytes))
-		}
-		l.ringBytes += c.bytes
+	}
+	if len(before) > 0 {
+		return nil, before, nil
+	}
+	c = &conn{
+		lease: l, number: l.dialled, owner: hello.Owner, generation: hello.Generation,
+		ctx: l.ctx, left: make(chan struct{}),
+	}
+	if err := l.grantRings(c, hello); err != nil {
+		return nil, nil, err
 	}
 	l.connections++
 	l.dialled++
 	l.running.Add(1)
 	c.ctx, c.cancel = context.WithCancel(c.ctx)
-	if c.owner = hello.Owner; c.owner != 0 {
-		c.before = l.owners[c.owner]
-		l.owners[c.owner] = c
+	if c.owner != 0 {
+		l.owners[c.owner] = append(l.owners[c.owner], c)
 	}
-	return c, nil
+	return c, nil, nil
+}
+
+// grantRings refuses a connection for which the lease has no room, and takes the
+// memory for the rings of any other that has some. Under mu.
+func (l *lease) grantRings(c *conn, hello redywire.Hello) error {
+	switch {
+	case !l.open:
+		return errors.New("lease has ended")
+	case l.connections == maxConnections:
+		return fmt.Errorf("%w: lease has %d connections already", redywire.ErrNoRoom, maxConnections)
+	case !hello.Ringed():
+		return nil
+	case len(*l.threads.Load()) == 0:
+		return errors.New("no server threads: one-sided access only")
+	case hello.Batch > l.limits.batch || hello.Depth > l.limits.depth:
+		return fmt.Errorf("rings of %d slots for batches of %d, the lease is for %d and %d",
+			hello.Depth, hello.Batch, l.limits.depth, l.limits.batch)
+	}
+	bytes := ringBytes(hello.Batch, hello.Depth)
+	if bytes > l.limits.rings-l.ringBytes {
+		return fmt.Errorf("%w: rings of %v, the lease has %v of %v left for them", redywire.ErrNoRoom,
+			units.Size(bytes), units.Size(l.limits.rings-l.ringBytes), units.Size(l.limits.rings))
+	}
+	if !l.server.rings.take(bytes) {
+		return fmt.Errorf("%w: rings of %v, the server has not as much left for them", redywire.ErrNoRoom, units.Size(bytes))
+	}
+	l.ringBytes += bytes
+	c.bytes, c.ctx = bytes, l.ringed
+	return nil
 }
 
 func (l *lease) leave(c *conn) {
 	l.mu.Lock()
 	l.connections--
 	l.ringBytes -= c.bytes
-	if l.owners[c.owner] == c {
-		delete(l.owners, c.owner)
+	if c.owner != 0 {
+		others := slices.DeleteFunc(l.owners[c.owner], func(o *conn) bool { return o == c })
+		if l.owners[c.owner] = others; len(others) == 0 {
+			delete(l.owners, c.owner)
+		}
 	}
 	l.mu.Unlock()
 	c.cancel()
-	close(c.left)
 	l.server.rings.give(c.bytes)
+	close(c.left)
 	l.running.Done()
 }
 
@@ -141,7 +177,6 @@ type conn struct {
 	cancel   context.CancelFunc
 	number   int
 	owner    uint64        // 0: nobody's
-	before   *conn         // the owner's earlier one, which ends first; nil: none
 	left     chan struct{} // closed when nothing of it goes on
 	bytes    int64         // of the rings
 	qp       fabric.QueuePair
@@ -149,6 +184,8 @@ type conn struct {
 	returned chan bool // the thread hands the connection back: true if it may be awake still
 	idle     int       // rounds that the thread found no work
 	done     [16]fabric.Completion
+
+	generation uint32 // of the owner's
 }
 
 // open allocates what the connection needs and accepts it.
@@ -157,7 +194,7 @@ func (c *conn) open(req fabric.Request, hello redywire.Hello) error {
 	if hello.Ringed() {
 		ring, err := newRing(c.lease.server.provider, hello)
 		if err != nil {
-			return err
+			return fmt.Errorf("%w: %w", redywire.ErrNoRoom, err)
 		}
 		c.ring, c.returned = ring, make(chan bool)
 		welcome.Requests = ring.requests.Token()

@@ -42,8 +42,8 @@ type lease struct {
 	limits      limits
 	pulls       map[*pull]struct{}
 	connections int
-	owners      map[uint64]*conn
-	dialled     int // connections ever, to spread them over the threads
+	owners      map[uint64][]*conn // open connections, by owner
+	dialled     int                // connections ever, to spread them over the threads
 	ringBytes   int64
 	// ringed is the context of connections with rings: it ends when there is no
 	// thread left to serve them.
@@ -59,7 +59,7 @@ type memory [][]byte
 func (s *Server) newLease(ctx context.Context, m *serverv1.ConnectRequest) (*lease, error) {
 	l := &lease{
 		id: grantID{m.CacheId, m.Grant}, server: s,
-		open: true, limits: limitsOf(m.Configuration, limits{}), pulls: make(map[*pull]struct{}), owners: make(map[uint64]*conn),
+		open: true, limits: limitsOf(m.Configuration, limits{}), pulls: make(map[*pull]struct{}), owners: make(map[uint64][]*conn),
 	}
 	if _, err := rand.Read(l.ticket[:]); err != nil {
 		return nil, fmt.Errorf("ticket: %w", err)

@@ -19,12 +19,22 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/redykv/redykv/internal/fabric"
 )
 
 // ErrMalformed says that the peer sent what no correct peer sends.
 var ErrMalformed = errors.New("redywire: malformed")
+
+// ErrNoRoom says that a server has no room for a connection that it may have room for
+// later. A refusal whose reason begins with it means that; see [IsNoRoom].
+var ErrNoRoom = errors.New("no room")
+
+// IsNoRoom says whether a dial was refused for want of room.
+func IsNoRoom(err error) bool {
+	return errors.Is(err, fabric.ErrRejected) && strings.Contains(err.Error(), fabric.ErrRejected.Error()+": "+ErrNoRoom.Error())
+}
 
 // Limits of a connection's configuration. MaxBatch is table 2's ceiling for
 // records of one byte; MaxDepth leaves room above the 16 of the paper's NICs.
@@ -41,7 +51,7 @@ type Ticket [TicketSize]byte
 
 const (
 	magic       = 0x31594452 // "RDY1"
-	helloSize   = 48
+	helloSize   = 52
 	welcomeSize = 20
 )
 
@@ -53,16 +63,20 @@ const (
 //	36  2  batch size b; 1: no rings
 //	38  2  queue depth q
 //	40  8  owner; 0: nobody's
+//	48  4  generation
 //
-// An owner has one connection at a time: the server carries out nothing more of an
-// earlier one when it accepts a new one. So what was under way when a connection
-// broke does not overtake what its owner asks for next.
+// An owner begins a new generation when a connection of its breaks: before the server
+// answers a Hello it ends the owner's connections of earlier generations, and carries
+// out nothing more of them. So what was under way when a connection broke does not
+// overtake what its owner asks for next. Connections of one generation go side by side.
 type Hello struct {
 	Ticket    Ticket
 	Responses fabric.Token
 	Batch     int
 	Depth     int
-	Owner     uint64
+
+	Owner      uint64
+	Generation uint32
 }
 
 // Ringed says whether the connection has rings.
@@ -77,6 +91,7 @@ func (h Hello) Encode() []byte {
 	binary.LittleEndian.PutUint16(b[36:], uint16(h.Batch))
 	binary.LittleEndian.PutUint16(b[38:], uint16(h.Depth))
 	binary.LittleEndian.PutUint64(b[40:], h.Owner)
+	binary.LittleEndian.PutUint32(b[48:], h.Generation)
 	return b
 }
 
@@ -90,7 +105,7 @@ func DecodeHello(b []byte) (Hello, error) {
 		Responses: fabric.Token(b[20:36]),
 		Batch:     int(binary.LittleEndian.Uint16(b[36:])),
 		Depth:     int(binary.LittleEndian.Uint16(b[38:])),
-		Owner:     binary.LittleEndian.Uint64(b[40:]),
+		Owner:     binary.LittleEndian.Uint64(b[40:]), Generation: binary.LittleEndian.Uint32(b[48:]),
 	}
 	if h.Batch < 1 || h.Batch > MaxBatch || h.Depth < 1 || h.Depth > MaxDepth {
 		return Hello{}, fmt.Errorf("%w hello: batch %d, depth %d", ErrMalformed, h.Batch, h.Depth)

@@ -9,7 +9,7 @@ import (
 )
 
 func TestHandshakeRoundTrip(t *testing.T) {
-	hello := Hello{Ticket: Ticket{1, 2}, Responses: fabric.Token{3, 4}, Batch: MaxBatch, Depth: MaxDepth}
+	hello := Hello{Ticket: Ticket{1, 2}, Responses: fabric.Token{3, 4}, Batch: MaxBatch, Depth: MaxDepth, Owner: 5 << 40, Generation: 6 << 20}
 	b := hello.Encode()
 	if len(b) > fabric.MaxPrivate {
 		t.Errorf("hello takes %d bytes", len(b))

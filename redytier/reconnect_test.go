@@ -1,0 +1,254 @@
+package redytier
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/fabric/transport"
+	"github.com/redykv/redykv/internal/redywire"
+	"github.com/redykv/redykv/server"
+)
+
+// slowNet is a provider between which and the servers messages stay for as long as
+// a test likes: those of one queue pair, which its owner takes for dead meanwhile.
+type slowNet struct {
+	fabric.Provider
+	mu     sync.Mutex
+	caught *slowPair // the pair that wrote the bytes to be caught; nil: none did
+	catch  []byte
+}
+
+func (n *slowNet) wrap(p fabric.Provider) fabric.Provider {
+	n.Provider = p
+	return n
+}
+
+func (n *slowNet) Dial(ctx context.Context, addr string, private []byte, depth int) (fabric.QueuePair, error) {
+	qp, err := n.Provider.Dial(ctx, addr, private, depth)
+	if err != nil {
+		return nil, err
+	}
+	return &slowPair{QueuePair: qp, net: n}, nil
+}
+
+// slowPair holds all writes back from the one on that the net is to catch.
+type slowPair struct {
+	fabric.QueuePair
+	net  *slowNet
+	late []func() error
+}
+
+func (q *slowPair) Write(src []byte, r fabric.Remote, offset int64, tag uint64) error {
+	return q.write(src, func(src []byte) error { return q.QueuePair.Write(src, r, offset, tag) })
+}
+
+func (q *slowPair) WriteImm(src []byte, r fabric.Remote, offset int64, imm uint32, tag uint64) error {
+	return q.write(src, func(src []byte) error { return q.QueuePair.WriteImm(src, r, offset, imm, tag) })
+}
+
+func (q *slowPair) write(src []byte, send func([]byte) error) error {
+	q.net.mu.Lock()
+	defer q.net.mu.Unlock()
+	if q.net.caught == nil && len(q.net.catch) > 0 && bytes.Contains(src, q.net.catch) {
+		q.net.caught = q
+	}
+	if q.net.caught != q {
+		return send(src)
+	}
+	src = bytes.Clone(src)
+	q.late = append(q.late, func() error { return send(src) })
+	return nil
+}
+
+// isCaught says whether the pair's peer hears nothing of it.
+func (q *slowPair) isCaught() bool {
+	q.net.mu.Lock()
+	defer q.net.mu.Unlock()
+	return q.net.caught == q
+}
+
+func (q *slowPair) Close() error {
+	if q.isCaught() {
+		return nil // the peer does not know, either
+	}
+	return q.QueuePair.Close()
+}
+
+// arrive lets what was held back reach the server, and ends the pair. It fails where
+// the server has ended the connection, as it should.
+func (n *slowNet) arrive(t *testing.T) error {
+	t.Helper()
+	q := n.caught
+	var err error
+	for _, send := range q.late {
+		if err == nil {
+			err = send()
+		}
+	}
+	if err == nil {
+		err = q.QueuePair.Submit()
+	}
+	for under := len(q.late); err == nil && under > 0; {
+		var done [16]fabric.Completion
+		got := q.Poll(done[:])
+		for _, c := range done[:got] {
+			if c.Op == fabric.OpWrite {
+				err = c.Err
+				under--
+			}
+		}
+		if err == nil && got == 0 {
+			err = q.Wait(t.Context())
+		}
+	}
+	if closed := q.QueuePair.Close(); closed != nil {
+		t.Logf("closing the pair that was cut: %v", closed)
+	}
+	return err
+}
+
+// insist writes until that succeeds.
+func (p *pump) insist(src []byte, addr int64) {
+	p.t.Helper()
+	for ok := false; !ok && !p.t.Failed(); {
+		p.do(true, src, addr, func(c device.Completion) { ok = c.Err == nil })
+		p.drain()
+	}
+}
+
+// A write whose connection breaks ends with an error, and is on its way still. What
+// its session writes afterwards is not overwritten by it, whatever way that takes.
+func TestFailedWriteDoesNotLandLate(t *testing.T) {
+	const at = 100
+	early, late := bytes.Repeat([]byte("early"), 8), bytes.Repeat([]byte("late!"), 8)
+	other := Configuration{ClientThreads: 1, ServerThreads: 1, BatchSize: 4, QueueDepth: 4}
+	for name, then := range map[string]func(t *testing.T, cache *Cache) error{
+		"reconnect":   func(*testing.T, *Cache) error { return nil },
+		"reconfigure": func(t *testing.T, cache *Cache) error { return cache.Reconfigure(t.Context(), other) },
+		"migrate":     func(t *testing.T, cache *Cache) error { return cache.Migrate(t.Context(), cache.Regions()[0].VM) },
+		"reshape":     func(t *testing.T, cache *Cache) error { return cache.Reshape(t.Context(), 1<<17, SLO{RecordSize: 8}) },
+	} {
+		for _, network := range transport.Usable() {
+			for _, configuration := range configurations {
+				t.Run(fmt.Sprintf("%s,%s,b=%d", name, network, configuration.BatchSize), func(t *testing.T) {
+					c := newCluster(t, network, 2, 1<<20)
+					net := &slowNet{catch: early[:8]}
+					cache := c.create(t, Config{Capacity: 1 << 16, RegionSize: 1 << 16, Configuration: configuration, wrap: net.wrap})
+					p := newPump(t, cache, 8)
+					failed := false
+					p.do(true, early, at, func(c device.Completion) { failed = c.Err != nil })
+					if err := p.s.Submit(); err != nil {
+						t.Fatal(err)
+					}
+					before, changed := cache.table.Load().regions[0], make(chan error, 1)
+					go func() { changed <- then(t, cache) }()
+					if name != "reconnect" { // the change waits for the session
+						until(t, func() bool {
+							r := cache.table.Load().regions[0]
+							return r.link != before.link || r.gate != before.gate
+						})
+					}
+					p.s.step() // so that the session knows it when the connection breaks
+					net.fail(p.s)
+					p.drain()
+					if !failed {
+						t.Fatal("the write ended without an error")
+					}
+					p.insist(late, at)
+					t.Logf("the write that was held back: %v", net.arrive(t))
+					got := make([]byte, len(late))
+					p.do(false, got, at, func(c device.Completion) {
+						if c.Err != nil || !bytes.Equal(got, late) {
+							t.Errorf("%q, %v, want %q", got, c.Err, late)
+						}
+					})
+					p.drain()
+					p.close()
+					if err := <-changed; err != nil {
+						t.Error(err)
+					}
+				})
+			}
+		}
+	}
+}
+
+// fail ends the session's connection that was caught, as its owner would find it.
+func (n *slowNet) fail(s *Session) {
+	for _, c := range s.conns {
+		if c.qp == n.caught {
+			c.fail(fabric.ErrDisconnected)
+		}
+	}
+}
+
+// A server that has no room for a connection in the place of one that broke has not
+// lost its memory. The session has another as soon as there is room.
+func TestReconnectIsRefused(t *testing.T) {
+	configuration := Configuration{ClientThreads: 1, ServerThreads: 1, BatchSize: 4, QueueDepth: 4}
+	c := newClusterOf(t, 1, server.Options{
+		Memory: 1 << 20, Cores: 1, Transport: "mem", RingMemory: 2 * 2 * int64(redywire.SlotSize(4)) * 4,
+	})
+	hook := &dialHook{}
+	var faulty *fabric.Faulty
+	cache := c.create(t, Config{
+		Capacity: 1 << 16, RegionSize: 1 << 14, Configuration: configuration,
+		OnEvent: func(e Event) { t.Errorf("%+v", e) },
+		wrap: func(p fabric.Provider) fabric.Provider {
+			faulty = fabric.WithFaults(hook.wrap(p), fabric.FaultOptions{})
+			return faulty
+		},
+	})
+	p := newPump(t, cache, 4) // the other connection is the client thread's
+	if s, err := cache.NewSession(4); !errors.Is(err, ErrNoRoom) {
+		t.Fatalf("another session: %v, %v", s, err)
+	}
+	p.insist([]byte("before"), 0)
+	var other *Session
+	refused := make(chan struct{})
+	after := func() { close(refused) }
+	take := func() { // the room of the one that broke, before it is asked for again
+		until(t, func() bool {
+			s, err := cache.NewSession(1)
+			if err != nil && !errors.Is(err, ErrNoRoom) {
+				t.Error(err)
+			}
+			other = s
+			return err == nil
+		})
+		hook.after.Store(&after)
+	}
+	hook.before.Store(&take)
+	faulty.CutAll()
+	p.do(false, make([]byte, 8), 0, func(c device.Completion) {
+		if !errors.Is(c.Err, ErrRegionUnavailable) {
+			t.Errorf("over a connection that was cut: %+v", c)
+		}
+	})
+	p.drain()
+	<-refused
+	p.do(false, make([]byte, 8), 0, func(c device.Completion) {
+		if !errors.Is(c.Err, ErrRegionUnavailable) {
+			t.Errorf("without a connection: %+v", c)
+		}
+	})
+	p.drain()
+	if err := errors.Join(cache.Err(), other.Close()); err != nil {
+		t.Fatal(err)
+	}
+	p.insist([]byte("after"), 6)
+	got := make([]byte, 11)
+	p.do(false, got, 0, func(c device.Completion) {
+		if c.Err != nil || string(got) != "beforeafter" {
+			t.Errorf("%q, %+v", got, c)
+		}
+	})
+	p.drain()
+	p.close()
+}
