@@ -126,3 +126,33 @@ func TestNoAllocations(t *testing.T) {
 		closeQueue(t, q)
 	}
 }
+
+// BenchmarkReadsBesideHeldWrites is reads one by one, while so many writes to another
+// region wait for its gate.
+func BenchmarkReadsBesideHeldWrites(b *testing.B) {
+	for _, held := range []int{0, 1, 1000, 10_000} {
+		b.Run(fmt.Sprint(held), func(b *testing.B) {
+			c := newCluster(b, "mem", 1, 1<<21)
+			cache := c.create(b, Config{Capacity: 1 << 21, RegionSize: 1 << 20, Configuration: oneSided})
+			setGate := func(g gate) {
+				cache.update(func(t *table) { t.regions[0].gate = g })
+			}
+			setGate(holdWrites)
+			s := newSession(b, cache, held+1)
+			defer setGate(0)
+			for i := range held {
+				if err := s.Write(make([]byte, 8), int64(i)*8, 0); err != nil {
+					b.Fatal(err)
+				}
+			}
+			buf := make([]byte, 8)
+			for b.Loop() {
+				finish(b, s, func() error { return s.Read(buf, 1<<20, 1) }, func(c device.Completion) {
+					if c.Err != nil || c.Tag != 1 {
+						b.Fatalf("%+v", c)
+					}
+				})
+			}
+		})
+	}
+}

@@ -1,6 +1,7 @@
 package redytier
 
 import (
+	"slices"
 	"sync/atomic"
 
 	"github.com/redykv/redykv/internal/fabric"
@@ -28,16 +29,18 @@ type lane struct {
 	after        *conn  // requests wait until it has settled
 	mark         uint64 // what it had issued
 	held         []request
+	stirred      bool         // what is held may go, for all the lane knows
+	number       int          // of the region
 	fresh        *atomic.Bool // to be set before the first write: the region is its origin's no more
 }
 
-// bind points the lane at region r of the session's table.
-func (l *lane) bind(s *Session, r *region) {
+// bind points the lane at region r of the session's table, number i.
+func (l *lane) bind(s *Session, i int, r *region) {
 	c := s.connOver(r)
 	if l.conn != nil && l.conn != c && !l.fenced() && !l.conn.passed(l.conn.issued()) {
 		l.after, l.mark = l.conn, l.conn.issued()
 	}
-	l.conn, l.index, l.strict = c, r.index, s.cache.cfg.StrictOrder
+	l.conn, l.number, l.index, l.strict = c, i, r.index, s.cache.cfg.StrictOrder
 	l.remote = c.remoteOf(r.index)
 	l.gate = r.gate
 	l.mirror = nil
@@ -49,6 +52,7 @@ func (l *lane) bind(s *Session, r *region) {
 	if r.origin != nil && !r.origin.written.Load() {
 		l.fresh = &r.origin.written
 	}
+	l.stirred = true
 	l.judge()
 }
 
@@ -65,6 +69,9 @@ func (l *lane) issue(s *Session, r request) bool {
 		return l.conn.issue(r)
 	}
 	if l.waits(&r) {
+		if len(l.held) == 0 {
+			s.holding = append(s.holding, l.number)
+		}
 		l.held = append(l.held, r)
 		s.held++
 		return true
@@ -98,6 +105,7 @@ func (l *lane) closed(write bool) bool {
 func (l *lane) fenced() bool {
 	if l.after != nil && l.after.passed(l.mark) {
 		l.after = nil
+		l.stirred = true
 	}
 	return l.after != nil
 }
@@ -125,8 +133,13 @@ func (l *lane) send(s *Session, r request) bool {
 }
 
 // letGo issues what need not wait any longer, in order, and returns how many
-// requests that were.
+// requests that were. It looks at them only if something has changed for them: the
+// gate, the connection before, or that the connection was full.
 func (l *lane) letGo(s *Session) int {
+	if l.fenced() || !l.stirred {
+		return 0
+	}
+	l.stirred = false
 	all := l.held
 	l.held = all[:0]
 	for i, r := range all {
@@ -137,6 +150,7 @@ func (l *lane) letGo(s *Session) int {
 		r.remote, r.index = l.remote, l.index
 		if !l.send(s, r) {
 			l.held = append(l.held, all[i:]...)
+			l.stirred = true
 			break
 		}
 	}
@@ -148,6 +162,10 @@ func (l *lane) letGo(s *Session) int {
 
 // drop fails what is held.
 func (l *lane) drop(s *Session, err error) {
+	if len(l.held) == 0 {
+		return
+	}
+	s.holding = slices.DeleteFunc(s.holding, func(i int) bool { return i == l.number })
 	for _, r := range l.held {
 		s.finish(r.op, len(r.buf), err)
 	}

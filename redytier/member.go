@@ -41,7 +41,7 @@ func (s *Session) refresh() {
 	}
 	s.lanes = slices.Grow(s.lanes[:min(len(s.lanes), len(t.regions))], len(t.regions))[:len(t.regions)]
 	for i := range s.lanes {
-		s.lanes[i].bind(s, &t.regions[i])
+		s.lanes[i].bind(s, i, &t.regions[i])
 	}
 	s.draining = true
 }

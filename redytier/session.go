@@ -47,6 +47,7 @@ type Session struct {
 	stopped  bool  // there is such a rest, or a barrier
 	barrier  bool  // everything under way has to end
 	held     int   // requests that lanes hold
+	holding  []int // lanes that hold some
 	underway int   // operations whose completion is not polled yet
 	parker   *parker
 	kick     chan struct{} // holds a token while there is something to look at
@@ -208,7 +209,7 @@ func (s *Session) step() bool {
 			worked = true
 		}
 	}
-	if s.held > 0 && s.letGo() {
+	if len(s.holding) > 0 && s.letGo() {
 		worked = true
 	}
 	if s.stopped {
@@ -223,12 +224,14 @@ func (s *Session) step() bool {
 // letGo sends what lanes need not hold any longer, and says whether there was
 // anything.
 func (s *Session) letGo() bool {
-	n := 0
-	for i := range s.lanes {
-		if l := &s.lanes[i]; len(l.held) > 0 {
-			n += l.letGo(s)
+	n, holding := 0, s.holding[:0]
+	for _, i := range s.holding {
+		l := &s.lanes[i]
+		if n += l.letGo(s); len(l.held) > 0 {
+			holding = append(holding, i)
 		}
 	}
+	s.holding = holding
 	s.held -= n
 	if n > 0 {
 		s.ring()
