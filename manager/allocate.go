@@ -28,7 +28,7 @@ func (m *Manager) allocate(ctx context.Context, req *managerv1.AllocateRequest) 
 		answer, err = m.catalog.commit(ca, m.expiry())
 	}
 	if err != nil {
-		if held, ok := m.catalog.take(ca.id, ca, "not allocated"); ok {
+		if held, err := m.catalog.take(ca.id, ca, "not allocated"); err == nil {
 			m.release(ca.id, held, true)
 		}
 		m.opts.Logger.Warn("cache not allocated", "capacity", units.Size(d.capacity).String(), "err", err)
@@ -84,8 +84,10 @@ func refuseCapacity(err error, otherwise connect.Code) error {
 		return refuse(connect.CodeResourceExhausted, err)
 	case errors.As(err, &answer):
 		return answer
-	case errors.Is(err, errUnknownCache):
+	case errors.Is(err, errUnknownCache), errors.Is(err, errUnknownVM):
 		return refuse(connect.CodeNotFound, err)
+	case errors.Is(err, errStore):
+		return refuse(connect.CodeUnavailable, err)
 	case errors.Is(err, ErrTransport):
 		return refuse(connect.CodeInvalidArgument, err)
 	case errors.Is(err, context.Canceled):

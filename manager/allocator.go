@@ -29,6 +29,15 @@ type Allocator interface {
 	Close() error
 }
 
+// Restorer is an [Allocator] whose VMs outlive the process that launched them.
+type Restorer interface {
+	Allocator
+	// Restore takes up what an earlier process has launched, once, after Attach and
+	// before anything else. The VMs of wanted that still run are the allocator's
+	// again, and returned; all others are ended.
+	Restore(ctx context.Context, wanted []string) (running []string, err error)
+}
+
 // ErrTransport says that an allocator has no VMs of the transport asked for.
 var ErrTransport = errors.New("transport not offered")
 
@@ -79,11 +88,18 @@ type budget struct {
 func (b *budget) take(n uint64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if n > b.limit-b.used {
-		return &CapacityError{What: b.what, Asked: n, Available: b.limit - b.used}
+	if free := b.limit - min(b.limit, b.used); n > free {
+		return &CapacityError{What: b.what, Asked: n, Available: free}
 	}
 	b.used += n
 	return nil
+}
+
+// hold reserves n bytes that are in use already, even beyond the limit.
+func (b *budget) hold(n uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.used += n
 }
 
 func (b *budget) give(n uint64) {

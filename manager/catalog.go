@@ -17,12 +17,17 @@ import (
 const maxVMs = 1 << 16
 
 // catalog is what a manager knows: VMs, caches, and which lends what to which.
-// Its methods are atomic, do no I/O, and are safe for concurrent use.
+// Its methods are atomic and safe for concurrent use. Those that change something
+// return when the store has it.
 type catalog struct {
-	mu     sync.Mutex
-	vms    map[string]*vm // starting, up and leaving, by id
-	caches map[string]*cache
-	joined uint64 // VMs that ever entered: their order
+	store  store       // nil: what is known ends with the process
+	broken func(error) // is told if the store fails
+
+	mu      sync.Mutex
+	vms     map[string]*vm // starting, up and leaving, by id
+	caches  map[string]*cache
+	joined  uint64 // VMs that ever entered: their order
+	unsaved unsaved
 }
 
 // cache is one allocation. Guarded by catalog.mu; id does not change.
@@ -55,19 +60,25 @@ type share struct {
 
 var (
 	errUnknownCache = errors.New("no cache")
+	errUnknownVM    = errors.New("no VM")
 	errLeaving      = errors.New("is about to leave")
 )
 
-func newCatalog() *catalog {
-	return &catalog{vms: make(map[string]*vm), caches: make(map[string]*cache)}
+// newCatalog returns an empty catalog. broken is told, once the store has failed,
+// that no change will be kept any more; it must not block.
+func newCatalog(s store, broken func(error)) *catalog {
+	return &catalog{
+		store: s, broken: broken, vms: make(map[string]*vm), caches: make(map[string]*cache),
+		unsaved: unsaved{vms: make(map[*vm]struct{}), caches: make(map[*cache]struct{})},
+	}
 }
 
 // reserve places a cache and reserves what it takes. VMs that have to be
 // launched for it enter as starting, with ids from newID. The cache is unseen
 // until commit; take, part and free undo it.
-func (c *catalog) reserve(id string, d demand, l launcher, newID func() string) (*cache, error) {
+func (c *catalog) reserve(id string, d demand, l launcher, newID func() string) (_ *cache, err error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.end(&err)
 	parts, err := place(d, nil, c.pool(nil), l)
 	if err != nil {
 		return nil, err
@@ -75,6 +86,7 @@ func (c *catalog) reserve(id string, d demand, l launcher, newID func() string) 
 	ca := &cache{id: id, demand: d, log: newEventLog()}
 	ca.shares = c.grant(ca, d.regionSize, parts, newID)
 	c.caches[id] = ca
+	c.touchCache(ca)
 	return ca, nil
 }
 
@@ -142,34 +154,36 @@ func usable(shares []*share) error {
 
 // commit makes a cache visible, unless one of its VMs has failed or is leaving
 // meanwhile.
-func (c *catalog) commit(ca *cache, expires time.Time) (*managerv1.AllocateResponse, error) {
+func (c *catalog) commit(ca *cache, expires time.Time) (_ *managerv1.AllocateResponse, err error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.end(&err)
 	if err := usable(ca.shares); err != nil {
 		return nil, err
 	}
 	ca.ready, ca.expires = true, expires
+	c.touchCache(ca)
 	p := ca.proto()
 	return &managerv1.AllocateResponse{CacheId: p.Id, Shares: p.Shares, Configuration: p.Configuration, RegionSize: p.RegionSize}, nil
 }
 
 // take removes a cache that is ready, or any if it is given, tells its watchers
 // why, and returns what it held. That stays reserved until free, so that nobody
-// is given memory that a server has not got back. It returns false where there
-// is no such cache, or it was taken before.
-func (c *catalog) take(id string, only *cache, reason string) ([]*share, bool) {
+// is given memory that a server has not got back. The error is errUnknownCache
+// where there is no such cache, or it was taken before.
+func (c *catalog) take(id string, only *cache, reason string) (_ []*share, err error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.end(&err)
 	ca := c.caches[id]
 	if ca == nil || only == nil && !ca.ready || only != nil && only != ca {
-		return nil, false
+		return nil, noCache(id)
 	}
-	return c.takeOut(ca, reason), true
+	return c.takeOut(ca, reason), nil
 }
 
 // takeOut is called under mu.
 func (c *catalog) takeOut(ca *cache, reason string) []*share {
 	delete(c.caches, ca.id)
+	c.touchCache(ca)
 	ca.log.append(nil, &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_CACHE_DELETED, Reason: reason})
 	return ca.all()
 }
@@ -206,17 +220,27 @@ func (c *catalog) part(shares []*share) []parting {
 	return all
 }
 
-// free gives back what shares held that have parted.
-func (c *catalog) free(shares []*share) {
+// free gives back what shares held that have parted. Should the store fail, a
+// restart frees them once more.
+func (c *catalog) free(shares []*share) (err error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.end(&err)
 	for _, s := range shares {
 		s.vm.reserved -= s.bytes
 		s.vm.threads -= s.cores
 		if s.vm.launched && s.vm.grants == 0 && c.vms[s.vm.id] == s.vm {
 			delete(c.vms, s.vm.id)
+			c.touchVM(s.vm)
 		}
 	}
+	return nil
+}
+
+// size counts caches and VMs.
+func (c *catalog) size() (caches, vms int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.caches), len(c.vms)
 }
 
 // watched returns the cache that a watcher may follow.

@@ -44,6 +44,7 @@ func (c *catalog) enter(v *vm) *vm {
 	v.order = c.joined
 	v.up = make(chan struct{})
 	c.vms[v.id] = v
+	c.touchVM(v)
 	return v
 }
 
@@ -70,9 +71,9 @@ const launchedPrefix = "vm-"
 // register makes a VM usable. A server may say the same twice, for it does not
 // know whether it was heard; any other that is up already under this id is an
 // earlier incarnation, and failed.
-func (c *catalog) register(info VM, deadline time.Time) error {
+func (c *catalog) register(info VM, deadline time.Time) (err error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.end(&err)
 	v := c.vms[info.ID]
 	switch {
 	case v == nil && strings.HasPrefix(info.ID, launchedPrefix):
@@ -99,6 +100,7 @@ func (c *catalog) register(info VM, deadline time.Time) error {
 		return fmt.Errorf("VM %s lends %v, less than the %v that it was launched for", v.id, units.Size(info.Free), units.Size(v.reserved))
 	}
 	v.VM, v.memory, v.deadline = info, info.Free, deadline
+	c.touchVM(v)
 	close(v.up)
 	return nil
 }
@@ -116,13 +118,14 @@ func (v *vm) repeats(info VM) bool {
 	return info == v.VM && (v.reserved == 0 || !fresh)
 }
 
-// heartbeat postpones a VM's deadline. It returns false where no such VM is up.
-func (c *catalog) heartbeat(id string, free uint64, deadline time.Time) bool {
+// heartbeat postpones a VM's deadline. The error is errUnknownVM where no such VM
+// is up.
+func (c *catalog) heartbeat(id string, free uint64, deadline time.Time) (err error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.end(&err)
 	v := c.vms[id]
 	if v == nil || v.ControlURL == "" {
-		return false
+		return fmt.Errorf("%w %.40q is registered", errUnknownVM, id)
 	}
 	if !v.deadline.IsZero() {
 		v.deadline = deadline
@@ -131,46 +134,52 @@ func (c *catalog) heartbeat(id string, free uint64, deadline time.Time) bool {
 	// part of it can lend more once they have left.
 	if free = min(free, v.Memory); v.reserved == 0 && free > v.memory {
 		v.memory = free
+		c.touchVM(v)
 	}
-	return true
+	return nil
 }
 
 // reclaim announces that a VM goes, and tells the watchers of its caches. The
-// earliest deadline that was ever announced holds, and is returned. It returns
-// false where there is no such VM.
-func (c *catalog) reclaim(id string, deadline time.Time, reason string) (time.Time, bool) {
+// earliest deadline that was ever announced holds, and is returned. The error is
+// errUnknownVM where there is no such VM.
+func (c *catalog) reclaim(id string, deadline time.Time, reason string) (_ time.Time, err error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.end(&err)
 	v := c.vms[id]
 	if v == nil {
-		return time.Time{}, false
+		return time.Time{}, fmt.Errorf("%w %.40q", errUnknownVM, id)
 	}
 	if !v.leaves.IsZero() && !deadline.Before(v.leaves) {
-		return v.leaves, true
+		return v.leaves, nil
 	}
+	reason = strings.ToValidUTF8(reason, "?")
 	v.leaves, v.leaving = deadline, reason
+	c.touchVM(v)
 	c.tell(v, &managerv1.WatchResponse{
 		Kind: managerv1.WatchResponse_KIND_VM_RECLAIMED, VmId: v.id, DeadlineUnixMs: deadline.UnixMilli(), Reason: reason,
 	})
-	return deadline, true
+	return deadline, nil
 }
 
 // fail takes a VM out and tells the watchers of its caches. It returns the VM,
 // or nil where there is none of that id (any more), or not this incarnation of
-// it where one is given.
-func (c *catalog) fail(id string, only *vm, reason string) *vm {
+// it where one is given. Should the store fail, a restart finds the VM gone.
+func (c *catalog) fail(id string, only *vm, reason string) (_ *vm, err error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.end(&err)
 	v := c.vms[id]
 	if v == nil || only != nil && v != only {
-		return nil
+		return nil, nil
 	}
 	c.failVM(v, reason)
-	return v
+	return v, nil
 }
 
+// failVM is called under mu. What a process has said at its end may be anything.
 func (c *catalog) failVM(v *vm, reason string) {
+	reason = strings.ToValidUTF8(reason, "?")
 	delete(c.vms, v.id)
+	c.touchVM(v)
 	v.failed = reason
 	if v.ControlURL == "" {
 		close(v.up) // it was starting
@@ -183,6 +192,7 @@ func (c *catalog) failVM(v *vm, reason string) {
 func (c *catalog) tell(v *vm, e *managerv1.WatchResponse) {
 	for _, ca := range c.caches {
 		if ca.holds(v) {
+			c.touchCache(ca)
 			ca.log.append(v, &managerv1.WatchResponse{Kind: e.Kind, VmId: e.VmId, DeadlineUnixMs: e.DeadlineUnixMs, Reason: e.Reason})
 		}
 	}

@@ -36,16 +36,15 @@ type abandoned struct {
 }
 
 // takeExpired takes the caches whose lease has ended before now, as take does.
-func (c *catalog) takeExpired(now time.Time, reason string) []abandoned {
+func (c *catalog) takeExpired(now time.Time, reason string) (all []abandoned, err error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	var all []abandoned
+	defer c.end(&err)
 	for id, ca := range c.caches {
 		if ca.ready && !ca.expires.IsZero() && ca.expires.Before(now) {
 			all = append(all, abandoned{id: id, shares: c.takeOut(ca, reason)})
 		}
 	}
-	return all
+	return all, nil
 }
 
 // expire is one step of monitor: it fails the VMs and deallocates the caches
@@ -57,7 +56,11 @@ func (m *Manager) expire(now time.Time) {
 		ending.Go(func() { m.fail(l.vm, l.reason) })
 	}
 	reason := fmt.Sprintf("lease expired: not renewed for %v", m.opts.Lease)
-	for _, ca := range m.catalog.takeExpired(now, reason) {
+	abandoned, err := m.catalog.takeExpired(now, reason)
+	if err != nil {
+		return // what the store still has, nobody may take away
+	}
+	for _, ca := range abandoned {
 		m.opts.Logger.Warn("cache deallocated", "cache", ca.id, "reason", reason)
 		ending.Go(func() { m.release(ca.id, ca.shares, true) })
 	}

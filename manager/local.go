@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -28,6 +27,7 @@ type LocalOptions struct {
 	//
 	// It has to register with the manager when it is ready, and to exit when its
 	// standard input ends: then its parent is gone. Its standard error is logged.
+	// With State there is no such flag, and it is killed at its end.
 	// Default: this executable with the argument cacheserver, which is right for
 	// the redykv command and for no other program.
 	Command []string
@@ -36,6 +36,10 @@ type LocalOptions struct {
 	// Memory is the most that all VMs together lend, in bytes. Default: what
 	// the machine has.
 	Memory uint64
+	// State is a directory, that of the manager: what is launched outlives the
+	// allocator, whose successor finds it there again. Standard error goes to files
+	// there. It takes Linux. Default: none; processes end with the allocator.
+	State string
 	// Logger receives what an operator should know, and what the cache servers
 	// write to their standard error. Default: slog.Default().
 	Logger *slog.Logger
@@ -54,6 +58,7 @@ type LocalAllocator struct {
 	starts  chan start
 	quit    chan struct{}  // closed by Close: the starter ends
 	running sync.WaitGroup // the starter, and one waiter for each process
+	leave   *leaving       // ends the waiting for processes that go on; nil without State
 
 	mu        sync.Mutex
 	closed    bool
@@ -62,9 +67,12 @@ type LocalAllocator struct {
 
 // process is one cache server.
 type process struct {
-	cmd    *exec.Cmd
-	stdin  io.Closer // its end asks the process to exit
-	output *lastLine
+	pid  int
+	ask  func()       // asks it to exit
+	kill func() error // no error if it has ended
+	// wait returns why the process has ended, or false where the allocator ends
+	// first and leaves it running. Called once.
+	wait   func() (string, bool)
 	memory uint64
 	gone   chan struct{} // closed when it has been waited for
 	wanted bool          // its end is; guarded by the allocator's mu
@@ -75,7 +83,7 @@ type start struct {
 	err chan error
 }
 
-var _ Allocator = (*LocalAllocator)(nil)
+var _ Restorer = (*LocalAllocator)(nil)
 
 // NewLocalAllocator returns an allocator for [Options].
 func NewLocalAllocator(opts LocalOptions) (*LocalAllocator, error) {
@@ -95,6 +103,11 @@ func NewLocalAllocator(opts LocalOptions) (*LocalAllocator, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.Default()
 	}
+	if opts.State != "" {
+		if err := makeDetached(opts.State); err != nil {
+			return nil, fmt.Errorf("local allocator: %w", err)
+		}
+	}
 	b, err := newBudget(opts.Memory)
 	if err != nil {
 		return nil, err
@@ -102,6 +115,11 @@ func NewLocalAllocator(opts LocalOptions) (*LocalAllocator, error) {
 	a := &LocalAllocator{
 		opts: opts, budget: b, processes: make(map[string]*process),
 		starts: make(chan start), quit: make(chan struct{}),
+	}
+	if opts.State != "" {
+		if a.leave, err = newLeaving(); err != nil {
+			return nil, fmt.Errorf("local allocator: %w", err)
+		}
 	}
 	a.running.Add(1)
 	go a.startLoop()
@@ -154,28 +172,70 @@ func (a *LocalAllocator) run(ctx context.Context, url string, spec VMSpec) error
 	args := append(a.opts.Command[1:len(a.opts.Command):len(a.opts.Command)],
 		"--manager", url, "--vm-id", spec.ID, "--memory", strconv.FormatUint(spec.Memory, 10),
 		"--cores", strconv.FormatUint(uint64(spec.Cores), 10), "--transport", spec.Transport,
-		"--log-level", "warn", "--until-stdin-ends")
-	p := &process{
-		cmd:    exec.Command(a.opts.Command[0], args...),
-		output: &lastLine{log: a.opts.Logger.With("vm", spec.ID)},
-		memory: spec.Memory,
-		gone:   make(chan struct{}),
+		"--log-level", "warn")
+	start := a.startChild
+	if a.opts.State != "" {
+		start = a.startDetached
 	}
-	dieWithParent(p.cmd)
-	p.cmd.Stderr = p.output
-	var err error
-	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
+	p, err := start(spec, args)
+	if err != nil {
 		return err
 	}
-	s := start{cmd: p.cmd, err: make(chan error, 1)}
+	a.keep(spec.ID, p)
+	return nil
+}
+
+// keep makes a running process the allocator's. Called under mu.
+func (a *LocalAllocator) keep(id string, p *process) {
+	p.gone = make(chan struct{})
+	a.processes[id] = p
+	a.running.Add(1)
+	go a.wait(id, p)
+}
+
+// startChild starts a process that ends with this one. Called under mu.
+func (a *LocalAllocator) startChild(spec VMSpec, args []string) (*process, error) {
+	cmd := exec.Command(a.opts.Command[0], append(args, "--until-stdin-ends")...)
+	output := &lastLine{log: a.opts.Logger.With("vm", spec.ID)}
+	dieWithParent(cmd)
+	cmd.Stderr = output
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	s := start{cmd: cmd, err: make(chan error, 1)}
 	a.starts <- s // the starter runs until Close, which waits for mu
 	if err := <-s.err; err != nil {
-		return err
+		return nil, err
 	}
-	a.processes[spec.ID] = p
-	a.running.Add(1)
-	go a.wait(spec.ID, p)
-	return nil
+	return &process{
+		pid: cmd.Process.Pid, memory: spec.Memory,
+		ask:  func() { _ = stdin.Close() }, // closed already if the process has gone
+		kill: func() error { return ignoreDone(cmd.Process.Kill()) },
+		wait: func() (string, bool) {
+			err := cmd.Wait() // first: then all is written
+			return because(err, output.last()), true
+		},
+	}, nil
+}
+
+func ignoreDone(err error) error {
+	if errors.Is(err, os.ErrProcessDone) {
+		return nil
+	}
+	return err
+}
+
+// because says why a process has ended, whose last words are line.
+func because(err error, line string) string {
+	reason := "exited"
+	if err != nil {
+		reason = err.Error()
+	}
+	if line != "" {
+		reason += ": " + line
+	}
+	return reason
 }
 
 // startLoop is the starter: see starts.
@@ -196,12 +256,9 @@ func (a *LocalAllocator) startLoop() {
 // wait reaps a process, and tells the manager where nobody wanted its end.
 func (a *LocalAllocator) wait(id string, p *process) {
 	defer a.running.Done()
-	reason := "exited"
-	if err := p.cmd.Wait(); err != nil {
-		reason = err.Error()
-	}
-	if line := p.output.last(); line != "" {
-		reason += ": " + line
+	reason, ended := p.wait()
+	if !ended {
+		return // it outlives the allocator
 	}
 	a.mu.Lock()
 	delete(a.processes, id)
@@ -233,7 +290,7 @@ const grace = time.Second
 
 // end asks a process to exit, and kills it where it does not.
 func (p *process) end(ctx context.Context) error {
-	_ = p.stdin.Close() // closed already if the process has gone
+	p.ask()
 	patience, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
 	select {
@@ -241,14 +298,14 @@ func (p *process) end(ctx context.Context) error {
 		return nil
 	case <-patience.Done():
 	}
-	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("local allocator: kill process %d: %w", p.cmd.Process.Pid, err)
+	if err := p.kill(); err != nil {
+		return fmt.Errorf("local allocator: kill process %d: %w", p.pid, err)
 	}
 	select {
 	case <-p.gone:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("local allocator: process %d does not end: %w", p.cmd.Process.Pid, ctx.Err())
+		return fmt.Errorf("local allocator: process %d does not end: %w", p.pid, ctx.Err())
 	}
 }
 
@@ -264,7 +321,7 @@ func (a *LocalAllocator) Reclaim(id string, notice time.Duration) bool {
 	return ok
 }
 
-// Close ends all processes and waits for them.
+// Close ends all processes and waits for them. With State they go on.
 func (a *LocalAllocator) Close() error {
 	a.mu.Lock()
 	if a.closed {
@@ -273,20 +330,28 @@ func (a *LocalAllocator) Close() error {
 	}
 	a.closed = true
 	var running []*process
-	for _, p := range a.processes {
-		p.wanted = true
-		running = append(running, p)
+	if a.opts.State == "" {
+		for _, p := range a.processes {
+			p.wanted = true
+			running = append(running, p)
+		}
 	}
 	a.mu.Unlock()
 	for _, p := range running {
-		_ = p.stdin.Close() // all at once; end waits for one after the other
+		p.ask() // all at once; end waits for one after the other
 	}
 	var err error
 	for _, p := range running {
 		err = errors.Join(err, p.end(context.Background()))
 	}
 	close(a.quit)
+	if a.leave != nil {
+		err = errors.Join(err, a.leave.begin())
+	}
 	a.running.Wait()
+	if a.leave != nil {
+		err = errors.Join(err, a.leave.end())
+	}
 	return err
 }
 

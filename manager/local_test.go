@@ -85,7 +85,7 @@ func parent() error {
 		return err
 	}
 	for _, p := range a.processes {
-		fmt.Println(p.cmd.Process.Pid)
+		fmt.Println(p.pid)
 	}
 	_, err = io.Copy(io.Discard, os.Stdin)
 	return err
@@ -132,7 +132,7 @@ func TestLocalProcessKilled(t *testing.T) {
 	a.mu.Lock()
 	p := a.processes[victim]
 	a.mu.Unlock()
-	if err := p.cmd.Process.Kill(); err != nil {
+	if err := p.kill(); err != nil {
 		t.Fatal(err)
 	}
 	if !stream.Receive() {

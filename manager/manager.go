@@ -30,6 +30,10 @@ type Options struct {
 	// URL is where servers and clients reach this manager. Default: the address
 	// given to Serve.
 	URL string
+	// State is the directory in which the manager keeps its catalog, so that
+	// another one can go on where this one ends. It is made if it does not exist.
+	// Default: none; what the manager knows ends with it.
+	State string
 	// LaunchTimeout bounds how long a launched VM may take to register.
 	// Default: 30 s.
 	LaunchTimeout time.Duration
@@ -106,16 +110,21 @@ type Manager struct {
 var errClosing = connect.NewError(connect.CodeUnavailable, errors.New("manager is closing"))
 
 // New returns a manager that is watching its VMs but not served yet: see Serve
-// and Handler.
+// and Handler. Errors of the state directory are [ErrStateInUse], [ErrStateCorrupt],
+// [ErrStateFormat], and those of the file system.
 func New(opts Options) (*Manager, error) {
 	if err := opts.ensureDefaults(); err != nil {
 		return nil, err
 	}
-	m := &Manager{opts: opts, catalog: newCatalog(), url: opts.URL, wake: make(chan struct{}, 1)}
+	m := &Manager{opts: opts, url: opts.URL, wake: make(chan struct{}, 1)}
 	m.ctx, m.cancel = context.WithCancelCause(context.Background())
 	m.http = newHTTPServer(m.Handler(), opts.Logger)
 	if opts.Allocator != nil {
 		opts.Allocator.Attach(host{m})
+	}
+	if err := m.open(); err != nil {
+		m.cancel(err)
+		return nil, fmt.Errorf("manager: %w", err)
 	}
 	m.work.Add(1)
 	go m.monitor()
@@ -133,7 +142,8 @@ func (m *Manager) Handler() http.Handler {
 	return mux
 }
 
-// Serve answers at ln until Close, and then returns nil.
+// Serve answers at ln until Close, and then returns nil. It returns an error
+// earlier if the catalog cannot be written any more.
 func (m *Manager) Serve(ln net.Listener) error {
 	m.mu.Lock()
 	if m.url == "" {
@@ -142,6 +152,9 @@ func (m *Manager) Serve(ln net.Listener) error {
 	m.mu.Unlock()
 	if err := m.http.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("manager: serve at %v: %w", ln.Addr(), err)
+	}
+	if err := context.Cause(m.ctx); err != nil && !errors.Is(err, errClosing) {
+		return fmt.Errorf("manager: %w", err)
 	}
 	return nil
 }
@@ -154,8 +167,8 @@ func (m *Manager) URL() string {
 	return m.url
 }
 
-// Close ends all calls and watches, then terminates the VMs that the allocator
-// launched. Clients that are not through when ctx ends are cut off. Closing
+// Close ends all calls and watches, then closes the allocator, which terminates
+// the VMs that it launched and that cannot outlive it. Clients that are not through when ctx ends are cut off. Closing
 // again does nothing.
 func (m *Manager) Close(ctx context.Context) error {
 	m.mu.Lock()
@@ -175,6 +188,9 @@ func (m *Manager) Close(ctx context.Context) error {
 	if m.opts.Allocator != nil {
 		err = errors.Join(err, m.opts.Allocator.Close())
 	}
+	if m.catalog.store != nil {
+		err = errors.Join(err, m.catalog.store.close())
+	}
 	if err != nil {
 		return fmt.Errorf("manager: close: %w", err)
 	}
@@ -189,9 +205,12 @@ func (m *Manager) enter(ctx context.Context) (_ context.Context, leave func(), e
 	if m.closed {
 		return nil, nil, errClosing
 	}
+	if m.ctx.Err() != nil { // the catalog cannot be written
+		return nil, nil, refuse(connect.CodeUnavailable, context.Cause(m.ctx))
+	}
 	m.work.Add(1)
 	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(m.ctx, func() { cancel(errClosing) })
+	stop := context.AfterFunc(m.ctx, func() { cancel(context.Cause(m.ctx)) })
 	return ctx, func() {
 		stop()
 		cancel(nil)
@@ -238,11 +257,17 @@ const minCheck = time.Millisecond
 const terminateTimeout = 5 * time.Second
 
 // failID is fail for a VM that is named.
-func (m *Manager) failID(id, reason string) { m.failed(m.catalog.fail(id, nil, reason), reason) }
+func (m *Manager) failID(id, reason string) {
+	v, _ := m.catalog.fail(id, nil, reason) // the manager ends if the store does
+	m.failed(v, reason)
+}
 
 // fail takes a VM for lost: its caches are told, and what is left of it is
 // terminated where the allocator launched it.
-func (m *Manager) fail(v *vm, reason string) { m.failed(m.catalog.fail(v.id, v, reason), reason) }
+func (m *Manager) fail(v *vm, reason string) {
+	v, _ = m.catalog.fail(v.id, v, reason)
+	m.failed(v, reason)
+}
 
 // failed follows what the catalog knows; nil is a VM that it has lost before.
 func (m *Manager) failed(v *vm, reason string) {
@@ -250,13 +275,21 @@ func (m *Manager) failed(v *vm, reason string) {
 		return
 	}
 	m.opts.Logger.Warn("VM is gone", "vm", v.id, "reason", reason)
-	if !v.launched {
+	if v.launched {
+		ctx, cancel := context.WithTimeout(context.Background(), terminateTimeout)
+		defer cancel()
+		m.terminate(ctx, v.id)
+	}
+}
+
+// terminate ends a VM that was launched. There may be no allocator any more that
+// could: the catalog can be that of a manager that had one.
+func (m *Manager) terminate(ctx context.Context, id string) {
+	if m.opts.Allocator == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), terminateTimeout)
-	defer cancel()
-	if err := m.opts.Allocator.Terminate(ctx, v.id); err != nil {
-		m.opts.Logger.Error("failed VM not terminated", "vm", v.id, "err", err)
+	if err := m.opts.Allocator.Terminate(ctx, id); err != nil {
+		m.opts.Logger.Error("VM not terminated", "vm", id, "err", err)
 	}
 }
 
@@ -268,19 +301,18 @@ const maxReasonLen = 1 << 10
 
 // reclaim announces that a VM goes at a deadline: its caches are told, nobody is
 // given memory of it any more, and when the time is up it is failed. A deadline
-// that was announced before and is no later holds; it returns the one that does,
-// and false where there is no such VM.
-func (m *Manager) reclaim(id string, deadline time.Time, reason string) (time.Time, bool) {
-	deadline, ok := m.catalog.reclaim(id, deadline, reason)
-	if !ok {
-		return deadline, false
+// that was announced before and is no later holds; it returns the one that does.
+func (m *Manager) reclaim(id string, deadline time.Time, reason string) (time.Time, error) {
+	deadline, err := m.catalog.reclaim(id, deadline, reason)
+	if err != nil {
+		return deadline, err
 	}
 	m.opts.Logger.Warn("VM is reclaimed", "vm", id, "deadline", deadline, "reason", reason)
 	select {
 	case m.wake <- struct{}{}:
 	default: // the monitor has yet to look
 	}
-	return deadline, true
+	return deadline, nil
 }
 
 // host is the manager as its allocator sees it.
@@ -289,7 +321,7 @@ type host struct{ m *Manager }
 func (h host) URL() string              { return h.m.URL() }
 func (h host) Failed(id, reason string) { h.m.failID(id, reason) }
 func (h host) Reclaimed(id string, deadline time.Time, reason string) {
-	h.m.reclaim(id, deadline, reason)
+	_, _ = h.m.reclaim(id, deadline, reason) // a VM that is not there does not have to go
 }
 func (h host) Register(v VM) error {
 	if err := v.check(); err != nil {

@@ -32,9 +32,9 @@ func (m *Manager) reallocate(ctx context.Context, req *managerv1.ReallocateReque
 
 // reserveMore places and reserves what a request asks for. The shares are nobody
 // else's until adopt; part and free undo it.
-func (c *catalog) reserveMore(req *managerv1.ReallocateRequest, l launcher, newID func() string) (*cache, demand, []*share, error) {
+func (c *catalog) reserveMore(req *managerv1.ReallocateRequest, l launcher, newID func() string) (_ *cache, _ demand, _ []*share, err error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.end(&err)
 	ca, err := c.known(req.GetCacheId())
 	if err != nil {
 		return nil, demand{}, nil, err
@@ -81,9 +81,9 @@ func (ca *cache) present(avoid map[string]bool) []candidate {
 
 // adopt makes shares pending ones of a cache, unless it is gone, or one of their
 // VMs has failed or is leaving meanwhile.
-func (c *catalog) adopt(ca *cache, shares []*share) (*managerv1.ReallocateResponse, error) {
+func (c *catalog) adopt(ca *cache, shares []*share) (_ *managerv1.ReallocateResponse, err error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.end(&err)
 	if c.caches[ca.id] != ca {
 		return nil, noCache(ca.id)
 	}
@@ -91,5 +91,6 @@ func (c *catalog) adopt(ca *cache, shares []*share) (*managerv1.ReallocateRespon
 		return nil, err
 	}
 	ca.pending = append(ca.pending, shares...)
+	c.touchCache(ca)
 	return &managerv1.ReallocateResponse{Shares: protos(shares, true)}, nil
 }

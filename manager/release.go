@@ -24,7 +24,7 @@ func (m *Manager) release(cache string, shares []*share, whole bool) {
 		releasing.Go(func() { m.releaseVM(cache, p, whole) })
 	}
 	releasing.Wait()
-	m.catalog.free(shares)
+	_ = m.catalog.free(shares) // the manager ends if the store does
 }
 
 // releaseVM terminates a VM that was launched for the cache and serves nothing
@@ -34,9 +34,7 @@ func (m *Manager) releaseVM(cache string, p parting, whole bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), terminateTimeout)
 	defer cancel()
 	if p.terminate {
-		if err := m.opts.Allocator.Terminate(ctx, p.vm.id); err != nil {
-			m.opts.Logger.Error("VM not terminated", "vm", p.vm.id, "err", err)
-		}
+		m.terminate(ctx, p.vm.id)
 		return
 	}
 	if whole {

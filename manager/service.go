@@ -84,9 +84,9 @@ func (s service) Reclaim(_ context.Context, req *connect.Request[managerv1.Recla
 	if n := len(req.Msg.GetReason()); n > maxReasonLen {
 		return nil, refuse(connect.CodeInvalidArgument, fmt.Errorf("reason of %d bytes: want at most %d", n, maxReasonLen))
 	}
-	deadline, ok := s.m.reclaim(req.Msg.GetVmId(), s.m.opts.now().Add(notice), cmp.Or(req.Msg.GetReason(), "reclaimed"))
-	if !ok {
-		return nil, refuse(connect.CodeNotFound, fmt.Errorf("no VM %.40q", req.Msg.GetVmId()))
+	deadline, err := s.m.reclaim(req.Msg.GetVmId(), s.m.opts.now().Add(notice), cmp.Or(req.Msg.GetReason(), "reclaimed"))
+	if err != nil {
+		return nil, refuseCapacity(err, connect.CodeInternal)
 	}
 	return connect.NewResponse(&managerv1.ReclaimResponse{DeadlineUnixMs: deadline.UnixMilli()}), nil
 }
@@ -98,9 +98,9 @@ func (s service) Deallocate(ctx context.Context, req *connect.Request[managerv1.
 		return nil, err
 	}
 	defer leave()
-	held, ok := s.m.catalog.take(req.Msg.GetCacheId(), nil, "deallocated")
-	if !ok {
-		return nil, unknownCache(req.Msg.GetCacheId())
+	held, err := s.m.catalog.take(req.Msg.GetCacheId(), nil, "deallocated")
+	if err != nil {
+		return nil, refuseCapacity(err, connect.CodeInternal)
 	}
 	s.m.release(req.Msg.GetCacheId(), held, true)
 	s.m.opts.Logger.Info("cache deallocated", "cache", req.Msg.GetCacheId())
@@ -157,7 +157,7 @@ func (s service) Watch(ctx context.Context, req *connect.Request[managerv1.Watch
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-s.m.ctx.Done():
-			return errClosing
+			return refuse(connect.CodeUnavailable, context.Cause(s.m.ctx))
 		}
 	}
 }
@@ -179,8 +179,9 @@ func (s service) Register(ctx context.Context, req *connect.Request[managerv1.Re
 // Heartbeat fails with NotFound for a server that the manager does not know or
 // has given up: it has to register again.
 func (s service) Heartbeat(_ context.Context, req *connect.Request[managerv1.HeartbeatRequest]) (*connect.Response[managerv1.HeartbeatResponse], error) {
-	if !s.m.catalog.heartbeat(req.Msg.GetVmId(), req.Msg.GetFreeMemory(), s.m.opts.now().Add(s.m.opts.Silence)) {
-		return nil, refuse(connect.CodeNotFound, fmt.Errorf("no VM %.40q is registered", req.Msg.GetVmId()))
+	err := s.m.catalog.heartbeat(req.Msg.GetVmId(), req.Msg.GetFreeMemory(), s.m.opts.now().Add(s.m.opts.Silence))
+	if err != nil {
+		return nil, refuseCapacity(err, connect.CodeInternal)
 	}
 	return connect.NewResponse(&managerv1.HeartbeatResponse{}), nil
 }

@@ -38,9 +38,9 @@ func (m *Manager) settle(req *managerv1.SettleRequest) error {
 // lost by that. What those hold stays reserved until free. The shares may be too
 // few for the capacity: then the rest of the cache is lost, and its client knows.
 // An error changes nothing.
-func (c *catalog) settle(req *managerv1.SettleRequest) ([]*share, error) {
+func (c *catalog) settle(req *managerv1.SettleRequest) (_ []*share, err error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.end(&err)
 	ca, err := c.known(req.GetCacheId())
 	if err != nil {
 		return nil, err
@@ -70,6 +70,7 @@ func (c *catalog) settle(req *managerv1.SettleRequest) ([]*share, error) {
 		ca.shares = append(ca.shares, s.share)
 	}
 	ca.log.forget(ca.holds)
+	c.touchCache(ca)
 	return dropped, nil
 }
 

@@ -30,6 +30,7 @@ type managerFlags struct {
 	heartbeat time.Duration
 	silence   time.Duration
 	lease     time.Duration
+	state     string
 	log       logFlags
 }
 
@@ -44,7 +45,11 @@ one address; a line on standard output says so once it does.
 Memory comes from cache servers that were started by hand with this manager's
 address (redykv cacheserver --manager URL). Where those do not hold a cache,
 the local allocator starts cache servers on this machine; they end with the
-cache or with the manager.`,
+cache or with the manager.
+
+With --state the manager keeps what it knows in a directory, and a manager that
+is started again there, at the same address, goes on where the last one ended: caches keep their memory
+meanwhile, and the cache servers of the local allocator go on, too.`,
 		Example: `  redykv manager --allocator local --transport shm
   curl -d '{"capacity": 1073741824}' -H 'Content-Type: application/json' \
     http://127.0.0.1:7070/redykv.manager.v1.ManagerService/Allocate`,
@@ -61,6 +66,7 @@ cache or with the manager.`,
 	flags.DurationVar(&f.heartbeat, "heartbeat", time.Second, "how often servers have to call")
 	flags.DurationVar(&f.silence, "silence", 0, "how long a server may stay silent before it is taken for failed (default: 5 heartbeats)")
 	flags.DurationVar(&f.lease, "lease", 30*time.Second, "how long a cache lives that its client does not renew; 0: until it is deallocated")
+	flags.StringVar(&f.state, "state", "", "`DIRECTORY` in which the manager keeps what it knows (default: none; a restart forgets all caches)")
 	f.log.add(flags)
 	cmd.AddCommand(newReclaimCmd())
 	return cmd
@@ -70,7 +76,7 @@ cache or with the manager.`,
 func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 	opts := manager.Options{
 		Transport: f.transport, VMMemory: uint64(f.vmMemory), URL: f.advertise,
-		Heartbeat: f.heartbeat, Silence: f.silence, Lease: f.lease, Logger: log,
+		Heartbeat: f.heartbeat, Silence: f.silence, Lease: f.lease, State: f.state, Logger: log,
 	}
 	if f.lease == 0 {
 		opts.Lease = -1
@@ -100,7 +106,9 @@ func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 		return opts, err
 	}
 	var err error
-	opts.Allocator, err = manager.NewLocalAllocator(manager.LocalOptions{Transport: f.transport, Memory: uint64(f.memory), Logger: log})
+	opts.Allocator, err = manager.NewLocalAllocator(manager.LocalOptions{
+		Transport: f.transport, Memory: uint64(f.memory), State: f.state, Logger: log,
+	})
 	return opts, err
 }
 

@@ -47,6 +47,7 @@ func TestMain(m *testing.M) {
 //	kill9 NAME                          kill it at once
 //	[!] killvm ID                       kill the cache server with that id, whoever
 //	                                    started it; !: there is none
+//	endedvm ID                          wait until no cache server has that id
 //	post STATUS URL BODY FILE           POST JSON, check the status, keep the answer
 //	get URL FILE                        keep what is at a URL, with status 200
 //	json VAR FILE PATH                  set $VAR from an answer, e.g. shares.0.vm.id
@@ -54,6 +55,9 @@ func TestMain(m *testing.M) {
 //	roundtrip MANAGER CAPACITY C S B Q  create a cache, write, read, delete it
 //	moves TRANSPORT                     have a cache leave its server, and lose it,
 //	                                    while bytes travel there and back
+//	survives TRANSPORT [static]         kill the manager of a cache that is used, and
+//	                                    start it again; static: its servers are
+//	                                    started by hand
 //	exits STDERR-REGEXP CODE PROGRAM... run a program that has to end with that code
 //	                                    and one line on standard error
 //	flip FILE OFFSET                    flip the highest bit of a byte
@@ -82,12 +86,14 @@ func TestScript(t *testing.T) {
 			"ends":      cmdEnds,
 			"kill9":     cmdKill,
 			"killvm":    cmdKillVM,
+			"endedvm":   cmdEndedVM,
 			"post":      cmdPost,
 			"get":       cmdGet,
 			"json":      cmdJSON,
 			"watch":     cmdWatch,
 			"roundtrip": cmdRoundTrip,
 			"moves":     cmdMoves,
+			"survives":  cmdSurvives,
 			"exits":     cmdExits,
 			"flip":      cmdFlip,
 			"redis":     cmdRedis,
@@ -220,24 +226,38 @@ func cmdKill(ts *testscript.TestScript, neg bool, args []string) {
 
 func cmdKillVM(ts *testscript.TestScript, neg bool, args []string) {
 	want(ts, false, args, 1, "[!] killvm ID")
+	switch pid := pidOfVM(ts, args[0]); {
+	case neg && pid != 0:
+		ts.Fatalf("process %d has --vm-id %s", pid, args[0])
+	case !neg && pid == 0:
+		ts.Fatalf("no process has --vm-id %s", args[0])
+	case !neg:
+		ts.Check(syscall.Kill(pid, syscall.SIGKILL))
+	}
+}
+
+// pidOfVM finds the process of a VM, or returns 0.
+func pidOfVM(ts *testscript.TestScript, id string) int {
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	ts.Check(err)
 	for _, file := range lines {
 		// A process may end between the listing and the reading.
 		line, err := os.ReadFile(file)
-		if err != nil || !bytes.Contains(line, []byte("\x00--vm-id\x00"+args[0]+"\x00")) {
-			continue
+		if err == nil && bytes.Contains(line, []byte("\x00--vm-id\x00"+id+"\x00")) {
+			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+			ts.Check(err)
+			return pid
 		}
-		if neg {
-			ts.Fatalf("%s has --vm-id %s", filepath.Dir(file), args[0])
-		}
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-		ts.Check(err)
-		ts.Check(syscall.Kill(pid, syscall.SIGKILL))
-		return
 	}
-	if !neg {
-		ts.Fatalf("no process has --vm-id %s", args[0])
+	return 0
+}
+
+func cmdEndedVM(ts *testscript.TestScript, neg bool, args []string) {
+	want(ts, neg, args, 1, "endedvm ID")
+	for until := time.Now().Add(scriptTimeout); pidOfVM(ts, args[0]) != 0; {
+		if time.Now().After(until) {
+			ts.Fatalf("VM %s has not ended", args[0])
+		}
 	}
 }
 

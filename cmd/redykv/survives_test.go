@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+
+	"connectrpc.com/connect"
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/redytier"
+)
+
+// survivor is a manager that is killed and started again while a cache is used.
+type survivor struct {
+	ts     *testscript.TestScript
+	flags  []string
+	api    manager.Client
+	cache  *redytier.Cache
+	events chan redytier.Event
+}
+
+// cmdSurvives has a cache go on through deaths of its manager.
+func cmdSurvives(ts *testscript.TestScript, neg bool, args []string) {
+	want(ts, neg, args, 1, "survives TRANSPORT [static]")
+	s := &survivor{
+		ts: ts, events: make(chan redytier.Event, 64),
+		flags: []string{"--transport", args[0], "--state", ts.MkAbs("state-" + args[0]), "--heartbeat", "50ms", "--silence", "5s"},
+	}
+	static := len(args) > 1
+	if static {
+		s.flags = append(s.flags, "--allocator", "static")
+	} else {
+		s.flags = append(s.flags, "--memory", "64MiB")
+	}
+	s.start("127.0.0.1:0")
+	at, err := url.Parse(ts.Getenv("SURVIVOR"))
+	ts.Check(err)
+	s.api = manager.Dial(at.String())
+	if static {
+		for _, name := range []string{"FIRST", "SECOND"} {
+			cmdStart(ts, false, []string{
+				name, "cache server ready", "redykv", "cacheserver", "--memory", "32MiB", "--transport", args[0], "--manager", at.String(), "--vm-id", name,
+			})
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), scriptTimeout)
+	defer cancel()
+	s.cache, err = redytier.Create(ctx, s.api, redytier.Config{
+		Capacity: 4 << 20, RegionSize: 1 << 20, OnEvent: func(e redytier.Event) { s.events <- e },
+	})
+	ts.Check(err)
+	ts.Check(s.lives(ctx, at.Host))
+	if !static {
+		left, err := filepath.Glob(ts.MkAbs(filepath.Join("state-"+args[0], "vms", "*")))
+		ts.Check(err)
+		if len(left) > 0 {
+			ts.Fatalf("files of VMs are left: %v", left)
+		}
+	}
+	cmdEnd(ts, false, []string{"SURVIVOR"})
+}
+
+func (s *survivor) start(listen string) {
+	cmdStart(s.ts, false, append([]string{"SURVIVOR", `manager ready at (http://.*)$`, "redykv", "manager", "--listen", listen}, s.flags...))
+}
+
+// lives kills the manager under a cache that is used, and has everything of the
+// cache work with the next one.
+func (s *survivor) lives(ctx context.Context, listen string) error {
+	using, stop := context.WithCancelCause(ctx)
+	used := make(chan error, 1)
+	go func() {
+		for using.Err() == nil {
+			if err := fill(ctx, s.cache); err != nil {
+				used <- err
+				return
+			}
+		}
+		used <- nil
+	}()
+	vm := s.cache.Regions()[0].VM
+	err := s.through(ctx, listen, vm)
+	stop(nil)
+	if err := errors.Join(err, <-used); err != nil {
+		return errors.Join(err, s.cache.Delete(context.WithoutCancel(ctx)))
+	}
+	if err := fill(ctx, s.cache); err != nil {
+		return err
+	}
+	if err := s.cache.Delete(ctx); err != nil {
+		return err
+	}
+	r, err := s.api.Describe(ctx, connect.NewRequest(&managerv1.DescribeRequest{}))
+	if err != nil {
+		return err
+	}
+	for _, v := range r.Msg.GetVms() {
+		if v.GetFreeMemory() != v.GetMemory() {
+			return fmt.Errorf("VM %s still lends memory: %v", v.GetId(), v)
+		}
+	}
+	if len(r.Msg.GetCaches()) != 0 {
+		return fmt.Errorf("caches are left: %v", r.Msg.GetCaches())
+	}
+	return nil
+}
+
+// through ends with the cache on another VM than vm, and larger.
+func (s *survivor) through(ctx context.Context, listen, vm string) error {
+	cmdKill(s.ts, false, []string{"SURVIVOR"})
+	if err := fill(ctx, s.cache); err != nil {
+		return fmt.Errorf("without a manager: %w", err)
+	}
+	s.start(listen)
+	r, err := s.api.Describe(ctx, connect.NewRequest(&managerv1.DescribeRequest{}))
+	if err != nil {
+		return err
+	}
+	if len(r.Msg.GetCaches()) != 1 || !r.Msg.GetCaches()[0].GetShares()[0].GetVm().GetHealthy() {
+		return fmt.Errorf("the next manager knows %v", r.Msg)
+	}
+	if err := s.cache.Reshape(ctx, 6<<20, redytier.SLO{}); err != nil {
+		return fmt.Errorf("reshape: %w", err)
+	}
+	if len(s.events) > 0 {
+		return fmt.Errorf("event %v of a cache to which nothing has happened", <-s.events)
+	}
+	cmdKill(s.ts, false, []string{"SURVIVOR"})
+	s.start(listen)
+	if _, err := s.api.Reclaim(ctx, connect.NewRequest(&managerv1.ReclaimRequest{VmId: vm, NoticeMs: 3_600_000})); err != nil {
+		return fmt.Errorf("reclaim: %w", err)
+	}
+	cmdKill(s.ts, false, []string{"SURVIVOR"}) // what it was told, the next one knows
+	s.start(listen)
+	for {
+		select {
+		case e := <-s.events:
+			if e.Kind == redytier.VMLost || e.Kind == redytier.CacheDeleted {
+				return fmt.Errorf("event %v: %v", e, e.Err)
+			}
+			if e.Kind == redytier.VMLeft && s.cache.Regions()[0].VM != vm {
+				return nil
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,65 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"connectrpc.com/connect"
+)
+
+// open makes the manager's catalog. With a state directory it is what an earlier
+// manager left: caches go on with a new lease, servers are expected to call within
+// Silence as if they had just done so, and launched VMs that are not there any more
+// are failed.
+func (m *Manager) open() error {
+	m.catalog = newCatalog(nil, m.broken)
+	if m.opts.State == "" {
+		m.opts.Logger.Info("catalog is in memory: a restart forgets all caches")
+		return nil
+	}
+	s, err := openPebbleStore(m.opts.State, m.opts.Logger, m.broken)
+	if err != nil {
+		return err
+	}
+	m.catalog.store = s
+	if err := m.restore(); err != nil {
+		return errors.Join(err, s.close())
+	}
+	return nil
+}
+
+// broken ends the manager, whose catalog cannot be written any more. It may be
+// called under catalog.mu.
+func (m *Manager) broken(err error) {
+	if !errors.Is(err, errStore) {
+		err = fmt.Errorf("%w: %w", errStore, err)
+	}
+	m.cancel(connect.NewError(connect.CodeUnavailable, err))
+	go func() { _ = m.http.Close() }() // for Serve to return
+}
+
+func (m *Manager) restore() error {
+	if err := m.catalog.load(m.expiry(), m.opts.now().Add(m.opts.Silence)); err != nil {
+		return err
+	}
+	launched := m.catalog.launchedIDs()
+	var running []string
+	if r, ok := m.opts.Allocator.(Restorer); ok {
+		ctx, cancel := context.WithTimeout(m.ctx, m.opts.LaunchTimeout)
+		defer cancel()
+		var err error
+		if running, err = r.Restore(ctx, launched); err != nil {
+			return fmt.Errorf("VMs of an earlier manager: %w", err)
+		}
+	}
+	for _, id := range launched {
+		if !slices.Contains(running, id) {
+			m.failID(id, "ended while there was no manager")
+		}
+	}
+	caches, vms := m.catalog.size()
+	m.opts.Logger.Info("catalog read", "directory", m.opts.State, "caches", caches, "vms", vms)
+	return nil
+}
