@@ -20,6 +20,9 @@ func (p Price) Dollars() float64 { return float64(p) / 1e6 }
 
 // String shows dollars, as "$0.35/h", with no more than six decimals.
 func (p Price) String() string {
+	if p < 0 {
+		return "-" + (-p).String()
+	}
 	s := fmt.Sprintf("%d.%06d", p/1e6, p%1e6)
 	for i := 0; i < 4 && s[len(s)-1] == '0'; i++ {
 		s = s[:len(s)-1]

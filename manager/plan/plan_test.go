@@ -248,7 +248,8 @@ func checkParts(t *rapid.T, d Demand, offers []Offer, servers []Server, p *Plan)
 	for _, part := range p.Parts {
 		regions += part.Regions
 		price += part.Price
-		memory, cores, distance := uint64(0), 0, 0
+		var memory uint64
+		var cores, distance int
 		if part.Server >= 0 {
 			s := servers[part.Server]
 			memory, cores, distance = s.Free, s.Cores, s.Distance

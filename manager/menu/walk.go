@@ -1,0 +1,59 @@
+package menu
+
+import (
+	"math"
+
+	"github.com/redykv/redykv/manager/plan"
+)
+
+// How spot kinds change with each step: the logarithm of a price goes a random way
+// and is drawn back to the menu's price; and now and then somebody else takes a VM,
+// or gives one back.
+const (
+	wander   = 0.05 // standard deviation of a step, as a share of the price
+	drawBack = 0.05 // of the distance to the menu's price
+	trade    = 0.2  // chance that somebody else buys or sells
+)
+
+// schedule is called under mu, or before anybody else knows the market.
+func (m *Market) schedule() {
+	if m.opts.Step > 0 && !m.closed {
+		m.step = m.opts.Clock.AfterFunc(m.opts.Step, m.walk)
+	}
+}
+
+// walk is one step.
+func (m *Market) walk() {
+	m.mu.Lock()
+	better := false
+	for _, k := range m.kinds {
+		if k.Spot && !k.fixed {
+			better = m.change(k) || better
+		}
+	}
+	m.schedule()
+	closed := m.closed
+	m.mu.Unlock()
+	if better && !closed {
+		m.events.MarketChanged()
+	}
+}
+
+// change moves one kind on and says whether it is a better offer now. Called under
+// mu.
+func (m *Market) change(k *kind) bool {
+	spot, price, left := k.sold.Spot, k.price, k.left()
+	if spot.Price > 0 {
+		at := math.Log(max(price.Dollars(), spot.Lowest))
+		at += drawBack*(math.Log(spot.Price)-at) + wander*m.random.NormFloat64()
+		k.price = plan.Dollars(min(max(math.Exp(at), spot.Lowest), spot.Highest))
+	}
+	if k.limit > 0 && m.random.Float64() < trade {
+		if m.random.IntN(2) == 0 {
+			k.others = min(k.others+1, max(0, k.limit-k.ours))
+		} else {
+			k.others = max(0, k.others-1)
+		}
+	}
+	return k.price < price || k.left() > left
+}
