@@ -39,7 +39,7 @@ func (f *Surface) bestAt(c, s int) Performance {
 			best = best.better(f.best[k.ci*len(f.s)+k.si])
 		}
 	}
-	return best
+	return best.bound()
 }
 
 // row puts what the slice says of b, at measured values of q, into row. It returns
@@ -88,7 +88,7 @@ func (v *slice) cell(b, last, opt int, wanted func(Performance) bool) cell {
 	here, there := v.nodes[bi*n:][:n], v.nodes[next*n:][:n]
 	for qi := range n {
 		qj := min(qi+1, n-1)
-		if f.q[qj] >= opt && wanted(bestOf(here[qi:qj+1]).better(bestOf(there[qi:qj+1]))) {
+		if f.q[qj] >= opt && wanted(bestOf(here[qi:qj+1]).better(bestOf(there[qi:qj+1])).bound()) {
 			return cell{end: end, hopeful: true}
 		}
 	}

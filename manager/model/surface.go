@@ -32,6 +32,13 @@ func bestOf(some []Performance) Performance {
 	return best
 }
 
+// bound is what nothing in between is better than: rounding may take an
+// interpolation a little past its corners.
+func (p Performance) bound() Performance {
+	const rounding = 1e-12
+	return Performance{LatencyUs: p.LatencyUs * (1 - rounding), Mops: p.Mops * (1 + rounding)}
+}
+
 // unknown is what is said of a configuration that was not measured: nothing that
 // anybody could count on.
 var unknown = Performance{LatencyUs: math.Inf(1)}

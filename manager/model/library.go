@@ -1,0 +1,159 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Library answers SLOs by the models that it has. It never changes, so any number of
+// goroutines may use it.
+type Library struct {
+	models []*Model
+	shelf  []volume
+}
+
+// volume is one complete measurement and what it says.
+type volume struct {
+	*Measurement
+	transport string
+	surface   *Surface
+}
+
+// NewLibrary makes a library of models. Where several have measured the same, the
+// first of them counts. Measurements that are not complete are left out.
+func NewLibrary(models ...*Model) (*Library, error) {
+	l := &Library{models: slices.Clone(models)}
+	for _, m := range models {
+		if err := m.Check(); err != nil {
+			return nil, fmt.Errorf("model: %w", err)
+		}
+		for _, n := range m.Measurements {
+			if !n.Complete() {
+				continue
+			}
+			surface, err := n.Surface()
+			if err != nil {
+				return nil, err
+			}
+			l.shelf = append(l.shelf, volume{Measurement: n, transport: m.Provenance.Transport, surface: surface})
+		}
+	}
+	return l, nil
+}
+
+// Models are what the library was made of.
+func (l *Library) Models() []*Model { return slices.Clone(l.models) }
+
+// Query is an SLO and what is known of who asks.
+type Query struct {
+	SLO
+	RecordSize int // bytes (R10)
+	Transport  string
+	// Network names the network that the client models at a distance; NoNetwork: the
+	// transport is all there is.
+	Network     func(distance int) string
+	ClientCores int // most client threads; 0: as many as were measured
+	QueueDepth  int // most batches in flight on a connection; 0: as many as were measured
+}
+
+// NoNetwork is what a network is called that adds nothing to a transport.
+const NoNetwork = "none"
+
+// Search finds for each distance, in switches, the configuration that meets the SLO
+// there (R25). A distance of which there is no model has none (A24). If no distance
+// has one, the error is that of the nearest: an *[ImpossibleError], or [ErrNoModel].
+func (l *Library) Search(q Query) (map[int]Found, error) {
+	type answer struct {
+		found Found
+		err   error
+	}
+	answers := map[*Surface]answer{}
+	found := map[int]Found{}
+	var nearest error
+	for distance := 1; distance <= maxDistance; distance++ {
+		v := l.find(q, distance)
+		if v == nil {
+			continue
+		}
+		a, ok := answers[v.surface]
+		if !ok {
+			a.found, a.err = v.surface.Search(v.spaceFor(q), q.SLO)
+			answers[v.surface] = a
+		}
+		switch {
+		case a.err == nil:
+			found[distance] = a.found
+		case nearest == nil:
+			nearest = a.err
+		}
+	}
+	switch {
+	case len(found) > 0:
+		return found, nil
+	case nearest != nil:
+		return nil, nearest
+	}
+	return nil, fmt.Errorf("%w of records of %d bytes over %s%s", ErrNoModel, q.RecordSize, q.Transport, l.instead(q))
+}
+
+// find returns what was measured of the least record size that is not below the one
+// asked for (A23), or nil.
+func (l *Library) find(q Query, distance int) *volume {
+	network := q.Network(distance)
+	var best *volume
+	for i := range l.shelf {
+		v := &l.shelf[i]
+		if v.transport == q.Transport && v.Network == network && v.RecordSize >= q.RecordSize &&
+			(v.Distance == distance || v.anyDistance()) && (best == nil || v.RecordSize < best.RecordSize) {
+			best = v
+		}
+	}
+	return best
+}
+
+// anyDistance says whether a volume speaks of every distance at which the client is
+// behind the same network: where that is modelled, it is all that distance does, and
+// on one host distance does nothing.
+func (v *volume) anyDistance() bool {
+	return v.Network != NoNetwork || v.transport == "mem" || v.transport == "shm"
+}
+
+// spaceFor is the part of the space that a client can use.
+func (v *volume) spaceFor(q Query) Space {
+	limit := func(measured, asked int) int {
+		if asked > 0 {
+			return min(measured, asked)
+		}
+		return measured
+	}
+	s := Space{C: limit(v.ClientCores, q.ClientCores), B: BatchLimit(max(1, q.RecordSize)), Q: limit(v.QueueDepth, q.QueueDepth)}
+	s.Opt = min(v.Opt, s.Q)
+	return s
+}
+
+// instead says of what else there are models.
+func (l *Library) instead(q Query) string {
+	var others []string
+	for _, v := range l.shelf {
+		s := fmt.Sprintf("%s, network %s, distance %d, up to %d bytes", v.transport, v.Network, v.Distance, l.largest(&v))
+		if !slices.Contains(others, s) {
+			others = append(others, s)
+		}
+	}
+	if others == nil {
+		return ""
+	}
+	return fmt.Sprintf(", network %s at distance 1; there are models of %s", q.Network(1), strings.Join(others, "; "))
+}
+
+// largest is the largest record that was measured like those of v.
+func (l *Library) largest(v *volume) int {
+	largest := 0
+	for _, o := range l.shelf {
+		if o.transport == v.transport && o.Network == v.Network && o.Distance == v.Distance {
+			largest = max(largest, o.RecordSize)
+		}
+	}
+	return largest
+}
