@@ -22,9 +22,7 @@ func (d *Device) readAt(buf []byte, addr int64, need int) error {
 	}
 	err := s.read(buf, off, need)
 	if errors.Is(err, device.ErrCorrupt) {
-		s.rewriting.Lock()
-		err = s.read(buf, off, need)
-		s.rewriting.Unlock()
+		s.rewrites.look(span{off, off + int64(len(buf))}, func() { err = s.read(buf, off, need) })
 	}
 	if err != nil {
 		return fmt.Errorf("%d bytes at %d: %w", len(buf), addr, err)
@@ -52,6 +50,12 @@ func (s *segment) read(buf []byte, off int64, need int) error {
 	if err != nil && !s.endsAt(off+int64(n), err) {
 		return fmt.Errorf("ssdtier: %w", err)
 	}
+	return s.verify(buf, n, off, need)
+}
+
+// verify compares the blocks read into buf from an offset, of which the file had n
+// bytes, with their sums, as far as they are needed.
+func (s *segment) verify(buf []byte, n int, off int64, need int) error {
 	for at := 0; at < need; at += sumUnit {
 		sum := s.sums.get((off + int64(at)) / sumUnit)
 		if sum == sumUnverified {
@@ -106,20 +110,26 @@ func (d *Device) writeAt(buf []byte, addr int64) error {
 	if s == nil {
 		return err
 	}
-	s.rewriting.RLock()
-	defer s.rewriting.RUnlock()
-	_, err = s.file.WriteAt(buf, off)
-	if err == nil {
-		if a := s.accepted.Load(); a != nil && a.number >= off/sumUnit && a.number < (off+int64(len(buf)))/sumUnit {
-			s.accepted.Store(nil)
-		}
-		s.sums.fill(off/sumUnit, buf)
+	whole := span{off, off + int64(len(buf))}
+	s.rewrites.beginWrite(whole)
+	defer s.rewrites.endWrite(whole)
+	if _, err = s.file.WriteAt(buf, off); err == nil {
+		s.wrote(buf, off)
 	}
 	s.dirty.Store(true)
 	if err != nil && !errors.Is(err, os.ErrClosed) {
 		return fmt.Errorf("ssdtier: write of %d bytes at %d: %w", len(buf), addr, err)
 	}
 	return nil
+}
+
+// wrote sets the sums of buf, which was written to an offset.
+func (s *segment) wrote(buf []byte, off int64) {
+	if a := s.accepted.Load(); a != nil && a.number >= off/sumUnit && a.number < (off+int64(len(buf)))/sumUnit {
+		s.accepted.Store(nil)
+	}
+	s.sums.fill(off/sumUnit, buf)
+	s.dirty.Store(true)
 }
 
 // accept takes the block of sumUnit bytes that the log's tail ends in, at an

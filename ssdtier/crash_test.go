@@ -109,7 +109,9 @@ func (c *crashed) crash(r *rand.Rand, opts Options) *Device {
 
 // TestCrash plays a log with crashes at any moment: what was synced is there
 // afterwards, whatever became of the rest, and damage to it is still found.
-func TestCrash(t *testing.T) {
+func TestCrash(t *testing.T) { overEngines(t, testCrash) }
+
+func testCrash(t *testing.T) {
 	for seed := range uint64(30) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
@@ -186,7 +188,9 @@ func (c *crashed) checkTail(r *rand.Rand) {
 
 // TestCopiesWhileWriting copies the files of a log that is being written and
 // synced, as a killed process leaves them: what a Sync covered is in the copy.
-func TestCopiesWhileWriting(t *testing.T) {
+func TestCopiesWhileWriting(t *testing.T) { overEngines(t, testCopiesWhileWriting) }
+
+func testCopiesWhileWriting(t *testing.T) {
 	opts := Options{SegmentSize: minSegmentSize, Workers: 4}
 	c := &crashed{t: t, d: started(t, opts)}
 	content := make([]byte, 8*minSegmentSize)
@@ -230,7 +234,7 @@ func TestCopiesWhileWriting(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		d, err := OpenWith(dir, opts)
+		d, err := OpenWith(dir, ofEngine(opts))
 		if err == nil {
 			err = d.Start(tail)
 		}

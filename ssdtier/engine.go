@@ -7,7 +7,7 @@ import (
 )
 
 // request is one read or write of whole blocks, from submit until complete. The
-// engine owns it in between.
+// ring or the engine owns it in between.
 type request struct {
 	q     *queue
 	slot  uint32
@@ -16,6 +16,9 @@ type request struct {
 	addr  int64
 	need  int   // of a read: bytes of buf that must come; the file may end after them
 	err   error // the outcome
+
+	segment *segment // while it is on the ring, at an offset there
+	off     int64
 
 	next *request // in the list that it is on
 }

@@ -49,7 +49,9 @@ func noSpace(err error, file string) bool {
 }
 
 // TestFullDisk writes until the disk is full, frees some of it, and goes on.
-func TestFullDisk(t *testing.T) {
+func TestFullDisk(t *testing.T) { overEngines(t, testFullDisk) }
+
+func testFullDisk(t *testing.T) {
 	dir := smallDisk(t, "512k")
 	d := mustOpen(t, dir, Options{SegmentSize: minSegmentSize, Buffered: true})
 	if err := d.Start(0); err != nil {
@@ -108,7 +110,9 @@ func TestFullDisk(t *testing.T) {
 
 // TestFullDiskElsewhere: Sync, metadata and objects on a full disk fail, change
 // nothing, leave nothing behind, and go well once there is space.
-func TestFullDiskElsewhere(t *testing.T) {
+func TestFullDiskElsewhere(t *testing.T) { overEngines(t, testFullDiskElsewhere) }
+
+func testFullDiskElsewhere(t *testing.T) {
 	dir := smallDisk(t, "2m")
 	d := mustOpen(t, dir, Options{SegmentSize: minSegmentSize, Buffered: true})
 	if err := d.Start(0); err != nil {
@@ -207,7 +211,9 @@ func TestFullDiskElsewhere(t *testing.T) {
 
 // TestSyncAfterFullDisk: checksums that there was no space for are stored by the
 // next Sync.
-func TestSyncAfterFullDisk(t *testing.T) {
+func TestSyncAfterFullDisk(t *testing.T) { overEngines(t, testSyncAfterFullDisk) }
+
+func testSyncAfterFullDisk(t *testing.T) {
 	dir := smallDisk(t, "1m")
 	d := mustOpen(t, dir, Options{SegmentSize: minSegmentSize, Buffered: true})
 	if err := d.Start(0); err != nil {

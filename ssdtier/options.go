@@ -3,6 +3,7 @@ package ssdtier
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 )
 
 // Options are the choices of a Device. The zero value is a good one.
@@ -12,8 +13,10 @@ type Options struct {
 	// fixed when the directory is made; opening it with another fails, and 0
 	// takes what it was made with. Default 1 GiB.
 	SegmentSize int64
-	// Workers is how many reads and writes are under way on the disk at once,
-	// for all queues together. Default 64.
+	// Engine is what carries reads and writes out. Default EngineAuto.
+	Engine Engine
+	// Workers is how many reads and writes the pool has under way on the disk at
+	// once, for all queues together. Default 64.
 	Workers int
 	// Buffered goes through the page cache even where the file system would
 	// allow not to.
@@ -21,6 +24,24 @@ type Options struct {
 	// Logger receives what an operator should know. Default: slog.Default().
 	Logger *slog.Logger
 }
+
+// Engine is what carries reads and writes out.
+type Engine string
+
+// The engines.
+const (
+	// EngineAuto is EngineUring where that works, and EnginePool elsewhere.
+	EngineAuto Engine = "auto"
+	// EngineUring is Linux' io_uring, a ring for each queue. Where it is missing or
+	// forbidden, opening fails. The pool is there, too, for what is not plain: reads
+	// and writes that lie in two segments, make a new one, or fail.
+	EngineUring Engine = "uring"
+	// EnginePool is a pool of goroutines that read and write at positions.
+	EnginePool Engine = "pool"
+)
+
+// Engines are all that there are.
+var Engines = []Engine{EngineAuto, EngineUring, EnginePool}
 
 // Defaults and limits of Options.
 const (
@@ -35,6 +56,9 @@ const (
 // ensureDefaults fills in what is unset, but for SegmentSize, which the
 // directory may know, and checks the rest.
 func (o *Options) ensureDefaults() error {
+	if o.Engine == "" {
+		o.Engine = EngineAuto
+	}
 	if o.Workers == 0 {
 		o.Workers = DefaultWorkers
 	}
@@ -45,6 +69,9 @@ func (o *Options) ensureDefaults() error {
 		if err := checkSegmentSize(o.SegmentSize); err != nil {
 			return err
 		}
+	}
+	if !slices.Contains(Engines, o.Engine) {
+		return fmt.Errorf("ssdtier: unknown engine %q, want one of %v", o.Engine, Engines)
 	}
 	if o.Workers < 1 || o.Workers > maxWorkers {
 		return fmt.Errorf("ssdtier: %d workers, want 1 to %d", o.Workers, maxWorkers)

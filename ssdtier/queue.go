@@ -7,27 +7,32 @@ import (
 	"sync"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/uring"
 )
 
-// queue is one goroutine's operations. The owner's part needs no lock: it fills
-// a slot, hands its request to the engine, and gets the slot's number back
-// through done.
+// queue is one goroutine's operations. Plain ones go to its ring, if it has one, and
+// all others to the engine of the device, whose goroutines give the slot's number back
+// through done. Only that needs a lock.
 type queue struct {
-	d     *Device
-	slots []slot
-	free  []uint32
-	small int // size of a slot's own buffer
+	d      *Device
+	slots  []slot
+	free   []uint32
+	small  int // size of a slot's own buffer
+	closed bool
 
-	first, last *request // enqueued and not submitted
+	first, last *request // enqueued for the engine and not submitted
 	enqueued    int
-	closed      bool
+	outside     int      // at the engine, or in done
+	ready       []uint32 // slots whose operation is over, from taken on
+	taken       int
+
+	ring   *uring.Ring // nil if there is none
+	reaped [64]uring.Completion
 
 	mu      sync.Mutex
-	done    []uint32 // ring of the slots whose operation is over
-	head    int
-	count   int
+	done    []uint32      // slots that the engine is through with
 	waiting bool          // the owner is about to park
-	wake    chan struct{} // one token for a waiting owner
+	wake    chan struct{} // one token for a waiting owner without a ring
 }
 
 // slot is one operation, from Read or Write until Poll.
@@ -60,10 +65,14 @@ func (d *Device) NewQueue(depth int) (device.Queue, error) {
 	if d.closed {
 		return nil, device.ErrClosed
 	}
+	ring, err := d.newRing(depth)
+	if err != nil {
+		return nil, fmt.Errorf("ssdtier: %s: queue: %w", d.dir, err)
+	}
 	q := &queue{
-		d: d, small: max(smallBuffer, 2*d.block),
-		slots: make([]slot, depth), free: make([]uint32, depth), done: make([]uint32, depth),
-		wake: make(chan struct{}, 1),
+		d: d, small: max(smallBuffer, 2*d.block), ring: ring,
+		slots: make([]slot, depth), free: make([]uint32, depth), wake: make(chan struct{}, 1),
+		ready: make([]uint32, 0, depth), done: make([]uint32, 0, depth),
 	}
 	for i := range q.slots {
 		q.slots[i].req.q = q
@@ -88,8 +97,11 @@ func (q *queue) take(tag uint64) (*slot, error) {
 	return s, nil
 }
 
-// enqueue puts the slot's request on the list that Submit hands over.
+// enqueue gives the slot's request to the ring, or to the list that Submit hands over.
 func (q *queue) enqueue(s *slot) {
+	if q.startOnRing(&s.req) {
+		return
+	}
 	if q.first == nil {
 		q.first = &s.req
 	} else {
@@ -99,10 +111,10 @@ func (q *queue) enqueue(s *slot) {
 	q.enqueued++
 }
 
-// refuse ends an operation that never reaches the engine.
+// refuse ends an operation that never begins.
 func (q *queue) refuse(s *slot, err error) {
 	s.req.err = err
-	q.complete(&s.req)
+	q.ready = append(q.ready, s.req.slot)
 }
 
 // Read implements device.Queue.
@@ -180,27 +192,39 @@ func (q *queue) Submit() error {
 	if q.closed {
 		return device.ErrClosed
 	}
-	if q.enqueued > 0 {
-		q.d.engine.submit(q.first, q.last, q.enqueued)
-		q.first, q.last, q.enqueued = nil, nil, 0
-	}
+	q.submitRing()
+	q.submitRest()
 	return nil
+}
+
+// submitRest starts what is not on the ring.
+func (q *queue) submitRest() {
+	if q.enqueued > 0 {
+		first, last, n := q.first, q.last, q.enqueued
+		q.first, q.last, q.enqueued = nil, nil, 0
+		q.handOver(first, last, n)
+	}
+}
+
+// handOver gives requests to the engine.
+func (q *queue) handOver(first, last *request, n int) {
+	q.outside += n
+	q.d.engine.submit(first, last, n)
 }
 
 // complete hands a request's slot back to the owner, and wakes it if it waits.
 // It runs on the engine's goroutines.
 func (q *queue) complete(r *request) {
 	q.mu.Lock()
-	i := q.head + q.count
-	if i >= len(q.done) {
-		i -= len(q.done)
-	}
-	q.done[i] = r.slot
-	q.count++
-	waiting := q.waiting
+	q.done = append(q.done, r.slot)
+	waiting, ring := q.waiting, q.ring
 	q.waiting = false
 	q.mu.Unlock()
-	if waiting {
+	switch {
+	case !waiting:
+	case ring != nil:
+		ring.Wake()
+	default:
 		select {
 		case q.wake <- struct{}{}:
 		default: // a token is there already
@@ -208,20 +232,31 @@ func (q *queue) complete(r *request) {
 	}
 }
 
+// gather makes ready what is over, unless something is.
+func (q *queue) gather() {
+	if q.taken < len(q.ready) {
+		return
+	}
+	q.ready, q.taken = q.ready[:0], 0
+	if q.ring != nil {
+		q.reapRing()
+	}
+	if q.outside > 0 {
+		q.mu.Lock()
+		q.ready = append(q.ready, q.done...)
+		q.outside -= len(q.done)
+		q.done = q.done[:0]
+		q.mu.Unlock()
+	}
+}
+
 // Poll implements device.Queue.
 func (q *queue) Poll(done []device.Completion) int {
-	q.mu.Lock()
-	n := min(len(done), q.count)
+	q.gather()
+	n := min(len(done), len(q.ready)-q.taken)
 	for i := range n {
-		done[i].Tag = uint64(q.done[q.head])
-		if q.head++; q.head == len(q.done) {
-			q.head = 0
-		}
-	}
-	q.count -= n
-	q.mu.Unlock()
-	for i := range n {
-		done[i] = q.finish(uint32(done[i].Tag))
+		done[i] = q.finish(q.ready[q.taken])
+		q.taken++
 	}
 	return n
 }
@@ -248,26 +283,48 @@ func (q *queue) finish(number uint32) device.Completion {
 	return c
 }
 
-// Wait implements device.Queue.
+// Wait implements device.Queue. Where the operations are on the ring, it submits and
+// waits by one call of the kernel.
 func (q *queue) Wait(ctx context.Context) error {
-	if err := q.Submit(); err != nil {
-		return err
+	if q.closed {
+		return device.ErrClosed
 	}
+	q.submitRest()
 	for len(q.free) < len(q.slots) {
-		q.mu.Lock()
-		q.waiting = q.count == 0
-		ready := !q.waiting
-		q.mu.Unlock()
-		if ready {
-			return nil
+		if q.gather(); q.taken < len(q.ready) {
+			break
 		}
-		select {
-		case <-q.wake:
-		case <-ctx.Done():
-			return ctx.Err()
+		if q.outside > 0 && !q.wantWake() {
+			continue
+		}
+		if err := q.park(ctx); err != nil {
+			return err
 		}
 	}
+	q.submitRing()
 	return nil
+}
+
+// wantWake asks for a wake by the next request that the engine completes; it returns
+// false if there is one already.
+func (q *queue) wantWake() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.waiting = len(q.done) == 0
+	return q.waiting
+}
+
+// park sleeps until there may be something to gather.
+func (q *queue) park(ctx context.Context) error {
+	if q.ring != nil {
+		return q.parkOnRing(ctx)
+	}
+	select {
+	case <-q.wake:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // Close implements device.Queue.
@@ -283,5 +340,11 @@ func (q *queue) Close() error {
 		q.Poll(done[:])
 	}
 	q.closed = true
+	if q.ring == nil {
+		return nil
+	}
+	if err := q.ring.Close(); err != nil {
+		return fmt.Errorf("ssdtier: %s: queue: %w", q.d.dir, err)
+	}
 	return nil
 }

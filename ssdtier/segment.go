@@ -9,30 +9,46 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 
 	"github.com/redykv/redykv/device"
 )
 
-// segment is one file of the log. The file may be closed, by truncation, while
-// others read it: os.File lets them finish or tells them so.
+// segment is one file of the log. Truncation lets go of the file while others read it:
+// it is closed when the last ring is through with it, and what the pool does meanwhile
+// is told so by os.File.
 type segment struct {
 	number int64
 	file   *os.File
-	dirty  atomic.Bool // written since the last Sync
+	fd     int          // of file, while the segment is acquired
+	users  atomic.Int64 // 1 for the table, 1 for each request on a ring; 0: closed
+	dirty  atomic.Bool  // written since the last Sync
 	sums   *sumTable
 
-	// rewriting is held for reading from before a write of the file until its
-	// sums are set. Who reads bytes and sum of a block that do not agree, with
-	// the lock held whole, has found damage; without it, perhaps just a write.
-	rewriting sync.RWMutex
-
+	rewrites rewrites
 	accepted atomic.Pointer[acceptedBlock]
 
 	sumPath string
 	sumsErr error // why the sums that a file should have had are not there
 	newSums bool  // the file of sums is to be made anew; guarded by Device.mu
+}
+
+// acquire keeps the file open until release, unless it is closed already.
+func (s *segment) acquire() bool {
+	for n := s.users.Load(); n > 0; n = s.users.Load() {
+		if s.users.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+	return false
+}
+
+// release is called once for each acquire, and once by who takes the segment from the
+// table. What was to be durable has been synced.
+func (s *segment) release() {
+	if s.users.Add(-1) == 0 {
+		_ = s.file.Close()
+	}
 }
 
 const (
@@ -95,10 +111,10 @@ func (t *segmentTable) change(do func(map[int64]*segment)) {
 	t.byNumber.Store(&next)
 }
 
-// closeAll closes the files; what was to be durable has been synced.
+// closeAll empties the table.
 func (t *segmentTable) closeAll() {
 	for _, s := range t.all() {
-		_ = s.file.Close()
+		s.release()
 	}
 	t.byNumber.Store(nil)
 }
@@ -143,9 +159,10 @@ func (d *Device) openSegment(number int64, flags int) (*segment, error) {
 		return nil, fmt.Errorf("ssdtier: %w", err)
 	}
 	s := &segment{
-		number: number, file: f, newSums: flags&os.O_CREATE != 0,
+		number: number, file: f, fd: int(f.Fd()), newSums: flags&os.O_CREATE != 0,
 		sums: newSumTable(d.opts.SegmentSize), sumPath: d.path(sumName(number)),
 	}
+	s.users.Store(1)
 	d.segments.change(func(m map[int64]*segment) { m[number] = s })
 	return s, nil
 }
@@ -183,7 +200,7 @@ func (d *Device) removeSegments(which func(number int64) bool) error {
 	for _, s := range d.segments.all() {
 		if which(s.number) {
 			d.segments.change(func(m map[int64]*segment) { delete(m, s.number) })
-			_ = s.file.Close() // its bytes are wanted no longer
+			s.release() // its bytes are wanted no longer
 			remove(s.file.Name())
 			d.summed[s.number] = true
 		}

@@ -25,7 +25,9 @@ func sickDirectory(t *testing.T) (d *Device, content []byte) {
 
 // TestSickDirectories: whatever becomes of the files, what can be read is what
 // was written, and an error names the file.
-func TestSickDirectories(t *testing.T) {
+func TestSickDirectories(t *testing.T) { overEngines(t, testSickDirectories) }
+
+func testSickDirectories(t *testing.T) {
 	remove := os.Remove
 	zero := func(path string) error {
 		info, err := os.Stat(path)
@@ -94,7 +96,7 @@ func TestSickDirectories(t *testing.T) {
 			}
 			named := func(err error) bool { return err != nil && strings.Contains(err.Error(), name) }
 			tail := int64(len(content) - 100)
-			sick, err := OpenWith(d.Dir(), Options{})
+			sick, err := OpenWith(d.Dir(), ofEngine(Options{}))
 			if err == nil {
 				defer func() { _ = sick.Close() }()
 				err = sick.Start(tail)
@@ -165,14 +167,16 @@ func checkFile(t *testing.T, what string, sick bool, named func(error) bool, wan
 
 // TestLostFilePutBack: files that were gone while the directory was open are
 // taken when they are there again.
-func TestLostFilePutBack(t *testing.T) {
+func TestLostFilePutBack(t *testing.T) { overEngines(t, testLostFilePutBack) }
+
+func testLostFilePutBack(t *testing.T) {
 	for _, name := range []string{segmentName(1), sumName(1), formatName, metaPrefix + "m"} {
 		d, content := sickDirectory(t)
 		aside := t.TempDir() + "/aside"
 		if err := os.Rename(d.path(name), aside); err != nil {
 			t.Fatal(err)
 		}
-		if sick, err := Open(d.Dir()); err == nil {
+		if sick, err := OpenWith(d.Dir(), ofEngine(Options{})); err == nil {
 			if err := errors.Join(sick.Start(int64(len(content))), sick.Sync(), sick.Close()); err != nil {
 				t.Errorf("without %s: %v", name, err)
 			}
@@ -191,7 +195,9 @@ func TestLostFilePutBack(t *testing.T) {
 }
 
 // TestReadUnverifiedAgain is the way out for who has lost the checksums.
-func TestReadUnverifiedAgain(t *testing.T) {
+func TestReadUnverifiedAgain(t *testing.T) { overEngines(t, testReadUnverifiedAgain) }
+
+func testReadUnverifiedAgain(t *testing.T) {
 	d, content := sickDirectory(t)
 	format := fmt.Appendf(nil, formatLine, 1, minSegmentSize)
 	if err := errors.Join(os.Remove(d.path(sumName(1))), os.WriteFile(d.path(formatName), format, 0o666)); err != nil {

@@ -64,7 +64,8 @@ type Device struct {
 	opts    Options
 	lock    *os.File
 	direct  bool
-	block   int // unit of reads and writes in bytes, a multiple of sumUnit
+	block   int  // unit of reads and writes in bytes, a multiple of sumUnit
+	rings   bool // queues have one each
 	engine  engine
 	buffers bufferPool
 
@@ -95,6 +96,9 @@ func OpenWith(dir string, opts Options) (_ *Device, err error) {
 		return nil, fmt.Errorf("ssdtier: %w", err)
 	}
 	d := &Device{dir: dir, opts: opts, summed: make(map[int64]bool)}
+	if err := d.chooseEngine(); err != nil {
+		return nil, err
+	}
 	if d.lock, err = lockDir(dir); err != nil {
 		return nil, err
 	}
@@ -131,6 +135,14 @@ func (d *Device) Dir() string { return d.dir }
 
 // Direct says whether reads and writes bypass the page cache.
 func (d *Device) Direct() bool { return d.direct }
+
+// Engine is what carries reads and writes out: EngineUring or EnginePool.
+func (d *Device) Engine() Engine {
+	if d.rings {
+		return EngineUring
+	}
+	return EnginePool
+}
 
 // Alignment implements device.Device: the block size.
 func (d *Device) Alignment() int { return d.block }

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 
 func mustOpen(t testing.TB, dir string, opts Options) *Device {
 	t.Helper()
-	d, err := OpenWith(dir, opts)
+	d, err := OpenWith(dir, ofEngine(opts))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,9 @@ func mustOpen(t testing.TB, dir string, opts Options) *Device {
 	return d
 }
 
-func TestConformance(t *testing.T) {
+func TestConformance(t *testing.T) { overEngines(t, testConformance) }
+
+func testConformance(t *testing.T) {
 	for name, opts := range map[string]Options{
 		"direct":   {SegmentSize: minSegmentSize},
 		"buffered": {SegmentSize: minSegmentSize, Buffered: true},
@@ -54,7 +56,9 @@ func TestConformance(t *testing.T) {
 }
 
 // TestTieredConformance: a small memory that fails now and then, over the disk.
-func TestTieredConformance(t *testing.T) {
+func TestTieredConformance(t *testing.T) { overEngines(t, testTieredConformance) }
+
+func testTieredConformance(t *testing.T) {
 	open := func(t *testing.T, dir string) device.Device {
 		memory := device.NewMemoryWith(device.MemoryOptions{Volatile: true, Capacity: 256 << 10})
 		faulty := device.NewFaulty(memory, device.FaultyOptions{ReadError: 0.1, WriteError: 0.1, Delay: 0.1})
@@ -185,7 +189,7 @@ func TestFormat(t *testing.T) {
 func TestBadOptions(t *testing.T) {
 	for _, opts := range []Options{
 		{SegmentSize: -1}, {SegmentSize: 1}, {SegmentSize: 100_000}, {SegmentSize: 1 << 41},
-		{Workers: -1}, {Workers: 1 << 20},
+		{Workers: -1}, {Workers: 1 << 20}, {Engine: "magic"},
 	} {
 		if _, err := OpenWith(t.TempDir(), opts); err == nil {
 			t.Errorf("OpenWith(%+v) succeeded", opts)
@@ -202,7 +206,9 @@ func segmentFiles(t *testing.T, d *Device) []string {
 	return files
 }
 
-func TestTruncateGivesSpaceBack(t *testing.T) {
+func TestTruncateGivesSpaceBack(t *testing.T) { overEngines(t, testTruncateGivesSpaceBack) }
+
+func testTruncateGivesSpaceBack(t *testing.T) {
 	d := started(t, Options{SegmentSize: minSegmentSize})
 	content := fill(t, d, 4*minSegmentSize)
 	if n := len(segmentFiles(t, d)); n != 4 {
@@ -265,7 +271,9 @@ func readOne(t *testing.T, d *Device, dst []byte, addr int64) device.Completion 
 
 // TestAlignment reads across every border at every offset around it, with and
 // without alignment of address, length and memory.
-func TestAlignment(t *testing.T) {
+func TestAlignment(t *testing.T) { overEngines(t, testAlignment) }
+
+func testAlignment(t *testing.T) {
 	d := started(t, Options{SegmentSize: minSegmentSize})
 	content := fill(t, d, 2*minSegmentSize)
 	block := d.Alignment()
@@ -287,7 +295,9 @@ func TestAlignment(t *testing.T) {
 	}
 }
 
-func TestMisalignedWrites(t *testing.T) {
+func TestMisalignedWrites(t *testing.T) { overEngines(t, testMisalignedWrites) }
+
+func testMisalignedWrites(t *testing.T) {
 	d := started(t, Options{})
 	if !d.Direct() {
 		t.Skip("no direct I/O here: every write is aligned")
@@ -341,7 +351,9 @@ func TestBufferedSaysSo(t *testing.T) {
 	}
 }
 
-func TestNoAllocationPerRead(t *testing.T) {
+func TestNoAllocationPerRead(t *testing.T) { overEngines(t, testNoAllocationPerRead) }
+
+func testNoAllocationPerRead(t *testing.T) {
 	d := started(t, Options{Workers: 2})
 	fill(t, d, 1<<20)
 	q, err := d.NewQueue(8)
@@ -387,7 +399,9 @@ func TestSegmentNames(t *testing.T) {
 	}
 }
 
-func TestQueueOutlivesDevice(t *testing.T) {
+func TestQueueOutlivesDevice(t *testing.T) { overEngines(t, testQueueOutlivesDevice) }
+
+func testQueueOutlivesDevice(t *testing.T) {
 	d := started(t, Options{})
 	content := fill(t, d, 4096)
 	q, err := d.NewQueue(4)

@@ -64,7 +64,9 @@ func alter(t *testing.T, path string, off int64) {
 
 // TestAlteredBytes: a read of a block of which one bit is another fails, and no
 // other read does.
-func TestAlteredBytes(t *testing.T) {
+func TestAlteredBytes(t *testing.T) { overEngines(t, testAlteredBytes) }
+
+func testAlteredBytes(t *testing.T) {
 	for name, opts := range map[string]Options{
 		"direct":   {SegmentSize: minSegmentSize},
 		"buffered": {SegmentSize: minSegmentSize, Buffered: true},
@@ -116,7 +118,9 @@ func TestAlteredBytes(t *testing.T) {
 }
 
 // TestMisplacedBlock: a block that is whole, but another one's.
-func TestMisplacedBlock(t *testing.T) {
+func TestMisplacedBlock(t *testing.T) { overEngines(t, testMisplacedBlock) }
+
+func testMisplacedBlock(t *testing.T) {
 	d := started(t, Options{SegmentSize: minSegmentSize})
 	content := fill(t, d, minSegmentSize)
 	f, err := os.OpenFile(d.path(segmentName(0)), os.O_RDWR, 0)
@@ -134,7 +138,9 @@ func TestMisplacedBlock(t *testing.T) {
 
 // TestReadsDuringRewrites: a log writes its last block again, with more in it,
 // while others read what it held before.
-func TestReadsDuringRewrites(t *testing.T) {
+func TestReadsDuringRewrites(t *testing.T) { overEngines(t, testReadsDuringRewrites) }
+
+func testReadsDuringRewrites(t *testing.T) {
 	for _, buffered := range []bool{false, true} {
 		d := started(t, Options{Buffered: buffered})
 		content := make([]byte, sumUnit)
@@ -177,7 +183,9 @@ func TestReadsDuringRewrites(t *testing.T) {
 
 // TestCloseWithoutSync: an orderly end loses nothing, as long as the machine
 // stands.
-func TestCloseWithoutSync(t *testing.T) {
+func TestCloseWithoutSync(t *testing.T) { overEngines(t, testCloseWithoutSync) }
+
+func testCloseWithoutSync(t *testing.T) {
 	d := started(t, Options{SegmentSize: minSegmentSize})
 	content := fill(t, d, 2*minSegmentSize)
 	if err := d.Close(); err != nil {
@@ -213,7 +221,9 @@ func version1(t *testing.T, content []byte, begin int) string {
 
 // TestVersion1: a directory without checksums opens, its blocks are read as they
 // are, and what is written from then on has checksums.
-func TestVersion1(t *testing.T) {
+func TestVersion1(t *testing.T) { overEngines(t, testVersion1) }
+
+func testVersion1(t *testing.T) {
 	for _, tail := range []int{3 * minSegmentSize, 2*minSegmentSize + 5000, 2*minSegmentSize + 512} {
 		for _, interrupted := range []bool{false, true} {
 			t.Run(fmt.Sprintf("tail %d, interrupted %v", tail, interrupted), func(t *testing.T) {

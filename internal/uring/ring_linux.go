@@ -1,0 +1,170 @@
+package uring
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"runtime"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// maxEntries bounds the submission ring. One that is full is submitted.
+	maxEntries = 1 << 10
+	// wakeData is the userData of the request that Wake completes. That of an
+	// operation is its index in ops.
+	wakeData = math.MaxUint64
+)
+
+// Ring is an io_uring, owned by one goroutine at a time; others may only Wake it.
+//
+// Two rings of entries are shared with the kernel. Of the submission ring the owner
+// moves the tail and the kernel the head, of the completion ring it is the other way
+// round. Who moves an end writes or reads the entries before that, and has looked at
+// the other end: so an entry belongs to one side at a time.
+type Ring struct {
+	fd   int
+	maps [2][]byte // both rings; the requests
+
+	sqes    []sqe
+	sqMask  uint32
+	sqHead  *uint32 // moved by the kernel
+	sqTail  *uint32
+	sqFlags *uint32 // set by the kernel
+	tail    uint32  // of the requests made; those from *sqTail on are to be published
+
+	cqes   []cqe
+	cqMask uint32
+	cqHead *uint32
+	cqTail *uint32 // moved by the kernel
+
+	ops  []op     // under way, by userData
+	free []uint32 // of ops
+
+	wake  *os.File // an eventfd
+	armed bool     // a request waits for wake
+
+	watched <-chan struct{} // the end of the context that wakes the ring, or nil
+	unwatch func() bool
+
+	timeout kernelTime // of enter, here because it must not be on a stack
+	arg     waitArg
+}
+
+// op is an operation under way, and the hold on its memory.
+type op struct {
+	tag uint64
+	buf []byte
+	pin runtime.Pinner
+}
+
+// live keeps rings from the garbage collector until they are closed.
+var live sync.Map // keys: *Ring
+
+// New makes a ring that holds up to depth operations under way.
+func New(depth int) (_ *Ring, err error) {
+	if depth < 1 || depth > MaxDepth {
+		return nil, fmt.Errorf("uring: depth %d, want 1 to %d", depth, MaxDepth)
+	}
+	// One more than depth for Wake. Where the kernel's limit is below that, it
+	// keeps what does not fit until there is room (featNoDrop).
+	p := params{flags: setupCQSize | setupClamp, cqEntries: uint32(depth + 1)}
+	entries := uint32(min(depth+1, maxEntries))
+	r := new(Ring)
+	if r.fd, err = setup(entries, &p); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.release())
+		}
+	}()
+	if p.features&features != features {
+		return nil, fmt.Errorf("uring: the kernel is older than Linux 5.11 (features %#x): %w", p.features, errors.ErrUnsupported)
+	}
+	if err := r.mapRings(&p); err != nil {
+		return nil, err
+	}
+	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("uring: eventfd: %w", err)
+	}
+	r.wake = os.NewFile(uintptr(wake), "eventfd")
+	r.ops, r.free = make([]op, depth), make([]uint32, depth)
+	for i := range r.free {
+		r.free[i] = uint32(depth - 1 - i)
+	}
+	live.Store(r, nil)
+	return r, nil
+}
+
+// mapRings maps what is shared with the kernel.
+func (r *Ring) mapRings(p *params) (err error) {
+	const prot, flags = unix.PROT_READ | unix.PROT_WRITE, unix.MAP_SHARED | unix.MAP_POPULATE
+	size := max(p.sq.array+4*p.sqEntries, p.cq.cqes+p.cqEntries*uint32(unsafe.Sizeof(cqe{})))
+	if r.maps[0], err = unix.Mmap(r.fd, offRing, int(size), prot, flags); err != nil {
+		return fmt.Errorf("uring: map the rings: %w", err)
+	}
+	if r.maps[1], err = unix.Mmap(r.fd, offSQEs, int(p.sqEntries)*int(unsafe.Sizeof(sqe{})), prot, flags); err != nil {
+		return fmt.Errorf("uring: map the requests: %w", err)
+	}
+	word := func(at uint32) *uint32 { return (*uint32)(unsafe.Pointer(&r.maps[0][at])) }
+	r.sqes = unsafe.Slice((*sqe)(unsafe.Pointer(unsafe.SliceData(r.maps[1]))), p.sqEntries)
+	r.sqMask, r.sqHead, r.sqTail, r.sqFlags = *word(p.sq.mask), word(p.sq.head), word(p.sq.tail), word(p.sq.flags)
+	r.cqes = unsafe.Slice((*cqe)(unsafe.Pointer(word(p.cq.cqes))), p.cqEntries)
+	r.cqMask, r.cqHead, r.cqTail = *word(p.cq.mask), word(p.cq.head), word(p.cq.tail)
+	// The ring is one of indexes: entry i is always request i.
+	for i := range p.sqEntries {
+		*word(p.sq.array + 4*i) = i
+	}
+	return nil
+}
+
+// UnderWay is how many operations have not been reaped yet.
+func (r *Ring) UnderWay() int { return len(r.ops) - len(r.free) }
+
+// Close takes back what was not started, waits for what was, and releases the ring. A
+// ring of which the kernel cannot be asked any more is never freed: what it has under
+// way may still come.
+func (r *Ring) Close() error {
+	if r.ops == nil {
+		return nil
+	}
+	for _, ok := r.Retract(); ok; _, ok = r.Retract() {
+		continue
+	}
+	for r.UnderWay() > 0 {
+		var done [64]Completion
+		if r.Reap(done[:]) > 0 {
+			continue
+		}
+		if err := r.Wait(context.Background()); err != nil {
+			return fmt.Errorf("%w: %d operations under way are lost", err, r.UnderWay())
+		}
+	}
+	r.watch(context.Background())
+	live.Delete(r)
+	r.ops, r.free = nil, nil
+	return r.release()
+}
+
+// release gives back what New took.
+func (r *Ring) release() (err error) {
+	for _, m := range r.maps {
+		if m != nil {
+			err = errors.Join(err, unix.Munmap(m))
+		}
+	}
+	if r.wake != nil {
+		err = errors.Join(err, r.wake.Close())
+	}
+	if err = errors.Join(err, unix.Close(r.fd)); err != nil {
+		return fmt.Errorf("uring: close: %w", err)
+	}
+	return nil
+}

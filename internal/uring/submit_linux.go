@@ -1,0 +1,105 @@
+package uring
+
+import (
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Read enqueues a read of a file at an offset. It returns false if as many operations
+// are under way as the ring was made for, or if the kernel takes no more for now: reap
+// first. The file must be open until the completion.
+func (r *Ring) Read(fd int, dst []byte, off int64, tag uint64) bool {
+	return r.enqueue(opRead, fd, dst, off, tag)
+}
+
+// Write enqueues a write to a file at an offset, as Read does.
+func (r *Ring) Write(fd int, src []byte, off int64, tag uint64) bool {
+	return r.enqueue(opWrite, fd, src, off, tag)
+}
+
+func (r *Ring) enqueue(opcode uint8, fd int, buf []byte, off int64, tag uint64) bool {
+	if len(r.free) == 0 || !r.room() {
+		return false
+	}
+	i := r.free[len(r.free)-1]
+	r.free = r.free[:len(r.free)-1]
+	o := &r.ops[i]
+	o.tag, o.buf = tag, buf
+	at := unsafe.SliceData(buf)
+	if at != nil {
+		o.pin.Pin(at)
+	}
+	r.add(sqe{
+		opcode: opcode, fd: int32(fd), off: uint64(off),
+		addr: uint64(uintptr(unsafe.Pointer(at))), len: uint32(len(buf)), userData: uint64(i),
+	})
+	return true
+}
+
+// end forgets an operation, of which the kernel has nothing any more.
+func (r *Ring) end(i uint32) (tag uint64) {
+	o := &r.ops[i]
+	o.pin.Unpin()
+	o.buf = nil
+	r.free = append(r.free, i)
+	return o.tag
+}
+
+// room says whether one more request can be added. It submits those that fill the
+// submission ring.
+func (r *Ring) room() bool {
+	if r.pending() < uint32(len(r.sqes)) {
+		return true
+	}
+	_ = r.Submit() // if it failed there is no room
+	return r.pending() < uint32(len(r.sqes))
+}
+
+// add makes a request, which publish shows to the kernel.
+func (r *Ring) add(e sqe) {
+	r.sqes[r.tail&r.sqMask] = e
+	r.tail++
+}
+
+// pending is how many requests the kernel has not taken.
+func (r *Ring) pending() uint32 { return r.tail - atomic.LoadUint32(r.sqHead) }
+
+// publish shows all requests to the kernel and returns how many it has not taken.
+func (r *Ring) publish() uint32 {
+	atomic.StoreUint32(r.sqTail, r.tail)
+	return r.pending()
+}
+
+// Submit starts what was enqueued. What the kernel has no memory or room for stays
+// enqueued, for the next Submit or Wait. After an error the ring is of no use any more,
+// and Retract tells what was not started.
+func (r *Ring) Submit() error {
+	for r.pending() > 0 {
+		n, errno := enter(r.fd, r.publish(), 0, 0, nil)
+		switch {
+		case errno == unix.EINTR:
+		case errno == unix.EAGAIN, errno == unix.EBUSY, errno == 0 && n == 0:
+			return nil
+		case errno != 0:
+			return fmt.Errorf("uring: submit: %w", errno)
+		}
+	}
+	return nil
+}
+
+// Retract takes back an operation that the kernel has not taken, the newest first.
+func (r *Ring) Retract() (tag uint64, ok bool) {
+	for r.pending() > 0 {
+		r.tail--
+		atomic.StoreUint32(r.sqTail, r.tail)
+		data := r.sqes[r.tail&r.sqMask].userData
+		if data != wakeData {
+			return r.end(uint32(data)), true
+		}
+		r.armed = false
+	}
+	return 0, false
+}
