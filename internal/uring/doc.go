@@ -12,10 +12,10 @@
 //     one that is dropped with operations under way is leaked, not freed.
 //   - Wait parks a thread in the kernel rather than a goroutine in the netpoller. It
 //     wakes sooner by the way through an eventfd and a second thread, and one system
-//     call can both submit and wait. A context that can be cancelled is looked at
-//     every few milliseconds.
+//     call can both submit and wait. The end of a context
+//     wakes it as anybody can, by an eventfd that the ring polls.
 //   - A goroutine changes its thread, and requests belong to the thread that
-//     submitted them: when that ends, the kernel cancels them. They complete with
+//     submitted them: when that ends, the kernel may cancel them. They complete with
 //     ECANCELED then, as others may with EINTR or EAGAIN; who can, tries them again
 //     in another way.
 //

@@ -20,7 +20,7 @@ func (r *Ring) Reap(done []Completion) (n int) {
 			if !r.overflown() {
 				return n
 			}
-			_, errno := enter(r.fd, 0, 0, enterGetEvents, nil)
+			_, errno := r.enter(r.fd, 0, 0, enterGetEvents, nil)
 			if errno != 0 || atomic.LoadUint32(r.cqTail) == tail {
 				return n // the next one tries again
 			}
@@ -56,11 +56,11 @@ func (r *Ring) Wait(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		_, errno := enter(r.fd, r.publish(), 1, enterGetEvents, nil)
+		_, errno := r.enter(r.fd, r.publish(), 1, enterGetEvents, nil)
 		if errno == unix.EAGAIN || errno == unix.EBUSY {
 			// There is no submitting for now. What is under way can be waited for; if
 			// nothing is, this is a pause.
-			_, errno = enter(r.fd, 0, 1, enterGetEvents, r.pause(time.Millisecond))
+			_, errno = r.enter(r.fd, 0, 1, enterGetEvents, r.pause(time.Millisecond))
 		}
 		if errno != 0 && errno != unix.EINTR && errno != unix.ETIME {
 			return fmt.Errorf("uring: wait: %w", errno)

@@ -28,8 +28,9 @@ const (
 // round. Who moves an end writes or reads the entries before that, and has looked at
 // the other end: so an entry belongs to one side at a time.
 type Ring struct {
-	fd   int
-	maps [2][]byte // both rings; the requests
+	fd    int
+	enter enterFunc
+	maps  [2][]byte // both rings; the requests
 
 	sqes    []sqe
 	sqMask  uint32
@@ -67,16 +68,21 @@ type op struct {
 var live sync.Map // keys: *Ring
 
 // New makes a ring that holds up to depth operations under way.
-func New(depth int) (_ *Ring, err error) {
+func New(depth int) (*Ring, error) {
 	if depth < 1 || depth > MaxDepth {
 		return nil, fmt.Errorf("uring: depth %d, want 1 to %d", depth, MaxDepth)
 	}
-	// One more than depth for Wake. Where the kernel's limit is below that, it
-	// keeps what does not fit until there is room (featNoDrop).
-	p := params{flags: setupCQSize | setupClamp, cqEntries: uint32(depth + 1)}
-	entries := uint32(min(depth+1, maxEntries))
-	r := new(Ring)
-	if r.fd, err = setup(entries, &p); err != nil {
+	// One more than depth for Wake. Where the kernel's limit is below that, it keeps
+	// what does not fit until there is room (featNoDrop).
+	return newRing(depth, min(depth+1, maxEntries), depth+1)
+}
+
+// newRing makes a ring with so many entries for requests and for completions, or a
+// few more: powers of two.
+func newRing(depth, requests, completions int) (_ *Ring, err error) {
+	p := params{flags: setupCQSize | setupClamp, cqEntries: uint32(completions)}
+	r := &Ring{enter: enter}
+	if r.fd, err = setup(uint32(requests), &p); err != nil {
 		return nil, err
 	}
 	defer func() {

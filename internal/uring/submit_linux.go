@@ -78,7 +78,7 @@ func (r *Ring) publish() uint32 {
 // and Retract tells what was not started.
 func (r *Ring) Submit() error {
 	for r.pending() > 0 {
-		n, errno := enter(r.fd, r.publish(), 0, 0, nil)
+		n, errno := r.enter(r.fd, r.publish(), 0, 0, nil)
 		switch {
 		case errno == unix.EINTR:
 		case errno == unix.EAGAIN, errno == unix.EBUSY, errno == 0 && n == 0:

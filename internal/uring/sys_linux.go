@@ -91,6 +91,9 @@ func setup(entries uint32, p *params) (fd int, err error) {
 	return int(r), nil
 }
 
+// enterFunc is enter, or what tests put in its place.
+type enterFunc func(fd int, submit, wait uint32, flags uintptr, arg *waitArg) (submitted uint32, errno unix.Errno)
+
 // enter submits, and waits for as many completions: for all time if arg is nil.
 func enter(fd int, submit, wait uint32, flags uintptr, arg *waitArg) (submitted uint32, errno unix.Errno) {
 	var size uintptr
