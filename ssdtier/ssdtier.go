@@ -16,7 +16,8 @@
 // [Open] makes the directory or opens it again. A [Device] finds the block size
 // of the file system by itself; that, or 4 KiB if it is less, is its Alignment.
 // Where files cannot be opened for direct I/O it uses ordinary files and says so
-// once in the log.
+// once in the log. Reads and writes go through io_uring, where that is, and otherwise
+// through a pool of threads: see [Engine].
 //
 // Whatever is in the directory has a checksum, and none of it is handed out
 // unless that holds: an error that wraps device.ErrCorrupt names the file and the
