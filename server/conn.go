@@ -45,10 +45,9 @@ func (s *Server) accept(req fabric.Request) error {
 		return errors.Join(errors.New("unknown ticket"), req.Reject("unknown ticket"))
 	}
 	c, before, err := l.admit(hello)
-	if len(before) == 0 {
-		return s.begin(l, c, err, req, hello)
-	}
-	s.accepting.Go(func() { // others need not wait for the end of those
+	// Others need not wait for the end of those before, nor for a peer that is slow to
+	// connect.
+	s.accepting.Go(func() {
 		for len(before) > 0 {
 			for _, b := range before {
 				b.cancel()

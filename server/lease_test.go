@@ -11,6 +11,7 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/redywire"
 )
 
 // held is a provider that allocates when it is let.
@@ -74,6 +75,36 @@ func TestGivenUpConnect(t *testing.T) {
 				t.Errorf("left behind: %v, %v", status, err)
 			}
 		})
+	}
+}
+
+// A connection that takes its time to open holds up no other.
+func TestSlowConnection(t *testing.T) {
+	s, client := newServer(t, Options{Memory: regionSize, Cores: 1})
+	answer := connectCache(t, client, "cache", 1, 1, 2)
+	h := held{Provider: s.provider, asked: make(chan struct{}, 2), let: make(chan struct{})} // a ring is two regions
+	s.provider = h
+	p := openFabric(t, answer.Transport)
+	slow := make(chan error, 1)
+	go func() {
+		qp, err := dial(t, p, answer, redywire.Hello{Batch: 2, Depth: 1})
+		if err == nil {
+			err = qp.Close()
+		}
+		slow <- err
+	}()
+	select {
+	case <-h.asked:
+	case err := <-slow:
+		t.Fatalf("the server asked for no ring: %v", err)
+	}
+	qp, err := dial(t, p, answer, redywire.Hello{Batch: 1, Depth: 1})
+	close(h.let)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(qp.Close(), <-slow); err != nil {
+		t.Error(err)
 	}
 }
 

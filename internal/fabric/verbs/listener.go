@@ -209,7 +209,8 @@ func (r *request) Accept(private []byte) (fabric.QueuePair, error) {
 	}
 	q, err := r.accept(private)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("verbs accept from %s: %w", r.conn.RemoteAddr(), err), r.conn.Close())
+		_ = r.conn.Close() // closed already where that made the dialer's end known
+		return nil, fmt.Errorf("verbs accept from %s: %w", r.conn.RemoteAddr(), err)
 	}
 	return q, nil
 }
