@@ -14,12 +14,12 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/device/devicetest"
-	"github.com/redykv/redykv/internal/fabric/transport"
+	"github.com/redykv/redykv/internal/fabric/transport/transporttest"
 )
 
 // forDevices runs a test over transports and configurations.
 func forDevices(t *testing.T, vms int, memory int64, test func(t *testing.T, c *cluster, configuration Configuration)) {
-	for _, name := range transport.Usable() {
+	for _, name := range transporttest.Names(t) {
 		for _, configuration := range configurations {
 			t.Run(fmt.Sprintf("%s,s=%d,b=%d", name, configuration.ServerThreads, configuration.BatchSize), func(t *testing.T) {
 				test(t, newCluster(t, name, vms, memory), configuration)

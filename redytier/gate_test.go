@@ -1,9 +1,11 @@
 package redytier
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/fabric/transport/transporttest"
 )
 
 // While some regions are held, loops of requests to each of the others go on, and
@@ -11,67 +13,74 @@ import (
 // a seventh stops for each region that is held (the paper's figures 15 and 16 show
 // 1/7, 2/7 and 4/7).
 func TestHeldRegionsHoldUpNoOthers(t *testing.T) {
-	const regions, depth, rounds = 7, 2, 200
-	for _, configuration := range configurations {
-		for _, held := range []int{1, 2, 4} {
-			c := newCluster(t, "mem", 1, 1<<20)
-			cache := c.create(t, Config{Capacity: regions << 16, RegionSize: 1 << 16, Configuration: configuration})
-			setGate := func(g gate) {
-				cache.update(func(t *table) {
-					for i := range held {
-						t.regions[i].gate = g
-					}
+	for _, name := range transporttest.Names(t) {
+		for _, configuration := range configurations {
+			for _, held := range []int{1, 2, 4} {
+				t.Run(fmt.Sprintf("%s,s=%d,b=%d,held=%d", name, configuration.ServerThreads, configuration.BatchSize, held), func(t *testing.T) {
+					holdSome(t, newCluster(t, name, 1, 1<<20), configuration, held)
 				})
 			}
-			p := newPump(t, cache, regions*depth)
-			setGate(holdWrites)
-			var ended [regions]int
-			var again func(region int)
-			again = func(region int) {
-				if ended[region] >= rounds {
-					return
-				}
-				buf := make([]byte, 64)
-				p.do(true, buf, int64(region)<<16+int64(ended[region])*64, func(c device.Completion) {
-					if c.Err != nil {
-						t.Error(c.Err)
-					}
-					ended[region]++
-					again(region)
-				})
-			}
-			for region := range regions {
-				for range depth {
-					again(region)
-				}
-			}
-			for behind := false; !behind; {
-				behind = true
-				for region := held; region < regions; region++ {
-					behind = behind && ended[region] >= rounds
-				}
-				if !behind && !p.poll() {
-					t.FailNow()
-				}
-			}
-			for region := range held {
-				if ended[region] != 0 {
-					t.Errorf("%d writes to region %d, which is held", ended[region], region)
-				}
-			}
-			if cache.table.Load().regions[0].gate != holdWrites {
-				t.Fatal("the gate is open")
-			}
-			setGate(0)
-			p.drain()
-			for region := range regions {
-				if ended[region] < rounds {
-					t.Errorf("%d of %d writes to region %d", ended[region], rounds, region)
-				}
-			}
-			p.close()
 		}
 	}
+}
+
+func holdSome(t *testing.T, c *cluster, configuration Configuration, held int) {
+	const regions, depth, rounds = 7, 2, 200
+	cache := c.create(t, Config{Capacity: regions << 16, RegionSize: 1 << 16, Configuration: configuration})
+	setGate := func(g gate) {
+		cache.update(func(t *table) {
+			for i := range held {
+				t.regions[i].gate = g
+			}
+		})
+	}
+	p := newPump(t, cache, regions*depth)
+	setGate(holdWrites)
+	var ended [regions]int
+	var again func(region int)
+	again = func(region int) {
+		if ended[region] >= rounds {
+			return
+		}
+		buf := make([]byte, 64)
+		p.do(true, buf, int64(region)<<16+int64(ended[region])*64, func(c device.Completion) {
+			if c.Err != nil {
+				t.Error(c.Err)
+			}
+			ended[region]++
+			again(region)
+		})
+	}
+	for region := range regions {
+		for range depth {
+			again(region)
+		}
+	}
+	for behind := false; !behind; {
+		behind = true
+		for region := held; region < regions; region++ {
+			behind = behind && ended[region] >= rounds
+		}
+		if !behind && !p.poll() {
+			t.FailNow()
+		}
+	}
+	for region := range held {
+		if ended[region] != 0 {
+			t.Errorf("%d writes to region %d, which is held", ended[region], region)
+		}
+	}
+	if cache.table.Load().regions[0].gate != holdWrites {
+		t.Fatal("the gate is open")
+	}
+	setGate(0)
+	p.drain()
+	for region := range regions {
+		if ended[region] < rounds {
+			t.Errorf("%d of %d writes to region %d", ended[region], rounds, region)
+		}
+	}
+	p.close()
 }
 
 // Reads of a region whose writes are held see what was there before, unless a write

@@ -11,7 +11,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/api/managerv1"
-	"github.com/redykv/redykv/internal/fabric/transport"
+	"github.com/redykv/redykv/internal/fabric/transport/transporttest"
 	"github.com/redykv/redykv/manager"
 )
 
@@ -53,7 +53,7 @@ func manage(t *testing.T, perVM int, lease time.Duration) *managed {
 
 // forManaged runs a test over transports and two ways to the data, with two VMs.
 func forManaged(t *testing.T, test func(t *testing.T, m *managed, cfg Config)) {
-	for _, name := range transport.Usable() {
+	for _, name := range transporttest.Names(t) {
 		for what, configuration := range map[string]Configuration{"one-sided": configurations[0], "batches": configurations[2]} {
 			t.Run(name+" "+what, func(t *testing.T) {
 				test(t, manage(t, 2, 0), Config{Transport: name, Configuration: configuration})

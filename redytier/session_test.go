@@ -12,7 +12,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/api/managerv1"
-	"github.com/redykv/redykv/internal/fabric/transport"
+	"github.com/redykv/redykv/internal/fabric/transport/transporttest"
 )
 
 // configurations of the data path that every behaviour is tested with.
@@ -27,7 +27,7 @@ const patience = 30 * time.Second
 
 // forAll runs a test over transports, configurations and numbers of VMs.
 func forAll(t *testing.T, test func(t *testing.T, c *cluster, cfg Config)) {
-	for _, name := range transport.Usable() {
+	for _, name := range transporttest.Names(t) {
 		for _, configuration := range configurations {
 			for _, vms := range []int{1, 3} {
 				t.Run(fmt.Sprintf("%s,s=%d,b=%d,q=%d,vms=%d", name, configuration.ServerThreads, configuration.BatchSize, configuration.QueueDepth, vms), func(t *testing.T) {

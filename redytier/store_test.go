@@ -17,7 +17,7 @@ import (
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/hlog"
 	"github.com/redykv/redykv/internal/api/managerv1"
-	"github.com/redykv/redykv/internal/fabric/transport"
+	"github.com/redykv/redykv/internal/fabric/transport/transporttest"
 	"github.com/redykv/redykv/kv"
 	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/redytier"
@@ -48,7 +48,7 @@ func versionOf(buf []byte, key uint64) (uint64, error) {
 // older than one seen before, and the loss of a server on the way changes nothing.
 func TestStoreOnCache(t *testing.T) {
 	const keys, size, writers, readers, updates = 2000, 104, 2, 2, 8000 // the log grows to 1.8 MB
-	for _, name := range transport.Usable() {
+	for _, name := range transporttest.Names(t) {
 		for _, killed := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s,killed=%v", name, killed), func(t *testing.T) {
 				quiet := slog.New(slog.DiscardHandler)

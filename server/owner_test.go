@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/internal/fabric"
-	"github.com/redykv/redykv/internal/fabric/transport"
+	"github.com/redykv/redykv/internal/fabric/transport/transporttest"
 	"github.com/redykv/redykv/internal/redywire"
 )
 
@@ -14,7 +14,7 @@ import (
 // ended, all of them and whatever they had under way; those of the same one, other
 // owners' and nobody's go on.
 func TestOwnerBeginsAGeneration(t *testing.T) {
-	for _, name := range transport.Usable() {
+	for _, name := range transporttest.Names(t) {
 		for _, batch := range []int{1, 4} {
 			t.Run(fmt.Sprintf("%s,b=%d", name, batch), func(t *testing.T) {
 				s, client := newServer(t, Options{Memory: 2 * regionSize, Cores: 1, Transport: name})
