@@ -10,7 +10,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/fabric"
-	"github.com/redykv/redykv/internal/fabric/transport"
+	"github.com/redykv/redykv/internal/fabric/transport/transporttest"
 	"github.com/redykv/redykv/internal/redywire"
 	"github.com/redykv/redykv/server"
 )
@@ -134,7 +134,7 @@ func TestFailedWriteDoesNotLandLate(t *testing.T) {
 		"migrate":     func(t *testing.T, cache *Cache) error { return cache.Migrate(t.Context(), cache.Regions()[0].VM) },
 		"reshape":     func(t *testing.T, cache *Cache) error { return cache.Reshape(t.Context(), 1<<17, SLO{RecordSize: 8}) },
 	} {
-		for _, network := range transport.Usable() {
+		for _, network := range transporttest.Names(t) {
 			for _, configuration := range configurations {
 				t.Run(fmt.Sprintf("%s,%s,b=%d", name, network, configuration.BatchSize), func(t *testing.T) {
 					c := newCluster(t, network, 2, 1<<20)
