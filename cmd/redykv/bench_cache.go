@@ -15,8 +15,6 @@ import (
 	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/internal/fabricbench"
 	"github.com/redykv/redykv/internal/units"
-	"github.com/redykv/redykv/manager"
-	"github.com/redykv/redykv/redytier"
 )
 
 // benchCacheFlags are the flags of bench cache.
@@ -157,33 +155,12 @@ func (f *benchCacheFlags) measure(cmd *cobra.Command) (report *cachebench.Report
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	mgr, end, err := f.manager(cmd, log)
+	mgr, end, err := startCacheManager(cmd, f.spec.Transport, f.connect, log)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, end()) }()
 	return cachebench.Run(cmd.Context(), mgr, raw, f.spec, log, newProgress(cmd.ErrOrStderr()))
-}
-
-// manager is the one that was named, or a new one; end ends that.
-func (f *benchCacheFlags) manager(cmd *cobra.Command, log *slog.Logger) (mgr redytier.Manager, end func() error, err error) {
-	if f.connect != "" {
-		return manager.Dial(f.connect), func() error { return nil }, nil
-	}
-	var allocator manager.Allocator
-	if f.spec.Transport == mem.Name {
-		allocator, err = manager.NewInProcessAllocator(manager.InProcessOptions{Logger: log})
-	} else {
-		allocator, err = manager.NewLocalAllocator(manager.LocalOptions{Transport: f.spec.Transport, Logger: log})
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	m, err := manager.Embed(cmd.Context(), manager.EmbedOptions{Allocator: allocator, Logger: log})
-	if err != nil {
-		return nil, nil, err
-	}
-	return m, m.Close, nil
 }
 
 // startRaw readies the transport alone, if it is to be measured; stop ends what was

@@ -85,7 +85,7 @@ func (f *benchMigrateFlags) run(cmd *cobra.Command) (err error) {
 		}
 		defer out.discard()
 	}
-	mgr, end, err := f.cache.manager(cmd, log)
+	mgr, end, err := startCacheManager(cmd, f.cache.spec.Transport, f.cache.connect, log)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"time"
+
+	"github.com/redykv/redykv/internal/machine"
 )
 
 // format is the version of the file. What it does not know, it does not read.
@@ -38,6 +41,11 @@ type Host struct {
 	Kernel string `json:"kernel"`
 }
 
+// ThisHost is the machine that this program runs on.
+func ThisHost() Host {
+	return Host{CPU: machine.Processor(), Cores: runtime.NumCPU(), Kernel: machine.Kernel()}
+}
+
 // Same says whether two hosts are alike enough for a model of one to speak of the
 // other.
 func (h Host) Same(o Host) bool { return h.CPU == o.CPU && h.Cores == o.Cores }
@@ -57,9 +65,9 @@ func (m *Model) Add(n *Measurement) (*Measurement, error) {
 		if o.RecordSize != n.RecordSize || o.Distance != n.Distance {
 			continue
 		}
-		if o.Network != n.Network || o.ClientCores != n.ClientCores || o.QueueDepth != n.QueueDepth {
-			return nil, fmt.Errorf("model: records of %d bytes at distance %d were measured with up to %d client cores, queue depth %d and network %q: begin another file, or go on with these",
-				o.RecordSize, o.Distance, o.ClientCores, o.QueueDepth, o.Network)
+		if o.Network != n.Network || o.ClientCores != n.ClientCores || o.QueueDepth != n.QueueDepth || o.Threads != n.Threads {
+			return nil, fmt.Errorf("model: records of %d bytes at distance %d were measured with up to %d client cores, queue depth %d, %d threads and network %q: begin another file, or go on with these",
+				o.RecordSize, o.Distance, o.ClientCores, o.QueueDepth, o.Threads, o.Network)
 		}
 		return o, nil
 	}

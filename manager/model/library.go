@@ -71,7 +71,7 @@ func (l *Library) Search(q Query) (map[int]Found, error) {
 	answers := map[*Surface]answer{}
 	found := map[int]Found{}
 	var nearest error
-	for distance := 1; distance <= maxDistance; distance++ {
+	for distance := 1; distance <= MaxDistance; distance++ {
 		v := l.find(q, distance)
 		if v == nil {
 			continue

@@ -44,9 +44,9 @@ func TestLibraryFinds(t *testing.T) {
 		distances int
 		latency   float64 // of the first configuration
 	}{
-		{"the size that was measured", query("shm", 64, SLO{}), maxDistance, 1},
-		{"one below it", query("shm", 20, SLO{}), maxDistance, 1},
-		{"one in between", query("shm", 65, SLO{}), maxDistance, 2},
+		{"the size that was measured", query("shm", 64, SLO{}), MaxDistance, 1},
+		{"one below it", query("shm", 20, SLO{}), MaxDistance, 1},
+		{"one in between", query("shm", 65, SLO{}), MaxDistance, 2},
 		{"another transport, at two distances", query("tcp", 64, SLO{}), 2, 10},
 		{"none is complete of records so small", query("tcp", 1, SLO{}), 2, 10},
 	} {
@@ -73,7 +73,7 @@ func TestLibraryNetworks(t *testing.T) {
 		return "4us,100Gbit"
 	}
 	found, err := l.Search(q)
-	if err != nil || len(found) != maxDistance || found[2].Predicted.LatencyUs != 1 || found[3].Predicted.LatencyUs != 5 || found[64].Predicted.LatencyUs != 5 {
+	if err != nil || len(found) != MaxDistance || found[2].Predicted.LatencyUs != 1 || found[3].Predicted.LatencyUs != 5 || found[64].Predicted.LatencyUs != 5 {
 		t.Errorf("%v %v", found, err)
 	}
 	// Where only the farther one can do it, it is the only one.

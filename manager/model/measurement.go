@@ -10,8 +10,8 @@ import (
 // Point is what was measured of one configuration.
 type Point struct {
 	Config
-	// Skipped says that it was not measured, since a parameter had stopped to gain
-	// anything before (R64). It has no figures then.
+	// Skipped says that it was not measured: a parameter had stopped to gain anything
+	// before (R64), or it has too many threads for one host. It has no figures then.
 	Skipped bool        `json:"skipped,omitzero"`
 	Read    Performance `json:"read,omitzero"`
 	Write   Performance `json:"write,omitzero"`
@@ -21,21 +21,26 @@ type Point struct {
 // far as it has come. It decides what is to be measured next (figure 9); it belongs
 // to one goroutine.
 type Measurement struct {
-	RecordSize  int     `json:"record_size"`  // bytes
-	Distance    int     `json:"distance"`     // switches between client and server
-	Network     string  `json:"network"`      // what was modelled at this distance; none: nothing
-	ClientCores int     `json:"client_cores"` // C
-	QueueDepth  int     `json:"queue_depth"`  // Q
-	Opt         int     `json:"opt,omitzero"` // the least queue depth of a search; 0: not known yet
-	Points      []Point `json:"points"`       // in the order in which they are measured
+	RecordSize  int    `json:"record_size"`  // bytes
+	Distance    int    `json:"distance"`     // switches between client and server
+	Network     string `json:"network"`      // what was modelled at this distance; none: nothing
+	ClientCores int    `json:"client_cores"` // C
+	QueueDepth  int    `json:"queue_depth"`  // Q
+	// Threads is the most client and server threads together, where both run on one
+	// host: more than it has processors take turns on them. 0: any number.
+	Threads int     `json:"threads,omitzero"`
+	Opt     int     `json:"opt,omitzero"` // the least queue depth of a search; 0: not known yet
+	Points  []Point `json:"points"`       // in the order in which they are measured
 }
+
+// MaxDistance is the most switches between a client and a server.
+const MaxDistance = 64
 
 // Bounds of a measurement.
 const (
 	maxRecordSize = 1 << 30
 	maxCores      = 1 << 10
 	maxQueueDepth = 1 << 10
-	maxDistance   = 64
 	maxText       = 256 // bytes of what is said of a network, a transport or a host
 )
 
@@ -46,13 +51,16 @@ func (m *Measurement) Check() error {
 		value, most int
 	}{
 		{"record_size", m.RecordSize, maxRecordSize},
-		{"distance", m.Distance, maxDistance},
+		{"distance", m.Distance, MaxDistance},
 		{"client_cores", m.ClientCores, maxCores},
 		{"queue_depth", m.QueueDepth, maxQueueDepth},
 	} {
 		if v.value < 1 || v.value > v.most {
 			return fmt.Errorf("%s %d: want 1 to %d", v.what, v.value, v.most)
 		}
+	}
+	if m.Threads != 0 && (m.Threads < 1 || m.Threads > 2*maxCores) {
+		return fmt.Errorf("threads %d: want 0 for any number, to %d", m.Threads, 2*maxCores)
 	}
 	if m.Network == "" || len(m.Network) > maxText {
 		return fmt.Errorf("network %.40q: want none, or a network in up to %d bytes", m.Network, maxText)
@@ -108,10 +116,11 @@ func (m *Measurement) Next() (Config, bool) {
 		if i++; i <= len(m.Points) {
 			continue
 		}
-		if !m.ended(at) {
-			return at, true
+		if m.Threads > 0 && at.C+at.S > m.Threads || m.ended(at) {
+			m.Points = append(m.Points, Point{Config: at, Skipped: true})
+			continue
 		}
-		m.Points = append(m.Points, Point{Config: at, Skipped: true})
+		return at, true
 	}
 	return Config{}, false
 }
@@ -127,6 +136,31 @@ func (m *Measurement) Report(at Config, read, write Performance) error {
 	m.Points = append(m.Points, Point{Config: at, Read: read, Write: write})
 	m.Opt = m.opt()
 	return nil
+}
+
+// Doubtful says whether a measurement of the configuration that Next returned would
+// end a line: noise would do so for good, so it is worth measuring again.
+func (m *Measurement) Doubtful(at Config, read, write Performance) bool {
+	now := Point{Config: at, Read: read, Write: write}
+	for _, before := range m.before(at) {
+		if before != nil && !now.improves(before) {
+			return true
+		}
+	}
+	return false
+}
+
+// before are the last points that were measured before a configuration along c, s, b
+// and q, or nil.
+func (m *Measurement) before(at Config) (last [4]*Point) {
+	for i := range m.Points {
+		if p := &m.Points[i]; !p.Skipped {
+			if along, ok := p.along(at); ok {
+				last[along] = p
+			}
+		}
+	}
+	return last
 }
 
 // ended says that, along one of its axes, a configuration lies beyond one that had

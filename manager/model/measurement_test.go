@@ -36,7 +36,7 @@ func newMeasurement(c, recordSize, q int) *Measurement {
 
 // The scripts show what is measured, in which order, and what is skipped.
 //
-//	measure c= record= q= [client=] [server=]   throughput ends to rise with the
+//	measure c= record= q= [client=] [server=] [threads=]   throughput ends to rise with the
 //	    product of c, b and q at client, and with that of s at server
 func TestMeasurementScripts(t *testing.T) {
 	datadriven.RunTest(t, "testdata/measure", func(t *testing.T, d *datadriven.TestData) string {
@@ -48,6 +48,7 @@ func TestMeasurementScripts(t *testing.T) {
 		d.MaybeScanArgs(t, "client", &client)
 		d.MaybeScanArgs(t, "server", &server)
 		m := newMeasurement(c, record, q)
+		d.MaybeScanArgs(t, "threads", &m.Threads)
 		build(t, m, func(c Config) Performance {
 			most := client
 			if c.S > 0 {

@@ -113,6 +113,10 @@ func (s Space) from1() Space {
 // Space is what the surface was made for.
 func (f *Surface) Space() Space { return f.space }
 
+// Monotone says whether measured latencies rise on the way of figure 10's search, so
+// that its pruning misses nothing.
+func (f *Surface) Monotone() bool { return f.monotone }
+
 // cell is where the depths of c, s, b begin.
 func (f *Surface) cell(ci, si, bi int) int {
 	return ((ci*len(f.s)+si)*len(f.b) + bi) * len(f.q)

@@ -1,0 +1,269 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redykv/redykv/internal/bench"
+	"github.com/redykv/redykv/internal/fabric/mem"
+	"github.com/redykv/redykv/internal/fabric/transport"
+	"github.com/redykv/redykv/internal/fabricbench"
+	"github.com/redykv/redykv/internal/modelbench"
+	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/manager/model"
+	"github.com/redykv/redykv/redytier"
+)
+
+func newModelCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "model",
+		Short: "Build performance models of transports, look at them, and search them",
+		Args:  usageArgs(cobra.NoArgs),
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newModelBuildCmd(), newModelShowCmd(), newModelSearchCmd())
+	return cmd
+}
+
+// modelBuildFlags are the flags of model build.
+type modelBuildFlags struct {
+	spec         modelbench.BuildSpec
+	idle         string
+	records      []string
+	capacity     units.Size
+	connect, out string
+	resume       bool
+	log          logFlags
+}
+
+func newModelBuildCmd() *cobra.Command {
+	f := modelBuildFlags{capacity: 256 << 20, log: logFlags{level: slog.LevelWarn}}
+	cmd := &cobra.Command{
+		Use:   "build",
+		Short: "Measure a transport, for the choice of configurations that meet an SLO",
+		Long: `Measure a cache in one configuration after another and keep the figures in a file: a
+model, by which a manager finds the cheapest configuration that meets an SLO.
+
+Measured are powers of two and end points of client threads (c), server threads (s),
+requests in a batch (b) and batches in flight on a connection (q), with all the
+requests in flight that there is room for. Where a parameter stops to gain anything,
+its larger values are left out. Reads and writes take turns; the second fastest of
+their repeats counts.
+
+Every configuration is written to the file as soon as it is measured. A build that is
+interrupted goes on with --resume.
+
+A manager runs in this process and starts the cache's server as a process of its own
+(over mem: in this one), unless --connect names a manager. The machine should have
+nothing else to do meanwhile.`,
+		Example: `  redykv model build --transport shm --net rdma --records 8,64,1KiB --out model.json
+  redykv model build --transport tcp --distances 1,3 --out model.json --resume --connect http://manager:7070`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.spec.Transport, "transport", "shm", "transport: "+strings.Join(transport.Names(), ", "))
+	flags.StringVar(&f.spec.Net, "net", "none", "model of the network in between: none, rdma, a round trip and a bandwidth like 2.9us,100Gbit, or one for each distance like 1:2.9us,100Gbit;3:4us,100Gbit")
+	flags.IntSliceVar(&f.spec.Distances, "distances", []int{1}, "distances in switches between client and server")
+	flags.StringSliceVar(&f.records, "records", []string{"8", "64", "1KiB"}, "record sizes")
+	flags.IntVar(&f.spec.ClientCores, "cores", max(1, runtime.NumCPU()), "most client threads")
+	flags.IntVar(&f.spec.Threads, "threads", 0, "most client and server threads together, 0 for any number (default: this machine's processors, unless --connect says that servers are elsewhere)")
+	flags.IntVar(&f.spec.QueueDepth, "queue-depth", 16, "most batches in flight on a connection: the limit of the network card")
+	flags.DurationVar(&f.spec.PerPoint, "duration-per-point", time.Second, "time for each configuration, its reads, writes and repeats together")
+	flags.IntVar(&f.spec.Repeats, "repeats", bench.Laps, "measurements of each configuration, of which the second fastest counts")
+	flags.StringVar(&f.idle, "idle", "", "what a thread does that has nothing to do: "+fabricbench.Names(fabricbench.Idles)+" (default wait on tcp, otherwise poll)")
+	flags.Var(&f.capacity, "capacity", "size of the cache that is measured")
+	flags.StringVar(&f.connect, "connect", "", "`URL` of a manager that finds the memory")
+	flags.StringVar(&f.out, "out", "", "`file` for the model")
+	flags.BoolVar(&f.resume, "resume", false, "go on with what the file has")
+	f.log.add(flags)
+	return cmd
+}
+
+// parse fills in the spec from what was typed.
+func (f *modelBuildFlags) parse(cmd *cobra.Command) (err error) {
+	s := &f.spec
+	if s.Idle, err = parseCacheFlags(s.Transport, f.connect, f.idle); err != nil {
+		return err
+	}
+	if f.out == "" {
+		return errors.New("--out: want a file for the model")
+	}
+	if s.RecordSizes, err = units.ParseSizes(f.records); err != nil {
+		return err
+	}
+	s.Capacity = int64(f.capacity)
+	if f.connect == "" && !cmd.Flags().Changed("threads") {
+		s.Threads = runtime.NumCPU()
+	}
+	return s.Check()
+}
+
+// parseCacheFlags checks what commands that measure caches have in common, and says
+// what their threads do that have nothing to do.
+func parseCacheFlags(name, connect, idle string) (fabricbench.Idle, error) {
+	switch {
+	case !slices.Contains(transport.Names(), name):
+		return "", fmt.Errorf("unknown transport %q: want one of %s", name, strings.Join(transport.Names(), ", "))
+	case name == mem.Name && connect != "":
+		return "", errors.New("--connect: mem stays within a process")
+	case idle == "":
+		return fabricbench.DefaultIdle(name), checkURL("--connect", connect)
+	case !slices.Contains(fabricbench.Idles, fabricbench.Idle(idle)):
+		return "", fmt.Errorf("unknown way to idle %q: want one of %v", idle, fabricbench.Idles)
+	}
+	return fabricbench.Idle(idle), checkURL("--connect", connect)
+}
+
+func (f *modelBuildFlags) run(cmd *cobra.Command) (err error) {
+	if err := f.parse(cmd); err != nil {
+		return usageError{err}
+	}
+	m, err := f.open()
+	if err != nil {
+		return err
+	}
+	if f.connect == "" {
+		if err := checkMemory("--capacity", f.capacity); err != nil {
+			return err
+		}
+	}
+	f.spec.Log = f.log.logger(cmd)
+	mgr, end, err := startCacheManager(cmd, f.spec.Transport, f.connect, f.spec.Log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, end()) }()
+	save := func() error { return m.Save(f.out) }
+	if err := modelbench.Build(cmd.Context(), mgr, m, f.spec, save, newProgress(cmd.ErrOrStderr())); err != nil {
+		return plainly(cmd.Context(), err)
+	}
+	return printModel(cmd.OutOrStdout(), m)
+}
+
+// open begins a model, or goes on with the one in the file. A file that is there is
+// never overwritten otherwise: it took long to measure.
+func (f *modelBuildFlags) open() (*model.Model, error) {
+	m, err := model.Load(f.out)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		m = model.New(f.spec.Provenance())
+		return m, m.Save(f.out) // a path that cannot be written to is found out now
+	case !f.resume && (err == nil || fileExists(f.out)):
+		return nil, usagef("--out %s: there is such a file: go on with --resume, or name another", f.out)
+	}
+	return m, err
+}
+
+func fileExists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// startCacheManager is the manager that was named, or a new one that starts caches'
+// servers as processes, or over mem in this one; end ends that.
+func startCacheManager(cmd *cobra.Command, name, connect string, log *slog.Logger) (mgr redytier.Manager, end func() error, err error) {
+	if connect != "" {
+		return manager.Dial(connect), func() error { return nil }, nil
+	}
+	var allocator manager.Allocator
+	if name == mem.Name {
+		allocator, err = manager.NewInProcessAllocator(manager.InProcessOptions{Logger: log})
+	} else {
+		allocator, err = manager.NewLocalAllocator(manager.LocalOptions{Transport: name, Logger: log})
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	m, err := manager.Embed(cmd.Context(), manager.EmbedOptions{Allocator: allocator, Logger: log})
+	if err != nil {
+		return nil, nil, err
+	}
+	return m, m.Close, nil
+}
+
+func newModelShowCmd() *cobra.Command {
+	var points bool
+	var plot string
+	cmd := &cobra.Command{
+		Use:   "show [FILE]",
+		Short: "Show what a model was measured on, and what it says",
+		Long: `Show a model's provenance and what was measured: for each record size and distance the
+bounds, how many configurations were measured and how many need not be, and the least
+latency and the most throughput of reads and writes alike. Without a file it shows the
+models that this program brings with it.`,
+		Args: usageArgs(cobra.MaximumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			models, err := loadModels(args)
+			if err != nil {
+				return err
+			}
+			if plot != "" && len(args) == 0 {
+				return usagef("--plot: want the file of a model to plot")
+			}
+			for i, m := range models {
+				if i > 0 {
+					fmt.Fprintln(cmd.OutOrStdout())
+				}
+				err := printModel(cmd.OutOrStdout(), m)
+				if err == nil && points {
+					err = modelbench.WritePoints(cmd.OutOrStdout(), m)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			if plot == "" {
+				return nil
+			}
+			return plotModel(models[0], plot)
+		},
+	}
+	cmd.Flags().BoolVar(&points, "points", false, "every configuration that was measured")
+	cmd.Flags().StringVar(&plot, "plot", "", "`file` for a drawing of it (SVG)")
+	return cmd
+}
+
+// loadModels loads the model in a file, or those that the program has.
+func loadModels(args []string) ([]*model.Model, error) {
+	if len(args) == 0 {
+		return model.Shipped(), nil
+	}
+	m, err := model.Load(args[0])
+	return []*model.Model{m}, err
+}
+
+func printModel(out io.Writer, m *model.Model) error {
+	p := m.Provenance
+	fmt.Fprintf(out, "transport: %s, network model: %s\n", p.Transport, p.Network)
+	fmt.Fprintf(out, "machine: %v\n", p.Host)
+	fmt.Fprintf(out, "measured: from %s on, by revision %s\n\n", p.Date.Format(time.DateTime), p.Revision)
+	return modelbench.WriteSummary(out, m)
+}
+
+func plotModel(m *model.Model, path string) error {
+	svg, err := modelbench.Plot(m)
+	if err != nil {
+		return err
+	}
+	out, err := openOutput(path)
+	if err != nil {
+		return err
+	}
+	defer out.discard()
+	return out.commit(func(w io.Writer) error {
+		_, err := w.Write(svg)
+		return err
+	})
+}

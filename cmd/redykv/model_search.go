@@ -1,0 +1,114 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redykv/redykv/internal/bench"
+	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/manager/model"
+)
+
+// modelSearchFlags are the flags of model search.
+type modelSearchFlags struct {
+	query   model.Query
+	latency time.Duration
+	record  units.Size
+	net     string
+}
+
+func newModelSearchCmd() *cobra.Command {
+	f := modelSearchFlags{record: 8}
+	cmd := &cobra.Command{
+		Use:   "search [FILE]",
+		Short: "Find the cheapest configuration that meets an SLO",
+		Long: `Search a model for the configuration with the fewest server threads, then client
+threads, then the smallest batches and queues, that is predicted to meet an SLO; for
+each distance of which the model knows. Without a file it searches the models that this
+program brings with it.`,
+		Example: "  redykv model search model.json --latency 20us --mops 5 --record 64",
+		Args:    usageArgs(cobra.MaximumNArgs(1)),
+		RunE:    func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
+	}
+	flags := cmd.Flags()
+	flags.DurationVar(&f.latency, "latency", 0, "most mean latency (default: any)")
+	flags.Float64Var(&f.query.Mops, "mops", 0, "least throughput in million operations a second (default: any)")
+	flags.Var(&f.record, "record", "record size")
+	flags.StringVar(&f.query.Transport, "transport", "shm", "transport")
+	flags.StringVar(&f.net, "net", "none", "model of the network in between")
+	flags.IntVar(&f.query.ClientCores, "cores", 0, "most client threads (default: as many as were measured)")
+	flags.IntVar(&f.query.QueueDepth, "queue-depth", 0, "most batches in flight on a connection (default: as many as were measured)")
+	return cmd
+}
+
+func (f *modelSearchFlags) run(cmd *cobra.Command, args []string) error {
+	network, err := fabric.ParseNetwork(f.net)
+	if err != nil {
+		return usageError{err}
+	}
+	if !(f.query.Mops >= 0) || f.latency < 0 || f.record < 1 || f.query.ClientCores < 0 || f.query.QueueDepth < 0 {
+		return usagef("--latency %v --mops %v --record %d --cores %d --queue-depth %d: want 0 or more, and a record",
+			f.latency, f.query.Mops, f.record, f.query.ClientCores, f.query.QueueDepth)
+	}
+	models, err := loadModels(args)
+	if err != nil {
+		return err
+	}
+	library, err := model.NewLibrary(models...)
+	if err != nil {
+		return err
+	}
+	if len(args) > 0 && !cmd.Flags().Changed("transport") {
+		f.query.Transport = models[0].Provenance.Transport
+	}
+	f.query.LatencyUs = float64(f.latency) / float64(time.Microsecond)
+	f.query.RecordSize = int(f.record)
+	f.query.Network = func(distance int) string { return network.At(distance).String() }
+	began := time.Now()
+	found, err := library.Search(f.query)
+	if err != nil {
+		return err
+	}
+	return writeFound(cmd.OutOrStdout(), found, time.Since(began))
+}
+
+// foundRow is an answer and the distances at which it is one.
+type foundRow struct {
+	model.Found
+	from, to int
+}
+
+// writeFound prints answers, those of adjacent distances that are the same on a line.
+func writeFound(out io.Writer, found map[int]model.Found, took time.Duration) error {
+	var rows []foundRow
+	for distance := 1; distance <= model.MaxDistance; distance++ {
+		f, ok := found[distance]
+		if !ok {
+			continue
+		}
+		if n := len(rows); n > 0 && rows[n-1].to == distance-1 && rows[n-1].Found == f {
+			rows[n-1].to = distance
+			continue
+		}
+		rows = append(rows, foundRow{f, distance, distance})
+	}
+	err := bench.WriteTable(out, []bench.Column[foundRow]{
+		{Name: "distance", Text: func(r *foundRow) string {
+			if r.from == r.to {
+				return strconv.Itoa(r.from)
+			}
+			return fmt.Sprintf("%d-%d", r.from, r.to)
+		}},
+		{Name: "c,s,b,q", Text: func(r *foundRow) string { return r.Config.String() }},
+		{Name: "predicted us", Text: func(r *foundRow) string { return fmt.Sprintf("%.4g", r.Predicted.LatencyUs) }},
+		{Name: "predicted Mop/s", Text: func(r *foundRow) string { return fmt.Sprintf("%.4g", r.Predicted.Mops) }},
+		{Name: "looked at", Text: func(r *foundRow) string { return strconv.FormatInt(r.Leaves, 10) }},
+	}, rows)
+	fmt.Fprintf(out, "searched in %v\n", took.Round(time.Microsecond))
+	return err
+}

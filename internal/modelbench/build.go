@@ -1,0 +1,220 @@
+package modelbench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/redykv/redykv/internal/bench"
+	"github.com/redykv/redykv/internal/cachebench"
+	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/fabricbench"
+	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/manager/model"
+	"github.com/redykv/redykv/redytier"
+	"github.com/redykv/redykv/ycsb"
+)
+
+// BuildSpec says what a model is to be built of.
+type BuildSpec struct {
+	Transport   string
+	Net         string // the network in between at each distance, as redytier.Config.Net
+	Distances   []int  // in switches
+	RecordSizes []int  // bytes
+	ClientCores int    // C: most client threads
+	QueueDepth  int    // Q: most batches in flight on a connection
+	Threads     int    // most client and server threads together; 0: any number
+	Capacity    int64  // bytes of the cache that is measured
+	Idle        fabricbench.Idle
+	PerPoint    time.Duration // for reads and writes of one configuration, all repeats
+	Repeats     int           // of which the second fastest counts: of three, the median (A22)
+	Log         *slog.Logger
+}
+
+// MinRepeats is the fewest repeats of which one says something (A22).
+const MinRepeats = 3
+
+// Check refuses what makes no sense, in words for who asked for it.
+func (s *BuildSpec) Check() error {
+	if _, err := fabric.ParseNetwork(s.Net); err != nil {
+		return err
+	}
+	if len(s.Distances) == 0 || len(s.RecordSizes) == 0 {
+		return errors.New("no distances or record sizes to measure")
+	}
+	for _, size := range s.RecordSizes {
+		if size < 1 || size > cachebench.MaxSize {
+			return fmt.Errorf("records of %d bytes: want 1 to %d", size, cachebench.MaxSize)
+		}
+		most := redytier.Configuration{
+			ClientThreads: s.ClientCores, ServerThreads: s.ClientCores, BatchSize: model.BatchLimit(size), QueueDepth: s.QueueDepth,
+		}
+		if err := most.Check(); err != nil {
+			return err
+		}
+		if n := most.BatchSize * most.QueueDepth; n > redytier.MaxDepth {
+			return fmt.Errorf("records of %d bytes: %d requests under way in a session, at most %d", size, n, redytier.MaxDepth)
+		}
+	}
+	switch {
+	case s.Capacity < cachebench.MinCapacity:
+		return fmt.Errorf("capacity of %d bytes: want at least %d", s.Capacity, cachebench.MinCapacity)
+	case s.Repeats < MinRepeats:
+		return fmt.Errorf("%d repeats: want at least %d", s.Repeats, MinRepeats)
+	case s.PerPoint < time.Duration(s.Repeats)*bench.MinDuration:
+		return fmt.Errorf("%v for each configuration: want at least %v", s.PerPoint, time.Duration(s.Repeats)*bench.MinDuration)
+	}
+	for _, m := range s.measurements() {
+		if err := m.Check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// network is what lies between at a distance.
+func (s *BuildSpec) network(distance int) string {
+	n, err := fabric.ParseNetwork(s.Net)
+	if err != nil {
+		return s.Net // Check has said so
+	}
+	return n.At(distance).String()
+}
+
+// measurements are the spec's, not begun.
+func (s *BuildSpec) measurements() []*model.Measurement {
+	var all []*model.Measurement
+	for _, distance := range s.Distances {
+		for _, size := range s.RecordSizes {
+			all = append(all, &model.Measurement{
+				RecordSize: size, Distance: distance, Network: s.network(distance),
+				ClientCores: s.ClientCores, QueueDepth: s.QueueDepth, Threads: s.Threads,
+			})
+		}
+	}
+	return all
+}
+
+// Provenance is that of what is measured by a spec here and now.
+func (s *BuildSpec) Provenance() model.Provenance {
+	network := s.Net
+	if n, err := fabric.ParseNetwork(s.Net); err == nil {
+		network = n.String()
+	}
+	return model.Provenance{
+		Transport: s.Transport, Network: network, Host: model.ThisHost(),
+		Date: time.Now().UTC().Truncate(time.Second), Revision: machine.Revision(),
+	}
+}
+
+// Build measures what a model lacks of a spec, on caches that mgr finds memory for. It
+// calls save with every configuration that has been measured: what was saved need not
+// be measured again. progress may be nil.
+func Build(ctx context.Context, mgr redytier.Manager, m *model.Model, spec BuildSpec, save func() error, progress ycsb.Progress) error {
+	if err := spec.Check(); err != nil {
+		return fmt.Errorf("modelbench: %w", err)
+	}
+	was, is := m.Provenance, spec.Provenance()
+	if was.Transport != is.Transport || was.Network != is.Network || !was.Host.Same(is.Host) {
+		return fmt.Errorf("modelbench: the model is of transport %s, network %s, on %v: it does not go on with transport %s, network %s, on %v",
+			was.Transport, was.Network, was.Host, is.Transport, is.Network, is.Host)
+	}
+	if progress == nil {
+		progress = ycsb.NoProgress{}
+	}
+	var all []*model.Measurement
+	left := 0
+	for _, n := range spec.measurements() {
+		n, err := m.Add(n)
+		if err != nil {
+			return err
+		}
+		all = append(all, n)
+		left += n.Size() - len(n.Points)
+	}
+	progress.Begin("measure", int64(left))
+	defer progress.End()
+	for _, n := range all {
+		if n.Complete() {
+			continue
+		}
+		if err := buildOne(ctx, mgr, n, &spec, save, progress); err != nil {
+			return fmt.Errorf("modelbench: records of %d bytes at distance %d: %w", n.RecordSize, n.Distance, err)
+		}
+	}
+	return nil
+}
+
+// buildOne completes a measurement on one cache.
+func buildOne(ctx context.Context, mgr redytier.Manager, n *model.Measurement, spec *BuildSpec, save func() error, progress ycsb.Progress) (err error) {
+	l, err := cachebench.OpenLive(ctx, mgr, cachebench.LiveSpec{
+		Transport: spec.Transport, Net: n.Network, Capacity: spec.Capacity, Mode: cachebench.Session, Idle: spec.Idle, Log: spec.Log,
+		Configuration: configuration(model.Config{C: spec.ClientCores, S: spec.ClientCores, B: 1, Q: 1}),
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.Close()) }()
+	slice := spec.PerPoint / time.Duration(spec.Repeats*len(ops))
+	for known := len(n.Points); ; {
+		at, ok := n.Next()
+		if !ok {
+			progress.Add(int64(len(n.Points) - known))
+			return save()
+		}
+		if err := l.Switch(ctx, configuration(at)); err != nil {
+			return err
+		}
+		read, write, err := measure(ctx, l, n.RecordSize, slice, spec.Repeats)
+		for tries := 1; err == nil && tries < maxTries && n.Doubtful(at, read, write); tries++ {
+			var r, w model.Performance
+			r, w, err = measure(ctx, l, n.RecordSize, slice, spec.Repeats)
+			read, write = faster(read, r), faster(write, w)
+		}
+		if err != nil {
+			return err
+		}
+		if err := n.Report(at, read, write); err != nil {
+			return err
+		}
+		if err := save(); err != nil {
+			return err
+		}
+		progress.Add(int64(len(n.Points) - known))
+		known = len(n.Points)
+	}
+}
+
+// maxTries is how often a configuration is measured that seems to gain nothing: it
+// may be a neighbour who takes the processor away.
+const maxTries = 3
+
+// measure measures reads and writes in the present configuration.
+func measure(ctx context.Context, l *cachebench.Live, recordSize int, slice time.Duration, repeats int) (read, write model.Performance, err error) {
+	samples, err := l.Measure(ctx, recordSize, ops, slice, repeats)
+	if err != nil {
+		return read, write, err
+	}
+	return performance(samples[0]), performance(samples[1]), nil
+}
+
+func faster(a, b model.Performance) model.Performance {
+	if b.Mops > a.Mops {
+		return b
+	}
+	return a
+}
+
+// ops are what is measured of each configuration.
+var ops = []cachebench.Op{cachebench.Read, cachebench.Write}
+
+func configuration(c model.Config) redytier.Configuration {
+	return redytier.Configuration{ClientThreads: c.C, ServerThreads: c.S, BatchSize: c.B, QueueDepth: c.Q}
+}
+
+func performance(s bench.Sample) model.Performance {
+	f := s.Figures()
+	return model.Performance{LatencyUs: f.MeanUs, Mops: f.Mops}
+}
