@@ -10,6 +10,7 @@ import (
 
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/manager/menu"
 )
 
 // allocate serves Allocate: decide, reserve, launch, commit. Whatever fails on
@@ -19,7 +20,11 @@ func (m *Manager) allocate(ctx context.Context, req *managerv1.AllocateRequest) 
 	if err != nil {
 		return nil, refuse(connect.CodeInvalidArgument, err)
 	}
-	ca, err := m.catalog.reserve("cache-"+rand.Text(), d, m.launcher(), newVMID)
+	s, err := m.supply(ctx, d.cloudRegion)
+	if err != nil {
+		return nil, err
+	}
+	ca, err := m.catalog.reserve("cache-"+rand.Text(), d, s, newVMID)
 	if err != nil {
 		return nil, refuseCapacity(err, connect.CodeInvalidArgument)
 	}
@@ -40,10 +45,6 @@ func (m *Manager) allocate(ctx context.Context, req *managerv1.AllocateRequest) 
 	return answer, nil
 }
 
-func (m *Manager) launcher() launcher {
-	return launcher{available: m.opts.Allocator != nil, vmMemory: m.opts.VMMemory}
-}
-
 func newVMID() string { return launchedPrefix + rand.Text() }
 
 // bringUp launches the VMs of shares that were reserved just now, and returns
@@ -55,8 +56,7 @@ func (m *Manager) bringUp(ctx context.Context, shares []*share, transport string
 		if !s.launch {
 			continue
 		}
-		spec := VMSpec{ID: s.vm.id, Memory: s.bytes, Cores: s.cores, Transport: transport}
-		if err := m.opts.Allocator.Launch(starting, spec); err != nil {
+		if err := m.opts.Allocator.Launch(starting, s.vm.spec(transport)); err != nil {
 			return fmt.Errorf("launch VM %s: %w", s.vm.id, err)
 		}
 	}
@@ -79,8 +79,9 @@ func (m *Manager) bringUp(ctx context.Context, shares []*share, transport string
 func refuseCapacity(err error, otherwise connect.Code) error {
 	var capacity *CapacityError
 	var answer *connect.Error
+	var region *menu.RegionError
 	switch {
-	case errors.As(err, &capacity):
+	case errors.As(err, &capacity), errors.Is(err, menu.ErrSoldOut):
 		return refuse(connect.CodeResourceExhausted, err)
 	case errors.As(err, &answer):
 		return answer
@@ -88,7 +89,7 @@ func refuseCapacity(err error, otherwise connect.Code) error {
 		return refuse(connect.CodeNotFound, err)
 	case errors.Is(err, errStore):
 		return refuse(connect.CodeUnavailable, err)
-	case errors.Is(err, ErrTransport):
+	case errors.Is(err, ErrTransport), errors.As(err, &region):
 		return refuse(connect.CodeInvalidArgument, err)
 	case errors.Is(err, context.Canceled):
 		return refuse(connect.CodeCanceled, err)

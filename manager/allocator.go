@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/manager/menu"
+	"github.com/redykv/redykv/manager/plan"
 )
 
 // Allocator is whatever provides VMs (3.2, A32). A VM that it launches serves
@@ -17,6 +19,11 @@ type Allocator interface {
 	Transport() string
 	// Attach gives the allocator its manager, once, before anything else.
 	Attach(host Host)
+	// Offers lists the VM types that Launch can start now in a cloud region, and what
+	// they cost; empty is the allocator's own region. A type whose VMs are made to
+	// measure is Fitted. The error is a [*menu.RegionError] for a region that there is
+	// not.
+	Offers(ctx context.Context, region string) ([]plan.Offer, error)
 	// Launch starts a VM. The VM is usable when it has registered itself with
 	// host; the manager waits for that, until ctx ends. An error leaves nothing
 	// behind. A [*CapacityError] says that there is no room, [ErrTransport]
@@ -43,9 +50,10 @@ var ErrTransport = errors.New("transport not offered")
 
 // VMSpec is what a launched VM has to be.
 type VMSpec struct {
-	ID        string // the id that it must register with
-	Memory    uint64 // bytes
-	Cores     uint32 // server threads; 0: one-sided only
+	ID        string    // the id that it must register with
+	Kind      menu.Kind // as Offers has it; no type: made to measure
+	Memory    uint64    // bytes
+	Cores     uint32    // server threads; 0: one-sided only
 	Transport string
 }
 
@@ -62,6 +70,9 @@ type Host interface {
 	// told at once (R22). When the time is up the manager terminates it. It may be
 	// called more than once: the earliest deadline holds.
 	Reclaimed(id string, deadline time.Time, reason string)
+	// OffersChanged says that something has become cheaper, or is to be had again, so
+	// that nobody has to ask all the time (R30).
+	OffersChanged()
 }
 
 // CapacityError says how much memory was asked for and how much there was.
@@ -69,6 +80,7 @@ type CapacityError struct {
 	What      string // who had to provide it
 	Asked     uint64 // bytes
 	Available uint64 // bytes
+	Why       string // line by line, what became of everything that could have served; may be empty
 }
 
 func (e *CapacityError) Error() string {
@@ -100,6 +112,12 @@ func (b *budget) hold(n uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.used += n
+}
+
+func (b *budget) free() uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.limit - min(b.limit, b.used)
 }
 
 func (b *budget) give(n uint64) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/manager/plan"
 )
 
 // maxVMs bounds how many servers may be registered at a time.
@@ -45,6 +46,9 @@ type cache struct {
 	ready   bool      // Allocate has succeeded: visible to everybody
 	expires time.Time // unless renewed before; zero: never
 	log     eventLog
+
+	created   time.Time
+	decisions []*managerv1.Decision // the latest of each kind; immutable once there
 }
 
 // share is the part of a cache that one VM holds under one grant. Guarded by
@@ -76,31 +80,33 @@ func newCatalog(s store, broken func(error)) *catalog {
 // reserve places a cache and reserves what it takes. VMs that have to be
 // launched for it enter as starting, with ids from newID. The cache is unseen
 // until commit; take, part and free undo it.
-func (c *catalog) reserve(id string, d demand, l launcher, newID func() string) (_ *cache, err error) {
+func (c *catalog) reserve(id string, d demand, s supply, newID func() string) (_ *cache, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
-	parts, err := place(d, nil, c.pool(nil), l)
+	p, err := place(d, nil, c.pool(nil, s.now), s)
 	if err != nil {
 		return nil, err
 	}
-	ca := &cache{id: id, demand: d, log: newEventLog()}
-	ca.shares = c.grant(ca, d.regionSize, parts, newID)
+	d.config, d.distance, d.configs = p.config, p.distance, nil
+	ca := &cache{id: id, demand: d, log: newEventLog(), created: s.now}
+	ca.decide("allocate", p.decision)
+	ca.shares = c.grant(ca, d, p.parts, newID)
 	c.caches[id] = ca
 	c.touchCache(ca)
 	return ca, nil
 }
 
 // grant reserves what the parts take. Called under mu.
-func (c *catalog) grant(ca *cache, regionSize uint64, parts []part, newID func() string) []*share {
+func (c *catalog) grant(ca *cache, d demand, parts []part, newID func() string) []*share {
 	var shares []*share
 	for _, p := range parts {
 		ca.grants++
 		s := &share{
 			grant: "g" + strconv.FormatUint(ca.grants, 10), vm: p.vm, launch: p.vm == nil,
-			regions: p.regions, cores: p.cores, bytes: uint64(p.regions) * regionSize,
+			regions: p.regions, cores: p.cores, bytes: uint64(p.regions) * d.regionSize,
 		}
 		if s.launch {
-			s.vm = c.enter(&vm{id: newID(), launched: true})
+			s.vm = c.enter(&vm{id: newID(), launched: true, VM: ordered(p.offer, d.cloudRegion)})
 		}
 		s.vm.grants++
 		s.vm.reserved += s.bytes
@@ -110,9 +116,25 @@ func (c *catalog) grant(ca *cache, regionSize uint64, parts []part, newID func()
 	return shares
 }
 
+// ordered is what is known of a VM before it is launched.
+func ordered(o plan.Offer, region string) VM {
+	v := VM{
+		Memory: o.Memory, Cores: uint32(o.Cores), Distance: uint32(o.Distance), Spot: o.Spot, Price: o.Price,
+		Notice: o.Notice, CloudRegion: region,
+	}
+	if !o.Fitted {
+		v.Type = o.Type
+	}
+	return v
+}
+
+// freshFor is how long a server counts as one that has joined only now, while there
+// are others.
+const freshFor = 30 * time.Second
+
 // pool lists the servers that caches may share, oldest first, without those to
 // avoid. Called under mu.
-func (c *catalog) pool(avoid map[string]bool) []candidate {
+func (c *catalog) pool(avoid map[string]bool, now time.Time) []candidate {
 	var pool []candidate
 	for _, v := range c.vms {
 		if !v.launched && v.usable() == nil && !avoid[v.id] {
@@ -120,6 +142,11 @@ func (c *catalog) pool(avoid map[string]bool) []candidate {
 		}
 	}
 	slices.SortFunc(pool, func(a, b candidate) int { return cmp.Compare(a.vm.order, b.vm.order) })
+	fresh := func(c candidate) bool { return now.Sub(c.vm.Started) < freshFor }
+	for i, c := range pool {
+		// Where all have joined only now, none stands out.
+		pool[i].fresh = fresh(c) && !fresh(pool[0])
+	}
 	return pool
 }
 

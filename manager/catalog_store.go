@@ -115,6 +115,7 @@ func (ca *cache) stored() *catalogv1.Cache {
 	p := &catalogv1.Cache{
 		Id: ca.id, Demand: ca.demand.stored(), Shares: storedShares(ca.shares), Pending: storedShares(ca.pending),
 		Grants: ca.grants, Ready: ca.ready, LastSequence: ca.log.last,
+		Decisions: ca.decisions, CreatedUnixMs: toMillis(ca.created),
 	}
 	for _, e := range ca.log.events {
 		s := &catalogv1.Event{Message: e.message}
@@ -142,6 +143,7 @@ func (d demand) stored() *catalogv1.Demand {
 	return &catalogv1.Demand{
 		Capacity: d.capacity, RegionSize: d.regionSize, Regions: d.regions, Per: d.per,
 		Slo: d.slo, Configuration: d.config, Transport: d.transport,
+		DurationSeconds: d.duration, Distance: d.distance, CloudRegion: d.cloudRegion,
 	}
 }
 
@@ -149,6 +151,7 @@ func demandFrom(p *catalogv1.Demand) demand {
 	return demand{
 		capacity: p.GetCapacity(), regionSize: p.GetRegionSize(), regions: p.GetRegions(), per: p.GetPer(),
 		slo: p.GetSlo(), config: p.GetConfiguration(), transport: p.GetTransport(),
+		duration: p.GetDurationSeconds(), distance: p.GetDistance(), cloudRegion: p.GetCloudRegion(),
 	}
 }
 
@@ -234,7 +237,9 @@ func (l *loader) vm(p *catalogv1.Vm) *vm {
 }
 
 func (l *loader) cache(p *catalogv1.Cache) (*cache, error) {
-	ca := &cache{id: p.GetId(), demand: demandFrom(p.GetDemand()), grants: p.GetGrants(), ready: p.GetReady(), log: newEventLog()}
+	ca := &cache{id: p.GetId(), demand: demandFrom(p.GetDemand()), grants: p.GetGrants(), ready: p.GetReady(), log: newEventLog(),
+		decisions: p.GetDecisions(), created: fromMillis(p.GetCreatedUnixMs()),
+	}
 	if err := ca.demand.checkStored(); err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ import (
 // they are up. A failed VM leaves catalog.vms at once and lives on in the shares
 // of the caches that it failed.
 type vm struct {
-	VM       // zero while starting
+	VM       // while starting, what was ordered
 	id       string
 	order    uint64        // of entering the catalog
 	launched bool          // by the allocator, for one cache
@@ -61,7 +61,10 @@ func (v *vm) usable() error {
 
 // candidate is called under mu.
 func (v *vm) candidate() candidate {
-	return candidate{vm: v, transport: v.Transport, free: v.memory - v.reserved, cores: v.Cores - min(v.Cores, v.threads)}
+	return candidate{
+		vm: v, transport: v.Transport, memory: max(v.Memory, v.memory), free: v.memory - v.reserved,
+		cores: v.Cores - min(v.Cores, v.threads), distance: v.Distance, price: v.Price,
+	}
 }
 
 // launchedPrefix begins the ids of launched VMs, and of no others: one that was
@@ -99,10 +102,22 @@ func (c *catalog) register(info VM, deadline time.Time) (err error) {
 	if info.Free < v.reserved {
 		return fmt.Errorf("VM %s lends %v, less than the %v that it was launched for", v.id, units.Size(info.Free), units.Size(v.reserved))
 	}
+	if v.launched {
+		v.deliver(&info)
+	}
 	v.VM, v.memory, v.deadline = info, info.Free, deadline
 	c.touchVM(v)
 	close(v.up)
 	return nil
+}
+
+// deliver completes what a launched VM says of itself by what was ordered. Called
+// under mu.
+func (v *vm) deliver(info *VM) {
+	info.Type, info.Spot, info.CloudRegion, info.Price, info.Notice = v.Type, v.Spot, v.CloudRegion, v.Price, v.Notice
+	if v.Distance != 0 {
+		info.Distance = v.Distance
+	}
 }
 
 // repeats says whether a server that registers is the one that is up already. A
@@ -114,7 +129,7 @@ func (v *vm) repeats(info VM) bool {
 		return false
 	}
 	fresh := info.Free == info.Memory
-	info.Free = v.Free
+	info.Free, info.Started = v.Free, v.Started
 	return info == v.VM && (v.reserved == 0 || !fresh)
 }
 

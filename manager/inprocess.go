@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/internal/fabric/transport"
+	"github.com/redykv/redykv/manager/menu"
 )
 
 // InProcessOptions describe an in-process allocator.
@@ -17,6 +18,9 @@ type InProcessOptions struct {
 	// Memory is the most that all VMs together lend, in bytes. Default: what
 	// the machine has.
 	Memory uint64
+	// Menu and Market are as in [LocalOptions].
+	Menu   *menu.Menu
+	Market menu.Options
 	// Logger receives what an operator should know. Default: slog.Default().
 	Logger *slog.Logger
 }
@@ -25,16 +29,17 @@ type InProcessOptions struct {
 // any transport: for embedding, examples and tests. What it lends is the
 // process's own memory, so it makes nothing larger; and it does not outlive it.
 type InProcessAllocator struct {
-	opts   InProcessOptions
-	budget *budget
-	host   Host
+	shop
+
+	opts InProcessOptions
+	host Host
 
 	mu     sync.Mutex
 	closed bool
 	nodes  map[string]*Node
 }
 
-var _ Allocator = (*InProcessAllocator)(nil)
+var _ Marketer = (*InProcessAllocator)(nil)
 
 // NewInProcessAllocator returns an allocator for [Options].
 func NewInProcessAllocator(opts InProcessOptions) (*InProcessAllocator, error) {
@@ -45,7 +50,13 @@ func NewInProcessAllocator(opts InProcessOptions) (*InProcessAllocator, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &InProcessAllocator{opts: opts, budget: b, nodes: make(map[string]*Node)}, nil
+	a := &InProcessAllocator{opts: opts, nodes: make(map[string]*Node)}
+	kill := func(id string) { a.Kill(id) }
+	a.shop, err = newShop(opts.Menu, opts.Market, b, marketEvents{host: func() Host { return a.host }, kill: kill, reclaim: a.Reclaim})
+	if err != nil {
+		return nil, fmt.Errorf("in-process allocator: %w", err)
+	}
+	return a, nil
 }
 
 // Transport is mem.
@@ -59,16 +70,16 @@ func (a *InProcessAllocator) Launch(_ context.Context, spec VMSpec) error {
 	if !slices.Contains(transport.Names(), spec.Transport) {
 		return fmt.Errorf("in-process allocator: %w: %.40q", ErrTransport, spec.Transport)
 	}
-	if err := a.budget.take(spec.Memory); err != nil {
+	if err := a.buy(spec); err != nil {
 		return err
 	}
 	n, err := StartNode(NodeOptions{ID: spec.ID, Memory: spec.Memory, Cores: spec.Cores, Transport: spec.Transport, Logger: a.opts.Logger})
 	if err != nil {
-		a.budget.give(spec.Memory)
+		a.giveBack(spec.ID, spec.Memory)
 		return err
 	}
 	if !a.keep(n) {
-		a.budget.give(spec.Memory)
+		a.giveBack(spec.ID, spec.Memory)
 		return errors.Join(errors.New("in-process allocator: closed"), n.Close())
 	}
 	if err := a.host.Register(n.VM()); err != nil {
@@ -96,7 +107,7 @@ func (a *InProcessAllocator) Terminate(_ context.Context, id string) error {
 		return nil
 	}
 	err := n.Close()
-	a.budget.give(n.vm.Memory)
+	a.giveBack(id, n.vm.Memory)
 	return err
 }
 
@@ -134,12 +145,13 @@ func (a *InProcessAllocator) Close() error {
 	nodes := a.nodes
 	a.nodes = make(map[string]*Node)
 	a.mu.Unlock()
+	a.close()
 	var err error
 	for id, n := range nodes {
 		if e := n.Close(); e != nil {
 			err = errors.Join(err, fmt.Errorf("VM %s: %w", id, e))
 		}
-		a.budget.give(n.vm.Memory)
+		a.giveBack(id, n.vm.Memory)
 	}
 	return err
 }

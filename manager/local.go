@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/internal/fabric/transport"
+	"github.com/redykv/redykv/manager/menu"
 )
 
 // LocalOptions describe a local allocator.
@@ -36,6 +37,10 @@ type LocalOptions struct {
 	// Memory is the most that all VMs together lend, in bytes. Default: what
 	// the machine has.
 	Memory uint64
+	// Menu is what VMs there are, what they cost, and what becomes of them; Market says
+	// how that goes on. Default: VMs of any size, for nothing.
+	Menu   *menu.Menu
+	Market menu.Options
 	// State is a directory, that of the manager: what is launched outlives the
 	// allocator, whose successor finds it there again. Standard error goes to files
 	// there. It takes Linux. Default: none; processes end with the allocator.
@@ -47,9 +52,10 @@ type LocalOptions struct {
 
 // LocalAllocator provides VMs that are processes of this machine.
 type LocalAllocator struct {
-	opts   LocalOptions
-	budget *budget
-	host   Host
+	shop
+
+	opts LocalOptions
+	host Host
 
 	// starts carries processes to the starter, and comes back on their own
 	// channels. A child is killed when the thread that started it ends, and Go's
@@ -83,7 +89,10 @@ type start struct {
 	err chan error
 }
 
-var _ Restorer = (*LocalAllocator)(nil)
+var (
+	_ Restorer = (*LocalAllocator)(nil)
+	_ Marketer = (*LocalAllocator)(nil)
+)
 
 // NewLocalAllocator returns an allocator for [Options].
 func NewLocalAllocator(opts LocalOptions) (*LocalAllocator, error) {
@@ -113,13 +122,17 @@ func NewLocalAllocator(opts LocalOptions) (*LocalAllocator, error) {
 		return nil, err
 	}
 	a := &LocalAllocator{
-		opts: opts, budget: b, processes: make(map[string]*process),
+		opts: opts, processes: make(map[string]*process),
 		starts: make(chan start), quit: make(chan struct{}),
 	}
 	if opts.State != "" {
 		if a.leave, err = newLeaving(); err != nil {
 			return nil, fmt.Errorf("local allocator: %w", err)
 		}
+	}
+	a.shop, err = newShop(opts.Menu, opts.Market, b, marketEvents{host: func() Host { return a.host }, kill: a.crash, reclaim: a.Reclaim})
+	if err != nil {
+		return nil, fmt.Errorf("local allocator: %w", err)
 	}
 	a.running.Add(1)
 	go a.startLoop()
@@ -148,11 +161,11 @@ func (a *LocalAllocator) Launch(ctx context.Context, spec VMSpec) error {
 	if url == "" {
 		return errors.New("local allocator: the manager is not served: set its URL")
 	}
-	if err := a.budget.take(spec.Memory); err != nil {
+	if err := a.buy(spec); err != nil {
 		return err
 	}
 	if err := a.run(ctx, url, spec); err != nil {
-		a.budget.give(spec.Memory)
+		a.giveBack(spec.ID, spec.Memory)
 		return fmt.Errorf("local allocator: %s: %w", a.opts.Command[0], err)
 	}
 	return nil
@@ -264,7 +277,7 @@ func (a *LocalAllocator) wait(id string, p *process) {
 	delete(a.processes, id)
 	wanted := p.wanted
 	a.mu.Unlock()
-	a.budget.give(p.memory)
+	a.giveBack(id, p.memory)
 	close(p.gone)
 	if !wanted {
 		a.host.Failed(id, "cache server process: "+reason)
@@ -283,6 +296,19 @@ func (a *LocalAllocator) Terminate(ctx context.Context, id string) error {
 		return nil
 	}
 	return p.end(ctx)
+}
+
+// crash ends a process without notice: the manager hears of it as of any failure.
+func (a *LocalAllocator) crash(id string) {
+	a.mu.Lock()
+	p := a.processes[id]
+	a.mu.Unlock()
+	if p == nil {
+		return
+	}
+	if err := p.kill(); err != nil {
+		a.opts.Logger.Warn("VM not killed", "vm", id, "err", err)
+	}
 }
 
 // grace is how long a process has to tidy up before it is killed.
@@ -329,6 +355,7 @@ func (a *LocalAllocator) Close() error {
 		return nil
 	}
 	a.closed = true
+	a.close()
 	var running []*process
 	if a.opts.State == "" {
 		for _, p := range a.processes {

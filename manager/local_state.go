@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/redykv/redykv/manager/menu"
 )
 
 // This file is how the processes of a local allocator outlive it. Each has a file in
@@ -24,6 +26,7 @@ type processFile struct {
 	ID     string       `json:"id"` // of the VM
 	Which  processStamp `json:"process"`
 	Memory uint64       `json:"memory"` // bytes
+	Kind   menu.Kind    `json:"kind"`   // as it was bought
 }
 
 // processStamp tells a process from every other of this machine.
@@ -60,7 +63,7 @@ func (a *LocalAllocator) startDetached(spec VMSpec, args []string) (_ *process, 
 	}
 	h, err := openProcess(cmd.Process.Pid)
 	if err == nil {
-		err = a.write(processFile{ID: spec.ID, Which: h.stamp, Memory: spec.Memory})
+		err = a.write(processFile{ID: spec.ID, Which: h.stamp, Memory: spec.Memory, Kind: spec.Kind})
 	}
 	if err != nil {
 		_ = cmd.Process.Kill() // it is not waited for in vain: it may have ended
@@ -174,7 +177,7 @@ func (a *LocalAllocator) restore(id string) error {
 		h.close()
 		return fmt.Errorf("process %d: %w", f.Which.PID, os.ErrProcessDone)
 	}
-	a.budget.hold(f.Memory)
+	a.resume(id, f.Kind, f.Memory)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.keep(id, a.adopt(id, h, f.Memory, nil))

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,6 +38,16 @@ type Options struct {
 	// LaunchTimeout bounds how long a launched VM may take to register.
 	// Default: 30 s.
 	LaunchTimeout time.Duration
+	// Provision is how long a new VM takes until it can hold memory. Default: 2 s.
+	Provision time.Duration
+	// MigrationRate is how many bytes a second leave a VM that is reclaimed, until
+	// caches have reported what they measured. Default: 512 MiB/s.
+	MigrationRate float64
+	// NoticeMargin is what is kept of a notice for whatever else takes time. Default:
+	// 5 s.
+	NoticeMargin time.Duration
+	// MinLifetime is how long a spot VM has to be expected to live. Default: 2 min.
+	MinLifetime time.Duration
 	// Heartbeat is how often registered servers have to call. Default: 1 s.
 	Heartbeat time.Duration
 	// Silence is how long a registered server may stay silent before it is
@@ -61,6 +72,10 @@ func (o *Options) ensureDefaults() error {
 	if o.LaunchTimeout == 0 {
 		o.LaunchTimeout = 30 * time.Second
 	}
+	o.Provision = cmp.Or(o.Provision, 2*time.Second)
+	o.MigrationRate = cmp.Or(o.MigrationRate, 512<<20)
+	o.NoticeMargin = cmp.Or(o.NoticeMargin, 5*time.Second)
+	o.MinLifetime = cmp.Or(o.MinLifetime, 2*time.Minute)
 	if o.Heartbeat == 0 {
 		o.Heartbeat = time.Second
 	}
@@ -323,7 +338,9 @@ func (h host) Failed(id, reason string) { h.m.failID(id, reason) }
 func (h host) Reclaimed(id string, deadline time.Time, reason string) {
 	_, _ = h.m.reclaim(id, deadline, reason) // a VM that is not there does not have to go
 }
+func (h host) OffersChanged() {}
 func (h host) Register(v VM) error {
+	v.Started = h.m.opts.now()
 	if err := v.check(); err != nil {
 		return err
 	}

@@ -1,67 +1,130 @@
 package manager
 
 import (
+	"errors"
 	"fmt"
+	"slices"
+	"time"
 
+	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/manager/plan"
 )
 
-// maxVMsPerCache bounds how many VMs one request may make the allocator launch.
+// maxVMsPerCache bounds how many VMs one request may get.
 const maxVMsPerCache = 256
 
-// candidate is a VM of the pool as placement sees it.
+// candidate is a VM that is there, as placement sees it.
 type candidate struct {
 	vm        *vm
 	transport string
+	memory    uint64 // bytes in all
 	free      uint64 // bytes not reserved
 	cores     uint32 // server threads not reserved
+	distance  uint32
+	price     plan.Price
+	fresh     bool // it has joined only now, unlike others
 }
 
-// launcher says what the allocator can be asked for.
-type launcher struct {
-	available bool
-	vmMemory  uint64 // most bytes of one VM; 0: no limit
+// supply is what a decision can choose from beside the servers that are there, as it
+// was a moment before.
+type supply struct {
+	offers []plan.Offer // what the allocator can launch
+	region string       // of the cloud
+	policy plan.Policy
+	now    time.Time
 }
 
 // part is what one VM contributes to a cache.
 type part struct {
-	vm      *vm // of the pool; nil: to be launched
+	vm      *vm // that is there; nil: to be launched
+	offer   plan.Offer
 	regions uint32
 	cores   uint32 // server threads on this VM
 }
 
+// placement is a choice of VMs, and why.
+type placement struct {
+	parts    []part
+	config   *managerv1.Configuration
+	distance uint32
+	decision *managerv1.Decision
+}
+
 // place chooses the VMs of a cache: first what those have room for that it uses
-// already (present), then the first server of the pool that holds the rest
-// whole; else VMs to be launched, as few as their size limit allows; else, with
-// no allocator, as many servers of the pool as it takes, in their order. The
-// error is a *CapacityError where there is too little memory.
-func place(d demand, present, pool []candidate, l launcher) ([]part, error) {
-	parts, d := d.fill(present)
+// already (present, R72), and for the rest what is cheapest (package plan). The error
+// is a *CapacityError where there is too little.
+func place(d demand, present, pool []candidate, s supply) (placement, error) {
+	p := placement{config: d.config, distance: d.distance}
+	p.parts, d = d.fill(present)
 	for i := range pool {
-		for _, p := range parts {
-			if p.vm == pool[i].vm {
-				pool[i].free -= uint64(p.regions) * d.regionSize
-				pool[i].cores -= p.cores
+		for _, part := range p.parts {
+			if part.vm == pool[i].vm {
+				pool[i].free -= uint64(part.regions) * d.regionSize
+				pool[i].cores -= part.cores
 			}
 		}
 	}
 	if d.regions == 0 {
-		return parts, nil
+		return p, nil
 	}
-	for _, c := range pool {
-		if d.takes(c) == d.regions {
-			return append(parts, d.part(c.vm, d.regions)), nil
+	chosen, err := plan.Choose(d.plan(), s.offers, servers(pool), s.policy)
+	var none *plan.NoneError
+	switch {
+	case errors.As(err, &none):
+		return p, d.tooLarge(none, s)
+	case err != nil:
+		return p, err
+	}
+	for _, c := range chosen.Parts {
+		add := part{regions: uint32(c.Regions), cores: uint32(c.Cores)}
+		if c.Server >= 0 {
+			add.vm = pool[c.Server].vm
+		} else {
+			add.offer = s.offers[c.Offer]
+			if add.offer.Fitted {
+				add.offer.Memory, add.offer.Cores = uint64(c.Regions)*d.regionSize, c.Cores
+			}
 		}
+		p.parts = append(p.parts, add)
 	}
-	if l.available {
-		more, err := launchParts(d, l.vmMemory)
-		return append(parts, more...), err
+	p.config, p.distance = configurationOf(chosen.Config), max(d.distance, uint32(chosen.Distance))
+	p.decision = decisionOf(chosen.Explanation, chosen.Price, s.now)
+	return p, nil
+}
+
+// plan is the demand as package plan has it.
+func (d demand) plan() plan.Demand {
+	configs := make(map[int]plan.Config)
+	for distance, c := range d.configs {
+		configs[distance] = planConfig(c)
 	}
-	more, rest := d.fill(pool)
-	if rest.regions > 0 {
-		return nil, d.tooLarge(pool)
+	if len(configs) == 0 {
+		configs[0] = planConfig(d.config)
 	}
-	return append(parts, more...), nil
+	return plan.Demand{
+		RegionSize: d.regionSize, Regions: int(d.regions), Per: int(d.per), Configs: configs, Distance: int(d.distance),
+		Transport: d.transport, Duration: time.Duration(d.duration) * time.Second,
+	}
+}
+
+func planConfig(c *managerv1.Configuration) plan.Config {
+	return plan.Config{C: int(c.GetClientThreads()), S: int(c.GetServerThreads()), B: int(c.GetBatchSize()), Q: int(c.GetQueueDepth())}
+}
+
+func configurationOf(c plan.Config) *managerv1.Configuration {
+	return &managerv1.Configuration{ClientThreads: uint32(c.C), ServerThreads: uint32(c.S), BatchSize: uint32(c.B), QueueDepth: uint32(c.Q)}
+}
+
+func servers(pool []candidate) []plan.Server {
+	var all []plan.Server
+	for _, c := range pool {
+		all = append(all, plan.Server{
+			ID: c.vm.id, Transport: c.transport, Free: c.free, Memory: c.memory, Cores: int(c.cores),
+			Distance: int(c.distance), Price: c.price, Fresh: c.fresh,
+		})
+	}
+	return all
 }
 
 // fill gives the candidates as many regions as they take, in their order, and
@@ -70,50 +133,39 @@ func (d demand) fill(candidates []candidate) ([]part, demand) {
 	var parts []part
 	for _, c := range candidates {
 		if n := d.takes(c); n > 0 {
-			parts = append(parts, d.part(c.vm, n))
+			parts = append(parts, part{vm: c.vm, regions: n, cores: d.coresFor(n)})
 			d.regions -= n
 		}
 	}
 	return parts, d
 }
 
-// tooLarge says how much of the demand the pool could take.
-func (d demand) tooLarge(pool []candidate) error {
-	servers, possible := 0, uint64(0)
-	for _, c := range pool {
-		if c.transport == d.transport {
-			servers++
+// tooLarge says who could have provided how much of the demand.
+func (d demand) tooLarge(none *plan.NoneError, s supply) error {
+	what := fmt.Sprintf("%d registered cache servers over %s", none.Servers, d.transport)
+	if n := d.config.GetServerThreads(); n > 0 {
+		what += fmt.Sprintf(", for %d server threads in all", n)
+	}
+	if none.Offers > 0 {
+		most := s.largest()
+		if most > 0 && most < d.regionSize && none.Servers == 0 {
+			return fmt.Errorf("region_size %v: one VM has at most %v", units.Size(d.regionSize), units.Size(most))
 		}
-		possible += uint64(d.takes(c)) * d.regionSize
+		what += fmt.Sprintf(", and %d VM types", none.Offers)
 	}
-	what := fmt.Sprintf("%d registered cache servers over %s", servers, d.transport)
-	if s := d.config.GetServerThreads(); s > 0 {
-		what += fmt.Sprintf(", for %d server threads in all", s)
-	}
-	return &CapacityError{What: what, Asked: uint64(d.regions) * d.regionSize, Available: possible}
+	return &CapacityError{What: what, Asked: none.Asked, Available: none.Available, Why: none.Explanation.String()}
 }
 
-// launchParts cuts a cache into equal VMs, the last one possibly smaller.
-func launchParts(d demand, vmMemory uint64) ([]part, error) {
-	each := d.regions
-	if vmMemory > 0 {
-		each = uint32(min(uint64(d.regions), vmMemory/d.regionSize))
+// largest is the most memory of one VM that could be launched; 0: no limit.
+func (s supply) largest() uint64 {
+	if slices.ContainsFunc(s.offers, func(o plan.Offer) bool { return o.Fitted && o.Memory == 0 }) {
+		return 0
 	}
-	if each == 0 {
-		return nil, fmt.Errorf("region_size %v: one VM has at most %v", units.Size(d.regionSize), units.Size(vmMemory))
+	most := uint64(0)
+	for _, o := range s.offers {
+		most = max(most, o.Memory)
 	}
-	if n := (d.regions-1)/each + 1; n > maxVMsPerCache {
-		return nil, &CapacityError{
-			What:      fmt.Sprintf("%d VMs of at most %v", maxVMsPerCache, units.Size(vmMemory)),
-			Asked:     uint64(d.regions) * d.regionSize,
-			Available: maxVMsPerCache * uint64(each) * d.regionSize,
-		}
-	}
-	var parts []part
-	for left := d.regions; left > 0; left -= min(left, each) {
-		parts = append(parts, d.part(nil, min(left, each)))
-	}
-	return parts, nil
+	return most
 }
 
 // takes returns how many of the demand's regions fit a candidate, by memory and
@@ -130,13 +182,27 @@ func (d demand) takes(c candidate) uint32 {
 	return uint32(n)
 }
 
-// part gives n regions to a VM, and the server threads that they need.
-func (d demand) part(v *vm, n uint32) part { return part{vm: v, regions: n, cores: d.coresFor(n)} }
-
 // coresFor keeps the configuration's ratio of cores to memory (R26, R73, A17). A
 // VM has no use for more threads than it has connections, one for each client
 // thread (R57).
 func (d demand) coresFor(n uint32) uint32 {
 	s := uint64(d.config.GetServerThreads())
 	return uint32(min((s*uint64(n)+uint64(d.per)-1)/uint64(d.per), uint64(d.config.GetClientThreads())))
+}
+
+// decisionOf is an explanation as clients are told it.
+func decisionOf(e plan.Explanation, price plan.Price, now time.Time) *managerv1.Decision {
+	d := &managerv1.Decision{AtUnixMs: now.UnixMilli(), PriceMicros: int64(price)}
+	for _, s := range e.Sites {
+		d.Sites = append(d.Sites, &managerv1.SiteVerdict{
+			Distance: uint32(s.Distance), Configuration: configurationOf(s.Config), Vms: uint32(s.VMs),
+			PriceMicros: int64(s.Price), Chosen: s.Chosen, Reason: s.Reason,
+		})
+	}
+	for _, v := range e.Verdicts {
+		d.Verdicts = append(d.Verdicts, &managerv1.Verdict{
+			Name: v.Name, Distance: uint32(v.Distance), Vms: uint32(v.VMs), PriceMicros: int64(v.Price), Reason: v.Reason,
+		})
+	}
+	return d
 }

@@ -25,6 +25,8 @@ const (
 	maxRegionSize     = 1 << 40
 	defaultRegionSize = 1 << 30
 	maxRegions        = 1 << 16
+
+	maxDuration = 100 * 365 * 24 * 3600 // seconds
 )
 
 // DefaultConfiguration is what a cache gets that asks for no configuration of
@@ -43,6 +45,14 @@ type demand struct {
 	slo        *managerv1.Slo
 	config     *managerv1.Configuration
 	transport  string
+
+	// configs are those that would do, by network distance, before one of them has
+	// become config; distance 0 stands for each that has none of its own (R25). nil:
+	// config does for all.
+	configs     map[int]*managerv1.Configuration
+	duration    int64  // seconds that it is expected to live; 0: until it is deallocated
+	distance    uint32 // of the cache's VMs; 0: not known
+	cloudRegion string // where its client is; empty: where the allocator thinks
 }
 
 // decide checks a request and settles the cache's region size, configuration
@@ -50,7 +60,10 @@ type demand struct {
 // meets the SLO belongs; today the configuration is the requested one or
 // DefaultConfiguration, whatever the SLO.
 func decide(req *managerv1.AllocateRequest, transport string) (demand, error) {
-	d := demand{capacity: req.GetCapacity(), slo: req.GetSlo(), config: req.GetConfiguration(), transport: req.GetTransport()}
+	d := demand{
+		capacity: req.GetCapacity(), slo: req.GetSlo(), config: req.GetConfiguration(), transport: req.GetTransport(),
+		duration: req.GetDurationSeconds(), cloudRegion: req.GetCloudRegion(),
+	}
 	var err error
 	if d.regionSize, d.regions, err = regionsFor(req.GetCapacity(), req.GetRegionSize()); err != nil {
 		return d, err
@@ -59,8 +72,11 @@ func decide(req *managerv1.AllocateRequest, transport string) (demand, error) {
 	if err := checkSLO(d.slo); err != nil {
 		return d, err
 	}
-	if req.GetDurationSeconds() < 0 {
-		return d, fmt.Errorf("duration_seconds %d: want 0 (until deallocated) or more", req.GetDurationSeconds())
+	if d.duration < 0 || d.duration > maxDuration {
+		return d, fmt.Errorf("duration_seconds %d: want 0 (until deallocated) to %d", d.duration, int64(maxDuration))
+	}
+	if len(d.cloudRegion) > maxIDLen {
+		return d, fmt.Errorf("cloud_region %.40q: no such region", d.cloudRegion)
 	}
 	if d.config == nil {
 		d.config = DefaultConfiguration()

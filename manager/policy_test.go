@@ -1,12 +1,14 @@
 package manager
 
 import (
+	"errors"
 	"math"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/manager/plan"
 )
 
 func TestDecide(t *testing.T) {
@@ -103,18 +105,27 @@ func FuzzPlace(f *testing.F) {
 			return
 		}
 		all := []candidate{
-			{vm: &vm{}, transport: "tcp", free: free1 % maxVMMemory, cores: cores1 % maxVMCores},
-			{vm: &vm{}, transport: "shm", free: maxVMMemory, cores: maxVMCores},
-			{vm: &vm{}, transport: "tcp", free: free2 % maxVMMemory, cores: cores2 % maxVMCores},
+			{vm: &vm{}, transport: "tcp", memory: maxVMMemory, free: free1 % maxVMMemory, cores: cores1 % maxVMCores},
+			{vm: &vm{}, transport: "shm", memory: maxVMMemory, free: maxVMMemory, cores: maxVMCores},
+			{vm: &vm{}, transport: "tcp", memory: maxVMMemory, free: free2 % maxVMMemory, cores: cores2 % maxVMCores},
 		}
 		var present []candidate
 		if per > 0 {
 			d.per, present = per, all[:1]
 		}
-		parts, err := place(d, present, slices.Clone(all), launcher{available: launch, vmMemory: vmMemory})
+		from := supply{policy: plan.Policy{MaxVMs: maxVMsPerCache}}
+		if launch {
+			from.offers = []plan.Offer{{Fitted: true, Memory: vmMemory, Available: -1}}
+		}
+		chosen, err := place(d, present, slices.Clone(all), from)
+		var tooLarge *CapacityError
+		if err != nil && !errors.As(err, &tooLarge) {
+			t.Fatal(err)
+		}
 		if err != nil {
 			return
 		}
+		parts := chosen.parts
 		var placed uint64
 		memory, cores := make(map[*vm]uint64), make(map[*vm]uint64)
 		for _, p := range parts {

@@ -12,13 +12,18 @@ import (
 // Nobody but this call knows the new shares until they are adopted, so a Settle
 // or Deallocate that comes meanwhile leaves them to it.
 func (m *Manager) reallocate(ctx context.Context, req *managerv1.ReallocateRequest) (*managerv1.ReallocateResponse, error) {
-	ca, d, shares, err := m.catalog.reserveMore(req, m.launcher(), newVMID)
+	s, err := m.supplyOf(ctx, req.GetCacheId())
+	if err != nil {
+		return nil, err
+	}
+	ca, d, more, err := m.catalog.reserveMore(req, s, newVMID)
 	if err != nil {
 		return nil, refuseCapacity(err, connect.CodeInvalidArgument)
 	}
+	shares := more.shares
 	var answer *managerv1.ReallocateResponse
 	if err = m.bringUp(ctx, shares, d.transport); err == nil {
-		answer, err = m.catalog.adopt(ca, shares)
+		answer, err = m.catalog.adopt(ca, more)
 	}
 	if err != nil {
 		m.release(ca.id, shares, false)
@@ -30,18 +35,24 @@ func (m *Manager) reallocate(ctx context.Context, req *managerv1.ReallocateReque
 	return answer, nil
 }
 
+// addition is what a Reallocate gives a cache.
+type addition struct {
+	shares   []*share
+	decision *managerv1.Decision // nil: nothing had to be chosen
+}
+
 // reserveMore places and reserves what a request asks for. The shares are nobody
 // else's until adopt; part and free undo it.
-func (c *catalog) reserveMore(req *managerv1.ReallocateRequest, l launcher, newID func() string) (_ *cache, _ demand, _ []*share, err error) {
+func (c *catalog) reserveMore(req *managerv1.ReallocateRequest, s supply, newID func() string) (_ *cache, _ demand, _ addition, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
 	ca, err := c.known(req.GetCacheId())
 	if err != nil {
-		return nil, demand{}, nil, err
+		return nil, demand{}, addition{}, err
 	}
 	d, err := decideMore(ca.demand, req)
 	if err != nil {
-		return nil, d, nil, err
+		return nil, d, addition{}, err
 	}
 	avoid := make(map[string]bool)
 	for _, id := range req.GetAvoidVms() {
@@ -58,11 +69,12 @@ func (c *catalog) reserveMore(req *managerv1.ReallocateRequest, l launcher, newI
 	if req.GetPreferPresent() {
 		present = ca.present(avoid)
 	}
-	parts, err := place(d, present, c.pool(avoid), l)
+	p, err := place(d, present, c.pool(avoid, s.now), s)
 	if err != nil {
-		return nil, d, nil, err
+		return nil, d, addition{}, err
 	}
-	return ca, d, c.grant(ca, d.regionSize, parts, newID), nil
+	d.config = p.config
+	return ca, d, addition{c.grant(ca, d, p.parts, newID), p.decision}, nil
 }
 
 // present lists the VMs that a cache uses, from the last one on, since it is at
@@ -81,16 +93,17 @@ func (ca *cache) present(avoid map[string]bool) []candidate {
 
 // adopt makes shares pending ones of a cache, unless it is gone, or one of their
 // VMs has failed or is leaving meanwhile.
-func (c *catalog) adopt(ca *cache, shares []*share) (_ *managerv1.ReallocateResponse, err error) {
+func (c *catalog) adopt(ca *cache, more addition) (_ *managerv1.ReallocateResponse, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
 	if c.caches[ca.id] != ca {
 		return nil, noCache(ca.id)
 	}
-	if err := usable(shares); err != nil {
+	if err := usable(more.shares); err != nil {
 		return nil, err
 	}
-	ca.pending = append(ca.pending, shares...)
+	ca.pending = append(ca.pending, more.shares...)
+	ca.decide("reallocate", more.decision)
 	c.touchCache(ca)
-	return &managerv1.ReallocateResponse{Shares: protos(shares, true)}, nil
+	return &managerv1.ReallocateResponse{Shares: protos(more.shares, true)}, nil
 }

@@ -166,6 +166,7 @@ func (s service) Watch(ctx context.Context, req *connect.Request[managerv1.Watch
 // VM that has registered.
 func (s service) Register(ctx context.Context, req *connect.Request[managerv1.RegisterRequest]) (*connect.Response[managerv1.RegisterResponse], error) {
 	info := vmFromProto(req.Msg.GetVm())
+	info.Started = s.m.opts.now()
 	if err := info.check(); err != nil {
 		return nil, refuse(connect.CodeInvalidArgument, err)
 	}

@@ -3,8 +3,10 @@ package manager
 import (
 	"fmt"
 	"net/url"
+	"time"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/manager/plan"
 )
 
 // VM is one virtual machine with a cache server on it, as an allocator or the
@@ -18,6 +20,15 @@ type VM struct {
 	Free       uint64 // bytes of them not lent to anybody
 	Cores      uint32 // server threads; 0: one-sided access only
 	Distance   uint32 // switches between it and its clients; 0: not known
+
+	// What it is and costs (6.1). A server that registers itself may say so; for a VM
+	// that was launched the menu counts.
+	Type        string
+	Spot        bool
+	CloudRegion string
+	Price       plan.Price    // of the whole VM
+	Notice      time.Duration // before its end, if it is a spot VM
+	Started     time.Time     // when the manager first knew of it; the manager's to say
 }
 
 // Bounds on what a server may say of itself. They keep sums of sizes far from
@@ -54,6 +65,15 @@ func (v VM) check() error {
 	if v.Distance > maxDistance {
 		return fmt.Errorf("VM %s: distance of %d switches: want at most %d", v.ID, v.Distance, maxDistance)
 	}
+	if v.Price < 0 || v.Price > plan.MaxPrice {
+		return fmt.Errorf("VM %s: price %v: want $0.00/h to %v", v.ID, v.Price, plan.MaxPrice)
+	}
+	if len(v.Type) > maxIDLen || len(v.CloudRegion) > maxIDLen {
+		return fmt.Errorf("VM %s: type %.40q in cloud region %.40q: want at most %d bytes each", v.ID, v.Type, v.CloudRegion, maxIDLen)
+	}
+	if v.Notice < 0 || v.Notice > MaxNotice {
+		return fmt.Errorf("VM %s: notice %v: want 0 to %v", v.ID, v.Notice, MaxNotice)
+	}
 	return nil
 }
 
@@ -62,7 +82,24 @@ func vmFromProto(p *managerv1.Vm) VM {
 		ID: p.GetId(), ControlURL: p.GetControlUrl(), Transport: p.GetTransport(), FabricAddr: p.GetFabricAddr(),
 		Memory: p.GetMemory(), Free: p.GetFreeMemory(), Cores: p.GetCores(),
 		Distance: p.GetDistance(),
+		Type:     p.GetType(), Spot: p.GetSpot(), CloudRegion: p.GetCloudRegion(), Price: plan.Price(p.GetPriceMicros()),
+		Notice: time.Duration(min(p.GetNoticeMs(), MaxNotice.Milliseconds()+1)) * time.Millisecond, Started: fromMillis(p.GetStartedUnixMs()),
 	}
+}
+
+// fromMillis is the time of a message; 0 is none.
+func fromMillis(ms int64) time.Time {
+	if ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms)
+}
+
+func toMillis(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMilli()
 }
 
 func (v VM) proto(healthy bool) *managerv1.Vm {
@@ -70,5 +107,7 @@ func (v VM) proto(healthy bool) *managerv1.Vm {
 		Id: v.ID, ControlUrl: v.ControlURL, Transport: v.Transport, FabricAddr: v.FabricAddr,
 		Memory: v.Memory, FreeMemory: v.Free, Cores: v.Cores, Healthy: healthy,
 		Distance: v.Distance,
+		Type:     v.Type, Spot: v.Spot, CloudRegion: v.CloudRegion, PriceMicros: int64(v.Price),
+		NoticeMs: v.Notice.Milliseconds(), StartedUnixMs: toMillis(v.Started),
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
+	"github.com/redykv/redykv/manager/plan"
 )
 
 // world is what random operations act upon. It is an allocator whose VMs are
@@ -42,6 +43,10 @@ type lease struct{ cache, grant string }
 func (w *world) Transport() string { return "tcp" }
 func (w *world) Attach(h Host)     { w.host = h }
 func (w *world) Close() error      { return nil }
+
+func (w *world) Offers(context.Context, string) ([]plan.Offer, error) {
+	return []plan.Offer{{Type: "test", Fitted: true, Available: -1}}, nil
+}
 
 func (w *world) Launch(_ context.Context, spec VMSpec) error {
 	w.mu.Lock()

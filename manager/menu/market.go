@@ -42,10 +42,10 @@ type Events interface {
 
 // Kind tells what is sold.
 type Kind struct {
-	Type        string
-	CloudRegion string
-	Distance    int
-	Spot        bool
+	Type        string `json:"type"`
+	CloudRegion string `json:"cloud_region"`
+	Distance    int    `json:"distance"`
+	Spot        bool   `json:"spot"`
 }
 
 // String names the kind as people call it.
@@ -83,6 +83,9 @@ type RegionError struct {
 }
 
 func (e *RegionError) Error() string {
+	if len(e.Known) == 0 {
+		return fmt.Sprintf("cloud region %.100q: there are no cloud regions here", e.Asked)
+	}
 	return fmt.Sprintf("cloud region %.100q: want one of %s", e.Asked, strings.Join(e.Known, ", "))
 }
 

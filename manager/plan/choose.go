@@ -27,8 +27,9 @@ func Choose(d Demand, offers []Offer, servers []Server, p Policy) (*Plan, error)
 		if s.best.cost == never {
 			continue
 		}
-		// Sites come in the order of distance: of equals the nearest wins.
-		if won == nil || won.far == s.far && s.best.cost < won.best.cost {
+		// Sites come in the order of distance: of equals the nearest wins, unless a
+		// farther one has to launch less.
+		if won == nil || won.far == s.far && s.cheaper(won) {
 			won = s
 		}
 	}
@@ -41,6 +42,13 @@ func Choose(d Demand, offers []Offer, servers []Server, p Policy) (*Plan, error)
 		Price: won.best.cost.price(), Explanation: explanation,
 	}
 	return plan, nil
+}
+
+func (s *site) cheaper(than *site) bool {
+	if s.best.cost != than.best.cost {
+		return s.best.cost < than.best.cost
+	}
+	return s.best.vms() < than.best.vms()
 }
 
 // maxRegions bounds a demand: it is what costs can count.

@@ -12,5 +12,6 @@
 // At each distance the cheapest VMs are found exactly, by dynamic programming over
 // the number of regions (cover.go, servers.go, best.go): least price; of plans at
 // one price the one with the fewest VMs; of those the first in the order of names.
-// The cheapest distance wins, and the nearest of equal ones.
+// The cheapest distance wins; of equal ones that which has to launch less; then the
+// nearest.
 package plan

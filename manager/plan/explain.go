@@ -116,6 +116,8 @@ func (s *site) verdict(won *site) SiteVerdict {
 		v.Reason = fmt.Sprintf("dearer by %v: %s", more, is)
 	case v.VMs > won.best.cost.vms():
 		v.Reason = "as cheap, with more VMs: " + is
+	case s.best.vms() > won.best.vms():
+		v.Reason = "as cheap, with more VMs to be launched: " + is
 	default:
 		v.Reason = "as cheap, and farther away: " + is
 	}

@@ -1,0 +1,81 @@
+package manager
+
+import (
+	"context"
+	"slices"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/manager/menu"
+	"github.com/redykv/redykv/manager/plan"
+)
+
+// supply asks the allocator what there is now in a cloud region.
+func (m *Manager) supply(ctx context.Context, region string) (supply, error) {
+	s := supply{region: region, policy: m.policy(), now: m.opts.now()}
+	if m.opts.Allocator == nil {
+		if region != "" {
+			return s, refuseCapacity(&menu.RegionError{Asked: region}, connect.CodeInvalidArgument)
+		}
+		return s, nil
+	}
+	offers, err := m.opts.Allocator.Offers(ctx, region)
+	if err != nil {
+		return s, refuseCapacity(err, connect.CodeUnavailable)
+	}
+	s.offers = slices.Clone(offers)
+	for i, o := range s.offers {
+		if most := m.opts.VMMemory; o.Fitted && most > 0 && (o.Memory == 0 || o.Memory > most) {
+			s.offers[i].Memory = most
+		}
+	}
+	return s, nil
+}
+
+// supplyOf is supply for a cache that there is.
+func (m *Manager) supplyOf(ctx context.Context, cache string) (supply, error) {
+	region, err := m.catalog.region(cache)
+	if err != nil {
+		return supply{}, refuseCapacity(err, connect.CodeNotFound)
+	}
+	return m.supply(ctx, region)
+}
+
+// region is where a cache's client is.
+func (c *catalog) region(id string) (string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ca, err := c.known(id)
+	if err != nil {
+		return "", err
+	}
+	return ca.demand.cloudRegion, nil
+}
+
+// policy is how VMs are chosen now.
+func (m *Manager) policy() plan.Policy {
+	return plan.Policy{
+		MaxVMs: maxVMsPerCache, MigrationRate: m.opts.MigrationRate, Provision: m.opts.Provision, Margin: m.opts.NoticeMargin,
+		MinLifetime: m.opts.MinLifetime,
+	}
+}
+
+// spec is how a VM is to be launched that was ordered.
+func (v *vm) spec(transport string) VMSpec {
+	return VMSpec{
+		ID: v.id, Memory: v.Memory, Cores: v.Cores, Transport: transport,
+		Kind: menu.Kind{Type: v.Type, CloudRegion: v.CloudRegion, Distance: int(v.Distance), Spot: v.Spot},
+	}
+}
+
+// decide keeps why something was decided, in the place of what was decided of the
+// kind before. Called under mu.
+func (ca *cache) decide(what string, d *managerv1.Decision) {
+	if d == nil {
+		return
+	}
+	d.What = what
+	kept := slices.DeleteFunc(slices.Clone(ca.decisions), func(old *managerv1.Decision) bool { return old.GetWhat() == what })
+	ca.decisions = append(kept, d)
+}
