@@ -130,9 +130,13 @@ func (m *managed) nothingLeft(t *testing.T) {
 	})
 }
 
-// agree compares what the manager takes the cache for with what it is.
+// agree compares what the manager takes the cache for with what it is, when the
+// operation that runs is through: it tells the manager at its end.
 func (m *managed) agree(t *testing.T, cache *Cache) {
 	t.Helper()
+	if err := cache.inTurn(t.Context(), func(context.Context) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
 	caches := m.known(t).GetCaches()
 	if len(caches) != 1 {
 		t.Fatalf("caches %v", caches)
