@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"slices"
 )
 
 // tieredQueue is one queue on each tier. Operations live in slots; a slot's
@@ -13,9 +14,10 @@ import (
 type tieredQueue struct {
 	t       *Tiered
 	depth   int
-	queues  []Queue // by tier; nil where the tier gave none
-	under   []int   // by tier: operations under way
-	badRead []int   // by tier: reads failed in a row
+	queues  []Queue    // by tier; nil where the tier gave none
+	under   []int      // by tier: operations under way
+	badRead []int      // by tier: reads failed in a row
+	late    [][]uint32 // by tier: those of the operations under way that its full queue did not take yet
 	slots   []tieredSlot
 	free    []uint32
 	// ready holds events that did not come out of a tier's Poll. A slot has two
@@ -59,7 +61,7 @@ func newTieredQueue(t *Tiered, depth int) *tieredQueue {
 	n := len(t.tiers)
 	q := &tieredQueue{
 		t: t, depth: depth,
-		queues: make([]Queue, n), under: make([]int, n), badRead: make([]int, n),
+		queues: make([]Queue, n), under: make([]int, n), badRead: make([]int, n), late: make([][]uint32, n),
 		slots: make([]tieredSlot, depth), free: make([]uint32, depth),
 		ready:    newCompletions(2 * depth),
 		counters: make([]tierCounters, n),
@@ -136,7 +138,7 @@ func (q *tieredQueue) Write(src []byte, addr int64, tag uint64) error {
 		i := bits.TrailingZeros32(set)
 		err := q.open(i)
 		if err == nil {
-			err = q.queues[i].Write(src, addr, uint64(s))
+			err = q.hand(i, s)
 		}
 		if err != nil {
 			q.wrote(sl, i, err)
@@ -152,16 +154,55 @@ func (q *tieredQueue) Write(src []byte, addr int64, tag uint64) error {
 	return nil
 }
 
+// hand gives an operation to tier i. A queue that is full, though it has fewer
+// operations under way than its depth, is no failure of the tier's: the operation
+// waits, and those that come after it do.
+func (q *tieredQueue) hand(i int, s uint32) error {
+	if len(q.late[i]) == 0 {
+		if err := q.enqueue(i, s); !errors.Is(err, ErrQueueFull) {
+			return err
+		}
+	}
+	q.late[i] = append(q.late[i], s)
+	return nil
+}
+
+func (q *tieredQueue) enqueue(i int, s uint32) error {
+	sl := &q.slots[s]
+	if sl.state == slotRead {
+		return q.queues[i].Read(sl.buf, sl.addr, uint64(s))
+	}
+	return q.queues[i].Write(sl.buf, sl.addr, uint64(s))
+}
+
+// handLate gives tier i what waits for room in its queue.
+func (q *tieredQueue) handLate(i int) {
+	for len(q.late[i]) > 0 {
+		s := q.late[i][0]
+		err := q.enqueue(i, s)
+		if errors.Is(err, ErrQueueFull) {
+			return
+		}
+		q.late[i] = slices.Delete(q.late[i], 0, 1)
+		q.dirty |= 1 << i
+		if err == nil {
+			continue
+		}
+		if e, ok := q.settled(i, Completion{Tag: uint64(s), Err: err}); ok {
+			q.ready.push(e)
+		}
+	}
+}
+
 // route sends a read to the first tier from number i on that answers for it.
 // It returns the event that ends the read if there is none.
 func (q *tieredQueue) route(s uint32, i int) (Completion, bool) {
 	sl := &q.slots[s]
 	for ; i < len(q.queues); i++ {
-		inner := q.queues[i]
-		if inner == nil || !q.t.tiers[i].holds(sl.addr) {
+		if q.queues[i] == nil || !q.t.tiers[i].holds(sl.addr) {
 			continue
 		}
-		err := inner.Read(sl.buf, sl.addr, uint64(s))
+		err := q.hand(i, s)
 		if err == nil {
 			sl.tier = uint8(i)
 			q.under[i]++
@@ -351,6 +392,11 @@ func (q *tieredQueue) Submit() error {
 // into this queue's events where they are: an operation's end on one tier makes
 // one event at most.
 func (q *tieredQueue) Poll(done []Completion) int {
+	for i := range q.late {
+		if len(q.late[i]) > 0 {
+			q.handLate(i)
+		}
+	}
 	n := q.ready.pop(done, q.ready.n)
 	for range q.queues {
 		if q.turn++; q.turn >= len(q.queues) {

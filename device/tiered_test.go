@@ -366,3 +366,99 @@ func TestDamagedFloors(t *testing.T) {
 		b.wantRead("more", 4, 0)
 	}
 }
+
+// narrow is a device whose queues take two operations at a time, whatever their depth.
+type narrow struct{ device.Device }
+
+func (d narrow) NewQueue(depth int) (device.Queue, error) {
+	q, err := d.Device.NewQueue(depth)
+	return &narrowQueue{Queue: q}, err
+}
+
+type narrowQueue struct {
+	device.Queue
+	under int
+}
+
+func (q *narrowQueue) take(start func() error) error {
+	if q.under == 2 {
+		return device.ErrQueueFull
+	}
+	q.under++
+	return start()
+}
+
+func (q *narrowQueue) Read(dst []byte, addr int64, tag uint64) error {
+	return q.take(func() error { return q.Queue.Read(dst, addr, tag) })
+}
+
+func (q *narrowQueue) Write(src []byte, addr int64, tag uint64) error {
+	return q.take(func() error { return q.Queue.Write(src, addr, tag) })
+}
+
+func (q *narrowQueue) Poll(done []device.Completion) int {
+	n := q.Queue.Poll(done)
+	q.under -= n
+	return n
+}
+
+// A tier whose queue has no room at the moment has not failed: what it did not take
+// it is given later, in order.
+func TestTierIsFull(t *testing.T) {
+	for _, tiers := range [][]device.Device{
+		{narrow{volatile()}, device.NewMemory()},
+		{volatile(), narrow{device.NewMemory()}},
+		{narrow{volatile()}, narrow{device.NewMemory()}},
+	} {
+		d := started(t, device.NewTieredWith(device.TieredOptions{
+			CommitPoint: 1, Logger: quiet, OnEvent: func(e device.TierEvent) { t.Error(e) },
+		}, tiers...)).(*device.Tiered)
+		q := newBench(t, d).q
+		finish := func(ends int, event device.Event) {
+			t.Helper()
+			if err := q.Submit(); err != nil {
+				t.Fatal(err)
+			}
+			for ends > 0 {
+				if err := q.Wait(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				var done [5]device.Completion
+				for _, c := range done[:q.Poll(done[:])] {
+					if c.Err != nil || c.N != 4 || event == device.Done && c.Tier != 0 {
+						t.Errorf("%+v", c)
+					}
+					if c.Event == device.Done || c.Event == device.Released {
+						ends--
+					}
+				}
+			}
+		}
+		const n = 16
+		for lap := range 2 { // the second overwrites the first
+			for i := range n {
+				if err := q.Write(fmt.Appendf(nil, "%d %2d", lap, i), int64(4*i), uint64(i)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			finish(n, device.Released)
+		}
+		var got [n][4]byte
+		for i := range n {
+			if err := q.Read(got[i][:], int64(4*i), uint64(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		finish(n, device.Done)
+		for i := range n {
+			if want := fmt.Sprintf("1 %2d", i); string(got[i][:]) != want {
+				t.Errorf("%q, want %q", got[i], want)
+			}
+		}
+		for i, m := range d.Metrics() {
+			if !m.Healthy || m.WriteErrors+m.ReadErrors != 0 {
+				t.Errorf("tier %d: %+v", i, m)
+			}
+		}
+	}
+}
