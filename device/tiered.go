@@ -31,13 +31,14 @@ type TieredOptions struct {
 	// that has lost some and can take them again, a Refiller: after a restart
 	// all that fits, after the loss of a machine what was there. They come from
 	// the tiers behind it, the newest first, 64 KiB at a time, with rests as
-	// long as the copying took. Default 64 MiB; negative: nothing is copied.
+	// long as the copying took. Default DefaultRefillRate; negative: nothing is copied.
 	RefillRate int64
 	// OnEvent, if set, is told of every change of a tier's health. It runs on
 	// the goroutine that found out, between two operations: it must be quick
 	// and not use the device.
 	OnEvent func(TierEvent)
-	// Logger receives the same events. Default: slog.Default().
+	// Logger receives the same events, and hears of each refill's end. Default:
+	// slog.Default().
 	Logger *slog.Logger
 }
 
@@ -110,7 +111,7 @@ func NewTieredWith(opts TieredOptions, tiers ...Device) *Tiered {
 		opts.RetryAfter = time.Second
 	}
 	if opts.RefillRate == 0 {
-		opts.RefillRate = defaultRefillRate
+		opts.RefillRate = DefaultRefillRate
 	}
 	if opts.Logger == nil {
 		opts.Logger = slog.Default()

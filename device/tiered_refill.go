@@ -12,13 +12,14 @@ const (
 	// refillPiece is how much is copied at once: little enough that a reader
 	// that comes behind it hardly notices.
 	refillPiece = 64 << 10
-	// defaultRefillRate is TieredOptions.RefillRate by default.
-	defaultRefillRate = 64 << 20
 	// While nothing can be refilled, or it fails, refill looks again after
 	// firstRefillDelay, and then ever later.
 	firstRefillDelay = time.Millisecond
 	lastRefillDelay  = time.Second
 )
+
+// DefaultRefillRate is TieredOptions.RefillRate by default, in bytes a second.
+const DefaultRefillRate = 64 << 20
 
 // refill fills the holes of one tier from those behind it, on a goroutine of its
 // own: the newest first, for those are read most and stay longest. One piece is
@@ -41,6 +42,8 @@ type refill struct {
 	below  int64     // where the last failure was: what lies there has time
 	until  time.Time // until then
 	delay  time.Duration
+	began  time.Time // of the first piece since nothing was missing; zero: none yet
+	filled int64     // bytes since
 
 	pieces, bytes atomic.Uint64
 
@@ -111,6 +114,7 @@ func (r *refill) step(ctx context.Context) (time.Duration, <-chan struct{}) {
 	hole := r.next()
 	if hole.From == hole.To {
 		if r.dev.Missing() == 0 {
+			r.tell(began)
 			r.delay = firstRefillDelay
 			return -1, r.dev.HoleReady()
 		}
@@ -124,11 +128,23 @@ func (r *refill) step(ctx context.Context) (time.Duration, <-chan struct{}) {
 	n := hole.To - hole.From
 	r.pieces.Add(1)
 	r.bytes.Add(uint64(n))
+	if r.filled += n; r.began.IsZero() {
+		r.began = began
+	}
 	// Under way for half of the time at most: a tier that is busy, so that the
 	// piece took long, has as long a rest.
 	took := time.Since(began)
 	share := time.Duration(float64(n) / float64(r.t.opts.RefillRate) * float64(time.Second))
 	return max(share-took, took), nil
+}
+
+// tell logs that nothing is missing any more, if something was copied.
+func (r *refill) tell(now time.Time) {
+	if r.filled > 0 {
+		r.t.opts.Logger.Info("tier has all again that it has room for",
+			"tier", r.tier.name, "bytes", r.filled, "took", now.Sub(r.began))
+	}
+	r.began, r.filled = time.Time{}, 0
 }
 
 // later returns the next delay.

@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"runtime"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -215,6 +218,26 @@ func wait(t *testing.T, until func() bool) {
 	}
 }
 
+// lines is what was logged.
+type lines struct {
+	mu  sync.Mutex
+	all strings.Builder
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all.Write(b)
+}
+
+func (l *lines) count(s string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.all.String(), s)
+}
+
+func (l *lines) has(s string) bool { return l.count(s) > 0 }
+
 // A tier that is empty after a restart gets what it has room for, the newest first;
 // reads of it come from the next tier until then.
 func TestRefillAfterStart(t *testing.T) {
@@ -226,7 +249,10 @@ func TestRefillAfterStart(t *testing.T) {
 	b.write(string(log), 0)
 
 	first := newLossy(1, size, capacity)
-	d := device.NewTieredWith(device.TieredOptions{Logger: quiet, RefillRate: 1 << 40}, first, last)
+	var logged lines
+	d := device.NewTieredWith(device.TieredOptions{
+		Names: []string{"fast", "all"}, Logger: slog.New(slog.NewTextHandler(&logged, nil)), RefillRate: 1 << 40,
+	}, first, last)
 	first.lose(0, size) // no memory yet
 	if err := d.Start(size); err != nil {
 		t.Fatal(err)
@@ -244,8 +270,12 @@ func TestRefillAfterStart(t *testing.T) {
 	if m := d.Metrics()[1]; m.Hits != 2 {
 		t.Errorf("reads for a refill are counted as the log's: %+v", m)
 	}
+	wait(t, func() bool { return logged.has("tier=fast bytes=307200") })
 	if err := errors.Join(b.q.Close(), d.Close()); err != nil {
 		t.Error(err)
+	}
+	if n := logged.count("has all again"); n != 1 {
+		t.Errorf("logged %d times", n)
 	}
 	upwards := 0
 	for i, hole := range first.refills {

@@ -38,6 +38,10 @@ type Shape struct {
 	Net       string // the network that Transport pretends to be: rdma, none, 2.9us,100Gbit, or one for each distance
 	Depth     int    // reads that a thread keeps under way (A58)
 
+	// RefillRate is how many bytes a second at most Redy's memory is given back of
+	// what it lacks. 0: device.DefaultRefillRate; negative: none.
+	RefillRate int64
+
 	// CacheServer is the program that is Redy's cache server, and its first
 	// arguments. Empty: this executable with the argument cacheserver, as in
 	// the redykv command.

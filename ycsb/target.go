@@ -67,7 +67,7 @@ func (t *Target) Close() error {
 }
 
 // OpenStorage makes a named device ready, with files below dir. Of shape it uses
-// Cache, Net and Depth. The caller closes Device, and calls Release after that.
+// Cache, Net, Depth and RefillRate. The caller closes Device, and calls Release after that.
 func OpenStorage(ctx context.Context, name Device, shape Shape, dir string) (*Storage, error) {
 	s := &Storage{history: new(history), release: func() error { return nil }}
 	err := s.open(ctx, name, shape, dir)
@@ -100,8 +100,9 @@ func (s *Storage) open(ctx context.Context, name Device, shape Shape, dir string
 		}
 		s.tiers = []Device{Redy, SSD}
 		s.Device = device.NewTieredWith(device.TieredOptions{
-			Names:   []string{string(Redy), string(SSD)},
-			OnEvent: s.history.add,
+			Names:      []string{string(Redy), string(SSD)},
+			OnEvent:    s.history.add,
+			RefillRate: shape.RefillRate,
 		}, remote, ssd)
 		return nil
 	}

@@ -38,6 +38,7 @@ type serveFlags struct {
 	redy        string
 	cache       units.Size
 	transport   string
+	refillRate  units.Size
 	commitEvery time.Duration
 	maxClients  int
 	maxBulk     units.Size
@@ -47,7 +48,7 @@ type serveFlags struct {
 
 func newServeCmd() *cobra.Command {
 	f := serveFlags{
-		memory: 1 << 30, cache: 1 << 30, maxBulk: resp.DefaultMaxBulk,
+		memory: 1 << 30, cache: 1 << 30, refillRate: device.DefaultRefillRate, maxBulk: resp.DefaultMaxBulk,
 		log: logFlags{level: slog.LevelInfo},
 	}
 	cmd := &cobra.Command{
@@ -83,6 +84,7 @@ that the next update of each record writes it anew: more commits, a longer log.`
 	flags.StringVar(&f.redy, "redy", redyNone, "remote memory above the SSD: none, embedded, or a manager's address")
 	flags.Var(&f.cache, "cache", "size of the remote memory")
 	flags.StringVar(&f.transport, "transport", "", "how remote memory is reached: "+strings.Join(transport.BetweenProcesses(), ", ")+" (default shm, or as the manager has it)")
+	flags.Var(&f.refillRate, "refill-rate", "bytes a second at most to bring back from the SSD what remote memory lacks, after a start or a loss; 0: none")
 	flags.DurationVar(&f.commitEvery, "commit-every", time.Second, "how often to make what was written durable; 0: only at the end")
 	flags.IntVar(&f.maxClients, "max-clients", resp.DefaultMaxClients, "connections at once")
 	flags.Var(&f.maxBulk, "max-bulk", "largest argument, and so value, that a client may send")
@@ -137,7 +139,7 @@ func (f *serveFlags) check() error {
 func (f *serveFlags) openDevice(ctx context.Context, log *slog.Logger) (dev device.Device, release func() error, err error) {
 	release = func() error { return nil }
 	if f.redy == redyEmbedded {
-		storage, err := ycsb.OpenStorage(ctx, ycsb.Redy, ycsb.Shape{Cache: int64(f.cache), Transport: f.transport, Net: "none"}, f.dir)
+		storage, err := ycsb.OpenStorage(ctx, ycsb.Redy, ycsb.Shape{Cache: int64(f.cache), Transport: f.transport, Net: "none", RefillRate: f.refill()}, f.dir)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -153,7 +155,17 @@ func (f *serveFlags) openDevice(ctx context.Context, log *slog.Logger) (dev devi
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("--redy %s: %w", f.redy, err), ssd.Close())
 	}
-	return device.NewTieredWith(device.TieredOptions{Names: []string{"redy", "ssd"}, Logger: log}, redy, ssd), release, nil
+	return device.NewTieredWith(device.TieredOptions{
+		Names: []string{"redy", "ssd"}, RefillRate: f.refill(), Logger: log,
+	}, redy, ssd), release, nil
+}
+
+// refill is --refill-rate as devices have it.
+func (f *serveFlags) refill() int64 {
+	if f.refillRate == 0 {
+		return -1
+	}
+	return int64(f.refillRate)
 }
 
 func runServe(cmd *cobra.Command, f serveFlags) (err error) {
