@@ -70,6 +70,7 @@ func (c *catalog) save() error {
 		err = c.store.apply(changes)
 	}
 	if err != nil {
+		err = fmt.Errorf("%w: %w", errStore, err)
 		c.broken(err)
 	}
 	return err

@@ -52,6 +52,7 @@ func (c *catalog) takeExpired(now time.Time, reason string) (all []abandoned, er
 // not answer keeps no other waiting.
 func (m *Manager) expire(now time.Time) {
 	var ending sync.WaitGroup
+	ending.Go(func() { m.audit(now) })
 	for _, l := range m.catalog.lost(now, m.opts.Silence) {
 		ending.Go(func() { m.fail(l.vm, l.reason) })
 	}

@@ -59,7 +59,8 @@ type Options struct {
 	// Logger receives what an operator should know. Default: slog.Default().
 	Logger *slog.Logger
 
-	now func() time.Time // for tests
+	now   func() time.Time // for tests
+	store store            // for tests, in the place of State
 }
 
 func (o *Options) ensureDefaults() error {
@@ -107,6 +108,7 @@ type Manager struct {
 	opts    Options
 	catalog *catalog
 	http    *http.Server
+	auditor auditor
 	wake    chan struct{} // has room for one: the monitor has to look at its deadlines
 
 	ctx    context.Context // ends at Close

@@ -73,7 +73,7 @@ func (r *random) step(ctx context.Context) error {
 	case n < 39:
 		// A registered server is started again; what it held is lost.
 		id := fmt.Sprintf("pool-%d", r.rng.IntN(2))
-		return m.catalog.register(testVM(id, 8<<20, 2, r.world.url), r.world.clock.read().Add(time.Hour))
+		return m.catalog.register(testVM(id, 8<<20, 2, r.world.control(id)), r.world.clock.read().Add(time.Hour))
 	default:
 		m.failID(fmt.Sprintf("pool-%d", r.rng.IntN(2)), "unplugged")
 	}

@@ -15,13 +15,16 @@ import (
 // are failed.
 func (m *Manager) open() error {
 	m.catalog = newCatalog(nil, m.broken)
-	if m.opts.State == "" {
+	if m.opts.State == "" && m.opts.store == nil {
 		m.opts.Logger.Info("catalog is in memory: a restart forgets all caches")
 		return nil
 	}
-	s, err := openPebbleStore(m.opts.State, m.opts.Logger, m.broken)
-	if err != nil {
-		return err
+	s := m.opts.store
+	if s == nil {
+		var err error
+		if s, err = openPebbleStore(m.opts.State, m.opts.Logger, m.broken); err != nil {
+			return err
+		}
 	}
 	m.catalog.store = s
 	if err := m.restore(); err != nil {

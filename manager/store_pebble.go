@@ -63,14 +63,17 @@ func (l *pebbleLog) open(dir string, lock *pebble.Lock) (db *pebble.DB, err erro
 	}()
 	opts := &pebble.Options{
 		Logger:             l,
-		EventListener:      &pebble.EventListener{DataCorruption: func(i pebble.DataCorruptionInfo) { l.Fatalf("%s", i) }},
+		EventListener:      &pebble.EventListener{DataCorruption: func(i pebble.DataCorruptionInfo) { l.fail(fmt.Errorf("%w: %s", ErrStateCorrupt, i)) }},
 		FormatMajorVersion: pebble.FormatNewest,
+		FS:                 vfs.Default, // without a watch for slow disks, which goes on after a refusal
 		Lock:               lock,
 	}
 	db, err = pebble.Open(dir, opts)
 	switch {
+	case err == nil && l.error() != nil:
+		return nil, errors.Join(l.error(), db.Close())
 	case err == nil:
-		return db, l.error()
+		return db, nil
 	case errors.Is(err, fs.ErrPermission):
 		return nil, err
 	}
@@ -138,15 +141,15 @@ func (s *pebbleStore) apply(changes map[string][]byte) error {
 	}
 	// Pebble says through its logger that it could not write, and returns nil.
 	if err := errors.Join(s.db.Apply(batch, pebble.Sync), s.broken.error()); err != nil {
-		return fmt.Errorf("%w: %w", errStore, err)
+		return err
 	}
 	return batch.Close()
 }
 
-// close leaves a broken Pebble alone: its parts wait for each other.
+// close leaves a Pebble alone that could not write: its parts wait for each other.
 func (s *pebbleStore) close() error {
 	var err error
-	if s.broken.error() == nil {
+	if !s.broken.stuck.Load() {
 		err = s.db.Close()
 	}
 	return errors.Join(err, s.lock.Close())
@@ -158,6 +161,7 @@ type pebbleLog struct {
 	log    *slog.Logger
 	failed func(error)
 	err    atomic.Pointer[error]
+	stuck  atomic.Bool
 }
 
 func (l *pebbleLog) error() error {
@@ -172,7 +176,11 @@ func (l *pebbleLog) Infof(format string, args ...any) { l.log.Debug(fmt.Sprintf(
 func (l *pebbleLog) Errorf(format string, args ...any) { l.log.Warn(fmt.Sprintf(format, args...)) }
 
 func (l *pebbleLog) Fatalf(format string, args ...any) {
-	err := fmt.Errorf(format, args...)
+	l.stuck.Store(true)
+	l.fail(fmt.Errorf(format, args...))
+}
+
+func (l *pebbleLog) fail(err error) {
 	if l.err.CompareAndSwap(nil, &err) {
 		l.failed(err)
 	}

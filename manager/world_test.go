@@ -28,7 +28,8 @@ type world struct {
 
 	m     *Manager
 	clock *clock
-	url   string // of the servers
+	opts  Options
+	url   string // of the servers: each has its id for a path
 	t     *testing.T
 	host  Host
 
@@ -62,7 +63,7 @@ func (w *world) Launch(_ context.Context, spec VMSpec) error {
 	if fails {
 		return fmt.Errorf("VM %s: the seventh never starts", spec.ID)
 	}
-	return w.host.Register(testVM(spec.ID, spec.Memory, spec.Cores, w.url))
+	return w.host.Register(testVM(spec.ID, spec.Memory, spec.Cores, w.control(spec.ID)))
 }
 
 func (w *world) Terminate(_ context.Context, id string) error {
@@ -126,6 +127,34 @@ func (w *world) Disconnect(_ context.Context, req *connect.Request[serverv1.Disc
 	return connect.NewResponse(&serverv1.DisconnectResponse{}), nil
 }
 
+// Status is the servers' control API.
+func (w *world) Status(_ context.Context, req *connect.Request[serverv1.StatusRequest]) (*connect.Response[serverv1.StatusResponse], error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	answer := &serverv1.StatusResponse{}
+	for l, vm := range w.lent {
+		if vm == req.Header().Get(serverHeader) {
+			answer.Leases = append(answer.Leases, &serverv1.Lease{CacheId: l.cache, Grant: l.grant, Bytes: 1})
+		}
+	}
+	return connect.NewResponse(answer), nil
+}
+
+// serverHeader says which server was called.
+const serverHeader = "Server-Id"
+
+func (w *world) control(id string) string { return w.url + "/" + id }
+
+// route has one address be that of all servers.
+func route(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
+		id, path, _ := strings.Cut(req.URL.Path[1:], "/")
+		req.Header.Set(serverHeader, id)
+		req.URL.Path = "/" + path
+		next.ServeHTTP(rw, req)
+	})
+}
+
 func testVM(id string, memory uint64, cores uint32, controlURL string) VM {
 	return VM{ID: id, ControlURL: controlURL, Transport: "tcp", FabricAddr: "nowhere:1", Memory: memory, Free: memory, Cores: cores}
 }
@@ -135,16 +164,13 @@ func newWorld(t *testing.T, workers int) (*world, []*random) {
 	w := &world{t: t, vms: make(map[string]uint64), lent: make(map[lease]string), clock: &clock{now: time.Unix(1_000_000, 0)}}
 	mux := http.NewServeMux()
 	mux.Handle(serverv1connect.NewCacheServerServiceHandler(w))
-	web := httptest.NewServer(mux)
+	web := httptest.NewServer(route(mux))
 	t.Cleanup(web.Close)
 	w.url = web.URL
-	var err error
-	w.m, err = New(Options{
+	w.opts = Options{
 		Allocator: w, VMMemory: 3 << 20, Heartbeat: time.Hour, Lease: randomLease, now: w.clock.read, Logger: quiet(),
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
+	w.start()
 	t.Cleanup(func() {
 		if err := w.m.Close(testContext(t)); err != nil {
 			t.Error(err)
@@ -155,6 +181,16 @@ func newWorld(t *testing.T, workers int) (*world, []*random) {
 		rs[i] = &random{world: w, rng: rand.New(rand.NewPCG(uint64(i), 1))}
 	}
 	return w, rs
+}
+
+// start has the world managed by a manager of its options.
+func (w *world) start() {
+	w.t.Helper()
+	m, err := New(w.opts)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.m = m
 }
 
 // check holds the manager's catalog against the VMs while nothing is under way:

@@ -1,0 +1,202 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+)
+
+// crashStore is a store in memory that fails when it is told to: its manager has
+// crashed then.
+type crashStore struct {
+	mu      sync.Mutex
+	entries map[string][]byte
+	left    int  // changes until the crash; 0: none comes
+	kept    bool // the last change is
+	crashed bool
+}
+
+var errCrash = errors.New("crash")
+
+func (s *crashStore) load(entry func(string, []byte) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, key := range slices.Sorted(maps.Keys(s.entries)) {
+		if err := entry(key, s.entries[key]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *crashStore) apply(changes map[string][]byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.left > 0 {
+		s.left--
+		s.crashed = s.left == 0
+	}
+	if !s.crashed || s.kept {
+		for key, value := range changes {
+			if value == nil {
+				delete(s.entries, key)
+			} else {
+				s.entries[key] = value
+			}
+		}
+	}
+	if s.crashed {
+		s.kept = false
+		return errCrash
+	}
+	return nil
+}
+
+func (s *crashStore) close() error { return nil }
+
+// arm has the store fail at its n-th change from now.
+func (s *crashStore) arm(n int, kept bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.left, s.kept = n, kept
+}
+
+// Restore makes the world an allocator whose VMs outlive their manager.
+func (w *world) Restore(_ context.Context, wanted []string) (running []string, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for id := range w.vms {
+		if slices.Contains(wanted, id) {
+			running = append(running, id)
+		} else {
+			w.end(id)
+		}
+	}
+	return running, nil
+}
+
+// restart closes the manager, and has another one begin with what the first has
+// stored.
+func (w *world) restart(ctx context.Context, s *crashStore) (*crashStore, error) {
+	_ = w.m.Close(ctx) // its store may have failed
+	next := &crashStore{entries: s.entries}
+	w.opts.store = next
+	before := w.m.catalog.describe()
+	w.start()
+	if s.crashed {
+		return next, nil
+	}
+	// One that closed well has forgotten nothing, but that a lease begins anew.
+	if after := w.m.catalog.describe(); fmt.Sprint(after) != fmt.Sprint(before) {
+		return next, fmt.Errorf("before:\n%v\nafter:\n%v", before, after)
+	}
+	return next, nil
+}
+
+// recover does what a client does that does not know what has become of its last
+// call: it says again what it has, as far as the manager has it, too.
+func (r *random) recover(ctx context.Context) error {
+	s := service{m: r.world.m}
+	known := make(map[string]*managerv1.Cache)
+	for _, ca := range r.world.m.catalog.describe().GetCaches() {
+		known[ca.GetId()] = ca
+	}
+	var still []*holding
+	for _, h := range r.caches {
+		ca := known[h.id]
+		if ca == nil {
+			continue
+		}
+		req := &managerv1.SettleRequest{CacheId: h.id}
+		var kept []granted
+		for _, g := range grantedOf(ca.GetShares()) {
+			if slices.ContainsFunc(h.shares, func(mine granted) bool { return mine.grant == g.grant }) {
+				kept = append(kept, g)
+				req.Shares = append(req.Shares, &managerv1.SettledShare{Grant: g.grant, Regions: g.regions})
+				req.Capacity += uint64(g.regions) * randomRegion
+			}
+		}
+		if len(kept) == 0 {
+			continue
+		}
+		if _, err := s.Settle(ctx, connect.NewRequest(req)); err != nil {
+			return fmt.Errorf("settle again: %w", err)
+		}
+		h.capacity, h.shares, h.pending, h.renewed = req.Capacity, kept, nil, r.world.clock.read()
+		still = append(still, h)
+		delete(known, h.id)
+	}
+	r.caches = still
+	for id := range known { // nobody was told of it, and it would go with its lease
+		if _, err := s.Deallocate(ctx, connect.NewRequest(&managerv1.DeallocateRequest{CacheId: id})); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Managers end at any change of their catalog, before it is stored or after, and
+// others begin with what they find.
+func TestRandomCrashes(t *testing.T) {
+	w, rs := newWorld(t, 1)
+	ctx := testContext(t)
+	r := rs[0]
+	s := &crashStore{entries: make(map[string][]byte)}
+	w.opts.store = s
+	if err := w.m.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	w.start()
+	crashes := 0
+	for i := range 4000 {
+		if r.rng.IntN(10) == 0 {
+			s.arm(1+r.rng.IntN(4), r.rng.IntN(2) == 0)
+		}
+		err := r.step(ctx)
+		if s.crashed || r.rng.IntN(20) == 0 {
+			if s.crashed {
+				crashes++
+			} else if err != nil {
+				t.Fatalf("step %d: %v", i, err)
+			}
+			crashed := s.crashed
+			if s, err = w.restart(ctx, s); err == nil && crashed {
+				err = r.recover(ctx)
+			}
+		}
+		if err != nil {
+			t.Fatalf("step %d: %v", i, err)
+		}
+		if w.check(t); t.Failed() {
+			t.Fatalf("after step %d", i)
+		}
+	}
+	if crashes < 100 {
+		t.Errorf("only %d crashes", crashes)
+	}
+	s.arm(0, false)
+	w.finish(t, rs)
+
+	// What servers hold that no cache has is found, once they are known again.
+	for range 3 {
+		for id := range 2 {
+			vm := testVM(fmt.Sprintf("pool-%d", id), 8<<20, 2, w.control(fmt.Sprintf("pool-%d", id)))
+			if err := w.m.catalog.register(vm, w.clock.read().Add(24*time.Hour)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.m.expire(w.clock.advance(6 * time.Hour))
+	}
+	if len(w.lent) != 0 || len(w.vms) != 0 {
+		t.Errorf("still lent: %v; running: %v", w.lent, w.vms)
+	}
+}

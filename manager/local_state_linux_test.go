@@ -1,0 +1,85 @@
+package manager
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// Processes outlive an allocator with a state directory. The next one takes up those
+// that are wanted, ends the others, and does not take another process for one of its
+// own.
+func TestLocalRestore(t *testing.T) {
+	t.Setenv(childEnv, childIsDeaf)
+	dir := t.TempDir()
+	newAllocator := func() *LocalAllocator {
+		a, err := NewLocalAllocator(LocalOptions{Command: []string{os.Args[0]}, Memory: 3 << 20, State: dir, Logger: quiet()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	first := newAllocator()
+	m, client := serve(t, Options{Allocator: first, VMMemory: 1 << 20})
+	ca, err := allocateBytes(t, client, 3<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	ended := make(map[string]func() error)
+	for _, s := range ca.GetShares() {
+		id := s.GetVm().GetId()
+		ids = append(ids, id)
+		ended[id] = processEnd(t, first.processes[id].pid)
+	}
+	wanted, unwanted, forged := ids[0], ids[1], ids[2]
+	if err := m.Close(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+
+	// A number that is another process's by now, and a file that says nothing.
+	path := filepath.Join(processDir(dir), forged+processSuffix)
+	if err := first.write(processFile{ID: forged, Which: processStamp{PID: os.Getpid()}, Memory: 1 << 20}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(processDir(dir), "torn"+processSuffix), []byte(`{"id"`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	second := newAllocator()
+	_, client = serve(t, Options{Allocator: second})
+	running, err := second.Restore(testContext(t), []string{wanted, forged})
+	if err != nil || !slices.Equal(running, []string{wanted}) {
+		t.Errorf("running %v, %v, want %s", running, err, wanted)
+	}
+	if err := ended[unwanted](); err != nil {
+		t.Error(err)
+	}
+	for _, gone := range []string{path, filepath.Join(processDir(dir), "torn"+processSuffix), second.path(unwanted, logSuffix)} {
+		if _, err := os.Stat(gone); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is there: %v", gone, err)
+		}
+	}
+	if _, err := allocateBytes(t, client, 3<<20); err == nil {
+		t.Error("the memory of the restored VM was given to another")
+	}
+	if err := second.Terminate(testContext(t), wanted); err != nil {
+		t.Error(err)
+	}
+	if err := ended[wanted](); err != nil {
+		t.Error(err)
+	}
+	second.checkEmpty(t)
+
+	// What the file of it did not say any more is nobody's but ours.
+	orphan, err := openProcess(first.processes[forged].pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(orphan.kill(), ended[forged]()); err != nil {
+		t.Error(err)
+	}
+	orphan.close()
+}

@@ -1,0 +1,182 @@
+package manager
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+)
+
+func openState(t *testing.T, dir string) *pebbleStore {
+	t.Helper()
+	s, err := openPebbleStore(dir, quiet(), func(err error) { t.Errorf("broken: %v", err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func contentOf(s store) (map[string]string, error) {
+	all := make(map[string]string)
+	err := s.load(func(key string, value []byte) error {
+		all[key] = string(value)
+		return nil
+	})
+	return all, err
+}
+
+func TestPebbleStore(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	s := openState(t, dir)
+	if err := s.apply(map[string][]byte{"a": []byte("1"), "b": []byte("2"), "c": {}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.apply(map[string][]byte{"a": nil, "b": []byte("3"), "never": nil}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openPebbleStore(dir, quiet(), nil); !errors.Is(err, ErrStateInUse) {
+		t.Errorf("opened twice: %v", err)
+	}
+	if err := s.close(); err != nil {
+		t.Fatal(err)
+	}
+	s = openState(t, dir)
+	got, err := contentOf(s)
+	if want := map[string]string{formatKey: formatValue, "b": "3", "c": ""}; err != nil || !maps.Equal(got, want) {
+		t.Errorf("content %v, %v, want %v", got, err, want)
+	}
+	if err := s.apply(map[string][]byte{formatKey: []byte("another")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // a refusal leaves no lock behind
+		if _, err := openPebbleStore(dir, quiet(), nil); !errors.Is(err, ErrStateFormat) {
+			t.Errorf("another format: %v", err)
+		}
+	}
+}
+
+// A store whose bytes have changed is refused, or has what it had at some time, and
+// never makes up anything.
+func TestPebbleStoreDamaged(t *testing.T) {
+	whole := filepath.Join(t.TempDir(), "state")
+	states := []string{"map[]"}
+	for round := range 3 {
+		s := openState(t, whole)
+		for i := range 4 {
+			key := fmt.Sprintf("key-%d", i)
+			if err := s.apply(map[string][]byte{key: fmt.Appendf(nil, "%s in round %d", key, round)}); err != nil {
+				t.Fatal(err)
+			}
+			content, err := contentOf(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			states = append(states, fmt.Sprint(content))
+		}
+		if err := s.close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused := 0
+	err := fs.WalkDir(os.DirFS(whole), ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		for _, at := range []int64{0, info.Size() / 3, info.Size() / 2, info.Size() - 1} {
+			if info.Size() > 0 && !damaged(t, whole, path, at, states) {
+				refused++
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if refused == 0 {
+		t.Error("nothing was noticed")
+	}
+}
+
+// damaged flips a bit of a copy and says whether it can be opened all the same.
+func damaged(t *testing.T, whole, path string, at int64, states []string) bool {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(whole)); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, path)
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[at] ^= 0x40
+	if err := os.WriteFile(file, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := openPebbleStore(dir, quiet(), func(error) {})
+	if err != nil {
+		if !errors.Is(err, ErrStateCorrupt) && !errors.Is(err, ErrStateFormat) {
+			t.Errorf("%s at %d: %v", path, at, err)
+		}
+		return false
+	}
+	content, err := contentOf(s)
+	if err == nil {
+		known := false
+		for _, state := range states {
+			known = known || state == fmt.Sprint(content) || len(content) == 1
+		}
+		if !known {
+			t.Errorf("%s at %d: content %v", path, at, content)
+		}
+	}
+	if e := s.close(); e != nil {
+		t.Logf("%s at %d: close: %v", path, at, e)
+	}
+	return err == nil
+}
+
+// A manager whose catalog cannot be written ends, and changes nothing any more: the
+// next one finds what the last one has answered.
+func TestStoreFails(t *testing.T) {
+	a := newScripted(t, 64<<20)
+	s := &crashStore{entries: make(map[string][]byte)}
+	opts := Options{Allocator: a, Heartbeat: 1e9, Lease: -1, Logger: quiet(), store: s}
+	m, err := New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	api := service{m: m}
+	first, err := api.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1 << 20}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.arm(1, false)
+	deallocate := connect.NewRequest(&managerv1.DeallocateRequest{CacheId: first.Msg.GetCacheId()})
+	for range 2 {
+		if _, err := api.Deallocate(testContext(t), deallocate); connect.CodeOf(err) != connect.CodeUnavailable || !errors.Is(err, errCrash) {
+			t.Errorf("error %v", err)
+		}
+	}
+	if len(a.nodes) != 1 {
+		t.Errorf("%d VMs run, want the one whose cache could not be deallocated", len(a.nodes))
+	}
+	_ = m.Close(testContext(t))
+	if _, ok := s.entries[cachePrefix+first.Msg.GetCacheId()]; !ok {
+		t.Error("the cache is forgotten")
+	}
+}
