@@ -53,7 +53,7 @@ func (s *Session) check(op *Op) error {
 			return errBadExpiry(op.Expires)
 		}
 	case OpRMW:
-		if op.Modify == nil {
+		if op.Modify == nil && op.ModifyWord == nil {
 			return fmt.Errorf("kv: RMW without a Modifier")
 		}
 		value = s.valueSize

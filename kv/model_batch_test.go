@@ -25,9 +25,9 @@ func (p *player) play(b modelBatch, mayFail func(error) bool) error {
 		for i := range ops {
 			keys = append(keys, ops[i].Key)
 		}
-		err = ms.s.Atomically(keys, func() error { return give(ms.s, mode, b.ops, ops) })
+		err = ms.s.Atomically(keys, func() error { return give(ms.s, mode, ops) })
 	} else {
-		err = give(ms.s, mode, b.ops, ops)
+		err = give(ms.s, mode, ops)
 	}
 	if err != nil && !mayFail(err) {
 		return fmt.Errorf("session %d: %w", b.session, err)
@@ -42,13 +42,12 @@ func (p *player) play(b modelBatch, mayFail func(error) bool) error {
 // that.
 func (b modelBatch) locked() (mode string, is bool) { return strings.CutPrefix(b.mode, "locked-") }
 
-// give has a session do operations in a mode; of says what they are in the script.
-// Each has its own error.
-func give(s *Session, mode string, of []modelOp, ops []Op) error {
+// give has a session do operations in a mode. Each has its own error.
+func give(s *Session, mode string, ops []Op) error {
 	switch mode {
 	case "plain":
 		for i := range ops {
-			ops[i].Err = plainly(s, &ops[i], of[i].word)
+			ops[i].Err = plainly(s, &ops[i])
 		}
 	case "do":
 		if err := s.Do(ops); err != nil && !errors.Is(err, ErrExists) {
@@ -156,12 +155,9 @@ func (p *player) checkCounters(b modelBatch, ops []Op, saw []sight, mode string)
 	return nil
 }
 
-// plainly does an operation by a plain call, where there is one for it; an RMW by
-// RMWWord if byWord says so.
-func plainly(s *Session, op *Op, byWord bool) (err error) {
+// plainly does an operation by a plain call, where there is one for it.
+func plainly(s *Session, op *Op) (err error) {
 	switch {
-	case byWord:
-		return s.RMWWord(op.Key, wordForm(op.Modify))
 	case op.Expires != 0 || op.InPlace != nil:
 		return s.Run(op)
 	case op.Kind == OpRead:
@@ -170,6 +166,8 @@ func plainly(s *Session, op *Op, byWord bool) (err error) {
 		return s.Upsert(op.Key, op.Value)
 	case op.Kind == OpInsert:
 		return s.Insert(op.Key, op.Value)
+	case op.ModifyWord != nil:
+		return s.RMWWord(op.Key, op.ModifyWord)
 	case op.Kind == OpRMW:
 		return s.RMW(op.Key, op.Modify)
 	}

@@ -27,7 +27,7 @@ type modelState map[uint64]modelCell
 // and ttl, the latter two where they are not 0: u17:4711@20. Before it stands a w
 // if it is by a word: wm17:4711.
 type modelOp struct {
-	word bool // a plain call of it is RMWWord
+	word bool // by a WordModifier
 	kind byte
 	key  uint64 // number
 	seed uint64 // of the value
@@ -237,6 +237,9 @@ func (r *modelRules) op(o modelOp, now int64, saw *sight) Op {
 			u.New = r.count(u.New, u.Old, o.seed)
 			return Put
 		})
+	}
+	if o.word {
+		op.ModifyWord, op.Modify = wordForm(op.Modify), nil
 	}
 	return op
 }

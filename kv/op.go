@@ -71,8 +71,10 @@ type Op struct {
 	// Value is what OpUpsert and OpInsert store, and the result of OpRead, in
 	// Value[:0] grown as needed.
 	Value []byte
-	// Modify is the copying form of OpRMW. It must be set.
+	// Modify is the copying form of OpRMW. It must be set, or ModifyWord.
 	Modify Modifier
+	// ModifyWord is asked in the place of Modify if it is set: see [Session.RMWWord].
+	ModifyWord WordModifier
 	// InPlace is the form of OpRMW that changes the value where it lies. It is
 	// tried first, where that is possible. May be nil.
 	InPlace InPlace

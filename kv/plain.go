@@ -2,8 +2,6 @@ package kv
 
 import (
 	"context"
-	"encoding/binary"
-	"fmt"
 	"unsafe"
 
 	"github.com/redykv/redykv/hlog"
@@ -59,36 +57,13 @@ func (s *Session) RMWWord(key []byte, modify WordModifier) error {
 	return s.plain.Err
 }
 
-// modifyWordAnyhow is RMWWord in general: RMW by a Modifier that asks modify.
+// modifyWordAnyhow is RMWWord in general.
 //
 //nolint:unused // modifyWordPlain ends there
 func modifyWordAnyhow(s *Session, key []byte, modify WordModifier) (done bool) {
-	s.plain = Op{Kind: OpRMW, Key: key}
-	if modify != nil {
-		s.byWord, s.plain.Modify = modify, s.onWord
-	}
-	s.badWord = -1
+	s.plain = Op{Kind: OpRMW, Key: key, ModifyWord: modify}
 	s.plain.Err = s.run(&s.plain, 0)
-	if s.plain.Err == nil && s.badWord >= 0 {
-		s.plain.Err = fmt.Errorf("%w: a value of %d bytes is no word", ErrBadSize, s.badWord)
-	}
 	return false
-}
-
-// modifyByWord is the Modifier of modifyWordAnyhow.
-func (s *Session) modifyByWord(u *Update) Verdict {
-	s.badWord = -1
-	var old uint64
-	if u.Found {
-		if len(u.Old) != 8 {
-			s.badWord = len(u.Old)
-			return Keep
-		}
-		old = binary.LittleEndian.Uint64(u.Old)
-	}
-	fresh, verdict := s.byWord(old, u.Found)
-	u.New = binary.LittleEndian.AppendUint64(u.New, fresh)
-	return verdict
 }
 
 // RMW changes the record of key as modify says, atomically.

@@ -1,6 +1,8 @@
 package kv
 
 import (
+	"encoding/binary"
+	"fmt"
 	"unsafe"
 
 	"github.com/redykv/redykv/hlog"
@@ -116,7 +118,7 @@ func (s *Session) replace(op *Op, at slot, e entry, old []byte, expires int64, f
 
 // compute asks what becomes of a record, and puts its new value into s.fresh and
 // its new expiry into s.update.
-func (s *Session) compute(op *Op, old []byte, expires int64, found bool) (Verdict, error) {
+func (s *Session) compute(op *Op, old []byte, expires int64, found bool) (verdict Verdict, err error) {
 	if !found {
 		old, expires = nil, 0
 	}
@@ -129,7 +131,11 @@ func (s *Session) compute(op *Op, old []byte, expires int64, found bool) (Verdic
 		return Put, nil
 	}
 	*s.update = Update{Found: found, Old: old, New: s.fresh[:0], Expires: expires}
-	verdict := op.Modify(s.update)
+	if op.ModifyWord == nil {
+		verdict = op.Modify(s.update)
+	} else if verdict, err = askWord(op.ModifyWord, s.update); err != nil {
+		return Keep, err
+	}
 	switch {
 	case verdict == Remove && !found:
 		return Keep, nil // there is nothing to remove
@@ -141,6 +147,20 @@ func (s *Session) compute(op *Op, old []byte, expires int64, found bool) (Verdic
 		return Put, errBadExpiry(s.update.Expires)
 	}
 	return Put, s.checkSizes(len(op.Key), len(s.fresh))
+}
+
+// askWord asks a WordModifier what a Modifier would be asked.
+func askWord(modify WordModifier, u *Update) (Verdict, error) {
+	var old uint64
+	if u.Found {
+		if len(u.Old) != 8 {
+			return Keep, fmt.Errorf("%w: a value of %d bytes is no word", ErrBadSize, len(u.Old))
+		}
+		old = binary.LittleEndian.Uint64(u.Old)
+	}
+	fresh, verdict := modify(old, u.Found)
+	u.New = binary.LittleEndian.AppendUint64(u.New, fresh)
+	return verdict, nil
 }
 
 // takeFresh makes the value s.fresh that a Modifier has left in Update.New: as it

@@ -69,10 +69,7 @@ type Session struct {
 	newWord uint64
 	zeros   []byte // the value of a tombstone
 
-	byWord  WordModifier // of RMWWord that goes the general way…
-	onWord  Modifier     // …where this one asks it…
-	badWord int          // …the length of a value that is no word, or -1
-	frozen  frozen       // of the operation that is tried
+	frozen frozen // of the operation that is tried
 
 	lanes    [2]lane
 	filling  *lane // takes operations, whose buckets are on the way
@@ -140,7 +137,6 @@ func (st *Store) makeSession() *Session {
 	s.fixed = layout.Fixed() && layout.Size(s.keySize, s.valueSize, true) <= st.log.PageSize()-hlog.FirstAddress
 	s.probe.last = int64(s.record) - 1
 	s.probe.epoch = &noEpoch
-	s.onWord = s.modifyByWord
 	s.filling, s.scanned = &s.lanes[0], &s.lanes[1]
 	for i := range s.flights {
 		s.free = append(s.free, uint32(len(s.flights)-1-i))

@@ -60,7 +60,7 @@ func (s *Session) tryWords(op *Op, e entry) bool {
 			return false
 		}
 	case OpRMW:
-		if a < s.probe.readOnly || op.Modify == nil || !s.modifyWord(op.Modify, r) {
+		if a < s.probe.readOnly || !s.modifyWord(op, r) {
 			return false
 		}
 	default:
@@ -71,15 +71,22 @@ func (s *Session) tryWords(op *Op, e entry) bool {
 }
 
 // modifyWord is modify for a value that stays where it is.
-func (s *Session) modifyWord(modify Modifier, r hlog.Record) bool {
+func (s *Session) modifyWord(op *Op, r hlog.Record) bool {
 	h, old := r.Header(), r.Word1()
 	if !h.Updatable() {
+		return false
+	}
+	if op.ModifyWord != nil {
+		fresh, verdict := op.ModifyWord(old, true)
+		return verdict == Put && r.SwapWord1(old, fresh)
+	}
+	if op.Modify == nil {
 		return false
 	}
 	s.oldWord = old
 	*s.update = s.form
 	u := s.update
-	if modify(u) != Put || u.Expires != 0 || len(u.New) != 8 {
+	if op.Modify(u) != Put || u.Expires != 0 || len(u.New) != 8 {
 		return false
 	}
 	return r.SwapWord1(old, loadWord(u.New))

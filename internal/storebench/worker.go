@@ -106,6 +106,9 @@ func newWorker(s *Spec, i int, store *kv.Store, memory []uint64) (*worker, error
 	for i := range w.ops {
 		key, rest := buffers[:ycsb.KeySize:ycsb.KeySize], buffers[ycsb.KeySize:]
 		w.ops[i] = kv.Op{Key: key, Value: rest[:0:s.ValueSize], Modify: modify, InPlace: inPlace}
+		if s.ValueSize == 8 {
+			w.ops[i].ModifyWord = word
+		}
 		w.free[i] = &w.ops[i]
 		buffers = rest[s.ValueSize:]
 	}
