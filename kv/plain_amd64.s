@@ -17,17 +17,6 @@
 // from one call's first missing line to the next one's, the shorter a call took, but
 // not evenly. Which room it was that ended there was not measured.
 
-// HASH is hashWord of SI, in BX.
-#define HASH \
-	MOVQ $const_hashSeed, AX   \
-	MOVQ $const_hashFactor, CX \
-	XORQ SI, AX                \
-	MULQ CX                    \
-	XORQ DX, AX                \
-	MOVQ AX, BX                \
-	SHRQ $32, BX               \
-	XORQ AX, BX
-
 // ENTER enters the epoch in the word that says whether the session in R8 may; if
 // that is not the epoch, it goes to absent.
 #define ENTER(word, absent) \

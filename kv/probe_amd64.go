@@ -31,6 +31,14 @@ func matchAVX2(bucket unsafe.Pointer, want uint64) uint64
 //go:noescape
 func scanAVX2(p *probe, hashes *uint64, slots *slot, n int)
 
+// hashWordsAMD64 is hashLane for n operations, up to the first whose key is no word.
+// It returns how many that are.
+//
+//go:noescape
+func hashWordsAMD64(p *probe, ops **Op, hashes *uint64, n int) int
+
+func (p *probe) hashWords(l *lane) int { return hashWordsAMD64(p, &l.ops[0], &l.hashes[0], l.n) }
+
 // match returns the number of the slot in the bucket that has want at its top,
 // bucketEntries or more if none has. The link's top is zero, and want is not.
 func match(bucket unsafe.Pointer, want uint64) int {

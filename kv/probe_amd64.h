@@ -1,5 +1,16 @@
 // What the assembly of probe_amd64.s and plain_amd64.s shares.
 
+// HASH is hashWord of SI, in BX.
+#define HASH \
+	MOVQ $const_hashSeed, AX   \
+	MOVQ $const_hashFactor, CX \
+	XORQ SI, AX                \
+	MULQ CX                    \
+	XORQ DX, AX                \
+	MOVQ AX, BX                \
+	SHRQ $32, BX               \
+	XORQ AX, BX
+
 // MATCH_AVX2 sets a bit of AX for each word of the bucket at BX whose top 16 bits
 // are AX. It uses DX.
 #define MATCH_AVX2 \

@@ -12,6 +12,36 @@ TEXT ·matchAVX2(SB), NOSPLIT, $0-24
 	MOVQ AX, ret+16(FP)
 	RET
 
+// func hashWordsAMD64(p *probe, ops **Op, hashes *uint64, n int) int
+TEXT ·hashWordsAMD64(SB), NOSPLIT, $0-40
+	MOVQ p+0(FP), R8
+	MOVQ ops+8(FP), R9
+	MOVQ hashes+16(FP), R10
+	MOVQ n+24(FP), R11
+	XORL R12, R12
+	MOVQ probe_mask(R8), R13
+	MOVQ probe_table(R8), R8
+
+next:
+	CMPQ R12, R11
+	JGE done
+	MOVQ (R9)(R12*8), DI
+	CMPQ (Op_Key+8)(DI), $8
+	JNE done
+	MOVQ Op_Key(DI), SI
+	MOVQ (SI), SI
+	HASH
+	MOVQ BX, (R10)(R12*8)
+	ANDQ R13, BX
+	SHLQ $6, BX
+	PREFETCHT0 (R8)(BX*1)
+	INCQ R12
+	JMP next
+
+done:
+	MOVQ R12, ret+32(FP)
+	RET
+
 // func scanAVX2(p *probe, hashes *uint64, slots *slot, n int)
 TEXT ·scanAVX2(SB), NOSPLIT, $0-32
 	MOVQ p+0(FP), R8

@@ -15,14 +15,6 @@ import (
 // loadWord are 8 bytes as a word.
 func loadWord(b []byte) uint64 { return *(*uint64)(unsafe.Pointer(unsafe.SliceData(b))) }
 
-// hashOf is the hash of a key.
-func (s *Session) hashOf(key []byte) uint64 {
-	if s.words && len(key) == 8 {
-		return hashWord(loadWord(key))
-	}
-	return s.hash(key)
-}
-
 // valueWord is a value of up to 8 bytes as a word, as it lies in the log.
 func valueWord(value []byte) (word uint64) {
 	if len(value) == 8 {
