@@ -19,7 +19,7 @@ func newBenchCmd() *cobra.Command {
 		Args:  usageArgs(cobra.NoArgs),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBenchStoreCmd(), newBenchFabricCmd(), newBenchCacheCmd(), newBenchMigrateCmd())
+	cmd.AddCommand(newBenchStoreCmd(), newBenchFabricCmd(), newBenchCacheCmd(), newBenchMigrateCmd(), newBenchDeviceCmd())
 	return cmd
 }
 

@@ -118,7 +118,7 @@ func (f *compareFlags) run(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer outputs.discard()
-	if c.Dir, err = workDir(f.dir); err != nil {
+	if c.Dir, err = workDir(f.dir, "redykv-compare-*"); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(c.Dir)) }()
@@ -146,9 +146,9 @@ func (f *compareFlags) run(cmd *cobra.Command) (err error) {
 	return nil
 }
 
-// workDir makes an empty directory below dir, or where temporary files go; not
+// workDir makes an empty directory of a name below dir, or where temporary files go; not
 // in memory, though, where there is no direct I/O, if it can be helped.
-func workDir(dir string) (string, error) {
+func workDir(dir, pattern string) (string, error) {
 	if dir == "" {
 		dir = os.TempDir()
 		if ycsb.InMemory(dir) {
@@ -157,7 +157,7 @@ func workDir(dir string) (string, error) {
 	} else if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("directory %s: %w", dir, err)
 	}
-	made, err := os.MkdirTemp(dir, "redykv-compare-*")
+	made, err := os.MkdirTemp(dir, pattern)
 	if err != nil {
 		return "", fmt.Errorf("directory %s is not writable: %w", dir, err)
 	}

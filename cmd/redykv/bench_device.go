@@ -1,0 +1,105 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redykv/redykv/internal/devicebench"
+	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/ssdtier"
+)
+
+// benchDeviceFlags are the flags of bench device.
+type benchDeviceFlags struct {
+	spec        devicebench.Spec
+	ops, blocks []string
+	engine      string
+	size        units.Size
+	dir         string
+	jsonPath    string
+}
+
+func newBenchDeviceCmd() *cobra.Command {
+	f := benchDeviceFlags{size: 1 << 30}
+	cmd := &cobra.Command{
+		Use:   "device",
+		Short: "Measure a device beside fio",
+		Long: `Read and write a device by one queue that one goroutine owns: each operation with
+each size of a block and each number in flight, turn by turn.
+
+  read   random blocks of a log of --size
+  write  blocks at the end of a log, which is cut off behind
+
+  ssd     segment files in --dir, past the page cache; with checksums, in blocks of
+          4 KiB at least
+  redy    a Redy cache, whose server is a process of its own on this machine
+  memory  the memory of this process
+
+Where fio is installed it takes turns with the ssd: it reads the same file, or writes
+one of --size again and again, past the page cache through io_uring.
+
+The mean latency is the number in flight over the throughput, for both; percentiles are
+those of a sample. CPU us is the processor time of this process for one operation.`,
+		Example: `  redykv bench device --block 4KiB --depth 1,32,128
+  redykv bench device --op write --block 64KiB,1MiB --depth 1,8 --dir /mnt/nvme
+  redykv bench device --engine pool --no-fio`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.spec.Device, "device", "ssd", "device: "+strings.Join(devicebench.Devices(), ", "))
+	flags.StringSliceVar(&f.ops, "op", []string{"read"}, "operations: "+devicebench.Names())
+	flags.StringSliceVar(&f.blocks, "block", []string{"4KiB"}, "sizes of an operation")
+	flags.IntSliceVar(&f.spec.Depths, "depth", []int{1, 32, 128}, "operations in flight")
+	flags.DurationVar(&f.spec.Duration, "duration", 3*time.Second, "time of each measurement, all its slices together")
+	flags.Var(&f.size, "size", "size of the log")
+	flags.StringVar(&f.dir, "dir", "", "directory for files, which are removed afterwards; empty: where temporary files go")
+	flags.StringVar(&f.engine, "engine", string(ssdtier.EngineAuto), fmt.Sprintf("what reads and writes the ssd: %v", ssdtier.Engines))
+	flags.StringVar(&f.spec.Net, "net", "none", "model of the network before redy: none, rdma, or a round trip and a bandwidth like 2.9us,100Gbit")
+	flags.BoolVar(&f.spec.NoFio, "no-fio", false, "do not measure fio")
+	flags.StringVar(&f.jsonPath, "json", "", "file for the results as JSON lines")
+	return cmd
+}
+
+// parse fills in the spec from what was typed.
+func (f *benchDeviceFlags) parse() (err error) {
+	s := &f.spec
+	for _, name := range f.ops {
+		s.Ops = append(s.Ops, devicebench.Op(name))
+	}
+	if s.Blocks, err = units.ParseSizes(f.blocks); err != nil {
+		return err
+	}
+	s.Size, s.Engine = int64(f.size), ssdtier.Engine(f.engine)
+	return s.Check()
+}
+
+func (f *benchDeviceFlags) run(cmd *cobra.Command) (err error) {
+	if err := f.parse(); err != nil {
+		return usageError{err}
+	}
+	var out *outputFile
+	if f.jsonPath != "" {
+		if out, err = openOutput(f.jsonPath); err != nil {
+			return err
+		}
+		defer out.discard()
+	}
+	if f.spec.Dir, err = workDir(f.dir, "redykv-bench-*"); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(f.spec.Dir)) }()
+	report, err := devicebench.Run(cmd.Context(), f.spec, newProgress(cmd.ErrOrStderr()))
+	if err != nil {
+		return plainly(cmd.Context(), err)
+	}
+	if err := report.WriteTable(cmd.OutOrStdout()); err != nil || out == nil {
+		return err
+	}
+	return out.commit(report.WriteJSON)
+}

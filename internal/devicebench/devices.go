@@ -1,0 +1,117 @@
+package devicebench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/redytier"
+	"github.com/redykv/redykv/ssdtier"
+)
+
+// opened is a device ready to be started, and what belongs to it.
+type opened struct {
+	device.Device
+	segments string       // pattern of the files that hold the log; empty if none do
+	note     string       // what a report says of it
+	stop     func() error // ends what was started beside it; may be nil
+}
+
+func (o *opened) Close() error {
+	err := o.Device.Close()
+	if o.stop != nil {
+		err = errors.Join(err, o.stop())
+	}
+	return err
+}
+
+// kind is a device by name.
+type kind struct {
+	name string
+	// open makes one that holds size bytes, with files in the empty directory dir.
+	open func(ctx context.Context, s *Spec, dir string) (*opened, error)
+}
+
+// kinds are the devices that there are.
+var kinds = []kind{
+	{"ssd", openSSD},
+	{"redy", openRedy},
+	{"memory", openMemory},
+}
+
+// Devices are the names of all.
+func Devices() []string {
+	names := make([]string, len(kinds))
+	for i, k := range kinds {
+		names[i] = k.name
+	}
+	return names
+}
+
+func findDevice(name string) (kind, error) {
+	for _, k := range kinds {
+		if k.name == name {
+			return k, nil
+		}
+	}
+	return kind{}, fmt.Errorf("unknown device %q: want one of %s", name, strings.Join(Devices(), ", "))
+}
+
+// openDevice makes the device of a spec for one operation, below its directory.
+func openDevice(ctx context.Context, s *Spec, op Op) (*opened, error) {
+	k, err := findDevice(s.Device)
+	if err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(s.Dir, string(op))
+	if err := os.Mkdir(dir, 0o777); err != nil {
+		return nil, fmt.Errorf("devicebench: %w", err)
+	}
+	o, err := k.open(ctx, s, dir)
+	if err != nil {
+		return nil, fmt.Errorf("devicebench: device %s: %w", s.Device, err)
+	}
+	return o, nil
+}
+
+func openMemory(context.Context, *Spec, string) (*opened, error) {
+	return &opened{Device: device.NewMemory()}, nil
+}
+
+func openSSD(_ context.Context, s *Spec, dir string) (*opened, error) {
+	segment := int64(ssdtier.DefaultSegmentSize)
+	for segment < s.Size {
+		segment *= 2
+	}
+	d, err := ssdtier.OpenWith(dir, ssdtier.Options{SegmentSize: segment, Engine: s.Engine})
+	if err != nil {
+		return nil, err
+	}
+	note := fmt.Sprintf("engine %s, blocks of %d bytes", d.Engine(), d.Alignment())
+	if !d.Direct() {
+		note += ", through the page cache"
+	}
+	return &opened{Device: d, segments: filepath.Join(dir, "*.seg"), note: note}, nil
+}
+
+// openRedy starts a cache server, as a process of its own, and makes a cache there.
+func openRedy(ctx context.Context, s *Spec, _ string) (*opened, error) {
+	allocator, err := manager.NewLocalAllocator(manager.LocalOptions{})
+	if err != nil {
+		return nil, err
+	}
+	mgr, err := manager.Embed(ctx, manager.EmbedOptions{Allocator: allocator})
+	if err != nil {
+		return nil, err
+	}
+	d, err := redytier.Open(ctx, mgr, redytier.Config{Capacity: s.Size, Net: s.Net})
+	if err != nil {
+		return nil, errors.Join(err, mgr.Close())
+	}
+	return &opened{Device: d, note: "over shm", stop: mgr.Close}, nil
+}

@@ -1,0 +1,110 @@
+package devicebench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/redykv/redykv/internal/bench"
+)
+
+// fio measures a file of a size.
+type fio struct {
+	path    string // of the program
+	version string
+	file    string
+	size    int64
+}
+
+// findFio looks for the program; nil if it is not installed.
+func findFio(ctx context.Context) (*fio, error) {
+	path, err := exec.LookPath("fio")
+	if err != nil {
+		return nil, nil //nolint:nilerr // then it is not there
+	}
+	version, err := exec.CommandContext(ctx, path, "--version").Output()
+	if err != nil {
+		return nil, fmt.Errorf("fio --version: %w", err)
+	}
+	return &fio{path: path, version: strings.TrimSpace(string(version))}, nil
+}
+
+// slice measures one cell for that long.
+func (f *fio) slice(ctx context.Context, x cell, lasts time.Duration) (bench.Sample, error) {
+	args := []string{
+		"--name=redykv", "--filename=" + f.file, fmt.Sprintf("--size=%d", f.size), fmt.Sprintf("--bs=%d", x.block),
+		fmt.Sprintf("--iodepth=%d", x.depth), "--ioengine=io_uring", "--direct=1", "--thread",
+		fmt.Sprintf("--runtime=%dms", max(lasts.Milliseconds(), 1)), "--time_based", "--output-format=json",
+	}
+	if x.op == Read {
+		args = append(args, "--rw=randread", "--norandommap", "--randrepeat=0", "--readonly")
+	} else {
+		args = append(args, "--rw=write")
+	}
+	cmd := exec.CommandContext(ctx, f.path, args...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return bench.Sample{}, fmt.Errorf("fio %s of %d bytes: %w: %s", x.op, x.block, err, strings.TrimSpace(stderr.String()))
+	}
+	return parseFio(out, x)
+}
+
+// fioStats are what is wanted of the statistics of one direction.
+type fioStats struct {
+	IOPS    float64 `json:"iops"`
+	IOs     uint64  `json:"total_ios"`
+	Runtime float64 `json:"runtime"` // in ms
+}
+
+// parseFio takes a sample from fio's report.
+func parseFio(out []byte, x cell) (bench.Sample, error) {
+	var report struct {
+		Jobs []struct {
+			Read  fioStats `json:"read"`
+			Write fioStats `json:"write"`
+		} `json:"jobs"`
+	}
+	if err := json.Unmarshal(out, &report); err != nil {
+		return bench.Sample{}, fmt.Errorf("fio's report: %w", err)
+	}
+	if len(report.Jobs) != 1 {
+		return bench.Sample{}, fmt.Errorf("fio's report has %d jobs, want 1", len(report.Jobs))
+	}
+	s := report.Jobs[0].Read
+	if x.op == Write {
+		s = report.Jobs[0].Write
+	}
+	if s.IOs == 0 || s.IOPS <= 0 {
+		return bench.Sample{}, errors.New("fio's report: nothing was done")
+	}
+	return bench.Sample{Operations: s.IOs, Seconds: s.Runtime / 1e3, Mops: s.IOPS / 1e6, InFlight: x.depth}, nil
+}
+
+// spread makes a file of a size, whose blocks the disk has.
+func spread(path string, size int64) (err error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return fmt.Errorf("devicebench: %w", err)
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	chunk := make([]byte, fillBlock)
+	for i := range chunk {
+		chunk[i] = byte(i * i >> 3)
+	}
+	for at := int64(0); at < size; at += fillBlock {
+		if _, err := f.WriteAt(chunk[:min(fillBlock, size-at)], at); err != nil {
+			return fmt.Errorf("devicebench: %w", err)
+		}
+	}
+	if err := f.Sync(); err != nil {
+		return fmt.Errorf("devicebench: %w", err)
+	}
+	return nil
+}

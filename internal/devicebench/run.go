@@ -1,0 +1,155 @@
+package devicebench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/redykv/redykv/internal/bench"
+	"github.com/redykv/redykv/ycsb"
+)
+
+// cell is one thing to measure.
+type cell struct {
+	op           Op
+	block, depth int
+}
+
+// plan lists the cells of a spec.
+func plan(s *Spec) (cells []cell) {
+	for _, op := range s.Ops {
+		for _, block := range s.Blocks {
+			for _, depth := range s.Depths {
+				cells = append(cells, cell{op, block, depth})
+			}
+		}
+	}
+	return cells
+}
+
+// turn is who measures a cell: the loop of a device, or fio beside it.
+type turn struct {
+	cell
+	loop *loop
+	fio  *fio
+
+	cpu time.Duration // of this process
+	ops uint64
+}
+
+func (t *turn) slice(ctx context.Context, lasts time.Duration) (bench.Sample, error) {
+	if t.fio != nil {
+		return t.fio.slice(ctx, t.cell, lasts)
+	}
+	before := cpuTime()
+	s, err := t.loop.slice(ctx, t.cell, lasts)
+	t.cpu += cpuTime() - before
+	t.ops += s.Operations
+	return s, err
+}
+
+// Run measures what spec asks for. progress may be nil.
+func Run(ctx context.Context, spec Spec, progress ycsb.Progress) (_ *Report, err error) {
+	if err := spec.Check(); err != nil {
+		return nil, err
+	}
+	b := &run{spec: &spec, report: &Report{Machine: ycsb.Machine(), Spec: spec}, loops: make(map[Op]*loop), beside: make(map[Op]*fio)}
+	defer func() { err = errors.Join(err, b.close()) }()
+	if err := b.open(ctx); err != nil {
+		return nil, err
+	}
+	var turns []*turn
+	for _, x := range plan(&spec) {
+		if err := b.loops[x.op].check(x); err != nil {
+			return nil, err
+		}
+		turns = append(turns, &turn{cell: x, loop: b.loops[x.op]})
+		if f := b.beside[x.op]; f != nil {
+			turns = append(turns, &turn{cell: x, fio: f})
+		}
+	}
+	samples, err := bench.Turns(ctx, len(turns), spec.Duration, progress,
+		func(ctx context.Context, i int, lasts time.Duration) (bench.Sample, error) {
+			return turns[i].slice(ctx, lasts)
+		})
+	if err != nil {
+		return nil, err
+	}
+	for i, t := range turns {
+		if t.fio != nil {
+			continue
+		}
+		var theirs *bench.Sample
+		if i+1 < len(turns) && turns[i+1].fio != nil {
+			theirs = &samples[i+1]
+		}
+		cpuUs := t.cpu.Seconds() * 1e6 / float64(max(t.ops, 1))
+		b.report.Rows = append(b.report.Rows, newRow(&spec, t.cell, samples[i], theirs, cpuUs))
+	}
+	return b.report, nil
+}
+
+// run is what is open during a Run: a device of its own for each operation, so that
+// reads have a log that nobody changes.
+type run struct {
+	spec   *Spec
+	report *Report
+	loops  map[Op]*loop
+	beside map[Op]*fio
+}
+
+func (b *run) open(ctx context.Context) error {
+	program, err := findFio(ctx)
+	if err != nil {
+		return err
+	}
+	for _, op := range b.spec.Ops {
+		if b.loops[op] != nil {
+			continue
+		}
+		o, err := openDevice(ctx, b.spec, op)
+		if err != nil {
+			return err
+		}
+		l, err := newLoop(ctx, o, b.spec)
+		if err != nil {
+			return errors.Join(err, o.Close())
+		}
+		b.loops[op], b.report.Note = l, o.note
+		if program == nil || b.spec.NoFio || o.segments == "" {
+			continue
+		}
+		f := *program
+		f.size = b.spec.Size
+		if f.file, err = b.fileFor(op, o); err != nil {
+			return err
+		}
+		b.beside[op], b.report.Fio = &f, f.version
+	}
+	return nil
+}
+
+// fileFor is the file that fio reads, which is that of the device, or writes.
+func (b *run) fileFor(op Op, o *opened) (string, error) {
+	if op == Write {
+		path := filepath.Join(b.spec.Dir, "fio")
+		return path, spread(path, b.spec.Size)
+	}
+	files, err := filepath.Glob(o.segments)
+	if err == nil && len(files) != 1 {
+		err = fmt.Errorf("%d files %s, want 1", len(files), o.segments)
+	}
+	if err != nil {
+		return "", fmt.Errorf("devicebench: %w", err)
+	}
+	return files[0], nil
+}
+
+func (b *run) close() (err error) {
+	for _, l := range b.loops {
+		err = errors.Join(err, l.Close())
+	}
+	return err
+}
