@@ -56,6 +56,7 @@ those of a sample. CPU us is the processor time of this process for one operatio
 	flags.StringSliceVar(&f.ops, "op", []string{"read"}, "operations: "+devicebench.Names())
 	flags.StringSliceVar(&f.blocks, "block", []string{"4KiB"}, "sizes of an operation")
 	flags.IntSliceVar(&f.spec.Depths, "depth", []int{1, 32, 128}, "operations in flight")
+	flags.IntVar(&f.spec.Batch, "batch", 1, "completions taken at once, before the operations that follow them are started; fio takes 1")
 	flags.DurationVar(&f.spec.Duration, "duration", 3*time.Second, "time of each measurement, all its slices together")
 	flags.Var(&f.size, "size", "size of the log")
 	flags.StringVar(&f.dir, "dir", "", "directory for files, which are removed afterwards; empty: where temporary files go")

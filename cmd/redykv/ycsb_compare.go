@@ -146,7 +146,8 @@ func (f *compareFlags) run(cmd *cobra.Command) (err error) {
 	return nil
 }
 
-// workDir makes an empty directory of a name below dir, or where temporary files go; not
+// workDir makes an empty directory, with a name of a pattern, below dir or where
+// temporary files go; not
 // in memory, though, where there is no direct I/O, if it can be helped.
 func workDir(dir, pattern string) (string, error) {
 	if dir == "" {

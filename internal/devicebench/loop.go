@@ -33,7 +33,7 @@ func newLoop(ctx context.Context, o *opened, s *Spec) (*loop, error) {
 	depth, block := slices.Max(s.Depths), slices.Max(s.Blocks)
 	l := &loop{
 		opened: o, size: s.Size, rng: rand.NewPCG(1, 2), meter: bench.NewMeter(depth),
-		mem: device.AlignedBuffer(depth*block, max(memoryAlign, o.Alignment())), done: make([]device.Completion, min(depth, 256)),
+		mem: device.AlignedBuffer(depth*block, max(memoryAlign, o.Alignment())), done: make([]device.Completion, s.Batch),
 	}
 	_, _ = rand.NewChaCha8([32]byte{2}).Read(l.mem) // never fails
 	err := o.Start(0)

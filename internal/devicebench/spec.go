@@ -36,6 +36,7 @@ type Spec struct {
 	Ops      []Op
 	Blocks   []int // bytes of an operation
 	Depths   []int // operations in flight
+	Batch    int   // completions taken at once, before what follows them is started
 	Duration time.Duration
 	Size     int64          // bytes of the log
 	Dir      string         // empty, for files
@@ -73,6 +74,9 @@ func (s *Spec) Check() error {
 	}
 	if err := ycsb.CheckNet(s.Net); err != nil {
 		return err
+	}
+	if s.Batch < 1 || s.Batch > MaxDepth {
+		return fmt.Errorf("batch of %d completions: want 1 to %d", s.Batch, MaxDepth)
 	}
 	block, depth := slices.Max(s.Blocks), slices.Max(s.Depths)
 	if s.Size < MinSize || s.Size/4 < int64(block)*int64(depth) {

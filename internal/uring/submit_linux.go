@@ -73,12 +73,23 @@ func (r *Ring) publish() uint32 {
 	return r.pending()
 }
 
+// eager is how many operations the kernel may have under way while Submit still hands
+// over one at a time. A disk with little to do gets it at once then: it starts on the
+// first while the others are made ready, and does not end with all of them at the same
+// time. On a virtual disk with 32 operations in flight that is a fifth more of them, for
+// a microsecond of processor time each. A disk with more to do is as fast with batches.
+const eager = 64
+
 // Submit starts what was enqueued. What the kernel has no memory or room for stays
 // enqueued, for the next Submit or Wait. After an error the ring is of no use any more,
 // and Retract tells what was not started.
 func (r *Ring) Submit() error {
 	for r.pending() > 0 {
-		n, errno := r.enter(r.fd, r.publish(), 0, 0, nil)
+		n := r.publish()
+		if uint32(r.UnderWay())-n < eager {
+			n = 1
+		}
+		n, errno := r.enter(r.fd, n, 0, 0, nil)
 		switch {
 		case errno == unix.EINTR:
 		case errno == unix.EAGAIN, errno == unix.EBUSY, errno == 0 && n == 0:
