@@ -18,7 +18,10 @@ import (
 	"github.com/redykv/redykv/internal/fabric"
 )
 
-var chaosRuns = flag.Int("chaos.runs", 1, "how many seeds TestChaos plays with each transport and configuration")
+var (
+	chaosRuns = flag.Int("chaos.runs", 1, "how many seeds TestChaos plays with each transport and configuration")
+	chaosSeed = flag.Uint64("chaos.seed", 1, "TestChaos's first seed")
+)
 
 // cellHistory is what a chaos worker knows of 8 bytes that only it writes: the writes to
 // them in program order, back to the last that is known to have taken place. What
@@ -126,14 +129,15 @@ func (w *chaosWorker) settle() {
 // and go, connections are cut and delayed, and frames are altered. Every operation ends once; a read that succeeds is right, in the order of
 // its session's calls.
 func TestChaos(t *testing.T) {
-	seed := uint64(0) // another for each
+	seed := *chaosSeed // another for each
 	forAll(t, func(t *testing.T, c *cluster, cfg Config) {
 		if len(c.vms) < 2 {
 			return
 		}
 		for range *chaosRuns {
-			seed++
+			t.Logf("seed %d", seed)
 			chaos(t, newCluster(t, c.servers[0].Transport(), 4, 4<<20), cfg, seed)
+			seed++
 		}
 	})
 }

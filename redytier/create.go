@@ -98,6 +98,9 @@ func create(ctx context.Context, mgr Manager, cfg Config, m *managerv1.AllocateR
 	}
 	var c *Cache
 	name, err := transportOf(grants, "")
+	if err == nil && cfg.lease > 0 {
+		err = stillThere(ctx, mgr, m.CacheId)
+	}
 	if err == nil {
 		var provider fabric.Provider
 		if provider, err = transport.OpenWith(name, transport.Options{TLS: cfg.FabricTLS}); err == nil {
@@ -111,6 +114,17 @@ func create(ctx context.Context, mgr Manager, cfg Config, m *managerv1.AllocateR
 		return nil, errors.Join(err, disconnectAll(ctx, grants))
 	}
 	return c, nil
+}
+
+// stillThere fails where the lease of a cache has ended while its servers were asked
+// for their regions. The manager has told those that lent some already, and would not
+// tell the others: nobody would take their memory back.
+func stillThere(ctx context.Context, mgr Manager, cache string) error {
+	_, err := mgr.Renew(ctx, connect.NewRequest(&managerv1.RenewRequest{CacheId: cache}))
+	if connect.CodeOf(err) != connect.CodeNotFound {
+		return nil // a manager that does not answer is asked again, by the watcher
+	}
+	return fmt.Errorf("its lease has ended while it was created: %w", err)
 }
 
 // checkShares holds a manager's shares against the regions asked for.

@@ -153,13 +153,11 @@ func closeQueue(t *testing.T, q device.Queue) {
 
 // finish carries one operation out alone. A refusal is a completion as well.
 func finish(t testing.TB, q device.Queue, start func() error, check func(device.Completion)) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
 	if err := start(); err != nil {
 		check(device.Completion{Err: err})
 		return
 	}
-	if err := q.Wait(ctx); err != nil {
+	if err := waitPatiently(q); err != nil {
 		t.Error(err)
 		return
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -149,8 +150,8 @@ func TestReconfigure(t *testing.T) {
 					t.Errorf("configuration %+v, want %+v", cache.Configuration(), configuration)
 				}
 			}
-			if err := cache.Reconfigure(t.Context(), Configuration{ClientThreads: 99, ServerThreads: 99, BatchSize: 2, QueueDepth: 1}); err == nil {
-				t.Error("more server threads than cores")
+			if err := cache.Reconfigure(t.Context(), Configuration{ClientThreads: 99, ServerThreads: 99, BatchSize: 2, QueueDepth: 1}); !errors.Is(err, ErrCores) || !strings.Contains(err.Error(), "16 cores") {
+				t.Errorf("more server threads than cores: %v", err)
 			}
 			if want := configurations[len(configurations)-1]; cache.Configuration() != want {
 				t.Errorf("after a failure: %+v", cache.Configuration())

@@ -16,6 +16,9 @@ var (
 	// as it takes, or no memory for its rings. It may have later; sessions that lose a
 	// connection try again by themselves.
 	ErrNoRoom = errors.New("redytier: no room for a connection")
+	// ErrCores says that a VM has not the processors for as many server threads; the
+	// error names how many it has.
+	ErrCores = errors.New("redytier: too few processors for the server threads")
 	// ErrRegionUnavailable says that the memory asked for is lost or out of
 	// reach. Whether a write that ends with it took effect is unknown.
 	ErrRegionUnavailable = errors.New("redytier: region unavailable")

@@ -152,11 +152,16 @@ func disconnectAll(ctx context.Context, grants []*grant) (err error) {
 	return err
 }
 
-// configure tells the server what the grant's data path is to be.
+// configure tells the server what the grant's data path is to be. All that a server
+// has to say against a configuration that was checked is that it lacks processors.
 func (g *grant) configure(ctx context.Context, c Configuration) error {
 	_, err := g.control().Configure(ctx, connect.NewRequest(&serverv1.ConfigureRequest{
 		CacheId: g.cache, Grant: g.id, Ticket: g.ticket[:], Configuration: g.ringed(c).proto(),
 	}))
+	switch connect.CodeOf(err) {
+	case connect.CodeInvalidArgument, connect.CodeResourceExhausted:
+		return fmt.Errorf("configure VM %s: %w: %w", g.vm, ErrCores, err)
+	}
 	if err != nil {
 		return fmt.Errorf("configure VM %s: %w", g.vm, err)
 	}

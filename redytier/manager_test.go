@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -50,6 +51,30 @@ func manage(t *testing.T, perVM int, lease time.Duration) *managed {
 		}
 	})
 	return &managed{Embedded: m, vms: vms, events: make(chan Event, 256)}
+}
+
+// announce starts a cache server named large with room for so many regions, and
+// returns when the manager has it.
+func (m *managed) announce(t *testing.T, regions int) *manager.Node {
+	t.Helper()
+	node, err := manager.StartNode(manager.NodeOptions{
+		ID: "large", Memory: uint64(regions) * managedRegion, Cores: 4, Transport: "mem", Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	registered, over := make(chan struct{}), make(chan error, 1)
+	// A machine that is slow enough misses heartbeats, and the node registers again.
+	go func() { over <- node.Announce(ctx, m, sync.OnceFunc(func() { close(registered) })) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := errors.Join(<-over, node.Close()); err != nil { // it ends with its context
+			t.Error(err)
+		}
+	})
+	<-registered
+	return node
 }
 
 // forManaged runs a test over transports and two ways to the data, with two VMs.
@@ -218,17 +243,7 @@ func TestReclaimed(t *testing.T) {
 func TestReclaimedToSeveral(t *testing.T) {
 	for _, migration := range []Migration{{}, {Parallel: 2}, {PauseAll: true, PauseReads: true}} {
 		m := manage(t, 1, 0)
-		node, err := manager.StartNode(manager.NodeOptions{
-			ID: "large", Memory: 3 * managedRegion, Cores: 4, Transport: "mem", Logger: slog.New(slog.DiscardHandler),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		registered, over := make(chan struct{}), make(chan error, 1)
-		// A machine that is slow enough misses heartbeats, and the node registers again.
-		go func() { over <- node.Announce(ctx, m, sync.OnceFunc(func() { close(registered) })) }()
-		<-registered
+		node := m.announce(t, 3)
 		cache := m.create(t, m, Config{Capacity: 3 * managedRegion, Migration: migration, Transport: "mem"})
 		if err := cache.Reshape(t.Context(), managedRegions*managedRegion, SLO{}); err != nil {
 			t.Fatal(err)
@@ -257,13 +272,6 @@ func TestReclaimedToSeveral(t *testing.T) {
 			t.Errorf("%d bytes free at the VM that was left", free)
 		}
 		if err := cache.Delete(t.Context()); err != nil {
-			t.Error(err)
-		}
-		cancel()
-		if err := <-over; err != nil { // it ends with its context
-			t.Error(err)
-		}
-		if err := node.Close(); err != nil {
 			t.Error(err)
 		}
 	}
@@ -330,4 +338,36 @@ func TestLost(t *testing.T) {
 		}
 		m.nothingLeft(t)
 	})
+}
+
+// late is a manager whose answers to Allocate come when the lease has ended.
+type late struct{ *managed }
+
+func (m late) Allocate(ctx context.Context, req *connect.Request[managerv1.AllocateRequest]) (*connect.Response[managerv1.AllocateResponse], error) {
+	answer, err := m.managed.Allocate(ctx, req)
+	for err == nil {
+		var r *connect.Response[managerv1.DescribeResponse]
+		if r, err = m.Describe(ctx, connect.NewRequest(&managerv1.DescribeRequest{})); err == nil && len(r.Msg.GetCaches()) == 0 {
+			break
+		}
+		runtime.Gosched()
+	}
+	return answer, err
+}
+
+// A client that is so slow that its lease ends before it has connected to its servers
+// leaves nothing lent there.
+func TestLeaseEndsBeforeTheCacheIsThere(t *testing.T) {
+	m := manage(t, 0, time.Millisecond)
+	node := m.announce(t, managedRegions)
+	cache, err := Create(t.Context(), late{m}, Config{
+		Capacity: managedRegions * managedRegion, RegionSize: managedRegion, Transport: "mem",
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	if connect.CodeOf(err) != connect.CodeNotFound {
+		t.Errorf("Create: %v, %v", cache, err)
+	}
+	if vm := node.VM(); vm.Free != vm.Memory {
+		t.Errorf("%d of %d bytes free", vm.Free, vm.Memory)
+	}
 }

@@ -220,8 +220,11 @@ func (c *Cache) commit(places []place, links []*link, capacity int64, configurat
 
 // Reconfigure changes the data path of a live cache (R69): batches, rings, client
 // and server threads. Requests go on; those on the same bytes keep their order
-// across the change. A Reconfigure that fails changes nothing. It waits for
-// callbacks, so it must not be called from one.
+// across the change. The VMs stay those that the cache has, and so do their
+// processors, of which a launched VM has as many as its cache's configuration asked
+// for: more server threads than those are refused with ErrCores, which says how many
+// there are. A Reshape to another SLO finds other VMs. A Reconfigure that fails changes
+// nothing. It waits for callbacks, so it must not be called from one.
 func (c *Cache) Reconfigure(ctx context.Context, configuration Configuration) error {
 	if err := errors.Join(configuration.Check(), c.cfg.Tuning.Check(configuration)); err != nil {
 		return err

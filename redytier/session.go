@@ -26,7 +26,11 @@ const MaxDepth = 1 << 14
 // are written or read as one (A9).
 //
 // A session that has operations under way has to be polled: a region that moves
-// waits for those that began before.
+// waits for those that began before. One that has none may be left alone for as long
+// as its owner likes. It keeps the connections it had, whose rings are memory of the
+// servers, and finds what has changed with its next operation: one connection for
+// each VM, and one more where the data path was reconfigured since. Who has no use for
+// a session closes it.
 type Session struct {
 	cache *Cache
 	id    uint64      // at random, for servers to know it by
