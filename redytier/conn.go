@@ -20,7 +20,8 @@ type conn struct {
 	session *Session
 	link    *link
 	qp      fabric.QueuePair
-	remotes []fabric.Remote // of the grant's regions; without a ring
+	early   fabric.Prefetcher // of qp, if it is one and there is no ring
+	remotes []fabric.Remote   // of the grant's regions; without a ring
 	ring    *ring
 	err     error // why the connection is gone; it is not used any more then
 	dirty   bool  // something waits for the doorbell
@@ -173,6 +174,13 @@ func (c *conn) finish(op uint32, mirror bool, n int, err error) {
 		err = nil
 	}
 	c.session.finish(op, n, err)
+}
+
+// prefetch is called where others' submits come before this one's.
+func (c *conn) prefetch() {
+	if c.dirty && c.early != nil && c.err == nil {
+		c.early.Prefetch()
+	}
 }
 
 // submit starts everything issued.

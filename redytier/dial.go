@@ -98,6 +98,7 @@ func (c *conn) dial(ctx context.Context, depth int) error {
 	if c.ring != nil {
 		return c.importRing(ctx)
 	}
+	c.early, _ = qp.(fabric.Prefetcher)
 	c.remotes, err = importRegions(ctx, qp, g, cache.RegionSize())
 	return err
 }

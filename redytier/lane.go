@@ -19,8 +19,11 @@ type lane struct {
 	conn   *conn
 	remote fabric.Remote
 	index  uint32
-	slow   bool // something below is not zero
 	strict bool // Config.StrictOrder
+
+	// slowReads and slowWrites say that something below concerns them. Reads of a
+	// region that moves are as quick as ever.
+	slowReads, slowWrites bool
 
 	gate         gate
 	mirror       *conn // gets every write as well
@@ -56,16 +59,25 @@ func (l *lane) bind(s *Session, i int, r *region) {
 	l.judge()
 }
 
-// judge sets slow.
+// judge sets slowReads and slowWrites.
 func (l *lane) judge() {
-	l.slow = l.gate != 0 || l.mirror != nil || l.after != nil || len(l.held) > 0 || l.fresh != nil || l.strict
+	l.slowReads = l.gate&holdReads != 0 || l.after != nil || len(l.held) > 0 || l.strict
+	l.slowWrites = l.slowReads || l.gate != 0 || l.mirror != nil || l.fresh != nil
+}
+
+// slow says that requests of a kind have to look further.
+func (l *lane) slow(write bool) bool {
+	if write {
+		return l.slowWrites
+	}
+	return l.slowReads
 }
 
 // issue takes a request of the session's, or returns false where a connection is
 // full. What has to wait is taken, and held.
 func (l *lane) issue(s *Session, r request) bool {
 	r.remote, r.index = l.remote, l.index
-	if !l.slow {
+	if !l.slow(r.write) {
 		return l.conn.issue(r)
 	}
 	if l.waits(&r) {
@@ -73,6 +85,7 @@ func (l *lane) issue(s *Session, r request) bool {
 			s.holding = append(s.holding, l.number)
 		}
 		l.held = append(l.held, r)
+		l.slowReads, l.slowWrites = true, true
 		s.held++
 		return true
 	}

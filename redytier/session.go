@@ -136,7 +136,7 @@ func (s *Session) admit(buf []byte, addr int64, write bool, tag uint64) error {
 	// Nearly every request is to one region that nothing is the matter with.
 	at := addr & t.mask
 	if i := addr >> t.shift; i < int64(len(s.lanes)) && at+n <= t.mask+1 && (s.wrap == 0 || addr <= s.wrap-n) {
-		if l := &s.lanes[i]; !l.slow && l.conn.access(slot, write, buf, l, at) {
+		if l := &s.lanes[i]; !l.slow(write) && l.conn.access(slot, write, buf, l, at) {
 			return nil
 		}
 	}
@@ -245,6 +245,11 @@ func (s *Session) letGo() bool {
 
 // ring rings the doorbell of every connection that has something new.
 func (s *Session) ring() {
+	if len(s.conns) > 1 {
+		for _, c := range s.conns {
+			c.prefetch()
+		}
+	}
 	for _, c := range s.conns {
 		c.submit()
 	}

@@ -15,10 +15,13 @@ import (
 
 const (
 	// pullChunk is the size of a pull's reads, and pullDepth how many of them are
-	// under way. Over shm neither matters from 64 KiB on; over tcp more than a
-	// megabyte under way falls out of the caches, a quarter of the rate at 8 MiB.
+	// under way. Over tcp more than a megabyte under way falls out of the caches, a
+	// quarter of the rate at 8 MiB.
 	pullChunk = 256 << 10
 	pullDepth = 4
+	// copyChunk is the size of reads that this side copies itself: from there on a
+	// copy leaves the caches to those who need them.
+	copyChunk = 1 << 20
 	// patience is how long a source may take for an answer. A peer that is gone
 	// is noticed by the fabric, mostly; this is for the rest.
 	patience = 15 * time.Second
@@ -55,6 +58,9 @@ func (p *pull) copyAll() (err error) {
 	}
 	// Closed before the regions may go: until then reads may still arrive.
 	defer func() { err = errors.Join(err, qp.Close()) }()
+	if _, copies := qp.(fabric.Prefetcher); copies {
+		p.rate.widen(copyChunk)
+	}
 	pages := newPages()
 	defer pages.close()
 	for _, r := range p.regions {
@@ -80,7 +86,7 @@ func (p *pull) copyRegion(qp fabric.QueuePair, r pullRegion, pages *pages) error
 		return &sourceError{p.addr, fmt.Errorf("%d bytes of a region of %d: %w", len(r.into), from.Size, fabric.ErrOutOfBounds)}
 	}
 	var done [pullDepth]fabric.Completion
-	paged, asked, copied, underWay := 0, 0, 0, 0
+	paged, asked, copied, underWay := pages.present(r.into), 0, 0, 0
 	for copied < len(r.into) {
 		paged = pages.ahead(r.into, asked, paged)
 		for asked < len(r.into) && underWay < pullDepth && (underWay == 0 || p.rate.ready()) {

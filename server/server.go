@@ -90,10 +90,14 @@ func (s *Server) Transport() string { return s.provider.Name() }
 // maxMessage bounds the bytes of one request.
 const maxMessage = 64 << 10
 
+// leastCompressed is the size in bytes from which answers are compressed. To do that
+// to a pull's reports, of a few bytes, costs more than all else about them.
+const leastCompressed = 1 << 10
+
 // Handler serves the control API.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle(serverv1connect.NewCacheServerServiceHandler(s, connect.WithReadMaxBytes(maxMessage)))
+	mux.Handle(serverv1connect.NewCacheServerServiceHandler(s, connect.WithReadMaxBytes(maxMessage), connect.WithCompressMinBytes(leastCompressed)))
 	return mux
 }
 

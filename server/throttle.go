@@ -26,11 +26,17 @@ type throttle struct {
 }
 
 func newThrottle(bytesPerSecond uint64) throttle {
-	t := throttle{chunk: pullChunk, perSec: float64(bytesPerSecond)}
-	if bytesPerSecond > 0 {
-		t.chunk = int(min(max(t.perSec*pulse.Seconds(), leastChunk), pullChunk))
-	}
+	t := throttle{perSec: float64(bytesPerSecond)}
+	t.widen(pullChunk)
 	return t
+}
+
+// widen has chunks be of so many bytes, or of what the rate allows.
+func (t *throttle) widen(most int) {
+	t.chunk = most
+	if t.perSec > 0 {
+		t.chunk = int(min(max(t.perSec*pulse.Seconds(), leastChunk), float64(most)))
+	}
 }
 
 // ready says whether take would not wait.

@@ -31,15 +31,25 @@ func newBenchMigrateCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate",
 		Short: "Measure a Redy cache that moves from VM to VM",
-		Long: `Move a cache to another VM three times: idle, and while one client thread reads,
-and writes, at random addresses, one-sided. Its requests are spread evenly over the
-regions, so many to each, so that those to a region that is held keep no others from
-going on.
+		Long: `Move a cache to another VM, several times idle, and while one client thread
+reads, and writes, at random addresses, one-sided. Its requests are spread evenly over
+the regions, so many to each, so that those to a region that is held keep no others
+from going on.
 
 The rate of copying stands beside that of a plain copy in memory, measured right
-before. Throughput is compared during and before; per CPU is the same for each second
-of processor time that the client thread had, since on a machine with few processors
-the copying takes some of its.`,
+before. Throughput is compared while regions move and before. Some of the difference is
+the copying itself, which takes processor time, bandwidth of the memory and room in
+caches from everybody. So, under the same load, a thread that has nothing to do with
+the cache copies as many bytes, plainly, in as much time:
+
+  during/before  throughput while regions move, over that before
+  per CPU        the same for each second of processor time that the client had
+  beside/before  throughput beside the plain copy, over that before
+  during/beside  the quotient: what a migration costs beyond copying
+  around/before  throughput while servers ready the new memory (zero it), and take
+                 back the old
+
+Every figure is the median over the rounds; in a round, one follows the other.`,
 		Example: "  redykv bench migrate --transport shm --capacity 1GiB --region 128MiB\n" +
 			"  redykv bench migrate --pause-all --pause-reads --json out.json",
 		Args: usageArgs(cobra.NoArgs),
@@ -52,7 +62,8 @@ the copying takes some of its.`,
 	flags.Var(&f.region, "region", "size of a region")
 	flags.Var(&f.size, "size", "size of a request")
 	flags.IntVar(&f.spec.Depth, "depth", 4, "requests under way to each region")
-	flags.DurationVar(&f.spec.Lasts, "lasts", time.Second, "time of the load before the migration, and after it")
+	flags.DurationVar(&f.spec.Lasts, "lasts", 500*time.Millisecond, "time of the load before the migration, after it, and after the plain copy")
+	flags.IntVar(&f.spec.Rounds, "rounds", 5, "migrations of each kind")
 	flags.BoolVar(&f.migration.PauseReads, "pause-reads", false, "hold reads of a region as well while it moves")
 	flags.BoolVar(&f.migration.PauseAll, "pause-all", false, "hold all regions until the last has moved")
 	flags.IntVar(&f.migration.Parallel, "parallel", 1, "regions that move at a time")
@@ -118,9 +129,13 @@ func writeMigrations(out io.Writer, rows []cachebench.MigrateRow) error {
 		column("of copy", "%.2f", func(r *row) any { return r.OfCopy }),
 		column("before Mop/s", "%.3f", func(r *row) any { return r.Before.Mops }),
 		column("during", "%.3f", func(r *row) any { return r.During.Mops }),
+		column("beside", "%.3f", func(r *row) any { return r.Beside.Mops }),
 		column("after", "%.3f", func(r *row) any { return r.After.Mops }),
 		column("CPU during", "%.2f", func(r *row) any { return r.During.CPU }),
 		column("during/before", "%.3f", func(r *row) any { return r.DuringOverBefore }),
 		column("per CPU", "%.3f", func(r *row) any { return r.PerCPU }),
+		column("beside/before", "%.3f", func(r *row) any { return r.BesideOverBefore }),
+		column("during/beside", "%.3f", func(r *row) any { return r.DuringOverBeside }),
+		column("around/before", "%.3f", func(r *row) any { return r.AroundOverBefore }),
 	}, rows)
 }

@@ -2,8 +2,10 @@ package cachebench
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"runtime"
+	"sort"
 	"sync/atomic"
 	"time"
 
@@ -11,8 +13,12 @@ import (
 	"github.com/redykv/redykv/redytier"
 )
 
-// tickEvery is how often a migrant notes how far it is.
-const tickEvery = 5 * time.Millisecond
+// tickEvery is how often a migrant notes how far it is. So many ticks are one of a
+// row's series.
+const (
+	tickEvery   = time.Millisecond
+	seriesTicks = 5
+)
 
 // migrant is a client thread that keeps requests under way to each region of a
 // cache: those to a region that is held keep no other from going on.
@@ -132,36 +138,54 @@ func (m *migrant) drain() error {
 	return nil
 }
 
-// tell fills in what the load was before, while and after regions moved.
-func (m *migrant) tell(row *MigrateRow, from, to time.Time) {
-	first, last := 0, len(m.ticks)-1
-	for i := range m.ticks {
-		if m.ticks[i].at.Before(from) {
-			first = i
-		}
-		if j := len(m.ticks) - 1 - i; m.ticks[j].at.After(to) {
-			last = j
-		}
+// tell fills in what the load was in the round's parts.
+func (m *migrant) tell(row *MigrateRow, at *course) error {
+	began, ended := m.ticks[0].at, m.ticks[len(m.ticks)-1].at
+	row.Before = m.over(span{began.Add(at.called.Sub(began) / 2), at.called}) // the first half warms it up
+	row.Around = m.over(span{at.called, at.from}, span{at.to, at.returned})
+	row.During = m.over(span{at.from, at.to})
+	row.After = m.over(span{at.returned, at.copies}, span{at.copied, ended})
+	row.Beside = m.over(span{at.copies, at.copied})
+	if row.Before.Mops == 0 {
+		return errors.New("no throughput before the migration")
 	}
-	// The first tenth of the load warms it up.
-	row.Before = m.between(first/10, first)
-	row.During = m.between(first, last)
-	row.After = m.between(last, len(m.ticks)-1)
-	if row.Before.Mops > 0 && row.Before.CPU > 0 && row.During.CPU > 0 {
-		row.DuringOverBefore = row.During.Mops / row.Before.Mops
+	row.DuringOverBefore = row.During.over(row.Before)
+	row.AroundOverBefore = row.Around.over(row.Before)
+	row.BesideOverBefore = row.Beside.over(row.Before)
+	row.DuringOverBeside = row.During.over(row.Beside)
+	if row.During.CPU > 0 {
 		row.PerCPU = row.DuringOverBefore * row.Before.CPU / row.During.CPU
 	}
-	row.MovesAt = first
-	for i := 1; i < len(m.ticks); i++ {
-		row.Series = append(row.Series, m.between(i-1, i).Mops)
+	for i := seriesTicks; i < len(m.ticks); i += seriesTicks {
+		a, b := &m.ticks[i-seriesTicks], &m.ticks[i]
+		if !b.at.After(at.from) {
+			row.MovesAt++
+		}
+		row.Series = append(row.Series, float64(b.count-a.count)/b.at.Sub(a.at).Seconds()/1e6)
 	}
+	return nil
 }
 
-func (m *migrant) between(i, j int) Load {
-	a, b := m.ticks[i], m.ticks[j]
-	took := b.at.Sub(a.at).Seconds()
-	if took <= 0 {
-		return Load{}
+// span is a part of a run.
+type span struct{ from, to time.Time }
+
+// over is the load in some spans, from tick to tick.
+func (m *migrant) over(spans ...span) (l Load) {
+	took, cpu, count := time.Duration(0), time.Duration(0), uint64(0)
+	for _, s := range spans {
+		a, b := m.first(s.from), m.first(s.to)
+		took += b.at.Sub(a.at)
+		cpu += b.cpu - a.cpu
+		count += b.count - a.count
 	}
-	return Load{Mops: float64(b.count-a.count) / took / 1e6, CPU: (b.cpu - a.cpu).Seconds() / took}
+	if took > 0 {
+		l = Load{Mops: float64(count) / took.Seconds() / 1e6, CPU: cpu.Seconds() / took.Seconds()}
+	}
+	return l
+}
+
+// first is the first tick that is not before t, or the last of all.
+func (m *migrant) first(t time.Time) *tick {
+	i := sort.Search(len(m.ticks)-1, func(i int) bool { return !m.ticks[i].at.Before(t) })
+	return &m.ticks[i]
 }

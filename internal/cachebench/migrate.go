@@ -6,13 +6,14 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/redykv/redykv/redytier"
 )
 
-// MigrateSpec says what to measure of caches that move from VM to VM: once idle, and
-// once under each operation, for each way to move.
+// MigrateSpec says what to measure of caches that move from VM to VM: idle, and
+// under each operation, for each way to move, each several times.
 type MigrateSpec struct {
 	Transport, Net string
 	Capacity       int64 // bytes
@@ -20,7 +21,8 @@ type MigrateSpec struct {
 	Size           int   // of a request, in bytes
 	Depth          int   // requests under way to each region
 	Migrations     []redytier.Migration
-	Lasts          time.Duration // of the load before the migration, and after it
+	Rounds         int
+	Lasts          time.Duration // of the load before the migration, after it, and after the plain copy
 }
 
 // Check refuses what makes no sense, in words for who asked for it.
@@ -36,13 +38,19 @@ func (s *MigrateSpec) Check() error {
 		return fmt.Errorf("regions of %d bytes in a capacity of %d: want whole ones, no smaller than a request", s.RegionSize, s.Capacity)
 	case s.Depth < 1 || regions*s.Depth > redytier.MaxDepth:
 		return fmt.Errorf("%d requests under way to each of %d regions: want 1 to %d in all", s.Depth, regions, redytier.MaxDepth)
-	case s.Lasts < 10*tickEvery:
-		return fmt.Errorf("load for %v: want at least %v", s.Lasts, 10*tickEvery)
+	case s.Rounds < 1:
+		return fmt.Errorf("%d rounds: want at least one", s.Rounds)
+	case s.Lasts < leastLoad:
+		return fmt.Errorf("load for %v: want at least %v", s.Lasts, leastLoad)
 	}
 	return nil
 }
 
-// MigrateRow is one migration. Its JSON form is one line.
+// leastLoad is how long a load has to last for its throughput to be one.
+const leastLoad = 50 * time.Millisecond
+
+// MigrateRow is one kind of migration. Its JSON form is one line. Each figure is the
+// median over the rounds, ratios too: two columns need not divide to a third.
 type MigrateRow struct {
 	Transport string `json:"transport"`
 	Net       string `json:"net"`
@@ -52,6 +60,7 @@ type MigrateRow struct {
 	Op        Op     `json:"op"`    // idle, read or write
 	Size      int    `json:"size"`
 	Depth     int    `json:"depth"` // requests under way to each region
+	Rounds    int    `json:"rounds"`
 
 	// Seconds pass from the first region's first pause to the last region's end:
 	// the other VM runs by then. BytesPerSecond is the capacity over that, OfCopy
@@ -61,25 +70,67 @@ type MigrateRow struct {
 	CopyBytesPerSecond float64 `json:"copy_bytes_per_second"`
 	OfCopy             float64 `json:"of_copy"`
 
-	Before Load `json:"before"`
-	During Load `json:"during"`
-	After  Load `json:"after"`
-	// DuringOverBefore is of throughput. PerCPU is the same of operations for each
-	// second of the client thread's processor time: the copy's own demand for
-	// processors is not in it.
+	Before Load `json:"before"` // Migrate is called
+	Around Load `json:"around"` // Migrate runs, but no region moves: servers ready memory, and take it back
+	During Load `json:"during"` // regions move
+	After  Load `json:"after"`  // Migrate has returned
+	Beside Load `json:"beside"` // a thread does a plain copy, of as many bytes in as much time
+
+	// Ratios of throughput. PerCPU is DuringOverBefore of operations for each second
+	// of the client thread's processor time. BesideOverBefore is what copying costs
+	// a load that has nothing to do with it: processor time, memory's bandwidth,
+	// room in caches. DuringOverBeside is what a migration costs beyond that.
 	DuringOverBefore float64 `json:"during_over_before,omitempty"`
 	PerCPU           float64 `json:"during_over_before_per_cpu,omitempty"`
+	AroundOverBefore float64 `json:"around_over_before,omitempty"`
+	BesideOverBefore float64 `json:"beside_over_before,omitempty"`
+	DuringOverBeside float64 `json:"during_over_beside,omitempty"`
 
-	// Series is the throughput, in Mop/s, of each 5 ms or so, from the load's
-	// beginning; MovesAt is the slice in which the first region paused.
+	// Series is the throughput, in Mop/s, of each 5 ms or so of the last round, from
+	// the load's beginning; MovesAt is the slice in which the first region paused.
 	Series  []float64 `json:"series,omitempty"`
 	MovesAt int       `json:"moves_at,omitempty"`
+}
+
+// figures are all that there is a median of.
+func (r *MigrateRow) figures() []*float64 {
+	all := []*float64{
+		&r.Seconds, &r.BytesPerSecond, &r.CopyBytesPerSecond, &r.OfCopy,
+		&r.DuringOverBefore, &r.PerCPU, &r.AroundOverBefore, &r.BesideOverBefore, &r.DuringOverBeside,
+	}
+	for _, l := range []*Load{&r.Before, &r.Around, &r.During, &r.After, &r.Beside} {
+		all = append(all, &l.Mops, &l.CPU)
+	}
+	return all
+}
+
+// medians makes one row of a kind's rounds.
+func medians(rounds []MigrateRow) MigrateRow {
+	row := rounds[len(rounds)-1]
+	row.Rounds = len(rounds)
+	for i, figure := range row.figures() {
+		values := make([]float64, len(rounds))
+		for j := range rounds {
+			values[j] = *rounds[j].figures()[i]
+		}
+		slices.Sort(values)
+		*figure = (values[(len(values)-1)/2] + values[len(values)/2]) / 2
+	}
+	return row
 }
 
 // Load is what a client thread did in a part of the run.
 type Load struct {
 	Mops float64 `json:"mops"`
 	CPU  float64 `json:"cpu"` // share of a processor that it had
+}
+
+// over is the ratio of throughput, 0 where there is none.
+func (l Load) over(o Load) float64 {
+	if o.Mops == 0 {
+		return 0
+	}
+	return l.Mops / o.Mops
 }
 
 // Idle is a migration of a cache that nobody uses.
@@ -90,9 +141,14 @@ func RunMigrations(ctx context.Context, mgr redytier.Manager, spec MigrateSpec, 
 	if err := spec.Check(); err != nil {
 		return nil, fmt.Errorf("cachebench: %w", err)
 	}
+	yard, err := newYardstick()
+	if err != nil {
+		return nil, fmt.Errorf("cachebench: %w", err)
+	}
+	defer yard.close()
 	var rows []MigrateRow
 	for _, m := range spec.Migrations {
-		row, err := spec.migrate(ctx, mgr, m, log)
+		row, err := spec.migrate(ctx, mgr, m, yard, log)
 		if err != nil {
 			return nil, fmt.Errorf("cachebench: %w", err)
 		}
@@ -102,7 +158,7 @@ func RunMigrations(ctx context.Context, mgr redytier.Manager, spec MigrateSpec, 
 }
 
 // migrate moves one cache several times.
-func (s *MigrateSpec) migrate(ctx context.Context, mgr redytier.Manager, m redytier.Migration, log *slog.Logger) (rows []MigrateRow, err error) {
+func (s *MigrateSpec) migrate(ctx context.Context, mgr redytier.Manager, m redytier.Migration, yard *yardstick, log *slog.Logger) (rows []MigrateRow, err error) {
 	c, err := redytier.Create(ctx, mgr, redytier.Config{
 		Capacity: s.Capacity, RegionSize: s.RegionSize, Transport: s.Transport, Net: s.Net, Migration: m, Logger: log,
 		Configuration: redytier.Configuration{ClientThreads: 1, BatchSize: 1, QueueDepth: s.Depth},
@@ -119,10 +175,13 @@ func (s *MigrateSpec) migrate(ctx context.Context, mgr redytier.Manager, m redyt
 		return nil, err
 	}
 	for _, op := range []Op{Idle, Read, Write} {
-		row, err := s.once(ctx, c, op)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", op, err)
+		rounds := make([]MigrateRow, s.Rounds)
+		for i := range rounds {
+			if rounds[i], err = s.once(ctx, c, op, yard); err != nil {
+				return nil, fmt.Errorf("%s: %w", op, err)
+			}
 		}
+		row := medians(rounds)
 		row.Transport, row.Net, row.Pause = c.Transport(), s.Net, pauseString(m)
 		rows = append(rows, row)
 	}
@@ -140,9 +199,9 @@ func pauseString(m redytier.Migration) string {
 	return what + " of " + of
 }
 
-// once moves the cache to another VM.
-func (s *MigrateSpec) once(ctx context.Context, c *redytier.Cache, op Op) (row MigrateRow, err error) {
-	row = MigrateRow{Capacity: s.Capacity, Regions: len(c.Regions()), Op: op, Size: s.Size, Depth: s.Depth, CopyBytesPerSecond: copyRate()}
+// once moves the cache to another VM, and lets a plain copy run when that is over.
+func (s *MigrateSpec) once(ctx context.Context, c *redytier.Cache, op Op, yard *yardstick) (row MigrateRow, err error) {
+	row = MigrateRow{Capacity: s.Capacity, Regions: len(c.Regions()), Op: op, Size: s.Size, Depth: s.Depth, CopyBytesPerSecond: yard.rate()}
 	var load *migrant
 	if op != Idle {
 		if load, err = s.startLoad(c, op); err != nil {
@@ -151,45 +210,60 @@ func (s *MigrateSpec) once(ctx context.Context, c *redytier.Cache, op Op) (row M
 		defer func() { err = errors.Join(err, load.close()) }()
 		wait(ctx, s.Lasts)
 	}
-	from, to, err := moved(ctx, c)
-	if err != nil {
+	var at course
+	if err := at.migrate(ctx, c); err != nil {
 		return row, err
 	}
-	row.Seconds = to.Sub(from).Seconds()
+	took := at.to.Sub(at.from)
+	row.Seconds = took.Seconds()
 	row.BytesPerSecond = float64(s.Capacity) / row.Seconds
 	row.OfCopy = row.BytesPerSecond / row.CopyBytesPerSecond
 	if load == nil {
 		return row, nil
 	}
 	wait(ctx, s.Lasts)
+	at.copies = time.Now()
+	yard.copyWithin(ctx, s.Capacity, took)
+	at.copied = time.Now()
+	wait(ctx, s.Lasts)
 	if err := load.stop(); err != nil {
 		return row, err
 	}
-	load.tell(&row, from, to)
-	return row, nil
+	return row, load.tell(&row, &at)
 }
 
-// moved moves the cache away from the VM of its first region, and says when regions
-// began to move, and were through.
-func moved(ctx context.Context, c *redytier.Cache) (from, to time.Time, err error) {
+// course is when a round came to what.
+type course struct {
+	called, from, to, returned time.Time // Migrate, and regions' moving
+	copies, copied             time.Time // the plain copy
+}
+
+// migrate moves the cache away from the VM of its first region.
+func (at *course) migrate(ctx context.Context, c *redytier.Cache) error {
 	over := make(chan error, 1)
-	go func() { over <- c.Migrate(ctx, c.Regions()[0].VM) }()
-	look := time.NewTicker(500 * time.Microsecond)
+	at.called = time.Now()
+	go func() {
+		err := c.Migrate(ctx, c.Regions()[0].VM)
+		at.returned = time.Now()
+		over <- err
+	}()
+	look := time.NewTicker(time.Millisecond)
 	defer look.Stop()
 	for {
 		select {
 		case err := <-over:
-			if err == nil && from.IsZero() {
+			if err == nil && !at.to.After(at.from) {
 				err = errors.New("nothing moved, or too fast to be seen")
 			}
-			return from, to, err
+			return err
 		case <-look.C:
 			for _, r := range c.Regions() {
 				if r.State != redytier.Stable {
-					to = time.Now()
-					if from.IsZero() {
-						from = to
+					at.to = time.Now()
+					if at.from.IsZero() {
+						at.from = at.to
 					}
+					break
 				}
 			}
 		}
@@ -201,21 +275,6 @@ func wait(ctx context.Context, d time.Duration) {
 	case <-time.After(d):
 	case <-ctx.Done():
 	}
-}
-
-// copyRate is the rate in bytes a second of a plain copy between memory that has
-// been touched, and is too large for caches: the best of some.
-func copyRate() float64 {
-	src, dst := make([]byte, 256<<20), make([]byte, 256<<20)
-	best := 0.0
-	for i := range 4 {
-		began := time.Now()
-		copy(dst, src)
-		if took := time.Since(began).Seconds(); i > 0 { // the first touches it
-			best = max(best, float64(len(src))/took)
-		}
-	}
-	return best
 }
 
 // draw is an address in the region that a tag belongs to.

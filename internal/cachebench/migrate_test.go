@@ -2,6 +2,7 @@ package cachebench
 
 import (
 	"log/slog"
+	"reflect"
 	"testing"
 	"time"
 
@@ -11,7 +12,7 @@ import (
 func migrateSpec() MigrateSpec {
 	// Slow enough that the migration is seen.
 	return MigrateSpec{
-		Transport: "mem", Net: "none", Capacity: 4 * MinCapacity, RegionSize: MinCapacity, Size: 64, Depth: 2, Lasts: 10 * tickEvery,
+		Transport: "mem", Net: "none", Capacity: 4 * MinCapacity, RegionSize: MinCapacity, Size: 64, Depth: 2, Rounds: 2, Lasts: leastLoad,
 		Migrations: []redytier.Migration{{BytesPerSecond: 32 << 20}, {BytesPerSecond: 32 << 20, PauseReads: true, PauseAll: true}},
 	}
 }
@@ -33,10 +34,13 @@ func TestMigrations(t *testing.T) {
 		if r.Op != want || r.Regions != 4 || r.Seconds < least || r.OfCopy <= 0 {
 			t.Errorf("%+v", r)
 		}
+		if r.Rounds != spec.Rounds {
+			t.Errorf("%+v", r)
+		}
 		if r.Op == Idle {
 			continue
 		}
-		if r.Before.Mops <= 0 || r.After.Mops <= 0 || len(r.Series) == 0 || r.MovesAt == 0 || r.MovesAt >= len(r.Series) {
+		if r.Before.Mops <= 0 || r.After.Mops <= 0 || r.Beside.Mops <= 0 || r.BesideOverBefore <= 0 || len(r.Series) == 0 || r.MovesAt == 0 || r.MovesAt >= len(r.Series) {
 			t.Errorf("%+v", r)
 		}
 		if held := i >= 3; !held && r.During.Mops <= 0 || held && r.DuringOverBefore > 0.9 {
@@ -54,11 +58,28 @@ func TestMigrateSpecCheck(t *testing.T) {
 		"no capacity":      func(s *MigrateSpec) { s.Capacity = 0 },
 		"no depth":         func(s *MigrateSpec) { s.Depth = 0 },
 		"too deep":         func(s *MigrateSpec) { s.Depth = redytier.MaxDepth },
+		"no round":         func(s *MigrateSpec) { s.Rounds = 0 },
 		"too short":        func(s *MigrateSpec) { s.Lasts = time.Millisecond },
 	} {
 		s := migrateSpec()
 		if spoil(&s); s.Check() == nil {
 			t.Errorf("%s: %+v passes", what, s)
 		}
+	}
+}
+
+// A row's figures are medians, each for itself.
+func TestMigrateMedians(t *testing.T) {
+	row := medians([]MigrateRow{
+		{Op: Read, Seconds: 3, Before: Load{Mops: 1, CPU: 0.5}, DuringOverBeside: 9},
+		{Op: Read, Seconds: 1, Before: Load{Mops: 2, CPU: 0.7}, DuringOverBeside: 8},
+		{Op: Read, Seconds: 2, Before: Load{Mops: 9, CPU: 0.6}, DuringOverBeside: 1},
+	})
+	want := MigrateRow{Op: Read, Rounds: 3, Seconds: 2, Before: Load{Mops: 2, CPU: 0.6}, DuringOverBeside: 8}
+	if !reflect.DeepEqual(row, want) {
+		t.Errorf("%+v, want %+v", row, want)
+	}
+	if row = medians([]MigrateRow{{Seconds: 1}, {Seconds: 4}}); row.Seconds != 2.5 {
+		t.Errorf("%+v", row)
 	}
 }

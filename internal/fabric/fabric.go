@@ -136,6 +136,14 @@ type QueuePair interface {
 	Close() error
 }
 
+// Prefetcher is a QueuePair whose Submit does the work itself, and waits for memory.
+// The owner of several gains by asking all of them first, and submitting then.
+type Prefetcher interface {
+	// Prefetch asks for the memory that the next operations enqueued will touch, as
+	// far as it makes sense to. It has no other effect.
+	Prefetch()
+}
+
 // Op says what a completion is the end of.
 type Op uint8
 

@@ -85,6 +85,9 @@ func (q *SendQueue) Push(kind Kind, buf []byte, r fabric.Remote, offset int64, i
 // Submit rings the bell: everything enqueued may start.
 func (q *SendQueue) Submit() { q.submitted = q.tail }
 
+// Enqueued returns the range of operations that are not rung yet, for At.
+func (q *SendQueue) Enqueued() (from, to uint64) { return q.submitted, q.tail }
+
 // Waiting reports whether an operation is rung but not started.
 func (q *SendQueue) Waiting() bool { return q.started != q.submitted }
 

@@ -3,6 +3,7 @@ package shm
 import (
 	"fmt"
 	"os"
+	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -51,6 +52,15 @@ func mapAt(fd int, at unsafe.Pointer, size, prot, flags int) ([]byte, error) {
 // unmap takes back what mapFile returned, whole.
 func unmap(b []byte) error {
 	return unix.MunmapPtr(unsafe.Pointer(unsafe.SliceData(b)), uintptr(len(b)))
+}
+
+// enterHuge reads a word of each huge page of a new mapping of a file that is all
+// there, so that its users need not fault it in: whoever imports a region does so
+// beside them, mostly. Where pages are small, it does little.
+func enterHuge(b []byte) {
+	for ; len(b) >= hugePage; b = b[hugePage:] {
+		atomic.LoadUint64((*uint64)(unsafe.Pointer(unsafe.SliceData(b))))
+	}
 }
 
 // collapse puts physical memory behind new memory, in huge pages, and says whether

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -77,6 +78,9 @@ func mapPeer(f *os.File, size int64, prot int) ([]byte, error) {
 	data, err := mapFile(int(f.Fd()), int(st.Size()), prot)
 	if err != nil {
 		return nil, fmt.Errorf("map %d bytes of the peer: %w", st.Size(), err)
+	}
+	if sys, ok := st.Sys().(*syscall.Stat_t); ok && sys.Blocks*512 >= st.Size() {
+		enterHuge(data)
 	}
 	return data, nil
 }

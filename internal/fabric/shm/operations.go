@@ -28,7 +28,7 @@ func (q *queuePair) execute() {
 	q.gate.Enter()
 	told, wake := false, false
 	if q.State.Err() == nil {
-		for ahead := i + 1; i != to; i++ {
+		for ahead := max(i+1, q.touched); i != to; i++ {
 			for ; ahead < min(i+core.Ahead, to); ahead++ {
 				q.touch(q.Sends.At(ahead))
 			}
@@ -55,6 +55,19 @@ func (q *queuePair) execute() {
 	if wake {
 		q.wakePeer()
 	}
+}
+
+// Prefetch is fabric.Prefetcher.
+func (q *queuePair) Prefetch() {
+	i, to := q.Sends.Enqueued()
+	q.gate.Enter()
+	if q.State.Err() == nil {
+		for to = min(to, i+core.Ahead); i != to; i++ {
+			q.touch(q.Sends.At(i))
+		}
+		q.touched = i
+	}
+	q.gate.Leave()
 }
 
 // touch asks for the memory of an operation whose turn comes soon.

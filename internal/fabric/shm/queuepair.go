@@ -45,9 +45,10 @@ type queuePair struct {
 	mu      sync.Mutex // held to change imports, and to unmap
 
 	core.Requests
-	waiter core.Waiter
-	reader sync.WaitGroup
-	lent   *core.Questions[lent] // of what Import asks
+	touched uint64 // owner: memory of operations below is asked for
+	waiter  core.Waiter
+	reader  sync.WaitGroup
+	lent    *core.Questions[lent] // of what Import asks
 }
 
 // lent is the answer to an import.
