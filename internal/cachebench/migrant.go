@@ -2,7 +2,6 @@ package cachebench
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"runtime"
 	"sort"
@@ -139,21 +138,18 @@ func (m *migrant) drain() error {
 }
 
 // tell fills in what the load was in the round's parts.
-func (m *migrant) tell(row *MigrateRow, at *course) error {
+func (m *migrant) tell(row *MigrateRow, at *course) {
 	began, ended := m.ticks[0].at, m.ticks[len(m.ticks)-1].at
 	row.Before = m.over(span{began.Add(at.called.Sub(began) / 2), at.called}) // the first half warms it up
 	row.Around = m.over(span{at.called, at.from}, span{at.to, at.returned})
 	row.During = m.over(span{at.from, at.to})
 	row.After = m.over(span{at.returned, at.copies}, span{at.copied, ended})
 	row.Beside = m.over(span{at.copies, at.copied})
-	if row.Before.Mops == 0 {
-		return errors.New("no throughput before the migration")
-	}
 	row.DuringOverBefore = row.During.over(row.Before)
 	row.AroundOverBefore = row.Around.over(row.Before)
 	row.BesideOverBefore = row.Beside.over(row.Before)
 	row.DuringOverBeside = row.During.over(row.Beside)
-	if row.During.CPU > 0 {
+	if row.During.CPU > 0 { // else it had no time for a tick
 		row.PerCPU = row.DuringOverBefore * row.Before.CPU / row.During.CPU
 	}
 	for i := seriesTicks; i < len(m.ticks); i += seriesTicks {
@@ -163,7 +159,6 @@ func (m *migrant) tell(row *MigrateRow, at *course) error {
 		}
 		row.Series = append(row.Series, float64(b.count-a.count)/b.at.Sub(a.at).Seconds()/1e6)
 	}
-	return nil
 }
 
 // span is a part of a run.

@@ -229,7 +229,8 @@ func (s *MigrateSpec) once(ctx context.Context, c *redytier.Cache, op Op, yard *
 	if err := load.stop(); err != nil {
 		return row, err
 	}
-	return row, load.tell(&row, &at)
+	load.tell(&row, &at)
+	return row, nil
 }
 
 // course is when a round came to what.

@@ -12,7 +12,7 @@ import (
 func migrateSpec() MigrateSpec {
 	// Slow enough that the migration is seen.
 	return MigrateSpec{
-		Transport: "mem", Net: "none", Capacity: 4 * MinCapacity, RegionSize: MinCapacity, Size: 64, Depth: 2, Rounds: 2, Lasts: leastLoad,
+		Transport: "mem", Net: "none", Capacity: 4 * MinCapacity, RegionSize: MinCapacity, Size: 64, Depth: 2, Rounds: 2, Lasts: 4 * leastLoad,
 		Migrations: []redytier.Migration{{BytesPerSecond: 32 << 20}, {BytesPerSecond: 32 << 20, PauseReads: true, PauseAll: true}},
 	}
 }
