@@ -49,6 +49,8 @@ type cache struct {
 
 	created   time.Time
 	decisions []*managerv1.Decision // the latest of each kind; immutable once there
+	moved     time.Time             // when its VMs last changed
+	move      *move                 // that it was told to make; nil: none
 }
 
 // share is the part of a cache that one VM holds under one grant. Guarded by
@@ -83,12 +85,12 @@ func newCatalog(s store, broken func(error)) *catalog {
 func (c *catalog) reserve(id string, d demand, s supply, newID func() string) (_ *cache, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
-	p, err := place(d, nil, c.pool(nil, s.now), s)
+	p, err := place(d, nil, c.pool(nil, s.now), c.withWarm(s, d.transport, false))
 	if err != nil {
 		return nil, err
 	}
 	d.config, d.distance, d.configs = p.config, p.distance, nil
-	ca := &cache{id: id, demand: d, log: newEventLog(), created: s.now}
+	ca := &cache{id: id, demand: d, log: newEventLog(), created: s.now, moved: s.now}
 	ca.decide("allocate", p.decision)
 	ca.shares = c.grant(ca, d, p.parts, newID)
 	c.caches[id] = ca
@@ -189,7 +191,7 @@ func (c *catalog) commit(ca *cache, expires time.Time) (_ *managerv1.AllocateRes
 	}
 	ca.ready, ca.expires = true, expires
 	c.touchCache(ca)
-	p := ca.proto()
+	p := ca.priced(ca.proto())
 	return &managerv1.AllocateResponse{CacheId: p.Id, Shares: p.Shares, Configuration: p.Configuration, RegionSize: p.RegionSize}, nil
 }
 

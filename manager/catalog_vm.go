@@ -26,6 +26,7 @@ type vm struct {
 	id       string
 	order    uint64        // of entering the catalog
 	launched bool          // by the allocator, for one cache
+	warm     bool          // launched for a pool, and no cache has it yet
 	failed   string        // why; empty while it has not
 	up       chan struct{} // closed when the VM has registered or failed
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"sort"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -12,9 +13,13 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/cockroachdb/datadriven"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	virtual "github.com/redykv/redykv/internal/clock"
 	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/manager/menu"
+	"github.com/redykv/redykv/manager/plan"
 )
 
 // TestControl runs the scripts in testdata/control against a served manager with
@@ -29,7 +34,7 @@ import (
 //	launches OUTCOME...                            how the next launches go
 //	allocate capacity=SIZE [region=SIZE] [s=N c=N b=N q=N] [transport=NAME]
 //	deallocate cache=cN
-//	reallocate cache=cN regions=N [present] [avoid=(ID,…)] [s=N c=N b=N q=N]
+//	reallocate cache=cN regions=N [present] [voluntary] [avoid=(ID,…)] [s=N c=N b=N q=N]
 //	settle cache=cN capacity=SIZE [s=N c=N b=N q=N]  and below, a line each: GRANT REGIONS
 //	renew cache=cN
 //	reclaim vm=ID notice=DURATION                  by the operator
@@ -38,6 +43,11 @@ import (
 //	kill vm=vN                                     a launched VM crashes
 //	silence                                        every server misses its heartbeats
 //	heartbeat id=NAME
+//	explain cache=cN                               why it has the VMs that it has
+//	market type=NAME [spot] [price=DOLLARS] [available=N] | fail=vN | reclaim=vN
+//	offers
+//	consider                                       whether caches had better move
+//	fill                                           the warm pools
 //	watch cache=cN n=N                             the first n events
 //	describe
 func TestControl(t *testing.T) {
@@ -163,6 +173,22 @@ func (c *control) run(d *datadriven.TestData) (string, error) {
 		return "", err
 	case "watch":
 		return c.watch(d)
+	case "explain":
+		return c.explain(d)
+	case "market":
+		return "", c.market(d)
+	case "offers":
+		return c.offers()
+	case "consider":
+		c.manager.considerMoves(c.ctx)
+		return "", nil
+	case "fill":
+		for _, p := range c.manager.opts.Warm {
+			if err := c.manager.fillPool(c.ctx, p); err != nil {
+				return "", err
+			}
+		}
+		return "", nil
 	case "describe":
 		return c.describe()
 	}
@@ -198,7 +224,10 @@ func (c *control) start(d *datadriven.TestData) error {
 	if d.HasArg("impatient") {
 		opts.LaunchTimeout = 50 * time.Millisecond
 	}
-	if !d.HasArg("pool") {
+	switch {
+	case d.HasArg("menu"):
+		return c.startMenu(d, opts)
+	case !d.HasArg("pool"):
 		c.allocator = newScripted(c.t, c.size(d, "memory"))
 		opts.Allocator = c.allocator
 	}
@@ -231,6 +260,10 @@ func (c *control) server(d *datadriven.TestData) error {
 func (c *control) allocate(d *datadriven.TestData) (string, error) {
 	req := &managerv1.AllocateRequest{Capacity: c.size(d, "capacity"), RegionSize: c.size(d, "region")}
 	d.MaybeScanArgs(c.t, "transport", &req.Transport)
+	d.MaybeScanArgs(c.t, "region-of", &req.CloudRegion)
+	if d.HasArg("duration") {
+		req.DurationSeconds = int64(c.duration(d, "duration").Seconds())
+	}
 	req.Configuration = c.configuration(d)
 	r, err := c.client.Allocate(c.ctx, connect.NewRequest(req))
 	if err != nil {
@@ -273,7 +306,7 @@ func (c *control) duration(d *datadriven.TestData, key string) time.Duration {
 }
 
 func (c *control) reallocate(d *datadriven.TestData) (string, error) {
-	req := &managerv1.ReallocateRequest{CacheId: c.id(d, "cache"), PreferPresent: d.HasArg("present"), Configuration: c.configuration(d)}
+	req := &managerv1.ReallocateRequest{CacheId: c.id(d, "cache"), PreferPresent: d.HasArg("present"), Voluntary: d.HasArg("voluntary"), Configuration: c.configuration(d)}
 	d.ScanArgs(c.t, "regions", &req.Regions)
 	for _, arg := range d.CmdArgs {
 		if arg.Key == "avoid" {
@@ -329,6 +362,9 @@ func describeShares(shares []*managerv1.VmShare) string {
 		if s.GetCores() > 0 {
 			fmt.Fprintf(&b, ", %d cores", s.GetCores())
 		}
+		if s.GetPriceMicros() > 0 {
+			fmt.Fprintf(&b, ", %v", plan.Price(s.GetPriceMicros()))
+		}
 		if s.GetPending() {
 			b.WriteString(", pending")
 		}
@@ -356,7 +392,7 @@ func (c *control) watch(d *datadriven.TestData) (string, error) {
 			return b.String(), stream.Err()
 		}
 		e := stream.Msg()
-		fmt.Fprintf(&b, "%d %v %s (%s)\n", e.GetSequence(), e.GetKind(), e.GetVmId(), e.GetReason())
+		fmt.Fprintf(&b, "%d %v %s (%s)\n", e.GetSequence(), e.GetKind(), strings.Join(append(e.GetVmIds(), e.GetVmId()), " "), e.GetReason())
 	}
 	return b.String(), nil
 }
@@ -385,6 +421,91 @@ func (c *control) describe() (string, error) {
 	}
 	if b.Len() == 0 {
 		return "nothing\n", nil
+	}
+	return b.String(), nil
+}
+
+// startMenu starts a manager whose VMs are sold by a market that changes only on
+// command. Prices and lives go by a clock that stands still.
+func (c *control) startMenu(d *datadriven.TestData, opts Options) error {
+	m, err := menu.Parse([]byte(d.Input))
+	if err != nil {
+		return err
+	}
+	a, err := NewInProcessAllocator(InProcessOptions{
+		Memory: c.size(d, "memory"), Menu: &m, Market: menu.Options{Clock: virtual.NewVirtual(c.clock.read()), Step: -1}, Logger: quiet(),
+	})
+	if err != nil {
+		return err
+	}
+	opts.Allocator = a
+	opts.Economy = Economy{Every: -1, Dwell: 20 * time.Second}
+	opts.Provision, opts.NoticeMargin, opts.MigrationRate = 10*time.Second, 2*time.Second, 1<<20
+	if d.HasArg("warm") {
+		p := WarmPool{Count: 1}
+		d.ScanArgs(c.t, "warm", &p.Type)
+		opts.Warm = []WarmPool{p}
+	}
+	c.manager, c.client = serve(c.t, opts)
+	return nil
+}
+
+func (c *control) explain(d *datadriven.TestData) (string, error) {
+	r, err := c.client.DescribeCache(c.ctx, connect.NewRequest(&managerv1.DescribeCacheRequest{CacheId: c.id(d, "cache")}))
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	ca := r.Msg.GetCache()
+	fmt.Fprintf(&b, "%v at distance %d\n", plan.Price(ca.GetPriceMicros()), ca.GetDistance())
+	for _, decision := range r.Msg.GetDecisions() {
+		fmt.Fprintf(&b, "%s: %v\n", decision.GetWhat(), plan.Price(decision.GetPriceMicros()))
+		for _, s := range decision.GetSites() {
+			fmt.Fprintf(&b, "  distance %d: %s\n", s.GetDistance(), s.GetReason())
+		}
+		for _, v := range decision.GetVerdicts() {
+			fmt.Fprintf(&b, "  %s, %v: %s\n", v.GetName(), plan.Price(v.GetPriceMicros()), v.GetReason())
+		}
+	}
+	return b.String(), nil
+}
+
+func (c *control) market(d *datadriven.TestData) error {
+	req := &managerv1.ChangeMarketRequest{Spot: d.HasArg("spot")}
+	d.MaybeScanArgs(c.t, "type", &req.Type)
+	if d.HasArg("price") {
+		var dollars string
+		d.ScanArgs(c.t, "price", &dollars)
+		f, err := strconv.ParseFloat(dollars, 64)
+		if err != nil {
+			return err
+		}
+		req.PriceMicros = proto.Int64(int64(plan.Dollars(f)))
+	}
+	if d.HasArg("available") {
+		n := 0
+		d.ScanArgs(c.t, "available", &n)
+		req.Available = proto.Int32(int32(n))
+	}
+	if d.HasArg("fail") {
+		req.FailVm = c.id(d, "fail")
+	}
+	if d.HasArg("reclaim") {
+		req.ReclaimVm = c.id(d, "reclaim")
+	}
+	_, err := c.client.ChangeMarket(c.ctx, connect.NewRequest(req))
+	return err
+}
+
+func (c *control) offers() (string, error) {
+	r, err := c.client.ListOffers(c.ctx, connect.NewRequest(&managerv1.ListOffersRequest{}))
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	for _, o := range r.Msg.GetOffers() {
+		name := plan.Offer{Type: o.GetType(), Spot: o.GetSpot()}.Name()
+		fmt.Fprintf(&b, "%s: %v, %d cores, %v, %d available, %d warm\n", name, units.Size(o.GetMemory()), o.GetCores(), plan.Price(o.GetPriceMicros()), o.GetAvailable(), o.GetWarm())
 	}
 	return b.String(), nil
 }

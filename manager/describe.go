@@ -48,7 +48,7 @@ func (c *catalog) describeCache(id string) (*managerv1.DescribeCacheResponse, er
 	if err != nil {
 		return nil, err
 	}
-	r := &managerv1.DescribeCacheResponse{Cache: ca.whole(), Events: ca.log.after(0)}
+	r := &managerv1.DescribeCacheResponse{Cache: ca.whole(), Events: ca.log.after(0), Decisions: ca.decisions}
 	if !ca.expires.IsZero() {
 		r.LeaseExpiresUnixMs = ca.expires.UnixMilli()
 	}
@@ -61,6 +61,7 @@ func (v *vm) proto() *managerv1.Vm {
 	info.ID = v.id
 	info.Free = v.memory - v.reserved
 	p := info.proto(v.failed == "")
+	p.Warm = v.warm
 	if !v.leaves.IsZero() {
 		p.Leaving, p.DeadlineUnixMs = true, v.leaves.UnixMilli()
 	}
@@ -79,7 +80,7 @@ func (ca *cache) proto() *managerv1.Cache {
 func (ca *cache) whole() *managerv1.Cache {
 	p := ca.proto()
 	p.Shares = append(p.Shares, protos(ca.pending, true)...)
-	return p
+	return ca.priced(p)
 }
 
 // protos is called under mu.

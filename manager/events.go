@@ -44,6 +44,11 @@ func (l *eventLog) after(sequence uint64) []*managerv1.WatchResponse {
 	return all
 }
 
+// retract drops the events of a kind that newer ones make void.
+func (l *eventLog) retract(kind managerv1.WatchResponse_Kind) {
+	l.events = slices.DeleteFunc(l.events, func(e event) bool { return e.message.GetKind() == kind })
+}
+
 // forget drops the events about VMs that are not held any more.
 func (l *eventLog) forget(held func(*vm) bool) {
 	l.events = slices.DeleteFunc(l.events, func(e event) bool { return e.vm != nil && !held(e.vm) })

@@ -48,6 +48,12 @@ type Options struct {
 	NoticeMargin time.Duration
 	// MinLifetime is how long a spot VM has to be expected to live. Default: 2 min.
 	MinLifetime time.Duration
+	// Economy says when caches move to other VMs although theirs are still there.
+	Economy Economy
+	// Warm are VMs that are kept ready as targets of migrations. Default: none.
+	Warm []WarmPool
+	// Predictor says how long spot VMs are expected to live. Default: NewPredictor.
+	Predictor Predictor
 	// Heartbeat is how often registered servers have to call. Default: 1 s.
 	Heartbeat time.Duration
 	// Silence is how long a registered server may stay silent before it is
@@ -77,6 +83,12 @@ func (o *Options) ensureDefaults() error {
 	o.MigrationRate = cmp.Or(o.MigrationRate, 512<<20)
 	o.NoticeMargin = cmp.Or(o.NoticeMargin, 5*time.Second)
 	o.MinLifetime = cmp.Or(o.MinLifetime, 2*time.Minute)
+	if o.Predictor == nil {
+		o.Predictor = NewPredictor()
+	}
+	if err := o.Economy.ensureDefaults(); err != nil {
+		return err
+	}
 	if o.Heartbeat == 0 {
 		o.Heartbeat = time.Second
 	}
@@ -110,6 +122,10 @@ type Manager struct {
 	http    *http.Server
 	auditor auditor
 	wake    chan struct{} // has room for one: the monitor has to look at its deadlines
+	better  chan struct{} // has room for one: offers have become better
+	taken   chan struct{} // has room for one: a pool may lack a VM
+	filling sync.Mutex    // of the pools
+	rate    rate          // of memory that leaves a VM
 
 	ctx    context.Context // ends at Close
 	cancel context.CancelCauseFunc
@@ -133,7 +149,10 @@ func New(opts Options) (*Manager, error) {
 	if err := opts.ensureDefaults(); err != nil {
 		return nil, err
 	}
-	m := &Manager{opts: opts, url: opts.URL, wake: make(chan struct{}, 1)}
+	m := &Manager{
+		opts: opts, url: opts.URL, rate: rate{bytes: opts.MigrationRate},
+		wake: make(chan struct{}, 1), better: make(chan struct{}, 1), taken: make(chan struct{}, 1),
+	}
 	m.ctx, m.cancel = context.WithCancelCause(context.Background())
 	m.http = newHTTPServer(m.Handler(), opts.Logger)
 	if opts.Allocator != nil {
@@ -143,8 +162,13 @@ func New(opts Options) (*Manager, error) {
 		m.cancel(err)
 		return nil, fmt.Errorf("manager: %w", err)
 	}
-	m.work.Add(1)
-	go m.monitor()
+	m.work.Go(m.monitor)
+	if opts.Allocator != nil && opts.Economy.Every > 0 {
+		m.work.Go(m.mover)
+	}
+	if opts.Allocator != nil && len(opts.Warm) > 0 {
+		m.work.Go(m.warmer)
+	}
 	return m, nil
 }
 
@@ -238,7 +262,6 @@ func (m *Manager) enter(ctx context.Context) (_ context.Context, leave func(), e
 // monitor fails the servers that have gone silent and the VMs whose notice is
 // up, and ends leases.
 func (m *Manager) monitor() {
-	defer m.work.Done()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -325,11 +348,17 @@ func (m *Manager) reclaim(id string, deadline time.Time, reason string) (time.Ti
 		return deadline, err
 	}
 	m.opts.Logger.Warn("VM is reclaimed", "vm", id, "deadline", deadline, "reason", reason)
-	select {
-	case m.wake <- struct{}{}:
-	default: // the monitor has yet to look
-	}
+	wake(m.wake)
 	return deadline, nil
+}
+
+// wake leaves a token for who waits at a channel that has room for one. If one is
+// there already, who waits has yet to look.
+func wake(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
 }
 
 // host is the manager as its allocator sees it.
@@ -338,9 +367,10 @@ type host struct{ m *Manager }
 func (h host) URL() string              { return h.m.URL() }
 func (h host) Failed(id, reason string) { h.m.failID(id, reason) }
 func (h host) Reclaimed(id string, deadline time.Time, reason string) {
+	h.m.observe(h.m.catalog.up(id), true)
 	_, _ = h.m.reclaim(id, deadline, reason) // a VM that is not there does not have to go
 }
-func (h host) OffersChanged() {}
+func (h host) OffersChanged() { wake(h.m.better) }
 func (h host) Register(v VM) error {
 	v.Started = h.m.opts.now()
 	if err := v.check(); err != nil {

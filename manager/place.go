@@ -33,6 +33,8 @@ type supply struct {
 	region string       // of the cloud
 	policy plan.Policy
 	now    time.Time
+
+	economy Economy
 }
 
 // part is what one VM contributes to a cache.

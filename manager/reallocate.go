@@ -30,6 +30,7 @@ func (m *Manager) reallocate(ctx context.Context, req *managerv1.ReallocateReque
 		m.opts.Logger.Warn("cache not reallocated", "cache", ca.id, "regions", d.regions, "err", err)
 		return nil, refuseCapacity(err, connect.CodeUnavailable)
 	}
+	wake(m.taken)
 	answer.Configuration = d.config
 	m.opts.Logger.Info("cache reallocated", "cache", ca.id, "regions", d.regions, "shares", len(shares))
 	return answer, nil
@@ -69,10 +70,17 @@ func (c *catalog) reserveMore(req *managerv1.ReallocateRequest, s supply, newID 
 	if req.GetPreferPresent() {
 		present = ca.present(avoid)
 	}
+	s = c.withWarm(s, d.transport, true)
 	p, err := place(d, present, c.pool(avoid, s.now), s)
 	if err != nil {
 		return nil, d, addition{}, err
 	}
+	if req.GetVoluntary() {
+		if err := ca.worth(req.GetAvoidVms(), p, s.economy); err != nil {
+			return nil, d, addition{}, err
+		}
+	}
+	c.warmUp(p.parts, s.region, d.transport)
 	d.config = p.config
 	return ca, d, addition{c.grant(ca, d, p.parts, newID), p.decision}, nil
 }

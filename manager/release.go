@@ -34,6 +34,7 @@ func (m *Manager) releaseVM(cache string, p parting, whole bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), terminateTimeout)
 	defer cancel()
 	if p.terminate {
+		m.observe(p.vm, false)
 		m.terminate(ctx, p.vm.id)
 		return
 	}

@@ -3,6 +3,8 @@ package manager
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -19,7 +21,7 @@ var (
 // settle serves Settle: the catalog first, at once, then the VMs that lose
 // something, however long that takes them.
 func (m *Manager) settle(req *managerv1.SettleRequest) error {
-	dropped, err := m.catalog.settle(req)
+	dropped, err := m.catalog.settle(req, m.opts.now())
 	switch {
 	case errors.Is(err, errGrant):
 		return refuse(connect.CodeFailedPrecondition, err)
@@ -28,6 +30,7 @@ func (m *Manager) settle(req *managerv1.SettleRequest) error {
 	case err != nil:
 		return refuseCapacity(err, connect.CodeInvalidArgument)
 	}
+	m.rate.report(req.GetMovedBytes(), time.Duration(req.GetMovedMs())*time.Millisecond)
 	m.release(req.GetCacheId(), dropped, false)
 	m.opts.Logger.Info("cache settled", "cache", req.GetCacheId(), "capacity", units.Size(req.GetCapacity()).String(),
 		"shares", len(req.GetShares()), "released", len(dropped))
@@ -38,7 +41,7 @@ func (m *Manager) settle(req *managerv1.SettleRequest) error {
 // lost by that. What those hold stays reserved until free. The shares may be too
 // few for the capacity: then the rest of the cache is lost, and its client knows.
 // An error changes nothing.
-func (c *catalog) settle(req *managerv1.SettleRequest) (_ []*share, err error) {
+func (c *catalog) settle(req *managerv1.SettleRequest, at time.Time) (_ []*share, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
 	ca, err := c.known(req.GetCacheId())
@@ -68,6 +71,12 @@ func (c *catalog) settle(req *managerv1.SettleRequest) (_ []*share, err error) {
 	ca.demand, ca.shares, ca.pending = d, nil, nil
 	for _, s := range now {
 		ca.shares = append(ca.shares, s.share)
+	}
+	if len(dropped) > 0 {
+		ca.moved = at
+	}
+	if ca.move != nil && !slices.ContainsFunc(ca.shares, func(s *share) bool { return slices.Contains(ca.move.vms, s.vm.id) }) {
+		ca.move = nil
 	}
 	ca.log.forget(ca.holds)
 	c.touchCache(ca)

@@ -2,7 +2,6 @@ package manager
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -107,6 +106,3 @@ func (e marketEvents) MarketChanged() {
 		h.OffersChanged()
 	}
 }
-
-// errNoMarket says that there is no market that could be changed.
-var errNoMarket = errors.New("the manager has no menu")

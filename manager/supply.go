@@ -13,7 +13,7 @@ import (
 
 // supply asks the allocator what there is now in a cloud region.
 func (m *Manager) supply(ctx context.Context, region string) (supply, error) {
-	s := supply{region: region, policy: m.policy(), now: m.opts.now()}
+	s := supply{region: region, policy: m.policy(), economy: m.opts.Economy, now: m.opts.now()}
 	if m.opts.Allocator == nil {
 		if region != "" {
 			return s, refuseCapacity(&menu.RegionError{Asked: region}, connect.CodeInvalidArgument)
@@ -26,6 +26,9 @@ func (m *Manager) supply(ctx context.Context, region string) (supply, error) {
 	}
 	s.offers = slices.Clone(offers)
 	for i, o := range s.offers {
+		if o.Spot && o.Lifetime == 0 {
+			s.offers[i].Lifetime = m.opts.Predictor.Lifetime(menu.Kind{Type: o.Type, CloudRegion: region, Distance: o.Distance, Spot: true})
+		}
 		if most := m.opts.VMMemory; o.Fitted && most > 0 && (o.Memory == 0 || o.Memory > most) {
 			s.offers[i].Memory = most
 		}
@@ -56,7 +59,7 @@ func (c *catalog) region(id string) (string, error) {
 // policy is how VMs are chosen now.
 func (m *Manager) policy() plan.Policy {
 	return plan.Policy{
-		MaxVMs: maxVMsPerCache, MigrationRate: m.opts.MigrationRate, Provision: m.opts.Provision, Margin: m.opts.NoticeMargin,
+		MaxVMs: maxVMsPerCache, MigrationRate: m.rate.get(), Provision: m.opts.Provision, Margin: m.opts.NoticeMargin,
 		MinLifetime: m.opts.MinLifetime,
 	}
 }
@@ -65,7 +68,7 @@ func (m *Manager) policy() plan.Policy {
 func (v *vm) spec(transport string) VMSpec {
 	return VMSpec{
 		ID: v.id, Memory: v.Memory, Cores: v.Cores, Transport: transport,
-		Kind: menu.Kind{Type: v.Type, CloudRegion: v.CloudRegion, Distance: int(v.Distance), Spot: v.Spot},
+		Kind: v.kind(),
 	}
 }
 

@@ -228,6 +228,21 @@ func (m *Market) find(at Kind) (*kind, error) {
 	return m.kinds[i], nil
 }
 
+// Kinds lists the kinds of a type, those of all distances if at has distance 0.
+func (m *Market) Kinds(at Kind) ([]Kind, error) {
+	at.CloudRegion = cmp.Or(at.CloudRegion, m.opts.CloudRegion)
+	var all []Kind
+	for _, k := range m.kinds { // which does not change
+		if k.Type == at.Type && k.CloudRegion == at.CloudRegion && k.Spot == at.Spot && (at.Distance == 0 || k.Distance == at.Distance) {
+			all = append(all, k.Kind)
+		}
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%v: %w", at, ErrUnknownKind)
+	}
+	return all, nil
+}
+
 // Sell sells a VM. From then on it may be reclaimed, and fail.
 func (m *Market) Sell(id string, at Kind) error {
 	at.CloudRegion = cmp.Or(at.CloudRegion, m.opts.CloudRegion)

@@ -122,7 +122,7 @@ func (s *site) parts(offers []Offer, servers []Server) []Part {
 	left := s.Regions
 	for _, t := range s.best.servers {
 		parts = append(parts, Part{
-			Server: t.server, Offer: -1, Regions: t.n, Cores: s.cores(t.n), Price: servers[t.server].share(t.n, s.RegionSize),
+			Server: t.server, Offer: -1, Regions: t.n, Cores: s.cores(t.n), Price: servers[t.server].Share(t.n, s.RegionSize),
 		})
 		left -= t.n
 	}

@@ -159,7 +159,7 @@ func aboutServers(servers []Server, home map[candidate]*site, used map[candidate
 		v := Verdict{Name: "server " + srv.ID, Distance: srv.Distance, Price: srv.Price}
 		s := home[c]
 		if n := used[c]; n > 0 {
-			v.VMs, v.Price = 1, srv.share(n, s.RegionSize)
+			v.VMs, v.Price = 1, srv.Share(n, s.RegionSize)
 			v.Reason = fmt.Sprintf("chosen, %s of %d", count(n, "region"), s.Regions)
 			all, others = append(all, v), append(others, 0)
 			continue
@@ -175,7 +175,7 @@ func aboutServers(servers []Server, home map[candidate]*site, used map[candidate
 			v.Reason = "another distance is chosen"
 		case srv.Fresh:
 			v.Reason = "has joined only now, and others have room"
-		case srv.share(s.Regions, s.RegionSize) > won.best.cost.price():
+		case srv.Share(s.Regions, s.RegionSize) > won.best.cost.price():
 			v.Reason = "dearer"
 		default:
 			v.Reason = "not needed"

@@ -95,9 +95,9 @@ func (n need) leave(o Offer) (int, string) {
 	return cold, fmt.Sprintf("%v of notice, of which a new VM takes %v, at %v/s", o.Notice, n.Provision, units.Size(n.MigrationRate))
 }
 
-// share is what a cache pays for so many regions of a server, which others may
+// Share is what a cache pays for so many regions of a server, which others may
 // share.
-func (s Server) share(regions int, size uint64) Price { return s.region(size) * Price(regions) }
+func (s Server) Share(regions int, size uint64) Price { return s.region(size) * Price(regions) }
 
 // region is the price of one region, rounded up.
 func (s Server) region(size uint64) Price {

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -13,7 +14,7 @@ type Price int64
 const MaxPrice Price = 10_000_000_000
 
 // Dollars is the price from a number as people write it.
-func Dollars(perHour float64) Price { return Price(perHour*1e6 + 0.5) }
+func Dollars(perHour float64) Price { return Price(math.Round(perHour * 1e6)) }
 
 // Dollars is the price as a number of dollars an hour.
 func (p Price) Dollars() float64 { return float64(p) / 1e6 }

@@ -234,7 +234,7 @@ func tryAll(d Demand, distance int, offers []Offer, servers []Server, p Policy) 
 		}
 		least := server(i+1, left)
 		for n := 1; n <= left && here(servers[i].Distance) && fits(n, servers[i].Free, servers[i].Cores); n++ {
-			least = min(least, server(i+1, left-n).plus(costOf(servers[i].share(n, d.RegionSize), 1)))
+			least = min(least, server(i+1, left-n).plus(costOf(servers[i].Share(n, d.RegionSize), 1)))
 		}
 		return least
 	}

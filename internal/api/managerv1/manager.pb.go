@@ -3268,7 +3268,7 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\x0fPROBLEM_MISSING\x10\x01\x12\x13\n" +
 	"\x0fPROBLEM_UNKNOWN\x10\x02\x12\x13\n" +
 	"\x0fPROBLEM_EXPIRED\x10\x03\x12\x10\n" +
-	"\fPROBLEM_ROLE\x10\x042\x97\b\n" +
+	"\fPROBLEM_ROLE\x10\x042\xd3\t\n" +
 	"\x0eManagerService\x12S\n" +
 	"\bAllocate\x12\".redykv.manager.v1.AllocateRequest\x1a#.redykv.manager.v1.AllocateResponse\x12Y\n" +
 	"\n" +
@@ -3282,7 +3282,10 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\rDescribeCache\x12'.redykv.manager.v1.DescribeCacheRequest\x1a(.redykv.manager.v1.DescribeCacheResponse\x12Y\n" +
 	"\n" +
 	"ListModels\x12$.redykv.manager.v1.ListModelsRequest\x1a%.redykv.manager.v1.ListModelsResponse\x12L\n" +
-	"\x05Watch\x12\x1f.redykv.manager.v1.WatchRequest\x1a .redykv.manager.v1.WatchResponse0\x01\x12S\n" +
+	"\x05Watch\x12\x1f.redykv.manager.v1.WatchRequest\x1a .redykv.manager.v1.WatchResponse0\x01\x12Y\n" +
+	"\n" +
+	"ListOffers\x12$.redykv.manager.v1.ListOffersRequest\x1a%.redykv.manager.v1.ListOffersResponse\x12_\n" +
+	"\fChangeMarket\x12&.redykv.manager.v1.ChangeMarketRequest\x1a'.redykv.manager.v1.ChangeMarketResponse\x12S\n" +
 	"\bRegister\x12\".redykv.manager.v1.RegisterRequest\x1a#.redykv.manager.v1.RegisterResponse\x12V\n" +
 	"\tHeartbeat\x12#.redykv.manager.v1.HeartbeatRequest\x1a$.redykv.manager.v1.HeartbeatResponseB;Z9github.com/redykv/redykv/internal/api/managerv1;managerv1b\x06proto3"
 
@@ -3393,22 +3396,26 @@ var file_redykv_manager_v1_manager_proto_depIdxs = []int32{
 	26, // 41: redykv.manager.v1.ManagerService.DescribeCache:input_type -> redykv.manager.v1.DescribeCacheRequest
 	28, // 42: redykv.manager.v1.ManagerService.ListModels:input_type -> redykv.manager.v1.ListModelsRequest
 	31, // 43: redykv.manager.v1.ManagerService.Watch:input_type -> redykv.manager.v1.WatchRequest
-	38, // 44: redykv.manager.v1.ManagerService.Register:input_type -> redykv.manager.v1.RegisterRequest
-	40, // 45: redykv.manager.v1.ManagerService.Heartbeat:input_type -> redykv.manager.v1.HeartbeatRequest
-	7,  // 46: redykv.manager.v1.ManagerService.Allocate:output_type -> redykv.manager.v1.AllocateResponse
-	10, // 47: redykv.manager.v1.ManagerService.Reallocate:output_type -> redykv.manager.v1.ReallocateResponse
-	13, // 48: redykv.manager.v1.ManagerService.Settle:output_type -> redykv.manager.v1.SettleResponse
-	15, // 49: redykv.manager.v1.ManagerService.Renew:output_type -> redykv.manager.v1.RenewResponse
-	17, // 50: redykv.manager.v1.ManagerService.Reclaim:output_type -> redykv.manager.v1.ReclaimResponse
-	19, // 51: redykv.manager.v1.ManagerService.Deallocate:output_type -> redykv.manager.v1.DeallocateResponse
-	21, // 52: redykv.manager.v1.ManagerService.Describe:output_type -> redykv.manager.v1.DescribeResponse
-	27, // 53: redykv.manager.v1.ManagerService.DescribeCache:output_type -> redykv.manager.v1.DescribeCacheResponse
-	29, // 54: redykv.manager.v1.ManagerService.ListModels:output_type -> redykv.manager.v1.ListModelsResponse
-	32, // 55: redykv.manager.v1.ManagerService.Watch:output_type -> redykv.manager.v1.WatchResponse
-	39, // 56: redykv.manager.v1.ManagerService.Register:output_type -> redykv.manager.v1.RegisterResponse
-	41, // 57: redykv.manager.v1.ManagerService.Heartbeat:output_type -> redykv.manager.v1.HeartbeatResponse
-	46, // [46:58] is the sub-list for method output_type
-	34, // [34:46] is the sub-list for method input_type
+	33, // 44: redykv.manager.v1.ManagerService.ListOffers:input_type -> redykv.manager.v1.ListOffersRequest
+	36, // 45: redykv.manager.v1.ManagerService.ChangeMarket:input_type -> redykv.manager.v1.ChangeMarketRequest
+	38, // 46: redykv.manager.v1.ManagerService.Register:input_type -> redykv.manager.v1.RegisterRequest
+	40, // 47: redykv.manager.v1.ManagerService.Heartbeat:input_type -> redykv.manager.v1.HeartbeatRequest
+	7,  // 48: redykv.manager.v1.ManagerService.Allocate:output_type -> redykv.manager.v1.AllocateResponse
+	10, // 49: redykv.manager.v1.ManagerService.Reallocate:output_type -> redykv.manager.v1.ReallocateResponse
+	13, // 50: redykv.manager.v1.ManagerService.Settle:output_type -> redykv.manager.v1.SettleResponse
+	15, // 51: redykv.manager.v1.ManagerService.Renew:output_type -> redykv.manager.v1.RenewResponse
+	17, // 52: redykv.manager.v1.ManagerService.Reclaim:output_type -> redykv.manager.v1.ReclaimResponse
+	19, // 53: redykv.manager.v1.ManagerService.Deallocate:output_type -> redykv.manager.v1.DeallocateResponse
+	21, // 54: redykv.manager.v1.ManagerService.Describe:output_type -> redykv.manager.v1.DescribeResponse
+	27, // 55: redykv.manager.v1.ManagerService.DescribeCache:output_type -> redykv.manager.v1.DescribeCacheResponse
+	29, // 56: redykv.manager.v1.ManagerService.ListModels:output_type -> redykv.manager.v1.ListModelsResponse
+	32, // 57: redykv.manager.v1.ManagerService.Watch:output_type -> redykv.manager.v1.WatchResponse
+	34, // 58: redykv.manager.v1.ManagerService.ListOffers:output_type -> redykv.manager.v1.ListOffersResponse
+	37, // 59: redykv.manager.v1.ManagerService.ChangeMarket:output_type -> redykv.manager.v1.ChangeMarketResponse
+	39, // 60: redykv.manager.v1.ManagerService.Register:output_type -> redykv.manager.v1.RegisterResponse
+	41, // 61: redykv.manager.v1.ManagerService.Heartbeat:output_type -> redykv.manager.v1.HeartbeatResponse
+	48, // [48:62] is the sub-list for method output_type
+	34, // [34:48] is the sub-list for method input_type
 	34, // [34:34] is the sub-list for extension type_name
 	34, // [34:34] is the sub-list for extension extendee
 	0,  // [0:34] is the sub-list for field type_name

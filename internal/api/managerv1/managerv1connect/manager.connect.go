@@ -60,6 +60,12 @@ const (
 	ManagerServiceListModelsProcedure = "/redykv.manager.v1.ManagerService/ListModels"
 	// ManagerServiceWatchProcedure is the fully-qualified name of the ManagerService's Watch RPC.
 	ManagerServiceWatchProcedure = "/redykv.manager.v1.ManagerService/Watch"
+	// ManagerServiceListOffersProcedure is the fully-qualified name of the ManagerService's ListOffers
+	// RPC.
+	ManagerServiceListOffersProcedure = "/redykv.manager.v1.ManagerService/ListOffers"
+	// ManagerServiceChangeMarketProcedure is the fully-qualified name of the ManagerService's
+	// ChangeMarket RPC.
+	ManagerServiceChangeMarketProcedure = "/redykv.manager.v1.ManagerService/ChangeMarket"
 	// ManagerServiceRegisterProcedure is the fully-qualified name of the ManagerService's Register RPC.
 	ManagerServiceRegisterProcedure = "/redykv.manager.v1.ManagerService/Register"
 	// ManagerServiceHeartbeatProcedure is the fully-qualified name of the ManagerService's Heartbeat
@@ -95,6 +101,11 @@ type ManagerServiceClient interface {
 	// Watch streams what happens to the VMs of one cache until the caller leaves:
 	// each event at least once, in order (A35).
 	Watch(context.Context, *connect.Request[managerv1.WatchRequest]) (*connect.ServerStreamForClient[managerv1.WatchResponse], error)
+	// ListOffers lists the VM types that can be launched now.
+	ListOffers(context.Context, *connect.Request[managerv1.ListOffersRequest]) (*connect.Response[managerv1.ListOffersResponse], error)
+	// ChangeMarket changes what a simulated market offers, or what becomes of one of
+	// its VMs.
+	ChangeMarket(context.Context, *connect.Request[managerv1.ChangeMarketRequest]) (*connect.Response[managerv1.ChangeMarketResponse], error)
 	// Register announces a cache server that is ready to lend memory.
 	Register(context.Context, *connect.Request[managerv1.RegisterRequest]) (*connect.Response[managerv1.RegisterResponse], error)
 	// Heartbeat keeps a registered server alive; a server that stays silent is
@@ -173,6 +184,18 @@ func NewManagerServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(managerServiceMethods.ByName("Watch")),
 			connect.WithClientOptions(opts...),
 		),
+		listOffers: connect.NewClient[managerv1.ListOffersRequest, managerv1.ListOffersResponse](
+			httpClient,
+			baseURL+ManagerServiceListOffersProcedure,
+			connect.WithSchema(managerServiceMethods.ByName("ListOffers")),
+			connect.WithClientOptions(opts...),
+		),
+		changeMarket: connect.NewClient[managerv1.ChangeMarketRequest, managerv1.ChangeMarketResponse](
+			httpClient,
+			baseURL+ManagerServiceChangeMarketProcedure,
+			connect.WithSchema(managerServiceMethods.ByName("ChangeMarket")),
+			connect.WithClientOptions(opts...),
+		),
 		register: connect.NewClient[managerv1.RegisterRequest, managerv1.RegisterResponse](
 			httpClient,
 			baseURL+ManagerServiceRegisterProcedure,
@@ -200,6 +223,8 @@ type managerServiceClient struct {
 	describeCache *connect.Client[managerv1.DescribeCacheRequest, managerv1.DescribeCacheResponse]
 	listModels    *connect.Client[managerv1.ListModelsRequest, managerv1.ListModelsResponse]
 	watch         *connect.Client[managerv1.WatchRequest, managerv1.WatchResponse]
+	listOffers    *connect.Client[managerv1.ListOffersRequest, managerv1.ListOffersResponse]
+	changeMarket  *connect.Client[managerv1.ChangeMarketRequest, managerv1.ChangeMarketResponse]
 	register      *connect.Client[managerv1.RegisterRequest, managerv1.RegisterResponse]
 	heartbeat     *connect.Client[managerv1.HeartbeatRequest, managerv1.HeartbeatResponse]
 }
@@ -254,6 +279,16 @@ func (c *managerServiceClient) Watch(ctx context.Context, req *connect.Request[m
 	return c.watch.CallServerStream(ctx, req)
 }
 
+// ListOffers calls redykv.manager.v1.ManagerService.ListOffers.
+func (c *managerServiceClient) ListOffers(ctx context.Context, req *connect.Request[managerv1.ListOffersRequest]) (*connect.Response[managerv1.ListOffersResponse], error) {
+	return c.listOffers.CallUnary(ctx, req)
+}
+
+// ChangeMarket calls redykv.manager.v1.ManagerService.ChangeMarket.
+func (c *managerServiceClient) ChangeMarket(ctx context.Context, req *connect.Request[managerv1.ChangeMarketRequest]) (*connect.Response[managerv1.ChangeMarketResponse], error) {
+	return c.changeMarket.CallUnary(ctx, req)
+}
+
 // Register calls redykv.manager.v1.ManagerService.Register.
 func (c *managerServiceClient) Register(ctx context.Context, req *connect.Request[managerv1.RegisterRequest]) (*connect.Response[managerv1.RegisterResponse], error) {
 	return c.register.CallUnary(ctx, req)
@@ -292,6 +327,11 @@ type ManagerServiceHandler interface {
 	// Watch streams what happens to the VMs of one cache until the caller leaves:
 	// each event at least once, in order (A35).
 	Watch(context.Context, *connect.Request[managerv1.WatchRequest], *connect.ServerStream[managerv1.WatchResponse]) error
+	// ListOffers lists the VM types that can be launched now.
+	ListOffers(context.Context, *connect.Request[managerv1.ListOffersRequest]) (*connect.Response[managerv1.ListOffersResponse], error)
+	// ChangeMarket changes what a simulated market offers, or what becomes of one of
+	// its VMs.
+	ChangeMarket(context.Context, *connect.Request[managerv1.ChangeMarketRequest]) (*connect.Response[managerv1.ChangeMarketResponse], error)
 	// Register announces a cache server that is ready to lend memory.
 	Register(context.Context, *connect.Request[managerv1.RegisterRequest]) (*connect.Response[managerv1.RegisterResponse], error)
 	// Heartbeat keeps a registered server alive; a server that stays silent is
@@ -366,6 +406,18 @@ func NewManagerServiceHandler(svc ManagerServiceHandler, opts ...connect.Handler
 		connect.WithSchema(managerServiceMethods.ByName("Watch")),
 		connect.WithHandlerOptions(opts...),
 	)
+	managerServiceListOffersHandler := connect.NewUnaryHandler(
+		ManagerServiceListOffersProcedure,
+		svc.ListOffers,
+		connect.WithSchema(managerServiceMethods.ByName("ListOffers")),
+		connect.WithHandlerOptions(opts...),
+	)
+	managerServiceChangeMarketHandler := connect.NewUnaryHandler(
+		ManagerServiceChangeMarketProcedure,
+		svc.ChangeMarket,
+		connect.WithSchema(managerServiceMethods.ByName("ChangeMarket")),
+		connect.WithHandlerOptions(opts...),
+	)
 	managerServiceRegisterHandler := connect.NewUnaryHandler(
 		ManagerServiceRegisterProcedure,
 		svc.Register,
@@ -400,6 +452,10 @@ func NewManagerServiceHandler(svc ManagerServiceHandler, opts ...connect.Handler
 			managerServiceListModelsHandler.ServeHTTP(w, r)
 		case ManagerServiceWatchProcedure:
 			managerServiceWatchHandler.ServeHTTP(w, r)
+		case ManagerServiceListOffersProcedure:
+			managerServiceListOffersHandler.ServeHTTP(w, r)
+		case ManagerServiceChangeMarketProcedure:
+			managerServiceChangeMarketHandler.ServeHTTP(w, r)
 		case ManagerServiceRegisterProcedure:
 			managerServiceRegisterHandler.ServeHTTP(w, r)
 		case ManagerServiceHeartbeatProcedure:
@@ -451,6 +507,14 @@ func (UnimplementedManagerServiceHandler) ListModels(context.Context, *connect.R
 
 func (UnimplementedManagerServiceHandler) Watch(context.Context, *connect.Request[managerv1.WatchRequest], *connect.ServerStream[managerv1.WatchResponse]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("redykv.manager.v1.ManagerService.Watch is not implemented"))
+}
+
+func (UnimplementedManagerServiceHandler) ListOffers(context.Context, *connect.Request[managerv1.ListOffersRequest]) (*connect.Response[managerv1.ListOffersResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("redykv.manager.v1.ManagerService.ListOffers is not implemented"))
+}
+
+func (UnimplementedManagerServiceHandler) ChangeMarket(context.Context, *connect.Request[managerv1.ChangeMarketRequest]) (*connect.Response[managerv1.ChangeMarketResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("redykv.manager.v1.ManagerService.ChangeMarket is not implemented"))
 }
 
 func (UnimplementedManagerServiceHandler) Register(context.Context, *connect.Request[managerv1.RegisterRequest]) (*connect.Response[managerv1.RegisterResponse], error) {

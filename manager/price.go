@@ -1,0 +1,48 @@
+package manager
+
+import (
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/manager/plan"
+)
+
+// costs says what each of a cache's shares costs. A VM that was launched serves one
+// cache, which pays all of it with the first share; of a server that others share a
+// cache pays what it has. Called under mu.
+func costs(shares []*share) []plan.Price {
+	all := make([]plan.Price, len(shares))
+	paid := make(map[*vm]bool)
+	for i, s := range shares {
+		switch {
+		case s.vm.failed != "":
+		case !s.vm.launched:
+			all[i] = plan.Server{Memory: s.vm.Memory, Price: s.vm.Price}.Share(int(s.regions), s.bytes/uint64(s.regions))
+		case !paid[s.vm]:
+			all[i], paid[s.vm] = s.vm.Price, true
+		}
+	}
+	return all
+}
+
+// cost is that of all shares together: while a cache moves, of the old ones and of
+// the new ones (A30, A39). Called under mu.
+func (ca *cache) cost() plan.Price { return total(ca.all()) }
+
+func total(shares []*share) plan.Price {
+	sum := plan.Price(0)
+	for _, p := range costs(shares) {
+		sum += p
+	}
+	return sum
+}
+
+// priced says what a cache costs, and each of its shares. Called under mu.
+func (ca *cache) priced(p *managerv1.Cache) *managerv1.Cache {
+	for i, price := range costs(ca.all()) {
+		p.PriceMicros += int64(price)
+		if i < len(p.Shares) {
+			p.Shares[i].PriceMicros = int64(price)
+		}
+	}
+	p.DurationSeconds, p.Distance, p.CreatedUnixMs = ca.demand.duration, ca.demand.distance, toMillis(ca.created)
+	return p
+}

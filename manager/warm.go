@@ -1,0 +1,140 @@
+package manager
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redykv/redykv/manager/plan"
+)
+
+// WarmPool is a number of VMs of one type that run without a cache, so that memory
+// that has to leave a VM need not wait for another one (R31).
+type WarmPool struct {
+	Type        string
+	Spot        bool
+	CloudRegion string // empty: the allocator's
+	Count       int
+}
+
+// warmRetry is how often a pool is looked at that is not full.
+const warmRetry = 5 * time.Second
+
+// warmer keeps the pools full.
+func (m *Manager) warmer() {
+	ticker := time.NewTicker(warmRetry)
+	defer ticker.Stop()
+	for {
+		for _, p := range m.opts.Warm {
+			if err := m.fillPool(m.ctx, p); err != nil && m.ctx.Err() == nil {
+				m.opts.Logger.Warn("warm pool not filled", "type", p.Type, "err", err)
+			}
+		}
+		select {
+		case <-ticker.C:
+		case <-m.taken:
+		case <-m.ctx.Done():
+			return
+		}
+	}
+}
+
+// fillPool launches what a pool lacks, one VM after the other.
+func (m *Manager) fillPool(ctx context.Context, p WarmPool) error {
+	m.filling.Lock()
+	defer m.filling.Unlock()
+	for n := m.catalog.warm(p); n < p.Count; n++ {
+		s, err := m.supply(ctx, p.CloudRegion)
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(s.offers, func(o plan.Offer) bool { return o.Type == p.Type && o.Spot == p.Spot && !o.Fitted })
+		if i < 0 {
+			return fmt.Errorf("type %q is not on the menu", p.Type)
+		}
+		if err := m.launchWarm(ctx, ordered(s.offers[i], p.CloudRegion)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// launchWarm launches a VM without a cache.
+func (m *Manager) launchWarm(ctx context.Context, order VM) (err error) {
+	v, err := m.catalog.enterWarm(newVMID(), order)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, m.opts.LaunchTimeout, fmt.Errorf("no answer within %v", m.opts.LaunchTimeout))
+	defer cancel()
+	if err = m.opts.Allocator.Launch(ctx, v.spec(m.opts.Transport)); err == nil {
+		err = m.catalog.await(ctx, v)
+	}
+	if err != nil {
+		m.fail(v, "not launched")
+	}
+	return err
+}
+
+// enterWarm adds a VM that is to be launched for a pool.
+func (c *catalog) enterWarm(id string, order VM) (_ *vm, err error) {
+	c.mu.Lock()
+	defer c.end(&err)
+	return c.enter(&vm{id: id, launched: true, warm: true, VM: order}), nil
+}
+
+// warm counts the VMs of a pool, those that are still starting too.
+func (c *catalog) warm(p WarmPool) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := 0
+	for _, v := range c.vms {
+		if v.warm && v.Type == p.Type && v.Spot == p.Spot && v.CloudRegion == p.CloudRegion && v.usable() == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// idle lists the VMs of warm pools that can be given to a cache now, as offers have
+// them, the oldest first. Called under mu.
+func (c *catalog) idle(o plan.Offer, region, transport string) []*vm {
+	var all []*vm
+	for _, v := range c.vms {
+		if v.warm && v.ControlURL != "" && v.usable() == nil && v.Transport == transport &&
+			v.Type == o.Type && v.Spot == o.Spot && int(v.Distance) == o.Distance && v.CloudRegion == region {
+			all = append(all, v)
+		}
+	}
+	slices.SortFunc(all, func(a, b *vm) int { return cmp.Compare(a.order, b.order) })
+	return all
+}
+
+// withWarm is a supply that knows what runs already in the pools. Who moves may have
+// it; a new cache only counts on it for its moves to come. Called under mu.
+func (c *catalog) withWarm(s supply, transport string, moves bool) supply {
+	s.offers = slices.Clone(s.offers)
+	for i, o := range s.offers {
+		if n := len(c.idle(o, s.region, transport)); n > 0 {
+			s.offers[i].Warm = n
+			if o.Available >= 0 && moves {
+				s.offers[i].Available += n
+			}
+		}
+	}
+	return s
+}
+
+// warmUp has parts that would be launched use what runs already. Called under mu.
+func (c *catalog) warmUp(parts []part, region, transport string) {
+	for i, p := range parts {
+		if p.vm != nil || p.offer.Fitted {
+			continue
+		}
+		if idle := c.idle(p.offer, region, transport); len(idle) > 0 {
+			parts[i].vm, idle[0].warm = idle[0], false
+		}
+	}
+}
