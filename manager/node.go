@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -38,6 +39,9 @@ type NodeOptions struct {
 	// FabricListen is where the fabric listens, in the transport's own form.
 	// Default: a free port of 127.0.0.1 for tcp; else the transport's choice.
 	FabricListen string
+	// FabricTLS secures the connections of the tcp transport; clients need the like.
+	// Default: none.
+	FabricTLS *tls.Config
 	// Logger receives what an operator should know. Default: slog.Default().
 	Logger *slog.Logger
 }
@@ -77,7 +81,7 @@ func StartNode(opts NodeOptions) (_ *Node, err error) {
 	}
 	s, err := server.New(server.Options{
 		Memory: int64(opts.Memory), Cores: int(opts.Cores),
-		Transport: opts.Transport, FabricAddr: opts.FabricListen, Logger: opts.Logger,
+		Transport: opts.Transport, FabricAddr: opts.FabricListen, FabricTLS: opts.FabricTLS, Logger: opts.Logger,
 	})
 	if err != nil {
 		return nil, errors.Join(err, ln.Close())

@@ -30,6 +30,7 @@ type cacheServerFlags struct {
 	vmID         string
 	untilStdin   bool
 	notice       time.Duration
+	tls          tlsFlags
 	log          logFlags
 }
 
@@ -63,6 +64,7 @@ that they can reach. With --cores 0 it serves one-sided access only.`,
 	flags.StringVar(&f.vmID, "vm-id", "", "id to register with, of this process alone (default: a random one)")
 	flags.BoolVar(&f.untilStdin, "until-stdin-ends", false, "exit when standard input ends, as it does when the parent process is gone")
 	flags.DurationVar(&f.notice, "notice", 30*time.Second, "how long to stay for caches to move away, once interrupted")
+	f.tls.add(flags)
 	f.log.add(flags)
 	return cmd
 }
@@ -80,6 +82,8 @@ func (f cacheServerFlags) options(log *slog.Logger) (manager.NodeOptions, error)
 		return opts, usagef("--cores %d: want 0 to %d", f.cores, math.MaxUint8)
 	case !slices.Contains(transport.BetweenProcesses(), f.transport):
 		return opts, usagef("--transport %q: want one of %s", f.transport, strings.Join(transport.BetweenProcesses(), ", "))
+	case f.tls != (tlsFlags{}) && f.transport != "tcp":
+		return opts, usagef("--transport %s --tls-cert: only tcp is encrypted", f.transport)
 	case f.notice < 0 || f.notice > manager.MaxNotice:
 		return opts, usagef("--notice %v: want 0 to %v", f.notice, manager.MaxNotice)
 	}
@@ -92,6 +96,10 @@ func (f cacheServerFlags) options(log *slog.Logger) (manager.NodeOptions, error)
 		}
 	}
 	if err := checkURL("--manager", f.manager); err != nil {
+		return opts, err
+	}
+	var err error
+	if opts.FabricTLS, err = f.tls.config(); err != nil {
 		return opts, err
 	}
 	if opts.ID == "" {

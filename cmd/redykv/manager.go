@@ -31,6 +31,7 @@ type managerFlags struct {
 	silence   time.Duration
 	lease     time.Duration
 	state     string
+	tls       tlsFlags
 	log       logFlags
 }
 
@@ -67,6 +68,7 @@ meanwhile, and the cache servers of the local allocator go on, too.`,
 	flags.DurationVar(&f.silence, "silence", 0, "how long a server may stay silent before it is taken for failed (default: 5 heartbeats)")
 	flags.DurationVar(&f.lease, "lease", 30*time.Second, "how long a cache lives that its client does not renew; 0: until it is deallocated")
 	flags.StringVar(&f.state, "state", "", "`DIRECTORY` in which the manager keeps what it knows (default: none; a restart forgets all caches)")
+	f.tls.add(flags)
 	f.log.add(flags)
 	cmd.AddCommand(newReclaimCmd())
 	return cmd
@@ -88,6 +90,8 @@ func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 		return opts, usagef("--transport %q: want one of %s", f.transport, strings.Join(transport.BetweenProcesses(), ", "))
 	case f.allocator == "static" && (f.memory != 0 || f.vmMemory != 0):
 		return opts, usagef("--memory and --vm-memory are for --allocator local: registered servers state their own memory")
+	case f.tls != (tlsFlags{}) && (f.allocator == "static" || f.transport != "tcp"):
+		return opts, usagef("--tls-cert is for the servers of --allocator local --transport tcp: registered servers have their own")
 	case f.heartbeat < time.Millisecond || f.silence != 0 && f.silence < f.heartbeat:
 		return opts, usagef("--heartbeat %v --silence %v: want a heartbeat of 1ms or more, and a silence not below it", f.heartbeat, f.silence)
 	case f.lease < 0 || f.lease > 0 && f.lease < time.Millisecond:
@@ -105,9 +109,12 @@ func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 	if err := checkTransport(f.transport); err != nil {
 		return opts, err
 	}
-	var err error
+	command, err := f.tls.command()
+	if err != nil {
+		return opts, err
+	}
 	opts.Allocator, err = manager.NewLocalAllocator(manager.LocalOptions{
-		Transport: f.transport, Memory: uint64(f.memory), State: f.state, Logger: log,
+		Command: command, Transport: f.transport, Memory: uint64(f.memory), State: f.state, Logger: log,
 	})
 	return opts, err
 }

@@ -61,6 +61,7 @@ func TestMain(m *testing.M) {
 //	exits STDERR-REGEXP CODE PROGRAM... run a program that has to end with that code
 //	                                    and one line on standard error
 //	flip FILE OFFSET                    flip the highest bit of a byte
+//	certificate NAME                    make NAME.cert, its own authority, and NAME.key
 //	redis ADDR REPLY-REGEXP ARG...      send a command to a server of the Redis
 //	                                    protocol, and match its reply's lines
 //
@@ -80,23 +81,24 @@ func TestScript(t *testing.T) {
 			return slices.Contains(transport.Usable(), name), nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"start":     cmdStart,
-			"end":       cmdEnd,
-			"interrupt": cmdInterrupt,
-			"ends":      cmdEnds,
-			"kill9":     cmdKill,
-			"killvm":    cmdKillVM,
-			"endedvm":   cmdEndedVM,
-			"post":      cmdPost,
-			"get":       cmdGet,
-			"json":      cmdJSON,
-			"watch":     cmdWatch,
-			"roundtrip": cmdRoundTrip,
-			"moves":     cmdMoves,
-			"survives":  cmdSurvives,
-			"exits":     cmdExits,
-			"flip":      cmdFlip,
-			"redis":     cmdRedis,
+			"start":       cmdStart,
+			"end":         cmdEnd,
+			"interrupt":   cmdInterrupt,
+			"ends":        cmdEnds,
+			"kill9":       cmdKill,
+			"killvm":      cmdKillVM,
+			"endedvm":     cmdEndedVM,
+			"post":        cmdPost,
+			"get":         cmdGet,
+			"json":        cmdJSON,
+			"watch":       cmdWatch,
+			"roundtrip":   cmdRoundTrip,
+			"moves":       cmdMoves,
+			"survives":    cmdSurvives,
+			"exits":       cmdExits,
+			"flip":        cmdFlip,
+			"redis":       cmdRedis,
+			"certificate": cmdCertificate,
 		},
 	})
 }

@@ -43,6 +43,7 @@ type serveFlags struct {
 	maxClients  int
 	maxBulk     units.Size
 	metrics     string
+	tls         tlsFlags
 	log         logFlags
 }
 
@@ -89,6 +90,7 @@ that the next update of each record writes it anew: more commits, a longer log.`
 	flags.IntVar(&f.maxClients, "max-clients", resp.DefaultMaxClients, "connections at once")
 	flags.Var(&f.maxBulk, "max-bulk", "largest argument, and so value, that a client may send")
 	flags.StringVar(&f.metrics, "metrics", "", "address to answer at over HTTP: /metrics for Prometheus, / for people (default: nowhere)")
+	f.tls.add(flags)
 	f.log.add(flags)
 	return cmd
 }
@@ -118,6 +120,8 @@ func (f *serveFlags) check() error {
 		return usagef("--memory %v --records %d: want something", f.memory, f.records)
 	case f.redy != redyNone && f.cache < redytier.MinRegionSize:
 		return usagef("--cache %v: want %v or more", f.cache, units.Size(redytier.MinRegionSize))
+	case f.tls != (tlsFlags{}) && (f.redy == redyNone || f.redy == redyEmbedded):
+		return usagef("--redy %s --tls-cert: only the connections to a manager's cache servers are encrypted", f.redy)
 	case f.transport != "" && !slices.Contains(transport.BetweenProcesses(), f.transport):
 		return usagef("--transport %q: want one of %s", f.transport, strings.Join(transport.BetweenProcesses(), ", "))
 	case f.commitEvery < 0 || f.commitEvery > 0 && f.commitEvery < time.Millisecond:
@@ -149,9 +153,13 @@ func (f *serveFlags) openDevice(ctx context.Context, log *slog.Logger) (dev devi
 	if err != nil || f.redy == redyNone {
 		return ssd, release, err
 	}
-	redy, err := redytier.Open(ctx, manager.Dial(f.redy), redytier.Config{
-		Capacity: int64(f.cache), Transport: f.transport, Logger: log,
-	})
+	var redy *redytier.Device
+	config, err := f.tls.config()
+	if err == nil {
+		redy, err = redytier.Open(ctx, manager.Dial(f.redy), redytier.Config{
+			Capacity: int64(f.cache), Transport: f.transport, FabricTLS: config, Logger: log,
+		})
+	}
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("--redy %s: %w", f.redy, err), ssd.Close())
 	}

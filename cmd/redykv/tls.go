@@ -1,0 +1,72 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/pflag"
+)
+
+// tlsFlags are the flags about TLS between caches and cache servers, over the tcp
+// transport. Either side shows a certificate, and checks the other's.
+type tlsFlags struct{ cert, key, ca string }
+
+func (f *tlsFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&f.cert, "tls-cert", "", "`FILE` with this side's certificate, in PEM: connections over tcp are encrypted, and both sides checked")
+	flags.StringVar(&f.key, "tls-key", "", "`FILE` with its private key, in PEM")
+	flags.StringVar(&f.ca, "tls-ca", "", "`FILE` with the authorities whose certificates the other side may show, in PEM")
+}
+
+// config is what the flags say: nil where there are none.
+func (f *tlsFlags) config() (*tls.Config, error) {
+	if *f == (tlsFlags{}) {
+		return nil, nil
+	}
+	if f.cert == "" || f.key == "" || f.ca == "" {
+		return nil, usagef("--tls-cert, --tls-key and --tls-ca: want all three or none")
+	}
+	certificate, err := tls.LoadX509KeyPair(f.cert, f.key)
+	if err != nil {
+		return nil, fmt.Errorf("--tls-cert %s --tls-key %s: %w", f.cert, f.key, err)
+	}
+	pem, err := os.ReadFile(f.ca)
+	if err != nil {
+		return nil, fmt.Errorf("--tls-ca: %w", err)
+	}
+	authorities := x509.NewCertPool()
+	if !authorities.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("--tls-ca %s: no certificate in it", f.ca)
+	}
+	return &tls.Config{
+		Certificates: []tls.Certificate{certificate},
+		RootCAs:      authorities, ClientCAs: authorities, ClientAuth: tls.RequireAndVerifyClientCert,
+		MinVersion: tls.VersionTLS13,
+	}, nil
+}
+
+// command is the program that a manager starts as a cache server with the same
+// flags: nil, which is its default, where there are none.
+func (f *tlsFlags) command() ([]string, error) {
+	if *f == (tlsFlags{}) {
+		return nil, nil
+	}
+	if _, err := f.config(); err != nil { // better now than with the first cache
+		return nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("which program is this: %w", err)
+	}
+	command := []string{self, "cacheserver"}
+	for _, flag := range []struct{ name, file string }{{"--tls-cert", f.cert}, {"--tls-key", f.key}, {"--tls-ca", f.ca}} {
+		file, err := filepath.Abs(flag.file)
+		if err != nil {
+			return nil, fmt.Errorf("%s %s: %w", flag.name, flag.file, err)
+		}
+		command = append(command, flag.name, file)
+	}
+	return command, nil
+}
