@@ -17,6 +17,8 @@ type EmbedOptions struct {
 	Allocator Allocator
 	// VMMemory is as in [Options].
 	VMMemory uint64
+	// Economy is as in [Options].
+	Economy Economy
 	// Lease is as in [Options], but by default there is none: a cache of this
 	// process cannot outlive it.
 	Lease time.Duration
@@ -49,7 +51,7 @@ func Embed(ctx context.Context, opts EmbedOptions) (*Embedded, error) {
 	url := "http://" + ln.Addr().String()
 	m, err := New(Options{
 		Allocator: opts.Allocator, VMMemory: opts.VMMemory, URL: url,
-		Lease: cmp.Or(opts.Lease, -1), Logger: opts.Logger,
+		Economy: opts.Economy, Lease: cmp.Or(opts.Lease, -1), Logger: opts.Logger,
 	})
 	if err != nil {
 		return nil, errors.Join(err, ln.Close(), opts.Allocator.Close())

@@ -19,11 +19,13 @@ type keeper struct {
 }
 
 // task is about one VM or grant. It is tried again until it succeeds, has no
-// object any more, or its deadline is past.
+// object any more, or its deadline is past. A move that is only cheaper is tried
+// once: if it is still worth it, the manager proposes it again.
 type task struct {
 	lost     *grant    // to be replaced, or
 	leaving  string    // VM to be left
-	deadline time.Time // of leaving
+	deadline time.Time // of leaving; or
+	dear     []string  // VMs that are better left together
 	tries    int
 	next     time.Time
 }
@@ -42,6 +44,8 @@ func (k *keeper) lost(g *grant) { k.add(task{lost: g}) }
 func (k *keeper) reclaimed(vm string, deadline time.Time) {
 	k.add(task{leaving: vm, deadline: deadline})
 }
+
+func (k *keeper) dear(vms []string) { k.add(task{dear: vms}) }
 
 func (k *keeper) add(t task) {
 	k.mu.Lock()
@@ -90,6 +94,13 @@ func (k *keeper) run() {
 func (k *keeper) do(t task) {
 	c, ctx := k.cache, k.cache.ctx
 	var err error
+	if t.dear != nil {
+		err = c.inTurn(ctx, func(ctx context.Context) error { return c.migrate(ctx, t.dear, true) })
+		if err != nil && c.ctx.Err() == nil && !errors.Is(err, ErrDeleted) {
+			c.log.Info("cache stays although others are cheaper", "vms", t.dear, "err", err)
+		}
+		return
+	}
 	if t.lost != nil {
 		err = c.inTurn(ctx, func(ctx context.Context) error { return c.replaceLost(ctx, t.lost) })
 	} else {

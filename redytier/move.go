@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"connectrpc.com/connect"
 	"golang.org/x/sync/errgroup"
@@ -63,6 +64,13 @@ type moves struct {
 	under map[int]*progress
 }
 
+// copied is how much has left VMs, for the manager, whose choice of spot VMs depends
+// on how long that takes (A28).
+type copied struct {
+	bytes uint64
+	took  time.Duration
+}
+
 type progress struct {
 	target string
 	copied int64
@@ -99,18 +107,20 @@ func (m *moves) describe(infos []RegionInfo) {
 // new place, and answers, unless its server is lost. Where ctx ends first, what has
 // not moved stays.
 func (c *Cache) Migrate(ctx context.Context, vm string) error {
-	err := c.inTurn(ctx, func(ctx context.Context) error { return c.migrate(ctx, vm) })
+	err := c.inTurn(ctx, func(ctx context.Context) error { return c.migrate(ctx, []string{vm}, false) })
 	if err != nil {
 		return fmt.Errorf("redytier: migrate from VM %s: %w", vm, err)
 	}
 	return nil
 }
 
-func (c *Cache) migrate(ctx context.Context, vm string) error {
+// migrate leaves VMs together. voluntary is a move that the manager proposed; it
+// fails if that is not worth it any more.
+func (c *Cache) migrate(ctx context.Context, vms []string, voluntary bool) error {
 	t := c.table.Load()
 	var regions []int
 	for _, g := range t.grants() {
-		if g.vm == vm {
+		if slices.Contains(vms, g.vm) {
 			regions = append(regions, t.on(g)...)
 		}
 	}
@@ -119,23 +129,29 @@ func (c *Cache) migrate(ctx context.Context, vm string) error {
 		return c.tidy(ctx) // it may hold what an operation before could not give back
 	}
 	links, _, err := c.enlist(ctx, &managerv1.ReallocateRequest{
-		CacheId: c.id, Regions: uint32(len(regions)), AvoidVms: []string{vm},
+		CacheId: c.id, Regions: uint32(len(regions)), AvoidVms: vms, Voluntary: voluntary,
 	})
 	if err != nil {
 		return err
 	}
 	places := assignTo(regions, links)
+	begin := time.Now()
 	err = c.move(ctx, places, (*table).replace)
-	var moved []int
+	took := time.Since(begin)
+	moved := make(map[string][]int) // by the VM that they have left
 	now := c.table.Load()
 	for _, p := range places {
-		if now.regions[p.region].link == p.link { // else it stays, or is lost
-			moved = append(moved, p.region)
+		if from := t.regions[p.region].link; now.regions[p.region].link == p.link { // else it stays, or is lost
+			moved[from.grant.vm] = append(moved[from.grant.vm], p.region)
+			c.moved.bytes += uint64(t.regionSize())
 		}
 	}
+	c.moved.took += took
 	err = errors.Join(err, c.tidy(ctx))
-	for _, span := range t.spans(moved) {
-		c.watcher.report(Event{Kind: VMLeft, VM: vm, From: span[0], To: span[1]})
+	for _, vm := range vms {
+		for _, span := range t.spans(moved[vm]) {
+			c.watcher.report(Event{Kind: VMLeft, VM: vm, From: span[0], To: span[1]})
+		}
 	}
 	return err
 }
@@ -349,13 +365,16 @@ func (c *Cache) settle(ctx context.Context) {
 	t := c.table.Load()
 	req := &managerv1.SettleRequest{
 		CacheId: c.id, Capacity: uint64(t.capacity), Slo: c.slo.proto(), Configuration: t.configuration.proto(),
+		MovedBytes: c.moved.bytes, MovedMs: c.moved.took.Milliseconds(),
 	}
 	for _, g := range t.grants() {
 		req.Shares = append(req.Shares, &managerv1.SettledShare{Grant: g.id, Regions: g.regions.Load()})
 	}
 	_, err := c.mgr.Settle(ctx, connect.NewRequest(req))
 	c.unsettled.Store(err != nil)
-	if err != nil {
+	if err == nil {
+		c.moved = copied{}
+	} else {
 		c.log.Warn("the manager does not know what the cache consists of", "err", err)
 	}
 }

@@ -205,7 +205,11 @@ func (w *watcher) follow(ctx context.Context, told map[string]bool) (heard bool,
 	for stream.Receive() {
 		heard = true
 		m := stream.Msg()
-		if key := m.Kind.String() + m.VmId; !told[key] {
+		key := m.Kind.String() + m.VmId
+		if m.Kind == managerv1.WatchResponse_KIND_VM_DEAR { // which may come again
+			key += fmt.Sprint(m.Sequence)
+		}
+		if !told[key] {
 			told[key] = true
 			w.take(m)
 		}
@@ -237,6 +241,10 @@ func (w *watcher) take(m *managerv1.WatchResponse) {
 		}
 		// Even if it holds nothing yet: regions may be on their way there.
 		c.keeper.reclaimed(m.VmId, deadline)
+	case managerv1.WatchResponse_KIND_VM_DEAR:
+		if len(m.VmIds) > 0 {
+			c.keeper.dear(m.VmIds)
+		}
 	}
 }
 
