@@ -16,6 +16,7 @@ import (
 
 	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/manager/plan"
 	"github.com/redykv/redykv/server"
 )
 
@@ -31,6 +32,8 @@ type NodeOptions struct {
 	// Distance is the number of switches between the node and its clients; 0:
 	// not known.
 	Distance uint32
+	// Price is what all of the memory costs an hour; a cache pays for what it has of it.
+	Price plan.Price
 	// Transport is mem, shm, tcp or verbs. Default: tcp.
 	Transport string
 	// Listen is the host:port of the control API. Default: a free port of
@@ -90,7 +93,7 @@ func StartNode(opts NodeOptions) (_ *Node, err error) {
 		opts: opts, server: s, http: newHTTPServer(s.Handler(), opts.Logger),
 		vm: VM{
 			ID: opts.ID, ControlURL: "http://" + ln.Addr().String(), Transport: s.Transport(), FabricAddr: s.FabricAddr(),
-			Memory: opts.Memory, Free: opts.Memory, Cores: opts.Cores, Distance: opts.Distance,
+			Memory: opts.Memory, Free: opts.Memory, Cores: opts.Cores, Distance: opts.Distance, Price: opts.Price,
 		},
 		served: make(chan error, 1),
 	}
@@ -110,6 +113,9 @@ func (o NodeOptions) check() error {
 	}
 	if o.Distance > maxDistance {
 		return fmt.Errorf("cache server: distance of %d switches: want at most %d", o.Distance, maxDistance)
+	}
+	if o.Price < 0 || o.Price > plan.MaxPrice {
+		return fmt.Errorf("cache server: price %v: want $0.00/h to %v", o.Price, plan.MaxPrice)
 	}
 	if err := dialable("listen address", o.Listen); err != nil {
 		return err

@@ -17,6 +17,7 @@ import (
 	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/manager/plan"
 )
 
 type cacheServerFlags struct {
@@ -28,6 +29,7 @@ type cacheServerFlags struct {
 	fabricListen string
 	manager      string
 	vmID         string
+	price        float64
 	untilStdin   bool
 	notice       time.Duration
 	tls          tlsFlags
@@ -62,6 +64,7 @@ that they can reach. With --cores 0 it serves one-sided access only.`,
 	flags.StringVar(&f.fabricListen, "fabric-listen", "", "address of the fabric (default for tcp 127.0.0.1:0, for verbs that of an RDMA device)")
 	flags.StringVar(&f.manager, "manager", "", "`URL` of the manager to register with")
 	flags.StringVar(&f.vmID, "vm-id", "", "id to register with, of this process alone (default: a random one)")
+	flags.Float64Var(&f.price, "price", 0, "dollars an hour for all of the memory: caches pay for what they have of it")
 	flags.BoolVar(&f.untilStdin, "until-stdin-ends", false, "exit when standard input ends, as it does when the parent process is gone")
 	flags.DurationVar(&f.notice, "notice", 30*time.Second, "how long to stay for caches to move away, once interrupted")
 	f.tls.add(flags)
@@ -72,7 +75,7 @@ that they can reach. With --cores 0 it serves one-sided access only.`,
 // options checks the flags.
 func (f cacheServerFlags) options(log *slog.Logger) (manager.NodeOptions, error) {
 	opts := manager.NodeOptions{
-		ID: f.vmID, Memory: uint64(f.memory), Cores: f.cores, Distance: f.distance, Transport: f.transport,
+		ID: f.vmID, Memory: uint64(f.memory), Cores: f.cores, Distance: f.distance, Transport: f.transport, Price: plan.Dollars(f.price),
 		Listen: f.listen, FabricListen: f.fabricListen, Logger: log,
 	}
 	switch {
@@ -84,6 +87,8 @@ func (f cacheServerFlags) options(log *slog.Logger) (manager.NodeOptions, error)
 		return opts, usagef("--transport %q: want one of %s", f.transport, strings.Join(transport.BetweenProcesses(), ", "))
 	case f.tls != (tlsFlags{}) && f.transport != "tcp":
 		return opts, usagef("--transport %s --tls-cert: only tcp is encrypted", f.transport)
+	case !(f.price >= 0 && f.price <= plan.MaxPrice.Dollars()):
+		return opts, usagef("--price %v: want 0 to %v", f.price, plan.MaxPrice.Dollars())
 	case f.notice < 0 || f.notice > manager.MaxNotice:
 		return opts, usagef("--notice %v: want 0 to %v", f.notice, manager.MaxNotice)
 	}

@@ -32,6 +32,7 @@ type managerFlags struct {
 	lease     time.Duration
 	state     string
 	tls       tlsFlags
+	menu      menuFlags
 	log       logFlags
 }
 
@@ -47,6 +48,10 @@ Memory comes from cache servers that were started by hand with this manager's
 address (redykv cacheserver --manager URL). Where those do not hold a cache,
 the local allocator starts cache servers on this machine; they end with the
 cache or with the manager.
+
+With --menu the local allocator sells VMs as a cloud does: of certain types, at
+prices that change, some of which may be taken back. Caches get the cheapest
+VMs that serve them, and move to others that have become cheaper.
 
 With --state the manager keeps what it knows in a directory, and a manager that
 is started again there, at the same address, goes on where the last one ended: caches keep their memory
@@ -69,8 +74,9 @@ meanwhile, and the cache servers of the local allocator go on, too.`,
 	flags.DurationVar(&f.lease, "lease", 30*time.Second, "how long a cache lives that its client does not renew; 0: until it is deallocated")
 	flags.StringVar(&f.state, "state", "", "`DIRECTORY` in which the manager keeps what it knows (default: none; a restart forgets all caches)")
 	f.tls.add(flags)
+	f.menu.add(flags)
 	f.log.add(flags)
-	cmd.AddCommand(newReclaimCmd())
+	cmd.AddCommand(newReclaimCmd(), newMarketCmd())
 	return cmd
 }
 
@@ -90,6 +96,8 @@ func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 		return opts, usagef("--transport %q: want one of %s", f.transport, strings.Join(transport.BetweenProcesses(), ", "))
 	case f.allocator == "static" && (f.memory != 0 || f.vmMemory != 0):
 		return opts, usagef("--memory and --vm-memory are for --allocator local: registered servers state their own memory")
+	case f.allocator == "static" && f.menu.menu != "":
+		return opts, usagef("--menu is for --allocator local: registered servers state their own price")
 	case f.tls != (tlsFlags{}) && (f.allocator == "static" || f.transport != "tcp"):
 		return opts, usagef("--tls-cert is for the servers of --allocator local --transport tcp: registered servers have their own")
 	case f.heartbeat < time.Millisecond || f.silence != 0 && f.silence < f.heartbeat:
@@ -103,19 +111,21 @@ func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 	if err := checkURL("--advertise", f.advertise); err != nil {
 		return opts, err
 	}
+	local := manager.LocalOptions{Transport: f.transport, Memory: uint64(f.memory), State: f.state, Logger: log}
+	if err := f.menu.options(&opts, &local, log); err != nil {
+		return opts, err
+	}
 	if f.allocator == "static" {
 		return opts, nil
 	}
 	if err := checkTransport(f.transport); err != nil {
 		return opts, err
 	}
-	command, err := f.tls.command()
-	if err != nil {
+	var err error
+	if local.Command, err = f.tls.command(); err != nil {
 		return opts, err
 	}
-	opts.Allocator, err = manager.NewLocalAllocator(manager.LocalOptions{
-		Command: command, Transport: f.transport, Memory: uint64(f.memory), State: f.state, Logger: log,
-	})
+	opts.Allocator, err = manager.NewLocalAllocator(local)
 	return opts, err
 }
 

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/manager/plan"
+)
+
+// managerFlag names a running manager.
+type managerFlag struct{ url string }
+
+func (f *managerFlag) add(flags *pflag.FlagSet) {
+	flags.StringVar(&f.url, "manager", "http://127.0.0.1:7070", "`URL` of the manager")
+}
+
+func (f managerFlag) client() (manager.Client, error) {
+	if err := checkURL("--manager", f.url); err != nil {
+		return nil, err
+	}
+	return manager.Dial(f.url), nil
+}
+
+func newCacheCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "cache",
+		Short: "Look at the caches of a running manager",
+		Args:  usageArgs(cobra.NoArgs),
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newCacheListCmd(), newCacheDescribeCmd())
+	return cmd
+}
+
+func newCacheListCmd() *cobra.Command {
+	var f managerFlag
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List caches, what they have and what they cost",
+		Args:  usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := f.client()
+			if err != nil {
+				return err
+			}
+			r, err := client.Describe(cmd.Context(), connect.NewRequest(&managerv1.DescribeRequest{}))
+			if err != nil {
+				return err
+			}
+			return printCaches(cmd.OutOrStdout(), r.Msg.GetCaches())
+		},
+	}
+	f.add(cmd.Flags())
+	return cmd
+}
+
+func newCacheDescribeCmd() *cobra.Command {
+	var f managerFlag
+	cmd := &cobra.Command{
+		Use:   "describe ID",
+		Short: "Say which VMs a cache has, why these and why not others",
+		Args:  usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := f.client()
+			if err != nil {
+				return err
+			}
+			r, err := client.DescribeCache(cmd.Context(), connect.NewRequest(&managerv1.DescribeCacheRequest{CacheId: args[0]}))
+			if err != nil {
+				return err
+			}
+			return printCache(cmd.OutOrStdout(), r.Msg)
+		},
+	}
+	f.add(cmd.Flags())
+	return cmd
+}
+
+// table writes rows of cells that tabs separate.
+func table(w io.Writer, head string, rows func(*tabwriter.Writer)) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, head)
+	rows(t)
+	return t.Flush()
+}
+
+func printCaches(w io.Writer, caches []*managerv1.Cache) error {
+	return table(w, "CACHE\tCAPACITY\tC,S,B,Q\tVMS\tDISTANCE\tPRICE", func(t *tabwriter.Writer) {
+		for _, c := range caches {
+			vms := make(map[string]bool)
+			for _, s := range c.GetShares() {
+				vms[s.GetVm().GetId()] = true
+			}
+			fmt.Fprintf(t, "%s\t%v\t%s\t%d\t%s\t%v\n", c.GetId(), units.Size(c.GetCapacity()), configText(c.GetConfiguration()),
+				len(vms), distanceText(c.GetDistance()), plan.Price(c.GetPriceMicros()))
+		}
+	})
+}
+
+func configText(c *managerv1.Configuration) string {
+	return fmt.Sprintf("%d,%d,%d,%d", c.GetClientThreads(), c.GetServerThreads(), c.GetBatchSize(), c.GetQueueDepth())
+}
+
+func distanceText(d uint32) string {
+	if d == 0 {
+		return "?"
+	}
+	return fmt.Sprint(d)
+}
+
+func printCache(w io.Writer, r *managerv1.DescribeCacheResponse) error {
+	c := r.GetCache()
+	if err := printCaches(w, []*managerv1.Cache{c}); err != nil {
+		return err
+	}
+	if d := c.GetDurationSeconds(); d > 0 && c.GetCreatedUnixMs() > 0 {
+		end := time.UnixMilli(c.GetCreatedUnixMs()).Add(time.Duration(d) * time.Second)
+		fmt.Fprintf(w, "expected to be needed until %s; it is not deleted then\n", end.UTC().Format(time.RFC3339))
+	}
+	fmt.Fprintln(w)
+	err := table(w, "GRANT\tVM\tTYPE\tREGIONS\tCORES\tPRICE\t", func(t *tabwriter.Writer) {
+		for _, s := range c.GetShares() {
+			note := ""
+			switch {
+			case !s.GetVm().GetHealthy():
+				note = "failed"
+			case s.GetVm().GetLeaving():
+				note = "reclaimed at " + time.UnixMilli(s.GetVm().GetDeadlineUnixMs()).UTC().Format(time.RFC3339)
+			case s.GetPending():
+				note = "the cache is moving there"
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%v\t%s\n", s.GetGrant(), s.GetVm().GetId(), typeText(s.GetVm()), s.GetRegions(), s.GetCores(),
+				plan.Price(s.GetPriceMicros()), note)
+		}
+	})
+	for _, d := range r.GetDecisions() {
+		if err == nil {
+			err = printDecision(w, d)
+		}
+	}
+	return err
+}
+
+// printDecision says why some VMs were chosen, and not others.
+func printDecision(w io.Writer, d *managerv1.Decision) error {
+	fmt.Fprintf(w, "\n%s at %s: %v\n", d.GetWhat(), time.UnixMilli(d.GetAtUnixMs()).UTC().Format(time.RFC3339), plan.Price(d.GetPriceMicros()))
+	return table(w, "WHAT\tDISTANCE\tPRICE\tWHY", func(t *tabwriter.Writer) {
+		for _, s := range d.GetSites() {
+			fmt.Fprintf(t, "all with %s\t%s\t%v\t%s\n", configText(s.GetConfiguration()), distanceText(s.GetDistance()), plan.Price(s.GetPriceMicros()), s.GetReason())
+		}
+		for _, v := range d.GetVerdicts() {
+			fmt.Fprintf(t, "%s\t%s\t%v\t%s\n", v.GetName(), distanceText(v.GetDistance()), plan.Price(v.GetPriceMicros()), v.GetReason())
+		}
+	})
+}
