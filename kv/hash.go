@@ -17,7 +17,7 @@ func hashKey(key []byte) uint64 {
 // hashWord hashes a word by a multiplication folded onto itself. Keys that count
 // up, multiples of large numbers, and YCSB's own, which are FNV hashes and
 // cluster, all come out spread over the bits of bucket and tag: with the last
-// shift as evenly as by chance, without it not. probe_amd64.s has it too.
+// shift as evenly as by chance, without it not. probe_amd64.h has it too.
 func hashWord(k uint64) uint64 {
 	hi, lo := bits.Mul64(k^hashSeed, hashFactor)
 	h := hi ^ lo

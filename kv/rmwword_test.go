@@ -70,6 +70,10 @@ func TestRMWWordRefusesWhatIsNone(t *testing.T) {
 		if err := s.RMWWord(key8(1), addWord(1)); !errors.Is(err, ErrBadSize) {
 			t.Errorf("a value of %d bytes: %v", len(value), err)
 		}
+		op := Op{Kind: OpRMW, Key: key8(1), ModifyWord: addWord(1)}
+		if err := s.Do([]Op{op}); !errors.Is(err, ErrBadSize) {
+			t.Errorf("a value of %d bytes, in a batch: %v", len(value), err)
+		}
 		if got, err := s.Read(key8(1), nil); err != nil || string(got) != value {
 			t.Errorf("%q, %v, want %q", got, err, value)
 		}
@@ -83,6 +87,19 @@ func TestRMWWordRefusesWhatIsNone(t *testing.T) {
 		}
 		if err := s.RMWWord(key8(1), nil); err == nil {
 			t.Error("no Modifier")
+		}
+		ops := make([]Op, 5)
+		for i := range ops {
+			ops[i] = Op{Kind: OpRMW, Key: key8(1), ModifyWord: addWord(1)}
+		}
+		ops[2].Key = []byte("short")
+		if err := s.Do(ops); !errors.Is(err, ErrBadSize) {
+			t.Errorf("a key of 5 bytes in a batch: %v", err)
+		}
+		for i := range ops {
+			if bad := ops[i].Err != nil; bad != (i == 2) {
+				t.Errorf("operation %d: %v", i, ops[i].Err)
+			}
 		}
 		if err := s.RMWWord(key8(1), addWord(1)); err != nil {
 			t.Error(err)
