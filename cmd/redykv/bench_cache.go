@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -67,7 +68,7 @@ of a sample. Ratios compare with rows of path fabric of the same run.`,
 	flags.StringArrayVar(&f.configs, "config", []string{"1,0,1,1"}, "configuration `c,s,b,q`; may be given several times")
 	flags.StringArrayVar(&f.tunings, "tuning", []string{"on"}, "`switches` to turn off, such as locks+two-sided, out of "+cachebench.SwitchNames()+"; may be given several times")
 	flags.StringSliceVar(&f.modes, "mode", []string{"session"}, "ways to the cache: "+fabricbench.Names(cachebench.Modes))
-	flags.StringVar(&f.idle, "idle", "", "what a thread does that has nothing to do: "+fabricbench.Names(fabricbench.Idles)+" (default wait on tcp, otherwise poll)")
+	flags.StringVar(&f.idle, "idle", "", "what a thread does that has nothing to do: "+fabricbench.Names(fabricbench.Idles)+" (default wait on tcp and where threads that poll are more than processors, otherwise poll)")
 	flags.DurationVar(&f.spec.Duration, "duration", time.Second, "time of each measurement, all its slices together")
 	flags.Var(&f.capacity, "capacity", "size of the cache")
 	flags.StringVar(&f.connect, "connect", "", "`URL` of a manager that finds the memory")
@@ -117,7 +118,7 @@ func (f *benchCacheFlags) parse() (err error) {
 		return err
 	}
 	if s.Idle = fabricbench.Idle(f.idle); f.idle == "" {
-		s.Idle = fabricbench.DefaultIdle(s.Transport)
+		s.Idle = s.DefaultIdle(runtime.NumCPU())
 	}
 	return s.Check()
 }

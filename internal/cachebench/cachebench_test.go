@@ -117,3 +117,28 @@ func TestRelate(t *testing.T) {
 		t.Errorf("nothing to compare with, and %+v", x)
 	}
 }
+
+// Nobody polls where that would keep others from running.
+func TestDefaultIdle(t *testing.T) {
+	two := redytier.Configuration{ClientThreads: 1, ServerThreads: 1, BatchSize: 16, QueueDepth: 1}
+	one := redytier.Configuration{ClientThreads: 1, ServerThreads: 1, BatchSize: 1, QueueDepth: 1}
+	for _, c := range []struct {
+		transport string
+		config    redytier.Configuration
+		tuning    redytier.Tuning
+		mode      Mode
+		want      fabricbench.Idle
+	}{
+		{"shm", one, redytier.Tuning{}, Session, fabricbench.Poll},
+		{"shm", one, redytier.Tuning{}, Callback, fabricbench.Poll},
+		{"shm", one, redytier.Tuning{TwoSided: true}, Callback, fabricbench.Wait},
+		{"shm", two, redytier.Tuning{}, Session, fabricbench.Poll},
+		{"shm", two, redytier.Tuning{}, Callback, fabricbench.Wait},
+		{"tcp", one, redytier.Tuning{}, Session, fabricbench.Wait},
+	} {
+		s := Spec{Transport: c.transport, Configs: []redytier.Configuration{c.config}, Tunings: []redytier.Tuning{c.tuning}, Modes: []Mode{c.mode}}
+		if got := s.DefaultIdle(2); got != c.want {
+			t.Errorf("%s %+v %+v %s: %s, want %s", c.transport, c.config, c.tuning, c.mode, got, c.want)
+		}
+	}
+}

@@ -111,6 +111,27 @@ func (s *Spec) Check() error {
 	return err
 }
 
+// DefaultIdle is what suits the transport, and a machine of so many processors: where
+// those that look again and again are more, they keep each other from running, for
+// milliseconds at a time.
+func (s *Spec) DefaultIdle(processors int) fabricbench.Idle {
+	for _, c := range s.Configs {
+		for _, t := range s.Tunings {
+			lookers := c.ClientThreads
+			if c.BatchSize > 1 || t.TwoSided {
+				lookers += c.ServerThreads
+			}
+			if slices.Contains(s.Modes, Callback) {
+				lookers += c.ClientThreads
+			}
+			if lookers > processors {
+				return fabricbench.Wait
+			}
+		}
+	}
+	return fabricbench.DefaultIdle(s.Transport)
+}
+
 // depthOf is how many requests each thread keeps under way.
 func depthOf(c redytier.Configuration) int { return c.BatchSize * c.QueueDepth }
 
