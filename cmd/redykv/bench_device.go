@@ -34,6 +34,8 @@ each size of a block and each number in flight, turn by turn.
 
   read   random blocks of a log of --size
   write  blocks at the end of a log, which is cut off behind
+  store  random records of --block bytes of a store in the device, whose log is --size
+         and 16 times its memory; those that are in memory do not count
 
   ssd     segment files in --dir, past the page cache; with checksums, in blocks of
           4 KiB at least
@@ -41,12 +43,14 @@ each size of a block and each number in flight, turn by turn.
   memory  the memory of this process
 
 Where fio is installed it takes turns with the ssd: it reads the same file, or writes
-one of --size again and again, past the page cache through io_uring.
+one of --size again and again, past the page cache through io_uring. For a store it
+reads the blocks of 4 KiB that a record is in.
 
 The mean latency is the number in flight over the throughput, for both; percentiles are
 those of a sample. CPU us is the processor time of this process for one operation.`,
 		Example: `  redykv bench device --block 4KiB --depth 1,32,128
   redykv bench device --op write --block 64KiB,1MiB --depth 1,8 --dir /mnt/nvme
+  redykv bench device --op read,store --depth 32,128
   redykv bench device --engine pool --no-fio`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func testSpec(t *testing.T, device string) Spec {
 	return Spec{
-		Device: device, Ops: Ops, Blocks: []int{4096, 64 << 10}, Depths: []int{1, 9}, Batch: 2,
+		Device: device, Ops: []Op{Read, Write}, Blocks: []int{4096, 64 << 10}, Depths: []int{1, 9}, Batch: 2,
 		Duration: bench.MinDuration, Size: 4 << 20, Dir: t.TempDir(), Engine: ssdtier.EngineAuto, Net: "none", NoFio: true,
 	}
 }
@@ -68,12 +68,40 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// TestStore: only reads that were not in memory count.
+func TestStore(t *testing.T) {
+	for _, device := range []string{"memory", "ssd"} {
+		spec := testSpec(t, device)
+		spec.Ops, spec.Blocks, spec.Size = []Op{Read, Store}, []int{512}, 32<<20
+		report, err := Run(t.Context(), spec, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(report.Rows) != 4 {
+			t.Fatalf("%d rows", len(report.Rows))
+		}
+		for _, r := range report.Rows[2:] {
+			if r.Op != Store || r.IOPS <= 0 || r.Operations == 0 || r.P99Us < r.P50Us {
+				t.Errorf("%+v", r)
+			}
+		}
+	}
+	for _, blocks := range [][]int{{8}, {100}, {1 << 20}, {512, 1024}} {
+		spec := testSpec(t, "memory")
+		spec.Ops, spec.Blocks, spec.Size = []Op{Store}, blocks, 1<<30
+		if _, err := Run(t.Context(), spec, nil); err == nil || !strings.Contains(err.Error(), "records of") {
+			t.Errorf("records of %v bytes: %v", blocks, err)
+		}
+	}
+}
+
 // TestBesideFio: where fio is, it has its turns.
 func TestBesideFio(t *testing.T) {
 	if _, err := exec.LookPath("fio"); err != nil {
 		t.Skip(err)
 	}
 	spec := testSpec(t, "ssd")
+	spec.Ops, spec.Size = Ops, 32<<20
 	spec.NoFio, spec.Blocks, spec.Depths = false, []int{4096}, []int{4} // few: fio takes long to start
 	report, err := Run(t.Context(), spec, nil)
 	if err != nil {

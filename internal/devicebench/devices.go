@@ -85,7 +85,7 @@ func openMemory(context.Context, *Spec, string) (*opened, error) {
 
 func openSSD(_ context.Context, s *Spec, dir string) (*opened, error) {
 	segment := int64(ssdtier.DefaultSegmentSize)
-	for segment < s.Size {
+	for segment < s.Size+s.Size/2 { // a store's log has gaps
 		segment *= 2
 	}
 	d, err := ssdtier.OpenWith(dir, ssdtier.Options{SegmentSize: segment, Engine: s.Engine})

@@ -37,11 +37,11 @@ func findFio(ctx context.Context) (*fio, error) {
 // slice measures one cell for that long.
 func (f *fio) slice(ctx context.Context, x cell, lasts time.Duration) (bench.Sample, error) {
 	args := []string{
-		"--name=redykv", "--filename=" + f.file, fmt.Sprintf("--size=%d", f.size), fmt.Sprintf("--bs=%d", x.block),
+		"--name=redykv", "--filename=" + f.file, fmt.Sprintf("--size=%d", f.size), fmt.Sprintf("--bs=%d", f.block(x)),
 		fmt.Sprintf("--iodepth=%d", x.depth), "--ioengine=io_uring", "--direct=1", "--thread",
 		fmt.Sprintf("--runtime=%dms", max(lasts.Milliseconds(), 1)), "--time_based", "--output-format=json",
 	}
-	if x.op == Read {
+	if x.op != Write {
 		args = append(args, "--rw=randread", "--norandommap", "--randrepeat=0", "--readonly")
 	} else {
 		args = append(args, "--rw=write")
@@ -54,6 +54,15 @@ func (f *fio) slice(ctx context.Context, x cell, lasts time.Duration) (bench.Sam
 		return bench.Sample{}, fmt.Errorf("fio %s of %d bytes: %w: %s", x.op, x.block, err, strings.TrimSpace(stderr.String()))
 	}
 	return parseFio(out, x)
+}
+
+// block is what fio reads or writes at once: for a record of a store, the blocks that
+// it is in.
+func (f *fio) block(x cell) int {
+	if x.op == Store {
+		return (x.block + memoryAlign - 1) / memoryAlign * memoryAlign
+	}
+	return x.block
 }
 
 // fioStats are what is wanted of the statistics of one direction.

@@ -2,6 +2,7 @@ package devicebench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -44,7 +45,7 @@ func newLoop(ctx context.Context, o *opened, s *Spec) (*loop, error) {
 		err = l.fill(ctx)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("devicebench: device %s: %w", s.Device, err)
+		return nil, errors.Join(err, o.Close())
 	}
 	return l, nil
 }
@@ -84,7 +85,6 @@ func (l *loop) Close() error {
 	return l.opened.Close()
 }
 
-// check refuses what the device cannot do.
 func (l *loop) check(x cell) error {
 	if align := l.Alignment(); x.op == Write && x.block%align != 0 {
 		return fmt.Errorf("write of %d bytes: the device writes multiples of %d", x.block, align)
@@ -92,7 +92,6 @@ func (l *loop) check(x cell) error {
 	return nil
 }
 
-// slice runs one cell for that long, and until nothing is in flight any more.
 func (l *loop) slice(ctx context.Context, x cell, lasts time.Duration) (bench.Sample, error) {
 	l.free = l.free[:0]
 	for tag := range uint64(x.depth) {

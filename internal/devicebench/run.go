@@ -29,10 +29,19 @@ func plan(s *Spec) (cells []cell) {
 	return cells
 }
 
+// looper is the closed loop of one device, of one goroutine: loop or storeLoop.
+type looper interface {
+	// check refuses what the device cannot do.
+	check(x cell) error
+	// slice runs one cell for that long, and until nothing is in flight any more.
+	slice(ctx context.Context, x cell, lasts time.Duration) (bench.Sample, error)
+	Close() error
+}
+
 // turn is who measures a cell: the loop of a device, or fio beside it.
 type turn struct {
 	cell
-	loop *loop
+	loop looper
 	fio  *fio
 
 	cpu time.Duration // of this process
@@ -55,7 +64,7 @@ func Run(ctx context.Context, spec Spec, progress ycsb.Progress) (_ *Report, err
 	if err := spec.Check(); err != nil {
 		return nil, err
 	}
-	b := &run{spec: &spec, report: &Report{Machine: ycsb.Machine(), Spec: spec}, loops: make(map[Op]*loop), beside: make(map[Op]*fio)}
+	b := &run{spec: &spec, report: &Report{Machine: ycsb.Machine(), Spec: spec}, loops: make(map[Op]looper), beside: make(map[Op]*fio)}
 	defer func() { err = errors.Join(err, b.close()) }()
 	if err := b.open(ctx); err != nil {
 		return nil, err
@@ -96,7 +105,7 @@ func Run(ctx context.Context, spec Spec, progress ycsb.Progress) (_ *Report, err
 type run struct {
 	spec   *Spec
 	report *Report
-	loops  map[Op]*loop
+	loops  map[Op]looper
 	beside map[Op]*fio
 }
 
@@ -113,11 +122,11 @@ func (b *run) open(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		l, err := newLoop(ctx, o, b.spec)
-		if err != nil {
-			return errors.Join(err, o.Close())
+		if b.loops[op], err = newLooper(ctx, o, op, b.spec); err != nil {
+			delete(b.loops, op)
+			return fmt.Errorf("devicebench: device %s: %w", b.spec.Device, err)
 		}
-		b.loops[op], b.report.Note = l, o.note
+		b.report.Note = o.note
 		if program == nil || b.spec.NoFio || o.segments == "" {
 			continue
 		}
@@ -129,6 +138,14 @@ func (b *run) open(ctx context.Context) error {
 		b.beside[op], b.report.Fio = &f, f.version
 	}
 	return nil
+}
+
+// newLooper makes a loop of the device, which is closed if that fails.
+func newLooper(ctx context.Context, o *opened, op Op, s *Spec) (looper, error) {
+	if op == Store {
+		return newStoreLoop(ctx, o, s)
+	}
+	return newLoop(ctx, o, s)
 }
 
 // fileFor is the file that fio reads, which is that of the device, or writes.

@@ -18,10 +18,11 @@ type Op string
 const (
 	Read  Op = "read"  // of random blocks
 	Write Op = "write" // of the next block
+	Store Op = "store" // reads of random records of a store, which are on the device
 )
 
 // Ops are all that there are.
-var Ops = []Op{Read, Write}
+var Ops = []Op{Read, Write, Store}
 
 // Limits of a Spec.
 const (
@@ -63,6 +64,9 @@ func (s *Spec) Check() error {
 		if n < 1 || n > MaxBlock {
 			return fmt.Errorf("block of %d bytes: want 1 to %v", n, units.Size(MaxBlock))
 		}
+	}
+	if slices.Contains(s.Ops, Store) && (len(s.Blocks) != 1 || s.Blocks[0] < minRecord || s.Blocks[0] > maxRecord || s.Blocks[0]%8 != 0) {
+		return fmt.Errorf("records of %v bytes: want one size from %d to %d, a multiple of 8", s.Blocks, minRecord, maxRecord)
 	}
 	for _, n := range s.Depths {
 		if n < 1 || n > MaxDepth {
