@@ -343,7 +343,6 @@ func TestDropped(t *testing.T) {
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
-	r = nil
 	for range 5 {
 		runtime.GC()
 	}
@@ -493,7 +492,7 @@ func FuzzRing(f *testing.F) {
 					continue
 				}
 				p := pending{make([]byte, n), want[at : at+n]}
-				ok := false
+				var ok bool
 				if b%5 == 0 {
 					ok = r.Read(int(file.Fd()), p.dst, int64(at), tag)
 				} else {
