@@ -3,11 +3,9 @@ package manager
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
-	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/manager/menu"
 	"github.com/redykv/redykv/manager/plan"
 )
@@ -61,6 +59,8 @@ type VMSpec struct {
 type Host interface {
 	// URL is where servers reach the manager; empty while it is not served.
 	URL() string
+	// Access is what servers show the manager, and know it by.
+	Access() Access
 	// Register announces a launched VM that is ready, for allocators whose VMs
 	// do not call the manager themselves. No heartbeat is expected of it.
 	Register(vm VM) error
@@ -73,18 +73,6 @@ type Host interface {
 	// OffersChanged says that something has become cheaper, or is to be had again, so
 	// that nobody has to ask all the time (R30).
 	OffersChanged()
-}
-
-// CapacityError says how much memory was asked for and how much there was.
-type CapacityError struct {
-	What      string // who had to provide it
-	Asked     uint64 // bytes
-	Available uint64 // bytes
-	Why       string // line by line, what became of everything that could have served; may be empty
-}
-
-func (e *CapacityError) Error() string {
-	return fmt.Sprintf("%s: %v asked for, %v available", e.What, units.Size(e.Asked), units.Size(e.Available))
 }
 
 // budget shares out a fixed amount of memory.

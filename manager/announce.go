@@ -52,7 +52,9 @@ func (n *Node) Announce(ctx context.Context, mgr Client, registered func()) erro
 func (n *Node) register(ctx context.Context, mgr Client) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	r, err := mgr.Register(ctx, connect.NewRequest(&managerv1.RegisterRequest{Vm: n.VM().proto(true)}))
+	r, err := mgr.Register(ctx, connect.NewRequest(&managerv1.RegisterRequest{
+		Vm: n.VM().proto(true), ControlSecret: []byte(n.vm.Secret),
+	}))
 	if err != nil {
 		return 0, err
 	}

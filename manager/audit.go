@@ -44,7 +44,7 @@ func (m *Manager) audit(now time.Time) {
 	)
 	for _, v := range m.catalog.servers() {
 		asking.Go(func() {
-			leases, err := leasesOf(v.ControlURL)
+			leases, err := leasesOf(v)
 			if err != nil {
 				return // a server that is gone is found by its silence
 			}
@@ -58,7 +58,7 @@ func (m *Manager) audit(now time.Time) {
 				}
 				strays[s] = first
 				if now.Sub(first) >= max(m.opts.Silence, m.opts.Lease) {
-					asking.Go(func() { m.takeBack(s, v.ControlURL) })
+					asking.Go(func() { m.takeBack(s, v) })
 				}
 			}
 		})
@@ -69,18 +69,20 @@ func (m *Manager) audit(now time.Time) {
 
 // takeBack ends a stray. That it is gone meanwhile is no error; where it fails, the
 // next audit finds it again.
-func (m *Manager) takeBack(s stray, controlURL string) {
+func (m *Manager) takeBack(s stray, v VM) {
 	ctx, cancel := context.WithTimeout(context.Background(), terminateTimeout)
 	defer cancel()
-	err := disconnect(ctx, controlURL, s.cache, s.grant)
+	err := disconnect(ctx, v, s.cache, s.grant)
 	m.opts.Logger.Warn("memory taken back that no cache has", "vm", s.vm, "cache", s.cache, "grant", s.grant, "err", err)
 }
 
-func leasesOf(controlURL string) ([]*serverv1.Lease, error) {
+func leasesOf(v VM) ([]*serverv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), terminateTimeout)
 	defer cancel()
-	client := serverv1connect.NewCacheServerServiceClient(httpClient, controlURL, connect.WithReadMaxBytes(maxStatus))
-	r, err := client.Status(ctx, connect.NewRequest(&serverv1.StatusRequest{}))
+	client := serverv1connect.NewCacheServerServiceClient(httpClient, v.ControlURL, connect.WithReadMaxBytes(maxStatus))
+	req := connect.NewRequest(&serverv1.StatusRequest{})
+	v.authorize(req.Header())
+	r, err := client.Status(ctx, req)
 	if err != nil {
 		return nil, err
 	}

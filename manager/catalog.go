@@ -23,6 +23,7 @@ const maxVMs = 1 << 16
 type catalog struct {
 	store  store       // nil: what is known ends with the process
 	broken func(error) // is told if the store fails
+	token  string      // of launched servers, as load found it
 
 	mu      sync.Mutex
 	vms     map[string]*vm // starting, up and leaving, by id
@@ -192,7 +193,7 @@ func (c *catalog) commit(ca *cache, expires time.Time) (_ *managerv1.AllocateRes
 	ca.ready, ca.expires = true, expires
 	c.touchCache(ca)
 	p := ca.priced(ca.proto())
-	return &managerv1.AllocateResponse{CacheId: p.Id, Shares: p.Shares, Configuration: p.Configuration, RegionSize: p.RegionSize}, nil
+	return &managerv1.AllocateResponse{CacheId: p.Id, Shares: ca.withTokens(p.Shares, ca.shares), Configuration: p.Configuration, RegionSize: p.RegionSize}, nil
 }
 
 // take removes a cache that is ready, or any if it is given, tells its watchers

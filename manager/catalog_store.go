@@ -21,10 +21,12 @@ import (
 //
 //	vm/ORDER  catalogv1.Vm: each VM in catalog.vms
 //	cache/ID  catalogv1.Cache: each cache, with the VMs that have failed it
+//	token     what launched servers show the manager
 
 const (
 	vmPrefix    = "vm/"
 	cachePrefix = "cache/"
+	tokenKey    = "token"
 )
 
 func vmKey(order uint64) string {
@@ -103,7 +105,7 @@ func (v *vm) stored() *catalogv1.Vm {
 	info.ID = v.id
 	p := &catalogv1.Vm{
 		Vm: info.proto(true), Order: v.order, Launched: v.launched, Memory: v.memory, Beats: !v.deadline.IsZero(),
-		Leaving: v.leaving, Failed: v.failed,
+		Leaving: v.leaving, Failed: v.failed, ControlSecret: []byte(v.Secret),
 	}
 	if !v.leaves.IsZero() {
 		p.LeavesUnixMs = v.leaves.UnixMilli()
@@ -208,6 +210,8 @@ func (l *loader) entry(key string, value []byte) error {
 			return fmt.Errorf("%w: %s holds cache %.40q", ErrStateCorrupt, key, p.GetId())
 		}
 		l.caches = append(l.caches, p)
+	case key == tokenKey:
+		l.c.token = string(value)
 	case key != formatKey:
 		return fmt.Errorf("%w: entry %.40q", ErrStateFormat, key)
 	}
@@ -226,6 +230,7 @@ func (l *loader) vm(p *catalogv1.Vm) *vm {
 	if v.ControlURL != "" || v.failed != "" {
 		close(v.up)
 	}
+	v.Secret = string(p.GetControlSecret())
 	if p.GetBeats() {
 		v.deadline = l.deadline
 	}

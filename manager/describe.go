@@ -83,6 +83,15 @@ func (ca *cache) whole() *managerv1.Cache {
 	return ca.priced(p)
 }
 
+// withTokens adds what the client that shares are given to shows to their servers.
+// Called under mu.
+func (ca *cache) withTokens(all []*managerv1.VmShare, shares []*share) []*managerv1.VmShare {
+	for i, s := range shares {
+		all[i].Token = s.vm.token(ca.id, s.grant)
+	}
+	return all
+}
+
 // protos is called under mu.
 func protos(shares []*share, pending bool) []*managerv1.VmShare {
 	var all []*managerv1.VmShare

@@ -1,41 +1,34 @@
 package manager
 
 import (
+	"crypto/tls"
 	"log/slog"
 	"net"
 	"net/http"
-	"strings"
 	"time"
-
-	"github.com/redykv/redykv/internal/api/managerv1/managerv1connect"
 )
 
-// Client calls a manager. An [Embedded] manager has one, [Dial] makes one.
-type Client = managerv1connect.ManagerServiceClient
-
 // httpClient is for control calls, which their contexts bound. It is shared by
-// all clients of this package, so that idle connections are few.
-var httpClient = &http.Client{Transport: &http.Transport{
-	Proxy:               http.ProxyFromEnvironment,
-	DialContext:         (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
-	MaxIdleConnsPerHost: 2,
-	IdleConnTimeout:     30 * time.Second,
-}}
+// all clients of this package that have nothing of their own to show, so that idle
+// connections are few.
+var httpClient = newHTTPClient(nil)
 
-// Dial returns a client of the manager at addr, a host:port or a URL. It does
-// not connect: the first call does.
-func Dial(addr string) Client {
-	if !strings.Contains(addr, "://") {
-		addr = "http://" + addr
-	}
-	return managerv1connect.NewManagerServiceClient(httpClient, addr)
+func newHTTPClient(config *tls.Config) *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
+		TLSClientConfig:     config,
+		MaxIdleConnsPerHost: 2,
+		IdleConnTimeout:     30 * time.Second,
+	}}
 }
 
-// newHTTPServer serves control APIs: HTTP/1.1, and HTTP/2 without TLS as gRPC
-// needs it.
+// newHTTPServer serves control APIs: HTTP/1.1, and HTTP/2, without TLS as gRPC
+// needs it, too.
 func newHTTPServer(h http.Handler, log *slog.Logger) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
 	return &http.Server{
 		Handler:           h,

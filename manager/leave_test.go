@@ -51,7 +51,8 @@ func borrow(t *testing.T, n *Node, ca *managerv1.AllocateResponse) (giveBack fun
 	server := serverv1connect.NewCacheServerServiceClient(httpClient, n.vm.ControlURL)
 	share := ca.GetShares()[0]
 	r, err := server.Connect(testContext(t), connect.NewRequest(&serverv1.ConnectRequest{
-		CacheId: ca.GetCacheId(), Grant: share.GetGrant(), Regions: share.GetRegions(), RegionSize: ca.GetRegionSize(), Configuration: ca.GetConfiguration(),
+		CacheId: ca.GetCacheId(), Grant: share.GetGrant(), Token: share.GetToken(),
+		Regions: share.GetRegions(), RegionSize: ca.GetRegionSize(), Configuration: ca.GetConfiguration(),
 	}))
 	if err != nil {
 		t.Fatal(err)

@@ -209,6 +209,7 @@ func (a *LocalAllocator) keep(id string, p *process) {
 // startChild starts a process that ends with this one. Called under mu.
 func (a *LocalAllocator) startChild(spec VMSpec, args []string) (*process, error) {
 	cmd := exec.Command(a.opts.Command[0], append(args, "--until-stdin-ends")...)
+	cmd.Env = append(os.Environ(), a.host.Access().env()...)
 	output := &lastLine{log: a.opts.Logger.With("vm", spec.ID)}
 	dieWithParent(cmd)
 	cmd.Stderr = output

@@ -3,6 +3,7 @@ package manager
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -35,6 +36,15 @@ type Options struct {
 	// another one can go on where this one ends. It is made if it does not exist.
 	// Default: none; what the manager knows ends with it.
 	State string
+	// TLS is how the control API is served; its certificates are as net/http wants
+	// them. Default: not secured.
+	TLS *tls.Config
+	// Tokens are those that let callers in, asked for with each call; nil: whoever
+	// reaches the control API may call it.
+	Tokens func() []Token
+	// Access is what launched servers need beside a token, which the manager gives
+	// them: how they know the manager, and what they show it.
+	Access Access
 	// LaunchTimeout bounds how long a launched VM may take to register.
 	// Default: 30 s.
 	LaunchTimeout time.Duration
@@ -121,6 +131,7 @@ type Manager struct {
 	catalog *catalog
 	http    *http.Server
 	auditor auditor
+	guard   *guard
 	wake    chan struct{} // has room for one: the monitor has to look at its deadlines
 	better  chan struct{} // has room for one: offers have become better
 	taken   chan struct{} // has room for one: a pool may lack a VM
@@ -154,7 +165,9 @@ func New(opts Options) (*Manager, error) {
 		wake: make(chan struct{}, 1), better: make(chan struct{}, 1), taken: make(chan struct{}, 1),
 	}
 	m.ctx, m.cancel = context.WithCancelCause(context.Background())
+	m.guard = &guard{tokens: opts.Tokens, now: opts.now}
 	m.http = newHTTPServer(m.Handler(), opts.Logger)
+	m.http.TLSConfig = opts.TLS
 	if opts.Allocator != nil {
 		opts.Allocator.Attach(host{m})
 	}
@@ -179,7 +192,8 @@ const maxMessage = 64 << 10
 // a server that speaks HTTP/2, as Serve does.
 func (m *Manager) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle(managerv1connect.NewManagerServiceHandler(service{m: m}, connect.WithReadMaxBytes(maxMessage)))
+	mux.Handle(managerv1connect.NewManagerServiceHandler(service{m: m},
+		connect.WithReadMaxBytes(maxMessage), connect.WithInterceptors(m.guard)))
 	return mux
 }
 
@@ -188,16 +202,27 @@ func (m *Manager) Handler() http.Handler {
 func (m *Manager) Serve(ln net.Listener) error {
 	m.mu.Lock()
 	if m.url == "" {
-		m.url = "http://" + reachable(ln.Addr().String())
+		m.url = m.scheme() + reachable(ln.Addr().String())
 	}
 	m.mu.Unlock()
-	if err := m.http.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+	serve := m.http.Serve
+	if m.opts.TLS != nil {
+		serve = func(ln net.Listener) error { return m.http.ServeTLS(ln, "", "") }
+	}
+	if err := serve(ln); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("manager: serve at %v: %w", ln.Addr(), err)
 	}
 	if err := context.Cause(m.ctx); err != nil && !errors.Is(err, errClosing) {
 		return fmt.Errorf("manager: %w", err)
 	}
 	return nil
+}
+
+func (m *Manager) scheme() string {
+	if m.opts.TLS != nil {
+		return "https://"
+	}
+	return "http://"
 }
 
 // URL is where servers and clients on this machine reach the manager; empty
@@ -364,7 +389,14 @@ func wake(c chan<- struct{}) {
 // host is the manager as its allocator sees it.
 type host struct{ m *Manager }
 
-func (h host) URL() string              { return h.m.URL() }
+func (h host) URL() string { return h.m.URL() }
+func (h host) Access() Access {
+	a := h.m.opts.Access
+	if h.m.guard.tokens != nil {
+		a.Token = h.m.guard.own
+	}
+	return a
+}
 func (h host) Failed(id, reason string) { h.m.failID(id, reason) }
 func (h host) Reclaimed(id string, deadline time.Time, reason string) {
 	h.m.observe(h.m.catalog.up(id), true)

@@ -15,6 +15,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/serverv1"
+	"github.com/redykv/redykv/internal/controltoken"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/manager/plan"
 	"github.com/redykv/redykv/server"
@@ -82,9 +83,10 @@ func StartNode(opts NodeOptions) (_ *Node, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("cache server: control API: %w", err)
 	}
+	secret := controltoken.NewSecret()
 	s, err := server.New(server.Options{
 		Memory: int64(opts.Memory), Cores: int(opts.Cores),
-		Transport: opts.Transport, FabricAddr: opts.FabricListen, FabricTLS: opts.FabricTLS, Logger: opts.Logger,
+		Transport: opts.Transport, FabricAddr: opts.FabricListen, FabricTLS: opts.FabricTLS, ControlSecret: secret, Logger: opts.Logger,
 	})
 	if err != nil {
 		return nil, errors.Join(err, ln.Close())
@@ -94,6 +96,7 @@ func StartNode(opts NodeOptions) (_ *Node, err error) {
 		vm: VM{
 			ID: opts.ID, ControlURL: "http://" + ln.Addr().String(), Transport: s.Transport(), FabricAddr: s.FabricAddr(),
 			Memory: opts.Memory, Free: opts.Memory, Cores: opts.Cores, Distance: opts.Distance, Price: opts.Price,
+			Secret: secret,
 		},
 		served: make(chan error, 1),
 	}

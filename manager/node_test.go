@@ -69,7 +69,11 @@ func TestAnnounce(t *testing.T) {
 	}
 	vm := ca.GetShares()[0].GetVm()
 	server := serverv1connect.NewCacheServerServiceClient(httpClient, vm.GetControlUrl())
-	lend := &serverv1.ConnectRequest{CacheId: ca.GetCacheId(), Regions: 2, RegionSize: ca.GetRegionSize(), Configuration: ca.GetConfiguration()}
+	share := ca.GetShares()[0]
+	lend := &serverv1.ConnectRequest{
+		CacheId: ca.GetCacheId(), Grant: share.GetGrant(), Token: share.GetToken(),
+		Regions: 2, RegionSize: ca.GetRegionSize(), Configuration: ca.GetConfiguration(),
+	}
 	if _, err := server.Connect(testContext(t), connect.NewRequest(lend)); err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +194,11 @@ func TestRegisterTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := serverv1connect.NewCacheServerServiceClient(httpClient, n.vm.ControlURL)
-	lend := &serverv1.ConnectRequest{CacheId: ca.GetCacheId(), Regions: 2, RegionSize: ca.GetRegionSize(), Configuration: ca.GetConfiguration()}
+	share := ca.GetShares()[0]
+	lend := &serverv1.ConnectRequest{
+		CacheId: ca.GetCacheId(), Grant: share.GetGrant(), Token: share.GetToken(),
+		Regions: 2, RegionSize: ca.GetRegionSize(), Configuration: ca.GetConfiguration(),
+	}
 	if _, err := server.Connect(testContext(t), connect.NewRequest(lend)); err != nil {
 		t.Fatal(err)
 	}

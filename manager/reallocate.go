@@ -113,5 +113,5 @@ func (c *catalog) adopt(ca *cache, more addition) (_ *managerv1.ReallocateRespon
 	ca.pending = append(ca.pending, more.shares...)
 	ca.decide("reallocate", more.decision)
 	c.touchCache(ca)
-	return &managerv1.ReallocateResponse{Shares: protos(more.shares, true)}, nil
+	return &managerv1.ReallocateResponse{Shares: ca.withTokens(protos(more.shares, true), more.shares)}, nil
 }

@@ -42,7 +42,7 @@ func (m *Manager) releaseVM(cache string, p parting, whole bool) {
 		p.grants = []string{""} // all of them, whoever gave them
 	}
 	for _, grant := range p.grants {
-		if err := disconnect(ctx, p.vm.ControlURL, cache, grant); err != nil {
+		if err := disconnect(ctx, p.vm.VM, cache, grant); err != nil {
 			m.opts.Logger.Warn("cache not disconnected", "cache", cache, "vm", p.vm.id, "grant", grant, "err", err)
 			m.fail(p.vm, "does not answer")
 			return
@@ -53,9 +53,11 @@ func (m *Manager) releaseVM(cache string, p parting, whole bool) {
 // disconnect takes the regions of a grant back from a server, or of all grants.
 // A cache that has none there, because the client never connected or left first,
 // is no error.
-func disconnect(ctx context.Context, controlURL, cacheID, grant string) error {
-	client := serverv1connect.NewCacheServerServiceClient(httpClient, controlURL, connect.WithReadMaxBytes(maxMessage))
-	_, err := client.Disconnect(ctx, connect.NewRequest(&serverv1.DisconnectRequest{CacheId: cacheID, Grant: grant}))
+func disconnect(ctx context.Context, v VM, cacheID, grant string) error {
+	client := serverv1connect.NewCacheServerServiceClient(httpClient, v.ControlURL, connect.WithReadMaxBytes(maxMessage))
+	req := connect.NewRequest(&serverv1.DisconnectRequest{CacheId: cacheID, Grant: grant})
+	v.authorize(req.Header())
+	_, err := client.Disconnect(ctx, req)
 	if err != nil && connect.CodeOf(err) != connect.CodeNotFound {
 		return err
 	}

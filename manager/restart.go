@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,6 +16,7 @@ import (
 // are failed.
 func (m *Manager) open() error {
 	m.catalog = newCatalog(nil, m.broken)
+	m.guard.own = rand.Text() + rand.Text()
 	if m.opts.State == "" && m.opts.store == nil {
 		m.opts.Logger.Info("catalog is in memory: a restart forgets all caches")
 		return nil
@@ -47,6 +49,9 @@ func (m *Manager) restore() error {
 	if err := m.catalog.load(m.expiry(), m.opts.now().Add(m.opts.Silence)); err != nil {
 		return err
 	}
+	if err := m.keepToken(); err != nil {
+		return err
+	}
 	launched := m.catalog.launchedIDs()
 	var running []string
 	if r, ok := m.opts.Allocator.(Restorer); ok {
@@ -65,4 +70,14 @@ func (m *Manager) restore() error {
 	caches, vms := m.catalog.size()
 	m.opts.Logger.Info("catalog read", "directory", m.opts.State, "caches", caches, "vms", vms)
 	return nil
+}
+
+// keepToken has the servers that an earlier manager launched go on with the token
+// that it gave them.
+func (m *Manager) keepToken() error {
+	if m.catalog.token != "" {
+		m.guard.own = m.catalog.token
+		return nil
+	}
+	return m.catalog.store.apply(map[string][]byte{tokenKey: []byte(m.guard.own)})
 }

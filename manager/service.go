@@ -167,6 +167,7 @@ func (s service) Watch(ctx context.Context, req *connect.Request[managerv1.Watch
 func (s service) Register(ctx context.Context, req *connect.Request[managerv1.RegisterRequest]) (*connect.Response[managerv1.RegisterResponse], error) {
 	info := vmFromProto(req.Msg.GetVm())
 	info.Started = s.m.opts.now()
+	info.Secret = string(req.Msg.GetControlSecret())
 	if err := info.check(); err != nil {
 		return nil, refuse(connect.CodeInvalidArgument, err)
 	}
@@ -188,6 +189,3 @@ func (s service) Heartbeat(_ context.Context, req *connect.Request[managerv1.Hea
 }
 
 func unknownCache(id string) error { return refuse(connect.CodeNotFound, noCache(id)) }
-
-// refuse turns err into what an RPC answers with.
-func refuse(code connect.Code, err error) error { return connect.NewError(code, err) }

@@ -2,10 +2,12 @@ package manager
 
 import (
 	"fmt"
+	"net/http"
 	"net/url"
 	"time"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/controltoken"
 	"github.com/redykv/redykv/manager/plan"
 )
 
@@ -19,6 +21,7 @@ type VM struct {
 	Memory     uint64 // bytes that it lends in all
 	Free       uint64 // bytes of them not lent to anybody
 	Cores      uint32 // server threads; 0: one-sided access only
+	Secret     string // of its control API (server.Options.ControlSecret); empty: it has none
 	Distance   uint32 // switches between it and its clients; 0: not known
 
 	// What it is and costs (6.1). A server that registers itself may say so; for a VM
@@ -65,6 +68,9 @@ func (v VM) check() error {
 	if v.Distance > maxDistance {
 		return fmt.Errorf("VM %s: distance of %d switches: want at most %d", v.ID, v.Distance, maxDistance)
 	}
+	if len(v.Secret) > maxIDLen {
+		return fmt.Errorf("VM %s: secret of %d bytes: want at most %d", v.ID, len(v.Secret), maxIDLen)
+	}
 	if v.Price < 0 || v.Price > plan.MaxPrice {
 		return fmt.Errorf("VM %s: price %v: want $0.00/h to %v", v.ID, v.Price, plan.MaxPrice)
 	}
@@ -77,6 +83,22 @@ func (v VM) check() error {
 	return nil
 }
 
+// token is what a client shows the VM's server to use a grant.
+func (v VM) token(cache, grant string) string {
+	if v.Secret == "" {
+		return ""
+	}
+	return controltoken.Grant(v.Secret, cache, grant)
+}
+
+// authorize has a call to the VM's server show that it comes from its manager.
+func (v VM) authorize(h http.Header) {
+	if v.Secret != "" {
+		h.Set("Authorization", "Bearer "+controltoken.Manager(v.Secret))
+	}
+}
+
+// vmFromProto leaves out what a Vm message does not say: its secret.
 func vmFromProto(p *managerv1.Vm) VM {
 	return VM{
 		ID: p.GetId(), ControlURL: p.GetControlUrl(), Transport: p.GetTransport(), FabricAddr: p.GetFabricAddr(),

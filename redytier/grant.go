@@ -25,7 +25,8 @@ type grant struct {
 	controlURL string
 	transport  string
 	fabricAddr string
-	distance   int // switches on the way there; 0: not known
+	distance   int    // switches on the way there; 0: not known
+	token      string // for the server, from the manager
 	ticket     redywire.Ticket
 	tokens     []fabric.Token // of its regions, by the server's index
 	tuning     Tuning
@@ -65,10 +66,10 @@ func (g *grant) ringed(c Configuration) Configuration {
 func connectShare(ctx context.Context, cache string, cfg *Config, share *managerv1.VmShare, c Configuration, of int) (*grant, error) {
 	g := &grant{
 		id: share.GetGrant(), cache: cache, vm: share.GetVm().GetId(),
-		controlURL: share.GetVm().GetControlUrl(), distance: int(share.GetVm().GetDistance()), tuning: cfg.Tuning,
+		controlURL: share.GetVm().GetControlUrl(), token: share.GetToken(), distance: int(share.GetVm().GetDistance()), tuning: cfg.Tuning,
 	}
 	answer, err := g.control().Connect(ctx, connect.NewRequest(&serverv1.ConnectRequest{
-		CacheId: cache, Grant: g.id, Regions: share.GetRegions(), RegionSize: uint64(cfg.RegionSize),
+		CacheId: cache, Grant: g.id, Token: g.token, Regions: share.GetRegions(), RegionSize: uint64(cfg.RegionSize),
 		Configuration: g.ringed(c).share(int(share.GetRegions()), of).proto(),
 	}))
 	if err != nil {
@@ -128,7 +129,7 @@ func (g *grant) control() serverv1connect.CacheServerServiceClient {
 
 // disconnect gives a grant's regions back. That they are back already is no error.
 func (g *grant) disconnect(ctx context.Context) error {
-	req := &serverv1.DisconnectRequest{CacheId: g.cache, Grant: g.id}
+	req := &serverv1.DisconnectRequest{CacheId: g.cache, Grant: g.id, Token: g.token}
 	if g.ticket != (redywire.Ticket{}) {
 		req.Ticket = g.ticket[:]
 	}

@@ -29,6 +29,9 @@ type Options struct {
 	// FabricTLS secures the connections of the tcp transport; clients need the
 	// same in their redytier.Config. Default: none.
 	FabricTLS *tls.Config
+	// ControlSecret is what the tokens of the control API's callers are made from,
+	// which the manager hands out. Empty: whoever reaches the API may call it.
+	ControlSecret string
 	// Pinning says whether server threads stay on one processor each, on the NUMA
 	// node on which the server was started. Default: PinAuto.
 	Pinning Pinning

@@ -97,7 +97,9 @@ const leastCompressed = 1 << 10
 // Handler serves the control API.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle(serverv1connect.NewCacheServerServiceHandler(s, connect.WithReadMaxBytes(maxMessage), connect.WithCompressMinBytes(leastCompressed)))
+	mux.Handle(serverv1connect.NewCacheServerServiceHandler(s,
+		connect.WithReadMaxBytes(maxMessage), connect.WithCompressMinBytes(leastCompressed),
+		connect.WithInterceptors(connect.UnaryInterceptorFunc(s.admit))))
 	return mux
 }
 

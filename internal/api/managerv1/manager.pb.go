@@ -2786,6 +2786,7 @@ type CapacityDetail struct {
 	What          string                 `protobuf:"bytes,1,opt,name=what,proto3" json:"what,omitempty"`            // who had to provide it
 	Asked         uint64                 `protobuf:"varint,2,opt,name=asked,proto3" json:"asked,omitempty"`         // bytes
 	Available     uint64                 `protobuf:"varint,3,opt,name=available,proto3" json:"available,omitempty"` // bytes
+	Why           string                 `protobuf:"bytes,4,opt,name=why,proto3" json:"why,omitempty"`              // line by line, what became of everything that could have served
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2839,6 +2840,13 @@ func (x *CapacityDetail) GetAvailable() uint64 {
 		return x.Available
 	}
 	return 0
+}
+
+func (x *CapacityDetail) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
 }
 
 // SloDetail comes with INVALID_ARGUMENT where no configuration meets an SLO.
@@ -3246,11 +3254,12 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\x05vm_id\x18\x01 \x01(\tR\x04vmId\x12\x1f\n" +
 	"\vfree_memory\x18\x02 \x01(\x04R\n" +
 	"freeMemory\"\x13\n" +
-	"\x11HeartbeatResponse\"X\n" +
+	"\x11HeartbeatResponse\"j\n" +
 	"\x0eCapacityDetail\x12\x12\n" +
 	"\x04what\x18\x01 \x01(\tR\x04what\x12\x14\n" +
 	"\x05asked\x18\x02 \x01(\x04R\x05asked\x12\x1c\n" +
-	"\tavailable\x18\x03 \x01(\x04R\tavailable\"\xb3\x01\n" +
+	"\tavailable\x18\x03 \x01(\x04R\tavailable\x12\x10\n" +
+	"\x03why\x18\x04 \x01(\tR\x03why\"\xb3\x01\n" +
 	"\tSloDetail\x12,\n" +
 	"\x05asked\x18\x01 \x01(\v2\x16.redykv.manager.v1.SloR\x05asked\x120\n" +
 	"\anearest\x18\x02 \x01(\v2\x16.redykv.manager.v1.SloR\anearest\x12F\n" +

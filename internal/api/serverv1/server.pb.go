@@ -184,6 +184,7 @@ type DisconnectRequest struct {
 	CacheId       string                 `protobuf:"bytes,1,opt,name=cache_id,json=cacheId,proto3" json:"cache_id,omitempty"`
 	Ticket        []byte                 `protobuf:"bytes,2,opt,name=ticket,proto3" json:"ticket,omitempty"` // as Connect gave it; the manager's own request names none
 	Grant         string                 `protobuf:"bytes,3,opt,name=grant,proto3" json:"grant,omitempty"`   // empty, and no ticket: all grants of the cache
+	Token         string                 `protobuf:"bytes,4,opt,name=token,proto3" json:"token,omitempty"`   // of the grant, in the place of a ticket that has not arrived
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -235,6 +236,13 @@ func (x *DisconnectRequest) GetTicket() []byte {
 func (x *DisconnectRequest) GetGrant() string {
 	if x != nil {
 		return x.Grant
+	}
+	return ""
+}
+
+func (x *DisconnectRequest) GetToken() string {
+	if x != nil {
+		return x.Token
 	}
 	return ""
 }
@@ -895,11 +903,12 @@ const file_redykv_server_v1_server_proto_rawDesc = "" +
 	"\vfabric_addr\x18\x02 \x01(\tR\n" +
 	"fabricAddr\x12#\n" +
 	"\rregion_tokens\x18\x03 \x03(\fR\fregionTokens\x12\x16\n" +
-	"\x06ticket\x18\x04 \x01(\fR\x06ticket\"\\\n" +
+	"\x06ticket\x18\x04 \x01(\fR\x06ticket\"r\n" +
 	"\x11DisconnectRequest\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x16\n" +
 	"\x06ticket\x18\x02 \x01(\fR\x06ticket\x12\x14\n" +
-	"\x05grant\x18\x03 \x01(\tR\x05grant\"\x14\n" +
+	"\x05grant\x18\x03 \x01(\tR\x05grant\x12\x14\n" +
+	"\x05token\x18\x04 \x01(\tR\x05token\"\x14\n" +
 	"\x12DisconnectResponse\"m\n" +
 	"\x0eReleaseRequest\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x14\n" +

@@ -1,0 +1,157 @@
+package manager
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/internal/api/managerv1/managerv1connect"
+)
+
+// Access is how a client, an operator or a server gets into a manager's control API.
+// The zero Access is enough where the manager asks for nothing.
+type Access struct {
+	// Token is what calls show.
+	Token string
+	// CA is a file with the certificates, as PEM, by which the manager is known.
+	// Default: those that the system trusts.
+	CA string
+	// Cert and Key are files with the caller's own certificate, as PEM, where the
+	// manager asks for one.
+	Cert, Key string
+}
+
+// Where programs find their Access by default.
+const (
+	TokenEnv = "REDYKV_MANAGER_TOKEN"
+	CAEnv    = "REDYKV_MANAGER_CA"
+	CertEnv  = "REDYKV_MANAGER_CERT"
+	KeyEnv   = "REDYKV_MANAGER_KEY"
+)
+
+// AccessFromEnv is the Access that the environment says.
+func AccessFromEnv() Access {
+	return Access{Token: os.Getenv(TokenEnv), CA: os.Getenv(CAEnv), Cert: os.Getenv(CertEnv), Key: os.Getenv(KeyEnv)}
+}
+
+// env is what AccessFromEnv reads.
+func (a Access) env() (env []string) {
+	for _, v := range [][2]string{{TokenEnv, a.Token}, {CAEnv, a.CA}, {CertEnv, a.Cert}, {KeyEnv, a.Key}} {
+		if v[1] != "" {
+			env = append(env, v[0]+"="+v[1])
+		}
+	}
+	return env
+}
+
+// TLS is the configuration for connections to the manager, and to servers whose
+// certificates the same authority has signed; nil where the default will do.
+func (a Access) TLS() (*tls.Config, error) {
+	if a.CA == "" && a.Cert == "" && a.Key == "" {
+		return nil, nil
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if a.CA != "" {
+		pool, err := ReadCertificates(a.CA)
+		if err != nil {
+			return nil, err
+		}
+		config.RootCAs = pool
+	}
+	if a.Cert != "" || a.Key != "" {
+		cert, err := tls.LoadX509KeyPair(a.Cert, a.Key)
+		if err != nil {
+			return nil, fmt.Errorf("own certificate: %w", err)
+		}
+		config.Certificates = []tls.Certificate{cert}
+	}
+	return config, nil
+}
+
+// ReadCertificates reads a file of certificates, as PEM.
+func ReadCertificates(file string) (*x509.CertPool, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("certificates: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("certificates: %s: no certificate in PEM", file)
+	}
+	return pool, nil
+}
+
+// Client calls a manager. An [Embedded] manager has one, [Dial] makes one. Errors of
+// its calls, but not of streams, have the types that this package says.
+type Client = managerv1connect.ManagerServiceClient
+
+// Dial returns a client of a manager that asks for nothing, at addr, a host:port or a
+// URL. It does not connect: the first call does.
+func Dial(addr string) Client { return dial(addr, httpClient, "") }
+
+// DialWith is Dial for a manager that asks for something. A host:port is reached over
+// TLS where the access says by which certificates.
+func DialWith(addr string, access Access) (Client, error) {
+	config, err := access.TLS()
+	if err != nil {
+		return nil, fmt.Errorf("manager %s: %w", addr, err)
+	}
+	client := httpClient
+	if config != nil {
+		client = newHTTPClient(config)
+		if !strings.Contains(addr, "://") {
+			addr = "https://" + addr
+		}
+	}
+	if strings.ContainsAny(access.Token, "\r\n") {
+		return nil, errors.New("token: it has several lines")
+	}
+	return dial(addr, client, access.Token), nil
+}
+
+func dial(addr string, client *http.Client, token string) Client {
+	if !strings.Contains(addr, "://") {
+		addr = "http://" + addr
+	}
+	return managerv1connect.NewManagerServiceClient(client, addr, connect.WithInterceptors(credentials{token}))
+}
+
+// credentials have a client's calls show a token, and its errors be typed: an
+// interceptor.
+type credentials struct{ token string }
+
+var _ connect.Interceptor = credentials{}
+
+// WrapUnary implements [connect.Interceptor].
+func (c credentials) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+		if c.token != "" {
+			req.Header().Set("Authorization", "Bearer "+c.token)
+		}
+		r, err := next(ctx, req)
+		return r, typed(err)
+	}
+}
+
+// WrapStreamingClient implements [connect.Interceptor].
+func (c credentials) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return func(ctx context.Context, spec connect.Spec) connect.StreamingClientConn {
+		conn := next(ctx, spec)
+		if c.token != "" {
+			conn.RequestHeader().Set("Authorization", "Bearer "+c.token)
+		}
+		return conn
+	}
+}
+
+// WrapStreamingHandler implements [connect.Interceptor].
+func (c credentials) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return next
+}

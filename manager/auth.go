@@ -1,0 +1,188 @@
+package manager
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/internal/api/managerv1/managerv1connect"
+)
+
+// Role says what a token is good for.
+type Role string
+
+// Roles. An operator may do everything.
+const (
+	RoleClient   Role = "client"   // allocates caches and uses them
+	RoleServer   Role = "server"   // lends memory
+	RoleOperator Role = "operator" // watches over it all
+)
+
+// Token is what callers of a manager show, and what it is good for.
+type Token struct {
+	Name    string // for logs and errors
+	Roles   []Role
+	Expires time.Time // zero: never
+	Secret  string    // the token itself; at least minTokenLen bytes
+}
+
+// minTokenLen keeps tokens from being guessed.
+const minTokenLen = 16
+
+// check refuses a token that could not be used.
+func (t Token) check() error {
+	if t.Name == "" || len(t.Roles) == 0 {
+		return fmt.Errorf("token %.40q: want a name and roles", t.Name)
+	}
+	for _, r := range t.Roles {
+		if r != RoleClient && r != RoleServer && r != RoleOperator {
+			return fmt.Errorf("token %.40q: role %.40q: want client, server or operator", t.Name, r)
+		}
+	}
+	if len(t.Secret) < minTokenLen {
+		return fmt.Errorf("token %.40q has %d bytes: want at least %d", t.Name, len(t.Secret), minTokenLen)
+	}
+	return nil
+}
+
+// callers are the roles that may call a procedure beside operators, who may call
+// all.
+var callers = map[string][]Role{
+	managerv1connect.ManagerServiceAllocateProcedure:      {RoleClient},
+	managerv1connect.ManagerServiceReallocateProcedure:    {RoleClient},
+	managerv1connect.ManagerServiceSettleProcedure:        {RoleClient},
+	managerv1connect.ManagerServiceRenewProcedure:         {RoleClient},
+	managerv1connect.ManagerServiceDeallocateProcedure:    {RoleClient},
+	managerv1connect.ManagerServiceWatchProcedure:         {RoleClient},
+	managerv1connect.ManagerServiceDescribeCacheProcedure: {RoleClient},
+	managerv1connect.ManagerServiceListModelsProcedure:    {RoleClient},
+	managerv1connect.ManagerServiceRegisterProcedure:      {RoleServer},
+	managerv1connect.ManagerServiceHeartbeatProcedure:     {RoleServer},
+	managerv1connect.ManagerServiceReclaimProcedure:       {RoleServer}, // one that leaves
+}
+
+// guard lets calls in that show a good token: an interceptor. Without tokens it lets
+// all in.
+type guard struct {
+	tokens func() []Token // nil: whoever reaches the manager may call it
+	own    string         // of the servers that the manager's allocator launches
+	now    func() time.Time
+}
+
+var _ connect.Interceptor = (*guard)(nil)
+
+// admit says why a call is refused, with a [*TokenError].
+func (g *guard) admit(procedure, authorization string) error {
+	if g.tokens == nil {
+		return nil
+	}
+	secret, ok := strings.CutPrefix(authorization, "Bearer ")
+	if !ok || secret == "" {
+		return refuse(connect.CodeUnauthenticated, &TokenError{Problem: TokenMissing})
+	}
+	t, ok := g.find(secret)
+	switch {
+	case !ok:
+		return refuse(connect.CodeUnauthenticated, &TokenError{Problem: TokenUnknown})
+	case !t.Expires.IsZero() && !g.now().Before(t.Expires):
+		return refuse(connect.CodeUnauthenticated, &TokenError{Problem: TokenExpired, Name: t.Name, Expired: t.Expires})
+	}
+	may := append([]Role{RoleOperator}, callers[procedure]...)
+	if !slices.ContainsFunc(t.Roles, func(r Role) bool { return slices.Contains(may, r) }) {
+		return refuse(connect.CodePermissionDenied, &TokenError{Problem: TokenRole, Name: t.Name, Roles: may})
+	}
+	return nil
+}
+
+// find looks at all tokens, whichever it is, and compares sums, so that the time
+// which that takes says nothing of any.
+func (g *guard) find(secret string) (found Token, ok bool) {
+	sum := sha256.Sum256([]byte(secret))
+	all := g.tokens()
+	if g.own != "" {
+		all = append(all[:len(all):len(all)], Token{Name: "launched servers", Roles: []Role{RoleServer}, Secret: g.own})
+	}
+	for _, t := range all {
+		if s := sha256.Sum256([]byte(t.Secret)); subtle.ConstantTimeCompare(sum[:], s[:]) == 1 {
+			found, ok = t, true
+		}
+	}
+	return found, ok
+}
+
+// WrapUnary implements [connect.Interceptor].
+func (g *guard) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+		if err := g.admit(req.Spec().Procedure, req.Header().Get("Authorization")); err != nil {
+			return nil, err
+		}
+		return next(ctx, req)
+	}
+}
+
+// WrapStreamingHandler implements [connect.Interceptor].
+func (g *guard) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
+		if err := g.admit(conn.Spec().Procedure, conn.RequestHeader().Get("Authorization")); err != nil {
+			return err
+		}
+		return next(ctx, conn)
+	}
+}
+
+// WrapStreamingClient implements [connect.Interceptor].
+func (g *guard) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return next
+}
+
+// ParseTokens reads a file of tokens: on each line a name, roles with commas between
+// them, when the token expires (never, or a time as in RFC 3339), and the token.
+// Empty lines and those that begin with # say nothing.
+func ParseTokens(text string) ([]Token, error) {
+	var all []Token
+	for i, line := range strings.Split(text, "\n") {
+		fields := strings.Fields(line)
+		if len(fields) == 0 || strings.HasPrefix(fields[0], "#") {
+			continue
+		}
+		t, err := parseToken(fields)
+		if err == nil {
+			err = t.check()
+		}
+		if err == nil && slices.ContainsFunc(all, func(o Token) bool { return o.Name == t.Name || o.Secret == t.Secret }) {
+			err = fmt.Errorf("token %.40q is there already", t.Name)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("line %d: %w", i+1, err)
+		}
+		all = append(all, t)
+	}
+	if len(all) == 0 {
+		return nil, errors.New("no tokens: nobody could call")
+	}
+	return all, nil
+}
+
+func parseToken(fields []string) (Token, error) {
+	if len(fields) != 4 {
+		return Token{}, fmt.Errorf("%d fields: want name, roles, expiry and token", len(fields))
+	}
+	t := Token{Name: fields[0], Secret: fields[3]}
+	for r := range strings.SplitSeq(fields[1], ",") {
+		t.Roles = append(t.Roles, Role(r))
+	}
+	if fields[2] != "never" {
+		var err error
+		if t.Expires, err = time.Parse(time.RFC3339, fields[2]); err != nil {
+			return t, fmt.Errorf("token %.40q: expiry %.40q: want never, or a time such as 2030-12-31T00:00:00Z", t.Name, fields[2])
+		}
+	}
+	return t, nil
+}

@@ -1,0 +1,187 @@
+package manager
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/units"
+)
+
+// Errors that say what a caller could do instead. A manager sends them as details;
+// the clients of [Dial] return them again: errors.As finds them, and connect.CodeOf
+// the code.
+
+// CapacityError says how much memory was asked for and how much there was.
+type CapacityError struct {
+	What      string // who had to provide it
+	Asked     uint64 // bytes
+	Available uint64 // bytes
+	Why       string // line by line, what became of everything that could have served; may be empty
+}
+
+func (e *CapacityError) Error() string {
+	return fmt.Sprintf("%s: %v asked for, %v available", e.What, units.Size(e.Asked), units.Size(e.Available))
+}
+
+// SLOError says that no configuration meets an SLO, and which SLO could be met.
+type SLOError struct {
+	Asked         *managerv1.Slo
+	Nearest       *managerv1.Slo
+	Configuration *managerv1.Configuration // that meets Nearest
+	Reason        string
+}
+
+func (e *SLOError) Error() string {
+	return fmt.Sprintf("no configuration meets the SLO (%s): %s; the nearest that could be met is %s",
+		sloString(e.Asked), e.Reason, sloString(e.Nearest))
+}
+
+func sloString(s *managerv1.Slo) string {
+	return fmt.Sprintf("%.3g us and %.3g million a second in records of %d bytes",
+		s.GetMaxLatencyUs(), s.GetMinThroughputMops(), s.GetRecordSize())
+}
+
+// RegionError says that a region of the cloud is not known, and which are.
+type RegionError struct {
+	Asked string
+	Known []string
+}
+
+func (e *RegionError) Error() string {
+	return fmt.Sprintf("region %.40q: want one of %s", e.Asked, strings.Join(e.Known, ", "))
+}
+
+// TokenProblem says what is wrong with a token.
+type TokenProblem int
+
+// Problems of tokens.
+const (
+	TokenMissing TokenProblem = iota + 1
+	TokenUnknown
+	TokenExpired
+	TokenRole // it is good, but not for this call
+)
+
+// TokenError says why a call was not let in.
+type TokenError struct {
+	Problem TokenProblem
+	Name    string    // of the token, where it is known
+	Expired time.Time // of TokenExpired
+	Roles   []Role    // of TokenRole: those that may call
+}
+
+func (e *TokenError) Error() string {
+	switch e.Problem {
+	case TokenMissing:
+		return "this call needs a token"
+	case TokenExpired:
+		return fmt.Sprintf("token %s expired at %s", e.Name, e.Expired.UTC().Format(time.RFC3339))
+	case TokenRole:
+		var roles []string
+		for _, r := range e.Roles {
+			roles = append(roles, string(r))
+		}
+		return fmt.Sprintf("token %s is not for this call, which needs the role %s", e.Name, strings.Join(roles, " or "))
+	}
+	return "the token is not known"
+}
+
+// refuse turns err into what an RPC answers with, and with it what err says to
+// programs. A detail that cannot be encoded is left out: the words say the same.
+func refuse(code connect.Code, err error) error {
+	refusal := connect.NewError(code, err)
+	if m := detailOf(err); m != nil {
+		if d, e := connect.NewErrorDetail(m); e == nil {
+			refusal.AddDetail(d)
+		}
+	}
+	return refusal
+}
+
+// detailOf is the opposite of fromDetail; nil for errors that say nothing more.
+func detailOf(err error) proto.Message {
+	if e, ok := errors.AsType[*CapacityError](err); ok {
+		return &managerv1.CapacityDetail{What: e.What, Asked: e.Asked, Available: e.Available, Why: e.Why}
+	}
+	if e, ok := errors.AsType[*SLOError](err); ok {
+		return &managerv1.SloDetail{Asked: e.Asked, Nearest: e.Nearest, Configuration: e.Configuration}
+	}
+	if e, ok := errors.AsType[*RegionError](err); ok {
+		return &managerv1.RegionDetail{Asked: e.Asked, Known: e.Known}
+	}
+	if e, ok := errors.AsType[*TokenError](err); ok {
+		d := &managerv1.TokenDetail{Problem: tokenProblems[e.Problem], Name: e.Name}
+		if !e.Expired.IsZero() {
+			d.ExpiredUnixMs = e.Expired.UnixMilli()
+		}
+		for _, r := range e.Roles {
+			d.Roles = append(d.Roles, string(r))
+		}
+		return d
+	}
+	return nil
+}
+
+// remoteError is a manager's error as its client has it.
+type remoteError struct {
+	error       // of the call
+	typed error // of its detail
+}
+
+func (e *remoteError) Unwrap() []error { return []error{e.error, e.typed} }
+
+// typed gives an error of a call the type that its details say.
+func typed(err error) error {
+	answer, ok := errors.AsType[*connect.Error](err)
+	if !ok {
+		return err
+	}
+	for _, d := range answer.Details() {
+		m, e := d.Value()
+		if e != nil {
+			continue // a newer manager's
+		}
+		if t := fromDetail(m); t != nil {
+			return &remoteError{error: err, typed: t}
+		}
+	}
+	return err
+}
+
+func fromDetail(m proto.Message) error {
+	switch d := m.(type) {
+	case *managerv1.CapacityDetail:
+		return &CapacityError{What: d.GetWhat(), Asked: d.GetAsked(), Available: d.GetAvailable(), Why: d.GetWhy()}
+	case *managerv1.SloDetail:
+		return &SLOError{Asked: d.GetAsked(), Nearest: d.GetNearest(), Configuration: d.GetConfiguration(), Reason: "says the manager"}
+	case *managerv1.RegionDetail:
+		return &RegionError{Asked: d.GetAsked(), Known: d.GetKnown()}
+	case *managerv1.TokenDetail:
+		e := &TokenError{Name: d.GetName()}
+		i := slices.Index(tokenProblems, d.GetProblem())
+		e.Problem = TokenProblem(max(i, 0))
+		if ms := d.GetExpiredUnixMs(); ms != 0 {
+			e.Expired = time.UnixMilli(ms)
+		}
+		for _, r := range d.GetRoles() {
+			e.Roles = append(e.Roles, Role(r))
+		}
+		return e
+	}
+	return nil
+}
+
+// tokenProblems are the API's names of TokenProblems, which are their indexes.
+var tokenProblems = []managerv1.TokenDetail_Problem{
+	TokenMissing: managerv1.TokenDetail_PROBLEM_MISSING,
+	TokenUnknown: managerv1.TokenDetail_PROBLEM_UNKNOWN,
+	TokenExpired: managerv1.TokenDetail_PROBLEM_EXPIRED,
+	TokenRole:    managerv1.TokenDetail_PROBLEM_ROLE,
+}
