@@ -61,10 +61,14 @@ func register(args []string) error {
 		return err
 	}
 	vm := VM{ID: flags["--vm-id"], ControlURL: "http://127.0.0.1:1", Transport: flags["--transport"], FabricAddr: "nowhere", Memory: memory, Free: memory}
-	if _, err := Dial(flags["--manager"]).Register(context.Background(), connect.NewRequest(&managerv1.RegisterRequest{Vm: vm.proto(true)})); err != nil {
+	mgr, err := DialWith(flags["--manager"], AccessFromEnv())
+	if err != nil {
 		return err
 	}
-	_, err := io.Copy(io.Discard, os.Stdin)
+	if _, err := mgr.Register(context.Background(), connect.NewRequest(&managerv1.RegisterRequest{Vm: vm.proto(true)})); err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, os.Stdin)
 	return err
 }
 

@@ -57,6 +57,9 @@ func serve(t testing.TB, opts Options) (*Manager, Client) {
 		t.Fatal(err)
 	}
 	opts.URL = "http://" + ln.Addr().String()
+	if opts.TLS != nil {
+		opts.URL = "https://" + ln.Addr().String()
+	}
 	m, err := New(opts)
 	if err != nil {
 		t.Fatal(err)

@@ -205,6 +205,9 @@ func (m *Manager) Serve(ln net.Listener) error {
 		m.url = m.scheme() + reachable(ln.Addr().String())
 	}
 	m.mu.Unlock()
+	if m.catalog.store == nil {
+		m.opts.Logger.Info("catalog is in memory: a restart forgets all caches")
+	}
 	serve := m.http.Serve
 	if m.opts.TLS != nil {
 		serve = func(ln net.Listener) error { return m.http.ServeTLS(ln, "", "") }

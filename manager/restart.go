@@ -18,7 +18,6 @@ func (m *Manager) open() error {
 	m.catalog = newCatalog(nil, m.broken)
 	m.guard.own = rand.Text() + rand.Text()
 	if m.opts.State == "" && m.opts.store == nil {
-		m.opts.Logger.Info("catalog is in memory: a restart forgets all caches")
 		return nil
 	}
 	s := m.opts.store

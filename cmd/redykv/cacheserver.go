@@ -28,6 +28,7 @@ type cacheServerFlags struct {
 	listen       string
 	fabricListen string
 	manager      string
+	access       accessFlags
 	vmID         string
 	price        float64
 	untilStdin   bool
@@ -68,6 +69,7 @@ that they can reach. With --cores 0 it serves one-sided access only.`,
 	flags.BoolVar(&f.untilStdin, "until-stdin-ends", false, "exit when standard input ends, as it does when the parent process is gone")
 	flags.DurationVar(&f.notice, "notice", 30*time.Second, "how long to stay for caches to move away, once interrupted")
 	f.tls.add(flags)
+	f.access.add(flags)
 	f.log.add(flags)
 	return cmd
 }
@@ -118,6 +120,12 @@ func runCacheServer(cmd *cobra.Command, f cacheServerFlags) (err error) {
 	if err != nil {
 		return err
 	}
+	var mgr manager.Client
+	if f.manager != "" {
+		if mgr, err = f.access.dial(f.manager); err != nil {
+			return err
+		}
+	}
 	// What interrupts the command asks the server to leave. It serves on until it
 	// has left.
 	serving, stop := context.WithCancel(context.WithoutCancel(cmd.Context()))
@@ -143,7 +151,6 @@ func runCacheServer(cmd *cobra.Command, f cacheServerFlags) (err error) {
 		}
 		return nil
 	}
-	mgr := manager.Dial(f.manager)
 	defer context.AfterFunc(cmd.Context(), func() {
 		node.Leave(serving, mgr, f.notice)
 		stop()

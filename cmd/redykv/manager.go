@@ -33,6 +33,7 @@ type managerFlags struct {
 	state     string
 	tls       tlsFlags
 	menu      menuFlags
+	guard     guardFlags
 	log       logFlags
 }
 
@@ -54,8 +55,13 @@ prices that change, some of which may be taken back. Caches get the cheapest
 VMs that serve them, and move to others that have become cheaper.
 
 With --state the manager keeps what it knows in a directory, and a manager that
-is started again there, at the same address, goes on where the last one ended: caches keep their memory
-meanwhile, and the cache servers of the local allocator go on, too.`,
+is started again there, at the same address, goes on where the last one ended:
+caches keep their memory meanwhile, and the cache servers of the local allocator
+go on, too.
+
+An address that other machines can reach takes --api-cert and --tokens. Whoever
+calls shows a token then: redykv's commands take it from $` + manager.TokenEnv + `
+or --manager-token.`,
 		Example: `  redykv manager --allocator local --transport shm
   curl -d '{"capacity": 1073741824}' -H 'Content-Type: application/json' \
     http://127.0.0.1:7070/redykv.manager.v1.ManagerService/Allocate`,
@@ -75,6 +81,7 @@ meanwhile, and the cache servers of the local allocator go on, too.`,
 	flags.StringVar(&f.state, "state", "", "`DIRECTORY` in which the manager keeps what it knows (default: none; a restart forgets all caches)")
 	f.tls.add(flags)
 	f.menu.add(flags)
+	f.guard.add(flags)
 	f.log.add(flags)
 	cmd.AddCommand(newReclaimCmd(), newMarketCmd())
 	return cmd
@@ -109,6 +116,12 @@ func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 		return opts, err
 	}
 	if err := checkURL("--advertise", f.advertise); err != nil {
+		return opts, err
+	}
+	if err := f.guard.check(f.listen); err != nil {
+		return opts, err
+	}
+	if err := f.guard.apply(&opts, log); err != nil {
 		return opts, err
 	}
 	local := manager.LocalOptions{Transport: f.transport, Memory: uint64(f.memory), State: f.state, Logger: log}
@@ -154,11 +167,15 @@ func runManager(cmd *cobra.Command, f managerFlags) error {
 		}
 		return err
 	}
-	return serveManager(cmd, m, f.listen)
+	scheme := "http"
+	if opts.TLS != nil {
+		scheme = "https"
+	}
+	return serveManager(cmd, m, f.listen, scheme)
 }
 
 // serveManager answers until the command's context ends, and closes m.
-func serveManager(cmd *cobra.Command, m *manager.Manager, listen string) (err error) {
+func serveManager(cmd *cobra.Command, m *manager.Manager, listen, scheme string) (err error) {
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), closeTimeout)
 		defer cancel()
@@ -170,7 +187,7 @@ func serveManager(cmd *cobra.Command, m *manager.Manager, listen string) (err er
 	}
 	served := make(chan error, 1)
 	go func() { served <- m.Serve(ln) }()
-	fmt.Fprintf(cmd.OutOrStdout(), "manager ready at http://%s\n", ln.Addr())
+	fmt.Fprintf(cmd.OutOrStdout(), "manager ready at %s://%s\n", scheme, ln.Addr())
 	select {
 	case err := <-served:
 		return err

@@ -16,6 +16,7 @@ type reclaimFlags struct {
 	vm      string
 	notice  time.Duration
 	reason  string
+	access  accessFlags
 }
 
 func newReclaimCmd() *cobra.Command {
@@ -37,6 +38,7 @@ registers as a new one.`,
 	flags.StringVar(&f.vm, "vm", "", "id of the VM (required)")
 	flags.DurationVar(&f.notice, "notice", 30*time.Second, "time until it goes")
 	flags.StringVar(&f.reason, "reason", "", "what its caches are told")
+	f.access.add(flags)
 	return cmd
 }
 
@@ -50,7 +52,11 @@ func runReclaim(cmd *cobra.Command, f reclaimFlags) error {
 	if err := checkURL("--manager", f.manager); err != nil {
 		return err
 	}
-	r, err := manager.Dial(f.manager).Reclaim(cmd.Context(), connect.NewRequest(&managerv1.ReclaimRequest{
+	mgr, err := f.access.dial(f.manager)
+	if err != nil {
+		return err
+	}
+	r, err := mgr.Reclaim(cmd.Context(), connect.NewRequest(&managerv1.ReclaimRequest{
 		VmId: f.vm, NoticeMs: f.notice.Milliseconds(), Reason: f.reason,
 	}))
 	if err != nil {

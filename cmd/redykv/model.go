@@ -175,7 +175,8 @@ func fileExists(path string) bool {
 // servers as processes, or over mem in this one; end ends that.
 func startCacheManager(cmd *cobra.Command, name, connect string, log *slog.Logger) (mgr redytier.Manager, end func() error, err error) {
 	if connect != "" {
-		return manager.Dial(connect), func() error { return nil }, nil
+		mgr, err := accessFlags{}.dial(connect)
+		return mgr, func() error { return nil }, err
 	}
 	var allocator manager.Allocator
 	if name == mem.Name {

@@ -18,7 +18,6 @@ import (
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/kv"
 	"github.com/redykv/redykv/kv/resp"
-	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/redytier"
 	"github.com/redykv/redykv/ssdtier"
 	"github.com/redykv/redykv/ycsb"
@@ -44,6 +43,7 @@ type serveFlags struct {
 	maxBulk     units.Size
 	metrics     string
 	tls         tlsFlags
+	access      accessFlags
 	log         logFlags
 }
 
@@ -91,6 +91,7 @@ that the next update of each record writes it anew: more commits, a longer log.`
 	flags.Var(&f.maxBulk, "max-bulk", "largest argument, and so value, that a client may send")
 	flags.StringVar(&f.metrics, "metrics", "", "address to answer at over HTTP: /metrics for Prometheus, / for people (default: nowhere)")
 	f.tls.add(flags)
+	f.access.add(flags)
 	f.log.add(flags)
 	return cmd
 }
@@ -153,10 +154,14 @@ func (f *serveFlags) openDevice(ctx context.Context, log *slog.Logger) (dev devi
 	if err != nil || f.redy == redyNone {
 		return ssd, release, err
 	}
+	mgr, err := f.access.dial(f.redy)
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("--redy %s: %w", f.redy, err), ssd.Close())
+	}
 	var redy *redytier.Device
 	config, err := f.tls.config()
 	if err == nil {
-		redy, err = redytier.Open(ctx, manager.Dial(f.redy), redytier.Config{
+		redy, err = redytier.Open(ctx, mgr, redytier.Config{
 			Capacity: int64(f.cache), Transport: f.transport, FabricTLS: config, Logger: log,
 		})
 	}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/redykv/redykv/manager"
+)
+
+// accessFlags say how a command gets into a manager's control API.
+type accessFlags struct {
+	token string // a file
+	ca    string
+}
+
+func (f *accessFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&f.token, "manager-token", "", "`FILE` with the token for the manager (default: what $"+manager.TokenEnv+" says, or none)")
+	flags.StringVar(&f.ca, "manager-ca", "", "`FILE` with the certificates by which the manager is known (default: what $"+manager.CAEnv+" says, or the system's)")
+}
+
+// access is what the flags and the environment say.
+func (f accessFlags) access() (manager.Access, error) {
+	a := manager.AccessFromEnv()
+	if f.ca != "" {
+		a.CA = f.ca
+	}
+	if f.token != "" {
+		text, err := os.ReadFile(f.token)
+		if err != nil {
+			return a, fmt.Errorf("--manager-token: %w", err)
+		}
+		if a.Token = strings.TrimSpace(string(text)); a.Token == "" {
+			return a, usagef("--manager-token %s: the file is empty", f.token)
+		}
+	}
+	return a, nil
+}
+
+// dial returns a client of the manager.
+func (f accessFlags) dial(url string) (manager.Client, error) {
+	a, err := f.access()
+	if err != nil {
+		return nil, err
+	}
+	return manager.DialWith(url, a)
+}
+
+// guardFlags say whom a manager lets in.
+type guardFlags struct {
+	cert     string
+	key      string
+	clientCA string
+	tokens   string
+	insecure bool
+}
+
+func (f *guardFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&f.cert, "api-cert", "", "`FILE` with the certificate of the control API, which is served over TLS then")
+	flags.StringVar(&f.key, "api-key", "", "`FILE` with the key of --api-cert")
+	flags.StringVar(&f.clientCA, "api-client-ca", "", "`FILE` with the certificates that have to have signed those of callers")
+	flags.StringVar(&f.tokens, "tokens", "", "`FILE` with the tokens that callers need: on each line a name, roles (client, server, operator), when it expires (never, or 2030-12-31T00:00:00Z), and the token")
+	flags.BoolVar(&f.insecure, "insecure", false, "let anybody in who reaches an address that is not this machine's alone")
+}
+
+// check holds the flags against the address.
+func (f guardFlags) check(listen string) error {
+	switch {
+	case (f.cert == "") != (f.key == ""):
+		return usagef("--api-cert and --api-key go together")
+	case f.clientCA != "" && f.cert == "":
+		return usagef("--api-client-ca takes --api-cert")
+	case !f.insecure && (f.cert == "" || f.tokens == "") && !loopback(listen):
+		return usagef("--listen %s can be reached from other machines: that takes --api-cert and --tokens, or --insecure", listen)
+	}
+	return nil
+}
+
+// loopback says whether an address is of this machine alone. A name may be anything.
+func loopback(listen string) bool {
+	host, _, err := net.SplitHostPort(listen)
+	ip := net.ParseIP(host)
+	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
+}
+
+// apply reads the files.
+func (f guardFlags) apply(opts *manager.Options, log *slog.Logger) error {
+	if f.tokens != "" {
+		tokens, err := manager.OpenTokenFile(f.tokens, log)
+		if err != nil {
+			return err
+		}
+		opts.Tokens = tokens.Tokens
+	}
+	if f.cert == "" {
+		return nil
+	}
+	cert, err := tls.LoadX509KeyPair(f.cert, f.key)
+	if err != nil {
+		return fmt.Errorf("--api-cert: %w", err)
+	}
+	opts.TLS = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}}
+	// Servers of this machine know the manager by its own certificate.
+	opts.Access = manager.Access{CA: f.cert}
+	if f.clientCA != "" {
+		if opts.TLS.ClientCAs, err = manager.ReadCertificates(f.clientCA); err != nil {
+			return errors.Join(errors.New("--api-client-ca"), err)
+		}
+		opts.TLS.ClientAuth = tls.RequireAndVerifyClientCert
+		opts.Access.Cert, opts.Access.Key = f.cert, f.key
+	}
+	return nil
+}
