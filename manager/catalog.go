@@ -292,12 +292,18 @@ func (c *catalog) known(id string) (*cache, error) {
 
 func noCache(id string) error { return fmt.Errorf("%w %.40q", errUnknownCache, id) }
 
-// eventsAfter returns the events of a cache that are numbered above sequence,
-// and a channel that is closed when there are more.
+// eventsAfter returns the events of a cache that are numbered above sequence, or
+// its state where these are not all kept, and a channel that is closed when there
+// are more.
 func (c *catalog) eventsAfter(ca *cache, sequence uint64) ([]*managerv1.WatchResponse, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return ca.log.after(sequence), ca.log.changed
+	if ca.log.complete(sequence) || c.caches[ca.id] != ca { // the end says all
+		return ca.log.after(sequence), ca.log.changed
+	}
+	return []*managerv1.WatchResponse{{
+		Kind: managerv1.WatchResponse_KIND_STATE, Sequence: ca.log.last, State: ca.whole(),
+	}}, ca.log.changed
 }
 
 // all lists the shares of a cache, and the pending ones. Called under mu.

@@ -117,7 +117,7 @@ func (v *vm) stored() *catalogv1.Vm {
 func (ca *cache) stored() *catalogv1.Cache {
 	p := &catalogv1.Cache{
 		Id: ca.id, Demand: ca.demand.stored(), Shares: storedShares(ca.shares), Pending: storedShares(ca.pending),
-		Grants: ca.grants, Ready: ca.ready, LastSequence: ca.log.last,
+		Grants: ca.grants, Ready: ca.ready, LastSequence: ca.log.last, Dropped: ca.log.dropped,
 		Decisions: ca.decisions, CreatedUnixMs: toMillis(ca.created),
 	}
 	for _, e := range ca.log.events {
@@ -256,7 +256,7 @@ func (l *loader) cache(p *catalogv1.Cache) (*cache, error) {
 	if ca.pending, err = l.shares(ca, p.GetPending()); err != nil {
 		return nil, err
 	}
-	ca.log.last = p.GetLastSequence()
+	ca.log.last, ca.log.dropped = p.GetLastSequence(), p.GetDropped()
 	for _, e := range p.GetEvents() {
 		v := l.vms[e.GetVmOrder()]
 		if v == nil && e.GetVmOrder() != 0 || e.GetMessage().GetSequence() > ca.log.last {

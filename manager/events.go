@@ -11,11 +11,19 @@ import (
 // (A35); but not what is about VMs that the cache no longer has, for another VM
 // may have the id meanwhile. So the log holds what was announced about the VMs of
 // the cache, and its end. It is guarded by the catalog's mutex.
+//
+// The log has a bound. Who asks for more than is kept, or knows of more than there
+// is, as the log of a manager that has lost its state may say, is told what the
+// cache is now instead.
 type eventLog struct {
 	events  []event
 	last    uint64        // sequence number
+	dropped uint64        // events up to this one are not all kept
 	changed chan struct{} // closed at the next append
 }
+
+// maxEvents bounds the events that are kept of one cache.
+const maxEvents = 256
 
 type event struct {
 	vm      *vm                      // nil: it is about the cache
@@ -29,11 +37,18 @@ func (l *eventLog) append(v *vm, e *managerv1.WatchResponse) {
 	l.last++
 	e.Sequence = l.last
 	l.events = append(l.events, event{vm: v, message: e})
+	if len(l.events) > maxEvents {
+		l.dropped = l.events[0].message.GetSequence()
+		l.events = slices.Delete(l.events, 0, 1)
+	}
 	close(l.changed)
 	l.changed = make(chan struct{})
 }
 
-// after returns the events that are numbered above sequence.
+// complete says whether who knows all up to sequence learns the rest by after.
+func (l *eventLog) complete(sequence uint64) bool { return l.dropped <= sequence && sequence <= l.last }
+
+// after returns the events that are numbered above sequence and kept.
 func (l *eventLog) after(sequence uint64) []*managerv1.WatchResponse {
 	var all []*managerv1.WatchResponse
 	for _, e := range l.events {

@@ -127,10 +127,9 @@ func (s service) ListModels(context.Context, *connect.Request[managerv1.ListMode
 	return connect.NewResponse(&managerv1.ListModelsResponse{}), nil
 }
 
-// Watch streams the events of a cache from the first one on that is about a VM
-// that it still has, and ends after
-// KIND_CACHE_DELETED. It fails with NotFound, or Unavailable when the manager
-// closes.
+// Watch streams the events of a cache that come after those that the caller knows,
+// and ends after KIND_CACHE_DELETED. It fails with NotFound, or Unavailable when the
+// manager closes.
 func (s service) Watch(ctx context.Context, req *connect.Request[managerv1.WatchRequest], stream *connect.ServerStream[managerv1.WatchResponse]) error {
 	ca, ok := s.m.catalog.watched(req.Msg.GetCacheId())
 	if !ok {
@@ -141,7 +140,7 @@ func (s service) Watch(ctx context.Context, req *connect.Request[managerv1.Watch
 	if err := stream.Send(nil); err != nil {
 		return err
 	}
-	for sent := uint64(0); ; {
+	for sent := req.Msg.GetAfterSequence(); ; {
 		events, changed := s.m.catalog.eventsAfter(ca, sent)
 		for _, e := range events {
 			if err := stream.Send(e); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -147,7 +148,7 @@ func (w *watcher) stop() {
 // where that failed before.
 func (w *watcher) renew(ctx context.Context) {
 	lease := w.cache.cfg.lease
-	for lease > 0 && sleep(ctx, lease/4) {
+	for lease > 0 && sleep(ctx, lease/8+rand.N(lease/8+1)) {
 		call, cancel := context.WithTimeout(ctx, max(lease/4, time.Second))
 		r, err := w.cache.mgr.Renew(call, connect.NewRequest(&managerv1.RenewRequest{CacheId: w.cache.id}))
 		switch {
@@ -167,9 +168,9 @@ func (w *watcher) renew(ctx context.Context) {
 // until ctx ends.
 func (w *watcher) watch(ctx context.Context) {
 	pause := firstPause
-	told := map[string]bool{} // events of the stream, which begins anew each time
+	h := hearing{told: map[string]bool{}}
 	for ctx.Err() == nil {
-		heard, err := w.follow(ctx, told)
+		heard, err := w.follow(ctx, &h)
 		if connect.CodeOf(err) == connect.CodeNotFound {
 			w.report(Event{Kind: CacheDeleted, To: w.cache.Capacity()})
 			return
@@ -177,7 +178,8 @@ func (w *watcher) watch(ctx context.Context) {
 		if heard {
 			pause = firstPause
 		}
-		if !sleep(ctx, pause) {
+		// Spread at random, so that a manager that comes back is not stormed (A34).
+		if !sleep(ctx, pause/2+rand.N(pause/2)) {
 			return
 		}
 		pause = min(2*pause, longPause)
@@ -196,25 +198,60 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
+// hearing is what a watcher has heard of the manager, over all streams: they bring
+// each event at least once (A35).
+type hearing struct {
+	sequence uint64          // of the last event; 0: none yet
+	told     map[string]bool // VMs that are reclaimed, and when
+}
+
 // follow reads one stream to its end and says whether it brought anything.
-func (w *watcher) follow(ctx context.Context, told map[string]bool) (heard bool, err error) {
-	stream, err := w.cache.mgr.Watch(ctx, connect.NewRequest(&managerv1.WatchRequest{CacheId: w.cache.id}))
+func (w *watcher) follow(ctx context.Context, h *hearing) (heard bool, err error) {
+	stream, err := w.cache.mgr.Watch(ctx, connect.NewRequest(&managerv1.WatchRequest{
+		CacheId: w.cache.id, AfterSequence: h.sequence,
+	}))
 	if err != nil {
 		return false, err
 	}
 	for stream.Receive() {
 		heard = true
-		m := stream.Msg()
-		key := m.Kind.String() + m.VmId
-		if m.Kind == managerv1.WatchResponse_KIND_VM_DEAR { // which may come again
-			key += fmt.Sprint(m.Sequence)
-		}
-		if !told[key] {
-			told[key] = true
-			w.take(m)
-		}
+		w.hear(stream.Msg(), h)
 	}
 	return heard, errors.Join(stream.Err(), stream.Close())
+}
+
+// hear takes a message that is new. In the place of those that the manager has not
+// kept comes the state of the cache: what has happened to its VMs is in there.
+func (w *watcher) hear(m *managerv1.WatchResponse, h *hearing) {
+	if m.Kind == managerv1.WatchResponse_KIND_STATE {
+		h.sequence = m.Sequence
+		for _, s := range m.State.GetShares() {
+			vm := s.GetVm()
+			e := &managerv1.WatchResponse{VmId: vm.GetId(), DeadlineUnixMs: vm.GetDeadlineUnixMs(), Reason: "it has failed"}
+			switch {
+			case !vm.GetHealthy():
+				e.Kind = managerv1.WatchResponse_KIND_VM_FAILED
+			case vm.GetLeaving():
+				e.Kind = managerv1.WatchResponse_KIND_VM_RECLAIMED
+			}
+			w.hear(e, h)
+		}
+		return
+	}
+	if m.Sequence != 0 {
+		if m.Sequence <= h.sequence {
+			return
+		}
+		h.sequence = m.Sequence
+	}
+	if m.Kind == managerv1.WatchResponse_KIND_VM_RECLAIMED {
+		key := fmt.Sprint(m.VmId, " ", m.DeadlineUnixMs)
+		if h.told[key] {
+			return
+		}
+		h.told[key] = true
+	}
+	w.take(m)
 }
 
 func (w *watcher) take(m *managerv1.WatchResponse) {

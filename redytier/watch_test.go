@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
 )
 
 // Whoever reads the log of a program with a cache learns where its memory goes, in
@@ -36,5 +38,48 @@ func TestEventsAreLogged(t *testing.T) {
 		if !strings.HasSuffix(line, want[i]) {
 			t.Errorf("line %q, want %q", line, want[i])
 		}
+	}
+}
+
+// A watcher takes each event once, whatever streams bring it, and finds in a state
+// what it has missed.
+func TestEventsOnce(t *testing.T) {
+	c := newCluster(t, "mem", 2, 1<<20)
+	events := make(chan Event, 64)
+	cache := c.create(t, Config{
+		Capacity: 1 << 17, RegionSize: 1 << 16, Configuration: oneSided, OnEvent: func(e Event) { events <- e },
+	})
+	h := &hearing{told: map[string]bool{}}
+	hear := func(m *managerv1.WatchResponse, want uint64) {
+		t.Helper()
+		if cache.watcher.hear(m, h); h.sequence != want {
+			t.Errorf("at %d, want %d", h.sequence, want)
+		}
+	}
+	const deadline = 1 << 40
+	leaving := &managerv1.WatchResponse{Sequence: 1, Kind: managerv1.WatchResponse_KIND_VM_RECLAIMED, VmId: "vm-0", DeadlineUnixMs: deadline}
+	hear(leaving, 1)
+	hear(leaving, 1)
+	hear(&managerv1.WatchResponse{
+		Sequence: 7, Kind: managerv1.WatchResponse_KIND_STATE, State: &managerv1.Cache{Shares: []*managerv1.VmShare{
+			{Vm: &managerv1.Vm{Id: "vm-0", Healthy: true, Leaving: true, DeadlineUnixMs: deadline}},
+			{Vm: &managerv1.Vm{Id: "vm-1"}},
+			{Vm: &managerv1.Vm{Id: "vm-2", Healthy: true}},
+		}},
+	}, 7)
+	hear(&managerv1.WatchResponse{Sequence: 6, Kind: managerv1.WatchResponse_KIND_CACHE_DELETED}, 7)
+	var reclaimed, lost int
+	for reclaimed+lost < 2 {
+		switch e := <-events; e.Kind {
+		case VMReclaimed:
+			reclaimed++
+		case VMLost:
+			lost++
+		case CacheDeleted:
+			t.Error("the cache was deleted before the state")
+		}
+	}
+	if reclaimed != 1 || lost != 1 {
+		t.Errorf("%d reclaimed and %d lost", reclaimed, lost)
 	}
 }

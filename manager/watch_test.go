@@ -1,0 +1,99 @@
+package manager
+
+import (
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+)
+
+// A watch goes on after the last event that the watcher knows. Where the manager has
+// not kept what came then, or never knew of it, it says what the cache is now.
+func TestWatchGoesOn(t *testing.T) {
+	m, client := serve(t, Options{Transport: "tcp"})
+	for _, id := range []string{"one", "two"} {
+		if err := m.catalog.register(testVM(id, 1<<20, 0, "http://127.0.0.1:1"), time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ca, err := allocateBytes(t, client, 2<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := func(after uint64) *managerv1.WatchResponse {
+		t.Helper()
+		stream, err := client.Watch(testContext(t), connect.NewRequest(&managerv1.WatchRequest{CacheId: ca.GetCacheId(), AfterSequence: after}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = stream.Close() }()
+		if !stream.Receive() {
+			t.Fatal(stream.Err())
+		}
+		return stream.Msg()
+	}
+	// A deadline may come nearer again and again, and each time is an event.
+	far := time.Now().Add(24 * time.Hour)
+	reclaim := func(n int) {
+		t.Helper()
+		for range n {
+			far = far.Add(-time.Second)
+			if _, err := m.reclaim("one", far, "soon"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	reclaim(2)
+	m.failID("two", "fire")
+	for after, want := range []managerv1.WatchResponse_Kind{
+		managerv1.WatchResponse_KIND_VM_RECLAIMED, managerv1.WatchResponse_KIND_VM_RECLAIMED, managerv1.WatchResponse_KIND_VM_FAILED,
+	} {
+		if e := first(uint64(after)); e.GetKind() != want || e.GetSequence() != uint64(after)+1 {
+			t.Errorf("after %d comes %v", after, e)
+		}
+	}
+	state := func(after, sequence uint64) {
+		t.Helper()
+		e := first(after)
+		if e.GetKind() != managerv1.WatchResponse_KIND_STATE || e.GetSequence() != sequence || len(e.GetState().GetShares()) != 2 {
+			t.Fatalf("after %d comes %v, want the state at %d", after, e, sequence)
+		}
+		for _, s := range e.GetState().GetShares() {
+			if one := s.GetVm().GetId() == "one"; s.GetVm().GetLeaving() != one || s.GetVm().GetHealthy() != one {
+				t.Errorf("after %d: VM %v", after, s.GetVm())
+			}
+			if s.GetVm().GetLeaving() && s.GetVm().GetDeadlineUnixMs() != far.UnixMilli() {
+				t.Errorf("VM leaves at %d, want %d", s.GetVm().GetDeadlineUnixMs(), far.UnixMilli())
+			}
+		}
+	}
+	state(99, 3)
+	reclaim(maxEvents)
+	state(0, 3+maxEvents)
+	state(2, 3+maxEvents)
+	if e := first(3); e.GetSequence() != 4 {
+		t.Errorf("after the last that was dropped comes %v", e)
+	}
+
+	// The end is the end for who missed anything, too.
+	ended := make(chan *managerv1.WatchResponse, 1)
+	stream, err := client.Watch(testContext(t), connect.NewRequest(&managerv1.WatchRequest{CacheId: ca.GetCacheId(), AfterSequence: 3 + maxEvents}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		stream.Receive()
+		ended <- stream.Msg()
+	}()
+	if _, err := client.Deallocate(testContext(t), connect.NewRequest(&managerv1.DeallocateRequest{CacheId: ca.GetCacheId()})); err != nil {
+		t.Fatal(err)
+	}
+	if e := <-ended; e.GetKind() != managerv1.WatchResponse_KIND_CACHE_DELETED {
+		t.Errorf("last event %v", e)
+	}
+	if err := stream.Close(); err != nil {
+		t.Error(err)
+	}
+}
