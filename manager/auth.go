@@ -63,6 +63,7 @@ var callers = map[string][]Role{
 	managerv1connect.ManagerServiceWatchProcedure:         {RoleClient},
 	managerv1connect.ManagerServiceDescribeCacheProcedure: {RoleClient},
 	managerv1connect.ManagerServiceListModelsProcedure:    {RoleClient},
+	managerv1connect.ManagerServiceListOffersProcedure:    {RoleClient},
 	managerv1connect.ManagerServiceRegisterProcedure:      {RoleServer},
 	managerv1connect.ManagerServiceHeartbeatProcedure:     {RoleServer},
 	managerv1connect.ManagerServiceReclaimProcedure:       {RoleServer}, // one that leaves

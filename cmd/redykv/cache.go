@@ -16,18 +16,22 @@ import (
 	"github.com/redykv/redykv/manager/plan"
 )
 
-// managerFlag names a running manager.
-type managerFlag struct{ url string }
+// managerFlag names a running manager, and says how to get into it.
+type managerFlag struct {
+	url    string
+	access accessFlags
+}
 
 func (f *managerFlag) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.url, "manager", "http://127.0.0.1:7070", "`URL` of the manager")
+	f.access.add(flags)
 }
 
 func (f managerFlag) client() (manager.Client, error) {
 	if err := checkURL("--manager", f.url); err != nil {
 		return nil, err
 	}
-	return manager.Dial(f.url), nil
+	return f.access.dial(f.url)
 }
 
 func newCacheCmd() *cobra.Command {
