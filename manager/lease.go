@@ -35,6 +35,23 @@ type abandoned struct {
 	shares []*share
 }
 
+// postpone moves what servers and clients have to call by: nobody heard them for so
+// long. Notices of VMs run on.
+func (c *catalog) postpone(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, v := range c.vms {
+		if !v.deadline.IsZero() {
+			v.deadline = v.deadline.Add(d)
+		}
+	}
+	for _, ca := range c.caches {
+		if !ca.expires.IsZero() {
+			ca.expires = ca.expires.Add(d)
+		}
+	}
+}
+
 // takeExpired takes the caches whose lease has ended before now, as take does.
 func (c *catalog) takeExpired(now time.Time, reason string) (all []abandoned, err error) {
 	c.mu.Lock()

@@ -293,9 +293,14 @@ func (m *Manager) monitor() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		timer.Reset(m.untilNextCheck())
+		wait, asked := m.untilNextCheck(), time.Now()
+		timer.Reset(wait)
 		select {
 		case <-timer.C:
+			if late := time.Since(asked) - wait; late > m.opts.Heartbeat {
+				m.opts.Logger.Warn("manager stood still", "for", late)
+				m.catalog.postpone(late)
+			}
 			now := m.opts.now()
 			m.work.Go(func() { m.expire(now) }) // which may wait for a server
 		case <-m.wake:

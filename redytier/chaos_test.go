@@ -19,8 +19,9 @@ import (
 )
 
 var (
-	chaosRuns = flag.Int("chaos.runs", 1, "how many seeds TestChaos plays with each transport and configuration")
-	chaosSeed = flag.Uint64("chaos.seed", 1, "TestChaos's first seed")
+	chaosRuns  = flag.Int("chaos.runs", 1, "how many seeds TestChaos plays with each transport and configuration")
+	chaosSteps = flag.Int("chaos.steps", 6, "how much TestChaos does to each cache")
+	chaosSeed  = flag.Uint64("chaos.seed", 1, "TestChaos's first seed")
 )
 
 // cellHistory is what a chaos worker knows of 8 bytes that only it writes: the writes to
@@ -204,7 +205,7 @@ func chaos(t *testing.T, c *cluster, cfg Config, seed uint64) {
 	wg.Go(func() { callBacks(t, cache, cfg.Capacity, &over) })
 	r := rand.New(rand.NewPCG(seed, 99))
 	alive := len(c.vms)
-	for range 12 {
+	for range *chaosSteps {
 		var err error
 		what := "" // nothing to be done
 		switch r.IntN(8) {

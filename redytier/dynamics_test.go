@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -163,6 +164,8 @@ func TestReconfigure(t *testing.T) {
 	})
 }
 
+var reshapes = flag.Int("reshapes", 6, "how often TestReshape reshapes each cache")
+
 // A cache grows, shrinks, and moves to another SLO, with sessions at work in the
 // part that is always there.
 func TestReshape(t *testing.T) {
@@ -172,10 +175,10 @@ func TestReshape(t *testing.T) {
 		during(t, cache, int(least), func() {
 			slo := cfg.SLO
 			r := rand.New(rand.NewPCG(uint64(len(c.vms)), 3))
-			for i := range 12 {
+			for i := range *reshapes {
 				before := cache.Capacity()
 				capacity := least + r.Int64N(200_000)
-				if i%4 == 3 {
+				if i%3 == 2 {
 					slo.RecordSize++
 				}
 				if err := cache.Reshape(t.Context(), capacity, slo); err != nil {
