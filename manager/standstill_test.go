@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"context"
 	"testing"
 	"time"
 )
@@ -14,7 +15,7 @@ func TestManagerStandsStill(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := m.Close(t.Context()); err != nil {
+		if err := m.Close(context.Background()); err != nil {
 			t.Error(err)
 		}
 	})
