@@ -92,7 +92,7 @@ func (n *slowNet) arrive(t *testing.T) error {
 		}
 	}
 	if err == nil {
-		err = q.QueuePair.Submit()
+		err = q.Submit()
 	}
 	for under := len(q.late); err == nil && under > 0; {
 		var done [16]fabric.Completion
