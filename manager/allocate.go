@@ -20,6 +20,13 @@ func (m *Manager) allocate(ctx context.Context, req *managerv1.AllocateRequest) 
 	if err != nil {
 		return nil, refuse(connect.CodeInvalidArgument, err)
 	}
+	if req.GetConfiguration() == nil {
+		configs, err := m.search.search(d.slo, d.transport, req.GetClient())
+		if err != nil {
+			return nil, err
+		}
+		d.found(configs)
+	}
 	s, err := m.supply(ctx, d.cloudRegion)
 	if err != nil {
 		return nil, err

@@ -17,8 +17,9 @@
 // allocator into the calling process.
 //
 // What bites:
-//   - An SLO is checked and kept with its cache, but not yet searched for: the
-//     configuration is the requested one or [DefaultConfiguration].
+//   - An SLO is a promise by prediction: the configuration is the cheapest one that
+//     package model finds, unless the request names one. Nothing watches whether it is
+//     kept. Without bounds in the SLO it is [DefaultConfiguration].
 //   - A duration is a hint. Nothing is deleted when it has passed. But a cache
 //     whose client does not renew its lease ([Options].Lease) is deallocated.
 //   - The catalog is in memory. A manager that restarts has forgotten its

@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net"
 	"time"
+
+	"github.com/redykv/redykv/manager/model"
 )
 
 // EmbedOptions describe an embedded manager.
@@ -22,6 +24,9 @@ type EmbedOptions struct {
 	// Lease is as in [Options], but by default there is none: a cache of this
 	// process cannot outlive it.
 	Lease time.Duration
+	// Models and SLOMargin are as in [Options].
+	Models    []*model.Model
+	SLOMargin float64
 	// Logger receives what an operator should know. Default: slog.Default().
 	Logger *slog.Logger
 }
@@ -51,7 +56,7 @@ func Embed(ctx context.Context, opts EmbedOptions) (*Embedded, error) {
 	url := "http://" + ln.Addr().String()
 	m, err := New(Options{
 		Allocator: opts.Allocator, VMMemory: opts.VMMemory, URL: url,
-		Economy: opts.Economy, Lease: cmp.Or(opts.Lease, -1), Logger: opts.Logger,
+		Economy: opts.Economy, Lease: cmp.Or(opts.Lease, -1), Models: opts.Models, SLOMargin: opts.SLOMargin, Logger: opts.Logger,
 	})
 	if err != nil {
 		return nil, errors.Join(err, ln.Close(), opts.Allocator.Close())

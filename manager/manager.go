@@ -15,6 +15,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1/managerv1connect"
+	"github.com/redykv/redykv/manager/model"
 )
 
 // Options say where a manager's VMs come from and how it watches them.
@@ -72,6 +73,12 @@ type Options struct {
 	// Lease is how long a cache lives that is not renewed; negative: until it is
 	// deallocated. Default: 30 s.
 	Lease time.Duration
+	// Models are searched for configurations that meet an SLO, before those that come
+	// with the program. They have to be of Transport.
+	Models []*model.Model
+	// SLOMargin is how much better than an SLO a configuration has to be predicted, as
+	// a part of each of its bounds; negative: not at all. Default: DefaultSLOMargin.
+	SLOMargin float64
 	// Logger receives what an operator should know. Default: slog.Default().
 	Logger *slog.Logger
 
@@ -98,6 +105,9 @@ func (o *Options) ensureDefaults() error {
 	}
 	if err := o.Economy.ensureDefaults(); err != nil {
 		return err
+	}
+	if o.SLOMargin = max(0, cmp.Or(o.SLOMargin, DefaultSLOMargin)); !(o.SLOMargin <= MaxSLOMargin) {
+		return fmt.Errorf("manager: SLO margin %v: want at most %v", o.SLOMargin, MaxSLOMargin)
 	}
 	if o.Heartbeat == 0 {
 		o.Heartbeat = time.Second
@@ -129,6 +139,7 @@ func (o *Options) ensureDefaults() error {
 type Manager struct {
 	opts    Options
 	catalog *catalog
+	search  *searcher
 	http    *http.Server
 	auditor auditor
 	guard   *guard
@@ -155,13 +166,18 @@ var errClosing = connect.NewError(connect.CodeUnavailable, errors.New("manager i
 
 // New returns a manager that is watching its VMs but not served yet: see Serve
 // and Handler. Errors of the state directory are [ErrStateInUse], [ErrStateCorrupt],
-// [ErrStateFormat], and those of the file system.
+// [ErrStateFormat], and those of the file system; [ErrTransport] says that a model is
+// of another transport.
 func New(opts Options) (*Manager, error) {
 	if err := opts.ensureDefaults(); err != nil {
 		return nil, err
 	}
+	search, err := newSearcher(&opts)
+	if err != nil {
+		return nil, err
+	}
 	m := &Manager{
-		opts: opts, url: opts.URL, rate: rate{bytes: opts.MigrationRate},
+		opts: opts, search: search, url: opts.URL, rate: rate{bytes: opts.MigrationRate},
 		wake: make(chan struct{}, 1), better: make(chan struct{}, 1), taken: make(chan struct{}, 1),
 	}
 	m.ctx, m.cancel = context.WithCancelCause(context.Background())

@@ -56,9 +56,8 @@ type demand struct {
 }
 
 // decide checks a request and settles the cache's region size, configuration
-// and transport. This is where the search for the cheapest configuration that
-// meets the SLO belongs; today the configuration is the requested one or
-// DefaultConfiguration, whatever the SLO.
+// and transport. Where no configuration is asked for, it is DefaultConfiguration until
+// one is found that meets the SLO.
 func decide(req *managerv1.AllocateRequest, transport string) (demand, error) {
 	d := demand{
 		capacity: req.GetCapacity(), slo: req.GetSlo(), config: req.GetConfiguration(), transport: req.GetTransport(),
@@ -92,15 +91,24 @@ func decide(req *managerv1.AllocateRequest, transport string) (demand, error) {
 	return d, nil
 }
 
-// decideMore settles what further memory a cache gets, from what it is now.
-func decideMore(now demand, req *managerv1.ReallocateRequest) (demand, error) {
+// found takes configurations that were found for the demand's SLO, if there are some.
+func (d *demand) found(configs map[int]*managerv1.Configuration) {
+	if configs != nil {
+		d.configs, d.config = configs, nearest(configs)
+	}
+}
+
+// decideMore settles what further memory a cache gets, from what it is now, and the
+// configurations that were found for another SLO, if it has one.
+func decideMore(now demand, req *managerv1.ReallocateRequest, configs map[int]*managerv1.Configuration) (demand, error) {
 	d := now
 	if d.regions = req.GetRegions(); d.regions < 1 || d.regions > maxRegions {
 		return d, fmt.Errorf("regions %d: want 1 to %d", d.regions, maxRegions)
 	}
-	if req.GetConfiguration() != nil {
+	if req.GetConfiguration() != nil || configs != nil {
 		d.per = d.regions
 	}
+	d.found(configs)
 	return d, d.revise(req.GetSlo(), req.GetConfiguration())
 }
 

@@ -16,7 +16,11 @@ func (m *Manager) reallocate(ctx context.Context, req *managerv1.ReallocateReque
 	if err != nil {
 		return nil, err
 	}
-	ca, d, more, err := m.catalog.reserveMore(req, s, newVMID)
+	configs, err := m.searchMore(req)
+	if err != nil {
+		return nil, err
+	}
+	ca, d, more, err := m.catalog.reserveMore(req, configs, s, newVMID)
 	if err != nil {
 		return nil, refuseCapacity(err, connect.CodeInvalidArgument)
 	}
@@ -36,6 +40,29 @@ func (m *Manager) reallocate(ctx context.Context, req *managerv1.ReallocateReque
 	return answer, nil
 }
 
+// searchMore finds configurations for the SLO of a request that has one.
+func (m *Manager) searchMore(req *managerv1.ReallocateRequest) (map[int]*managerv1.Configuration, error) {
+	if req.GetConfiguration() != nil || !bounded(req.GetSlo()) {
+		return nil, nil
+	}
+	transport, err := m.catalog.transport(req.GetCacheId())
+	if err != nil {
+		return nil, refuseCapacity(err, connect.CodeNotFound)
+	}
+	return m.search.search(req.GetSlo(), transport, req.GetClient())
+}
+
+// transport is what a cache's memory is reached over.
+func (c *catalog) transport(id string) (string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ca, err := c.known(id)
+	if err != nil {
+		return "", err
+	}
+	return ca.demand.transport, nil
+}
+
 // addition is what a Reallocate gives a cache.
 type addition struct {
 	shares   []*share
@@ -44,14 +71,14 @@ type addition struct {
 
 // reserveMore places and reserves what a request asks for. The shares are nobody
 // else's until adopt; part and free undo it.
-func (c *catalog) reserveMore(req *managerv1.ReallocateRequest, s supply, newID func() string) (_ *cache, _ demand, _ addition, err error) {
+func (c *catalog) reserveMore(req *managerv1.ReallocateRequest, configs map[int]*managerv1.Configuration, s supply, newID func() string) (_ *cache, _ demand, _ addition, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
 	ca, err := c.known(req.GetCacheId())
 	if err != nil {
 		return nil, demand{}, addition{}, err
 	}
-	d, err := decideMore(ca.demand, req)
+	d, err := decideMore(ca.demand, req, configs)
 	if err != nil {
 		return nil, d, addition{}, err
 	}

@@ -121,10 +121,9 @@ func (s service) DescribeCache(_ context.Context, req *connect.Request[managerv1
 	return connect.NewResponse(answer), nil
 }
 
-// ListModels does not fail. Configurations are not searched for yet, so there are
-// none.
+// ListModels does not fail.
 func (s service) ListModels(context.Context, *connect.Request[managerv1.ListModelsRequest]) (*connect.Response[managerv1.ListModelsResponse], error) {
-	return connect.NewResponse(&managerv1.ListModelsResponse{}), nil
+	return connect.NewResponse(&managerv1.ListModelsResponse{Models: s.m.search.models()}), nil
 }
 
 // Watch streams the events of a cache that come after those that the caller knows,

@@ -1,12 +1,14 @@
 package redytier
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math/bits"
+	"runtime"
 	"time"
 
 	"github.com/redykv/redykv/internal/affinity"
@@ -41,8 +43,11 @@ type Config struct {
 	// DefaultRegionSize, or less for a small cache, so that its last region
 	// does not waste more than a quarter of it.
 	RegionSize int64
-	// Configuration of the data path. Zero: the manager chooses.
+	// Configuration of the data path. Zero: the manager chooses what meets the SLO.
 	Configuration Configuration
+	// Cores is the most client threads that the manager may choose. Default: the
+	// machine's processors.
+	Cores int
 	// Transport is mem, shm, tcp or verbs. Default: the manager chooses.
 	Transport string
 	// FabricTLS secures the connections of the tcp transport, if the servers have
@@ -148,6 +153,9 @@ func (c *Config) ensureDefaults() error {
 		}
 		c.network = network
 	}
+	if c.Cores < 0 {
+		return fmt.Errorf("redytier: %d cores", c.Cores)
+	}
 	if c.Duration < 0 || c.Migration.Parallel < 0 || c.Migration.BytesPerSecond < 0 {
 		return fmt.Errorf("redytier: negative duration %v or migration %+v", c.Duration, c.Migration)
 	}
@@ -204,6 +212,13 @@ func (c Configuration) proto() *managerv1.Configuration {
 	return &managerv1.Configuration{
 		ClientThreads: uint32(c.ClientThreads), ServerThreads: uint32(c.ServerThreads),
 		BatchSize: uint32(c.BatchSize), QueueDepth: uint32(c.QueueDepth),
+	}
+}
+
+// client is what the manager's choice of a configuration depends on.
+func (c *Config) client() *managerv1.Client {
+	return &managerv1.Client{
+		Cores: uint32(cmp.Or(c.Cores, runtime.NumCPU())), QueueDepth: redywire.MaxDepth, Network: c.network.String(),
 	}
 }
 

@@ -163,7 +163,7 @@ func (c *Cache) clearEnd(ctx context.Context, to int64) (err error) {
 func (c *Cache) moveAll(ctx context.Context, capacity int64, slo SLO) error {
 	t := c.table.Load()
 	links, configuration, err := c.enlist(ctx, &managerv1.ReallocateRequest{
-		CacheId: c.id, Regions: uint32(t.need(capacity)), Slo: slo.proto(),
+		CacheId: c.id, Regions: uint32(t.need(capacity)), Slo: slo.proto(), Client: c.cfg.client(),
 	})
 	if err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/internal/fabricbench"
 	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/manager"
 )
 
 // benchCacheFlags are the flags of bench cache.
@@ -156,7 +157,7 @@ func (f *benchCacheFlags) measure(cmd *cobra.Command) (report *cachebench.Report
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	mgr, end, err := startCacheManager(cmd, f.spec.Transport, f.connect, log)
+	mgr, end, err := startCacheManager(cmd, f.spec.Transport, f.connect, manager.EmbedOptions{Logger: log})
 	if err != nil {
 		return nil, err
 	}

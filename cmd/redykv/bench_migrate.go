@@ -14,6 +14,7 @@ import (
 	"github.com/redykv/redykv/internal/cachebench"
 	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/redytier"
 )
 
@@ -96,7 +97,7 @@ func (f *benchMigrateFlags) run(cmd *cobra.Command) (err error) {
 		}
 		defer out.discard()
 	}
-	mgr, end, err := startCacheManager(cmd, f.cache.spec.Transport, f.cache.connect, log)
+	mgr, end, err := startCacheManager(cmd, f.cache.spec.Transport, f.cache.connect, manager.EmbedOptions{Logger: log})
 	if err != nil {
 		return err
 	}

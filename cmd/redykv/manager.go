@@ -15,6 +15,7 @@ import (
 	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/manager/model"
 )
 
 // closeTimeout bounds how long a command waits for calls under way at its end.
@@ -34,6 +35,8 @@ type managerFlags struct {
 	tls       tlsFlags
 	menu      menuFlags
 	guard     guardFlags
+	models    []string
+	margin    float64
 	log       logFlags
 }
 
@@ -82,6 +85,8 @@ or --manager-token.`,
 	f.tls.add(flags)
 	f.menu.add(flags)
 	f.guard.add(flags)
+	flags.StringArrayVar(&f.models, "model", nil, "`file` of a performance model to search for configurations, before those that come with the program (redykv model build); may be given several times")
+	flags.Float64Var(&f.margin, "slo-margin", manager.DefaultSLOMargin, "how much better than an SLO a configuration has to be predicted, as a part of its bounds")
 	f.log.add(flags)
 	cmd.AddCommand(newReclaimCmd(), newMarketCmd())
 	return cmd
@@ -91,7 +96,10 @@ or --manager-token.`,
 func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 	opts := manager.Options{
 		Transport: f.transport, VMMemory: uint64(f.vmMemory), URL: f.advertise,
-		Heartbeat: f.heartbeat, Silence: f.silence, Lease: f.lease, State: f.state, Logger: log,
+		Heartbeat: f.heartbeat, Silence: f.silence, Lease: f.lease, State: f.state, SLOMargin: f.margin, Logger: log,
+	}
+	if f.margin == 0 {
+		opts.SLOMargin = -1
 	}
 	if f.lease == 0 {
 		opts.Lease = -1
@@ -112,6 +120,9 @@ func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 	case f.lease < 0 || f.lease > 0 && f.lease < time.Millisecond:
 		return opts, usagef("--lease %v: want 0 (none), or 1ms or more", f.lease)
 	}
+	if err := checkMargin(f.margin); err != nil {
+		return opts, err
+	}
 	if err := checkListen("--listen", f.listen); err != nil {
 		return opts, err
 	}
@@ -127,6 +138,13 @@ func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 	local := manager.LocalOptions{Transport: f.transport, Memory: uint64(f.memory), State: f.state, Logger: log}
 	if err := f.menu.options(&opts, &local, log); err != nil {
 		return opts, err
+	}
+	for _, path := range f.models {
+		m, err := model.Load(path)
+		if err != nil {
+			return opts, err
+		}
+		opts.Models = append(opts.Models, m)
 	}
 	if f.allocator == "static" {
 		return opts, nil

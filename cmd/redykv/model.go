@@ -140,7 +140,7 @@ func (f *modelBuildFlags) run(cmd *cobra.Command) (err error) {
 		}
 	}
 	f.spec.Log = f.log.logger(cmd)
-	mgr, end, err := startCacheManager(cmd, f.spec.Transport, f.connect, f.spec.Log)
+	mgr, end, err := startCacheManager(cmd, f.spec.Transport, f.connect, manager.EmbedOptions{Logger: f.spec.Log})
 	if err != nil {
 		return err
 	}
@@ -172,22 +172,22 @@ func fileExists(path string) bool {
 }
 
 // startCacheManager is the manager that was named, or a new one that starts caches'
-// servers as processes, or over mem in this one; end ends that.
-func startCacheManager(cmd *cobra.Command, name, connect string, log *slog.Logger) (mgr redytier.Manager, end func() error, err error) {
+// servers as processes, or over mem in this one, and is otherwise as opts say; end ends
+// that.
+func startCacheManager(cmd *cobra.Command, name, connect string, opts manager.EmbedOptions) (mgr redytier.Manager, end func() error, err error) {
 	if connect != "" {
 		mgr, err := accessFlags{}.dial(connect)
 		return mgr, func() error { return nil }, err
 	}
-	var allocator manager.Allocator
 	if name == mem.Name {
-		allocator, err = manager.NewInProcessAllocator(manager.InProcessOptions{Logger: log})
+		opts.Allocator, err = manager.NewInProcessAllocator(manager.InProcessOptions{Logger: opts.Logger})
 	} else {
-		allocator, err = manager.NewLocalAllocator(manager.LocalOptions{Transport: name, Logger: log})
+		opts.Allocator, err = manager.NewLocalAllocator(manager.LocalOptions{Transport: name, Logger: opts.Logger})
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	m, err := manager.Embed(cmd.Context(), manager.EmbedOptions{Allocator: allocator, Logger: log})
+	m, err := manager.Embed(cmd.Context(), opts)
 	if err != nil {
 		return nil, nil, err
 	}

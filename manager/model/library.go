@@ -1,6 +1,7 @@
 package model
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -48,6 +49,9 @@ func (l *Library) Models() []*Model { return slices.Clone(l.models) }
 // Query is an SLO and what is known of who asks.
 type Query struct {
 	SLO
+	// Margin is how much better than the SLO the prediction has to be, as a part of
+	// each of its bounds, below 1 (A26).
+	Margin     float64
 	RecordSize int // bytes (R10)
 	Transport  string
 	// Network names the network that the client models at a distance; NoNetwork: the
@@ -78,7 +82,8 @@ func (l *Library) Search(q Query) (map[int]Found, error) {
 		}
 		a, ok := answers[v.surface]
 		if !ok {
-			a.found, a.err = v.surface.Search(v.spaceFor(q), q.SLO)
+			a.found, a.err = v.surface.Search(v.spaceFor(q), q.tightened(q.Margin))
+			a.err = promise(a.err, q)
 			answers[v.surface] = a
 		}
 		switch {
@@ -97,6 +102,51 @@ func (l *Library) Search(q Query) (map[int]Found, error) {
 	return nil, fmt.Errorf("%w of records of %d bytes over %s%s", ErrNoModel, q.RecordSize, q.Transport, l.instead(q))
 }
 
+// Extent is what configurations achieve that a query can be answered with, at the
+// least distance of which there is a model: the least and the most of each, and how
+// many configurations there are.
+func (l *Library) Extent(q Query) (least, most Performance, leaves int64, err error) {
+	for distance := 1; distance <= MaxDistance; distance++ {
+		if v := l.find(q, distance); v != nil {
+			space := v.spaceFor(q)
+			least, most = v.surface.extent(space)
+			return least, most, space.Leaves(), nil
+		}
+	}
+	_, err = l.Search(q)
+	return least, most, 0, err
+}
+
+// tightened is an SLO that leaves a margin to the one that is asked for.
+func (o SLO) tightened(margin float64) SLO {
+	return SLO{LatencyUs: o.LatencyUs * (1 - margin), Mops: o.Mops * (1 + margin)}
+}
+
+// promise makes of what is possible instead of a tightened SLO what can be promised,
+// which is that with the margin taken off.
+func promise(err error, q Query) error {
+	var impossible *ImpossibleError
+	if !errors.As(err, &impossible) || q.Margin == 0 {
+		return err
+	}
+	e := &ImpossibleError{Asked: q.SLO, AtLatency: impossible.AtLatency, AtThroughput: impossible.AtThroughput}
+	for _, f := range []*Found{&e.AtLatency, &e.AtThroughput} {
+		p := &f.Predicted
+		// A little less than that, so that it is not lost to rounding when it is asked
+		// for; but what was asked for and can be had is just that.
+		const rounding = 1e-9
+		p.LatencyUs *= (1 + rounding) / (1 - q.Margin)
+		p.Mops *= (1 - rounding) / (1 + q.Margin)
+		if asked := q.SLO.latency(); p.LatencyUs > asked && p.LatencyUs < asked*(1+2*rounding) {
+			p.LatencyUs = asked
+		}
+		if p.Mops < q.Mops && p.Mops > q.Mops*(1-2*rounding) {
+			p.Mops = q.Mops
+		}
+	}
+	return e
+}
+
 // find returns what was measured of the least record size that is not below the one
 // asked for (A23), or nil.
 func (l *Library) find(q Query, distance int) *volume {
@@ -104,8 +154,10 @@ func (l *Library) find(q Query, distance int) *volume {
 	var best *volume
 	for i := range l.shelf {
 		v := &l.shelf[i]
-		if v.transport == q.Transport && v.Network == network && v.RecordSize >= q.RecordSize &&
-			(v.Distance == distance || v.anyDistance()) && (best == nil || v.RecordSize < best.RecordSize) {
+		if v.transport != q.Transport || v.Network != network || v.RecordSize < q.RecordSize || v.Distance != distance && !v.anyDistance() {
+			continue
+		}
+		if best == nil || v.RecordSize < best.RecordSize || v.RecordSize == best.RecordSize && v.Distance == distance && best.Distance != distance {
 			best = v
 		}
 	}

@@ -15,11 +15,24 @@ var ErrNoModel = errors.New("no model")
 type ImpossibleError struct {
 	Asked SLO
 	// AtLatency is the most throughput within the latency that was asked; or, if
-	// nothing is that fast, the least latency that there is.
+	// nothing is that fast, the least latency that there is. As an SLO, the prediction
+	// can be met, and so can that of AtThroughput.
 	AtLatency Found
 	// AtThroughput is the least latency with the throughput that was asked; or, if
 	// there is no such throughput, the most that there is.
 	AtThroughput Found
+}
+
+// Nearest is the one of both that is nearer to what was asked, by the ratio that has to
+// be given up.
+func (e *ImpossibleError) Nearest() Found {
+	away := func(p Performance) float64 {
+		return max(p.LatencyUs/e.Asked.latency(), e.Asked.Mops/p.Mops)
+	}
+	if away(e.AtThroughput.Predicted) < away(e.AtLatency.Predicted) {
+		return e.AtThroughput
+	}
+	return e.AtLatency
 }
 
 func (e *ImpossibleError) Error() string {

@@ -10,8 +10,8 @@ import (
 var shippedFiles embed.FS
 
 // Shipped are the models that come with the program, so that an SLO works before
-// anything was measured here: of shm, and of shm behind the network model rdma, on two
-// processors. They are nobody's to change.
+// anything was measured here: of mem, shm and tcp, and of shm behind the network model
+// rdma, on two processors. They are nobody's to change.
 var Shipped = sync.OnceValue(func() []*Model {
 	entries, err := shippedFiles.ReadDir("shipped")
 	if err != nil {

@@ -117,6 +117,21 @@ func (f *Surface) Space() Space { return f.space }
 // that its pruning misses nothing.
 func (f *Surface) Monotone() bool { return f.monotone }
 
+// extent is the least and the most of what was measured of a space.
+func (f *Surface) extent(space Space) (least, most Performance) {
+	least = Performance{LatencyUs: math.Inf(1), Mops: math.Inf(1)}
+	for at := range f.space.grid() {
+		ci, si, bi, qi, _ := f.index(at)
+		p := f.cells[f.cell(ci, si, bi)+qi]
+		if !space.Contains(at) || math.IsInf(p.LatencyUs, 1) {
+			continue
+		}
+		least.LatencyUs, least.Mops = min(least.LatencyUs, p.LatencyUs), min(least.Mops, p.Mops)
+		most.LatencyUs, most.Mops = max(most.LatencyUs, p.LatencyUs), max(most.Mops, p.Mops)
+	}
+	return least, most
+}
+
 // cell is where the depths of c, s, b begin.
 func (f *Surface) cell(ci, si, bi int) int {
 	return ((ci*len(f.s)+si)*len(f.b) + bi) * len(f.q)

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redykv/redykv/internal/bench"
+	"github.com/redykv/redykv/internal/fabric/transport"
+	"github.com/redykv/redykv/internal/fabricbench"
+	"github.com/redykv/redykv/internal/modelbench"
+	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/manager/model"
+)
+
+func newSLOCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "slo",
+		Short: "Check that caches keep their SLOs",
+		Args:  usageArgs(cobra.NoArgs),
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newSLOCheckCmd())
+	return cmd
+}
+
+// sloCheckFlags are the flags of slo check.
+type sloCheckFlags struct {
+	spec      modelbench.CheckSpec
+	modelPath string
+	idle      string
+	capacity  units.Size
+	record    units.Size
+	jsonPath  string
+	log       logFlags
+}
+
+func newSLOCheckCmd() *cobra.Command {
+	f := sloCheckFlags{capacity: 256 << 20, record: 64, log: logFlags{level: slog.LevelWarn}}
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Draw SLOs, make a cache by each, and measure it",
+		Long: `Draw SLOs between the least and the most latency and throughput of a model, make a cache
+by each one that can be met, with the configuration that the manager finds for it, and
+measure it. The report has the distributions of figures 13 and 14: what was asked,
+predicted and measured; and how many SLOs were kept, the cores that they took, and the
+time of the searches.
+
+A manager runs in this process and starts each cache's server as a process of its own
+(over mem: in this one). The machine should have nothing else to do meanwhile, and be of
+the kind that the model was measured on.`,
+		Example: "  redykv slo check --model model.json --record 64 --json slo.json",
+		Args:    usageArgs(cobra.NoArgs),
+		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+	}
+	flags := cmd.Flags()
+	flags.IntVar(&f.spec.Count, "count", 100, "SLOs that can be met")
+	flags.StringVar(&f.spec.Transport, "transport", "shm", "transport: "+strings.Join(transport.Names(), ", "))
+	flags.StringVar(&f.spec.Net, "net", "none", "model of the network in between")
+	flags.Var(&f.record, "record", "record size")
+	flags.StringVar(&f.modelPath, "model", "", "`file` of a performance model (default: those that come with the program)")
+	flags.Float64Var(&f.spec.Margin, "slo-margin", manager.DefaultSLOMargin, "how much better than an SLO a configuration has to be predicted, as a part of its bounds")
+	flags.Uint64Var(&f.spec.Seed, "seed", 1, "of the SLOs that are drawn")
+	flags.DurationVar(&f.spec.Duration, "duration", time.Second, "time of the measurement of each cache, its reads, writes and repeats together")
+	flags.IntVar(&f.spec.Repeats, "repeats", bench.Laps, "measurements of each cache, of which the second fastest counts")
+	flags.Var(&f.capacity, "capacity", "size of each cache: that of the model's")
+	flags.StringVar(&f.idle, "idle", "", "what a thread does that has nothing to do: "+fabricbench.Names(fabricbench.Idles)+" (default wait on tcp, otherwise poll)")
+	flags.StringVar(&f.jsonPath, "json", "", "file for the results as JSON lines")
+	f.log.add(flags)
+	return cmd
+}
+
+func (f *sloCheckFlags) run(cmd *cobra.Command) (err error) {
+	s := &f.spec
+	if s.Idle, err = parseCacheFlags(s.Transport, "", f.idle); err != nil {
+		return usageError{err}
+	}
+	s.RecordSize, s.Capacity, s.Log = int(f.record), int64(f.capacity), f.log.logger(cmd)
+	if err := s.Check(); err != nil {
+		return usageError{err}
+	}
+	if err := errors.Join(checkMargin(s.Margin), checkMemory("--capacity", f.capacity)); err != nil {
+		return err
+	}
+	opts := manager.EmbedOptions{SLOMargin: s.Margin, Logger: s.Log}
+	if s.Margin == 0 {
+		opts.SLOMargin = -1
+	}
+	if f.modelPath != "" {
+		m, err := model.Load(f.modelPath)
+		if err != nil {
+			return err
+		}
+		opts.Models = []*model.Model{m}
+	}
+	var out *outputFile
+	if f.jsonPath != "" {
+		if out, err = openOutput(f.jsonPath); err != nil {
+			return err
+		}
+		defer out.discard()
+	}
+	mgr, end, err := startCacheManager(cmd, s.Transport, "", opts)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, end()) }()
+	models := append(slices.Clone(opts.Models), model.Shipped()...)
+	report, err := modelbench.Check(cmd.Context(), mgr, models, *s, newProgress(cmd.ErrOrStderr()))
+	if err != nil {
+		return plainly(cmd.Context(), err)
+	}
+	if err := report.WriteTable(cmd.OutOrStdout()); err != nil || out == nil {
+		return err
+	}
+	return out.commit(report.WriteJSON)
+}
+
+// checkMargin refuses a margin that leaves nothing of an SLO.
+func checkMargin(margin float64) error {
+	if !(margin >= 0 && margin <= manager.MaxSLOMargin) {
+		return usagef("--slo-margin %v: want 0 to %v", margin, manager.MaxSLOMargin)
+	}
+	return nil
+}

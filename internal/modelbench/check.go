@@ -1,0 +1,188 @@
+package modelbench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"time"
+
+	"github.com/redykv/redykv/internal/bench"
+	"github.com/redykv/redykv/internal/cachebench"
+	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/fabricbench"
+	"github.com/redykv/redykv/manager/model"
+	"github.com/redykv/redykv/redytier"
+	"github.com/redykv/redykv/ycsb"
+)
+
+// CheckSpec says which SLOs are drawn and how they are checked.
+type CheckSpec struct {
+	Transport  string
+	Net        string // as redytier.Config.Net
+	RecordSize int    // bytes
+	Count      int
+	Seed       uint64
+	Margin     float64 // the manager's
+	Capacity   int64   // bytes of each cache
+	Idle       fabricbench.Idle
+	Duration   time.Duration // of each measurement, reads and writes and all repeats
+	Repeats    int           // of which the second fastest counts
+	Log        *slog.Logger
+}
+
+// Check refuses what makes no sense, in words for who asked for it.
+func (s *CheckSpec) Check() error {
+	if _, err := fabric.ParseNetwork(s.Net); err != nil {
+		return err
+	}
+	switch {
+	case s.RecordSize < 1 || s.RecordSize > cachebench.MaxSize:
+		return fmt.Errorf("records of %d bytes: want 1 to %d", s.RecordSize, cachebench.MaxSize)
+	case s.Count < 1:
+		return fmt.Errorf("%d SLOs: want 1 or more", s.Count)
+	case s.Capacity < cachebench.MinCapacity:
+		return fmt.Errorf("capacity of %d bytes: want at least %d", s.Capacity, cachebench.MinCapacity)
+	case s.Repeats < MinRepeats:
+		return fmt.Errorf("%d repeats: want at least %d", s.Repeats, MinRepeats)
+	case s.Duration < time.Duration(s.Repeats)*bench.MinDuration:
+		return fmt.Errorf("%v for each SLO: want at least %v", s.Duration, time.Duration(s.Repeats)*bench.MinDuration)
+	}
+	return nil
+}
+
+// CheckRow is one SLO and what became of it. Its JSON form is one line. Latencies are
+// the worse of reads and writes, and so are throughputs.
+type CheckRow struct {
+	SLOLatencyUs       float64 `json:"slo_latency_us"`
+	SLOMops            float64 `json:"slo_mops"`
+	PredictedLatencyUs float64 `json:"predicted_latency_us"`
+	PredictedMops      float64 `json:"predicted_mops"`
+	MeasuredLatencyUs  float64 `json:"measured_latency_us"`
+	MeasuredMops       float64 `json:"measured_mops"`
+	model.Config
+	SearchUs float64 `json:"search_us"`
+	Leaves   int64   `json:"leaves"` // that the search looked at
+}
+
+// CheckReport is what a check has found.
+type CheckReport struct {
+	Machine    string
+	Spec       CheckSpec
+	Leaves     int64 // of the space that was searched
+	Impossible int   // SLOs that were drawn and that no configuration is predicted to meet
+	Rows       []CheckRow
+}
+
+// maxDraws bounds how many SLOs are drawn for one that is possible.
+const maxDraws = 1000
+
+// Check draws SLOs between the least and the most that was measured, latency and
+// throughput each for itself (7.3) and less the margin, and for each that can be met makes a cache by it
+// and measures that. mgr has to choose by the same models and margin. progress may be
+// nil.
+func Check(ctx context.Context, mgr redytier.Manager, models []*model.Model, spec CheckSpec, progress ycsb.Progress) (*CheckReport, error) {
+	if err := spec.Check(); err != nil {
+		return nil, fmt.Errorf("modelbench: %w", err)
+	}
+	library, err := model.NewLibrary(models...)
+	if err != nil {
+		return nil, err
+	}
+	network, err := fabric.ParseNetwork(spec.Net)
+	if err != nil {
+		return nil, fmt.Errorf("modelbench: %w", err)
+	}
+	spec.Net = network.String()
+	query := model.Query{
+		Margin: spec.Margin, RecordSize: spec.RecordSize, Transport: spec.Transport, ClientCores: runtime.NumCPU(),
+		Network: func(distance int) string { return network.At(distance).String() },
+	}
+	least, most, leaves, err := library.Extent(query)
+	if err != nil {
+		return nil, err
+	}
+	if progress == nil {
+		progress = ycsb.NoProgress{}
+	}
+	progress.Begin("check", int64(spec.Count))
+	defer progress.End()
+	report := &CheckReport{Machine: ycsb.Machine(), Spec: spec, Leaves: leaves}
+	rng := rand.New(rand.NewPCG(spec.Seed, 1))
+	for draws := 0; len(report.Rows) < spec.Count; {
+		if draws++; draws > maxDraws*spec.Count {
+			return nil, fmt.Errorf("modelbench: of %d SLOs, %d were possible", draws-1, len(report.Rows))
+		}
+		query.SLO = drawSLO(rng, least, most, spec.Margin)
+		row, err := search(library, query)
+		if errors.As(err, new(*model.ImpossibleError)) {
+			report.Impossible++
+			continue
+		}
+		if err == nil {
+			err = deploy(ctx, mgr, &spec, &row)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("modelbench: SLO %v: %w", query.SLO, err)
+		}
+		report.Rows = append(report.Rows, row)
+		progress.Add(1)
+	}
+	return report, nil
+}
+
+// drawSLO draws an SLO between the least and the most of what was measured, as far as
+// the margin lets it be promised.
+func drawSLO(rng *rand.Rand, least, most model.Performance, margin float64) model.SLO {
+	between := func(a, b float64) float64 { return a + rng.Float64()*(b-a) }
+	// A cache asks for whole nanoseconds.
+	latency := math.Ceil(between(least.LatencyUs, most.LatencyUs)/(1-margin)*1e3) / 1e3
+	const rounding = 1e-9
+	return model.SLO{LatencyUs: latency, Mops: between(least.Mops, most.Mops) / (1 + margin) * (1 - rounding)}
+}
+
+// search asks the library as a manager does, and takes the time.
+func search(library *model.Library, query model.Query) (row CheckRow, err error) {
+	began := time.Now()
+	answers, err := library.Search(query)
+	took := time.Since(began)
+	if err != nil {
+		return row, err
+	}
+	found, ok := answers[1]
+	if !ok {
+		return row, fmt.Errorf("%w at distance 1", model.ErrNoModel)
+	}
+	return CheckRow{
+		SLOLatencyUs: query.LatencyUs, SLOMops: query.Mops,
+		PredictedLatencyUs: found.Predicted.LatencyUs, PredictedMops: found.Predicted.Mops,
+		Config: found.Config, SearchUs: float64(took) / float64(time.Microsecond), Leaves: found.Leaves,
+	}, nil
+}
+
+// deploy makes a cache by a row's SLO and measures it.
+func deploy(ctx context.Context, mgr redytier.Manager, spec *CheckSpec, row *CheckRow) (err error) {
+	l, err := cachebench.OpenLive(ctx, mgr, cachebench.LiveSpec{
+		Transport: spec.Transport, Net: spec.Net, Capacity: spec.Capacity, Mode: cachebench.Session, Idle: spec.Idle, Log: spec.Log,
+		SLO: redytier.SLO{
+			MaxLatency:    time.Duration(math.Round(row.SLOLatencyUs * 1e3)),
+			MinThroughput: row.SLOMops * 1e6, RecordSize: spec.RecordSize,
+		},
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.Close()) }()
+	if got := l.Configuration(); got != configuration(row.Config) {
+		return fmt.Errorf("the manager chose %s, the search here %v", cachebench.ConfigString(got), row.Config)
+	}
+	read, write, err := measure(ctx, l, spec.RecordSize, spec.Duration/time.Duration(spec.Repeats*len(ops)), spec.Repeats)
+	if err != nil {
+		return err
+	}
+	row.MeasuredLatencyUs, row.MeasuredMops = max(read.LatencyUs, write.LatencyUs), min(read.Mops, write.Mops)
+	return nil
+}

@@ -1,0 +1,158 @@
+package manager
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/manager/model"
+)
+
+// DefaultSLOMargin is how much better than an SLO a configuration has to be predicted,
+// as a part of each of its bounds (A26).
+const DefaultSLOMargin = 0.1
+
+// MaxSLOMargin leaves something of a bound.
+const MaxSLOMargin = 0.9
+
+// searcher finds configurations for SLOs (5.2).
+type searcher struct {
+	library *model.Library
+	margin  float64
+	foreign bool // no model is of a machine like this
+	warn    func(msg string, args ...any)
+	once    sync.Once // of the warning
+}
+
+// newSearcher takes models of a transport, and those that come with the program.
+func newSearcher(opts *Options) (*searcher, error) {
+	for _, m := range opts.Models {
+		if t := m.Provenance.Transport; t != opts.Transport {
+			return nil, fmt.Errorf("manager: %w: a model of transport %s cannot speak of %s, which this manager's caches have (A25)", ErrTransport, t, opts.Transport)
+		}
+	}
+	models := append(slices.Clone(opts.Models), model.Shipped()...)
+	library, err := model.NewLibrary(models...)
+	if err != nil {
+		return nil, fmt.Errorf("manager: %w", err)
+	}
+	host := model.ThisHost()
+	return &searcher{
+		library: library, margin: opts.SLOMargin, warn: opts.Logger.Warn,
+		foreign: !slices.ContainsFunc(models, func(m *model.Model) bool { return m.Provenance.Host.Same(host) }),
+	}, nil
+}
+
+// bounded says whether an SLO asks for anything that a model could tell of.
+func bounded(slo *managerv1.Slo) bool {
+	return slo.GetMaxLatencyUs() > 0 || slo.GetMinThroughputMops() > 0
+}
+
+// search finds the configurations that meet an SLO, by network distance (R25), or
+// none for an SLO without bounds. If one does for all distances it stands at 0. The
+// error is what the call is refused with.
+func (s *searcher) search(slo *managerv1.Slo, transport string, client *managerv1.Client) (map[int]*managerv1.Configuration, error) {
+	if !bounded(slo) {
+		return nil, nil
+	}
+	if err := checkSLO(slo); err != nil {
+		return nil, refuse(connect.CodeInvalidArgument, err)
+	}
+	name := client.GetNetwork()
+	if name == "" {
+		name = model.NoNetwork
+	}
+	network, err := fabric.ParseNetwork(name)
+	if err != nil {
+		return nil, refuse(connect.CodeInvalidArgument, fmt.Errorf("client: %w", err))
+	}
+	if s.foreign {
+		s.once.Do(func() {
+			s.warn("no performance model was measured on a machine like this: SLOs are met as far as others speak of it; see redykv model build", "machine", model.ThisHost().String())
+		})
+	}
+	found, err := s.library.Search(model.Query{
+		SLO:        model.SLO{LatencyUs: slo.GetMaxLatencyUs(), Mops: slo.GetMinThroughputMops()},
+		Margin:     s.margin,
+		RecordSize: int(max(slo.GetRecordSize(), 1)),
+		Transport:  transport,
+		Network:    func(distance int) string { return network.At(distance).String() },
+		// A client may have more cores than anybody measured.
+		ClientCores: int(min(client.GetCores(), maxClientThreads)),
+		QueueDepth:  int(min(client.GetQueueDepth(), maxQueueDepth)),
+	})
+	if err != nil {
+		return nil, refuseSLO(slo, err)
+	}
+	return configurations(found), nil
+}
+
+// configurations are those of answers. The same at all distances is one.
+func configurations(found map[int]model.Found) map[int]*managerv1.Configuration {
+	configs := make(map[int]*managerv1.Configuration)
+	same := len(found) == model.MaxDistance
+	for distance, f := range found {
+		c := f.Config
+		configs[distance] = &managerv1.Configuration{
+			ClientThreads: uint32(c.C), ServerThreads: uint32(c.S), BatchSize: uint32(c.B), QueueDepth: uint32(c.Q),
+		}
+		same = same && c == found[1].Config
+	}
+	if same {
+		return map[int]*managerv1.Configuration{0: configs[1]}
+	}
+	return configs
+}
+
+// nearest is the configuration of the least distance.
+func nearest(configs map[int]*managerv1.Configuration) *managerv1.Configuration {
+	least := math.MaxInt
+	for distance := range configs {
+		least = min(least, distance)
+	}
+	return configs[least]
+}
+
+// refuseSLO says why an SLO has no configuration, and what could be met instead.
+func refuseSLO(asked *managerv1.Slo, err error) error {
+	var impossible *model.ImpossibleError
+	if !errors.As(err, &impossible) {
+		return refuse(connect.CodeFailedPrecondition, fmt.Errorf("slo: %w; name a configuration, or see redykv model build", err))
+	}
+	answer := connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("slo: %w", err))
+	near := impossible.Nearest()
+	detail := &managerv1.SloDetail{
+		Asked: asked,
+		Nearest: &managerv1.Slo{
+			MaxLatencyUs: near.Predicted.LatencyUs, MinThroughputMops: near.Predicted.Mops, RecordSize: asked.GetRecordSize(),
+		},
+		Configuration: &managerv1.Configuration{
+			ClientThreads: uint32(near.Config.C), ServerThreads: uint32(near.Config.S),
+			BatchSize: uint32(near.Config.B), QueueDepth: uint32(near.Config.Q),
+		},
+	}
+	if d, err := connect.NewErrorDetail(detail); err == nil { // else the message alone has to do
+		answer.AddDetail(d)
+	}
+	return answer
+}
+
+// models lists what SLOs are searched in.
+func (s *searcher) models() []*managerv1.Model {
+	var all []*managerv1.Model
+	for _, m := range s.library.Models() {
+		p := m.Provenance
+		all = append(all, &managerv1.Model{
+			Name:       fmt.Sprintf("%s, network %s", p.Transport, p.Network),
+			Transport:  p.Transport,
+			Provenance: fmt.Sprintf("measured on %v, %s, by revision %s", p.Host, p.Date.Format("2006-01-02"), p.Revision),
+		})
+	}
+	return all
+}

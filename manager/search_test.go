@@ -1,0 +1,231 @@
+package manager
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/manager/model"
+)
+
+// testModel is a model of a transport, of records of 64 bytes, at distances 1 and 3, without
+// a network modelled: one-sided access is fast, batches bring throughput, more
+// threads bring more, and at distance 3 all takes twice as long.
+func testModel(t testing.TB, transport string) *model.Model {
+	m := model.New(model.Provenance{Transport: transport, Network: model.NoNetwork, Host: model.ThisHost(), Revision: "test"})
+	for _, distance := range []int{1, 3} {
+		n, err := m.Add(&model.Measurement{
+			RecordSize: 64, Distance: distance, Network: model.NoNetwork, ClientCores: 4, QueueDepth: 16,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for at, ok := n.Next(); ok; at, ok = n.Next() {
+			flight := float64(at.C * at.B * at.Q)
+			most := float64(at.C)
+			if at.S > 0 {
+				most = 10 * float64(at.S)
+			}
+			latency := 4*float64(distance+1)/2 + flight/most
+			p := model.Performance{LatencyUs: latency, Mops: flight / latency}
+			if err := n.Report(at, p, p); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return m
+}
+
+// serveModel starts a manager with a model, no margin, and cores to spare.
+func serveModel(t testing.TB) (*Manager, Client) {
+	a, err := NewInProcessAllocator(InProcessOptions{Logger: quiet()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return serve(t, Options{Allocator: a, Models: []*model.Model{testModel(t, "mem")}, SLOMargin: -1})
+}
+
+func slo(latency, mops float64, record uint32) *managerv1.Slo {
+	return &managerv1.Slo{MaxLatencyUs: latency, MinThroughputMops: mops, RecordSize: record}
+}
+
+// R16, R67: a cache without a configuration of its own gets the cheapest that meets
+// its SLO.
+func TestAllocateBySLO(t *testing.T) {
+	_, client := serveModel(t)
+	for _, tc := range []struct {
+		name   string
+		slo    *managerv1.Slo
+		client *managerv1.Client
+		check  func(c *managerv1.Configuration) bool
+	}{
+		{"latency alone", slo(6, 0, 64), nil, func(c *managerv1.Configuration) bool {
+			return c.GetServerThreads() == 0 && c.GetClientThreads() == 1 && c.GetQueueDepth() == 1
+		}},
+		{"throughput of one-sided access", slo(0, 2, 64), nil, func(c *managerv1.Configuration) bool {
+			return c.GetServerThreads() == 0 && c.GetClientThreads() > 1
+		}},
+		{"throughput of a server thread", slo(0, 8, 64), nil, func(c *managerv1.Configuration) bool {
+			return c.GetServerThreads() == 1 && c.GetBatchSize() > 1
+		}},
+		{"throughput of three", slo(0, 25, 64), nil, func(c *managerv1.Configuration) bool {
+			return c.GetServerThreads() == 3
+		}},
+		{"smaller records", slo(0, 8, 50), nil, func(c *managerv1.Configuration) bool { return c.GetServerThreads() == 1 }},
+		{"a client of one core", slo(0, 2, 64), &managerv1.Client{Cores: 1}, func(c *managerv1.Configuration) bool {
+			return c.GetServerThreads() == 1 && c.GetClientThreads() == 1
+		}},
+		{"a NIC of few operations", slo(0, 1, 64), &managerv1.Client{QueueDepth: 2}, func(c *managerv1.Configuration) bool {
+			return c.GetQueueDepth() <= 2
+		}},
+		{"no bounds", slo(0, 0, 64), nil, func(c *managerv1.Configuration) bool {
+			return c.GetQueueDepth() == DefaultConfiguration().GetQueueDepth()
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			answer, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1 << 20, Slo: tc.slo, Client: tc.client}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c := answer.Msg.GetConfiguration(); !tc.check(c) {
+				t.Errorf("configuration %v", c)
+			}
+		})
+	}
+}
+
+// What cannot be met is refused, says what could be, and changes nothing (R17).
+func TestImpossibleSLO(t *testing.T) {
+	m, client := serveModel(t)
+	for _, margin := range []float64{0, 0.1} {
+		m.search.margin = margin
+		for _, impossible := range []*managerv1.Slo{slo(1, 0, 64), slo(0, 1000, 64), slo(4.5, 5, 64), slo(1, 1000, 64)} {
+			_, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1 << 20, Slo: impossible}))
+			if connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), "no configuration has") {
+				t.Fatalf("%v: %v", impossible, err)
+			}
+			detail := sloDetail(t, err)
+			if detail.GetAsked().GetMinThroughputMops() != impossible.GetMinThroughputMops() || detail.GetConfiguration().GetClientThreads() == 0 {
+				t.Errorf("%v: detail %v", impossible, detail)
+			}
+			answer, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1 << 20, Slo: detail.GetNearest()}))
+			if err != nil {
+				t.Errorf("%v is said to be possible instead of %v: %v", detail.GetNearest(), impossible, err)
+				continue
+			}
+			if _, err := client.Deallocate(testContext(t), connect.NewRequest(&managerv1.DeallocateRequest{CacheId: answer.Msg.GetCacheId()})); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if caches := m.catalog.describe().GetCaches(); len(caches) > 0 {
+		t.Errorf("left behind: %v", caches)
+	}
+}
+
+func sloDetail(t *testing.T, err error) *managerv1.SloDetail {
+	var answer *connect.Error
+	if errors.As(err, &answer) {
+		for _, d := range answer.Details() {
+			if v, err := d.Value(); err == nil {
+				if s, ok := v.(*managerv1.SloDetail); ok {
+					return s
+				}
+			}
+		}
+	}
+	t.Fatalf("no SloDetail in %v", err)
+	return nil
+}
+
+// Without a model of it, an SLO cannot be promised.
+func TestNoModelForSLO(t *testing.T) {
+	_, client := serveModel(t)
+	for _, req := range []*managerv1.AllocateRequest{
+		{Slo: slo(0, 1, 1<<20)},
+		{Slo: slo(0, 1, 64), Client: &managerv1.Client{Network: "77us,1Gbit"}},
+		{Slo: slo(0, 1, 64), Transport: "verbs"},
+	} {
+		req.Capacity = 1 << 20
+		if _, err := client.Allocate(testContext(t), connect.NewRequest(req)); connect.CodeOf(err) != connect.CodeFailedPrecondition || !strings.Contains(err.Error(), "no model") {
+			t.Errorf("%v: %v", req, err)
+		}
+	}
+	bad := &managerv1.AllocateRequest{Capacity: 1 << 20, Slo: slo(0, 1, 64), Client: &managerv1.Client{Network: "slow"}}
+	if _, err := client.Allocate(testContext(t), connect.NewRequest(bad)); connect.CodeOf(err) != connect.CodeInvalidArgument {
+		t.Errorf("a network that is none: %v", err)
+	}
+}
+
+// R25: each distance has a configuration of its own.
+func TestConfigurationsByDistance(t *testing.T) {
+	s, err := newSearcher(&Options{Transport: "tcp", Models: []*model.Model{testModel(t, "tcp")}, Logger: quiet()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	configs, err := s.search(slo(20, 3, 64), "tcp", nil)
+	if err != nil || len(configs) != 2 || configs[1] == nil || configs[3] == nil {
+		t.Fatalf("%v, %v: want them at distances 1 and 3", configs, err)
+	}
+	if configs[1].GetServerThreads() > configs[3].GetServerThreads() {
+		t.Errorf("nearer %v, farther %v", configs[1], configs[3])
+	}
+	if nearest(configs) != configs[1] {
+		t.Errorf("the nearest is %v", nearest(configs))
+	}
+	if configs, err = s.search(slo(5, 0, 64), "tcp", nil); err != nil || len(configs) != 1 || configs[1] == nil {
+		t.Errorf("within 5 us: %v, %v: want it at distance 1 alone", configs, err)
+	}
+}
+
+// R70: another SLO is another configuration for the memory that comes, whatever the
+// cache has now.
+func TestReallocateBySLO(t *testing.T) {
+	_, client := serveModel(t)
+	made, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{
+		Capacity: 1 << 20, Slo: slo(0, 0, 8), Configuration: &managerv1.Configuration{ClientThreads: 1, ServerThreads: 1, BatchSize: 512, QueueDepth: 1},
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	more := &managerv1.ReallocateRequest{CacheId: made.Msg.GetCacheId(), Regions: 1, Slo: slo(0, 25, 64)}
+	answer, err := client.Reallocate(testContext(t), connect.NewRequest(more))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := answer.Msg.GetConfiguration(); c.GetServerThreads() != 3 || answer.Msg.GetShares()[0].GetCores() != 3 {
+		t.Errorf("configuration %v, shares %v: want 3 server threads", c, answer.Msg.GetShares())
+	}
+	more.Slo = slo(1, 0, 64)
+	if _, err = client.Reallocate(testContext(t), connect.NewRequest(more)); connect.CodeOf(err) != connect.CodeInvalidArgument {
+		t.Errorf("an impossible SLO: %v", err)
+	}
+	more.CacheId = "no such"
+	if _, err = client.Reallocate(testContext(t), connect.NewRequest(more)); connect.CodeOf(err) != connect.CodeNotFound {
+		t.Errorf("of no cache: %v", err)
+	}
+}
+
+// A25: a model of another transport is refused; those there are, are listed.
+func TestModelsOfAManager(t *testing.T) {
+	if _, err := New(Options{Transport: "shm", Models: []*model.Model{testModel(t, "tcp")}, Logger: quiet()}); !errors.Is(err, ErrTransport) {
+		t.Errorf("a model of tcp for shm: %v", err)
+	}
+	for _, margin := range []float64{math.NaN(), 1} {
+		if _, err := New(Options{SLOMargin: margin, Logger: quiet()}); err == nil {
+			t.Errorf("a margin of %v is taken", margin)
+		}
+	}
+	_, client := serveModel(t)
+	answer, err := client.ListModels(testContext(t), connect.NewRequest(&managerv1.ListModelsRequest{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all := answer.Msg.GetModels(); len(all) != 1+len(model.Shipped()) || all[0].GetName() != "mem, network none" || !strings.Contains(all[0].GetProvenance(), "revision test") {
+		t.Errorf("models %v", all)
+	}
+}
