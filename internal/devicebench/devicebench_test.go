@@ -101,8 +101,8 @@ func TestBesideFio(t *testing.T) {
 		t.Skip(err)
 	}
 	spec := testSpec(t, "ssd")
-	spec.Ops, spec.Size = Ops, 32<<20
-	spec.NoFio, spec.Blocks, spec.Depths = false, []int{4096}, []int{4} // few: fio takes long to start
+	// Few cells, for fio takes long to start. A script of the command has it read.
+	spec.NoFio, spec.Ops, spec.Blocks, spec.Depths = false, []Op{Write}, []int{4096}, []int{4}
 	report, err := Run(t.Context(), spec, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -126,6 +126,9 @@ func TestFioFails(t *testing.T) {
 	f := &fio{path: path}
 	if _, err := f.slice(t.Context(), cell{Read, 512, 1}, time.Millisecond); err == nil || !strings.Contains(err.Error(), "no such disk") {
 		t.Errorf("%v, want what fio said", err)
+	}
+	if n := f.block(cell{Store, 4104, 1}); n != 8192 {
+		t.Errorf("of a record of 4104 bytes fio reads %d", n)
 	}
 	x := cell{Write, 4096, 3}
 	for _, out := range []string{"", "{}", `{"jobs":[]}`, `{"jobs":[{"write":{"iops":0,"total_ios":0}}]}`, `{"jobs":[{"read":{"iops":5,"total_ios":5}}]}`} {

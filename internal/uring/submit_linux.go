@@ -86,7 +86,7 @@ const eager = 64
 func (r *Ring) Submit() error {
 	for r.pending() > 0 {
 		n := r.publish()
-		if uint32(r.UnderWay())-n < eager {
+		if r.UnderWay()-int(n) < eager {
 			n = 1
 		}
 		n, errno := r.enter(r.fd, n, 0, 0, nil)
