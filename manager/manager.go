@@ -421,10 +421,14 @@ func (h host) Access() Access {
 	}
 	return a
 }
-func (h host) Failed(id, reason string) { h.m.failID(id, reason) }
+func (h host) Failed(id, reason string) {
+	h.whileOpen(func() { h.m.failID(id, reason) })
+}
 func (h host) Reclaimed(id string, deadline time.Time, reason string) {
-	h.m.observe(h.m.catalog.up(id), true)
-	_, _ = h.m.reclaim(id, deadline, reason) // a VM that is not there does not have to go
+	h.whileOpen(func() {
+		h.m.observe(h.m.catalog.up(id), true)
+		_, _ = h.m.reclaim(id, deadline, reason) // a VM that is not there does not have to go
+	})
 }
 func (h host) OffersChanged() { wake(h.m.better) }
 func (h host) Register(v VM) error {
@@ -432,5 +436,21 @@ func (h host) Register(v VM) error {
 	if err := v.check(); err != nil {
 		return err
 	}
-	return h.m.catalog.register(v, time.Time{})
+	err := error(errClosing)
+	h.whileOpen(func() { err = h.m.catalog.register(v, time.Time{}) })
+	return err
+}
+
+// whileOpen does something unless the manager closes: what happens to VMs then is
+// found out by the next one.
+func (h host) whileOpen(do func()) {
+	h.m.mu.Lock()
+	if h.m.closed {
+		h.m.mu.Unlock()
+		return
+	}
+	h.m.work.Add(1)
+	h.m.mu.Unlock()
+	defer h.m.work.Done()
+	do()
 }

@@ -65,8 +65,14 @@ func (m *Manager) mover() {
 			return
 		}
 		m.considerMoves(m.ctx)
+		if !pause(m.ctx, considerGap) { // offers change one after the other
+			return
+		}
 	}
 }
+
+// considerGap is the least time between two looks at all caches.
+const considerGap = 100 * time.Millisecond
 
 // considerMoves tells caches what they had better leave.
 func (m *Manager) considerMoves(ctx context.Context) {

@@ -1,0 +1,557 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/manager/menu"
+	"github.com/redykv/redykv/manager/plan"
+)
+
+// What is simulated: so many caches, for so long, while VMs are reclaimed and fail,
+// prices wander, clients die and managers are started again; and then a time of rest.
+const (
+	simCaches  = 200
+	simChaos   = time.Hour
+	simRest    = 40 * time.Minute
+	simRegion  = 1 << 30
+	simRate    = 1 << 30 // bytes a second that leave a VM
+	simLease   = time.Minute
+	simStartVM = 15 * time.Second
+)
+
+// simMenu is what the simulated cloud sells. There is enough of it.
+func simMenu() menu.Menu {
+	spot := func(price float64, notice, mean time.Duration) *menu.Spot {
+		return &menu.Spot{
+			Price: price, Lowest: price / 2, Highest: price * 3, Notice: menu.Duration(notice), MeanTimeToReclaim: menu.Duration(mean),
+		}
+	}
+	sold := func(distance int, price float64, s *menu.Spot) menu.Sold {
+		return menu.Sold{CloudRegion: "here", Distance: distance, Price: price, MeanTimeToFailure: menu.Duration(20 * time.Hour), Spot: s}
+	}
+	return menu.Menu{Version: menu.Version, Types: []menu.Type{
+		{Name: "lean-8", Memory: 8 * simRegion, Cores: 1, Sold: []menu.Sold{sold(1, 0.10, spot(0.03, time.Minute, 2*time.Hour))}},
+		{Name: "lean-16", Memory: 16 * simRegion, Cores: 2, Sold: []menu.Sold{sold(1, 0.18, spot(0.06, time.Minute, 2*time.Hour)), sold(3, 0.16, nil)}},
+		{Name: "rich-16", Memory: 16 * simRegion, Cores: 8, Sold: []menu.Sold{sold(1, 0.30, spot(0.07, 2*time.Minute, 3*time.Hour))}},
+		{Name: "large-64", Memory: 64 * simRegion, Cores: 8, Sold: []menu.Sold{sold(1, 0.70, spot(0.15, 2*time.Minute, time.Hour))}},
+	}}
+}
+
+// simCloud is an allocator of VMs that are names. It outlives managers.
+type simCloud struct {
+	t      *testing.T
+	market *menu.Market
+
+	mu      sync.Mutex
+	host    Host
+	running map[string]*simVM
+}
+
+type simVM struct {
+	spec   VMSpec
+	leaves time.Time // once it is reclaimed
+	end    *time.Timer
+}
+
+func (c *simCloud) Transport() string    { return "tcp" }
+func (c *simCloud) Market() *menu.Market { return c.market }
+func (c *simCloud) Close() error         { return nil } // its VMs go on
+func (c *simCloud) Attach(h Host) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.host = h
+}
+
+func (c *simCloud) manager() Host {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.host
+}
+
+func (c *simCloud) Offers(_ context.Context, region string) ([]plan.Offer, error) {
+	return c.market.Offers(region)
+}
+
+func (c *simCloud) Launch(_ context.Context, spec VMSpec) error {
+	if err := c.market.Sell(spec.ID, spec.Kind); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.running[spec.ID] != nil {
+		c.t.Errorf("VM %s is launched twice", spec.ID)
+	}
+	c.running[spec.ID] = &simVM{spec: spec}
+	time.AfterFunc(simStartVM, func() {
+		// Who has terminated it meanwhile refuses it.
+		_ = c.manager().Register(testVM(spec.ID, spec.Memory, spec.Cores, "http://sim:1"))
+	})
+	return nil
+}
+
+func (c *simCloud) Terminate(_ context.Context, id string) error {
+	c.end(id)
+	return nil
+}
+
+// end returns false where the VM has ended before.
+func (c *simCloud) end(id string) bool {
+	c.mu.Lock()
+	v := c.running[id]
+	delete(c.running, id)
+	if v != nil && v.end != nil {
+		v.end.Stop()
+	}
+	c.mu.Unlock()
+	if v != nil {
+		c.market.GiveBack(id)
+	}
+	return v != nil
+}
+
+func (c *simCloud) VMFailed(id string) {
+	if c.end(id) {
+		c.manager().Failed(id, "failed")
+	}
+}
+
+func (c *simCloud) VMReclaimed(id string, notice time.Duration) {
+	c.mu.Lock()
+	v := c.running[id]
+	if v == nil || v.end != nil {
+		c.mu.Unlock()
+		return
+	}
+	v.leaves = time.Now().Add(notice)
+	v.end = time.AfterFunc(notice, func() { c.VMFailed(id) })
+	c.mu.Unlock()
+	c.manager().Reclaimed(id, v.leaves, "reclaimed")
+}
+
+func (c *simCloud) MarketChanged() {
+	if h := c.manager(); h != nil {
+		h.OffersChanged()
+	}
+}
+
+// Restore implements [Restorer]. Notices that nobody heard are given again.
+func (c *simCloud) Restore(_ context.Context, wanted []string) (running []string, err error) {
+	known := make(map[string]bool)
+	for _, id := range wanted {
+		known[id] = true
+	}
+	c.mu.Lock()
+	host, all := c.host, make(map[string]time.Time)
+	for id, v := range c.running {
+		all[id] = v.leaves
+	}
+	c.mu.Unlock()
+	for id, leaves := range all {
+		if !known[id] {
+			c.end(id)
+			continue
+		}
+		running = append(running, id)
+		if !leaves.IsZero() {
+			host.Reclaimed(id, leaves, "reclaimed")
+		}
+	}
+	return running, nil
+}
+
+// simulation is managers, one after the other, a cloud, and clients.
+type simulation struct {
+	t      *testing.T
+	cloud  *simCloud
+	state  string
+	api    atomic.Pointer[service] // of the manager that runs
+	calm   atomic.Bool             // clients do not die any more
+	living sync.WaitGroup          // clients
+
+	lost, moved, died, restarted, dear atomic.Int64
+}
+
+func (s *simulation) start() {
+	m, err := New(Options{
+		Allocator: s.cloud, State: s.state, Lease: simLease, Heartbeat: 10 * time.Second, Provision: simStartVM, MigrationRate: simRate, Logger: quiet(),
+		Economy: Economy{MinSaving: 0.04, Dwell: 5 * time.Minute},
+	})
+	if err != nil {
+		s.t.Error(err)
+		return
+	}
+	s.api.Store(&service{m: m})
+}
+
+func (s *simulation) stop() {
+	if err := s.api.Load().m.Close(context.Background()); err != nil {
+		s.t.Error(err)
+	}
+}
+
+// simClient does at the manager's API what redytier does.
+type simClient struct {
+	*simulation
+	rng     *rand.Rand
+	id      string
+	regions uint32
+	shares  []*managerv1.VmShare
+}
+
+// live allocates a cache and keeps it, until it dies without a word or ctx ends.
+func (c *simClient) live(ctx context.Context) {
+	defer c.living.Done()
+	for ctx.Err() == nil {
+		if c.allocate(ctx) && c.keep(ctx) {
+			return
+		}
+	}
+}
+
+func (c *simClient) allocate(ctx context.Context) bool {
+	c.regions = 1 + c.rng.Uint32N(40)
+	req := &managerv1.AllocateRequest{Capacity: uint64(c.regions) * simRegion, RegionSize: simRegion}
+	if c.rng.IntN(4) > 0 {
+		req.DurationSeconds = 3600
+	}
+	if threads := c.rng.Uint32N(5); threads > 0 {
+		req.Configuration = &managerv1.Configuration{ClientThreads: threads, ServerThreads: threads, BatchSize: 8, QueueDepth: 8}
+	}
+	r, err := c.api.Load().Allocate(ctx, connect.NewRequest(req))
+	if err != nil {
+		if code := connect.CodeOf(err); code != connect.CodeUnavailable && code != connect.CodeCanceled {
+			c.t.Errorf("allocate %d regions: %v", c.regions, err)
+		}
+		pause(ctx, time.Second+upTo(c.rng, 5*time.Second))
+		return false
+	}
+	c.id, c.shares = r.Msg.GetCacheId(), r.Msg.GetShares()
+	return true
+}
+
+// keep renews and follows events. It returns false where the client has died, and
+// another one takes its place.
+func (c *simClient) keep(ctx context.Context) bool {
+	death := time.Now().Add(time.Duration(c.rng.ExpFloat64() * float64(4*time.Hour)))
+	told := make(map[uint64]bool)
+	renewed := time.Now()
+	for {
+		if !pause(ctx, time.Second+upTo(c.rng, time.Second)) {
+			_, err := c.api.Load().Deallocate(context.Background(), connect.NewRequest(&managerv1.DeallocateRequest{CacheId: c.id}))
+			if err != nil {
+				c.t.Errorf("deallocate: %v", err)
+			}
+			return true
+		}
+		if !c.calm.Load() && time.Now().After(death) {
+			c.died.Add(1)
+			return false
+		}
+		api := c.api.Load()
+		if time.Since(renewed) > simLease/4 {
+			_, err := api.Renew(ctx, connect.NewRequest(&managerv1.RenewRequest{CacheId: c.id}))
+			if err == nil {
+				renewed = time.Now()
+			} else if connect.CodeOf(err) == connect.CodeNotFound {
+				c.t.Errorf("cache %s is not known any more", c.id)
+				return false
+			}
+		}
+		ca, ok := api.m.catalog.watched(c.id)
+		if !ok {
+			continue
+		}
+		events, _ := api.m.catalog.eventsAfter(ca, 0)
+		for _, e := range events {
+			if !told[e.GetSequence()] {
+				told[e.GetSequence()] = true
+				c.hear(ctx, e)
+			}
+		}
+	}
+}
+
+func (c *simClient) hear(ctx context.Context, e *managerv1.WatchResponse) {
+	switch e.GetKind() {
+	case managerv1.WatchResponse_KIND_VM_FAILED:
+		c.leave(ctx, []string{e.GetVmId()}, false, time.Time{})
+	case managerv1.WatchResponse_KIND_VM_RECLAIMED:
+		c.leave(ctx, []string{e.GetVmId()}, true, time.UnixMilli(e.GetDeadlineUnixMs()))
+	case managerv1.WatchResponse_KIND_VM_DEAR:
+		if c.move(ctx, e.GetVmIds(), true, true, time.Time{}) == nil {
+			c.dear.Add(1)
+		}
+	}
+}
+
+// leave moves away from VMs, again and again until it succeeds. There is enough on
+// the menu: only managers that are away are an excuse.
+func (c *simClient) leave(ctx context.Context, vms []string, copied bool, deadline time.Time) {
+	for ctx.Err() == nil {
+		err := c.move(ctx, vms, copied, false, deadline)
+		if err == nil {
+			return
+		}
+		if code := connect.CodeOf(err); code != connect.CodeUnavailable && code != connect.CodeCanceled {
+			c.t.Errorf("cache %s leaves %v: %v", c.id, vms, err)
+		}
+		pause(ctx, time.Second+upTo(c.rng, 2*time.Second))
+	}
+}
+
+// move takes memory for what VMs hold, copies it there, and gives them up.
+func (c *simClient) move(ctx context.Context, vms []string, copied, voluntary bool, deadline time.Time) error {
+	from := make(map[string]bool)
+	for _, id := range vms {
+		from[id] = true
+	}
+	var regions uint32
+	var stay []*managerv1.VmShare
+	for _, s := range c.shares {
+		if from[s.GetVm().GetId()] {
+			regions += s.GetRegions()
+		} else {
+			stay = append(stay, s)
+		}
+	}
+	if regions == 0 {
+		return nil
+	}
+	r, err := c.api.Load().Reallocate(ctx, connect.NewRequest(&managerv1.ReallocateRequest{
+		CacheId: c.id, Regions: regions, AvoidVms: vms, Voluntary: voluntary,
+	}))
+	if err != nil {
+		return err
+	}
+	took := time.Duration(0)
+	if copied {
+		took = time.Duration(regions) * time.Second * simRegion / simRate
+		pause(ctx, took)
+		if !deadline.IsZero() && time.Now().After(deadline) {
+			c.lost.Add(1)
+		}
+	}
+	c.shares = append(stay, r.Msg.GetShares()...)
+	c.moved.Add(1)
+	req := &managerv1.SettleRequest{CacheId: c.id, Capacity: uint64(c.regions) * simRegion, MovedBytes: uint64(regions) * simRegion, MovedMs: took.Milliseconds()}
+	for _, s := range c.shares {
+		req.Shares = append(req.Shares, &managerv1.SettledShare{Grant: s.GetGrant(), Regions: s.GetRegions()})
+	}
+	for {
+		if _, err = c.api.Load().Settle(ctx, connect.NewRequest(req)); connect.CodeOf(err) != connect.CodeUnavailable || ctx.Err() != nil {
+			break
+		}
+		pause(ctx, time.Second)
+	}
+	if err != nil && ctx.Err() == nil {
+		c.t.Errorf("cache %s settles: %v", c.id, err)
+	}
+	return nil
+}
+
+// TestSimulation: no VM is leaked, none is used twice, no cache stays without its
+// memory, and at rest the caches cost at most 5 % more than they could.
+func TestSimulation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &simulation{t: t, state: stateDir(t), cloud: &simCloud{t: t, running: make(map[string]*simVM)}}
+		var err error
+		if s.cloud.market, err = menu.NewMarket(simMenu(), menu.Options{Seed: 1}, s.cloud); err != nil {
+			t.Fatal(err)
+		}
+		s.start()
+		ctx, cancel := context.WithCancel(t.Context())
+		for i := range simCaches {
+			c := &simClient{simulation: s, rng: rand.New(rand.NewPCG(uint64(i), 2))}
+			s.living.Add(1)
+			go c.live(ctx)
+		}
+		rng := rand.New(rand.NewPCG(3, 4))
+		for end := time.Now().Add(simChaos); time.Now().Before(end); {
+			time.Sleep(10*time.Minute + upTo(rng, 10*time.Minute))
+			s.check()
+			s.stop()
+			time.Sleep(upTo(rng, 30*time.Second))
+			s.start()
+			s.restarted.Add(1)
+		}
+		s.calm.Store(true)
+		s.freeze()
+		time.Sleep(simRest)
+		s.check()
+		s.checkRest()
+
+		cancel()
+		s.living.Wait()
+		time.Sleep(2 * simLease) // for those that died at last
+		s.cloud.mu.Lock()
+		if n := len(s.cloud.running); n > 0 {
+			t.Errorf("%d VMs run for nobody", n)
+		}
+		s.cloud.mu.Unlock()
+		s.stop()
+		s.cloud.market.Close()
+		time.Sleep(simStartVM) // for what was still starting
+		t.Logf("%d moves, of which %d to cheaper VMs and %d too late; %d clients died, %d managers were started again",
+			s.moved.Load(), s.dear.Load(), s.lost.Load(), s.died.Load(), s.restarted.Load())
+		for what, n := range map[string]int64{
+			"moves": s.moved.Load(), "moves to cheaper VMs": s.dear.Load(), "deaths": s.died.Load(), "restarts": s.restarted.Load(),
+		} {
+			if n == 0 {
+				t.Errorf("no %s: nothing was tried", what)
+			}
+		}
+	})
+}
+
+// freeze fixes prices and lets VMs live.
+func (s *simulation) freeze() {
+	offers, err := s.cloud.market.Offers("")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.cloud.market.Close()
+	m := simMenu()
+	for i, typ := range m.Types {
+		for j := range typ.Sold {
+			sold := &m.Types[i].Sold[j]
+			sold.MeanTimeToFailure = 0
+			if sold.Spot == nil {
+				continue
+			}
+			sold.Spot.MeanTimeToReclaim = 0
+			for _, o := range offers {
+				if o.Type == typ.Name && o.Spot && o.Distance == sold.Distance {
+					sold.Spot.Price = o.Price.Dollars()
+				}
+			}
+		}
+	}
+	s.stop()
+	market, err := menu.NewMarket(m, menu.Options{Step: -1}, s.cloud)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.cloud.mu.Lock()
+	s.cloud.market = market
+	running := make(map[string]menu.Kind)
+	for id, v := range s.cloud.running {
+		running[id] = v.spec.Kind
+	}
+	s.cloud.mu.Unlock()
+	for id, kind := range running {
+		if err := market.Resume(id, kind); err != nil {
+			s.t.Error(err)
+		}
+	}
+	s.start()
+}
+
+// check sees to it that each VM serves one cache.
+func (s *simulation) check() {
+	m := s.api.Load().m
+	owners := make(map[string]string)
+	for _, ca := range m.catalog.describe().GetCaches() {
+		for _, share := range ca.GetShares() {
+			id := share.GetVm().GetId()
+			if other := owners[id]; other != "" && other != ca.GetId() {
+				s.t.Errorf("VM %s serves caches %s and %s", id, ca.GetId(), other)
+			}
+			owners[id] = ca.GetId()
+		}
+	}
+}
+
+// checkRest looks at the caches when nothing happens any more.
+func (s *simulation) checkRest() {
+	m := s.api.Load().m
+	m.catalog.check(s.t)
+	described := m.catalog.describe()
+	if n := len(described.GetCaches()); n != simCaches {
+		s.t.Errorf("%d caches, want %d", n, simCaches)
+	}
+	used := make(map[string]bool)
+	var paid, least plan.Price
+	for _, ca := range described.GetCaches() {
+		var regions uint64
+		for _, share := range ca.GetShares() {
+			id := share.GetVm().GetId()
+			used[id] = true
+			s.cloud.mu.Lock()
+			running := s.cloud.running[id] != nil
+			s.cloud.mu.Unlock()
+			if share.GetPending() || !share.GetVm().GetHealthy() || !running {
+				s.t.Errorf("cache %s: share %v, whose VM runs: %v", ca.GetId(), share, running)
+			}
+			regions += uint64(share.GetRegions())
+		}
+		if regions*simRegion != ca.GetCapacity() {
+			s.t.Errorf("cache %s of %d bytes has %d regions", ca.GetId(), ca.GetCapacity(), regions)
+		}
+		price, err := s.optimum(m, ca)
+		if err != nil {
+			s.t.Error(err)
+		}
+		paid, least = paid+plan.Price(ca.GetPriceMicros()), least+price
+	}
+	s.cloud.mu.Lock()
+	for id := range s.cloud.running {
+		if !used[id] {
+			s.t.Errorf("VM %s runs for nobody", id)
+		}
+	}
+	s.cloud.mu.Unlock()
+	s.t.Logf("at rest %v are paid, %v would be the least", paid, least)
+	if float64(paid) > 1.05*float64(least) {
+		s.t.Errorf("%v are paid, %v would do", paid, least)
+	}
+}
+
+// optimum is what a cache would cost if it were allocated now.
+func (s *simulation) optimum(m *Manager, ca *managerv1.Cache) (plan.Price, error) {
+	from, err := m.supply(context.Background(), "")
+	if err != nil {
+		return 0, err
+	}
+	d := plan.Demand{
+		RegionSize: simRegion, Regions: int(ca.GetCapacity() / simRegion), Configs: map[int]plan.Config{0: planConfig(ca.GetConfiguration())},
+		Distance: int(ca.GetDistance()), Transport: "tcp", Duration: time.Duration(ca.GetDurationSeconds()) * time.Second,
+	}
+	p, err := plan.Choose(d, from.offers, nil, from.policy)
+	var none *plan.NoneError
+	if errors.As(err, &none) {
+		return 0, fmt.Errorf("cache %s: %w\n%v", ca.GetId(), err, none.Explanation)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return p.Price, nil
+}
+
+func upTo(rng *rand.Rand, d time.Duration) time.Duration { return time.Duration(rng.Int64N(int64(d))) }
+
+// stateDir is in memory where that can be had: syncing a disk some ten thousand times
+// takes minutes, and is not what is simulated.
+func stateDir(t *testing.T) string {
+	dir, err := os.MkdirTemp("/dev/shm", "redykv-simulation-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
