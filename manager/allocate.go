@@ -13,9 +13,36 @@ import (
 	"github.com/redykv/redykv/manager/menu"
 )
 
-// allocate serves Allocate: decide, reserve, launch, commit. Whatever fails on
-// the way, the cache is released whole (R17).
+// soldOutTries is how often VMs are chosen for a call, if what was chosen has been
+// sold meanwhile.
+const soldOutTries = 3
+
+func untilSold[T any](try func() (T, error)) (answer T, err error) {
+	for range soldOutTries {
+		if answer, err = try(); !errors.Is(err, menu.ErrSoldOut) {
+			break
+		}
+	}
+	return answer, err
+}
+
+// allocate serves Allocate.
 func (m *Manager) allocate(ctx context.Context, req *managerv1.AllocateRequest) (*managerv1.AllocateResponse, error) {
+	answer, err := untilSold(func() (*managerv1.AllocateResponse, error) { return m.tryAllocate(ctx, req) })
+	m.counts.note(func(n *Metrics) {
+		switch {
+		case err == nil:
+			n.Allocated++
+		case connect.CodeOf(err) == connect.CodeResourceExhausted:
+			n.Refused++
+		}
+	})
+	return answer, err
+}
+
+// tryAllocate is one try of allocate: decide, reserve, launch, commit. Whatever fails on
+// the way, the cache is released whole (R17).
+func (m *Manager) tryAllocate(ctx context.Context, req *managerv1.AllocateRequest) (*managerv1.AllocateResponse, error) {
 	d, err := decide(req, m.opts.Transport)
 	if err != nil {
 		return nil, refuse(connect.CodeInvalidArgument, err)

@@ -148,6 +148,7 @@ type Manager struct {
 	taken   chan struct{} // has room for one: a pool may lack a VM
 	filling sync.Mutex    // of the pools
 	rate    rate          // of memory that leaves a VM
+	counts  counts
 
 	ctx    context.Context // ends at Close
 	cancel context.CancelCauseFunc
@@ -363,6 +364,7 @@ func (m *Manager) failed(v *vm, reason string) {
 	if v == nil {
 		return
 	}
+	m.counts.note(func(n *Metrics) { n.Failed++ })
 	m.opts.Logger.Warn("VM is gone", "vm", v.id, "reason", reason)
 	if v.launched {
 		ctx, cancel := context.WithTimeout(context.Background(), terminateTimeout)
@@ -396,6 +398,7 @@ func (m *Manager) reclaim(id string, deadline time.Time, reason string) (time.Ti
 	if err != nil {
 		return deadline, err
 	}
+	m.counts.note(func(n *Metrics) { n.Reclaimed++ })
 	m.opts.Logger.Warn("VM is reclaimed", "vm", id, "deadline", deadline, "reason", reason)
 	wake(m.wake)
 	return deadline, nil

@@ -85,6 +85,7 @@ func (m *Manager) considerMoves(ctx context.Context) {
 			continue
 		}
 		told, err := m.catalog.consider(s, m.opts.Economy)
+		m.counts.note(func(n *Metrics) { n.MovesAsked += uint64(len(told)) })
 		for _, t := range told {
 			m.opts.Logger.Info("cache had better move", "cache", t.cache, "vms", strings.Join(t.vms, " "), "reason", t.reason)
 		}

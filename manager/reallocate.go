@@ -8,10 +8,15 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 )
 
-// reallocate serves Reallocate: as allocate does, for a cache that there is.
+// reallocate serves Reallocate.
+func (m *Manager) reallocate(ctx context.Context, req *managerv1.ReallocateRequest) (*managerv1.ReallocateResponse, error) {
+	return untilSold(func() (*managerv1.ReallocateResponse, error) { return m.tryReallocate(ctx, req) })
+}
+
+// tryReallocate is one try of reallocate: as tryAllocate does, for a cache that there is.
 // Nobody but this call knows the new shares until they are adopted, so a Settle
 // or Deallocate that comes meanwhile leaves them to it.
-func (m *Manager) reallocate(ctx context.Context, req *managerv1.ReallocateRequest) (*managerv1.ReallocateResponse, error) {
+func (m *Manager) tryReallocate(ctx context.Context, req *managerv1.ReallocateRequest) (*managerv1.ReallocateResponse, error) {
 	s, err := m.supplyOf(ctx, req.GetCacheId())
 	if err != nil {
 		return nil, err
@@ -35,6 +40,7 @@ func (m *Manager) reallocate(ctx context.Context, req *managerv1.ReallocateReque
 		return nil, refuseCapacity(err, connect.CodeUnavailable)
 	}
 	wake(m.taken)
+	m.counts.note(func(n *Metrics) { n.Reallocated++ })
 	answer.Configuration = d.config
 	m.opts.Logger.Info("cache reallocated", "cache", ca.id, "regions", d.regions, "shares", len(shares))
 	return answer, nil

@@ -30,11 +30,27 @@ func (m *Manager) settle(req *managerv1.SettleRequest) error {
 	case err != nil:
 		return refuseCapacity(err, connect.CodeInvalidArgument)
 	}
+	m.noticeLeft(dropped)
 	m.rate.report(req.GetMovedBytes(), time.Duration(req.GetMovedMs())*time.Millisecond)
 	m.release(req.GetCacheId(), dropped, false)
 	m.opts.Logger.Info("cache settled", "cache", req.GetCacheId(), "capacity", units.Size(req.GetCapacity()).String(),
 		"shares", len(req.GetShares()), "released", len(dropped))
 	return nil
+}
+
+// noticeLeft counts the VMs that a cache has left before they go.
+func (m *Manager) noticeLeft(dropped []*share) {
+	now := m.opts.now()
+	seen := make(map[*vm]bool)
+	for _, s := range dropped {
+		m.catalog.mu.Lock()
+		leaves, failed := s.vm.leaves, s.vm.failed != ""
+		m.catalog.mu.Unlock()
+		if !leaves.IsZero() && !failed && !seen[s.vm] {
+			seen[s.vm] = true
+			m.counts.note(func(n *Metrics) { n.left(leaves.Sub(now)) })
+		}
+	}
 }
 
 // settle makes a cache what a request says and returns the shares that it has

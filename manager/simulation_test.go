@@ -22,7 +22,6 @@ import (
 // What is simulated: so many caches, for so long, while VMs are reclaimed and fail,
 // prices wander, clients die and managers are started again; and then a time of rest.
 const (
-	simCaches  = 200
 	simChaos   = time.Hour
 	simRest    = 40 * time.Minute
 	simRegion  = 1 << 30

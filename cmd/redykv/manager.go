@@ -16,6 +16,7 @@ import (
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/manager/model"
+	"github.com/redykv/redykv/manager/prom"
 )
 
 // closeTimeout bounds how long a command waits for calls under way at its end.
@@ -32,6 +33,7 @@ type managerFlags struct {
 	silence   time.Duration
 	lease     time.Duration
 	state     string
+	metrics   string
 	tls       tlsFlags
 	menu      menuFlags
 	guard     guardFlags
@@ -83,6 +85,7 @@ or --manager-token.`,
 	flags.DurationVar(&f.lease, "lease", 30*time.Second, "how long a cache lives that its client does not renew; 0: until it is deallocated")
 	flags.StringVar(&f.state, "state", "", "`DIRECTORY` in which the manager keeps what it knows (default: none; a restart forgets all caches)")
 	f.tls.add(flags)
+	flags.StringVar(&f.metrics, "metrics", "", "address to answer at over HTTP: /metrics for Prometheus (default: nowhere)")
 	f.menu.add(flags)
 	f.guard.add(flags)
 	flags.StringArrayVar(&f.models, "model", nil, "`file` of a performance model to search for configurations, before those that come with the program (redykv model build); may be given several times")
@@ -125,6 +128,11 @@ func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 	}
 	if err := checkListen("--listen", f.listen); err != nil {
 		return opts, err
+	}
+	if f.metrics != "" {
+		if err := checkListen("--metrics", f.metrics); err != nil {
+			return opts, err
+		}
 	}
 	if err := checkURL("--advertise", f.advertise); err != nil {
 		return opts, err
@@ -189,23 +197,28 @@ func runManager(cmd *cobra.Command, f managerFlags) error {
 	if opts.TLS != nil {
 		scheme = "https"
 	}
-	return serveManager(cmd, m, f.listen, scheme)
+	return serveManager(cmd, m, f, scheme, opts.Logger)
 }
 
 // serveManager answers until the command's context ends, and closes m.
-func serveManager(cmd *cobra.Command, m *manager.Manager, listen, scheme string) (err error) {
+func serveManager(cmd *cobra.Command, m *manager.Manager, f managerFlags, scheme string, log *slog.Logger) (err error) {
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), closeTimeout)
 		defer cancel()
 		err = errors.Join(err, m.Close(ctx))
 	}()
-	ln, err := new(net.ListenConfig).Listen(cmd.Context(), "tcp", listen)
+	ln, err := new(net.ListenConfig).Listen(cmd.Context(), "tcp", f.listen)
 	if err != nil {
 		return err
 	}
+	metrics, err := listenMetrics(cmd.Context(), f.metrics, log)
+	if err != nil {
+		return errors.Join(err, ln.Close())
+	}
+	defer metrics.close()
 	served := make(chan error, 1)
 	go func() { served <- m.Serve(ln) }()
-	fmt.Fprintf(cmd.OutOrStdout(), "manager ready at %s://%s\n", scheme, ln.Addr())
+	fmt.Fprintf(cmd.OutOrStdout(), "manager ready at %s://%s%s\n", scheme, ln.Addr(), metrics.serve(prom.NewCollector(m), nil))
 	select {
 	case err := <-served:
 		return err

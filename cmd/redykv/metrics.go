@@ -13,13 +13,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-
-	"github.com/redykv/redykv/kv"
-	"github.com/redykv/redykv/kv/prom"
 )
 
-// metricsServer answers /metrics, for Prometheus, and / with the same numbers as
-// a table for people. One without an address answers nowhere.
+// metricsServer answers /metrics, for Prometheus, and / with a table of the same
+// numbers for people. One without an address answers nowhere.
 type metricsServer struct {
 	ln   net.Listener // nil: nowhere
 	log  *slog.Logger
@@ -35,22 +32,24 @@ func listenMetrics(ctx context.Context, addr string, log *slog.Logger) (s *metri
 	return s, err
 }
 
-// serve begins to answer, and returns what is to be said of it: where.
-func (s *metricsServer) serve(store *kv.Store) (where string) {
+// serve begins to answer, with numbers and, unless it is nil, with the table, and returns what is to be said of it: where.
+func (s *metricsServer) serve(numbers prometheus.Collector, table func() string) (where string) {
 	if s.ln == nil {
 		return ""
 	}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(prom.NewCollector(store, nil), collectors.NewGoCollector(),
+	registry.MustRegister(numbers, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelError),
 	}))
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_, _ = io.WriteString(w, store.Metrics().String()) // who has gone does not want to know
-	})
+	if table != nil {
+		mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+			_, _ = io.WriteString(w, table()) // who has gone does not want to know
+		})
+	}
 	s.http.Handler, s.http.ReadHeaderTimeout = mux, 10*time.Second
 	s.http.ErrorLog = slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)
 	go func() {

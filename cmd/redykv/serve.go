@@ -17,6 +17,7 @@ import (
 	"github.com/redykv/redykv/internal/mem"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/kv"
+	"github.com/redykv/redykv/kv/prom"
 	"github.com/redykv/redykv/kv/resp"
 	"github.com/redykv/redykv/redytier"
 	"github.com/redykv/redykv/ssdtier"
@@ -209,7 +210,7 @@ func runServe(cmd *cobra.Command, f serveFlags) (err error) {
 		return errors.Join(err, dev.Close(), ln.Close())
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	return f.serve(ctx, cmd, store, ln, metrics.serve(store), log)
+	return f.serve(ctx, cmd, store, ln, metrics.serve(prom.NewCollector(store, nil), func() string { return store.Metrics().String() }), log)
 }
 
 // serve answers until ctx ends, and commits now and then. When it is ready it says

@@ -1,0 +1,78 @@
+package prom
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/manager/plan"
+)
+
+type fixed manager.Metrics
+
+func (f fixed) Metrics() manager.Metrics { return manager.Metrics(f) }
+
+func TestCollector(t *testing.T) {
+	c := NewCollector(fixed{
+		Caches: 1, Capacity: 2, Cost: plan.Dollars(0.3), WarmCost: plan.Dollars(0.4), MigrationRate: 5,
+		Allocated: 6, Refused: 7, Reallocated: 8, MovesAsked: 9, Reclaimed: 10, Failed: 11,
+		VMs: []manager.VMCount{{Type: "small", Spot: true, State: "up", VMs: 12}},
+		NoticeLeft: manager.Durations{
+			Bounds: []time.Duration{0, time.Second}, Counts: []uint64{1, 2}, Count: 3, Sum: 4 * time.Second,
+		},
+	})
+	if problems, err := testutil.CollectAndLint(c); err != nil || len(problems) > 0 {
+		t.Errorf("problems %v, error %v", problems, err)
+	}
+	want := `
+# HELP redykv_manager_allocations_total Caches that were allocated.
+# TYPE redykv_manager_allocations_total counter
+redykv_manager_allocations_total 6
+# HELP redykv_manager_caches Caches.
+# TYPE redykv_manager_caches gauge
+redykv_manager_caches 1
+# HELP redykv_manager_capacity_bytes Capacity of all caches, as asked.
+# TYPE redykv_manager_capacity_bytes gauge
+redykv_manager_capacity_bytes 2
+# HELP redykv_manager_cost_dollars_per_hour Price of all caches, of old and new VMs while they move.
+# TYPE redykv_manager_cost_dollars_per_hour gauge
+redykv_manager_cost_dollars_per_hour 0.3
+# HELP redykv_manager_failures_total VMs that are gone.
+# TYPE redykv_manager_failures_total counter
+redykv_manager_failures_total 11
+# HELP redykv_manager_migration_bytes_per_second How fast memory leaves a VM, as caches have measured it.
+# TYPE redykv_manager_migration_bytes_per_second gauge
+redykv_manager_migration_bytes_per_second 5
+# HELP redykv_manager_moves_asked_total Times that a cache was told of cheaper VMs.
+# TYPE redykv_manager_moves_asked_total counter
+redykv_manager_moves_asked_total 9
+# HELP redykv_manager_notice_left_seconds Notice that was left when a cache had left its VM.
+# TYPE redykv_manager_notice_left_seconds histogram
+redykv_manager_notice_left_seconds_bucket{le="0"} 1
+redykv_manager_notice_left_seconds_bucket{le="1"} 2
+redykv_manager_notice_left_seconds_bucket{le="+Inf"} 3
+redykv_manager_notice_left_seconds_sum 4
+redykv_manager_notice_left_seconds_count 3
+# HELP redykv_manager_reallocations_total Times that a cache got further VMs.
+# TYPE redykv_manager_reallocations_total counter
+redykv_manager_reallocations_total 8
+# HELP redykv_manager_reclaims_total VMs that were announced to go.
+# TYPE redykv_manager_reclaims_total counter
+redykv_manager_reclaims_total 10
+# HELP redykv_manager_refusals_total Allocations for which there was too little.
+# TYPE redykv_manager_refusals_total counter
+redykv_manager_refusals_total 7
+# HELP redykv_manager_vms VMs, by type and state.
+# TYPE redykv_manager_vms gauge
+redykv_manager_vms{spot="true",state="up",type="small"} 12
+# HELP redykv_manager_warm_cost_dollars_per_hour Price of the VMs that are kept ready.
+# TYPE redykv_manager_warm_cost_dollars_per_hour gauge
+redykv_manager_warm_cost_dollars_per_hour 0.4
+`
+	if err := testutil.CollectAndCompare(c, strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
+}
