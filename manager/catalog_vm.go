@@ -92,9 +92,10 @@ func (c *catalog) register(info VM, deadline time.Time) (err error) {
 		return nil
 	case v != nil && v.ControlURL != "":
 		c.failVM(v, "its server was started again")
-		v = nil
-	}
-	if v == nil {
+		// Its host goes all the same, if it was to: nobody is given memory of it
+		// before the deadline has passed and it registers once more.
+		v = c.enter(&vm{id: info.ID, leaves: v.leaves, leaving: v.leaving})
+	case v == nil:
 		if len(c.vms) >= maxVMs {
 			return &CapacityError{What: "catalog: number of VMs", Asked: maxVMs + 1, Available: maxVMs}
 		}
@@ -123,12 +124,8 @@ func (v *vm) deliver(info *VM) {
 
 // repeats says whether a server that registers is the one that is up already. A
 // new process may have the addresses of the old one, but has lent nothing yet;
-// where caches were promised memory, that tells the two apart. One that was
-// leaving, and that no cache needs any more, has come back. Called under mu.
+// where caches were promised memory, that tells the two apart. Called under mu.
 func (v *vm) repeats(info VM) bool {
-	if v.reserved == 0 && !v.leaves.IsZero() {
-		return false
-	}
 	fresh := info.Free == info.Memory
 	info.Free, info.Started = v.Free, v.Started
 	return info == v.VM && (v.reserved == 0 || !fresh)

@@ -1,0 +1,76 @@
+package manager
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+)
+
+// A server that is reclaimed is lent to nobody until its deadline has passed and it
+// registers again, be it the same process, another, or known to another manager.
+func TestReclaimedStays(t *testing.T) {
+	clock := &clock{now: time.Unix(1_000_000, 0)}
+	store := &crashStore{entries: make(map[string][]byte)}
+	opts := Options{Transport: "tcp", Heartbeat: time.Hour, Silence: 24 * time.Hour, Lease: -1, now: clock.read, store: store, Logger: quiet()}
+	m, err := New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := testVM("server", 1<<20, 0, "http://127.0.0.1:1")
+	register := func() {
+		t.Helper()
+		if err := m.catalog.register(server, clock.read().Add(24*time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lent := func() bool {
+		t.Helper()
+		r, err := m.allocate(testContext(t), &managerv1.AllocateRequest{Capacity: 1 << 20})
+		if _, full := errors.AsType[*CapacityError](err); err != nil && !full {
+			t.Fatal(err)
+		}
+		if err == nil {
+			// Its server is not there to be told, and is failed.
+			_, err = service{m: m}.Deallocate(testContext(t), connect.NewRequest(&managerv1.DeallocateRequest{CacheId: r.GetCacheId()}))
+		}
+		return err == nil
+	}
+	register()
+	if _, err := m.reclaim("server", clock.read().Add(time.Hour), "maintenance"); err != nil {
+		t.Fatal(err)
+	}
+	register()
+	if lent() {
+		t.Error("lent although it is reclaimed")
+	}
+	server.Secret = "another process"
+	register()
+	if lent() {
+		t.Error("lent after it was started again")
+	}
+	if err := m.Close(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	if m, err = New(opts); err != nil {
+		t.Fatal(err)
+	}
+	register()
+	if lent() {
+		t.Error("lent by the next manager")
+	}
+	m.expire(clock.advance(time.Hour))
+	if lent() {
+		t.Error("lent after its deadline, without a word of it")
+	}
+	register()
+	if !lent() {
+		t.Error("not lent although it is there again")
+	}
+	if err := m.Close(testContext(t)); err != nil {
+		t.Error(err)
+	}
+}
