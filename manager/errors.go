@@ -12,6 +12,8 @@ import (
 
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/manager/menu"
+	"github.com/redykv/redykv/manager/model"
 )
 
 // Errors that say what a caller could do instead. A manager sends them as details;
@@ -30,33 +32,23 @@ func (e *CapacityError) Error() string {
 	return fmt.Sprintf("%s: %v asked for, %v available", e.What, units.Size(e.Asked), units.Size(e.Available))
 }
 
-// SLOError says that no configuration meets an SLO, and which SLO could be met.
+// SLOError says that no configuration meets an SLO, and what the nearest one has.
 type SLOError struct {
 	Asked         *managerv1.Slo
-	Nearest       *managerv1.Slo
-	Configuration *managerv1.Configuration // that meets Nearest
-	Reason        string
+	Nearest       *managerv1.Slo // that could be met
+	Configuration *managerv1.Configuration
 }
 
 func (e *SLOError) Error() string {
-	return fmt.Sprintf("no configuration meets the SLO (%s): %s; the nearest that could be met is %s",
-		sloString(e.Asked), e.Reason, sloString(e.Nearest))
+	return fmt.Sprintf("no configuration has %s: the nearest has %s", sloString(e.Asked), sloString(e.Nearest))
 }
 
 func sloString(s *managerv1.Slo) string {
-	return fmt.Sprintf("%.3g us and %.3g million a second in records of %d bytes",
-		s.GetMaxLatencyUs(), s.GetMinThroughputMops(), s.GetRecordSize())
+	return fmt.Sprintf("%.3g us and %.3g million a second", s.GetMaxLatencyUs(), s.GetMinThroughputMops())
 }
 
-// RegionError says that a region of the cloud is not known, and which are.
-type RegionError struct {
-	Asked string
-	Known []string
-}
-
-func (e *RegionError) Error() string {
-	return fmt.Sprintf("region %.40q: want one of %s", e.Asked, strings.Join(e.Known, ", "))
-}
+// RegionError names a cloud region that there is not, and those that there are.
+type RegionError = menu.RegionError
 
 // TokenProblem says what is wrong with a token.
 type TokenProblem int
@@ -110,8 +102,16 @@ func detailOf(err error) proto.Message {
 	if e, ok := errors.AsType[*CapacityError](err); ok {
 		return &managerv1.CapacityDetail{What: e.What, Asked: e.Asked, Available: e.Available, Why: e.Why}
 	}
-	if e, ok := errors.AsType[*SLOError](err); ok {
-		return &managerv1.SloDetail{Asked: e.Asked, Nearest: e.Nearest, Configuration: e.Configuration}
+	if e, ok := errors.AsType[*model.ImpossibleError](err); ok {
+		near := e.AtLatency
+		return &managerv1.SloDetail{
+			Asked:   &managerv1.Slo{MaxLatencyUs: e.Asked.LatencyUs, MinThroughputMops: e.Asked.Mops},
+			Nearest: &managerv1.Slo{MaxLatencyUs: near.Predicted.LatencyUs, MinThroughputMops: near.Predicted.Mops},
+			Configuration: &managerv1.Configuration{
+				ClientThreads: uint32(near.Config.C), ServerThreads: uint32(near.Config.S),
+				BatchSize: uint32(near.Config.B), QueueDepth: uint32(near.Config.Q),
+			},
+		}
 	}
 	if e, ok := errors.AsType[*RegionError](err); ok {
 		return &managerv1.RegionDetail{Asked: e.Asked, Known: e.Known}
@@ -160,7 +160,7 @@ func fromDetail(m proto.Message) error {
 	case *managerv1.CapacityDetail:
 		return &CapacityError{What: d.GetWhat(), Asked: d.GetAsked(), Available: d.GetAvailable(), Why: d.GetWhy()}
 	case *managerv1.SloDetail:
-		return &SLOError{Asked: d.GetAsked(), Nearest: d.GetNearest(), Configuration: d.GetConfiguration(), Reason: "says the manager"}
+		return &SLOError{Asked: d.GetAsked(), Nearest: d.GetNearest(), Configuration: d.GetConfiguration()}
 	case *managerv1.RegionDetail:
 		return &RegionError{Asked: d.GetAsked(), Known: d.GetKnown()}
 	case *managerv1.TokenDetail:

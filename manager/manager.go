@@ -211,6 +211,7 @@ func (m *Manager) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(managerv1connect.NewManagerServiceHandler(service{m: m},
 		connect.WithReadMaxBytes(maxMessage), connect.WithInterceptors(m.guard)))
+	m.health(mux)
 	return mux
 }
 

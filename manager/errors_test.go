@@ -1,0 +1,187 @@
+package manager
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/manager/model"
+)
+
+// wired is an error as it is after a way over the network.
+func wired(t *testing.T, code connect.Code, err error) error {
+	t.Helper()
+	sent, ok := errors.AsType[*connect.Error](refuse(code, fmt.Errorf("context: %w", err)))
+	if !ok {
+		t.Fatalf("%v is no answer", err)
+	}
+	received := connect.NewError(sent.Code(), errors.New(sent.Message()))
+	for _, d := range sent.Details() {
+		received.AddDetail(d)
+	}
+	return typed(received)
+}
+
+// What an error says to programs arrives, and its words and code with it.
+func TestErrorsArrive(t *testing.T) {
+	capacity := &CapacityError{What: "here", Asked: 2 << 20, Available: 1 << 20, Why: "it is full"}
+	err := wired(t, connect.CodeResourceExhausted, capacity)
+	if got, ok := errors.AsType[*CapacityError](err); !ok || *got != *capacity {
+		t.Errorf("capacity: %v", err)
+	}
+	if err.Error() != "resource_exhausted: context: here: 2MiB asked for, 1MiB available" || connect.CodeOf(err) != connect.CodeResourceExhausted {
+		t.Errorf("words %q, code %v", err, connect.CodeOf(err))
+	}
+	region := &RegionError{Asked: "moon", Known: []string{"east", "west"}}
+	err = wired(t, connect.CodeInvalidArgument, region)
+	if got, ok := errors.AsType[*RegionError](err); !ok || got.Asked != region.Asked || !slices.Equal(got.Known, region.Known) {
+		t.Errorf("region: %v", err)
+	}
+	err = wired(t, connect.CodeInvalidArgument, &model.ImpossibleError{
+		Asked:     model.SLO{LatencyUs: 1, Mops: 100},
+		AtLatency: model.Found{Config: model.Config{C: 3, S: 2, B: 1, Q: 4}, Predicted: model.Performance{LatencyUs: 1, Mops: 2}},
+	})
+	slo, ok := errors.AsType[*SLOError](err)
+	if !ok || slo.Asked.GetMinThroughputMops() != 100 || slo.Nearest.GetMinThroughputMops() != 2 || slo.Nearest.GetMaxLatencyUs() != 1 ||
+		slo.Configuration.GetClientThreads() != 3 || slo.Configuration.GetServerThreads() != 2 || slo.Configuration.GetQueueDepth() != 4 {
+		t.Errorf("SLO: %v", err)
+	}
+	token := &TokenError{Problem: TokenExpired, Name: "old", Expired: time.UnixMilli(1_600_000_000_000)}
+	if got, ok := errors.AsType[*TokenError](wired(t, connect.CodeUnauthenticated, token)); !ok || got.Error() != token.Error() || got.Problem != TokenExpired {
+		t.Errorf("token: %v", got)
+	}
+	for _, plain := range []error{errors.New("other"), refuse(connect.CodeInternal, errors.New("other")), nil} {
+		if got := typed(plain); got != plain {
+			t.Errorf("%v has become %v", plain, got)
+		}
+	}
+}
+
+// A bad request is refused with an error that a program can act on, and what the
+// manager knows is what it was, to the last byte of its store.
+func TestRefusalsChangeNothing(t *testing.T) {
+	a := newScripted(t, 4<<20)
+	s := &crashStore{entries: make(map[string][]byte)}
+	m, client := serve(t, Options{Allocator: a, store: s, VMMemory: 1 << 20})
+	ca, err := allocateBytes(t, client, 2<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := testContext(t)
+	id, grant := ca.GetCacheId(), ca.GetShares()[0].GetGrant()
+	allocate := func(r *managerv1.AllocateRequest) func() error {
+		return func() error { _, err := client.Allocate(ctx, connect.NewRequest(r)); return err }
+	}
+	reallocate := func(r *managerv1.ReallocateRequest) func() error {
+		return func() error { _, err := client.Reallocate(ctx, connect.NewRequest(r)); return err }
+	}
+	settle := func(r *managerv1.SettleRequest) func() error {
+		return func() error { _, err := client.Settle(ctx, connect.NewRequest(r)); return err }
+	}
+	isCapacity := func(err error) bool {
+		e, ok := errors.AsType[*CapacityError](err)
+		return ok && e.Asked > e.Available
+	}
+	isRegion := func(err error) bool {
+		e, ok := errors.AsType[*RegionError](err)
+		return ok && e.Asked == "moon"
+	}
+	launchFails := func(outcome string, r *managerv1.AllocateRequest) func() error {
+		return func() error {
+			a.expect("ok", outcome)
+			return allocate(r)()
+		}
+	}
+	for _, tc := range []struct {
+		name string
+		call func() error
+		code connect.Code
+		is   func(error) bool
+	}{
+		{"nothing asked for", allocate(&managerv1.AllocateRequest{}), connect.CodeInvalidArgument, nil},
+		{"a region of no size", allocate(&managerv1.AllocateRequest{Capacity: 1, RegionSize: 3}), connect.CodeInvalidArgument, nil},
+		{"too much", allocate(&managerv1.AllocateRequest{Capacity: 8 << 20, RegionSize: 1 << 20}), connect.CodeResourceExhausted, isCapacity},
+		{"nowhere", allocate(&managerv1.AllocateRequest{Capacity: 1, CloudRegion: "moon"}), connect.CodeInvalidArgument, isRegion},
+		{"no such transport", allocate(&managerv1.AllocateRequest{Capacity: 1, Transport: "pigeon"}), connect.CodeInvalidArgument, nil},
+		{"a VM that is refused", launchFails("refuse", &managerv1.AllocateRequest{Capacity: 2 << 20, RegionSize: 1 << 20}), connect.CodeResourceExhausted, isCapacity},
+		{"a VM that dies", launchFails("die", &managerv1.AllocateRequest{Capacity: 2 << 20, RegionSize: 1 << 20}), connect.CodeUnavailable, nil},
+		{"more for nobody", reallocate(&managerv1.ReallocateRequest{CacheId: "nobody", Regions: 1}), connect.CodeNotFound, nil},
+		{"no more", reallocate(&managerv1.ReallocateRequest{CacheId: id}), connect.CodeInvalidArgument, nil},
+		{"too much more", reallocate(&managerv1.ReallocateRequest{CacheId: id, Regions: 60_000}), connect.CodeResourceExhausted, isCapacity},
+		{"settle with a stranger", settle(&managerv1.SettleRequest{CacheId: id, Capacity: 1, Shares: []*managerv1.SettledShare{{Grant: "x", Regions: 1}}}), connect.CodeFailedPrecondition, nil},
+		{"settle for more", settle(&managerv1.SettleRequest{CacheId: id, Capacity: 1, Shares: []*managerv1.SettledShare{{Grant: grant, Regions: 3}}}), connect.CodeInvalidArgument, nil},
+		{"settle for nothing", settle(&managerv1.SettleRequest{CacheId: id, Shares: []*managerv1.SettledShare{{Grant: grant, Regions: 1}}}), connect.CodeInvalidArgument, nil},
+		{"renew nobody", func() error {
+			_, err := client.Renew(ctx, connect.NewRequest(&managerv1.RenewRequest{CacheId: "nobody"}))
+			return err
+		}, connect.CodeNotFound, nil},
+		{"deallocate nobody", func() error {
+			_, err := client.Deallocate(ctx, connect.NewRequest(&managerv1.DeallocateRequest{CacheId: "nobody"}))
+			return err
+		}, connect.CodeNotFound, nil},
+		{"reclaim nobody", func() error {
+			_, err := client.Reclaim(ctx, connect.NewRequest(&managerv1.ReclaimRequest{VmId: "nobody"}))
+			return err
+		}, connect.CodeNotFound, nil},
+		{"register nothing", func() error {
+			_, err := client.Register(ctx, connect.NewRequest(&managerv1.RegisterRequest{Vm: &managerv1.Vm{Id: "x"}}))
+			return err
+		}, connect.CodeInvalidArgument, nil},
+	} {
+		before := fmt.Sprint(m.catalog.describe(), s.entries, a.used())
+		err := tc.call()
+		if connect.CodeOf(err) != tc.code || tc.is != nil && !tc.is(err) {
+			t.Errorf("%s: %v", tc.name, err)
+		}
+		if after := fmt.Sprint(m.catalog.describe(), s.entries, a.used()); after != before {
+			t.Errorf("%s:\nbefore %s\nafter  %s", tc.name, before, after)
+		}
+	}
+}
+
+// used is the memory of all VMs that run.
+func (s *scripted) used() uint64 {
+	s.budget.mu.Lock()
+	defer s.budget.mu.Unlock()
+	return s.budget.used
+}
+
+func TestHealth(t *testing.T) {
+	s := &crashStore{entries: make(map[string][]byte)}
+	m, client := serve(t, Options{Allocator: newScripted(t, 4<<20), store: s, Tokens: nil})
+	get := func(path string) (int, string) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(testContext(t), http.MethodGet, m.URL()+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := httpClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(answer.Body)
+		if err := errors.Join(err, answer.Body.Close()); err != nil {
+			t.Fatal(err)
+		}
+		return answer.StatusCode, string(text)
+	}
+	for _, path := range []string{"/healthz", "/readyz"} {
+		if code, text := get(path); code != http.StatusOK || text != "ok\n" {
+			t.Errorf("%s: %d %s", path, code, text)
+		}
+	}
+	if _, err := allocateBytes(t, client, 1<<20); err != nil {
+		t.Error(err)
+	}
+	if code, text := get("/nothing"); code != http.StatusNotFound {
+		t.Errorf("/nothing: %d %s", code, strings.TrimSpace(text))
+	}
+}
