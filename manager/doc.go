@@ -22,9 +22,17 @@
 //     kept. Without bounds in the SLO it is [DefaultConfiguration].
 //   - A duration is a hint. Nothing is deleted when it has passed. But a cache
 //     whose client does not renew its lease ([Options].Lease) is deallocated.
-//   - The catalog is in memory. A manager that restarts has forgotten its
-//     caches; clients go on reading and writing, and servers register again.
+//   - Without [Options].State the catalog is in memory. A manager that restarts has
+//     forgotten its caches; clients go on reading and writing, and servers register
+//     again. With it, the next manager goes on: where VMs are launched as processes,
+//     [LocalOptions].State has them outlive the manager, too. What servers hold that
+//     the catalog does not know is taken back then, after a lease.
+//   - A manager that cannot write its catalog ends: Serve returns the error. Nothing
+//     is done that could be forgotten.
 //   - A VM that is reclaimed has to be gone when its notice is up. A server that
-//     registered by itself and still runs then registers again, as a new VM.
-//   - There is no authentication: listen on networks that are trusted.
+//     registered by itself and still runs then registers again, as a new VM. Before
+//     that it is lent to nobody, started again or not.
+//   - Without [Options].Tokens and TLS whoever reaches the control API may call it. A
+//     cache server's own control API always asks for what its manager gave out, but
+//     is not encrypted: who can listen on its network can learn it.
 package manager

@@ -59,7 +59,7 @@ func TestErrorsArrive(t *testing.T) {
 		t.Errorf("token: %v", got)
 	}
 	for _, plain := range []error{errors.New("other"), refuse(connect.CodeInternal, errors.New("other")), nil} {
-		if got := typed(plain); got != plain {
+		if got := typed(plain); !errors.Is(got, plain) || fmt.Sprint(got) != fmt.Sprint(plain) {
 			t.Errorf("%v has become %v", plain, got)
 		}
 	}

@@ -141,7 +141,7 @@ func (s *survivor) through(ctx context.Context, listen, vm string) error {
 		select {
 		case e := <-s.events:
 			if e.Kind == redytier.VMLost || e.Kind == redytier.CacheDeleted {
-				return fmt.Errorf("event %v: %v", e, e.Err)
+				return fmt.Errorf("event %v of %s: %w", e.Kind, e.VM, e.Err)
 			}
 			if e.Kind == redytier.VMLeft && s.cache.Regions()[0].VM != vm {
 				return nil
