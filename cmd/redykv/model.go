@@ -77,7 +77,7 @@ nothing else to do meanwhile.`,
 	flags.StringVar(&f.spec.Net, "net", "none", "model of the network in between: none, rdma, a round trip and a bandwidth like 2.9us,100Gbit, or one for each distance like 1:2.9us,100Gbit;3:4us,100Gbit")
 	flags.IntSliceVar(&f.spec.Distances, "distances", []int{1}, "distances in switches between client and server")
 	flags.StringSliceVar(&f.records, "records", []string{"8", "64", "1KiB"}, "record sizes")
-	flags.IntVar(&f.spec.ClientCores, "cores", max(1, runtime.NumCPU()), "most client threads")
+	flags.IntVar(&f.spec.ClientCores, "cores", max(1, runtime.NumCPU()/2), "most client threads; unless said otherwise half of this machine's processors, as the others are the application's")
 	flags.IntVar(&f.spec.Threads, "threads", 0, "most client and server threads together, 0 for any number (default: this machine's processors, unless --connect says that servers are elsewhere)")
 	flags.IntVar(&f.spec.QueueDepth, "queue-depth", 16, "most batches in flight on a connection: the limit of the network card")
 	flags.DurationVar(&f.spec.PerPoint, "duration-per-point", time.Second, "time for each configuration, its reads, writes and repeats together")
