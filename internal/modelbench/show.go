@@ -102,7 +102,7 @@ func WritePoints(out io.Writer, m *model.Model) error {
 	return bench.WriteTable(out, []bench.Column[row]{
 		{Name: "record", Text: func(r *row) string { return units.Size(r.RecordSize).String() }},
 		{Name: "distance", Text: func(r *row) string { return strconv.Itoa(r.Distance) }},
-		{Name: "c,s,b,q", Text: func(r *row) string { return r.Config.String() }},
+		{Name: "c,s,b,q", Text: func(r *row) string { return r.String() }},
 		figure("read us", func(r *row) float64 { return r.Read.LatencyUs }),
 		figure("read Mop/s", func(r *row) float64 { return r.Read.Mops }),
 		figure("write us", func(r *row) float64 { return r.Write.LatencyUs }),

@@ -137,7 +137,7 @@ func promise(err error, q Query) error {
 		const rounding = 1e-9
 		p.LatencyUs *= (1 + rounding) / (1 - q.Margin)
 		p.Mops *= (1 - rounding) / (1 + q.Margin)
-		if asked := q.SLO.latency(); p.LatencyUs > asked && p.LatencyUs < asked*(1+2*rounding) {
+		if asked := q.latency(); p.LatencyUs > asked && p.LatencyUs < asked*(1+2*rounding) {
 			p.LatencyUs = asked
 		}
 		if p.Mops < q.Mops && p.Mops > q.Mops*(1-2*rounding) {

@@ -68,7 +68,7 @@ func TestMeasurementScripts(t *testing.T) {
 		fmt.Fprintf(&out, "%d measured, %d skipped, opt %d\n", len(m.Points)-skipped, skipped, m.Opt)
 		for line := range slices.Chunk(m.Points, len(axis(q))) {
 			for i, p := range line {
-				what := p.Config.String()
+				what := p.String()
 				if p.Skipped {
 					what = strings.Repeat("-", len(what))
 				}
