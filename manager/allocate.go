@@ -90,7 +90,7 @@ func (m *Manager) bringUp(ctx context.Context, shares []*share, transport string
 		if !s.launch {
 			continue
 		}
-		if err := m.opts.Allocator.Launch(starting, s.vm.spec(transport)); err != nil {
+		if err := m.opts.Allocator.Launch(starting, m.catalog.spec(s.vm, transport)); err != nil {
 			return fmt.Errorf("launch VM %s: %w", s.vm.id, err)
 		}
 	}

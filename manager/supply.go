@@ -65,7 +65,9 @@ func (m *Manager) policy() plan.Policy {
 }
 
 // spec is how a VM is to be launched that was ordered.
-func (v *vm) spec(transport string) VMSpec {
+func (c *catalog) spec(v *vm, transport string) VMSpec {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	return VMSpec{
 		ID: v.id, Memory: v.Memory, Cores: v.Cores, Transport: transport,
 		Kind: v.kind(),

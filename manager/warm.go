@@ -69,7 +69,7 @@ func (m *Manager) launchWarm(ctx context.Context, order VM) (err error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, m.opts.LaunchTimeout, fmt.Errorf("no answer within %v", m.opts.LaunchTimeout))
 	defer cancel()
-	if err = m.opts.Allocator.Launch(ctx, v.spec(m.opts.Transport)); err == nil {
+	if err = m.opts.Allocator.Launch(ctx, m.catalog.spec(v, m.opts.Transport)); err == nil {
 		err = m.catalog.await(ctx, v)
 	}
 	if err != nil {
