@@ -10,9 +10,12 @@
 // the manager.
 //
 // Memory comes from two places. The pool holds cache servers that registered
-// themselves, on any host: it is asked first. An [Allocator] starts VMs on
-// demand: [LocalAllocator] as processes of this machine, [InProcessAllocator]
-// in this process. A [Node] is the other end: one cache server with its control
+// themselves, on any host. An [Allocator] starts VMs on demand: [LocalAllocator] as
+// processes of this machine, [InProcessAllocator] in this process; both of any size
+// for nothing, or of the types of a simulated cloud (package manager/menu). What a
+// cache gets is the cheapest of both (package manager/plan), and the pool at the same
+// price; why it is that, DescribeCache says. Caches are told of VMs that have become
+// cheaper ([Economy]); [WarmPool] keeps VMs ready for what has to move. A [Node] is the other end: one cache server with its control
 // API, and its registration with a manager. [Embed] puts a manager and an
 // allocator into the calling process.
 //
