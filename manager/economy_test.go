@@ -1,0 +1,114 @@
+package manager
+
+import (
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/manager/menu"
+)
+
+func TestPredictor(t *testing.T) {
+	p := NewPredictor()
+	spot, other := menu.Kind{Type: "a", Spot: true}, menu.Kind{Type: "b", Spot: true}
+	for range enoughReclaims - 1 {
+		p.Observe(spot, 10*time.Minute, true)
+	}
+	if got := p.Lifetime(spot); got != 0 {
+		t.Errorf("%v after too few reclaims, want nothing", got)
+	}
+	p.Observe(spot, 10*time.Minute, true)
+	if got := p.Lifetime(spot); got != 10*time.Minute {
+		t.Errorf("%v, want 10m", got)
+	}
+	// One that was given back has lived, and was not reclaimed.
+	p.Observe(spot, 30*time.Minute, false)
+	if got := p.Lifetime(spot); got != 20*time.Minute {
+		t.Errorf("%v, want 20m: an hour for three reclaims", got)
+	}
+	if got := p.Lifetime(other); got != 0 {
+		t.Errorf("%v of a kind that nobody has seen", got)
+	}
+}
+
+func TestMigrationRate(t *testing.T) {
+	r := rate{bytes: 1 << 30}
+	for _, useless := range []struct {
+		bytes uint64
+		took  time.Duration
+	}{{leastMove - 1, time.Hour}, {leastMove, 0}, {1 << 63, time.Second}} {
+		if r.report(useless.bytes, useless.took); r.get() != 1<<30 {
+			t.Errorf("%v changes the rate to %v", useless, r.get())
+		}
+	}
+	if r.report(2<<30, time.Second); r.get() != 1.25*(1<<30) {
+		t.Errorf("%v, want a quarter of the way to 2 GiB/s", r.get())
+	}
+}
+
+// A type whose VMs are reclaimed soon is left, although it is the cheapest, and not
+// taken again (R28).
+func TestBriefVMs(t *testing.T) {
+	m, err := menu.Parse([]byte(`{"version": 1, "types": [{"name": "v", "memory": "4MiB", "sold": [
+		{"cloud_region": "here", "distance": 1, "price": 1, "spot": {"price": 0.1, "lowest": 0.1, "highest": 0.1, "notice": "1h"}}]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := NewInProcessAllocator(InProcessOptions{Menu: &m, Market: menu.Options{Step: -1}, Logger: quiet()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := NewPredictor()
+	c := &clock{now: time.Unix(1_000_000, 0)}
+	mgr, client := serve(t, Options{Allocator: a, Predictor: p, Economy: Economy{Every: -1}, Lease: -1, now: c.read})
+	id := allocateSpot(t, client)
+	for range enoughReclaims {
+		p.Observe(menu.Kind{Type: "v", CloudRegion: "", Distance: 1, Spot: true}, time.Second, true)
+	}
+	c.advance(time.Hour)
+	mgr.considerMoves(testContext(t))
+	before := describeOne(t, client, id)
+	events := before.GetEvents()
+	if len(events) != 1 || len(events[0].GetVmIds()) != 1 {
+		t.Fatalf("events %v: want one that names the VM", events)
+	}
+	after := reallocate(t, client, id, events[0].GetVmIds())
+	if vm := after.GetVm(); vm.GetSpot() || vm.GetType() != "v" {
+		t.Errorf("VM %v: want one that stays", vm)
+	}
+}
+
+// allocateSpot allocates a cache of 4 MiB that has an end.
+func allocateSpot(t *testing.T, client Client) string {
+	t.Helper()
+	r, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{Capacity: 4 << 20, RegionSize: 1 << 20, DurationSeconds: 3600}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if vm := r.Msg.GetShares()[0].GetVm(); !vm.GetSpot() {
+		t.Fatalf("VM %v: want a spot VM", vm)
+	}
+	return r.Msg.GetCacheId()
+}
+
+func describeOne(t *testing.T, client Client, id string) *managerv1.DescribeCacheResponse {
+	t.Helper()
+	r, err := client.DescribeCache(testContext(t), connect.NewRequest(&managerv1.DescribeCacheRequest{CacheId: id}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Msg
+}
+
+// reallocate leaves VMs as a cache does that was told to, and returns the first share
+// in their place.
+func reallocate(t *testing.T, client Client, id string, vms []string) *managerv1.VmShare {
+	t.Helper()
+	r, err := client.Reallocate(testContext(t), connect.NewRequest(&managerv1.ReallocateRequest{CacheId: id, Regions: 4, AvoidVms: vms, Voluntary: true}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Msg.GetShares()[0]
+}
