@@ -18,8 +18,9 @@ import (
 
 // mapFile maps size bytes of a file, aligned to huge pages where they fill one.
 func mapFile(fd, size, prot int) ([]byte, error) {
-	if size < hugePage {
-		return mapAt(fd, nil, size, prot, 0)
+	var st unix.Stat_t
+	if size < hugePage || unix.Fstat(fd, &st) == nil && st.Blksize >= hugePage {
+		return mapAt(fd, nil, size, prot, 0) // the kernel aligns a file of huge pages itself
 	}
 	page := os.Getpagesize()
 	whole := (size + page - 1) &^ (page - 1)
@@ -30,15 +31,13 @@ func mapFile(fd, size, prot int) ([]byte, error) {
 	before := -int(uintptr(reserved)) & (hugePage - 1)
 	at := unsafe.Add(reserved, before)
 	b, err := mapAt(fd, at, size, prot, unix.MAP_FIXED)
-	if err != nil {
-		_ = unix.MunmapPtr(reserved, uintptr(whole+hugePage)) // all of it is ours
-		return mapAt(fd, nil, size, prot, 0)                  // a file of larger pages, perhaps
-	}
 	if before > 0 {
 		_ = unix.MunmapPtr(reserved, uintptr(before))
 	}
 	_ = unix.MunmapPtr(unsafe.Add(at, whole), uintptr(hugePage-before))
-	return b, nil
+	// If the file was not mapped, what was reserved for it is left alone: the kernel
+	// may have taken it away already, and another thread have got the addresses.
+	return b, err
 }
 
 func mapAt(fd int, at unsafe.Pointer, size, prot, flags int) ([]byte, error) {

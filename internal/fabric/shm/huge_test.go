@@ -2,8 +2,12 @@ package shm
 
 import (
 	"bytes"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // Both sides' mappings of a large region are aligned for huge pages, are of the same
@@ -54,4 +58,39 @@ func TestHugeRegionIsLazy(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// Asking for huge pages, whether any are set aside or not, leaves other threads'
+// memory alone, however new that is.
+func TestHugePagesBesideOtherMemory(t *testing.T) {
+	var done atomic.Bool
+	var others sync.WaitGroup
+	for range 2 {
+		others.Go(func() {
+			for !done.Load() {
+				b, err := unix.Mmap(-1, 0, 64<<10, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for i := 0; i < len(b); i += 4096 {
+					b[i] = 1 // a fault where it is gone
+				}
+				if err := unix.Munmap(b); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for range 10_000 {
+		s, err := mapNew("redykv-test", hugePage, unix.MFD_HUGETLB)
+		if err != nil {
+			continue // none are set aside
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	done.Store(true)
+	others.Wait()
 }
