@@ -51,25 +51,26 @@ func (s *site) cautious(srv Server) int {
 	return int(min(srv.Memory/2/s.RegionSize, uint64(s.Regions)))
 }
 
-// within finds the best plan that has no more VMs than it may. Where the cheapest
-// has more, it does without the smallest VMs: twice as large ones at least, and so
-// on, until each holds so much that there cannot be too many.
+// within finds the best plan that has no more VMs than it may. The cheapest one of
+// all does where it has few enough, as almost always.
 func (s *site) within(offers []Offer, servers []Server, cautious bool) best {
-	enough := (s.Regions + s.MaxVMs - 1) / s.MaxVMs
-	for least := 1; ; least = min(2*least, enough) {
-		b := s.cheapest(offers, servers, cautious, least)
-		if b.cost == never || b.cost.vms() <= s.MaxVMs {
-			return b
-		}
-		if least >= enough {
-			return best{cost: never}
+	items, of := s.items(offers)
+	bins := s.bins(servers, cautious)
+	f := cheapest(items, bins, s.Regions)
+	if f.cost != never && f.cost.vms() > s.MaxVMs {
+		f = few(items, bins, s.Regions, s.MaxVMs)
+	}
+	b := best{cost: f.cost, servers: f.servers}
+	for k, n := range f.counts {
+		if n > 0 {
+			b.launched = append(b.launched, launch{offer: of[k], regions: items[k].regions, vms: n})
 		}
 	}
+	return b
 }
 
-// cheapest weighs what the servers hold against what has to be launched, over all
-// ways to divide the regions between them.
-func (s *site) cheapest(offers []Offer, servers []Server, cautious bool, least int) best {
+// bins are the servers that have room.
+func (s *site) bins(servers []Server, cautious bool) []bin {
 	var bins []bin
 	for _, i := range s.servers {
 		srv := servers[i]
@@ -77,16 +78,21 @@ func (s *site) cheapest(offers []Offer, servers []Server, cautious bool, least i
 		if cautious && srv.Fresh {
 			n = min(n, s.cautious(srv))
 		}
-		if n >= least {
+		if n > 0 {
 			bins = append(bins, bin{server: i, regions: n, price: srv.region(s.RegionSize)})
 		}
 	}
+	return bins
+}
+
+// items are the VM types that have room, and the offer of each.
+func (s *site) items(offers []Offer) ([]item, []int) {
 	var items []item
-	var of []int // the offer of each item
+	var of []int
 	for _, i := range s.offers {
 		o := offers[i]
 		n := s.fits[candidate{-1, i}].regions
-		if n < least {
+		if n == 0 {
 			continue
 		}
 		available := o.Available
@@ -95,24 +101,31 @@ func (s *site) cheapest(offers []Offer, servers []Server, cautious bool, least i
 		}
 		items, of = append(items, item{regions: n, price: o.Price, available: available}), append(of, i)
 	}
-	shared := newSharing(bins, s.Regions)
-	launched := newCover(items, s.Regions)
-	b, on := best{cost: never}, 0
+	return items, of
+}
+
+// filling is a way to hold a number of regions.
+type filling struct {
+	cost    cost
+	servers []taken
+	counts  []int // VMs to be launched, of each item
+}
+
+// cheapest weighs what the servers hold against what has to be launched, over all
+// ways to divide the regions between them.
+func cheapest(items []item, bins []bin, regions int) filling {
+	shared := newSharing(bins, regions)
+	launched := newCover(items, regions)
+	f, on := filling{cost: never}, 0
 	for n := shared.most(); n >= 0; n-- { // of equals, what the servers that are there can hold
-		if c := shared.least[n].plus(launched.at(s.Regions - n)); c < b.cost {
-			b.cost, on = c, n
+		if c := shared.least[n].plus(launched.at(regions - n)); c < f.cost {
+			f.cost, on = c, n
 		}
 	}
-	if b.cost == never {
-		return b
+	if f.cost != never {
+		f.servers, f.counts = shared.take(on), launched.counts(regions-on, len(items))
 	}
-	b.servers = shared.take(on)
-	for k, n := range launched.counts(s.Regions-on, len(items)) {
-		if n > 0 {
-			b.launched = append(b.launched, launch{offer: of[k], regions: items[k].regions, vms: n})
-		}
-	}
-	return b
+	return f
 }
 
 // parts cuts the demand into those of the best: each VM is filled before the next,

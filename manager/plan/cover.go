@@ -31,7 +31,7 @@ func (a cost) plus(b cost) cost { return min(a+b, never) }
 type item struct {
 	regions   int // that one VM holds; at least 1
 	price     Price
-	available int // at least 1
+	available int
 }
 
 // cover is the table of the cheapest ways to have VMs of some types hold x regions
@@ -53,6 +53,7 @@ type cover struct {
 type pass struct {
 	item  int
 	vms   int // taken at a time
+	cost  cost
 	units int // that they hold
 	again bool
 	took  []uint64
@@ -61,44 +62,59 @@ type pass struct {
 // newCover builds the table for up to regions. Of equal ways it prefers those with
 // more VMs of earlier items.
 func newCover(items []item, regions int) *cover {
-	c := &cover{unit: regions}
-	for _, it := range items {
-		if it.regions < regions {
-			c.unit = gcd(c.unit, it.regions)
-		}
-	}
+	c := &cover{unit: unitOf(items, regions)}
 	units := (regions + c.unit - 1) / c.unit
 	c.least = make([]cost, units+1)
 	for x := 1; x <= units; x++ {
 		c.least[x] = never
 	}
+	for _, p := range passesOf(items, c.unit, units, units) {
+		c.add(p)
+	}
+	return c
+}
+
+// unitOf is what all that items hold is a multiple of, if it is less than the demand.
+func unitOf(items []item, regions int) int {
+	unit := regions
+	for _, it := range items {
+		if it.regions < regions {
+			unit = gcd(unit, it.regions)
+		}
+	}
+	return unit
+}
+
+// passesOf puts the items into a table, those first that are preferred least. No plan
+// has more than vms VMs.
+func passesOf(items []item, unit, units, vms int) []pass {
+	var all []pass
 	for i := len(items) - 1; i >= 0; i-- {
 		it := items[i]
-		each := min((it.regions+c.unit-1)/c.unit, units)
-		enough := (units + each - 1) / each
-		if it.available >= enough {
-			c.add(pass{item: i, vms: 1, units: each, again: true}, costOf(it.price, 1))
+		each := min((it.regions+unit-1)/unit, units)
+		if it.available >= min((units+each-1)/each, vms) {
+			all = append(all, pass{item: i, vms: 1, cost: costOf(it.price, 1), units: each, again: true})
 			continue
 		}
 		for n, left := 1, it.available; left > 0; n *= 2 {
 			n = min(n, left)
 			left -= n
-			c.add(pass{item: i, vms: n, units: min(each*n, units)}, costOf(it.price*Price(n), n))
+			all = append(all, pass{item: i, vms: n, cost: costOf(it.price*Price(n), n), units: min(each*n, units)})
 		}
 	}
-	return c
+	return all
 }
 
 // add makes one pass over the table. It runs upwards where it may build on what it
 // has taken already, and downwards where it may not.
-func (c *cover) add(p pass, each cost) {
+func (c *cover) add(p pass) {
 	p.took = make([]uint64, len(c.least)/64+1)
 	x, end, step := len(c.least)-1, 0, -1
 	if p.again {
 		x, end, step = 1, len(c.least), 1
 	}
 	for ; x != end; x += step {
-		if with := c.least[max(0, x-p.units)] + each; with <= c.least[x] {
+		if with := c.least[max(0, x-p.units)] + p.cost; with <= c.least[x] {
 			c.least[x] = with
 			p.took[x/64] |= 1 << (x % 64)
 		}

@@ -12,6 +12,9 @@
 // At each distance the cheapest VMs are found exactly, by dynamic programming over
 // the number of regions (cover.go, servers.go, best.go): least price; of plans at
 // one price the one with the fewest VMs; of those the first in the order of names.
+// Where that takes more VMs than a cache may have, over the number of VMs too
+// (fewer.go): exactly up to some thousand regions, beyond that a plan that may be
+// dearer than it had to be. A demand is refused only if no choice of VMs serves it.
 // The cheapest distance wins; of equal ones that which has to launch less; then the
 // nearest.
 package plan

@@ -169,7 +169,10 @@ func TestCheapest(t *testing.T) {
 				Price: Price(rapid.IntRange(0, 9).Draw(t, "price")), Distance: rapid.SampledFrom([]int{0, 1, 3}).Draw(t, "distance"),
 			}
 		}), 0, 4).Draw(t, "servers")
-		policy := Policy{MigrationRate: 1 << 20, Provision: time.Second}
+		policy := Policy{
+			MigrationRate: 1 << 20, Provision: time.Second,
+			MaxVMs: rapid.SampledFrom([]int{1, 2, 3, 4, 6, 48}).Draw(t, "most VMs"),
+		}
 
 		p, err := Choose(d, offers, servers, policy)
 		want := never
@@ -206,9 +209,9 @@ func tryAll(d Demand, distance int, offers []Offer, servers []Server, p Policy) 
 		need := min((config.S*n+d.Regions-1)/d.Regions, config.C)
 		return uint64(n)*d.RegionSize <= memory && need <= cores
 	}
-	var server func(i, left int) cost
-	var offer func(i, left int) cost
-	offer = func(i, left int) cost {
+	var server func(i, left, free int) cost
+	var offer func(i, left, free int) cost
+	offer = func(i, left, free int) cost {
 		if left <= 0 {
 			return 0
 		}
@@ -222,23 +225,23 @@ func tryAll(d Demand, distance int, offers []Offer, servers []Server, p Policy) 
 				most = n
 			}
 		}
-		least := offer(i+1, left)
-		for vms := 1; most > 0 && vms <= left && (o.Available < 0 || vms <= o.Available); vms++ {
-			least = min(least, offer(i+1, left-vms*most).plus(costOf(o.Price*Price(vms), vms)))
+		least := offer(i+1, left, free)
+		for vms := 1; most > 0 && vms <= min(left, free) && (o.Available < 0 || vms <= o.Available); vms++ {
+			least = min(least, offer(i+1, left-vms*most, free-vms).plus(costOf(o.Price*Price(vms), vms)))
 		}
 		return least
 	}
-	server = func(i, left int) cost {
+	server = func(i, left, free int) cost {
 		if i == len(servers) {
-			return offer(0, left)
+			return offer(0, left, free)
 		}
-		least := server(i+1, left)
-		for n := 1; n <= left && here(servers[i].Distance) && fits(n, servers[i].Free, servers[i].Cores); n++ {
-			least = min(least, server(i+1, left-n).plus(costOf(servers[i].Share(n, d.RegionSize), 1)))
+		least := server(i+1, left, free)
+		for n := 1; free > 0 && n <= left && here(servers[i].Distance) && fits(n, servers[i].Free, servers[i].Cores); n++ {
+			least = min(least, server(i+1, left-n, free-1).plus(costOf(servers[i].Share(n, d.RegionSize), 1)))
 		}
 		return least
 	}
-	return server(0, d.Regions)
+	return server(0, d.Regions, p.MaxVMs)
 }
 
 // checkParts holds a plan against what its VMs have.
@@ -276,6 +279,50 @@ func checkParts(t *rapid.T, d Demand, offers []Offer, servers []Server, p *Plan)
 	}
 	if regions != d.Regions || price != p.Price {
 		t.Fatalf("parts hold %d regions for %v, the plan %d for %v", regions, price, d.Regions, p.Price)
+	}
+}
+
+// TestRoughly holds what is found where the exact table would be too large against
+// that table.
+func TestRoughly(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		items := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) item {
+			return item{rapid.IntRange(1, 30).Draw(t, "regions"), Price(rapid.IntRange(0, 20).Draw(t, "price")), rapid.IntRange(1, 5).Draw(t, "available")}
+		}), 0, 4).Draw(t, "items")
+		bins := rapid.SliceOfNDistinct(rapid.Custom(func(t *rapid.T) bin {
+			return bin{rapid.IntRange(0, 9).Draw(t, "server"), rapid.IntRange(1, 30).Draw(t, "regions"), Price(rapid.IntRange(0, 5).Draw(t, "price"))}
+		}), 0, 4, func(b bin) int { return b.server }).Draw(t, "bins")
+		regions, vms := rapid.IntRange(1, 60).Draw(t, "regions"), rapid.IntRange(1, 6).Draw(t, "VMs")
+		exact := newBounded(items, bins, regions, vms).cheapest(len(items))
+		rough := roughly(items, bins, regions, vms)
+		if (rough.cost == never) != (exact.cost == never) || rough.cost < exact.cost {
+			t.Fatalf("%v with %d VMs, exactly %v with %d", rough.cost.price(), rough.cost.vms(), exact.cost.price(), exact.cost.vms())
+		}
+		for name, f := range map[string]filling{"exact": exact, "rough": rough} {
+			if f.cost != never {
+				checkFilling(t, name, f, items, regions, vms)
+			}
+		}
+	})
+}
+
+// checkFilling holds a filling against the demand and its own cost.
+func checkFilling(t *rapid.T, name string, f filling, items []item, regions, vms int) {
+	sum, held := cost(0), 0
+	for _, s := range f.servers {
+		if s.n < 1 || s.n > s.bin.regions {
+			t.Fatalf("%s: %d regions on a server with room for %d", name, s.n, s.bin.regions)
+		}
+		sum, held = sum.plus(costOf(s.bin.price*Price(s.n), 1)), held+s.n
+	}
+	for i, n := range f.counts {
+		if n > items[i].available {
+			t.Fatalf("%s: %d VMs of %d", name, n, items[i].available)
+		}
+		sum, held = sum.plus(costOf(items[i].price*Price(n), n)), held+n*items[i].regions
+	}
+	if held < regions || sum != f.cost || sum.vms() > vms {
+		t.Fatalf("%s: %+v holds %d of %d regions for %v with %d VMs, of %d", name, f, held, regions, sum.price(), sum.vms(), vms)
 	}
 }
 
@@ -347,6 +394,43 @@ func TestDearest(t *testing.T) {
 	p, err := Choose(d, offers, nil, Policy{})
 	if err != nil || p.Price != 256*MaxPrice || len(p.Parts) != 256 {
 		t.Errorf("plan %+v, error %v: want 256 VMs at the highest price", p, err)
+	}
+}
+
+// TestFewLarge takes the one large VM that there is beside any number of small ones,
+// however many regions there are.
+func TestFewLarge(t *testing.T) {
+	for _, regions := range []int{512, maxRegions} {
+		d := Demand{RegionSize: 1 << 30, Regions: regions, Configs: map[int]Config{0: {1, 0, 1, 16}}}
+		p, err := Choose(d, []Offer{
+			{Type: "small", Memory: 1 << 30, Price: 1000, Available: -1},
+			{Type: "big", Memory: uint64(regions-1) << 30, Price: 100_000_000, Available: 1},
+		}, nil, Policy{})
+		if err != nil || len(p.Parts) != 2 || p.Price != 100_001_000 {
+			t.Errorf("%d regions: plan %+v, error %v: want one small VM and the big one", regions, p, err)
+		}
+	}
+}
+
+// BenchmarkFew is the dearest search for a plan with a bounded number of VMs, exact
+// and not.
+func BenchmarkFew(b *testing.B) {
+	for _, regions := range []int{1024, 4096, maxRegions} {
+		b.Run(fmt.Sprintf("regions=%d", regions), func(b *testing.B) {
+			var offers []Offer
+			for i := range 60 {
+				memory := uint64(regions/512 + 1 + i*max(1, regions/2000))
+				offers = append(offers, Offer{
+					Type: fmt.Sprintf("t%02d", i), Memory: memory << 30, Available: -1, Price: Price(1000*memory + memory*memory),
+				})
+			}
+			d := Demand{RegionSize: 1 << 30, Regions: regions, Configs: map[int]Config{0: {8, 0, 64, 8}}}
+			for b.Loop() {
+				if _, err := Choose(d, offers, nil, Policy{}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
 
