@@ -12,6 +12,7 @@ import (
 
 	"github.com/redykv/redykv/internal/mem"
 	"github.com/redykv/redykv/internal/prefetch"
+	"github.com/redykv/redykv/internal/words"
 )
 
 // MemoryOptions say what kind of storage a Memory stands in for. The zero value
@@ -288,9 +289,11 @@ func (m *Memory) store(src []byte, addr int64) error {
 		if err != nil {
 			return err
 		}
-		n := min(len(src), chunkSize-int(addr&(chunkSize-1)))
+		at := addr & (chunkSize - 1)
+		n := min(len(src), chunkSize-int(at))
 		if c != nil {
-			copy(c.bytes[addr&(chunkSize-1):], src[:n])
+			// A refill may read here meanwhile; what it read is then not used.
+			words.CopyBytesIn(c.bytes[at:at+int64(n)], src[:n])
 			runtime.KeepAlive(c)
 		}
 		src, addr = src[n:], addr+int64(n)
@@ -310,7 +313,9 @@ func (m *Memory) load(dst []byte, addr int64) error {
 		if c == nil {
 			return m.notHeld(len(dst), addr)
 		}
-		n := copy(dst, c.bytes[addr&(chunkSize-1):])
+		at := addr & (chunkSize - 1)
+		n := min(len(dst), chunkSize-int(at))
+		words.CopyBytesOut(dst[:n], c.bytes[at:at+int64(n)])
 		runtime.KeepAlive(c)
 		if n == len(dst) {
 			return nil

@@ -31,3 +31,25 @@ func TestCopiesAreExact(t *testing.T) {
 		}
 	}
 }
+
+func TestCopyBytes(t *testing.T) {
+	memory := unsafe.Slice((*byte)(unsafe.Pointer(&make([]uint64, 4)[0])), 32)
+	for from := range 16 {
+		for n := range 17 {
+			for i := range memory {
+				memory[i] = byte(100 + i)
+			}
+			want := bytes.Clone(memory)
+			src := bytes.Repeat([]byte{7}, n)
+			copy(want[from:], src)
+			CopyBytesIn(memory[from:from+n], src)
+			if !bytes.Equal(memory, want) {
+				t.Fatalf("%d bytes at %d: %v, want %v", n, from, memory, want)
+			}
+			dst := make([]byte, n)
+			if CopyBytesOut(dst, memory[from:from+n]); !bytes.Equal(dst, src) {
+				t.Fatalf("%d bytes at %d: read %v", n, from, dst)
+			}
+		}
+	}
+}
