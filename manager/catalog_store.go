@@ -166,9 +166,9 @@ type loader struct {
 	caches   []*catalogv1.Cache
 }
 
-// load fills a new catalog from its store. Every cache begins a new lease, and every
-// server that is to send heartbeats has to send one soon.
-func (c *catalog) load(expires, deadline time.Time) (err error) {
+// load fills a new catalog from its store. Every cache begins a new lease and a new
+// dwell, and every server that is to send heartbeats has to send one soon.
+func (c *catalog) load(now, expires, deadline time.Time) (err error) {
 	c.mu.Lock()
 	defer c.end(&err)
 	l := loader{c: c, deadline: deadline, vms: make(map[uint64]*vm)}
@@ -180,7 +180,7 @@ func (c *catalog) load(expires, deadline time.Time) (err error) {
 		if err != nil {
 			return fmt.Errorf("%w: cache %.40q: %w", ErrStateCorrupt, p.GetId(), err)
 		}
-		ca.expires = expires
+		ca.expires, ca.moved = expires, now
 		c.caches[ca.id] = ca
 	}
 	c.dropUnfinished()
@@ -282,7 +282,7 @@ func (l *loader) shares(ca *cache, stored []*catalogv1.Share) ([]*share, error) 
 		if v == nil && p.GetFailed().GetFailed() != "" && p.GetFailed().GetOrder() == p.GetVmOrder() {
 			v = l.vm(p.GetFailed())
 		}
-		if v == nil || p.GetRegions() > maxRegions {
+		if v == nil || p.GetRegions() < 1 || p.GetRegions() > maxRegions {
 			return nil, fmt.Errorf("grant %.40q has %d regions of VM %d", p.GetGrant(), p.GetRegions(), p.GetVmOrder())
 		}
 		s := &share{

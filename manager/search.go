@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -80,17 +81,24 @@ func (s *searcher) search(slo *managerv1.Slo, transport string, client *managerv
 	found, err := s.library.Search(model.Query{
 		SLO:        model.SLO{LatencyUs: slo.GetMaxLatencyUs(), Mops: slo.GetMinThroughputMops()},
 		Margin:     s.margin,
-		RecordSize: int(max(slo.GetRecordSize(), 1)),
+		RecordSize: int(cmp.Or(slo.GetRecordSize(), minRecordSize)),
 		Transport:  transport,
 		Network:    func(distance int) string { return network.At(distance).String() },
-		// A client may have more cores than anybody measured.
-		ClientCores: int(min(client.GetCores(), maxClientThreads)),
-		QueueDepth:  int(min(client.GetQueueDepth(), maxQueueDepth)),
+		// A model may have been measured with more than a cache may ask for.
+		ClientCores: int(min(cmp.Or(client.GetCores(), maxClientThreads), maxClientThreads)),
+		QueueDepth:  int(min(cmp.Or(client.GetQueueDepth(), maxQueueDepth), maxQueueDepth)),
 	})
 	if err != nil {
 		return nil, refuseSLO(slo, err)
 	}
-	return configurations(found), nil
+	configs := configurations(found)
+	for _, c := range configs {
+		// A catalog with any other could not be read again.
+		if err := checkConfiguration(c, slo.GetRecordSize()); err != nil {
+			return nil, refuse(connect.CodeInternal, fmt.Errorf("found for the slo: %w", err))
+		}
+	}
+	return configs, nil
 }
 
 // configurations are those of answers. The same at all distances is one.

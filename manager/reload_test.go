@@ -1,0 +1,119 @@
+package manager
+
+import (
+	"errors"
+	"maps"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/redykv/redykv/internal/api/catalogv1"
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/manager/model"
+)
+
+// reload starts a manager with what another one's store holds, and closes it with the
+// test.
+func reload(t *testing.T, s *crashStore) (*Manager, error) {
+	t.Helper()
+	s.mu.Lock()
+	entries := maps.Clone(s.entries)
+	s.mu.Unlock()
+	m, err := New(Options{Transport: "tcp", Heartbeat: time.Hour, Lease: -1, Logger: quiet(), store: &crashStore{entries: entries}})
+	if err == nil {
+		t.Cleanup(func() {
+			if err := m.Close(testContext(t)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	return m, err
+}
+
+// deepModel speaks of more batches in flight, and of smaller records, than a cache may
+// have.
+func deepModel(t *testing.T) *model.Model {
+	t.Helper()
+	m := model.New(model.Provenance{Transport: "tcp", Network: model.NoNetwork, Host: model.ThisHost(), Revision: "test"})
+	for _, record := range []int{4, 8} {
+		n, err := m.Add(&model.Measurement{RecordSize: record, Distance: 1, Network: model.NoNetwork, ClientCores: 1, QueueDepth: 64})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for at, ok := n.Next(); ok; at, ok = n.Next() {
+			flight := float64(at.B * at.Q)
+			latency := 4 + flight/100
+			p := model.Performance{LatencyUs: latency, Mops: flight / latency}
+			if err := n.Report(at, p, p); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return m
+}
+
+// What the search finds is within the bounds of table 2, however much was measured, so
+// that the catalog can be read again; what is beyond them is refused.
+func TestFoundConfigurationsAreReadAgain(t *testing.T) {
+	s := &crashStore{entries: make(map[string][]byte)}
+	m, client := serve(t, Options{Transport: "tcp", store: s, Models: []*model.Model{deepModel(t)}, SLOMargin: -1})
+	if err := m.catalog.register(testVM("a", 1<<30, 4, "http://127.0.0.1:1"), time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	allocated := 0
+	for _, mops := range []float64{1, 3.5, 10, 50, 80, 95, 98} {
+		answer, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1 << 20, Slo: slo(0, mops, 0)}))
+		if err != nil {
+			if connect.CodeOf(err) != connect.CodeInvalidArgument {
+				t.Errorf("%v: %v", mops, err)
+			}
+			continue
+		}
+		allocated++
+		if err := checkConfiguration(answer.Msg.GetConfiguration(), 0); err != nil {
+			t.Errorf("%v: %v", mops, err)
+		}
+		if _, err := reload(t, s); err != nil {
+			t.Errorf("%v: %v", mops, err)
+		}
+	}
+	if allocated < 3 {
+		t.Errorf("%d SLOs are met", allocated)
+	}
+}
+
+// A cache stays for a while where a restarted manager finds it, and a share without
+// regions is damage.
+func TestReload(t *testing.T) {
+	s := &crashStore{entries: make(map[string][]byte)}
+	m, client := serve(t, Options{store: s})
+	if err := m.catalog.register(testVM("a", 1<<20, 0, "http://127.0.0.1:1"), time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	ca, err := allocateBytes(t, client, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := time.Now()
+	again, err := reload(t, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found, ok := again.catalog.watched(ca.GetCacheId()); !ok || found.moved.Before(before) {
+		t.Errorf("cache %v", found)
+	}
+	key := cachePrefix + ca.GetCacheId()
+	stored := new(catalogv1.Cache)
+	if err := proto.Unmarshal(s.entries[key], stored); err != nil {
+		t.Fatal(err)
+	}
+	stored.Shares[0].Regions = 0
+	if s.entries[key], err = proto.Marshal(stored); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := reload(t, s); !errors.Is(err, ErrStateCorrupt) {
+		t.Errorf("a share of 0 regions: %v", err)
+	}
+}
