@@ -183,14 +183,14 @@ func usable(shares []*share) error {
 }
 
 // commit makes a cache visible, unless one of its VMs has failed or is leaving
-// meanwhile.
-func (c *catalog) commit(ca *cache, expires time.Time) (_ *managerv1.AllocateResponse, err error) {
+// meanwhile. expiry is asked under mu, for which a call may have waited.
+func (c *catalog) commit(ca *cache, expiry func() time.Time) (_ *managerv1.AllocateResponse, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
 	if err := usable(ca.shares); err != nil {
 		return nil, err
 	}
-	ca.ready, ca.expires = true, expires
+	ca.ready, ca.expires = true, expiry()
 	c.touchCache(ca)
 	p := ca.priced(ca.proto())
 	return &managerv1.AllocateResponse{CacheId: p.Id, Shares: ca.withTokens(p.Shares, ca.shares), Configuration: p.Configuration, RegionSize: p.RegionSize}, nil

@@ -131,9 +131,9 @@ func (v *vm) repeats(info VM) bool {
 	return info == v.VM && (v.reserved == 0 || !fresh)
 }
 
-// heartbeat postpones a VM's deadline. The error is errUnknownVM where no such VM
-// is up.
-func (c *catalog) heartbeat(id string, free uint64, deadline time.Time) (err error) {
+// heartbeat postpones a VM's deadline, which is asked for under mu, for which a call
+// may have waited. The error is errUnknownVM where no such VM is up.
+func (c *catalog) heartbeat(id string, free uint64, deadline func() time.Time) (err error) {
 	c.mu.Lock()
 	defer c.end(&err)
 	v := c.vms[id]
@@ -141,7 +141,7 @@ func (c *catalog) heartbeat(id string, free uint64, deadline time.Time) (err err
 		return fmt.Errorf("%w %.40q is registered", errUnknownVM, id)
 	}
 	if !v.deadline.IsZero() {
-		v.deadline = deadline
+		v.deadline = deadline()
 	}
 	// A server that registered while caches of an earlier manager still held
 	// part of it can lend more once they have left.

@@ -15,16 +15,20 @@ func (m *Manager) expiry() time.Time {
 	return m.opts.now().Add(m.opts.Lease)
 }
 
+// nextBeat is when a server that calls now is failed unless it calls again.
+func (m *Manager) nextBeat() time.Time { return m.opts.now().Add(m.opts.Silence) }
+
 // leaseMillis is the lease as clients are told: 0 for none.
 func (m *Manager) leaseMillis() int64 { return max(0, m.opts.Lease.Milliseconds()) }
 
-// renew postpones the end of a cache's lease.
-func (c *catalog) renew(id string, expires time.Time) error {
+// renew postpones the end of a cache's lease. expiry is asked under mu, for which a
+// call may have waited.
+func (c *catalog) renew(id string, expiry func() time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	ca, err := c.known(id)
 	if err == nil {
-		ca.expires = expires
+		ca.expires = expiry()
 	}
 	return err
 }

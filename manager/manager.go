@@ -313,19 +313,24 @@ func (m *Manager) monitor() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		wait, asked := m.untilNextCheck(), time.Now()
+		asked := time.Now() // before the catalog's lock is waited for: so do all calls then
+		wait := m.untilNextCheck()
 		timer.Reset(wait)
+		due := false
 		select {
 		case <-timer.C:
-			if late := time.Since(asked) - wait; late > m.opts.Heartbeat {
-				m.opts.Logger.Warn("manager stood still", "for", late)
-				m.catalog.postpone(late)
-			}
-			now := m.opts.now()
-			m.work.Go(func() { m.expire(now) }) // which may wait for a server
+			due = true
 		case <-m.wake:
 		case <-m.ctx.Done():
 			return
+		}
+		if late := time.Since(asked) - wait; late > m.opts.Heartbeat {
+			m.opts.Logger.Warn("manager stood still", "for", late)
+			m.catalog.postpone(late)
+		}
+		if due {
+			now := m.opts.now()
+			m.work.Go(func() { m.expire(now) }) // which may wait for a server
 		}
 	}
 }

@@ -118,33 +118,47 @@ type told struct {
 // consider looks at all caches in a cloud region, and tells those that had better
 // move. What was decided of the others stands in their decisions.
 func (c *catalog) consider(s supply, e Economy) (all []told, err error) {
-	c.mu.Lock()
-	defer c.end(&err)
-	c.reprice(s)
-	for _, ca := range c.caches {
-		if ca.demand.cloudRegion != s.region || !ca.settled() || s.now.Sub(ca.moved) < e.Dwell || ca.move != nil && s.now.Before(ca.move.until) {
-			continue
+	for _, ca := range c.reprice(s) {
+		t, err := c.considerOne(ca, s, e)
+		if err != nil {
+			return all, err
 		}
-		ca.move = nil
-		leave, urgent, reason, decision := c.better(ca, s, e)
-		ca.decide("move", decision)
-		if len(leave) == 0 {
-			continue
+		if len(t.vms) > 0 {
+			all = append(all, t)
 		}
-		ca.move = &move{urgent: urgent, until: s.now.Add(max(e.Dwell, time.Minute))}
-		for _, v := range leave {
-			ca.move.vms = append(ca.move.vms, v.id)
-		}
-		ca.log.retract(managerv1.WatchResponse_KIND_VM_DEAR)
-		ca.log.append(leave[0], &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_DEAR, VmIds: ca.move.vms, Reason: reason})
-		c.touchCache(ca)
-		all = append(all, told{ca.id, ca.move.vms, reason})
 	}
 	return all, nil
 }
 
-// reprice notes what VMs cost now: spot prices change. Called under mu.
-func (c *catalog) reprice(s supply) {
+// considerOne is consider for one cache: planning takes time, and nobody else waits for
+// more than that of one. It tells of no VMs where the cache stays.
+func (c *catalog) considerOne(ca *cache, s supply, e Economy) (_ told, err error) {
+	c.mu.Lock()
+	defer c.end(&err)
+	if c.caches[ca.id] != ca || !ca.settled() || s.now.Sub(ca.moved) < e.Dwell || ca.move != nil && s.now.Before(ca.move.until) {
+		return told{}, nil
+	}
+	ca.move = nil
+	leave, urgent, reason, decision := c.better(ca, s, e)
+	ca.decide("move", decision)
+	if len(leave) == 0 {
+		return told{}, nil
+	}
+	ca.move = &move{urgent: urgent, until: s.now.Add(max(e.Dwell, time.Minute))}
+	for _, v := range leave {
+		ca.move.vms = append(ca.move.vms, v.id)
+	}
+	ca.log.retract(managerv1.WatchResponse_KIND_VM_DEAR)
+	ca.log.append(leave[0], &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_DEAR, VmIds: ca.move.vms, Reason: reason})
+	c.touchCache(ca)
+	return told{ca.id, ca.move.vms, reason}, nil
+}
+
+// reprice notes what VMs cost now, for spot prices change, and lists the caches in the
+// cloud region.
+func (c *catalog) reprice(s supply) []*cache {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for _, v := range c.vms {
 		for _, o := range s.offers {
 			if v.launched && v.Type != "" && v.CloudRegion == s.region && v.Type == o.Type && v.Spot == o.Spot && int(v.Distance) == o.Distance {
@@ -152,6 +166,13 @@ func (c *catalog) reprice(s supply) {
 			}
 		}
 	}
+	var all []*cache
+	for _, ca := range c.caches {
+		if ca.demand.cloudRegion == s.region {
+			all = append(all, ca)
+		}
+	}
+	return all
 }
 
 // settled says whether a cache has all that it needs, and nothing goes on. Called

@@ -45,7 +45,7 @@ func (m *Manager) broken(err error) {
 }
 
 func (m *Manager) restore() error {
-	if err := m.catalog.load(m.expiry(), m.opts.now().Add(m.opts.Silence)); err != nil {
+	if err := m.catalog.load(m.opts.now(), m.expiry(), m.nextBeat()); err != nil {
 		return err
 	}
 	if err := m.keepToken(); err != nil {

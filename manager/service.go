@@ -69,7 +69,7 @@ func (s service) Settle(ctx context.Context, req *connect.Request[managerv1.Sett
 // Renew fails with NotFound for a cache that is unknown, or deallocated because
 // it was not renewed in time.
 func (s service) Renew(_ context.Context, req *connect.Request[managerv1.RenewRequest]) (*connect.Response[managerv1.RenewResponse], error) {
-	if err := s.m.catalog.renew(req.Msg.GetCacheId(), s.m.expiry()); err != nil {
+	if err := s.m.catalog.renew(req.Msg.GetCacheId(), s.m.expiry); err != nil {
 		return nil, unknownCache(req.Msg.GetCacheId())
 	}
 	return connect.NewResponse(&managerv1.RenewResponse{LeaseMs: s.m.leaseMillis()}), nil
@@ -169,7 +169,7 @@ func (s service) Register(ctx context.Context, req *connect.Request[managerv1.Re
 	if err := info.check(); err != nil {
 		return nil, refuse(connect.CodeInvalidArgument, err)
 	}
-	if err := s.m.catalog.register(info, s.m.opts.now().Add(s.m.opts.Silence)); err != nil {
+	if err := s.m.catalog.register(info, s.m.nextBeat()); err != nil {
 		return nil, refuseCapacity(err, connect.CodeAlreadyExists)
 	}
 	s.m.opts.Logger.Info("server registered", "vm", info.ID, "control", info.ControlURL, "transport", info.Transport)
@@ -179,7 +179,7 @@ func (s service) Register(ctx context.Context, req *connect.Request[managerv1.Re
 // Heartbeat fails with NotFound for a server that the manager does not know or
 // has given up: it has to register again.
 func (s service) Heartbeat(_ context.Context, req *connect.Request[managerv1.HeartbeatRequest]) (*connect.Response[managerv1.HeartbeatResponse], error) {
-	err := s.m.catalog.heartbeat(req.Msg.GetVmId(), req.Msg.GetFreeMemory(), s.m.opts.now().Add(s.m.opts.Silence))
+	err := s.m.catalog.heartbeat(req.Msg.GetVmId(), req.Msg.GetFreeMemory(), s.m.nextBeat)
 	if err != nil {
 		return nil, refuseCapacity(err, connect.CodeInternal)
 	}

@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"log/slog"
 	"testing"
 	"time"
 )
@@ -48,4 +49,47 @@ func TestManagerStandsStill(t *testing.T) {
 	known("stays")
 	m.expire(now.Add(31 * time.Minute))
 	known()
+}
+
+// messages is a handler that passes on what is logged.
+type messages struct {
+	slog.Handler
+	said chan<- string
+}
+
+func (m messages) Enabled(context.Context, slog.Level) bool { return true }
+func (m messages) WithAttrs([]slog.Attr) slog.Handler       { return m }
+func (m messages) Handle(_ context.Context, r slog.Record) error {
+	m.said <- r.Message
+	return nil
+}
+
+// Who waits for the catalog stands still as well: a store that is slow costs no server
+// its place.
+func TestManagerWaitsForCatalog(t *testing.T) {
+	said := make(chan string, 1000)
+	m, err := New(Options{Heartbeat: 20 * time.Millisecond, Logger: slog.New(messages{slog.DiscardHandler, said})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	due := time.Now().Add(300 * time.Millisecond)
+	if err := m.catalog.register(testVM("a", 1<<20, 1, "http://127.0.0.1:1"), due); err != nil {
+		t.Fatal(err)
+	}
+	m.catalog.mu.Lock()
+	<-time.After(time.Until(due) + 200*time.Millisecond)
+	m.catalog.mu.Unlock()
+	for what := range said {
+		if what == "manager stood still" {
+			return
+		}
+		if what == "VM is gone" {
+			t.Fatal("a server is held to what nobody could hear")
+		}
+	}
 }
