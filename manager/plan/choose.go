@@ -110,13 +110,11 @@ func sitesOf(d Demand, offers []Offer, servers []Server, p Policy) []*site {
 	for i, o := range offers {
 		if s := place(o.Distance); s != nil {
 			s.offers = append(s.offers, i)
-			if o.Warm > 0 {
-				s.warm = max(s.warm, s.room(o.Memory, o.Cores).regions)
-			}
 		}
 	}
 	sites := slices.SortedFunc(maps.Values(at), func(a, b *site) int { return cmp.Compare(a.distance, b.distance) })
 	for _, s := range sites {
+		s.warm = s.warmRoom(offers, s.offers)
 		slices.SortStableFunc(s.offers, func(a, b int) int { return cmp.Compare(offers[a].Name(), offers[b].Name()) })
 		for _, i := range s.offers {
 			s.fits[candidate{-1, i}] = s.offer(offers[i])
@@ -158,29 +156,51 @@ func none(d Demand, offers []Offer, servers []Server, sites []*site, e Explanati
 		}
 	}
 	for _, s := range sites {
-		err.Available = max(err.Available, uint64(s.largest(offers))*d.RegionSize)
+		err.Available = max(err.Available, uint64(s.largest(offers, servers))*d.RegionSize)
 	}
 	return err
 }
 
 // largest is how many regions the site could hold with as many VMs as a cache may
-// have.
-func (s *site) largest(offers []Offer) int {
+// have. A cache that is smaller needs more cores for each region if its threads serve
+// all of it, so that its VMs hold no more than before: from the demand downwards, what
+// fits is all that can still be asked for, until it is what is asked for.
+func (s *site) largest(offers []Offer, servers []Server) int {
+	n, whole := s.need, s.Per == s.Regions
+	for n.Regions > 0 {
+		held := s.holding(n, offers, servers)
+		if held >= n.Regions {
+			break
+		}
+		n.Regions = held
+		if whole {
+			n.Per = held
+		}
+		n.warm = n.warmRoom(offers, s.offers)
+	}
+	return n.Regions
+}
+
+// holding is how many regions of a need the site's VMs hold, the largest of them, as
+// many as a cache may have.
+func (s *site) holding(n need, offers []Offer, servers []Server) int {
 	var each []int
 	for _, i := range s.servers {
-		each = append(each, s.fits[candidate{i, -1}].regions)
+		if srv := servers[i]; srv.Transport == n.Transport {
+			each = append(each, min(n.byMemory(srv.Free), n.byCores(srv.Cores)))
+		}
 	}
 	for _, i := range s.offers {
-		n := offers[i].Available
-		if n < 0 || n > s.MaxVMs {
-			n = s.MaxVMs
+		vms := offers[i].Available
+		if vms < 0 || vms > s.MaxVMs {
+			vms = s.MaxVMs
 		}
-		each = append(each, slices.Repeat([]int{s.fits[candidate{-1, i}].regions}, n)...)
+		each = append(each, slices.Repeat([]int{n.offer(offers[i]).regions}, vms)...)
 	}
 	slices.SortFunc(each, func(a, b int) int { return cmp.Compare(b, a) })
 	sum := 0
-	for _, n := range each[:min(len(each), s.MaxVMs)] {
-		sum += n
+	for _, regions := range each[:min(len(each), s.MaxVMs)] {
+		sum += regions
 	}
-	return min(sum, s.Regions)
+	return sum
 }

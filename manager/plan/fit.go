@@ -38,12 +38,33 @@ func (f fit) bound(regions int, format string, args ...any) fit {
 // room bounds by memory and cores.
 func (n need) room(memory uint64, cores int) fit {
 	f := fit{regions: n.Regions}
-	f = f.bound(int(min(uint64(n.Regions), memory/n.RegionSize)), "%v of memory", units.Size(memory))
-	if n.config.S > 0 && cores < n.config.C {
-		// The largest n with ceil(S*n/Per) <= cores.
-		f = f.bound(cores*n.Per/n.config.S, "%s, for %s per %s", count(cores, "core"), count(n.config.S, "server thread"), count(n.Per, "region"))
+	if most := n.byMemory(memory); most < f.regions {
+		f = f.bound(most, "%v of memory", units.Size(memory))
+	}
+	if most := n.byCores(cores); most < f.regions {
+		f = f.bound(most, "%s, for %s per %s", count(cores, "core"), count(n.config.S, "server thread"), count(n.Per, "region"))
 	}
 	return f
+}
+
+func (n need) byMemory(bytes uint64) int { return int(min(uint64(n.Regions), bytes/n.RegionSize)) }
+
+func (n need) byCores(cores int) int {
+	if n.config.S == 0 || cores >= n.config.C {
+		return n.Regions
+	}
+	return cores * n.Per / n.config.S // the largest n with ceil(S*n/Per) <= cores
+}
+
+// warmRoom is the most regions that one VM could take which runs already.
+func (n need) warmRoom(offers []Offer, here []int) int {
+	most := 0
+	for _, i := range here {
+		if o := offers[i]; o.Warm > 0 {
+			most = max(most, n.room(o.Memory, o.Cores).regions)
+		}
+	}
+	return most
 }
 
 func (n need) server(s Server) fit {

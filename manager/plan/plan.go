@@ -132,8 +132,10 @@ type Part struct {
 
 // NoneError says that no VMs serve a demand, and why.
 type NoneError struct {
-	Asked     uint64 // bytes
-	Available uint64 // bytes of the largest cache that could be had
+	Asked uint64 // bytes
+	// Available is how many bytes could be had, at most: of a demand whose Per is its
+	// Regions, as those of a whole cache, with threads for so many regions.
+	Available uint64
 	// Servers is how many servers were asked that lend over the demand's transport,
 	// and Offers how many VM types.
 	Servers, Offers int

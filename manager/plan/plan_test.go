@@ -190,10 +190,78 @@ func TestCheapest(t *testing.T) {
 		case err == nil:
 			checkParts(t, d, offers, servers, p)
 		}
-		if none != nil && none.Available >= none.Asked {
-			t.Fatalf("refused, though %d of %d bytes are available", none.Available, none.Asked)
+		if none != nil {
+			checkAvailable(t, none, d, offers, servers, policy)
 		}
 	})
+}
+
+// checkAvailable asks for what is said to be available, and for all between that and
+// what was asked for.
+func checkAvailable(t *rapid.T, none *NoneError, d Demand, offers []Offer, servers []Server, p Policy) {
+	most := int(none.Available / d.RegionSize)
+	if most >= d.Regions {
+		t.Fatalf("refused, though %d of %d bytes are available", none.Available, none.Asked)
+	}
+	whole := d.Per == 0 || d.Per == d.Regions
+	for n := max(1, most); n < d.Regions; n++ {
+		less := d
+		less.Regions = n
+		if whole {
+			less.Per = n
+		}
+		if _, err := Choose(less, offers, servers, p); (err == nil) != (n == most) {
+			t.Fatalf("%d regions refused with %d available, for %d the error is %v", d.Regions, most, n, err)
+		}
+	}
+}
+
+// TestAvailable does so where the threads of a cache decide, of servers and VM types.
+func TestAvailable(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := rapid.IntRange(1, 6).Draw(t, "c")
+		d := Demand{
+			RegionSize: 1, Regions: rapid.IntRange(2, 40).Draw(t, "regions"), Duration: time.Hour,
+			Configs: map[int]Config{0: {c, rapid.IntRange(0, c).Draw(t, "s"), 1, 16}},
+		}
+		if rapid.Bool().Draw(t, "part") {
+			d.Per = rapid.IntRange(1, 40).Draw(t, "per")
+		}
+		servers := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Server {
+			memory := rapid.Uint64Range(1, 20).Draw(t, "memory")
+			return Server{ID: "s", Free: memory, Memory: memory, Cores: rapid.IntRange(0, 4).Draw(t, "cores")}
+		}), 0, 3).Draw(t, "servers")
+		offers := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Offer {
+			return Offer{
+				Type: "x", Memory: rapid.Uint64Range(1, 8).Draw(t, "memory"), Cores: rapid.IntRange(0, 3).Draw(t, "cores"),
+				Available: rapid.IntRange(-1, 2).Draw(t, "available"), Warm: rapid.IntRange(0, 1).Draw(t, "warm"),
+				Spot: rapid.Bool().Draw(t, "spot"), Notice: time.Duration(rapid.IntRange(0, 8).Draw(t, "notice")) * time.Second,
+			}
+		}), 0, 2).Draw(t, "offers")
+		p := Policy{MaxVMs: 3, MigrationRate: 1, Provision: time.Second}
+		_, err := Choose(d, offers, servers, p)
+		var none *NoneError
+		if errors.As(err, &none) {
+			checkAvailable(t, none, d, offers, servers, p)
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// BenchmarkNone says how much of a cache 10,000 servers with too few cores could hold.
+func BenchmarkNone(b *testing.B) {
+	var servers []Server
+	for i := range 10_000 {
+		servers = append(servers, Server{ID: "s", Free: uint64(1 + i%300), Memory: 300, Cores: i % 7 % 2})
+	}
+	d := Demand{RegionSize: 1, Regions: maxRegions, Configs: map[int]Config{0: {512, 300, 1, 16}}}
+	for b.Loop() {
+		var none *NoneError
+		if _, err := Choose(d, nil, servers, Policy{}); !errors.As(err, &none) {
+			b.Fatal(err)
+		}
+	}
 }
 
 // tryAll is the least cost at one distance, found by trying each number of each VM.
