@@ -221,6 +221,7 @@ func (c *catalog) takeOut(ca *cache, reason string) []*share {
 // parting is a VM on which grants end.
 type parting struct {
 	vm        *vm
+	shares    []*share
 	grants    []string
 	terminate bool // it was launched, and serves nothing else
 	failed    bool
@@ -239,7 +240,7 @@ func (c *catalog) part(shares []*share) []parting {
 			i, at[s.vm] = len(all), len(all)
 			all = append(all, parting{vm: s.vm})
 		}
-		all[i].grants = append(all[i].grants, s.grant)
+		all[i].shares, all[i].grants = append(all[i].shares, s), append(all[i].grants, s.grant)
 		s.vm.grants--
 	}
 	for i, p := range all {

@@ -235,6 +235,13 @@ func (c *catalog) lost(now time.Time, silence time.Duration) []loss {
 	return all
 }
 
+// beats says whether a VM is there, and fails by its silence.
+func (c *catalog) beats(v *vm) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return v.failed == "" && !v.deadline.IsZero()
+}
+
 // nextLeave returns when the next VM is gone that has announced it.
 func (c *catalog) nextLeave() (next time.Time, ok bool) {
 	c.mu.Lock()

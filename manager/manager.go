@@ -351,7 +351,7 @@ func (m *Manager) untilNextCheck() time.Duration {
 const minCheck = time.Millisecond
 
 // terminateTimeout bounds the release of one VM: a server that does not answer
-// in this time is taken for failed.
+// in this time is taken for failed, unless heartbeats say whether it is well.
 const terminateTimeout = 5 * time.Second
 
 // failID is fail for a VM that is named.

@@ -14,40 +14,73 @@ import (
 // that one that does not answer keeps nobody else from it. It goes on whatever
 // happens to the caller. whole says that nothing of the cache is to stay.
 func (m *Manager) release(cache string, shares []*share, whole bool) {
-	var releasing sync.WaitGroup
+	var (
+		releasing sync.WaitGroup
+		mu        sync.Mutex
+		free      []*share
+	)
 	for _, p := range m.catalog.part(shares) {
-		if p.failed && !whole {
-			// What is left of it is nobody's who could wait: the cache lives on.
-			m.work.Go(func() { m.releaseVM(cache, p, whole) })
-			continue
-		}
-		releasing.Go(func() { m.releaseVM(cache, p, whole) })
+		releasing.Go(func() {
+			switch {
+			case p.failed && !whole:
+				// What is left of it is nobody's who could wait: the cache lives on.
+				m.work.Go(func() { m.releaseVM(context.Background(), cache, p, whole) })
+			case !m.releaseVM(context.Background(), cache, p, whole):
+				m.work.Go(func() { m.releaseLater(cache, p, whole) })
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			free = append(free, p.shares...)
+		})
 	}
 	releasing.Wait()
-	_ = m.catalog.free(shares) // the manager ends if the store does
+	_ = m.catalog.free(free) // the manager ends if the store does
+}
+
+// releaseLater tries again and again at a server that is slow: until then what it has
+// lent stays reserved. If the manager ends first, the next one finds it by its audit.
+func (m *Manager) releaseLater(cache string, p parting, whole bool) {
+	for pause(m.ctx, m.opts.Heartbeat) {
+		if m.releaseVM(m.ctx, cache, p, whole) {
+			_ = m.catalog.free(p.shares) // the manager ends if the store does
+			return
+		}
+	}
 }
 
 // releaseVM terminates a VM that was launched for the cache and serves nothing
 // else. Any other is told to disconnect the grants; one that cannot be told is
-// failed.
-func (m *Manager) releaseVM(cache string, p parting, whole bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), terminateTimeout)
+// failed. It returns false for one that does not answer in time although it may be
+// well, for others use it: its silence would fail it. The end of ctx fails
+// nobody.
+func (m *Manager) releaseVM(ctx context.Context, cache string, p parting, whole bool) bool {
+	call, cancel := context.WithTimeout(ctx, terminateTimeout)
 	defer cancel()
 	if p.terminate {
 		m.observe(p.vm, false)
-		m.terminate(ctx, p.vm.id)
-		return
+		m.terminate(call, p.vm.id)
+		return true
 	}
 	if whole {
 		p.grants = []string{""} // all of them, whoever gave them
 	}
 	for _, grant := range p.grants {
-		if err := disconnect(ctx, p.vm.VM, cache, grant); err != nil {
-			m.opts.Logger.Warn("cache not disconnected", "cache", cache, "vm", p.vm.id, "grant", grant, "err", err)
-			m.fail(p.vm, "does not answer")
-			return
+		err := disconnect(call, p.vm.VM, cache, grant)
+		if err == nil {
+			continue
 		}
+		if ctx.Err() != nil {
+			return false // the manager ends
+		}
+		m.opts.Logger.Warn("cache not disconnected", "cache", cache, "vm", p.vm.id, "grant", grant, "err", err)
+		if connect.CodeOf(err) == connect.CodeDeadlineExceeded && m.catalog.beats(p.vm) {
+			return false
+		}
+		m.fail(p.vm, "does not answer")
+		break
 	}
+	return true
 }
 
 // disconnect takes the regions of a grant back from a server, or of all grants.

@@ -2,7 +2,9 @@ package manager
 
 import (
 	"context"
+	"errors"
 	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -57,5 +59,73 @@ func TestSlowServerHoldsUpNobody(t *testing.T) {
 	}
 	if n := len(m.catalog.describe().GetVms()); n != 2 {
 		t.Errorf("%d of 2 VMs are left", n)
+	}
+}
+
+// slow is a server that does not answer the first Disconnects in time.
+type slow struct {
+	serverv1connect.UnimplementedCacheServerServiceHandler
+	late, asked atomic.Int32
+}
+
+func (s *slow) Disconnect(context.Context, *connect.Request[serverv1.DisconnectRequest]) (*connect.Response[serverv1.DisconnectResponse], error) {
+	if s.asked.Add(1) <= s.late.Load() {
+		return nil, connect.NewError(connect.CodeDeadlineExceeded, errors.New("too slow"))
+	}
+	return connect.NewResponse(&serverv1.DisconnectResponse{}), nil
+}
+
+// A server that is too slow to give a cache back keeps its other caches, and the memory
+// is nobody's until it has. One of which no heartbeat is expected is failed.
+func TestSlowServerKeepsOtherCaches(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		beats time.Time
+		fails bool
+	}{
+		{"with heartbeats", time.Now().Add(time.Hour), false},
+		{"without", time.Time{}, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			m, client := serve(t, Options{Heartbeat: time.Millisecond, Silence: time.Hour})
+			s := &slow{}
+			s.late.Store(3)
+			_, handler := serverv1connect.NewCacheServerServiceHandler(s)
+			web := httptest.NewServer(handler)
+			t.Cleanup(web.Close)
+			if err := m.catalog.register(testVM("a", 2<<20, 0, web.URL), tc.beats); err != nil {
+				t.Fatal(err)
+			}
+			first, err := allocateBytes(t, client, 1<<20)
+			if err != nil {
+				t.Fatal(err)
+			}
+			second, err := allocateBytes(t, client, 1<<20)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := client.Deallocate(testContext(t), connect.NewRequest(&managerv1.DeallocateRequest{CacheId: first.GetCacheId()})); err != nil {
+				t.Fatal(err)
+			}
+			d, err := m.catalog.describeCache(second.GetCacheId())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if failed := len(d.GetEvents()) > 0; failed != tc.fails {
+				t.Fatalf("events %v", d.GetEvents())
+			}
+			if tc.fails {
+				return
+			}
+			for ctx := testContext(t); ; {
+				if _, err = allocateBytes(t, client, 1<<20); err == nil || !pause(ctx, time.Millisecond) {
+					break
+				}
+			}
+			if err != nil || s.asked.Load() <= s.late.Load() {
+				t.Errorf("memory had again after %d calls: %v", s.asked.Load(), err)
+			}
+			m.catalog.check(t)
+		})
 	}
 }
