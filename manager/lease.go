@@ -73,6 +73,7 @@ func (c *catalog) takeExpired(now time.Time, reason string) (all []abandoned, er
 // not answer keeps no other waiting.
 func (m *Manager) expire(now time.Time) {
 	var ending sync.WaitGroup
+	defer ending.Wait()
 	ending.Go(func() { m.audit(now) })
 	for _, l := range m.catalog.lost(now, m.opts.Silence) {
 		ending.Go(func() { m.fail(l.vm, l.reason) })
@@ -86,5 +87,4 @@ func (m *Manager) expire(now time.Time) {
 		m.opts.Logger.Warn("cache deallocated", "cache", ca.id, "reason", reason)
 		ending.Go(func() { m.release(ca.id, ca.shares, true) })
 	}
-	ending.Wait()
 }

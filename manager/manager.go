@@ -260,14 +260,9 @@ func (m *Manager) URL() string {
 // the VMs that it launched and that cannot outlive it. Clients that are not through when ctx ends are cut off. Closing
 // again does nothing.
 func (m *Manager) Close(ctx context.Context) error {
-	m.mu.Lock()
-	if m.closed {
-		m.mu.Unlock()
+	if !m.shut() {
 		return nil
 	}
-	m.closed = true
-	m.mu.Unlock()
-
 	m.cancel(errClosing)
 	var err error
 	if m.http.Shutdown(ctx) != nil { // ctx has ended
@@ -284,6 +279,15 @@ func (m *Manager) Close(ctx context.Context) error {
 		return fmt.Errorf("manager: close: %w", err)
 	}
 	return nil
+}
+
+// shut lets nothing in any more. It returns false where that was done before.
+func (m *Manager) shut() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	open := !m.closed
+	m.closed = true
+	return open
 }
 
 // enter lets a call in that changes something. The call's context ends with the

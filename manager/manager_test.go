@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -72,5 +73,98 @@ func TestAllocateForNobody(t *testing.T) {
 	}
 	if d := m.catalog.describe(); len(d.GetCaches())+len(d.GetVms())+len(a.nodes) != 0 || a.budget.used != 0 {
 		t.Errorf("left over: %v, %d VMs, %d bytes", d, len(a.nodes), a.budget.used)
+	}
+}
+
+// Calls that come when the manager has closed, as those may whose connection was cut
+// off, find no store to write to, and are refused.
+func TestCallsAfterClose(t *testing.T) {
+	m, err := New(Options{Transport: "tcp", State: t.TempDir(), Logger: quiet()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	api, ctx := service{m: m}, testContext(t)
+	vm := connect.NewRequest(&managerv1.RegisterRequest{Vm: testVM("a", 1<<20, 1, "http://127.0.0.1:1").proto(true)})
+	if _, err := api.Register(ctx, vm); err != nil {
+		t.Fatal(err)
+	}
+	ca, err := api.Allocate(ctx, connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1 << 20}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	id := ca.Msg.GetCacheId()
+	for name, call := range map[string]func() error{
+		"Register": func() error { _, err := api.Register(ctx, vm); return err },
+		"Heartbeat": func() error {
+			_, err := api.Heartbeat(ctx, connect.NewRequest(&managerv1.HeartbeatRequest{VmId: "a"}))
+			return err
+		},
+		"Reclaim": func() error {
+			_, err := api.Reclaim(ctx, connect.NewRequest(&managerv1.ReclaimRequest{VmId: "a"}))
+			return err
+		},
+		"Renew": func() error {
+			_, err := api.Renew(ctx, connect.NewRequest(&managerv1.RenewRequest{CacheId: id}))
+			return err
+		},
+		"Deallocate": func() error {
+			_, err := api.Deallocate(ctx, connect.NewRequest(&managerv1.DeallocateRequest{CacheId: id}))
+			return err
+		},
+	} {
+		if err := call(); connect.CodeOf(err) != connect.CodeUnavailable {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// badRestorer is an allocator that fails to take up what an earlier process launched,
+// and tells of a VM's end later on.
+type badRestorer struct {
+	*scripted
+	host Host
+}
+
+func (b *badRestorer) Attach(h Host) {
+	b.host = h
+	b.scripted.Attach(h)
+}
+
+func (b *badRestorer) Restore(context.Context, []string) ([]string, error) {
+	return nil, errors.New("no VM can be taken up")
+}
+
+// An allocator that tells of VMs when its manager could not start is not heard.
+func TestNewFails(t *testing.T) {
+	state := t.TempDir()
+	m, err := New(Options{Transport: "tcp", State: state, Logger: quiet()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.catalog.register(testVM("a", 1<<20, 1, "http://127.0.0.1:1"), m.nextBeat()); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Close(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	a := &badRestorer{scripted: newScripted(t, 1<<20)}
+	if _, err := New(Options{Allocator: a, State: state, Logger: quiet()}); err == nil {
+		t.Fatal("started")
+	}
+	a.host.Failed("a", "killed")
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+	if m, err = New(Options{Transport: "tcp", State: state, Logger: quiet()}); err != nil {
+		t.Fatal(err)
+	}
+	if m.catalog.up("a") == nil {
+		t.Error("the VM is gone")
+	}
+	if err := m.Close(testContext(t)); err != nil {
+		t.Error(err)
 	}
 }

@@ -29,6 +29,8 @@ func (m *Manager) open() error {
 	}
 	m.catalog.store = s
 	if err := m.restore(); err != nil {
+		m.shut() // the allocator has been told of the manager
+		m.work.Wait()
 		return errors.Join(err, s.close())
 	}
 	return nil

@@ -68,7 +68,12 @@ func (s service) Settle(ctx context.Context, req *connect.Request[managerv1.Sett
 
 // Renew fails with NotFound for a cache that is unknown, or deallocated because
 // it was not renewed in time.
-func (s service) Renew(_ context.Context, req *connect.Request[managerv1.RenewRequest]) (*connect.Response[managerv1.RenewResponse], error) {
+func (s service) Renew(ctx context.Context, req *connect.Request[managerv1.RenewRequest]) (*connect.Response[managerv1.RenewResponse], error) {
+	_, leave, err := s.m.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	if err := s.m.catalog.renew(req.Msg.GetCacheId(), s.m.expiry); err != nil {
 		return nil, unknownCache(req.Msg.GetCacheId())
 	}
@@ -76,7 +81,12 @@ func (s service) Renew(_ context.Context, req *connect.Request[managerv1.RenewRe
 }
 
 // Reclaim fails with InvalidArgument, or NotFound for a VM that is not there.
-func (s service) Reclaim(_ context.Context, req *connect.Request[managerv1.ReclaimRequest]) (*connect.Response[managerv1.ReclaimResponse], error) {
+func (s service) Reclaim(ctx context.Context, req *connect.Request[managerv1.ReclaimRequest]) (*connect.Response[managerv1.ReclaimResponse], error) {
+	_, leave, err := s.m.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	notice := time.Duration(req.Msg.GetNoticeMs()) * time.Millisecond
 	if ms := req.Msg.GetNoticeMs(); ms < 0 || ms > MaxNotice.Milliseconds() {
 		return nil, refuse(connect.CodeInvalidArgument, fmt.Errorf("notice_ms %d: want 0 to %d", ms, MaxNotice.Milliseconds()))
@@ -163,6 +173,11 @@ func (s service) Watch(ctx context.Context, req *connect.Request[managerv1.Watch
 // Register fails with InvalidArgument, or AlreadyExists for the id of a launched
 // VM that has registered.
 func (s service) Register(ctx context.Context, req *connect.Request[managerv1.RegisterRequest]) (*connect.Response[managerv1.RegisterResponse], error) {
+	_, leave, err := s.m.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	info := vmFromProto(req.Msg.GetVm())
 	info.Started = s.m.opts.now()
 	info.Secret = string(req.Msg.GetControlSecret())
@@ -178,8 +193,13 @@ func (s service) Register(ctx context.Context, req *connect.Request[managerv1.Re
 
 // Heartbeat fails with NotFound for a server that the manager does not know or
 // has given up: it has to register again.
-func (s service) Heartbeat(_ context.Context, req *connect.Request[managerv1.HeartbeatRequest]) (*connect.Response[managerv1.HeartbeatResponse], error) {
-	err := s.m.catalog.heartbeat(req.Msg.GetVmId(), req.Msg.GetFreeMemory(), s.m.nextBeat)
+func (s service) Heartbeat(ctx context.Context, req *connect.Request[managerv1.HeartbeatRequest]) (*connect.Response[managerv1.HeartbeatResponse], error) {
+	_, leave, err := s.m.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	err = s.m.catalog.heartbeat(req.Msg.GetVmId(), req.Msg.GetFreeMemory(), s.m.nextBeat)
 	if err != nil {
 		return nil, refuseCapacity(err, connect.CodeInternal)
 	}

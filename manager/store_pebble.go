@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -24,7 +25,12 @@ type pebbleStore struct {
 	db     *pebble.DB
 	lock   *pebble.Lock
 	broken *pebbleLog // which Pebble tells of what it cannot go on after
+
+	mu     sync.Mutex // held while it is written or closed
+	closed bool       // Pebble panics at who writes then
 }
+
+var errStoreClosed = errors.New("closed")
 
 var _ store = (*pebbleStore)(nil)
 
@@ -124,6 +130,11 @@ func (s *pebbleStore) load(entry func(key string, value []byte) error) (err erro
 }
 
 func (s *pebbleStore) apply(changes map[string][]byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return errStoreClosed
+	}
 	if err := s.broken.error(); err != nil {
 		return err
 	}
@@ -147,7 +158,14 @@ func (s *pebbleStore) apply(changes map[string][]byte) error {
 }
 
 // close leaves a Pebble alone that could not write: its parts wait for each other.
+// Closing again does nothing.
 func (s *pebbleStore) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.closed = true
 	var err error
 	if !s.broken.stuck.Load() {
 		err = s.db.Close()

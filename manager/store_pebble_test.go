@@ -56,8 +56,13 @@ func TestPebbleStore(t *testing.T) {
 	if err := s.apply(map[string][]byte{formatKey: []byte("another")}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.close(); err != nil {
-		t.Fatal(err)
+	for range 2 {
+		if err := s.close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.apply(map[string][]byte{"late": []byte("1")}); !errors.Is(err, errStoreClosed) {
+		t.Errorf("change of a closed store: %v", err)
 	}
 	for range 2 { // a refusal leaves no lock behind
 		if _, err := openPebbleStore(dir, quiet(), nil); !errors.Is(err, ErrStateFormat) {
