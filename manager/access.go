@@ -6,7 +6,9 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 
@@ -26,6 +28,9 @@ type Access struct {
 	// Cert and Key are files with the caller's own certificate, as PEM, where the
 	// manager asks for one.
 	Cert, Key string
+	// Insecure lets the token be shown to other machines over plain HTTP, where whoever
+	// listens on the way may have it.
+	Insecure bool
 }
 
 // Where programs find their Access by default.
@@ -34,16 +39,25 @@ const (
 	CAEnv    = "REDYKV_MANAGER_CA"
 	CertEnv  = "REDYKV_MANAGER_CERT"
 	KeyEnv   = "REDYKV_MANAGER_KEY"
+	// InsecureEnv is Insecure where it says anything.
+	InsecureEnv = "REDYKV_MANAGER_INSECURE"
 )
 
 // AccessFromEnv is the Access that the environment says.
 func AccessFromEnv() Access {
-	return Access{Token: os.Getenv(TokenEnv), CA: os.Getenv(CAEnv), Cert: os.Getenv(CertEnv), Key: os.Getenv(KeyEnv)}
+	return Access{
+		Token: os.Getenv(TokenEnv), CA: os.Getenv(CAEnv), Cert: os.Getenv(CertEnv), Key: os.Getenv(KeyEnv),
+		Insecure: os.Getenv(InsecureEnv) != "",
+	}
 }
 
 // env is what AccessFromEnv reads.
 func (a Access) env() (env []string) {
-	for _, v := range [][2]string{{TokenEnv, a.Token}, {CAEnv, a.CA}, {CertEnv, a.Cert}, {KeyEnv, a.Key}} {
+	insecure := ""
+	if a.Insecure {
+		insecure = "1"
+	}
+	for _, v := range [][2]string{{TokenEnv, a.Token}, {CAEnv, a.CA}, {CertEnv, a.Cert}, {KeyEnv, a.Key}, {InsecureEnv, insecure}} {
 		if v[1] != "" {
 			env = append(env, v[0]+"="+v[1])
 		}
@@ -113,7 +127,27 @@ func DialWith(addr string, access Access) (Client, error) {
 	if strings.ContainsAny(access.Token, "\r\n") {
 		return nil, errors.New("token: it has several lines")
 	}
+	if access.Token != "" && !access.Insecure && overheard(addr) {
+		return nil, fmt.Errorf("manager %s: a token is not shown to another machine over plain HTTP: use https, or set $%s", addr, InsecureEnv)
+	}
 	return dial(addr, client, access.Token), nil
+}
+
+// overheard says whether what is sent to addr may be read on the way.
+func overheard(addr string) bool {
+	if !strings.Contains(addr, "://") {
+		addr = "http://" + addr
+	}
+	u, err := url.Parse(addr)
+	return err != nil || u.Scheme != "https" && !Loopback(u.Host)
+}
+
+// Loopback says whether an address, a host:port, is of this machine alone. A name may
+// be anything.
+func Loopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	ip := net.ParseIP(host)
+	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
 }
 
 func dial(addr string, client *http.Client, token string) Client {

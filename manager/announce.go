@@ -34,7 +34,7 @@ func (n *Node) Announce(ctx context.Context, mgr Client, registered func()) erro
 			return fmt.Errorf("cache server %s: refused by the manager: %w", n.vm.ID, err)
 		}
 		if err != nil {
-			n.opts.Logger.Warn("manager not reached", "vm", n.vm.ID, "err", err)
+			n.opts.Logger.Warn("not registered with the manager", "vm", n.vm.ID, "err", err)
 			pause(ctx, retry/2+rand.N(retry/2))
 			retry = min(2*retry, lastRetry)
 			continue

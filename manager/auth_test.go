@@ -42,6 +42,27 @@ func dialAs(t *testing.T, m *Manager, token string) Client {
 	return client
 }
 
+// A token goes to another machine over TLS only, unless that is asked for.
+func TestTokenIsNotOverheard(t *testing.T) {
+	for addr, ok := range map[string]bool{
+		"127.0.0.1:7070": true, "localhost:7070": true, "http://[::1]:7070": true, "http://127.0.0.1:7070/path": true,
+		"https://10.0.0.1:7070": true, "https://manager": true,
+		"10.0.0.1:7070": false, "http://10.0.0.1:7070": false, "http://manager:7070": false, "manager:7070": false,
+		"http://127.0.0.1.example:7070": false, "http://127.0.0.1:80@10.0.0.1": false,
+	} {
+		_, err := DialWith(addr, Access{Token: "secret"})
+		if (err == nil) != ok || err != nil && strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v", addr, err)
+		}
+		if _, err := DialWith(addr, Access{Token: "secret", Insecure: true}); err != nil {
+			t.Errorf("%s, insecure: %v", addr, err)
+		}
+		if _, err := DialWith(addr, Access{}); err != nil {
+			t.Errorf("%s, no token: %v", addr, err)
+		}
+	}
+}
+
 // A call needs a token of its role, and says what is wrong with another.
 func TestTokens(t *testing.T) {
 	a := newScripted(t, 64<<20)

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"connectrpc.com/connect"
+
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/fabric"
 )
@@ -158,17 +160,23 @@ func (d *Device) ReadMeta(name string) ([]byte, error) {
 	return nil, fmt.Errorf("redytier: %w: %q", device.ErrNoMeta, name)
 }
 
-// Close implements device.Device.
+// Close implements device.Device. A manager that cannot be told is no error: the
+// servers have been told, and the manager finds that the cache's lease is not renewed.
 func (d *Device) Close() error {
 	if d.closed.Swap(true) || !d.owned {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), controlTimeout)
 	defer cancel()
-	if err := d.cache.Delete(ctx); err != nil && !errors.Is(err, ErrDeleted) {
-		return err
+	err := d.cache.Delete(ctx)
+	switch {
+	case errors.Is(err, ErrDeleted):
+		return nil
+	case connect.CodeOf(err) == connect.CodeUnavailable:
+		d.cache.log.Warn("the manager does not know that the cache is gone", "err", err)
+		return nil
 	}
-	return nil
+	return err
 }
 
 // raise moves a marker up to v, never down.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"strings"
 
@@ -76,17 +75,10 @@ func (f guardFlags) check(listen string) error {
 		return usagef("--api-cert and --api-key go together")
 	case f.clientCA != "" && f.cert == "":
 		return usagef("--api-client-ca takes --api-cert")
-	case !f.insecure && (f.cert == "" || f.tokens == "") && !loopback(listen):
+	case !f.insecure && (f.cert == "" || f.tokens == "") && !manager.Loopback(listen):
 		return usagef("--listen %s can be reached from other machines: that takes --api-cert and --tokens, or --insecure", listen)
 	}
 	return nil
-}
-
-// loopback says whether an address is of this machine alone. A name may be anything.
-func loopback(listen string) bool {
-	host, _, err := net.SplitHostPort(listen)
-	ip := net.ParseIP(host)
-	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
 }
 
 // apply reads the files.
@@ -98,6 +90,7 @@ func (f guardFlags) apply(opts *manager.Options, log *slog.Logger) error {
 		}
 		opts.Tokens = tokens.Tokens
 	}
+	opts.Access.Insecure = f.insecure
 	if f.cert == "" {
 		return nil
 	}
@@ -107,7 +100,7 @@ func (f guardFlags) apply(opts *manager.Options, log *slog.Logger) error {
 	}
 	opts.TLS = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}}
 	// Servers of this machine know the manager by its own certificate.
-	opts.Access = manager.Access{CA: f.cert}
+	opts.Access.CA = f.cert
 	if f.clientCA != "" {
 		if opts.TLS.ClientCAs, err = manager.ReadCertificates(f.clientCA); err != nil {
 			return errors.Join(errors.New("--api-client-ca"), err)

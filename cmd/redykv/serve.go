@@ -65,7 +65,7 @@ the two keeps the log's newest part in remote memory:
 
   --redy none       no such cache
   --redy embedded   a cache server process of this machine, ended with the server
-  --redy HOST:PORT  from the manager there (redykv manager)
+  --redy HOST:PORT  from the manager there (redykv manager), also as a URL
 
 What clients wrote is durable once it was committed, which happens every
 --commit-every. After a crash the store is as it was at some moment since the
@@ -113,7 +113,7 @@ func (f *serveFlags) check() error {
 	case redyEmbedded:
 		shape.Cache, on = int64(f.cache), ycsb.Redy
 	default:
-		if err := checkListen("--redy", strings.TrimPrefix(f.redy, "http://")); err != nil {
+		if err := checkURL("--redy", f.redy); err != nil {
 			return err
 		}
 	}
