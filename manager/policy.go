@@ -106,7 +106,7 @@ func decideMore(now demand, req *managerv1.ReallocateRequest, configs map[int]*m
 		return d, fmt.Errorf("regions %d: want 1 to %d", d.regions, maxRegions)
 	}
 	if req.GetConfiguration() != nil || configs != nil {
-		d.per = d.regions
+		d.per, d.distance = d.regions, 0 // the cache moves whole: what it leaves binds nothing
 	}
 	d.found(configs)
 	return d, d.revise(req.GetSlo(), req.GetConfiguration())

@@ -84,6 +84,9 @@ func (c *catalog) settle(req *managerv1.SettleRequest, at time.Time) (_ []*share
 		now[i].bytes = uint64(now[i].regions) * d.regionSize
 		now[i].apply()
 	}
+	if far := farthest(now); far > 0 || d.config != ca.demand.config {
+		d.distance = far
+	}
 	ca.demand, ca.shares, ca.pending = d, nil, nil
 	for _, s := range now {
 		ca.shares = append(ca.shares, s.share)
@@ -105,6 +108,15 @@ type settled struct {
 	regions uint32
 	cores   uint32
 	bytes   uint64
+}
+
+// farthest is the distance of the VMs; 0: that of none is known.
+func farthest(now []settled) uint32 {
+	far := uint32(0)
+	for _, s := range now {
+		far = max(far, s.share.vm.Distance)
+	}
+	return far
 }
 
 // choose finds the shares that are named, and those that are not. Called under
