@@ -58,6 +58,7 @@ func (m *Manager) tryAllocate(ctx context.Context, req *managerv1.AllocateReques
 	if err != nil {
 		return nil, err
 	}
+	d.cloudRegion = s.region
 	ca, err := m.catalog.reserve("cache-"+rand.Text(), d, s, newVMID)
 	if err != nil {
 		return nil, refuseCapacity(err, connect.CodeInvalidArgument)

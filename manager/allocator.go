@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redykv/redykv/manager/menu"
@@ -73,6 +74,20 @@ type Host interface {
 	// OffersChanged says that something has become cheaper, or is to be had again, so
 	// that nobody has to ask all the time (R30).
 	OffersChanged()
+}
+
+// attachment is an allocator's manager. A market may ask for it before there is one.
+type attachment struct{ host atomic.Pointer[Host] }
+
+// Attach implements [Allocator].
+func (a *attachment) Attach(h Host) { a.host.Store(&h) }
+
+// manager is nil before Attach.
+func (a *attachment) manager() Host {
+	if h := a.host.Load(); h != nil {
+		return *h
+	}
+	return nil
 }
 
 // budget shares out a fixed amount of memory.

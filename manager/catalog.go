@@ -55,7 +55,7 @@ type cache struct {
 }
 
 // share is the part of a cache that one VM holds under one grant. Guarded by
-// catalog.mu while a cache has it; grant, vm and launch do not change.
+// catalog.mu while a cache has it; grant, vm, launch and warm do not change.
 type share struct {
 	grant   string
 	vm      *vm
@@ -63,6 +63,7 @@ type share struct {
 	cores   uint32
 	bytes   uint64
 	launch  bool // the VM is launched for it
+	warm    bool // the VM was in a warm pool before
 }
 
 var (
@@ -105,7 +106,7 @@ func (c *catalog) grant(ca *cache, d demand, parts []part, newID func() string) 
 	for _, p := range parts {
 		ca.grants++
 		s := &share{
-			grant: "g" + strconv.FormatUint(ca.grants, 10), vm: p.vm, launch: p.vm == nil,
+			grant: "g" + strconv.FormatUint(ca.grants, 10), vm: p.vm, launch: p.vm == nil, warm: p.warm,
 			regions: p.regions, cores: p.cores, bytes: uint64(p.regions) * d.regionSize,
 		}
 		if s.launch {

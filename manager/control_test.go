@@ -163,7 +163,7 @@ func (c *control) run(d *datadriven.TestData) (string, error) {
 	case "reclaim":
 		return c.reclaim(d)
 	case "spot":
-		c.allocator.host.Reclaimed(c.id(d, "vm"), c.clock.read().Add(c.duration(d, "notice")), "spot price")
+		c.allocator.manager().Reclaimed(c.id(d, "vm"), c.clock.read().Add(c.duration(d, "notice")), "spot price")
 		return "", nil
 	case "later":
 		c.manager.expire(c.clock.advance(c.duration(d, "by")))

@@ -65,7 +65,7 @@ func TestBriefVMs(t *testing.T) {
 	mgr, client := serve(t, Options{Allocator: a, Predictor: p, Economy: Economy{Every: -1}, Lease: -1, now: c.read})
 	id := allocateSpot(t, client)
 	for range enoughReclaims {
-		p.Observe(menu.Kind{Type: "v", CloudRegion: "", Distance: 1, Spot: true}, time.Second, true)
+		p.Observe(menu.Kind{Type: "v", CloudRegion: "here", Distance: 1, Spot: true}, time.Second, true)
 	}
 	c.advance(time.Hour)
 	mgr.considerMoves(testContext(t))

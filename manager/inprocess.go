@@ -30,9 +30,9 @@ type InProcessOptions struct {
 // process's own memory, so it makes nothing larger; and it does not outlive it.
 type InProcessAllocator struct {
 	shop
+	attachment
 
 	opts InProcessOptions
-	host Host
 
 	mu     sync.Mutex
 	closed bool
@@ -52,7 +52,7 @@ func NewInProcessAllocator(opts InProcessOptions) (*InProcessAllocator, error) {
 	}
 	a := &InProcessAllocator{opts: opts, nodes: make(map[string]*Node)}
 	kill := func(id string) { a.Kill(id) }
-	a.shop, err = newShop(opts.Menu, opts.Market, b, marketEvents{host: func() Host { return a.host }, kill: kill, reclaim: a.Reclaim})
+	a.shop, err = newShop(opts.Menu, opts.Market, b, marketEvents{host: a.manager, kill: kill, reclaim: a.Reclaim})
 	if err != nil {
 		return nil, fmt.Errorf("in-process allocator: %w", err)
 	}
@@ -61,9 +61,6 @@ func NewInProcessAllocator(opts InProcessOptions) (*InProcessAllocator, error) {
 
 // Transport is mem.
 func (a *InProcessAllocator) Transport() string { return "mem" }
-
-// Attach implements [Allocator].
-func (a *InProcessAllocator) Attach(h Host) { a.host = h }
 
 // Launch starts a cache server and registers it.
 func (a *InProcessAllocator) Launch(_ context.Context, spec VMSpec) error {
@@ -82,7 +79,7 @@ func (a *InProcessAllocator) Launch(_ context.Context, spec VMSpec) error {
 		a.giveBack(spec.ID, spec.Memory)
 		return errors.Join(errors.New("in-process allocator: closed"), n.Close())
 	}
-	if err := a.host.Register(n.VM()); err != nil {
+	if err := a.manager().Register(n.VM()); err != nil {
 		return errors.Join(err, a.Terminate(context.Background(), spec.ID))
 	}
 	return nil
@@ -121,7 +118,7 @@ func (a *InProcessAllocator) Kill(id string) bool {
 		if err := a.Terminate(context.Background(), id); err != nil {
 			a.opts.Logger.Warn("killed VM did not close well", "vm", id, "err", err)
 		}
-		a.host.Failed(id, "killed")
+		a.manager().Failed(id, "killed")
 	}
 	return ok
 }
@@ -133,7 +130,7 @@ func (a *InProcessAllocator) Reclaim(id string, notice time.Duration) bool {
 	_, ok := a.nodes[id]
 	a.mu.Unlock()
 	if ok {
-		a.host.Reclaimed(id, time.Now().Add(notice), "reclaimed by the allocator")
+		a.manager().Reclaimed(id, time.Now().Add(notice), "reclaimed by the allocator")
 	}
 	return ok
 }

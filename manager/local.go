@@ -53,9 +53,9 @@ type LocalOptions struct {
 // LocalAllocator provides VMs that are processes of this machine.
 type LocalAllocator struct {
 	shop
+	attachment
 
 	opts LocalOptions
-	host Host
 
 	// starts carries processes to the starter, and comes back on their own
 	// channels. A child is killed when the thread that started it ends, and Go's
@@ -130,7 +130,7 @@ func NewLocalAllocator(opts LocalOptions) (*LocalAllocator, error) {
 			return nil, fmt.Errorf("local allocator: %w", err)
 		}
 	}
-	a.shop, err = newShop(opts.Menu, opts.Market, b, marketEvents{host: func() Host { return a.host }, kill: a.crash, reclaim: a.Reclaim})
+	a.shop, err = newShop(opts.Menu, opts.Market, b, marketEvents{host: a.manager, kill: a.crash, reclaim: a.Reclaim})
 	if err != nil {
 		return nil, fmt.Errorf("local allocator: %w", err)
 	}
@@ -149,15 +149,12 @@ func betweenProcesses(name string) error {
 // Transport is the transport of the options.
 func (a *LocalAllocator) Transport() string { return a.opts.Transport }
 
-// Attach implements [Allocator].
-func (a *LocalAllocator) Attach(h Host) { a.host = h }
-
 // Launch starts a process. Its end, whenever it comes, is reported to the host.
 func (a *LocalAllocator) Launch(ctx context.Context, spec VMSpec) error {
 	if err := betweenProcesses(spec.Transport); err != nil {
 		return err
 	}
-	url := a.host.URL()
+	url := a.manager().URL()
 	if url == "" {
 		return errors.New("local allocator: the manager is not served: set its URL")
 	}
@@ -209,7 +206,7 @@ func (a *LocalAllocator) keep(id string, p *process) {
 // startChild starts a process that ends with this one. Called under mu.
 func (a *LocalAllocator) startChild(spec VMSpec, args []string) (*process, error) {
 	cmd := exec.Command(a.opts.Command[0], append(args, "--until-stdin-ends")...)
-	cmd.Env = append(os.Environ(), a.host.Access().env()...)
+	cmd.Env = append(os.Environ(), a.manager().Access().env()...)
 	output := &lastLine{log: a.opts.Logger.With("vm", spec.ID)}
 	dieWithParent(cmd)
 	cmd.Stderr = output
@@ -281,7 +278,7 @@ func (a *LocalAllocator) wait(id string, p *process) {
 	a.giveBack(id, p.memory)
 	close(p.gone)
 	if !wanted {
-		a.host.Failed(id, "cache server process: "+reason)
+		a.manager().Failed(id, "cache server process: "+reason)
 	}
 }
 
@@ -343,7 +340,7 @@ func (a *LocalAllocator) Reclaim(id string, notice time.Duration) bool {
 	_, ok := a.processes[id]
 	a.mu.Unlock()
 	if ok {
-		a.host.Reclaimed(id, time.Now().Add(notice), "reclaimed by the allocator")
+		a.manager().Reclaimed(id, time.Now().Add(notice), "reclaimed by the allocator")
 	}
 	return ok
 }

@@ -56,7 +56,7 @@ func (a *LocalAllocator) startDetached(spec VMSpec, args []string) (_ *process, 
 	}
 	defer func() { err = errors.Join(err, log.Close()) }()
 	cmd := exec.Command(a.opts.Command[0], args...)
-	cmd.Env = append(os.Environ(), a.host.Access().env()...)
+	cmd.Env = append(os.Environ(), a.manager().Access().env()...)
 	cmd.Stderr = log
 	detach(cmd)
 	if err := cmd.Start(); err != nil {

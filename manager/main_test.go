@@ -114,7 +114,7 @@ func (s *scripted) Launch(ctx context.Context, spec VMSpec) error {
 	case "refuse":
 		return &CapacityError{What: "scripted allocator", Asked: spec.Memory}
 	case "die":
-		s.host.Failed(spec.ID, "died at birth")
+		s.manager().Failed(spec.ID, "died at birth")
 		return nil
 	case "silent":
 		s.silent <- struct{}{}

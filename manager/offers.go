@@ -1,7 +1,6 @@
 package manager
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +20,7 @@ func (s service) ListOffers(ctx context.Context, req *connect.Request[managerv1.
 	}
 	from = s.m.catalog.pooled(from, s.m.opts.Transport)
 	answer := &managerv1.ListOffersResponse{
-		CloudRegion: cmp.Or(from.region, s.m.cloudRegion()), MigrationBytesPerSecond: from.policy.MigrationRate,
+		CloudRegion: from.region, MigrationBytesPerSecond: from.policy.MigrationRate,
 	}
 	for _, o := range from.offers {
 		answer.Offers = append(answer.Offers, &managerv1.Offer{

@@ -14,6 +14,10 @@ import (
 // maxVMsPerCache bounds how many VMs one request may get.
 const maxVMsPerCache = 256
 
+// maxSharesPerCache bounds what a cache has with what was reallocated and not settled:
+// all of the largest one can move at once.
+const maxSharesPerCache = 2 * maxVMsPerCache
+
 // candidate is a VM that is there, as placement sees it.
 type candidate struct {
 	vm        *vm
@@ -39,7 +43,8 @@ type supply struct {
 
 // part is what one VM contributes to a cache.
 type part struct {
-	vm      *vm // that is there; nil: to be launched
+	vm      *vm  // that is there; nil: to be launched
+	warm    bool // vm is out of a warm pool
 	offer   plan.Offer
 	regions uint32
 	cores   uint32 // server threads on this VM

@@ -35,7 +35,7 @@ func (m *Manager) tryReallocate(ctx context.Context, req *managerv1.ReallocateRe
 		answer, err = m.catalog.adopt(ca, more)
 	}
 	if err != nil {
-		m.release(ca.id, shares, false)
+		m.release(ca.id, m.catalog.coolDown(shares), false)
 		m.opts.Logger.Warn("cache not reallocated", "cache", ca.id, "regions", d.regions, "err", err)
 		return nil, refuseCapacity(err, connect.CodeUnavailable)
 	}
@@ -111,6 +111,11 @@ func (c *catalog) reserveMore(req *managerv1.ReallocateRequest, configs map[int]
 	if req.GetVoluntary() {
 		if err := ca.worth(req.GetAvoidVms(), p, s.economy); err != nil {
 			return nil, d, addition{}, err
+		}
+	}
+	if has := len(ca.all()); has+len(p.parts) > maxSharesPerCache {
+		return nil, d, addition{}, &CapacityError{
+			What: "cache " + ca.id + ": number of VMs while it moves", Asked: uint64(has + len(p.parts)), Available: maxSharesPerCache,
 		}
 	}
 	c.warmUp(p.parts, s.region, d.transport)

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -50,6 +51,7 @@ func (m *Manager) restore() error {
 	if err := m.catalog.load(m.opts.now(), m.expiry(), m.nextBeat()); err != nil {
 		return err
 	}
+	m.catalog.nameRegion(m.cloudRegion())
 	if err := m.keepToken(); err != nil {
 		return err
 	}
@@ -71,6 +73,20 @@ func (m *Manager) restore() error {
 	caches, vms := m.catalog.size()
 	m.opts.Logger.Info("catalog read", "directory", m.opts.State, "caches", caches, "vms", vms)
 	return nil
+}
+
+// nameRegion says where clients and launched VMs are that no region was named for.
+func (c *catalog) nameRegion(region string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, ca := range c.caches {
+		ca.demand.cloudRegion = cmp.Or(ca.demand.cloudRegion, region)
+	}
+	for _, v := range c.vms {
+		if v.launched {
+			v.CloudRegion = cmp.Or(v.CloudRegion, region)
+		}
+	}
 }
 
 // keepToken has the servers that an earlier manager launched go on with the token

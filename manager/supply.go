@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -11,8 +12,10 @@ import (
 	"github.com/redykv/redykv/manager/plan"
 )
 
-// supply asks the allocator what there is now in a cloud region.
+// supply asks the allocator what there is now in a cloud region, and names it where
+// none is asked for: the same region has one name in the catalog.
 func (m *Manager) supply(ctx context.Context, region string) (supply, error) {
+	region = cmp.Or(region, m.cloudRegion())
 	s := supply{region: region, policy: m.policy(), economy: m.opts.Economy, now: m.opts.now()}
 	if m.opts.Allocator == nil {
 		if region != "" {

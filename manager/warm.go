@@ -45,6 +45,7 @@ func (m *Manager) warmer() {
 func (m *Manager) fillPool(ctx context.Context, p WarmPool) error {
 	m.filling.Lock()
 	defer m.filling.Unlock()
+	p.CloudRegion = cmp.Or(p.CloudRegion, m.cloudRegion())
 	for n := m.catalog.warm(p); n < p.Count; n++ {
 		s, err := m.supply(ctx, p.CloudRegion)
 		if err != nil {
@@ -134,7 +135,25 @@ func (c *catalog) warmUp(parts []part, region, transport string) {
 			continue
 		}
 		if idle := c.idle(p.offer, region, transport); len(idle) > 0 {
-			parts[i].vm, idle[0].warm = idle[0], false
+			parts[i].vm, parts[i].warm, idle[0].warm = idle[0], true, false
 		}
 	}
+}
+
+// coolDown gives VMs back to their pools that were taken out for shares of which nobody
+// was told, and returns the other shares.
+func (c *catalog) coolDown(shares []*share) (others []*share) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range shares {
+		if !s.warm || s.vm.grants > 1 || s.vm.usable() != nil {
+			others = append(others, s)
+			continue
+		}
+		s.vm.grants--
+		s.vm.reserved -= s.bytes
+		s.vm.threads -= s.cores
+		s.vm.warm = true
+	}
+	return others
 }

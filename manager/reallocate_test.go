@@ -1,0 +1,141 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/redykv/redykv/internal/api/catalogv1"
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/manager/menu"
+)
+
+// newSeller returns an allocator that sells VMs of 4 MiB in one cloud region.
+func newSeller(t *testing.T) Allocator {
+	t.Helper()
+	m, err := menu.Parse([]byte(`{"version": 1, "types": [{"name": "v", "memory": "4MiB", "sold": [
+		{"cloud_region": "here", "distance": 1, "price": 1}]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := NewInProcessAllocator(InProcessOptions{Menu: &m, Market: menu.Options{Step: -1}, Logger: quiet()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// A Reallocate that fails leaves the warm pools as they were, and the next one has what
+// is in them; it does not matter who named the cloud region and who did not.
+func TestFailedReallocateLeavesPools(t *testing.T) {
+	pool := WarmPool{Type: "v", Count: 1}
+	s := &crashStore{entries: make(map[string][]byte)}
+	m, client := serve(t, Options{Allocator: newSeller(t), Warm: []WarmPool{pool}, Economy: Economy{Every: -1}, store: s})
+	ctx := testContext(t)
+	if err := m.fillPool(ctx, pool); err != nil {
+		t.Fatal(err)
+	}
+	idle := func() (all []*vm) {
+		m.catalog.mu.Lock()
+		defer m.catalog.mu.Unlock()
+		for _, v := range m.catalog.vms {
+			if v.warm {
+				all = append(all, v)
+			}
+		}
+		return all
+	}
+	before := idle()
+	if len(before) != 1 {
+		t.Fatalf("%d VMs are warm", len(before))
+	}
+	r, err := client.Allocate(ctx, connect.NewRequest(&managerv1.AllocateRequest{Capacity: 4 << 20, RegionSize: 1 << 20, CloudRegion: "here"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	more := &managerv1.ReallocateRequest{CacheId: r.Msg.GetCacheId(), Regions: 4}
+	left, leave := context.WithCancel(ctx)
+	leave()
+	if _, err := m.reallocate(left, more); connect.CodeOf(err) != connect.CodeCanceled {
+		t.Fatalf("nobody is there to be answered: %v", err)
+	}
+	if after := idle(); len(after) != 1 || after[0] != before[0] {
+		t.Errorf("%d VMs are warm, want the one that was", len(after))
+	}
+	m.catalog.check(t)
+	answer, err := client.Reallocate(ctx, connect.NewRequest(more))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id := answer.Msg.GetShares()[0].GetVm().GetId(); id != before[0].id {
+		t.Errorf("VM %s, want the warm one", id)
+	}
+	m.catalog.check(t)
+}
+
+// A cache whose client named no cloud region is, for a manager that starts again, where
+// its allocator is.
+func TestRegionIsNamedOnRestart(t *testing.T) {
+	s := &crashStore{entries: make(map[string][]byte)}
+	opts := Options{Allocator: newSeller(t), Heartbeat: time.Hour, Lease: -1, Logger: quiet(), store: s}
+	m, err := New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := service{m: m}.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1 << 20}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := r.Msg.GetCacheId()
+	where := func() {
+		t.Helper()
+		if region, err := m.catalog.region(id); err != nil || region != "here" {
+			t.Errorf("cloud region %q, %v", region, err)
+		}
+		if err := m.Close(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	where()
+	stored := new(catalogv1.Cache)
+	if err := proto.Unmarshal(s.entries[cachePrefix+id], stored); err != nil {
+		t.Fatal(err)
+	}
+	stored.Demand.CloudRegion = ""
+	if s.entries[cachePrefix+id], err = proto.Marshal(stored); err != nil {
+		t.Fatal(err)
+	}
+	opts.Allocator = newSeller(t)
+	if m, err = New(opts); err != nil {
+		t.Fatal(err)
+	}
+	where()
+}
+
+// A client that reallocates and never settles gets no end of VMs.
+func TestPendingSharesAreBounded(t *testing.T) {
+	m, client := serve(t, Options{})
+	ctx := testContext(t)
+	if err := m.catalog.register(testVM("a", 1<<30, 0, "http://127.0.0.1:1"), time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	ca, err := allocateBytes(t, client, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	more := &managerv1.ReallocateRequest{CacheId: ca.GetCacheId(), Regions: 1}
+	for range maxSharesPerCache - 1 {
+		if _, err := m.reallocate(ctx, more); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = m.reallocate(ctx, more)
+	if _, ok := errors.AsType[*CapacityError](err); !ok || connect.CodeOf(err) != connect.CodeResourceExhausted {
+		t.Errorf("one more: %v", err)
+	}
+	m.catalog.check(t)
+}
