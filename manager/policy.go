@@ -52,7 +52,7 @@ type demand struct {
 	configs     map[int]*managerv1.Configuration
 	duration    int64  // seconds that it is expected to live; 0: until it is deallocated
 	distance    uint32 // of the cache's VMs; 0: not known
-	cloudRegion string // where its client is; empty: where the allocator thinks
+	cloudRegion string // where its client is; empty: the allocator names none
 }
 
 // decide checks a request and settles the cache's region size, configuration
