@@ -1,6 +1,9 @@
 package manager
 
 import (
+	"maps"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -51,5 +54,89 @@ func TestReallocateNearer(t *testing.T) {
 	}
 	if got, _ := m.catalog.describeCache(id); got.GetCache().GetDistance() != 1 {
 		t.Errorf("cache at distance %d after it has moved to 1", got.GetCache().GetDistance())
+	}
+}
+
+// R28: what a cache with an SLO loses comes back within its SLO's reach, or, if there is
+// nothing so near, anywhere: then its decisions say so. It does not go there of its own will.
+func TestReallocateFarther(t *testing.T) {
+	m, client, register := serveDistances(t)
+	register("near", 1)
+	allocate := func(slo *managerv1.Slo) string {
+		cache, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1 << 20, Slo: slo}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cache.Msg.GetCacheId()
+	}
+	tight := allocate(slo(6, 0, 64))
+	move := func(cache string, req *managerv1.ReallocateRequest) (string, error) {
+		req.CacheId, req.Regions = cache, 1
+		more, err := client.Reallocate(testContext(t), connect.NewRequest(req))
+		if err != nil {
+			return "", err
+		}
+		d, err := m.catalog.describeCache(cache)
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := ""
+		for _, decision := range d.GetDecisions() {
+			for _, s := range decision.GetSites() {
+				if decision.GetWhat() == "reallocate" && s.GetChosen() {
+					said = s.GetReason()
+				}
+			}
+		}
+		return more.Msg.GetShares()[0].GetVm().GetId() + ": " + said, nil
+	}
+	register("far", 3)
+	got, err := move(tight, &managerv1.ReallocateRequest{AvoidVms: []string{"near"}})
+	if err != nil || !strings.HasPrefix(got, "far: ") || !strings.Contains(got, "SLO is not known to be met") {
+		t.Fatalf("lost memory came back on %s, error %v", got, err)
+	}
+	// A second server that is as near.
+	register("other", 1)
+	got, err = move(tight, &managerv1.ReallocateRequest{AvoidVms: []string{"near"}})
+	if err != nil || !strings.HasPrefix(got, "other: ") || strings.Contains(got, "SLO") {
+		t.Fatalf("lost memory came back on %s, error %v", got, err)
+	}
+	// Money is not worth the SLO.
+	if got, err := move(tight, &managerv1.ReallocateRequest{AvoidVms: []string{"near", "other"}, Voluntary: true}); connect.CodeOf(err) != connect.CodeResourceExhausted {
+		t.Fatalf("moved for money to %s, error %v", got, err)
+	}
+	// A cache whose configuration does at both distances goes where there is room.
+	loose := allocate(slo(20, 0, 64))
+	got, err = move(loose, &managerv1.ReallocateRequest{AvoidVms: []string{"near", "other"}})
+	if err != nil || !strings.HasPrefix(got, "far: ") || strings.Contains(got, "SLO") {
+		t.Fatalf("lost memory came back on %s, error %v", got, err)
+	}
+}
+
+// A reach bounds a demand to where its configuration does.
+func TestReach(t *testing.T) {
+	mine, other := DefaultConfiguration(), &managerv1.Configuration{ClientThreads: 9}
+	for _, tc := range []struct {
+		name     string
+		found    map[int]*managerv1.Configuration
+		distance uint32
+		want     []int  // distances with a configuration; nil: any
+		at       uint32 // the demand's distance
+	}{
+		{"not known", map[int]*managerv1.Configuration{1: other}, 1, nil, 1},
+		{"everywhere", map[int]*managerv1.Configuration{0: mine}, 1, nil, 1},
+		{"no distance", map[int]*managerv1.Configuration{1: mine}, 0, nil, 0},
+		{"near", map[int]*managerv1.Configuration{1: mine, 3: other}, 1, []int{1}, 1},
+		{"farther", map[int]*managerv1.Configuration{1: mine, 2: mine}, 1, []int{1, 2}, 1},
+		{"nearer than it needs", map[int]*managerv1.Configuration{1: other, 3: mine}, 1, []int{1, 3}, 1},
+		{"too far away", map[int]*managerv1.Configuration{1: mine, 4: mine}, 3, []int{1, 4}, 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			d := reachOf(tc.found, mine).bound(demand{config: mine, distance: tc.distance})
+			got := slices.Sorted(maps.Keys(d.configs))
+			if d.distance != tc.at || !slices.Equal(got, tc.want) {
+				t.Errorf("distance %d, configurations at %v: want %d, %v", d.distance, got, tc.at, tc.want)
+			}
+		})
 	}
 }

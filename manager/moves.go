@@ -211,7 +211,7 @@ func (c *catalog) better(ca *cache, s supply, e Economy) (leave []*vm, urgent bo
 		}
 		from.offers = append(from.offers, plan.Offer{
 			Type: "kept: VM " + v.id, Memory: uint64(held[v]) * d.regionSize, Cores: math.MaxUint16,
-			Distance: int(min(v.Distance, d.distance)), Price: price, Available: 1,
+			Distance: int(v.Distance), Price: price, Available: 1,
 		})
 	}
 	if now == 0 && !urgent {

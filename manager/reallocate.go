@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"errors"
 
 	"connectrpc.com/connect"
 
@@ -25,7 +26,11 @@ func (m *Manager) tryReallocate(ctx context.Context, req *managerv1.ReallocateRe
 	if err != nil {
 		return nil, err
 	}
-	ca, d, more, err := m.catalog.reserveMore(req, configs, s, newVMID)
+	within, err := m.reach(req, configs)
+	if err != nil {
+		return nil, err
+	}
+	ca, d, more, err := m.catalog.reserveMore(req, configs, within, s, newVMID)
 	if err != nil {
 		return nil, refuseCapacity(err, connect.CodeInvalidArgument)
 	}
@@ -58,15 +63,42 @@ func (m *Manager) searchMore(req *managerv1.ReallocateRequest) (map[int]*manager
 	return m.search.search(req.GetSlo(), transport, req.GetClient())
 }
 
-// transport is what a cache's memory is reached over.
-func (c *catalog) transport(id string) (string, error) {
+// reach finds how far away VMs may be for a request that leaves a cache with SLO and
+// configuration as they are.
+func (m *Manager) reach(req *managerv1.ReallocateRequest, configs map[int]*managerv1.Configuration) (reach, error) {
+	if configs != nil || req.GetConfiguration() != nil {
+		return nil, nil
+	}
+	d, err := m.catalog.demand(req.GetCacheId())
+	if err != nil {
+		return nil, refuseCapacity(err, connect.CodeNotFound)
+	}
+	slo := d.slo
+	if req.GetSlo() != nil {
+		slo = req.GetSlo()
+	}
+	found, err := m.search.search(slo, d.transport, req.GetClient())
+	if err != nil {
+		return nil, nil // the cache has its configuration, whatever models there are now
+	}
+	return reachOf(found, d.config), nil
+}
+
+// demand is what a cache is.
+func (c *catalog) demand(id string) (demand, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	ca, err := c.known(id)
 	if err != nil {
-		return "", err
+		return demand{}, err
 	}
-	return ca.demand.transport, nil
+	return ca.demand, nil
+}
+
+// transport is what a cache's memory is reached over.
+func (c *catalog) transport(id string) (string, error) {
+	d, err := c.demand(id)
+	return d.transport, err
 }
 
 // addition is what a Reallocate gives a cache.
@@ -77,7 +109,7 @@ type addition struct {
 
 // reserveMore places and reserves what a request asks for. The shares are nobody
 // else's until adopt; part and free undo it.
-func (c *catalog) reserveMore(req *managerv1.ReallocateRequest, configs map[int]*managerv1.Configuration, s supply, newID func() string) (_ *cache, _ demand, _ addition, err error) {
+func (c *catalog) reserveMore(req *managerv1.ReallocateRequest, configs map[int]*managerv1.Configuration, within reach, s supply, newID func() string) (_ *cache, _ demand, _ addition, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
 	ca, err := c.known(req.GetCacheId())
@@ -104,9 +136,17 @@ func (c *catalog) reserveMore(req *managerv1.ReallocateRequest, configs map[int]
 		present = ca.present(avoid)
 	}
 	s = c.withWarm(s, d.transport, true)
-	p, err := place(d, present, c.pool(avoid, s.now), s)
+	p, err := place(within.bound(d), present, c.pool(avoid, s.now), s)
+	var short *CapacityError
+	if errors.As(err, &short) && within != nil && len(avoid) > 0 && !req.GetVoluntary() {
+		// What the cache leaves goes away, whatever becomes of the SLO.
+		p, err = place(d, present, c.pool(avoid, s.now), s)
+	}
 	if err != nil {
 		return nil, d, addition{}, err
+	}
+	if configs == nil && req.GetConfiguration() == nil && bounded(d.slo) {
+		within.note(p.decision, d.distance)
 	}
 	if req.GetVoluntary() {
 		if err := ca.worth(req.GetAvoidVms(), p, s.economy); err != nil {

@@ -129,7 +129,7 @@ func (c *Cache) migrate(ctx context.Context, vms []string, voluntary bool) error
 		return c.tidy(ctx) // it may hold what an operation before could not give back
 	}
 	links, _, err := c.enlist(ctx, &managerv1.ReallocateRequest{
-		CacheId: c.id, Regions: uint32(len(regions)), AvoidVms: vms, Voluntary: voluntary,
+		CacheId: c.id, Regions: uint32(len(regions)), AvoidVms: vms, Voluntary: voluntary, Client: c.cfg.client(),
 	})
 	if err != nil {
 		return err

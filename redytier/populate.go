@@ -182,7 +182,7 @@ func (c *Cache) replaceLost(ctx context.Context, lost *grant) error {
 		return c.tidy(ctx)
 	}
 	links, _, err := c.enlist(ctx, &managerv1.ReallocateRequest{
-		CacheId: c.id, Regions: uint32(len(regions)), AvoidVms: []string{lost.vm},
+		CacheId: c.id, Regions: uint32(len(regions)), AvoidVms: []string{lost.vm}, Client: c.cfg.client(),
 	})
 	if err != nil {
 		return err

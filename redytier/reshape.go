@@ -98,7 +98,7 @@ func (c *Cache) grow(ctx context.Context, capacity int64) error {
 	var links []*link
 	if more > 0 {
 		var err error
-		links, _, err = c.enlist(ctx, &managerv1.ReallocateRequest{CacheId: c.id, Regions: uint32(more), PreferPresent: true})
+		links, _, err = c.enlist(ctx, &managerv1.ReallocateRequest{CacheId: c.id, Regions: uint32(more), PreferPresent: true, Client: c.cfg.client()})
 		if err != nil {
 			return err
 		}
