@@ -79,7 +79,7 @@ func (m *Manager) reach(req *managerv1.ReallocateRequest, configs map[int]*manag
 	}
 	found, err := m.search.search(slo, d.transport, req.GetClient())
 	if err != nil {
-		return nil, nil // the cache has its configuration, whatever models there are now
+		return nil, nil //nolint:nilerr // the cache has its configuration, whatever models there are now
 	}
 	return reachOf(found, d.config), nil
 }

@@ -378,10 +378,10 @@ func TestRoughly(t *testing.T) {
 func checkFilling(t *rapid.T, name string, f filling, items []item, regions, vms int) {
 	sum, held := cost(0), 0
 	for _, s := range f.servers {
-		if s.n < 1 || s.n > s.bin.regions {
-			t.Fatalf("%s: %d regions on a server with room for %d", name, s.n, s.bin.regions)
+		if s.n < 1 || s.n > s.regions {
+			t.Fatalf("%s: %d regions on a server with room for %d", name, s.n, s.regions)
 		}
-		sum, held = sum.plus(costOf(s.bin.price*Price(s.n), 1)), held+s.n
+		sum, held = sum.plus(costOf(s.price*Price(s.n), 1)), held+s.n
 	}
 	for i, n := range f.counts {
 		if n > items[i].available {
