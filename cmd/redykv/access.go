@@ -51,6 +51,24 @@ func (f accessFlags) dial(url string) (manager.Client, error) {
 	return manager.DialWith(url, a)
 }
 
+// managerFlag names a running manager, and says how to get into it.
+type managerFlag struct {
+	url    string
+	access accessFlags
+}
+
+func (f *managerFlag) add(flags *pflag.FlagSet) {
+	flags.StringVar(&f.url, "manager", "http://127.0.0.1:7070", "`URL` of the manager")
+	f.access.add(flags)
+}
+
+func (f managerFlag) client() (manager.Client, error) {
+	if err := checkURL("--manager", f.url); err != nil {
+		return nil, err
+	}
+	return f.access.dial(f.url)
+}
+
 // guardFlags say whom a manager lets in.
 type guardFlags struct {
 	cert     string

@@ -13,14 +13,8 @@ import (
 )
 
 func newBenchCmd() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "bench",
-		Short: "Measure parts of redykv beside the machine's limits",
-		Args:  usageArgs(cobra.NoArgs),
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newBenchStoreCmd(), newBenchFabricCmd(), newBenchCacheCmd(), newBenchMigrateCmd(), newBenchDeviceCmd())
-	return cmd
+	return newGroup("bench", "Measure parts of redykv beside the machine's limits",
+		newBenchStoreCmd(), newBenchFabricCmd(), newBenchCacheCmd(), newBenchMigrateCmd(), newBenchDeviceCmd())
 }
 
 // benchStoreFlags are the flags of bench store.

@@ -8,41 +8,15 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/units"
-	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/manager/plan"
 )
 
-// managerFlag names a running manager, and says how to get into it.
-type managerFlag struct {
-	url    string
-	access accessFlags
-}
-
-func (f *managerFlag) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.url, "manager", "http://127.0.0.1:7070", "`URL` of the manager")
-	f.access.add(flags)
-}
-
-func (f managerFlag) client() (manager.Client, error) {
-	if err := checkURL("--manager", f.url); err != nil {
-		return nil, err
-	}
-	return f.access.dial(f.url)
-}
-
 func newCacheCmd() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "cache",
-		Short: "Look at the caches of a running manager",
-		Args:  usageArgs(cobra.NoArgs),
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newCacheListCmd(), newCacheDescribeCmd())
-	return cmd
+	return newGroup("cache", "Look at the caches of a running manager",
+		newCacheListCmd(), newCacheDescribeCmd())
 }
 
 func newCacheListCmd() *cobra.Command {

@@ -59,3 +59,15 @@ func checkURL(flag, addr string) error {
 	}
 	return nil
 }
+
+// newGroup is a command that has nothing but others below it.
+func newGroup(use, short string, below ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   use,
+		Short: short,
+		Args:  usageArgs(cobra.NoArgs),
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(below...)
+	return cmd
+}

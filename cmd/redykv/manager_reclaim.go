@@ -12,11 +12,10 @@ import (
 )
 
 type reclaimFlags struct {
-	manager string
+	manager managerFlag
 	vm      string
 	notice  time.Duration
 	reason  string
-	access  accessFlags
 }
 
 func newReclaimCmd() *cobra.Command {
@@ -34,11 +33,10 @@ registers as a new one.`,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return runReclaim(cmd, f) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.manager, "manager", "http://127.0.0.1:7070", "`URL` of the manager")
+	f.manager.add(flags)
 	flags.StringVar(&f.vm, "vm", "", "id of the VM (required)")
 	flags.DurationVar(&f.notice, "notice", 30*time.Second, "time until it goes")
 	flags.StringVar(&f.reason, "reason", "", "what its caches are told")
-	f.access.add(flags)
 	return cmd
 }
 
@@ -49,10 +47,7 @@ func runReclaim(cmd *cobra.Command, f reclaimFlags) error {
 	if f.notice < 0 || f.notice > manager.MaxNotice {
 		return usagef("--notice %v: want 0 to %v", f.notice, manager.MaxNotice)
 	}
-	if err := checkURL("--manager", f.manager); err != nil {
-		return err
-	}
-	mgr, err := f.access.dial(f.manager)
+	mgr, err := f.manager.client()
 	if err != nil {
 		return err
 	}

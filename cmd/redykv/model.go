@@ -26,14 +26,8 @@ import (
 )
 
 func newModelCmd() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "model",
-		Short: "Build performance models of transports, look at them, and search them",
-		Args:  usageArgs(cobra.NoArgs),
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newModelBuildCmd(), newModelShowCmd(), newModelSearchCmd())
-	return cmd
+	return newGroup("model", "Build performance models of transports, look at them, and search them",
+		newModelBuildCmd(), newModelShowCmd(), newModelSearchCmd())
 }
 
 // modelBuildFlags are the flags of model build.

@@ -19,14 +19,8 @@ import (
 )
 
 func newSLOCmd() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "slo",
-		Short: "Check that caches keep their SLOs",
-		Args:  usageArgs(cobra.NoArgs),
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newSLOCheckCmd())
-	return cmd
+	return newGroup("slo", "Check that caches keep their SLOs",
+		newSLOCheckCmd())
 }
 
 // sloCheckFlags are the flags of slo check.

@@ -15,14 +15,8 @@ import (
 )
 
 func newVMCmd() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "vm",
-		Short: "Look at the VMs of a running manager, and at what it could launch",
-		Args:  usageArgs(cobra.NoArgs),
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newVMListCmd(), newVMOffersCmd())
-	return cmd
+	return newGroup("vm", "Look at the VMs of a running manager, and at what it could launch",
+		newVMListCmd(), newVMOffersCmd())
 }
 
 func newVMListCmd() *cobra.Command {

@@ -9,18 +9,13 @@ import (
 )
 
 func newYCSBCmd() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "ycsb",
-		Short: "Measure stores under the workloads of YCSB",
-		Args:  usageArgs(cobra.NoArgs),
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-		PersistentPreRun: func(*cobra.Command, []string) {
-			// What a cache's manager and server do in the usual course is not
-			// for the eyes of who measures; what goes wrong is.
-			slog.SetLogLoggerLevel(slog.LevelWarn)
-		},
+	cmd := newGroup("ycsb", "Measure stores under the workloads of YCSB",
+		newCompareCmd(), newCoreCmd(corePhases[0]), newCoreCmd(corePhases[1]))
+	cmd.PersistentPreRun = func(*cobra.Command, []string) {
+		// What a cache's manager and server do in the usual course is not
+		// for the eyes of who measures; what goes wrong is.
+		slog.SetLogLoggerLevel(slog.LevelWarn)
 	}
-	cmd.AddCommand(newCompareCmd(), newCoreCmd(corePhases[0]), newCoreCmd(corePhases[1]))
 	return cmd
 }
 
