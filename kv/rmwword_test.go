@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"unsafe"
 
 	"github.com/redykv/redykv/device"
 )
@@ -158,13 +159,19 @@ func TestRecordGoesWhileItsModifierRuns(t *testing.T) {
 					}
 				}
 			}
-			write(100)                     // to the second page: on the first, records lie elsewhere
-			for round := range uint64(8) { // now the tail is in this frame, now in that
+			write(100) // to the second page: on the first, records lie elsewhere
+			for round, outside := uint64(0), uint64(0); outside < 8; round++ {
+				if round == 1000 {
+					t.Fatal("the Modifier never runs outside an epoch")
+				}
 				key := key8(1<<40 + round)
 				s, calls := straightSession(t, st, key, key8(value)), 0
 				if err := rmw(s, key, func() {
-					if calls++; calls == 1 { // the second call is within an epoch
-						write(500 + 30*round)
+					// Within an epoch, the write would wait for its end: as in a second
+					// call, and in the first if the log has just begun a new epoch.
+					if calls++; calls == 1 && *(*uint64)(unsafe.Pointer(&s.slot)) == 0 {
+						write(500 + 30*outside) // now the tail is in this frame, now in that
+						outside++
 					}
 				}); err != nil {
 					t.Fatal(err)
