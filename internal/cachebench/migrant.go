@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/redytier"
 )
 
@@ -101,7 +102,7 @@ func (m *migrant) run() error {
 }
 
 func (m *migrant) note(now time.Time) {
-	m.ticks = append(m.ticks, tick{now, m.count, threadCPU()})
+	m.ticks = append(m.ticks, tick{now, m.count, machine.ThreadCPU()})
 }
 
 // start asks for as much as is free.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/internal/bench"
+	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/ycsb"
 )
 
@@ -52,9 +53,9 @@ func (t *turn) slice(ctx context.Context, lasts time.Duration) (bench.Sample, er
 	if t.fio != nil {
 		return t.fio.slice(ctx, t.cell, lasts)
 	}
-	before := cpuTime()
+	before := machine.ProcessCPU()
 	s, err := t.loop.slice(ctx, t.cell, lasts)
-	t.cpu += cpuTime() - before
+	t.cpu += machine.ProcessCPU() - before
 	t.ops += s.Operations
 	return s, err
 }

@@ -1,5 +1,5 @@
 // Package machine says what kind of machine this is, for the heads of reports and the
-// provenance of models.
+// provenance of models, and what processor time its processes and threads have had.
 package machine
 
 import (

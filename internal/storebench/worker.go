@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/kv"
 	"github.com/redykv/redykv/ycsb"
 )
@@ -157,7 +158,7 @@ func (w *worker) slice(ctx context.Context, c *cell, lasts time.Duration) (t tal
 	defer runtime.UnlockOSThread()
 	numbers, k := w.numbers[c.distribution], c.op.kinds()
 	rounds := max(min(clockEvery, clockEveryBytes/w.valueSize)/len(w.ops), 1)
-	began, cpu := time.Now(), threadTime()
+	began, cpu := time.Now(), machine.ThreadCPU()
 	for t.took < lasts && ctx.Err() == nil {
 		for range rounds {
 			if err := c.run(w, k, numbers.take(len(w.ops))); err != nil {
@@ -172,6 +173,6 @@ func (w *worker) slice(ctx context.Context, c *cell, lasts time.Duration) (t tal
 			return t, err
 		}
 	}
-	t.took, t.cpu = time.Since(began), threadTime()-cpu
+	t.took, t.cpu = time.Since(began), machine.ThreadCPU()-cpu
 	return t, nil
 }
