@@ -126,8 +126,9 @@ func (c *cell) row(s *Spec, m kv.Metrics, y yards) Row {
 		RSSBytes:    c.rss, LogBytes: m.Tail - m.Begin, IndexBytes: m.IndexBytes,
 	}
 	for _, s := range samples {
-		r.CPUShare += s.share / float64(len(samples))
+		r.CPUShare += s.share
 	}
+	r.CPUShare /= float64(len(samples)) // at the end: as a sum of rounded parts it could be above 1
 	if y.copies != nil {
 		r.CopyMops = y.copies.mops()
 	}
