@@ -110,7 +110,6 @@ func (f *serveFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.config, "config", "", "YAML `FILE` with what is not given otherwise")
 	flags.BoolVar(&f.print, "print-config", false, "print the configuration, as a file for --config, and end")
 	settings.Local(flags, "config", "print-config")
-	settings.Secret(flags, "requirepass", "user")
 }
 
 // load fills in what the command line does not say.
@@ -146,13 +145,8 @@ func (f *serveFlags) check() error {
 
 // options are those of the server.
 func (f *serveFlags) options(log *slog.Logger) (resp.Options, error) {
-	users, err := f.listen.access()
-	if err != nil {
-		return resp.Options{}, err
-	}
 	opts := f.clients.options()
-	opts.Users, opts.ProtectedMode = users, f.listen.protected
-	opts.Durability, opts.Logger = f.keeping.durability, log
+	opts.ProtectedMode, opts.Durability, opts.Logger = f.listen.protected, f.keeping.durability, log
 	return opts, nil
 }
 

@@ -22,7 +22,7 @@ func TestMatch(t *testing.T) {
 		{"h[^e]llo", "hallo hbllo", "hello"},
 		{"h[a-c]llo", "hallo hbllo hcllo", "hdllo h-llo"},
 		{"h[c-a]llo", "hbllo", "hdllo"},
-		{"[a-]", "a -", "b"},
+		{"[a-]", "a ]", "b -"}, // the range is not closed
 		{"[-a]", "a -", "b"},
 		{`[\]]`, "]", `\`},
 		{`[\a-c]`, "a - c", "b"},

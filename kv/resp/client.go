@@ -147,7 +147,7 @@ func (c *client) setReadDeadline(t time.Time) error {
 
 // execute carries out every command that has arrived whole.
 func (c *client) execute() {
-	commands := int64(0)
+	commands := uint64(0)
 	for !c.quit {
 		r, ok, err := c.in.next()
 		if err != nil {
@@ -212,49 +212,5 @@ func (c *client) relieve() {
 	if len(c.out) >= fullOutput {
 		c.giveBack()
 		c.write()
-	}
-}
-
-// write sends the replies, those to writes when these are as durable as promised. A
-// client that does not take them within the time has had enough.
-func (c *client) write() {
-	if len(c.out) == 0 {
-		return
-	}
-	if c.wrote {
-		c.wrote = false
-		if err := c.server.committer.wait(); err != nil {
-			c.out = appendError(c.out[:0], "MISCONF what was written is not durable: "+err.Error())
-			c.quit = true
-		}
-	}
-	timeout := c.server.opts.WriteTimeout
-	// A deadline costs more than looking at the clock, so it is set for twice
-	// the time, once in that time.
-	now := time.Now()
-	if c.writeUntil.Sub(now) < timeout {
-		c.writeUntil = now.Add(2 * timeout)
-		if err := c.conn.SetWriteDeadline(c.writeUntil); err != nil {
-			c.quit = true
-		}
-	}
-	large := cap(c.out) > restingOutput
-	if large {
-		c.charge()
-		c.output.since.Store(now.UnixNano())
-	}
-	n, err := c.conn.Write(c.out)
-	c.server.counts.out.Add(uint64(n))
-	if err != nil {
-		if isTimeout(err) {
-			c.server.counts.slow.Add(1)
-		}
-		c.server.opts.Logger.Debug("writing to client", "client", c.id, "err", err)
-		c.quit = true
-	}
-	c.out = c.out[:0]
-	if large {
-		c.output.since.Store(0)
-		c.dropLarge()
 	}
 }

@@ -30,11 +30,15 @@ func (b *budget) take(n int64) bool { return b.takeBelow(n, b.most) }
 
 // takeBelow is take for those who may not bring the sum above most.
 func (b *budget) takeBelow(n, most int64) bool {
-	if b.used.Add(n) > most {
-		b.used.Add(-n)
-		return false
+	for {
+		used := b.used.Load()
+		if used+n > most {
+			return false
+		}
+		if b.used.CompareAndSwap(used, used+n) {
+			return true
+		}
 	}
-	return true
 }
 
 func (b *budget) give(n int64) { b.used.Add(-n) }

@@ -261,7 +261,7 @@ func TestTenThousandConnections(t *testing.T) {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil || files.Cur < 2*clients+1000 {
 		t.Skipf("%d files may be open: %v", files.Cur, err)
 	}
-	const replies, requests = 8 << 20, 8 << 20
+	const replies, requests = leastReplies, 8 << 20
 	s, addr := start(t, inMemory(), Options{
 		MaxBulk: 1 << 20, MaxRequest: 2 << 20, MaxBuffers: requests, MaxReplies: replies, Sessions: 4,
 		releaseAfter: time.Millisecond,

@@ -23,8 +23,8 @@ type Options struct {
 	MaxBuffers int64
 	// MaxReplies is the most bytes of replies that all connections together hold,
 	// beyond a small buffer for each, while their clients take them. Where there is no
-	// room, commands wait, and of the clients that have been taking theirs for more
-	// than a second the slowest is disconnected. Default 256 MiB.
+	// room, clients that do not take theirs are disconnected and large replies wait;
+	// where too many wait, more clients are disconnected. Default 256 MiB.
 	MaxReplies int64
 	// Sessions is how many batches are carried out at once, each in a session
 	// of the store; others wait. Default 64.

@@ -24,7 +24,7 @@ type Server struct {
 	pool  *pool
 
 	large     budget // of requests
-	replies   budget
+	replies   room
 	committer *committer
 	counts    counts
 
@@ -51,7 +51,7 @@ func NewServer(store *kv.Store, opts Options) *Server {
 		pool:  newPool(store, opts.Sessions),
 
 		large:     budget{most: opts.MaxBuffers},
-		replies:   budget{most: opts.MaxReplies},
+		replies:   room{budget: budget{most: opts.MaxReplies}, freed: make(chan struct{}, 1)},
 		committer: newCommitter(store.Commit, opts.Durability, opts.Logger),
 
 		started:   time.Now(),
