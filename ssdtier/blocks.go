@@ -74,8 +74,8 @@ func (s *segment) verify(buf []byte, n int, off int64, need int) error {
 // checkBlock compares what the file has of the block at an offset with its sum.
 func (s *segment) checkBlock(block []byte, off int64, sum uint64) error {
 	switch {
-	case sum == sumNone && len(block) == 0:
-		return fmt.Errorf("%s ends at offset %d: %w", s.file.Name(), off, device.ErrNotHeld)
+	case sum == sumNone && (len(block) == 0 || off >= s.written.Load()):
+		return fmt.Errorf("%s: nothing was written to the block at offset %d: %w", s.file.Name(), off, device.ErrNotHeld)
 	case sum == sumNone && s.sumsErr != nil:
 		return fmt.Errorf("%s: no checksum of the block at offset %d: %w: %w", s.file.Name(), off, s.sumsErr, device.ErrCorrupt)
 	case sum == sumNone:
@@ -111,6 +111,7 @@ func (d *Device) writeAt(buf []byte, addr int64) error {
 		return err
 	}
 	whole := span{off, off + int64(len(buf))}
+	d.reserve(s, whole.to)
 	s.rewrites.beginWrite(whole)
 	defer s.rewrites.endWrite(whole)
 	if _, err = s.file.WriteAt(buf, off); err == nil {
@@ -129,7 +130,15 @@ func (s *segment) wrote(buf []byte, off int64) {
 		s.accepted.Store(nil)
 	}
 	s.sums.fill(off/sumUnit, buf)
+	s.raiseWritten(off + int64(len(buf)))
 	s.dirty.Store(true)
+}
+
+// raiseWritten notes that blocks up to an offset were written.
+func (s *segment) raiseWritten(end int64) {
+	for old := s.written.Load(); old < end && !s.written.CompareAndSwap(old, end); {
+		old = s.written.Load()
+	}
 }
 
 // accept takes the block of sumUnit bytes that the log's tail ends in, at an

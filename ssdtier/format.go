@@ -221,7 +221,7 @@ func readBegin(path string, version int) (int64, error) {
 func (d *Device) storeBegin(begin int64) error {
 	text := fmt.Appendf(nil, beginLine, begin)
 	err := d.replaceFile(beginName, text)
-	if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
+	if !isFull(err) {
 		return err
 	}
 	f, openErr := os.OpenFile(d.path(beginName), os.O_WRONLY, 0)

@@ -98,7 +98,7 @@ func TestInspect(t *testing.T) {
 
 // TestInspectUnsynced: what a crash leaves behind is no problem.
 func TestInspectUnsynced(t *testing.T) {
-	d := started(t, Options{SegmentSize: minSegmentSize})
+	d := started(t, Options{SegmentSize: minSegmentSize, Preallocate: -1})
 	content := bytes.Repeat([]byte("content!"), 4*sumUnit/8)
 	const tail = sumUnit + 1000
 	short := append(bytes.Clone(content[:tail]), make([]byte, 2*sumUnit-tail)...)

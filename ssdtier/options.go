@@ -13,6 +13,11 @@ type Options struct {
 	// fixed when the directory is made; opening it with another fails, and 0
 	// takes what it was made with. Default 1 GiB.
 	SegmentSize int64
+	// Preallocate is how much space in bytes a segment takes ahead of the log at
+	// most, so that writes find space that the file has: as much as the log is long,
+	// if that is less. Start and Close give back what was not written. Negative:
+	// none. Default 64 MiB.
+	Preallocate int64
 	// Engine is what carries reads and writes out. Default EngineAuto.
 	Engine Engine
 	// Workers is how many reads and writes the pool has under way on the disk at
@@ -46,6 +51,7 @@ var Engines = []Engine{EngineAuto, EngineUring, EnginePool}
 // Defaults and limits of Options.
 const (
 	DefaultSegmentSize = 1 << 30
+	DefaultPreallocate = 64 << 20
 	DefaultWorkers     = 64
 
 	minSegmentSize = 64 << 10
@@ -58,6 +64,9 @@ const (
 func (o *Options) ensureDefaults() error {
 	if o.Engine == "" {
 		o.Engine = EngineAuto
+	}
+	if o.Preallocate == 0 {
+		o.Preallocate = DefaultPreallocate
 	}
 	if o.Workers == 0 {
 		o.Workers = DefaultWorkers

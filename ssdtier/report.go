@@ -39,8 +39,8 @@ type SegmentReport struct {
 	// grown since the last Sync.
 	Rewritten int64 `json:"rewritten"`
 	// Unverified were written by a version without checksums; Unsynced have no
-	// checksum: they were written after the last Sync, and the log is to be cut
-	// off below them, or a checksum was lost.
+	// checksum: they were written after the last Sync, or never, in space that was
+	// taken ahead, and the log is to be cut off below them; or a checksum was lost.
 	Unverified int64 `json:"unverified"`
 	Unsynced   int64 `json:"unsynced"`
 }

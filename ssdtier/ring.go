@@ -20,7 +20,8 @@ func (q *queue) startOnRing(r *request) bool {
 	size := q.d.opts.SegmentSize
 	number, off := r.addr/size, r.addr%size
 	s := q.d.segments.get(number)
-	if s == nil || off+int64(len(r.buf)) > size || !s.acquire() {
+	end := off + int64(len(r.buf))
+	if s == nil || end > size || r.write && !s.reserved.hasRoom(end) || !s.acquire() {
 		return false
 	}
 	r.segment, r.off = s, off

@@ -25,6 +25,11 @@ type segment struct {
 	dirty  atomic.Bool  // written since the last Sync
 	sums   *sumTable
 
+	reserved reservation
+	// written is an offset, a multiple of sumUnit: below it every block should be
+	// there, at or above it none was written.
+	written atomic.Int64
+
 	rewrites rewrites
 	accepted atomic.Pointer[acceptedBlock]
 
@@ -66,9 +71,10 @@ func parseSegmentName(name string) (int64, bool) {
 	return number, err == nil && number >= 0 && name == segmentName(number)
 }
 
-// cut shortens the file to n bytes if it is longer.
+// cut shortens the file to n bytes if it is longer. Nothing is being written to it.
 func (s *segment) cut(n int64) error {
 	info, err := s.file.Stat()
+	s.reserved.end.Store(min(s.reserved.end.Load(), n))
 	if err == nil && info.Size() > n {
 		err = s.file.Truncate(n)
 		s.dirty.Store(true)
@@ -162,6 +168,12 @@ func (d *Device) openSegment(number int64, flags int) (*segment, error) {
 		number: number, file: f, fd: int(f.Fd()), newSums: flags&os.O_CREATE != 0,
 		sums: newSumTable(d.opts.SegmentSize), sumPath: d.path(sumName(number)),
 	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("ssdtier: %w", errors.Join(err, f.Close()))
+	}
+	s.reserved.end.Store(info.Size())
+	s.written.Store(alignUp(info.Size(), sumUnit)) // until Start knows better
 	s.users.Store(1)
 	d.segments.change(func(m map[int64]*segment) { m[number] = s })
 	return s, nil
@@ -185,7 +197,11 @@ func (d *Device) segmentToWrite(number int64) (*segment, error) {
 		return s, nil
 	}
 	d.newFiles = true
-	return d.openSegment(number, os.O_CREATE)
+	s, err := d.openSegment(number, os.O_CREATE)
+	if err == nil {
+		s.makeSums()
+	}
+	return s, err
 }
 
 // removeSegments deletes the segments that which says, and their sums. The

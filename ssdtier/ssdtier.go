@@ -32,8 +32,7 @@
 //   - A directory belongs to one process at a time: [ErrLocked].
 //   - A read takes the blocks around what was asked for; a small one costs as
 //     much as a block. A GiB of log takes 2 MiB of memory for checksums.
-//   - Space comes back a segment at a time, and files are as long as what was
-//     written to them.
+//   - Space comes back a segment at a time, and is taken ahead: [Options.Preallocate].
 //   - After a Sync that failed on a segment or the directory it is not known what
 //     the disk has, and every later Sync fails as well: open the directory anew.
 //     One that found no space for checksums can be tried again.
@@ -74,6 +73,8 @@ type Device struct {
 	// before, and a missing file says the rest.
 	begin    atomic.Int64
 	segments segmentTable
+	// noReserve says that segments take no space ahead: they are not to, or cannot.
+	noReserve atomic.Bool
 
 	mu       sync.Mutex // guards what follows, and changes of files' names
 	newFiles bool       // segments were created since the last Sync
@@ -97,6 +98,7 @@ func OpenWith(dir string, opts Options) (_ *Device, err error) {
 		return nil, fmt.Errorf("ssdtier: %w", err)
 	}
 	d := &Device{dir: dir, opts: opts, summed: make(map[int64]bool)}
+	d.noReserve.Store(opts.Preallocate < 0)
 	if err := d.chooseEngine(); err != nil {
 		return nil, err
 	}
@@ -183,6 +185,7 @@ func (d *Device) Start(tail int64) error {
 		err = errors.Join(err, d.endSegment(last, tail%size))
 	}
 	for _, s := range d.segments.all() {
+		s.written.Store(alignUp(min(tail-s.number*size, size), sumUnit))
 		if s.sumsErr != nil {
 			d.opts.Logger.Warn("a segment has lost its checksums, reads of it fail", "segment", s.file.Name(), "err", s.sumsErr)
 		}
@@ -261,11 +264,11 @@ func (d *Device) syncSegment(s *segment) error {
 		return nil
 	}
 	changed := s.changedSums()
-	if err := s.file.Sync(); err != nil {
+	if err := syncData(s.file); err != nil {
 		d.syncErr = fmt.Errorf("ssdtier: sync: %w", err)
 		return d.syncErr
 	}
-	d.newFiles = d.newFiles || s.newSums
+	d.newFiles = d.newFiles || s.newSums // they are made now
 	if err := s.storeSums(changed, true); err != nil {
 		s.dirty.Store(true)
 		return err
@@ -289,7 +292,7 @@ func (d *Device) Close() error {
 	// machine fails.
 	var errs []error
 	for _, s := range d.segments.all() {
-		errs = append(errs, s.storeSums(s.changedSums(), false))
+		errs = append(errs, s.storeSums(s.changedSums(), false), s.cut(alignUp(s.written.Load(), int64(d.block))))
 	}
 	d.segments.closeAll()
 	if err := d.lock.Close(); err != nil {

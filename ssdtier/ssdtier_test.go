@@ -40,10 +40,11 @@ func TestConformance(t *testing.T) { overEngines(t, testConformance) }
 
 func testConformance(t *testing.T) {
 	for name, opts := range map[string]Options{
-		"direct":   {SegmentSize: minSegmentSize},
-		"buffered": {SegmentSize: minSegmentSize, Buffered: true},
-		"default":  {},
-		"1 worker": {Workers: 1},
+		"direct":     {SegmentSize: minSegmentSize},
+		"buffered":   {SegmentSize: minSegmentSize, Buffered: true},
+		"default":    {},
+		"1 worker":   {Workers: 1},
+		"no reserve": {SegmentSize: minSegmentSize, Preallocate: -1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			devicetest.Run(t, func(t *testing.T) device.Device {

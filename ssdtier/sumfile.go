@@ -93,18 +93,8 @@ func (s *segment) storeSums(changed []sumsToStore, sync bool) error {
 	if len(changed) == 0 {
 		return nil
 	}
-	flags := os.O_WRONLY | os.O_CREATE
-	if s.newSums {
-		flags |= os.O_TRUNC
-	}
-	f, err := os.OpenFile(s.sumPath, flags, 0o666)
-	if err == nil && s.newSums {
-		header := make([]byte, sumPageSize)
-		copy(header, sumLine)
-		_, err = f.WriteAt(header, 0)
-	}
+	f, err := s.openSums()
 	if err == nil {
-		s.newSums = false
 		err = writeSums(f, changed)
 	}
 	if err == nil && sync {
@@ -120,6 +110,34 @@ func (s *segment) storeSums(changed []sumsToStore, sync bool) error {
 		return fmt.Errorf("ssdtier: checksums: %w", err)
 	}
 	return nil
+}
+
+// openSums opens the file of sums for writing, and makes it if it is to be new. The file
+// may be open though that failed.
+func (s *segment) openSums() (*os.File, error) {
+	flags := os.O_WRONLY | os.O_CREATE
+	if s.newSums {
+		flags |= os.O_TRUNC
+	}
+	f, err := os.OpenFile(s.sumPath, flags, 0o666)
+	if err != nil || !s.newSums {
+		return f, err
+	}
+	header := make([]byte, sumPageSize)
+	copy(header, sumLine)
+	_, err = f.WriteAt(header, 0)
+	s.newSums = err != nil
+	return f, err
+}
+
+// makeSums makes the file of sums of a new segment, so that one that is missing is known
+// to be lost. If it cannot, who stores the first sums tells why.
+func (s *segment) makeSums() {
+	if f, err := s.openSums(); f != nil {
+		if closeErr := f.Close(); err == nil && closeErr != nil {
+			s.newSums = true
+		}
+	}
 }
 
 // sumsToStore is a page of sums as it was when changedSums copied it.

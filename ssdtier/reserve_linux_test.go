@@ -1,0 +1,192 @@
+package ssdtier
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/redykv/redykv/device"
+)
+
+// fileSize is the length of a segment's file.
+func fileSize(t *testing.T, d *Device, number int64) int64 {
+	t.Helper()
+	info, err := os.Stat(d.path(segmentName(number)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Size()
+}
+
+// reserves says whether files of a device take space ahead here.
+func reserves(t *testing.T, d *Device) {
+	t.Helper()
+	if d.noReserve.Load() {
+		t.Skip("no space can be taken ahead here")
+	}
+}
+
+// TestReserved: a segment takes space ahead of the log, of which nothing can be read,
+// and what is left of it at the end is given back.
+func TestReserved(t *testing.T) { overEngines(t, testReserved) }
+
+func testReserved(t *testing.T) {
+	opts := Options{SegmentSize: 8 << 20, Preallocate: 3 << 20}
+	d := started(t, opts)
+	const n = 5 * sumUnit
+	content := fill(t, d, n)
+	reserves(t, d)
+	if size := fileSize(t, d, 0); size != n+minReserve {
+		t.Errorf("after %d bytes the file has %d, want %d more", n, size, minReserve)
+	}
+	check := func(d *Device) {
+		t.Helper()
+		if got, err := readAll(t, d, 0, n); err != nil || !bytes.Equal(got, content) {
+			t.Errorf("%v, or wrong bytes", err)
+		}
+		for _, at := range []int64{n, n + 100, n + minReserve/2, n + 2*minReserve} {
+			if _, err := readAll(t, d, at, at+10); !errors.Is(err, device.ErrNotHeld) {
+				t.Errorf("reading what was never written, at %d: %v, want ErrNotHeld", at, err)
+			}
+		}
+		if _, err := readAll(t, d, n-10, n+10); !errors.Is(err, device.ErrNotHeld) {
+			t.Errorf("reading past the end: %v, want ErrNotHeld", err)
+		}
+	}
+	check(d)
+	if err := d.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	// As a crash leaves it.
+	dir := t.TempDir()
+	c := &crashed{t: t, d: d}
+	for name, data := range c.files() {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if size := fileSize(t, d, 0); size != n {
+		t.Errorf("a closed log of %d bytes has a file of %d", n, size)
+	}
+	for _, dir := range []string{d.Dir(), dir} {
+		d := mustOpen(t, dir, opts)
+		if err := d.Start(n); err != nil {
+			t.Fatal(err)
+		}
+		if size := fileSize(t, d, 0); size != n {
+			t.Errorf("a log started at %d has a file of %d bytes", n, size)
+		}
+		check(d)
+	}
+}
+
+// TestReservedGrows: a longer log takes more ahead, up to what it may, and no segment
+// more than it can hold.
+func TestReservedGrows(t *testing.T) {
+	d := started(t, Options{SegmentSize: 4 << 20, Preallocate: 2 << 20})
+	block := bytes.Repeat([]byte("content!"), 64<<10/8)
+	want := map[int64]int64{ // the file's length by what was written of the log
+		64 << 10:         64<<10 + 1<<20,
+		1<<20 + 128<<10:  2 * (1<<20 + 128<<10),
+		4<<20 - 64<<10:   4 << 20,
+		4<<20 + 64<<10:   64<<10 + 2<<20,
+		8<<20 - 1024<<10: 4 << 20,
+	}
+	for at := int64(0); at < 8<<20; at += int64(len(block)) {
+		if err := writeBlocks(t, d, block, at); err != nil {
+			t.Fatal(err)
+		}
+		reserves(t, d)
+		written := at + int64(len(block))
+		if size, ok := want[written]; ok {
+			if got := fileSize(t, d, at>>22); got != size {
+				t.Errorf("with %d bytes of log the file has %d, want %d", written, got, size)
+			}
+		}
+	}
+}
+
+// TestNoReserve: without, a file is as long as what was written.
+func TestNoReserve(t *testing.T) { overEngines(t, testNoReserve) }
+
+func testNoReserve(t *testing.T) {
+	d := started(t, Options{Preallocate: -1})
+	const n = 3 * sumUnit
+	content := fill(t, d, n)
+	if size := fileSize(t, d, 0); size != n {
+		t.Errorf("the file has %d bytes, want %d", size, n)
+	}
+	if got, err := readAll(t, d, 0, n); err != nil || !bytes.Equal(got, content) {
+		t.Errorf("%v, or wrong bytes", err)
+	}
+}
+
+// TestDamageInReserve: below the end of the log, what has no checksum or is zeros was
+// damaged, whatever the length of the file.
+func TestDamageInReserve(t *testing.T) {
+	d := started(t, Options{SegmentSize: minSegmentSize})
+	fill(t, d, 6*sumUnit)
+	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+		t.Fatal(err)
+	}
+	// The last two blocks and the last checksum did not reach the disk.
+	segment, sums := d.path(segmentName(0)), d.path(sumName(0))
+	if err := errors.Join(os.Truncate(segment, 4*sumUnit), os.Truncate(segment, 20*sumUnit),
+		os.Truncate(sums, sumPageSize+8*5)); err != nil {
+		t.Fatal(err)
+	}
+	d = mustOpen(t, d.Dir(), Options{})
+	if err := d.Start(6*sumUnit - 100); err != nil {
+		t.Fatal(err)
+	}
+	for block, want := range []error{nil, nil, nil, nil, device.ErrCorrupt, device.ErrCorrupt, device.ErrNotHeld} {
+		if _, err := readAll(t, d, int64(block)*sumUnit, int64(block)*sumUnit+1); !errors.Is(err, want) {
+			t.Errorf("block %d: %v, want %v", block, err, want)
+		}
+	}
+}
+
+// TestReserveOnFullDisk: a disk that has no space for what would be taken ahead is
+// filled to its end all the same.
+func TestReserveOnFullDisk(t *testing.T) { overEngines(t, testReserveOnFullDisk) }
+
+func testReserveOnFullDisk(t *testing.T) {
+	const size = 3 << 20
+	dir := smallDisk(t, "3m")
+	ballast := filepath.Join(dir, "lost+found") // for the checksums, in the end
+	if err := os.WriteFile(ballast, make([]byte, 4*sumUnit), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	d := mustOpen(t, dir, Options{SegmentSize: 16 << 20, Buffered: true})
+	if err := d.Start(0); err != nil {
+		t.Fatal(err)
+	}
+	page := make([]byte, 4*sumUnit)
+	_, _ = rand.NewChaCha8([32]byte{8}).Read(page) // never fails
+	end := 0
+	for ; end < size; end += len(page) {
+		if err := writeBlocks(t, d, page, int64(end)); err != nil {
+			if !noSpace(err, segmentSuffix) {
+				t.Fatal(err)
+			}
+			break
+		}
+	}
+	if end < size-20*sumUnit {
+		t.Errorf("a disk of %d bytes is full after %d", size, end)
+	}
+	for at := 0; at < end; at += len(page) {
+		if got, err := readAll(t, d, int64(at), int64(at+len(page))); err != nil || !bytes.Equal(got, page) {
+			t.Fatalf("at %d: %v, or wrong bytes", at, err)
+		}
+	}
+	if err := errors.Join(os.Remove(ballast), d.Sync()); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,36 @@
+package ssdtier
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// preallocate takes space on the disk for a part of a file, and makes it that long.
+func preallocate(f *os.File, from, to int64) error {
+	return control(f, "fallocate", func(fd int) error { return unix.Fallocate(fd, 0, from, to-from) })
+}
+
+// syncData makes durable what a file holds, and of its attributes what reading that
+// takes.
+func syncData(f *os.File) error { return control(f, "fdatasync", unix.Fdatasync) }
+
+// control makes a system call for a file.
+func control(f *os.File, name string, call func(fd int) error) error {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var callErr error
+	err = conn.Control(func(fd uintptr) {
+		for callErr = unix.EINTR; errors.Is(callErr, unix.EINTR); {
+			callErr = call(int(fd))
+		}
+	})
+	if err = errors.Join(err, callErr); err != nil {
+		return fmt.Errorf("%s %s: %w", name, f.Name(), err)
+	}
+	return nil
+}
