@@ -1,0 +1,200 @@
+package kv_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redykv/redykv/kv"
+	"github.com/redykv/redykv/ssdtier"
+)
+
+// busyDir names, to a process that this test's binary starts to kill it, where it
+// shall do everything that a store does to a disk; busySeed, in which order.
+const (
+	busyDir  = "REDYKV_TEST_BUSY_DIR"
+	busySeed = "REDYKV_TEST_BUSY_SEED"
+	busyKeys = 3000
+)
+
+// openBusy opens a store of which little is in memory, in small segments.
+func openBusy(t *testing.T, dir string) *kv.Store {
+	t.Helper()
+	ssd, err := ssdtier.OpenWith(dir, ssdtier.Options{SegmentSize: 64 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts := options(busyKeys)
+	opts.Memory, opts.Device = 64<<10, ssd
+	st, err := kv.Open(opts)
+	if err != nil {
+		t.Fatal(errors.Join(err, ssd.Close()))
+	}
+	return st
+}
+
+// TestKilledAnywhere kills a process at random moments while it writes, flushes,
+// commits, makes checkpoints of all kinds, and compacts and truncates its log: what it
+// had committed is there, exactly as the commit point says, and no file is damaged.
+func TestKilledAnywhere(t *testing.T) {
+	if dir := os.Getenv(busyDir); dir != "" {
+		beBusy(t, dir)
+		return
+	}
+	r := rand.New(rand.NewPCG(5, 6))
+	dir := t.TempDir()
+	interrupted := make(map[string]int)
+	for round := range 15 {
+		said, durable := killBusy(t, dir, r)
+		interrupted[said]++
+		report, err := ssdtier.Inspect(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !report.OK() {
+			t.Fatalf("round %d, killed after %q:\n%v", round, said, report)
+		}
+		st := openBusy(t, dir)
+		p, ok := st.CommitPoint("writer")
+		if ok != (p.Until > 0) || p.Until < durable || len(p.Excluding) > 0 {
+			t.Fatalf("round %d, killed after %q: commit point %+v, %v after one of %d", round, said, p, ok, durable)
+		}
+		for k := range uint64(busyKeys) {
+			got, err := st.Read(binary.LittleEndian.AppendUint64(nil, k), nil)
+			want := newest(k, p.Until)
+			if want == 0 && errors.Is(err, kv.ErrNotFound) {
+				continue
+			}
+			if err != nil || binary.LittleEndian.Uint64(got) != want {
+				t.Fatalf("round %d, killed after %q: key %d: %x, %v, want %d; commit point %+v\n%v",
+					round, said, k, got, err, want, p, st.Recovery())
+			}
+		}
+		if err := st.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Log("killed after the process said:", interrupted)
+}
+
+// newest is the last operation up to one that wrote a key, 0 if none did.
+func newest(key, until uint64) uint64 {
+	if key > until {
+		return 0
+	}
+	return until - (until-key)%busyKeys
+}
+
+// killBusy starts a process and kills it. It returns what that said last of all that
+// was heard, and up to which operation it had said that they were durable.
+func killBusy(t *testing.T, dir string, r *rand.Rand) (said string, durable uint64) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "-test.run=^TestKilledAnywhere$")
+	cmd.Env = append(os.Environ(), busyDir+"="+dir, busySeed+"="+strconv.FormatUint(r.Uint64(), 10))
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	for n := r.IntN(40); n >= 0; n-- {
+		if !lines.Scan() {
+			t.Fatalf("the process ended by itself after %q: %v", said, cmd.Wait())
+		}
+		said = lines.Text()
+		_, _ = fmt.Sscanf(said, "durable %d", &durable) // or it says what it begins
+	}
+	time.Sleep(time.Duration(r.Int64N(int64(4 * time.Millisecond)))) // any moment of what follows
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for lines.Scan() {
+		said = lines.Text()
+		_, _ = fmt.Sscanf(said, "durable %d", &durable)
+	}
+	_ = cmd.Wait() // its end is what was asked for
+	return said, durable
+}
+
+// beBusy writes n under n%busyKeys by operation number n, and says what it begins and
+// how far what it wrote is durable, until it is killed.
+func beBusy(t *testing.T, dir string) {
+	seed, err := strconv.ParseUint(os.Getenv(busySeed), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(seed, 7))
+	st := openBusy(t, dir)
+	s, err := st.NewNamedSession("writer")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	checkpoint := func(kind kv.CheckpointKind) func() error {
+		return func() error {
+			_, err := st.Checkpoint(ctx, kv.CheckpointOptions{Kind: kind})
+			return err
+		}
+	}
+	compact := func(method kv.CompactMethod) func() error {
+		return func() error {
+			_, err := st.Compact(ctx, kv.CompactOptions{Method: method})
+			return err
+		}
+	}
+	steps := []struct {
+		name    string
+		durable bool // afterwards, what was written before is
+		do      func() error
+	}{
+		{"to write", false, func() error { return write(s, 1+r.IntN(4000)) }},
+		{"to commit", true, func() error { return st.Commit(ctx) }},
+		{"a snapshot", true, checkpoint(kv.Snapshot)},
+		{"an incremental checkpoint", true, checkpoint(kv.Incremental)},
+		{"a fold-over checkpoint", true, checkpoint(kv.FoldOver)},
+		{"to compact by lookup", false, compact(kv.CompactByLookup)},
+		{"to compact by scan", false, compact(kv.CompactByScan)},
+	}
+	for {
+		step := steps[0]
+		if r.IntN(2) == 0 {
+			step = steps[r.IntN(len(steps))]
+		}
+		written := s.Serial()
+		say("begins %s\n", step.name)
+		if err := step.do(); err != nil {
+			t.Fatal(err)
+		}
+		if step.durable {
+			say("durable %d\n", written)
+		}
+	}
+}
+
+// write carries out the next n operations.
+func write(s *kv.Session, n int) error {
+	for range n {
+		n := s.Serial() + 1
+		key := binary.LittleEndian.AppendUint64(nil, n%busyKeys)
+		if err := s.Upsert(key, binary.LittleEndian.AppendUint64(nil, n)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// say prints at once.
+func say(format string, args ...any) {
+	_, _ = io.WriteString(os.Stdout, fmt.Sprintf(format, args...)) // nobody listens to one that was killed
+}
