@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -95,10 +94,12 @@ func (f *benchDeviceFlags) run(cmd *cobra.Command) (err error) {
 		}
 		defer out.discard()
 	}
-	if f.spec.Dir, err = workDir(f.dir, "redykv-bench-*"); err != nil {
+	work, err := makeWorkDir(f.dir, "redykv-bench-*")
+	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(f.spec.Dir)) }()
+	defer func() { err = errors.Join(err, work.remove()) }()
+	f.spec.Dir = work.path
 	report, err := devicebench.Run(cmd.Context(), f.spec, newProgress(cmd.ErrOrStderr()))
 	if err != nil {
 		return plainly(cmd.Context(), err)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -118,10 +117,12 @@ func (f *compareFlags) run(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer outputs.discard()
-	if c.Dir, err = workDir(f.dir, "redykv-compare-*"); err != nil {
+	work, err := makeWorkDir(f.dir, "redykv-compare-*")
+	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(c.Dir)) }()
+	defer func() { err = errors.Join(err, work.remove()) }()
+	c.Dir = work.path
 
 	head := report.Head{
 		Machine: ycsb.Machine(), Dir: c.Dir, Started: time.Now(),
@@ -144,25 +145,6 @@ func (f *compareFlags) run(cmd *cobra.Command) (err error) {
 		}
 	}
 	return nil
-}
-
-// workDir makes an empty directory, with a name of a pattern, below dir or where
-// temporary files go; not
-// in memory, though, where there is no direct I/O, if it can be helped.
-func workDir(dir, pattern string) (string, error) {
-	if dir == "" {
-		dir = os.TempDir()
-		if ycsb.InMemory(dir) {
-			dir = "."
-		}
-	} else if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("directory %s: %w", dir, err)
-	}
-	made, err := os.MkdirTemp(dir, pattern)
-	if err != nil {
-		return "", fmt.Errorf("directory %s is not writable: %w", dir, err)
-	}
-	return made, nil
 }
 
 // compareOutputs are the files that a comparison writes in the end.
