@@ -10,8 +10,13 @@ import (
 	"github.com/redykv/redykv/internal/units"
 )
 
-// shares divides memory between the log and the read cache.
+// shares divides memory between the log and the read cache, less what the device
+// takes of it.
 func (o *Options) shares(memory int64) (forLog, forCache int64) {
+	if memory == 0 {
+		return 0, 0
+	}
+	memory -= o.deviceCache
 	forCache = int64(float64(memory) * o.ReadCache)
 	return memory - forCache, forCache
 }
@@ -29,6 +34,9 @@ func (st *Store) SetMemory(bytes int64) error {
 	}
 	if most := st.opts.MaxMemory; most != 0 && bytes > most {
 		return fmt.Errorf("kv: memory of %v: the store was opened for at most %v", units.Size(bytes), units.Size(most))
+	}
+	if cache := st.opts.deviceCache; cache > 0 && bytes <= cache {
+		return fmt.Errorf("kv: memory of %v, of which caches in the device take %v", units.Size(bytes), units.Size(cache))
 	}
 	forLog, forCache := st.opts.shares(bytes)
 	if st.cache != nil && forCache < readcache.MinCapacity {

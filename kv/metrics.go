@@ -47,6 +47,10 @@ type Metrics struct {
 	CacheEntries, CacheBytes, CacheBudget int64
 	CacheAdded, CacheEvicted              uint64
 
+	// DeviceCacheBudget is what caches in the device may take, of Options.Memory as
+	// well.
+	DeviceCacheBudget int64
+
 	// The index: buckets of seven entries, those in use behind full ones, how
 	// often it has doubled, and the share of the buckets' entries that is in use,
 	// above 1 where there are more: an estimate from a sample of the buckets.
@@ -117,6 +121,7 @@ func (st *Store) addLogTo(m *Metrics) {
 	// From the lowest on: what moves meanwhile moves up.
 	m.Begin, m.Head, m.Flushed, m.ReadOnly, m.Tail = l.Begin(), l.Head(), l.Committed(), l.ReadOnly(), l.Tail()
 	m.MemoryBytes, m.MemoryBudget = m.Tail-m.Head, l.Budget()
+	m.DeviceCacheBudget = st.opts.deviceCache
 	c := l.Counts()
 	m.Flushes, m.Evictions, m.FlushedBytes, m.EvictedBytes = c.Flushes, c.Evictions, c.FlushedBytes, c.EvictedBytes
 }

@@ -76,9 +76,12 @@ func (t *metricsTable) log(m *Metrics) {
 }
 
 func (t *metricsTable) memory(m *Metrics) {
-	t.row("memory", "budget", units.Size(m.MemoryBudget+m.CacheBudget), "log", units.Size(m.MemoryBytes),
-		"of", units.Size(m.MemoryBudget), "cache", units.Size(m.CacheBytes), "of", units.Size(m.CacheBudget),
-		"index beside", units.Size(m.IndexBytes))
+	parts := []any{"budget", units.Size(m.MemoryBudget + m.CacheBudget + m.DeviceCacheBudget), "log", units.Size(m.MemoryBytes),
+		"of", units.Size(m.MemoryBudget), "cache", units.Size(m.CacheBytes), "of", units.Size(m.CacheBudget)}
+	if m.DeviceCacheBudget > 0 {
+		parts = append(parts, "device's caches", units.Size(m.DeviceCacheBudget))
+	}
+	t.row("memory", append(parts, "index beside", units.Size(m.IndexBytes))...)
 	if m.CacheBudget > 0 || m.CacheEntries > 0 || m.CacheHits > 0 || m.CacheAdded > 0 || m.CacheEvicted > 0 {
 		t.row("read cache", "records", m.CacheEntries, "hits", m.CacheHits, "added", m.CacheAdded, "evicted", m.CacheEvicted)
 	}

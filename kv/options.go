@@ -15,8 +15,8 @@ type Options struct {
 	// Device holds the log below memory. The store owns it and closes it.
 	Device device.Device
 
-	// Memory bounds the bytes of log kept in memory, and of the read cache. The
-	// index comes beside it: 13 to 26 bytes for each of Records. At least four
+	// Memory bounds the bytes of log kept in memory, of the read cache, and of
+	// caches in the device ([device.CacheMemory]). The index comes beside it: 13 to 26 bytes for each of Records. At least four
 	// pages for the log. Default 256 MiB. See also [Store.SetMemory].
 	Memory int64
 
@@ -81,6 +81,8 @@ type Options struct {
 
 	// hash replaces hashKey in tests, so that all keys can be made to collide.
 	hash func(key []byte) uint64
+	// deviceCache is what of Memory the device's caches take.
+	deviceCache int64
 	// indexBits is the size of a new index in tests of its growth.
 	indexBits int
 	// now replaces the clock, in milliseconds of Unix time, in tests of expiry.
@@ -106,6 +108,7 @@ func (o *Options) ensureDefaults() error {
 	if o.Memory == 0 {
 		o.Memory = DefaultMemory
 	}
+	o.deviceCache = device.CacheMemory(o.Device)
 	if o.Records == 0 {
 		o.Records = DefaultRecords
 	}
@@ -129,6 +132,8 @@ func (o *Options) ensureDefaults() error {
 		return fmt.Errorf("kv: Options.KeySize %d with ValueSize %d: give both or neither", o.KeySize, o.ValueSize)
 	case o.Records < 0 || o.Records > hlog.MaxAddress/8:
 		return fmt.Errorf("kv: Options.Records %d, want 0 to %d", o.Records, int64(hlog.MaxAddress/8))
+	case o.deviceCache > 0 && o.Memory <= o.deviceCache:
+		return fmt.Errorf("kv: Options.Memory of %v, of which caches in the device take %v", units.Size(o.Memory), units.Size(o.deviceCache))
 	case o.MaxMemory != 0 && o.MaxMemory < o.Memory:
 		return fmt.Errorf("kv: Options.Memory of %v, and MaxMemory only %v", units.Size(o.Memory), units.Size(o.MaxMemory))
 	case !(o.ReadCache >= 0 && o.ReadCache < 1):

@@ -93,6 +93,7 @@ var families = []family{
 	{"memory_budget_bytes", "Memory that may be used; the index has no budget.", gauge, "part", []sample{
 		of("log", func(m *kv.Metrics) int64 { return m.MemoryBudget }),
 		of("cache", func(m *kv.Metrics) int64 { return m.CacheBudget }),
+		of("device", func(m *kv.Metrics) int64 { return m.DeviceCacheBudget }),
 	}},
 	{"cache_records", "Records in the read cache.", gauge, "",
 		number(func(m *kv.Metrics) int64 { return m.CacheEntries })},

@@ -1,0 +1,264 @@
+package blockcache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/redykv/redykv/device"
+)
+
+// queue is a queue of the device, whose operations it numbers by slot.
+type queue struct {
+	c      *Cache
+	inner  device.Queue
+	slots  []slot
+	free   []uint64
+	ready  []event // to be polled, from taken on
+	taken  int
+	late   []uint64 // slots whose operation the device's queue had no room for
+	closed bool
+
+	scratch [16]device.Completion
+}
+
+// event is a completion that did not come out of the device's Poll just now.
+type event struct {
+	device.Completion
+	slot uint64
+}
+
+// slot is one operation, from Read or Write until its last event.
+type slot struct {
+	tag   uint64
+	buf   []byte
+	addr  int64
+	write bool
+
+	blocks []byte // of a read in whole blocks: they are read into these, …
+	first  int64  // …from this one on…
+	round  uint64 // …in this round
+}
+
+// NewQueue implements device.Device.
+func (c *Cache) NewQueue(depth int) (device.Queue, error) {
+	inner, err := c.Device.NewQueue(depth)
+	if err != nil {
+		return nil, err
+	}
+	q := &queue{c: c, inner: inner, slots: make([]slot, depth), free: make([]uint64, depth), ready: make([]event, 0, depth)}
+	for i := range q.free {
+		q.free[i] = uint64(depth - 1 - i)
+	}
+	return q, nil
+}
+
+// take fills a free slot.
+func (q *queue) take(op slot) (uint64, error) {
+	if q.closed {
+		return 0, device.ErrClosed
+	}
+	if len(q.free) == 0 {
+		return 0, device.ErrQueueFull
+	}
+	n := q.free[len(q.free)-1]
+	q.free = q.free[:len(q.free)-1]
+	q.slots[n] = op
+	return n, nil
+}
+
+func (q *queue) release(n uint64) {
+	q.slots[n] = slot{}
+	q.free = append(q.free, n)
+}
+
+// Read implements device.Queue.
+func (q *queue) Read(dst []byte, addr int64, tag uint64) error {
+	round := q.c.round.Load() // first: blocks that are final now are of this round
+	first, blocks, ok := q.c.span(len(dst), addr)
+	n, err := q.take(slot{tag: tag, buf: dst, addr: addr, first: first, round: round})
+	if err != nil {
+		return err
+	}
+	switch s := &q.slots[n]; {
+	case !ok:
+	case q.c.get(dst, addr, first, blocks):
+		q.c.hits.Add(1)
+		q.ready = append(q.ready, event{device.Completion{Tag: tag, N: len(dst)}, n})
+		return nil
+	default:
+		q.c.misses.Add(1)
+		s.blocks = make([]byte, blocks*q.c.opts.Block)
+	}
+	return q.start(n)
+}
+
+// Write implements device.Queue.
+func (q *queue) Write(src []byte, addr int64, tag uint64) error {
+	n, err := q.take(slot{tag: tag, buf: src, addr: addr, write: true})
+	if err != nil {
+		return err
+	}
+	q.c.begin(addr)
+	if err := q.start(n); err != nil {
+		q.c.end(addr) // it never began
+		return err
+	}
+	return nil
+}
+
+// start gives a new operation to the device's queue.
+func (q *queue) start(n uint64) error {
+	err := q.hand(n)
+	if err != nil {
+		q.release(n)
+	}
+	return err
+}
+
+// hand gives an operation to the device's queue.
+func (q *queue) hand(n uint64) error {
+	switch s := &q.slots[n]; {
+	case s.write:
+		return q.inner.Write(s.buf, s.addr, n)
+	case s.blocks != nil:
+		return q.inner.Read(s.blocks, s.first<<q.c.shift, n)
+	default:
+		return q.inner.Read(s.buf, s.addr, n)
+	}
+}
+
+// Submit implements device.Queue.
+func (q *queue) Submit() error { return q.inner.Submit() }
+
+// Poll implements device.Queue.
+func (q *queue) Poll(done []device.Completion) (n int) {
+	for ; n < len(done) && q.taken < len(q.ready); n++ {
+		e := &q.ready[q.taken]
+		done[n] = e.Completion
+		q.ended(e.Completion, e.slot)
+		q.taken++
+	}
+	if q.taken == len(q.ready) {
+		q.ready, q.taken = q.ready[:0], 0
+	}
+	if n == len(done) {
+		return n
+	}
+	again := len(q.late) > 0
+	q.handLate()
+	for _, c := range done[n : n+q.inner.Poll(done[n:])] {
+		slot := c.Tag
+		if c, over := q.settled(c); over {
+			done[n] = c
+			q.ended(c, slot)
+			n++
+		} else {
+			again = true
+		}
+	}
+	if again {
+		// Where the doorbell fails, its next use does too and says so.
+		_ = q.inner.Submit()
+	}
+	return n
+}
+
+// ended frees the slot of an operation that a completion is the last event of.
+func (q *queue) ended(c device.Completion, slot uint64) {
+	if c.Event != device.Committed && slot < uint64(len(q.slots)) {
+		q.release(slot)
+	}
+}
+
+// settled takes the end of an operation on the device, and returns what that comes to.
+// It is not over if the blocks could not be read: one of them may be damaged that is
+// not wanted. Then the bytes are read alone.
+func (q *queue) settled(c device.Completion) (_ device.Completion, over bool) {
+	n := c.Tag
+	if n >= uint64(len(q.slots)) {
+		return device.Completion{Tag: n, Err: errLost}, true
+	}
+	s := &q.slots[n]
+	c.Tag = s.tag
+	switch {
+	case s.write && c.Event == device.Committed:
+		return c, true
+	case s.write:
+		if c.Err == nil {
+			q.c.end(s.addr)
+		}
+	case s.blocks != nil && c.Err == nil && c.N == len(s.blocks):
+		copy(s.buf, s.blocks[s.addr-s.first<<q.c.shift:])
+		c.N = len(s.buf)
+		q.c.put(s.blocks, s.first, s.round)
+	case s.blocks != nil:
+		s.blocks = nil
+		q.late = append(q.late, n)
+		q.handLate()
+		return device.Completion{}, false
+	}
+	return c, true
+}
+
+// handLate gives the device's queue what waits for room there.
+func (q *queue) handLate() {
+	for len(q.late) > 0 {
+		n := q.late[0]
+		err := q.hand(n)
+		if errors.Is(err, device.ErrQueueFull) {
+			return
+		}
+		q.late = slices.Delete(q.late, 0, 1)
+		if err != nil {
+			s := &q.slots[n]
+			err = fmt.Errorf("%d bytes at %d: %w", len(s.buf), s.addr, err)
+			q.ready = append(q.ready, event{device.Completion{Tag: s.tag, Err: err}, n})
+		}
+	}
+}
+
+// Wait implements device.Queue.
+func (q *queue) Wait(ctx context.Context) error {
+	if q.closed {
+		return device.ErrClosed
+	}
+	for len(q.free) < len(q.slots) && q.taken == len(q.ready) {
+		if q.gather(); q.taken < len(q.ready) {
+			break
+		}
+		if err := q.inner.Wait(ctx); err != nil {
+			return err
+		}
+	}
+	return q.inner.Submit()
+}
+
+// gather polls the device, so that Wait knows of what is not over by its completion.
+func (q *queue) gather() {
+	q.handLate()
+	for _, c := range q.scratch[:q.inner.Poll(q.scratch[:])] {
+		slot := c.Tag
+		if c, over := q.settled(c); over {
+			q.ready = append(q.ready, event{c, slot})
+		}
+	}
+	_ = q.inner.Submit() // if it fails, Wait says so
+}
+
+// Close implements device.Queue.
+func (q *queue) Close() error {
+	if q.closed {
+		return nil
+	}
+	for len(q.free) < len(q.slots) {
+		if err := q.Wait(context.Background()); err != nil {
+			return err
+		}
+		var done [16]device.Completion
+		q.Poll(done[:])
+	}
+	q.closed = true
+	return q.inner.Close()
+}
