@@ -11,14 +11,33 @@ import (
 )
 
 // logFlags are the flags about logging of the commands that run as servers.
-type logFlags struct{ level slog.Level }
+type logFlags struct {
+	level  slog.Level
+	format string // text or json; "" is text
+}
 
 func (l *logFlags) add(flags *pflag.FlagSet) {
 	flags.TextVar(&l.level, "log-level", l.level, "least level logged to standard error: debug, info, warn, error")
 }
 
+// addFormat lets the form of a line be chosen as well.
+func (l *logFlags) addFormat(flags *pflag.FlagSet) {
+	flags.StringVar(&l.format, "log-format", "text", "form of a line of the log: text, json")
+}
+
+func (l *logFlags) check() error {
+	if l.format != "" && l.format != "text" && l.format != "json" {
+		return usagef("--log-format %q: want text or json", l.format)
+	}
+	return nil
+}
+
 func (l *logFlags) logger(cmd *cobra.Command) *slog.Logger {
-	return slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: l.level}))
+	opts := &slog.HandlerOptions{Level: l.level}
+	if l.format == "json" {
+		return slog.New(slog.NewJSONHandler(cmd.ErrOrStderr(), opts))
+	}
+	return slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), opts))
 }
 
 // usageArgs makes a complaint about arguments one of the command line.

@@ -211,14 +211,14 @@ func serveManager(cmd *cobra.Command, m *manager.Manager, f managerFlags, scheme
 	if err != nil {
 		return err
 	}
-	metrics, err := listenMetrics(cmd.Context(), f.metrics, log)
+	metrics, err := listenSide(cmd.Context(), f.metrics, log)
 	if err != nil {
 		return errors.Join(err, ln.Close())
 	}
 	defer metrics.close()
 	served := make(chan error, 1)
 	go func() { served <- m.Serve(ln) }()
-	fmt.Fprintf(cmd.OutOrStdout(), "manager ready at %s://%s%s\n", scheme, ln.Addr(), metrics.serve(prom.NewCollector(m), nil))
+	fmt.Fprintf(cmd.OutOrStdout(), "manager ready at %s://%s%s\n", scheme, ln.Addr(), serveMetrics(metrics, prom.NewCollector(m)))
 	select {
 	case err := <-served:
 		return err

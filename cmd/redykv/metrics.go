@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -15,53 +14,42 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// metricsServer answers /metrics, for Prometheus, and / with a table of the same
-// numbers for people. One without an address answers nowhere.
-type metricsServer struct {
+// sideServer answers over HTTP beside what a command is there for. One without an
+// address answers nowhere.
+type sideServer struct {
 	ln   net.Listener // nil: nowhere
 	log  *slog.Logger
 	http http.Server
 }
 
-// listenMetrics takes the address, so that one in use is noticed at once.
-func listenMetrics(ctx context.Context, addr string, log *slog.Logger) (s *metricsServer, err error) {
-	s = &metricsServer{log: log}
+// listenSide takes the address, so that one in use is noticed at once.
+func listenSide(ctx context.Context, addr string, log *slog.Logger) (s *sideServer, err error) {
+	s = &sideServer{log: log}
 	if addr != "" {
 		s.ln, err = new(net.ListenConfig).Listen(ctx, "tcp", addr)
 	}
 	return s, err
 }
 
-// serve begins to answer, with numbers and, unless it is nil, with the table, and returns what is to be said of it: where.
-func (s *metricsServer) serve(numbers prometheus.Collector, table func() string) (where string) {
+// serve begins to answer.
+func (s *sideServer) serve(h http.Handler) {
 	if s.ln == nil {
-		return ""
+		return
 	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(numbers, collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{
-		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelError),
-	}))
-	if table != nil {
-		mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-			_, _ = io.WriteString(w, table()) // who has gone does not want to know
-		})
-	}
-	s.http.Handler, s.http.ReadHeaderTimeout = mux, 10*time.Second
+	s.http.Handler, s.http.ReadHeaderTimeout = h, 10*time.Second
 	s.http.ErrorLog = slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)
 	go func() {
 		if err := s.http.Serve(s.ln); !errors.Is(err, http.ErrServerClosed) {
-			s.log.Error("metrics are not served any more", "err", err)
+			s.log.Error("HTTP is not served any more", "address", s.ln.Addr(), "err", err)
 		}
 	}()
-	return fmt.Sprintf(", metrics at http://%s/metrics", s.ln.Addr())
 }
 
+// url is where it answers.
+func (s *sideServer) url() string { return fmt.Sprintf("http://%s", s.ln.Addr()) }
+
 // close ends the answering, after what is being answered.
-func (s *metricsServer) close() {
+func (s *sideServer) close() {
 	if s.ln == nil {
 		return
 	}
@@ -71,4 +59,30 @@ func (s *metricsServer) close() {
 		s.log.Warn("a reader of metrics was cut off", "err", err)
 	}
 	_ = s.ln.Close() // for the case that it was not served
+}
+
+// newRegistry has the numbers of the process, and those given.
+func newRegistry(numbers ...prometheus.Collector) *prometheus.Registry {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(numbers...)
+	return registry
+}
+
+func metricsHandler(registry *prometheus.Registry, log *slog.Logger) http.Handler {
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelError),
+	})
+}
+
+// serveMetrics has a server answer /metrics, for Prometheus, and returns what is to be
+// said of it: where.
+func serveMetrics(s *sideServer, numbers prometheus.Collector) (where string) {
+	if s.ln == nil {
+		return ""
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", metricsHandler(newRegistry(numbers), s.log))
+	s.serve(mux)
+	return fmt.Sprintf(", metrics at %s/metrics", s.url())
 }

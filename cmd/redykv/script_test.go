@@ -61,9 +61,15 @@ func TestMain(m *testing.M) {
 //	exits STDERR-REGEXP CODE PROGRAM... run a program that has to end with that code
 //	                                    and one line on standard error
 //	flip FILE OFFSET                    flip the highest bit of a byte
+//	crashes DURABILITY [FLAG...]        kill a server of that durability while it is
+//	                                    written to, and check what is there then
 //	certificate NAME                    make NAME.cert, its own authority, and NAME.key
 //	redis ADDR REPLY-REGEXP ARG...      send a command to a server of the Redis
 //	                                    protocol, and match its reply's lines
+//	rediss CA CERT ADDR REGEXP ARG...   the same over TLS, to a server that CA.cert has
+//	                                    signed; showing CERT.cert, or - for none
+//	notified STATE                      wait until $NOTIFY_SOCKET, which it sets, is told
+//	                                    STATE; without STATE: make it
 //
 // and the condition [transport:NAME], which holds where that fabric is built in.
 func TestScript(t *testing.T) {
@@ -71,6 +77,7 @@ func TestScript(t *testing.T) {
 		Dir: filepath.Join("testdata", "script"),
 		Setup: func(env *testscript.Env) error {
 			env.Values[processesKey{}] = make(processes)
+			env.Values[notifyKey{}] = new(notifySocket)
 			return nil
 		},
 		Condition: func(cond string) (bool, error) {
@@ -98,6 +105,9 @@ func TestScript(t *testing.T) {
 			"exits":       cmdExits,
 			"flip":        cmdFlip,
 			"redis":       cmdRedis,
+			"rediss":      cmdRedisTLS,
+			"notified":    cmdNotified,
+			"crashes":     cmdCrashes,
 			"certificate": cmdCertificate,
 		},
 	})
@@ -130,7 +140,7 @@ func command(ts *testscript.TestScript, args []string) *exec.Cmd {
 	}
 	cmd := exec.Command(path, args[1:]...)
 	cmd.Dir = ts.MkAbs(".")
-	for _, name := range []string{"PATH", "HOME", "TMPDIR", "WORK"} {
+	for _, name := range []string{"PATH", "HOME", "TMPDIR", "WORK", "NOTIFY_SOCKET"} {
 		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
 	}
 	return cmd

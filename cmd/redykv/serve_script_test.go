@@ -2,9 +2,12 @@ package main
 
 import (
 	"bufio"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"regexp"
 	"strings"
 	"time"
@@ -16,23 +19,90 @@ import (
 // connection.
 func cmdRedis(ts *testscript.TestScript, neg bool, args []string) {
 	want(ts, neg, args, 3, "redis ADDR REPLY-REGEXP ARG...")
-	re, err := regexp.Compile(args[1])
-	ts.Check(err)
 	conn, err := net.Dial("tcp", args[0])
 	ts.Check(err)
+	ask(ts, conn, args[1], args[2:])
+}
+
+// cmdRedisTLS is cmdRedis over TLS.
+func cmdRedisTLS(ts *testscript.TestScript, neg bool, args []string) {
+	want(ts, neg, args, 5, "rediss CA CERT ADDR REPLY-REGEXP ARG...")
+	authorities := x509.NewCertPool()
+	if !authorities.AppendCertsFromPEM([]byte(ts.ReadFile(args[0] + ".cert"))) {
+		ts.Fatalf("%s.cert: no certificate", args[0])
+	}
+	config := &tls.Config{RootCAs: authorities}
+	if args[1] != "-" {
+		own, err := tls.LoadX509KeyPair(ts.MkAbs(args[1]+".cert"), ts.MkAbs(args[1]+".key"))
+		ts.Check(err)
+		config.Certificates = []tls.Certificate{own}
+	}
+	conn, err := tls.Dial("tcp", args[2], config)
+	if err != nil {
+		answered(ts, err.Error(), args[3])
+		return
+	}
+	ask(ts, conn, args[3], args[4:])
+}
+
+// ask sends a command and QUIT, and matches the reply, or the error that came in its
+// place, with an expression.
+func ask(ts *testscript.TestScript, conn net.Conn, expression string, command []string) {
 	defer func() { _ = conn.Close() }() // read to its end, or given up
 	ts.Check(conn.SetDeadline(time.Now().Add(scriptTimeout)))
 	w := bufio.NewWriter(conn)
-	fmt.Fprintf(w, "*%d\r\n", len(args)-2)
-	for _, arg := range args[2:] {
-		fmt.Fprintf(w, "$%d\r\n%s\r\n", len(arg), arg)
+	for _, command := range [][]string{command, {"QUIT"}} {
+		fmt.Fprintf(w, "*%d\r\n", len(command))
+		for _, arg := range command {
+			fmt.Fprintf(w, "$%d\r\n%s\r\n", len(arg), arg)
+		}
 	}
-	fmt.Fprint(w, "QUIT\r\n")
 	ts.Check(w.Flush())
 	reply, err := io.ReadAll(conn)
-	ts.Check(err)
 	text := strings.TrimSuffix(strings.ReplaceAll(string(reply), "\r\n", "\n"), "\n+OK\n")
+	if err != nil {
+		text += err.Error()
+	}
+	answered(ts, text, expression)
+}
+
+func answered(ts *testscript.TestScript, text, expression string) {
+	re, err := regexp.Compile(expression)
+	ts.Check(err)
 	if !re.MatchString(text) {
-		ts.Fatalf("reply %q, want one like %q", text, args[1])
+		ts.Fatalf("reply %q, want one like %q", text, expression)
 	}
 }
+
+type notifyKey struct{}
+
+// cmdNotified stands in for a service manager.
+func cmdNotified(ts *testscript.TestScript, neg bool, args []string) {
+	want(ts, neg, args, 0, "notified [STATE]")
+	if len(args) == 0 {
+		// A socket's path is short, which the script's directory may not be.
+		dir, err := os.MkdirTemp("", "notify")
+		ts.Check(err)
+		path := dir + "/socket"
+		conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+		ts.Check(err)
+		ts.Defer(func() {
+			_ = conn.Close()
+			_ = os.RemoveAll(dir)
+		})
+		ts.Setenv("NOTIFY_SOCKET", path)
+		ts.Value(notifyKey{}).(*notifySocket).conn = conn
+		return
+	}
+	conn := ts.Value(notifyKey{}).(*notifySocket).conn
+	ts.Check(conn.SetDeadline(time.Now().Add(scriptTimeout)))
+	told := make([]byte, 1000)
+	n, err := conn.Read(told)
+	ts.Check(err)
+	if string(told[:n]) != args[0] {
+		ts.Fatalf("told %q, want %q", told[:n], args[0])
+	}
+}
+
+// notifySocket is a script's.
+type notifySocket struct{ conn *net.UnixConn }

@@ -58,17 +58,20 @@ func (c *client) read(kind replyKind, key []byte) {
 }
 
 func (c *client) upsert(kind replyKind, key, value []byte) {
+	c.wrote = true
 	op := c.operation(kind)
 	op.Kind, op.Key, op.Value = kv.OpUpsert, key, value
 }
 
 func (c *client) remove(kind replyKind, key []byte) {
+	c.wrote = true
 	op := c.operation(kind)
 	op.Kind, op.Key = kv.OpDelete, key
 }
 
 // modify adds a read-modify-write. The caller fills in what is returned.
 func (c *client) modify(kind modKind, key []byte) *modification {
+	c.wrote = true
 	op := c.operation(replyMod)
 	slot := &c.worker.mods[len(c.worker.ops)-1]
 	if *slot == nil {
@@ -87,9 +90,13 @@ func (c *client) borrow() *worker {
 	return c.worker
 }
 
-// giveBack lets others have the worker, whose batch is empty.
+// giveBack lets others have the worker, whose batch is empty, when there is room
+// for its replies.
 func (c *client) giveBack() {
 	if c.worker != nil {
+		if cap(c.out) > restingOutput {
+			c.charge()
+		}
 		c.server.pool.giveBack(c.worker)
 		c.worker = nil
 	}

@@ -30,8 +30,10 @@ type client struct {
 	name   []byte
 	resp3  bool
 
-	in  input
-	out []byte // replies not written yet
+	in     input
+	out    []byte // replies not written yet
+	output output
+	wrote  bool // among them are some to writes
 
 	worker  *worker // borrowed from the first operation of a batch to its end
 	quit    bool    // nothing more is carried out…
@@ -49,6 +51,7 @@ type client struct {
 
 // serve answers until the client or the server has had enough.
 func (c *client) serve() {
+	counts := &c.server.counts
 	for !c.quit {
 		if err := c.fill(); err != nil {
 			if errors.Is(err, errTooMuchInput) {
@@ -56,11 +59,17 @@ func (c *client) serve() {
 				c.write()
 				c.linger()
 			} else if !errors.Is(err, io.EOF) {
+				if isTimeout(err) && !c.server.closing.Load() {
+					counts.idle.Add(1)
+				}
 				c.server.opts.Logger.Debug("reading from client", "client", c.id, "err", err)
 			}
 			return
 		}
+		arrived := time.Now()
+		counts.in.Add(uint64(c.in.last))
 		c.execute()
+		counts.latencies.add(time.Since(arrived))
 		c.write()
 		c.quit = c.quit || c.server.closing.Load()
 	}
@@ -83,26 +92,46 @@ func (c *client) linger() {
 
 // fill waits for the client. If it keeps us waiting, it loses its large buffers.
 func (c *client) fill() error {
-	if c.in.empty() && (len(c.in.buf) > restingBuffer || cap(c.out) > restingBuffer) {
+	idle := c.server.opts.IdleTimeout
+	if c.in.empty() && len(c.in.buf) > restingBuffer || cap(c.out) > restingOutput {
 		patience := c.server.opts.releaseAfter
-		if now := time.Now(); c.readUntil.Sub(now) < patience {
-			if err := c.setReadDeadline(now.Add(2 * patience)); err != nil {
-				return err
-			}
+		if idle > 0 {
+			patience = min(patience, idle)
+		}
+		if err := c.readWithin(patience); err != nil {
+			return err
 		}
 		err := c.in.fill()
 		if err == nil || !isTimeout(err) || c.server.closing.Load() {
 			return err
 		}
-		c.in.release()
+		if c.in.empty() {
+			c.in.release()
+		}
 		c.out = nil
+		c.charge()
 	}
-	if !c.readUntil.IsZero() {
+	switch {
+	case idle > 0:
+		if err := c.readWithin(idle); err != nil {
+			return err
+		}
+	case !c.readUntil.IsZero():
 		if err := c.setReadDeadline(time.Time{}); err != nil {
 			return err
 		}
 	}
 	return c.in.fill()
+}
+
+// readWithin gives the client that long to send something, or up to twice as long: a
+// deadline costs more than looking at the clock.
+func (c *client) readWithin(patience time.Duration) error {
+	now := time.Now()
+	if left := c.readUntil.Sub(now); left >= patience && left <= 2*patience {
+		return nil
+	}
+	return c.setReadDeadline(now.Add(2 * patience))
 }
 
 // setReadDeadline leaves a closing server's deadline in force: the server says
@@ -118,7 +147,7 @@ func (c *client) setReadDeadline(t time.Time) error {
 
 // execute carries out every command that has arrived whole.
 func (c *client) execute() {
-	commands := int64(0)
+	commands := uint64(0)
 	for !c.quit {
 		r, ok, err := c.in.next()
 		if err != nil {
@@ -144,7 +173,7 @@ func (c *client) execute() {
 	}
 	c.flush()
 	c.giveBack()
-	c.server.commands.Add(commands)
+	c.server.counts.commands.Add(commands)
 }
 
 // dispatch carries out one command, or makes it part of the batch.
@@ -183,29 +212,5 @@ func (c *client) relieve() {
 	if len(c.out) >= fullOutput {
 		c.giveBack()
 		c.write()
-	}
-}
-
-// write sends the replies. A client that does not take them within the time has
-// had enough.
-func (c *client) write() {
-	if len(c.out) == 0 {
-		return
-	}
-	timeout := c.server.opts.WriteTimeout
-	// A deadline costs more than looking at the clock, so it is set for twice
-	// the time, once in that time.
-	if now := time.Now(); c.writeUntil.Sub(now) < timeout {
-		c.writeUntil = now.Add(2 * timeout)
-		if err := c.conn.SetWriteDeadline(c.writeUntil); err != nil {
-			c.quit = true
-		}
-	}
-	if _, err := c.conn.Write(c.out); err != nil {
-		c.server.opts.Logger.Debug("writing to client", "client", c.id, "err", err)
-		c.quit = true
-	}
-	if c.out = c.out[:0]; cap(c.out) > keptOutput {
-		c.out = nil
 	}
 }

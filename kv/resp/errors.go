@@ -18,6 +18,7 @@ const (
 	errNoProtocol        = "NOPROTO unsupported protocol version"
 	errClientName        = "ERR Client names cannot contain spaces, newlines or special characters."
 	errTooManyClients    = "ERR max number of clients reached"
+	errProtected         = "DENIED this server is in protected mode: as long as the default user has no password, clients from other machines are turned away. Give it one, or turn protected mode off where the network keeps strangers out."
 )
 
 // shown is how many bytes of a client's words an error repeats.

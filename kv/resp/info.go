@@ -65,7 +65,7 @@ func infoMemory(s *Server) string {
 func infoStats(s *Server) string {
 	m := s.store.Metrics()
 	var b strings.Builder
-	fmt.Fprintf(&b, "total_connections_received:%d\ntotal_commands_processed:%d\n", s.connections.Load(), s.commands.Load())
+	fmt.Fprintf(&b, "total_connections_received:%d\ntotal_commands_processed:%d\n", s.counts.connections.Load(), s.counts.commands.Load())
 	fmt.Fprintf(&b, "store_reads:%d\nstore_upserts:%d\nstore_rmws:%d\nstore_deletes:%d\n", m.Reads, m.Upserts, m.RMWs, m.Deletes)
 	fmt.Fprintf(&b, "store_reads_memory:%d\n", m.ReadsMemory)
 	for tier, n := range m.ReadsTier {

@@ -26,15 +26,25 @@ type budget struct {
 }
 
 // take says whether n more bytes were to be had.
-func (b *budget) take(n int) bool {
-	if b.used.Add(int64(n)) > b.most {
-		b.used.Add(-int64(n))
-		return false
+func (b *budget) take(n int64) bool { return b.takeBelow(n, b.most) }
+
+// takeBelow is take for those who may not bring the sum above most.
+func (b *budget) takeBelow(n, most int64) bool {
+	for {
+		used := b.used.Load()
+		if used+n > most {
+			return false
+		}
+		if b.used.CompareAndSwap(used, used+n) {
+			return true
+		}
 	}
-	return true
 }
 
-func (b *budget) give(n int) { b.used.Add(-int64(n)) }
+func (b *budget) give(n int64) { b.used.Add(-n) }
+
+// low says whether more than half is taken.
+func (b *budget) low() bool { return b.used.Load() > b.most/2 }
 
 // input is what a connection has received: buf[start:end] waits to be carried
 // out. Everything a request refers to lies there until the next fill.
@@ -43,7 +53,9 @@ type input struct {
 	parser     parser
 	buf        []byte
 	start, end int
-	full       bool // the last read left no room
+	full       bool  // the last read left no room
+	last       int   // bytes that it brought
+	charged    int64 // bytes that large has given
 	large      *budget
 }
 
@@ -75,6 +87,7 @@ func (in *input) fill() error {
 		return err
 	}
 	n, err := in.conn.Read(in.buf[in.end:])
+	in.last = n
 	in.end += n
 	in.full = in.end == len(in.buf)
 	if n > 0 {
@@ -85,6 +98,11 @@ func (in *input) fill() error {
 
 func (in *input) makeRoom() error {
 	waiting := in.end - in.start
+	if args := in.parser.bytes(); args > restingBuffer && waiting > 0 {
+		if !in.charge(int64(len(in.buf) + args - restingBuffer)) {
+			return errTooMuchInput
+		}
+	}
 	switch {
 	case in.buf == nil:
 		return in.resize(newBuffer)
@@ -108,31 +126,38 @@ func (in *input) makeRoom() error {
 
 // resize moves what waits into another buffer, which holds it.
 func (in *input) resize(size int) error {
-	if extra := size - restingBuffer; extra > 0 && !in.large.take(extra) {
+	if !in.charge(int64(size + in.parser.bytes() - restingBuffer)) {
 		return errTooMuchInput
 	}
 	buf := make([]byte, size)
 	in.start, in.end = 0, copy(buf, in.buf[in.start:in.end])
-	in.drop()
 	in.buf = buf
 	return nil
 }
 
-// drop gives the buffer back.
-func (in *input) drop() {
-	if extra := len(in.buf) - restingBuffer; extra > 0 {
-		in.large.give(extra)
+// charge has the budget give so many bytes in all, or takes nothing.
+func (in *input) charge(bytes int64) bool {
+	bytes = max(bytes, 0)
+	most := in.large.most
+	if in.parser.stranger {
+		most /= 4 // the rest is for those who have a password
 	}
-	in.buf = nil
+	if more := bytes - in.charged; more <= 0 {
+		in.large.give(-more)
+	} else if !in.large.takeBelow(more, most) {
+		return false
+	}
+	in.charged = bytes
+	return true
 }
 
 // release gives back what an idle connection need not hold.
 func (in *input) release() {
-	in.drop()
-	in.start, in.end, in.full = 0, 0, false
-	if cap(in.parser.args)*8 > restingBuffer {
+	in.buf, in.start, in.end, in.full = nil, 0, 0, false
+	if in.parser.bytes() > restingBuffer {
 		in.parser.args = nil
 	}
+	in.charge(0)
 }
 
 // isTimeout says whether a deadline ended a read.

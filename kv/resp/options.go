@@ -21,12 +21,25 @@ type Options struct {
 	// commands that have not arrived whole, beyond a small buffer for each.
 	// Default 512 MiB, and no less than MaxRequest needs.
 	MaxBuffers int64
+	// MaxReplies is the most bytes of replies that all connections together hold,
+	// beyond a small buffer for each, while their clients take them. Where there is no
+	// room, clients that do not take theirs are disconnected and large replies wait;
+	// where too many wait, more clients are disconnected. Default 256 MiB.
+	MaxReplies int64
 	// Sessions is how many batches are carried out at once, each in a session
 	// of the store; others wait. Default 64.
 	Sessions int
 	// WriteTimeout is how long a client may leave its replies unread before it
 	// is disconnected. Default 30 s.
 	WriteTimeout time.Duration
+	// IdleTimeout is how long a client may send nothing before it is disconnected.
+	// Default 0: for ever.
+	IdleTimeout time.Duration
+	// Durability is what the reply to a write promises. Default DurabilityNone.
+	Durability Durability
+	// ProtectedMode turns away clients that do not come from this machine, unless
+	// clients have to show who they are.
+	ProtectedMode bool
 	// Logger receives what an operator should know. Default: slog.Default().
 	Logger *slog.Logger
 
@@ -41,6 +54,7 @@ const (
 	DefaultMaxBulk      = 16 << 20
 	DefaultMaxBuffers   = 512 << 20
 	DefaultSessions     = 64
+	DefaultMaxReplies   = 256 << 20
 	DefaultWriteTimeout = 30 * time.Second
 )
 
@@ -49,6 +63,9 @@ const MaxMaxBulk = 32 << 20
 
 // maxRequest keeps positions in a command, and twice as much, within 32 bits.
 const maxRequest = 1 << 29
+
+// Check says what is wrong with the options, as Serve would.
+func (o Options) Check() error { return o.ensureDefaults() }
 
 // ensureDefaults fills in what is unset and checks the rest.
 func (o *Options) ensureDefaults() error {
@@ -63,6 +80,9 @@ func (o *Options) ensureDefaults() error {
 	}
 	if o.MaxBuffers == 0 {
 		o.MaxBuffers = max(DefaultMaxBuffers, 2*int64(o.MaxRequest))
+	}
+	if o.MaxReplies == 0 {
+		o.MaxReplies = DefaultMaxReplies
 	}
 	if o.Sessions == 0 {
 		o.Sessions = DefaultSessions
@@ -85,10 +105,14 @@ func (o *Options) ensureDefaults() error {
 		return fmt.Errorf("resp: commands of at most %d bytes, want %d to %d", o.MaxRequest, max(o.MaxBulk, maxLine), maxRequest)
 	case o.MaxBuffers < 2*int64(o.MaxRequest):
 		return fmt.Errorf("resp: buffers of at most %d bytes: a command of %d needs twice its size", o.MaxBuffers, o.MaxRequest)
+	case o.MaxReplies < leastReplies:
+		return fmt.Errorf("resp: replies of at most %d bytes, want %d or more", o.MaxReplies, leastReplies)
 	case o.Sessions < 1:
 		return fmt.Errorf("resp: %d sessions", o.Sessions)
-	case o.WriteTimeout < 0:
-		return fmt.Errorf("resp: write timeout %v", o.WriteTimeout)
+	case o.WriteTimeout < 0 || o.IdleTimeout < 0:
+		return fmt.Errorf("resp: write timeout %v, idle timeout %v", o.WriteTimeout, o.IdleTimeout)
+	case o.Durability >= durabilities:
+		return fmt.Errorf("resp: %v", o.Durability)
 	}
 	return nil
 }

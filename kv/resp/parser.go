@@ -4,12 +4,17 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
+	"unsafe"
 )
 
 // Limits of a request's framing, as in Redis.
 const (
 	maxLine = 64 << 10 // bytes of an inline command or of a length
 	maxArgs = 1 << 20  // arguments of one command
+
+	// Of a client that has yet to show who it is:
+	strangerArgs = 10
+	strangerBulk = 16 << 10 // bytes of one argument
 )
 
 // protocolError says what a client sent that is no command. It ends the
@@ -46,11 +51,17 @@ func (r request) largest() (n int) {
 // looked at again with everything that arrives.
 type parser struct {
 	maxBulk, maxRequest int
+	// stranger says that the client has yet to show who it is: until then its
+	// commands are small.
+	stranger bool
 
 	at      int    // in the current command, up to here
 	missing int    // arguments still to come; 0: the first line is
 	args    []span // those that have come
 }
+
+// bytes is how much memory the spans take.
+func (p *parser) bytes() int { return cap(p.args) * int(unsafe.Sizeof(span{})) }
 
 // next goes on with the current command in data, which begins where the command
 // does and has only grown since the last call. size is the command's length; 0:
@@ -69,6 +80,9 @@ func (p *parser) next(data []byte) (size int, err error) {
 		if n <= 0 || err != nil {
 			return after, err
 		}
+		if p.stranger && n > strangerArgs {
+			return 0, protocolError("unauthenticated multibulk length")
+		}
 		p.missing, p.at = int(n), after
 	}
 	for p.missing > 0 {
@@ -84,6 +98,8 @@ func (p *parser) next(data []byte) (size int, err error) {
 			return 0, err
 		case n < 0:
 			return 0, protocolError(sizeLine.invalid)
+		case p.stranger && n > strangerBulk:
+			return 0, protocolError("unauthenticated bulk length")
 		}
 		end := after + int(n)
 		if end+len("\r\n") > p.maxRequest {

@@ -80,6 +80,12 @@ func dial(t testing.TB, addr string) *peer {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return dialed(t, conn)
+}
+
+// dialed is the peer at the end of a connection, which ends with the test.
+func dialed(t testing.TB, conn net.Conn) *peer {
+	t.Helper()
 	t.Cleanup(func() { _ = conn.Close() })
 	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)

@@ -2,6 +2,7 @@ package resp
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -21,10 +22,15 @@ type Server struct {
 	err   error // what is wrong with the options; Serve returns it
 	table map[string]command
 	pool  *pool
-	large *budget
 
-	started               time.Time
-	connections, commands atomic.Int64
+	large     budget // of requests
+	replies   room
+	committer *committer
+	counts    counts
+
+	started time.Time
+	begin   sync.Once // of what Serve needs in the background
+	end     sync.Once // of that
 
 	closing atomic.Bool
 	done    chan struct{} // closed when closing has become true
@@ -43,7 +49,10 @@ func NewServer(store *kv.Store, opts Options) *Server {
 		store: store, opts: opts, err: err,
 		table: commandTable(),
 		pool:  newPool(store, opts.Sessions),
-		large: &budget{most: opts.MaxBuffers},
+
+		large:     budget{most: opts.MaxBuffers},
+		replies:   room{budget: budget{most: opts.MaxReplies}, freed: make(chan struct{}, 1)},
+		committer: newCommitter(store.Commit, opts.Durability, opts.Logger),
 
 		started:   time.Now(),
 		done:      make(chan struct{}),
@@ -71,6 +80,7 @@ func (s *Server) Serve(ln net.Listener) error {
 	s.mu.Lock()
 	s.listeners[ln] = struct{}{}
 	s.mu.Unlock()
+	s.begin.Do(s.committer.start)
 	defer func() {
 		s.mu.Lock()
 		delete(s.listeners, ln)
@@ -115,8 +125,8 @@ func temporary(err error) bool {
 // accept gives a connection its goroutine, unless there are too many.
 func (s *Server) accept(conn net.Conn) {
 	c := &client{
-		server: s, conn: conn, id: s.connections.Add(1),
-		in: newInput(conn, &s.opts, s.large),
+		server: s, conn: conn, id: int64(s.counts.connections.Add(1)),
+		in: newInput(conn, &s.opts, &s.large),
 	}
 	s.mu.Lock()
 	closing, full := s.closing.Load(), len(s.clients) >= s.opts.MaxClients
@@ -129,9 +139,12 @@ func (s *Server) accept(conn net.Conn) {
 	case closing:
 		_ = conn.Close()
 	case full:
-		c.out = appendError(nil, errTooManyClients)
-		c.write() // a new connection takes that much at once
-		_ = conn.Close()
+		s.counts.rejected.Add(1)
+		if _, encrypted := conn.(*tls.Conn); !encrypted { // else that would take a handshake
+			c.out = appendError(nil, errTooManyClients)
+			c.write() // a new connection takes that much at once
+		}
+		_ = hangUp(conn) // it has been told, or cannot be
 	default:
 		go s.serve(c)
 	}
@@ -139,8 +152,12 @@ func (s *Server) accept(conn net.Conn) {
 
 func (s *Server) serve(c *client) {
 	defer s.ended.Done()
-	c.serve()
+	if c.welcome() {
+		c.serve()
+	}
 	c.in.release()
+	c.out = nil
+	c.charge()
 	_ = c.conn.Close() // all that can be said has been
 	s.mu.Lock()
 	delete(s.clients, c)
@@ -159,7 +176,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}()
 	select {
 	case <-all:
-		return s.pool.close()
+		return s.finish()
 	case <-ctx.Done():
 		err := s.Close()
 		<-all
@@ -170,9 +187,24 @@ func (s *Server) Shutdown(ctx context.Context) error {
 // Close disconnects all clients and returns when the operations under way have
 // ended, and the sessions are closed.
 func (s *Server) Close() error {
-	s.stop(net.Conn.Close)
+	s.stop(hangUp)
 	s.ended.Wait()
+	return s.finish()
+}
+
+// finish ends what is left when all clients are gone.
+func (s *Server) finish() error {
+	s.begin.Do(s.committer.start) // where Serve never was called, to be stopped
+	s.end.Do(s.committer.stop)
 	return s.pool.close()
+}
+
+// hangUp closes a connection at once, even one under TLS whose client does not read.
+func hangUp(conn net.Conn) error {
+	if encrypted, ok := conn.(*tls.Conn); ok {
+		conn = encrypted.NetConn()
+	}
+	return conn.Close()
 }
 
 // stop ends Serve, and does the same to all clients.

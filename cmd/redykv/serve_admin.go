@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/pprof"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/redykv/redykv/kv/resp"
+	"github.com/redykv/redykv/manager"
+)
+
+// admin answers operators, from before the store is opened until it is closed:
+//
+//	/metrics       numbers for Prometheus
+//	/              the store's as a table, for people
+//	/healthz       200 as long as the process answers
+//	/readyz        200 while clients are served and what they write becomes as
+//	               durable as promised, 503 and why not otherwise
+//	/debug/pprof/  profiles
+type admin struct {
+	*sideServer
+	registry *prometheus.Registry
+	store    atomic.Pointer[servedStore] // nil: it is being opened
+	unready  atomic.Pointer[string]      // why clients are not served; "": they are
+}
+
+// servedStore is what there is once the store is open.
+type servedStore struct {
+	server *resp.Server
+	table  func() string
+}
+
+// listenAdmin takes the address, and begins to answer.
+func listenAdmin(ctx context.Context, addr string, log *slog.Logger) (*admin, error) {
+	side, err := listenSide(ctx, addr, log)
+	a := &admin{sideServer: side}
+	a.say("the store is being opened")
+	if err != nil || side.ln == nil {
+		return a, err
+	}
+	if !manager.Loopback(addr) {
+		log.Warn("metrics and profiles are for everybody who reaches this address", "admin", addr)
+	}
+	a.registry = newRegistry()
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", metricsHandler(a.registry, log))
+	mux.HandleFunc("GET /{$}", a.table)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, "healthy\n") })
+	mux.HandleFunc("GET /readyz", a.ready)
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	side.serve(mux)
+	return a, nil
+}
+
+// opened makes the numbers of the store, and of its server, part of what is answered.
+func (a *admin) opened(server *resp.Server, table func() string, numbers ...prometheus.Collector) {
+	a.store.Store(&servedStore{server, table})
+	if a.registry != nil {
+		a.registry.MustRegister(numbers...)
+	}
+}
+
+// say tells why clients are not served; "": they are.
+func (a *admin) say(unready string) { a.unready.Store(&unready) }
+
+func (a *admin) ready(w http.ResponseWriter, _ *http.Request) {
+	why := *a.unready.Load()
+	if store := a.store.Load(); why == "" && store != nil {
+		if err := store.server.Durable(); err != nil {
+			why = fmt.Sprintf("what was written is not durable: %v", err)
+		}
+	}
+	if why != "" {
+		answer(w, http.StatusServiceUnavailable, why+"\n")
+		return
+	}
+	answer(w, http.StatusOK, "ready\n")
+}
+
+func (a *admin) table(w http.ResponseWriter, _ *http.Request) {
+	store := a.store.Load()
+	if store == nil {
+		answer(w, http.StatusServiceUnavailable, *a.unready.Load()+"\n")
+		return
+	}
+	answer(w, http.StatusOK, store.table())
+}
+
+// answer is one in plain text. Who has gone does not want to know.
+func answer(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, text)
+}
+
+// where is what is to be said of it at the start.
+func (a *admin) where() string {
+	if a.ln == nil {
+		return ""
+	}
+	return ", admin at " + a.url()
+}

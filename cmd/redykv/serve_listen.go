@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/redykv/redykv/manager"
+)
+
+// listenFlags say where serve answers, and whom.
+type listenFlags struct {
+	addr, tlsAddr string
+	cert, key, ca string
+	protected     bool
+}
+
+func newListenFlags() listenFlags { return listenFlags{} }
+
+func (f *listenFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&f.addr, "addr", "127.0.0.1:6380", "address to answer at; empty: only at --tls-addr")
+	flags.StringVar(&f.tlsAddr, "tls-addr", "", "address to answer at over TLS, with --listen-cert and --listen-key (default: nowhere)")
+	flags.StringVar(&f.cert, "listen-cert", "", "`FILE` with the certificate that clients at --tls-addr are shown, in PEM; read again when it has changed")
+	flags.StringVar(&f.key, "listen-key", "", "`FILE` with the key of --listen-cert, in PEM")
+	flags.StringVar(&f.ca, "listen-client-ca", "", "`FILE` with the authorities, in PEM, one of which has to have signed the certificates that clients at --tls-addr show (default: they show none)")
+	flags.BoolVar(&f.protected, "protected-mode", true, "while the default user has no password, turn away clients from other machines")
+}
+
+func (f *listenFlags) check() error {
+	if f.addr == "" && f.tlsAddr == "" {
+		return usagef("--addr and --tls-addr are empty: nobody could be answered")
+	}
+	for flag, addr := range map[string]string{"--addr": f.addr, "--tls-addr": f.tlsAddr} {
+		if addr != "" {
+			if err := checkListen(flag, addr); err != nil {
+				return err
+			}
+		}
+	}
+	switch {
+	case f.tlsAddr != "" && (f.cert == "" || f.key == ""):
+		return usagef("--tls-addr takes --listen-cert and --listen-key")
+	case f.tlsAddr == "" && (f.cert != "" || f.key != "" || f.ca != ""):
+		return usagef("--listen-cert, --listen-key and --listen-client-ca take --tls-addr")
+	}
+	return nil
+}
+
+// listen takes the addresses.
+func (f *listenFlags) listen(ctx context.Context) (listeners []net.Listener, err error) {
+	if f.addr != "" {
+		ln, err := new(net.ListenConfig).Listen(ctx, "tcp", f.addr)
+		if err != nil {
+			return nil, err
+		}
+		listeners = append(listeners, ln)
+	}
+	if f.tlsAddr == "" {
+		return listeners, nil
+	}
+	config, err := f.encryption()
+	if err != nil {
+		return nil, errors.Join(err, closeAll(listeners))
+	}
+	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", f.tlsAddr)
+	if err != nil {
+		return nil, errors.Join(err, closeAll(listeners))
+	}
+	return append(listeners, tls.NewListener(ln, config)), nil
+}
+
+// where are the addresses, as they are in fact.
+func (f *listenFlags) where(listeners []net.Listener) string {
+	var at []string
+	for i, ln := range listeners {
+		where := ln.Addr().String()
+		if i == len(listeners)-1 && f.tlsAddr != "" {
+			where += " (TLS)"
+		}
+		at = append(at, where)
+	}
+	return strings.Join(at, " and ")
+}
+
+// encryption is how --tls-addr is served.
+func (f *listenFlags) encryption() (*tls.Config, error) {
+	c := &certificateFile{cert: f.cert, key: f.key}
+	if _, err := c.get(nil); err != nil {
+		return nil, err
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: c.get}
+	if f.ca != "" {
+		authorities, err := manager.ReadCertificates(f.ca)
+		if err != nil {
+			return nil, fmt.Errorf("--listen-client-ca: %w", err)
+		}
+		config.ClientCAs, config.ClientAuth = authorities, tls.RequireAndVerifyClientCert
+	}
+	return config, nil
+}
+
+// certificateFile is a certificate that is renewed by writing its files again.
+type certificateFile struct {
+	cert, key string
+
+	mu      sync.Mutex // guards what follows
+	current *tls.Certificate
+	written time.Time // when the files that it is from were, the later of the two
+}
+
+// get is for tls.Config. As long as new files do not fit together, the certificate
+// before is shown.
+func (c *certificateFile) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	var written time.Time
+	for _, file := range []string{c.cert, c.key} {
+		if at, err := os.Stat(file); err == nil && at.ModTime().After(written) {
+			written = at.ModTime()
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.current != nil && written.Equal(c.written) {
+		return c.current, nil
+	}
+	fresh, err := tls.LoadX509KeyPair(c.cert, c.key)
+	switch {
+	case err == nil:
+		c.current, c.written = &fresh, written
+	case c.current == nil:
+		return nil, fmt.Errorf("--listen-cert: %w", err)
+	}
+	return c.current, nil
+}

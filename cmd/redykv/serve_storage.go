@@ -1,0 +1,172 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/fabric/transport"
+	"github.com/redykv/redykv/internal/mem"
+	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/redytier"
+	"github.com/redykv/redykv/ssdtier"
+	"github.com/redykv/redykv/ycsb"
+)
+
+// Values of --storage, of --redy that are no manager's address, and of
+// --commit-point.
+const (
+	storageSSD    = "ssd"
+	storageMemory = "memory"
+
+	redyNone     = "none"
+	redyEmbedded = "embedded"
+
+	commitSSD  = "ssd"
+	commitRedy = "redy"
+)
+
+// storageFlags say where a served store is.
+type storageFlags struct {
+	kind        string
+	dir         string
+	memory      units.Size
+	records     int64
+	readCache   float64
+	redy        string
+	cache       units.Size
+	transport   string
+	refillRate  units.Size
+	commitPoint string
+	tls         tlsFlags
+	access      accessFlags
+}
+
+func newStorageFlags() storageFlags {
+	return storageFlags{memory: 1 << 30, cache: 1 << 30, refillRate: device.DefaultRefillRate}
+}
+
+func (f *storageFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&f.kind, "storage", storageSSD, "where the log is: ssd, in --dir; memory, all of it, where nothing survives the server")
+	flags.StringVar(&f.dir, "dir", "data", "directory of the store on the SSD; made if it is not there")
+	flags.Var(&f.memory, "memory", "log kept in local memory; the index comes beside it")
+	flags.Int64Var(&f.records, "records", 10_000_000, "keys to expect: the index begins with room for them, and grows")
+	flags.Float64Var(&f.readCache, "read-cache", 0, "share of --memory, 0 to less than 1, for records that reads fetch again and again")
+	flags.StringVar(&f.redy, "redy", redyNone, "remote memory above the SSD: none, embedded, or a manager's address")
+	flags.Var(&f.cache, "cache", "size of the remote memory")
+	flags.StringVar(&f.transport, "transport", "", "how remote memory is reached: "+strings.Join(transport.BetweenProcesses(), ", ")+" (default shm, or as the manager has it)")
+	flags.Var(&f.refillRate, "refill-rate", "bytes a second at most to bring back from the SSD what remote memory lacks, after a start or a loss; 0: none")
+	flags.StringVar(&f.commitPoint, "commit-point", commitSSD, "what has to hold a write before it counts as durable: ssd, or redy, the remote memory")
+	f.tls.add(flags)
+	f.access.add(flags)
+}
+
+// check refuses what is to be mended at the command line.
+func (f *storageFlags) check() error {
+	switch {
+	case f.kind != storageSSD && f.kind != storageMemory:
+		return usagef("--storage %q: want ssd or memory", f.kind)
+	case f.kind == storageMemory && f.redy != redyNone:
+		return usagef("--storage memory has all of the log in memory: it takes --redy none")
+	case f.memory < 1 || f.records < 1:
+		return usagef("--memory %v --records %d: want something", f.memory, f.records)
+	case !(f.readCache >= 0 && f.readCache < 1):
+		return usagef("--read-cache %g: want 0 to less than 1", f.readCache)
+	case f.redy != redyNone && f.cache < redytier.MinRegionSize:
+		return usagef("--cache %v: want %v or more", f.cache, units.Size(redytier.MinRegionSize))
+	case f.tls != (tlsFlags{}) && (f.redy == redyNone || f.redy == redyEmbedded):
+		return usagef("--redy %s --tls-cert: only the connections to a manager's cache servers are encrypted", f.redy)
+	case f.transport != "" && !slices.Contains(transport.BetweenProcesses(), f.transport):
+		return usagef("--transport %q: want one of %s", f.transport, strings.Join(transport.BetweenProcesses(), ", "))
+	case f.commitPoint != commitSSD && f.commitPoint != commitRedy:
+		return usagef("--commit-point %q: want ssd or redy", f.commitPoint)
+	case f.commitPoint == commitRedy && f.redy == redyNone:
+		return usagef("--commit-point redy takes --redy")
+	}
+	shape, on := ycsb.Shape{Records: f.records, Memory: int64(f.memory)}, ycsb.SSD
+	switch f.redy {
+	case redyNone:
+	case redyEmbedded:
+		shape.Cache, on = int64(f.cache), ycsb.Redy
+	default:
+		if err := checkURL("--redy", f.redy); err != nil {
+			return err
+		}
+	}
+	if need, have := shape.MemoryOn(on), mem.Total(); have > 0 && need > float64(have) {
+		return usagef("--memory, --cache and the index for --records need %v together, and this machine has %v",
+			units.Size(min(need, 1<<62)), units.Size(have))
+	}
+	return nil
+}
+
+// open opens the store's files, and remote memory above them. The caller closes the
+// device, and calls release after that.
+func (f *storageFlags) open(ctx context.Context, log *slog.Logger) (dev device.Device, release func() error, err error) {
+	release = func() error { return nil }
+	if f.kind == storageMemory {
+		return device.NewMemory(), release, nil
+	}
+	ssd, err := ssdtier.OpenWith(f.dir, ssdtier.Options{Logger: log})
+	if err != nil || f.redy == redyNone {
+		return ssd, release, err
+	}
+	redy, mgr, err := f.openRedy(ctx, log)
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("--redy %s: %w", f.redy, err), ssd.Close())
+	}
+	opts := device.TieredOptions{Names: []string{"redy", "ssd"}, RefillRate: f.refill(), Logger: log}
+	if f.commitPoint == commitRedy {
+		opts.CommitPoint = 1
+	}
+	return device.NewTieredWith(opts, redy, ssd), mgr.Close, nil
+}
+
+// openRedy makes the cache, and the manager if that is not somebody else's. The
+// manager is closed after the cache.
+func (f *storageFlags) openRedy(ctx context.Context, log *slog.Logger) (*redytier.Device, io.Closer, error) {
+	config := redytier.Config{Capacity: int64(f.cache), Transport: f.transport, Logger: log}
+	if f.redy == redyEmbedded {
+		if config.Transport == "" {
+			config.Transport = ycsb.TransportSHM
+		}
+		allocator, err := manager.NewLocalAllocator(manager.LocalOptions{Transport: config.Transport})
+		if err != nil {
+			return nil, nil, err
+		}
+		mgr, err := manager.Embed(ctx, manager.EmbedOptions{Allocator: allocator})
+		if err != nil {
+			return nil, nil, err
+		}
+		redy, err := redytier.Open(ctx, mgr, config)
+		if err != nil {
+			return nil, nil, errors.Join(err, mgr.Close())
+		}
+		return redy, mgr, nil
+	}
+	mgr, err := f.access.dial(f.redy)
+	if err != nil {
+		return nil, nil, err
+	}
+	if config.FabricTLS, err = f.tls.config(); err != nil {
+		return nil, nil, err
+	}
+	redy, err := redytier.Open(ctx, mgr, config)
+	return redy, io.NopCloser(nil), err
+}
+
+// refill is --refill-rate as devices have it.
+func (f *storageFlags) refill() int64 {
+	if f.refillRate == 0 {
+		return -1
+	}
+	return int64(f.refillRate)
+}

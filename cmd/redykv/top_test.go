@@ -1,0 +1,85 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// topText is what a server offers, with some numbers that have grown by n.
+func topText(n string) string {
+	return strings.NewReplacer("N", n).Replace(`# TYPE redykv_operations_total counter
+redykv_operations_total{kind="read"} N
+redykv_operations_total{kind="upsert"} 7
+# TYPE redykv_reads_answered_total counter
+redykv_reads_answered_total{from="memory"} N
+redykv_reads_answered_total{from="cache"} 0
+redykv_reads_answered_total{from="tier0"} N
+redykv_reads_answered_total{from="tier1"} 3
+# TYPE redykv_tier_healthy gauge
+redykv_tier_healthy{name="redy",tier="0"} 1
+redykv_tier_healthy{name="ssd",tier="1"} 0
+# TYPE redykv_tier_hits_total counter
+redykv_tier_hits_total{name="redy",tier="0"} N
+redykv_tier_hits_total{name="ssd",tier="1"} 3
+# TYPE redykv_memory_bytes gauge
+redykv_memory_bytes{part="log"} 1048576
+# TYPE redykv_server_commands_total counter
+redykv_server_commands_total N
+# TYPE redykv_server_batch_seconds histogram
+redykv_server_batch_seconds_bucket{le="1e-06"} 5
+redykv_server_batch_seconds_bucket{le="0.001"} N
+redykv_server_batch_seconds_bucket{le="+Inf"} N
+redykv_server_batch_seconds_sum 1
+redykv_server_batch_seconds_count N
+# TYPE process_start_time_seconds gauge
+process_start_time_seconds 1000
+`)
+}
+
+func TestTopPage(t *testing.T) {
+	at := time.Unix(4600, 0)
+	read := func(n string, after time.Duration) *numbers {
+		t.Helper()
+		all, err := parseNumbers(topText(n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.at, all.ready = at.Add(after), "ready"
+		return all
+	}
+	page := topPage("http://here", read("1000", 0), read("5000", 2*time.Second))
+	for _, want := range []string{
+		"http://here  ready  up 1h0m2s  ",
+		"\ncommands    2k/s  ",
+		"\nlatency     p50 <1ms  p90 <1ms  p99 <1ms  p99.9 <1ms  ",
+		"\noperations  2k reads/s  0 upserts/s  ",
+		"\nreads from  memory 50.0%  redy 50.0%  ssd 0.0%\n",
+		"\nmemory      log 1MiB of ",
+		"\ntier redy   healthy  2k hits/s  ",
+		"\ntier ssd    out  0 hits/s  ",
+		"  none since the start\n",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("no %q in\n%s", want, page)
+		}
+	}
+	// A server that was started anew has done what it says.
+	if page := topPage("http://here", read("5000", 0), read("10", time.Second)); !strings.Contains(page, "\ncommands    10/s") {
+		t.Error(page)
+	}
+	// One that does nothing has no latencies.
+	if page := topPage("http://here", read("10", 0), read("10", time.Second)); !strings.Contains(page, "\nlatency     p50 -  ") || !strings.Contains(page, "\nreads from  -\n") {
+		t.Error(page)
+	}
+	if _, err := parseNumbers("<html>"); err == nil {
+		t.Error("a web page is taken for metrics")
+	}
+}
+
+// On a screen each page takes the place of the one before.
+func TestOnScreen(t *testing.T) {
+	if got := onScreen("a\nb\n"); got != "\x1b[Ha\x1b[K\nb\x1b[K\n\x1b[J" {
+		t.Errorf("%q", got)
+	}
+}

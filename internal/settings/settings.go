@@ -1,0 +1,204 @@
+// Package settings gives a command one configuration in three places: its flags, the
+// environment, and a YAML file, with the same names. What stands on the command line
+// counts before the environment, and that before the file.
+//
+// A flag --max-clients is REDYKV_MAX_CLIENTS in the environment, with the prefix
+// REDYKV_, and max-clients in the file. A flag that can be repeated is a list in the
+// file, and has one value on a line in the environment.
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v3"
+)
+
+// local marks flags that stand for themselves, as --help does; secret those whose
+// values are not shown.
+const (
+	local  = "settings-local"
+	secret = "settings-secret"
+)
+
+// Local keeps a flag out of files and of what Print prints.
+func Local(flags *pflag.FlagSet, names ...string) { mark(flags, local, names) }
+
+// Secret keeps the values of flags out of what Print prints.
+func Secret(flags *pflag.FlagSet, names ...string) { mark(flags, secret, names) }
+
+func mark(flags *pflag.FlagSet, what string, names []string) {
+	for _, name := range names {
+		if err := flags.SetAnnotation(name, what, nil); err != nil {
+			panic(err) // there is no such flag
+		}
+	}
+}
+
+func is(f *pflag.Flag, what string) bool {
+	_, ok := f.Annotations[what]
+	return ok || what == local && f.Name == "help"
+}
+
+// FromEnvironment sets the flags that are not set yet from the environment.
+func FromEnvironment(flags *pflag.FlagSet, prefix string) error {
+	var errs []error
+	flags.VisitAll(func(f *pflag.Flag) {
+		name := Variable(prefix, f.Name)
+		value, ok := os.LookupEnv(name)
+		if !ok || f.Changed || f.Name == "help" {
+			return
+		}
+		values := []string{value}
+		if _, list := f.Value.(pflag.SliceValue); list {
+			values = strings.FieldsFunc(value, func(r rune) bool { return r == '\n' })
+		}
+		if err := set(flags, f, values); err != nil {
+			errs = append(errs, fmt.Errorf("$%s: %w", name, err))
+		}
+	})
+	return errors.Join(errs...)
+}
+
+// Variable is what a flag is called in the environment.
+func Variable(prefix, flag string) string {
+	return prefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// FromFile sets the flags that are not set yet from a YAML file, a map of their names
+// to values. After an error some of them may have been set.
+func FromFile(flags *pflag.FlagSet, name string) error {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	var document yaml.Node
+	if err := yaml.Unmarshal(text, &document); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	if document.Kind == 0 { // nothing, or comments only
+		return nil
+	}
+	root := document.Content[0]
+	if root.Kind != yaml.MappingNode {
+		return fmt.Errorf("%s, line %d: want a map of settings to values", name, root.Line)
+	}
+	known := make(map[string]bool)
+	for i := 0; i < len(root.Content); i += 2 {
+		key, value := root.Content[i], root.Content[i+1]
+		at := fmt.Sprintf("%s, line %d: %s", name, key.Line, key.Value)
+		f := flags.Lookup(key.Value)
+		switch {
+		case f == nil || is(f, local):
+			return fmt.Errorf("%s: there is no such setting", at)
+		case known[key.Value]:
+			return fmt.Errorf("%s: for the second time", at)
+		}
+		known[key.Value] = true
+		values, err := valuesOf(value, f)
+		if err != nil {
+			return fmt.Errorf("%s: %w", at, err)
+		}
+		if f.Changed || values == nil {
+			continue
+		}
+		if err := set(flags, f, values); err != nil {
+			return fmt.Errorf("%s: %w", at, err)
+		}
+	}
+	return nil
+}
+
+// valuesOf are the values of a flag as they stand in the file; nil: it says nothing.
+func valuesOf(n *yaml.Node, f *pflag.Flag) ([]string, error) {
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	_, list := f.Value.(pflag.SliceValue)
+	switch {
+	case n.Kind == yaml.ScalarNode && n.Tag == "!!null":
+		return nil, nil
+	case n.Kind == yaml.ScalarNode:
+		return []string{n.Value}, nil
+	case n.Kind != yaml.SequenceNode || !list:
+		return nil, errors.New("want one value")
+	}
+	values := []string{}
+	for _, element := range n.Content {
+		if element.Kind != yaml.ScalarNode {
+			return nil, fmt.Errorf("line %d: want a list of values", element.Line)
+		}
+		values = append(values, element.Value)
+	}
+	return values, nil
+}
+
+// set sets a flag to a value, or to a list of them.
+func set(flags *pflag.FlagSet, f *pflag.Flag, values []string) error {
+	if list, ok := f.Value.(pflag.SliceValue); ok {
+		if err := list.Replace(values); err != nil {
+			return err
+		}
+		f.Changed = true
+		return nil
+	}
+	if err := f.Value.Set(values[0]); err != nil {
+		if is(f, secret) {
+			return errors.New("bad value")
+		}
+		return err
+	}
+	f.Changed = true
+	return nil
+}
+
+// Print writes the flags' values as a file that FromFile reads, each after what it
+// means. Of secrets it says whether they are set.
+func Print(w io.Writer, flags *pflag.FlagSet) error {
+	var b strings.Builder
+	var failed error
+	flags.VisitAll(func(f *pflag.Flag) {
+		if is(f, local) {
+			return
+		}
+		_, usage := pflag.UnquoteUsage(f)
+		fmt.Fprintf(&b, "# %s\n", usage)
+		list, isList := f.Value.(pflag.SliceValue)
+		if is(f, secret) {
+			if value := f.Value.String(); value != "" && value != "[]" {
+				fmt.Fprintf(&b, "# (set, and not shown)\n")
+			}
+			fmt.Fprintf(&b, "# %s:\n", f.Name)
+			return
+		}
+		var value any = scalar(f)
+		if isList {
+			value = list.GetSlice()
+		}
+		line, err := yaml.Marshal(map[string]any{f.Name: value})
+		if err != nil {
+			failed = err
+		}
+		b.Write(line)
+	})
+	if failed != nil {
+		return failed
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// scalar is a flag's value as YAML has it: numbers and truths without quotes.
+func scalar(f *pflag.Flag) *yaml.Node {
+	n := &yaml.Node{Kind: yaml.ScalarNode, Value: f.Value.String()}
+	switch f.Value.Type() {
+	case "bool", "int", "int64", "float64":
+	default:
+		n.Tag = "!!str"
+	}
+	return n
+}

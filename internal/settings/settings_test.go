@@ -1,0 +1,133 @@
+package settings
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+type options struct {
+	name    string
+	clients int
+	share   float64
+	wait    time.Duration
+	open    bool
+	users   []string
+	word    string
+	config  string
+}
+
+func (o *options) flags() *pflag.FlagSet {
+	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	flags.StringVar(&o.name, "name", "nobody", "whose it is, a `NAME`")
+	flags.IntVar(&o.clients, "max-clients", 10, "connections at once")
+	flags.Float64Var(&o.share, "share", 0.5, "share of it")
+	flags.DurationVar(&o.wait, "wait", time.Second, "how long")
+	flags.BoolVar(&o.open, "open", true, "for everybody")
+	flags.StringArrayVar(&o.users, "user", nil, "who may")
+	flags.StringVar(&o.word, "word", "", "the password")
+	flags.StringVar(&o.config, "config", "", "the file")
+	Local(flags, "config")
+	Secret(flags, "word", "user")
+	return flags
+}
+
+func file(t *testing.T, text string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "test.yaml")
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// The command line counts before the environment, and that before the file.
+func TestPrecedence(t *testing.T) {
+	t.Setenv("T_MAX_CLIENTS", "30")
+	t.Setenv("T_NAME", "environment")
+	t.Setenv("T_USER", "alice on\nbob, too off\n")
+	name := file(t, "name: file\nmax-clients: 40\nshare: 0.25\nopen: false\nwait: # nothing\nword: 0123\nuser: [carol]\n")
+	var o options
+	flags := o.flags()
+	if err := flags.Parse([]string{"--name", "line"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := FromEnvironment(flags, "T_"); err != nil {
+		t.Fatal(err)
+	}
+	if err := FromFile(flags, name); err != nil {
+		t.Fatal(err)
+	}
+	if o.name != "line" || o.clients != 30 || o.share != 0.25 || o.open || o.wait != time.Second || o.word != "0123" ||
+		strings.Join(o.users, "|") != "alice on|bob, too off" {
+		t.Errorf("%+v", o)
+	}
+}
+
+// What is printed is a file with the same values, but for secrets.
+func TestPrint(t *testing.T) {
+	var o options
+	flags := o.flags()
+	args := []string{"--name", "true # no", "--max-clients", "7", "--open=false", "--word", "xyzzy", "--user", "alice on >plugh", "--wait", "90s"}
+	if err := flags.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	if err := Print(&b, flags); err != nil {
+		t.Fatal(err)
+	}
+	text := b.String()
+	for _, hidden := range []string{"xyzzy", "plugh", "config"} {
+		if strings.Contains(text, hidden) {
+			t.Errorf("it shows %s:\n%s", hidden, text)
+		}
+	}
+	if strings.Count(text, "# (set, and not shown)") != 2 || !strings.Contains(text, "# whose it is, a NAME\n") {
+		t.Error(text)
+	}
+	var back options
+	if err := FromFile(back.flags(), file(t, text)); err != nil {
+		t.Fatal(err)
+	}
+	o.word, o.users = "", nil
+	if back.name != o.name || back.clients != o.clients || back.share != o.share || back.wait != o.wait || back.open != o.open ||
+		back.word != "" || back.users != nil {
+		t.Errorf("%+v became %+v", o, back)
+	}
+}
+
+// What is wrong is told with its place, and never a secret.
+func TestErrors(t *testing.T) {
+	for text, want := range map[string]string{
+		"name: a\nnobody: b\n":             "line 2: nobody: there is no such setting",
+		"config: other.yaml\n":             "line 1: config: there is no such setting",
+		"help: true\n":                     "line 1: help: there is no such setting",
+		"name: a\nname: b\n":               "line 2: name: for the second time",
+		"max-clients: many\n":              "line 1: max-clients: ",
+		"max-clients: [1, 2]\n":            "line 1: max-clients: want one value",
+		"name: {a: b}\n":                   "line 1: name: want one value",
+		"user: [[a]]\n":                    "line 1: user: line 1: want a list of values",
+		"- name\n":                         "line 1: want a map",
+		"name: [\n":                        "yaml: ",
+		"name: a\n---\nmax-clients: bad\n": "",
+		"# nothing\n":                      "",
+		"":                                 "",
+	} {
+		var o options
+		err := FromFile(o.flags(), file(t, text))
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+	if err := FromFile(new(options).flags(), filepath.Join(t.TempDir(), "none")); !os.IsNotExist(err) {
+		t.Error(err)
+	}
+	t.Setenv("T_MAX_CLIENTS", "many")
+	if err := FromEnvironment(new(options).flags(), "T_"); err == nil || !strings.Contains(err.Error(), "$T_MAX_CLIENTS: ") {
+		t.Error(err)
+	}
+}

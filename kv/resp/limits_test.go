@@ -1,0 +1,327 @@
+package resp
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"math/big"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/redykv/redykv/kv"
+)
+
+// startOn is start at a listener of the test's.
+func startOn(t testing.TB, ln net.Listener, opts Options) *Server {
+	t.Helper()
+	options := inMemory()
+	options.Logger, opts.Logger = quietly, quietly
+	st, err := kv.Open(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := NewServer(st, opts)
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(ln) }()
+	t.Cleanup(func() {
+		if err := errors.Join(s.Close(), <-served, st.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func listen(t testing.TB) net.Listener {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ln
+}
+
+// eventually waits until something holds.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for until := time.Now().Add(patience); !holds(); runtime.Gosched() {
+		if time.Now().After(until) {
+			t.Fatalf("not so: %s", what)
+		}
+	}
+}
+
+// A client that sends nothing for too long, or half a command, is disconnected.
+func TestIdleTimeout(t *testing.T) {
+	s, addr := start(t, inMemory(), Options{IdleTimeout: 20 * time.Millisecond})
+	idle, half := dial(t, addr), dial(t, addr)
+	half.send("*2\r\n$3\r\nGET\r\n$100\r\nabc")
+	idle.expectEnd()
+	half.expectEnd()
+	if n := s.Metrics().Idle; n != 2 {
+		t.Errorf("%d connections were idle", n)
+	}
+}
+
+// foreign has all clients come from elsewhere.
+type foreign struct{ net.Listener }
+
+type foreigner struct{ *net.TCPConn }
+
+func (foreigner) RemoteAddr() net.Addr {
+	return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 7}
+}
+
+func (f foreign) Accept() (net.Conn, error) {
+	conn, err := f.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return foreigner{conn.(*net.TCPConn)}, nil
+}
+
+// In protected mode clients of other machines are turned away, and not obeyed.
+func TestProtectedMode(t *testing.T) {
+	ln := listen(t)
+	s := startOn(t, foreign{ln}, Options{ProtectedMode: true})
+	p := dial(t, ln.Addr().String())
+	p.send(encode("SET", "a", "1"))
+	if got := p.reply(); !strings.HasPrefix(got, "-DENIED ") {
+		t.Error(got)
+	}
+	p.expectEnd()
+	if _, err := s.store.Read([]byte("a"), nil); !errors.Is(err, kv.ErrNotFound) {
+		t.Errorf("a stranger has written: %v", err)
+	}
+	if n := s.Metrics().Rejected; n != 1 {
+		t.Errorf("%d are turned away", n)
+	}
+	_, addr := start(t, inMemory(), Options{ProtectedMode: true})
+	if got := dial(t, addr).do("PING"); got != "+PONG" {
+		t.Errorf("a client of this machine: %s", got)
+	}
+	ln = listen(t)
+	startOn(t, foreign{ln}, Options{})
+	if got := dial(t, ln.Addr().String()).do("PING"); got != "+PONG" {
+		t.Errorf("without protected mode: %s", got)
+	}
+}
+
+// certificate is one that a server of this machine shows, and who believes it.
+func certificate(t testing.TB) (server, client *tls.Config) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(parsed)
+	server = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
+	return server, &tls.Config{RootCAs: pool}
+}
+
+// Over TLS the protocol is the same, errors that end a connection arrive, and
+// clients that do not speak it hold nobody up.
+func TestTLS(t *testing.T) {
+	server, client := certificate(t)
+	ln := listen(t)
+	addr := ln.Addr().String()
+	s := startOn(t, tls.NewListener(ln, server), Options{MaxClients: 3, releaseAfter: time.Millisecond})
+	silent, plain := dial(t, addr), dial(t, addr)
+	plain.send(encode("SET", "a", "plain"))
+	_, _ = io.Copy(io.Discard, plain.in) // an alert, and the end
+	eventually(t, "who does not speak TLS is forgotten", func() bool { return s.Metrics().Clients == 1 })
+
+	conn, err := tls.Dial("tcp", addr, client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	p := dialed(t, conn)
+	value := strings.Repeat("v", 1<<20)
+	if got := p.do("SET", "a", value); got != "+OK" {
+		t.Error(got)
+	}
+	eventually(t, "large buffers are given back", func() bool { return s.Metrics().RequestBytes == 0 })
+	if got := p.do("STRLEN", "a"); got != ":1048576" {
+		t.Error(got)
+	}
+	p.send("*1\r\n?")
+	if got := p.reply(); got != "-ERR Protocol error: expected '$', got '?'" {
+		t.Error(got)
+	}
+	p.expectEnd()
+	_ = silent.conn // the server ends it when it closes
+}
+
+// Clients that do not take their replies have no more of the server's memory than
+// it gives to all of them, and those who read are served meanwhile.
+func TestRepliesAreBounded(t *testing.T) {
+	const most, clients = leastReplies, 100
+	s, addr := start(t, inMemory(), Options{MaxReplies: most, Sessions: 4})
+	reader := dial(t, addr)
+	if got := reader.do("SET", "a", strings.Repeat("v", 200_000)); got != "+OK" {
+		t.Fatal(got)
+	}
+	var greedy []*peer
+	for range clients {
+		p := dial(t, addr)
+		if err := p.conn.(*net.TCPConn).SetReadBuffer(4 << 10); err != nil {
+			t.Fatal(err)
+		}
+		p.send(strings.Repeat(encode("GET", "a"), 100))
+		greedy = append(greedy, p)
+	}
+	eventually(t, "clients that do not read are cut off", func() bool {
+		m := s.Metrics()
+		if m.ReplyBytes > most {
+			t.Fatalf("%d bytes of replies, at most %d are asked for", m.ReplyBytes, most)
+		}
+		if got := reader.do("STRLEN", "a"); got != ":200000" {
+			t.Fatal(got)
+		}
+		return m.Slow > clients/2
+	})
+	for _, p := range greedy {
+		_ = p.conn.Close()
+	}
+	eventually(t, "their memory is free", func() bool { return s.Metrics().ReplyBytes == 0 })
+}
+
+// Commands of many arguments that do not arrive whole are counted with what the
+// server remembers of them.
+func TestArgumentsAreBounded(t *testing.T) {
+	const most = 8 << 20
+	s, addr := start(t, inMemory(), Options{MaxBulk: 1 << 20, MaxRequest: 4 << 20, MaxBuffers: most})
+	var peers []*peer
+	for range 8 {
+		p := dial(t, addr)
+		_, _ = io.WriteString(p.conn, "*1000000\r\n"+strings.Repeat("$0\r\n\r\n", 200_000)) // it may be cut off
+		peers = append(peers, p)
+	}
+	eventually(t, "somebody is refused", func() bool { return s.Metrics().Clients < len(peers) })
+	if held := s.Metrics().RequestBytes; held > most {
+		t.Errorf("%d bytes of requests, at most %d are asked for", held, most)
+	}
+	if got := dial(t, addr).do("PING"); got != "+PONG" {
+		t.Error(got)
+	}
+	for _, p := range peers {
+		_ = p.conn.Close()
+	}
+	eventually(t, "their memory is free", func() bool { return s.Metrics().RequestBytes == 0 })
+}
+
+// Who has not shown who it is sends small commands.
+func TestStrangersSendLittle(t *testing.T) {
+	for sent, want := range map[string]string{
+		"*11\r\n":                       "Protocol error: unauthenticated multibulk length",
+		"*2\r\n$3\r\nGET\r\n$16385\r\n": "Protocol error: unauthenticated bulk length",
+		"*2\r\n$3\r\nGET\r\n$16384\r\n": "",
+		"*10\r\n$3\r\nDEL\r\n":          "",
+	} {
+		p := parser{maxBulk: 1 << 20, maxRequest: 1 << 20, stranger: true}
+		size, err := p.next([]byte(sent))
+		if size != 0 || (err == nil) != (want == "") || err != nil && err.Error() != want {
+			t.Errorf("%q: %d, %v", sent, size, err)
+		}
+	}
+}
+
+// Ten thousand connections that are idle, in the middle of a command, or not
+// reading cost little memory each, keep nobody from being served, and leave
+// nothing behind.
+func TestTenThousandConnections(t *testing.T) {
+	if testing.Short() {
+		t.Skip("20,000 files")
+	}
+	const clients = 9_000
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil || files.Cur < 2*clients+1000 {
+		t.Skipf("%d files may be open: %v", files.Cur, err)
+	}
+	const replies, requests = leastReplies, 8 << 20
+	s, addr := start(t, inMemory(), Options{
+		MaxBulk: 1 << 20, MaxRequest: 2 << 20, MaxBuffers: requests, MaxReplies: replies, Sessions: 4,
+		releaseAfter: time.Millisecond,
+	})
+	reader := dial(t, addr)
+	if got := reader.do("SET", "a", strings.Repeat("v", 50_000)); got != "+OK" {
+		t.Fatal(got)
+	}
+	before := heap()
+	conns := make([]net.Conn, clients)
+	var dialing sync.WaitGroup
+	for part := range 8 {
+		dialing.Go(func() {
+			for i := part; i < clients; i += 8 {
+				conn, err := net.Dial("tcp", addr)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				conns[i] = conn
+				var sent string
+				switch i % 3 {
+				case 1:
+					sent = "*2\r\n$3\r\nGET\r\n$100000\r\n" + strings.Repeat("x", 3000)
+				case 2:
+					sent = strings.Repeat(encode("GET", "a"), 40)
+				}
+				_, _ = io.WriteString(conn, sent) // who is too many is cut off
+			}
+		})
+	}
+	dialing.Wait()
+	if got := reader.do("STRLEN", "a"); got != ":50000" {
+		t.Error(got)
+	}
+	m := s.Metrics()
+	if m.ReplyBytes > replies || m.RequestBytes > requests {
+		t.Errorf("%d bytes of replies and %d of requests", m.ReplyBytes, m.RequestBytes)
+	}
+	// Beside the budgets, each has a goroutine, its structures and small buffers;
+	// half of the heap may be garbage. The test's side is small.
+	const each = restingBuffer + restingOutput + 16<<10
+	if used := heap() - before; used > replies+requests+clients*each {
+		t.Errorf("%d bytes for %d connections", used, m.Clients)
+	}
+	for _, conn := range conns {
+		if conn != nil {
+			_ = conn.Close()
+		}
+	}
+	eventually(t, "all are gone", func() bool { return s.Metrics().Clients == 1 })
+	if m := s.Metrics(); m.ReplyBytes != 0 || m.RequestBytes != 0 {
+		t.Errorf("%d bytes of replies and %d of requests are left", m.ReplyBytes, m.RequestBytes)
+	}
+}
+
+// heap is what is in use after a collection, stacks included.
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc + m.StackInuse)
+}

@@ -1,0 +1,170 @@
+package resp
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Replies wait in a connection's buffer while its client takes them. Beyond
+// restingOutput bytes these buffers come out of the server's budget, which is
+// asked before the connection lets go of its worker: so no more replies than the
+// budget has, and those of as many batches as there are workers, are in memory,
+// however many clients do not read.
+const (
+	restingOutput = 16 << 10
+	leastReplies  = 2 * batchBytes
+)
+
+// Where there is no room for replies, clients are disconnected that have not taken
+// as much as outputChunk of theirs for longer than stuckAfter: nobody who reads is so
+// slow. Who waits for room holds a worker, and looks again so often at least.
+const (
+	outputChunk = 256 << 10
+	stuckAfter  = 100 * time.Millisecond
+	roomEvery   = 20 * time.Millisecond
+)
+
+// output is what a connection owes its client. Others read it.
+type output struct {
+	charged atomic.Int64 // bytes that the budget has given for the replies
+	since   atomic.Int64 // when the write under way began, in Unix time's nanoseconds; 0: there is none
+}
+
+// room is a budget for replies, and who waits for it.
+type room struct {
+	budget
+	waiting atomic.Int64
+	freed   chan struct{} // holds one when something was given back since somebody waits
+}
+
+// charge takes from the budget what the replies hold, or gives back what they do
+// not hold any more. It waits for room; for more than there ever is, until nobody
+// else has any. Where half of the workers do so, the client has to go instead: the
+// others are for those who ask for little.
+func (c *client) charge() {
+	want, have := max(int64(cap(c.out)-restingOutput), 0), c.output.charged.Load()
+	s := c.server
+	r := &s.replies
+	switch {
+	case want == have:
+		return
+	case want < have:
+		r.give(have - want)
+		r.wake()
+	case r.take(want - have):
+	case r.waiting.Add(1) > int64(max(s.opts.Sessions/2, 1)):
+		r.waiting.Add(-1)
+		s.counts.slow.Add(1)
+		s.opts.Logger.Debug("no room for the replies to a client", "client", c.id, "bytes", cap(c.out))
+		c.quit, c.out = true, nil
+		r.give(have)
+		want = 0
+	default:
+		c.waitForRoom(have, want)
+		r.waiting.Add(-1)
+	}
+	c.output.charged.Store(want)
+}
+
+func (c *client) waitForRoom(have, want int64) {
+	s := c.server
+	r := &s.replies
+	ticker := time.NewTicker(roomEvery)
+	defer ticker.Stop()
+	for !r.take(want-have) && !r.used.CompareAndSwap(have, want) {
+		s.cutStuck()
+		select {
+		case <-r.freed:
+		case <-ticker.C:
+		case <-s.done:
+			r.used.Add(want - have) // it ends soon
+			return
+		}
+	}
+	r.wake() // others may find room, too
+}
+
+// wake has one of those who wait look again.
+func (r *room) wake() {
+	if r.waiting.Load() > 0 {
+		select {
+		case r.freed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// cutStuck disconnects the clients that hold room for replies, and do not take them.
+// Their goroutines notice, and give the room back.
+func (s *Server) cutStuck() {
+	stuck := time.Now().Add(-stuckAfter).UnixNano()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.clients {
+		if since := c.output.since.Load(); since == 0 || since > stuck || c.output.charged.Load() == 0 {
+			continue
+		}
+		if err := c.conn.SetWriteDeadline(longAgo); err != nil {
+			s.opts.Logger.Debug("cutting a client off", "client", c.id, "err", err)
+		}
+	}
+}
+
+// write sends the replies, those to writes when these are as durable as promised. A
+// client that does not take them within the time has had enough.
+func (c *client) write() {
+	if len(c.out) == 0 {
+		return
+	}
+	if c.wrote {
+		c.wrote = false
+		if err := c.server.committer.wait(); err != nil {
+			c.out = appendError(c.out[:0], "MISCONF what was written is not durable: "+err.Error())
+			c.quit = true
+		}
+	}
+	if cap(c.out) <= restingOutput {
+		c.send(c.out, time.Now())
+		c.out = c.out[:0]
+		return
+	}
+	c.charge()
+	for left := c.out; len(left) > 0; {
+		n := min(len(left), outputChunk)
+		now := time.Now()
+		c.output.since.Store(now.UnixNano())
+		if !c.send(left[:n], now) {
+			break
+		}
+		left = left[n:]
+	}
+	c.output.since.Store(0)
+	c.out = c.out[:0]
+	if cap(c.out) > keptOutput || c.server.replies.low() {
+		c.out = nil
+	}
+	c.charge()
+}
+
+// send has the client take some bytes within the time, or quit.
+func (c *client) send(b []byte, now time.Time) (ok bool) {
+	timeout := c.server.opts.WriteTimeout
+	// A deadline costs more than looking at the clock, so it is set for twice
+	// the time, once in that time.
+	if c.writeUntil.Sub(now) < timeout {
+		c.writeUntil = now.Add(2 * timeout)
+		if err := c.conn.SetWriteDeadline(c.writeUntil); err != nil {
+			c.quit = true
+		}
+	}
+	n, err := c.conn.Write(b)
+	c.server.counts.out.Add(uint64(n))
+	if err != nil {
+		if isTimeout(err) {
+			c.server.counts.slow.Add(1)
+		}
+		c.server.opts.Logger.Debug("writing to client", "client", c.id, "err", err)
+		c.quit = true
+	}
+	return err == nil
+}
