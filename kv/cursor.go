@@ -61,3 +61,13 @@ func ParseCursor(text string) (Cursor, error) {
 
 // String is the cursor as a decimal number.
 func (c Cursor) String() string { return strconv.FormatUint(uint64(c), 10) }
+
+// CursorAt is the cursor of a scan that begins in the middle: at the page that is
+// that share of the log from its beginning, 0 to 1. It finds what lies from there
+// on.
+func (st *Store) CursorAt(share float64) Cursor {
+	begin, end := st.log.Begin(), st.log.SettleTo(0)
+	next := begin + int64(share*float64(end-begin))
+	next = max(next&^int64(st.log.PageSize()-1), begin)
+	return newCursor(next, end)
+}

@@ -12,30 +12,41 @@ type replyKind uint8
 
 const (
 	// Each the whole reply, of one operation.
-	replyValue  replyKind = iota // the value that was read, or null
-	replyLength                  // its length, or 0
-	replyType                    // string or none
-	replyOK                      // OK
-	replyMod                     // what the modification says
+	replyValue    replyKind = iota // the string that was read, or null
+	replyString                    // the same, and null for what is no string
+	replyLength                    // its length, or 0
+	replyRange                     // the part of it from n to m
+	replyType                      // the type of what was read
+	replyEncoding                  // its encoding in Redis, or null
+	replyRefcount                  // 1, or null
+	replyUsage                     // the bytes that the record takes, or null
+	replyDump                      // what RESTORE takes, or null
+	replyTTL                       // in units of n milliseconds; m: absolute
+	replyHash                      // what the reply's function makes of the hash
+	replyOK                        // OK
+	replyMod                       // what the modification says
 	// Parts of a reply, of one operation.
-	replyTally // counts a key that was found
-	replyPart  // only failure matters
-	replyLook  // tells the command itself whether the key was found
-	replyTake  // the same, and keeps the value
-	replyTaken // the value that was kept, now that it is removed
+	replyTally    // counts a key that was found
+	replyTallyMod // counts a key that was changed
+	replyPart     // only failure matters
+	replyTake     // keeps what was found for the command itself
 	// Without an operation.
-	replyArray // announces the replies that follow, as elements
+	replyArray // announces the n replies that follow, as elements
 	replySum   // what was counted
 	replyDone  // OK, if no part failed
+	replyOne   // the same with 1
 )
 
 type reply struct {
 	kind replyKind
-	n    int // replyArray: elements
+	n, m int64
+	// Of replyHash: what it is made of, with these arguments of the command.
+	hash hashReply
+	args [][]byte
 }
 
 // operation adds one to the batch, whose outcome becomes kind.
-func (c *client) operation(kind replyKind) *kv.Op {
+func (c *client) operation(kind replyKind) (*kv.Op, *reply) {
 	if c.worker != nil && len(c.worker.ops) >= c.worker.limit {
 		c.flush()
 	}
@@ -43,44 +54,61 @@ func (c *client) operation(kind replyKind) *kv.Op {
 	w.replies = append(w.replies, reply{kind: kind})
 	n := len(w.ops)
 	w.ops = w.ops[:n+1]
-	return &w.ops[n]
+	return &w.ops[n], &w.replies[len(w.replies)-1]
 }
 
 // mark adds a reply without an operation, behind those of the batch.
 func (c *client) mark(kind replyKind, n int) {
 	w := c.borrow()
-	w.replies = append(w.replies, reply{kind, n})
+	w.replies = append(w.replies, reply{kind: kind, n: int64(n)})
 }
 
-func (c *client) read(kind replyKind, key []byte) {
-	op := c.operation(kind)
-	op.Kind, op.Key, op.Value = kv.OpRead, key, c.worker.values[len(c.worker.ops)-1]
+func (c *client) read(kind replyKind, key []byte) *reply {
+	op, rp := c.operation(kind)
+	op.Kind, op.Key, op.Value = kv.OpRead, storedKey(key), c.worker.values[len(c.worker.ops)-1]
+	return rp
 }
 
-func (c *client) upsert(kind replyKind, key, value []byte) {
+// upsert makes a string what the key holds.
+func (c *client) upsert(kind replyKind, key, value []byte, expires int64) {
+	c.upsertStored(kind, key, storedString(value), expires)
+}
+
+// upsertStored is upsert of a value as it is stored.
+func (c *client) upsertStored(kind replyKind, key, value []byte, expires int64) {
 	c.wrote = true
-	op := c.operation(kind)
-	op.Kind, op.Key, op.Value = kv.OpUpsert, key, value
+	op, _ := c.operation(kind)
+	op.Kind, op.Key, op.Value, op.Expires = kv.OpUpsert, storedKey(key), value, expires
 }
 
-func (c *client) remove(kind replyKind, key []byte) {
-	c.wrote = true
-	op := c.operation(kind)
-	op.Kind, op.Key = kv.OpDelete, key
+// modify adds a read-modify-write with its reply. The caller fills in the rest of
+// what is returned.
+func (c *client) modify(key []byte, change func(*modification) kv.Verdict, reply func(*modification, []byte, bool) []byte) *modification {
+	return c.modifyAs(replyMod, key, change, reply)
 }
 
-// modify adds a read-modify-write. The caller fills in what is returned.
-func (c *client) modify(kind modKind, key []byte) *modification {
+func (c *client) modifyAs(kind replyKind, key []byte, change func(*modification) kv.Verdict, reply func(*modification, []byte, bool) []byte) *modification {
 	c.wrote = true
-	op := c.operation(replyMod)
+	op, _ := c.operation(kind)
 	slot := &c.worker.mods[len(c.worker.ops)-1]
 	if *slot == nil {
 		*slot = newModification()
 	}
 	m := *slot
-	m.kind = kind
-	op.Kind, op.Key, op.Modify = kv.OpRMW, key, m.call
+	m.change, m.reply, m.only, m.flags, m.delta, m.expires, m.bad = change, reply, typeNone, 0, 0, 0, ""
+	op.Kind, op.Key, op.Modify = kv.OpRMW, storedKey(key), m.call
 	return m
+}
+
+// keep lets arguments of a command be used until its batch is carried out: from
+// the i-th on.
+func (c *client) keep(r request, i int) [][]byte {
+	w := c.worker
+	from := len(w.operands)
+	for ; i < r.len(); i++ {
+		w.operands = append(w.operands, r.arg(i))
+	}
+	return w.operands[from:len(w.operands):len(w.operands)]
 }
 
 func (c *client) borrow() *worker {
@@ -93,7 +121,7 @@ func (c *client) borrow() *worker {
 // giveBack lets others have the worker, whose batch is empty, when there is room
 // for its replies.
 func (c *client) giveBack() {
-	if c.worker != nil {
+	if c.worker != nil && !c.locked {
 		if cap(c.out) > restingOutput {
 			c.charge()
 		}
@@ -112,18 +140,23 @@ func (c *client) flush() {
 		w.reset()
 		return
 	}
-	if err := w.run(); err != nil {
+	watched := c.server.watches.begin(w.ops)
+	err := w.run()
+	if watched {
+		c.server.watches.end(w)
+	}
+	if err != nil {
 		c.abandon(err)
 		return
 	}
 	at := 0
-	for _, r := range w.replies {
-		if r.kind >= replyArray {
+	for i := range w.replies {
+		if r := &w.replies[i]; r.kind < replyArray {
+			c.answer(r, w, at)
+			at++
+		} else {
 			c.conclude(r)
-			continue
 		}
-		c.answer(r.kind, w, at)
-		at++
 	}
 	w.reset()
 	c.relieve()
@@ -134,73 +167,123 @@ func (c *client) flush() {
 func (c *client) abandon(err error) {
 	c.server.opts.Logger.Error("a session failed", "client", c.id, "err", err)
 	c.out = appendError(c.out, "ERR "+err.Error())
-	if err := c.server.pool.discard(c.worker); err != nil {
+	c.quit = true
+	w := c.worker
+	if c.worker = nil; !c.locked { // else who locked it comes to it
+		c.discard(w)
+	}
+}
+
+func (c *client) discard(w *worker) {
+	if err := c.server.pool.discard(w); err != nil {
 		c.server.opts.Logger.Error("closing a failed session", "err", err)
 	}
-	c.worker, c.quit = nil, true
 }
 
 // answer appends the reply, or notes the part of it, of one operation.
-func (c *client) answer(kind replyKind, w *worker, at int) {
+func (c *client) answer(r *reply, w *worker, at int) {
 	op := &w.ops[at]
 	found := op.Err == nil
 	if op.Err != nil && !errors.Is(op.Err, kv.ErrNotFound) {
-		switch {
-		case kind < replyTally || kind == replyTaken:
+		if r.kind < replyTally {
 			c.out = appendError(c.out, "ERR "+op.Err.Error())
-		case c.failed == nil:
+		} else if c.failed == nil {
 			c.failed = op.Err
 		}
 		return
 	}
-	switch kind {
-	case replyValue:
-		if found {
-			c.out = appendBulk(c.out, op.Value)
-		} else {
-			c.out = appendNull(c.out, c.resp3)
-		}
-	case replyLength:
-		n := 0
-		if found {
-			n = len(op.Value)
-		}
-		c.out = appendInt(c.out, int64(n))
-	case replyType:
-		if found {
-			c.out = appendSimple(c.out, "string")
-		} else {
-			c.out = appendSimple(c.out, "none")
-		}
-	case replyOK:
+	if r.kind == replyOK {
 		c.out = appendSimple(c.out, "OK")
+		return
+	}
+	if op.Kind == kv.OpRead {
+		if found {
+			c.hits++
+		} else {
+			c.misses++
+		}
+	}
+	switch r.kind {
 	case replyMod:
 		c.out = w.mods[at].appendReply(c.out, c.resp3)
 	case replyTally:
 		if found {
 			c.tally++
 		}
-	case replyLook:
-		c.found = found
+	case replyTallyMod:
+		if w.mods[at].changed {
+			c.tally++
+		}
+	case replyPart:
 	case replyTake:
-		c.found = found
+		c.found, c.takenExpires = found, op.Expires
 		c.taken, op.Value = op.Value, nil
-	case replyTaken:
-		c.out = appendBulk(c.out, c.taken)
-		c.taken = nil
+	default:
+		c.answerRead(r, op, found)
+	}
+}
+
+// answerRead appends the reply of an operation that has read a record.
+func (c *client) answerRead(r *reply, op *kv.Op, found bool) {
+	switch {
+	case r.kind == replyHash:
+		c.answerHash(r, op, found)
+	case r.kind == replyType && !found:
+		c.out = appendSimple(c.out, typeNone.name())
+	case r.kind == replyTTL && !found:
+		c.out = appendInt(c.out, -2)
+	case r.kind == replyLength && !found:
+		c.out = appendInt(c.out, 0)
+	case r.kind == replyRange && !found:
+		c.out = appendBulk(c.out, "")
+	case !found:
+		c.out = appendNull(c.out, c.resp3)
+	case r.kind <= replyRange:
+		c.answerString(r, op.Value)
+	case r.kind == replyType:
+		t, _ := typed(op.Value)
+		c.out = appendSimple(c.out, t.name())
+	case r.kind == replyEncoding:
+		c.out = appendBulk(c.out, encodingOf(op.Value))
+	case r.kind == replyRefcount:
+		c.out = appendInt(c.out, 1)
+	case r.kind == replyUsage:
+		c.out = appendInt(c.out, usageOf(op))
+	case r.kind == replyDump:
+		c.answerDump(op.Value)
+	case r.kind == replyTTL:
+		c.out = appendInt(c.out, ttlOf(op.Expires, r.n, r.m != 0))
+	}
+}
+
+func (c *client) answerString(r *reply, value []byte) {
+	s, ok := stringOf(value)
+	switch {
+	case !ok && r.kind == replyString:
+		c.out = appendNull(c.out, c.resp3)
+	case !ok:
+		c.out = appendError(c.out, errWrongType)
+	case r.kind == replyLength:
+		c.out = appendInt(c.out, int64(len(s)))
+	case r.kind == replyRange:
+		c.out = appendBulk(c.out, part(s, r.n, r.m))
+	default:
+		c.out = appendBulk(c.out, s)
 	}
 }
 
 // conclude appends a reply that needs no operation.
-func (c *client) conclude(r reply) {
+func (c *client) conclude(r *reply) {
 	switch {
 	case r.kind == replyArray:
-		c.out = appendArray(c.out, r.n)
+		c.out = appendArray(c.out, int(r.n))
 		return
 	case c.failed != nil:
 		c.out = appendError(c.out, "ERR "+c.failed.Error())
 	case r.kind == replySum:
 		c.out = appendInt(c.out, c.tally)
+	case r.kind == replyOne:
+		c.out = appendInt(c.out, 1)
 	default:
 		c.out = appendSimple(c.out, "OK")
 	}

@@ -27,8 +27,8 @@ type client struct {
 	server *Server
 	conn   net.Conn
 	id     int64
-	name   []byte
 	resp3  bool
+	commandState
 
 	in     input
 	out    []byte // replies not written yet
@@ -41,12 +41,6 @@ type client struct {
 
 	// The deadlines that conn has.
 	readUntil, writeUntil time.Time
-
-	// Of a command whose operations may spread over several batches:
-	tally  int64  // what its reply will count
-	found  bool   // whether it has found the key that it looked for…
-	taken  []byte // …and what was there
-	failed error  // its first error
 }
 
 // serve answers until the client or the server has had enough.
@@ -66,10 +60,8 @@ func (c *client) serve() {
 			}
 			return
 		}
-		arrived := time.Now()
 		counts.in.Add(uint64(c.in.last))
 		c.execute()
-		counts.latencies.add(time.Since(arrived))
 		c.write()
 		c.quit = c.quit || c.server.closing.Load()
 	}
@@ -145,71 +137,10 @@ func (c *client) setReadDeadline(t time.Time) error {
 	return err
 }
 
-// execute carries out every command that has arrived whole.
-func (c *client) execute() {
-	commands := uint64(0)
-	for !c.quit {
-		r, ok, err := c.in.next()
-		if err != nil {
-			c.fail("ERR " + err.Error())
-			c.quit, c.refused = true, true
-			break
-		}
-		if !ok {
-			break
-		}
-		if r.len() == 0 {
-			continue
-		}
-		commands++
-		if len(r.data) > largeValues {
-			raise(&c.server.pool.largest, int64(r.largest()))
-		}
-		c.dispatch(r)
-		if len(c.out) >= fullOutput { // of commands that need no batch
-			c.flush()
-			c.relieve()
-		}
-	}
-	c.flush()
-	c.giveBack()
-	c.server.counts.commands.Add(commands)
-}
-
-// dispatch carries out one command, or makes it part of the batch.
-func (c *client) dispatch(r request) {
-	name := r.arg(0)
-	var buf [maxName]byte
-	cmd, ok := c.server.table[string(lower(&buf, name))]
-	switch {
-	case !ok && (is(name, "post") || is(name, "host:")):
-		// A web page had a browser talk to us: not one command more.
-		c.server.opts.Logger.Warn("a client speaks HTTP", "client", c.id, "address", c.conn.RemoteAddr())
-		c.flush()
-		c.quit = true
-	case !ok:
-		c.fail(unknownCommand(r))
-	case cmd.arity > 0 && r.len() != cmd.arity, r.len() < -cmd.arity:
-		c.fail(wrongArity(name))
-	default:
-		cmd.run(c, r)
-	}
-}
-
-// reply is where a reply is appended that needs no operation: behind those of
-// the batch.
-func (c *client) reply() []byte {
-	c.flush()
-	return c.out
-}
-
-// fail answers a command with an error.
-func (c *client) fail(text string) { c.out = appendError(c.reply(), text) }
-
 // relieve writes what has been gathered, if that is much. It does not hold a
 // worker, whose batch is empty, while a slow client reads.
 func (c *client) relieve() {
-	if len(c.out) >= fullOutput {
+	if len(c.out) >= fullOutput && !c.locked {
 		c.giveBack()
 		c.write()
 	}

@@ -12,18 +12,21 @@
 // sessions are open as batches were ever under way at once, up to
 // Options.Sessions.
 //
+// What a key holds is one record: a string as it is, a hash behind a mark (value.go).
+// A command that changes a key is one read-modify-write of it ([kv.Op]), and so
+// atomic, with its expiry. MULTI, MSETNX, RENAME and COPY lock the keys that they
+// name ([kv.Session.Atomically]); WATCH has writers leave traces (watch.go). Errors
+// are Redis's, word for word: a test compares all replies with a real server's.
+//
 // What bites:
-//   - There is one database, without expiry, and no authentication yet: let the
-//     server listen where only friends connect.
-//   - An answered write is durable as the store's writes are: once a later
-//     [kv.Store.Commit] has returned.
-//   - MSET stores its keys one by one: another connection may see some of them,
-//     and one that the store refuses does not keep the others from being stored.
-//   - DEL, GETDEL and SET with XX look first and act then, and another connection
-//     may come in between: a key removed by two at once is counted by both, the
-//     value that GETDEL removes may be newer than the one it returns, and SET
-//     with XX may bring back a key that was just removed. All other commands on
-//     one key are atomic.
-//   - A key may not be empty, and a record may not be larger than a page of the
-//     store's log.
+//   - There is one database, of strings and hashes.
+//   - What an answered write is worth after a crash, Options.Durability says.
+//   - MSET, MGET, DEL, EXISTS and TOUCH look at their keys one by one: another
+//     connection may see some of them changed and some not. In MULTI they do not.
+//   - A change of a hash writes all of it anew: hashes are for hundreds of fields.
+//   - A value may not be larger than a page of the store's log.
+//   - WATCH does not notice what the program changes in the store itself. It may
+//     make EXEC fail for nothing, rarely, where others write very much.
+//   - RANDOMKEY takes what lies near a place in the log: not all keys are equally
+//     likely.
 package resp

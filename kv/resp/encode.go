@@ -39,6 +39,30 @@ func appendNull(out []byte, resp3 bool) []byte {
 	return append(out, "$-1\r\n"...)
 }
 
+func appendNullArray(out []byte, resp3 bool) []byte {
+	if resp3 {
+		return append(out, "_\r\n"...)
+	}
+	return append(out, "*-1\r\n"...)
+}
+
+// appendStrings appends an array of them.
+func appendStrings(out []byte, all []string) []byte {
+	out = appendArray(out, len(all))
+	for _, s := range all {
+		out = appendBulk(out, s)
+	}
+	return out
+}
+
+// appendSet announces n elements, which RESP2 has as an array.
+func appendSet(out []byte, resp3 bool, n int) []byte {
+	if resp3 {
+		return appendHead(out, '~', int64(n))
+	}
+	return appendArray(out, n)
+}
+
 func appendArray(out []byte, n int) []byte { return appendHead(out, '*', int64(n)) }
 
 // appendMap announces n pairs, which RESP2 has as an array.

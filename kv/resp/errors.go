@@ -9,16 +9,54 @@ import (
 // Redis's errors, word for word.
 const (
 	errSyntax            = "ERR syntax error"
+	errWrongType         = "WRONGTYPE Operation against a key holding the wrong kind of value"
 	errNotInteger        = "ERR value is not an integer or out of range"
+	errNotFloat          = "ERR value is not a valid float"
+	errInfinity          = "ERR increment would produce NaN or Infinity"
 	errOverflow          = "ERR increment or decrement would overflow"
 	errDecrementOverflow = "ERR decrement would overflow"
 	errTooLong           = "ERR string exceeds maximum allowed size (proto-max-bulk-len)"
+	errHashNotInteger    = "ERR hash value is not an integer"
+	errHashNotFloat      = "ERR hash value is not a float"
+	errHashInfinity      = "ERR value is NaN or Infinity"
 	errDatabase          = "ERR DB index is out of range"
+	errNoKey             = "ERR no such key"
+	errSameKey           = "ERR source and destination objects are the same"
 	errProtocolVersion   = "ERR Protocol version is not an integer or out of range"
 	errNoProtocol        = "NOPROTO unsupported protocol version"
 	errClientName        = "ERR Client names cannot contain spaces, newlines or special characters."
 	errTooManyClients    = "ERR max number of clients reached"
 	errProtected         = "DENIED this server is in protected mode: as long as the default user has no password, clients from other machines are turned away. Give it one, or turn protected mode off where the network keeps strangers out."
+	errNoClient          = "ERR No such client"
+
+	errNoAuth          = "NOAUTH Authentication required."
+	errNoHello         = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time"
+	errWrongPassword   = "WRONGPASS invalid username-password pair or user is disabled."
+	errNoPassword      = "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?"
+	errNoKeyPermission = "NOPERM this user has no permissions to access one of the keys used as arguments"
+
+	errNestedMulti    = "ERR MULTI calls can not be nested"
+	errNoMulti        = "ERR Command not allowed inside a transaction"
+	errExecAlone      = "ERR EXEC without MULTI"
+	errDiscardAlone   = "ERR DISCARD without MULTI"
+	errWatchInMulti   = "ERR WATCH inside MULTI is not allowed"
+	errExecAborted    = "EXECABORT Transaction discarded because of previous errors."
+	errExecBecause    = "EXECABORT Transaction discarded because of: "
+	errExpireNX       = "ERR NX and XX, GT or LT options at the same time are not compatible"
+	errExpireGT       = "ERR GT and LT options at the same time are not compatible"
+	errCursor         = "ERR invalid cursor"
+	errBusyKey        = "BUSYKEY Target key name already exists."
+	errBadDump        = "ERR DUMP payload version or checksum are wrong"
+	errBadFormat      = "ERR Bad data format"
+	errConfigSettings = "ERR Unknown option or number of arguments for CONFIG SET - '%s'"
+	errConfigFailed   = "ERR CONFIG SET failed (possibly related to argument '%s') - %s"
+)
+
+// Ours, where Redis has nothing to say.
+const (
+	errDamagedHash = "ERR this hash is damaged"
+	errTooLarge    = "ERR the transaction is too large"
+	errMemory      = "ERR the reply is too large for the memory that all clients' buffers may take"
 )
 
 // shown is how many bytes of a client's words an error repeats.
@@ -45,7 +83,16 @@ func unknownSubcommand(r request) string {
 	return fmt.Sprintf("ERR unknown subcommand '%s'. Try %s HELP.", text(r.arg(1), shown), strings.ToUpper(string(r.arg(0))))
 }
 
-// wrongArity takes the names of a command and its subcommand.
-func wrongArity(names ...[]byte) string {
-	return fmt.Sprintf("ERR wrong number of arguments for '%s' command", bytes.ToLower(bytes.Join(names, []byte("|"))))
+// wrongArity takes the name of a command, or of a subcommand.
+func wrongArity(name string) string {
+	return "ERR wrong number of arguments for '" + name + "' command"
+}
+
+func noPermission(name string) string {
+	return "NOPERM this user has no permissions to run the '" + name + "' command"
+}
+
+// badExpiry is for a time that cannot be one.
+func badExpiry(r request) string {
+	return "ERR invalid expire time in '" + strings.ToLower(string(r.arg(0))) + "' command"
 }

@@ -15,10 +15,13 @@ import (
 const redisVersion = "7.0.15"
 
 var infoSections = []struct {
-	name  string
-	lines func(*Server) string
+	name     string
+	lines    func(*Server) string
+	onDemand bool // not without being asked for
 }{
-	{"Server", infoServer}, {"Clients", infoClients}, {"Memory", infoMemory}, {"Stats", infoStats},
+	{"Server", infoServer, false}, {"Clients", infoClients, false}, {"Memory", infoMemory, false},
+	{"Persistence", infoPersistence, false}, {"Stats", infoStats, false}, {"Replication", infoReplication, false},
+	{"Commandstats", infoCommands, true}, {"Latencystats", infoLatencies, true}, {"Keyspace", infoKeys, false},
 }
 
 // info tells about the server, by sections.
@@ -33,10 +36,11 @@ func info(c *client, r request) {
 		}
 		return false
 	}
-	all := r.len() == 1 || asked("all", "default", "everything")
+	all := asked("all", "everything")
+	usual := r.len() == 1 || all || asked("default")
 	var sections []string
 	for _, s := range infoSections {
-		if all || asked(strings.ToLower(s.name)) {
+		if all || usual && !s.onDemand || asked(strings.ToLower(s.name)) {
 			lines := "# " + s.name + "\n" + s.lines(c.server)
 			sections = append(sections, strings.ReplaceAll(lines, "\n", "\r\n"))
 		}
@@ -66,6 +70,8 @@ func infoStats(s *Server) string {
 	m := s.store.Metrics()
 	var b strings.Builder
 	fmt.Fprintf(&b, "total_connections_received:%d\ntotal_commands_processed:%d\n", s.counts.connections.Load(), s.counts.commands.Load())
+	fmt.Fprintf(&b, "keyspace_hits:%d\nkeyspace_misses:%d\ntotal_error_replies:%d\nacl_access_denied_auth:%d\n",
+		s.stats.hits.Load(), s.stats.misses.Load(), s.stats.errors.Load(), s.stats.deniedLogins.Load())
 	fmt.Fprintf(&b, "store_reads:%d\nstore_upserts:%d\nstore_rmws:%d\nstore_deletes:%d\n", m.Reads, m.Upserts, m.RMWs, m.Deletes)
 	fmt.Fprintf(&b, "store_reads_memory:%d\n", m.ReadsMemory)
 	for tier, n := range m.ReadsTier {
@@ -73,4 +79,43 @@ func infoStats(s *Server) string {
 	}
 	fmt.Fprintf(&b, "store_device_reads:%d\n", m.DeviceReads)
 	return b.String()
+}
+
+func infoPersistence(s *Server) string {
+	running, journal := 0, 0
+	if s.saving.Load() {
+		running = 1
+	}
+	if s.opts.Durability != DurabilityNone {
+		journal = 1
+	}
+	return fmt.Sprintf("loading:0\nrdb_bgsave_in_progress:%d\nrdb_last_save_time:%d\naof_enabled:%d\ndurability:%v\n", running, s.saved.Load(), journal, s.opts.Durability)
+}
+
+func infoReplication(*Server) string { return "role:master\nconnected_slaves:0\n" }
+
+func infoCommands(s *Server) string {
+	var b strings.Builder
+	for _, m := range s.Commands() {
+		fmt.Fprintf(&b, "cmdstat_%s:calls=%d,usec=%d,usec_per_call=%.2f\n",
+			m.Name, m.Calls, m.Took.Microseconds(), float64(m.Took.Nanoseconds())/1e3/float64(m.Calls))
+	}
+	return b.String()
+}
+
+func infoLatencies(s *Server) string {
+	var b strings.Builder
+	for _, m := range s.Commands() {
+		us := func(q float64) float64 { return float64(m.Quantile(q).Nanoseconds()) / 1e3 }
+		fmt.Fprintf(&b, "latency_percentiles_usec_%s:p50=%.3f,p99=%.3f,p99.9=%.3f\n", m.Name, us(0.5), us(0.99), us(0.999))
+	}
+	return b.String()
+}
+
+func infoKeys(s *Server) string {
+	n, err := s.size()
+	if err != nil || n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("db0:keys=%d,expires=0,avg_ttl=0\n", n)
 }

@@ -77,6 +77,17 @@ func (in *input) next() (r request, ok bool, err error) {
 	return request{data: data[:size], args: in.parser.args}, true, nil
 }
 
+// again is the request that lies at a place where next found one since the last
+// fill.
+func (in *input) again(at int) (r request, ok bool) {
+	p := parser{maxBulk: in.parser.maxBulk, maxRequest: in.parser.maxRequest}
+	size, err := p.next(in.buf[at:in.end])
+	if err != nil || size == 0 || len(p.args) == 0 {
+		return request{}, false
+	}
+	return request{data: in.buf[at : at+size], args: p.args}, true
+}
+
 // empty says whether nothing waits, not even a part of a request.
 func (in *input) empty() bool { return in.start == in.end }
 

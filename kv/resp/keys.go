@@ -1,17 +1,23 @@
 package resp
 
-// The commands on keys, whatever their values.
+import (
+	"bytes"
 
-// del looks for each key and removes it right behind: the same key a second time
-// is not found any more, as operations on one key keep their order.
+	"github.com/redykv/redykv/kv"
+)
+
+// The commands on keys, whatever they hold.
+
 func del(c *client, r request) {
 	for i := 1; i < r.len(); i++ {
-		c.read(replyTally, r.arg(i))
-		c.remove(replyPart, r.arg(i))
+		c.modifyAs(replyTallyMod, r.arg(i), changeDelete, nil)
 	}
 	c.mark(replySum, 0)
 }
 
+func changeDelete(*modification) kv.Verdict { return kv.Remove }
+
+// exists is EXISTS and TOUCH.
 func exists(c *client, r request) {
 	for i := 1; i < r.len(); i++ {
 		c.read(replyTally, r.arg(i))
@@ -20,3 +26,132 @@ func exists(c *client, r request) {
 }
 
 func typeOf(c *client, r request) { c.read(replyType, r.arg(1)) }
+
+func objectEncoding(c *client, r request) { c.read(replyEncoding, r.arg(2)) }
+
+func objectRefcount(c *client, r request) { c.read(replyRefcount, r.arg(2)) }
+
+// encodingOf is what Redis would keep a value in that was set as it is.
+func encodingOf(value []byte) string {
+	const embedded = 44 // bytes of a string
+	switch t, s := typed(value); {
+	case t == typeHash:
+		return "listpack"
+	case t == typeLargeHash:
+		return "hashtable"
+	case t != typeString:
+		return "unknown"
+	case len(s) <= embedded:
+		if _, ok := parseInt(s); ok {
+			return "int"
+		}
+		return "embstr"
+	}
+	return "raw"
+}
+
+// rename is RENAME and RENAMENX.
+func rename(c *client, r request) {
+	from, to := r.arg(1), r.arg(2)
+	onlyNew := len(r.arg(0)) == len("renamenx")
+	c.atomically([][]byte{from, to}, func() {
+		value, expires, found, ok := c.take(from)
+		same := bytes.Equal(from, to)
+		switch {
+		case !ok:
+			return
+		case !found:
+			c.fail(errNoKey)
+			return
+		case same && onlyNew:
+			c.out = appendInt(c.reply(), 0)
+			return
+		case same:
+			c.out = appendSimple(c.reply(), "OK")
+			return
+		case onlyNew:
+			if _, _, taken, ok := c.take(to); !ok {
+				return
+			} else if taken {
+				c.out = appendInt(c.reply(), 0)
+				return
+			}
+		}
+		done := replyDone
+		if onlyNew {
+			done = replyOne
+		}
+		if c.put(to, value, expires) {
+			c.modifyAs(replyPart, from, changeDelete, nil)
+			c.mark(done, 0)
+		}
+	})
+}
+
+func copyKey(c *client, r request) {
+	replace := false
+	for i := 3; i < r.len(); i++ {
+		switch option := r.arg(i); {
+		case is(option, "replace"):
+			replace = true
+		case is(option, "db") && i+1 < r.len():
+			i++
+			if n, ok := parseInt(r.arg(i)); !ok {
+				c.fail(errNotInteger)
+				return
+			} else if n != 0 {
+				c.fail(errDatabase)
+				return
+			}
+		default:
+			c.fail(errSyntax)
+			return
+		}
+	}
+	from, to := r.arg(1), r.arg(2)
+	if bytes.Equal(from, to) {
+		c.fail(errSameKey)
+		return
+	}
+	c.atomically([][]byte{from, to}, func() {
+		value, expires, found, ok := c.take(from)
+		if ok && found && !replace {
+			var taken bool
+			_, _, taken, ok = c.take(to)
+			found = !taken
+		}
+		switch {
+		case !ok:
+		case !found:
+			c.out = appendInt(c.reply(), 0)
+		case c.put(to, value, expires):
+			c.out = appendInt(c.reply(), 1)
+		}
+	})
+}
+
+// take reads what a key holds, as it is stored, for a command that goes on with
+// it. Where that fails, ok is false and the command is answered.
+func (c *client) take(key []byte) (value []byte, expires int64, found, ok bool) {
+	c.flush()
+	c.read(replyTake, key)
+	c.flush()
+	if c.failed != nil {
+		c.fail("ERR " + c.failed.Error())
+		c.failed = nil
+		return nil, 0, false, false
+	}
+	return c.taken, c.takenExpires, c.found, true
+}
+
+// put stores what take has read. Where that fails, the command is answered.
+func (c *client) put(key, value []byte, expires int64) bool {
+	c.upsertStored(replyPart, key, value, expires)
+	c.flush()
+	if c.failed != nil {
+		c.fail("ERR " + c.failed.Error())
+		c.failed = nil
+		return false
+	}
+	return !c.quit
+}

@@ -1,37 +1,42 @@
 package resp
 
-import (
-	"strconv"
+import "github.com/redykv/redykv/kv"
 
-	"github.com/redykv/redykv/kv"
-)
-
-// modKind is what a modification does, and how it is answered.
-type modKind uint8
-
-const (
-	modSwap      modKind = iota // store arg; the old value, or null
-	modSwapNew                  // store arg where there is no value; the old one, or null
-	modSetNew                   // the same; OK, or null
-	modSetNewInt                // the same; 1, or 0
-	modIncrement                // add delta; the sum
-	modAppend                   // append arg; the new length
-)
-
-// modification is one read-modify-write and its outcome. Its Modifier is bound
-// once, so that using it again allocates nothing.
+// modification is one read-modify-write and its outcome: a command on one key
+// that changes it. Its Modifier is bound once, so that using it again allocates
+// nothing.
 type modification struct {
-	kind  modKind
-	arg   []byte // the connection's
-	delta int64
-	most  int // bytes of a value
-	call  kv.Modifier
+	// change decides what becomes of the key, and notes what to reply. It may be
+	// called several times; the last call counts.
+	change func(*modification) kv.Verdict
+	// reply appends it; not where the change was refused.
+	reply func(m *modification, out []byte, resp3 bool) []byte
+	// only is the type of value that the change is for; typeNone: any.
+	only valueType
 
-	// The outcome, of the last call: the store may make several.
+	// What the command gave. The bytes are the connection's.
+	arg     []byte
+	args    [][]byte
+	delta   int64
+	expires int64 // milliseconds of Unix time, 0: never
+	flags   modFlags
+	most    int    // bytes of a value
+	bad     string // what is wrong with the command, where that matters for a key that exists only
+
+	call kv.Modifier
+	u    *kv.Update // while change runs
+
+	// What the key holds, while change runs…
+	typ     valueType
+	content []byte
+	// …and the outcome, of the last call.
+	found   bool // the key exists
+	changed bool // and is another one now
 	old     []byte
-	found   bool
 	result  int64
-	refused string // why the value stayed as it was
+	refused string // why the key stayed as it was
+
+	pairs pairs // scratch of changes of hashes
 }
 
 func newModification() *modification {
@@ -42,76 +47,89 @@ func newModification() *modification {
 
 // apply is the Modifier.
 func (m *modification) apply(u *kv.Update) kv.Verdict {
-	m.found, m.refused = u.Found, ""
-	switch m.kind {
-	case modSwap:
-		m.old = append(m.old[:0], u.Old...)
-	case modIncrement:
-		return m.increment(u)
-	case modAppend:
-		if m.result = int64(len(u.Old) + len(m.arg)); m.result > int64(m.most) {
-			m.refused = errTooLong
-			return kv.Keep
-		}
-		u.New = append(u.New, u.Old...)
-	default: // where there is no value only
-		if m.kind == modSwapNew {
-			m.old = append(m.old[:0], u.Old...)
-		}
-		if u.Found {
-			return kv.Keep
-		}
+	m.u, m.found, m.changed, m.refused = u, u.Found, false, ""
+	m.typ, m.content = typeNone, nil
+	if u.Found {
+		m.typ, m.content = typed(u.Old)
 	}
-	u.New = append(u.New, m.arg...)
+	if m.only != typeNone && u.Found && m.typ != m.only && !(m.only == typeHash && m.typ == typeLargeHash) {
+		m.refused = errWrongType
+		return kv.Keep
+	}
+	verdict := m.change(m)
+	m.changed = verdict == kv.Put || verdict == kv.Remove && u.Found
+	m.u, m.content = nil, nil
+	return verdict
+}
+
+// refuse leaves the key as it is and replies with an error.
+func (m *modification) refuse(text string) kv.Verdict {
+	m.refused = text
+	return kv.Keep
+}
+
+// put makes s the key's string. It must not lie in Update.New.
+func (m *modification) put(s []byte) kv.Verdict {
+	if len(s) > markSize && marked(s) {
+		m.u.New = appendMark(m.u.New, typeString)
+	}
+	m.u.New = append(m.u.New, s...)
 	return kv.Put
 }
 
-func (m *modification) increment(u *kv.Update) kv.Verdict {
-	n, ok := int64(0), true
-	if u.Found {
-		n, ok = parseInt(u.Old)
+// putNew makes what was appended to Update.New the key's string.
+func (m *modification) putNew() kv.Verdict {
+	if s := m.u.New; len(s) > markSize && marked(s) {
+		m.u.New = append(appendMark(s, typeString), s...)[len(s):]
 	}
-	if !ok {
-		m.refused = errNotInteger
-		return kv.Keep
-	}
-	if m.result, ok = addInt(n, m.delta); !ok {
-		m.refused = errOverflow
-		return kv.Keep
-	}
-	u.New = strconv.AppendInt(u.New, m.result, 10)
 	return kv.Put
 }
+
+// keepOld notes the string that the key holds, for the reply.
+func (m *modification) keepOld() { m.old = append(m.old[:0], m.content...) }
 
 func (m *modification) appendReply(out []byte, resp3 bool) []byte {
 	if m.refused != "" {
 		return appendError(out, m.refused)
 	}
-	switch m.kind {
-	case modSwap, modSwapNew:
-		if m.found {
-			return appendBulk(out, m.old)
-		}
-		return appendNull(out, resp3)
-	case modSetNew:
-		if m.found {
-			return appendNull(out, resp3)
-		}
-		return appendSimple(out, "OK")
-	case modSetNewInt:
-		if m.found {
-			return appendInt(out, 0)
-		}
-		return appendInt(out, 1)
-	default:
-		return appendInt(out, m.result)
-	}
+	return m.reply(m, out, resp3)
 }
 
-// forget lets go of what belongs to the connection, and of a large old value.
+// forget lets go of what belongs to the connection, and of large memory.
 func (m *modification) forget() {
-	m.arg = nil
+	m.arg, m.args = nil, nil
 	if cap(m.old) > keptValues/maxBatch {
 		m.old = nil
 	}
+	m.pairs.forget()
 }
+
+// The replies that many have.
+
+func replyResult(m *modification, out []byte, _ bool) []byte { return appendInt(out, m.result) }
+
+// replyOld is the string that was there, or null.
+func replyOld(m *modification, out []byte, resp3 bool) []byte {
+	if !m.found {
+		return appendNull(out, resp3)
+	}
+	return appendBulk(out, m.old)
+}
+
+// replyChanged is OK if the key was changed, or null.
+func replyChanged(m *modification, out []byte, resp3 bool) []byte {
+	if !m.changed {
+		return appendNull(out, resp3)
+	}
+	return appendSimple(out, "OK")
+}
+
+// replyWhether is 1 if the key was changed, or 0.
+func replyWhether(m *modification, out []byte, _ bool) []byte {
+	if m.changed {
+		return appendInt(out, 1)
+	}
+	return appendInt(out, 0)
+}
+
+func replySimpleOK(_ *modification, out []byte, _ bool) []byte { return appendSimple(out, "OK") }

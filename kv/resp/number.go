@@ -1,6 +1,11 @@
 package resp
 
-import "math"
+import (
+	"bytes"
+	"math"
+	"math/big"
+	"strconv"
+)
 
 // parseInt reads a number as Redis does: decimal, in one way of writing only,
 // without a plus sign, leading zeros or blanks.
@@ -29,8 +34,106 @@ func parseInt(b []byte) (v int64, ok bool) {
 	return 0, false
 }
 
+func formatInt(n int64) string { return strconv.FormatInt(n, 10) }
+
 // addInt is a + b, unless that overflows.
 func addInt(a, b int64) (sum int64, ok bool) {
 	sum = a + b
 	return sum, (sum > a) == (b > 0)
+}
+
+// Redis calculates in C's long double, which has 64 bits of mantissa where it
+// runs, and prints 17 places behind the point.
+const (
+	floatBits   = 64
+	floatPlaces = 17
+	floatDigits = 256  // of what is read
+	floatMost   = 4932 // the largest exponent of ten
+)
+
+// parseFloat reads a number as C does.
+func parseFloat(b []byte) (f *big.Float, ok bool) {
+	if len(b) == 0 || len(b) >= floatDigits {
+		return nil, false
+	}
+	b = bytes.ToLower(b)
+	unsigned := bytes.TrimLeft(b, "+-")
+	if len(b)-len(unsigned) > 1 {
+		return nil, false
+	}
+	base := 10
+	if digits, hex := bytes.CutPrefix(unsigned, []byte("0x")); hex {
+		base, ok = 0, floatLike(digits, "p", "0123456789abcdef")
+	} else {
+		ok = floatLike(unsigned, "e", "0123456789") || string(unsigned) == "inf" || string(unsigned) == "infinity"
+	}
+	if !ok {
+		return nil, false
+	}
+	f, _, err := big.ParseFloat(string(b), base, floatBits, big.ToNearestEven)
+	if err != nil {
+		return nil, false
+	}
+	if !f.IsInf() && f.Sign() != 0 && abs(f.MantExp(nil)) > floatMost*10/3 {
+		return nil, false // C's range ends here, or nearly
+	}
+	return f, true
+}
+
+func abs(n int) int { return max(n, -n) }
+
+// floatLike says whether b is written as a number in these digits, with a decimal
+// exponent behind that letter or without one, and is not so large that to read it
+// would take long.
+func floatLike(b []byte, letter, digits string) bool {
+	mantissa, exponent, has := bytes.Cut(b, []byte(letter))
+	if has {
+		unsigned := bytes.TrimLeft(exponent, "+-")
+		if len(exponent)-len(unsigned) > 1 || len(unsigned) == 0 || !allIn(unsigned, "0123456789") {
+			return false
+		}
+		if n, err := strconv.Atoi(string(unsigned)); err != nil || n > 4*floatMost {
+			return false
+		}
+	}
+	whole, fraction, _ := bytes.Cut(mantissa, []byte("."))
+	return len(whole)+len(fraction) > 0 && allIn(whole, digits) && allIn(fraction, digits)
+}
+
+// allIn says whether b is of these characters only.
+func allIn(b []byte, of string) bool { return len(bytes.Trim(b, of)) == 0 }
+
+// addFloats appends the sum of a, which is 0 where there is none, and b, or says
+// what is wrong: with a, bad.
+func addFloats(dst, a []byte, found bool, b []byte, bad string) (sum []byte, err string) {
+	x, ok := new(big.Float).SetPrec(floatBits), true
+	if found {
+		x, ok = parseFloat(a)
+	}
+	y, okY := parseFloat(b)
+	switch {
+	case !ok:
+		return dst, bad
+	case !okY:
+		return dst, errNotFloat
+	case x.IsInf() || y.IsInf():
+		return dst, errInfinity
+	}
+	x.Add(x, y)
+	return appendFloat(dst, x), ""
+}
+
+// appendFloat appends f as people write it: without an exponent, and without zeros
+// at its end.
+func appendFloat(dst []byte, f *big.Float) []byte {
+	at := len(dst)
+	dst = f.Append(dst, 'f', floatPlaces)
+	if bytes.IndexByte(dst[at:], '.') >= 0 {
+		dst = bytes.TrimRight(dst, "0")
+		dst = bytes.TrimSuffix(dst, []byte("."))
+	}
+	if string(dst[at:]) == "-0" {
+		dst = append(dst[:at], '0')
+	}
+	return dst
 }

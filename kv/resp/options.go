@@ -40,6 +40,13 @@ type Options struct {
 	// ProtectedMode turns away clients that do not come from this machine, unless
 	// clients have to show who they are.
 	ProtectedMode bool
+	// Users decides who may do what. Default: everybody may do everything.
+	Users Users
+	// Settings are what CONFIG GET and CONFIG SET know beside the server's own.
+	Settings []Setting
+	// Shutdown is called when a client sends SHUTDOWN: it has the program end the
+	// server, and returns at once. Default: that command fails.
+	Shutdown func()
 	// Logger receives what an operator should know. Default: slog.Default().
 	Logger *slog.Logger
 

@@ -262,6 +262,8 @@ func TestFixedSizes(t *testing.T) {
 		{"SET 12345678 short", "-ERR kv: bad key or value size: value of 5 bytes, want 8"},
 		{"GET short", "-ERR kv: bad key or value size: key of 5 bytes, want 8"},
 		{"APPEND 12345678 x", "-ERR kv: bad key or value size: value of 9 bytes, want 8"},
+		{"HSET 12345678 a 1", "-WRONGTYPE Operation against a key holding the wrong kind of value"},
+		{"HSET 23456789 a 1", "-ERR kv: bad key or value size: value of 12 bytes, want 8"},
 		{"INCR 23456789", "-ERR kv: bad key or value size: value of 1 bytes, want 8"},
 		{"DEL 12345678", ":1"},
 		{"GET 12345678", "nil"},

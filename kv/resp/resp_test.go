@@ -163,7 +163,10 @@ func readReply(in *bufio.Reader) (string, error) {
 			text = "text" + text
 		}
 		return text, nil
-	case '*', '%':
+	case '*', '%', '~':
+		if n < 0 {
+			return "nil", nil
+		}
 		brackets := "[]"
 		if kind == '%' {
 			n, brackets = 2*n, "{}"

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -20,13 +21,19 @@ type Server struct {
 	store *kv.Store
 	opts  Options
 	err   error // what is wrong with the options; Serve returns it
-	table map[string]command
+	table *table
 	pool  *pool
 
 	large     budget // of requests
 	replies   room
 	committer *committer
 	counts    counts
+	stats     stats // of commands
+	slow      slowlog
+	watches   watches
+	saving    atomic.Bool    // BGSAVE is under way…
+	saves     sync.WaitGroup // …or was
+	saved     atomic.Int64   // when one ended last, in Unix time
 
 	started time.Time
 	begin   sync.Once // of what Serve needs in the background
@@ -45,9 +52,9 @@ type Server struct {
 // closed after the server. Serve says what is wrong with opts.
 func NewServer(store *kv.Store, opts Options) *Server {
 	err := opts.ensureDefaults()
-	return &Server{
+	s := &Server{
 		store: store, opts: opts, err: err,
-		table: commandTable(),
+		table: newTable(),
 		pool:  newPool(store, opts.Sessions),
 
 		large:     budget{most: opts.MaxBuffers},
@@ -59,6 +66,11 @@ func NewServer(store *kv.Store, opts Options) *Server {
 		listeners: make(map[net.Listener]struct{}),
 		clients:   make(map[*client]struct{}),
 	}
+	s.stats.init(len(s.table.all))
+	s.slow.init()
+	s.watches.seed = maphash.MakeSeed()
+	s.saved.Store(s.started.Unix())
+	return s
 }
 
 // longAgo is a deadline that ends reads at once.
@@ -128,6 +140,7 @@ func (s *Server) accept(conn net.Conn) {
 		server: s, conn: conn, id: int64(s.counts.connections.Add(1)),
 		in: newInput(conn, &s.opts, &s.large),
 	}
+	c.initCommands()
 	s.mu.Lock()
 	closing, full := s.closing.Load(), len(s.clients) >= s.opts.MaxClients
 	if !closing && !full {
@@ -155,6 +168,7 @@ func (s *Server) serve(c *client) {
 	if c.welcome() {
 		c.serve()
 	}
+	c.endCommands()
 	c.in.release()
 	c.out = nil
 	c.charge()
@@ -194,6 +208,8 @@ func (s *Server) Close() error {
 
 // finish ends what is left when all clients are gone.
 func (s *Server) finish() error {
+	s.saves.Wait()
+	s.watches.close()
 	s.begin.Do(s.committer.start) // where Serve never was called, to be stopped
 	s.end.Do(s.committer.stop)
 	return s.pool.close()

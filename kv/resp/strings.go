@@ -1,6 +1,11 @@
 package resp
 
-import "math"
+import (
+	"math"
+	"time"
+
+	"github.com/redykv/redykv/kv"
+)
 
 // The commands on strings. Each adds its operations to the connection's batch.
 
@@ -8,140 +13,310 @@ func get(c *client, r request) { c.read(replyValue, r.arg(1)) }
 
 func strlen(c *client, r request) { c.read(replyLength, r.arg(1)) }
 
-func getSet(c *client, r request) { c.modify(modSwap, r.arg(1)).arg = r.arg(2) }
+func getSet(c *client, r request) { c.store(r.arg(1), r.arg(2), setOptions{get: true}, replyOld) }
 
-func setNX(c *client, r request) { c.modify(modSetNewInt, r.arg(1)).arg = r.arg(2) }
+func setNX(c *client, r request) { c.store(r.arg(1), r.arg(2), setOptions{nx: true}, replyWhether) }
 
 func set(c *client, r request) {
 	if r.len() == 3 {
-		c.upsert(replyOK, r.arg(1), r.arg(2))
+		c.upsert(replyOK, r.arg(1), r.arg(2), 0)
 		return
 	}
-	o, err := setOptionsOf(r)
-	switch {
-	case err != "":
+	o, err := setOptionsOf(r, 3, true)
+	if err != "" {
 		c.fail(err)
-	case o.xx:
-		setXX(c, r, o.get)
-	case o.nx && o.get:
-		c.modify(modSwapNew, r.arg(1)).arg = r.arg(2)
-	case o.nx:
-		c.modify(modSetNew, r.arg(1)).arg = r.arg(2)
-	case o.get:
-		getSet(c, r)
-	default:
-		c.upsert(replyOK, r.arg(1), r.arg(2))
+		return
+	}
+	reply := replyChanged
+	if o.get {
+		reply = replyOld
+	}
+	c.store(r.arg(1), r.arg(2), o, reply)
+}
+
+// setEX is SETEX and PSETEX.
+func setEX(c *client, r request) {
+	unit := int64(1000)
+	if is(r.arg(0), "psetex") {
+		unit = 1
+	}
+	expires, err := deadline(r, r.arg(2), unit, true)
+	if err != "" {
+		c.fail(err)
+		return
+	}
+	c.upsert(replyOK, r.arg(1), r.arg(3), expires)
+}
+
+// store sets a key as the options say.
+func (c *client) store(key, value []byte, o setOptions, reply func(*modification, []byte, bool) []byte) {
+	if !o.nx && !o.xx && !o.get && !o.keepTTL {
+		c.upsert(replyOK, key, value, o.expires)
+		return
+	}
+	m := c.modify(key, changeSet, reply)
+	m.arg, m.expires, m.flags = value, o.expires, o.flags()
+	if o.get {
+		m.only = typeString
 	}
 }
 
-func setXX(c *client, r request, wantOld bool) {
-	switch {
-	case !c.look(replyLook, r.arg(1)):
-	case wantOld:
-		getSet(c, r)
-	default:
-		c.upsert(replyOK, r.arg(1), r.arg(2))
+func changeSet(m *modification) kv.Verdict {
+	if m.flags&modGet != 0 {
+		m.keepOld()
 	}
+	if m.flags&modNX != 0 && m.found || m.flags&modXX != 0 && !m.found {
+		return kv.Keep
+	}
+	if m.flags&modKeepTTL == 0 {
+		m.u.Expires = m.expires
+	}
+	return m.put(m.arg)
 }
 
-// look reads a key before the command acts on it, as an operation of the store
-// cannot make itself depend on what it finds. Where nothing is found, or that
-// cannot be told, look answers, and the command is over.
-func (c *client) look(kind replyKind, key []byte) bool {
-	c.flush()
-	c.read(kind, key)
-	c.flush()
-	switch {
-	case c.failed != nil:
-		c.out = appendError(c.out, "ERR "+c.failed.Error())
-		c.failed = nil
-		return false
-	case !c.found:
-		c.out = appendNull(c.out, c.resp3)
-	}
-	return c.found
+// modFlags are conditions of a modification.
+type modFlags uint8
+
+const (
+	modNX modFlags = 1 << iota
+	modXX
+	modGT
+	modLT
+	modGet
+	modKeepTTL
+)
+
+// setOptions are those of SET and GETEX.
+type setOptions struct {
+	nx, xx, get, keepTTL, persist bool
+	expires                       int64 // milliseconds of Unix time; 0: never
 }
 
-type setOptions struct{ nx, xx, get, keepTTL bool }
+func (o *setOptions) flags() (f modFlags) {
+	if o.nx {
+		f |= modNX
+	}
+	if o.xx {
+		f |= modXX
+	}
+	if o.get {
+		f |= modGet
+	}
+	if o.keepTTL {
+		f |= modKeepTTL
+	}
+	return f
+}
 
-// setOptionsOf reads what follows key and value, or says what is wrong there.
-func setOptionsOf(r request) (o setOptions, err string) {
-	expiry := ""
-	for i := 3; i < r.len(); i++ {
+// setOptionsOf reads the options from the i-th argument on, of SET or else of
+// GETEX, or says what is wrong there.
+func setOptionsOf(r request, i int, set bool) (o setOptions, err string) {
+	expiry, when := "", []byte(nil)
+	for ; i < r.len(); i++ {
 		var buf [maxName]byte
 		switch word := string(lower(&buf, r.arg(i))); {
-		case word == "nx" && !o.xx:
+		case set && word == "nx" && !o.xx:
 			o.nx = true
-		case word == "xx" && !o.nx:
+		case set && word == "xx" && !o.nx:
 			o.xx = true
-		case word == "get":
+		case set && word == "get":
 			o.get = true
-		case word == "keepttl" && expiry == "":
-			o.keepTTL = true // as there is none, it is kept
+		case set && word == "keepttl" && expiry == "":
+			o.keepTTL = true
+		case !set && word == "persist" && expiry == "":
+			o.persist = true
 		case (word == "ex" || word == "px" || word == "exat" || word == "pxat") &&
-			expiry == "" && !o.keepTTL && i+1 < r.len():
-			expiry = word
+			(expiry == "" || expiry == word) && !o.keepTTL && !o.persist && i+1 < r.len():
 			i++
+			expiry, when = word, r.arg(i)
 		default:
 			return o, errSyntax
 		}
 	}
 	if expiry != "" {
-		return o, "ERR expiry is not supported yet"
+		unit := int64(1000)
+		if expiry[0] == 'p' {
+			unit = 1
+		}
+		o.expires, err = deadline(r, when, unit, len(expiry) == 2)
 	}
-	return o, ""
+	return o, err
+}
+
+// deadline is the moment that a command gives for a key to expire at, as a number
+// of units of so many milliseconds, from now if it is relative.
+func deadline(r request, number []byte, unit int64, relative bool) (ms int64, err string) {
+	n, ok := parseInt(number)
+	if !ok {
+		return 0, errNotInteger
+	}
+	if n <= 0 || n > math.MaxInt64/unit {
+		return 0, badExpiry(r)
+	}
+	n *= unit
+	if relative {
+		if n, ok = addInt(n, time.Now().UnixMilli()); !ok {
+			return 0, badExpiry(r)
+		}
+	}
+	return n, ""
 }
 
 func getDel(c *client, r request) {
-	if c.look(replyTake, r.arg(1)) {
-		c.remove(replyTaken, r.arg(1))
+	c.modify(r.arg(1), changeTake, replyOld).only = typeString
+}
+
+func changeTake(m *modification) kv.Verdict {
+	m.keepOld()
+	return kv.Remove
+}
+
+func getEX(c *client, r request) {
+	if r.len() == 2 {
+		get(c, r)
+		return
 	}
+	o, err := setOptionsOf(r, 2, false)
+	if err == errSyntax {
+		c.fail(err)
+		return
+	}
+	m := c.modify(r.arg(1), changeGetEX, replyOld)
+	m.only, m.expires, m.bad = typeString, o.expires, err
+}
+
+// changeGetEX gives what is there another expiry. One that is past needs no other
+// treatment: the record is no more at once.
+func changeGetEX(m *modification) kv.Verdict {
+	m.keepOld()
+	switch {
+	case m.found && m.bad != "":
+		return m.refuse(m.bad)
+	case !m.found || m.u.Expires == m.expires:
+		return kv.Keep
+	}
+	m.u.Expires = m.expires
+	m.u.New = append(m.u.New, m.u.Old...)
+	return kv.Put
 }
 
 func mget(c *client, r request) {
 	c.mark(replyArray, r.len()-1)
 	for i := 1; i < r.len(); i++ {
-		c.read(replyValue, r.arg(i))
+		c.read(replyString, r.arg(i))
 	}
 }
 
 func mset(c *client, r request) {
 	if r.len()%2 == 0 {
-		c.fail(wrongArity(r.arg(0)))
+		c.fail(wrongArity("mset"))
 		return
 	}
 	for i := 1; i < r.len(); i += 2 {
-		c.upsert(replyPart, r.arg(i), r.arg(i+1))
+		c.upsert(replyPart, r.arg(i), r.arg(i+1), 0)
 	}
 	c.mark(replyDone, 0)
 }
 
-func appendTo(c *client, r request) {
-	m := c.modify(modAppend, r.arg(1))
-	m.arg, m.most = r.arg(2), c.server.opts.MaxBulk
+// msetNX sets all of its keys, or none.
+func msetNX(c *client, r request) {
+	if r.len()%2 == 0 {
+		c.fail(wrongArity("msetnx"))
+		return
+	}
+	var all [][]byte
+	for i := 1; i < r.len(); i += 2 {
+		all = append(all, r.arg(i))
+	}
+	c.atomically(all, func() {
+		c.tally = 0
+		for _, key := range all {
+			c.read(replyTally, key)
+		}
+		c.flush()
+		if c.tally > 0 || c.failed != nil {
+			c.tally = 0
+			c.mark(replySum, 0)
+			return
+		}
+		for i := 1; i < r.len(); i += 2 {
+			c.upsert(replyPart, r.arg(i), r.arg(i+1), 0)
+		}
+		c.mark(replyOne, 0)
+	})
 }
 
-func incr(c *client, r request) { c.modify(modIncrement, r.arg(1)).delta = 1 }
+func appendTo(c *client, r request) {
+	m := c.modify(r.arg(1), changeAppend, replyResult)
+	m.only, m.arg, m.most = typeString, r.arg(2), c.server.opts.MaxBulk
+}
 
-func decr(c *client, r request) { c.modify(modIncrement, r.arg(1)).delta = -1 }
+func changeAppend(m *modification) kv.Verdict {
+	if m.result = int64(len(m.content) + len(m.arg)); m.result > int64(m.most) {
+		return m.refuse(errTooLong)
+	}
+	m.u.New = append(append(m.u.New, m.content...), m.arg...)
+	return m.putNew()
+}
 
-func incrBy(c *client, r request) {
-	delta, ok := parseInt(r.arg(2))
-	if !ok {
+func getRange(c *client, r request) {
+	start, ok1 := parseInt(r.arg(2))
+	end, ok2 := parseInt(r.arg(3))
+	if !ok1 || !ok2 {
 		c.fail(errNotInteger)
 		return
 	}
-	c.modify(modIncrement, r.arg(1)).delta = delta
+	rp := c.read(replyRange, r.arg(1))
+	rp.n, rp.m = start, end
 }
 
-func decrBy(c *client, r request) {
-	delta, ok := parseInt(r.arg(2))
+// part is what GETRANGE gives of s: from start to end, which count from the end
+// if they are negative.
+func part(s []byte, start, end int64) []byte {
+	n := int64(len(s))
+	if start < 0 && end < 0 && start > end {
+		return nil
+	}
+	if start < 0 {
+		start = max(start+n, 0)
+	}
+	if end < 0 {
+		end = max(end+n, 0)
+	}
+	end = min(end, n-1)
+	if start > end || n == 0 {
+		return nil
+	}
+	return s[start : end+1]
+}
+
+func setRange(c *client, r request) {
+	at, ok := parseInt(r.arg(2))
 	switch {
 	case !ok:
 		c.fail(errNotInteger)
-	case delta == math.MinInt64:
-		c.fail(errDecrementOverflow)
-	default:
-		c.modify(modIncrement, r.arg(1)).delta = -delta
+		return
+	case at < 0:
+		c.fail("ERR offset is out of range")
+		return
 	}
+	m := c.modify(r.arg(1), changeRange, replyResult)
+	m.only, m.arg, m.delta, m.most = typeString, r.arg(3), at, c.server.opts.MaxBulk
+}
+
+func changeRange(m *modification) kv.Verdict {
+	if m.result = int64(len(m.content)); len(m.arg) == 0 {
+		return kv.Keep
+	}
+	end, ok := addInt(m.delta, int64(len(m.arg)))
+	if !ok || end > int64(m.most) {
+		return m.refuse(errTooLong)
+	}
+	m.u.New = append(m.u.New, m.content...)
+	if grow := end - m.result; grow > 0 {
+		m.u.New = append(m.u.New, make([]byte, grow)...)
+		m.result = end
+	}
+	copy(m.u.New[m.delta:], m.arg)
+	return m.putNew()
 }

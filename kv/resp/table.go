@@ -1,47 +1,173 @@
 package resp
 
-// maxName is the length in bytes of the longest name of a command.
+import "strings"
+
+// maxName is the length in bytes of the longest name of a command, or of a word
+// that one knows.
 const maxName = 16
 
-// command is one of those that the server knows. A positive arity is the number
-// of its arguments with its name, a negative one the least number.
+// command is one of those that the server knows, or a subcommand of one.
 type command struct {
-	arity int
+	name  string // in lower case; of a subcommand behind its command's name and a bar
+	arity int    // number of arguments with the name; negative: the least number
 	run   func(*client, request)
+	flags commandFlags
+	keys  keySpec
+	also  Category // beside those that flags and group make
+	group string
+	since string // the first version of Redis that has it
+	about string
+
+	subs    map[string]*command // by names in lower case, of a command that has some…
+	ordered []*command          // …and in their order
+	n       int                 // its number in statistics
 }
 
-// commandTable is by names in lower case.
-func commandTable() map[string]command {
-	return map[string]command{
-		"get":    {2, get},
-		"set":    {-3, set},
-		"setnx":  {3, setNX},
-		"getset": {3, getSet},
-		"getdel": {2, getDel},
-		"mget":   {-2, mget},
-		"mset":   {-3, mset},
-		"strlen": {2, strlen},
-		"append": {3, appendTo},
-		"incr":   {2, incr},
-		"decr":   {2, decr},
-		"incrby": {3, incrBy},
-		"decrby": {3, decrBy},
+// commandFlags are what Redis tells clients of a command, and what we go by.
+type commandFlags uint16
 
-		"del":    {-2, del},
-		"unlink": {-2, del},
-		"exists": {-2, exists},
-		"type":   {2, typeOf},
+const (
+	flagWrite commandFlags = 1 << iota
+	flagReadOnly
+	flagDenyOOM
+	flagAdmin
+	flagNoScript
+	flagLoading
+	flagStale
+	flagFast
+	flagNoAuth  // allowed before authentication
+	flagNoMulti // not in a transaction
+	flagAllowBusy
+	flagSkipSlowlog
+	flagNoAsyncLoading
+	// Ours alone, from here on.
+	flagAtOnce // not queued by MULTI
+	flagSolo   // timed by itself: not one of many in a batch
+	flagWhole  // looks at, or changes, more than the keys that it names
+)
 
-		"ping":    {-1, ping},
-		"echo":    {2, echo},
-		"quit":    {-1, quit},
-		"select":  {2, selectDB},
-		"hello":   {-1, hello},
-		"client":  {-2, clientCommand},
-		"command": {-1, commandCommand},
-		"config":  {-2, config},
-		"info":    {-1, info},
+var flagNames = []string{
+	"write", "readonly", "denyoom", "admin", "noscript", "loading", "stale", "fast", "no_auth", "no_multi",
+	"allow_busy", "skip_slowlog", "no_async_loading",
+}
+
+// Flags that come together.
+const (
+	reads      = flagReadOnly
+	readsFast  = flagReadOnly | flagFast
+	writes     = flagWrite
+	writesFast = flagWrite | flagFast
+	stores     = flagWrite | flagDenyOOM
+	storesFast = stores | flagFast
+	anytime    = flagLoading | flagStale
+	talks      = flagNoScript | anytime
+	governs    = flagAdmin | talks
+)
+
+// keySpec is where the keys are among the arguments: from first to last, each
+// step-th. A negative last counts from the end. No keys: all 0.
+type keySpec struct{ first, last, step int }
+
+var (
+	noKeys   = keySpec{}
+	oneKey   = keySpec{1, 1, 1}
+	twoKeys  = keySpec{1, 2, 1}
+	allKeys  = keySpec{1, -1, 1}
+	evenKeys = keySpec{1, -1, 2}
+	subKey   = keySpec{2, 2, 1}
+)
+
+// keysOf calls f with each key of a command, until f returns false.
+func (k keySpec) keysOf(r request, f func(key []byte) bool) {
+	if k.first == 0 {
+		return
 	}
+	last := k.last
+	if last < 0 {
+		last += r.len()
+	}
+	for i := k.first; i <= last && i < r.len(); i += k.step {
+		if !f(r.arg(i)) {
+			return
+		}
+	}
+}
+
+// Groups of commands, as Redis documents them.
+const (
+	groupString       = "string"
+	groupHash         = "hash"
+	groupGeneric      = "generic"
+	groupTransactions = "transactions"
+	groupConnection   = "connection"
+	groupServer       = "server"
+)
+
+// table is all commands by name, in lower case, and all of them by number, with
+// subcommands, in the order in which they are listed.
+type table struct {
+	byName map[string]*command
+	all    []*command
+}
+
+func newTable() *table {
+	t := &table{byName: make(map[string]*command)}
+	for _, list := range [][]command{stringCommands(), keyCommands(), hashCommands(), transactionCommands(), connectionCommands(), serverCommands()} {
+		for i := range list {
+			t.add(&list[i])
+		}
+	}
+	return t
+}
+
+// add takes a command in. A subcommand follows the command that has it.
+func (t *table) add(cmd *command) {
+	cmd.n = len(t.all)
+	t.all = append(t.all, cmd)
+	container, sub, ok := strings.Cut(cmd.name, "|")
+	if !ok {
+		t.byName[cmd.name] = cmd
+		return
+	}
+	of := t.byName[container]
+	if of.subs == nil {
+		of.subs = make(map[string]*command)
+		help := &command{
+			name: container + "|help", arity: 2, run: helpFor(of), flags: anytime, group: of.group,
+			since: "5.0.0", about: "List the subcommands",
+		}
+		if container == "object" {
+			help.also = CategoryKeyspace
+		}
+		of.subs["help"] = help
+		of.ordered = append(of.ordered, help)
+		help.n = len(t.all)
+		t.all = append(t.all, help)
+	}
+	cmd.group = of.group
+	of.subs[sub] = cmd
+	of.ordered = append(of.ordered, cmd)
+}
+
+// find is the command that a request names, with its subcommand, or the error
+// that it is to be answered with.
+func (t *table) find(r request) (cmd *command, refusal string) {
+	var buf [maxName]byte
+	cmd = t.byName[string(lower(&buf, r.arg(0)))]
+	if cmd == nil {
+		return nil, unknownCommand(r)
+	}
+	if cmd.subs != nil && r.len() > 1 {
+		sub := cmd.subs[string(lower(&buf, r.arg(1)))]
+		if sub == nil {
+			return nil, unknownSubcommand(r)
+		}
+		cmd = sub
+	}
+	if cmd.arity > 0 && r.len() != cmd.arity || r.len() < -cmd.arity {
+		return cmd, wrongArity(cmd.name)
+	}
+	return cmd, ""
 }
 
 // lower writes a name in lower case into buf; nothing of one that is too long.
@@ -61,5 +187,5 @@ func lower(buf *[maxName]byte, name []byte) []byte {
 // is says whether arg is the word, which is in lower case.
 func is(arg []byte, word string) bool {
 	var buf [maxName]byte
-	return string(lower(&buf, arg)) == word
+	return len(arg) == len(word) && string(lower(&buf, arg)) == word
 }

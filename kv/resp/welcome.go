@@ -33,7 +33,7 @@ func (c *client) welcome() bool {
 }
 
 // guarded says whether clients have to show who they are.
-func (s *Server) guarded() bool { return false }
+func (s *Server) guarded() bool { return s.opts.Users != nil && s.opts.Users.Anonymous() == nil }
 
 // local says whether the client is on this machine.
 func local(conn net.Conn) bool {

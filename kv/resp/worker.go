@@ -21,14 +21,20 @@ const (
 // keptValues is how many bytes a worker keeps to read values into.
 const keptValues = 2 << 20
 
+// keptOperands is how many arguments a worker keeps room for.
+const keptOperands = 1 << 12
+
 // worker is a session of the store and the buffers of one batch in it. A
 // connection borrows it from the pool, and owns it until it gives it back.
 type worker struct {
 	session *kv.Session
 	ops     []kv.Op
 	replies []reply // in the order of the commands; some need no operation
-	limit   int     // operations of this batch
-	largest *atomic.Int64
+	// operands are arguments of the batch's commands that are looked at when it
+	// has been carried out.
+	operands [][]byte
+	limit    int // operations of this batch
+	largest  *atomic.Int64
 
 	// By the number of the operation, for use again:
 	values [maxBatch][]byte
@@ -85,7 +91,12 @@ func (w *worker) reset() {
 	}
 	w.foresee(largest)
 	clear(w.ops)
-	w.ops, w.replies = w.ops[:0], w.replies[:0]
+	clear(w.replies)
+	clear(w.operands)
+	w.ops, w.replies, w.operands = w.ops[:0], w.replies[:0], w.operands[:0]
+	if cap(w.operands) > keptOperands {
+		w.operands = nil
+	}
 }
 
 // foresee sets the size of the next batch after one whose largest value had that

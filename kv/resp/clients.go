@@ -1,0 +1,227 @@
+package resp
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// The subcommands of CLIENT.
+
+// maxClientName is the length in bytes of the longest name of a client: the
+// server keeps it as long as the connection.
+const maxClientName = 1 << 10
+
+// validName says whether a client may be called that: lists of clients have one
+// on a line, in words.
+func validName(name []byte) bool {
+	return len(name) <= maxClientName && !slices.ContainsFunc(name, func(c byte) bool { return c < '!' || c > '~' })
+}
+
+func clientID(c *client, _ request) { c.out = appendInt(c.reply(), c.id) }
+
+func clientGetName(c *client, _ request) {
+	if name := c.info.Load().name; name != "" {
+		c.out = appendBulk(c.reply(), name)
+	} else {
+		c.out = appendNull(c.reply(), c.resp3)
+	}
+}
+
+func clientSetName(c *client, r request) {
+	if !validName(r.arg(2)) {
+		c.fail(errClientName)
+		return
+	}
+	c.describe(func(i *clientInfo) { i.name = string(r.arg(2)) })
+	c.out = appendSimple(c.reply(), "OK")
+}
+
+func clientSetInfo(c *client, r request) {
+	value := r.arg(3)
+	library := is(r.arg(2), "lib-name")
+	switch {
+	case !library && !is(r.arg(2), "lib-ver"):
+		c.fail("ERR Unrecognized option '" + text(r.arg(2), shown) + "'")
+		return
+	case !validName(value):
+		c.fail("ERR " + strings.ToLower(string(r.arg(2))) + " cannot contain spaces, newlines or special characters.")
+		return
+	}
+	c.describe(func(i *clientInfo) {
+		if library {
+			i.library = string(value)
+		} else {
+			i.libVer = string(value)
+		}
+	})
+	c.out = appendSimple(c.reply(), "OK")
+}
+
+func clientNoEvict(c *client, r request) {
+	if !is(r.arg(2), "on") && !is(r.arg(2), "off") {
+		c.fail(errSyntax)
+		return
+	}
+	c.out = appendSimple(c.reply(), "OK")
+}
+
+// line describes the connection. Any goroutine may ask.
+func (c *client) line() string {
+	info, now := c.info.Load(), time.Now()
+	protocol := 2
+	if info.resp3 {
+		protocol = 3
+	}
+	idle := max(now.UnixMilli()-c.active.Load(), 0) / 1000
+	name := c.server.table.all[c.last.Load()].name
+	return fmt.Sprintf("id=%d addr=%s laddr=%s name=%s age=%d idle=%d flags=N db=0 sub=0 psub=0 multi=-1 cmd=%s user=%s resp=%d lib-name=%s lib-ver=%s\n",
+		c.id, c.conn.RemoteAddr(), c.conn.LocalAddr(), info.name, int64(now.Sub(c.created)/time.Second), idle,
+		name, info.user, protocol, info.library, info.libVer)
+}
+
+func clientDescribe(c *client, _ request) { c.out = appendText(c.reply(), c.resp3, c.line()) }
+
+// all are the connections, in the order in which they came.
+func (s *Server) all() []*client {
+	s.mu.Lock()
+	all := make([]*client, 0, len(s.clients))
+	for c := range s.clients {
+		all = append(all, c)
+	}
+	s.mu.Unlock()
+	slices.SortFunc(all, func(a, b *client) int { return cmp.Compare(a.id, b.id) })
+	return all
+}
+
+// clientList is CLIENT LIST, with TYPE or ID.
+func clientList(c *client, r request) {
+	f := clientFilter{}
+	switch {
+	case r.len() == 2:
+	case r.len() == 4 && is(r.arg(2), "type"):
+		if refusal := f.setType(r.arg(3)); refusal != "" {
+			c.fail(refusal)
+			return
+		}
+	case r.len() >= 4 && is(r.arg(2), "id"):
+		f.ids = make(map[int64]bool)
+		for i := 3; i < r.len(); i++ {
+			id, ok := parseInt(r.arg(i))
+			if !ok || id < 1 {
+				c.fail("ERR Invalid client ID")
+				return
+			}
+			f.ids[id] = true
+		}
+	default:
+		c.fail(errSyntax)
+		return
+	}
+	var lines strings.Builder
+	for _, of := range c.server.all() {
+		if f.fits(of, c) {
+			lines.WriteString(of.line())
+		}
+	}
+	c.out = appendText(c.reply(), c.resp3, lines.String())
+}
+
+// clientFilter says which connections are meant.
+type clientFilter struct {
+	ids          map[int64]bool // nil: any
+	addr, laddr  string         // "": any
+	user         string
+	none, skipMe bool
+}
+
+// setType takes a type of connection, of which there is one.
+func (f *clientFilter) setType(name []byte) (refusal string) {
+	switch {
+	case is(name, "normal"):
+	case is(name, "master"), is(name, "replica"), is(name, "slave"), is(name, "pubsub"):
+		f.none = true
+	default:
+		return "ERR Unknown client type '" + text(name, shown) + "'"
+	}
+	return ""
+}
+
+func (f *clientFilter) fits(of, me *client) bool {
+	switch {
+	case f.none, f.skipMe && of == me,
+		f.ids != nil && !f.ids[of.id],
+		f.addr != "" && f.addr != of.conn.RemoteAddr().String(),
+		f.laddr != "" && f.laddr != of.conn.LocalAddr().String(),
+		f.user != "" && f.user != of.info.Load().user:
+		return false
+	}
+	return true
+}
+
+// clientKill is CLIENT KILL with an address, or with filters.
+func clientKill(c *client, r request) {
+	f := clientFilter{skipMe: true}
+	byAddress := r.len() == 3
+	if byAddress {
+		f.addr, f.skipMe = string(r.arg(2)), false
+	}
+	for i := 2; i < r.len() && !byAddress; i += 2 {
+		if i+1 == r.len() {
+			c.fail(errSyntax)
+			return
+		}
+		if refusal := f.set(r.arg(i), r.arg(i+1)); refusal != "" {
+			c.fail(refusal)
+			return
+		}
+	}
+	out := c.reply()
+	n := int64(0)
+	for _, of := range c.server.all() {
+		if !f.fits(of, c) {
+			continue
+		}
+		n++
+		if of == c {
+			c.quit = true
+		} else if err := hangUp(of.conn); err != nil {
+			c.server.opts.Logger.Debug("ending a client", "client", of.id, "err", err)
+		}
+	}
+	switch {
+	case !byAddress:
+		c.out = appendInt(out, n)
+	case n == 0:
+		c.fail(errNoClient)
+	default:
+		c.out = appendSimple(out, "OK")
+	}
+}
+
+// set takes a filter of CLIENT KILL.
+func (f *clientFilter) set(option, value []byte) (refusal string) {
+	switch {
+	case is(option, "id"):
+		id, ok := parseInt(value)
+		if !ok || id < 1 {
+			return "ERR client-id should be greater than 0"
+		}
+		f.ids = map[int64]bool{id: true}
+	case is(option, "type"):
+		return f.setType(value)
+	case is(option, "addr"):
+		f.addr = string(value)
+	case is(option, "laddr"):
+		f.laddr = string(value)
+	case is(option, "user"):
+		f.user = string(value)
+	case is(option, "skipme") && (is(value, "yes") || is(value, "no")):
+		f.skipMe = is(value, "yes")
+	default:
+		return errSyntax
+	}
+	return ""
+}

@@ -1,0 +1,156 @@
+package resp
+
+// The commands, as clients are told of them, in the groups of Redis's own
+// documentation. A subcommand stands behind its command.
+
+func stringCommands() []command {
+	return of(groupString, []command{
+		{name: "get", arity: 2, run: get, flags: readsFast, keys: oneKey, since: "1.0.0", about: "Get a string"},
+		{name: "set", arity: -3, run: set, flags: stores, keys: oneKey, since: "1.0.0", about: "Set a key to a string, whatever it holds"},
+		{name: "setnx", arity: 3, run: setNX, flags: storesFast, keys: oneKey, since: "1.0.0", about: "Set a key that does not exist"},
+		{name: "setex", arity: 4, run: setEX, flags: stores, keys: oneKey, since: "2.0.0", about: "Set a key for some seconds"},
+		{name: "psetex", arity: 4, run: setEX, flags: stores, keys: oneKey, since: "2.6.0", about: "Set a key for some milliseconds"},
+		{name: "getset", arity: 3, run: getSet, flags: storesFast, keys: oneKey, since: "1.0.0", about: "Set a key and get what it held"},
+		{name: "getdel", arity: 2, run: getDel, flags: writesFast, keys: oneKey, since: "6.2.0", about: "Get a string and delete its key"},
+		{name: "getex", arity: -2, run: getEX, flags: writesFast, keys: oneKey, since: "6.2.0", about: "Get a string and change when it expires"},
+		{name: "mget", arity: -2, run: mget, flags: readsFast, keys: allKeys, since: "1.0.0", about: "Get the strings of several keys"},
+		{name: "mset", arity: -3, run: mset, flags: stores, keys: evenKeys, since: "1.0.1", about: "Set several keys"},
+		{name: "msetnx", arity: -3, run: msetNX, flags: stores, keys: evenKeys, since: "1.0.1", about: "Set several keys if none of them exists"},
+		{name: "append", arity: 3, run: appendTo, flags: storesFast, keys: oneKey, since: "2.0.0", about: "Append to a string"},
+		{name: "strlen", arity: 2, run: strlen, flags: readsFast, keys: oneKey, since: "2.2.0", about: "Get the length of a string"},
+		{name: "getrange", arity: 4, run: getRange, flags: reads, keys: oneKey, since: "2.4.0", about: "Get a part of a string"},
+		{name: "setrange", arity: 4, run: setRange, flags: stores, keys: oneKey, since: "2.2.0", about: "Overwrite a part of a string"},
+		{name: "incr", arity: 2, run: incr, flags: storesFast, keys: oneKey, since: "1.0.0", about: "Add 1 to an integer"},
+		{name: "decr", arity: 2, run: decr, flags: storesFast, keys: oneKey, since: "1.0.0", about: "Subtract 1 from an integer"},
+		{name: "incrby", arity: 3, run: incrBy, flags: storesFast, keys: oneKey, since: "1.0.0", about: "Add to an integer"},
+		{name: "decrby", arity: 3, run: decrBy, flags: storesFast, keys: oneKey, since: "1.0.0", about: "Subtract from an integer"},
+		{name: "incrbyfloat", arity: 3, run: incrByFloat, flags: storesFast, keys: oneKey, since: "2.6.0", about: "Add to a number"},
+	})
+}
+
+func keyCommands() []command {
+	return of(groupGeneric, []command{
+		{name: "del", arity: -2, run: del, flags: writes, keys: allKeys, since: "1.0.0", about: "Delete keys"},
+		{name: "unlink", arity: -2, run: del, flags: writesFast, keys: allKeys, since: "4.0.0", about: "Delete keys"},
+		{name: "exists", arity: -2, run: exists, flags: readsFast, keys: allKeys, since: "1.0.0", about: "Count the keys that exist"},
+		{name: "touch", arity: -2, run: exists, flags: readsFast, keys: allKeys, since: "3.2.1", about: "Count the keys that exist"},
+		{name: "type", arity: 2, run: typeOf, flags: readsFast, keys: oneKey, since: "1.0.0", about: "Get the type of what a key holds"},
+		{name: "ttl", arity: 2, run: ttl, flags: readsFast, keys: oneKey, since: "1.0.0", about: "Get the seconds until a key expires"},
+		{name: "pttl", arity: 2, run: ttl, flags: readsFast, keys: oneKey, since: "2.6.0", about: "Get the milliseconds until a key expires"},
+		{name: "expiretime", arity: 2, run: ttl, flags: readsFast, keys: oneKey, since: "7.0.0", about: "Get the Unix time in seconds at which a key expires"},
+		{name: "pexpiretime", arity: 2, run: ttl, flags: readsFast, keys: oneKey, since: "7.0.0", about: "Get the Unix time in milliseconds at which a key expires"},
+		{name: "expire", arity: -3, run: expire, flags: writesFast, keys: oneKey, since: "1.0.0", about: "Have a key expire in some seconds"},
+		{name: "pexpire", arity: -3, run: expire, flags: writesFast, keys: oneKey, since: "2.6.0", about: "Have a key expire in some milliseconds"},
+		{name: "expireat", arity: -3, run: expire, flags: writesFast, keys: oneKey, since: "1.2.0", about: "Have a key expire at a Unix time in seconds"},
+		{name: "pexpireat", arity: -3, run: expire, flags: writesFast, keys: oneKey, since: "2.6.0", about: "Have a key expire at a Unix time in milliseconds"},
+		{name: "persist", arity: 2, run: persist, flags: writesFast, keys: oneKey, since: "2.2.0", about: "Have a key not expire"},
+		{name: "randomkey", arity: 1, run: randomKey, flags: reads | flagSolo | flagWhole, since: "1.0.0", about: "Get some key"},
+		{name: "scan", arity: -2, run: scan, flags: reads | flagSolo | flagWhole, since: "2.8.0", about: "Go through the keys, step by step"},
+		{name: "keys", arity: 2, run: keys, flags: reads | flagSolo | flagWhole, also: CategoryDangerous, since: "1.0.0", about: "Get all keys that match a pattern"},
+		{name: "rename", arity: 3, run: rename, flags: writes, keys: twoKeys, since: "1.0.0", about: "Give what a key holds to another key"},
+		{name: "renamenx", arity: 3, run: rename, flags: writesFast, keys: twoKeys, since: "1.0.0", about: "Give what a key holds to a key that does not exist"},
+		{name: "copy", arity: -3, run: copyKey, flags: stores, keys: twoKeys, since: "6.2.0", about: "Copy what a key holds to another key"},
+		{name: "object", arity: -2, since: "2.2.3", about: "Commands about how a key is stored"},
+		{name: "object|encoding", arity: 3, run: objectEncoding, flags: reads, keys: subKey, also: CategoryKeyspace, since: "2.2.3", about: "Get the encoding that Redis would have for what a key holds"},
+		{name: "object|refcount", arity: 3, run: objectRefcount, flags: reads, keys: subKey, also: CategoryKeyspace, since: "2.2.3", about: "Get 1 for a key that exists"},
+		{name: "dump", arity: 2, run: dump, flags: reads, keys: oneKey, since: "2.6.0", about: "Get what a key holds in Redis's format for RESTORE"},
+		{name: "restore", arity: -4, run: restore, flags: stores, keys: oneKey, also: CategoryDangerous, since: "2.6.0", about: "Set a key to what DUMP gave"},
+	})
+}
+
+func hashCommands() []command {
+	return of(groupHash, []command{
+		{name: "hset", arity: -4, run: hset, flags: storesFast, keys: oneKey, since: "2.0.0", about: "Set fields of a hash"},
+		{name: "hmset", arity: -4, run: hset, flags: storesFast, keys: oneKey, since: "2.0.0", about: "Set fields of a hash"},
+		{name: "hsetnx", arity: 4, run: hsetNX, flags: storesFast, keys: oneKey, since: "2.0.0", about: "Set a field of a hash that does not exist"},
+		{name: "hget", arity: 3, run: hget, flags: readsFast, keys: oneKey, since: "2.0.0", about: "Get a field of a hash"},
+		{name: "hmget", arity: -3, run: hmget, flags: readsFast, keys: oneKey, since: "2.0.0", about: "Get several fields of a hash"},
+		{name: "hgetall", arity: 2, run: hgetAll, flags: reads, keys: oneKey, since: "2.0.0", about: "Get all fields of a hash with their values"},
+		{name: "hkeys", arity: 2, run: hkeys, flags: reads, keys: oneKey, since: "2.0.0", about: "Get all fields of a hash"},
+		{name: "hvals", arity: 2, run: hvals, flags: reads, keys: oneKey, since: "2.0.0", about: "Get the values of all fields of a hash"},
+		{name: "hdel", arity: -3, run: hdel, flags: writesFast, keys: oneKey, since: "2.0.0", about: "Delete fields of a hash"},
+		{name: "hexists", arity: 3, run: hexists, flags: readsFast, keys: oneKey, since: "2.0.0", about: "Say whether a hash has a field"},
+		{name: "hlen", arity: 2, run: hlen, flags: readsFast, keys: oneKey, since: "2.0.0", about: "Get the number of fields of a hash"},
+		{name: "hstrlen", arity: 3, run: hstrlen, flags: readsFast, keys: oneKey, since: "3.2.0", about: "Get the length of the value of a hash's field"},
+		{name: "hincrby", arity: 4, run: hincrBy, flags: storesFast, keys: oneKey, since: "2.0.0", about: "Add to an integer in a hash"},
+		{name: "hincrbyfloat", arity: 4, run: hincrByFloat, flags: storesFast, keys: oneKey, since: "2.6.0", about: "Add to a number in a hash"},
+		{name: "hscan", arity: -3, run: hscan, flags: reads, keys: oneKey, since: "2.8.0", about: "Go through the fields of a hash, in one step"},
+	})
+}
+
+func transactionCommands() []command {
+	const opens = talks | flagFast | flagAllowBusy | flagAtOnce
+	return of(groupTransactions, []command{
+		{name: "multi", arity: 1, run: multi, flags: opens, since: "1.2.0", about: "Begin a transaction"},
+		{name: "exec", arity: 1, run: carryOut, flags: talks | flagSkipSlowlog | flagAtOnce | flagSolo, since: "1.2.0", about: "Carry a transaction out"},
+		{name: "discard", arity: 1, run: discard, flags: opens, since: "2.0.0", about: "Give a transaction up"},
+		{name: "watch", arity: -2, run: watchKeys, flags: opens, keys: allKeys, since: "2.2.0", about: "Have the next transaction fail if one of these keys changes before"},
+		{name: "unwatch", arity: 1, run: unwatch, flags: talks | flagFast | flagAllowBusy, since: "2.2.0", about: "Forget the keys of WATCH"},
+	})
+}
+
+func connectionCommands() []command {
+	const enters = talks | flagFast | flagNoAuth | flagAllowBusy
+	return of(groupConnection, []command{
+		{name: "ping", arity: -1, run: ping, flags: flagFast, since: "1.0.0", about: "Get PONG, or the argument"},
+		{name: "echo", arity: 2, run: echo, flags: anytime | flagFast, since: "1.0.0", about: "Get the argument"},
+		{name: "quit", arity: -1, run: quit, flags: enters | flagAtOnce, since: "1.0.0", about: "Close the connection"},
+		{name: "reset", arity: 1, run: reset, flags: enters | flagAtOnce, since: "6.2.0", about: "Make the connection as it was when it was new"},
+		{name: "auth", arity: -2, run: auth, flags: enters, since: "1.0.0", about: "Authenticate with a password, or a name and a password"},
+		{name: "hello", arity: -1, run: hello, flags: enters, since: "6.0.0", about: "Choose the protocol, authenticate, name the connection"},
+		{name: "select", arity: 2, run: selectDB, flags: anytime | flagFast, since: "1.0.0", about: "Choose database 0, the only one"},
+		{name: "client", arity: -2, since: "2.4.0", about: "Commands about connections"},
+		{name: "client|id", arity: 2, run: clientID, flags: talks, since: "5.0.0", about: "Get the number of this connection"},
+		{name: "client|getname", arity: 2, run: clientGetName, flags: talks, since: "2.6.9", about: "Get the name of this connection"},
+		{name: "client|setname", arity: 3, run: clientSetName, flags: talks, since: "2.6.9", about: "Name this connection"},
+		{name: "client|setinfo", arity: 4, run: clientSetInfo, flags: talks, since: "7.2.0", about: "Say which library this is"},
+		{name: "client|list", arity: -2, run: clientList, flags: governs, since: "2.4.0", about: "List the connections"},
+		{name: "client|info", arity: 2, run: clientDescribe, flags: talks, since: "6.2.0", about: "Describe this connection"},
+		{name: "client|kill", arity: -3, run: clientKill, flags: governs, since: "2.4.0", about: "Close connections"},
+		{name: "client|no-evict", arity: 3, run: clientNoEvict, flags: governs, since: "7.0.0", about: "Accepted: no connection is evicted"},
+		{name: "command", arity: -1, run: commandInfo, flags: anytime, since: "2.8.13", about: "Describe the commands"},
+		{name: "command|count", arity: 2, run: commandCount, flags: anytime, since: "2.8.13", about: "Count the commands"},
+		{name: "command|list", arity: -2, run: commandList, flags: anytime, since: "7.0.0", about: "List the names of the commands"},
+		{name: "command|info", arity: -2, run: commandInfo, flags: anytime, since: "2.8.13", about: "Describe some commands"},
+		{name: "command|docs", arity: -2, run: commandDocs, flags: anytime, since: "7.0.0", about: "Say what some commands do"},
+		{name: "command|getkeys", arity: -4, run: commandGetKeys, flags: anytime, since: "2.8.13", about: "Get the keys of a command"},
+	})
+}
+
+func serverCommands() []command {
+	return of(groupServer, []command{
+		{name: "info", arity: -1, run: info, flags: anytime, also: CategoryDangerous, since: "1.0.0", about: "Describe the server"},
+		{name: "time", arity: 1, run: timeCommand, flags: anytime | flagFast, since: "2.6.0", about: "Get the server's time"},
+		{name: "dbsize", arity: 1, run: dbSize, flags: readsFast | flagSolo | flagWhole, also: CategoryKeyspace, since: "1.0.0", about: "Get the number of keys"},
+		{name: "flushall", arity: -1, run: flushAll, flags: writes | flagSolo | flagWhole, also: CategoryKeyspace | CategoryDangerous, since: "1.0.0", about: "Delete all keys"},
+		{name: "flushdb", arity: -1, run: flushAll, flags: writes | flagSolo | flagWhole, also: CategoryKeyspace | CategoryDangerous, since: "1.0.0", about: "Delete all keys"},
+		{name: "save", arity: 1, run: save, flags: flagAdmin | flagNoScript | flagNoAsyncLoading | flagNoMulti | flagSolo, since: "1.0.0", about: "Make durable what was written"},
+		{name: "bgsave", arity: -1, run: bgSave, flags: flagAdmin | flagNoScript | flagNoAsyncLoading, since: "1.0.0", about: "Make durable what was written, meanwhile"},
+		{name: "lastsave", arity: 1, run: lastSave, flags: anytime | flagFast, also: CategoryAdmin | CategoryDangerous, since: "1.0.0", about: "Get the Unix time of the last save"},
+		{name: "shutdown", arity: -1, run: shutdown, flags: governs | flagNoMulti | flagAllowBusy, since: "1.0.0", about: "End the server"},
+		{name: "config", arity: -2, since: "2.0.0", about: "Commands about the server's configuration"},
+		{name: "config|get", arity: -3, run: configGet, flags: governs, since: "2.0.0", about: "Get settings"},
+		{name: "config|set", arity: -4, run: configSet, flags: governs, since: "2.0.0", about: "Change settings"},
+		{name: "config|resetstat", arity: 2, run: configResetStat, flags: governs, since: "2.0.0", about: "Begin INFO's and LATENCY's counts anew"},
+		{name: "config|rewrite", arity: 2, run: configRewrite, flags: governs, since: "2.8.0", about: "Write the configuration file, of which there is none"},
+		{name: "memory", arity: -2, since: "4.0.0", about: "Commands about memory"},
+		{name: "memory|usage", arity: -3, run: memoryUsage, flags: reads, keys: subKey, since: "4.0.0", about: "Get the bytes that a key takes in the log"},
+		{name: "slowlog", arity: -2, since: "2.2.12", about: "Commands about the log of slow commands"},
+		{name: "slowlog|get", arity: -2, run: slowlogGet, flags: flagAdmin | anytime, since: "2.2.12", about: "Get the newest entries"},
+		{name: "slowlog|len", arity: 2, run: slowlogLen, flags: flagAdmin | anytime, since: "2.2.12", about: "Get the number of entries"},
+		{name: "slowlog|reset", arity: 2, run: slowlogReset, flags: flagAdmin | anytime, since: "2.2.12", about: "Forget all entries"},
+		{name: "latency", arity: -2, since: "2.8.13", about: "Commands about latencies"},
+		{name: "latency|histogram", arity: -2, run: latencyHistogram, flags: governs, since: "7.0.0", about: "Get the distribution of commands' latencies"},
+		{name: "acl", arity: -2, since: "6.0.0", about: "Commands about users"},
+		{name: "acl|whoami", arity: 2, run: aclWhoami, flags: talks, since: "6.0.0", about: "Get the name of this connection's user"},
+		{name: "acl|cat", arity: -2, run: aclCat, flags: talks, since: "6.0.0", about: "List the categories of commands, or the commands of one"},
+	})
+}
+
+// of puts commands into a group.
+func of(group string, list []command) []command {
+	for i := range list {
+		list[i].group = group
+	}
+	return list
+}

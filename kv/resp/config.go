@@ -1,0 +1,143 @@
+package resp
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/redykv/redykv/internal/glob"
+)
+
+// Setting is one that CONFIG GET tells and CONFIG SET may change. Its functions are
+// called by the goroutines of all connections.
+type Setting struct {
+	Name string // in lower case
+	Get  func() string
+	// Set changes it, from then on, until the server ends. nil: that cannot be done
+	// while the server runs.
+	Set func(value string) error
+}
+
+// settings are the server's own, and those of Options.Settings, which replace its
+// own of the same names.
+func (s *Server) settings() []Setting {
+	constant := func(name, value string) Setting {
+		return Setting{Name: name, Get: func() string { return value }}
+	}
+	own := []Setting{
+		constant("save", ""),
+		constant("appendonly", map[bool]string{false: "no", true: "yes"}[s.opts.Durability != DurabilityNone]),
+		constant("appendfsync", map[Durability]string{DurabilityAlways: "always", DurabilityEverySecond: "everysec"}[s.opts.Durability]),
+		constant("databases", "1"),
+		constant("maxmemory-policy", "noeviction"),
+		constant("maxclients", fmt.Sprint(s.opts.MaxClients)),
+		constant("timeout", fmt.Sprint(int64(s.opts.IdleTimeout.Seconds()))),
+		constant("proto-max-bulk-len", fmt.Sprint(s.opts.MaxBulk)),
+		constant("hash-max-listpack-entries", fmt.Sprint(listPairs)),
+		constant("hash-max-listpack-value", fmt.Sprint(listBytes)),
+		{"slowlog-log-slower-than", func() string { return formatInt(s.slow.slower.Load()) }, func(v string) error {
+			return setInt(v, math.MinInt64, math.MaxInt64, s.slow.slower.Store)
+		}},
+		{"slowlog-max-len", func() string { return formatInt(s.slow.most.Load()) }, func(v string) error {
+			return setInt(v, 0, maxSlowlog, s.slow.resize)
+		}},
+	}
+	all := make([]Setting, 0, len(own)+len(s.opts.Settings))
+	given := make(map[string]bool)
+	for _, of := range s.opts.Settings {
+		given[of.Name] = true
+		all = append(all, of)
+	}
+	for _, of := range own {
+		if !given[of.Name] {
+			all = append(all, of)
+		}
+	}
+	return all
+}
+
+func setInt(text string, least, most int64, set func(int64)) error {
+	n, ok := parseInt([]byte(text))
+	if !ok {
+		return fmt.Errorf("argument couldn't be parsed into an integer")
+	}
+	if n < least || n > most {
+		return fmt.Errorf("argument must be between %d and %d inclusive", least, most)
+	}
+	set(n)
+	return nil
+}
+
+func configGet(c *client, r request) {
+	var matching []Setting
+	for _, s := range c.server.settings() {
+		for i := 2; i < r.len(); i++ {
+			pattern := strings.ToLower(string(r.arg(i)))
+			if glob.Match([]byte(pattern), []byte(s.Name)) {
+				matching = append(matching, s)
+				break
+			}
+		}
+	}
+	out := appendMap(c.reply(), c.resp3, len(matching))
+	for _, s := range matching {
+		out = appendBulk(appendBulk(out, s.Name), s.Get())
+	}
+	c.out = out
+}
+
+// configSet changes settings. If one cannot be changed, those before it are put
+// back.
+func configSet(c *client, r request) {
+	if r.len()%2 != 0 {
+		c.fail(wrongArity("config|set"))
+		return
+	}
+	byName := make(map[string]Setting)
+	for _, s := range c.server.settings() {
+		byName[s.Name] = s
+	}
+	asked := make(map[string]bool)
+	for i := 2; i < r.len(); i += 2 {
+		name := strings.ToLower(string(r.arg(i)))
+		s, ok := byName[name]
+		switch {
+		case !ok:
+			c.fail(fmt.Sprintf(errConfigSettings, text(r.arg(i), shown)))
+			return
+		case s.Set == nil:
+			c.fail(fmt.Sprintf(errConfigFailed, name, "can't set immutable config"))
+			return
+		case asked[name]:
+			c.fail(fmt.Sprintf(errConfigFailed, name, "duplicate parameter"))
+			return
+		}
+		asked[name] = true
+	}
+	var undo []func() error
+	for i := 2; i < r.len(); i += 2 {
+		s := byName[strings.ToLower(string(r.arg(i)))]
+		before := s.Get()
+		if err := s.Set(string(r.arg(i + 1))); err != nil {
+			for _, u := range undo {
+				if err := u(); err != nil {
+					c.server.opts.Logger.Error("a setting cannot be put back", "err", err)
+				}
+			}
+			c.fail(fmt.Sprintf(errConfigFailed, s.Name, err.Error()))
+			return
+		}
+		undo = append(undo, func() error { return s.Set(before) })
+	}
+	c.out = appendSimple(c.reply(), "OK")
+}
+
+func configResetStat(c *client, _ request) {
+	c.reply()
+	c.server.stats.reset()
+	c.out = appendSimple(c.out, "OK")
+}
+
+func configRewrite(c *client, _ request) {
+	c.fail("ERR The server is running without a config file")
+}

@@ -1,0 +1,183 @@
+package resp
+
+import "strings"
+
+// COMMAND and its subcommands: what clients ask about commands.
+
+// commandInfo is COMMAND and COMMAND INFO, with names.
+func commandInfo(c *client, r request) {
+	out := c.reply()
+	if r.len() <= 2 {
+		out = appendArray(out, len(c.server.table.byName))
+		for _, cmd := range c.server.table.all {
+			if !strings.Contains(cmd.name, "|") {
+				out = cmd.appendInfo(out, c.resp3)
+			}
+		}
+		c.out = out
+		return
+	}
+	out = appendArray(out, r.len()-2)
+	for i := 2; i < r.len(); i++ {
+		if cmd := c.server.table.named(r.arg(i)); cmd != nil {
+			out = cmd.appendInfo(out, c.resp3)
+		} else {
+			out = appendNullArray(out, c.resp3)
+		}
+	}
+	c.out = out
+}
+
+// named is the command of that name; a subcommand's is as in "config|set". nil:
+// there is none.
+func (t *table) named(name []byte) *command {
+	container, sub, isSub := strings.Cut(strings.ToLower(text(name, shown)), "|")
+	cmd := t.byName[container]
+	if cmd == nil || !isSub {
+		return cmd
+	}
+	return cmd.subs[sub]
+}
+
+// appendInfo appends what COMMAND INFO says of the command: name, arity, flags,
+// places of the keys, categories, no tips, one specification of its keys, if it has
+// some, and subcommands.
+func (cmd *command) appendInfo(out []byte, resp3 bool) []byte {
+	out = appendArray(out, 10)
+	out = appendInt(appendBulk(out, cmd.name), int64(cmd.arity))
+	var flags []string
+	for i, name := range flagNames {
+		if cmd.flags&(1<<i) != 0 {
+			flags = append(flags, name)
+		}
+	}
+	out = appendSet(out, resp3, len(flags))
+	for _, name := range flags {
+		out = appendSimple(out, name)
+	}
+	for _, n := range []int{cmd.keys.first, cmd.keys.last, cmd.keys.step} {
+		out = appendInt(out, int64(n))
+	}
+	categories := cmd.categories().Names()
+	out = appendSet(out, resp3, len(categories))
+	for _, name := range categories {
+		out = appendSimple(out, "@"+name)
+	}
+	out = appendSet(out, resp3, 0)
+	out = cmd.appendKeySpecs(out, resp3)
+	out = appendArray(out, len(cmd.subs))
+	for _, sub := range cmd.ordered {
+		out = sub.appendInfo(out, resp3)
+	}
+	return out
+}
+
+func (cmd *command) appendKeySpecs(out []byte, resp3 bool) []byte {
+	if cmd.keys.first == 0 {
+		return appendSet(out, resp3, 0)
+	}
+	access := "RW"
+	if cmd.flags&flagReadOnly != 0 {
+		access = "RO"
+	}
+	last := cmd.keys.last
+	if last > 0 {
+		last -= cmd.keys.first // relative to the first one
+	}
+	out = appendSet(out, resp3, 1)
+	out = appendMap(out, resp3, 3)
+	out = appendSimple(appendSet(appendBulk(out, "flags"), resp3, 1), access)
+	out = appendMap(appendBulk(out, "begin_search"), resp3, 2)
+	out = appendBulk(appendBulk(out, "type"), "index")
+	out = appendMap(appendBulk(out, "spec"), resp3, 1)
+	out = appendInt(appendBulk(out, "index"), int64(cmd.keys.first))
+	out = appendMap(appendBulk(out, "find_keys"), resp3, 2)
+	out = appendBulk(appendBulk(out, "type"), "range")
+	out = appendMap(appendBulk(out, "spec"), resp3, 3)
+	out = appendInt(appendBulk(out, "lastkey"), int64(last))
+	out = appendInt(appendBulk(out, "keystep"), int64(cmd.keys.step))
+	return appendInt(appendBulk(out, "limit"), 0)
+}
+
+func commandCount(c *client, _ request) {
+	c.out = appendInt(c.reply(), int64(len(c.server.table.byName)))
+}
+
+func commandList(c *client, r request) {
+	if r.len() > 2 {
+		c.fail(errSyntax)
+		return
+	}
+	var names []string
+	for _, cmd := range c.server.table.all {
+		if !strings.Contains(cmd.name, "|") {
+			names = append(names, cmd.name)
+		}
+	}
+	c.out = appendStrings(c.reply(), names)
+}
+
+func commandDocs(c *client, r request) {
+	var asked []*command
+	for i := 2; i < r.len(); i++ {
+		if cmd := c.server.table.named(r.arg(i)); cmd != nil {
+			asked = append(asked, cmd)
+		}
+	}
+	if r.len() == 2 {
+		for _, cmd := range c.server.table.all {
+			if !strings.Contains(cmd.name, "|") {
+				asked = append(asked, cmd)
+			}
+		}
+	}
+	out := appendMap(c.reply(), c.resp3, len(asked))
+	for _, cmd := range asked {
+		out = cmd.appendDocs(appendBulk(out, cmd.name), c.resp3)
+	}
+	c.out = out
+}
+
+func (cmd *command) appendDocs(out []byte, resp3 bool) []byte {
+	facts := 3
+	if len(cmd.ordered) > 0 {
+		facts++
+	}
+	out = appendMap(out, resp3, facts)
+	out = appendBulk(appendBulk(out, "summary"), cmd.about)
+	out = appendBulk(appendBulk(out, "since"), cmd.since)
+	out = appendBulk(appendBulk(out, "group"), cmd.group)
+	if len(cmd.ordered) > 0 {
+		out = appendMap(appendBulk(out, "subcommands"), resp3, len(cmd.ordered))
+		for _, sub := range cmd.ordered {
+			out = sub.appendDocs(appendBulk(out, sub.name), resp3)
+		}
+	}
+	return out
+}
+
+func commandGetKeys(c *client, r request) {
+	of := request{r.data, r.args[2:]}
+	cmd, refusal := c.server.table.find(of)
+	switch {
+	case cmd == nil:
+		c.fail("ERR Invalid command specified")
+		return
+	case cmd.keys.first == 0:
+		c.fail("ERR The command has no key arguments")
+		return
+	case refusal != "":
+		c.fail("ERR Invalid number of arguments specified for command")
+		return
+	}
+	var keys [][]byte
+	cmd.keys.keysOf(of, func(key []byte) bool {
+		keys = append(keys, key)
+		return true
+	})
+	out := appendArray(c.reply(), len(keys))
+	for _, key := range keys {
+		out = appendBulk(out, key)
+	}
+	c.out = out
+}

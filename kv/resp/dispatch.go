@@ -1,0 +1,112 @@
+package resp
+
+import (
+	"strings"
+	"time"
+)
+
+// execute carries out every command that has arrived whole.
+func (c *client) execute() {
+	c.began, c.firstAt = time.Now(), c.in.start
+	for !c.quit {
+		r, ok, err := c.in.next()
+		if err != nil {
+			c.fail("ERR " + err.Error())
+			c.quit, c.refused = true, true
+			break
+		}
+		if !ok {
+			break
+		}
+		if r.len() == 0 {
+			continue
+		}
+		if len(r.data) > largeValues {
+			raise(&c.server.pool.largest, int64(r.largest()))
+		}
+		c.dispatch(r)
+		if len(c.out) >= fullOutput { // of commands that need no batch
+			c.flush()
+			c.relieve()
+		}
+	}
+	c.flush()
+	c.giveBack()
+	c.noteBatch()
+}
+
+// dispatch carries out one command, or makes it part of the batch.
+func (c *client) dispatch(r request) {
+	cmd, refusal := c.server.table.find(r)
+	if refusal == "" && !c.free {
+		refusal = c.permitted(cmd, r)
+	}
+	switch {
+	case refusal != "":
+		c.refuse(cmd, r, refusal)
+	case c.multi != nil && cmd.flags&flagAtOnce == 0:
+		c.queue(cmd, r)
+	default:
+		c.run(cmd, r)
+	}
+}
+
+// refuse answers a command that is not carried out.
+func (c *client) refuse(cmd *command, r request, refusal string) {
+	if name := r.arg(0); is(name, "post") || is(name, "host:") {
+		// A web page had a browser talk to us: not one command more.
+		c.server.opts.Logger.Warn("a client speaks HTTP", "client", c.id, "address", c.conn.RemoteAddr())
+		c.flush()
+		c.quit = true
+		return
+	}
+	if cmd != nil && cmd.name == "exec" {
+		c.flush()
+		c.endMulti()
+		c.unwatch()
+		refusal = errExecBecause + strings.TrimPrefix(refusal, "ERR ")
+	}
+	if c.multi != nil {
+		c.multi.failed = true
+	}
+	c.fail(refusal)
+}
+
+// run carries a command out, or makes it part of the batch.
+func (c *client) run(cmd *command, r request) {
+	if cmd.flags&flagSolo != 0 {
+		c.runSolo(cmd, r)
+		return
+	}
+	c.count(cmd)
+	cmd.run(c, r)
+}
+
+// runSolo carries a command out that may take long, and would make those before
+// it look as if they had.
+func (c *client) runSolo(cmd *command, r request) {
+	c.flush()
+	began := time.Now()
+	cmd.run(c, r)
+	c.flush()
+	took := time.Since(began)
+	c.server.stats.add(c.id, cmd.n, 1, took)
+	c.server.counts.commands.Add(1)
+	if cmd.flags&flagSkipSlowlog == 0 {
+		c.server.slow.note(c, r, 0, took)
+	}
+	c.began = c.began.Add(took)
+}
+
+// reply is where a reply is appended that needs no operation: behind those of
+// the batch.
+func (c *client) reply() []byte {
+	c.flush()
+	return c.out
+}
+
+// fail answers a command with an error.
+func (c *client) fail(text string) {
+	c.server.stats.errors.Add(1)
+	c.out = appendError(c.reply(), text)
+}

@@ -1,0 +1,437 @@
+package resp
+
+import (
+	"encoding/binary"
+	"hash/crc64"
+	"math"
+	"math/bits"
+	"strconv"
+	"time"
+
+	"github.com/redykv/redykv/kv"
+)
+
+// DUMP and RESTORE exchange values with Redis in the format of its database files,
+// version 10: a type, the value, the version in two bytes, and the CRC-64 of all
+// that. What DUMP writes is the plainest form of it; RESTORE reads the forms in
+// which Redis 7 and those before it write strings and hashes.
+const (
+	dumpVersion = 10
+
+	dumpString   = 0
+	dumpHash     = 4
+	dumpZiplist  = 13
+	dumpListpack = 16
+
+	dumpFooter = 2 + 8
+)
+
+// Ways of writing a length, by the first byte's upper bits; those from special on
+// are no lengths, but strings.
+const (
+	len6       = 0
+	len14      = 1
+	len32      = 0x80
+	len64      = 0x81
+	special    = 3
+	specialInt = 3 // below: an integer of 1, 2 or 4 bytes
+	compressed = 3
+)
+
+// dumpCRC is the table of the polynomial that Redis uses.
+var dumpCRC = crc64.MakeTable(bits.Reverse64(0xad93d23594c935a9))
+
+// checksum begins and ends with 0, where Go's has all bits set.
+func checksum(b []byte) uint64 { return ^crc64.Update(math.MaxUint64, dumpCRC, b) }
+
+func dump(c *client, r request) { c.read(replyDump, r.arg(1)) }
+
+// answerDump appends the dump of a record's value.
+func (c *client) answerDump(value []byte) {
+	var b []byte
+	switch t, content := typed(value); {
+	case t == typeString:
+		b = appendDumpString(append(b, dumpString), content)
+	case t.isHash():
+		h := hash{rest: content}
+		all := h
+		b = appendDumpLength(append(b, dumpHash), all.count())
+		for {
+			field, value, ok := h.next()
+			if !ok {
+				break
+			}
+			b = appendDumpString(appendDumpString(b, field), value)
+		}
+		if h.damaged {
+			c.out = appendError(c.out, errDamagedHash)
+			return
+		}
+	default:
+		c.out = appendError(c.out, errWrongType)
+		return
+	}
+	b = binary.LittleEndian.AppendUint16(b, dumpVersion)
+	c.out = appendBulk(c.out, binary.LittleEndian.AppendUint64(b, checksum(b)))
+}
+
+func appendDumpLength(b []byte, n int) []byte {
+	switch {
+	case n < 1<<6:
+		return append(b, byte(n))
+	case n < 1<<14:
+		return append(b, len14<<6|byte(n>>8), byte(n))
+	case n <= math.MaxUint32:
+		return binary.BigEndian.AppendUint32(append(b, len32), uint32(n))
+	}
+	return binary.BigEndian.AppendUint64(append(b, len64), uint64(n))
+}
+
+func appendDumpString(b, s []byte) []byte { return append(appendDumpLength(b, len(s)), s...) }
+
+// restoreOptions are those of RESTORE.
+type restoreOptions struct{ replace, absolute bool }
+
+func restoreOptionsOf(r request) (o restoreOptions, err string) {
+	for i := 4; i < r.len(); i++ {
+		switch option := r.arg(i); {
+		case is(option, "replace"):
+			o.replace = true
+		case is(option, "absttl"):
+			o.absolute = true
+		case (is(option, "idletime") || is(option, "freq")) && i+1 < r.len():
+			// Nothing here depends on them.
+			i++
+			n, ok := parseInt(r.arg(i))
+			switch {
+			case !ok:
+				return o, errNotInteger
+			case is(option, "idletime") && n < 0:
+				return o, "ERR Invalid IDLETIME value, must be >= 0"
+			case is(option, "freq") && (n < 0 || n > 255):
+				return o, "ERR Invalid FREQ value, must be >= 0 and <= 255"
+			}
+		default:
+			return o, errSyntax
+		}
+	}
+	return o, ""
+}
+
+func restore(c *client, r request) {
+	o, err := restoreOptionsOf(r)
+	if err != "" {
+		c.fail(err)
+		return
+	}
+	ttl, ok := parseInt(r.arg(2))
+	var value []byte
+	switch {
+	case !ok:
+		err = errNotInteger
+	case ttl < 0:
+		err = "ERR Invalid TTL value, must be >= 0"
+	default:
+		value, err = undump(r.arg(3), c.server.opts.MaxBulk)
+	}
+	now := time.Now().UnixMilli()
+	if ttl > 0 && !o.absolute {
+		ttl = min(ttl, math.MaxInt64-now) + now
+	}
+	// A key that is there already is what Redis complains of first.
+	c.modify(r.arg(1), func(m *modification) kv.Verdict {
+		switch {
+		case m.found && !o.replace:
+			return m.refuse(errBusyKey)
+		case err != "":
+			return m.refuse(err)
+		case ttl > 0 && ttl <= now:
+			return kv.Remove
+		}
+		m.u.New = append(m.u.New, value...)
+		m.u.Expires = ttl
+		return kv.Put
+	}, replySimpleOK)
+}
+
+// undump is the record's value that a dump has, of at most so many bytes, or what
+// is wrong with it.
+func undump(b []byte, most int) (value []byte, err string) {
+	if len(b) < dumpFooter+1 {
+		return nil, errBadDump
+	}
+	body, sum := b[:len(b)-8], binary.LittleEndian.Uint64(b[len(b)-8:])
+	if binary.LittleEndian.Uint16(body[len(body)-2:]) > dumpVersion || sum != checksum(body) {
+		return nil, errBadDump
+	}
+	d := undumper{b: body[1 : len(body)-2], most: most}
+	var p pairs
+	switch body[0] {
+	case dumpString:
+		value = storedString(d.string())
+	case dumpHash:
+		p.load(nil, d.hashLen())
+		for d.left > 0 && !d.failed {
+			d.left--
+			d.addTo(&p, d.string(), d.string())
+		}
+	case dumpZiplist, dumpListpack:
+		d.list(&p, d.string(), body[0] == dumpZiplist)
+	default:
+		return nil, errBadFormat
+	}
+	if d.failed || len(d.b) > 0 {
+		return nil, errBadFormat
+	}
+	if body[0] != dumpString {
+		if p.live == 0 {
+			return nil, errBadFormat
+		}
+		value = p.appendTo(nil, false)
+	}
+	return value, ""
+}
+
+// undumper reads a dump from its beginning on. Once it has failed all that it says
+// is empty.
+type undumper struct {
+	b      []byte
+	most   int // bytes of a string, and of all that are unpacked
+	left   int // pairs
+	failed bool
+}
+
+// take is the next n bytes.
+func (d *undumper) take(n uint64) []byte {
+	if d.failed || n > uint64(len(d.b)) {
+		d.failed = true
+		return nil
+	}
+	b := d.b[:n:n]
+	d.b = d.b[n:]
+	return b
+}
+
+// length reads a length, or says which special string follows.
+func (d *undumper) length() (n uint64, isSpecial bool) {
+	first := d.take(1)
+	if d.failed {
+		return 0, false
+	}
+	c := first[0]
+	switch {
+	case c>>6 == len6:
+		return uint64(c), false
+	case c>>6 == len14:
+		if b := d.take(1); !d.failed {
+			return uint64(c&63)<<8 | uint64(b[0]), false
+		}
+	case c == len32:
+		if b := d.take(4); !d.failed {
+			return uint64(binary.BigEndian.Uint32(b)), false
+		}
+	case c == len64:
+		if b := d.take(8); !d.failed {
+			return binary.BigEndian.Uint64(b), false
+		}
+	case c>>6 == special:
+		return uint64(c & 63), true
+	default:
+		d.failed = true
+	}
+	return 0, false
+}
+
+func (d *undumper) plainLength() uint64 {
+	n, isSpecial := d.length()
+	d.failed = d.failed || isSpecial
+	return n
+}
+
+// hashLen reads the number of a hash's pairs, which take two bytes at least.
+func (d *undumper) hashLen() int {
+	n := d.plainLength()
+	if d.failed || n > uint64(len(d.b)/2) {
+		d.failed = true
+		return 0
+	}
+	d.left = int(n)
+	return d.left
+}
+
+func (d *undumper) string() []byte {
+	n, isSpecial := d.length()
+	switch {
+	case !isSpecial:
+		return d.take(n)
+	case n < specialInt:
+		return littleInt(d.take(1 << n))
+	case n == compressed:
+		packed, size := d.plainLength(), d.plainLength()
+		return d.unpack(d.take(packed), size)
+	}
+	d.failed = true
+	return nil
+}
+
+// littleInt is a little-endian integer of up to 8 bytes, in decimal.
+func littleInt(b []byte) []byte {
+	if len(b) == 0 {
+		return nil
+	}
+	var n uint64
+	for i, c := range b {
+		n |= uint64(c) << (8 * i)
+	}
+	unused := 64 - 8*len(b)
+	return strconv.AppendInt(nil, int64(n<<unused)>>unused, 10)
+}
+
+// unpack undoes LZF: runs of bytes as they are, and of earlier bytes again.
+func (d *undumper) unpack(in []byte, size uint64) (out []byte) {
+	if d.failed || size > uint64(d.most) {
+		d.failed = true
+		return nil
+	}
+	d.most -= int(size)
+	for len(in) > 0 && !d.failed {
+		c := int(in[0])
+		in = in[1:]
+		if c < 32 { // so many and one more, as they are
+			if c >= len(in) {
+				d.failed = true
+				break
+			}
+			out = append(out, in[:c+1]...)
+			in = in[c+1:]
+			continue
+		}
+		n := c >> 5
+		if n == 7 && len(in) > 0 {
+			n += int(in[0])
+			in = in[1:]
+		}
+		if len(in) == 0 {
+			d.failed = true
+			break
+		}
+		from := len(out) - (c&31<<8 | int(in[0])) - 1
+		in = in[1:]
+		if from < 0 || uint64(len(out)+n+2) > size {
+			d.failed = true
+			break
+		}
+		for range n + 2 {
+			out = append(out, out[from])
+			from++
+		}
+	}
+	d.failed = d.failed || uint64(len(out)) != size
+	return out
+}
+
+// addTo adds a pair; a field that is there already is not in any dump.
+func (d *undumper) addTo(p *pairs, field, value []byte) {
+	if !d.failed {
+		d.failed = !p.set(field, value)
+	}
+}
+
+// list reads the pairs of a listpack, or of a ziplist.
+func (d *undumper) list(p *pairs, b []byte, zip bool) {
+	l := undumper{b: b, failed: d.failed}
+	if zip {
+		l.take(4 + 4 + 2)
+	} else {
+		l.take(4 + 2)
+	}
+	p.load(nil, len(l.b)/4)
+	for !l.failed && len(l.b) > 0 && l.b[0] != 0xff {
+		var pair [2][]byte
+		for i := range pair {
+			if zip {
+				pair[i] = l.zipEntry()
+			} else {
+				pair[i] = l.packEntry()
+			}
+		}
+		l.addTo(p, pair[0], pair[1])
+	}
+	l.take(1) // the end
+	d.failed = l.failed || len(l.b) > 0
+}
+
+// packEntry reads an entry of a listpack, and its length behind it.
+func (d *undumper) packEntry() (s []byte) {
+	before := len(d.b)
+	first := d.take(1)
+	if d.failed {
+		return nil
+	}
+	switch c := first[0]; {
+	case c>>7 == 0:
+		s = strconv.AppendInt(nil, int64(c), 10)
+	case c>>6 == 2:
+		s = d.take(uint64(c & 63))
+	case c>>5 == 6: // 13 bits
+		if b := d.take(1); !d.failed {
+			n := int64(c&31)<<8 | int64(b[0])
+			s = strconv.AppendInt(nil, n<<51>>51, 10)
+		}
+	case c>>4 == 14:
+		if b := d.take(1); !d.failed {
+			s = d.take(uint64(c&15)<<8 | uint64(b[0]))
+		}
+	case c == 0xf0:
+		if b := d.take(4); !d.failed {
+			s = d.take(uint64(binary.LittleEndian.Uint32(b)))
+		}
+	case c >= 0xf1 && c <= 0xf4:
+		s = littleInt(d.take([]uint64{2, 3, 4, 8}[c-0xf1]))
+	default:
+		d.failed = true
+	}
+	size, back := before-len(d.b), uint64(1)
+	for limit := 127; size > limit && back < 5; limit = (limit+1)<<7 - 1 {
+		back++
+	}
+	d.take(back)
+	return s
+}
+
+// zipEntry reads an entry of a ziplist, behind the length of the one before.
+func (d *undumper) zipEntry() []byte {
+	if before := d.take(1); !d.failed && before[0] == 0xfe {
+		d.take(4)
+	}
+	first := d.take(1)
+	if d.failed {
+		return nil
+	}
+	switch c := first[0]; {
+	case c>>6 == 0:
+		return d.take(uint64(c))
+	case c>>6 == 1:
+		if b := d.take(1); !d.failed {
+			return d.take(uint64(c&63)<<8 | uint64(b[0]))
+		}
+	case c == 0x80:
+		if b := d.take(4); !d.failed {
+			return d.take(uint64(binary.BigEndian.Uint32(b)))
+		}
+	case c == 0xc0:
+		return littleInt(d.take(2))
+	case c == 0xd0:
+		return littleInt(d.take(4))
+	case c == 0xe0:
+		return littleInt(d.take(8))
+	case c == 0xf0:
+		return littleInt(d.take(3))
+	case c == 0xfe:
+		return littleInt(d.take(1))
+	case c >= 0xf1 && c <= 0xfd:
+		return strconv.AppendInt(nil, int64(c&15)-1, 10)
+	}
+	d.failed = true
+	return nil
+}

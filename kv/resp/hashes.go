@@ -1,0 +1,303 @@
+package resp
+
+import (
+	"bytes"
+	"strconv"
+
+	"github.com/redykv/redykv/internal/glob"
+	"github.com/redykv/redykv/kv"
+)
+
+// The commands on hashes. Those that read one are answered by a hashReply.
+
+// hashReply appends what a command says of a hash, which is empty where there is
+// none.
+type hashReply func(out []byte, resp3 bool, h *hash, args [][]byte) []byte
+
+// readHash adds a read whose reply is made with the arguments from the i-th on.
+func (c *client) readHash(r request, i int, reply hashReply) {
+	rp := c.read(replyHash, r.arg(1))
+	rp.hash, rp.args = reply, c.keep(r, i)
+}
+
+// answerHash appends the reply of a command that has read a hash.
+func (c *client) answerHash(r *reply, op *kv.Op, found bool) {
+	h := hash{}
+	if found {
+		t, content := typed(op.Value)
+		if !t.isHash() {
+			c.out = appendError(c.out, errWrongType)
+			return
+		}
+		h.rest = content
+	}
+	at := len(c.out)
+	if c.out = r.hash(c.out, c.resp3, &h, r.args); h.damaged {
+		c.out = appendError(c.out[:at], errDamagedHash)
+	}
+}
+
+func hget(c *client, r request) {
+	c.readHash(r, 2, func(out []byte, resp3 bool, h *hash, args [][]byte) []byte {
+		if value, ok := h.get(args[0]); ok {
+			return appendBulk(out, value)
+		}
+		return appendNull(out, resp3)
+	})
+}
+
+func hmget(c *client, r request) { c.readHash(r, 2, replyFields) }
+
+func replyFields(out []byte, resp3 bool, h *hash, args [][]byte) []byte {
+	var p pairs
+	h.damaged = !p.load(h.rest, len(args))
+	out = appendArray(out, len(args))
+	for _, field := range args {
+		if i := p.find(field); i >= 0 {
+			out = appendBulk(out, p.list[i].value)
+		} else {
+			out = appendNull(out, resp3)
+		}
+	}
+	return out
+}
+
+func hgetAll(c *client, r request) {
+	c.readHash(r, 2, func(out []byte, resp3 bool, h *hash, _ [][]byte) []byte {
+		all := *h
+		out = appendMap(out, resp3, all.count())
+		return appendPairs(out, h, true, true)
+	})
+}
+
+func hkeys(c *client, r request) {
+	c.readHash(r, 2, func(out []byte, _ bool, h *hash, _ [][]byte) []byte {
+		all := *h
+		return appendPairs(appendArray(out, all.count()), h, true, false)
+	})
+}
+
+func hvals(c *client, r request) {
+	c.readHash(r, 2, func(out []byte, _ bool, h *hash, _ [][]byte) []byte {
+		all := *h
+		return appendPairs(appendArray(out, all.count()), h, false, true)
+	})
+}
+
+func appendPairs(out []byte, h *hash, fields, values bool) []byte {
+	for {
+		field, value, ok := h.next()
+		if !ok {
+			return out
+		}
+		if fields {
+			out = appendBulk(out, field)
+		}
+		if values {
+			out = appendBulk(out, value)
+		}
+	}
+}
+
+func hexists(c *client, r request) {
+	c.readHash(r, 2, func(out []byte, _ bool, h *hash, args [][]byte) []byte {
+		if _, ok := h.get(args[0]); ok {
+			return appendInt(out, 1)
+		}
+		return appendInt(out, 0)
+	})
+}
+
+func hlen(c *client, r request) {
+	c.readHash(r, 2, func(out []byte, _ bool, h *hash, _ [][]byte) []byte {
+		return appendInt(out, int64(h.count()))
+	})
+}
+
+func hstrlen(c *client, r request) {
+	c.readHash(r, 2, func(out []byte, _ bool, h *hash, args [][]byte) []byte {
+		value, _ := h.get(args[0])
+		return appendInt(out, int64(len(value)))
+	})
+}
+
+// hscan goes through a hash in one step, whatever COUNT says.
+func hscan(c *client, r request) {
+	if _, ok := parseCursor(r.arg(2)); !ok {
+		c.fail(errCursor)
+		return
+	}
+	o, err := scanOptionsOf(r, 3, false)
+	if err != "" {
+		c.fail(err)
+		return
+	}
+	rp := c.read(replyHash, r.arg(1))
+	rp.hash = replyHashScan
+	if o.match != nil {
+		rp.args = [][]byte{o.match}
+	}
+}
+
+func replyHashScan(out []byte, _ bool, h *hash, args [][]byte) []byte {
+	var found []byte
+	n := 0
+	for {
+		field, value, ok := h.next()
+		if !ok {
+			break
+		}
+		if len(args) == 0 || glob.Match(args[0], field) {
+			n += 2
+			found = appendBulk(appendBulk(found, field), value)
+		}
+	}
+	out = appendBulk(appendArray(out, 2), "0")
+	return append(appendArray(out, n), found...)
+}
+
+// hset is HSET and HMSET.
+func hset(c *client, r request) {
+	if r.len()%2 != 0 {
+		c.fail(wrongArity(string(bytes.ToLower(r.arg(0)))))
+		return
+	}
+	reply := replyResult
+	if is(r.arg(0), "hmset") {
+		reply = replySimpleOK
+	}
+	m := c.modifyHash(r.arg(1), changeFields, reply)
+	m.args = c.keep(r, 2)
+}
+
+func (c *client) modifyHash(key []byte, change func(*modification) kv.Verdict, reply func(*modification, []byte, bool) []byte) *modification {
+	m := c.modify(key, change, reply)
+	m.only = typeHash
+	return m
+}
+
+// loadPairs takes the key's hash apart.
+func (m *modification) loadPairs(looks int) bool {
+	if !m.pairs.load(m.content, looks) {
+		m.refused = errDamagedHash
+		return false
+	}
+	return true
+}
+
+// putPairs makes the pairs what the key holds.
+func (m *modification) putPairs() kv.Verdict {
+	if m.pairs.live == 0 {
+		return kv.Remove
+	}
+	m.u.New = m.pairs.appendTo(m.u.New, m.typ == typeLargeHash)
+	return kv.Put
+}
+
+func changeFields(m *modification) kv.Verdict {
+	if !m.loadPairs(len(m.args) / 2) {
+		return kv.Keep
+	}
+	m.result = 0
+	for i := 0; i < len(m.args); i += 2 {
+		if m.pairs.set(m.args[i], m.args[i+1]) {
+			m.result++
+		}
+	}
+	return m.putPairs()
+}
+
+func hsetNX(c *client, r request) {
+	m := c.modifyHash(r.arg(1), changeNewField, replyResult)
+	m.args = c.keep(r, 2)
+}
+
+func changeNewField(m *modification) kv.Verdict {
+	m.result = 0
+	if !m.loadPairs(1) || m.pairs.find(m.args[0]) >= 0 {
+		return kv.Keep
+	}
+	m.result = 1
+	m.pairs.set(m.args[0], m.args[1])
+	return m.putPairs()
+}
+
+func hdel(c *client, r request) {
+	m := c.modifyHash(r.arg(1), changeLessFields, replyResult)
+	m.args = c.keep(r, 2)
+}
+
+func changeLessFields(m *modification) kv.Verdict {
+	m.result = 0
+	if !m.loadPairs(len(m.args)) {
+		return kv.Keep
+	}
+	for _, field := range m.args {
+		if m.pairs.remove(field) {
+			m.result++
+		}
+	}
+	if m.result == 0 {
+		return kv.Keep
+	}
+	return m.putPairs()
+}
+
+func hincrBy(c *client, r request) {
+	delta, ok := parseInt(r.arg(3))
+	if !ok {
+		c.fail(errNotInteger)
+		return
+	}
+	m := c.modifyHash(r.arg(1), changeFieldInt, replyResult)
+	m.arg, m.delta = r.arg(2), delta
+}
+
+func changeFieldInt(m *modification) kv.Verdict {
+	if !m.loadPairs(1) {
+		return kv.Keep
+	}
+	n, ok := int64(0), true
+	if i := m.pairs.find(m.arg); i >= 0 {
+		n, ok = parseInt(m.pairs.list[i].value)
+	}
+	if !ok {
+		return m.refuse(errHashNotInteger)
+	}
+	if m.result, ok = addInt(n, m.delta); !ok {
+		return m.refuse(errOverflow)
+	}
+	m.pairs.numbers = strconv.AppendInt(m.pairs.numbers, m.result, 10)
+	m.pairs.set(m.arg, m.pairs.numbers)
+	return m.putPairs()
+}
+
+func hincrByFloat(c *client, r request) {
+	switch f, ok := parseFloat(r.arg(3)); {
+	case !ok:
+		c.fail(errNotFloat)
+		return
+	case f.IsInf():
+		c.fail(errHashInfinity)
+		return
+	}
+	m := c.modifyHash(r.arg(1), changeFieldFloat, replyOldString)
+	m.args = c.keep(r, 2)
+}
+
+func changeFieldFloat(m *modification) kv.Verdict {
+	if !m.loadPairs(1) {
+		return kv.Keep
+	}
+	var old []byte
+	i := m.pairs.find(m.args[0])
+	if i >= 0 {
+		old = m.pairs.list[i].value
+	}
+	var err string
+	if m.old, err = addFloats(m.old[:0], old, i >= 0, m.args[1], errHashNotFloat); err != "" {
+		return m.refuse(err)
+	}
+	m.pairs.set(m.args[0], m.old)
+	return m.putPairs()
+}

@@ -1,0 +1,228 @@
+package resp
+
+import (
+	"math/rand/v2"
+	"slices"
+
+	"github.com/redykv/redykv/internal/glob"
+	"github.com/redykv/redykv/kv"
+)
+
+// The commands on all keys. They go through the log, in sessions of the store's
+// own. A key that is there all the while is found; one that compaction moves
+// meanwhile may be found twice.
+
+type scanOptions struct {
+	match []byte // nil: all
+	count int
+	typ   string // "": any
+}
+
+func scanOptionsOf(r request, i int, types bool) (o scanOptions, err string) {
+	o.count = 10
+	for ; i < r.len(); i += 2 {
+		switch option := r.arg(i); {
+		case i+1 == r.len():
+			return o, errSyntax
+		case is(option, "match"):
+			o.match = r.arg(i + 1)
+		case is(option, "count"):
+			n, ok := parseInt(r.arg(i + 1))
+			if !ok {
+				return o, errNotInteger
+			}
+			if n < 1 {
+				return o, errSyntax
+			}
+			o.count = int(min(n, maxScan))
+		case types && is(option, "type"):
+			var buf [maxName]byte
+			if o.typ = string(lower(&buf, r.arg(i+1))); o.typ == "" {
+				o.typ = "none"
+			}
+		default:
+			return o, errSyntax
+		}
+	}
+	return o, ""
+}
+
+// maxScan is how many records one SCAN looks at, at most.
+const maxScan = 1 << 16
+
+// takes says whether a scan with these options gives a record, and its key.
+func (o *scanOptions) takes(rec *kv.Record) (key []byte, ok bool) {
+	key = shownKey(rec.Key)
+	if o.match != nil && !glob.Match(o.match, key) {
+		return nil, false
+	}
+	if o.typ != "" {
+		if t, _ := typed(rec.Value); t.name() != o.typ {
+			return nil, false
+		}
+	}
+	return key, true
+}
+
+func parseCursor(b []byte) (kv.Cursor, bool) {
+	c, err := kv.ParseCursor(string(b))
+	return c, err == nil
+}
+
+func scan(c *client, r request) {
+	at, ok := parseCursor(r.arg(1))
+	if !ok {
+		c.fail(errCursor)
+		return
+	}
+	o, refusal := scanOptionsOf(r, 2, true)
+	if refusal != "" {
+		c.fail(refusal)
+		return
+	}
+	found := c.gather()
+	next, err := c.server.store.ScanFrom(at, o.count, func(rec kv.Record) bool {
+		key, ok := o.takes(&rec)
+		return !ok || found.add(key)
+	})
+	c.out = appendBulk(appendArray(c.reply(), 2), next.String())
+	found.finish(err)
+}
+
+func keys(c *client, r request) {
+	o := scanOptions{match: r.arg(1)}
+	found := c.gather()
+	var failed error
+	for rec, err := range c.server.store.Scan() {
+		if err != nil {
+			failed = err
+			break
+		}
+		if key, ok := o.takes(&rec); ok && !found.add(key) {
+			break
+		}
+	}
+	c.reply()
+	found.finish(failed)
+}
+
+// gathering is a reply whose length is known at its end only. Its memory is of
+// the budget for large requests.
+type gathering struct {
+	c     *client
+	at    int // length of the client's output before the reply
+	keys  []byte
+	n     int
+	taken int64
+	full  bool
+}
+
+func (c *client) gather() *gathering { return &gathering{c: c, at: len(c.reply())} }
+
+// gatherStep is what is taken from the budget at once.
+const gatherStep = 1 << 20
+
+func (g *gathering) add(key []byte) bool {
+	for len(g.keys)+len(key)+32 > int(g.taken)+restingBuffer {
+		if !g.c.server.large.take(gatherStep) {
+			g.full = true
+			return false
+		}
+		g.taken += gatherStep
+	}
+	g.keys = appendBulk(g.keys, key)
+	g.n++
+	return true
+}
+
+// finish appends the keys, or instead of all of the reply why there are none.
+func (g *gathering) finish(err error) {
+	c := g.c
+	switch {
+	case err != nil:
+		c.out = appendError(c.out[:g.at], "ERR "+err.Error())
+	case g.full:
+		c.out = appendError(c.out[:g.at], errMemory)
+	default:
+		c.out = append(appendArray(c.out, g.n), g.keys...)
+	}
+	c.server.large.give(g.taken)
+}
+
+// randomKey gives one of the keys that lie near some place in the log.
+func randomKey(c *client, _ request) {
+	const near = 256
+	var chosen []byte
+	n := 0
+	at, wrapped := c.server.store.CursorAt(rand.Float64()), false
+	for n == 0 {
+		next, err := c.server.store.ScanFrom(at, near, func(rec kv.Record) bool {
+			if n++; rand.IntN(n) == 0 {
+				chosen = append([]byte{}, shownKey(rec.Key)...)
+			}
+			return true
+		})
+		switch {
+		case err != nil:
+			c.fail("ERR " + err.Error())
+			return
+		case next == 0 && wrapped && n == 0:
+			c.out = appendNull(c.reply(), c.resp3)
+			return
+		case next == 0:
+			wrapped = true
+		}
+		at = next
+	}
+	c.out = appendBulk(c.reply(), chosen)
+}
+
+// dbSize says how many keys there are, at once: the store counts them.
+func dbSize(c *client, _ request) {
+	n, err := c.server.size()
+	if err != nil {
+		c.fail("ERR " + err.Error())
+		return
+	}
+	c.out = appendInt(c.reply(), n)
+}
+
+// flushAll is FLUSHALL and FLUSHDB.
+func flushAll(c *client, r request) {
+	if r.len() > 2 || r.len() == 2 && !is(r.arg(1), "sync") && !is(r.arg(1), "async") {
+		c.fail(errSyntax)
+		return
+	}
+	c.exclusively(func() {
+		if err := c.server.flushAll(); err != nil {
+			c.fail("ERR " + err.Error())
+			return
+		}
+		c.server.watches.flushes.Add(1)
+		c.out = appendSimple(c.reply(), "OK")
+	})
+}
+
+// size counts the keys.
+func (s *Server) size() (n int64, err error) {
+	for _, err := range s.store.Scan() {
+		if err != nil {
+			return 0, err
+		}
+		n++
+	}
+	return n, nil
+}
+
+// flushAll deletes every key.
+func (s *Server) flushAll() error {
+	for rec, err := range s.store.Scan() {
+		if err != nil {
+			return err
+		}
+		if err := s.store.Delete(slices.Clone(rec.Key)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

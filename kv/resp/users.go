@@ -1,0 +1,263 @@
+package resp
+
+import (
+	"errors"
+	"math/bits"
+)
+
+// Users decides who may use a server, and for what. Its methods are called by the
+// goroutines of all connections.
+type Users interface {
+	// Anonymous is whom a connection acts as that has not authenticated; nil: it
+	// must first.
+	Anonymous() User
+	// Authenticate returns the user with this name and password. The name is
+	// DefaultUser where the client gave none. nil: there is no such user, it is
+	// disabled, or the password is another one. The arguments are not to be kept.
+	Authenticate(name, password []byte) User
+}
+
+// User is somebody who uses a server. Its methods are called for each command,
+// by the goroutines of the user's connections.
+type User interface {
+	// Name is the user's name.
+	Name() string
+	// Unrestricted says that the user may do everything, now.
+	Unrestricted() bool
+	// MayRun says whether the user may run a command. The name of a subcommand is
+	// as in "config|set".
+	MayRun(command string, is Category) bool
+	// MayUse says whether a command may read or write a key. The key is not to be
+	// kept.
+	MayUse(key []byte, a Access) bool
+}
+
+// DefaultUser is the name of the user of clients that give a password only.
+const DefaultUser = "default"
+
+// Access is what a command does with its keys.
+type Access uint8
+
+// A command may do both.
+const (
+	AccessRead Access = 1 << iota
+	AccessWrite
+)
+
+// Category is a set of classes of commands, those that Redis's access control
+// has.
+type Category uint32
+
+// The categories that commands of this server are in.
+const (
+	CategoryKeyspace Category = 1 << iota
+	CategoryRead
+	CategoryWrite
+	CategoryString
+	CategoryHash
+	CategoryAdmin
+	CategoryFast
+	CategorySlow
+	CategoryDangerous
+	CategoryConnection
+	CategoryTransaction
+	categoryEnd
+)
+
+var categoryNames = []string{
+	"keyspace", "read", "write", "string", "hash", "admin", "fast", "slow", "dangerous", "connection", "transaction",
+}
+
+// Names are the names of the categories in the set.
+func (c Category) Names() (names []string) {
+	for ; c != 0; c &= c - 1 {
+		names = append(names, categoryNames[bits.TrailingZeros32(uint32(c))])
+	}
+	return names
+}
+
+// ErrUnknownCategory says that there is no category of that name.
+var ErrUnknownCategory = errors.New("resp: unknown category of commands")
+
+// ParseCategory is the category of that name, in lower case; "all" is all of them.
+func ParseCategory(name string) (Category, error) {
+	if name == "all" {
+		return categoryEnd - 1, nil
+	}
+	for i, n := range categoryNames {
+		if n == name {
+			return 1 << i, nil
+		}
+	}
+	return 0, ErrUnknownCategory
+}
+
+// HasCommand says whether servers know a command of that name, in lower case; a
+// subcommand is named as in "config|set".
+func HasCommand(name string) bool {
+	for _, cmd := range newTable().all {
+		if cmd.name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// categories are those of a command.
+func (cmd *command) categories() Category {
+	c := cmd.also | CategorySlow
+	if cmd.flags&flagFast != 0 {
+		c ^= CategorySlow | CategoryFast
+	}
+	if cmd.run == nil { // only has subcommands
+		return c
+	}
+	if cmd.flags&flagWrite != 0 {
+		c |= CategoryWrite
+	}
+	if cmd.flags&flagReadOnly != 0 {
+		c |= CategoryRead
+	}
+	if cmd.flags&flagAdmin != 0 {
+		c |= CategoryAdmin | CategoryDangerous
+	}
+	switch cmd.group {
+	case groupString:
+		c |= CategoryString
+	case groupHash:
+		c |= CategoryHash
+	case groupGeneric:
+		c |= CategoryKeyspace
+	case groupTransactions:
+		c |= CategoryTransaction
+	case groupConnection:
+		c |= CategoryConnection
+	}
+	return c
+}
+
+// access is what a command does with its i-th key.
+func (cmd *command) access(i int, r request) Access {
+	if cmd.flags&flagWrite == 0 {
+		return AccessRead
+	}
+	switch cmd.name {
+	case "copy":
+		return []Access{AccessRead, AccessWrite}[i]
+	case "rename", "renamenx":
+		return []Access{AccessRead | AccessWrite, AccessWrite}[i]
+	case "set":
+		for i := 3; i < r.len(); i++ {
+			if is(r.arg(i), "get") {
+				return AccessRead | AccessWrite
+			}
+		}
+		return AccessWrite
+	case "setnx", "setex", "psetex", "mset", "msetnx", "del", "unlink", "restore":
+		return AccessWrite
+	}
+	return AccessRead | AccessWrite
+}
+
+// become makes the client act as a user; nil: as nobody yet.
+func (c *client) become(u User) {
+	c.user, c.free = u, u == everybody{}
+	c.in.parser.stranger = u == nil
+	name := DefaultUser
+	if u != nil {
+		name = u.Name()
+	}
+	c.describe(func(i *clientInfo) { i.user = name })
+}
+
+// permitted says whether the client may run a command, or answers why not.
+func (c *client) permitted(cmd *command, r request) (refusal string) {
+	switch {
+	case c.user == nil && cmd.flags&flagNoAuth != 0:
+		return ""
+	case c.user == nil:
+		return errNoAuth
+	case c.user.Unrestricted() || cmd.flags&flagNoAuth != 0:
+		return ""
+	case !c.user.MayRun(cmd.name, cmd.categories()):
+		return noPermission(cmd.name)
+	}
+	n := 0
+	cmd.keys.keysOf(r, func(key []byte) bool {
+		if !c.user.MayUse(key, cmd.access(n, r)) {
+			refusal = errNoKeyPermission
+		}
+		n++
+		return refusal == ""
+	})
+	return refusal
+}
+
+// auth is AUTH with a password, or with a name and a password.
+func auth(c *client, r request) {
+	if r.len() > 3 {
+		c.fail(errSyntax)
+		return
+	}
+	name, password := []byte(DefaultUser), r.arg(r.len()-1)
+	if r.len() == 3 {
+		name = r.arg(1)
+	} else if u := c.server.opts.Users; u == nil || u.Anonymous() != nil {
+		c.fail(errNoPassword)
+		return
+	}
+	if c.authenticate(name, password) {
+		c.out = appendSimple(c.reply(), "OK")
+	} else {
+		c.fail(errWrongPassword)
+	}
+}
+
+// authenticate makes the client act as that user, if the password is right.
+func (c *client) authenticate(name, password []byte) bool {
+	users := c.server.opts.Users
+	if users == nil {
+		return string(name) == DefaultUser // of whom nothing is asked
+	}
+	c.flush() // in the name of who it was
+	u := users.Authenticate(name, password)
+	if u == nil {
+		c.server.stats.deniedLogins.Add(1)
+		return false
+	}
+	c.become(u)
+	return true
+}
+
+func aclWhoami(c *client, _ request) { c.out = appendBulk(c.reply(), c.info.Load().user) }
+
+func aclCat(c *client, r request) {
+	var names []string
+	switch r.len() {
+	case 2:
+		names = categoryNames
+	case 3:
+		of, err := ParseCategory(string(r.arg(2)))
+		if err != nil || of == categoryEnd-1 {
+			c.fail("ERR Unknown category '" + text(r.arg(2), shown) + "'")
+			return
+		}
+		for _, cmd := range c.server.table.all {
+			if cmd.run != nil && cmd.categories()&of != 0 {
+				names = append(names, cmd.name)
+			}
+		}
+	default:
+		c.fail(unknownSubcommand(r))
+		return
+	}
+	c.out = appendStrings(c.reply(), names)
+}
+
+// everybody is the user of a server without users.
+type everybody struct{}
+
+func (everybody) Name() string                 { return DefaultUser }
+func (everybody) Unrestricted() bool           { return true }
+func (everybody) MayRun(string, Category) bool { return true }
+func (everybody) MayUse([]byte, Access) bool   { return true }
