@@ -18,6 +18,9 @@ type InProcessOptions struct {
 	// Memory is the most that all VMs together lend, in bytes. Default: what
 	// the machine has.
 	Memory uint64
+	// Transport is that of caches whose clients name none, and the one that the
+	// manager's own models speak of. Default: mem.
+	Transport string
 	// Menu and Market are as in [LocalOptions].
 	Menu   *menu.Menu
 	Market menu.Options
@@ -46,6 +49,12 @@ func NewInProcessAllocator(opts InProcessOptions) (*InProcessAllocator, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.Default()
 	}
+	if opts.Transport == "" {
+		opts.Transport = "mem"
+	}
+	if !slices.Contains(transport.Names(), opts.Transport) {
+		return nil, fmt.Errorf("in-process allocator: %w: %.40q", ErrTransport, opts.Transport)
+	}
 	b, err := newBudget(opts.Memory)
 	if err != nil {
 		return nil, err
@@ -59,8 +68,8 @@ func NewInProcessAllocator(opts InProcessOptions) (*InProcessAllocator, error) {
 	return a, nil
 }
 
-// Transport is mem.
-func (a *InProcessAllocator) Transport() string { return "mem" }
+// Transport is that of the options.
+func (a *InProcessAllocator) Transport() string { return a.opts.Transport }
 
 // Launch starts a cache server and registers it.
 func (a *InProcessAllocator) Launch(_ context.Context, spec VMSpec) error {

@@ -15,6 +15,7 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/fabric/transport/transporttest"
 	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/manager/model"
 )
 
 // managed is a real manager with VMs in this process, and what its caches tell.
@@ -31,16 +32,24 @@ const (
 	managedRegions = 4
 )
 
-// manage starts a manager whose VMs have room for so many regions.
+// manage starts a manager whose VMs have room for so many regions, and can be reached
+// over mem.
 func manage(t *testing.T, perVM int, lease time.Duration) *managed {
 	t.Helper()
+	return manageOver(t, "mem", perVM, lease)
+}
+
+// manageOver is manage for another transport.
+func manageOver(t *testing.T, transport string, perVM int, lease time.Duration) *managed {
+	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
-	vms, err := manager.NewInProcessAllocator(manager.InProcessOptions{Logger: quiet})
+	vms, err := manager.NewInProcessAllocator(manager.InProcessOptions{Transport: transport, Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
 	m, err := manager.Embed(t.Context(), manager.EmbedOptions{
-		Allocator: vms, VMMemory: uint64(perVM) * managedRegion, Lease: lease, Logger: quiet,
+		Allocator: vms, VMMemory: uint64(perVM) * managedRegion, Models: []*model.Model{sloModel(t, transport)},
+		Lease: lease, Logger: quiet,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +91,7 @@ func forManaged(t *testing.T, test func(t *testing.T, m *managed, cfg Config)) {
 	for _, name := range transporttest.Names(t) {
 		for what, configuration := range map[string]Configuration{"one-sided": configurations[0], "batches": configurations[2]} {
 			t.Run(name+" "+what, func(t *testing.T) {
-				test(t, manage(t, 2, 0), Config{Transport: name, Configuration: configuration})
+				test(t, manageOver(t, name, 2, 0), Config{Transport: name, Configuration: configuration})
 			})
 		}
 	}

@@ -12,10 +12,11 @@ import (
 	"github.com/redykv/redykv/manager/model"
 )
 
-// sloModel says of records of 64 bytes over mem that one-sided access takes 10 us and
-// comes to 1 Mop/s, and that batches take 100 us and come to 10.
-func sloModel(t *testing.T) *model.Model {
-	m := model.New(model.Provenance{Transport: "mem", Network: model.NoNetwork, Host: model.ThisHost()})
+// sloModel says of records of 64 bytes over a transport that one-sided access takes
+// 10 us and comes to 1 Mop/s, and that batches take 100 us and come to 10.
+func sloModel(t *testing.T, transport string) *model.Model {
+	t.Helper()
+	m := model.New(model.Provenance{Transport: transport, Network: model.NoNetwork, Host: model.ThisHost()})
 	n, err := m.Add(&model.Measurement{RecordSize: 64, Distance: 1, Network: model.NoNetwork, ClientCores: 2, QueueDepth: 2})
 	if err != nil {
 		t.Fatal(err)
@@ -36,7 +37,7 @@ func sloModel(t *testing.T) *model.Model {
 // moves it to another one, with what it holds; one that cannot be met changes nothing.
 func TestConfigurationBySLO(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
-	mgr, err := manager.Embed(t.Context(), manager.EmbedOptions{Models: []*model.Model{sloModel(t)}, Logger: log})
+	mgr, err := manager.Embed(t.Context(), manager.EmbedOptions{Models: []*model.Model{sloModel(t, "mem")}, Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}
