@@ -7,21 +7,28 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/redykv/redykv/device"
 )
 
+// ErrNoStore says that a directory has nothing of a store.
+var ErrNoStore = errors.New("no store, there is no file of one in it")
+
 // Inspect looks at a directory without opening anything for writing: it reads
 // every file, compares everything that has a checksum with it, and reports what
 // is there and what is wrong. While it works, the directory cannot be opened; if
 // it is open already, the report says so. It fails only where the directory
-// cannot be read at all.
+// cannot be read at all, or, with ErrNoStore, has no file of a store.
 func Inspect(dir string) (*Report, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, fmt.Errorf("ssdtier: %w", err)
+	}
+	if !slices.ContainsFunc(entries, func(e os.DirEntry) bool { what, _ := classify(e.Name()); return what != foreign }) {
+		return nil, fmt.Errorf("ssdtier: %s: %w", dir, ErrNoStore)
 	}
 	in := &inspector{
 		Report:  Report{Dir: dir},
