@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"time"
 
@@ -20,6 +22,7 @@ type modelSearchFlags struct {
 	latency time.Duration
 	record  units.Size
 	net     string
+	op      string
 }
 
 func newModelSearchCmd() *cobra.Command {
@@ -39,6 +42,7 @@ program brings with it.`,
 	flags.DurationVar(&f.latency, "latency", 0, "most mean latency (default: any)")
 	flags.Float64Var(&f.query.Mops, "mops", 0, "least throughput in million operations a second (default: any)")
 	flags.Var(&f.record, "record", "record size")
+	flags.StringVar(&f.op, "op", model.Both.String(), "operations that the SLO is of: both, reads or writes")
 	flags.StringVar(&f.query.Transport, "transport", "shm", "transport")
 	flags.StringVar(&f.net, "net", "none", "model of the network in between")
 	flags.IntVar(&f.query.ClientCores, "cores", 0, "most client threads (default: as many as were measured)")
@@ -49,8 +53,13 @@ program brings with it.`,
 func (f *modelSearchFlags) run(cmd *cobra.Command, args []string) error {
 	network, err := fabric.ParseNetwork(f.net)
 	if err != nil {
-		return usageError{err}
+		return usagef("--net: %w", err)
 	}
+	ops := slices.IndexFunc([]model.Ops{model.Both, model.Reads, model.Writes}, func(o model.Ops) bool { return o.String() == f.op })
+	if ops < 0 {
+		return usagef("--op %q: want both, reads or writes", f.op)
+	}
+	f.query.Ops = model.Ops(ops)
 	if !(f.query.Mops >= 0) || f.latency < 0 || f.record < 1 || f.query.ClientCores < 0 || f.query.QueueDepth < 0 {
 		return usagef("--latency %v --mops %v --record %d --cores %d --queue-depth %d: want 0 or more, and a record",
 			f.latency, f.query.Mops, f.record, f.query.ClientCores, f.query.QueueDepth)
@@ -71,6 +80,14 @@ func (f *modelSearchFlags) run(cmd *cobra.Command, args []string) error {
 	f.query.Network = func(distance int) string { return network.At(distance).String() }
 	began := time.Now()
 	found, err := library.Search(f.query)
+	if errors.Is(err, model.ErrNoModel) && len(args) > 0 {
+		for _, m := range models[0].Measurements {
+			if !m.Complete() {
+				err = fmt.Errorf("%w; of records of %d bytes %s has %d of %d configurations: go on with redykv model build --resume --out %s",
+					err, m.RecordSize, args[0], len(m.Points), m.Size(), args[0])
+			}
+		}
+	}
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ type Library struct {
 type volume struct {
 	*Measurement
 	transport string
-	surface   *Surface
+	surfaces  [Writes + 1]*Surface // by Ops
 }
 
 // NewLibrary makes a library of models. Where several have measured the same, the
@@ -33,11 +33,14 @@ func NewLibrary(models ...*Model) (*Library, error) {
 			if !n.Complete() {
 				continue
 			}
-			surface, err := n.Surface()
-			if err != nil {
-				return nil, err
+			v := volume{Measurement: n, transport: m.Provenance.Transport}
+			for ops := range v.surfaces {
+				var err error
+				if v.surfaces[ops], err = n.SurfaceOf(Ops(ops)); err != nil {
+					return nil, err
+				}
 			}
-			l.shelf = append(l.shelf, volume{Measurement: n, transport: m.Provenance.Transport, surface: surface})
+			l.shelf = append(l.shelf, v)
 		}
 	}
 	return l, nil
@@ -49,6 +52,7 @@ func (l *Library) Models() []*Model { return slices.Clone(l.models) }
 // Query is an SLO and what is known of who asks.
 type Query struct {
 	SLO
+	Ops Ops // that the SLO is of
 	// Margin is how much better than the SLO the prediction has to be, as a part of
 	// each of its bounds, below 1 (A26).
 	Margin     float64
@@ -80,11 +84,12 @@ func (l *Library) Search(q Query) (map[int]Found, error) {
 		if v == nil {
 			continue
 		}
-		a, ok := answers[v.surface]
+		surface := v.surfaces[q.Ops]
+		a, ok := answers[surface]
 		if !ok {
-			a.found, a.err = v.surface.Search(v.spaceFor(q), q.tightened(q.Margin))
+			a.found, a.err = surface.Search(v.spaceFor(q), q.tightened(q.Margin))
 			a.err = promise(a.err, q)
-			answers[v.surface] = a
+			answers[surface] = a
 		}
 		switch {
 		case a.err == nil:
@@ -109,7 +114,7 @@ func (l *Library) Extent(q Query) (least, most Performance, leaves int64, err er
 	for distance := 1; distance <= MaxDistance; distance++ {
 		if v := l.find(q, distance); v != nil {
 			space := v.spaceFor(q)
-			least, most = v.surface.extent(space)
+			least, most = v.surfaces[q.Ops].extent(space)
 			return least, most, space.Leaves(), nil
 		}
 	}

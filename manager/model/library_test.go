@@ -35,6 +35,45 @@ func query(transport string, recordSize int, slo SLO) Query {
 	return Query{SLO: slo, RecordSize: recordSize, Transport: transport, Network: func(int) string { return NoNetwork }}
 }
 
+// A14: an SLO may be of reads or of writes alone.
+func TestLibraryKnowsOps(t *testing.T) {
+	n, most := newMeasurement(2, 64, 4), 0.0
+	for at, ok := n.Next(); ok; at, ok = n.Next() {
+		most = max(most, rising(at).Mops)
+		read, write := rising(at), rising(at)
+		read.LatencyUs, write.Mops = read.LatencyUs/10, write.Mops*10
+		if err := n.Report(at, read, write); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := New(Provenance{Transport: "shm"})
+	m.Measurements = []*Measurement{n}
+	l, err := NewLibrary(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain := rising(Config{C: 1, B: 1, Q: n.Opt})
+	for _, tc := range []struct {
+		name string
+		ops  Ops
+		slo  SLO
+		want bool
+	}{
+		{"a latency that only reads have", Reads, SLO{LatencyUs: plain.LatencyUs / 5}, true},
+		{"asked of both", Both, SLO{LatencyUs: plain.LatencyUs / 5}, false},
+		{"asked of writes", Writes, SLO{LatencyUs: plain.LatencyUs / 5}, false},
+		{"a throughput that only writes have", Writes, SLO{Mops: 2 * most}, true},
+		{"asked of reads", Reads, SLO{Mops: 2 * most}, false},
+		{"what both have", Both, SLO{LatencyUs: plain.LatencyUs}, true},
+	} {
+		q := query("shm", 64, tc.slo)
+		q.Ops = tc.ops
+		if found, err := l.Search(q); (err == nil) != tc.want {
+			t.Errorf("%s: %v, %v", tc.name, found[1], err)
+		}
+	}
+}
+
 // A23, A24: the next larger record size, the distance that was measured.
 func TestLibraryFinds(t *testing.T) {
 	l := newTestLibrary(t)

@@ -213,8 +213,37 @@ func (p *Point) improves(before *Point) bool {
 	return better(p.Read, before.Read) || better(p.Write, before.Write)
 }
 
-// both is what reads and writes achieve alike: an SLO is of both (A14).
-func (p *Point) both() Performance { return p.Read.worse(p.Write) }
+// Ops are the operations that an SLO is of. Of others it says nothing (A14).
+type Ops int
+
+// What an SLO may be of.
+const (
+	Both   Ops = iota // reads and writes alike
+	Reads             // only
+	Writes            // only
+)
+
+// String names the operations.
+func (o Ops) String() string {
+	switch o {
+	case Reads:
+		return "reads"
+	case Writes:
+		return "writes"
+	}
+	return "both"
+}
+
+// of is what operations achieve; of both, what reads and writes achieve alike.
+func (p *Point) of(ops Ops) Performance {
+	switch ops {
+	case Reads:
+		return p.Read
+	case Writes:
+		return p.Write
+	}
+	return p.Read.worse(p.Write)
+}
 
 // opt is the largest queue depth, from 1 on, that improves both latency and
 // throughput over the one before, with one thread and one-sided (R48, A18); 0 until
@@ -226,7 +255,7 @@ func (m *Measurement) opt() int {
 		if p.C != 1 || p.S != 0 || p.B != 1 {
 			break
 		}
-		now := p.both()
+		now := p.of(Both)
 		if opt > 0 && (p.Skipped || now.LatencyUs > last.LatencyUs*(1-noise) || now.Mops < last.Mops*(1+noise)) {
 			break
 		}
@@ -238,16 +267,19 @@ func (m *Measurement) opt() int {
 // Complete says whether all has been measured.
 func (m *Measurement) Complete() bool { return len(m.Points) == m.Size() }
 
-// Surface makes a surface of what both reads and writes achieve (A14). The
-// measurement has to be complete.
-func (m *Measurement) Surface() (*Surface, error) {
+// Surface is SurfaceOf what reads and writes achieve alike.
+func (m *Measurement) Surface() (*Surface, error) { return m.SurfaceOf(Both) }
+
+// SurfaceOf makes a surface of what operations achieve. The measurement has to be
+// complete.
+func (m *Measurement) SurfaceOf(ops Ops) (*Surface, error) {
 	if !m.Complete() {
 		return nil, fmt.Errorf("model: %d of %d configurations are measured of records of %d bytes", len(m.Points), m.Size(), m.RecordSize)
 	}
 	measured := map[Config]Performance{}
 	for i := range m.Points {
 		if p := &m.Points[i]; !p.Skipped {
-			measured[p.Config] = p.both()
+			measured[p.Config] = p.of(ops)
 		}
 	}
 	space := m.space()
