@@ -74,6 +74,7 @@ var (
 	ErrUnknownVM   = errors.New("no such VM was sold")
 	ErrSoldOut     = errors.New("sold out")
 	ErrClosed      = errors.New("the market is closed")
+	ErrNotSpot     = errors.New("no spot VM")
 )
 
 // RegionError names a cloud region that is not on the menu, and those that are.
@@ -178,6 +179,11 @@ func (s *sale) stop() {
 	}
 }
 
+// HasSpot says whether the market sells VMs that can be taken back.
+func (m *Market) HasSpot() bool {
+	return slices.ContainsFunc(m.kinds, func(k *kind) bool { return k.Spot })
+}
+
 // CloudRegion is the default.
 func (m *Market) CloudRegion() string { return m.opts.CloudRegion }
 
@@ -250,18 +256,12 @@ func (m *Market) Sell(id string, at Kind) error {
 	defer m.mu.Unlock()
 	k, err := m.find(at)
 	switch {
-	case err != nil:
-		return err
-	case m.closed:
-		return ErrClosed
-	case k.left() == 0:
-		return fmt.Errorf("%v: %w", at, ErrSoldOut)
-	case m.vms[id] != nil:
+	case err == nil && m.vms[id] != nil:
 		return fmt.Errorf("VM %s was sold already", id)
+	case err == nil && !m.closed && k.left() == 0:
+		return fmt.Errorf("%v: %w", at, ErrSoldOut)
 	}
-	k.ours++
-	m.live(id, k)
-	return nil
+	return m.own(id, k, err)
 }
 
 // Resume is Sell for a VM that an earlier market has sold: what is left does not
@@ -270,14 +270,20 @@ func (m *Market) Resume(id string, at Kind) error {
 	at.CloudRegion = cmp.Or(at.CloudRegion, m.opts.CloudRegion)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.vms[id] != nil {
+		return nil
+	}
 	k, err := m.find(at)
+	return m.own(id, k, err)
+}
+
+// own makes a VM of a kind ours, if that was found. Called under mu.
+func (m *Market) own(id string, k *kind, err error) error {
 	switch {
 	case err != nil:
 		return err
 	case m.closed:
 		return ErrClosed
-	case m.vms[id] != nil:
-		return nil
 	}
 	k.ours++
 	m.live(id, k)
@@ -326,18 +332,16 @@ func (m *Market) Fail(id string) error {
 	return nil
 }
 
-// Reclaim takes a VM back after its kind's notice. One that is not a spot VM gets
-// none.
+// Reclaim takes a spot VM back after its kind's notice.
 func (m *Market) Reclaim(id string) error {
 	v, err := m.sale(id)
 	if err != nil {
 		return err
 	}
-	notice := time.Duration(0)
-	if v.kind.Spot {
-		notice = time.Duration(v.kind.sold.Spot.Notice)
+	if !v.kind.Spot {
+		return fmt.Errorf("VM %s, %v: %w: it is not taken back, but it may fail", id, v.kind.Kind, ErrNotSpot)
 	}
-	m.events.VMReclaimed(id, notice)
+	m.events.VMReclaimed(id, time.Duration(v.kind.sold.Spot.Notice))
 	return nil
 }
 

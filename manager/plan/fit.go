@@ -111,9 +111,9 @@ func (n need) leave(o Offer) (int, string) {
 	cold := within(o.Notice - n.Provision)
 	// A VM that runs already need not be waited for, if it has the room.
 	if warm := min(within(o.Notice), n.warm); warm > cold {
-		return warm, fmt.Sprintf("%v of notice, at %v/s, with a warm VM", o.Notice, units.Size(n.MigrationRate))
+		return warm, fmt.Sprintf("%v of notice less a margin of %v, at %v/s, with a warm VM", o.Notice, n.Margin, units.Size(n.MigrationRate))
 	}
-	return cold, fmt.Sprintf("%v of notice, of which a new VM takes %v, at %v/s", o.Notice, n.Provision, units.Size(n.MigrationRate))
+	return cold, fmt.Sprintf("%v of notice less a margin of %v, of which a new VM takes %v, at %v/s", o.Notice, n.Margin, n.Provision, units.Size(n.MigrationRate))
 }
 
 // Share is what a cache pays for so many regions of a server, which others may
