@@ -103,7 +103,7 @@ func ReadCertificates(file string) (*x509.CertPool, error) {
 }
 
 // Client calls a manager. An [Embedded] manager has one, [Dial] makes one. Errors of
-// its calls, but not of streams, have the types that this package says.
+// its calls and streams have the types that this package says.
 type Client = managerv1connect.ManagerServiceClient
 
 // Dial returns a client of a manager that asks for nothing, at addr, a host:port or a
@@ -181,9 +181,15 @@ func (c credentials) WrapStreamingClient(next connect.StreamingClientFunc) conne
 		if c.token != "" {
 			conn.RequestHeader().Set("Authorization", "Bearer "+c.token)
 		}
-		return conn
+		return typedConn{conn}
 	}
 }
+
+// typedConn is a stream whose errors are typed.
+type typedConn struct{ connect.StreamingClientConn }
+
+func (c typedConn) Send(m any) error    { return typed(c.StreamingClientConn.Send(m)) }
+func (c typedConn) Receive(m any) error { return typed(c.StreamingClientConn.Receive(m)) }
 
 // WrapStreamingHandler implements [connect.Interceptor].
 func (c credentials) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {

@@ -1,12 +1,14 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/units"
@@ -44,6 +46,9 @@ func (m *Manager) allocate(ctx context.Context, req *managerv1.AllocateRequest) 
 // the way, the cache is released whole (R17).
 func (m *Manager) tryAllocate(ctx context.Context, req *managerv1.AllocateRequest) (*managerv1.AllocateResponse, error) {
 	d, err := decide(req, m.opts.Transport)
+	if errors.Is(err, errNoCapacity) {
+		err = &CapacityError{What: err.Error(), Available: m.most(ctx, req)}
+	}
 	if err != nil {
 		return nil, refuse(connect.CodeInvalidArgument, err)
 	}
@@ -78,6 +83,56 @@ func (m *Manager) tryAllocate(ctx context.Context, req *managerv1.AllocateReques
 	m.opts.Logger.Info("cache allocated", "cache", ca.id, "capacity", units.Size(d.capacity).String(),
 		"vms", len(answer.GetShares()), "duration_seconds", req.GetDurationSeconds())
 	return answer, nil
+}
+
+// most is the largest capacity that a request could ask for now, all else as it is.
+func (m *Manager) most(ctx context.Context, req *managerv1.AllocateRequest) uint64 {
+	least := req.GetRegionSize()
+	req = proto.CloneOf(req)
+	req.RegionSize = cmp.Or(least, defaultRegionSize)
+	for least = cmp.Or(least, minRegionSize); req.RegionSize >= least; req.RegionSize /= 2 {
+		req.Capacity = maxRegions * req.RegionSize
+		if most := m.possible(ctx, req); most > 0 {
+			return most
+		}
+	}
+	return 0
+}
+
+// possible is how much of what a request asks for could be had.
+func (m *Manager) possible(ctx context.Context, req *managerv1.AllocateRequest) uint64 {
+	d, err := decide(req, m.opts.Transport)
+	if err != nil {
+		return 0
+	}
+	if req.GetConfiguration() == nil {
+		configs, err := m.search.search(d.slo, d.transport, req.GetClient())
+		if err != nil {
+			return 0
+		}
+		d.found(configs)
+	}
+	s, err := m.supply(ctx, d.cloudRegion)
+	if err != nil {
+		return 0
+	}
+	pool, s := m.catalog.look(d, s)
+	most := d.capacity
+	_, err = place(d, nil, pool, s)
+	if short, ok := errors.AsType[*CapacityError](err); ok {
+		most, err = short.Available, nil
+	}
+	if err != nil {
+		return 0
+	}
+	if a, ok := m.opts.Allocator.(interface{ room() uint64 }); ok {
+		room := a.room()
+		for _, c := range pool {
+			room += c.free
+		}
+		most = min(most, room/d.regionSize*d.regionSize)
+	}
+	return most
 }
 
 func newVMID() string { return launchedPrefix + rand.Text() }

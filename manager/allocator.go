@@ -60,8 +60,8 @@ type VMSpec struct {
 type Host interface {
 	// URL is where servers reach the manager; empty while it is not served.
 	URL() string
-	// Access is what servers show the manager, and know it by.
-	Access() Access
+	// Access is what the server of a VM shows the manager, and knows it by.
+	Access(vm string) Access
 	// Register announces a launched VM that is ready, for allocators whose VMs
 	// do not call the manager themselves. No heartbeat is expected of it.
 	Register(vm VM) error

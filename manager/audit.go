@@ -44,7 +44,7 @@ func (m *Manager) audit(now time.Time) {
 	)
 	for _, v := range m.catalog.servers() {
 		asking.Go(func() {
-			leases, err := leasesOf(v)
+			leases, err := m.leasesOf(v)
 			if err != nil {
 				return // a server that is gone is found by its silence
 			}
@@ -72,14 +72,14 @@ func (m *Manager) audit(now time.Time) {
 func (m *Manager) takeBack(s stray, v VM) {
 	ctx, cancel := context.WithTimeout(context.Background(), terminateTimeout)
 	defer cancel()
-	err := disconnect(ctx, v, s.cache, s.grant)
+	err := m.disconnect(ctx, v, s.cache, s.grant)
 	m.opts.Logger.Warn("memory taken back that no cache has", "vm", s.vm, "cache", s.cache, "grant", s.grant, "err", err)
 }
 
-func leasesOf(v VM) ([]*serverv1.Lease, error) {
+func (m *Manager) leasesOf(v VM) ([]*serverv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), terminateTimeout)
 	defer cancel()
-	client := serverv1connect.NewCacheServerServiceClient(httpClient, v.ControlURL, connect.WithReadMaxBytes(maxStatus))
+	client := serverv1connect.NewCacheServerServiceClient(m.servers, v.ControlURL, connect.WithReadMaxBytes(maxStatus))
 	req := connect.NewRequest(&serverv1.StatusRequest{})
 	v.authorize(req.Header())
 	r, err := client.Status(ctx, req)

@@ -13,6 +13,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1/managerv1connect"
+	"github.com/redykv/redykv/internal/controltoken"
 )
 
 // Role says what a token is good for.
@@ -31,6 +32,9 @@ type Token struct {
 	Roles   []Role
 	Expires time.Time // zero: never
 	Secret  string    // the token itself; at least minTokenLen bytes
+	// VM is the one that a server with this token may speak for. Empty: all those that
+	// nobody else has registered.
+	VM string
 }
 
 // minTokenLen keeps tokens from being guessed.
@@ -45,6 +49,9 @@ func (t Token) check() error {
 		if r != RoleClient && r != RoleServer && r != RoleOperator {
 			return fmt.Errorf("token %.40q: role %.40q: want client, server or operator", t.Name, r)
 		}
+	}
+	if t.VM != "" && (len(t.VM) > maxIDLen || !slices.Contains(t.Roles, RoleServer)) {
+		return fmt.Errorf("token %.40q: VM %.40q: want the id of a server's VM", t.Name, t.VM)
 	}
 	if len(t.Secret) < minTokenLen {
 		return fmt.Errorf("token %.40q has %d bytes: want at least %d", t.Name, len(t.Secret), minTokenLen)
@@ -73,33 +80,41 @@ var callers = map[string][]Role{
 // all in.
 type guard struct {
 	tokens func() []Token // nil: whoever reaches the manager may call it
-	own    string         // of the servers that the manager's allocator launches
+	own    string         // what the tokens of launched servers are made from; empty: there are none
 	now    func() time.Time
 }
 
+// launchedToken is what the server of a launched VM shows, and no other.
+func (g *guard) launchedToken(vm string) string {
+	return vm + launchedMark + controltoken.Launched(g.own, vm)
+}
+
+// launchedMark ends the id of the VM in a launched server's token.
+const launchedMark = "."
+
 var _ connect.Interceptor = (*guard)(nil)
 
-// admit says why a call is refused, with a [*TokenError].
-func (g *guard) admit(procedure, authorization string) error {
+// admit returns whose call it is, or says why it is refused, with a [*TokenError].
+func (g *guard) admit(procedure, authorization string) (t Token, err error) {
 	if g.tokens == nil {
-		return nil
+		return Token{Roles: []Role{RoleOperator}}, nil
 	}
 	secret, ok := strings.CutPrefix(authorization, "Bearer ")
 	if !ok || secret == "" {
-		return refuse(connect.CodeUnauthenticated, &TokenError{Problem: TokenMissing})
+		return t, refuse(connect.CodeUnauthenticated, &TokenError{Problem: TokenMissing})
 	}
-	t, ok := g.find(secret)
+	t, ok = g.find(secret)
 	switch {
 	case !ok:
-		return refuse(connect.CodeUnauthenticated, &TokenError{Problem: TokenUnknown})
+		return t, refuse(connect.CodeUnauthenticated, &TokenError{Problem: TokenUnknown})
 	case !t.Expires.IsZero() && !g.now().Before(t.Expires):
-		return refuse(connect.CodeUnauthenticated, &TokenError{Problem: TokenExpired, Name: t.Name, Expired: t.Expires})
+		return t, refuse(connect.CodeUnauthenticated, &TokenError{Problem: TokenExpired, Name: t.Name, Expired: t.Expires})
 	}
 	may := append([]Role{RoleOperator}, callers[procedure]...)
 	if !slices.ContainsFunc(t.Roles, func(r Role) bool { return slices.Contains(may, r) }) {
-		return refuse(connect.CodePermissionDenied, &TokenError{Problem: TokenRole, Name: t.Name, Roles: may})
+		return t, refuse(connect.CodePermissionDenied, &TokenError{Problem: TokenRole, Name: t.Name, Roles: may})
 	}
-	return nil
+	return t, nil
 }
 
 // find looks at all tokens, whichever it is, and compares sums, so that the time
@@ -107,8 +122,10 @@ func (g *guard) admit(procedure, authorization string) error {
 func (g *guard) find(secret string) (found Token, ok bool) {
 	sum := sha256.Sum256([]byte(secret))
 	all := g.tokens()
-	if g.own != "" {
-		all = append(all[:len(all):len(all)], Token{Name: "launched servers", Roles: []Role{RoleServer}, Secret: g.own})
+	if vm, _, ok := strings.Cut(secret, launchedMark); ok && g.own != "" {
+		all = append(all[:len(all):len(all)], Token{
+			Name: "of launched VM " + vm, Roles: []Role{RoleServer}, Secret: g.launchedToken(vm), VM: vm,
+		})
 	}
 	for _, t := range all {
 		if s := sha256.Sum256([]byte(t.Secret)); subtle.ConstantTimeCompare(sum[:], s[:]) == 1 {
@@ -118,24 +135,77 @@ func (g *guard) find(secret string) (found Token, ok bool) {
 	return found, ok
 }
 
+// named says whether there is a token of that name.
+func (g *guard) named(name string) bool {
+	return slices.ContainsFunc(g.tokens(), func(t Token) bool { return t.Name == name })
+}
+
 // WrapUnary implements [connect.Interceptor].
 func (g *guard) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
-		if err := g.admit(req.Spec().Procedure, req.Header().Get("Authorization")); err != nil {
+		t, err := g.admit(req.Spec().Procedure, req.Header().Get("Authorization"))
+		if err != nil {
 			return nil, err
 		}
-		return next(ctx, req)
+		return next(context.WithValue(ctx, callerKey{}, t), req)
 	}
 }
 
-// WrapStreamingHandler implements [connect.Interceptor].
+// recheck is how often the token of an open stream is looked at again.
+const recheck = time.Second
+
+// WrapStreamingHandler implements [connect.Interceptor]. A stream ends with its token.
 func (g *guard) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
-		if err := g.admit(conn.Spec().Procedure, conn.RequestHeader().Get("Authorization")); err != nil {
+		admit := func() (Token, error) {
+			return g.admit(conn.Spec().Procedure, conn.RequestHeader().Get("Authorization"))
+		}
+		t, err := admit()
+		if err != nil {
 			return err
 		}
-		return next(ctx, conn)
+		if g.tokens == nil {
+			return next(ctx, conn)
+		}
+		ctx, cancel := context.WithCancelCause(context.WithValue(ctx, callerKey{}, t))
+		defer cancel(nil)
+		ended := make(chan error, 1)
+		go func() {
+			for pause(ctx, recheck) {
+				if _, err := admit(); err != nil {
+					ended <- err
+					cancel(err)
+					return
+				}
+			}
+		}()
+		err = next(ctx, conn)
+		select {
+		case refusal := <-ended:
+			return refusal
+		default:
+			return err
+		}
 	}
+}
+
+// callerKey is where a call's context has the caller's token.
+type callerKey struct{}
+
+// speaker is the name of the token by which a call registers a VM, or says what becomes
+// of it. The error is a [*TokenError] for a server that has no business with the VM: a
+// launched VM has a token of its own, any other belongs to the one that it came with.
+func (m *Manager) speaker(ctx context.Context, id string) (string, error) {
+	t, ok := ctx.Value(callerKey{}).(Token)
+	if !ok || slices.Contains(t.Roles, RoleOperator) {
+		return t.Name, nil
+	}
+	launched, owner := m.catalog.speakerOf(id)
+	free := owner == "" || owner == t.Name || !m.guard.named(owner)
+	if t.VM == id || t.VM == "" && !launched && free {
+		return t.Name, nil
+	}
+	return "", refuse(connect.CodePermissionDenied, &TokenError{Problem: TokenVM, Name: t.Name, VM: id})
 }
 
 // WrapStreamingClient implements [connect.Interceptor].
@@ -145,7 +215,8 @@ func (g *guard) WrapStreamingClient(next connect.StreamingClientFunc) connect.St
 
 // ParseTokens reads a file of tokens: on each line a name, roles with commas between
 // them, when the token expires (never, or a time as in RFC 3339), and the token.
-// Empty lines and those that begin with # say nothing.
+// server:ID is the role of a server that speaks for one VM only. Empty lines and those
+// that begin with # say nothing.
 func ParseTokens(text string) ([]Token, error) {
 	var all []Token
 	for i, line := range strings.Split(text, "\n") {
@@ -177,6 +248,12 @@ func parseToken(fields []string) (Token, error) {
 	}
 	t := Token{Name: fields[0], Secret: fields[3]}
 	for r := range strings.SplitSeq(fields[1], ",") {
+		if id, ok := strings.CutPrefix(r, string(RoleServer)+":"); ok && id != "" {
+			if t.VM != "" {
+				return t, fmt.Errorf("token %.40q: it can be bound to one VM only", t.Name)
+			}
+			r, t.VM = string(RoleServer), id
+		}
 		t.Roles = append(t.Roles, Role(r))
 	}
 	if fields[2] != "never" {

@@ -10,7 +10,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redykv/redykv/internal/api/catalogv1"
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/manager/menu"
 	"github.com/redykv/redykv/manager/plan"
 )
 
@@ -21,15 +23,23 @@ const maxVMs = 1 << 16
 // Its methods are atomic and safe for concurrent use. Those that change something
 // return when the store has it.
 type catalog struct {
-	store  store       // nil: what is known ends with the process
-	broken func(error) // is told if the store fails
-	token  string      // of launched servers, as load found it
+	store   store                    // nil: what is known ends with the process
+	broken  func(error)              // is told if the store fails
+	learnt  func() *catalogv1.Learnt // that is stored with the rest; nil: nothing
+	earlier earlier                  // what load found
 
 	mu      sync.Mutex
 	vms     map[string]*vm // starting, up and leaving, by id
 	caches  map[string]*cache
 	joined  uint64 // VMs that ever entered: their order
 	unsaved unsaved
+}
+
+// earlier is what an earlier manager has left beside VMs and caches.
+type earlier struct {
+	token   string // what the tokens of launched servers are made from
+	learnt  catalogv1.Learnt
+	setting catalogv1.Setting
 }
 
 // cache is one allocation. Guarded by catalog.mu; id does not change.
@@ -47,6 +57,8 @@ type cache struct {
 	ready   bool      // Allocate has succeeded: visible to everybody
 	expires time.Time // unless renewed before; zero: never
 	log     eventLog
+
+	changes uint64 // how often it was touched
 
 	created   time.Time
 	decisions []*managerv1.Decision // the latest of each kind; immutable once there
@@ -81,15 +93,62 @@ func newCatalog(s store, broken func(error)) *catalog {
 	}
 }
 
+// Planning may take long, so that mu is not held meanwhile: what was chosen is looked
+// at again before it is reserved. If it is not there any more the plan is made anew,
+// replanTries times.
+const replanTries = 5
+
+// errTaken is what the last of them ends with.
+var errTaken = fmt.Errorf("%w: others were faster, again and again", menu.ErrSoldOut)
+
 // reserve places a cache and reserves what it takes. VMs that have to be
 // launched for it enter as starting, with ids from newID. The cache is unseen
 // until commit; take, part and free undo it.
-func (c *catalog) reserve(id string, d demand, s supply, newID func() string) (_ *cache, err error) {
+func (c *catalog) reserve(id string, d demand, s supply, newID func() string) (*cache, error) {
+	for range replanTries {
+		pool, now := c.look(d, s)
+		p, err := place(d, nil, pool, now)
+		if err != nil {
+			return nil, err
+		}
+		if ca, err := c.reserveAs(id, d, p, s, newID); ca != nil || err != nil {
+			return ca, err
+		}
+	}
+	return nil, errTaken
+}
+
+// look is what a new cache can choose from.
+func (c *catalog) look(d demand, s supply) ([]candidate, supply) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pool(nil, s.now), c.withWarm(s, d.transport, false)
+}
+
+// there says whether what was chosen can be had. Called under mu.
+func (c *catalog) there(p placement, d demand) bool {
+	bytes, cores := make(map[*vm]uint64), make(map[*vm]uint32)
+	for _, part := range p.parts {
+		v := part.vm
+		if v == nil {
+			continue // it is bought later
+		}
+		bytes[v] += uint64(part.regions) * d.regionSize
+		cores[v] += part.cores
+		if c.vms[v.id] != v || v.usable() != nil || v.memory-v.reserved < bytes[v] || v.Cores-min(v.Cores, v.threads) < cores[v] {
+			return false
+		}
+	}
+	return true
+}
+
+// reserveAs reserves what was chosen for a new cache. It returns none where that is
+// not to be had any more.
+func (c *catalog) reserveAs(id string, d demand, p placement, s supply, newID func() string) (_ *cache, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
-	p, err := place(d, nil, c.pool(nil, s.now), c.withWarm(s, d.transport, false))
-	if err != nil {
-		return nil, err
+	if !c.there(p, d) {
+		return nil, nil
 	}
 	d.config, d.distance, d.configs = p.config, p.distance, nil
 	ca := &cache{id: id, demand: d, log: newEventLog(), created: s.now, moved: s.now}
@@ -222,6 +281,7 @@ func (c *catalog) takeOut(ca *cache, reason string) []*share {
 // parting is a VM on which grants end.
 type parting struct {
 	vm        *vm
+	info      VM // of it
 	shares    []*share
 	grants    []string
 	terminate bool // it was launched, and serves nothing else
@@ -239,7 +299,7 @@ func (c *catalog) part(shares []*share) []parting {
 		i, ok := at[s.vm]
 		if !ok {
 			i, at[s.vm] = len(all), len(all)
-			all = append(all, parting{vm: s.vm})
+			all = append(all, parting{vm: s.vm, info: s.vm.VM})
 		}
 		all[i].shares, all[i].grants = append(all[i].shares, s), append(all[i].grants, s.grant)
 		s.vm.grants--

@@ -21,12 +21,16 @@ import (
 //
 //	vm/ORDER  catalogv1.Vm: each VM in catalog.vms
 //	cache/ID  catalogv1.Cache: each cache, with the VMs that have failed it
-//	token     what launched servers show the manager
+//	token     what the tokens of launched servers are made from
+//	learnt    catalogv1.Learnt
+//	setting   catalogv1.Setting
 
 const (
 	vmPrefix    = "vm/"
 	cachePrefix = "cache/"
 	tokenKey    = "token"
+	learntKey   = "learnt"
+	settingKey  = "setting"
 )
 
 func vmKey(order uint64) string {
@@ -37,6 +41,7 @@ func vmKey(order uint64) string {
 type unsaved struct {
 	vms    map[*vm]struct{}
 	caches map[*cache]struct{}
+	learnt bool // what learnt says
 }
 
 // touchVM and touchCache say that an object has changed, or was taken out. Called
@@ -48,9 +53,19 @@ func (c *catalog) touchVM(v *vm) {
 }
 
 func (c *catalog) touchCache(ca *cache) {
+	ca.changes++
 	if c.store != nil {
 		c.unsaved.caches[ca] = struct{}{}
 	}
+}
+
+// remember stores what caches and VMs have shown. Should the store fail, the manager
+// ends.
+func (c *catalog) remember() {
+	var err error
+	c.mu.Lock()
+	defer c.end(&err)
+	c.unsaved.learnt = c.store != nil && c.learnt != nil
 }
 
 // end saves what was touched and releases mu. Where that fails err says so, unless
@@ -64,7 +79,7 @@ func (c *catalog) end(err *error) {
 
 // save is called under mu.
 func (c *catalog) save() error {
-	if len(c.unsaved.vms)+len(c.unsaved.caches) == 0 {
+	if len(c.unsaved.vms)+len(c.unsaved.caches) == 0 && !c.unsaved.learnt {
 		return nil
 	}
 	changes, err := c.changes()
@@ -94,8 +109,12 @@ func (c *catalog) changes() (changes map[string][]byte, err error) {
 	for ca := range c.unsaved.caches {
 		put(cachePrefix+ca.id, c.caches[ca.id] == ca, func() proto.Message { return ca.stored() })
 	}
+	if c.unsaved.learnt {
+		put(learntKey, true, func() proto.Message { return c.learnt() })
+	}
 	clear(c.unsaved.vms)
 	clear(c.unsaved.caches)
+	c.unsaved.learnt = false
 	return changes, err
 }
 
@@ -105,7 +124,7 @@ func (v *vm) stored() *catalogv1.Vm {
 	info.ID = v.id
 	p := &catalogv1.Vm{
 		Vm: info.proto(true), Order: v.order, Launched: v.launched, Memory: v.memory, Beats: !v.deadline.IsZero(),
-		Leaving: v.leaving, Failed: v.failed, ControlSecret: []byte(v.Secret),
+		Leaving: v.leaving, Failed: v.failed, ControlSecret: []byte(v.Secret), Speaker: v.speaker,
 	}
 	if !v.leaves.IsZero() {
 		p.LeavesUnixMs = v.leaves.UnixMilli()
@@ -146,7 +165,7 @@ func (d demand) stored() *catalogv1.Demand {
 	return &catalogv1.Demand{
 		Capacity: d.capacity, RegionSize: d.regionSize, Regions: d.regions, Per: d.per,
 		Slo: d.slo, Configuration: d.config, Transport: d.transport,
-		DurationSeconds: d.duration, Distance: d.distance, CloudRegion: d.cloudRegion,
+		DurationSeconds: d.duration, Distance: d.distance, CloudRegion: d.cloudRegion, Client: d.client,
 	}
 }
 
@@ -154,7 +173,7 @@ func demandFrom(p *catalogv1.Demand) demand {
 	return demand{
 		capacity: p.GetCapacity(), regionSize: p.GetRegionSize(), regions: p.GetRegions(), per: p.GetPer(),
 		slo: p.GetSlo(), config: p.GetConfiguration(), transport: p.GetTransport(),
-		duration: p.GetDurationSeconds(), distance: p.GetDistance(), cloudRegion: p.GetCloudRegion(),
+		duration: p.GetDurationSeconds(), distance: p.GetDistance(), cloudRegion: p.GetCloudRegion(), client: p.GetClient(),
 	}
 }
 
@@ -211,7 +230,15 @@ func (l *loader) entry(key string, value []byte) error {
 		}
 		l.caches = append(l.caches, p)
 	case key == tokenKey:
-		l.c.token = string(value)
+		l.c.earlier.token = string(value)
+	case key == learntKey:
+		if err := proto.Unmarshal(value, &l.c.earlier.learnt); err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrStateCorrupt, key, err)
+		}
+	case key == settingKey:
+		if err := proto.Unmarshal(value, &l.c.earlier.setting); err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrStateCorrupt, key, err)
+		}
 	case key != formatKey:
 		return fmt.Errorf("%w: entry %.40q", ErrStateFormat, key)
 	}
@@ -230,7 +257,7 @@ func (l *loader) vm(p *catalogv1.Vm) *vm {
 	if v.ControlURL != "" || v.failed != "" {
 		close(v.up)
 	}
-	v.Secret = string(p.GetControlSecret())
+	v.Secret, v.speaker = string(p.GetControlSecret()), p.GetSpeaker()
 	if p.GetBeats() {
 		v.deadline = l.deadline
 	}

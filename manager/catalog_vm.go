@@ -11,7 +11,7 @@ import (
 )
 
 // vm is one incarnation of a VM. id, launched and up do not change; the rest is
-// guarded by catalog.mu, but the VM within is not written again once it is up.
+// guarded by catalog.mu.
 //
 //	launched by the allocator      registered by itself
 //	  starting ──register──► up ◄──register──
@@ -89,6 +89,10 @@ func (c *catalog) register(info VM, deadline time.Time) (err error) {
 		return nil
 	case v != nil && v.ControlURL != "" && v.repeats(info):
 		v.deadline = deadline
+		if v.speaker != info.speaker {
+			v.speaker = info.speaker
+			c.touchVM(v)
+		}
 		return nil
 	case v != nil && v.ControlURL != "":
 		c.failVM(v, "its server was started again")
@@ -113,6 +117,17 @@ func (c *catalog) register(info VM, deadline time.Time) (err error) {
 	return nil
 }
 
+// speakerOf returns the token that a VM was registered with, by its name, and whether
+// it was launched.
+func (c *catalog) speakerOf(id string) (launched bool, name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if v := c.vms[id]; v != nil {
+		return v.launched, v.speaker
+	}
+	return false, ""
+}
+
 // deliver completes what a launched VM says of itself by what was ordered. Called
 // under mu.
 func (v *vm) deliver(info *VM) {
@@ -127,7 +142,7 @@ func (v *vm) deliver(info *VM) {
 // where caches were promised memory, that tells the two apart. Called under mu.
 func (v *vm) repeats(info VM) bool {
 	fresh := info.Free == info.Memory
-	info.Free, info.Started = v.Free, v.Started
+	info.Free, info.Started, info.speaker = v.Free, v.Started, v.speaker
 	return info == v.VM && (v.reserved == 0 || !fresh)
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/manager/model"
+	"github.com/redykv/redykv/manager/plan"
 )
 
 // serveDistances starts a manager whose servers are registered by what it returns, with
@@ -138,5 +139,70 @@ func TestReach(t *testing.T) {
 				t.Errorf("distance %d, configurations at %v: want %d, %v", d.distance, got, tc.at, tc.want)
 			}
 		})
+	}
+}
+
+// A cache that had to move too far away for its SLO is told when there is something
+// near again, and goes back there, whatever that costs.
+func TestReturnsNearer(t *testing.T) {
+	c := &clock{now: time.Unix(1_000_000, 0)}
+	m, client := serve(t, Options{Transport: "mem", Models: []*model.Model{testModel(t, "mem")}, SLOMargin: -1, Economy: Economy{Every: -1}, now: c.read})
+	register := func(id string, distance uint32, price plan.Price) {
+		v := testVM(id, 1<<30, 4, "http://127.0.0.1:1")
+		v.Transport, v.Distance, v.Price = "mem", distance, price
+		if err := m.catalog.register(v, time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx := testContext(t)
+	move := func(id string, avoid []string, voluntary bool) string {
+		t.Helper()
+		more, err := client.Reallocate(ctx, connect.NewRequest(&managerv1.ReallocateRequest{CacheId: id, Regions: 1, AvoidVms: avoid, Voluntary: voluntary}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		share := more.Msg.GetShares()[0]
+		if _, err := client.Settle(ctx, connect.NewRequest(&managerv1.SettleRequest{
+			CacheId: id, Capacity: 1 << 20, Shares: []*managerv1.SettledShare{{Grant: share.GetGrant(), Regions: 1}},
+		})); err != nil {
+			t.Fatal(err)
+		}
+		return share.GetVm().GetId()
+	}
+	events := func(id string) []*managerv1.WatchResponse { return describeOne(t, client, id).GetEvents() }
+
+	register("near", 1, 0)
+	cache, err := client.Allocate(ctx, connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1 << 20, Slo: slo(6, 0, 64), Client: &managerv1.Client{Cores: 2}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := cache.Msg.GetCacheId()
+	register("far", 3, 0)
+	m.failID("near", "fire")
+	if got := move(id, nil, false); got != "far" {
+		t.Fatalf("lost memory came back on %s", got)
+	}
+	c.advance(time.Hour)
+	m.considerMoves(ctx)
+	if e := events(id); len(e) != 0 {
+		t.Fatalf("there is nothing nearer, and it is told %v", e)
+	}
+	register("again", 1, plan.Dollars(5))
+	m.considerMoves(ctx)
+	told := events(id)
+	if len(told) != 1 || told[0].GetKind() != managerv1.WatchResponse_KIND_VM_DEAR || !slices.Equal(told[0].GetVmIds(), []string{"far"}) ||
+		!strings.Contains(told[0].GetReason(), "distance 1 again") {
+		t.Fatalf("it is told %v", told)
+	}
+	if got := move(id, told[0].GetVmIds(), true); got != "again" {
+		t.Fatalf("it moved to %s", got)
+	}
+	if d := describeOne(t, client, id).GetCache().GetDistance(); d != 1 {
+		t.Errorf("it is at distance %d", d)
+	}
+	c.advance(time.Hour)
+	m.considerMoves(ctx)
+	if e := events(id); len(e) != 0 {
+		t.Errorf("where its SLO is met, it is told %v", e)
 	}
 }

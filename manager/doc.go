@@ -15,16 +15,17 @@
 // for nothing, or of the types of a simulated cloud (package manager/menu). What a
 // cache gets is the cheapest of both (package manager/plan), and the pool at the same
 // price; why it is that, DescribeCache says. Caches are told of VMs that have become
-// cheaper ([Economy]); [WarmPool] keeps VMs ready for what has to move. A [Node] is the other end: one cache server with its control
-// API, and its registration with a manager. [Embed] puts a manager and an
-// allocator into the calling process.
+// cheaper ([Economy]); [WarmPool] keeps VMs ready for what has to move. A [Node] is the
+// other end: one cache server with its control API, and its registration with a manager.
+// [Embed] puts a manager and an allocator into the calling process.
 //
 // What bites:
 //   - An SLO is a promise by prediction: the configuration is the cheapest one that
 //     package model finds, unless the request names one. Nothing watches whether it is
 //     kept. Without bounds in the SLO it is [DefaultConfiguration].
-//   - A duration is a hint. Nothing is deleted when it has passed. But a cache
-//     whose client does not renew its lease ([Options].Lease) is deallocated.
+//   - A duration is a hint. Nothing is deleted when it has passed, unless
+//     [Options].EnforceDuration says so. But a cache whose client does not renew its
+//     lease ([Options].Lease) is deallocated.
 //   - Without [Options].State the catalog is in memory. A manager that restarts has
 //     forgotten its caches; clients go on reading and writing, and servers register
 //     again. With it, the next manager goes on: where VMs are launched as processes,
@@ -36,6 +37,6 @@
 //     registered by itself and still runs then registers again, as a new VM. Before
 //     that it is lent to nobody, started again or not.
 //   - Without [Options].Tokens and TLS whoever reaches the control API may call it. A
-//     cache server's own control API always asks for what its manager gave out, but
-//     is not encrypted: who can listen on its network can learn it.
+//     cache server's own control API always asks for what its manager gave out; without
+//     [NodeOptions].ControlTLS, who can listen on its network can learn it.
 package manager

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redykv/redykv/internal/api/catalogv1"
 	"github.com/redykv/redykv/manager/menu"
 )
 
@@ -17,7 +18,24 @@ type Predictor interface {
 	Lifetime(kind menu.Kind) time.Duration
 }
 
-// NewPredictor returns a predictor that takes lifetimes for exponentially
+// Life is what is known of how long the spot VMs of a kind live.
+type Life struct {
+	Kind      menu.Kind
+	Lived     time.Duration // all of them together
+	Reclaimed int           // how many of them were
+}
+
+// Learner is a [Predictor] of which a restart of its manager forgets nothing. Lives is
+// called after each Observe, and calls nothing of the manager.
+type Learner interface {
+	Predictor
+	// Lives is all that was observed.
+	Lives() []Life
+	// Relive takes up what another one has observed, once, before anything else.
+	Relive(lives []Life)
+}
+
+// NewPredictor returns a [Learner] that takes lifetimes for exponentially
 // distributed: what is expected of a kind is all the time that its VMs have lived,
 // for each that was reclaimed, and the same however old a VM is. It says nothing of
 // a kind before three of its VMs were reclaimed.
@@ -59,10 +77,31 @@ func (e *exponential) Lifetime(kind menu.Kind) time.Duration {
 	return 0
 }
 
+// Lives implements [Learner].
+func (e *exponential) Lives() []Life {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var all []Life
+	for k, l := range e.kinds {
+		all = append(all, Life{Kind: k, Lived: l.lived, Reclaimed: l.reclaimed})
+	}
+	return all
+}
+
+// Relive implements [Learner].
+func (e *exponential) Relive(all []Life) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, l := range all {
+		e.kinds[l.Kind] = &lives{lived: max(0, l.Lived), reclaimed: max(0, l.Reclaimed)}
+	}
+}
+
 // rate is how fast memory leaves a VM, as caches have measured it.
 type rate struct {
-	mu    sync.Mutex
-	bytes float64 // a second
+	mu       sync.Mutex
+	bytes    float64 // a second; 0: not known
+	measured bool    // by caches
 }
 
 const (
@@ -73,13 +112,46 @@ const (
 	rateWeight = 0.25
 )
 
-func (r *rate) report(bytes uint64, took time.Duration) {
+// report takes what a cache has measured, and returns false where that says nothing.
+func (r *rate) report(bytes uint64, took time.Duration) bool {
 	if bytes < leastMove || bytes > maxVMMemory || took <= 0 {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now, weight := float64(bytes)/took.Seconds(), rateWeight
+	if r.bytes == 0 {
+		weight = 1
+	}
+	r.bytes, r.measured = r.bytes+weight*(now-r.bytes), true
+	return true
+}
+
+// assume sets the rate until caches measure it.
+func (r *rate) assume(bytes float64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.bytes = bytes
+}
+
+// learnt is what caches have measured; 0: they have not.
+func (r *rate) learnt() float64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.measured {
+		return 0
+	}
+	return r.bytes
+}
+
+// relearn takes up what caches have measured before a restart.
+func (r *rate) relearn(bytes float64) {
+	if !(bytes > 0 && bytes <= maxVMMemory) {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.bytes += rateWeight * (float64(bytes)/took.Seconds() - r.bytes)
+	r.bytes, r.measured = bytes, true
 }
 
 func (r *rate) get() float64 {
@@ -99,6 +171,36 @@ func (m *Manager) observe(v *vm, reclaimed bool) {
 	m.catalog.mu.Unlock()
 	if kind.Spot && !started.IsZero() && !over { // else it was observed when it was reclaimed
 		m.opts.Predictor.Observe(kind, m.opts.now().Sub(started), reclaimed)
+		m.catalog.remember()
+	}
+}
+
+// learnt is what a restart is to know of what caches and VMs have shown.
+func (m *Manager) learnt() *catalogv1.Learnt {
+	p := &catalogv1.Learnt{BytesPerSecond: m.rate.learnt()}
+	if l, ok := m.opts.Predictor.(Learner); ok {
+		for _, life := range l.Lives() {
+			p.Lives = append(p.Lives, &catalogv1.Lives{
+				Type: life.Kind.Type, CloudRegion: life.Kind.CloudRegion, Distance: uint32(life.Kind.Distance),
+				LivedMs: life.Lived.Milliseconds(), Reclaimed: uint32(life.Reclaimed),
+			})
+		}
+	}
+	return p
+}
+
+// relearn is the opposite of learnt.
+func (m *Manager) relearn(p *catalogv1.Learnt) {
+	m.rate.relearn(p.GetBytesPerSecond())
+	if l, ok := m.opts.Predictor.(Learner); ok {
+		var all []Life
+		for _, life := range p.GetLives() {
+			all = append(all, Life{
+				Kind:  menu.Kind{Type: life.GetType(), CloudRegion: life.GetCloudRegion(), Distance: int(life.GetDistance()), Spot: true},
+				Lived: time.Duration(life.GetLivedMs()) * time.Millisecond, Reclaimed: int(life.GetReclaimed()),
+			})
+		}
+		l.Relive(all)
 	}
 }
 

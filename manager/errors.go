@@ -3,6 +3,7 @@ package manager
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -29,7 +30,8 @@ type CapacityError struct {
 }
 
 func (e *CapacityError) Error() string {
-	return fmt.Sprintf("%s: %v asked for, %v available", e.What, units.Size(e.Asked), units.Size(e.Available))
+	size := func(n uint64) units.Size { return units.Size(min(n, math.MaxInt64)) } // anybody may ask for anything
+	return fmt.Sprintf("%s: %v asked for, %v available", e.What, size(e.Asked), size(e.Available))
 }
 
 // SLOError says that no configuration meets an SLO, and what the nearest one has.
@@ -37,9 +39,14 @@ type SLOError struct {
 	Asked         *managerv1.Slo
 	Nearest       *managerv1.Slo // that could be met
 	Configuration *managerv1.Configuration
+
+	cause *model.ImpossibleError // which says more; nil on the way from a manager
 }
 
 func (e *SLOError) Error() string {
+	if e.cause != nil {
+		return e.cause.Error()
+	}
 	return fmt.Sprintf("no configuration has %s: the nearest has %s", sloString(e.Asked), sloString(e.Nearest))
 }
 
@@ -59,6 +66,7 @@ const (
 	TokenUnknown
 	TokenExpired
 	TokenRole // it is good, but not for this call
+	TokenVM   // it is a server's, but not that of this VM
 )
 
 // TokenError says why a call was not let in.
@@ -67,6 +75,7 @@ type TokenError struct {
 	Name    string    // of the token, where it is known
 	Expired time.Time // of TokenExpired
 	Roles   []Role    // of TokenRole: those that may call
+	VM      string    // of TokenVM: that the call was about
 }
 
 func (e *TokenError) Error() string {
@@ -81,6 +90,8 @@ func (e *TokenError) Error() string {
 			roles = append(roles, string(r))
 		}
 		return fmt.Sprintf("token %s is not for this call, which needs the role %s", e.Name, strings.Join(roles, " or "))
+	case TokenVM:
+		return fmt.Sprintf("token %s does not speak for VM %.40q", e.Name, e.VM)
 	}
 	return "the token is not known"
 }
@@ -102,22 +113,14 @@ func detailOf(err error) proto.Message {
 	if e, ok := errors.AsType[*CapacityError](err); ok {
 		return &managerv1.CapacityDetail{What: e.What, Asked: e.Asked, Available: e.Available, Why: e.Why}
 	}
-	if e, ok := errors.AsType[*model.ImpossibleError](err); ok {
-		near := e.AtLatency
-		return &managerv1.SloDetail{
-			Asked:   &managerv1.Slo{MaxLatencyUs: e.Asked.LatencyUs, MinThroughputMops: e.Asked.Mops},
-			Nearest: &managerv1.Slo{MaxLatencyUs: near.Predicted.LatencyUs, MinThroughputMops: near.Predicted.Mops},
-			Configuration: &managerv1.Configuration{
-				ClientThreads: uint32(near.Config.C), ServerThreads: uint32(near.Config.S),
-				BatchSize: uint32(near.Config.B), QueueDepth: uint32(near.Config.Q),
-			},
-		}
+	if e, ok := errors.AsType[*SLOError](err); ok {
+		return &managerv1.SloDetail{Asked: e.Asked, Nearest: e.Nearest, Configuration: e.Configuration}
 	}
 	if e, ok := errors.AsType[*RegionError](err); ok {
 		return &managerv1.RegionDetail{Asked: e.Asked, Known: e.Known}
 	}
 	if e, ok := errors.AsType[*TokenError](err); ok {
-		d := &managerv1.TokenDetail{Problem: tokenProblems[e.Problem], Name: e.Name}
+		d := &managerv1.TokenDetail{Problem: tokenProblems[e.Problem], Name: e.Name, VmId: e.VM}
 		if !e.Expired.IsZero() {
 			d.ExpiredUnixMs = e.Expired.UnixMilli()
 		}
@@ -164,7 +167,7 @@ func fromDetail(m proto.Message) error {
 	case *managerv1.RegionDetail:
 		return &RegionError{Asked: d.GetAsked(), Known: d.GetKnown()}
 	case *managerv1.TokenDetail:
-		e := &TokenError{Name: d.GetName()}
+		e := &TokenError{Name: d.GetName(), VM: d.GetVmId()}
 		i := slices.Index(tokenProblems, d.GetProblem())
 		e.Problem = TokenProblem(max(i, 0))
 		if ms := d.GetExpiredUnixMs(); ms != 0 {
@@ -184,4 +187,5 @@ var tokenProblems = []managerv1.TokenDetail_Problem{
 	TokenUnknown: managerv1.TokenDetail_PROBLEM_UNKNOWN,
 	TokenExpired: managerv1.TokenDetail_PROBLEM_EXPIRED,
 	TokenRole:    managerv1.TokenDetail_PROBLEM_ROLE,
+	TokenVM:      managerv1.TokenDetail_PROBLEM_VM,
 }

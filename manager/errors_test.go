@@ -45,13 +45,15 @@ func TestErrorsArrive(t *testing.T) {
 	if got, ok := errors.AsType[*RegionError](err); !ok || got.Asked != region.Asked || !slices.Equal(got.Known, region.Known) {
 		t.Errorf("region: %v", err)
 	}
-	err = wired(t, connect.CodeInvalidArgument, &model.ImpossibleError{
-		Asked:     model.SLO{LatencyUs: 1, Mops: 100},
-		AtLatency: model.Found{Config: model.Config{C: 3, S: 2, B: 1, Q: 4}, Predicted: model.Performance{LatencyUs: 1, Mops: 2}},
-	})
-	slo, ok := errors.AsType[*SLOError](err)
-	if !ok || slo.Asked.GetMinThroughputMops() != 100 || slo.Nearest.GetMinThroughputMops() != 2 || slo.Nearest.GetMaxLatencyUs() != 1 ||
-		slo.Configuration.GetClientThreads() != 3 || slo.Configuration.GetServerThreads() != 2 || slo.Configuration.GetQueueDepth() != 4 {
+	err = wired(t, connect.CodeInvalidArgument, refuseSLO(slo(1, 100, 64), &model.ImpossibleError{
+		Asked:        model.SLO{LatencyUs: 1, Mops: 100},
+		AtLatency:    model.Found{Config: model.Config{C: 3, S: 2, B: 1, Q: 4}, Predicted: model.Performance{LatencyUs: 1, Mops: 2}},
+		AtThroughput: model.Found{Predicted: model.Performance{LatencyUs: 1000, Mops: 100}},
+	}))
+	refused, ok := errors.AsType[*SLOError](err)
+	if !ok || refused.Asked.GetMinThroughputMops() != 100 || refused.Nearest.GetMinThroughputMops() != 2 || refused.Nearest.GetMaxLatencyUs() != 1 || refused.Nearest.GetRecordSize() != 64 ||
+		refused.Configuration.GetClientThreads() != 3 || refused.Configuration.GetServerThreads() != 2 || refused.Configuration.GetQueueDepth() != 4 ||
+		!strings.Contains(err.Error(), "within that latency at most 2 Mop/s") {
 		t.Errorf("SLO: %v", err)
 	}
 	token := &TokenError{Problem: TokenExpired, Name: "old", Expired: time.UnixMilli(1_600_000_000_000)}
@@ -90,6 +92,12 @@ func TestRefusalsChangeNothing(t *testing.T) {
 		e, ok := errors.AsType[*CapacityError](err)
 		return ok && e.Asked > e.Available
 	}
+	isNothing := func(most uint64) func(error) bool { // and what could be had
+		return func(err error) bool {
+			e, ok := errors.AsType[*CapacityError](err)
+			return ok && e.Asked == 0 && e.Available == most
+		}
+	}
 	isRegion := func(err error) bool {
 		e, ok := errors.AsType[*RegionError](err)
 		return ok && e.Asked == "moon"
@@ -106,7 +114,9 @@ func TestRefusalsChangeNothing(t *testing.T) {
 		code connect.Code
 		is   func(error) bool
 	}{
-		{"nothing asked for", allocate(&managerv1.AllocateRequest{}), connect.CodeInvalidArgument, nil},
+		{"nothing asked for", allocate(&managerv1.AllocateRequest{}), connect.CodeInvalidArgument, isNothing(2 << 20)},
+		{"nothing asked for in regions", allocate(&managerv1.AllocateRequest{RegionSize: 1 << 20}), connect.CodeInvalidArgument, isNothing(2 << 20)},
+		{"more regions than there can be", allocate(&managerv1.AllocateRequest{Capacity: 1 << 40, RegionSize: 4096}), connect.CodeInvalidArgument, isCapacity},
 		{"a region of no size", allocate(&managerv1.AllocateRequest{Capacity: 1, RegionSize: 3}), connect.CodeInvalidArgument, nil},
 		{"too much", allocate(&managerv1.AllocateRequest{Capacity: 8 << 20, RegionSize: 1 << 20}), connect.CodeResourceExhausted, isCapacity},
 		{"nowhere", allocate(&managerv1.AllocateRequest{Capacity: 1, CloudRegion: "moon"}), connect.CodeInvalidArgument, isRegion},

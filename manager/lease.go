@@ -33,9 +33,10 @@ func (c *catalog) renew(id string, expiry func() time.Time) error {
 	return err
 }
 
-// abandoned is a cache that was not renewed, and what it held.
+// abandoned is a cache that nobody has renewed, or whose time is over, and what it held.
 type abandoned struct {
 	id     string
+	reason string
 	shares []*share
 }
 
@@ -56,16 +57,34 @@ func (c *catalog) postpone(d time.Duration) {
 	}
 }
 
-// takeExpired takes the caches whose lease has ended before now, as take does.
-func (c *catalog) takeExpired(now time.Time, reason string) (all []abandoned, err error) {
+// takeExpired takes the caches whose lease has ended before now, as take does; and, if
+// durations are enforced, those that are older than they were to become (A29).
+func (m *Manager) takeExpired(now time.Time) (all []abandoned, err error) {
+	c := m.catalog
 	c.mu.Lock()
 	defer c.end(&err)
 	for id, ca := range c.caches {
-		if ca.ready && !ca.expires.IsZero() && ca.expires.Before(now) {
-			all = append(all, abandoned{id: id, shares: c.takeOut(ca, reason)})
+		reason := ""
+		switch {
+		case !ca.ready:
+		case !ca.expires.IsZero() && ca.expires.Before(now):
+			reason = fmt.Sprintf("lease expired: not renewed for %v", m.opts.Lease)
+		case m.opts.EnforceDuration && ca.over(now):
+			reason = fmt.Sprintf("it was asked for %v, which are over", ca.duration())
+		}
+		if reason != "" {
+			all = append(all, abandoned{id: id, reason: reason, shares: c.takeOut(ca, reason)})
 		}
 	}
 	return all, nil
+}
+
+// duration is how long a cache was expected to live; 0: until it is deallocated.
+func (ca *cache) duration() time.Duration { return time.Duration(ca.demand.duration) * time.Second }
+
+// over says whether a cache is older than it was expected to become. Called under mu.
+func (ca *cache) over(now time.Time) bool {
+	return ca.demand.duration > 0 && !ca.created.IsZero() && now.Sub(ca.created) > ca.duration()
 }
 
 // expire is one step of monitor: it fails the VMs and deallocates the caches
@@ -78,13 +97,12 @@ func (m *Manager) expire(now time.Time) {
 	for _, l := range m.catalog.lost(now, m.opts.Silence) {
 		ending.Go(func() { m.fail(l.vm, l.reason) })
 	}
-	reason := fmt.Sprintf("lease expired: not renewed for %v", m.opts.Lease)
-	abandoned, err := m.catalog.takeExpired(now, reason)
+	abandoned, err := m.takeExpired(now)
 	if err != nil {
 		return // what the store still has, nobody may take away
 	}
 	for _, ca := range abandoned {
-		m.opts.Logger.Warn("cache deallocated", "cache", ca.id, "reason", reason)
+		m.opts.Logger.Warn("cache deallocated", "cache", ca.id, "reason", ca.reason)
 		ending.Go(func() { m.release(ca.id, ca.shares, true) })
 	}
 }

@@ -113,7 +113,11 @@ func NewLocalAllocator(opts LocalOptions) (*LocalAllocator, error) {
 		opts.Logger = slog.Default()
 	}
 	if opts.State != "" {
-		if err := makeDetached(opts.State); err != nil {
+		err := checkState(opts.State)
+		if err == nil {
+			err = makeDetached(opts.State)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("local allocator: %w", err)
 		}
 	}
@@ -206,7 +210,7 @@ func (a *LocalAllocator) keep(id string, p *process) {
 // startChild starts a process that ends with this one. Called under mu.
 func (a *LocalAllocator) startChild(spec VMSpec, args []string) (*process, error) {
 	cmd := exec.Command(a.opts.Command[0], append(args, "--until-stdin-ends")...)
-	cmd.Env = append(os.Environ(), a.manager().Access().env()...)
+	cmd.Env = append(os.Environ(), a.manager().Access(spec.ID).env()...)
 	output := &lastLine{log: a.opts.Logger.With("vm", spec.ID)}
 	dieWithParent(cmd)
 	cmd.Stderr = output

@@ -41,7 +41,7 @@ const (
 	logSuffix     = ".log"
 )
 
-func processDir(state string) string { return filepath.Join(state, "vms") }
+func processDir(state string) string { return filepath.Join(state, vmsDir) }
 
 func (a *LocalAllocator) path(id, suffix string) string {
 	return filepath.Join(processDir(a.opts.State), id+suffix)
@@ -56,7 +56,7 @@ func (a *LocalAllocator) startDetached(spec VMSpec, args []string) (_ *process, 
 	}
 	defer func() { err = errors.Join(err, log.Close()) }()
 	cmd := exec.Command(a.opts.Command[0], args...)
-	cmd.Env = append(os.Environ(), a.manager().Access().env()...)
+	cmd.Env = append(os.Environ(), a.manager().Access(spec.ID).env()...)
 	cmd.Stderr = log
 	detach(cmd)
 	if err := cmd.Start(); err != nil {

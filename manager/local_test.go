@@ -65,8 +65,18 @@ func register(args []string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := mgr.Register(context.Background(), connect.NewRequest(&managerv1.RegisterRequest{Vm: vm.proto(true)})); err != nil {
-		return err
+	// As a node does: a handshake that the machine has held up for too long is ended by
+	// the manager.
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
+	defer cancel()
+	for {
+		_, err := mgr.Register(ctx, connect.NewRequest(&managerv1.RegisterRequest{Vm: vm.proto(true)}))
+		if err == nil {
+			break
+		}
+		if connect.CodeOf(err) != connect.CodeUnavailable {
+			return err
+		}
 	}
 	_, err = io.Copy(io.Discard, os.Stdin)
 	return err

@@ -43,8 +43,11 @@ type Options struct {
 	// Tokens are those that let callers in, asked for with each call; nil: whoever
 	// reaches the control API may call it.
 	Tokens func() []Token
-	// Access is what launched servers need beside a token, which the manager gives
-	// them: how they know the manager, and what they show it.
+	// ServerTLS is how the control APIs of servers are called that have TLS
+	// (NodeOptions.ControlTLS). Default: by the certificates that the system trusts.
+	ServerTLS *tls.Config
+	// Access is what launched servers need beside a token, of which the manager gives
+	// each its own: how they know the manager, and what they show it.
 	Access Access
 	// LaunchTimeout bounds how long a launched VM may take to register.
 	// Default: 30 s.
@@ -53,8 +56,9 @@ type Options struct {
 	// notice of a spot VM (A28). Default: 2 s, plenty for a process.
 	Provision time.Duration
 	// MigrationRate is how many bytes a second leave a VM that is reclaimed, until
-	// caches have reported what they measured. Default: 939 MiB/s, a GiB in the 1.09 s
-	// of the paper (7.4); shared memory has ten times that.
+	// caches have reported what they measured. Default: what New measures, where the
+	// allocator's VMs are of this machine and some are spot VMs; else it is not known,
+	// and no spot VM is used until a cache has reported.
 	MigrationRate float64
 	// NoticeMargin is what is kept of a notice for whatever else takes time. Default:
 	// 5 s.
@@ -75,6 +79,9 @@ type Options struct {
 	// Lease is how long a cache lives that is not renewed; negative: until it is
 	// deallocated. Default: 30 s.
 	Lease time.Duration
+	// EnforceDuration has caches deallocated that are older than they were expected to
+	// become. Default: they live on; their duration says only which VMs they may have.
+	EnforceDuration bool
 	// Models are searched for configurations that meet an SLO, before those that come
 	// with the program. They have to be of Transport.
 	Models []*model.Model
@@ -99,7 +106,6 @@ func (o *Options) ensureDefaults() error {
 		o.LaunchTimeout = 30 * time.Second
 	}
 	o.Provision = cmp.Or(o.Provision, 2*time.Second)
-	o.MigrationRate = cmp.Or(o.MigrationRate, 939<<20)
 	o.NoticeMargin = cmp.Or(o.NoticeMargin, 5*time.Second)
 	o.MinLifetime = cmp.Or(o.MinLifetime, 2*time.Minute)
 	if o.Predictor == nil {
@@ -126,6 +132,9 @@ func (o *Options) ensureDefaults() error {
 	if o.now == nil {
 		o.now = time.Now
 	}
+	if !(o.MigrationRate >= 0 && o.MigrationRate <= maxVMMemory) {
+		return fmt.Errorf("manager: migration rate %v: want 0 (not known) to %v bytes a second", o.MigrationRate, uint64(maxVMMemory))
+	}
 	if o.Lease > 0 && o.Lease < time.Millisecond {
 		return fmt.Errorf("manager: lease %v: want 1ms or more", o.Lease)
 	}
@@ -143,6 +152,7 @@ type Manager struct {
 	catalog *catalog
 	search  *searcher
 	http    *http.Server
+	servers *http.Client // calls the servers' control APIs
 	auditor auditor
 	guard   *guard
 	wake    chan struct{} // has room for one: the monitor has to look at its deadlines
@@ -184,18 +194,26 @@ func New(opts Options) (*Manager, error) {
 		wake: make(chan struct{}, 1), better: make(chan struct{}, 1), taken: make(chan struct{}, 1),
 	}
 	m.ctx, m.cancel = context.WithCancelCause(context.Background())
+	m.servers = httpClient
+	if opts.ServerTLS != nil {
+		m.servers = newHTTPClient(opts.ServerTLS)
+	}
 	m.guard = &guard{tokens: opts.Tokens, now: opts.now}
 	m.http = newHTTPServer(m.Handler(), opts.Logger)
 	m.http.TLSConfig = opts.TLS
 	if opts.Allocator != nil {
 		opts.Allocator.Attach(host{m})
 	}
-	if err := m.open(); err != nil {
+	if err = m.checkWarm(); err == nil {
+		err = m.open()
+	}
+	if err != nil {
 		m.cancel(err)
 		return nil, fmt.Errorf("manager: %w", err)
 	}
+	m.gauge()
 	m.work.Go(m.monitor)
-	if opts.Allocator != nil && opts.Economy.Every > 0 {
+	if opts.Economy.Every > 0 {
 		m.work.Go(m.mover)
 	}
 	if opts.Allocator != nil && len(opts.Warm) > 0 {
@@ -217,8 +235,8 @@ func (m *Manager) Handler() http.Handler {
 	return mux
 }
 
-// Serve answers at ln until Close, and then returns nil. It returns an error
-// earlier if the catalog cannot be written any more.
+// Serve answers at ln until Close, and then returns nil. It returns an error earlier
+// if the catalog cannot be written any more. It is called once.
 func (m *Manager) Serve(ln net.Listener) error {
 	m.mu.Lock()
 	if m.url == "" {
@@ -227,6 +245,8 @@ func (m *Manager) Serve(ln net.Listener) error {
 	m.mu.Unlock()
 	if m.catalog.store == nil {
 		m.opts.Logger.Info("catalog is in memory: a restart forgets all caches")
+	} else if err := m.keepSetting(); err != nil {
+		return fmt.Errorf("manager: %w", err)
 	}
 	serve := m.http.Serve
 	if m.opts.TLS != nil {
@@ -269,6 +289,7 @@ func (m *Manager) Close(ctx context.Context) error {
 		err = m.http.Close()
 	}
 	m.work.Wait()
+	m.servers.CloseIdleConnections()
 	if m.opts.Allocator != nil {
 		err = errors.Join(err, m.opts.Allocator.Close())
 	}
@@ -429,10 +450,10 @@ func wake(c chan<- struct{}) {
 type host struct{ m *Manager }
 
 func (h host) URL() string { return h.m.URL() }
-func (h host) Access() Access {
+func (h host) Access(vm string) Access {
 	a := h.m.opts.Access
 	if h.m.guard.tokens != nil {
-		a.Token = h.m.guard.own
+		a.Token = h.m.guard.launchedToken(vm)
 	}
 	return a
 }

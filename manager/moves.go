@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +15,8 @@ import (
 )
 
 // Economy says when caches move to other VMs although theirs are still there: to
-// cheaper ones (R29), or before they are taken away (R28).
+// cheaper ones (R29), before they are taken away (R28), or back to where their SLO is
+// met.
 type Economy struct {
 	// Every is how often that is considered, beside each time that the allocator's
 	// offers become better. Default: 30 s; negative: never.
@@ -84,7 +86,7 @@ func (m *Manager) considerMoves(ctx context.Context) {
 			}
 			continue
 		}
-		told, err := m.catalog.consider(s, m.opts.Economy)
+		told, err := m.consider(s)
 		m.counts.note(func(n *Metrics) { n.MovesAsked += uint64(len(told)) })
 		for _, t := range told {
 			m.opts.Logger.Info("cache had better move", "cache", t.cache, "vms", strings.Join(t.vms, " "), "reason", t.reason)
@@ -117,9 +119,17 @@ type told struct {
 
 // consider looks at all caches in a cloud region, and tells those that had better
 // move. What was decided of the others stands in their decisions.
-func (c *catalog) consider(s supply, e Economy) (all []told, err error) {
-	for _, ca := range c.reprice(s) {
-		t, err := c.considerOne(ca, s, e)
+func (m *Manager) consider(s supply) (all []told, err error) {
+	for _, ca := range m.catalog.reprice(s) {
+		v, ok := m.catalog.view(ca, s, m.opts.Economy)
+		if !ok {
+			continue
+		}
+		var within reach
+		if bounded(v.d.slo) {
+			within = m.reachFor(v.d)
+		}
+		t, err := m.catalog.advise(ca, v, v.better(m.opts.Economy, within), m.opts.Economy)
 		if err != nil {
 			return all, err
 		}
@@ -130,28 +140,78 @@ func (c *catalog) consider(s supply, e Economy) (all []told, err error) {
 	return all, nil
 }
 
-// considerOne is consider for one cache: planning takes time, and nobody else waits for
-// more than that of one. It tells of no VMs where the cache stays.
-func (c *catalog) considerOne(ca *cache, s supply, e Economy) (_ told, err error) {
+// view is a cache that may move, and what it can choose from. The plan is made of it
+// without the catalog's lock.
+type view struct {
+	changes uint64 // of the cache at that moment
+	d       demand // of all its regions
+	held    []held // in the cache's order
+	price   plan.Price
+	pool    []candidate // without VMs that it has
+	s       supply
+}
+
+// held is what a cache has of one VM.
+type held struct {
+	VM
+	launched bool
+	regions  uint32
+}
+
+// view returns false for a cache that does not move now, whatever others cost.
+func (c *catalog) view(ca *cache, s supply, e Economy) (v view, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.caches[ca.id] != ca || !ca.settled() || s.now.Sub(ca.moved) < e.Dwell || ca.move != nil && s.now.Before(ca.move.until) {
+		return v, false
+	}
+	v = view{changes: ca.changes, d: ca.demand, price: total(ca.shares), s: s}
+	v.d.regions = 0
+	at := make(map[*vm]int)
+	avoid := make(map[string]bool)
+	for _, sh := range ca.shares {
+		i, seen := at[sh.vm]
+		if !seen {
+			i, at[sh.vm], avoid[sh.vm.id] = len(v.held), len(v.held), true
+			h := held{VM: sh.vm.VM, launched: sh.vm.launched}
+			h.ID = sh.vm.id
+			v.held = append(v.held, h)
+		}
+		v.held[i].regions += sh.regions
+		v.d.regions += sh.regions
+	}
+	v.pool = c.pool(avoid, s.now)
+	return v, true
+}
+
+// advice is what a cache had better do, and why: to leave VMs, all together, or, if
+// there are none, to stay.
+type advice struct {
+	leave    []string
+	urgent   bool // whatever it costs
+	reason   string
+	decision *managerv1.Decision // nil: nothing was decided
+}
+
+// advise follows advice that was given on a view, unless the cache has changed
+// meanwhile. It tells of no VMs where the cache stays.
+func (c *catalog) advise(ca *cache, v view, a advice, e Economy) (_ told, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
-	if c.caches[ca.id] != ca || !ca.settled() || s.now.Sub(ca.moved) < e.Dwell || ca.move != nil && s.now.Before(ca.move.until) {
+	if c.caches[ca.id] != ca || ca.changes != v.changes {
 		return told{}, nil
 	}
 	ca.move = nil
-	leave, urgent, reason, decision := c.better(ca, s, e)
-	ca.decide("move", decision)
-	if len(leave) == 0 {
+	ca.decide("move", a.decision)
+	if len(a.leave) == 0 {
 		return told{}, nil
 	}
-	ca.move = &move{urgent: urgent, until: s.now.Add(max(e.Dwell, time.Minute))}
-	for _, v := range leave {
-		ca.move.vms = append(ca.move.vms, v.id)
-	}
+	ca.move = &move{vms: a.leave, urgent: a.urgent, until: v.s.now.Add(max(e.Dwell, time.Minute))}
 	ca.log.retract(managerv1.WatchResponse_KIND_VM_DEAR)
-	ca.log.append(leave[0], &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_DEAR, VmIds: ca.move.vms, Reason: reason})
+	about := slices.IndexFunc(ca.shares, func(s *share) bool { return s.vm.id == a.leave[0] })
+	ca.log.append(ca.shares[about].vm, &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_DEAR, VmIds: a.leave, Reason: a.reason})
 	c.touchCache(ca)
-	return told{ca.id, ca.move.vms, reason}, nil
+	return told{ca.id, a.leave, a.reason}, nil
 }
 
 // reprice notes what VMs cost now, for spot prices change, and lists the caches in the
@@ -181,86 +241,118 @@ func (ca *cache) settled() bool {
 	return ca.ready && len(ca.pending) == 0 && len(ca.shares) > 0 && usable(ca.shares) == nil
 }
 
-// better finds the VMs that a cache had better leave: those that the cheapest plan
-// does without, in which the VMs that it has are offers among others. Called under mu.
-func (c *catalog) better(ca *cache, s supply, e Economy) (leave []*vm, urgent bool, reason string, _ *managerv1.Decision) {
-	d := ca.demand
-	d.regions = 0
-	held := make(map[*vm]uint32)
-	var present []*vm // in the cache's order
-	for _, sh := range ca.shares {
-		if held[sh.vm] == 0 {
-			present = append(present, sh.vm)
-		}
-		held[sh.vm] += sh.regions
-		d.regions += sh.regions
+// better finds the VMs that a cache had better leave: those at which its SLO is not
+// met any more although others are nearer, or else those that the cheapest plan does
+// without, in which the VMs that it has are offers among others.
+func (v view) better(e Economy, within reach) advice {
+	if a := v.nearer(within); len(a.leave) > 0 {
+		return a
 	}
-	now := total(ca.shares)
-	from := s
-	from.offers = slices.Clone(s.offers)
-	keep := make(map[int]*vm) // by offer
-	for _, v := range present {
-		if v.Spot && brief(v, s) {
-			urgent = true
+	from := v.s
+	from.offers = slices.Clone(v.s.offers)
+	keep := make(map[int]string) // id by offer
+	var brief []string
+	for _, h := range v.held {
+		if h.brief(v.s) {
+			brief = append(brief, h.ID)
 			continue
 		}
-		keep[len(from.offers)] = v
-		price := v.Price
-		if !v.launched {
-			price = plan.Server{Memory: v.Memory, Price: v.Price}.Share(int(held[v]), d.regionSize)
+		keep[len(from.offers)] = h.ID
+		price := h.Price
+		if !h.launched {
+			price = plan.Server{Memory: h.Memory, Price: h.Price}.Share(int(h.regions), v.d.regionSize)
 		}
 		from.offers = append(from.offers, plan.Offer{
-			Type: "kept: VM " + v.id, Memory: uint64(held[v]) * d.regionSize, Cores: math.MaxUint16,
-			Distance: int(v.Distance), Price: price, Available: 1,
+			Type: "kept: VM " + h.ID, Memory: uint64(h.regions) * v.d.regionSize, Cores: math.MaxUint16,
+			Distance: int(h.Distance), Price: price, Available: 1,
 		})
 	}
-	if now == 0 && !urgent {
-		return nil, false, "", nil
+	if v.price == 0 && len(brief) == 0 {
+		return advice{}
 	}
-	avoid := make(map[string]bool)
-	for _, v := range present {
-		avoid[v.id] = true
-	}
-	chosen, err := plan.Choose(d.plan(), from.offers, servers(c.pool(avoid, s.now)), s.policy)
+	chosen, err := plan.Choose(v.d.plan(), from.offers, servers(v.pool), v.s.policy)
 	if err != nil {
-		return nil, false, "", nil // there is nowhere to go
+		return advice{} // there is nowhere to go
 	}
-	for i, v := range keep {
+	leave := brief
+	for i, id := range keep {
 		if !slices.ContainsFunc(chosen.Parts, func(p plan.Part) bool { return p.Offer == i }) {
-			leave = append(leave, v)
+			leave = append(leave, id)
 		}
 	}
-	for _, v := range present {
-		if v.Spot && brief(v, s) {
-			leave = append(leave, v)
-		}
-	}
-	slices.SortFunc(leave, func(a, b *vm) int { return slices.Index(present, a) - slices.Index(present, b) })
-	saving := now - chosen.Price
-	decision := decisionOf(chosen.Explanation, chosen.Price, s.now)
+	v.inOrder(leave)
+	saving, decision := v.price-chosen.Price, decisionOf(chosen.Explanation, chosen.Price, v.s.now)
 	share := 0.0
-	if now > 0 {
-		share = float64(saving) / float64(now)
+	if v.price > 0 {
+		share = float64(saving) / float64(v.price)
 	}
 	switch {
 	case len(leave) == 0:
-		return nil, false, "", nil
-	case urgent:
-		return leave, true, "VMs of the type are reclaimed soon", decision
+		return advice{}
+	case len(brief) > 0:
+		return advice{leave: leave, urgent: true, reason: "VMs of the type are reclaimed soon", decision: decision}
 	case saving <= 0 || share < e.MinSaving:
-		reason := fmt.Sprintf("stay: of %v %v could be saved, which is less than %.0f%%", now, max(0, saving), 100*e.MinSaving)
-		decision.Verdicts = append([]*managerv1.Verdict{{Name: "a move", Reason: reason, PriceMicros: int64(chosen.Price)}}, decision.Verdicts...)
-		return nil, false, reason, decision
+		reason := fmt.Sprintf("stay: of %v %v could be saved, which is less than %.0f%%", v.price, max(0, saving), 100*e.MinSaving)
+		return advice{decision: aboutMove(decision, reason)}
 	}
-	reason = fmt.Sprintf("others cost %v less of %v", saving, now)
-	decision.Verdicts = append([]*managerv1.Verdict{{Name: "a move", Reason: reason, PriceMicros: int64(chosen.Price)}}, decision.Verdicts...)
-	return leave, false, reason, decision
+	reason := fmt.Sprintf("others cost %v less of %v", saving, v.price)
+	return advice{leave: leave, reason: reason, decision: aboutMove(decision, reason)}
 }
 
-// brief says whether VMs of v's kind are expected to be reclaimed too soon.
-func brief(v *vm, s supply) bool {
+// nearer finds the VMs that are too far away for the cache's SLO, which had moved there
+// as there was nothing else, if there is something else now. What it costs does not
+// matter: it is what was asked for.
+func (v view) nearer(within reach) advice {
+	d := within.bound(v.d)
+	if within == nil || within.holds(v.d.distance) {
+		return advice{}
+	}
+	var leave []string
+	d.regions = 0
+	for _, h := range v.held {
+		if !within.holds(h.Distance) {
+			leave = append(leave, h.ID)
+			d.regions += h.regions
+		}
+	}
+	if len(leave) == 0 {
+		return advice{}
+	}
+	chosen, err := plan.Choose(d.plan(), v.s.offers, servers(v.pool), v.s.policy)
+	if err != nil || !within.holds(uint32(chosen.Distance)) {
+		return advice{} // there is still nothing
+	}
+	distance := 0
+	for _, p := range chosen.Parts {
+		if p.Server >= 0 {
+			distance = max(distance, int(v.pool[p.Server].distance))
+		} else {
+			distance = max(distance, v.s.offers[p.Offer].Distance)
+		}
+	}
+	reason := fmt.Sprintf("there are VMs at distance %d again, where the SLO is met", distance)
+	decision := aboutMove(decisionOf(chosen.Explanation, chosen.Price, v.s.now), reason)
+	return advice{leave: leave, urgent: true, reason: reason, decision: decision}
+}
+
+// aboutMove has a decision begin with why the cache moves, or stays.
+func aboutMove(d *managerv1.Decision, reason string) *managerv1.Decision {
+	d.Verdicts = append([]*managerv1.Verdict{{Name: "a move", Reason: reason, PriceMicros: d.GetPriceMicros()}}, d.Verdicts...)
+	return d
+}
+
+// inOrder sorts ids as the cache has its VMs.
+func (v view) inOrder(ids []string) {
+	at := func(id string) int {
+		return slices.IndexFunc(v.held, func(h held) bool { return h.ID == id })
+	}
+	slices.SortFunc(ids, func(a, b string) int { return cmp.Compare(at(a), at(b)) })
+}
+
+// brief says whether spot VMs of the kind are expected to be reclaimed too soon.
+func (h held) brief(s supply) bool {
 	for _, o := range s.offers {
-		if o.Type == v.Type && o.Spot && int(v.Distance) == o.Distance {
+		if h.Spot && o.Type == h.Type && o.Spot && int(h.Distance) == o.Distance {
 			return o.Lifetime > 0 && o.Lifetime < s.policy.MinLifetime
 		}
 	}

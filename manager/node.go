@@ -46,6 +46,10 @@ type NodeOptions struct {
 	// FabricTLS secures the connections of the tcp transport; clients need the like.
 	// Default: none.
 	FabricTLS *tls.Config
+	// ControlTLS is how the control API is served; its certificates are as net/http
+	// wants them. The manager (Options.ServerTLS) and clients
+	// (redytier.Config.FabricTLS) need the like. Default: not secured.
+	ControlTLS *tls.Config
 	// Logger receives what an operator should know. Default: slog.Default().
 	Logger *slog.Logger
 }
@@ -100,7 +104,13 @@ func StartNode(opts NodeOptions) (_ *Node, err error) {
 		},
 		served: make(chan error, 1),
 	}
-	go func() { n.served <- n.http.Serve(ln) }()
+	serve := n.http.Serve
+	if opts.ControlTLS != nil {
+		n.http.TLSConfig = opts.ControlTLS.Clone()
+		n.vm.ControlURL = "https://" + ln.Addr().String()
+		serve = func(ln net.Listener) error { return n.http.ServeTLS(ln, "", "") }
+	}
+	go func() { n.served <- serve(ln) }()
 	return n, nil
 }
 

@@ -18,7 +18,7 @@ func (s service) ListOffers(ctx context.Context, req *connect.Request[managerv1.
 	if err != nil {
 		return nil, err
 	}
-	from = s.m.catalog.pooled(from, s.m.opts.Transport)
+	from = s.m.catalog.withPools(from, s.m.opts.Transport)
 	answer := &managerv1.ListOffersResponse{
 		CloudRegion: from.region, MigrationBytesPerSecond: from.policy.MigrationRate,
 	}
@@ -32,11 +32,11 @@ func (s service) ListOffers(ctx context.Context, req *connect.Request[managerv1.
 	return connect.NewResponse(answer), nil
 }
 
-// pooled is withWarm for who does not hold mu.
-func (c *catalog) pooled(s supply, transport string) supply {
+// withPools is withWarm for who does not hold mu.
+func (c *catalog) withPools(s supply, transport string) supply {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.withWarm(s, transport, true)
+	return c.withWarm(s, transport, false)
 }
 
 // market is what the allocator's VMs are sold by; nil if nobody sells them.
@@ -56,7 +56,8 @@ func (m *Manager) cloudRegion() string {
 	return ""
 }
 
-// ChangeMarket fails with FailedPrecondition where there is no simulated market,
+// ChangeMarket fails with FailedPrecondition where there is no simulated market, and for
+// a VM that is to be reclaimed and is no spot VM,
 // NotFound for what is not on the menu and VMs that were not sold, and
 // InvalidArgument.
 func (s service) ChangeMarket(_ context.Context, req *connect.Request[managerv1.ChangeMarketRequest]) (*connect.Response[managerv1.ChangeMarketResponse], error) {
@@ -67,6 +68,8 @@ func (s service) ChangeMarket(_ context.Context, req *connect.Request[managerv1.
 	err := changeMarket(k, req.Msg)
 	var region *menu.RegionError
 	switch {
+	case errors.Is(err, menu.ErrNotSpot):
+		return nil, refuse(connect.CodeFailedPrecondition, err)
 	case errors.Is(err, menu.ErrUnknownKind), errors.Is(err, menu.ErrUnknownVM):
 		return nil, refuse(connect.CodeNotFound, err)
 	case errors.As(err, &region):

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -53,6 +54,8 @@ type demand struct {
 	duration    int64  // seconds that it is expected to live; 0: until it is deallocated
 	distance    uint32 // of the cache's VMs; 0: not known
 	cloudRegion string // where its client is; empty: the allocator names none
+
+	client *managerv1.Client // what configurations are searched by; nil: it said nothing
 }
 
 // decide checks a request and settles the cache's region size, configuration
@@ -61,7 +64,7 @@ type demand struct {
 func decide(req *managerv1.AllocateRequest, transport string) (demand, error) {
 	d := demand{
 		capacity: req.GetCapacity(), slo: req.GetSlo(), config: req.GetConfiguration(), transport: req.GetTransport(),
-		duration: req.GetDurationSeconds(), cloudRegion: req.GetCloudRegion(),
+		duration: req.GetDurationSeconds(), cloudRegion: req.GetCloudRegion(), client: req.GetClient(),
 	}
 	var err error
 	if d.regionSize, d.regions, err = regionsFor(req.GetCapacity(), req.GetRegionSize()); err != nil {
@@ -102,6 +105,7 @@ func (d *demand) found(configs map[int]*managerv1.Configuration) {
 // configurations that were found for another SLO, if it has one.
 func decideMore(now demand, req *managerv1.ReallocateRequest, configs map[int]*managerv1.Configuration) (demand, error) {
 	d := now
+	d.client = cmp.Or(req.GetClient(), now.client)
 	if d.regions = req.GetRegions(); d.regions < 1 || d.regions > maxRegions {
 		return d, fmt.Errorf("regions %d: want 1 to %d", d.regions, maxRegions)
 	}
@@ -146,11 +150,14 @@ func (d *demand) revise(slo *managerv1.Slo, config *managerv1.Configuration) err
 	return checkConfiguration(d.config, d.slo.GetRecordSize())
 }
 
+// errNoCapacity is the capacity of nothing.
+var errNoCapacity = errors.New("capacity 0: want the cache's size in bytes")
+
 // regionsFor cuts a capacity into regions. Without a size, regions have 1 GiB,
 // or what the whole cache needs where that is less (R12).
 func regionsFor(capacity, size uint64) (uint64, uint32, error) {
 	if capacity == 0 {
-		return 0, 0, errors.New("capacity 0: want the cache's size in bytes")
+		return 0, 0, errNoCapacity
 	}
 	if size == 0 {
 		size = defaultRegionSize
@@ -163,8 +170,9 @@ func regionsFor(capacity, size uint64) (uint64, uint32, error) {
 	}
 	n := (capacity-1)/size + 1
 	if n > maxRegions {
-		return 0, 0, fmt.Errorf("capacity %v takes %d regions of %v: at most %d are possible, with this region_size %v",
-			units.Size(min(capacity, math.MaxInt64)), n, units.Size(size), maxRegions, units.Size(maxRegions*size))
+		return 0, 0, &CapacityError{
+			What: fmt.Sprintf("a cache of %d regions, with this region_size of %v", maxRegions, units.Size(size)), Asked: capacity, Available: maxRegions * size,
+		}
 	}
 	return size, uint32(n), nil
 }
@@ -176,6 +184,9 @@ func checkSLO(slo *managerv1.Slo) error {
 	}
 	if t := slo.GetMinThroughputMops(); !(t >= 0 && t <= math.MaxFloat64) {
 		return fmt.Errorf("slo: min_throughput_mops %v: want 0 (unconstrained) or more", t)
+	}
+	if _, ok := managerv1.Slo_Operations_name[int32(slo.GetOperations())]; !ok {
+		return fmt.Errorf("slo: operations %d: want 0 for reads and writes, 1 for reads, 2 for writes", slo.GetOperations())
 	}
 	if slo.GetRecordSize() > maxRecordSize {
 		return fmt.Errorf("slo: record_size %d: want at most %d bytes", slo.GetRecordSize(), maxRecordSize)

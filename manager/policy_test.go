@@ -23,10 +23,10 @@ func TestDecide(t *testing.T) {
 	}{
 		{"least", &managerv1.AllocateRequest{Capacity: 1}, ""},
 		{"no capacity", &managerv1.AllocateRequest{}, "capacity 0"},
-		{"all the memory there could be", &managerv1.AllocateRequest{Capacity: math.MaxUint64}, "at most 65536 are possible, with this region_size 64TiB"},
+		{"all the memory there could be", &managerv1.AllocateRequest{Capacity: math.MaxUint64}, "region_size of 1GiB: 8388608TiB asked for, 64TiB available"},
 		{"as many regions as possible", &managerv1.AllocateRequest{Capacity: 64 << 40}, ""},
-		{"one byte more", &managerv1.AllocateRequest{Capacity: 64<<40 + 1}, "takes 65537 regions of 1GiB"},
-		{"the largest regions", &managerv1.AllocateRequest{Capacity: math.MaxInt64, RegionSize: 1 << 40}, "at most 65536"},
+		{"one byte more", &managerv1.AllocateRequest{Capacity: 64<<40 + 1}, "a cache of 65536 regions, with this region_size of 1GiB"},
+		{"the largest regions", &managerv1.AllocateRequest{Capacity: math.MaxInt64, RegionSize: 1 << 40}, "65536TiB available"},
 		{"odd regions", &managerv1.AllocateRequest{Capacity: 1, RegionSize: 5000}, "region_size 5000: want a power of two"},
 		{"tiny regions", &managerv1.AllocateRequest{Capacity: 1, RegionSize: 2048}, "region_size 2048"},
 		{"huge regions", &managerv1.AllocateRequest{Capacity: 1, RegionSize: 1 << 63}, "region_size 9223372036854775808"},

@@ -1,6 +1,8 @@
 package manager
 
 import (
+	"cmp"
+
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/manager/plan"
 )
@@ -43,6 +45,18 @@ func (ca *cache) priced(p *managerv1.Cache) *managerv1.Cache {
 			p.Shares[i].PriceMicros = int64(price)
 		}
 	}
-	p.DurationSeconds, p.Distance, p.CreatedUnixMs = ca.demand.duration, ca.demand.distance, toMillis(ca.created)
+	p.DurationSeconds, p.Distance, p.CreatedUnixMs = ca.demand.duration, ca.distance(), toMillis(ca.created)
 	return p
+}
+
+// distance is that of the VMs which a cache has, as far as they are there; 0: not known.
+// Called under mu.
+func (ca *cache) distance() uint32 {
+	far := uint32(0)
+	for _, s := range ca.shares {
+		if s.vm.failed == "" {
+			far = max(far, s.vm.Distance)
+		}
+	}
+	return cmp.Or(far, ca.demand.distance)
 }

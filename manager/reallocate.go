@@ -1,8 +1,10 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 
 	"connectrpc.com/connect"
 
@@ -73,15 +75,21 @@ func (m *Manager) reach(req *managerv1.ReallocateRequest, configs map[int]*manag
 	if err != nil {
 		return nil, refuseCapacity(err, connect.CodeNotFound)
 	}
-	slo := d.slo
 	if req.GetSlo() != nil {
-		slo = req.GetSlo()
+		d.slo = req.GetSlo()
 	}
-	found, err := m.search.search(slo, d.transport, req.GetClient())
+	d.client = cmp.Or(req.GetClient(), d.client)
+	return m.reachFor(d), nil
+}
+
+// reachFor finds how far away a cache may be, by its SLO. A cache has its configuration
+// whatever models there are now: if they know nothing of it, its reach is not known.
+func (m *Manager) reachFor(d demand) reach {
+	found, err := m.search.search(d.slo, d.transport, d.client)
 	if err != nil {
-		return nil, nil //nolint:nilerr // the cache has its configuration, whatever models there are now
+		return nil
 	}
-	return reachOf(found, d.config), nil
+	return reachOf(found, d.config)
 }
 
 // demand is what a cache is.
@@ -105,20 +113,52 @@ func (c *catalog) transport(id string) (string, error) {
 type addition struct {
 	shares   []*share
 	decision *managerv1.Decision // nil: nothing had to be chosen
+	client   *managerv1.Client   // that asked for it; nil: it said nothing of itself
 }
 
-// reserveMore places and reserves what a request asks for. The shares are nobody
-// else's until adopt; part and free undo it.
-func (c *catalog) reserveMore(req *managerv1.ReallocateRequest, configs map[int]*managerv1.Configuration, within reach, s supply, newID func() string) (_ *cache, _ demand, _ addition, err error) {
+// reserveMore places and reserves what a request asks for, as reserve does. The shares
+// are nobody else's until adopt; part and free undo it.
+func (c *catalog) reserveMore(req *managerv1.ReallocateRequest, configs map[int]*managerv1.Configuration, within reach, s supply, newID func() string) (*cache, demand, addition, error) {
+	for range replanTries {
+		w, err := c.want(req, configs, s)
+		if err != nil {
+			return nil, w.d, addition{}, err
+		}
+		p, err := w.place(req, configs, within)
+		if err != nil {
+			return nil, w.d, addition{}, err
+		}
+		more, err := c.reserveWanted(req, w, p, newID)
+		if err != nil || more.shares != nil {
+			w.d.config = p.config
+			return w.ca, w.d, more, err
+		}
+	}
+	return nil, demand{}, addition{}, errTaken
+}
+
+// want is what a cache asks for, and what it can choose from.
+type want struct {
+	ca      *cache
+	changes uint64 // of the cache when it asked
+	d       demand
+	avoid   map[string]bool
+	present []candidate
+	pool    []candidate
+	s       supply
+}
+
+// want looks at what there is.
+func (c *catalog) want(req *managerv1.ReallocateRequest, configs map[int]*managerv1.Configuration, s supply) (w want, err error) {
 	c.mu.Lock()
-	defer c.end(&err)
+	defer c.mu.Unlock()
 	ca, err := c.known(req.GetCacheId())
 	if err != nil {
-		return nil, demand{}, addition{}, err
+		return w, err
 	}
 	d, err := decideMore(ca.demand, req, configs)
 	if err != nil {
-		return nil, d, addition{}, err
+		return w, err
 	}
 	avoid := make(map[string]bool)
 	for _, id := range req.GetAvoidVms() {
@@ -135,32 +175,52 @@ func (c *catalog) reserveMore(req *managerv1.ReallocateRequest, configs map[int]
 	if req.GetPreferPresent() {
 		present = ca.present(avoid)
 	}
-	s = c.withWarm(s, d.transport, true)
-	p, err := place(within.bound(d), present, c.pool(avoid, s.now), s)
+	return want{
+		ca: ca, changes: ca.changes, d: d, avoid: avoid, present: present,
+		pool: c.pool(avoid, s.now), s: c.withWarm(s, d.transport, true),
+	}, nil
+}
+
+// place chooses what is wanted.
+func (w want) place(req *managerv1.ReallocateRequest, configs map[int]*managerv1.Configuration, within reach) (placement, error) {
+	p, err := place(within.bound(w.d), w.present, slices.Clone(w.pool), w.s)
 	var short *CapacityError
-	if errors.As(err, &short) && within != nil && len(avoid) > 0 && !req.GetVoluntary() {
+	if errors.As(err, &short) && within != nil && len(w.avoid) > 0 && !req.GetVoluntary() {
 		// What the cache leaves goes away, whatever becomes of the SLO.
-		p, err = place(d, present, c.pool(avoid, s.now), s)
+		p, err = place(w.d, w.present, slices.Clone(w.pool), w.s)
 	}
-	if err != nil {
-		return nil, d, addition{}, err
+	if err == nil && configs == nil && req.GetConfiguration() == nil && bounded(w.d.slo) {
+		within.note(p.decision, w.d.distance)
 	}
-	if configs == nil && req.GetConfiguration() == nil && bounded(d.slo) {
-		within.note(p.decision, d.distance)
+	return p, err
+}
+
+// reserveWanted reserves what was chosen. It returns no shares where the cache has
+// changed, or what was chosen is not to be had any more.
+func (c *catalog) reserveWanted(req *managerv1.ReallocateRequest, w want, p placement, newID func() string) (_ addition, err error) {
+	c.mu.Lock()
+	defer c.end(&err)
+	ca := w.ca
+	switch {
+	case c.caches[ca.id] != ca:
+		return addition{}, noCache(ca.id)
+	case ca.changes != w.changes || !c.there(p, w.d):
+		return addition{}, nil
 	}
 	if req.GetVoluntary() {
-		if err := ca.worth(req.GetAvoidVms(), p, s.economy); err != nil {
-			return nil, d, addition{}, err
+		if err := ca.worth(req.GetAvoidVms(), p, w.s.economy); err != nil {
+			return addition{}, err
 		}
 	}
 	if has := len(ca.all()); has+len(p.parts) > maxSharesPerCache {
-		return nil, d, addition{}, &CapacityError{
+		return addition{}, &CapacityError{
 			What: "cache " + ca.id + ": number of VMs while it moves", Asked: uint64(has + len(p.parts)), Available: maxSharesPerCache,
 		}
 	}
-	c.warmUp(p.parts, s.region, d.transport)
+	c.warmUp(p.parts, w.s.region, w.d.transport)
+	d := w.d
 	d.config = p.config
-	return ca, d, addition{c.grant(ca, d, p.parts, newID), p.decision}, nil
+	return addition{c.grant(ca, d, p.parts, newID), p.decision, req.GetClient()}, nil
 }
 
 // present lists the VMs that a cache uses, from the last one on, since it is at
@@ -190,6 +250,7 @@ func (c *catalog) adopt(ca *cache, more addition) (_ *managerv1.ReallocateRespon
 	}
 	ca.pending = append(ca.pending, more.shares...)
 	ca.decide("reallocate", more.decision)
+	ca.demand.client = cmp.Or(more.client, ca.demand.client)
 	c.touchCache(ca)
 	return &managerv1.ReallocateResponse{Shares: ca.withTokens(protos(more.shares, true), more.shares)}, nil
 }

@@ -66,7 +66,7 @@ func (m *Manager) releaseVM(ctx context.Context, cache string, p parting, whole 
 		p.grants = []string{""} // all of them, whoever gave them
 	}
 	for _, grant := range p.grants {
-		err := disconnect(call, p.vm.VM, cache, grant)
+		err := m.disconnect(call, p.info, cache, grant)
 		if err == nil {
 			continue
 		}
@@ -86,8 +86,8 @@ func (m *Manager) releaseVM(ctx context.Context, cache string, p parting, whole 
 // disconnect takes the regions of a grant back from a server, or of all grants.
 // A cache that has none there, because the client never connected or left first,
 // is no error.
-func disconnect(ctx context.Context, v VM, cacheID, grant string) error {
-	client := serverv1connect.NewCacheServerServiceClient(httpClient, v.ControlURL, connect.WithReadMaxBytes(maxMessage))
+func (m *Manager) disconnect(ctx context.Context, v VM, cacheID, grant string) error {
+	client := serverv1connect.NewCacheServerServiceClient(m.servers, v.ControlURL, connect.WithReadMaxBytes(maxMessage))
 	req := connect.NewRequest(&serverv1.DisconnectRequest{CacheId: cacheID, Grant: grant})
 	v.authorize(req.Header())
 	_, err := client.Disconnect(ctx, req)

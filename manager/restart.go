@@ -9,6 +9,9 @@ import (
 	"slices"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/redykv/redykv/internal/api/catalogv1"
 )
 
 // open makes the manager's catalog. With a state directory it is what an earlier
@@ -17,6 +20,7 @@ import (
 // are failed.
 func (m *Manager) open() error {
 	m.catalog = newCatalog(nil, m.broken)
+	m.catalog.learnt = m.learnt
 	m.guard.own = rand.Text() + rand.Text()
 	if m.opts.State == "" && m.opts.store == nil {
 		return nil
@@ -51,6 +55,7 @@ func (m *Manager) restore() error {
 	if err := m.catalog.load(m.opts.now(), m.expiry(), m.nextBeat()); err != nil {
 		return err
 	}
+	m.relearn(&m.catalog.earlier.learnt)
 	m.catalog.nameRegion(m.cloudRegion())
 	if err := m.keepToken(); err != nil {
 		return err
@@ -89,12 +94,45 @@ func (c *catalog) nameRegion(region string) {
 	}
 }
 
-// keepToken has the servers that an earlier manager launched go on with the token
+// keepToken has the servers that an earlier manager launched go on with the tokens
 // that it gave them.
 func (m *Manager) keepToken() error {
-	if m.catalog.token != "" {
-		m.guard.own = m.catalog.token
+	if token := m.catalog.earlier.token; token != "" {
+		m.guard.own = token
 		return nil
 	}
 	return m.catalog.store.apply(map[string][]byte{tokenKey: []byte(m.guard.own)})
+}
+
+// keepSetting says how this manager, which is served now, is unlike the one before in
+// what servers and clients of that one will miss.
+func (m *Manager) keepSetting() error {
+	c := m.catalog
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was := &c.earlier.setting
+	is := &catalogv1.Setting{
+		Url: m.URL(), Transport: m.opts.Transport, Allocator: m.opts.Allocator != nil, CloudRegion: m.cloudRegion(),
+	}
+	if proto.Equal(was, is) {
+		return nil
+	}
+	if was.GetTransport() != "" { // else the state directory is new
+		warn := func(what, then, now string) {
+			if then != now {
+				m.opts.Logger.Warn("the state directory was used with another "+what, "directory", m.opts.State, "then", then, "now", now)
+			}
+		}
+		warn("address: servers and clients of then still call that", was.GetUrl(), is.GetUrl())
+		warn("transport: caches of then keep theirs", was.GetTransport(), is.GetTransport())
+		warn("cloud region: caches of then keep theirs", was.GetCloudRegion(), is.GetCloudRegion())
+		if was.GetAllocator() && !is.GetAllocator() {
+			m.opts.Logger.Warn("the state directory was used with an allocator, and there is none now: VMs that it has launched count as failed, and nobody ends them", "directory", m.opts.State)
+		}
+	}
+	value, err := proto.Marshal(is)
+	if err != nil {
+		return err
+	}
+	return c.store.apply(map[string][]byte{settingKey: value})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/manager/model"
+	"github.com/redykv/redykv/manager/plan"
 )
 
 // DefaultSLOMargin is how much better than an SLO a configuration has to be predicted,
@@ -79,6 +80,7 @@ func (s *searcher) search(slo *managerv1.Slo, transport string, client *managerv
 		})
 	}
 	found, err := s.library.Search(model.Query{
+		Ops:        opsOf(slo),
 		SLO:        model.SLO{LatencyUs: slo.GetMaxLatencyUs(), Mops: slo.GetMinThroughputMops()},
 		Margin:     s.margin,
 		RecordSize: int(cmp.Or(slo.GetRecordSize(), minRecordSize)),
@@ -101,16 +103,24 @@ func (s *searcher) search(slo *managerv1.Slo, transport string, client *managerv
 	return configs, nil
 }
 
+// opsOf are the operations that an SLO is of.
+func opsOf(slo *managerv1.Slo) model.Ops {
+	switch slo.GetOperations() {
+	case managerv1.Slo_OPERATIONS_READS:
+		return model.Reads
+	case managerv1.Slo_OPERATIONS_WRITES:
+		return model.Writes
+	}
+	return model.Both
+}
+
 // configurations are those of answers. The same at all distances is one.
 func configurations(found map[int]model.Found) map[int]*managerv1.Configuration {
 	configs := make(map[int]*managerv1.Configuration)
 	same := len(found) == model.MaxDistance
 	for distance, f := range found {
-		c := f.Config
-		configs[distance] = &managerv1.Configuration{
-			ClientThreads: uint32(c.C), ServerThreads: uint32(c.S), BatchSize: uint32(c.B), QueueDepth: uint32(c.Q),
-		}
-		same = same && c == found[1].Config
+		configs[distance] = configurationOf(plan.Config(f.Config))
+		same = same && f.Config == found[1].Config
 	}
 	if same {
 		return map[int]*managerv1.Configuration{0: configs[1]}
@@ -133,22 +143,20 @@ func refuseSLO(asked *managerv1.Slo, err error) error {
 	if !errors.As(err, &impossible) {
 		return refuse(connect.CodeFailedPrecondition, fmt.Errorf("slo: %w; name a configuration, or see redykv model build", err))
 	}
-	answer := connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("slo: %w", err))
+	what := "slo"
+	if ops := opsOf(asked); ops != model.Both {
+		what += " of " + ops.String()
+	}
 	near := impossible.Nearest()
-	detail := &managerv1.SloDetail{
+	return refuse(connect.CodeInvalidArgument, fmt.Errorf("%s: %w", what, &SLOError{
 		Asked: asked,
 		Nearest: &managerv1.Slo{
-			MaxLatencyUs: near.Predicted.LatencyUs, MinThroughputMops: near.Predicted.Mops, RecordSize: asked.GetRecordSize(),
+			MaxLatencyUs: near.Predicted.LatencyUs, MinThroughputMops: near.Predicted.Mops,
+			RecordSize: asked.GetRecordSize(), Operations: asked.GetOperations(),
 		},
-		Configuration: &managerv1.Configuration{
-			ClientThreads: uint32(near.Config.C), ServerThreads: uint32(near.Config.S),
-			BatchSize: uint32(near.Config.B), QueueDepth: uint32(near.Config.Q),
-		},
-	}
-	if d, err := connect.NewErrorDetail(detail); err == nil { // else the message alone has to do
-		answer.AddDetail(d)
-	}
-	return answer
+		Configuration: configurationOf(plan.Config(near.Config)),
+		cause:         impossible,
+	}))
 }
 
 // models lists what SLOs are searched in.
@@ -159,7 +167,7 @@ func (s *searcher) models() []*managerv1.Model {
 		all = append(all, &managerv1.Model{
 			Name:       fmt.Sprintf("%s, network %s", p.Transport, p.Network),
 			Transport:  p.Transport,
-			Provenance: fmt.Sprintf("measured on %v, %s, by revision %s", p.Host, p.Date.Format("2006-01-02"), p.Revision),
+			Provenance: fmt.Sprintf("on %v, %s, by revision %s", p.Host, p.Date.Format("2006-01-02"), p.Revision),
 		})
 	}
 	return all

@@ -80,9 +80,10 @@ func (s service) Renew(ctx context.Context, req *connect.Request[managerv1.Renew
 	return connect.NewResponse(&managerv1.RenewResponse{LeaseMs: s.m.leaseMillis()}), nil
 }
 
-// Reclaim fails with InvalidArgument, or NotFound for a VM that is not there.
+// Reclaim fails with InvalidArgument, NotFound for a VM that is not there, or
+// PermissionDenied for a server that is not that VM's.
 func (s service) Reclaim(ctx context.Context, req *connect.Request[managerv1.ReclaimRequest]) (*connect.Response[managerv1.ReclaimResponse], error) {
-	_, leave, err := s.m.enter(ctx)
+	ctx, leave, err := s.m.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -93,6 +94,9 @@ func (s service) Reclaim(ctx context.Context, req *connect.Request[managerv1.Rec
 	}
 	if n := len(req.Msg.GetReason()); n > maxReasonLen {
 		return nil, refuse(connect.CodeInvalidArgument, fmt.Errorf("reason of %d bytes: want at most %d", n, maxReasonLen))
+	}
+	if _, err := s.m.speaker(ctx, req.Msg.GetVmId()); err != nil {
+		return nil, err
 	}
 	deadline, err := s.m.reclaim(req.Msg.GetVmId(), s.m.opts.now().Add(notice), cmp.Or(req.Msg.GetReason(), "reclaimed"))
 	if err != nil {
@@ -170,10 +174,10 @@ func (s service) Watch(ctx context.Context, req *connect.Request[managerv1.Watch
 	}
 }
 
-// Register fails with InvalidArgument, or AlreadyExists for the id of a launched
-// VM that has registered.
+// Register fails with InvalidArgument, AlreadyExists for the id of a launched VM that
+// has registered, or PermissionDenied for the id of a VM of another token.
 func (s service) Register(ctx context.Context, req *connect.Request[managerv1.RegisterRequest]) (*connect.Response[managerv1.RegisterResponse], error) {
-	_, leave, err := s.m.enter(ctx)
+	ctx, leave, err := s.m.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -184,6 +188,9 @@ func (s service) Register(ctx context.Context, req *connect.Request[managerv1.Re
 	if err := info.check(); err != nil {
 		return nil, refuse(connect.CodeInvalidArgument, err)
 	}
+	if info.speaker, err = s.m.speaker(ctx, info.ID); err != nil {
+		return nil, err
+	}
 	if err := s.m.catalog.register(info, s.m.nextBeat()); err != nil {
 		return nil, refuseCapacity(err, connect.CodeAlreadyExists)
 	}
@@ -192,13 +199,17 @@ func (s service) Register(ctx context.Context, req *connect.Request[managerv1.Re
 }
 
 // Heartbeat fails with NotFound for a server that the manager does not know or
-// has given up: it has to register again.
+// has given up: it has to register again; and with PermissionDenied for a VM of
+// another token.
 func (s service) Heartbeat(ctx context.Context, req *connect.Request[managerv1.HeartbeatRequest]) (*connect.Response[managerv1.HeartbeatResponse], error) {
-	_, leave, err := s.m.enter(ctx)
+	ctx, leave, err := s.m.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
+	if _, err := s.m.speaker(ctx, req.Msg.GetVmId()); err != nil {
+		return nil, err
+	}
 	err = s.m.catalog.heartbeat(req.Msg.GetVmId(), req.Msg.GetFreeMemory(), s.m.nextBeat)
 	if err != nil {
 		return nil, refuseCapacity(err, connect.CodeInternal)

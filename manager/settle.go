@@ -31,7 +31,9 @@ func (m *Manager) settle(req *managerv1.SettleRequest) error {
 		return refuseCapacity(err, connect.CodeInvalidArgument)
 	}
 	m.noticeLeft(dropped)
-	m.rate.report(req.GetMovedBytes(), time.Duration(req.GetMovedMs())*time.Millisecond)
+	if m.rate.report(req.GetMovedBytes(), time.Duration(req.GetMovedMs())*time.Millisecond) {
+		m.catalog.remember()
+	}
 	m.release(req.GetCacheId(), dropped, false)
 	m.opts.Logger.Info("cache settled", "cache", req.GetCacheId(), "capacity", units.Size(req.GetCapacity()).String(),
 		"shares", len(req.GetShares()), "released", len(dropped))

@@ -54,6 +54,9 @@ func (s shop) Offers(_ context.Context, region string) ([]plan.Offer, error) {
 	return offers, err
 }
 
+// room is how much memory there is for further VMs.
+func (s shop) room() uint64 { return s.budget.free() }
+
 // buy takes a VM and its memory; sold out is menu.ErrSoldOut.
 func (s shop) buy(spec VMSpec) error {
 	if err := s.budget.take(spec.Memory); err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -23,11 +24,12 @@ import (
 // prices wander, clients die and managers are started again; and then a time of rest.
 const (
 	simChaos   = time.Hour
-	simRest    = 40 * time.Minute
+	simRest    = 40 * time.Minute // longer than a cache stays where it is
 	simRegion  = 1 << 30
 	simRate    = 1 << 30 // bytes a second that leave a VM
 	simLease   = time.Minute
 	simStartVM = 15 * time.Second
+	simNotice  = 2 * time.Minute // the longest
 )
 
 // simMenu is what the simulated cloud sells. There is enough of it.
@@ -170,22 +172,60 @@ func (c *simCloud) Restore(_ context.Context, wanted []string) (running []string
 	return running, nil
 }
 
+// simStore is a store on disk that fails when it is told to: its manager has crashed
+// then.
+type simStore struct {
+	store
+	state atomic.Int32 // simStores, simKeeps, simDrops or simGone
+}
+
+// What becomes of the next change.
+const (
+	simStores int32 = iota
+	simKeeps        // it is stored, and the manager never hears of it
+	simDrops        // it is lost
+	simGone         // as are all that follow
+)
+
+func (s *simStore) apply(changes map[string][]byte) error {
+	switch s.state.Load() {
+	case simStores:
+		return s.store.apply(changes)
+	case simKeeps:
+		if err := s.store.apply(changes); err != nil {
+			return err
+		}
+	}
+	s.state.Store(simGone)
+	return errCrash
+}
+
 // simulation is managers, one after the other, a cloud, and clients.
 type simulation struct {
 	t      *testing.T
 	cloud  *simCloud
 	state  string
-	api    atomic.Pointer[service] // of the manager that runs
+	store  *simStore               // of the manager that runs
+	api    atomic.Pointer[service] // the same
 	calm   atomic.Bool             // clients do not die any more
 	living sync.WaitGroup          // clients
 
-	lost, moved, died, restarted, dear atomic.Int64
+	lost, moved, died, restarted, crashed, dear atomic.Int64
+
+	mu   sync.Mutex
+	away [][2]time.Time // when there was no manager
 }
 
+// start begins with what the manager before has left, by the defaults of policy.
 func (s *simulation) start() {
+	disk, err := openPebbleStore(s.state, quiet(), func(err error) { s.t.Error(err) })
+	if err != nil {
+		s.t.Error(err)
+		return
+	}
+	s.store = &simStore{store: disk}
 	m, err := New(Options{
-		Allocator: s.cloud, State: s.state, Lease: simLease, Heartbeat: 10 * time.Second, Provision: simStartVM, MigrationRate: simRate, Logger: quiet(),
-		Economy: Economy{MinSaving: 0.04, Dwell: 5 * time.Minute},
+		Allocator: s.cloud, store: s.store, Lease: simLease, Heartbeat: 10 * time.Second, Provision: simStartVM, MigrationRate: simRate, Logger: quiet(),
 	})
 	if err != nil {
 		s.t.Error(err)
@@ -200,6 +240,31 @@ func (s *simulation) stop() {
 	}
 }
 
+// restart has another manager go on after a while, after this one has crashed at one of
+// its next changes, or was closed.
+func (s *simulation) restart(rng *rand.Rand) {
+	if rng.IntN(2) == 0 {
+		s.store.state.Store(simKeeps + rng.Int32N(2))
+		<-s.api.Load().m.ctx.Done()
+		s.crashed.Add(1)
+	}
+	from := time.Now()
+	s.stop()
+	time.Sleep(upTo(rng, 30*time.Second))
+	s.start()
+	s.restarted.Add(1)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away = append(s.away, [2]time.Time{from, time.Now()})
+}
+
+// alone says whether there was no manager at some time since then.
+func (s *simulation) alone(since time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.away, func(a [2]time.Time) bool { return a[1].After(since) })
+}
+
 // simClient does at the manager's API what redytier does.
 type simClient struct {
 	*simulation
@@ -207,6 +272,7 @@ type simClient struct {
 	id      string
 	regions uint32
 	shares  []*managerv1.VmShare
+	ended   time.Time // its last move
 }
 
 // live allocates a cache and keeps it, until it dies without a word or ctx ends.
@@ -338,11 +404,15 @@ func (c *simClient) move(ctx context.Context, vms []string, copied, voluntary bo
 	if copied {
 		took = time.Duration(regions) * time.Second * simRegion / simRate
 		pause(ctx, took)
+		// Only the manager's absence, or another move of the cache, is an excuse.
 		if !deadline.IsZero() && time.Now().After(deadline) {
 			c.lost.Add(1)
+			if noticed := deadline.Add(-simNotice); !c.alone(noticed) && c.ended.Before(noticed) {
+				c.t.Errorf("cache %s has left %v by %v, %v too late", c.id, vms, time.Now(), time.Since(deadline))
+			}
 		}
 	}
-	c.shares = append(stay, r.Msg.GetShares()...)
+	c.shares, c.ended = append(stay, r.Msg.GetShares()...), time.Now()
 	c.moved.Add(1)
 	req := &managerv1.SettleRequest{CacheId: c.id, Capacity: uint64(c.regions) * simRegion, MovedBytes: uint64(regions) * simRegion, MovedMs: took.Milliseconds()}
 	for _, s := range c.shares {
@@ -380,10 +450,7 @@ func TestSimulation(t *testing.T) {
 		for end := time.Now().Add(simChaos); time.Now().Before(end); {
 			time.Sleep(10*time.Minute + upTo(rng, 10*time.Minute))
 			s.check()
-			s.stop()
-			time.Sleep(upTo(rng, 30*time.Second))
-			s.start()
-			s.restarted.Add(1)
+			s.restart(rng)
 		}
 		s.calm.Store(true)
 		s.freeze()
@@ -402,10 +469,10 @@ func TestSimulation(t *testing.T) {
 		s.stop()
 		s.cloud.market.Close()
 		time.Sleep(simStartVM) // for what was still starting
-		t.Logf("%d moves, of which %d to cheaper VMs and %d too late; %d clients died, %d managers were started again",
-			s.moved.Load(), s.dear.Load(), s.lost.Load(), s.died.Load(), s.restarted.Load())
+		t.Logf("%d moves, of which %d to cheaper VMs and %d too late; %d clients died, %d managers were started again, %d of them after a crash",
+			s.moved.Load(), s.dear.Load(), s.lost.Load(), s.died.Load(), s.restarted.Load(), s.crashed.Load())
 		for what, n := range map[string]int64{
-			"moves": s.moved.Load(), "moves to cheaper VMs": s.dear.Load(), "deaths": s.died.Load(), "restarts": s.restarted.Load(),
+			"moves": s.moved.Load(), "moves to cheaper VMs": s.dear.Load(), "deaths": s.died.Load(), "restarts": s.restarted.Load(), "crashes": s.crashed.Load(),
 		} {
 			if n == 0 {
 				t.Errorf("no %s: nothing was tried", what)

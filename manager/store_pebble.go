@@ -38,7 +38,10 @@ var _ store = (*pebbleStore)(nil)
 // if the store breaks while it is open, on any goroutine. Errors are ErrStateInUse,
 // ErrStateCorrupt, ErrStateFormat, and those of the file system.
 func openPebbleStore(state string, log *slog.Logger, failed func(error)) (_ *pebbleStore, err error) {
-	dir := filepath.Join(state, "catalog")
+	dir := filepath.Join(state, catalogDir)
+	if err := checkState(state); err != nil {
+		return nil, err
+	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
@@ -57,6 +60,37 @@ func openPebbleStore(state string, log *slog.Logger, failed func(error)) (_ *peb
 		return nil, errors.Join(fmt.Errorf("%s: %w", state, err), s.close())
 	}
 	return s, nil
+}
+
+// What a state directory has.
+const (
+	catalogDir = "catalog"
+	vmsDir     = "vms" // of a local allocator
+)
+
+// checkState refuses a directory that somebody uses for something else.
+func checkState(state string) error {
+	entries, err := os.ReadDir(state)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // it is made
+	}
+	if err != nil {
+		return fmt.Errorf("state directory: %w", err)
+	}
+	others := ""
+	for _, e := range entries {
+		switch e.Name() {
+		case catalogDir:
+			return nil
+		case vmsDir, "lost+found":
+		default:
+			others = e.Name()
+		}
+	}
+	if others != "" {
+		return fmt.Errorf("%w: %s holds no manager's catalog, but %s", ErrStateFormat, state, others)
+	}
+	return nil
 }
 
 // open turns everything that Pebble finds wrong into an error: some damage it

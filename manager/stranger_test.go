@@ -14,7 +14,7 @@ import (
 // A cache server lets nobody in but its manager, and those to whom that has given
 // memory: and them to what is theirs alone.
 func TestStrangers(t *testing.T) {
-	_, client := serve(t, Options{Transport: "mem"})
+	m, client := serve(t, Options{Transport: "mem"})
 	n := startNode(t, "node")
 	registered := announce(t, n, client)
 	await(t, registered, "registration")
@@ -67,7 +67,7 @@ func TestStrangers(t *testing.T) {
 	if free := n.VM().Free; free != 7<<20 {
 		t.Errorf("%d bytes free, want 7 MiB as before", free)
 	}
-	leases, err := leasesOf(n.vm)
+	leases, err := m.leasesOf(n.vm)
 	if err != nil || len(leases) != 1 {
 		t.Errorf("the manager sees %v, %v", leases, err)
 	}

@@ -32,6 +32,8 @@ type VM struct {
 	Price       plan.Price    // of the whole VM
 	Notice      time.Duration // before its end, if it is a spot VM
 	Started     time.Time     // when the manager first knew of it; the manager's to say
+
+	speaker string // the token that registered it, by its name; empty: it took none
 }
 
 // Bounds on what a server may say of itself. They keep sums of sizes far from

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redykv/redykv/manager/menu"
 	"github.com/redykv/redykv/manager/plan"
 )
 
@@ -17,6 +18,23 @@ type WarmPool struct {
 	Spot        bool
 	CloudRegion string // empty: the allocator's
 	Count       int
+}
+
+// checkWarm refuses pools of what is not on the allocator's menu.
+func (m *Manager) checkWarm() error {
+	if len(m.opts.Warm) == 0 {
+		return nil
+	}
+	k := m.market()
+	if k == nil {
+		return nil // what another allocator offers may change
+	}
+	for _, p := range m.opts.Warm {
+		if _, err := k.Kinds(menu.Kind{Type: p.Type, CloudRegion: p.CloudRegion, Spot: p.Spot}); err != nil {
+			return fmt.Errorf("warm pool: %w", err)
+		}
+	}
+	return nil
 }
 
 // warmRetry is how often a pool is looked at that is not full.

@@ -204,5 +204,8 @@ func (c *Cache) Delete(ctx context.Context) error {
 		return fmt.Errorf("redytier: delete cache %s: %w", c.id, err)
 	}
 	c.released = true
+	if c.cfg.FabricTLS != nil {
+		c.cfg.control.CloseIdleConnections()
+	}
 	return nil
 }

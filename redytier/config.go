@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/bits"
+	"net/http"
 	"runtime"
 	"time"
 
@@ -36,8 +37,9 @@ type Config struct {
 	Capacity int64
 	// SLO is what the manager is asked to keep to.
 	SLO SLO
-	// Duration is how long the cache is likely to be needed, in whole seconds;
-	// 0: until deleted.
+	// Duration is how long the cache is likely to be needed, in whole seconds, so
+	// that spot VMs can be used, which are cheaper and may be taken back (R11); 0:
+	// until deleted.
 	Duration time.Duration
 	// RegionSize in bytes, a power of two from MinRegionSize. Default:
 	// DefaultRegionSize, or less for a small cache, so that its last region
@@ -48,10 +50,14 @@ type Config struct {
 	// Cores is the most client threads that the manager may choose. Default: the
 	// machine's processors.
 	Cores int
+	// CloudRegion is where the client is: of the cloud's regions, the one whose VMs it
+	// is given. Default: the manager's.
+	CloudRegion string
 	// Transport is mem, shm, tcp or verbs. Default: the manager chooses.
 	Transport string
 	// FabricTLS secures the connections of the tcp transport, if the servers have
-	// it too (server.Options). Default: none.
+	// it too (server.Options), and calls to the control APIs of servers that are at
+	// https. Default: none, and the certificates that the system trusts.
 	FabricTLS *tls.Config
 	// Net is a network to model on top of the transport: "none", "rdma" (2.9 us
 	// round trip, 100 Gbit/s), "2.9us,100Gbit", or a model for each distance in
@@ -81,16 +87,28 @@ type Config struct {
 
 	network fabric.Network                        // what Net says
 	lease   time.Duration                         // what the manager says; 0: none
+	control *http.Client                          // calls the servers' control APIs
 	wrap    func(fabric.Provider) fabric.Provider // tests put faults before the transport
 }
 
-// SLO is what an application wants of reads and of writes (3.3). Zero fields
-// ask for nothing.
+// SLO is what an application wants of reads and of writes (3.3), or of one of both.
+// Zero fields ask for nothing.
 type SLO struct {
 	MaxLatency    time.Duration // average
 	MinThroughput float64       // operations a second
 	RecordSize    int           // bytes
+	Operations    Operations    // that the bounds are of
 }
+
+// Operations says what an SLO is of. Others are unconstrained (A14).
+type Operations int
+
+// What an SLO may be of.
+const (
+	ReadsAndWrites = Operations(managerv1.Slo_OPERATIONS_UNSPECIFIED) // alike
+	ReadsOnly      = Operations(managerv1.Slo_OPERATIONS_READS)
+	WritesOnly     = Operations(managerv1.Slo_OPERATIONS_WRITES)
+)
 
 // Tuning switches off what section 4.3 of the paper adds to the data path, one by
 // one, to measure what each is worth (R50). Zero: all is on. A queue depth of 1 is a
@@ -145,6 +163,12 @@ func (c *Config) ensureDefaults() error {
 	}
 	if err := checkRegionSize(c.RegionSize, c.Capacity); err != nil {
 		return err
+	}
+	c.control = http.DefaultClient
+	if c.FabricTLS != nil {
+		t := http.DefaultTransport.(*http.Transport).Clone()
+		t.TLSClientConfig = c.FabricTLS
+		c.control = &http.Client{Transport: t}
 	}
 	if c.Net != "" {
 		network, err := fabric.ParseNetwork(c.Net)
@@ -230,8 +254,8 @@ func configurationOf(m *managerv1.Configuration) Configuration {
 }
 
 func (s SLO) check() error {
-	if s.MaxLatency < 0 || s.MinThroughput < 0 || s.RecordSize < 0 {
-		return fmt.Errorf("redytier: negative SLO %+v", s)
+	if s.MaxLatency < 0 || s.MinThroughput < 0 || s.RecordSize < 0 || s.Operations < ReadsAndWrites || s.Operations > WritesOnly {
+		return fmt.Errorf("redytier: SLO %+v: want nothing negative, of reads, writes or both", s)
 	}
 	return nil
 }
@@ -244,5 +268,6 @@ func (s SLO) proto() *managerv1.Slo {
 		MaxLatencyUs:      float64(s.MaxLatency) / float64(time.Microsecond),
 		MinThroughputMops: s.MinThroughput / 1e6,
 		RecordSize:        uint32(s.RecordSize),
+		Operations:        managerv1.Slo_Operations(s.Operations),
 	}
 }

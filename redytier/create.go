@@ -43,6 +43,7 @@ func Create(ctx context.Context, mgr Manager, cfg Config) (*Cache, error) {
 		Configuration:   cfg.Configuration.proto(),
 		RegionSize:      uint64(cfg.RegionSize),
 		Transport:       cfg.Transport,
+		CloudRegion:     cfg.CloudRegion,
 		Client:          cfg.client(),
 	}))
 	if err != nil {

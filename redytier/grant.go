@@ -30,6 +30,7 @@ type grant struct {
 	ticket     redywire.Ticket
 	tokens     []fabric.Token // of its regions, by the server's index
 	tuning     Tuning
+	http       *http.Client // that calls the server's control API
 
 	regions atomic.Uint32 // lent; less than there are tokens after a release
 	doubts  atomic.Int32  // connections that failed, and that the server may not know of yet
@@ -67,6 +68,7 @@ func connectShare(ctx context.Context, cache string, cfg *Config, share *manager
 	g := &grant{
 		id: share.GetGrant(), cache: cache, vm: share.GetVm().GetId(),
 		controlURL: share.GetVm().GetControlUrl(), token: share.GetToken(), distance: int(share.GetVm().GetDistance()), tuning: cfg.Tuning,
+		http: cfg.control,
 	}
 	answer, err := g.control().Connect(ctx, connect.NewRequest(&serverv1.ConnectRequest{
 		CacheId: cache, Grant: g.id, Token: g.token, Regions: share.GetRegions(), RegionSize: uint64(cfg.RegionSize),
@@ -124,7 +126,7 @@ func (c Configuration) share(regions, of int) Configuration {
 }
 
 func (g *grant) control() serverv1connect.CacheServerServiceClient {
-	return serverv1connect.NewCacheServerServiceClient(http.DefaultClient, g.controlURL)
+	return serverv1connect.NewCacheServerServiceClient(g.http, g.controlURL)
 }
 
 // disconnect gives a grant's regions back. That they are back already is no error.

@@ -2,7 +2,7 @@ package main
 
 import (
 	"crypto/tls"
-	"errors"
+	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"os"
@@ -99,8 +99,8 @@ func (f guardFlags) check(listen string) error {
 	return nil
 }
 
-// apply reads the files.
-func (f guardFlags) apply(opts *manager.Options, log *slog.Logger) error {
+// apply reads the files. launches says whether the manager starts servers itself.
+func (f guardFlags) apply(opts *manager.Options, launches bool, log *slog.Logger) error {
 	if f.tokens != "" {
 		tokens, err := manager.OpenTokenFile(f.tokens, log)
 		if err != nil {
@@ -121,10 +121,30 @@ func (f guardFlags) apply(opts *manager.Options, log *slog.Logger) error {
 	opts.Access.CA = f.cert
 	if f.clientCA != "" {
 		if opts.TLS.ClientCAs, err = manager.ReadCertificates(f.clientCA); err != nil {
-			return errors.Join(errors.New("--api-client-ca"), err)
+			return fmt.Errorf("--api-client-ca: %w", err)
+		}
+		if err := signedFor(cert, opts.TLS.ClientCAs); launches && err != nil {
+			return fmt.Errorf("--api-client-ca %s: the servers that a manager starts show it --api-cert %s, with which they would not be let in: %w", f.clientCA, f.cert, err)
 		}
 		opts.TLS.ClientAuth = tls.RequireAndVerifyClientCert
 		opts.Access.Cert, opts.Access.Key = f.cert, f.key
 	}
 	return nil
+}
+
+// signedFor says why a caller with a certificate would not be let in: another authority
+// has signed it, or it is for servers only.
+func signedFor(cert tls.Certificate, authorities *x509.CertPool) error {
+	chain := x509.NewCertPool()
+	for _, der := range cert.Certificate[1:] {
+		c, err := x509.ParseCertificate(der)
+		if err != nil {
+			return err
+		}
+		chain.AddCert(c)
+	}
+	_, err := cert.Leaf.Verify(x509.VerifyOptions{
+		Roots: authorities, Intermediates: chain, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+	return err
 }

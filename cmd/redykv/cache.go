@@ -20,7 +20,7 @@ func newCacheCmd() *cobra.Command {
 }
 
 func newCacheListCmd() *cobra.Command {
-	var f managerFlag
+	var f listFlags
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List caches, what they have and what they cost",
@@ -34,7 +34,8 @@ func newCacheListCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printCaches(cmd.OutOrStdout(), r.Msg.GetCaches())
+			caches := r.Msg.GetCaches()
+			return f.print(cmd, &managerv1.DescribeResponse{Caches: caches}, func(w io.Writer) error { return printCaches(w, caches) })
 		},
 	}
 	f.add(cmd.Flags())
@@ -42,7 +43,7 @@ func newCacheListCmd() *cobra.Command {
 }
 
 func newCacheDescribeCmd() *cobra.Command {
-	var f managerFlag
+	var f listFlags
 	cmd := &cobra.Command{
 		Use:   "describe ID",
 		Short: "Say which VMs a cache has, why these and why not others",
@@ -56,7 +57,7 @@ func newCacheDescribeCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printCache(cmd.OutOrStdout(), r.Msg)
+			return f.print(cmd, r.Msg, func(w io.Writer) error { return printCache(w, r.Msg) })
 		},
 	}
 	f.add(cmd.Flags())

@@ -63,7 +63,7 @@ that they can reach. With --cores 0 it serves one-sided access only.`,
 	flags.StringVar(&f.transport, "transport", "tcp", "how the memory is reached: "+strings.Join(transport.BetweenProcesses(), ", "))
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:0", "address of the control API")
 	flags.StringVar(&f.fabricListen, "fabric-listen", "", "address of the fabric (default for tcp 127.0.0.1:0, for verbs that of an RDMA device)")
-	flags.StringVar(&f.manager, "manager", "", "`URL` of the manager to register with")
+	flags.StringVar(&f.manager, "manager", "", "`URL` of the manager to register with (required)")
 	flags.StringVar(&f.vmID, "vm-id", "", "id to register with, of this process alone (default: a random one)")
 	flags.Float64Var(&f.price, "price", 0, "dollars an hour for all of the memory: caches pay for what they have of it")
 	flags.BoolVar(&f.untilStdin, "until-stdin-ends", false, "exit when standard input ends, as it does when the parent process is gone")
@@ -109,6 +109,10 @@ func (f cacheServerFlags) options(log *slog.Logger) (manager.NodeOptions, error)
 	if opts.FabricTLS, err = f.tls.config(); err != nil {
 		return opts, err
 	}
+	if f.manager == "" {
+		return opts, usagef("--manager: want the URL of a manager, which tells caches of this server")
+	}
+	opts.ControlTLS = opts.FabricTLS
 	if opts.ID == "" {
 		opts.ID = "server-" + rand.Text()
 	}
@@ -120,11 +124,9 @@ func runCacheServer(cmd *cobra.Command, f cacheServerFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	var mgr manager.Client
-	if f.manager != "" {
-		if mgr, err = f.access.dial(f.manager); err != nil {
-			return err
-		}
+	mgr, err := f.access.dial(f.manager)
+	if err != nil {
+		return err
 	}
 	// What interrupts the command asks the server to leave. It serves on until it
 	// has left.
@@ -143,14 +145,6 @@ func runCacheServer(cmd *cobra.Command, f cacheServerFlags) (err error) {
 	}
 	defer func() { err = errors.Join(err, node.Close()) }()
 	ready := func() { fmt.Fprintf(cmd.OutOrStdout(), "cache server ready: %v\n", node) }
-	if f.manager == "" {
-		ready()
-		select {
-		case <-serving.Done():
-		case <-cmd.Context().Done(): // nobody could be told
-		}
-		return nil
-	}
 	defer context.AfterFunc(cmd.Context(), func() {
 		node.Leave(serving, mgr, f.notice)
 		stop()

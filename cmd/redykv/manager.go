@@ -28,10 +28,12 @@ type managerFlags struct {
 	allocator string
 	transport string
 	memory    units.Size
+	rate      units.Size
 	vmMemory  units.Size
 	heartbeat time.Duration
 	silence   time.Duration
 	lease     time.Duration
+	enforce   bool
 	state     string
 	metrics   string
 	tls       tlsFlags
@@ -80,9 +82,11 @@ or --manager-token.`,
 	flags.StringVar(&f.transport, "transport", "", "transport of requests that name none: "+strings.Join(transport.BetweenProcesses(), ", ")+" (default shm; tcp with --allocator static)")
 	flags.Var(&f.memory, "memory", "most memory that local servers lend together (default: what the machine has)")
 	flags.Var(&f.vmMemory, "vm-memory", "most memory of one local server; larger caches get several (default: no limit)")
+	flags.Var(&f.rate, "migration-rate", "bytes a second that leave a VM which is reclaimed, until caches have measured it: by it spot VMs are chosen (default: what a short measurement says, with a menu that has spot VMs)")
 	flags.DurationVar(&f.heartbeat, "heartbeat", time.Second, "how often servers have to call")
 	flags.DurationVar(&f.silence, "silence", 0, "how long a server may stay silent before it is taken for failed (default: 5 heartbeats)")
 	flags.DurationVar(&f.lease, "lease", 30*time.Second, "how long a cache lives that its client does not renew; 0: until it is deallocated")
+	flags.BoolVar(&f.enforce, "enforce-duration", false, "deallocate caches that are older than their clients said they would become (default: they live on)")
 	flags.StringVar(&f.state, "state", "", "`DIRECTORY` in which the manager keeps what it knows (default: none; a restart forgets all caches)")
 	f.tls.add(flags)
 	flags.StringVar(&f.metrics, "metrics", "", "address to answer at over HTTP: /metrics for Prometheus (default: nowhere)")
@@ -98,8 +102,8 @@ or --manager-token.`,
 // options checks the flags and makes the allocator.
 func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 	opts := manager.Options{
-		Transport: f.transport, VMMemory: uint64(f.vmMemory), URL: f.advertise,
-		Heartbeat: f.heartbeat, Silence: f.silence, Lease: f.lease, State: f.state, SLOMargin: f.margin, Logger: log,
+		Transport: f.transport, VMMemory: uint64(f.vmMemory), URL: f.advertise, MigrationRate: float64(f.rate),
+		Heartbeat: f.heartbeat, Silence: f.silence, Lease: f.lease, EnforceDuration: f.enforce, State: f.state, SLOMargin: f.margin, Logger: log,
 	}
 	if f.margin == 0 {
 		opts.SLOMargin = -1
@@ -116,8 +120,10 @@ func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 		return opts, usagef("--memory and --vm-memory are for --allocator local: registered servers state their own memory")
 	case f.allocator == "static" && f.menu.menu != "":
 		return opts, usagef("--menu is for --allocator local: registered servers state their own price")
-	case f.tls != (tlsFlags{}) && (f.allocator == "static" || f.transport != "tcp"):
-		return opts, usagef("--tls-cert is for the servers of --allocator local --transport tcp: registered servers have their own")
+	case f.tls != (tlsFlags{}) && f.allocator == "local" && f.transport != "tcp":
+		return opts, usagef("--tls-cert: the servers of --allocator local take --transport tcp for it")
+	case f.rate < 0:
+		return opts, usagef("--migration-rate %v: want bytes a second", f.rate)
 	case f.heartbeat < time.Millisecond || f.silence != 0 && f.silence < f.heartbeat:
 		return opts, usagef("--heartbeat %v --silence %v: want a heartbeat of 1ms or more, and a silence not below it", f.heartbeat, f.silence)
 	case f.lease < 0 || f.lease > 0 && f.lease < time.Millisecond:
@@ -140,7 +146,7 @@ func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 	if err := f.guard.check(f.listen); err != nil {
 		return opts, err
 	}
-	if err := f.guard.apply(&opts, log); err != nil {
+	if err := f.guard.apply(&opts, f.allocator == "local", log); err != nil {
 		return opts, err
 	}
 	local := manager.LocalOptions{Transport: f.transport, Memory: uint64(f.memory), State: f.state, Logger: log}
@@ -154,13 +160,13 @@ func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 		}
 		opts.Models = append(opts.Models, m)
 	}
-	if f.allocator == "static" {
-		return opts, nil
+	var err error
+	if opts.ServerTLS, err = f.tls.config(); err != nil || f.allocator == "static" {
+		return opts, err
 	}
 	if err := checkTransport(f.transport); err != nil {
 		return opts, err
 	}
-	var err error
 	if local.Command, err = f.tls.command(); err != nil {
 		return opts, err
 	}

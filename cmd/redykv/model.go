@@ -27,7 +27,7 @@ import (
 
 func newModelCmd() *cobra.Command {
 	return newGroup("model", "Build performance models of transports, look at them, and search them",
-		newModelBuildCmd(), newModelShowCmd(), newModelSearchCmd())
+		newModelBuildCmd(), newModelShowCmd(), newModelSearchCmd(), newModelListCmd())
 }
 
 // modelBuildFlags are the flags of model build.
@@ -109,7 +109,7 @@ func (f *modelBuildFlags) parse(cmd *cobra.Command) (err error) {
 func parseCacheFlags(name, connect, idle string) (fabricbench.Idle, error) {
 	switch {
 	case !slices.Contains(transport.Names(), name):
-		return "", fmt.Errorf("unknown transport %q: want one of %s", name, strings.Join(transport.Names(), ", "))
+		return "", fmt.Errorf("--transport %q: want one of %s", name, strings.Join(transport.Names(), ", "))
 	case name == mem.Name && connect != "":
 		return "", errors.New("--connect: mem stays within a process")
 	case idle == "":

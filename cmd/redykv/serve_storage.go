@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -44,6 +45,8 @@ type storageFlags struct {
 	redy        string
 	cache       units.Size
 	transport   string
+	duration    time.Duration
+	region      string
 	refillRate  units.Size
 	commitPoint string
 	tls         tlsFlags
@@ -63,6 +66,8 @@ func (f *storageFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.redy, "redy", redyNone, "remote memory above the SSD: none, embedded, or a manager's address")
 	flags.Var(&f.cache, "cache", "size of the remote memory")
 	flags.StringVar(&f.transport, "transport", "", "how remote memory is reached: "+strings.Join(transport.BetweenProcesses(), ", ")+" (default shm, or as the manager has it)")
+	flags.DurationVar(&f.duration, "cache-duration", 0, "how long the remote memory is likely to be needed: a manager may use spot VMs then, which are cheaper and may be taken back; 0: until the server ends, at full price")
+	flags.StringVar(&f.region, "cloud-region", "", "where this machine is: of which region of the cloud a manager is to take the VMs (default: the manager's)")
 	flags.Var(&f.refillRate, "refill-rate", "bytes a second at most to bring back from the SSD what remote memory lacks, after a start or a loss; 0: none")
 	flags.StringVar(&f.commitPoint, "commit-point", commitSSD, "what has to hold a write before it counts as durable: ssd, or redy, the remote memory")
 	f.tls.add(flags)
@@ -84,6 +89,10 @@ func (f *storageFlags) check() error {
 		return usagef("--cache %v: want %v or more", f.cache, units.Size(redytier.MinRegionSize))
 	case f.tls != (tlsFlags{}) && (f.redy == redyNone || f.redy == redyEmbedded):
 		return usagef("--redy %s --tls-cert: only the connections to a manager's cache servers are encrypted", f.redy)
+	case (f.duration != 0 || f.region != "") && (f.redy == redyNone || f.redy == redyEmbedded):
+		return usagef("--redy %s: --cache-duration and --cloud-region are for a manager's address", f.redy)
+	case f.duration < 0:
+		return usagef("--cache-duration %v: want 0 or more", f.duration)
 	case f.transport != "" && !slices.Contains(transport.BetweenProcesses(), f.transport):
 		return usagef("--transport %q: want one of %s", f.transport, strings.Join(transport.BetweenProcesses(), ", "))
 	case f.commitPoint != commitSSD && f.commitPoint != commitRedy:
@@ -130,6 +139,9 @@ func (f *storageFlags) open(ctx context.Context, log *slog.Logger) (dev device.D
 	return device.NewTieredWith(opts, redy, ssd), mgr.Close, nil
 }
 
+// patience is how long a command waits in silence.
+const patience = 2 * time.Second
+
 // openRedy makes the cache, and the manager if that is not somebody else's. The
 // manager is closed after the cache.
 func (f *storageFlags) openRedy(ctx context.Context, log *slog.Logger) (*redytier.Device, io.Closer, error) {
@@ -138,11 +150,11 @@ func (f *storageFlags) openRedy(ctx context.Context, log *slog.Logger) (*redytie
 		if config.Transport == "" {
 			config.Transport = ycsb.TransportSHM
 		}
-		allocator, err := manager.NewLocalAllocator(manager.LocalOptions{Transport: config.Transport})
+		allocator, err := manager.NewLocalAllocator(manager.LocalOptions{Transport: config.Transport, Logger: log})
 		if err != nil {
 			return nil, nil, err
 		}
-		mgr, err := manager.Embed(ctx, manager.EmbedOptions{Allocator: allocator})
+		mgr, err := manager.Embed(ctx, manager.EmbedOptions{Allocator: allocator, Logger: log})
 		if err != nil {
 			return nil, nil, err
 		}
@@ -159,6 +171,10 @@ func (f *storageFlags) openRedy(ctx context.Context, log *slog.Logger) (*redytie
 	if config.FabricTLS, err = f.tls.config(); err != nil {
 		return nil, nil, err
 	}
+	config.Duration, config.CloudRegion = f.duration, f.region
+	defer time.AfterFunc(patience, func() {
+		log.Info("still waiting for remote memory", "manager", f.redy, "cache", f.cache.String())
+	}).Stop()
 	redy, err := redytier.Open(ctx, mgr, config)
 	return redy, io.NopCloser(nil), err
 }

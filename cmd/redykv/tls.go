@@ -11,11 +11,12 @@ import (
 )
 
 // tlsFlags are the flags about TLS between caches and cache servers, over the tcp
-// transport. Either side shows a certificate, and checks the other's.
+// transport, and to the servers' control APIs. Either side shows a certificate, and
+// checks the other's.
 type tlsFlags struct{ cert, key, ca string }
 
 func (f *tlsFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.cert, "tls-cert", "", "`FILE` with this side's certificate, in PEM: connections over tcp are encrypted, and both sides checked")
+	flags.StringVar(&f.cert, "tls-cert", "", "`FILE` with this side's certificate, in PEM: connections of caches over tcp and to the control APIs of cache servers are encrypted, and both sides checked")
 	flags.StringVar(&f.key, "tls-key", "", "`FILE` with its private key, in PEM")
 	flags.StringVar(&f.ca, "tls-ca", "", "`FILE` with the authorities whose certificates the other side may show, in PEM")
 }

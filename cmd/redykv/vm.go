@@ -20,7 +20,7 @@ func newVMCmd() *cobra.Command {
 }
 
 func newVMListCmd() *cobra.Command {
-	var f managerFlag
+	var f listFlags
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List VMs: launched ones and servers that registered themselves",
@@ -34,7 +34,8 @@ func newVMListCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printVMs(cmd.OutOrStdout(), r.Msg.GetVms())
+			vms := r.Msg.GetVms()
+			return f.print(cmd, &managerv1.DescribeResponse{Vms: vms}, func(w io.Writer) error { return printVMs(w, vms) })
 		},
 	}
 	f.add(cmd.Flags())
@@ -70,7 +71,7 @@ func stateText(v *managerv1.Vm) string {
 }
 
 func newVMOffersCmd() *cobra.Command {
-	var f managerFlag
+	var f listFlags
 	var region string
 	cmd := &cobra.Command{
 		Use:   "offers",
@@ -85,7 +86,7 @@ func newVMOffersCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printOffers(cmd.OutOrStdout(), r.Msg)
+			return f.print(cmd, r.Msg, func(w io.Writer) error { return printOffers(w, r.Msg) })
 		},
 	}
 	f.add(cmd.Flags())
@@ -111,7 +112,11 @@ func printOffers(w io.Writer, r *managerv1.ListOffersResponse) error {
 		}
 	})
 	if region := r.GetCloudRegion(); region != "" && err == nil {
-		_, err = fmt.Fprintf(w, "in cloud region %s; memory leaves a VM at %v/s\n", region, units.Size(r.GetMigrationBytesPerSecond()))
+		rate := "nobody has measured yet how fast memory leaves a VM"
+		if bytes := r.GetMigrationBytesPerSecond(); bytes > 0 {
+			rate = fmt.Sprintf("memory leaves a VM at %v/s", units.Size(bytes))
+		}
+		_, err = fmt.Fprintf(w, "in cloud region %s; %s\n", region, rate)
 	}
 	return err
 }

@@ -21,6 +21,10 @@ func Manager(secret string) string { return sum(secret, "manager") }
 // Grant is the token of who was granted a share of a cache.
 func Grant(secret, cache, grant string) string { return sum(secret, "grant", cache, grant) }
 
+// Launched is the token by which a manager knows the server of a VM that it has
+// launched. The secret is the manager's own.
+func Launched(secret, vm string) string { return sum(secret, "launched", vm) }
+
 // Equal compares tokens in a time that says nothing of where they differ.
 func Equal(a, b string) bool { return hmac.Equal([]byte(a), []byte(b)) }
 

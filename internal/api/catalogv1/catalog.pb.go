@@ -37,6 +37,7 @@ type Vm struct {
 	Leaving       string                 `protobuf:"bytes,7,opt,name=leaving,proto3" json:"leaving,omitempty"`                                  // why
 	Failed        string                 `protobuf:"bytes,8,opt,name=failed,proto3" json:"failed,omitempty"`                                    // why; only in the place of Share.vm
 	ControlSecret []byte                 `protobuf:"bytes,9,opt,name=control_secret,json=controlSecret,proto3" json:"control_secret,omitempty"` // of its control API
+	Speaker       string                 `protobuf:"bytes,10,opt,name=speaker,proto3" json:"speaker,omitempty"`                                 // the token that has registered it, by its name
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -132,6 +133,13 @@ func (x *Vm) GetControlSecret() []byte {
 		return x.ControlSecret
 	}
 	return nil
+}
+
+func (x *Vm) GetSpeaker() string {
+	if x != nil {
+		return x.Speaker
+	}
+	return ""
 }
 
 // Cache is one allocation.
@@ -272,6 +280,7 @@ type Demand struct {
 	DurationSeconds int64                    `protobuf:"varint,8,opt,name=duration_seconds,json=durationSeconds,proto3" json:"duration_seconds,omitempty"` // 0: until deallocated
 	Distance        uint32                   `protobuf:"varint,9,opt,name=distance,proto3" json:"distance,omitempty"`                                      // of the cache's VMs; 0: not known
 	CloudRegion     string                   `protobuf:"bytes,10,opt,name=cloud_region,json=cloudRegion,proto3" json:"cloud_region,omitempty"`
+	Client          *managerv1.Client        `protobuf:"bytes,11,opt,name=client,proto3" json:"client,omitempty"` // what its configuration was searched by
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -374,6 +383,13 @@ func (x *Demand) GetCloudRegion() string {
 		return x.CloudRegion
 	}
 	return ""
+}
+
+func (x *Demand) GetClient() *managerv1.Client {
+	if x != nil {
+		return x.Client
+	}
+	return nil
 }
 
 // Share is the part of a cache that one VM holds under one grant.
@@ -514,11 +530,211 @@ func (x *Event) GetMessage() *managerv1.WatchResponse {
 	return nil
 }
 
+// Learnt is what caches and VMs have shown.
+type Learnt struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	BytesPerSecond float64                `protobuf:"fixed64,1,opt,name=bytes_per_second,json=bytesPerSecond,proto3" json:"bytes_per_second,omitempty"` // that leave a VM; 0: nobody has measured it
+	Lives          []*Lives               `protobuf:"bytes,2,rep,name=lives,proto3" json:"lives,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *Learnt) Reset() {
+	*x = Learnt{}
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Learnt) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Learnt) ProtoMessage() {}
+
+func (x *Learnt) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Learnt.ProtoReflect.Descriptor instead.
+func (*Learnt) Descriptor() ([]byte, []int) {
+	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Learnt) GetBytesPerSecond() float64 {
+	if x != nil {
+		return x.BytesPerSecond
+	}
+	return 0
+}
+
+func (x *Learnt) GetLives() []*Lives {
+	if x != nil {
+		return x.Lives
+	}
+	return nil
+}
+
+// Lives is how long the spot VMs of one kind have lived.
+type Lives struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Type          string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
+	CloudRegion   string                 `protobuf:"bytes,2,opt,name=cloud_region,json=cloudRegion,proto3" json:"cloud_region,omitempty"`
+	Distance      uint32                 `protobuf:"varint,3,opt,name=distance,proto3" json:"distance,omitempty"`
+	LivedMs       int64                  `protobuf:"varint,4,opt,name=lived_ms,json=livedMs,proto3" json:"lived_ms,omitempty"` // all of them together
+	Reclaimed     uint32                 `protobuf:"varint,5,opt,name=reclaimed,proto3" json:"reclaimed,omitempty"`            // how many of them were
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Lives) Reset() {
+	*x = Lives{}
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Lives) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Lives) ProtoMessage() {}
+
+func (x *Lives) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Lives.ProtoReflect.Descriptor instead.
+func (*Lives) Descriptor() ([]byte, []int) {
+	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Lives) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *Lives) GetCloudRegion() string {
+	if x != nil {
+		return x.CloudRegion
+	}
+	return ""
+}
+
+func (x *Lives) GetDistance() uint32 {
+	if x != nil {
+		return x.Distance
+	}
+	return 0
+}
+
+func (x *Lives) GetLivedMs() int64 {
+	if x != nil {
+		return x.LivedMs
+	}
+	return 0
+}
+
+func (x *Lives) GetReclaimed() uint32 {
+	if x != nil {
+		return x.Reclaimed
+	}
+	return 0
+}
+
+// Setting is how a manager was started whose restart should look the same to its
+// servers and clients.
+type Setting struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Url           string                 `protobuf:"bytes,1,opt,name=url,proto3" json:"url,omitempty"`                                    // where they call it
+	Transport     string                 `protobuf:"bytes,2,opt,name=transport,proto3" json:"transport,omitempty"`                        // of requests that name none
+	Allocator     bool                   `protobuf:"varint,3,opt,name=allocator,proto3" json:"allocator,omitempty"`                       // it launches VMs
+	CloudRegion   string                 `protobuf:"bytes,4,opt,name=cloud_region,json=cloudRegion,proto3" json:"cloud_region,omitempty"` // of requests that name none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Setting) Reset() {
+	*x = Setting{}
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Setting) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Setting) ProtoMessage() {}
+
+func (x *Setting) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Setting.ProtoReflect.Descriptor instead.
+func (*Setting) Descriptor() ([]byte, []int) {
+	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Setting) GetUrl() string {
+	if x != nil {
+		return x.Url
+	}
+	return ""
+}
+
+func (x *Setting) GetTransport() string {
+	if x != nil {
+		return x.Transport
+	}
+	return ""
+}
+
+func (x *Setting) GetAllocator() bool {
+	if x != nil {
+		return x.Allocator
+	}
+	return false
+}
+
+func (x *Setting) GetCloudRegion() string {
+	if x != nil {
+		return x.CloudRegion
+	}
+	return ""
+}
+
 var File_redykv_catalog_v1_catalog_proto protoreflect.FileDescriptor
 
 const file_redykv_catalog_v1_catalog_proto_rawDesc = "" +
 	"\n" +
-	"\x1fredykv/catalog/v1/catalog.proto\x12\x11redykv.catalog.v1\x1a\x1fredykv/manager/v1/manager.proto\"\x8a\x02\n" +
+	"\x1fredykv/catalog/v1/catalog.proto\x12\x11redykv.catalog.v1\x1a\x1fredykv/manager/v1/manager.proto\"\xa4\x02\n" +
 	"\x02Vm\x12%\n" +
 	"\x02vm\x18\x01 \x01(\v2\x15.redykv.manager.v1.VmR\x02vm\x12\x14\n" +
 	"\x05order\x18\x02 \x01(\x04R\x05order\x12\x1a\n" +
@@ -528,7 +744,9 @@ const file_redykv_catalog_v1_catalog_proto_rawDesc = "" +
 	"\x0eleaves_unix_ms\x18\x06 \x01(\x03R\fleavesUnixMs\x12\x18\n" +
 	"\aleaving\x18\a \x01(\tR\aleaving\x12\x16\n" +
 	"\x06failed\x18\b \x01(\tR\x06failed\x12%\n" +
-	"\x0econtrol_secret\x18\t \x01(\fR\rcontrolSecret\"\xb2\x03\n" +
+	"\x0econtrol_secret\x18\t \x01(\fR\rcontrolSecret\x12\x18\n" +
+	"\aspeaker\x18\n" +
+	" \x01(\tR\aspeaker\"\xb2\x03\n" +
 	"\x05Cache\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x121\n" +
 	"\x06demand\x18\x02 \x01(\v2\x19.redykv.catalog.v1.DemandR\x06demand\x120\n" +
@@ -541,7 +759,7 @@ const file_redykv_catalog_v1_catalog_proto_rawDesc = "" +
 	"\adropped\x18\t \x01(\x04R\adropped\x129\n" +
 	"\tdecisions\x18\n" +
 	" \x03(\v2\x1b.redykv.manager.v1.DecisionR\tdecisions\x12&\n" +
-	"\x0fcreated_unix_ms\x18\v \x01(\x03R\rcreatedUnixMs\"\xeb\x02\n" +
+	"\x0fcreated_unix_ms\x18\v \x01(\x03R\rcreatedUnixMs\"\x9e\x03\n" +
 	"\x06Demand\x12\x1a\n" +
 	"\bcapacity\x18\x01 \x01(\x04R\bcapacity\x12\x1f\n" +
 	"\vregion_size\x18\x02 \x01(\x04R\n" +
@@ -554,7 +772,8 @@ const file_redykv_catalog_v1_catalog_proto_rawDesc = "" +
 	"\x10duration_seconds\x18\b \x01(\x03R\x0fdurationSeconds\x12\x1a\n" +
 	"\bdistance\x18\t \x01(\rR\bdistance\x12!\n" +
 	"\fcloud_region\x18\n" +
-	" \x01(\tR\vcloudRegion\"\xaf\x01\n" +
+	" \x01(\tR\vcloudRegion\x121\n" +
+	"\x06client\x18\v \x01(\v2\x19.redykv.manager.v1.ClientR\x06client\"\xaf\x01\n" +
 	"\x05Share\x12\x14\n" +
 	"\x05grant\x18\x01 \x01(\tR\x05grant\x12\x19\n" +
 	"\bvm_order\x18\x02 \x01(\x04R\avmOrder\x12\x18\n" +
@@ -564,7 +783,21 @@ const file_redykv_catalog_v1_catalog_proto_rawDesc = "" +
 	"\x06failed\x18\x06 \x01(\v2\x15.redykv.catalog.v1.VmR\x06failed\"^\n" +
 	"\x05Event\x12\x19\n" +
 	"\bvm_order\x18\x01 \x01(\x04R\avmOrder\x12:\n" +
-	"\amessage\x18\x02 \x01(\v2 .redykv.manager.v1.WatchResponseR\amessageB;Z9github.com/redykv/redykv/internal/api/catalogv1;catalogv1b\x06proto3"
+	"\amessage\x18\x02 \x01(\v2 .redykv.manager.v1.WatchResponseR\amessage\"b\n" +
+	"\x06Learnt\x12(\n" +
+	"\x10bytes_per_second\x18\x01 \x01(\x01R\x0ebytesPerSecond\x12.\n" +
+	"\x05lives\x18\x02 \x03(\v2\x18.redykv.catalog.v1.LivesR\x05lives\"\x93\x01\n" +
+	"\x05Lives\x12\x12\n" +
+	"\x04type\x18\x01 \x01(\tR\x04type\x12!\n" +
+	"\fcloud_region\x18\x02 \x01(\tR\vcloudRegion\x12\x1a\n" +
+	"\bdistance\x18\x03 \x01(\rR\bdistance\x12\x19\n" +
+	"\blived_ms\x18\x04 \x01(\x03R\alivedMs\x12\x1c\n" +
+	"\treclaimed\x18\x05 \x01(\rR\treclaimed\"z\n" +
+	"\aSetting\x12\x10\n" +
+	"\x03url\x18\x01 \x01(\tR\x03url\x12\x1c\n" +
+	"\ttransport\x18\x02 \x01(\tR\ttransport\x12\x1c\n" +
+	"\tallocator\x18\x03 \x01(\bR\tallocator\x12!\n" +
+	"\fcloud_region\x18\x04 \x01(\tR\vcloudRegionB;Z9github.com/redykv/redykv/internal/api/catalogv1;catalogv1b\x06proto3"
 
 var (
 	file_redykv_catalog_v1_catalog_proto_rawDescOnce sync.Once
@@ -578,35 +811,41 @@ func file_redykv_catalog_v1_catalog_proto_rawDescGZIP() []byte {
 	return file_redykv_catalog_v1_catalog_proto_rawDescData
 }
 
-var file_redykv_catalog_v1_catalog_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_redykv_catalog_v1_catalog_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_redykv_catalog_v1_catalog_proto_goTypes = []any{
 	(*Vm)(nil),                      // 0: redykv.catalog.v1.Vm
 	(*Cache)(nil),                   // 1: redykv.catalog.v1.Cache
 	(*Demand)(nil),                  // 2: redykv.catalog.v1.Demand
 	(*Share)(nil),                   // 3: redykv.catalog.v1.Share
 	(*Event)(nil),                   // 4: redykv.catalog.v1.Event
-	(*managerv1.Vm)(nil),            // 5: redykv.manager.v1.Vm
-	(*managerv1.Decision)(nil),      // 6: redykv.manager.v1.Decision
-	(*managerv1.Slo)(nil),           // 7: redykv.manager.v1.Slo
-	(*managerv1.Configuration)(nil), // 8: redykv.manager.v1.Configuration
-	(*managerv1.WatchResponse)(nil), // 9: redykv.manager.v1.WatchResponse
+	(*Learnt)(nil),                  // 5: redykv.catalog.v1.Learnt
+	(*Lives)(nil),                   // 6: redykv.catalog.v1.Lives
+	(*Setting)(nil),                 // 7: redykv.catalog.v1.Setting
+	(*managerv1.Vm)(nil),            // 8: redykv.manager.v1.Vm
+	(*managerv1.Decision)(nil),      // 9: redykv.manager.v1.Decision
+	(*managerv1.Slo)(nil),           // 10: redykv.manager.v1.Slo
+	(*managerv1.Configuration)(nil), // 11: redykv.manager.v1.Configuration
+	(*managerv1.Client)(nil),        // 12: redykv.manager.v1.Client
+	(*managerv1.WatchResponse)(nil), // 13: redykv.manager.v1.WatchResponse
 }
 var file_redykv_catalog_v1_catalog_proto_depIdxs = []int32{
-	5,  // 0: redykv.catalog.v1.Vm.vm:type_name -> redykv.manager.v1.Vm
+	8,  // 0: redykv.catalog.v1.Vm.vm:type_name -> redykv.manager.v1.Vm
 	2,  // 1: redykv.catalog.v1.Cache.demand:type_name -> redykv.catalog.v1.Demand
 	3,  // 2: redykv.catalog.v1.Cache.shares:type_name -> redykv.catalog.v1.Share
 	3,  // 3: redykv.catalog.v1.Cache.pending:type_name -> redykv.catalog.v1.Share
 	4,  // 4: redykv.catalog.v1.Cache.events:type_name -> redykv.catalog.v1.Event
-	6,  // 5: redykv.catalog.v1.Cache.decisions:type_name -> redykv.manager.v1.Decision
-	7,  // 6: redykv.catalog.v1.Demand.slo:type_name -> redykv.manager.v1.Slo
-	8,  // 7: redykv.catalog.v1.Demand.configuration:type_name -> redykv.manager.v1.Configuration
-	0,  // 8: redykv.catalog.v1.Share.failed:type_name -> redykv.catalog.v1.Vm
-	9,  // 9: redykv.catalog.v1.Event.message:type_name -> redykv.manager.v1.WatchResponse
-	10, // [10:10] is the sub-list for method output_type
-	10, // [10:10] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	9,  // 5: redykv.catalog.v1.Cache.decisions:type_name -> redykv.manager.v1.Decision
+	10, // 6: redykv.catalog.v1.Demand.slo:type_name -> redykv.manager.v1.Slo
+	11, // 7: redykv.catalog.v1.Demand.configuration:type_name -> redykv.manager.v1.Configuration
+	12, // 8: redykv.catalog.v1.Demand.client:type_name -> redykv.manager.v1.Client
+	0,  // 9: redykv.catalog.v1.Share.failed:type_name -> redykv.catalog.v1.Vm
+	13, // 10: redykv.catalog.v1.Event.message:type_name -> redykv.manager.v1.WatchResponse
+	6,  // 11: redykv.catalog.v1.Learnt.lives:type_name -> redykv.catalog.v1.Lives
+	12, // [12:12] is the sub-list for method output_type
+	12, // [12:12] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_redykv_catalog_v1_catalog_proto_init() }
@@ -620,7 +859,7 @@ func file_redykv_catalog_v1_catalog_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_redykv_catalog_v1_catalog_proto_rawDesc), len(file_redykv_catalog_v1_catalog_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   5,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

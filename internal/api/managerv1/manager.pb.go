@@ -24,6 +24,56 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Operations are those that the bounds are of; others are unconstrained.
+type Slo_Operations int32
+
+const (
+	Slo_OPERATIONS_UNSPECIFIED Slo_Operations = 0 // reads and writes alike
+	Slo_OPERATIONS_READS       Slo_Operations = 1
+	Slo_OPERATIONS_WRITES      Slo_Operations = 2
+)
+
+// Enum value maps for Slo_Operations.
+var (
+	Slo_Operations_name = map[int32]string{
+		0: "OPERATIONS_UNSPECIFIED",
+		1: "OPERATIONS_READS",
+		2: "OPERATIONS_WRITES",
+	}
+	Slo_Operations_value = map[string]int32{
+		"OPERATIONS_UNSPECIFIED": 0,
+		"OPERATIONS_READS":       1,
+		"OPERATIONS_WRITES":      2,
+	}
+)
+
+func (x Slo_Operations) Enum() *Slo_Operations {
+	p := new(Slo_Operations)
+	*p = x
+	return p
+}
+
+func (x Slo_Operations) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Slo_Operations) Descriptor() protoreflect.EnumDescriptor {
+	return file_redykv_manager_v1_manager_proto_enumTypes[0].Descriptor()
+}
+
+func (Slo_Operations) Type() protoreflect.EnumType {
+	return &file_redykv_manager_v1_manager_proto_enumTypes[0]
+}
+
+func (x Slo_Operations) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Slo_Operations.Descriptor instead.
+func (Slo_Operations) EnumDescriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{0, 0}
+}
+
 type WatchResponse_Kind int32
 
 const (
@@ -66,11 +116,11 @@ func (x WatchResponse_Kind) String() string {
 }
 
 func (WatchResponse_Kind) Descriptor() protoreflect.EnumDescriptor {
-	return file_redykv_manager_v1_manager_proto_enumTypes[0].Descriptor()
+	return file_redykv_manager_v1_manager_proto_enumTypes[1].Descriptor()
 }
 
 func (WatchResponse_Kind) Type() protoreflect.EnumType {
-	return &file_redykv_manager_v1_manager_proto_enumTypes[0]
+	return &file_redykv_manager_v1_manager_proto_enumTypes[1]
 }
 
 func (x WatchResponse_Kind) Number() protoreflect.EnumNumber {
@@ -90,6 +140,7 @@ const (
 	TokenDetail_PROBLEM_UNKNOWN     TokenDetail_Problem = 2
 	TokenDetail_PROBLEM_EXPIRED     TokenDetail_Problem = 3
 	TokenDetail_PROBLEM_ROLE        TokenDetail_Problem = 4 // it is good, but not for this call
+	TokenDetail_PROBLEM_VM          TokenDetail_Problem = 5 // it is a server's, but not that of this VM
 )
 
 // Enum value maps for TokenDetail_Problem.
@@ -100,6 +151,7 @@ var (
 		2: "PROBLEM_UNKNOWN",
 		3: "PROBLEM_EXPIRED",
 		4: "PROBLEM_ROLE",
+		5: "PROBLEM_VM",
 	}
 	TokenDetail_Problem_value = map[string]int32{
 		"PROBLEM_UNSPECIFIED": 0,
@@ -107,6 +159,7 @@ var (
 		"PROBLEM_UNKNOWN":     2,
 		"PROBLEM_EXPIRED":     3,
 		"PROBLEM_ROLE":        4,
+		"PROBLEM_VM":          5,
 	}
 )
 
@@ -121,11 +174,11 @@ func (x TokenDetail_Problem) String() string {
 }
 
 func (TokenDetail_Problem) Descriptor() protoreflect.EnumDescriptor {
-	return file_redykv_manager_v1_manager_proto_enumTypes[1].Descriptor()
+	return file_redykv_manager_v1_manager_proto_enumTypes[2].Descriptor()
 }
 
 func (TokenDetail_Problem) Type() protoreflect.EnumType {
-	return &file_redykv_manager_v1_manager_proto_enumTypes[1]
+	return &file_redykv_manager_v1_manager_proto_enumTypes[2]
 }
 
 func (x TokenDetail_Problem) Number() protoreflect.EnumNumber {
@@ -143,6 +196,7 @@ type Slo struct {
 	MaxLatencyUs      float64                `protobuf:"fixed64,1,opt,name=max_latency_us,json=maxLatencyUs,proto3" json:"max_latency_us,omitempty"`                // average; 0: unconstrained
 	MinThroughputMops float64                `protobuf:"fixed64,2,opt,name=min_throughput_mops,json=minThroughputMops,proto3" json:"min_throughput_mops,omitempty"` // average; 0: unconstrained
 	RecordSize        uint32                 `protobuf:"varint,3,opt,name=record_size,json=recordSize,proto3" json:"record_size,omitempty"`                         // bytes
+	Operations        Slo_Operations         `protobuf:"varint,4,opt,name=operations,proto3,enum=redykv.manager.v1.Slo_Operations" json:"operations,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -196,6 +250,13 @@ func (x *Slo) GetRecordSize() uint32 {
 		return x.RecordSize
 	}
 	return 0
+}
+
+func (x *Slo) GetOperations() Slo_Operations {
+	if x != nil {
+		return x.Operations
+	}
+	return Slo_OPERATIONS_UNSPECIFIED
 }
 
 // Configuration is (c, s, b, q) of table 2.
@@ -794,8 +855,10 @@ type ReallocateRequest struct {
 	PreferPresent bool           `protobuf:"varint,6,opt,name=prefer_present,json=preferPresent,proto3" json:"prefer_present,omitempty"` // use headroom of the cache's own VMs first (R72)
 	// voluntary is set where the cache leaves avoid_vms because of a KIND_VM_DEAR: the
 	// call fails if that is not worth it any more.
-	Voluntary     bool    `protobuf:"varint,7,opt,name=voluntary,proto3" json:"voluntary,omitempty"`
-	Client        *Client `protobuf:"bytes,8,opt,name=client,proto3" json:"client,omitempty"` // with an slo and no configuration: what to search by
+	Voluntary bool `protobuf:"varint,7,opt,name=voluntary,proto3" json:"voluntary,omitempty"`
+	// client is what to search by where no configuration is named: one for the slo, or
+	// the distances at which the cache's configuration meets its own. Unset: as it was.
+	Client        *Client `protobuf:"bytes,8,opt,name=client,proto3" json:"client,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2350,7 +2413,7 @@ type Offer struct {
 	Cores         uint32                 `protobuf:"varint,4,opt,name=cores,proto3" json:"cores,omitempty"`
 	Distance      uint32                 `protobuf:"varint,5,opt,name=distance,proto3" json:"distance,omitempty"`
 	PriceMicros   int64                  `protobuf:"varint,6,opt,name=price_micros,json=priceMicros,proto3" json:"price_micros,omitempty"` // an hour
-	Available     int32                  `protobuf:"varint,7,opt,name=available,proto3" json:"available,omitempty"`                        // negative: any number
+	Available     int32                  `protobuf:"varint,7,opt,name=available,proto3" json:"available,omitempty"`                        // can be launched beside those that run; negative: any number
 	NoticeMs      int64                  `protobuf:"varint,8,opt,name=notice_ms,json=noticeMs,proto3" json:"notice_ms,omitempty"`
 	LifetimeMs    int64                  `protobuf:"varint,9,opt,name=lifetime_ms,json=lifetimeMs,proto3" json:"lifetime_ms,omitempty"` // that is expected of it; 0: not known
 	Warm          uint32                 `protobuf:"varint,10,opt,name=warm,proto3" json:"warm,omitempty"`                              // that run already
@@ -2780,7 +2843,8 @@ func (*HeartbeatResponse) Descriptor() ([]byte, []int) {
 	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{39}
 }
 
-// CapacityDetail comes with RESOURCE_EXHAUSTED.
+// CapacityDetail comes with RESOURCE_EXHAUSTED, and with INVALID_ARGUMENT where no
+// capacity is asked for, or more than a cache can have.
 type CapacityDetail struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	What          string                 `protobuf:"bytes,1,opt,name=what,proto3" json:"what,omitempty"`            // who had to provide it
@@ -2970,6 +3034,7 @@ type TokenDetail struct {
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`                                           // of the token, where it is known
 	ExpiredUnixMs int64                  `protobuf:"varint,3,opt,name=expired_unix_ms,json=expiredUnixMs,proto3" json:"expired_unix_ms,omitempty"` // of PROBLEM_EXPIRED
 	Roles         []string               `protobuf:"bytes,4,rep,name=roles,proto3" json:"roles,omitempty"`                                         // of PROBLEM_ROLE: those that may call
+	VmId          string                 `protobuf:"bytes,5,opt,name=vm_id,json=vmId,proto3" json:"vm_id,omitempty"`                               // of PROBLEM_VM: that the call was about
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3032,16 +3097,31 @@ func (x *TokenDetail) GetRoles() []string {
 	return nil
 }
 
+func (x *TokenDetail) GetVmId() string {
+	if x != nil {
+		return x.VmId
+	}
+	return ""
+}
+
 var File_redykv_manager_v1_manager_proto protoreflect.FileDescriptor
 
 const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\n" +
-	"\x1fredykv/manager/v1/manager.proto\x12\x11redykv.manager.v1\"|\n" +
+	"\x1fredykv/manager/v1/manager.proto\x12\x11redykv.manager.v1\"\x96\x02\n" +
 	"\x03Slo\x12$\n" +
 	"\x0emax_latency_us\x18\x01 \x01(\x01R\fmaxLatencyUs\x12.\n" +
 	"\x13min_throughput_mops\x18\x02 \x01(\x01R\x11minThroughputMops\x12\x1f\n" +
 	"\vrecord_size\x18\x03 \x01(\rR\n" +
-	"recordSize\"\x9d\x01\n" +
+	"recordSize\x12A\n" +
+	"\n" +
+	"operations\x18\x04 \x01(\x0e2!.redykv.manager.v1.Slo.OperationsR\n" +
+	"operations\"U\n" +
+	"\n" +
+	"Operations\x12\x1a\n" +
+	"\x16OPERATIONS_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10OPERATIONS_READS\x10\x01\x12\x15\n" +
+	"\x11OPERATIONS_WRITES\x10\x02\"\x9d\x01\n" +
 	"\rConfiguration\x12%\n" +
 	"\x0eclient_threads\x18\x01 \x01(\rR\rclientThreads\x12%\n" +
 	"\x0eserver_threads\x18\x02 \x01(\rR\rserverThreads\x12\x1d\n" +
@@ -3266,18 +3346,21 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\rconfiguration\x18\x03 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\":\n" +
 	"\fRegionDetail\x12\x14\n" +
 	"\x05asked\x18\x01 \x01(\tR\x05asked\x12\x14\n" +
-	"\x05known\x18\x02 \x03(\tR\x05known\"\x96\x02\n" +
+	"\x05known\x18\x02 \x03(\tR\x05known\"\xbc\x02\n" +
 	"\vTokenDetail\x12@\n" +
 	"\aproblem\x18\x01 \x01(\x0e2&.redykv.manager.v1.TokenDetail.ProblemR\aproblem\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12&\n" +
 	"\x0fexpired_unix_ms\x18\x03 \x01(\x03R\rexpiredUnixMs\x12\x14\n" +
-	"\x05roles\x18\x04 \x03(\tR\x05roles\"s\n" +
+	"\x05roles\x18\x04 \x03(\tR\x05roles\x12\x13\n" +
+	"\x05vm_id\x18\x05 \x01(\tR\x04vmId\"\x83\x01\n" +
 	"\aProblem\x12\x17\n" +
 	"\x13PROBLEM_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fPROBLEM_MISSING\x10\x01\x12\x13\n" +
 	"\x0fPROBLEM_UNKNOWN\x10\x02\x12\x13\n" +
 	"\x0fPROBLEM_EXPIRED\x10\x03\x12\x10\n" +
-	"\fPROBLEM_ROLE\x10\x042\xd3\t\n" +
+	"\fPROBLEM_ROLE\x10\x04\x12\x0e\n" +
+	"\n" +
+	"PROBLEM_VM\x10\x052\xd3\t\n" +
 	"\x0eManagerService\x12S\n" +
 	"\bAllocate\x12\".redykv.manager.v1.AllocateRequest\x1a#.redykv.manager.v1.AllocateResponse\x12Y\n" +
 	"\n" +
@@ -3310,124 +3393,126 @@ func file_redykv_manager_v1_manager_proto_rawDescGZIP() []byte {
 	return file_redykv_manager_v1_manager_proto_rawDescData
 }
 
-var file_redykv_manager_v1_manager_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_redykv_manager_v1_manager_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
 var file_redykv_manager_v1_manager_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_redykv_manager_v1_manager_proto_goTypes = []any{
-	(WatchResponse_Kind)(0),       // 0: redykv.manager.v1.WatchResponse.Kind
-	(TokenDetail_Problem)(0),      // 1: redykv.manager.v1.TokenDetail.Problem
-	(*Slo)(nil),                   // 2: redykv.manager.v1.Slo
-	(*Configuration)(nil),         // 3: redykv.manager.v1.Configuration
-	(*Client)(nil),                // 4: redykv.manager.v1.Client
-	(*Vm)(nil),                    // 5: redykv.manager.v1.Vm
-	(*AllocateRequest)(nil),       // 6: redykv.manager.v1.AllocateRequest
-	(*AllocateResponse)(nil),      // 7: redykv.manager.v1.AllocateResponse
-	(*VmShare)(nil),               // 8: redykv.manager.v1.VmShare
-	(*ReallocateRequest)(nil),     // 9: redykv.manager.v1.ReallocateRequest
-	(*ReallocateResponse)(nil),    // 10: redykv.manager.v1.ReallocateResponse
-	(*SettleRequest)(nil),         // 11: redykv.manager.v1.SettleRequest
-	(*SettledShare)(nil),          // 12: redykv.manager.v1.SettledShare
-	(*SettleResponse)(nil),        // 13: redykv.manager.v1.SettleResponse
-	(*RenewRequest)(nil),          // 14: redykv.manager.v1.RenewRequest
-	(*RenewResponse)(nil),         // 15: redykv.manager.v1.RenewResponse
-	(*ReclaimRequest)(nil),        // 16: redykv.manager.v1.ReclaimRequest
-	(*ReclaimResponse)(nil),       // 17: redykv.manager.v1.ReclaimResponse
-	(*DeallocateRequest)(nil),     // 18: redykv.manager.v1.DeallocateRequest
-	(*DeallocateResponse)(nil),    // 19: redykv.manager.v1.DeallocateResponse
-	(*DescribeRequest)(nil),       // 20: redykv.manager.v1.DescribeRequest
-	(*DescribeResponse)(nil),      // 21: redykv.manager.v1.DescribeResponse
-	(*Cache)(nil),                 // 22: redykv.manager.v1.Cache
-	(*Decision)(nil),              // 23: redykv.manager.v1.Decision
-	(*SiteVerdict)(nil),           // 24: redykv.manager.v1.SiteVerdict
-	(*Verdict)(nil),               // 25: redykv.manager.v1.Verdict
-	(*DescribeCacheRequest)(nil),  // 26: redykv.manager.v1.DescribeCacheRequest
-	(*DescribeCacheResponse)(nil), // 27: redykv.manager.v1.DescribeCacheResponse
-	(*ListModelsRequest)(nil),     // 28: redykv.manager.v1.ListModelsRequest
-	(*ListModelsResponse)(nil),    // 29: redykv.manager.v1.ListModelsResponse
-	(*Model)(nil),                 // 30: redykv.manager.v1.Model
-	(*WatchRequest)(nil),          // 31: redykv.manager.v1.WatchRequest
-	(*WatchResponse)(nil),         // 32: redykv.manager.v1.WatchResponse
-	(*ListOffersRequest)(nil),     // 33: redykv.manager.v1.ListOffersRequest
-	(*ListOffersResponse)(nil),    // 34: redykv.manager.v1.ListOffersResponse
-	(*Offer)(nil),                 // 35: redykv.manager.v1.Offer
-	(*ChangeMarketRequest)(nil),   // 36: redykv.manager.v1.ChangeMarketRequest
-	(*ChangeMarketResponse)(nil),  // 37: redykv.manager.v1.ChangeMarketResponse
-	(*RegisterRequest)(nil),       // 38: redykv.manager.v1.RegisterRequest
-	(*RegisterResponse)(nil),      // 39: redykv.manager.v1.RegisterResponse
-	(*HeartbeatRequest)(nil),      // 40: redykv.manager.v1.HeartbeatRequest
-	(*HeartbeatResponse)(nil),     // 41: redykv.manager.v1.HeartbeatResponse
-	(*CapacityDetail)(nil),        // 42: redykv.manager.v1.CapacityDetail
-	(*SloDetail)(nil),             // 43: redykv.manager.v1.SloDetail
-	(*RegionDetail)(nil),          // 44: redykv.manager.v1.RegionDetail
-	(*TokenDetail)(nil),           // 45: redykv.manager.v1.TokenDetail
+	(Slo_Operations)(0),           // 0: redykv.manager.v1.Slo.Operations
+	(WatchResponse_Kind)(0),       // 1: redykv.manager.v1.WatchResponse.Kind
+	(TokenDetail_Problem)(0),      // 2: redykv.manager.v1.TokenDetail.Problem
+	(*Slo)(nil),                   // 3: redykv.manager.v1.Slo
+	(*Configuration)(nil),         // 4: redykv.manager.v1.Configuration
+	(*Client)(nil),                // 5: redykv.manager.v1.Client
+	(*Vm)(nil),                    // 6: redykv.manager.v1.Vm
+	(*AllocateRequest)(nil),       // 7: redykv.manager.v1.AllocateRequest
+	(*AllocateResponse)(nil),      // 8: redykv.manager.v1.AllocateResponse
+	(*VmShare)(nil),               // 9: redykv.manager.v1.VmShare
+	(*ReallocateRequest)(nil),     // 10: redykv.manager.v1.ReallocateRequest
+	(*ReallocateResponse)(nil),    // 11: redykv.manager.v1.ReallocateResponse
+	(*SettleRequest)(nil),         // 12: redykv.manager.v1.SettleRequest
+	(*SettledShare)(nil),          // 13: redykv.manager.v1.SettledShare
+	(*SettleResponse)(nil),        // 14: redykv.manager.v1.SettleResponse
+	(*RenewRequest)(nil),          // 15: redykv.manager.v1.RenewRequest
+	(*RenewResponse)(nil),         // 16: redykv.manager.v1.RenewResponse
+	(*ReclaimRequest)(nil),        // 17: redykv.manager.v1.ReclaimRequest
+	(*ReclaimResponse)(nil),       // 18: redykv.manager.v1.ReclaimResponse
+	(*DeallocateRequest)(nil),     // 19: redykv.manager.v1.DeallocateRequest
+	(*DeallocateResponse)(nil),    // 20: redykv.manager.v1.DeallocateResponse
+	(*DescribeRequest)(nil),       // 21: redykv.manager.v1.DescribeRequest
+	(*DescribeResponse)(nil),      // 22: redykv.manager.v1.DescribeResponse
+	(*Cache)(nil),                 // 23: redykv.manager.v1.Cache
+	(*Decision)(nil),              // 24: redykv.manager.v1.Decision
+	(*SiteVerdict)(nil),           // 25: redykv.manager.v1.SiteVerdict
+	(*Verdict)(nil),               // 26: redykv.manager.v1.Verdict
+	(*DescribeCacheRequest)(nil),  // 27: redykv.manager.v1.DescribeCacheRequest
+	(*DescribeCacheResponse)(nil), // 28: redykv.manager.v1.DescribeCacheResponse
+	(*ListModelsRequest)(nil),     // 29: redykv.manager.v1.ListModelsRequest
+	(*ListModelsResponse)(nil),    // 30: redykv.manager.v1.ListModelsResponse
+	(*Model)(nil),                 // 31: redykv.manager.v1.Model
+	(*WatchRequest)(nil),          // 32: redykv.manager.v1.WatchRequest
+	(*WatchResponse)(nil),         // 33: redykv.manager.v1.WatchResponse
+	(*ListOffersRequest)(nil),     // 34: redykv.manager.v1.ListOffersRequest
+	(*ListOffersResponse)(nil),    // 35: redykv.manager.v1.ListOffersResponse
+	(*Offer)(nil),                 // 36: redykv.manager.v1.Offer
+	(*ChangeMarketRequest)(nil),   // 37: redykv.manager.v1.ChangeMarketRequest
+	(*ChangeMarketResponse)(nil),  // 38: redykv.manager.v1.ChangeMarketResponse
+	(*RegisterRequest)(nil),       // 39: redykv.manager.v1.RegisterRequest
+	(*RegisterResponse)(nil),      // 40: redykv.manager.v1.RegisterResponse
+	(*HeartbeatRequest)(nil),      // 41: redykv.manager.v1.HeartbeatRequest
+	(*HeartbeatResponse)(nil),     // 42: redykv.manager.v1.HeartbeatResponse
+	(*CapacityDetail)(nil),        // 43: redykv.manager.v1.CapacityDetail
+	(*SloDetail)(nil),             // 44: redykv.manager.v1.SloDetail
+	(*RegionDetail)(nil),          // 45: redykv.manager.v1.RegionDetail
+	(*TokenDetail)(nil),           // 46: redykv.manager.v1.TokenDetail
 }
 var file_redykv_manager_v1_manager_proto_depIdxs = []int32{
-	2,  // 0: redykv.manager.v1.AllocateRequest.slo:type_name -> redykv.manager.v1.Slo
-	3,  // 1: redykv.manager.v1.AllocateRequest.configuration:type_name -> redykv.manager.v1.Configuration
-	4,  // 2: redykv.manager.v1.AllocateRequest.client:type_name -> redykv.manager.v1.Client
-	8,  // 3: redykv.manager.v1.AllocateResponse.shares:type_name -> redykv.manager.v1.VmShare
-	3,  // 4: redykv.manager.v1.AllocateResponse.configuration:type_name -> redykv.manager.v1.Configuration
-	5,  // 5: redykv.manager.v1.VmShare.vm:type_name -> redykv.manager.v1.Vm
-	2,  // 6: redykv.manager.v1.ReallocateRequest.slo:type_name -> redykv.manager.v1.Slo
-	3,  // 7: redykv.manager.v1.ReallocateRequest.configuration:type_name -> redykv.manager.v1.Configuration
-	4,  // 8: redykv.manager.v1.ReallocateRequest.client:type_name -> redykv.manager.v1.Client
-	8,  // 9: redykv.manager.v1.ReallocateResponse.shares:type_name -> redykv.manager.v1.VmShare
-	3,  // 10: redykv.manager.v1.ReallocateResponse.configuration:type_name -> redykv.manager.v1.Configuration
-	2,  // 11: redykv.manager.v1.SettleRequest.slo:type_name -> redykv.manager.v1.Slo
-	3,  // 12: redykv.manager.v1.SettleRequest.configuration:type_name -> redykv.manager.v1.Configuration
-	12, // 13: redykv.manager.v1.SettleRequest.shares:type_name -> redykv.manager.v1.SettledShare
-	22, // 14: redykv.manager.v1.DescribeResponse.caches:type_name -> redykv.manager.v1.Cache
-	5,  // 15: redykv.manager.v1.DescribeResponse.vms:type_name -> redykv.manager.v1.Vm
-	2,  // 16: redykv.manager.v1.Cache.slo:type_name -> redykv.manager.v1.Slo
-	3,  // 17: redykv.manager.v1.Cache.configuration:type_name -> redykv.manager.v1.Configuration
-	8,  // 18: redykv.manager.v1.Cache.shares:type_name -> redykv.manager.v1.VmShare
-	24, // 19: redykv.manager.v1.Decision.sites:type_name -> redykv.manager.v1.SiteVerdict
-	25, // 20: redykv.manager.v1.Decision.verdicts:type_name -> redykv.manager.v1.Verdict
-	3,  // 21: redykv.manager.v1.SiteVerdict.configuration:type_name -> redykv.manager.v1.Configuration
-	22, // 22: redykv.manager.v1.DescribeCacheResponse.cache:type_name -> redykv.manager.v1.Cache
-	32, // 23: redykv.manager.v1.DescribeCacheResponse.events:type_name -> redykv.manager.v1.WatchResponse
-	23, // 24: redykv.manager.v1.DescribeCacheResponse.decisions:type_name -> redykv.manager.v1.Decision
-	30, // 25: redykv.manager.v1.ListModelsResponse.models:type_name -> redykv.manager.v1.Model
-	0,  // 26: redykv.manager.v1.WatchResponse.kind:type_name -> redykv.manager.v1.WatchResponse.Kind
-	22, // 27: redykv.manager.v1.WatchResponse.state:type_name -> redykv.manager.v1.Cache
-	35, // 28: redykv.manager.v1.ListOffersResponse.offers:type_name -> redykv.manager.v1.Offer
-	5,  // 29: redykv.manager.v1.RegisterRequest.vm:type_name -> redykv.manager.v1.Vm
-	2,  // 30: redykv.manager.v1.SloDetail.asked:type_name -> redykv.manager.v1.Slo
-	2,  // 31: redykv.manager.v1.SloDetail.nearest:type_name -> redykv.manager.v1.Slo
-	3,  // 32: redykv.manager.v1.SloDetail.configuration:type_name -> redykv.manager.v1.Configuration
-	1,  // 33: redykv.manager.v1.TokenDetail.problem:type_name -> redykv.manager.v1.TokenDetail.Problem
-	6,  // 34: redykv.manager.v1.ManagerService.Allocate:input_type -> redykv.manager.v1.AllocateRequest
-	9,  // 35: redykv.manager.v1.ManagerService.Reallocate:input_type -> redykv.manager.v1.ReallocateRequest
-	11, // 36: redykv.manager.v1.ManagerService.Settle:input_type -> redykv.manager.v1.SettleRequest
-	14, // 37: redykv.manager.v1.ManagerService.Renew:input_type -> redykv.manager.v1.RenewRequest
-	16, // 38: redykv.manager.v1.ManagerService.Reclaim:input_type -> redykv.manager.v1.ReclaimRequest
-	18, // 39: redykv.manager.v1.ManagerService.Deallocate:input_type -> redykv.manager.v1.DeallocateRequest
-	20, // 40: redykv.manager.v1.ManagerService.Describe:input_type -> redykv.manager.v1.DescribeRequest
-	26, // 41: redykv.manager.v1.ManagerService.DescribeCache:input_type -> redykv.manager.v1.DescribeCacheRequest
-	28, // 42: redykv.manager.v1.ManagerService.ListModels:input_type -> redykv.manager.v1.ListModelsRequest
-	31, // 43: redykv.manager.v1.ManagerService.Watch:input_type -> redykv.manager.v1.WatchRequest
-	33, // 44: redykv.manager.v1.ManagerService.ListOffers:input_type -> redykv.manager.v1.ListOffersRequest
-	36, // 45: redykv.manager.v1.ManagerService.ChangeMarket:input_type -> redykv.manager.v1.ChangeMarketRequest
-	38, // 46: redykv.manager.v1.ManagerService.Register:input_type -> redykv.manager.v1.RegisterRequest
-	40, // 47: redykv.manager.v1.ManagerService.Heartbeat:input_type -> redykv.manager.v1.HeartbeatRequest
-	7,  // 48: redykv.manager.v1.ManagerService.Allocate:output_type -> redykv.manager.v1.AllocateResponse
-	10, // 49: redykv.manager.v1.ManagerService.Reallocate:output_type -> redykv.manager.v1.ReallocateResponse
-	13, // 50: redykv.manager.v1.ManagerService.Settle:output_type -> redykv.manager.v1.SettleResponse
-	15, // 51: redykv.manager.v1.ManagerService.Renew:output_type -> redykv.manager.v1.RenewResponse
-	17, // 52: redykv.manager.v1.ManagerService.Reclaim:output_type -> redykv.manager.v1.ReclaimResponse
-	19, // 53: redykv.manager.v1.ManagerService.Deallocate:output_type -> redykv.manager.v1.DeallocateResponse
-	21, // 54: redykv.manager.v1.ManagerService.Describe:output_type -> redykv.manager.v1.DescribeResponse
-	27, // 55: redykv.manager.v1.ManagerService.DescribeCache:output_type -> redykv.manager.v1.DescribeCacheResponse
-	29, // 56: redykv.manager.v1.ManagerService.ListModels:output_type -> redykv.manager.v1.ListModelsResponse
-	32, // 57: redykv.manager.v1.ManagerService.Watch:output_type -> redykv.manager.v1.WatchResponse
-	34, // 58: redykv.manager.v1.ManagerService.ListOffers:output_type -> redykv.manager.v1.ListOffersResponse
-	37, // 59: redykv.manager.v1.ManagerService.ChangeMarket:output_type -> redykv.manager.v1.ChangeMarketResponse
-	39, // 60: redykv.manager.v1.ManagerService.Register:output_type -> redykv.manager.v1.RegisterResponse
-	41, // 61: redykv.manager.v1.ManagerService.Heartbeat:output_type -> redykv.manager.v1.HeartbeatResponse
-	48, // [48:62] is the sub-list for method output_type
-	34, // [34:48] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	0,  // 0: redykv.manager.v1.Slo.operations:type_name -> redykv.manager.v1.Slo.Operations
+	3,  // 1: redykv.manager.v1.AllocateRequest.slo:type_name -> redykv.manager.v1.Slo
+	4,  // 2: redykv.manager.v1.AllocateRequest.configuration:type_name -> redykv.manager.v1.Configuration
+	5,  // 3: redykv.manager.v1.AllocateRequest.client:type_name -> redykv.manager.v1.Client
+	9,  // 4: redykv.manager.v1.AllocateResponse.shares:type_name -> redykv.manager.v1.VmShare
+	4,  // 5: redykv.manager.v1.AllocateResponse.configuration:type_name -> redykv.manager.v1.Configuration
+	6,  // 6: redykv.manager.v1.VmShare.vm:type_name -> redykv.manager.v1.Vm
+	3,  // 7: redykv.manager.v1.ReallocateRequest.slo:type_name -> redykv.manager.v1.Slo
+	4,  // 8: redykv.manager.v1.ReallocateRequest.configuration:type_name -> redykv.manager.v1.Configuration
+	5,  // 9: redykv.manager.v1.ReallocateRequest.client:type_name -> redykv.manager.v1.Client
+	9,  // 10: redykv.manager.v1.ReallocateResponse.shares:type_name -> redykv.manager.v1.VmShare
+	4,  // 11: redykv.manager.v1.ReallocateResponse.configuration:type_name -> redykv.manager.v1.Configuration
+	3,  // 12: redykv.manager.v1.SettleRequest.slo:type_name -> redykv.manager.v1.Slo
+	4,  // 13: redykv.manager.v1.SettleRequest.configuration:type_name -> redykv.manager.v1.Configuration
+	13, // 14: redykv.manager.v1.SettleRequest.shares:type_name -> redykv.manager.v1.SettledShare
+	23, // 15: redykv.manager.v1.DescribeResponse.caches:type_name -> redykv.manager.v1.Cache
+	6,  // 16: redykv.manager.v1.DescribeResponse.vms:type_name -> redykv.manager.v1.Vm
+	3,  // 17: redykv.manager.v1.Cache.slo:type_name -> redykv.manager.v1.Slo
+	4,  // 18: redykv.manager.v1.Cache.configuration:type_name -> redykv.manager.v1.Configuration
+	9,  // 19: redykv.manager.v1.Cache.shares:type_name -> redykv.manager.v1.VmShare
+	25, // 20: redykv.manager.v1.Decision.sites:type_name -> redykv.manager.v1.SiteVerdict
+	26, // 21: redykv.manager.v1.Decision.verdicts:type_name -> redykv.manager.v1.Verdict
+	4,  // 22: redykv.manager.v1.SiteVerdict.configuration:type_name -> redykv.manager.v1.Configuration
+	23, // 23: redykv.manager.v1.DescribeCacheResponse.cache:type_name -> redykv.manager.v1.Cache
+	33, // 24: redykv.manager.v1.DescribeCacheResponse.events:type_name -> redykv.manager.v1.WatchResponse
+	24, // 25: redykv.manager.v1.DescribeCacheResponse.decisions:type_name -> redykv.manager.v1.Decision
+	31, // 26: redykv.manager.v1.ListModelsResponse.models:type_name -> redykv.manager.v1.Model
+	1,  // 27: redykv.manager.v1.WatchResponse.kind:type_name -> redykv.manager.v1.WatchResponse.Kind
+	23, // 28: redykv.manager.v1.WatchResponse.state:type_name -> redykv.manager.v1.Cache
+	36, // 29: redykv.manager.v1.ListOffersResponse.offers:type_name -> redykv.manager.v1.Offer
+	6,  // 30: redykv.manager.v1.RegisterRequest.vm:type_name -> redykv.manager.v1.Vm
+	3,  // 31: redykv.manager.v1.SloDetail.asked:type_name -> redykv.manager.v1.Slo
+	3,  // 32: redykv.manager.v1.SloDetail.nearest:type_name -> redykv.manager.v1.Slo
+	4,  // 33: redykv.manager.v1.SloDetail.configuration:type_name -> redykv.manager.v1.Configuration
+	2,  // 34: redykv.manager.v1.TokenDetail.problem:type_name -> redykv.manager.v1.TokenDetail.Problem
+	7,  // 35: redykv.manager.v1.ManagerService.Allocate:input_type -> redykv.manager.v1.AllocateRequest
+	10, // 36: redykv.manager.v1.ManagerService.Reallocate:input_type -> redykv.manager.v1.ReallocateRequest
+	12, // 37: redykv.manager.v1.ManagerService.Settle:input_type -> redykv.manager.v1.SettleRequest
+	15, // 38: redykv.manager.v1.ManagerService.Renew:input_type -> redykv.manager.v1.RenewRequest
+	17, // 39: redykv.manager.v1.ManagerService.Reclaim:input_type -> redykv.manager.v1.ReclaimRequest
+	19, // 40: redykv.manager.v1.ManagerService.Deallocate:input_type -> redykv.manager.v1.DeallocateRequest
+	21, // 41: redykv.manager.v1.ManagerService.Describe:input_type -> redykv.manager.v1.DescribeRequest
+	27, // 42: redykv.manager.v1.ManagerService.DescribeCache:input_type -> redykv.manager.v1.DescribeCacheRequest
+	29, // 43: redykv.manager.v1.ManagerService.ListModels:input_type -> redykv.manager.v1.ListModelsRequest
+	32, // 44: redykv.manager.v1.ManagerService.Watch:input_type -> redykv.manager.v1.WatchRequest
+	34, // 45: redykv.manager.v1.ManagerService.ListOffers:input_type -> redykv.manager.v1.ListOffersRequest
+	37, // 46: redykv.manager.v1.ManagerService.ChangeMarket:input_type -> redykv.manager.v1.ChangeMarketRequest
+	39, // 47: redykv.manager.v1.ManagerService.Register:input_type -> redykv.manager.v1.RegisterRequest
+	41, // 48: redykv.manager.v1.ManagerService.Heartbeat:input_type -> redykv.manager.v1.HeartbeatRequest
+	8,  // 49: redykv.manager.v1.ManagerService.Allocate:output_type -> redykv.manager.v1.AllocateResponse
+	11, // 50: redykv.manager.v1.ManagerService.Reallocate:output_type -> redykv.manager.v1.ReallocateResponse
+	14, // 51: redykv.manager.v1.ManagerService.Settle:output_type -> redykv.manager.v1.SettleResponse
+	16, // 52: redykv.manager.v1.ManagerService.Renew:output_type -> redykv.manager.v1.RenewResponse
+	18, // 53: redykv.manager.v1.ManagerService.Reclaim:output_type -> redykv.manager.v1.ReclaimResponse
+	20, // 54: redykv.manager.v1.ManagerService.Deallocate:output_type -> redykv.manager.v1.DeallocateResponse
+	22, // 55: redykv.manager.v1.ManagerService.Describe:output_type -> redykv.manager.v1.DescribeResponse
+	28, // 56: redykv.manager.v1.ManagerService.DescribeCache:output_type -> redykv.manager.v1.DescribeCacheResponse
+	30, // 57: redykv.manager.v1.ManagerService.ListModels:output_type -> redykv.manager.v1.ListModelsResponse
+	33, // 58: redykv.manager.v1.ManagerService.Watch:output_type -> redykv.manager.v1.WatchResponse
+	35, // 59: redykv.manager.v1.ManagerService.ListOffers:output_type -> redykv.manager.v1.ListOffersResponse
+	38, // 60: redykv.manager.v1.ManagerService.ChangeMarket:output_type -> redykv.manager.v1.ChangeMarketResponse
+	40, // 61: redykv.manager.v1.ManagerService.Register:output_type -> redykv.manager.v1.RegisterResponse
+	42, // 62: redykv.manager.v1.ManagerService.Heartbeat:output_type -> redykv.manager.v1.HeartbeatResponse
+	49, // [49:63] is the sub-list for method output_type
+	35, // [35:49] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_redykv_manager_v1_manager_proto_init() }
@@ -3441,7 +3526,7 @@ func file_redykv_manager_v1_manager_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_redykv_manager_v1_manager_proto_rawDesc), len(file_redykv_manager_v1_manager_proto_rawDesc)),
-			NumEnums:      2,
+			NumEnums:      3,
 			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   1,

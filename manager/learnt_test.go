@@ -1,0 +1,151 @@
+package manager
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/manager/menu"
+)
+
+// What caches and VMs have shown is known after a restart.
+func TestLearntIsKept(t *testing.T) {
+	s := &crashStore{entries: make(map[string][]byte)}
+	p := NewPredictor()
+	m, client := serve(t, Options{Transport: "tcp", store: s, Predictor: p})
+	if err := m.catalog.register(testVM("a", 1<<30, 0, "http://127.0.0.1:1"), time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	ca, err := allocateBytes(t, client, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	settle := &managerv1.SettleRequest{CacheId: ca.GetCacheId(), Capacity: 1 << 20, MovedBytes: 64 << 20, MovedMs: 500}
+	for _, share := range ca.GetShares() {
+		settle.Shares = append(settle.Shares, &managerv1.SettledShare{Grant: share.GetGrant(), Regions: share.GetRegions()})
+	}
+	if _, err := client.Settle(testContext(t), connect.NewRequest(settle)); err != nil {
+		t.Fatal(err)
+	}
+	kind := menu.Kind{Type: "a", CloudRegion: "here", Distance: 1, Spot: true}
+	for range enoughReclaims {
+		p.Observe(kind, time.Hour, true)
+	}
+	m.catalog.remember()
+	again, err := reload(t, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := again.rate.get(); got != 128<<20 {
+		t.Errorf("%v bytes a second, want 128 MiB", got)
+	}
+	if got := again.opts.Predictor.Lifetime(kind); got != time.Hour {
+		t.Errorf("lifetime %v, want 1h", got)
+	}
+}
+
+// A spot VM's end is learnt at once, and kept.
+func TestLifeIsKept(t *testing.T) {
+	m, err := menu.Parse([]byte(`{"version": 1, "types": [{"name": "v", "memory": "4MiB", "sold": [
+		{"cloud_region": "here", "distance": 1, "price": 1, "spot": {"price": 0.1, "lowest": 0.1, "highest": 0.1, "notice": "1h"}}]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := NewInProcessAllocator(InProcessOptions{Menu: &m, Market: menu.Options{Step: -1}, Logger: quiet()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &clock{now: time.Unix(1_000_000, 0)}
+	s := &crashStore{entries: make(map[string][]byte)}
+	mgr, client := serve(t, Options{Allocator: a, Economy: Economy{Every: -1}, store: s, now: c.read})
+	// The menu has spot VMs: how fast memory leaves one was measured.
+	if rate := mgr.rate.get(); rate < 1<<20 {
+		t.Errorf("%v bytes a second are measured", rate)
+	}
+	id := allocateSpot(t, client)
+	c.advance(3 * time.Hour)
+	a.Reclaim(describeOne(t, client, id).GetCache().GetShares()[0].GetVm().GetId(), time.Hour)
+	again, err := reload(t, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lives := again.opts.Predictor.(Learner).Lives()
+	want := Life{Kind: menu.Kind{Type: "v", CloudRegion: "here", Distance: 1, Spot: true}, Lived: 3 * time.Hour, Reclaimed: 1}
+	if len(lives) != 1 || lives[0] != want {
+		t.Errorf("%v, want %v", lives, want)
+	}
+}
+
+// Nobody knows how fast memory leaves a VM where nobody could measure it.
+func TestRateIsNotGuessed(t *testing.T) {
+	m, _ := serve(t, Options{Transport: "tcp"})
+	if got := m.rate.get(); got != 0 {
+		t.Errorf("%v bytes a second", got)
+	}
+	if _, err := New(Options{Transport: "tcp", MigrationRate: -1}); err == nil {
+		t.Error("a negative rate is taken")
+	}
+}
+
+// A manager that is unlike the one before says so.
+func TestSettingIsCompared(t *testing.T) {
+	s := &crashStore{entries: make(map[string][]byte)}
+	begin := func(transport string) string {
+		t.Helper()
+		var log bytes.Buffer
+		m, err := New(Options{Transport: transport, URL: "http://here:1", Lease: -1, Heartbeat: time.Hour, Logger: slog.New(slog.NewTextHandler(&log, nil)), store: s})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := m.keepSetting(); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Close(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
+		return log.String()
+	}
+	for _, first := range []string{begin("tcp"), begin("tcp")} {
+		if strings.Contains(first, "WARN") {
+			t.Error(first)
+		}
+	}
+	if log := begin("shm"); !strings.Contains(log, "another transport") || !strings.Contains(log, "then=tcp now=shm") || strings.Contains(log, "another address") {
+		t.Error(log)
+	}
+	if log := begin("shm"); strings.Contains(log, "WARN") {
+		t.Error(log)
+	}
+}
+
+// A duration is a hint, unless it is enforced.
+func TestDurationIsEnforced(t *testing.T) {
+	for _, enforced := range []bool{false, true} {
+		c := &clock{now: time.Unix(1_000_000, 0)}
+		m, client := serve(t, Options{Allocator: newScripted(t, 64<<20), EnforceDuration: enforced, now: c.read})
+		r, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1 << 20, DurationSeconds: 60}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		endless, err := allocateBytes(t, client, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.expire(c.advance(time.Minute))
+		if _, ok := m.catalog.watched(r.Msg.GetCacheId()); !ok {
+			t.Error("it is gone before its time")
+		}
+		m.expire(c.advance(time.Second))
+		if _, ok := m.catalog.watched(r.Msg.GetCacheId()); ok == enforced {
+			t.Errorf("enforced %v: it is there: %v", enforced, ok)
+		}
+		if _, ok := m.catalog.watched(endless.GetCacheId()); !ok {
+			t.Error("the cache without an end has come to one")
+		}
+	}
+}
