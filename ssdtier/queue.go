@@ -8,10 +8,11 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/uring"
+	"github.com/redykv/redykv/internal/workpool"
 )
 
 // queue is one goroutine's operations. Plain ones go to its ring, if it has one, and
-// all others to the engine of the device, whose goroutines give the slot's number back
+// all others to the pool of the device, whose goroutines give the slot's number back
 // through done. Only that needs a lock.
 type queue struct {
 	d      *Device
@@ -20,17 +21,16 @@ type queue struct {
 	small  int // size of a slot's own buffer
 	closed bool
 
-	first, last *request // enqueued for the engine and not submitted
-	enqueued    int
-	outside     int      // at the engine, or in done
-	ready       []uint32 // slots whose operation is over, from taken on
-	taken       int
+	enqueued workpool.List // for the pool, and not submitted
+	outside  int           // at the pool, or in done
+	ready    []uint32      // slots whose operation is over, from taken on
+	taken    int
 
 	ring   *uring.Ring // nil if there is none
 	reaped [64]uring.Completion
 
 	mu      sync.Mutex
-	done    []uint32      // slots that the engine is through with
+	done    []uint32      // slots that the pool is through with
 	waiting bool          // the owner is about to park
 	wake    chan struct{} // one token for a waiting owner without a ring
 }
@@ -75,8 +75,8 @@ func (d *Device) NewQueue(depth int) (device.Queue, error) {
 		ready: make([]uint32, 0, depth), done: make([]uint32, 0, depth),
 	}
 	for i := range q.slots {
-		q.slots[i].req.q = q
-		q.slots[i].req.slot = uint32(i)
+		r := &q.slots[i].req
+		r.q, r.slot, r.job.Run = q, uint32(i), r.run
 		q.free[i] = uint32(depth - 1 - i)
 	}
 	return q, nil
@@ -102,13 +102,7 @@ func (q *queue) enqueue(s *slot) {
 	if q.startOnRing(&s.req) {
 		return
 	}
-	if q.first == nil {
-		q.first = &s.req
-	} else {
-		q.last.next = &s.req
-	}
-	q.last = &s.req
-	q.enqueued++
+	q.enqueued.Push(&s.req.job)
 }
 
 // refuse ends an operation that never begins.
@@ -199,21 +193,22 @@ func (q *queue) Submit() error {
 
 // submitRest starts what is not on the ring.
 func (q *queue) submitRest() {
-	if q.enqueued > 0 {
-		first, last, n := q.first, q.last, q.enqueued
-		q.first, q.last, q.enqueued = nil, nil, 0
-		q.handOver(first, last, n)
+	if n := q.enqueued.Len(); n > 0 {
+		q.outside += n
+		q.d.pool.Submit(&q.enqueued)
 	}
 }
 
-// handOver gives requests to the engine.
-func (q *queue) handOver(first, last *request, n int) {
-	q.outside += n
-	q.d.engine.submit(first, last, n)
+// handOver gives one request to the pool.
+func (q *queue) handOver(r *request) {
+	var one workpool.List
+	one.Push(&r.job)
+	q.outside++
+	q.d.pool.Submit(&one)
 }
 
 // complete hands a request's slot back to the owner, and wakes it if it waits.
-// It runs on the engine's goroutines.
+// It runs on the pool's goroutines.
 func (q *queue) complete(r *request) {
 	q.mu.Lock()
 	q.done = append(q.done, r.slot)
@@ -305,7 +300,7 @@ func (q *queue) Wait(ctx context.Context) error {
 	return nil
 }
 
-// wantWake asks for a wake by the next request that the engine completes; it returns
+// wantWake asks for a wake by the next request that the pool completes; it returns
 // false if there is one already.
 func (q *queue) wantWake() bool {
 	q.mu.Lock()

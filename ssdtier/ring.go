@@ -61,7 +61,7 @@ func (q *queue) reapRing() {
 			if ok {
 				q.ready = append(q.ready, r.slot)
 			} else {
-				q.handOver(r, r, 1)
+				q.handOver(r)
 			}
 		}
 		if n < len(q.reaped) {
@@ -112,7 +112,7 @@ func (q *queue) giveUpRing(why error) {
 	for tag, ok := q.ring.Retract(); ok; tag, ok = q.ring.Retract() {
 		r := &q.slots[tag].req
 		r.leaveRing()
-		q.handOver(r, r, 1)
+		q.handOver(r)
 	}
 	if q.ring.UnderWay() > 0 {
 		return

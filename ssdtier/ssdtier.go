@@ -47,6 +47,7 @@ import (
 	"sync/atomic"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/workpool"
 )
 
 // Errors that a caller can act on, wrapped with the directory or the file.
@@ -66,7 +67,7 @@ type Device struct {
 	direct  bool
 	block   int  // unit of reads and writes in bytes, a multiple of sumUnit
 	rings   bool // queues have one each
-	engine  engine
+	pool    *workpool.Pool
 	buffers bufferPool
 
 	// begin is raised before a segment below it is removed; a read looks at it
@@ -129,7 +130,7 @@ func OpenWith(dir string, opts Options) (_ *Device, err error) {
 			return nil, err
 		}
 	}
-	d.engine = newPool(opts.Workers)
+	d.pool = workpool.New(opts.Workers)
 	return d, nil
 }
 
@@ -285,7 +286,7 @@ func (d *Device) Close() error {
 	}
 	d.closed = true
 	d.mu.Unlock() // a worker may be about to make a segment
-	d.engine.close()
+	d.pool.Close()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	// Who closes without Sync finds what was written nevertheless, unless the
