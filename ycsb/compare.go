@@ -92,6 +92,11 @@ func (c Comparison) Check() error {
 	if err := c.checkRedy(); err != nil {
 		return err
 	}
+	if slices.Contains(c.Devices, SMB) {
+		if err := checkSMB(); err != nil {
+			return err
+		}
+	}
 	if slices.Contains(c.Devices, Redy) && c.Cache < 1 {
 		return fmt.Errorf("cache of %d bytes: device %s needs a positive size", c.Cache, Redy)
 	}
@@ -233,7 +238,7 @@ func (c Comparison) checkDisk() error {
 	}
 	var need int64
 	for _, d := range c.Devices {
-		if d != Memory {
+		if d == SSD || d == Redy {
 			need += c.LogBytes()
 		}
 	}
@@ -243,15 +248,22 @@ func (c Comparison) checkDisk() error {
 	return nil
 }
 
-// byDevice orders results as devices are and works out their ratios to the SSD.
+// byDevice orders results as devices are and works out their ratios to the SSD and
+// to the file server.
 func byDevice(results []Result, devices []Device) []Result {
 	slices.SortStableFunc(results, func(a, b Result) int {
 		return slices.Index(devices, a.Device) - slices.Index(devices, b.Device)
 	})
 	for i := range results {
-		for _, ssd := range results {
-			if ssd.Device == SSD && ssd.Distribution == results[i].Distribution && ssd.Threads == results[i].Threads && ssd.Mops > 0 {
-				results[i].RatioToSSD = results[i].Mops / ssd.Mops
+		for _, base := range results {
+			if base.Distribution != results[i].Distribution || base.Threads != results[i].Threads || base.Mops == 0 {
+				continue
+			}
+			switch ratio := results[i].Mops / base.Mops; base.Device {
+			case SSD:
+				results[i].RatioToSSD = ratio
+			case SMB:
+				results[i].RatioToSMB = ratio
 			}
 		}
 	}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/redykv/redykv/internal/smbd"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -129,6 +131,29 @@ func checkResult(t *testing.T, c Comparison, r Result) {
 	}
 	if r.Device == SSD && r.RatioToSSD != 1 {
 		t.Errorf("the SSD's ratio to itself is %v", r.RatioToSSD)
+	}
+}
+
+// TestCompareFileServer: the file server is measured beside the others.
+func TestCompareFileServer(t *testing.T) {
+	if err := smbd.Available(); err != nil {
+		t.Skip(err)
+	}
+	c := small(t.TempDir(), SMB, SSD)
+	c.Distributions, c.Threads = []Distribution{Uniform}, []int{1}
+	results, err := Compare(t.Context(), c, nil)
+	if err != nil || len(results) != 2 {
+		t.Fatal(results, err)
+	}
+	r, ssd := results[0], results[1]
+	if r.Device != SMB || r.Errors > 0 || r.HitSMB < 0.5 || r.HitSSD+r.HitOther > 0 || r.Transport != "smb" || r.RatioToSMB != 1 {
+		t.Errorf("%+v", r)
+	}
+	if ssd.HitSMB > 0 || ssd.RatioToSMB <= 0 || math.Abs(ssd.RatioToSMB*r.RatioToSSD-1) > 1e-9 {
+		t.Errorf("%+v", ssd)
+	}
+	if left, err := os.ReadDir(c.Dir); err != nil || len(left) != 1 {
+		t.Errorf("left behind %v, %v", left, err)
 	}
 }
 

@@ -188,6 +188,8 @@ func (r *Result) where(before, after kv.Metrics, tiers []Device) {
 				r.HitRedy += share
 			case i < len(tiers) && tiers[i] == SSD:
 				r.HitSSD += share
+			case i < len(tiers) && tiers[i] == SMB:
+				r.HitSMB += share
 			default:
 				r.HitOther += share
 			}

@@ -14,13 +14,16 @@ const (
 	Redy Device = "redy"
 	// SSD is a directory of files alone.
 	SSD Device = "ssd"
+	// SMB is a directory of a file server: a Samba of this machine, started for it,
+	// whose share is in memory.
+	SMB Device = "smb"
 	// Memory is a device in this process's memory, for tests and as a yardstick
 	// of the store itself.
 	Memory Device = "memory"
 )
 
 // Devices are all that there are.
-var Devices = []Device{Redy, SSD, Memory}
+var Devices = []Device{Redy, SSD, SMB, Memory}
 
 // ParseDevice reads a device's name.
 func ParseDevice(name string) (Device, error) { return oneOf("device", name, Devices) }
@@ -61,7 +64,7 @@ func (s Shape) MemoryOn(device Device) float64 {
 	switch device {
 	case Redy:
 		bytes += float64(s.Cache)
-	case Memory:
+	case SMB, Memory:
 		bytes += float64(s.LogBytes())
 	}
 	return bytes
@@ -135,11 +138,14 @@ type Result struct {
 	HitMemory float64 `json:"hit_memory"`
 	HitRedy   float64 `json:"hit_redy"`
 	HitSSD    float64 `json:"hit_ssd"`
+	HitSMB    float64 `json:"hit_smb,omitempty"`
 	HitOther  float64 `json:"hit_other,omitempty"` // the memory device
 
 	// RatioToSSD is Mops over that of the SSD under the same distribution and
 	// threads; 0 where the SSD was not measured.
 	RatioToSSD float64 `json:"ratio_to_ssd,omitempty"`
+	// RatioToSMB is the same of the file server.
+	RatioToSMB float64 `json:"ratio_to_smb,omitempty"`
 
 	// Errors counts reads that failed or brought wrong bytes.
 	Errors     uint64 `json:"errors"`

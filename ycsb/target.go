@@ -21,7 +21,8 @@ type Target struct {
 // Storage is a named device made ready for a store.
 type Storage struct {
 	Device device.Device
-	// Transport and Net say how remote memory is reached; empty without any.
+	// Transport and Net say how remote memory, or a file server, is reached; empty
+	// without any.
 	Transport, Net string
 	// DirectIO says that the files are read past the page cache.
 	DirectIO bool
@@ -88,6 +89,13 @@ func (s *Storage) open(ctx context.Context, name Device, shape Shape, dir string
 			return err
 		}
 		s.Device, s.tiers = ssd, []Device{SSD}
+		return nil
+	case SMB:
+		remote, err := s.openSMB(ctx)
+		if err != nil {
+			return err
+		}
+		s.Device, s.tiers = remote, []Device{SMB}
 		return nil
 	case Redy:
 		ssd, err := s.openSSD(dir)

@@ -38,6 +38,7 @@ each size of a block and each number in flight, turn by turn.
 
   ssd     segment files in --dir, past the page cache; with checksums, in blocks of
           4 KiB at least
+  smb     files on a Samba server of this machine, over loopback, its share in memory
   redy    a Redy cache, whose server is a process of its own on this machine
   memory  the memory of this process
 

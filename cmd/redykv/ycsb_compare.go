@@ -39,6 +39,7 @@ side. Devices are measured in turn, all under one load before the next.
   redy    a Redy cache over the SSD; its server is a process of its own, reached
           over shared memory under the network model of --net
   ssd     files alone, read and written past the page cache
+  smb     a file server: a Samba of this machine over loopback, its share in memory
   memory  a device in this process's memory
 
 Sizes default to the paper's scale: the log is 6 times the local memory, and Redy's
@@ -54,7 +55,7 @@ shared machine the figures themselves vary.`,
 	flags.Var(&f.cache, "cache", "Redy's remote memory")
 	flags.Lookup("memory").DefValue = "1/6 of the log"
 	flags.Lookup("cache").DefValue = "8/6 of the log"
-	flags.StringSliceVar(&f.devices, "devices", []string{"redy", "ssd"}, "devices to compare: redy, ssd, memory")
+	flags.StringSliceVar(&f.devices, "devices", []string{"redy", "ssd"}, "devices to compare: redy, ssd, smb, memory")
 	flags.StringSliceVar(&f.distributions, "distributions", []string{"uniform", "zipfian"}, "which records are read: uniform, zipfian")
 	flags.IntSliceVar(&f.threads, "threads", []int{1, 2}, "numbers of reading threads")
 	flags.DurationVar(&f.duration, "duration", 3*time.Second, "time of each run")

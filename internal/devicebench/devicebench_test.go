@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/redykv/redykv/internal/bench"
+	"github.com/redykv/redykv/internal/smbd"
 	"github.com/redykv/redykv/ssdtier"
 )
 
@@ -28,8 +29,11 @@ func testSpec(t *testing.T, device string) Spec {
 
 // TestRun measures every operation on the devices that this process has by itself.
 func TestRun(t *testing.T) {
-	for _, device := range []string{"memory", "ssd"} {
+	for _, device := range []string{"memory", "ssd", "smb"} {
 		t.Run(device, func(t *testing.T) {
+			if err := smbd.Available(); device == "smb" && err != nil {
+				t.Skip(err)
+			}
 			spec := testSpec(t, device)
 			report, err := Run(t.Context(), spec, nil)
 			if err != nil {

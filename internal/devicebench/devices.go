@@ -12,6 +12,7 @@ import (
 	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/redytier"
 	"github.com/redykv/redykv/ssdtier"
+	"github.com/redykv/redykv/ycsb"
 )
 
 // opened is a device ready to be started, and what belongs to it.
@@ -40,6 +41,7 @@ type kind struct {
 // kinds are the devices that there are.
 var kinds = []kind{
 	{"ssd", openSSD},
+	{"smb", openSMB},
 	{"redy", openRedy},
 	{"memory", openMemory},
 }
@@ -97,6 +99,15 @@ func openSSD(_ context.Context, s *Spec, dir string) (*opened, error) {
 		note += ", through the page cache"
 	}
 	return &opened{Device: d, segments: filepath.Join(dir, "*.seg"), note: note}, nil
+}
+
+// openSMB starts a file server, and makes a log there.
+func openSMB(ctx context.Context, _ *Spec, dir string) (*opened, error) {
+	storage, err := ycsb.OpenStorage(ctx, ycsb.SMB, ycsb.Shape{}, dir)
+	if err != nil {
+		return nil, err
+	}
+	return &opened{Device: storage.Device, note: storage.Net, stop: storage.Release}, nil
 }
 
 // openRedy starts a cache server, as a process of its own, and makes a cache there.

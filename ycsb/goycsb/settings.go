@@ -75,7 +75,7 @@ func readSettings(p *properties.Properties, loading bool) (settings, error) {
 	if s.device, err = ycsb.ParseDevice(p.GetString(PropDevice, string(ycsb.SSD))); err != nil {
 		return settings{}, fmt.Errorf("property %s: %w", PropDevice, err)
 	}
-	if s.device == ycsb.Memory {
+	if s.device != ycsb.SSD && s.device != ycsb.Redy {
 		return settings{}, fmt.Errorf("property %s: %s does not outlive the process: want %s or %s", PropDevice, s.device, ycsb.SSD, ycsb.Redy)
 	}
 	if err := ycsb.CheckNet(s.shape.Net); err != nil {

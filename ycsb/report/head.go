@@ -39,6 +39,12 @@ func (h Head) lines(results []ycsb.Result) []line {
 		}
 	}
 	for _, r := range results {
+		if r.Device == ycsb.SMB {
+			lines = append(lines, line{"smb", r.Net})
+			break
+		}
+	}
+	for _, r := range results {
 		if r.Device == ycsb.SSD || r.Device == ycsb.Redy {
 			lines = append(lines, line{"files", fmt.Sprintf("%s, %s", h.Dir, readsOf(r.DirectIO))})
 			break

@@ -34,6 +34,7 @@ var ink = color.RGBA{R: 1, G: 1, B: 1, A: 255}
 var deviceColors = map[ycsb.Device]color.RGBA{
 	ycsb.Redy:   {R: 0x2b, G: 0x8c, B: 0xd6, A: 255},
 	ycsb.SSD:    {R: 0xe0, G: 0x7b, B: 0x1a, A: 255},
+	ycsb.SMB:    {R: 0x9a, G: 0x6f, B: 0xc4, A: 255},
 	ycsb.Memory: {R: 0x2a, G: 0x9d, B: 0x74, A: 255},
 }
 

@@ -74,6 +74,30 @@ ssd/uniform/1: 3 of 300000 reads went wrong; the first: record 7: gone
 	}
 }
 
+// The file server has its line and its columns.
+func TestFileServer(t *testing.T) {
+	results := testResults()
+	server := results[1]
+	server.Experiment, server.Device, server.Transport, server.Net = "smb/uniform/1", ycsb.SMB, "smb", "loopback to Samba"
+	server.HitSSD, server.HitSMB, server.RatioToSSD, server.RatioToSMB = 0, 0.833, 0.5, 1
+	results[0].RatioToSMB = 40
+	var b bytes.Buffer
+	if err := WriteTable(&b, testHead, append(results, server)); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"\nsmb: loopback to Samba\n",
+		"ssd    smb  vs smb\n",
+		"33.3%   0.0%  40.00x\n",
+		"83.3%   0.0%       -\n",
+		"0.50x   16.7%   0.0%   0.0%  83.3%   1.00x\n",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%q is not in\n%s", want, b.String())
+		}
+	}
+}
+
 // Other programs read these names.
 func TestWriteJSON(t *testing.T) {
 	var b bytes.Buffer

@@ -37,25 +37,28 @@ func WriteTable(w io.Writer, head Head, results []ycsb.Result) error {
 }
 
 // grid is the table as words: the heads of the columns, and a row for each
-// result. What no run found anywhere else than in Redy and on the SSD has no
-// column for elsewhere.
+// result. The file server has its columns if it was measured; what no run found
+// anywhere else has no column for elsewhere.
 func grid(results []ycsb.Result) (heads []string, rows [][]string) {
 	heads = []string{
 		"device", "distribution", "threads", "Mops", "p50 us", "p99 us", "vs ssd", "memory", "redy", "ssd",
+	}
+	served := slices.ContainsFunc(results, func(r ycsb.Result) bool { return r.Device == ycsb.SMB })
+	if served {
+		heads = append(heads, "smb", "vs smb")
 	}
 	elsewhere := slices.ContainsFunc(results, func(r ycsb.Result) bool { return r.HitOther > 0 })
 	if elsewhere {
 		heads = append(heads, "other")
 	}
 	for _, r := range results {
-		ratio := "-"
-		if r.RatioToSSD > 0 {
-			ratio = fmt.Sprintf("%.2fx", r.RatioToSSD)
-		}
 		row := []string{
 			string(r.Device), string(r.Distribution), strconv.Itoa(r.Threads),
-			figure(r.Mops), figure(r.P50Micros), figure(r.P99Micros), ratio,
+			figure(r.Mops), figure(r.P50Micros), figure(r.P99Micros), ratio(r.RatioToSSD),
 			percent(r.HitMemory), percent(r.HitRedy), percent(r.HitSSD),
+		}
+		if served {
+			row = append(row, percent(r.HitSMB), ratio(r.RatioToSMB))
 		}
 		if elsewhere {
 			row = append(row, percent(r.HitOther))
@@ -76,6 +79,14 @@ func figure(v float64) string {
 		return fmt.Sprintf("%.2f", v)
 	}
 	return fmt.Sprintf("%.3f", v)
+}
+
+// ratio prints how many times as fast one device is as another; 0 is not known.
+func ratio(r float64) string {
+	if r == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.2fx", r)
 }
 
 func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }

@@ -1,0 +1,68 @@
+package smb
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	smb2 "github.com/cloudsoda/go-smb2"
+)
+
+// Errors that a caller can act on, wrapped with the place or the file.
+var (
+	// ErrLocked says that another Device, here or elsewhere, has the directory open.
+	ErrLocked = errors.New("smb: directory is in use")
+	// ErrFormat says that the directory was written by a version that this one cannot
+	// read, with other options, or that files of it are damaged or gone.
+	ErrFormat = errors.New("smb: unknown format")
+	// ErrDoubt says that a connection broke while the server had something that was
+	// not durable yet. Nothing is written any more, until Start.
+	ErrDoubt = errors.New("smb: what the server has of the last writes is not known")
+	// ErrDisconnected says that there is no connection to the server.
+	ErrDisconnected = errors.New("smb: no connection")
+)
+
+// Statuses of the protocol, of [MS-ERREF] 2.3.1.
+const (
+	statusSharingViolation      = 0xC0000043
+	statusDeletePending         = 0xC0000056
+	statusNetworkNameDeleted    = 0xC00000C9
+	statusFileClosed            = 0xC0000128
+	statusUserSessionDeleted    = 0xC0000203
+	statusNetworkSessionExpired = 0xC000035C
+)
+
+// answered says whether err is the server's answer with one of some statuses.
+func answered(err error, statuses ...uint32) bool {
+	var answer *smb2.ResponseError
+	if !errors.As(err, &answer) {
+		return false
+	}
+	for _, status := range statuses {
+		if answer.Code == status {
+			return true
+		}
+	}
+	return false
+}
+
+// refused says whether the server answered that it would not or cannot do it.
+func refused(err error) bool {
+	var answer *smb2.ResponseError
+	return errors.As(err, &answer) || errors.Is(err, os.ErrPermission)
+}
+
+// gone says whether a file is not there, or is about not to be.
+func gone(err error) bool {
+	return errors.Is(err, os.ErrNotExist) || answered(err, statusDeletePending)
+}
+
+// connectionLost says whether err is that of a connection, and not an answer to the
+// request: then nothing is known about what became of the request.
+func connectionLost(err error) bool {
+	var transport *smb2.TransportError
+	var invalid *smb2.InvalidResponseError
+	return errors.As(err, &transport) || errors.As(err, &invalid) || errors.Is(err, ErrDisconnected) ||
+		errors.Is(err, context.Canceled) || // of requests that wait when the link is dropped
+		answered(err, statusNetworkNameDeleted, statusFileClosed, statusUserSessionDeleted, statusNetworkSessionExpired)
+}

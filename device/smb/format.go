@@ -1,0 +1,246 @@
+package smb
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/redykv/redykv/device"
+)
+
+// The names of the files.
+const (
+	headName      = "LOG"
+	catalogName   = "OBJECTS"
+	metaPrefix    = "meta."
+	objectPrefix  = "object."
+	segmentSuffix = ".seg"
+	tempSuffix    = ".tmp" // no name of metadata or an object ends so
+	digits        = 12     // of a segment's or an object's number
+)
+
+func segmentName(number int64) string { return fmt.Sprintf("%0*d%s", digits, number, segmentSuffix) }
+func objectName(number int64) string  { return fmt.Sprintf("%s%0*d", objectPrefix, digits, number) }
+
+// parseNumber returns the number in a name that make makes.
+func parseNumber(name, text string, make func(int64) string) (int64, bool) {
+	number, err := strconv.ParseInt(text, 10, 64)
+	return number, err == nil && number >= 0 && name == make(number)
+}
+
+func parseSegmentName(name string) (int64, bool) {
+	return parseNumber(name, strings.TrimSuffix(name, segmentSuffix), segmentName)
+}
+
+func parseObjectName(name string) (int64, bool) {
+	return parseNumber(name, strings.TrimPrefix(name, objectPrefix), objectName)
+}
+
+// isLeftover says whether a file was being made by a Device that did not finish.
+func isLeftover(name string) bool {
+	made, ok := strings.CutSuffix(name, tempSuffix)
+	if !ok {
+		return false
+	}
+	i := strings.LastIndexByte(made, '.') // before the number
+	return i > 0 && (made[:i] == headName || made[:i] == catalogName || strings.HasPrefix(made, metaPrefix))
+}
+
+// headLine is what the file LOG holds.
+const (
+	formatVersion = 1
+	headLine      = "redykv smb %d segment %d begin %d\n"
+)
+
+// parseHead reads the file LOG; not ok unless it is just what is written.
+func parseHead(data []byte) (version int, segment, begin int64, ok bool) {
+	_, err := fmt.Sscanf(string(data), headLine, &version, &segment, &begin)
+	ok = err == nil && begin >= 0 && string(data) == fmt.Sprintf(headLine, version, segment, begin)
+	return version, segment, begin, ok
+}
+
+// storeHead keeps a Begin. The caller holds change.
+func (d *Device) storeHead(begin int64) error {
+	return d.replaceFile(headName, fmt.Appendf(nil, headLine, formatVersion, d.opts.SegmentSize, begin))
+}
+
+// load reads what is in the directory, and removes what is not wanted.
+func (d *Device) load() error {
+	var names []string
+	err := d.ask(false, func(l *link) (err error) {
+		names, err = l.list(d)
+		return err
+	})
+	if err != nil {
+		return d.named("list", err)
+	}
+	if err := d.loadHead(names); err != nil {
+		return err
+	}
+	if err := d.loadCatalog(); err != nil {
+		return err
+	}
+	segments := make(map[int64]*file)
+	for _, name := range names {
+		f := &file{name: name}
+		f.made.Store(true)
+		number, isSegment := parseSegmentName(name)
+		object, isObject := parseObjectName(name)
+		switch {
+		case isSegment && number >= d.begin.Load()/d.opts.SegmentSize:
+			segments[number] = f
+		case isSegment, isLeftover(name), isObject && !d.objects.has(object):
+			d.trash = append(d.trash, f)
+		}
+		if isObject {
+			d.objects.next = max(d.objects.next, object+1)
+		}
+	}
+	d.segments.Store(&segments)
+	return d.sweep()
+}
+
+// loadHead reads the file LOG, or makes it where there is no log yet.
+func (d *Device) loadHead(names []string) error {
+	data, err := d.readFile(headName)
+	if errors.Is(err, os.ErrNotExist) {
+		for _, name := range names {
+			if _, ok := parseSegmentName(name); ok || strings.HasPrefix(name, metaPrefix) {
+				return fmt.Errorf("%w: %s has %s and no file %s: put that back, or choose another directory",
+					ErrFormat, d.place(), name, headName)
+			}
+		}
+		if d.opts.SegmentSize == 0 {
+			d.opts.SegmentSize = DefaultSegmentSize
+		}
+		return d.storeHead(0)
+	}
+	if err != nil {
+		return err
+	}
+	version, segment, begin, ok := parseHead(data)
+	switch {
+	case !ok:
+		return fmt.Errorf("%w: %s: %s is not what was written: restore it: %w", ErrFormat, d.place(), headName, device.ErrCorrupt)
+	case version != formatVersion || checkSegmentSize(segment) != nil:
+		return fmt.Errorf("%w: %s: version %d with segments of %d bytes, want version %d",
+			ErrFormat, d.place(), version, segment, formatVersion)
+	case d.opts.SegmentSize != 0 && d.opts.SegmentSize != segment:
+		return fmt.Errorf("%w: %s: segments of %d bytes, opened with %d", ErrFormat, d.place(), segment, d.opts.SegmentSize)
+	}
+	d.opts.SegmentSize = segment
+	d.begin.Store(begin)
+	return nil
+}
+
+// list returns the names of the files in the directory.
+func (l *link) list(d *Device) ([]string, error) {
+	infos, err := l.share.ReadDir(d.opts.Dir)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, info := range infos {
+		if !info.IsDir() {
+			names = append(names, info.Name())
+		}
+	}
+	return names, nil
+}
+
+// readFile returns what a small file holds.
+func (d *Device) readFile(name string) (data []byte, err error) {
+	err = d.ask(false, func(l *link) (err error) {
+		data, err = l.share.ReadFile(d.path(name))
+		return err
+	})
+	return data, d.named("read of "+name, err)
+}
+
+// replaceFile gives a file new contents, durably and atomically. The caller holds
+// change.
+func (d *Device) replaceFile(name string, data []byte) error {
+	d.temps++
+	temp := fmt.Sprintf("%s.%d%s", name, d.temps, tempSuffix)
+	err := d.ask(true, func(l *link) error {
+		err := l.writeFile(d.path(temp), data)
+		if err == nil {
+			err = l.share.Rename(d.path(temp), d.path(name))
+		}
+		if err != nil {
+			_ = l.share.Remove(d.path(temp)) // else the next Open does
+		}
+		return err
+	})
+	if err != nil {
+		return d.named("write of "+name, err)
+	}
+	return d.syncDir()
+}
+
+// writeFile makes a file that is durable.
+func (l *link) writeFile(path string, data []byte) error {
+	f, err := l.share.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(data, 0)
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+// syncDir makes the names of the files durable, as far as the server does such a
+// thing. The caller holds change.
+func (d *Device) syncDir() error {
+	if d.noDirs {
+		return nil
+	}
+	err := d.ask(true, func(l *link) error {
+		dir, err := l.share.OpenFile(d.opts.Dir, os.O_RDWR, 0o666)
+		if err != nil {
+			return err
+		}
+		return errors.Join(dir.Sync(), dir.Close())
+	})
+	if refused(err) {
+		d.noDirs = true
+		d.opts.Logger.Info("the file server flushes no directories: names are durable when it says nothing to the contrary",
+			"place", d.place(), "err", err)
+		return nil
+	}
+	return d.named("flush of the directory", err)
+}
+
+// WriteMeta implements device.Device.
+func (d *Device) WriteMeta(name string, data []byte) error {
+	if err := checkName("metadata", name); err != nil {
+		return err
+	}
+	d.change.Lock()
+	defer d.change.Unlock()
+	if d.closed.Load() {
+		return device.ErrClosed
+	}
+	return d.replaceFile(metaPrefix+name, data)
+}
+
+// ReadMeta implements device.Device.
+func (d *Device) ReadMeta(name string) ([]byte, error) {
+	if err := checkName("metadata", name); err != nil {
+		return nil, err
+	}
+	d.change.Lock()
+	defer d.change.Unlock()
+	if d.closed.Load() {
+		return nil, device.ErrClosed
+	}
+	data, err := d.readFile(metaPrefix + name)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("%s: %q: %w", d.place(), name, device.ErrNoMeta)
+	}
+	return data, err
+}

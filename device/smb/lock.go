@@ -1,0 +1,120 @@
+package smb
+
+import (
+	"fmt"
+	"os"
+	"strings"
+)
+
+// A directory belongs to one Device at a time. Each link has a lock file of its own
+// in it, and keeps that open in a way in which nobody can remove it:
+//
+//	LOCK.OWNER.SESSION.LINK
+//
+// Who opens the directory makes its own lock file first, and then tries to remove
+// those of others. One that can be removed was left by somebody who is gone; one that
+// cannot be says that the directory is in use. Of two who come at once both may be
+// refused, and never neither.
+//
+// A link that broke may live on at the server for a while, with writes that are on
+// their way. Its lock file tells: as long as it cannot be removed, Start waits with
+// an error. And if it has been removed by somebody else, the directory was theirs
+// meanwhile, and is nothing to us any more.
+
+const lockPrefix = "LOCK."
+
+// staleLock is the lock file of a link that broke.
+type staleLock struct {
+	name  string
+	tried bool // removing it has been tried: if it is not there, that was us
+}
+
+// takeLock makes the link's lock file, and sees that nobody else holds one. The
+// caller holds s.mu.
+func (s *session) takeLock(l *link) (err error) {
+	d := s.d
+	if d.opts.Dir != "" && s.made == 0 && s.number == 0 {
+		if err := l.share.MkdirAll(d.opts.Dir, 0o777); err != nil {
+			return err
+		}
+	}
+	name := fmt.Sprintf("%s%s.%d.%d", lockPrefix, d.owner, s.number, s.made)
+	s.made++
+	defer func() {
+		if err != nil {
+			// It may have been made or not.
+			s.stale = append(s.stale, staleLock{name: name, tried: true})
+		}
+	}()
+	if l.lock, err = l.share.OpenFile(d.path(name), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666); err != nil {
+		return err
+	}
+	names, err := l.list(d)
+	if err != nil {
+		return err
+	}
+	for _, other := range names {
+		if !strings.HasPrefix(other, lockPrefix) || strings.HasPrefix(other, lockPrefix+d.owner+".") {
+			continue
+		}
+		err := l.share.Remove(d.path(other))
+		if answered(err, statusSharingViolation) {
+			return fmt.Errorf("%w: %s: somebody holds %s", ErrLocked, d.place(), other)
+		}
+		if err != nil && !gone(err) {
+			return err
+		}
+	}
+	if err := s.sweepLocks(l); err != nil && !answered(err, statusSharingViolation) {
+		return err
+	}
+	s.lock = name
+	return nil
+}
+
+// sweepLocks removes the lock files of the session's links that broke. The caller
+// holds s.mu.
+func (s *session) sweepLocks(l *link) error {
+	for len(s.stale) > 0 {
+		lock := &s.stale[0]
+		err := l.share.Remove(s.d.path(lock.name))
+		if gone(err) && !lock.tried {
+			return s.d.fence(fmt.Errorf("%w: %s: somebody removed %s", ErrLocked, s.d.place(), lock.name))
+		}
+		lock.tried = true
+		if err != nil && !gone(err) {
+			return err
+		}
+		s.stale = s.stale[1:]
+	}
+	return nil
+}
+
+// settle returns once the server has nothing under way any more that was asked over
+// links that broke, or fails.
+func (s *session) settle() error {
+	l, err := s.connect()
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.conn.begin()
+	defer l.conn.end()
+	err = s.sweepLocks(l)
+	if answered(err, statusSharingViolation) {
+		return fmt.Errorf("smb: %s: the server has not let go of a connection that broke: %w", s.d.place(), err)
+	}
+	return err
+}
+
+// leaveLock removes the link's lock file. The caller holds s.mu.
+func (s *session) leaveLock(l *link) error {
+	if err := l.lock.Close(); err != nil {
+		return err
+	}
+	if err := s.sweepLocks(l); err != nil && !answered(err, statusSharingViolation) {
+		return err // what the server still holds, who comes next removes
+	}
+	return l.share.Remove(s.d.path(s.lock))
+}

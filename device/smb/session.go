@@ -1,0 +1,153 @@
+package smb
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/redykv/redykv/device"
+)
+
+// session is a place for one link after another: when one breaks, who needs the
+// session next makes another.
+type session struct {
+	d      *Device
+	number int
+
+	mu      sync.Mutex // guards what follows; held while a link is made
+	link    *link      // nil: none
+	lock    string     // the lock file of link
+	made    int        // links tried so far
+	stale   []staleLock
+	why     error     // the last link could not be made
+	retryAt time.Time // not before
+	pause   time.Duration
+}
+
+// Pauses between attempts to connect, and to carry a request out.
+const (
+	firstPause = time.Millisecond
+	lastPause  = 250 * time.Millisecond
+)
+
+// do calls what with a link. After an error that is ErrDisconnected nothing has been
+// asked of the server, or only what changes nothing.
+func (s *session) do(changes bool, what func(*link) error) error {
+	l, err := s.connect()
+	if err != nil {
+		return err
+	}
+	l.conn.begin()
+	err = what(l)
+	l.conn.end()
+	if err == nil || !connectionLost(err) {
+		return err
+	}
+	s.drop(l)
+	return s.d.lost(err, changes)
+}
+
+// connect returns the link, making one if there is none that works.
+func (s *session) connect() (*link, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.link != nil {
+		if !s.link.conn.broken.Load() {
+			return s.link, nil
+		}
+		s.dropLink()
+	}
+	switch {
+	case s.d.closed.Load():
+		return nil, device.ErrClosed
+	case time.Now().Before(s.retryAt):
+		return nil, s.why
+	}
+	if err := s.d.fenced(); err != nil {
+		return nil, err
+	}
+	l, err := s.establish()
+	if err != nil {
+		s.pause = min(max(2*s.pause, firstPause), lastPause)
+		s.retryAt = time.Now().Add(s.pause)
+		if !errors.Is(err, ErrLocked) {
+			err = fmt.Errorf("%w: %w", ErrDisconnected, err)
+		}
+		s.why = err
+		return nil, err
+	}
+	s.link, s.pause = l, 0
+	return l, nil
+}
+
+// establish makes a link that holds a lock file. The caller holds mu.
+func (s *session) establish() (*link, error) {
+	l, err := dial(&s.d.opts)
+	if err != nil {
+		return nil, err
+	}
+	l.conn.begin()
+	defer l.conn.end()
+	if err := s.takeLock(l); err != nil {
+		l.abandon()
+		return nil, err
+	}
+	l.conn.tell(func(err error) {
+		s.d.opts.Logger.Warn("connection to the file server lost", "place", s.d.place(), "session", s.number, "err", err)
+		_ = s.d.lost(err, false) // what was under way on it hears of it
+	})
+	return l, nil
+}
+
+// drop gives a link up that failed a request.
+func (s *session) drop(l *link) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.link == l {
+		s.dropLink()
+	}
+}
+
+// dropLink gives the link up. The caller holds mu.
+func (s *session) dropLink() {
+	s.link.abandon()
+	s.stale = append(s.stale, staleLock{name: s.lock})
+	s.link = nil
+}
+
+// shut closes the session's handle of a file that is gone.
+func (s *session) shut(f *file) {
+	s.mu.Lock()
+	l := s.link
+	s.mu.Unlock()
+	if l == nil {
+		return
+	}
+	l.conn.begin()
+	err := l.shut(f)
+	l.conn.end()
+	if err != nil && connectionLost(err) {
+		s.drop(l)
+	}
+}
+
+// close ends the session, which nobody uses any more.
+func (s *session) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.link
+	if l == nil {
+		return nil
+	}
+	s.link = nil
+	l.conn.tell(nil)
+	l.conn.begin()
+	defer l.conn.end()
+	err := s.leaveLock(l)
+	if err = errors.Join(err, l.close()); err != nil && !connectionLost(err) && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("smb: %s: end of a session: %w", s.d.place(), err)
+	}
+	return nil
+}
