@@ -32,8 +32,11 @@ func (l *logFlags) check() error {
 	return nil
 }
 
-func (l *logFlags) logger(cmd *cobra.Command) *slog.Logger {
-	opts := &slog.HandlerOptions{Level: l.level}
+func (l *logFlags) logger(cmd *cobra.Command) *slog.Logger { return l.loggerAt(cmd, l.level) }
+
+// loggerAt is logger with a level that may change.
+func (l *logFlags) loggerAt(cmd *cobra.Command, level slog.Leveler) *slog.Logger {
+	opts := &slog.HandlerOptions{Level: level}
 	if l.format == "json" {
 		return slog.New(slog.NewJSONHandler(cmd.ErrOrStderr(), opts))
 	}

@@ -110,6 +110,7 @@ func (f *serveFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.config, "config", "", "YAML `FILE` with what is not given otherwise")
 	flags.BoolVar(&f.print, "print-config", false, "print the configuration, as a file for --config, and end")
 	settings.Local(flags, "config", "print-config")
+	settings.Secret(flags, "requirepass", "user")
 }
 
 // load fills in what the command line does not say.
@@ -145,13 +146,22 @@ func (f *serveFlags) check() error {
 
 // options are those of the server.
 func (f *serveFlags) options(log *slog.Logger) (resp.Options, error) {
+	users, err := f.listen.access()
+	if err != nil {
+		return resp.Options{}, err
+	}
 	opts := f.clients.options()
-	opts.ProtectedMode, opts.Durability, opts.Logger = f.listen.protected, f.keeping.durability, log
+	opts.Users, opts.ProtectedMode = users, f.listen.protected
+	opts.Durability, opts.Logger = f.keeping.durability, log
 	return opts, nil
 }
 
 func runServe(cmd *cobra.Command, f *serveFlags) (err error) {
-	ctx, log := cmd.Context(), f.log.logger(cmd)
+	ctx, stop := context.WithCancel(cmd.Context())
+	defer stop()
+	level := new(slog.LevelVar)
+	level.Set(f.log.level)
+	log := f.log.loggerAt(cmd, level)
 	opts, err := f.options(log)
 	if err != nil {
 		return err
@@ -181,15 +191,15 @@ func runServe(cmd *cobra.Command, f *serveFlags) (err error) {
 		return errors.Join(err, dev.Close(), closeAll(listeners))
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
+	opts.Shutdown, opts.Settings = stop, f.settings(store, listeners, level)
 	server := resp.NewServer(store, opts)
 	admin.opened(server, func() string { return store.Metrics().String() }, prom.NewCollector(store, nil), respprom.NewCollector(server, nil))
-	return f.serve(cmd, server, listeners, admin, log)
+	return f.serve(ctx, cmd, server, listeners, admin, log)
 }
 
-// serve answers until it is interrupted, and then lets clients have their last
+// serve answers until ctx ends, and then lets clients have their last
 // replies. When it is ready it says so, and where.
-func (f *serveFlags) serve(cmd *cobra.Command, server *resp.Server, listeners []net.Listener, admin *admin, log *slog.Logger) error {
-	ctx := cmd.Context()
+func (f *serveFlags) serve(ctx context.Context, cmd *cobra.Command, server *resp.Server, listeners []net.Listener, admin *admin, log *slog.Logger) error {
 	served := make(chan error, len(listeners))
 	for _, ln := range listeners {
 		go func() { served <- server.Serve(ln) }()

@@ -13,6 +13,8 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/redykv/redykv/kv/resp"
+	"github.com/redykv/redykv/kv/resp/acl"
 	"github.com/redykv/redykv/manager"
 )
 
@@ -21,6 +23,9 @@ type listenFlags struct {
 	addr, tlsAddr string
 	cert, key, ca string
 	protected     bool
+	password      string
+	users         []string
+	usersFile     string
 }
 
 func newListenFlags() listenFlags { return listenFlags{} }
@@ -32,6 +37,9 @@ func (f *listenFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.key, "listen-key", "", "`FILE` with the key of --listen-cert, in PEM")
 	flags.StringVar(&f.ca, "listen-client-ca", "", "`FILE` with the authorities, in PEM, one of which has to have signed the certificates that clients at --tls-addr show (default: they show none)")
 	flags.BoolVar(&f.protected, "protected-mode", true, "while the default user has no password, turn away clients from other machines")
+	flags.StringVar(&f.password, "requirepass", "", "password of the default user; better in the environment or the file, as command lines can be seen")
+	flags.StringArrayVar(&f.users, "user", nil, "`USER` and rules as in Redis: alice on >password ~cache:* +@read; can be repeated")
+	flags.StringVar(&f.usersFile, "users-file", "", "`FILE` of users as Redis's ACL files have them, each on a line after the word user")
 }
 
 func (f *listenFlags) check() error {
@@ -51,7 +59,30 @@ func (f *listenFlags) check() error {
 	case f.tlsAddr == "" && (f.cert != "" || f.key != "" || f.ca != ""):
 		return usagef("--listen-cert, --listen-key and --listen-client-ca take --tls-addr")
 	}
-	return nil
+	_, err := f.access()
+	return err
+}
+
+// access is who may use the server: nil, anybody for anything.
+func (f *listenFlags) access() (resp.Users, error) {
+	if f.password == "" && len(f.users) == 0 && f.usersFile == "" {
+		return nil, nil
+	}
+	users := acl.New()
+	if f.usersFile != "" {
+		if err := users.AddFile(f.usersFile); err != nil {
+			return nil, fmt.Errorf("--users-file: %w", err)
+		}
+	}
+	for _, line := range f.users {
+		if err := users.Add(line); err != nil {
+			return nil, usagef("--user: %w", err)
+		}
+	}
+	if f.password != "" {
+		users.Require(f.password)
+	}
+	return users, nil
 }
 
 // listen takes the addresses.

@@ -88,6 +88,7 @@ func (c *client) runSolo(cmd *command, r request) {
 	c.flush()
 	began := time.Now()
 	cmd.run(c, r)
+	c.wrote = c.wrote || cmd.flags&flagWrite != 0 // FLUSHALL's are no operations of the batch
 	c.flush()
 	took := time.Since(began)
 	c.server.stats.add(c.id, cmd.n, 1, took)

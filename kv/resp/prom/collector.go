@@ -8,13 +8,18 @@ import (
 )
 
 // Source is what is measured: a [resp.Server].
-type Source interface{ Metrics() resp.Metrics }
+type Source interface {
+	Metrics() resp.Metrics
+	Commands() []resp.CommandMetrics
+}
 
 // collector asks its source once for every scrape. Its fields do not change.
 type collector struct {
 	source   Source
 	families []*prometheus.Desc // in the order of the variable families
 	latency  *prometheus.Desc
+	// Of each command that was called:
+	calls, seconds *prometheus.Desc
 }
 
 // namespace begins every name.
@@ -67,6 +72,9 @@ func NewCollector(source Source, labels prometheus.Labels) prometheus.Collector 
 		source: source,
 		latency: prometheus.NewDesc(namespace+"batch_seconds",
 			"Time from the arrival of a batch of commands to the moment when its replies are sent.", nil, labels),
+		calls: prometheus.NewDesc(namespace+"command_calls_total", "Calls of each command.", []string{"command"}, labels),
+		seconds: prometheus.NewDesc(namespace+"command_seconds_total",
+			"Time of each command's calls, from the arrival of their batches to when all replies of these were ready.", []string{"command"}, labels),
 	}
 	for _, f := range families {
 		var names []string
@@ -84,6 +92,8 @@ func (c *collector) Describe(to chan<- *prometheus.Desc) {
 		to <- d
 	}
 	to <- c.latency
+	to <- c.calls
+	to <- c.seconds
 }
 
 // Collect implements [prometheus.Collector].
@@ -106,4 +116,8 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 		}
 	}
 	to <- prometheus.MustNewConstHistogram(c.latency, n, m.Latency.Sum.Seconds(), buckets)
+	for _, of := range c.source.Commands() {
+		to <- prometheus.MustNewConstMetric(c.calls, prometheus.CounterValue, float64(of.Calls), of.Name)
+		to <- prometheus.MustNewConstMetric(c.seconds, prometheus.CounterValue, of.Took.Seconds(), of.Name)
+	}
 }

@@ -16,15 +16,19 @@ import (
 )
 
 // fixed is a source that always says the same.
-type fixed resp.Metrics
+type fixed struct{ metrics resp.Metrics }
 
-func (f fixed) Metrics() resp.Metrics { return resp.Metrics(f) }
+func (f fixed) Metrics() resp.Metrics { return f.metrics }
+
+func (fixed) Commands() []resp.CommandMetrics {
+	return []resp.CommandMetrics{{Name: "config|get", Calls: 3, Took: 90 * time.Second}}
+}
 
 // scrape is what Prometheus would read.
 func scrape(t *testing.T, m resp.Metrics) []string {
 	t.Helper()
 	r := prometheus.NewPedanticRegistry()
-	if err := r.Register(NewCollector(fixed(m), prometheus.Labels{"server": "s"})); err != nil {
+	if err := r.Register(NewCollector(fixed{m}, prometheus.Labels{"server": "s"})); err != nil {
 		t.Fatal(err)
 	}
 	all, err := r.Gather()
@@ -77,10 +81,11 @@ func TestLatency(t *testing.T) {
 	m.Latency.Sum = 90 * time.Second
 	text := strings.Join(scrape(t, m), "\n")
 	for _, want := range []string{
-		`_bucket{server="s",le="1e-06"} 1`, `_bucket{server="s",le="4e-06"} 1`, `_bucket{server="s",le="8e-06"} 3`,
-		`_bucket{server="s",le="+Inf"} 7`, `_sum{server="s"} 90`, `_count{server="s"} 7`,
+		`batch_seconds_bucket{server="s",le="1e-06"} 1`, `batch_seconds_bucket{server="s",le="4e-06"} 1`, `batch_seconds_bucket{server="s",le="8e-06"} 3`,
+		`batch_seconds_bucket{server="s",le="+Inf"} 7`, `batch_seconds_sum{server="s"} 90`, `batch_seconds_count{server="s"} 7`,
+		`command_calls_total{command="config|get",server="s"} 3`, `command_seconds_total{command="config|get",server="s"} 90`,
 	} {
-		if !strings.Contains(text, "redykv_server_batch_seconds"+want) {
+		if !strings.Contains(text, "redykv_server_"+want) {
 			t.Errorf("no %s in\n%s", want, text)
 		}
 	}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+
+	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/kv"
+	"github.com/redykv/redykv/kv/resp"
+)
+
+// redisLevels are the names of levels of the log that Redis's CONFIG has.
+var redisLevels = []struct {
+	name  string
+	level slog.Level
+}{
+	{"debug", slog.LevelDebug}, {"verbose", slog.LevelInfo}, {"notice", slog.LevelInfo}, {"warning", slog.LevelWarn},
+}
+
+// settings are what clients see, and may change, of the configuration by CONFIG, in
+// Redis's words.
+func (f *serveFlags) settings(store *kv.Store, listeners []net.Listener, level *slog.LevelVar) []resp.Setting {
+	constant := func(name, value string) resp.Setting {
+		return resp.Setting{Name: name, Get: func() string { return value }}
+	}
+	host, port := "", "0"
+	if f.listen.addr != "" {
+		host, port, _ = net.SplitHostPort(listeners[0].Addr().String()) // it is one
+	}
+	tlsPort := "0"
+	if f.listen.tlsAddr != "" {
+		_, tlsPort, _ = net.SplitHostPort(listeners[len(listeners)-1].Addr().String()) // as well
+	}
+	protected := "no"
+	if f.listen.protected {
+		protected = "yes"
+	}
+	return []resp.Setting{
+		constant("bind", host), constant("port", port), constant("tls-port", tlsPort),
+		constant("protected-mode", protected), constant("dir", f.storage.dir),
+		{
+			Name: "maxmemory",
+			Get:  func() string { m := store.Metrics(); return strconv.FormatInt(m.MemoryBudget+m.CacheBudget, 10) },
+			Set:  func(value string) error { return setMemory(store, value) },
+		},
+		{
+			Name: "loglevel",
+			Get:  func() string { return levelName(level.Level()) },
+			Set:  func(value string) error { return setLevel(level, value) },
+		},
+	}
+}
+
+// setMemory changes what --memory has set.
+func setMemory(store *kv.Store, value string) error {
+	size, err := units.ParseSize(value)
+	if err != nil {
+		return err
+	}
+	return store.SetMemory(int64(size))
+}
+
+func levelName(level slog.Level) string {
+	for _, l := range redisLevels {
+		if level <= l.level {
+			return l.name
+		}
+	}
+	return redisLevels[len(redisLevels)-1].name
+}
+
+func setLevel(level *slog.LevelVar, value string) error {
+	for _, l := range redisLevels {
+		if l.name == value {
+			level.Set(l.level)
+			return nil
+		}
+	}
+	return fmt.Errorf("argument(s) must be one of the following: debug, verbose, notice, warning")
+}

@@ -1,0 +1,223 @@
+package acl
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/redykv/redykv/internal/glob"
+	"github.com/redykv/redykv/kv/resp"
+)
+
+// user is one user. It is not changed once others see it.
+type user struct {
+	name      string
+	on        bool
+	open      bool // any password will do
+	passwords [][sha256.Size]byte
+	commands  []commandRule // the last one that fits decides; none: no
+	keys      []keyRule
+}
+
+// commandRule allows or forbids a command with its subcommands, a subcommand, or
+// the commands of some categories.
+type commandRule struct {
+	allow      bool
+	all        bool
+	categories resp.Category
+	command    string
+}
+
+func (r *commandRule) fits(command string, is resp.Category) bool {
+	if r.command == "" {
+		return r.all || r.categories&is != 0
+	}
+	rest, ok := strings.CutPrefix(command, r.command)
+	return ok && (rest == "" || rest[0] == '|')
+}
+
+// keyRule allows what access says with the keys that match.
+type keyRule struct {
+	access  resp.Access
+	pattern []byte
+}
+
+// Name implements [resp.User].
+func (u *user) Name() string { return u.name }
+
+// Unrestricted implements [resp.User].
+func (u *user) Unrestricted() bool {
+	n := len(u.commands)
+	return n > 0 && u.commands[n-1] == commandRule{allow: true, all: true} && u.everyKey()
+}
+
+func (u *user) everyKey() bool {
+	return slices.ContainsFunc(u.keys, func(k keyRule) bool {
+		return k.access == bothWays && len(k.pattern) > 0 && strings.Trim(string(k.pattern), "*") == ""
+	})
+}
+
+// MayRun implements [resp.User].
+func (u *user) MayRun(command string, is resp.Category) bool {
+	for i := len(u.commands) - 1; i >= 0; i-- {
+		if r := &u.commands[i]; r.fits(command, is) {
+			return r.allow
+		}
+	}
+	return false
+}
+
+// MayUse implements [resp.User]. One rule has to allow all of the access.
+func (u *user) MayUse(key []byte, a resp.Access) bool {
+	for i := range u.keys {
+		if k := &u.keys[i]; k.access&a == a && glob.Match(k.pattern, key) {
+			return true
+		}
+	}
+	return false
+}
+
+// knows says whether that is one of the user's passwords. How long it takes does
+// not tell how near it was.
+func (u *user) knows(password []byte) bool {
+	sum, known := sha256.Sum256(password), 0
+	for i := range u.passwords {
+		known |= subtle.ConstantTimeCompare(sum[:], u.passwords[i][:])
+	}
+	return u.open || known == 1
+}
+
+const bothWays = resp.AccessRead | resp.AccessWrite
+
+// elsewhere are categories that Redis has and this server has no command of. Rules
+// about them change nothing.
+var elsewhere = []string{
+	"set", "sortedset", "list", "bitmap", "hyperloglog", "geo", "stream", "pubsub", "blocking", "scripting",
+}
+
+// apply changes the user as one rule says.
+func (u *user) apply(rule string) error {
+	switch strings.ToLower(rule) {
+	case "on", "off":
+		u.on = strings.EqualFold(rule, "on")
+	case "nopass":
+		u.open, u.passwords = true, nil
+	case "resetpass":
+		u.open, u.passwords = false, nil
+	case "allkeys":
+		u.keys = []keyRule{{bothWays, []byte("*")}}
+	case "resetkeys":
+		u.keys = nil
+	case "allcommands":
+		u.commands = []commandRule{{allow: true, all: true}}
+	case "nocommands":
+		u.commands = nil
+	case "reset":
+		*u = user{name: u.name}
+	case "allchannels", "resetchannels", "sanitize-payload", "skip-sanitize-payload":
+		// There are no channels, and what RESTORE takes is always looked at.
+	default:
+		return u.applyOther(rule)
+	}
+	return nil
+}
+
+var errRule = errors.New("want on, off, nopass, >password, #hash, ~pattern, +command, +@category, or another of Redis's rules")
+
+func (u *user) applyOther(rule string) error {
+	if rule == "" {
+		return errRule
+	}
+	switch value := rule[1:]; rule[0] {
+	case '>', '#':
+		sum, err := sumOf(rule)
+		if err != nil {
+			return err
+		}
+		u.open = false
+		if !slices.Contains(u.passwords, sum) {
+			u.passwords = append(u.passwords, sum)
+		}
+		return nil
+	case '<', '!':
+		sum, err := sumOf(rule)
+		if err != nil {
+			return err
+		}
+		at := slices.Index(u.passwords, sum)
+		if at < 0 {
+			return errors.New("the user has no such password")
+		}
+		u.passwords = slices.Delete(u.passwords, at, at+1)
+		return nil
+	case '~':
+		u.keys = append(u.keys, keyRule{bothWays, []byte(value)})
+		return nil
+	case '%':
+		return u.addKeys(value)
+	case '&':
+		return nil // a channel
+	case '+', '-':
+		return u.addCommand(rule[0] == '+', strings.ToLower(value))
+	}
+	return errRule
+}
+
+// sumOf is the hash of a password that a rule gives, or the hash that it gives.
+func sumOf(rule string) (sum [sha256.Size]byte, err error) {
+	if rule[0] == '>' || rule[0] == '<' {
+		return sha256.Sum256([]byte(rule[1:])), nil
+	}
+	if b, err := hex.DecodeString(rule[1:]); err != nil || copy(sum[:], b) != len(sum) || len(b) != len(sum) {
+		return sum, fmt.Errorf("want %d hexadecimal digits of SHA-256 after %c", 2*len(sum), rule[0])
+	}
+	return sum, nil
+}
+
+// addKeys takes the letters and the pattern of %RW~pattern.
+func (u *user) addKeys(rule string) error {
+	letters, pattern, ok := strings.Cut(rule, "~")
+	k := keyRule{pattern: []byte(pattern)}
+	for _, c := range strings.ToUpper(letters) {
+		switch c {
+		case 'R':
+			k.access |= resp.AccessRead
+		case 'W':
+			k.access |= resp.AccessWrite
+		default:
+			ok = false
+		}
+	}
+	if !ok || k.access == 0 {
+		return errors.New("want %R~pattern, %W~pattern or %RW~pattern")
+	}
+	u.keys = append(u.keys, k)
+	return nil
+}
+
+func (u *user) addCommand(allow bool, what string) error {
+	rule := commandRule{allow: allow, command: what}
+	if category, ok := strings.CutPrefix(what, "@"); ok {
+		if slices.Contains(elsewhere, category) {
+			return nil
+		}
+		rule.command, rule.all = "", category == "all"
+		if !rule.all {
+			var err error
+			if rule.categories, err = resp.ParseCategory(category); err != nil {
+				return fmt.Errorf("there is no category %q", category)
+			}
+		}
+	} else if !resp.HasCommand(what) {
+		return fmt.Errorf("there is no command %q", strings.ReplaceAll(what, "|", " "))
+	}
+	if rule.all {
+		u.commands = u.commands[:0]
+	}
+	u.commands = append(u.commands, rule)
+	return nil
+}
