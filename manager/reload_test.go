@@ -89,17 +89,28 @@ func TestFoundConfigurationsAreReadAgain(t *testing.T) {
 func TestReload(t *testing.T) {
 	s := &crashStore{entries: make(map[string][]byte)}
 	m, client := serve(t, Options{store: s})
-	if err := m.catalog.register(testVM("a", 1<<20, 0, "http://127.0.0.1:1"), time.Time{}); err != nil {
+	if err := m.catalog.register(testVM("a", 2<<20, 0, "http://127.0.0.1:1"), time.Time{}); err != nil {
 		t.Fatal(err)
 	}
 	ca, err := allocateBytes(t, client, 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
+	by, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{Capacity: 4096, Client: &managerv1.Client{Cores: 3}}))
+	if err != nil {
+		t.Fatal(err)
+	}
 	before := time.Now()
+	// What a cache was searched by is known, too.
+	if d, err := m.catalog.demand(by.Msg.GetCacheId()); err != nil || d.client.GetCores() != 3 {
+		t.Errorf("client %v, %v", d.client, err)
+	}
 	again, err := reload(t, s)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if d, err := again.catalog.demand(by.Msg.GetCacheId()); err != nil || d.client.GetCores() != 3 {
+		t.Errorf("client %v after a restart, %v", d.client, err)
 	}
 	if found, ok := again.catalog.watched(ca.GetCacheId()); !ok || found.moved.Before(before) {
 		t.Errorf("cache %v", found)

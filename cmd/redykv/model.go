@@ -95,7 +95,7 @@ func (f *modelBuildFlags) parse(cmd *cobra.Command) (err error) {
 		return errors.New("--out: want a file for the model")
 	}
 	if s.RecordSizes, err = units.ParseSizes(f.records); err != nil {
-		return err
+		return fmt.Errorf("--records: %w", err)
 	}
 	s.Capacity = int64(f.capacity)
 	if f.connect == "" && !cmd.Flags().Changed("threads") {
@@ -115,7 +115,7 @@ func parseCacheFlags(name, connect, idle string) (fabricbench.Idle, error) {
 	case idle == "":
 		return fabricbench.DefaultIdle(name), checkURL("--connect", connect)
 	case !slices.Contains(fabricbench.Idles, fabricbench.Idle(idle)):
-		return "", fmt.Errorf("unknown way to idle %q: want one of %v", idle, fabricbench.Idles)
+		return "", fmt.Errorf("--idle %q: want one of %v", idle, fabricbench.Idles)
 	}
 	return fabricbench.Idle(idle), checkURL("--connect", connect)
 }

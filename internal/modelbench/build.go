@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/redykv/redykv/internal/bench"
 	"github.com/redykv/redykv/internal/cachebench"
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabricbench"
@@ -33,20 +32,17 @@ type BuildSpec struct {
 	Log         *slog.Logger
 }
 
-// MinRepeats is the fewest repeats of which one says something (A22).
-const MinRepeats = 3
-
 // Check refuses what makes no sense, in words for who asked for it.
 func (s *BuildSpec) Check() error {
-	if _, err := fabric.ParseNetwork(s.Net); err != nil {
+	if err := s.measuring().check(); err != nil {
 		return err
 	}
 	if len(s.Distances) == 0 || len(s.RecordSizes) == 0 {
 		return errors.New("no distances or record sizes to measure")
 	}
 	for _, size := range s.RecordSizes {
-		if size < 1 || size > cachebench.MaxSize {
-			return fmt.Errorf("records of %d bytes: want 1 to %d", size, cachebench.MaxSize)
+		if err := checkRecord(size); err != nil {
+			return err
 		}
 		most := redytier.Configuration{
 			ClientThreads: s.ClientCores, ServerThreads: s.ClientCores, BatchSize: model.BatchLimit(size), QueueDepth: s.QueueDepth,
@@ -57,14 +53,6 @@ func (s *BuildSpec) Check() error {
 		if n := most.BatchSize * most.QueueDepth; n > redytier.MaxDepth {
 			return fmt.Errorf("records of %d bytes: %d requests under way in a session, at most %d", size, n, redytier.MaxDepth)
 		}
-	}
-	switch {
-	case s.Capacity < cachebench.MinCapacity:
-		return fmt.Errorf("capacity of %d bytes: want at least %d", s.Capacity, cachebench.MinCapacity)
-	case s.Repeats < MinRepeats:
-		return fmt.Errorf("%d repeats: want at least %d", s.Repeats, MinRepeats)
-	case s.PerPoint < time.Duration(s.Repeats)*bench.MinDuration:
-		return fmt.Errorf("%v for each configuration: want at least %v", s.PerPoint, time.Duration(s.Repeats)*bench.MinDuration)
 	}
 	for _, m := range s.measurements() {
 		if err := m.Check(); err != nil {
@@ -149,15 +137,14 @@ func Build(ctx context.Context, mgr redytier.Manager, m *model.Model, spec Build
 
 // buildOne completes a measurement on one cache.
 func buildOne(ctx context.Context, mgr redytier.Manager, n *model.Measurement, spec *BuildSpec, save func() error, progress ycsb.Progress) (err error) {
-	l, err := cachebench.OpenLive(ctx, mgr, cachebench.LiveSpec{
-		Transport: spec.Transport, Net: n.Network, Capacity: spec.Capacity, Mode: cachebench.Session, Idle: spec.Idle, Log: spec.Log,
-		Configuration: configuration(model.Config{C: spec.ClientCores, S: spec.ClientCores, B: 1, Q: 1}),
-	})
+	how := spec.measuring()
+	first := how.live(n.Network)
+	first.Configuration = configuration(model.Config{C: spec.ClientCores, S: spec.ClientCores, B: 1, Q: 1})
+	l, err := cachebench.OpenLive(ctx, mgr, first)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, l.Close()) }()
-	slice := spec.PerPoint / time.Duration(spec.Repeats*len(ops))
 	for known := len(n.Points); ; {
 		at, ok := n.Next()
 		if !ok {
@@ -167,10 +154,10 @@ func buildOne(ctx context.Context, mgr redytier.Manager, n *model.Measurement, s
 		if err := l.Switch(ctx, configuration(at)); err != nil {
 			return err
 		}
-		read, write, err := measure(ctx, l, n.RecordSize, slice, spec.Repeats)
+		read, write, err := how.measure(ctx, l, n.RecordSize)
 		for tries := 1; err == nil && tries < maxTries && n.Doubtful(at, read, write); tries++ {
 			var r, w model.Performance
-			r, w, err = measure(ctx, l, n.RecordSize, slice, spec.Repeats)
+			r, w, err = how.measure(ctx, l, n.RecordSize)
 			read, write = faster(read, r), faster(write, w)
 		}
 		if err != nil {
@@ -191,15 +178,6 @@ func buildOne(ctx context.Context, mgr redytier.Manager, n *model.Measurement, s
 // may be a neighbour who takes the processor away.
 const maxTries = 3
 
-// measure measures reads and writes in the present configuration.
-func measure(ctx context.Context, l *cachebench.Live, recordSize int, slice time.Duration, repeats int) (read, write model.Performance, err error) {
-	samples, err := l.Measure(ctx, recordSize, ops, slice, repeats)
-	if err != nil {
-		return read, write, err
-	}
-	return performance(samples[0]), performance(samples[1]), nil
-}
-
 func faster(a, b model.Performance) model.Performance {
 	if b.Mops > a.Mops {
 		return b
@@ -207,14 +185,6 @@ func faster(a, b model.Performance) model.Performance {
 	return a
 }
 
-// ops are what is measured of each configuration.
-var ops = []cachebench.Op{cachebench.Read, cachebench.Write}
-
 func configuration(c model.Config) redytier.Configuration {
 	return redytier.Configuration{ClientThreads: c.C, ServerThreads: c.S, BatchSize: c.B, QueueDepth: c.Q}
-}
-
-func performance(s bench.Sample) model.Performance {
-	f := s.Figures()
-	return model.Performance{LatencyUs: f.MeanUs, Mops: f.Mops}
 }

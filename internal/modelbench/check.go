@@ -10,7 +10,6 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/redykv/redykv/internal/bench"
 	"github.com/redykv/redykv/internal/cachebench"
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabricbench"
@@ -36,22 +35,13 @@ type CheckSpec struct {
 
 // Check refuses what makes no sense, in words for who asked for it.
 func (s *CheckSpec) Check() error {
-	if _, err := fabric.ParseNetwork(s.Net); err != nil {
+	if s.Count < 1 {
+		return fmt.Errorf("a count of %d SLOs: want 1 or more", s.Count)
+	}
+	if err := checkRecord(s.RecordSize); err != nil {
 		return err
 	}
-	switch {
-	case s.RecordSize < 1 || s.RecordSize > cachebench.MaxSize:
-		return fmt.Errorf("records of %d bytes: want 1 to %d", s.RecordSize, cachebench.MaxSize)
-	case s.Count < 1:
-		return fmt.Errorf("%d SLOs: want 1 or more", s.Count)
-	case s.Capacity < cachebench.MinCapacity:
-		return fmt.Errorf("capacity of %d bytes: want at least %d", s.Capacity, cachebench.MinCapacity)
-	case s.Repeats < MinRepeats:
-		return fmt.Errorf("%d repeats: want at least %d", s.Repeats, MinRepeats)
-	case s.Duration < time.Duration(s.Repeats)*bench.MinDuration:
-		return fmt.Errorf("%v for each SLO: want at least %v", s.Duration, time.Duration(s.Repeats)*bench.MinDuration)
-	}
-	return nil
+	return s.measuring().check()
 }
 
 // CheckRow is one SLO and what became of it. Its JSON form is one line. Latencies are
@@ -165,13 +155,13 @@ func search(library *model.Library, query model.Query) (row CheckRow, err error)
 
 // deploy makes a cache by a row's SLO and measures it.
 func deploy(ctx context.Context, mgr redytier.Manager, spec *CheckSpec, row *CheckRow) (err error) {
-	l, err := cachebench.OpenLive(ctx, mgr, cachebench.LiveSpec{
-		Transport: spec.Transport, Net: spec.Net, Capacity: spec.Capacity, Mode: cachebench.Session, Idle: spec.Idle, Log: spec.Log,
-		SLO: redytier.SLO{
-			MaxLatency:    time.Duration(math.Round(row.SLOLatencyUs * 1e3)),
-			MinThroughput: row.SLOMops * 1e6, RecordSize: spec.RecordSize,
-		},
-	})
+	how := spec.measuring()
+	by := how.live(spec.Net)
+	by.SLO = redytier.SLO{
+		MaxLatency:    time.Duration(math.Round(row.SLOLatencyUs * 1e3)),
+		MinThroughput: row.SLOMops * 1e6, RecordSize: spec.RecordSize,
+	}
+	l, err := cachebench.OpenLive(ctx, mgr, by)
 	if err != nil {
 		return err
 	}
@@ -179,7 +169,7 @@ func deploy(ctx context.Context, mgr redytier.Manager, spec *CheckSpec, row *Che
 	if got := l.Configuration(); got != configuration(row.Config) {
 		return fmt.Errorf("the manager chose %s, the search here %v", cachebench.ConfigString(got), row.Config)
 	}
-	read, write, err := measure(ctx, l, spec.RecordSize, spec.Duration/time.Duration(spec.Repeats*len(ops)), spec.Repeats)
+	read, write, err := how.measure(ctx, l, spec.RecordSize)
 	if err != nil {
 		return err
 	}
