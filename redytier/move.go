@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -101,15 +102,15 @@ func (m *moves) describe(infos []RegionInfo) {
 	}
 }
 
-// Migrate moves the cache's regions away from a VM, to others that the manager
-// finds; the data path goes on (R77 to R82). It returns when the VM holds nothing of
+// Migrate moves the cache's regions away from VMs, together, to others that the manager
+// finds; the data path goes on (R77 to R82). It returns when the VMs hold nothing of
 // the cache any more. If it fails, every region is either where it was or at its
 // new place, and answers, unless its server is lost. Where ctx ends first, what has
 // not moved stays.
-func (c *Cache) Migrate(ctx context.Context, vm string) error {
-	err := c.inTurn(ctx, func(ctx context.Context) error { return c.migrate(ctx, []string{vm}, false) })
+func (c *Cache) Migrate(ctx context.Context, vms ...string) error {
+	err := c.inTurn(ctx, func(ctx context.Context) error { return c.migrate(ctx, vms, false) })
 	if err != nil {
-		return fmt.Errorf("redytier: migrate from VM %s: %w", vm, err)
+		return fmt.Errorf("redytier: migrate from VM %s: %w", strings.Join(vms, ", "), err)
 	}
 	return nil
 }

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/redykv/redykv/internal/mem"
 	"github.com/redykv/redykv/internal/units"
 )
@@ -205,18 +203,11 @@ func (c Comparison) drawSequences(progress Progress) (map[Distribution][][]uint3
 	defer progress.End()
 	sequences := make(map[Distribution][][]uint32)
 	for _, distribution := range c.Distributions {
-		drawn := make([][]uint32, threads)
-		var group errgroup.Group
-		for i := range drawn {
-			group.Go(func() (err error) {
-				drawn[i], err = distribution.Sequence(c.sequenceLength(), c.Records, int64(i)+1)
-				progress.Add(1)
-				return err
-			})
-		}
-		if err := group.Wait(); err != nil {
+		drawn, err := c.Sequences(distribution, threads)
+		if err != nil {
 			return nil, err
 		}
+		progress.Add(int64(threads))
 		sequences[distribution] = drawn
 	}
 	return sequences, nil
@@ -232,7 +223,7 @@ func (c Comparison) checkDisk() error {
 	if err := errors.Join(probe.Close(), os.Remove(probe.Name())); err != nil {
 		return fmt.Errorf("directory %s: %w", c.Dir, err)
 	}
-	have, err := freeBytes(c.Dir)
+	have, err := FreeBytes(c.Dir)
 	if err != nil {
 		return err
 	}

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// freeBytes is how much can still be written below dir.
-func freeBytes(dir string) (int64, error) {
+// FreeBytes is how much can still be written below dir.
+func FreeBytes(dir string) (int64, error) {
 	var stat unix.Statfs_t
 	if err := unix.Statfs(dir, &stat); err != nil {
 		return 0, fmt.Errorf("directory %s: %w", dir, err)

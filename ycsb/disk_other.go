@@ -4,8 +4,8 @@ package ycsb
 
 import "math"
 
-// freeBytes does not know: a disk that is full says so itself.
-func freeBytes(string) (int64, error) { return math.MaxInt64, nil }
+// FreeBytes does not know: a disk that is full says so itself.
+func FreeBytes(string) (int64, error) { return math.MaxInt64, nil }
 
 // InMemory says whether dir is known to be kept in memory, where there is
 // neither an SSD nor direct I/O.

@@ -42,6 +42,7 @@ type reader struct {
 
 	epoch     time.Time // what began counts nanoseconds from
 	countdown int       // reads until the next one that is measured
+	pacer     pacer     // of an open loop
 	tally
 }
 
@@ -100,16 +101,22 @@ func (r *reader) run(ctx context.Context, session *kv.Session, stop *atomic.Bool
 			err = closeErr
 		}
 	}()
+	r.pacer.begin(r.now())
 	for !stop.Load() {
 		submitted, err := r.submit()
 		if err != nil {
 			return err
 		}
-		if r.poll() == 0 && submitted == 0 {
-			// ctx ends when stop is about to be set: not an error of the session.
-			if err := r.session.Wait(ctx); err != nil && ctx.Err() == nil {
-				return err
-			}
+		if r.poll() > 0 || submitted > 0 {
+			continue
+		}
+		if r.pacer.open() {
+			r.pacer.rest(r.now(), len(r.free) == len(r.ops))
+			continue
+		}
+		// ctx ends when stop is about to be set: not an error of the session.
+		if err := r.session.Wait(ctx); err != nil && ctx.Err() == nil {
+			return err
 		}
 	}
 	// What is under way owns its buffers until it comes back, whatever ctx says.
@@ -125,8 +132,12 @@ func (r *reader) run(ctx context.Context, session *kv.Session, stop *atomic.Bool
 
 // submit hands up to burst reads to the session and returns how many it took.
 func (r *reader) submit() (int, error) {
+	now := int64(0)
+	if r.pacer.open() {
+		now = r.now()
+	}
 	for n := 0; n < burst; n++ {
-		if len(r.free) == 0 {
+		if len(r.free) == 0 || r.pacer.open() && !r.pacer.isDue(now) {
 			return n, nil
 		}
 		i := r.free[len(r.free)-1]
@@ -135,7 +146,9 @@ func (r *reader) submit() (int, error) {
 		if r.next++; r.next == len(r.sequence) {
 			r.next = 0
 		}
-		if r.countdown--; r.countdown == 0 {
+		if r.pacer.open() {
+			r.began[i] = r.pacer.intended()
+		} else if r.countdown--; r.countdown == 0 {
 			r.countdown = sampleEvery
 			r.began[i] = r.now()
 		}
@@ -147,6 +160,7 @@ func (r *reader) submit() (int, error) {
 			return n, err
 		}
 		r.free = r.free[:len(r.free)-1]
+		r.pacer.advance()
 	}
 	return burst, nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/redykv/redykv/internal/mem"
 	"github.com/redykv/redykv/kv"
 )
 
@@ -38,6 +39,7 @@ func Run(ctx context.Context, target *Target, spec Spec, sequences [][]uint32, p
 	crew := make(crew, spec.Threads)
 	for i := range crew {
 		crew[i] = newReader(spec.ValueSize, spec.Depth, sequences[i])
+		crew[i].pacer.pace(spec.Rate, i, spec.Threads)
 	}
 	if _, err := crew.run(ctx, target.Store, spec.Warmup, tick); err != nil {
 		return Result{}, fmt.Errorf("ycsb: %s: warm-up: %w", spec.name(), err)
@@ -62,6 +64,7 @@ func Run(ctx context.Context, target *Target, spec Spec, sequences [][]uint32, p
 		result.FirstError = first.Error()
 	}
 	result.HeapBytesAfter = heapBytes()
+	result.ResidentBytes = mem.Private()
 	return result, nil
 }
 
@@ -78,6 +81,8 @@ func (s Spec) check() error {
 		return fmt.Errorf("%d threads: want 1 to %d", s.Threads, MaxThreads)
 	case s.Duration <= 0:
 		return fmt.Errorf("duration of %v: want a positive time", s.Duration)
+	case !(s.Rate >= 0 && s.Rate <= MaxRate):
+		return fmt.Errorf("rate of %g reads a second: want 0 to %g", s.Rate, float64(MaxRate))
 	case s.Warmup < 0:
 		return fmt.Errorf("warm-up of %v: want a time that is not negative", s.Warmup)
 	}
@@ -151,6 +156,7 @@ func (t *Target) stamped(spec Spec) Result {
 		Net:              t.Net,
 		DirectIO:         t.DirectIO,
 		LogBytesExpected: spec.LogBytes(),
+		TargetRate:       spec.Rate,
 		HeapBytesBefore:  t.heap,
 	}
 	if spec.Device == Redy {
@@ -165,15 +171,17 @@ func (r *Result) measured(total tally, elapsed time.Duration) {
 	r.Errors = total.errors
 	r.Seconds = elapsed.Seconds()
 	r.Mops = float64(total.reads) / 1e6 / elapsed.Seconds()
-	r.P50Micros = float64(total.latencies.ValueAtQuantile(50)) / 1e3
-	r.P99Micros = float64(total.latencies.ValueAtQuantile(99)) / 1e3
+	quantile := func(part float64) float64 { return float64(total.latencies.ValueAtQuantile(part)) / 1e3 }
+	r.P50Micros, r.P95Micros, r.P99Micros, r.P999Micros = quantile(50), quantile(95), quantile(99), quantile(99.9)
+	r.MaxMicros = float64(total.latencies.Max()) / 1e3
 }
 
 // where fills in which share of the reads between two looks at the store's
 // metrics was answered by what. tiers names the tiers of its device.
 func (r *Result) where(before, after kv.Metrics, tiers []Device) {
 	memory := after.ReadsMemory - before.ReadsMemory
-	all := memory
+	cached := after.ReadsCache - before.ReadsCache
+	all := memory + cached
 	var tier [kv.MaxTiers]uint64
 	for i := range tier {
 		tier[i] = after.ReadsTier[i] - before.ReadsTier[i]
@@ -181,6 +189,7 @@ func (r *Result) where(before, after kv.Metrics, tiers []Device) {
 	}
 	if all > 0 {
 		r.HitMemory = float64(memory) / float64(all)
+		r.HitCache = float64(cached) / float64(all)
 		for i, n := range tier {
 			share := float64(n) / float64(all)
 			switch {

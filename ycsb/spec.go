@@ -33,13 +33,15 @@ const DefaultDepth = 128
 
 // Shape says what a store holds and what it may use. Sizes are in bytes.
 type Shape struct {
-	Records   int64  // how many records it is made for
-	ValueSize int    // of each value; keys have [KeySize]
-	Memory    int64  // log kept in local memory
-	Cache     int64  // Redy's remote memory; unused on other devices
-	Transport string // how Redy's memory is reached, TransportSHM by default
-	Net       string // the network that Transport pretends to be: rdma, none, 2.9us,100Gbit, or one for each distance
-	Depth     int    // reads that a thread keeps under way (A58)
+	Records   int64   // how many records it is made for
+	ValueSize int     // of each value; keys have [KeySize]
+	Memory    int64   // log and read cache kept in local memory
+	ReadCache float64 // the share of Memory that is read cache (A53), as kv.Options.ReadCache
+	PageSize  int     // of the log, as kv.Options.PageSize; 0: what suits Memory
+	Cache     int64   // Redy's remote memory; unused on other devices
+	Transport string  // how Redy's memory is reached, TransportSHM by default
+	Net       string  // the network that Transport pretends to be: rdma, none, 2.9us,100Gbit, or one for each distance
+	Depth     int     // reads that a thread keeps under way (A58)
 
 	// RefillRate is how many bytes a second at most Redy's memory is given back of
 	// what it lacks. 0: device.DefaultRefillRate; negative: none.
@@ -94,6 +96,7 @@ const (
 	MaxValueSize = 1 << 20
 	MaxDepth     = 4096
 	MaxThreads   = 1024
+	MaxRate      = 1e9
 )
 
 // Spec is one experiment on a loaded store: reads, as many as Threads can do
@@ -106,6 +109,10 @@ type Spec struct {
 	Duration     time.Duration
 	// Warmup is run before, in the same way, and not measured.
 	Warmup time.Duration
+	// Rate is how many reads a second all threads together begin, evenly, whatever
+	// becomes of those before: an open loop. Latencies then run from the moment at
+	// which a read was meant to begin. 0: a closed loop, as fast as it goes.
+	Rate float64
 }
 
 // Result is what came out of one experiment. Its JSON form is one line of the
@@ -131,11 +138,17 @@ type Result struct {
 	// Latencies run from handing a read to the store to having its value,
 	// checked; a read that waits behind others of its thread counts that
 	// waiting, as Depth of them are under way (A15).
-	P50Micros float64 `json:"p50_us"`
-	P99Micros float64 `json:"p99_us"`
+	P50Micros  float64 `json:"p50_us"`
+	P95Micros  float64 `json:"p95_us"`
+	P99Micros  float64 `json:"p99_us"`
+	P999Micros float64 `json:"p999_us"`
+	MaxMicros  float64 `json:"max_us"` // of those whose latency was measured
+	// TargetRate is the open loop's, reads a second; 0: the loop was closed.
+	TargetRate float64 `json:"target_rate,omitempty"`
 
 	// Where reads found their record.
 	HitMemory float64 `json:"hit_memory"`
+	HitCache  float64 `json:"hit_cache,omitempty"` // the read cache
 	HitRedy   float64 `json:"hit_redy"`
 	HitSSD    float64 `json:"hit_ssd"`
 	HitSMB    float64 `json:"hit_smb,omitempty"`
@@ -156,6 +169,7 @@ type Result struct {
 	LogBytes         int64  `json:"log_bytes"`          // as the store reports it
 	LogBytesExpected int64  `json:"log_bytes_expected"` // by arithmetic
 	IndexBytes       int64  `json:"index_bytes"`
-	HeapBytesBefore  uint64 `json:"heap_bytes_before"` // Go heap before any store was opened
-	HeapBytesAfter   uint64 `json:"heap_bytes_after"`  // and after this run
+	HeapBytesBefore  uint64 `json:"heap_bytes_before"`        // Go heap before any store was opened
+	HeapBytesAfter   uint64 `json:"heap_bytes_after"`         // and after this run
+	ResidentBytes    int64  `json:"resident_bytes,omitempty"` // memory of this process that it shares with nobody
 }

@@ -44,16 +44,9 @@ func Open(ctx context.Context, name Device, shape Shape, dir string) (*Target, e
 		return nil, err
 	}
 	storage.heap = heapBytes()
-	store, err := kv.Open(kv.Options{
-		Device:     storage.Device,
-		Memory:     shape.Memory,
-		KeySize:    KeySize,
-		ValueSize:  shape.ValueSize,
-		Records:    shape.Records,
-		QueueDepth: shape.Depth,
-	})
+	store, err := openStore(storage.Device, shape)
 	if err != nil {
-		err = fmt.Errorf("ycsb: device %s: %w", name, err)
+		err = fmt.Errorf("device %s: %w", name, err)
 		return nil, errors.Join(err, storage.Device.Close(), storage.Release())
 	}
 	return &Target{Store: store, Storage: *storage}, nil

@@ -17,6 +17,7 @@ import (
 	"github.com/redykv/redykv/internal/fabricbench"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/redytier"
 )
 
 // benchCacheFlags are the flags of bench cache.
@@ -95,20 +96,23 @@ func (f *benchCacheFlags) parse() (err error) {
 		return err
 	}
 	s.Capacity = int64(f.capacity)
+	var configs []redytier.Configuration
 	for _, text := range f.configs {
 		c, err := cachebench.ParseConfig(text)
 		if err != nil {
 			return err
 		}
-		s.Configs = append(s.Configs, c)
+		configs = append(configs, c)
 	}
+	var tunings []redytier.Tuning
 	for _, text := range f.tunings {
 		t, err := cachebench.ParseTuning(text)
 		if err != nil {
 			return err
 		}
-		s.Tunings = append(s.Tunings, t)
+		tunings = append(tunings, t)
 	}
+	s.Variants = cachebench.Product(configs, tunings)
 	for _, name := range f.ops {
 		s.Ops = append(s.Ops, cachebench.Op(name))
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -178,7 +177,7 @@ func (f *benchFabricFlags) otherSide(cmd *cobra.Command, p fabric.Provider) (add
 // bytes to each peer. stop ends it.
 func startFabric(cmd *cobra.Command, p fabric.Provider, memory int) (addr string, stop func() error, err error) {
 	if p.Name() == mem.Name {
-		return serveHere(cmd.Context(), p, memory)
+		return fabricbench.ServeHere(cmd.Context(), p, memory)
 	}
 	child, err := bench.StartChild(cmd.Context(), cmd.ErrOrStderr(), benchFabricReady, "bench", "fabric", "--listen",
 		"--until-stdin-ends", "--transport", p.Name(), "--memory", strconv.Itoa(memory))
@@ -186,18 +185,4 @@ func startFabric(cmd *cobra.Command, p fabric.Provider, memory int) (addr string
 		return "", nil, err
 	}
 	return child.Ready, child.Close, nil
-}
-
-// serveHere is the other side in this process.
-func serveHere(ctx context.Context, p fabric.Provider, memory int) (addr string, stop func() error, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	addrs, ended := make(chan string, 1), make(chan error, 1)
-	go func() { ended <- fabricbench.Serve(ctx, p, "", memory, func(addr string) { addrs <- addr }) }()
-	select {
-	case addr := <-addrs:
-		return addr, func() error { cancel(); return <-ended }, nil
-	case err := <-ended:
-		cancel()
-		return "", nil, err
-	}
 }

@@ -80,6 +80,7 @@ func (f *benchMigrateFlags) run(cmd *cobra.Command) (err error) {
 	s.Transport, s.Capacity, s.RegionSize, s.Size = f.cache.spec.Transport, int64(f.capacity), int64(f.region), int(f.size)
 	f.migration.BytesPerSecond = int64(f.rate)
 	s.Migrations = []redytier.Migration{f.migration}
+	s.Ops = []cachebench.Op{cachebench.Idle, cachebench.Read, cachebench.Write}
 	if !slices.Contains(transport.Names(), s.Transport) {
 		return usagef("unknown transport %q: want one of %s", s.Transport, strings.Join(transport.Names(), ", "))
 	}

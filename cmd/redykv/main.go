@@ -43,7 +43,7 @@ func newRootCmd() *cobra.Command {
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newServeCmd(), newTopCmd(), newYCSBCmd(), newBenchCmd(), newInspectCmd(), newManagerCmd(), newCacheCmd(), newVMCmd(), newCacheServerCmd(), newModelCmd(), newSLOCmd())
+	root.AddCommand(newServeCmd(), newTopCmd(), newYCSBCmd(), newBenchCmd(), newInspectCmd(), newManagerCmd(), newCacheCmd(), newVMCmd(), newCacheServerCmd(), newModelCmd(), newSLOCmd(), newPaperCmd())
 	hideZeroSizes(root)
 	return root
 }

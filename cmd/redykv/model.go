@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redykv/redykv/internal/bench"
+	"github.com/redykv/redykv/internal/cachebench"
 	"github.com/redykv/redykv/internal/fabric/mem"
 	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/internal/fabricbench"
@@ -173,15 +174,7 @@ func startCacheManager(cmd *cobra.Command, name, connect string, opts manager.Em
 		mgr, err := accessFlags{}.dial(connect)
 		return mgr, func() error { return nil }, err
 	}
-	if name == mem.Name {
-		opts.Allocator, err = manager.NewInProcessAllocator(manager.InProcessOptions{Logger: opts.Logger})
-	} else {
-		opts.Allocator, err = manager.NewLocalAllocator(manager.LocalOptions{Transport: name, Logger: opts.Logger})
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	m, err := manager.Embed(cmd.Context(), opts)
+	m, err := cachebench.StartManager(cmd.Context(), name, nil, nil, opts)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -62,11 +62,10 @@ func embed(t *testing.T) *manager.Embedded {
 func spec() Spec {
 	return Spec{
 		Transport: "mem", Net: "none", Ops: Ops, Modes: Modes, Sizes: []int{8, 5000}, Capacity: MinCapacity,
-		Configs: []redytier.Configuration{
+		Variants: Product([]redytier.Configuration{
 			{ClientThreads: 2, BatchSize: 1, QueueDepth: 3},
 			{ClientThreads: 1, ServerThreads: 1, BatchSize: 8, QueueDepth: 2},
-		},
-		Tunings: []redytier.Tuning{{}}, Idle: fabricbench.Wait, Duration: bench.MinDuration,
+		}, []redytier.Tuning{{}}), Idle: fabricbench.Wait, Duration: bench.MinDuration,
 	}
 }
 
@@ -136,7 +135,7 @@ func TestDefaultIdle(t *testing.T) {
 		{"shm", two, redytier.Tuning{}, Callback, fabricbench.Wait},
 		{"tcp", one, redytier.Tuning{}, Session, fabricbench.Wait},
 	} {
-		s := Spec{Transport: c.transport, Configs: []redytier.Configuration{c.config}, Tunings: []redytier.Tuning{c.tuning}, Modes: []Mode{c.mode}}
+		s := Spec{Transport: c.transport, Variants: []Variant{{c.config, c.tuning}}, Modes: []Mode{c.mode}}
 		if got := s.DefaultIdle(2); got != c.want {
 			t.Errorf("%s %+v %+v %s: %s, want %s", c.transport, c.config, c.tuning, c.mode, got, c.want)
 		}

@@ -18,6 +18,8 @@ import (
 const (
 	tickEvery   = time.Millisecond
 	seriesTicks = 5
+	// SeriesEvery is the time of one entry of a row's series, about.
+	SeriesEvery = seriesTicks * tickEvery
 )
 
 // migrant is a client thread that keeps requests under way to each region of a
@@ -28,6 +30,7 @@ type migrant struct {
 	session *redytier.Session
 	buffers []byte
 	free    []uint64
+	due     []time.Time // by tag: when its next request is to begin; nil: at once
 	done    []device.Completion
 	rng     *rand.PCG
 
@@ -58,6 +61,12 @@ func (s *MigrateSpec) startLoad(c *redytier.Cache, op Op) (*migrant, error) {
 	}
 	for tag := range uint64(depth) {
 		m.free = append(m.free, tag)
+	}
+	if s.Rate > 0 {
+		now := time.Now()
+		for tag := range depth { // evenly, one after the other
+			m.due = append(m.due, now.Add(time.Duration(tag)*s.period()/time.Duration(depth)))
+		}
 	}
 	go func() { m.result <- m.run() }()
 	return m, nil
@@ -105,9 +114,34 @@ func (m *migrant) note(now time.Time) {
 	m.ticks = append(m.ticks, tick{now, m.count, machine.ThreadCPU()})
 }
 
-// start asks for as much as is free.
+// catchUp is how much time that was lost an open loop makes up for: that in which the
+// thread did not run, not that in which a request was held.
+const catchUp = 5 * time.Millisecond
+
+// period is the time between two requests of a tag in an open loop.
+func (s *MigrateSpec) period() time.Duration {
+	return time.Duration(float64(s.Depth) / s.Rate * float64(time.Second))
+}
+
+// start asks for as much as is free, and has its time.
 func (m *migrant) start() error {
+	now := time.Time{}
+	if m.due != nil {
+		now = time.Now()
+	}
+	left := m.free[:0]
 	for _, tag := range m.free {
+		if m.due != nil {
+			if now.Before(m.due[tag]) {
+				left = append(left, tag)
+				continue
+			}
+			next := m.due[tag].Add(m.spec.period())
+			if latest := now.Add(-catchUp); next.Before(latest) {
+				next = latest
+			}
+			m.due[tag] = next
+		}
 		buf, addr := m.buffers[int(tag)*m.spec.Size:][:m.spec.Size], m.spec.draw(m.rng, tag)
 		var err error
 		if m.op == Write {
@@ -119,7 +153,7 @@ func (m *migrant) start() error {
 			return err
 		}
 	}
-	m.free = m.free[:0]
+	m.free = left
 	return m.session.Submit()
 }
 

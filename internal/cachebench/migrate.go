@@ -20,9 +20,17 @@ type MigrateSpec struct {
 	RegionSize     int64 // bytes
 	Size           int   // of a request, in bytes
 	Depth          int   // requests under way to each region
-	Migrations     []redytier.Migration
-	Rounds         int
-	Lasts          time.Duration // of the load before the migration, after it, and after the plain copy
+	// Rate is how many requests a second are offered to each region, evenly: an open
+	// loop, which makes up for a few milliseconds in which nothing went, and drops what
+	// could not be asked for in more. 0: a closed one.
+	Rate float64
+	Ops  []Op // Idle, Read, Write
+	// Moving is how many regions move: each has a VM of its own then. 0: those on the
+	// VM of the first.
+	Moving     int
+	Migrations []redytier.Migration
+	Rounds     int
+	Lasts      time.Duration // of the load before the migration, after it, and after the plain copy
 }
 
 // Check refuses what makes no sense, in words for who asked for it.
@@ -38,6 +46,12 @@ func (s *MigrateSpec) Check() error {
 		return fmt.Errorf("regions of %d bytes in a capacity of %d: want whole ones, no smaller than a request", s.RegionSize, s.Capacity)
 	case s.Depth < 1 || regions*s.Depth > redytier.MaxDepth:
 		return fmt.Errorf("%d requests under way to each of %d regions: want 1 to %d in all", s.Depth, regions, redytier.MaxDepth)
+	case s.Moving < 0 || s.Moving > regions:
+		return fmt.Errorf("%d of %d regions move: want 0 to %d", s.Moving, regions, regions)
+	case len(s.Ops) == 0:
+		return errors.New("no operations to measure")
+	case !(s.Rate >= 0 && s.Rate <= 1e9):
+		return fmt.Errorf("%g requests a second to each region: want 0 to 1e9", s.Rate)
 	case s.Rounds < 1:
 		return fmt.Errorf("%d rounds: want at least one", s.Rounds)
 	case s.Lasts < leastLoad:
@@ -56,8 +70,9 @@ type MigrateRow struct {
 	Net       string `json:"net"`
 	Capacity  int64  `json:"capacity"`
 	Regions   int    `json:"regions"`
-	Pause     string `json:"pause"` // what is held: writes, reads+writes; of a region, or of all
-	Op        Op     `json:"op"`    // idle, read or write
+	Moving    int    `json:"moving,omitempty"` // of the regions; 0: those on one VM
+	Pause     string `json:"pause"`            // what is held: writes, reads+writes; of a region, or of all
+	Op        Op     `json:"op"`               // idle, read or write
 	Size      int    `json:"size"`
 	Depth     int    `json:"depth"` // requests under way to each region
 	Rounds    int    `json:"rounds"`
@@ -174,7 +189,7 @@ func (s *MigrateSpec) migrate(ctx context.Context, mgr redytier.Manager, m redyt
 	if err := fill(ctx, c); err != nil {
 		return nil, err
 	}
-	for _, op := range []Op{Idle, Read, Write} {
+	for _, op := range s.Ops {
 		rounds := make([]MigrateRow, s.Rounds)
 		for i := range rounds {
 			if rounds[i], err = s.once(ctx, c, op, yard); err != nil {
@@ -201,7 +216,7 @@ func pauseString(m redytier.Migration) string {
 
 // once moves the cache to another VM, and lets a plain copy run when that is over.
 func (s *MigrateSpec) once(ctx context.Context, c *redytier.Cache, op Op, yard *yardstick) (row MigrateRow, err error) {
-	row = MigrateRow{Capacity: s.Capacity, Regions: len(c.Regions()), Op: op, Size: s.Size, Depth: s.Depth, CopyBytesPerSecond: yard.rate()}
+	row = MigrateRow{Capacity: s.Capacity, Regions: len(c.Regions()), Moving: s.Moving, Op: op, Size: s.Size, Depth: s.Depth, CopyBytesPerSecond: yard.rate()}
 	var load *migrant
 	if op != Idle {
 		if load, err = s.startLoad(c, op); err != nil {
@@ -211,19 +226,23 @@ func (s *MigrateSpec) once(ctx context.Context, c *redytier.Cache, op Op, yard *
 		wait(ctx, s.Lasts)
 	}
 	var at course
-	if err := at.migrate(ctx, c); err != nil {
+	vms, err := s.leaves(c)
+	if err != nil {
+		return row, err
+	}
+	if err := at.migrate(ctx, c, vms); err != nil {
 		return row, err
 	}
 	took := at.to.Sub(at.from)
 	row.Seconds = took.Seconds()
-	row.BytesPerSecond = float64(s.Capacity) / row.Seconds
+	row.BytesPerSecond = float64(s.moved()) / row.Seconds
 	row.OfCopy = row.BytesPerSecond / row.CopyBytesPerSecond
 	if load == nil {
 		return row, nil
 	}
 	wait(ctx, s.Lasts)
 	at.copies = time.Now()
-	yard.copyWithin(ctx, s.Capacity, took)
+	yard.copyWithin(ctx, s.moved(), took)
 	at.copied = time.Now()
 	wait(ctx, s.Lasts)
 	if err := load.stop(); err != nil {
@@ -233,18 +252,45 @@ func (s *MigrateSpec) once(ctx context.Context, c *redytier.Cache, op Op, yard *
 	return row, nil
 }
 
+// leaves are the VMs that a cache leaves in a round.
+func (s *MigrateSpec) leaves(c *redytier.Cache) ([]string, error) {
+	regions := c.Regions()
+	if s.Moving == 0 {
+		return []string{regions[0].VM}, nil
+	}
+	var vms []string
+	for i := range regions {
+		if slices.ContainsFunc(regions[:i], func(r redytier.RegionInfo) bool { return r.VM == regions[i].VM }) {
+			return nil, fmt.Errorf("VM %s has more than one region", regions[i].VM)
+		}
+		if i < s.Moving {
+			vms = append(vms, regions[i].VM)
+		}
+	}
+	return vms, nil
+}
+
+// moved is how many bytes move in a round: where Moving does not say it, all are on one
+// VM.
+func (s *MigrateSpec) moved() int64 {
+	if s.Moving == 0 {
+		return s.Capacity
+	}
+	return int64(s.Moving) * s.RegionSize
+}
+
 // course is when a round came to what.
 type course struct {
 	called, from, to, returned time.Time // Migrate, and regions' moving
 	copies, copied             time.Time // the plain copy
 }
 
-// migrate moves the cache away from the VM of its first region.
-func (at *course) migrate(ctx context.Context, c *redytier.Cache) error {
+// migrate moves the cache away from VMs.
+func (at *course) migrate(ctx context.Context, c *redytier.Cache, vms []string) error {
 	over := make(chan error, 1)
 	at.called = time.Now()
 	go func() {
-		err := c.Migrate(ctx, c.Regions()[0].VM)
+		err := c.Migrate(ctx, vms...)
 		at.returned = time.Now()
 		over <- err
 	}()

@@ -6,13 +6,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/manager/menu"
 	"github.com/redykv/redykv/redytier"
 )
 
 func migrateSpec() MigrateSpec {
 	// Slow enough that the migration is seen.
 	return MigrateSpec{
-		Transport: "mem", Net: "none", Capacity: 4 * MinCapacity, RegionSize: MinCapacity, Size: 64, Depth: 2, Rounds: 2, Lasts: 4 * leastLoad,
+		Transport: "mem", Net: "none", Capacity: 4 * MinCapacity, RegionSize: MinCapacity, Size: 64, Depth: 2, Ops: []Op{Idle, Read, Write}, Rounds: 2, Lasts: 4 * leastLoad,
 		Migrations: []redytier.Migration{{BytesPerSecond: 32 << 20}, {BytesPerSecond: 32 << 20, PauseReads: true, PauseAll: true}},
 	}
 }
@@ -49,6 +51,40 @@ func TestMigrations(t *testing.T) {
 	}
 }
 
+// Some of the regions move, each from a VM of its own, under an offered load: what is
+// not held keeps its rate.
+func TestSomeMove(t *testing.T) {
+	m, err := StartManager(t.Context(), "mem", nil, &menu.Menu{Version: menu.Version, Types: []menu.Type{{
+		Name: "one", Memory: MinCapacity, Cores: 1, Sold: []menu.Sold{{CloudRegion: "here", Distance: 1, Price: 1}},
+	}}}, manager.EmbedOptions{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	spec := migrateSpec()
+	spec.Moving, spec.Rate, spec.Ops, spec.Rounds, spec.Depth = 2, 5000, []Op{Read}, 1, 1
+	rows, err := RunMigrations(t.Context(), m, spec, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rows {
+		// The offered rate is an upper bound whatever the machine does.
+		if r.Moving != 2 || r.Before.Mops <= 0 || r.Before.Mops > 1.3*4*spec.Rate/1e6 {
+			t.Errorf("%+v", r)
+		}
+	}
+	if held := rows[1]; held.During.Mops > 0.8*4*spec.Rate/1e6 {
+		t.Errorf("%+v: two of four regions are held", held)
+	}
+	if _, err := RunMigrations(t.Context(), embed(t), spec, slog.New(slog.DiscardHandler)); err == nil {
+		t.Error("regions of one VM move by themselves")
+	}
+}
+
 func TestMigrateSpecCheck(t *testing.T) {
 	for what, spoil := range map[string]func(*MigrateSpec){
 		"no size":          func(s *MigrateSpec) { s.Size = 0 },
@@ -57,6 +93,9 @@ func TestMigrateSpecCheck(t *testing.T) {
 		"half a region":    func(s *MigrateSpec) { s.Capacity++ },
 		"no capacity":      func(s *MigrateSpec) { s.Capacity = 0 },
 		"no depth":         func(s *MigrateSpec) { s.Depth = 0 },
+		"no rate":          func(s *MigrateSpec) { s.Rate = -1 },
+		"too many regions": func(s *MigrateSpec) { s.Moving = 5 },
+		"no operations":    func(s *MigrateSpec) { s.Ops = nil },
 		"too deep":         func(s *MigrateSpec) { s.Depth = redytier.MaxDepth },
 		"no round":         func(s *MigrateSpec) { s.Rounds = 0 },
 		"too short":        func(s *MigrateSpec) { s.Lasts = time.Millisecond },

@@ -22,8 +22,9 @@ type Raw struct {
 // those of the configurations, in batches and in requests.
 func rawDepths(s *Spec) []int {
 	depths := []int{1}
-	for _, c := range s.Configs {
-		depths = append(depths, c.ClientThreads*c.QueueDepth, c.ClientThreads*depthOf(c))
+	for _, v := range s.Variants {
+		c := v.Config
+		depths = append(depths, c.ClientThreads*c.QueueDepth, c.ClientThreads*s.inFlight(c))
 	}
 	slices.Sort(depths)
 	return slices.Compact(depths)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redykv/redykv/internal/bench"
 	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/redytier"
 )
 
 // Row is what was measured of one cell. Its JSON form is one line.
@@ -43,17 +44,44 @@ type Report struct {
 	Rows    []Row
 }
 
+// Find is the row of a configuration, with what is switched off in it as a row says
+// it, in the first mode and size that the spec names; nil: there is none.
+func (r *Report) Find(c redytier.Configuration, tuning string, op Op) *Row {
+	for i := range r.Rows {
+		row := &r.Rows[i]
+		of := redytier.Configuration{ClientThreads: row.C, ServerThreads: row.S, BatchSize: row.B, QueueDepth: row.Q}
+		if !row.Raw() && of == c && row.Tuning == tuning && row.Op == op {
+			return row
+		}
+	}
+	return nil
+}
+
+// FindRaw is the row of the transport with so many operations in flight, of the first
+// size; nil: there is none.
+func (r *Report) FindRaw(depth int, op Op) *Row {
+	for i := range r.Rows {
+		if row := &r.Rows[i]; row.Raw() && row.Depth == depth && row.Op == op {
+			return row
+		}
+	}
+	return nil
+}
+
+// Raw says whether the row is one of the transport alone.
+func (r *Row) Raw() bool { return r.Path == pathFabric }
+
 // relate fills in what rows of the cache are beside those of the transport.
 func (r *Report) relate() {
 	raw := make(map[[3]any]*Row)
 	for i := range r.Rows {
-		if row := &r.Rows[i]; row.Path == pathFabric {
+		if row := &r.Rows[i]; row.Raw() {
 			raw[[3]any{row.Op, row.Size, row.Depth}] = row
 		}
 	}
 	for i := range r.Rows {
 		row := &r.Rows[i]
-		if row.Path == pathFabric {
+		if row.Raw() {
 			continue
 		}
 		if same := raw[[3]any{row.Op, row.Size, row.Depth}]; same != nil && same.MeanUs > 0 {
@@ -100,7 +128,7 @@ func (r *Report) WriteTable(out io.Writer) error {
 func (r *Report) WriteJSON(out io.Writer) error { return bench.WriteJSON(out, r.Rows) }
 
 func (r *Row) config() string {
-	if r.Path == pathFabric {
+	if r.Raw() {
 		return "-"
 	}
 	return fmt.Sprintf("%d,%d,%d,%d", r.C, r.S, r.B, r.Q)

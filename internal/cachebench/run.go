@@ -66,14 +66,12 @@ func Run(ctx context.Context, mgr redytier.Manager, raw *Raw, spec Spec, log *sl
 			cells = append(cells, plan(&spec, cell{path: pathFabric, depth: depth, threads: []thread{rawThread{client, depth}}})...)
 		}
 	}
-	for _, config := range spec.Configs {
-		for _, tuning := range spec.Tunings {
-			more, err := b.open(ctx, mgr, config, tuning)
-			if err != nil {
-				return nil, err
-			}
-			cells = append(cells, more...)
+	for _, v := range spec.Variants {
+		more, err := b.open(ctx, mgr, v.Config, v.Tuning)
+		if err != nil {
+			return nil, err
 		}
+		cells = append(cells, more...)
 	}
 	samples, err := bench.Turns(ctx, len(cells), spec.Duration, progress,
 		func(ctx context.Context, i int, lasts time.Duration) (bench.Sample, error) {
@@ -124,7 +122,7 @@ func (b *caches) open(ctx context.Context, mgr redytier.Manager, config redytier
 		}
 		cells = append(cells, plan(s, cell{
 			path: pathRedy, mode: mode, config: config, tuning: TuningString(tuning),
-			depth: len(threads) * depthOf(config), threads: threads,
+			depth: len(threads) * s.inFlight(config), threads: threads,
 		})...)
 	}
 	return cells, nil
@@ -142,7 +140,7 @@ func plan(s *Spec, c cell) (cells []cell) {
 }
 
 func newThread(mode Mode, s *Spec, c *redytier.Cache, config redytier.Configuration, i int) (thread, error) {
-	l := newLoop(s, c.Capacity(), depthOf(config), uint64(i))
+	l := newLoop(s, c.Capacity(), s.inFlight(config), uint64(i))
 	if mode == Callback {
 		return newCaller(l, c), nil
 	}

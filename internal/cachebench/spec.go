@@ -52,20 +52,39 @@ const (
 type Spec struct {
 	Transport string
 	Net       string // the model of the network in between, as redytier.Config.Net
-	Configs   []redytier.Configuration
-	Tunings   []redytier.Tuning // what is switched off
+	Variants  []Variant
 	Modes     []Mode
 	Ops       []Op
 	Sizes     []int
-	Capacity  int64            // of each cache; there is one for each configuration and tuning
-	Idle      fabricbench.Idle // what a thread does that has nothing to do
-	Duration  time.Duration    // of each cell
+	// InFlight is how many requests each thread keeps under way in mode Callback, where
+	// those that find no room wait for it. 0: b·q, which is what there is room for (A15).
+	InFlight int
+	Capacity int64            // of each cache; there is one for each variant
+	Idle     fabricbench.Idle // what a thread does that has nothing to do
+	Duration time.Duration    // of each cell
+}
+
+// Variant is a configuration with a tuning, which says what is switched off.
+type Variant struct {
+	Config redytier.Configuration
+	Tuning redytier.Tuning
+}
+
+// Product is every configuration with every tuning.
+func Product(configs []redytier.Configuration, tunings []redytier.Tuning) []Variant {
+	var all []Variant
+	for _, c := range configs {
+		for _, t := range tunings {
+			all = append(all, Variant{c, t})
+		}
+	}
+	return all
 }
 
 // Check refuses what makes no sense, in words for who asked for it.
 func (s *Spec) Check() error {
 	for what, n := range map[string]int{
-		"configurations": len(s.Configs), "tunings": len(s.Tunings), "modes": len(s.Modes), "operations": len(s.Ops), "sizes": len(s.Sizes),
+		"configurations": len(s.Variants), "modes": len(s.Modes), "operations": len(s.Ops), "sizes": len(s.Sizes),
 	} {
 		if n == 0 {
 			return fmt.Errorf("no %s to measure", what)
@@ -86,20 +105,21 @@ func (s *Spec) Check() error {
 			return fmt.Errorf("size of %d bytes: want 1 to %v", n, units.Size(MaxSize))
 		}
 	}
-	for _, c := range s.Configs {
+	for _, v := range s.Variants {
+		c := v.Config
 		if err := c.Check(); err != nil {
 			return err
 		}
 		if depthOf(c) > redytier.MaxDepth {
 			return fmt.Errorf("configuration %s: %d requests under way in a session, at most %d", ConfigString(c), depthOf(c), redytier.MaxDepth)
 		}
-		for _, t := range s.Tunings {
-			if err := t.Check(c); err != nil {
-				return fmt.Errorf("configuration %s: %w", ConfigString(c), err)
-			}
+		if err := v.Tuning.Check(c); err != nil {
+			return fmt.Errorf("configuration %s: %w", ConfigString(c), err)
 		}
 	}
 	switch {
+	case s.InFlight < 0 || s.InFlight > redytier.MaxDepth || s.InFlight > 0 && !slices.Equal(s.Modes, []Mode{Callback}):
+		return fmt.Errorf("%d requests under way in modes %v: want 0 to %d, and mode %s alone", s.InFlight, s.Modes, redytier.MaxDepth, Callback)
 	case s.Capacity < MinCapacity:
 		return fmt.Errorf("capacity of %v: want at least %v", units.Size(s.Capacity), units.Size(MinCapacity))
 	case !slices.Contains(fabricbench.Idles, s.Idle):
@@ -115,25 +135,31 @@ func (s *Spec) Check() error {
 // those that look again and again are more, they keep each other from running, for
 // milliseconds at a time.
 func (s *Spec) DefaultIdle(processors int) fabricbench.Idle {
-	for _, c := range s.Configs {
-		for _, t := range s.Tunings {
-			lookers := c.ClientThreads
-			if c.BatchSize > 1 || t.TwoSided {
-				lookers += c.ServerThreads
-			}
-			if slices.Contains(s.Modes, Callback) {
-				lookers += c.ClientThreads
-			}
-			if lookers > processors {
-				return fabricbench.Wait
-			}
+	for _, v := range s.Variants {
+		lookers := v.Config.ClientThreads
+		if v.Config.BatchSize > 1 || v.Tuning.TwoSided {
+			lookers += v.Config.ServerThreads
+		}
+		if slices.Contains(s.Modes, Callback) {
+			lookers += v.Config.ClientThreads
+		}
+		if lookers > processors {
+			return fabricbench.Wait
 		}
 	}
 	return fabricbench.DefaultIdle(s.Transport)
 }
 
-// depthOf is how many requests each thread keeps under way.
+// depthOf is how many requests a thread of a configuration has room for.
 func depthOf(c redytier.Configuration) int { return c.BatchSize * c.QueueDepth }
+
+// inFlight is how many requests each thread keeps under way.
+func (s *Spec) inFlight(c redytier.Configuration) int {
+	if s.InFlight > 0 {
+		return s.InFlight
+	}
+	return depthOf(c)
+}
 
 // ParseConfig reads a configuration as c,s,b,q.
 func ParseConfig(s string) (c redytier.Configuration, err error) {

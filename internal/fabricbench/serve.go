@@ -39,6 +39,21 @@ func decodeHello(b []byte) (answers fabric.Token, idle Idle, err error) {
 // maxDepth is what the other side may have under way.
 const maxDepth = 1 << 10
 
+// ServeHere is Serve in the background, where the transport finds an address for it.
+// stop ends it.
+func ServeHere(ctx context.Context, p fabric.Provider, memory int) (addr string, stop func() error, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	addrs, ended := make(chan string, 1), make(chan error, 1)
+	go func() { ended <- Serve(ctx, p, "", memory, func(addr string) { addrs <- addr }) }()
+	select {
+	case addr := <-addrs:
+		return addr, func() error { cancel(); return <-ended }, nil
+	case err := <-ended:
+		cancel()
+		return "", nil, err
+	}
+}
+
 // Serve lends memory bytes to whoever connects at addr, until ctx ends; ready is
 // told where that is. Each peer gets a region of its own.
 func Serve(ctx context.Context, p fabric.Provider, addr string, memory int, ready func(addr string)) (err error) {

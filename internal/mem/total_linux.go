@@ -34,6 +34,20 @@ func Resident() int64 {
 	return resident * int64(os.Getpagesize())
 }
 
+// Private is the physical memory of this process that it shares with no other, in
+// bytes, or 0 where it is not known.
+func Private() int64 {
+	text, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0
+	}
+	var virtual, resident, shared int64 // in pages
+	if _, err := fmt.Sscan(string(text), &virtual, &resident, &shared); err != nil {
+		return 0
+	}
+	return (resident - shared) * int64(os.Getpagesize())
+}
+
 // Available is how much memory can be had without pressing others for theirs, nor
 // meeting the limit of this process's control group, in bytes, or 0 where it is not
 // known.

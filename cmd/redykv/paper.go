@@ -1,0 +1,256 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/fabric/transport"
+	"github.com/redykv/redykv/internal/mem"
+	"github.com/redykv/redykv/internal/paper"
+	"github.com/redykv/redykv/internal/paper/report"
+	"github.com/redykv/redykv/ycsb"
+)
+
+func newPaperCmd() *cobra.Command {
+	cmd := newGroup("paper", "Draw the figures of the paper's evaluation on this machine",
+		newPaperListCmd(), newPaperRunCmd(), newPaperDiffCmd())
+	cmd.PersistentPreRun = func(*cobra.Command, []string) {
+		slog.SetLogLoggerLevel(slog.LevelWarn) // as of ycsb
+	}
+	return cmd
+}
+
+func newPaperListCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the experiments",
+		Args:  usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+			fmt.Fprintln(w, "name\tsection\tclaims\twhat it shows")
+			for _, f := range paper.Figures() {
+				fmt.Fprintf(w, "%s\t%s\t%d\t%s\n", f.Name, f.Section, len(f.Claims), f.Title)
+			}
+			return w.Flush()
+		},
+	}
+}
+
+// paperRunFlags are the flags of paper run.
+type paperRunFlags struct {
+	scale, out, dir string
+	transport, net  string
+	trace           string
+	again           bool
+	log             logFlags
+}
+
+func newPaperRunCmd() *cobra.Command {
+	f := paperRunFlags{log: logFlags{level: slog.LevelWarn}}
+	cmd := &cobra.Command{
+		Use:   "run NAME... | all",
+		Short: "Measure experiments and write the report",
+		Long: `Measure experiments, as paper list names them, and write into the directory --out
+
+  report.html         one page with plots, and the paper's numbers beside ours
+  claims.jsonl        what the paper says, what is so here, and why not
+  measurements.jsonl  every point of every round
+  measurements.csv    the same as a table
+  run.json            what it was measured on
+
+Measurements are kept as they come: a run that is interrupted goes on where it was with
+the same command. The report has all that was measured in the directory so far.
+
+  --scale quick    minutes: 10 million records
+  --scale machine  what this machine holds, in memory and on disk
+  --scale full     the paper's sizes; what the machine does not hold is left out
+
+Redy's memory is lent by other processes of this machine. What is compared is measured
+turn by turn, in several rounds; figures are medians of these.`,
+		Example: "  redykv paper run fig18a --scale quick\n" +
+			"  redykv paper run all --scale machine --out report-machine",
+		Args: usageArgs(cobra.MinimumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.scale, "scale", paper.Quick, "how large: "+strings.Join(paper.ScaleNames, ", "))
+	flags.StringVar(&f.out, "out", "redykv-paper", "directory for report and data")
+	flags.StringVar(&f.dir, "dir", "", "directory on the SSD for stores' files, which are removed afterwards; empty: where temporary files go")
+	flags.StringVar(&f.transport, "transport", ycsb.TransportSHM, "how Redy's memory is reached: "+strings.Join(transport.Names(), ", "))
+	flags.StringVar(&f.net, "net", "rdma", "network that the transport pretends to be: rdma (2.9us,100Gbit), none, or latency and bandwidth")
+	flags.StringVar(&f.trace, "trace", "", "`file` with a trace of VMs in the schema of the Azure public data set (vmtable.csv); default: one is generated")
+	flags.BoolVar(&f.again, "again", false, "measure what was measured already anew")
+	f.log.add(flags)
+	return cmd
+}
+
+func (f *paperRunFlags) run(cmd *cobra.Command, names []string) (err error) {
+	figures, err := paper.Choose(names)
+	if err != nil {
+		return usageError{err}
+	}
+	network, err := fabric.ParseNetwork(f.net)
+	if err != nil {
+		return usageError{err}
+	}
+	if !slices.Contains(transport.Names(), f.transport) {
+		return usagef("unknown transport %q: want one of %s", f.transport, strings.Join(transport.Names(), ", "))
+	}
+	if f.trace != "" {
+		if _, err := os.Stat(f.trace); err != nil {
+			return usagef("--trace: %w", err)
+		}
+	}
+	work, err := workDir(f.dir, "redykv-paper-*")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+	disk, err := ycsb.FreeBytes(work)
+	if err != nil {
+		return err
+	}
+	scale, err := paper.NewScale(f.scale, mem.Total(), disk)
+	if err != nil {
+		return usageError{err}
+	}
+	w, err := paper.OpenWorkspace(f.out, paper.Head{Scale: scale, Transport: f.transport, Net: network.String(), Trace: f.trace})
+	if errors.Is(err, paper.ErrOtherRun) {
+		return usagef("--out: %w: name another directory", err)
+	}
+	if err != nil {
+		return err
+	}
+	bench := &paper.Bench{
+		Transport: f.transport, Net: network.String(), Dir: f.out, Work: work, Trace: f.trace, Log: f.log.logger(cmd),
+		Raw: func(_ context.Context, p fabric.Provider, memory int) (string, func() error, error) {
+			return startFabric(cmd, p, memory)
+		},
+	}
+	progress := newPaperProgress(cmd.ErrOrStderr())
+	err = paper.Run(cmd.Context(), w, bench, figures, f.again, paper.Watcher{
+		Turn: progress.turn,
+		Trial: func(name string, turns int, took time.Duration) {
+			progress.wipe()
+			if turns > 0 {
+				fmt.Fprintf(cmd.OutOrStdout(), "%s: measured in %v\n", name, took.Round(time.Second))
+			} else {
+				fmt.Fprintf(cmd.OutOrStdout(), "%s: was measured before\n", name)
+			}
+		},
+	})
+	progress.wipe()
+	// What there is makes a report, even if the rest is missing.
+	verdicts, reportErr := writePaperReport(w)
+	if err = errors.Join(plainly(cmd.Context(), err), reportErr); err != nil {
+		return err
+	}
+	return sayVerdicts(cmd.OutOrStdout(), w, figures, verdicts)
+}
+
+// writePaperReport writes all that is derived from a workspace's measurements, and
+// returns what the paper's claims came to.
+func writePaperReport(w *paper.Workspace) ([]paper.Verdict, error) {
+	all := w.Journal.All()
+	data := paper.NewData(all)
+	var verdicts []paper.Verdict
+	for _, f := range paper.Figures() {
+		if len(data.Trial(f.Trial)) > 0 || slices.ContainsFunc(w.LeftOut, func(l paper.LeftOut) bool { return l.Trial == f.Trial }) {
+			verdicts = append(verdicts, paper.Judge(f, data, w.LeftOut)...)
+		}
+	}
+	for _, file := range []struct {
+		name  string
+		write func(io.Writer) error
+	}{
+		{paper.CSVFile, func(out io.Writer) error { return paper.WriteCSV(out, all) }},
+		{paper.ClaimsFile, func(out io.Writer) error { return paper.WriteClaims(out, verdicts) }},
+		{paper.ReportFile, func(out io.Writer) error { return report.WriteHTML(out, w.Head, paper.Figures(), data) }},
+	} {
+		out, err := openOutput(filepath.Join(w.Dir, file.name))
+		if err == nil {
+			err = out.commit(file.write)
+			out.discard()
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return verdicts, nil
+}
+
+// sayVerdicts prints what the claims of some figures came to.
+func sayVerdicts(out io.Writer, w *paper.Workspace, figures []paper.Figure, verdicts []paper.Verdict) error {
+	for _, l := range w.LeftOut {
+		if slices.ContainsFunc(figures, func(f paper.Figure) bool { return f.Trial == l.Trial }) {
+			fmt.Fprintf(out, "%s: left out: %v\n", l.Trial, l)
+		}
+	}
+	fmt.Fprintln(out)
+	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "figure\tclaim\tpaper\tours\tunit\tverdict")
+	for _, v := range verdicts {
+		if !slices.ContainsFunc(figures, func(f paper.Figure) bool { return f.Name == v.Figure }) {
+			continue
+		}
+		verdict := "-"
+		switch {
+		case v.Ours == nil:
+			verdict = "not measured"
+		case v.Holds != nil && *v.Holds:
+			verdict = "holds"
+		case v.Holds != nil:
+			verdict = "does not hold"
+		}
+		if v.Warning != "" {
+			verdict += ", but the rounds disagree"
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\n", v.Figure, v.Claim, optional(v.Paper), optional(v.Ours), v.Unit, verdict)
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(out, "\nreport: %s\n", filepath.Join(w.Dir, paper.ReportFile))
+	return err
+}
+
+func optional(v *float64) string {
+	if v == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.4g", *v)
+}
+
+func newPaperDiffCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "diff BEFORE AFTER",
+		Short: "Say what changed between two reports beyond noise",
+		Long: `Compare the measurements in two directories that paper run has written. A figure has
+changed if no round of one run lies within the rounds of the other, and the medians are
+5 % apart at least.`,
+		Args: usageArgs(cobra.ExactArgs(2)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var heads [2]paper.Head
+			var data [2]*paper.Data
+			for i, dir := range args {
+				var err error
+				if heads[i], data[i], err = paper.ReadRun(dir); err != nil {
+					return err
+				}
+			}
+			return paper.Diff(heads[0], heads[1], data[0], data[1]).Write(cmd.OutOrStdout())
+		},
+	}
+}

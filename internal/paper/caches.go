@@ -1,0 +1,204 @@
+package paper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/redykv/redykv/internal/cachebench"
+	"github.com/redykv/redykv/internal/fabric/transport"
+	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/redytier"
+	"github.com/redykv/redykv/ycsb"
+)
+
+// Caches is a trial of Redy caches beside their transport: reads and writes at random
+// addresses, in closed loops.
+type Caches struct {
+	Name     string
+	Mode     cachebench.Mode
+	Ops      []cachebench.Op
+	Sizes    []int // of a request, in bytes
+	InFlight int   // as in cachebench.Spec
+	Variants []CacheVariant
+	// Over says what the X of the measurements is.
+	Over Over
+}
+
+// CacheVariant is a configuration with what is switched off in it.
+type CacheVariant struct {
+	Name    string
+	C, S, Q int
+	// B is the size of a batch; 0: what fills 4 KB (R54).
+	B      int
+	Tuning redytier.Tuning
+}
+
+// Over is what a trial of caches varies.
+type Over string
+
+// What can be varied.
+const (
+	Sizes    Over = "sizes"    // of a request; a series is a variant's operation
+	Variants Over = "variants" // in their order, with names; a series is an operation
+)
+
+// The series of the transport alone.
+const rawSeries = "raw"
+
+func (t Caches) trialName() string { return t.Name }
+
+func (t Caches) plan(b *Bench) (*plan, error) {
+	p := &cachePlan{trial: t, bench: b}
+	var turns []turn
+	for _, size := range t.Sizes {
+		for round := 1; round <= b.Rounds; round++ {
+			turns = append(turns, p.turn(size, round))
+		}
+	}
+	return &plan{turns: turns, end: p.end}, nil
+}
+
+// cachePlan is a trial of caches under way. Manager and transport serve all turns.
+type cachePlan struct {
+	trial Caches
+	bench *Bench
+
+	mgr    *manager.Embedded
+	raw    *cachebench.Raw
+	endRaw func() error
+}
+
+// spec is what is measured of one size.
+func (p *cachePlan) spec(size int) cachebench.Spec {
+	t := p.trial
+	s := cachebench.Spec{
+		Transport: p.bench.Transport, Net: p.bench.Net, Modes: []cachebench.Mode{t.Mode}, Ops: t.Ops, Sizes: []int{size}, InFlight: t.InFlight,
+		Capacity: p.bench.Capacity, Duration: p.bench.Cell,
+	}
+	for _, v := range t.Variants {
+		s.Variants = append(s.Variants, cachebench.Variant{Config: v.config(size), Tuning: v.Tuning})
+	}
+	s.Idle = s.DefaultIdle(runtime.NumCPU())
+	return s
+}
+
+// batchBytes is what a batch holds that nothing would be gained by enlarging (5.1).
+const (
+	batchBytes = 4096
+	mostBatch  = 512 // that a manager grants: 8-byte records
+)
+
+func (v CacheVariant) config(size int) redytier.Configuration {
+	c := redytier.Configuration{ClientThreads: v.C, ServerThreads: v.S, BatchSize: v.B, QueueDepth: v.Q}
+	if v.B == 0 {
+		c.BatchSize = min((batchBytes+size-1)/size, mostBatch)
+	}
+	return c
+}
+
+func (p *cachePlan) turn(size, round int) turn {
+	t := p.trial
+	var series []string
+	for _, op := range t.Ops {
+		series = append(series, t.series(rawSeries, op))
+		for _, v := range t.Variants {
+			series = append(series, t.series(v.Name, op))
+		}
+	}
+	cells := len(t.Ops) * (2*len(t.Variants) + 1)
+	return turn{
+		name:   fmt.Sprintf("%v, round %d", units.Size(size), round),
+		series: series,
+		lasts:  time.Duration(cells) * p.bench.Cell,
+		measure: func(ctx context.Context, progress ycsb.Progress) ([]Measurement, error) {
+			return p.measure(ctx, size, round, progress)
+		},
+	}
+}
+
+// series is the name of a variant's operation.
+func (t Caches) series(variant string, op cachebench.Op) string {
+	if t.Over == Variants && variant != rawSeries {
+		return string(op)
+	}
+	return variant + " " + string(op)
+}
+
+func (p *cachePlan) measure(ctx context.Context, size, round int, progress ycsb.Progress) ([]Measurement, error) {
+	if err := p.ready(ctx); err != nil {
+		return nil, err
+	}
+	spec := p.spec(size)
+	report, err := cachebench.Run(ctx, p.mgr, p.raw, spec, p.bench.Log, progress)
+	if err != nil {
+		return nil, err
+	}
+	var all []Measurement
+	for i, v := range p.trial.Variants {
+		for _, op := range p.trial.Ops {
+			config := spec.Variants[i].Config
+			all = append(all, p.measurement(report.Find(config, cachebench.TuningString(v.Tuning), op), v.Name, i, round))
+			// Beside it, the transport with as many requests under way as Redy has
+			// batches.
+			if p.trial.Over == Variants || i == 0 { // over sizes one line of it is enough
+				all = append(all, p.measurement(report.FindRaw(config.ClientThreads*config.QueueDepth, op), rawSeries, i, round))
+			}
+		}
+	}
+	return all, nil
+}
+
+// ready starts what all turns use.
+func (p *cachePlan) ready(ctx context.Context) (err error) {
+	if p.mgr == nil {
+		if p.mgr, err = p.bench.manager(ctx, nil, manager.EmbedOptions{}); err != nil {
+			return err
+		}
+	}
+	if p.raw != nil {
+		return nil
+	}
+	provider, err := transport.Open(p.bench.Transport)
+	if err != nil {
+		return err
+	}
+	addr, end, err := p.bench.Raw(ctx, provider, int(p.bench.Capacity))
+	if err != nil {
+		return errors.Join(err, provider.Close())
+	}
+	p.raw = &cachebench.Raw{Provider: provider, Addr: addr}
+	p.endRaw = func() error { return errors.Join(end(), provider.Close()) }
+	return nil
+}
+
+func (p *cachePlan) end() (err error) {
+	if p.endRaw != nil {
+		err = p.endRaw()
+	}
+	if p.mgr != nil {
+		err = errors.Join(err, p.mgr.Close())
+	}
+	return err
+}
+
+func (p *cachePlan) measurement(row *cachebench.Row, variant string, place, round int) Measurement {
+	m := Measurement{
+		Trial: p.trial.Name, Series: p.trial.series(variant, row.Op), X: float64(row.Size), Round: round,
+		Transport: row.Transport, Net: row.Net,
+		Values: map[string]float64{"mops": row.Mops, "mean_us": row.MeanUs, "p50_us": row.P50Us, "p99_us": row.P99Us},
+	}
+	if p.trial.Over == Variants {
+		m.X, m.Label = float64(place), p.trial.Variants[place].Name
+	}
+	if !row.Raw() {
+		m.Setting = fmt.Sprintf("c,s,b,q = %d,%d,%d,%d, switched off: %s, %d requests of %v under way, cache of %v",
+			row.C, row.S, row.B, row.Q, row.Tuning, row.Depth, units.Size(row.Size), units.Size(p.bench.Capacity))
+	} else {
+		m.Setting = fmt.Sprintf("%d requests of %v under way", row.Depth, units.Size(row.Size))
+	}
+	return m
+}

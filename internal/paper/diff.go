@@ -1,0 +1,140 @@
+package paper
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// Change is a figure that differs between two runs by more than their rounds do among
+// themselves.
+type Change struct {
+	Trial, Series, Metric string
+	At                    string
+	Before, After         Value
+}
+
+// Ratio is what was after over what was before.
+func (c Change) Ratio() float64 { return c.After.Median / c.Before.Median }
+
+// Difference is what two runs differ in.
+type Difference struct {
+	Compared int // figures that both have
+	Changes  []Change
+	// Verdicts are claims that one run found to hold and the other not.
+	Verdicts [][2]Verdict
+	// Unlike says in what the runs themselves differ.
+	Unlike []string
+}
+
+// leastChange is the part by which medians have to differ, whatever the rounds say: few
+// rounds may lie close to each other by chance.
+const leastChange = 0.05
+
+// compared are the metrics that say how fast something was.
+var compared = []string{"mops", "mean_us", "p50_us", "p99_us", "drop_percent", "during_mops"}
+
+// Diff compares two runs. A figure has changed if no round of one run lies within those
+// of the other, and the medians are 5 % apart; that takes two rounds of each at least.
+// What is drawn as a distribution is compared by its claims only.
+func Diff(before, after Head, was, is *Data) Difference {
+	d := Difference{Unlike: unlike(before, after)}
+	for _, t := range trials {
+		name := t.trialName()
+		for _, series := range was.Series(name) {
+			for _, x := range was.Xs(name, series) {
+				for _, metric := range compared {
+					a, b := was.Metric(name, series, x, metric), is.Metric(name, series, x, metric)
+					if a.Rounds < 2 || b.Rounds < 2 {
+						continue
+					}
+					d.Compared++
+					apart := a.Most < b.Least || b.Most < a.Least
+					if apart && math.Abs(b.Median-a.Median) >= leastChange*math.Abs(a.Median) {
+						d.Changes = append(d.Changes, Change{name, series, metric, place(was.At(name, series, x)[0]), a, b})
+					}
+				}
+			}
+		}
+	}
+	for _, f := range figures {
+		a, b := Judge(f, was, before.LeftOut), Judge(f, is, after.LeftOut)
+		for i := range a {
+			if a[i].Holds != nil && b[i].Holds != nil && *a[i].Holds != *b[i].Holds {
+				d.Verdicts = append(d.Verdicts, [2]Verdict{a[i], b[i]})
+			}
+		}
+	}
+	return d
+}
+
+func place(m Measurement) string {
+	if m.Label != "" {
+		return m.Label
+	}
+	return number(m.X)
+}
+
+// unlike says in what two runs' circumstances differ.
+func unlike(a, b Head) []string {
+	var list []string
+	for _, of := range []struct{ what, was, is string }{
+		{"machine", a.Machine, b.Machine}, {"kernel", a.Kernel, b.Kernel}, {"transport", a.Transport, b.Transport}, {"network", a.Net, b.Net},
+		{"trace", a.Trace, b.Trace}, {"scale", fmt.Sprintf("%+v", a.Scale), fmt.Sprintf("%+v", b.Scale)},
+	} {
+		if of.was != of.is {
+			list = append(list, fmt.Sprintf("%s: %s, then %s", of.what, of.was, of.is))
+		}
+	}
+	return list
+}
+
+// Write prints a difference for people.
+func (d Difference) Write(w io.Writer) error {
+	var b strings.Builder
+	for _, line := range d.Unlike {
+		fmt.Fprintf(&b, "not alike: %s\n", line)
+	}
+	fmt.Fprintf(&b, "%d of %d figures changed beyond their rounds' spread\n", len(d.Changes), d.Compared)
+	if len(d.Changes) > 0 {
+		changes := slices.SortedStableFunc(slices.Values(d.Changes), func(a, b Change) int {
+			return int(math.Copysign(1, math.Abs(math.Log(b.Ratio()))-math.Abs(math.Log(a.Ratio()))))
+		})
+		tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(tw, "\ntrial\tseries\tat\tmetric\tbefore\tafter\tratio")
+		for _, c := range changes {
+			fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%.2fx\n", c.Trial, c.Series, c.At, c.Metric, c.Before, c.After, c.Ratio())
+		}
+		if err := tw.Flush(); err != nil {
+			return fmt.Errorf("difference: %w", err)
+		}
+	}
+	for _, v := range d.Verdicts {
+		fmt.Fprintf(&b, "\n%s: %s: %s before (%.4g), %s now (%.4g)", v[0].Figure, v[0].Claim, word(v[0]), *v[0].Ours, word(v[1]), *v[1].Ours)
+	}
+	if len(d.Verdicts) > 0 {
+		b.WriteByte('\n')
+	}
+	if _, err := io.WriteString(w, b.String()); err != nil {
+		return fmt.Errorf("difference: %w", err)
+	}
+	return nil
+}
+
+func word(v Verdict) string {
+	if *v.Holds {
+		return "held"
+	}
+	return "did not hold"
+}
+
+// String is the median with the rounds' range.
+func (v Value) String() string {
+	if v.Rounds < 2 {
+		return fmt.Sprintf("%.4g", v.Median)
+	}
+	return fmt.Sprintf("%.4g (%.4g to %.4g)", v.Median, v.Least, v.Most)
+}

@@ -1,0 +1,262 @@
+package paper
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+)
+
+// Measurement is one point of a trial, in one round. Its JSON form is one line of the
+// file of measurements.
+type Measurement struct {
+	Trial  string  `json:"trial"`
+	Turn   string  `json:"turn"`   // which turn of the trial: what it was measured beside
+	Series string  `json:"series"` // the device, the configuration, …
+	X      float64 `json:"x"`      // what the trial varies; in bars, the place of the group
+	Label  string  `json:"label,omitempty"`
+	Round  int     `json:"round"` // from 1
+	// Values by metric. A metric's name ends in its unit: p50_us, mops are 10^6 a
+	// second; shares have none.
+	Values map[string]float64 `json:"values"`
+	// Points are a course over time: seconds, and what the chart's axis says.
+	Points [][2]float64 `json:"points,omitempty"`
+
+	Transport string `json:"transport,omitempty"`
+	Net       string `json:"net,omitempty"`
+	Setting   string `json:"setting,omitempty"` // sizes and counts, in words
+	// Note says what happened that a reader of the figures must know.
+	Note string `json:"note,omitempty"`
+}
+
+// key is what tells measurements apart: of two with one key, the later counts.
+type key struct {
+	trial, series string
+	x             float64
+	round         int
+}
+
+func (m *Measurement) key() key { return key{m.Trial, m.Series, m.X, m.Round} }
+
+// Journal is the file that measurements are appended to, a turn at a time.
+type Journal struct {
+	path string
+	all  []Measurement // without those that a later one replaces
+}
+
+// OpenJournal reads the measurements in a file, which need not exist. What an
+// interruption has left of a last line is cut off; anything else that is no
+// measurement is an error.
+func OpenJournal(path string) (*Journal, error) {
+	text, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("measurements: %w", err)
+	}
+	whole := bytes.LastIndexByte(text, '\n') + 1
+	if whole < len(text) {
+		if err := os.Truncate(path, int64(whole)); err != nil {
+			return nil, fmt.Errorf("measurements: %w", err)
+		}
+	}
+	all, err := ReadMeasurements(bytes.NewReader(text[:whole]))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return &Journal{path: path, all: all}, nil
+}
+
+// ReadMeasurements reads lines of measurements.
+func ReadMeasurements(r io.Reader) ([]Measurement, error) {
+	var all []Measurement
+	at := make(map[key]int)
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, 16<<20)
+	for n := 1; lines.Scan(); n++ {
+		var m Measurement
+		if err := json.Unmarshal(lines.Bytes(), &m); err != nil {
+			return nil, fmt.Errorf("line %d is no measurement: %w", n, err)
+		}
+		if m.Trial == "" || m.Series == "" || m.Round < 1 {
+			return nil, fmt.Errorf("line %d is no measurement: it lacks a trial, a series or a round", n)
+		}
+		if i, known := at[m.key()]; known {
+			all[i] = m
+			continue
+		}
+		at[m.key()] = len(all)
+		all = append(all, m)
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("measurements: %w", err)
+	}
+	return all, nil
+}
+
+// Append adds the measurements of a turn.
+func (j *Journal) Append(some []Measurement) error {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	for i := range some {
+		if err := encoder.Encode(&some[i]); err != nil {
+			return fmt.Errorf("measurements: %s: %w", some[i].Series, err)
+		}
+	}
+	f, err := os.OpenFile(j.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return fmt.Errorf("measurements: %w", err)
+	}
+	_, err = f.Write(text.Bytes())
+	if err := errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("measurements: %w", err)
+	}
+	for _, m := range some {
+		j.all = slices.DeleteFunc(j.all, func(old Measurement) bool { return old.key() == m.key() })
+		j.all = append(j.all, m)
+	}
+	return nil
+}
+
+// Drop forgets all measurements of a trial, in the file too.
+func (j *Journal) Drop(trial string) error {
+	left := slices.DeleteFunc(slices.Clone(j.all), func(m Measurement) bool { return m.Trial == trial })
+	if len(left) == len(j.all) {
+		return nil
+	}
+	rest := &Journal{path: j.path + ".partial"}
+	if err := os.WriteFile(rest.path, nil, 0o644); err != nil {
+		return fmt.Errorf("measurements: %w", err)
+	}
+	if err := rest.Append(left); err != nil {
+		return err
+	}
+	if err := os.Rename(rest.path, j.path); err != nil {
+		return fmt.Errorf("measurements: %w", err)
+	}
+	j.all = left
+	return nil
+}
+
+// All are the measurements, in the order in which they were taken.
+func (j *Journal) All() []Measurement { return slices.Clone(j.all) }
+
+// has says whether a turn of a trial is complete: whether each of series is there.
+func (j *Journal) has(trial, turn string, series []string) bool {
+	for _, s := range series {
+		if !slices.ContainsFunc(j.all, func(m Measurement) bool {
+			return m.Trial == trial && m.Turn == turn && m.Series == s
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+// WriteCSV writes one line for each measurement, with a column for each metric that
+// there is. Courses over time are in the JSON lines only.
+func WriteCSV(w io.Writer, all []Measurement) error {
+	metrics := make(map[string]bool)
+	for _, m := range all {
+		for name := range m.Values {
+			metrics[name] = true
+		}
+	}
+	names := slices.Sorted(maps.Keys(metrics))
+	out := csv.NewWriter(w)
+	head := []string{"trial", "turn", "series", "x", "label", "round", "transport", "net", "setting", "note"}
+	rows := [][]string{append(head, names...)}
+	for _, m := range all {
+		row := []string{m.Trial, m.Turn, m.Series, number(m.X), m.Label, strconv.Itoa(m.Round), m.Transport, m.Net, m.Setting, m.Note}
+		for _, name := range names {
+			text := ""
+			if v, ok := m.Values[name]; ok {
+				text = number(v)
+			}
+			row = append(row, text)
+		}
+		rows = append(rows, row)
+	}
+	if err := out.WriteAll(rows); err != nil {
+		return fmt.Errorf("CSV: %w", err)
+	}
+	return nil
+}
+
+func number(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
+
+// Data is what was measured, to be looked up.
+type Data struct {
+	all    []Measurement
+	points map[string]map[point][]Measurement // by trial
+}
+
+type point struct {
+	series string
+	x      float64
+}
+
+// NewData arranges measurements.
+func NewData(all []Measurement) *Data {
+	d := &Data{all: all, points: make(map[string]map[point][]Measurement)}
+	for _, m := range all {
+		of := d.points[m.Trial]
+		if of == nil {
+			of = make(map[point][]Measurement)
+			d.points[m.Trial] = of
+		}
+		of[point{m.Series, m.X}] = append(of[point{m.Series, m.X}], m)
+	}
+	for _, of := range d.points {
+		for _, some := range of {
+			slices.SortFunc(some, func(a, b Measurement) int { return cmp.Compare(a.Round, b.Round) })
+		}
+	}
+	return d
+}
+
+// Trial are the measurements of one trial, in the order in which they were taken.
+func (d *Data) Trial(name string) []Measurement {
+	var some []Measurement
+	for _, m := range d.all {
+		if m.Trial == name {
+			some = append(some, m)
+		}
+	}
+	return some
+}
+
+// Series are those of a trial, in the order in which they were measured first.
+func (d *Data) Series(trial string) []string {
+	var names []string
+	for _, m := range d.all {
+		if m.Trial == trial && !slices.Contains(names, m.Series) {
+			names = append(names, m.Series)
+		}
+	}
+	return names
+}
+
+// Xs are where a series of a trial was measured, in ascending order.
+func (d *Data) Xs(trial, series string) []float64 {
+	var xs []float64
+	for p := range d.points[trial] {
+		if p.series == series {
+			xs = append(xs, p.x)
+		}
+	}
+	slices.Sort(xs)
+	return xs
+}
+
+// At are the rounds of one point.
+func (d *Data) At(trial, series string, x float64) []Measurement {
+	return d.points[trial][point{series, x}]
+}

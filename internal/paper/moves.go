@@ -1,0 +1,133 @@
+package paper
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/redykv/redykv/internal/cachebench"
+	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/manager/menu"
+	"github.com/redykv/redykv/redytier"
+	"github.com/redykv/redykv/ycsb"
+)
+
+// sevenRegions is how many regions the cache of figures 15 and 16 has.
+const sevenRegions = 7
+
+// Moves is a trial of a cache of seven regions some of which move to other VMs while
+// they are used (7.4). Each region has a VM of its own, so that one, two and four can
+// leave theirs.
+type Moves struct {
+	Name   string
+	Op     cachebench.Op
+	Size   int     // of a request, in bytes
+	Rate   float64 // requests a second to each region
+	Moving []int
+	Ways   []Way
+}
+
+// Way is how regions move.
+type Way struct {
+	Series    string
+	Migration redytier.Migration
+	Idle      bool // nobody uses the cache, and the copying is as fast as it goes
+}
+
+func (t Moves) trialName() string { return t.Name }
+
+func (t Moves) plan(b *Bench) (*plan, error) {
+	var turns []turn
+	for _, moving := range t.Moving {
+		for round := 1; round <= b.Rounds; round++ {
+			turns = append(turns, turn{
+				name: fmt.Sprintf("%d regions, round %d", moving, round), series: t.series(),
+				lasts: time.Duration(4*len(t.Ways)) * b.Load,
+				measure: func(ctx context.Context, _ ycsb.Progress) ([]Measurement, error) {
+					return t.measure(ctx, b, moving, round)
+				},
+			})
+		}
+	}
+	return &plan{turns: turns}, nil
+}
+
+func (t Moves) series() []string {
+	var names []string
+	for _, w := range t.Ways {
+		names = append(names, w.Series)
+	}
+	return names
+}
+
+// oneRegionVMs sells VMs that have room for one region.
+func oneRegionVMs(region int64) *menu.Menu {
+	return &menu.Menu{Version: menu.Version, Types: []menu.Type{{
+		Name: "one-region", Memory: menu.Size(region), Cores: 1, Sold: []menu.Sold{{CloudRegion: "here", Distance: 1, Price: 1}},
+	}}}
+}
+
+func (t Moves) measure(ctx context.Context, b *Bench, moving, round int) (_ []Measurement, err error) {
+	mgr, err := b.manager(ctx, oneRegionVMs(b.Region), manager.EmbedOptions{})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if endErr := mgr.Close(); err == nil {
+			err = endErr
+		}
+	}()
+	var all []Measurement
+	for _, w := range t.Ways {
+		spec := cachebench.MigrateSpec{
+			Transport: b.Transport, Net: b.Net, Capacity: sevenRegions * b.Region, RegionSize: b.Region, Size: t.Size,
+			Depth: 1, Rate: t.Rate, Ops: []cachebench.Op{t.Op}, Moving: moving, Rounds: 1, Lasts: b.Load,
+		}
+		w.Migration.BytesPerSecond = b.CopyRate
+		if w.Idle {
+			spec.Ops = []cachebench.Op{cachebench.Idle}
+			w.Migration.BytesPerSecond = b.IdleCopyRate
+		}
+		spec.Migrations = []redytier.Migration{w.Migration}
+		rows, err := cachebench.RunMigrations(ctx, mgr, spec, b.Log)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, t.measurement(b, w, &rows[0], moving, round))
+	}
+	return all, nil
+}
+
+func rate(bytes int64) string {
+	if bytes == 0 {
+		return "as fast as it goes"
+	}
+	return "at " + units.Size(bytes).String() + " a second"
+}
+
+func (t Moves) measurement(b *Bench, w Way, row *cachebench.MigrateRow, moving, round int) Measurement {
+	m := Measurement{
+		Series: w.Series, X: float64(moving), Round: round, Transport: row.Transport, Net: row.Net,
+		Values: map[string]float64{
+			"move_s": row.Seconds, "gigabyte_s": row.Seconds / float64(moving) * gigabyte / float64(b.Region),
+		},
+	}
+	if w.Idle {
+		return m
+	}
+	maps.Copy(m.Values, map[string]float64{
+		"before_mops": row.Before.Mops, "during_mops": row.During.Mops, "beside_mops": row.Beside.Mops, "after_mops": row.After.Mops,
+		"during_of_before": row.DuringOverBefore, "during_of_beside": row.DuringOverBeside, "beside_of_before": row.BesideOverBefore,
+		"drop_percent": 100 * (1 - row.DuringOverBefore), "cpu_during": row.During.CPU,
+	})
+	m.Setting = fmt.Sprintf("%d regions of %v, %d of them move, %s; %s held; %ss of %v, %g a second offered to each region",
+		row.Regions, units.Size(b.Region), moving, rate(b.CopyRate), row.Pause, row.Op, units.Size(row.Size), t.Rate)
+	if row.Before.Mops > 0 {
+		for i, mops := range row.Series {
+			m.Points = append(m.Points, [2]float64{float64(i-row.MovesAt) * cachebench.SeriesEvery.Seconds(), mops / row.Before.Mops})
+		}
+	}
+	return m
+}

@@ -1,0 +1,235 @@
+package report
+
+import (
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/redykv/redykv/internal/paper"
+)
+
+//go:embed page.html
+var pageText string
+
+var page = template.Must(template.New("report").Funcs(template.FuncMap{
+	"figure": figureOf, "verdict": verdict, "ours": ours,
+}).Parse(pageText))
+
+// pageFigure is a figure as the page shows it.
+type pageFigure struct {
+	paper.Figure
+	Plots    []pagePlot
+	Verdicts []paper.Verdict
+	LeftOut  []paper.LeftOut
+	Links    []string // transport and network, as measured
+	Settings []string
+	Notes    []string
+	Columns  []string
+	Rows     [][]string
+	Wide     bool // a row's spread is too wide to conclude
+}
+
+// WriteHTML writes the page of the figures that something is known of: that were
+// measured, or left out.
+func WriteHTML(w io.Writer, head paper.Head, figures []paper.Figure, d *paper.Data) error {
+	data := struct {
+		Head          []line
+		Figures       []pageFigure
+		Hold, Claimed int
+		Failing       []paper.Verdict
+		Unmeasured    []paper.LeftOut
+		Synthetic     bool
+	}{Head: headLines(head)}
+	for _, f := range figures {
+		p, known := newFigure(f, head, d)
+		if !known {
+			continue
+		}
+		data.Figures = append(data.Figures, p)
+		for _, v := range p.Verdicts {
+			if v.Holds == nil {
+				continue
+			}
+			data.Claimed++
+			if *v.Holds {
+				data.Hold++
+			} else {
+				data.Failing = append(data.Failing, v)
+			}
+		}
+	}
+	data.Unmeasured = head.LeftOut
+	if err := page.Execute(w, data); err != nil {
+		return fmt.Errorf("report: HTML: %w", err)
+	}
+	return nil
+}
+
+type pagePlot struct {
+	Title string
+	SVG   template.HTML
+}
+
+type line struct{ Name, Text string }
+
+func headLines(h paper.Head) []line {
+	s := h.Scale
+	lines := []line{
+		{"machine", h.Machine + ", kernel " + h.Kernel},
+		{"revision", h.Revision},
+		{"begun", h.Started.Format("2006-01-02 15:04 MST")},
+		{"scale", fmt.Sprintf("%s: stores of %d small and %d large records (the paper: 250 million), %v each after %v of warm-up; %d rounds of everything, turn by turn", s.Name, s.Records, s.LargeRecords, s.Duration, s.Warmup, s.Rounds)},
+		{"transport", h.Transport + ": memory of other processes on this machine"},
+		{"network", h.Net + " (a model on top of the transport)"},
+	}
+	if h.Trace != "" {
+		lines = append(lines, line{"trace of VMs", h.Trace})
+	}
+	return lines
+}
+
+// newFigure is a figure with what was measured; known says whether there is any of it.
+func newFigure(f paper.Figure, head paper.Head, d *paper.Data) (p pageFigure, known bool) {
+	p.Figure = f
+	for _, out := range head.LeftOut {
+		if out.Trial == f.Trial {
+			p.LeftOut = append(p.LeftOut, out)
+		}
+	}
+	all := d.Trial(f.Trial)
+	if len(all) == 0 && len(p.LeftOut) == 0 {
+		return p, false
+	}
+	for _, c := range f.Charts {
+		if svg := draw(c, f, d); svg != "" {
+			// It is drawn here, from numbers and escaped names.
+			p.Plots = append(p.Plots, pagePlot{c.Title, template.HTML(svg)})
+		}
+	}
+	p.Verdicts = paper.Judge(f, d, head.LeftOut)
+	for _, m := range all {
+		if m.Transport != "" {
+			add(&p.Links, fmt.Sprintf("transport %s, network %s", m.Transport, m.Net))
+		}
+		if m.Round == 1 && m.Setting != "" {
+			add(&p.Settings, m.Series+place(m)+": "+m.Setting)
+		}
+		if m.Note != "" {
+			add(&p.Notes, fmt.Sprintf("%s%s, round %d: %s", m.Series, place(m), m.Round, m.Note))
+		}
+	}
+	p.table(d)
+	return p, true
+}
+
+func place(m paper.Measurement) string {
+	if m.Label != "" {
+		return ", " + m.Label
+	}
+	return " at " + figure(m.X)
+}
+
+func add(list *[]string, s string) {
+	if !slices.Contains(*list, s) {
+		*list = append(*list, s)
+	}
+}
+
+// order is that of metrics in tables; others follow by name.
+var order = []string{"mops", "mean_us", "p50_us", "p95_us", "p99_us", "p999_us", "max_us", "hit_memory", "hit_cache", "hit_redy", "hit_ssd", "hit_smb", "hit_other"}
+
+// wideSpread is the part of the median that rounds may lie apart before the page warns.
+const wideSpread = 0.3
+
+// table is every point: the medians of its rounds, and how far these lie apart.
+func (p *pageFigure) table(d *paper.Data) {
+	var metrics []string
+	for _, m := range d.Trial(p.Trial) {
+		for name := range m.Values {
+			add(&metrics, name)
+		}
+	}
+	slices.SortFunc(metrics, func(a, b string) int {
+		i, j := slices.Index(order, a), slices.Index(order, b)
+		switch {
+		case i >= 0 && j >= 0:
+			return i - j
+		case i >= 0:
+			return -1
+		case j >= 0:
+			return 1
+		}
+		return strings.Compare(a, b)
+	})
+	p.Columns = append([]string{"series", "at", "rounds", "spread"}, metrics...)
+	for _, series := range d.Series(p.Trial) {
+		for _, x := range d.Xs(p.Trial, series) {
+			rounds := d.At(p.Trial, series, x)
+			at := figure(x)
+			if rounds[0].Label != "" {
+				at = rounds[0].Label
+			}
+			row := []string{series, at, fmt.Sprint(len(rounds)), "–"}
+			for i, name := range metrics {
+				v := d.Metric(p.Trial, series, x, name)
+				row = append(row, cellOf(name, v))
+				if i == 0 && v.Rounds > 1 && !p.ofQuantiles() {
+					row[3] = fmt.Sprintf("%.0f %%", 100*v.Spread())
+					if v.Spread() > wideSpread {
+						row[3] += " !"
+						p.Wide = true
+					}
+				}
+			}
+			p.Rows = append(p.Rows, row)
+		}
+	}
+}
+
+// ofQuantiles says that rounds are those of a distribution, not repeats.
+func (p *pageFigure) ofQuantiles() bool {
+	return slices.ContainsFunc(p.Charts, func(c paper.Chart) bool { return c.Kind == paper.Distribution })
+}
+
+func cellOf(metric string, v paper.Value) string {
+	switch {
+	case v.Rounds == 0:
+		return "–"
+	case strings.HasPrefix(metric, "hit_"):
+		return fmt.Sprintf("%.1f %%", 100*v.Median)
+	case strings.HasSuffix(metric, "_bytes"):
+		return figure(v.Median/(1<<20)) + " MiB"
+	}
+	return figure(v.Median)
+}
+
+func figureOf(v *float64) string {
+	if v == nil {
+		return "–"
+	}
+	return figure(*v)
+}
+
+// ours is our number, with the rounds' least and most.
+func ours(v paper.Verdict) string {
+	text := figureOf(v.Ours)
+	if v.Least != nil && v.Most != nil {
+		text += fmt.Sprintf(" (%s to %s)", figure(*v.Least), figure(*v.Most))
+	}
+	return text
+}
+
+func verdict(v paper.Verdict) string {
+	switch {
+	case v.Ours == nil:
+		return "not measured"
+	case v.Holds == nil:
+		return "–"
+	case *v.Holds:
+		return "holds"
+	}
+	return "does not hold"
+}

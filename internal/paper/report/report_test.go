@@ -1,0 +1,278 @@
+package report
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"golang.org/x/net/html"
+
+	"github.com/redykv/redykv/internal/paper"
+)
+
+var testHead = paper.Head{
+	Machine: "test <machine>", Kernel: "6.1", Revision: "abc", Scale: paper.Scale{Name: paper.Quick, Rounds: 3},
+	Transport: "shm", Net: "2.9us,100Gbit", Started: time.Unix(0, 0).UTC(),
+	LeftOut: []paper.LeftOut{{Trial: "fig18a", What: "smb", Reason: "no smbd & no share"}},
+}
+
+// testData is something for every figure: each series of each chart at several points,
+// in three rounds that differ.
+func testData() *paper.Data {
+	var all []paper.Measurement
+	seen := make(map[string]bool)
+	for _, f := range paper.Figures() {
+		if seen[f.Trial] {
+			continue
+		}
+		seen[f.Trial] = true
+		metrics, series := []string{"p99_us"}, []string{"redy", "ssd", "smb", "tiered"}
+		for _, other := range paper.Figures() {
+			if other.Trial != f.Trial {
+				continue
+			}
+			for _, c := range other.Charts {
+				metrics = append(metrics, c.Metric, c.Tail)
+				series = append(series, c.Series...)
+				for _, l := range c.Lines {
+					metrics = append(metrics, l.Metric)
+				}
+			}
+		}
+		for i, s := range slices.Compact(series) {
+			for j, x := range []float64{1, 2, 4} {
+				for round := 1; round <= 3; round++ {
+					m := paper.Measurement{
+						Trial: f.Trial, Turn: "t", Series: s, X: x, Round: round, Transport: "shm", Net: "2.9us,100Gbit", Setting: "some",
+						Values: map[string]float64{}, Label: []string{"one", "two words", "three"}[j],
+						Points: [][2]float64{{-1, 1}, {0, 0.5}, {1, 1.1}},
+					}
+					if i == 1 && j == 1 && round == 2 {
+						m.Note = "redy <lost>"
+					}
+					for k, name := range metrics {
+						if name != "" {
+							m.Values[name] = math.Pow(3, float64(i)) * (x + 0.1*float64(round) + float64(k))
+						}
+					}
+					all = append(all, m)
+				}
+			}
+		}
+	}
+	return paper.NewData(all)
+}
+
+func testPage(t *testing.T) string {
+	t.Helper()
+	var b strings.Builder
+	if err := WriteHTML(&b, testHead, paper.Figures(), testData()); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// The page is whole, well formed, loads nothing, and has every figure with its plots and
+// claims.
+func TestWriteHTML(t *testing.T) {
+	text := testPage(t)
+	root, err := html.Parse(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sections, plots := make(map[string]int), 0
+	var walk func(n *html.Node, section string)
+	walk = func(n *html.Node, section string) {
+		if n.Type == html.ElementNode {
+			for _, a := range n.Attr {
+				if a.Key == "src" || a.Key == "href" && !strings.HasPrefix(a.Val, "#") || a.Key == "d" && strings.Contains(a.Val, "NaN") {
+					t.Errorf("<%s %s=%q>", n.Data, a.Key, a.Val)
+				}
+				if n.Data == "section" && a.Key == "id" {
+					section = a.Val
+					sections[section] = 0
+				}
+			}
+			if n.Data == "svg" {
+				plots++
+				sections[section]++
+			}
+		}
+		for c := n.FirstChild; c != nil; c = c.NextSibling {
+			walk(c, section)
+		}
+	}
+	walk(root, "")
+	for _, f := range paper.Figures() {
+		if got := sections[f.Name]; got != len(f.Charts) {
+			t.Errorf("%s has %d plots, want %d", f.Name, got, len(f.Charts))
+		}
+		for _, c := range f.Claims {
+			if !strings.Contains(text, html.EscapeString(c.Text)) {
+				t.Errorf("%s: no claim %q", f.Name, c.Text)
+			}
+		}
+	}
+	for _, want := range []string{"test &lt;machine&gt;", "no smbd &amp; no share", "redy &lt;lost&gt;", "does not hold", ">holds<", "2.9us,100Gbit"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in the page", want)
+		}
+	}
+	for _, not := range []string{"NaN", "%!", "Infinity"} {
+		if strings.Contains(text, not) {
+			t.Errorf("%q is in the page", not)
+		}
+	}
+	// Of what was never measured there is nothing.
+	var b strings.Builder
+	if err := WriteHTML(&b, paper.Head{}, paper.Figures(), paper.NewData(nil)); err != nil || strings.Contains(b.String(), "<section") {
+		t.Errorf("%v: %s", err, b.String())
+	}
+}
+
+func TestAxis(t *testing.T) {
+	for _, c := range []struct {
+		axis      paper.Axis
+		numbers   []float64
+		low, high float64
+		ticks     []float64
+	}{
+		{paper.Axis{}, []float64{3, 9.2}, 0, 10, []float64{0, 2, 4, 6, 8, 10}},
+		{paper.Axis{}, []float64{-3, 6}, -4, 6, []float64{-4, -2, 0, 2, 4, 6}},
+		{paper.Axis{}, nil, 0, 1, []float64{0, 0.2, 0.4, 0.6, 0.8, 1}},
+		{paper.Axis{}, []float64{0}, 0, 1, []float64{0, 0.2, 0.4, 0.6, 0.8, 1}},
+		{paper.Axis{Log: true}, []float64{0.03, 4, 0, math.NaN()}, 0.01, 10, []float64{0.01, 0.1, 1, 10}},
+		{paper.Axis{Log: true}, []float64{5}, 1, 10, []float64{1, 2, 5, 10}},
+		{paper.Axis{Log: true}, []float64{10}, 10, 100, []float64{10, 20, 50, 100}},
+	} {
+		a := newAxis(c.axis, c.numbers)
+		near := func(a, b float64) bool { return math.Abs(a-b) < 1e-9*math.Max(1, math.Abs(b)) }
+		if !near(a.low, c.low) || !near(a.high, c.high) || !slices.EqualFunc(a.ticks, c.ticks, near) {
+			t.Errorf("%+v of %v: %v to %v by %v", c.axis, c.numbers, a.low, a.high, a.ticks)
+		}
+	}
+	for v, want := range map[float64]string{0: "0", 12.345: "12.3", 0.05: "0.05", 1234.5: "1235", 2.5e6: "2.5 M", 1.0004: "1", -0.25: "-0.25", 0.00012: "0.00012"} {
+		if got := figure(v); got != want {
+			t.Errorf("%v is written %q, want %q", v, got, want)
+		}
+	}
+}
+
+// chromium is a browser without a window, on the page.
+func chromium(t *testing.T) (context.Context, string) {
+	t.Helper()
+	path := ""
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if found, err := exec.LookPath(name); err == nil {
+			path = found
+			break
+		}
+	}
+	if path == "" {
+		t.Skip("there is no Chromium on this machine")
+	}
+	text := testPage(t)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/" && r.URL.Path != "/favicon.ico" {
+			t.Errorf("the page asks for %s", r.URL)
+		}
+		_, _ = w.Write([]byte(text)) // who is gone needs no answer
+	}))
+	t.Cleanup(server.Close)
+	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.WSURLReadTimeout(time.Minute))
+	ctx, cancel := chromedp.NewExecAllocator(t.Context(), options...)
+	t.Cleanup(cancel)
+	ctx, cancel = context.WithTimeout(ctx, 2*time.Minute)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewContext(ctx)
+	t.Cleanup(cancel)
+	return ctx, server.URL
+}
+
+// measurePage is what the browser is asked of a page: texts that lie over each other or
+// reach out of their plot, and the contrast of every kind of text with its background.
+const measurePage = `(() => {
+	const problems = [];
+	for (const svg of document.querySelectorAll('svg')) {
+		const box = svg.getBoundingClientRect();
+		if (box.width < 100) problems.push('a plot of ' + box.width + ' pixels');
+		const names = [...svg.querySelectorAll('text.name, text.tick')].map(t => [t.textContent, t.getBoundingClientRect()]);
+		for (const [text, r] of names) {
+			if (r.left < box.left - 1 || r.right > box.right + 1 || r.top < box.top - 1 || r.bottom > box.bottom + 1)
+				problems.push(svg.getAttribute('aria-label') + ': "' + text + '" reaches out of the plot');
+		}
+		const own = names.filter(([, r]) => r.left > box.left + box.width * 0.7);
+		for (let i = 0; i < own.length; i++) for (let j = 0; j < i; j++) {
+			const [a, b] = [own[i][1], own[j][1]];
+			if (a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 3 && b.top < a.bottom - 3)
+				problems.push(svg.getAttribute('aria-label') + ': "' + own[i][0] + '" lies over "' + own[j][0] + '"');
+		}
+	}
+	if (document.documentElement.scrollWidth > innerWidth) problems.push('the page is wider than its window');
+	const rgb = s => s.match(/[\d.]+/g).slice(0, 3).map(Number);
+	const light = s => { const [r, g, b] = rgb(s).map(v => { v /= 255; return v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4; }); return .2126 * r + .7152 * g + .0722 * b; };
+	const ground = getComputedStyle(document.body).backgroundColor;
+	const contrast = c => { const [a, b] = [light(c), light(ground)]; return (Math.max(a, b) + .05) / (Math.min(a, b) + .05); };
+	for (const el of document.querySelectorAll('p, td, th, h2, a, dd, span')) {
+		const c = getComputedStyle(el).color;
+		if (contrast(c) < 3.4) { problems.push(el.tagName + '.' + el.className + ' has a contrast of ' + contrast(c).toFixed(1)); break; }
+	}
+	for (const el of document.querySelectorAll('svg text')) {
+		const c = getComputedStyle(el).fill;
+		if (contrast(c) < 4) { problems.push('text.' + el.getAttribute('class') + ' has a contrast of ' + contrast(c).toFixed(1)); break; }
+	}
+	return {problems, ground, plots: document.querySelectorAll('svg').length};
+})()`
+
+// People see what is meant, light and dark, on a screen and on a phone.
+func TestInChromium(t *testing.T) {
+	ctx, url := chromium(t)
+	var errs []string
+	chromedp.ListenTarget(ctx, func(e any) {
+		if e, ok := e.(*runtime.EventExceptionThrown); ok {
+			errs = append(errs, e.ExceptionDetails.Error())
+		}
+	})
+	grounds := make(map[string]string)
+	for _, scheme := range []string{"light", "dark"} {
+		for _, width := range []int64{1200, 400} {
+			var got struct {
+				Problems []string
+				Ground   string
+				Plots    int
+			}
+			err := chromedp.Run(ctx,
+				emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}),
+				chromedp.EmulateViewport(width, 900),
+				chromedp.Navigate(url),
+				chromedp.Evaluate(measurePage, &got),
+			)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(got.Problems) > 0 {
+				t.Errorf("%s, %d pixels:\n%s", scheme, width, strings.Join(got.Problems, "\n"))
+			}
+			if got.Plots == 0 {
+				t.Error("no plots")
+			}
+			grounds[scheme] = got.Ground
+		}
+	}
+	if grounds["light"] == grounds["dark"] {
+		t.Errorf("light and dark are both %s", grounds["light"])
+	}
+	if len(errs) > 0 {
+		t.Error(fmt.Sprint(errs))
+	}
+}

@@ -1,0 +1,282 @@
+package paper
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/ycsb"
+)
+
+// Files of a run, in its directory.
+const (
+	HeadFile         = "run.json"
+	MeasurementsFile = "measurements.jsonl"
+	CSVFile          = "measurements.csv"
+	ClaimsFile       = "claims.jsonl"
+	ReportFile       = "report.html"
+)
+
+// Head is what a run was made on. Its JSON form is the file run.json.
+type Head struct {
+	Machine   string    `json:"machine"`
+	Kernel    string    `json:"kernel"`
+	Revision  string    `json:"revision"`
+	Scale     Scale     `json:"scale"`
+	Transport string    `json:"transport"`
+	Net       string    `json:"net"`
+	Started   time.Time `json:"started"`
+	Trace     string    `json:"trace,omitempty"` // of VMs; empty: synthetic
+	LeftOut   []LeftOut `json:"left_out,omitempty"`
+}
+
+// ErrOtherRun says that a directory has a run that this one does not go on with.
+var ErrOtherRun = errors.New("another run")
+
+// Workspace is a run's directory.
+type Workspace struct {
+	Head
+	Dir     string
+	Journal *Journal
+}
+
+// OpenWorkspace begins a run in dir, or goes on with the one that is there: scale,
+// transport, network, trace, machine and revision are to be the same then, or
+// ErrOtherRun is the error. A run that goes on keeps the sizes of its scale, whatever
+// the machine has left now.
+func OpenWorkspace(dir string, head Head) (*Workspace, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("directory of the report: %w", err)
+	}
+	head.Machine, head.Kernel, head.Revision = ycsb.Machine(), machine.Kernel(), machine.Revision()
+	old, err := ReadHead(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		head.Started = time.Now().Truncate(time.Second)
+	case err != nil:
+		return nil, err
+	default:
+		for _, same := range []struct{ what, was, is string }{
+			{"scale", old.Scale.Name, head.Scale.Name}, {"transport", old.Transport, head.Transport}, {"network", old.Net, head.Net},
+			{"trace", old.Trace, head.Trace}, {"machine", old.Machine, head.Machine}, {"revision", old.Revision, head.Revision},
+		} {
+			if same.was != same.is {
+				return nil, fmt.Errorf("%s has %w, of %s %q, and this one is of %q", dir, ErrOtherRun, same.what, same.was, same.is)
+			}
+		}
+		head = old
+	}
+	w := &Workspace{Head: head, Dir: dir}
+	if w.Journal, err = OpenJournal(filepath.Join(dir, MeasurementsFile)); err != nil {
+		return nil, err
+	}
+	return w, w.saveHead()
+}
+
+// ReadHead reads what a run in dir was made on.
+func ReadHead(dir string) (Head, error) {
+	var h Head
+	path := filepath.Join(dir, HeadFile)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return h, fmt.Errorf("no run: %w", err)
+	}
+	if err := json.Unmarshal(text, &h); err != nil {
+		return h, fmt.Errorf("%s: %w", path, err)
+	}
+	return h, nil
+}
+
+// ReadRun reads what a run in dir was made on, and what it has measured.
+func ReadRun(dir string) (Head, *Data, error) {
+	h, err := ReadHead(dir)
+	if err != nil {
+		return h, nil, err
+	}
+	f, err := os.Open(filepath.Join(dir, MeasurementsFile))
+	if err != nil {
+		return h, nil, fmt.Errorf("no measurements: %w", err)
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	all, err := ReadMeasurements(f)
+	if err != nil {
+		return h, nil, fmt.Errorf("%s: %w", f.Name(), err)
+	}
+	return h, NewData(all), nil
+}
+
+func (w *Workspace) saveHead() error {
+	text, err := json.MarshalIndent(w.Head, "", "  ")
+	if err != nil {
+		return fmt.Errorf("%s: %w", HeadFile, err)
+	}
+	path := filepath.Join(w.Dir, HeadFile)
+	if err := os.WriteFile(path+".partial", append(text, '\n'), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(path+".partial", path)
+}
+
+// Standing is how far a run is.
+type Standing struct {
+	Trial, Turn string        // that begins now
+	Done, Turns int           // of all trials
+	Left        time.Duration // about, for the turns that are not done
+}
+
+// Watcher is told how far a run is.
+type Watcher struct {
+	// Turn, if set, is told of every turn when it begins.
+	Turn func(Standing)
+	// Trial, if set, is told of every trial that has been measured, or was already: its
+	// name, its turns that were measured now, and how long they took.
+	Trial func(name string, turns int, took time.Duration)
+	// Progress, if set, is told what happens within a turn.
+	Progress ycsb.Progress
+}
+
+// Run measures what the trials of figures lack. Again measures all of them anew. What
+// has been measured is kept with every turn, whatever the error.
+func Run(ctx context.Context, w *Workspace, b *Bench, figures []Figure, again bool, watch Watcher) error {
+	if watch.Progress == nil {
+		watch.Progress = ycsb.NoProgress{}
+	}
+	all, err := prepare(w, b, figures, again)
+	if err != nil {
+		return err
+	}
+	pace := newPace(all)
+	for _, t := range all {
+		began, measured := time.Now(), 0
+		for _, turn := range t.turns {
+			if turn.done {
+				continue
+			}
+			if watch.Turn != nil {
+				watch.Turn(pace.standing(t.name, turn.name))
+			}
+			start := time.Now()
+			some, err := turn.measure(ctx, watch.Progress)
+			if err == nil {
+				err = ctx.Err()
+			}
+			if err == nil {
+				for i := range some {
+					some[i].Trial, some[i].Turn = t.name, turn.name
+				}
+				err = w.Journal.Append(some)
+			}
+			if err != nil {
+				return errors.Join(fmt.Errorf("%s: %w", t.name, err), t.close())
+			}
+			pace.ended(turn.lasts, time.Since(start))
+			measured++
+		}
+		if err := t.close(); err != nil {
+			return fmt.Errorf("%s: %w", t.name, err)
+		}
+		if watch.Trial != nil {
+			watch.Trial(t.name, measured, time.Since(began))
+		}
+	}
+	return nil
+}
+
+// planned is a trial with its turns.
+type planned struct {
+	name  string
+	turns []plannedTurn
+	end   func() error
+}
+
+type plannedTurn struct {
+	turn
+	done bool
+}
+
+func (p *planned) close() error {
+	if p.end == nil {
+		return nil
+	}
+	return p.end()
+}
+
+// prepare plans the trials of figures, each once.
+func prepare(w *Workspace, b *Bench, figures []Figure, again bool) ([]*planned, error) {
+	b.Scale = w.Scale
+	var all []*planned
+	var names []string
+	for _, f := range figures {
+		if slices.Contains(names, f.Trial) {
+			continue
+		}
+		names = append(names, f.Trial)
+		if again {
+			if err := w.Journal.Drop(f.Trial); err != nil {
+				return nil, err
+			}
+		}
+		t, err := trialOf(f.Trial).plan(b)
+		if errors.Is(err, errLeftOut) {
+			b.leave(f.Trial, "all", err)
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", f.Trial, err)
+		}
+		p := &planned{name: f.Trial, end: t.end}
+		for _, turn := range t.turns {
+			p.turns = append(p.turns, plannedTurn{turn, w.Journal.has(f.Trial, turn.name, turn.series)})
+		}
+		all = append(all, p)
+	}
+	// What is known of other trials stays.
+	w.LeftOut = slices.DeleteFunc(w.LeftOut, func(l LeftOut) bool { return slices.Contains(names, l.Trial) })
+	w.LeftOut = append(w.LeftOut, b.leftOut...)
+	return all, w.saveHead()
+}
+
+// pace foretells how long the rest takes: what its turns are meant to last, times how
+// much longer than that those did which are over.
+type pace struct {
+	done, turns int
+	left        time.Duration // of what is meant
+	meant, took time.Duration // of what is over
+}
+
+func newPace(all []*planned) *pace {
+	p := new(pace)
+	for _, t := range all {
+		for _, turn := range t.turns {
+			p.turns++
+			if turn.done {
+				p.done++
+			} else {
+				p.left += turn.lasts
+			}
+		}
+	}
+	return p
+}
+
+func (p *pace) ended(meant, took time.Duration) {
+	p.done++
+	p.left -= meant
+	p.meant += meant
+	p.took += took
+}
+
+func (p *pace) standing(trial, turn string) Standing {
+	left := p.left
+	if p.meant > 0 {
+		left = time.Duration(float64(left) * float64(p.took) / float64(p.meant))
+	}
+	return Standing{Trial: trial, Turn: turn, Done: p.done, Turns: p.turns, Left: left}
+}

@@ -1,0 +1,132 @@
+package paper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/redykv/redykv/internal/bench"
+	"github.com/redykv/redykv/internal/fabricbench"
+	"github.com/redykv/redykv/internal/modelbench"
+	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/manager/model"
+	"github.com/redykv/redykv/ycsb"
+)
+
+// SLOs is a trial of a model: it is built here, SLOs are drawn within its bounds, and a
+// cache is made by each that can be met, and measured (7.3). A round is one SLO.
+type SLOs struct {
+	Name       string
+	RecordSize int
+	QueueDepth int // of the network card
+	Seed       uint64
+}
+
+// sloSeries is the one series: what was asked, predicted and measured are its metrics.
+const sloSeries = "SLO"
+
+// sloTurns is how many turns the SLOs are divided into.
+const sloTurns = 5
+
+func (t SLOs) trialName() string { return t.Name }
+
+func (t SLOs) plan(b *Bench) (*plan, error) {
+	p := &sloPlan{trial: t, bench: b, build: modelbench.BuildSpec{
+		Transport: b.Transport, Net: b.Net, Distances: []int{1}, RecordSizes: []int{t.RecordSize},
+		// Half of the processors are the application's.
+		ClientCores: max(1, runtime.NumCPU()/2), QueueDepth: t.QueueDepth, Threads: max(2, runtime.NumCPU()),
+		Capacity: b.Capacity, Idle: fabricbench.DefaultIdle(b.Transport), PerPoint: b.PerPoint, Repeats: modelbench.MinRepeats, Log: b.Log,
+	}}
+	if err := p.build.Check(); err != nil {
+		return nil, err
+	}
+	p.check = modelbench.CheckSpec{
+		Transport: b.Transport, Net: b.Net, RecordSize: t.RecordSize, Count: b.SLOs / sloTurns, Margin: manager.DefaultSLOMargin,
+		Capacity: b.Capacity, Idle: p.build.Idle, Duration: max(b.PerPoint, bench.Laps*bench.MinDuration), Repeats: bench.Laps, Log: b.Log,
+	}
+	var turns []turn
+	for i := range sloTurns {
+		turns = append(turns, turn{
+			name: fmt.Sprintf("SLOs with seed %d", t.Seed+uint64(i)), series: []string{sloSeries},
+			lasts: time.Duration(p.check.Count) * p.check.Duration,
+			measure: func(ctx context.Context, progress ycsb.Progress) ([]Measurement, error) {
+				return p.measure(ctx, i, progress)
+			},
+		})
+	}
+	return &plan{turns: turns}, nil
+}
+
+// sloPlan is a trial of SLOs under way.
+type sloPlan struct {
+	trial SLOs
+	bench *Bench
+	build modelbench.BuildSpec
+	check modelbench.CheckSpec
+}
+
+func (p *sloPlan) measure(ctx context.Context, i int, progress ycsb.Progress) (_ []Measurement, err error) {
+	m, err := p.model(ctx, progress)
+	if err != nil {
+		return nil, err
+	}
+	mgr, err := p.bench.manager(ctx, nil, manager.EmbedOptions{Models: []*model.Model{m}, SLOMargin: p.check.Margin})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, mgr.Close()) }()
+	check := p.check
+	check.Seed = p.trial.Seed + uint64(i)
+	report, err := modelbench.Check(ctx, mgr, []*model.Model{m}, check, progress)
+	if err != nil {
+		return nil, err
+	}
+	var all []Measurement
+	for j, row := range report.Rows {
+		all = append(all, Measurement{
+			Series: sloSeries, Round: i*check.Count + j + 1, Transport: report.Spec.Transport, Net: report.Spec.Net,
+			Values: map[string]float64{
+				"slo_us": row.SLOLatencyUs, "predicted_us": row.PredictedLatencyUs, "measured_us": row.MeasuredLatencyUs,
+				"slo_mops": row.SLOMops, "predicted_mops": row.PredictedMops, "measured_mops": row.MeasuredMops,
+				"latency_of_slo": row.MeasuredLatencyUs / row.SLOLatencyUs, "throughput_of_slo": row.MeasuredMops / row.SLOMops,
+				"latency_kept":    share(row.MeasuredLatencyUs <= row.SLOLatencyUs),
+				"throughput_kept": share(row.MeasuredMops >= modelbench.MinMopsOfSLO*row.SLOMops),
+				"client_cores":    float64(row.C), "server_cores": float64(row.S),
+				"search_us": row.SearchUs, "looked_at": float64(row.Leaves) / float64(report.Leaves),
+			},
+			Setting: fmt.Sprintf("c,s,b,q = %d,%d,%d,%d of %d configurations, records of %v, margin %g",
+				row.C, row.S, row.B, row.Q, report.Leaves, units.Size(check.RecordSize), check.Margin),
+		})
+	}
+	return all, nil
+}
+
+func share(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// model builds the model, or goes on with one that was begun.
+func (p *sloPlan) model(ctx context.Context, progress ycsb.Progress) (_ *model.Model, err error) {
+	path := filepath.Join(p.bench.Dir, p.trial.Name+"-model.json")
+	m, err := model.Load(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		m, err = model.New(p.build.Provenance()), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	mgr, err := p.bench.manager(ctx, nil, manager.EmbedOptions{})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, mgr.Close()) }()
+	return m, modelbench.Build(ctx, mgr, m, p.build, func() error { return m.Save(path) }, progress)
+}

@@ -1,0 +1,257 @@
+package paper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/redykv/redykv/internal/mem"
+	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/ycsb"
+)
+
+// Stores is a trial of stores on several devices: reads, as fast as threads go. Sizes
+// are the paper's, in GB beside its database of 250 million records, and shrink with
+// that.
+type Stores struct {
+	Name         string
+	Value        int // bytes of a value
+	Distribution ycsb.Distribution
+	ReadCache    float64 // the share of local memory that is read cache
+	Devices      []ycsb.Device
+	Threads      []int
+	Memory       []float64 // local memory, descending: one store is given less and less
+	Cache        []float64 // Redy's; each is a store of its own
+	// Vary says which of the three is the X of the measurements.
+	Vary Vary
+}
+
+// Vary is what a trial of stores varies.
+type Vary string
+
+// What can be varied.
+const (
+	Threads     Vary = "threads"
+	LocalMemory Vary = "memory"
+	RedyCache   Vary = "cache"
+)
+
+func (t Stores) trialName() string { return t.Name }
+
+// records is how many a database of this trial has.
+func (t Stores) records(s Scale) int64 {
+	if t.Value >= largeValue {
+		return s.LargeRecords
+	}
+	return s.Records
+}
+
+func (t Stores) plan(b *Bench) (*plan, error) {
+	records := t.records(b.Scale)
+	devices := slices.DeleteFunc(slices.Clone(t.Devices), func(d ycsb.Device) bool {
+		err := ycsb.Usable(d)
+		if err != nil {
+			b.leave(t.Name, string(d), err)
+		}
+		return err != nil
+	})
+	need, _ := needs(records, t.Value, t.Memory[0], slices.Max(t.Cache))
+	if have := mem.Total(); have > 0 && need > have {
+		return nil, leftOutf("%d records of %v take %v of memory, and this machine has %v",
+			records, units.Size(t.Value), units.Size(need), units.Size(have))
+	}
+	p := &storePlan{trial: t, bench: b, records: records}
+	var turns []turn
+	for _, cache := range t.Cache {
+		for _, memory := range t.Memory {
+			for round := 1; round <= b.Rounds; round++ {
+				for _, threads := range t.Threads {
+					turns = append(turns, p.turn(cell{cache, memory, threads, round}, t.on(devices, cache)))
+				}
+			}
+		}
+	}
+	return &plan{turns: turns, end: p.end}, nil
+}
+
+// on are the devices that are measured with a cache: without one, Redy is the SSD.
+func (t Stores) on(devices []ycsb.Device, cache float64) []ycsb.Device {
+	if cache > 0 {
+		return devices
+	}
+	all := slices.Clone(devices)
+	for i, d := range all {
+		if d == ycsb.Redy {
+			all[i] = ycsb.SSD
+		}
+	}
+	return slices.Compact(all)
+}
+
+// series is the name under which a device's measurements go: where Redy's cache is
+// varied, it is the tiered store, whose cache may be none.
+func (t Stores) series(d ycsb.Device) string {
+	if t.Vary == RedyCache && (d == ycsb.Redy || d == ycsb.SSD) {
+		return tieredSeries
+	}
+	return string(d)
+}
+
+// cell is what the runs of a turn have in common.
+type cell struct {
+	cache, memory float64 // in the paper's GB
+	threads       int
+	round         int
+}
+
+// storePlan is a trial of stores under way: the rig of the last turn is kept for the
+// next one.
+type storePlan struct {
+	trial   Stores
+	bench   *Bench
+	records int64
+
+	rig       *ycsb.Rig
+	cache     float64 // of rig
+	memory    float64 // the same
+	dir       string
+	sequences [][]uint32 // of as many threads as there are at most
+}
+
+func (p *storePlan) turn(c cell, devices []ycsb.Device) turn {
+	var series []string
+	for _, d := range devices {
+		series = append(series, p.trial.series(d))
+	}
+	return turn{
+		name:   fmt.Sprintf("%gGB cache, %gGB memory, %d threads, round %d", c.cache, c.memory, c.threads, c.round),
+		series: series,
+		lasts:  time.Duration(len(devices)) * (p.bench.Duration + p.bench.Warmup),
+		measure: func(ctx context.Context, progress ycsb.Progress) ([]Measurement, error) {
+			return p.measure(ctx, c, devices, progress)
+		},
+	}
+}
+
+func (p *storePlan) measure(ctx context.Context, c cell, devices []ycsb.Device, progress ycsb.Progress) ([]Measurement, error) {
+	if err := p.ready(ctx, c, devices, progress); err != nil {
+		return nil, err
+	}
+	var all []Measurement
+	for _, d := range devices {
+		r, err := p.rig.Run(ctx, ycsb.Spec{
+			Device: d, Distribution: p.trial.Distribution, Threads: c.threads, Duration: p.bench.Duration, Warmup: p.bench.Warmup,
+		}, p.sequences[:c.threads], progress)
+		if err != nil {
+			return nil, err
+		}
+		if r.Errors > 0 {
+			return nil, fmt.Errorf("device %s: %d of %d reads went wrong; the first: %s", d, r.Errors, r.Ops, r.FirstError)
+		}
+		all = append(all, p.measurement(c, &r))
+	}
+	return all, nil
+}
+
+// ready makes the rig that a cell needs, unless it is there.
+func (p *storePlan) ready(ctx context.Context, c cell, devices []ycsb.Device, progress ycsb.Progress) (err error) {
+	if p.rig != nil && (p.cache != c.cache || c.memory > p.memory) {
+		if err := p.end(); err != nil {
+			return err
+		}
+	}
+	if p.sequences == nil {
+		p.sequences, err = p.shape(c).Sequences(p.trial.Distribution, slices.Max(p.trial.Threads))
+		if err != nil {
+			return err
+		}
+	}
+	if p.rig == nil {
+		if p.dir, err = os.MkdirTemp(p.bench.Work, p.trial.Name+"-*"); err != nil {
+			return fmt.Errorf("files of stores: %w", err)
+		}
+		if p.rig, err = ycsb.OpenRig(ctx, devices, p.shape(c), p.dir); err != nil {
+			return errors.Join(err, os.RemoveAll(p.dir))
+		}
+		p.cache, p.memory = c.cache, c.memory
+		return p.rig.Load(ctx, progress)
+	}
+	if c.memory == p.memory {
+		return nil
+	}
+	p.memory = c.memory
+	return p.rig.SetMemory(p.shape(c).Memory)
+}
+
+// Pages of the log: small ones where memory is so, or will be.
+const (
+	smallPage = 64 << 10
+	largePage = 1 << 20
+	logPages  = 4 // that a log has at least
+)
+
+// shape is what a cell's store holds and may use.
+func (p *storePlan) shape(c cell) ycsb.Shape {
+	t := p.trial
+	page := smallPage
+	if ycsb.LogBytes(p.records, t.Value) > gigabyte {
+		page = largePage
+	}
+	least := int64(float64(logPages*page) / (1 - t.ReadCache))
+	return ycsb.Shape{
+		Records: p.records, ValueSize: t.Value, ReadCache: t.ReadCache, PageSize: page,
+		Memory: max(scaled(p.records, c.memory), least+smallPage),
+		// Redy's memory as the paper has it holds the log, and must do so when rounding
+		// is over.
+		Cache:     max(scaled(p.records, c.cache), largePage),
+		Transport: p.bench.Transport, Net: p.bench.Net, Depth: ycsb.DefaultDepth, CacheServer: p.bench.CacheServer,
+	}
+}
+
+func (p *storePlan) measurement(c cell, r *ycsb.Result) Measurement {
+	m := Measurement{
+		Trial: p.trial.Name, Series: p.trial.series(r.Device), Round: c.round, Transport: r.Transport, Net: r.Net, Note: r.Note,
+		Values: map[string]float64{
+			"mops": r.Mops, "p50_us": r.P50Micros, "p95_us": r.P95Micros, "p99_us": r.P99Micros,
+			"p999_us": r.P999Micros, "max_us": r.MaxMicros,
+			"hit_memory": r.HitMemory, "hit_cache": r.HitCache, "hit_redy": r.HitRedy, "hit_ssd": r.HitSSD, "hit_other": r.HitOther,
+			"memory_bytes": float64(r.MemoryBytes), "index_bytes": float64(r.IndexBytes), "log_bytes": float64(r.LogBytes),
+			"resident_bytes": float64(r.ResidentBytes),
+		},
+		Setting: fmt.Sprintf("%d records of %d+%d B, log %v, local memory %v, Redy %v, %s, %d threads of %d reads under way",
+			r.Records, ycsb.KeySize, r.ValueSize, units.Size(r.LogBytes), units.Size(r.MemoryBytes), units.Size(r.CacheBytes),
+			r.Distribution, r.Threads, r.Depth),
+	}
+	switch p.trial.Vary {
+	case Threads:
+		m.X = float64(c.threads)
+	case LocalMemory:
+		m.X = c.memory
+	case RedyCache:
+		m.X = c.cache
+	}
+	if !r.DirectIO && r.Device == ycsb.SSD {
+		m.Note = joinNotes(m.Note, "no direct I/O here: the page cache may have served reads")
+	}
+	return m
+}
+
+func joinNotes(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + "; " + b
+}
+
+func (p *storePlan) end() error {
+	if p.rig == nil {
+		return nil
+	}
+	err := errors.Join(p.rig.Close(), os.RemoveAll(filepath.Clean(p.dir)))
+	p.rig = nil
+	return err
+}

@@ -1,0 +1,242 @@
+package paper
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// Value is what the rounds of a measurement say: the median, and the least and the
+// most of them.
+type Value struct {
+	Median, Least, Most float64
+	Rounds              int
+}
+
+// Rounds is the Value of some numbers; of none, all is NaN.
+func Rounds(numbers []float64) Value {
+	if len(numbers) == 0 {
+		nan := math.NaN()
+		return Value{Median: nan, Least: nan, Most: nan}
+	}
+	sorted := slices.Sorted(slices.Values(numbers))
+	n := len(sorted)
+	return Value{(sorted[(n-1)/2] + sorted[n/2]) / 2, sorted[0], sorted[n-1], n}
+}
+
+// Spread is how far the rounds lie apart, as a part of the median.
+func (v Value) Spread() float64 {
+	if v.Median == 0 {
+		return 0
+	}
+	return (v.Most - v.Least) / math.Abs(v.Median)
+}
+
+// Metric is the value of a metric at a point of a trial.
+func (d *Data) Metric(trial, series string, x float64, metric string) Value {
+	return Rounds(byRound(d.At(trial, series, x), metric).numbers())
+}
+
+// rounds are numbers by round. One that is not of any round, such as a quantile over
+// all of them, stands alone in round 0.
+type rounds map[int]float64
+
+func byRound(some []Measurement, metric string) rounds {
+	r := make(rounds)
+	for _, m := range some {
+		if v, ok := m.Values[metric]; ok {
+			r[m.Round] = v
+		}
+	}
+	return r
+}
+
+func (r rounds) numbers() []float64 {
+	var list []float64
+	for _, v := range r {
+		list = append(list, v)
+	}
+	return list
+}
+
+// with combines two round by round, and one of no round with each.
+func (r rounds) with(o rounds, f func(a, b float64) float64) rounds {
+	out := make(rounds)
+	single, alone := r[0]
+	other, otherAlone := o[0]
+	switch {
+	case alone && otherAlone:
+		out[0] = f(single, other)
+	case alone:
+		for i, b := range o {
+			out[i] = f(single, b)
+		}
+	case otherAlone:
+		for i, a := range r {
+			out[i] = f(a, other)
+		}
+	default:
+		for i, a := range r {
+			if b, ok := o[i]; ok {
+				out[i] = f(a, b)
+			}
+		}
+	}
+	return out
+}
+
+// Quantity is a number that is made of measurements: data, which is worked out by
+// round. Series that are compared were measured in the same turn, so that their ratio
+// is one of neighbours in time.
+type Quantity interface {
+	// in works it out; trial is the figure's. What was not measured is an error that
+	// says so.
+	in(d *Data, trial string) (rounds, error)
+}
+
+// At is a metric at one point. Trial is another one than the figure's, if set.
+type At struct {
+	Trial  string
+	Series string
+	X      float64
+	Metric string
+}
+
+func (a At) in(d *Data, trial string) (rounds, error) {
+	if a.Trial != "" {
+		trial = a.Trial
+	}
+	r := byRound(d.At(trial, a.Series, a.X), a.Metric)
+	if len(r) == 0 {
+		return nil, fmt.Errorf("%s at %g of %s was not measured", a.Series, a.X, trial)
+	}
+	return r, nil
+}
+
+// Ratio is one over another.
+type Ratio struct{ Over, Under Quantity }
+
+func (q Ratio) in(d *Data, trial string) (rounds, error) {
+	return combine(d, trial, q.Over, q.Under, func(a, b float64) float64 { return a / b })
+}
+
+// Loss is by how much Of falls short of From, in percent of that.
+type Loss struct{ From, Of Quantity }
+
+func (q Loss) in(d *Data, trial string) (rounds, error) {
+	return combine(d, trial, q.From, q.Of, func(from, of float64) float64 { return 100 * (1 - of/from) })
+}
+
+// Minus is the difference of two.
+type Minus struct{ From, Take Quantity }
+
+func (q Minus) in(d *Data, trial string) (rounds, error) {
+	return combine(d, trial, q.From, q.Take, func(a, b float64) float64 { return a - b })
+}
+
+// Gap is how far two are apart, as the logarithm of the factor between them: 0 where
+// they are the same, 1 where one is e times the other.
+type Gap struct{ A, B Quantity }
+
+func (q Gap) in(d *Data, trial string) (rounds, error) {
+	return combine(d, trial, q.A, q.B, func(a, b float64) float64 { return math.Abs(math.Log(a / b)) })
+}
+
+// Least is the least of several.
+type Least []Quantity
+
+func (q Least) in(d *Data, trial string) (rounds, error) { return fold(d, trial, q, math.Min) }
+
+// Most is the most of several.
+type Most []Quantity
+
+func (q Most) in(d *Data, trial string) (rounds, error) { return fold(d, trial, q, math.Max) }
+
+// Rise is the least ratio of a point of a series to the one before it, over X from
+// From on.
+type Rise struct{ Series, Metric string }
+
+func (q Rise) in(d *Data, trial string) (rounds, error) {
+	xs := d.Xs(trial, q.Series)
+	if len(xs) < 2 {
+		return nil, fmt.Errorf("%s of %s was not measured at two points", q.Series, trial)
+	}
+	var steps Least
+	for i := 1; i < len(xs); i++ {
+		steps = append(steps, Ratio{At{Series: q.Series, X: xs[i], Metric: q.Metric}, At{Series: q.Series, X: xs[i-1], Metric: q.Metric}})
+	}
+	return steps.in(d, trial)
+}
+
+// Quantile is the number below which that part of a metric's rounds lies.
+type Quantile struct {
+	Series, Metric string
+	Part           float64
+}
+
+func (q Quantile) in(d *Data, trial string) (rounds, error) {
+	var numbers []float64
+	for _, m := range d.Trial(trial) {
+		if v, ok := m.Values[q.Metric]; ok && m.Series == q.Series {
+			numbers = append(numbers, v)
+		}
+	}
+	if len(numbers) == 0 {
+		return nil, fmt.Errorf("%s of %s was not measured", q.Series, trial)
+	}
+	slices.Sort(numbers)
+	return rounds{0: numbers[min(int(q.Part*float64(len(numbers))), len(numbers)-1)]}, nil
+}
+
+// Mean is that of a metric over all its rounds.
+type Mean struct{ Series, Metric string }
+
+func (q Mean) in(d *Data, trial string) (rounds, error) {
+	sum, n := 0.0, 0
+	for _, m := range d.Trial(trial) {
+		if v, ok := m.Values[q.Metric]; ok && m.Series == q.Series {
+			sum, n = sum+v, n+1
+		}
+	}
+	if n == 0 {
+		return nil, fmt.Errorf("%s of %s was not measured", q.Series, trial)
+	}
+	return rounds{0: sum / float64(n)}, nil
+}
+
+func combine(d *Data, trial string, a, b Quantity, f func(a, b float64) float64) (rounds, error) {
+	left, err := a.in(d, trial)
+	if err != nil {
+		return nil, err
+	}
+	right, err := b.in(d, trial)
+	if err != nil {
+		return nil, err
+	}
+	both := left.with(right, f)
+	if len(both) == 0 {
+		return nil, fmt.Errorf("no round of %s has both", trial)
+	}
+	return both, nil
+}
+
+func fold(d *Data, trial string, all []Quantity, f func(a, b float64) float64) (rounds, error) {
+	var sum rounds
+	var missing []string
+	for _, q := range all {
+		r, err := q.in(d, trial)
+		switch {
+		case err != nil:
+			missing = append(missing, err.Error())
+		case sum == nil:
+			sum = r
+		default:
+			sum = sum.with(r, f)
+		}
+	}
+	if missing != nil {
+		return nil, fmt.Errorf("%s", strings.Join(missing, "; "))
+	}
+	return sum, nil
+}

@@ -1,0 +1,244 @@
+package ycsb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/redykv/redykv/device"
+)
+
+// copies is one log on several devices, each of which has all of it: a write goes to
+// all, and a read to the one that was selected when its queue was made. So a store
+// that is loaded once is read from one device after another, and what is compared
+// differs in nothing else.
+//
+// Metadata and objects are the first device's.
+type copies struct {
+	all      []device.Device
+	selected atomic.Int32
+}
+
+// Start implements device.Device.
+func (c *copies) Start(tail int64) error {
+	return c.each(func(d device.Device) error { return d.Start(tail) })
+}
+
+// each calls do for every device, up to the first error.
+func (c *copies) each(do func(device.Device) error) error {
+	for _, d := range c.all {
+		if err := do(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// NewQueue implements device.Device.
+func (c *copies) NewQueue(depth int) (device.Queue, error) {
+	reads, err := c.all[c.selected.Load()].NewQueue(depth)
+	if err != nil {
+		return nil, err
+	}
+	return &copiesQueue{Queue: reads, copies: c, depth: depth}, nil
+}
+
+// Alignment implements device.Device: what suits the device that asks for most.
+func (c *copies) Alignment() int {
+	align := 1
+	for _, d := range c.all {
+		align = max(align, d.Alignment())
+	}
+	return align
+}
+
+// Begin implements device.Device: all devices answer from there on.
+func (c *copies) Begin() int64 {
+	begin := int64(0)
+	for _, d := range c.all {
+		begin = max(begin, d.Begin())
+	}
+	return begin
+}
+
+// Truncate implements device.Device.
+func (c *copies) Truncate(begin int64) error {
+	return c.each(func(d device.Device) error { return d.Truncate(begin) })
+}
+
+// Sync implements device.Device.
+func (c *copies) Sync() error { return c.each(device.Device.Sync) }
+
+// WriteMeta implements device.Device.
+func (c *copies) WriteMeta(name string, data []byte) error { return c.all[0].WriteMeta(name, data) }
+
+// ReadMeta implements device.Device.
+func (c *copies) ReadMeta(name string) ([]byte, error) { return c.all[0].ReadMeta(name) }
+
+// CreateObject implements device.Objects.
+func (c *copies) CreateObject(name string) (device.ObjectWriter, error) {
+	return c.all[0].CreateObject(name)
+}
+
+// OpenObject implements device.Objects.
+func (c *copies) OpenObject(name string) (device.Object, error) { return c.all[0].OpenObject(name) }
+
+// RemoveObject implements device.Objects.
+func (c *copies) RemoveObject(name string) error { return c.all[0].RemoveObject(name) }
+
+// ListObjects implements device.Objects.
+func (c *copies) ListObjects() ([]string, error) { return c.all[0].ListObjects() }
+
+// Close implements device.Device.
+func (c *copies) Close() error {
+	var err error
+	for _, d := range c.all {
+		err = errors.Join(err, d.Close())
+	}
+	return err
+}
+
+// copiesQueue reads from one device: that is the embedded queue, which nothing stands
+// before as long as nothing is written. The first write opens a queue on every device.
+type copiesQueue struct {
+	device.Queue
+	copies *copies
+	depth  int
+
+	writers []device.Queue      // by device; nil until the first write
+	writes  []copiedWrite       // by slot, which is the tag that the devices get
+	free    []uint64            // slots
+	ended   []device.Completion // of writes that all devices are through with
+}
+
+// copiedWrite is one write, until the last device is through with it.
+type copiedWrite struct {
+	tag  uint64
+	size int
+	left int
+	err  error
+}
+
+// Write implements device.Queue.
+func (q *copiesQueue) Write(src []byte, addr int64, tag uint64) error {
+	if q.writers == nil {
+		if err := q.open(); err != nil {
+			return err
+		}
+	}
+	if len(q.free) == 0 {
+		return device.ErrQueueFull
+	}
+	slot := q.free[len(q.free)-1]
+	w := &q.writes[slot]
+	*w = copiedWrite{tag: tag, size: len(src)}
+	for i, writer := range q.writers {
+		err := writer.Write(src, addr, slot)
+		switch {
+		case err == nil:
+			w.left++
+		case w.left == 0 && i == 0:
+			return err
+		default: // others have it already: it fails when they are through with it
+			w.err = errors.Join(w.err, err)
+		}
+	}
+	q.free = q.free[:len(q.free)-1]
+	return nil
+}
+
+func (q *copiesQueue) open() error {
+	var writers []device.Queue
+	for _, d := range q.copies.all {
+		writer, err := d.NewQueue(q.depth)
+		if err != nil {
+			for _, w := range writers {
+				err = errors.Join(err, w.Close())
+			}
+			return fmt.Errorf("ycsb: queue for writes: %w", err)
+		}
+		writers = append(writers, writer)
+	}
+	q.writers, q.writes = writers, make([]copiedWrite, q.depth)
+	for slot := range q.writes {
+		q.free = append(q.free, uint64(slot))
+	}
+	return nil
+}
+
+// Submit implements device.Queue.
+func (q *copiesQueue) Submit() error {
+	err := q.Queue.Submit()
+	for _, w := range q.writers {
+		err = errors.Join(err, w.Submit())
+	}
+	return err
+}
+
+// Poll implements device.Queue.
+func (q *copiesQueue) Poll(done []device.Completion) int {
+	n := q.Queue.Poll(done)
+	if q.writers == nil {
+		return n
+	}
+	q.collect()
+	ended := copy(done[n:], q.ended)
+	q.ended = q.ended[:copy(q.ended, q.ended[ended:])]
+	return n + ended
+}
+
+// collect polls the devices for writes.
+func (q *copiesQueue) collect() {
+	var some [16]device.Completion
+	for _, writer := range q.writers {
+		for n := len(some); n == len(some); {
+			n = writer.Poll(some[:])
+			for _, c := range some[:n] {
+				w := &q.writes[c.Tag]
+				w.err = errors.Join(w.err, c.Err)
+				if c.Event == device.Committed {
+					continue // Released follows
+				}
+				if w.left--; w.left > 0 {
+					continue
+				}
+				end := device.Completion{Tag: w.tag, Err: w.err}
+				if w.err == nil {
+					end.N = w.size
+				}
+				q.ended, q.free = append(q.ended, end), append(q.free, c.Tag)
+			}
+		}
+	}
+}
+
+// Wait implements device.Queue. While writes are under way it waits for one of
+// them; reads that end first are found when that does.
+func (q *copiesQueue) Wait(ctx context.Context) error {
+	for q.writers != nil {
+		q.collect()
+		under := q.depth - len(q.free)
+		if len(q.ended) > 0 {
+			return nil
+		}
+		if under == 0 {
+			break
+		}
+		for _, writer := range q.writers { // returns at once where nothing is under way
+			if err := writer.Wait(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return q.Queue.Wait(ctx)
+}
+
+// Close implements device.Queue.
+func (q *copiesQueue) Close() error {
+	err := q.Queue.Close()
+	for _, w := range q.writers {
+		err = errors.Join(err, w.Close())
+	}
+	return err
+}

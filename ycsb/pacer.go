@@ -1,0 +1,52 @@
+package ycsb
+
+import (
+	"runtime"
+	"time"
+)
+
+// pacer says when the reads of one thread of an open loop begin. Times are nanoseconds
+// since the reader's epoch. The zero pacer is a closed loop's: nothing has its time.
+type pacer struct {
+	step  float64 // between two reads of this thread
+	first float64 // of this thread's first read behind the crew's, so that threads take turns
+	due   float64 // when the next read is meant to begin
+}
+
+// pace makes it one of so many threads that begin rate reads a second together.
+func (p *pacer) pace(rate float64, thread, threads int) {
+	if rate > 0 {
+		p.step = float64(threads) / rate * float64(time.Second)
+		p.first = p.step * float64(thread) / float64(threads)
+	}
+}
+
+// open says whether the loop is an open one.
+func (p *pacer) open() bool { return p.step > 0 }
+
+// begin starts counting.
+func (p *pacer) begin(now int64) { p.due = float64(now) + p.first }
+
+// isDue says whether the next read's time has come.
+func (p *pacer) isDue(now int64) bool { return p.due <= float64(now) }
+
+// intended is when the next read is meant to begin; never 0, which stands for not
+// measured.
+func (p *pacer) intended() int64 { return int64(p.due) | 1 }
+
+// advance goes on to the next read. Of a closed loop it does nothing.
+func (p *pacer) advance() { p.due += p.step }
+
+// nap is how long before a read's time a thread that has nothing else to do wakes:
+// timers are late by some tens of microseconds.
+const nap = 500 * time.Microsecond
+
+// rest lets others run until something may have happened. Who has nothing under way
+// sleeps where the next read is far off.
+func (p *pacer) rest(now int64, idle bool) {
+	if left := time.Duration(p.due) - time.Duration(now) - nap; idle && left > nap {
+		time.Sleep(min(left, tickEvery))
+		return
+	}
+	runtime.Gosched()
+}
