@@ -46,15 +46,7 @@ func DefaultMemory(logBytes int64) int64 { return max(logBytes/logShares, leastM
 // DefaultCache is Redy's memory at the paper's scale, which holds the whole log.
 func DefaultCache(logBytes int64) int64 { return DefaultMemory(logBytes) * cacheShares }
 
-const (
-	loadThreads = 2
-	// sequenceBytes is how much of the Go heap a sequence takes for each entry.
-	sequenceBytes = 4
-)
-
-// sequenceLength is how many record numbers a thread has drawn beforehand: for
-// small stores enough to meet every record, for large ones a few seconds' worth.
-func (s Shape) sequenceLength() int { return int(min(max(4*s.Records, 1<<16), 1<<22)) }
+const loadThreads = 2
 
 // Check refuses a comparison that makes no sense, or that needs more memory than
 // the machine has. It starts nothing and touches no file.
@@ -115,11 +107,11 @@ func noTwice[T comparable](what string, list []T) error {
 	return nil
 }
 
-// memoryBytes is what all stores, caches and sequences take together: all stores
+// memoryBytes is what all stores and caches take together: all stores
 // are open at once, so that devices are measured turn by turn. A sum too large
 // for its type is as large as the type can say.
 func (c Comparison) memoryBytes() int64 {
-	sum := float64(slices.Max(c.Threads)) * float64(len(c.Distributions)) * float64(c.sequenceLength()*sequenceBytes)
+	sum := 0.0
 	for _, d := range c.Devices {
 		sum += c.MemoryOn(d)
 	}
@@ -157,10 +149,6 @@ func Compare(ctx context.Context, c Comparison, progress Progress) (results []Re
 	if progress == nil {
 		progress = NoProgress{}
 	}
-	sequences, err := c.drawSequences(progress)
-	if err != nil {
-		return nil, err
-	}
 	targets := make(map[Device]*Target)
 	defer func() {
 		for _, target := range targets {
@@ -183,7 +171,7 @@ func Compare(ctx context.Context, c Comparison, progress Progress) (results []Re
 		}
 	}
 	for _, spec := range c.specs() {
-		result, err := Run(ctx, targets[spec.Device], spec, sequences[spec.Distribution][:spec.Threads], progress)
+		result, err := Run(ctx, targets[spec.Device], spec, progress)
 		if err != nil {
 			return byDevice(results, c.Devices), err
 		}
@@ -193,24 +181,6 @@ func Compare(ctx context.Context, c Comparison, progress Progress) (results []Re
 		results = append(results, result)
 	}
 	return byDevice(results, c.Devices), nil
-}
-
-// drawSequences draws every thread's record numbers before anything is timed.
-// All devices are given the same ones.
-func (c Comparison) drawSequences(progress Progress) (map[Distribution][][]uint32, error) {
-	threads := slices.Max(c.Threads)
-	progress.Begin("draw records", int64(threads*len(c.Distributions)))
-	defer progress.End()
-	sequences := make(map[Distribution][][]uint32)
-	for _, distribution := range c.Distributions {
-		drawn, err := c.Sequences(distribution, threads)
-		if err != nil {
-			return nil, err
-		}
-		progress.Add(int64(threads))
-		sequences[distribution] = drawn
-	}
-	return sequences, nil
 }
 
 // checkDisk refuses a directory that cannot be written to, or that has too

@@ -65,7 +65,7 @@ func TestCompare(t *testing.T) {
 	}; !slices.Equal(names, want) {
 		t.Fatalf("experiments %v, want %v", names, want)
 	}
-	if told != len(results) || progress.open || len(progress.names) != 1+2+len(results) {
+	if told != len(results) || progress.open || len(progress.names) != 2+len(results) {
 		t.Errorf("told of %d results and of stages %v, left open: %v", told, progress.names, progress.open)
 	}
 	for _, r := range results {

@@ -9,9 +9,9 @@
 // combination of devices, distributions and threads.
 //
 // The driver is made to cost little beside a store that answers in tens of
-// nanoseconds: record numbers are drawn before the clock starts, keys are eight
-// bytes, nothing is allocated per operation, and the clock is read for every
-// 32nd operation only. Every value read is checked against its key, so that a
+// nanoseconds: a record number takes some of these to draw, keys are eight bytes,
+// nothing is allocated per operation, and the clock is read for every 32nd operation
+// only, in a closed loop. A [Rig] is one store on several devices. Every value read is checked against its key, so that a
 // figure is never one of wrong answers.
 //
 // The core workloads A to F of YCSB, with its own client and its own output,

@@ -30,8 +30,7 @@ const (
 type reader struct {
 	session   *kv.Session // while run is running
 	valueSize int
-	sequence  []uint32 // record numbers, used again from the start when through
-	next      int      // position in sequence
+	numbers   *Generator
 
 	// ops[i] belongs to the session while i is not in free. began[i] is when
 	// ops[i] was submitted, if its latency is measured, else 0.
@@ -68,10 +67,10 @@ func (t *tally) add(other tally) {
 }
 
 // newReader makes a reader that keeps depth reads under way.
-func newReader(valueSize, depth int, sequence []uint32) *reader {
+func newReader(valueSize, depth int, numbers *Generator) *reader {
 	r := &reader{
 		valueSize: valueSize,
-		sequence:  sequence,
+		numbers:   numbers,
 		ops:       make([]kv.Op, depth),
 		began:     make([]int64, depth),
 		free:      make([]uint32, depth),
@@ -142,10 +141,7 @@ func (r *reader) submit() (int, error) {
 		}
 		i := r.free[len(r.free)-1]
 		op := &r.ops[i]
-		PutKey(op.Key, uint64(r.sequence[r.next]))
-		if r.next++; r.next == len(r.sequence) {
-			r.next = 0
-		}
+		PutKey(op.Key, uint64(r.numbers.Next()))
 		if r.pacer.open() {
 			r.began[i] = r.pacer.intended()
 		} else if r.countdown--; r.countdown == 0 {

@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/kv"
 )
@@ -27,6 +25,7 @@ type Rig struct {
 	devices  []Device
 	storages []*Storage
 	log      *copies
+	runs     int64
 }
 
 // OpenRig makes an empty store of that shape on devices, whose files, if they have
@@ -98,15 +97,18 @@ func (r *Rig) SetMemory(bytes int64) error {
 // Shape is what the rig holds and may use.
 func (r *Rig) Shape() Shape { return r.shape }
 
-// Run is one experiment on a device of the rig, of which spec names all but the shape.
-func (r *Rig) Run(ctx context.Context, spec Spec, sequences [][]uint32, progress Progress) (Result, error) {
+// Run is one experiment on a device of the rig, of which spec names all but the shape
+// and the seed.
+func (r *Rig) Run(ctx context.Context, spec Spec, progress Progress) (Result, error) {
 	at := slices.Index(r.devices, spec.Device)
 	if at < 0 {
 		return Result{}, fmt.Errorf("ycsb: device %s is not one of the rig's, %v", spec.Device, r.devices)
 	}
 	spec.Shape = r.shape
+	r.runs++
+	spec.Seed = r.runs // no two ask for the same
 	r.log.selected.Store(int32(at))
-	return Run(ctx, &Target{Store: r.Store, Storage: *r.storages[at]}, spec, sequences, progress)
+	return Run(ctx, &Target{Store: r.Store, Storage: *r.storages[at]}, spec, progress)
 }
 
 // Close closes the store and everything that was started for it.
@@ -124,20 +126,6 @@ func (r *Rig) release() error {
 		err = errors.Join(err, s.Release())
 	}
 	return err
-}
-
-// Sequences draws the record numbers of every thread of a run. The same shape gives
-// the same ones.
-func (s Shape) Sequences(distribution Distribution, threads int) ([][]uint32, error) {
-	drawn := make([][]uint32, threads)
-	var group errgroup.Group
-	for i := range drawn {
-		group.Go(func() (err error) {
-			drawn[i], err = distribution.Sequence(s.sequenceLength(), s.Records, int64(i)+1)
-			return err
-		})
-	}
-	return drawn, group.Wait()
 }
 
 // Usable says whether there is a device of that name, and this machine has what it

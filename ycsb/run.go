@@ -17,17 +17,12 @@ import (
 // tickEvery is how often progress is told while a run is under way.
 const tickEvery = 100 * time.Millisecond
 
-// Run is one experiment on a loaded target: spec.Threads threads read the
-// records that their sequences name, for spec.Duration. There is one sequence
-// for each thread; they may be used by one run after another, not by two at
-// once. The error is one of the store as a whole, or ctx's; reads that fail
+// Run is one experiment on a loaded target: spec.Threads threads read records at random
+// for spec.Duration. The error is one of the store as a whole, or ctx's; reads that fail
 // are counted in the result.
-func Run(ctx context.Context, target *Target, spec Spec, sequences [][]uint32, progress Progress) (Result, error) {
+func Run(ctx context.Context, target *Target, spec Spec, progress Progress) (Result, error) {
 	if err := spec.check(); err != nil {
 		return Result{}, fmt.Errorf("ycsb: %w", err)
-	}
-	if len(sequences) != spec.Threads {
-		return Result{}, fmt.Errorf("ycsb: %d sequences for %d threads", len(sequences), spec.Threads)
 	}
 	if progress == nil {
 		progress = NoProgress{}
@@ -38,7 +33,11 @@ func Run(ctx context.Context, target *Target, spec Spec, sequences [][]uint32, p
 
 	crew := make(crew, spec.Threads)
 	for i := range crew {
-		crew[i] = newReader(spec.ValueSize, spec.Depth, sequences[i])
+		numbers, err := spec.Distribution.Generator(spec.Records, spec.Seed*MaxThreads+int64(i))
+		if err != nil {
+			return Result{}, err
+		}
+		crew[i] = newReader(spec.ValueSize, spec.Depth, numbers)
 		crew[i].pacer.pace(spec.Rate, i, spec.Threads)
 	}
 	if _, err := crew.run(ctx, target.Store, spec.Warmup, tick); err != nil {

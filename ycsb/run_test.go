@@ -30,12 +30,8 @@ func loaded(t *testing.T, name Device, shape Shape) *Target {
 // runOnce is one short experiment.
 func runOnce(t *testing.T, target *Target, shape Shape) Result {
 	t.Helper()
-	sequence, err := Uniform.Sequence(1<<16, shape.Records, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
 	spec := Spec{Shape: shape, Device: Memory, Distribution: Uniform, Threads: 1, Duration: 30 * time.Millisecond}
-	result, err := Run(t.Context(), target, spec, [][]uint32{sequence}, nil)
+	result, err := Run(t.Context(), target, spec, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,12 +105,16 @@ func TestRunRefuses(t *testing.T) {
 	shape := Shape{Records: 10, ValueSize: 8, Depth: 1, Memory: 1 << 20}
 	target := loaded(t, Memory, shape)
 	spec := Spec{Shape: shape, Device: Memory, Distribution: Uniform, Threads: 2, Duration: time.Second}
-	if _, err := Run(t.Context(), target, spec, make([][]uint32, 1), nil); err == nil {
-		t.Error("one sequence for two threads: no error")
-	}
-	spec.Threads = 0
-	if _, err := Run(t.Context(), target, spec, nil, nil); err == nil {
-		t.Error("no threads: no error")
+	for what, spoil := range map[string]func(*Spec){
+		"no threads":      func(s *Spec) { s.Threads = 0 },
+		"no distribution": func(s *Spec) { s.Distribution = "normal" },
+		"no time":         func(s *Spec) { s.Duration = 0 },
+	} {
+		bad := spec
+		spoil(&bad)
+		if _, err := Run(t.Context(), target, bad, nil); err == nil {
+			t.Errorf("%s: no error", what)
+		}
 	}
 }
 
@@ -139,11 +139,11 @@ func TestReaderAllocatesNothing(t *testing.T) {
 	}
 	shape := Shape{Records: 2000, ValueSize: 8, Depth: 16, Memory: 16 << 10}
 	target := loaded(t, Memory, shape)
-	sequence, err := Uniform.Sequence(1<<12, shape.Records, 1)
+	numbers, err := Uniform.Generator(shape.Records, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newReader(shape.ValueSize, shape.Depth, sequence)
+	r := newReader(shape.ValueSize, shape.Depth, numbers)
 	r.session = target.Store.NewSession()
 	defer func() { _ = r.session.Close() }()
 	step := func() {
@@ -177,11 +177,11 @@ func BenchmarkReader(b *testing.B) {
 	if err := Load(b.Context(), target.Store, shape, 1, nil); err != nil {
 		b.Fatal(err)
 	}
-	sequence, err := Uniform.Sequence(1<<16, shape.Records, 1)
+	numbers, err := Uniform.Generator(shape.Records, 1)
 	if err != nil {
 		b.Fatal(err)
 	}
-	r := newReader(shape.ValueSize, shape.Depth, sequence)
+	r := newReader(shape.ValueSize, shape.Depth, numbers)
 	r.session = target.Store.NewSession()
 	defer func() { _ = r.session.Close() }()
 	b.ReportAllocs()

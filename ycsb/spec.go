@@ -109,6 +109,9 @@ type Spec struct {
 	Duration     time.Duration
 	// Warmup is run before, in the same way, and not measured.
 	Warmup time.Duration
+	// Seed is of the record numbers, which another seed makes others: a store with a
+	// read cache that is asked for the same ones again knows them.
+	Seed int64
 	// Rate is how many reads a second all threads together begin, evenly, whatever
 	// becomes of those before: an open loop. Latencies then run from the moment at
 	// which a read was meant to begin. 0: a closed loop, as fast as it goes.

@@ -113,12 +113,12 @@ func (f *paperRunFlags) run(cmd *cobra.Command, names []string) (err error) {
 			return usagef("--trace: %w", err)
 		}
 	}
-	work, err := workDir(f.dir, "redykv-paper-*")
+	work, err := makeWorkDir(f.dir, "redykv-paper-*")
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
-	disk, err := ycsb.FreeBytes(work)
+	defer func() { err = errors.Join(err, work.remove()) }()
+	disk, err := ycsb.FreeBytes(work.path)
 	if err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func (f *paperRunFlags) run(cmd *cobra.Command, names []string) (err error) {
 		return err
 	}
 	bench := &paper.Bench{
-		Transport: f.transport, Net: network.String(), Dir: f.out, Work: work, Trace: f.trace, Log: f.log.logger(cmd),
+		Transport: f.transport, Net: network.String(), Dir: f.out, Work: work.path, Trace: f.trace, Log: f.log.logger(cmd),
 		Raw: func(_ context.Context, p fabric.Provider, memory int) (string, func() error, error) {
 			return startFabric(cmd, p, memory)
 		},

@@ -159,7 +159,7 @@ var storeTrials, storeFigures = func() (trials []Trial, figures []Figure) {
 	}, Figure{
 		Title: "Various sizes of Redy's cache, uniform, four threads", Charts: throughput("GB of Redy's cache, at the paper's scale"),
 		Claims: []Claim{
-			{Q: "Q54", Text: "throughput rises with the cache: the least step", Unit: "times", Ours: Rise{tieredSeries, "mops"}, Holds: AtLeast(1), Because: storeBecause},
+			{Q: "Q54", Text: "throughput rises with the cache until that holds the log: the least step", Unit: "times", Ours: Rise{tieredSeries, "mops", 6}, Holds: AtLeast(1), Because: storeBecause},
 			{Q: "Q54", Text: "8 GB of cache over none", Unit: "times", Ours: Ratio{mops(tieredSeries, 8), mops(tieredSeries, 0)}, Holds: AtLeast(2), Because: storeBecause},
 		},
 	})

@@ -115,11 +115,10 @@ type storePlan struct {
 	bench   *Bench
 	records int64
 
-	rig       *ycsb.Rig
-	cache     float64 // of rig
-	memory    float64 // the same
-	dir       string
-	sequences [][]uint32 // of as many threads as there are at most
+	rig    *ycsb.Rig
+	cache  float64 // of rig
+	memory float64 // the same
+	dir    string
 }
 
 func (p *storePlan) turn(c cell, devices []ycsb.Device) turn {
@@ -145,7 +144,7 @@ func (p *storePlan) measure(ctx context.Context, c cell, devices []ycsb.Device, 
 	for _, d := range devices {
 		r, err := p.rig.Run(ctx, ycsb.Spec{
 			Device: d, Distribution: p.trial.Distribution, Threads: c.threads, Duration: p.bench.Duration, Warmup: p.bench.Warmup,
-		}, p.sequences[:c.threads], progress)
+		}, progress)
 		if err != nil {
 			return nil, err
 		}
@@ -161,12 +160,6 @@ func (p *storePlan) measure(ctx context.Context, c cell, devices []ycsb.Device, 
 func (p *storePlan) ready(ctx context.Context, c cell, devices []ycsb.Device, progress ycsb.Progress) (err error) {
 	if p.rig != nil && (p.cache != c.cache || c.memory > p.memory) {
 		if err := p.end(); err != nil {
-			return err
-		}
-	}
-	if p.sequences == nil {
-		p.sequences, err = p.shape(c).Sequences(p.trial.Distribution, slices.Max(p.trial.Threads))
-		if err != nil {
 			return err
 		}
 	}

@@ -153,9 +153,11 @@ type Most []Quantity
 
 func (q Most) in(d *Data, trial string) (rounds, error) { return fold(d, trial, q, math.Max) }
 
-// Rise is the least ratio of a point of a series to the one before it, over X from
-// From on.
-type Rise struct{ Series, Metric string }
+// Rise is the least ratio of a point of a series to the one before it, up to an X.
+type Rise struct {
+	Series, Metric string
+	UpTo           float64
+}
 
 func (q Rise) in(d *Data, trial string) (rounds, error) {
 	xs := d.Xs(trial, q.Series)
@@ -163,7 +165,7 @@ func (q Rise) in(d *Data, trial string) (rounds, error) {
 		return nil, fmt.Errorf("%s of %s was not measured at two points", q.Series, trial)
 	}
 	var steps Least
-	for i := 1; i < len(xs); i++ {
+	for i := 1; i < len(xs) && xs[i] <= q.UpTo; i++ {
 		steps = append(steps, Ratio{At{Series: q.Series, X: xs[i], Metric: q.Metric}, At{Series: q.Series, X: xs[i-1], Metric: q.Metric}})
 	}
 	return steps.in(d, trial)

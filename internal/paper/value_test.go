@@ -38,7 +38,7 @@ func TestQuantities(t *testing.T) {
 		{"gap", Gap{a(1), a(1)}, Value{0, 0, 0, 3}},
 		{"least", Least{a(1), b(1)}, Value{2, 1, 3, 3}},
 		{"most", Most{a(1), b(1)}, Value{12, 10, 30, 3}},
-		{"rise", Rise{"a", "mops"}, Value{1.5, 1.5, 2, 3}},
+		{"rise", Rise{"a", "mops", 2}, Value{1.5, 1.5, 2, 3}},
 		{"quantile over all", Quantile{"a", "mops", 0.5}, Value{20, 20, 20, 1}},
 		{"mean over all", Mean{"a", "mops"}, Value{22.5, 22.5, 22.5, 1}},
 		{"one number with rounds", Ratio{a(1), Quantile{"b", "mops", 0}}, Value{12, 10, 30, 3}},
@@ -58,7 +58,7 @@ func TestQuantities(t *testing.T) {
 		"no such point":  Ratio{a(3), b(1)},
 		"no such metric": At{Series: "a", X: 1, Metric: "p50_us"},
 		"one is missing": Least{a(1), b(7)},
-		"a single point": Rise{"c", "mops"},
+		"a single point": Rise{"c", "mops", 2},
 		"nothing":        Mean{"c", "mops"},
 	} {
 		if r, err := q.in(sample(), "t"); err == nil || !strings.Contains(err.Error(), "not measured") {

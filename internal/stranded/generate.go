@@ -43,7 +43,7 @@ const (
 	day        = 24 * 3600.0
 	lifeSpread = 0.8 // sigma of the lognormal distribution of lifetimes
 	// coresWanted is how much of the cluster's cores VMs would have on average.
-	coresWanted = 0.86
+	coresWanted = 0.75
 	// swing is by how much arrivals rise above their average at noon, and fall below
 	// it at night.
 	swing = 0.6

@@ -20,7 +20,7 @@ type Cluster struct {
 
 // DefaultCluster has so many servers, of 40 cores and 256 GB.
 func DefaultCluster(servers int) Cluster {
-	return Cluster{Servers: servers, Cores: 40, MemoryGB: 256, Rack: 20, Pod: 10}
+	return Cluster{Servers: servers, Cores: 40, MemoryGB: 256, Rack: 20, Pod: 5}
 }
 
 // LeastStrandedGB is how much memory has to be left on a server for it to count as

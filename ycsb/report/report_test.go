@@ -115,7 +115,7 @@ func TestWriteJSON(t *testing.T) {
 	want := []string{
 		"cache_bytes", "depth", "device", "direct_io", "distribution", "errors", "experiment",
 		"heap_bytes_after", "heap_bytes_before", "hit_memory", "hit_redy", "hit_ssd", "index_bytes",
-		"log_bytes", "log_bytes_expected", "memory_bytes", "mops", "net", "note", "ops", "p50_us", "p99_us",
+		"log_bytes", "log_bytes_expected", "max_us", "memory_bytes", "mops", "net", "note", "ops", "p50_us", "p95_us", "p999_us", "p99_us",
 		"ratio_to_ssd", "records", "seconds", "threads", "transport", "value_size",
 	}
 	if got := slices.Sorted(maps.Keys(first)); !slices.Equal(got, want) {
