@@ -15,9 +15,6 @@ func ofSLOs(metric string, part float64) Quantity {
 	return Quantile{Series: sloSeries, Metric: metric, Part: part}
 }
 
-// percentOff is by how many percent one is above another.
-func percentOff(a, b Quantity) Quantity { return Loss{From: b, Of: a} }
-
 var sloFigures = []Figure{
 	{
 		Name: "fig13", Title: "The accuracy of satisfying latency SLOs", Section: "7.3", Trial: "slos", Scaled: sloScaled,

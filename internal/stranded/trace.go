@@ -79,8 +79,8 @@ func parse(record []string) (vm VM, err error) {
 	if vm.Deleted, err = number(record[columnDeleted], vm.Created, maxSeconds); err != nil {
 		return vm, fmt.Errorf("deleted: %w", err)
 	}
-	cores := 0.0
-	if cores, err = bucket(record[columnCores], manyCores, 1, maxCores); err != nil {
+	cores, err := bucket(record[columnCores], manyCores, 1, maxCores)
+	if err != nil {
 		return vm, fmt.Errorf("cores: %w", err)
 	}
 	vm.Cores = int(cores)
