@@ -131,6 +131,9 @@ func (r *Rig) release() error {
 // Usable says whether there is a device of that name, and this machine has what it
 // takes; the error says what it lacks.
 func Usable(name Device) error {
+	if name == SMB {
+		return checkSMB()
+	}
 	_, err := ParseDevice(string(name))
 	return err
 }

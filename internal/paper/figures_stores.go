@@ -8,9 +8,6 @@ import (
 
 // Section 8.3: a store on Redy, an SSD and a file server.
 
-// smb is the device on a file server.
-const smb = ycsb.Device("smb")
-
 // tieredSeries is the store with Redy's memory before the SSD, however large it is.
 const tieredSeries = "tiered"
 
@@ -19,7 +16,7 @@ const tieredSeries = "tiered"
 const hotShare = 0.75
 
 var (
-	threeDevices = []ycsb.Device{ycsb.Redy, ycsb.SSD, smb}
+	threeDevices = []ycsb.Device{ycsb.Redy, ycsb.SSD, ycsb.SMB}
 	threadCounts = []int{1, 2, 4}
 )
 
@@ -58,7 +55,7 @@ func zipfFigure(letter string, local float64) (Stores, Figure) {
 		Scaled: storeScaled, Charts: throughput("threads"),
 		Claims: []Claim{
 			{Q: "Q51", Text: "with four threads Redy over SSD: at least twice", Paper: 2, Unit: "times", Ours: times(ycsb.SSD, 4), Holds: AtLeast(2), Because: storeBecause},
-			{Q: "Q51", Text: "with four threads Redy over SMB: at least twice", Paper: 2, Unit: "times", Ours: times(smb, 4), Holds: AtLeast(2), Because: storeBecause},
+			{Q: "Q51", Text: "with four threads Redy over SMB: at least twice", Paper: 2, Unit: "times", Ours: times(ycsb.SMB, 4), Holds: AtLeast(2), Because: storeBecause},
 		},
 	}
 }
@@ -79,15 +76,15 @@ var storeTrials, storeFigures = func() (trials []Trial, figures []Figure) {
 		Claims: []Claim{
 			{Q: "Q47", Text: "one thread on Redy", Paper: 0.8, Unit: "MOPS", Ours: mops(ycsb.Redy, 1), Holds: AtLeast(0.8), Because: storeBecause},
 			{Q: "Q47", Text: "one thread: Redy over SSD", Paper: 8, Unit: "times", Ours: times(ycsb.SSD, 1), Holds: AtLeast(8), Because: storeBecause},
-			{Q: "Q47", Text: "one thread: Redy over SMB", Paper: 8, Unit: "times", Ours: times(smb, 1), Holds: AtLeast(8), Because: storeBecause},
+			{Q: "Q47", Text: "one thread: Redy over SMB", Paper: 8, Unit: "times", Ours: times(ycsb.SMB, 1), Holds: AtLeast(8), Because: storeBecause},
 			{Q: "Q48", Text: "two threads on Redy", Paper: 1.6, Unit: "MOPS", Ours: mops(ycsb.Redy, 2), Holds: AtLeast(1.6), Because: storeBecause},
 			{Q: "Q48", Text: "two threads: Redy over SSD", Paper: 10, Unit: "times", Ours: times(ycsb.SSD, 2), Holds: AtLeast(10), Because: storeBecause},
-			{Q: "Q48", Text: "two threads: Redy over SMB", Paper: 10, Unit: "times", Ours: times(smb, 2), Holds: AtLeast(10), Because: storeBecause},
+			{Q: "Q48", Text: "two threads: Redy over SMB", Paper: 10, Unit: "times", Ours: times(ycsb.SMB, 2), Holds: AtLeast(10), Because: storeBecause},
 			{Q: "Q48", Text: "the second thread doubles Redy's throughput", Paper: 2, Unit: "times", Ours: Ratio{mops(ycsb.Redy, 2), mops(ycsb.Redy, 1)}, Holds: AtLeast(1.5), Because: storeBecause},
 			goal("one thread: Redy at least 25 times SSD", times(ycsb.SSD, 1), 25),
-			goal("one thread: Redy at least 25 times SMB", times(smb, 1), 25),
+			goal("one thread: Redy at least 25 times SMB", times(ycsb.SMB, 1), 25),
 			goal("two threads: Redy at least 25 times SSD", times(ycsb.SSD, 2), 25),
-			goal("two threads: Redy at least 25 times SMB", times(smb, 2), 25),
+			goal("two threads: Redy at least 25 times SMB", times(ycsb.SMB, 2), 25),
 		},
 	})
 	add(small("fig18b", ycsb.Zipfian, hotShare, 1), Figure{
@@ -96,7 +93,7 @@ var storeTrials, storeFigures = func() (trials []Trial, figures []Figure) {
 			{Q: "Q49", Text: "one thread on Redy: more than with uniform reads (figure 18a)", Unit: "times", Ours: Ratio{mops(ycsb.Redy, 1), mopsOf("fig18a", ycsb.Redy, 1)}, Holds: AtLeast(1), Because: storeBecause},
 			{Q: "Q49", Text: "and on SSD", Unit: "times", Ours: Ratio{mops(ycsb.SSD, 1), mopsOf("fig18a", ycsb.SSD, 1)}, Holds: AtLeast(1), Because: storeBecause},
 			{Q: "Q51", Text: "one thread: Redy over SSD: at least twice", Paper: 2, Unit: "times", Ours: times(ycsb.SSD, 1), Holds: AtLeast(2), Because: storeBecause},
-			{Q: "Q51", Text: "one thread: Redy over SMB: at least twice", Paper: 2, Unit: "times", Ours: times(smb, 1), Holds: AtLeast(2), Because: storeBecause},
+			{Q: "Q51", Text: "one thread: Redy over SMB: at least twice", Paper: 2, Unit: "times", Ours: times(ycsb.SMB, 1), Holds: AtLeast(2), Because: storeBecause},
 		},
 	})
 	ratioOf := func(trial string, device ycsb.Device) Quantity {
@@ -110,7 +107,7 @@ var storeTrials, storeFigures = func() (trials []Trial, figures []Figure) {
 			{Q: "Q49", Text: "and so is its ratio to SSD", Unit: "of a factor e", Holds: AtLeast(0), Because: storeBecause,
 				Ours: Minus{Gap{ratioOf("fig18b", ycsb.SSD), ratioOf("fig18a", ycsb.SSD)}, Gap{ratioOf("", ycsb.SSD), ratioOf("fig18a", ycsb.SSD)}}},
 			{Q: "Q51", Text: "one thread: Redy over SSD: at least twice", Paper: 2, Unit: "times", Ours: times(ycsb.SSD, 1), Holds: AtLeast(2), Because: storeBecause},
-			{Q: "Q51", Text: "one thread: Redy over SMB: at least twice", Paper: 2, Unit: "times", Ours: times(smb, 1), Holds: AtLeast(2), Because: storeBecause},
+			{Q: "Q51", Text: "one thread: Redy over SMB: at least twice", Paper: 2, Unit: "times", Ours: times(ycsb.SMB, 1), Holds: AtLeast(2), Because: storeBecause},
 		},
 	})
 	add(Stores{
@@ -120,7 +117,7 @@ var storeTrials, storeFigures = func() (trials []Trial, figures []Figure) {
 		Title: "YCSB, uniform, 1 KB values, 1 GB of local memory", Charts: throughput("threads"),
 		Claims: []Claim{
 			{Q: "Q50", Text: "four threads on Redy", Paper: 0.9, Unit: "MOPS", Ours: mops(ycsb.Redy, 4), Holds: AtLeast(0.9), Because: storeBecause},
-			{Q: "Q50", Text: "four threads: Redy over SMB", Paper: 8, Unit: "times", Ours: times(smb, 4), Holds: AtLeast(8), Because: storeBecause},
+			{Q: "Q50", Text: "four threads: Redy over SMB", Paper: 8, Unit: "times", Ours: times(ycsb.SMB, 4), Holds: AtLeast(8), Because: storeBecause},
 			{Q: "Q50", Text: "four threads: Redy over SSD", Paper: 20, Unit: "times", Ours: times(ycsb.SSD, 4), Holds: AtLeast(20), Because: storeBecause},
 			goal("four threads: Redy at least 15 times SSD", times(ycsb.SSD, 4), 15),
 		},
@@ -142,15 +139,15 @@ var storeTrials, storeFigures = func() (trials []Trial, figures []Figure) {
 		Claims: []Claim{
 			{Q: "Q52", Text: "all in local memory", Paper: 5, Unit: "MOPS", Ours: local(ycsb.Redy), Holds: AtLeast(5), Because: storeBecause},
 			{Q: "Q53", Text: "all on Redy", Paper: 1.4, Unit: "MOPS", Ours: mops(ycsb.Redy, 0), Holds: AtLeast(1.4), Because: storeBecause},
-			{Q: "Q53", Text: "all on SMB", Paper: 0.15, Unit: "MOPS", Ours: mops(smb, 0)},
+			{Q: "Q53", Text: "all on SMB", Paper: 0.15, Unit: "MOPS", Ours: mops(ycsb.SMB, 0)},
 			{Q: "Q53", Text: "all on SSD", Paper: 0.12, Unit: "MOPS", Ours: mops(ycsb.SSD, 0)},
 			{Q: "Q53", Text: "loss against local memory on Redy", Paper: 72, Unit: "%", Ours: Loss{local(ycsb.Redy), mops(ycsb.Redy, 0)}, Holds: AtMost(72),
 				Because: "The loss is against a store that answers from local memory many times faster than the paper's did, while a read of Redy's memory costs as much as the transport makes it: the faster the store, the more there is to lose."},
-			{Q: "Q53", Text: "loss against local memory on SMB", Paper: 97, Unit: "%", Ours: Loss{local(smb), mops(smb, 0)}},
+			{Q: "Q53", Text: "loss against local memory on SMB", Paper: 97, Unit: "%", Ours: Loss{local(ycsb.SMB), mops(ycsb.SMB, 0)}},
 			{Q: "Q53", Text: "loss against local memory on SSD", Paper: 98, Unit: "%", Ours: Loss{local(ycsb.SSD), mops(ycsb.SSD, 0)}},
-			{Q: "Q53", Text: "all on Redy over all on SMB", Paper: 1.4 / 0.15, Unit: "times", Ours: times(smb, 0), Holds: AtLeast(1.4 / 0.15), Because: storeBecause},
+			{Q: "Q53", Text: "all on Redy over all on SMB", Paper: 1.4 / 0.15, Unit: "times", Ours: times(ycsb.SMB, 0), Holds: AtLeast(1.4 / 0.15), Because: storeBecause},
 			{Q: "Q53", Text: "all on Redy over all on SSD", Paper: 1.4 / 0.12, Unit: "times", Ours: times(ycsb.SSD, 0), Holds: AtLeast(1.4 / 0.12), Because: storeBecause},
-			goal("all on Redy at least 10 times all on SMB", times(smb, 0), 10),
+			goal("all on Redy at least 10 times all on SMB", times(ycsb.SMB, 0), 10),
 		},
 	})
 	add(Stores{

@@ -211,7 +211,7 @@ func (p *storePlan) measurement(c cell, r *ycsb.Result) Measurement {
 		Values: map[string]float64{
 			"mops": r.Mops, "p50_us": r.P50Micros, "p95_us": r.P95Micros, "p99_us": r.P99Micros,
 			"p999_us": r.P999Micros, "max_us": r.MaxMicros,
-			"hit_memory": r.HitMemory, "hit_cache": r.HitCache, "hit_redy": r.HitRedy, "hit_ssd": r.HitSSD, "hit_other": r.HitOther,
+			"hit_memory": r.HitMemory, "hit_cache": r.HitCache, "hit_redy": r.HitRedy, "hit_ssd": r.HitSSD, "hit_smb": r.HitSMB, "hit_other": r.HitOther,
 			"memory_bytes": float64(r.MemoryBytes), "index_bytes": float64(r.IndexBytes), "log_bytes": float64(r.LogBytes),
 			"resident_bytes": float64(r.ResidentBytes),
 		},
