@@ -67,13 +67,21 @@ func TestSomeMove(t *testing.T) {
 	}()
 	spec := migrateSpec()
 	spec.Moving, spec.Rate, spec.Ops, spec.Rounds, spec.Depth = 2, 5000, []Op{Read}, 1, 1
-	rows, err := RunMigrations(t.Context(), m, spec, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
+	var rows []MigrateRow
+	for try := 1; ; try++ {
+		if rows, err = RunMigrations(t.Context(), m, spec, slog.New(slog.DiscardHandler)); err != nil {
+			t.Fatal(err)
+		}
+		if rows[0].Before.Mops > 0 && rows[1].Before.Mops > 0 {
+			break
+		}
+		if try == 5 { // a process that does not run for that long sees nothing of its load
+			t.Fatalf("%+v", rows)
+		}
 	}
 	for _, r := range rows {
 		// The offered rate is an upper bound whatever the machine does.
-		if r.Moving != 2 || r.Before.Mops <= 0 || r.Before.Mops > 1.3*4*spec.Rate/1e6 {
+		if r.Moving != 2 || r.Before.Mops > 1.3*4*spec.Rate/1e6 {
 			t.Errorf("%+v", r)
 		}
 	}
