@@ -47,6 +47,7 @@ func (s *Session) modifyBare(op *Op, at slot, e entry, r hlog.Record, address in
 	if verdict == Remove {
 		r.BurySealed()
 		s.frozen = frozen{}
+		s.recount(true, 0, verdict, 0)
 		return complete
 	}
 	result, ok := s.appendRecord(at, e, op.Key, s.fresh, s.update.Expires, false)
@@ -55,6 +56,7 @@ func (s *Session) modifyBare(op *Op, at slot, e entry, r hlog.Record, address in
 	}
 	if result == complete {
 		s.frozen = frozen{} // sealed for good
+		s.recount(true, 0, verdict, s.update.Expires)
 	}
 	return result
 }

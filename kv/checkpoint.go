@@ -147,6 +147,7 @@ func (st *Store) foldOver(ctx context.Context, c *checkpoint) error {
 func (st *Store) enterState(s *state) {
 	s.Begin, s.Tail = st.log.Begin(), st.log.Tail()
 	s.Sessions = st.commitPoints()
+	st.enterCount(s)
 	s.Sequence = st.sequence.Add(1)
 }
 

@@ -53,7 +53,7 @@ func (s *Session) depart(op *Op, hash uint64, keep int, stream bool, where coldA
 		s.batch++
 	}
 	s.counts.ops[op.Kind].inc()
-	if op.Kind.ordered() {
+	if s.ordered(op.Kind) {
 		s.rmws[hashByte(hash)]++
 		s.modifying++
 		f.serial.Store(s.begun())
@@ -226,6 +226,9 @@ func sameKey(a, b []byte) bool {
 func (s *Session) conclude(n uint32, im hlog.Image, found bool, tier int) {
 	op := s.flights[n].op
 	if op.Kind != OpRead {
+		if im.Header.Tombstone() {
+			im.Expires = 0
+		}
 		s.concludeRMW(n, im, found, tier)
 		return
 	}
@@ -327,7 +330,7 @@ func (s *Session) land(n uint32, err error, tier int) {
 		s.counts.readsCache.inc()
 	case f.op.Kind == OpRead:
 		s.counts.readsTier[min(tier, MaxTiers-1)].inc()
-	case f.op.Kind.ordered():
+	case s.ordered(f.op.Kind):
 		s.rmws[hashByte(f.hash)]--
 		s.modifying--
 		f.serial.Store(0)

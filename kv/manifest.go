@@ -52,6 +52,7 @@ type state struct {
 	Tail     int64                  `json:"tail"`
 	Index    *indexCopy             `json:"index,omitempty"` // its entries lie below Tail
 	Sessions map[string]CommitPoint `json:"sessions,omitempty"`
+	Count    *keyCount              `json:"count,omitempty"` // nil: nobody counted
 }
 
 // indexCopy is an object with a copy of the index. What it lacks is in the log
@@ -200,6 +201,11 @@ func (s *state) check(last uint64) error {
 		return fmt.Errorf("number %d, the last is %d", s.Sequence, last)
 	case s.Begin < hlog.FirstAddress || s.Tail < s.Begin || s.Tail >= hlog.MaxAddress || (s.Begin|s.Tail)%8 != 0:
 		return fmt.Errorf("log from %d to %d", s.Begin, s.Tail)
+	}
+	if s.Count != nil {
+		if err := s.Count.check(); err != nil {
+			return err
+		}
 	}
 	if s.Index == nil {
 		return nil

@@ -99,6 +99,11 @@ func playScript(script modelScript) (err error) {
 			return fmt.Errorf("at last, %s: %w", last, err)
 		}
 	}
+	p.clock.Add(3 << sliceBits) // what expires has expired by then
+	if err := p.countKeys(true); err != nil {
+		p.giveUp()
+		return err
+	}
 	return p.stop()
 }
 
@@ -206,6 +211,9 @@ func (p *player) alone(step modelStep) error {
 	case "crash", "close", "recover", "uncheckpoint": // opened otherwise than before
 		p.opts.Memory = p.memory(step.argument)
 		p.opts.Records = 1 + step.argument
+		if step.argument%5 == 0 {
+			p.opts.CountKeys = !p.opts.CountKeys
+		}
 	}
 	switch step.action {
 	case "crash":

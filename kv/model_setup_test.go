@@ -64,6 +64,7 @@ func newModelSetup(seed uint64) modelSetup {
 		o.hash = func([]byte) uint64 { return 42 }
 		m.keys = min(m.keys, 40)
 	}
+	o.CountKeys = rng.IntN(2) == 0
 	m.keys += uint64(m.sessions) - m.keys%uint64(m.sessions) // as many for each
 	return m
 }

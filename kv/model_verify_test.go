@@ -34,7 +34,33 @@ func (p *player) verify() error {
 		return err
 	}
 	p.quiet = want
+	if err := p.countKeys(false); err != nil {
+		return err
+	}
 	return p.iterate(nil)
+}
+
+// countKeys compares the number of keys. Those that have expired lately may be in
+// it still, unless there are none.
+func (p *player) countKeys(settled bool) error {
+	if p.st.census == nil {
+		return nil
+	}
+	var want, timed int64
+	live, now := p.total(), p.clock.Load()
+	for n := range live {
+		if c, found := live.get(n, now); found {
+			want++
+			if c.expires != 0 {
+				timed++
+			}
+		}
+	}
+	all, expiring, _ := p.st.Keys()
+	if all < want || expiring < timed || all-want != expiring-timed || settled && all != want {
+		return fmt.Errorf("%d keys, %d of them with an expiry; want %d and %d", all, expiring, want, timed)
+	}
+	return nil
 }
 
 func (p *player) compare(want modelState, now int64, n uint64, op *Op) error {

@@ -57,9 +57,11 @@ func (k OpKind) writes() bool { return k == OpUpsert || k == OpRMW || k == OpIns
 // changes says whether the operation may change what others read of its key.
 func (k OpKind) changes() bool { return k.writes() || k == OpDelete }
 
-// ordered says whether the operation comes after others on its key while it waits
+// ordered says whether an operation comes after others on its key while it waits
 // for the device.
-func (k OpKind) ordered() bool { return k == OpRMW || k == OpInsert }
+func (s *Session) ordered(k OpKind) bool {
+	return k == OpRMW || k == OpInsert || s.counting && k.changes()
+}
 
 // Op is one operation. The caller owns it, and its slices, except from Submit
 // until Poll hands it back.

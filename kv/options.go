@@ -45,6 +45,12 @@ type Options struct {
 	// make it slower, and some six times as many fill it (ErrIndexFull).
 	FixedIndex bool
 
+	// CountKeys has the store count its keys, see [Store.Keys]. Upserts and deletes
+	// then look for the record that they replace, on the device where it is not in
+	// memory, as a read does. A store that was left by a program without CountKeys is
+	// gone through once when it is opened.
+	CountKeys bool
+
 	// PageSize is the unit in bytes of flushing and eviction: a power of two, at
 	// least 512, that holds the largest record and 64 bytes more. Default: as the
 	// store was made, for the first Memory decides for good; for a new one chosen from

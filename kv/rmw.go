@@ -9,7 +9,8 @@ import (
 )
 
 // tryRMW modifies in place what is mutable; otherwise it copies the modified
-// value to the tail. An insert is a read-modify-write that keeps what it finds.
+// value to the tail. An insert is a read-modify-write that keeps what it finds;
+// where keys are counted, upserts and deletes are read-modify-writes too.
 func (s *Session) tryRMW(op *Op, at slot, e entry) (outcome, coldAt) {
 	r, address, next, found := s.lookup(op.Key, e.address(), s.view.Head)
 	switch begin := s.log.Begin(); {
@@ -34,9 +35,14 @@ func (s *Session) modify(op *Op, at slot, e entry, r hlog.Record, address int64)
 	if op.InPlace != nil && op.Kind == OpRMW && !immutable && s.modifyInPlace(op, r) {
 		return complete
 	}
-	old, h, expires := s.layout.Read(s.old[:0], r)
-	s.old = old
+	if op.Kind == OpUpsert && !immutable && s.putCounting(r, op) {
+		return complete
+	}
+	old, h, expires := s.look(op, r, immutable)
 	found := !h.Tombstone() && !s.expired(expires)
+	if h.Tombstone() {
+		expires = 0
+	}
 	switch {
 	case immutable || h.Tombstone():
 		// Nobody changes it. It may even be sealed: by a replacement that was
@@ -57,10 +63,12 @@ func (s *Session) modify(op *Op, at slot, e entry, r hlog.Record, address int64)
 	}
 	if verdict == Remove {
 		r.UnlockBuried(h)
+		s.recount(true, expires, verdict, 0)
 		return complete
 	}
 	if !h.Exhausted() && s.layout.Store(r, s.fresh, s.update.Expires) {
 		r.Unlock(h)
+		s.recount(true, expires, verdict, s.update.Expires)
 		return complete
 	}
 	// It does not fit its place, or is out of versions: seal it, so that no update
@@ -72,8 +80,20 @@ func (s *Session) modify(op *Op, at slot, e entry, r hlog.Record, address int64)
 	}
 	if result != complete {
 		r.UnlockUnchanged(h)
+		return result
 	}
-	return result
+	s.recount(true, expires, verdict, s.update.Expires)
+	return complete
+}
+
+// look reads a record that an operation changes. What is read-only and replaced
+// whatever it is, need not be read for that.
+func (s *Session) look(op *Op, r hlog.Record, immutable bool) (old []byte, h hlog.Header, expires int64) {
+	if immutable && (op.Kind == OpUpsert || op.Kind == OpDelete) {
+		return nil, r.Header(), s.layout.Expiry(r)
+	}
+	s.old, h, expires = s.layout.Read(s.old[:0], r)
+	return s.old, h, expires
 }
 
 // modifyInPlace is the in-place form of RMW, and says whether it was enough.
@@ -98,7 +118,7 @@ func (s *Session) modifyInPlace(op *Op, r hlog.Record) (done bool) {
 }
 
 // replace appends what the Modifier makes of old, which nobody changes any
-// more.
+// more. expires is 0 for what was deleted.
 func (s *Session) replace(op *Op, at slot, e entry, old []byte, expires int64, found bool) outcome {
 	verdict, err := s.compute(op, old, expires, found)
 	if err != nil || verdict == Keep {
@@ -113,6 +133,9 @@ func (s *Session) replace(op *Op, at slot, e entry, old []byte, expires int64, f
 	if !ok {
 		return again
 	}
+	if result == complete {
+		s.recount(found || expires != 0, expires, verdict, ends)
+	}
 	return result
 }
 
@@ -122,13 +145,19 @@ func (s *Session) compute(op *Op, old []byte, expires int64, found bool) (verdic
 	if !found {
 		old, expires = nil, 0
 	}
-	if op.Kind == OpInsert {
-		if found {
+	switch op.Kind {
+	case OpInsert, OpUpsert:
+		if found && op.Kind == OpInsert {
 			return Keep, ErrExists
 		}
 		s.fresh = append(s.fresh[:0], op.Value...)
 		s.update.Expires = op.Expires
 		return Put, nil
+	case OpDelete:
+		if !found {
+			return Keep, nil
+		}
+		return Remove, nil
 	}
 	*s.update = Update{Found: found, Old: old, New: s.fresh[:0], Expires: expires}
 	if op.ModifyWord == nil {

@@ -42,6 +42,9 @@ type Session struct {
 	// while one is made, where that is higher: see Store.floorAt.
 	readOnly int64
 
+	counting bool     // of keys: see census.go
+	keys     keyTally // those that this session has added, less those that it has removed
+
 	name   string      // "": nobody asks for its commit point
 	before CommitPoint // of the sessions of that name before this one
 
@@ -115,7 +118,8 @@ func (st *Store) makeSession() *Session {
 		layout:    layout,
 		keySize:   st.opts.KeySize,
 		valueSize: st.opts.ValueSize,
-		words:     vectors && st.opts.KeySize == 8 && st.opts.ValueSize == 8 && st.opts.hash == nil,
+		words:     vectors && st.opts.KeySize == 8 && st.opts.ValueSize == 8 && st.opts.hash == nil && st.census == nil,
+		counting:  st.census != nil,
 		record:    layout.Size(st.opts.KeySize, st.opts.ValueSize, false),
 		hash:      st.hash,
 		table:     st.index.Load(),

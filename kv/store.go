@@ -33,6 +33,7 @@ type Store struct {
 	locks        locks
 	transactions sync.RWMutex // held by who holds locks, and exclusively by barriers
 
+	census     *census // nil: keys are not counted
 	compaction compactionCounts
 	stops      stops // of scans
 
@@ -68,7 +69,8 @@ type Store struct {
 	ended     map[string]CommitPoint // of named sessions that are not open, or were once
 	durable   map[string]CommitPoint // as of the last commit or checkpoint…
 	durableAt uint64                 // …whose number is this
-	past      Metrics                // counts of closed sessions
+	past      Metrics                // counts of closed sessions…
+	keysPast  int64                  // …and keys that they and earlier processes have left
 }
 
 // Open opens the store that is on the device, or makes a new one there. It finds
@@ -96,6 +98,9 @@ func Open(opts Options) (*Store, error) {
 	if st.now == nil {
 		st.now = func() int64 { return time.Now().UnixMilli() }
 	}
+	if opts.CountKeys {
+		st.census = &census{ends: make(map[int64]int64)}
+	}
 	st.growing.Store(true) // until it is open
 	r, err := st.recover()
 	if err != nil {
@@ -121,6 +126,9 @@ func Open(opts Options) (*Store, error) {
 	}
 	if err = r.replay(); err == nil {
 		err = r.finish()
+	}
+	if err == nil {
+		err = st.beginCensus(&r.state)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("kv: opening the store: %w", err), st.log.Close(), st.freeMemory())
@@ -296,4 +304,5 @@ func (st *Store) removeSession(s *Session) {
 		st.ended[s.name] = s.commitPoint()
 	}
 	s.counts.addTo(&st.past)
+	st.keysPast += s.keys.load()
 }

@@ -32,14 +32,18 @@ func (s *Session) tryAt(op *Op, at slot, e entry, keep int) (outcome, coldAt) {
 	case OpRead:
 		return s.tryRead(op, e, keep)
 	case OpUpsert:
-		return s.tryUpsert(op, at, e), coldAt{}
+		if !s.counting {
+			return s.tryUpsert(op, at, e), coldAt{}
+		}
 	case OpDelete:
-		return s.tryDelete(op, at, e), coldAt{}
+		if !s.counting {
+			return s.tryDelete(op, at, e), coldAt{}
+		}
 	case OpRMW, OpInsert:
-		return s.tryRMW(op, at, e)
 	default:
 		return s.tryTrace(op, at, e)
 	}
+	return s.tryRMW(op, at, e)
 }
 
 // lookup walks a chain through memory, from the newest record down to floor,

@@ -183,7 +183,8 @@ func runServe(cmd *cobra.Command, f *serveFlags) (err error) {
 	}
 	defer func() { err = errors.Join(err, release()) }()
 	store, err := kv.Open(kv.Options{
-		Device: dev, Memory: int64(f.storage.memory), Records: f.storage.records, ReadCache: f.storage.readCache,
+		CountKeys: true,
+		Device:    dev, Memory: int64(f.storage.memory), Records: f.storage.records, ReadCache: f.storage.readCache,
 		Checkpoints: f.keeping.policy(f.storage.kind), Compaction: f.keeping.compaction,
 		Logger: log, Events: kv.LogEvents(log),
 	})

@@ -104,7 +104,7 @@ func (c commander) field() string { return c.one("f", "g", "h", "", "\x00", "fie
 
 // seconds is a time to live that is long or past: nobody has to be quick.
 func (c commander) seconds() string {
-	return c.one("1000", "100000", "0", "-1", "x", "9223372036854775807", "-9223372036854775808", "9223372036854775", "9223370000000000", "1.5")
+	return c.one("1000000", "100000000", "0", "-1", "x", "9223372036854775807", "-9223372036854775808", "9223372036854775", "9223370000000000", "1.5")
 }
 
 // moment is a Unix time in seconds or milliseconds, likewise.
@@ -430,6 +430,9 @@ func TestAsRedis(t *testing.T) {
 				compare(t, c, round, redis, ours, 1+c.IntN(60))
 				compare(t, c, round, redisToo, oursToo, c.IntN(3))
 				if name == "cold" && round%10 == 0 {
+					if err := other.conn.SetDeadline(time.Now().Add(patience)); err != nil {
+						t.Fatal(err)
+					}
 					other.coolDown()
 					other.warmUp()
 				}

@@ -27,11 +27,11 @@ const patience = time.Minute
 // inMemory is a store that needs its device little, cold one of which little is
 // in memory.
 func inMemory() kv.Options {
-	return kv.Options{Device: device.NewMemory(), Memory: 64 << 20, Records: 1 << 16}
+	return kv.Options{Device: device.NewMemory(), Memory: 64 << 20, Records: 1 << 16, CountKeys: true}
 }
 
 func cold() kv.Options {
-	return kv.Options{Device: device.NewMemory(), Memory: 64 << 10, PageSize: 16 << 10, Records: 1 << 10, QueueDepth: 16}
+	return kv.Options{Device: device.NewMemory(), Memory: 64 << 10, PageSize: 16 << 10, Records: 1 << 10, QueueDepth: 16, CountKeys: true}
 }
 
 var quietly = slog.New(slog.DiscardHandler)

@@ -177,9 +177,9 @@ func randomKey(c *client, _ request) {
 	c.out = appendBulk(c.reply(), chosen)
 }
 
-// dbSize says how many keys there are, at once: the store counts them.
+// dbSize says how many keys there are: at once, if the store counts them.
 func dbSize(c *client, _ request) {
-	n, err := c.server.size()
+	n, _, err := c.server.size()
 	if err != nil {
 		c.fail("ERR " + err.Error())
 		return
@@ -203,15 +203,23 @@ func flushAll(c *client, r request) {
 	})
 }
 
-// size counts the keys.
-func (s *Server) size() (n int64, err error) {
-	for _, err := range s.store.Scan() {
-		if err != nil {
-			return 0, err
-		}
-		n++
+// size is the number of keys, and of those that expire. Where the store does not
+// count them, it goes through the log.
+func (s *Server) size() (all, expiring int64, err error) {
+	all, expiring, counted := s.store.Keys()
+	if counted {
+		return all, expiring, nil
 	}
-	return n, nil
+	for rec, err := range s.store.Scan() {
+		if err != nil {
+			return 0, 0, err
+		}
+		all++
+		if rec.Expires != 0 {
+			expiring++
+		}
+	}
+	return all, expiring, nil
 }
 
 // flushAll deletes every key.

@@ -1,0 +1,241 @@
+package resp
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/redykv/redykv/kv"
+)
+
+// testUsers has a reader of keys that begin with r, and an admin.
+type testUsers struct{ anonymous User }
+
+func (u testUsers) Anonymous() User { return u.anonymous }
+
+func (u testUsers) Authenticate(name, password []byte) User {
+	switch string(name) + ":" + string(password) {
+	case "reader:pw":
+		return reader{}
+	case "default:pw":
+		return everybody{}
+	}
+	return nil
+}
+
+type reader struct{}
+
+func (reader) Name() string       { return "reader" }
+func (reader) Unrestricted() bool { return false }
+func (reader) MayRun(command string, is Category) bool {
+	return is&(CategoryRead|CategoryTransaction|CategoryConnection) != 0 || command == "copy" || command == "set"
+}
+func (reader) MayUse(key []byte, a Access) bool {
+	return strings.HasPrefix(string(key), "r") && a == AccessRead || strings.HasPrefix(string(key), "w") && a == AccessWrite
+}
+
+func TestUsers(t *testing.T) {
+	s, addr := start(t, inMemory(), Options{Users: testUsers{}})
+	p := dial(t, addr)
+	for _, tc := range []struct{ command, want string }{
+		{"GET r", "-" + errNoAuth},
+		{"NONSENSE", "-ERR unknown command 'NONSENSE', with args beginning with: "},
+		{"HELLO 3", "-" + errNoHello},
+		{"AUTH bad", "-" + errWrongPassword},
+		{"AUTH reader bad", "-" + errWrongPassword},
+		{"AUTH a b c", "-" + errSyntax},
+		{"AUTH reader pw", "+OK"},
+		{"ACL WHOAMI", "-NOPERM this user has no permissions to run the 'acl|whoami' command"},
+		{"GET r", "nil"},
+		{"GET x", "-" + errNoKeyPermission},
+		{"MGET r r1 x", "-" + errNoKeyPermission},
+		{"DEL r", "-NOPERM this user has no permissions to run the 'del' command"},
+		{"SET w 1", "+OK"},
+		{"SET w 1 GET", "-" + errNoKeyPermission},
+		{"SET r 1", "-" + errNoKeyPermission},
+		{"COPY r w2", ":0"},
+		{"COPY w r2", "-" + errNoKeyPermission},
+		{"MULTI", "+OK"},
+		{"GET x", "-" + errNoKeyPermission},
+		{"EXEC", "-" + errExecAborted},
+		{"RESET", "+RESET"},
+		{"GET r", "-" + errNoAuth},
+		{"AUTH pw", "+OK"},
+		{"ACL WHOAMI", `"default"`},
+		{"GET w", `"1"`},
+		{"HELLO 2 AUTH reader bad", "-" + errWrongPassword},
+		{"ACL CAT transaction", `["multi" "exec" "discard" "watch" "unwatch"]`},
+		{"ACL CAT none", "-ERR Unknown category 'none'"},
+	} {
+		if got := p.do(strings.Fields(tc.command)...); got != tc.want {
+			t.Errorf("%s: %s, want %s", tc.command, got, tc.want)
+		}
+	}
+	// Before it has authenticated, a client's commands are small.
+	q := dial(t, addr)
+	q.send("*11\r\n")
+	if got := q.reply(); got != "-ERR Protocol error: unauthenticated multibulk length" {
+		t.Error(got)
+	}
+	q = dial(t, addr)
+	q.send("*2\r\n$3\r\nGET\r\n$16385\r\n")
+	if got := q.reply(); got != "-ERR Protocol error: unauthenticated bulk length" {
+		t.Error(got)
+	}
+	if got := p.do("MGET", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11"); !strings.HasPrefix(got, "[nil") {
+		t.Error(got)
+	}
+	if n := s.stats.deniedLogins.Load(); n != 3 {
+		t.Errorf("%d logins were denied, want 3", n)
+	}
+}
+
+// Every command is described as by Redis: arity, flags, keys, categories.
+func TestCommandsAsRedisDescribesThem(t *testing.T) {
+	redis, _ := startRedis(t)
+	_, addr := start(t, inMemory(), Options{})
+	ours := dial(t, addr)
+	for _, cmd := range newTable().all {
+		if cmd.name == "client|setinfo" { // of a later version
+			continue
+		}
+		want, got := elements(elements(redis.do("COMMAND", "INFO", cmd.name))[0]), elements(elements(ours.do("COMMAND", "INFO", cmd.name))[0])
+		if len(want) < 7 {
+			t.Errorf("Redis does not know %s", cmd.name)
+			continue
+		}
+		for i, what := range []string{"name", "arity", "flags", "first key", "last key", "step", "categories"} {
+			if sorted(got[i]) != sorted(want[i]) || got[i] != want[i] && sorted(got[i]) == "" {
+				t.Errorf("%s of %s: %s, Redis has %s", what, cmd.name, got[i], want[i])
+			}
+		}
+	}
+}
+
+// DBSIZE is right at once, whatever happened, and SCAN finds all.
+func TestSizeAndScan(t *testing.T) {
+	for name, options := range map[string]func() kv.Options{"memory": inMemory, "cold": cold} {
+		t.Run(name, func(t *testing.T) {
+			_, addr := start(t, options(), Options{})
+			p := dial(t, addr)
+			const n = 3000
+			want := map[string]bool{}
+			for i := range n {
+				key := fmt.Sprint("key", rand.IntN(n/2))
+				if i%3 == 2 {
+					p.send(encode("DEL", key))
+					delete(want, key)
+				} else {
+					p.send(encode("SET", key, "1"))
+					want[key] = true
+				}
+				if p.reply(); i%500 == 0 {
+					if got := p.do("DBSIZE"); got != fmt.Sprint(":", len(want)) {
+						t.Fatalf("%s keys, want %d", got, len(want))
+					}
+				}
+			}
+			found := map[string]bool{}
+			for cursor, steps := "0", 0; cursor != "0" || steps == 0; steps++ {
+				parts := elements(p.do("SCAN", cursor, "COUNT", "100", "TYPE", "string"))
+				cursor = strings.Trim(parts[0], `"`)
+				for _, key := range elements(parts[1]) {
+					if key, err := strconv.Unquote(key); err == nil {
+						found[key] = true
+					}
+				}
+			}
+			if len(found) != len(want) {
+				t.Errorf("SCAN finds %d keys, want %d", len(found), len(want))
+			}
+			all := elements(p.do("KEYS", "*"))
+			if slices.Sort(all); len(slices.Compact(all)) != len(want) {
+				t.Errorf("KEYS finds %d keys, want %d", len(all), len(want))
+			}
+			seen := map[string]bool{}
+			for range 50 {
+				key, err := strconv.Unquote(p.do("RANDOMKEY"))
+				if err != nil || !want[key] {
+					t.Fatalf("a random key is %q, %v", key, err)
+				}
+				seen[key] = true
+			}
+			if len(seen) < 5 {
+				t.Errorf("of 50 random keys %d differ", len(seen))
+			}
+			if got := p.do("FLUSHALL") + p.do("DBSIZE") + p.do("RANDOMKEY") + p.do("KEYS", "*"); got != "+OK:0nil[]" {
+				t.Error(got)
+			}
+		})
+	}
+}
+
+// CLIENT LIST, KILL, SLOWLOG, LATENCY and INFO tell what happened.
+func TestAdministration(t *testing.T) {
+	asked := make(chan struct{}, 1)
+	_, addr := start(t, inMemory(), Options{
+		Shutdown: func() { asked <- struct{}{} },
+		Settings: []Setting{{Name: "tender", Get: func() string { return "yes" }, Set: func(string) error { return errors.New("no") }}},
+	})
+	p, q := dial(t, addr), dial(t, addr)
+	if got := q.do("CLIENT", "SETNAME", "q") + q.do("SET", "a", "1") + q.do("CLIENT", "SETINFO", "LIB-NAME", "lib"); got != "+OK+OK+OK" {
+		t.Fatal(got)
+	}
+	list := p.do("CLIENT", "LIST")
+	if strings.Count(list, `\n`) != 2 || !strings.Contains(list, "name=q ") || !strings.Contains(list, "lib-name=lib ") {
+		t.Error(list)
+	}
+	id := strings.TrimPrefix(q.do("CLIENT", "ID"), ":")
+	if got := p.do("CLIENT", "LIST", "ID", id); strings.Count(got, `\n`) != 1 || !strings.Contains(got, "id="+id+" ") {
+		t.Error(got)
+	}
+	if got := p.do("CLIENT", "KILL", "ID", id) + p.do("CLIENT", "KILL", "1.2.3.4:5"); got != ":1-"+errNoClient {
+		t.Error(got)
+	}
+	q.expectEnd()
+
+	if got := p.do("CONFIG", "SET", "slowlog-log-slower-than", "0") + p.do("SET", "a", strings.Repeat("v", 1000)); got != "+OK+OK" {
+		t.Error(got)
+	}
+	if got := p.do("SLOWLOG", "GET"); !strings.Contains(got, `"SET" "a" "`+strings.Repeat("v", slowBytes)+`... (872 more bytes)"`) {
+		t.Error(got)
+	}
+	if got := p.do("CONFIG", "SET", "slowlog-max-len", "1") + p.do("SLOWLOG", "LEN"); got != "+OK:1" {
+		t.Error(got)
+	}
+	if got := p.do("CONFIG", "SET", "tender", "1") + p.do("CONFIG", "GET", "tender"); got != `-ERR CONFIG SET failed (possibly related to argument 'tender') - no["tender" "yes"]` {
+		t.Error(got)
+	}
+	if got := p.do("LATENCY", "HISTOGRAM", "set"); !strings.HasPrefix(got, `["set" ["calls" :2 "histogram_usec" [:`) {
+		t.Error(got)
+	}
+	if got := p.do("INFO", "commandstats"); !strings.Contains(got, "cmdstat_set:calls=2,") {
+		t.Error(got)
+	}
+	if got := p.do("CONFIG", "RESETSTAT") + p.do("LATENCY", "HISTOGRAM", "set"); got != "+OK[]" {
+		t.Error(got)
+	}
+	before, err := strconv.Atoi(strings.TrimPrefix(p.do("LASTSAVE"), ":"))
+	if got := p.do("SAVE"); got != "+OK" || err != nil {
+		t.Error(got, err)
+	}
+	if after, err := strconv.Atoi(strings.TrimPrefix(p.do("LASTSAVE"), ":")); err != nil || after < before {
+		t.Error(after, err)
+	}
+	if got := p.do("BGSAVE"); got != "+Background saving started" {
+		t.Error(got)
+	}
+	if got := p.do("MEMORY", "USAGE", "a"); got != ":1040" {
+		t.Error(got)
+	}
+	if got := p.do("SHUTDOWN", "NONSENSE"); got != "-"+errSyntax {
+		t.Error(got)
+	}
+	p.send(encode("SHUTDOWN"))
+	p.expectEnd()
+	<-asked
+}

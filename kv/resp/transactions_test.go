@@ -1,0 +1,177 @@
+package resp
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/redykv/redykv/kv"
+)
+
+// Transfers between accounts, in transactions and by the other commands on several
+// keys, lose nothing, whoever looks: in a transaction of its own, one with a scan
+// among its commands included.
+func TestTransactionsAreWhole(t *testing.T) {
+	for name, options := range map[string]func() kv.Options{"memory": inMemory, "cold": cold} {
+		t.Run(name, func(t *testing.T) {
+			_, addr := start(t, options(), Options{Sessions: 8})
+			const accounts, rounds, total = 8, 200, 800
+			setup := dial(t, addr)
+			for i := range accounts {
+				if got := setup.do("SET", fmt.Sprint("account", i), strconv.Itoa(total/accounts)); got != "+OK" {
+					t.Fatal(got)
+				}
+			}
+			var movers, lookers sync.WaitGroup
+			done := make(chan struct{})
+			for m := range 3 {
+				p := dial(t, addr)
+				movers.Go(func() {
+					for i := range rounds {
+						from, to := fmt.Sprint("account", (i+m)%accounts), fmt.Sprint("account", (i*3+m+1)%accounts)
+						p.send(encode("MULTI") + encode("DECRBY", from, "3") + encode("INCRBY", to, "3") + encode("EXEC"))
+						for range 3 {
+							p.reply()
+						}
+						if got := p.reply(); !strings.HasPrefix(got, "[:") {
+							t.Error(got)
+						}
+					}
+				})
+			}
+			for _, whole := range []bool{false, true} {
+				p := dial(t, addr)
+				lookers.Go(func() {
+					for {
+						select {
+						case <-done:
+							return
+						default:
+						}
+						p.send(encode("MULTI"))
+						n := 1
+						for i := range accounts {
+							p.send(encode("GET", fmt.Sprint("account", i)))
+						}
+						if whole {
+							p.send(encode("DBSIZE"))
+							n++
+						}
+						p.send(encode("EXEC"))
+						for range accounts + n {
+							p.reply()
+						}
+						sum := 0
+						for _, element := range elements(p.reply())[:accounts] {
+							balance, err := strconv.Atoi(strings.Trim(element, `"`))
+							if err != nil {
+								t.Error(err)
+							}
+							sum += balance
+						}
+						if sum != total {
+							t.Errorf("%d altogether, want %d", sum, total)
+							return
+						}
+					}
+				})
+			}
+			movers.Wait()
+			close(done)
+			lookers.Wait()
+		})
+	}
+}
+
+// Counters that many connections raise with WATCH, GET and SET lose no step.
+func TestWatch(t *testing.T) {
+	for name, options := range map[string]func() kv.Options{"memory": inMemory, "cold": cold} {
+		t.Run(name, func(t *testing.T) {
+			_, addr := start(t, options(), Options{})
+			const clients, steps = 6, 40
+			var wg sync.WaitGroup
+			for range clients {
+				p := dial(t, addr)
+				wg.Go(func() {
+					for done := 0; done < steps; {
+						p.send(encode("WATCH", "n") + encode("GET", "n"))
+						p.reply()
+						n, _ := strconv.Atoi(strings.Trim(p.reply(), `"`)) // 0 at first
+						p.send(encode("MULTI") + encode("SET", "n", strconv.Itoa(n+1)) + encode("EXEC"))
+						p.reply()
+						p.reply()
+						switch got := p.reply(); got {
+						case "[+OK]":
+							done++
+						case "nil":
+						default:
+							t.Error(got)
+							return
+						}
+					}
+				})
+			}
+			wg.Wait()
+			if got := dial(t, addr).do("GET", "n"); got != strconv.Quote(strconv.Itoa(clients*steps)) {
+				t.Errorf("counted %s, want %d", got, clients*steps)
+			}
+		})
+	}
+}
+
+// What touches a watched key and what does not.
+func TestWhatTouches(t *testing.T) {
+	_, addr := start(t, inMemory(), Options{})
+	p, other := dial(t, addr), dial(t, addr)
+	for command, touches := range map[string]bool{
+		"SET a 1": true, "GET a": false, "DEL none": false, "DEL a": true, "SETNX a 2": false, "SET a 2 NX": false,
+		"EXPIRE a 1000": true, "PERSIST a": false, "APPEND a x": true, "HSET a f 1": false, "INCR a": true,
+		"SET b 1": false, "MSET b 1 a 2": true, "RENAME a c": true, "RENAME none a": false, "COPY b a": false,
+		"COPY b a REPLACE": true, "FLUSHALL": true, "GETEX a": false, "GETEX a PX 100000": true, "MSETNX a 1 d 2": false,
+	} {
+		if got := other.do("MSET", "a", "1", "b", "2"); got != "+OK" {
+			t.Fatal(got)
+		}
+		if got := p.do("WATCH", "a", "b2") + p.do("MULTI") + p.do("PING"); got != "+OK+OK+QUEUED" {
+			t.Fatal(got)
+		}
+		other.do(strings.Fields(command)...)
+		want := "[+PONG]"
+		if touches {
+			want = "nil"
+		}
+		if got := p.do("EXEC"); got != want {
+			t.Errorf("%s: %s, want %s", command, got, want)
+		}
+	}
+	// So does an expiry.
+	if got := p.do("SET", "a", "1", "PX", "1") + p.do("WATCH", "a") + p.do("MULTI"); got != "+OK+OK+OK" {
+		t.Fatal(got)
+	}
+	eventually(t, "the key is gone", func() bool { return other.do("EXISTS", "a") == ":0" })
+	_ = p.do("EXEC") // watched before or after it expired: either is right
+	if got := p.do("UNWATCH") + p.do("EXEC") + p.do("DISCARD"); got != "+OK-"+errExecAlone+"-"+errDiscardAlone {
+		t.Error(got)
+	}
+}
+
+// What is queued takes of the memory for requests, and gives it back.
+func TestQueueIsBounded(t *testing.T) {
+	s, addr := start(t, inMemory(), Options{MaxBulk: 1 << 20, MaxRequest: 2 << 20, MaxBuffers: 4 << 20})
+	p := dial(t, addr)
+	value := strings.Repeat("v", 1<<20)
+	if got := p.do("MULTI") + p.do("SET", "a", value) + p.do("SET", "a", value) + p.do("EXEC"); got != "+OK+QUEUED-"+errTooLarge+"-"+errExecAborted {
+		t.Error(got)
+	}
+	if got := p.do("MULTI") + p.do("SET", "a", value) + p.do("DISCARD"); got != "+OK+QUEUED+OK" {
+		t.Error(got)
+	}
+	p.send(encode("MULTI") + encode("SET", "a", value) + encode("WATCH", "a") + encode("QUIT"))
+	for range 4 {
+		p.reply()
+	}
+	p.expectEnd()
+	eventually(t, "what was queued is given back", func() bool { return s.Metrics().RequestBytes == 0 })
+}
