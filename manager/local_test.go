@@ -50,6 +50,15 @@ func childMain() int {
 	return 0
 }
 
+// heldUp says whether a call has failed on its way, as where a process stood still.
+func heldUp(err error) bool {
+	switch connect.CodeOf(err) {
+	case connect.CodeUnavailable, connect.CodeDeadlineExceeded, connect.CodeCanceled:
+		return err != nil
+	}
+	return false
+}
+
 // register takes the flags in the order in which Launch gives them.
 func register(args []string) error {
 	flags := make(map[string]string)
@@ -66,7 +75,7 @@ func register(args []string) error {
 		return err
 	}
 	// As a node does: a handshake that the machine has held up for too long is ended by
-	// the manager.
+	// either side.
 	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	for {
@@ -74,7 +83,7 @@ func register(args []string) error {
 		if err == nil {
 			break
 		}
-		if connect.CodeOf(err) != connect.CodeUnavailable {
+		if !heldUp(err) || ctx.Err() != nil {
 			return err
 		}
 	}
