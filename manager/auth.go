@@ -32,8 +32,8 @@ type Token struct {
 	Roles   []Role
 	Expires time.Time // zero: never
 	Secret  string    // the token itself; at least minTokenLen bytes
-	// VM is the one that a server with this token may speak for. Empty: all those that
-	// nobody else has registered.
+	// VM is the one that a server with this token may speak for, and servers with others
+	// may not. Empty: all those that nobody else has registered.
 	VM string
 }
 
@@ -140,6 +140,11 @@ func (g *guard) named(name string) bool {
 	return slices.ContainsFunc(g.tokens(), func(t Token) bool { return t.Name == name })
 }
 
+// bound says whether there is a token for that VM alone.
+func (g *guard) bound(vm string) bool {
+	return slices.ContainsFunc(g.tokens(), func(t Token) bool { return t.VM == vm })
+}
+
 // WrapUnary implements [connect.Interceptor].
 func (g *guard) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
@@ -201,8 +206,8 @@ func (m *Manager) speaker(ctx context.Context, id string) (string, error) {
 		return t.Name, nil
 	}
 	launched, owner := m.catalog.speakerOf(id)
-	free := owner == "" || owner == t.Name || !m.guard.named(owner)
-	if t.VM == id || t.VM == "" && !launched && free {
+	free := !launched && (owner == "" || owner == t.Name || !m.guard.named(owner))
+	if t.VM == id || t.VM == "" && free && !m.guard.bound(id) {
 		return t.Name, nil
 	}
 	return "", refuse(connect.CodePermissionDenied, &TokenError{Problem: TokenVM, Name: t.Name, VM: id})

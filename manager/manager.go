@@ -246,7 +246,7 @@ func (m *Manager) Serve(ln net.Listener) error {
 	if m.catalog.store == nil {
 		m.opts.Logger.Info("catalog is in memory: a restart forgets all caches")
 	} else if err := m.keepSetting(); err != nil {
-		return fmt.Errorf("manager: %w", err)
+		return fmt.Errorf("manager: %w", errors.Join(err, ln.Close()))
 	}
 	serve := m.http.Serve
 	if m.opts.TLS != nil {

@@ -58,6 +58,7 @@ func TestServersSpeakForThemselves(t *testing.T) {
 		{"one beats for a", beat, one, "a", true},
 		{"two registers b", register, two, "b", true},
 		{"bound registers b", register, bound, "b", false},
+		{"one registers c", register, one, "c", false},
 		{"bound registers d", register, bound, "d", false},
 		{"bound registers c", register, bound, "c", true},
 		{"bound reclaims c", reclaim, bound, "c", true},
