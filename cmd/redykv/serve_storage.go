@@ -11,8 +11,14 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	_ "gocloud.dev/blob/azureblob" // what --bucket can be
+	_ "gocloud.dev/blob/fileblob"
+	_ "gocloud.dev/blob/gcsblob"
+	_ "gocloud.dev/blob/s3blob"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/device/blob"
+	"github.com/redykv/redykv/device/blockcache"
 	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/internal/mem"
 	"github.com/redykv/redykv/internal/units"
@@ -49,6 +55,9 @@ type storageFlags struct {
 	region      string
 	refillRate  units.Size
 	commitPoint string
+	bucket      string
+	bucketEvery time.Duration
+	blockCache  units.Size
 	tls         tlsFlags
 	access      accessFlags
 }
@@ -70,6 +79,9 @@ func (f *storageFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.region, "cloud-region", "", "where this machine is: of which region of the cloud a manager is to take the VMs (default: the manager's)")
 	flags.Var(&f.refillRate, "refill-rate", "bytes a second at most to bring back from the SSD what remote memory lacks, after a start or a loss; 0: none")
 	flags.StringVar(&f.commitPoint, "commit-point", commitSSD, "what has to hold a write before it counts as durable: ssd, or redy, the remote memory")
+	flags.StringVar(&f.bucket, "bucket", "", "URL of a bucket for a copy of the store, from which an empty --dir is filled: s3://, azblob://, gs:// or file:// (default: none)")
+	flags.DurationVar(&f.bucketEvery, "bucket-every", blob.DefaultEvery, "least time from one upload to --bucket to the next: what may be lost with this machine")
+	flags.Var(&f.blockCache, "block-cache", "part of --memory for blocks of the SSD that were read; for values of some KiB, or a store that is in --bucket; 0: none")
 	f.tls.add(flags)
 	f.access.add(flags)
 }
@@ -81,6 +93,12 @@ func (f *storageFlags) check() error {
 		return usagef("--storage %q: want ssd or memory", f.kind)
 	case f.kind == storageMemory && f.redy != redyNone:
 		return usagef("--storage memory has all of the log in memory: it takes --redy none")
+	case f.kind == storageMemory && (f.bucket != "" || f.blockCache != 0):
+		return usagef("--storage memory has no files: it takes neither --bucket nor --block-cache")
+	case f.bucketEvery <= 0:
+		return usagef("--bucket-every %v: want more than nothing", f.bucketEvery)
+	case f.blockCache != 0 && (f.blockCache < blockcache.MinCapacity || f.blockCache >= f.memory):
+		return usagef("--block-cache %v: want 0, or from %v to less than --memory %v", f.blockCache, units.Size(blockcache.MinCapacity), f.memory)
 	case f.memory < 1 || f.records < 1:
 		return usagef("--memory %v --records %d: want something", f.memory, f.records)
 	case !(f.readCache >= 0 && f.readCache < 1):
@@ -124,7 +142,7 @@ func (f *storageFlags) open(ctx context.Context, log *slog.Logger) (dev device.D
 	if f.kind == storageMemory {
 		return device.NewMemory(), release, nil
 	}
-	ssd, err := ssdtier.OpenWith(f.dir, ssdtier.Options{Logger: log})
+	ssd, err := f.openSSD(ctx, log)
 	if err != nil || f.redy == redyNone {
 		return ssd, release, err
 	}
@@ -141,6 +159,29 @@ func (f *storageFlags) open(ctx context.Context, log *slog.Logger) (dev device.D
 
 // patience is how long a command waits in silence.
 const patience = 2 * time.Second
+
+// openSSD opens the files, with the bucket behind and the cache before them that are
+// asked for.
+func (f *storageFlags) openSSD(ctx context.Context, log *slog.Logger) (dev device.Device, err error) {
+	if dev, err = ssdtier.OpenWith(f.dir, ssdtier.Options{Logger: log}); err != nil {
+		return nil, err
+	}
+	if f.bucket != "" {
+		with, err := blob.OpenURL(ctx, dev, f.bucket, blob.Options{Every: f.bucketEvery, Logger: log})
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("--bucket: %w", err), dev.Close())
+		}
+		dev = with
+	}
+	if f.blockCache != 0 {
+		with, err := blockcache.New(dev, blockcache.Options{Capacity: int64(f.blockCache)})
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("--block-cache: %w", err), dev.Close())
+		}
+		dev = with
+	}
+	return dev, nil
+}
 
 // openRedy makes the cache, and the manager if that is not somebody else's. The
 // manager is closed after the cache.

@@ -1,0 +1,285 @@
+package blob
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/cespare/xxhash/v2"
+	"gocloud.dev/gcerrors"
+
+	"github.com/redykv/redykv/device"
+)
+
+const (
+	catalogPrefix = "catalog/"
+	segmentPrefix = "segment/"
+	objectPrefix  = "object/"
+
+	catalogFormat = 1
+	// maxCatalog bounds what is read as one.
+	maxCatalog = 1 << 30
+)
+
+// catalog is a state of the store: what of the bucket belongs to it. One that is stored
+// never changes; a later one has a higher number.
+type catalog struct {
+	Format      int    `json:"format"`
+	Store       string `json:"store"`  // the same for all states of one log
+	Writer      string `json:"writer"` // the machine that has it
+	Number      int64  `json:"number"` // 1 for the first that is stored
+	SegmentSize int64  `json:"segment_size"`
+
+	Begin   int64             `json:"begin"`
+	Pieces  []piece           `json:"pieces"` // of the log, ascending, of different segments
+	Objects map[string]stored `json:"objects"`
+	Meta    map[string][]byte `json:"meta"`
+}
+
+// piece is a blob with the log's bytes from From until Stored, of which those until To
+// belong to the log. It lies within a segment.
+type piece struct {
+	Key    string `json:"key"`
+	From   int64  `json:"from"`
+	To     int64  `json:"to"`
+	Stored int64  `json:"stored"`
+}
+
+// stored is a blob with an object.
+type stored struct {
+	Key  string `json:"key"`
+	Size int64  `json:"size"`
+}
+
+func catalogKey(number int64) string { return fmt.Sprintf("%s%016x", catalogPrefix, number) }
+
+// parseCatalogKey is the inverse of catalogKey.
+func parseCatalogKey(key string) (number int64, ok bool) {
+	_, err := fmt.Sscanf(strings.TrimPrefix(key, catalogPrefix), "%x", &number)
+	return number, err == nil && key == catalogKey(number)
+}
+
+func (c *catalog) segmentKey(from int64) string {
+	return fmt.Sprintf("%s%012d-%x-%s", segmentPrefix, from/c.SegmentSize, c.Number, c.Writer)
+}
+
+func (c *catalog) objectKey(name string) string {
+	return fmt.Sprintf("%s%s-%x-%s", objectPrefix, name, c.Number, c.Writer)
+}
+
+// clone returns a copy that can be changed.
+func (c *catalog) clone() *catalog {
+	n := *c
+	n.Pieces = slices.Clone(c.Pieces)
+	n.Objects = maps.Clone(c.Objects)
+	n.Meta = maps.Clone(c.Meta)
+	return &n
+}
+
+// find returns the piece that has the byte at an address.
+func (c *catalog) find(addr int64) (piece, bool) {
+	i, _ := slices.BinarySearchFunc(c.Pieces, addr, func(p piece, addr int64) int {
+		if p.To <= addr {
+			return -1
+		}
+		return 1
+	})
+	if i < len(c.Pieces) && c.Pieces[i].From <= addr {
+		return c.Pieces[i], true
+	}
+	return piece{}, false
+}
+
+// set enters a piece instead of the one of its segment, if there is one.
+func (c *catalog) set(p piece) {
+	i, found := slices.BinarySearchFunc(c.Pieces, p, func(a, b piece) int {
+		return cmp.Compare(a.From/c.SegmentSize, b.From/c.SegmentSize)
+	})
+	if found {
+		c.Pieces[i] = p
+	} else {
+		c.Pieces = slices.Insert(c.Pieces, i, p)
+	}
+}
+
+// end drops what lies at or above an address.
+func (c *catalog) end(tail int64) {
+	c.Pieces = slices.DeleteFunc(c.Pieces, func(p piece) bool { return p.From >= tail })
+	if n := len(c.Pieces); n > 0 {
+		c.Pieces[n-1].To = min(c.Pieces[n-1].To, tail)
+	}
+}
+
+// drop drops what lies below an address, whole pieces only.
+func (c *catalog) drop(begin int64) {
+	c.Begin = begin
+	c.Pieces = slices.DeleteFunc(c.Pieces, func(p piece) bool { return p.To <= begin })
+}
+
+// keys are the blobs that belong to the state.
+func (c *catalog) keys() map[string]bool {
+	keys := make(map[string]bool, len(c.Pieces)+len(c.Objects)+1)
+	for _, p := range c.Pieces {
+		keys[p.Key] = true
+	}
+	for _, o := range c.Objects {
+		keys[o.Key] = true
+	}
+	if c.Number > 0 {
+		keys[catalogKey(c.Number)] = true
+	}
+	return keys
+}
+
+// check says what is wrong with a catalog that was read.
+func (c *catalog) check() error {
+	switch {
+	case c.Format != catalogFormat:
+		return fmt.Errorf("has format %d, this program reads %d", c.Format, catalogFormat)
+	case c.Store == "" || c.Writer == "" || c.Number < 1 || c.Begin < 0:
+		return errors.New("lacks its names and numbers")
+	}
+	if err := checkSegmentSize(c.SegmentSize); err != nil {
+		return err
+	}
+	end := int64(0)
+	for _, p := range c.Pieces {
+		if p.From < end || p.To <= p.From || p.Stored < p.To || p.From/c.SegmentSize != (p.Stored-1)/c.SegmentSize || p.Key == "" {
+			return fmt.Errorf("has a piece of the log that cannot be: %+v", p)
+		}
+		end = (p.From/c.SegmentSize + 1) * c.SegmentSize
+	}
+	for name, o := range c.Objects {
+		if device.CheckName(name) != nil || o.Size < 0 || o.Key == "" {
+			return fmt.Errorf("has an object that cannot be: %q, %+v", name, o)
+		}
+	}
+	for name := range c.Meta {
+		if device.CheckName(name) != nil {
+			return fmt.Errorf("has metadata that cannot be: %q", name)
+		}
+	}
+	return nil
+}
+
+// encode returns a line with the checksum of what follows, and that.
+func (c *catalog) encode() ([]byte, error) {
+	data, err := json.Marshal(c)
+	if err != nil {
+		return nil, fmt.Errorf("blob: catalog: %w", err)
+	}
+	return append(fmt.Appendf(nil, catalogLine, xxhash.Sum64(data)), data...), nil
+}
+
+const catalogLine = "redykv catalog %016x\n"
+
+// parseCatalog is the inverse of encode.
+func parseCatalog(data []byte) (*catalog, error) {
+	line, text, _ := bytes.Cut(data, []byte("\n"))
+	if string(line)+"\n" != fmt.Sprintf(catalogLine, xxhash.Sum64(text)) {
+		return nil, fmt.Errorf("is not what was written, by its checksum: %w", errDamaged)
+	}
+	c := &catalog{}
+	if err := json.Unmarshal(text, c); err != nil {
+		return nil, err
+	}
+	return c, c.check()
+}
+
+// newestNumber is the number of the catalog that counts; 0 where there is none.
+func (b *bucket) newestNumber(ctx context.Context) (newest int64, err error) {
+	err = b.list(ctx, catalogPrefix, func(key string) {
+		if n, ok := parseCatalogKey(key); ok {
+			newest = max(newest, n)
+		}
+	})
+	return newest, err
+}
+
+// newestCatalog reads the catalog that counts; nil where there is none.
+func (b *bucket) newestCatalog(ctx context.Context) (c *catalog, err error) {
+	var before int64
+	for {
+		newest, err := b.newestNumber(ctx)
+		if err != nil || newest == 0 {
+			return nil, err
+		}
+		c, err := b.readCatalog(ctx, newest)
+		if notFound(err) && newest > before {
+			before = newest // a newer one has come, and the old one has gone
+			continue
+		}
+		return c, err
+	}
+}
+
+// readCatalog reads the catalog with a number.
+func (b *bucket) readCatalog(ctx context.Context, number int64) (c *catalog, err error) {
+	key := catalogKey(number)
+	err = b.try(ctx, "read of "+key, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, attempt)
+		defer cancel()
+		r, err := b.NewReader(ctx, key, nil)
+		if err != nil {
+			return err
+		}
+		data, err := io.ReadAll(io.LimitReader(r, maxCatalog))
+		if err = errors.Join(err, r.Close()); err == nil {
+			c, err = parseCatalog(data)
+		}
+		return err
+	})
+	switch {
+	case err == nil && c.Number != number:
+		err = errors.New("it has another number")
+	case err == nil || notFound(err) || gcerrors.Code(err) != gcerrors.Unknown:
+		return c, err
+	}
+	return nil, fmt.Errorf("%w: %s: %w", ErrFormat, key, err)
+}
+
+// storeCatalog stores a catalog under its number, which must be free, as must be all that
+// are higher: somebody who has gone on deletes older ones.
+func (b *bucket) storeCatalog(ctx context.Context, c *catalog) error {
+	if err := b.createCatalog(ctx, c); err != nil {
+		return err
+	}
+	newest, err := b.newestNumber(ctx)
+	if err != nil || newest <= c.Number {
+		return err
+	}
+	return errors.Join(fmt.Errorf("%w: there is a catalog %d", ErrTaken, newest), b.remove(ctx, catalogKey(c.Number)))
+}
+
+// createCatalog stores a catalog whose number is free. One that is there and the same was
+// stored by a try whose answer was lost.
+func (b *bucket) createCatalog(ctx context.Context, c *catalog) error {
+	data, err := c.encode()
+	if err != nil {
+		return err
+	}
+	err = b.put(ctx, catalogKey(c.Number), true, func(w io.Writer) error {
+		_, err := w.Write(data)
+		return err
+	})
+	if code := gcerrors.Code(err); code != gcerrors.FailedPrecondition && code != gcerrors.AlreadyExists {
+		return err
+	}
+	there, readErr := b.readCatalog(ctx, c.Number)
+	if readErr != nil && !notFound(readErr) {
+		return errors.Join(err, readErr)
+	}
+	if there != nil {
+		if same, err := there.encode(); err == nil && bytes.Equal(same, data) {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: there is a catalog %d", ErrTaken, c.Number)
+}

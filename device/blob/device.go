@@ -1,0 +1,394 @@
+package blob
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	gcblob "gocloud.dev/blob"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/blocking"
+)
+
+// Device is a log on a local device with a copy in a bucket. It implements
+// device.Device, and owns the local one.
+type Device struct {
+	local  device.Device
+	opts   Options
+	bucket *bucket
+	owned  bool // the bucket is closed with the device
+	reads  *blocking.Engine
+	lone   loneQueues
+	counts counts
+
+	begin atomic.Int64 // of the log
+	// catalog is the newest state that is in the bucket, as far as it belongs to the
+	// log from the last Start on; nil while it is not known. The uploader alone
+	// replaces it, but for Start.
+	catalog atomic.Pointer[catalog]
+
+	// ordering is held by who changes metadata, objects or Begin, and by the uploader
+	// while it finds out what belongs together. Taken before mu.
+	ordering sync.Mutex
+
+	mu      sync.Mutex // guards what follows
+	state   *state
+	meta    map[string][]byte // all of it
+	tail    int64             // of the last Start
+	started bool
+	closed  bool
+	log     progress
+	changes uint64 // of what belongs in the bucket
+	up      uploader
+}
+
+// Open puts a bucket behind a local device that survives restarts; the result owns that
+// device unless Open fails. If the local device is empty and the bucket is not, metadata
+// and objects are fetched first. If the local device has all of the log, the bucket need
+// not be reachable now.
+func Open(ctx context.Context, local device.Device, b *gcblob.Bucket, opts Options) (*Device, error) {
+	if err := opts.ensureDefaults(); err != nil {
+		return nil, err
+	}
+	d := &Device{local: local, opts: opts, meta: make(map[string][]byte)}
+	d.bucket = &bucket{Bucket: b, patience: opts.Patience, retried: d.retried}
+	d.up.init()
+	if err := d.match(ctx); err != nil {
+		return nil, err
+	}
+	for _, name := range d.state.Meta {
+		data, err := local.ReadMeta(name)
+		if err == nil {
+			d.meta[name] = data
+		} else if !errors.Is(err, device.ErrNoMeta) {
+			return nil, fmt.Errorf("blob: %w", err)
+		}
+	}
+	d.begin.Store(d.state.Begin)
+	d.reads = blocking.New("blob", storage{d}, opts.Readers)
+	return d, nil
+}
+
+// OpenURL is Open with a bucket by its URL, as gocloud.dev/blob.OpenBucket takes it. The
+// driver must have been imported.
+func OpenURL(ctx context.Context, local device.Device, url string, opts Options) (*Device, error) {
+	b, err := gcblob.OpenBucket(ctx, url)
+	if err != nil {
+		return nil, fmt.Errorf("blob: bucket %s: %w", url, err)
+	}
+	d, err := Open(ctx, local, b, opts)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("bucket %s: %w", url, err), b.Close())
+	}
+	d.owned = true
+	return d, nil
+}
+
+// Start implements device.Device. From then on what the log gets is uploaded.
+func (d *Device) Start(tail int64) error {
+	if tail < 0 {
+		return fmt.Errorf("blob: start at address %d", tail)
+	}
+	d.ordering.Lock()
+	defer d.ordering.Unlock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return device.ErrClosed
+	}
+	if err := d.local.Start(tail); err != nil {
+		return err
+	}
+	if d.state.Restored && !d.state.Started {
+		// Below the block that the log goes on with it is in the bucket alone.
+		if err := d.local.Truncate(tail &^ (int64(d.local.Alignment()) - 1)); err != nil {
+			return err
+		}
+		if err := d.change(func(s *state) { s.Started = true }); err != nil {
+			return err
+		}
+	}
+	if d.begin.Load() > tail {
+		if err := d.change(func(s *state) { s.Begin = tail }); err != nil {
+			return err
+		}
+		d.begin.Store(tail)
+	}
+	d.tail = tail
+	d.log = progress{top: tail, synced: tail, durable: tail, dirty: tail}
+	if c := d.catalog.Load(); c != nil {
+		d.adopt(c)
+	} else {
+		d.log.dirty = 0 // the uploader will see
+	}
+	if !d.started {
+		d.started = true
+		d.up.start(d)
+	}
+	d.changed()
+	return nil
+}
+
+// adopt makes a catalog the one of the log as it was started: what lies beyond is of
+// another past. The last block may have been written again. The caller holds mu.
+func (d *Device) adopt(c *catalog) {
+	c = c.clone()
+	c.end(d.tail)
+	align := int64(max(d.local.Alignment(), blockSize))
+	end := d.begin.Load()
+	if n := len(c.Pieces); n > 0 {
+		end = c.Pieces[n-1].To
+	}
+	d.log.dirty = min(d.log.dirty, max(min(end, d.tail)-align, 0))
+	d.catalog.Store(c)
+}
+
+// Alignment implements device.Device.
+func (d *Device) Alignment() int { return d.local.Alignment() }
+
+// Begin implements device.Device.
+func (d *Device) Begin() int64 { return d.begin.Load() }
+
+// CacheMemory implements device.CacheUser.
+func (d *Device) CacheMemory() int64 { return device.CacheMemory(d.local) }
+
+// Truncate implements device.Device. The bucket follows once it has a state that does
+// without what is truncated.
+func (d *Device) Truncate(begin int64) error {
+	if begin < 0 {
+		return fmt.Errorf("blob: truncate to address %d", begin)
+	}
+	d.ordering.Lock()
+	defer d.ordering.Unlock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return device.ErrClosed
+	}
+	if begin <= d.begin.Load() {
+		return nil
+	}
+	alone := begin < d.local.Begin() // what is truncated is in the bucket alone
+	err := d.change(func(s *state) {
+		s.Begin = begin
+		s.Restored = s.Restored && alone
+	})
+	if err != nil {
+		return err
+	}
+	d.begin.Store(begin)
+	d.changed()
+	if alone {
+		return nil
+	}
+	return d.local.Truncate(begin)
+}
+
+// Sync implements device.Device, on the local device.
+func (d *Device) Sync() error {
+	d.mu.Lock()
+	covered := d.log.low()
+	d.mu.Unlock()
+	if err := d.local.Sync(); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	d.log.synced = max(d.log.synced, covered)
+	d.mu.Unlock()
+	return nil
+}
+
+// WriteMeta implements device.Device, on the local device. With it a state of the store
+// is complete, which is uploaded next. Once another machine has the store, nothing is
+// written any more.
+func (d *Device) WriteMeta(name string, data []byte) error {
+	if err := checkName(name); err != nil {
+		return err
+	}
+	d.ordering.Lock()
+	defer d.ordering.Unlock()
+	if err := d.mayWrite(name); err != nil {
+		return err
+	}
+	if err := d.local.WriteMeta(name, data); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.meta[name] = slices.Clone(data)
+	d.log.durable = d.log.synced
+	d.changed()
+	return nil
+}
+
+// mayWrite says why metadata cannot be written, and notes its name.
+func (d *Device) mayWrite(name string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return device.ErrClosed
+	}
+	if err := d.up.fatal; err != nil {
+		return err
+	}
+	return d.know(name)
+}
+
+// know notes that there is metadata of a name. The caller holds mu.
+func (d *Device) know(name string) error {
+	if slices.Contains(d.state.Meta, name) {
+		return nil
+	}
+	return d.change(func(s *state) { s.Meta = append(s.Meta, name) })
+}
+
+// ReadMeta implements device.Device, on the local device.
+func (d *Device) ReadMeta(name string) ([]byte, error) {
+	if err := checkName(name); err != nil {
+		return nil, err
+	}
+	d.ordering.Lock()
+	defer d.ordering.Unlock()
+	data, err := d.local.ReadMeta(name)
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	// A device that was in use before it got a bucket has metadata of which nobody
+	// has told yet.
+	if _, known := d.meta[name]; !known && !d.closed {
+		if err := d.know(name); err != nil {
+			return nil, err
+		}
+		d.meta[name] = slices.Clone(data)
+		d.changed()
+	}
+	return data, nil
+}
+
+// checkName is device.CheckName, less the name of our own.
+func checkName(name string) error {
+	if name == stateName {
+		return fmt.Errorf("blob: metadata %q belongs to the device itself", name)
+	}
+	return device.CheckName(name)
+}
+
+// changed has the uploader look. The caller holds mu.
+func (d *Device) changed() {
+	d.changes++
+	d.up.poke()
+}
+
+// Close implements device.Device. It waits for the bucket as long as Options.Linger
+// says; what that has not got by then is uploaded by whoever opens the local device next.
+func (d *Device) Close() error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil
+	}
+	d.closed = true
+	started := d.started
+	d.mu.Unlock()
+	if started {
+		d.up.finish(d.opts.Linger)
+	}
+	d.up.cancel()
+	d.reads.Close()
+	err := errors.Join(d.lone.close(), d.local.Close())
+	if d.owned {
+		err = errors.Join(err, d.bucket.Close())
+	}
+	return err
+}
+
+// progress is what is known about the log's writes since Start.
+type progress struct {
+	writing []span // under way, or failed
+	top     int64  // end of the highest write
+	// Addresses: everything below synced was synced, below durable before the newest
+	// metadata, which therefore needs no more than that.
+	synced, durable int64
+	dirty           int64 // what lies below has not changed since the uploader looked
+}
+
+// span is a range of addresses.
+type span struct{ from, to int64 }
+
+// low is the address below which every write has ended well.
+func (p *progress) low() int64 {
+	low := int64(math.MaxInt64)
+	for _, w := range p.writing {
+		low = min(low, w.from)
+	}
+	return min(low, p.top)
+}
+
+func (d *Device) beginWrite(w span) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.log.writing = append(d.log.writing, w)
+	d.log.top = max(d.log.top, w.to)
+	d.log.dirty = min(d.log.dirty, w.from)
+}
+
+// endWrite takes out a write that ended well. A segment that is full is uploaded.
+func (d *Device) endWrite(w span) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	i := slices.Index(d.log.writing, w)
+	if i < 0 {
+		return // of the time before Start
+	}
+	before := d.log.low()
+	d.log.writing = slices.Delete(d.log.writing, i, i+1)
+	if size := d.state.SegmentSize; before/size != d.log.low()/size {
+		d.changed()
+	}
+}
+
+// snapshot is a state of the store that may be uploaded.
+type snapshot struct {
+	changes     uint64
+	begin       int64
+	dirty, to   int64 // of the log, dirty..to is to be uploaded
+	meta        map[string][]byte
+	objects     []string
+	replaced    []string
+	segmentSize int64
+}
+
+// snapshot takes one. What it covers is no longer dirty.
+func (d *Device) snapshot() (*snapshot, error) {
+	d.ordering.Lock()
+	defer d.ordering.Unlock()
+	objects, err := d.local.ListObjects()
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	size := d.state.SegmentSize
+	s := &snapshot{
+		changes: d.changes, begin: d.begin.Load(), dirty: d.log.dirty,
+		to:   max(d.log.durable, d.log.low()/size*size),
+		meta: maps.Clone(d.meta), objects: objects, replaced: slices.Clone(d.state.Replaced), segmentSize: size,
+	}
+	d.log.dirty = min(d.log.low(), s.to)
+	return s, nil
+}
+
+// failed makes dirty again what a snapshot was to upload.
+func (d *Device) failed(s *snapshot) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.log.dirty = min(d.log.dirty, s.dirty)
+}

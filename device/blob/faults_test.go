@@ -1,0 +1,349 @@
+package blob
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	gcblob "gocloud.dev/blob"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/device/devicetest"
+)
+
+// filled is a device with n random bytes in it, all of them in the bucket.
+func filled(t *testing.T, local device.Device, b *gcblob.Bucket, opts Options, n int) (*Device, []byte) {
+	t.Helper()
+	d := mustOpen(t, local, b, opts)
+	content := make([]byte, n)
+	_, _ = rand.NewChaCha8([32]byte{3}).Read(content) // never fails
+	if err := d.Start(0); err != nil {
+		t.Fatal(err)
+	}
+	p := devicetest.NewPump(t, d, 4)
+	src := device.AlignedBuffer(n, d.Alignment())
+	copy(src, content)
+	p.Write(src, 0, nil)
+	p.Close()
+	if err := errors.Join(d.Sync(), d.WriteMeta("meta", []byte("data"))); err != nil {
+		t.Fatal(err)
+	}
+	flush(t, d)
+	return d, content
+}
+
+// read reads n bytes at an address.
+func read(t *testing.T, d device.Device, n int, addr int64) ([]byte, error) {
+	t.Helper()
+	q, err := d.NewQueue(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := q.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	dst := make([]byte, n)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := errors.Join(q.Read(dst, addr, 7), q.Submit(), q.Wait(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	var done [2]device.Completion
+	if n := q.Poll(done[:]); n != 1 || done[0].Tag != 7 {
+		t.Fatalf("%d completions: %+v", n, done)
+	}
+	return dst, done[0].Err
+}
+
+// TestUnreliable: requests fail, connections break, answers are cut short; uploads and
+// reads go well nevertheless.
+func TestUnreliable(t *testing.T) {
+	s3 := newS3(t)
+	r := rand.New(rand.NewPCG(1, 1))
+	s3.set(func(n int64, _ *http.Request) int {
+		switch (uint64(n) * 0x9e3779b97f4a7c15) >> 61 { // each in its turn, but in no order
+		case 0:
+			return http.StatusServiceUnavailable
+		case 1:
+			return http.StatusInternalServerError
+		case 2:
+			return -1
+		}
+		return 0
+	})
+	b := openBucket(t, s3.url())
+	d, content := filled(t, device.NewMemory(), b, testOptions(), 5*minSegmentSize+777)
+	closeAll(t, d)
+	d = mustOpen(t, device.NewMemory(), b, testOptions())
+	defer closeAll(t, d)
+	if err := d.Start(int64(len(content))); err != nil {
+		t.Fatal(err)
+	}
+	p := devicetest.NewPump(t, d, 16)
+	for range 20 {
+		from := r.IntN(len(content))
+		to := from + 1 + r.IntN(min(len(content)-from, 20_000))
+		p.Read(make([]byte, to-from), int64(from), content[from:to])
+	}
+	p.Close()
+}
+
+// TestUnreachable: a bucket that refuses everything costs no write, and a read of it an
+// error that says so.
+func TestUnreachable(t *testing.T) {
+	s3 := newS3(t)
+	b := openBucket(t, s3.url())
+	opts := testOptions()
+	opts.Linger = -1
+	d, content := filled(t, device.NewMemory(), b, opts, 2*minSegmentSize)
+	closeAll(t, d)
+	d = mustOpen(t, device.NewMemory(), b, opts)
+	defer closeAll(t, d)
+	if err := d.Start(int64(len(content))); err != nil {
+		t.Fatal(err)
+	}
+	s3.set(func(int64, *http.Request) int { return http.StatusForbidden })
+	if _, err := read(t, d, 100, 5000); err == nil || !bytes.Contains([]byte(err.Error()), []byte("segment/")) {
+		t.Errorf("%v, want an error that names the blob", err)
+	}
+	more := make([]byte, 1000)
+	p := devicetest.NewPump(t, d, 1)
+	p.Write(bytes.Clone(more), int64(len(content)), nil)
+	p.Drain()
+	p.Read(make([]byte, 1000), int64(len(content)), more)
+	p.Close()
+	if err := errors.Join(d.Sync(), d.WriteMeta("meta", []byte("more"))); err != nil {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := d.Flush(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("flush: %v", err)
+	}
+	if s := d.Status(); !s.Behind {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestDamagedLocal: what the SSD has lost or altered comes from the bucket.
+func TestDamagedLocal(t *testing.T) {
+	for name, damage := range map[string]func(dir string) error{
+		"altered": func(dir string) error {
+			f, err := os.OpenFile(filepath.Join(dir, "000000000001.seg"), os.O_RDWR, 0)
+			if err != nil {
+				return err
+			}
+			_, err = f.WriteAt([]byte("altered"), 9000)
+			return errors.Join(err, f.Close())
+		},
+		"removed": func(dir string) error { return os.Remove(filepath.Join(dir, "000000000001.seg")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := memBucket(t)
+			ssd := openSSD(t, t.TempDir())
+			d, content := filled(t, ssd, b, testOptions(), 3*minSegmentSize)
+			closeAll(t, d)
+			if err := damage(ssd.Dir()); err != nil {
+				t.Fatal(err)
+			}
+			d = mustOpen(t, openSSD(t, ssd.Dir()), b, testOptions())
+			defer closeAll(t, d)
+			if err := d.Start(int64(len(content))); err != nil {
+				t.Fatal(err)
+			}
+			p := devicetest.NewPump(t, d, 8)
+			for at := 0; at < len(content); at += 10_000 {
+				n := min(10_000, len(content)-at)
+				p.Read(make([]byte, n), int64(at), content[at:at+n])
+			}
+			p.Close()
+			if s := d.Status(); s.Repairs == 0 || s.BytesDown == 0 {
+				t.Errorf("%+v, want reads of the bucket", s)
+			}
+		})
+	}
+}
+
+// TestDamagedBucket: other bytes than were stored are never handed out, and an error
+// names the blob.
+func TestDamagedBucket(t *testing.T) {
+	b := memBucket(t)
+	opts := testOptions()
+	opts.Patience = time.Millisecond
+	d, content := filled(t, device.NewMemory(), b, opts, 2*minSegmentSize)
+	closeAll(t, d)
+	d = mustOpen(t, device.NewMemory(), b, opts)
+	if err := d.Start(int64(len(content))); err != nil {
+		t.Fatal(err)
+	}
+	flush(t, d)
+	key := d.catalog.Load().Pieces[1].Key
+	blob, err := b.ReadAll(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := func(data []byte) {
+		t.Helper()
+		if err := b.WriteAll(t.Context(), key, data, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	altered, moved := bytes.Clone(blob), bytes.Clone(blob)
+	altered[2*blockStride+100] ^= 1
+	copy(moved[2*blockStride:], blob[3*blockStride:4*blockStride])
+	for name, data := range map[string][]byte{"altered": altered, "moved": moved, "cut short": blob[:2*blockStride+50]} {
+		put(data)
+		for block := range 4 {
+			addr := int64(minSegmentSize + block*blockSize)
+			got, err := read(t, d, 10, addr)
+			if block == 2 || block == 3 && name == "cut short" {
+				if !errors.Is(err, device.ErrCorrupt) || !bytes.Contains([]byte(err.Error()), []byte(key)) {
+					t.Errorf("%s, block %d: %v, want ErrCorrupt and the name", name, block, err)
+				}
+			} else if err != nil || !bytes.Equal(got, content[addr:addr+10]) {
+				t.Errorf("%s, block %d: %v, or wrong bytes", name, block, err)
+			}
+		}
+	}
+	if err := b.Delete(t.Context(), key); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := read(t, d, 10, minSegmentSize); err == nil || errors.Is(err, device.ErrNotHeld) {
+		t.Errorf("a blob that is gone: %v", err)
+	}
+	put(blob)
+	closeAll(t, d)
+
+	// The catalog itself.
+	catalog := catalogKey(d.catalog.Load().Number)
+	data, err := b.ReadAll(t.Context(), catalog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[len(data)/2] ^= 1
+	if err := b.WriteAll(t.Context(), catalog, data, nil); err != nil {
+		t.Fatal(err)
+	}
+	local := device.NewMemory()
+	if d, err := Open(t.Context(), local, b, opts); !errors.Is(err, device.ErrCorrupt) {
+		t.Errorf("with a damaged catalog: %v, %v", d, err)
+	}
+	closeAll(t, local)
+}
+
+// TestObjectReplaced: an object that is made again under its name, between two uploads or
+// two processes, is the new one in the bucket.
+func TestObjectReplaced(t *testing.T) {
+	b := memBucket(t)
+	d, _ := filled(t, device.NewMemory(), b, testOptions(), 1000)
+	put := func(d *Device, text string) {
+		t.Helper()
+		w, err := d.CreateObject("o")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Commit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(text string) {
+		t.Helper()
+		d := mustOpen(t, device.NewMemory(), b, testOptions()) // never started: it takes nothing over
+		defer closeAll(t, d)
+		o, err := d.OpenObject("o")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = o.Close() }()
+		got := make([]byte, o.Size())
+		if n, err := o.ReadAt(got, 0); n < len(got) || string(got) != text {
+			t.Errorf("%q, %v, want %q", got, err, text)
+		}
+	}
+	put(d, "first")
+	flush(t, d)
+	want("first")
+	put(d, "other")
+	flush(t, d)
+	want("other")
+	local := d.local.(*device.Memory)
+	d.up.finish(-1) // the process dies…
+	put(d, "third") // …after this
+	d.reads.Close()
+	d = mustOpen(t, local.Reopen(), b, testOptions())
+	defer closeAll(t, d)
+	if err := d.Start(1000); err != nil {
+		t.Fatal(err)
+	}
+	flush(t, d)
+	want("third")
+	if err := d.RemoveObject("o"); err != nil {
+		t.Fatal(err)
+	}
+	flush(t, d)
+	if c := d.catalog.Load(); len(c.Objects) != 0 {
+		t.Errorf("%+v", c.Objects)
+	}
+}
+
+// TestInterruptedRestore: a restore that is cut off begins anew.
+func TestInterruptedRestore(t *testing.T) {
+	b := memBucket(t)
+	m := mustStart(t, b)
+	m.write(5000)
+	m.mustClose()
+	for k := int64(1); ; k++ {
+		memory := device.NewMemory()
+		d, err := Open(t.Context(), device.NewFaulty(memory, device.FaultyOptions{FailWrite: k}), b, testOptions())
+		if err == nil {
+			closeAll(t, d)
+			break
+		}
+		if !errors.Is(err, device.ErrFault) {
+			t.Fatal(err)
+		}
+		d = mustOpen(t, memory, b, testOptions())
+		if got, err := d.ReadMeta("store"); err != nil || len(got) == 0 {
+			t.Errorf("after a restore that failed at write %d: %q, %v", k, got, err)
+		}
+		closeAll(t, d)
+		if k > 100 {
+			t.Fatal("it fails for ever")
+		}
+	}
+}
+
+func TestBadArguments(t *testing.T) {
+	for _, opts := range []Options{
+		{SegmentSize: 1000}, {SegmentSize: 1 << 40}, {Every: -1}, {Patience: -1}, {Readers: -1}, {Readers: 1 << 20},
+	} {
+		if d, err := Open(t.Context(), device.NewMemory(), memBucket(t), opts); err == nil {
+			t.Errorf("%+v: no error", opts)
+			closeAll(t, d)
+		}
+	}
+	if d, err := OpenURL(t.Context(), device.NewMemory(), "tape://here", Options{}); err == nil || !bytes.Contains([]byte(err.Error()), []byte("tape://here")) {
+		t.Errorf("%v, %v", d, err)
+	}
+	d := mustOpen(t, device.NewMemory(), memBucket(t), testOptions())
+	defer closeAll(t, d)
+	if err := d.WriteMeta(stateName, nil); err == nil {
+		t.Error("somebody else's metadata under our name")
+	}
+	if d, err := Open(t.Context(), device.NewMemoryWith(device.MemoryOptions{Volatile: true}), memBucket(t), Options{}); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("over a volatile device: %v, %v", d, err)
+	}
+}
+
+var _ device.CacheUser = (*Device)(nil)

@@ -1,0 +1,75 @@
+package blob
+
+import (
+	"slices"
+
+	"github.com/redykv/redykv/device"
+)
+
+// CreateObject implements device.Objects, on the local device.
+func (d *Device) CreateObject(name string) (device.ObjectWriter, error) {
+	w, err := d.local.CreateObject(name)
+	if err != nil {
+		return nil, err
+	}
+	return &objectWriter{ObjectWriter: w, d: d, name: name}, nil
+}
+
+// OpenObject implements device.Objects, on the local device, which has all of them.
+func (d *Device) OpenObject(name string) (device.Object, error) { return d.local.OpenObject(name) }
+
+// ListObjects implements device.Objects, on the local device.
+func (d *Device) ListObjects() ([]string, error) { return d.local.ListObjects() }
+
+// RemoveObject implements device.Objects, on the local device. The bucket follows.
+func (d *Device) RemoveObject(name string) error {
+	d.ordering.Lock()
+	defer d.ordering.Unlock()
+	if err := d.local.RemoveObject(name); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.changed()
+	return nil
+}
+
+// objectWriter is an object of the local device that is being made.
+type objectWriter struct {
+	device.ObjectWriter
+	d    *Device
+	name string
+}
+
+// Commit implements device.ObjectWriter. That a name stands for something else from now
+// on is kept first, for the bucket may have the old one.
+func (w *objectWriter) Commit() error {
+	d := w.d
+	d.ordering.Lock()
+	defer d.ordering.Unlock()
+	if err := d.replacing(w.name); err != nil {
+		return err
+	}
+	if err := w.ObjectWriter.Commit(); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.changed()
+	return nil
+}
+
+// replacing notes that an object is made again, if the bucket may have it.
+func (d *Device) replacing(name string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if c := d.catalog.Load(); c != nil {
+		if _, there := c.Objects[name]; !there {
+			return nil
+		}
+	}
+	if slices.Contains(d.state.Replaced, name) {
+		return nil
+	}
+	return d.change(func(s *state) { s.Replaced = append(s.Replaced, name) })
+}

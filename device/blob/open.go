@@ -1,0 +1,148 @@
+package blob
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/redykv/redykv/device"
+)
+
+// match finds out how local device and bucket belong together, and sets state and
+// catalog.
+func (d *Device) match(ctx context.Context) error {
+	s, err := loadState(d.local)
+	if err != nil {
+		return err
+	}
+	c, err := d.bucket.newestCatalog(ctx)
+	if err != nil {
+		if s == nil || s.Restoring || s.Restored || errors.Is(err, ErrFormat) {
+			return err
+		}
+		d.opts.Logger.Warn("the bucket cannot be read, its part of the log is missed until it can", "err", err)
+		d.state = s
+		return d.checkSize()
+	}
+	switch {
+	case s == nil && c == nil:
+		d.state = d.newState(newName())
+		if err := d.state.store(d.local); err != nil {
+			return err
+		}
+	case s == nil:
+		if err := d.checkEmpty(c); err != nil {
+			return err
+		}
+		d.state = d.newState(c.Store)
+		d.state.SegmentSize = c.SegmentSize
+		if err := d.restore(ctx, c); err != nil {
+			return err
+		}
+	case s.Restoring:
+		d.state = s
+		if c == nil || c.Store != s.Store {
+			return fmt.Errorf("%w: the device was being restored from another one", ErrForeign)
+		}
+		if err := d.restore(ctx, c); err != nil {
+			return err
+		}
+	default:
+		d.state = s
+		if err := d.belongs(c); err != nil {
+			return err
+		}
+	}
+	if c != nil {
+		d.catalog.Store(c)
+	}
+	return d.checkSize()
+}
+
+// newState is that of a device that has none.
+func (d *Device) newState(store string) *state {
+	s := &state{Store: store, Writer: newName(), SegmentSize: d.opts.SegmentSize, Begin: d.local.Begin()}
+	if s.SegmentSize == 0 {
+		s.SegmentSize = DefaultSegmentSize
+	}
+	return s
+}
+
+func (d *Device) checkSize() error {
+	if want, have := d.opts.SegmentSize, d.state.SegmentSize; want != 0 && want != have {
+		return fmt.Errorf("%w: segments of %d bytes, not %d", ErrFormat, have, want)
+	}
+	return nil
+}
+
+// belongs says what is wrong with a catalog for the device as its state has it.
+func (d *Device) belongs(c *catalog) error {
+	switch {
+	case c == nil && d.state.Restored:
+		return fmt.Errorf("%w: the bucket is empty, and a part of the log was only there", ErrForeign)
+	case c == nil:
+		return nil // nothing was uploaded yet, or all is uploaded again
+	case c.Store != d.state.Store:
+		return fmt.Errorf("%w: %s and %s", ErrForeign, c.Store, d.state.Store)
+	case c.Writer != d.state.Writer && c.Number > d.state.Number:
+		return fmt.Errorf("%w: catalog %d", ErrTaken, c.Number)
+	case c.SegmentSize != d.state.SegmentSize:
+		return fmt.Errorf("%w: segments of %d and %d bytes", ErrFormat, c.SegmentSize, d.state.SegmentSize)
+	}
+	return nil
+}
+
+// checkEmpty refuses to fetch a store to a device that has another one.
+func (d *Device) checkEmpty(c *catalog) error {
+	objects, err := d.local.ListObjects()
+	if err != nil {
+		return err
+	}
+	what := ""
+	switch {
+	case d.local.Begin() != 0:
+		what = "a log"
+	case len(objects) > 0:
+		what = "object " + objects[0]
+	}
+	for name := range c.Meta {
+		if _, err := d.local.ReadMeta(name); err == nil {
+			what = "metadata " + name
+		} else if !errors.Is(err, device.ErrNoMeta) {
+			return fmt.Errorf("blob: %w", err)
+		}
+	}
+	if what != "" {
+		return fmt.Errorf("%w: the device has %s and was never used with a bucket, which has a store", ErrForeign, what)
+	}
+	return nil
+}
+
+// restore fetches metadata and objects. Interrupted, it begins anew.
+func (d *Device) restore(ctx context.Context, c *catalog) error {
+	s := d.state
+	s.Restoring, s.Restored, s.Begin, s.Number = true, true, c.Begin, c.Number
+	s.Meta = s.Meta[:0]
+	for name := range c.Meta {
+		s.Meta = append(s.Meta, name)
+	}
+	if err := s.store(d.local); err != nil {
+		return err
+	}
+	for name, o := range c.Objects {
+		if err := d.bucket.fetchObject(ctx, d.local, name, o); err != nil {
+			return fmt.Errorf("blob: object %s: %w", name, err)
+		}
+	}
+	for name, data := range c.Meta {
+		if err := d.local.WriteMeta(name, data); err != nil {
+			return fmt.Errorf("blob: metadata %s: %w", name, err)
+		}
+	}
+	s.Restoring = false
+	if err := s.store(d.local); err != nil {
+		return err
+	}
+	d.opts.Logger.Info("a store was fetched from the bucket", "catalog", c.Number, "metadata", len(c.Meta), "objects", len(c.Objects))
+	return nil
+}

@@ -1,0 +1,93 @@
+package blob
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// Errors that a caller can act on.
+var (
+	// ErrForeign says that bucket and local device do not belong to the same store.
+	ErrForeign = errors.New("blob: bucket and device belong to different stores")
+	// ErrTaken says that another machine has gone on with the store in the bucket.
+	ErrTaken = errors.New("blob: another machine has taken the store over")
+	// ErrFormat says that what is in the bucket cannot be understood.
+	ErrFormat = errors.New("blob: unknown format")
+)
+
+// Options are the choices of a Device. The zero value is a good one.
+type Options struct {
+	// SegmentSize is the unit in bytes in which the log is kept in the bucket, a
+	// power of two from 64 KiB to 1 GiB. It is fixed with the first upload; 0 takes
+	// what the bucket has. Default 8 MiB.
+	SegmentSize int64
+	// Every is the least time from one upload to the next: the time that a store
+	// may lose with its machine, and what bounds how often the log's last segment
+	// is uploaded. Default 5 s.
+	Every time.Duration
+	// Readers is how many reads of the bucket are under way at once, for all queues
+	// together. Default 32.
+	Readers int
+	// Patience is how long a request to the bucket is tried again before it fails.
+	// Uploads begin anew after that. Default 30 s.
+	Patience time.Duration
+	// Linger is how long Close waits until everything is in the bucket. Default
+	// 1 min; negative: not at all.
+	Linger time.Duration
+	// Logger receives what an operator should know. Default: slog.Default().
+	Logger *slog.Logger
+}
+
+// Defaults and limits of Options.
+const (
+	DefaultSegmentSize = 8 << 20
+	DefaultEvery       = 5 * time.Second
+	DefaultReaders     = 32
+	DefaultPatience    = 30 * time.Second
+	DefaultLinger      = time.Minute
+
+	minSegmentSize = 64 << 10
+	maxSegmentSize = 1 << 30
+	maxReaders     = 1 << 12
+)
+
+// ensureDefaults fills in what is unset, but for SegmentSize, which the bucket may
+// know, and checks the rest.
+func (o *Options) ensureDefaults() error {
+	if o.Every == 0 {
+		o.Every = DefaultEvery
+	}
+	if o.Readers == 0 {
+		o.Readers = DefaultReaders
+	}
+	if o.Patience == 0 {
+		o.Patience = DefaultPatience
+	}
+	if o.Linger == 0 {
+		o.Linger = DefaultLinger
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	if o.SegmentSize != 0 {
+		if err := checkSegmentSize(o.SegmentSize); err != nil {
+			return err
+		}
+	}
+	if o.Every < 0 || o.Patience < 0 {
+		return fmt.Errorf("blob: uploads every %v with a patience of %v: want positive times", o.Every, o.Patience)
+	}
+	if o.Readers < 1 || o.Readers > maxReaders {
+		return fmt.Errorf("blob: %d readers, want 1 to %d", o.Readers, maxReaders)
+	}
+	return nil
+}
+
+func checkSegmentSize(n int64) error {
+	if n < minSegmentSize || n > maxSegmentSize || n&(n-1) != 0 {
+		return fmt.Errorf("blob: segment size %d, want a power of two from %d to %d", n, minSegmentSize, int64(maxSegmentSize))
+	}
+	return nil
+}

@@ -1,0 +1,276 @@
+package blob
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redykv/redykv/device"
+)
+
+// queue is a queue of the local device, and one of the reads that take the bucket.
+type queue struct {
+	d      *Device
+	depth  int
+	local  device.Queue
+	remote device.Queue
+	slots  []slot
+	free   []uint64
+	under  [2]int // operations under way, on local and remote
+	// ready are events that Wait has polled, from taken on.
+	ready   []device.Completion
+	taken   int
+	scratch [16]device.Completion
+	closed  bool
+}
+
+// slot is one operation, from Read or Write until its last event.
+type slot struct {
+	tag    uint64
+	buf    []byte
+	addr   int64
+	write  bool
+	remote bool // a read that is remote's
+}
+
+// NewQueue implements device.Device.
+func (d *Device) NewQueue(depth int) (device.Queue, error) {
+	local, err := d.local.NewQueue(depth)
+	if err != nil {
+		return nil, err
+	}
+	remote, err := d.reads.NewQueue(depth)
+	if err != nil {
+		return nil, errors.Join(err, local.Close())
+	}
+	q := &queue{d: d, depth: depth, local: local, remote: remote, slots: make([]slot, depth), free: make([]uint64, depth)}
+	for i := range q.free {
+		q.free[i] = uint64(depth - 1 - i)
+	}
+	return q, nil
+}
+
+func (q *queue) take(op slot) (uint64, error) {
+	if q.closed {
+		return 0, device.ErrClosed
+	}
+	if len(q.free) == 0 {
+		return 0, device.ErrQueueFull
+	}
+	n := q.free[len(q.free)-1]
+	q.free = q.free[:len(q.free)-1]
+	q.slots[n] = op
+	return n, nil
+}
+
+func (q *queue) release(n uint64) {
+	q.slots[n] = slot{}
+	q.free = append(q.free, n)
+}
+
+// Read implements device.Queue.
+func (q *queue) Read(dst []byte, addr int64, tag uint64) error {
+	remote := addr < q.d.local.Begin()
+	n, err := q.take(slot{tag: tag, buf: dst, addr: addr, remote: remote})
+	if err != nil {
+		return err
+	}
+	if remote {
+		err = q.remote.Read(dst, addr, n)
+		q.under[1]++
+	} else {
+		err = q.local.Read(dst, addr, n)
+		q.under[0]++
+	}
+	if err != nil {
+		q.ended(n)
+	}
+	return err
+}
+
+// Write implements device.Queue.
+func (q *queue) Write(src []byte, addr int64, tag uint64) error {
+	n, err := q.take(slot{tag: tag, buf: src, addr: addr, write: true})
+	if err != nil {
+		return err
+	}
+	s := &q.slots[n]
+	q.under[0]++
+	if s.counts() {
+		q.d.beginWrite(s.span())
+	}
+	if err := q.local.Write(src, addr, n); err != nil {
+		if s.counts() {
+			q.d.endWrite(s.span()) // it never began
+		}
+		q.ended(n)
+		return err
+	}
+	return nil
+}
+
+// counts says whether a write is one that a log can have.
+func (s *slot) counts() bool { return s.addr >= 0 && s.span().to > s.addr }
+
+func (s *slot) span() span { return span{s.addr, s.addr + int64(len(s.buf))} }
+
+// ended takes an operation out.
+func (q *queue) ended(n uint64) {
+	which := 0
+	if q.slots[n].remote {
+		which = 1
+	}
+	q.under[which]--
+	q.release(n)
+}
+
+// Submit implements device.Queue.
+func (q *queue) Submit() error {
+	if q.closed {
+		return device.ErrClosed
+	}
+	return errors.Join(q.local.Submit(), q.remote.Submit())
+}
+
+// Poll implements device.Queue.
+func (q *queue) Poll(done []device.Completion) (n int) {
+	n = copy(done, q.ready[q.taken:])
+	if q.taken += n; q.taken == len(q.ready) {
+		q.ready, q.taken = q.ready[:0], 0
+	}
+	return n + q.poll(done[n:])
+}
+
+// poll is Poll of what Wait has not polled.
+func (q *queue) poll(done []device.Completion) (n int) {
+	again := false
+	if q.under[0] > 0 && len(done) > 0 {
+		for _, c := range done[:q.local.Poll(done)] {
+			if c, over := q.settleLocal(c); over {
+				done[n] = c
+				n++
+			} else {
+				again = true
+			}
+		}
+	}
+	if again {
+		// Where the doorbell fails, its next use does too and says so.
+		_ = q.remote.Submit()
+	}
+	if q.under[1] > 0 && n < len(done) {
+		k := q.remote.Poll(done[n:])
+		for i := range done[n : n+k] {
+			c := &done[n+i]
+			slot := c.Tag
+			c.Tag = q.slots[slot].tag
+			q.ended(slot)
+		}
+		n += k
+	}
+	return n
+}
+
+// settleLocal takes the end of an operation, or of a stage of it, on the local device.
+// A read that it failed goes on in the bucket; a read of what was never written does
+// not, for that is found out here.
+func (q *queue) settleLocal(c device.Completion) (_ device.Completion, over bool) {
+	n := c.Tag
+	s := &q.slots[n]
+	c.Tag, c.Tier = s.tag, 0
+	switch {
+	case s.write && c.Event == device.Committed:
+		return c, true
+	case s.write:
+		if c.Err == nil && s.counts() {
+			q.d.endWrite(s.span())
+		}
+	case c.Err != nil && q.d.inBucket(s.addr):
+		if err := q.remote.Read(s.buf, s.addr, n); err != nil {
+			c.Err = fmt.Errorf("%w; the bucket was not asked: %w", c.Err, err)
+			break
+		}
+		q.under[0]--
+		q.under[1]++
+		s.remote = true
+		return device.Completion{}, false
+	}
+	q.ended(n)
+	return c, true
+}
+
+// inBucket says whether the bucket has the byte at an address.
+func (d *Device) inBucket(addr int64) bool {
+	c := d.catalog.Load()
+	if c == nil || addr < d.begin.Load() {
+		return false
+	}
+	_, ok := c.find(addr)
+	return ok
+}
+
+// While reads of both kinds are under way, Wait parks on the local device, for slices of
+// time that grow: it is expected to be the next, and where it is not, a read of the
+// bucket, which takes milliseconds, is seen a little late.
+const (
+	firstSlice = 200 * time.Microsecond
+	lastSlice  = 4 * time.Millisecond
+)
+
+// Wait implements device.Queue.
+func (q *queue) Wait(ctx context.Context) error {
+	if q.closed {
+		return device.ErrClosed
+	}
+	for slice := firstSlice; q.under != [2]int{}; slice = min(2*slice, lastSlice) {
+		if q.taken == len(q.ready) {
+			q.ready, q.taken = append(q.ready[:0], q.scratch[:q.poll(q.scratch[:])]...), 0
+		}
+		if q.taken < len(q.ready) {
+			break
+		}
+		if err := q.waitOnce(ctx, slice); err != nil {
+			return err
+		}
+	}
+	return q.Submit()
+}
+
+// waitOnce waits for something on one of the queues, if both have something under way
+// for one slice of time each.
+func (q *queue) waitOnce(ctx context.Context, slice time.Duration) error {
+	switch {
+	case q.under[1] == 0:
+		return q.local.Wait(ctx)
+	case q.under[0] == 0:
+		return q.remote.Wait(ctx)
+	}
+	for _, one := range []device.Queue{q.local, q.remote} {
+		sliced, cancel := context.WithTimeout(ctx, slice)
+		err := one.Wait(sliced)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close implements device.Queue.
+func (q *queue) Close() error {
+	if q.closed {
+		return nil
+	}
+	for len(q.free) < q.depth || q.taken < len(q.ready) {
+		if err := q.Wait(context.Background()); err != nil {
+			return err
+		}
+		q.ready, q.taken = q.ready[:0], 0
+	}
+	q.closed = true
+	return errors.Join(q.local.Close(), q.remote.Close())
+}

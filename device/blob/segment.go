@@ -1,0 +1,146 @@
+package blob
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/redykv/redykv/device"
+)
+
+// A blob with a part of the log, or an object, is a row of blocks of blockSize bytes,
+// the last one shorter, and behind each its checksum, eight bytes, little endian. So one
+// range of a blob is some blocks and all that it takes to tell whether they are right.
+const (
+	blockSize   = 4 << 10
+	blockStride = blockSize + 8
+)
+
+// errDamaged says that the bucket gave other bytes than were stored.
+var errDamaged = fmt.Errorf("blob: other bytes than were stored: %w", device.ErrCorrupt)
+
+// blockSum is the checksum of a block, and of where it belongs.
+func blockSum(block []byte, at int64) uint64 {
+	var d xxhash.Digest
+	d.Reset()
+	_, _ = d.Write(binary.LittleEndian.AppendUint64(nil, uint64(at)))
+	_, _ = d.Write(block) // never fails
+	return d.Sum64()
+}
+
+// blocksWriter writes a row of blocks to w.
+type blocksWriter struct {
+	w   io.Writer
+	at  int64 // of the next block
+	buf []byte
+}
+
+func newBlocksWriter(w io.Writer, from int64) *blocksWriter {
+	return &blocksWriter{w: w, at: from, buf: make([]byte, 0, blockStride)}
+}
+
+// Write implements io.Writer.
+func (b *blocksWriter) Write(p []byte) (n int, err error) {
+	for len(p) > 0 && err == nil {
+		k := min(len(p), blockSize-len(b.buf))
+		b.buf = append(b.buf, p[:k]...)
+		p, n = p[k:], n+k
+		if len(b.buf) == blockSize {
+			err = b.flush()
+		}
+	}
+	return n, err
+}
+
+// flush writes the block that was begun, if any: the last one.
+func (b *blocksWriter) flush() error {
+	if len(b.buf) == 0 {
+		return nil
+	}
+	n := len(b.buf)
+	b.buf = binary.LittleEndian.AppendUint64(b.buf, blockSum(b.buf, b.at))
+	b.at += int64(n)
+	_, err := b.w.Write(b.buf)
+	b.buf = b.buf[:0]
+	return err
+}
+
+// unpack checks blocks as they were read, of which the first belongs to an address, and
+// gives their bytes to emit.
+func unpack(data []byte, at int64, emit func(block []byte, at int64)) error {
+	for len(data) > 0 {
+		n := min(len(data), blockStride) - 8
+		if n <= 0 || blockSum(data[:n], at) != binary.LittleEndian.Uint64(data[n:]) {
+			return fmt.Errorf("the block of address %d: %w", at, errDamaged)
+		}
+		emit(data[:n], at)
+		data, at = data[n+8:], at+int64(n)
+	}
+	return nil
+}
+
+// packedRange is where the blocks lie, of a blob with the bytes from..end, that have the
+// bytes addr..to: their offset and length, and the address of the first.
+func packedRange(from, end, addr, to int64) (off, n, first int64) {
+	begin, until := (addr-from)/blockSize, (to-from+blockSize-1)/blockSize
+	first = from + begin*blockSize
+	last := min(from+until*blockSize, end)
+	return begin * blockStride, last - first + 8*(until-begin), first
+}
+
+// readPacked fills dst with the bytes from addr on of a blob that has those from..end.
+func (b *bucket) readPacked(ctx context.Context, key string, from, end int64, dst []byte, addr int64) error {
+	off, n, first := packedRange(from, end, addr, addr+int64(len(dst)))
+	return b.get(ctx, key, off, n, func(data []byte) error {
+		return unpack(data, first, func(block []byte, at int64) {
+			if skip := addr - at; skip > 0 {
+				copy(dst, block[skip:])
+			} else {
+				copy(dst[-skip:], block)
+			}
+		})
+	})
+}
+
+// copyChunk is how much of an object or of the log is read at once to be uploaded.
+const copyChunk = 256 << 10
+
+// pack writes the bytes from..end to w as blocks. read fills a buffer from an address.
+func pack(w io.Writer, from, end int64, read func(dst []byte, addr int64) error) error {
+	blocks := newBlocksWriter(w, from)
+	buf := make([]byte, min(copyChunk, end-from))
+	for at := from; at < end; {
+		piece := buf[:min(int64(len(buf)), end-at)]
+		if err := read(piece, at); err != nil {
+			return err
+		}
+		if _, err := blocks.Write(piece); err != nil {
+			return err
+		}
+		at += int64(len(piece))
+	}
+	return blocks.flush()
+}
+
+// fetchObject copies an object from the bucket to the local device.
+func (b *bucket) fetchObject(ctx context.Context, local device.Device, name string, o stored) error {
+	w, err := local.CreateObject(name)
+	if err != nil {
+		return err
+	}
+	buf := make([]byte, min(copyChunk, o.Size))
+	for at := int64(0); at < o.Size && err == nil; at += int64(len(buf)) {
+		piece := buf[:min(int64(len(buf)), o.Size-at)]
+		if err = b.readPacked(ctx, o.Key, 0, o.Size, piece, at); err == nil {
+			_, err = w.Write(piece)
+		}
+	}
+	if err != nil {
+		return errors.Join(err, w.Abort())
+	}
+	return w.Commit()
+}

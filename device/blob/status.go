@@ -1,0 +1,71 @@
+package blob
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redykv/redykv/device"
+)
+
+// Status is how the bucket is, and what was done with it since the device was opened.
+type Status struct {
+	Catalog  int64     // number of the newest state in the bucket; 0: none yet
+	LogEnd   int64     // address up to which the bucket has the log
+	Behind   bool      // something is still to be uploaded
+	Uploaded time.Time // when the last upload went well; zero: none did
+	Err      error     // why the last upload failed; nil if it did not
+	Segments int       // blobs with parts of the log
+
+	Uploads     uint64 // states stored
+	BytesUp     uint64 // read to be uploaded
+	BucketReads uint64 // ranges of the log that were read in the bucket
+	BytesDown   uint64 // of these
+	Retries     uint64 // requests that were tried again
+	Repairs     uint64 // reads that the local device failed and the bucket answered
+}
+
+// Status says how the bucket is.
+func (d *Device) Status() Status {
+	s := Status{
+		Uploads: d.counts.uploads.Load(), BytesUp: d.counts.bytesUp.Load(),
+		BucketReads: d.counts.bucketReads.Load(), BytesDown: d.counts.bytesDown.Load(),
+		Retries: d.counts.retries.Load(), Repairs: d.counts.repairs.Load(),
+	}
+	if c := d.catalog.Load(); c != nil {
+		s.Catalog, s.Segments = c.Number, len(c.Pieces)
+		if len(c.Pieces) > 0 {
+			s.LogEnd = c.Pieces[len(c.Pieces)-1].To
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s.Behind, s.Uploaded, s.Err = d.up.uploaded < d.changes, d.up.last, d.up.failure
+	return s
+}
+
+// Flush waits until everything that the device has now is in the bucket: what was synced
+// and has metadata. It fails if ctx ends or the store is another machine's.
+func (d *Device) Flush(ctx context.Context) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for want := d.changes; d.up.uploaded < want; {
+		switch {
+		case d.up.fatal != nil:
+			return d.up.fatal
+		case d.closed:
+			return device.ErrClosed
+		}
+		d.up.poke()
+		news := d.up.news
+		d.mu.Unlock()
+		select {
+		case <-news:
+			d.mu.Lock()
+		case <-ctx.Done():
+			d.mu.Lock()
+			return errors.Join(ctx.Err(), d.up.failure)
+		}
+	}
+	return nil
+}

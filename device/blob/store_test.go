@@ -1,0 +1,421 @@
+package blob
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	gcblob "gocloud.dev/blob"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/kv"
+)
+
+const keys = 2000
+
+// machine is a store with a bucket on a machine of its own.
+type machine struct {
+	t   *testing.T
+	dir string
+	dev *Device
+	st  *kv.Store
+	s   *kv.Session
+}
+
+func storeOptions(dev device.Device) kv.Options {
+	small := device.NewMemoryWith(device.MemoryOptions{Volatile: true, Capacity: 64 << 10})
+	return kv.Options{
+		Device: device.NewTieredWith(device.TieredOptions{Logger: quiet}, small, dev), Logger: quiet,
+		KeySize: 8, ValueSize: 8, Memory: 16 << 10, Records: keys,
+	}
+}
+
+// start opens the store in dir, or what is in the bucket.
+func start(t *testing.T, dir string, b *gcblob.Bucket, opts Options) (*machine, error) {
+	t.Helper()
+	dev, err := Open(t.Context(), openSSD(t, dir), b, opts)
+	if err != nil {
+		return nil, err
+	}
+	st, err := kv.Open(storeOptions(dev))
+	if err != nil {
+		return nil, errors.Join(err, dev.Close())
+	}
+	s, err := st.NewNamedSession("writer")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &machine{t, dir, dev, st, s}, nil
+}
+
+func mustStart(t *testing.T, b *gcblob.Bucket) *machine {
+	t.Helper()
+	m, err := start(t, t.TempDir(), b, testOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// write writes n under n%keys, n times.
+func (m *machine) write(n int) {
+	m.t.Helper()
+	for range n {
+		n := m.s.Serial() + 1
+		if err := m.s.Upsert(binary.LittleEndian.AppendUint64(nil, n%keys), binary.LittleEndian.AppendUint64(nil, n)); err != nil {
+			m.t.Fatal(err)
+		}
+	}
+}
+
+func (m *machine) commit() {
+	m.t.Helper()
+	if err := m.st.Commit(m.t.Context()); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// check reads everything: it must be as after some operation, which it returns.
+func (m *machine) check() uint64 {
+	m.t.Helper()
+	p, _ := m.st.CommitPoint("writer")
+	for k := range uint64(keys) {
+		want := uint64(0)
+		if k <= p.Until {
+			want = p.Until - (p.Until-k)%keys
+		}
+		got, err := m.st.Read(binary.LittleEndian.AppendUint64(nil, k), nil)
+		if want == 0 && errors.Is(err, kv.ErrNotFound) {
+			continue
+		}
+		if err != nil || binary.LittleEndian.Uint64(got) != want {
+			m.t.Fatalf("key %d: %x, %v, want %d; commit point %+v\n%v", k, got, err, want, p, m.st.Recovery())
+		}
+	}
+	return p.Until
+}
+
+func (m *machine) close() error { return errors.Join(m.s.Close(), m.st.Close()) }
+
+func (m *machine) mustClose() {
+	m.t.Helper()
+	if err := m.close(); err != nil {
+		m.t.Error(err)
+	}
+}
+
+// TestNewMachine brings a store back from the bucket alone, several times over, with
+// checkpoints and compactions on the way.
+func TestNewMachine(t *testing.T) {
+	for name, url := range map[string]func() string{
+		"S3":    func() string { return newS3(t).url() },
+		"files": func() string { return "file://" + t.TempDir() + "?no_tmp_dir=true" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := openBucket(t, url())
+			ctx := t.Context()
+			for round := range 4 {
+				m := mustStart(t, b)
+				before := m.check()
+				if want := uint64(round * 9000); before != want {
+					t.Fatalf("round %d: the store is as after operation %d, want %d", round, before, want)
+				}
+				if round > 0 && m.dev.Status().BucketReads == 0 {
+					t.Error("nothing was read in the bucket")
+				}
+				m.write(3000)
+				m.commit()
+				if _, err := m.st.Checkpoint(ctx, kv.CheckpointOptions{Kind: kv.CheckpointKind(round % 3)}); err != nil {
+					t.Fatal(err)
+				}
+				m.write(3000)
+				if round%2 == 1 {
+					if _, err := m.st.Compact(ctx, kv.CompactOptions{}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				m.write(3000)
+				m.commit()
+				m.check()
+				m.mustClose() // it waits for the bucket
+			}
+		})
+	}
+}
+
+// TestSameMachine opens the store again where it was, without what was not uploaded, and
+// with the bucket far behind.
+func TestSameMachine(t *testing.T) {
+	s3 := newS3(t)
+	b := openBucket(t, s3.url())
+	opts := testOptions()
+	opts.Patience, opts.Linger = time.Millisecond, time.Millisecond
+	m, err := start(t, t.TempDir(), b, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.write(5000)
+	m.commit()
+	flush(t, m.dev)
+	for round := range 3 {
+		s3.set(func(int64, *http.Request) int { return http.StatusForbidden })
+		m.mustClose()
+		if m, err = start(t, m.dir, b, opts); err != nil {
+			t.Fatalf("without the bucket: %v", err)
+		}
+		if got, want := m.check(), uint64(5000+1000*round); got != want {
+			t.Fatalf("as after operation %d, want %d", got, want)
+		}
+		m.write(1000)
+		m.commit()
+		if s := m.dev.Status(); !s.Behind {
+			t.Errorf("%+v, want one that is behind", s)
+		}
+		if round == 1 {
+			s3.set(func(int64, *http.Request) int { return 0 })
+			flush(t, m.dev)
+			if s := m.dev.Status(); s.Behind || s.Err != nil || s.Uploaded.IsZero() {
+				t.Errorf("%+v, want one that is up to date", s)
+			}
+		}
+	}
+	s3.set(func(int64, *http.Request) int { return 0 })
+	m.mustClose()
+	// What is in the bucket now is what the machine had, for its uploader ended with it.
+	m = mustStart(t, b)
+	if got := m.check(); got != 8000 && got != 7000 {
+		t.Errorf("as after operation %d", got)
+	}
+	m.mustClose()
+}
+
+// TestDiesAnywhere: a machine is gone for good after any of its requests to the bucket.
+// Another one finds the store in a state that it was in, no older than what was known to
+// be uploaded.
+func TestDiesAnywhere(t *testing.T) {
+	for seed := range uint64(8) {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 2))
+			s3 := newS3(t)
+			b := openBucket(t, s3.url())
+			known := uint64(0)
+			for round := range 3 {
+				m := mustStart(t, b)
+				if got := m.check(); got < known {
+					t.Fatalf("round %d: as after operation %d, and %d was in the bucket", round, got, known)
+				}
+				last := s3.requests.Load() + int64(r.IntN(60))
+				s3.set(func(n int64, r *http.Request) int {
+					if n > last && r.Method != http.MethodGet {
+						return http.StatusForbidden // which nobody tries again
+					}
+					return 0
+				})
+				for s3.requests.Load() < last {
+					m.write(1 + r.IntN(2000))
+					if r.IntN(4) == 0 {
+						if _, err := m.st.Checkpoint(t.Context(), kv.CheckpointOptions{Kind: kv.CheckpointKind(r.IntN(3))}); err != nil {
+							t.Fatal(err)
+						}
+					}
+					m.commit()
+					if r.IntN(8) == 0 {
+						if _, err := m.st.Compact(t.Context(), kv.CompactOptions{}); err != nil {
+							t.Fatal(err)
+						}
+					}
+					if r.IntN(3) == 0 {
+						written := m.s.Serial()
+						ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+						if m.dev.Flush(ctx) == nil {
+							known = written
+						}
+						cancel()
+					}
+				}
+				m.dev.opts.Linger = -1 // the machine does not wait, either
+				m.mustClose()
+				s3.set(func(int64, *http.Request) int { return 0 })
+			}
+		})
+	}
+}
+
+// TestTaken: of two machines with one store the second has it, and the first is told,
+// when it uploads, commits and opens it again.
+func TestTaken(t *testing.T) {
+	b := memBucket(t)
+	first := mustStart(t, b)
+	first.write(1000)
+	first.commit()
+	flush(t, first.dev)
+	second := mustStart(t, b)
+	if got := second.check(); got != 1000 {
+		t.Fatalf("as after operation %d", got)
+	}
+	second.write(500)
+	second.commit()
+	flush(t, second.dev)
+
+	first.write(10)
+	if err := first.st.Commit(t.Context()); err == nil { // this one may find out later
+		if err := first.dev.Flush(t.Context()); !errors.Is(err, ErrTaken) {
+			t.Errorf("flush: %v, want ErrTaken", err)
+		}
+		first.write(10)
+		if err := first.st.Commit(t.Context()); !errors.Is(err, ErrTaken) {
+			t.Errorf("commit: %v, want ErrTaken", err)
+		}
+	}
+	if err := first.close(); !errors.Is(err, ErrTaken) {
+		t.Errorf("close: %v, want ErrTaken", err)
+	}
+	if m, err := start(t, first.dir, b, testOptions()); !errors.Is(err, ErrTaken) {
+		t.Errorf("opening again: %v, %v, want ErrTaken", m, err)
+	}
+	second.mustClose()
+	third := mustStart(t, b)
+	if got := third.check(); got != 1500 {
+		t.Errorf("as after operation %d", got)
+	}
+	third.mustClose()
+}
+
+// TestAdopted: a store that was on its own gets a bucket, with all that it has.
+func TestAdopted(t *testing.T) {
+	dir := t.TempDir()
+	alone, err := kv.Open(storeOptions(openSSD(t, dir)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := alone.NewNamedSession("writer")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &machine{t, dir, nil, alone, s}
+	m.write(20_000)
+	m.mustClose()
+	b := memBucket(t)
+	if m, err = start(t, dir, b, testOptions()); err != nil {
+		t.Fatal(err)
+	}
+	flush(t, m.dev)
+	if s := m.dev.Status(); s.Segments < 5 || s.Catalog == 0 {
+		t.Errorf("%+v", s)
+	}
+	m.mustClose()
+	m = mustStart(t, b)
+	if got := m.check(); got != 20_000 {
+		t.Errorf("as after operation %d", got)
+	}
+	m.mustClose()
+}
+
+// TestForeign: a bucket and a directory that do not belong together are refused, and
+// stay as they are.
+func TestForeign(t *testing.T) {
+	b, other := memBucket(t), memBucket(t)
+	one, two := mustStart(t, b), mustStart(t, other)
+	for _, m := range []*machine{one, two} {
+		m.write(1000)
+		m.mustClose()
+	}
+	refuse := func(dir string, b *gcblob.Bucket, want error) {
+		t.Helper()
+		ssd := openSSD(t, dir)
+		if d, err := Open(t.Context(), ssd, b, testOptions()); !errors.Is(err, want) {
+			t.Errorf("%v, %v, want %v", d, err, want)
+		}
+		closeAll(t, ssd)
+	}
+	refuse(one.dir, other, ErrForeign)
+	// A store that never had a bucket.
+	dir := t.TempDir()
+	alone, err := kv.Open(storeOptions(openSSD(t, dir)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeAll(t, alone)
+	refuse(dir, b, ErrForeign)
+	// A machine whose log is partly in the bucket alone, with an empty one.
+	restored := mustStart(t, b)
+	restored.mustClose()
+	refuse(restored.dir, memBucket(t), ErrForeign)
+	ssd := openSSD(t, restored.dir)
+	opts := testOptions()
+	opts.SegmentSize *= 2
+	if d, err := Open(t.Context(), ssd, b, opts); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "131072") {
+		t.Errorf("with other segments: %v, %v", d, err)
+	}
+	closeAll(t, ssd)
+	again, err := start(t, restored.dir, b, testOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.check()
+	again.mustClose()
+}
+
+// names lists the bucket.
+func names(t *testing.T, b *gcblob.Bucket) (all []string) {
+	t.Helper()
+	own := &bucket{Bucket: b, retried: func(string, error) {}}
+	if err := own.list(t.Context(), "", func(key string) { all = append(all, key) }); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// TestSweep: what is truncated leaves the bucket, and so does what an upload that was
+// interrupted has left; what is somebody else's stays.
+func TestSweep(t *testing.T) {
+	b := memBucket(t)
+	m := mustStart(t, b)
+	m.write(30_000)
+	m.commit()
+	flush(t, m.dev)
+	before := m.dev.Status().Segments
+	if _, err := m.st.Compact(t.Context(), kv.CompactOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	flush(t, m.dev)
+	m.mustClose()
+	if after := m.dev.Status().Segments; after > before/2 {
+		t.Errorf("%d segments in the bucket, before the compaction %d", after, before)
+	}
+	others := []string{"README", "segment/mine", "object/cat.jpg", "catalog/of-books"}
+	leftovers := []string{segmentPrefix + "000000000099-7-" + newName(), objectPrefix + "o.1-7-" + newName()}
+	for _, key := range append(slices.Clone(others), leftovers...) {
+		if err := b.WriteAll(t.Context(), key, []byte("x"), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m, err := start(t, m.dir, b, testOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.check()
+	m.mustClose()
+	all := names(t, b)
+	for _, key := range others {
+		if !slices.Contains(all, key) {
+			t.Errorf("%s is gone", key)
+		}
+	}
+	for _, key := range leftovers {
+		if slices.Contains(all, key) {
+			t.Errorf("%s is there still", key)
+		}
+	}
+	c := m.dev.catalog.Load()
+	if len(all) != len(others)+len(c.keys()) {
+		t.Errorf("the bucket has %q, want what the catalog names: %v", all, c.keys())
+	}
+}

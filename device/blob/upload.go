@@ -1,0 +1,367 @@
+package blob
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redykv/redykv/device"
+)
+
+// uploader is the goroutine that brings the bucket up to date.
+type uploader struct {
+	wake     chan struct{} // a token: something has changed
+	ctx      context.Context
+	cancel   context.CancelFunc
+	stopping chan struct{} // closed by finish
+	stopped  chan struct{}
+	stopOnce sync.Once
+
+	swept bool // blobs that nobody knows were looked for
+
+	// Guarded by Device.mu.
+	fatal    error         // why nothing is uploaded any more: the store is somebody else's
+	failure  error         // of the last upload; nil: it went well
+	uploaded uint64        // changes that are in the bucket
+	last     time.Time     // of the last upload that went well
+	news     chan struct{} // closed when one of these changes
+}
+
+func (u *uploader) init() {
+	u.wake, u.news = make(chan struct{}, 1), make(chan struct{})
+	u.stopping, u.stopped = make(chan struct{}), make(chan struct{})
+	u.ctx, u.cancel = context.WithCancel(context.Background())
+}
+
+func (u *uploader) start(d *Device) {
+	u.poke()
+	go func() {
+		defer close(u.stopped)
+		d.upload()
+	}()
+}
+
+func (u *uploader) poke() {
+	select {
+	case u.wake <- struct{}{}:
+	default: // a token is there
+	}
+}
+
+// finish ends the uploader once everything is in the bucket, or when that took too long.
+func (u *uploader) finish(patience time.Duration) {
+	u.stopOnce.Do(func() { close(u.stopping) })
+	if patience > 0 {
+		select {
+		case <-u.stopped:
+		case <-time.After(patience):
+		}
+	}
+	u.cancel()
+	<-u.stopped
+}
+
+// longestPause is the longest time between two uploads that fail.
+const longestPause = time.Minute
+
+// upload uploads what has changed until the device is closed, at most once in
+// Options.Every.
+func (d *Device) upload() {
+	pause := d.opts.Every
+	for {
+		closing := false
+		select {
+		case <-d.up.wake:
+		case <-d.up.stopping:
+			closing = true
+		}
+		err := d.uploadOnce(d.up.ctx)
+		d.told(err)
+		switch {
+		case errors.Is(err, ErrTaken), errors.Is(err, ErrForeign), errors.Is(err, ErrFormat), d.up.ctx.Err() != nil:
+			return
+		case err == nil && closing:
+			return
+		case err == nil:
+			pause = d.opts.Every
+		default:
+			d.up.poke()
+			pause = min(2*max(pause, firstPause), longestPause)
+		}
+		if closing {
+			pause = firstPause
+		}
+		select {
+		case <-time.After(pause):
+		case <-d.up.ctx.Done():
+		case <-stopUnless(closing, d.up.stopping):
+		}
+	}
+}
+
+// stopUnless is a channel for a select that does not look at c if the condition holds.
+func stopUnless(condition bool, c chan struct{}) chan struct{} {
+	if condition {
+		return nil
+	}
+	return c
+}
+
+// told notes how an upload ended, and logs it if the last one ended otherwise.
+func (d *Device) told(err error) {
+	d.mu.Lock()
+	before := d.up.failure
+	d.up.failure = err
+	if errors.Is(err, ErrTaken) || errors.Is(err, ErrForeign) || errors.Is(err, ErrFormat) {
+		d.up.fatal = err
+	}
+	close(d.up.news)
+	d.up.news = make(chan struct{})
+	d.mu.Unlock()
+	switch {
+	case err != nil && before == nil:
+		d.opts.Logger.Warn("the bucket falls behind", "err", err)
+	case err == nil && before != nil:
+		d.opts.Logger.Info("the bucket is up to date again")
+	}
+}
+
+// retried counts a request that is tried again.
+func (d *Device) retried(what string, err error) {
+	d.counts.retries.Add(1)
+	d.opts.Logger.Debug("a request to the bucket is tried again", "what", what, "err", err)
+}
+
+// errStale says that a snapshot needs what is not there any more: there is a newer one.
+var errStale = errors.New("blob: the store has changed meanwhile")
+
+// uploadOnce brings the bucket to the state of the store at some moment from now on.
+func (d *Device) uploadOnce(ctx context.Context) error {
+	if err := d.attach(ctx); err != nil {
+		return err
+	}
+	for {
+		s, err := d.snapshot()
+		if err != nil {
+			return err
+		}
+		if d.isUploaded(s) {
+			return nil
+		}
+		err = d.uploadSnapshot(ctx, s)
+		if err == nil {
+			return nil
+		}
+		d.failed(s)
+		if !errors.Is(err, errStale) || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// attach finds out what is in the bucket, if that was not to be had when the device was
+// opened.
+func (d *Device) attach(ctx context.Context) error {
+	if d.catalog.Load() != nil {
+		return nil
+	}
+	c, err := d.bucket.newestCatalog(ctx)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.belongs(c); err != nil {
+		return err
+	}
+	if c == nil {
+		c = &catalog{
+			Format: catalogFormat, Store: d.state.Store, SegmentSize: d.state.SegmentSize,
+			Objects: map[string]stored{}, Meta: map[string][]byte{},
+		}
+	}
+	d.adopt(c)
+	return nil
+}
+
+// isUploaded says whether a snapshot has nothing new.
+func (d *Device) isUploaded(s *snapshot) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.up.uploaded == s.changes && d.catalog.Load().Number > 0
+}
+
+// uploadSnapshot stores a snapshot as the next catalog, what belongs to it first.
+func (d *Device) uploadSnapshot(ctx context.Context, s *snapshot) error {
+	old := d.catalog.Load()
+	next := d.following(old)
+	next.drop(s.begin)
+	next.Meta = s.meta
+	if err := d.uploadLog(ctx, s, next); err != nil {
+		return err
+	}
+	// Those that uploadLog stored in between are newer.
+	old = d.catalog.Load()
+	next.Number = old.Number + 1
+	if err := d.uploadObjects(ctx, s, old, next); err != nil {
+		return err
+	}
+	if err := d.publish(ctx, next); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.up.uploaded, d.up.last = max(d.up.uploaded, s.changes), time.Now()
+	if len(s.replaced) == 0 {
+		return nil
+	}
+	return d.change(func(st *state) {
+		st.Replaced = slices.DeleteFunc(st.Replaced, func(name string) bool { return slices.Contains(s.replaced, name) })
+	})
+}
+
+// publish stores a catalog, all of whose blobs are there, and deletes what nobody needs
+// any more.
+func (d *Device) publish(ctx context.Context, next *catalog) error {
+	old := d.catalog.Load()
+	if err := d.bucket.storeCatalog(ctx, next); err != nil {
+		return err
+	}
+	d.counts.uploads.Add(1)
+	d.catalog.Store(next)
+	return d.sweep(ctx, old, next)
+}
+
+// following is a catalog after another, with all that it has.
+func (d *Device) following(c *catalog) *catalog {
+	next := c.clone()
+	next.Number++
+	d.mu.Lock()
+	next.Writer = d.state.Writer
+	d.mu.Unlock()
+	return next
+}
+
+// between is how many bytes are uploaded at most before they are entered in a catalog,
+// so that they need not be uploaded again if that is interrupted.
+const between = 1 << 30
+
+// uploadLog uploads the segments of the log that have changed, and enters them in next.
+func (d *Device) uploadLog(ctx context.Context, s *snapshot, next *catalog) error {
+	size := s.segmentSize
+	since := int64(0)
+	for start := max(s.dirty, s.begin) / size * size; start < s.to; start += size {
+		p := piece{From: max(start, s.begin), To: min(start+size, s.to)}
+		if p.From >= p.To {
+			continue
+		}
+		p.Stored, p.Key = p.To, next.segmentKey(p.From)
+		if err := d.uploadPiece(ctx, p); err != nil {
+			return err
+		}
+		next.set(p)
+		if since += p.To - p.From; since < between {
+			continue
+		}
+		since = 0
+		// The old state, and pieces that it does not miss.
+		step := d.following(d.catalog.Load())
+		for _, p := range next.Pieces {
+			step.set(p)
+		}
+		if err := d.publish(ctx, step); err != nil {
+			return err
+		}
+		next.Number = step.Number + 1
+	}
+	return nil
+}
+
+// uploadPiece uploads a part of the log.
+func (d *Device) uploadPiece(ctx context.Context, p piece) error {
+	return d.bucket.put(ctx, p.Key, false, func(w io.Writer) error {
+		return pack(w, p.From, p.To, func(dst []byte, addr int64) error {
+			if err := d.read(ctx, dst, addr); err != nil {
+				if addr < d.begin.Load() {
+					err = errStale
+				}
+				return &sourceError{err}
+			}
+			d.counts.bytesUp.Add(uint64(len(dst)))
+			return nil
+		})
+	})
+}
+
+// uploadObjects uploads the objects of a snapshot that the bucket does not have, and
+// enters all in next.
+func (d *Device) uploadObjects(ctx context.Context, s *snapshot, old, next *catalog) error {
+	next.Objects = make(map[string]stored, len(s.objects))
+	for _, name := range s.objects {
+		o, err := d.local.OpenObject(name)
+		if errors.Is(err, device.ErrNoObject) {
+			return errStale
+		}
+		if err != nil {
+			return err
+		}
+		there, ok := old.Objects[name]
+		if !ok || there.Size != o.Size() || slices.Contains(s.replaced, name) {
+			there = stored{Key: next.objectKey(name), Size: o.Size()}
+			err = d.uploadObject(ctx, there, o)
+		}
+		if err = errors.Join(err, o.Close()); err != nil {
+			return fmt.Errorf("blob: object %s: %w", name, err)
+		}
+		next.Objects[name] = there
+	}
+	return nil
+}
+
+func (d *Device) uploadObject(ctx context.Context, s stored, o device.Object) error {
+	return d.bucket.put(ctx, s.Key, false, func(w io.Writer) error {
+		return pack(w, 0, s.Size, func(dst []byte, off int64) error {
+			if n, err := o.ReadAt(dst, off); n < len(dst) { // at its end there is an io.EOF
+				return &sourceError{err}
+			}
+			d.counts.bytesUp.Add(uint64(len(dst)))
+			return nil
+		})
+	})
+}
+
+// sweep deletes what no state needs any more: what the one before had, and after the
+// first upload since the device was opened all of ours that nobody knows. What cannot be
+// deleted now is deleted then.
+func (d *Device) sweep(ctx context.Context, old, next *catalog) error {
+	drop := old.keys()
+	if !d.up.swept {
+		d.up.swept = true
+		err := d.bucket.list(ctx, "", func(key string) {
+			if ours.MatchString(key) {
+				drop[key] = true
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	keep := next.keys()
+	for key := range drop {
+		if n, ok := parseCatalogKey(key); ok && n > next.Number || keep[key] {
+			continue // a newer catalog is of somebody who has gone on: the next upload finds out
+		}
+		if err := d.bucket.remove(ctx, key); err != nil {
+			d.opts.Logger.Warn("a blob that nobody needs stays for now", "key", key, "err", err)
+		}
+	}
+	return nil
+}
+
+// ours are the names of blobs that a Device makes: there may be others in the bucket.
+var ours = regexp.MustCompile(`^(catalog/[0-9a-f]{16}|segment/\d{12}-[0-9a-f]+-[A-Z2-7]{16}|object/[\w.-]+-[0-9a-f]+-[A-Z2-7]{16})$`)
