@@ -22,6 +22,7 @@ type Comparison struct {
 	Threads       []int
 	Duration      time.Duration // of each run
 	Warmup        time.Duration // before each run
+	Rate          float64       // of each run, as Spec.Rate; 0: closed loops
 	// Dir is an existing directory; every store gets one of its own below it.
 	Dir string
 	// OnResult, if set, is given each result as it comes. Ratios are known only
@@ -128,7 +129,7 @@ func (c Comparison) specs() []Spec {
 			for _, device := range c.Devices {
 				specs = append(specs, Spec{
 					Shape: c.Shape, Device: device, Distribution: distribution,
-					Threads: threads, Duration: c.Duration, Warmup: c.Warmup,
+					Threads: threads, Duration: c.Duration, Warmup: c.Warmup, Rate: c.Rate,
 				})
 			}
 		}
@@ -164,7 +165,7 @@ func Compare(ctx context.Context, c Comparison, progress Progress) (results []Re
 		target.heap = heap
 		targets[device] = target
 		progress.Begin(fmt.Sprintf("load %s", device), c.Records)
-		err = Load(ctx, target.Store, c.Shape, loadThreads, progress)
+		err = target.load(ctx, c.Shape, progress)
 		progress.End()
 		if err != nil {
 			return nil, fmt.Errorf("ycsb: device %s: %w", device, err)

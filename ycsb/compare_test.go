@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/redykv/redykv/internal/peers"
 	"github.com/redykv/redykv/internal/smbd"
 )
 
@@ -228,5 +229,43 @@ func TestCompareNeedsItsDirectory(t *testing.T) {
 	c := small(t.TempDir()+"/missing", SSD)
 	if _, err := Compare(context.Background(), c, nil); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("error %v", err)
+	}
+}
+
+// Other stores get the same load, and their values are checked as ours are.
+func TestComparePeers(t *testing.T) {
+	const records = 5000
+	c := Comparison{
+		Shape:   Shape{Records: records, ValueSize: 24, Depth: 16, Memory: 1 << 20, Net: "none"},
+		Devices: append([]Device{Memory}, Peers...), Distributions: []Distribution{Zipfian}, Threads: []int{2},
+		Duration: 30 * time.Millisecond, Dir: t.TempDir(),
+	}
+	results, err := Compare(t.Context(), c, nil)
+	if err != nil || len(results) != len(c.Devices) {
+		t.Fatalf("%d results, %v", len(results), err)
+	}
+	for _, r := range results[1:] {
+		if r.Ops == 0 || r.Errors > 0 || r.Depth != 1 || r.P50Micros <= 0 || !strings.Contains(r.Note, "page cache") {
+			t.Errorf("%+v", r)
+		}
+	}
+	// What is not there, and what is wrong, is told.
+	p, err := openPeer(Peers[0], c.Shape, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	key := make([]byte, KeySize)
+	putPeerKey(key, 1)
+	if err := p.peer.store.Write([]peers.Pair{{Key: key, Value: make([]byte, c.ValueSize)}}); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Run(t.Context(), p, Spec{Shape: c.Shape, Device: Peers[0], Distribution: Uniform, Threads: 1, Duration: time.Millisecond}, nil)
+	if err != nil || r.Errors == 0 || r.Errors != r.Ops || r.FirstError == "" {
+		t.Errorf("%+v, %v", r, err)
 	}
 }

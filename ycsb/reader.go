@@ -28,6 +28,7 @@ const (
 // session while it runs. It belongs to one goroutine at a time, and allocates
 // nothing per read.
 type reader struct {
+	store     *kv.Store
 	session   *kv.Session // while run is running
 	valueSize int
 	numbers   *Generator
@@ -53,6 +54,13 @@ type tally struct {
 	latencies *hdrhistogram.Histogram // nanoseconds
 }
 
+// take returns what was counted, and begins anew.
+func (t *tally) take() tally {
+	taken := *t
+	*t = newTally()
+	return taken
+}
+
 func newTally() tally {
 	return tally{latencies: hdrhistogram.New(1, maxLatency, 3)}
 }
@@ -66,7 +74,7 @@ func (t *tally) add(other tally) {
 	t.latencies.Merge(other.latencies)
 }
 
-// newReader makes a reader that keeps depth reads under way.
+// newReader makes a reader that keeps depth reads under way. It needs a store to run.
 func newReader(valueSize, depth int, numbers *Generator) *reader {
 	r := &reader{
 		valueSize: valueSize,
@@ -89,16 +97,15 @@ func newReader(valueSize, depth int, numbers *Generator) *reader {
 	return r
 }
 
-// run reads through session until stop is set, and then until nothing is under
-// way, and closes session. An error is one of the session itself; reads that
+// run reads in a session of its own. An error is one of the session itself; reads that
 // failed are in the tally.
-func (r *reader) run(ctx context.Context, session *kv.Session, stop *atomic.Bool) (err error) {
-	r.session = session
+func (r *reader) run(ctx context.Context, stop *atomic.Bool) (err error) {
+	r.session = r.store.NewSession()
 	defer func() {
-		r.session = nil
-		if closeErr := session.Close(); err == nil {
+		if closeErr := r.session.Close(); err == nil {
 			err = closeErr
 		}
+		r.session = nil
 	}()
 	r.pacer.begin(r.now())
 	for !stop.Load() {

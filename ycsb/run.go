@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/redykv/redykv/internal/mem"
+	"github.com/redykv/redykv/internal/peers"
 	"github.com/redykv/redykv/kv"
 )
 
@@ -31,23 +32,18 @@ func Run(ctx context.Context, target *Target, spec Spec, progress Progress) (Res
 	defer progress.End()
 	tick := func(step time.Duration) { progress.Add(int64(step)) }
 
-	crew := make(crew, spec.Threads)
-	for i := range crew {
-		numbers, err := spec.Distribution.Generator(spec.Records, spec.Seed*MaxThreads+int64(i))
-		if err != nil {
-			return Result{}, err
-		}
-		crew[i] = newReader(spec.ValueSize, spec.Depth, numbers)
-		crew[i].pacer.pace(spec.Rate, i, spec.Threads)
+	crew, err := target.crew(spec)
+	if err != nil {
+		return Result{}, err
 	}
-	if _, err := crew.run(ctx, target.Store, spec.Warmup, tick); err != nil {
+	if _, err := crew.run(ctx, spec.Warmup, tick); err != nil {
 		return Result{}, fmt.Errorf("ycsb: %s: warm-up: %w", spec.name(), err)
 	}
 	warm := crew.takeTally()
 
-	before := target.Store.Metrics()
+	before := target.metrics()
 	began := time.Now()
-	elapsed, err := crew.run(ctx, target.Store, spec.Duration, tick)
+	elapsed, err := crew.run(ctx, spec.Duration, tick)
 	if err != nil {
 		return Result{}, fmt.Errorf("ycsb: %s: %w", spec.name(), err)
 	}
@@ -55,8 +51,11 @@ func Run(ctx context.Context, target *Target, spec Spec, progress Progress) (Res
 
 	result := target.stamped(spec)
 	result.measured(total, elapsed)
-	result.where(before, target.Store.Metrics(), target.tiers)
+	result.where(before, target.metrics(), target.tiers)
 	result.Note = target.Happened(began, began.Add(elapsed))
+	if target.peer != nil {
+		result.HitOther, result.Depth, result.Note = 1, 1, peers.Describe(string(spec.Device))
+	}
 	// What went wrong while warming up went wrong all the same.
 	result.Errors += warm.errors
 	if first := cmp.Or(warm.first, total.first); first != nil {
@@ -88,15 +87,49 @@ func (s Spec) check() error {
 	return nil
 }
 
-// crew are the readers of one experiment.
-type crew []*reader
+// member is one thread of an experiment.
+type member interface {
+	// run reads until stop is set, and then until nothing is under way. ctx ends when
+	// stop is about to be set.
+	run(ctx context.Context, stop *atomic.Bool) error
+	// take returns what it has counted since it was called last.
+	take() tally
+}
 
-// run lets all readers read from store for duration, each in a session of its
-// own, and returns how long it took until nothing was under way any more. The
-// sessions are closed then, so that the store's metrics are complete. tick is
+// crew are the threads of one experiment.
+type crew []member
+
+// crew makes the threads of an experiment on a target.
+func (t *Target) crew(spec Spec) (crew, error) {
+	var all crew
+	for i := range spec.Threads {
+		numbers, err := spec.Distribution.Generator(spec.Records, spec.Seed*MaxThreads+int64(i))
+		if err != nil {
+			return nil, err
+		}
+		if t.peer != nil {
+			r, err := t.peer.newReader(spec.ValueSize, numbers)
+			if err != nil {
+				return nil, err
+			}
+			r.pacer.pace(spec.Rate, i, spec.Threads)
+			all = append(all, r)
+			continue
+		}
+		r := newReader(spec.ValueSize, spec.Depth, numbers)
+		r.store = t.Store
+		r.pacer.pace(spec.Rate, i, spec.Threads)
+		all = append(all, r)
+	}
+	return all, nil
+}
+
+// run lets all threads read for duration, and returns how long it took until nothing
+// was under way any more. Their sessions are closed then, so that the store's metrics
+// are complete. tick is
 // called now and then with the time passed since it was called last. ctx cuts
 // the run short, with its error.
-func (c crew) run(ctx context.Context, store *kv.Store, duration time.Duration, tick func(time.Duration)) (time.Duration, error) {
+func (c crew) run(ctx context.Context, duration time.Duration, tick func(time.Duration)) (time.Duration, error) {
 	if duration == 0 {
 		return 0, ctx.Err()
 	}
@@ -106,7 +139,7 @@ func (c crew) run(ctx context.Context, store *kv.Store, duration time.Duration, 
 	defer cancel()
 	start := time.Now()
 	for _, r := range c {
-		group.Go(func() error { return r.run(groupCtx, store.NewSession(), &stop) })
+		group.Go(func() error { return r.run(groupCtx, &stop) })
 	}
 	ticker := time.NewTicker(tickEvery)
 	defer ticker.Stop()
@@ -129,13 +162,12 @@ func (c crew) run(ctx context.Context, store *kv.Store, duration time.Duration, 
 	return time.Since(start), err
 }
 
-// takeTally returns the sum of what the readers have counted since it was called
+// takeTally returns the sum of what the threads have counted since it was called
 // last.
 func (c crew) takeTally() tally {
 	total := newTally()
 	for _, r := range c {
-		total.add(r.tally)
-		r.tally = newTally()
+		total.add(r.take())
 	}
 	return total
 }

@@ -2,6 +2,7 @@ package ycsb
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -25,8 +26,10 @@ const (
 // Devices are all that there are.
 var Devices = []Device{Redy, SSD, SMB, Memory}
 
-// ParseDevice reads a device's name.
-func ParseDevice(name string) (Device, error) { return oneOf("device", name, Devices) }
+// ParseDevice reads the name of a device, or of one of the Peers.
+func ParseDevice(name string) (Device, error) {
+	return oneOf("device", name, slices.Concat(Devices, Peers))
+}
 
 // DefaultDepth is how many reads a thread keeps under way.
 const DefaultDepth = 128

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/redykv/redykv/device"
@@ -14,8 +15,26 @@ import (
 
 // Target is a store opened on a named device, with what a report says about it.
 type Target struct {
-	Store *kv.Store
+	Store *kv.Store // nil: a peer's
 	Storage
+
+	peer *peerTarget // nil: the store is one of ours
+}
+
+// load stores all records.
+func (t *Target) load(ctx context.Context, shape Shape, progress Progress) error {
+	if t.peer != nil {
+		return t.peer.load(ctx, shape, progress)
+	}
+	return Load(ctx, t.Store, shape, loadThreads, progress)
+}
+
+// metrics are the store's; of a peer there are none.
+func (t *Target) metrics() kv.Metrics {
+	if t.peer != nil {
+		return kv.Metrics{}
+	}
+	return t.Store.Metrics()
 }
 
 // Storage is a named device made ready for a store.
@@ -34,10 +53,13 @@ type Storage struct {
 }
 
 // Open makes a store of that shape, of records of fixed size, on a device whose
-// files, if it has any, are below dir. What it starts ends with Close.
+// files, if it has any, are below dir; or one of the Peers. What it starts ends with Close.
 func Open(ctx context.Context, name Device, shape Shape, dir string) (*Target, error) {
 	if err := shape.check(); err != nil {
 		return nil, fmt.Errorf("ycsb: %w", err)
+	}
+	if slices.Contains(Peers, name) {
+		return openPeer(name, shape, dir)
 	}
 	storage, err := OpenStorage(ctx, name, shape, dir)
 	if err != nil {
@@ -54,7 +76,11 @@ func Open(ctx context.Context, name Device, shape Shape, dir string) (*Target, e
 
 // Close closes the store and everything that was started for it.
 func (t *Target) Close() error {
-	if err := errors.Join(t.Store.Close(), t.Release()); err != nil {
+	var err error
+	if t.Store != nil {
+		err = t.Store.Close()
+	}
+	if err = errors.Join(err, t.Release()); err != nil {
 		return fmt.Errorf("ycsb: close: %w", err)
 	}
 	return nil

@@ -21,6 +21,7 @@ type compareFlags struct {
 	devices, distributions []string
 	threads                []int
 	duration, warmup       time.Duration
+	rate                   float64
 	depth                  int
 	net                    string
 	jsonPath, reportPath   string
@@ -41,6 +42,9 @@ side. Devices are measured in turn, all under one load before the next.
   ssd     files alone, read and written past the page cache
   smb     a file server: a Samba of this machine over loopback, its share in memory
   memory  a device in this process's memory
+  pebble, badger, bbolt
+          other embedded stores, with as much memory for their caches; their files are
+          read by way of the page cache, in one plain call after the other
 
 Sizes default to the paper's scale: the log is 6 times the local memory, and Redy's
 cache is 8 times, so that it holds the whole log. What is compared is a ratio: on a
@@ -55,11 +59,12 @@ shared machine the figures themselves vary.`,
 	flags.Var(&f.cache, "cache", "Redy's remote memory")
 	flags.Lookup("memory").DefValue = "1/6 of the log"
 	flags.Lookup("cache").DefValue = "8/6 of the log"
-	flags.StringSliceVar(&f.devices, "devices", []string{"redy", "ssd"}, "devices to compare: redy, ssd, smb, memory")
+	flags.StringSliceVar(&f.devices, "devices", []string{"redy", "ssd"}, "devices to compare: redy, ssd, smb, memory; and other stores: pebble, badger, bbolt")
 	flags.StringSliceVar(&f.distributions, "distributions", []string{"uniform", "zipfian"}, "which records are read: uniform, zipfian")
 	flags.IntSliceVar(&f.threads, "threads", []int{1, 2}, "numbers of reading threads")
 	flags.DurationVar(&f.duration, "duration", 3*time.Second, "time of each run")
 	flags.DurationVar(&f.warmup, "warmup", 500*time.Millisecond, "time before each run that is not measured")
+	flags.Float64Var(&f.rate, "rate", 0, "reads a second that all threads of a run begin together, whatever becomes of those before; latencies are from the moment at which a read was meant to begin (default: as many as they can, each when one before it has ended)")
 	flags.IntVar(&f.depth, "depth", ycsb.DefaultDepth, "reads that each thread keeps under way")
 	flags.StringVar(&f.net, "net", "rdma", "network to Redy: rdma (2.9us,100Gbit), none, or latency and bandwidth")
 	flags.StringVar(&f.jsonPath, "json", "redykv-compare.jsonl", "file for the results as JSON lines; empty for none")
@@ -74,7 +79,7 @@ func (f *compareFlags) comparison(cmd *cobra.Command) (ycsb.Comparison, error) {
 		Shape: ycsb.Shape{
 			Records: f.records, ValueSize: int(f.valueSize), Net: f.net, Depth: f.depth,
 		},
-		Threads: f.threads, Duration: f.duration, Warmup: f.warmup,
+		Threads: f.threads, Duration: f.duration, Warmup: f.warmup, Rate: f.rate,
 	}
 	// The default sizes follow from the log's, which must make sense for that.
 	if f.records < 1 || f.records > ycsb.MaxRecords || f.valueSize < 1 || f.valueSize > ycsb.MaxValueSize {

@@ -32,6 +32,9 @@ func (h Head) lines(results []ycsb.Result) []line {
 		{"runs", fmt.Sprintf("%v each after %v of warm-up, devices in turn; %v in all, loading included",
 			h.Duration, h.Warmup, h.Took.Round(time.Second))},
 	}
+	if len(results) > 0 && results[0].TargetRate > 0 {
+		lines = append(lines, line{"rate", fmt.Sprintf("%g reads a second are begun, latencies from when they were meant to", results[0].TargetRate)})
+	}
 	for _, r := range results {
 		if r.Device == ycsb.Redy {
 			lines = append(lines, line{"redy", fmt.Sprintf("transport %s, network %s", r.Transport, r.Net)})

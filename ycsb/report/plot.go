@@ -36,6 +36,9 @@ var deviceColors = map[ycsb.Device]color.RGBA{
 	ycsb.SSD:    {R: 0xe0, G: 0x7b, B: 0x1a, A: 255},
 	ycsb.SMB:    {R: 0x9a, G: 0x6f, B: 0xc4, A: 255},
 	ycsb.Memory: {R: 0x2a, G: 0x9d, B: 0x74, A: 255},
+	"pebble":    {R: 0xc9, G: 0x4f, B: 0x6d, A: 255},
+	"badger":    {R: 0x8a, G: 0x7a, B: 0x2e, A: 255},
+	"bbolt":     {R: 0x7f, G: 0x8c, B: 0x99, A: 255},
 }
 
 // chart is a figure of every result.

@@ -1,0 +1,112 @@
+// Package peers opens embedded key-value stores of other projects, to be measured
+// beside redykv under the same load: Pebble, Badger and bbolt.
+//
+// They are set up to do as little as they can be asked to, short of keeping their files
+// in memory: nothing is synced or compressed, and what they cache in memory of their own
+// is bounded by the memory that redykv has. They read their files by way of the kernel's
+// page cache, or map them, where redykv's SSD tier reads past it: of a database that the
+// machine's free memory holds they read nothing from the disk.
+package peers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"strings"
+)
+
+// ErrNotFound says that a store has no such key.
+var ErrNotFound = errors.New("peers: no such key")
+
+// Store is an embedded store. It is safe for concurrent use.
+type Store interface {
+	// Write stores pairs of keys and values, together.
+	Write(pairs []Pair) error
+	// Delete removes a key.
+	Delete(key []byte) error
+	// NewReader returns one goroutine's way to read.
+	NewReader() (Reader, error)
+	// Scan hands up to n pairs from a key on to each, in the keys' order. What it hands
+	// over is valid until each returns.
+	Scan(from []byte, n int, each func(key, value []byte)) error
+	// Settle makes the store what it is after a while of nothing to do.
+	Settle(ctx context.Context) error
+	Close() error
+}
+
+// Pair is a key with its value.
+type Pair struct{ Key, Value []byte }
+
+// Reader reads for one goroutine.
+type Reader interface {
+	// Get appends the value of a key to dst.
+	Get(key, dst []byte) ([]byte, error)
+	Close() error
+}
+
+// Options say what a store may use.
+type Options struct {
+	Dir    string // an existing directory for its files
+	Memory int64  // bytes of cache
+}
+
+// peer is a store that can be opened.
+type peer struct {
+	name, module string
+	open         func(Options) (Store, error)
+}
+
+var all = []peer{
+	{"pebble", "github.com/cockroachdb/pebble/v2", openPebble},
+	{"badger", "github.com/dgraph-io/badger/v4", openBadger},
+	{"bbolt", "go.etcd.io/bbolt", openBbolt},
+}
+
+// Names are those of the stores that there are.
+func Names() []string {
+	var names []string
+	for _, p := range all {
+		names = append(names, p.name)
+	}
+	return names
+}
+
+func find(name string) (peer, error) {
+	i := slices.IndexFunc(all, func(p peer) bool { return p.name == name })
+	if i < 0 {
+		return peer{}, fmt.Errorf("unknown store %q: want one of %s", name, strings.Join(Names(), ", "))
+	}
+	return all[i], nil
+}
+
+// Open opens a store by name. The caller closes it.
+func Open(name string, opts Options) (Store, error) {
+	p, err := find(name)
+	if err != nil {
+		return nil, err
+	}
+	s, err := p.open(opts)
+	if err != nil {
+		return nil, fmt.Errorf("%s in %s: %w", name, opts.Dir, err)
+	}
+	return s, nil
+}
+
+// Describe says which version of a store this program has, and how it is set up.
+func Describe(name string) string {
+	p, err := find(name)
+	if err != nil {
+		return name
+	}
+	version := "of unknown version"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, dep := range info.Deps {
+			if dep.Path == p.module {
+				version = dep.Version
+			}
+		}
+	}
+	return fmt.Sprintf("%s %s: nothing synced or compressed; its files are read by way of the page cache", p.module, version)
+}

@@ -1,0 +1,73 @@
+package peers
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+func key(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
+
+// Every store gives back what was written, in order, and nothing that was removed.
+func TestStores(t *testing.T) {
+	for _, name := range Names() {
+		t.Run(name, func(t *testing.T) {
+			s, err := Open(name, Options{Dir: t.TempDir(), Memory: 8 << 20})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
+			}()
+			var pairs []Pair
+			for n := range uint64(1000) {
+				pairs = append(pairs, Pair{key(n), fmt.Appendf(nil, "value %d", n)})
+			}
+			if err := s.Write(pairs); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Settle(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(s.Delete(key(501)), s.Write([]Pair{{key(502), []byte("new")}})); err != nil {
+				t.Fatal(err)
+			}
+			r, err := s.NewReader()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if v, err := r.Get(key(7), []byte("it is ")); err != nil || string(v) != "it is value 7" {
+				t.Errorf("%q, %v", v, err)
+			}
+			if v, err := r.Get(key(502), nil); err != nil || string(v) != "new" {
+				t.Errorf("%q, %v", v, err)
+			}
+			for _, gone := range []uint64{501, 1000} {
+				if v, err := r.Get(key(gone), nil); !errors.Is(err, ErrNotFound) {
+					t.Errorf("%d: %q, %v", gone, v, err)
+				}
+			}
+			var seen []string
+			err = s.Scan(key(500), 3, func(k, v []byte) { seen = append(seen, fmt.Sprintf("%d:%s", binary.BigEndian.Uint64(k), v)) })
+			if got := strings.Join(seen, " "); err != nil || got != "500:value 500 502:new 503:value 503" {
+				t.Errorf("%s, %v", got, err)
+			}
+			if err := r.Close(); err != nil {
+				t.Error(err)
+			}
+			if !strings.Contains(Describe(name), "v") {
+				t.Error(Describe(name))
+			}
+		})
+	}
+	if _, err := Open("rocks", Options{}); err == nil || !strings.Contains(err.Error(), "pebble, badger, bbolt") {
+		t.Error(err)
+	}
+	if _, err := Open("pebble", Options{Dir: "/proc/nowhere"}); err == nil {
+		t.Error("a store where there can be none")
+	}
+}
