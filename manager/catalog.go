@@ -64,6 +64,7 @@ type cache struct {
 	decisions []*managerv1.Decision // the latest of each kind; immutable once there
 	moved     time.Time             // when its VMs last changed
 	move      *move                 // that it was told to make; nil: none
+	known     knownReach
 }
 
 // share is the part of a cache that one VM holds under one grant. Guarded by

@@ -125,11 +125,13 @@ func (m *Manager) consider(s supply) (all []told, err error) {
 		if !ok {
 			continue
 		}
-		var within reach
-		if bounded(v.d.slo) {
-			within = m.reachFor(v.d)
+		switch {
+		case !bounded(v.d.slo):
+			v.known = knownReach{}
+		case !v.known.of(v.d):
+			v.known = knownReach{v.d.slo, v.d.config, v.d.client, m.reachFor(v.d)}
 		}
-		t, err := m.catalog.advise(ca, v, v.better(m.opts.Economy, within), m.opts.Economy)
+		t, err := m.catalog.advise(ca, v, v.better(m.opts.Economy, v.known.within), m.opts.Economy)
 		if err != nil {
 			return all, err
 		}
@@ -148,6 +150,7 @@ type view struct {
 	held    []held // in the cache's order
 	price   plan.Price
 	pool    []candidate // without VMs that it has
+	known   knownReach
 	s       supply
 }
 
@@ -165,7 +168,7 @@ func (c *catalog) view(ca *cache, s supply, e Economy) (v view, ok bool) {
 	if c.caches[ca.id] != ca || !ca.settled() || s.now.Sub(ca.moved) < e.Dwell || ca.move != nil && s.now.Before(ca.move.until) {
 		return v, false
 	}
-	v = view{changes: ca.changes, d: ca.demand, price: total(ca.shares), s: s}
+	v = view{changes: ca.changes, d: ca.demand, price: total(ca.shares), known: ca.known, s: s}
 	v.d.regions = 0
 	at := make(map[*vm]int)
 	avoid := make(map[string]bool)
@@ -201,7 +204,7 @@ func (c *catalog) advise(ca *cache, v view, a advice, e Economy) (_ told, err er
 	if c.caches[ca.id] != ca || ca.changes != v.changes {
 		return told{}, nil
 	}
-	ca.move = nil
+	ca.move, ca.known = nil, v.known
 	ca.decide("move", a.decision)
 	if len(a.leave) == 0 {
 		return told{}, nil

@@ -10,6 +10,20 @@ import (
 // calls for. nil: not known, as where the cache has named its configuration.
 type reach map[int]bool
 
+// knownReach is the reach of a demand. It is looked for again and again while caches
+// stay where they are, and does not change unless what it follows from does.
+type knownReach struct {
+	slo    *managerv1.Slo
+	config *managerv1.Configuration
+	client *managerv1.Client
+	within reach
+}
+
+// of says whether it is that of a demand.
+func (k knownReach) of(d demand) bool {
+	return k.slo == d.slo && k.config == d.config && k.client == d.client
+}
+
 // reachOf compares a configuration with those that were found for the SLO.
 func reachOf(found map[int]*managerv1.Configuration, config *managerv1.Configuration) reach {
 	var r reach

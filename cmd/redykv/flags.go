@@ -47,7 +47,7 @@ func (l *logFlags) loggerAt(cmd *cobra.Command, level slog.Leveler) *slog.Logger
 func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {
-			return usageError{err}
+			return usagef("%w; usage: %s", err, cmd.UseLine())
 		}
 		return nil
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/manager/model"
 	"github.com/redykv/redykv/redytier"
+	"github.com/redykv/redykv/ycsb"
 )
 
 func newModelCmd() *cobra.Command {
@@ -89,7 +90,7 @@ nothing else to do meanwhile.`,
 // parse fills in the spec from what was typed.
 func (f *modelBuildFlags) parse(cmd *cobra.Command) (err error) {
 	s := &f.spec
-	if s.Idle, err = parseCacheFlags(s.Transport, f.connect, f.idle); err != nil {
+	if s.Idle, err = parseCacheFlags(s.Transport, s.Net, f.connect, f.idle); err != nil {
 		return err
 	}
 	if f.out == "" {
@@ -107,7 +108,10 @@ func (f *modelBuildFlags) parse(cmd *cobra.Command) (err error) {
 
 // parseCacheFlags checks what commands that measure caches have in common, and says
 // what their threads do that have nothing to do.
-func parseCacheFlags(name, connect, idle string) (fabricbench.Idle, error) {
+func parseCacheFlags(name, net, connect, idle string) (fabricbench.Idle, error) {
+	if err := ycsb.CheckNet(net); err != nil {
+		return "", fmt.Errorf("--net: %w", err)
+	}
 	switch {
 	case !slices.Contains(transport.Names(), name):
 		return "", fmt.Errorf("--transport %q: want one of %s", name, strings.Join(transport.Names(), ", "))

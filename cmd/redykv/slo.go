@@ -71,7 +71,7 @@ the kind that the model was measured on.`,
 
 func (f *sloCheckFlags) run(cmd *cobra.Command) (err error) {
 	s := &f.spec
-	if s.Idle, err = parseCacheFlags(s.Transport, "", f.idle); err != nil {
+	if s.Idle, err = parseCacheFlags(s.Transport, s.Net, "", f.idle); err != nil {
 		return usageError{err}
 	}
 	s.RecordSize, s.Capacity, s.Log = int(f.record), int64(f.capacity), f.log.logger(cmd)

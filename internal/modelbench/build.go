@@ -48,7 +48,7 @@ func (s *BuildSpec) Check() error {
 			ClientThreads: s.ClientCores, ServerThreads: s.ClientCores, BatchSize: model.BatchLimit(size), QueueDepth: s.QueueDepth,
 		}
 		if err := most.Check(); err != nil {
-			return err
+			return fmt.Errorf("%d cores, queue depth %d: %w", s.ClientCores, s.QueueDepth, err)
 		}
 		if n := most.BatchSize * most.QueueDepth; n > redytier.MaxDepth {
 			return fmt.Errorf("records of %d bytes: %d requests under way in a session, at most %d", size, n, redytier.MaxDepth)
