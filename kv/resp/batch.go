@@ -159,6 +159,13 @@ func (c *client) flush() {
 		}
 	}
 	w.reset()
+	if c.locked && int64(len(c.out)) > c.server.opts.MaxReplies {
+		// A client that reads would get what there is meanwhile; but locks are held.
+		c.server.opts.Logger.Warn("a transaction has too large replies", "client", c.id)
+		c.out = c.out[:0]
+		c.error(errTooLargeReply)
+		c.quit = true
+	}
 	c.relieve()
 }
 
@@ -166,7 +173,7 @@ func (c *client) flush() {
 // under way still, on the connection's buffers.
 func (c *client) abandon(err error) {
 	c.server.opts.Logger.Error("a session failed", "client", c.id, "err", err)
-	c.out = appendError(c.out, "ERR "+err.Error())
+	c.error("ERR " + err.Error())
 	c.quit = true
 	w := c.worker
 	if c.worker = nil; !c.locked { // else who locked it comes to it
@@ -186,7 +193,7 @@ func (c *client) answer(r *reply, w *worker, at int) {
 	found := op.Err == nil
 	if op.Err != nil && !errors.Is(op.Err, kv.ErrNotFound) {
 		if r.kind < replyTally {
-			c.out = appendError(c.out, "ERR "+op.Err.Error())
+			c.error("ERR " + op.Err.Error())
 		} else if c.failed == nil {
 			c.failed = op.Err
 		}
@@ -205,7 +212,11 @@ func (c *client) answer(r *reply, w *worker, at int) {
 	}
 	switch r.kind {
 	case replyMod:
-		c.out = w.mods[at].appendReply(c.out, c.resp3)
+		if m := w.mods[at]; m.refused != "" {
+			c.error(m.refused)
+		} else {
+			c.out = m.reply(m, c.out, c.resp3)
+		}
 	case replyTally:
 		if found {
 			c.tally++
@@ -252,7 +263,7 @@ func (c *client) answerRead(r *reply, op *kv.Op, found bool) {
 	case r.kind == replyDump:
 		c.answerDump(op.Value)
 	case r.kind == replyTTL:
-		c.out = appendInt(c.out, ttlOf(op.Expires, r.n, r.m != 0))
+		c.out = appendInt(c.out, c.ttlOf(op.Expires, r.n, r.m != 0))
 	}
 }
 
@@ -262,7 +273,7 @@ func (c *client) answerString(r *reply, value []byte) {
 	case !ok && r.kind == replyString:
 		c.out = appendNull(c.out, c.resp3)
 	case !ok:
-		c.out = appendError(c.out, errWrongType)
+		c.error(errWrongType)
 	case r.kind == replyLength:
 		c.out = appendInt(c.out, int64(len(s)))
 	case r.kind == replyRange:
@@ -279,7 +290,7 @@ func (c *client) conclude(r *reply) {
 		c.out = appendArray(c.out, int(r.n))
 		return
 	case c.failed != nil:
-		c.out = appendError(c.out, "ERR "+c.failed.Error())
+		c.error("ERR " + c.failed.Error())
 	case r.kind == replySum:
 		c.out = appendInt(c.out, c.tally)
 	case r.kind == replyOne:

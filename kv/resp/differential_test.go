@@ -102,9 +102,11 @@ func (c commander) number() string {
 
 func (c commander) field() string { return c.one("f", "g", "h", "", "\x00", "field") }
 
-// seconds is a time to live that is long or past: nobody has to be quick.
+// seconds is a time to live that is long or past: nobody has to be quick. No two
+// are so near that it matters which of them was given first.
 func (c commander) seconds() string {
-	return c.one("1000000", "100000000", "0", "-1", "x", "9223372036854775807", "-9223372036854775808", "9223372036854775", "9223370000000000", "1.5")
+	long := strconv.Itoa(1_000_000 + c.IntN(1_000_000_000))
+	return c.one(long, long, long, "0", "-1", "x", "9223372036854775807", "-9223372036854775808", "9223372036854775", "9223370000000000", "1.5")
 }
 
 // moment is a Unix time in seconds or milliseconds, likewise.
@@ -430,7 +432,7 @@ func TestAsRedis(t *testing.T) {
 				compare(t, c, round, redis, ours, 1+c.IntN(60))
 				compare(t, c, round, redisToo, oursToo, c.IntN(3))
 				if name == "cold" && round%10 == 0 {
-					if err := other.conn.SetDeadline(time.Now().Add(patience)); err != nil {
+					if err := other.conn.SetDeadline(time.Now().Add(patience + *differentFor)); err != nil {
 						t.Fatal(err)
 					}
 					other.coolDown()
@@ -451,7 +453,7 @@ func compare(t *testing.T, c commander, round int, redis, ours *peer, n int) {
 		pipeline.WriteString(encode(commands[i]...))
 	}
 	for _, p := range []*peer{redis, ours} {
-		if err := p.conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		if err := p.conn.SetDeadline(time.Now().Add(patience + *differentFor)); err != nil {
 			t.Fatal(err)
 		}
 		p.send(pipeline.String())

@@ -108,6 +108,12 @@ func (c *client) reply() []byte {
 
 // fail answers a command with an error.
 func (c *client) fail(text string) {
+	c.reply()
+	c.error(text)
+}
+
+// error appends an error, as the reply to an operation that was carried out.
+func (c *client) error(text string) {
 	c.server.stats.errors.Add(1)
-	c.out = appendError(c.reply(), text)
+	c.out = appendError(c.out, text)
 }

@@ -6,7 +6,6 @@ import (
 	"math"
 	"math/bits"
 	"strconv"
-	"time"
 
 	"github.com/redykv/redykv/kv"
 )
@@ -64,11 +63,11 @@ func (c *client) answerDump(value []byte) {
 			b = appendDumpString(appendDumpString(b, field), value)
 		}
 		if h.damaged {
-			c.out = appendError(c.out, errDamagedHash)
+			c.error(errDamagedHash)
 			return
 		}
 	default:
-		c.out = appendError(c.out, errWrongType)
+		c.error(errWrongType)
 		return
 	}
 	b = binary.LittleEndian.AppendUint16(b, dumpVersion)
@@ -134,7 +133,7 @@ func restore(c *client, r request) {
 	default:
 		value, err = undump(r.arg(3), c.server.opts.MaxBulk)
 	}
-	now := time.Now().UnixMilli()
+	now := c.began.UnixMilli()
 	if ttl > 0 && !o.absolute {
 		ttl = min(ttl, math.MaxInt64-now) + now
 	}

@@ -54,9 +54,10 @@ const (
 
 // Ours, where Redis has nothing to say.
 const (
-	errDamagedHash = "ERR this hash is damaged"
-	errTooLarge    = "ERR the transaction is too large"
-	errMemory      = "ERR the reply is too large for the memory that all clients' buffers may take"
+	errDamagedHash   = "ERR this hash is damaged"
+	errTooLarge      = "ERR the transaction is too large"
+	errTooLargeReply = "ERR the replies of the transaction are too large"
+	errMemory        = "ERR the reply is too large for the memory that all clients' buffers may take"
 )
 
 // shown is how many bytes of a client's words an error repeats.

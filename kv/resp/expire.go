@@ -3,12 +3,12 @@ package resp
 import (
 	"math"
 	"strings"
-	"time"
 
 	"github.com/redykv/redykv/kv"
 )
 
-// The commands on expiry. Times are the store's: milliseconds of Unix time.
+// The commands on expiry. Times are the store's: milliseconds of Unix time. For all
+// commands of a batch it is the same moment, as in Redis.
 
 // timeUnit is what a command about expiry counts in, by its name: milliseconds, as
 // in PTTL, or seconds.
@@ -30,12 +30,12 @@ func ttl(c *client, r request) {
 }
 
 // ttlOf is what the commands say of a key that exists.
-func ttlOf(expires, unit int64, absolute bool) int64 {
+func (c *client) ttlOf(expires, unit int64, absolute bool) int64 {
 	if expires == 0 {
 		return -1
 	}
 	if !absolute {
-		expires = max(expires-time.Now().UnixMilli(), 0)
+		expires = max(expires-c.began.UnixMilli(), 0)
 	}
 	return int64((uint64(expires) + uint64(unit/2)) / uint64(unit))
 }
@@ -59,7 +59,7 @@ func expire(c *client, r request) {
 		return
 	}
 	n *= unit
-	now := time.Now().UnixMilli()
+	now := c.began.UnixMilli()
 	if !strings.HasSuffix(name, "at") {
 		if n > math.MaxInt64-now {
 			c.fail(badExpiry(r))

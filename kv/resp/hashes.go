@@ -26,14 +26,15 @@ func (c *client) answerHash(r *reply, op *kv.Op, found bool) {
 	if found {
 		t, content := typed(op.Value)
 		if !t.isHash() {
-			c.out = appendError(c.out, errWrongType)
+			c.error(errWrongType)
 			return
 		}
 		h.rest = content
 	}
 	at := len(c.out)
 	if c.out = r.hash(c.out, c.resp3, &h, r.args); h.damaged {
-		c.out = appendError(c.out[:at], errDamagedHash)
+		c.out = c.out[:at]
+		c.error(errDamagedHash)
 	}
 }
 

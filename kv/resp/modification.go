@@ -88,13 +88,6 @@ func (m *modification) putNew() kv.Verdict {
 // keepOld notes the string that the key holds, for the reply.
 func (m *modification) keepOld() { m.old = append(m.old[:0], m.content...) }
 
-func (m *modification) appendReply(out []byte, resp3 bool) []byte {
-	if m.refused != "" {
-		return appendError(out, m.refused)
-	}
-	return m.reply(m, out, resp3)
-}
-
 // forget lets go of what belongs to the connection, and of large memory.
 func (m *modification) forget() {
 	m.arg, m.args = nil, nil

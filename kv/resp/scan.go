@@ -117,7 +117,13 @@ type gathering struct {
 	full  bool
 }
 
-func (c *client) gather() *gathering { return &gathering{c: c, at: len(c.reply())} }
+// gather begins such a reply. It borrows a worker, though the log is gone through in
+// a session of the store's own: so no more do that at once than there are workers.
+func (c *client) gather() *gathering {
+	g := &gathering{c: c, at: len(c.reply())}
+	c.borrow()
+	return g
+}
 
 // gatherStep is what is taken from the budget at once.
 const gatherStep = 1 << 20
@@ -140,9 +146,11 @@ func (g *gathering) finish(err error) {
 	c := g.c
 	switch {
 	case err != nil:
-		c.out = appendError(c.out[:g.at], "ERR "+err.Error())
+		c.out = c.out[:g.at]
+		c.error("ERR " + err.Error())
 	case g.full:
-		c.out = appendError(c.out[:g.at], errMemory)
+		c.out = c.out[:g.at]
+		c.error(errMemory)
 	default:
 		c.out = append(appendArray(c.out, g.n), g.keys...)
 	}
@@ -152,6 +160,7 @@ func (g *gathering) finish(err error) {
 // randomKey gives one of the keys that lie near some place in the log.
 func randomKey(c *client, _ request) {
 	const near = 256
+	c.borrow() // as gather does
 	var chosen []byte
 	n := 0
 	at, wrapped := c.server.store.CursorAt(rand.Float64()), false
@@ -194,10 +203,11 @@ func flushAll(c *client, r request) {
 		return
 	}
 	c.exclusively(func() {
-		if err := c.server.flushAll(); err != nil {
+		if err := c.flushAll(); err != nil {
 			c.fail("ERR " + err.Error())
 			return
 		}
+		c.wrote = true
 		c.server.watches.flushes.Add(1)
 		c.out = appendSimple(c.reply(), "OK")
 	})
@@ -222,15 +232,22 @@ func (s *Server) size() (all, expiring int64, err error) {
 	return all, expiring, nil
 }
 
-// flushAll deletes every key.
-func (s *Server) flushAll() error {
-	for rec, err := range s.store.Scan() {
+// flushAll deletes every key, many at a time. The client has the server alone.
+func (c *client) flushAll() error {
+	const together = 1024
+	var ops []kv.Op
+	session := c.worker.session
+	for rec, err := range c.server.store.Scan() {
 		if err != nil {
 			return err
 		}
-		if err := s.store.Delete(slices.Clone(rec.Key)); err != nil {
-			return err
+		ops = append(ops, kv.Op{Kind: kv.OpDelete, Key: slices.Clone(rec.Key)})
+		if len(ops) == together {
+			if err := session.Do(ops); err != nil {
+				return err
+			}
+			ops = ops[:0]
 		}
 	}
-	return nil
+	return session.Do(ops)
 }

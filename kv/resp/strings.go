@@ -2,7 +2,6 @@ package resp
 
 import (
 	"math"
-	"time"
 
 	"github.com/redykv/redykv/kv"
 )
@@ -22,7 +21,7 @@ func set(c *client, r request) {
 		c.upsert(replyOK, r.arg(1), r.arg(2), 0)
 		return
 	}
-	o, err := setOptionsOf(r, 3, true)
+	o, err := c.setOptionsOf(r, 3, true)
 	if err != "" {
 		c.fail(err)
 		return
@@ -40,7 +39,7 @@ func setEX(c *client, r request) {
 	if is(r.arg(0), "psetex") {
 		unit = 1
 	}
-	expires, err := deadline(r, r.arg(2), unit, true)
+	expires, err := c.deadline(r, r.arg(2), unit, true)
 	if err != "" {
 		c.fail(err)
 		return
@@ -110,7 +109,7 @@ func (o *setOptions) flags() (f modFlags) {
 
 // setOptionsOf reads the options from the i-th argument on, of SET or else of
 // GETEX, or says what is wrong there.
-func setOptionsOf(r request, i int, set bool) (o setOptions, err string) {
+func (c *client) setOptionsOf(r request, i int, set bool) (o setOptions, err string) {
 	expiry, when := "", []byte(nil)
 	for ; i < r.len(); i++ {
 		var buf [maxName]byte
@@ -138,14 +137,14 @@ func setOptionsOf(r request, i int, set bool) (o setOptions, err string) {
 		if expiry[0] == 'p' {
 			unit = 1
 		}
-		o.expires, err = deadline(r, when, unit, len(expiry) == 2)
+		o.expires, err = c.deadline(r, when, unit, len(expiry) == 2)
 	}
 	return o, err
 }
 
 // deadline is the moment that a command gives for a key to expire at, as a number
 // of units of so many milliseconds, from now if it is relative.
-func deadline(r request, number []byte, unit int64, relative bool) (ms int64, err string) {
+func (c *client) deadline(r request, number []byte, unit int64, relative bool) (ms int64, err string) {
 	n, ok := parseInt(number)
 	if !ok {
 		return 0, errNotInteger
@@ -155,7 +154,7 @@ func deadline(r request, number []byte, unit int64, relative bool) (ms int64, er
 	}
 	n *= unit
 	if relative {
-		if n, ok = addInt(n, time.Now().UnixMilli()); !ok {
+		if n, ok = addInt(n, c.began.UnixMilli()); !ok {
 			return 0, badExpiry(r)
 		}
 	}
@@ -176,7 +175,7 @@ func getEX(c *client, r request) {
 		get(c, r)
 		return
 	}
-	o, err := setOptionsOf(r, 2, false)
+	o, err := c.setOptionsOf(r, 2, false)
 	if err == errSyntax {
 		c.fail(err)
 		return

@@ -175,3 +175,24 @@ func TestQueueIsBounded(t *testing.T) {
 	p.expectEnd()
 	eventually(t, "what was queued is given back", func() bool { return s.Metrics().RequestBytes == 0 })
 }
+
+// Replies of a transaction are held until it is over: there is a limit.
+func TestTransactionOfLargeReplies(t *testing.T) {
+	_, addr := start(t, inMemory(), Options{MaxReplies: leastReplies})
+	p := dial(t, addr)
+	if got := p.do("SET", "a", strings.Repeat("v", 1<<20)) + p.do("MULTI"); got != "+OK+OK" {
+		t.Fatal(got)
+	}
+	for range 2 * leastReplies >> 20 {
+		if got := p.do("GET", "a"); got != "+QUEUED" {
+			t.Fatal(got)
+		}
+	}
+	if got := p.do("EXEC"); got != "-"+errTooLargeReply {
+		t.Errorf("%.100s", got)
+	}
+	p.expectEnd()
+	if got := dial(t, addr).do("STRLEN", "a"); got != ":1048576" {
+		t.Error(got)
+	}
+}

@@ -15,7 +15,7 @@ import (
 // through the key's slot: it is begun there before it has its effect, and ended
 // afterwards.
 //
-//	63..16   15..0
+//	63..24   23..0
 //	ended    begun and not ended
 //
 // A key was not changed since it was watched if its slot is the same, with
@@ -35,8 +35,8 @@ type watches struct {
 
 const (
 	watchSlots = 1 << 20
-	watchBegun = 1<<16 - 1
-	watchEnded = 1 << 16
+	watchBegun = 1<<24 - 1
+	watchEnded = 1 << 24
 	// watchTime is how long slots are looked at after the last watcher has gone.
 	watchTime = time.Second
 )
