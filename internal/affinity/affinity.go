@@ -9,6 +9,8 @@ package affinity
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 )
 
@@ -24,6 +26,28 @@ const (
 	// Never pins nothing.
 	Never
 )
+
+// modes are the modes' names.
+var modes = []string{Auto: "auto", Always: "always", Never: "never"}
+
+// Modes lists the modes' names.
+func Modes() string { return strings.Join(modes, ", ") }
+
+// String is the mode's name.
+func (m Mode) String() string { return modes[m] }
+
+// Set makes m the mode of that name.
+func (m *Mode) Set(name string) error {
+	i := slices.Index(modes, name)
+	if i < 0 {
+		return fmt.Errorf("want one of %s", Modes())
+	}
+	*m = Mode(i)
+	return nil
+}
+
+// Type is what flags call a value.
+func (m Mode) Type() string { return "mode" }
 
 // MinCPUs is how many processors Auto wants before it pins.
 const MinCPUs = 4
@@ -56,19 +80,20 @@ func Near(mode Mode) (*Set, error) {
 		}
 		return nil, fmt.Errorf("affinity: %w", err)
 	}
-	nodes := nodesOf(allowed)
+	return near(mode, nodesOf(systemNodes, allowed), allowed, currentCPU()), nil
+}
+
+// near is the set for a caller on processor at.
+func near(mode Mode, nodes []node, allowed []int, at int) *Set {
 	if mode == Auto && (len(allowed) < MinCPUs || len(nodes) < 2) {
-		return nil, nil
+		return nil
 	}
-	at := currentCPU()
 	for _, n := range nodes {
-		for _, c := range n.cpus {
-			if c == at {
-				return newSet(n.id, n.cpus), nil
-			}
+		if slices.Contains(n.cpus, at) {
+			return newSet(n.id, n.cpus)
 		}
 	}
-	return newSet(-1, allowed), nil
+	return newSet(-1, allowed)
 }
 
 func newSet(node int, cpus []int) *Set {

@@ -1,6 +1,8 @@
 package affinity
 
 import (
+	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"sync"
@@ -107,7 +109,83 @@ func TestAutoIsModest(t *testing.T) {
 	if err != nil {
 		t.Skip(err)
 	}
-	if few := len(allowed) < MinCPUs || len(nodesOf(allowed)) < 2; few != (s == nil) {
-		t.Errorf("%d processors on %d nodes, and the set is %v", len(allowed), len(nodesOf(allowed)), s)
+	if few := len(allowed) < MinCPUs || len(nodesOf(systemNodes, allowed)) < 2; few != (s == nil) {
+		t.Errorf("%d processors on %d nodes, and the set is %v", len(allowed), len(nodesOf(systemNodes, allowed)), s)
+	}
+}
+
+// machine is a tree as Linux has it of its NUMA nodes, each with a list of processors.
+func machine(t *testing.T, lists map[string]string) string {
+	root := t.TempDir()
+	for name, list := range lists {
+		if err := os.MkdirAll(filepath.Join(root, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, name, "cpulist"), []byte(list), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+// On a machine of two nodes threads stay on the node they were started on, with those
+// of its processors that the process may use.
+func TestTwoNodes(t *testing.T) {
+	root := machine(t, map[string]string{
+		"node0": "0-3,8-11\n", "node1": "4-7,12-15\n",
+		"node2":    "\n",      // memory alone
+		"node3":    "what?\n", // not to be understood
+		"nodeless": "0-15\n",
+		"power":    "0-15\n",
+	})
+	if err := os.Mkdir(filepath.Join(root, "node4"), 0o755); err != nil { // without a list
+		t.Fatal(err)
+	}
+	all := []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
+	for _, c := range []struct {
+		name    string
+		mode    Mode
+		allowed []int
+		at      int
+		node    int
+		cpus    []int // nil: nothing is pinned
+	}{
+		{"first node", Auto, all, 9, 0, []int{0, 1, 2, 3, 8, 9, 10, 11}},
+		{"second node", Auto, all, 4, 1, []int{4, 5, 6, 7, 12, 13, 14, 15}},
+		{"part of both", Auto, []int{2, 3, 4, 5}, 5, 1, []int{4, 5}},
+		{"too few processors", Auto, []int{2, 3, 4}, 4, -1, nil},
+		{"one node of two", Auto, []int{4, 5, 6, 7}, 4, -1, nil},
+		{"all the same", Always, []int{4, 5}, 4, 1, []int{4, 5}},
+		{"nobody knows where", Always, []int{3, 4}, -1, -1, []int{3, 4}},
+	} {
+		s := near(c.mode, nodesOf(root, c.allowed), c.allowed, c.at)
+		if (s == nil) != (c.cpus == nil) || s.Node() != c.node {
+			t.Errorf("%s: the set is %+v, want %v of node %d", c.name, s, c.cpus, c.node)
+			continue
+		}
+		var got []int
+		for range c.cpus { // as many threads as processors: each has its own
+			got = append(got, s.cpus[s.take()].number)
+		}
+		if !slices.Equal(got, c.cpus) {
+			t.Errorf("%s: %v, want %v", c.name, got, c.cpus)
+		}
+	}
+	if nodes := nodesOf(filepath.Join(root, "nowhere"), all); nodes != nil {
+		t.Errorf("a system that does not tell has nodes %v", nodes)
+	}
+}
+
+// A mode is read as it is written.
+func TestModes(t *testing.T) {
+	for _, want := range []Mode{Auto, Always, Never} {
+		var got Mode
+		if err := got.Set(want.String()); err != nil || got != want {
+			t.Errorf("%v came back as %v, %v", want, got, err)
+		}
+	}
+	m := Never
+	if err := m.Set("sometimes"); err == nil || m != Never {
+		t.Errorf("sometimes is %v, %v", m, err)
 	}
 }

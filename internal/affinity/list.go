@@ -2,6 +2,8 @@ package affinity
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,4 +44,32 @@ func parseList(s string) ([]int, error) {
 // within is the part of cpus that is in allowed.
 func within(cpus, allowed []int) []int {
 	return slices.DeleteFunc(cpus, func(c int) bool { return !slices.Contains(allowed, c) })
+}
+
+// systemNodes is where Linux tells of its NUMA nodes.
+const systemNodes = "/sys/devices/system/node"
+
+// nodesOf are the NUMA nodes below root with processors of allowed; none where the
+// system does not tell.
+func nodesOf(root string, allowed []int) []node {
+	dirs, _ := filepath.Glob(filepath.Join(root, "node[0-9]*")) // a pattern without fault
+	var nodes []node
+	for _, dir := range dirs {
+		id, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(dir), "node"))
+		if err != nil {
+			continue
+		}
+		list, err := os.ReadFile(filepath.Join(dir, "cpulist"))
+		if err != nil {
+			continue
+		}
+		cpus, err := parseList(string(list))
+		if err != nil {
+			continue
+		}
+		if cpus = within(cpus, allowed); len(cpus) > 0 {
+			nodes = append(nodes, node{id: id, cpus: cpus})
+		}
+	}
+	return nodes
 }

@@ -2,11 +2,7 @@ package affinity
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"runtime"
-	"strconv"
-	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -25,31 +21,6 @@ func allowedCPUs() ([]int, error) {
 		}
 	}
 	return cpus, nil
-}
-
-// nodesOf are the NUMA nodes with processors of allowed; none where the system
-// does not tell.
-func nodesOf(allowed []int) []node {
-	dirs, _ := filepath.Glob("/sys/devices/system/node/node[0-9]*") // a pattern without fault
-	var nodes []node
-	for _, dir := range dirs {
-		id, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(dir), "node"))
-		if err != nil {
-			continue
-		}
-		list, err := os.ReadFile(filepath.Join(dir, "cpulist"))
-		if err != nil {
-			continue
-		}
-		cpus, err := parseList(string(list))
-		if err != nil {
-			continue
-		}
-		if cpus = within(cpus, allowed); len(cpus) > 0 {
-			nodes = append(nodes, node{id: id, cpus: cpus})
-		}
-	}
-	return nodes
 }
 
 // currentCPU is where the caller runs at this moment, -1 if nobody knows.

@@ -6,8 +6,6 @@ import "errors"
 
 func allowedCPUs() ([]int, error) { return nil, errors.ErrUnsupported }
 
-func nodesOf([]int) []node { return nil }
-
 func currentCPU() int { return -1 }
 
 func pin(int) (func(), error) { return nil, errors.ErrUnsupported }
