@@ -18,11 +18,10 @@ import (
 // completions only come late.
 func TestFaultyConformance(t *testing.T) {
 	for name, inner := range map[string]fabrictest.Open{
-		"mem": mem.Open,
-		"tcp": func() fabric.Provider { return tcp.Open() },
-		"network": func() fabric.Provider {
-			return fabric.WithModel(mem.Open(), fabric.Model{RTT: 2900 * time.Nanosecond, BitsPerSecond: 1e11})
-		},
+		"mem":     mem.Open,
+		"shm":     openShm,
+		"tcp":     openTCP,
+		"network": modelled(mem.Open, fabric.Model{RTT: 2900 * time.Nanosecond, BitsPerSecond: 1e11}),
 	} {
 		for _, opts := range []fabric.FaultOptions{{}, {Delay: 0.5, MaxDelay: 3}} {
 			t.Run(fmt.Sprintf("%s/delay=%v", name, opts.Delay), func(t *testing.T) {

@@ -9,21 +9,42 @@ import (
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/fabrictest"
 	"github.com/redykv/redykv/internal/fabric/mem"
+	"github.com/redykv/redykv/internal/fabric/shm"
+	"github.com/redykv/redykv/internal/fabric/tcp"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func modelled(m fabric.Model) fabrictest.Open {
-	return func() fabric.Provider { return fabric.WithModel(mem.Open(), m) }
+func modelled(open fabrictest.Open, m fabric.Model) fabrictest.Open {
+	return func() fabric.Provider { return fabric.WithModel(open(), m) }
+}
+
+func openTCP() fabric.Provider { return tcp.Open() }
+
+func openShm() fabric.Provider {
+	p, err := shm.Open()
+	if err != nil {
+		panic(err)
+	}
+	return p
 }
 
 func TestConformance(t *testing.T) {
-	for _, s := range []string{"rdma", "50us,10Gbit", "1ms,400Gbit"} {
-		m, err := fabric.ParseModel(s)
+	for _, c := range []struct {
+		name, model string
+		open        fabrictest.Open
+	}{
+		{"rdma", "rdma", mem.Open},
+		{"50us,10Gbit", "50us,10Gbit", mem.Open},
+		{"1ms,400Gbit", "1ms,400Gbit", mem.Open},
+		{"shm", "rdma", openShm},
+		{"tcp", "20us,25Gbit", openTCP},
+	} {
+		m, err := fabric.ParseModel(c.model)
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Run(s, func(t *testing.T) { fabrictest.Run(t, modelled(m)) })
+		t.Run(c.name, func(t *testing.T) { fabrictest.Run(t, modelled(c.open, m)) })
 	}
 }
 
@@ -64,5 +85,5 @@ func BenchmarkRead(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	fabrictest.Benchmark(b, modelled(m))
+	fabrictest.Benchmark(b, modelled(mem.Open, m))
 }

@@ -2,6 +2,7 @@ package fabric
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 )
@@ -64,6 +65,41 @@ func TestModelAccounts(t *testing.T) {
 	for i := range uint64(2) { // behind the reads
 		if due, soonest := q.recvs.at(i).due-start, rtt+wire*int64(3+i+1); due < soonest {
 			t.Errorf("immediate %d is due after %d ns, the network takes %d", i, due, soonest)
+		}
+	}
+}
+
+// A write that the adapter is handed with its request saves the fetch of its payload
+// (R51); one byte more does not, nor does a read, nor a network that is faster.
+func TestInlineLimit(t *testing.T) {
+	for _, c := range []struct {
+		model Model
+		write bool
+		bytes int
+		want  time.Duration
+	}{
+		{Model{RTT: 3 * time.Microsecond, InlineLimit: 172}, true, 1, 2500},
+		{Model{RTT: 3 * time.Microsecond, InlineLimit: 172}, true, 172, 2500},
+		{Model{RTT: 3 * time.Microsecond, InlineLimit: 172}, true, 173, 3000},
+		{Model{RTT: 3 * time.Microsecond, InlineLimit: 172}, false, 172, 3000},
+		{Model{RTT: 3 * time.Microsecond}, true, 1, 3000},
+		{Model{RTT: 400 * time.Nanosecond, InlineLimit: 172}, true, 1, 400},
+	} {
+		opened, err := WithModel(dialler{pair: &script{}}, c.model).Dial(t.Context(), "", nil, 16)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := opened.(*modelledPair)
+		do := q.Read
+		if c.write {
+			do = q.Write
+		}
+		// In the same batch as a byte read, which takes a round trip.
+		if err := errors.Join(q.Read(make([]byte, 1), Remote{}, 0, 0), do(make([]byte, c.bytes), Remote{}, 0, 1), q.Submit()); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.model.RTT + time.Duration(q.ops.at(1).due-q.ops.at(0).due); got != c.want {
+			t.Errorf("%v: %d bytes, write %v, take %v, want %v", c.model, c.bytes, c.write, got, c.want)
 		}
 	}
 }
