@@ -47,7 +47,7 @@ func (m *Manager) allocate(ctx context.Context, req *managerv1.AllocateRequest) 
 func (m *Manager) tryAllocate(ctx context.Context, req *managerv1.AllocateRequest) (*managerv1.AllocateResponse, error) {
 	d, err := decide(req, m.opts.Transport)
 	if errors.Is(err, errNoCapacity) {
-		err = &CapacityError{What: err.Error(), Available: m.most(ctx, req)}
+		err = &CapacityError{What: "capacity", Available: m.most(ctx, req)}
 	}
 	if err != nil {
 		return nil, refuse(connect.CodeInvalidArgument, err)
