@@ -10,7 +10,7 @@ import (
 
 func newYCSBCmd() *cobra.Command {
 	cmd := newGroup("ycsb", "Measure stores under the workloads of YCSB",
-		newCompareCmd(), newCoreCmd(corePhases[0]), newCoreCmd(corePhases[1]))
+		newCompareCmd(), newCoreCmd(corePhases[0]), newCoreCmd(corePhases[1]), newSuiteCmd())
 	cmd.PersistentPreRun = func(*cobra.Command, []string) {
 		// What a cache's manager and server do in the usual course is not
 		// for the eyes of who measures; what goes wrong is.

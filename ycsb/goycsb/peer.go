@@ -1,0 +1,174 @@
+package goycsb
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"sync"
+
+	goycsb "github.com/pingcap/go-ycsb/pkg/ycsb"
+
+	"github.com/redykv/redykv/internal/peers"
+	"github.com/redykv/redykv/kv"
+)
+
+// peerDB is go-ycsb's database on a store of another project, with the same keys and
+// rows as DB has: what is compared is the stores.
+type peerDB struct {
+	store peers.Store
+
+	// An update reads, merges and writes: what takes place at once for a key that two
+	// threads update goes by its lock.
+	seed  maphash.Seed
+	locks [256]sync.Mutex
+}
+
+var _ goycsb.DB = (*peerDB)(nil)
+
+func newPeerDB(store peers.Store) *peerDB { return &peerDB{store: store, seed: maphash.MakeSeed()} }
+
+// peerWorker is what one goroutine of the client keeps.
+type peerWorker struct {
+	worker
+	reader peers.Reader
+	merged []byte
+}
+
+type peerWorkerKey struct{}
+
+// InitThread implements go-ycsb's DB.
+func (db *peerDB) InitThread(ctx context.Context, _, _ int) context.Context {
+	reader, err := db.store.NewReader()
+	if err != nil {
+		return ctx // its operations say that the context is none of ours
+	}
+	return context.WithValue(ctx, peerWorkerKey{}, &peerWorker{reader: reader})
+}
+
+// CleanupThread implements go-ycsb's DB.
+func (db *peerDB) CleanupThread(ctx context.Context) {
+	if w, ok := ctx.Value(peerWorkerKey{}).(*peerWorker); ok {
+		_ = w.reader.Close() // what it read has been used
+	}
+}
+
+func peerWorkerOf(ctx context.Context) (*peerWorker, error) {
+	w, ok := ctx.Value(peerWorkerKey{}).(*peerWorker)
+	if !ok {
+		return nil, errors.New("goycsb: the context did not pass through InitThread")
+	}
+	return w, nil
+}
+
+// get reads a record into w.row.
+func (w *peerWorker) get(table, key string) (err error) {
+	w.setKey(table, key)
+	w.row, err = w.reader.Get(w.key, w.row[:0])
+	if errors.Is(err, peers.ErrNotFound) {
+		err = kv.ErrNotFound
+	}
+	if err != nil {
+		return fmt.Errorf("goycsb: %s/%s: %w", table, key, err)
+	}
+	return nil
+}
+
+// Read implements go-ycsb's DB.
+func (db *peerDB) Read(ctx context.Context, table, key string, fields []string) (map[string][]byte, error) {
+	w, err := peerWorkerOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.get(table, key); err != nil {
+		return nil, err
+	}
+	return decodeRow(slices.Clone(w.row), fields)
+}
+
+// Scan implements go-ycsb's DB.
+func (db *peerDB) Scan(ctx context.Context, table, startKey string, count int, fields []string) (records []map[string][]byte, err error) {
+	w, err := peerWorkerOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	w.setKey(table, "")
+	prefix := slices.Clone(w.key)
+	scanErr := db.store.Scan(append(w.key, startKey...), count, func(key, row []byte) {
+		if !bytes.HasPrefix(key, prefix) || err != nil {
+			return
+		}
+		var values map[string][]byte
+		if values, err = decodeRow(slices.Clone(row), fields); err == nil {
+			records = append(records, values)
+		}
+	})
+	return records, errors.Join(scanErr, err)
+}
+
+// Insert implements go-ycsb's DB.
+func (db *peerDB) Insert(ctx context.Context, table, key string, values map[string][]byte) error {
+	w, err := peerWorkerOf(ctx)
+	if err != nil {
+		return err
+	}
+	w.setKey(table, key)
+	w.names = sortedNames(w.names[:0], values)
+	w.row = w.row[:0]
+	for _, name := range w.names {
+		w.row = appendField(w.row, name, values[name])
+	}
+	return db.store.Write([]peers.Pair{{Key: w.key, Value: w.row}})
+}
+
+// Update implements go-ycsb's DB.
+func (db *peerDB) Update(ctx context.Context, table, key string, values map[string][]byte) error {
+	w, err := peerWorkerOf(ctx)
+	if err != nil {
+		return err
+	}
+	lock := &db.locks[maphash.String(db.seed, key)%uint64(len(db.locks))]
+	lock.Lock()
+	defer lock.Unlock()
+	if err := w.get(table, key); err != nil && !errors.Is(err, kv.ErrNotFound) {
+		return err
+	}
+	w.names = sortedNames(w.names[:0], values)
+	if w.merged, err = mergeRow(w.merged[:0], w.row, values, w.names); err != nil {
+		return fmt.Errorf("goycsb: update %s/%s: %w", table, key, err)
+	}
+	return db.store.Write([]peers.Pair{{Key: w.key, Value: w.merged}})
+}
+
+// Delete implements go-ycsb's DB.
+func (db *peerDB) Delete(ctx context.Context, table, key string) error {
+	w, err := peerWorkerOf(ctx)
+	if err != nil {
+		return err
+	}
+	w.setKey(table, key)
+	return db.store.Delete(w.key)
+}
+
+// Close implements go-ycsb's DB.
+func (db *peerDB) Close() error { return db.store.Close() }
+
+// emptyDB does nothing: what go-ycsb itself costs.
+type emptyDB struct{}
+
+var _ goycsb.DB = emptyDB{}
+
+func (emptyDB) InitThread(ctx context.Context, _, _ int) context.Context { return ctx }
+func (emptyDB) CleanupThread(context.Context)                            {}
+func (emptyDB) Read(context.Context, string, string, []string) (map[string][]byte, error) {
+	return nil, nil
+}
+func (emptyDB) Scan(context.Context, string, string, int, []string) ([]map[string][]byte, error) {
+	return nil, nil
+}
+func (emptyDB) Update(context.Context, string, string, map[string][]byte) error { return nil }
+func (emptyDB) Insert(context.Context, string, string, map[string][]byte) error { return nil }
+func (emptyDB) Delete(context.Context, string, string) error                    { return nil }
+func (emptyDB) Close() error                                                    { return nil }

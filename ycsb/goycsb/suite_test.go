@@ -1,0 +1,111 @@
+package goycsb
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	goycsb "github.com/pingcap/go-ycsb/pkg/ycsb"
+
+	"github.com/redykv/redykv/internal/peers"
+	"github.com/redykv/redykv/kv"
+)
+
+// A peer's database answers as ours does: fields are merged, scans are in order and
+// within the table.
+func TestPeerDB(t *testing.T) {
+	for _, name := range peers.Names() {
+		t.Run(name, func(t *testing.T) {
+			store, err := peers.Open(name, peers.Options{Dir: t.TempDir(), Memory: 8 << 20})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var db goycsb.DB = newPeerDB(store)
+			defer func() {
+				if err := db.Close(); err != nil {
+					t.Error(err)
+				}
+			}()
+			ctx := db.InitThread(t.Context(), 0, 1)
+			defer db.CleanupThread(ctx)
+			fields := func(s string) map[string][]byte {
+				all := make(map[string][]byte)
+				for pair := range strings.FieldsSeq(s) {
+					name, value, _ := strings.Cut(pair, "=")
+					all[name] = []byte(value)
+				}
+				return all
+			}
+			err = errors.Join(
+				db.Insert(ctx, "t", "b", fields("x=1 y=2")), db.Insert(ctx, "t", "a", fields("x=3")),
+				db.Insert(ctx, "u", "c", fields("x=4")), db.Insert(ctx, "t", "c", fields("x=5")),
+				db.Update(ctx, "t", "b", fields("y=7 z=8")), db.Update(ctx, "t", "d", fields("x=6")), db.Delete(ctx, "t", "c"),
+			)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := db.Read(ctx, "t", "b", nil); err != nil || !reflect.DeepEqual(got, fields("x=1 y=7 z=8")) {
+				t.Errorf("%q, %v", got, err)
+			}
+			if got, err := db.Read(ctx, "t", "b", []string{"z"}); err != nil || !reflect.DeepEqual(got, fields("z=8")) {
+				t.Errorf("%q, %v", got, err)
+			}
+			if got, err := db.Read(ctx, "t", "c", nil); !errors.Is(err, kv.ErrNotFound) {
+				t.Errorf("%q, %v", got, err)
+			}
+			got, err := db.Scan(ctx, "t", "b", 5, []string{"x"})
+			if want := []map[string][]byte{fields("x=1"), fields("x=6")}; err != nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("%q, %v", got, err)
+			}
+			if _, err := db.Read(context.Background(), "t", "b", nil); err == nil {
+				t.Error("a context that did not pass through InitThread")
+			}
+		})
+	}
+}
+
+// Every workload runs on every store, and comes to figures.
+func TestSuite(t *testing.T) {
+	if raceEnabled {
+		t.Skip("go-ycsb has data races by design")
+	}
+	spec := SuiteSpec{
+		Workloads: Workloads(), Stores: SuiteStores(), Records: 300, Operations: 200, Threads: 2, Rounds: 2, Memory: 8 << 20, Dir: t.TempDir(),
+	}
+	rows, err := Suite(t.Context(), spec, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(rows) != len(spec.Workloads)*len(spec.Stores) {
+		t.Errorf("%d rows", len(rows))
+	}
+	for _, r := range rows {
+		if r.Ops <= 0 || r.Least > r.Ops || r.Most < r.Ops || r.Rounds != 2 || r.Failed > spec.Operations/10 || r.P50 > r.P99 {
+			t.Errorf("%+v", r)
+		}
+	}
+	for what, spoil := range map[string]func(*SuiteSpec){
+		"store":      func(s *SuiteSpec) { s.Stores = []string{"rocks"} },
+		"twice":      func(s *SuiteSpec) { s.Stores = []string{"empty", "empty"} },
+		"workload":   func(s *SuiteSpec) { s.Workloads = nil },
+		"records":    func(s *SuiteSpec) { s.Records = 0 },
+		"operations": func(s *SuiteSpec) { s.Operations = 1 },
+		"rounds":     func(s *SuiteSpec) { s.Rounds = 0 },
+		"memory":     func(s *SuiteSpec) { s.Memory = 0 },
+		"threads":    func(s *SuiteSpec) { s.Threads = 0 },
+	} {
+		bad := spec
+		spoil(&bad)
+		if _, err := Suite(t.Context(), bad, nil); !errors.Is(err, ErrProperties) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if _, err := totals([]byte(`[{"Operation":"READ"}]`)); err == nil {
+		t.Error("no total")
+	}
+	if _, err := totals([]byte(`[{"Operation":"TOTAL","OPS":"many"}]`)); err == nil {
+		t.Error("many is a number")
+	}
+}
