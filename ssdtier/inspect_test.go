@@ -199,6 +199,27 @@ func TestInspectNotes(t *testing.T) {
 	wantFindings(t, "notes", r.Notes, "README: is nothing that belongs here", "meta.x.tmp: was being made")
 }
 
+// TestInspectNewSegment: a process that is killed while it makes a segment leaves an
+// empty file; one that is not the newest has lost what it had.
+func TestInspectNewSegment(t *testing.T) {
+	d, _ := sickDirectory(t)
+	for _, tc := range []struct {
+		number  int64
+		problem []string
+		note    []string
+	}{
+		{4, nil, []string{segmentName(4) + ": was being made"}},
+		{6, []string{sumName(4) + ": is missing", segmentName(5) + ": is missing"}, []string{segmentName(6) + ": was being made"}},
+	} {
+		if err := os.WriteFile(d.path(segmentName(tc.number)), nil, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		r := inspect(t, d.Dir())
+		wantFindings(t, "problems", r.Problems, tc.problem...)
+		wantFindings(t, "notes", r.Notes, tc.note...)
+	}
+}
+
 // TestInspectVersion1: nothing there has a checksum, which is no problem.
 func TestInspectVersion1(t *testing.T) {
 	r := inspect(t, version1(t, make([]byte, 100_000), 0))

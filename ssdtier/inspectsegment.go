@@ -63,6 +63,16 @@ func (in *inspector) gap(number int64) {
 	}
 }
 
+// newest says whether no later segment is there.
+func (in *inspector) newest(number int64) bool {
+	for n := range in.present {
+		if n > number {
+			return false
+		}
+	}
+	return true
+}
+
 // loadSums returns the sums of a segment, in a table as large as it takes,
 // whatever the size of segments should be; nil where there are none.
 func (in *inspector) loadSums(number, size int64) *sumTable {
@@ -71,6 +81,9 @@ func (in *inspector) loadSums(number, size int64) *sumTable {
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && in.version == 1:
 		in.note(name, "is not there yet; without it nothing of the segment is verified")
+		return nil
+	case errors.Is(err, fs.ErrNotExist) && size == 0 && in.newest(number):
+		in.note(segmentName(number), "was being made; it has nothing yet")
 		return nil
 	case errors.Is(err, fs.ErrNotExist):
 		in.problem(name, "is missing: put it back. Only if the segment was never synced it does not matter")
