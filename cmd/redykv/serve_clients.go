@@ -11,7 +11,7 @@ import (
 
 // clientFlags bound what serve's clients may use.
 type clientFlags struct {
-	clients           int
+	clients, loops    int
 	bulk              units.Size
 	requests, replies units.Size
 	idle, write       time.Duration
@@ -23,6 +23,7 @@ func newClientFlags() clientFlags {
 
 func (f *clientFlags) add(flags *pflag.FlagSet) {
 	flags.IntVar(&f.clients, "max-clients", resp.DefaultMaxClients, "connections at once")
+	flags.IntVar(&f.loops, "loops", 0, "goroutines that serve the connections whose commands are plain; 0: as many as there are processors, but one; negative: none, each connection has its own")
 	flags.Var(&f.bulk, "max-bulk", "largest argument, and so value, that a client may send")
 	flags.Var(&f.requests, "request-memory", "memory for commands of all clients together that have not arrived whole")
 	flags.Var(&f.replies, "reply-memory", "memory for replies of all clients together that they have not taken; where that does not do, those who do not take theirs are disconnected")
@@ -50,7 +51,7 @@ func (f *clientFlags) check() error {
 
 func (f *clientFlags) options() resp.Options {
 	return resp.Options{
-		MaxClients: f.clients, MaxBulk: int(f.bulk), MaxBuffers: int64(f.requests), MaxReplies: int64(f.replies),
+		MaxClients: f.clients, Loops: f.loops, MaxBulk: int(f.bulk), MaxBuffers: int64(f.requests), MaxReplies: int64(f.replies),
 		IdleTimeout: f.idle, WriteTimeout: f.write,
 	}
 }

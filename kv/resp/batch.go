@@ -122,7 +122,7 @@ func (c *client) borrow() *worker {
 // for its replies.
 func (c *client) giveBack() {
 	if c.worker != nil && !c.locked {
-		if cap(c.out) > restingOutput {
+		if cap(c.out) > restingOutput && c.loop == nil {
 			c.charge()
 		}
 		c.server.pool.giveBack(c.worker)

@@ -41,10 +41,18 @@ type client struct {
 
 	// The deadlines that conn has.
 	readUntil, writeUntil time.Time
+
+	looped *loopConn // conn, where a loop may have it
+	loop   *loop     // that has it; nil: a goroutine
+	seen   time.Time // when it sent something, to the loop
+	plain  int       // batches since it last was not fit for one
+	held   request   // a command that a goroutine is to carry out first…
+	holds  bool      // …if there is one
 }
 
-// serve answers until the client or the server has had enough.
-func (c *client) serve() {
+// serve answers until the client or the server has had enough, or a loop has the
+// connection.
+func (c *client) serve() (looped bool) {
 	counts := &c.server.counts
 	for !c.quit {
 		if err := c.fill(); err != nil {
@@ -58,16 +66,20 @@ func (c *client) serve() {
 				}
 				c.server.opts.Logger.Debug("reading from client", "client", c.id, "err", err)
 			}
-			return
+			return false
 		}
 		counts.in.Add(uint64(c.in.last))
 		c.execute()
 		c.write()
 		c.quit = c.quit || c.server.closing.Load()
+		if c.plain++; c.plain > plainBatches && c.server.enroll(c) {
+			return true
+		}
 	}
 	if c.refused {
 		c.linger()
 	}
+	return false
 }
 
 // linger lets the client have the error that ends its connection: if it were
@@ -140,7 +152,7 @@ func (c *client) setReadDeadline(t time.Time) error {
 // relieve writes what has been gathered, if that is much. It does not hold a
 // worker, whose batch is empty, while a slow client reads.
 func (c *client) relieve() {
-	if len(c.out) >= fullOutput && !c.locked {
+	if len(c.out) >= fullOutput && !c.locked && c.loop == nil {
 		c.giveBack()
 		c.write()
 	}

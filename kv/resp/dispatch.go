@@ -8,7 +8,11 @@ import (
 // execute carries out every command that has arrived whole.
 func (c *client) execute() {
 	c.began, c.firstAt = time.Now(), c.in.start
-	for !c.quit {
+	if c.holds && c.loop == nil {
+		c.holds = false
+		c.dispatch(c.held)
+	}
+	for !c.quit && !c.holds {
 		r, ok, err := c.in.next()
 		if err != nil {
 			c.fail("ERR " + err.Error())
@@ -25,8 +29,11 @@ func (c *client) execute() {
 			raise(&c.server.pool.largest, int64(r.largest()))
 		}
 		c.dispatch(r)
-		if len(c.out) >= fullOutput { // of commands that need no batch
-			c.flush()
+		if len(c.out) >= fullOutput {
+			if c.loop != nil { // it goes on elsewhere
+				break
+			}
+			c.flush() // of commands that need no batch
 			c.relieve()
 		}
 	}
@@ -38,6 +45,13 @@ func (c *client) execute() {
 // dispatch carries out one command, or makes it part of the batch.
 func (c *client) dispatch(r request) {
 	cmd, refusal := c.server.table.find(r)
+	if cmd != nil && !cmd.plain || r.len() > plainArgs {
+		c.plain = 0
+		if c.loop != nil {
+			c.held, c.holds = r, true
+			return
+		}
+	}
 	if refusal == "" && !c.free {
 		refusal = c.permitted(cmd, r)
 	}

@@ -1,11 +1,12 @@
 // Package resp serves a [kv.Store] over the Redis protocol, so that Redis
 // clients use it without knowing the difference.
 //
-// A [Server] answers on any listener. Each connection has one goroutine, which
-// reads what has arrived, carries all complete commands of it out as one batch
-// ([kv.Session.Do]), and answers with one write. Keys and values are passed to
-// the store where they lie in the connection's buffer. Requests are arrays of
-// bulk strings or inline commands; replies are RESP2, or RESP3 after HELLO 3.
+// A [Server] answers on any listener. It reads what has arrived over a connection,
+// carries all complete commands of it out as one batch ([kv.Session.Do]), and answers
+// with one write. A few goroutines, Options.Loops, do so for the TCP connections whose
+// commands are plain; others, and those under TLS, have a goroutine each. Keys and
+// values are passed to the store where they lie in the connection's buffer. Requests are
+// arrays of bulk strings or inline commands; replies are RESP2, or RESP3 after HELLO 3.
 //
 // A connection holds no session of the store: it borrows one for a batch, with
 // the batch's buffers. A thousand idle connections cost some 15 KiB each; as many

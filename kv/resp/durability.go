@@ -149,25 +149,46 @@ func (c *committer) waitForOldest() error {
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for {
-		oldest := c.risked
-		if oldest.IsZero() {
-			oldest = c.waiting
-		}
-		if oldest.IsZero() || now.Sub(oldest) < mostAtRisk {
-			break
-		}
+	for !c.answer(now) {
 		if c.err != nil {
 			return c.err
 		}
 		c.ended.Wait()
 		now = time.Now()
 	}
+	return nil
+}
+
+// tryWait is wait for who cannot wait: it says whether that would have returned nil at
+// once.
+func (c *committer) tryWait() bool {
+	switch c.promise {
+	case DurabilityAlways:
+		return false
+	case DurabilityEverySecond:
+		now := time.Now()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.answer(now)
+	}
+	return true
+}
+
+// answer notes that a write is answered now, unless older ones are at risk for too
+// long. The caller holds mu.
+func (c *committer) answer(now time.Time) (ok bool) {
+	oldest := c.risked
+	if oldest.IsZero() {
+		oldest = c.waiting
+	}
+	if !oldest.IsZero() && now.Sub(oldest) >= mostAtRisk {
+		return false
+	}
 	if c.waiting.IsZero() {
 		c.waiting, c.wanted = now, c.begun+1
 		c.kickOff()
 	}
-	return nil
+	return true
 }
 
 func (c *committer) kickOff() {

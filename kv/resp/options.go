@@ -3,6 +3,7 @@ package resp
 import (
 	"fmt"
 	"log/slog"
+	"runtime"
 	"time"
 )
 
@@ -29,6 +30,10 @@ type Options struct {
 	// Sessions is how many batches are carried out at once, each in a session
 	// of the store; others wait. Default 64.
 	Sessions int
+	// Loops is how many goroutines serve connections that send plain commands, which
+	// costs less than a goroutine for each. Default: as many as the program has
+	// processors, but one. Negative: none.
+	Loops int
 	// WriteTimeout is how long a client may leave its replies unread before it
 	// is disconnected. Default 30 s.
 	WriteTimeout time.Duration
@@ -94,6 +99,13 @@ func (o *Options) ensureDefaults() error {
 	if o.Sessions == 0 {
 		o.Sessions = DefaultSessions
 	}
+	if o.Loops == 0 {
+		o.Loops = max(runtime.GOMAXPROCS(0)-1, 1)
+	}
+	if o.Durability == DurabilityAlways {
+		o.Loops = 0 // every reply to a write waits
+	}
+	o.Loops = max(o.Loops, 0)
 	if o.WriteTimeout == 0 {
 		o.WriteTimeout = DefaultWriteTimeout
 	}

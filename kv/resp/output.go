@@ -128,6 +128,9 @@ func (c *client) write() {
 		c.out = c.out[:0]
 		return
 	}
+	if len(c.out) > plainReplies {
+		c.plain = 0
+	}
 	c.charge()
 	for left := c.out; len(left) > 0; {
 		n := min(len(left), outputChunk)
@@ -140,10 +143,28 @@ func (c *client) write() {
 	}
 	c.output.since.Store(0)
 	c.out = c.out[:0]
-	if cap(c.out) > keptOutput || c.server.replies.low() {
+	c.dropLarge()
+}
+
+// dropLarge lets go of an empty buffer that is too large to keep, or for which there
+// is too little room.
+func (c *client) dropLarge() {
+	if cap(c.out) > keptOutput || cap(c.out) > restingOutput && c.server.replies.low() {
 		c.out = nil
 	}
 	c.charge()
+}
+
+// tryCharge is charge for who cannot wait: it says whether there was room.
+func (c *client) tryCharge() bool {
+	want, have := max(int64(cap(c.out)-restingOutput), 0), c.output.charged.Load()
+	if want > have && !c.server.replies.take(want-have) {
+		return false
+	}
+	if want > have {
+		c.output.charged.Store(want)
+	}
+	return true
 }
 
 // send has the client take some bytes within the time, or quit.

@@ -38,6 +38,19 @@ func (p *pool) borrow() *worker {
 	return p.lend()
 }
 
+// tryBorrow is borrow for who cannot wait for a batch to end: nil.
+func (p *pool) tryBorrow() *worker {
+	p.mu.Lock()
+	for p.seized {
+		p.back.Wait()
+	}
+	if len(p.idle) == 0 && p.spare == 0 {
+		p.mu.Unlock()
+		return nil
+	}
+	return p.lend()
+}
+
 // lend lends a worker, of which there is one or may be. It unlocks the pool.
 func (p *pool) lend() *worker {
 	p.lent++

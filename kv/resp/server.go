@@ -35,6 +35,11 @@ type Server struct {
 	saves     sync.WaitGroup // …or was
 	saved     atomic.Int64   // when one ended last, in Unix time
 
+	loops                  []*loop
+	cold                   atomic.Bool   // no connection is a loop's for now
+	looked                 atomic.Int64  // when that was found out, in Unix time's nanoseconds
+	deviceReads, evictions atomic.Uint64 // of the store, then
+
 	started time.Time
 	begin   sync.Once // of what Serve needs in the background
 	end     sync.Once // of that
@@ -92,7 +97,7 @@ func (s *Server) Serve(ln net.Listener) error {
 	s.mu.Lock()
 	s.listeners[ln] = struct{}{}
 	s.mu.Unlock()
-	s.begin.Do(s.committer.start)
+	s.begin.Do(s.start)
 	defer func() {
 		s.mu.Lock()
 		delete(s.listeners, ln)
@@ -136,10 +141,12 @@ func temporary(err error) bool {
 
 // accept gives a connection its goroutine, unless there are too many.
 func (s *Server) accept(conn net.Conn) {
-	c := &client{
-		server: s, conn: conn, id: int64(s.counts.connections.Add(1)),
-		in: newInput(conn, &s.opts, &s.large),
+	c := &client{server: s, conn: conn, id: int64(s.counts.connections.Add(1))}
+	if tcp, ok := conn.(*net.TCPConn); ok && len(s.loops) > 0 {
+		c.looped = newLoopConn(tcp)
+		c.conn = c.looped
 	}
+	c.in = newInput(c.conn, &s.opts, &s.large)
 	c.initCommands()
 	s.mu.Lock()
 	closing, full := s.closing.Load(), len(s.clients) >= s.opts.MaxClients
@@ -163,11 +170,22 @@ func (s *Server) accept(conn net.Conn) {
 	}
 }
 
+// start starts what works beside the connections.
+func (s *Server) start() {
+	s.committer.start()
+	s.startLoops()
+}
+
 func (s *Server) serve(c *client) {
-	defer s.ended.Done()
-	if c.welcome() {
-		c.serve()
+	if c.welcome() && (s.enroll(c) || c.serve()) {
+		return // a loop has it
 	}
+	s.leave(c)
+}
+
+// leave ends a connection.
+func (s *Server) leave(c *client) {
+	defer s.ended.Done()
 	c.endCommands()
 	c.in.release()
 	c.out = nil
@@ -210,8 +228,13 @@ func (s *Server) Close() error {
 func (s *Server) finish() error {
 	s.saves.Wait()
 	s.watches.close()
-	s.begin.Do(s.committer.start) // where Serve never was called, to be stopped
-	s.end.Do(s.committer.stop)
+	s.begin.Do(s.start) // where Serve never was called, to be stopped
+	s.end.Do(func() {
+		for _, l := range s.loops {
+			l.stop()
+		}
+		s.committer.stop()
+	})
 	return s.pool.close()
 }
 

@@ -21,6 +21,7 @@ type command struct {
 	subs    map[string]*command // by names in lower case, of a command that has some…
 	ordered []*command          // …and in their order
 	n       int                 // its number in statistics
+	plain   bool                // a loop may carry it out
 }
 
 // commandFlags are what Redis tells clients of a command, and what we go by.
@@ -116,6 +117,9 @@ func newTable() *table {
 		for i := range list {
 			t.add(&list[i])
 		}
+	}
+	for _, cmd := range t.all {
+		cmd.plain = cmd.plainly()
 	}
 	return t
 }

@@ -1,0 +1,364 @@
+package resp
+
+import (
+	"encoding/binary"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A goroutine for each connection waits wherever it has to. But where commands come one
+// at a time it is woken for each, on whichever processor, and that costs more than the
+// command: with the client on the same two processors, a quarter of the throughput. So
+// plain connections are served by loops, one goroutine for many connections, which looks
+// at all that have something, carries their commands out, and then sends all replies.
+//
+// A loop never waits for one of its connections. Whatever could make it wait, or keep it
+// busy for long, has the connection leave for a goroutine, from where it comes back when
+// it has sent plain commands for a while:
+//
+//   - commands that are not plain: on the whole store, in transactions, many keys;
+//   - replies that are long, or that the client does not take at once, or that wait for
+//     a commit or for room;
+//   - reads of a store that has to ask its device for many records.
+
+// spinFor is how long a loop looks for more before it sleeps.
+const spinFor = 50 * time.Microsecond
+
+// Bounds of what is plain: arguments of a command, bytes of a batch's replies; and
+// batches of plain commands after which a connection comes back to a loop.
+const (
+	plainArgs    = 64
+	plainReplies = 128 << 10
+	plainBatches = 64
+)
+
+// Records a second fetched from the device, above which commands are not for loops.
+const coldReads = 1000
+
+// loop is one of them. All but what mu guards belongs to its goroutine.
+type loop struct {
+	server *Server
+	epoll  int
+	events [128]unix.EpollEvent
+	ready  []*client
+	conns  map[int32]*client // by their files
+	swept  time.Time         // when all of them were looked at last
+	done   chan struct{}     // closed when it has ended
+
+	wake   int        // an eventfd: look at what follows
+	mu     sync.Mutex // guards it
+	coming []*client
+	ending bool
+}
+
+func newLoop(s *Server) (*loop, error) {
+	l := &loop{server: s, conns: make(map[int32]*client), done: make(chan struct{})}
+	var err error
+	if l.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("resp: epoll: %w", err)
+	}
+	if l.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err == nil {
+		err = l.add(l.wake)
+	}
+	if err != nil {
+		_ = unix.Close(l.epoll)
+		return nil, fmt.Errorf("resp: epoll: %w", err)
+	}
+	return l, nil
+}
+
+func (l *loop) add(fd int) error {
+	return unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)})
+}
+
+// tell has the loop look at what changed under mu.
+func (l *loop) tell(change func()) {
+	l.mu.Lock()
+	change()
+	l.mu.Unlock()
+	one := binary.NativeEndian.AppendUint64(nil, 1)
+	if _, err := unix.Write(l.wake, one); err != nil && err != unix.EAGAIN { // EAGAIN: it will look anyway
+		l.server.opts.Logger.Error("waking a loop", "err", err)
+	}
+}
+
+// stop ends the loop, which has no connections any more.
+func (l *loop) stop() {
+	l.tell(func() { l.ending = true })
+	<-l.done
+}
+
+func (l *loop) run() {
+	defer close(l.done)
+	defer func() {
+		_ = unix.Close(l.wake)
+		_ = unix.Close(l.epoll)
+	}()
+	for {
+		n := l.wait()
+		now := time.Now()
+		told := false
+		for _, e := range l.events[:n] {
+			if e.Fd == int32(l.wake) {
+				told = true
+			} else if c := l.conns[e.Fd]; c != nil {
+				l.serve(c, now)
+			}
+		}
+		for i, c := range l.ready {
+			l.ready[i] = nil
+			l.answer(c)
+		}
+		l.ready = l.ready[:0]
+		if told && l.takeIn(now) {
+			return
+		}
+		if now.Sub(l.swept) >= l.server.sweepEvery() {
+			l.sweep(now)
+		}
+	}
+}
+
+// wait returns how many events there are. It looks for some time before it sleeps,
+// and sleeps no longer than until the next sweep.
+func (l *loop) wait() int {
+	timeout := -1
+	if len(l.conns) > 0 {
+		timeout = int(l.server.sweepEvery()/time.Millisecond) + 1
+	}
+	spins := runtime.GOMAXPROCS(0) > 1 && len(l.conns) > 0
+	for began := time.Now(); ; {
+		spinning := spins && time.Since(began) < spinFor
+		ms := timeout
+		if spinning {
+			ms = 0
+		}
+		n, err := unix.EpollWait(l.epoll, l.events[:], ms)
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			l.server.opts.Logger.Error("waiting for clients", "err", err)
+			return 0
+		case n > 0 || !spinning:
+			return n
+		default:
+			runtime.Gosched()
+		}
+	}
+}
+
+// takeIn looks at what it was told, and says whether to end.
+func (l *loop) takeIn(now time.Time) (end bool) {
+	var count [8]byte
+	_, _ = unix.Read(l.wake, count[:]) // its value does not matter
+	l.mu.Lock()
+	coming := l.coming
+	l.coming, end = nil, l.ending
+	l.mu.Unlock()
+	for _, c := range coming {
+		c.loop, c.seen = l, now
+		fd := c.looped.fd
+		if err := l.add(fd); err != nil {
+			l.server.opts.Logger.Error("adding a client to a loop", "client", c.id, "err", err)
+			c.loop = nil
+			c.looped.hangUp()
+			l.server.leave(c)
+			continue
+		}
+		l.conns[int32(fd)] = c
+		// The server may have told all clients to end before this one was here.
+		if l.server.closing.Load() {
+			l.end(c)
+		}
+	}
+	return end
+}
+
+// remove forgets a connection.
+func (l *loop) remove(c *client) {
+	fd := c.looped.fd
+	delete(l.conns, int32(fd))
+	if err := unix.EpollCtl(l.epoll, unix.EPOLL_CTL_DEL, fd, nil); err != nil {
+		l.server.opts.Logger.Error("removing a client from a loop", "client", c.id, "err", err)
+	}
+	c.loop = nil
+}
+
+// end ends a connection.
+func (l *loop) end(c *client) {
+	l.remove(c)
+	c.looped.hangUp()
+	l.server.leave(c)
+}
+
+// promote gives a connection, as it is, a goroutine.
+func (l *loop) promote(c *client) {
+	l.remove(c)
+	if err := c.looped.attach(); err != nil {
+		l.server.opts.Logger.Error("giving a client a goroutine", "client", c.id, "err", err)
+		l.server.leave(c)
+		return
+	}
+	go l.server.resume(c)
+}
+
+// serve reads what has come over a connection, and carries it out.
+func (l *loop) serve(c *client, now time.Time) {
+	c.seen = now
+	err := c.in.fill()
+	switch {
+	case err == errWouldBlock:
+		return
+	case err == errTooMuchInput || err == nil && l.server.cold.Load():
+		l.promote(c)
+		return
+	case err != nil:
+		l.end(c)
+		return
+	}
+	l.server.counts.in.Add(uint64(c.in.last))
+	if c.worker = l.server.pool.tryBorrow(); c.worker == nil {
+		l.promote(c)
+		return
+	}
+	if l.server.pool.largest.Load() > largeValues {
+		c.worker.limit = min(c.worker.limit, wariness)
+	}
+	c.execute()
+	l.ready = append(l.ready, c)
+}
+
+// answer sends the replies of a batch.
+func (l *loop) answer(c *client) {
+	s := l.server
+	switch {
+	case c.holds || c.quit || len(c.out) >= fullOutput || c.wrote && !s.committer.tryWait() || cap(c.out) > restingOutput && !c.tryCharge():
+		l.promote(c)
+		return
+	case len(c.out) > 0:
+		c.wrote = false
+		n, err := c.looped.Write(c.out)
+		s.counts.out.Add(uint64(n))
+		if err != nil {
+			l.end(c)
+			return
+		}
+		if n < len(c.out) {
+			c.out = c.out[n:]
+			l.promote(c)
+			return
+		}
+		c.out = c.out[:0]
+		c.dropLarge()
+	}
+	if s.closing.Load() {
+		l.end(c)
+	}
+}
+
+// sweep ends the connections that have been idle for too long, and takes large
+// buffers from those that keep us waiting.
+func (l *loop) sweep(now time.Time) {
+	s := l.server
+	l.swept = now
+	s.lookForCold(now)
+	for _, c := range l.conns {
+		switch idle := now.Sub(c.seen); {
+		case s.opts.IdleTimeout > 0 && idle > s.opts.IdleTimeout:
+			s.counts.idle.Add(1)
+			l.end(c)
+		case idle > s.opts.releaseAfter && (len(c.in.buf) > restingBuffer || cap(c.out) > restingOutput):
+			if c.in.empty() {
+				c.in.release()
+			}
+			c.out = nil
+			c.charge()
+		}
+	}
+}
+
+// sweepEvery is how often that is worthwhile.
+func (s *Server) sweepEvery() time.Duration {
+	every := s.opts.releaseAfter / 2
+	if idle := s.opts.IdleTimeout / 2; idle > 0 {
+		every = min(every, idle)
+	}
+	return max(every, time.Millisecond)
+}
+
+// startLoops starts the loops. Where they cannot be had there are none.
+func (s *Server) startLoops() {
+	for range s.opts.Loops {
+		l, err := newLoop(s)
+		if err != nil {
+			s.opts.Logger.Warn("connections have a goroutine each", "err", err)
+			return
+		}
+		go l.run()
+		s.loops = append(s.loops, l)
+	}
+}
+
+// enroll gives a connection that is at rest to a loop, if it is fit for that.
+func (s *Server) enroll(c *client) bool {
+	if len(s.loops) == 0 || c.looped == nil || s.cold.Load() || c.quit || !c.atRest() || s.closing.Load() {
+		return false
+	}
+	if c.looped.detach() != nil { // it is ending
+		return false
+	}
+	c.plain, c.readUntil, c.writeUntil = 0, time.Time{}, time.Time{}
+	l := s.loops[uint64(c.id)%uint64(len(s.loops))]
+	l.tell(func() { l.coming = append(l.coming, c) })
+	return true
+}
+
+// atRest says whether nothing is under way that a loop does not know.
+func (c *client) atRest() bool {
+	return len(c.out) == 0 && c.multi == nil && !c.enlisted && c.worker == nil && !c.holds && c.in.empty()
+}
+
+// plainly says whether a loop may carry a command out.
+func (cmd *command) plainly() bool {
+	switch cmd.name {
+	case "msetnx", "rename", "renamenx", "copy", "restore":
+		return false // they lock their keys, or take long
+	}
+	switch cmd.group {
+	case groupString, groupHash, groupGeneric, groupConnection:
+		return cmd.flags&(flagSolo|flagAdmin|flagAtOnce) == 0
+	}
+	return false
+}
+
+// lookForCold finds out, about once a second, whether the store asks its device for
+// many records, or waits for it with new ones.
+func (s *Server) lookForCold(now time.Time) {
+	if last := s.looked.Load(); now.UnixNano()-last < int64(time.Second) || !s.looked.CompareAndSwap(last, now.UnixNano()) {
+		return
+	}
+	m := s.store.Metrics()
+	reads, evictions := s.deviceReads.Swap(m.DeviceReads), s.evictions.Swap(m.Evictions)
+	s.cold.Store(m.DeviceReads-reads > coldReads || m.Evictions != evictions)
+}
+
+// resume goes on with a connection that has left a loop.
+func (s *Server) resume(c *client) {
+	if s.closing.Load() {
+		// It may have been told to end as the loop's.
+		if err := c.conn.SetReadDeadline(longAgo); err != nil {
+			s.opts.Logger.Debug("ending a client", "client", c.id, "err", err)
+		}
+	}
+	c.write()
+	c.execute()
+	c.write()
+	c.quit = c.quit || s.closing.Load()
+	if !c.serve() {
+		s.leave(c)
+	}
+}

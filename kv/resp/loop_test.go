@@ -1,0 +1,155 @@
+package resp
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// only is the server's only client.
+func only(t *testing.T, s *Server) *client {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.clients) != 1 {
+		t.Fatalf("%d clients", len(s.clients))
+	}
+	for c := range s.clients {
+		return c
+	}
+	return nil
+}
+
+// A connection is a loop's while its commands are plain, leaves it for others, and comes
+// back; its state goes with it.
+func TestConnectionsMoveBetweenLoopsAndGoroutines(t *testing.T) {
+	s, addr := start(t, inMemory(), Options{Loops: 1, MaxBulk: 1 << 20})
+	p := dial(t, addr)
+	if got := p.do("CLIENT", "SETNAME", "me"); got != "+OK" {
+		t.Fatal(got)
+	}
+	c := only(t, s)
+	inLoop := func() bool { return c.looped.owner() == nil }
+	for what, leave := range map[string]func(){
+		"a transaction": func() {
+			for _, tc := range [][2]string{{"MULTI", "+OK"}, {"SET a 1", "+QUEUED"}, {"EXEC", "[+OK]"}} {
+				if got := p.do(strings.Fields(tc[0])...); got != tc[1] {
+					t.Errorf("%s: %s", tc[0], got)
+				}
+			}
+		},
+		"many keys": func() {
+			if got := p.do(append([]string{"DEL"}, make([]string, plainArgs)...)...); got != ":0" {
+				t.Error(got)
+			}
+		},
+		"commands on the server between others": func() {
+			p.send(encode("SET", "a", "1") + "  PING\r\n" + encode("DBSIZE") + `INFO "clients"` + "\r\n" + encode("GET", "a"))
+			for _, want := range []string{"+OK", "+PONG", ":1", `"# Clients`, `"1"`} {
+				if got := p.reply(); !strings.HasPrefix(got, want) {
+					t.Errorf("%s, want %s", got, want)
+				}
+			}
+		},
+		"replies that are not taken": func() {
+			if got := p.do("SET", "large", strings.Repeat("v", 1<<19)); got != "+OK" {
+				t.Error(got)
+			}
+			p.send(strings.Repeat(encode("STRLEN", "large")+encode("GET", "large"), 20))
+			for range 20 {
+				if got := p.reply(); got != ":524288" {
+					t.Error(got)
+				}
+				if got := p.reply(); len(got) != 1<<19+2 {
+					t.Errorf("%d bytes", len(got))
+				}
+			}
+			if got := p.do("DEL", "large"); got != ":1" {
+				t.Error(got)
+			}
+		},
+	} {
+		eventually(t, "before "+what+", a loop has the connection", func() bool {
+			if got := p.do("PING"); got != "+PONG" {
+				t.Fatal(got)
+			}
+			return inLoop()
+		})
+		leave()
+		if got := p.do("CLIENT", "GETNAME"); got != `"me"` {
+			t.Errorf("after %s: %s", what, got)
+		}
+	}
+	if got := p.do("MULTI"); got != "+OK" || inLoop() {
+		t.Errorf("%s; a loop has a transaction: %t", got, inLoop())
+	}
+}
+
+// A store that has to ask its device has goroutines for its clients.
+func TestColdStoreHasNoLoops(t *testing.T) {
+	s, addr := start(t, cold(), Options{Loops: 1, releaseAfter: 10 * time.Millisecond})
+	p := dial(t, addr)
+	value := strings.Repeat("v", 1000)
+	for n := range 2000 {
+		if got := p.do("SET", fmt.Sprint(n), value); got != "+OK" {
+			t.Fatal(got)
+		}
+	}
+	c := only(t, s)
+	n := 0
+	eventually(t, "the connection has a goroutine", func() bool {
+		for range 100 {
+			n = (n + 7) % 2000
+			if got := p.do("STRLEN", fmt.Sprint(n)); got != ":1000" {
+				t.Fatal(got)
+			}
+		}
+		return s.cold.Load() && c.looped.owner() != nil
+	})
+}
+
+// Connections that move to and fro while many others do, and are killed meanwhile, see
+// what they wrote.
+func TestManyConnectionsMove(t *testing.T) {
+	s, addr := start(t, inMemory(), Options{Loops: 2})
+	var all sync.WaitGroup
+	for i := range 16 {
+		p := dial(t, addr)
+		all.Go(func() {
+			for n := range 400 {
+				key, value := fmt.Sprintf("k%d", i), fmt.Sprint(n)
+				request := encode("SET", key, value) + encode("GET", key)
+				if n%97 == 0 {
+					request = encode("MULTI") + request + encode("EXEC")
+				}
+				if _, err := p.conn.Write([]byte(request)); err != nil {
+					t.Error(err)
+					return
+				}
+				replies := []string{"+OK", `"` + value + `"`}
+				if n%97 == 0 {
+					replies = []string{"+OK", "+QUEUED", "+QUEUED", `[+OK "` + value + `"]`}
+				}
+				for _, want := range replies {
+					if got, err := readReply(p.in); got != want {
+						t.Errorf("%s, %v, want %s", got, err, want)
+						return
+					}
+				}
+			}
+		})
+	}
+	killer := dial(t, addr)
+	for range 50 {
+		victim := dial(t, addr)
+		id := strings.TrimPrefix(victim.do("CLIENT", "ID"), ":")
+		if got := killer.do("CLIENT", "KILL", "ID", id); got != ":1" {
+			t.Error(got)
+		}
+		victim.expectEnd()
+	}
+	all.Wait()
+	eventually(t, "the killed ones are gone", func() bool { return s.Metrics().Clients == 17 })
+}
