@@ -283,6 +283,52 @@ func TestSourceIsLost(t *testing.T) {
 	}
 }
 
+// A Reshape that fails changes nothing: what nobody has written to comes from the
+// file again, be it refused or ended while the regions move.
+func TestReshapeFailsWithAFile(t *testing.T) {
+	content := bytes.Repeat([]byte{7}, 60_000)
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, moves := range []bool{false, true} {
+		c := newCluster(t, "mem", 2, 1<<20)
+		events := make(chan Event, 64)
+		cache := c.create(t, Config{
+			Capacity: 60_000, RegionSize: 1 << 16, Configuration: oneSided, File: file,
+			OnEvent: func(e Event) { events <- e }, Migration: Migration{BytesPerSecond: 10},
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		failed := make(chan error, 1)
+		if moves {
+			go func() { failed <- cache.Reshape(ctx, 100_000, SLO{RecordSize: 8}) }()
+			until(t, func() bool { return cache.Regions()[0].State == Copying })
+		} else {
+			c.refuse = func(*managerv1.ReallocateRequest) error { return errors.New("no memory") }
+			failed <- cache.Reshape(ctx, 100_000, SLO{})
+			c.refuse = nil
+		}
+		cancel()
+		if err := <-failed; err == nil || cache.Capacity() != 60_000 {
+			t.Fatalf("Reshape: %v; capacity %d", err, cache.Capacity())
+		}
+		cache.lose(cache.table.Load().regions[0].link.grant, errors.New("gone"))
+		for _, want := range []EventKind{VMLost, Restored} {
+			if e := <-events; e.Kind != want || e.DataLost {
+				t.Errorf("moves: %v: %+v, want %v with all data", moves, e, want)
+			}
+		}
+		p := newPump(t, cache, 1)
+		got := make([]byte, len(content))
+		p.do(false, got, 0, func(c device.Completion) {
+			if c.Err != nil || !bytes.Equal(got, content) {
+				t.Errorf("moves: %v: %v, the file's bytes: %v", moves, c.Err, bytes.Equal(got, content))
+			}
+		})
+		p.close()
+	}
+}
+
 // Zeros that a cache has grown by are not taken for what the file has there.
 func TestGrownZerosAreNotTheFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")

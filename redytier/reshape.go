@@ -147,9 +147,6 @@ func (c *Cache) clearEnd(ctx context.Context, to int64) (err error) {
 	if err := c.quiesce(ctx, last.link); err != nil {
 		return err
 	}
-	if last.origin != nil {
-		last.origin.written.Store(true)
-	}
 	p, err := c.openPorter(ctx, last.link.grant)
 	if err != nil {
 		return err

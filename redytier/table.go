@@ -118,8 +118,11 @@ func (t *table) clone() *table {
 }
 
 // resize sets the number of regions, and the capacity. New regions have no place
-// yet.
+// yet. Zeros that the last one grows by are not its origin's.
 func (t *table) resize(regions int, capacity int64) {
+	if last := &t.regions[len(t.regions)-1]; capacity > t.capacity && t.capacity&t.mask != 0 && last.origin != nil {
+		last.origin.written.Store(true)
+	}
 	t.capacity = capacity
 	t.regions = slices.Grow(t.regions, max(0, regions-len(t.regions)))[:regions]
 }
