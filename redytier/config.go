@@ -31,6 +31,10 @@ const (
 	maxCapacity = 1 << 48
 )
 
+// maxAccess is how much of a request goes to a connection at a time: less than any
+// fabric takes as one operation.
+const maxAccess = 1 << 30
+
 // Config describes a cache. Capacity is the one field that must be set.
 type Config struct {
 	// Capacity in bytes, at least 4 KiB: addresses run from 0 to Capacity-1.
@@ -80,11 +84,16 @@ type Config struct {
 	// calls (R41), also across VMs: one that goes to another VM than the last waits
 	// until that has ended. By default only requests on overlapping bytes do (A4).
 	StrictOrder bool
+	// RefuseBusy has Migrate, Reshape and Reconfigure return ErrBusy at once while
+	// another of them runs, or the cache replaces or leaves a VM by itself (A36). By
+	// default they wait for it, until their ctx ends.
+	RefuseBusy bool
 	// Migration says how regions move between VMs.
 	Migration Migration
 	// Tuning switches optimisations off.
 	Tuning Tuning
 
+	longest int64                                 // most bytes of one access; tests make it small
 	network fabric.Network                        // what Net says
 	lease   time.Duration                         // what the manager says; 0: none
 	control *http.Client                          // calls the servers' control APIs
@@ -144,11 +153,17 @@ const (
 )
 
 // Configuration is (c, s, b, q) of the paper's table 2.
+//
+// A client thread of the callback API has at most b·q requests under way, also with
+// b = 1. A Session is made for a depth of its own, up to MaxDepth: q bounds its batches
+// on a connection, but not its one-sided requests. A batch takes up a slot of rings,
+// these take up nothing at the server; and a store keeps more reads under way than any
+// ring has slots.
 type Configuration struct {
 	ClientThreads int // c: threads behind the callback API; and sessions that the application will use
 	ServerThreads int // s: threads of each cache server; 0: one-sided only
 	BatchSize     int // b: requests in a batch; 1: one-sided reads and writes
-	QueueDepth    int // q: batches under way on a connection; with b = 1 a session's own depth counts
+	QueueDepth    int // q: batches under way on a connection; with b = 1 one-sided requests of a client thread
 }
 
 func (c *Config) ensureDefaults() error {
@@ -164,6 +179,7 @@ func (c *Config) ensureDefaults() error {
 	if err := checkRegionSize(c.RegionSize, c.Capacity); err != nil {
 		return err
 	}
+	c.longest = cmp.Or(c.longest, maxAccess)
 	c.control = http.DefaultClient
 	if c.FabricTLS != nil {
 		t := http.DefaultTransport.(*http.Transport).Clone()

@@ -28,6 +28,28 @@ func (c *Cache) inTurn(ctx context.Context, operation func(ctx context.Context) 
 	case <-c.ctx.Done():
 		return ErrDeleted
 	}
+	return c.holding(ctx, operation)
+}
+
+// asked is inTurn for what the application asks for: while another operation runs it
+// waits or is refused, as Config says.
+func (c *Cache) asked(ctx context.Context, operation func(ctx context.Context) error) error {
+	if !c.cfg.RefuseBusy {
+		return c.inTurn(ctx, operation)
+	}
+	select {
+	case c.turn <- struct{}{}:
+		return c.holding(ctx, operation)
+	default:
+	}
+	if c.deleted.Load() {
+		return ErrDeleted
+	}
+	return fmt.Errorf("%w: another control operation runs", ErrBusy)
+}
+
+// holding carries out an operation that has got the turn, and gives that back.
+func (c *Cache) holding(ctx context.Context, operation func(ctx context.Context) error) error {
 	defer func() { <-c.turn }()
 	if c.deleted.Load() {
 		return ErrDeleted

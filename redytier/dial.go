@@ -24,7 +24,7 @@ func (c *Cache) newSession(depth int, wrap int64) (*Session, error) {
 		return nil, fmt.Errorf("redytier: session depth %d, want 1 to %d", depth, MaxDepth)
 	}
 	s := &Session{
-		cache: c, id: rand.Uint64(), wrap: wrap, kick: make(chan struct{}, 1),
+		cache: c, id: rand.Uint64(), wrap: wrap, longest: c.cfg.longest, kick: make(chan struct{}, 1),
 		ops: make([]op, depth), errs: make([]error, depth), free: make([]uint32, depth),
 		ready: newFIFO[uint32](depth), generations: map[*grant]uint32{},
 	}

@@ -329,6 +329,121 @@ func TestReshapeFailsWithAFile(t *testing.T) {
 	}
 }
 
+// While a control operation runs another is refused, if the application wants that;
+// what the cache does by itself waits.
+func TestRefuseBusy(t *testing.T) {
+	c := newCluster(t, "mem", 2, 1<<20)
+	events := make(chan Event, 64)
+	cache := c.create(t, Config{
+		Capacity: 1 << 16, RegionSize: 1 << 16, Configuration: oneSided, RefuseBusy: true,
+		OnEvent: func(e Event) { events <- e },
+	})
+	vm := cache.Regions()[0].VM
+	c.refuse = func(*managerv1.ReallocateRequest) error { // the Migrate below runs
+		c.refuse = nil
+		for _, operation := range []func() error{
+			func() error { return cache.Migrate(t.Context(), vm) },
+			func() error { return cache.Reshape(t.Context(), 1<<15, SLO{}) },
+			func() error { return cache.Reconfigure(t.Context(), oneSided) },
+		} {
+			if err := operation(); !errors.Is(err, ErrBusy) {
+				t.Errorf("%v, want ErrBusy", err)
+			}
+		}
+		cache.lose(cache.table.Load().regions[0].link.grant, errors.New("gone"))
+		return nil
+	}
+	if err := cache.Migrate(t.Context(), vm); err != nil {
+		t.Error(err)
+	}
+	for e := range events {
+		if e.Kind == Restored {
+			break
+		}
+	}
+	until(t, func() bool { // the keeper gives the turn back
+		err := cache.Reshape(t.Context(), 1<<15, SLO{})
+		if err != nil && !errors.Is(err, ErrBusy) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
+	if err := cache.Delete(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := cache.Migrate(t.Context(), vm); !errors.Is(err, ErrDeleted) {
+		t.Errorf("of a deleted cache: %v", err)
+	}
+}
+
+// A cache shrinks under requests beyond its new end (A37): what is on its way ends as
+// if nothing had happened, and the memory stays until then; what a connection was too
+// full for, or a gate held, ends with ErrOutOfRange.
+func TestShrinkUnderRequests(t *testing.T) {
+	for _, configuration := range configurations {
+		c := newCluster(t, "mem", 1, 1<<20)
+		cache := c.create(t, Config{Capacity: 1 << 16, RegionSize: 4 << 10, Configuration: configuration})
+		cache.update(func(t *table) { t.regions[12].gate = holdWrites })
+		const end = 1 << 14
+		type request struct {
+			at, n int64
+			want  error
+		}
+		ended := map[*pump]int{}
+		start := func(requests ...request) *pump {
+			p := newPump(t, cache, len(requests))
+			for _, r := range requests {
+				p.do(true, bytes.Repeat([]byte{1}, int(r.n)), r.at, func(c device.Completion) {
+					ended[p]++
+					if !errors.Is(c.Err, r.want) {
+						t.Errorf("%+v: %d bytes at %d: %v, want %v", configuration, r.n, r.at, c.Err, r.want)
+					}
+				})
+			}
+			if err := p.s.Submit(); err != nil {
+				t.Error(err)
+			}
+			return p
+		}
+		flying := start(request{end, 100, nil}, request{100, 100, nil})
+		held := start(request{12 << 12, 100, ErrOutOfRange}, request{200, 100, nil})
+		stopped := start(request{0, 1 << 15, ErrOutOfRange}) // more regions than there is room for
+		if !stopped.s.stopped {
+			t.Fatalf("%+v: the connection takes all of it", configuration)
+		}
+		shrunk := make(chan error, 1)
+		go func() { shrunk <- cache.Reshape(context.Background(), end, SLO{}) }()
+		until(t, func() bool { return cache.Capacity() == end })
+		if lent := cache.table.Load().regions[0].link.grant.regions.Load(); lent != 16 {
+			t.Errorf("%+v: %d regions are lent with requests under way", configuration, lent)
+		}
+		for _, p := range []*pump{flying, held, stopped} {
+			n := len(p.under)
+			p.drain()
+			if ended[p] != n {
+				t.Errorf("%+v: %d of %d requests ended", configuration, ended[p], n)
+			}
+		}
+		if err := <-shrunk; err != nil {
+			t.Error(err)
+		}
+		if lent := cache.table.Load().regions[0].link.grant.regions.Load(); lent != 4 {
+			t.Errorf("%+v: %d regions are lent", configuration, lent)
+		}
+		buf := make([]byte, end)
+		p := newPump(t, cache, 1)
+		p.do(false, buf, 0, func(c device.Completion) {
+			if c.Err != nil || buf[0] != 1 || buf[150] != 1 || buf[250] != 1 {
+				t.Errorf("%+v: after it: %v", configuration, c.Err)
+			}
+		})
+		p.close()
+		flying.close()
+		held.close()
+		stopped.close()
+	}
+}
+
 // Zeros that a cache has grown by are not taken for what the file has there.
 func TestGrownZerosAreNotTheFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")

@@ -8,7 +8,8 @@ var (
 	// effect.
 	ErrOutOfRange = errors.New("redytier: out of range")
 	// ErrBusy says that a Try form was not accepted because too many requests
-	// wait already: its callback is not called.
+	// wait already: its callback is not called. Under Config.RefuseBusy it says that
+	// another control operation runs, too: this one has changed nothing.
 	ErrBusy = errors.New("redytier: busy")
 	// ErrDeleted says that the cache was deleted.
 	ErrDeleted = errors.New("redytier: cache deleted")

@@ -105,7 +105,7 @@ func (k *keeper) do(t task) {
 		err = c.inTurn(ctx, func(ctx context.Context) error { return c.replaceLost(ctx, t.lost) })
 	} else {
 		ctx, cancel := context.WithDeadline(ctx, t.deadline)
-		err = c.Migrate(ctx, t.leaving)
+		err = c.inTurn(ctx, func(ctx context.Context) error { return c.migrate(ctx, []string{t.leaving}, false) })
 		cancel()
 	}
 	if err == nil || c.ctx.Err() != nil || errors.Is(err, ErrDeleted) {

@@ -108,7 +108,7 @@ func (m *moves) describe(infos []RegionInfo) {
 // new place, and answers, unless its server is lost. Where ctx ends first, what has
 // not moved stays.
 func (c *Cache) Migrate(ctx context.Context, vms ...string) error {
-	err := c.inTurn(ctx, func(ctx context.Context) error { return c.migrate(ctx, vms, false) })
+	err := c.asked(ctx, func(ctx context.Context) error { return c.migrate(ctx, vms, false) })
 	if err != nil {
 		return fmt.Errorf("redytier: migrate from VM %s: %w", strings.Join(vms, ", "), err)
 	}

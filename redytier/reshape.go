@@ -31,7 +31,7 @@ func (c *Cache) Reshape(ctx context.Context, capacity int64, slo SLO) error {
 	if c.observing() != nil {
 		return fmt.Errorf("redytier: reshape: %w", ErrFixed)
 	}
-	if err := c.inTurn(ctx, func(ctx context.Context) error { return c.reshape(ctx, capacity, slo) }); err != nil {
+	if err := c.asked(ctx, func(ctx context.Context) error { return c.reshape(ctx, capacity, slo) }); err != nil {
 		return fmt.Errorf("redytier: reshape to %d bytes: %w", capacity, err)
 	}
 	return nil
@@ -226,7 +226,7 @@ func (c *Cache) Reconfigure(ctx context.Context, configuration Configuration) er
 	if err := errors.Join(configuration.Check(), c.cfg.Tuning.Check(configuration)); err != nil {
 		return err
 	}
-	err := c.inTurn(ctx, func(ctx context.Context) error { return c.reconfigure(ctx, configuration) })
+	err := c.asked(ctx, func(ctx context.Context) error { return c.reconfigure(ctx, configuration) })
 	if err != nil {
 		return fmt.Errorf("redytier: reconfigure to %+v: %w", configuration, err)
 	}

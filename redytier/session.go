@@ -32,14 +32,15 @@ const MaxDepth = 1 << 14
 // each VM, and one more where the data path was reconfigured since. Who has no use for
 // a session closes it.
 type Session struct {
-	cache *Cache
-	id    uint64      // at random, for servers to know it by
-	slot  *epoch.Slot // inside from the first operation under way to the last
-	table *table      // that the session has taken notice of
-	gone  error       // the cache was deleted
-	wrap  int64       // where requests run on at address 0; 0: nowhere
-	conns []*conn
-	lanes []lane // by virtual region
+	cache   *Cache
+	id      uint64      // at random, for servers to know it by
+	slot    *epoch.Slot // inside from the first operation under way to the last
+	table   *table      // that the session has taken notice of
+	gone    error       // the cache was deleted
+	wrap    int64       // where requests run on at address 0; 0: nowhere
+	longest int64       // most bytes of a request to one region at a time
+	conns   []*conn
+	lanes   []lane // by virtual region
 	// draining says that a new table waits for what was issued before it.
 	draining bool
 
@@ -135,7 +136,7 @@ func (s *Session) admit(buf []byte, addr int64, write bool, tag uint64) error {
 	}
 	// Nearly every request is to one region that nothing is the matter with.
 	at := addr & t.mask
-	if i := addr >> t.shift; i < int64(len(s.lanes)) && at+n <= t.mask+1 && (s.wrap == 0 || addr <= s.wrap-n) {
+	if i := addr >> t.shift; i < int64(len(s.lanes)) && at+n <= t.mask+1 && n <= s.longest && (s.wrap == 0 || addr <= s.wrap-n) {
 		if l := &s.lanes[i]; !l.slow(write) && l.conn.access(slot, write, buf, l, at) {
 			return nil
 		}
@@ -148,7 +149,7 @@ func (s *Session) outOfRange(n int, addr int64) error {
 	return fmt.Errorf("%w: %d bytes at %d of %d", ErrOutOfRange, n, addr, s.table.capacity)
 }
 
-// issue hands p to the connections, region by region. What a full connection
+// issue hands p to the connections, region by region, and what is large in pieces. What a full connection
 // does not take is kept until it has room; the session accepts nothing new
 // before, so that program order stands.
 func (s *Session) issue(p piece) {
@@ -160,7 +161,7 @@ func (s *Session) issue(p piece) {
 		}
 		at := p.addr & s.table.mask
 		part := p.buf
-		room := s.table.mask + 1 - at
+		room := min(s.table.mask+1-at, s.longest)
 		if s.wrap > 0 {
 			room = min(room, s.wrap-p.addr)
 		}

@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/transport/transporttest"
 )
 
@@ -192,6 +194,63 @@ func TestSessionsEqualModel(t *testing.T) {
 			t.Errorf("metrics %+v", m)
 		}
 	})
+}
+
+// Requests longer than a fabric's longest operation go in pieces, which a small bound
+// makes of any: over what is held, mirrored, and more than a connection has room for.
+func TestRequestsGoInPieces(t *testing.T) {
+	for _, strict := range []bool{false, true} {
+		c := newCluster(t, "mem", 2, 1<<20)
+		accesses := &lengths{}
+		cache := c.create(t, Config{
+			Capacity: 200_000, RegionSize: 1 << 16, Configuration: oneSided, StrictOrder: strict,
+			longest: 1000, wrap: accesses.wrap,
+		})
+		during(t, cache, 200_000, func() {
+			for i, slo := range []SLO{{RecordSize: 1}, {RecordSize: 2}} {
+				if err := cache.Reshape(t.Context(), 200_000, slo); err != nil {
+					t.Errorf("move %d: %v", i, err)
+				}
+			}
+		})
+		if n := accesses.most.Load(); n != 1000 {
+			t.Errorf("the longest access has %d bytes, want 1000", n)
+		}
+	}
+}
+
+// lengths is a provider that sees how long one-sided accesses are.
+type lengths struct {
+	fabric.Provider
+	most atomic.Int64
+}
+
+func (l *lengths) wrap(p fabric.Provider) fabric.Provider {
+	l.Provider = p
+	return l
+}
+
+func (l *lengths) Dial(ctx context.Context, addr string, private []byte, depth int) (fabric.QueuePair, error) {
+	qp, err := l.Provider.Dial(ctx, addr, private, depth)
+	if err != nil {
+		return nil, err
+	}
+	return &measured{qp, l}, nil
+}
+
+type measured struct {
+	fabric.QueuePair
+	lengths *lengths
+}
+
+func (q *measured) Read(dst []byte, r fabric.Remote, offset int64, tag uint64) error {
+	raise(&q.lengths.most, int64(len(dst)))
+	return q.QueuePair.Read(dst, r, offset, tag)
+}
+
+func (q *measured) Write(src []byte, r fabric.Remote, offset int64, tag uint64) error {
+	raise(&q.lengths.most, int64(len(src)))
+	return q.QueuePair.Write(src, r, offset, tag)
 }
 
 func TestSessionBounds(t *testing.T) {
