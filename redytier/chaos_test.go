@@ -30,32 +30,54 @@ var (
 type cellHistory struct{ writes []*attempt }
 
 type attempt struct {
-	value uint64
-	ended bool
-	err   error
+	value  uint64
+	losses uint64 // that were told of the word's region before
+	ended  bool
+	err    error
 }
 
-// allowed are the values that a read may see that was issued after n writes.
-func (w *cellHistory) allowed(n int) (values []uint64) {
+// allowed are the values that a read may see that was issued after n writes: zero only
+// where nothing was written for certain since the region was lost, for all that was told.
+func (w *cellHistory) allowed(n int, losses uint64) (values []uint64) {
 	for i := n - 1; i >= 0; i-- {
 		values = append(values, w.writes[i].value)
 		if w.writes[i].ended && w.writes[i].err == nil {
+			if w.writes[i].losses < losses {
+				values = append(values, 0)
+			}
 			return values
 		}
 	}
 	return append(values, 0)
 }
 
+// losses counts, by region, how often the application was told that what it held was
+// lost. Zeros come after that.
+type losses struct {
+	size    int64
+	regions [64]atomic.Uint64
+}
+
+func (l *losses) tell(e Event) {
+	if e.Kind == DataLost {
+		for at := e.From; at < e.To; at += l.size {
+			l.regions[at/l.size].Add(1)
+		}
+	}
+}
+
+func (l *losses) of(addr int64) uint64 { return l.regions[addr/l.size].Load() }
+
 // chaosWorker writes and reads words of its part of a cache. Operations fail now
 // and then; those that do not are right.
 type chaosWorker struct {
 	*pump
-	r     *rand.Rand
-	from  int64
-	words []cellHistory
-	lossy *atomic.Bool // servers have been lost: words may have come back as zeros
-	next  uint64
-	oks   int
+	r      *rand.Rand
+	from   int64
+	words  []cellHistory
+	losses *losses
+	next   uint64
+	oks    int
 }
 
 func (w *chaosWorker) round() {
@@ -68,7 +90,7 @@ func (w *chaosWorker) round() {
 		attempts := make([]*attempt, n)
 		for i := range attempts {
 			w.next++
-			attempts[i] = &attempt{value: w.next}
+			attempts[i] = &attempt{value: w.next, losses: w.losses.of(addr + 8*int64(i))}
 			binary.LittleEndian.PutUint64(buf[8*i:], w.next)
 			w.words[at+i].writes = append(w.words[at+i].writes, attempts[i])
 		}
@@ -91,10 +113,7 @@ func (w *chaosWorker) round() {
 		}
 		for i := range known {
 			got := binary.LittleEndian.Uint64(buf[8*i:])
-			if got == 0 && w.lossy.Load() {
-				continue
-			}
-			if allowed := w.words[at+i].allowed(known[i]); !slices.Contains(allowed, got) {
+			if allowed := w.words[at+i].allowed(known[i], w.losses.of(addr+8*int64(i))); !slices.Contains(allowed, got) {
 				w.t.Errorf("word at %d is %d, want one of %d", addr+8*int64(i), got, allowed)
 				return
 			}
@@ -171,12 +190,8 @@ func chaos(t *testing.T, c *cluster, cfg Config, seed uint64) {
 		faulty = fabric.WithFaults(p, fabric.FaultOptions{})
 		return faulty
 	}
-	var lossy atomic.Bool
-	cfg.OnEvent = func(e Event) {
-		if e.Kind == VMLost { // a server that cannot be reached in time, say
-			lossy.Store(true)
-		}
-	}
+	lost := &losses{size: cfg.RegionSize}
+	cfg.OnEvent = lost.tell
 	cfg.Migration = Migration{Parallel: 1 + int(seed%3), PauseAll: seed%4 == 3}
 	cache := c.create(t, cfg)
 	const sessions = 3
@@ -188,7 +203,7 @@ func chaos(t *testing.T, c *cluster, cfg Config, seed uint64) {
 		r := rand.New(rand.NewPCG(seed, uint64(id)))
 		workers[id] = &chaosWorker{
 			pump: newPump(t, cache, 1+r.IntN(16)), r: r, from: 8 * each * int64(id),
-			words: make([]cellHistory, each), lossy: &lossy, next: uint64(id) << 32,
+			words: make([]cellHistory, each), losses: lost, next: uint64(id) << 32,
 		}
 	}
 	faulty.Set(fabric.FaultOptions{Seed: seed, Cut: 0.0005, Error: 0.001, Corrupt: 0.001, Delay: 0.01})
@@ -215,7 +230,6 @@ func chaos(t *testing.T, c *cluster, cfg Config, seed uint64) {
 		case 1:
 			if alive > 2 { // one can die, and another be left
 				alive--
-				lossy.Store(true)
 				c.kill(alive)
 				what = "kill"
 			}

@@ -202,10 +202,13 @@ func (c *Cache) lose(g *grant, cause error) {
 	}
 	err := unavailable(g, cause)
 	var spans [][2]int64
+	var after *table
 	c.update(func(t *table) {
+		after = t
 		regions := t.on(g)
 		for _, i := range regions {
-			t.regions[i] = region{cause: &err, state: Lost, origin: t.regions[i].origin}
+			r := &t.regions[i]
+			*r = region{cause: &err, state: Lost, origin: r.origin, epoch: r.epoch + 1}
 		}
 		for i := range t.regions {
 			if r := &t.regions[i]; r.mirror != nil && r.mirror.grant == g {
@@ -219,7 +222,7 @@ func (c *Cache) lose(g *grant, cause error) {
 		if o := c.observing(); o != nil {
 			o.lost(span[0], span[1])
 		}
-		c.watcher.report(Event{Kind: VMLost, VM: g.vm, From: span[0], To: span[1], Err: cause})
+		c.watcher.report(after.event(Event{Kind: VMLost, VM: g.vm, Err: cause}, span))
 	}
 	c.keeper.lost(g)
 }

@@ -282,6 +282,11 @@ func TestLostRegionsComeBack(t *testing.T) {
 		if e := <-events; e.Kind != VMLost || e.VM != "vm-1" || e.From != span[0] || e.To != span[1] {
 			t.Errorf("event %+v", e)
 		}
+		if !recovered {
+			if e := <-events; e.Kind != DataLost || e.From != span[0] || e.To != span[1] {
+				t.Errorf("event %+v", e)
+			}
+		}
 		if e := <-events; e.Kind != Restored || e.From != span[0] || e.To != span[1] || e.DataLost == recovered {
 			t.Errorf("event %+v", e)
 		}

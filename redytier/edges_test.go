@@ -276,8 +276,8 @@ func TestSourceIsLost(t *testing.T) {
 	if err := cache.Migrate(t.Context(), source.vm); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []EventKind{VMLost, Restored} {
-		if e := <-events; e.Kind != want {
+	for _, want := range []EventKind{VMLost, DataLost, Restored} {
+		if e := <-events; e.Kind != want || e.Epoch != 1 {
 			t.Errorf("%+v, want %v", e, want)
 		}
 	}
@@ -444,6 +444,72 @@ func TestShrinkUnderRequests(t *testing.T) {
 	}
 }
 
+// Memory that nobody has a copy of answers with zeros only when the application has
+// been told, and not before its OnEvent has returned. It may migrate meanwhile. What has
+// a copy waits for nobody.
+func TestZerosWaitForTheApplication(t *testing.T) {
+	c := newCluster(t, "mem", 2, 1<<20)
+	const size = 1 << 16
+	events, hold := make(chan Event), make(chan struct{})
+	var cache *Cache
+	cache = c.create(t, Config{
+		Capacity: 4 * size, RegionSize: size, Configuration: oneSided,
+		OnEvent: func(e Event) {
+			if events <- e; e.Kind == DataLost {
+				if err := cache.Migrate(t.Context(), "none"); err != nil {
+					t.Error(err)
+				}
+				<-hold
+			}
+		},
+	})
+	first := cache.table.Load().regions[0].link.grant
+	cache.lose(first, errors.New("gone"))
+	for _, want := range []EventKind{VMLost, DataLost} {
+		if e := <-events; e.Kind != want || e.Epoch != 1 || e.From != 0 || e.To != 2*size {
+			t.Errorf("%+v, want %v", e, want)
+		}
+	}
+	p := newPump(t, cache, 1)
+	read := func(want error) {
+		t.Helper()
+		p.do(false, make([]byte, 8), 0, func(c device.Completion) {
+			if !errors.Is(c.Err, want) {
+				t.Errorf("a read: %v, want %v", c.Err, want)
+			}
+		})
+		p.drain()
+	}
+	read(ErrRegionUnavailable)
+	if r := cache.Regions(); r[0].State != Lost || r[0].Epoch != 1 || r[3].State != Stable || r[3].Epoch != 0 {
+		t.Errorf("regions %+v", r)
+	}
+	close(hold)
+	if e := <-events; e.Kind != Restored || !e.DataLost || e.Epoch != 1 {
+		t.Errorf("%+v", e)
+	}
+	read(nil)
+	// Regions of different epochs are told of one by one.
+	cache.update(func(t *table) { // as if they were together
+		t.regions[1].epoch = 7
+	})
+	cache.lose(cache.table.Load().regions[0].link.grant, errors.New("gone"))
+	for i, epoch := range []uint64{2, 8} {
+		if e := <-events; e.Kind != VMLost || e.Epoch != epoch || e.From != int64(i)*size {
+			t.Errorf("%+v", e)
+		}
+	}
+	p.close()
+	go func() { // until the end
+		for range events {
+		}
+	}()
+	if err := cache.Delete(t.Context()); err != nil {
+		t.Error(err)
+	}
+	close(events)
+}
+
 // Zeros that a cache has grown by are not taken for what the file has there.
 func TestGrownZerosAreNotTheFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
@@ -463,6 +529,9 @@ func TestGrownZerosAreNotTheFiles(t *testing.T) {
 	}
 	cache.lose(cache.table.Load().regions[0].link.grant, errors.New("gone"))
 	if e := <-events; e.Kind != VMLost {
+		t.Errorf("%+v", e)
+	}
+	if e := <-events; e.Kind != DataLost {
 		t.Errorf("%+v", e)
 	}
 	if e := <-events; e.Kind != Restored || !e.DataLost {

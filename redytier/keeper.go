@@ -102,7 +102,7 @@ func (k *keeper) do(t task) {
 		return
 	}
 	if t.lost != nil {
-		err = c.inTurn(ctx, func(ctx context.Context) error { return c.replaceLost(ctx, t.lost) })
+		err = c.replaceLost(ctx, t.lost)
 	} else {
 		ctx, cancel := context.WithDeadline(ctx, t.deadline)
 		err = c.inTurn(ctx, func(ctx context.Context) error { return c.migrate(ctx, []string{t.leaving}, false) })

@@ -151,7 +151,7 @@ func (c *Cache) migrate(ctx context.Context, vms []string, voluntary bool) error
 	err = errors.Join(err, c.tidy(ctx))
 	for _, vm := range vms {
 		for _, span := range t.spans(moved[vm]) {
-			c.watcher.report(Event{Kind: VMLeft, VM: vm, From: span[0], To: span[1]})
+			c.watcher.report(t.event(Event{Kind: VMLeft, VM: vm}, span))
 		}
 	}
 	return err
@@ -198,7 +198,8 @@ func (c *Cache) enlist(ctx context.Context, req *managerv1.ReallocateRequest) (l
 
 // replace gives a region its new place. mirrored makes its new place a mirror.
 func (t *table) replace(p place) {
-	t.regions[p.region] = region{link: p.link, index: p.index, origin: t.regions[p.region].origin}
+	r := &t.regions[p.region]
+	*r = region{link: p.link, index: p.index, origin: r.origin, epoch: r.epoch}
 }
 
 func (t *table) mirrored(p place) {

@@ -35,6 +35,9 @@ type region struct {
 	gate   gate
 	state  RegionState
 	origin *origin // nil: what was written is all there is
+
+	epoch uint64 // how often its memory was lost
+	told  bool   // lost, and the application knows that it will be zeros
 }
 
 // gate says what a session holds back.
@@ -87,17 +90,25 @@ func (t *table) span(i int) (from, to int64) {
 	return from, min(from+t.regionSize(), t.capacity)
 }
 
-// spans joins the addresses of some regions, given in ascending order, into runs.
+// spans joins the addresses of some regions, given in ascending order, into runs of
+// one epoch each.
 func (t *table) spans(regions []int) (runs [][2]int64) {
 	for _, i := range regions {
 		from, to := t.span(i)
-		if n := len(runs); n > 0 && runs[n-1][1] == from {
+		if n := len(runs); n > 0 && runs[n-1][1] == from && t.regions[i-1].epoch == t.regions[i].epoch {
 			runs[n-1][1] = to
 		} else {
 			runs = append(runs, [2]int64{from, to})
 		}
 	}
 	return runs
+}
+
+// event completes an event about a span of the table's.
+func (t *table) event(e Event, span [2]int64) Event {
+	e.From, e.To = span[0], span[1]
+	e.Epoch = t.regions[span[0]>>t.shift].epoch
+	return e
 }
 
 // on lists the regions that a grant holds.

@@ -31,6 +31,9 @@ const (
 	// CacheDeleted: the manager has taken the cache away, or was restarted without its state and does
 	// not know it. What still answers goes on; nothing is replaced any more.
 	CacheDeleted
+	// DataLost: nobody has a copy of what was at addresses that are lost. They will be
+	// zeros, but answer with ErrRegionUnavailable until OnEvent has returned (A46).
+	DataLost
 )
 
 // String names the kind as logs print it.
@@ -46,6 +49,8 @@ func (k EventKind) String() string {
 		return "restored"
 	case CacheDeleted:
 		return "cache deleted"
+	case DataLost:
+		return "data lost"
 	}
 	return fmt.Sprintf("event %d", int(k))
 }
@@ -59,6 +64,7 @@ type Event struct {
 	Deadline time.Time // of VMReclaimed
 	Err      error     // why, of VMLost
 	DataLost bool      // of Restored
+	Epoch    uint64    // of the regions: see RegionInfo
 }
 
 // Pauses between attempts to reach a manager that does not answer.
@@ -77,8 +83,14 @@ type watcher struct {
 
 	mu     sync.Mutex
 	over   bool
-	queue  []Event
+	queue  []news
 	queued chan struct{} // holds a token while there is something in queue, or over is set
+}
+
+// news is an event to be delivered. told, if there is one, is closed afterwards.
+type news struct {
+	Event
+	told chan<- struct{}
 }
 
 func newWatcher(c *Cache) *watcher { return &watcher{cache: c, queued: make(chan struct{}, 1)} }
@@ -90,10 +102,33 @@ func (w *watcher) start(onEvent func(Event)) {
 }
 
 // report passes an event on unless the watcher is stopped. It never blocks.
-func (w *watcher) report(e Event) {
+func (w *watcher) report(e Event) { w.add(news{Event: e}) }
+
+// reportAll reports events, and returns when they are delivered or ctx ends.
+func (w *watcher) reportAll(ctx context.Context, events []Event) error {
+	if len(events) == 0 {
+		return nil
+	}
+	told := make(chan struct{})
+	for i, e := range events {
+		n := news{Event: e}
+		if i == len(events)-1 {
+			n.told = told
+		}
+		w.add(n)
+	}
+	select {
+	case <-told:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (w *watcher) add(n news) {
 	w.mu.Lock()
 	if !w.over {
-		w.queue = append(w.queue, e)
+		w.queue = append(w.queue, n)
 	}
 	w.mu.Unlock()
 	offer(w.queued)
@@ -106,10 +141,13 @@ func (w *watcher) tell(onEvent func(Event)) {
 		queue, over := w.queue, w.over
 		w.queue = nil
 		w.mu.Unlock()
-		for _, e := range queue {
-			w.log(e)
+		for _, n := range queue {
+			w.log(n.Event)
 			if onEvent != nil {
-				onEvent(e)
+				onEvent(n.Event)
+			}
+			if n.told != nil {
+				close(n.told)
 			}
 		}
 		if over {
@@ -129,6 +167,8 @@ func (w *watcher) log(e Event) {
 		log.Info("regions have moved away from a VM", "vm", e.VM)
 	case Restored:
 		log.Info("regions have memory again", "zeros", e.DataLost)
+	case DataLost:
+		log.Warn("nobody has a copy of what was lost: it will be zeros")
 	case CacheDeleted:
 		w.cache.log.Warn("the manager does not know the cache any more")
 	}
@@ -273,7 +313,7 @@ func (w *watcher) take(m *managerv1.WatchResponse) {
 				continue
 			}
 			for _, span := range t.spans(t.on(g)) {
-				w.report(Event{Kind: VMReclaimed, VM: g.vm, From: span[0], To: span[1], Deadline: deadline})
+				w.report(t.event(Event{Kind: VMReclaimed, VM: g.vm, Deadline: deadline}, span))
 			}
 		}
 		// Even if it holds nothing yet: regions may be on their way there.
