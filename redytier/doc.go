@@ -23,8 +23,9 @@
 // What bites:
 //   - A cache is not storage. When a VM is lost, so is what it held: requests
 //     there fail with [ErrRegionUnavailable] until other memory is in its place,
-//     which holds what [Config].Recover or File have for it; else zeros, and the
-//     event [Restored] says so.
+//     which holds what [Config].Recover or File have for it; else zeros, but not
+//     before [Config].OnEvent has returned from [DataLost]. [RegionInfo].Epoch counts
+//     losses.
 //   - A session with requests under way has to be polled: whatever moves waits for
 //     them.
 //   - A buffer belongs to the cache until its request has ended.
