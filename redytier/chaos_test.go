@@ -192,6 +192,7 @@ func chaos(t *testing.T, c *cluster, cfg Config, seed uint64) {
 	}
 	lost := &losses{size: cfg.RegionSize}
 	cfg.OnEvent = lost.tell
+	cfg.WaitForLost = seed%2 == 0
 	cfg.Migration = Migration{Parallel: 1 + int(seed%3), PauseAll: seed%4 == 3}
 	cache := c.create(t, cfg)
 	const sessions = 3

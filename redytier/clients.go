@@ -91,8 +91,16 @@ func (w crew) start() {
 	}
 }
 
-// end has the threads carry out what they have, and waits for them.
+// end has the threads carry out what they have, and waits for them. They do not wait
+// for lost memory, which whoever holds the turn would keep from coming back.
 func (w crew) end() error {
+	held := false
+	for _, t := range w {
+		held = t.session.waits.Swap(false) || held
+	}
+	if held {
+		w[0].clients.cache.changed()
+	}
 	for _, t := range w {
 		t.ring.close()
 		t.rouse()

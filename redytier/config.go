@@ -85,6 +85,13 @@ type Config struct {
 	// calls (R41), also across VMs: one that goes to another VM than the last waits
 	// until that has ended. By default only requests on overlapping bytes do (A4).
 	StrictOrder bool
+	// WaitForLost has requests to memory that is lost, or out of reach, wait until it
+	// answers again or the cache is deleted (A46). By default they end with
+	// ErrRegionUnavailable, as does what was under way when it was lost, whose outcome
+	// is unknown, under this option, too; and so do calls that wait when Reconfigure, or
+	// a Reshape to another SLO, replaces the client threads. A Device does without: its
+	// log has the next tier. OnEvent must not wait for such a request.
+	WaitForLost bool
 	// RefuseBusy has Migrate, Reshape and Reconfigure return ErrBusy at once while
 	// another of them runs, or the cache replaces or leaves a VM by itself (A36). By
 	// default they wait for it, until their ctx ends.

@@ -312,6 +312,13 @@ func (c *conn) fail(cause error) {
 	if c.ring != nil {
 		c.ring.abandon(c)
 	}
+	if c.session.waits.Load() {
+		for i := range c.session.lanes {
+			if l := &c.session.lanes[i]; l.conn == c {
+				l.holdAll()
+			}
+		}
+	}
 	for _, other := range c.session.conns {
 		if other.link.grant == c.link.grant && other.generation == c.generation {
 			other.fail(cause)

@@ -28,6 +28,7 @@ func (c *Cache) newSession(depth int, wrap int64) (*Session, error) {
 		ops: make([]op, depth), errs: make([]error, depth), free: make([]uint32, depth),
 		ready: newFIFO[uint32](depth), generations: map[*grant]uint32{},
 	}
+	s.waits.Store(c.cfg.WaitForLost && wrap == 0) // a log has the next tier
 	for i := range s.free {
 		s.free[i] = uint32(depth - 1 - i)
 	}

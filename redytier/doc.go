@@ -22,7 +22,7 @@
 //
 // What bites:
 //   - A cache is not storage. When a VM is lost, so is what it held: requests
-//     there fail with [ErrRegionUnavailable] until other memory is in its place,
+//     there fail with [ErrRegionUnavailable], or wait ([Config].WaitForLost), until other memory is in its place,
 //     which holds what [Config].Recover or File have for it; else zeros, but not
 //     before [Config].OnEvent has returned from [DataLost]. [RegionInfo].Epoch counts
 //     losses.

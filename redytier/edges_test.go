@@ -510,6 +510,113 @@ func TestZerosWaitForTheApplication(t *testing.T) {
 	close(events)
 }
 
+// Under WaitForLost requests to lost memory wait until it is back, in order, while
+// others pass. They do not outlive the cache, nor their client thread.
+func TestWaitForLost(t *testing.T) {
+	for _, configuration := range configurations {
+		c := newCluster(t, "mem", 2, 1<<20)
+		const size = 1 << 16
+		told, hold := make(chan struct{}), make(chan struct{})
+		cache := c.create(t, Config{
+			Capacity: 4 * size, RegionSize: size, Configuration: configuration, WaitForLost: true,
+			OnEvent: func(e Event) {
+				if e.Kind == DataLost {
+					told <- struct{}{}
+					<-hold
+				}
+			},
+		})
+		lose := func() {
+			cache.lose(cache.table.Load().regions[0].link.grant, errors.New("gone"))
+			<-told
+		}
+		p := newPump(t, cache, 4)
+		var ended []string
+		do := func(name string, write bool, buf []byte, addr int64, want error) {
+			p.do(write, buf, addr, func(c device.Completion) {
+				if ended = append(ended, name); !errors.Is(c.Err, want) {
+					t.Errorf("%+v: %s: %v, want %v", configuration, name, c.Err, want)
+				}
+			})
+		}
+		lose()
+		got := make([]byte, 4)
+		do("write", true, []byte("mine"), 0, nil)
+		do("read", false, got, 0, nil)
+		do("elsewhere", false, make([]byte, 4), 3*size, nil)
+		p.poll()
+		if len(ended) != 1 || ended[0] != "elsewhere" || cache.Err() == nil {
+			t.Errorf("%+v: ended while memory is lost: %q", configuration, ended)
+		}
+		hold <- struct{}{}
+		p.drain()
+		if string(got) != "mine" {
+			t.Errorf("%+v: read %q", configuration, got)
+		}
+
+		// A call waits; its client thread goes, and does not wait for it.
+		lose()
+		called := make(chan error, 1)
+		if err := cache.Read(t.Context(), got, 0, func(_ int, err error) { called <- err }); err != nil {
+			t.Fatal(err)
+		}
+		if err := cache.Reconfigure(t.Context(), oneSided); err != nil {
+			t.Error(err)
+		}
+		if err := <-called; !errors.Is(err, ErrRegionUnavailable) {
+			t.Errorf("%+v: a call: %v", configuration, err)
+		}
+		hold <- struct{}{}
+		do("back", false, got, 0, nil)
+		p.drain()
+
+		lose()
+		do("deleted", false, got, 0, ErrDeleted)
+		deleted := make(chan error, 1)
+		go func() { deleted <- cache.Delete(context.Background()) }()
+		p.drain()
+		hold <- struct{}{}
+		if err := <-deleted; err != nil {
+			t.Error(err)
+		}
+		p.close()
+	}
+}
+
+// A server dies under requests that wait for lost memory: what was under way fails, and
+// nothing after it.
+func TestWaitForAServerThatDies(t *testing.T) {
+	forAll(t, func(t *testing.T, c *cluster, cfg Config) {
+		if len(c.vms) < 2 {
+			return
+		}
+		cfg.WaitForLost = true
+		cache := c.create(t, cfg)
+		p := newPump(t, cache, 1)
+		defer p.close()
+		failed, after := 0, 0
+		c.kill(1)
+		for after < 100 {
+			p.do(false, make([]byte, cfg.Capacity), 0, func(c device.Completion) {
+				switch {
+				case errors.Is(c.Err, ErrRegionUnavailable):
+					failed++
+				case c.Err != nil:
+					t.Error(c.Err)
+				default:
+					after++
+				}
+			})
+			if p.drain(); t.Failed() {
+				return
+			}
+		}
+		if failed > 1 {
+			t.Errorf("%d requests failed", failed)
+		}
+	})
+}
+
 // Zeros that a cache has grown by are not taken for what the file has there.
 func TestGrownZerosAreNotTheFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")

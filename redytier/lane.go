@@ -10,7 +10,8 @@ import (
 // lane is how a session reaches one virtual region, and what it holds back of the
 // requests to it.
 //
-// A request waits in held while the region's gate holds its kind, while requests
+// A request waits in held while the region's gate holds its kind, or the region does
+// not answer and the session waits for that (Config.WaitForLost), while requests
 // issued over an earlier connection are not settled (two connections have no
 // order between them), or while one that it overlaps waits: so what overlaps
 // executes in program order wherever the region goes (A4, A41). Requests to other
@@ -46,6 +47,9 @@ func (l *lane) bind(s *Session, i int, r *region) {
 	l.conn, l.number, l.index, l.strict = c, i, r.index, s.cache.cfg.StrictOrder
 	l.remote = c.remoteOf(r.index)
 	l.gate = r.gate
+	if c.err != nil && s.waits.Load() {
+		l.gate = holdReads | holdWrites
+	}
 	l.mirror = nil
 	if r.mirror != nil {
 		l.mirror, l.mirrorIndex = s.connOf(r.mirror), r.mirrorIndex
@@ -56,6 +60,12 @@ func (l *lane) bind(s *Session, i int, r *region) {
 		l.fresh = &r.origin.written
 	}
 	l.stirred = true
+	l.judge()
+}
+
+// holdAll holds all requests until the session takes notice of another table.
+func (l *lane) holdAll() {
+	l.gate = holdReads | holdWrites
 	l.judge()
 }
 

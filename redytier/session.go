@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/epoch"
@@ -55,6 +56,7 @@ type Session struct {
 	holding  []int // lanes that hold some
 	underway int   // operations whose completion is not polled yet
 	parker   *parker
+	waits    atomic.Bool   // requests to what does not answer are held: Config.WaitForLost
 	kick     chan struct{} // holds a token while there is something to look at
 	counts   counters
 	closed   bool

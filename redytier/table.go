@@ -57,7 +57,8 @@ const (
 // A region is lost from any state when the server that holds it is.
 type RegionState uint8
 
-// States of a region. In Lost and Recovering it answers ErrRegionUnavailable.
+// States of a region. In Lost and Recovering it answers ErrRegionUnavailable, or requests
+// wait, as Config.WaitForLost says.
 const (
 	Stable RegionState = iota
 	Quiescing
