@@ -46,3 +46,8 @@ func raise(v *atomic.Int64, to int64) {
 		}
 	}
 }
+
+// aligned says whether b begins at a multiple of align.
+func aligned(b []byte, align int) bool {
+	return int(uintptr(unsafe.Pointer(unsafe.SliceData(b))))&(align-1) == 0
+}

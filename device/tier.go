@@ -13,20 +13,25 @@ import (
 //
 // The last tier never leaves: there is nothing behind it.
 type tier struct {
-	dev    Device
-	index  int
-	name   string
-	refill *refill // of a Refiller, but for the last tier; else nil
+	dev      Device
+	index    int
+	name     string
+	refiller Refiller // the device, if it is one, but for the last tier; else nil
+	refill   *refill  // but for the last tier
 
 	// floor is the lowest address that the tier may answer for, whatever its
 	// Begin says; outFloor while it is out. Everything written so far lies
 	// below the floor that a tier comes back with, so a read that began before
 	// the tier failed is refused by the floor afterwards as well. A Refiller
-	// comes back with 0 and refuses such a read itself.
+	// comes back with 0 and refuses such a read itself. Refilling lowers the floor,
+	// over what it has written.
 	floor atomic.Int64
 	// writes under way on the tier, over all queues. Raised under Tiered.mu,
 	// lowered anywhere, after a failure has been reported.
 	writes atomic.Int64
+	// ahead is the lowest address of the echoes on their way to the tier, noAddress if
+	// there is none: from there on others have what the tier has not.
+	ahead atomic.Int64
 	// counters of the queues that are closed.
 	retired tierCounters
 
@@ -36,17 +41,26 @@ type tier struct {
 	backoff  time.Duration // until the next retryAt
 	failures uint64
 	restarts uint64
-	doubt    bool // see lost
+	doubt    bool    // see lost
+	onTheWay []int64 // addresses of echoes
 }
 
-// outFloor is above every address.
-const outFloor = math.MaxInt64
+// outFloor and noAddress are above every address.
+const (
+	outFloor  = math.MaxInt64
+	noAddress = math.MaxInt64
+)
 
 // out says whether the tier has left the set.
 func (tr *tier) out() bool { return tr.floor.Load() == outFloor }
 
 // holds says whether the tier answers for addr at this moment.
 func (tr *tier) holds(addr int64) bool { return addr >= tr.floor.Load() && addr >= tr.dev.Begin() }
+
+// mayRead says whether n bytes at addr can be asked of the tier.
+func (tr *tier) mayRead(n int, addr int64) bool {
+	return tr.holds(addr) && addr <= tr.ahead.Load()-int64(n)
+}
 
 // fail takes a tier that failed out of the set, and tells of it once. The last
 // tier stays; its error is kept, and the caller's to report.
@@ -118,7 +132,7 @@ func (t *Tiered) admit(n int, addr int64) uint32 {
 		set |= 1 << i
 	}
 	t.tail = max(t.tail, addr+int64(n))
-	if t.refills {
+	if t.keepsWriting() {
 		t.writing = append(t.writing, addr)
 	}
 	t.mu.Unlock()
@@ -128,23 +142,32 @@ func (t *Tiered) admit(n int, addr int64) uint32 {
 	return set
 }
 
-// restart brings a tier back, empty, at the end of all writes; a Refiller with a
-// hole below. The caller holds mu, and nothing is being written to the tier.
+// restart brings a tier back at the end of all writes; a Refiller with a hole below.
+// The caller holds mu, and nothing is being written to the tier.
 func (t *Tiered) restart(tr *tier) error {
-	align := int64(tr.dev.Alignment())
-	floor := (t.tail + align - 1) &^ (align - 1)
+	floor := tr.alignUp(t.tail)
 	if err := tr.dev.Start(floor); err != nil {
 		return fmt.Errorf("start at %d: %w", floor, err)
 	}
-	if tr.refill != nil {
+	if tr.refiller != nil {
 		floor = 0
-	} else if err := tr.dev.Truncate(floor); err != nil {
-		// A tier that survives restarts still holds what lies before the hole.
-		return fmt.Errorf("truncate to %d: %w", floor, err)
 	}
 	tr.floor.Store(floor)
 	tr.reason = nil
 	tr.restarts++
 	t.dirty = true
+	if b, ok := tr.refill.dev.(*belowFloor); ok && b.Missing() > 0 {
+		tr.refill.start()
+		b.poke()
+	}
 	return nil
 }
+
+// alignUp rounds an address up to where a write to the tier can begin.
+func (tr *tier) alignUp(addr int64) int64 {
+	align := int64(tr.dev.Alignment())
+	return (addr + align - 1) &^ (align - 1)
+}
+
+// keepsWriting says whether somebody wants to know which writes are under way.
+func (t *Tiered) keepsWriting() bool { return t.refills || t.commit < len(t.tiers)-1 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -33,6 +34,12 @@ type TieredOptions struct {
 	// the tiers behind it, the newest first, 64 KiB at a time, with rests as
 	// long as the copying took. Default DefaultRefillRate; negative: nothing is copied.
 	RefillRate int64
+	// Backlog is how many bytes a tier beyond the commit point may be behind: handed to
+	// it by one queue, and not there yet. Until then it slows nobody down. Default
+	// DefaultBacklog; negative: as many as the queue has room for.
+	Backlog int64
+	// BacklogPolicy says what happens then. Default BacklogWait.
+	BacklogPolicy BacklogPolicy
 	// OnEvent, if set, is told of every change of a tier's health. It runs on
 	// the goroutine that found out, between two operations: it must be quick
 	// and not use the device.
@@ -75,27 +82,33 @@ func (e TierEvent) String() string {
 //
 // A tier other than the last that fails a write, or many reads in a row, leaves
 // the set: it has holes now and answers for nothing. A later write calls its
-// Start at the end of all writes so far, once nothing is being written to it,
-// and cuts off what it held: it is back, empty. Its queues stay open meanwhile,
-// so a device that can fail must let its queues outlive another Start. Which
-// tiers have holes is part of the metadata that Sync keeps, so that a tier that
-// survives a restart does not answer for them afterwards.
+// Start at the end of all writes so far, once nothing is being written to it: it
+// is back, and answers from there on. Its queues stay open meanwhile, so a device
+// that can fail must let its queues outlive another Start. Which tiers have holes is
+// part of the metadata that Sync keeps, so that a tier that survives a restart does
+// not answer for them afterwards.
 //
 // A Refiller knows its holes itself. It stays in the set with them: a write that
 // it fails with ErrNotHeld counts for no commit point, like that of any tier which
-// failed, and a read of it goes on to the next tier. A goroutine fills them in the
-// background, until Close (TieredOptions.RefillRate).
+// failed, and a read of it goes on to the next tier.
+//
+// What tiers lack, of a Refiller its holes and of others what lies below where they
+// are back from, down to their Begin, is copied from the tiers behind in the
+// background, until Close (TieredOptions.RefillRate). A tier beyond the commit point
+// may be slow: TieredOptions.Backlog. What the last one had not got when everything
+// ended, Start copies to it from those that committed it.
 type Tiered struct {
 	opts    TieredOptions
 	tiers   []*tier
 	commit  int   // index of the commit point
-	refills bool  // a tier is refilled, so writing is kept
+	refills bool  // tiers are refilled
 	err     error // what is wrong with the arguments; every method returns it
 
 	mu      sync.Mutex // guards what follows, and the tiers' health
 	tail    int64      // end of the highest write so far, or Start's tail
 	writing []int64    // addresses of the writes under way
 	dirty   bool       // the floors have changed since Sync stored them
+	behind  bool       // Sync stored that writes were on their way beyond the commit point
 	queues  map[*tieredQueue]struct{}
 	closed  bool
 }
@@ -113,6 +126,9 @@ func NewTieredWith(opts TieredOptions, tiers ...Device) *Tiered {
 	if opts.RefillRate == 0 {
 		opts.RefillRate = DefaultRefillRate
 	}
+	if opts.Backlog == 0 {
+		opts.Backlog = DefaultBacklog
+	}
 	if opts.Logger == nil {
 		opts.Logger = slog.Default()
 	}
@@ -124,6 +140,8 @@ func NewTieredWith(opts TieredOptions, tiers ...Device) *Tiered {
 		t.err = fmt.Errorf("device: commit point %d, want 0 to %d", opts.CommitPoint, len(tiers))
 	case len(opts.Names) != 0 && len(opts.Names) != len(tiers):
 		t.err = fmt.Errorf("device: %d names for %d tiers", len(opts.Names), len(tiers))
+	case opts.BacklogPolicy > BacklogDrop:
+		t.err = fmt.Errorf("device: backlog policy %d", opts.BacklogPolicy)
 	case opts.CommitPoint > 0:
 		t.commit = opts.CommitPoint - 1
 	}
@@ -137,12 +155,18 @@ func NewTieredWith(opts TieredOptions, tiers ...Device) *Tiered {
 			name = opts.Names[i]
 		}
 		tr := &tier{dev: dev, index: i, name: name}
-		if r, ok := dev.(Refiller); ok && i < len(tiers)-1 {
-			tr.refill = newRefill(t, tr, r)
-			t.refills = t.refills || opts.RefillRate > 0
+		tr.ahead.Store(noAddress)
+		if i < len(tiers)-1 {
+			if r, ok := dev.(Refiller); ok {
+				tr.refiller = r
+				tr.refill = newRefill(t, tr, r)
+			} else {
+				tr.refill = newRefill(t, tr, newBelowFloor(t, tr))
+			}
 		}
 		t.tiers = append(t.tiers, tr)
 	}
+	t.refills = len(tiers) > 1 && opts.RefillRate > 0
 	return t
 }
 
@@ -161,19 +185,23 @@ func (t *Tiered) Start(tail int64) error {
 	t.mu.Lock()
 	t.tail = tail
 	t.mu.Unlock()
+	last := len(t.tiers) - 1
 	for i, tr := range t.tiers {
 		err := tr.dev.Start(tail)
-		if err == nil && floors[i] > 0 && tr.refill == nil {
-			floor := min(floors[i], tail)
-			tr.floor.Store(floor)
-			err = tr.dev.Truncate(floor)
+		if err == nil && floors[i] > 0 && tr.refiller == nil && i < last {
+			tr.floor.Store(tr.alignUp(min(floors[i], tail)))
 		}
 		if err != nil {
 			err = fmt.Errorf("start at %d: %w", tail, err)
-			if tr == t.last() {
+			if i == last {
 				return fmt.Errorf("device: tier %s: %w", tr.name, err)
 			}
 			t.fail(tr, err)
+		}
+	}
+	if from := floors[last] - 1; from >= 0 && from < tail {
+		if err := t.catchUp(from, tail); err != nil {
+			return err
 		}
 	}
 	return t.startRefills()
@@ -245,18 +273,26 @@ func (t *Tiered) Truncate(begin int64) error {
 	return nil
 }
 
-// Sync implements Device. The tiers from the commit point on are made durable.
-// One of them that cannot leaves the set, or has lost some of what it had; that is
-// no loss unless writes which it committed are still on their way to the last.
+// Sync implements Device. All tiers are made durable. One from the commit point on
+// that cannot leaves the set, or has lost some of what it had; that is no loss unless
+// writes which it committed are still on their way to the last.
 func (t *Tiered) Sync() error {
 	if t.err != nil {
 		return t.err
 	}
 	last := t.last()
+	for _, tr := range t.tiers[:t.commit] {
+		if tr.refiller != nil || tr.out() {
+			continue // it is volatile, or not asked after a restart
+		}
+		if err := tr.dev.Sync(); err != nil {
+			t.fail(tr, fmt.Errorf("sync: %w", err))
+		}
+	}
 	for _, tr := range t.tiers[t.commit:] {
 		if !tr.out() {
 			err := tr.dev.Sync()
-			lost := tr.refill != nil && t.lost(tr, err)
+			lost := tr.refiller != nil && t.lost(tr, err)
 			switch {
 			case err == nil && !lost:
 				continue
@@ -338,7 +374,7 @@ func (t *Tiered) Close() error {
 			tr.refill.stop()
 		}
 	}
-	var errs []error
+	errs := []error{t.settleFloors()}
 	for _, tr := range t.tiers {
 		// A tier that is out has told its troubles already.
 		if err := tr.dev.Close(); err != nil && !tr.out() {
@@ -354,15 +390,28 @@ const floorsMeta = "tiered.floors"
 // storeFloors keeps the tiers' floors if they have changed. A write that failed
 // on a tier is covered by a Sync only after the floor is, so that no log can be
 // opened at a tail that includes a hole that is not known.
+//
+// What is on its way beyond the commit point is covered by the Sync as well, and may
+// never get there. So a tier that has not got it yet is not trusted with anything if
+// the log is opened as it is now; of the last tier its floor says, plus one, where
+// that begins which it may lack: see catchUp.
 func (t *Tiered) storeFloors() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.dirty {
-		return nil
-	}
+	behind := false
 	floors := make([]int64, len(t.tiers))
 	for i, tr := range t.tiers {
 		floors[i] = tr.floor.Load()
+		if i <= t.commit || tr.writes.Load() == 0 {
+			continue
+		}
+		behind = true
+		if floors[i] = t.tail; tr == t.last() {
+			floors[i] = 1 + slices.Min(append(t.writing, t.tail))
+		}
+	}
+	if !t.dirty && !behind && !t.behind {
+		return nil
 	}
 	data, err := json.Marshal(floors)
 	if err != nil {
@@ -372,8 +421,20 @@ func (t *Tiered) storeFloors() error {
 	if err := t.last().dev.WriteMeta(floorsMeta, data); err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		return fmt.Errorf("device: floors of the tiers: %w", err)
 	}
-	t.dirty = false
+	t.dirty, t.behind = false, behind
 	return nil
+}
+
+// settleFloors makes good, when the log is closed in an orderly way, what the last
+// Sync had to store of writes that were on their way.
+func (t *Tiered) settleFloors() error {
+	t.mu.Lock()
+	behind := t.behind
+	t.mu.Unlock()
+	if !behind {
+		return nil
+	}
+	return t.Sync()
 }
 
 // loadFloors returns what storeFloors kept, one floor for each tier. Where that
@@ -386,7 +447,7 @@ func (t *Tiered) loadFloors() []int64 {
 	}
 	var stored []int64
 	if err == nil && json.Unmarshal(data, &stored) == nil && len(stored) == len(floors) {
-		for i, floor := range stored[:len(stored)-1] {
+		for i, floor := range stored {
 			floors[i] = max(floor, 0)
 		}
 		return floors

@@ -1,6 +1,9 @@
 package device
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // TierMetrics is what one tier of a Tiered has done since it was made, over all
 // queues, and how it is.
@@ -20,6 +23,12 @@ type TierMetrics struct {
 	WriteErrors  uint64
 	Failures     uint64 // errors that counted against its health
 	Restarts     uint64 // times that it came back into the set
+	Backlog      int64  // bytes that were handed to the tier and are not there yet
+
+	// Times of reads that the tier answered, of a sample, and of writes, both from
+	// where they were handed to the tier. The 99th percentiles are right within an
+	// eighth.
+	ReadMean, ReadP99, WriteMean, WriteP99 time.Duration
 
 	Missing  int64  // bytes at or above Begin that the tier lacks, a Refiller
 	Refills  uint64 // pieces of them that were copied back
@@ -48,6 +57,9 @@ func (t *Tiered) Metrics() []TierMetrics {
 			ReadErrors:   sum.readErrors.Load(),
 			WriteErrors:  sum.writeErrors.Load(),
 			Failures:     tr.failures, Restarts: tr.restarts,
+			Backlog:  sum.behind.Load(),
+			ReadMean: sum.reads.mean(), ReadP99: sum.reads.p99(),
+			WriteMean: sum.writes.mean(), WriteP99: sum.writes.p99(),
 		}
 		if r := tr.refill; r != nil {
 			all[i].Missing, all[i].Refills, all[i].Refilled = r.dev.Missing(), r.pieces.Load(), r.bytes.Load()
@@ -65,6 +77,9 @@ type tierCounts struct {
 // tierCounters is the same for everybody to read.
 type tierCounters struct {
 	hits, bytesRead, bytesWritten, fallThroughs, readErrors, writeErrors atomic.Uint64
+
+	behind        atomic.Int64 // bytes that are on their way to the tier
+	reads, writes latencies
 }
 
 func (c *tierCounters) add(n *tierCounts) {
@@ -81,6 +96,9 @@ func (c *tierCounters) merge(o *tierCounters) {
 		hits: o.hits.Load(), bytesRead: o.bytesRead.Load(), bytesWritten: o.bytesWritten.Load(),
 		fallThroughs: o.fallThroughs.Load(), readErrors: o.readErrors.Load(), writeErrors: o.writeErrors.Load(),
 	})
+	c.behind.Add(o.behind.Load())
+	c.reads.merge(&o.reads)
+	c.writes.merge(&o.writes)
 }
 
 // publish moves what was counted since the last Poll to where Metrics finds it:

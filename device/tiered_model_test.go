@@ -20,7 +20,9 @@ func TestTieredAgainstModel(t *testing.T) {
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			newTieredModel(t, uint64(seed)).run()
+			m := newTieredModel(t, uint64(seed))
+			m.memories()
+			m.run()
 		})
 	}
 }
@@ -38,8 +40,9 @@ type tieredModel struct {
 	begin   int // lowest address not truncated
 
 	commit int
-	faulty []*device.Faulty
-	memory []*device.Memory
+	opts   device.TieredOptions
+	parts  []part
+	faulty []*device.Faulty // by part
 	d      *device.Tiered
 	p      *devicetest.Pump
 }
@@ -50,6 +53,18 @@ func newTieredModel(t *testing.T, seed uint64) *tieredModel {
 	for i := range m.bytes {
 		m.bytes[i] = byte(m.r.Uint32())
 	}
+	m.opts = device.TieredOptions{RetryAfter: 1, Logger: slog.New(slog.DiscardHandler)}
+	if m.r.IntN(2) == 0 {
+		m.opts.BacklogPolicy = device.BacklogDrop
+	}
+	if m.r.IntN(2) == 0 {
+		m.opts.Backlog = int64(m.r.IntN(10 * modelPage))
+	}
+	return m
+}
+
+// memories makes the stack one of memories.
+func (m *tieredModel) memories() {
 	tiers := 1 + m.r.IntN(3)
 	for i := range tiers {
 		opts := device.MemoryOptions{}
@@ -57,33 +72,35 @@ func newTieredModel(t *testing.T, seed uint64) *tieredModel {
 			opts.Volatile = m.r.IntN(2) == 0
 			opts.Capacity = int64(m.r.IntN(len(m.bytes)))
 		}
-		m.memory = append(m.memory, device.NewMemoryWith(opts))
+		memory := device.NewMemoryWith(opts)
+		m.parts = append(m.parts, part{"memory", func() (device.Device, error) { return memory.Reopen(), nil }})
 	}
 	m.commit = m.r.IntN(tiers + 1)
-	m.open()
-	return m
 }
 
-// open stacks the tiers anew over what the memories hold.
+// open stacks the tiers anew over what the parts hold.
 func (m *tieredModel) open() {
 	var tiers []device.Device
 	m.faulty = nil
-	for i, memory := range m.memory {
+	for i, part := range m.parts {
 		opts := device.FaultyOptions{Seed: m.r.Uint64(), Delay: m.r.Float64(), Stuck: 0.05 * m.r.Float64()}
-		if i < len(m.memory)-1 {
+		if i < len(m.parts)-1 {
 			opts.ReadError = m.r.Float64() * m.r.Float64()
 			opts.WriteError = 0.3 * m.r.Float64()
 			opts.TornWrite = 0.3 * m.r.Float64()
 			opts.SyncError = 0
 			opts.Down = m.r.IntN(8) == 0
 		}
-		f := device.NewFaulty(memory.Reopen(), opts)
+		inner, err := part.open()
+		if err != nil {
+			m.t.Fatalf("%s: %v", part.kind, err)
+		}
+		f := device.NewFaulty(inner, opts)
 		m.faulty = append(m.faulty, f)
 		tiers = append(tiers, f)
 	}
-	m.d = device.NewTieredWith(device.TieredOptions{
-		CommitPoint: m.commit, RetryAfter: 1, Logger: slog.New(slog.DiscardHandler),
-	}, tiers...)
+	m.opts.CommitPoint = m.commit
+	m.d = device.NewTieredWith(m.opts, tiers...)
 	if err := m.d.Start(int64(m.next * modelPage)); err != nil {
 		m.t.Fatal(err)
 	}
@@ -98,6 +115,7 @@ func (m *tieredModel) open() {
 }
 
 func (m *tieredModel) run() {
+	m.open()
 	for m.next*modelPage < len(m.bytes) && !m.t.Failed() {
 		switch k := m.r.IntN(100); {
 		case k < 15:
@@ -134,7 +152,8 @@ func (m *tieredModel) write() {
 	page := m.next
 	m.next++
 	m.pending[page] = true
-	src := append([]byte(nil), m.bytes[page*modelPage:][:modelPage]...)
+	src := device.AlignedBuffer(modelPage, m.d.Alignment())
+	copy(src, m.bytes[page*modelPage:])
 	m.p.Write(src, int64(page*modelPage), func(error) { delete(m.pending, page) })
 }
 
@@ -161,7 +180,7 @@ func (m *tieredModel) reopen() {
 func (m *tieredModel) close() {
 	m.p.Close()
 	for i, tier := range m.d.Metrics() {
-		if i == len(m.memory)-1 && (!tier.Healthy || tier.WriteErrors+tier.ReadErrors > 0) {
+		if i == len(m.parts)-1 && (!tier.Healthy || tier.WriteErrors+tier.ReadErrors > 0) {
 			m.t.Errorf("the last tier is said to be ill: %+v", tier)
 		}
 	}

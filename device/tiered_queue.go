@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
+	"time"
 )
 
 // tieredQueue is one queue on each tier. Operations live in slots; a slot's
@@ -27,16 +28,23 @@ type tieredQueue struct {
 	turn     int    // tier that Poll looks at first
 	counts   [MaxTiers]tierCounts
 	counters []tierCounters // by tier; what counts was added to, for Metrics
+	reads    uint32         // begun so far: see sampled
 	scratch  [16]Completion
 	closed   bool
+
+	echoes     []echoes // by tier
+	freeEchoes []uint32 // slots of echoes that are over
+	echoing    int      // echoes that are not
 }
 
 // tieredSlot is one operation, from Read or Write until its last event.
 type tieredSlot struct {
-	tag  uint64
-	addr int64
-	buf  []byte
-	err  error // of the tiers that failed the operation
+	tag   uint64
+	addr  int64
+	buf   []byte
+	err   error         // of the tiers that failed the operation
+	began time.Duration // see sinceEpoch; 0: is not measured
+	own   []byte        // of an echo: the buffer that it keeps
 	// Of a write, sets of tiers: it is under way on pending, stored on held,
 	// and was sent to set.
 	set, pending, held uint32
@@ -51,7 +59,18 @@ const (
 	slotRead
 	slotWrite
 	slotCommitted // a write whose Committed event has been made
+	slotEcho      // see tiered_backlog.go
 )
+
+// sampled is the share of the reads whose time is measured, as a mask: a look at the
+// clock takes as long as a read of memory.
+const sampled = 1<<6 - 1
+
+// epoch is what sinceEpoch counts from.
+var epoch = time.Now()
+
+// sinceEpoch is the present time, above 0.
+func sinceEpoch() time.Duration { return time.Since(epoch) + 1 }
 
 // maxBadReads is how many reads in a row a tier may fail on one queue before it
 // leaves the set.
@@ -64,7 +83,7 @@ func newTieredQueue(t *Tiered, depth int) *tieredQueue {
 		queues: make([]Queue, n), under: make([]int, n), badRead: make([]int, n), late: make([][]uint32, n),
 		slots: make([]tieredSlot, depth), free: make([]uint32, depth),
 		ready:    newCompletions(2 * depth),
-		counters: make([]tierCounters, n),
+		counters: make([]tierCounters, n), echoes: make([]echoes, n),
 	}
 	for i := range q.free {
 		q.free[i] = uint32(depth - 1 - i)
@@ -116,19 +135,27 @@ func (q *tieredQueue) Read(dst []byte, addr int64, tag uint64) error {
 		return err
 	}
 	s := q.take(dst, addr, tag, slotRead)
+	if q.reads++; q.reads&sampled == 0 {
+		q.slots[s].began = sinceEpoch()
+	}
 	if c, over := q.route(s, 0); over {
 		q.ready.push(c)
 	}
 	return nil
 }
 
-// Write implements Queue.
+// Write implements Queue. A tier beyond the commit point that is too far behind fills
+// the queue.
 func (q *tieredQueue) Write(src []byte, addr int64, tag uint64) error {
 	if err := q.admit(); err != nil {
 		return err
 	}
+	if q.mustWait(len(src)) {
+		return ErrQueueFull
+	}
 	s := q.take(src, addr, tag, slotWrite)
 	sl := &q.slots[s]
+	sl.began = sinceEpoch()
 	if err := checkRange(len(src), addr); err != nil {
 		sl.err = err
 	} else {
@@ -136,6 +163,11 @@ func (q *tieredQueue) Write(src []byte, addr int64, tag uint64) error {
 	}
 	for set := sl.set; set != 0; set &= set - 1 {
 		i := bits.TrailingZeros32(set)
+		if q.t.detached(i) {
+			q.echo(i, src, addr)
+			sl = &q.slots[s] // the slots may have moved
+			continue
+		}
 		err := q.open(i)
 		if err == nil {
 			err = q.hand(i, s)
@@ -145,6 +177,7 @@ func (q *tieredQueue) Write(src []byte, addr int64, tag uint64) error {
 			continue
 		}
 		sl.pending |= 1 << i
+		q.counters[i].behind.Add(int64(len(src)))
 		q.under[i]++
 		q.dirty |= 1 << i
 	}
@@ -199,7 +232,7 @@ func (q *tieredQueue) handLate(i int) {
 func (q *tieredQueue) route(s uint32, i int) (Completion, bool) {
 	sl := &q.slots[s]
 	for ; i < len(q.queues); i++ {
-		if q.queues[i] == nil || !q.t.tiers[i].holds(sl.addr) {
+		if q.queues[i] == nil || !q.t.tiers[i].mayRead(len(sl.buf), sl.addr) {
 			continue
 		}
 		err := q.hand(i, s)
@@ -236,6 +269,10 @@ func (q *tieredQueue) hits(i int, done []Completion) (n int) {
 		if sl.state != slotRead || int(sl.tier) != i || c.Err != nil || c.N != len(sl.buf) || sl.addr < begin {
 			break
 		}
+		if sl.began != 0 {
+			q.counters[i].reads.add(sinceEpoch() - sl.began)
+			sl.began = 0
+		}
 		q.free = append(q.free, uint32(c.Tag))
 		c.Tag, c.Event, c.Tier = sl.tag, Done, uint8(i)
 		sl.state, sl.buf, sl.err = slotFree, nil, nil
@@ -271,6 +308,11 @@ func (q *tieredQueue) settled(i int, c Completion) (Completion, bool) {
 		q.under[i]--
 		sl.pending &^= 1 << i
 		q.wrote(sl, i, err)
+		if sl.state == slotEcho {
+			q.echoed(i, s)
+			return Completion{}, false
+		}
+		q.counters[i].behind.Add(-int64(len(sl.buf)))
 		return q.settle(s)
 	}
 	return Completion{}, false // not an operation of ours: nothing waits for it
@@ -289,7 +331,13 @@ func (q *tieredQueue) settleRead(s uint32, i int, err error) (Completion, bool) 
 		q.badRead[i] = 0
 		q.counts[i].hits++
 		q.counts[i].bytesRead += uint64(len(sl.buf))
+		if sl.began != 0 {
+			q.counters[i].reads.add(sinceEpoch() - sl.began)
+		}
 		return q.end(s, Completion{Tag: sl.tag, N: len(sl.buf), Tier: uint8(i)}), true
+	}
+	if sl.began != 0 {
+		sl.began = sinceEpoch() // the time is the next tier's
 	}
 	return q.route(s, i+1)
 }
@@ -323,12 +371,13 @@ func (q *tieredQueue) wrote(sl *tieredSlot, i int, err error) {
 		err = fmt.Errorf("device: tier %s: write of %d bytes at %d: %w", tr.name, len(sl.buf), sl.addr, err)
 		sl.err = errors.Join(sl.err, err)
 		q.counts[i].writeErrors++
-		if tr.refill == nil || !errors.Is(err, ErrNotHeld) {
+		if tr.refiller == nil || !errors.Is(err, ErrNotHeld) {
 			q.t.fail(tr, err)
 		}
 	} else {
 		sl.held |= 1 << i
 		q.counts[i].bytesWritten += uint64(len(sl.buf))
+		q.counters[i].writes.add(sinceEpoch() - sl.began)
 		if tr == q.t.last() {
 			q.t.recovered(tr)
 		}
@@ -364,7 +413,7 @@ func (q *tieredQueue) settle(s uint32) (Completion, bool) {
 // end frees the slot of an operation whose last event is c, and returns c.
 func (q *tieredQueue) end(s uint32, c Completion) Completion {
 	sl := &q.slots[s]
-	sl.state, sl.buf, sl.err = slotFree, nil, nil
+	sl.state, sl.buf, sl.err, sl.began = slotFree, nil, nil, 0
 	sl.set, sl.held = 0, 0 // pending is empty
 	q.free = append(q.free, s)
 	return c
@@ -447,6 +496,14 @@ func (q *tieredQueue) drain(ctx context.Context) error {
 			return err
 		}
 		q.Poll(q.scratch[:])
+	}
+	for i := range q.echoes {
+		for len(q.echoes[i].active) > 0 {
+			if err := q.queues[i].Wait(ctx); err != nil {
+				return err
+			}
+			q.absorb(i)
+		}
 	}
 	return nil
 }

@@ -32,13 +32,12 @@ const DefaultRefillRate = 64 << 20
 type refill struct {
 	t    *Tiered
 	tier *tier
-	dev  Refiller
+	dev  fillable
 
 	// The goroutine's own.
 	source *tieredQueue // of the tiers behind; never among Tiered.queues, whose reads are counted
 	queue  RefillQueue
 	buf    []byte
-	done   [1]Completion
 	below  int64     // where the last failure was: what lies there has time
 	until  time.Time // until then
 	delay  time.Duration
@@ -51,13 +50,14 @@ type refill struct {
 	ended  chan struct{}
 }
 
-func newRefill(t *Tiered, tr *tier, dev Refiller) *refill {
+func newRefill(t *Tiered, tr *tier, dev fillable) *refill {
 	return &refill{
 		t: t, tier: tr, dev: dev, below: math.MaxInt64, delay: firstRefillDelay, ended: make(chan struct{}),
 	}
 }
 
-// startRefills starts the goroutine of every tier that is refilled, once.
+// startRefills starts the goroutine of every tier that lacks something or, a Refiller,
+// may do so at any time.
 func (t *Tiered) startRefills() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -65,13 +65,21 @@ func (t *Tiered) startRefills() error {
 		return ErrClosed
 	}
 	for _, tr := range t.tiers {
-		if r := tr.refill; r != nil && r.cancel == nil && t.refills {
-			var ctx context.Context
-			ctx, r.cancel = context.WithCancel(context.Background())
-			go r.run(ctx)
+		if r := tr.refill; r != nil && (tr.refiller != nil || r.dev.Missing() > 0) {
+			r.start()
 		}
 	}
 	return nil
+}
+
+// start starts the goroutine, once. The caller holds Tiered.mu.
+func (r *refill) start() {
+	if r.cancel != nil || !r.t.refills || r.t.closed {
+		return
+	}
+	var ctx context.Context
+	ctx, r.cancel = context.WithCancel(context.Background())
+	go r.run(ctx)
 }
 
 // stop ends the goroutine and waits for it. Nobody starts it any more.
@@ -178,26 +186,25 @@ func (r *refill) copy(ctx context.Context, hole Hole) error {
 		return err
 	}
 	piece := r.buf[:hole.To-hole.From]
-	if err := r.finish(ctx, r.source, r.source.Read(piece, hole.From, 0)); err != nil {
+	if err := finish(ctx, r.source, r.source.Read(piece, hole.From, 0)); err != nil {
 		return err
 	}
-	return r.finish(ctx, r.queue, r.queue.Refill(piece, hole, 0))
+	return finish(ctx, r.queue, r.queue.Refill(piece, hole, 0))
 }
 
-// finish carries out the operation that was just enqueued, alone.
-func (r *refill) finish(ctx context.Context, q Queue, err error) error {
+// finish carries out the operation that was just enqueued on a queue, alone. err is
+// what the queue said to it.
+func finish(ctx context.Context, q Queue, err error) error {
 	if err == nil {
 		err = q.Submit()
 	}
+	var done [1]Completion
 	for n := 0; err == nil && n == 0; {
 		if err = q.Wait(ctx); err == nil {
-			n = q.Poll(r.done[:])
+			n = q.Poll(done[:])
 		}
 	}
-	if err != nil {
-		return err
-	}
-	return r.done[0].Err
+	return errors.Join(err, done[0].Err)
 }
 
 // open makes the queues that are not there yet.
@@ -250,7 +257,7 @@ func (t *Tiered) settled() int64 {
 
 // ended takes a write out of those under way.
 func (t *Tiered) ended(addr int64) {
-	if !t.refills {
+	if !t.keepsWriting() {
 		return
 	}
 	t.mu.Lock()

@@ -75,8 +75,10 @@ func (b *bench) wantRead(want string, addr int64, tier uint8) {
 	}
 }
 
+// started starts a device, and ends it with the test.
 func started(t testing.TB, d device.Device) device.Device {
 	t.Helper()
+	t.Cleanup(func() { _ = d.Close() }) // the test says how it is to end, if it matters
 	if err := d.Start(0); err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +131,8 @@ func TestTierFailsAndComesBack(t *testing.T) {
 func TestHolesSurviveRestart(t *testing.T) {
 	middle, last := device.NewMemory(), device.NewMemory()
 	faulty := device.NewFaulty(middle, device.FaultyOptions{FailWrite: 2})
-	d := started(t, device.NewTieredWith(device.TieredOptions{Logger: quiet}, faulty, last))
+	opts := device.TieredOptions{Logger: quiet, RefillRate: -1}
+	d := started(t, device.NewTieredWith(opts, faulty, last))
 	b := newBench(t, d)
 	for i := range 3 {
 		b.write("good", int64(4*i))
@@ -137,7 +140,7 @@ func TestHolesSurviveRestart(t *testing.T) {
 	if err := errors.Join(d.Sync(), b.q.Close(), d.Close()); err != nil {
 		t.Fatal(err)
 	}
-	again := device.NewTieredWith(device.TieredOptions{Logger: quiet}, middle.Reopen(), last.Reopen())
+	again := device.NewTieredWith(opts, middle.Reopen(), last.Reopen())
 	if err := again.Start(12); err != nil {
 		t.Fatal(err)
 	}
@@ -356,7 +359,7 @@ func TestDamagedFloors(t *testing.T) {
 		if err := errors.Join(b.q.Close(), d.WriteMeta("tiered.floors", []byte(stored)), d.Close()); err != nil {
 			t.Fatal(err)
 		}
-		again := device.NewTiered(first.Reopen(), last.Reopen())
+		again := device.NewTieredWith(device.TieredOptions{RefillRate: -1}, first.Reopen(), last.Reopen())
 		if err := again.Start(4); err != nil {
 			t.Fatal(err)
 		}

@@ -33,6 +33,7 @@ func (q *tieredQueue) Wait(ctx context.Context) error {
 		}
 		first, several := -1, false
 		for i, n := range q.under {
+			n -= len(q.echoes[i].active) // nobody waits for these
 			if n > 0 && first < 0 {
 				first = i
 			} else if n > 0 {

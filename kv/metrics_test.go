@@ -33,6 +33,7 @@ func TestMetricsTable(t *testing.T) {
 		Tiers: []device.TierMetrics{
 			{Name: "redy", Reason: device.ErrFault, Begin: 4 << 30, Hits: 40_000_000, BytesRead: 1 << 30, BytesWritten: 8 << 30,
 				FallThroughs: 5_678_901, ReadErrors: 3, WriteErrors: 2, Failures: 5, Restarts: 1,
+				Backlog: 5 << 20, ReadMean: 3_210 * time.Nanosecond, ReadP99: 12 * time.Microsecond, WriteMean: 3 * time.Millisecond, WriteP99: time.Second,
 				Missing: 3 << 20, Refills: 17, Refilled: 1 << 20},
 			{Name: "ssd", Healthy: true, Begin: 1 << 30, Hits: 5_678_901, BytesRead: 100 << 20, BytesWritten: 8 << 30},
 		},

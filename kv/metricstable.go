@@ -105,7 +105,9 @@ func (t *metricsTable) tier(m *Metrics, i int) {
 	}
 	t.row(fmt.Sprintf("tier %d", i), tier.Name, state, "begin", tier.Begin, "hits", tier.Hits,
 		"read", units.Size(tier.BytesRead), "written", units.Size(tier.BytesWritten), "passed on", tier.FallThroughs)
-	t.row("", "read errors", tier.ReadErrors, "write errors", tier.WriteErrors, "failures", tier.Failures, "restarts", tier.Restarts)
+	t.row("", "read errors", tier.ReadErrors, "write errors", tier.WriteErrors, "failures", tier.Failures, "restarts", tier.Restarts,
+		"backlog", units.Size(tier.Backlog))
+	t.row("", "read time", short(tier.ReadMean), "p99", short(tier.ReadP99), "write time", short(tier.WriteMean), "p99", short(tier.WriteP99))
 	if tier.Missing > 0 || tier.Refills > 0 {
 		t.row("", "missing", units.Size(tier.Missing), "refills", tier.Refills, "bytes", units.Size(tier.Refilled))
 	}

@@ -1,0 +1,252 @@
+package device_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redykv/redykv/device"
+)
+
+// writeAll writes to the end of its events, and returns the error of the last one.
+func (b *bench) writeAll(s string, addr int64) error {
+	b.t.Helper()
+	c := b.write(s, addr)
+	if c.Event == device.Committed {
+		c = b.next()
+	}
+	return c.Err
+}
+
+// until waits for what others do in the background.
+func until(t *testing.T, what func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for !what() {
+		if ctx.Err() != nil {
+			t.Fatal("waited for nothing")
+		}
+		runtime.Gosched()
+	}
+}
+
+// Up to its limit a slow tier holds up nobody; then writes wait for it.
+func TestBacklogWait(t *testing.T) {
+	for _, slow := range []int{1, 2} {
+		tiers := []device.Device{volatile(), volatile(), device.NewMemory()}
+		stuck := device.NewFaulty(tiers[slow], device.FaultyOptions{Stuck: 1})
+		tiers[slow] = stuck
+		d := started(t, device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Backlog: 12, Logger: quiet}, tiers...)).(*device.Tiered)
+		b := newBench(t, d)
+		for i := range 3 {
+			if c := b.write("aaaa", int64(4*i)); c.Event != device.Committed || c.Err != nil {
+				t.Fatalf("write %d: %+v", i, c)
+			}
+		}
+		if m := d.Metrics()[slow]; m.Backlog != 12 || !m.Healthy {
+			t.Errorf("%+v", m)
+		}
+		if err := b.q.Write([]byte("aaaa"), 12, 1); !errors.Is(err, device.ErrQueueFull) {
+			t.Fatalf("beyond the limit: %v", err)
+		}
+		b.wantRead("aaaa", 8, 0)
+		stuck.Set(device.FaultyOptions{})
+		stuck.Release()
+		for range 3 {
+			if c := b.next(); c.Event != device.Released || c.Err != nil {
+				t.Errorf("%+v", c)
+			}
+		}
+		// However large, one write at a time goes through.
+		if err := b.writeAll(strings.Repeat("b", 100), 12); err != nil {
+			t.Error(err)
+		}
+		if m := d.Metrics()[slow]; m.Backlog != 0 || m.BytesWritten != 112 {
+			t.Errorf("%+v", m)
+		}
+	}
+}
+
+// A tier that is dropped comes back, and is given all that it lacks.
+func TestBacklogDrop(t *testing.T) {
+	slow := device.NewFaulty(device.NewMemory(), device.FaultyOptions{Stuck: 1})
+	var events []string
+	d := started(t, device.NewTieredWith(device.TieredOptions{
+		Names: []string{"first", "slow", "last"}, CommitPoint: 1, RetryAfter: 1, Backlog: 12, BacklogPolicy: device.BacklogDrop,
+		Logger: quiet, OnEvent: func(e device.TierEvent) { events = append(events, e.String()) },
+	}, device.NewNull(), slow, device.NewMemory())).(*device.Tiered)
+	b := newBench(t, d)
+	want := func(tier uint8, pages ...string) {
+		t.Helper()
+		for i, page := range pages {
+			b.wantRead(page, int64(4*i), tier)
+		}
+	}
+	for i, page := range []string{"aaaa", "bbbb", "cccc"} {
+		if err := b.writeAll(page, int64(4*i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// What is on its way may be there: but nobody knows.
+	want(2, "aaaa", "bbbb", "cccc")
+	if m := d.Metrics()[1]; m.Backlog != 12 || !m.Healthy {
+		t.Errorf("%+v", m)
+	}
+	if err := b.writeAll("dddd", 12); err != nil {
+		t.Fatal(err)
+	}
+	if m := d.Metrics()[1]; m.Healthy || !errors.Is(m.Reason, device.ErrBehind) {
+		t.Errorf("the tier that is too slow: %+v", m)
+	}
+	want(2, "aaaa", "bbbb", "cccc", "dddd")
+
+	slow.Set(device.FaultyOptions{})
+	slow.Release()
+	until(t, func() bool { b.q.Poll(make([]device.Completion, 1)); return d.Metrics()[1].Backlog == 0 })
+	if err := errors.Join(b.writeAll("eeee", 16), b.writeAll("ffff", 20)); err != nil {
+		t.Fatal(err)
+	}
+	until(t, func() bool {
+		b.q.Poll(make([]device.Completion, 1))
+		m := d.Metrics()[1]
+		return m.Missing == 0 && m.Backlog == 0 && m.Healthy
+	})
+	want(1, "aaaa", "bbbb", "cccc", "dddd", "eeee", "ffff")
+	if m := d.Metrics()[1]; m.Restarts != 1 || m.Refilled != 16 || m.Begin != 0 {
+		t.Errorf("%+v", m)
+	}
+	if got := strings.Join(events, "; "); got != "tier 1, slow, failed: device: tier is too far behind: 12 bytes are on their way; tier 1, slow, is back from 16 on" {
+		t.Errorf("events %q", got)
+	}
+}
+
+// Copies of one block that is written again reach a tier in order, even one that does
+// last what it was asked first.
+func TestBacklogKeepsOrder(t *testing.T) {
+	d := started(t, device.NewTieredWith(device.TieredOptions{CommitPoint: 1, BacklogPolicy: device.BacklogDrop, Logger: quiet},
+		device.NewNull(), lazy{device.NewMemory()}, device.NewMemory())).(*device.Tiered)
+	b := newBench(t, d)
+	done := make([]device.Completion, 16)
+	for _, block := range []string{"a000", "ab00", "abc0", "abcd"} {
+		if err := b.q.Write([]byte(block), 0, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.q.Write([]byte("efgh"), 4, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.q.Submit(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, func() bool { b.q.Poll(done); return d.Metrics()[1].Backlog == 0 })
+	b.wantRead("abcdefgh", 0, 1)
+}
+
+// logLines collects what is logged.
+type logLines struct{ bytes.Buffer }
+
+// What had been committed, and was on its way to the last tier when everything ended,
+// Start copies there.
+func TestCatchUp(t *testing.T) {
+	for name, begin := range map[string]int64{"from the beginning": 0, "from a truncation on": 6, "from another one": 9} {
+		t.Run(name, func(t *testing.T) {
+			first, last := device.NewMemory(), device.NewMemory()
+			faulty := device.NewFaulty(last, device.FaultyOptions{})
+			d := started(t, device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: quiet}, first, faulty))
+			q, err := d.NewQueue(8)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := &bench{t, q}
+			if err := b.writeAll("aaaa", 0); err != nil {
+				t.Fatal(err)
+			}
+			faulty.Set(device.FaultyOptions{Stuck: 1, LostWrite: 1})
+			for i, page := range []string{"bbbb", "cccc"} {
+				if c := b.write(page, int64(4+4*i)); c.Event != device.Committed {
+					t.Fatalf("%+v", c)
+				}
+			}
+			faulty.Set(device.FaultyOptions{})
+			if err := errors.Join(d.Truncate(begin), d.Sync()); err != nil {
+				t.Fatal(err)
+			}
+			// Everything ends: nobody closes anything.
+			d = device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: quiet, RefillRate: -1}, first.Reopen(), last.Reopen())
+			if err := d.Start(11); err != nil {
+				t.Fatal(err)
+			}
+			if err := d.Close(); err != nil {
+				t.Fatal(err)
+			}
+			alone := last.Reopen()
+			if err := alone.Start(11); err != nil {
+				t.Fatal(err)
+			}
+			newBench(t, alone).wantRead("aaaabbbbccc"[begin:], begin, 0)
+		})
+	}
+}
+
+// Where no other tier has it any more, Start says so and goes on with what there is.
+func TestCatchUpInVain(t *testing.T) {
+	last := device.NewMemory()
+	faulty := device.NewFaulty(last, device.FaultyOptions{})
+	d := started(t, device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: quiet}, volatile(), faulty))
+	q, err := d.NewQueue(8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{t, q}
+	if err := b.writeAll("aaaa", 0); err != nil {
+		t.Fatal(err)
+	}
+	faulty.Set(device.FaultyOptions{Stuck: 1})
+	b.write("bbbb", 4)
+	if err := d.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	var said logLines
+	logger := slog.New(slog.NewTextHandler(&said, nil))
+	again := device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: logger}, volatile(), last.Reopen())
+	if err := again.Start(8); err != nil {
+		t.Fatal(err)
+	}
+	newBench(t, again).wantRead("aaaabbbb", 0, 1)
+	if !strings.Contains(said.String(), "from=4 bytes=4") {
+		t.Errorf("logged %q", said.String())
+	}
+}
+
+// An orderly end leaves nothing to catch up with.
+func TestNothingToCatchUp(t *testing.T) {
+	first, last := device.NewMemory(), device.NewMemory()
+	faulty := device.NewFaulty(last, device.FaultyOptions{Stuck: 1})
+	d := started(t, device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: quiet}, first, faulty))
+	b := newBench(t, d)
+	b.write("aaaa", 0)
+	floors := func() string {
+		t.Helper()
+		data, err := last.ReadMeta("tiered.floors")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	if err := d.Sync(); err != nil || floors() != "[0,1]" {
+		t.Fatalf("%v, floors %s", err, floors())
+	}
+	faulty.Release()
+	if c := b.next(); c.Event != device.Released {
+		t.Fatalf("%+v", c)
+	}
+	if err := errors.Join(b.q.Close(), d.Close()); err != nil || floors() != "[0,0]" {
+		t.Errorf("%v, floors %s", err, floors())
+	}
+}

@@ -1,0 +1,187 @@
+package device_test
+
+import (
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/redykv/redykv/device"
+)
+
+// These are the faults that are known of FASTER's tiered storage (A51), each with a
+// test that would find it here.
+
+// lazy is a device that does its work only when it is polled, and what it was asked
+// for last first.
+type lazy struct{ device.Device }
+
+type lazyQueue struct {
+	device.Queue
+	held []func() error
+}
+
+func (d lazy) NewQueue(depth int) (device.Queue, error) {
+	q, err := d.Device.NewQueue(depth)
+	return &lazyQueue{Queue: q}, err
+}
+
+func (q *lazyQueue) Write(src []byte, addr int64, tag uint64) error {
+	q.held = append(q.held, func() error { return q.Queue.Write(src, addr, tag) })
+	return nil
+}
+
+func (q *lazyQueue) Poll(done []device.Completion) int {
+	if n := len(q.held); n > 0 {
+		write := q.held[n-1]
+		q.held = q.held[:n-1]
+		if errors.Join(write(), q.Submit()) != nil {
+			panic("a memory takes every write")
+		}
+	}
+	return q.Queue.Poll(done)
+}
+
+// A write, and a truncation, wait for the tiers that they went to, not for as many as
+// there are.
+func TestFaultWaitsForTiersNotWritten(t *testing.T) {
+	for _, down := range []int{0, 1} {
+		faulty := []*device.Faulty{
+			device.NewFaulty(volatile(), device.FaultyOptions{}), device.NewFaulty(volatile(), device.FaultyOptions{}),
+		}
+		for commit := range 4 {
+			d := started(t, device.NewTieredWith(device.TieredOptions{CommitPoint: commit, Logger: quiet},
+				faulty[0], faulty[1], device.NewMemory()))
+			faulty[down].Set(device.FaultyOptions{Down: true})
+			b := newBench(t, d)
+			for i := range 3 {
+				c := b.write("aaaa", int64(4*i))
+				if c.Event == device.Committed {
+					c = b.next()
+				}
+				if c.Err != nil || c.Event == device.Committed {
+					t.Errorf("tier %d down, commit point %d: %+v", down, commit, c)
+				}
+			}
+			if err := errors.Join(d.Truncate(4), d.Sync()); err != nil {
+				t.Error(err)
+			}
+			b.wantRead("aaaa", 4, uint8(1-down))
+			faulty[down].Set(device.FaultyOptions{})
+		}
+	}
+}
+
+// Of a write that fails, every tier's error is told, once.
+func TestFaultOnlyTheLastError(t *testing.T) {
+	bad := func() device.Device {
+		return device.NewFaulty(device.NewMemory(), device.FaultyOptions{WriteError: 1})
+	}
+	d := started(t, device.NewTieredWith(device.TieredOptions{Names: []string{"one", "two", "three"}, Logger: quiet}, bad(), bad(), bad()))
+	err := newBench(t, d).write("aaaa", 0).Err
+	if !errors.Is(err, device.ErrFault) {
+		t.Fatalf("%v", err)
+	}
+	for _, name := range []string{"tier one:", "tier two:", "tier three:"} {
+		if strings.Count(err.Error(), name) != 1 {
+			t.Errorf("%q is not once in\n%v", name, err)
+		}
+	}
+	for i, m := range d.(*device.Tiered).Metrics() {
+		if m.Reason == nil || m.WriteErrors != 1 {
+			t.Errorf("tier %d: %+v", i, m)
+		}
+	}
+}
+
+// A buffer is its owner's again when no tier reads it any more: as soon as it is
+// Released, its bytes may change.
+func TestFaultBufferIsReused(t *testing.T) {
+	for name, opts := range map[string]device.TieredOptions{
+		"wait": {CommitPoint: 1},
+		"drop": {CommitPoint: 1, BacklogPolicy: device.BacklogDrop},
+	} {
+		t.Run(name, func(t *testing.T) {
+			opts.Logger = quiet
+			slow := device.NewMemory()
+			d := started(t, device.NewTieredWith(opts, device.NewNull(), lazy{slow}, device.NewMemory()))
+			b := newBench(t, d)
+			const n = 12
+			src := make([]byte, 4)
+			for i := range n {
+				copy(src, strings.Repeat(string(rune('a'+i)), 4))
+				if err := b.q.Write(src, int64(4*i), 1); err != nil {
+					t.Fatal(err)
+				}
+				for c := b.next(); c.Event == device.Committed; c = b.next() {
+					continue
+				}
+				copy(src, "????")
+			}
+			for d.(*device.Tiered).Metrics()[1].Backlog > 0 {
+				b.q.Poll(make([]device.Completion, 1))
+			}
+			for i := range n {
+				b.wantRead(strings.Repeat(string(rune('a'+i)), 4), int64(4*i), 1)
+			}
+		})
+	}
+}
+
+// A volatile tier answers for nothing after a restart, not even where the log begins.
+func TestFaultReadsGoToAnEmptyTier(t *testing.T) {
+	last := device.NewMemory()
+	d := started(t, device.NewTiered(volatile(), last))
+	b := newBench(t, d)
+	b.write("aaaabbbb", 0)
+	b.wantRead("bbbb", 4, 0)
+	if err := errors.Join(d.Sync(), b.q.Close(), d.Close()); err != nil {
+		t.Fatal(err)
+	}
+	d = device.NewTiered(volatile(), last.Reopen())
+	if err := d.Start(8); err != nil {
+		t.Fatal(err)
+	}
+	b = newBench(t, d)
+	b.wantRead("aaaa", 0, 1)
+	b.wantRead("bbbb", 4, 1)
+	b.write("cccc", 8)
+	b.wantRead("cccc", 8, 0)
+}
+
+// A tier that nobody asks for anything gets on with its work, and may refuse more than
+// it can take (see also TestTierIsFull).
+func TestFaultInnerTiersAreNotPolled(t *testing.T) {
+	d := started(t, device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: quiet},
+		volatile(), lazy{volatile()}, lazy{narrow{device.NewMemory()}}))
+	b := newBench(t, d)
+	const n = 8
+	for i := range n {
+		if err := b.q.Write([]byte("aaaa"), int64(4*i), uint64(100+i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	released := 0
+	for i := 0; released < n; i++ {
+		// Reads of the first tier alone, without a Wait for anybody.
+		if err := b.q.Read(make([]byte, 4), 0, 1); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.q.Submit(); err != nil {
+			t.Fatal(err)
+		}
+		var done [4]device.Completion
+		for _, c := range done[:b.q.Poll(done[:])] {
+			if c.Err != nil {
+				t.Fatalf("%+v", c)
+			}
+			if c.Event == device.Released || c.Event == device.Done && c.Tag >= 100 {
+				released++
+			}
+		}
+		if i > 10_000 {
+			t.Fatalf("after %d polls %d of %d writes are released: %+v", i, released, n, d.(*device.Tiered).Metrics())
+		}
+		runtime.Gosched()
+	}
+}

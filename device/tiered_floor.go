@@ -1,0 +1,136 @@
+package device
+
+// fillable is what a refill fills: a Refiller, or a belowFloor.
+type fillable interface {
+	Begin() int64
+	Truncate(begin int64) error
+	Hole(below int64, n int) Hole
+	Missing() int64
+	HoleReady() <-chan struct{}
+	NewRefillQueue(depth int) (RefillQueue, error)
+}
+
+// belowFloor is the hole of a tier that is no Refiller: what lies between its Begin and
+// its floor. It is filled from the floor down, by ordinary writes, and the floor
+// follows.
+//
+// Those writes meet none of the log's. A log writes again only the block that it ends
+// in, and what is filled ends below that: it lies below all writes under way, rounded
+// down to a block.
+type belowFloor struct {
+	t     *Tiered
+	tr    *tier
+	ready chan struct{}
+}
+
+func newBelowFloor(t *Tiered, tr *tier) *belowFloor {
+	return &belowFloor{t: t, tr: tr, ready: make(chan struct{}, 1)}
+}
+
+// poke says that the tier is back.
+func (b *belowFloor) poke() {
+	select {
+	case b.ready <- struct{}{}:
+	default: // it has been said
+	}
+}
+
+// Begin is the lowest address that can be filled.
+func (b *belowFloor) Begin() int64 {
+	return b.tr.alignUp(max(b.tr.dev.Begin(), b.t.last().dev.Begin()))
+}
+
+// Truncate does nothing: Begin follows by itself.
+func (b *belowFloor) Truncate(int64) error { return nil }
+
+// Missing is how many bytes there are to fill; none of a tier that is out.
+func (b *belowFloor) Missing() int64 {
+	if b.tr.out() {
+		return 0
+	}
+	return max(0, b.tr.floor.Load()-b.Begin())
+}
+
+// Hole returns what lies right below the floor.
+func (b *belowFloor) Hole(below int64, n int) Hole {
+	b.t.mu.Lock()
+	defer b.t.mu.Unlock()
+	align := int64(b.t.Alignment())
+	to, begin := b.tr.floor.Load(), b.Begin()
+	if b.tr.out() || to <= begin || below&^(align-1) < to {
+		return Hole{}
+	}
+	return Hole{From: max(begin, b.tr.alignUp(to-int64(n))), To: to, Ticket: b.tr.restarts}
+}
+
+// HoleReady implements fillable.
+func (b *belowFloor) HoleReady() <-chan struct{} { return b.ready }
+
+// NewRefillQueue implements fillable.
+func (b *belowFloor) NewRefillQueue(depth int) (RefillQueue, error) {
+	q, err := b.tr.dev.NewQueue(depth)
+	if err != nil {
+		return nil, err
+	}
+	return &floorQueue{Queue: q, b: b}, nil
+}
+
+// floorQueue fills one piece at a time.
+type floorQueue struct {
+	Queue
+	b     *belowFloor
+	hole  Hole // being filled,
+	under bool // if it is
+}
+
+// Refill implements RefillQueue. The write counts as one to the tier, so that the tier
+// is not started again before it has ended.
+func (q *floorQueue) Refill(src []byte, hole Hole, tag uint64) error {
+	b := q.b
+	b.t.mu.Lock()
+	stale := b.tr.out() || b.tr.restarts != hole.Ticket
+	if !stale {
+		b.tr.writes.Add(1)
+	}
+	b.t.mu.Unlock()
+	if stale {
+		return ErrNotHeld
+	}
+	err := q.Write(src, hole.From, tag)
+	if err != nil {
+		b.tr.writes.Add(-1)
+		return err
+	}
+	q.hole, q.under = hole, true
+	return nil
+}
+
+// Poll implements Queue: the floor goes down when the bytes are there.
+func (q *floorQueue) Poll(done []Completion) int {
+	n := q.Queue.Poll(done)
+	for _, c := range done[:n] {
+		q.filled(c.Err == nil)
+	}
+	return n
+}
+
+func (q *floorQueue) filled(ok bool) {
+	b := q.b
+	b.t.mu.Lock()
+	defer b.t.mu.Unlock()
+	b.tr.writes.Add(-1)
+	q.under = false
+	if ok && !b.tr.out() && b.tr.restarts == q.hole.Ticket {
+		b.tr.floor.Store(q.hole.From)
+		b.t.dirty = true
+	}
+}
+
+// Close implements Queue. A piece that was given up has ended then, one way or another.
+func (q *floorQueue) Close() error {
+	err := q.Queue.Close()
+	if q.under {
+		q.filled(false)
+	}
+	return err
+}
