@@ -52,7 +52,7 @@ func (m *modification) apply(u *kv.Update) kv.Verdict {
 	if u.Found {
 		m.typ, m.content = typed(u.Old)
 	}
-	if m.only != typeNone && u.Found && m.typ != m.only && !(m.only == typeHash && m.typ == typeLargeHash) {
+	if u.Found && !m.typ.isFor(m.only) {
 		m.refused = errWrongType
 		return kv.Keep
 	}

@@ -33,6 +33,11 @@ var typeBytes = [...]byte{typeString: 's', typeHash: 'h', typeLargeHash: 'H'}
 
 func (t valueType) isHash() bool { return t == typeHash || t == typeLargeHash }
 
+// isFor says whether a command for values of type only can be on one of this type.
+func (t valueType) isFor(only valueType) bool {
+	return only == typeNone || t == only || only == typeHash && t.isHash()
+}
+
 // name is what TYPE says.
 func (t valueType) name() string {
 	switch t {
