@@ -11,6 +11,7 @@ import (
 
 	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/manager/menu"
+	"github.com/redykv/redykv/server"
 )
 
 // InProcessOptions describe an in-process allocator.
@@ -24,6 +25,8 @@ type InProcessOptions struct {
 	// Menu and Market are as in [LocalOptions].
 	Menu   *menu.Menu
 	Market menu.Options
+	// Pinning is that of the servers' threads, as in [server.Options].
+	Pinning server.Pinning
 	// Logger receives what an operator should know. Default: slog.Default().
 	Logger *slog.Logger
 }
@@ -79,7 +82,7 @@ func (a *InProcessAllocator) Launch(_ context.Context, spec VMSpec) error {
 	if err := a.buy(spec); err != nil {
 		return err
 	}
-	n, err := StartNode(NodeOptions{ID: spec.ID, Memory: spec.Memory, Cores: spec.Cores, Transport: spec.Transport, Logger: a.opts.Logger})
+	n, err := StartNode(NodeOptions{ID: spec.ID, Memory: spec.Memory, Cores: spec.Cores, Transport: spec.Transport, Pinning: a.opts.Pinning, Logger: a.opts.Logger})
 	if err != nil {
 		a.giveBack(spec.ID, spec.Memory)
 		return err

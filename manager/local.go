@@ -17,6 +17,7 @@ import (
 
 	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/manager/menu"
+	"github.com/redykv/redykv/server"
 )
 
 // LocalOptions describe a local allocator.
@@ -28,7 +29,8 @@ type LocalOptions struct {
 	//
 	// It has to register with the manager when it is ready, and to exit when its
 	// standard input ends: then its parent is gone. Its standard error is logged.
-	// With State there is no such flag, and it is killed at its end.
+	// With State there is no such last flag, and it is killed at its end; with Pinning
+	// there is --pinning MODE.
 	// Default: this executable with the argument cacheserver, which is right for
 	// the redykv command and for no other program.
 	Command []string
@@ -45,6 +47,8 @@ type LocalOptions struct {
 	// allocator, whose successor finds it there again. Standard error goes to files
 	// there. It takes Linux. Default: none; processes end with the allocator.
 	State string
+	// Pinning is that of the servers' threads, as in [server.Options].
+	Pinning server.Pinning
 	// Logger receives what an operator should know, and what the cache servers
 	// write to their standard error. Default: slog.Default().
 	Logger *slog.Logger
@@ -187,6 +191,9 @@ func (a *LocalAllocator) run(ctx context.Context, url string, spec VMSpec) error
 		"--manager", url, "--vm-id", spec.ID, "--memory", strconv.FormatUint(spec.Memory, 10),
 		"--cores", strconv.FormatUint(uint64(spec.Cores), 10), "--transport", spec.Transport,
 		"--log-level", "warn")
+	if a.opts.Pinning != server.PinAuto {
+		args = append(args, "--pinning", a.opts.Pinning.String())
+	}
 	start := a.startChild
 	if a.opts.State != "" {
 		start = a.startDetached

@@ -3,6 +3,7 @@ package manager
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/server"
 )
 
 // childEnv makes the test binary play a part: what the child of a local
@@ -22,6 +24,7 @@ const childEnv = "REDYKV_MANAGER_TEST_CHILD"
 const (
 	childRegisters = "registers" // as a cache server does, and waits for the end of its input
 	childDies      = "dies"      // with a line that says why
+	childTells     = "tells"     // dies with its arguments
 	childIsSilent  = "is silent" // for ever
 	childIsDeaf    = "is deaf"   // registers, and does not hear the end of its input
 	childIsParent  = "parent"    // an embedded manager with a child of its own, until killed
@@ -38,6 +41,8 @@ func childMain() int {
 		}
 	case childDies:
 		err = fmt.Errorf("no memory\ntoday")
+	case childTells:
+		err = errors.New(strings.Join(os.Args[1:], " "))
 	case childIsSilent:
 		_, err = io.Copy(io.Discard, os.Stdin)
 	case childIsParent:
@@ -198,6 +203,24 @@ func TestLocalProcessDies(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	a.checkEmpty(t)
+}
+
+// Servers are told whether to pin their threads, where it is not theirs to choose.
+func TestLocalPinning(t *testing.T) {
+	t.Setenv(childEnv, childTells)
+	for pinning, want := range map[server.Pinning]string{server.PinAuto: "", server.PinAlways: "always", server.PinNever: "never"} {
+		a, err := NewLocalAllocator(LocalOptions{Command: []string{os.Args[0]}, Memory: 16 << 20, Pinning: pinning, Logger: quiet()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, client := serve(t, Options{Allocator: a})
+		_, err = allocateBytes(t, client, 1<<20)
+		_, after, told := strings.Cut(fmt.Sprint(err), " --pinning ")
+		got, _, _ := strings.Cut(after, " ")
+		if !strings.Contains(fmt.Sprint(err), "--vm-id") || told != (want != "") || got != want {
+			t.Errorf("%v: the server was told %q", pinning, err)
+		}
+	}
 }
 
 // A process that does not exit when it is asked to is killed.

@@ -50,6 +50,8 @@ type NodeOptions struct {
 	// wants them. The manager (Options.ServerTLS) and clients
 	// (redytier.Config.FabricTLS) need the like. Default: not secured.
 	ControlTLS *tls.Config
+	// Pinning is that of the server's threads, as in [server.Options].
+	Pinning server.Pinning
 	// Logger receives what an operator should know. Default: slog.Default().
 	Logger *slog.Logger
 }
@@ -90,7 +92,7 @@ func StartNode(opts NodeOptions) (_ *Node, err error) {
 	secret := controltoken.NewSecret()
 	s, err := server.New(server.Options{
 		Memory: int64(opts.Memory), Cores: int(opts.Cores),
-		Transport: opts.Transport, FabricAddr: opts.FabricListen, FabricTLS: opts.FabricTLS, ControlSecret: secret, Logger: opts.Logger,
+		Transport: opts.Transport, FabricAddr: opts.FabricListen, FabricTLS: opts.FabricTLS, ControlSecret: secret, Pinning: opts.Pinning, Logger: opts.Logger,
 	})
 	if err != nil {
 		return nil, errors.Join(err, ln.Close())

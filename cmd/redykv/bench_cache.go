@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/redykv/redykv/internal/affinity"
 	"github.com/redykv/redykv/internal/cachebench"
 	"github.com/redykv/redykv/internal/fabric/mem"
 	"github.com/redykv/redykv/internal/fabric/transport"
@@ -18,6 +19,7 @@ import (
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/redytier"
+	"github.com/redykv/redykv/server"
 )
 
 // benchCacheFlags are the flags of bench cache.
@@ -29,6 +31,7 @@ type benchCacheFlags struct {
 	capacity          units.Size
 	connect, raw      string
 	noRaw             bool
+	pinning           server.Pinning
 	jsonPath          string
 	log               logFlags
 }
@@ -65,10 +68,11 @@ of a sample. Ratios compare with rows of path fabric of the same run.`,
 	flags := cmd.Flags()
 	flags.StringVar(&f.spec.Transport, "transport", "shm", "transport: "+strings.Join(transport.Names(), ", "))
 	flags.StringVar(&f.spec.Net, "net", "none", "model of the network in between: none, rdma, or a round trip and a bandwidth like 2.9us,100Gbit")
-	flags.StringSliceVar(&f.ops, "op", []string{"read", "write"}, "operations: "+fabricbench.Names(cachebench.Ops))
+	flags.StringSliceVar(&f.ops, "op", []string{"read", "write"}, "operations: "+fabricbench.Names(cachebench.Ops)+", or mixed:95 for 95 % reads")
 	flags.StringSliceVar(&f.sizes, "size", []string{"8", "64", "1KiB", "4KiB"}, "sizes of a request")
 	flags.StringArrayVar(&f.configs, "config", []string{"1,0,1,1"}, "configuration `c,s,b,q`; may be given several times")
 	flags.StringArrayVar(&f.tunings, "tuning", []string{"on"}, "`switches` to turn off, such as locks+two-sided, out of "+cachebench.SwitchNames()+"; may be given several times")
+	flags.Var(&f.pinning, "server-pinning", "whether threads of the cache's servers stay on one processor each, as --tuning says of client threads: "+affinity.Modes())
 	flags.StringSliceVar(&f.modes, "mode", []string{"session"}, "ways to the cache: "+fabricbench.Names(cachebench.Modes))
 	flags.StringVar(&f.idle, "idle", "", "what a thread does that has nothing to do: "+fabricbench.Names(fabricbench.Idles)+" (default wait on tcp and where threads that poll are more than processors, otherwise poll)")
 	flags.DurationVar(&f.spec.Duration, "duration", time.Second, "time of each measurement, all its slices together")
@@ -89,6 +93,8 @@ func (f *benchCacheFlags) parse() (err error) {
 		return fmt.Errorf("unknown transport %q: want one of %s", s.Transport, strings.Join(transport.Names(), ", "))
 	case s.Transport == mem.Name && (f.connect != "" || f.raw != ""):
 		return errors.New("--connect and --raw: mem stays within a process")
+	case f.connect != "" && f.pinning != server.PinAuto:
+		return errors.New("--server-pinning: the servers of --connect were started already")
 	case f.noRaw && f.raw != "":
 		return errors.New("--no-raw and --raw: one or the other")
 	}
@@ -161,7 +167,7 @@ func (f *benchCacheFlags) measure(cmd *cobra.Command) (report *cachebench.Report
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	mgr, end, err := startCacheManager(cmd, f.spec.Transport, f.connect, manager.EmbedOptions{Logger: log})
+	mgr, end, err := startCacheManager(cmd, f.spec.Transport, f.connect, f.pinning, manager.EmbedOptions{Logger: log})
 	if err != nil {
 		return nil, err
 	}

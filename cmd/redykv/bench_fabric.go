@@ -45,7 +45,7 @@ ib_write_lat and ib_read_bw do over RDMA verbs, by one queue pair that one gorou
 owns: each operation with each size and each number in flight, turn by turn.
 
   read, write  one-sided
-  mixed        one read for each write
+  mixed        one read for each write; mixed:95 is 95 % reads
   message      a write that the other side is told of, and answers with another one
 
 The other side is started here, as a process of its own (over mem: in this one),
@@ -64,7 +64,7 @@ objects of this side's heap.`,
 	flags := cmd.Flags()
 	flags.StringVar(&f.spec.Transport, "transport", "shm", "transport: "+strings.Join(transport.Names(), ", "))
 	flags.StringVar(&f.net, "net", "none", "model of the network in between: none, rdma, or a round trip and a bandwidth like 2.9us,100Gbit")
-	flags.StringSliceVar(&f.ops, "op", []string{"read", "write"}, "operations: "+fabricbench.Names(fabricbench.Ops))
+	flags.StringSliceVar(&f.ops, "op", []string{"read", "write"}, "operations: "+fabricbench.Names(fabricbench.Ops)+", or mixed:95 for 95 % reads")
 	flags.StringSliceVar(&f.sizes, "size", []string{"8", "64", "1KiB", "4KiB"}, "sizes of an operation")
 	flags.IntSliceVar(&f.spec.Depths, "depth", []int{1, 16}, "operations in flight")
 	flags.StringVar(&f.idle, "idle", "", "what a side does that has nothing to do: "+fabricbench.Names(fabricbench.Idles)+" (default wait on tcp, otherwise poll)")

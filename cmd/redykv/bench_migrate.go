@@ -16,6 +16,7 @@ import (
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/redytier"
+	"github.com/redykv/redykv/server"
 )
 
 // benchMigrateFlags are the flags of bench migrate.
@@ -98,7 +99,7 @@ func (f *benchMigrateFlags) run(cmd *cobra.Command) (err error) {
 		}
 		defer out.discard()
 	}
-	mgr, end, err := startCacheManager(cmd, f.cache.spec.Transport, f.cache.connect, manager.EmbedOptions{Logger: log})
+	mgr, end, err := startCacheManager(cmd, f.cache.spec.Transport, f.cache.connect, server.PinAuto, manager.EmbedOptions{Logger: log})
 	if err != nil {
 		return err
 	}

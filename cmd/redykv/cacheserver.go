@@ -14,10 +14,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/redykv/redykv/internal/affinity"
 	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/manager/plan"
+	"github.com/redykv/redykv/server"
 )
 
 type cacheServerFlags struct {
@@ -31,6 +33,7 @@ type cacheServerFlags struct {
 	access       accessFlags
 	vmID         string
 	price        float64
+	pinning      server.Pinning
 	untilStdin   bool
 	notice       time.Duration
 	tls          tlsFlags
@@ -66,6 +69,7 @@ that they can reach. With --cores 0 it serves one-sided access only.`,
 	flags.StringVar(&f.manager, "manager", "", "`URL` of the manager to register with (required)")
 	flags.StringVar(&f.vmID, "vm-id", "", "id to register with, of this process alone (default: a random one)")
 	flags.Float64Var(&f.price, "price", 0, "dollars an hour for all of the memory: caches pay for what they have of it")
+	flags.Var(&f.pinning, "pinning", "whether server threads stay on one processor each, on the NUMA node the server was started on: "+affinity.Modes()+"; auto: on machines of several nodes and four processors or more")
 	flags.BoolVar(&f.untilStdin, "until-stdin-ends", false, "exit when standard input ends, as it does when the parent process is gone")
 	flags.DurationVar(&f.notice, "notice", 30*time.Second, "how long to stay for caches to move away, once interrupted")
 	f.tls.add(flags)
@@ -78,7 +82,7 @@ that they can reach. With --cores 0 it serves one-sided access only.`,
 func (f cacheServerFlags) options(log *slog.Logger) (manager.NodeOptions, error) {
 	opts := manager.NodeOptions{
 		ID: f.vmID, Memory: uint64(f.memory), Cores: f.cores, Distance: f.distance, Transport: f.transport, Price: plan.Dollars(f.price),
-		Listen: f.listen, FabricListen: f.fabricListen, Logger: log,
+		Listen: f.listen, FabricListen: f.fabricListen, Pinning: f.pinning, Logger: log,
 	}
 	switch {
 	case f.memory == 0:

@@ -12,11 +12,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/redykv/redykv/internal/affinity"
 	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/manager/model"
 	"github.com/redykv/redykv/manager/prom"
+	"github.com/redykv/redykv/server"
 )
 
 // closeTimeout bounds how long a command waits for calls under way at its end.
@@ -36,6 +38,7 @@ type managerFlags struct {
 	enforce   bool
 	state     string
 	metrics   string
+	pinning   server.Pinning
 	tls       tlsFlags
 	menu      menuFlags
 	guard     guardFlags
@@ -83,6 +86,7 @@ or --manager-token.`,
 	flags.Var(&f.memory, "memory", "most memory that local servers lend together (default: what the machine has)")
 	flags.Var(&f.vmMemory, "vm-memory", "most memory of one local server; larger caches get several (default: no limit)")
 	flags.Var(&f.rate, "migration-rate", "bytes a second that leave a VM which is reclaimed, until caches have measured it: by it spot VMs are chosen (default: what a short measurement says, with a menu that has spot VMs)")
+	flags.Var(&f.pinning, "pinning", "whether threads of local servers stay on one processor each: "+affinity.Modes())
 	flags.DurationVar(&f.heartbeat, "heartbeat", time.Second, "how often servers have to call")
 	flags.DurationVar(&f.silence, "silence", 0, "how long a server may stay silent before it is taken for failed (default: 5 heartbeats)")
 	flags.DurationVar(&f.lease, "lease", 30*time.Second, "how long a cache lives that its client does not renew; 0: until it is deallocated")
@@ -118,6 +122,8 @@ func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 		return opts, usagef("--transport %q: want one of %s", f.transport, strings.Join(transport.BetweenProcesses(), ", "))
 	case f.allocator == "static" && (f.memory != 0 || f.vmMemory != 0):
 		return opts, usagef("--memory and --vm-memory are for --allocator local: registered servers state their own memory")
+	case f.allocator == "static" && f.pinning != server.PinAuto:
+		return opts, usagef("--pinning is for --allocator local: registered servers have a flag of their own")
 	case f.allocator == "static" && f.menu.menu != "":
 		return opts, usagef("--menu is for --allocator local: registered servers state their own price")
 	case f.tls != (tlsFlags{}) && f.allocator == "local" && f.transport != "tcp":
@@ -149,7 +155,7 @@ func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 	if err := f.guard.apply(&opts, f.allocator == "local", log); err != nil {
 		return opts, err
 	}
-	local := manager.LocalOptions{Transport: f.transport, Memory: uint64(f.memory), State: f.state, Logger: log}
+	local := manager.LocalOptions{Transport: f.transport, Memory: uint64(f.memory), State: f.state, Pinning: f.pinning, Logger: log}
 	if err := f.menu.options(&opts, &local, log); err != nil {
 		return opts, err
 	}

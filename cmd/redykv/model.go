@@ -24,6 +24,7 @@ import (
 	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/manager/model"
 	"github.com/redykv/redykv/redytier"
+	"github.com/redykv/redykv/server"
 	"github.com/redykv/redykv/ycsb"
 )
 
@@ -139,7 +140,7 @@ func (f *modelBuildFlags) run(cmd *cobra.Command) (err error) {
 		}
 	}
 	f.spec.Log = f.log.logger(cmd)
-	mgr, end, err := startCacheManager(cmd, f.spec.Transport, f.connect, manager.EmbedOptions{Logger: f.spec.Log})
+	mgr, end, err := startCacheManager(cmd, f.spec.Transport, f.connect, server.PinAuto, manager.EmbedOptions{Logger: f.spec.Log})
 	if err != nil {
 		return err
 	}
@@ -171,14 +172,14 @@ func fileExists(path string) bool {
 }
 
 // startCacheManager is the manager that was named, or a new one that starts caches'
-// servers as processes, or over mem in this one, and is otherwise as opts say; end ends
-// that.
-func startCacheManager(cmd *cobra.Command, name, connect string, opts manager.EmbedOptions) (mgr redytier.Manager, end func() error, err error) {
+// servers as processes, or over mem in this one, with their threads pinned as pinning
+// says, and is otherwise as opts say; end ends that.
+func startCacheManager(cmd *cobra.Command, name, connect string, pinning server.Pinning, opts manager.EmbedOptions) (mgr redytier.Manager, end func() error, err error) {
 	if connect != "" {
 		mgr, err := accessFlags{}.dial(connect)
 		return mgr, func() error { return nil }, err
 	}
-	m, err := cachebench.StartManager(cmd.Context(), name, nil, nil, opts)
+	m, err := cachebench.StartManager(cmd.Context(), name, nil, nil, pinning, opts)
 	if err != nil {
 		return nil, nil, err
 	}

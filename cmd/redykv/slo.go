@@ -16,6 +16,7 @@ import (
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/manager/model"
+	"github.com/redykv/redykv/server"
 )
 
 func newSLOCmd() *cobra.Command {
@@ -99,7 +100,7 @@ func (f *sloCheckFlags) run(cmd *cobra.Command) (err error) {
 		}
 		defer out.discard()
 	}
-	mgr, end, err := startCacheManager(cmd, s.Transport, "", opts)
+	mgr, end, err := startCacheManager(cmd, s.Transport, "", server.PinAuto, opts)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package cachebench
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -141,3 +142,47 @@ func TestDefaultIdle(t *testing.T) {
 		}
 	}
 }
+
+// A mix is what it says, of what a loop draws.
+func TestMix(t *testing.T) {
+	for op, want := range map[Op]int{Read: 0, Write: 100, Mixed: 50, "mixed:95": 5, "mixed:0": 100, "mixed:100": 0} {
+		s := Spec{Sizes: []int{8}}
+		l := newLoop(&s, MinCapacity, 1, 1)
+		q := &drawing{loop: &l, left: 100_000}
+		if _, err := l.run(t.Context(), q, op, 8, time.Hour); !errors.Is(err, errDrawn) {
+			t.Fatal(err)
+		}
+		if got := float64(q.writes) / 1000; got < float64(want)-1 || got > float64(want)+1 || want%100 == 0 && got != float64(want) {
+			t.Errorf("%s: %.2f%% writes, want %d", op, got, want)
+		}
+	}
+	for _, op := range []Op{"mixed:", "mixed:101", "mixed:-1", "mixed:x", "mixed95", "read:95", "scan", "message"} {
+		s := spec()
+		if s.Ops = []Op{op}; s.Check() == nil {
+			t.Errorf("%s was taken", op)
+		}
+	}
+}
+
+var errDrawn = errors.New("all is drawn")
+
+// drawing is a queue that counts what a loop draws.
+type drawing struct {
+	*loop
+	left, writes int
+}
+
+func (d *drawing) start(size int) error {
+	for ; d.left > 0; d.left-- {
+		addr, write := d.draw(size)
+		if addr < 0 || addr+int64(size) > d.capacity || addr%int64(size) != 0 {
+			return fmt.Errorf("address %d", addr)
+		}
+		if write {
+			d.writes++
+		}
+	}
+	return errDrawn
+}
+
+func (d *drawing) finish(context.Context) error { return nil }

@@ -63,10 +63,10 @@ func (k *caller) slice(ctx context.Context, op Op, size int, lasts time.Duration
 }
 
 // start asks for as much as is free and finds room.
-func (k *caller) start(op Op, size int) error {
+func (k *caller) start(size int) error {
 	for len(k.free) > 0 {
 		tag := k.free[len(k.free)-1]
-		addr, write := k.draw(op, size)
+		addr, write := k.draw(size)
 		k.meter.Issued(tag)
 		var err error
 		if buf := k.buffer(tag, size); write {

@@ -19,6 +19,7 @@ type loop struct {
 	capacity int64
 	poll     bool // look again and again instead of parking
 	rng      *rand.PCG
+	writes   uint64 // of 100 requests, in this slice
 	meter    *bench.Meter
 	buffers  []byte
 	free     []uint64
@@ -37,10 +38,10 @@ func newLoop(s *Spec, capacity int64, depth int, seed uint64) loop {
 }
 
 // draw is the next request's address, and whether it is a write.
-func (l *loop) draw(op Op, size int) (addr int64, write bool) {
+func (l *loop) draw(size int) (addr int64, write bool) {
 	bits := l.rng.Uint64()
 	slots := uint64(l.capacity) / uint64(size) // below 2^32 for any memory that one measures
-	return int64(bits >> 32 * slots >> 32 * uint64(size)), op == Write || op == Mixed && bits&1 == 1
+	return int64(bits >> 32 * slots >> 32 * uint64(size)), uint64(uint32(bits))*100>>32 < l.writes
 }
 
 func (l *loop) buffer(tag uint64, size int) []byte { return l.buffers[int(tag)*size:][:size] }
@@ -48,7 +49,7 @@ func (l *loop) buffer(tag uint64, size int) []byte { return l.buffers[int(tag)*s
 // queue is what a thread does of its own.
 type queue interface {
 	// start asks for what is free, as far as there is room.
-	start(op Op, size int) error
+	start(size int) error
 	// finish waits until something that was asked for has ended, and frees it.
 	finish(ctx context.Context) error
 }
@@ -60,9 +61,11 @@ func (l *loop) run(ctx context.Context, q queue, op Op, size int, lasts time.Dur
 	for tag := range uint64(l.depth) {
 		l.free = append(l.free, tag)
 	}
+	writes, _ := op.writes() // it is one: Spec.Check
+	l.writes = uint64(writes)
 	l.meter.Begin(l.depth, lasts)
 	for l.meter.Turn(ctx) {
-		if err := q.start(op, size); err != nil {
+		if err := q.start(size); err != nil {
 			return bench.Sample{}, err
 		}
 		if err := q.finish(ctx); err != nil {
@@ -100,9 +103,9 @@ func (l *sessionLoop) slice(ctx context.Context, op Op, size int, lasts time.Dur
 }
 
 // start enqueues as many requests as are free and rings the bell.
-func (l *sessionLoop) start(op Op, size int) error {
+func (l *sessionLoop) start(size int) error {
 	for _, tag := range l.free {
-		addr, write := l.draw(op, size)
+		addr, write := l.draw(size)
 		var err error
 		if buf := l.buffer(tag, size); write {
 			err = l.session.Write(buf, addr, tag)

@@ -9,6 +9,7 @@ import (
 	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/manager/menu"
 	"github.com/redykv/redykv/redytier"
+	"github.com/redykv/redykv/server"
 )
 
 func migrateSpec() MigrateSpec {
@@ -56,7 +57,7 @@ func TestMigrations(t *testing.T) {
 func TestSomeMove(t *testing.T) {
 	m, err := StartManager(t.Context(), "mem", nil, &menu.Menu{Version: menu.Version, Types: []menu.Type{{
 		Name: "one", Memory: MinCapacity, Cores: 1, Sold: []menu.Sold{{CloudRegion: "here", Distance: 1, Price: 1}},
-	}}}, manager.EmbedOptions{Logger: slog.New(slog.DiscardHandler)})
+	}}}, server.PinAuto, manager.EmbedOptions{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,8 @@ import (
 	"github.com/redykv/redykv/redytier"
 )
 
-// Op is what a cell's operations do.
+// Op is what a cell's operations do: one of those below, or mixed:R for R reads of
+// 100 operations and writes else, in random order.
 type Op string
 
 // The operations.
@@ -24,8 +25,11 @@ const (
 	Mixed Op = "mixed" // one read for each write, in random order
 )
 
-// Ops are all that there are.
+// Ops are all that have a name.
 var Ops = []Op{Read, Write, Mixed}
+
+// writes is how many of 100 operations are writes; false: there is no such operation.
+func (op Op) writes() (percent int, ok bool) { return fabricbench.Op(op).Writes() }
 
 // Mode is the way from the application to the cache.
 type Mode string
@@ -91,8 +95,8 @@ func (s *Spec) Check() error {
 		}
 	}
 	for _, op := range s.Ops {
-		if !slices.Contains(Ops, op) {
-			return fmt.Errorf("unknown operation %q: want one of %v", op, Ops)
+		if _, ok := op.writes(); !ok {
+			return fmt.Errorf("unknown operation %q: want one of %v, or mixed:95 for 95%% reads", op, Ops)
 		}
 	}
 	for _, m := range s.Modes {

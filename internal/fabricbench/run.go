@@ -143,13 +143,14 @@ func (c *Client) Slice(ctx context.Context, op Op, size, depth int, lasts time.D
 
 // slice runs one cell for that long, and until nothing is in flight any more.
 func (c *Client) slice(ctx context.Context, x cell, lasts time.Duration) (bench.Sample, error) {
+	writes, _ := x.op.Writes() // a message is none
 	c.free = c.free[:0]
 	for tag := range uint64(x.depth) {
 		c.free = append(c.free, tag)
 	}
 	c.meter.Begin(x.depth, lasts)
 	for c.meter.Turn(ctx) {
-		if err := c.start(x); err != nil {
+		if err := c.start(x, uint64(writes)); err != nil {
 			return bench.Sample{}, err
 		}
 		if err := c.finish(ctx, x); err != nil {
@@ -165,23 +166,20 @@ func (c *Client) slice(ctx context.Context, x cell, lasts time.Duration) (bench.
 	return sample, nil
 }
 
-// start enqueues as many operations as are free and rings the bell.
-func (c *Client) start(x cell) error {
+// start enqueues as many operations as are free, of which so many in 100 are writes,
+// and rings the bell.
+func (c *Client) start(x cell, writes uint64) error {
 	slots := uint64(c.remote.Size) / uint64(x.size)
 	for _, tag := range c.free {
 		buf := c.local.Bytes()[int(tag)*x.size:][:x.size]
-		op := x.op
-		if op == Mixed {
-			op = [2]Op{Read, Write}[c.draw(2)]
-		}
 		var err error
-		switch op {
-		case Read:
-			err = c.q.Read(buf, c.remote, int64(c.draw(slots)*uint64(x.size)), tag)
-		case Write:
-			err = c.q.Write(buf, c.remote, int64(c.draw(slots)*uint64(x.size)), tag)
-		case Message:
+		switch {
+		case x.op == Message:
 			err = c.q.WriteImm(buf, c.remote, int64(tag)*int64(x.size), uint32(tag), tag)
+		case writes == 100 || writes > 0 && c.draw(100) < writes:
+			err = c.q.Write(buf, c.remote, int64(c.draw(slots)*uint64(x.size)), tag)
+		default:
+			err = c.q.Read(buf, c.remote, int64(c.draw(slots)*uint64(x.size)), tag)
 		}
 		if err != nil {
 			return fmt.Errorf("%s of %d bytes: %w", x.op, x.size, err)

@@ -3,6 +3,7 @@ package fabricbench
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -12,7 +13,8 @@ import (
 	"github.com/redykv/redykv/internal/units"
 )
 
-// Op is what a cell's operations do.
+// Op is what a cell's operations do: one of those below, or mixed:R for R reads of
+// 100 operations and writes else, in random order.
 type Op string
 
 // The operations.
@@ -23,8 +25,27 @@ const (
 	Message Op = "message" // a WriteImm, answered by a WriteImm of the same size
 )
 
-// Ops are all that there are.
+// Ops are all that have a name.
 var Ops = []Op{Read, Write, Mixed, Message}
+
+// Writes is how many of 100 operations are writes where the others are reads; false:
+// op is no such operation.
+func (op Op) Writes() (percent int, ok bool) {
+	switch op {
+	case Read:
+		return 0, true
+	case Write:
+		return 100, true
+	case Mixed:
+		return 50, true
+	}
+	reads, ok := strings.CutPrefix(string(op), string(Mixed)+":")
+	n, err := strconv.ParseUint(reads, 10, 8)
+	if !ok || err != nil || n > 100 {
+		return 0, false
+	}
+	return 100 - int(n), true
+}
 
 // Idle is what a side does that has nothing to do.
 type Idle string
@@ -71,8 +92,8 @@ func (s *Spec) Check() error {
 		return fmt.Errorf("nothing to measure: want an operation, a size and a depth at least")
 	}
 	for _, op := range s.Ops {
-		if !slices.Contains(Ops, op) {
-			return fmt.Errorf("unknown operation %q: want one of %v", op, Ops)
+		if _, ok := op.Writes(); !ok && op != Message {
+			return fmt.Errorf("unknown operation %q: want one of %v, or mixed:95 for 95%% reads", op, Ops)
 		}
 	}
 	for _, n := range s.Sizes {

@@ -12,6 +12,7 @@ import (
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/redytier"
+	"github.com/redykv/redykv/server"
 	"github.com/redykv/redykv/ycsb"
 )
 
@@ -24,6 +25,7 @@ type Caches struct {
 	Sizes    []int // of a request, in bytes
 	InFlight int   // as in cachebench.Spec
 	Variants []CacheVariant
+	Servers  server.Pinning // of the threads of servers, in all variants
 	// Over says what the X of the measurements is.
 	Over Over
 }
@@ -155,7 +157,7 @@ func (p *cachePlan) measure(ctx context.Context, size, round int, progress ycsb.
 // ready starts what all turns use.
 func (p *cachePlan) ready(ctx context.Context) (err error) {
 	if p.mgr == nil {
-		if p.mgr, err = p.bench.manager(ctx, nil, manager.EmbedOptions{}); err != nil {
+		if p.mgr, err = p.bench.manager(ctx, nil, p.trial.Servers, manager.EmbedOptions{}); err != nil {
 			return err
 		}
 	}

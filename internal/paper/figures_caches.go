@@ -3,6 +3,7 @@ package paper
 import (
 	"github.com/redykv/redykv/internal/cachebench"
 	"github.com/redykv/redykv/redytier"
+	"github.com/redykv/redykv/server"
 )
 
 // Sections 2.2, 4.3 and 7.2: the data path.
@@ -30,6 +31,7 @@ var cacheTrials = []Trial{
 	},
 	Caches{
 		Name: "optimisations", Mode: cachebench.Callback, Ops: []cachebench.Op{cachebench.Mixed}, Sizes: []int{8}, InFlight: 8, Over: Variants,
+		Servers: server.PinNever, // those that have threads come before pinning
 		Variants: []CacheVariant{
 			{Name: "locks", C: 1, S: 1, B: 1, Q: 1, Tuning: withLocks},
 			{Name: "lock-free", C: 1, S: 1, B: 1, Q: 1, Tuning: twoSided},

@@ -15,6 +15,7 @@ import (
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/manager/model"
+	"github.com/redykv/redykv/server"
 	"github.com/redykv/redykv/ycsb"
 )
 
@@ -75,7 +76,7 @@ func (p *sloPlan) measure(ctx context.Context, i int, progress ycsb.Progress) (_
 	if err != nil {
 		return nil, err
 	}
-	mgr, err := p.bench.manager(ctx, nil, manager.EmbedOptions{Models: []*model.Model{m}, SLOMargin: p.check.Margin})
+	mgr, err := p.bench.manager(ctx, nil, server.PinAuto, manager.EmbedOptions{Models: []*model.Model{m}, SLOMargin: p.check.Margin})
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +124,7 @@ func (p *sloPlan) model(ctx context.Context, progress ycsb.Progress) (_ *model.M
 	if err != nil {
 		return nil, err
 	}
-	mgr, err := p.bench.manager(ctx, nil, manager.EmbedOptions{})
+	mgr, err := p.bench.manager(ctx, nil, server.PinAuto, manager.EmbedOptions{})
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/manager/menu"
+	"github.com/redykv/redykv/server"
 	"github.com/redykv/redykv/ycsb"
 )
 
@@ -58,10 +59,11 @@ type Bench struct {
 	leftOut []LeftOut
 }
 
-// manager starts a manager whose VMs are processes of this machine.
-func (b *Bench) manager(ctx context.Context, m *menu.Menu, opts manager.EmbedOptions) (*manager.Embedded, error) {
+// manager starts a manager whose VMs are processes of this machine, their threads
+// pinned as pinning says.
+func (b *Bench) manager(ctx context.Context, m *menu.Menu, pinning server.Pinning, opts manager.EmbedOptions) (*manager.Embedded, error) {
 	opts.Logger = b.Log
-	return cachebench.StartManager(ctx, b.Transport, b.CacheServer, m, opts)
+	return cachebench.StartManager(ctx, b.Transport, b.CacheServer, m, pinning, opts)
 }
 
 // LeftOut is what was not measured, and why.
