@@ -171,13 +171,31 @@ func (p *storePlan) ready(ctx context.Context, c cell, devices []ycsb.Device, pr
 			return errors.Join(err, os.RemoveAll(p.dir))
 		}
 		p.cache, p.memory = c.cache, c.memory
-		return p.rig.Load(ctx, progress)
+		if err := p.rig.Load(ctx, progress); err != nil {
+			return err
+		}
+		return p.warm(ctx, devices[0], progress)
 	}
 	if c.memory == p.memory {
 		return nil
 	}
 	p.memory = c.memory
 	return p.rig.SetMemory(p.shape(c).Memory)
+}
+
+// warmups is for how many runs' time a read cache is filled.
+const warmups = 5
+
+// warm fills the read cache of a new rig, by the first device, which is the fastest: what
+// the others are read through is the same cache, and is to be as full for them.
+func (p *storePlan) warm(ctx context.Context, by ycsb.Device, progress ycsb.Progress) error {
+	if p.trial.ReadCache == 0 {
+		return nil
+	}
+	_, err := p.rig.Run(ctx, ycsb.Spec{
+		Device: by, Distribution: p.trial.Distribution, Threads: slices.Max(p.trial.Threads), Duration: warmups * p.bench.Duration,
+	}, progress)
+	return err
 }
 
 // Pages of the log: small ones where memory is so, or will be.
