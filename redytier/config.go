@@ -70,8 +70,9 @@ type Config struct {
 	// Logger receives what an operator should know. Default: slog.Default().
 	Logger *slog.Logger
 	// OnEvent, if set, is told what happens to the cache's VMs, each thing
-	// once, on a goroutine of the cache's own. It must not call Delete. Memory that is
-	// lost for good is not replaced before it has returned from DataLost.
+	// once, on a goroutine of the cache's own. It must not call Delete. Memory of which
+	// nobody has a copy is not replaced, nor another VM left, before it has returned
+	// from DataLost.
 	OnEvent func(Event)
 
 	// File, if set, is read when the cache is created: its prefix of Capacity bytes

@@ -195,6 +195,9 @@ func (c *Cache) tellOfZeros(ctx context.Context) error {
 			regions = append(regions, i)
 		}
 	}
+	if len(regions) == 0 {
+		return nil
+	}
 	var events []Event
 	for _, span := range t.spans(regions) {
 		events = append(events, t.event(Event{Kind: DataLost}, span))

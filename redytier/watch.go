@@ -104,11 +104,8 @@ func (w *watcher) start(onEvent func(Event)) {
 // report passes an event on unless the watcher is stopped. It never blocks.
 func (w *watcher) report(e Event) { w.add(news{Event: e}) }
 
-// reportAll reports events, and returns when they are delivered or ctx ends.
+// reportAll reports events, one at least, and returns when they are delivered or ctx ends.
 func (w *watcher) reportAll(ctx context.Context, events []Event) error {
-	if len(events) == 0 {
-		return nil
-	}
 	told := make(chan struct{})
 	for i, e := range events {
 		n := news{Event: e}
