@@ -11,15 +11,15 @@ import (
 // BenchmarkRead reads records of 24 bytes at random addresses of a 64 MiB log,
 // 64 at a time.
 func BenchmarkRead(b *testing.B) {
-	for name, d := range map[string]device.Device{
-		"memory":    device.NewMemory(),
-		"one tier":  device.NewTiered(device.NewMemory()),
-		"two tiers": device.NewTiered(volatile(), device.NewMemory()),
-		"second":    device.NewTiered(device.NewNull(), device.NewMemory()),
-		"half second": device.NewTiered(
-			device.NewMemoryWith(device.MemoryOptions{Volatile: true, Capacity: 32 << 20}), device.NewMemory()),
+	half := device.MemoryOptions{Volatile: true, Capacity: 32 << 20}
+	for name, open := range map[string]func() device.Device{
+		"memory":      func() device.Device { return device.NewMemory() },
+		"one tier":    func() device.Device { return device.NewTiered(device.NewMemory()) },
+		"two tiers":   func() device.Device { return device.NewTiered(volatile(), device.NewMemory()) },
+		"second":      func() device.Device { return device.NewTiered(device.NewNull(), device.NewMemory()) },
+		"half second": func() device.Device { return device.NewTiered(device.NewMemoryWith(half), device.NewMemory()) },
 	} {
-		b.Run(name, func(b *testing.B) { benchmarkRead(b, d) })
+		b.Run(name, func(b *testing.B) { benchmarkRead(b, open()) })
 	}
 }
 

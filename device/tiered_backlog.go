@@ -96,14 +96,16 @@ func (q *tieredQueue) takeEcho(i, n int) uint32 {
 	if len(q.freeEchoes) == 0 {
 		q.freeEchoes = append(q.freeEchoes, uint32(len(q.slots)))
 		q.slots = append(q.slots, tieredSlot{})
+		q.copies = append(q.copies, nil)
 	}
 	s := q.freeEchoes[len(q.freeEchoes)-1]
 	q.freeEchoes = q.freeEchoes[:len(q.freeEchoes)-1]
-	sl := &q.slots[s]
-	if align := q.t.tiers[i].dev.Alignment(); cap(sl.own) < n || !aligned(sl.own, align) {
-		sl.own = AlignedBuffer(n, align)
+	own := &q.copies[int(s)-q.depth]
+	if align := q.t.tiers[i].dev.Alignment(); cap(*own) < n || !aligned(*own, align) {
+		*own = AlignedBuffer(n, align)
 	}
-	sl.buf, sl.state, sl.began = sl.own[:n], slotEcho, sinceEpoch()
+	sl := &q.slots[s]
+	sl.buf, sl.state, sl.began = (*own)[:n], slotEcho, sinceEpoch()
 	q.echoing++
 	return s
 }

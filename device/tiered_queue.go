@@ -34,6 +34,7 @@ type tieredQueue struct {
 
 	echoes     []echoes // by tier
 	freeEchoes []uint32 // slots of echoes that are over
+	copies     [][]byte // buffers of echoes, by slot from depth on
 	echoing    int      // echoes that are not
 }
 
@@ -44,7 +45,6 @@ type tieredSlot struct {
 	buf   []byte
 	err   error         // of the tiers that failed the operation
 	began time.Duration // see sinceEpoch; 0: is not measured
-	own   []byte        // of an echo: the buffer that it keeps
 	// Of a write, sets of tiers: it is under way on pending, stored on held,
 	// and was sent to set.
 	set, pending, held uint32
