@@ -10,6 +10,7 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/internal/redywire"
 )
 
@@ -17,7 +18,7 @@ import (
 // and one server thread. The ratio is to one-sided reads of the same, one at a
 // time, made in turn.
 func BenchmarkRing(b *testing.B) {
-	for _, transport := range transports {
+	for _, transport := range transport.Usable() {
 		for _, depth := range []int{1, 4, 16} {
 			b.Run(fmt.Sprintf("%s/q=%d", transport, depth), func(b *testing.B) { benchmarkRing(b, transport, depth) })
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
+	"github.com/redykv/redykv/internal/fabric/transport/transporttest"
 	"github.com/redykv/redykv/internal/redywire"
 )
 
@@ -354,7 +355,7 @@ func pullOnce(ctx context.Context, s *Server, client serverv1connect.CacheServer
 // Regions go while batches read and write them: each request is answered, with the
 // region's bytes or with StatusNoRegion, and nothing touches memory that is gone.
 func TestReleaseUnderLoad(t *testing.T) {
-	for _, transport := range transports {
+	for _, transport := range transporttest.Names(t) {
 		t.Run(transport, func(t *testing.T) {
 			_, client := newServer(t, Options{Memory: 64 << 20, Cores: 2, Transport: transport})
 			const regions = 24

@@ -13,6 +13,7 @@ import (
 	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/mem"
+	"github.com/redykv/redykv/internal/fabric/transport/transporttest"
 	"github.com/redykv/redykv/internal/redywire"
 )
 
@@ -140,7 +141,7 @@ func FuzzRing(f *testing.F) {
 // that come twice or not at all. It sees no byte of the other, changes none, and
 // does not keep the server from serving it.
 func TestHostileTenant(t *testing.T) {
-	for _, transport := range transports {
+	for _, transport := range transporttest.Names(t) {
 		t.Run(transport, func(t *testing.T) {
 			s, client := newServer(t, Options{Memory: 64 << 20, Cores: 2, Transport: transport})
 			hostile, victim := lend(t, client, "hostile", "", 2), lend(t, client, "victim", "", 2)

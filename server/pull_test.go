@@ -13,9 +13,9 @@ import (
 
 	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
+	"github.com/redykv/redykv/internal/fabric/transport"
+	"github.com/redykv/redykv/internal/fabric/transport/transporttest"
 )
-
-var transports = []string{"mem", "shm", "tcp"}
 
 // lendBig lends regions of size bytes under a grant, without threads.
 func lendBig(t testing.TB, client serverv1connect.CacheServerServiceClient, grant string, regions int, size int64) *serverv1.ConnectResponse {
@@ -65,7 +65,7 @@ func memoryOf(s *Server, grant string, region int) []byte {
 // transport and over a modelled network; the rest of the target stays as it was.
 func TestPull(t *testing.T) {
 	const size = 3*pullChunk + 12345
-	for _, transport := range transports {
+	for _, transport := range transporttest.Names(t) {
 		for _, net := range []string{"", "1:20us,100Gbit;3:1ms,1Gbit"} {
 			t.Run(transport+net, func(t *testing.T) {
 				from, fromClient := newServer(t, Options{Memory: 64 << 20, Transport: transport})
@@ -154,7 +154,7 @@ func TestPullIsChecked(t *testing.T) {
 // and holds nothing up.
 func TestPullEnds(t *testing.T) {
 	const size = 4 << 20
-	for _, transport := range transports {
+	for _, transport := range transporttest.Names(t) {
 		for name, tc := range map[string]struct {
 			end  func(from, to *Server, cancel func()) error
 			code connect.Code
@@ -257,7 +257,7 @@ func TestPullThrottle(t *testing.T) {
 // a plain copy of memory as warm as the pull finds it, made in turn.
 func BenchmarkPull(b *testing.B) {
 	const size = 256 << 20
-	for _, transport := range transports {
+	for _, transport := range transport.Usable() {
 		for _, fresh := range []bool{false, true} {
 			b.Run(fmt.Sprintf("%s/fresh=%v", transport, fresh), func(b *testing.B) { benchmarkPull(b, transport, size, fresh) })
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/fabric/transport/transporttest"
 	"github.com/redykv/redykv/internal/redywire"
 )
 
@@ -39,6 +40,7 @@ func footprint(t *testing.T) (counts [4]int) {
 // Caches come and go, thousands of them, and leave in every way there is: nothing
 // of them stays behind.
 func TestManyComeAndGo(t *testing.T) {
+	transports := transporttest.Names(t)
 	cycles := 10_000 / len(transports)
 	if testing.Short() || raceEnabled {
 		cycles = 150
@@ -123,7 +125,7 @@ func TestManyComeAndGo(t *testing.T) {
 // A client that does not take its responses waits for nobody but itself: others
 // on the same server thread are served.
 func TestSlowReader(t *testing.T) {
-	for _, transport := range transports {
+	for _, transport := range transporttest.Names(t) {
 		t.Run(transport, func(t *testing.T) {
 			_, client := newServer(t, Options{Memory: 64 << 20, Cores: 1, Transport: transport})
 			answer := lend(t, client, "cache", "", 1)
@@ -273,7 +275,7 @@ func TestRegionLargerThanMemory(t *testing.T) {
 
 // What is lent is zero, whatever was there before.
 func TestLentMemoryIsZero(t *testing.T) {
-	for _, transport := range transports {
+	for _, transport := range transporttest.Names(t) {
 		t.Run(transport, func(t *testing.T) {
 			s, client := newServer(t, Options{Memory: 4 * regionSize, Cores: 1, Transport: transport})
 			zero := make([]byte, regionSize)

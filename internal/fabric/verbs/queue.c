@@ -6,9 +6,9 @@
 #include <errno.h>
 #include <string.h>
 
-// Inline writes save the adapter a fetch of the payload. More than this makes
-// every slot of the send queue larger, to no gain.
-#define MOST_INLINE 256
+// Inline writes save the adapter a fetch of the payload. This much is asked for first;
+// devices take less, or say that they have made room for more.
+#define ASK_INLINE 1024
 
 // How many work requests are chained, or completions taken, at a time.
 #define CHAIN 64
@@ -40,8 +40,8 @@ int queue_create(struct queue *q, uint32_t sends, uint32_t receives)
 	q->cq = ibv_create_cq(q->id->verbs, sends + receives, NULL, q->channel, 0);
 	if (!q->cq)
 		return errno;
-	// No device says how much it takes inline; it says no to more.
-	for (uint32_t size = MOST_INLINE;; size /= 2) {
+	// No device says how much it takes inline, but says no to more.
+	for (uint32_t size = ASK_INLINE;; size /= 2) {
 		struct ibv_qp_init_attr attr = {
 			.send_cq = q->cq,
 			.recv_cq = q->cq,
@@ -55,7 +55,7 @@ int queue_create(struct queue *q, uint32_t sends, uint32_t receives)
 			},
 		};
 		if (rdma_create_qp(q->id, q->pd, &attr) == 0) {
-			q->inline_size = attr.cap.max_inline_data < MOST_INLINE ? attr.cap.max_inline_data : MOST_INLINE;
+			q->inline_size = attr.cap.max_inline_data;
 			return 0;
 		}
 		if (size == 0)

@@ -49,6 +49,12 @@ func TestKilledPeer(t *testing.T) {
 	fabrictest.RunKilledPeer(t, open)
 }
 
+// TestAllocations checks that nothing is allocated for an operation.
+func TestAllocations(t *testing.T) {
+	needsDevice(t)
+	fabrictest.RunAllocations(t, open)
+}
+
 // TestChurn connects and disconnects again and again.
 func TestChurn(t *testing.T) {
 	needsDevice(t)
