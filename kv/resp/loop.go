@@ -2,6 +2,7 @@ package resp
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -211,9 +212,9 @@ func (l *loop) serve(c *client, now time.Time) {
 	c.seen = now
 	err := c.in.fill()
 	switch {
-	case err == errWouldBlock:
+	case errors.Is(err, errWouldBlock):
 		return
-	case err == errTooMuchInput || err == nil && l.server.cold.Load():
+	case errors.Is(err, errTooMuchInput), err == nil && l.server.cold.Load():
 		l.promote(c)
 		return
 	case err != nil:
