@@ -95,6 +95,8 @@ func (f *storageFlags) check() error {
 		return usagef("--storage memory has all of the log in memory: it takes --redy none")
 	case f.kind == storageMemory && (f.bucket != "" || f.blockCache != 0):
 		return usagef("--storage memory has no files: it takes neither --bucket nor --block-cache")
+	case f.bucket != "" && f.commitPoint == commitRedy:
+		return usagef("--bucket has copies of what the SSD has: it takes --commit-point ssd")
 	case f.bucketEvery <= 0:
 		return usagef("--bucket-every %v: want more than nothing", f.bucketEvery)
 	case f.blockCache != 0 && (f.blockCache < blockcache.MinCapacity || f.blockCache >= f.memory):

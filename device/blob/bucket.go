@@ -52,7 +52,8 @@ func (b *bucket) try(ctx context.Context, what string, do func(ctx context.Conte
 	}
 }
 
-// sourceError is why what was to be stored could not be read: no fault of the bucket's.
+// sourceError is what no other try mends: what was to be stored cannot be read, or what
+// was read makes no sense.
 type sourceError struct{ err error }
 
 func (e *sourceError) Error() string { return e.err.Error() }

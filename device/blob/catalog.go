@@ -231,18 +231,24 @@ func (b *bucket) readCatalog(ctx context.Context, number int64) (c *catalog, err
 			return err
 		}
 		data, err := io.ReadAll(io.LimitReader(r, maxCatalog))
-		if err = errors.Join(err, r.Close()); err == nil {
-			c, err = parseCatalog(data)
+		if err = errors.Join(err, r.Close()); err != nil {
+			return err
+		}
+		if c, err = parseCatalog(data); err == nil && c.Number != number {
+			err = errors.New("it has another number")
+		}
+		if err != nil && !errors.Is(err, errDamaged) {
+			err = &sourceError{err} // it stays so
 		}
 		return err
 	})
-	switch {
-	case err == nil && c.Number != number:
-		err = errors.New("it has another number")
-	case err == nil || notFound(err) || gcerrors.Code(err) != gcerrors.Unknown:
-		return c, err
+	if errors.Is(err, errDamaged) || errors.As(err, new(*sourceError)) {
+		err = fmt.Errorf("%w: %w", ErrFormat, err)
 	}
-	return nil, fmt.Errorf("%w: %s: %w", ErrFormat, key, err)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
 // storeCatalog stores a catalog under its number, which must be free, as must be all that

@@ -239,6 +239,31 @@ func TestDamagedBucket(t *testing.T) {
 	closeAll(t, local)
 }
 
+// TestOtherFormat: a catalog of a later version is told at once, and one that cannot be
+// had now is another matter.
+func TestOtherFormat(t *testing.T) {
+	s3 := newS3(t)
+	b := openBucket(t, s3.url())
+	c := &catalog{Format: catalogFormat + 1, Number: 1}
+	data, err := c.encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.WriteAll(t.Context(), catalogKey(1), data, nil); err != nil {
+		t.Fatal(err)
+	}
+	retries := 0
+	own := &bucket{Bucket: b, patience: time.Minute, retried: func(string, error) { retries++ }}
+	if c, err := own.readCatalog(t.Context(), 1); !errors.Is(err, ErrFormat) || c != nil || retries != 0 {
+		t.Errorf("%v, %v after %d tries more", c, err, retries)
+	}
+	s3.set(func(int64, *http.Request) int { return -1 })
+	own.patience = time.Millisecond
+	if c, err := own.readCatalog(t.Context(), 1); err == nil || errors.Is(err, ErrFormat) || c != nil {
+		t.Errorf("without a connection: %v, %v", c, err)
+	}
+}
+
 // TestObjectReplaced: an object that is made again under its name, between two uploads or
 // two processes, is the new one in the bucket.
 func TestObjectReplaced(t *testing.T) {
