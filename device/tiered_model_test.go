@@ -178,6 +178,10 @@ func (m *tieredModel) reopen() {
 }
 
 func (m *tieredModel) close() {
+	m.p.Drain()
+	for _, f := range m.faulty {
+		f.Release() // a queue waits for copies of writes, too, that a tier is still to answer
+	}
 	m.p.Close()
 	for i, tier := range m.d.Metrics() {
 		if i == len(m.parts)-1 && (!tier.Healthy || tier.WriteErrors+tier.ReadErrors > 0) {

@@ -89,6 +89,7 @@ func (r *random) configuration() *managerv1.Configuration {
 
 func (r *random) allocate(ctx context.Context) error {
 	req := &managerv1.AllocateRequest{Capacity: 1 + r.rng.Uint64N(12<<20), RegionSize: randomRegion, Configuration: r.configuration()}
+	now := r.world.clock.read() // before, as the lease may begin before others move the clock on
 	answer, err := r.world.m.allocate(ctx, req)
 	if err != nil {
 		return only(err, connect.CodeUnavailable)
@@ -100,7 +101,7 @@ func (r *random) allocate(ctx context.Context) error {
 	if regions*answer.GetRegionSize() < req.Capacity {
 		return fmt.Errorf("%d regions for %d bytes", regions, req.Capacity)
 	}
-	h := &holding{id: answer.GetCacheId(), renewed: r.world.clock.read(), capacity: req.Capacity, shares: grantedOf(answer.GetShares())}
+	h := &holding{id: answer.GetCacheId(), renewed: now, capacity: req.Capacity, shares: grantedOf(answer.GetShares())}
 	r.world.connect(h.id, answer.GetShares())
 	r.caches = append(r.caches, h)
 	return nil
