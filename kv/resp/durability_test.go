@@ -100,13 +100,14 @@ func TestEverySecond(t *testing.T) {
 	for _, takes := range []time.Duration{10 * time.Millisecond, 900 * time.Millisecond, 3 * time.Second} {
 		t.Run(takes.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				begun := time.Time{} // of the last commit that has ended
+				var begun atomic.Pointer[time.Time] // of the last commit that has ended
+				begun.Store(new(time.Time))
 				var c *committer
 				commits := 0
 				c = newCommitter(func(context.Context) error {
 					at := time.Now()
 					time.Sleep(takes)
-					begun = at
+					begun.Store(&at)
 					commits++
 					return nil
 				}, DurabilityEverySecond, quietly)
@@ -118,7 +119,7 @@ func TestEverySecond(t *testing.T) {
 						t.Fatal(err)
 					}
 					written = append(written, at)
-					for len(written) > 0 && !written[0].After(begun) {
+					for len(written) > 0 && !written[0].After(*begun.Load()) {
 						written = written[1:]
 					}
 					if len(written) > 0 && time.Since(written[0]) > mostAtRisk {
@@ -126,7 +127,7 @@ func TestEverySecond(t *testing.T) {
 					}
 				}
 				c.stop()
-				if len(written) > 0 && written[len(written)-1].After(begun) {
+				if len(written) > 0 && written[len(written)-1].After(*begun.Load()) {
 					t.Error("the last writes are not durable at the end")
 				}
 				if most := int(30*time.Second/commitDelay) + 2; commits == 0 || commits > most {
