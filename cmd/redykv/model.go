@@ -14,7 +14,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/redykv/redykv/internal/bench"
 	"github.com/redykv/redykv/internal/cachebench"
 	"github.com/redykv/redykv/internal/fabric/mem"
 	"github.com/redykv/redykv/internal/fabric/transport"
@@ -78,7 +77,7 @@ nothing else to do meanwhile.`,
 	flags.IntVar(&f.spec.Threads, "threads", 0, "most client and server threads together, 0 for any number (default: this machine's processors, unless --connect says that servers are elsewhere)")
 	flags.IntVar(&f.spec.QueueDepth, "queue-depth", 16, "most batches in flight on a connection: the limit of the network card")
 	flags.DurationVar(&f.spec.PerPoint, "duration-per-point", time.Second, "time for each configuration, its reads, writes and repeats together")
-	flags.IntVar(&f.spec.Repeats, "repeats", bench.Laps, "measurements of each configuration, of which the second fastest counts")
+	flags.IntVar(&f.spec.Repeats, "repeats", modelbench.DefaultRepeats, "measurements of each configuration, of which the second fastest counts")
 	flags.StringVar(&f.idle, "idle", "", "what a thread does that has nothing to do: "+fabricbench.Names(fabricbench.Idles)+" (default wait on tcp, otherwise poll)")
 	flags.Var(&f.capacity, "capacity", "size of the cache that is measured")
 	flags.StringVar(&f.connect, "connect", "", "`URL` of a manager that finds the memory")

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/redykv/redykv/internal/bench"
 	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/internal/fabricbench"
 	"github.com/redykv/redykv/internal/modelbench"
@@ -62,7 +61,7 @@ the kind that the model was measured on.`,
 	flags.Float64Var(&f.spec.Margin, "slo-margin", manager.DefaultSLOMargin, "how much better than an SLO a configuration has to be predicted, as a part of its bounds")
 	flags.Uint64Var(&f.spec.Seed, "seed", 1, "of the SLOs that are drawn")
 	flags.DurationVar(&f.spec.Duration, "duration", time.Second, "time of the measurement of each cache, its reads, writes and repeats together")
-	flags.IntVar(&f.spec.Repeats, "repeats", bench.Laps, "measurements of each cache, of which the second fastest counts")
+	flags.IntVar(&f.spec.Repeats, "repeats", modelbench.DefaultRepeats, "measurements of each cache, of which the second fastest counts")
 	flags.Var(&f.capacity, "capacity", "size of each cache: that of the model's")
 	flags.StringVar(&f.idle, "idle", "", "what a thread does that has nothing to do: "+fabricbench.Names(fabricbench.Idles)+" (default wait on tcp, otherwise poll)")
 	flags.StringVar(&f.jsonPath, "json", "", "file for the results as JSON lines")

@@ -32,6 +32,11 @@ func (s *CheckSpec) measuring() measuring {
 	return measuring{s.Transport, s.Net, s.Capacity, s.Idle, s.Duration, s.Repeats, s.Log}
 }
 
+// DefaultRepeats is how often a configuration is measured unless said otherwise. Short
+// slices, so that some have no other process on either processor: threads that poll
+// lose a whole slice to one that does.
+const DefaultRepeats = 27
+
 // MinRepeats is the fewest repeats of which one says something (A22).
 const MinRepeats = 3
 
