@@ -7,16 +7,15 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/slots"
 )
 
 // queue is a queue of the local device, and one of the reads that take the bucket.
 type queue struct {
 	d      *Device
-	depth  int
 	local  device.Queue
 	remote device.Queue
-	slots  []slot
-	free   []uint64
+	slots  slots.Table[slot]
 	under  [2]int // operations under way, on local and remote
 	// ready are events that Wait has polled, from taken on.
 	ready   []device.Completion
@@ -44,29 +43,15 @@ func (d *Device) NewQueue(depth int) (device.Queue, error) {
 	if err != nil {
 		return nil, errors.Join(err, local.Close())
 	}
-	q := &queue{d: d, depth: depth, local: local, remote: remote, slots: make([]slot, depth), free: make([]uint64, depth)}
-	for i := range q.free {
-		q.free[i] = uint64(depth - 1 - i)
-	}
-	return q, nil
+	return &queue{d: d, local: local, remote: remote, slots: slots.New[slot](depth)}, nil
 }
 
+// take fills a free slot.
 func (q *queue) take(op slot) (uint64, error) {
 	if q.closed {
 		return 0, device.ErrClosed
 	}
-	if len(q.free) == 0 {
-		return 0, device.ErrQueueFull
-	}
-	n := q.free[len(q.free)-1]
-	q.free = q.free[:len(q.free)-1]
-	q.slots[n] = op
-	return n, nil
-}
-
-func (q *queue) release(n uint64) {
-	q.slots[n] = slot{}
-	q.free = append(q.free, n)
+	return q.slots.Take(op)
 }
 
 // Read implements device.Queue.
@@ -95,7 +80,7 @@ func (q *queue) Write(src []byte, addr int64, tag uint64) error {
 	if err != nil {
 		return err
 	}
-	s := &q.slots[n]
+	s := q.slots.At(n)
 	q.under[0]++
 	if s.counts() {
 		q.d.beginWrite(s.span())
@@ -118,11 +103,11 @@ func (s *slot) span() span { return span{s.addr, s.addr + int64(len(s.buf))} }
 // ended takes an operation out.
 func (q *queue) ended(n uint64) {
 	which := 0
-	if q.slots[n].remote {
+	if q.slots.At(n).remote {
 		which = 1
 	}
 	q.under[which]--
-	q.release(n)
+	q.slots.Release(n)
 }
 
 // Submit implements device.Queue.
@@ -164,7 +149,7 @@ func (q *queue) poll(done []device.Completion) (n int) {
 		for i := range done[n : n+k] {
 			c := &done[n+i]
 			slot := c.Tag
-			c.Tag = q.slots[slot].tag
+			c.Tag = q.slots.At(slot).tag
 			q.ended(slot)
 		}
 		n += k
@@ -177,7 +162,7 @@ func (q *queue) poll(done []device.Completion) (n int) {
 // not, for that is found out here.
 func (q *queue) settleLocal(c device.Completion) (_ device.Completion, over bool) {
 	n := c.Tag
-	s := &q.slots[n]
+	s := q.slots.At(n)
 	c.Tag, c.Tier = s.tag, 0
 	switch {
 	case s.write && c.Event == device.Committed:
@@ -265,7 +250,7 @@ func (q *queue) Close() error {
 	if q.closed {
 		return nil
 	}
-	for len(q.free) < q.depth || q.taken < len(q.ready) {
+	for q.slots.Used() > 0 || q.taken < len(q.ready) {
 		if err := q.Wait(context.Background()); err != nil {
 			return err
 		}

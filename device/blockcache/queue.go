@@ -7,14 +7,14 @@ import (
 	"slices"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/slots"
 )
 
 // queue is a queue of the device, whose operations it numbers by slot.
 type queue struct {
 	c      *Cache
 	inner  device.Queue
-	slots  []slot
-	free   []uint64
+	slots  slots.Table[slot]
 	ready  []event // to be polled, from taken on
 	taken  int
 	late   []uint64 // slots whose operation the device's queue had no room for
@@ -47,11 +47,7 @@ func (c *Cache) NewQueue(depth int) (device.Queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &queue{c: c, inner: inner, slots: make([]slot, depth), free: make([]uint64, depth), ready: make([]event, 0, depth)}
-	for i := range q.free {
-		q.free[i] = uint64(depth - 1 - i)
-	}
-	return q, nil
+	return &queue{c: c, inner: inner, slots: slots.New[slot](depth), ready: make([]event, 0, depth)}, nil
 }
 
 // take fills a free slot.
@@ -59,18 +55,7 @@ func (q *queue) take(op slot) (uint64, error) {
 	if q.closed {
 		return 0, device.ErrClosed
 	}
-	if len(q.free) == 0 {
-		return 0, device.ErrQueueFull
-	}
-	n := q.free[len(q.free)-1]
-	q.free = q.free[:len(q.free)-1]
-	q.slots[n] = op
-	return n, nil
-}
-
-func (q *queue) release(n uint64) {
-	q.slots[n] = slot{}
-	q.free = append(q.free, n)
+	return q.slots.Take(op)
 }
 
 // Read implements device.Queue.
@@ -81,7 +66,7 @@ func (q *queue) Read(dst []byte, addr int64, tag uint64) error {
 	if err != nil {
 		return err
 	}
-	switch s := &q.slots[n]; {
+	switch s := q.slots.At(n); {
 	case !ok:
 	case q.c.get(dst, addr, first, blocks):
 		q.c.hits.Add(1)
@@ -112,14 +97,14 @@ func (q *queue) Write(src []byte, addr int64, tag uint64) error {
 func (q *queue) start(n uint64) error {
 	err := q.hand(n)
 	if err != nil {
-		q.release(n)
+		q.slots.Release(n)
 	}
 	return err
 }
 
 // hand gives an operation to the device's queue.
 func (q *queue) hand(n uint64) error {
-	switch s := &q.slots[n]; {
+	switch s := q.slots.At(n); {
 	case s.write:
 		return q.inner.Write(s.buf, s.addr, n)
 	case s.blocks != nil:
@@ -167,8 +152,8 @@ func (q *queue) Poll(done []device.Completion) (n int) {
 
 // ended frees the slot of an operation that a completion is the last event of.
 func (q *queue) ended(c device.Completion, slot uint64) {
-	if c.Event != device.Committed && slot < uint64(len(q.slots)) {
-		q.release(slot)
+	if c.Event != device.Committed && q.slots.Has(slot) {
+		q.slots.Release(slot)
 	}
 }
 
@@ -177,10 +162,10 @@ func (q *queue) ended(c device.Completion, slot uint64) {
 // not wanted. Then the bytes are read alone.
 func (q *queue) settled(c device.Completion) (_ device.Completion, over bool) {
 	n := c.Tag
-	if n >= uint64(len(q.slots)) {
+	if !q.slots.Has(n) {
 		return device.Completion{Tag: n, Err: errLost}, true
 	}
-	s := &q.slots[n]
+	s := q.slots.At(n)
 	c.Tag = s.tag
 	switch {
 	case s.write && c.Event == device.Committed:
@@ -212,7 +197,7 @@ func (q *queue) handLate() {
 		}
 		q.late = slices.Delete(q.late, 0, 1)
 		if err != nil {
-			s := &q.slots[n]
+			s := q.slots.At(n)
 			err = fmt.Errorf("%d bytes at %d: %w", len(s.buf), s.addr, err)
 			q.ready = append(q.ready, event{device.Completion{Tag: s.tag, Err: err}, n})
 		}
@@ -224,7 +209,7 @@ func (q *queue) Wait(ctx context.Context) error {
 	if q.closed {
 		return device.ErrClosed
 	}
-	for len(q.free) < len(q.slots) && q.taken == len(q.ready) {
+	for q.slots.Used() > 0 && q.taken == len(q.ready) {
 		if q.gather(); q.taken < len(q.ready) {
 			break
 		}
@@ -252,7 +237,7 @@ func (q *queue) Close() error {
 	if q.closed {
 		return nil
 	}
-	for len(q.free) < len(q.slots) {
+	for q.slots.Used() > 0 {
 		if err := q.Wait(context.Background()); err != nil {
 			return err
 		}
