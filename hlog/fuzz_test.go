@@ -2,13 +2,13 @@ package hlog
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"log/slog"
 	"testing"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/device/devicetest"
 	"github.com/redykv/redykv/internal/epoch"
 )
 
@@ -39,19 +39,8 @@ func logBytes(layout Layout, pages int) []byte {
 // put writes to a device, which is started.
 func put(t *testing.T, dev device.Device, b []byte, addr int64) {
 	t.Helper()
-	q, err := dev.NewQueue(1)
-	if err == nil {
-		err = errors.Join(q.Write(b, addr, 0), q.Submit(), q.Wait(context.Background()))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	var done [1]device.Completion
-	if q.Poll(done[:]) != 1 || done[0].Err != nil {
-		t.Fatal(done[0].Err)
-	}
-	if err := q.Close(); err != nil {
-		t.Fatal(err)
+	if c := devicetest.Write(t, dev, b, addr); c.Err != nil {
+		t.Fatal(c.Err)
 	}
 }
 

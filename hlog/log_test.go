@@ -122,13 +122,7 @@ func TestScanFindsDamage(t *testing.T) {
 			if err := l.Persist(context.Background(), tail); err != nil {
 				t.Fatal(err)
 			}
-			q, err := dev.NewQueue(1)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := errors.Join(q.Write(binary.LittleEndian.AppendUint64(nil, tc.word), tc.at, 0), q.Submit(), q.Close()); err != nil {
-				t.Fatal(err)
-			}
+			put(t, dev, binary.LittleEndian.AppendUint64(nil, tc.word), tc.at)
 			again, _ := openLog(t, dev, FirstAddress, tail)
 			if _, err := again.Scan(FirstAddress, tail, func(int64, Image) error { return nil }); !errors.Is(err, ErrCorrupt) {
 				t.Errorf("Scan: %v", err)

@@ -258,13 +258,7 @@ func TestWalkRefusesDamage(t *testing.T) {
 	}
 	write := func(word uint64, at int64) {
 		t.Helper()
-		q, err := dev.NewQueue(1)
-		if err == nil {
-			err = errors.Join(q.Write(binary.LittleEndian.AppendUint64(nil, word), at, 0), q.Submit(), q.Close())
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		put(t, dev, binary.LittleEndian.AppendUint64(nil, word), at)
 	}
 	victim := l.records[20]
 	for name, header := range map[string]uint64{

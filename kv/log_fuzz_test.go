@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/device/devicetest"
 	"github.com/redykv/redykv/hlog"
 )
 
@@ -52,15 +53,10 @@ func committedLog(f *testing.F, keySize, valueSize, records int) []byte {
 		f.Fatal(err)
 	}
 	b := make([]byte, st.log.Tail()-hlog.FirstAddress)
-	q, err := disk.NewQueue(1)
-	if err == nil {
-		err = errors.Join(q.Read(b, hlog.FirstAddress, 0), q.Submit())
+	if c := devicetest.Read(f, disk, b, hlog.FirstAddress); c.Err != nil {
+		f.Fatal(c.Err)
 	}
-	var done [1]device.Completion
-	if err != nil || q.Poll(done[:]) != 1 || done[0].Err != nil {
-		f.Fatal(err, done[0].Err)
-	}
-	closeAll(f, q, st)
+	closeAll(f, st)
 	return b
 }
 

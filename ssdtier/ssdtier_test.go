@@ -248,28 +248,6 @@ func testTruncateGivesSpaceBack(t *testing.T) {
 	p.ReadFails(make([]byte, 1), int64(tail), device.ErrNotHeld)
 }
 
-// readOne reads on a queue of its own.
-func readOne(t *testing.T, d *Device, dst []byte, addr int64) device.Completion {
-	t.Helper()
-	q, err := d.NewQueue(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := q.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	if err := errors.Join(q.Read(dst, addr, 7), q.Submit(), q.Wait(context.Background())); err != nil {
-		t.Fatal(err)
-	}
-	var done [2]device.Completion
-	if n := q.Poll(done[:]); n != 1 || done[0].Tag != 7 {
-		t.Fatalf("%d completions, the first %+v", n, done[0])
-	}
-	return done[0]
-}
-
 // TestAlignment reads across every border at every offset around it, with and
 // without alignment of address, length and memory.
 func TestAlignment(t *testing.T) { overEngines(t, testAlignment) }
@@ -309,19 +287,8 @@ func testMisalignedWrites(t *testing.T) {
 		src  []byte
 		addr int64
 	}{{buf[:block], 1}, {buf[:block-1], 0}, {buf[1 : block+1], 0}} {
-		q, err := d.NewQueue(1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(q.Write(tc.src, tc.addr, 1), q.Submit(), q.Wait(context.Background())); err != nil {
-			t.Fatal(err)
-		}
-		var done [1]device.Completion
-		if q.Poll(done[:]) != 1 || done[0].Err == nil {
-			t.Errorf("write of %d bytes at %d: %+v, want an error", len(tc.src), tc.addr, done[0])
-		}
-		if err := q.Close(); err != nil {
-			t.Error(err)
+		if c := devicetest.Write(t, d, tc.src, tc.addr); c.Err == nil {
+			t.Errorf("write of %d bytes at %d: %+v, want an error", len(tc.src), tc.addr, c)
 		}
 	}
 }

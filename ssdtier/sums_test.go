@@ -18,28 +18,15 @@ import (
 func readAll(t *testing.T, d *Device, from, to int64) ([]byte, error) {
 	t.Helper()
 	dst := make([]byte, to-from)
-	c := readOne(t, d, dst, from)
-	return dst, c.Err
+	return dst, devicetest.Read(t, d, dst, from).Err
 }
 
 // writeBlocks writes content at an address and returns the outcome.
 func writeBlocks(t *testing.T, d *Device, content []byte, addr int64) error {
 	t.Helper()
-	q, err := d.NewQueue(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = q.Close() }()
 	src := device.AlignedBuffer(len(content), d.Alignment())
 	copy(src, content)
-	if err := errors.Join(q.Write(src, addr, 1), q.Submit(), q.Wait(t.Context())); err != nil {
-		t.Fatal(err)
-	}
-	var done [1]device.Completion
-	if q.Poll(done[:]) != 1 {
-		t.Fatal("no completion")
-	}
-	return done[0].Err
+	return devicetest.Write(t, d, src, addr).Err
 }
 
 // alter changes one byte of a file.

@@ -41,26 +41,8 @@ func filled(t *testing.T, local device.Device, b *gcblob.Bucket, opts Options, n
 // read reads n bytes at an address.
 func read(t *testing.T, d device.Device, n int, addr int64) ([]byte, error) {
 	t.Helper()
-	q, err := d.NewQueue(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := q.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
 	dst := make([]byte, n)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	if err := errors.Join(q.Read(dst, addr, 7), q.Submit(), q.Wait(ctx)); err != nil {
-		t.Fatal(err)
-	}
-	var done [2]device.Completion
-	if n := q.Poll(done[:]); n != 1 || done[0].Tag != 7 {
-		t.Fatalf("%d completions: %+v", n, done)
-	}
-	return dst, done[0].Err
+	return dst, devicetest.Read(t, d, dst, addr).Err
 }
 
 // TestUnreliable: requests fail, connections break, answers are cut short; uploads and

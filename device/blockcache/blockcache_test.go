@@ -2,7 +2,6 @@ package blockcache
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -88,28 +87,6 @@ func log(t *testing.T, dev device.Device, n int) []byte {
 	return content
 }
 
-// read reads n bytes and returns the completion.
-func read(t *testing.T, dev device.Device, dst []byte, addr int64) device.Completion {
-	t.Helper()
-	q, err := dev.NewQueue(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := q.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	if err := errors.Join(q.Read(dst, addr, 7), q.Submit(), q.Wait(context.Background())); err != nil {
-		t.Fatal(err)
-	}
-	var done [2]device.Completion
-	if n := q.Poll(done[:]); n != 1 || done[0].Tag != 7 {
-		t.Fatalf("%d completions: %+v", n, done)
-	}
-	return done[0]
-}
-
 // TestHits: what was read once comes from memory, even if the device would fail now,
 // and nothing else does.
 func TestHits(t *testing.T) {
@@ -127,7 +104,7 @@ func TestHits(t *testing.T) {
 	check := func(addr int64, n int) {
 		t.Helper()
 		dst := make([]byte, n)
-		if got := read(t, c, dst, addr); got.Err != nil || got.N != n || !bytes.Equal(dst, content[addr:addr+int64(n)]) {
+		if got := devicetest.Read(t, c, dst, addr); got.Err != nil || got.N != n || !bytes.Equal(dst, content[addr:addr+int64(n)]) {
 			t.Fatalf("%d bytes at %d: %+v, or wrong bytes", n, addr, got)
 		}
 	}
@@ -140,7 +117,7 @@ func TestHits(t *testing.T) {
 	inner.Set(device.FaultyOptions{ReadError: 1})
 	check(4100, 12_000)
 	want(2, 2)
-	if got := read(t, c, make([]byte, 10), 100_000); !errors.Is(got.Err, device.ErrFault) {
+	if got := devicetest.Read(t, c, make([]byte, 10), 100_000); !errors.Is(got.Err, device.ErrFault) {
 		t.Errorf("a block that is not cached, from a device that fails: %+v", got)
 	}
 	inner.Set(device.FaultyOptions{})
@@ -154,7 +131,7 @@ func TestHits(t *testing.T) {
 	if err := c.Truncate(6000); err != nil {
 		t.Fatal(err)
 	}
-	if got := read(t, c, make([]byte, 10), 5000); !errors.Is(got.Err, device.ErrNotHeld) {
+	if got := devicetest.Read(t, c, make([]byte, 10), 5000); !errors.Is(got.Err, device.ErrNotHeld) {
 		t.Errorf("below the begin: %+v", got)
 	}
 	check(6000, 100) // its block begins below: it is not read whole
@@ -241,12 +218,12 @@ func TestStartForgets(t *testing.T) {
 	defer closeAll(t, c)
 	content := log(t, c, 64<<10)
 	dst := make([]byte, 100)
-	read(t, c, dst, 5000)
+	devicetest.Read(t, c, dst, 5000)
 	c.blocks.Wait()
 	if err := c.Start(4096); err != nil {
 		t.Fatal(err)
 	}
-	if got := read(t, c, dst, 5000); !errors.Is(got.Err, device.ErrNotHeld) {
+	if got := devicetest.Read(t, c, dst, 5000); !errors.Is(got.Err, device.ErrNotHeld) {
 		t.Errorf("above the end of a log that was started again: %+v", got)
 	}
 	p := devicetest.NewPump(t, c, 1)
@@ -268,7 +245,7 @@ func TestDamagedNeighbour(t *testing.T) {
 	content := log(t, c, 64<<10)
 	inner.Set(device.FaultyOptions{FailRead: 1})
 	dst := make([]byte, 100)
-	if got := read(t, c, dst, 5000); got.Err != nil || !bytes.Equal(dst, content[5000:5100]) {
+	if got := devicetest.Read(t, c, dst, 5000); got.Err != nil || !bytes.Equal(dst, content[5000:5100]) {
 		t.Errorf("%+v, or wrong bytes", got)
 	}
 }

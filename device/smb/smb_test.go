@@ -134,16 +134,7 @@ func content(seed byte, n int) []byte {
 // write writes bytes and returns what the device says.
 func write(t testing.TB, d device.Device, b []byte, addr int64) error {
 	t.Helper()
-	q, err := d.NewQueue(1)
-	if err != nil {
-		return err
-	}
-	err = errors.Join(q.Write(b, addr, 0), q.Wait(t.Context()))
-	var done [1]device.Completion
-	if n := q.Poll(done[:]); err == nil && n != 1 {
-		t.Error("Wait returned, and Poll has nothing")
-	}
-	return errors.Join(err, done[0].Err, q.Close())
+	return devicetest.Write(t, d, b, addr).Err
 }
 
 func TestConformance(t *testing.T) {
