@@ -89,6 +89,15 @@ func (w *worker) setKey(table, key string) {
 	w.key = append(w.key, key...)
 }
 
+// setRow makes w.row the row of these fields.
+func (w *worker) setRow(values map[string][]byte) {
+	w.names = sortedNames(w.names[:0], values)
+	w.row = w.row[:0]
+	for _, name := range w.names {
+		w.row = appendField(w.row, name, values[name])
+	}
+}
+
 // merge is the kv.Modifier of Update.
 func (w *worker) merge(u *kv.Update) kv.Verdict {
 	u.New, w.merging = mergeRow(u.New, u.Old, w.fields, w.names)
@@ -189,11 +198,7 @@ func (db *DB) Insert(ctx context.Context, table, key string, values map[string][
 		return err
 	}
 	w.setKey(table, key)
-	w.names = sortedNames(w.names[:0], values)
-	w.row = w.row[:0]
-	for _, name := range w.names {
-		w.row = appendField(w.row, name, values[name])
-	}
+	w.setRow(values)
 	if err := w.session.Upsert(w.key, w.row); err != nil {
 		return db.check(fmt.Errorf("goycsb: insert %s/%s: %w", table, key, err))
 	}

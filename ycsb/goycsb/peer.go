@@ -115,11 +115,7 @@ func (db *peerDB) Insert(ctx context.Context, table, key string, values map[stri
 		return err
 	}
 	w.setKey(table, key)
-	w.names = sortedNames(w.names[:0], values)
-	w.row = w.row[:0]
-	for _, name := range w.names {
-		w.row = appendField(w.row, name, values[name])
-	}
+	w.setRow(values)
 	return db.store.Write([]peers.Pair{{Key: w.key, Value: w.row}})
 }
 
