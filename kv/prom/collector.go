@@ -6,6 +6,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/promtable"
 	"github.com/redykv/redykv/kv"
 )
 
@@ -14,54 +16,34 @@ type Source interface{ Metrics() kv.Metrics }
 
 // collector asks its source once for every scrape. Its fields do not change.
 type collector struct {
-	source   Source
-	families []*prometheus.Desc // in the order of the variable families
-	tiers    []*prometheus.Desc // in that of tierFamilies
+	source Source
+	store  promtable.Table[kv.Metrics]
+	tiers  promtable.Table[device.TierMetrics]
 }
 
 // NewCollector returns a collector for every number of [kv.Metrics]. All that it
 // collects has the labels, which may be nil: they tell the stores of a process
 // apart.
 func NewCollector(source Source, labels prometheus.Labels) prometheus.Collector {
-	c := &collector{source: source}
-	for _, f := range families {
-		var names []string
-		if f.label != "" {
-			names = []string{f.label}
-		}
-		c.families = append(c.families, prometheus.NewDesc(namespace+f.name, f.help, names, labels))
+	return &collector{
+		source: source,
+		store:  promtable.New(namespace, labels, families),
+		tiers:  promtable.New(namespace+"tier_", labels, tierFamilies, "tier", "name"),
 	}
-	for _, f := range tierFamilies {
-		c.tiers = append(c.tiers, prometheus.NewDesc(namespace+"tier_"+f.name, f.help, []string{"tier", "name"}, labels))
-	}
-	return c
 }
 
 // Describe implements [prometheus.Collector].
 func (c *collector) Describe(to chan<- *prometheus.Desc) {
-	for _, list := range [][]*prometheus.Desc{c.families, c.tiers} {
-		for _, d := range list {
-			to <- d
-		}
-	}
+	c.store.Describe(to)
+	c.tiers.Describe(to)
 }
 
 // Collect implements [prometheus.Collector].
 func (c *collector) Collect(to chan<- prometheus.Metric) {
 	m := c.source.Metrics()
-	for i, f := range families {
-		for _, s := range f.samples {
-			var values []string
-			if f.label != "" {
-				values = []string{s.label}
-			}
-			to <- prometheus.MustNewConstMetric(c.families[i], f.kind, s.value(&m), values...)
-		}
-	}
+	c.store.Collect(to, &m)
 	for number := range m.Tiers {
 		t := &m.Tiers[number]
-		for i, f := range tierFamilies {
-			to <- prometheus.MustNewConstMetric(c.tiers[i], f.kind, f.value(t), strconv.Itoa(number), t.Name)
-		}
+		c.tiers.Collect(to, t, strconv.Itoa(number), t.Name)
 	}
 }

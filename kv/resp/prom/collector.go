@@ -4,6 +4,7 @@ package prom
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/redykv/redykv/internal/promtable"
 	"github.com/redykv/redykv/kv/resp"
 )
 
@@ -15,9 +16,9 @@ type Source interface {
 
 // collector asks its source once for every scrape. Its fields do not change.
 type collector struct {
-	source   Source
-	families []*prometheus.Desc // in the order of the variable families
-	latency  *prometheus.Desc
+	source  Source
+	numbers promtable.Table[resp.Metrics]
+	latency *prometheus.Desc
 	// Of each command that was called:
 	calls, seconds *prometheus.Desc
 }
@@ -25,72 +26,46 @@ type collector struct {
 // namespace begins every name.
 const namespace = "redykv_server_"
 
-// family is one name, with a sample for each value of its label, or without a label
-// and with one sample.
-type family struct {
-	name, help string
-	kind       prometheus.ValueType
-	label      string
-	samples    []sample
-}
-
-type sample struct {
-	label string // its value
-	value func(m *resp.Metrics) float64
-}
-
-var families = []family{
-	{"clients", "Clients that are connected.", prometheus.GaugeValue, "", []sample{
-		{"", func(m *resp.Metrics) float64 { return float64(m.Clients) }},
-	}},
-	{"connections_total", "Connections that were accepted.", prometheus.CounterValue, "", []sample{
-		{"", func(m *resp.Metrics) float64 { return float64(m.Connections) }},
-	}},
-	{"disconnected_total", "Connections that the server ended, by reason.", prometheus.CounterValue, "reason", []sample{
-		{"rejected", func(m *resp.Metrics) float64 { return float64(m.Rejected) }},
-		{"idle", func(m *resp.Metrics) float64 { return float64(m.Idle) }},
-		{"slow", func(m *resp.Metrics) float64 { return float64(m.Slow) }},
-	}},
-	{"commands_total", "Commands that were carried out or refused.", prometheus.CounterValue, "", []sample{
-		{"", func(m *resp.Metrics) float64 { return float64(m.Commands) }},
-	}},
-	{"bytes_total", "Bytes received from clients and sent to them.", prometheus.CounterValue, "direction", []sample{
-		{"in", func(m *resp.Metrics) float64 { return float64(m.BytesIn) }},
-		{"out", func(m *resp.Metrics) float64 { return float64(m.BytesOut) }},
-	}},
-	{"buffer_bytes", "Memory for commands that have not arrived whole and replies that have not been taken.", prometheus.GaugeValue, "of", []sample{
-		{"requests", func(m *resp.Metrics) float64 { return float64(m.RequestBytes) }},
-		{"replies", func(m *resp.Metrics) float64 { return float64(m.ReplyBytes) }},
-	}},
+var families = []promtable.Family[resp.Metrics]{
+	promtable.Gauge("clients", "Clients that are connected.",
+		promtable.Number(func(m *resp.Metrics) int { return m.Clients })),
+	promtable.Counter("connections_total", "Connections that were accepted.",
+		promtable.Number(func(m *resp.Metrics) uint64 { return m.Connections })),
+	promtable.Counter("disconnected_total", "Connections that the server ended, by reason.", promtable.By("reason",
+		promtable.Of("rejected", func(m *resp.Metrics) uint64 { return m.Rejected }),
+		promtable.Of("idle", func(m *resp.Metrics) uint64 { return m.Idle }),
+		promtable.Of("slow", func(m *resp.Metrics) uint64 { return m.Slow }),
+	)),
+	promtable.Counter("commands_total", "Commands that were carried out or refused.",
+		promtable.Number(func(m *resp.Metrics) uint64 { return m.Commands })),
+	promtable.Counter("bytes_total", "Bytes received from clients and sent to them.", promtable.By("direction",
+		promtable.Of("in", func(m *resp.Metrics) uint64 { return m.BytesIn }),
+		promtable.Of("out", func(m *resp.Metrics) uint64 { return m.BytesOut }),
+	)),
+	promtable.Gauge("buffer_bytes", "Memory for commands that have not arrived whole and replies that have not been taken.", promtable.By("of",
+		promtable.Of("requests", func(m *resp.Metrics) int64 { return m.RequestBytes }),
+		promtable.Of("replies", func(m *resp.Metrics) int64 { return m.ReplyBytes }),
+	)),
 }
 
 // NewCollector returns a collector for every number of [resp.Metrics]. All that it
 // collects has the labels, which may be nil: they tell the servers of a process
 // apart.
 func NewCollector(source Source, labels prometheus.Labels) prometheus.Collector {
-	c := &collector{
-		source: source,
+	return &collector{
+		source:  source,
+		numbers: promtable.New(namespace, labels, families),
 		latency: prometheus.NewDesc(namespace+"batch_seconds",
 			"Time from the arrival of a batch of commands to the moment when its replies are sent.", nil, labels),
 		calls: prometheus.NewDesc(namespace+"command_calls_total", "Calls of each command.", []string{"command"}, labels),
 		seconds: prometheus.NewDesc(namespace+"command_seconds_total",
 			"Time of each command's calls, from the arrival of their batches to when all replies of these were ready.", []string{"command"}, labels),
 	}
-	for _, f := range families {
-		var names []string
-		if f.label != "" {
-			names = []string{f.label}
-		}
-		c.families = append(c.families, prometheus.NewDesc(namespace+f.name, f.help, names, labels))
-	}
-	return c
 }
 
 // Describe implements [prometheus.Collector].
 func (c *collector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range c.families {
-		to <- d
-	}
+	c.numbers.Describe(to)
 	to <- c.latency
 	to <- c.calls
 	to <- c.seconds
@@ -99,15 +74,7 @@ func (c *collector) Describe(to chan<- *prometheus.Desc) {
 // Collect implements [prometheus.Collector].
 func (c *collector) Collect(to chan<- prometheus.Metric) {
 	m := c.source.Metrics()
-	for i, f := range families {
-		for _, s := range f.samples {
-			var values []string
-			if f.label != "" {
-				values = []string{s.label}
-			}
-			to <- prometheus.MustNewConstMetric(c.families[i], f.kind, s.value(&m), values...)
-		}
-	}
+	c.numbers.Collect(to, &m)
 	buckets, n := make(map[float64]uint64), uint64(0)
 	for i, count := range m.Latency.Counts {
 		n += count
