@@ -14,6 +14,17 @@ type pebbleStore struct{ db *pebble.DB }
 func openPebble(opts Options) (Store, error) {
 	cache := pebble.NewCache(opts.Memory)
 	defer cache.Unref() // the database holds it
+	db, err := pebble.Open(opts.Dir, PebbleOptions(cache))
+	if err != nil {
+		return nil, err
+	}
+	return &pebbleStore{db}, nil
+}
+
+// PebbleOptions are those of a Pebble that is measured: nothing is compressed, a Bloom
+// filter of 10 bits a key spares reads of tables without the key, and the log of what it
+// does goes nowhere. The cache, of blocks, stays the caller's to Unref.
+func PebbleOptions(cache *pebble.Cache) *pebble.Options {
 	o := &pebble.Options{
 		Cache: cache, MemTableSize: 64 << 20, MemTableStopWritesThreshold: 8, FormatMajorVersion: pebble.FormatNewest,
 		Logger: quiet{pebble.DefaultLogger},
@@ -22,11 +33,7 @@ func openPebble(opts Options) (Store, error) {
 		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 		o.Levels[i].Compression = func() *sstable.CompressionProfile { return sstable.NoCompression }
 	}
-	db, err := pebble.Open(opts.Dir, o)
-	if err != nil {
-		return nil, err
-	}
-	return &pebbleStore{db}, nil
+	return o
 }
 
 // quiet is a logger for what nobody wants to read beside a table: what goes wrong comes

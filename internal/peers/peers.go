@@ -94,8 +94,8 @@ func Open(name string, opts Options) (Store, error) {
 	return s, nil
 }
 
-// Describe says which version of a store this program has, and how it is set up.
-func Describe(name string) string {
+// Module is a store's Go module, and which version of it this program has.
+func Module(name string) string {
 	p, err := find(name)
 	if err != nil {
 		return name
@@ -108,5 +108,10 @@ func Describe(name string) string {
 			}
 		}
 	}
-	return fmt.Sprintf("%s %s: nothing synced or compressed; its files are read by way of the page cache", p.module, version)
+	return p.module + " " + version
+}
+
+// Describe says which version of a store this program has, and how it is set up.
+func Describe(name string) string {
+	return Module(name) + ": nothing synced or compressed; its files are read by way of the page cache"
 }

@@ -4,18 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/bloom"
-	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/redykv/redykv/internal/peers"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/ycsb"
 )
-
-const pebbleModule = "github.com/cockroachdb/pebble/v2"
 
 // pebblePeer is a Pebble that does as little as it can be asked to: its files are
 // in memory, nothing is logged, synced or compressed, its block cache holds all
@@ -27,19 +23,8 @@ type pebblePeer struct {
 
 // openPebble makes and loads the peer of a run. It is the caller's to close.
 func openPebble(ctx context.Context, s *Spec, progress ycsb.Progress) (*pebblePeer, error) {
-	opts := &pebble.Options{
-		FS:                          vfs.NewMem(),
-		DisableWAL:                  true,
-		Cache:                       pebble.NewCache(peerCache(s)),
-		MemTableSize:                64 << 20,
-		MemTableStopWritesThreshold: 8,
-		FormatMajorVersion:          pebble.FormatNewest,
-		Logger:                      quiet{pebble.DefaultLogger},
-	}
-	for i := range opts.Levels {
-		opts.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
-		opts.Levels[i].Compression = func() *sstable.CompressionProfile { return sstable.NoCompression }
-	}
+	opts := peers.PebbleOptions(pebble.NewCache(peerCache(s)))
+	opts.FS, opts.DisableWAL = vfs.NewMem(), true
 	db, err := pebble.Open("", opts)
 	if err != nil {
 		opts.Cache.Unref()
@@ -123,21 +108,6 @@ func (p *pebblePeer) close() error {
 
 // describe says in words what the peer is.
 func (p *pebblePeer) describe(s *Spec) string {
-	version := "of unknown version"
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, dep := range info.Deps {
-			if dep.Path == pebbleModule {
-				version = dep.Version
-			}
-		}
-	}
-	return fmt.Sprintf("%s %s, files in memory, no log, no compression, block cache of %v, compacted after loading",
-		pebbleModule, version, units.Size(peerCache(s)))
+	return fmt.Sprintf("%s, files in memory, no log, no compression, block cache of %v, compacted after loading",
+		peers.Module("pebble"), units.Size(peerCache(s)))
 }
-
-// quiet is a logger for what nobody wants to read beside a table: what goes
-// wrong comes back as an error.
-type quiet struct{ pebble.Logger }
-
-func (quiet) Infof(string, ...any)  {}
-func (quiet) Errorf(string, ...any) {}
