@@ -97,7 +97,7 @@ func (c *client) linger() {
 // fill waits for the client. If it keeps us waiting, it loses its large buffers.
 func (c *client) fill() error {
 	idle := c.server.opts.IdleTimeout
-	if c.in.empty() && len(c.in.buf) > restingBuffer || cap(c.out) > restingOutput {
+	if len(c.in.buf) > restingBuffer || cap(c.out) > restingOutput {
 		patience := c.server.opts.releaseAfter
 		if idle > 0 {
 			patience = min(patience, idle)
@@ -109,9 +109,7 @@ func (c *client) fill() error {
 		if err == nil || !isTimeout(err) || c.server.closing.Load() {
 			return err
 		}
-		if c.in.empty() {
-			c.in.release()
-		}
+		c.in.shrink()
 		c.out = nil
 		c.charge()
 	}

@@ -114,18 +114,18 @@ func (in *input) makeRoom() error {
 			return errTooMuchInput
 		}
 	}
+	if in.full && len(in.buf) < largeBatch && !in.large.low() {
+		// A client that pipelines more than the buffer holds gets larger batches,
+		// while there is memory for that.
+		if err := in.resize(2 * len(in.buf)); !errors.Is(err, errTooMuchInput) {
+			return err
+		}
+	}
 	switch {
 	case in.buf == nil:
 		return in.resize(newBuffer)
 	case waiting == 0:
 		in.start, in.end = 0, 0
-		if in.full && len(in.buf) < largeBatch {
-			// A client that pipelines more than the buffer holds gets larger
-			// batches, while there is memory for that.
-			if err := in.resize(2 * len(in.buf)); !errors.Is(err, errTooMuchInput) {
-				return err
-			}
-		}
 	case in.end < len(in.buf):
 	case waiting <= len(in.buf)/2:
 		in.start, in.end = 0, copy(in.buf, in.buf[in.start:in.end])
@@ -169,6 +169,23 @@ func (in *input) release() {
 		in.parser.args = nil
 	}
 	in.charge(0)
+}
+
+// shrink gives back what a connection that waits for its client need not hold. What
+// has arrived of a command stays.
+func (in *input) shrink() {
+	waiting := in.end - in.start
+	if waiting == 0 {
+		in.release()
+		return
+	}
+	size := newBuffer
+	for size <= waiting {
+		size *= 2
+	}
+	if size < len(in.buf) && in.resize(size) == nil {
+		in.full = false
+	}
 }
 
 // isTimeout says whether a deadline ended a read.

@@ -273,9 +273,7 @@ func (l *loop) sweep(now time.Time) {
 			s.counts.idle.Add(1)
 			l.end(c)
 		case idle > s.opts.releaseAfter && (len(c.in.buf) > restingBuffer || cap(c.out) > restingOutput):
-			if c.in.empty() {
-				c.in.release()
-			}
+			c.in.shrink()
 			c.out = nil
 			c.charge()
 		}

@@ -1,0 +1,90 @@
+package resp
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+// sender is a connection over which some bytes come, as fast as they are read.
+type sender struct {
+	net.Conn
+	io.Reader
+}
+
+func (s sender) Read(b []byte) (int, error) { return s.Reader.Read(b) }
+
+// A client that pipelines gets large batches, wherever its commands end in the
+// buffer; not where memory is short.
+func TestBatchesGrow(t *testing.T) {
+	request := encode("SET", "key:000000000001", strings.Repeat("v", 1000))
+	const requests = 10_000
+	for what, tc := range map[string]struct{ budget, batch int }{
+		"enough memory": {1 << 20, largeBatch},
+		"little memory": {2 * restingBuffer, 2 * restingBuffer},
+		"no memory":     {0, newBuffer},
+	} {
+		opts := Options{}
+		if err := opts.ensureDefaults(); err != nil {
+			t.Fatal(err)
+		}
+		large := budget{most: int64(tc.budget)}
+		in := newInput(sender{Reader: strings.NewReader(strings.Repeat(request, requests))}, &opts, &large)
+		fills, found := 0, 0
+		for {
+			if err := in.fill(); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			fills++
+			for {
+				r, ok, err := in.next()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !ok {
+					break
+				}
+				if !bytes.Equal(r.data, []byte(request)) {
+					t.Fatalf("%s: %.40q…", what, r.data)
+				}
+				found++
+			}
+		}
+		if most := 2 * requests * len(request) / tc.batch; found != requests || fills > most {
+			t.Errorf("%s: %d of %d requests in %d batches, want %d at most", what, found, requests, fills, most)
+		}
+		in.shrink()
+		if large.used.Load() != 0 {
+			t.Errorf("%s: %d bytes are taken in the end", what, large.used.Load())
+		}
+	}
+}
+
+// A client that stops in the middle of a command, after many others, keeps no more
+// memory than that command.
+func TestBuffersShrink(t *testing.T) {
+	for _, loops := range []int{1, -1} {
+		s, addr := start(t, inMemory(), Options{Loops: loops, releaseAfter: time.Millisecond})
+		p := dial(t, addr)
+		request := encode("SET", "a", strings.Repeat("v", 1000))
+		half := len(request) / 2
+		const requests = 1000
+		p.send(strings.Repeat(request, requests) + request[:half])
+		for range requests {
+			if got := p.reply(); got != "+OK" {
+				t.Fatal(got)
+			}
+		}
+		eventually(t, "its buffer is small", func() bool { return s.Metrics().RequestBytes == 0 })
+		p.send(request[half:])
+		if got := p.reply(); got != "+OK" {
+			t.Error(got)
+		}
+	}
+}
