@@ -22,6 +22,10 @@ var ErrNoScan = errors.New("goycsb: scan without an ordered set of keys")
 // is its table's name and its YCSB key, its value the fields. It is safe for
 // concurrent use; a worker goroutine that has passed its context through
 // InitThread has a session of its own.
+//
+// What Read and Scan return is the worker's: it holds until its next Read or Scan, as
+// long as go-ycsb's workloads look at it, and must not be changed. So a read allocates
+// nothing.
 type DB struct {
 	store *kv.Store
 	keys  *keySet                    // nil: no scans
@@ -40,16 +44,25 @@ func NewDB(store *kv.Store) *DB { return &DB{store: store} }
 type worker struct {
 	session *kv.Session
 	key     []byte
-	row     []byte
 	names   []string
-	keys    []string // of a round of a scan
-	ops     []kv.Op  // and its reads
+	read    view   // what Read returned
+	row     []byte // what Insert writes
+	scan    scan   // what Scan returned
 
-	// fields is what modify merges into a row, and merging what came of it:
+	// fields is what change puts into a row, and made and merging what came of it:
 	// set around one RMW.
 	fields  map[string][]byte
+	made    bool // of nothing
 	merging error
-	modify  kv.Modifier // the worker's own merge, bound once
+	change  kv.Op // the RMW, with the worker's own merge and overwrite
+}
+
+// scan is what a worker keeps for its scans.
+type scan struct {
+	keys    []string // of a round
+	ops     []kv.Op  // its reads
+	views   []*view  // of the records, in their order
+	records []map[string][]byte
 }
 
 type workerKey struct{}
@@ -57,7 +70,7 @@ type workerKey struct{}
 // InitThread implements go-ycsb's DB: it opens a session.
 func (db *DB) InitThread(ctx context.Context, _, _ int) context.Context {
 	w := &worker{session: db.store.NewSession()}
-	w.modify = w.merge
+	w.change = kv.Op{Kind: kv.OpRMW, Modify: w.merge, InPlace: w.overwrite}
 	return context.WithValue(ctx, workerKey{}, w)
 }
 
@@ -98,8 +111,15 @@ func (w *worker) setRow(values map[string][]byte) {
 	}
 }
 
+// overwrite is the kv.InPlace of Update: fields mostly keep their lengths.
+func (w *worker) overwrite(row []byte) ([]byte, bool) {
+	w.made = false // by an attempt before
+	return row, overwriteRow(row, w.fields, w.names)
+}
+
 // merge is the kv.Modifier of Update.
 func (w *worker) merge(u *kv.Update) kv.Verdict {
+	w.made = !u.Found
 	u.New, w.merging = mergeRow(u.New, u.Old, w.fields, w.names)
 	if w.merging != nil {
 		return kv.Keep
@@ -113,18 +133,17 @@ func (db *DB) Read(ctx context.Context, table, key string, fields []string) (map
 	if err != nil {
 		return nil, err
 	}
-	values, err := w.read(table, key, fields)
+	values, err := w.readRow(table, key, fields)
 	return values, db.check(err)
 }
 
-func (w *worker) read(table, key string, fields []string) (map[string][]byte, error) {
+func (w *worker) readRow(table, key string, fields []string) (map[string][]byte, error) {
 	w.setKey(table, key)
 	var err error
-	if w.row, err = w.session.Read(w.key, w.row[:0]); err != nil {
+	if w.read.row, err = w.session.Read(w.key, w.read.row[:0]); err != nil {
 		return nil, fmt.Errorf("goycsb: read %s/%s: %w", table, key, err)
 	}
-	// The client keeps the fields beyond the next operation, the row is ours.
-	values, err := decodeRow(slices.Clone(w.row), fields)
+	values, err := w.read.decode(fields)
 	if err != nil {
 		return nil, fmt.Errorf("goycsb: read %s/%s: %w", table, key, err)
 	}
@@ -143,52 +162,62 @@ func (db *DB) Scan(ctx context.Context, table, startKey string, count int, field
 	}
 	w.setKey(table, "")
 	prefix := string(w.key)
-	var records []map[string][]byte
-	for next := prefix + startKey; len(records) < count; {
+	s := &w.scan
+	s.records = s.records[:0]
+	for next := prefix + startKey; len(s.records) < count; {
 		// Keys whose records are gone are made up for in the next round.
-		w.keys = db.keys.from(w.keys[:0], next, min(count-len(records), scanRound))
-		end := slices.IndexFunc(w.keys, func(key string) bool { return !strings.HasPrefix(key, prefix) })
+		s.keys = db.keys.from(s.keys[:0], next, min(count-len(s.records), scanRound))
+		end := slices.IndexFunc(s.keys, func(key string) bool { return !strings.HasPrefix(key, prefix) })
 		if end < 0 {
-			end = len(w.keys)
+			end = len(s.keys)
 		}
-		if records, err = w.readAll(records, w.keys[:end], fields); err != nil {
+		if err := w.readAll(s.keys[:end], fields); err != nil {
 			return nil, db.check(fmt.Errorf("goycsb: scan %s from %s: %w", table, startKey, err))
 		}
-		if end < len(w.keys) || end == 0 {
+		if end < len(s.keys) || end == 0 {
 			break // the next table, or no table
 		}
-		next = w.keys[end-1] + "\x00" // the key right after
+		next = s.keys[end-1] + "\x00" // the key right after
 	}
-	return records, nil
+	return s.records, nil
 }
 
 // scanRound is how many records a scan reads at once.
 const scanRound = 128
 
-// readAll appends to records those of the store's keys that are there, their
-// cold reads under way together.
-func (w *worker) readAll(records []map[string][]byte, keys []string, fields []string) ([]map[string][]byte, error) {
-	for len(w.ops) < len(keys) {
-		w.ops = append(w.ops, kv.Op{Kind: kv.OpRead})
+// readAll appends to the scan's records those of the store's keys that are there,
+// their cold reads under way together.
+func (w *worker) readAll(keys []string, fields []string) error {
+	s := &w.scan
+	for len(s.ops) < len(keys) {
+		s.ops = append(s.ops, kv.Op{Kind: kv.OpRead})
 	}
-	ops := w.ops[:len(keys)]
+	first := len(s.records)
+	for len(s.views) < first+len(keys) {
+		s.views = append(s.views, new(view))
+	}
+	ops, views := s.ops[:len(keys)], s.views[first:]
 	for i, key := range keys {
-		ops[i].Key = append(ops[i].Key[:0], key...)
+		ops[i].Key, ops[i].Value = append(ops[i].Key[:0], key...), views[i].row[:0]
 	}
 	if err := w.session.Do(ops); err != nil {
-		return nil, err
+		return err
 	}
 	for i := range ops {
+		views[i].row = ops[i].Value
 		if errors.Is(ops[i].Err, kv.ErrNotFound) {
 			continue // deleted since the keys were listed
 		}
-		values, err := decodeRow(slices.Clone(ops[i].Value), fields)
+		values, err := views[i].decode(fields)
 		if err != nil {
-			return nil, fmt.Errorf("key %q: %w", keys[i], err)
+			return fmt.Errorf("key %q: %w", keys[i], err)
 		}
-		records = append(records, values)
+		// The one behind a record that is gone takes its place.
+		at := len(s.records) - first
+		views[at], views[i] = views[i], views[at]
+		s.records = append(s.records, values)
 	}
-	return records, nil
+	return nil
 }
 
 // Insert implements go-ycsb's DB. A record that is there already is replaced.
@@ -217,15 +246,16 @@ func (db *DB) Update(ctx context.Context, table, key string, values map[string][
 	}
 	w.setKey(table, key)
 	w.names = sortedNames(w.names[:0], values)
-	w.fields, w.merging = values, nil
-	err = w.session.RMW(w.key, w.modify)
+	w.fields, w.made, w.merging = values, false, nil
+	w.change.Key = w.key
+	err = w.session.Run(&w.change)
 	if err == nil {
 		err = w.merging
 	}
 	if err != nil {
 		return db.check(fmt.Errorf("goycsb: update %s/%s: %w", table, key, err))
 	}
-	if db.keys != nil {
+	if db.keys != nil && w.made {
 		db.keys.insert(string(w.key))
 	}
 	return nil

@@ -85,24 +85,55 @@ func TestDB(t *testing.T) {
 	}
 }
 
-// The client reads a record, updates it, and looks at what it read only then.
+// The client reads a record, updates it, and looks at what it read only then. What it
+// read holds until it reads again.
 func TestReadOutlivesUpdate(t *testing.T) {
 	db, ctx := openDB(t)
-	if err := db.Insert(ctx, "t", "k", fields("f0", "old")); err != nil {
+	old := fields("f0", "old", "f1", "same")
+	if err := db.Insert(ctx, "t", "k", old); err != nil {
 		t.Fatal(err)
 	}
 	read, err := db.Read(ctx, "t", "k", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := db.Update(ctx, "t", "k", fields("f0", "new")); err != nil {
+	err = errors.Join(
+		db.Update(ctx, "t", "k", fields("f0", "new")), db.Update(ctx, "t", "k", fields("f1", "of another length")),
+		db.Insert(ctx, "t", "l", fields("f0", "xxx", "f1", "xxxx")), db.Delete(ctx, "t", "k"),
+	)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := db.Read(ctx, "t", "k", nil); err != nil {
-		t.Fatal(err)
+	if !equalFields(read, old) {
+		t.Errorf("what was read has become %q", read)
 	}
-	if string(read["f0"]) != "old" {
-		t.Errorf("what was read has become %q", read["f0"])
+}
+
+// A worker's reads allocate nothing once it has seen a row of the kind.
+func TestReadAllocatesNothing(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the detector allocates")
+	}
+	db, ctx := openDB(t)
+	for _, key := range []string{"k", "l"} {
+		if err := db.Insert(ctx, "t", key, fields("f0", "value of "+key, "f1", "b")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	names, update := []string{"f0", "f1"}, fields("f1", "c")
+	allocs := testing.AllocsPerRun(100, func() {
+		for _, key := range []string{"k", "l"} {
+			read, err := db.Read(ctx, "t", key, names)
+			if err != nil || string(read["f0"]) != "value of "+key {
+				t.Fatalf("%s: %q, %v", key, read, err)
+			}
+		}
+		if err := db.Update(ctx, "t", "k", update); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if allocs > 0 {
+		t.Errorf("%v allocations for two reads and an update", allocs)
 	}
 }
 

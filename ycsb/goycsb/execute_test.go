@@ -103,6 +103,7 @@ func TestExecuteRefuses(t *testing.T) {
 		"fieldlengthdistribution=uniform", "measurementtype=none", "outputstyle=xml", "workload=mine",
 		PropDevice + "=tape", PropDevice + "=memory", PropMemory + "=0", PropMemory + "=lots",
 		PropMemory + "=4000TiB", PropCache + "=-1", PropScan + "=perhaps",
+		"redykv.cahce=1GiB", "Redykv.dir=elsewhere", "redykv.=1",
 	} {
 		dir := filepath.Join(t.TempDir(), "data")
 		err := execute(t, t.Context(), PhaseRun, "workloada", dir, assignment)

@@ -34,6 +34,7 @@ func newPeerDB(store peers.Store) *peerDB { return &peerDB{store: store, seed: m
 type peerWorker struct {
 	worker
 	reader peers.Reader
+	old    []byte // what Update reads
 	merged []byte
 }
 
@@ -63,17 +64,17 @@ func peerWorkerOf(ctx context.Context) (*peerWorker, error) {
 	return w, nil
 }
 
-// get reads a record into w.row.
-func (w *peerWorker) get(table, key string) (err error) {
+// get reads a record into row, from its beginning.
+func (w *peerWorker) get(table, key string, row []byte) ([]byte, error) {
 	w.setKey(table, key)
-	w.row, err = w.reader.Get(w.key, w.row[:0])
+	row, err := w.reader.Get(w.key, row[:0])
 	if errors.Is(err, peers.ErrNotFound) {
 		err = kv.ErrNotFound
 	}
 	if err != nil {
-		return fmt.Errorf("goycsb: %s/%s: %w", table, key, err)
+		return row, fmt.Errorf("goycsb: %s/%s: %w", table, key, err)
 	}
-	return nil
+	return row, nil
 }
 
 // Read implements go-ycsb's DB.
@@ -82,30 +83,37 @@ func (db *peerDB) Read(ctx context.Context, table, key string, fields []string) 
 	if err != nil {
 		return nil, err
 	}
-	if err := w.get(table, key); err != nil {
+	if w.read.row, err = w.get(table, key, w.read.row); err != nil {
 		return nil, err
 	}
-	return decodeRow(slices.Clone(w.row), fields)
+	return w.read.decode(fields)
 }
 
 // Scan implements go-ycsb's DB.
-func (db *peerDB) Scan(ctx context.Context, table, startKey string, count int, fields []string) (records []map[string][]byte, err error) {
+func (db *peerDB) Scan(ctx context.Context, table, startKey string, count int, fields []string) (_ []map[string][]byte, err error) {
 	w, err := peerWorkerOf(ctx)
 	if err != nil {
 		return nil, err
 	}
 	w.setKey(table, "")
 	prefix := slices.Clone(w.key)
+	s := &w.scan
+	s.records = s.records[:0]
 	scanErr := db.store.Scan(append(w.key, startKey...), count, func(key, row []byte) {
 		if !bytes.HasPrefix(key, prefix) || err != nil {
 			return
 		}
+		if len(s.views) == len(s.records) {
+			s.views = append(s.views, new(view))
+		}
+		v := s.views[len(s.records)]
+		v.row = append(v.row[:0], row...)
 		var values map[string][]byte
-		if values, err = decodeRow(slices.Clone(row), fields); err == nil {
-			records = append(records, values)
+		if values, err = v.decode(fields); err == nil {
+			s.records = append(s.records, values)
 		}
 	})
-	return records, errors.Join(scanErr, err)
+	return s.records, errors.Join(scanErr, err)
 }
 
 // Insert implements go-ycsb's DB.
@@ -128,11 +136,11 @@ func (db *peerDB) Update(ctx context.Context, table, key string, values map[stri
 	lock := &db.locks[maphash.String(db.seed, key)%uint64(len(db.locks))]
 	lock.Lock()
 	defer lock.Unlock()
-	if err := w.get(table, key); err != nil && !errors.Is(err, kv.ErrNotFound) {
+	if w.old, err = w.get(table, key, w.old); err != nil && !errors.Is(err, kv.ErrNotFound) {
 		return err
 	}
 	w.names = sortedNames(w.names[:0], values)
-	if w.merged, err = mergeRow(w.merged[:0], w.row, values, w.names); err != nil {
+	if w.merged, err = mergeRow(w.merged[:0], w.old, values, w.names); err != nil {
 		return fmt.Errorf("goycsb: update %s/%s: %w", table, key, err)
 	}
 	return db.store.Write([]peers.Pair{{Key: w.key, Value: w.merged}})

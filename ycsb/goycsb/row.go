@@ -62,21 +62,39 @@ func nextBytes(b []byte) (head, rest []byte, err error) {
 	return b[n:end:end], b[end:], nil
 }
 
-// decodeRow returns the fields of a row that are wanted, or all of them where
-// wanted is empty. The values are parts of row.
-func decodeRow(row []byte, wanted []string) (map[string][]byte, error) {
-	fields := make(map[string][]byte, max(len(wanted), 8))
-	for len(row) > 0 {
-		name, value, rest, err := nextField(row)
-		if err != nil {
-			return nil, err
+// overwriteRow puts fields over those of a row, in its place. names are those of fields,
+// sorted, as the row's are. It says false, and has changed nothing, unless the row has
+// all of them, each with a value of the same length.
+func overwriteRow(row []byte, fields map[string][]byte, names []string) bool {
+	spots := row
+	for _, name := range names {
+		spot, rest := spotOf(spots, name)
+		if spot == nil || len(spot) != len(fields[name]) {
+			return false
 		}
-		if len(wanted) == 0 || slices.Contains(wanted, string(name)) {
-			fields[string(name)] = value
+		spots = rest
+	}
+	for _, name := range names {
+		spot, rest := spotOf(row, name)
+		copy(spot, fields[name])
+		row = rest
+	}
+	return true
+}
+
+// spotOf is the value of a field in a row, and what follows it; nil if there is none.
+func spotOf(row []byte, name string) (spot, rest []byte) {
+	for len(row) > 0 {
+		has, value, rest, err := nextField(row)
+		if err != nil {
+			return nil, nil
+		}
+		if string(has) == name {
+			return value, rest
 		}
 		row = rest
 	}
-	return fields, nil
+	return nil, nil
 }
 
 // mergeRow appends to dst the row old with new fields put over it, in the order

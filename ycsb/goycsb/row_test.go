@@ -18,6 +18,12 @@ func encodeRow(fields map[string][]byte) []byte {
 	return row
 }
 
+// decode is the fields of a row, by a view of its own.
+func decode(row []byte, wanted []string) (map[string][]byte, error) {
+	v := view{row: row}
+	return v.decode(wanted)
+}
+
 func equalFields(a, b map[string][]byte) bool { return maps.EqualFunc(a, b, bytes.Equal) }
 
 var anyFields = rapid.MapOfN(rapid.StringN(0, 5, -1), rapid.SliceOfN(rapid.Byte(), 0, 20), 0, 12)
@@ -25,7 +31,7 @@ var anyFields = rapid.MapOfN(rapid.StringN(0, 5, -1), rapid.SliceOfN(rapid.Byte(
 func TestRows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		old, fresh := anyFields.Draw(t, "old"), anyFields.Draw(t, "fresh")
-		got, err := decodeRow(encodeRow(old), nil)
+		got, err := decode(encodeRow(old), nil)
 		if err != nil || !equalFields(got, old) {
 			t.Fatalf("decoded %v, %v; want %v", got, err, old)
 		}
@@ -42,10 +48,68 @@ func TestRows(t *testing.T) {
 		if len(wanted) == 0 {
 			return
 		}
-		some, err := decodeRow(encodeRow(old), wanted)
+		some, err := decode(encodeRow(old), wanted)
 		maps.DeleteFunc(old, func(name string, _ []byte) bool { _, ok := fresh[name]; return !ok })
 		if err != nil || !equalFields(some, old) {
 			t.Fatalf("decoded %v, %v; want %v", some, err, old)
+		}
+	})
+}
+
+// A view that rows of some kinds are read into, one after the other, in the same memory,
+// says of each what it would say of that alone.
+func TestViewAgain(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		v := view{row: make([]byte, 0, 1<<12)}
+		kinds := rapid.SliceOfN(anyFields, 1, 3).Draw(t, "kinds")
+		asked := [][]string{nil, sortedNames(nil, kinds[0]), {"none"}}
+		for range 12 {
+			row := encodeRow(rapid.SampledFrom(kinds).Draw(t, "row"))
+			if len(row) > 0 {
+				// Mostly this is another value, now and then another head or no row.
+				row[rapid.IntRange(0, len(row)-1).Draw(t, "at")] = rapid.Byte().Draw(t, "byte")
+			}
+			v.row = append(v.row[:0], row...)
+			wanted := rapid.SampledFrom(asked).Draw(t, "wanted")
+			got, err := v.decode(wanted)
+			want, wantErr := decode(row, wanted)
+			if (err == nil) != (wantErr == nil) || !equalFields(got, want) {
+				t.Fatalf("row %q: %q, %v; alone it is %q, %v", row, got, err, want, wantErr)
+			}
+		}
+	})
+}
+
+// A row is changed in its place to what a merge would make of it, or not at all.
+func TestOverwriteRow(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		old := anyFields.Draw(t, "old")
+		fresh := make(map[string][]byte)
+		fits := true
+		for name, value := range old {
+			switch rapid.IntRange(0, 3).Draw(t, name) {
+			case 0:
+				fresh[name] = append(bytes.Clone(value), 'x')
+				fits = false
+			case 1, 2:
+				fresh[name] = bytes.Repeat([]byte("y"), len(value))
+			}
+		}
+		if rapid.Bool().Draw(t, "one more") {
+			fresh["a new name"] = nil
+			fits = false
+		}
+		names := sortedNames(nil, fresh)
+		row := encodeRow(old)
+		want := bytes.Clone(row)
+		if fits {
+			var err error
+			if want, err = mergeRow(nil, row, fresh, names); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := overwriteRow(row, fresh, names); got != fits || !bytes.Equal(row, want) {
+			t.Fatalf("%v: %q, want %v: %q", got, row, fits, want)
 		}
 	})
 }
@@ -59,11 +123,14 @@ func TestBadRows(t *testing.T) {
 		"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", // no length
 		"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01a",    // longer than anything
 	} {
-		if _, err := decodeRow([]byte(row), nil); !errors.Is(err, errBadRow) {
-			t.Errorf("decodeRow(%q): %v", row, err)
+		if _, err := decode([]byte(row), nil); !errors.Is(err, errBadRow) {
+			t.Errorf("decode(%q): %v", row, err)
 		}
 		if _, err := mergeRow(nil, []byte(row), nil, nil); !errors.Is(err, errBadRow) {
 			t.Errorf("mergeRow(%q): %v", row, err)
+		}
+		if overwriteRow([]byte(row), fields("z", ""), []string{"z"}) {
+			t.Errorf("overwriteRow(%q)", row)
 		}
 	}
 }
@@ -73,11 +140,11 @@ func FuzzDecodeRow(f *testing.F) {
 	f.Add(encodeRow(map[string][]byte{"field0": []byte("value"), "field1": nil}))
 	f.Add([]byte("\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01a"))
 	f.Fuzz(func(t *testing.T, row []byte) {
-		fields, err := decodeRow(row, nil)
+		fields, err := decode(row, nil)
 		if err != nil {
 			return
 		}
-		again, err := decodeRow(encodeRow(fields), nil)
+		again, err := decode(encodeRow(fields), nil)
 		if err != nil || !equalFields(fields, again) {
 			t.Fatalf("%v became %v, %v", fields, again, err)
 		}

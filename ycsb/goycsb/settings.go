@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/magiconair/properties"
 	"github.com/pingcap/go-ycsb/pkg/prop"
@@ -24,6 +25,12 @@ const (
 	PropNet    = "redykv.net"    // as --net of compare; default rdma
 	PropScan   = "redykv.scan"   // keep the order of keys; default: whether the workload scans
 )
+
+// ownProps are all of them. What else begins as they do is a slip of the pen.
+var ownProps = []string{PropDir, PropDevice, PropMemory, PropCache, PropNet, PropScan}
+
+// ownPrefix is how they begin, in letters of either case.
+const ownPrefix = "redykv."
 
 // DefaultDir is where load and run keep their files unless told otherwise.
 const DefaultDir = "redykv-ycsb"
@@ -160,6 +167,11 @@ func checkKinds(p *properties.Properties) error {
 			if text, set := p.Get(name); set && !kind.ok(text) {
 				return fmt.Errorf("property %s: %q is not %s", name, text, kind.want)
 			}
+		}
+	}
+	for _, name := range p.Keys() {
+		if strings.HasPrefix(strings.ToLower(name), ownPrefix) && !slices.Contains(ownProps, name) {
+			return fmt.Errorf("property %s is unknown: want one of %s", name, strings.Join(ownProps, ", "))
 		}
 	}
 	for name, most := range limits {
