@@ -8,11 +8,18 @@ import (
 
 // FreeBytes is how much can still be written below dir.
 func FreeBytes(dir string) (int64, error) {
+	_, free, err := DiskBytes(dir)
+	return free, err
+}
+
+// DiskBytes is how much the file system that dir is on has in all, and how much of it can
+// still be written.
+func DiskBytes(dir string) (all, free int64, err error) {
 	var stat unix.Statfs_t
 	if err := unix.Statfs(dir, &stat); err != nil {
-		return 0, fmt.Errorf("directory %s: %w", dir, err)
+		return 0, 0, fmt.Errorf("directory %s: %w", dir, err)
 	}
-	return int64(stat.Bavail) * stat.Bsize, nil
+	return int64(stat.Blocks) * stat.Bsize, int64(stat.Bavail) * stat.Bsize, nil
 }
 
 // InMemory says whether dir is known to be kept in memory, where there is

@@ -17,7 +17,6 @@ import (
 
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/transport"
-	"github.com/redykv/redykv/internal/mem"
 	"github.com/redykv/redykv/internal/paper"
 	"github.com/redykv/redykv/internal/paper/report"
 	"github.com/redykv/redykv/ycsb"
@@ -118,11 +117,11 @@ func (f *paperRunFlags) run(cmd *cobra.Command, names []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, work.remove()) }()
-	disk, err := ycsb.FreeBytes(work.path)
+	stock, err := paper.StockOf(work.path)
 	if err != nil {
 		return err
 	}
-	scale, err := paper.NewScale(f.scale, mem.Total(), disk)
+	scale, err := paper.NewScale(f.scale, stock)
 	if err != nil {
 		return usageError{err}
 	}
@@ -134,7 +133,7 @@ func (f *paperRunFlags) run(cmd *cobra.Command, names []string) (err error) {
 		return err
 	}
 	bench := &paper.Bench{
-		Transport: f.transport, Net: network.String(), Dir: f.out, Work: work.path, Trace: f.trace, Log: f.log.logger(cmd),
+		Transport: f.transport, Net: network.String(), Dir: f.out, Work: work.path, Stock: stock, Trace: f.trace, Log: f.log.logger(cmd),
 		Raw: func(_ context.Context, p fabric.Provider, memory int) (string, func() error, error) {
 			return startFabric(cmd, p, memory)
 		},

@@ -33,11 +33,14 @@ type Caches struct {
 // CacheVariant is a configuration with what is switched off in it.
 type CacheVariant struct {
 	Name    string
-	C, S, Q int
+	C, S, Q int // C and S: Many is as many as the scale has
 	// B is the size of a batch; 0: what fills 4 KB (R54).
 	B      int
 	Tuning redytier.Tuning
 }
+
+// Many stands for a scale's number of threads.
+const Many = -1
 
 // Over is what a trial of caches varies.
 type Over string
@@ -61,7 +64,8 @@ func (t Caches) plan(b *Bench) (*plan, error) {
 			turns = append(turns, p.turn(size, round))
 		}
 	}
-	return &plan{turns: turns, end: p.end}, nil
+	// Each variant has a cache, and so has the transport alone.
+	return &plan{turns: turns, end: p.end, need: need{memory: int64(len(t.Variants)+1) * b.Capacity}}, nil
 }
 
 // cachePlan is a trial of caches under way. Manager and transport serve all turns.
@@ -82,7 +86,7 @@ func (p *cachePlan) spec(size int) cachebench.Spec {
 		Capacity: p.bench.Capacity, Duration: p.bench.Cell,
 	}
 	for _, v := range t.Variants {
-		s.Variants = append(s.Variants, cachebench.Variant{Config: v.config(size), Tuning: v.Tuning})
+		s.Variants = append(s.Variants, cachebench.Variant{Config: v.config(size, p.bench.Threads), Tuning: v.Tuning})
 	}
 	s.Idle = s.DefaultIdle(runtime.NumCPU())
 	return s
@@ -94,8 +98,16 @@ const (
 	mostBatch  = 512 // that a manager grants: 8-byte records
 )
 
-func (v CacheVariant) config(size int) redytier.Configuration {
+// config is the variant's configuration for requests of a size, where many threads are
+// so many.
+func (v CacheVariant) config(size, many int) redytier.Configuration {
 	c := redytier.Configuration{ClientThreads: v.C, ServerThreads: v.S, BatchSize: v.B, QueueDepth: v.Q}
+	if v.C == Many {
+		c.ClientThreads = many
+	}
+	if v.S == Many {
+		c.ServerThreads = many
+	}
 	if v.B == 0 {
 		c.BatchSize = min((batchBytes+size-1)/size, mostBatch)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/redykv/redykv/internal/cachebench"
@@ -52,7 +53,8 @@ func (t Moves) plan(b *Bench) (*plan, error) {
 			})
 		}
 	}
-	return &plan{turns: turns}, nil
+	// What moves is on two VMs for a while.
+	return &plan{turns: turns, need: need{memory: (sevenRegions + int64(slices.Max(t.Moving))) * b.Region}}, nil
 }
 
 func (t Moves) series() []string {

@@ -37,6 +37,10 @@ type Head struct {
 	LeftOut   []LeftOut `json:"left_out,omitempty"`
 }
 
+// ErrNoRoom says that a machine that has what a trial takes has not enough of it free.
+// Nothing was measured then.
+var ErrNoRoom = errors.New("no room")
+
 // ErrOtherRun says that a directory has a run that this one does not go on with.
 var ErrOtherRun = errors.New("another run")
 
@@ -196,6 +200,11 @@ type planned struct {
 	end   func() error
 }
 
+// left says whether there is anything left to measure.
+func (p *planned) left() bool {
+	return slices.ContainsFunc(p.turns, func(t plannedTurn) bool { return !t.done })
+}
+
 type plannedTurn struct {
 	turn
 	done bool
@@ -234,6 +243,15 @@ func prepare(w *Workspace, b *Bench, figures []Figure, again bool) ([]*planned, 
 		p := &planned{name: f.Trial, end: t.end}
 		for _, turn := range t.turns {
 			p.turns = append(p.turns, plannedTurn{turn, w.Journal.has(f.Trial, turn.name, turn.series)})
+		}
+		if p.left() {
+			switch never, err := b.Stock.check(t.need); {
+			case never:
+				b.leave(f.Trial, "all", err)
+				continue
+			case err != nil:
+				return nil, fmt.Errorf("%w for %s: %w", ErrNoRoom, f.Trial, err)
+			}
 		}
 		all = append(all, p)
 	}

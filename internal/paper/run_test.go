@@ -25,8 +25,8 @@ func TestMain(m *testing.M) {
 // tiny is a scale for tests: everything runs, and nothing says anything.
 func tiny() Scale {
 	return Scale{
-		Name: "tiny", Records: 40_000, LargeRecords: 4_000, Duration: 10 * time.Millisecond, Warmup: time.Millisecond, Rounds: 2,
-		Cell: bench.MinDuration, Capacity: 4 << 20, SLOs: sloTurns, PerPoint: 6 * bench.MinDuration,
+		Name: "tiny", Records: 40_000, LocalRecords: 30_000, LargeRecords: 4_000, Duration: 10 * time.Millisecond, Warmup: time.Millisecond, Rounds: 2,
+		Cell: bench.MinDuration, Capacity: 4 << 20, Threads: 1, SLOs: sloTurns, PerPoint: 6 * bench.MinDuration,
 		// Slow enough for a move to be seen.
 		Region: 1 << 20, Load: 60 * time.Millisecond, CopyRate: 32 << 20, IdleCopyRate: 32 << 20, VMs: 3000, Servers: 20,
 	}
@@ -174,29 +174,83 @@ func TestResume(t *testing.T) {
 
 func TestScales(t *testing.T) {
 	const gib = 1 << 30
+	// The issue's machine: 24 GB, of which the kernel keeps some.
+	issues := Stock{Memory: 23 * gib, FreeMemory: 22 * gib, Disk: 252 * gib, FreeDisk: 45 * gib, Share: 24 * gib, FreeShare: 24 * gib}
 	for _, c := range []struct {
-		name         string
-		memory, disk int64
-		want         int64 // small records
+		name string
+		has  Stock
+		want int64 // small records
 	}{
-		{Quick, 4 * gib, 10 * gib, quickRecords},
-		{Full, 4 * gib, 10 * gib, paperRecords},
-		{Machine, 24 * gib, 100 * gib, paperRecords}, // the issue's machine holds the paper's database
-		{Machine, 1 << 42, 1 << 44, paperRecords},
+		{Quick, Stock{Memory: 4 * gib, FreeDisk: 10 * gib}, quickRecords},
+		{Full, Stock{Memory: 4 * gib, FreeDisk: 10 * gib}, paperRecords},
+		{Machine, issues, paperRecords}, // it holds the paper's database
+		{Machine, Stock{Memory: 1 << 42, FreeDisk: 1 << 44}, paperRecords},
 	} {
-		s, err := NewScale(c.name, c.memory, c.disk)
+		s, err := NewScale(c.name, c.has)
 		if err != nil || s.Records != c.want {
 			t.Errorf("%+v: %+v, %v", c, s, err)
 		}
 	}
-	s, err := NewScale(Machine, 8*gib, 20*gib)
-	if memory, disk := smallNeeds(s.Records); err != nil || s.Records <= quickRecords || s.Records >= paperRecords || memory > 8*gib || disk > 20*gib {
-		t.Errorf("%+v needs %d and %d: %v", s, memory, disk, err)
+	small := Stock{Memory: 8 * gib, FreeMemory: 8 * gib, Disk: 20 * gib, FreeDisk: 20 * gib, Share: 4 * gib, FreeShare: 4 * gib}
+	for _, has := range []Stock{issues, small} {
+		s, err := NewScale(Machine, has)
+		if err != nil || s.LocalRecords <= quickRecords || s.LocalRecords >= s.Records || s.Threads < 1 {
+			t.Errorf("%+v: %v", s, err)
+		}
+		// Whatever a machine has free, all trials of its scale fit.
+		w, b := newBench(t, t.TempDir())
+		w.Scale, b.Stock = s, has
+		if _, err := prepare(w, b, Figures(), false); err != nil || slices.ContainsFunc(b.leftOut, func(l LeftOut) bool { return l.What == "all" }) {
+			t.Errorf("%+v: %v, left out %v", s, err, b.leftOut)
+		}
 	}
-	if memory, disk := largeNeeds(s.LargeRecords); memory > 8*gib || disk > 20*gib {
-		t.Errorf("%+v needs %d and %d", s, memory, disk)
-	}
-	if _, err := NewScale("huge", gib, gib); err == nil {
+	if _, err := NewScale("huge", small); err == nil {
 		t.Error("huge is a scale")
+	}
+}
+
+// What a machine does not have is left out; what is not free is an error, before
+// anything begins, unless all of it has been measured.
+func TestRoom(t *testing.T) {
+	const gib = 1 << 30
+	figures, err := Choose([]string{"fig20", "stranded"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	enough := Stock{Memory: gib, FreeMemory: gib, Disk: gib, FreeDisk: gib, Share: gib, FreeShare: gib}
+	for _, c := range []struct {
+		what  string
+		spoil func(s *Stock)
+		left  string // out
+		err   string
+	}{
+		{"enough", func(*Stock) {}, "", ""},
+		{"unknown", func(s *Stock) { *s = Stock{} }, "", ""},
+		{"little memory", func(s *Stock) { s.Memory = 1 << 20 }, "of memory, and this machine has 1MiB", ""},
+		{"little disk", func(s *Stock) { s.Disk = 1 << 20 }, "on disk, and this machine has 1MiB", ""},
+		{"memory in use", func(s *Stock) { s.FreeMemory = 1 << 20 }, "", "of memory, of which 1MiB are free now"},
+		{"a disk in use", func(s *Stock) { s.FreeDisk = 1 << 20 }, "", "on disk, of which 1MiB are free now"},
+	} {
+		w, b := newBench(t, t.TempDir())
+		b.Stock = enough
+		c.spoil(&b.Stock)
+		began := 0
+		err := Run(t.Context(), w, b, figures, false, Watcher{Turn: func(Standing) { began++ }})
+		if c.err != "" {
+			if !errors.Is(err, ErrNoRoom) || !strings.Contains(err.Error(), "fig20") || !strings.Contains(err.Error(), c.err) || began > 0 {
+				t.Errorf("%s: %v after %d turns", c.what, err, began)
+			}
+			continue
+		}
+		if err != nil || (c.left == "") != (len(w.LeftOut) == 0) || c.left != "" && !strings.Contains(w.LeftOut[0].Reason, c.left) {
+			t.Errorf("%s: %v, left out %v", c.what, err, w.LeftOut)
+		}
+		if c.left != "" {
+			continue
+		}
+		b.Stock = Stock{Memory: gib, FreeMemory: 1, Disk: gib, FreeDisk: 1}
+		if err := Run(t.Context(), w, b, figures, false, Watcher{}); err != nil {
+			t.Errorf("%s, measured already: %v", c.what, err)
+		}
 	}
 }

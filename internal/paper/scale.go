@@ -3,6 +3,7 @@ package paper
 import (
 	"fmt"
 	"math/bits"
+	"runtime"
 	"time"
 
 	"github.com/redykv/redykv/ycsb"
@@ -11,8 +12,10 @@ import (
 // Scale is how large and how long everything is.
 type Scale struct {
 	Name string `json:"name"`
-	// Records of stores with small values, and with large ones.
+	// Records of stores with small values, with small ones that local memory has room
+	// for all of, and with large ones.
 	Records      int64 `json:"records"`
+	LocalRecords int64 `json:"local_records"`
 	LargeRecords int64 `json:"large_records"`
 	// Duration and Warmup of each run of a store; Rounds of everything.
 	Duration time.Duration `json:"duration"`
@@ -22,6 +25,9 @@ type Scale struct {
 	// cache's size in bytes.
 	Cell     time.Duration `json:"cell"`
 	Capacity int64         `json:"capacity"`
+	// Threads is how many client threads a cache has that is made for throughput, and
+	// how many server threads.
+	Threads int `json:"threads"`
 	// SLOs that are drawn, and the time of each configuration of the model that they
 	// are found in.
 	SLOs     int           `json:"slos"`
@@ -69,35 +75,36 @@ const (
 	indexBytesLeast = 13 // of a record, before the index is rounded up to a power of two
 )
 
-// NewScale is the scale of that name, on a machine of so many bytes of memory and of
-// free disk.
-func NewScale(name string, memory, disk int64) (Scale, error) {
+// NewScale is the scale of that name, on a machine that has so much.
+func NewScale(name string, has Stock) (Scale, error) {
 	switch name {
 	case Quick:
 		return Scale{
-			Name: name, Records: quickRecords, LargeRecords: quickLarge,
+			Name: name, Records: quickRecords, LocalRecords: quickRecords, LargeRecords: quickLarge,
 			Duration: 700 * time.Millisecond, Warmup: 200 * time.Millisecond, Rounds: 3,
-			Cell: 180 * time.Millisecond, Capacity: 128 << 20,
+			Cell: 180 * time.Millisecond, Capacity: 128 << 20, Threads: 1,
 			SLOs: 20, PerPoint: 100 * time.Millisecond,
 			Region: 32 << 20, Load: 300 * time.Millisecond, CopyRate: 128 << 20,
 			VMs: 20_000, Servers: 200,
 		}, nil
 	case Machine, Full:
 		s := Scale{
-			Name: name, Records: paperRecords, LargeRecords: paperRecords,
+			Name: name, Records: paperRecords, LocalRecords: paperRecords, LargeRecords: paperRecords,
 			Duration: 3 * time.Second, Warmup: time.Second, Rounds: 5,
-			Cell: 900 * time.Millisecond, Capacity: gigabyte,
+			// A cache may use half of a machine's processors, and its servers the rest.
+			Cell: 900 * time.Millisecond, Capacity: gigabyte, Threads: max(1, runtime.NumCPU()/2),
 			SLOs: 100, PerPoint: time.Second,
 			Region: paperRegion, Load: 2 * time.Second,
 			VMs: 400_000, Servers: 2000,
 		}
 		if name == Machine {
-			s.Records = largest(smallNeeds, memory, disk)
-			s.LargeRecords = largest(largeNeeds, memory, disk)
-			for s.Region > 1<<20 && float64(2*sevenRegions*s.Region) > memoryShare*float64(memory) {
+			s.Records = largest(smallNeeds, has)
+			s.LocalRecords = largest(localNeeds, has)
+			s.LargeRecords = largest(largeNeeds, has)
+			for s.Region > 1<<20 && float64(2*sevenRegions*s.Region) > memoryShare*float64(has.Memory) {
 				s.Region /= 2
 			}
-			for s.Capacity > 64<<20 && float64(8*s.Capacity) > memoryShare*float64(memory) {
+			for s.Capacity > 64<<20 && float64(8*s.Capacity) > memoryShare*float64(has.Memory) {
 				s.Capacity /= 2
 			}
 		}
@@ -106,30 +113,31 @@ func NewScale(name string, memory, disk int64) (Scale, error) {
 	return Scale{}, fmt.Errorf("unknown scale %q: want one of %v", name, ScaleNames)
 }
 
-// needs is the memory and the disk in bytes that stores of so many records take, at
-// their largest: the index, local memory, Redy's memory, and the file server's, which
-// is in memory too.
-func needs(records int64, value int, local, cache float64) (memory, disk int64) {
-	scale := float64(records) / paperRecords
+// needs is what stores of so many records take at their largest: of memory the index,
+// local memory, Redy's memory, and the file server's.
+func needs(records int64, value int, local, cache float64) need {
 	index := int64(1) << bits.Len64(uint64(indexBytesLeast*records))
 	log := ycsb.LogBytes(records, value)
-	return index + int64((local+cache)*gigabyte*scale) + log, logsOnDisk * log
+	return need{
+		memory: index + scaled(records, local+cache) + log,
+		disk:   logsOnDisk * log,
+		share:  log,
+	}
 }
 
-func smallNeeds(records int64) (memory, disk int64) {
-	return needs(records, smallValue, 1, smallCache)
-}
+func smallNeeds(records int64) need { return needs(records, smallValue, 1, smallCache) }
 
-func largeNeeds(records int64) (memory, disk int64) {
-	return needs(records, largeValue, 80, largeCache)
-}
+func localNeeds(records int64) need { return needs(records, smallValue, largestLocal, smallCache) }
+
+func largeNeeds(records int64) need { return needs(records, largeValue, 80, largeCache) }
 
 // largest is the most records that fit, at most the paper's.
-func largest(needs func(int64) (memory, disk int64), memory, disk int64) int64 {
+func largest(needs func(int64) need, has Stock) int64 {
 	records := int64(paperRecords)
 	for records > leastRecords {
-		m, d := needs(records)
-		if float64(m) <= memoryShare*float64(memory) && float64(d) <= diskShare*float64(disk) {
+		n := needs(records)
+		if float64(n.memory) <= memoryShare*float64(has.Memory) && float64(n.disk) <= diskShare*float64(has.FreeDisk) &&
+			(has.Share == 0 || float64(n.share) <= diskShare*float64(has.FreeShare)) {
 			break
 		}
 		records -= records / 20

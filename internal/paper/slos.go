@@ -60,7 +60,7 @@ func (t SLOs) plan(b *Bench) (*plan, error) {
 			},
 		})
 	}
-	return &plan{turns: turns}, nil
+	return &plan{turns: turns, need: need{memory: b.Capacity}}, nil
 }
 
 // sloPlan is a trial of SLOs under way.

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redykv/redykv/internal/mem"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/ycsb"
 )
@@ -44,10 +43,22 @@ func (t Stores) trialName() string { return t.Name }
 
 // records is how many a database of this trial has.
 func (t Stores) records(s Scale) int64 {
-	if t.Value >= largeValue {
+	switch {
+	case t.Value >= largeValue:
 		return s.LargeRecords
+	case t.Memory[0] >= largestLocal:
+		return s.LocalRecords
 	}
 	return s.Records
+}
+
+// needs is what the trial takes with devices.
+func (t Stores) needs(records int64, devices []ycsb.Device) need {
+	n := needs(records, t.Value, t.Memory[0], slices.Max(t.Cache))
+	if !slices.Contains(devices, ycsb.SMB) {
+		n.memory, n.share = n.memory-n.share, 0
+	}
+	return n
 }
 
 func (t Stores) plan(b *Bench) (*plan, error) {
@@ -59,23 +70,33 @@ func (t Stores) plan(b *Bench) (*plan, error) {
 		}
 		return err != nil
 	})
-	need, _ := needs(records, t.Value, t.Memory[0], slices.Max(t.Cache))
-	if have := mem.Total(); have > 0 && need > have {
-		return nil, leftOutf("%d records of %v take %v of memory, and this machine has %v",
-			records, units.Size(t.Value), units.Size(need), units.Size(have))
-	}
 	p := &storePlan{trial: t, bench: b, records: records}
 	var turns []turn
 	for _, cache := range t.Cache {
+		on := t.on(devices, cache)
+		loads := t.loads(records, on)
 		for _, memory := range t.Memory {
 			for round := 1; round <= b.Rounds; round++ {
 				for _, threads := range t.Threads {
-					turns = append(turns, p.turn(cell{cache, memory, threads, round}, t.on(devices, cache)))
+					turns = append(turns, p.turn(cell{cache, memory, threads, round}, on, loads))
+					loads = 0 // once for all of a cache
 				}
 			}
 		}
 	}
-	return &plan{turns: turns, end: p.end}, nil
+	return &plan{turns: turns, end: p.end, need: t.needs(records, devices)}, nil
+}
+
+// Loading goes about so fast, in records and, to each device, in bytes a second.
+const (
+	loadRecords = 2_000_000
+	loadBytes   = 300 << 20
+)
+
+// loads is about how long it takes to load a store on devices.
+func (t Stores) loads(records int64, devices []ycsb.Device) time.Duration {
+	bytes := float64(ycsb.LogBytes(records, t.Value)) * float64(len(devices))
+	return time.Duration((float64(records)/loadRecords + bytes/loadBytes) * float64(time.Second))
 }
 
 // on are the devices that are measured with a cache: without one, Redy is the SSD.
@@ -121,7 +142,8 @@ type storePlan struct {
 	dir    string
 }
 
-func (p *storePlan) turn(c cell, devices []ycsb.Device) turn {
+// turn is one of a cell, which is the first one of a store that takes so long to load.
+func (p *storePlan) turn(c cell, devices []ycsb.Device, loads time.Duration) turn {
 	var series []string
 	for _, d := range devices {
 		series = append(series, p.trial.series(d))
@@ -129,7 +151,7 @@ func (p *storePlan) turn(c cell, devices []ycsb.Device) turn {
 	return turn{
 		name:   fmt.Sprintf("%gGB cache, %gGB memory, %d threads, round %d", c.cache, c.memory, c.threads, c.round),
 		series: series,
-		lasts:  time.Duration(len(devices)) * (p.bench.Duration + p.bench.Warmup),
+		lasts:  loads + time.Duration(len(devices))*(p.bench.Duration+p.bench.Warmup),
 		measure: func(ctx context.Context, progress ycsb.Progress) ([]Measurement, error) {
 			return p.measure(ctx, c, devices, progress)
 		},
@@ -183,8 +205,12 @@ func (p *storePlan) ready(ctx context.Context, c cell, devices []ycsb.Device, pr
 	return p.rig.SetMemory(p.shape(c).Memory)
 }
 
-// warmups is for how many runs' time a read cache is filled.
-const warmups = 5
+// Filling a read cache ends when a run's time has not raised its hits by this part any
+// more, or after so many.
+const (
+	warmGain = 0.01
+	warmRuns = 40
+)
 
 // warm fills the read cache of a new rig, by the first device, which is the fastest: what
 // the others are read through is the same cache, and is to be as full for them.
@@ -192,10 +218,20 @@ func (p *storePlan) warm(ctx context.Context, by ycsb.Device, progress ycsb.Prog
 	if p.trial.ReadCache == 0 {
 		return nil
 	}
-	_, err := p.rig.Run(ctx, ycsb.Spec{
-		Device: by, Distribution: p.trial.Distribution, Threads: slices.Max(p.trial.Threads), Duration: warmups * p.bench.Duration,
-	}, progress)
-	return err
+	hits := 0.0
+	for range warmRuns {
+		r, err := p.rig.Run(ctx, ycsb.Spec{
+			Device: by, Distribution: p.trial.Distribution, Threads: slices.Max(p.trial.Threads), Duration: p.bench.Duration,
+		}, progress)
+		if err != nil {
+			return err
+		}
+		if r.HitCache <= hits*(1+warmGain) {
+			break
+		}
+		hits = r.HitCache
+	}
+	return nil
 }
 
 // Pages of the log: small ones where memory is so, or will be.

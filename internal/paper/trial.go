@@ -27,6 +27,7 @@ type Trial interface {
 type plan struct {
 	turns []turn
 	end   func() error // gives back what the turns have opened; nil: nothing
+	need  need         // at the largest, of all turns
 }
 
 // turn is what is measured together: everything that is compared, one after the other.
@@ -47,6 +48,8 @@ type Bench struct {
 	Dir string
 	// Work is an existing directory on a disk, for the files of stores.
 	Work string
+	// Stock is what there is for trials; the zero value asks nothing.
+	Stock Stock
 	// CacheServer is the program that is a cache server, as ycsb.Shape.CacheServer.
 	CacheServer []string
 	// Raw starts the other side of a transport alone, which lends memory bytes to each

@@ -77,8 +77,8 @@ func find(name string) (string, error) {
 	return path, nil
 }
 
-// memoryDir is where Linux keeps files in memory.
-const memoryDir = "/dev/shm"
+// MemoryDir is where Linux keeps files in memory, and so a server its share.
+const MemoryDir = "/dev/shm"
 
 // Start starts a server and waits until it answers.
 func Start(ctx context.Context) (_ *Server, err error) {
@@ -102,7 +102,7 @@ func Start(ctx context.Context) (_ *Server, err error) {
 			err = errors.Join(err, s.Close())
 		}
 	}()
-	if s.Dir, err = os.MkdirTemp(memoryDir, "redykv-share-*"); err == nil {
+	if s.Dir, err = os.MkdirTemp(MemoryDir, "redykv-share-*"); err == nil {
 		s.InMemory = true
 	} else if s.Dir, err = os.MkdirTemp(s.temp, "share-*"); err != nil {
 		return nil, fmt.Errorf("smbd: %w", err)
