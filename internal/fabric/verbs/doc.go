@@ -21,14 +21,21 @@
 //
 // # Order
 //
-// A queue pair executes in order, but for one thing: a write may overtake a read
-// before it. A write to bytes that a read under way may touch is fenced.
+// A queue pair executes in order, but for one thing: what comes after a read may
+// overtake it. A write to bytes that a read under way may touch is fenced, and so is
+// whatever tells the peer of something while a read is under way.
 //
 // # Memory
 //
 // Adapters reach registered memory only. Operations on memory of the provider's
 // own regions go there directly; others by way of a ring of registered memory that
-// each queue pair has, which costs a copy.
+// each queue pair has, which costs a copy. Memory that is registered stays in place when
+// the process starts another one: Go does so without a copy of its memory (vfork), and
+// nothing is asked of libibverbs for it.
+//
+// When a connection ends, its queue pair is destroyed before anybody is told: an
+// adapter may finish what it has begun after an error, and the buffers are the
+// caller's then.
 package verbs
 
 // Name is the provider's name.

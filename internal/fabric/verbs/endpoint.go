@@ -2,6 +2,7 @@
 
 package verbs
 
+// #include <errno.h>
 // #include <stdlib.h>
 // #include "queue.h"
 import "C"
@@ -28,6 +29,8 @@ const (
 	stagingOf, leastStaging, mostStaging = 4 << 10, 256 << 10, 2 << 20
 	slots                                = core.ImmEntries * C.RECEIVE_SLOT
 )
+
+var errNoImmediates = errors.New("the RDMA device is neither InfiniBand nor RoCE: it has no immediates")
 
 // endpoint is the RDMA half of one end of a connection: what the libraries made,
 // and the registered memory that is the connection's own.
@@ -127,7 +130,11 @@ func (e *endpoint) create(memory *core.Registry, depth int) (err error) {
 	if e.sends < 2 {
 		return fmt.Errorf("the RDMA device has no room for %d immediates", core.ImmEntries)
 	}
-	if n := C.queue_create(q, C.uint32_t(e.sends), core.ImmEntries); n != 0 {
+	switch n := C.queue_create(q, C.uint32_t(e.sends), core.ImmEntries); n {
+	case 0:
+	case C.EPROTONOSUPPORT:
+		return errNoImmediates
+	default:
 		return fmt.Errorf("create queue pair: %w", errno(n))
 	}
 	if e.completions, err = newDescriptor(q.channel.fd, "completions"); err != nil {
@@ -171,9 +178,13 @@ func (e *endpoint) receive(first, n int) error {
 	return nil
 }
 
-// disconnect ends what goes on: no operation of either end reaches memory any
-// more.
-func (e *endpoint) disconnect() { C.rdma_disconnect(e.queue.id) } // a peer that is gone knows
+// end ends what goes on: no operation of either end reaches memory any more. To
+// disconnect does not suffice: what the adapter has begun may still be landing. Nobody
+// posts or takes anything meanwhile, nor afterwards.
+func (e *endpoint) end() {
+	C.rdma_disconnect(e.queue.id) // a peer that is gone knows
+	C.rdma_destroy_qp(e.queue.id)
+}
 
 // destroy gives everything back. Nobody uses the endpoint any more.
 func (e *endpoint) destroy() (err error) {

@@ -2,8 +2,8 @@
 
 package verbs
 
-// hazards knows which memory of the peer reads under way may touch: a write there
-// must wait for them. It counts reads by page in a table of hashes, and so may see
+// hazards knows which memory of the peer reads under way may touch: a write there, and
+// whatever is said to the peer, must wait for them. It counts reads by page in a table of hashes, and so may see
 // a hazard where there is none, but never the other way round.
 type hazards struct {
 	pages [1 << hazardBits]uint32

@@ -3,6 +3,7 @@
 package verbs
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -277,5 +278,59 @@ func TestCredit(t *testing.T) {
 	}
 	if c := next(t, q); c.Err != nil || c.Tag != core.ImmEntries {
 		t.Fatalf("the one that was held back: %+v", c)
+	}
+}
+
+// Reads under way when the peer goes fail, and then their buffers are the caller's:
+// nothing lands in them any more. What could let something land is gone by then.
+func TestFailedReadDoesNotLandLate(t *testing.T) {
+	const size, depth = 1 << 20, 16
+	server, addr, accepted := host(t, depth)
+	far, err := server.Alloc(size)
+	check(t, err)
+	for i := range far.Bytes() {
+		far.Bytes()[i] = 0xee
+	}
+	client := open(t)
+	own, err := client.Alloc(depth * size) // where reads go without a copy
+	check(t, err)
+	for range 4 {
+		q := dial(t, client, addr, depth)
+		there := <-accepted
+		i, err := q.Import(within(t), far.Token())
+		check(t, err)
+		under := 0
+		read := func(tag uint64) {
+			if q.Read(own.Bytes()[tag*size:][:size], i, 0, tag) == nil {
+				under++
+				_ = q.Submit() // that the connection has ended comes with the completion
+			}
+		}
+		for tag := range uint64(depth) {
+			read(tag)
+		}
+		closed := make(chan error)
+		go func() { closed <- there.Close() }()
+		failed := 0
+		for ; under > 0; under-- {
+			c := next(t, q)
+			if c.Err == nil {
+				read(c.Tag)
+				continue
+			}
+			failed++
+			if !errors.Is(c.Err, fabric.ErrDisconnected) || q.rdma.queue.id.qp != nil {
+				t.Fatalf("%+v, queue pair %p", c, q.rdma.queue.id.qp)
+			}
+		}
+		if failed == 0 {
+			t.Error("no read failed")
+		}
+		clear(own.Bytes())
+		check(t, q.Close())
+		check(t, <-closed)
+		if at := bytes.IndexByte(own.Bytes(), 0xee); at >= 0 {
+			t.Fatalf("a read that had failed changed byte %d", at)
+		}
 	}
 }

@@ -12,6 +12,7 @@ import "C"
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"github.com/redykv/redykv/internal/fabric"
@@ -27,6 +28,8 @@ const (
 	directPiece = 1 << 20
 	// sendID is set in the ids of work requests, and not in those of receives.
 	sendID = 1 << 63
+	// opFenced has a work request wait for the reads before it.
+	opFenced = C.OP_FENCED
 )
 
 // pipe is what goes through a queue pair's send queue: operations in pieces, each a
@@ -167,8 +170,8 @@ func (q *queuePair) piece(s *core.Request, r *remote, e *entry) (fits bool, err 
 	case s.Kind == core.Read:
 		e.read, e.address = true, uint64(op.remote)
 		p.reads.begin(e.address, e.n)
-	case op.kind != C.OP_SEND_IMM && p.reads.meets(uint64(op.remote), e.n):
-		op.kind |= C.OP_FENCED
+	case tells && p.reads.reads > 0, op.kind == C.OP_WRITE && p.reads.meets(uint64(op.remote), e.n):
+		op.kind |= opFenced
 	}
 	if inline {
 		op.kind |= C.OP_INLINE
@@ -261,7 +264,7 @@ func (q *queuePair) settle(done []C.struct_done) {
 			to = seq + 1
 		default:
 			q.finish(seq) // those before have succeeded, with or without saying so
-			q.broke(d.status)
+			q.broke(d)
 			return
 		}
 	}
@@ -300,9 +303,19 @@ func (q *queuePair) finish(to uint64) {
 // broke ends the connection for a work request that failed. Even a refused access
 // says no more than that the peer is gone or has cut this side off: what can be asked
 // for in error is not posted.
-func (q *queuePair) broke(status C.uint32_t) {
+func (q *queuePair) broke(d *C.struct_done) {
 	q.pipe.broken = true
-	q.fail(fmt.Errorf("%s", C.GoString(C.ibv_wc_status_str(C.enum_ibv_wc_status(status)))))
+	q.fail(statusOf(d))
+}
+
+// statusOf says in libibverbs' words what became of a work request, and the code by
+// which the adapter's manual says more.
+func statusOf(d *C.struct_done) error {
+	text := C.GoString(C.ibv_wc_status_str(C.enum_ibv_wc_status(d.status)))
+	if d.vendor != 0 {
+		text = fmt.Sprintf("%s (vendor error %#x)", text, uint32(d.vendor))
+	}
+	return errors.New(text)
 }
 
 // hear takes an immediate of the peer's.
@@ -312,7 +325,7 @@ func (q *queuePair) hear(d *C.struct_done) {
 	case d.status == C.IBV_WC_WR_FLUSH_ERR:
 		return // the connection ends; somebody knows why
 	case d.status != C.IBV_WC_SUCCESS:
-		q.fail(fmt.Errorf("receive: %s", C.GoString(C.ibv_wc_status_str(C.enum_ibv_wc_status(d.status)))))
+		q.fail(fmt.Errorf("receive: %w", statusOf(d)))
 		return
 	case d.opcode == C.IBV_WC_RECV && n == C.RECEIVE_SLOT:
 		at := uint64(d.id) * C.RECEIVE_SLOT

@@ -13,8 +13,9 @@
 // How many work requests are chained, or completions taken, at a time.
 #define CHAIN 64
 
-// A peer that does not acknowledge is tried again so often, after 4 us << 14 each:
-// it counts as gone after half a second.
+// A peer that does not acknowledge is tried again so often, after 4 us << 14 each or
+// as much longer as the adapter likes (four times is allowed): it counts as gone after
+// half a second to two.
 #define ACK_TIMEOUT 14
 #define RETRIES 7
 
@@ -28,18 +29,27 @@ uint32_t queue_sends(struct queue *q, uint32_t receives)
 	return (uint32_t)attr.max_qp_wr < left ? (uint32_t)attr.max_qp_wr : left;
 }
 
+// failure is why a call failed. Drivers may forget to say so; 0 is no failure.
+static int failure(void)
+{
+	return errno ? errno : EIO;
+}
+
 int queue_create(struct queue *q, uint32_t sends, uint32_t receives)
 {
+	// iWARP has no immediates.
+	if (q->id->verbs->device->transport_type != IBV_TRANSPORT_IB)
+		return EPROTONOSUPPORT;
 	q->pd = ibv_alloc_pd(q->id->verbs);
 	if (!q->pd)
-		return errno;
+		return failure();
 	q->channel = ibv_create_comp_channel(q->id->verbs);
 	if (!q->channel)
-		return errno;
+		return failure();
 	// Room for the completion of everything that can be under way: it never overflows.
 	q->cq = ibv_create_cq(q->id->verbs, sends + receives, NULL, q->channel, 0);
 	if (!q->cq)
-		return errno;
+		return failure();
 	// No device says how much it takes inline, but says no to more.
 	for (uint32_t size = ASK_INLINE;; size /= 2) {
 		struct ibv_qp_init_attr attr = {
@@ -59,7 +69,7 @@ int queue_create(struct queue *q, uint32_t sends, uint32_t receives)
 			return 0;
 		}
 		if (size == 0)
-			return errno;
+			return failure();
 	}
 }
 
@@ -131,13 +141,14 @@ int queue_step(struct queue *q, const struct op *ops, int n, struct done *out, i
 		int want = most - *taken < CHAIN ? most - *taken : CHAIN;
 		int got = ibv_poll_cq(q->cq, want, wcs);
 		if (got < 0)
-			return -got;
+			return EIO; // drivers have numbers of their own
 		for (int i = 0; i < got; i++) {
 			int has_imm = wcs[i].status == IBV_WC_SUCCESS && (wcs[i].wc_flags & IBV_WC_WITH_IMM);
 
 			out[(*taken)++] = (struct done){
 				.id = wcs[i].wr_id,
 				.status = wcs[i].status,
+				.vendor = wcs[i].vendor_err,
 				.opcode = wcs[i].opcode,
 				.length = wcs[i].byte_len,
 				.imm = has_imm ? ntohl(wcs[i].imm_data) : 0,
@@ -181,11 +192,14 @@ static struct rdma_conn_param parameters(void)
 	};
 }
 
-static int quick(struct queue *q)
+// quick has the connection notice soon that its peer is gone. Kernels before 5.3 do not
+// know the option: there the adapter tells after a minute or two, and the control
+// connection before it.
+static void quick(struct queue *q)
 {
 	uint8_t timeout = ACK_TIMEOUT;
 
-	return rdma_set_option(q->id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, sizeof timeout);
+	rdma_set_option(q->id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, sizeof timeout);
 }
 
 int queue_connect(struct queue *q, const void *private_data, uint8_t length)
@@ -194,14 +208,16 @@ int queue_connect(struct queue *q, const void *private_data, uint8_t length)
 
 	param.private_data = private_data;
 	param.private_data_len = length;
-	return quick(q) ? -1 : rdma_connect(q->id, &param);
+	quick(q);
+	return rdma_connect(q->id, &param);
 }
 
 int queue_accept(struct queue *q)
 {
 	struct rdma_conn_param param = parameters();
 
-	return quick(q) ? -1 : rdma_accept(q->id, &param);
+	quick(q);
+	return rdma_accept(q->id, &param);
 }
 
 struct ibv_mr *queue_register(struct queue *q, void *memory, size_t size, int remote)

@@ -27,7 +27,7 @@ struct op {
 // A completion. id is the op's, or of a receive the slot it was posted with.
 struct done {
 	uint64_t id;
-	uint32_t status, opcode, length, imm, has_imm;
+	uint32_t status, vendor, opcode, length, imm, has_imm;
 };
 
 struct queue {
@@ -48,7 +48,8 @@ struct queue {
 uint32_t queue_sends(struct queue *q, uint32_t receives);
 
 // queue_create makes the queue pair on an id whose route, or request, is known.
-// Returns 0 or an errno, and leaves what it made to queue_destroy.
+// Returns 0 or an errno, EPROTONOSUPPORT for a device that has no immediates, and
+// leaves what it made to queue_destroy.
 int queue_create(struct queue *q, uint32_t sends, uint32_t receives);
 
 // queue_destroy destroys what there is. The id itself stays.

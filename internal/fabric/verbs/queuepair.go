@@ -131,15 +131,15 @@ func (q *queuePair) read() {
 		q.provider.malformed.Add(1)
 	}
 	q.fail(err)
-	q.rdma.disconnect()
+	q.mu.Lock()
+	q.rdma.end()
+	q.over.Store(true)
+	q.mu.Unlock()
 	q.control.close()
 	_ = q.rdma.events.file.Close()      // ends watch
 	_ = q.rdma.completions.file.Close() // ends drain
 	q.lent.All(func(l **loan) { err = errors.Join(err, (*l).end()) })
 	q.lent = core.Handles[*loan]{}
-	q.mu.Lock()
-	q.over.Store(true)
-	q.mu.Unlock()
 	q.answers.End()
 	q.waiter.Notify()
 }

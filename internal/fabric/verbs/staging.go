@@ -4,7 +4,9 @@ package verbs
 
 // staging is a ring of registered memory through which operations go whose
 // buffers are not registered. Pieces are taken and given back in the same order,
-// that of the operations. What was taken is in [tail, head).
+// that of the operations. What was taken is in [tail, head). Once nothing is out it
+// goes on from its beginning: few operations at a time stay in memory that caches
+// hold.
 type staging struct {
 	memory     []byte // a power of two
 	head, tail uint64
@@ -19,7 +21,7 @@ func (s *staging) take(n int) (piece []byte, mark uint64, ok bool) {
 	size := uint64(len(s.memory))
 	start := s.head
 	if at := start & (size - 1); at+uint64(n) > size {
-		start += size - at // the end of the ring is too short: begin anew
+		start = s.anew() // the end of the ring is too short
 	}
 	end := (start + uint64(n) + stagingAlign - 1) &^ (stagingAlign - 1)
 	if end-s.tail > size {
@@ -31,4 +33,16 @@ func (s *staging) take(n int) (piece []byte, mark uint64, ok bool) {
 }
 
 // give returns everything below the mark.
-func (s *staging) give(mark uint64) { s.tail = mark }
+func (s *staging) give(mark uint64) {
+	s.tail = max(s.tail, mark) // those who took nothing have a mark from before
+	if s.tail == s.head {
+		s.head = s.anew()
+		s.tail = s.head
+	}
+}
+
+// anew is the first mark from head on that is the beginning of the memory.
+func (s *staging) anew() uint64 {
+	size := uint64(len(s.memory))
+	return (s.head + size - 1) &^ (size - 1)
+}
