@@ -294,7 +294,8 @@ func TestFailedReadDoesNotLandLate(t *testing.T) {
 	client := open(t)
 	own, err := client.Alloc(depth * size) // where reads go without a copy
 	check(t, err)
-	for range 4 {
+	failed := 0
+	for round := 0; round < 4 || failed == 0; round++ { // the end may come between two reads
 		q := dial(t, client, addr, depth)
 		there := <-accepted
 		i, err := q.Import(within(t), far.Token())
@@ -311,7 +312,6 @@ func TestFailedReadDoesNotLandLate(t *testing.T) {
 		}
 		closed := make(chan error)
 		go func() { closed <- there.Close() }()
-		failed := 0
 		for ; under > 0; under-- {
 			c := next(t, q)
 			if c.Err == nil {
@@ -322,9 +322,6 @@ func TestFailedReadDoesNotLandLate(t *testing.T) {
 			if !errors.Is(c.Err, fabric.ErrDisconnected) || q.rdma.queue.id.qp != nil {
 				t.Fatalf("%+v, queue pair %p", c, q.rdma.queue.id.qp)
 			}
-		}
-		if failed == 0 {
-			t.Error("no read failed")
 		}
 		clear(own.Bytes())
 		check(t, q.Close())
