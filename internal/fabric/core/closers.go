@@ -3,6 +3,8 @@ package core
 import (
 	"errors"
 	"io"
+	"maps"
+	"slices"
 	"sync"
 )
 
@@ -33,6 +35,13 @@ func (c *Closers) Remove(x io.Closer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.all, x)
+}
+
+// Append appends what is left to dst, in no order.
+func (c *Closers) Append(dst []io.Closer) []io.Closer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.AppendSeq(dst, maps.Keys(c.all))
 }
 
 // Close closes everything that is left, in no order.

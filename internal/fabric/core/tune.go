@@ -8,20 +8,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// silence is how long a peer may leave data unacknowledged, not take any, or not
-// answer when asked whether it is there, before it counts as dead.
-const silence = 3 * time.Second
+// Silence is how long, by default, a peer may leave data unacknowledged, not take any,
+// or not answer when asked whether it is there, before it counts as dead.
+const Silence = 3 * time.Second
 
-// Tune makes a connection quick, and quick to notice that its peer is dead. It
+// Tune makes a connection quick, and quick to notice that its peer's host is dead. It
 // takes the deadline of the greeting off.
-func Tune(c *net.TCPConn) error {
+func Tune(c *net.TCPConn, silence time.Duration) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return err
 	}
 	var timeout error
 	err = raw.Control(func(fd uintptr) {
-		timeout = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(silence.Milliseconds()))
+		timeout = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, max(1, int(silence.Milliseconds())))
 	})
 	alive := net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second, Count: 2}
 	return errors.Join(err, timeout, c.SetNoDelay(true), c.SetKeepAliveConfig(alive), c.SetDeadline(time.Time{}))

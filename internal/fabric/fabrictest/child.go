@@ -74,12 +74,44 @@ func RunStoppedPeer(t *testing.T, open Open) {
 	}
 }
 
+// RunSilentPeer stops a child process, whose kernel goes on answering for it, and checks
+// that what is under way ends with fabric.ErrDisconnected, as a connection does over
+// which nothing is. open's providers give silent peers up in much less than a minute.
+func RunSilentPeer(t *testing.T, open Open) {
+	c := startChild(t, open)
+	idle, err := c.provider.Dial(deadline(t), c.addr, nil, 64)
+	check(t, err)
+	check(t, c.process.Signal(syscall.SIGSTOP))
+	readUntilGone(t, c.q, c.r)
+	for idle.Err() == nil {
+		if err := idle.Wait(deadline(t)); err != nil && !errors.Is(err, fabric.ErrDisconnected) {
+			t.Fatalf("the silence was not noticed where nothing was under way: %v", err)
+		}
+	}
+	if _, err := idle.Import(deadline(t), c.token); !errors.Is(err, fabric.ErrDisconnected) {
+		t.Errorf("import from a silent peer: %v", err)
+	}
+	// It was not told that it was given up, and finds out when it goes on.
+	check(t, c.process.Signal(syscall.SIGCONT))
+	q, err := c.provider.Dial(deadline(t), c.addr, nil, 64)
+	check(t, err)
+	r, err := q.Import(deadline(t), c.token)
+	check(t, err)
+	b := make([]byte, 14)
+	read(t, q, b, r, 0)
+	if string(b) != "from the child" {
+		t.Errorf("read %q", b)
+	}
+}
+
 // child is a process that serves a region, and a queue pair to it.
 type child struct {
-	process *os.Process
-	q       fabric.QueuePair
-	r       fabric.Remote
-	token   fabric.Token
+	process  *os.Process
+	provider fabric.Provider // that reaches it
+	addr     string
+	q        fabric.QueuePair
+	r        fabric.Remote
+	token    fabric.Token
 }
 
 func startChild(t *testing.T, open Open) child {
@@ -112,7 +144,7 @@ func startChild(t *testing.T, open Open) child {
 	if string(b) != "from the child" {
 		t.Fatalf("read %q", b)
 	}
-	return child{process: cmd.Process, q: q, r: r, token: token}
+	return child{process: cmd.Process, provider: p, addr: addr, q: q, r: r, token: token}
 }
 
 // readUntilGone keeps reading; every operation ends, with bytes or with

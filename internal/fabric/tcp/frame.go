@@ -24,6 +24,8 @@ import (
 //	release   handle                       forgets an import; no answer
 //	credit    length                       so many more immediates may come
 //	lent      imm: the question's number; flags: status; handle; offset: the region's size
+//	ping                                   asks for pong
+//	pong                                   the peer's process runs (pulse.go)
 //
 //	reply     8 bytes: kind, status, 0, 0, length 4; length bytes follow
 //
@@ -46,6 +48,8 @@ const (
 	kindRelease
 	kindCredit
 	kindLent
+	kindPing
+	kindPong
 	kindReply
 )
 

@@ -7,8 +7,9 @@
 // the replies to what arrived in one read.
 //
 // With TLS, both sides speak nothing else. A peer that breaks the protocol is cut
-// off and counted, one that is not heard of for three seconds is given up. Tokens, lengths and
-// offsets are checked here as well as there.
+// off and counted. One that is not heard of for Options.Silence is given up, be its host
+// gone or its process stopped (pulse.go). Tokens, lengths and offsets are checked here as
+// well as there.
 package tcp
 
 import (
@@ -31,25 +32,39 @@ const Name = "tcp"
 // Provider is the fabric over TCP.
 type Provider struct {
 	tls       *tls.Config // nil: none
+	silence   time.Duration
+	pulse     pulse
 	regions   *core.Registry
 	listeners core.Closers
 	pairs     core.Closers
 	malformed atomic.Uint64
 }
 
-// Open returns a provider of its own.
-func Open() *Provider { return OpenTLS(nil) }
+// Options are what a provider may be given. The zero Options will do.
+type Options struct {
+	// TLS, if set, secures all connections: its certificates are those of the
+	// listeners, and of dialers where listeners ask for one; a dialer expects the name
+	// or address that it dials where the config has no ServerName. Default: no TLS.
+	TLS *tls.Config
+	// Silence is how long a connected peer may be silent before it is given up:
+	// its process does not answer, or its host is out of reach. Both ends have one of
+	// their own. Default: core.Silence, 3 s.
+	Silence time.Duration
+}
 
-// OpenTLS returns a provider whose connections are all TLS, as config says: its
-// certificates are those of the listeners, and of dialers where listeners ask for
-// one; a dialer expects the name or address that it dials where the config has no
-// ServerName. nil is no TLS.
-func OpenTLS(config *tls.Config) *Provider {
-	if config != nil {
-		config = config.Clone()
-		config.DynamicRecordSizingDisabled = true // batches are large, or in a hurry
+// Open returns a provider of its own.
+func Open() *Provider { return OpenWith(Options{}) }
+
+// OpenWith is Open with options.
+func OpenWith(opts Options) *Provider {
+	if opts.TLS != nil {
+		opts.TLS = opts.TLS.Clone()
+		opts.TLS.DynamicRecordSizingDisabled = true // batches are large, or in a hurry
 	}
-	return &Provider{tls: config, regions: core.NewRegistry()}
+	if opts.Silence <= 0 {
+		opts.Silence = core.Silence
+	}
+	return &Provider{tls: opts.TLS, silence: opts.Silence, pulse: newPulse(), regions: core.NewRegistry()}
 }
 
 // Malformed is how many connections were cut for breaking the protocol.
@@ -125,14 +140,16 @@ func (p *Provider) dial(ctx context.Context, addr string, private []byte, depth 
 
 // Close closes everything that is still open.
 func (p *Provider) Close() error {
-	return errors.Join(p.listeners.Close(), p.pairs.Close(), p.regions.Close())
+	err := errors.Join(p.listeners.Close(), p.pairs.Close())
+	p.pulse.stop()
+	return errors.Join(err, p.regions.Close())
 }
 
 // The greeting: the dialer sends magic, a length byte and its private data; the
 // listener answers with a verdict byte, a length byte and its private data or
 // the reason of its refusal.
 const (
-	magic    = "redytcp1"
+	magic    = "redytcp2"
 	accepted = 1
 	rejected = 2
 )

@@ -37,6 +37,9 @@ type queuePair struct {
 	in       core.ImmRing  // the owner's side of the peer's immediates
 	over     atomic.Bool   // the reader has ended
 
+	heard atomic.Bool // something has come since the last beat; the reader and the pulse
+	quiet int         // beats since something came; the pulse's
+
 	reader reader
 	waiter core.Waiter
 	tasks  sync.WaitGroup
@@ -59,7 +62,7 @@ type lent struct {
 func start(p *Provider, conn *stream, private []byte, depth int) (*queuePair, error) {
 	q := &queuePair{provider: p, conn: conn, private: private}
 	q.lent = core.NewQuestions[lent](&q.State)
-	if err := errors.Join(q.Sends.Init(depth), core.Tune(conn.socket)); err != nil {
+	if err := errors.Join(q.Sends.Init(depth), core.Tune(conn.socket, p.silence)); err != nil {
 		return nil, err
 	}
 	raw, err := conn.socket.SyscallConn()
@@ -82,6 +85,7 @@ func start(p *Provider, conn *stream, private []byte, depth int) (*queuePair, er
 	if !p.pairs.Add(q) {
 		return nil, errors.Join(fabric.ErrClosed, q.Close())
 	}
+	p.pulse.start(p)
 	return q, nil
 }
 

@@ -42,6 +42,9 @@ func (r *reader) loop() error {
 			return err
 		}
 		end += n
+		if q := r.pair; !q.heard.Load() {
+			q.heard.Store(true)
+		}
 		used, err := r.handle(buf[start:end])
 		if err != nil {
 			return err
@@ -155,6 +158,8 @@ func (r *reader) take(f *frame) error {
 		r.lent.Delete(f.handle)
 	case kindCredit:
 		q.granted.Add(uint64(f.length))
+	case kindPing:
+		return r.respond(&frame{kind: kindPong})
 	case kindLent:
 		if f.offset <= 0 && f.flags == statusOK {
 			return fmt.Errorf("%w: lent region of %d bytes", errFrame, f.offset)
@@ -224,11 +229,16 @@ func (r *reader) lend(f *frame) error {
 		answer.offset = g.Size()
 	}
 	answer.flags = statusOf(err)
+	return r.respond(&answer)
+}
+
+// respond appends an answer that is no reply.
+func (r *reader) respond(answer *frame) error {
 	o := r.pair.out
 	if o.pending() > 2*window {
 		return fmt.Errorf("%w: asks for more than the window", errFrame)
 	}
-	o.buf = appendHeader(o.buf, &answer)
+	o.buf = appendHeader(o.buf, answer)
 	return nil
 }
 

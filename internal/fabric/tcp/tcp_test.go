@@ -2,6 +2,7 @@ package tcp_test
 
 import (
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -11,7 +12,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	fabrictest.ServeChild(open) // the child of TestKilledPeer
+	fabrictest.ServeChild(open) // the child of TestKilledPeer and TestSilentPeer
 	goleak.VerifyTestMain(m)
 }
 
@@ -21,6 +22,11 @@ func TestConformance(t *testing.T) { fabrictest.Run(t, open) }
 
 // TestKilledPeer kills a process in the middle of serving.
 func TestKilledPeer(t *testing.T) { fabrictest.RunKilledPeer(t, open) }
+
+// TestSilentPeer stops a process: its kernel goes on acknowledging.
+func TestSilentPeer(t *testing.T) {
+	fabrictest.RunSilentPeer(t, func() fabric.Provider { return tcp.OpenWith(tcp.Options{Silence: 200 * time.Millisecond}) })
+}
 
 // TestAllocations checks that nothing is allocated for an operation.
 func TestAllocations(t *testing.T) { fabrictest.RunAllocations(t, open) }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/mem"
@@ -20,6 +21,9 @@ type Options struct {
 	// TLS is how connections of tcp are secured; nil: not at all. mem and shm do
 	// not leave the machine and have no use for it.
 	TLS *tls.Config
+	// Silence is how long a connected peer of tcp may be silent before it is given up.
+	// Default: 3 s. A peer of another transport need not answer: its memory does.
+	Silence time.Duration
 }
 
 var providers = []struct {
@@ -28,8 +32,12 @@ var providers = []struct {
 }{
 	{mem.Name, func(Options) (fabric.Provider, error) { return mem.Open(), nil }},
 	{shm.Name, func(Options) (fabric.Provider, error) { return shm.Open() }},
-	{tcp.Name, func(o Options) (fabric.Provider, error) { return tcp.OpenTLS(o.TLS), nil }},
+	{tcp.Name, openTCP},
 	{verbs.Name, openVerbs},
+}
+
+func openTCP(o Options) (fabric.Provider, error) {
+	return tcp.OpenWith(tcp.Options{TLS: o.TLS, Silence: o.Silence}), nil
 }
 
 // openVerbs refuses to promise what RDMA does not do.

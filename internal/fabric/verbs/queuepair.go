@@ -79,7 +79,7 @@ func start(p *provider, conn *net.TCPConn, e *endpoint, private []byte, depth in
 	}
 	q.answers = core.NewQuestions[answer](&q.State)
 	q.pipe.init(e)
-	if err := errors.Join(q.Sends.Init(depth), core.Tune(conn)); err != nil {
+	if err := errors.Join(q.Sends.Init(depth), core.Tune(conn, core.Silence)); err != nil {
 		return nil, errors.Join(err, e.destroy())
 	}
 	q.waiter.Init()

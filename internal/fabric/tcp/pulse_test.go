@@ -1,0 +1,65 @@
+package tcp
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/redykv/redykv/internal/fabric"
+)
+
+// An idle peer that answers is never given up, one that does not at its last beat. The
+// beats are the test's.
+func TestBeats(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	p := OpenWith(Options{Silence: 24 * time.Hour})
+	t.Cleanup(func() { _ = p.Close() })
+	l, err := p.Listen("", 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	accepted := make(chan fabric.QueuePair, 1)
+	go func() {
+		if r, err := l.Accept(ctx); err == nil {
+			if q, err := r.Accept(nil); err == nil {
+				accepted <- q
+			}
+		}
+	}()
+	dialled, err := p.Dial(ctx, l.Addr(), nil, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-accepted
+	alive := dialled.(*queuePair)
+	for range 5 * silentBeats {
+		for alive.quiet == 0 {
+			alive.beat()
+		}
+		for !alive.heard.Load() { // it was asked, and answers
+			if ctx.Err() != nil {
+				t.Fatal("no answer")
+			}
+			runtime.Gosched()
+		}
+		alive.beat()
+	}
+	if err := alive.Err(); err != nil || alive.quiet != 0 {
+		t.Errorf("a peer that answers: %v, silent for %d beats", err, alive.quiet)
+	}
+
+	c, silent := stranger(t, l)
+	for beat := range silentBeats {
+		if err := silent.Err(); err != nil {
+			t.Fatalf("given up after %d beats: %v", beat, err)
+		}
+		silent.beat()
+	}
+	if err := silent.Wait(ctx); !errors.Is(err, fabric.ErrDisconnected) {
+		t.Errorf("a peer that does not answer: %v", err)
+	}
+	_ = c.Close()
+}
