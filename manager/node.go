@@ -46,6 +46,8 @@ type NodeOptions struct {
 	// FabricTLS secures the connections of the tcp transport; clients need the like.
 	// Default: none.
 	FabricTLS *tls.Config
+	// ClientTimeout is how long a client may be silent, as in [server.Options].
+	ClientTimeout time.Duration
 	// ControlTLS is how the control API is served; its certificates are as net/http
 	// wants them. The manager (Options.ServerTLS) and clients
 	// (redytier.Config.FabricTLS) need the like. Default: not secured.
@@ -92,7 +94,7 @@ func StartNode(opts NodeOptions) (_ *Node, err error) {
 	secret := controltoken.NewSecret()
 	s, err := server.New(server.Options{
 		Memory: int64(opts.Memory), Cores: int(opts.Cores),
-		Transport: opts.Transport, FabricAddr: opts.FabricListen, FabricTLS: opts.FabricTLS, ControlSecret: secret, Pinning: opts.Pinning, Logger: opts.Logger,
+		Transport: opts.Transport, FabricAddr: opts.FabricListen, FabricTLS: opts.FabricTLS, ClientTimeout: opts.ClientTimeout, ControlSecret: secret, Pinning: opts.Pinning, Logger: opts.Logger,
 	})
 	if err != nil {
 		return nil, errors.Join(err, ln.Close())

@@ -41,6 +41,7 @@ type Cache struct {
 	unsettled atomic.Bool   // the manager does not know the present table
 	moves     moves
 	suspects  goes
+	beat      atomic.Uint64 // of the clock by which servers have to answer: see beat.go
 
 	watcher *watcher
 	keeper  *keeper
@@ -111,6 +112,7 @@ func newCache(mgr Manager, id string, cfg Config, configuration Configuration, g
 	}
 	c.watcher.start(cfg.OnEvent)
 	c.keeper.start()
+	c.suspects.Go(c.beats)
 	return c, nil
 }
 

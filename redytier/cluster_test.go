@@ -21,7 +21,10 @@ import (
 	"github.com/redykv/redykv/server"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	serveChild()
+	goleak.VerifyTestMain(m)
+}
 
 // cluster is a manager and its VMs in this process: it spreads every cache over
 // all of them, and loses them on demand.

@@ -35,6 +35,10 @@ const (
 // fabric takes as one operation.
 const maxAccess = 1 << 30
 
+// defaultServerTimeout is Config.ServerTimeout by default, as it is that of servers and
+// of the fabric.
+const defaultServerTimeout = 3 * time.Second
+
 // Config describes a cache. Capacity is the one field that must be set.
 type Config struct {
 	// Capacity in bytes, at least 4 KiB: addresses run from 0 to Capacity-1.
@@ -63,6 +67,15 @@ type Config struct {
 	// it too (server.Options), and calls to the control APIs of servers that are at
 	// https. Default: none, and the certificates that the system trusts.
 	FabricTLS *tls.Config
+	// ServerTimeout is how long a server may leave a request unanswered before its
+	// connection is given up: what was under way ends with ErrRegionUnavailable, and a
+	// server that does not let itself be connected to again within two seconds is lost.
+	// It bounds what needs the server's process: batches, over any transport, and over
+	// tcp, where it is the longest silence of a server (its answers, or nothing else,
+	// count as a sign of life), one-sided requests as well. Over shm and verbs these go
+	// on though the process be stopped. It bounds the copying of regions and the
+	// server's part in Create, too, by how long it answers nothing at all. Default: 3 s.
+	ServerTimeout time.Duration
 	// Net is a network to model on top of the transport: "none", "rdma" (2.9 us
 	// round trip, 100 Gbit/s), "2.9us,100Gbit", or a model for each distance in
 	// switches, "1:2.9us,100Gbit;3:4us,100Gbit". Empty: none.
@@ -205,6 +218,10 @@ func (c *Config) ensureDefaults() error {
 	if c.Cores < 0 {
 		return fmt.Errorf("redytier: %d cores", c.Cores)
 	}
+	if c.ServerTimeout < 0 {
+		return fmt.Errorf("redytier: server timeout %v", c.ServerTimeout)
+	}
+	c.ServerTimeout = cmp.Or(c.ServerTimeout, defaultServerTimeout)
 	if c.Duration < 0 || c.Migration.Parallel < 0 || c.Migration.BytesPerSecond < 0 {
 		return fmt.Errorf("redytier: negative duration %v or migration %+v", c.Duration, c.Migration)
 	}

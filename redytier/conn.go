@@ -201,7 +201,7 @@ func (c *conn) submit() {
 
 // send moves waiting requests into free slots of the ring.
 func (c *conn) send() {
-	n, err := c.ring.send(c.qp)
+	n, err := c.ring.send(c.qp, c.session.cache.beat.Load())
 	if err != nil {
 		c.fail(err)
 		return
@@ -232,6 +232,10 @@ func (c *conn) poll() bool {
 	if n == 0 {
 		if err := c.qp.Err(); err != nil {
 			c.fail(err)
+			return true
+		}
+		if c.ring != nil && c.ring.silent(c.session.cache.beat.Load()) {
+			c.fail(errNoAnswer)
 			return true
 		}
 		return false

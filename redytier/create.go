@@ -14,7 +14,8 @@ import (
 )
 
 // controlTimeout bounds what nobody waits for with a context of his own: taking
-// back a failed Create, dialling for a new session, closing one.
+// back a failed Create, dialling for a new session, closing one. And it bounds what takes
+// a server moments, whatever its caller's patience: connecting to it.
 const controlTimeout = 10 * time.Second
 
 // Manager is what a cache needs of the manager's control API. The API's
@@ -105,7 +106,7 @@ func create(ctx context.Context, mgr Manager, cfg Config, m *managerv1.AllocateR
 	}
 	if err == nil {
 		var provider fabric.Provider
-		if provider, err = transport.OpenWith(name, transport.Options{TLS: cfg.FabricTLS}); err == nil {
+		if provider, err = transport.OpenWith(name, transport.Options{TLS: cfg.FabricTLS, Silence: cfg.ServerTimeout}); err == nil {
 			if cfg.wrap != nil {
 				provider = cfg.wrap(provider)
 			}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync/atomic"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -30,7 +31,8 @@ type grant struct {
 	ticket     redywire.Ticket
 	tokens     []fabric.Token // of its regions, by the server's index
 	tuning     Tuning
-	http       *http.Client // that calls the server's control API
+	http       *http.Client  // that calls the server's control API
+	timeout    time.Duration // Config.ServerTimeout
 
 	regions atomic.Uint32 // lent; less than there are tokens after a release
 	doubts  atomic.Int32  // connections that failed, and that the server may not know of yet
@@ -68,17 +70,21 @@ func connectShare(ctx context.Context, cache string, cfg *Config, share *manager
 	g := &grant{
 		id: share.GetGrant(), cache: cache, vm: share.GetVm().GetId(),
 		controlURL: share.GetVm().GetControlUrl(), token: share.GetToken(), distance: int(share.GetVm().GetDistance()), tuning: cfg.Tuning,
-		http: cfg.control,
+		http: cfg.control, timeout: cfg.ServerTimeout,
 	}
-	answer, err := g.control().Connect(ctx, connect.NewRequest(&serverv1.ConnectRequest{
-		CacheId: cache, Grant: g.id, Token: g.token, Regions: share.GetRegions(), RegionSize: uint64(cfg.RegionSize),
-		Configuration: g.ringed(c).share(int(share.GetRegions()), of).proto(),
-	}))
+	var answer *connect.Response[serverv1.ConnectResponse]
+	err := g.attended(ctx, func(ctx context.Context) (err error) {
+		answer, err = g.control().Connect(ctx, connect.NewRequest(&serverv1.ConnectRequest{
+			CacheId: cache, Grant: g.id, Token: g.token, Regions: share.GetRegions(), RegionSize: uint64(cfg.RegionSize),
+			Configuration: g.ringed(c).share(int(share.GetRegions()), of).proto(),
+		}))
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("connect to VM %s at %s: %w", g.vm, g.controlURL, err)
 	}
 	if err := g.accept(answer.Msg, int(share.GetRegions())); err != nil {
-		return nil, errors.Join(err, g.disconnect(ctx))
+		return nil, errors.Join(err, disconnectAll(ctx, []*grant{g}))
 	}
 	return g, nil
 }
@@ -135,7 +141,10 @@ func (g *grant) disconnect(ctx context.Context) error {
 	if g.ticket != (redywire.Ticket{}) {
 		req.Ticket = g.ticket[:]
 	}
-	_, err := g.control().Disconnect(ctx, connect.NewRequest(req))
+	err := g.attended(ctx, func(ctx context.Context) error {
+		_, err := g.control().Disconnect(ctx, connect.NewRequest(req))
+		return err
+	})
 	if err != nil && connect.CodeOf(err) != connect.CodeNotFound {
 		return fmt.Errorf("disconnect from VM %s: %w", g.vm, err)
 	}

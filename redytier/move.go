@@ -298,6 +298,11 @@ func (c *Cache) copyRegion(ctx context.Context, p place, from *region) error {
 }
 
 func (c *Cache) pull(ctx context.Context, p place, from *region) error {
+	target := p.link.grant
+	return target.attended(ctx, func(ctx context.Context) error { return c.pullFrom(ctx, p, from) })
+}
+
+func (c *Cache) pullFrom(ctx context.Context, p place, from *region) error {
 	source, target := from.link.grant, p.link.grant
 	token := source.tokens[from.index]
 	stream, err := target.control().Pull(ctx, connect.NewRequest(&serverv1.PullRequest{

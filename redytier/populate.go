@@ -31,6 +31,8 @@ type porter struct {
 
 // openPorter connects to a grant's server.
 func (c *Cache) openPorter(ctx context.Context, g *grant) (_ *porter, err error) {
+	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
+	defer cancel()
 	p := &porter{}
 	defer func() {
 		if err != nil {

@@ -35,6 +35,11 @@ type ring struct {
 	entries               [][]entry // by slot: what its batch asks for
 	sent, taken, answered uint64
 	settled               uint64 // requests that are, in the order of issue
+
+	// beat is the latest that the owner has seen, and quiet the number of those since
+	// the server answered, or was asked while nothing was under way.
+	beat  uint64
+	quiet int
 }
 
 // entry is one request, or a fragment, in a batch.
@@ -71,11 +76,17 @@ func (r *ring) size() int { return r.slot * r.depth }
 
 func (r *ring) close() error { return errors.Join(r.staging.Close(), r.responses.Close()) }
 
-func (r *ring) busy() bool { return r.waiting.len() > 0 || r.sent > min(r.taken, r.answered) }
+func (r *ring) busy() bool { return r.waiting.len() > 0 || r.underWay() }
+
+// underWay says whether the server owes an answer.
+func (r *ring) underWay() bool { return r.sent > min(r.taken, r.answered) }
 
 // send fills free slots with what waits, rings the doorbell and returns how many
-// batches left.
-func (r *ring) send(qp fabric.QueuePair) (int, error) {
+// batches left, at a beat.
+func (r *ring) send(qp fabric.QueuePair, beat uint64) (int, error) {
+	if !r.underWay() {
+		r.beat, r.quiet = beat, 0
+	}
 	before := r.sent
 	for r.sent-min(r.taken, r.answered) < uint64(r.depth) &&
 		(r.waiting.len() >= r.batch || int64(r.submitted-r.waiting.head) > 0) {
@@ -177,8 +188,23 @@ func (r *ring) answer(c *conn) error {
 		}
 		c.finish(e.op, e.mirror, e.n, err)
 	}
-	r.answered = seq
+	r.answered, r.quiet = seq, 0
 	return nil
+}
+
+// silent says, at a beat, that nothing has come for so long that the server is not
+// waited for any more. It counts the beats that the owner looks in vain at: what one
+// that has looked away has missed is not the server's.
+func (r *ring) silent(beat uint64) bool {
+	if beat == r.beat {
+		return false
+	}
+	r.beat = beat
+	if !r.underWay() {
+		return false
+	}
+	r.quiet++
+	return r.quiet > silentBeats
 }
 
 // abandon fails everything that waits or is under way.

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/redykv/redykv/internal/affinity"
 	"github.com/redykv/redykv/internal/units"
@@ -29,6 +30,10 @@ type Options struct {
 	// FabricTLS secures the connections of the tcp transport; clients need the
 	// same in their redytier.Config. Default: none.
 	FabricTLS *tls.Config
+	// ClientTimeout is how long a client of the tcp transport may be silent, its process
+	// stopped or its host out of reach, before its connections are given up; one that
+	// goes on finds that, and connects again. Default: 3 s.
+	ClientTimeout time.Duration
 	// ControlSecret is what the tokens of the control API's callers are made from,
 	// which the manager hands out. Empty: whoever reaches the API may call it.
 	ControlSecret string
@@ -61,6 +66,9 @@ func (o *Options) ensureDefaults() error {
 	}
 	if o.Cores < 0 {
 		return fmt.Errorf("server: %d cores", o.Cores)
+	}
+	if o.ClientTimeout < 0 {
+		return fmt.Errorf("server: client timeout %v", o.ClientTimeout)
 	}
 	if o.RingMemory < 0 {
 		return fmt.Errorf("server: %d bytes for message rings", o.RingMemory)

@@ -57,7 +57,7 @@ func New(opts Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}
-	provider, err := transport.OpenWith(opts.Transport, transport.Options{TLS: opts.FabricTLS})
+	provider, err := transport.OpenWith(opts.Transport, transport.Options{TLS: opts.FabricTLS, Silence: opts.ClientTimeout})
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}

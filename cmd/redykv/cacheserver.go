@@ -36,6 +36,7 @@ type cacheServerFlags struct {
 	pinning      server.Pinning
 	untilStdin   bool
 	notice       time.Duration
+	silence      time.Duration
 	tls          tlsFlags
 	log          logFlags
 }
@@ -72,6 +73,7 @@ that they can reach. With --cores 0 it serves one-sided access only.`,
 	flags.Var(&f.pinning, "pinning", "whether server threads stay on one processor each, on the NUMA node the server was started on: "+affinity.Modes()+"; auto: on machines of several nodes and four processors or more")
 	flags.BoolVar(&f.untilStdin, "until-stdin-ends", false, "exit when standard input ends, as it does when the parent process is gone")
 	flags.DurationVar(&f.notice, "notice", 30*time.Second, "how long to stay for caches to move away, once interrupted")
+	flags.DurationVar(&f.silence, "client-timeout", 3*time.Second, "how long a client may be silent over tcp before its connections are given up")
 	f.tls.add(flags)
 	f.access.add(flags)
 	f.log.add(flags)
@@ -82,7 +84,7 @@ that they can reach. With --cores 0 it serves one-sided access only.`,
 func (f cacheServerFlags) options(log *slog.Logger) (manager.NodeOptions, error) {
 	opts := manager.NodeOptions{
 		ID: f.vmID, Memory: uint64(f.memory), Cores: f.cores, Distance: f.distance, Transport: f.transport, Price: plan.Dollars(f.price),
-		Listen: f.listen, FabricListen: f.fabricListen, Pinning: f.pinning, Logger: log,
+		Listen: f.listen, FabricListen: f.fabricListen, Pinning: f.pinning, ClientTimeout: f.silence, Logger: log,
 	}
 	switch {
 	case f.memory == 0:
@@ -95,6 +97,8 @@ func (f cacheServerFlags) options(log *slog.Logger) (manager.NodeOptions, error)
 		return opts, usagef("--transport %s --tls-cert: only tcp is encrypted", f.transport)
 	case !(f.price >= 0 && f.price <= plan.MaxPrice.Dollars()):
 		return opts, usagef("--price %v: want 0 to %v", f.price, plan.MaxPrice.Dollars())
+	case f.silence <= 0:
+		return opts, usagef("--client-timeout %v: want more than 0s", f.silence)
 	case f.notice < 0 || f.notice > manager.MaxNotice:
 		return opts, usagef("--notice %v: want 0 to %v", f.notice, manager.MaxNotice)
 	}
