@@ -26,8 +26,9 @@ import (
 //     a commit or for room;
 //   - reads of a store that has to ask its device for many records.
 
-// spinFor is how long a loop looks for more before it sleeps.
-const spinFor = 50 * time.Microsecond
+// heldWait is for how many milliseconds a loop waits with its processor before it
+// lets others have that.
+const heldWait = 1
 
 // Bounds of what is plain: arguments of a command, bytes of a batch's replies; and
 // batches of plain commands after which a connection comes back to a loop.
@@ -124,31 +125,30 @@ func (l *loop) run() {
 	}
 }
 
-// wait returns how many events there are. It looks for some time before it sleeps,
-// and sleeps no longer than until the next sweep.
+// wait returns how many events there are, and sleeps no longer than until the next
+// sweep. Clients go on soon, mostly: for that long the loop keeps its processor.
 func (l *loop) wait() int {
 	timeout := -1
 	if len(l.conns) > 0 {
 		timeout = int(l.server.sweepEvery()/time.Millisecond) + 1
 	}
-	spins := runtime.GOMAXPROCS(0) > 1 && len(l.conns) > 0
-	for began := time.Now(); ; {
-		spinning := spins && time.Since(began) < spinFor
-		ms := timeout
-		if spinning {
-			ms = 0
+	held := len(l.conns) > 0 && runtime.GOMAXPROCS(0) > 1
+	for {
+		var n int
+		var err error
+		if held {
+			n, err = waitHeld(l.epoll, l.events[:], heldWait)
+		} else {
+			n, err = unix.EpollWait(l.epoll, l.events[:], timeout)
 		}
-		n, err := unix.EpollWait(l.epoll, l.events[:], ms)
 		switch {
-		case err == unix.EINTR:
-		case err != nil:
+		case err != nil && err != unix.EINTR:
 			l.server.opts.Logger.Error("waiting for clients", "err", err)
 			return 0
-		case n > 0 || !spinning:
+		case n > 0 || err == nil && !held:
 			return n
-		default:
-			runtime.Gosched()
 		}
+		held = false
 	}
 }
 

@@ -84,7 +84,7 @@ func (l *loopConn) Read(b []byte) (int, error) {
 	if l.conn != nil {
 		return l.conn.Read(b)
 	}
-	n, err := unix.Read(l.fd, b)
+	n, err := readHeld(l.fd, b)
 	switch {
 	case err == unix.EAGAIN || err == unix.EINTR: // who waits is told again
 		return 0, errWouldBlock
@@ -101,7 +101,7 @@ func (l *loopConn) Write(b []byte) (int, error) {
 	if l.conn != nil {
 		return l.conn.Write(b)
 	}
-	n, err := unix.Write(l.fd, b)
+	n, err := writeHeld(l.fd, b)
 	switch {
 	case err == unix.EAGAIN || err == unix.EINTR:
 		return 0, nil
