@@ -3,7 +3,6 @@ package manager
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"connectrpc.com/connect"
 
@@ -81,30 +80,26 @@ func (s service) ChangeMarket(_ context.Context, req *connect.Request[managerv1.
 }
 
 func changeMarket(k *menu.Market, req *managerv1.ChangeMarketRequest) error {
-	if id := req.GetFailVm(); id != "" {
-		return k.Fail(id)
-	}
-	if id := req.GetReclaimVm(); id != "" {
-		return k.Reclaim(id)
-	}
-	if req.PriceMicros == nil && req.Available == nil {
-		return errors.New("want a price, a number of available VMs, or a VM that is to fail or to be reclaimed")
+	fail, reclaim, changes := req.GetFailVm(), req.GetReclaimVm(), req.PriceMicros != nil || req.Available != nil
+	switch {
+	case fail != "" && reclaim == "" && !changes:
+		return k.Fail(fail)
+	case reclaim != "" && fail == "" && !changes:
+		return k.Reclaim(reclaim)
+	case fail != "" || reclaim != "" || !changes:
+		return errors.New("want a price or a number of available VMs, or one VM that is to fail or to be reclaimed")
 	}
 	at := menu.Kind{Type: req.GetType(), CloudRegion: req.GetCloudRegion(), Distance: int(req.GetDistance()), Spot: req.GetSpot()}
 	kinds, err := k.Kinds(at)
 	if err != nil {
 		return err
 	}
-	if p := req.PriceMicros; p != nil && (*p < 0 || plan.Price(*p) > plan.MaxPrice) {
-		return fmt.Errorf("price %v: want $0.00/h to %v", plan.Price(*p), plan.MaxPrice)
+	var to menu.Change
+	if p := req.PriceMicros; p != nil {
+		to.Price = new(plan.Price(*p))
 	}
-	for _, kind := range kinds {
-		if n := req.Available; n != nil {
-			err = errors.Join(err, k.SetAvailable(kind, int(*n)))
-		}
-		if p := req.PriceMicros; p != nil {
-			err = errors.Join(err, k.SetPrice(kind, plan.Price(*p)))
-		}
+	if n := req.Available; n != nil {
+		to.Available = new(int(*n))
 	}
-	return err
+	return k.Change(kinds, to)
 }

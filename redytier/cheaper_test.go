@@ -47,7 +47,7 @@ func TestCheaperVM(t *testing.T) {
 		if first == second {
 			t.Fatalf("%+v: want two VMs", cache.Regions())
 		}
-		if err := vms.Market().SetPrice(menu.Kind{Type: "four", Distance: 1}, plan.Dollars(0.15)); err != nil {
+		if err := vms.Market().Change([]menu.Kind{{Type: "four", Distance: 1}}, menu.Change{Price: new(plan.Dollars(0.15))}); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 {

@@ -358,37 +358,51 @@ func (m *Market) sale(id string) (*sale, error) {
 	return v, nil
 }
 
-// SetPrice sets what a kind costs; it wanders no more.
-func (m *Market) SetPrice(at Kind, p plan.Price) error {
-	if p < 0 || p > plan.MaxPrice {
-		return fmt.Errorf("price %v: want 0 to %v", p, plan.MaxPrice)
-	}
-	return m.set(at, func(k *kind) { k.price, k.fixed = p, true })
+// Change is what is set by hand of a kind, which wanders no more then. nil leaves it as
+// it is.
+type Change struct {
+	Price     *plan.Price
+	Available *int // to be sold; negative: any number
 }
 
-// SetAvailable sets how many of a kind are left to be sold; negative: any number.
-func (m *Market) SetAvailable(at Kind, n int) error {
-	if n > maxCount {
-		return fmt.Errorf("available %d: want at most %d", n, maxCount)
+// Change changes kinds alike: all of them or, with an error, none.
+func (m *Market) Change(kinds []Kind, to Change) error {
+	switch {
+	case to.Price != nil && (*to.Price < 0 || *to.Price > plan.MaxPrice):
+		return fmt.Errorf("price %v: want $0.00/h to %v", *to.Price, plan.MaxPrice)
+	case to.Available != nil && *to.Available > maxCount:
+		return fmt.Errorf("available %d: want at most %d", *to.Available, maxCount)
 	}
-	return m.set(at, func(k *kind) {
-		k.others, k.limit, k.fixed = 0, -1, true
-		if n >= 0 {
-			k.limit = n + k.ours
-		}
-	})
+	if err := m.change(kinds, to); err != nil {
+		return err
+	}
+	m.events.MarketChanged()
+	return nil
 }
 
-func (m *Market) set(at Kind, change func(*kind)) error {
-	at.CloudRegion = cmp.Or(at.CloudRegion, m.opts.CloudRegion)
+func (m *Market) change(kinds []Kind, to Change) error {
 	m.mu.Lock()
-	k, err := m.find(at)
-	if err == nil {
-		change(k)
+	defer m.mu.Unlock()
+	var found []*kind
+	for _, at := range kinds {
+		at.CloudRegion = cmp.Or(at.CloudRegion, m.opts.CloudRegion)
+		k, err := m.find(at)
+		if err != nil {
+			return err
+		}
+		found = append(found, k)
 	}
-	m.mu.Unlock()
-	if err == nil {
-		m.events.MarketChanged()
+	for _, k := range found {
+		k.fixed = true
+		if to.Price != nil {
+			k.price = *to.Price
+		}
+		if n := to.Available; n != nil {
+			k.others, k.limit = 0, -1
+			if *n >= 0 {
+				k.limit = *n + k.ours
+			}
+		}
 	}
-	return err
+	return nil
 }

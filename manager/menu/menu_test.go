@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -47,12 +48,12 @@ func TestMarket(t *testing.T) {
 		case "price":
 			var dollars float64
 			if dollars, err = strconv.ParseFloat(arg(t, d, "to"), 64); err == nil {
-				err = m.SetPrice(kindOf(t, d), plan.Dollars(dollars))
+				err = m.Change([]Kind{kindOf(t, d)}, Change{Price: new(plan.Dollars(dollars))})
 			}
 		case "available":
 			var n int
 			if n, err = strconv.Atoi(arg(t, d, "to")); err == nil {
-				err = m.SetAvailable(kindOf(t, d), n)
+				err = m.Change([]Kind{kindOf(t, d)}, Change{Available: &n})
 			}
 		case "advance":
 			time.Advance(duration(t, arg(t, d, "by")))
@@ -185,6 +186,51 @@ func TestLoad(t *testing.T) {
 	}
 	if _, err := Load(path + "x"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("error %v of a menu that is not there", err)
+	}
+}
+
+// A change of several kinds that cannot be made of one of them, or not in whole, is not
+// made at all.
+func TestChangeIsWhole(t *testing.T) {
+	m, err := NewMarket(Example(), Options{Step: -1}, new(heard))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	before, err := m.Offers("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kinds []Kind
+	for _, o := range before {
+		kinds = append(kinds, Kind{Type: o.Type, Distance: o.Distance, Spot: o.Spot})
+	}
+	good := Change{Price: new(plan.Dollars(1)), Available: new(1)}
+	for name, change := range map[string]func() error{
+		"a kind that there is not": func() error { return m.Change(append(kinds, Kind{Type: "nothing"}), good) },
+		"a price below 0":          func() error { return m.Change(kinds, Change{Price: new(plan.Price(-1)), Available: new(1)}) },
+		"too many": func() error {
+			return m.Change(kinds, Change{Price: new(plan.Dollars(1)), Available: new(maxCount + 1)})
+		},
+	} {
+		if err := change(); err == nil || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if after, err := m.Offers(""); err != nil || !slices.Equal(after, before) {
+			t.Errorf("%s: %v, %v", name, after, err)
+		}
+	}
+	if err := m.Change(kinds, good); err != nil {
+		t.Fatal(err)
+	}
+	after, err := m.Offers("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range after {
+		if o.Price != plan.Dollars(1) || o.Available != 1 {
+			t.Errorf("%+v", o)
+		}
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 // and is drawn back to the menu's price; and now and then somebody else takes a VM,
 // or gives one back.
 const (
-	wander   = 0.05 // standard deviation of a step, as a share of the price
+	spread   = 0.05 // standard deviation of a step, as a share of the price
 	drawBack = 0.05 // of the distance to the menu's price
 	trade    = 0.2  // chance that somebody else buys or sells
 )
@@ -28,7 +28,7 @@ func (m *Market) walk() {
 	better := false
 	for _, k := range m.kinds {
 		if k.Spot && !k.fixed {
-			better = m.change(k) || better
+			better = m.wander(k) || better
 		}
 	}
 	m.schedule()
@@ -39,13 +39,13 @@ func (m *Market) walk() {
 	}
 }
 
-// change moves one kind on and says whether it is a better offer now. Called under
+// wander moves one kind on and says whether it is a better offer now. Called under
 // mu.
-func (m *Market) change(k *kind) bool {
+func (m *Market) wander(k *kind) bool {
 	spot, price, left := k.sold.Spot, k.price, k.left()
 	if spot.Price > 0 {
 		at := math.Log(max(price.Dollars(), spot.Lowest))
-		at += drawBack*(math.Log(spot.Price)-at) + wander*m.random.NormFloat64()
+		at += drawBack*(math.Log(spot.Price)-at) + spread*m.random.NormFloat64()
 		k.price = plan.Dollars(min(max(math.Exp(at), spot.Lowest), spot.Highest))
 	}
 	if k.limit > 0 && m.random.Float64() < trade {
