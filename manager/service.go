@@ -132,6 +132,7 @@ func (s service) DescribeCache(_ context.Context, req *connect.Request[managerv1
 	if err != nil {
 		return nil, unknownCache(req.Msg.GetCacheId())
 	}
+	answer.DurationEnforced = s.m.opts.EnforceDuration && answer.GetCache().GetDurationSeconds() > 0
 	return connect.NewResponse(answer), nil
 }
 

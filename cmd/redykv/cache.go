@@ -103,7 +103,11 @@ func printCache(w io.Writer, r *managerv1.DescribeCacheResponse) error {
 	}
 	if d := c.GetDurationSeconds(); d > 0 && c.GetCreatedUnixMs() > 0 {
 		end := time.UnixMilli(c.GetCreatedUnixMs()).Add(time.Duration(d) * time.Second)
-		fmt.Fprintf(w, "expected to be needed until %s; it is not deleted then\n", end.UTC().Format(time.RFC3339))
+		then := "it is not deleted then"
+		if r.GetDurationEnforced() {
+			then = "it is deleted then"
+		}
+		fmt.Fprintf(w, "expected to be needed until %s; %s\n", end.UTC().Format(time.RFC3339), then)
 	}
 	fmt.Fprintln(w)
 	err := table(w, "GRANT\tVM\tTYPE\tREGIONS\tCORES\tPRICE\t", func(t *tabwriter.Writer) {

@@ -1951,6 +1951,7 @@ type DescribeCacheResponse struct {
 	Events             []*WatchResponse       `protobuf:"bytes,2,rep,name=events,proto3" json:"events,omitempty"`                                                        // that are kept, in order
 	LeaseExpiresUnixMs int64                  `protobuf:"varint,3,opt,name=lease_expires_unix_ms,json=leaseExpiresUnixMs,proto3" json:"lease_expires_unix_ms,omitempty"` // unless it is renewed; 0: never
 	Decisions          []*Decision            `protobuf:"bytes,4,rep,name=decisions,proto3" json:"decisions,omitempty"`                                                  // the latest of each kind, in their order
+	DurationEnforced   bool                   `protobuf:"varint,5,opt,name=duration_enforced,json=durationEnforced,proto3" json:"duration_enforced,omitempty"`           // the cache is deallocated when its duration is over
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -2011,6 +2012,13 @@ func (x *DescribeCacheResponse) GetDecisions() []*Decision {
 		return x.Decisions
 	}
 	return nil
+}
+
+func (x *DescribeCacheResponse) GetDurationEnforced() bool {
+	if x != nil {
+		return x.DurationEnforced
+	}
+	return false
 }
 
 type ListModelsRequest struct {
@@ -3258,12 +3266,13 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\fprice_micros\x18\x04 \x01(\x03R\vpriceMicros\x12\x16\n" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\"1\n" +
 	"\x14DescribeCacheRequest\x12\x19\n" +
-	"\bcache_id\x18\x01 \x01(\tR\acacheId\"\xef\x01\n" +
+	"\bcache_id\x18\x01 \x01(\tR\acacheId\"\x9c\x02\n" +
 	"\x15DescribeCacheResponse\x12.\n" +
 	"\x05cache\x18\x01 \x01(\v2\x18.redykv.manager.v1.CacheR\x05cache\x128\n" +
 	"\x06events\x18\x02 \x03(\v2 .redykv.manager.v1.WatchResponseR\x06events\x121\n" +
 	"\x15lease_expires_unix_ms\x18\x03 \x01(\x03R\x12leaseExpiresUnixMs\x129\n" +
-	"\tdecisions\x18\x04 \x03(\v2\x1b.redykv.manager.v1.DecisionR\tdecisions\"\x13\n" +
+	"\tdecisions\x18\x04 \x03(\v2\x1b.redykv.manager.v1.DecisionR\tdecisions\x12+\n" +
+	"\x11duration_enforced\x18\x05 \x01(\bR\x10durationEnforced\"\x13\n" +
 	"\x11ListModelsRequest\"F\n" +
 	"\x12ListModelsResponse\x120\n" +
 	"\x06models\x18\x01 \x03(\v2\x18.redykv.manager.v1.ModelR\x06models\"Y\n" +
