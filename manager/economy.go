@@ -14,8 +14,9 @@ type Predictor interface {
 	// Observe says how long a VM of a kind has lived, and whether it was reclaimed
 	// then, or given back before.
 	Observe(kind menu.Kind, lived time.Duration, reclaimed bool)
-	// Lifetime is how long a VM of the kind is expected to go on; 0: not known.
-	Lifetime(kind menu.Kind) time.Duration
+	// Lifetime is how long a VM of the kind is expected to go on; 0: not known. alive is
+	// how long those have lived, all together, that are there still.
+	Lifetime(kind menu.Kind, alive time.Duration) time.Duration
 }
 
 // Life is what is known of how long the spot VMs of a kind live.
@@ -36,9 +37,9 @@ type Learner interface {
 }
 
 // NewPredictor returns a [Learner] that takes lifetimes for exponentially
-// distributed: what is expected of a kind is all the time that its VMs have lived,
-// for each that was reclaimed, and the same however old a VM is. It says nothing of
-// a kind before three of its VMs were reclaimed.
+// distributed: what is expected of a kind is all the time that its VMs have lived, those
+// that live still among them, for each that was reclaimed, and the same however old a VM
+// is. It says nothing of a kind before three of its VMs were reclaimed.
 func NewPredictor() Predictor { return &exponential{kinds: make(map[menu.Kind]*lives)} }
 
 type exponential struct {
@@ -68,11 +69,11 @@ func (e *exponential) Observe(kind menu.Kind, lived time.Duration, reclaimed boo
 	}
 }
 
-func (e *exponential) Lifetime(kind menu.Kind) time.Duration {
+func (e *exponential) Lifetime(kind menu.Kind, alive time.Duration) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if l := e.kinds[kind]; l != nil && l.reclaimed >= enoughReclaims {
-		return max(1, l.lived/time.Duration(l.reclaimed))
+		return max(1, (l.lived+alive)/time.Duration(l.reclaimed))
 	}
 	return 0
 }
@@ -173,6 +174,20 @@ func (m *Manager) observe(v *vm, reclaimed bool) {
 		m.opts.Predictor.Observe(kind, m.opts.now().Sub(started), reclaimed)
 		m.catalog.remember()
 	}
+}
+
+// alive is how long the spot VMs of each kind have lived that are there still, all of a
+// kind together.
+func (c *catalog) alive(now time.Time) map[menu.Kind]time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := make(map[menu.Kind]time.Duration)
+	for _, v := range c.vms {
+		if v.launched && v.Spot && !v.Started.IsZero() && v.leaves.IsZero() { // as observe has it
+			all[v.kind()] += max(0, now.Sub(v.Started))
+		}
+	}
+	return all
 }
 
 // learnt is what a restart is to know of what caches and VMs have shown.

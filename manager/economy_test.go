@@ -16,19 +16,23 @@ func TestPredictor(t *testing.T) {
 	for range enoughReclaims - 1 {
 		p.Observe(spot, 10*time.Minute, true)
 	}
-	if got := p.Lifetime(spot); got != 0 {
+	if got := p.Lifetime(spot, 0); got != 0 {
 		t.Errorf("%v after too few reclaims, want nothing", got)
 	}
 	p.Observe(spot, 10*time.Minute, true)
-	if got := p.Lifetime(spot); got != 10*time.Minute {
+	if got := p.Lifetime(spot, 0); got != 10*time.Minute {
 		t.Errorf("%v, want 10m", got)
 	}
 	// One that was given back has lived, and was not reclaimed.
 	p.Observe(spot, 30*time.Minute, false)
-	if got := p.Lifetime(spot); got != 20*time.Minute {
+	if got := p.Lifetime(spot, 0); got != 20*time.Minute {
 		t.Errorf("%v, want 20m: an hour for three reclaims", got)
 	}
-	if got := p.Lifetime(other); got != 0 {
+	// Nor were those that live still.
+	if got := p.Lifetime(spot, 3*time.Hour); got != 80*time.Minute {
+		t.Errorf("%v, want 1h20m: four hours for three reclaims", got)
+	}
+	if got := p.Lifetime(other, time.Hour); got != 0 {
 		t.Errorf("%v of a kind that nobody has seen", got)
 	}
 }
@@ -64,11 +68,18 @@ func TestBriefVMs(t *testing.T) {
 	c := &clock{now: time.Unix(1_000_000, 0)}
 	mgr, client := serve(t, Options{Allocator: a, Predictor: p, Economy: Economy{Every: -1}, Lease: -1, now: c.read})
 	id := allocateSpot(t, client)
-	for range enoughReclaims {
-		p.Observe(menu.Kind{Type: "v", CloudRegion: "here", Distance: 1, Spot: true}, time.Second, true)
+	reclaimed := func(n int) {
+		for range n {
+			p.Observe(menu.Kind{Type: "v", CloudRegion: "here", Distance: 1, Spot: true}, time.Second, true)
+		}
+		mgr.considerMoves(testContext(t))
 	}
 	c.advance(time.Hour)
-	mgr.considerMoves(testContext(t))
+	reclaimed(enoughReclaims)
+	if events := describeOne(t, client, id).GetEvents(); len(events) != 0 {
+		t.Fatalf("events %v: the cache's own VM has lived for an hour", events)
+	}
+	reclaimed(100 * enoughReclaims)
 	before := describeOne(t, client, id)
 	events := before.GetEvents()
 	if len(events) != 1 || len(events[0].GetVmIds()) != 1 {

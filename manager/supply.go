@@ -28,9 +28,11 @@ func (m *Manager) supply(ctx context.Context, region string) (supply, error) {
 		return s, refuseCapacity(err, connect.CodeUnavailable)
 	}
 	s.offers = slices.Clone(offers)
+	alive := m.catalog.alive(s.now)
 	for i, o := range s.offers {
 		if o.Spot && o.Lifetime == 0 {
-			s.offers[i].Lifetime = m.opts.Predictor.Lifetime(menu.Kind{Type: o.Type, CloudRegion: region, Distance: o.Distance, Spot: true})
+			kind := menu.Kind{Type: o.Type, CloudRegion: region, Distance: o.Distance, Spot: true}
+			s.offers[i].Lifetime = m.opts.Predictor.Lifetime(kind, alive[kind])
 		}
 		if most := m.opts.VMMemory; o.Fitted && most > 0 && (o.Memory == 0 || o.Memory > most) {
 			s.offers[i].Memory = most
