@@ -54,7 +54,11 @@ func (a *LocalAllocator) startDetached(spec VMSpec, args []string) (_ *process, 
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, log.Close()) }()
+	defer func() {
+		if err = errors.Join(err, log.Close()); err != nil {
+			a.forget(spec.ID)
+		}
+	}()
 	cmd := exec.Command(a.opts.Command[0], args...)
 	cmd.Env = append(os.Environ(), a.manager().Access(spec.ID).env()...)
 	cmd.Stderr = log

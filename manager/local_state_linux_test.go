@@ -83,3 +83,21 @@ func TestLocalRestore(t *testing.T) {
 	}
 	orphan.close()
 }
+
+// A process that cannot be started leaves no file behind.
+func TestFailedLaunchLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	a, err := NewLocalAllocator(LocalOptions{Command: []string{filepath.Join(dir, "nothing")}, Memory: 1 << 20, State: dir, Logger: quiet()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, client := serve(t, Options{Allocator: a})
+	if _, err := allocateBytes(t, client, 1<<20); err == nil {
+		t.Fatal("what is not there was started")
+	}
+	left, err := os.ReadDir(processDir(dir))
+	if err != nil || len(left) > 0 {
+		t.Errorf("%v, %v", left, err)
+	}
+	a.checkEmpty(t)
+}

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"slices"
 	"sync"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -39,6 +41,11 @@ func newSearcher(opts *Options) (*searcher, error) {
 			return nil, fmt.Errorf("manager: %w: a model of transport %s cannot speak of %s, which this manager's caches have (A25)", ErrTransport, t, opts.Transport)
 		}
 	}
+	for _, m := range opts.Models {
+		if err := saysSomething(m, opts.Logger); err != nil {
+			return nil, fmt.Errorf("manager: %w", err)
+		}
+	}
 	models := append(slices.Clone(opts.Models), model.Shipped()...)
 	library, err := model.NewLibrary(models...)
 	if err != nil {
@@ -49,6 +56,25 @@ func newSearcher(opts *Options) (*searcher, error) {
 		library: library, margin: opts.SLOMargin, warn: opts.Logger.Warn,
 		foreign: !slices.ContainsFunc(models, func(m *model.Model) bool { return m.Provenance.Host.Same(host) }),
 	}, nil
+}
+
+// saysSomething refuses a model in which nothing could be searched, and warns of the
+// parts of which that is so: those that were not measured to their end.
+func saysSomething(m *model.Model, log *slog.Logger) error {
+	complete := 0
+	for _, n := range m.Measurements {
+		if n.Complete() {
+			complete++
+			continue
+		}
+		log.Warn("a part of a model is not searched: it was not measured to its end; see redykv model build --resume",
+			"record_size", n.RecordSize, "distance", n.Distance, "measured", len(n.Points), "of", n.Size())
+	}
+	if complete == 0 {
+		return fmt.Errorf("model of transport %s, begun %s: nothing in it was measured to its end: go on with redykv model build --resume",
+			m.Provenance.Transport, m.Provenance.Date.Format(time.DateOnly))
+	}
+	return nil
 }
 
 // bounded says whether an SLO asks for anything that a model could tell of.

@@ -1,7 +1,9 @@
 package manager
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"math"
 	"strings"
 	"testing"
@@ -214,6 +216,22 @@ func TestReallocateBySLO(t *testing.T) {
 func TestModelsOfAManager(t *testing.T) {
 	if _, err := New(Options{Transport: "shm", Models: []*model.Model{testModel(t, "tcp")}, Logger: quiet()}); !errors.Is(err, ErrTransport) {
 		t.Errorf("a model of tcp for shm: %v", err)
+	}
+	// What was not measured to its end is not searched: of a model that has nothing else,
+	// nothing could be said.
+	half := testModel(t, "mem")
+	half.Measurements[0].Points = half.Measurements[0].Points[:5]
+	var log bytes.Buffer
+	m, err := New(Options{Transport: "mem", Models: []*model.Model{half}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Close(testContext(t)); err != nil || !strings.Contains(log.String(), "record_size=64 distance=1 measured=5") || strings.Contains(log.String(), "distance=3") {
+		t.Errorf("%v, %s", err, log.String())
+	}
+	half.Measurements = half.Measurements[:1]
+	if _, err := New(Options{Transport: "mem", Models: []*model.Model{half}, Logger: quiet()}); err == nil || !strings.Contains(err.Error(), "nothing in it was measured to its end") {
+		t.Errorf("half a model: %v", err)
 	}
 	for _, margin := range []float64{math.NaN(), 1} {
 		if _, err := New(Options{SLOMargin: margin, Logger: quiet()}); err == nil {
