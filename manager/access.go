@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 
 	"connectrpc.com/connect"
 
@@ -22,8 +23,9 @@ import (
 type Access struct {
 	// Token is what calls show.
 	Token string
-	// CA is a file with the certificates, as PEM, by which the manager is known.
-	// Default: those that the system trusts.
+	// CA is a file with the certificates, as PEM, by which the manager is known. Files are
+	// read again with each connection, so that they may be renewed. Default: those that
+	// the system trusts.
 	CA string
 	// Cert and Key are files with the caller's own certificate, as PEM, where the
 	// manager asks for one.
@@ -89,6 +91,22 @@ func (a Access) TLS() (*tls.Config, error) {
 	return config, nil
 }
 
+// dialer connects by what the files say at that moment, for certificates are renewed
+// while programs run. As long as they cannot be read, what they said last holds, which
+// is config at first.
+func (a Access) dialer(config *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	var mu sync.Mutex
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		mu.Lock()
+		if now, err := a.TLS(); err == nil {
+			config = now
+		}
+		d := tls.Dialer{NetDialer: netDialer, Config: config}
+		mu.Unlock()
+		return d.DialContext(ctx, network, addr)
+	}
+}
+
 // ReadCertificates reads a file of certificates, as PEM.
 func ReadCertificates(file string) (*x509.CertPool, error) {
 	text, err := os.ReadFile(file)
@@ -120,6 +138,7 @@ func DialWith(addr string, access Access) (Client, error) {
 	client := httpClient
 	if config != nil {
 		client = newHTTPClient(config)
+		client.Transport.(*http.Transport).DialTLSContext = access.dialer(config)
 		if !strings.Contains(addr, "://") {
 			addr = "https://" + addr
 		}

@@ -274,3 +274,65 @@ func TestTLS(t *testing.T) {
 		}
 	}
 }
+
+// A certificate is renewed under a program that goes on: what was dialled before knows
+// the new one by its files.
+func TestRenewedCertificate(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := writeCertificate(t, dir)
+	m, _ := serve(t, Options{Transport: "tcp", TLS: &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			c, err := tls.LoadX509KeyPair(cert, key)
+			return &c, err
+		},
+	}})
+	m.http.SetKeepAlivesEnabled(false) // each call is a connection
+	ca, old := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "old.pem")
+	write := func(file string, text []byte) {
+		t.Helper()
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now := func() []byte {
+		t.Helper()
+		text, err := os.ReadFile(cert)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	call := func(c Client) error {
+		_, err := c.Describe(testContext(t), connect.NewRequest(&managerv1.DescribeRequest{}))
+		return err
+	}
+	write(ca, now())
+	write(old, now())
+	client, err := DialWith(m.URL(), Access{CA: ca})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger, err := DialWith(m.URL(), Access{CA: old})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(call(client), call(stranger)); err != nil {
+		t.Fatal(err)
+	}
+	writeCertificate(t, dir)
+	if err := call(client); err == nil {
+		t.Error("a certificate that nobody has vouched for is taken")
+	}
+	write(ca, now())
+	if err := call(client); err != nil {
+		t.Errorf("after the renewal: %v", err)
+	}
+	if err := call(stranger); err == nil {
+		t.Error("who knows the old certificate takes the new one")
+	}
+	write(ca, []byte("half of a certif"))
+	if err := call(client); err != nil {
+		t.Errorf("while the file is written: %v", err)
+	}
+}

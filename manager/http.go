@@ -13,10 +13,12 @@ import (
 // connections are few.
 var httpClient = newHTTPClient(nil)
 
+var netDialer = &net.Dialer{Timeout: 5 * time.Second}
+
 func newHTTPClient(config *tls.Config) *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
-		DialContext:         (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
+		DialContext:         netDialer.DialContext,
 		TLSClientConfig:     config,
 		MaxIdleConnsPerHost: 2,
 		IdleConnTimeout:     30 * time.Second,

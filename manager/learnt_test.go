@@ -2,6 +2,8 @@ package manager
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -44,7 +46,7 @@ func TestLearntIsKept(t *testing.T) {
 	if got := again.rate.get(); got != 128<<20 {
 		t.Errorf("%v bytes a second, want 128 MiB", got)
 	}
-	if got := again.opts.Predictor.Lifetime(kind); got != time.Hour {
+	if got := again.opts.Predictor.Lifetime(kind, 0); got != time.Hour {
 		t.Errorf("lifetime %v, want 1h", got)
 	}
 }
@@ -123,6 +125,56 @@ func TestSettingIsCompared(t *testing.T) {
 	}
 }
 
+// Who calls a manager at its address is not lost because the next one was started at
+// another: that one refuses, and changes nothing, unless it was meant.
+func TestAddressIsKept(t *testing.T) {
+	s := &crashStore{entries: make(map[string][]byte)}
+	begin := func(url string, moved bool, do func(m *Manager)) error {
+		t.Helper()
+		m, err := New(Options{Transport: "tcp", URL: url, Moved: moved, Lease: -1, Heartbeat: time.Hour, Logger: quiet(), store: s})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = m.keepSetting()
+		if do != nil {
+			do(m)
+		}
+		if err := m.Close(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
+		return err
+	}
+	const here, there = "http://here:1", "http://there:1"
+	for _, url := range []string{there, here} { // nobody calls anything yet
+		if err := begin(url, false, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	joins := func(m *Manager) {
+		if err := m.catalog.register(testVM("a", 1<<30, 0, "http://127.0.0.1:1"), time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := begin(here, false, joins); err != nil {
+		t.Fatal(err)
+	}
+	before := fmt.Sprint(s.entries)
+	if err := begin(there, false, nil); !errors.Is(err, ErrStateAddress) || !strings.Contains(err.Error(), "its caches (0) and VMs (1) call http://here:1, and this one is at http://there:1") {
+		t.Errorf("at another address: %v", err)
+	}
+	if after := fmt.Sprint(s.entries); after != before {
+		t.Errorf("before %s\nafter  %s", before, after)
+	}
+	if err := begin(here, false, nil); err != nil {
+		t.Errorf("at its address: %v", err)
+	}
+	for _, moved := range []bool{true, false} { // the second one is where the first one was
+		if err := begin(there, moved, nil); err != nil {
+			t.Errorf("moved %v: %v", moved, err)
+		}
+	}
+}
+
 // A duration is a hint, unless it is enforced.
 func TestDurationIsEnforced(t *testing.T) {
 	for _, enforced := range []bool{false, true} {
@@ -135,6 +187,12 @@ func TestDurationIsEnforced(t *testing.T) {
 		endless, err := allocateBytes(t, client, 1<<20)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if got := describeOne(t, client, r.Msg.GetCacheId()).GetDurationEnforced(); got != enforced {
+			t.Errorf("enforced %v: the cache says %v", enforced, got)
+		}
+		if describeOne(t, client, endless.GetCacheId()).GetDurationEnforced() {
+			t.Error("the end of a cache without one is enforced")
 		}
 		m.expire(c.advance(time.Minute))
 		if _, ok := m.catalog.watched(r.Msg.GetCacheId()); !ok {

@@ -37,6 +37,10 @@ type Options struct {
 	// another one can go on where this one ends. It is made if it does not exist.
 	// Default: none; what the manager knows ends with it.
 	State string
+	// Moved has Serve go on although what State knows calls a manager at another URL: a
+	// server that is not heard, and a cache whose client is not, is lost then. Default:
+	// that is an [ErrStateAddress], and nothing is lost.
+	Moved bool
 	// TLS is how the control API is served; its certificates are as net/http wants
 	// them. Default: not secured.
 	TLS *tls.Config
@@ -158,6 +162,7 @@ type Manager struct {
 	wake    chan struct{} // has room for one: the monitor has to look at its deadlines
 	better  chan struct{} // has room for one: offers have become better
 	taken   chan struct{} // has room for one: a pool may lack a VM
+	serving chan struct{} // closed by Serve
 	filling sync.Mutex    // of the pools
 	rate    rate          // of memory that leaves a VM
 	counts  counts
@@ -191,7 +196,7 @@ func New(opts Options) (*Manager, error) {
 	}
 	m := &Manager{
 		opts: opts, search: search, url: opts.URL, rate: rate{bytes: opts.MigrationRate},
-		wake: make(chan struct{}, 1), better: make(chan struct{}, 1), taken: make(chan struct{}, 1),
+		wake: make(chan struct{}, 1), better: make(chan struct{}, 1), taken: make(chan struct{}, 1), serving: make(chan struct{}),
 	}
 	m.ctx, m.cancel = context.WithCancelCause(context.Background())
 	m.servers = httpClient
@@ -236,7 +241,8 @@ func (m *Manager) Handler() http.Handler {
 }
 
 // Serve answers at ln until Close, and then returns nil. It returns an error earlier
-// if the catalog cannot be written any more. It is called once.
+// if the catalog cannot be written any more, or at once if it is that of a manager at
+// another URL ([ErrStateAddress]). It is called once.
 func (m *Manager) Serve(ln net.Listener) error {
 	m.mu.Lock()
 	if m.url == "" {
@@ -252,6 +258,7 @@ func (m *Manager) Serve(ln net.Listener) error {
 	if m.opts.TLS != nil {
 		serve = func(ln net.Listener) error { return m.http.ServeTLS(ln, "", "") }
 	}
+	close(m.serving)
 	if err := serve(ln); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("manager: serve at %v: %w", ln.Addr(), err)
 	}
@@ -260,6 +267,9 @@ func (m *Manager) Serve(ln net.Listener) error {
 	}
 	return nil
 }
+
+// Serving is closed when Serve has begun to answer.
+func (m *Manager) Serving() <-chan struct{} { return m.serving }
 
 func (m *Manager) scheme() string {
 	if m.opts.TLS != nil {

@@ -105,7 +105,8 @@ func (m *Manager) keepToken() error {
 }
 
 // keepSetting says how this manager, which is served now, is unlike the one before in
-// what servers and clients of that one will miss.
+// what servers and clients of that one will miss. Those who call that one at its address
+// would all be lost: that is an ErrStateAddress, unless it was meant.
 func (m *Manager) keepSetting() error {
 	c := m.catalog
 	c.mu.Lock()
@@ -116,6 +117,10 @@ func (m *Manager) keepSetting() error {
 	}
 	if proto.Equal(was, is) {
 		return nil
+	}
+	caches, vms := len(c.caches), len(c.vms)
+	if then := was.GetUrl(); then != "" && then != is.GetUrl() && caches+vms > 0 && !m.opts.Moved {
+		return fmt.Errorf("%w: its caches (%d) and VMs (%d) call %s, and this one is at %s", ErrStateAddress, caches, vms, then, is.GetUrl())
 	}
 	if was.GetTransport() != "" { // else the state directory is new
 		warn := func(what, then, now string) {

@@ -25,4 +25,7 @@ var (
 	// ErrStateFormat says that the state directory was written by another version,
 	// or by something else.
 	ErrStateFormat = errors.New("state directory has another format")
+	// ErrStateAddress says that the caches and servers that the state directory knows
+	// call a manager at another address, which is not to be left without a word.
+	ErrStateAddress = errors.New("state directory is that of a manager at another address")
 )

@@ -79,7 +79,7 @@ type guardFlags struct {
 }
 
 func (f *guardFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.cert, "api-cert", "", "`FILE` with the certificate of the control API, which is served over TLS then")
+	flags.StringVar(&f.cert, "api-cert", "", "`FILE` with the certificate of the control API, which is served over TLS then; it may be renewed in its place")
 	flags.StringVar(&f.key, "api-key", "", "`FILE` with the key of --api-cert")
 	flags.StringVar(&f.clientCA, "api-client-ca", "", "`FILE` with the certificates that have to have signed those of callers")
 	flags.StringVar(&f.tokens, "tokens", "", "`FILE` with the tokens that callers need: on each line a name, roles (client, server, operator), when it expires (never, or 2030-12-31T00:00:00Z), and the token")
@@ -112,11 +112,12 @@ func (f guardFlags) apply(opts *manager.Options, launches bool, log *slog.Logger
 	if f.cert == "" {
 		return nil
 	}
-	cert, err := tls.LoadX509KeyPair(f.cert, f.key)
+	file := &certificateFile{cert: f.cert, key: f.key}
+	cert, err := file.get(nil)
 	if err != nil {
 		return fmt.Errorf("--api-cert: %w", err)
 	}
-	opts.TLS = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}}
+	opts.TLS = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: file.get}
 	// Servers of this machine know the manager by its own certificate.
 	opts.Access.CA = f.cert
 	if f.clientCA != "" {
@@ -126,7 +127,7 @@ func (f guardFlags) apply(opts *manager.Options, launches bool, log *slog.Logger
 		if err := signedFor(cert, opts.TLS.ClientCAs); launches && err != nil {
 			return fmt.Errorf("--api-client-ca %s: the servers that a manager starts show it --api-cert %s, with which they would not be let in: %w", f.clientCA, f.cert, err)
 		}
-		opts.TLS.ClientAuth = tls.RequireAndVerifyClientCert
+		askCallers(opts.TLS, f.clientCA)
 		opts.Access.Cert, opts.Access.Key = f.cert, f.key
 	}
 	return nil
@@ -134,7 +135,7 @@ func (f guardFlags) apply(opts *manager.Options, launches bool, log *slog.Logger
 
 // signedFor says why a caller with a certificate would not be let in: another authority
 // has signed it, or it is for servers only.
-func signedFor(cert tls.Certificate, authorities *x509.CertPool) error {
+func signedFor(cert *tls.Certificate, authorities *x509.CertPool) error {
 	chain := x509.NewCertPool()
 	for _, der := range cert.Certificate[1:] {
 		c, err := x509.ParseCertificate(der)

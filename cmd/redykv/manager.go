@@ -37,6 +37,7 @@ type managerFlags struct {
 	lease     time.Duration
 	enforce   bool
 	state     string
+	moved     bool
 	metrics   string
 	pinning   server.Pinning
 	tls       tlsFlags
@@ -67,7 +68,7 @@ VMs that serve them, and move to others that have become cheaper.
 With --state the manager keeps what it knows in a directory, and a manager that
 is started again there, at the same address, goes on where the last one ended:
 caches keep their memory meanwhile, and the cache servers of the local allocator
-go on, too.
+go on, too. At another address it refuses to start, as they would not find it.
 
 An address that other machines can reach takes --api-cert and --tokens. Whoever
 calls shows a token then: redykv's commands take it from $` + manager.TokenEnv + `
@@ -92,6 +93,7 @@ or --manager-token.`,
 	flags.DurationVar(&f.lease, "lease", 30*time.Second, "how long a cache lives that its client does not renew; 0: until it is deallocated")
 	flags.BoolVar(&f.enforce, "enforce-duration", false, "deallocate caches that are older than their clients said they would become (default: they live on)")
 	flags.StringVar(&f.state, "state", "", "`DIRECTORY` in which the manager keeps what it knows (default: none; a restart forgets all caches)")
+	flags.BoolVar(&f.moved, "moved", false, "go on with a --state whose manager was at another address: servers and clients that call there and are not heard here are lost (default: refuse)")
 	f.tls.add(flags)
 	flags.StringVar(&f.metrics, "metrics", "", "address to answer at over HTTP: /metrics for Prometheus (default: nowhere)")
 	f.menu.add(flags)
@@ -107,7 +109,7 @@ or --manager-token.`,
 func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 	opts := manager.Options{
 		Transport: f.transport, VMMemory: uint64(f.vmMemory), URL: f.advertise, MigrationRate: float64(f.rate),
-		Heartbeat: f.heartbeat, Silence: f.silence, Lease: f.lease, EnforceDuration: f.enforce, State: f.state, SLOMargin: f.margin, Logger: log,
+		Heartbeat: f.heartbeat, Silence: f.silence, Lease: f.lease, EnforceDuration: f.enforce, State: f.state, Moved: f.moved, SLOMargin: f.margin, Logger: log,
 	}
 	if f.margin == 0 {
 		opts.SLOMargin = -1
@@ -128,6 +130,8 @@ func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 		return opts, usagef("--menu is for --allocator local: registered servers state their own price")
 	case f.tls != (tlsFlags{}) && f.allocator == "local" && f.transport != "tcp":
 		return opts, usagef("--tls-cert: the servers of --allocator local take --transport tcp for it")
+	case f.moved && f.state == "":
+		return opts, usagef("--moved goes with --state")
 	case f.rate < 0:
 		return opts, usagef("--migration-rate %v: want bytes a second", f.rate)
 	case f.heartbeat < time.Millisecond || f.silence != 0 && f.silence < f.heartbeat:
@@ -230,7 +234,15 @@ func serveManager(cmd *cobra.Command, m *manager.Manager, f managerFlags, scheme
 	defer metrics.close()
 	served := make(chan error, 1)
 	go func() { served <- m.Serve(ln) }()
-	fmt.Fprintf(cmd.OutOrStdout(), "manager ready at %s://%s%s\n", scheme, ln.Addr(), serveMetrics(metrics, prom.NewCollector(m)))
+	select {
+	case <-m.Serving():
+		fmt.Fprintf(cmd.OutOrStdout(), "manager ready at %s://%s%s\n", scheme, ln.Addr(), serveMetrics(metrics, prom.NewCollector(m)))
+	case err := <-served:
+		if errors.Is(err, manager.ErrStateAddress) {
+			err = fmt.Errorf("%w; --moved goes on all the same", err)
+		}
+		return err
+	}
 	select {
 	case err := <-served:
 		return err

@@ -6,10 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/spf13/pflag"
 
@@ -125,7 +122,7 @@ func (f *listenFlags) where(listeners []net.Listener) string {
 func (f *listenFlags) encryption() (*tls.Config, error) {
 	c := &certificateFile{cert: f.cert, key: f.key}
 	if _, err := c.get(nil); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--listen-cert: %w", err)
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: c.get}
 	if f.ca != "" {
@@ -136,37 +133,4 @@ func (f *listenFlags) encryption() (*tls.Config, error) {
 		config.ClientCAs, config.ClientAuth = authorities, tls.RequireAndVerifyClientCert
 	}
 	return config, nil
-}
-
-// certificateFile is a certificate that is renewed by writing its files again.
-type certificateFile struct {
-	cert, key string
-
-	mu      sync.Mutex // guards what follows
-	current *tls.Certificate
-	written time.Time // when the files that it is from were, the later of the two
-}
-
-// get is for tls.Config. As long as new files do not fit together, the certificate
-// before is shown.
-func (c *certificateFile) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	var written time.Time
-	for _, file := range []string{c.cert, c.key} {
-		if at, err := os.Stat(file); err == nil && at.ModTime().After(written) {
-			written = at.ModTime()
-		}
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.current != nil && written.Equal(c.written) {
-		return c.current, nil
-	}
-	fresh, err := tls.LoadX509KeyPair(c.cert, c.key)
-	switch {
-	case err == nil:
-		c.current, c.written = &fresh, written
-	case c.current == nil:
-		return nil, fmt.Errorf("--listen-cert: %w", err)
-	}
-	return c.current, nil
 }
