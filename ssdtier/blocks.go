@@ -4,22 +4,22 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/redykv/redykv/device"
 )
 
-// readAt fills buf, whole blocks inside one segment, from addr. It is content
-// with the first need bytes: a file that was written without sums may end within
-// the last block wanted.
+// readAt fills buf, whole blocks or sectors inside one segment, from addr. It is
+// content with the first need bytes: a file that was written without sums may end
+// within the last block wanted.
 func (d *Device) readAt(buf []byte, addr int64, need int) error {
 	number, off := addr/d.opts.SegmentSize, addr%d.opts.SegmentSize
 	s := d.segments.get(number)
-	if s == nil {
+	if s == nil || !s.acquire() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		return fmt.Errorf("%d bytes at %d: %w", len(buf), addr, d.noSegment(number))
 	}
+	defer s.release()
 	err := s.read(buf, off, need)
 	if errors.Is(err, device.ErrCorrupt) {
 		s.rewrites.look(span{off, off + int64(len(buf))}, func() { err = s.read(buf, off, need) })
@@ -40,13 +40,9 @@ func (d *Device) noSegment(number int64) error {
 	return fmt.Errorf("no segment %s: %w", path, device.ErrNotHeld)
 }
 
-// read fills buf, whole blocks, from an offset in the file, and compares them
-// with their sums.
+// read fills buf from an offset in the file, and compares whole blocks with their sums.
 func (s *segment) read(buf []byte, off int64, need int) error {
 	n, err := s.file.ReadAt(buf, off)
-	if errors.Is(err, os.ErrClosed) {
-		return fmt.Errorf("%s is gone: %w", s.file.Name(), device.ErrNotHeld)
-	}
 	if err != nil && !s.endsAt(off+int64(n), err) {
 		return fmt.Errorf("ssdtier: %w", err)
 	}
@@ -54,25 +50,30 @@ func (s *segment) read(buf []byte, off int64, need int) error {
 }
 
 // verify compares the blocks read into buf from an offset, of which the file had n
-// bytes, with their sums, as far as they are needed.
+// bytes, with their sums, as far as they are needed. Of a block that is there in part
+// it sees only whether it was written.
 func (s *segment) verify(buf []byte, n int, off int64, need int) error {
-	for at := 0; at < need; at += sumUnit {
-		sum := s.sums.get((off + int64(at)) / sumUnit)
+	for at, next := 0, 0; at < need; at = next {
+		block := (off + int64(at)) / sumUnit
+		next = int((block+1)*sumUnit - off)
+		sum := s.sums.get(block)
 		if sum == sumUnverified {
-			if n < min(at+sumUnit, need) {
+			if n < min(next, need) {
 				return fmt.Errorf("%s ends at offset %d: %w", s.file.Name(), off+int64(n), device.ErrNotHeld)
 			}
 			continue
 		}
-		if err := s.checkBlock(buf[at:min(at+sumUnit, max(n, at))], off+int64(at), sum); err != nil {
+		want := min(next, len(buf)) - at
+		if err := s.checkBlock(buf[at:min(next, max(n, at))], want, off+int64(at), sum); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// checkBlock compares what the file has of the block at an offset with its sum.
-func (s *segment) checkBlock(block []byte, off int64, sum uint64) error {
+// checkBlock compares what the file has of the block at an offset, or of want bytes of
+// one, with its sum.
+func (s *segment) checkBlock(block []byte, want int, off int64, sum uint64) error {
 	switch {
 	case sum == sumNone && (len(block) == 0 || off >= s.written.Load()):
 		return fmt.Errorf("%s: nothing was written to the block at offset %d: %w", s.file.Name(), off, device.ErrNotHeld)
@@ -81,9 +82,9 @@ func (s *segment) checkBlock(block []byte, off int64, sum uint64) error {
 	case sum == sumNone:
 		return fmt.Errorf("%s: the block at offset %d was never written whole, or its checksum is lost: %w",
 			s.file.Name(), off, device.ErrCorrupt)
-	case len(block) < sumUnit:
+	case len(block) < want:
 		return fmt.Errorf("%s is cut short: it ends at offset %d: %w", s.file.Name(), off+int64(len(block)), device.ErrCorrupt)
-	case sumOf(block) != sum:
+	case want == sumUnit && sumOf(block) != sum:
 		return fmt.Errorf("%s: the block at offset %d is not what was written, by its checksum: %w",
 			s.file.Name(), off, device.ErrCorrupt)
 	}
@@ -107,18 +108,23 @@ func (s *segment) endsAt(off int64, err error) bool {
 func (d *Device) writeAt(buf []byte, addr int64) error {
 	number, off := addr/d.opts.SegmentSize, addr%d.opts.SegmentSize
 	s, err := d.segmentToWrite(number)
-	if s == nil {
+	if s == nil || !s.acquire() {
 		return err
 	}
+	defer s.release()
 	whole := span{off, off + int64(len(buf))}
 	d.reserve(s, whole.to)
 	s.rewrites.beginWrite(whole)
 	defer s.rewrites.endWrite(whole)
-	if _, err = s.file.WriteAt(buf, off); err == nil {
+	err = d.withSpace(func() error {
+		_, err := s.file.WriteAt(buf, off)
+		return err
+	})
+	if err == nil {
 		s.wrote(buf, off)
 	}
 	s.dirty.Store(true)
-	if err != nil && !errors.Is(err, os.ErrClosed) {
+	if err != nil {
 		return fmt.Errorf("ssdtier: write of %d bytes at %d: %w", len(buf), addr, err)
 	}
 	return nil

@@ -16,7 +16,7 @@ const probeName = "PROBE" + tempSuffix
 
 // findBlock decides between direct and ordinary I/O, and with which unit.
 func (d *Device) findBlock() error {
-	d.block = sumUnit
+	d.block, d.sector = sumUnit, 1
 	if d.opts.Buffered {
 		return nil
 	}
@@ -28,7 +28,7 @@ func (d *Device) findBlock() error {
 		d.opts.Logger.Warn("no direct I/O here, the page cache serves reads", "dir", d.dir)
 		return nil
 	}
-	d.direct, d.block = true, max(block, sumUnit)
+	d.direct, d.block, d.sector = true, max(block, sumUnit), block
 	return nil
 }
 

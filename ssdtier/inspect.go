@@ -122,7 +122,7 @@ func (in *inspector) file(name string) {
 	case objectFile:
 		in.object(name)
 	case leftover:
-		in.note(name, "was being made; opening the directory removes it")
+		in.note(name, "was being made, or kept to be made a segment again; opening the directory removes it")
 	case foreign:
 		if name != lockName {
 			in.note(name, "is nothing that belongs here")

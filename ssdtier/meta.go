@@ -109,11 +109,19 @@ func (d *Device) checkOrphans() error {
 // caller at a time for each name.
 func (d *Device) replaceFile(name string, data []byte) error {
 	path := d.path(name)
-	f, err := os.Create(path + tempSuffix)
-	if err != nil {
+	if err := d.withSpace(func() error { return writeAndRename(path, seal(data)) }); err != nil {
 		return fmt.Errorf("ssdtier: %w", err)
 	}
-	_, err = f.Write(seal(data))
+	return syncDir(d.dir)
+}
+
+// writeAndRename makes a file of another name, durably, and gives it its own.
+func writeAndRename(path string, file []byte) error {
+	f, err := os.Create(path + tempSuffix)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(file)
 	if err == nil {
 		err = f.Sync()
 	}
@@ -123,9 +131,8 @@ func (d *Device) replaceFile(name string, data []byte) error {
 	}
 	if err != nil {
 		_ = os.Remove(path + tempSuffix) // what is left of it takes space
-		return fmt.Errorf("ssdtier: %w", err)
 	}
-	return syncDir(d.dir)
+	return err
 }
 
 // syncDir makes the names of the files in dir durable.

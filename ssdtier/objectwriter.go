@@ -74,7 +74,12 @@ func (w *objectWriter) write(p []byte) {
 	if w.err != nil {
 		return
 	}
-	if _, err := w.file.Write(p); err != nil {
+	err := w.d.withSpace(func() error {
+		n, err := w.file.Write(p)
+		p = p[n:]
+		return err
+	})
+	if err != nil {
 		w.err = fmt.Errorf("ssdtier: write of %s: %w", w.path, err)
 	}
 }

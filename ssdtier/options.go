@@ -18,6 +18,13 @@ type Options struct {
 	// if that is less. Start and Close give back what was not written. Negative:
 	// none. Default 64 MiB.
 	Preallocate int64
+	// Recycle is how many segments that were truncated are kept for those to come: the
+	// log is written over their bytes, which is faster than to space that was never
+	// written, as files have it when they grow. Space that something else needs is
+	// given back at once, and all of it by Close. Default 1; negative: none.
+	Recycle int
+	// Verify says which reads are compared with checksums. Default VerifyAll.
+	Verify Verify
 	// Engine is what carries reads and writes out. Default EngineAuto.
 	Engine Engine
 	// Workers is how many reads and writes the pool has under way on the disk at
@@ -29,6 +36,23 @@ type Options struct {
 	// Logger receives what an operator should know. Default: slog.Default().
 	Logger *slog.Logger
 }
+
+// Verify says which reads are compared with checksums.
+type Verify string
+
+// What can be verified.
+const (
+	// VerifyAll compares all that is read. A read takes the blocks of 4 KiB around what
+	// was asked for.
+	VerifyAll Verify = "all"
+	// VerifyBlocks compares reads that have a whole block of 4 KiB in them, such as those
+	// of recovery, compaction, scans and refills. Shorter ones, of records, take no more
+	// than the sectors around what was asked for, as they are.
+	VerifyBlocks Verify = "blocks"
+)
+
+// Verifies are all that there are.
+var Verifies = []Verify{VerifyAll, VerifyBlocks}
 
 // Engine is what carries reads and writes out.
 type Engine string
@@ -52,6 +76,7 @@ var Engines = []Engine{EngineAuto, EngineUring, EnginePool}
 const (
 	DefaultSegmentSize = 1 << 30
 	DefaultPreallocate = 64 << 20
+	DefaultRecycle     = 1
 	DefaultWorkers     = 64
 
 	minSegmentSize = 64 << 10
@@ -68,6 +93,12 @@ func (o *Options) ensureDefaults() error {
 	if o.Preallocate == 0 {
 		o.Preallocate = DefaultPreallocate
 	}
+	if o.Recycle == 0 {
+		o.Recycle = DefaultRecycle
+	}
+	if o.Verify == "" {
+		o.Verify = VerifyAll
+	}
 	if o.Workers == 0 {
 		o.Workers = DefaultWorkers
 	}
@@ -81,6 +112,9 @@ func (o *Options) ensureDefaults() error {
 	}
 	if !slices.Contains(Engines, o.Engine) {
 		return fmt.Errorf("ssdtier: unknown engine %q, want one of %v", o.Engine, Engines)
+	}
+	if !slices.Contains(Verifies, o.Verify) {
+		return fmt.Errorf("ssdtier: unknown verification %q, want one of %v", o.Verify, Verifies)
 	}
 	if o.Workers < 1 || o.Workers > maxWorkers {
 		return fmt.Errorf("ssdtier: %d workers, want 1 to %d", o.Workers, maxWorkers)

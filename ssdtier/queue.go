@@ -127,21 +127,20 @@ func (q *queue) Read(dst []byte, addr int64, tag uint64) error {
 		return nil
 	}
 	s.req.addr, s.req.need = addr, len(dst)
-	if len(dst) > 0 && !aligned(dst, addr, q.d.block) {
-		q.around(s, dst, addr)
+	if unit := q.d.unitOf(addr, len(dst)); len(dst) > 0 && !aligned(dst, addr, unit) {
+		q.around(s, dst, addr, int64(unit))
 	}
 	q.enqueue(s)
 	return nil
 }
 
-// around makes the slot's request one for the blocks around dst.
-func (q *queue) around(s *slot, dst []byte, addr int64) {
-	block := int64(q.d.block)
+// around makes the slot's request one for the blocks, or sectors, around dst.
+func (q *queue) around(s *slot, dst []byte, addr, unit int64) {
 	s.dst = dst
-	s.req.addr = addr &^ (block - 1)
+	s.req.addr = addr &^ (unit - 1)
 	s.skip = int(addr - s.req.addr)
 	s.req.need = s.skip + len(dst)
-	n := int(alignUp(int64(s.req.need), block))
+	n := int(alignUp(int64(s.req.need), unit))
 	switch {
 	case n > q.small:
 		s.large = q.d.buffers.get(n, q.d.block)
@@ -152,6 +151,15 @@ func (q *queue) around(s *slot, dst []byte, addr int64) {
 	default:
 		s.req.buf = s.own[:n]
 	}
+}
+
+// unitOf is what a read takes multiples of: blocks, or sectors if it has no whole block
+// of sumUnit in it and need not be verified.
+func (d *Device) unitOf(addr int64, n int) int {
+	if d.opts.Verify == VerifyBlocks && alignUp(addr, sumUnit)+sumUnit > addr+int64(n) {
+		return d.sector
+	}
+	return d.block
 }
 
 // Write implements device.Queue.

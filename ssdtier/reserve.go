@@ -66,7 +66,7 @@ func (d *Device) preallocate(s *segment, to int64) error {
 	if d.noReserve.Load() {
 		return errors.ErrUnsupported
 	}
-	return preallocate(s.file, s.reserved.end.Load(), to)
+	return d.withSpace(func() error { return preallocate(s.file, s.reserved.end.Load(), to) })
 }
 
 // ahead is up to where space is taken for a write that ends at an offset.

@@ -15,15 +15,16 @@ import (
 )
 
 // segment is one file of the log. Truncation lets go of the file while others read it:
-// it is closed when the last ring is through with it, and what the pool does meanwhile
-// is told so by os.File.
+// it is closed when the last of them is through with it.
 type segment struct {
+	d      *Device
 	number int64
 	file   *os.File
 	fd     int          // of file, while the segment is acquired
-	users  atomic.Int64 // 1 for the table, 1 for each request on a ring; 0: closed
+	users  atomic.Int64 // 1 for the table, 1 for each read and write; 0: closed
 	dirty  atomic.Bool  // written since the last Sync
 	sums   *sumTable
+	kept   bool // the file is one of the spares once it is closed; set before the table lets go
 
 	reserved reservation
 	// written is an offset, a multiple of sumUnit: below it every block should be
@@ -51,8 +52,12 @@ func (s *segment) acquire() bool {
 // release is called once for each acquire, and once by who takes the segment from the
 // table. What was to be durable has been synced.
 func (s *segment) release() {
-	if s.users.Add(-1) == 0 {
-		_ = s.file.Close()
+	if s.users.Add(-1) != 0 {
+		return
+	}
+	_ = s.file.Close()
+	if s.kept {
+		s.d.spares.ready(s.file.Name())
 	}
 }
 
@@ -165,7 +170,7 @@ func (d *Device) openSegment(number int64, flags int) (*segment, error) {
 		return nil, fmt.Errorf("ssdtier: %w", err)
 	}
 	s := &segment{
-		number: number, file: f, fd: int(f.Fd()), newSums: flags&os.O_CREATE != 0,
+		d: d, number: number, file: f, fd: int(f.Fd()), newSums: flags&os.O_CREATE != 0,
 		sums: newSumTable(d.opts.SegmentSize), sumPath: d.path(sumName(number)),
 	}
 	info, err := f.Stat()
@@ -173,7 +178,9 @@ func (d *Device) openSegment(number int64, flags int) (*segment, error) {
 		return nil, fmt.Errorf("ssdtier: %w", errors.Join(err, f.Close()))
 	}
 	s.reserved.end.Store(info.Size())
-	s.written.Store(alignUp(info.Size(), sumUnit)) // until Start knows better
+	if !s.newSums {
+		s.written.Store(alignUp(info.Size(), sumUnit)) // until Start knows better
+	}
 	s.users.Store(1)
 	d.segments.change(func(m map[int64]*segment) { m[number] = s })
 	return s, nil
@@ -197,11 +204,18 @@ func (d *Device) segmentToWrite(number int64) (*segment, error) {
 		return s, nil
 	}
 	d.newFiles = true
+	d.spares.give(d.path(segmentName(number)))
 	s, err := d.openSegment(number, os.O_CREATE)
 	if err == nil {
 		s.makeSums()
 	}
 	return s, err
+}
+
+// isWhole says whether the file has a segment's size.
+func (s *segment) isWhole() bool {
+	info, err := s.file.Stat()
+	return err == nil && info.Size() == s.d.opts.SegmentSize
 }
 
 // removeSegments deletes the segments that which says, and their sums. The
@@ -216,8 +230,10 @@ func (d *Device) removeSegments(which func(number int64) bool) error {
 	for _, s := range d.segments.all() {
 		if which(s.number) {
 			d.segments.change(func(m map[int64]*segment) { delete(m, s.number) })
+			if s.kept = s.isWhole() && d.spares.keep(s.file.Name()); !s.kept {
+				remove(s.file.Name())
+			}
 			s.release() // its bytes are wanted no longer
-			remove(s.file.Name())
 			d.summed[s.number] = true
 		}
 	}

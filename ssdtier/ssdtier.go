@@ -21,7 +21,7 @@
 //
 // Whatever is in the directory has a checksum, and none of it is handed out
 // unless that holds: an error that wraps device.ErrCorrupt names the file and the
-// place. That holds after a crash, too, for all that was synced. What a version without checksums wrote is read
+// place. [Options.Verify] can leave out short reads. That holds after a crash, too, for all that was synced. What a version without checksums wrote is read
 // unverified; opening its directory makes it one with checksums from there on,
 // which that version does not open any more. A directory that has lost files of
 // checksums is read unverified again if its FORMAT is replaced by the one line
@@ -31,8 +31,10 @@
 //   - Of the writes under way at one moment no two may be of the same block.
 //   - A directory belongs to one process at a time: [ErrLocked].
 //   - A read takes the blocks around what was asked for; a small one costs as
-//     much as a block. A GiB of log takes 2 MiB of memory for checksums.
-//   - Space comes back a segment at a time, and is taken ahead: [Options.Preallocate].
+//     much as a block, unless [Options.Verify] leaves it out. A GiB of log takes 2 MiB
+//     of memory for checksums.
+//   - Space comes back a segment at a time, and is taken ahead: [Options.Preallocate],
+//     [Options.Recycle].
 //   - After a Sync that failed on a segment or the directory it is not known what
 //     the disk has, and every later Sync fails as well: open the directory anew.
 //     One that found no space for checksums can be tried again.
@@ -65,7 +67,8 @@ type Device struct {
 	opts    Options
 	lock    *os.File
 	direct  bool
-	block   int  // unit of reads and writes in bytes, a multiple of sumUnit
+	block   int  // unit of writes and of reads that are verified, in bytes; a multiple of sumUnit
+	sector  int  // unit of reads that are not
 	rings   bool // queues have one each
 	pool    *workpool.Pool
 	buffers bufferPool
@@ -74,6 +77,7 @@ type Device struct {
 	// before, and a missing file says the rest.
 	begin    atomic.Int64
 	segments segmentTable
+	spares   spares
 	// noReserve says that segments take no space ahead: they are not to, or cannot.
 	noReserve atomic.Bool
 
@@ -100,6 +104,7 @@ func OpenWith(dir string, opts Options) (_ *Device, err error) {
 	}
 	d := &Device{dir: dir, opts: opts, summed: make(map[int64]bool)}
 	d.noReserve.Store(opts.Preallocate < 0)
+	d.spares.limit = opts.Recycle
 	if err := d.chooseEngine(); err != nil {
 		return nil, err
 	}
@@ -296,6 +301,7 @@ func (d *Device) Close() error {
 		errs = append(errs, s.storeSums(s.changedSums(), false), s.cut(alignUp(s.written.Load(), int64(d.block))))
 	}
 	d.segments.closeAll()
+	d.spares.close()
 	if err := d.lock.Close(); err != nil {
 		errs = append(errs, fmt.Errorf("ssdtier: unlock: %w", err))
 	}

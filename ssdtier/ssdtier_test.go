@@ -45,6 +45,7 @@ func testConformance(t *testing.T) {
 		"default":    {},
 		"1 worker":   {Workers: 1},
 		"no reserve": {SegmentSize: minSegmentSize, Preallocate: -1},
+		"sectors":    {SegmentSize: minSegmentSize, Verify: VerifyBlocks},
 	} {
 		t.Run(name, func(t *testing.T) {
 			devicetest.Run(t, func(t *testing.T) device.Device {
@@ -190,7 +191,7 @@ func TestFormat(t *testing.T) {
 func TestBadOptions(t *testing.T) {
 	for _, opts := range []Options{
 		{SegmentSize: -1}, {SegmentSize: 1}, {SegmentSize: 100_000}, {SegmentSize: 1 << 41},
-		{Workers: -1}, {Workers: 1 << 20}, {Engine: "magic"},
+		{Workers: -1}, {Workers: 1 << 20}, {Engine: "magic"}, {Verify: "hope"},
 	} {
 		if _, err := OpenWith(t.TempDir(), opts); err == nil {
 			t.Errorf("OpenWith(%+v) succeeded", opts)

@@ -93,6 +93,16 @@ func (s *segment) storeSums(changed []sumsToStore, sync bool) error {
 	if len(changed) == 0 {
 		return nil
 	}
+	if err := s.d.withSpace(func() error { return s.writeAndSync(changed, sync) }); err != nil {
+		for _, c := range changed {
+			s.sums.dirty[c.number].Store(true)
+		}
+		return fmt.Errorf("ssdtier: checksums: %w", err)
+	}
+	return nil
+}
+
+func (s *segment) writeAndSync(changed []sumsToStore, sync bool) error {
 	f, err := s.openSums()
 	if err == nil {
 		err = writeSums(f, changed)
@@ -103,13 +113,7 @@ func (s *segment) storeSums(changed []sumsToStore, sync bool) error {
 	if f != nil {
 		err = errors.Join(err, f.Close())
 	}
-	if err != nil {
-		for _, c := range changed {
-			s.sums.dirty[c.number].Store(true)
-		}
-		return fmt.Errorf("ssdtier: checksums: %w", err)
-	}
-	return nil
+	return err
 }
 
 // openSums opens the file of sums for writing, and makes it if it is to be new. The file

@@ -18,6 +18,7 @@ type benchDeviceFlags struct {
 	spec        devicebench.Spec
 	ops, blocks []string
 	engine      string
+	verify      string
 	size        units.Size
 	dir         string
 	jsonPath    string
@@ -32,7 +33,9 @@ func newBenchDeviceCmd() *cobra.Command {
 each size of a block and each number in flight, turn by turn.
 
   read   random blocks of a log of --size
-  write  blocks at the end of a log, which is cut off behind
+  write  blocks at the end of a log, which is cut off behind and goes on in the files
+         that this leaves
+  grow   the same in new files
   store  random records of --block bytes of a store in the device, whose log is --size
          and 16 times its memory; those that are in memory do not count
 
@@ -42,14 +45,16 @@ each size of a block and each number in flight, turn by turn.
   redy    a Redy cache, whose server is a process of its own on this machine
   memory  the memory of this process
 
-Where fio is installed it takes turns with the ssd: it reads the same file, or writes
-one of --size again and again, past the page cache through io_uring. For a store it
-reads the blocks of 4 KiB that a record is in.
+Where fio is installed it takes turns with the ssd, past the page cache through
+io_uring. For read it reads the same file, and for a store the blocks of 4 KiB in it
+that a record is in. For write it writes a file of --size again and again; for grow one
+that is made anew for each of its turns, and has space but was never written.
 
 The mean latency is the number in flight over the throughput, for both; percentiles are
 those of a sample. CPU us is the processor time of this process for one operation.`,
 		Example: `  redykv bench device --block 4KiB --depth 1,32,128
-  redykv bench device --op write --block 64KiB,1MiB --depth 1,8 --dir /mnt/nvme
+  redykv bench device --block 512 --verify blocks
+  redykv bench device --op write,grow --block 64KiB,1MiB --depth 1,32 --dir /mnt/nvme
   redykv bench device --op read,store --depth 32,128
   redykv bench device --engine pool --no-fio`,
 		Args: usageArgs(cobra.NoArgs),
@@ -60,11 +65,12 @@ those of a sample. CPU us is the processor time of this process for one operatio
 	flags.StringSliceVar(&f.ops, "op", []string{"read"}, "operations: "+devicebench.Names())
 	flags.StringSliceVar(&f.blocks, "block", []string{"4KiB"}, "sizes of an operation")
 	flags.IntSliceVar(&f.spec.Depths, "depth", []int{1, 32, 128}, "operations in flight")
-	flags.IntVar(&f.spec.Batch, "batch", 1, "completions taken at once, before the operations that follow them are started; fio takes 1")
+	flags.IntVar(&f.spec.Batch, "batch", 0, "completions taken at once, before the operations that follow them are started, as fio takes 1; 0: of reads 1, of writes as many as there are")
 	flags.DurationVar(&f.spec.Duration, "duration", 3*time.Second, "time of each measurement, all its slices together")
 	flags.Var(&f.size, "size", "size of the log")
 	flags.StringVar(&f.dir, "dir", "", "directory for files, which are removed afterwards; empty: where temporary files go")
 	flags.StringVar(&f.engine, "engine", string(ssdtier.EngineAuto), fmt.Sprintf("what reads and writes the ssd: %v", ssdtier.Engines))
+	flags.StringVar(&f.verify, "verify", string(ssdtier.VerifyAll), fmt.Sprintf("which reads of the ssd are compared with checksums: %v; blocks: those that have a whole block of 4 KiB in them, others read no more than sectors", ssdtier.Verifies))
 	flags.StringVar(&f.spec.Net, "net", "none", "model of the network before redy: none, rdma, or a round trip and a bandwidth like 2.9us,100Gbit")
 	flags.BoolVar(&f.spec.NoFio, "no-fio", false, "do not measure fio")
 	flags.StringVar(&f.jsonPath, "json", "", "file for the results as JSON lines")
@@ -81,6 +87,7 @@ func (f *benchDeviceFlags) parse() (err error) {
 		return err
 	}
 	s.Size, s.Engine = int64(f.size), ssdtier.Engine(f.engine)
+	s.Verify = ssdtier.Verify(f.verify)
 	return s.Check()
 }
 

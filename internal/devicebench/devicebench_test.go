@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func testSpec(t *testing.T, device string) Spec {
 	return Spec{
 		Device: device, Ops: []Op{Read, Write}, Blocks: []int{4096, 64 << 10}, Depths: []int{1, 9}, Batch: 2,
-		Duration: bench.MinDuration, Size: 4 << 20, Dir: t.TempDir(), Engine: ssdtier.EngineAuto, Net: "none", NoFio: true,
+		Duration: bench.MinDuration, Size: 4 << 20, Dir: t.TempDir(), Engine: ssdtier.EngineAuto, Verify: ssdtier.VerifyAll, Net: "none", NoFio: true,
 	}
 }
 
@@ -106,7 +106,7 @@ func TestBesideFio(t *testing.T) {
 	}
 	spec := testSpec(t, "ssd")
 	// Few cells, for fio takes long to start. A script of the command has it read.
-	spec.NoFio, spec.Ops, spec.Blocks, spec.Depths = false, []Op{Write}, []int{4096}, []int{4}
+	spec.NoFio, spec.Ops, spec.Blocks, spec.Depths = false, []Op{Write, Grow}, []int{4096}, []int{4}
 	report, err := Run(t.Context(), spec, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +117,8 @@ func TestBesideFio(t *testing.T) {
 		}
 	}
 	var table strings.Builder
-	if err := report.WriteTable(&table); err != nil || !strings.Contains(table.String(), "beside it: fio-") {
+	if err := report.WriteTable(&table); err != nil || !strings.Contains(table.String(), "beside it: fio-") ||
+		!strings.Contains(table.String(), "never written, as has fio's") {
 		t.Errorf("%v, table:\n%s", err, table.String())
 	}
 }
@@ -148,17 +149,18 @@ func TestFioFails(t *testing.T) {
 
 func TestSpecs(t *testing.T) {
 	for name, change := range map[string]func(*Spec){
-		`unknown device "tape"`:      func(s *Spec) { s.Device = "tape" },
-		`unknown operation "rewind"`: func(s *Spec) { s.Ops = []Op{"rewind"} },
-		"nothing to measure":         func(s *Spec) { s.Depths = nil },
-		"block of 0 bytes":           func(s *Spec) { s.Blocks = []int{0} },
-		"depth 5000":                 func(s *Spec) { s.Depths = []int{5000} },
-		"batch of 0":                 func(s *Spec) { s.Batch = 0 },
-		`unknown engine "steam"`:     func(s *Spec) { s.Engine = "steam" },
-		"size of 1KiB":               func(s *Spec) { s.Size = 1024 },
-		"size of 1MiB":               func(s *Spec) { s.Size = 1 << 20 },
-		"duration of 1":              func(s *Spec) { s.Duration = time.Microsecond },
-		"network":                    func(s *Spec) { s.Net = "slow" },
+		`unknown device "tape"`:       func(s *Spec) { s.Device = "tape" },
+		`unknown operation "rewind"`:  func(s *Spec) { s.Ops = []Op{"rewind"} },
+		"nothing to measure":          func(s *Spec) { s.Depths = nil },
+		"block of 0 bytes":            func(s *Spec) { s.Blocks = []int{0} },
+		"depth 5000":                  func(s *Spec) { s.Depths = []int{5000} },
+		"batch of -1":                 func(s *Spec) { s.Batch = -1 },
+		`unknown engine "steam"`:      func(s *Spec) { s.Engine = "steam" },
+		`unknown verification "hope"`: func(s *Spec) { s.Verify = "hope" },
+		"size of 1KiB":                func(s *Spec) { s.Size = 1024 },
+		"size of 1MiB":                func(s *Spec) { s.Size = 1 << 20 },
+		"duration of 1":               func(s *Spec) { s.Duration = time.Microsecond },
+		"network":                     func(s *Spec) { s.Net = "slow" },
 	} {
 		spec := testSpec(t, "memory")
 		change(&spec)

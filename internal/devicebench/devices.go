@@ -35,7 +35,7 @@ func (o *opened) Close() error {
 type kind struct {
 	name string
 	// open makes one that holds size bytes, with files in the empty directory dir.
-	open func(ctx context.Context, s *Spec, dir string) (*opened, error)
+	open func(ctx context.Context, s *Spec, op Op, dir string) (*opened, error)
 }
 
 // kinds are the devices that there are.
@@ -74,27 +74,35 @@ func openDevice(ctx context.Context, s *Spec, op Op) (*opened, error) {
 	if err := os.Mkdir(dir, 0o777); err != nil {
 		return nil, fmt.Errorf("devicebench: %w", err)
 	}
-	o, err := k.open(ctx, s, dir)
+	o, err := k.open(ctx, s, op, dir)
 	if err != nil {
 		return nil, fmt.Errorf("devicebench: device %s: %w", s.Device, err)
 	}
 	return o, nil
 }
 
-func openMemory(context.Context, *Spec, string) (*opened, error) {
+func openMemory(context.Context, *Spec, Op, string) (*opened, error) {
 	return &opened{Device: device.NewMemory()}, nil
 }
 
-func openSSD(_ context.Context, s *Spec, dir string) (*opened, error) {
-	segment := int64(ssdtier.DefaultSegmentSize)
-	for segment < s.Size+s.Size/2 { // a store's log has gaps
-		segment *= 2
+// openSSD makes a log that is one file to read, as fio does, or several to write, so that
+// those which are cut off can be written again.
+func openSSD(_ context.Context, s *Spec, op Op, dir string) (*opened, error) {
+	opts := ssdtier.Options{SegmentSize: ssdtier.DefaultSegmentSize, Engine: s.Engine, Verify: s.Verify}
+	for opts.SegmentSize < s.Size+s.Size/2 { // a store's log has gaps
+		opts.SegmentSize *= 2
 	}
-	d, err := ssdtier.OpenWith(dir, ssdtier.Options{SegmentSize: segment, Engine: s.Engine})
+	for op.writes() && opts.SegmentSize > s.Size/cutShare {
+		opts.SegmentSize /= 2
+	}
+	if op == Grow {
+		opts.Recycle = -1
+	}
+	d, err := ssdtier.OpenWith(dir, opts)
 	if err != nil {
 		return nil, err
 	}
-	note := fmt.Sprintf("engine %s, blocks of %d bytes", d.Engine(), d.Alignment())
+	note := fmt.Sprintf("engine %s, blocks of %d bytes, verified: %s", d.Engine(), d.Alignment(), s.Verify)
 	if !d.Direct() {
 		note += ", through the page cache"
 	}
@@ -102,7 +110,7 @@ func openSSD(_ context.Context, s *Spec, dir string) (*opened, error) {
 }
 
 // openSMB starts a file server, and makes a log there.
-func openSMB(ctx context.Context, _ *Spec, dir string) (*opened, error) {
+func openSMB(ctx context.Context, _ *Spec, _ Op, dir string) (*opened, error) {
 	storage, err := ycsb.OpenStorage(ctx, ycsb.SMB, ycsb.Shape{}, dir)
 	if err != nil {
 		return nil, err
@@ -111,7 +119,7 @@ func openSMB(ctx context.Context, _ *Spec, dir string) (*opened, error) {
 }
 
 // openRedy starts a cache server, as a process of its own, and makes a cache there.
-func openRedy(ctx context.Context, s *Spec, _ string) (*opened, error) {
+func openRedy(ctx context.Context, s *Spec, _ Op, _ string) (*opened, error) {
 	allocator, err := manager.NewLocalAllocator(manager.LocalOptions{})
 	if err != nil {
 		return nil, err

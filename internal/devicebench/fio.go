@@ -19,6 +19,7 @@ type fio struct {
 	version string
 	file    string
 	size    int64
+	remake  bool // the file before each slice, of space that was never written
 }
 
 // findFio looks for the program; nil if it is not installed.
@@ -36,12 +37,17 @@ func findFio(ctx context.Context) (*fio, error) {
 
 // slice measures one cell for that long.
 func (f *fio) slice(ctx context.Context, x cell, lasts time.Duration) (bench.Sample, error) {
+	if f.remake {
+		if err := allocate(f.file, f.size); err != nil {
+			return bench.Sample{}, err
+		}
+	}
 	args := []string{
 		"--name=redykv", "--filename=" + f.file, fmt.Sprintf("--size=%d", f.size), fmt.Sprintf("--bs=%d", f.block(x)),
 		fmt.Sprintf("--iodepth=%d", x.depth), "--ioengine=io_uring", "--direct=1", "--thread",
 		fmt.Sprintf("--runtime=%dms", max(lasts.Milliseconds(), 1)), "--time_based", "--output-format=json",
 	}
-	if x.op != Write {
+	if !x.op.writes() {
 		args = append(args, "--rw=randread", "--norandommap", "--randrepeat=0", "--readonly")
 	} else {
 		args = append(args, "--rw=write")
@@ -87,7 +93,7 @@ func parseFio(out []byte, x cell) (bench.Sample, error) {
 		return bench.Sample{}, fmt.Errorf("fio's report has %d jobs, want 1", len(report.Jobs))
 	}
 	s := report.Jobs[0].Read
-	if x.op == Write {
+	if x.op.writes() {
 		s = report.Jobs[0].Write
 	}
 	if s.IOs == 0 || s.IOPS <= 0 {

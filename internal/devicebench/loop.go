@@ -20,8 +20,9 @@ type loop struct {
 	*opened
 	q     device.Queue
 	size  int64
-	tail  int64 // of the log
-	cut   int64 // its begin
+	tail  int64      // of the log
+	cut   int64      // its begin
+	cuts  chan error // the outcome of the Truncate under way; nil if there is none
 	rng   *rand.PCG
 	meter *bench.Meter
 	mem   []byte // a block for each operation in flight
@@ -29,12 +30,13 @@ type loop struct {
 	done  []device.Completion
 }
 
-// newLoop starts a device with a log of the size of s in it.
-func newLoop(ctx context.Context, o *opened, s *Spec) (*loop, error) {
+// newLoop starts a device with a log of the size of s in it; for Write, on files, one that is
+// cut off behind already, so that those to be written were written before.
+func newLoop(ctx context.Context, o *opened, op Op, s *Spec) (*loop, error) {
 	depth, block := slices.Max(s.Depths), slices.Max(s.Blocks)
 	l := &loop{
 		opened: o, size: s.Size, rng: rand.NewPCG(1, 2), meter: bench.NewMeter(depth),
-		mem: device.AlignedBuffer(depth*block, max(memoryAlign, o.Alignment())), done: make([]device.Completion, s.Batch),
+		mem: device.AlignedBuffer(depth*block, max(memoryAlign, o.Alignment())), done: make([]device.Completion, s.batch(op)),
 	}
 	_, _ = rand.NewChaCha8([32]byte{2}).Read(l.mem) // never fails
 	err := o.Start(0)
@@ -42,7 +44,11 @@ func newLoop(ctx context.Context, o *opened, s *Spec) (*loop, error) {
 		l.q, err = o.NewQueue(max(depth, fillDepth))
 	}
 	if err == nil {
-		err = l.fill(ctx)
+		size := s.Size
+		if op == Write && o.segments != "" {
+			size += 3 * size / cutShare
+		}
+		err = l.fill(ctx, size)
 	}
 	if err != nil {
 		return nil, errors.Join(err, o.Close())
@@ -55,16 +61,16 @@ const (
 	fillDepth = 8
 )
 
-// fill writes the log: bytes that nothing between here and the disk can make less of.
-func (l *loop) fill(ctx context.Context) error {
+// fill writes a log of a size: bytes that nothing between here and the disk can make less
+// of.
+func (l *loop) fill(ctx context.Context, size int64) error {
 	src := device.AlignedBuffer(fillBlock, max(memoryAlign, l.Alignment()))
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(src) // never fails
-	for under := 0; l.tail < l.size || under > 0; {
-		if l.tail < l.size && under < fillDepth {
-			if err := l.q.Write(src[:min(fillBlock, l.size-l.tail)], l.tail, 0); err != nil {
+	for under := 0; l.tail < size || under > 0; {
+		if l.tail < size && under < fillDepth {
+			if err := l.append(src[:min(fillBlock, size-l.tail)], 0); err != nil {
 				return err
 			}
-			l.tail += fillBlock
 			under++
 			continue
 		}
@@ -74,19 +80,19 @@ func (l *loop) fill(ctx context.Context) error {
 		}
 		under -= n
 	}
-	return l.Sync()
+	return errors.Join(l.endCut(), l.Sync())
 }
 
 // Close closes the device.
 func (l *loop) Close() error {
-	if err := l.q.Close(); err != nil {
+	if err := errors.Join(l.endCut(), l.q.Close()); err != nil {
 		return err
 	}
 	return l.opened.Close()
 }
 
 func (l *loop) check(x cell) error {
-	if align := l.Alignment(); x.op == Write && x.block%align != 0 {
+	if align := l.Alignment(); x.op.writes() && x.block%align != 0 {
 		return fmt.Errorf("write of %d bytes: the device writes multiples of %d", x.block, align)
 	}
 	return nil
@@ -97,7 +103,7 @@ func (l *loop) slice(ctx context.Context, x cell, lasts time.Duration) (bench.Sa
 	for tag := range uint64(x.depth) {
 		l.free = append(l.free, tag)
 	}
-	if x.op == Write {
+	if x.op.writes() {
 		block := int64(x.block) // that of the slice before may have been another
 		l.tail = (l.tail + block - 1) / block * block
 	}
@@ -139,17 +145,34 @@ func (l *loop) start(x cell) error {
 	return l.q.Submit()
 }
 
-// append writes at the end of the log, and cuts it off behind now and then.
+// cutShare is how many times the log is longer than what is cut off behind it at once.
+const cutShare = 4
+
+// append writes at the end of the log, and has it cut off behind now and then, as a store
+// does: by another goroutine.
 func (l *loop) append(src []byte, tag uint64) error {
-	if l.tail-l.cut > 2*l.size {
-		l.cut = l.tail - l.size
-		if err := l.Truncate(l.cut); err != nil {
+	if l.tail-l.cut > l.size+l.size/cutShare {
+		if err := l.endCut(); err != nil {
 			return err
 		}
+		l.cut = l.tail - l.size
+		ended := make(chan error, 1)
+		go func(begin int64) { ended <- l.Truncate(begin) }(l.cut)
+		l.cuts = ended
 	}
 	at := l.tail
 	l.tail += int64(len(src))
 	return l.q.Write(src, at, tag)
+}
+
+// endCut waits until the log has been cut off.
+func (l *loop) endCut() error {
+	if l.cuts == nil {
+		return nil
+	}
+	err := <-l.cuts
+	l.cuts = nil
+	return err
 }
 
 // draw is a number below n, which is less than 2^32.

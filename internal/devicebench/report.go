@@ -53,6 +53,19 @@ type Report struct {
 	Rows    []Row
 }
 
+// files says which files fio read and wrote.
+func (r *Report) files() (what []string) {
+	for _, op := range r.Spec.Ops {
+		what = append(what, fmt.Sprintf("%s: %s", op, map[Op]string{
+			Read:  "the same file",
+			Store: "the same file",
+			Write: "the log's files were written before, as is fio's",
+			Grow:  "the log's files have space that was never written, as has fio's",
+		}[op]))
+	}
+	return what
+}
+
 // WriteTable prints the report for people.
 func (r *Report) WriteTable(out io.Writer) error {
 	fmt.Fprintf(out, "machine: %s\n", r.Machine)
@@ -62,7 +75,7 @@ func (r *Report) WriteTable(out io.Writer) error {
 	}
 	fmt.Fprintf(out, "%s; a log of %v\n", device, units.Size(r.Spec.Size))
 	if r.Fio != "" {
-		fmt.Fprintf(out, "beside it: %s, io_uring, direct\n", r.Fio)
+		fmt.Fprintf(out, "beside it: %s, io_uring, direct; %s\n", r.Fio, strings.Join(r.files(), "; "))
 	}
 	fmt.Fprintf(out, "cells: %v each in %d slices, turn by turn; figures of the second fastest\n\n", r.Spec.Duration, bench.Laps)
 	number := func(name, format string, value func(r *Row) float64) bench.Column[Row] {

@@ -132,8 +132,7 @@ func (b *run) open(ctx context.Context) error {
 			continue
 		}
 		f := *program
-		f.size = b.spec.Size
-		if f.file, err = b.fileFor(op, o); err != nil {
+		if err := b.giveFile(&f, op, o); err != nil {
 			return err
 		}
 		b.beside[op], b.report.Fio = &f, f.version
@@ -146,15 +145,29 @@ func newLooper(ctx context.Context, o *opened, op Op, s *Spec) (looper, error) {
 	if op == Store {
 		return newStoreLoop(ctx, o, s)
 	}
-	return newLoop(ctx, o, s)
+	return newLoop(ctx, o, op, s)
 }
 
-// fileFor is the file that fio reads, which is that of the device, or writes.
-func (b *run) fileFor(op Op, o *opened) (string, error) {
-	if op == Write {
-		path := filepath.Join(b.spec.Dir, "fio")
-		return path, spread(path, b.spec.Size)
+// growth is how many times the size of the log fio's file has for Grow: a slice is not to
+// come to its end, and begin anew on what is written.
+const growth = 4
+
+// giveFile gives fio the file to read, which is that of the device, or one to write.
+func (b *run) giveFile(f *fio, op Op, o *opened) (err error) {
+	f.size, f.file = b.spec.Size, filepath.Join(b.spec.Dir, "fio-"+string(op))
+	switch op {
+	case Write:
+		return spread(f.file, f.size)
+	case Grow:
+		f.size, f.remake = growth*f.size, true
+		return nil
 	}
+	f.file, err = b.segment(o)
+	return err
+}
+
+// segment is the one file of a device.
+func (b *run) segment(o *opened) (string, error) {
 	files, err := filepath.Glob(o.segments)
 	if err == nil && len(files) != 1 {
 		err = fmt.Errorf("%d files %s, want 1", len(files), o.segments)

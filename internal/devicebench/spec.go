@@ -17,12 +17,16 @@ type Op string
 // The operations.
 const (
 	Read  Op = "read"  // of random blocks
-	Write Op = "write" // of the next block
+	Write Op = "write" // of the next block, to files that were written before
+	Grow  Op = "grow"  // of the next block, to files that have no more than space
 	Store Op = "store" // reads of random records of a store, which are on the device
 )
 
 // Ops are all that there are.
-var Ops = []Op{Read, Write, Store}
+var Ops = []Op{Read, Write, Grow, Store}
+
+// writes says whether an operation is of the next block of a log.
+func (o Op) writes() bool { return o == Write || o == Grow }
 
 // Limits of a Spec.
 const (
@@ -37,14 +41,27 @@ type Spec struct {
 	Ops      []Op
 	Blocks   []int // bytes of an operation
 	Depths   []int // operations in flight
-	Batch    int   // completions taken at once, before what follows them is started
+	Batch    int   // completions taken at once, before what follows them is started; 0: see batch
 	Duration time.Duration
 	Size     int64          // bytes of the log
 	Dir      string         // empty, for files
 	Engine   ssdtier.Engine // of the ssd
+	Verify   ssdtier.Verify // of the ssd
 	NoFio    bool           // do without fio
 	Net      string         // of redy: a model of the network, as of fabric.ParseNetwork
 	Command  []string       // of redy: the cache server, as of manager.LocalOptions
+}
+
+// batch is how many completions of an operation are taken at once: what was asked for, or
+// one of reads, as fio takes them, and of writes as many as there are, as a log takes them.
+func (s *Spec) batch(op Op) int {
+	switch {
+	case s.Batch > 0:
+		return s.Batch
+	case op.writes():
+		return slices.Max(s.Depths)
+	}
+	return 1
 }
 
 // Check refuses what makes no sense, in words for who asked for it.
@@ -76,11 +93,14 @@ func (s *Spec) Check() error {
 	if !slices.Contains(ssdtier.Engines, s.Engine) {
 		return fmt.Errorf("unknown engine %q: want one of %v", s.Engine, ssdtier.Engines)
 	}
+	if !slices.Contains(ssdtier.Verifies, s.Verify) {
+		return fmt.Errorf("unknown verification %q: want one of %v", s.Verify, ssdtier.Verifies)
+	}
 	if err := ycsb.CheckNet(s.Net); err != nil {
 		return err
 	}
-	if s.Batch < 1 || s.Batch > MaxDepth {
-		return fmt.Errorf("batch of %d completions: want 1 to %d", s.Batch, MaxDepth)
+	if s.Batch < 0 || s.Batch > MaxDepth {
+		return fmt.Errorf("batch of %d completions: want 1 to %d, or 0", s.Batch, MaxDepth)
 	}
 	block, depth := slices.Max(s.Blocks), slices.Max(s.Depths)
 	if s.Size < MinSize || s.Size/4 < int64(block)*int64(depth) {

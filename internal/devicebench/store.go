@@ -41,7 +41,7 @@ type storeLoop struct {
 
 // newStoreLoop makes a store with a log of the size of s.
 func newStoreLoop(ctx context.Context, o *opened, s *Spec) (_ *storeLoop, err error) {
-	l := &storeLoop{opened: o, record: s.Blocks[0], rng: rand.NewPCG(3, 4), meter: bench.NewMeter(slices.Max(s.Depths)), done: make([]*kv.Op, s.Batch)}
+	l := &storeLoop{opened: o, record: s.Blocks[0], rng: rand.NewPCG(3, 4), meter: bench.NewMeter(slices.Max(s.Depths)), done: make([]*kv.Op, s.batch(Store))}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, o.Close())

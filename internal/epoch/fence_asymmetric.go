@@ -32,11 +32,15 @@ func membarrier(cmd uintptr) bool {
 	return errno == 0
 }
 
-var hasMembarrier = membarrier(cmdRegisterExpedited) && membarrier(cmdExpedited)
+// hasMembarrier registers the process, which waits for every processor: milliseconds that
+// a process without sessions does not spend.
+var hasMembarrier = sync.OnceValue(func() bool {
+	return membarrier(cmdRegisterExpedited) && membarrier(cmdExpedited)
+})
 
 // fence makes every running thread of the process pass a memory barrier.
 func fence() {
-	if !hasMembarrier || !membarrier(cmdExpedited) {
+	if !hasMembarrier() || !membarrier(cmdExpedited) {
 		fencePage.revoke()
 	}
 }

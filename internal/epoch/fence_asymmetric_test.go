@@ -12,8 +12,8 @@ import (
 // TestPassedProtectsWithoutMembarrier has the fence made of a page, as in a
 // sandbox that forbids the system call.
 func TestPassedProtectsWithoutMembarrier(t *testing.T) {
-	defer func(had bool) { hasMembarrier = had }(hasMembarrier)
-	hasMembarrier = false
+	defer func(has func() bool) { hasMembarrier = has }(hasMembarrier)
+	hasMembarrier = func() bool { return false }
 	TestPassedProtects(t)
 	if fencePage.memory == nil {
 		t.Error("no page was protected")

@@ -78,6 +78,9 @@ func (r *Ring) publish() uint32 {
 // first while the others are made ready, and does not end with all of them at the same
 // time. On a virtual disk with 32 operations in flight that is a fifth more of them, for
 // a microsecond of processor time each. A disk with more to do is as fast with batches.
+//
+// Writes go together whatever is under way: those of a log follow one another in the
+// file, and the kernel makes larger ones of what it gets at once.
 const eager = 64
 
 // Submit starts what was enqueued. What the kernel has no memory or room for stays
@@ -86,7 +89,7 @@ const eager = 64
 func (r *Ring) Submit() error {
 	for r.pending() > 0 {
 		n := r.publish()
-		if r.UnderWay()-int(n) < eager {
+		if r.UnderWay()-int(n) < eager && !r.nextIsWrite() {
 			n = 1
 		}
 		n, errno := r.enter(r.fd, n, 0, 0, nil)
@@ -99,6 +102,11 @@ func (r *Ring) Submit() error {
 		}
 	}
 	return nil
+}
+
+// nextIsWrite says whether the kernel is to take a write next.
+func (r *Ring) nextIsWrite() bool {
+	return r.sqes[atomic.LoadUint32(r.sqHead)&r.sqMask].opcode == opWrite
 }
 
 // Retract takes back an operation that the kernel has not taken, the newest first.

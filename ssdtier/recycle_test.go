@@ -1,0 +1,243 @@
+package ssdtier
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/redykv/redykv/device"
+)
+
+// spareFiles are the segments that are kept to be written again.
+func spareFiles(t *testing.T, d *Device) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(d.Dir(), "*"+segmentSuffix+tempSuffix))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// inode is the file that a name stands for.
+func inode(t *testing.T, path string) os.FileInfo {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info
+}
+
+// TestRecycle: a segment that was truncated becomes one to come. Nothing of it is read
+// there, in a log that goes on or is opened as a crash leaves it.
+func TestRecycle(t *testing.T) { overEngines(t, testRecycle) }
+
+func testRecycle(t *testing.T) {
+	for _, verify := range Verifies {
+		opts := Options{SegmentSize: minSegmentSize, Verify: verify}
+		d := started(t, opts)
+		content := fill(t, d, 3*minSegmentSize)
+		old := inode(t, d.path(segmentName(0)))
+		if err := errors.Join(d.Sync(), d.Truncate(2*minSegmentSize)); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(spareFiles(t, d)); n != 1 {
+			t.Fatalf("of two segments %d are kept, want 1", n)
+		}
+		block := bytes.Repeat([]byte("new bytes"), sumUnit)[:sumUnit]
+		if err := writeBlocks(t, d, block, 3*minSegmentSize); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(spareFiles(t, d)); n != 0 || !os.SameFile(old, inode(t, d.path(segmentName(3)))) {
+			t.Errorf("the next segment is another file, and %d are kept", n)
+		}
+		if err := d.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		const tail = 3*minSegmentSize + sumUnit
+		check := func(d *Device) {
+			t.Helper()
+			if got, err := readAll(t, d, 2*minSegmentSize, tail); err != nil || !bytes.Equal(got, append(content[2*minSegmentSize:], block...)) {
+				t.Errorf("%v, or other bytes", err)
+			}
+			for _, at := range []int64{0, 1000, minSegmentSize, tail, tail + 5000, 4*minSegmentSize - 10} {
+				if got, err := readAll(t, d, at, at+10); !errors.Is(err, device.ErrNotHeld) {
+					t.Errorf("reading at %d: %q, %v, want ErrNotHeld", at, got, err)
+				}
+			}
+		}
+		check(d)
+		dir := t.TempDir()
+		c := &crashed{t: t, d: d}
+		for name, data := range c.files() {
+			if err := os.WriteFile(filepath.Join(dir, name), data, 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d = mustOpen(t, dir, opts)
+		if err := d.Start(tail); err != nil {
+			t.Fatal(err)
+		}
+		check(d)
+	}
+}
+
+// TestRecycleWaits: a file is not written again while somebody reads it.
+func TestRecycleWaits(t *testing.T) {
+	d := started(t, Options{SegmentSize: minSegmentSize})
+	content := fill(t, d, 2*minSegmentSize)
+	old := d.segments.get(0)
+	if !old.acquire() { // as a read does
+		t.Fatal("the segment is closed")
+	}
+	if err := d.Truncate(minSegmentSize); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeBlocks(t, d, content[:sumUnit], 2*minSegmentSize); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(spareFiles(t, d)); n != 1 {
+		t.Fatalf("%d files are kept, want 1", n)
+	}
+	buf := device.AlignedBuffer(sumUnit, d.Alignment())
+	if err := old.read(buf, 0, sumUnit); err != nil || !bytes.Equal(buf, content[:sumUnit]) {
+		t.Errorf("%v, or other bytes", err)
+	}
+	old.release()
+	if err := writeBlocks(t, d, content[:sumUnit], 3*minSegmentSize); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(spareFiles(t, d)); n != 0 {
+		t.Errorf("%d files are kept though one is not read any more", n)
+	}
+}
+
+// TestRecycleEnds: what is kept is given back by Close; what a crash left of it, by Open.
+// Without, nothing is kept.
+func TestRecycleEnds(t *testing.T) {
+	for kept, opts := range []Options{
+		{SegmentSize: minSegmentSize, Recycle: -1}, {SegmentSize: minSegmentSize}, {SegmentSize: minSegmentSize, Recycle: 2},
+	} {
+		d := started(t, opts)
+		fill(t, d, 5*minSegmentSize)
+		if err := d.Truncate(4 * minSegmentSize); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(spareFiles(t, d)); n != kept {
+			t.Errorf("Recycle %d: %d files are kept, want %d", opts.Recycle, n, kept)
+		}
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(spareFiles(t, d)); n != 0 {
+			t.Errorf("%d files are kept by Close", n)
+		}
+		left := d.path(segmentName(2) + tempSuffix)
+		if err := os.WriteFile(left, make([]byte, minSegmentSize), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		mustOpen(t, d.Dir(), opts)
+		if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("what a crash left is there after opening: %v", err)
+		}
+	}
+}
+
+// TestVerifyBlocks: a read with a whole block in it is verified, a shorter one is not, and
+// takes sectors; what was never written is not held by either.
+func TestVerifyBlocks(t *testing.T) { overEngines(t, testVerifyBlocks) }
+
+func testVerifyBlocks(t *testing.T) {
+	for _, buffered := range []bool{false, true} {
+		d := started(t, Options{SegmentSize: minSegmentSize, Verify: VerifyBlocks, Buffered: buffered})
+		content := fill(t, d, 2*minSegmentSize-2*sumUnit)
+		for _, n := range []int{1, 8, 511, 512, 513, sumUnit - 1, sumUnit, sumUnit + 1, 2*sumUnit - 2, 2*sumUnit - 1, 2 * sumUnit, 5*sumUnit + 7} {
+			for _, at := range []int{0, 1, 511, 512, sumUnit - 1, sumUnit, 7*sumUnit - 3, minSegmentSize - 1, minSegmentSize - sumUnit, minSegmentSize} {
+				if got, err := readAll(t, d, int64(at), int64(at+n)); err != nil || !bytes.Equal(got, content[at:at+n]) {
+					t.Fatalf("%d bytes at %d: %v, or other bytes", n, at, err)
+				}
+			}
+		}
+		alter(t, d.path(segmentName(0)), 3*sumUnit+100)
+		for _, tc := range []struct {
+			from, to int64
+			err      error
+		}{
+			{3*sumUnit + 100, 3*sumUnit + 101, nil},
+			{3*sumUnit + 600, 4 * sumUnit, nil},
+			{2*sumUnit + 600, 4*sumUnit - 600, nil},
+			{3 * sumUnit, 4 * sumUnit, device.ErrCorrupt},
+			{2*sumUnit + 1, 4 * sumUnit, device.ErrCorrupt},
+			{sumUnit, 3*sumUnit + 1, device.ErrCorrupt}, // the blocks around, once one is whole
+			{2*minSegmentSize - 2*sumUnit - 1, 2*minSegmentSize - 2*sumUnit + 1, device.ErrNotHeld},
+			{2*minSegmentSize - 100, 2*minSegmentSize - 50, device.ErrNotHeld},
+			{9 * minSegmentSize, 9*minSegmentSize + 1, device.ErrNotHeld},
+		} {
+			if _, err := readAll(t, d, tc.from, tc.to); !errors.Is(err, tc.err) {
+				t.Errorf("reading from %d to %d: %v, want %v", tc.from, tc.to, err, tc.err)
+			}
+		}
+		if err := os.Truncate(d.path(segmentName(1)), sumUnit+512); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := readAll(t, d, minSegmentSize+sumUnit+512, minSegmentSize+sumUnit+520); !errors.Is(err, device.ErrCorrupt) {
+			t.Errorf("reading past the end of a file that was cut: %v, want ErrCorrupt", err)
+		}
+	}
+}
+
+// TestRecycleUnderLoad reads a log at random while it is written and truncated: a read
+// has its own bytes or is told that they are gone.
+func TestRecycleUnderLoad(t *testing.T) { overEngines(t, testRecycleUnderLoad) }
+
+func testRecycleUnderLoad(t *testing.T) {
+	const segments, depth = 40, 16
+	d := started(t, Options{SegmentSize: minSegmentSize, Verify: VerifyBlocks, Recycle: 2})
+	reader, err := d.NewQueue(depth)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(5, 5))
+	var bufs [depth][24]byte
+	var at [depth]int64
+	page := device.AlignedBuffer(minSegmentSize, d.Alignment())
+	for n := range int64(segments) {
+		for i := range page { // each byte says which segment it is of
+			page[i] = byte(n + 1)
+		}
+		for i := range at {
+			at[i] = r.Int64N(n*minSegmentSize + 1)
+			if err := reader.Read(bufs[i][:], at[i], uint64(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := reader.Submit(); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Truncate(max(n-2, 0) * minSegmentSize); err != nil {
+			t.Fatal(err)
+		}
+		if err := writeBlocks(t, d, page, n*minSegmentSize); err != nil {
+			t.Fatal(err)
+		}
+		for tag, c := range collect(t, reader, depth) {
+			if c.Err != nil {
+				if !errors.Is(c.Err, device.ErrNotHeld) {
+					t.Fatal(c.Err)
+				}
+				continue
+			}
+			for i, b := range bufs[tag] {
+				if want := byte((at[tag]+int64(i))/minSegmentSize + 1); b != want {
+					t.Fatalf("at %d: a byte of segment %d", at[tag]+int64(i), b-1)
+				}
+			}
+		}
+	}
+	if err := reader.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
