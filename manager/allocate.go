@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"math"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
@@ -13,6 +14,7 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/manager/menu"
+	"github.com/redykv/redykv/manager/plan"
 )
 
 // soldOutTries is how often VMs are chosen for a call, if what was chosen has been
@@ -64,7 +66,7 @@ func (m *Manager) tryAllocate(ctx context.Context, req *managerv1.AllocateReques
 		return nil, err
 	}
 	d.cloudRegion = s.region
-	ca, err := m.catalog.reserve("cache-"+rand.Text(), d, s, newVMID)
+	ca, err := m.reserve(d, s)
 	if err != nil {
 		return nil, refuseCapacity(err, connect.CodeInvalidArgument)
 	}
@@ -76,6 +78,11 @@ func (m *Manager) tryAllocate(ctx context.Context, req *managerv1.AllocateReques
 		if held, err := m.catalog.take(ca.id, ca, "not allocated"); err == nil {
 			m.release(ca.id, held, true)
 		}
+		if few, ok := errors.AsType[*CapacityError](err); ok { // what it says is of one VM
+			if most := m.largest(d, s); most < d.capacity {
+				err = &CapacityError{What: few.What, Asked: d.capacity, Available: most}
+			}
+		}
 		m.opts.Logger.Warn("cache not allocated", "capacity", units.Size(d.capacity).String(), "err", err)
 		return nil, refuseCapacity(err, connect.CodeUnavailable)
 	}
@@ -85,22 +92,28 @@ func (m *Manager) tryAllocate(ctx context.Context, req *managerv1.AllocateReques
 	return answer, nil
 }
 
-// most is the largest capacity that a request could ask for now, all else as it is.
-func (m *Manager) most(ctx context.Context, req *managerv1.AllocateRequest) uint64 {
-	least := req.GetRegionSize()
-	req = proto.CloneOf(req)
-	req.RegionSize = cmp.Or(least, defaultRegionSize)
-	for least = cmp.Or(least, minRegionSize); req.RegionSize >= least; req.RegionSize /= 2 {
-		req.Capacity = maxRegions * req.RegionSize
-		if most := m.possible(ctx, req); most > 0 {
-			return most
+// reserve is that of the catalog, in the largest regions of which there are enough. The
+// error says how much could be had in those of which there are most.
+func (m *Manager) reserve(d demand, s supply) (ca *cache, err error) {
+	var short *CapacityError
+	for _, in := range d.sizes() {
+		ca, err = m.catalog.reserve("cache-"+rand.Text(), in, s, newVMID)
+		few, ok := errors.AsType[*CapacityError](err)
+		if !ok || !d.shrinks {
+			return ca, err
+		}
+		if short == nil || few.Available > short.Available {
+			short = few
+			short.Asked = d.capacity
 		}
 	}
-	return 0
+	return nil, short
 }
 
-// possible is how much of what a request asks for could be had.
-func (m *Manager) possible(ctx context.Context, req *managerv1.AllocateRequest) uint64 {
+// most is the largest capacity that a request could ask for now, all else as it is.
+func (m *Manager) most(ctx context.Context, req *managerv1.AllocateRequest) uint64 {
+	req = proto.CloneOf(req)
+	req.Capacity = cmp.Or(req.GetRegionSize(), defaultRegionSize)
 	d, err := decide(req, m.opts.Transport)
 	if err != nil {
 		return 0
@@ -116,21 +129,27 @@ func (m *Manager) possible(ctx context.Context, req *managerv1.AllocateRequest) 
 	if err != nil {
 		return 0
 	}
+	return m.largest(d, s)
+}
+
+// largest is the largest capacity that there is room for, in regions of any size that a
+// demand may have.
+func (m *Manager) largest(d demand, s supply) (most uint64) {
 	pool, s := m.catalog.look(d, s)
-	most := d.capacity
-	_, err = place(d, nil, pool, s)
-	if short, ok := errors.AsType[*CapacityError](err); ok {
-		most, err = short.Available, nil
-	}
-	if err != nil {
-		return 0
-	}
+	room := uint64(math.MaxUint64)
 	if a, ok := m.opts.Allocator.(interface{ room() uint64 }); ok {
-		room := a.room()
+		room = a.room()
 		for _, c := range pool {
 			room += c.free
 		}
-		most = min(most, room/d.regionSize*d.regionSize)
+	}
+	for _, d := range d.sizes() {
+		d.regions, d.per = maxRegions, maxRegions
+		bytes, err := plan.Largest(d.plan(), s.offers, servers(pool), s.policy)
+		if err != nil {
+			return 0
+		}
+		most = max(most, min(bytes, room/d.regionSize*d.regionSize))
 	}
 	return most
 }

@@ -151,7 +151,7 @@ func (c *catalog) reserveAs(id string, d demand, p placement, s supply, newID fu
 	if !c.there(p, d) {
 		return nil, nil
 	}
-	d.config, d.distance, d.configs = p.config, p.distance, nil
+	d.config, d.distance, d.configs, d.shrinks = p.config, p.distance, nil, false
 	ca := &cache{id: id, demand: d, log: newEventLog(), created: s.now, moved: s.now}
 	ca.decide("allocate", p.decision)
 	ca.shares = c.grant(ca, d, p.parts, newID)

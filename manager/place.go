@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
-	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/manager/plan"
 )
 
@@ -155,8 +154,8 @@ func (d demand) tooLarge(none *plan.NoneError, s supply) error {
 	}
 	if none.Offers > 0 {
 		most := s.largest()
-		if most > 0 && most < d.regionSize && none.Servers == 0 {
-			return fmt.Errorf("region_size %v: one VM has at most %v", units.Size(d.regionSize), units.Size(most))
+		if most > 0 && most < d.regionSize && none.Servers == 0 && !d.shrinks {
+			return &CapacityError{What: "a region: one VM", Asked: d.regionSize, Available: most, Why: none.Explanation.String()}
 		}
 		what += fmt.Sprintf(", and %d VM types", none.Offers)
 	}

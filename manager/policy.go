@@ -27,6 +27,9 @@ const (
 	defaultRegionSize = 1 << 30
 	maxRegions        = 1 << 16
 
+	// leastSmaller is the least size of regions that are made smaller to fit.
+	leastSmaller = 1 << 20
+
 	maxDuration = 100 * 365 * 24 * 3600 // seconds
 )
 
@@ -43,6 +46,7 @@ type demand struct {
 	regionSize uint64 // bytes, a power of two
 	regions    uint32 // of regionSize: to be placed, or those of a cache
 	per        uint32 // regions that config's server threads serve
+	shrinks    bool   // regions may be smaller
 	slo        *managerv1.Slo
 	config     *managerv1.Configuration
 	transport  string
@@ -65,6 +69,7 @@ func decide(req *managerv1.AllocateRequest, transport string) (demand, error) {
 	d := demand{
 		capacity: req.GetCapacity(), slo: req.GetSlo(), config: req.GetConfiguration(), transport: req.GetTransport(),
 		duration: req.GetDurationSeconds(), cloudRegion: req.GetCloudRegion(), client: req.GetClient(),
+		shrinks: req.GetRegionSize() == 0 || req.GetSmallerRegions(),
 	}
 	var err error
 	if d.regionSize, d.regions, err = regionsFor(req.GetCapacity(), req.GetRegionSize()); err != nil {
@@ -92,6 +97,20 @@ func decide(req *managerv1.AllocateRequest, transport string) (demand, error) {
 		d.transport = transport
 	}
 	return d, nil
+}
+
+// sizes lists the demand by the sizes that its regions may have, the largest first.
+func (d demand) sizes() []demand {
+	all := []demand{d}
+	for size := d.regionSize / 2; d.shrinks && size >= leastSmaller; size /= 2 {
+		_, n, err := regionsFor(d.capacity, size)
+		if err != nil {
+			break // they are too many
+		}
+		d.regionSize, d.regions, d.per = size, n, n
+		all = append(all, d)
+	}
+	return all
 }
 
 // found takes configurations that were found for the demand's SLO, if there are some.

@@ -51,7 +51,7 @@ type Config struct {
 	Duration time.Duration
 	// RegionSize in bytes, a power of two from MinRegionSize. Default:
 	// DefaultRegionSize, or less for a small cache, so that its last region
-	// does not waste more than a quarter of it.
+	// does not waste more than a quarter of it, and where VMs hold only smaller ones.
 	RegionSize int64
 	// Configuration of the data path. Zero: the manager chooses what meets the SLO.
 	Configuration Configuration

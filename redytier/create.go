@@ -34,6 +34,7 @@ type Manager interface {
 // file if one is given (R2). If anything fails, all of it is taken back and nothing
 // remains (R3). The caller deletes the cache.
 func Create(ctx context.Context, mgr Manager, cfg Config) (*Cache, error) {
+	smaller := cfg.RegionSize == 0
 	if err := cfg.ensureDefaults(); err != nil {
 		return nil, err
 	}
@@ -43,6 +44,7 @@ func Create(ctx context.Context, mgr Manager, cfg Config) (*Cache, error) {
 		DurationSeconds: int64(cfg.Duration / time.Second),
 		Configuration:   cfg.Configuration.proto(),
 		RegionSize:      uint64(cfg.RegionSize),
+		SmallerRegions:  smaller,
 		Transport:       cfg.Transport,
 		CloudRegion:     cfg.CloudRegion,
 		Client:          cfg.client(),

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/manager"
 )
 
 // A Create that fails takes back all it took (R3).
@@ -69,6 +70,35 @@ func TestConfigIsChecked(t *testing.T) {
 		if _, err := Create(t.Context(), nil, cfg); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
+	}
+}
+
+// A cache whose regions nobody has named a size for gets smaller ones where no VM holds
+// those that it would have had.
+func TestSmallerRegions(t *testing.T) {
+	mgr, err := manager.Embed(t.Context(), manager.EmbedOptions{VMMemory: 3 << 20, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := mgr.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	cfg := Config{Capacity: 16 << 20, Logger: slog.New(slog.DiscardHandler)}
+	cache, err := Create(t.Context(), mgr, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := cache.RegionSize(); got != 2<<20 {
+		t.Errorf("regions of %d", got)
+	}
+	if err := cache.Delete(t.Context()); err != nil {
+		t.Error(err)
+	}
+	cfg.RegionSize = 4 << 20
+	if _, err := Create(t.Context(), mgr, cfg); err == nil {
+		t.Error("regions of a size that no VM holds")
 	}
 }
 

@@ -11,13 +11,7 @@ import (
 // nothing serves the demand, with the reasons; any other says what is wrong with
 // the arguments.
 func Choose(d Demand, offers []Offer, servers []Server, p Policy) (*Plan, error) {
-	if d.Per == 0 {
-		d.Per = d.Regions
-	}
-	if p.MaxVMs == 0 {
-		p.MaxVMs = defaultMaxVMs
-	}
-	if err := check(d, offers, servers, p); err != nil {
+	if err := check(&d, offers, servers, &p); err != nil {
 		return nil, err
 	}
 	sites := sitesOf(d, offers, servers, p)
@@ -54,7 +48,9 @@ func (s *site) cheaper(than *site) bool {
 // maxRegions bounds a demand: it is what costs can count.
 const maxRegions = 1 << 16
 
-func check(d Demand, offers []Offer, servers []Server, p Policy) error {
+// check sets defaults and refuses what could not be counted.
+func check(d *Demand, offers []Offer, servers []Server, p *Policy) error {
+	d.Per, p.MaxVMs = cmp.Or(d.Per, d.Regions), cmp.Or(p.MaxVMs, defaultMaxVMs)
 	if d.RegionSize == 0 || d.Regions < 1 || d.Regions > maxRegions || d.Per < 1 || d.Per > maxRegions {
 		return fmt.Errorf("plan: %d regions of %d bytes, threads for %d: want 1 to %d regions of 1 byte or more", d.Regions, d.RegionSize, d.Per, maxRegions)
 	}
@@ -155,10 +151,24 @@ func none(d Demand, offers []Offer, servers []Server, sites []*site, e Explanati
 			err.Servers++
 		}
 	}
-	for _, s := range sites {
-		err.Available = max(err.Available, uint64(s.largest(offers, servers))*d.RegionSize)
-	}
+	err.Available = largest(d, offers, servers, sites)
 	return err
+}
+
+// Largest is how many bytes a demand could be for, at most, in no more regions than it
+// has and all else as it is. Its error says what is wrong with the arguments.
+func Largest(d Demand, offers []Offer, servers []Server, p Policy) (uint64, error) {
+	if err := check(&d, offers, servers, &p); err != nil {
+		return 0, err
+	}
+	return largest(d, offers, servers, sitesOf(d, offers, servers, p)), nil
+}
+
+func largest(d Demand, offers []Offer, servers []Server, sites []*site) (most uint64) {
+	for _, s := range sites {
+		most = max(most, uint64(s.largest(offers, servers))*d.RegionSize)
+	}
+	return most
 }
 
 // largest is how many regions the site could hold with as many VMs as a cache may

@@ -579,12 +579,15 @@ type AllocateRequest struct {
 	Slo             *Slo                   `protobuf:"bytes,2,opt,name=slo,proto3" json:"slo,omitempty"`
 	DurationSeconds int64                  `protobuf:"varint,3,opt,name=duration_seconds,json=durationSeconds,proto3" json:"duration_seconds,omitempty"` // 0: until deallocated
 	Configuration   *Configuration         `protobuf:"bytes,4,opt,name=configuration,proto3" json:"configuration,omitempty"`                             // unset: the manager chooses
-	RegionSize      uint64                 `protobuf:"varint,5,opt,name=region_size,json=regionSize,proto3" json:"region_size,omitempty"`                // bytes; 0: 1 GiB
+	RegionSize      uint64                 `protobuf:"varint,5,opt,name=region_size,json=regionSize,proto3" json:"region_size,omitempty"`                // bytes; 0: 1 GiB, and smaller_regions
 	Transport       string                 `protobuf:"bytes,6,opt,name=transport,proto3" json:"transport,omitempty"`                                     // unset: the manager's default
 	CloudRegion     string                 `protobuf:"bytes,7,opt,name=cloud_region,json=cloudRegion,proto3" json:"cloud_region,omitempty"`              // where the client is; unset: the manager's default
 	Client          *Client                `protobuf:"bytes,8,opt,name=client,proto3" json:"client,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// smaller_regions says that where VMs do not hold the cache in regions of region_size,
+	// smaller ones do as well, down to 1 MiB.
+	SmallerRegions bool `protobuf:"varint,9,opt,name=smaller_regions,json=smallerRegions,proto3" json:"smaller_regions,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *AllocateRequest) Reset() {
@@ -671,6 +674,13 @@ func (x *AllocateRequest) GetClient() *Client {
 		return x.Client
 	}
 	return nil
+}
+
+func (x *AllocateRequest) GetSmallerRegions() bool {
+	if x != nil {
+		return x.SmallerRegions
+	}
+	return false
 }
 
 type AllocateResponse struct {
@@ -3164,7 +3174,7 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\fprice_micros\x18\x0f \x01(\x03R\vpriceMicros\x12\x1b\n" +
 	"\tnotice_ms\x18\x10 \x01(\x03R\bnoticeMs\x12&\n" +
 	"\x0fstarted_unix_ms\x18\x11 \x01(\x03R\rstartedUnixMs\x12\x12\n" +
-	"\x04warm\x18\x12 \x01(\bR\x04warm\"\xdf\x02\n" +
+	"\x04warm\x18\x12 \x01(\bR\x04warm\"\x88\x03\n" +
 	"\x0fAllocateRequest\x12\x1a\n" +
 	"\bcapacity\x18\x01 \x01(\x04R\bcapacity\x12(\n" +
 	"\x03slo\x18\x02 \x01(\v2\x16.redykv.manager.v1.SloR\x03slo\x12)\n" +
@@ -3174,7 +3184,8 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"regionSize\x12\x1c\n" +
 	"\ttransport\x18\x06 \x01(\tR\ttransport\x12!\n" +
 	"\fcloud_region\x18\a \x01(\tR\vcloudRegion\x121\n" +
-	"\x06client\x18\b \x01(\v2\x19.redykv.manager.v1.ClientR\x06client\"\xe5\x01\n" +
+	"\x06client\x18\b \x01(\v2\x19.redykv.manager.v1.ClientR\x06client\x12'\n" +
+	"\x0fsmaller_regions\x18\t \x01(\bR\x0esmallerRegions\"\xe5\x01\n" +
 	"\x10AllocateResponse\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x122\n" +
 	"\x06shares\x18\x02 \x03(\v2\x1a.redykv.manager.v1.VmShareR\x06shares\x12F\n" +
