@@ -185,11 +185,7 @@ func TestCatchUp(t *testing.T) {
 			if err := d.Close(); err != nil {
 				t.Fatal(err)
 			}
-			alone := last.Reopen()
-			if err := alone.Start(11); err != nil {
-				t.Fatal(err)
-			}
-			newBench(t, alone).wantRead("aaaabbbbccc"[begin:], begin, 0)
+			newBench(t, startedAt(t, last.Reopen(), 11)).wantRead("aaaabbbbccc"[begin:], begin, 0)
 		})
 	}
 }
@@ -215,10 +211,7 @@ func TestCatchUpInVain(t *testing.T) {
 	var said logLines
 	logger := slog.New(slog.NewTextHandler(&said, nil))
 	again := device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: logger}, volatile(), last.Reopen())
-	if err := again.Start(8); err != nil {
-		t.Fatal(err)
-	}
-	newBench(t, again).wantRead("aaaabbbb", 0, 1)
+	newBench(t, startedAt(t, again, 8)).wantRead("aaaabbbb", 0, 1)
 	if !strings.Contains(said.String(), "from=4 bytes=4") {
 		t.Errorf("logged %q", said.String())
 	}

@@ -138,11 +138,7 @@ func TestFaultReadsGoToAnEmptyTier(t *testing.T) {
 	if err := errors.Join(d.Sync(), b.q.Close(), d.Close()); err != nil {
 		t.Fatal(err)
 	}
-	d = device.NewTiered(volatile(), last.Reopen())
-	if err := d.Start(8); err != nil {
-		t.Fatal(err)
-	}
-	b = newBench(t, d)
+	b = newBench(t, startedAt(t, device.NewTiered(volatile(), last.Reopen()), 8))
 	b.wantRead("aaaa", 0, 1)
 	b.wantRead("bbbb", 4, 1)
 	b.write("cccc", 8)

@@ -75,11 +75,17 @@ func (b *bench) wantRead(want string, addr int64, tier uint8) {
 	}
 }
 
-// started starts a device, and ends it with the test.
+// started starts a new device, and ends it with the test.
 func started(t testing.TB, d device.Device) device.Device {
 	t.Helper()
+	return startedAt(t, d, 0)
+}
+
+// startedAt starts a device with a log that ends there, and ends it with the test.
+func startedAt(t testing.TB, d device.Device, tail int64) device.Device {
+	t.Helper()
 	t.Cleanup(func() { _ = d.Close() }) // the test says how it is to end, if it matters
-	if err := d.Start(0); err != nil {
+	if err := d.Start(tail); err != nil {
 		t.Fatal(err)
 	}
 	return d
@@ -140,11 +146,7 @@ func TestHolesSurviveRestart(t *testing.T) {
 	if err := errors.Join(d.Sync(), b.q.Close(), d.Close()); err != nil {
 		t.Fatal(err)
 	}
-	again := device.NewTieredWith(opts, middle.Reopen(), last.Reopen())
-	if err := again.Start(12); err != nil {
-		t.Fatal(err)
-	}
-	b = newBench(t, again)
+	b = newBench(t, startedAt(t, device.NewTieredWith(opts, middle.Reopen(), last.Reopen()), 12))
 	for i := range 3 {
 		b.wantRead("good", int64(4*i), 1)
 	}
@@ -360,10 +362,7 @@ func TestDamagedFloors(t *testing.T) {
 			t.Fatal(err)
 		}
 		again := device.NewTieredWith(device.TieredOptions{RefillRate: -1}, first.Reopen(), last.Reopen())
-		if err := again.Start(4); err != nil {
-			t.Fatal(err)
-		}
-		b = newBench(t, again)
+		b = newBench(t, startedAt(t, again, 4))
 		b.wantRead("good", 0, 1)
 		b.write("more", 4)
 		b.wantRead("more", 4, 0)
