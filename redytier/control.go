@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/redykv/redykv/internal/awake"
 )
 
 // This file is how the cache's table changes. Two locks order that:
@@ -271,7 +273,7 @@ func (c *Cache) suspect(failed *conn, cause error) {
 func (c *Cache) reconnect(s *Session, l *link, cause error, settled func()) {
 	defer settled()
 	for pause := firstPause; l.grant.lost.Load() == nil && c.owes(s, l); pause = min(2*pause, longPause) {
-		ctx, cancel := context.WithTimeout(c.ctx, reconnectTimeout)
+		ctx, cancel := awake.WithTimeout(c.ctx, reconnectTimeout, context.DeadlineExceeded)
 		err := c.mail(ctx, s, l)
 		cancel()
 		switch {
@@ -302,7 +304,7 @@ func (c *Cache) owes(s *Session, l *link) bool {
 }
 
 // reconnectTimeout is how long a server may take to answer when a session connects
-// to it again, before it is taken for lost.
+// to it again, before it is taken for lost, while this process runs.
 const reconnectTimeout = 2 * time.Second
 
 // goes counts goroutines that a cache waits for when it is deleted. None begins

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/redykv/redykv/internal/awake"
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/redywire"
 )
@@ -44,7 +45,7 @@ func (c *Cache) newSession(depth int, wrap int64) (*Session, error) {
 	links := slices.Clone(c.links)
 	c.mu.Unlock()
 
-	ctx, cancel := context.WithTimeout(context.Background(), controlTimeout)
+	ctx, cancel := awake.WithTimeout(context.Background(), controlTimeout, context.DeadlineExceeded)
 	defer cancel()
 	for _, l := range links {
 		conn, err := s.dial(ctx, l, 0)

@@ -1,0 +1,44 @@
+package awake
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var errSilent = errors.New("no answer")
+
+// A context ends when its time is over, with its parent, or when it is cancelled.
+func TestWithTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const patience = 15 * time.Second
+		ctx, cancel := WithTimeout(t.Context(), patience, errSilent)
+		time.Sleep(patience - 1)
+		if ctx.Err() != nil {
+			t.Errorf("too early: %v", context.Cause(ctx))
+		}
+		time.Sleep(1)
+		synctest.Wait()
+		if err := context.Cause(ctx); !errors.Is(err, errSilent) {
+			t.Errorf("cause %v, want %v", err, errSilent)
+		}
+		cancel()
+
+		parent, end := context.WithCancelCause(t.Context())
+		ctx, cancel = WithTimeout(parent, patience, errSilent)
+		end(errors.ErrUnsupported)
+		if err := context.Cause(ctx); !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("cause %v, want the parent's", err)
+		}
+		cancel()
+
+		ctx, cancel = WithTimeout(t.Context(), patience, errSilent)
+		cancel()
+		time.Sleep(2 * patience)
+		if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("cause %v, want %v", err, context.Canceled)
+		}
+	})
+}
