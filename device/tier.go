@@ -43,6 +43,10 @@ type tier struct {
 	restarts uint64
 	doubt    bool    // see lost
 	onTheWay []int64 // addresses of echoes
+	// Queues that were closed and have echoes under way: see tiered_leave.go.
+	leaving    int
+	gone       chan struct{} // closed once leaving is 0 again; nil if it never was more
+	closeLater bool          // who ends the last of them closes the device
 }
 
 // outFloor and noAddress are above every address.

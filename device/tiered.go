@@ -1,6 +1,7 @@
 package device
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -40,6 +41,11 @@ type TieredOptions struct {
 	Backlog int64
 	// BacklogPolicy says what happens then. Default BacklogWait.
 	BacklogPolicy BacklogPolicy
+	// CloseWait is how long Close, of a queue and of the whole, waits for tiers that
+	// nobody waits for otherwise: those of BacklogDrop. A tier that takes longer, or for
+	// ever, stays open behind it until its writes have ended. Default
+	// DefaultCloseWait; negative: not at all.
+	CloseWait time.Duration
 	// OnEvent, if set, is told of every change of a tier's health. It runs on
 	// the goroutine that found out, between two operations: it must be quick
 	// and not use the device.
@@ -128,6 +134,9 @@ func NewTieredWith(opts TieredOptions, tiers ...Device) *Tiered {
 	}
 	if opts.Backlog == 0 {
 		opts.Backlog = DefaultBacklog
+	}
+	if opts.CloseWait == 0 {
+		opts.CloseWait = DefaultCloseWait
 	}
 	if opts.Logger == nil {
 		opts.Logger = slog.Default()
@@ -218,7 +227,7 @@ func (t *Tiered) NewQueue(depth int) (Queue, error) {
 	q := newTieredQueue(t, depth)
 	for i, tr := range t.tiers {
 		if err := q.open(i); err != nil && tr == t.last() {
-			return nil, errors.Join(fmt.Errorf("device: tier %s: %w", tr.name, err), q.closeTiers())
+			return nil, errors.Join(fmt.Errorf("device: tier %s: %w", tr.name, err), q.closeTiers(nil))
 		}
 	}
 	t.mu.Lock()
@@ -228,7 +237,7 @@ func (t *Tiered) NewQueue(depth int) (Queue, error) {
 	}
 	t.mu.Unlock()
 	if closed {
-		return nil, errors.Join(ErrClosed, q.closeTiers())
+		return nil, errors.Join(ErrClosed, q.closeTiers(nil))
 	}
 	return q, nil
 }
@@ -360,6 +369,9 @@ func (t *Tiered) ListObjects() ([]string, error) {
 	return t.last().dev.ListObjects()
 }
 
+// DefaultCloseWait is TieredOptions.CloseWait by default.
+const DefaultCloseWait = 5 * time.Second
+
 // Close implements Device: it ends the refilling and closes every tier.
 func (t *Tiered) Close() error {
 	t.mu.Lock()
@@ -375,11 +387,10 @@ func (t *Tiered) Close() error {
 		}
 	}
 	errs := []error{t.settleFloors()}
+	ctx, cancel := context.WithTimeout(context.Background(), t.opts.CloseWait)
+	defer cancel()
 	for _, tr := range t.tiers {
-		// A tier that is out has told its troubles already.
-		if err := tr.dev.Close(); err != nil && !tr.out() {
-			errs = append(errs, fmt.Errorf("device: close tier %s: %w", tr.name, err))
-		}
+		errs = append(errs, t.closeTier(ctx, tr))
 	}
 	return errors.Join(errs...)
 }

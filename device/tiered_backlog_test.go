@@ -7,8 +7,11 @@ import (
 	"log/slog"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 
 	"github.com/redykv/redykv/device"
 )
@@ -242,4 +245,63 @@ func TestNothingToCatchUp(t *testing.T) {
 	if err := errors.Join(b.q.Close(), d.Close()); err != nil || floors() != "[0,0]" {
 		t.Errorf("%v, floors %s", err, floors())
 	}
+}
+
+// Close waits neither for a tier that was dropped and is stuck, nor for one that turns out
+// to be. What it has open is closed when its writes end.
+func TestCloseLeavesStuckTiers(t *testing.T) {
+	for name, pages := range map[string]int{"dropped": 4, "not dropped yet": 2} {
+		t.Run(name, func(t *testing.T) {
+			defer goleak.VerifyNone(t)
+			faulty := device.NewFaulty(device.NewMemory(), device.FaultyOptions{Stuck: 1})
+			stuck, last := &closes{Device: faulty}, &closes{Device: device.NewMemory()}
+			d := device.NewTieredWith(device.TieredOptions{
+				Names: []string{"first", "stuck", "last"}, CommitPoint: 1, Backlog: 12,
+				BacklogPolicy: device.BacklogDrop, CloseWait: time.Millisecond, Logger: quiet,
+			}, device.NewNull(), stuck, last)
+			if err := d.Start(0); err != nil {
+				t.Fatal(err)
+			}
+			var queues [2]device.Queue
+			for n := range queues {
+				q, err := d.NewQueue(8)
+				if err != nil {
+					t.Fatal(err)
+				}
+				queues[n] = q
+				for i := range pages {
+					if err := (&bench{t, q}).writeAll("abcd", int64(4*(n*pages+i))); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			for _, q := range queues {
+				if err := q.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+			if m := d.Metrics()[1]; m.Healthy || m.Backlog == 0 {
+				t.Errorf("a tier that was left: %+v", m)
+			}
+			if err := d.Close(); err != nil {
+				t.Error(err)
+			}
+			if stuck.n.Load() != 0 || last.n.Load() != 1 {
+				t.Fatalf("the stuck tier was closed %d times, the last %d", stuck.n.Load(), last.n.Load())
+			}
+			faulty.Release()
+			until(t, func() bool { return stuck.n.Load() == 1 && d.Metrics()[1].Backlog == 0 })
+		})
+	}
+}
+
+// closes counts how often a device is closed.
+type closes struct {
+	device.Device
+	n atomic.Int64
+}
+
+func (c *closes) Close() error {
+	c.n.Add(1)
+	return c.Device.Close()
 }

@@ -20,7 +20,7 @@ func (t *Tiered) catchUp(from, tail int64) (err error) {
 		}
 		held = min(held, max(tr.floor.Load(), tr.dev.Begin()))
 	}
-	defer func() { err = errors.Join(err, source.closeTiers()) }()
+	defer func() { err = errors.Join(err, source.closeTiers(nil)) }()
 	target, err := last.dev.NewQueue(1)
 	if err != nil {
 		return fmt.Errorf("device: tier %s: %w", last.name, err)

@@ -479,17 +479,18 @@ func (q *tieredQueue) Close() error {
 		return nil
 	}
 	err := q.drain(context.Background())
+	left := q.endEchoes()
 	q.closed = true
-	q.t.mu.Lock()
-	delete(q.t.queues, q)
-	for i, tr := range q.t.tiers {
-		tr.retired.merge(&q.counters[i])
+	err = errors.Join(err, q.closeTiers(left))
+	if len(left) > 0 {
+		go q.endLeft(left)
+	} else {
+		q.retire()
 	}
-	q.t.mu.Unlock()
-	return errors.Join(err, q.closeTiers())
+	return err
 }
 
-// drain waits until nothing is under way on any tier.
+// drain waits until no operation is under way but echoes.
 func (q *tieredQueue) drain(ctx context.Context) error {
 	for len(q.free) < q.depth {
 		if err := q.Wait(ctx); err != nil {
@@ -497,28 +498,5 @@ func (q *tieredQueue) drain(ctx context.Context) error {
 		}
 		q.Poll(q.scratch[:])
 	}
-	for i := range q.echoes {
-		for len(q.echoes[i].active) > 0 {
-			if err := q.queues[i].Wait(ctx); err != nil {
-				return err
-			}
-			q.absorb(i)
-		}
-	}
 	return nil
-}
-
-// closeTiers closes the tiers' queues. A tier that is out has told its troubles
-// already.
-func (q *tieredQueue) closeTiers() error {
-	var errs []error
-	for i, inner := range q.queues {
-		if inner == nil {
-			continue
-		}
-		if err := inner.Close(); err != nil && !q.t.tiers[i].out() {
-			errs = append(errs, fmt.Errorf("device: tier %s: %w", q.t.tiers[i].name, err))
-		}
-	}
-	return errors.Join(errs...)
 }

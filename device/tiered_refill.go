@@ -233,7 +233,7 @@ func (r *refill) open() error {
 func (r *refill) close() {
 	var err error
 	if r.source != nil {
-		err = r.source.closeTiers()
+		err = r.source.closeTiers(nil)
 	}
 	if r.queue != nil {
 		err = errors.Join(err, r.queue.Close())

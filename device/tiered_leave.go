@@ -1,0 +1,148 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Nobody waits for a tier that gets copies (see tiered_backlog.go), and neither does Close,
+// beyond TieredOptions.CloseWait: what such a tier has not ended by then is left to a
+// goroutine, with the queues and the memory that it uses. Who ends last closes what is to
+// be closed. A tier that never ends anything keeps the goroutine, and stays open.
+
+// leaveLimit bounds how late an end is seen of a tier that is not the one being waited for.
+const leaveLimit = 100 * time.Millisecond
+
+// endEchoes waits for echoes, and returns the tiers that still have some. One that is out
+// is not waited for, and one that takes too long is taken out.
+func (q *tieredQueue) endEchoes() (left []int) {
+	ctx, cancel := context.WithTimeout(context.Background(), q.t.opts.CloseWait)
+	defer cancel()
+	for i := range q.echoes {
+		tr := q.t.tiers[i]
+		for len(q.echoes[i].active) > 0 && !tr.out() {
+			q.absorb(i)
+			if len(q.echoes[i].active) == 0 {
+				break
+			}
+			if err := q.queues[i].Wait(ctx); err != nil {
+				q.t.fail(tr, fmt.Errorf("%w: %d bytes were on their way when their queue was closed: %w",
+					ErrBehind, q.counters[i].behind.Load(), err))
+			}
+		}
+		if q.absorb(i); len(q.echoes[i].active) > 0 {
+			left = append(left, i)
+			q.t.leave(tr)
+		}
+	}
+	return left
+}
+
+// endLeft ends the echoes of tiers, and with them the queue, which nobody else has any
+// more. It has a goroutine of its own.
+func (q *tieredQueue) endLeft(left []int) {
+	for wait := firstSlice; len(left) > 0; wait = min(2*wait, leaveLimit) {
+		i := left[0]
+		ctx, cancel := context.WithCancel(context.Background())
+		if len(left) > 1 {
+			ctx, cancel = context.WithTimeout(context.Background(), wait)
+		}
+		err := q.queues[i].Wait(ctx)
+		over := err != nil && ctx.Err() == nil // it cannot be waited for
+		cancel()
+		q.handLate(i)
+		if q.absorb(i); len(q.echoes[i].active) > 0 && !over {
+			left = append(left[1:], i)
+			continue
+		}
+		if err := q.queues[i].Close(); err != nil {
+			q.t.opts.Logger.Warn("closing a queue of a tier that was left", "tier", q.t.tiers[i].name, "err", err)
+		}
+		left = left[1:]
+		q.t.left(q.t.tiers[i])
+	}
+	q.retire()
+}
+
+// leave notes that a queue of a tier is left open.
+func (t *Tiered) leave(tr *tier) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if tr.leaving == 0 {
+		tr.gone = make(chan struct{})
+	}
+	tr.leaving++
+}
+
+// left notes that it is closed. The last one closes the tier if it was to be closed.
+func (t *Tiered) left(tr *tier) {
+	t.mu.Lock()
+	tr.leaving--
+	last := tr.leaving == 0
+	if last {
+		close(tr.gone)
+	}
+	closing := last && tr.closeLater
+	t.mu.Unlock()
+	if !closing {
+		return
+	}
+	if err := tr.dev.Close(); err != nil {
+		t.opts.Logger.Warn("closing a tier that was left", "tier", tr.name, "err", err)
+	}
+}
+
+// closeTier closes a tier, or leaves that to who ends its last queue.
+func (t *Tiered) closeTier(ctx context.Context, tr *tier) error {
+	t.mu.Lock()
+	gone := tr.gone
+	t.mu.Unlock()
+	if gone != nil {
+		select {
+		case <-gone:
+		case <-ctx.Done():
+		}
+	}
+	t.mu.Lock()
+	tr.closeLater = tr.leaving > 0
+	later := tr.closeLater
+	t.mu.Unlock()
+	if later {
+		t.opts.Logger.Warn("a storage tier has not ended its writes, and stays open until it has", "tier", tr.name)
+		return nil
+	}
+	// A tier that is out has told its troubles already.
+	if err := tr.dev.Close(); err != nil && !tr.out() {
+		return fmt.Errorf("device: close tier %s: %w", tr.name, err)
+	}
+	return nil
+}
+
+// retire keeps what the queue has counted.
+func (q *tieredQueue) retire() {
+	q.publish()
+	q.t.mu.Lock()
+	defer q.t.mu.Unlock()
+	delete(q.t.queues, q)
+	for i, tr := range q.t.tiers {
+		tr.retired.merge(&q.counters[i])
+	}
+}
+
+// closeTiers closes the tiers' queues, but for those that are left. A tier that is out has
+// told its troubles already.
+func (q *tieredQueue) closeTiers(left []int) error {
+	var errs []error
+	for i, inner := range q.queues {
+		if inner == nil || slices.Contains(left, i) {
+			continue
+		}
+		if err := inner.Close(); err != nil && !q.t.tiers[i].out() {
+			errs = append(errs, fmt.Errorf("device: tier %s: %w", q.t.tiers[i].name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
