@@ -31,6 +31,9 @@ var (
 	// ErrCorrupt says that the device holds other bytes than were written, or
 	// has lost some that it should hold.
 	ErrCorrupt = errors.New("device: stored bytes are damaged")
+	// ErrNoSpace says that there was no space for what was to be stored: it may be tried
+	// again once there is.
+	ErrNoSpace = errors.New("device: no space")
 	// ErrClosed says that the device or the queue was closed.
 	ErrClosed = errors.New("device: closed")
 	// ErrNoMeta says that no metadata was stored under that name.

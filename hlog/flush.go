@@ -22,6 +22,7 @@ type flush struct {
 	end                 int64 // the marker's place once this is through
 	begun               time.Time
 	committed, released bool
+	over                bool // the device is through with it; it may have failed
 }
 
 // flusher is the one goroutine that writes the log's pages and evicts them. Its
@@ -42,7 +43,11 @@ type flusher struct {
 	headEpoch     uint64 // the same for safeHead
 	headNext      int64
 
-	failed bool // nothing is written any more
+	failed  bool          // nothing is written any more…
+	final   bool          // …for good; else until retryAt: there was no space
+	retryAt time.Time     // see full.go
+	backoff time.Duration // until then
+	told    bool          // of a failure
 }
 
 func newFlusher(l *Log, queue device.Queue) *flusher {
@@ -74,8 +79,10 @@ func (f *flusher) run() {
 		case f.step():
 		case f.readOnlyEpoch != 0 || f.headEpoch != 0:
 			runtime.Gosched()
-		case f.first != f.next && !f.failed:
+		case f.underWay() && !f.final:
 			f.await()
+		case f.failed && !f.final:
+			f.awaitSpace()
 		default:
 			<-f.kick
 		}
@@ -102,6 +109,7 @@ func (f *flusher) await() {
 // step does what can be done at once and says whether it did anything.
 func (f *flusher) step() bool {
 	worked := f.settle()
+	worked = f.again() || worked
 	worked = f.issue() || worked
 	worked = f.poll() || worked
 	return f.evict() || worked
@@ -187,12 +195,15 @@ func (f *flusher) poll() bool {
 	}
 	var done [2 * flushDepth]device.Completion
 	n := f.queue.Poll(done[:])
+	wrote := false
 	for _, c := range done[:n] {
 		if c.Tag < f.first || c.Tag >= f.next {
 			f.fail(fmt.Errorf("hlog: completion of unknown write %d", c.Tag))
 			continue
 		}
 		fl := &f.flushes[c.Tag%flushDepth]
+		fl.over = c.Event != device.Committed
+		wrote = wrote || c.Err == nil
 		switch {
 		case c.Event == device.Released && c.Err == nil:
 			fl.released = true
@@ -207,13 +218,17 @@ func (f *flusher) poll() bool {
 	for f.firstUncommitted < f.next && f.flushes[f.firstUncommitted%flushDepth].committed {
 		fl := &f.flushes[f.firstUncommitted%flushDepth]
 		from := f.committed.load()
-		f.committed.raise(fl.end)
-		f.flushed(from, fl)
+		if f.committed.raise(fl.end) {
+			f.flushed(from, fl)
+		}
 		f.firstUncommitted++
 	}
 	for f.first < f.firstUncommitted && f.flushes[f.first%flushDepth].released {
 		f.released.raise(f.flushes[f.first%flushDepth].end)
 		f.first++
+	}
+	if wrote {
+		f.goesOn()
 	}
 	if n > 0 {
 		f.broadcast()
@@ -255,17 +270,25 @@ func (f *flusher) raiseHead(addr int64) bool {
 	return f.head.raise(f.headNext)
 }
 
-// fail ends writing for good: what is committed stands, what is in memory can
-// still be read.
+// fail ends writing, for good unless it was for want of space: what is committed
+// stands, what is in memory can still be read.
 func (f *flusher) fail(err error) {
-	if f.failed {
+	full := errors.Is(err, device.ErrNoSpace)
+	if f.failed && (f.final || full) {
 		return
 	}
-	f.failed = true
+	f.failed, f.final = true, !full
 	f.mu.Lock()
 	f.err = err
 	f.progress.Broadcast()
 	f.mu.Unlock()
+	if full {
+		f.pause()
+	}
+	if f.told && full {
+		return
+	}
+	f.told = true
 	f.logger.Error("the log can no longer be written", "err", err)
 	if f.listener.Failed != nil {
 		f.listener.Failed(err)

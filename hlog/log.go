@@ -78,7 +78,7 @@ type Log struct {
 
 	mu       sync.Mutex // guards err, closed, held; taken to open a page
 	progress *sync.Cond // on mu: safeHead, committed, err or closed changed
-	err      error      // why the log can no longer be written; sticky
+	err      error      // why the log cannot be written; for good, but for want of space
 	closed   bool
 	held     int64 // memory from here on is not evicted: see Hold
 

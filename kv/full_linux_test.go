@@ -10,13 +10,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/ssdtier"
 )
 
-// TestFullDisk writes until the disk is full: errors say so and name the file.
-// What was committed can be read, there and after the store was opened again on
-// the disk that still is full; with space it goes on.
-func TestFullDisk(t *testing.T) {
+// smallDisk mounts a file system of 1 MiB.
+func smallDisk(t *testing.T) string {
+	t.Helper()
 	dir := t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
 		t.Skipf("a small file system takes the right to mount one: %v", err)
@@ -26,6 +26,74 @@ func TestFullDisk(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	return dir
+}
+
+// TestFullDiskGoesOn: a store on a disk that was full goes on once there is space, and has
+// all that it said it took.
+func TestFullDiskGoesOn(t *testing.T) {
+	dir := smallDisk(t)
+	ballast := filepath.Join(dir, "lost+found")
+	if err := os.WriteFile(ballast, make([]byte, 512<<10), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	opts := small(nil, 8, 8)
+	opts.PageSize, opts.Memory, opts.Logger = 4096, 64<<10, silent
+	raise := func() *Store {
+		ssd, err := ssdtier.OpenWith(dir, ssdtier.Options{SegmentSize: 64 << 10, Buffered: true, Logger: silent})
+		if err != nil {
+			t.Fatal(err)
+		}
+		opts.Device = ssd
+		return open(t, opts)
+	}
+	st := raise()
+	n := uint64(0)
+	upsert := func() error {
+		err := st.Upsert(key8(n), key8(n+1))
+		if err == nil {
+			n++
+		}
+		return err
+	}
+	var err error
+	for err == nil {
+		err = upsert()
+	}
+	if !errors.Is(err, device.ErrNoSpace) || !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), dir) {
+		t.Fatalf("on a full disk: %v", err)
+	}
+	if err := st.Commit(context.Background()); !errors.Is(err, device.ErrNoSpace) {
+		t.Errorf("Commit on a full disk: %v", err)
+	}
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	for until := n + 5000; n < until; {
+		if err := upsert(); err != nil && !errors.Is(err, device.ErrNoSpace) {
+			t.Fatal(err)
+		}
+	}
+	if err := st.Commit(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		for i := range n {
+			if v, err := st.Read(key8(i), nil); err != nil || string(v) != string(key8(i+1)) {
+				t.Fatalf("key %d: %x, %v", i, v, err)
+			}
+		}
+		closeAll(t, st)
+		st = raise()
+	}
+	closeAll(t, st)
+}
+
+// TestFullDisk writes until the disk is full: errors say so and name the file.
+// What was committed can be read, there and after the store was opened again on
+// the disk that still is full; with space it goes on.
+func TestFullDisk(t *testing.T) {
+	dir := smallDisk(t)
 	opts := small(nil, 8, 8)
 	opts.PageSize, opts.Memory, opts.Logger = 4096, 64<<10, silent
 	raise := func() {

@@ -1,9 +1,12 @@
 package ssdtier
 
 import (
+	"fmt"
 	"os"
 	"slices"
 	"sync"
+
+	"github.com/redykv/redykv/device"
 )
 
 // The bytes of a file that grows are space that was never written, though it was taken
@@ -91,6 +94,9 @@ func (d *Device) withSpace(do func() error) error {
 	err := do()
 	if isFull(err) && d.spares.drop() {
 		err = do()
+	}
+	if isFull(err) {
+		return fmt.Errorf("%w: %w", device.ErrNoSpace, err)
 	}
 	return err
 }

@@ -205,7 +205,11 @@ func (d *Device) segmentToWrite(number int64) (*segment, error) {
 	}
 	d.newFiles = true
 	d.spares.give(d.path(segmentName(number)))
-	s, err := d.openSegment(number, os.O_CREATE)
+	var s *segment
+	err := d.withSpace(func() (err error) {
+		s, err = d.openSegment(number, os.O_CREATE)
+		return err
+	})
 	if err == nil {
 		s.makeSums()
 	}

@@ -35,8 +35,22 @@ func findFio(ctx context.Context) (*fio, error) {
 	return &fio{path: path, version: strings.TrimSpace(string(version))}, nil
 }
 
-// slice measures one cell for that long.
+// errNothing says that fio did nothing, as in a short slice on a busy machine.
+var errNothing = errors.New("fio's report: nothing was done")
+
+// slice measures one cell for that long, or longer if that is not enough for one operation.
 func (f *fio) slice(ctx context.Context, x cell, lasts time.Duration) (bench.Sample, error) {
+	const tries = 5
+	for n := 1; ; n++ {
+		s, err := f.measure(ctx, x, lasts)
+		if n == tries || !errors.Is(err, errNothing) {
+			return s, err
+		}
+		lasts *= 4
+	}
+}
+
+func (f *fio) measure(ctx context.Context, x cell, lasts time.Duration) (bench.Sample, error) {
 	if f.remake {
 		if err := allocate(f.file, f.size); err != nil {
 			return bench.Sample{}, err
@@ -97,7 +111,7 @@ func parseFio(out []byte, x cell) (bench.Sample, error) {
 		s = report.Jobs[0].Write
 	}
 	if s.IOs == 0 || s.IOPS <= 0 {
-		return bench.Sample{}, errors.New("fio's report: nothing was done")
+		return bench.Sample{}, errNothing
 	}
 	return bench.Sample{Operations: s.IOs, Seconds: s.Runtime / 1e3, Mops: s.IOPS / 1e6, InFlight: x.depth}, nil
 }

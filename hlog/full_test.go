@@ -1,0 +1,152 @@
+package hlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redykv/redykv/device"
+)
+
+// crowded is a device whose writes find no space while it is full.
+type crowded struct {
+	device.Device
+	full atomic.Bool
+}
+
+func (d *crowded) NewQueue(depth int) (device.Queue, error) {
+	q, err := d.Device.NewQueue(depth)
+	return &crowdedQueue{q, d}, err
+}
+
+type crowdedQueue struct {
+	device.Queue
+	d *crowded
+}
+
+func (q *crowdedQueue) Write(src []byte, addr int64, tag uint64) error {
+	if q.d.full.Load() {
+		addr = -1 // the device refuses that
+	}
+	return q.Queue.Write(src, addr, tag)
+}
+
+func (q *crowdedQueue) Poll(done []device.Completion) int {
+	n := q.Queue.Poll(done)
+	for i := range done[:n] {
+		if c := &done[i]; c.Err != nil && !errors.Is(c.Err, device.ErrFault) {
+			c.Err = fmt.Errorf("%w: %w", device.ErrNoSpace, c.Err)
+		}
+	}
+	return n
+}
+
+// TestFull: a log for which there is no space can be read, says so to who writes, and goes
+// on once there is some; what was written in between is on the device then, all of it.
+func TestFull(t *testing.T) {
+	memory := device.NewMemory()
+	plain := &crowded{Device: memory}
+	last := &crowded{Device: memory}
+	tiered := device.NewTieredWith(device.TieredOptions{CommitPoint: 1}, device.NewMemory(), last)
+	for name, tc := range map[string]struct {
+		dev  device.Device
+		full *atomic.Bool
+	}{
+		"one device":                        {plain, &plain.full},
+		"a last tier beyond the commit one": {tiered, &last.full},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, table := openLog(t, tc.dev, FirstAddress, FirstAddress)
+			slot := table.Register()
+			n := uint64(0)
+			addresses := make(map[uint64]int64)
+			fill := func(pages int) (err error) {
+				for range pages * testPage / 24 {
+					var addr int64
+					if addr, err = add(l, slot, n, 0); err != nil {
+						return err
+					}
+					addresses[n] = addr
+					n++
+				}
+				return nil
+			}
+			for range 3 {
+				tc.full.Store(false)
+				for err := fill(20); err != nil; err = fill(20) { // once it has noticed
+					if !errors.Is(err, device.ErrNoSpace) {
+						t.Fatal(err)
+					}
+				}
+				tc.full.Store(true)
+				if err := fill(1000); !errors.Is(err, device.ErrNoSpace) {
+					t.Fatalf("without space: %v", err)
+				}
+				if err := l.Persist(context.Background(), l.Tail()); !errors.Is(err, device.ErrNoSpace) {
+					t.Fatalf("without space: %v", err)
+				}
+			}
+			tc.full.Store(false)
+			var tail int64
+			table.Exclusive(func() { tail = l.ShiftReadOnly() })
+			err := l.Persist(context.Background(), tail)
+			for ; err != nil; err = l.Persist(context.Background(), tail) {
+				if !errors.Is(err, device.ErrNoSpace) {
+					t.Fatal(err)
+				}
+			}
+			w := l.NewWalker(slot)
+			defer func() {
+				if err := w.Close(); err != nil {
+					t.Error(err)
+				}
+			}()
+			if err := w.Walk(FirstAddress, l.Settle()); err != nil {
+				t.Fatal(err)
+			}
+			for i := range n {
+				found, err := w.Next()
+				if err != nil || !found {
+					t.Fatalf("record %d of %d: %v", i, n, err)
+				}
+				if at, im := w.Record(); at != addresses[i] || im.Key[0] != byte(i) {
+					t.Fatalf("record %d at %d, key %x, want it at %d", i, at, im.Key, addresses[i])
+				}
+			}
+			if l.Head() == FirstAddress {
+				t.Error("all of it was in memory")
+			}
+		})
+	}
+}
+
+// TestFullThenFailed: an error of another kind is for good, though there was no space
+// before.
+func TestFullThenFailed(t *testing.T) {
+	faulty := device.NewFaulty(device.NewMemory(), device.FaultyOptions{})
+	dev := &crowded{Device: faulty}
+	l, table := openLog(t, dev, FirstAddress, FirstAddress)
+	slot := table.Register()
+	write := func() (err error) {
+		for n := uint64(0); n < 1000 && err == nil; n++ {
+			_, err = add(l, slot, n, 0)
+		}
+		return err
+	}
+	dev.full.Store(true)
+	if err := write(); !errors.Is(err, device.ErrNoSpace) {
+		t.Fatal(err)
+	}
+	faulty.Set(device.FaultyOptions{WriteError: 1})
+	dev.full.Store(false)
+	for err := write(); ; err = write() {
+		if err == nil {
+			t.Fatal("writes go well on a device that fails them all")
+		}
+		if errors.Is(err, device.ErrFault) {
+			break
+		}
+	}
+}
