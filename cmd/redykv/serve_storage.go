@@ -11,10 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-	_ "gocloud.dev/blob/azureblob" // what --bucket can be
-	_ "gocloud.dev/blob/fileblob"
-	_ "gocloud.dev/blob/gcsblob"
-	_ "gocloud.dev/blob/s3blob"
+	_ "gocloud.dev/blob/fileblob" // what --bucket can be; see clouds.go
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/device/blob"

@@ -118,35 +118,36 @@ func TestNewMachine(t *testing.T) {
 		"S3":    func() string { return newS3(t).url() },
 		"files": func() string { return "file://" + t.TempDir() + "?no_tmp_dir=true" },
 	} {
-		t.Run(name, func(t *testing.T) {
-			b := openBucket(t, url())
-			ctx := t.Context()
-			for round := range 4 {
-				m := mustStart(t, b)
-				before := m.check()
-				if want := uint64(round * 9000); before != want {
-					t.Fatalf("round %d: the store is as after operation %d, want %d", round, before, want)
-				}
-				if round > 0 && m.dev.Status().BucketReads == 0 {
-					t.Error("nothing was read in the bucket")
-				}
-				m.write(3000)
-				m.commit()
-				if _, err := m.st.Checkpoint(ctx, kv.CheckpointOptions{Kind: kv.CheckpointKind(round % 3)}); err != nil {
-					t.Fatal(err)
-				}
-				m.write(3000)
-				if round%2 == 1 {
-					if _, err := m.st.Compact(ctx, kv.CompactOptions{}); err != nil {
-						t.Fatal(err)
-					}
-				}
-				m.write(3000)
-				m.commit()
-				m.check()
-				m.mustClose() // it waits for the bucket
+		t.Run(name, func(t *testing.T) { testNewMachine(t, openBucket(t, url())) })
+	}
+}
+
+func testNewMachine(t *testing.T, b *gcblob.Bucket) {
+	ctx := t.Context()
+	for round := range 4 {
+		m := mustStart(t, b)
+		before := m.check()
+		if want := uint64(round * 9000); before != want {
+			t.Fatalf("round %d: the store is as after operation %d, want %d", round, before, want)
+		}
+		if round > 0 && m.dev.Status().BucketReads == 0 {
+			t.Error("nothing was read in the bucket")
+		}
+		m.write(3000)
+		m.commit()
+		if _, err := m.st.Checkpoint(ctx, kv.CheckpointOptions{Kind: kv.CheckpointKind(round % 3)}); err != nil {
+			t.Fatal(err)
+		}
+		m.write(3000)
+		if round%2 == 1 {
+			if _, err := m.st.Compact(ctx, kv.CompactOptions{}); err != nil {
+				t.Fatal(err)
 			}
-		})
+		}
+		m.write(3000)
+		m.commit()
+		m.check()
+		m.mustClose() // it waits for the bucket
 	}
 }
 
