@@ -138,7 +138,8 @@ func NewLocalAllocator(opts LocalOptions) (*LocalAllocator, error) {
 			return nil, fmt.Errorf("local allocator: %w", err)
 		}
 	}
-	a.shop, err = newShop(opts.Menu, opts.Market, b, marketEvents{host: a.manager, kill: a.crash, reclaim: a.Reclaim})
+	kill := func(id string) { a.Kill(id) }
+	a.shop, err = newShop(opts.Menu, opts.Market, b, marketEvents{host: a.manager, kill: kill, reclaim: a.Reclaim})
 	if err != nil {
 		return nil, fmt.Errorf("local allocator: %w", err)
 	}
@@ -307,17 +308,19 @@ func (a *LocalAllocator) Terminate(ctx context.Context, id string) error {
 	return p.end(ctx)
 }
 
-// crash ends a process without notice: the manager hears of it as of any failure.
-func (a *LocalAllocator) crash(id string) {
+// Kill ends a VM's process without notice: the manager hears of it, when it has ended,
+// as of any failure. It returns false where there is no such VM.
+func (a *LocalAllocator) Kill(id string) bool {
 	a.mu.Lock()
 	p := a.processes[id]
 	a.mu.Unlock()
 	if p == nil {
-		return
+		return false
 	}
 	if err := p.kill(); err != nil {
 		a.opts.Logger.Warn("VM not killed", "vm", id, "err", err)
 	}
+	return true
 }
 
 // grace is how long a process has to tidy up before it is killed.

@@ -23,6 +23,7 @@ import (
 
 func TestMain(m *testing.M) {
 	serveChild()
+	serveVM()
 	goleak.VerifyTestMain(m)
 }
 

@@ -18,11 +18,18 @@ import (
 	"github.com/redykv/redykv/manager/model"
 )
 
-// managed is a real manager with VMs in this process, and what its caches tell.
+// managed is a real manager with its VMs, and what its caches tell.
 type managed struct {
 	*manager.Embedded
-	vms    *manager.InProcessAllocator
+	vms    VMs
 	events chan Event
+}
+
+// VMs are those of an allocator, in this process or processes themselves.
+type VMs interface {
+	manager.Allocator
+	Reclaim(id string, notice time.Duration) bool
+	Kill(id string) bool
 }
 
 // managedRegion is the region size of a managed cache, whose capacity takes
@@ -32,24 +39,23 @@ const (
 	managedRegions = 4
 )
 
-// manage starts a manager whose VMs have room for so many regions, and can be reached
-// over mem.
+// manage starts a manager whose VMs are in this process, have room for so many regions,
+// and can be reached over mem.
 func manage(t *testing.T, perVM int, lease time.Duration) *managed {
 	t.Helper()
-	return manageOver(t, "mem", perVM, lease)
-}
-
-// manageOver is manage for another transport.
-func manageOver(t *testing.T, transport string, perVM int, lease time.Duration) *managed {
-	t.Helper()
-	quiet := slog.New(slog.DiscardHandler)
-	vms, err := manager.NewInProcessAllocator(manager.InProcessOptions{Transport: transport, Logger: quiet})
+	vms, err := manager.NewInProcessAllocator(manager.InProcessOptions{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return manageVMs(t, vms, "mem", perVM, lease)
+}
+
+// manageVMs is manage for other VMs and another transport.
+func manageVMs(t *testing.T, vms VMs, transport string, perVM int, lease time.Duration) *managed {
+	t.Helper()
 	m, err := manager.Embed(t.Context(), manager.EmbedOptions{
 		Allocator: vms, VMMemory: uint64(perVM) * managedRegion, Models: []*model.Model{sloModel(t, transport)},
-		Lease: lease, Logger: quiet,
+		Lease: lease, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -86,12 +92,13 @@ func (m *managed) announce(t *testing.T, regions int) *manager.Node {
 	return node
 }
 
-// forManaged runs a test over transports and two ways to the data, with two VMs.
+// forManaged runs a test over transports and two ways to the data, with two VMs, which
+// are in this process or processes of their own.
 func forManaged(t *testing.T, test func(t *testing.T, m *managed, cfg Config)) {
 	for _, name := range transporttest.Names(t) {
 		for what, configuration := range map[string]Configuration{"one-sided": configurations[0], "batches": configurations[2]} {
-			t.Run(name+" "+what, func(t *testing.T) {
-				test(t, manageOver(t, name, 2, 0), Config{Transport: name, Configuration: configuration})
+			ForVMs(t, name+","+what, name, func(t *testing.T, vms VMs) {
+				test(t, manageVMs(t, vms, name, 2, 0), Config{Transport: name, Configuration: configuration})
 			})
 		}
 	}

@@ -50,12 +50,8 @@ func TestStoreOnCache(t *testing.T) {
 	const keys, size, writers, readers, updates = 2000, 104, 2, 2, 8000 // the log grows to 1.8 MB
 	for _, name := range transporttest.Names(t) {
 		for _, killed := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s,killed=%v", name, killed), func(t *testing.T) {
+			redytier.ForVMs(t, fmt.Sprintf("%s,killed=%v", name, killed), name, func(t *testing.T, allocator redytier.VMs) {
 				quiet := slog.New(slog.DiscardHandler)
-				allocator, err := manager.NewInProcessAllocator(manager.InProcessOptions{Logger: quiet})
-				if err != nil {
-					t.Fatal(err)
-				}
 				mgr, err := manager.Embed(t.Context(), manager.EmbedOptions{Allocator: allocator, VMMemory: 256 << 10, Logger: quiet})
 				if err != nil {
 					t.Fatal(err)

@@ -1,0 +1,82 @@
+package redytier
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/redykv/redykv/internal/fabric/transport"
+	"github.com/redykv/redykv/manager"
+)
+
+// serveVM makes a test binary that a manager.LocalAllocator started a cache server, until
+// its standard input ends; otherwise it returns at once.
+func serveVM() {
+	if len(os.Args) < 2 || os.Args[1] != "cacheserver" {
+		return
+	}
+	if err := cacheServer(os.Args[2:]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func cacheServer(args []string) error {
+	opts := manager.NodeOptions{Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))}
+	flags := flag.NewFlagSet("cacheserver", flag.ContinueOnError)
+	url := flags.String("manager", "", "")
+	flags.StringVar(&opts.ID, "vm-id", "", "")
+	flags.StringVar(&opts.Transport, "transport", "", "")
+	flags.Uint64Var(&opts.Memory, "memory", 0, "")
+	cores := flags.Uint("cores", 0, "")
+	flags.String("log-level", "", "")
+	flags.Bool("until-stdin-ends", false, "")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	opts.Cores = uint32(*cores)
+	mgr, err := manager.DialWith(*url, manager.AccessFromEnv())
+	if err != nil {
+		return err
+	}
+	node, err := manager.StartNode(opts)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	go func() {
+		defer stop()
+		_, _ = io.Copy(io.Discard, os.Stdin) // whatever ends it, nobody wants the server any more
+	}()
+	return errors.Join(node.Announce(ctx, mgr, nil), node.Close())
+}
+
+// ForVMs runs a test with VMs of this process, and, where the transport reaches that far,
+// with VMs that are processes of their own. The test closes them.
+func ForVMs(t *testing.T, name, over string, test func(t *testing.T, vms VMs)) {
+	quiet := slog.New(slog.DiscardHandler)
+	t.Run(name, func(t *testing.T) {
+		a, err := manager.NewInProcessAllocator(manager.InProcessOptions{Transport: over, Logger: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(t, a)
+	})
+	if !slices.Contains(transport.BetweenProcesses(), over) {
+		return
+	}
+	t.Run(name+",processes", func(t *testing.T) {
+		a, err := manager.NewLocalAllocator(manager.LocalOptions{Transport: over, Logger: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(t, a)
+	})
+}
