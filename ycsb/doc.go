@@ -15,5 +15,6 @@
 // figure is never one of wrong answers.
 //
 // The core workloads A to F of YCSB, with its own client and its own output,
-// run through package goycsb.
+// run through package goycsb. A [Stream] is a thread of this package's driver for
+// that client, with updates, inserts and read-modify-writes beside reads.
 package ycsb

@@ -25,7 +25,7 @@ const (
 )
 
 // reader is one thread of an experiment: the reads that it keeps under way, on a
-// session while it runs. It belongs to one goroutine at a time, and allocates
+// session while it runs; or the operations of a mixed load. It belongs to one goroutine at a time, and allocates
 // nothing per read.
 type reader struct {
 	store     *kv.Store
@@ -43,6 +43,7 @@ type reader struct {
 	epoch     time.Time // what began counts nanoseconds from
 	countdown int       // reads until the next one that is measured
 	pacer     pacer     // of an open loop
+	mixed     *mixed    // nil: it reads
 	tally
 }
 
@@ -62,8 +63,11 @@ func (t *tally) take() tally {
 }
 
 func newTally() tally {
-	return tally{latencies: hdrhistogram.New(1, maxLatency, 3)}
+	return tally{latencies: NewLatencies()}
 }
+
+// NewLatencies is an empty histogram for nanoseconds.
+func NewLatencies() *hdrhistogram.Histogram { return hdrhistogram.New(1, maxLatency, 3) }
 
 func (t *tally) add(other tally) {
 	t.reads += other.reads
@@ -102,14 +106,14 @@ func newReader(valueSize, depth int, numbers *Generator) *reader {
 func (r *reader) run(ctx context.Context, stop *atomic.Bool) (err error) {
 	r.session = r.store.NewSession()
 	defer func() {
-		if closeErr := r.session.Close(); err == nil {
-			err = closeErr
+		// What is under way owns its buffers until it comes back, whatever ctx says.
+		if endErr := r.end(context.WithoutCancel(ctx)); err == nil {
+			err = endErr
 		}
-		r.session = nil
 	}()
 	r.pacer.begin(r.now())
 	for !stop.Load() {
-		submitted, err := r.submit()
+		submitted, err := r.submit(burst)
 		if err != nil {
 			return err
 		}
@@ -125,10 +129,20 @@ func (r *reader) run(ctx context.Context, stop *atomic.Bool) (err error) {
 			return err
 		}
 	}
-	// What is under way owns its buffers until it comes back, whatever ctx says.
+	return nil
+}
+
+// end waits for what is under way, and ends the session.
+func (r *reader) end(ctx context.Context) (err error) {
+	defer func() {
+		if closeErr := r.session.Close(); err == nil {
+			err = closeErr
+		}
+		r.session = nil
+	}()
 	for len(r.free) < len(r.ops) {
 		if r.poll() == 0 {
-			if err := r.session.Wait(context.WithoutCancel(ctx)); err != nil {
+			if err := r.session.Wait(ctx); err != nil {
 				return err
 			}
 		}
@@ -136,19 +150,23 @@ func (r *reader) run(ctx context.Context, stop *atomic.Bool) (err error) {
 	return nil
 }
 
-// submit hands up to burst reads to the session and returns how many it took.
-func (r *reader) submit() (int, error) {
+// submit hands up to most operations to the session and returns how many it took.
+func (r *reader) submit(most int) (int, error) {
 	now := int64(0)
 	if r.pacer.open() {
 		now = r.now()
 	}
-	for n := 0; n < burst; n++ {
+	for n := 0; n < most; n++ {
 		if len(r.free) == 0 || r.pacer.open() && !r.pacer.isDue(now) {
 			return n, nil
 		}
 		i := r.free[len(r.free)-1]
 		op := &r.ops[i]
-		PutKey(op.Key, uint64(r.numbers.Next()))
+		if r.mixed == nil {
+			PutKey(op.Key, uint64(r.numbers.Next()))
+		} else {
+			r.mixed.draw(i, op, r.numbers)
+		}
 		if r.pacer.open() {
 			r.began[i] = r.pacer.intended()
 		} else if r.countdown--; r.countdown == 0 {
@@ -163,9 +181,12 @@ func (r *reader) submit() (int, error) {
 			return n, err
 		}
 		r.free = r.free[:len(r.free)-1]
+		if r.mixed != nil {
+			r.mixed.ready = false
+		}
 		r.pacer.advance()
 	}
-	return burst, nil
+	return most, nil
 }
 
 // poll takes back what has completed and returns how many reads that were.
@@ -188,6 +209,15 @@ func (r *reader) indexOf(op *kv.Op) uint32 {
 
 // finish counts the read in ops[i] and checks its value.
 func (r *reader) finish(i uint32, op *kv.Op) {
+	if r.mixed != nil {
+		took := int64(0)
+		if r.began[i] != 0 {
+			took = max(r.now()-r.began[i], 1)
+			r.began[i] = 0
+		}
+		r.mixed.finish(i, op, took)
+		return
+	}
 	r.reads++
 	n := KeyNumber(op.Key)
 	if op.Err != nil || !EndsMatch(op.Value, n, r.valueSize) {

@@ -147,7 +147,7 @@ func TestReaderAllocatesNothing(t *testing.T) {
 	r.session = target.Store.NewSession()
 	defer func() { _ = r.session.Close() }()
 	step := func() {
-		if _, err := r.submit(); err != nil {
+		if _, err := r.submit(burst); err != nil {
 			t.Fatal(err)
 		}
 		for len(r.free) < len(r.ops) {
@@ -186,7 +186,7 @@ func BenchmarkReader(b *testing.B) {
 	defer func() { _ = r.session.Close() }()
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := r.submit(); err != nil {
+		if _, err := r.submit(burst); err != nil {
 			b.Fatal(err)
 		}
 		r.poll()

@@ -40,6 +40,9 @@ var _ goycsb.DB = (*DB)(nil)
 // NewDB returns a DB over store, which it closes in the end. It has no scans.
 func NewDB(store *kv.Store) *DB { return &DB{store: store} }
 
+// Store is what the DB is over.
+func (db *DB) Store() *kv.Store { return db.store }
+
 // worker is what one goroutine of the client keeps. It travels in the context.
 type worker struct {
 	session *kv.Session

@@ -9,7 +9,8 @@
 //     only where redykv.scan says so, or where the workload scans, and is stored
 //     with the records when the DB is closed.
 //   - go-ycsb has data races of its own and reports whole microseconds. Package
-//     ycsb's own driver is the one to measure with.
+//     ycsb's own driver is the one to measure with: [WorkloadNative] is a workload of
+//     go-ycsb's that runs it.
 //   - Under zipfian, go-ycsb also draws a key right after the last one, and where
 //     a workload inserts, keys that are still to come: a few READ_ERROR lines
 //     are its own. Any other error fails Execute.

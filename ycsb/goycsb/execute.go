@@ -74,6 +74,9 @@ func Execute(ctx context.Context, p *properties.Properties, phase Phase) (err er
 	client.NewClient(p, workload, client.DbWrapper{DB: db}).Run(running)
 	fmt.Println(rule)
 	fmt.Printf("Run finished, takes %s\n", time.Since(start))
+	if own, ok := workload.(*native); ok {
+		return errors.Join(own.report(), ctx.Err())
+	}
 	return errors.Join(output(), db.Err(), ctx.Err())
 }
 

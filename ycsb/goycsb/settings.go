@@ -55,6 +55,11 @@ func readSettings(p *properties.Properties, loading bool) (settings, error) {
 	if err := checkWorkload(p, loading); err != nil {
 		return settings{}, err
 	}
+	if p.GetString(prop.Workload, "") == WorkloadNative {
+		if err := checkNative(p); err != nil {
+			return settings{}, fmt.Errorf("workload %s: %w", WorkloadNative, err)
+		}
+	}
 	s := settings{
 		dir:     p.GetString(PropDir, DefaultDir),
 		scan:    p.GetFloat64(prop.ScanProportion, 0) > 0,
@@ -118,7 +123,7 @@ var kinds = struct {
 		prop.MeasurementHistogramPercentileExport, PropScan,
 	},
 	oneOf: map[string][]string{
-		prop.Workload:                {"core", "site.ycsb.workloads.CoreWorkload"},
+		prop.Workload:                {"core", "site.ycsb.workloads.CoreWorkload", WorkloadNative},
 		prop.RequestDistribution:     {"uniform", "sequential", "zipfian", "latest", "hotspot", "exponential"},
 		prop.ScanLengthDistribution:  {"uniform", "zipfian"},
 		prop.FieldLengthDistribution: {"constant", "uniform", "zipfian"},

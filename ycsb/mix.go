@@ -1,0 +1,187 @@
+package ycsb
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sync/atomic"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/redykv/redykv/kv"
+)
+
+// Kind is what an operation of a mixed load does.
+type Kind uint8
+
+// The kinds of operations.
+const (
+	Read Kind = iota
+	Update
+	Insert
+	ReadModifyWrite
+
+	kinds
+)
+
+// String is the name by which YCSB reports it.
+func (k Kind) String() string {
+	return [kinds]string{"READ", "UPDATE", "INSERT", "READ_MODIFY_WRITE"}[k]
+}
+
+// Mix says how often a load does what, in any unit. Updates and inserts store the whole
+// value of their record, which is always the same, so that every read can be checked;
+// inserts add records in the order of their numbers.
+type Mix [kinds]float64
+
+// Counted is what became of the operations of a kind.
+type Counted struct {
+	Ops, Errors uint64
+	// Latencies are those of every 32nd operation, in nanoseconds; nil: there were none.
+	Latencies *hdrhistogram.Histogram
+}
+
+// Counts are those of a mixed load.
+type Counts struct {
+	Kinds      [kinds]Counted
+	FirstError error
+}
+
+// Add adds what another thread has counted.
+func (c *Counts) Add(other Counts) {
+	for kind := range c.Kinds {
+		sum, more := &c.Kinds[kind], &other.Kinds[kind]
+		sum.Ops += more.Ops
+		sum.Errors += more.Errors
+		switch {
+		case sum.Latencies == nil:
+			sum.Latencies = more.Latencies
+		case more.Latencies != nil:
+			sum.Latencies.Merge(more.Latencies)
+		}
+	}
+	if c.FirstError == nil {
+		c.FirstError = other.FirstError
+	}
+}
+
+// mixed is what a reader has that does more than read. What is of a slot belongs to the
+// operation of that number.
+type mixed struct {
+	rng    rand.PCG
+	below  [kinds]uint64 // a kind is drawn by a number below this, and not below the one before
+	first  uint64        // of the records that are asked for
+	insert *atomic.Int64 // the record that the next insert adds
+	size   int           // of values
+	kinds  []Kind        // by slot
+	torn   []bool        // by slot: a read-modify-write saw a wrong value
+	ready  bool          // the last free slot has an operation that found no room
+	counts Counts
+}
+
+func newMixed(mix Mix, seed, first int64, insert *atomic.Int64, r *reader) (*mixed, error) {
+	sum := 0.0
+	for kind, share := range mix {
+		if !(share >= 0 && share <= math.MaxFloat32) {
+			return nil, fmt.Errorf("a share of %g of %v operations", share, Kind(kind))
+		}
+		sum += share
+	}
+	if sum == 0 {
+		return nil, errors.New("a mix of no operations")
+	}
+	m := &mixed{
+		rng: *rand.NewPCG(uint64(seed), 2), first: uint64(first), insert: insert, size: r.valueSize,
+		kinds: make([]Kind, len(r.ops)), torn: make([]bool, len(r.ops)),
+	}
+	upTo := 0.0
+	for kind, share := range mix {
+		upTo += share
+		m.below[kind] = uint64(upTo / sum * (1 << 32))
+	}
+	for i := range r.ops {
+		op := &r.ops[i]
+		op.InPlace = func(value []byte) ([]byte, bool) {
+			m.modify(i, op, value)
+			return value, true
+		}
+		op.Modify = func(u *kv.Update) kv.Verdict {
+			if !u.Found {
+				m.torn[i] = true
+				return kv.Keep
+			}
+			u.New = append(u.New, u.Old...)
+			m.modify(i, op, u.New)
+			return kv.Put
+		}
+	}
+	return m, nil
+}
+
+// modify is a read-modify-write: it looks at the record's value and stores it anew.
+func (m *mixed) modify(slot int, op *kv.Op, value []byte) {
+	n := KeyNumber(op.Key)
+	if m.torn[slot] = !EndsMatch(value, n, m.size); !m.torn[slot] {
+		FillValue(value, n)
+	}
+}
+
+// draw puts the next operation into a slot, unless one is there that found no room.
+func (m *mixed) draw(slot uint32, op *kv.Op, numbers *Generator) {
+	if m.ready {
+		return
+	}
+	m.ready = true
+	kind, bits := Read, m.rng.Uint64()>>32
+	for bits >= m.below[kind] && kind < kinds-1 {
+		kind++
+	}
+	m.kinds[slot] = kind
+	n := m.first
+	if kind == Insert {
+		n = uint64(m.insert.Add(1) - 1)
+	} else {
+		n += uint64(numbers.Next())
+	}
+	PutKey(op.Key, n)
+	switch kind {
+	case Read:
+		op.Kind, op.Value = kv.OpRead, op.Value[:0]
+	case ReadModifyWrite:
+		op.Kind, m.torn[slot] = kv.OpRMW, false
+	default:
+		op.Kind, op.Value = kv.OpUpsert, op.Value[:m.size]
+		FillValue(op.Value, n)
+	}
+}
+
+// finish counts the operation in a slot, which took so many nanoseconds, or 0 if that was
+// not measured.
+func (m *mixed) finish(slot uint32, op *kv.Op, took int64) {
+	kind := m.kinds[slot]
+	c := &m.counts.Kinds[kind]
+	c.Ops++
+	n := KeyNumber(op.Key)
+	err := op.Err
+	switch {
+	case err != nil:
+	case kind == Read && !EndsMatch(op.Value, n, m.size), kind == Read && took > 0:
+		err = checkValue(op.Value, n, m.size)
+	case m.torn[slot]:
+		err = errors.New("it is not there, or has another value")
+	}
+	if err != nil {
+		c.Errors++
+		if m.counts.FirstError == nil {
+			m.counts.FirstError = fmt.Errorf("%v of record %d: %w", kind, n, err)
+		}
+	}
+	if took > 0 {
+		if c.Latencies == nil {
+			c.Latencies = NewLatencies()
+		}
+		// The histogram refuses only what is out of its range.
+		_ = c.Latencies.RecordValue(min(took, maxLatency))
+	}
+}
