@@ -76,7 +76,7 @@ type mixed struct {
 	size   int           // of values
 	kinds  []Kind        // by slot
 	torn   []bool        // by slot: a read-modify-write saw a wrong value
-	ready  bool          // the last free slot has an operation that found no room
+	drawn  uint32        // slot + 1 of the operation that was drawn last, until it has ended
 	counts Counts
 }
 
@@ -129,10 +129,10 @@ func (m *mixed) modify(slot int, op *kv.Op, value []byte) {
 
 // draw puts the next operation into a slot, unless one is there that found no room.
 func (m *mixed) draw(slot uint32, op *kv.Op, numbers *Generator) {
-	if m.ready {
+	if m.drawn == slot+1 {
 		return
 	}
-	m.ready = true
+	m.drawn = slot + 1
 	kind, bits := Read, m.rng.Uint64()>>32
 	for bits >= m.below[kind] && kind < kinds-1 {
 		kind++
@@ -159,6 +159,9 @@ func (m *mixed) draw(slot uint32, op *kv.Op, numbers *Generator) {
 // finish counts the operation in a slot, which took so many nanoseconds, or 0 if that was
 // not measured.
 func (m *mixed) finish(slot uint32, op *kv.Op, took int64) {
+	if m.drawn == slot+1 {
+		m.drawn = 0
+	}
 	kind := m.kinds[slot]
 	c := &m.counts.Kinds[kind]
 	c.Ops++

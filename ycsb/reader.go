@@ -181,9 +181,6 @@ func (r *reader) submit(most int) (int, error) {
 			return n, err
 		}
 		r.free = r.free[:len(r.free)-1]
-		if r.mixed != nil {
-			r.mixed.ready = false
-		}
 		r.pacer.advance()
 	}
 	return most, nil

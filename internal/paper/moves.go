@@ -123,7 +123,7 @@ func (t Moves) measurement(b *Bench, w Way, row *cachebench.MigrateRow, moving, 
 	maps.Copy(m.Values, map[string]float64{
 		"before_mops": row.Before.Mops, "during_mops": row.During.Mops, "beside_mops": row.Beside.Mops, "after_mops": row.After.Mops,
 		"during_of_before": row.DuringOverBefore, "during_of_beside": row.DuringOverBeside, "beside_of_before": row.BesideOverBefore,
-		"drop_percent": 100 * (1 - row.DuringOverBefore), "cpu_during": row.During.CPU,
+		"drop_percent": 100 * (1 - row.DuringOverBefore), "drop_beside_percent": 100 * (1 - row.DuringOverBeside), "cpu_during": row.During.CPU,
 	})
 	m.Setting = fmt.Sprintf("%d regions of %v, %d of them move, %s; %s held; %ss of %v, %g a second offered to each region",
 		row.Regions, units.Size(b.Region), moving, rate(b.CopyRate), row.Pause, row.Op, units.Size(row.Size), t.Rate)
