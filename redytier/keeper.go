@@ -3,6 +3,7 @@ package redytier
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 )
@@ -54,20 +55,46 @@ func (k *keeper) add(t task) {
 	offer(k.news)
 }
 
-// due takes a task that is to be done now, or says when the next one is.
-func (k *keeper) due(now time.Time) (t task, ok bool, next time.Time) {
+// due takes the most urgent task that is to be done now, or says when the next one is.
+func (k *keeper) due(now time.Time) (_ task, ok bool, next time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	at := -1
 	for i, t := range k.tasks {
-		if !t.next.After(now) {
-			k.tasks = append(k.tasks[:i], k.tasks[i+1:]...)
-			return t, true, next
-		}
-		if next.IsZero() || t.next.Before(next) {
+		switch {
+		case !t.next.After(now):
+			if at < 0 || t.before(k.tasks[at]) {
+				at = i
+			}
+		case next.IsZero() || t.next.Before(next):
 			next = t.next
 		}
 	}
-	return task{}, false, next
+	if at < 0 {
+		return task{}, false, next
+	}
+	t := k.tasks[at]
+	k.tasks = slices.Delete(k.tasks, at, at+1)
+	return t, true, next
+}
+
+// before says whether a task comes before one that is older: what will be lost, by its
+// deadline, before what is lost, and that before what is only dear.
+func (t task) before(o task) bool {
+	if t.rank() != o.rank() {
+		return t.rank() < o.rank()
+	}
+	return t.deadline.Before(o.deadline)
+}
+
+func (t task) rank() int {
+	switch {
+	case t.leaving != "":
+		return 0
+	case t.lost != nil:
+		return 1
+	}
+	return 2
 }
 
 func (k *keeper) run() {
