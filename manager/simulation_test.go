@@ -592,7 +592,7 @@ func (s *simulation) optimum(m *Manager, ca *managerv1.Cache) (plan.Price, error
 	}
 	d := plan.Demand{
 		RegionSize: simRegion, Regions: int(ca.GetCapacity() / simRegion), Configs: map[int]plan.Config{0: planConfig(ca.GetConfiguration())},
-		Distance: int(ca.GetDistance()), Transport: "tcp", Duration: time.Duration(ca.GetDurationSeconds()) * time.Second,
+		Transport: "tcp", Duration: time.Duration(ca.GetDurationSeconds()) * time.Second,
 	}
 	p, err := plan.Choose(d, from.offers, nil, from.policy)
 	var none *plan.NoneError
