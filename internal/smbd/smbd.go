@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -185,16 +186,23 @@ func (s *Server) Run(ctx context.Context) error {
 	p := &process{cmd: cmd, ended: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = &p.output, &p.output
 	// A group of its own: the program starts one process for each connection.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.SysProcAttr = attributes()
 	// Children may keep the output open.
 	cmd.WaitDelay = time.Second
-	if err := cmd.Start(); err != nil {
+	started := make(chan error)
+	go func() {
+		// The kernel ends the program with the thread that started it.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		if started <- err; err == nil {
+			p.err = cmd.Wait()
+			close(p.ended)
+		}
+	}()
+	if err := <-started; err != nil {
 		return fmt.Errorf("smbd: %w", err)
 	}
-	go func() {
-		p.err = cmd.Wait()
-		close(p.ended)
-	}()
 	s.mu.Lock()
 	s.process = p
 	s.mu.Unlock()

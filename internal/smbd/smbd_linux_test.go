@@ -1,0 +1,68 @@
+package smbd
+
+import (
+	"bufio"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// owner is the variable that makes this program one that starts a server and waits to be
+// killed; it holds the directory for the server's files.
+const owner = "REDYKV_TEST_SMBD_OWNER"
+
+// A server ends with the process that started it, even if that is killed.
+func TestOwnerIsKilled(t *testing.T) {
+	if err := Available(); err != nil {
+		t.Skip(err)
+	}
+	if os.Getenv(owner) != "" {
+		s, err := Start(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stdout.WriteString(s.Address + " " + s.Dir + "\n"); err != nil {
+			t.Fatal(err)
+		}
+		select {}
+	}
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	cmd := exec.Command(path, "-test.run=^TestOwnerIsKilled$")
+	cmd.Env = append(os.Environ(), owner+"=1", "TMPDIR="+dir)
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if killed := cmd.Process.Kill(); err != nil || killed != nil {
+		t.Fatalf("%q, %v, %v", line, err, killed)
+	}
+	_ = cmd.Wait() // it was killed
+	address, share, _ := strings.Cut(strings.TrimSpace(line), " ")
+	t.Cleanup(func() {
+		if filepath.Dir(share) == MemoryDir {
+			_ = os.RemoveAll(share) // nobody else does
+		}
+	})
+	for until := time.Now().Add(startTimeout); ; time.Sleep(10 * time.Millisecond) {
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			return
+		}
+		_ = conn.Close()
+		if time.Now().After(until) {
+			t.Fatal("the server goes on")
+		}
+	}
+}
