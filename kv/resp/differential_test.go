@@ -103,10 +103,13 @@ func (c commander) number() string {
 func (c commander) field() string { return c.one("f", "g", "h", "", "\x00", "field") }
 
 // seconds is a time to live that is long or past: nobody has to be quick. No two
-// are so near that it matters which of them was given first.
+// are so near that it matters which of them was given first: GT and LT compare times
+// that either server counts from its own present.
 func (c commander) seconds() string {
-	long := strconv.Itoa(1_000_000 + c.IntN(1_000_000_000))
-	return c.one(long, long, long, "0", "-1", "x", "9223372036854775807", "-9223372036854775808", "9223372036854775", "9223370000000000", "1.5")
+	some := c.IntN(1_000_000_000)
+	long := strconv.Itoa(1_000_000 + some)
+	return c.one(long, long, long, "0", "-1", "x", "9223372036854775807", "-9223372036854775808",
+		strconv.Itoa(9_223_372_036_854_775-some/1000), strconv.Itoa(9_223_370_000_000_000-some), "1.5")
 }
 
 // moment is a Unix time in seconds or milliseconds, likewise.
@@ -404,15 +407,20 @@ func sorted(reply string) string {
 	return strings.Join(all, " ")
 }
 
-// differentFor is how long the comparison goes on.
-var differentFor = flag.Duration("redis.for", 5*time.Second, "how long to compare with a real redis-server")
+var (
+	differentFor  = flag.Duration("redis.for", 5*time.Second, "how long to compare with a real redis-server")
+	differentSeed = flag.Uint64("redis.seed", 0, "compare with the commands of this seed, as logged; 0: of a new one")
+)
 
 // Random commands get from this server, byte for byte, the replies of Redis. Those
 // of another connection change what is watched.
 func TestAsRedis(t *testing.T) {
 	for name, options := range map[string]func() kv.Options{"memory": inMemory, "cold": cold} {
 		t.Run(name, func(t *testing.T) {
-			seed := uint64(time.Now().UnixNano())
+			seed := *differentSeed
+			if seed == 0 {
+				seed = uint64(time.Now().UnixNano())
+			}
 			t.Logf("seed %d", seed)
 			redis, redisToo := startRedis(t)
 			_, addr := start(t, options(), Options{})
