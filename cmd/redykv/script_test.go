@@ -60,6 +60,7 @@ func TestMain(m *testing.M) {
 //	                                    started by hand
 //	exits STDERR-REGEXP CODE PROGRAM... run a program that has to end with that code
 //	                                    and one line on standard error
+//	refusing NAME                       $NAME becomes an address that refuses connections
 //	flip FILE OFFSET                    flip the highest bit of a byte
 //	crashes DURABILITY [FLAG...]        kill a server of that durability while it is
 //	                                    written to, and check what is there then
@@ -103,6 +104,7 @@ func TestScript(t *testing.T) {
 			"moves":       cmdMoves,
 			"survives":    cmdSurvives,
 			"exits":       cmdExits,
+			"refusing":    cmdRefusing,
 			"flip":        cmdFlip,
 			"redis":       cmdRedis,
 			"rediss":      cmdRedisTLS,
@@ -227,6 +229,18 @@ func cmdEnds(ts *testscript.TestScript, neg bool, args []string) {
 	if got := exitCode(cmd); got != code {
 		ts.Fatalf("%s: exit code %d, want %d", args[0], got, code)
 	}
+}
+
+// cmdRefusing takes a port and does not listen there: nobody else can.
+func cmdRefusing(ts *testscript.TestScript, neg bool, args []string) {
+	want(ts, neg, args, 1, "refusing NAME")
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	ts.Check(err)
+	ts.Defer(func() { _ = syscall.Close(fd) })
+	ts.Check(syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	bound, err := syscall.Getsockname(fd)
+	ts.Check(err)
+	ts.Setenv(args[0], fmt.Sprintf("127.0.0.1:%d", bound.(*syscall.SockaddrInet4).Port))
 }
 
 func cmdKill(ts *testscript.TestScript, neg bool, args []string) {
