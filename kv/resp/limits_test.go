@@ -1,15 +1,20 @@
 package resp
 
 import (
+	"bufio"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
 	"math/big"
 	"net"
+	"os"
+	"os/exec"
 	"runtime"
 	"strings"
 	"sync"
@@ -252,33 +257,95 @@ func TestStrangersSendLittle(t *testing.T) {
 	}
 }
 
+// crowd is how many connections come at once.
+const crowd = 10_000
+
 // Ten thousand connections that are idle, in the middle of a command, or not
 // reading cost little memory each, keep nobody from being served, and leave
 // nothing behind.
 func TestTenThousandConnections(t *testing.T) {
 	if testing.Short() || underRace {
-		t.Skip("20,000 files, and 10 MB a second at most under the detector")
+		t.Skip("10 MB a second at most under the detector")
 	}
-	const clients = 9_000
-	var files unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil || files.Cur < 2*clients+1000 {
-		t.Skipf("%d files may be open: %v", files.Cur, err)
-	}
+	allowFiles(t, crowd+1000)
 	const replies, requests = leastReplies, 8 << 20
 	s, addr := start(t, inMemory(), Options{
 		MaxBulk: 1 << 20, MaxRequest: 2 << 20, MaxBuffers: requests, MaxReplies: replies, Sessions: 4,
-		releaseAfter: time.Millisecond,
+		MaxClients: crowd + 1, releaseAfter: time.Millisecond,
 	})
 	reader := dial(t, addr)
 	if got := reader.do("SET", "a", strings.Repeat("v", 50_000)); got != "+OK" {
 		t.Fatal(got)
 	}
 	before := heap()
-	conns := make([]net.Conn, clients)
+	// A process of their own, as one may have too few files for both ends.
+	const long = 5 * patience
+	ctx, cancel := context.WithTimeout(context.Background(), long)
+	defer cancel()
+	if err := reader.conn.SetDeadline(time.Now().Add(long)); err != nil {
+		t.Fatal(err)
+	}
+	them := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestBeTheCrowd$")
+	them.Env = append(os.Environ(), crowdVariable+"="+addr)
+	them.Stderr = os.Stderr
+	leave, err := them.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	told, err := them.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := them.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(told).ReadString('\n')
+	if err != nil || line != crowdIsHere {
+		t.Errorf("the crowd says %q: %v", line, err)
+	}
+	if got := reader.do("STRLEN", "a"); got != ":50000" {
+		t.Error(got)
+	}
+	m := s.Metrics()
+	if m.Connections != crowd+1 || m.Rejected != 0 {
+		t.Errorf("%d connections came, %d were rejected", m.Connections, m.Rejected)
+	}
+	if m.ReplyBytes > replies || m.RequestBytes > requests {
+		t.Errorf("%d bytes of replies and %d of requests", m.ReplyBytes, m.RequestBytes)
+	}
+	// Beside the budgets, each has a goroutine, its structures and small buffers;
+	// half of the heap may be garbage.
+	const each = restingBuffer + restingOutput + 16<<10
+	if used := heap() - before; used > replies+requests+crowd*each {
+		t.Errorf("%d bytes for %d connections", used, m.Clients)
+	}
+	if err := errors.Join(leave.Close(), them.Wait()); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "all are gone", func() bool { return s.Metrics().Clients == 1 })
+	if m := s.Metrics(); m.ReplyBytes != 0 || m.RequestBytes != 0 {
+		t.Errorf("%d bytes of replies and %d of requests are left", m.ReplyBytes, m.RequestBytes)
+	}
+}
+
+const (
+	crowdVariable = "RESP_TEST_CROWD" // whom it visits
+	crowdIsHere   = "here\n"
+)
+
+// TestBeTheCrowd is no test but the process with the clients of
+// TestTenThousandConnections.
+func TestBeTheCrowd(t *testing.T) {
+	addr := os.Getenv(crowdVariable)
+	if addr == "" {
+		t.Skip("for TestTenThousandConnections")
+	}
+	allowFiles(t, crowd+1000)
+	conns := make([]net.Conn, crowd)
 	var dialing sync.WaitGroup
 	for part := range 8 {
 		dialing.Go(func() {
-			for i := part; i < clients; i += 8 {
+			for i := part; i < crowd; i += 8 {
 				conn, err := net.Dial("tcp", addr)
 				if err != nil {
 					t.Error(err)
@@ -297,28 +364,34 @@ func TestTenThousandConnections(t *testing.T) {
 		})
 	}
 	dialing.Wait()
-	if got := reader.do("STRLEN", "a"); got != ":50000" {
-		t.Error(got)
-	}
-	m := s.Metrics()
-	if m.ReplyBytes > replies || m.RequestBytes > requests {
-		t.Errorf("%d bytes of replies and %d of requests", m.ReplyBytes, m.RequestBytes)
-	}
-	// Beside the budgets, each has a goroutine, its structures and small buffers;
-	// half of the heap may be garbage. The test's side is small.
-	const each = restingBuffer + restingOutput + 16<<10
-	if used := heap() - before; used > replies+requests+clients*each {
-		t.Errorf("%d bytes for %d connections", used, m.Clients)
-	}
+	fmt.Print(crowdIsHere)
+	_, _ = io.Copy(io.Discard, os.Stdin) // until they are to leave
 	for _, conn := range conns {
 		if conn != nil {
 			_ = conn.Close()
 		}
 	}
-	eventually(t, "all are gone", func() bool { return s.Metrics().Clients == 1 })
-	if m := s.Metrics(); m.ReplyBytes != 0 || m.RequestBytes != 0 {
-		t.Errorf("%d bytes of replies and %d of requests are left", m.ReplyBytes, m.RequestBytes)
+}
+
+// allowFiles lets the process have so many files open until the test ends, or skips it.
+func allowFiles(t *testing.T, n uint64) {
+	t.Helper()
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
 	}
+	if before.Cur >= n {
+		return
+	}
+	more := unix.Rlimit{Cur: n, Max: max(before.Max, n)} // above Max if we are privileged
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &more); err != nil {
+		t.Skipf("%d files may be open, want %d: %v", before.Cur, n, err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // heap is what is in use after a collection, stacks included.

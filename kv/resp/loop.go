@@ -26,9 +26,12 @@ import (
 //     a commit or for room;
 //   - reads of a store that has to ask its device for many records.
 
-// heldWait is for how many milliseconds a loop waits with its processor before it
-// lets others have that.
-const heldWait = 1
+// A loop that has nothing to do looks for more for spinFor, then sleeps with its
+// processor for up to heldWait milliseconds, and then lets others have that.
+const (
+	spinFor  = 20 * time.Microsecond
+	heldWait = 1
+)
 
 // Bounds of what is plain: arguments of a command, bytes of a batch's replies; and
 // batches of plain commands after which a connection comes back to a loop.
@@ -126,19 +129,24 @@ func (l *loop) run() {
 }
 
 // wait returns how many events there are, and sleeps no longer than until the next
-// sweep. Clients go on soon, mostly: for that long the loop keeps its processor.
+// sweep.
 func (l *loop) wait() int {
 	timeout := -1
 	if len(l.conns) > 0 {
 		timeout = int(l.server.sweepEvery()/time.Millisecond) + 1
 	}
 	held := len(l.conns) > 0 && runtime.GOMAXPROCS(0) > 1
+	began := time.Now()
 	for {
 		var n int
 		var err error
-		if held {
+		spins := held && time.Since(began) < spinFor
+		switch {
+		case spins:
+			n, err = waitHeld(l.epoll, l.events[:], 0)
+		case held:
 			n, err = waitHeld(l.epoll, l.events[:], heldWait)
-		} else {
+		default:
 			n, err = unix.EpollWait(l.epoll, l.events[:], timeout)
 		}
 		switch {
@@ -148,7 +156,7 @@ func (l *loop) wait() int {
 		case n > 0 || err == nil && !held:
 			return n
 		}
-		held = false
+		held = spins
 	}
 }
 

@@ -47,8 +47,8 @@ func addInt(a, b int64) (sum int64, ok bool) {
 const (
 	floatBits   = 64
 	floatPlaces = 17
-	floatDigits = 256  // of what is read
-	floatMost   = 4932 // the largest exponent of ten
+	floatDigits = 5 << 10 // of what is read, and one more
+	floatMost   = 4932    // the largest exponent of ten
 )
 
 // parseFloat reads a number as C does.
