@@ -21,8 +21,9 @@
 //
 // Whatever is in the directory has a checksum, and none of it is handed out
 // unless that holds: an error that wraps device.ErrCorrupt names the file and the
-// place. [Options.Verify] can leave out short reads. That holds after a crash, too, for all that was synced. What a version without checksums wrote is read
-// unverified; opening its directory makes it one with checksums from there on,
+// place. That holds after a crash, too, for all that was synced. [Options.Verify] can
+// leave out short reads. What a version without checksums wrote is read unverified;
+// opening its directory makes it one with checksums from there on,
 // which that version does not open any more. A directory that has lost files of
 // checksums is read unverified again if its FORMAT is replaced by the one line
 // "redykv ssdtier 1 segment SIZE". [Inspect] looks at a whole directory, offline.
