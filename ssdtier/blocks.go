@@ -53,7 +53,8 @@ func (s *segment) read(buf []byte, off int64, need int) error {
 // bytes, with their sums, as far as they are needed. Of a block that is there in part
 // it sees only whether it was written.
 func (s *segment) verify(buf []byte, n int, off int64, need int) error {
-	for at, next := 0, 0; at < need; at = next {
+	var next int
+	for at := 0; at < need; at = next {
 		block := (off + int64(at)) / sumUnit
 		next = int((block+1)*sumUnit - off)
 		sum := s.sums.get(block)
