@@ -29,6 +29,7 @@ type lossy struct {
 	lost       bool
 	writeError float64 // share of the writes that fail, with
 	failure    error   // this
+	steady     bool    // no refill fails; else one in ten
 	refills    []device.Hole
 	queues     int
 }
@@ -267,7 +268,7 @@ func (d *lossy) run(op *lossyOp) error {
 	if op.began == 0 {
 		return device.ErrNotHeld
 	}
-	ok := !op.refill && d.r.Float64() >= d.writeError || op.refill && d.r.IntN(10) > 0
+	ok := !op.refill && d.r.Float64() >= d.writeError || op.refill && (d.steady || d.r.IntN(10) > 0)
 	whole := true
 	for i := at; i < end; i++ {
 		d.busy[i] = false

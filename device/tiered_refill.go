@@ -6,6 +6,8 @@ import (
 	"math"
 	"sync/atomic"
 	"time"
+
+	"github.com/redykv/redykv/internal/clock"
 )
 
 const (
@@ -30,9 +32,10 @@ const DefaultRefillRate = 64 << 20
 // that ended before has reached every tier, and one that begins later makes the
 // ticket worthless.
 type refill struct {
-	t    *Tiered
-	tier *tier
-	dev  fillable
+	t     *Tiered
+	tier  *tier
+	dev   fillable
+	clock clock.Clock
 
 	// The goroutine's own.
 	source *tieredQueue // of the tiers behind; never among Tiered.queues, whose reads are counted
@@ -52,7 +55,7 @@ type refill struct {
 
 func newRefill(t *Tiered, tr *tier, dev fillable) *refill {
 	return &refill{
-		t: t, tier: tr, dev: dev, below: math.MaxInt64, delay: firstRefillDelay, ended: make(chan struct{}),
+		t: t, tier: tr, dev: dev, clock: clock.Real(), below: math.MaxInt64, delay: firstRefillDelay, ended: make(chan struct{}),
 	}
 }
 
@@ -93,29 +96,35 @@ func (r *refill) stop() {
 func (r *refill) run(ctx context.Context) {
 	defer close(r.ended)
 	defer r.close()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
 	for {
 		pause, ready := r.step(ctx)
-		if pause >= 0 {
-			timer.Reset(pause)
-		} else {
-			timer.Stop()
-		}
+		due, stop := r.after(pause)
 		select {
-		case <-timer.C:
+		case <-due:
 		case <-ready:
 			r.below, r.delay = math.MaxInt64, firstRefillDelay
 		case <-ctx.Done():
+			stop()
 			return
 		}
+		stop()
 	}
+}
+
+// after returns a channel that is closed when a pause is over, or nil for one below 0,
+// and what ends it before.
+func (r *refill) after(pause time.Duration) (due <-chan struct{}, stop func() bool) {
+	if pause < 0 {
+		return nil, func() bool { return false }
+	}
+	over := make(chan struct{})
+	return over, r.clock.AfterFunc(pause, func() { close(over) }).Stop
 }
 
 // step copies one piece, if there is one. It returns how long to wait before the
 // next, below 0 for ever, and a channel that ends the wait, or nil.
 func (r *refill) step(ctx context.Context) (time.Duration, <-chan struct{}) {
-	began := time.Now()
+	began := r.clock.Now()
 	if began.After(r.until) {
 		r.below = math.MaxInt64
 	}
@@ -141,7 +150,7 @@ func (r *refill) step(ctx context.Context) (time.Duration, <-chan struct{}) {
 	}
 	// Under way for half of the time at most: a tier that is busy, so that the
 	// piece took long, has as long a rest.
-	took := time.Since(began)
+	took := r.clock.Now().Sub(began)
 	share := time.Duration(float64(n) / float64(r.t.opts.RefillRate) * float64(time.Second))
 	return max(share-took, took), nil
 }

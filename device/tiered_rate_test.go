@@ -1,0 +1,154 @@
+package device_test
+
+import (
+	"bytes"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/clock"
+)
+
+// handClock stands still but for pass, and tells of whoever wants to be called.
+type handClock struct {
+	armed chan alarm
+
+	mu  sync.Mutex
+	now time.Time
+}
+
+type alarm struct {
+	after time.Duration
+	call  func()
+}
+
+// Stop implements clock.Timer: whoever stops it does not want to hear of it any more.
+func (alarm) Stop() bool { return true }
+
+func (c *handClock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *handClock) pass(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+func (c *handClock) AfterFunc(d time.Duration, call func()) clock.Timer {
+	a := alarm{d, call}
+	c.armed <- a
+	return a
+}
+
+// busy is a device whose operations take some of a clock's time, as those of one do that
+// has others to carry out first. It notes how many are under way at a time, and how large
+// they are.
+type busy struct {
+	device.Device
+	clock *handClock
+	takes atomic.Int64 // nanoseconds
+
+	under, most, largest atomic.Int64
+}
+
+func (d *busy) NewQueue(depth int) (device.Queue, error) {
+	q, err := d.Device.NewQueue(depth)
+	return &busyQueue{q, d}, err
+}
+
+type busyQueue struct {
+	device.Queue
+	d *busy
+}
+
+func (q *busyQueue) Read(dst []byte, addr int64, tag uint64) error {
+	q.d.most.Store(max(q.d.most.Load(), q.d.under.Add(1)))
+	q.d.largest.Store(max(q.d.largest.Load(), int64(len(dst))))
+	return q.Queue.Read(dst, addr, tag)
+}
+
+func (q *busyQueue) Poll(done []device.Completion) int {
+	n := q.Queue.Poll(done)
+	q.d.under.Add(-int64(n))
+	q.d.clock.pass(time.Duration(int64(n) * q.d.takes.Load()))
+	return n
+}
+
+// A tier is refilled no faster than it is allowed to, and, where its tiers have nothing
+// else to do, as fast. Where they are busy, so that a piece takes long, the refill rests
+// for as long after it: it asks for half of their time at most, and never for more than
+// one small piece at a time. While it rests, operations go on.
+func TestRefillRate(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	const (
+		size     = 4 << 20
+		capacity = 2<<20 + 100<<10
+		piece    = 64 << 10
+		share    = 10 * time.Millisecond // of a piece
+		rate     = piece * int64(time.Second/share)
+		slow     = 7 * share
+	)
+	c := &handClock{armed: make(chan alarm, 1), now: time.Unix(0, 0)}
+	last := &busy{Device: device.NewMemory(), clock: c}
+	b := newBench(t, started(t, last))
+	b.write(string(bytes.Repeat([]byte("0123456789abcdef"), size/16)), 0)
+	if err := b.q.Close(); err != nil {
+		t.Fatal(err)
+	}
+	last.under.Store(0)
+	first := newLossy(1, size, capacity)
+	first.steady = true
+	d := device.NewTieredWith(device.TieredOptions{Logger: quiet, RefillRate: rate}, first, last)
+	device.PaceRefills(d, c)
+	if err := d.Start(size); err != nil {
+		t.Fatal(err)
+	}
+	b = newBench(t, d)
+	filled := func() int64 { return int64(d.Metrics()[0].Refilled) }
+	var elapsed, asked time.Duration // since the first piece began; of which the tiers were at work for it
+	before := int64(0)
+	for pieces := 1; d.Metrics()[0].Missing > 0; pieces++ {
+		a := <-c.armed // a piece was copied, and the refill rests
+		copied := filled() - before
+		if copied <= 0 || copied > piece {
+			t.Fatalf("%d bytes in one piece", copied)
+		}
+		took := time.Duration(last.takes.Load())
+		want := max(time.Duration(float64(copied)/float64(rate)*float64(time.Second))-took, took)
+		if a.after != want {
+			t.Fatalf("piece %d of %d bytes took %v, and the refill rests for %v, not %v", pieces, copied, took, a.after, want)
+		}
+		asked += took
+		elapsed += took + a.after
+		if before += copied; before > int64(elapsed.Seconds()*float64(rate)) {
+			t.Fatalf("%d bytes in %v, at %d a second", before, elapsed, rate)
+		}
+		// Whoever reads meanwhile does not wait for it.
+		b.wantRead("0123", 0, 1)
+		if filled() != before {
+			t.Fatal("it did not rest")
+		}
+		last.takes.Store(int64([]time.Duration{0, share / 4, slow}[pieces%3]))
+		if d.Metrics()[0].Missing > 0 {
+			c.pass(a.after)
+			a.call()
+		}
+	}
+	if filled() != capacity || asked == 0 || asked > elapsed/2 {
+		t.Errorf("%d bytes, %v at work in %v", filled(), asked, elapsed)
+	}
+	if last.most.Load() != 1 || last.largest.Load() > piece {
+		t.Errorf("%d reads at a time, of up to %d bytes", last.most.Load(), last.largest.Load())
+	}
+	if err := errors.Join(b.q.Close(), d.Close()); err != nil {
+		t.Error(err)
+	}
+}
