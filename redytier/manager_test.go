@@ -72,8 +72,14 @@ func manageVMs(t *testing.T, vms VMs, transport string, perVM int, lease time.Du
 // returns when the manager has it.
 func (m *managed) announce(t *testing.T, regions int) *manager.Node {
 	t.Helper()
+	return m.announceOver(t, "mem", regions)
+}
+
+// announceOver is announce for another transport.
+func (m *managed) announceOver(t *testing.T, transport string, regions int) *manager.Node {
+	t.Helper()
 	node, err := manager.StartNode(manager.NodeOptions{
-		ID: "large", Memory: uint64(regions) * managedRegion, Cores: 4, Transport: "mem", Logger: slog.New(slog.DiscardHandler),
+		ID: "large", Memory: uint64(regions) * managedRegion, Cores: 4, Transport: transport, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -29,19 +29,11 @@ func RunChurn(t *testing.T, open Open) {
 	for i := range 100 {
 		c.round(i)
 	}
-	before := measure()
+	before := MeasureLeft()
 	for i := range rounds {
 		c.round(i)
 	}
-	after := measure()
-	const few = 20 // come and go anyway; of what each connection left there would be more
-	if after.goroutines > before.goroutines+few || after.descriptors > before.descriptors+few || after.mappings > before.mappings+few {
-		t.Errorf("after %d connections %+v, before them %+v", rounds, after, before)
-	}
-	const each = 32 // bytes: less than anything that could be kept of a connection
-	if grown := int64(after.heap) - int64(before.heap); grown > int64(rounds)*each+1<<18 {
-		t.Errorf("%d connections left %d bytes", rounds, grown)
-	}
+	before.CheckLeft(t, rounds)
 }
 
 // churn is two hosts that keep connecting.
@@ -102,13 +94,14 @@ func (c *churn) round(i int) {
 	}
 }
 
-// left is what connections may leave behind.
-type left struct {
+// Left is what those who come and go may leave behind.
+type Left struct {
 	goroutines, descriptors, mappings int
 	heap                              uint64
 }
 
-func measure() left {
+// MeasureLeft measures what this process has. Only the caller does anything meanwhile.
+func MeasureLeft() Left {
 	for range 3 {
 		runtime.GC() // pools and finalizers take more than one
 	}
@@ -119,8 +112,22 @@ func measure() left {
 	if err := errors.Join(err, err2); err != nil {
 		panic(fmt.Sprintf("no /proc: %v", err))
 	}
-	return left{
+	return Left{
 		goroutines: runtime.NumGoroutine(), descriptors: len(fds),
 		mappings: strings.Count(string(maps), "\n"), heap: m.HeapAlloc,
+	}
+}
+
+// CheckLeft fails the test if there is more than before for any of so many rounds.
+func (before Left) CheckLeft(t *testing.T, rounds int) {
+	t.Helper()
+	after := MeasureLeft()
+	const few = 20 // come and go anyway; of what each round left there would be more
+	if after.goroutines > before.goroutines+few || after.descriptors > before.descriptors+few || after.mappings > before.mappings+few {
+		t.Errorf("after %d rounds %+v, before them %+v", rounds, after, before)
+	}
+	const each = 32 // bytes: less than anything that could be kept of one
+	if grown := int64(after.heap) - int64(before.heap); grown > int64(rounds)*each+1<<18 {
+		t.Errorf("%d rounds left %d bytes", rounds, grown)
 	}
 }

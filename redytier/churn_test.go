@@ -1,0 +1,110 @@
+package redytier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+
+	"github.com/redykv/redykv/internal/fabric/fabrictest"
+	"github.com/redykv/redykv/internal/fabric/transport/transporttest"
+)
+
+// churnRounds is how often something is made and ended over a transport.
+func churnRounds(transport string) int {
+	switch {
+	case testing.Short() || raceEnabled:
+		return 200
+	case transport == "tcp":
+		return 2_000
+	}
+	return 10_000
+}
+
+// Sessions come and go, with requests under way or without, and leave nothing at either
+// end: no memory, no region, no descriptor, no goroutine.
+func TestSessionChurn(t *testing.T) {
+	for _, transport := range transporttest.Names(t) {
+		for what, configuration := range map[string]Configuration{"one-sided": configurations[0], "batches": configurations[1]} {
+			t.Run(fmt.Sprintf("%s %s", transport, what), func(t *testing.T) {
+				c := newCluster(t, transport, 2, 1<<20)
+				cache := c.create(t, Config{Capacity: 1 << 16, RegionSize: 1 << 14, Configuration: configuration})
+				round := func(i int) {
+					s, err := cache.NewSession(4)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if i%4 != 0 { // or it was never used
+						buf := make([]byte, 100)
+						err = errors.Join(s.Write(buf, 0, 1), s.Read(buf, 1<<15, 2), s.Submit())
+					}
+					if i%4 == 1 { // or they are under way when it ends
+						err = errors.Join(err, s.Wait(t.Context()))
+					}
+					if err = errors.Join(err, s.Close()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for i := range 100 {
+					round(i)
+				}
+				rounds, before := churnRounds(transport), fabrictest.MeasureLeft()
+				for i := range rounds {
+					round(i)
+				}
+				before.CheckLeft(t, rounds)
+				if m := cache.Metrics(); m.Sessions != 1 || m.Errors != 0 { // its client thread's
+					t.Errorf("%+v", m)
+				}
+				if err := cache.Delete(t.Context()); err != nil {
+					t.Error(err)
+				}
+				c.nothingLeft(t)
+			})
+		}
+	}
+}
+
+// Caches come and go, and leave nothing, neither here nor with the server or the manager.
+func TestCacheChurn(t *testing.T) {
+	for _, transport := range transporttest.Names(t) {
+		t.Run(transport, func(t *testing.T) {
+			m := manageOver(t, transport, 0, 0)
+			node := m.announceOver(t, transport, managedRegions)
+			round := func(i int) {
+				cache, err := Create(t.Context(), m, Config{
+					Capacity: managedRegions * managedRegion, RegionSize: managedRegion, Transport: transport,
+					Configuration: configurations[i%2], Logger: slog.New(slog.DiscardHandler),
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if i%3 == 0 {
+					called := make(chan error, 1)
+					err = cache.Write(t.Context(), make([]byte, 100), 0, func(_ int, err error) { called <- err })
+					if err == nil {
+						err = <-called
+					}
+				}
+				if err = errors.Join(err, cache.Delete(context.Background())); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for i := range 50 {
+				round(i)
+			}
+			rounds, before := churnRounds(transport), fabrictest.MeasureLeft()
+			for i := range rounds {
+				round(i)
+			}
+			before.CheckLeft(t, rounds)
+			if vm := node.VM(); vm.Free != vm.Memory {
+				t.Errorf("%d of %d bytes free at the server", vm.Free, vm.Memory)
+			}
+			if r := m.known(t); len(r.GetCaches()) != 0 {
+				t.Errorf("%d caches at the manager", len(r.GetCaches()))
+			}
+		})
+	}
+}
