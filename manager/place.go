@@ -52,6 +52,7 @@ type part struct {
 // placement is a choice of VMs, and why.
 type placement struct {
 	parts    []part
+	filled   int // of parts, the first ones: on VMs that the cache uses already
 	config   *managerv1.Configuration
 	distance uint32
 	decision *managerv1.Decision
@@ -63,6 +64,7 @@ type placement struct {
 func place(d demand, present, pool []candidate, s supply) (placement, error) {
 	p := placement{config: d.config, distance: d.distance}
 	p.parts, d = d.fill(present)
+	p.filled = len(p.parts)
 	for i := range pool {
 		for _, part := range p.parts {
 			if part.vm == pool[i].vm {

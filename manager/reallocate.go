@@ -4,11 +4,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"slices"
 
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/manager/plan"
 )
 
 // reallocate serves Reallocate.
@@ -48,7 +51,7 @@ func (m *Manager) tryReallocate(ctx context.Context, req *managerv1.ReallocateRe
 	}
 	wake(m.taken)
 	m.counts.note(func(n *Metrics) { n.Reallocated++ })
-	answer.Configuration = d.config
+	answer.Configuration, answer.Whole = d.config, more.whole
 	m.opts.Logger.Info("cache reallocated", "cache", ca.id, "regions", d.regions, "shares", len(shares))
 	return answer, nil
 }
@@ -114,6 +117,7 @@ type addition struct {
 	shares   []*share
 	decision *managerv1.Decision // nil: nothing had to be chosen
 	client   *managerv1.Client   // that asked for it; nil: it said nothing of itself
+	whole    bool                // in the place of all that the cache has
 }
 
 // reserveMore places and reserves what a request asks for, as reserve does. The shares
@@ -125,12 +129,16 @@ func (c *catalog) reserveMore(req *managerv1.ReallocateRequest, configs map[int]
 			return nil, w.d, addition{}, err
 		}
 		p, err := w.place(req, configs, within)
+		whole := false
+		if instead, better := w.placeWhole(req, p, err, within); better {
+			p, whole, w.d.regions, err = instead, true, req.GetWhole(), nil
+		}
 		if err != nil {
 			return nil, w.d, addition{}, err
 		}
 		more, err := c.reserveWanted(req, w, p, newID)
 		if err != nil || more.shares != nil {
-			w.d.config = p.config
+			w.d.config, more.whole = p.config, whole
 			return w.ca, w.d, more, err
 		}
 	}
@@ -146,6 +154,10 @@ type want struct {
 	present []candidate
 	pool    []candidate
 	s       supply
+
+	settled bool        // the cache; if so, and if it may move as a whole:
+	price   plan.Price  // of what it has
+	apart   []candidate // pool without its VMs
 }
 
 // want looks at what there is.
@@ -175,10 +187,61 @@ func (c *catalog) want(req *managerv1.ReallocateRequest, configs map[int]*manage
 	if req.GetPreferPresent() {
 		present = ca.present(avoid)
 	}
-	return want{
+	if whole := req.GetWhole(); whole > maxRegions || whole > 0 && whole < d.regions {
+		return w, fmt.Errorf("%d regions in all, %d of them new: want %d to %d", whole, d.regions, d.regions, maxRegions)
+	}
+	w = want{
 		ca: ca, changes: ca.changes, d: d, avoid: avoid, present: present,
 		pool: c.pool(avoid, s.now), s: c.withWarm(s, d.transport, true),
-	}, nil
+	}
+	if req.GetWhole() > 0 && ca.settled() {
+		has := maps.Clone(avoid)
+		for _, s := range ca.shares {
+			has[s.vm.id] = true
+		}
+		w.settled, w.price, w.apart = true, total(ca.shares), c.pool(has, s.now)
+	}
+	return w, nil
+}
+
+// placeWhole chooses VMs for all of a cache that grows, instead of p for what it grows by
+// (R74). It returns false unless that saves enough, or there was nothing for p, err says why.
+func (w want) placeWhole(req *managerv1.ReallocateRequest, p placement, err error, within reach) (placement, bool) {
+	var short *CapacityError
+	if !w.settled || err != nil && !errors.As(err, &short) {
+		return placement{}, false
+	}
+	one := w
+	one.d.regions, one.present, one.pool = req.GetWhole(), nil, w.apart
+	instead, none := one.place(req, nil, within)
+	if none != nil {
+		return placement{}, false
+	}
+	stay, move := w.price+w.priceOf(p), one.priceOf(instead)
+	reason := fmt.Sprintf("all of the cache for %v, in the place of what it has and more for %v", move, stay)
+	switch {
+	case err != nil:
+		reason = "there is nothing to add to what the cache has"
+	case move >= stay || float64(move) > float64(stay)*(1-w.s.economy.MinSaving):
+		return placement{}, false
+	}
+	instead.decision = aboutMove(instead.decision, reason)
+	return instead, true
+}
+
+// priceOf is what a placement adds to the cache's price. A launched VM that the cache has
+// is paid already.
+func (w want) priceOf(p placement) plan.Price {
+	sum := plan.Price(p.decision.GetPriceMicros())
+	for _, part := range p.parts[:p.filled] {
+		if part.vm.launched {
+			continue
+		}
+		i := slices.IndexFunc(w.present, func(c candidate) bool { return c.vm == part.vm })
+		c := w.present[i]
+		sum += plan.Server{Memory: c.memory, Price: c.price}.Share(int(part.regions), w.d.regionSize)
+	}
+	return sum
 }
 
 // place chooses what is wanted.
@@ -220,7 +283,7 @@ func (c *catalog) reserveWanted(req *managerv1.ReallocateRequest, w want, p plac
 	c.warmUp(p.parts, w.s.region, w.d.transport)
 	d := w.d
 	d.config = p.config
-	return addition{c.grant(ca, d, p.parts, newID), p.decision, req.GetClient()}, nil
+	return addition{shares: c.grant(ca, d, p.parts, newID), decision: p.decision, client: req.GetClient()}, nil
 }
 
 // present lists the VMs that a cache uses, from the last one on, since it is at

@@ -103,7 +103,7 @@ type Config struct {
 	// answers again or the cache is deleted (A46). By default they end with
 	// ErrRegionUnavailable, as does what was under way when it was lost, whose outcome
 	// is unknown, under this option, too; and so do calls that wait when Reconfigure, or
-	// a Reshape to another SLO, replaces the client threads. A Device does without: its
+	// a Reshape that moves the whole cache, replaces the client threads. A Device does without: its
 	// log has the next tier. OnEvent must not wait for such a request.
 	WaitForLost bool
 	// RefuseBusy has Migrate, Reshape and Reconfigure return ErrBusy at once while

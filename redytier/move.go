@@ -158,7 +158,7 @@ func (c *Cache) migrate(ctx context.Context, vms []string, voluntary bool) error
 }
 
 // enlist gets further memory from the manager, connects to its servers, and gives
-// every session connections. If it fails, all of it is taken back.
+// every session connections. Where the request names the whole of the cache, it may be that. If it fails, all of it is taken back.
 func (c *Cache) enlist(ctx context.Context, req *managerv1.ReallocateRequest) (links []*link, configuration Configuration, err error) {
 	defer func() {
 		if err != nil {
@@ -176,7 +176,11 @@ func (c *Cache) enlist(ctx context.Context, req *managerv1.ReallocateRequest) (l
 	if err := errors.Join(configuration.Check(), c.cfg.Tuning.Check(configuration)); err != nil {
 		return nil, configuration, err
 	}
-	if err := checkShares(answer.Msg.Shares, int(req.Regions)); err != nil {
+	regions := req.Regions
+	if answer.Msg.Whole && req.Whole > 0 {
+		regions = req.Whole
+	}
+	if err := checkShares(answer.Msg.Shares, int(regions)); err != nil {
 		return nil, configuration, err
 	}
 	t := c.table.Load()

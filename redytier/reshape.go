@@ -13,7 +13,8 @@ var ErrFixed = errors.New("redytier: the cache of a device keeps its size")
 
 // Reshape changes the cache's capacity and SLO (R6). With the SLO that it has, the
 // cache grows or shrinks where it is: what is cut off is gone, what is added is
-// zeros (R71, R72). With another, the manager finds other VMs and another
+// zeros (R71, R72); if it grows, and all of it costs less elsewhere, as in one larger VM, it
+// moves there (R74). With another, the manager finds other VMs and another
 // configuration, and the regions move there (R70). Requests go on; sessions find the
 // new capacity with their next one, and what they have under way beyond it ends
 // with ErrOutOfRange at the latest. A Reshape that fails changes nothing (R76). It
@@ -88,7 +89,8 @@ func (c *Cache) giveBack(ctx context.Context) {
 	}
 }
 
-// grow adds zeros at the end: first those of the last region, then further regions.
+// grow adds zeros at the end: first those of the last region, then further regions. Where
+// it is cheaper to have all of them elsewhere, in one larger VM, the cache moves (R74).
 func (c *Cache) grow(ctx context.Context, capacity int64) error {
 	t := c.table.Load()
 	if err := c.clearEnd(ctx, min(capacity, int64(len(t.regions))<<t.shift)); err != nil {
@@ -98,9 +100,14 @@ func (c *Cache) grow(ctx context.Context, capacity int64) error {
 	var links []*link
 	if more > 0 {
 		var err error
-		links, _, err = c.enlist(ctx, &managerv1.ReallocateRequest{CacheId: c.id, Regions: uint32(more), PreferPresent: true, Client: c.cfg.client()})
+		links, _, err = c.enlist(ctx, &managerv1.ReallocateRequest{
+			CacheId: c.id, Regions: uint32(more), Whole: uint32(t.need(capacity)), PreferPresent: true, Client: c.cfg.client(),
+		})
 		if err != nil {
 			return err
+		}
+		if len(assign(t.need(capacity), links)) > more {
+			return c.moveTo(ctx, links, capacity, c.slo, t.configuration)
 		}
 	}
 	places := assign(more, links)
@@ -155,21 +162,27 @@ func (c *Cache) clearEnd(ctx context.Context, to int64) (err error) {
 	return errors.Join(err, p.close())
 }
 
-// moveAll moves the whole cache to VMs that meet another SLO. Until all of it is
-// there, the old VMs go on serving and every write goes to both (A38).
+// moveAll moves the whole cache to VMs that meet another SLO.
 func (c *Cache) moveAll(ctx context.Context, capacity int64, slo SLO) error {
 	t := c.table.Load()
+	if err := c.clearEnd(ctx, min(capacity, int64(len(t.regions))<<t.shift)); err != nil {
+		return err
+	}
 	links, configuration, err := c.enlist(ctx, &managerv1.ReallocateRequest{
 		CacheId: c.id, Regions: uint32(t.need(capacity)), Slo: slo.proto(), Client: c.cfg.client(),
 	})
 	if err != nil {
 		return err
 	}
+	return c.moveTo(ctx, links, capacity, slo, configuration)
+}
+
+// moveTo moves the whole cache over links, which have room for all of it. Until it is
+// there, the old VMs go on serving and every write goes to both (A38).
+func (c *Cache) moveTo(ctx context.Context, links []*link, capacity int64, slo SLO, configuration Configuration) error {
+	t := c.table.Load()
 	places := assign(t.need(capacity), links)
 	crew, err := c.clients.hire(configuration)
-	if err == nil {
-		err = c.clearEnd(ctx, min(capacity, int64(len(t.regions))<<t.shift))
-	}
 	if err == nil {
 		err = c.move(ctx, places[:min(len(places), len(t.regions))], (*table).mirrored)
 	}

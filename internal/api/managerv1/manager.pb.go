@@ -868,7 +868,11 @@ type ReallocateRequest struct {
 	Voluntary bool `protobuf:"varint,7,opt,name=voluntary,proto3" json:"voluntary,omitempty"`
 	// client is what to search by where no configuration is named: one for the slo, or
 	// the distances at which the cache's configuration meets its own. Unset: as it was.
-	Client        *Client `protobuf:"bytes,8,opt,name=client,proto3" json:"client,omitempty"`
+	Client *Client `protobuf:"bytes,8,opt,name=client,proto3" json:"client,omitempty"`
+	// whole is how many regions the cache will have with these, if it can move as well. The
+	// manager may then grant as many, on VMs that the cache does not use, in the place of
+	// all that it has, if it costs less that way (R74). 0: only what regions says.
+	Whole         uint32 `protobuf:"varint,9,opt,name=whole,proto3" json:"whole,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -959,10 +963,18 @@ func (x *ReallocateRequest) GetClient() *Client {
 	return nil
 }
 
+func (x *ReallocateRequest) GetWhole() uint32 {
+	if x != nil {
+		return x.Whole
+	}
+	return 0
+}
+
 type ReallocateResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Shares        []*VmShare             `protobuf:"bytes,1,rep,name=shares,proto3" json:"shares,omitempty"`
 	Configuration *Configuration         `protobuf:"bytes,2,opt,name=configuration,proto3" json:"configuration,omitempty"`
+	Whole         bool                   `protobuf:"varint,3,opt,name=whole,proto3" json:"whole,omitempty"` // the shares are for all regions: the cache moves there
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1009,6 +1021,13 @@ func (x *ReallocateResponse) GetConfiguration() *Configuration {
 		return x.Configuration
 	}
 	return nil
+}
+
+func (x *ReallocateResponse) GetWhole() bool {
+	if x != nil {
+		return x.Whole
+	}
+	return false
 }
 
 type SettleRequest struct {
@@ -3200,7 +3219,7 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\x05cores\x18\x04 \x01(\rR\x05cores\x12\x18\n" +
 	"\apending\x18\x05 \x01(\bR\apending\x12\x14\n" +
 	"\x05token\x18\x06 \x01(\tR\x05token\x12!\n" +
-	"\fprice_micros\x18\a \x01(\x03R\vpriceMicros\"\xcf\x02\n" +
+	"\fprice_micros\x18\a \x01(\x03R\vpriceMicros\"\xe5\x02\n" +
 	"\x11ReallocateRequest\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x18\n" +
 	"\aregions\x18\x02 \x01(\rR\aregions\x12(\n" +
@@ -3209,10 +3228,12 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\tavoid_vms\x18\x05 \x03(\tR\bavoidVms\x12%\n" +
 	"\x0eprefer_present\x18\x06 \x01(\bR\rpreferPresent\x12\x1c\n" +
 	"\tvoluntary\x18\a \x01(\bR\tvoluntary\x121\n" +
-	"\x06client\x18\b \x01(\v2\x19.redykv.manager.v1.ClientR\x06client\"\x90\x01\n" +
+	"\x06client\x18\b \x01(\v2\x19.redykv.manager.v1.ClientR\x06client\x12\x14\n" +
+	"\x05whole\x18\t \x01(\rR\x05whole\"\xa6\x01\n" +
 	"\x12ReallocateResponse\x122\n" +
 	"\x06shares\x18\x01 \x03(\v2\x1a.redykv.manager.v1.VmShareR\x06shares\x12F\n" +
-	"\rconfiguration\x18\x02 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\"\xad\x02\n" +
+	"\rconfiguration\x18\x02 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\x12\x14\n" +
+	"\x05whole\x18\x03 \x01(\bR\x05whole\"\xad\x02\n" +
 	"\rSettleRequest\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x1a\n" +
 	"\bcapacity\x18\x02 \x01(\x04R\bcapacity\x12(\n" +
