@@ -74,7 +74,7 @@ func sizes(t *testing.T, four float64) *managed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := vms.Market().SetPrice(menu.Kind{Type: "four", Distance: 1}, plan.Dollars(four)); err != nil {
+	if err := vms.Market().Change([]menu.Kind{{Type: "four", Distance: 1}}, menu.Change{Price: new(plan.Dollars(four))}); err != nil {
 		t.Fatal(err)
 	}
 	e, err := manager.Embed(t.Context(), manager.EmbedOptions{Allocator: vms, Economy: manager.Economy{Every: -1}, Logger: quiet})
