@@ -9,6 +9,7 @@ import (
 
 	"github.com/redykv/redykv/internal/fabric/fabrictest"
 	"github.com/redykv/redykv/internal/fabric/transport/transporttest"
+	"github.com/redykv/redykv/manager"
 )
 
 // churnRounds is how often something is made and ended over a transport.
@@ -70,7 +71,11 @@ func TestSessionChurn(t *testing.T) {
 func TestCacheChurn(t *testing.T) {
 	for _, transport := range transporttest.Names(t) {
 		t.Run(transport, func(t *testing.T) {
-			m := manageOver(t, transport, 0, 0)
+			vms, err := manager.NewInProcessAllocator(manager.InProcessOptions{Transport: transport, Logger: slog.New(slog.DiscardHandler)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := manageVMs(t, vms, transport, 0, 0)
 			node := m.announceOver(t, transport, managedRegions)
 			round := func(i int) {
 				cache, err := Create(t.Context(), m, Config{
