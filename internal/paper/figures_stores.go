@@ -24,6 +24,8 @@ const storeScaled = "Sizes keep the paper's proportions to the database (250 mil
 
 const storeBecause = "Client, cache server and file server share this machine's processors, and its disk is not the testbed's."
 
+const apartBecause = "The figures that are compared were measured minutes apart, and what else the machine did meanwhile did not fall on both alike; ratios to SSD and SMB are of one turn each. Redy's memory is this machine's, so that a read cache has less to save than beside a network."
+
 // throughput is a chart of million reads a second over something.
 func throughput(label string) []Chart {
 	return []Chart{
@@ -90,7 +92,7 @@ var storeTrials, storeFigures = func() (trials []Trial, figures []Figure) {
 	add(small("fig18b", ycsb.Zipfian, hotShare, 1), Figure{
 		Title: "YCSB, Zipf, 8 B values, 1 GB of local memory", Charts: throughput("threads"),
 		Claims: []Claim{
-			{Q: "Q49", Text: "one thread on Redy: more than with uniform reads (figure 18a)", Unit: "times", Ours: Ratio{mops(ycsb.Redy, 1), mopsOf("fig18a", ycsb.Redy, 1)}, Holds: AtLeast(1), Because: storeBecause},
+			{Q: "Q49", Text: "one thread on Redy: more than with uniform reads (figure 18a)", Unit: "times", Ours: Ratio{mops(ycsb.Redy, 1), mopsOf("fig18a", ycsb.Redy, 1)}, Holds: AtLeast(1), Because: apartBecause},
 			{Q: "Q49", Text: "and on SSD", Unit: "times", Ours: Ratio{mops(ycsb.SSD, 1), mopsOf("fig18a", ycsb.SSD, 1)}, Holds: AtLeast(1), Because: storeBecause},
 			{Q: "Q51", Text: "one thread: Redy over SSD: at least twice", Paper: 2, Unit: "times", Ours: times(ycsb.SSD, 1), Holds: AtLeast(2), Because: storeBecause},
 			{Q: "Q51", Text: "one thread: Redy over SMB: at least twice", Paper: 2, Unit: "times", Ours: times(ycsb.SMB, 1), Holds: AtLeast(2), Because: storeBecause},
@@ -102,7 +104,7 @@ var storeTrials, storeFigures = func() (trials []Trial, figures []Figure) {
 	add(small("fig18c", ycsb.Zipfian, hotShare, 0.1), Figure{
 		Title: "YCSB, Zipf, 8 B values, 0.1 GB of local memory", Charts: throughput("threads"),
 		Claims: []Claim{
-			{Q: "Q49", Text: "throughput on Redy is nearer to that of uniform reads than with 1 GB: by so much less", Unit: "of a factor e", Holds: AtLeast(0), Because: storeBecause,
+			{Q: "Q49", Text: "throughput on Redy is nearer to that of uniform reads than with 1 GB: by so much less", Unit: "of a factor e", Holds: AtLeast(0), Because: apartBecause,
 				Ours: Minus{Gap{mopsOf("fig18b", ycsb.Redy, 1), mopsOf("fig18a", ycsb.Redy, 1)}, Gap{mops(ycsb.Redy, 1), mopsOf("fig18a", ycsb.Redy, 1)}}},
 			{Q: "Q49", Text: "and so is its ratio to SSD", Unit: "of a factor e", Holds: AtLeast(0), Because: storeBecause,
 				Ours: Minus{Gap{ratioOf("fig18b", ycsb.SSD), ratioOf("fig18a", ycsb.SSD)}, Gap{ratioOf("", ycsb.SSD), ratioOf("fig18a", ycsb.SSD)}}},
