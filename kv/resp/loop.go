@@ -150,7 +150,7 @@ func (l *loop) wait() int {
 			n, err = unix.EpollWait(l.epoll, l.events[:], timeout)
 		}
 		switch {
-		case err != nil && err != unix.EINTR:
+		case err != nil && !errors.Is(err, unix.EINTR):
 			l.server.opts.Logger.Error("waiting for clients", "err", err)
 			return 0
 		case n > 0 || err == nil && !held:

@@ -86,7 +86,7 @@ func (l *loopConn) Read(b []byte) (int, error) {
 	}
 	n, err := readHeld(l.fd, b)
 	switch {
-	case err == unix.EAGAIN || err == unix.EINTR: // who waits is told again
+	case errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR): // who waits is told again
 		return 0, errWouldBlock
 	case err != nil:
 		return 0, os.NewSyscallError("read", err)
@@ -103,7 +103,7 @@ func (l *loopConn) Write(b []byte) (int, error) {
 	}
 	n, err := writeHeld(l.fd, b)
 	switch {
-	case err == unix.EAGAIN || err == unix.EINTR:
+	case errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR):
 		return 0, nil
 	case err != nil:
 		return 0, os.NewSyscallError("write", err)
