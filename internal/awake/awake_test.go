@@ -19,7 +19,7 @@ func TestWithTimeout(t *testing.T) {
 		if ctx.Err() != nil {
 			t.Errorf("too early: %v", context.Cause(ctx))
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		if err := context.Cause(ctx); !errors.Is(err, errSilent) {
 			t.Errorf("cause %v, want %v", err, errSilent)

@@ -86,8 +86,3 @@ func (b *Bench) leave(trial, what string, reason error) {
 
 // errLeftOut marks an error of a plan that has this machine as its cause.
 var errLeftOut = errors.New("cannot be measured here")
-
-// leftOutf is an error by which a trial is left out as a whole.
-func leftOutf(format string, args ...any) error {
-	return fmt.Errorf("%w: %w", errLeftOut, fmt.Errorf(format, args...))
-}
