@@ -115,7 +115,7 @@ func (in *inspector) file(name string) {
 		in.segment(name, number)
 	case sumFile:
 		if !in.present[number] && !in.below(number) {
-			in.problem(segmentName(number), "is missing, its checksums are there: put it back")
+			in.onlySums(number)
 		}
 	case metaFile:
 		in.meta(name)

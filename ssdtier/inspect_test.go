@@ -199,19 +199,24 @@ func TestInspectNotes(t *testing.T) {
 	wantFindings(t, "notes", r.Notes, "README: is nothing that belongs here", "meta.x.tmp: was being made")
 }
 
-// TestInspectNewSegment: a process that is killed while it makes a segment leaves an
-// empty file; one that is not the newest has lost what it had.
+// TestInspectNewSegment: a process that is killed while it makes a segment leaves a file
+// of checksums without any, or on a full disk an empty segment; one that is not the newest
+// has lost what it had.
 func TestInspectNewSegment(t *testing.T) {
 	d, _ := sickDirectory(t)
 	for _, tc := range []struct {
-		number  int64
+		file    string
+		data    []byte
 		problem []string
 		note    []string
 	}{
-		{4, nil, []string{segmentName(4) + ": was being made"}},
-		{6, []string{sumName(4) + ": is missing", segmentName(5) + ": is missing"}, []string{segmentName(6) + ": was being made"}},
+		{sumName(4) + tempSuffix, sumHeader(), nil, []string{"was being made"}},
+		{sumName(4), sumHeader(), nil, []string{segmentName(4) + ": was being made", "was being made"}},
+		{segmentName(4), nil, nil, []string{"was being made"}},
+		{segmentName(6), nil, []string{segmentName(5) + ": is missing"}, []string{"was being made", segmentName(6) + ": was being made"}},
+		{sumName(7), append(sumHeader(), 1), []string{segmentName(5) + ": is missing", segmentName(7) + ": is missing"}, []string{"was being made", segmentName(6) + ": was being made"}},
 	} {
-		if err := os.WriteFile(d.path(segmentName(tc.number)), nil, 0o666); err != nil {
+		if err := os.WriteFile(d.path(tc.file), tc.data, 0o666); err != nil {
 			t.Fatal(err)
 		}
 		r := inspect(t, d.Dir())

@@ -170,7 +170,7 @@ func (d *Device) openSegment(number int64, flags int) (*segment, error) {
 		return nil, fmt.Errorf("ssdtier: %w", err)
 	}
 	s := &segment{
-		d: d, number: number, file: f, fd: int(f.Fd()), newSums: flags&os.O_CREATE != 0,
+		d: d, number: number, file: f, fd: int(f.Fd()),
 		sums: newSumTable(d.opts.SegmentSize), sumPath: d.path(sumName(number)),
 	}
 	info, err := f.Stat()
@@ -178,7 +178,7 @@ func (d *Device) openSegment(number int64, flags int) (*segment, error) {
 		return nil, fmt.Errorf("ssdtier: %w", errors.Join(err, f.Close()))
 	}
 	s.reserved.end.Store(info.Size())
-	if !s.newSums {
+	if flags&os.O_CREATE == 0 {
 		s.written.Store(alignUp(info.Size(), sumUnit)) // until Start knows better
 	}
 	s.users.Store(1)
@@ -204,16 +204,18 @@ func (d *Device) segmentToWrite(number int64) (*segment, error) {
 		return s, nil
 	}
 	d.newFiles = true
+	sumsErr := d.makeSums(number)
 	d.spares.give(d.path(segmentName(number)))
 	var s *segment
 	err := d.withSpace(func() (err error) {
 		s, err = d.openSegment(number, os.O_CREATE)
 		return err
 	})
-	if err == nil {
-		s.makeSums()
+	if err != nil {
+		return nil, err
 	}
-	return s, err
+	s.newSums = sumsErr != nil // who stores the first sums tells why
+	return s, nil
 }
 
 // isWhole says whether the file has a segment's size.

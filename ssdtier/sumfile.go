@@ -127,21 +127,29 @@ func (s *segment) openSums() (*os.File, error) {
 	if err != nil || !s.newSums {
 		return f, err
 	}
-	header := make([]byte, sumPageSize)
-	copy(header, sumLine)
-	_, err = f.WriteAt(header, 0)
+	_, err = f.WriteAt(sumHeader(), 0)
 	s.newSums = err != nil
 	return f, err
 }
 
-// makeSums makes the file of sums of a new segment, so that one that is missing is known
-// to be lost. If it cannot, who stores the first sums tells why.
-func (s *segment) makeSums() {
-	if f, err := s.openSums(); f != nil {
-		if closeErr := f.Close(); err == nil && closeErr != nil {
-			s.newSums = true
-		}
+// makeSums makes the file of sums of a segment to come, whole and before that, so that a
+// segment without one is known to have lost it.
+func (d *Device) makeSums(number int64) error {
+	path := d.path(sumName(number))
+	err := os.WriteFile(path+tempSuffix, sumHeader(), 0o666)
+	if err == nil {
+		err = os.Rename(path+tempSuffix, path)
 	}
+	if err != nil {
+		_ = os.Remove(path + tempSuffix) // what is left of it takes space
+	}
+	return err
+}
+
+func sumHeader() []byte {
+	header := make([]byte, sumPageSize)
+	copy(header, sumLine)
+	return header
 }
 
 // sumsToStore is a page of sums as it was when changedSums copied it.

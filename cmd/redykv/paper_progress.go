@@ -26,7 +26,7 @@ const sayEvery = 10 * time.Second
 
 func newPaperProgress(w io.Writer) *paperProgress {
 	f, ok := w.(*os.File)
-	return &paperProgress{w: w, terminal: ok && term.IsTerminal(int(f.Fd()))}
+	return &paperProgress{w: w, terminal: ok && term.IsTerminal(int(f.Fd())), said: time.Now()}
 }
 
 // turn is told of every turn.
