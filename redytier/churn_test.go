@@ -23,6 +23,19 @@ func churnRounds(transport string) int {
 	return 10_000
 }
 
+// churn goes through the rounds of a transport, after some that do not count, and looks
+// at what they have left.
+func churn(t *testing.T, transport string, first int, round func(i int)) {
+	for i := range first {
+		round(i)
+	}
+	rounds, before := churnRounds(transport), fabrictest.MeasureLeft()
+	for i := range rounds {
+		round(i)
+	}
+	before.CheckLeft(t, rounds)
+}
+
 // Sessions come and go, with requests under way or without, and leave nothing at either
 // end: no memory, no region, no descriptor, no goroutine.
 func TestSessionChurn(t *testing.T) {
@@ -47,14 +60,7 @@ func TestSessionChurn(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				for i := range 100 {
-					round(i)
-				}
-				rounds, before := churnRounds(transport), fabrictest.MeasureLeft()
-				for i := range rounds {
-					round(i)
-				}
-				before.CheckLeft(t, rounds)
+				churn(t, transport, 100, round)
 				if m := cache.Metrics(); m.Sessions != 1 || m.Errors != 0 { // its client thread's
 					t.Errorf("%+v", m)
 				}
@@ -96,14 +102,7 @@ func TestCacheChurn(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for i := range 50 {
-				round(i)
-			}
-			rounds, before := churnRounds(transport), fabrictest.MeasureLeft()
-			for i := range rounds {
-				round(i)
-			}
-			before.CheckLeft(t, rounds)
+			churn(t, transport, 50, round)
 			if vm := node.VM(); vm.Free != vm.Memory {
 				t.Errorf("%d of %d bytes free at the server", vm.Free, vm.Memory)
 			}

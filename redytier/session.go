@@ -151,9 +151,9 @@ func (s *Session) outOfRange(n int, addr int64) error {
 	return fmt.Errorf("%w: %d bytes at %d of %d", ErrOutOfRange, n, addr, s.table.capacity)
 }
 
-// issue hands p to the connections, region by region, and what is large in pieces. What a full connection
-// does not take is kept until it has room; the session accepts nothing new
-// before, so that program order stands.
+// issue hands p to the connections, region by region, and what is large in pieces. What
+// a full connection does not take is kept until it has room; the session accepts nothing
+// new before, so that program order stands.
 func (s *Session) issue(p piece) {
 	for {
 		i := p.addr >> s.table.shift

@@ -109,20 +109,21 @@ func (d *Device) checkOrphans() error {
 // caller at a time for each name.
 func (d *Device) replaceFile(name string, data []byte) error {
 	path := d.path(name)
-	if err := d.withSpace(func() error { return writeAndRename(path, seal(data)) }); err != nil {
+	if err := d.withSpace(func() error { return writeAndRename(path, seal(data), true) }); err != nil {
 		return fmt.Errorf("ssdtier: %w", err)
 	}
 	return syncDir(d.dir)
 }
 
-// writeAndRename makes a file of another name, durably, and gives it its own.
-func writeAndRename(path string, file []byte) error {
+// writeAndRename makes a file of another name, durably if sync says so, and gives it its
+// own.
+func writeAndRename(path string, file []byte, sync bool) error {
 	f, err := os.Create(path + tempSuffix)
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(file)
-	if err == nil {
+	if err == nil && sync {
 		err = f.Sync()
 	}
 	err = errors.Join(err, f.Close())

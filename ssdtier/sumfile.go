@@ -135,15 +135,7 @@ func (s *segment) openSums() (*os.File, error) {
 // makeSums makes the file of sums of a segment to come, whole and before that, so that a
 // segment without one is known to have lost it.
 func (d *Device) makeSums(number int64) error {
-	path := d.path(sumName(number))
-	err := os.WriteFile(path+tempSuffix, sumHeader(), 0o666)
-	if err == nil {
-		err = os.Rename(path+tempSuffix, path)
-	}
-	if err != nil {
-		_ = os.Remove(path + tempSuffix) // what is left of it takes space
-	}
-	return err
+	return writeAndRename(d.path(sumName(number)), sumHeader(), false)
 }
 
 func sumHeader() []byte {
