@@ -66,7 +66,7 @@ func (c *Cache) newSession(depth int, wrap int64) (*Session, error) {
 
 // dial makes a connection of a generation for the session. Any goroutine.
 func (s *Session) dial(ctx context.Context, l *link, generation uint32) (*conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
+	ctx, cancel := awake.WithTimeout(ctx, controlTimeout, context.DeadlineExceeded)
 	defer cancel()
 	c := &conn{session: s, link: l, generation: generation}
 	if err := c.dial(ctx, len(s.ops)); err != nil {

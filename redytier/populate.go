@@ -32,7 +32,7 @@ type porter struct {
 
 // openPorter connects to a grant's server.
 func (c *Cache) openPorter(ctx context.Context, g *grant) (_ *porter, err error) {
-	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
+	ctx, cancel := awake.WithTimeout(ctx, controlTimeout, context.DeadlineExceeded)
 	defer cancel()
 	p := &porter{}
 	defer func() {
