@@ -17,7 +17,7 @@ func TestProbesAgree(t *testing.T) {
 	if !vectors {
 		t.Skip("this processor has no AVX2")
 	}
-	st := open(t, Options{Device: device.NewMemory(), KeySize: 8, ValueSize: 8, Memory: 64 << 10, Records: 10_000})
+	st := open(t, Options{Device: device.NewMemory(), KeySize: 8, ValueSize: 8, Memory: 128 << 10, Records: 10_000})
 	s := st.NewSession()
 	const keys = 10_000
 	want := map[uint64]bool{} // in memory and plain
