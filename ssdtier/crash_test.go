@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -35,10 +36,12 @@ func (c *crashed) files() map[string][]byte {
 	files := make(map[string][]byte)
 	for _, path := range paths {
 		data, err := os.ReadFile(path)
-		if err != nil {
+		switch {
+		case err == nil:
+			files[filepath.Base(path)] = data
+		case !errors.Is(err, fs.ErrNotExist) || filepath.Ext(path) != tempSuffix: // else it has got its name meanwhile
 			c.t.Fatal(err)
 		}
-		files[filepath.Base(path)] = data
 	}
 	return files
 }
