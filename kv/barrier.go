@@ -91,9 +91,11 @@ func (s *Session) commitPoint() CommitPoint {
 
 // exclusive runs f between the operations of all sessions: what was begun before
 // has its effect, a flight, or is begun anew afterwards. f takes microseconds. It
-// waits for the ends of those who hold locks, so that what they change is on one
-// side of the barrier.
+// waits for the ends of those who hold locks and of whole batches, so that what they
+// change is on one side of the barrier.
 func (st *Store) exclusive(f func()) {
+	st.wholes.Lock()
+	defer st.wholes.Unlock()
 	st.transactions.Lock()
 	defer st.transactions.Unlock()
 	st.epoch.Exclusive(f)

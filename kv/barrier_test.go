@@ -124,3 +124,48 @@ func TestCommitPointsAgreeWithTheLog(t *testing.T) {
 	wg.Wait()
 	closeAll(t, st)
 }
+
+// TestWholeBatchesAreCommittedWhole commits while sessions carry out batches whose
+// records are on their way from the device: each commit has them to a batch's end.
+func TestWholeBatchesAreCommittedWhole(t *testing.T) {
+	const sessions, keys, batch, commits = 3, 250, 20, 40
+	opts := small(device.NewFaulty(device.NewMemory(), device.FaultyOptions{Delay: 0.9, MaxDelay: 100}), 8, 8)
+	opts.Memory, opts.indexBits = 8<<10, 4
+	st := open(t, opts)
+	var stop atomic.Bool
+	var wg sync.WaitGroup
+	name := func(id uint64) string { return string(rune('a' + id)) }
+	for id := range uint64(sessions) {
+		s, err := st.NewNamedSession(name(id))
+		if err != nil {
+			t.Fatal(err)
+		}
+		wg.Go(func() {
+			defer closeAll(t, s)
+			ops := make([]Op, batch)
+			for n := uint64(0); !stop.Load(); {
+				for i := range ops {
+					ops[i] = Op{Kind: OpRMW, Key: key8(id<<32 | n%keys), Modify: add(1)}
+					n += 7
+				}
+				if err := s.DoWhole(ops); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for range commits {
+		if err := st.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for id := range uint64(sessions) {
+			if p, _ := st.CommitPoint(name(id)); p.Until%batch != 0 || len(p.Excluding) > 0 {
+				t.Errorf("session %d: commit point %+v in batches of %d", id, p, batch)
+			}
+		}
+	}
+	stop.Store(true)
+	wg.Wait()
+	closeAll(t, st)
+}

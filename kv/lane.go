@@ -283,6 +283,30 @@ func (s *Session) Do(ops []Op) error {
 	return s.batchErr
 }
 
+// DoWhole is Do for a batch that every commit and checkpoint has whole or not at all:
+// these wait for its end, and new ones like it for theirs. Where Do has operations whose
+// records are on the device, one may be committed that comes after another that is not
+// (see [CommitPoint]). Others see what the batch changes as with Do, one operation after
+// the other.
+func (s *Session) DoWhole(ops []Op) error {
+	if len(ops) == 1 || s.holds.adds != 0 || !change(ops) {
+		return s.Do(ops) // one operation is whole, and so is what Atomically does
+	}
+	s.store.wholes.RLock()
+	defer s.store.wholes.RUnlock()
+	return s.Do(ops)
+}
+
+// change says whether any of the operations does.
+func change(ops []Op) bool {
+	for i := range ops {
+		if ops[i].Kind.changes() {
+			return true
+		}
+	}
+	return false
+}
+
 // Submit starts an operation, which Poll hands back when it is complete.
 // ErrQueueFull: QueueDepth operations are under way or waiting to be polled; op
 // was not started. It was if Submit panics, as the Modifier of an operation before

@@ -32,6 +32,7 @@ type Store struct {
 
 	locks        locks
 	transactions sync.RWMutex // held by who holds locks, and exclusively by barriers
+	wholes       sync.RWMutex // the same, before transactions: held by DoWhole
 
 	census     *census // nil: keys are not counted
 	compaction compactionCounts

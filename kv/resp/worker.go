@@ -52,10 +52,11 @@ func newWorker(p *pool) *worker {
 	}
 }
 
-// run carries the batch out. An error says that the session is of no use any
-// more; those of operations are in the operations.
+// run carries the batch out, whole: of a connection's writes, the first ones survive a
+// crash. An error says that the session is of no use any more; those of operations are in
+// the operations.
 func (w *worker) run() error {
-	err := w.session.Do(w.ops)
+	err := w.session.DoWhole(w.ops)
 	if err == nil {
 		return nil
 	}
