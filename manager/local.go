@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redykv/redykv/internal/affinity"
 	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/manager/menu"
 	"github.com/redykv/redykv/server"
@@ -49,6 +50,9 @@ type LocalOptions struct {
 	State string
 	// Pinning is that of the servers' threads, as in [server.Options].
 	Pinning server.Pinning
+	// CPUs are the processors that the servers may run on; only Linux can. Default: those
+	// of this process.
+	CPUs []int
 	// Logger receives what an operator should know, and what the cache servers
 	// write to their standard error. Default: slog.Default().
 	Logger *slog.Logger
@@ -64,7 +68,8 @@ type LocalAllocator struct {
 	// starts carries processes to the starter, and comes back on their own
 	// channels. A child is killed when the thread that started it ends, and Go's
 	// threads may end with a goroutine that is locked to one; so all children
-	// are started by one thread, which lives as long as the allocator.
+	// are started by one thread, which lives as long as the allocator. They
+	// inherit its processors.
 	starts  chan start
 	quit    chan struct{}  // closed by Close: the starter ends
 	running sync.WaitGroup // the starter, and one waiter for each process
@@ -143,8 +148,12 @@ func NewLocalAllocator(opts LocalOptions) (*LocalAllocator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("local allocator: %w", err)
 	}
+	confined := make(chan error, 1)
 	a.running.Add(1)
-	go a.startLoop()
+	go a.startLoop(confined)
+	if err := <-confined; err != nil {
+		return nil, fmt.Errorf("local allocator: %w", errors.Join(err, a.Close()))
+	}
 	return a, nil
 }
 
@@ -226,9 +235,7 @@ func (a *LocalAllocator) startChild(spec VMSpec, args []string) (*process, error
 	if err != nil {
 		return nil, err
 	}
-	s := start{cmd: cmd, err: make(chan error, 1)}
-	a.starts <- s // the starter runs until Close, which waits for mu
-	if err := <-s.err; err != nil {
+	if err := a.start(cmd); err != nil {
 		return nil, err
 	}
 	return &process{
@@ -240,6 +247,14 @@ func (a *LocalAllocator) startChild(spec VMSpec, args []string) (*process, error
 			return because(err, output.last()), true
 		},
 	}, nil
+}
+
+// start has the starter start a process. Called under mu, so the starter runs: Close
+// waits for mu.
+func (a *LocalAllocator) start(cmd *exec.Cmd) error {
+	s := start{cmd: cmd, err: make(chan error, 1)}
+	a.starts <- s
+	return <-s.err
 }
 
 func ignoreDone(err error) error {
@@ -261,11 +276,21 @@ func because(err error, line string) string {
 	return reason
 }
 
-// startLoop is the starter: see starts.
-func (a *LocalAllocator) startLoop() {
+// startLoop is the starter: see starts. It says whether its thread has the processors
+// that it should have.
+func (a *LocalAllocator) startLoop(confined chan<- error) {
 	defer a.running.Done()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	if len(a.opts.CPUs) > 0 {
+		undo, err := affinity.ConfineThread(a.opts.CPUs)
+		if err != nil {
+			confined <- err
+			return
+		}
+		defer undo()
+	}
+	close(confined)
 	for {
 		select {
 		case s := <-a.starts:

@@ -63,7 +63,7 @@ func (a *LocalAllocator) startDetached(spec VMSpec, args []string) (_ *process, 
 	cmd.Env = append(os.Environ(), a.manager().Access(spec.ID).env()...)
 	cmd.Stderr = log
 	detach(cmd)
-	if err := cmd.Start(); err != nil {
+	if err := a.start(cmd); err != nil {
 		return nil, err
 	}
 	h, err := openProcess(cmd.Process.Pid)

@@ -167,7 +167,7 @@ func (f *benchCacheFlags) measure(cmd *cobra.Command) (report *cachebench.Report
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	mgr, end, err := startCacheManager(cmd, f.spec.Transport, f.connect, f.pinning, manager.EmbedOptions{Logger: log})
+	mgr, end, err := startCacheManager(cmd, f.connect, cachebench.Servers{Transport: f.spec.Transport, Pinning: f.pinning}, manager.EmbedOptions{Logger: log})
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/redytier"
-	"github.com/redykv/redykv/server"
 )
 
 // benchMigrateFlags are the flags of bench migrate.
@@ -99,7 +98,7 @@ func (f *benchMigrateFlags) run(cmd *cobra.Command) (err error) {
 		}
 		defer out.discard()
 	}
-	mgr, end, err := startCacheManager(cmd, f.cache.spec.Transport, f.cache.connect, server.PinAuto, manager.EmbedOptions{Logger: log})
+	mgr, end, err := startCacheManager(cmd, f.cache.connect, cachebench.Servers{Transport: f.cache.spec.Transport}, manager.EmbedOptions{Logger: log})
 	if err != nil {
 		return err
 	}

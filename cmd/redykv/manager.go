@@ -40,6 +40,7 @@ type managerFlags struct {
 	moved     bool
 	metrics   string
 	pinning   server.Pinning
+	cpus      affinity.CPUs
 	tls       tlsFlags
 	menu      menuFlags
 	guard     guardFlags
@@ -88,6 +89,7 @@ or --manager-token.`,
 	flags.Var(&f.vmMemory, "vm-memory", "most memory of one local server; larger caches get several (default: no limit)")
 	flags.Var(&f.rate, "migration-rate", "bytes a second that leave a VM which is reclaimed, until caches have measured it: by it spot VMs are chosen (default: what a short measurement says, with a menu that has spot VMs)")
 	flags.Var(&f.pinning, "pinning", "whether threads of local servers stay on one processor each: "+affinity.Modes())
+	flags.Var(&f.cpus, "cpus", "processors that local servers may run on, such as 1 or 4-7,12, so that those of clients can be others; Linux only (default: those of the manager)")
 	flags.DurationVar(&f.heartbeat, "heartbeat", time.Second, "how often servers have to call")
 	flags.DurationVar(&f.silence, "silence", 0, "how long a server may stay silent before it is taken for failed (default: 5 heartbeats)")
 	flags.DurationVar(&f.lease, "lease", 30*time.Second, "how long a cache lives that its client does not renew; 0: until it is deallocated")
@@ -126,6 +128,8 @@ func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 		return opts, usagef("--memory and --vm-memory are for --allocator local: registered servers state their own memory")
 	case f.allocator == "static" && f.pinning != server.PinAuto:
 		return opts, usagef("--pinning is for --allocator local: registered servers have a flag of their own")
+	case f.allocator == "static" && len(f.cpus) > 0:
+		return opts, usagef("--cpus is for --allocator local: registered servers run where they were started")
 	case f.allocator == "static" && f.menu.menu != "":
 		return opts, usagef("--menu is for --allocator local: registered servers state their own price")
 	case f.tls != (tlsFlags{}) && f.allocator == "local" && f.transport != "tcp":
@@ -159,7 +163,7 @@ func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 	if err := f.guard.apply(&opts, f.allocator == "local", log); err != nil {
 		return opts, err
 	}
-	local := manager.LocalOptions{Transport: f.transport, Memory: uint64(f.memory), State: f.state, Pinning: f.pinning, Logger: log}
+	local := manager.LocalOptions{Transport: f.transport, Memory: uint64(f.memory), State: f.state, Pinning: f.pinning, CPUs: f.cpus, Logger: log}
 	if err := f.menu.options(&opts, &local, log); err != nil {
 		return opts, err
 	}

@@ -23,7 +23,6 @@ import (
 	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/manager/model"
 	"github.com/redykv/redykv/redytier"
-	"github.com/redykv/redykv/server"
 	"github.com/redykv/redykv/ycsb"
 )
 
@@ -61,8 +60,9 @@ Every configuration is written to the file as soon as it is measured. A build th
 interrupted goes on with --resume.
 
 A manager runs in this process and starts the cache's server as a process of its own
-(over mem: in this one), unless --connect names a manager. The machine should have
-nothing else to do meanwhile.`,
+(over mem: in this one), unless --connect names a manager. Over tcp, client and server
+have processors of their own (--apart): where the kernel may put them on one or on two,
+what is measured is how it decides. The machine should have nothing else to do meanwhile.`,
 		Example: `  redykv model build --transport shm --net rdma --records 8,64,1KiB --out model.json
   redykv model build --transport tcp --distances 1,3 --out model.json --resume --connect http://manager:7070`,
 		Args: usageArgs(cobra.NoArgs),
@@ -79,6 +79,7 @@ nothing else to do meanwhile.`,
 	flags.DurationVar(&f.spec.PerPoint, "duration-per-point", time.Second, "time for each configuration, its reads, writes and repeats together")
 	flags.IntVar(&f.spec.Repeats, "repeats", modelbench.DefaultRepeats, "measurements of each configuration, of which the second fastest counts")
 	flags.StringVar(&f.idle, "idle", "", "what a thread does that has nothing to do: "+fabricbench.Names(fabricbench.Idles)+" (default wait on tcp, otherwise poll)")
+	flags.BoolVar(&f.spec.Apart, "apart", false, "keep client and server to different processors, half of this machine's each, as if they were two machines (default: over tcp, or with --idle wait, where it is possible)")
 	flags.Var(&f.capacity, "capacity", "size of the cache that is measured")
 	flags.StringVar(&f.connect, "connect", "", "`URL` of a manager that finds the memory")
 	flags.StringVar(&f.out, "out", "", "`file` for the model")
@@ -102,6 +103,14 @@ func (f *modelBuildFlags) parse(cmd *cobra.Command) (err error) {
 	s.Capacity = int64(f.capacity)
 	if f.connect == "" && !cmd.Flags().Changed("threads") {
 		s.Threads = runtime.NumCPU()
+	}
+	switch {
+	case !cmd.Flags().Changed("apart"):
+		s.Apart = f.connect == "" && modelbench.DefaultApart(s.Transport, s.Idle, s.ClientCores)
+	case s.Apart && f.connect != "":
+		return errors.New("--apart: the servers of --connect are not this command's")
+	case s.Apart && s.Transport == mem.Name:
+		return errors.New("--apart: mem stays within a process")
 	}
 	return s.Check()
 }
@@ -139,7 +148,7 @@ func (f *modelBuildFlags) run(cmd *cobra.Command) (err error) {
 		}
 	}
 	f.spec.Log = f.log.logger(cmd)
-	mgr, end, err := startCacheManager(cmd, f.spec.Transport, f.connect, server.PinAuto, manager.EmbedOptions{Logger: f.spec.Log})
+	mgr, end, err := startCacheManager(cmd, f.connect, cachebench.Servers{Transport: f.spec.Transport, Apart: f.spec.Apart}, manager.EmbedOptions{Logger: f.spec.Log})
 	if err != nil {
 		return err
 	}
@@ -170,15 +179,14 @@ func fileExists(path string) bool {
 	return err == nil
 }
 
-// startCacheManager is the manager that was named, or a new one that starts caches'
-// servers as processes, or over mem in this one, with their threads pinned as pinning
-// says, and is otherwise as opts say; end ends that.
-func startCacheManager(cmd *cobra.Command, name, connect string, pinning server.Pinning, opts manager.EmbedOptions) (mgr redytier.Manager, end func() error, err error) {
+// startCacheManager is the manager that was named, or a new one over servers that is
+// otherwise as opts say; end ends that.
+func startCacheManager(cmd *cobra.Command, connect string, servers cachebench.Servers, opts manager.EmbedOptions) (mgr redytier.Manager, end func() error, err error) {
 	if connect != "" {
 		mgr, err := accessFlags{}.dial(connect)
 		return mgr, func() error { return nil }, err
 	}
-	m, err := cachebench.StartManager(cmd.Context(), name, nil, nil, pinning, opts)
+	m, err := cachebench.StartManager(cmd.Context(), servers, opts)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -240,6 +248,9 @@ func printModel(out io.Writer, m *model.Model) error {
 	p := m.Provenance
 	fmt.Fprintf(out, "transport: %s, network model: %s\n", p.Transport, p.Network)
 	fmt.Fprintf(out, "machine: %v\n", p.Host)
+	if p.Apart {
+		fmt.Fprintln(out, "clients and servers shared it, but none of its processors")
+	}
 	fmt.Fprintf(out, "measured: from %s on, by revision %s\n\n", p.Date.Format(time.DateTime), p.Revision)
 	return modelbench.WriteSummary(out, m)
 }

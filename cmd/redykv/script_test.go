@@ -22,6 +22,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/redykv/redykv/internal/affinity"
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/manager"
@@ -82,6 +83,10 @@ func TestScript(t *testing.T) {
 			return nil
 		},
 		Condition: func(cond string) (bool, error) {
+			if cond == "halves" { // of this process's processors
+				_, _, err := affinity.Halves()
+				return err == nil, nil
+			}
 			name, ok := strings.CutPrefix(cond, "transport:")
 			if !ok {
 				return false, fmt.Errorf("unknown condition %q", cond)

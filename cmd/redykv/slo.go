@@ -9,13 +9,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/redykv/redykv/internal/cachebench"
 	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/internal/fabricbench"
 	"github.com/redykv/redykv/internal/modelbench"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/manager/model"
-	"github.com/redykv/redykv/server"
 )
 
 func newSLOCmd() *cobra.Command {
@@ -46,7 +46,8 @@ predicted and measured; and how many SLOs were kept, the cores that they took, a
 time of the searches.
 
 A manager runs in this process and starts each cache's server as a process of its own
-(over mem: in this one). The machine should have nothing else to do meanwhile, and be of
+(over mem: in this one), on processors of its own if the model was measured so (redykv
+model build --apart). The machine should have nothing else to do meanwhile, and be of
 the kind that the model was measured on.`,
 		Example: "  redykv slo check --model model.json --record 64 --json slo.json",
 		Args:    usageArgs(cobra.NoArgs),
@@ -99,12 +100,15 @@ func (f *sloCheckFlags) run(cmd *cobra.Command) (err error) {
 		}
 		defer out.discard()
 	}
-	mgr, end, err := startCacheManager(cmd, s.Transport, "", server.PinAuto, opts)
+	models := append(slices.Clone(opts.Models), model.Shipped()...)
+	if s.Apart, err = modelbench.Apart(models, *s); err != nil {
+		return err
+	}
+	mgr, end, err := startCacheManager(cmd, "", cachebench.Servers{Transport: s.Transport, Apart: s.Apart}, opts)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, end()) }()
-	models := append(slices.Clone(opts.Models), model.Shipped()...)
 	report, err := modelbench.Check(cmd.Context(), mgr, models, *s, newProgress(cmd.ErrOrStderr()))
 	if err != nil {
 		return plainly(cmd.Context(), err)

@@ -5,6 +5,11 @@
 // that spin on processors of their own, and costs where processors are few and
 // shared; so by itself a [Set] pins only where there is more than one node and
 // enough processors.
+//
+// Processes that wake each other are another matter: whether the kernel has them take
+// turns on one processor or wakes them on two, which may have halted, changes how long a
+// message takes by a factor of two, and it may change its mind at any time. [Confine]
+// keeps a whole process to some processors, and [Halves] gives two processes some each.
 package affinity
 
 import (
@@ -129,6 +134,16 @@ func (s *Set) Pin() (unpin func(), err error) {
 		undo()
 		s.give(i)
 	}, nil
+}
+
+// ConfineThread locks the calling goroutine to its thread, and keeps that, and the
+// processes that it starts, to some processors. The same goroutine calls undo, once, as
+// that of Pin.
+func ConfineThread(cpus []int) (undo func(), err error) {
+	if undo, err = pin(cpus...); err != nil {
+		return nil, fmt.Errorf("affinity: keep a thread to processors %v: %w", cpus, err)
+	}
+	return undo, nil
 }
 
 func (s *Set) take() int {

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 )
@@ -187,5 +188,49 @@ func TestModes(t *testing.T) {
 	m := Never
 	if err := m.Set("sometimes"); err == nil || m != Never {
 		t.Errorf("sometimes is %v, %v", m, err)
+	}
+}
+
+// Halves share no core but the one in the middle, however the system counts its
+// processors.
+func TestHalves(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		siblings      []string // by processor
+		allowed       []int
+		first, second []int
+	}{
+		{"no cores told", nil, []int{0, 1, 2, 3}, []int{0, 1}, []int{2, 3}},
+		{"an odd number", nil, []int{0, 1, 2}, []int{0, 1}, []int{2}},
+		{"neighbours share", []string{"0-1", "0-1", "2-3", "2-3"}, []int{0, 1, 2, 3}, []int{0, 1}, []int{2, 3}},
+		{"halves share", []string{"0,2", "1,3", "0,2", "1,3"}, []int{0, 1, 2, 3}, []int{0, 2}, []int{1, 3}},
+		{"some of them", []string{"0,3", "1,4", "2,5", "0,3", "1,4", "2,5"}, []int{1, 2, 4, 5}, []int{1, 4}, []int{2, 5}},
+		{"nonsense", []string{"?", "\n"}, []int{0, 1}, []int{0}, []int{1}},
+	} {
+		root := t.TempDir()
+		for cpu, list := range c.siblings {
+			dir := filepath.Join(root, "cpu"+strconv.Itoa(cpu), "topology")
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, "thread_siblings_list"), []byte(list), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if first, second := halves(root, c.allowed); !slices.Equal(first, c.first) || !slices.Equal(second, c.second) {
+			t.Errorf("%s: %v and %v, want %v and %v", c.name, first, second, c.first, c.second)
+		}
+	}
+}
+
+func TestCPUsAreAFlag(t *testing.T) {
+	var c CPUs
+	if err := c.Set("4-6,12"); err != nil || c.String() != "4,5,6,12" {
+		t.Errorf("%v, %v", c, err)
+	}
+	for _, bad := range []string{"", "a", "2-1", "-1"} {
+		if err := c.Set(bad); err == nil || c.String() != "4,5,6,12" {
+			t.Errorf("%q is %v, %v", bad, c, err)
+		}
 	}
 }

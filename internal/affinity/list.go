@@ -1,6 +1,7 @@
 package affinity
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,6 +15,31 @@ type node struct {
 	id   int
 	cpus []int
 }
+
+// CPUs are numbers of processors. It is a flag's value.
+type CPUs []int
+
+// String is the list as the kernel prints it, without ranges.
+func (c CPUs) String() string {
+	var parts []string
+	for _, cpu := range c {
+		parts = append(parts, strconv.Itoa(cpu))
+	}
+	return strings.Join(parts, ",")
+}
+
+// Set reads a list such as 1 or 4-7,12.
+func (c *CPUs) Set(list string) error {
+	cpus, err := parseList(list)
+	if err != nil || len(cpus) == 0 {
+		return errors.New("want processors such as 1 or 4-7,12")
+	}
+	*c = cpus
+	return nil
+}
+
+// Type is what flags call a value.
+func (c CPUs) Type() string { return "processors" }
 
 // maxCPU bounds the processors' numbers that are believed.
 const maxCPU = 1 << 16

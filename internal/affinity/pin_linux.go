@@ -32,14 +32,14 @@ func currentCPU() int {
 	return int(cpu)
 }
 
-// pin locks the goroutine to its thread and that to a processor.
-func pin(cpu int) (undo func(), err error) {
+// pin locks the goroutine to its thread and that to processors.
+func pin(cpus ...int) (undo func(), err error) {
 	runtime.LockOSThread()
-	var before, one unix.CPUSet
+	var before unix.CPUSet
 	err = unix.SchedGetaffinity(0, &before)
 	if err == nil {
-		one.Set(cpu)
-		err = unix.SchedSetaffinity(0, &one)
+		mask := setOf(cpus)
+		err = unix.SchedSetaffinity(0, &mask)
 	}
 	if err != nil {
 		runtime.UnlockOSThread()
@@ -50,4 +50,11 @@ func pin(cpu int) (undo func(), err error) {
 			runtime.UnlockOSThread()
 		}
 	}, nil
+}
+
+func setOf(cpus []int) (mask unix.CPUSet) {
+	for _, cpu := range cpus {
+		mask.Set(cpu)
+	}
+	return mask
 }

@@ -8,4 +8,4 @@ func allowedCPUs() ([]int, error) { return nil, errors.ErrUnsupported }
 
 func currentCPU() int { return -1 }
 
-func pin(int) (func(), error) { return nil, errors.ErrUnsupported }
+func pin(...int) (func(), error) { return nil, errors.ErrUnsupported }

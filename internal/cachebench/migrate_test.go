@@ -9,7 +9,6 @@ import (
 	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/manager/menu"
 	"github.com/redykv/redykv/redytier"
-	"github.com/redykv/redykv/server"
 )
 
 func migrateSpec() MigrateSpec {
@@ -55,9 +54,9 @@ func TestMigrations(t *testing.T) {
 // Some of the regions move, each from a VM of its own, under an offered load: what is
 // not held keeps its rate.
 func TestSomeMove(t *testing.T) {
-	m, err := StartManager(t.Context(), "mem", nil, &menu.Menu{Version: menu.Version, Types: []menu.Type{{
+	m, err := StartManager(t.Context(), Servers{Transport: "mem", Menu: &menu.Menu{Version: menu.Version, Types: []menu.Type{{
 		Name: "one", Memory: MinCapacity, Cores: 1, Sold: []menu.Sold{{CloudRegion: "here", Distance: 1, Price: 1}},
-	}}}, server.PinAuto, manager.EmbedOptions{Logger: slog.New(slog.DiscardHandler)})
+	}}}}, manager.EmbedOptions{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,17 +25,25 @@ type BuildSpec struct {
 	ClientCores int    // C: most client threads
 	QueueDepth  int    // Q: most batches in flight on a connection
 	Threads     int    // most client and server threads together; 0: any number
-	Capacity    int64  // bytes of the cache that is measured
-	Idle        fabricbench.Idle
-	PerPoint    time.Duration // for reads and writes of one configuration, all repeats
-	Repeats     int           // of which the second fastest counts: of three, the median (A22)
-	Log         *slog.Logger
+	// Apart says that clients and servers share this machine, but none of its processors:
+	// who makes the manager sees to that.
+	Apart    bool
+	Capacity int64 // bytes of the cache that is measured
+	Idle     fabricbench.Idle
+	PerPoint time.Duration // for reads and writes of one configuration, all repeats
+	Repeats  int           // of which the second fastest counts: of three, the median (A22)
+	Log      *slog.Logger
 }
 
 // Check refuses what makes no sense, in words for who asked for it.
 func (s *BuildSpec) Check() error {
 	if err := s.measuring().check(); err != nil {
 		return err
+	}
+	if s.Apart {
+		if err := checkApart(s.ClientCores); err != nil {
+			return err
+		}
 	}
 	if len(s.Distances) == 0 || len(s.RecordSizes) == 0 {
 		return errors.New("no distances or record sizes to measure")
@@ -93,7 +101,7 @@ func (s *BuildSpec) Provenance() model.Provenance {
 	}
 	return model.Provenance{
 		Transport: s.Transport, Network: network, Host: model.ThisHost(),
-		Date: time.Now().UTC().Truncate(time.Second), Revision: machine.Revision(),
+		Date: time.Now().UTC().Truncate(time.Second), Revision: machine.Revision(), Apart: s.Apart,
 	}
 }
 
@@ -105,9 +113,8 @@ func Build(ctx context.Context, mgr redytier.Manager, m *model.Model, spec Build
 		return fmt.Errorf("modelbench: %w", err)
 	}
 	was, is := m.Provenance, spec.Provenance()
-	if was.Transport != is.Transport || was.Network != is.Network || !was.Host.Same(is.Host) {
-		return fmt.Errorf("modelbench: the model is of transport %s, network %s, on %v: it does not go on with transport %s, network %s, on %v",
-			was.Transport, was.Network, was.Host, is.Transport, is.Network, is.Host)
+	if was.Transport != is.Transport || was.Network != is.Network || !was.Host.Same(is.Host) || was.Apart != is.Apart {
+		return fmt.Errorf("modelbench: the model is of %v: it does not go on with %v", was, is)
 	}
 	if progress == nil {
 		progress = ycsb.NoProgress{}

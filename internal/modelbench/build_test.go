@@ -77,6 +77,11 @@ func TestBuild(t *testing.T) {
 	if err := Build(t.Context(), mgr, m, again, nil, nil); err == nil || !strings.Contains(err.Error(), "transport mem") {
 		t.Errorf("another transport goes on with it: %v", err)
 	}
+	m.Provenance.Apart = true // though nothing over mem can be
+	if err := Build(t.Context(), mgr, m, spec, nil, nil); err == nil || !strings.Contains(err.Error(), "clients and servers apart: it does not go on") {
+		t.Errorf("clients and servers on the same processors go on with it: %v", err)
+	}
+	m.Provenance.Apart = false
 	if err := Build(t.Context(), mgr, m, spec, func() error { return m.Save(path) }, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -149,6 +154,7 @@ func TestBuildSpecCheck(t *testing.T) {
 		"capacity":     func(s *BuildSpec) { s.Capacity = 1 },
 		"repeats":      func(s *BuildSpec) { s.Repeats = 2 },
 		"time":         func(s *BuildSpec) { s.PerPoint = time.Millisecond },
+		"apart":        func(s *BuildSpec) { s.Apart, s.ClientCores = true, 1000 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := buildSpec()

@@ -26,6 +26,7 @@ type CheckSpec struct {
 	Count      int
 	Seed       uint64
 	Margin     float64 // the manager's
+	Apart      bool    // as in BuildSpec, and as the model was measured: see Apart
 	Capacity   int64   // bytes of each cache
 	Idle       fabricbench.Idle
 	Duration   time.Duration // of each measurement, reads and writes and all repeats
@@ -82,14 +83,9 @@ func Check(ctx context.Context, mgr redytier.Manager, models []*model.Model, spe
 	if err != nil {
 		return nil, err
 	}
-	network, err := fabric.ParseNetwork(spec.Net)
+	query, err := spec.query()
 	if err != nil {
-		return nil, fmt.Errorf("modelbench: %w", err)
-	}
-	spec.Net = network.String()
-	query := model.Query{
-		Margin: spec.Margin, RecordSize: spec.RecordSize, Transport: spec.Transport, ClientCores: runtime.NumCPU(),
-		Network: func(distance int) string { return network.At(distance).String() },
+		return nil, err
 	}
 	least, most, leaves, err := library.Extent(query)
 	if err != nil {
@@ -122,6 +118,36 @@ func Check(ctx context.Context, mgr redytier.Manager, models []*model.Model, spe
 		progress.Add(1)
 	}
 	return report, nil
+}
+
+// query is what is asked of a library, without an SLO. It puts the name of the network
+// into its usual form.
+func (s *CheckSpec) query() (model.Query, error) {
+	network, err := fabric.ParseNetwork(s.Net)
+	if err != nil {
+		return model.Query{}, fmt.Errorf("modelbench: %w", err)
+	}
+	s.Net = network.String()
+	return model.Query{
+		Margin: s.Margin, RecordSize: s.RecordSize, Transport: s.Transport, ClientCores: runtime.NumCPU(),
+		Network: func(distance int) string { return network.At(distance).String() },
+	}, nil
+}
+
+// Apart says whether the model that a check would be answered by was measured with
+// clients and servers apart: then the check has to be, too. Where there is no such
+// model, Check will say so.
+func Apart(models []*model.Model, spec CheckSpec) (bool, error) {
+	query, err := spec.query()
+	if err != nil {
+		return false, err
+	}
+	library, err := model.NewLibrary(models...)
+	if err != nil {
+		return false, err
+	}
+	from, _ := library.Source(query, 1)
+	return from.Apart, nil
 }
 
 // drawSLO draws an SLO between the least and the most of what was measured, as far as

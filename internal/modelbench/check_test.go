@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/redykv/redykv/internal/affinity"
 	"github.com/redykv/redykv/internal/bench"
 	"github.com/redykv/redykv/internal/cachebench"
 	"github.com/redykv/redykv/internal/fabricbench"
@@ -123,6 +124,43 @@ func TestCheckOfAnotherManager(t *testing.T) {
 	})
 	if _, err := Check(t.Context(), mgr, []*model.Model{dreamt(t)}, checkSpec(), nil); err == nil {
 		t.Error("a manager with another model is taken for one with this")
+	}
+}
+
+// A check is made as the model was that it is answered by, which is the first of its
+// transport.
+func TestApart(t *testing.T) {
+	of := func(transport string, apart bool) *model.Model {
+		m := dreamt(t)
+		m.Provenance.Transport, m.Provenance.Apart = transport, apart
+		return m
+	}
+	models := []*model.Model{of("shm", false), of("tcp", true), of("tcp", false), of("shm", true)}
+	for transport, want := range map[string]bool{"shm": false, "tcp": true, "mem": false} {
+		spec := checkSpec()
+		spec.Transport = transport
+		if got, err := Apart(models, spec); err != nil || got != want {
+			t.Errorf("%s: %v, %v; want %v", transport, got, err, want)
+		}
+	}
+	if _, err := Apart(append(models, new(model.Model)), checkSpec()); err == nil {
+		t.Error("a model that nobody wrote is taken")
+	}
+	_, _, err := affinity.Halves()
+	for _, c := range []struct {
+		transport string
+		idle      fabricbench.Idle
+		cores     int
+		want      bool
+	}{
+		{"mem", fabricbench.Wait, 1, false},
+		{"shm", fabricbench.Poll, 1, false},
+		{"tcp", fabricbench.Wait, 1000, false},
+		{"tcp", fabricbench.Wait, 1, err == nil},
+	} {
+		if got := DefaultApart(c.transport, c.idle, c.cores); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
 	}
 }
 

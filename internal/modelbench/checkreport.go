@@ -100,6 +100,9 @@ func (r *CheckReport) WriteTable(out io.Writer) error {
 	fmt.Fprintf(out, "machine: %s\n", r.Machine)
 	fmt.Fprintf(out, "transport: %s, network model: %s; records of %v at random addresses in %v; idle: %s\n",
 		s.Transport, s.Net, units.Size(s.RecordSize), units.Size(s.Capacity), s.Idle)
+	if s.Apart {
+		fmt.Fprintln(out, "clients and servers: on different processors, half of this machine's each")
+	}
 	fmt.Fprintf(out, "%d SLOs (seed %d; %d others were drawn that no configuration meets), margin %g; %v of measurements each\n\n",
 		len(r.Rows), s.Seed, r.Impossible, s.Margin, s.Duration)
 	fmt.Fprint(out, "distributions, as in figures 13 and 14: that part of all is not above it\n")

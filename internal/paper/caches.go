@@ -73,7 +73,7 @@ type cachePlan struct {
 	trial Caches
 	bench *Bench
 
-	mgr    *manager.Embedded
+	mgr    *cachebench.Manager
 	raw    *cachebench.Raw
 	endRaw func() error
 }
@@ -169,7 +169,7 @@ func (p *cachePlan) measure(ctx context.Context, size, round int, progress ycsb.
 // ready starts what all turns use.
 func (p *cachePlan) ready(ctx context.Context) (err error) {
 	if p.mgr == nil {
-		if p.mgr, err = p.bench.manager(ctx, nil, p.trial.Servers, manager.EmbedOptions{}); err != nil {
+		if p.mgr, err = p.bench.manager(ctx, cachebench.Servers{Pinning: p.trial.Servers}, manager.EmbedOptions{}); err != nil {
 			return err
 		}
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/manager/menu"
 	"github.com/redykv/redykv/redytier"
-	"github.com/redykv/redykv/server"
 	"github.com/redykv/redykv/ycsb"
 )
 
@@ -73,7 +72,7 @@ func oneRegionVMs(region int64) *menu.Menu {
 }
 
 func (t Moves) measure(ctx context.Context, b *Bench, moving, round int) (_ []Measurement, err error) {
-	mgr, err := b.manager(ctx, oneRegionVMs(b.Region), server.PinAuto, manager.EmbedOptions{})
+	mgr, err := b.manager(ctx, cachebench.Servers{Menu: oneRegionVMs(b.Region)}, manager.EmbedOptions{})
 	if err != nil {
 		return nil, err
 	}

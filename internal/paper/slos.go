@@ -10,12 +10,12 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/internal/bench"
+	"github.com/redykv/redykv/internal/cachebench"
 	"github.com/redykv/redykv/internal/fabricbench"
 	"github.com/redykv/redykv/internal/modelbench"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/manager/model"
-	"github.com/redykv/redykv/server"
 	"github.com/redykv/redykv/ycsb"
 )
 
@@ -43,12 +43,13 @@ func (t SLOs) plan(b *Bench) (*plan, error) {
 		ClientCores: max(1, runtime.NumCPU()/2), QueueDepth: t.QueueDepth, Threads: max(2, runtime.NumCPU()),
 		Capacity: b.Capacity, Idle: fabricbench.DefaultIdle(b.Transport), PerPoint: b.PerPoint, Repeats: modelbench.MinRepeats, Log: b.Log,
 	}}
+	p.build.Apart = modelbench.DefaultApart(p.build.Transport, p.build.Idle, p.build.ClientCores)
 	if err := p.build.Check(); err != nil {
 		return nil, err
 	}
 	p.check = modelbench.CheckSpec{
 		Transport: b.Transport, Net: b.Net, RecordSize: t.RecordSize, Count: b.SLOs / sloTurns, Margin: manager.DefaultSLOMargin,
-		Capacity: b.Capacity, Idle: p.build.Idle, Duration: max(b.PerPoint, bench.Laps*bench.MinDuration), Repeats: bench.Laps, Log: b.Log,
+		Apart: p.build.Apart, Capacity: b.Capacity, Idle: p.build.Idle, Duration: max(b.PerPoint, bench.Laps*bench.MinDuration), Repeats: bench.Laps, Log: b.Log,
 	}
 	var turns []turn
 	for i := range sloTurns {
@@ -76,7 +77,7 @@ func (p *sloPlan) measure(ctx context.Context, i int, progress ycsb.Progress) (_
 	if err != nil {
 		return nil, err
 	}
-	mgr, err := p.bench.manager(ctx, nil, server.PinAuto, manager.EmbedOptions{Models: []*model.Model{m}, SLOMargin: p.check.Margin})
+	mgr, err := p.bench.manager(ctx, cachebench.Servers{Apart: p.build.Apart}, manager.EmbedOptions{Models: []*model.Model{m}, SLOMargin: p.check.Margin})
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +125,7 @@ func (p *sloPlan) model(ctx context.Context, progress ycsb.Progress) (_ *model.M
 	if err != nil {
 		return nil, err
 	}
-	mgr, err := p.bench.manager(ctx, nil, server.PinAuto, manager.EmbedOptions{})
+	mgr, err := p.bench.manager(ctx, cachebench.Servers{Apart: p.build.Apart}, manager.EmbedOptions{})
 	if err != nil {
 		return nil, err
 	}

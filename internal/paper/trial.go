@@ -10,8 +10,6 @@ import (
 	"github.com/redykv/redykv/internal/cachebench"
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/manager"
-	"github.com/redykv/redykv/manager/menu"
-	"github.com/redykv/redykv/server"
 	"github.com/redykv/redykv/ycsb"
 )
 
@@ -62,11 +60,10 @@ type Bench struct {
 	leftOut []LeftOut
 }
 
-// manager starts a manager whose VMs are processes of this machine, their threads
-// pinned as pinning says.
-func (b *Bench) manager(ctx context.Context, m *menu.Menu, pinning server.Pinning, opts manager.EmbedOptions) (*manager.Embedded, error) {
-	opts.Logger = b.Log
-	return cachebench.StartManager(ctx, b.Transport, b.CacheServer, m, pinning, opts)
+// manager starts a manager over servers that are reached, and started, as the bench says.
+func (b *Bench) manager(ctx context.Context, servers cachebench.Servers, opts manager.EmbedOptions) (*cachebench.Manager, error) {
+	servers.Transport, servers.Command, opts.Logger = b.Transport, b.CacheServer, b.Log
+	return cachebench.StartManager(ctx, servers, opts)
 }
 
 // LeftOut is what was not measured, and why.

@@ -32,6 +32,17 @@ type Provenance struct {
 	Host      Host      `json:"host"`
 	Date      time.Time `json:"date"`     // of its first measurement
 	Revision  string    `json:"revision"` // of the source of the program that measured
+	// Apart says that clients and servers shared the host, but none of its processors.
+	Apart bool `json:"apart,omitzero"`
+}
+
+// String says what was measured, and on what.
+func (p Provenance) String() string {
+	s := fmt.Sprintf("transport %s, network %s, on %v", p.Transport, p.Network, p.Host)
+	if p.Apart {
+		s += ", clients and servers apart"
+	}
+	return s
 }
 
 // Host is the kind of machine that something was measured on.

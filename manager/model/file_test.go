@@ -13,7 +13,7 @@ import (
 func sample(t testing.TB) *Model {
 	m := New(Provenance{
 		Transport: "shm", Network: NoNetwork, Host: Host{CPU: `a "CPU"`, Cores: 2, Kernel: "6.1"},
-		Date: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Revision: "abc",
+		Date: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Revision: "abc", Apart: true,
 	})
 	n, err := m.Add(newMeasurement(1, 2048, 2))
 	if err != nil {
@@ -34,6 +34,9 @@ func TestSaveAndLoad(t *testing.T) {
 	got, err := Load(path)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if got.Provenance != m.Provenance {
+		t.Errorf("measured by %v, came back as %v", m.Provenance, got.Provenance)
 	}
 	want, _ := m.Encode()
 	if again, _ := got.Encode(); !bytes.Equal(again, want) {

@@ -17,8 +17,8 @@ type Library struct {
 // volume is one complete measurement and what it says.
 type volume struct {
 	*Measurement
-	transport string
-	surfaces  [Writes + 1]*Surface // by Ops
+	from     Provenance
+	surfaces [Writes + 1]*Surface // by Ops
 }
 
 // NewLibrary makes a library of models. Where several have measured the same, the
@@ -33,7 +33,7 @@ func NewLibrary(models ...*Model) (*Library, error) {
 			if !n.Complete() {
 				continue
 			}
-			v := volume{Measurement: n, transport: m.Provenance.Transport}
+			v := volume{Measurement: n, from: m.Provenance}
 			for ops := range v.surfaces {
 				var err error
 				if v.surfaces[ops], err = n.SurfaceOf(Ops(ops)); err != nil {
@@ -122,6 +122,16 @@ func (l *Library) Extent(q Query) (least, most Performance, leaves int64, err er
 	return least, most, 0, err
 }
 
+// Source is where the model comes from that answers a query at a distance; false if
+// there is none.
+func (l *Library) Source(q Query, distance int) (Provenance, bool) {
+	v := l.find(q, distance)
+	if v == nil {
+		return Provenance{}, false
+	}
+	return v.from, true
+}
+
 // tightened is an SLO that leaves a margin to the one that is asked for.
 func (o SLO) tightened(margin float64) SLO {
 	return SLO{LatencyUs: o.LatencyUs * (1 - margin), Mops: o.Mops * (1 + margin)}
@@ -159,7 +169,7 @@ func (l *Library) find(q Query, distance int) *volume {
 	var best *volume
 	for i := range l.shelf {
 		v := &l.shelf[i]
-		if v.transport != q.Transport || v.Network != network || v.RecordSize < q.RecordSize || v.Distance != distance && !v.anyDistance() {
+		if v.from.Transport != q.Transport || v.Network != network || v.RecordSize < q.RecordSize || v.Distance != distance && !v.anyDistance() {
 			continue
 		}
 		if best == nil || v.RecordSize < best.RecordSize || v.RecordSize == best.RecordSize && v.Distance == distance && best.Distance != distance {
@@ -173,7 +183,7 @@ func (l *Library) find(q Query, distance int) *volume {
 // behind the same network: where that is modelled, it is all that distance does, and
 // on one host distance does nothing.
 func (v *volume) anyDistance() bool {
-	return v.Network != NoNetwork || v.transport == "mem" || v.transport == "shm"
+	return v.Network != NoNetwork || v.from.Transport == "mem" || v.from.Transport == "shm"
 }
 
 // spaceFor is the part of the space that a client can use.
@@ -193,7 +203,7 @@ func (v *volume) spaceFor(q Query) Space {
 func (l *Library) instead(q Query) string {
 	var others []string
 	for _, v := range l.shelf {
-		s := fmt.Sprintf("%s, network %s, distance %d, up to %d bytes", v.transport, v.Network, v.Distance, l.largest(&v))
+		s := fmt.Sprintf("%s, network %s, distance %d, up to %d bytes", v.from.Transport, v.Network, v.Distance, l.largest(&v))
 		if !slices.Contains(others, s) {
 			others = append(others, s)
 		}
@@ -208,7 +218,7 @@ func (l *Library) instead(q Query) string {
 func (l *Library) largest(v *volume) int {
 	largest := 0
 	for _, o := range l.shelf {
-		if o.transport == v.transport && o.Network == v.Network && o.Distance == v.Distance {
+		if o.from.Transport == v.from.Transport && o.Network == v.Network && o.Distance == v.Distance {
 			largest = max(largest, o.RecordSize)
 		}
 	}

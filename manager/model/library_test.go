@@ -122,6 +122,19 @@ func TestLibraryNetworks(t *testing.T) {
 	}
 }
 
+// A query is told which model answers it.
+func TestLibraryNamesTheSource(t *testing.T) {
+	l := newTestLibrary(t)
+	for transport, distances := range map[string]map[int]bool{"shm": {1: true, 2: true}, "tcp": {1: true, 2: false}, "verbs": {1: false}} {
+		for distance, want := range distances {
+			from, ok := l.Source(query(transport, 64, SLO{}), distance)
+			if ok != want || ok && from.Transport != transport {
+				t.Errorf("%s at distance %d: %v, %v", transport, distance, from, ok)
+			}
+		}
+	}
+}
+
 func TestLibraryLacks(t *testing.T) {
 	l := newTestLibrary(t)
 	_, err := l.Search(query("shm", 2000, SLO{}))

@@ -1,0 +1,48 @@
+package affinity
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+)
+
+// systemCPUs is where Linux tells of its processors.
+const systemCPUs = "/sys/devices/system/cpu"
+
+// Halves are the processors that this process may use in two halves, the first of
+// which has one more if their number is odd. Processors that share a core are in one
+// half, but for the core in the middle. There is an error where there are fewer than two
+// processors, or where the system does not tell.
+func Halves() (first, second []int, err error) {
+	allowed, err := allowedCPUs()
+	if err != nil {
+		return nil, nil, fmt.Errorf("affinity: %w", err)
+	}
+	if len(allowed) < 2 {
+		return nil, nil, errors.New("affinity: one processor has no halves")
+	}
+	first, second = halves(systemCPUs, allowed)
+	return first, second, nil
+}
+
+// halves are those of allowed, with cores as told below root.
+func halves(root string, allowed []int) (first, second []int) {
+	core := map[int]int{} // the first of the processors that share one
+	for _, cpu := range allowed {
+		core[cpu] = cpu
+		list, err := os.ReadFile(filepath.Join(root, "cpu"+strconv.Itoa(cpu), "topology", "thread_siblings_list"))
+		if err != nil {
+			continue
+		}
+		if shared, err := parseList(string(list)); err == nil && len(shared) > 0 {
+			core[cpu] = slices.Min(shared)
+		}
+	}
+	sorted := slices.Clone(allowed)
+	slices.SortStableFunc(sorted, func(a, b int) int { return core[a] - core[b] })
+	half := (len(sorted) + 1) / 2
+	return sorted[:half:half], sorted[half:]
+}
