@@ -3,11 +3,8 @@ package fabric
 import (
 	"context"
 	"errors"
-	"runtime"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // How an owner passes the time until the next completion is due: suspended, so
@@ -211,17 +208,6 @@ func (q *modelledPair) Wait(ctx context.Context) error {
 			return err
 		}
 	}
-}
-
-// nap has the kernel suspend this thread for so many nanoseconds. The timer slack
-// that would make it 50 us more belongs to the thread, and costs a system call
-// to take away: little beside the nap.
-func nap(ns int64) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) // refused: naps are longer
-	t := unix.NsecToTimespec(ns)
-	_ = unix.Nanosleep(&t, nil) // cut short by a signal: the caller looks again
 }
 
 // await waits for the transport and then, by way of Wait, for the time of what

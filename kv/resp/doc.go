@@ -2,7 +2,7 @@
 // clients use it without knowing the difference.
 //
 // A [Server] answers on any listener. It reads what has arrived over a connection,
-// carries all complete commands of it out as one batch ([kv.Session.Do]), and answers
+// carries all complete commands of it out as one batch ([kv.Session.DoWhole]), and answers
 // with one write. A few goroutines, Options.Loops, do so for the TCP connections whose
 // commands are plain; others, and those under TLS, have a goroutine each. Keys and
 // values are passed to the store where they lie in the connection's buffer. Requests are

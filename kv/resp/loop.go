@@ -1,7 +1,6 @@
 package resp
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"runtime"
@@ -47,37 +46,23 @@ const coldReads = 1000
 // loop is one of them. All but what mu guards belongs to its goroutine.
 type loop struct {
 	server *Server
-	epoll  int
-	events [128]unix.EpollEvent
+	poller poller
 	ready  []*client
 	conns  map[int32]*client // by their files
 	swept  time.Time         // when all of them were looked at last
 	done   chan struct{}     // closed when it has ended
 
-	wake   int        // an eventfd: look at what follows
-	mu     sync.Mutex // guards it
+	mu     sync.Mutex // guards what follows; whoever changes it wakes the poller
 	coming []*client
 	ending bool
 }
 
 func newLoop(s *Server) (*loop, error) {
-	l := &loop{server: s, conns: make(map[int32]*client), done: make(chan struct{})}
-	var err error
-	if l.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
-		return nil, fmt.Errorf("resp: epoll: %w", err)
-	}
-	if l.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err == nil {
-		err = l.add(l.wake)
-	}
+	p, err := newPoller()
 	if err != nil {
-		_ = unix.Close(l.epoll)
-		return nil, fmt.Errorf("resp: epoll: %w", err)
+		return nil, fmt.Errorf("resp: poller: %w", err)
 	}
-	return l, nil
-}
-
-func (l *loop) add(fd int) error {
-	return unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)})
+	return &loop{server: s, poller: p, conns: make(map[int32]*client), done: make(chan struct{})}, nil
 }
 
 // tell has the loop look at what changed under mu.
@@ -85,8 +70,7 @@ func (l *loop) tell(change func()) {
 	l.mu.Lock()
 	change()
 	l.mu.Unlock()
-	one := binary.NativeEndian.AppendUint64(nil, 1)
-	if _, err := unix.Write(l.wake, one); err != nil && err != unix.EAGAIN { // EAGAIN: it will look anyway
+	if err := l.poller.wake(); err != nil {
 		l.server.opts.Logger.Error("waking a loop", "err", err)
 	}
 }
@@ -99,18 +83,12 @@ func (l *loop) stop() {
 
 func (l *loop) run() {
 	defer close(l.done)
-	defer func() {
-		_ = unix.Close(l.wake)
-		_ = unix.Close(l.epoll)
-	}()
+	defer l.poller.close()
 	for {
-		n := l.wait()
+		ready, told := l.wait()
 		now := time.Now()
-		told := false
-		for _, e := range l.events[:n] {
-			if e.Fd == int32(l.wake) {
-				told = true
-			} else if c := l.conns[e.Fd]; c != nil {
+		for _, fd := range ready {
+			if c := l.conns[fd]; c != nil {
 				l.serve(c, now)
 			}
 		}
@@ -128,9 +106,9 @@ func (l *loop) run() {
 	}
 }
 
-// wait returns how many events there are, and sleeps no longer than until the next
-// sweep.
-func (l *loop) wait() int {
+// wait returns the files of connections that have something, and whether the loop was
+// told to look. It sleeps no longer than until the next sweep.
+func (l *loop) wait() (ready []int32, told bool) {
 	timeout := -1
 	if len(l.conns) > 0 {
 		timeout = int(l.server.sweepEvery()/time.Millisecond) + 1
@@ -138,23 +116,22 @@ func (l *loop) wait() int {
 	held := len(l.conns) > 0 && runtime.GOMAXPROCS(0) > 1
 	began := time.Now()
 	for {
-		var n int
 		var err error
 		spins := held && time.Since(began) < spinFor
 		switch {
 		case spins:
-			n, err = waitHeld(l.epoll, l.events[:], 0)
+			ready, told, err = l.poller.waitHeld(0)
 		case held:
-			n, err = waitHeld(l.epoll, l.events[:], heldWait)
+			ready, told, err = l.poller.waitHeld(heldWait)
 		default:
-			n, err = unix.EpollWait(l.epoll, l.events[:], timeout)
+			ready, told, err = l.poller.wait(timeout)
 		}
 		switch {
 		case err != nil && !errors.Is(err, unix.EINTR):
 			l.server.opts.Logger.Error("waiting for clients", "err", err)
-			return 0
-		case n > 0 || err == nil && !held:
-			return n
+			return nil, false
+		case told || len(ready) > 0 || err == nil && !held:
+			return ready, told
 		}
 		held = spins
 	}
@@ -162,8 +139,6 @@ func (l *loop) wait() int {
 
 // takeIn looks at what it was told, and says whether to end.
 func (l *loop) takeIn(now time.Time) (end bool) {
-	var count [8]byte
-	_, _ = unix.Read(l.wake, count[:]) // its value does not matter
 	l.mu.Lock()
 	coming := l.coming
 	l.coming, end = nil, l.ending
@@ -171,7 +146,7 @@ func (l *loop) takeIn(now time.Time) (end bool) {
 	for _, c := range coming {
 		c.loop, c.seen = l, now
 		fd := c.looped.fd
-		if err := l.add(fd); err != nil {
+		if err := l.poller.add(fd); err != nil {
 			l.server.opts.Logger.Error("adding a client to a loop", "client", c.id, "err", err)
 			c.loop = nil
 			c.looped.hangUp()
@@ -191,7 +166,7 @@ func (l *loop) takeIn(now time.Time) (end bool) {
 func (l *loop) remove(c *client) {
 	fd := c.looped.fd
 	delete(l.conns, int32(fd))
-	if err := unix.EpollCtl(l.epoll, unix.EPOLL_CTL_DEL, fd, nil); err != nil {
+	if err := l.poller.remove(fd); err != nil {
 		l.server.opts.Logger.Error("removing a client from a loop", "client", c.id, "err", err)
 	}
 	c.loop = nil

@@ -11,8 +11,8 @@ import (
 // own looks at those goroutines every 20 µs, as long as there are some. For a loop, whose
 // calls are over within microseconds, nothing is gained by this, and on a machine whose
 // few processors the client needs as well it costs a twentieth of one, and now and then
-// the wait for another processor. So a loop keeps its processor in the following calls,
-// as it would in a computation. None of them takes longer than heldWait; a signal by
+// the wait for another processor. So a loop keeps its processor in the following calls
+// and in poller.waitHeld, as it would in a computation. None of them takes longer than heldWait; a signal by
 // which the runtime wants to stop all goroutines ends the wait.
 
 // readHeld is unix.Read of a file that does not block.
@@ -23,16 +23,6 @@ func writeHeld(fd int, b []byte) (int, error) { return transfer(unix.SYS_WRITE, 
 
 func transfer(call uintptr, fd int, b []byte) (int, error) {
 	n, _, errno := unix.RawSyscall(call, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
-	if errno != 0 {
-		return 0, errno
-	}
-	return int(n), nil
-}
-
-// waitHeld is unix.EpollWait for up to so many milliseconds.
-func waitHeld(epoll int, events []unix.EpollEvent, ms int) (int, error) {
-	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(epoll),
-		uintptr(unsafe.Pointer(unsafe.SliceData(events))), uintptr(len(events)), uintptr(ms), 0, 0)
 	if errno != 0 {
 		return 0, errno
 	}

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"net"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Silence is how long, by default, a peer may leave data unacknowledged, not take any,
@@ -21,7 +19,7 @@ func Tune(c *net.TCPConn, silence time.Duration) error {
 	}
 	var timeout error
 	err = raw.Control(func(fd uintptr) {
-		timeout = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, max(1, int(silence.Milliseconds())))
+		timeout = setUserTimeout(int(fd), silence)
 	})
 	alive := net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second, Count: 2}
 	return errors.Join(err, timeout, c.SetNoDelay(true), c.SetKeepAliveConfig(alive), c.SetDeadline(time.Time{}))
