@@ -285,6 +285,8 @@ type course struct {
 	copies, copied             time.Time // the plain copy
 }
 
+var errUnseen = errors.New("nothing moved, or too fast to be seen")
+
 // migrate moves the cache away from VMs.
 func (at *course) migrate(ctx context.Context, c *redytier.Cache, vms []string) error {
 	over := make(chan error, 1)
@@ -300,7 +302,7 @@ func (at *course) migrate(ctx context.Context, c *redytier.Cache, vms []string) 
 		select {
 		case err := <-over:
 			if err == nil && !at.to.After(at.from) {
-				err = errors.New("nothing moved, or too fast to be seen")
+				err = errUnseen
 			}
 			return err
 		case <-look.C:
