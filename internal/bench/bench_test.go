@@ -82,9 +82,13 @@ func TestMeter(t *testing.T) {
 			t.Errorf("%d samples, percentiles %v and %v us", s.latencies.TotalCount(), f.P50Us, f.P99Us)
 		}
 	}
-	// Operations of a few nanoseconds: few may be timed.
-	if m.gap < 10 {
-		t.Errorf("one of %d operations is timed", m.gap)
+	// Operations of a few nanoseconds: few may be timed. On a busy machine a slice may
+	// pass while its thread does not run, and looks as if they took long.
+	for try := 1; m.gap < 10; try++ {
+		if try == 100 {
+			t.Fatalf("one of %d operations is timed", m.gap)
+		}
+		loop(t.Context(), m, 4, 5*time.Millisecond)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

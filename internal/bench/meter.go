@@ -51,12 +51,15 @@ type Meter struct {
 func NewMeter(most int) *Meter {
 	m := &Meter{issued: make([]int64, most), gap: turnsBetween}
 	m.epoch = time.Now()
-	const looks = 1000
-	began := m.time()
-	for range looks {
-		m.clock = m.time()
+	m.clock = longest
+	const looks = 100
+	for range 10 { // the thread may not run for a while in some of them
+		began, ended := m.time(), int64(0)
+		for range looks {
+			ended = m.time()
+		}
+		m.clock = min(m.clock, (ended-began)/looks)
 	}
-	m.clock = (m.clock - began) / looks
 	return m
 }
 
@@ -67,8 +70,8 @@ func (m *Meter) time() int64 { return int64(time.Since(m.epoch)) | 1 }
 func (m *Meter) Begin(inFlight int, lasts time.Duration) {
 	m.inFlight, m.lasts = inFlight, int64(lasts)
 	m.latencies = hdrhistogram.New(1, longest, 3)
-	m.completed, m.unsampled, m.turns = 0, 0, 0
-	clear(m.issued) // what is under way from before is not of the sample
+	m.completed, m.unsampled, m.turns = 0, m.gap, 0 // the first turn is of the sample: each slice has one
+	clear(m.issued)                                 // what is under way from before is not of the sample
 	m.epoch = time.Now()
 }
 
