@@ -79,9 +79,15 @@ func started(t testing.TB, server *smbd.Server, err error) *smbd.Server {
 	return server
 }
 
-// optionsFor are the options for a directory of a server, one for each test.
+// optionsFor are the options for a directory of a server, one for each test. It is gone
+// when the test has ended, so that the test can run again.
 func optionsFor(t testing.TB, server *smbd.Server) Options {
 	name := strings.NewReplacer("/", "-", "#", "-").Replace(t.Name())
+	t.Cleanup(func() {
+		if err := os.RemoveAll(filepath.Join(server.Dir, "tests", name)); err != nil {
+			t.Error(err)
+		}
+	})
 	return Options{
 		Address: server.Address, Share: smbd.ShareName, Dir: "tests/" + name,
 		User: server.User, Password: server.Password, SegmentSize: 256 << 10, Logger: quiet,
