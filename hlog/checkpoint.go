@@ -79,6 +79,14 @@ func (l *Log) LetGo(addr int64) {
 // LetAllGo ends the hold.
 func (l *Log) LetAllGo() { l.LetGo(math.MaxInt64) }
 
-// SetBegin makes the log begin at addr, where a record begins. What is below is
+// Empty makes the log begin at its tail, as ShiftReadOnly for callers inside
+// [epoch.Table.Exclusive], and returns that.
+func (l *Log) Empty() int64 {
+	tail := l.ShiftReadOnly()
+	l.begin.raise(tail)
+	return tail
+}
+
+// SetBegin makes the log begin at addr, where a record begins, read-only. What is below is
 // not part of it any more; the device still has it until it is truncated.
 func (l *Log) SetBegin(addr int64) { l.begin.raise(addr) }

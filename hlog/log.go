@@ -228,13 +228,13 @@ type View struct {
 	base     unsafe.Pointer
 	ringMask int64
 
-	Head     int64 // lowest address in memory
+	Head     int64 // lowest address of the log that is in memory
 	ReadOnly int64 // lowest address that may be updated in place
 }
 
-// View is the present one.
+// View is the present one. What is below Begin is none of the log, be it in memory.
 func (l *Log) View() View {
-	return View{base: l.base, ringMask: l.ringMask, Head: l.Head(), ReadOnly: l.ReadOnly()}
+	return View{base: l.base, ringMask: l.ringMask, Head: max(l.Head(), l.Begin()), ReadOnly: l.ReadOnly()}
 }
 
 // At is the record at addr, which lies between Head and Tail. The mask keeps it

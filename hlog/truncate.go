@@ -3,11 +3,15 @@ package hlog
 import "fmt"
 
 // Truncate gives the device's space below an address back, which is not above
-// Begin. What a slow tier has not written yet stays, until the next call.
+// Begin, but for the block in which that lies: it may be written again. What a slow
+// tier has not written yet stays, until the next call.
 func (l *Log) Truncate(below int64) error {
-	below = min(below, l.released.load())
+	below = min(l.Block(below), l.Block(l.released.load()))
 	if err := l.dev.Truncate(below); err != nil {
 		return fmt.Errorf("hlog: truncating to %d: %w", below, err)
 	}
 	return nil
 }
+
+// Block is where the device's block begins that an address lies in.
+func (l *Log) Block(addr int64) int64 { return addr &^ (l.alignment - 1) }

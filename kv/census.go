@@ -79,6 +79,14 @@ func (c *census) expired(now int64) (gone, timed int64) {
 	return c.gone, c.timed
 }
 
+// clear is for a barrier after which there are no keys.
+func (c *census) clear() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.ends)
+	c.gone, c.timed = 0, 0
+}
+
 // keyCount is a census as a manifest keeps it.
 type keyCount struct {
 	// Keys that there are, those included that expire.

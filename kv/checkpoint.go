@@ -146,6 +146,11 @@ func (st *Store) foldOver(ctx context.Context, c *checkpoint) error {
 // enterState fills in what a state is, in its barrier.
 func (st *Store) enterState(s *state) {
 	s.Begin, s.Tail = st.log.Begin(), st.log.Tail()
+	if s.Index != nil && s.Index.Start <= s.Begin {
+		// All of the log lies behind the copy: that is none of it, and may have been
+		// made of another table (see Clear).
+		s.Index = nil
+	}
 	s.Sessions = st.commitPoints()
 	st.enterCount(s)
 	s.Sequence = st.sequence.Add(1)

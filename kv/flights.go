@@ -311,7 +311,7 @@ func (s *Session) tryReplace(f *flight, im hlog.Image, found bool) outcome {
 		f.op.Err = err
 		return complete
 	}
-	if slot.p == nil || e != f.at.entry {
+	if slot.p == nil || e != f.at.entry || e.address() < s.log.Begin() { // see Clear
 		return again
 	}
 	result := s.replace(f.op, slot, e, im.Value, im.Expires, found)

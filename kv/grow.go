@@ -79,12 +79,16 @@ func (s *Session) scanMoved(l *lane, next *table) {
 // makeIndex makes an empty one of the size that the options ask for, or of bits if
 // that is larger.
 func (st *Store) makeIndex(bits int) error {
-	bits = max(bits, st.ownBits())
-	t, err := newTable(bits, bits, st.crowd())
+	t, err := st.newIndex(bits)
 	if err == nil {
 		st.index.Store(t)
 	}
 	return err
+}
+
+func (st *Store) newIndex(bits int) (*table, error) {
+	bits = max(bits, st.ownBits())
+	return newTable(bits, bits, st.crowd())
 }
 
 // ownBits is the size of the index that the options ask for.

@@ -23,6 +23,7 @@ type circumstance struct {
 	delay     float64                                      // share of the device's operations that come late
 	meanwhile func(st *Store, rng *rand.Rand, n int) error // again and again, n times before
 	proof     func(m Metrics) bool                         // that it took place; nil: none
+	clears    bool                                         // all keys are removed, again and again
 }
 
 func checkpointing(kind CheckpointKind) func(*Store, *rand.Rand, int) error {
@@ -93,12 +94,20 @@ func circumstances() map[string]circumstance {
 		"growth":      {memory: 8, filled: true, meanwhile: growing},
 		"lookup":      {memory: 8, filled: true, delay: 0.3, meanwhile: compacting(CompactByLookup), proof: compacted},
 		"scan":        {memory: 8, filled: true, delay: 0.3, meanwhile: compacting(CompactByScan), proof: compacted},
-		"locks":       {memory: 8, filled: true, delay: 0.1, meanwhile: locking},
+		"clearing":    {memory: 64, clears: true},
+		"clearing a slow device": {
+			memory: 8, filled: true, delay: 0.3, clears: true, meanwhile: committing,
+		},
+		"clearing what is compacted": {
+			memory: 8, filled: true, delay: 0.3, clears: true, meanwhile: compacting(CompactAuto),
+		},
+		"clearing what grows": {memory: 16, filled: true, delay: 0.1, clears: true, meanwhile: growing},
+		"locks":               {memory: 8, filled: true, delay: 0.1, meanwhile: locking},
 		"compaction of what is cached": {
 			memory: 8, readCache: 0.5, filled: true, delay: 0.3, meanwhile: compacting(CompactAuto), proof: compacted,
 		},
 		"everything": {
-			memory: 16, readCache: 0.4, filled: true, delay: 0.1, meanwhile: func(st *Store, rng *rand.Rand, n int) error {
+			memory: 16, readCache: 0.4, filled: true, delay: 0.1, clears: true, meanwhile: func(st *Store, rng *rand.Rand, n int) error {
 				return all[rng.IntN(len(all))](st, rng, n)
 			},
 		},
@@ -179,6 +188,7 @@ func testLinearizable(t *testing.T, c circumstance, sizes [2]int, seed uint64) M
 		sessions[w] = st.NewSession()
 	}
 	var histories [historyWorkers][]porcupine.Operation
+	var clears []porcupine.Operation
 	rng := rand.New(rand.NewPCG(seed, 98))
 	for round := 0; round < historyRounds() && !t.Failed(); round++ {
 		if c.filled {
@@ -203,11 +213,17 @@ func testLinearizable(t *testing.T, c circumstance, sizes [2]int, seed uint64) M
 				}
 			})
 		}
+		if c.clears {
+			for range rng.IntN(40) {
+				runtime.Gosched()
+			}
+			clears = append(clears, h.clear(t, st)...)
+		}
 		wg.Wait()
 	}
 	stop.Store(true)
 	background.Wait()
-	all := slices.Concat(histories[:]...)
+	all := slices.Concat(slices.Concat(histories[:]...), clears)
 	for key := range uint64(historyKeys) {
 		all = append(all, h.last(t, sessions[0], key))
 	}
@@ -244,6 +260,24 @@ func (c *chronicler) one(t *testing.T, s *Session, key uint64) porcupine.Operati
 		t.Error(err)
 	}
 	return o
+}
+
+// clear removes all keys: to each of them that is a delete.
+func (c *chronicler) clear(t *testing.T, st *Store) (history []porcupine.Operation) {
+	t.Helper()
+	var rs [historyKeys]*recorded
+	for key := range rs {
+		rs[key] = c.begin(deedDelete, uint64(key))
+	}
+	err := st.Clear()
+	for _, r := range rs {
+		o, e := c.end(r)
+		history, err = append(history, o), errors.Join(err, e)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	return history
 }
 
 // batch does a few operations: plain calls, a batch or a stream.

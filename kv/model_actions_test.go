@@ -54,6 +54,7 @@ func (p *player) acknowledge(begun []uint64) (map[string]CommitPoint, error) {
 		ms.acked = point
 		points[ms.name] = point
 	}
+	p.ackClears()
 	return points, nil
 }
 

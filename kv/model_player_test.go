@@ -30,6 +30,7 @@ type player struct {
 	points   map[string]map[string]CommitPoint // of checkpoints that were acknowledged
 	quiet    modelState                        // the total before the step
 	cursor   scanning
+	clears   []modelClear // oldest first
 
 	committed map[string]CommitPoint // of the last commit since the store was opened, if any
 }
@@ -222,6 +223,7 @@ func (p *player) alone(step modelStep) error {
 		for _, ms := range p.sessions {
 			ms.acked = CommitPoint{Until: uint64(len(ms.history)), Excluding: ms.acked.Excluding}
 		}
+		p.ackClears()
 		if err := p.stop(); err != nil {
 			return err
 		}
@@ -235,6 +237,8 @@ func (p *player) alone(step modelStep) error {
 		return nil
 	case "sessions":
 		return p.renewSessions()
+	case "clear":
+		return p.clear()
 	case "verify":
 		return p.verify()
 	case "cursor":

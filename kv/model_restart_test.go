@@ -41,6 +41,12 @@ func (p *player) open(cut int) (err error) {
 			return err
 		}
 	}
+	if err := p.recoverClears(); err != nil {
+		return err
+	}
+	for _, ms := range p.sessions {
+		ms.state = p.rebuild(ms)
+	}
 	return nil
 }
 
@@ -64,7 +70,6 @@ func (p *player) openSession(ms *modelSession) (err error) {
 		ms.history[n-1].none = true
 	}
 	ms.acked = point
-	ms.state = p.rebuild(ms)
 	if ms.s, err = p.st.NewNamedSession(ms.name); err != nil {
 		return err
 	}
@@ -97,7 +102,7 @@ func subset(small, large []uint64) bool {
 // rebuild makes the session's state from its history.
 func (p *player) rebuild(ms *modelSession) modelState {
 	st := modelState{}
-	for _, e := range ms.history {
+	for _, e := range p.sinceClear(ms) {
 		if !e.none && e.key < p.keys {
 			p.rules.apply(st, e.modelOp, e.now)
 		}
@@ -110,7 +115,7 @@ func (p *player) total() modelState {
 	all := modelState{}
 	for _, ms := range p.sessions {
 		maps.Copy(all, ms.state)
-		for _, e := range ms.history {
+		for _, e := range p.sinceClear(ms) {
 			if !e.none && e.key >= p.keys {
 				p.rules.apply(all, e.modelOp, e.now)
 			}
@@ -178,6 +183,7 @@ func (p *player) recoverTo(step modelStep) error {
 	for _, ms := range p.sessions {
 		ms.acked = p.points[info.Name][ms.name] // or none, where it was not acknowledged
 	}
+	p.doubtClears()
 	if err := p.open(step.cut); err != nil {
 		return fmt.Errorf("recovering %v: %w", info, err)
 	}
@@ -202,6 +208,7 @@ func (p *player) recoverCommit(step modelStep) error {
 	for _, ms := range p.sessions {
 		ms.acked = p.committed[ms.name]
 	}
+	p.doubtClears()
 	p.opts.Recover = LastCommit
 	return p.crash(0.5, step.cut)
 }

@@ -104,7 +104,7 @@ var (
 		"commit", "commit", "foldover", "snapshot", "incremental", "incremental", "index",
 		"lookup", "scan", "grow", "memory", "drop", "iterate",
 	}
-	modelBreaks = []string{"crash", "crash", "crash", "close", "recover", "uncheckpoint", "tick", "tick", "verify", "verify", "cursor", "cursor", "sessions"}
+	modelBreaks = []string{"crash", "crash", "crash", "close", "recover", "uncheckpoint", "tick", "tick", "verify", "verify", "cursor", "cursor", "sessions", "clear"}
 )
 
 func (g *scriptGenerator) step() modelStep {

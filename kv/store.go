@@ -53,6 +53,7 @@ type Store struct {
 	sequence  atomic.Uint64 // the last number given
 
 	floor     int64        // changed in barriers only: see floorAt
+	owed      atomic.Int64 // where the log began after a Clear whose space the device still has; or 0
 	blocks    *blockHashes // of the last snapshot, or nil; checkpointing guards it
 	recovered RecoveryReport
 	automatic automatic
@@ -151,7 +152,11 @@ func (st *Store) Commit(ctx context.Context) error {
 	if st.isClosed() {
 		return ErrClosed
 	}
-	return st.commit(ctx)
+	if err := st.commit(ctx); err != nil {
+		return err
+	}
+	st.giveBack()
+	return nil
 }
 
 // commit is a fold-over checkpoint without a name, and the only one of its kind.

@@ -43,7 +43,7 @@ func (st *Store) tidy() (removed []string) {
 		}
 		removed = append(removed, name)
 	}
-	if begin := m.begin(); begin > max(st.dev.Begin(), hlog.FirstAddress) {
+	if begin := st.log.Block(m.begin()); begin > max(st.dev.Begin(), hlog.FirstAddress) {
 		e := st.log.Truncate(begin)
 		if e == nil {
 			st.opts.Events.Truncated(TruncateInfo{Begin: begin})

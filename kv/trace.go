@@ -40,6 +40,10 @@ func (s *Session) traceOf(op *Op) *trace { return &s.traces[op.trace-1] }
 // tryTrace is one attempt inside an epoch.
 func (s *Session) tryTrace(op *Op, at slot, e entry) (outcome, coldAt) {
 	p := s.traceOf(op)
+	if p.source < s.log.Begin() { // it is gone, or has a copy by now that a scan finds later
+		op.Err = ErrNotFound
+		return complete, coldAt{}
+	}
 	p.newer, p.passed = false, 0
 	next := e.address()
 	for next >= p.floor {

@@ -51,6 +51,27 @@ func bgSave(c *client, r request) {
 	c.out = appendSimple(c.out, "Background saving started")
 }
 
+// giveSpaceBack sees to the commit that takes the disk space of a FLUSHALL, where no reply
+// waits for one.
+func (s *Server) giveSpaceBack() {
+	if s.opts.Durability != DurabilityNone || s.emptied.Add(1) > 1 {
+		return
+	}
+	s.saves.Add(1)
+	go func() {
+		defer s.saves.Done()
+		for emptied := int64(1); ; {
+			if err := s.commit(); err != nil {
+				s.opts.Logger.Warn("FLUSHALL has not given space back yet", "err", err)
+			}
+			if s.emptied.CompareAndSwap(emptied, 0) {
+				return
+			}
+			emptied = s.emptied.Load() // there was another one meanwhile
+		}
+	}()
+}
+
 func lastSave(c *client, _ request) { c.out = appendInt(c.reply(), c.server.saved.Load()) }
 
 // shutdown asks the program to end the server, which it does as for a signal: it

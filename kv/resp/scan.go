@@ -2,7 +2,6 @@ package resp
 
 import (
 	"math/rand/v2"
-	"slices"
 
 	"github.com/redykv/redykv/internal/glob"
 	"github.com/redykv/redykv/kv"
@@ -203,12 +202,13 @@ func flushAll(c *client, r request) {
 		return
 	}
 	c.exclusively(func() {
-		if err := c.flushAll(); err != nil {
+		if err := c.server.store.Clear(); err != nil {
 			c.fail("ERR " + err.Error())
 			return
 		}
 		c.wrote = true
 		c.server.watches.flushes.Add(1)
+		c.server.giveSpaceBack()
 		c.out = appendSimple(c.reply(), "OK")
 	})
 }
@@ -230,24 +230,4 @@ func (s *Server) size() (all, expiring int64, err error) {
 		}
 	}
 	return all, expiring, nil
-}
-
-// flushAll deletes every key, many at a time. The client has the server alone.
-func (c *client) flushAll() error {
-	const together = 1024
-	var ops []kv.Op
-	session := c.worker.session
-	for rec, err := range c.server.store.Scan() {
-		if err != nil {
-			return err
-		}
-		ops = append(ops, kv.Op{Kind: kv.OpDelete, Key: slices.Clone(rec.Key)})
-		if len(ops) == together {
-			if err := session.Do(ops); err != nil {
-				return err
-			}
-			ops = ops[:0]
-		}
-	}
-	return session.Do(ops)
 }

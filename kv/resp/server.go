@@ -32,7 +32,8 @@ type Server struct {
 	slow      slowlog
 	watches   watches
 	saving    atomic.Bool    // BGSAVE is under way…
-	saves     sync.WaitGroup // …or was
+	saves     sync.WaitGroup // …or was, or giveSpaceBack
+	emptied   atomic.Int64   // FLUSHALLs that giveSpaceBack has not committed
 	saved     atomic.Int64   // when one ended last, in Unix time
 
 	loops                  []*loop

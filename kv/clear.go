@@ -1,0 +1,81 @@
+package kv
+
+// Clear removes all keys, at one moment: an operation of a session comes before it or
+// after it, and so does all that [Session.Atomically] and [Session.DoWhole] do together.
+// It takes no longer the more keys there are. As with any other change, the next Commit
+// makes it durable, and a crash before that brings the keys back. That commit also gives
+// the space on the device back, as far as no checkpoint that is kept needs it.
+//
+// It is not for callers who hold locks, as commits are not.
+func (st *Store) Clear() error {
+	if st.isClosed() {
+		return ErrClosed
+	}
+	if st.log.Begin() == st.log.Tail() { // read in this order: there was none at that moment
+		return nil
+	}
+	// The log goes on, and begins anew at its tail: entries of the index that lead below
+	// lead nowhere, and operations that are on their way to there find nothing, or begin
+	// anew. Another index is made because that takes less than to empty the one there is.
+	fresh, err := st.newIndex(0)
+	if err != nil {
+		st.opts.Logger.Warn("the index keeps its memory though there are no keys", "err", err)
+		fresh = nil
+	}
+	closed, unused := false, fresh
+	st.exclusive(func() {
+		if closed = st.isClosed(); closed {
+			return
+		}
+		st.owed.Store(st.log.Empty())
+		if st.census != nil {
+			st.forgetKeys()
+		}
+		if fresh == nil {
+			return
+		}
+		select {
+		case st.resizing <- struct{}{}:
+			unused = st.index.Swap(fresh)
+		default: // it grows, or is copied: its entries lead nowhere
+		}
+	})
+	if unused == nil {
+		return nil
+	}
+	err = unused.free() // nobody is inside an epoch in which he has seen it
+	if unused != fresh {
+		<-st.resizing
+	}
+	if closed {
+		return ErrClosed
+	}
+	return err
+}
+
+// forgetKeys makes the count of keys 0, in a barrier.
+func (st *Store) forgetKeys() {
+	counted := st.keysCounted()
+	st.mu.Lock()
+	st.keysPast -= counted
+	st.mu.Unlock()
+	st.census.clear()
+}
+
+// giveBack gives the device's space below a Clear back once a commit has it. The
+// caller's is the turn to commit. Where a checkpoint is being made, which may need what
+// is there, a later commit does it.
+func (st *Store) giveBack() {
+	cleared := st.owed.Load()
+	if cleared == 0 || !st.checkpointing.TryLock() {
+		return
+	}
+	defer st.checkpointing.Unlock()
+	if m := st.recorded(); m.Commit.Begin < cleared {
+		return
+	}
+	st.tidy()
+	if m := st.recorded(); st.dev.Begin() >= st.log.Block(m.begin()) {
+		st.owed.CompareAndSwap(cleared, 0)
+	}
+}

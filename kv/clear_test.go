@@ -1,0 +1,413 @@
+package kv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redykv/redykv/device"
+)
+
+// mustClear clears, and sees that nothing is found.
+func mustClear(t testing.TB, st *Store) {
+	t.Helper()
+	if err := st.Clear(); err != nil {
+		t.Fatal(err)
+	}
+	for r, err := range st.Scan() {
+		t.Fatalf("after Clear a scan finds %x, %v", r.Key, err)
+	}
+}
+
+// fillUp writes keys 0 to n-1, in a log whose beginning leaves memory.
+func fillUp(t testing.TB, st *Store, n uint64) {
+	t.Helper()
+	s := st.NewSession()
+	defer closeAll(t, s)
+	for key := range n {
+		if err := s.Upsert(key8(key), key8(key)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// found is how many of the keys 0 to n-1 are there.
+func found(t testing.TB, st *Store, n uint64) (all int) {
+	t.Helper()
+	s := st.NewSession()
+	defer closeAll(t, s)
+	for key := range n {
+		switch _, err := s.Read(key8(key), nil); {
+		case err == nil:
+			all++
+		case !errors.Is(err, ErrNotFound):
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
+// TestClearMeetsOperationsUnderWay clears the store while operations are on their way to
+// records on the device: those that change something find nothing there.
+func TestClearMeetsOperationsUnderWay(t *testing.T) {
+	for i := range 4 {
+		kept := i%2 != 0   // the index, as while it grows
+		before := i/2 != 0 // the records have been read, and not looked at
+		t.Run(fmt.Sprintf("kept=%v,read=%v", kept, before), func(t *testing.T) {
+			const keys = 500
+			opts := small(device.NewMemory(), 8, 8)
+			opts.QueueDepth = 64
+			st := open(t, opts)
+			fillUp(t, st, keys)
+			s := st.NewSession()
+			var ops []Op
+			for n := range uint64(20) {
+				ops = append(ops,
+					Op{Kind: OpRead, Key: key8(3 * n)},
+					Op{Kind: OpRMW, Key: key8(3*n + 1), Modify: add(1000)},
+					Op{Kind: OpInsert, Key: key8(3*n + 2), Value: key8(7)})
+			}
+			for i := range ops {
+				if err := s.Submit(&ops[i]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.flush()
+			underWay := map[OpKind]int{}
+			takesEffect := map[string]bool{}
+			for i := range s.flights {
+				if op := s.flights[i].op; op != nil {
+					underWay[op.Kind]++
+					takesEffect[string(op.Key)] = op.Kind != OpRead
+				}
+			}
+			if underWay[OpRead] == 0 || underWay[OpRMW] == 0 || underWay[OpInsert] == 0 {
+				t.Fatalf("under way are %v", underWay)
+			}
+			if before {
+				s.ring()
+				if s.taken, s.arrived = 0, s.queue.Poll(s.arrivals[:]); s.arrived == 0 {
+					t.Fatal("nothing has arrived")
+				}
+			}
+			if kept {
+				st.resizing <- struct{}{}
+			}
+			index := st.index.Load()
+			mustClear(t, st)
+			if kept != (st.index.Load() == index) {
+				t.Errorf("the index was kept: %v", !kept)
+			}
+			if kept {
+				<-st.resizing
+			}
+			if err := errors.Join(st.Commit(context.Background()), s.drain()); err != nil { // what was there is truncated
+				t.Fatal(err)
+			}
+			for i, op := range ops {
+				switch {
+				case op.Kind == OpRead && errors.Is(op.Err, ErrNotFound):
+				case op.Kind == OpInsert && errors.Is(op.Err, ErrExists) && !takesEffect[string(op.Key)]: // before
+				case op.Err != nil:
+					t.Errorf("operation %d: %v", i, op.Err)
+				}
+			}
+			for n := range uint64(keys) {
+				v, err := s.Read(key8(n), nil)
+				want := uint64(7)
+				if n%3 == 1 {
+					want = 1000
+				}
+				there := takesEffect[string(key8(n))]
+				if there && (err != nil || loadWord(v) != want) || !there && !errors.Is(err, ErrNotFound) {
+					t.Errorf("key %d: %x, %v; was being changed: %v", n, v, err, there)
+				}
+			}
+			closeAll(t, s, st)
+		})
+	}
+}
+
+// TestClearIsDurableWithACommit crashes before and after, and twice over.
+func TestClearIsDurableWithACommit(t *testing.T) {
+	const keys = 500
+	disk := device.NewMemory()
+	opts := small(disk, 8, 8)
+	opts.CountKeys = true
+	st := open(t, opts)
+	reopen := func(want int) {
+		t.Helper()
+		crash(t, st)
+		disk = disk.Reopen()
+		opts.Device = disk
+		st = open(t, opts)
+		if n := found(t, st, keys); n != want {
+			t.Fatalf("%d keys, want %d", n, want)
+		}
+		if n, _, _ := st.Keys(); n != int64(want) {
+			t.Fatalf("counted %d keys, want %d", n, want)
+		}
+	}
+	ctx := context.Background()
+	fillUp(t, st, keys)
+	if err := st.Commit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	mustClear(t, st)
+	reopen(keys) // the Clear is lost
+	mustClear(t, st)
+	fillUp(t, st, 10)
+	if err := st.Commit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	begin := st.log.Begin()
+	if disk.Begin() != begin {
+		t.Errorf("the device begins at %d, the log at %d", disk.Begin(), begin)
+	}
+	mustClear(t, st)
+	reopen(10)
+	mustClear(t, st)
+	mustClear(t, st)
+	if err := st.Commit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	reopen(0)
+	fillUp(t, st, keys)
+	if err := st.Commit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	reopen(keys)
+	closeAll(t, st)
+	if err := st.Clear(); !errors.Is(err, ErrClosed) {
+		t.Errorf("Clear of a closed store: %v", err)
+	}
+}
+
+// TestClearKeepsCheckpoints goes back to a checkpoint from before a Clear, of an index
+// that had grown, whose space is given back when it is removed.
+func TestClearKeepsCheckpoints(t *testing.T) {
+	const keys = 500
+	for kind := range checkpointKinds {
+		if kind == Index {
+			continue
+		}
+		t.Run(kind.String(), func(t *testing.T) {
+			disk := device.NewMemory()
+			opts := small(disk, 8, 8)
+			st := open(t, opts)
+			fillUp(t, st, keys)
+			if err := st.GrowIndex(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+			fillUp(t, st, keys)
+			old := mustCheckpoint(t, st, CheckpointOptions{Name: "old", Kind: kind})
+			mustClear(t, st)
+			fillUp(t, st, 10)
+			if err := st.Commit(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+			if disk.Begin() > old.Begin {
+				t.Errorf("the device begins at %d, the checkpoint at %d", disk.Begin(), old.Begin)
+			}
+			reopen := func(name string, want int) {
+				t.Helper()
+				crash(t, st)
+				disk = disk.Reopen()
+				opts.Device, opts.Recover = disk, name
+				st = open(t, opts)
+				if n := found(t, st, keys); n != want {
+					t.Fatalf("%d keys in %q, want %d", n, name, want)
+				}
+			}
+			reopen("", 10)
+			reopen("old", keys)
+			mustClear(t, st)
+			if err := st.RemoveCheckpoint("old"); err != nil {
+				t.Fatal(err)
+			}
+			if err := st.Commit(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+			if disk.Begin() != st.log.Begin() {
+				t.Errorf("the device begins at %d, the log at %d", disk.Begin(), st.log.Begin())
+			}
+			reopen("", 0)
+			closeAll(t, st)
+		})
+	}
+}
+
+// TestClearBesideCheckpoints clears while checkpoints of each kind are made: whichever
+// is recovered has all keys or none.
+func TestClearBesideCheckpoints(t *testing.T) {
+	const keys = 300
+	rounds := 30
+	if raceEnabled {
+		rounds = 5
+	}
+	for kind := range checkpointKinds {
+		t.Run(kind.String(), func(t *testing.T) {
+			disk := device.NewMemory()
+			opts := small(disk, 8, 8)
+			for round := range rounds {
+				opts.Device, opts.Recover = disk, ""
+				st := open(t, opts)
+				mustClear(t, st)
+				fillUp(t, st, keys)
+				name := fmt.Sprintf("round-%d", round)
+				if kind == Index {
+					name = ""
+				}
+				var wg sync.WaitGroup
+				wg.Go(func() {
+					_, err := st.Checkpoint(context.Background(), CheckpointOptions{Name: name, Kind: kind, LogOnly: round%2 == 0})
+					if err != nil {
+						t.Error(err)
+					}
+				})
+				for range round * 20 {
+					runtime.Gosched()
+				}
+				if err := st.Clear(); err != nil {
+					t.Fatal(err)
+				}
+				wg.Wait()
+				if round%3 == 0 {
+					if err := st.Commit(context.Background()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				crash(t, st)
+				disk = disk.Reopen()
+				opts.Device, opts.Recover = disk, name
+				st = open(t, opts)
+				if n := found(t, st, keys); n != 0 && n != keys {
+					t.Fatalf("round %d: %d of %d keys", round, n, keys)
+				}
+				closeAll(t, st)
+				disk = disk.Reopen()
+			}
+		})
+	}
+}
+
+// TestClearTakesBatchesWhole clears while sessions write pairs of keys, in transactions
+// and in whole batches: both keys of a pair are there afterwards, or none.
+func TestClearTakesBatchesWhole(t *testing.T) {
+	const pairs, clears = 4, 200
+	opts := small(device.NewMemory(), 8, 8)
+	opts.CountKeys = true
+	st := open(t, opts)
+	var stop atomic.Bool
+	var wg sync.WaitGroup
+	for w := range uint64(2 * pairs) {
+		wg.Go(func() {
+			s := st.NewSession()
+			defer closeAll(t, s)
+			pair := [][]byte{key8(2 * w), key8(2*w + 1)}
+			for n := uint64(1); !stop.Load(); n++ {
+				ops := []Op{{Kind: OpUpsert, Key: pair[0], Value: key8(n)}, {Kind: OpUpsert, Key: pair[1], Value: key8(n)}}
+				var err error
+				if w < pairs {
+					err = s.Atomically(pair, func() error { return s.Do(ops) })
+				} else {
+					err = s.DoWhole(ops)
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	s := st.NewSession()
+	for range clears {
+		if err := st.Clear(); err != nil {
+			t.Fatal(err)
+		}
+		for w := range uint64(pairs) {
+			pair := [][]byte{key8(2 * w), key8(2*w + 1)}
+			ops := []Op{{Key: pair[0]}, {Key: pair[1]}}
+			if err := s.ReadAtomically(pair, func() error { return s.Do(ops) }); err != nil {
+				t.Fatal(err)
+			}
+			if !errors.Is(ops[1].Err, ops[0].Err) || string(ops[0].Value) != string(ops[1].Value) {
+				t.Fatalf("pair %d: %x, %v and %x, %v", w, ops[0].Value, ops[0].Err, ops[1].Value, ops[1].Err)
+			}
+		}
+	}
+	stop.Store(true)
+	wg.Wait()
+	keys := found(t, st, 4*pairs)
+	for w := range uint64(2 * pairs) {
+		a, errA := s.Read(key8(2*w), nil)
+		b, errB := s.Read(key8(2*w+1), nil)
+		if !errors.Is(errA, errB) || string(a) != string(b) {
+			t.Errorf("pair %d: %x, %v and %x, %v", w, a, errA, b, errB)
+		}
+	}
+	if n, _, _ := st.Keys(); n != int64(keys) {
+		t.Errorf("counted %d keys, there are %d", n, keys)
+	}
+	closeAll(t, s, st)
+}
+
+// TestClearForgetsTheCount looks at the number of keys, and of those that expire.
+func TestClearForgetsTheCount(t *testing.T) {
+	opts := small(device.NewMemory(), 8, 8)
+	opts.CountKeys = true
+	now := int64(1_000_000)
+	opts.now = func() int64 { return now }
+	st := open(t, opts)
+	s := st.NewSession()
+	put := func(key uint64, expires int64) {
+		t.Helper()
+		if err := s.Run(&Op{Kind: OpUpsert, Key: key8(key), Value: key8(key), Expires: expires}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(all, expiring int64) {
+		t.Helper()
+		if a, e, _ := st.Keys(); a != all || e != expiring {
+			t.Errorf("%d keys, %d expiring; want %d and %d", a, e, all, expiring)
+		}
+	}
+	for n := range uint64(100) {
+		put(n, now+1+int64(n%2)*5000)
+	}
+	now += 3000 // half of them have expired
+	want(50, 50)
+	mustClear(t, st)
+	want(0, 0)
+	for n := range uint64(20) {
+		put(n, int64(n%2)*(now+5000))
+	}
+	want(20, 10)
+	closeAll(t, s)
+	want(20, 10)
+	now += 10_000
+	want(10, 0)
+	mustClear(t, st)
+	want(0, 0)
+	closeAll(t, st)
+}
+
+// TestInspectAfterClear has a log that begins in the middle of a page.
+func TestInspectAfterClear(t *testing.T) {
+	dir := t.TempDir()
+	st := open(t, Options{Device: openSegments(t, dir), Memory: 64 << 10, PageSize: 4 << 10, Records: 64})
+	writeKeys(t, st, 1500)
+	mustClear(t, st)
+	mustCheckpoint(t, st, CheckpointOptions{Kind: FoldOver})
+	writeKeys(t, st, 20)
+	mustCheckpoint(t, st, CheckpointOptions{Kind: Snapshot})
+	if st.log.Begin()%(4<<10) == 0 {
+		t.Fatal("the log begins with a page")
+	}
+	closeAll(t, st)
+	wantProblems(t, inspectDir(t, dir, InspectOptions{}))
+}
