@@ -279,7 +279,7 @@ func (s *Session) Do(ops []Op) error {
 			return err
 		}
 	}
-	s.goStraight(s.words && s.streamed == 0)
+	s.goStraight(s.streamed == 0)
 	return s.batchErr
 }
 

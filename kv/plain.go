@@ -25,6 +25,10 @@ func (s *Session) Read(key, dst []byte) ([]byte, error) {
 //
 //nolint:unused // readPlain ends there
 func readAnyhow(s *Session, key, dst []byte) (done bool) {
+	if value, ok := s.readStraight(key, dst); ok {
+		s.plain.Value, s.plain.Err = value, nil
+		return false
+	}
 	s.plain = Op{Kind: OpRead, Key: key, Value: dst}
 	s.plain.Err = s.run(&s.plain, len(dst))
 	return false
@@ -42,6 +46,9 @@ func (s *Session) Upsert(key, value []byte) error {
 //
 //nolint:unused // upsertPlain ends there
 func upsertAnyhow(s *Session, key, value []byte) (done bool) {
+	if s.upsertStraight(key, value) {
+		return true
+	}
 	s.plain = Op{Kind: OpUpsert, Key: key, Value: value}
 	s.plain.Err = s.run(&s.plain, 0)
 	return false
@@ -118,6 +125,10 @@ func (s *Session) Run(op *Op) error { return s.run(op, 0) }
 // run carries one operation out, whole. keep is how much of a read's Value stays
 // in front.
 func (s *Session) run(op *Op, keep int) error {
+	if op.Kind == OpRMW && op.InPlace != nil && op.Modify != nil && s.editStraight(op) {
+		op.Err = nil
+		return nil
+	}
 	if op.Err = s.unusable; op.Err != nil {
 		return op.Err
 	}
@@ -127,17 +138,19 @@ func (s *Session) run(op *Op, keep int) error {
 			return err
 		}
 	}
-	s.goStraight(s.words && s.streamed|s.batch == 0)
+	s.goStraight(s.streamed|s.batch == 0)
 	return op.Err
 }
 
 // goStraight says, as of the epoch that the session has seen, whether plain calls
-// may go straight to records in memory: these are of 8-byte keys and values, and
-// nothing that the session was given before is under way.
+// may go straight to records in memory: nothing that the session was given before is
+// under way.
 func (s *Session) goStraight(may bool) {
 	p := &s.probe
-	switch p.wide, p.narrow = 0, 0; {
+	switch p.wide, p.narrow, p.any = 0, 0, 0; {
 	case !may:
+	case !s.words:
+		p.any = p.seen // straight.go
 	case vectors2:
 		p.wide = p.seen
 	default:

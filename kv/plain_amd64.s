@@ -86,12 +86,10 @@ GLOBL entryTop<>(SB), RODATA|NOPTR, $8
 
 #define COUNT(kind) INCQ (Session_counts+counts_ops+8*kind)(R8)
 
-// READ is a whole read.
+// READ is a whole read, of a key of 8 bytes.
 #define READ(word, FIND, absent) \
 	MOVQ s+0(FP), R8             \
 	ENTER(word, absent)          \
-	CMPQ key_len+16(FP), $8      \
-	JNE absent                   \
 	MOVQ dst_len+40(FP), R12     \
 	ADDQ $8, R12                 \
 	CMPQ R12, dst_cap+48(FP)     \
@@ -110,12 +108,10 @@ GLOBL entryTop<>(SB), RODATA|NOPTR, $8
 	MOVB $1, done+56(FP)         \
 	RET
 
-// UPSERT is a whole upsert.
+// UPSERT is a whole upsert, of a key of 8 bytes.
 #define UPSERT(word, FIND, absent) \
 	MOVQ s+0(FP), R8                 \
 	ENTER(word, absent)              \
-	CMPQ key_len+16(FP), $8          \
-	JNE absent                       \
 	CMPQ value_len+40(FP), $8        \
 	JNE absent                       \
 	MOVQ key_base+8(FP), SI          \
@@ -213,22 +209,28 @@ GLOBL entryTop<>(SB), RODATA|NOPTR, $8
 
 // func readPlain(s *Session, key, dst []byte) (done bool)
 TEXT ·readPlain(SB), NOSPLIT, $0-57
+	CMPQ key_len+16(FP), $8
+	JNE long
 	READ(probe_wide, WIDE, narrow)
 narrow:
 	LEAVE
 	READ(probe_narrow, NARROW, anyhow)
 anyhow:
 	LEAVE
+long:
 	JMP ·readAnyhow(SB)
 
 // func upsertPlain(s *Session, key, value []byte) (done bool)
 TEXT ·upsertPlain(SB), NOSPLIT, $0-57
+	CMPQ key_len+16(FP), $8
+	JNE long
 	UPSERT(probe_wide, WIDE, narrow)
 narrow:
 	LEAVE
 	UPSERT(probe_narrow, NARROW, anyhow)
 anyhow:
 	LEAVE
+long:
 	JMP ·upsertAnyhow(SB)
 
 // func modifyWordPlain(s *Session, key []byte, modify WordModifier) (done bool)

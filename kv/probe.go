@@ -29,6 +29,7 @@ type probe struct {
 	wide, narrow       uint64 // seen in one of the two, if they may go straight; else 0
 	tagUp              uint64 // how far the tag is below its place in an entry
 	headUp, readOnlyUp uint64 // head and readOnly, shifted by what is above an address
+	any                uint64 // as wide and narrow, of records of any layout: see straight.go
 }
 
 // noEpoch is the present one for a session that is not open.
@@ -71,6 +72,15 @@ func (p *probe) slotOf(hash uint64) slot {
 		return slot{}
 	}
 	return slotIn(bucket, i)
+}
+
+// newestOf is newest.
+func (p *probe) newestOf(hash uint64) int64 {
+	at := p.slotOf(hash)
+	if at.p == nil {
+		return 0
+	}
+	return at.load().address()
 }
 
 // scanWords puts the slots of hashes into slots, and asks for their records in

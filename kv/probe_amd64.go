@@ -31,6 +31,11 @@ func matchAVX2(bucket unsafe.Pointer, want uint64) uint64
 //go:noescape
 func scanAVX2(p *probe, hashes *uint64, slots *slot, n int)
 
+// newestAVX2 is newest.
+//
+//go:noescape
+func newestAVX2(p *probe, hash uint64, n int) (address int64)
+
 // hashWordsAMD64 is hashLane for n operations, up to the first whose key is no word.
 // It returns how many that are.
 //
@@ -54,4 +59,13 @@ func (p *probe) scan(l *lane) {
 	} else {
 		p.scanWords(l.hashes[:l.n], l.slots[:l.n])
 	}
+}
+
+// newest is the address of the newest record of a hash's chain, 0 where the first bucket
+// has none. If that is in memory, n bytes of it are asked for.
+func (p *probe) newest(hash uint64, n int) int64 {
+	if vectors {
+		return newestAVX2(p, hash, n)
+	}
+	return p.newestOf(hash)
 }

@@ -12,6 +12,35 @@ TEXT ·matchAVX2(SB), NOSPLIT, $0-24
 	MOVQ AX, ret+16(FP)
 	RET
 
+// func newestAVX2(p *probe, hash uint64, n int) (address int64)
+TEXT ·newestAVX2(SB), NOSPLIT, $0-32
+	MOVQ p+0(FP), R8
+	MOVQ hash+8(FP), BX
+	MOVQ n+16(FP), SI
+	BUCKET(0)
+	MATCH_LAST
+	TESTQ AX, AX
+	JZ done
+	TZCNTQ AX, AX
+	MOVQ (BX)(AX*8), AX
+	SHLQ $16, AX
+	SHRQ $16, AX
+	CMPQ AX, probe_head(R8)
+	JLT done
+	MOVQ probe_ringMask(R8), BX
+	ANDQ AX, BX
+	ADDQ probe_frames(R8), BX
+
+line:
+	PREFETCHT0 (BX)
+	ADDQ $64, BX
+	SUBQ $64, SI
+	JGT line
+
+done:
+	MOVQ AX, address+24(FP)
+	RET
+
 // func hashWordsAMD64(p *probe, ops **Op, hashes *uint64, n int) int
 TEXT ·hashWordsAMD64(SB), NOSPLIT, $0-40
 	MOVQ p+0(FP), R8

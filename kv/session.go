@@ -51,6 +51,7 @@ type Session struct {
 	layout    hlog.Layout
 	keySize   int  // 0: variable
 	valueSize int  // the same
+	ahead     int  // bytes of a record that a plain call asks for ahead: see straight.go
 	fixed     bool // neither is 0, and such a record fits a page
 	record    int  // bytes of a record to ask for ahead
 	rest      int  // offset of the bytes that are asked for later, see lane.go; 0: none

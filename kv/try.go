@@ -84,7 +84,7 @@ func (s *Session) tryRead(op *Op, e entry, keep int) (outcome, coldAt) {
 func (s *Session) tryUpsert(op *Op, at slot, e entry) outcome {
 	for {
 		r, _, _, found := s.lookup(op.Key, e.address(), s.view.ReadOnly)
-		if found && s.storeInPlace(r, op) {
+		if found && s.storeInPlace(r, op.Value, op.Expires) {
 			return complete
 		}
 		if result, ok := s.appendRecord(at, e, op.Key, op.Value, op.Expires, false); ok {
@@ -96,15 +96,15 @@ func (s *Session) tryUpsert(op *Op, at slot, e entry) outcome {
 	}
 }
 
-func (s *Session) storeInPlace(r hlog.Record, op *Op) bool {
+func (s *Session) storeInPlace(r hlog.Record, value []byte, expires int64) bool {
 	if s.layout.Bare(r.Header()) {
-		return op.Expires == 0 && s.layout.StoreWord(r, valueWord(op.Value))
+		return expires == 0 && s.layout.StoreWord(r, valueWord(value))
 	}
 	h, ok := r.Lock()
 	if !ok {
 		return false
 	}
-	if !s.layout.Store(r, op.Value, op.Expires) {
+	if !s.layout.Store(r, value, expires) {
 		r.UnlockUnchanged(h)
 		return false
 	}

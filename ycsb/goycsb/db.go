@@ -47,16 +47,18 @@ func (db *DB) Store() *kv.Store { return db.store }
 type worker struct {
 	session *kv.Session
 	key     []byte
-	names   []string
+	table   string // of key, which begins with prefix bytes for it
+	prefix  int
 	read    view   // what Read returned
 	row     []byte // what Insert writes
 	scan    scan   // what Scan returned
 
-	// fields is what change puts into a row, and made and merging what came of it:
-	// set around one RMW.
-	fields  map[string][]byte
+	// fields is what Insert writes and what change puts into a row, and made and
+	// merging what came of that: set around one RMW.
+	fields  []field
 	made    bool // of nothing
 	merging error
+	edit    edit
 	change  kv.Op // the RMW, with the worker's own merge and overwrite
 }
 
@@ -100,30 +102,30 @@ func workerOf(ctx context.Context) (*worker, error) {
 // setKey makes w.key the store's key of a record: the length of the table's name,
 // the name, and the YCSB key. No two pairs of names have the same one.
 func (w *worker) setKey(table, key string) {
-	w.key = binary.AppendUvarint(w.key[:0], uint64(len(table)))
-	w.key = append(w.key, table...)
-	w.key = append(w.key, key...)
+	if table != w.table || w.prefix == 0 { // mostly it is the one before
+		w.key = binary.AppendUvarint(w.key[:0], uint64(len(table)))
+		w.key = append(w.key, table...)
+		w.table, w.prefix = table, len(w.key)
+	}
+	w.key = append(w.key[:w.prefix], key...)
 }
 
 // setRow makes w.row the row of these fields.
 func (w *worker) setRow(values map[string][]byte) {
-	w.names = sortedNames(w.names[:0], values)
-	w.row = w.row[:0]
-	for _, name := range w.names {
-		w.row = appendField(w.row, name, values[name])
-	}
+	w.fields = sorted(w.fields, values)
+	w.row = appendRow(w.row[:0], w.fields)
 }
 
 // overwrite is the kv.InPlace of Update: fields mostly keep their lengths.
 func (w *worker) overwrite(row []byte) ([]byte, bool) {
 	w.made = false // by an attempt before
-	return row, overwriteRow(row, w.fields, w.names)
+	return row, w.edit.overwrite(row, w.fields)
 }
 
 // merge is the kv.Modifier of Update.
 func (w *worker) merge(u *kv.Update) kv.Verdict {
 	w.made = !u.Found
-	u.New, w.merging = mergeRow(u.New, u.Old, w.fields, w.names)
+	u.New, w.merging = w.edit.merge(u.New, u.Old, w.fields)
 	if w.merging != nil {
 		return kv.Keep
 	}
@@ -137,7 +139,10 @@ func (db *DB) Read(ctx context.Context, table, key string, fields []string) (map
 		return nil, err
 	}
 	values, err := w.readRow(table, key, fields)
-	return values, db.check(err)
+	if err != nil {
+		return nil, db.check(err)
+	}
+	return values, nil
 }
 
 func (w *worker) readRow(table, key string, fields []string) (map[string][]byte, error) {
@@ -248,8 +253,7 @@ func (db *DB) Update(ctx context.Context, table, key string, values map[string][
 		return err
 	}
 	w.setKey(table, key)
-	w.names = sortedNames(w.names[:0], values)
-	w.fields, w.made, w.merging = values, false, nil
+	w.fields, w.made, w.merging = sorted(w.fields, values), false, nil
 	w.change.Key = w.key
 	err = w.session.Run(&w.change)
 	if err == nil {

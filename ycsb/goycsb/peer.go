@@ -139,8 +139,8 @@ func (db *peerDB) Update(ctx context.Context, table, key string, values map[stri
 	if w.old, err = w.get(table, key, w.old); err != nil && !errors.Is(err, kv.ErrNotFound) {
 		return err
 	}
-	w.names = sortedNames(w.names[:0], values)
-	if w.merged, err = mergeRow(w.merged[:0], w.old, values, w.names); err != nil {
+	w.fields = sorted(w.fields, values)
+	if w.merged, err = w.edit.merge(w.merged[:0], w.old, w.fields); err != nil {
 		return fmt.Errorf("goycsb: update %s/%s: %w", table, key, err)
 	}
 	return db.store.Write([]peers.Pair{{Key: w.key, Value: w.merged}})

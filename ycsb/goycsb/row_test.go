@@ -4,19 +4,25 @@ import (
 	"bytes"
 	"errors"
 	"maps"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
 )
 
 // encodeRow is a row of fields.
-func encodeRow(fields map[string][]byte) []byte {
-	var row []byte
-	for _, name := range sortedNames(nil, fields) {
-		row = appendField(row, name, fields[name])
-	}
-	return row
+func encodeRow(fields map[string][]byte) []byte { return appendRow(nil, sorted(nil, fields)) }
+
+// mergeRow and overwriteRow are an edit's, of its own.
+func mergeRow(dst, old []byte, fields map[string][]byte) ([]byte, error) {
+	return new(edit).merge(dst, old, sorted(nil, fields))
 }
+
+func overwriteRow(row []byte, fields map[string][]byte) bool {
+	return new(edit).overwrite(row, sorted(nil, fields))
+}
+
+func names(fields map[string][]byte) []string { return slices.Sorted(maps.Keys(fields)) }
 
 // decode is the fields of a row, by a view of its own.
 func decode(row []byte, wanted []string) (map[string][]byte, error) {
@@ -35,7 +41,7 @@ func TestRows(t *testing.T) {
 		if err != nil || !equalFields(got, old) {
 			t.Fatalf("decoded %v, %v; want %v", got, err, old)
 		}
-		merged, err := mergeRow([]byte("before"), encodeRow(old), fresh, sortedNames(nil, fresh))
+		merged, err := mergeRow([]byte("before"), encodeRow(old), fresh)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,7 +50,7 @@ func TestRows(t *testing.T) {
 		if !bytes.Equal(merged, append([]byte("before"), encodeRow(want)...)) {
 			t.Fatalf("merged %q, want the row of %v", merged, want)
 		}
-		wanted := sortedNames(nil, fresh)
+		wanted := names(fresh)
 		if len(wanted) == 0 {
 			return
 		}
@@ -62,7 +68,7 @@ func TestViewAgain(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := view{row: make([]byte, 0, 1<<12)}
 		kinds := rapid.SliceOfN(anyFields, 1, 3).Draw(t, "kinds")
-		asked := [][]string{nil, sortedNames(nil, kinds[0]), {"none"}}
+		asked := [][]string{nil, names(kinds[0]), {"none"}}
 		for range 12 {
 			row := encodeRow(rapid.SampledFrom(kinds).Draw(t, "row"))
 			if len(row) > 0 {
@@ -99,16 +105,15 @@ func TestOverwriteRow(t *testing.T) {
 			fresh["a new name"] = nil
 			fits = false
 		}
-		names := sortedNames(nil, fresh)
 		row := encodeRow(old)
 		want := bytes.Clone(row)
 		if fits {
 			var err error
-			if want, err = mergeRow(nil, row, fresh, names); err != nil {
+			if want, err = mergeRow(nil, row, fresh); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if got := overwriteRow(row, fresh, names); got != fits || !bytes.Equal(row, want) {
+		if got := overwriteRow(row, fresh); got != fits || !bytes.Equal(row, want) {
 			t.Fatalf("%v: %q, want %v: %q", got, row, fits, want)
 		}
 	})
@@ -116,21 +121,40 @@ func TestOverwriteRow(t *testing.T) {
 
 func TestBadRows(t *testing.T) {
 	for _, row := range []string{
-		"\x05abc",    // the name is cut short
-		"\x01a",      // no value
-		"\x01a\x02b", // the value is cut short
-		"\x80",       // the length is cut short
-		"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", // no length
-		"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01a",    // longer than anything
+		"\x05abc",                   // the heads are cut short
+		"\x80",                      // their length is
+		"\x03\x05ab",                // a name is
+		"\x02\x01a",                 // a value's length is missing
+		"\x03\x01a\x02b",            // the value is cut short
+		"\x03\x01a\x02bcd",          // something is behind it
+		"\x00a",                     // or behind no value
+		"\x06\x01a\x02\x01b\x02ccd", // the second value is cut short
+		"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",       // no length
+		"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01a",          // longer than anything
+		"\x0c\x01a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01b", // a value is
 	} {
 		if _, err := decode([]byte(row), nil); !errors.Is(err, errBadRow) {
 			t.Errorf("decode(%q): %v", row, err)
 		}
-		if _, err := mergeRow(nil, []byte(row), nil, nil); !errors.Is(err, errBadRow) {
+		if _, err := mergeRow(nil, []byte(row), nil); !errors.Is(err, errBadRow) {
 			t.Errorf("mergeRow(%q): %v", row, err)
 		}
-		if overwriteRow([]byte(row), fields("z", ""), []string{"z"}) {
+		if overwriteRow([]byte(row), fields("z", "")) {
 			t.Errorf("overwriteRow(%q)", row)
+		}
+		// One that was of use before says so, too, and is of use again.
+		good := encodeRow(fields("a", "1", "b", "2"))
+		var e edit
+		for range 2 {
+			if err := errors.Join(e.shape.learn(good), e.shape.learn(nil)); err != nil || len(e.shape.spots) != 0 {
+				t.Errorf("%d fields in no row, %v", len(e.shape.spots), err)
+			}
+			if merged, err := e.merge(nil, good, nil); err != nil || !bytes.Equal(merged, good) {
+				t.Errorf("merged %q, %v", merged, err)
+			}
+			if err := e.shape.learn([]byte(row)); !errors.Is(err, errBadRow) {
+				t.Errorf("learn(%q) again: %v", row, err)
+			}
 		}
 	}
 }
@@ -139,6 +163,7 @@ func FuzzDecodeRow(f *testing.F) {
 	f.Add([]byte(nil))
 	f.Add(encodeRow(map[string][]byte{"field0": []byte("value"), "field1": nil}))
 	f.Add([]byte("\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01a"))
+	f.Add([]byte("\x03\x01a\x02b"))
 	f.Fuzz(func(t *testing.T, row []byte) {
 		fields, err := decode(row, nil)
 		if err != nil {
@@ -148,7 +173,7 @@ func FuzzDecodeRow(f *testing.F) {
 		if err != nil || !equalFields(fields, again) {
 			t.Fatalf("%v became %v, %v", fields, again, err)
 		}
-		if _, err := mergeRow(nil, row, fields, sortedNames(nil, fields)); err != nil {
+		if _, err := mergeRow(nil, row, fields); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -35,6 +35,7 @@ type SuiteSpec struct {
 	Workloads           []string // of Workloads
 	Stores              []string // of SuiteStores
 	Records, Operations int64
+	Fields, FieldLength int64 // of a record, and bytes of each
 	Threads, Rounds     int
 	Memory              int64  // bytes of log in memory, or of cache
 	Dir                 string // an existing directory, for the stores' files
@@ -61,6 +62,10 @@ func (s *SuiteSpec) Check() error {
 	switch {
 	case s.Records < 1 || s.Records > ycsb.MaxRecords:
 		return fmt.Errorf("%d records: want 1 to %d", s.Records, int64(ycsb.MaxRecords))
+	case s.Fields < 1 || s.Fields > limits[prop.FieldCount]:
+		return fmt.Errorf("%d fields: want 1 to %d", s.Fields, limits[prop.FieldCount])
+	case s.FieldLength < 1 || s.FieldLength > limits[prop.FieldLength]:
+		return fmt.Errorf("fields of %d bytes: want 1 to %d", s.FieldLength, limits[prop.FieldLength])
 	case s.Threads < 1 || s.Threads > ycsb.MaxThreads:
 		return fmt.Errorf("%d threads: want 1 to %d", s.Threads, ycsb.MaxThreads)
 	case s.Operations < int64(s.Threads):
@@ -158,6 +163,8 @@ func (s *SuiteSpec) properties(workload, store string, phase Phase, output strin
 	return Properties([]string{workload}, []string{
 		prop.RecordCount + "=" + strconv.FormatInt(s.Records, 10),
 		prop.OperationCount + "=" + strconv.FormatInt(s.Operations, 10),
+		prop.FieldCount + "=" + strconv.FormatInt(s.Fields, 10),
+		prop.FieldLength + "=" + strconv.FormatInt(s.FieldLength, 10),
 		prop.ThreadCount + "=" + strconv.Itoa(s.Threads),
 		prop.LogInterval + "=1000000", // nothing is printed in between
 		prop.OutputStyle + "=json",

@@ -72,7 +72,7 @@ func TestSuite(t *testing.T) {
 		t.Skip("go-ycsb has data races by design")
 	}
 	spec := SuiteSpec{
-		Workloads: Workloads(), Stores: SuiteStores(), Records: 300, Operations: 200, Threads: 2, Rounds: 2, Memory: 8 << 20, Dir: t.TempDir(),
+		Workloads: Workloads(), Stores: SuiteStores(), Records: 300, Operations: 200, Fields: 10, FieldLength: 100, Threads: 2, Rounds: 2, Memory: 8 << 20, Dir: t.TempDir(),
 	}
 	rows, err := Suite(t.Context(), spec, nil)
 	if err != nil {
@@ -92,6 +92,8 @@ func TestSuite(t *testing.T) {
 		"workload":   func(s *SuiteSpec) { s.Workloads = nil },
 		"records":    func(s *SuiteSpec) { s.Records = 0 },
 		"operations": func(s *SuiteSpec) { s.Operations = 1 },
+		"fields":     func(s *SuiteSpec) { s.Fields = 0 },
+		"length":     func(s *SuiteSpec) { s.FieldLength = 1 << 40 },
 		"rounds":     func(s *SuiteSpec) { s.Rounds = 0 },
 		"memory":     func(s *SuiteSpec) { s.Memory = 0 },
 		"threads":    func(s *SuiteSpec) { s.Threads = 0 },

@@ -1,0 +1,314 @@
+package kv
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+	"unsafe"
+
+	"github.com/redykv/redykv/device"
+)
+
+// straightLayouts are key and value sizes of stores whose plain calls are those of
+// straight.go.
+var straightLayouts = map[string][2]int{"variable": {}, "wide values": {8, 40}, "wide keys": {16, 8}}
+
+// ready is a session whose next plain call may go straight.
+func ready(t *testing.T, st *Store) *Session {
+	t.Helper()
+	s := st.NewSession()
+	if _, err := s.Read(straightKey(st, 1<<40), nil); !errors.Is(err, ErrNotFound) {
+		t.Fatal(err)
+	}
+	if s.probe.any == 0 {
+		t.Fatal("plain calls may not go straight")
+	}
+	return s
+}
+
+// straightKey is a key of a store; of several lengths, where they vary.
+func straightKey(st *Store, n uint64) []byte {
+	if size := st.opts.KeySize; size != 0 {
+		return append(key8(n), make([]byte, size-8)...)
+	}
+	return append(key8(n), make([]byte, n%9)...)
+}
+
+func straightValue(st *Store, n uint64) []byte {
+	size := st.opts.ValueSize
+	if size == 0 {
+		size = 8 + int(n%50)
+	}
+	return bytes.Repeat([]byte{byte(n)}, size)
+}
+
+// TestStraightFindsWhatThereIs asks for keys in memory, deleted, expiring, on the device,
+// and not there at all. What goes the general way fails.
+func TestStraightFindsWhatThereIs(t *testing.T) {
+	for name, sizes := range straightLayouts {
+		for _, collide := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/collide=%v", name, collide), func(t *testing.T) {
+				const keys = 3000
+				opts := Options{Device: device.NewMemory(), KeySize: sizes[0], ValueSize: sizes[1], Memory: 64 << 10, Records: keys}
+				if collide { // in bucket and tag
+					opts.hash = func(key []byte) uint64 { return uint64(key[0] % 64) }
+				}
+				st := open(t, opts)
+				s := st.NewSession()
+				plain := map[uint64]bool{}
+				for n := range uint64(keys) {
+					key := straightKey(st, n)
+					err := s.Upsert(key, straightValue(st, n))
+					switch n % 5 {
+					case 1:
+						err = errors.Join(err, s.Delete(key))
+					case 2:
+						err = errors.Join(err, s.Run(&Op{Kind: OpUpsert, Key: key, Value: straightValue(st, n), Expires: 1 << 50}))
+					default:
+						plain[n] = true
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+				other := errors.New("not straight")
+				s.unusable = other
+				reads, writes, edits := 0, 0, 0
+				for n := range uint64(keys + 100) {
+					key, value := straightKey(st, n), straightValue(st, n)
+					_, e := s.table.find(st.hash(key))
+					_, _, _, found := s.lookup(key, e.address(), s.view.Head)
+					s.enter() // the present epoch
+					s.leave()
+					s.probe.any = s.probe.seen
+					got, err := s.Read(key, []byte("before"))
+					switch {
+					case err == nil && (!found || !plain[n] || string(got) != "before"+string(value)):
+						t.Errorf("key %d reads as %x", n, got)
+					case err != nil && !errors.Is(err, other):
+						t.Errorf("key %d: %x, %v", n, got, err)
+					case err == nil:
+						reads++
+					}
+					if err := s.Upsert(key, value); err == nil && !found || err != nil && !errors.Is(err, other) {
+						t.Errorf("key %d is stored: %v", n, err)
+					} else if err == nil {
+						writes++
+					}
+					op := Op{Kind: OpRMW, Key: key, InPlace: func(v []byte) ([]byte, bool) {
+						if !bytes.Equal(v, value) {
+							t.Errorf("key %d is edited: %x", n, v)
+						}
+						return v, true
+					}, Modify: func(*Update) Verdict { return Keep }}
+					if err := s.Run(&op); err == nil && !found || err != nil && !errors.Is(err, other) {
+						t.Errorf("key %d is modified: %v", n, err)
+					} else if err == nil {
+						edits++
+					}
+				}
+				s.unusable = nil
+				most := 0
+				if !collide {
+					most = 100
+				}
+				if reads <= most || writes <= most || edits <= most && sizes[1] != 8 {
+					t.Errorf("straight went %d reads, %d upserts and %d edits", reads, writes, edits)
+				}
+				closeAll(t, s, st)
+			})
+		}
+	}
+}
+
+// TestStraightSeesMarkersMove has a record become read-only, and go to the device as it
+// is, before it is written to straight.
+func TestStraightSeesMarkersMove(t *testing.T) {
+	for name, sizes := range straightLayouts {
+		t.Run(name, func(t *testing.T) {
+			opts := small(device.NewMemory(), sizes[0], sizes[1])
+			opts.Memory = 16 << 10
+			st := open(t, opts)
+			s, filler := ready(t, st), st.NewSession()
+			for round := range uint64(4) {
+				key := straightKey(st, round)
+				if err := s.Upsert(key, straightValue(st, 1)); err != nil {
+					t.Fatal(err)
+				}
+				if err := st.Commit(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if round >= 2 { // the session knows
+					if _, err := s.Read(straightKey(st, 1<<41), nil); !errors.Is(err, ErrNotFound) {
+						t.Fatal(err)
+					}
+				}
+				want := bytes.Clone(straightValue(st, 1))
+				var err error
+				if round%2 == 0 {
+					want = bytes.Repeat([]byte{2}, len(want))
+					err = s.Upsert(key, want)
+				} else {
+					want[0] = 2
+					edit := func(v []byte) ([]byte, bool) { v[0] = 2; return v, true }
+					err = s.Run(&Op{Kind: OpRMW, Key: key, InPlace: edit, Modify: func(u *Update) Verdict {
+						u.New = append(u.New, u.Old...)
+						u.New[0] = 2
+						return Put
+					}})
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				for n := range uint64(1000) { // all of memory, and more
+					if err := filler.Upsert(straightKey(st, 100+n), straightValue(st, n)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if got, err := s.Read(key, nil); err != nil || !bytes.Equal(got, want) {
+					t.Errorf("round %d: %x, %v, want %x", round, got, err, want)
+				}
+			}
+			closeAll(t, s, filler, st)
+		})
+	}
+}
+
+// TestStraightWaitsForLocks has plain calls meet the locks of another session.
+func TestStraightWaitsForLocks(t *testing.T) {
+	for name, sizes := range straightLayouts {
+		t.Run(name, func(t *testing.T) {
+			st := open(t, Options{Device: device.NewMemory(), KeySize: sizes[0], ValueSize: sizes[1], Memory: 1 << 20})
+			key, other := straightKey(st, 1), straightKey(st, 2)
+			before, within, after := straightValue(st, 1), straightValue(st, 51), straightValue(st, 101)
+			if err := errors.Join(st.Upsert(key, before), st.Upsert(other, before)); err != nil {
+				t.Fatal(err)
+			}
+			s, locker := ready(t, st), st.NewSession()
+			began, read := make(chan struct{}), make(chan []byte)
+			err := locker.Atomically([][]byte{key}, func() error {
+				go func() {
+					_, err := s.Read(other, nil) // the session sees that there are locks
+					close(began)
+					got, keyErr := s.Read(key, nil)
+					if err := errors.Join(err, keyErr); err != nil {
+						t.Error(err)
+					}
+					read <- got
+				}()
+				<-began
+				err := locker.Upsert(key, within)
+				for range 100 { // so that it would come in between
+					runtime.Gosched()
+				}
+				select {
+				case got := <-read:
+					t.Errorf("%x was read while the key was locked", got)
+				default:
+				}
+				return errors.Join(err, locker.Upsert(key, after))
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := <-read; !bytes.Equal(got, after) {
+				t.Errorf("%x was read, want %x", got, after)
+			}
+			// And who holds the lock sees its own key only.
+			err = s.Atomically([][]byte{key}, func() error {
+				if _, err := s.Read(key, nil); err != nil {
+					t.Error(err)
+				}
+				if _, err := s.Read(other, nil); !errors.Is(err, ErrNotLocked) {
+					t.Errorf("another key: %v", err)
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			closeAll(t, s, locker, st)
+		})
+	}
+}
+
+// TestStraightRefusesOtherSizes has keys and values that are no record's come to records
+// that they begin like.
+func TestStraightRefusesOtherSizes(t *testing.T) {
+	st := open(t, Options{Device: device.NewMemory(), KeySize: 8, ValueSize: 40, Memory: 1 << 20})
+	s := ready(t, st)
+	key, value := key8(5), bytes.Repeat([]byte{7}, 40)
+	if err := s.Upsert(key, value); err != nil {
+		t.Fatal(err)
+	}
+	// With the record's hash: what is looked at is the length.
+	s.hash = func([]byte) uint64 { return st.hash(key) }
+	for _, bad := range [][]byte{key[:3:8], append(key[:8:8], 0), nil} {
+		_, err := s.Read(bad, nil)
+		if !errors.Is(err, ErrBadSize) {
+			t.Errorf("read of a key of %d bytes: %v", len(bad), err)
+		}
+		if err := s.Upsert(bad, value); !errors.Is(err, ErrBadSize) {
+			t.Errorf("upsert of a key of %d bytes: %v", len(bad), err)
+		}
+	}
+	if err := s.Upsert(key, value[:39]); !errors.Is(err, ErrBadSize) {
+		t.Errorf("a short value: %v", err)
+	}
+	if got, err := s.Read(key, nil); err != nil || !bytes.Equal(got, value) {
+		t.Errorf("%x, %v", got, err)
+	}
+	closeAll(t, s, st)
+}
+
+// TestStraightKeepsTheCount overwrites a record that expires by one that does not, in a
+// store that counts its keys.
+func TestStraightKeepsTheCount(t *testing.T) {
+	now := int64(1000)
+	st := open(t, Options{Device: device.NewMemory(), Memory: 1 << 20, CountKeys: true, now: func() int64 { return now }})
+	s := ready(t, st)
+	if err := s.Run(&Op{Kind: OpUpsert, Key: []byte("key"), Value: []byte("value"), Expires: 2000}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Upsert([]byte("key"), []byte("other")); err != nil {
+		t.Fatal(err)
+	}
+	now = 3000
+	if got, err := s.Read([]byte("key"), nil); err != nil || string(got) != "other" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if all, expiring, _ := st.Keys(); all != 1 || expiring != 0 {
+		t.Errorf("%d keys, %d of them with an expiry; want one without", all, expiring)
+	}
+	closeAll(t, s, st)
+}
+
+// TestEditThatPanicsHoldsNothingUp has an in-place form panic that was called straight.
+func TestEditThatPanicsHoldsNothingUp(t *testing.T) {
+	st := open(t, Options{Device: device.NewMemory(), Memory: 1 << 20})
+	s := ready(t, st)
+	key := []byte("key")
+	if err := s.Upsert(key, []byte("value")); err != nil {
+		t.Fatal(err)
+	}
+	straight, inside := false, false
+	op := Op{Kind: OpRMW, Key: key, Modify: func(*Update) Verdict { return Keep }, InPlace: func([]byte) ([]byte, bool) {
+		straight, inside = s.probe.any == s.probe.seen, *(*uint64)(unsafe.Pointer(&s.slot)) != 0
+		panic("in place")
+	}}
+	if !panicking(func() { _ = s.Run(&op) }) || !straight || !inside {
+		t.Errorf("no panic, or not straight (%v), or not inside an epoch (%v)", straight, inside)
+	}
+	if err := st.Commit(t.Context()); err != nil { // the epoch is free
+		t.Fatal(err)
+	}
+	if err := s.Upsert(key, []byte("other")); err != nil { // and so is the record
+		t.Fatal(err)
+	}
+	if got, err := s.Read(key, nil); err != nil || string(got) != "other" {
+		t.Errorf("%q, %v", got, err)
+	}
+	closeAll(t, s, st)
+}
