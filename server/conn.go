@@ -27,22 +27,24 @@ func (s *Server) acceptLoop() {
 			}
 			return
 		}
-		s.refused(s.accept(req))
+		s.accept(req)
 	}
 }
 
 // accept makes a connection of a request that carries a lease's ticket, and
 // refuses any other.
-func (s *Server) accept(req fabric.Request) error {
+func (s *Server) accept(req fabric.Request) {
 	hello, err := redywire.DecodeHello(req.Private())
 	if err != nil {
-		return errors.Join(err, req.Reject("malformed hello"))
+		s.refuse(req, "malformed hello", err)
+		return
 	}
 	s.mu.Lock()
 	l := s.tickets[hello.Ticket]
 	s.mu.Unlock()
 	if l == nil {
-		return errors.Join(errors.New("unknown ticket"), req.Reject("unknown ticket"))
+		s.refuse(req, "unknown ticket", errors.New("unknown ticket"))
+		return
 	}
 	c, before, err := l.admit(hello)
 	// Others need not wait for the end of those before, nor for a peer that is slow to
@@ -55,29 +57,27 @@ func (s *Server) accept(req fabric.Request) error {
 			}
 			c, before, err = l.admit(hello)
 		}
-		s.refused(s.begin(l, c, err, req, hello))
+		s.begin(l, c, err, req, hello)
 	})
-	return nil
 }
 
-// refused counts and logs why a connection was refused, if it was.
-func (s *Server) refused(err error) {
-	if err != nil {
-		s.counts.rejected.Add(1)
-		s.opts.Logger.Warn("connection refused", "err", err)
-	}
+// refuse counts a connection that is refused, tells the peer the reason, and logs err.
+func (s *Server) refuse(req fabric.Request, reason string, err error) {
+	s.counts.rejected.Add(1) // before the peer knows
+	s.opts.Logger.Warn("connection refused", "err", errors.Join(err, req.Reject(reason)))
 }
 
 // begin opens a connection that was admitted and serves it in a goroutine. What was
 // not admitted, err says why, or cannot be opened, is refused.
-func (s *Server) begin(l *lease, c *conn, err error, req fabric.Request, hello redywire.Hello) error {
+func (s *Server) begin(l *lease, c *conn, err error, req fabric.Request, hello redywire.Hello) {
 	if err == nil {
 		if err = c.open(req, hello); err != nil {
 			l.leave(c)
 		}
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("%v: %w", l.id, err), req.Reject(err.Error()))
+		s.refuse(req, err.Error(), fmt.Errorf("%v: %w", l.id, err))
+		return
 	}
 	go func() {
 		defer l.leave(c)
@@ -85,7 +85,6 @@ func (s *Server) begin(l *lease, c *conn, err error, req fabric.Request, hello r
 			s.opts.Logger.Warn("connection ended", "cache", l.id.cache, "grant", l.id.grant, "err", err)
 		}
 	}()
-	return nil
 }
 
 // admit counts a new connection in, if the lease has room for it. The caller owes
