@@ -77,11 +77,12 @@ func TestManagerWaitsForCatalog(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	due := time.Now().Add(300 * time.Millisecond)
-	if err := m.catalog.register(testVM("a", 1<<20, 1, "http://127.0.0.1:1"), due); err != nil {
+	if err := m.catalog.register(testVM("a", 1<<20, 1, "http://127.0.0.1:1"), time.Time{}); err != nil {
 		t.Fatal(err)
 	}
 	m.catalog.mu.Lock()
+	due := time.Now().Add(300 * time.Millisecond)
+	m.catalog.vms["a"].deadline = due
 	<-time.After(time.Until(due) + 200*time.Millisecond)
 	m.catalog.mu.Unlock()
 	for what := range said {
