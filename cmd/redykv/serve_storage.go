@@ -42,6 +42,8 @@ const (
 type storageFlags struct {
 	kind        string
 	dir         string
+	verify      string
+	recycle     int
 	memory      units.Size
 	records     int64
 	readCache   float64
@@ -60,12 +62,14 @@ type storageFlags struct {
 }
 
 func newStorageFlags() storageFlags {
-	return storageFlags{memory: 1 << 30, cache: 1 << 30, refillRate: device.DefaultRefillRate}
+	return storageFlags{verify: string(ssdtier.VerifyAll), recycle: ssdtier.DefaultRecycle, memory: 1 << 30, cache: 1 << 30, refillRate: device.DefaultRefillRate}
 }
 
 func (f *storageFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.kind, "storage", storageSSD, "where the log is: ssd, in --dir; memory, all of it, where nothing survives the server")
 	flags.StringVar(&f.dir, "dir", "data", "directory of the store on the SSD; made if it is not there")
+	flags.StringVar(&f.verify, "verify", f.verify, fmt.Sprintf("which reads of the SSD are compared with checksums: %v; blocks: those that have a whole block of 4 KiB in them, other records are read as they are, with no more than the sectors around them", ssdtier.Verifies))
+	flags.IntVar(&f.recycle, "recycle", f.recycle, "segments of 1 GiB at most that are kept when they hold nothing any more, until something needs their space: to write over one is faster than to make one; 0: none")
 	flags.Var(&f.memory, "memory", "log kept in local memory; the index comes beside it")
 	flags.Int64Var(&f.records, "records", 10_000_000, "keys to expect: the index begins with room for them, and grows")
 	flags.Float64Var(&f.readCache, "read-cache", 0, "share of --memory, 0 to less than 1, for records that reads fetch again and again")
@@ -92,6 +96,12 @@ func (f *storageFlags) check() error {
 		return usagef("--storage memory has all of the log in memory: it takes --redy none")
 	case f.kind == storageMemory && (f.bucket != "" || f.blockCache != 0):
 		return usagef("--storage memory has no files: it takes neither --bucket nor --block-cache")
+	case f.kind == storageMemory && (f.verify != string(ssdtier.VerifyAll) || f.recycle != ssdtier.DefaultRecycle):
+		return usagef("--storage memory has no files: it takes neither --verify nor --recycle")
+	case !slices.Contains(ssdtier.Verifies, ssdtier.Verify(f.verify)):
+		return usagef("--verify %q: want one of %v", f.verify, ssdtier.Verifies)
+	case f.recycle < 0:
+		return usagef("--recycle %d: want 0 or more", f.recycle)
 	case f.bucket != "" && f.commitPoint == commitRedy:
 		return usagef("--bucket has copies of what the SSD has: it takes --commit-point ssd")
 	case f.bucketEvery <= 0:
@@ -159,10 +169,19 @@ func (f *storageFlags) open(ctx context.Context, log *slog.Logger) (dev device.D
 // patience is how long a command waits in silence.
 const patience = 2 * time.Second
 
+// files are the options of the SSD's files.
+func (f *storageFlags) files(log *slog.Logger) ssdtier.Options {
+	opts := ssdtier.Options{Verify: ssdtier.Verify(f.verify), Recycle: f.recycle, Logger: log}
+	if f.recycle == 0 {
+		opts.Recycle = -1 // 0 is the default there
+	}
+	return opts
+}
+
 // openSSD opens the files, with the bucket behind and the cache before them that are
 // asked for.
 func (f *storageFlags) openSSD(ctx context.Context, log *slog.Logger) (dev device.Device, err error) {
-	if dev, err = ssdtier.OpenWith(f.dir, ssdtier.Options{Logger: log}); err != nil {
+	if dev, err = ssdtier.OpenWith(f.dir, f.files(log)); err != nil {
 		return nil, err
 	}
 	if f.bucket != "" {

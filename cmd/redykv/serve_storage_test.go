@@ -1,0 +1,35 @@
+package main
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/spf13/pflag"
+
+	"github.com/redykv/redykv/ssdtier"
+)
+
+// What is said of the SSD's files is what they are opened with.
+func TestServedFiles(t *testing.T) {
+	for _, tc := range []struct {
+		args    []string
+		verify  ssdtier.Verify
+		recycle int
+	}{
+		{nil, ssdtier.VerifyAll, ssdtier.DefaultRecycle},
+		{[]string{"--verify=blocks", "--recycle=3"}, ssdtier.VerifyBlocks, 3},
+		{[]string{"--recycle=0"}, ssdtier.VerifyAll, -1},
+	} {
+		f, flags := newStorageFlags(), pflag.NewFlagSet("", pflag.ContinueOnError)
+		f.add(flags)
+		if err := flags.Parse(tc.args); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.check(); err != nil {
+			t.Errorf("%v: %v", tc.args, err)
+		}
+		if o := f.files(slog.Default()); o.Verify != tc.verify || o.Recycle != tc.recycle || o.Logger == nil {
+			t.Errorf("%v: %+v", tc.args, o)
+		}
+	}
+}
