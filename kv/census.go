@@ -165,6 +165,11 @@ func (st *Store) Keys() (all, expiring int64, ok bool) {
 func (st *Store) keysCounted() int64 {
 	st.mu.Lock()
 	defer st.mu.Unlock()
+	return st.keysCountedLocked()
+}
+
+// keysCountedLocked is keysCounted for who holds mu.
+func (st *Store) keysCountedLocked() int64 {
 	n := st.keysPast
 	for s := range st.sessions {
 		n += s.keys.load()

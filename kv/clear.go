@@ -22,44 +22,47 @@ func (st *Store) Clear() error {
 		st.opts.Logger.Warn("the index keeps its memory though there are no keys", "err", err)
 		fresh = nil
 	}
-	closed, unused := false, fresh
+	closed := false
 	st.exclusive(func() {
-		if closed = st.isClosed(); closed {
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		if closed = st.closed; closed {
 			return
 		}
 		st.owed.Store(st.log.Empty())
 		if st.census != nil {
-			st.forgetKeys()
+			st.keysPast -= st.keysCountedLocked()
+			st.census.clear()
 		}
 		if fresh == nil {
 			return
 		}
 		select {
 		case st.resizing <- struct{}{}:
-			unused = st.index.Swap(fresh)
+			// Giving gigabytes back takes a while. Nobody is inside an epoch in which he has
+			// seen it.
+			old := st.index.Swap(fresh)
+			st.background.Go(func() {
+				st.freeIndex(old)
+				<-st.resizing
+			})
+			fresh = nil
 		default: // it grows, or is copied: its entries lead nowhere
 		}
 	})
-	if unused == nil {
-		return nil
-	}
-	err = unused.free() // nobody is inside an epoch in which he has seen it
-	if unused != fresh {
-		<-st.resizing
+	if fresh != nil {
+		st.freeIndex(fresh)
 	}
 	if closed {
 		return ErrClosed
 	}
-	return err
+	return nil
 }
 
-// forgetKeys makes the count of keys 0, in a barrier.
-func (st *Store) forgetKeys() {
-	counted := st.keysCounted()
-	st.mu.Lock()
-	st.keysPast -= counted
-	st.mu.Unlock()
-	st.census.clear()
+func (st *Store) freeIndex(t *table) {
+	if err := t.free(); err != nil {
+		st.opts.Logger.Warn("giving the memory of an index back", "err", err)
+	}
 }
 
 // giveBack gives the device's space below a Clear back once a commit has it. The

@@ -159,6 +159,9 @@ func TestClearIsDurableWithACommit(t *testing.T) {
 	}
 	mustClear(t, st)
 	reopen(keys) // the Clear is lost
+	if _, err := st.Checkpoint(ctx, CheckpointOptions{Kind: Index}); err != nil {
+		t.Fatal(err)
+	}
 	mustClear(t, st)
 	fillUp(t, st, 10)
 	if err := st.Commit(ctx); err != nil {
@@ -167,6 +170,9 @@ func TestClearIsDurableWithACommit(t *testing.T) {
 	begin := st.log.Begin()
 	if disk.Begin() != begin {
 		t.Errorf("the device begins at %d, the log at %d", disk.Begin(), begin)
+	}
+	if names := objectNames(t, disk); len(names) != 0 {
+		t.Errorf("the device keeps %v", names)
 	}
 	mustClear(t, st)
 	reopen(10)

@@ -325,6 +325,9 @@ func (m *manifest) commit(s *state) {
 		last.Index = nil
 	}
 	m.Commit = last
+	if m.Index != nil && m.Index.Start <= last.Begin { // see enterState
+		m.Index = nil
+	}
 }
 
 // match checks options against the store on the device, and takes over from it
