@@ -194,8 +194,9 @@ func TestLease(t *testing.T) {
 	})
 	p.drain()
 	var refused atomic.Int32
+	var cut atomic.Bool // from the manager
 	ends := m.create(t, &gateManager{Manager: m, before: func(call string) error {
-		if call != "renew" {
+		if call != "renew" || !cut.Load() {
 			return nil
 		}
 		refused.Add(1)
@@ -206,6 +207,7 @@ func TestLease(t *testing.T) {
 	if vm == lives.Regions()[0].VM {
 		t.Fatal("both caches are on one VM")
 	}
+	cut.Store(true)
 	if e := m.expect(t, CacheDeleted); e.To != ends.Capacity() {
 		t.Errorf("%+v", e)
 	}
