@@ -25,7 +25,7 @@ func TestKilledPeer(t *testing.T) { fabrictest.RunKilledPeer(t, open) }
 
 // TestSilentPeer stops a process: its kernel goes on acknowledging.
 func TestSilentPeer(t *testing.T) {
-	fabrictest.RunSilentPeer(t, func() fabric.Provider { return tcp.OpenWith(tcp.Options{Silence: 200 * time.Millisecond}) })
+	fabrictest.RunSilentPeer(t, func() fabric.Provider { return tcp.OpenWith(tcp.Options{Silence: time.Second}) })
 }
 
 // TestAllocations checks that nothing is allocated for an operation.
