@@ -40,6 +40,7 @@ type Meter struct {
 	epoch     time.Time
 	lasts     int64
 	latencies *hdrhistogram.Histogram
+	first     bool // nothing was turned yet
 	completed uint64
 	unsampled int
 	turns     int
@@ -70,13 +71,14 @@ func (m *Meter) time() int64 { return int64(time.Since(m.epoch)) | 1 }
 func (m *Meter) Begin(inFlight int, lasts time.Duration) {
 	m.inFlight, m.lasts = inFlight, int64(lasts)
 	m.latencies = hdrhistogram.New(1, longest, 3)
-	m.completed, m.unsampled, m.turns = 0, m.gap, 0 // the first turn is of the sample: each slice has one
-	clear(m.issued)                                 // what is under way from before is not of the sample
+	m.completed, m.turns = 0, 0
+	m.first, m.unsampled = true, m.gap // the first turn is of the sample: each slice has one
+	clear(m.issued)                    // what is under way from before is not of the sample
 	m.epoch = time.Now()
 }
 
 // Turn says whether the slice goes on: until its time is over or ctx ended, which
-// it finds out when it looks at the clock.
+// it finds out when it looks at the clock. It has one turn at least.
 func (m *Meter) Turn(ctx context.Context) bool {
 	m.stamp, m.now = 0, 0
 	m.turns++
@@ -88,7 +90,9 @@ func (m *Meter) Turn(ctx context.Context) bool {
 	if m.unsampled >= m.gap {
 		m.unsampled, m.stamp = 0, now
 	}
-	return now < m.lasts && ctx.Err() == nil
+	first := m.first
+	m.first = false
+	return first || now < m.lasts && ctx.Err() == nil
 }
 
 // Issued says that the operation tag is enqueued in this turn.
