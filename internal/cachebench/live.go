@@ -74,7 +74,8 @@ func (l *Live) Switch(ctx context.Context, c redytier.Configuration) error {
 // configuration, with all the requests in flight that it has room for (A15). Each
 // operation gets that many slices, in turns; its sample is the second fastest of them,
 // which of three is the median: neighbours only slow a slice down, and the fastest may
-// be luck. A shorter slice of each comes first and does not count.
+// be luck. A quarter of that time of each comes first and does not count: a new cache is
+// slow until its server, and the kernel, have touched what it needs.
 func (l *Live) Measure(ctx context.Context, size int, ops []Op, slice time.Duration, repeats int) (samples []bench.Sample, err error) {
 	config := l.Configuration()
 	var threads []thread
@@ -95,7 +96,7 @@ func (l *Live) Measure(ctx context.Context, size int, ops []Op, slice time.Durat
 	for lap := range repeats + 1 {
 		lasts := slice
 		if lap == 0 {
-			lasts /= 4
+			lasts = lasts * time.Duration(repeats) / 4
 		}
 		for i, op := range ops {
 			c := cell{path: pathRedy, mode: l.spec.Mode, config: config, op: op, size: size, threads: threads}

@@ -29,9 +29,13 @@ type CheckSpec struct {
 	Apart      bool    // as in BuildSpec, and as the model was measured: see Apart
 	Capacity   int64   // bytes of each cache
 	Idle       fabricbench.Idle
-	Duration   time.Duration // of each measurement, reads and writes and all repeats
-	Repeats    int           // of which the second fastest counts
-	Log        *slog.Logger
+	// Rounds is how often a cache is made by each SLO and measured, all SLOs taking turns:
+	// what slows the machine down for seconds meets one of a cache's measurements, of
+	// which the fastest counts.
+	Rounds   int
+	Duration time.Duration // of reads and writes by each SLO, all rounds and repeats
+	Repeats  int           // in all rounds; of those in a round the second fastest counts
+	Log      *slog.Logger
 }
 
 // Check refuses what makes no sense, in words for who asked for it.
@@ -41,6 +45,9 @@ func (s *CheckSpec) Check() error {
 	}
 	if err := checkRecord(s.RecordSize); err != nil {
 		return err
+	}
+	if s.Rounds < 1 || s.Repeats%s.Rounds != 0 {
+		return fmt.Errorf("%d repeats in %d rounds: want as many in each", s.Repeats, s.Rounds)
 	}
 	return s.measuring().check()
 }
@@ -57,6 +64,8 @@ type CheckRow struct {
 	model.Config
 	SearchUs float64 `json:"search_us"`
 	Leaves   int64   `json:"leaves"` // that the search looked at
+
+	read, write model.Performance // as measured
 }
 
 // CheckReport is what a check has found.
@@ -91,11 +100,6 @@ func Check(ctx context.Context, mgr redytier.Manager, models []*model.Model, spe
 	if err != nil {
 		return nil, err
 	}
-	if progress == nil {
-		progress = ycsb.NoProgress{}
-	}
-	progress.Begin("check", int64(spec.Count))
-	defer progress.End()
 	report := &CheckReport{Machine: ycsb.Machine(), Spec: spec, Leaves: leaves}
 	rng := rand.New(rand.NewPCG(spec.Seed, 1))
 	for draws := 0; len(report.Rows) < spec.Count; {
@@ -108,14 +112,24 @@ func Check(ctx context.Context, mgr redytier.Manager, models []*model.Model, spe
 			report.Impossible++
 			continue
 		}
-		if err == nil {
-			err = deploy(ctx, mgr, &spec, &row)
-		}
 		if err != nil {
 			return nil, fmt.Errorf("modelbench: SLO %v: %w", query.SLO, err)
 		}
 		report.Rows = append(report.Rows, row)
-		progress.Add(1)
+	}
+	if progress == nil {
+		progress = ycsb.NoProgress{}
+	}
+	progress.Begin("check", int64(spec.Count*spec.Rounds))
+	defer progress.End()
+	for range spec.Rounds {
+		for i := range report.Rows {
+			row := &report.Rows[i]
+			if err := deploy(ctx, mgr, &spec, row); err != nil {
+				return nil, fmt.Errorf("modelbench: SLO %v us, %v Mop/s: %w", row.SLOLatencyUs, row.SLOMops, err)
+			}
+			progress.Add(1)
+		}
 	}
 	return report, nil
 }
@@ -179,7 +193,7 @@ func search(library *model.Library, query model.Query) (row CheckRow, err error)
 	}, nil
 }
 
-// deploy makes a cache by a row's SLO and measures it.
+// deploy makes a cache by a row's SLO and measures it, for one round.
 func deploy(ctx context.Context, mgr redytier.Manager, spec *CheckSpec, row *CheckRow) (err error) {
 	how := spec.measuring()
 	by := how.live(spec.Net)
@@ -199,6 +213,7 @@ func deploy(ctx context.Context, mgr redytier.Manager, spec *CheckSpec, row *Che
 	if err != nil {
 		return err
 	}
-	row.MeasuredLatencyUs, row.MeasuredMops = max(read.LatencyUs, write.LatencyUs), min(read.Mops, write.Mops)
+	row.read, row.write = faster(row.read, read), faster(row.write, write)
+	row.MeasuredLatencyUs, row.MeasuredMops = max(row.read.LatencyUs, row.write.LatencyUs), min(row.read.Mops, row.write.Mops)
 	return nil
 }

@@ -37,7 +37,7 @@ func dreamt(t *testing.T) *model.Model {
 func checkSpec() CheckSpec {
 	return CheckSpec{
 		Transport: "mem", Net: "none", RecordSize: 2048, Count: 6, Seed: 1, Margin: 0.1, Capacity: cachebench.MinCapacity,
-		Idle: fabricbench.Wait, Duration: MinRepeats * bench.MinDuration, Repeats: MinRepeats, Log: slog.New(slog.DiscardHandler),
+		Idle: fabricbench.Wait, Rounds: 2, Duration: 2 * MinRepeats * bench.MinDuration, Repeats: 2 * MinRepeats, Log: slog.New(slog.DiscardHandler),
 	}
 }
 
@@ -55,9 +55,13 @@ func TestCheck(t *testing.T) {
 		}
 	})
 	spec := checkSpec()
-	report, err := Check(t.Context(), mgr, models, spec, nil)
+	var caches counter
+	report, err := Check(t.Context(), mgr, models, spec, &caches)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if want := counter(spec.Count * spec.Rounds); caches != want {
+		t.Errorf("%d caches were measured, want %d", caches, want)
 	}
 	if len(report.Rows) != spec.Count {
 		t.Errorf("%d rows, want %d", len(report.Rows), spec.Count)
@@ -98,6 +102,13 @@ func TestCheck(t *testing.T) {
 		}
 	}
 }
+
+// counter counts what a progress bar would show.
+type counter int64
+
+func (c *counter) Begin(string, int64) {}
+func (c *counter) Add(n int64)         { *c += counter(n) }
+func (c *counter) End()                {}
 
 // A manager that chooses otherwise is found out.
 func TestCheckOfAnotherManager(t *testing.T) {
@@ -182,7 +193,9 @@ func TestCheckSpecCheck(t *testing.T) {
 		"record":   func(s *CheckSpec) { s.RecordSize = 0 },
 		"count":    func(s *CheckSpec) { s.Count = 0 },
 		"capacity": func(s *CheckSpec) { s.Capacity = 1 },
-		"repeats":  func(s *CheckSpec) { s.Repeats = 1 },
+		"repeats":  func(s *CheckSpec) { s.Repeats = 2 },
+		"rounds":   func(s *CheckSpec) { s.Rounds = 0 },
+		"uneven":   func(s *CheckSpec) { s.Repeats++ },
 		"duration": func(s *CheckSpec) { s.Duration = 1 },
 	} {
 		t.Run(name, func(t *testing.T) {

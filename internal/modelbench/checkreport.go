@@ -103,8 +103,8 @@ func (r *CheckReport) WriteTable(out io.Writer) error {
 	if s.Apart {
 		fmt.Fprintln(out, "clients and servers: on different processors, half of this machine's each")
 	}
-	fmt.Fprintf(out, "%d SLOs (seed %d; %d others were drawn that no configuration meets), margin %g; %v of measurements each\n\n",
-		len(r.Rows), s.Seed, r.Impossible, s.Margin, s.Duration)
+	fmt.Fprintf(out, "%d SLOs (seed %d; %d others were drawn that no configuration meets), margin %g; %v of measurements each, in %d rounds\n\n",
+		len(r.Rows), s.Seed, r.Impossible, s.Margin, s.Duration, s.Rounds)
 	fmt.Fprint(out, "distributions, as in figures 13 and 14: that part of all is not above it\n")
 	var columns []bench.Column[cdfRow]
 	columns = append(columns, bench.Column[cdfRow]{Name: "part", Text: func(r *cdfRow) string { return fmt.Sprintf("%g %%", 100*r.part) }})

@@ -19,7 +19,7 @@ type measuring struct {
 	net       string
 	capacity  int64 // bytes
 	idle      fabricbench.Idle
-	duration  time.Duration // of reads, writes and all repeats
+	duration  time.Duration // of reads, writes and all repeats, in one round
 	repeats   int
 	log       *slog.Logger
 }
@@ -29,7 +29,8 @@ func (s *BuildSpec) measuring() measuring {
 }
 
 func (s *CheckSpec) measuring() measuring {
-	return measuring{s.Transport, s.Net, s.Capacity, s.Idle, s.Duration, s.Repeats, s.Log}
+	rounds := max(1, s.Rounds)
+	return measuring{s.Transport, s.Net, s.Capacity, s.Idle, s.Duration / time.Duration(rounds), s.Repeats / rounds, s.Log}
 }
 
 // DefaultRepeats is how often a configuration is measured unless said otherwise. Short
