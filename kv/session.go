@@ -21,10 +21,10 @@ import (
 //
 // There is one engine and three ways in. Batches and streams pass through lanes
 // (lane.go) that ask for index bucket and record ahead of their use, and end in
-// tryAt (try.go). Plain calls (plain.go) find the bucket themselves and end there
-// too. What cannot be finished at once goes the general way: begin (begin.go) tries
-// again until it is done or needs a record from the device; then it gets a flight
-// (flights.go) and goes on when the record has come.
+// tryAt (try.go). Plain calls (plain.go) find bucket and record themselves
+// (plain_amd64.s, straight.go). What cannot be finished at once goes the general way:
+// begin (begin.go) tries again until it is done or needs a record from the device; then
+// it gets a flight (flights.go) and goes on when the record has come.
 type Session struct {
 	// What every operation looks at.
 	slot  epoch.Slot

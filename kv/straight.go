@@ -49,6 +49,8 @@ func (s *Session) readStraight(key, dst []byte) ([]byte, bool) {
 
 // upsertStraight is Upsert in the place of the record that there is, and says whether it
 // is done.
+//
+//nolint:unused // upsertAnyhow calls it, where upsertPlain ends
 func (s *Session) upsertStraight(key, value []byte) bool {
 	if s.counting || s.valueSize != 0 && s.valueSize != len(value) {
 		return false
