@@ -25,7 +25,7 @@ var configurations = []Configuration{
 }
 
 // patience is how long a test waits for what must happen.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // forAll runs a test over transports, configurations and numbers of VMs.
 func forAll(t *testing.T, test func(t *testing.T, c *cluster, cfg Config)) {

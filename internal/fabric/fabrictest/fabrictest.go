@@ -12,7 +12,7 @@ import (
 
 // patience bounds how long a test waits for what must come; it is no measure of
 // speed.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // Open returns a new provider.
 type Open func() fabric.Provider
