@@ -386,7 +386,7 @@ func elements(reply string) (all []string) {
 			depth++
 		case c == ']' || c == '}':
 			depth--
-		case c == ' ' && depth == 0:
+		case c == ' ' && depth == 0 && i+1 < len(reply): // some errors end with one
 			if i > start && reply[start] != '+' && reply[start] != '-' || strings.ContainsRune("+-:\"[{n", rune(reply[i+1])) {
 				all = append(all, reply[start:i])
 				start = i + 1
