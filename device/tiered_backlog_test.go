@@ -295,6 +295,29 @@ func TestCloseLeavesStuckTiers(t *testing.T) {
 	}
 }
 
+// Close gives a tier what its full queue did not take yet, and ends.
+func TestCloseEndsWhatIsLate(t *testing.T) {
+	const pages = 5
+	faulty := device.NewFaulty(device.NewMemory(), device.FaultyOptions{Stuck: 1})
+	d := started(t, device.NewTieredWith(device.TieredOptions{
+		CommitPoint: 1, Backlog: 4 * pages, BacklogPolicy: device.BacklogDrop, Logger: quiet,
+	}, device.NewNull(), narrow{faulty}, device.NewMemory())).(*device.Tiered)
+	b := newBench(t, d)
+	for i := range int64(pages) {
+		if err := b.writeAll("abcd", 4*i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	faulty.Set(device.FaultyOptions{})
+	faulty.Release()
+	if err := b.q.Close(); err != nil {
+		t.Error(err)
+	}
+	if m := d.Metrics()[1]; !m.Healthy || m.Backlog != 0 || m.BytesWritten != 4*pages {
+		t.Errorf("%+v", m)
+	}
+}
+
 // closes counts how often a device is closed.
 type closes struct {
 	device.Device

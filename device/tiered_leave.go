@@ -24,11 +24,15 @@ func (q *tieredQueue) endEchoes() (left []int) {
 	for i := range q.echoes {
 		tr := q.t.tiers[i]
 		for len(q.echoes[i].active) > 0 && !tr.out() {
-			q.absorb(i)
+			q.stepEchoes(i)
 			if len(q.echoes[i].active) == 0 {
 				break
 			}
-			if err := q.queues[i].Wait(ctx); err != nil {
+			err := q.queues[i].Wait(ctx)
+			if err == nil {
+				err = ctx.Err()
+			}
+			if err != nil {
 				q.t.fail(tr, fmt.Errorf("%w: %d bytes were on their way when their queue was closed: %w",
 					ErrBehind, q.counters[i].behind.Load(), err))
 			}
@@ -39,6 +43,20 @@ func (q *tieredQueue) endEchoes() (left []int) {
 		}
 	}
 	return left
+}
+
+// stepEchoes gives tier i what waits for room in its queue, and takes what it has
+// completed.
+func (q *tieredQueue) stepEchoes(i int) {
+	q.handLate(i)
+	q.absorb(i)
+	if q.dirty&(1<<i) == 0 {
+		return
+	}
+	q.dirty &^= 1 << i
+	if err := q.queues[i].Submit(); err != nil {
+		q.t.fail(q.t.tiers[i], fmt.Errorf("submit: %w", err))
+	}
 }
 
 // endLeft ends the echoes of tiers, and with them the queue, which nobody else has any
@@ -53,8 +71,7 @@ func (q *tieredQueue) endLeft(left []int) {
 		err := q.queues[i].Wait(ctx)
 		over := err != nil && ctx.Err() == nil // it cannot be waited for
 		cancel()
-		q.handLate(i)
-		if q.absorb(i); len(q.echoes[i].active) > 0 && !over {
+		if q.stepEchoes(i); len(q.echoes[i].active) > 0 && !over {
 			left = append(left[1:], i)
 			continue
 		}
