@@ -54,8 +54,8 @@ func (q *tieredQueue) stepEchoes(i int) {
 		return
 	}
 	q.dirty &^= 1 << i
-	if err := q.queues[i].Submit(); err != nil {
-		q.t.fail(q.t.tiers[i], fmt.Errorf("submit: %w", err))
+	if err := q.ring(i); err != nil {
+		q.t.fail(q.t.tiers[i], err)
 	}
 }
 

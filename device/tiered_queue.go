@@ -425,15 +425,25 @@ func (q *tieredQueue) Submit() error {
 		return ErrClosed
 	}
 	for ; q.dirty != 0; q.dirty &= q.dirty - 1 {
-		i := bits.TrailingZeros32(q.dirty)
-		if err := q.queues[i].Submit(); err != nil {
-			tr := q.t.tiers[i]
-			if tr == q.t.last() {
-				return fmt.Errorf("device: tier %s: %w", tr.name, err)
-			}
-			q.t.fail(tr, fmt.Errorf("submit: %w", err))
+		if err := q.ring(bits.TrailingZeros32(q.dirty)); err != nil {
+			return err
 		}
 	}
+	return nil
+}
+
+// ring submits what tier i was given. A tier that does not take it has failed; if that is
+// the last one, it is an error.
+func (q *tieredQueue) ring(i int) error {
+	err := q.queues[i].Submit()
+	if err == nil {
+		return nil
+	}
+	tr := q.t.tiers[i]
+	if tr == q.t.last() {
+		return fmt.Errorf("device: tier %s: %w", tr.name, err)
+	}
+	q.t.fail(tr, fmt.Errorf("submit: %w", err))
 	return nil
 }
 

@@ -370,12 +370,6 @@ func TestClearForgetsTheCount(t *testing.T) {
 	opts.now = func() int64 { return now }
 	st := open(t, opts)
 	s := st.NewSession()
-	put := func(key uint64, expires int64) {
-		t.Helper()
-		if err := s.Run(&Op{Kind: OpUpsert, Key: key8(key), Value: key8(key), Expires: expires}); err != nil {
-			t.Fatal(err)
-		}
-	}
 	want := func(all, expiring int64) {
 		t.Helper()
 		if a, e, _ := st.Keys(); a != all || e != expiring {
@@ -383,14 +377,14 @@ func TestClearForgetsTheCount(t *testing.T) {
 		}
 	}
 	for n := range uint64(100) {
-		put(n, now+1+int64(n%2)*5000)
+		putUntil(t, s, n, now+1+int64(n%2)*5000)
 	}
 	now += 3000 // half of them have expired
 	want(50, 50)
 	mustClear(t, st)
 	want(0, 0)
 	for n := range uint64(20) {
-		put(n, int64(n%2)*(now+5000))
+		putUntil(t, s, n, int64(n%2)*(now+5000))
 	}
 	want(20, 10)
 	closeAll(t, s)

@@ -295,22 +295,16 @@ func TestScanFollowsExpiry(t *testing.T) {
 	opts := small(device.NewMemory(), 8, 8)
 	opts.now = now.Load
 	st := open(t, opts)
-	put := func(n uint64, expires int64) {
-		t.Helper()
-		if err := st.Run(&Op{Kind: OpUpsert, Key: key8(n), Value: key8(n), Expires: expires}); err != nil {
-			t.Fatal(err)
-		}
-	}
 	const keys = 300
 	for n := range uint64(keys) {
-		put(n, 2000)
+		putUntil(t, st, n, 2000)
 	}
 	c, err := st.ScanFrom(0, 1, func(Record) bool { return true })
 	if err != nil {
 		t.Fatal(err)
 	}
 	for n := uint64(1); n < keys; n += 2 {
-		put(n, 3000)
+		putUntil(t, st, n, 3000)
 	}
 	now.Store(2500)
 	seen := map[string]bool{}
@@ -339,15 +333,9 @@ func TestScanAsksAgainForWhatMayHaveLived(t *testing.T) {
 			opts.now, opts.hash = now.Load, hash
 			st := open(t, opts)
 			s := st.NewSession()
-			put := func(n uint64, expires int64) {
-				t.Helper()
-				if err := s.Run(&Op{Kind: OpUpsert, Key: key8(n), Value: key8(n), Expires: expires}); err != nil {
-					t.Fatal(err)
-				}
-			}
 			const keys = 10
 			for n := range uint64(keys) {
-				put(n, 2000)
+				putUntil(t, s, n, 2000)
 			}
 			var b traceBatch
 			end := st.log.SettleTo(0)
@@ -360,13 +348,13 @@ func TestScanAsksAgainForWhatMayHaveLived(t *testing.T) {
 				t.Fatal(err)
 			}
 			for n := uint64(1); n < keys; n += 2 {
-				put(n, 3000)
+				putUntil(t, s, n, 3000)
 			}
 			if st.log.Tail() != end {
 				t.Fatal("lives were not prolonged in place")
 			}
 			for n := range uint64(500) {
-				put(1000+n, 0)
+				putUntil(t, s, 1000+n, 0)
 			}
 			now.Store(2500)
 			if err := b.run(s); err != nil {

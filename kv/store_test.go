@@ -43,6 +43,36 @@ func closeAll(t testing.TB, closers ...interface{ Close() error }) {
 
 func key8(n uint64) []byte { return binary.LittleEndian.AppendUint64(nil, n) }
 
+// putUntil stores key n, which expires at that time, or never if that is 0.
+func putUntil(t testing.TB, to interface{ Run(op *Op) error }, n uint64, expires int64) {
+	t.Helper()
+	if err := to.Run(&Op{Kind: OpUpsert, Key: key8(n), Value: key8(n), Expires: expires}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// putUnlike stores keys, of which it deletes one in five and has another expire, far from
+// now, and returns the others.
+func putUnlike(t testing.TB, s *Session, keys uint64, key, value func(n uint64) []byte) map[uint64]bool {
+	t.Helper()
+	others := map[uint64]bool{}
+	for n := range keys {
+		err := s.Upsert(key(n), value(n))
+		switch n % 5 {
+		case 1:
+			err = errors.Join(err, s.Delete(key(n)))
+		case 2:
+			err = errors.Join(err, s.Run(&Op{Kind: OpUpsert, Key: key(n), Value: value(n), Expires: 1 << 50}))
+		default:
+			others[n] = true
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return others
+}
+
 // add is the modifier of a counter.
 func add(delta uint64) Modifier {
 	return func(u *Update) Verdict {

@@ -57,22 +57,9 @@ func TestStraightFindsWhatThereIs(t *testing.T) {
 				}
 				st := open(t, opts)
 				s := st.NewSession()
-				plain := map[uint64]bool{}
-				for n := range uint64(keys) {
-					key := straightKey(st, n)
-					err := s.Upsert(key, straightValue(st, n))
-					switch n % 5 {
-					case 1:
-						err = errors.Join(err, s.Delete(key))
-					case 2:
-						err = errors.Join(err, s.Run(&Op{Kind: OpUpsert, Key: key, Value: straightValue(st, n), Expires: 1 << 50}))
-					default:
-						plain[n] = true
-					}
-					if err != nil {
-						t.Fatal(err)
-					}
-				}
+				plain := putUnlike(t, s, keys,
+					func(n uint64) []byte { return straightKey(st, n) },
+					func(n uint64) []byte { return straightValue(st, n) })
 				other := errors.New("not straight")
 				s.unusable = other
 				reads, writes, edits := 0, 0, 0

@@ -189,14 +189,11 @@ func refuseSLO(asked *managerv1.Slo, err error) error {
 func (s *searcher) models() []*managerv1.Model {
 	var all []*managerv1.Model
 	for _, m := range s.library.Models() {
-		p, apart := m.Provenance, ""
-		if p.Apart {
-			apart = ", clients and servers apart"
-		}
+		p := m.Provenance
 		all = append(all, &managerv1.Model{
 			Name:       fmt.Sprintf("%s, network %s", p.Transport, p.Network),
 			Transport:  p.Transport,
-			Provenance: fmt.Sprintf("on %v%s, %s, by revision %s", p.Host, apart, p.Date.Format("2006-01-02"), p.Revision),
+			Provenance: fmt.Sprintf("%s, %s, by revision %s", p.On(), p.Date.Format("2006-01-02"), p.Revision),
 		})
 	}
 	return all

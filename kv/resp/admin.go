@@ -40,14 +40,12 @@ func bgSave(c *client, r request) {
 		return
 	}
 	c.flush()
-	s.saves.Add(1)
-	go func() {
-		defer s.saves.Done()
+	s.saves.Go(func() {
 		defer s.saving.Store(false)
 		if err := s.commit(); err != nil {
 			s.opts.Logger.Error("a save in the background failed", "err", err)
 		}
-	}()
+	})
 	c.out = appendSimple(c.out, "Background saving started")
 }
 
@@ -57,9 +55,7 @@ func (s *Server) giveSpaceBack() {
 	if s.opts.Durability != DurabilityNone || s.emptied.Add(1) > 1 {
 		return
 	}
-	s.saves.Add(1)
-	go func() {
-		defer s.saves.Done()
+	s.saves.Go(func() {
 		for emptied := int64(1); ; {
 			if err := s.commit(); err != nil {
 				s.opts.Logger.Warn("FLUSHALL has not given space back yet", "err", err)
@@ -69,7 +65,7 @@ func (s *Server) giveSpaceBack() {
 			}
 			emptied = s.emptied.Load() // there was another one meanwhile
 		}
-	}()
+	})
 }
 
 func lastSave(c *client, _ request) { c.out = appendInt(c.reply(), c.server.saved.Load()) }

@@ -38,11 +38,15 @@ type Provenance struct {
 
 // String says what was measured, and on what.
 func (p Provenance) String() string {
-	s := fmt.Sprintf("transport %s, network %s, on %v", p.Transport, p.Network, p.Host)
+	return fmt.Sprintf("transport %s, network %s, %s", p.Transport, p.Network, p.On())
+}
+
+// On says on what it was measured.
+func (p Provenance) On() string {
 	if p.Apart {
-		s += ", clients and servers apart"
+		return fmt.Sprintf("on %v, clients and servers apart", p.Host)
 	}
-	return s
+	return fmt.Sprintf("on %v", p.Host)
 }
 
 // Host is the kind of machine that something was measured on.
