@@ -1,40 +1,20 @@
 package device
 
 import (
-	"math/bits"
 	"sync/atomic"
 	"time"
+
+	"github.com/redykv/redykv/internal/latency"
 )
 
-// latencies is a histogram of times, with four buckets for each power of two
-// nanoseconds: what it says is right within an eighth. Its owner adds; everybody may
-// read meanwhile.
+// latencies is a histogram of times. Its owner adds; everybody may read meanwhile.
 type latencies struct {
-	counts [latencyBuckets]atomic.Uint64
+	counts [latency.Classes]atomic.Uint64
 	sum    atomic.Int64 // nanoseconds
 }
 
-// latencyBits bounds what is told apart: 2^40 ns are 18 minutes.
-const (
-	latencyBits    = 40
-	latencyBuckets = 4 * (latencyBits - 2)
-)
-
-// latencyBucket returns the bucket of a time.
-func latencyBucket(d time.Duration) int {
-	ns := uint64(min(max(d, 4), 1<<latencyBits-1))
-	n := bits.Len64(ns) // 3 or more: the first bit is that of the power, the next two count
-	return 4*(n-3) + int(ns>>(n-3))&3
-}
-
-// latencyOf returns the middle of a bucket.
-func latencyOf(bucket int) time.Duration {
-	power := bucket / 4
-	return time.Duration(4+bucket%4)<<power + 1<<power/2
-}
-
 func (l *latencies) add(d time.Duration) {
-	l.counts[latencyBucket(d)].Add(1)
+	l.counts[latency.ClassOf(d)].Add(1)
 	l.sum.Add(int64(d))
 }
 
@@ -62,7 +42,7 @@ func (l *latencies) p99() time.Duration {
 		if c := l.counts[i].Load(); c < rest {
 			rest -= c
 		} else if n > 0 {
-			return latencyOf(i)
+			return latency.Middle(i)
 		}
 	}
 	return 0

@@ -6,27 +6,6 @@ import (
 	"time"
 )
 
-// Every time is in a bucket whose middle is within an eighth of it, and later ones are
-// in later buckets.
-func TestLatencyBuckets(t *testing.T) {
-	last := 0
-	for d := time.Duration(4); d < 1<<latencyBits; d += max(1, d/37) {
-		b := latencyBucket(d)
-		if b < last || b >= latencyBuckets {
-			t.Fatalf("%v is in bucket %d, after %d", d, b, last)
-		}
-		last = b
-		if off := latencyOf(b) - d; max(off, -off)*8 > d {
-			t.Fatalf("%v is taken for %v", d, latencyOf(b))
-		}
-	}
-	for d, want := range map[time.Duration]int{-1: 0, 0: 0, 4: 0, 1 << 62: latencyBuckets - 1} {
-		if b := latencyBucket(d); b != want {
-			t.Errorf("%v is in bucket %d, want %d", d, b, want)
-		}
-	}
-}
-
 func TestLatencies(t *testing.T) {
 	var l latencies
 	if l.mean() != 0 || l.p99() != 0 {

@@ -1,37 +1,11 @@
 package resp
 
 import (
-	"math/bits"
 	"sync/atomic"
 	"time"
+
+	"github.com/redykv/redykv/internal/latency"
 )
-
-// Latencies are counted by classes, of which an octave has four. The first one
-// ends at finest nanoseconds, the last one has no end.
-const (
-	finest       = 1 << 8
-	latencyOct   = 4
-	latencyClass = 128
-)
-
-// classOf is the class of a latency.
-func classOf(d time.Duration) int {
-	n := uint64(max(d, 0))
-	if n < finest {
-		return 0
-	}
-	octave := bits.Len64(n) - bits.Len64(finest)
-	return min(octave*latencyOct+int(n>>(octave+bits.Len64(finest)-3)&(latencyOct-1))+1, latencyClass-1)
-}
-
-// classEnd is where a class ends.
-func classEnd(class int) time.Duration {
-	if class == 0 {
-		return finest
-	}
-	octave, part := (class-1)/latencyOct, (class-1)%latencyOct
-	return time.Duration(finest/latencyOct*(latencyOct+part+1)) << octave
-}
 
 // statShards are written to by different connections, so that they do not wait
 // for each other's cache lines.
@@ -48,7 +22,7 @@ type stats struct {
 
 type commandStats struct {
 	took    atomic.Int64 // nanoseconds, of all together
-	classes [latencyClass]atomic.Int64
+	classes [latency.Classes]atomic.Int64
 }
 
 func (s *stats) init(commands int) {
@@ -61,7 +35,7 @@ func (s *stats) init(commands int) {
 func (s *stats) add(client int64, command int, calls int64, took time.Duration) {
 	of := &s.shards[client%statShards][command]
 	of.took.Add(calls * int64(took))
-	of.classes[classOf(took)].Add(calls)
+	of.classes[latency.ClassOf(took)].Add(calls)
 }
 
 func (s *stats) reset() {
@@ -126,14 +100,14 @@ func (s *stats) command(n int, name string) CommandMetrics {
 	for i := range s.shards {
 		m.Took += time.Duration(s.shards[i][n].took.Load())
 	}
-	for class := range latencyClass {
+	for class := range latency.Classes {
 		calls := int64(0)
 		for i := range s.shards {
 			calls += s.shards[i][n].classes[class].Load()
 		}
 		if calls > 0 {
 			m.Calls += calls
-			m.Latencies = append(m.Latencies, LatencyClass{classEnd(class), calls})
+			m.Latencies = append(m.Latencies, LatencyClass{latency.End(class), calls})
 		}
 	}
 	return m
