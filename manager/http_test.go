@@ -3,6 +3,7 @@ package manager
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -48,7 +49,6 @@ func TestJSON(t *testing.T) {
 	}{
 		{"Allocate", `{"capacity": 0}`, 400, "invalid_argument"},
 		{"Allocate", `{"capacity": -1}`, 400, "invalid_argument"},
-		{"Allocate", `{"capacity": 1, "nonsense": 1}`, 200, ""}, // unknown fields are for newer versions
 		{"Allocate", `{"capacity"`, 400, "invalid_argument"},
 		{"Allocate", `[]`, 400, "invalid_argument"},
 		{"Allocate", `{"capacity": 1, "transport": "` + strings.Repeat("x", maxMessage) + `"}`, 429, "resource_exhausted"},
@@ -76,6 +76,38 @@ func TestJSON(t *testing.T) {
 		t.Errorf("an unknown method: %v, %v", resp.Status, err)
 	}
 	http.DefaultClient.CloseIdleConnections()
+}
+
+// A field that is misspelt is named, whatever the content type says of JSON, and nothing
+// is allocated: an SLO is not dropped in silence.
+func TestUnknownFields(t *testing.T) {
+	m, client := serve(t, Options{Allocator: newScripted(t, 64<<20)})
+	defer http.DefaultClient.CloseIdleConnections()
+	for _, contentType := range []string{"application/json", "application/json; charset=utf-8", "application/json;charset=UTF-8"} {
+		for field, body := range map[string]string{
+			"nonsense":               `{"capacity": 1, "nonsense": 1}`,
+			"max_latency":            `{"capacity": "1048576", "slo": {"max_latency": 0.001, "recordSize": 64}}`,
+			"regoinSize":             `{"capacity": "1048576", "regoinSize": "4096"}`,
+			strings.Repeat("x", 200): `{"capacity": 1, "` + strings.Repeat("x", maxMessage/2) + `": 1}`,
+		} {
+			resp, err := http.Post(m.URL()+managerv1connect.ManagerServiceAllocateProcedure, contentType, strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var answer struct{ Code, Message string }
+			err = json.NewDecoder(resp.Body).Decode(&answer)
+			if err := errors.Join(err, resp.Body.Close()); err != nil {
+				t.Fatal(err)
+			}
+			if resp.StatusCode != http.StatusBadRequest || answer.Code != "invalid_argument" || !strings.Contains(answer.Message, `unknown field "`+field) || len(answer.Message) > 1000 {
+				t.Errorf("%s, %.80s: %s, %v", contentType, body, resp.Status, answer)
+			}
+		}
+	}
+	all, err := client.Describe(testContext(t), connect.NewRequest(&managerv1.DescribeRequest{}))
+	if err != nil || len(all.Msg.GetCaches()) != 0 {
+		t.Errorf("what was refused is there: %v, %v", all, err)
+	}
 }
 
 // gRPC and gRPC-Web are answered at the same address.

@@ -231,11 +231,12 @@ func New(opts Options) (*Manager, error) {
 const maxMessage = 64 << 10
 
 // Handler serves the control API in Connect, gRPC, gRPC-Web and JSON. gRPC needs
-// a server that speaks HTTP/2, as Serve does.
+// a server that speaks HTTP/2, as Serve does. JSON with a field that is not known is
+// refused.
 func (m *Manager) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(managerv1connect.NewManagerServiceHandler(service{m: m},
-		connect.WithReadMaxBytes(maxMessage), connect.WithInterceptors(m.guard)))
+		connect.WithReadMaxBytes(maxMessage), connect.WithInterceptors(m.guard), withStrictJSON()))
 	m.health(mux)
 	return mux
 }
