@@ -72,7 +72,7 @@ func (m *Manager) tryAllocate(ctx context.Context, req *managerv1.AllocateReques
 	}
 	var answer *managerv1.AllocateResponse
 	if err = m.bringUp(ctx, ca.shares, d.transport); err == nil {
-		answer, err = m.catalog.commit(ca, m.expiry)
+		answer, err = m.catalog.commit(ca, m.term())
 	}
 	if err != nil {
 		if held, err := m.catalog.take(ca.id, ca, "not allocated"); err == nil {

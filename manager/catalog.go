@@ -50,12 +50,13 @@ type earlier struct {
 // one that took it out from take or settle on: such a share is in no cache.
 type cache struct {
 	id      string
-	demand  demand    // what shares are for
-	shares  []*share  // in the order of the cache's addresses
-	pending []*share  // reallocated, and neither settled nor released yet
-	grants  uint64    // ever given
-	ready   bool      // Allocate has succeeded: visible to everybody
-	expires time.Time // unless renewed before; zero: never
+	demand  demand        // what shares are for
+	shares  []*share      // in the order of the cache's addresses
+	pending []*share      // reallocated, and neither settled nor released yet
+	grants  uint64        // ever given
+	ready   bool          // Allocate has succeeded: visible to everybody
+	expires time.Time     // unless renewed before; zero: never
+	lease   time.Duration // that the client was told; 0: none
 	log     eventLog
 
 	changes uint64 // how often it was touched
@@ -244,14 +245,15 @@ func usable(shares []*share) error {
 }
 
 // commit makes a cache visible, unless one of its VMs has failed or is leaving
-// meanwhile. expiry is asked under mu, for which a call may have waited.
-func (c *catalog) commit(ca *cache, expiry func() time.Time) (_ *managerv1.AllocateResponse, err error) {
+// meanwhile.
+func (c *catalog) commit(ca *cache, t term) (_ *managerv1.AllocateResponse, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
 	if err := usable(ca.shares); err != nil {
 		return nil, err
 	}
-	ca.ready, ca.expires = true, expiry()
+	ca.ready = true
+	ca.begin(t)
 	c.touchCache(ca)
 	p := ca.priced(ca.proto())
 	return &managerv1.AllocateResponse{CacheId: p.Id, Shares: ca.withTokens(p.Shares, ca.shares), Configuration: p.Configuration, RegionSize: p.RegionSize}, nil

@@ -138,6 +138,7 @@ func (ca *cache) stored() *catalogv1.Cache {
 		Id: ca.id, Demand: ca.demand.stored(), Shares: storedShares(ca.shares), Pending: storedShares(ca.pending),
 		Grants: ca.grants, Ready: ca.ready, LastSequence: ca.log.last, Dropped: ca.log.dropped,
 		Decisions: ca.decisions, CreatedUnixMs: toMillis(ca.created),
+		LeaseMs: proto.Int64(ca.lease.Milliseconds()),
 	}
 	for _, e := range ca.log.events {
 		s := &catalogv1.Event{Message: e.message}
@@ -185,9 +186,9 @@ type loader struct {
 	caches   []*catalogv1.Cache
 }
 
-// load fills a new catalog from its store. Every cache begins a new lease and a new
-// dwell, and every server that is to send heartbeats has to send one soon.
-func (c *catalog) load(now, expires, deadline time.Time) (err error) {
+// load fills a new catalog from its store. Every cache begins a new lease, by extend,
+// and a new dwell, and every server that is to send heartbeats has to send one soon.
+func (c *catalog) load(t term, deadline time.Time) (err error) {
 	c.mu.Lock()
 	defer c.end(&err)
 	l := loader{c: c, deadline: deadline, vms: make(map[uint64]*vm)}
@@ -199,7 +200,12 @@ func (c *catalog) load(now, expires, deadline time.Time) (err error) {
 		if err != nil {
 			return fmt.Errorf("%w: cache %.40q: %w", ErrStateCorrupt, p.GetId(), err)
 		}
-		ca.expires, ca.moved = expires, now
+		ca.lease = t.lease
+		if p.LeaseMs != nil {
+			ca.lease = time.Duration(p.GetLeaseMs()) * time.Millisecond
+		}
+		ca.extend(t)
+		ca.moved = t.now()
 		c.caches[ca.id] = ca
 	}
 	c.dropUnfinished()

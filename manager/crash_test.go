@@ -200,3 +200,64 @@ func TestRandomCrashes(t *testing.T) {
 		t.Errorf("still lent: %v; running: %v", w.lent, w.vms)
 	}
 }
+
+// A client that was told of a lease by an earlier manager renews by that until it is
+// told of another one, and not at all if it was told of none.
+func TestLeaseAfterRestart(t *testing.T) {
+	const none = -1
+	for _, c := range []struct{ told, now, lasts time.Duration }{
+		{time.Minute, time.Minute, time.Minute},
+		{time.Minute, time.Second, time.Minute},
+		{time.Second, time.Minute, time.Minute},
+		{none, time.Minute, none},
+		{time.Minute, none, none},
+	} {
+		t.Run(fmt.Sprintf("%v, %v", c.told, c.now), func(t *testing.T) {
+			ctx := testContext(t)
+			w, _ := newWorld(t, 0)
+			if err := w.m.Close(ctx); err != nil {
+				t.Fatal(err)
+			}
+			s := &crashStore{entries: make(map[string][]byte)}
+			w.opts.store, w.opts.Lease = s, c.told
+			w.start()
+			a, err := service{m: w.m}.Allocate(ctx, connect.NewRequest(&managerv1.AllocateRequest{Capacity: 2 << 20, RegionSize: 1 << 20}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			id := a.Msg.GetCacheId()
+			w.opts.Lease = c.now
+			for range 2 { // nobody has heard of the lease in between
+				if s, err = w.restart(ctx, s); err != nil {
+					t.Fatal(err)
+				}
+			}
+			lives := func(lasts time.Duration) {
+				t.Helper()
+				if lasts == none {
+					lasts = 1e6 * time.Hour
+				}
+				w.m.expire(w.clock.advance(lasts))
+				if !slices.ContainsFunc(w.m.catalog.describe().GetCaches(), func(c *managerv1.Cache) bool { return c.GetId() == id }) {
+					t.Fatalf("the cache ended within %v", lasts)
+				}
+			}
+			lives(c.lasts)
+			if _, err := (service{m: w.m}).Renew(ctx, connect.NewRequest(&managerv1.RenewRequest{CacheId: id})); err != nil {
+				t.Fatal(err)
+			}
+			lives(c.now)
+			if s, err = w.restart(ctx, s); err != nil {
+				t.Fatal(err)
+			}
+			lives(c.now)
+			if c.now == none {
+				return
+			}
+			w.m.expire(w.clock.advance(1))
+			if all := w.m.catalog.describe().GetCaches(); len(all) > 0 {
+				t.Errorf("not renewed for %v and longer: %v", c.now, all)
+			}
+		})
+	}
+}

@@ -6,13 +6,29 @@ import (
 	"time"
 )
 
-// expiry is when a cache that is renewed now is deallocated unless it is renewed
-// again: zero for never.
-func (m *Manager) expiry() time.Time {
-	if m.opts.Lease < 0 {
-		return time.Time{}
+// term is what a cache that is renewed gets: how long its lease lasts, 0 for ever, and
+// from when on.
+type term struct {
+	lease time.Duration
+	now   func() time.Time
+}
+
+func (m *Manager) term() term { return term{lease: max(0, m.opts.Lease), now: m.opts.now} }
+
+// begin begins a lease, of which the client is told. Called under catalog.mu, for which
+// a call may have waited.
+func (ca *cache) begin(t term) {
+	ca.lease = t.lease
+	ca.extend(t)
+}
+
+// extend begins a lease of which the client is not told yet: it has as long as it was
+// told before to renew, for ever if that was none, as it does not renew then.
+func (ca *cache) extend(t term) {
+	ca.expires = time.Time{}
+	if ca.lease > 0 && t.lease > 0 {
+		ca.expires = t.now().Add(max(ca.lease, t.lease))
 	}
-	return m.opts.now().Add(m.opts.Lease)
 }
 
 // nextBeat is when a server that calls now is failed unless it calls again.
@@ -21,16 +37,19 @@ func (m *Manager) nextBeat() time.Time { return m.opts.now().Add(m.opts.Silence)
 // leaseMillis is the lease as clients are told: 0 for none.
 func (m *Manager) leaseMillis() int64 { return max(0, m.opts.Lease.Milliseconds()) }
 
-// renew postpones the end of a cache's lease. expiry is asked under mu, for which a
-// call may have waited.
-func (c *catalog) renew(id string, expiry func() time.Time) error {
+// renew postpones the end of a cache's lease.
+func (c *catalog) renew(id string, t term) (err error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.end(&err)
 	ca, err := c.known(id)
-	if err == nil {
-		ca.expires = expiry()
+	if err != nil {
+		return err
 	}
-	return err
+	if ca.lease != t.lease {
+		c.touchCache(ca)
+	}
+	ca.begin(t)
+	return nil
 }
 
 // abandoned is a cache that nobody has renewed, or whose time is over, and what it held.
@@ -68,7 +87,7 @@ func (m *Manager) takeExpired(now time.Time) (all []abandoned, err error) {
 		switch {
 		case !ca.ready:
 		case !ca.expires.IsZero() && ca.expires.Before(now):
-			reason = fmt.Sprintf("lease expired: not renewed for %v", m.opts.Lease)
+			reason = fmt.Sprintf("lease expired: not renewed for %v", max(ca.lease, m.opts.Lease))
 		case m.opts.EnforceDuration && ca.over(now):
 			reason = fmt.Sprintf("it was asked for %v, which are over", ca.duration())
 		}

@@ -15,9 +15,9 @@ import (
 )
 
 // open makes the manager's catalog. With a state directory it is what an earlier
-// manager left: caches go on with a new lease, servers are expected to call within
-// Silence as if they had just done so, and launched VMs that are not there any more
-// are failed.
+// manager left: caches go on with a new lease, of which their clients have time to be
+// told, servers are expected to call within Silence as if they had just done so, and
+// launched VMs that are not there any more are failed.
 func (m *Manager) open() error {
 	m.catalog = newCatalog(nil, m.broken)
 	m.catalog.learnt = m.learnt
@@ -52,7 +52,7 @@ func (m *Manager) broken(err error) {
 }
 
 func (m *Manager) restore() error {
-	if err := m.catalog.load(m.opts.now(), m.expiry(), m.nextBeat()); err != nil {
+	if err := m.catalog.load(m.term(), m.nextBeat()); err != nil {
 		return err
 	}
 	m.relearn(&m.catalog.earlier.learnt)

@@ -74,8 +74,8 @@ func (s service) Renew(ctx context.Context, req *connect.Request[managerv1.Renew
 		return nil, err
 	}
 	defer leave()
-	if err := s.m.catalog.renew(req.Msg.GetCacheId(), s.m.expiry); err != nil {
-		return nil, unknownCache(req.Msg.GetCacheId())
+	if err := s.m.catalog.renew(req.Msg.GetCacheId(), s.m.term()); err != nil {
+		return nil, refuseCapacity(err, connect.CodeInternal)
 	}
 	return connect.NewResponse(&managerv1.RenewResponse{LeaseMs: s.m.leaseMillis()}), nil
 }

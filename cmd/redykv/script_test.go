@@ -147,8 +147,10 @@ func command(ts *testscript.TestScript, args []string) *exec.Cmd {
 	}
 	cmd := exec.Command(path, args[1:]...)
 	cmd.Dir = ts.MkAbs(".")
-	for _, name := range []string{"PATH", "HOME", "TMPDIR", "WORK", "NOTIFY_SOCKET"} {
-		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
+	for _, name := range []string{"PATH", "HOME", "TMPDIR", "WORK", "NOTIFY_SOCKET", manager.TokenEnv} {
+		if value := ts.Getenv(name); value != "" {
+			cmd.Env = append(cmd.Env, name+"="+value)
+		}
 	}
 	return cmd
 }

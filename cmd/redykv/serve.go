@@ -111,6 +111,7 @@ func (f *serveFlags) add(cmd *cobra.Command) {
 	flags.BoolVar(&f.print, "print-config", false, "print the configuration, as a file for --config, and end")
 	settings.Local(flags, "config", "print-config")
 	settings.Secret(flags, "requirepass", "user")
+	settings.Own(flags, "manager-token") // the variable has the token itself
 }
 
 // load fills in what the command line does not say.

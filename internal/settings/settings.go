@@ -19,10 +19,11 @@ import (
 )
 
 // local marks flags that stand for themselves, as --help does; secret those whose
-// values are not shown.
+// values are not shown; own those for which a variable says something else.
 const (
 	local  = "settings-local"
 	secret = "settings-secret"
+	own    = "settings-own"
 )
 
 // Local keeps a flag out of files and of what Print prints.
@@ -30,6 +31,11 @@ func Local(flags *pflag.FlagSet, names ...string) { mark(flags, local, names) }
 
 // Secret keeps the values of flags out of what Print prints.
 func Secret(flags *pflag.FlagSet, names ...string) { mark(flags, secret, names) }
+
+// Own leaves a flag's variable to whoever reads it in another way than the flag: the
+// environment does not set the flag, and neither does a file where the variable is set,
+// which counts before it.
+func Own(flags *pflag.FlagSet, names ...string) { mark(flags, own, names) }
 
 func mark(flags *pflag.FlagSet, what string, names []string) {
 	for _, name := range names {
@@ -51,6 +57,10 @@ func FromEnvironment(flags *pflag.FlagSet, prefix string) error {
 		name := Variable(prefix, f.Name)
 		value, ok := os.LookupEnv(name)
 		if !ok || f.Changed || f.Name == "help" {
+			return
+		}
+		if is(f, own) {
+			f.Changed = true // for the file
 			return
 		}
 		values := []string{value}

@@ -18,6 +18,7 @@ type options struct {
 	open    bool
 	users   []string
 	word    string
+	token   string
 	config  string
 }
 
@@ -30,7 +31,9 @@ func (o *options) flags() *pflag.FlagSet {
 	flags.BoolVar(&o.open, "open", true, "for everybody")
 	flags.StringArrayVar(&o.users, "user", nil, "who may")
 	flags.StringVar(&o.word, "word", "", "the password")
+	flags.StringVar(&o.token, "token", "", "`FILE` with what the variable has itself")
 	flags.StringVar(&o.config, "config", "", "the file")
+	Own(flags, "token")
 	Local(flags, "config")
 	Secret(flags, "word", "user")
 	return flags
@@ -45,12 +48,14 @@ func file(t *testing.T, text string) string {
 	return name
 }
 
-// The command line counts before the environment, and that before the file.
+// The command line counts before the environment, and that before the file, also where
+// the variable is read by somebody else.
 func TestPrecedence(t *testing.T) {
 	t.Setenv("T_MAX_CLIENTS", "30")
 	t.Setenv("T_NAME", "environment")
+	t.Setenv("T_TOKEN", "environment")
 	t.Setenv("T_USER", "alice on\nbob, too off\n")
-	name := file(t, "name: file\nmax-clients: 40\nshare: 0.25\nopen: false\nwait: # nothing\nword: 0123\nuser: [carol]\n")
+	name := file(t, "name: file\nmax-clients: 40\nshare: 0.25\nopen: false\nwait: # nothing\nword: 0123\ntoken: file\nuser: [carol]\n")
 	var o options
 	flags := o.flags()
 	if err := flags.Parse([]string{"--name", "line"}); err != nil {
@@ -62,7 +67,7 @@ func TestPrecedence(t *testing.T) {
 	if err := FromFile(flags, name); err != nil {
 		t.Fatal(err)
 	}
-	if o.name != "line" || o.clients != 30 || o.share != 0.25 || o.open || o.wait != time.Second || o.word != "0123" ||
+	if o.name != "line" || o.clients != 30 || o.share != 0.25 || o.open || o.wait != time.Second || o.word != "0123" || o.token != "" ||
 		strings.Join(o.users, "|") != "alice on|bob, too off" {
 		t.Errorf("%+v", o)
 	}

@@ -156,6 +156,7 @@ type Cache struct {
 	Dropped       uint64                 `protobuf:"varint,9,opt,name=dropped,proto3" json:"dropped,omitempty"` // the events up to this sequence are not all kept
 	Decisions     []*managerv1.Decision  `protobuf:"bytes,10,rep,name=decisions,proto3" json:"decisions,omitempty"`
 	CreatedUnixMs int64                  `protobuf:"varint,11,opt,name=created_unix_ms,json=createdUnixMs,proto3" json:"created_unix_ms,omitempty"`
+	LeaseMs       *int64                 `protobuf:"varint,12,opt,name=lease_ms,json=leaseMs,proto3,oneof" json:"lease_ms,omitempty"` // as the client was told; 0: none, so that it does not renew
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -263,6 +264,13 @@ func (x *Cache) GetDecisions() []*managerv1.Decision {
 func (x *Cache) GetCreatedUnixMs() int64 {
 	if x != nil {
 		return x.CreatedUnixMs
+	}
+	return 0
+}
+
+func (x *Cache) GetLeaseMs() int64 {
+	if x != nil && x.LeaseMs != nil {
+		return *x.LeaseMs
 	}
 	return 0
 }
@@ -746,7 +754,7 @@ const file_redykv_catalog_v1_catalog_proto_rawDesc = "" +
 	"\x06failed\x18\b \x01(\tR\x06failed\x12%\n" +
 	"\x0econtrol_secret\x18\t \x01(\fR\rcontrolSecret\x12\x18\n" +
 	"\aspeaker\x18\n" +
-	" \x01(\tR\aspeaker\"\xb2\x03\n" +
+	" \x01(\tR\aspeaker\"\xdf\x03\n" +
 	"\x05Cache\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x121\n" +
 	"\x06demand\x18\x02 \x01(\v2\x19.redykv.catalog.v1.DemandR\x06demand\x120\n" +
@@ -759,7 +767,9 @@ const file_redykv_catalog_v1_catalog_proto_rawDesc = "" +
 	"\adropped\x18\t \x01(\x04R\adropped\x129\n" +
 	"\tdecisions\x18\n" +
 	" \x03(\v2\x1b.redykv.manager.v1.DecisionR\tdecisions\x12&\n" +
-	"\x0fcreated_unix_ms\x18\v \x01(\x03R\rcreatedUnixMs\"\x9e\x03\n" +
+	"\x0fcreated_unix_ms\x18\v \x01(\x03R\rcreatedUnixMs\x12\x1e\n" +
+	"\blease_ms\x18\f \x01(\x03H\x00R\aleaseMs\x88\x01\x01B\v\n" +
+	"\t_lease_ms\"\x9e\x03\n" +
 	"\x06Demand\x12\x1a\n" +
 	"\bcapacity\x18\x01 \x01(\x04R\bcapacity\x12\x1f\n" +
 	"\vregion_size\x18\x02 \x01(\x04R\n" +
@@ -853,6 +863,7 @@ func file_redykv_catalog_v1_catalog_proto_init() {
 	if File_redykv_catalog_v1_catalog_proto != nil {
 		return
 	}
+	file_redykv_catalog_v1_catalog_proto_msgTypes[1].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
