@@ -47,11 +47,9 @@ func (e *SLOError) Error() string {
 	if e.cause != nil {
 		return e.cause.Error()
 	}
-	return fmt.Sprintf("no configuration has %s: the nearest has %s", sloString(e.Asked), sloString(e.Nearest))
-}
-
-func sloString(s *managerv1.Slo) string {
-	return fmt.Sprintf("%.3g us and %.3g million a second", s.GetMaxLatencyUs(), s.GetMinThroughputMops())
+	asked := model.SLO{LatencyUs: e.Asked.GetMaxLatencyUs(), Mops: e.Asked.GetMinThroughputMops()}
+	nearest := model.Performance{LatencyUs: e.Nearest.GetMaxLatencyUs(), Mops: e.Nearest.GetMinThroughputMops()}
+	return fmt.Sprintf("no configuration has %v: the nearest has %v", asked, nearest)
 }
 
 // RegionError names a cloud region that there is not, and those that there are.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 )
 
@@ -36,36 +37,65 @@ func (e *ImpossibleError) Nearest() Found {
 }
 
 func (e *ImpossibleError) Error() string {
-	s := fmt.Sprintf("no configuration has %v: ", e.Asked)
-	if f := e.AtLatency; f.Predicted.LatencyUs <= e.Asked.latency() {
-		s += fmt.Sprintf("within that latency at most %s (configuration %v)", SLO{Mops: f.Predicted.Mops}, f.Config)
-	} else {
-		s += fmt.Sprintf("none is faster than %s (configuration %v)", f.Predicted, f.Config)
+	var instead []string
+	at, with := e.AtLatency, e.AtThroughput
+	if p := at.Predicted; p.LatencyUs > e.Asked.latency() {
+		instead = append(instead, fmt.Sprintf("none is faster than %v (configuration %v)", p, at.Config))
+	} else if e.Asked.LatencyUs > 0 {
+		instead = append(instead, fmt.Sprintf("within that latency at most %v (configuration %v)", Performance{Mops: p.Mops}, at.Config))
 	}
-	if f := e.AtThroughput; f.Predicted.Mops >= e.Asked.Mops {
-		s += fmt.Sprintf("; that throughput takes at least %s (configuration %v)", SLO{LatencyUs: f.Predicted.LatencyUs}, f.Config)
-	} else {
-		s += fmt.Sprintf("; none has more than %s (configuration %v)", f.Predicted, f.Config)
+	if p := with.Predicted; p.Mops < e.Asked.Mops {
+		instead = append(instead, fmt.Sprintf("none has more than %v, at %v (configuration %v)",
+			Performance{Mops: p.Mops}, Performance{LatencyUs: p.LatencyUs}, with.Config))
+	} else if e.Asked.Mops > 0 {
+		instead = append(instead, fmt.Sprintf("that throughput takes at least %v (configuration %v)", Performance{LatencyUs: p.LatencyUs}, with.Config))
 	}
-	return s
+	return fmt.Sprintf("no configuration has %v: %s", e.Asked, strings.Join(instead, "; "))
 }
 
-// String says both figures.
-func (p Performance) String() string { return SLO(p).String() }
+// String says what is asked, just as it was.
+func (o SLO) String() string { return o.with(fmt.Sprint(o.LatencyUs), fmt.Sprint(o.Mops)) }
 
-// String says what is asked.
-func (o SLO) String() string {
+// String says both figures in four digits, and latencies in no less than nanoseconds.
+// They are rounded so that what is said can be had by whoever asks for it.
+func (p Performance) String() string {
+	return SLO(p).with(decimal(p.LatencyUs, 3, true), decimal(p.Mops, math.MaxInt, false))
+}
+
+// with says what is asked, in these figures.
+func (o SLO) with(latencyUs, mops string) string {
 	var parts []string
 	if o.LatencyUs > 0 {
-		parts = append(parts, fmt.Sprintf("a mean latency of %.3g us", o.LatencyUs))
+		parts = append(parts, "a mean latency of "+latencyUs+" us")
 	}
 	if o.Mops > 0 {
-		parts = append(parts, fmt.Sprintf("%.3g Mop/s", o.Mops))
+		parts = append(parts, mops+" Mop/s")
 	}
 	if parts == nil {
 		return "any performance"
 	}
 	return strings.Join(parts, " and ")
+}
+
+// decimal writes x in four digits, or more if it is a larger whole number, rounded up or
+// down to no more than so many decimal places.
+func decimal(x float64, places int, up bool) string {
+	if !(x > 0) || math.IsInf(x, 1) {
+		return fmt.Sprint(x)
+	}
+	places = min(places, max(0, 3-int(math.Floor(math.Log10(x)))))
+	text := strconv.FormatFloat(x, 'f', places, 64)
+	// That is the nearest one, which may be on the wrong side of x.
+	near, err := strconv.ParseFloat(text, 64)
+	if step := math.Pow10(-places); err == nil && up && near < x {
+		text = strconv.FormatFloat(near+step, 'f', places, 64)
+	} else if err == nil && !up && near > x {
+		text = strconv.FormatFloat(near-step, 'f', places, 64)
+	}
+	if places > 0 {
+		text = strings.TrimRight(strings.TrimRight(text, "0"), ".")
+	}
+	return text
 }
 
 // impossible finds what is possible instead of an SLO.

@@ -2,6 +2,7 @@ package model
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -218,6 +219,39 @@ func checkNearest(t *rapid.T, f *Surface, space Space, e *ImpossibleError) {
 	}
 	if atThroughput != unknown && e.AtThroughput.Predicted != atThroughput || atThroughput == unknown && e.AtThroughput.Predicted.Mops != all.Mops {
 		t.Fatalf("%v, brute force has %v", e, atThroughput)
+	}
+	for _, found := range []Found{e.AtLatency, e.AtThroughput} {
+		var said SLO // what a reader of the error would ask for
+		if _, err := fmt.Sscanf(found.Predicted.String(), "a mean latency of %g us and %g Mop/s", &said.LatencyUs, &said.Mops); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Search(space, said); err != nil {
+			t.Fatalf("%v is said to be possible: %v", said, err)
+		}
+	}
+}
+
+// What is possible is said in digits that can be asked for.
+func TestPerformanceString(t *testing.T) {
+	for _, tc := range []struct {
+		p    Performance
+		want string
+	}{
+		{Performance{0.26344, 3.79594}, "a mean latency of 0.264 us and 3.795 Mop/s"},
+		{Performance{0.263, 5000}, "a mean latency of 0.263 us and 5000 Mop/s"},
+		{Performance{9.9991, 0.00012345}, "a mean latency of 10 us and 0.0001234 Mop/s"},
+		{Performance{12.341, 99.999}, "a mean latency of 12.35 us and 99.99 Mop/s"},
+		{Performance{123456.5, 123456.5}, "a mean latency of 123457 us and 123456 Mop/s"},
+		{Performance{LatencyUs: 20}, "a mean latency of 20 us"},
+		{Performance{Mops: 1.2345}, "1.234 Mop/s"},
+		{Performance{}, "any performance"},
+	} {
+		if got := tc.p.String(); got != tc.want {
+			t.Errorf("%+v: %q, want %q", tc.p, got, tc.want)
+		}
+	}
+	if got, want := (SLO{0.26344, 5000}).String(), "a mean latency of 0.26344 us and 5000 Mop/s"; got != want {
+		t.Errorf("asked for: %q, want %q", got, want)
 	}
 }
 
