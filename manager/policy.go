@@ -19,7 +19,7 @@ const (
 	maxClientThreads = 1024
 	maxQueueDepth    = 16      // the NIC's limit
 	maxBatchBytes    = 4 << 10 // transfers beyond this size gain nothing (5.1)
-	minRecordSize    = 8       // assumed where the SLO names no record size
+	minRecordSize    = 8       // assumed of batches where the SLO names no record size
 	maxRecordSize    = 1 << 30
 
 	minRegionSize     = 4 << 10

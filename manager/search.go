@@ -77,6 +77,10 @@ func saysSomething(m *model.Model, log *slog.Logger) error {
 	return nil
 }
 
+// errNoRecordSize is why an SLO without one is refused: what a record of another size
+// takes says nothing of it.
+var errNoRecordSize = fmt.Errorf("slo: record_size 0: a bound needs the size of the records, 1 to %d bytes", maxRecordSize)
+
 // bounded says whether an SLO asks for anything that a model could tell of.
 func bounded(slo *managerv1.Slo) bool {
 	return slo.GetMaxLatencyUs() > 0 || slo.GetMinThroughputMops() > 0
@@ -91,6 +95,9 @@ func (s *searcher) search(slo *managerv1.Slo, transport string, client *managerv
 	}
 	if err := checkSLO(slo); err != nil {
 		return nil, refuse(connect.CodeInvalidArgument, err)
+	}
+	if slo.GetRecordSize() == 0 {
+		return nil, refuse(connect.CodeInvalidArgument, errNoRecordSize)
 	}
 	name := client.GetNetwork()
 	if name == "" {
@@ -109,7 +116,7 @@ func (s *searcher) search(slo *managerv1.Slo, transport string, client *managerv
 		Ops:        opsOf(slo),
 		SLO:        model.SLO{LatencyUs: slo.GetMaxLatencyUs(), Mops: slo.GetMinThroughputMops()},
 		Margin:     s.margin,
-		RecordSize: int(cmp.Or(slo.GetRecordSize(), minRecordSize)),
+		RecordSize: int(slo.GetRecordSize()),
 		Transport:  transport,
 		Network:    func(distance int) string { return network.At(distance).String() },
 		// A model may have been measured with more than a cache may ask for.

@@ -163,6 +163,39 @@ func TestNoModelForSLO(t *testing.T) {
 	}
 }
 
+// What a bound asks for depends on the size of the records: it is not guessed, unless there
+// is nothing to be found.
+func TestSLOWithoutRecordSize(t *testing.T) {
+	m, client := serveModel(t)
+	allocate := func(slo *managerv1.Slo, config *managerv1.Configuration) (*connect.Response[managerv1.AllocateResponse], error) {
+		return client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1 << 20, Slo: slo, Configuration: config}))
+	}
+	refused := func(err error) bool {
+		return connect.CodeOf(err) == connect.CodeInvalidArgument && strings.Contains(err.Error(), "record_size 0: a bound needs the size of the records")
+	}
+	for _, bound := range []*managerv1.Slo{slo(100, 0, 0), slo(0, 1, 0), slo(100, 1, 0)} {
+		if _, err := allocate(bound, nil); !refused(err) {
+			t.Errorf("%v: %v", bound, err)
+		}
+	}
+	if caches := m.catalog.describe().GetCaches(); len(caches) > 0 {
+		t.Errorf("left behind: %v", caches)
+	}
+	for _, taken := range []*managerv1.Slo{nil, slo(0, 0, 0), slo(100, 1, 1)} {
+		if _, err := allocate(taken, nil); err != nil {
+			t.Errorf("%v: %v", taken, err)
+		}
+	}
+	answer, err := allocate(slo(100, 1, 0), DefaultConfiguration())
+	if err != nil {
+		t.Fatal(err)
+	}
+	more := &managerv1.ReallocateRequest{CacheId: answer.Msg.GetCacheId(), Regions: 1, Slo: slo(0, 1, 0)}
+	if _, err := client.Reallocate(testContext(t), connect.NewRequest(more)); !refused(err) {
+		t.Errorf("for another SLO: %v", err)
+	}
+}
+
 // R25: each distance has a configuration of its own.
 func TestConfigurationsByDistance(t *testing.T) {
 	s, err := newSearcher(&Options{Transport: "tcp", Models: []*model.Model{testModel(t, "tcp")}, Logger: quiet()})

@@ -127,7 +127,7 @@ type Config struct {
 type SLO struct {
 	MaxLatency    time.Duration // average
 	MinThroughput float64       // operations a second
-	RecordSize    int           // bytes
+	RecordSize    int           // bytes; needed with one of both, unless a Configuration is given
 	Operations    Operations    // that the bounds are of
 }
 

@@ -38,7 +38,7 @@ func TestReshapeManaged(t *testing.T) {
 			for _, step := range []struct {
 				regions float64
 				slo     SLO
-			}{{5.5, SLO{}}, {5.75, SLO{}}, {1, SLO{}}, {3, SLO{RecordSize: 16}}, {7, SLO{RecordSize: 16}}, {7, SLO{RecordSize: 8}}, {2, SLO{MaxLatency: time.Second}}} {
+			}{{5.5, SLO{}}, {5.75, SLO{}}, {1, SLO{}}, {3, SLO{RecordSize: 16}}, {7, SLO{RecordSize: 16}}, {7, SLO{RecordSize: 8}}, {2, SLO{MaxLatency: time.Second, RecordSize: 8}}} {
 				capacity, old := int64(step.regions*managedRegion), before()
 				if err := cache.Reshape(t.Context(), capacity, step.slo); err != nil {
 					t.Fatal(err)

@@ -195,7 +195,7 @@ type Slo struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	MaxLatencyUs      float64                `protobuf:"fixed64,1,opt,name=max_latency_us,json=maxLatencyUs,proto3" json:"max_latency_us,omitempty"`                // average; 0: unconstrained
 	MinThroughputMops float64                `protobuf:"fixed64,2,opt,name=min_throughput_mops,json=minThroughputMops,proto3" json:"min_throughput_mops,omitempty"` // average; 0: unconstrained
-	RecordSize        uint32                 `protobuf:"varint,3,opt,name=record_size,json=recordSize,proto3" json:"record_size,omitempty"`                         // bytes
+	RecordSize        uint32                 `protobuf:"varint,3,opt,name=record_size,json=recordSize,proto3" json:"record_size,omitempty"`                         // bytes; needed with a bound by which a configuration is to be found
 	Operations        Slo_Operations         `protobuf:"varint,4,opt,name=operations,proto3,enum=redykv.manager.v1.Slo_Operations" json:"operations,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
