@@ -5,6 +5,21 @@ import (
 	"testing"
 )
 
+// Zero is zero whatever its exponent, other numbers have a range.
+func TestFloatsExponents(t *testing.T) {
+	_, addr := start(t, inMemory(), Options{})
+	p := dial(t, addr)
+	for value, want := range map[string]string{
+		"0e5000": `"1.5"`, "0e500041": `"1.5"`, "-0.00e-99999999999999999999": `"1.5"`, "0x0.0p99999999": `"1.5"`,
+		"1e500041": "-" + errNotFloat, "1e-500041": "-" + errNotFloat, "0e": "-" + errNotFloat, ".e1": "-" + errNotFloat, "0e+-1": "-" + errNotFloat,
+	} {
+		p.do("SET", "a", value)
+		if got := p.do("INCRBYFLOAT", "a", "1.5"); got != want {
+			t.Errorf("%s: %s, want %s", value, got, want)
+		}
+	}
+}
+
 // Numbers with a point may be as long as Redis takes them, as its sums are.
 func TestLongFloats(t *testing.T) {
 	_, addr := start(t, inMemory(), Options{})

@@ -61,14 +61,22 @@ func parseFloat(b []byte) (f *big.Float, ok bool) {
 	if len(b)-len(unsigned) > 1 {
 		return nil, false
 	}
-	base := 10
+	base, zero := 10, false
 	if digits, hex := bytes.CutPrefix(unsigned, []byte("0x")); hex {
-		base, ok = 0, floatLike(digits, "p", "0123456789abcdef")
-	} else {
-		ok = floatLike(unsigned, "e", "0123456789") || string(unsigned) == "inf" || string(unsigned) == "infinity"
+		base = 0
+		ok, zero = floatLike(digits, "p", "0123456789abcdef")
+	} else if ok, zero = floatLike(unsigned, "e", "0123456789"); !ok {
+		ok = string(unsigned) == "inf" || string(unsigned) == "infinity"
 	}
-	if !ok {
+	switch {
+	case !ok:
 		return nil, false
+	case zero: // of any exponent
+		f = new(big.Float).SetPrec(floatBits)
+		if b[0] == '-' {
+			f.Neg(f)
+		}
+		return f, true
 	}
 	f, _, err := big.ParseFloat(string(b), base, floatBits, big.ToNearestEven)
 	if err != nil {
@@ -83,21 +91,24 @@ func parseFloat(b []byte) (f *big.Float, ok bool) {
 func abs(n int) int { return max(n, -n) }
 
 // floatLike says whether b is written as a number in these digits, with a decimal
-// exponent behind that letter or without one, and is not so large that to read it
-// would take long.
-func floatLike(b []byte, letter, digits string) bool {
+// exponent behind that letter or without one, and is zero or else not so large that to
+// read it would take long.
+func floatLike(b []byte, letter, digits string) (ok, zero bool) {
 	mantissa, exponent, has := bytes.Cut(b, []byte(letter))
-	if has {
-		unsigned := bytes.TrimLeft(exponent, "+-")
-		if len(exponent)-len(unsigned) > 1 || len(unsigned) == 0 || !allIn(unsigned, "0123456789") {
-			return false
-		}
-		if n, err := strconv.Atoi(string(unsigned)); err != nil || n > 4*floatMost {
-			return false
-		}
-	}
 	whole, fraction, _ := bytes.Cut(mantissa, []byte("."))
-	return len(whole)+len(fraction) > 0 && allIn(whole, digits) && allIn(fraction, digits)
+	if len(whole)+len(fraction) == 0 || !allIn(whole, digits) || !allIn(fraction, digits) {
+		return false, false
+	}
+	zero = allIn(whole, "0") && allIn(fraction, "0")
+	if !has {
+		return true, zero
+	}
+	unsigned := bytes.TrimLeft(exponent, "+-")
+	if len(exponent)-len(unsigned) > 1 || len(unsigned) == 0 || !allIn(unsigned, "0123456789") {
+		return false, false
+	}
+	n, err := strconv.Atoi(string(unsigned))
+	return zero || err == nil && n <= 4*floatMost, zero
 }
 
 // allIn says whether b is of these characters only.
