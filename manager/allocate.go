@@ -51,6 +51,9 @@ func (m *Manager) tryAllocate(ctx context.Context, req *managerv1.AllocateReques
 	if errors.Is(err, errNoCapacity) {
 		err = &CapacityError{What: "capacity", Available: m.most(ctx, req)}
 	}
+	if a, ok := m.opts.Allocator.(interface{ checkTransport(name string) error }); ok && err == nil {
+		err = a.checkTransport(d.transport)
+	}
 	if err != nil {
 		return nil, refuse(connect.CodeInvalidArgument, err)
 	}

@@ -3,6 +3,9 @@ package manager
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -46,6 +49,14 @@ type Restorer interface {
 
 // ErrTransport says that an allocator has no VMs of the transport asked for.
 var ErrTransport = errors.New("transport not offered")
+
+// offered refuses a transport that is none of those known.
+func offered(name string, known []string) error {
+	if !slices.Contains(known, name) {
+		return fmt.Errorf("%w: %.40q: want one of %s", ErrTransport, name, strings.Join(known, ", "))
+	}
+	return nil
+}
 
 // VMSpec is what a launched VM has to be.
 type VMSpec struct {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -55,8 +54,8 @@ func NewInProcessAllocator(opts InProcessOptions) (*InProcessAllocator, error) {
 	if opts.Transport == "" {
 		opts.Transport = "mem"
 	}
-	if !slices.Contains(transport.Names(), opts.Transport) {
-		return nil, fmt.Errorf("in-process allocator: %w: %.40q", ErrTransport, opts.Transport)
+	if err := withinProcess(opts.Transport); err != nil {
+		return nil, err
 	}
 	b, err := newBudget(opts.Memory)
 	if err != nil {
@@ -71,13 +70,22 @@ func NewInProcessAllocator(opts InProcessOptions) (*InProcessAllocator, error) {
 	return a, nil
 }
 
+func withinProcess(name string) error {
+	if err := offered(name, transport.Names()); err != nil {
+		return fmt.Errorf("in-process allocator: %w", err)
+	}
+	return nil
+}
+
+func (a *InProcessAllocator) checkTransport(name string) error { return withinProcess(name) }
+
 // Transport is that of the options.
 func (a *InProcessAllocator) Transport() string { return a.opts.Transport }
 
 // Launch starts a cache server and registers it.
 func (a *InProcessAllocator) Launch(_ context.Context, spec VMSpec) error {
-	if !slices.Contains(transport.Names(), spec.Transport) {
-		return fmt.Errorf("in-process allocator: %w: %.40q", ErrTransport, spec.Transport)
+	if err := withinProcess(spec.Transport); err != nil {
+		return err
 	}
 	if err := a.buy(spec); err != nil {
 		return err

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -158,11 +157,13 @@ func NewLocalAllocator(opts LocalOptions) (*LocalAllocator, error) {
 }
 
 func betweenProcesses(name string) error {
-	if known := transport.BetweenProcesses(); !slices.Contains(known, name) {
-		return fmt.Errorf("local allocator: %w: %.40q: want one of %s", ErrTransport, name, strings.Join(known, ", "))
+	if err := offered(name, transport.BetweenProcesses()); err != nil {
+		return fmt.Errorf("local allocator: %w", err)
 	}
 	return nil
 }
+
+func (a *LocalAllocator) checkTransport(name string) error { return betweenProcesses(name) }
 
 // Transport is the transport of the options.
 func (a *LocalAllocator) Transport() string { return a.opts.Transport }

@@ -48,13 +48,17 @@ type Kind struct {
 	Spot        bool   `json:"spot"`
 }
 
-// String names the kind as people call it.
+// String names the kind as people call it; distance 0 stands for any.
 func (k Kind) String() string {
 	name := k.Type
 	if k.Spot {
 		name += " (spot)"
 	}
-	return fmt.Sprintf("%s in %s at distance %d", name, k.CloudRegion, k.Distance)
+	name += " in " + k.CloudRegion
+	if k.Distance == 0 {
+		return name
+	}
+	return fmt.Sprintf("%s at distance %d", name, k.Distance)
 }
 
 func (k Kind) compare(o Kind) int {
@@ -234,9 +238,13 @@ func (m *Market) find(at Kind) (*kind, error) {
 	return m.kinds[i], nil
 }
 
-// Kinds lists the kinds of a type, those of all distances if at has distance 0.
+// Kinds lists the kinds of a type, those of all distances if at has distance 0. A region
+// that is not on the menu is a [*RegionError].
 func (m *Market) Kinds(at Kind) ([]Kind, error) {
 	at.CloudRegion = cmp.Or(at.CloudRegion, m.opts.CloudRegion)
+	if known := m.menu.Regions(); !slices.Contains(known, at.CloudRegion) {
+		return nil, &RegionError{at.CloudRegion, known}
+	}
 	var all []Kind
 	for _, k := range m.kinds { // which does not change
 		if k.Type == at.Type && k.CloudRegion == at.CloudRegion && k.Spot == at.Spot && (at.Distance == 0 || k.Distance == at.Distance) {
