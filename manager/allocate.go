@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"math"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
@@ -138,21 +137,15 @@ func (m *Manager) most(ctx context.Context, req *managerv1.AllocateRequest) uint
 // largest is the largest capacity that there is room for, in regions of any size that a
 // demand may have.
 func (m *Manager) largest(d demand, s supply) (most uint64) {
+	s.policy.Room = m.room()
 	pool, s := m.catalog.look(d, s)
-	room := uint64(math.MaxUint64)
-	if a, ok := m.opts.Allocator.(interface{ room() uint64 }); ok {
-		room = a.room()
-		for _, c := range pool {
-			room += c.free
-		}
-	}
 	for _, d := range d.sizes() {
 		d.regions, d.per = maxRegions, maxRegions
 		bytes, err := plan.Largest(d.plan(), s.offers, servers(pool), s.policy)
 		if err != nil {
 			return 0
 		}
-		most = max(most, min(bytes, room/d.regionSize*d.regionSize))
+		most = max(most, bytes)
 	}
 	return most
 }

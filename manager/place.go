@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/manager/plan"
 )
 
@@ -160,6 +161,9 @@ func (d demand) tooLarge(none *plan.NoneError, s supply) error {
 			return &CapacityError{What: "a region: one VM", Asked: d.regionSize, Available: most, Why: none.Explanation.String()}
 		}
 		what += fmt.Sprintf(", and %d VM types", none.Offers)
+		if room := s.policy.Room; room != nil && *room < none.Asked {
+			what += fmt.Sprintf(" that may have %v together", units.Size(*room))
+		}
 	}
 	return &CapacityError{What: what, Asked: none.Asked, Available: none.Available, Why: none.Explanation.String()}
 }

@@ -65,8 +65,16 @@ func (c *catalog) region(id string) (string, error) {
 func (m *Manager) policy() plan.Policy {
 	return plan.Policy{
 		MaxVMs: maxVMsPerCache, MigrationRate: m.rate.get(), Provision: m.opts.Provision, Margin: m.opts.NoticeMargin,
-		MinLifetime: m.opts.MinLifetime,
+		MinLifetime: m.opts.MinLifetime, Room: m.room(),
 	}
+}
+
+// room is what an allocator's VMs may still have together; nil: any number of bytes.
+func (m *Manager) room() *uint64 {
+	if a, ok := m.opts.Allocator.(interface{ room() uint64 }); ok {
+		return new(a.room())
+	}
+	return nil
 }
 
 // spec is how a VM is to be launched that was ordered.

@@ -138,7 +138,11 @@ func (c *catalog) withWarm(s supply, transport string, moves bool) supply {
 	for i, o := range s.offers {
 		if n := len(c.idle(o, s.region, transport)); n > 0 {
 			s.offers[i].Warm = n
-			if o.Available >= 0 && moves {
+			if !moves {
+				continue
+			}
+			s.offers[i].Ready = n
+			if o.Available >= 0 {
 				s.offers[i].Available += n
 			}
 		}

@@ -7,6 +7,7 @@ type site struct {
 	far      bool  // than the VMs that the cache has
 	servers  []int // in the order of their age
 	offers   []int // in the order of their names
+	room     room  // for the VMs of offers
 
 	fits map[candidate]fit
 	best best
@@ -60,6 +61,9 @@ func (s *site) within(offers []Offer, servers []Server, cautious bool) best {
 	if f.cost != never && f.cost.vms() > s.MaxVMs {
 		f = few(items, bins, s.Regions, s.MaxVMs)
 	}
+	if f.cost != never && !s.room.holds(items, f.counts, s.Regions-f.shared()) {
+		f = s.room.cheapest(items, bins, s.Regions, s.MaxVMs)
+	}
 	b := best{cost: f.cost, servers: f.servers}
 	for k, n := range f.counts {
 		if n > 0 {
@@ -95,11 +99,9 @@ func (s *site) items(offers []Offer) ([]item, []int) {
 		if n == 0 {
 			continue
 		}
-		available := o.Available
-		if available < 0 || available > s.Regions {
-			available = s.Regions
-		}
-		items, of = append(items, item{regions: n, price: o.Price, available: available}), append(of, i)
+		it := s.item(o, n)
+		it.available = min(it.available, s.Regions)
+		items, of = append(items, it), append(of, i)
 	}
 	return items, of
 }
@@ -111,11 +113,22 @@ type filling struct {
 	counts  []int // VMs to be launched, of each item
 }
 
+// shared is how many regions the servers hold.
+func (f filling) shared() int {
+	n := 0
+	for _, t := range f.servers {
+		n += t.n
+	}
+	return n
+}
+
 // cheapest weighs what the servers hold against what has to be launched, over all
 // ways to divide the regions between them.
 func cheapest(items []item, bins []bin, regions int) filling {
-	shared := newSharing(bins, regions)
-	launched := newCover(items, regions)
+	return divide(newSharing(bins, regions), newCover(items, regions), regions, len(items))
+}
+
+func divide(shared *sharing, launched *cover, regions, items int) filling {
 	f, on := filling{cost: never}, 0
 	for n := shared.most(); n >= 0; n-- { // of equals, what the servers that are there can hold
 		if c := shared.least[n].plus(launched.at(regions - n)); c < f.cost {
@@ -123,7 +136,7 @@ func cheapest(items []item, bins []bin, regions int) filling {
 		}
 	}
 	if f.cost != never {
-		f.servers, f.counts = shared.take(on), launched.counts(regions-on, len(items))
+		f.servers, f.counts = shared.take(on), launched.counts(regions-on, items)
 	}
 	return f
 }

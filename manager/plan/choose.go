@@ -111,6 +111,7 @@ func sitesOf(d Demand, offers []Offer, servers []Server, p Policy) []*site {
 	sites := slices.SortedFunc(maps.Values(at), func(a, b *site) int { return cmp.Compare(a.distance, b.distance) })
 	for _, s := range sites {
 		s.warm = s.warmRoom(offers, s.offers)
+		s.room = s.roomFor(offers, s.offers)
 		slices.SortStableFunc(s.offers, func(a, b int) int { return cmp.Compare(offers[a].Name(), offers[b].Name()) })
 		for _, i := range s.offers {
 			s.fits[candidate{-1, i}] = s.offer(offers[i])
@@ -191,26 +192,20 @@ func (s *site) largest(offers []Offer, servers []Server) int {
 	return n.Regions
 }
 
-// holding is how many regions of a need the site's VMs hold, the largest of them, as
-// many as a cache may have.
+// holding is how many regions of a need the site's VMs hold at most, as many as a cache
+// may have.
 func (s *site) holding(n need, offers []Offer, servers []Server) int {
-	var each []int
+	var shared []int
 	for _, i := range s.servers {
 		if srv := servers[i]; srv.Transport == n.Transport {
-			each = append(each, min(n.byMemory(srv.Free), n.byCores(srv.Cores)))
+			shared = append(shared, min(n.byMemory(srv.Free), n.byCores(srv.Cores)))
 		}
 	}
+	var items []item
 	for _, i := range s.offers {
-		vms := offers[i].Available
-		if vms < 0 || vms > s.MaxVMs {
-			vms = s.MaxVMs
+		if regions := n.offer(offers[i]).regions; regions > 0 {
+			items = append(items, s.item(offers[i], regions))
 		}
-		each = append(each, slices.Repeat([]int{n.offer(offers[i]).regions}, vms)...)
 	}
-	slices.SortFunc(each, func(a, b int) int { return cmp.Compare(b, a) })
-	sum := 0
-	for _, regions := range each[:min(len(each), s.MaxVMs)] {
-		sum += regions
-	}
-	return sum
+	return s.room.most(items, shared, s.MaxVMs)
 }

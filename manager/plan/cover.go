@@ -1,6 +1,9 @@
 package plan
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // cost orders plans: by price, and at one price by the number of VMs. Both are
 // packed into one word, so that costs can be added and compared in one step:
@@ -32,6 +35,31 @@ type item struct {
 	regions   int // that one VM holds; at least 1
 	price     Price
 	available int
+	memory    int // units of [room] that each takes which is launched
+	ready     int // of the available ones, that need not be launched
+}
+
+// batch is some VMs of one item that a pass takes at a time.
+type batch struct{ vms, memory int }
+
+// batches are those that any number of VMs is made of: 1, 2, 4, …, first of those that
+// take room.
+func (it item) batches() []batch {
+	ready := it.available
+	if it.memory > 0 {
+		ready = min(it.ready, it.available)
+	}
+	var all []batch
+	put := func(left, memory int) {
+		for n := 1; left > 0; n *= 2 {
+			n = min(n, left)
+			left -= n
+			all = append(all, batch{n, n * memory})
+		}
+	}
+	put(it.available-ready, it.memory)
+	put(ready, 0)
+	return all
 }
 
 // cover is the table of the cheapest ways to have VMs of some types hold x regions
@@ -41,37 +69,61 @@ type item struct {
 // All that items hold is a multiple of unit, or the whole demand, so the table has
 // steps of unit regions. An item of which there are enough goes in by one pass that
 // may take it again and again; one of which there are few goes in by passes that
-// take 1, 2, 4, … of it, once each.
+// take 1, 2, 4, … of it, once each. Where the room for VMs is limited there is such a
+// table for each number of its units, from 0 on.
 type cover struct {
 	unit   int
-	least  []cost // by units
+	width  int    // of the table for one number of units of room
+	room   room   // all of it
+	least  []cost // by units of room, then by units of regions
 	passes []pass
 }
 
 // pass remembers for which x it took its VMs: one bit for each. It takes them where
 // that is no dearer, so that the items that went in last are preferred.
 type pass struct {
-	item  int
-	vms   int // taken at a time
-	cost  cost
-	units int // that they hold
-	again bool
-	took  []uint64
+	item   int
+	vms    int // taken at a time
+	cost   cost
+	units  int // that they hold
+	memory int // units of room that they take
+	again  bool
+	took   []uint64
 }
 
 // newCover builds the table for up to regions. Of equal ways it prefers those with
 // more VMs of earlier items.
 func newCover(items []item, regions int) *cover {
-	c := &cover{unit: unitOf(items, regions)}
-	units := (regions + c.unit - 1) / c.unit
-	c.least = make([]cost, units+1)
-	for x := 1; x <= units; x++ {
-		c.least[x] = never
+	c := coverOf(items, regions, anyRoom)
+	c.fill(passesOf(weightless(items), c.unit, c.width-1, c.width-1))
+	return c
+}
+
+// weightless are items that take no room.
+func weightless(items []item) []item {
+	items = slices.Clone(items)
+	for i := range items {
+		items[i].memory, items[i].ready = 0, 0
 	}
-	for _, p := range passesOf(items, c.unit, units, units) {
+	return items
+}
+
+// coverOf is a table that is not filled.
+func coverOf(items []item, regions int, r room) *cover {
+	unit := unitOf(items, regions)
+	return &cover{unit: unit, width: (regions+unit-1)/unit + 1, room: r}
+}
+
+func (c *cover) fill(passes []pass) {
+	c.least = make([]cost, (c.room.units+1)*c.width)
+	for i := range c.least {
+		if i%c.width > 0 {
+			c.least[i] = never
+		}
+	}
+	for _, p := range passes {
 		c.add(p)
 	}
-	return c
 }
 
 // unitOf is what all that items hold is a multiple of, if it is less than the demand.
@@ -92,14 +144,14 @@ func passesOf(items []item, unit, units, vms int) []pass {
 	for i := len(items) - 1; i >= 0; i-- {
 		it := items[i]
 		each := min((it.regions+unit-1)/unit, units)
-		if it.available >= min((units+each-1)/each, vms) {
-			all = append(all, pass{item: i, vms: 1, cost: costOf(it.price, 1), units: each, again: true})
+		if it.ready == 0 && it.available >= min((units+each-1)/each, vms) {
+			all = append(all, pass{item: i, vms: 1, cost: costOf(it.price, 1), units: each, memory: it.memory, again: true})
 			continue
 		}
-		for n, left := 1, it.available; left > 0; n *= 2 {
-			n = min(n, left)
-			left -= n
-			all = append(all, pass{item: i, vms: n, cost: costOf(it.price*Price(n), n), units: min(each*n, units)})
+		for _, b := range it.batches() {
+			all = append(all, pass{
+				item: i, vms: b.vms, cost: costOf(it.price*Price(b.vms), b.vms), units: min(each*b.vms, units), memory: b.memory,
+			})
 		}
 	}
 	return all
@@ -109,31 +161,39 @@ func passesOf(items []item, unit, units, vms int) []pass {
 // has taken already, and downwards where it may not.
 func (c *cover) add(p pass) {
 	p.took = make([]uint64, len(c.least)/64+1)
-	x, end, step := len(c.least)-1, 0, -1
+	m, last, first, end, step := c.room.units, p.memory-1, c.width-1, 0, -1
 	if p.again {
-		x, end, step = 1, len(c.least), 1
+		m, last, first, end, step = p.memory, c.room.units+1, 1, c.width, 1
 	}
-	for ; x != end; x += step {
-		if with := c.least[max(0, x-p.units)] + p.cost; with <= c.least[x] {
-			c.least[x] = with
-			p.took[x/64] |= 1 << (x % 64)
+	for ; p.memory <= c.room.units && m != last; m += step {
+		row, from := c.least[m*c.width:(m+1)*c.width], c.least[(m-p.memory)*c.width:]
+		for x := first; x != end; x += step {
+			if with := from[max(0, x-p.units)] + p.cost; with <= row[x] {
+				row[x] = with
+				set(p.took, m*c.width+x)
+			}
 		}
 	}
 	c.passes = append(c.passes, p)
 }
 
 // at is the least cost to hold so many regions.
-func (c *cover) at(regions int) cost { return c.least[(regions+c.unit-1)/c.unit] }
+func (c *cover) at(regions int) cost {
+	if regions > c.room.regions {
+		return never
+	}
+	return c.least[c.room.units*c.width+(regions+c.unit-1)/c.unit]
+}
 
 // counts says how many VMs of each item that takes.
 func (c *cover) counts(regions, items int) []int {
 	counts := make([]int, items)
-	x := (regions + c.unit - 1) / c.unit
+	m, x := c.room.units, (regions+c.unit-1)/c.unit
 	for i := len(c.passes) - 1; i >= 0 && x > 0; i-- {
 		p := &c.passes[i]
-		for x > 0 && p.took[x/64]>>(x%64)&1 == 1 {
+		for x > 0 && has(p.took, m*c.width+x) {
 			counts[p.item] += p.vms
-			x = max(0, x-p.units)
+			m, x = m-p.memory, max(0, x-p.units)
 			if !p.again {
 				break
 			}
@@ -142,7 +202,7 @@ func (c *cover) counts(regions, items int) []int {
 	return counts
 }
 
-func gcd(a, b int) int {
+func gcd[T int | uint64](a, b T) T {
 	for b != 0 {
 		a, b = b, a%b
 	}

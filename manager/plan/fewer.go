@@ -66,7 +66,7 @@ func newBounded(items []item, bins []bin, regions, vms int) *bounded {
 		t.unit = unitOf(items, regions)
 	}
 	t.units = (regions + t.unit - 1) / t.unit
-	t.items = passesOf(items, t.unit, t.units, vms)
+	t.items = passesOf(weightless(items), t.unit, t.units, vms)
 	t.bins = slices.Clone(bins)
 	slices.SortStableFunc(t.bins, func(a, b bin) int {
 		return cmp.Or(cmp.Compare(b.price, a.price), cmp.Compare(b.server, a.server))

@@ -35,8 +35,8 @@ func (f fit) bound(regions int, format string, args ...any) fit {
 	return f
 }
 
-// room bounds by memory and cores.
-func (n need) room(memory uint64, cores int) fit {
+// fitIn bounds by memory and cores.
+func (n need) fitIn(memory uint64, cores int) fit {
 	f := fit{regions: n.Regions}
 	if most := n.byMemory(memory); most < f.regions {
 		f = f.bound(most, "%v of memory", units.Size(memory))
@@ -61,7 +61,7 @@ func (n need) warmRoom(offers []Offer, here []int) int {
 	most := 0
 	for _, i := range here {
 		if o := offers[i]; o.Warm > 0 {
-			most = max(most, n.room(o.Memory, o.Cores).regions)
+			most = max(most, n.fitIn(o.Memory, o.Cores).regions)
 		}
 	}
 	return most
@@ -71,7 +71,7 @@ func (n need) server(s Server) fit {
 	if s.Transport != n.Transport {
 		return fit{why: fmt.Sprintf("it lends over %s, not %s", s.Transport, n.Transport)}
 	}
-	return n.room(s.Free, s.Cores)
+	return n.fitIn(s.Free, s.Cores)
 }
 
 func (n need) offer(o Offer) fit {
@@ -82,12 +82,15 @@ func (n need) offer(o Offer) fit {
 			o.Memory = math.MaxUint64
 		}
 	}
-	f := n.room(o.Memory, cores)
+	f := n.fitIn(o.Memory, cores)
 	if o.Spot && f.regions > 0 {
 		regions, why := n.leave(o)
 		f = f.bound(regions, "%s", why)
 	}
-	if o.Available == 0 {
+	switch {
+	case n.Room != nil && o.Ready == 0 && !o.Fitted && o.Memory > *n.Room:
+		f = fit{why: fmt.Sprintf("one has %v, and %v are left for VMs", units.Size(o.Memory), units.Size(*n.Room))}
+	case o.Available == 0:
 		f = fit{why: "none is available"}
 	}
 	return f

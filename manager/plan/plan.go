@@ -50,6 +50,9 @@ type Offer struct {
 	Lifetime time.Duration
 	// Warm is how many of those available run already, as targets of migrations.
 	Warm int
+	// Ready is how many of those available need not be launched for this demand: they
+	// take nothing of [Policy]'s Room.
+	Ready int
 	// Fitted is a VM that is made as large as it is needed: it has the memory and the
 	// cores of its part of the cache. Memory is the most that one can have, 0 for no
 	// limit; Cores does not count.
@@ -100,6 +103,9 @@ type Demand struct {
 type Policy struct {
 	// MaxVMs bounds the VMs of one cache. Default: 256.
 	MaxVMs int
+	// Room is how many bytes the VMs that are launched may have together. nil: any
+	// number.
+	Room *uint64
 	// MigrationRate is how many bytes a second leave a VM that is reclaimed. 0: not
 	// known, and no spot VM is used.
 	MigrationRate float64

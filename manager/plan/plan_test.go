@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,10 +36,14 @@ func TestPlan(t *testing.T) {
 				}
 			case "policy":
 				w.policy = Policy{}
+				var room uint64
 				scan(t, strings.Fields(d.Input), map[string]any{
 					"vms": &w.policy.MaxVMs, "rate": &w.policy.MigrationRate, "provision": &w.policy.Provision,
-					"margin": &w.policy.Margin, "lifetime": &w.policy.MinLifetime,
+					"margin": &w.policy.Margin, "lifetime": &w.policy.MinLifetime, "room": &room,
 				})
+				if room > 0 {
+					w.policy.Room = &room
+				}
 			case "plan":
 				return w.plan(t, strings.Fields(d.Input))
 			default:
@@ -95,7 +100,7 @@ func offerOf(t *testing.T, words []string) Offer {
 	o := Offer{Type: words[0], Available: -1}
 	scan(t, words[1:], map[string]any{
 		"memory": &o.Memory, "cores": &o.Cores, "price": &o.Price, "distance": &o.Distance, "available": &o.Available,
-		"spot": &o.Spot, "notice": &o.Notice, "lifetime": &o.Lifetime, "warm": &o.Warm, "fitted": &o.Fitted,
+		"spot": &o.Spot, "notice": &o.Notice, "lifetime": &o.Lifetime, "warm": &o.Warm, "ready": &o.Ready, "fitted": &o.Fitted,
 	})
 	return o
 }
@@ -173,6 +178,20 @@ func TestCheapest(t *testing.T) {
 			MigrationRate: 1 << 20, Provision: time.Second,
 			MaxVMs: rapid.SampledFrom([]int{1, 2, 3, 4, 6, 48}).Draw(t, "most VMs"),
 		}
+		if rapid.Bool().Draw(t, "limited") {
+			policy.Room = new(uint64(rapid.IntRange(0, 80<<18).Draw(t, "room")))
+			made := len(offers) > 0 && rapid.IntRange(0, 3).Draw(t, "made to measure") == 0
+			for i := range offers {
+				o := &offers[i]
+				o.Memory = o.Memory >> 18 << 18 // sizes that differ from all others are rounded
+				if !made && o.Available > 0 {
+					o.Ready = rapid.IntRange(0, o.Available).Draw(t, "ready")
+				}
+				if made {
+					o.Fitted, o.Cores, o.Memory = true, 4, max(1<<18, o.Memory)
+				}
+			}
+		}
 
 		p, err := Choose(d, offers, servers, policy)
 		want := never
@@ -185,10 +204,12 @@ func TestCheapest(t *testing.T) {
 			t.Fatal(err)
 		case err != nil && want != never:
 			t.Fatalf("none found (%v), but %v is possible", err, want.price())
+		case err == nil && policy.Room != nil && policy.MaxVMs < 48 && costOf(p.Price, len(p.Parts)) >= want:
+			checkParts(t, d, offers, servers, policy, p) // with both limits it need not be the cheapest
 		case err == nil && (want.price() != p.Price || want.vms() != len(p.Parts)):
 			t.Fatalf("%v with %d VMs, but %v with %d is possible", p.Price, len(p.Parts), want.price(), want.vms())
 		case err == nil:
-			checkParts(t, d, offers, servers, p)
+			checkParts(t, d, offers, servers, policy, p)
 		}
 		if none != nil {
 			checkAvailable(t, none, d, offers, servers, policy)
@@ -239,6 +260,9 @@ func TestAvailable(t *testing.T) {
 			}
 		}), 0, 2).Draw(t, "offers")
 		p := Policy{MaxVMs: 3, MigrationRate: 1, Provision: time.Second}
+		if rapid.Bool().Draw(t, "limited") {
+			p.Room = new(rapid.Uint64Range(0, 30).Draw(t, "room"))
+		}
 		_, err := Choose(d, offers, servers, p)
 		var none *NoneError
 		if errors.As(err, &none) {
@@ -277,9 +301,13 @@ func tryAll(d Demand, distance int, offers []Offer, servers []Server, p Policy) 
 		need := min((config.S*n+d.Regions-1)/d.Regions, config.C)
 		return uint64(n)*d.RegionSize <= memory && need <= cores
 	}
+	room := uint64(math.MaxUint64)
+	if p.Room != nil {
+		room = *p.Room
+	}
 	var server func(i, left, free int) cost
-	var offer func(i, left, free int) cost
-	offer = func(i, left, free int) cost {
+	var offer func(i, left, free int, room uint64) cost
+	offer = func(i, left, free int, room uint64) cost {
 		if left <= 0 {
 			return 0
 		}
@@ -293,15 +321,21 @@ func tryAll(d Demand, distance int, offers []Offer, servers []Server, p Policy) 
 				most = n
 			}
 		}
-		least := offer(i+1, left, free)
+		least := offer(i+1, left, free, room)
 		for vms := 1; most > 0 && vms <= min(left, free) && (o.Available < 0 || vms <= o.Available); vms++ {
-			least = min(least, offer(i+1, left-vms*most, free-vms).plus(costOf(o.Price*Price(vms), vms)))
+			takes := uint64(max(0, vms-o.Ready)) * o.Memory
+			if o.Fitted {
+				takes = uint64(min(left, vms*most)) * d.RegionSize
+			}
+			if takes <= room {
+				least = min(least, offer(i+1, left-vms*most, free-vms, room-takes).plus(costOf(o.Price*Price(vms), vms)))
+			}
 		}
 		return least
 	}
 	server = func(i, left, free int) cost {
 		if i == len(servers) {
-			return offer(0, left, free)
+			return offer(0, left, free, room)
 		}
 		least := server(i+1, left, free)
 		for n := 1; free > 0 && n <= left && here(servers[i].Distance) && fits(n, servers[i].Free, servers[i].Cores); n++ {
@@ -313,8 +347,8 @@ func tryAll(d Demand, distance int, offers []Offer, servers []Server, p Policy) 
 }
 
 // checkParts holds a plan against what its VMs have.
-func checkParts(t *rapid.T, d Demand, offers []Offer, servers []Server, p *Plan) {
-	regions, price := 0, Price(0)
+func checkParts(t *rapid.T, d Demand, offers []Offer, servers []Server, policy Policy, p *Plan) {
+	regions, price, room := 0, Price(0), uint64(0)
 	launched, shared := make(map[int]int), make(map[int]bool)
 	for _, part := range p.Parts {
 		regions += part.Regions
@@ -334,6 +368,12 @@ func checkParts(t *rapid.T, d Demand, offers []Offer, servers []Server, p *Plan)
 			if launched[part.Offer]++; o.Available >= 0 && launched[part.Offer] > o.Available {
 				t.Fatalf("more than %d VMs of %s", o.Available, o.Name())
 			}
+			switch {
+			case o.Fitted:
+				room += uint64(part.Regions) * d.RegionSize
+			case launched[part.Offer] > o.Ready:
+				room += o.Memory
+			}
 		}
 		if part.Regions < 1 || uint64(part.Regions)*d.RegionSize > memory || part.Cores > cores {
 			t.Fatalf("%+v does not fit %d bytes and %d cores", part, memory, cores)
@@ -345,6 +385,12 @@ func checkParts(t *rapid.T, d Demand, offers []Offer, servers []Server, p *Plan)
 			t.Fatalf("%+v stands at distance %d, the plan at %d", part, distance, p.Distance)
 		}
 	}
+	if policy.Room != nil && room > *policy.Room {
+		t.Fatalf("VMs with %d bytes are launched, there is room for %d", room, *policy.Room)
+	}
+	if len(p.Parts) > policy.MaxVMs {
+		t.Fatalf("%d VMs, %d are allowed", len(p.Parts), policy.MaxVMs)
+	}
 	if regions != d.Regions || price != p.Price {
 		t.Fatalf("parts hold %d regions for %v, the plan %d for %v", regions, price, d.Regions, p.Price)
 	}
@@ -355,7 +401,10 @@ func checkParts(t *rapid.T, d Demand, offers []Offer, servers []Server, p *Plan)
 func TestRoughly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		items := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) item {
-			return item{rapid.IntRange(1, 30).Draw(t, "regions"), Price(rapid.IntRange(0, 20).Draw(t, "price")), rapid.IntRange(1, 5).Draw(t, "available")}
+			return item{
+				regions: rapid.IntRange(1, 30).Draw(t, "regions"), price: Price(rapid.IntRange(0, 20).Draw(t, "price")),
+				available: rapid.IntRange(1, 5).Draw(t, "available"),
+			}
 		}), 0, 4).Draw(t, "items")
 		bins := rapid.SliceOfNDistinct(rapid.Custom(func(t *rapid.T) bin {
 			return bin{rapid.IntRange(0, 9).Draw(t, "server"), rapid.IntRange(1, 30).Draw(t, "regions"), Price(rapid.IntRange(0, 5).Draw(t, "price"))}
@@ -500,6 +549,36 @@ func BenchmarkFew(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkRoom is a cache that almost fills an allocator's memory, of ten VM types, and
+// the largest one that there is room for.
+func BenchmarkRoom(b *testing.B) {
+	room := uint64(256 << 30)
+	var offers []Offer
+	for i := range uint64(10) {
+		memory := (1 + i*i) << 29
+		offers = append(offers, Offer{
+			Type: fmt.Sprintf("t%02d", i), Memory: memory, Cores: 64, Available: int(room / memory), Price: Price(2_000_000 - i*1000),
+		})
+	}
+	d := Demand{RegionSize: 1 << 30, Configs: map[int]Config{0: {1, 0, 1, 16}}}
+	b.Run("choose", func(b *testing.B) {
+		d.Regions = 250
+		for b.Loop() {
+			if _, err := Choose(d, offers, nil, Policy{Room: &room}); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("largest", func(b *testing.B) {
+		d.Regions = maxRegions
+		for b.Loop() {
+			if most, err := Largest(d, offers, nil, Policy{Room: &room}); err != nil || most != room {
+				b.Fatal(most, err)
+			}
+		}
+	})
 }
 
 // BenchmarkChoose is the largest cache there can be, of a large menu: 100 types of
