@@ -138,7 +138,11 @@ func printDecision(w io.Writer, d *managerv1.Decision) error {
 	fmt.Fprintf(w, "\n%s at %s: %v\n", d.GetWhat(), time.UnixMilli(d.GetAtUnixMs()).UTC().Format(time.RFC3339), plan.Price(d.GetPriceMicros()))
 	return table(w, "WHAT\tDISTANCE\tPRICE\tWHY", func(t *tabwriter.Writer) {
 		for _, s := range d.GetSites() {
-			fmt.Fprintf(t, "all with %s\t%s\t%v\t%s\n", configText(s.GetConfiguration()), distanceText(s.GetDistance()), plan.Price(s.GetPriceMicros()), s.GetReason())
+			price := "-"
+			if s.GetVms() > 0 { // there is a plan
+				price = plan.Price(s.GetPriceMicros()).String()
+			}
+			fmt.Fprintf(t, "all with %s\t%s\t%s\t%s\n", configText(s.GetConfiguration()), distanceText(s.GetDistance()), price, s.GetReason())
 		}
 		for _, v := range d.GetVerdicts() {
 			fmt.Fprintf(t, "%s\t%s\t%v\t%s\n", v.GetName(), distanceText(v.GetDistance()), plan.Price(v.GetPriceMicros()), v.GetReason())

@@ -3,6 +3,8 @@ package plan
 import (
 	"fmt"
 	"strings"
+
+	"github.com/redykv/redykv/internal/units"
 )
 
 // Explanation says of everything that Choose could have taken what became of it.
@@ -76,6 +78,8 @@ func explain(offers []Offer, servers []Server, sites []*site, won *site) Explana
 			v.Reason = noConfig
 		case v.VMs > 0:
 			v.Reason = fmt.Sprintf("chosen, %s%s", count(v.VMs, "VM"), s.fits[c].holds(s))
+		case s.fits[c].regions == 0:
+			v.Reason = s.fits[c].nothing()
 		case s != won && won != nil:
 			v.Reason = "another distance is chosen"
 		default:
@@ -86,7 +90,10 @@ func explain(offers []Offer, servers []Server, sites []*site, won *site) Explana
 	return e
 }
 
-const noConfig = "no configuration for this distance"
+const noConfig = "no configuration for this distance: there is no model of it, or nothing in it meets the SLO"
+
+// nothing says why a VM holds no region.
+func (f fit) nothing() string { return "holds no region: " + f.why }
 
 // holds says what bounds a VM that does not hold the whole cache.
 func (f fit) holds(s *site) string {
@@ -124,18 +131,17 @@ func (s *site) verdict(won *site) SiteVerdict {
 	return v
 }
 
-// alone says why a VM type was not taken, by what it would cost if it were the only
-// one.
+// alone says why a VM type was not taken, of which one VM holds a region, by what it
+// would cost if it were the only one.
 func (s *site) alone(o Offer, f fit, won *site) string {
-	if f.regions == 0 {
-		return "holds no region: " + f.why
-	}
 	n := (s.Regions + f.regions - 1) / f.regions
 	price := o.Price * Price(n)
 	holds := f.holds(s)
 	switch {
 	case n > s.MaxVMs:
 		return fmt.Sprintf("%s would be needed, a cache has at most %d%s", count(n, "VM"), s.MaxVMs, holds)
+	case s.Room != nil && !o.Fitted && n > o.Ready && uint64(n-o.Ready) > *s.Room/o.Memory:
+		return fmt.Sprintf("%s would be needed, %v are left for all VMs%s", count(n, "VM"), units.Size(*s.Room), holds)
 	case o.Available >= 0 && n > o.Available:
 		return fmt.Sprintf("%s would be needed, %d available, and with others it is no cheaper%s", count(n, "VM"), o.Available, holds)
 	case won == nil:
@@ -168,7 +174,7 @@ func aboutServers(servers []Server, home map[candidate]*site, used map[candidate
 		case s == nil:
 			v.Reason = noConfig
 		case s.fits[c].regions == 0:
-			v.Reason = "holds no region: " + s.fits[c].why
+			v.Reason = s.fits[c].nothing()
 		case won == nil:
 			v.Reason = "too little" + s.fits[c].holds(s)
 		case s != won:
