@@ -1,6 +1,9 @@
 package model
 
-import "testing"
+import (
+	"regexp"
+	"testing"
+)
 
 // What comes with the program is complete and answers SLOs.
 func TestShipped(t *testing.T) {
@@ -9,8 +12,12 @@ func TestShipped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	commit := regexp.MustCompile("^[0-9a-f]{40}$")
 	for _, m := range models {
 		p := m.Provenance
+		if !commit.MatchString(p.Revision) {
+			t.Errorf("%s, %s: revision %q: measured by a program of which nobody knows what it was: build it with -buildvcs=true", p.Transport, p.Network, p.Revision)
+		}
 		if len(m.Measurements) == 0 || p.Host.CPU == "" || p.Date.IsZero() {
 			t.Errorf("%+v: nothing was measured, or nobody knows where", p)
 		}
