@@ -247,7 +247,7 @@ func TestLeaseAfterRestart(t *testing.T) {
 				t.Fatal(err)
 			}
 			lives(c.now)
-			if s, err = w.restart(ctx, s); err != nil {
+			if _, err = w.restart(ctx, s); err != nil {
 				t.Fatal(err)
 			}
 			lives(c.now)

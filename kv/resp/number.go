@@ -61,7 +61,8 @@ func parseFloat(b []byte) (f *big.Float, ok bool) {
 	if len(b)-len(unsigned) > 1 {
 		return nil, false
 	}
-	base, zero := 10, false
+	base := 10
+	var zero bool
 	if digits, hex := bytes.CutPrefix(unsigned, []byte("0x")); hex {
 		base = 0
 		ok, zero = floatLike(digits, "p", "0123456789abcdef")
