@@ -202,11 +202,14 @@ func (c *Config) ensureDefaults() error {
 		return err
 	}
 	c.longest = cmp.Or(c.longest, maxAccess)
-	c.control = http.DefaultClient
-	if c.FabricTLS != nil {
+	switch {
+	case c.control != nil: // a test's
+	case c.FabricTLS != nil:
 		t := http.DefaultTransport.(*http.Transport).Clone()
 		t.TLSClientConfig = c.FabricTLS
 		c.control = &http.Client{Transport: t}
+	default:
+		c.control = http.DefaultClient
 	}
 	if c.Net != "" {
 		network, err := fabric.ParseNetwork(c.Net)

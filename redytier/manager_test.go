@@ -1,11 +1,15 @@
 package redytier
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"runtime"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +17,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
 	"github.com/redykv/redykv/internal/fabric/transport/transporttest"
 	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/manager/model"
@@ -328,6 +333,78 @@ func TestReclaimedTooSoon(t *testing.T) {
 		}
 	}
 	until(t, func() bool { return len(m.known(t).GetVms()) == 2 })
+	m.agree(t, cache)
+}
+
+// stuck is a way to servers on which the second region that is to be copied is not, until
+// there is no point in it any more.
+type stuck struct {
+	pulls     atomic.Int32
+	begun     chan struct{} // closed when the second is to be copied
+	pointless chan struct{}
+}
+
+func (s *stuck) RoundTrip(req *http.Request) (*http.Response, error) {
+	if strings.HasSuffix(req.URL.Path, serverv1connect.CacheServerServicePullProcedure) && s.pulls.Add(1) == 2 {
+		close(s.begun)
+		select {
+		case <-s.pointless:
+		case <-req.Context().Done():
+		}
+		return nil, errors.New("stuck")
+	}
+	return http.DefaultTransport.RoundTrip(req)
+}
+
+// Of a VM that goes too soon exactly what has not moved yet is lost: it comes back from
+// the copy that there is, and what has moved stays as it was written (A44).
+func TestReclaimedHalfway(t *testing.T) {
+	m := manage(t, 2, 0)
+	way := &stuck{begun: make(chan struct{}), pointless: make(chan struct{})}
+	const copied = 0xcc // not what anybody writes
+	cache := m.create(t, m, Config{
+		Transport: "mem", Configuration: configurations[0], control: &http.Client{Transport: way},
+		Recover: func(_ context.Context, dst []byte, addr int64) error {
+			if addr < managedRegion || addr+int64(len(dst)) > 2*managedRegion {
+				t.Errorf("%d bytes at %d are recovered: they have moved, or are elsewhere", len(dst), addr)
+			}
+			copy(dst, bytes.Repeat([]byte{copied}, len(dst)))
+			return nil
+		},
+	})
+	written := bytes.Repeat([]byte{0xaa}, managedRegions*managedRegion)
+	called := make(chan error, 1)
+	if err := cache.Write(t.Context(), written, 0, func(_ int, err error) { called <- err }); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-called; err != nil {
+		t.Fatal(err)
+	}
+	vm := cache.Regions()[0].VM
+	m.vms.Reclaim(vm, time.Hour)
+	select {
+	case <-way.begun:
+	case <-t.Context().Done():
+		t.Fatal("nothing moves")
+	}
+	m.vms.Reclaim(vm, time.Millisecond)
+	if lost := m.expect(t, VMLost); lost.VM != vm || lost.From != managedRegion || lost.To != 2*managedRegion {
+		t.Errorf("%+v", lost)
+	}
+	close(way.pointless)
+	if back := m.expect(t, Restored); back.From != managedRegion || back.To != 2*managedRegion || back.DataLost {
+		t.Errorf("%+v", back)
+	}
+	for i, b := range content(t, cache) {
+		want := byte(0xaa)
+		if i/managedRegion == 1 {
+			want = copied
+		}
+		if b != want {
+			t.Fatalf("byte %d is %#x, want %#x", i, b, want)
+		}
+	}
+	m.gone(t, vm)
 	m.agree(t, cache)
 }
 

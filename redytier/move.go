@@ -149,6 +149,7 @@ func (c *Cache) migrate(ctx context.Context, vms []string, voluntary bool) error
 	}
 	c.moved.took += took
 	err = errors.Join(err, c.tidy(ctx))
+	c.giveBack(ctx) // the places of what did not come, for it was lost or stays
 	for _, vm := range vms {
 		for _, span := range t.spans(moved[vm]) {
 			c.watcher.report(t.event(Event{Kind: VMLeft, VM: vm}, span))

@@ -66,8 +66,11 @@ func (c *Cache) shrink(ctx context.Context, capacity int64) error {
 	return nil
 }
 
-// giveBack releases the last regions of grants that the table does not use.
+// giveBack releases the last regions of grants that the table does not use. It does so
+// even if ctx has ended.
 func (c *Cache) giveBack(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), controlTimeout)
+	defer cancel()
 	t := c.table.Load()
 	released := false
 	for _, g := range t.grants() {
