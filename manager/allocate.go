@@ -88,7 +88,6 @@ func (m *Manager) tryAllocate(ctx context.Context, req *managerv1.AllocateReques
 		m.opts.Logger.Warn("cache not allocated", "capacity", units.Size(d.capacity).String(), "err", err)
 		return nil, refuseCapacity(err, connect.CodeUnavailable)
 	}
-	answer.LeaseMs = m.leaseMillis()
 	m.opts.Logger.Info("cache allocated", "cache", ca.id, "capacity", units.Size(d.capacity).String(),
 		"vms", len(answer.GetShares()), "duration_seconds", req.GetDurationSeconds())
 	return answer, nil

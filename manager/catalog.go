@@ -256,7 +256,10 @@ func (c *catalog) commit(ca *cache, t term) (_ *managerv1.AllocateResponse, err 
 	ca.begin(t)
 	c.touchCache(ca)
 	p := ca.priced(ca.proto())
-	return &managerv1.AllocateResponse{CacheId: p.Id, Shares: ca.withTokens(p.Shares, ca.shares), Configuration: p.Configuration, RegionSize: p.RegionSize}, nil
+	return &managerv1.AllocateResponse{
+		CacheId: p.Id, Shares: ca.withTokens(p.Shares, ca.shares), Configuration: p.Configuration, RegionSize: p.RegionSize,
+		LeaseMs: ca.lease.Milliseconds(),
+	}, nil
 }
 
 // take removes a cache that is ready, or any if it is given, tells its watchers

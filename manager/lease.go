@@ -34,22 +34,20 @@ func (ca *cache) extend(t term) {
 // nextBeat is when a server that calls now is failed unless it calls again.
 func (m *Manager) nextBeat() time.Time { return m.opts.now().Add(m.opts.Silence) }
 
-// leaseMillis is the lease as clients are told: 0 for none.
-func (m *Manager) leaseMillis() int64 { return max(0, m.opts.Lease.Milliseconds()) }
-
-// renew postpones the end of a cache's lease.
-func (c *catalog) renew(id string, t term) (err error) {
+// renew postpones the end of a cache's lease, and returns that as clients are told: in
+// milliseconds, 0 for none.
+func (c *catalog) renew(id string, t term) (millis int64, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
 	ca, err := c.known(id)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if ca.lease != t.lease {
 		c.touchCache(ca)
 	}
 	ca.begin(t)
-	return nil
+	return ca.lease.Milliseconds(), nil
 }
 
 // abandoned is a cache that nobody has renewed, or whose time is over, and what it held.

@@ -74,10 +74,11 @@ func (s service) Renew(ctx context.Context, req *connect.Request[managerv1.Renew
 		return nil, err
 	}
 	defer leave()
-	if err := s.m.catalog.renew(req.Msg.GetCacheId(), s.m.term()); err != nil {
+	lease, err := s.m.catalog.renew(req.Msg.GetCacheId(), s.m.term())
+	if err != nil {
 		return nil, refuseCapacity(err, connect.CodeInternal)
 	}
-	return connect.NewResponse(&managerv1.RenewResponse{LeaseMs: s.m.leaseMillis()}), nil
+	return connect.NewResponse(&managerv1.RenewResponse{LeaseMs: lease}), nil
 }
 
 // Reclaim fails with InvalidArgument, NotFound for a VM that is not there, or

@@ -16,7 +16,7 @@
 // (fewer.go): exactly up to some thousand regions, beyond that a plan that may be
 // dearer than it had to be. Where an allocator has room for some memory alone, over the
 // memory of the VMs that are launched too (room.go): exactly unless the cheapest such plan
-// has too many VMs, or memory and regions have too many steps. A demand is refused only if no choice of VMs serves it.
-// The cheapest distance wins; of equal ones that which has to launch less; then the
-// nearest.
+// has too many VMs, or memory and regions have too many steps. A demand is refused only if
+// no choice of VMs serves it. The cheapest distance wins; of equal ones that which has to
+// launch less; then the nearest.
 package plan
