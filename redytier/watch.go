@@ -215,13 +215,16 @@ func (w *watcher) watch(ctx context.Context) {
 		if heard {
 			pause = firstPause
 		}
-		// Spread at random, so that a manager that comes back is not stormed (A34).
-		if !sleep(ctx, pause/2+rand.N(pause/2)) {
+		if !sleep(ctx, spread(pause)) {
 			return
 		}
 		pause = min(2*pause, longPause)
 	}
 }
+
+// spread is a pause of one client at random, from half of it on, so that a manager that
+// comes back is not stormed by all at once (A34).
+func spread(pause time.Duration) time.Duration { return pause/2 + rand.N(pause/2) }
 
 // sleep returns false where ctx ends before the time is up.
 func sleep(ctx context.Context, d time.Duration) bool {
