@@ -43,10 +43,13 @@ func (a *AutoCompaction) ensureDefaults() error {
 	}
 	compact := CompactOptions{Share: a.Share, Method: a.Method}
 	if err := compact.ensureDefaults(); err != nil {
-		return fmt.Errorf("automatic: %w", err)
+		return fmt.Errorf("kv: Options.Compaction: %w", err)
 	}
-	if !(a.DeadShare >= 0 && a.DeadShare < 1) || a.LogSize < 0 || a.Every < 0 {
-		return fmt.Errorf("kv: automatic compaction at a dead share of %g or a log of %d bytes, every %v", a.DeadShare, a.LogSize, a.Every)
+	switch {
+	case !(a.DeadShare >= 0 && a.DeadShare < 1):
+		return fmt.Errorf("kv: Options.Compaction.DeadShare %g, want 0 to less than 1", a.DeadShare)
+	case a.LogSize < 0 || a.Every < 0:
+		return fmt.Errorf("kv: Options.Compaction of a log of %d bytes, every %v: want none negative", a.LogSize, a.Every)
 	}
 	return nil
 }

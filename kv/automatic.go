@@ -8,7 +8,8 @@ import (
 )
 
 // CheckpointPolicy says how many checkpoints are kept, and when they are made by
-// themselves. The zero value makes none.
+// themselves. The zero value makes none. A volatile device keeps none: who asks for them
+// there is told errors.ErrUnsupported.
 type CheckpointPolicy struct {
 	// Keep is how many of the newest checkpoints are kept, besides those on which
 	// a kept one stands. Default 2.
@@ -42,9 +43,9 @@ func (p *CheckpointPolicy) ensureDefaults() error {
 	case p.Keep < 0:
 		return fmt.Errorf("kv: Options.Checkpoints.Keep %d, want 0 or more", p.Keep)
 	case p.Every < 0 || p.EveryBytes < 0 || p.Increments < 0:
-		return fmt.Errorf("kv: checkpoints every %v, every %d bytes, of %d increments", p.Every, p.EveryBytes, p.Increments)
+		return fmt.Errorf("kv: Options.Checkpoints every %v, every %d bytes, of %d increments: want none negative", p.Every, p.EveryBytes, p.Increments)
 	case p.Kind >= checkpointKinds:
-		return fmt.Errorf("kv: checkpoints of %v", p.Kind)
+		return fmt.Errorf("kv: Options.Checkpoints of unknown kind %d", p.Kind)
 	}
 	return nil
 }

@@ -44,6 +44,8 @@ func (s *Session) begin(op *Op, hash uint64, keep int, stream bool) bool {
 // hashByte are bits of the hash that choose neither bucket nor tag alone.
 func hashByte(hash uint64) byte { return byte(hash >> 40) }
 
+var errNoOp = errors.New("kv: a nil Op")
+
 // check refuses what cannot be a record.
 func (s *Session) check(op *Op) error {
 	value := len(op.Value)

@@ -61,7 +61,7 @@ func (o *CompactOptions) ensureDefaults() error {
 	}
 	switch {
 	case o.Until < 0 || o.Bytes < 0 || o.Memory < 0:
-		return fmt.Errorf("kv: compaction until %d, of %d bytes, in %d bytes of memory", o.Until, o.Bytes, o.Memory)
+		return fmt.Errorf("kv: compaction until %d, of %d bytes, in %d bytes of memory: want none negative", o.Until, o.Bytes, o.Memory)
 	case o.Until != 0 && o.Bytes != 0:
 		return fmt.Errorf("kv: compaction until %d or of %d bytes: give one", o.Until, o.Bytes)
 	case o.Method > CompactByScan:

@@ -318,6 +318,9 @@ func (s *Session) Submit(op *Op) error {
 	if s.Pending() == len(s.flights) {
 		return ErrQueueFull
 	}
+	if op == nil {
+		return errNoOp
+	}
 	s.streamed++
 	s.goStraight(false)
 	s.stage(op, true)

@@ -136,6 +136,8 @@ func (o *Options) ensureDefaults() error {
 		return fmt.Errorf("kv: Options.KeySize %d with ValueSize %d: want both positive, or both 0", o.KeySize, o.ValueSize)
 	case (o.KeySize == 0) != (o.ValueSize == 0):
 		return fmt.Errorf("kv: Options.KeySize %d with ValueSize %d: give both or neither", o.KeySize, o.ValueSize)
+	case o.KeySize > hlog.MaxPageSize || o.ValueSize > hlog.MaxPageSize:
+		return fmt.Errorf("kv: Options.KeySize %d with ValueSize %d: records must fit pages of %d bytes", o.KeySize, o.ValueSize, hlog.MaxPageSize)
 	case o.Records < 0 || o.Records > hlog.MaxAddress/8:
 		return fmt.Errorf("kv: Options.Records %d, want 0 to %d", o.Records, int64(hlog.MaxAddress/8))
 	case o.deviceCache > 0 && o.Memory <= o.deviceCache:

@@ -120,7 +120,12 @@ func (s *Session) Delete(key []byte) error {
 
 // Run carries one operation out and returns its Err: the plain call for what the
 // others have no room for.
-func (s *Session) Run(op *Op) error { return s.run(op, 0) }
+func (s *Session) Run(op *Op) error {
+	if op == nil {
+		return errNoOp
+	}
+	return s.run(op, 0)
+}
 
 // run carries one operation out, whole. keep is how much of a read's Value stays
 // in front.

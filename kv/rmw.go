@@ -166,6 +166,8 @@ func (s *Session) compute(op *Op, old []byte, expires int64, found bool) (verdic
 		return Keep, err
 	}
 	switch {
+	case verdict > Remove:
+		return Keep, fmt.Errorf("kv: unknown verdict %d", verdict)
 	case verdict == Remove && !found:
 		return Keep, nil // there is nothing to remove
 	case verdict != Put:

@@ -132,6 +132,9 @@ func Open(opts Options) (*Store, error) {
 	if err == nil {
 		err = st.beginCensus(&r.state)
 	}
+	if p := &opts.Checkpoints; err == nil && st.volatile && (p.Every > 0 || p.EveryBytes > 0) {
+		err = fmt.Errorf("Options.Checkpoints: the device keeps nothing: %w", errors.ErrUnsupported)
+	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("kv: opening the store: %w", err), st.log.Close(), st.freeMemory())
 	}
