@@ -38,6 +38,11 @@ func TestTieredConformance(t *testing.T) {
 		"nested": func(last device.Device) device.Device {
 			return device.NewTiered(small(), device.NewTiered(small(), last))
 		},
+		"nested, committed inside": func(last device.Device) device.Device {
+			slow := device.NewFaulty(last, device.FaultyOptions{Delay: 0.9, MaxDelay: 50})
+			inner := device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: quiet}, small(), slow)
+			return device.NewTieredWith(device.TieredOptions{Logger: quiet}, small(), inner)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var last *device.Memory

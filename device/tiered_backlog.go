@@ -174,7 +174,7 @@ func (q *tieredQueue) absorb(i int) {
 		done := q.scratch[:q.queues[i].Poll(q.scratch[:])]
 		for _, c := range done {
 			if e, ok := q.settled(i, c); ok {
-				q.ready.push(e)
+				q.keep(e)
 			}
 		}
 		if len(done) == 0 {

@@ -22,8 +22,9 @@ type tieredQueue struct {
 	slots   []tieredSlot
 	free    []uint32
 	// ready holds events that did not come out of a tier's Poll. A slot has two
-	// events at most, so twice the depth is enough.
+	// events at most, and those that have ended count as well: twice the depth is enough.
 	ready    completions
+	over     int    // operations whose last event is in ready: they have no slot, and count as under way
 	dirty    uint32 // set of the tiers with operations enqueued since Submit
 	turn     int    // tier that Poll looks at first
 	counts   [MaxTiers]tierCounts
@@ -114,10 +115,18 @@ func (q *tieredQueue) admit() error {
 	if q.closed {
 		return ErrClosed
 	}
-	if len(q.free) == 0 {
+	if len(q.free) <= q.over {
 		return ErrQueueFull
 	}
 	return nil
+}
+
+// keep keeps an event for the next Poll.
+func (q *tieredQueue) keep(c Completion) {
+	if c.Event != Committed {
+		q.over++
+	}
+	q.ready.push(c)
 }
 
 // take fills a free slot.
@@ -139,7 +148,7 @@ func (q *tieredQueue) Read(dst []byte, addr int64, tag uint64) error {
 		q.slots[s].began = sinceEpoch()
 	}
 	if c, over := q.route(s, 0); over {
-		q.ready.push(c)
+		q.keep(c)
 	}
 	return nil
 }
@@ -182,7 +191,7 @@ func (q *tieredQueue) Write(src []byte, addr int64, tag uint64) error {
 		q.dirty |= 1 << i
 	}
 	if c, ok := q.settle(s); ok {
-		q.ready.push(c)
+		q.keep(c)
 	}
 	return nil
 }
@@ -222,7 +231,7 @@ func (q *tieredQueue) handLate(i int) {
 			continue
 		}
 		if e, ok := q.settled(i, Completion{Tag: uint64(s), Err: err}); ok {
-			q.ready.push(e)
+			q.keep(e)
 		}
 	}
 }
@@ -291,8 +300,8 @@ func (q *tieredQueue) hits(i int, done []Completion) (n int) {
 // settled takes the end of one operation on tier i, and returns the event that
 // it amounts to, if any.
 func (q *tieredQueue) settled(i int, c Completion) (Completion, bool) {
-	if c.Tag >= uint64(len(q.slots)) {
-		return Completion{}, false
+	if c.Tag >= uint64(len(q.slots)) || c.Event == Committed {
+		return Completion{}, false // a tier that has tiers itself may still read the buffer
 	}
 	s := uint32(c.Tag)
 	sl := &q.slots[s]
@@ -457,6 +466,11 @@ func (q *tieredQueue) Poll(done []Completion) int {
 		}
 	}
 	n := q.ready.pop(done, q.ready.n)
+	for i := range done[:n] {
+		if done[i].Event != Committed {
+			q.over--
+		}
+	}
 	for range q.queues {
 		if q.turn++; q.turn >= len(q.queues) {
 			q.turn = 0

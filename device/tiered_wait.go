@@ -28,7 +28,7 @@ func (q *tieredQueue) Wait(ctx context.Context) error {
 		if q.ready.n == 0 {
 			// ready has room: it is empty, and the slots bound its contents.
 			for _, c := range q.scratch[:q.Poll(q.scratch[:])] {
-				q.ready.push(c)
+				q.keep(c)
 			}
 		}
 		first, several := -1, false

@@ -50,6 +50,7 @@ func Run(t *testing.T, open func(t *testing.T) device.Device, opts ...Option) {
 	}
 	t.Run("ReadsEqualWrites", s.readsEqualWrites)
 	t.Run("FullQueue", s.fullQueue)
+	t.Run("RefusedFill", s.refusedFill)
 	t.Run("ManyQueues", s.manyQueues)
 	t.Run("Truncate", s.truncate)
 	t.Run("NotWritten", s.notWritten)
@@ -177,6 +178,60 @@ func (s *suite) fullQueue(t *testing.T) {
 	}
 	if err := q.Read(bufs[0][:], 0, 0); !errors.Is(err, device.ErrClosed) {
 		t.Errorf("Read on a closed queue: %v, want ErrClosed", err)
+	}
+}
+
+// refusedFill asks for what cannot be, without polling: that counts as under way as well,
+// and completes once like everything else.
+func (s *suite) refusedFill(t *testing.T) {
+	d := s.start(t)
+	defer closeDevice(t, d)
+	const depth = 3
+	q, err := d.NewQueue(depth)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	var dst [10]byte
+	for round := range 3 {
+		taken := 0
+		for ; taken < 4*depth; taken++ {
+			if err := q.Read(dst[:], -1000, uint64(taken)); errors.Is(err, device.ErrQueueFull) {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if taken != depth {
+			t.Errorf("round %d: %d reads that cannot be were taken before ErrQueueFull, want %d", round, taken, depth)
+		}
+		seen := make([]int, taken)
+		for got := 0; got < taken; {
+			if err := errors.Join(q.Submit(), q.Wait(ctx)); err != nil {
+				t.Fatal(err)
+			}
+			var done [2]device.Completion
+			n := q.Poll(done[:])
+			if n == 0 {
+				t.Fatalf("round %d: %d of %d completions, and no more", round, got, taken)
+			}
+			for _, c := range done[:n] {
+				if c.Tag >= uint64(taken) || c.Err == nil || c.N != 0 {
+					t.Fatalf("round %d: completion %+v", round, c)
+				}
+				seen[c.Tag]++
+				got++
+			}
+		}
+		for i, n := range seen {
+			if n != 1 {
+				t.Errorf("round %d: operation %d completed %d times", round, i, n)
+			}
+		}
+	}
+	if err := q.Close(); err != nil {
+		t.Error(err)
 	}
 }
 
