@@ -328,3 +328,97 @@ func (c *closes) Close() error {
 	c.n.Add(1)
 	return c.Device.Close()
 }
+
+// Close does not wait for a tier that is stuck while it gets back what it lacks, nor for
+// one that this is read from.
+func TestCloseLeavesStuckRefills(t *testing.T) {
+	for name, stuckAt := range map[string]int{"filled": 0, "read": 1} {
+		t.Run(name, func(t *testing.T) {
+			defer goleak.VerifyNone(t)
+			var tiers [3]device.Device
+			var faulty [2]*device.Faulty
+			var asked [2]*asks
+			for i := range faulty {
+				faulty[i] = device.NewFaulty(device.NewMemory(), device.FaultyOptions{})
+				asked[i] = &asks{Device: faulty[i]}
+				tiers[i] = asked[i]
+			}
+			tiers[2] = device.NewMemory()
+			d := device.NewTieredWith(device.TieredOptions{RetryAfter: 1, CloseWait: time.Millisecond, Logger: quiet}, tiers[:]...)
+			if err := d.Start(0); err != nil {
+				t.Fatal(err)
+			}
+			q, err := d.NewQueue(8)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := &bench{t, q}
+			faulty[0].Set(device.FaultyOptions{FailWrite: 1})
+			if err := b.writeAll("abcd", 0); err != nil {
+				t.Fatal(err)
+			}
+			faulty[0].Set(device.FaultyOptions{})
+			asked[stuckAt].stick.Store(faulty[stuckAt]) // at what the refill asks of it
+			if err := b.writeAll("efgh", 4); err != nil {
+				t.Fatal(err)
+			}
+			until(t, func() bool { return asked[stuckAt].stuck.Load() })
+			if err := errors.Join(q.Close(), d.Close()); err != nil {
+				t.Error(err)
+			}
+			if asked[stuckAt].closed.Load() {
+				t.Error("the stuck tier was closed with something under way")
+			}
+			faulty[stuckAt].Release()
+			until(t, func() bool { return asked[stuckAt].closed.Load() })
+		})
+	}
+}
+
+// asks is a device that gets stuck at the first operation on address 0 once stick is set,
+// and whose queues wait for what is stuck.
+type asks struct {
+	device.Device
+	stick         atomic.Pointer[device.Faulty]
+	stuck, closed atomic.Bool
+}
+
+func (a *asks) Close() error {
+	a.closed.Store(true)
+	return a.Device.Close()
+}
+
+func (a *asks) NewQueue(depth int) (device.Queue, error) {
+	q, err := a.Device.NewQueue(depth)
+	return askedQueue{q, a}, err
+}
+
+type askedQueue struct {
+	device.Queue
+	a *asks
+}
+
+func (q askedQueue) Read(dst []byte, addr int64, tag uint64) error {
+	return q.stick(addr, func() error { return q.Queue.Read(dst, addr, tag) })
+}
+
+func (q askedQueue) Write(src []byte, addr int64, tag uint64) error {
+	return q.stick(addr, func() error { return q.Queue.Write(src, addr, tag) })
+}
+
+func (q askedQueue) Close() error {
+	err := q.Wait(context.Background())
+	return errors.Join(err, q.Queue.Close())
+}
+
+func (q askedQueue) stick(addr int64, do func() error) error {
+	faulty := q.a.stick.Load()
+	if addr != 0 || faulty == nil || q.a.stuck.Load() {
+		return do()
+	}
+	faulty.Set(device.FaultyOptions{Stuck: 1})
+	err := do()
+	faulty.Set(device.FaultyOptions{})
+	q.a.stuck.Store(true)
+	return err
+}

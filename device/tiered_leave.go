@@ -10,8 +10,8 @@ import (
 
 // Nobody waits for a tier that gets copies (see tiered_backlog.go), and neither does Close,
 // beyond TieredOptions.CloseWait: what such a tier has not ended by then is left to a
-// goroutine, with the queues and the memory that it uses. Who ends last closes what is to
-// be closed. A tier that never ends anything keeps the goroutine, and stays open.
+// goroutine, with the queues and the memory that it uses. So it is with what a refill has
+// under way on a tier that is not the last. Who ends last closes what is to be closed. A tier that never ends anything keeps the goroutine, and stays open.
 
 // leaveLimit bounds how late an end is seen of a tier that is not the one being waited for.
 const leaveLimit = 100 * time.Millisecond

@@ -40,6 +40,7 @@ type refill struct {
 	// The goroutine's own.
 	source *tieredQueue // of the tiers behind; never among Tiered.queues, whose reads are counted
 	queue  RefillQueue
+	under  bool // something was given up that queue has under way
 	buf    []byte
 	below  int64     // where the last failure was: what lies there has time
 	until  time.Time // until then
@@ -85,7 +86,8 @@ func (r *refill) start() {
 	go r.run(ctx)
 }
 
-// stop ends the goroutine and waits for it. Nobody starts it any more.
+// stop ends the goroutine, and waits until it has nothing open any more but on tiers that
+// are left, see tiered_leave.go. Nobody starts it any more.
 func (r *refill) stop() {
 	if r.cancel != nil {
 		r.cancel()
@@ -94,7 +96,6 @@ func (r *refill) stop() {
 }
 
 func (r *refill) run(ctx context.Context) {
-	defer close(r.ended)
 	defer r.close()
 	for {
 		pause, ready := r.step(ctx)
@@ -198,7 +199,9 @@ func (r *refill) copy(ctx context.Context, hole Hole) error {
 	if err := finish(ctx, r.source, r.source.Read(piece, hole.From, 0)); err != nil {
 		return err
 	}
-	return finish(ctx, r.queue, r.queue.Refill(piece, hole, 0))
+	err := finish(ctx, r.queue, r.queue.Refill(piece, hole, 0))
+	r.under = ctx.Err() != nil && err != nil
+	return err
 }
 
 // finish carries out the operation that was just enqueued on a queue, alone. err is
@@ -238,17 +241,38 @@ func (r *refill) open() error {
 	return err
 }
 
-// close releases the queues. They wait for what is under way.
+// close releases the queues. Those of the last tier wait for what is under way. What is
+// on another one, which may be stuck, is left to end after the refill has.
 func (r *refill) close() {
-	var err error
+	last := len(r.t.tiers) - 1
+	var left []func()
+	end := func(i int, q Queue, under bool) {
+		tr := r.t.tiers[i]
+		do := func() {
+			if err := q.Close(); err != nil && !tr.out() {
+				r.t.opts.Logger.Warn("end of a tier's refill", "tier", r.tier.name, "from", tr.name, "err", err)
+			}
+		}
+		if !under || i == last {
+			do()
+			return
+		}
+		r.t.leave(tr)
+		left = append(left, func() { do(); r.t.left(tr) })
+	}
 	if r.source != nil {
-		err = r.source.closeTiers(nil)
+		for i, q := range r.source.queues {
+			if q != nil {
+				end(i, q, r.source.under[i] > 0)
+			}
+		}
 	}
 	if r.queue != nil {
-		err = errors.Join(err, r.queue.Close())
+		end(r.tier.index, r.queue, r.under)
 	}
-	if err != nil && !r.tier.out() {
-		r.t.opts.Logger.Warn("end of a tier's refill", "tier", r.tier.name, "err", err)
+	close(r.ended)
+	for _, do := range left {
+		do()
 	}
 }
 
