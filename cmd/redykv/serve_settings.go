@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -11,12 +12,13 @@ import (
 	"github.com/redykv/redykv/kv/resp"
 )
 
-// redisLevels are the names of levels of the log that Redis's CONFIG has.
+// redisLevels are the names of levels of the log that Redis's CONFIG has. Of two for one
+// level the first is told.
 var redisLevels = []struct {
 	name  string
 	level slog.Level
 }{
-	{"debug", slog.LevelDebug}, {"verbose", slog.LevelInfo}, {"notice", slog.LevelInfo}, {"warning", slog.LevelWarn},
+	{"debug", slog.LevelDebug}, {"notice", slog.LevelInfo}, {"verbose", slog.LevelInfo}, {"warning", slog.LevelWarn},
 }
 
 // settings are what clients see, and may change, of the configuration by CONFIG, in
@@ -57,7 +59,7 @@ func (f *serveFlags) settings(store *kv.Store, listeners []net.Listener, level *
 func setMemory(store *kv.Store, value string) error {
 	size, err := units.ParseSize(value)
 	if err != nil {
-		return err
+		return errors.New("argument must be a memory value")
 	}
 	return store.SetMemory(int64(size))
 }

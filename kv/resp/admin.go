@@ -12,6 +12,7 @@ import (
 // commit makes everything durable that was written.
 func (s *Server) commit() error {
 	err := s.store.Commit(context.Background())
+	s.unsaved.Store(err != nil)
 	if err == nil {
 		s.saved.Store(time.Now().Unix())
 	}
@@ -73,14 +74,24 @@ func lastSave(c *client, _ request) { c.out = appendInt(c.reply(), c.server.save
 // shutdown asks the program to end the server, which it does as for a signal: it
 // always saves.
 func shutdown(c *client, r request) {
+	asked := make(map[string]bool)
 	for i := 1; i < r.len(); i++ {
-		if option := r.arg(i); is(option, "abort") {
-			c.fail("ERR No shutdown in progress.")
-			return
-		} else if !is(option, "save") && !is(option, "nosave") && !is(option, "now") && !is(option, "force") {
+		var buf [maxName]byte
+		switch option := string(lower(&buf, r.arg(i))); option {
+		case "save", "nosave", "now", "force", "abort":
+			asked[option] = true
+		default:
 			c.fail(errSyntax)
 			return
 		}
+	}
+	switch {
+	case asked["abort"] && len(asked) > 1, asked["save"] && asked["nosave"]:
+		c.fail(errSyntax)
+		return
+	case asked["abort"]:
+		c.fail("ERR No shutdown in progress.")
+		return
 	}
 	if c.server.opts.Shutdown == nil {
 		c.fail("ERR Errors trying to SHUTDOWN. Check logs.")

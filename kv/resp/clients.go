@@ -110,7 +110,7 @@ func clientList(c *client, r request) {
 		f.ids = make(map[int64]bool)
 		for i := 3; i < r.len(); i++ {
 			id, ok := parseInt(r.arg(i))
-			if !ok || id < 1 {
+			if !ok {
 				c.fail("ERR Invalid client ID")
 				return
 			}

@@ -36,7 +36,7 @@ func (s *Server) settings() []Setting {
 		constant("hash-max-listpack-entries", fmt.Sprint(listPairs)),
 		constant("hash-max-listpack-value", fmt.Sprint(listBytes)),
 		{"slowlog-log-slower-than", func() string { return formatInt(s.slow.slower.Load()) }, func(v string) error {
-			return setInt(v, math.MinInt64, math.MaxInt64, s.slow.slower.Store)
+			return setInt(v, -1, math.MaxInt64, s.slow.slower.Store)
 		}},
 		{"slowlog-max-len", func() string { return formatInt(s.slow.most.Load()) }, func(v string) error {
 			return setInt(v, 0, maxSlowlog, s.slow.resize)
@@ -72,11 +72,15 @@ func configGet(c *client, r request) {
 	var matching []Setting
 	for _, s := range c.server.settings() {
 		for i := 2; i < r.len(); i++ {
-			pattern := strings.ToLower(string(r.arg(i)))
-			if glob.Match([]byte(pattern), []byte(s.Name)) {
-				matching = append(matching, s)
-				break
+			asked := string(r.arg(i))
+			if !glob.Match([]byte(strings.ToLower(asked)), []byte(s.Name)) {
+				continue
 			}
+			if strings.EqualFold(asked, s.Name) {
+				s.Name = asked // as Redis has it, whom clients look it up by
+			}
+			matching = append(matching, s)
+			break
 		}
 	}
 	out := appendMap(c.reply(), c.resp3, len(matching))

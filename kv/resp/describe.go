@@ -1,6 +1,10 @@
 package resp
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/redykv/redykv/internal/glob"
+)
 
 // COMMAND and its subcommands: what clients ask about commands.
 
@@ -22,7 +26,7 @@ func commandInfo(c *client, r request) {
 		if cmd := c.server.table.named(r.arg(i)); cmd != nil {
 			out = cmd.appendInfo(out, c.resp3)
 		} else {
-			out = appendNullArray(out, c.resp3)
+			out = appendNull(out, c.resp3)
 		}
 	}
 	c.out = out
@@ -104,17 +108,39 @@ func commandCount(c *client, _ request) {
 }
 
 func commandList(c *client, r request) {
-	if r.len() > 2 {
+	takes, ok := commandFilter(r)
+	if !ok {
 		c.fail(errSyntax)
 		return
 	}
 	var names []string
 	for _, cmd := range c.server.table.all {
-		if !strings.Contains(cmd.name, "|") {
+		if takes(cmd) {
 			names = append(names, cmd.name)
 		}
 	}
 	c.out = appendStrings(c.reply(), names)
+}
+
+// commandFilter is which commands COMMAND LIST is asked for.
+func commandFilter(r request) (takes func(*command) bool, ok bool) {
+	switch {
+	case r.len() == 2:
+		return func(*command) bool { return true }, true
+	case r.len() != 5 || !is(r.arg(2), "filterby"):
+		return nil, false
+	}
+	value := []byte(strings.ToLower(string(r.arg(4))))
+	switch {
+	case is(r.arg(3), "module"): // there are none
+		return func(*command) bool { return false }, true
+	case is(r.arg(3), "aclcat"):
+		of, err := parseOneCategory(string(value))
+		return func(cmd *command) bool { return err == nil && cmd.in(of) }, true
+	case is(r.arg(3), "pattern"):
+		return func(cmd *command) bool { return glob.Match(value, []byte(cmd.name)) }, true
+	}
+	return nil, false
 }
 
 func commandDocs(c *client, r request) {

@@ -89,7 +89,10 @@ func appendDumpLength(b []byte, n int) []byte {
 func appendDumpString(b, s []byte) []byte { return append(appendDumpLength(b, len(s)), s...) }
 
 // restoreOptions are those of RESTORE.
-type restoreOptions struct{ replace, absolute bool }
+type restoreOptions struct {
+	replace, absolute bool
+	idle, frequency   bool // one of them; nothing here depends on it
+}
 
 func restoreOptionsOf(r request) (o restoreOptions, err string) {
 	for i := 4; i < r.len(); i++ {
@@ -98,8 +101,8 @@ func restoreOptionsOf(r request) (o restoreOptions, err string) {
 			o.replace = true
 		case is(option, "absttl"):
 			o.absolute = true
-		case (is(option, "idletime") || is(option, "freq")) && i+1 < r.len():
-			// Nothing here depends on them.
+		case i+1 < r.len() && (is(option, "idletime") && !o.frequency || is(option, "freq") && !o.idle):
+			o.idle, o.frequency = is(option, "idletime"), is(option, "freq")
 			i++
 			n, ok := parseInt(r.arg(i))
 			switch {

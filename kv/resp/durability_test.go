@@ -202,9 +202,22 @@ func TestServerCannotCommit(t *testing.T) {
 		t.Error(got)
 	}
 	p.expectEnd()
+	p = dial(t, addr)
+	_ = p.do("SAVE")
+	for _, line := range []string{"aof_last_write_status:err", "rdb_last_bgsave_status:err"} {
+		if got := p.do("INFO", "persistence"); !strings.Contains(got, line) {
+			t.Errorf("%s lacks %s", got, line)
+		}
+	}
 	faulty.Set(device.FaultyOptions{})
-	if got := dial(t, addr).do("SET", "a", "4"); got != "+OK" {
+	if got := p.do("SET", "a", "4"); got != "+OK" {
 		t.Error(got)
+	}
+	_ = p.do("SAVE")
+	for _, line := range []string{"aof_last_write_status:ok", "rdb_last_bgsave_status:ok"} {
+		if got := p.do("INFO", "persistence"); !strings.Contains(got, line) {
+			t.Errorf("%s lacks %s", got, line)
+		}
 	}
 }
 

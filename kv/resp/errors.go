@@ -84,6 +84,12 @@ func unknownSubcommand(r request) string {
 	return fmt.Sprintf("ERR unknown subcommand '%s'. Try %s HELP.", text(r.arg(1), shown), strings.ToUpper(string(r.arg(0))))
 }
 
+// subcommandSyntax is for a subcommand with too many arguments, where more than one
+// number of them is right.
+func subcommandSyntax(r request) string {
+	return fmt.Sprintf("ERR unknown subcommand or wrong number of arguments for '%s'. Try %s HELP.", text(r.arg(1), shown), strings.ToUpper(string(r.arg(0))))
+}
+
 // wrongArity takes the name of a command, or of a subcommand.
 func wrongArity(name string) string {
 	return "ERR wrong number of arguments for '" + name + "' command"

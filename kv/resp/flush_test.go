@@ -20,7 +20,7 @@ func TestFlushAll(t *testing.T) {
 	}
 	p.do("MULTI")
 	p.do("SET", "mine", "1")
-	if got := p.do("EXEC"); got != "nil" {
+	if got := p.do("EXEC"); got != "nil[]" {
 		t.Errorf("EXEC after a watched key was flushed: %s", got)
 	}
 	if got := p.do("DBSIZE"); got != ":0" {

@@ -83,13 +83,21 @@ func infoStats(s *Server) string {
 
 func infoPersistence(s *Server) string {
 	running, journal := 0, 0
+	saved, written := "ok", "ok"
 	if s.saving.Load() {
 		running = 1
+	}
+	if s.unsaved.Load() {
+		saved = "err"
 	}
 	if s.opts.Durability != DurabilityNone {
 		journal = 1
 	}
-	return fmt.Sprintf("loading:0\nrdb_bgsave_in_progress:%d\nrdb_last_save_time:%d\naof_enabled:%d\ndurability:%v\n", running, s.saved.Load(), journal, s.opts.Durability)
+	if s.Durable() != nil {
+		written = "err"
+	}
+	return fmt.Sprintf("loading:0\nrdb_bgsave_in_progress:%d\nrdb_last_save_time:%d\nrdb_last_bgsave_status:%s\naof_enabled:%d\naof_last_write_status:%s\ndurability:%v\n",
+		running, s.saved.Load(), saved, journal, written, s.opts.Durability)
 }
 
 func infoReplication(*Server) string { return "role:master\nconnected_slaves:0\n" }

@@ -62,12 +62,15 @@ func parseFloat(b []byte) (f *big.Float, ok bool) {
 		return nil, false
 	}
 	base := 10
+	if string(unsigned) == "inf" || string(unsigned) == "infinity" {
+		return new(big.Float).SetInf(b[0] == '-'), true
+	}
 	var zero bool
 	if digits, hex := bytes.CutPrefix(unsigned, []byte("0x")); hex {
 		base = 0
 		ok, zero = floatLike(digits, "p", "0123456789abcdef")
-	} else if ok, zero = floatLike(unsigned, "e", "0123456789"); !ok {
-		ok = string(unsigned) == "inf" || string(unsigned) == "infinity"
+	} else {
+		ok, zero = floatLike(unsigned, "e", "0123456789")
 	}
 	switch {
 	case !ok:
@@ -83,7 +86,7 @@ func parseFloat(b []byte) (f *big.Float, ok bool) {
 	if err != nil {
 		return nil, false
 	}
-	if !f.IsInf() && f.Sign() != 0 && abs(f.MantExp(nil)) > floatMost*10/3 {
+	if f.Sign() != 0 && abs(f.MantExp(nil)) > floatMost*10/3 {
 		return nil, false // C's range ends here, or nearly
 	}
 	return f, true

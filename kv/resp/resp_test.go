@@ -118,7 +118,7 @@ func (p *peer) do(args ...string) string {
 }
 
 // reply reads one reply and prints it: +OK, -ERR why, :1, "bulk", nil, null (of
-// RESP3), [array of], {map of}, text"verbatim".
+// RESP3), nil[], [array of], {map of}, text"verbatim".
 func (p *peer) reply() string {
 	p.t.Helper()
 	text, err := readReply(p.in)
@@ -165,7 +165,7 @@ func readReply(in *bufio.Reader) (string, error) {
 		return text, nil
 	case '*', '%', '~':
 		if n < 0 {
-			return "nil", nil
+			return "nil[]", nil
 		}
 		brackets := "[]"
 		if kind == '%' {

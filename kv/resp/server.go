@@ -34,6 +34,7 @@ type Server struct {
 	saving    atomic.Bool    // BGSAVE is under way…
 	saves     sync.WaitGroup // …or was, or giveSpaceBack
 	emptied   atomic.Int64   // FLUSHALLs that giveSpaceBack has not committed
+	unsaved   atomic.Bool    // the last save failed
 	saved     atomic.Int64   // when one ended last, in Unix time
 
 	loops                  []*loop

@@ -116,7 +116,7 @@ func (l *slowlog) newest(n int64) (entries []slowEntry) {
 func slowlogGet(c *client, r request) {
 	n := int64(10)
 	if r.len() > 3 {
-		c.fail(wrongArity("slowlog|get"))
+		c.fail(subcommandSyntax(r))
 		return
 	}
 	if r.len() == 3 {

@@ -105,7 +105,7 @@ func TestWatch(t *testing.T) {
 						switch got := p.reply(); got {
 						case "[+OK]":
 							done++
-						case "nil":
+						case "nil[]":
 						default:
 							t.Error(got)
 							return
@@ -140,7 +140,7 @@ func TestWhatTouches(t *testing.T) {
 		other.do(strings.Fields(command)...)
 		want := "[+PONG]"
 		if touches {
-			want = "nil"
+			want = "nil[]"
 		}
 		if got := p.do("EXEC"); got != want {
 			t.Errorf("%s: %s, want %s", command, got, want)

@@ -3,6 +3,7 @@ package resp
 import (
 	"errors"
 	"math/bits"
+	"strings"
 )
 
 // Users decides who may use a server, and for what. Its methods are called by the
@@ -92,6 +93,14 @@ func ParseCategory(name string) (Category, error) {
 	return 0, ErrUnknownCategory
 }
 
+// parseOneCategory is ParseCategory without "all".
+func parseOneCategory(name string) (Category, error) {
+	if name == "all" {
+		return 0, ErrUnknownCategory
+	}
+	return ParseCategory(name)
+}
+
 // HasCommand says whether servers know a command of that name, in lower case; a
 // subcommand is named as in "config|set".
 func HasCommand(name string) bool {
@@ -135,6 +144,9 @@ func (cmd *command) categories() Category {
 	}
 	return c
 }
+
+// in says whether a command that can be run is in one of the categories.
+func (cmd *command) in(of Category) bool { return cmd.run != nil && cmd.categories()&of != 0 }
 
 // access is what a command does with its i-th key.
 func (cmd *command) access(i int, r request) Access {
@@ -237,18 +249,18 @@ func aclCat(c *client, r request) {
 	case 2:
 		names = categoryNames
 	case 3:
-		of, err := ParseCategory(string(r.arg(2)))
-		if err != nil || of == categoryEnd-1 {
+		of, err := parseOneCategory(strings.ToLower(string(r.arg(2))))
+		if err != nil {
 			c.fail("ERR Unknown category '" + text(r.arg(2), shown) + "'")
 			return
 		}
 		for _, cmd := range c.server.table.all {
-			if cmd.run != nil && cmd.categories()&of != 0 {
+			if cmd.in(of) {
 				names = append(names, cmd.name)
 			}
 		}
 	default:
-		c.fail(unknownSubcommand(r))
+		c.fail(subcommandSyntax(r))
 		return
 	}
 	c.out = appendStrings(c.reply(), names)
