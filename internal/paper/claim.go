@@ -59,19 +59,19 @@ type Verdict struct {
 	Q      string `json:"q,omitempty"`
 	Claim  string `json:"claim"`
 	Unit   string `json:"unit,omitempty"`
-	// Paper is absent where the paper gives no number, Ours where nothing was
-	// measured; so is Ratio, of ours to the paper's, then.
-	Paper *float64 `json:"paper,omitempty"`
-	Ours  *float64 `json:"ours,omitempty"`
+	// Paper is nil where the paper gives no number, Ours where nothing was measured;
+	// so is Ratio, of ours to the paper's, then.
+	Paper *float64 `json:"paper"`
+	Ours  *float64 `json:"ours"`
 	Least *float64 `json:"least,omitempty"` // of the rounds
 	Most  *float64 `json:"most,omitempty"`
 	Ratio *float64 `json:"ratio,omitempty"`
-	// Bound is what the claim is held to. Holds is absent where nothing is claimed, and
+	// Bound is what the claim is held to. Holds is nil where nothing is claimed, and
 	// where nothing was measured.
 	Bound string `json:"bound,omitempty"`
-	Holds *bool  `json:"holds,omitempty"`
+	Holds *bool  `json:"holds"`
 	// Reason says why it does not hold, or why nothing was measured.
-	Reason string `json:"reason,omitempty"`
+	Reason string `json:"reason"`
 	// Warning says that the rounds disagree.
 	Warning string `json:"warning,omitempty"`
 }

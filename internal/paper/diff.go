@@ -23,7 +23,10 @@ func (c Change) Ratio() float64 { return c.After.Median / c.Before.Median }
 // Difference is what two runs differ in.
 type Difference struct {
 	Compared int // figures that both have
-	Changes  []Change
+	// OnlyBefore and OnlyAfter are trials of which one run has something, and the other
+	// nothing.
+	OnlyBefore, OnlyAfter []string
+	Changes               []Change
 	// Verdicts are claims that one run found to hold and the other not.
 	Verdicts [][2]Verdict
 	// Unlike says in what the runs themselves differ.
@@ -44,6 +47,12 @@ func Diff(before, after Head, was, is *Data) Difference {
 	d := Difference{Unlike: unlike(before, after)}
 	for _, t := range trials {
 		name := t.trialName()
+		switch a, b := len(was.Trial(name)), len(is.Trial(name)); {
+		case a > 0 && b == 0:
+			d.OnlyBefore = append(d.OnlyBefore, name)
+		case a == 0 && b > 0:
+			d.OnlyAfter = append(d.OnlyAfter, name)
+		}
 		for _, series := range was.Series(name) {
 			for _, x := range was.Xs(name, series) {
 				for _, metric := range compared {
@@ -97,6 +106,14 @@ func (d Difference) Write(w io.Writer) error {
 	var b strings.Builder
 	for _, line := range d.Unlike {
 		fmt.Fprintf(&b, "not alike: %s\n", line)
+	}
+	for _, one := range []struct {
+		when   string
+		trials []string
+	}{{"before", d.OnlyBefore}, {"after", d.OnlyAfter}} {
+		if len(one.trials) > 0 {
+			fmt.Fprintf(&b, "measured %s only: %s\n", one.when, strings.Join(one.trials, ", "))
+		}
 	}
 	fmt.Fprintf(&b, "%d of %d figures changed beyond their rounds' spread\n", len(d.Changes), d.Compared)
 	if len(d.Changes) > 0 {

@@ -66,6 +66,34 @@ func TestJournal(t *testing.T) {
 	}
 }
 
+// A run can be read while it is under way, or after it was cut short.
+func TestReadRunThatIsUnderWay(t *testing.T) {
+	dir := t.TempDir()
+	w, err := OpenWorkspace(dir, Head{Scale: tiny(), Transport: "mem", Net: "none"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Journal.Append([]Measurement{measured("a", 1, 1)}); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, MeasurementsFile)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = append(text, text[:len(text)/2]...)
+	if err := os.WriteFile(path, text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	h, data, err := ReadRun(dir)
+	if err != nil || h.Transport != "mem" || len(data.Trial("t")) != 1 {
+		t.Errorf("%+v, %+v, %v", h, data, err)
+	}
+	if now, err := os.ReadFile(path); err != nil || len(now) != len(text) {
+		t.Errorf("%d bytes of %d are left: %v", len(now), len(text), err)
+	}
+}
+
 func TestWriteCSV(t *testing.T) {
 	var text strings.Builder
 	b := measured("b", 2, 2)

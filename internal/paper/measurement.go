@@ -61,18 +61,21 @@ func OpenJournal(path string) (*Journal, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("measurements: %w", err)
 	}
-	whole := bytes.LastIndexByte(text, '\n') + 1
-	if whole < len(text) {
-		if err := os.Truncate(path, int64(whole)); err != nil {
+	whole := wholeLines(text)
+	if len(whole) < len(text) {
+		if err := os.Truncate(path, int64(len(whole))); err != nil {
 			return nil, fmt.Errorf("measurements: %w", err)
 		}
 	}
-	all, err := ReadMeasurements(bytes.NewReader(text[:whole]))
+	all, err := ReadMeasurements(bytes.NewReader(whole))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return &Journal{path: path, all: all}, nil
 }
+
+// wholeLines is text without a last line that was not written to its end.
+func wholeLines(text []byte) []byte { return text[:bytes.LastIndexByte(text, '\n')+1] }
 
 // ReadMeasurements reads lines of measurements.
 func ReadMeasurements(r io.Reader) ([]Measurement, error) {

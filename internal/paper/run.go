@@ -1,6 +1,7 @@
 package paper
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -104,14 +105,14 @@ func ReadRun(dir string) (Head, *Data, error) {
 	if err != nil {
 		return h, nil, err
 	}
-	f, err := os.Open(filepath.Join(dir, MeasurementsFile))
+	path := filepath.Join(dir, MeasurementsFile)
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return h, nil, fmt.Errorf("no measurements: %w", err)
 	}
-	defer func() { _ = f.Close() }() // it was only read
-	all, err := ReadMeasurements(f)
+	all, err := ReadMeasurements(bytes.NewReader(wholeLines(text)))
 	if err != nil {
-		return h, nil, fmt.Errorf("%s: %w", f.Name(), err)
+		return h, nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return h, NewData(all), nil
 }
@@ -122,10 +123,14 @@ func (w *Workspace) saveHead() error {
 		return fmt.Errorf("%s: %w", HeadFile, err)
 	}
 	path := filepath.Join(w.Dir, HeadFile)
-	if err := os.WriteFile(path+".partial", append(text, '\n'), 0o644); err != nil {
-		return err
+	err = os.WriteFile(path+".partial", append(text, '\n'), 0o644)
+	if err == nil {
+		err = os.Rename(path+".partial", path)
 	}
-	return os.Rename(path+".partial", path)
+	if err != nil {
+		_ = os.Remove(path + ".partial") // as well as can be
+	}
+	return err
 }
 
 // Standing is how far a run is.
@@ -217,7 +222,8 @@ func (p *planned) close() error {
 	return p.end()
 }
 
-// prepare plans the trials of figures, each once.
+// prepare plans the trials of figures, each once. What again replaces is forgotten only
+// when all of it can be measured.
 func prepare(w *Workspace, b *Bench, figures []Figure, again bool) ([]*planned, error) {
 	b.Scale = w.Scale
 	var all []*planned
@@ -227,11 +233,6 @@ func prepare(w *Workspace, b *Bench, figures []Figure, again bool) ([]*planned, 
 			continue
 		}
 		names = append(names, f.Trial)
-		if again {
-			if err := w.Journal.Drop(f.Trial); err != nil {
-				return nil, err
-			}
-		}
 		t, err := trialOf(f.Trial).plan(b)
 		if errors.Is(err, errLeftOut) {
 			b.leave(f.Trial, "all", err)
@@ -242,7 +243,7 @@ func prepare(w *Workspace, b *Bench, figures []Figure, again bool) ([]*planned, 
 		}
 		p := &planned{name: f.Trial, end: t.end}
 		for _, turn := range t.turns {
-			p.turns = append(p.turns, plannedTurn{turn, w.Journal.has(f.Trial, turn.name, turn.series)})
+			p.turns = append(p.turns, plannedTurn{turn, !again && w.Journal.has(f.Trial, turn.name, turn.series)})
 		}
 		if p.left() {
 			switch never, err := b.Stock.check(t.need); {
@@ -254,6 +255,13 @@ func prepare(w *Workspace, b *Bench, figures []Figure, again bool) ([]*planned, 
 			}
 		}
 		all = append(all, p)
+	}
+	for _, p := range all {
+		if again {
+			if err := w.Journal.Drop(p.name); err != nil {
+				return nil, err
+			}
+		}
 	}
 	// What is known of other trials stays.
 	w.LeftOut = slices.DeleteFunc(w.LeftOut, func(l LeftOut) bool { return slices.Contains(names, l.Trial) })

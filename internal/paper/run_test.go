@@ -252,5 +252,14 @@ func TestRoom(t *testing.T) {
 		if err := Run(t.Context(), w, b, figures, false, Watcher{}); err != nil {
 			t.Errorf("%s, measured already: %v", c.what, err)
 		}
+		// What cannot be measured again is kept, whatever the reason.
+		was := len(w.Journal.All())
+		if err := Run(t.Context(), w, b, figures, true, Watcher{}); !errors.Is(err, ErrNoRoom) || len(w.Journal.All()) != was {
+			t.Errorf("%s, again: %v, %d measurements of %d", c.what, err, len(w.Journal.All()), was)
+		}
+		b.Stock = Stock{Memory: 1 << 20, Disk: 1 << 20}
+		if err := Run(t.Context(), w, b, figures[:1], true, Watcher{}); err != nil || len(w.Journal.All()) != was {
+			t.Errorf("%s, again on a small machine: %v, %d measurements of %d", c.what, err, len(w.Journal.All()), was)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package paper
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -125,6 +126,13 @@ func TestDiff(t *testing.T) {
 		if len(d.Changes) != c.changes || d.Compared != c.comparisons {
 			t.Errorf("%s: %+v", c.name, d)
 		}
+		if only := c.name == "nothing"; only != slices.Equal(d.OnlyAfter, []string{"fig18a"}) || len(d.OnlyBefore) > 0 {
+			t.Errorf("%s: only before %q, only after %q", c.name, d.OnlyBefore, d.OnlyAfter)
+		}
+	}
+	var one strings.Builder
+	if err := Diff(Head{}, Head{}, run(1), run()).Write(&one); err != nil || !strings.Contains(one.String(), "measured before only: fig18a\n0 of 0 figures") {
+		t.Errorf("%v\n%s", err, one.String())
 	}
 	d := Diff(Head{Machine: "one"}, Head{Machine: "two"}, run(0.5, 0.5), run(1, 1))
 	var text strings.Builder
