@@ -77,7 +77,8 @@ the same command. The report has all that was measured in the directory so far.
   --scale full     the paper's sizes; what the machine does not hold is left out
 
 Redy's memory is lent by other processes of this machine. What is compared is measured
-turn by turn, in several rounds; figures are medians of these.`,
+turn by turn, in several rounds; figures are medians of these. A verdict of - is one of
+a number that other hardware need not give.`,
 		Example: "  redykv paper run fig18a --scale quick\n" +
 			"  redykv paper run all --scale machine --out report-machine",
 		Args: usageArgs(cobra.MinimumNArgs(1)),

@@ -219,13 +219,17 @@ const measurePage = `(() => {
 		}
 	}
 	if (document.documentElement.scrollWidth > innerWidth) problems.push('the page is wider than its window');
+	if (innerWidth > 1000) for (const table of document.querySelectorAll('table.claims')) {
+		const box = table.parentElement;
+		if (box.scrollWidth > box.clientWidth) problems.push('claims are cut off: ' + box.scrollWidth + ' of ' + box.clientWidth + ' pixels');
+	}
 	const rgb = s => s.match(/[\d.]+/g).slice(0, 3).map(Number);
 	const light = s => { const [r, g, b] = rgb(s).map(v => { v /= 255; return v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4; }); return .2126 * r + .7152 * g + .0722 * b; };
 	const ground = getComputedStyle(document.body).backgroundColor;
 	const contrast = c => { const [a, b] = [light(c), light(ground)]; return (Math.max(a, b) + .05) / (Math.min(a, b) + .05); };
 	for (const el of document.querySelectorAll('p, td, th, h2, a, dd, span')) {
 		const c = getComputedStyle(el).color;
-		if (contrast(c) < 3.4) { problems.push(el.tagName + '.' + el.className + ' has a contrast of ' + contrast(c).toFixed(1)); break; }
+		if (contrast(c) < 4.5) { problems.push(el.tagName + '.' + el.className + ' has a contrast of ' + contrast(c).toFixed(1)); break; }
 	}
 	for (const el of document.querySelectorAll('svg text')) {
 		const c = getComputedStyle(el).fill;
