@@ -15,6 +15,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1/managerv1connect"
+	"github.com/redykv/redykv/internal/api/strictjson"
 	"github.com/redykv/redykv/manager/model"
 )
 
@@ -236,7 +237,7 @@ const maxMessage = 64 << 10
 func (m *Manager) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(managerv1connect.NewManagerServiceHandler(service{m: m},
-		connect.WithReadMaxBytes(maxMessage), connect.WithInterceptors(m.guard), withStrictJSON()))
+		connect.WithReadMaxBytes(maxMessage), connect.WithInterceptors(m.guard), strictjson.Option()))
 	m.health(mux)
 	return mux
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redykv/redykv/internal/affinity"
 	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
+	"github.com/redykv/redykv/internal/api/strictjson"
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/internal/redywire"
@@ -99,7 +100,7 @@ func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(serverv1connect.NewCacheServerServiceHandler(s,
 		connect.WithReadMaxBytes(maxMessage), connect.WithCompressMinBytes(leastCompressed),
-		connect.WithInterceptors(connect.UnaryInterceptorFunc(s.admit))))
+		connect.WithInterceptors(connect.UnaryInterceptorFunc(s.admit)), strictjson.Option()))
 	return mux
 }
 

@@ -3,8 +3,11 @@ package server
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -125,6 +128,31 @@ func TestConnectIsChecked(t *testing.T) {
 	}
 	if m := status.Msg; m.FreeMemory != 3*regionSize || len(m.Leases) != 1 || m.Leases[0].CacheId != "taken" {
 		t.Fatalf("refused calls left a trace: %v", m)
+	}
+}
+
+// A field that is misspelt is named, and nothing is lent.
+func TestUnknownFieldsAreRefused(t *testing.T) {
+	s, client := newServer(t, Options{Memory: regionSize})
+	web := httptest.NewServer(s.Handler())
+	defer web.Close()
+	for _, contentType := range []string{"application/json", "application/json; charset=utf-8"} {
+		body := strings.NewReader(`{"cacheId": "c", "regions": 1, "regoinSize": "65536"}`)
+		resp, err := web.Client().Post(web.URL+serverv1connect.CacheServerServiceConnectProcedure, contentType, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(resp.Body)
+		if err := errors.Join(err, resp.Body.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if resp.StatusCode != http.StatusBadRequest || !strings.Contains(string(text), `unknown field \"regoinSize\"`) {
+			t.Errorf("%s: %s, %s", contentType, resp.Status, text)
+		}
+	}
+	status, err := client.Status(t.Context(), connect.NewRequest(&serverv1.StatusRequest{}))
+	if err != nil || len(status.Msg.GetLeases()) != 0 {
+		t.Errorf("%v, %v", status, err)
 	}
 }
 

@@ -1,4 +1,5 @@
-package manager
+// Package strictjson has the control APIs refuse JSON with a field that they do not know.
+package strictjson
 
 import (
 	"errors"
@@ -9,13 +10,13 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// strictJSON is the JSON of requests that people write by hand. Connect's own passes over
-// a field that it does not know: an SLO that is misspelt would be none at all.
-type strictJSON string
+// codec is the JSON of requests that people write by hand. Connect's own passes over a
+// field that it does not know: an SLO that is misspelt would be none at all.
+type codec string
 
-// withStrictJSON has a handler take JSON by either of the names that connect has for it.
-func withStrictJSON() connect.HandlerOption {
-	return connect.WithHandlerOptions(connect.WithCodec(strictJSON("json")), connect.WithCodec(strictJSON("json; charset=utf-8")))
+// Option has a handler take such JSON, by either of the names that connect has for it.
+func Option() connect.HandlerOption {
+	return connect.WithHandlerOptions(connect.WithCodec(codec("json")), connect.WithCodec(codec("json; charset=utf-8")))
 }
 
 // maxFieldError bounds what is said of a request that cannot be read, in characters: the
@@ -23,10 +24,10 @@ func withStrictJSON() connect.HandlerOption {
 const maxFieldError = 300
 
 // Name implements [connect.Codec].
-func (c strictJSON) Name() string { return string(c) }
+func (c codec) Name() string { return string(c) }
 
 // Marshal implements [connect.Codec].
-func (c strictJSON) Marshal(message any) ([]byte, error) {
+func (c codec) Marshal(message any) ([]byte, error) {
 	m, ok := message.(proto.Message)
 	if !ok {
 		return nil, fmt.Errorf("%T is no protobuf message", message)
@@ -35,7 +36,7 @@ func (c strictJSON) Marshal(message any) ([]byte, error) {
 }
 
 // Unmarshal implements [connect.Codec].
-func (c strictJSON) Unmarshal(data []byte, message any) error {
+func (c codec) Unmarshal(data []byte, message any) error {
 	m, ok := message.(proto.Message)
 	if !ok {
 		return fmt.Errorf("%T is no protobuf message", message)
