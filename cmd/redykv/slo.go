@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -31,6 +32,7 @@ type sloCheckFlags struct {
 	capacity  units.Size
 	record    units.Size
 	jsonPath  string
+	minKept   int
 	log       logFlags
 }
 
@@ -43,7 +45,8 @@ func newSLOCheckCmd() *cobra.Command {
 by each one that can be met, with the configuration that the manager finds for it, and
 measure it. The report has the distributions of figures 13 and 14: what was asked,
 predicted and measured; and how many SLOs were kept, the cores that they took, and the
-time of the searches.
+time of the searches. However many were kept, that is no error, unless --min-kept says
+how many have to be: then fewer end it with exit code 1, after the report.
 
 A manager runs in this process and starts each cache's server as a process of its own
 (over mem: in this one), on processors of its own if the model was measured so (redykv
@@ -66,6 +69,7 @@ the kind that the model was measured on.`,
 	flags.IntVar(&f.spec.Repeats, "repeats", modelbench.DefaultRepeats, "measurements of each cache in all rounds, of which the second fastest of a round counts")
 	flags.Var(&f.capacity, "capacity", "size of each cache: that of the model's")
 	flags.StringVar(&f.idle, "idle", "", "what a thread does that has nothing to do: "+fabricbench.Names(fabricbench.Idles)+" (default wait on tcp, otherwise poll)")
+	flags.IntVar(&f.minKept, "min-kept", 0, "SLOs that have to be kept, latency and throughput both; fewer: exit code 1")
 	flags.StringVar(&f.jsonPath, "json", "", "file for the results as JSON lines")
 	f.log.add(flags)
 	return cmd
@@ -79,6 +83,9 @@ func (f *sloCheckFlags) run(cmd *cobra.Command) (err error) {
 	s.RecordSize, s.Capacity, s.Log = int(f.record), int64(f.capacity), f.log.logger(cmd)
 	if err := s.Check(); err != nil {
 		return usageError{err}
+	}
+	if f.minKept < 0 || f.minKept > s.Count {
+		return usagef("--min-kept %d: want 0 to --count, %d", f.minKept, s.Count)
 	}
 	if err := errors.Join(checkMargin(s.Margin), checkMemory("--capacity", f.capacity)); err != nil {
 		return err
@@ -114,10 +121,22 @@ func (f *sloCheckFlags) run(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return plainly(cmd.Context(), err)
 	}
-	if err := report.WriteTable(cmd.OutOrStdout()); err != nil || out == nil {
+	if err := report.WriteTable(cmd.OutOrStdout()); err != nil {
 		return err
 	}
-	return out.commit(report.WriteJSON)
+	if out != nil {
+		if err := out.commit(report.WriteJSON); err != nil {
+			return err
+		}
+	}
+	return f.keptEnough(report)
+}
+
+func (f *sloCheckFlags) keptEnough(report *modelbench.CheckReport) error {
+	if kept := report.Verdict().Both; kept < f.minKept {
+		return fmt.Errorf("%d of %d SLOs were kept, less than --min-kept %d", kept, len(report.Rows), f.minKept)
+	}
+	return nil
 }
 
 // checkMargin refuses a margin that leaves nothing of an SLO.

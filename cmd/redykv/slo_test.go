@@ -1,0 +1,23 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/redykv/redykv/internal/modelbench"
+)
+
+// An SLO is kept if latency and throughput are, and --min-kept asks for as many.
+func TestKeptEnough(t *testing.T) {
+	report := &modelbench.CheckReport{Rows: []modelbench.CheckRow{
+		{SLOLatencyUs: 10, SLOMops: 1, MeasuredLatencyUs: 9, MeasuredMops: 1.1},
+		{SLOLatencyUs: 10, SLOMops: 1, MeasuredLatencyUs: 11, MeasuredMops: 1.1},
+		{SLOLatencyUs: 10, SLOMops: 1, MeasuredLatencyUs: 9, MeasuredMops: 0.5},
+	}}
+	for least, want := range []string{"", "", "1 of 3 SLOs were kept, less than --min-kept 2"} {
+		f := sloCheckFlags{minKept: least}
+		if err := f.keptEnough(report); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("at least %d: %v", least, err)
+		}
+	}
+}
