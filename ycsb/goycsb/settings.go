@@ -83,12 +83,9 @@ func readSettings(p *properties.Properties, loading bool) (settings, error) {
 		}
 		*size.value = int64(parsed)
 	}
-	var err error
-	if s.device, err = ycsb.ParseDevice(p.GetString(PropDevice, string(ycsb.SSD))); err != nil {
-		return settings{}, fmt.Errorf("property %s: %w", PropDevice, err)
-	}
-	if s.device != ycsb.SSD && s.device != ycsb.Redy {
-		return settings{}, fmt.Errorf("property %s: %s does not outlive the process: want %s or %s", PropDevice, s.device, ycsb.SSD, ycsb.Redy)
+	// The others do not last from load to run, or are other stores.
+	if s.device = ycsb.Device(p.GetString(PropDevice, string(ycsb.SSD))); s.device != ycsb.SSD && s.device != ycsb.Redy {
+		return settings{}, fmt.Errorf("property %s: %q: want %s or %s", PropDevice, s.device, ycsb.SSD, ycsb.Redy)
 	}
 	if err := ycsb.CheckNet(s.shape.Net); err != nil {
 		return settings{}, fmt.Errorf("property %s: %w", PropNet, err)

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/redykv/redykv/internal/units"
@@ -53,14 +54,19 @@ func (h Head) lines(results []ycsb.Result) []line {
 			break
 		}
 	}
+	for _, r := range slices.Backward(results) {
+		if r.LogBytes > 0 { // other stores have none
+			lines = append(lines,
+				line{"log", fmt.Sprintf("%d bytes, by arithmetic %d (%d a record)",
+					r.LogBytes, r.LogBytesExpected, ycsb.RecordBytes(h.ValueSize))},
+				line{"index", fmt.Sprintf("%v beside the memory above", units.Size(r.IndexBytes))})
+			break
+		}
+	}
 	if len(results) > 0 {
-		r := results[len(results)-1]
 		lines = append(lines,
-			line{"log", fmt.Sprintf("%d bytes, by arithmetic %d (%d a record)",
-				r.LogBytes, r.LogBytesExpected, ycsb.RecordBytes(h.ValueSize))},
-			line{"index", fmt.Sprintf("%v beside the memory above", units.Size(r.IndexBytes))},
 			line{"Go heap", fmt.Sprintf("%v before loading, %v at most after a run",
-				units.Size(r.HeapBytesBefore), units.Size(heapAfter(results)))})
+				units.Size(results[len(results)-1].HeapBytesBefore), units.Size(heapAfter(results)))})
 	}
 	return lines
 }

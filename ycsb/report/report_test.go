@@ -45,6 +45,24 @@ func testResults() []ycsb.Result {
 	return []ycsb.Result{redy, ssd}
 }
 
+// Log and index are those of this project's stores, wherever other stores stand.
+func TestWriteTableWithOtherStores(t *testing.T) {
+	var b bytes.Buffer
+	other := ycsb.Result{Experiment: "pebble/uniform/1", Device: "pebble", Distribution: ycsb.Uniform, Threads: 1}
+	if err := WriteTable(&b, testHead, append(testResults(), other)); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"log: 240003632 bytes, by arithmetic", "index: 142MiB beside"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%q is not in\n%s", want, b.String())
+		}
+	}
+	b.Reset()
+	if err := WriteTable(&b, testHead, []ycsb.Result{other}); err != nil || strings.Contains(b.String(), "index:") || !strings.Contains(b.String(), "Go heap:") {
+		t.Errorf("%v\n%s", err, b.String())
+	}
+}
+
 func TestWriteTable(t *testing.T) {
 	var b bytes.Buffer
 	results := testResults()
