@@ -20,18 +20,23 @@ type AutoCompaction struct {
 	// LogSize starts a compaction when the log, from its begin to its tail, has more
 	// bytes than this. 0: it does not matter.
 	LogSize int64
-	// Share is the share of a processor that it may use. Default 0.25.
+	// Share is the share of a processor that it may use while it keeps up. Where the log
+	// has grown to be behind by a factor, counted in dead bytes for each live one that
+	// DeadShare allows, or in LogSize, it uses as many times more, up to all of one.
+	// Default 0.25.
 	Share float64
 	// Method is how live records are told from dead ones.
 	Method CompactMethod
-	// Every is how often it looks. Default 10 s.
+	// Every is how often it looks whether a compaction is due, and then goes on until
+	// none is. Where little is dead it looks again when the log has grown by a part of
+	// its length. Default 1 s.
 	Every time.Duration
 }
 
 // Defaults of AutoCompaction.
 const (
 	DefaultCompactShare = 0.25
-	DefaultCompactEvery = 10 * time.Second
+	DefaultCompactEvery = time.Second
 )
 
 func (a *AutoCompaction) ensureDefaults() error {
@@ -102,7 +107,7 @@ func (a *autoCompactor) start(st *Store) {
 			case <-a.ctx.Done():
 				return
 			case <-ticker.C:
-				a.look()
+				a.catchUp()
 			}
 		}
 	}()
@@ -127,9 +132,16 @@ func (a *autoCompactor) pause() (resume func()) {
 	}
 }
 
+// catchUp compacts until none of the log is due. A part at each tick would leave a log
+// that is written fast as long as what is written in several ticks.
+func (a *autoCompactor) catchUp() {
+	for a.look() {
+	}
+}
+
 // look compacts a part of the log if it is time, unless somebody has it paused.
-// It says whether it did.
-func (a *autoCompactor) look() (compacted bool) {
+// It says whether it did, and there may be more to do.
+func (a *autoCompactor) look() (again bool) {
 	select {
 	case <-a.token:
 	default:
@@ -142,38 +154,46 @@ func (a *autoCompactor) look() (compacted bool) {
 	if a.pausing.Load() { // and may have missed cancel
 		return false
 	}
-	due, err := a.due()
+	behind, err := a.due()
+	due := behind > 0
 	if err == nil && due {
-		err = a.run(ctx)
-		compacted = true
+		err = a.run(ctx, behind)
 	}
 	if err != nil && ctx.Err() == nil {
 		a.st.opts.Logger.Error("automatic compaction", "err", err)
 		a.st.failed("automatic compaction", err)
 	}
-	return compacted
+	return due && err == nil
 }
 
-// due says whether it is time.
-func (a *autoCompactor) due() (bool, error) {
+// due says whether it is time, and by what factor, of at least 1, the log is beyond what
+// the options allow. 0: it is not time.
+func (a *autoCompactor) due() (behind float64, err error) {
 	log := a.st.log
 	begin, tail := log.Begin(), log.Tail()
 	switch {
 	case tail < a.idleUntil:
-		return false, nil
+		return 0, nil
 	case log.SafeReadOnly()-begin < autoParts*int64(log.PageSize()):
-		return false, nil
+		return 0, nil
 	case a.opts.LogSize > 0 && tail-begin > a.opts.LogSize:
-		return true, nil
+		return float64(tail-begin) / float64(a.opts.LogSize), nil
 	case a.opts.DeadShare == 0:
-		return false, nil
+		return 0, nil
 	}
 	dead, err := a.st.deadShare(begin, log.SafeReadOnly())
-	if err == nil && dead < a.opts.DeadShare {
+	switch {
+	case err != nil:
+		return 0, err
+	case dead < a.opts.DeadShare:
 		a.rest(tail - begin)
+		return 0, nil
 	}
-	return dead >= a.opts.DeadShare, err
+	return perLive(dead) / perLive(a.opts.DeadShare), nil
 }
+
+// perLive is how many bytes are dead for each live one, where that share of all is dead.
+func perLive(dead float64) float64 { return dead / (1 - dead) }
 
 // rest waits until the log has grown by a share of its length.
 func (a *autoCompactor) rest(length int64) {
@@ -181,12 +201,12 @@ func (a *autoCompactor) rest(length int64) {
 }
 
 // run compacts the oldest part of the log.
-func (a *autoCompactor) run(ctx context.Context) error {
+func (a *autoCompactor) run(ctx context.Context, behind float64) error {
 	log := a.st.log
 	length := log.Tail() - log.Begin()
 	info, err := a.st.Compact(ctx, CompactOptions{
 		Bytes:  max(length/autoParts, 2*int64(log.PageSize())),
-		Method: a.opts.Method, Share: a.opts.Share,
+		Method: a.opts.Method, Share: min(a.opts.Share*behind, 1),
 	})
 	if err == nil && float64(info.CopiedBytes) > worthwhile*float64(info.Until-info.From) {
 		a.rest(length)

@@ -147,3 +147,29 @@ func TestAutomaticCompactionRefusesNonsense(t *testing.T) {
 		}
 	}
 }
+
+// TestAutomaticCompactionCatchesUp overwrites the same keys again and again before it
+// looks for the first time: afterwards little is left of what is dead.
+func TestAutomaticCompactionCatchesUp(t *testing.T) {
+	opts := small(device.NewMemory(), 8, 8)
+	opts.Compaction = AutoCompaction{DeadShare: 0.5, Every: time.Hour, Share: 1}
+	st := open(t, opts)
+	const keys = 500 // 12 KB
+	want := map[string]string{}
+	for n := range uint64(50_000) {
+		if err := st.Upsert(key8(n%keys), key8(n)); err != nil {
+			t.Fatal(err)
+		}
+		want[string(key8(n%keys))] = string(key8(n))
+	}
+	before := st.log.Tail() - st.log.Begin()
+	if behind, err := st.autoCompactor.due(); err != nil || behind < 10 {
+		t.Errorf("with 99 dead records for each live one it is behind by a factor of %g, %v", behind, err)
+	}
+	st.autoCompactor.catchUp()
+	if length := st.log.Tail() - st.log.Begin(); length > 100<<10 || before < 1<<20 {
+		t.Errorf("the log was %d bytes long and is %d", before, length)
+	}
+	check(t, st, keys, want)
+	closeAll(t, st)
+}

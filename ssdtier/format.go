@@ -126,7 +126,7 @@ func (d *Device) loadFormat() (version int, err error) {
 			return 0, err
 		}
 		if d.opts.SegmentSize == 0 {
-			d.opts.SegmentSize = DefaultSegmentSize
+			d.opts.SegmentSize = segmentSizeFor(fileSystemSize(d.dir))
 		}
 		// The directory itself may be new.
 		return formatVersion, errors.Join(

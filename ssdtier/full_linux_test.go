@@ -249,3 +249,26 @@ func TestReadOnlyDisk(t *testing.T) {
 		t.Errorf("%v, want one that says that %s is not writable", err, dir)
 	}
 }
+
+// TestSegmentsOfSmallDisks: a file system that has no room for several large segments
+// gets small ones, a large one the largest; what was chosen stays.
+func TestSegmentsOfSmallDisks(t *testing.T) {
+	for total, want := range map[int64]int64{
+		0: DefaultSegmentSize, 1 << 40: DefaultSegmentSize, 32 << 30: DefaultSegmentSize, 32<<30 - 1: DefaultSegmentSize / 2,
+		1 << 30: 32 << 20, 900 << 20: 16 << 20, 1 << 20: 16 << 20,
+	} {
+		if got := segmentSizeFor(total); got != want {
+			t.Errorf("%d bytes of disk have segments of %d, want %d", total, got, want)
+		}
+	}
+	dir := smallDisk(t, "1g")
+	for range 2 {
+		d := mustOpen(t, dir, Options{})
+		if d.opts.SegmentSize != 32<<20 {
+			t.Errorf("segments of %d bytes", d.opts.SegmentSize)
+		}
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

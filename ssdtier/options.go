@@ -11,7 +11,8 @@ type Options struct {
 	// SegmentSize is the size in bytes of a segment file, a power of two from
 	// 64 KiB to 1 TiB: the unit in which truncation gives space back. It is
 	// fixed when the directory is made; opening it with another fails, and 0
-	// takes what it was made with. Default 1 GiB.
+	// takes what it was made with. Default 1 GiB, and on a file system of less than
+	// 32 GiB the power of two of a 32nd to a 64th of it, from 16 MiB on.
 	SegmentSize int64
 	// Preallocate is how much space in bytes a segment takes ahead of the log at
 	// most, so that writes find space that the file has: as much as the log is long,
@@ -79,6 +80,11 @@ const (
 	DefaultRecycle     = 1
 	DefaultWorkers     = 64
 
+	// A small file system has segments of a 32nd of it at most, so that those that wait
+	// until all in them is dead are a small part of it.
+	segmentShare          = 32
+	smallestSegmentChosen = 16 << 20
+
 	minSegmentSize = 64 << 10
 	maxSegmentSize = 1 << 40
 	maxWorkers     = 1 << 12
@@ -120,6 +126,16 @@ func (o *Options) ensureDefaults() error {
 		return fmt.Errorf("ssdtier: %d workers, want 1 to %d", o.Workers, maxWorkers)
 	}
 	return nil
+}
+
+// segmentSizeFor is the size of segments on a file system of that size; 0: it is not
+// known.
+func segmentSizeFor(total int64) int64 {
+	size := int64(DefaultSegmentSize)
+	for total > 0 && size > total/segmentShare && size > smallestSegmentChosen {
+		size /= 2
+	}
+	return size
 }
 
 func checkSegmentSize(n int64) error {

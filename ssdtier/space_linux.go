@@ -13,6 +13,16 @@ func preallocate(f *os.File, from, to int64) error {
 	return control(f, "fallocate", func(fd int) error { return unix.Fallocate(fd, 0, from, to-from) })
 }
 
+// fileSystemSize is the size in bytes of the file system that has a directory; 0: it does
+// not say.
+func fileSystemSize(dir string) int64 {
+	var stat unix.Statfs_t
+	if err := unix.Statfs(dir, &stat); err != nil {
+		return 0
+	}
+	return int64(stat.Blocks) * int64(stat.Bsize)
+}
+
 // syncData makes durable what a file holds, and of its attributes what reading that
 // takes.
 func syncData(f *os.File) error { return control(f, "fdatasync", unix.Fdatasync) }

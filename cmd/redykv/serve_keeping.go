@@ -36,7 +36,7 @@ func (f *keepingFlags) add(flags *pflag.FlagSet) {
 	flags.IntVar(&f.checkpoints.Keep, "checkpoint-keep", f.checkpoints.Keep, "checkpoints to keep")
 	flags.Float64Var(&f.compaction.DeadShare, "compact-dead", f.compaction.DeadShare, "share of the log, 0 to less than 1, that may be overwritten or deleted before it is compacted; 0: it does not matter")
 	flags.Var(&f.size, "compact-size", "size of the log from which on it is compacted, whatever is in it; 0: it does not matter")
-	flags.Float64Var(&f.compaction.Share, "compact-share", f.compaction.Share, "share of a processor that compaction may use")
+	flags.Float64Var(&f.compaction.Share, "compact-share", f.compaction.Share, "share of a processor that compaction may use while it keeps up; the further the log is beyond --compact-dead or --compact-size, the more")
 }
 
 // policy is when checkpoints are made: of a store that ends with the server, never.
