@@ -17,8 +17,9 @@ type request struct {
 	need  int   // of a read: bytes of buf that must come; the file may end after them
 	err   error // the outcome
 
-	segment *segment // while it is on the ring, at an offset there
+	segment *segment // while it is on the ring and not settled, at an offset there
 	off     int64
+	res     int // what the ring says of it
 }
 
 // run carries the request out, one segment after another, on a goroutine of the pool.

@@ -23,7 +23,7 @@ type queue struct {
 
 	enqueued workpool.List // for the pool, and not submitted
 	outside  int           // at the pool, or in done
-	ready    []uint32      // slots whose operation is over, from taken on
+	ready    []uint32      // slots whose operation is over, if it is settled, from taken on
 	taken    int
 
 	ring   *uring.Ring // nil if there is none
@@ -254,11 +254,9 @@ func (q *queue) gather() {
 }
 
 // Poll implements device.Queue.
-func (q *queue) Poll(done []device.Completion) int {
-	q.gather()
-	n := min(len(done), len(q.ready)-q.taken)
-	for i := range n {
-		done[i] = q.finish(q.ready[q.taken])
+func (q *queue) Poll(done []device.Completion) (n int) {
+	for q.gather(); n < len(done) && q.settled(); n++ {
+		done[n] = q.finish(q.ready[q.taken])
 		q.taken++
 	}
 	return n
@@ -294,7 +292,7 @@ func (q *queue) Wait(ctx context.Context) error {
 	}
 	q.submitRest()
 	for len(q.free) < len(q.slots) {
-		if q.gather(); q.taken < len(q.ready) {
+		if q.gather(); q.settled() {
 			break
 		}
 		if q.outside > 0 && !q.wantWake() {

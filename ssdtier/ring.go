@@ -3,7 +3,9 @@ package ssdtier
 import (
 	"context"
 	"fmt"
+	"unsafe"
 
+	"github.com/redykv/redykv/internal/prefetch"
 	"github.com/redykv/redykv/internal/uring"
 )
 
@@ -50,19 +52,16 @@ func (r *request) leaveRing() {
 	r.segment = nil
 }
 
-// reapRing takes what the ring has completed.
+// reapRing takes what the ring has completed. What that is worth is found out when its
+// turn comes, in settled: whoever polls one at a time starts the next operation before the
+// others have been looked at.
 func (q *queue) reapRing() {
 	for {
 		n := q.ring.Reap(q.reaped[:])
 		for _, c := range q.reaped[:n] {
 			r := &q.slots[c.Tag].req
-			ok := r.wentWell(int(c.Res))
-			r.leaveRing()
-			if ok {
-				q.ready = append(q.ready, r.slot)
-			} else {
-				q.handOver(r)
-			}
+			r.res = int(c.Res)
+			q.ready = append(q.ready, r.slot)
 		}
 		if n < len(q.reaped) {
 			return
@@ -70,10 +69,41 @@ func (q *queue) reapRing() {
 	}
 }
 
+// settled says whether ready has an operation that is over, the one at taken. Those
+// before it with which the ring did not do well go to the pool.
+func (q *queue) settled() bool {
+	for ; q.taken < len(q.ready); q.taken++ {
+		r := &q.slots[q.ready[q.taken]].req
+		if r.segment == nil {
+			return true
+		}
+		if q.taken+1 < len(q.ready) {
+			q.slots[q.ready[q.taken+1]].req.prefetch()
+		}
+		ok := r.wentWell()
+		r.leaveRing()
+		if ok {
+			return true
+		}
+		q.handOver(r)
+	}
+	return false
+}
+
+// prefetch brings closer what wentWell will look at: the disk has put it in memory, not
+// in the caches.
+func (r *request) prefetch() {
+	if r.segment == nil || r.write {
+		return
+	}
+	prefetch.Lines(unsafe.Pointer(unsafe.SliceData(r.buf)), min(len(r.buf), sumUnit))
+	r.segment.sums.prefetch(r.off / sumUnit)
+}
+
 // wentWell says whether a request that the ring is through with is over.
-func (r *request) wentWell(res int) bool {
+func (r *request) wentWell() bool {
 	switch {
-	case res != len(r.buf):
+	case r.res != len(r.buf):
 		return false
 	case r.write:
 		r.segment.wrote(r.buf, r.off)

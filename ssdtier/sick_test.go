@@ -215,3 +215,51 @@ func testReadUnverifiedAgain(t *testing.T) {
 		t.Errorf("where the checksums are there: %v, want ErrCorrupt", err)
 	}
 }
+
+// TestWaitMeansPoll: after a Wait, Poll has a completion, also where the oldest that the
+// ring has come back with agree with no checksum and are read again.
+func TestWaitMeansPoll(t *testing.T) { overEngines(t, testWaitMeansPoll) }
+
+func testWaitMeansPoll(t *testing.T) {
+	const blocks, sick = 16, 5
+	d := started(t, Options{})
+	content := fill(t, d, blocks*sumUnit)
+	if err := d.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	path := d.path(segmentName(0))
+	for i := range sick {
+		alter(t, path, int64(i*sumUnit+77))
+	}
+	q, err := d.NewQueue(blocks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	memory := device.AlignedBuffer(blocks*sumUnit, sumUnit)
+	for i := range uint64(blocks) {
+		if err := q.Read(memory[i*sumUnit:][:sumUnit], int64(i*sumUnit), i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range blocks {
+		if err := q.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var done [1]device.Completion
+		if q.Poll(done[:]) != 1 {
+			t.Fatal("Wait came back, and Poll has nothing")
+		}
+		c := done[0]
+		switch at := c.Tag * sumUnit; {
+		case c.Tag < sick:
+			if !errors.Is(c.Err, device.ErrCorrupt) {
+				t.Errorf("block %d, which is corrupt: %v", c.Tag, c.Err)
+			}
+		case c.Err != nil || !bytes.Equal(memory[at:][:sumUnit], content[at:][:sumUnit]):
+			t.Errorf("block %d: %v", c.Tag, c.Err)
+		}
+	}
+	if err := q.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -303,6 +303,7 @@ func (d *Device) Close() error {
 	}
 	d.segments.closeAll()
 	d.spares.close()
+	d.buffers.close()
 	if err := d.lock.Close(); err != nil {
 		errs = append(errs, fmt.Errorf("ssdtier: unlock: %w", err))
 	}

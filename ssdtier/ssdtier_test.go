@@ -330,11 +330,11 @@ func testNoAllocationPerRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = q.Close() }()
-	var dst [100]byte
+	var dst [20_000]byte
 	var done [8]device.Completion
 	read := func() {
 		for i := range 8 {
-			if err := q.Read(dst[:], int64(i*1000), 0); err != nil {
+			if err := q.Read(dst[:100+i%2*15_000], int64(i*1000), 0); err != nil {
 				t.Fatal(err)
 			}
 		}

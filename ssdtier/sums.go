@@ -3,8 +3,11 @@ package ssdtier
 import (
 	"bytes"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/cespare/xxhash/v2"
+
+	"github.com/redykv/redykv/internal/prefetch"
 )
 
 // Every block of sumUnit bytes of a segment has a checksum, which is known from
@@ -84,6 +87,13 @@ func (t *sumTable) get(block int64) uint64 {
 		return sumNone
 	}
 	return p[block%sumsPerPage].Load()
+}
+
+// prefetch brings a sum closer.
+func (t *sumTable) prefetch(block int64) {
+	if p := t.pages[block/sumsPerPage].Load(); p != nil {
+		prefetch.Line(unsafe.Pointer(&p[block%sumsPerPage]))
+	}
 }
 
 func (t *sumTable) set(block int64, sum uint64) {

@@ -16,14 +16,29 @@ const Laps = 9
 // MinDuration is the shortest time of a cell.
 const MinDuration = Laps * time.Millisecond
 
-// Turns measures cells turn by turn, so that a noisy neighbour hits all alike:
-// each lap gives each cell one slice of duration/Laps, by a call of slice with the
-// cell's number. A first, shorter lap is not counted. A cell's result is the second
+// Turns measures cells turn by turn, as Slices does. A cell's result is the second
 // fastest of its slices, whole: neighbours only slow a slice down, and the fastest
-// may be luck. progress may be nil.
-func Turns(ctx context.Context, cells int, duration time.Duration, progress ycsb.Progress,
-	slice func(ctx context.Context, cell int, lasts time.Duration) (Sample, error),
-) ([]Sample, error) {
+// may be luck.
+func Turns(ctx context.Context, cells int, duration time.Duration, progress ycsb.Progress, slice Slice) ([]Sample, error) {
+	all, err := Slices(ctx, cells, duration, progress, slice)
+	if err != nil {
+		return nil, err
+	}
+	results := make([]Sample, cells)
+	for i, own := range all {
+		slices.SortFunc(own, func(a, b Sample) int { return cmp.Compare(a.Mops, b.Mops) })
+		results[i] = own[len(own)-2]
+	}
+	return results, nil
+}
+
+// Slice measures a cell, by its number, for that long.
+type Slice func(ctx context.Context, cell int, lasts time.Duration) (Sample, error)
+
+// Slices measures cells turn by turn, so that a noisy neighbour hits all alike:
+// each lap gives each cell one slice of duration/Laps. A first, shorter lap is not
+// counted. It returns the slices of each cell, a lap each. progress may be nil.
+func Slices(ctx context.Context, cells int, duration time.Duration, progress ycsb.Progress, slice Slice) ([][]Sample, error) {
 	if progress == nil {
 		progress = ycsb.NoProgress{}
 	}
@@ -53,12 +68,7 @@ func Turns(ctx context.Context, cells int, duration time.Duration, progress ycsb
 			progress.Add(int64(d))
 		}
 	}
-	results := make([]Sample, cells)
-	for i, all := range samples {
-		slices.SortFunc(all, func(a, b Sample) int { return cmp.Compare(a.Mops, b.Mops) })
-		results[i] = all[len(all)-2]
-	}
-	return results, nil
+	return samples, nil
 }
 
 // allocations is how many objects this process has allocated so far.

@@ -123,6 +123,23 @@ func TestBesideFio(t *testing.T) {
 	}
 }
 
+func TestMedian(t *testing.T) {
+	samples := func(mops ...float64) (all []bench.Sample) {
+		for _, m := range mops {
+			all = append(all, bench.Sample{Mops: m})
+		}
+		return all
+	}
+	ours := samples(5, 1, 4, 2, 3)
+	if our, their := median(ours, nil); our.Mops != 3 || their != nil {
+		t.Errorf("alone: %v and %v", our.Mops, their)
+	}
+	// Shares of 5, 1/9, 1/2, 1 and 1.5.
+	if our, their := median(ours, samples(1, 9, 8, 2, 2)); our.Mops != 2 || their.Mops != 2 {
+		t.Errorf("beside others: %v and %v", our.Mops, their.Mops)
+	}
+}
+
 func TestFioFails(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "fio")
 	if err := os.WriteFile(path, []byte("#!/bin/sh\necho no such disk >&2\nexit 3\n"), 0o777); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/bench"
+	"github.com/redykv/redykv/internal/mem"
 )
 
 // memoryAlign is what fio's buffers are aligned to as well.
@@ -25,7 +26,7 @@ type loop struct {
 	cuts  chan error // the outcome of the Truncate under way; nil if there is none
 	rng   *rand.PCG
 	meter *bench.Meter
-	mem   []byte // a block for each operation in flight
+	mem   []byte // a block for each operation in flight; huge pages, as the log's frames are
 	free  []uint64
 	done  []device.Completion
 }
@@ -36,11 +37,14 @@ func newLoop(ctx context.Context, o *opened, op Op, s *Spec) (*loop, error) {
 	depth, block := slices.Max(s.Depths), slices.Max(s.Blocks)
 	l := &loop{
 		opened: o, size: s.Size, rng: rand.NewPCG(1, 2), meter: bench.NewMeter(depth),
-		mem: device.AlignedBuffer(depth*block, max(memoryAlign, o.Alignment())), done: make([]device.Completion, s.batch(op)),
+		done: make([]device.Completion, s.batch(op)),
 	}
-	_, _ = rand.NewChaCha8([32]byte{2}).Read(l.mem) // never fails
 	err := o.Start(0)
 	if err == nil {
+		l.mem, err = mem.Alloc(max(depth*block, mem.HugePage))
+	}
+	if err == nil {
+		_, _ = rand.NewChaCha8([32]byte{2}).Read(l.mem) // never fails
 		l.q, err = o.NewQueue(max(depth, fillDepth))
 	}
 	if err == nil {
@@ -51,9 +55,16 @@ func newLoop(ctx context.Context, o *opened, op Op, s *Spec) (*loop, error) {
 		err = l.fill(ctx, size)
 	}
 	if err != nil {
-		return nil, errors.Join(err, o.Close())
+		return nil, errors.Join(err, l.freeMemory(), o.Close())
 	}
 	return l, nil
+}
+
+func (l *loop) freeMemory() error {
+	if l.mem == nil {
+		return nil
+	}
+	return mem.Free(l.mem)
 }
 
 const (
@@ -88,7 +99,7 @@ func (l *loop) Close() error {
 	if err := errors.Join(l.endCut(), l.q.Close()); err != nil {
 		return err
 	}
-	return l.opened.Close()
+	return errors.Join(l.freeMemory(), l.opened.Close())
 }
 
 func (l *loop) check(x cell) error {

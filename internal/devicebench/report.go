@@ -77,7 +77,11 @@ func (r *Report) WriteTable(out io.Writer) error {
 	if r.Fio != "" {
 		fmt.Fprintf(out, "beside it: %s, io_uring, direct; %s\n", r.Fio, strings.Join(r.files(), "; "))
 	}
-	fmt.Fprintf(out, "cells: %v each in %d slices, turn by turn; figures of the second fastest\n\n", r.Spec.Duration, bench.Laps)
+	median := "throughput"
+	if r.Fio != "" {
+		median = "share of fio's"
+	}
+	fmt.Fprintf(out, "cells: %v each in %d slices, turn by turn; figures of the slice with the median %s\n\n", r.Spec.Duration, bench.Laps, median)
 	number := func(name, format string, value func(r *Row) float64) bench.Column[Row] {
 		return bench.Column[Row]{Name: name, Text: func(r *Row) string { return fmt.Sprintf(format, value(r)) }}
 	}

@@ -1,10 +1,12 @@
 package devicebench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/redykv/redykv/internal/bench"
@@ -80,7 +82,7 @@ func Run(ctx context.Context, spec Spec, progress ycsb.Progress) (_ *Report, err
 			turns = append(turns, &turn{cell: x, fio: f})
 		}
 	}
-	samples, err := bench.Turns(ctx, len(turns), spec.Duration, progress,
+	laps, err := bench.Slices(ctx, len(turns), spec.Duration, progress,
 		func(ctx context.Context, i int, lasts time.Duration) (bench.Sample, error) {
 			return turns[i].slice(ctx, lasts)
 		})
@@ -91,14 +93,37 @@ func Run(ctx context.Context, spec Spec, progress ycsb.Progress) (_ *Report, err
 		if t.fio != nil {
 			continue
 		}
-		var theirs *bench.Sample
+		var theirs []bench.Sample
 		if i+1 < len(turns) && turns[i+1].fio != nil {
-			theirs = &samples[i+1]
+			theirs = laps[i+1]
 		}
+		ours, beside := median(laps[i], theirs)
 		cpuUs := t.cpu.Seconds() * 1e6 / float64(max(t.ops, 1))
-		b.report.Rows = append(b.report.Rows, newRow(&spec, t.cell, samples[i], theirs, cpuUs))
+		b.report.Rows = append(b.report.Rows, newRow(&spec, t.cell, ours, beside, cpuUs))
 	}
 	return b.report, nil
+}
+
+// median returns the lap that counts, which is the one in the middle: by the share of
+// fio's throughput where there is fio, since what a disk and its neighbours do in one slice
+// they do in the next as well; by the throughput otherwise.
+func median(ours, theirs []bench.Sample) (our bench.Sample, their *bench.Sample) {
+	share := func(lap int) float64 {
+		if theirs == nil {
+			return ours[lap].Mops
+		}
+		return ours[lap].Mops / theirs[lap].Mops
+	}
+	order := make([]int, len(ours))
+	for lap := range order {
+		order[lap] = lap
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(share(a), share(b)) })
+	lap := order[len(order)/2]
+	if theirs != nil {
+		their = &theirs[lap]
+	}
+	return ours[lap], their
 }
 
 // run is what is open during a Run: a device of its own for each operation, so that
