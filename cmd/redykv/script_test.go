@@ -97,6 +97,7 @@ func TestScript(t *testing.T) {
 			"start":       cmdStart,
 			"end":         cmdEnd,
 			"interrupt":   cmdInterrupt,
+			"hangup":      cmdHangup,
 			"ends":        cmdEnds,
 			"kill9":       cmdKill,
 			"killvm":      cmdKillVM,
@@ -217,11 +218,21 @@ func cmdEnd(ts *testscript.TestScript, neg bool, args []string) {
 
 func cmdInterrupt(ts *testscript.TestScript, neg bool, args []string) {
 	want(ts, neg, args, 1, "interrupt NAME")
-	cmd := ts.Value(processesKey{}).(processes)[args[0]]
+	send(ts, args[0], syscall.SIGTERM)
+}
+
+func cmdHangup(ts *testscript.TestScript, neg bool, args []string) {
+	want(ts, neg, args, 1, "hangup NAME")
+	send(ts, args[0], syscall.SIGHUP)
+}
+
+// send sends a signal to a process that a script started.
+func send(ts *testscript.TestScript, name string, signal syscall.Signal) {
+	cmd := ts.Value(processesKey{}).(processes)[name]
 	if cmd == nil {
-		ts.Fatalf("%s was not started", args[0])
+		ts.Fatalf("%s was not started", name)
 	}
-	ts.Check(cmd.Process.Signal(syscall.SIGTERM))
+	ts.Check(cmd.Process.Signal(signal))
 }
 
 func cmdEnds(ts *testscript.TestScript, neg bool, args []string) {

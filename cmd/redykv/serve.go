@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -137,6 +139,9 @@ func (f *serveFlags) check() error {
 	if f.shutdownTimeout < 0 {
 		return usagef("--shutdown-timeout %v: want 0 or more", f.shutdownTimeout)
 	}
+	if f.storage.kind == storageMemory && f.keeping.durability == resp.DurabilityAlways {
+		return usagef("--storage memory keeps nothing: it does not take --durability always")
+	}
 	for _, check := range []func() error{f.listen.check, f.clients.check, f.storage.check, f.keeping.check, f.log.check} {
 		if err := check(); err != nil {
 			return err
@@ -158,11 +163,17 @@ func (f *serveFlags) options(log *slog.Logger) (resp.Options, error) {
 }
 
 func runServe(cmd *cobra.Command, f *serveFlags) (err error) {
+	// As with Redis, a terminal that closes does not end the server, nor who believes that
+	// the signal has it read its configuration again.
+	signal.Ignore(syscall.SIGHUP)
 	ctx, stop := context.WithCancel(cmd.Context())
 	defer stop()
 	level := new(slog.LevelVar)
 	level.Set(f.log.level)
 	log := f.log.loggerAt(cmd, level)
+	for _, name := range settings.Unknown(cmd.Flags(), servePrefix) {
+		log.Warn("a variable is no setting's, and has no effect", "variable", name)
+	}
 	opts, err := f.options(log)
 	if err != nil {
 		return err

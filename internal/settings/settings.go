@@ -8,10 +8,12 @@
 package settings
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -74,6 +76,20 @@ func FromEnvironment(flags *pflag.FlagSet, prefix string) error {
 	return errors.Join(errs...)
 }
 
+// Unknown are the variables of the environment that begin as those of flags do, and are
+// none: likely misspelt, but others may have set them for something else.
+func Unknown(flags *pflag.FlagSet, prefix string) (names []string) {
+	known := make(map[string]bool)
+	flags.VisitAll(func(f *pflag.Flag) { known[Variable(prefix, f.Name)] = true })
+	for _, variable := range os.Environ() {
+		name, _, _ := strings.Cut(variable, "=")
+		if strings.HasPrefix(name, prefix) && !known[name] {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // Variable is what a flag is called in the environment.
 func Variable(prefix, flag string) string {
 	return prefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
@@ -86,12 +102,18 @@ func FromFile(flags *pflag.FlagSet, name string) error {
 	if err != nil {
 		return err
 	}
-	var document yaml.Node
-	if err := yaml.Unmarshal(text, &document); err != nil {
+	var document, second yaml.Node
+	documents := yaml.NewDecoder(bytes.NewReader(text))
+	switch err := documents.Decode(&document); {
+	case errors.Is(err, io.EOF): // nothing, or comments only
+		return nil
+	case err != nil:
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	if document.Kind == 0 { // nothing, or comments only
-		return nil
+	if err := documents.Decode(&second); err == nil {
+		return fmt.Errorf("%s, line %d: a second document: want one", name, second.Line)
+	} else if !errors.Is(err, io.EOF) {
+		return fmt.Errorf("%s: %w", name, err)
 	}
 	root := document.Content[0]
 	if root.Kind != yaml.MappingNode {
@@ -132,6 +154,12 @@ func valuesOf(n *yaml.Node, f *pflag.Flag) ([]string, error) {
 	switch {
 	case n.Kind == yaml.ScalarNode && n.Tag == "!!null":
 		return nil, nil
+	case n.Kind == yaml.ScalarNode && f.Value.Type() == "bool":
+		var truth bool // yes and on are as good as true
+		if n.Decode(&truth) != nil {
+			return []string{n.Value}, nil // which the flag refuses
+		}
+		return []string{strconv.FormatBool(truth)}, nil
 	case n.Kind == yaml.ScalarNode:
 		return []string{n.Value}, nil
 	case n.Kind != yaml.SequenceNode || !list:
@@ -159,6 +187,10 @@ func set(flags *pflag.FlagSet, f *pflag.Flag, values []string) error {
 	if err := f.Value.Set(values[0]); err != nil {
 		if is(f, secret) {
 			return errors.New("bad value")
+		}
+		var number *strconv.NumError
+		if errors.As(err, &number) { // which has a function's name in it
+			return fmt.Errorf("%q: want a value of type %s", values[0], f.Value.Type())
 		}
 		return err
 	}

@@ -108,19 +108,21 @@ func TestPrint(t *testing.T) {
 // What is wrong is told with its place, and never a secret.
 func TestErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		"name: a\nnobody: b\n":             "line 2: nobody: there is no such setting",
-		"config: other.yaml\n":             "line 1: config: there is no such setting",
-		"help: true\n":                     "line 1: help: there is no such setting",
-		"name: a\nname: b\n":               "line 2: name: for the second time",
-		"max-clients: many\n":              "line 1: max-clients: ",
-		"max-clients: [1, 2]\n":            "line 1: max-clients: want one value",
-		"name: {a: b}\n":                   "line 1: name: want one value",
-		"user: [[a]]\n":                    "line 1: user: line 1: want a list of values",
-		"- name\n":                         "line 1: want a map",
-		"name: [\n":                        "yaml: ",
-		"name: a\n---\nmax-clients: bad\n": "",
-		"# nothing\n":                      "",
-		"":                                 "",
+		"name: a\nnobody: b\n":    "line 2: nobody: there is no such setting",
+		"config: other.yaml\n":    "line 1: config: there is no such setting",
+		"help: true\n":            "line 1: help: there is no such setting",
+		"name: a\nname: b\n":      "line 2: name: for the second time",
+		"max-clients: many\n":     "line 1: max-clients: \"many\": want a value of type int",
+		"open: maybe\n":           "line 1: open: \"maybe\": want a value of type bool",
+		"name: a\n---\nname: b\n": "line 2: a second document: want one",
+		"name: a\n---\n[\n":       "did not find",
+		"max-clients: [1, 2]\n":   "line 1: max-clients: want one value",
+		"name: {a: b}\n":          "line 1: name: want one value",
+		"user: [[a]]\n":           "line 1: user: line 1: want a list of values",
+		"- name\n":                "line 1: want a map",
+		"name: [\n":               "yaml: ",
+		"# nothing\n":             "",
+		"":                        "",
 	} {
 		var o options
 		err := FromFile(o.flags(), file(t, text))
@@ -134,5 +136,24 @@ func TestErrors(t *testing.T) {
 	t.Setenv("T_MAX_CLIENTS", "many")
 	if err := FromEnvironment(new(options).flags(), "T_"); err == nil || !strings.Contains(err.Error(), "$T_MAX_CLIENTS: ") {
 		t.Error(err)
+	}
+}
+
+// A truth in a file is as YAML, and Redis, have it.
+func TestTruths(t *testing.T) {
+	for text, want := range map[string]bool{"yes": true, "no": false, "on": true, "off": false, "true": true, "False": false} {
+		var o options
+		if err := FromFile(o.flags(), file(t, "open: "+text+"\n")); err != nil || o.open != want {
+			t.Errorf("%s: %v, %v", text, o.open, err)
+		}
+	}
+}
+
+// What begins like a flag's variable and is none is found.
+func TestUnknown(t *testing.T) {
+	t.Setenv("TT_MAX_CLIENTS", "30")
+	t.Setenv("TT_MAX_CLIENT", "30")
+	if got := Unknown(new(options).flags(), "TT_"); len(got) != 1 || got[0] != "TT_MAX_CLIENT" {
+		t.Error(got)
 	}
 }
