@@ -74,3 +74,68 @@ func TestDamageOnDisk(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A store whose last bytes are damaged is not opened: the error names the file, and the
+// older states that can be had, one of which is opened then.
+func TestDamageAtTheEndNamesOlderStates(t *testing.T) {
+	for name, damage := range map[string]func(segment string, tail int64) error{
+		"block": func(segment string, tail int64) error {
+			f, err := os.OpenFile(segment, os.O_RDWR, 0)
+			if err != nil {
+				return err
+			}
+			_, err = f.WriteAt([]byte{0x5a, 0xa5}, tail-100)
+			return errors.Join(err, f.Close())
+		},
+		"cut": func(segment string, tail int64) error { return os.Truncate(segment, tail-5000) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			const records = 10_000
+			dir := t.TempDir()
+			st := openSSD(t, dir, options(records))
+			key := func(n uint64) []byte { return binary.LittleEndian.AppendUint64(nil, n) }
+			put := func(add uint64) {
+				for n := range uint64(records) {
+					if err := st.Upsert(key(n), key(n+add)); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			put(1)
+			if _, err := st.Checkpoint(t.Context(), kv.CheckpointOptions{Name: "older"}); err != nil {
+				t.Fatal(err)
+			}
+			put(2)
+			tail := st.Metrics().Tail
+			if err := st.Close(); err != nil {
+				t.Fatal(err)
+			}
+			segment := filepath.Join(dir, "000000000000.seg")
+			if err := damage(segment, tail); err != nil {
+				t.Fatal(err)
+			}
+			ssd, err := ssdtier.Open(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			opts := options(records)
+			opts.Device = ssd
+			_, err = kv.Open(opts)
+			if !errors.Is(err, kv.ErrCorrupt) || !strings.Contains(err.Error(), segment) || !strings.Contains(err.Error(), `Options.Recover can name "older"`) {
+				t.Errorf("opening: %v", err)
+			}
+			opts.Recover = "older"
+			if st, err = kv.Open(opts); err != nil {
+				t.Fatal(errors.Join(err, ssd.Close()))
+			}
+			for n := range uint64(records) {
+				if value, err := st.Read(key(n), nil); err != nil || !bytes.Equal(value, key(n+1)) {
+					t.Fatalf("key %d: %x, %v", n, value, err)
+				}
+			}
+			if err := st.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

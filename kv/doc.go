@@ -4,8 +4,8 @@
 //
 // A [Store] holds the records. A [Session] is one goroutine's way to them, and
 // the fast one: it owns an epoch slot, a device queue and its buffers, so that
-// an operation takes no lock and allocates nothing. The store's own Read,
-// Upsert, RMW and Delete borrow a session and are safe from any goroutine. An
+// an operation takes no lock and allocates nothing. The store's own [Store.Read],
+// [Store.Upsert] and so on borrow a session and are safe from any goroutine. An
 // [Op] is one operation of a batch ([Session.Do]) or of a stream
 // ([Session.Submit], [Session.Poll]) in which many cold reads are under way at
 // once. [Session.Atomically] is a short transaction over several keys.

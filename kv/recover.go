@@ -213,6 +213,9 @@ func (r *recovery) start() error {
 		tail = max(r.from.Flushed, st.manifest.tailBefore(r.from))
 	}
 	if err := st.dev.Start(tail); err != nil {
+		if errors.Is(err, ErrCorrupt) {
+			err = r.advise(err)
+		}
 		return fmt.Errorf("kv: starting the device at %d: %w", tail, err)
 	}
 	if len(snapshots) == 0 {
@@ -300,10 +303,15 @@ func (r *recovery) scan() (hlog.Starts, error) {
 	if errors.Is(err, hlog.ErrCorrupt) {
 		err = fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
-	if err != nil {
-		err = fmt.Errorf("%w (recovering %s; %s)", err, r.report.From, others(&st.manifest, r.state.Sequence, ""))
+	return starts, r.advise(err)
+}
+
+// advise adds to what the device says of its log which states can be had instead.
+func (r *recovery) advise(err error) error {
+	if err == nil {
+		return nil
 	}
-	return starts, err
+	return fmt.Errorf("%w (recovering %s; %s)", err, r.report.From, others(&r.st.manifest, r.state.Sequence, ""))
 }
 
 // finish is for a store that is whole: it tidies up, and keeps the report.

@@ -120,6 +120,9 @@ func Open(opts Options) (*Store, error) {
 		Memory: forLog, MaxMemory: most, PageSize: st.opts.PageSize, MutableFraction: opts.MutableFraction,
 		Begin: r.state.Begin, Tail: r.state.Tail,
 	})
+	if errors.Is(err, ErrCorrupt) {
+		err = r.advise(err)
+	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("kv: %w", err), st.index.Load().free())
 	}
