@@ -50,7 +50,7 @@ func FuzzSums(f *testing.F) {
 	f.Add(append(bytes.Clone(header), make([]byte, 2*sumPageSize)...))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		table := newSumTable(minSegmentSize)
-		if parseSums(data, table) != nil {
+		if parseSums(data, 0, table) != nil {
 			return
 		}
 		for block := range int64(minSegmentSize / sumUnit) {
@@ -77,6 +77,8 @@ func FuzzDirectory(f *testing.F) {
 	f.Add(0, []byte("redykv ssdtier 1 segment 65536\n"))
 	f.Add(1, seal([]byte("begin 00000000000000000017\n")))
 	f.Add(3, append([]byte(sumLine), make([]byte, sumPageSize)...))
+	f.Add(3, append(sumHeader(0), make([]byte, sumPageSize)...))
+	f.Add(3, append(sumHeader(1), make([]byte, sumPageSize)...))
 	f.Fuzz(func(t *testing.T, which int, data []byte) {
 		dir := t.TempDir()
 		files := map[string][]byte{

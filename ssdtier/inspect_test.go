@@ -164,6 +164,8 @@ func TestInspectDamage(t *testing.T) {
 		{"sums", func(d *Device) error { return os.Remove(d.path(sumName(1))) }, []string{sumName(1) + ": is missing: put it back"}},
 		{"garbage sums", func(d *Device) error { return os.WriteFile(d.path(sumName(1)), []byte("garbage"), 0o666) },
 			[]string{sumName(1) + ": it does not begin as files of checksums do: restore it"}},
+		{"exchanged", func(d *Device) error { return exchange(d, 1, 2) },
+			[]string{sumName(1) + ": it is that of " + segmentName(2), sumName(2) + ": it is that of " + segmentName(1)}},
 		{"a sum", func(d *Device) error {
 			f, err := os.OpenFile(d.path(sumName(1)), os.O_WRONLY, 0)
 			if err != nil {
@@ -210,11 +212,11 @@ func TestInspectNewSegment(t *testing.T) {
 		problem []string
 		note    []string
 	}{
-		{sumName(4) + tempSuffix, sumHeader(), nil, []string{"was being made"}},
-		{sumName(4), sumHeader(), nil, []string{segmentName(4) + ": was being made", "was being made"}},
+		{sumName(4) + tempSuffix, sumHeader(4), nil, []string{"was being made"}},
+		{sumName(4), sumHeader(4), nil, []string{segmentName(4) + ": was being made", "was being made"}},
 		{segmentName(4), nil, nil, []string{"was being made"}},
 		{segmentName(6), nil, []string{segmentName(5) + ": is missing"}, []string{"was being made", segmentName(6) + ": was being made"}},
-		{sumName(7), append(sumHeader(), 1), []string{segmentName(5) + ": is missing", segmentName(7) + ": is missing"}, []string{"was being made", segmentName(6) + ": was being made"}},
+		{sumName(7), append(sumHeader(7), 1), []string{segmentName(5) + ": is missing", segmentName(7) + ": is missing"}, []string{"was being made", segmentName(6) + ": was being made"}},
 	} {
 		if err := os.WriteFile(d.path(tc.file), tc.data, 0o666); err != nil {
 			t.Fatal(err)

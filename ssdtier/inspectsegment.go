@@ -93,7 +93,7 @@ func (in *inspector) loadSums(number, size int64) *sumTable {
 		return nil
 	}
 	t := newSumTable(max(size, int64(len(data))/8*sumUnit, sumUnit))
-	if err := parseSums(data, t); err != nil {
+	if err := parseSums(data, number, t); err != nil {
 		in.problem(name, "%v: restore it", err)
 		return nil
 	}
@@ -103,7 +103,7 @@ func (in *inspector) loadSums(number, size int64) *sumTable {
 // onlySums looks at the sums of a segment that is not there.
 func (in *inspector) onlySums(number int64) {
 	data, err := os.ReadFile(in.path(sumName(number)))
-	if err == nil && in.newest(number) && string(data) == string(sumHeader()) {
+	if err == nil && in.newest(number) && string(data) == string(sumHeader(number)) {
 		in.note(segmentName(number), "was being made; it has nothing yet")
 		return
 	}

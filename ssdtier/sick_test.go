@@ -165,6 +165,55 @@ func checkFile(t *testing.T, what string, sick bool, named func(error) bool, wan
 	}
 }
 
+// exchange has two segments take each other's names, with their checksums.
+func exchange(d *Device, a, b int64) error {
+	var errs []error
+	for _, name := range []func(int64) string{segmentName, sumName} {
+		from, to := d.path(name(a)), d.path(name(b))
+		errs = append(errs, os.Rename(from, from+"x"), os.Rename(to, from), os.Rename(from+"x", to))
+	}
+	return errors.Join(errs...)
+}
+
+// TestExchangedSegments: a segment is not taken for another one, though all of its blocks
+// agree with the checksums beside it. What came without a number is trusted.
+func TestExchangedSegments(t *testing.T) { overEngines(t, testExchangedSegments) }
+
+func testExchangedSegments(t *testing.T) {
+	d, content := sickDirectory(t)
+	reopen := func(want string) {
+		t.Helper()
+		sick, err := OpenWith(d.Dir(), ofEngine(Options{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = sick.Close() }()
+		if err := sick.Start(int64(len(content))); err != nil {
+			t.Fatal(err)
+		}
+		checkSegments(t, sick, content, want, func(err error) bool {
+			return strings.Contains(err.Error(), ".sum is lost: put it back (it is that of 00000000000")
+		})
+	}
+	if err := exchange(d, 1, 2); err != nil {
+		t.Fatal(err)
+	}
+	reopen("rccr")
+	if err := exchange(d, 1, 2); err != nil {
+		t.Fatal(err)
+	}
+	reopen("rrrr")
+	sums, err := os.OpenFile(d.path(sumName(1)), os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = sums.WriteAt(make([]byte, sumPageSize-len(sumLine)), int64(len(sumLine)))
+	if err := errors.Join(err, sums.Close()); err != nil {
+		t.Fatal(err)
+	}
+	reopen("rrrr")
+}
+
 // TestLostFilePutBack: files that were gone while the directory was open are
 // taken when they are there again.
 func TestLostFilePutBack(t *testing.T) { overEngines(t, testLostFilePutBack) }

@@ -1,6 +1,7 @@
 package ssdtier
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -10,13 +11,17 @@ import (
 	"strings"
 )
 
-// A file of sums begins with a page that says what it is, a line and zeros. The
-// pages of sums follow, eight bytes each, little endian. They are written in
+// A file of sums begins with a page that says what it is: a line, one with the segment that
+// it belongs to, and zeros. Files of earlier versions lack the second line. The number keeps
+// a segment that was moved to another's place, with its sums, from being taken for that one.
+//
+// The pages of sums follow, eight bytes each, little endian. They are written in
 // place: what a torn write leaves of the sums that were there is what was there.
 const (
-	sumSuffix   = ".sum"
-	sumPageSize = 8 * sumsPerPage
-	sumLine     = "redykv sums 1 unit 4096\n"
+	sumSuffix      = ".sum"
+	sumPageSize    = 8 * sumsPerPage
+	sumLine        = "redykv sums 1 unit 4096\n"
+	sumSegmentLine = "segment %d\n"
 )
 
 func sumName(number int64) string {
@@ -32,11 +37,11 @@ func parseSumName(name string) (int64, bool) {
 	return parseSegmentName(base + segmentSuffix)
 }
 
-// parseSums enters the sums from the bytes of a file in the table. What the file
+// parseSums enters the sums from the bytes of a segment's file in the table. What the file
 // has beyond the segment is not looked at.
-func parseSums(data []byte, t *sumTable) error {
-	if len(data) < sumPageSize || string(data[:len(sumLine)]) != sumLine {
-		return errors.New("it does not begin as files of checksums do")
+func parseSums(data []byte, number int64, t *sumTable) error {
+	if err := checkSumHeader(data, number); err != nil {
+		return err
 	}
 	data = data[sumPageSize:]
 	for n := int64(0); n < int64(len(t.pages)) && len(data) >= 8; n++ {
@@ -51,13 +56,29 @@ func parseSums(data []byte, t *sumTable) error {
 	return nil
 }
 
+// checkSumHeader says what is wrong with the first page of a segment's file.
+func checkSumHeader(data []byte, number int64) error {
+	if len(data) < sumPageSize || string(data[:len(sumLine)]) != sumLine {
+		return errors.New("it does not begin as files of checksums do")
+	}
+	header := data[:sumPageSize]
+	if header[len(sumLine)] == 0 || bytes.Equal(header, sumHeader(number)) {
+		return nil
+	}
+	var other int64
+	if _, err := fmt.Sscanf(string(header[len(sumLine):]), sumSegmentLine, &other); err != nil || !bytes.Equal(header, sumHeader(other)) {
+		return errors.New("it does not say which segment it belongs to")
+	}
+	return fmt.Errorf("it is that of %s: were segments exchanged?", segmentName(other))
+}
+
 // loadSums reads the sums of a segment. It fails only where the file cannot be
 // read: a file that is gone or damaged may belong to blocks that Start drops.
 // Those that it keeps have no sums then, and sumsErr is what reads say of them.
 func (s *segment) loadSums() error {
 	data, err := os.ReadFile(s.sumPath)
 	if err == nil {
-		if err = parseSums(data, s.sums); err == nil {
+		if err = parseSums(data, s.number, s.sums); err == nil {
 			return nil
 		}
 	} else if !errors.Is(err, fs.ErrNotExist) {
@@ -127,7 +148,7 @@ func (s *segment) openSums() (*os.File, error) {
 	if err != nil || !s.newSums {
 		return f, err
 	}
-	_, err = f.WriteAt(sumHeader(), 0)
+	_, err = f.WriteAt(sumHeader(s.number), 0)
 	s.newSums = err != nil
 	return f, err
 }
@@ -135,12 +156,12 @@ func (s *segment) openSums() (*os.File, error) {
 // makeSums makes the file of sums of a segment to come, whole and before that, so that a
 // segment without one is known to have lost it.
 func (d *Device) makeSums(number int64) error {
-	return writeAndRename(d.path(sumName(number)), sumHeader(), false)
+	return writeAndRename(d.path(sumName(number)), sumHeader(number), false)
 }
 
-func sumHeader() []byte {
+func sumHeader(number int64) []byte {
 	header := make([]byte, sumPageSize)
-	copy(header, sumLine)
+	copy(header, fmt.Appendf([]byte(sumLine), sumSegmentLine, number))
 	return header
 }
 
