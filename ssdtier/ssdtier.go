@@ -146,6 +146,9 @@ func (d *Device) Dir() string { return d.dir }
 // Direct says whether reads and writes bypass the page cache.
 func (d *Device) Direct() bool { return d.direct }
 
+// Sector is the unit of direct I/O here in bytes; 1 where the page cache is not bypassed.
+func (d *Device) Sector() int { return d.sector }
+
 // Engine is what carries reads and writes out: EngineUring or EnginePool.
 func (d *Device) Engine() Engine {
 	if d.rings {

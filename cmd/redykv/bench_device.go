@@ -46,9 +46,9 @@ each size of a block and each number in flight, turn by turn.
   memory  the memory of this process
 
 Where fio is installed it takes turns with the ssd, past the page cache through
-io_uring. For read it reads the same file, and for a store the blocks of 4 KiB in it
-that a record is in. For write it writes a file of --size again and again; for grow one
-that is made anew for each of its turns, and has space but was never written.
+io_uring. For read it reads whole sectors of the same file, and for a store the blocks of 4 KiB
+in it that a record is in. For write it writes a file of --size again and again; for grow
+one that is made anew for each of its turns, and has space but was never written.
 
 The mean latency is the number in flight over the throughput, for both; percentiles are
 those of a sample. CPU us is the processor time of this process for one operation.`,

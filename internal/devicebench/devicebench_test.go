@@ -145,12 +145,15 @@ func TestFioFails(t *testing.T) {
 	if err := os.WriteFile(path, []byte("#!/bin/sh\necho no such disk >&2\nexit 3\n"), 0o777); err != nil {
 		t.Fatal(err)
 	}
-	f := &fio{path: path}
+	f := &fio{path: path, sector: 4096}
 	if _, err := f.slice(t.Context(), cell{Read, 512, 1}, time.Millisecond); err == nil || !strings.Contains(err.Error(), "no such disk") {
 		t.Errorf("%v, want what fio said", err)
 	}
 	if n := f.block(cell{Store, 4104, 1}); n != 8192 {
 		t.Errorf("of a record of 4104 bytes fio reads %d", n)
+	}
+	if n := f.block(cell{Read, 512, 1}); n != 4096 {
+		t.Errorf("of a disk whose sectors have 4096 bytes fio reads %d", n)
 	}
 	x := cell{Write, 4096, 3}
 	for _, out := range []string{"", "{}", `{"jobs":[]}`, `{"jobs":[{"write":{"iops":0,"total_ios":0}}]}`, `{"jobs":[{"read":{"iops":5,"total_ios":5}}]}`} {

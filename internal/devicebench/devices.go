@@ -19,6 +19,7 @@ import (
 type opened struct {
 	device.Device
 	segments string       // pattern of the files that hold the log; empty if none do
+	sector   int          // unit of direct I/O on these; 1: the page cache is not bypassed
 	note     string       // what a report says of it
 	stop     func() error // ends what was started beside it; may be nil
 }
@@ -106,7 +107,7 @@ func openSSD(_ context.Context, s *Spec, op Op, dir string) (*opened, error) {
 	if !d.Direct() {
 		note += ", through the page cache"
 	}
-	return &opened{Device: d, segments: filepath.Join(dir, "*.seg"), note: note}, nil
+	return &opened{Device: d, segments: filepath.Join(dir, "*.seg"), sector: d.Sector(), note: note}, nil
 }
 
 // openSMB starts a file server, and makes a log there.

@@ -18,6 +18,7 @@ type fio struct {
 	path    string // of the program
 	version string
 	file    string
+	sector  int // unit of direct I/O on it; 1: through the page cache, as the device
 	size    int64
 	remake  bool // the file before each slice, of space that was never written
 }
@@ -58,8 +59,11 @@ func (f *fio) measure(ctx context.Context, x cell, lasts time.Duration) (bench.S
 	}
 	args := []string{
 		"--name=redykv", "--filename=" + f.file, fmt.Sprintf("--size=%d", f.size), fmt.Sprintf("--bs=%d", f.block(x)),
-		fmt.Sprintf("--iodepth=%d", x.depth), "--ioengine=io_uring", "--direct=1", "--thread",
+		fmt.Sprintf("--iodepth=%d", x.depth), "--ioengine=io_uring", "--thread",
 		fmt.Sprintf("--runtime=%dms", max(lasts.Milliseconds(), 1)), "--time_based", "--output-format=json",
+	}
+	if f.sector > 1 {
+		args = append(args, "--direct=1")
 	}
 	if !x.op.writes() {
 		args = append(args, "--rw=randread", "--norandommap", "--randrepeat=0", "--readonly")
@@ -76,13 +80,14 @@ func (f *fio) measure(ctx context.Context, x cell, lasts time.Duration) (bench.S
 	return parseFio(out, x)
 }
 
-// block is what fio reads or writes at once: for a record of a store, the blocks that
-// it is in.
+// block is what fio reads or writes at once: whole sectors, as the device does, and for a
+// record of a store the blocks that it is in.
 func (f *fio) block(x cell) int {
+	unit := f.sector
 	if x.op == Store {
-		return (x.block + memoryAlign - 1) / memoryAlign * memoryAlign
+		unit = memoryAlign
 	}
-	return x.block
+	return (x.block + unit - 1) / unit * unit
 }
 
 // fioStats are what is wanted of the statistics of one direction.

@@ -179,7 +179,7 @@ const growth = 4
 
 // giveFile gives fio the file to read, which is that of the device, or one to write.
 func (b *run) giveFile(f *fio, op Op, o *opened) (err error) {
-	f.size, f.file = b.spec.Size, filepath.Join(b.spec.Dir, "fio-"+string(op))
+	f.size, f.file, f.sector = b.spec.Size, filepath.Join(b.spec.Dir, "fio-"+string(op)), o.sector
 	switch op {
 	case Write:
 		return spread(f.file, f.size)
