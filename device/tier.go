@@ -1,7 +1,6 @@
 package device
 
 import (
-	"fmt"
 	"math"
 	"sync/atomic"
 	"time"
@@ -41,9 +40,10 @@ type tier struct {
 	backoff  time.Duration // until the next retryAt
 	failures uint64
 	restarts uint64
+	starting bool    // it is being started again, in the background
 	doubt    bool    // see lost
 	onTheWay []int64 // addresses of echoes
-	// Queues that were closed and have echoes under way: see tiered_leave.go.
+	// Queues that were closed and have something under way, and its start: see tiered_leave.go.
 	leaving    int
 	gone       chan struct{} // closed once leaving is 0 again; nil if it never was more
 	closeLater bool          // who ends the last of them closes the device
@@ -121,13 +121,7 @@ func (t *Tiered) admit(n int, addr int64) uint32 {
 	var set uint32
 	for i, tr := range t.tiers {
 		if tr.out() {
-			if tr.writes.Load() > 0 || time.Now().Before(tr.retryAt) {
-				continue
-			}
-			if err := t.restart(tr); err != nil {
-				tr.failures++
-				tr.backoff = min(2*tr.backoff, 64*t.opts.RetryAfter)
-				tr.retryAt = time.Now().Add(tr.backoff)
+			if tr.starting || tr.writes.Load() > 0 || time.Now().Before(tr.retryAt) || !t.restart(tr) {
 				continue
 			}
 			back = append(back, TierEvent{Tier: i, Name: tr.name, Addr: max(tr.floor.Load(), tr.dev.Begin())})
@@ -146,12 +140,12 @@ func (t *Tiered) admit(n int, addr int64) uint32 {
 	return set
 }
 
-// restart brings a tier back at the end of all writes; a Refiller with a hole below.
-// The caller holds mu, and nothing is being written to the tier.
-func (t *Tiered) restart(tr *tier) error {
+// restart brings a tier back at the end of all writes, a Refiller with a hole below, and
+// says whether it did. The caller holds mu, and nothing is being written to the tier.
+func (t *Tiered) restart(tr *tier) bool {
 	floor := tr.alignUp(t.tail)
-	if err := tr.dev.Start(floor); err != nil {
-		return fmt.Errorf("start at %d: %w", floor, err)
+	if !t.startAgain(tr, floor) {
+		return false
 	}
 	if tr.refiller != nil {
 		floor = 0
@@ -164,7 +158,49 @@ func (t *Tiered) restart(tr *tier) error {
 		tr.refill.start()
 		b.poke()
 	}
-	return nil
+	return true
+}
+
+// startPatience is how long writes wait for a tier that is started again.
+const startPatience = 100 * time.Millisecond
+
+// startAgain starts a tier at an address, and says whether it did. One that takes long, as
+// one whose server does not answer, goes on in the background: by then the log has another
+// end, so the next write starts the tier once more, which should not take long then. The
+// caller holds mu.
+func (t *Tiered) startAgain(tr *tier, tail int64) bool {
+	result := make(chan error, 1)
+	go func() { result <- tr.dev.Start(tail) }()
+	timer := time.NewTimer(startPatience)
+	defer timer.Stop()
+	select {
+	case err := <-result:
+		t.startEnded(tr, err)
+		return err == nil
+	case <-timer.C:
+	}
+	tr.starting = true
+	tr.leave()
+	go func() {
+		err := <-result
+		t.mu.Lock()
+		tr.starting = false
+		t.startEnded(tr, err)
+		t.mu.Unlock()
+		t.left(tr)
+	}()
+	return false
+}
+
+// startEnded says when a tier may be started next. The caller holds mu.
+func (t *Tiered) startEnded(tr *tier, err error) {
+	if err == nil {
+		tr.retryAt = time.Time{}
+		return
+	}
+	tr.failures++
+	tr.backoff = min(2*tr.backoff, 64*t.opts.RetryAfter)
+	tr.retryAt = time.Now().Add(tr.backoff)
 }
 
 // alignUp rounds an address up to where a write to the tier can begin.

@@ -42,9 +42,9 @@ type TieredOptions struct {
 	// BacklogPolicy says what happens then. Default BacklogWait.
 	BacklogPolicy BacklogPolicy
 	// CloseWait is how long Close, of a queue and of the whole, waits for tiers that
-	// nobody waits for otherwise: those of BacklogDrop, and those that are being refilled
-	// or refilled from, but for the last. A tier that takes longer, or for ever, stays
-	// open behind it until what it has under way has ended. Default
+	// nobody waits for otherwise: those of BacklogDrop, and those, but for the last, that
+	// are being refilled, or refilled from, or started again. A tier that takes longer, or
+	// for ever, stays open behind it until what it has under way has ended. Default
 	// DefaultCloseWait; negative: not at all.
 	CloseWait time.Duration
 	// OnEvent, if set, is told of every change of a tier's health. It runs on

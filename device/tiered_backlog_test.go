@@ -422,3 +422,79 @@ func (q askedQueue) stick(addr int64, do func() error) error {
 	q.a.stuck.Store(true)
 	return err
 }
+
+// A tier that takes long to be started again holds nobody up, neither writes nor Close.
+func TestSlowStart(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	faulty := device.NewFaulty(volatile(), device.FaultyOptions{})
+	slow := &slowStart{closes: closes{Device: faulty}, asked: make(chan chan struct{})}
+	d := device.NewTieredWith(device.TieredOptions{RetryAfter: 1, CloseWait: time.Millisecond, RefillRate: -1, Logger: quiet},
+		slow, device.NewMemory())
+	if err := d.Start(0); err != nil {
+		t.Fatal(err)
+	}
+	q, err := d.NewQueue(8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{t, q}
+	addr := int64(0)
+	write := func() {
+		t.Helper()
+		if err := b.writeAll("abcd", addr); err != nil {
+			t.Fatal(err)
+		}
+		addr += 4
+	}
+	fail := func() {
+		faulty.Set(device.FaultyOptions{WriteError: 1})
+		write()
+		faulty.Set(device.FaultyOptions{})
+		slow.slow.Store(true)
+	}
+	fail()
+	write() // has it started
+	end := <-slow.asked
+	for range 3 {
+		write()
+	}
+	if m := d.Metrics()[0]; m.Healthy || m.Restarts != 0 {
+		t.Errorf("a tier that is being started: %+v", m)
+	}
+	slow.slow.Store(false)
+	close(end)
+	until(t, func() bool { write(); return d.Metrics()[0].Healthy })
+	if m := d.Metrics()[0]; m.Begin != addr-4 || m.Restarts != 1 {
+		t.Errorf("at the write of %d: %+v", addr-4, m)
+	}
+	b.wantRead("abcd", addr-4, 0)
+	b.wantRead("abcd", addr-8, 1)
+
+	fail()
+	write()
+	end = <-slow.asked
+	if err := errors.Join(q.Close(), d.Close()); err != nil {
+		t.Error(err)
+	}
+	if slow.n.Load() != 0 {
+		t.Error("closed while it is being started")
+	}
+	close(end)
+	until(t, func() bool { return slow.n.Load() == 1 })
+}
+
+// slowStart is a device whose Start tells and waits, if it is to be slow.
+type slowStart struct {
+	closes
+	slow  atomic.Bool
+	asked chan chan struct{}
+}
+
+func (s *slowStart) Start(tail int64) error {
+	if s.slow.Load() {
+		end := make(chan struct{})
+		s.asked <- end
+		<-end
+	}
+	return s.closes.Start(tail)
+}

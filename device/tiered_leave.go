@@ -11,7 +11,9 @@ import (
 // Nobody waits for a tier that gets copies (see tiered_backlog.go), and neither does Close,
 // beyond TieredOptions.CloseWait: what such a tier has not ended by then is left to a
 // goroutine, with the queues and the memory that it uses. So it is with what a refill has
-// under way on a tier that is not the last. Who ends last closes what is to be closed. A tier that never ends anything keeps the goroutine, and stays open.
+// under way on a tier that is not the last, and with the start of one that takes long. Who
+// ends last closes what is to be closed. A tier that never ends anything keeps the
+// goroutine, and stays open.
 
 // leaveLimit bounds how late an end is seen of a tier that is not the one being waited for.
 const leaveLimit = 100 * time.Millisecond
@@ -84,17 +86,22 @@ func (q *tieredQueue) endLeft(left []int) {
 	q.retire()
 }
 
-// leave notes that a queue of a tier is left open.
+// leave notes that something on a tier is left to a goroutine: a queue, or its start.
 func (t *Tiered) leave(tr *tier) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	tr.leave()
+}
+
+// leave is the same for who holds mu.
+func (tr *tier) leave() {
 	if tr.leaving == 0 {
 		tr.gone = make(chan struct{})
 	}
 	tr.leaving++
 }
 
-// left notes that it is closed. The last one closes the tier if it was to be closed.
+// left notes that it is over. The last one closes the tier if it was to be closed.
 func (t *Tiered) left(tr *tier) {
 	t.mu.Lock()
 	tr.leaving--
