@@ -115,6 +115,7 @@ func connectionCommands() []command {
 		{name: "command|info", arity: -2, run: commandInfo, flags: anytime, since: "2.8.13", about: "Describe some commands"},
 		{name: "command|docs", arity: -2, run: commandDocs, flags: anytime, since: "7.0.0", about: "Say what some commands do"},
 		{name: "command|getkeys", arity: -4, run: commandGetKeys, flags: anytime, since: "2.8.13", about: "Get the keys of a command"},
+		{name: "command|getkeysandflags", arity: -4, run: commandGetKeys, flags: anytime, since: "7.0.0", about: "Get the keys of a command, and what it does with them"},
 	})
 }
 

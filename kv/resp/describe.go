@@ -76,31 +76,35 @@ func (cmd *command) appendInfo(out []byte, resp3 bool) []byte {
 	return out
 }
 
+// appendKeySpecs has one specification where all keys are used alike, and else one for
+// each.
 func (cmd *command) appendKeySpecs(out []byte, resp3 bool) []byte {
 	if cmd.keys.first == 0 {
 		return appendSet(out, resp3, 0)
 	}
-	access := "RW"
-	if cmd.flags&flagReadOnly != 0 {
-		access = "RO"
+	out = appendSet(out, resp3, len(cmd.perKey))
+	for i, use := range cmd.perKey {
+		last := cmd.keys.last
+		if last > 0 {
+			last -= cmd.keys.first // relative to the first one
+		}
+		if len(cmd.perKey) > 1 {
+			last = 0
+		}
+		out = appendMap(out, resp3, 3)
+		out = use.append(appendBulk(out, "flags"), resp3)
+		out = appendMap(appendBulk(out, "begin_search"), resp3, 2)
+		out = appendBulk(appendBulk(out, "type"), "index")
+		out = appendMap(appendBulk(out, "spec"), resp3, 1)
+		out = appendInt(appendBulk(out, "index"), int64(cmd.keys.first+i))
+		out = appendMap(appendBulk(out, "find_keys"), resp3, 2)
+		out = appendBulk(appendBulk(out, "type"), "range")
+		out = appendMap(appendBulk(out, "spec"), resp3, 3)
+		out = appendInt(appendBulk(out, "lastkey"), int64(last))
+		out = appendInt(appendBulk(out, "keystep"), int64(cmd.keys.step))
+		out = appendInt(appendBulk(out, "limit"), 0)
 	}
-	last := cmd.keys.last
-	if last > 0 {
-		last -= cmd.keys.first // relative to the first one
-	}
-	out = appendSet(out, resp3, 1)
-	out = appendMap(out, resp3, 3)
-	out = appendSimple(appendSet(appendBulk(out, "flags"), resp3, 1), access)
-	out = appendMap(appendBulk(out, "begin_search"), resp3, 2)
-	out = appendBulk(appendBulk(out, "type"), "index")
-	out = appendMap(appendBulk(out, "spec"), resp3, 1)
-	out = appendInt(appendBulk(out, "index"), int64(cmd.keys.first))
-	out = appendMap(appendBulk(out, "find_keys"), resp3, 2)
-	out = appendBulk(appendBulk(out, "type"), "range")
-	out = appendMap(appendBulk(out, "spec"), resp3, 3)
-	out = appendInt(appendBulk(out, "lastkey"), int64(last))
-	out = appendInt(appendBulk(out, "keystep"), int64(cmd.keys.step))
-	return appendInt(appendBulk(out, "limit"), 0)
+	return out
 }
 
 func commandCount(c *client, _ request) {
@@ -182,6 +186,7 @@ func (cmd *command) appendDocs(out []byte, resp3 bool) []byte {
 	return out
 }
 
+// commandGetKeys is COMMAND GETKEYS, and GETKEYSANDFLAGS.
 func commandGetKeys(c *client, r request) {
 	of := request{r.data, r.args[2:]}
 	cmd, refusal := c.server.table.find(of)
@@ -201,9 +206,16 @@ func commandGetKeys(c *client, r request) {
 		keys = append(keys, key)
 		return true
 	})
+	withUses := is(r.arg(1), "getkeysandflags")
 	out := appendArray(c.reply(), len(keys))
-	for _, key := range keys {
+	for i, key := range keys {
+		if withUses {
+			out = appendArray(out, 2)
+		}
 		out = appendBulk(out, key)
+		if withUses {
+			out = cmd.use(i, of).append(out, c.resp3)
+		}
 	}
 	c.out = out
 }

@@ -21,6 +21,7 @@ type command struct {
 	subs    map[string]*command // by names in lower case, of a command that has some…
 	ordered []*command          // …and in their order
 	n       int                 // its number in statistics
+	perKey  []keyUse            // what it does with its keys
 	plain   bool                // a loop may carry it out
 }
 
@@ -118,7 +119,7 @@ func newTable() *table {
 		}
 	}
 	for _, cmd := range t.all {
-		cmd.plain = cmd.plainly()
+		cmd.plain, cmd.perKey = cmd.plainly(), cmd.uses()
 	}
 	return t
 }

@@ -28,8 +28,8 @@ type User interface {
 	// MayRun says whether the user may run a command. The name of a subcommand is
 	// as in "config|set".
 	MayRun(command string, is Category) bool
-	// MayUse says whether a command may read or write a key. The key is not to be
-	// kept.
+	// MayUse says whether a command may read or write a key; without either, whether it
+	// may do anything with it, such as to see that it exists. The key is not to be kept.
 	MayUse(key []byte, a Access) bool
 }
 
@@ -148,29 +148,6 @@ func (cmd *command) categories() Category {
 // in says whether a command that can be run is in one of the categories.
 func (cmd *command) in(of Category) bool { return cmd.run != nil && cmd.categories()&of != 0 }
 
-// access is what a command does with its i-th key.
-func (cmd *command) access(i int, r request) Access {
-	if cmd.flags&flagWrite == 0 {
-		return AccessRead
-	}
-	switch cmd.name {
-	case "copy":
-		return []Access{AccessRead, AccessWrite}[i]
-	case "rename", "renamenx":
-		return []Access{AccessRead | AccessWrite, AccessWrite}[i]
-	case "set":
-		for i := 3; i < r.len(); i++ {
-			if is(r.arg(i), "get") {
-				return AccessRead | AccessWrite
-			}
-		}
-		return AccessWrite
-	case "setnx", "setex", "psetex", "mset", "msetnx", "del", "unlink", "restore":
-		return AccessWrite
-	}
-	return AccessRead | AccessWrite
-}
-
 // become makes the client act as a user; nil: as nobody yet.
 func (c *client) become(u User) {
 	c.user, c.free = u, u == everybody{}
@@ -196,7 +173,7 @@ func (c *client) permitted(cmd *command, r request) (refusal string) {
 	}
 	n := 0
 	cmd.keys.keysOf(r, func(key []byte) bool {
-		if !c.user.MayUse(key, cmd.access(n, r)) {
+		if !c.user.MayUse(key, cmd.use(n, r).access) {
 			refusal = errNoKeyPermission
 		}
 		n++

@@ -81,6 +81,8 @@ func TestKeys(t *testing.T) {
 		{"%R~a", "a", write, false},
 		{"%W~a", "a", write, true},
 		{"%W~a", "a", read, false},
+		{"%W~a", "a", 0, true}, // only whether it is there
+		{"%W~a", "b", 0, false},
 		{"%R~a %W~a", "a", read | write, false}, // as in Redis: one rule allows it all
 		{"%rw~a", "a", read | write, true},
 	} {
