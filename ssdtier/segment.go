@@ -90,6 +90,29 @@ func (s *segment) cut(n int64) error {
 	return nil
 }
 
+// checkNames finds out whether somebody has taken away the segment's file or that of its
+// sums, which is made anew. The caller holds Device.mu.
+func (s *segment) checkNames() error {
+	open, err := s.file.Stat()
+	if err != nil {
+		return fmt.Errorf("ssdtier: sync: %w", err)
+	}
+	named, err := os.Stat(s.file.Name())
+	if err == nil && !os.SameFile(open, named) {
+		err = errors.New("another file has its name")
+	}
+	if err != nil {
+		return fmt.Errorf("ssdtier: sync: %s was taken away while it is in use, its bytes end with this process: %w: %w",
+			s.file.Name(), err, device.ErrCorrupt)
+	}
+	if _, err := os.Stat(s.sumPath); errors.Is(err, fs.ErrNotExist) && !s.newSums {
+		s.d.opts.Logger.Warn("a file of checksums was taken away, it is made anew", "file", s.sumPath)
+		s.newSums = true
+		s.sums.touch()
+	}
+	return nil
+}
+
 // segmentTable finds segments by number, without a lock. It is replaced, never
 // changed; Device.mu is held by whoever replaces it.
 type segmentTable struct {

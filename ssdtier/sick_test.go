@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/device/devicetest"
 )
 
 // sickDirectory is a log of three and a half segments in a closed directory.
@@ -310,5 +311,57 @@ func testWaitMeansPoll(t *testing.T) {
 	}
 	if err := q.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestTakenAwayWhileOpen: Sync does not promise what is in a file that nobody finds any
+// more, and makes sums anew that were taken away.
+func TestTakenAwayWhileOpen(t *testing.T) { overEngines(t, testTakenAwayWhileOpen) }
+
+func testTakenAwayWhileOpen(t *testing.T) {
+	d := started(t, Options{SegmentSize: minSegmentSize})
+	content := fill(t, d, minSegmentSize/2)
+	grow := func(n int) {
+		t.Helper()
+		more := device.AlignedBuffer(n, d.Alignment())
+		if got := devicetest.Write(t, d, more, int64(len(content))); got.Err != nil {
+			t.Fatal(got.Err)
+		}
+		content = append(content, more...)
+	}
+	if err := errors.Join(d.Sync(), os.Remove(d.path(sumName(0)))); err != nil {
+		t.Fatal(err)
+	}
+	grow(d.Alignment())
+	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+		t.Fatal(err)
+	}
+	d = mustOpen(t, d.Dir(), Options{})
+	if err := d.Start(int64(len(content))); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := readAll(t, d, 0, int64(len(content))); err != nil || !bytes.Equal(got, content) {
+		t.Errorf("%v, or other bytes", err)
+	}
+	lost := d.path(segmentName(0))
+	refused := func() {
+		t.Helper()
+		grow(d.Alignment())
+		for range 2 {
+			if err := d.Sync(); !errors.Is(err, device.ErrCorrupt) || !strings.Contains(err.Error(), lost) {
+				t.Errorf("%v, want ErrCorrupt and the file's name", err)
+			}
+		}
+	}
+	if err := os.Rename(lost, lost+"x"); err != nil {
+		t.Fatal(err)
+	}
+	refused()
+	if err := os.WriteFile(lost, content, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	refused()
+	if err := errors.Join(os.Rename(lost+"x", lost), d.Sync()); err != nil {
+		t.Errorf("it is there again: %v", err)
 	}
 }

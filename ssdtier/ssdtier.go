@@ -273,6 +273,10 @@ func (d *Device) syncSegment(s *segment) error {
 	if !s.dirty.Swap(false) {
 		return nil
 	}
+	if err := s.checkNames(); err != nil {
+		s.dirty.Store(true)
+		return err
+	}
 	changed := s.changedSums()
 	if err := syncData(s.file); err != nil {
 		d.syncErr = fmt.Errorf("ssdtier: sync: %w", err)

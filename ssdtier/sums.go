@@ -121,6 +121,15 @@ func (t *sumTable) fill(block int64, data []byte) {
 	}
 }
 
+// touch has all pages stored again.
+func (t *sumTable) touch() {
+	for n := range t.pages {
+		if t.pages[n].Load() != nil {
+			t.dirty[n].Store(true)
+		}
+	}
+}
+
 // cut forgets the sums of the blocks from one on.
 func (t *sumTable) cut(block int64) {
 	for n := block / sumsPerPage; n < int64(len(t.pages)); n++ {
