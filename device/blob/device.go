@@ -313,7 +313,7 @@ func (d *Device) Close() error {
 // progress is what is known about the log's writes since Start.
 type progress struct {
 	writing []span // under way, or failed
-	top     int64  // end of the highest write
+	top     int64  // end of the highest write that ended well
 	// Addresses: everything below synced was synced, below durable before the newest
 	// metadata, which therefore needs no more than that.
 	synced, durable int64
@@ -336,12 +336,12 @@ func (d *Device) beginWrite(w span) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.log.writing = append(d.log.writing, w)
-	d.log.top = max(d.log.top, w.to)
 	d.log.dirty = min(d.log.dirty, w.from)
 }
 
-// endWrite takes out a write that ended well. A segment that is full is uploaded.
-func (d *Device) endWrite(w span) {
+// endWrite takes out a write that ended well, or never began. A segment that is full is
+// uploaded.
+func (d *Device) endWrite(w span, done bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	i := slices.Index(d.log.writing, w)
@@ -350,6 +350,9 @@ func (d *Device) endWrite(w span) {
 	}
 	before := d.log.low()
 	d.log.writing = slices.Delete(d.log.writing, i, i+1)
+	if done {
+		d.log.top = max(d.log.top, w.to)
+	}
 	if size := d.state.SegmentSize; before/size != d.log.low()/size {
 		d.changed()
 	}

@@ -354,3 +354,37 @@ func TestBadArguments(t *testing.T) {
 }
 
 var _ device.CacheUser = (*Device)(nil)
+
+// TestWriteNeverBegan: what the local device's queue had no room for was not written.
+func TestWriteNeverBegan(t *testing.T) {
+	d := mustOpen(t, noRoom{device.NewMemory()}, memBucket(t), testOptions())
+	defer closeAll(t, d)
+	if err := d.Start(0); err != nil {
+		t.Fatal(err)
+	}
+	q, err := d.NewQueue(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeAll(t, q)
+	if err := q.Write(make([]byte, 100), 0, 1); !errors.Is(err, device.ErrQueueFull) {
+		t.Fatal(err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if low := d.log.low(); low != 0 {
+		t.Errorf("the log is there up to %d", low)
+	}
+}
+
+// noRoom is a device whose queues take no writes.
+type noRoom struct{ device.Device }
+
+func (n noRoom) NewQueue(depth int) (device.Queue, error) {
+	q, err := n.Device.NewQueue(depth)
+	return noRoomQueue{q}, err
+}
+
+type noRoomQueue struct{ device.Queue }
+
+func (noRoomQueue) Write([]byte, int64, uint64) error { return device.ErrQueueFull }

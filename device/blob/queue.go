@@ -87,7 +87,7 @@ func (q *queue) Write(src []byte, addr int64, tag uint64) error {
 	}
 	if err := q.local.Write(src, addr, n); err != nil {
 		if s.counts() {
-			q.d.endWrite(s.span()) // it never began
+			q.d.endWrite(s.span(), false)
 		}
 		q.ended(n)
 		return err
@@ -169,7 +169,7 @@ func (q *queue) settleLocal(c device.Completion) (_ device.Completion, over bool
 		return c, true
 	case s.write:
 		if c.Err == nil && s.counts() {
-			q.d.endWrite(s.span())
+			q.d.endWrite(s.span(), true)
 		}
 	case c.Err != nil && q.d.inBucket(s.addr):
 		if err := q.remote.Read(s.buf, s.addr, n); err != nil {
