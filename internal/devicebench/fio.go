@@ -36,6 +36,14 @@ func findFio(ctx context.Context) (*fio, error) {
 	return &fio{path: path, version: strings.TrimSpace(string(version))}, nil
 }
 
+// way is how it reads and writes.
+func (f *fio) way() string {
+	if f.sector > 1 {
+		return "direct"
+	}
+	return "through the page cache"
+}
+
 // errNothing says that fio did nothing, as in a short slice on a busy machine.
 var errNothing = errors.New("fio's report: nothing was done")
 

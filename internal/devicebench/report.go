@@ -49,7 +49,7 @@ type Report struct {
 	Machine string
 	Spec    Spec
 	Note    string // on the device
-	Fio     string // its version; empty if it took no part
+	Fio     string // its version, and how it reads and writes; empty if it took no part
 	Rows    []Row
 }
 
@@ -75,7 +75,7 @@ func (r *Report) WriteTable(out io.Writer) error {
 	}
 	fmt.Fprintf(out, "%s; a log of %v\n", device, units.Size(r.Spec.Size))
 	if r.Fio != "" {
-		fmt.Fprintf(out, "beside it: %s, io_uring, direct; %s\n", r.Fio, strings.Join(r.files(), "; "))
+		fmt.Fprintf(out, "beside it: %s; %s\n", r.Fio, strings.Join(r.files(), "; "))
 	}
 	median := "throughput"
 	if r.Fio != "" {

@@ -160,7 +160,7 @@ func (b *run) open(ctx context.Context) error {
 		if err := b.giveFile(&f, op, o); err != nil {
 			return err
 		}
-		b.beside[op], b.report.Fio = &f, f.version
+		b.beside[op], b.report.Fio = &f, f.version+", io_uring, "+f.way()
 	}
 	return nil
 }
