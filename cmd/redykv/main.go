@@ -43,7 +43,20 @@ func newRootCmd() *cobra.Command {
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newServeCmd(), newTopCmd(), newYCSBCmd(), newBenchCmd(), newInspectCmd(), newManagerCmd(), newCacheCmd(), newVMCmd(), newCacheServerCmd(), newModelCmd(), newSLOCmd(), newPaperCmd())
+	for _, group := range []struct {
+		id, title string
+		commands  []*cobra.Command
+	}{
+		{"store", "A store:", []*cobra.Command{newServeCmd(), newTopCmd(), newInspectCmd()}},
+		{"redy", "Remote memory:", []*cobra.Command{newManagerCmd(), newCacheServerCmd(), newCacheCmd(), newVMCmd(), newModelCmd(), newSLOCmd()}},
+		{"measure", "Measurements (begin with redykv ycsb compare):", []*cobra.Command{newYCSBCmd(), newPaperCmd(), newBenchCmd()}},
+	} {
+		root.AddGroup(&cobra.Group{ID: group.id, Title: group.title})
+		for _, c := range group.commands {
+			c.GroupID = group.id
+			root.AddCommand(c)
+		}
+	}
 	hideZeroSizes(root)
 	return root
 }

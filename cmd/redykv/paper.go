@@ -70,7 +70,8 @@ func newPaperRunCmd() *cobra.Command {
   run.json            what it was measured on
 
 Measurements are kept as they come: a run that is interrupted goes on where it was with
-the same command. The report has all that was measured in the directory so far.
+the same command. The report has all that was measured in the directory so far. What a
+run that was killed has left on the disk and in memory, the next one removes.
 
   --scale quick    minutes: 10 million records
   --scale machine  what this machine holds, in memory and on disk

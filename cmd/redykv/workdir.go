@@ -7,17 +7,20 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/redykv/redykv/internal/tempdir"
 	"github.com/redykv/redykv/ycsb"
 )
 
 // workDir is a new directory for files that a measurement makes.
 type workDir struct {
 	path string
+	dir  *tempdir.Dir
 	made []string // the directories above it that were not there, the highest first
 }
 
 // makeWorkDir makes one with a name of a pattern, below dir or where temporary files
-// go; not in memory, unless that is what dir says.
+// go; not in memory, unless that is what dir says. Those of measurements that were
+// killed are removed.
 func makeWorkDir(dir, pattern string) (_ *workDir, err error) {
 	if dir == "" {
 		dir = os.TempDir()
@@ -34,9 +37,10 @@ func makeWorkDir(dir, pattern string) (_ *workDir, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("directory %s: %w", dir, err)
 	}
-	if w.path, err = os.MkdirTemp(dir, pattern); err != nil {
+	if w.dir, err = tempdir.Make(dir, pattern); err != nil {
 		return nil, fmt.Errorf("directory %s is not writable: %w", dir, err)
 	}
+	w.path = w.dir.Path
 	return w, nil
 }
 
@@ -58,8 +62,8 @@ func missing(dir string) (dirs []string) {
 // remove removes the directory with all that is in it, and those above it that were
 // made for it, unless somebody else has put something there.
 func (w *workDir) remove() error {
-	if w.path != "" {
-		if err := os.RemoveAll(w.path); err != nil {
+	if w.dir != nil {
+		if err := w.dir.Remove(); err != nil {
 			return err
 		}
 	}

@@ -17,8 +17,10 @@ type Stock struct {
 	Share, FreeShare   int64 // of the file system in memory that a file server's share goes to
 }
 
-// StockOf is what this machine has, with the files of stores below dir.
+// StockOf is what this machine has, with the files of stores below dir, once memory that
+// killed runs have left to shares is given back.
 func StockOf(dir string) (Stock, error) {
+	smbd.Sweep()
 	s := Stock{Memory: mem.Total(), FreeMemory: mem.Available()}
 	var err error
 	if s.Disk, s.FreeDisk, err = ycsb.DiskBytes(dir); err != nil {

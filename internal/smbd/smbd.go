@@ -19,6 +19,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/redykv/redykv/internal/tempdir"
 )
 
 // ErrMissing says that there is no Samba here, or that this user cannot run it.
@@ -39,9 +41,10 @@ type Server struct {
 	Dir      string
 	InMemory bool
 
-	temp string // configuration and state
-	smbd string // the program
-	port int
+	share *tempdir.Dir // Dir, if it is in memory
+	temp  *tempdir.Dir // configuration and state
+	smbd  string       // the program
+	port  int
 
 	mu      sync.Mutex // guards what follows
 	process *process
@@ -81,6 +84,11 @@ func find(name string) (string, error) {
 // MemoryDir is where Linux keeps files in memory, and so a server its share.
 const MemoryDir = "/dev/shm"
 
+const shares = "redykv-share-*"
+
+// Sweep gives back the memory of shares whose programs were killed.
+func Sweep() { tempdir.Sweep(MemoryDir, shares) }
+
 // Start starts a server and waits until it answers.
 func Start(ctx context.Context) (_ *Server, err error) {
 	if err := Available(); err != nil {
@@ -95,7 +103,7 @@ func Start(ctx context.Context) (_ *Server, err error) {
 		return nil, fmt.Errorf("smbd: %w", err)
 	}
 	s.User = account.Username
-	if s.temp, err = os.MkdirTemp("", "redykv-smbd-*"); err != nil {
+	if s.temp, err = tempdir.Make("", "redykv-smbd-*"); err != nil {
 		return nil, fmt.Errorf("smbd: %w", err)
 	}
 	defer func() {
@@ -103,9 +111,9 @@ func Start(ctx context.Context) (_ *Server, err error) {
 			err = errors.Join(err, s.Close())
 		}
 	}()
-	if s.Dir, err = os.MkdirTemp(MemoryDir, "redykv-share-*"); err == nil {
-		s.InMemory = true
-	} else if s.Dir, err = os.MkdirTemp(s.temp, "share-*"); err != nil {
+	if s.share, err = tempdir.Make(MemoryDir, shares); err == nil {
+		s.Dir, s.InMemory = s.share.Path, true
+	} else if s.Dir, err = os.MkdirTemp(s.temp.Path, "share-*"); err != nil {
 		return nil, fmt.Errorf("smbd: %w", err)
 	}
 	if s.port, err = freePort(); err != nil {
@@ -162,7 +170,7 @@ const configuration = `[global]
 
 // configure writes the configuration and makes the user known.
 func (s *Server) configure(ctx context.Context) error {
-	text := fmt.Appendf(nil, configuration, s.temp, s.port, ShareName, s.Dir, s.User)
+	text := fmt.Appendf(nil, configuration, s.temp.Path, s.port, ShareName, s.Dir, s.User)
 	if err := os.WriteFile(s.config(), text, 0o600); err != nil {
 		return fmt.Errorf("smbd: %w", err)
 	}
@@ -178,7 +186,7 @@ func (s *Server) configure(ctx context.Context) error {
 	return nil
 }
 
-func (s *Server) config() string { return filepath.Join(s.temp, "smb.conf") }
+func (s *Server) config() string { return filepath.Join(s.temp.Path, "smb.conf") }
 
 // Run starts the program again after Kill, at the same address.
 func (s *Server) Run(ctx context.Context) error {
@@ -269,9 +277,9 @@ func (s *Server) end(sig syscall.Signal) {
 func (s *Server) Close() error {
 	s.end(syscall.SIGTERM)
 	var errs []error
-	for _, dir := range []string{s.Dir, s.temp} {
-		if dir != "" {
-			errs = append(errs, os.RemoveAll(dir))
+	for _, dir := range []*tempdir.Dir{s.share, s.temp} {
+		if dir != nil {
+			errs = append(errs, dir.Remove())
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
