@@ -30,7 +30,7 @@ const (
 	errNoClient          = "ERR No such client"
 
 	errNoAuth          = "NOAUTH Authentication required."
-	errNoHello         = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time"
+	errNoHello         = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time"
 	errWrongPassword   = "WRONGPASS invalid username-password pair or user is disabled."
 	errNoPassword      = "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?"
 	errNoKeyPermission = "NOPERM this user has no permissions to access one of the keys used as arguments"
