@@ -68,6 +68,10 @@ func clientNoEvict(c *client, r request) {
 	c.out = appendSimple(c.reply(), "OK")
 }
 
+// buffersUntold is what Redis says of a connection's memory, which only its own goroutine
+// knows here. Some libraries cannot read a line without it.
+const buffersUntold = "qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem=0 events=r"
+
 // line describes the connection. Any goroutine may ask.
 func (c *client) line() string {
 	info, now := c.info.Load(), time.Now()
@@ -77,9 +81,9 @@ func (c *client) line() string {
 	}
 	idle := max(now.UnixMilli()-c.active.Load(), 0) / 1000
 	name := c.server.table.all[c.last.Load()].name
-	return fmt.Sprintf("id=%d addr=%s laddr=%s name=%s age=%d idle=%d flags=N db=0 sub=0 psub=0 multi=-1 cmd=%s user=%s resp=%d lib-name=%s lib-ver=%s\n",
+	return fmt.Sprintf("id=%d addr=%s laddr=%s fd=0 name=%s age=%d idle=%d flags=N db=0 sub=0 psub=0 ssub=0 multi=-1 %s cmd=%s user=%s redir=-1 resp=%d lib-name=%s lib-ver=%s\n",
 		c.id, c.conn.RemoteAddr(), c.conn.LocalAddr(), info.name, int64(now.Sub(c.created)/time.Second), idle,
-		name, info.user, protocol, info.library, info.libVer)
+		buffersUntold, name, info.user, protocol, info.library, info.libVer)
 }
 
 func clientDescribe(c *client, _ request) { c.out = appendText(c.reply(), c.resp3, c.line()) }

@@ -27,6 +27,7 @@ assert db.pipeline(transaction=False).incr("a").mget("a", "none").execute() == [
 assert db.transaction(lambda p: (p.multi(), p.incrby("a", 8)), "a") == [10]
 assert sorted(db.scan_iter()) == ["a", "h"] and db.dbsize() == 2
 assert db.info("server")["redis_mode"] == "standalone"
+assert db.client_info()["name"] == "test" and len(db.client_list()) >= 1
 try:
     db.lpush("a", 1)
     sys.exit("no error")

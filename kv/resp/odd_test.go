@@ -2,6 +2,7 @@ package resp
 
 import (
 	_ "embed"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -28,6 +29,18 @@ func TestOddCommandsAsRedis(t *testing.T) {
 		command := words(t, line)
 		if want, got := redis.do(command...), ours.do(command...); !alike(command, got, want) {
 			t.Errorf("%s\n  got %s\nRedis %s", line, got, want)
+		}
+	}
+}
+
+// What Redis says of a client is in our line as well: libraries look for all of it.
+func TestClientFieldsAsRedis(t *testing.T) {
+	redis, _ := startRedis(t)
+	_, addr := start(t, inMemory(), Options{})
+	ours := dial(t, addr).do("CLIENT", "INFO")
+	for _, field := range regexp.MustCompile(`[a-z-]+=`).FindAllString(redis.do("CLIENT", "INFO"), -1) {
+		if !strings.Contains(ours, field) {
+			t.Errorf("%s lacks %s", ours, field)
 		}
 	}
 }
