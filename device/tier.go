@@ -43,7 +43,8 @@ type tier struct {
 	starting bool    // it is being started again, in the background
 	doubt    bool    // see lost
 	onTheWay []int64 // addresses of echoes
-	// Queues that were closed and have something under way, and its start: see tiered_leave.go.
+	// What was left to goroutines: queues that were closed and have something under way,
+	// its start, syncs. See tiered_leave.go.
 	leaving    int
 	gone       chan struct{} // closed once leaving is 0 again; nil if it never was more
 	closeLater bool          // who ends the last of them closes the device

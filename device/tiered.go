@@ -45,7 +45,8 @@ type TieredOptions struct {
 	// nobody waits for otherwise: those of BacklogDrop, and those, but for the last, that
 	// are being refilled, or refilled from, or started again. A tier that takes longer, or
 	// for ever, stays open behind it until what it has under way has ended. Default
-	// DefaultCloseWait; negative: not at all.
+	// DefaultCloseWait; negative: not at all. Sync waits as long, by default if this is
+	// negative, for a tier of BacklogDrop, which leaves the set then.
 	CloseWait time.Duration
 	// OnEvent, if set, is told of every change of a tier's health. It runs on
 	// the goroutine that found out, between two operations: it must be quick
@@ -285,7 +286,8 @@ func (t *Tiered) Truncate(begin int64) error {
 
 // Sync implements Device. All tiers are made durable. One from the commit point on
 // that cannot leaves the set, or has lost some of what it had; that is no loss unless
-// writes which it committed are still on their way to the last.
+// writes which it committed are still on their way to the last. One that nobody waits for
+// leaves it, too, if it takes longer than TieredOptions.CloseWait.
 func (t *Tiered) Sync() error {
 	if t.err != nil {
 		return t.err
@@ -301,7 +303,7 @@ func (t *Tiered) Sync() error {
 	}
 	for _, tr := range t.tiers[t.commit:] {
 		if !tr.out() {
-			err := tr.dev.Sync()
+			err := t.syncTier(tr)
 			lost := tr.refiller != nil && t.lost(tr, err)
 			switch {
 			case err == nil && !lost:

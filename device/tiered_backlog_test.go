@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"math"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -497,4 +499,49 @@ func (s *slowStart) Start(tail int64) error {
 		<-end
 	}
 	return s.closes.Start(tail)
+}
+
+// A tier that nobody waits for does not hold up Sync, and is not trusted afterwards.
+func TestSyncLeavesStuckTiers(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	stuck := &slowSync{closes: closes{Device: device.NewMemory()}, end: make(chan struct{})}
+	last := device.NewMemory()
+	d := device.NewTieredWith(device.TieredOptions{
+		CommitPoint: 1, BacklogPolicy: device.BacklogDrop, CloseWait: time.Millisecond, RetryAfter: time.Hour, Logger: quiet,
+	}, device.NewNull(), stuck, last)
+	if err := d.Start(0); err != nil {
+		t.Fatal(err)
+	}
+	q, err := d.NewQueue(8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join((&bench{t, q}).writeAll("abcd", 0), d.Sync()); err != nil {
+		t.Fatal(err)
+	}
+	if m := d.Metrics()[1]; m.Healthy || !errors.Is(m.Reason, device.ErrBehind) {
+		t.Errorf("%+v", m)
+	}
+	if floors, err := last.ReadMeta("tiered.floors"); err != nil || !strings.Contains(string(floors), fmt.Sprint(int64(math.MaxInt64))) {
+		t.Errorf("floors %s, %v", floors, err)
+	}
+	if err := errors.Join(q.Close(), d.Close()); err != nil {
+		t.Error(err)
+	}
+	if stuck.n.Load() != 0 {
+		t.Error("closed while it syncs")
+	}
+	close(stuck.end)
+	until(t, func() bool { return stuck.n.Load() == 1 })
+}
+
+// slowSync is a device whose Sync waits.
+type slowSync struct {
+	closes
+	end chan struct{}
+}
+
+func (s *slowSync) Sync() error {
+	<-s.end
+	return s.closes.Sync()
 }

@@ -86,7 +86,34 @@ func (q *tieredQueue) endLeft(left []int) {
 	q.retire()
 }
 
-// leave notes that something on a tier is left to a goroutine: a queue, or its start.
+// syncTier syncs a tier. One that nobody waits for has a while for it; then the rest is
+// left to a goroutine.
+func (t *Tiered) syncTier(tr *tier) error {
+	if !t.detached(tr.index) {
+		return tr.dev.Sync()
+	}
+	wait := t.opts.CloseWait
+	if wait < 0 {
+		wait = DefaultCloseWait
+	}
+	result := make(chan error, 1)
+	t.leave(tr)
+	go func() {
+		err := tr.dev.Sync()
+		t.left(tr)
+		result <- err
+	}()
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case err := <-result:
+		return err
+	case <-timer.C:
+		return fmt.Errorf("%w: it takes longer than %v", ErrBehind, wait)
+	}
+}
+
+// leave notes that something on a tier is left to a goroutine: a queue, its start, a sync.
 func (t *Tiered) leave(tr *tier) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
