@@ -250,11 +250,8 @@ func (q *queue) Close() error {
 	if q.closed {
 		return nil
 	}
-	for q.slots.Used() > 0 || q.taken < len(q.ready) {
-		if err := q.Wait(context.Background()); err != nil {
-			return err
-		}
-		q.ready, q.taken = q.ready[:0], 0
+	if err := slots.Drain(q, q.slots.Used); err != nil {
+		return err
 	}
 	q.closed = true
 	return errors.Join(q.local.Close(), q.remote.Close())

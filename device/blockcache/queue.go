@@ -237,12 +237,8 @@ func (q *queue) Close() error {
 	if q.closed {
 		return nil
 	}
-	for q.slots.Used() > 0 {
-		if err := q.Wait(context.Background()); err != nil {
-			return err
-		}
-		var done [16]device.Completion
-		q.Poll(done[:])
+	if err := slots.Drain(q, q.slots.Used); err != nil {
+		return err
 	}
 	q.closed = true
 	return q.inner.Close()

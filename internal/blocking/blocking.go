@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/slots"
 	"github.com/redykv/redykv/internal/workpool"
 )
 
@@ -225,12 +226,8 @@ func (q *queue) Close() error {
 	if q.closed {
 		return nil
 	}
-	var done [16]device.Completion
-	for len(q.free) < len(q.slots) {
-		if err := q.Wait(context.Background()); err != nil {
-			return err
-		}
-		q.Poll(done[:])
+	if err := slots.Drain(q, func() int { return len(q.slots) - len(q.free) }); err != nil {
+		return err
 	}
 	q.closed = true
 	return nil

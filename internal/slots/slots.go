@@ -1,5 +1,5 @@
 // Package slots numbers what a queue has under way, for queues over other queues: the
-// number is the tag of an operation there.
+// number is the tag of an operation there. Drain is for any queue's Close.
 package slots
 
 import "github.com/redykv/redykv/device"
