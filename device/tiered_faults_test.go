@@ -94,6 +94,40 @@ func TestFaultOnlyTheLastError(t *testing.T) {
 	}
 }
 
+// So it is of a read that all tiers fail. It is no reason for the last one to leave, and
+// when that answers again nothing is lost.
+func TestEveryTierFailsReads(t *testing.T) {
+	var tiers []*device.Faulty
+	for range 3 {
+		tiers = append(tiers, device.NewFaulty(device.NewMemory(), device.FaultyOptions{}))
+	}
+	d := started(t, device.NewTieredWith(device.TieredOptions{Names: []string{"one", "two", "three"}, RefillRate: -1, Logger: quiet},
+		tiers[0], tiers[1], tiers[2])).(*device.Tiered)
+	b := newBench(t, d)
+	b.write("aaaa", 0)
+	for _, tier := range tiers {
+		tier.Set(device.FaultyOptions{ReadError: 1})
+	}
+	const reads = 100
+	for n := range reads {
+		_, c := b.read(4, 0)
+		if !errors.Is(c.Err, device.ErrFault) || strings.Count(c.Err.Error(), "tier three:") != 1 {
+			t.Fatalf("read %d: %v", n, c.Err)
+		}
+		if n == 0 && (strings.Count(c.Err.Error(), "tier one:") != 1 || strings.Count(c.Err.Error(), "tier two:") != 1) {
+			t.Errorf("not all are told of in\n%v", c.Err)
+		}
+	}
+	for _, tier := range tiers {
+		tier.Set(device.FaultyOptions{})
+	}
+	b.wantRead("aaaa", 0, 2)
+	m := d.Metrics()
+	if m[0].Healthy || m[1].Healthy || !m[2].Healthy || m[2].ReadErrors != reads || m[2].FallThroughs != reads || m[2].Hits != 1 {
+		t.Errorf("%+v", m)
+	}
+}
+
 // A buffer is its owner's again when no tier reads it any more: as soon as it is
 // Released, its bytes may change.
 func TestFaultBufferIsReused(t *testing.T) {

@@ -355,12 +355,16 @@ func (q *tieredQueue) settleRead(s uint32, i int, err error) (Completion, bool) 
 // no sign of illness, and a tier with holes says so often: it costs nothing.
 func (q *tieredQueue) readFailed(sl *tieredSlot, i int, err error) {
 	q.counts[i].fallThroughs++
+	ill := !errors.Is(err, ErrNotHeld)
+	if ill {
+		err = fmt.Errorf("device: tier %s: %w", q.t.tiers[i].name, err)
+	}
 	if sl.err == nil {
 		sl.err = err
 	} else {
 		sl.err = errors.Join(sl.err, err)
 	}
-	if errors.Is(err, ErrNotHeld) {
+	if !ill {
 		return
 	}
 	q.counts[i].readErrors++
