@@ -21,7 +21,8 @@
 //     does all writing from then on, if the server had anything that was not durable
 //     yet: [ErrDoubt]. SMB cannot tell a network that was cut from a server that lost
 //     its memory. Start, which says where the log ends, begins anew: a Tiered does that
-//     by itself.
+//     by itself with tiers before its last. A store that has nothing behind the server is
+//     to be opened again.
 //   - There are no checksums in the files: what the server gives is what is read.
 //     Options.Sign protects the way.
 //   - Sync is as good as the server's: it asks for a flush of each file that was

@@ -1,0 +1,47 @@
+package smb
+
+import (
+	"errors"
+	"net"
+	"os"
+	"testing"
+	"time"
+)
+
+// lateConn is a connection that notices so many deadlines before something comes.
+type lateConn struct {
+	net.Conn
+	late int
+}
+
+func (c *lateConn) Read(p []byte) (int, error) {
+	if c.late--; c.late >= 0 {
+		return 0, os.ErrDeadlineExceeded
+	}
+	return copy(p, "x"), nil
+}
+
+func (c *lateConn) SetReadDeadline(time.Time) error { return nil }
+
+// TestPatience: a server is given up when all portions of the time have passed, however late
+// that was noticed, with requests under way; and not before.
+func TestPatience(t *testing.T) {
+	for _, tc := range []struct {
+		under bool
+		late  int
+		want  error
+	}{
+		{true, 0, nil}, {true, portions - 1, nil}, {true, portions, os.ErrDeadlineExceeded}, {false, 1, nil},
+	} {
+		var told error
+		c := &watchedConn{Conn: &lateConn{late: tc.late}, patience: time.Hour}
+		c.tell(func(err error) { told = err })
+		if tc.under {
+			c.begin()
+		}
+		_, err := c.Read(make([]byte, 1))
+		if !errors.Is(err, tc.want) || !errors.Is(told, tc.want) || c.broken.Load() != (tc.want != nil) {
+			t.Errorf("%+v: %v, told %v", tc, err, told)
+		}
+	}
+}
