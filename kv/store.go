@@ -203,7 +203,7 @@ func (st *Store) Close() error {
 	}
 	if open := len(st.sessions) - len(st.idle); open > 0 {
 		st.mu.Unlock()
-		return fmt.Errorf("kv: closing the store: %d sessions are still open", open)
+		return fmt.Errorf("kv: closing the store: sessions still open: %d", open)
 	}
 	st.closed = true
 	idle := st.idle
