@@ -54,8 +54,9 @@ type Options struct {
 	// PageSize is the unit in bytes of flushing and eviction: a power of two, at
 	// least 512, that holds the largest record and 64 bytes more. Default: as the
 	// store was made, for the first Memory decides for good; for a new one chosen from
-	// Memory, 4 KiB to 32 MiB, and no less than records of a fixed size need. Who stores values of up to 16 MiB, of lengths
-	// that vary, says 32 MiB, with four times that of Memory at least.
+	// Memory, 4 KiB to 32 MiB, and no less than records of a fixed size need. Who stores
+	// values of up to 16 MiB, of lengths that vary, says 32 MiB, with four times that of
+	// Memory at least.
 	PageSize int
 
 	// MutableFraction is the share of memory that is updated in place.

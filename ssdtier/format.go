@@ -146,22 +146,43 @@ func (d *Device) loadFormat() (version int, err error) {
 	return version, nil
 }
 
-// checkNew refuses a directory that is somebody else's, and one that has lost its
-// format: taken for a new one, it might get segments of another size.
+// checkOwner refuses a directory that is somebody else's. It takes no lock, which would
+// leave a file there.
+func (d *Device) checkOwner() error {
+	if _, err := os.Lstat(d.path(formatName)); !errors.Is(err, fs.ErrNotExist) {
+		return nil // it is ours, or what is in it is told of when it is read
+	}
+	return d.eachEntry(func(name string, what kind) error {
+		if what == foreign && name != lockName && name != "lost+found" {
+			return fmt.Errorf("%w: %s holds %s, which is no file of ours: choose an empty directory, or one that is not there",
+				ErrFormat, d.dir, name)
+		}
+		return nil
+	})
+}
+
+// checkNew refuses a directory that has lost its format: taken for a new one, it might
+// get segments of another size.
 func (d *Device) checkNew() error {
+	return d.eachEntry(func(name string, what kind) error {
+		if what == leftover || what == foreign { // which checkOwner has looked at
+			return nil
+		}
+		return fmt.Errorf("%w: %s holds %s and no %s: put it back, or choose another directory",
+			ErrFormat, d.dir, name, formatName)
+	})
+}
+
+// eachEntry calls f with what is in the directory, until it returns an error.
+func (d *Device) eachEntry(f func(name string, what kind) error) error {
 	entries, err := os.ReadDir(d.dir)
 	if err != nil {
 		return fmt.Errorf("ssdtier: %w", err)
 	}
 	for _, e := range entries {
-		switch what, _ := classify(e.Name()); {
-		case what == leftover || e.Name() == lockName || e.Name() == "lost+found":
-		case what == foreign:
-			return fmt.Errorf("%w: %s holds %s, which is no file of ours: choose an empty directory, or one that is not there",
-				ErrFormat, d.dir, e.Name())
-		default:
-			return fmt.Errorf("%w: %s holds %s and no %s: put it back, or choose another directory",
-				ErrFormat, d.dir, e.Name(), formatName)
+		what, _ := classify(e.Name())
+		if err := f(e.Name(), what); err != nil {
+			return err
 		}
 	}
 	return nil

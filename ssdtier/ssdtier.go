@@ -109,6 +109,9 @@ func OpenWith(dir string, opts Options) (_ *Device, err error) {
 	if err := d.chooseEngine(); err != nil {
 		return nil, err
 	}
+	if err := d.checkOwner(); err != nil { // before the lock leaves a file there
+		return nil, err
+	}
 	if d.lock, err = lockDir(dir); err != nil {
 		return nil, err
 	}

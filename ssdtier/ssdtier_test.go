@@ -184,6 +184,9 @@ func TestFormat(t *testing.T) {
 			if !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), dir) {
 				t.Errorf("%v, want ErrFormat and the name of the file", err)
 			}
+			if _, err := os.Stat(filepath.Join(dir, lockName)); strings.HasPrefix(name, "a foreign") && err == nil {
+				t.Error("it has left a lock in a directory that is not its own")
+			}
 		})
 	}
 }
