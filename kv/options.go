@@ -67,7 +67,9 @@ type Options struct {
 	QueueDepth int
 
 	// Recover is the name of the checkpoint that Open brings the store back to, or
-	// LastCommit, for good: commits and checkpoints that are newer are dropped.
+	// LastCommit, for good: commits and checkpoints that are newer are dropped, before
+	// the log of the one that is named is read. Of a damaged store, have [Inspect] look
+	// first whether that is whole, or keep a copy.
 	// Default: the newest of all.
 	Recover string
 
