@@ -20,7 +20,7 @@ func fileSystemSize(dir string) int64 {
 	if err := unix.Statfs(dir, &stat); err != nil {
 		return 0
 	}
-	return int64(stat.Blocks) * int64(stat.Bsize)
+	return int64(stat.Blocks) * int64(stat.Bsize) //nolint:unconvert // it has 32 bits on some machines
 }
 
 // syncData makes durable what a file holds, and of its attributes what reading that
