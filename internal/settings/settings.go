@@ -155,11 +155,12 @@ func valuesOf(n *yaml.Node, f *pflag.Flag) ([]string, error) {
 	case n.Kind == yaml.ScalarNode && n.Tag == "!!null":
 		return nil, nil
 	case n.Kind == yaml.ScalarNode && f.Value.Type() == "bool":
-		var truth bool // yes and on are as good as true
-		if n.Decode(&truth) != nil {
-			return []string{n.Value}, nil // which the flag refuses
+		value := n.Value // which the flag refuses if it is no truth
+		var truth bool
+		if n.Decode(&truth) == nil { // yes and on are as good as true
+			value = strconv.FormatBool(truth)
 		}
-		return []string{strconv.FormatBool(truth)}, nil
+		return []string{value}, nil
 	case n.Kind == yaml.ScalarNode:
 		return []string{n.Value}, nil
 	case n.Kind != yaml.SequenceNode || !list:
