@@ -49,6 +49,7 @@ type Ring struct {
 
 	wake  *os.File // an eventfd
 	armed bool     // a request waits for wake
+	waits uint     // in the kernel, so far
 
 	watched <-chan struct{} // the end of the context that wakes the ring, or nil
 	unwatch func() bool
