@@ -32,7 +32,7 @@ import (
 // kernel's threads no time but its own, which is seen in the 99th percentile.
 const (
 	spinForOne  = 20 * time.Microsecond
-	spinForMany = 8 * time.Microsecond
+	spinForMany = 12 * time.Microsecond
 	heldWait    = 1
 )
 
