@@ -47,7 +47,8 @@ type Device interface {
 	// write. A device that survives a restart forgets what it may hold at or
 	// above tail; one that does not starts empty there, so that Begin is tail
 	// (of a [Refiller], lower). A tier that has failed is started again, with
-	// queues open that have no write under way.
+	// queues open that have no write under way; and before anything was written Start
+	// may be called again, with a lower tail, see [Prepare].
 	Start(tail int64) error
 	// NewQueue returns a queue that holds up to depth operations under way.
 	NewQueue(depth int) (Queue, error)

@@ -140,14 +140,16 @@ func (f *Faulty) gate(what string) error {
 }
 
 // Start implements Device.
-func (f *Faulty) Start(tail int64) error {
+func (f *Faulty) Start(tail int64) error { return f.start(tail, Device.Start) }
+
+func (f *Faulty) start(tail int64, start func(Device, int64) error) error {
 	if err := f.gate("start"); err != nil {
 		return err
 	}
 	if f.cache != nil {
 		f.cache.drop()
 	}
-	return f.inner.Start(tail)
+	return start(f.inner, tail)
 }
 
 // NewQueue implements Device.

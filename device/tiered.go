@@ -117,8 +117,10 @@ type Tiered struct {
 	writing []int64    // addresses of the writes under way
 	dirty   bool       // the floors have changed since Sync stored them
 	behind  bool       // Sync stored that writes were on their way beyond the commit point
-	queues  map[*tieredQueue]struct{}
-	closed  bool
+	// preparing says that Prepare was called, and Start not yet.
+	preparing bool
+	queues    map[*tieredQueue]struct{}
+	closed    bool
 }
 
 // NewTiered stacks tiers, the fastest first and the one that holds everything
@@ -193,6 +195,7 @@ func (t *Tiered) Start(tail int64) error {
 		return err
 	}
 	floors := t.loadFloors()
+	t.prepared()
 	t.mu.Lock()
 	t.tail = tail
 	t.mu.Unlock()
@@ -203,11 +206,10 @@ func (t *Tiered) Start(tail int64) error {
 			tr.floor.Store(tr.alignUp(min(floors[i], tail)))
 		}
 		if err != nil {
-			err = fmt.Errorf("start at %d: %w", tail, err)
 			if i == last {
-				return fmt.Errorf("device: tier %s: %w", tr.name, err)
+				return t.lastFailed("start", tail, err)
 			}
-			t.fail(tr, err)
+			t.fail(tr, fmt.Errorf("start at %d: %w", tail, err))
 		}
 	}
 	if from := floors[last] - 1; from >= 0 && from < tail {
@@ -216,6 +218,11 @@ func (t *Tiered) Start(tail int64) error {
 		}
 	}
 	return t.startRefills()
+}
+
+// lastFailed says what the last tier could not do at an address.
+func (t *Tiered) lastFailed(what string, addr int64, err error) error {
+	return fmt.Errorf("device: tier %s: %s at %d: %w", t.last().name, what, addr, err)
 }
 
 // NewQueue implements Device. A tier that gives no queue leaves the set.
@@ -227,7 +234,13 @@ func (t *Tiered) NewQueue(depth int) (Queue, error) {
 		return nil, err
 	}
 	q := newTieredQueue(t, depth)
+	t.mu.Lock()
+	preparing := t.preparing
+	t.mu.Unlock()
 	for i, tr := range t.tiers {
+		if preparing && tr != t.last() {
+			continue
+		}
 		if err := q.open(i); err != nil && tr == t.last() {
 			return nil, errors.Join(fmt.Errorf("device: tier %s: %w", tr.name, err), q.closeTiers(nil))
 		}

@@ -63,6 +63,10 @@ func (d *dying) Start(tail int64) error {
 	return d.try(func() error { return d.Device.Start(tail) })
 }
 
+func (d *dying) Prepare(tail int64) error {
+	return d.try(func() error { return device.Prepare(d.Device, tail) })
+}
+
 func (d *dying) Truncate(begin int64) error {
 	return d.try(func() error { return d.Device.Truncate(begin) })
 }

@@ -173,8 +173,7 @@ func (in *inspector) states() {
 	in.Commit = m.info(&commit)
 	in.Checkpoints = m.infos()
 	in.state, in.Opens = &m.Commit, LastCommit
-	if n := len(m.Checkpoints); n > 0 && m.Checkpoints[n-1].Sequence > m.Commit.Sequence {
-		in.from = &m.Checkpoints[n-1]
+	if in.from = m.newest(); in.from != nil {
 		in.state, in.Opens = &in.from.state, in.from.Name
 	}
 	in.Sessions = len(in.state.Sessions)

@@ -194,7 +194,7 @@ func TestDamage(t *testing.T) {
 }
 
 // object is what an object holds.
-func object(t testing.TB, disk *device.Memory, name string) []byte {
+func object(t testing.TB, disk device.Device, name string) []byte {
 	t.Helper()
 	o, err := disk.OpenObject(name)
 	if err != nil {
@@ -208,7 +208,7 @@ func object(t testing.TB, disk *device.Memory, name string) []byte {
 	return data
 }
 
-func putObject(t testing.TB, disk *device.Memory, name string, data []byte) {
+func putObject(t testing.TB, disk device.Device, name string, data []byte) {
 	t.Helper()
 	w, err := disk.CreateObject(name)
 	if err != nil {

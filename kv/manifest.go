@@ -232,6 +232,14 @@ func (m *manifest) named(name string) *checkpoint {
 	return &m.Checkpoints[i]
 }
 
+// newest returns the checkpoint that Open recovers to by default; nil: the last commit.
+func (m *manifest) newest() *checkpoint {
+	if n := len(m.Checkpoints); n > 0 && m.Checkpoints[n-1].Sequence > m.Commit.Sequence {
+		return &m.Checkpoints[n-1]
+	}
+	return nil
+}
+
 // numbered returns the checkpoint of that number, or nil.
 func (m *manifest) numbered(sequence uint64) *checkpoint {
 	i := slices.IndexFunc(m.Checkpoints, func(c checkpoint) bool { return c.Sequence == sequence })
@@ -296,6 +304,19 @@ func (m *manifest) tailBefore(c *checkpoint) int64 {
 		}
 	}
 	return min(tail, c.Tail)
+}
+
+// deviceTail is where the device is started to recover c; nil: the last commit. What
+// older states have on the device stays, even where c has it in a snapshot: until all is
+// done, somebody may want one of them instead.
+func (m *manifest) deviceTail(c *checkpoint) int64 {
+	switch {
+	case c == nil:
+		return m.Commit.Tail
+	case c.Snapshot == "":
+		return c.Tail
+	}
+	return max(c.Flushed, m.tailBefore(c))
 }
 
 // keep drops all checkpoints but the newest n, and what these stand on.

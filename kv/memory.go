@@ -84,6 +84,15 @@ func openCache(capacity int64, layout hlog.Layout, o *Options) (*readcache.Cache
 	return cache, nil
 }
 
+// unload gives back what a store has that is not open yet.
+func (st *Store) unload() error {
+	var errs []error
+	for _, s := range st.idle {
+		errs = append(errs, s.Close())
+	}
+	return errors.Join(append(errs, st.log.Close(), st.freeMemory())...)
+}
+
 // freeMemory gives index and read cache back.
 func (st *Store) freeMemory() error {
 	st.stopGrowing()

@@ -69,6 +69,9 @@ func (f *fuse) do(operation func() error) error {
 func (f *fuse) Start(tail int64) error {
 	return f.do(func() error { return f.Device.Start(tail) })
 }
+func (f *fuse) Prepare(tail int64) error {
+	return f.do(func() error { return device.Prepare(f.Device, tail) })
+}
 func (f *fuse) Truncate(begin int64) error {
 	return f.do(func() error { return f.Device.Truncate(begin) })
 }

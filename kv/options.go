@@ -67,10 +67,10 @@ type Options struct {
 	QueueDepth int
 
 	// Recover is the name of the checkpoint that Open brings the store back to, or
-	// LastCommit, for good: commits and checkpoints that are newer are dropped, before
-	// the log of the one that is named is read. Of a damaged store, have [Inspect] look
-	// first whether that is whole, or keep a copy.
-	// Default: the newest of all.
+	// LastCommit, for good: commits and checkpoints that are newer are dropped, once all
+	// has been read that the one that is named needs, which is read twice therefore. If
+	// Open fails before, all states are there as they were; a crash leaves either those
+	// or the one that was named. Default: the newest of all.
 	Recover string
 
 	// Checkpoints says how many checkpoints are kept, and when they are made by

@@ -13,19 +13,23 @@ import (
 
 // recovery brings a store to a state that its manifest names, in this order:
 //
-//  1. choose the state, and read the snapshots that it needs: nothing has
-//     changed up to here
-//  2. drop what is newer from the manifest: it will be overwritten
-//  3. start the device, and put the snapshots' bytes back to where they belong
-//  4. load the copy of the index, if there is one and it is good
-//  5. open the log, and read it from where the copy was begun; otherwise whole
+//  1. choose the state, and read the snapshots that it needs
+//  2. if there are newer states, rehearse what follows, see [recovery.rehearse]:
+//     nothing that any state needs has changed up to here
+//  3. drop what is newer from the manifest: it will be overwritten
+//  4. start the device, and put the snapshots' bytes back to where they belong
+//  5. load the copy of the index, if there is one and it is good
+//  6. open the log, and read it from where the copy was begun; otherwise whole
+//  7. take a checkpoint that was restored for the last commit
 //
-// A crash at any point leaves a manifest from which the same can be done again.
+// A crash at any point leaves a manifest from which the same can be done again, and so
+// does a failure.
 type recovery struct {
 	st     *Store
 	state  state       // what the store is brought to
 	from   *checkpoint // where it comes from; nil: the last commit
 	made   bool        // the store is new
+	all    *manifest   // of the states that can be named instead
 	began  time.Time
 	report RecoveryReport
 }
@@ -64,14 +68,21 @@ func (st *Store) recover() (*recovery, error) {
 	if err := r.verify(m); err != nil {
 		return nil, err
 	}
+	before := *m
+	before.Checkpoints = slices.Clone(m.Checkpoints)
+	r.all = &before
 	r.dropNewer(m)
 	r.checkHash(m)
 	st.manifest = *m
 	st.sequence.Store(m.Sequence)
 	if len(r.report.Dropped) > 0 {
+		if err := r.rehearse(before.deviceTail(before.newest())); err != nil {
+			return nil, err
+		}
 		if err := st.record(func(*manifest) {}); err != nil {
 			return nil, fmt.Errorf("kv: %w", err)
 		}
+		r.all = m
 	}
 	if err := r.start(); err != nil {
 		return nil, err
@@ -80,7 +91,7 @@ func (st *Store) recover() (*recovery, error) {
 		st.ended, st.durable = maps.Clone(r.state.Sessions), r.state.Sessions
 	}
 	st.durableAt = r.state.Sequence
-	return r, r.loadIndex()
+	return r, nil
 }
 
 // checkOrphans refuses objects without a manifest: there was one before they were
@@ -100,14 +111,12 @@ func (st *Store) checkOrphans() error {
 // choose decides what to recover to.
 func (r *recovery) choose(m *manifest) error {
 	name := r.st.opts.Recover
-	switch n := len(m.Checkpoints); {
-	case name != "":
+	r.from = m.newest()
+	if name != "" {
 		r.from = m.named(name)
 		if r.from == nil && (name != LastCommit || m.Commit.Sequence == 0) {
 			return fmt.Errorf("%w: %q; %s", ErrNoCheckpoint, name, others(m, 0, ""))
 		}
-	case n > 0 && m.Checkpoints[n-1].Sequence > m.Commit.Sequence:
-		r.from = &m.Checkpoints[n-1]
 	}
 	r.state = m.Commit
 	r.report.From, r.report.Kind = LastCommit, FoldOver
@@ -206,12 +215,7 @@ func (r *recovery) checkHash(m *manifest) {
 func (r *recovery) start() error {
 	st := r.st
 	snapshots := r.snapshots(&st.manifest)
-	tail := r.state.Tail
-	if len(snapshots) > 0 {
-		// What older states have there stays: until all is done, somebody may want one
-		// of them instead.
-		tail = max(r.from.Flushed, st.manifest.tailBefore(r.from))
-	}
+	tail := st.manifest.deviceTail(r.from)
 	if err := st.dev.Start(tail); err != nil {
 		if errors.Is(err, ErrCorrupt) {
 			err = r.advise(err)
@@ -225,11 +229,46 @@ func (r *recovery) start() error {
 		r.report.Snapshots = append(r.report.Snapshots, s.object)
 	}
 	var err error
-	if r.report.Restored, err = restoreSnapshots(st.dev, snapshots, tail); err == nil {
-		err = st.record(func(m *manifest) { m.commit(&r.state) })
+	if r.report.Restored, err = restoreSnapshots(st.dev, snapshots, tail); err != nil {
+		return fmt.Errorf("kv: checkpoint %q: %w", r.from.Name, err)
+	}
+	return nil
+}
+
+// load makes what the store has in memory. After an error there is nothing of it.
+func (r *recovery) load() error {
+	st := r.st
+	if err := r.loadIndex(); err != nil {
+		return err
+	}
+	opts := &st.opts
+	layout := hlog.VariableLayout()
+	if opts.KeySize > 0 {
+		layout = hlog.FixedLayout(opts.KeySize, opts.ValueSize)
+	}
+	forLog, forCache := opts.shares(opts.Memory)
+	most, _ := opts.shares(opts.MaxMemory)
+	var err error
+	st.log, err = hlog.Open(hlog.Config{
+		Device: st.dev, Epoch: st.epoch, Layout: layout,
+		Logger: opts.Logger, Listener: st.ofLog(),
+		Memory: forLog, MaxMemory: most, PageSize: opts.PageSize, MutableFraction: opts.MutableFraction,
+		Begin: r.state.Begin, Tail: r.state.Tail,
+	})
+	if errors.Is(err, ErrCorrupt) {
+		err = r.advise(err)
 	}
 	if err != nil {
-		return fmt.Errorf("kv: checkpoint %q: %w", r.from.Name, err)
+		return errors.Join(fmt.Errorf("kv: %w", err), st.index.Load().free())
+	}
+	if st.cache, err = openCache(forCache, layout, opts); err != nil {
+		return errors.Join(fmt.Errorf("kv: %w", err), st.log.Close(), st.index.Load().free())
+	}
+	if err = r.replay(); err == nil {
+		err = st.beginCensus(&r.state)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("kv: opening the store: %w", err), st.unload())
 	}
 	return nil
 }
@@ -311,14 +350,18 @@ func (r *recovery) advise(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%w (recovering %s; %s)", err, r.report.From, others(&r.st.manifest, r.state.Sequence, ""))
+	return fmt.Errorf("%w (recovering %s; %s)", err, r.report.From, others(r.all, r.state.Sequence, ""))
 }
 
-// finish is for a store that is whole: it tidies up, and keeps the report.
+// finish is for a store that is whole: it takes what was restored for the last commit,
+// tidies up, and keeps the report.
 func (r *recovery) finish() error {
 	st := r.st
 	err := st.record(func(m *manifest) {
 		m.PageSize = st.log.PageSize()
+		if len(r.report.Snapshots) > 0 {
+			m.commit(&r.state)
+		}
 	})
 	if err != nil {
 		return err

@@ -122,7 +122,7 @@ func restoreSnapshots(dev device.Device, chain []snapshot, tail int64) (restored
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, w.queue.Close()) }()
-	from := max(top.from, tail&^(w.alignment-1))
+	from := restoredFrom(dev, chain, tail)
 	var shared []byte // the block that tail lies in
 	if from < tail {
 		shared = make([]byte, min(from+w.alignment, top.to)-from)
@@ -156,6 +156,11 @@ func restoreSnapshots(dev device.Device, chain []snapshot, tail int64) (restored
 		return restored, fmt.Errorf("restoring the log from object %q: %w", top.object, err)
 	}
 	return restored, nil
+}
+
+// restoredFrom is where the bytes begin that restoreSnapshots writes.
+func restoredFrom(dev device.Device, chain []snapshot, tail int64) int64 {
+	return max(chain[len(chain)-1].from, tail&^int64(dev.Alignment()-1))
 }
 
 // logWriter writes bytes to the log on a device, in whole blocks of it.

@@ -83,6 +83,30 @@ func Open(opts Options) (*Store, error) {
 	if err := opts.ensureDefaults(); err != nil {
 		return nil, err
 	}
+	st := newStore(opts)
+	r, err := st.recover()
+	if err != nil {
+		return nil, err
+	}
+	if err := r.load(); err != nil {
+		return nil, err
+	}
+	err = r.finish()
+	if p := &opts.Checkpoints; err == nil && st.volatile && (p.Every > 0 || p.EveryBytes > 0) {
+		err = fmt.Errorf("Options.Checkpoints: the device keeps nothing: %w", errors.ErrUnsupported)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("kv: opening the store: %w", err), st.unload())
+	}
+	st.growing.Store(false)
+	st.opts.Events.Recovered(RecoveryInfo{r.report})
+	st.startAutomatic()
+	st.autoCompactor.start(st)
+	return st, nil
+}
+
+// newStore returns a store with nothing in it, for options that are whole.
+func newStore(opts Options) *Store {
 	st := &Store{
 		opts:     opts,
 		dev:      opts.Device,
@@ -104,48 +128,7 @@ func Open(opts Options) (*Store, error) {
 		st.census = &census{ends: make(map[int64]int64)}
 	}
 	st.growing.Store(true) // until it is open
-	r, err := st.recover()
-	if err != nil {
-		return nil, err
-	}
-	layout := hlog.VariableLayout()
-	if opts.KeySize > 0 {
-		layout = hlog.FixedLayout(opts.KeySize, opts.ValueSize)
-	}
-	forLog, forCache := opts.shares(opts.Memory)
-	most, _ := opts.shares(opts.MaxMemory)
-	st.log, err = hlog.Open(hlog.Config{
-		Device: opts.Device, Epoch: st.epoch, Layout: layout,
-		Logger: opts.Logger, Listener: st.ofLog(),
-		Memory: forLog, MaxMemory: most, PageSize: st.opts.PageSize, MutableFraction: opts.MutableFraction,
-		Begin: r.state.Begin, Tail: r.state.Tail,
-	})
-	if errors.Is(err, ErrCorrupt) {
-		err = r.advise(err)
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("kv: %w", err), st.index.Load().free())
-	}
-	if st.cache, err = openCache(forCache, layout, &opts); err != nil {
-		return nil, errors.Join(fmt.Errorf("kv: %w", err), st.log.Close(), st.index.Load().free())
-	}
-	if err = r.replay(); err == nil {
-		err = r.finish()
-	}
-	if err == nil {
-		err = st.beginCensus(&r.state)
-	}
-	if p := &opts.Checkpoints; err == nil && st.volatile && (p.Every > 0 || p.EveryBytes > 0) {
-		err = fmt.Errorf("Options.Checkpoints: the device keeps nothing: %w", errors.ErrUnsupported)
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("kv: opening the store: %w", err), st.log.Close(), st.freeMemory())
-	}
-	st.growing.Store(false)
-	st.opts.Events.Recovered(RecoveryInfo{r.report})
-	st.startAutomatic()
-	st.autoCompactor.start(st)
-	return st, nil
+	return st
 }
 
 // Commit makes everything written before it durable, as far as the device's

@@ -135,6 +135,9 @@ func (d *Device) Start(tail int64) error {
 	return nil
 }
 
+// Prepare implements device.Preparer: nothing is uploaded yet, and the bucket is only read.
+func (d *Device) Prepare(tail int64) error { return device.Prepare(d.local, tail) }
+
 // adopt makes a catalog the one of the log as it was started: what lies beyond is of
 // another past. The last block may have been written again. The caller holds mu.
 func (d *Device) adopt(c *catalog) {

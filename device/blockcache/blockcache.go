@@ -132,12 +132,17 @@ func (c *Cache) key(number int64) uint64 {
 }
 
 // Start implements device.Device. What was cached before is forgotten.
-func (c *Cache) Start(tail int64) error {
+func (c *Cache) Start(tail int64) error { return c.start(tail, device.Device.Start) }
+
+// Prepare implements device.Preparer.
+func (c *Cache) Prepare(tail int64) error { return c.start(tail, device.Prepare) }
+
+func (c *Cache) start(tail int64, start func(device.Device, int64) error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.final.Store(0)
 	c.round.Add(1)
-	if err := c.Device.Start(tail); err != nil {
+	if err := start(c.Device, tail); err != nil {
 		return err
 	}
 	c.writing = c.writing[:0]
