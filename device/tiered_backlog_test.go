@@ -195,6 +195,68 @@ func TestCatchUp(t *testing.T) {
 	}
 }
 
+// Who only looks at the log has it whole as well, before it is cut off.
+func TestCatchUpPrepared(t *testing.T) {
+	first, last := device.NewMemory(), device.NewMemory()
+	faulty := device.NewFaulty(last, device.FaultyOptions{})
+	d := started(t, device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: quiet}, first, faulty))
+	q, err := d.NewQueue(8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{t, q}
+	if err := b.writeAll("aaaa", 0); err != nil {
+		t.Fatal(err)
+	}
+	faulty.Set(device.FaultyOptions{Stuck: 1, LostWrite: 1})
+	if c := b.write("bbbb", 4); c.Event != device.Committed {
+		t.Fatalf("%+v", c)
+	}
+	faulty.Set(device.FaultyOptions{})
+	if err := d.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	// Everything ends: nobody closes anything.
+	for _, end := range []int64{8, 6} { // the second time the last tier has all
+		d := device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: quiet, RefillRate: -1}, first.Reopen(), last.Reopen())
+		look := func(end int64, tier uint8) {
+			q, err := d.NewQueue(1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			(&bench{t, q}).wantRead("aaaabbbb"[:end], 0, tier)
+			if err := q.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := d.Prepare(end); err != nil {
+			t.Fatal(err)
+		}
+		look(end, 1)
+		if err := d.Start(end - 1); err != nil {
+			t.Fatal(err)
+		}
+		look(end-1, 0)
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A tier that cannot be prepared, or started, is no tier of a log that was looked at.
+func TestPreparedWithoutATier(t *testing.T) {
+	last := device.NewMemory()
+	if err := newBench(t, started(t, last)).writeAll("aaaabbbb", 0); err != nil {
+		t.Fatal(err)
+	}
+	down := device.NewFaulty(device.NewMemory(), device.FaultyOptions{Down: true})
+	d := device.NewTieredWith(device.TieredOptions{Logger: quiet}, down, last)
+	if err := d.Prepare(8); err != nil {
+		t.Fatal(err)
+	}
+	newBench(t, startedAt(t, d, 4)).wantRead("aaaa", 0, 1)
+}
+
 // Where no other tier has it any more, Start says so and goes on with what there is.
 func TestCatchUpInVain(t *testing.T) {
 	last := device.NewMemory()

@@ -61,7 +61,8 @@ func Run(t *testing.T, open func(t *testing.T) device.Device, opts ...Option) {
 	t.Run("ManyObjects", s.manyObjects)
 	t.Run("Closed", s.closed)
 	if s.reopen != nil {
-		t.Run("Reopen", s.restart)
+		t.Run("Reopen", func(t *testing.T) { s.restart(t, false) })
+		t.Run("ReopenPrepared", func(t *testing.T) { s.restart(t, true) })
 		t.Run("ReopenObjects", s.restartObjects)
 	}
 }
@@ -390,7 +391,9 @@ func (s *suite) closed(t *testing.T) {
 	}
 }
 
-func (s *suite) restart(t *testing.T) {
+// restart starts a device again at a tail below what it holds, prepared if somebody has
+// looked at that before.
+func (s *suite) restart(t *testing.T, prepared bool) {
 	d := s.start(t)
 	model := content(6, s.size)
 	s.fill(t, d, model)
@@ -402,6 +405,16 @@ func (s *suite) restart(t *testing.T) {
 	defer closeDevice(t, d)
 	if got, err := d.ReadMeta("name"); err != nil || string(got) != "kept" {
 		t.Errorf("metadata after the restart: %q, %v", got, err)
+	}
+	if prepared {
+		newest := s.size/8*7 + 13
+		if err := device.Prepare(d, int64(newest)); err != nil {
+			t.Fatal(err)
+		}
+		p := NewPump(t, d, 16)
+		p.Read(make([]byte, newest-begin), int64(begin), model[begin:newest])
+		p.Drain()
+		p.Close()
 	}
 	if err := d.Start(int64(tail)); err != nil {
 		t.Fatal(err)
