@@ -32,7 +32,7 @@ import (
 // kernel's threads no time but its own, which is seen in the 99th percentile.
 const (
 	spinForOne  = 20 * time.Microsecond
-	spinForMany = 12 * time.Microsecond
+	spinForMany = 10 * time.Microsecond
 	heldWait    = 1
 )
 
@@ -122,10 +122,9 @@ func (l *loop) wait() (ready []int32, told bool) {
 	if len(l.conns) == 1 {
 		spinFor = spinForOne
 	}
-	began := time.Now()
-	for {
+	spins := held
+	for began := (time.Time{}); ; { // where something is there already, nobody looks at the clock
 		var err error
-		spins := held && time.Since(began) < spinFor
 		switch {
 		case spins:
 			ready, told, err = l.poller.waitHeld(0)
@@ -141,7 +140,14 @@ func (l *loop) wait() (ready []int32, told bool) {
 		case told || len(ready) > 0 || err == nil && !held:
 			return ready, told
 		}
-		held = spins
+		switch {
+		case !spins:
+			held = false
+		case began.IsZero():
+			began = time.Now()
+		default:
+			spins = time.Since(began) < spinFor
+		}
 	}
 }
 
