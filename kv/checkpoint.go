@@ -35,7 +35,7 @@ func (st *Store) Checkpoint(ctx context.Context, opts CheckpointOptions) (Checkp
 	st.opts.Events.CheckpointBegin(CheckpointBeginInfo{opts.Kind, opts.Name})
 	info, err := st.checkpoint(ctx, opts)
 	if err != nil {
-		err = fmt.Errorf("kv: %v checkpoint: %w", opts.Kind, err)
+		err = fmt.Errorf("kv: %v checkpoint: %w", opts.Kind, stoppedBy(ctx, err))
 		info = CheckpointInfo{Kind: opts.Kind, Name: opts.Name}
 	}
 	end := CheckpointEndInfo{info, time.Since(start), err}

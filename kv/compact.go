@@ -126,6 +126,7 @@ func (st *Store) Compact(ctx context.Context, opts CompactOptions) (CompactionIn
 		c.s = s
 		return c.run(ctx)
 	})
+	err = stoppedBy(ctx, err)
 	c.info.Duration = time.Since(start)
 	c.count()
 	st.opts.Events.CompactionEnd(CompactionEndInfo{c.info, err})

@@ -184,7 +184,7 @@ func failure(err error) string {
 }
 
 // LogEvents tells a logger of every event, by its line: Flushed and Evicted at
-// level debug, what failed, unless it was canceled, at level error, the rest at level
+// level debug, what failed, unless its caller ended it, at level error, the rest at level
 // info. It leaves out
 // TierChanged and BackgroundError, of which loggers are told anyway.
 func LogEvents(logger *slog.Logger) EventListener {
@@ -213,10 +213,24 @@ func logAt[I fmt.Stringer](logger *slog.Logger, level slog.Level) func(I) {
 
 func logEnd(logger *slog.Logger, info fmt.Stringer, err error) {
 	level := slog.LevelInfo
-	if err != nil && !errors.Is(err, context.Canceled) { // else somebody wanted it to end
+	if err != nil && !errors.Is(err, context.Canceled) && !errors.As(err, new(stopped)) { // else somebody wanted it to end
 		level = slog.LevelError
 	}
 	logger.Log(context.Background(), level, info.String())
+}
+
+// stopped is an error of what ended because its caller's context did. A device's own
+// timeouts, which may be context.DeadlineExceeded as well, are none.
+type stopped struct{ error }
+
+func (s stopped) Unwrap() error { return s.error }
+
+// stoppedBy marks an error that there is because ctx ended.
+func stoppedBy(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return stopped{err}
+	}
+	return err
 }
 
 // Tee tells several listeners, one after the other.

@@ -106,6 +106,49 @@ func TestCanceledIsNoError(t *testing.T) {
 	}
 }
 
+// TestDeadlineIsNoError: the same holds for a deadline of the caller's, but not for one
+// of the device's.
+func TestDeadlineIsNoError(t *testing.T) {
+	var b bytes.Buffer
+	opts := small(device.NewMemory(), 8, 8)
+	opts.Events = LogEvents(slog.New(slog.NewTextHandler(&b, nil)))
+	st := open(t, opts)
+	defer closeAll(t, st)
+	for n := range uint64(1000) {
+		if err := st.Upsert(key8(n), key8(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := st.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	past, cancel := context.WithDeadline(t.Context(), time.Unix(1, 0))
+	defer cancel()
+	for name, do := range map[string]func() error{
+		"compaction": func() error {
+			_, err := st.Compact(past, CompactOptions{})
+			return err
+		},
+		"checkpoint": func() error {
+			_, err := st.Checkpoint(past, CheckpointOptions{})
+			return err
+		},
+	} {
+		b.Reset()
+		if err := do(); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if strings.Contains(b.String(), "level=ERROR") || !strings.Contains(b.String(), context.DeadlineExceeded.Error()) {
+			t.Errorf("%s: %s", name, b.String())
+		}
+	}
+	b.Reset()
+	opts.Events.CheckpointEnd(CheckpointEndInfo{Err: fmt.Errorf("reading: %w", context.DeadlineExceeded)})
+	if !strings.Contains(b.String(), "level=ERROR") {
+		t.Error(b.String())
+	}
+}
+
 // TestEvents does what there is an event for.
 func TestEvents(t *testing.T) {
 	var l eventLog

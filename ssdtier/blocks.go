@@ -37,6 +37,10 @@ func (d *Device) noSegment(number int64) error {
 	if d.summed[number] && d.segments.get(number) == nil {
 		return fmt.Errorf("%s is missing, its checksums are there: put it back: %w", path, device.ErrCorrupt)
 	}
+	all := d.segments.all()
+	if n := len(all); n > 0 && number < all[n-1].number && number >= d.begin.Load()/d.opts.SegmentSize {
+		return fmt.Errorf("no segment %s, nor its checksums, though later segments are there: put them back: %w", path, device.ErrNotHeld)
+	}
 	return fmt.Errorf("no segment %s: %w", path, device.ErrNotHeld)
 }
 

@@ -244,6 +244,26 @@ func testLostFilePutBack(t *testing.T) {
 	}
 }
 
+// TestLostSegmentSaysWhatToDo: one that is gone with its checksums is told from an address
+// that was never written.
+func TestLostSegmentSaysWhatToDo(t *testing.T) {
+	d, content := sickDirectory(t)
+	if err := errors.Join(os.Remove(d.path(segmentName(1))), os.Remove(d.path(sumName(1)))); err != nil {
+		t.Fatal(err)
+	}
+	d = mustOpen(t, d.Dir(), Options{})
+	if err := d.Start(int64(len(content))); err != nil {
+		t.Fatal(err)
+	}
+	for segment, lost := range map[int64]bool{1: true, 5: false} {
+		_, err := readAll(t, d, segment*minSegmentSize, segment*minSegmentSize+100)
+		if !errors.Is(err, device.ErrNotHeld) || !strings.Contains(err.Error(), d.path(segmentName(segment))) ||
+			strings.Contains(err.Error(), "put them back") != lost {
+			t.Errorf("segment %d: %v", segment, err)
+		}
+	}
+}
+
 // TestReadUnverifiedAgain is the way out for who has lost the checksums.
 func TestReadUnverifiedAgain(t *testing.T) { overEngines(t, testReadUnverifiedAgain) }
 
