@@ -121,8 +121,8 @@ func layeredOptions() Options {
 	return opts
 }
 
-// fill makes a store with layers. The first and the second have no copy of the index,
-// unless it is of the second, and the second is a checkpoint of that kind.
+// fill makes a store with layers. The second is a checkpoint of that kind, without a copy
+// of the index if logOnly; the first has none.
 func (h *shelf) fill(kind CheckpointKind, logOnly bool) {
 	h.t.Helper()
 	opts := layeredOptions()
