@@ -16,8 +16,9 @@ type Options struct {
 	Device device.Device
 
 	// Memory bounds the bytes of log kept in memory, of the read cache, and of
-	// caches in the device ([device.CacheMemory]). The index comes beside it: 13 to 26 bytes for each of Records. At least four
-	// pages for the log. Default 256 MiB. See also [Store.SetMemory].
+	// caches in the device ([device.CacheMemory]). The index comes beside it: 13 to 26
+	// bytes for each of Records. At least four pages for the log. Default 256 MiB. See
+	// also [Store.SetMemory].
 	Memory int64
 
 	// MaxMemory bounds what SetMemory may raise Memory to: only address space is
