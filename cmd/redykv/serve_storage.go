@@ -71,7 +71,7 @@ func (f *storageFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.verify, "verify", f.verify, fmt.Sprintf("which reads of the SSD are compared with checksums: %v; blocks: those that have a whole block of 4 KiB in them, other records are read as they are, with no more than the sectors around them", ssdtier.Verifies))
 	flags.IntVar(&f.recycle, "recycle", f.recycle, "segments of 1 GiB at most that are kept when they hold nothing any more, until something needs their space: to write over one is faster than to make one; 0: none")
 	flags.Var(&f.memory, "memory", "log kept in local memory; the index comes beside it")
-	flags.Int64Var(&f.records, "records", 10_000_000, "keys to expect: the index begins with room for them, and grows")
+	flags.Int64Var(&f.records, "records", 1_000_000, "keys to expect: the index begins with room for them, and grows")
 	flags.Float64Var(&f.readCache, "read-cache", 0, "share of --memory, 0 to less than 1, for records that reads fetch again and again")
 	flags.StringVar(&f.redy, "redy", redyNone, "remote memory above the SSD: none, embedded, or a manager's address")
 	flags.Var(&f.cache, "cache", "size of the remote memory")
