@@ -82,8 +82,8 @@ type Device interface {
 // allocated per operation.
 type Queue interface {
 	// Read fills dst from addr. ErrQueueFull: poll first; ErrClosed: never
-	// again. What else is wrong, the completion tells. A completion with a nil
-	// Err has filled dst whole.
+	// again. What else is wrong, the completion tells; of what is not held, Read may
+	// do so at once. A completion with a nil Err has filled dst whole.
 	Read(dst []byte, addr int64, tag uint64) error
 	// Write stores src at addr.
 	Write(src []byte, addr int64, tag uint64) error
