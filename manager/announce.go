@@ -3,12 +3,12 @@ package manager
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/pause"
 )
 
 // How long a node waits between attempts to reach a manager that does not
@@ -35,7 +35,7 @@ func (n *Node) Announce(ctx context.Context, mgr Client, registered func()) erro
 		}
 		if err != nil {
 			n.opts.Logger.Warn("not registered with the manager", "vm", n.vm.ID, "err", err)
-			pause(ctx, retry/2+rand.N(retry/2))
+			pause.For(ctx, pause.Spread(retry))
 			retry = min(2*retry, lastRetry)
 			continue
 		}
@@ -68,7 +68,7 @@ func (n *Node) register(ctx context.Context, mgr Client) (time.Duration, error) 
 // beat sends heartbeats until ctx ends or the manager does not know the node. A
 // manager that does not answer is tried again at the next beat.
 func (n *Node) beat(ctx context.Context, mgr Client, interval time.Duration) {
-	for pause(ctx, interval) {
+	for pause.For(ctx, interval) {
 		call, cancel := context.WithTimeout(ctx, callTimeout)
 		vm := n.VM()
 		_, err := mgr.Heartbeat(call, connect.NewRequest(&managerv1.HeartbeatRequest{VmId: vm.ID, FreeMemory: vm.Free}))
@@ -76,17 +76,5 @@ func (n *Node) beat(ctx context.Context, mgr Client, interval time.Duration) {
 		if connect.CodeOf(err) == connect.CodeNotFound {
 			return
 		}
-	}
-}
-
-// pause waits for d and returns false where ctx ends first.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
+	"github.com/redykv/redykv/internal/pause"
 )
 
 // release gives back shares that no cache has any more, from all VMs at once, so
@@ -41,7 +42,7 @@ func (m *Manager) release(cache string, shares []*share, whole bool) {
 // releaseLater tries again and again at a server that is slow: until then what it has
 // lent stays reserved. If the manager ends first, the next one finds it by its audit.
 func (m *Manager) releaseLater(cache string, p parting, whole bool) {
-	for pause(m.ctx, m.opts.Heartbeat) {
+	for pause.For(m.ctx, m.opts.Heartbeat) {
 		if m.releaseVM(m.ctx, cache, p, whole) {
 			_ = m.catalog.free(p.shares) // the manager ends if the store does
 			return

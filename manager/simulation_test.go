@@ -16,6 +16,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/pause"
 	"github.com/redykv/redykv/manager/menu"
 	"github.com/redykv/redykv/manager/plan"
 )
@@ -299,7 +300,7 @@ func (c *simClient) allocate(ctx context.Context) bool {
 		if code := connect.CodeOf(err); code != connect.CodeUnavailable && code != connect.CodeCanceled {
 			c.t.Errorf("allocate %d regions: %v", c.regions, err)
 		}
-		pause(ctx, time.Second+upTo(c.rng, 5*time.Second))
+		pause.For(ctx, time.Second+upTo(c.rng, 5*time.Second))
 		return false
 	}
 	c.id, c.shares = r.Msg.GetCacheId(), r.Msg.GetShares()
@@ -313,7 +314,7 @@ func (c *simClient) keep(ctx context.Context) bool {
 	told := make(map[uint64]bool)
 	renewed := time.Now()
 	for {
-		if !pause(ctx, time.Second+upTo(c.rng, time.Second)) {
+		if !pause.For(ctx, time.Second+upTo(c.rng, time.Second)) {
 			_, err := c.api.Load().Deallocate(context.Background(), connect.NewRequest(&managerv1.DeallocateRequest{CacheId: c.id}))
 			if err != nil {
 				c.t.Errorf("deallocate: %v", err)
@@ -372,7 +373,7 @@ func (c *simClient) leave(ctx context.Context, vms []string, copied bool, deadli
 		if code := connect.CodeOf(err); code != connect.CodeUnavailable && code != connect.CodeCanceled {
 			c.t.Errorf("cache %s leaves %v: %v", c.id, vms, err)
 		}
-		pause(ctx, time.Second+upTo(c.rng, 2*time.Second))
+		pause.For(ctx, time.Second+upTo(c.rng, 2*time.Second))
 	}
 }
 
@@ -403,7 +404,7 @@ func (c *simClient) move(ctx context.Context, vms []string, copied, voluntary bo
 	took := time.Duration(0)
 	if copied {
 		took = time.Duration(regions) * time.Second * simRegion / simRate
-		pause(ctx, took)
+		pause.For(ctx, took)
 		// Only the manager's absence, or another move of the cache, is an excuse.
 		if !deadline.IsZero() && time.Now().After(deadline) {
 			c.lost.Add(1)
@@ -422,7 +423,7 @@ func (c *simClient) move(ctx context.Context, vms []string, copied, voluntary bo
 		if _, err = c.api.Load().Settle(ctx, connect.NewRequest(req)); connect.CodeOf(err) != connect.CodeUnavailable || ctx.Err() != nil {
 			break
 		}
-		pause(ctx, time.Second)
+		pause.For(ctx, time.Second)
 	}
 	if err != nil && ctx.Err() == nil {
 		c.t.Errorf("cache %s settles: %v", c.id, err)

@@ -9,6 +9,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/serverv1"
+	"github.com/redykv/redykv/internal/pause"
 )
 
 // This file bounds how long a server may leave its cache without an answer
@@ -59,7 +60,7 @@ func (g *grant) attended(caller context.Context, call func(ctx context.Context) 
 	ctx, cancel := context.WithCancelCause(caller)
 	var asking sync.WaitGroup
 	asking.Go(func() {
-		for sleep(ctx, g.timeout/2) {
+		for pause.For(ctx, g.timeout/2) {
 			if err := g.wellness(ctx); err != nil {
 				cancel(err)
 			}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/internal/awake"
+	"github.com/redykv/redykv/internal/pause"
 )
 
 // This file is how the cache's table changes. Two locks order that:
@@ -272,7 +273,7 @@ func (c *Cache) suspect(failed *conn, cause error) {
 // had failed cannot take effect any more.
 func (c *Cache) reconnect(s *Session, l *link, cause error, settled func()) {
 	defer settled()
-	for pause := firstPause; l.grant.lost.Load() == nil && c.owes(s, l); pause = min(2*pause, longPause) {
+	for wait := firstPause; l.grant.lost.Load() == nil && c.owes(s, l); wait = min(2*wait, longPause) {
 		ctx, cancel := awake.WithTimeout(c.ctx, reconnectTimeout, context.DeadlineExceeded)
 		err := c.mail(ctx, s, l)
 		cancel()
@@ -288,8 +289,8 @@ func (c *Cache) reconnect(s *Session, l *link, cause error, settled func()) {
 			return
 		}
 		settled()
-		c.log.Warn("not connected again", "vm", l.grant.vm, "after", cause, "again in", pause, "err", err)
-		if !sleep(c.ctx, pause) {
+		c.log.Warn("not connected again", "vm", l.grant.vm, "after", cause, "again in", wait, "err", err)
+		if !pause.For(c.ctx, wait) {
 			return
 		}
 	}

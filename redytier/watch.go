@@ -12,6 +12,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/pause"
 )
 
 // EventKind says what happened to a cache.
@@ -185,7 +186,7 @@ func (w *watcher) stop() {
 // where that failed before.
 func (w *watcher) renew(ctx context.Context) {
 	lease := w.cache.cfg.lease
-	for lease > 0 && sleep(ctx, lease/8+rand.N(lease/8+1)) {
+	for lease > 0 && pause.For(ctx, lease/8+rand.N(lease/8+1)) {
 		call, cancel := context.WithTimeout(ctx, max(lease/4, time.Second))
 		r, err := w.cache.mgr.Renew(call, connect.NewRequest(&managerv1.RenewRequest{CacheId: w.cache.id}))
 		switch {
@@ -204,7 +205,7 @@ func (w *watcher) renew(ctx context.Context) {
 // watch follows the manager's stream, and takes it up again where it breaks,
 // until ctx ends.
 func (w *watcher) watch(ctx context.Context) {
-	pause := firstPause
+	wait := firstPause
 	h := hearing{told: map[string]bool{}}
 	for ctx.Err() == nil {
 		heard, err := w.follow(ctx, &h)
@@ -213,28 +214,12 @@ func (w *watcher) watch(ctx context.Context) {
 			return
 		}
 		if heard {
-			pause = firstPause
+			wait = firstPause
 		}
-		if !sleep(ctx, spread(pause)) {
+		if !pause.For(ctx, pause.Spread(wait)) {
 			return
 		}
-		pause = min(2*pause, longPause)
-	}
-}
-
-// spread is a pause of one client at random, from half of it on, so that a manager that
-// comes back is not stormed by all at once (A34).
-func spread(pause time.Duration) time.Duration { return pause/2 + rand.N(pause/2) }
-
-// sleep returns false where ctx ends before the time is up.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
+		wait = min(2*wait, longPause)
 	}
 }
 

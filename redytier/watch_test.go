@@ -83,22 +83,3 @@ func TestEventsOnce(t *testing.T) {
 		t.Errorf("%d reclaimed and %d lost", reclaimed, lost)
 	}
 }
-
-// Clients that lost their manager at one moment do not come back at one moment.
-func TestClientsComeBackOneByOne(t *testing.T) {
-	for pause := firstPause; pause <= longPause; pause *= 2 {
-		var parts [4]int
-		for range 1000 {
-			d := spread(pause)
-			if d < pause/2 || d >= pause {
-				t.Fatalf("a pause of %v became %v", pause, d)
-			}
-			parts[(d-pause/2)*4/(pause/2)]++
-		}
-		for i, n := range parts {
-			if n < 100 { // of 250: that is ten deviations away
-				t.Errorf("%d of 1000 clients come back in part %d of a pause of %v", n, i, pause)
-			}
-		}
-	}
-}

@@ -5,11 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"time"
 
 	gcblob "gocloud.dev/blob"
 	"gocloud.dev/gcerrors"
+
+	"github.com/redykv/redykv/internal/pause"
 )
 
 // bucket is a gocloud.dev bucket whose requests are tried again.
@@ -33,21 +34,19 @@ const (
 // at its end.
 func (b *bucket) try(ctx context.Context, what string, do func(ctx context.Context) error) error {
 	deadline := time.Now().Add(b.patience)
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+	for most := firstPause; ; most = min(2*most, lastPause) {
 		err := do(ctx)
 		if err == nil {
 			return nil
 		}
 		err = fmt.Errorf("blob: %s: %w", what, err)
-		wait := pause/2 + rand.N(pause/2)
+		wait := pause.Spread(most)
 		if ctx.Err() != nil || !passing(err) || time.Now().Add(wait).After(deadline) {
 			return err
 		}
 		b.retried(what, err)
-		select {
-		case <-ctx.Done():
+		if !pause.For(ctx, wait) {
 			return errors.Join(err, ctx.Err())
-		case <-time.After(wait):
 		}
 	}
 }
