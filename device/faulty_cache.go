@@ -116,28 +116,9 @@ func (c *writeCache) write(extents []extent) error {
 		return err
 	}
 	for _, e := range extents {
-		if err = writeThrough(q, e); err != nil {
+		if err = Finish(context.Background(), q, q.Write(e.data, e.addr, 0)); err != nil {
 			break
 		}
 	}
 	return errors.Join(err, q.Close())
-}
-
-// writeThrough writes one extent and waits until the queue is through with it.
-func writeThrough(q Queue, e extent) error {
-	if err := q.Write(e.data, e.addr, 0); err != nil {
-		return err
-	}
-	if err := q.Submit(); err != nil {
-		return err
-	}
-	for {
-		if err := q.Wait(context.Background()); err != nil {
-			return err
-		}
-		var done [1]Completion
-		if q.Poll(done[:]) == 1 && done[0].Event != Committed {
-			return done[0].Err
-		}
-	}
 }

@@ -33,13 +33,13 @@ func (t *Tiered) catchUp(from, tail int64) (err error) {
 		n := int(min(refillPiece, tail-at))
 		piece := buf[:last.alignUp(int64(n))]
 		clear(piece[n:])
-		err := finish(context.Background(), source, source.Read(piece[:n], at, 0))
+		err := Finish(context.Background(), source, source.Read(piece[:n], at, 0))
 		if errors.Is(err, ErrNotHeld) {
 			lacking += int64(n)
 			continue
 		}
 		if err == nil {
-			err = finish(context.Background(), target, target.Write(piece, at, 0))
+			err = Finish(context.Background(), target, target.Write(piece, at, 0))
 		}
 		if err != nil {
 			return fmt.Errorf("device: tier %s: %d bytes at %d that were on their way to it: %w", last.name, n, at, err)

@@ -196,27 +196,12 @@ func (r *refill) copy(ctx context.Context, hole Hole) error {
 		return err
 	}
 	piece := r.buf[:hole.To-hole.From]
-	if err := finish(ctx, r.source, r.source.Read(piece, hole.From, 0)); err != nil {
+	if err := Finish(ctx, r.source, r.source.Read(piece, hole.From, 0)); err != nil {
 		return err
 	}
-	err := finish(ctx, r.queue, r.queue.Refill(piece, hole, 0))
+	err := Finish(ctx, r.queue, r.queue.Refill(piece, hole, 0))
 	r.under = ctx.Err() != nil && err != nil
 	return err
-}
-
-// finish carries out the operation that was just enqueued on a queue, alone. err is
-// what the queue said to it.
-func finish(ctx context.Context, q Queue, err error) error {
-	if err == nil {
-		err = q.Submit()
-	}
-	var done [1]Completion
-	for n := 0; err == nil && n == 0; {
-		if err = q.Wait(ctx); err == nil {
-			n = q.Poll(done[:])
-		}
-	}
-	return errors.Join(err, done[0].Err)
 }
 
 // open makes the queues that are not there yet.

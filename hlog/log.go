@@ -200,19 +200,7 @@ func (l *Log) load(queue device.Queue, begin, tail int64) error {
 
 // readSync reads through a queue with nothing else under way.
 func readSync(queue device.Queue, dst []byte, addr int64) error {
-	if err := queue.Read(dst, addr, 0); err != nil {
-		return fmt.Errorf("reading %d bytes at %d: %w", len(dst), addr, err)
-	}
-	if err := queue.Submit(); err != nil {
-		return fmt.Errorf("reading %d bytes at %d: %w", len(dst), addr, err)
-	}
-	var done [1]device.Completion
-	for queue.Poll(done[:]) == 0 {
-		if err := queue.Wait(context.Background()); err != nil {
-			return fmt.Errorf("reading %d bytes at %d: %w", len(dst), addr, err)
-		}
-	}
-	if err := done[0].Err; err != nil {
+	if err := device.Finish(context.Background(), queue, queue.Read(dst, addr, 0)); err != nil {
 		return fmt.Errorf("reading %d bytes at %d: %w", len(dst), addr, err)
 	}
 	return nil

@@ -137,15 +137,7 @@ func (r queueReader) ReadAt(p []byte, addr int64) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	err := r.queue.Read(p, addr, 0)
-	if err == nil {
-		err = r.queue.Submit()
-	}
-	var done [1]device.Completion
-	for err == nil && r.queue.Poll(done[:]) == 0 {
-		err = r.queue.Wait(context.Background())
-	}
-	if err = errors.Join(err, done[0].Err); err != nil {
+	if err := device.Finish(context.Background(), r.queue, r.queue.Read(p, addr, 0)); err != nil {
 		return 0, fmt.Errorf("reading %d bytes at %d: %w", len(p), addr, err)
 	}
 	return len(p), nil

@@ -211,17 +211,8 @@ func (w *logWriter) flush() error {
 	n := (w.n + int(w.alignment) - 1) &^ (int(w.alignment) - 1)
 	clear(w.buffer[w.n:n])
 	w.n = 0
-	err := w.queue.Write(w.buffer[:n], w.addr, 0)
-	if err == nil {
-		err = w.queue.Submit()
+	if err := device.Finish(context.Background(), w.queue, w.queue.Write(w.buffer[:n], w.addr, 0)); err != nil {
+		return fmt.Errorf("writing %d bytes at %d: %w", n, w.addr, err)
 	}
-	for err == nil {
-		var done [1]device.Completion
-		if w.queue.Poll(done[:]) == 0 {
-			err = w.queue.Wait(context.Background())
-		} else if err = done[0].Err; err == nil && done[0].Event != device.Committed {
-			return nil
-		}
-	}
-	return fmt.Errorf("writing %d bytes at %d: %w", n, w.addr, err)
+	return nil
 }
