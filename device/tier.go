@@ -172,13 +172,9 @@ const startPatience = 100 * time.Millisecond
 func (t *Tiered) startAgain(tr *tier, tail int64) bool {
 	result := make(chan error, 1)
 	go func() { result <- tr.dev.Start(tail) }()
-	timer := time.NewTimer(startPatience)
-	defer timer.Stop()
-	select {
-	case err := <-result:
+	if came, err := within(startPatience, result); came {
 		t.startEnded(tr, err)
 		return err == nil
-	case <-timer.C:
 	}
 	tr.starting = true
 	tr.leave()

@@ -103,13 +103,22 @@ func (t *Tiered) syncTier(tr *tier) error {
 		t.left(tr)
 		result <- err
 	}()
+	came, err := within(wait, result)
+	if !came {
+		return fmt.Errorf("%w: it takes longer than %v", ErrBehind, wait)
+	}
+	return err
+}
+
+// within waits for a result for so long at most, and says whether it came.
+func within(wait time.Duration, result <-chan error) (came bool, err error) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
 	case err := <-result:
-		return err
+		return true, err
 	case <-timer.C:
-		return fmt.Errorf("%w: it takes longer than %v", ErrBehind, wait)
+		return false, nil
 	}
 }
 
