@@ -107,7 +107,7 @@ func (f *benchDeviceFlags) run(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, work.remove()) }()
-	f.spec.Dir = work.path
+	f.spec.Dir = work.dir.Path
 	report, err := devicebench.Run(cmd.Context(), f.spec, newProgress(cmd.ErrOrStderr()))
 	if err != nil {
 		return plainly(cmd.Context(), err)

@@ -119,7 +119,7 @@ func (f *paperRunFlags) run(cmd *cobra.Command, names []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, work.remove()) }()
-	stock, err := paper.StockOf(work.path)
+	stock, err := paper.StockOf(work.dir.Path)
 	if err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func (f *paperRunFlags) run(cmd *cobra.Command, names []string) (err error) {
 		return err
 	}
 	bench := &paper.Bench{
-		Transport: f.transport, Net: network.String(), Dir: f.out, Work: work.path, Stock: stock, Trace: f.trace, Log: f.log.logger(cmd),
+		Transport: f.transport, Net: network.String(), Dir: f.out, Work: work.dir.Path, Stock: stock, Trace: f.trace, Log: f.log.logger(cmd),
 		Raw: func(_ context.Context, p fabric.Provider, memory int) (string, func() error, error) {
 			return startFabric(cmd, p, memory)
 		},

@@ -13,9 +13,8 @@ import (
 
 // workDir is a new directory for files that a measurement makes.
 type workDir struct {
-	path string
-	dir  *tempdir.Dir
-	made []string // the directories above it that were not there, the highest first
+	dir  *tempdir.Dir // nil: it could not be made
+	made []string     // the directories above it that were not there, the highest first
 }
 
 // makeWorkDir makes one with a name of a pattern, below dir or where temporary files
@@ -40,7 +39,6 @@ func makeWorkDir(dir, pattern string) (_ *workDir, err error) {
 	if w.dir, err = tempdir.Make(dir, pattern); err != nil {
 		return nil, fmt.Errorf("directory %s is not writable: %w", dir, err)
 	}
-	w.path = w.dir.Path
 	return w, nil
 }
 

@@ -128,7 +128,7 @@ func (f *compareFlags) run(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, work.remove()) }()
-	c.Dir = work.path
+	c.Dir = work.dir.Path
 
 	head := report.Head{
 		Machine: ycsb.Machine(), Dir: c.Dir, Started: time.Now(),

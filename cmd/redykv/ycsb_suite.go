@@ -49,7 +49,7 @@ records that do not exist; failed counts those.`,
 				return err
 			}
 			defer func() { err = errors.Join(err, work.remove()) }()
-			spec.Dir = work.path
+			spec.Dir = work.dir.Path
 			rows, err := goycsb.Suite(cmd.Context(), spec, newProgress(cmd.ErrOrStderr()))
 			if err != nil {
 				return plainly(cmd.Context(), err)

@@ -256,8 +256,8 @@ func prepare(w *Workspace, b *Bench, figures []Figure, again bool) ([]*planned, 
 		}
 		all = append(all, p)
 	}
-	for _, p := range all {
-		if again {
+	if again {
+		for _, p := range all {
 			if err := w.Journal.Drop(p.name); err != nil {
 				return nil, err
 			}
