@@ -124,7 +124,8 @@ func (l *loop) wait() (ready []int32, told bool) {
 	if n := len(l.conns); n > 1 && n <= fewConns {
 		spin = spinForFew
 	}
-	for began := (time.Time{}); ; { // where something is there already, nobody looks at the clock
+	var began time.Time // of the look around; where something is there already, nobody looks at the clock
+	for {
 		var err error
 		switch {
 		case spins:
