@@ -120,7 +120,7 @@ func TestBacklogDrop(t *testing.T) {
 	until(t, func() bool {
 		b.q.Poll(make([]device.Completion, 1))
 		m := d.Metrics()[1]
-		return m.Missing == 0 && m.Backlog == 0 && m.Healthy
+		return m.Missing == 0 && m.Backlog == 0 && m.Healthy && m.Refilled >= 16 // which is counted last
 	})
 	want(1, "aaaa", "bbbb", "cccc", "dddd", "eeee", "ffff")
 	if m := d.Metrics()[1]; m.Restarts != 1 || m.Refilled != 16 || m.Begin != 0 {
