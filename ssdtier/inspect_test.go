@@ -206,6 +206,8 @@ func TestInspectNotes(t *testing.T) {
 // has lost what it had.
 func TestInspectNewSegment(t *testing.T) {
 	d, _ := sickDirectory(t)
+	old := make([]byte, sumPageSize) // of an earlier version, which does not name the segment
+	copy(old, sumLine)
 	for _, tc := range []struct {
 		file    string
 		data    []byte
@@ -214,6 +216,7 @@ func TestInspectNewSegment(t *testing.T) {
 	}{
 		{sumName(4) + tempSuffix, sumHeader(4), nil, []string{"was being made"}},
 		{sumName(4), sumHeader(4), nil, []string{segmentName(4) + ": was being made", "was being made"}},
+		{sumName(4), old, nil, []string{segmentName(4) + ": was being made", "was being made"}},
 		{segmentName(4), nil, nil, []string{"was being made"}},
 		{segmentName(6), nil, []string{segmentName(5) + ": is missing"}, []string{"was being made", segmentName(6) + ": was being made"}},
 		{sumName(7), append(sumHeader(7), 1), []string{segmentName(5) + ": is missing", segmentName(7) + ": is missing"}, []string{"was being made", segmentName(6) + ": was being made"}},
