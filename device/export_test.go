@@ -10,3 +10,6 @@ func PaceRefills(t *Tiered, c clock.Clock) {
 		}
 	}
 }
+
+// Writing is how many writes are under way on a tier.
+func Writing(t *Tiered, tier int) int64 { return t.tiers[tier].writes.Load() }

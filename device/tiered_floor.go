@@ -105,11 +105,14 @@ func (q *floorQueue) Refill(src []byte, hole Hole, tag uint64) error {
 	return nil
 }
 
-// Poll implements Queue: the floor goes down when the bytes are there.
+// Poll implements Queue: the floor goes down when the bytes are there. A tier that has
+// tiers itself may commit them before.
 func (q *floorQueue) Poll(done []Completion) int {
 	n := q.Queue.Poll(done)
 	for _, c := range done[:n] {
-		q.filled(c.Err == nil)
+		if c.Event != Committed {
+			q.filled(c.Err == nil)
+		}
 	}
 	return n
 }

@@ -30,7 +30,9 @@ type TierMetrics struct {
 	// eighth.
 	ReadMean, ReadP99, WriteMean, WriteP99 time.Duration
 
-	Missing  int64  // bytes at or above Begin that the tier lacks, a Refiller
+	// Missing is how many bytes the tier lacks and has room for: of a Refiller its holes,
+	// of others what lies below Begin. See [TieredOptions].RefillRate.
+	Missing  int64
 	Refills  uint64 // pieces of them that were copied back
 	Refilled uint64 // bytes of these
 }

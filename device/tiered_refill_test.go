@@ -376,3 +376,29 @@ func TestSyncAfterALoss(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A tier that has tiers itself is refilled by writes that are committed before they are
+// over: each counts as one.
+func TestRefillOfTiers(t *testing.T) {
+	slow := device.NewFaulty(device.NewMemory(), device.FaultyOptions{WriteError: 1})
+	inner := device.NewTieredWith(device.TieredOptions{CommitPoint: 1, RefillRate: -1, Logger: quiet}, device.NewMemory(), slow)
+	d := started(t, device.NewTieredWith(device.TieredOptions{RetryAfter: 1, Logger: quiet}, inner, device.NewMemory())).(*device.Tiered)
+	b := newBench(t, d)
+	if err := b.writeAll("aaaa", 0); err != nil {
+		t.Fatal(err)
+	}
+	if m := d.Metrics()[0]; m.Healthy {
+		t.Fatalf("%+v", m)
+	}
+	slow.Set(device.FaultyOptions{Delay: 1})
+	for at := int64(4); !d.Metrics()[0].Healthy; at += 4 { // a start that takes long is tried again
+		if err := b.writeAll("bbbb", at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, func() bool { m := d.Metrics()[0]; return m.Missing == 0 && m.Refilled > 0 })
+	b.wantRead("aaaabbbb", 0, 0)
+	if n := device.Writing(d, 0); n != 0 {
+		t.Errorf("%d writes are under way on a tier that has nothing to do", n)
+	}
+}

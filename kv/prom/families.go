@@ -163,7 +163,7 @@ var tierFamilies = []promtable.Family[device.TierMetrics]{
 		promtable.Seconds(func(t *device.TierMetrics) time.Duration { return t.WriteMean })),
 	promtable.Gauge("write_p99_seconds", "99th percentile of these times.",
 		promtable.Seconds(func(t *device.TierMetrics) time.Duration { return t.WriteP99 })),
-	promtable.Gauge("missing_bytes", "Bytes above its begin address that the tier has lost, or not got back yet.",
+	promtable.Gauge("missing_bytes", "Bytes that the tier has room for and has lost, or not got back yet.",
 		promtable.Number(func(t *device.TierMetrics) int64 { return t.Missing })),
 	promtable.Counter("refills_total", "Pieces of these that were copied back from the tiers behind.",
 		promtable.Number(func(t *device.TierMetrics) uint64 { return t.Refills })),
