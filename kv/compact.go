@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/hlog"
+	"github.com/redykv/redykv/internal/pause"
 )
 
 // CompactMethod is how compaction finds out which records are live.
@@ -303,12 +304,7 @@ func (p *pace) rest(ctx context.Context) error {
 		if worked < paceQuantum {
 			return ctx.Err()
 		}
-		timer := time.NewTimer(time.Duration(float64(worked) * (1 - p.share) / p.share))
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-		}
+		pause.For(ctx, time.Duration(float64(worked)*(1-p.share)/p.share))
 	}
 	p.since = time.Now()
 	return ctx.Err()

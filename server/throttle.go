@@ -3,6 +3,8 @@ package server
 import (
 	"context"
 	"time"
+
+	"github.com/redykv/redykv/internal/pause"
 )
 
 const (
@@ -63,12 +65,8 @@ func (t *throttle) settle(ctx context.Context) error {
 	if wait <= 0 {
 		return nil
 	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
+	if !pause.For(ctx, wait) {
 		return context.Cause(ctx)
 	}
+	return nil
 }

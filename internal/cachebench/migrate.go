@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redykv/redykv/internal/pause"
 	"github.com/redykv/redykv/redytier"
 )
 
@@ -223,7 +224,7 @@ func (s *MigrateSpec) once(ctx context.Context, c *redytier.Cache, op Op, yard *
 			return row, err
 		}
 		defer func() { err = errors.Join(err, load.close()) }()
-		wait(ctx, s.Lasts)
+		pause.For(ctx, s.Lasts)
 	}
 	var at course
 	vms, err := s.leaves(c)
@@ -240,11 +241,11 @@ func (s *MigrateSpec) once(ctx context.Context, c *redytier.Cache, op Op, yard *
 	if load == nil {
 		return row, nil
 	}
-	wait(ctx, s.Lasts)
+	pause.For(ctx, s.Lasts)
 	at.copies = time.Now()
 	yard.copyWithin(ctx, s.moved(), took)
 	at.copied = time.Now()
-	wait(ctx, s.Lasts)
+	pause.For(ctx, s.Lasts)
 	if err := load.stop(); err != nil {
 		return row, err
 	}
@@ -315,13 +316,6 @@ func (at *course) migrate(ctx context.Context, c *redytier.Cache, vms []string) 
 				}
 			}
 		}
-	}
-}
-
-func wait(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
 	}
 }
 

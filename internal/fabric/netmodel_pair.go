@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync/atomic"
 	"time"
+
+	"github.com/redykv/redykv/internal/pause"
 )
 
 // How an owner passes the time until the next completion is due: suspended, so
@@ -235,14 +237,10 @@ func (q *modelledPair) sleep(ctx context.Context, d time.Duration) error {
 	}
 	if err != nil && q.Err() != nil {
 		// The peer is gone, and what is held still comes in its time.
-		timer := time.NewTimer(d)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-			return nil
-		case <-ctx.Done():
+		if !pause.For(ctx, d) {
 			return context.Cause(ctx)
 		}
+		return nil
 	}
 	return err
 }
