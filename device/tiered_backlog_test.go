@@ -156,34 +156,43 @@ func TestBacklogKeepsOrder(t *testing.T) {
 // logLines collects what is logged.
 type logLines struct{ bytes.Buffer }
 
+// leaveBehind writes pages to two tiers and ends everything, without closing anything, when
+// the last tier has but the first of them: the others are committed, on their way there, and
+// stuck as the options say.
+func leaveBehind(t *testing.T, first, last device.Device, begin int64, stuck device.FaultyOptions, pages ...string) {
+	t.Helper()
+	faulty := device.NewFaulty(last, device.FaultyOptions{})
+	d := started(t, device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: quiet}, first, faulty))
+	q, err := d.NewQueue(8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{t, q}
+	if err := b.writeAll(pages[0], 0); err != nil {
+		t.Fatal(err)
+	}
+	faulty.Set(stuck)
+	at := int64(len(pages[0]))
+	for _, page := range pages[1:] {
+		if c := b.write(page, at); c.Event != device.Committed {
+			t.Fatalf("%+v", c)
+		}
+		at += int64(len(page))
+	}
+	faulty.Set(device.FaultyOptions{})
+	if err := errors.Join(d.Truncate(begin), d.Sync()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // What had been committed, and was on its way to the last tier when everything ended,
 // Start copies there.
 func TestCatchUp(t *testing.T) {
 	for name, begin := range map[string]int64{"from the beginning": 0, "from a truncation on": 6, "from another one": 9} {
 		t.Run(name, func(t *testing.T) {
 			first, last := device.NewMemory(), device.NewMemory()
-			faulty := device.NewFaulty(last, device.FaultyOptions{})
-			d := started(t, device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: quiet}, first, faulty))
-			q, err := d.NewQueue(8)
-			if err != nil {
-				t.Fatal(err)
-			}
-			b := &bench{t, q}
-			if err := b.writeAll("aaaa", 0); err != nil {
-				t.Fatal(err)
-			}
-			faulty.Set(device.FaultyOptions{Stuck: 1, LostWrite: 1})
-			for i, page := range []string{"bbbb", "cccc"} {
-				if c := b.write(page, int64(4+4*i)); c.Event != device.Committed {
-					t.Fatalf("%+v", c)
-				}
-			}
-			faulty.Set(device.FaultyOptions{})
-			if err := errors.Join(d.Truncate(begin), d.Sync()); err != nil {
-				t.Fatal(err)
-			}
-			// Everything ends: nobody closes anything.
-			d = device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: quiet, RefillRate: -1}, first.Reopen(), last.Reopen())
+			leaveBehind(t, first, last, begin, device.FaultyOptions{Stuck: 1, LostWrite: 1}, "aaaa", "bbbb", "cccc")
+			d := device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: quiet, RefillRate: -1}, first.Reopen(), last.Reopen())
 			if err := d.Start(11); err != nil {
 				t.Fatal(err)
 			}
@@ -198,25 +207,7 @@ func TestCatchUp(t *testing.T) {
 // Who only looks at the log has it whole as well, before it is cut off.
 func TestCatchUpPrepared(t *testing.T) {
 	first, last := device.NewMemory(), device.NewMemory()
-	faulty := device.NewFaulty(last, device.FaultyOptions{})
-	d := started(t, device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: quiet}, first, faulty))
-	q, err := d.NewQueue(8)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &bench{t, q}
-	if err := b.writeAll("aaaa", 0); err != nil {
-		t.Fatal(err)
-	}
-	faulty.Set(device.FaultyOptions{Stuck: 1, LostWrite: 1})
-	if c := b.write("bbbb", 4); c.Event != device.Committed {
-		t.Fatalf("%+v", c)
-	}
-	faulty.Set(device.FaultyOptions{})
-	if err := d.Sync(); err != nil {
-		t.Fatal(err)
-	}
-	// Everything ends: nobody closes anything.
+	leaveBehind(t, first, last, 0, device.FaultyOptions{Stuck: 1, LostWrite: 1}, "aaaa", "bbbb")
 	for _, end := range []int64{8, 6} { // the second time the last tier has all
 		d := device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: quiet, RefillRate: -1}, first.Reopen(), last.Reopen())
 		look := func(end int64, tier uint8) {
@@ -260,21 +251,7 @@ func TestPreparedWithoutATier(t *testing.T) {
 // Where no other tier has it any more, Start says so and goes on with what there is.
 func TestCatchUpInVain(t *testing.T) {
 	last := device.NewMemory()
-	faulty := device.NewFaulty(last, device.FaultyOptions{})
-	d := started(t, device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: quiet}, volatile(), faulty))
-	q, err := d.NewQueue(8)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &bench{t, q}
-	if err := b.writeAll("aaaa", 0); err != nil {
-		t.Fatal(err)
-	}
-	faulty.Set(device.FaultyOptions{Stuck: 1})
-	b.write("bbbb", 4)
-	if err := d.Sync(); err != nil {
-		t.Fatal(err)
-	}
+	leaveBehind(t, volatile(), last, 0, device.FaultyOptions{Stuck: 1}, "aaaa", "bbbb")
 	var said logLines
 	logger := slog.New(slog.NewTextHandler(&said, nil))
 	again := device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: logger}, volatile(), last.Reopen())
