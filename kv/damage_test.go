@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/kv"
-	"github.com/redykv/redykv/ssdtier"
 )
 
 // TestDamageOnDisk alters bytes of the log's file: a read of one of the records
@@ -61,16 +60,11 @@ func TestDamageOnDisk(t *testing.T) {
 	if err := errors.Join(s.Close(), st.Close()); err != nil {
 		t.Fatal(err)
 	}
-	ssd, err := ssdtier.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	opts := options(records)
-	opts.Device = ssd
+	opts := onFiles(t, dir, options(records))
 	if _, err := kv.Open(opts); !corrupt(err) {
 		t.Errorf("opening the store: %v, want ErrCorrupt and the name of the file", err)
 	}
-	if err := ssd.Close(); err != nil {
+	if err := opts.Device.Close(); err != nil {
 		t.Error(err)
 	}
 }
@@ -114,19 +108,14 @@ func TestDamageAtTheEndNamesOlderStates(t *testing.T) {
 			if err := damage(segment, tail); err != nil {
 				t.Fatal(err)
 			}
-			ssd, err := ssdtier.Open(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
-			opts := options(records)
-			opts.Device = ssd
-			_, err = kv.Open(opts)
+			opts := onFiles(t, dir, options(records))
+			_, err := kv.Open(opts)
 			if !errors.Is(err, kv.ErrCorrupt) || !strings.Contains(err.Error(), segment) || !strings.Contains(err.Error(), `Options.Recover can name "older"`) {
 				t.Errorf("opening: %v", err)
 			}
 			opts.Recover = "older"
 			if st, err = kv.Open(opts); err != nil {
-				t.Fatal(errors.Join(err, ssd.Close()))
+				t.Fatal(errors.Join(err, opts.Device.Close()))
 			}
 			for n := range uint64(records) {
 				if value, err := st.Read(key(n), nil); err != nil || !bytes.Equal(value, key(n+1)) {

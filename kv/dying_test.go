@@ -183,6 +183,23 @@ func (g *stage) tidy() error {
 	return err
 }
 
+// crashOpen opens a store on the device, of whose operations the one after k others fails,
+// and ends it as a crash would, and the device. It says whether one has failed.
+func (d *dying) crashOpen(t *testing.T, opts Options, k int64, forever bool) (failed bool) {
+	t.Helper()
+	opts.Device = d
+	d.arm(k, forever)
+	st, err := Open(opts)
+	failed = d.spent()
+	if err == nil {
+		crash(t, st)
+	} else if !errors.Is(err, errDying) {
+		t.Fatalf("step %d: %v", k, err)
+	}
+	closeAll(t, d)
+	return failed
+}
+
 // every calls f with 0, 1, 2 and so on until it says that nothing failed.
 func every(t *testing.T, f func(k int64) (failed bool)) {
 	t.Helper()

@@ -222,6 +222,14 @@ func putObject(t testing.TB, disk device.Device, name string, data []byte) {
 	}
 }
 
+// spoil changes a byte of an object.
+func spoil(t testing.TB, disk device.Device, name string) {
+	t.Helper()
+	data := object(t, disk, name)
+	data[len(data)/2] ^= 1
+	putObject(t, disk, name, data)
+}
+
 // TestCheckpointsByThemselves lets a store make them by time and by size.
 func TestCheckpointsByThemselves(t *testing.T) {
 	for name, policy := range map[string]CheckpointPolicy{

@@ -48,20 +48,11 @@ func TestOlderAfterAnInterruptedRecovery(t *testing.T) {
 				crash(t, st)
 				closeAll(t, dev)
 
-				dev = raise()
-				dev.arm(k, true)
-				st, err := Open(opts)
-				failed := dev.spent()
-				if err == nil {
-					crash(t, st)
-				} else if !errors.Is(err, errDying) {
-					t.Fatalf("step %d: %v", k, err)
-				}
-				closeAll(t, dev)
+				failed := raise().crashOpen(t, opts, k, true)
 
 				raise()
 				opts.Recover = "older"
-				st, err = Open(opts)
+				st, err := Open(opts)
 				if err != nil {
 					t.Fatalf("step %d: %v", k, err)
 				}
@@ -91,9 +82,7 @@ func TestLastCommitCanBeNamed(t *testing.T) {
 	m := g.st.recorded()
 	name := m.named("newer").Snapshot
 	g.fall()
-	data := object(t, g.disk, name)
-	data[len(data)/2] ^= 1
-	putObject(t, g.disk, name, data)
+	spoil(t, g.disk, name)
 	if st, err := Open(g.opts); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), `can name "commit"`) {
 		t.Fatalf("opened with a damaged snapshot: %v, %v", st, err)
 	}

@@ -102,9 +102,7 @@ func (h *shelf) spoil(name string) {
 	h.t.Helper()
 	dev := h.raise()
 	defer closeAll(h.t, dev)
-	data := object(h.t, dev, name)
-	data[len(data)/2] ^= 1
-	putObject(h.t, dev, name, data)
+	spoil(h.t, dev, name)
 }
 
 // layers are the states that a shelf's store has, oldest first. Each has a value of its
@@ -296,20 +294,11 @@ func TestDyingInRecoveryByName(t *testing.T) {
 						h := newShelf(t, kind)
 						h.fill(checkpoint, true)
 						opts := layeredOptions()
-						dev := newDying(h.raise())
-						opts.Recover, opts.Device = "second", dev
-						dev.arm(k, forever)
-						st, err := Open(opts)
-						failed := dev.spent()
-						if err == nil {
-							crash(t, st)
-						} else if !errors.Is(err, errDying) {
-							t.Fatalf("step %d: %v", k, err)
-						}
-						closeAll(t, dev.Device)
+						opts.Recover = "second"
+						failed := newDying(h.raise()).crashOpen(t, opts, k, forever)
 
 						opts.Recover, opts.Device = "", h.raise()
-						st = open(t, opts)
+						st := open(t, opts)
 						got, err := layer(st)
 						if err != nil || got != "second" && got != LastCommit {
 							t.Fatalf("step %d: %q, %v", k, got, err)

@@ -25,16 +25,23 @@ const (
 	killedKeys = 5000
 )
 
-func openSSD(t testing.TB, dir string, opts kv.Options) *kv.Store {
+// onFiles are the options of a store on the files in dir.
+func onFiles(t testing.TB, dir string, opts kv.Options) kv.Options {
 	t.Helper()
 	ssd, err := ssdtier.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	opts.Device = device.NewTiered(ssd)
+	return opts
+}
+
+func openSSD(t testing.TB, dir string, opts kv.Options) *kv.Store {
+	t.Helper()
+	opts = onFiles(t, dir, opts)
 	st, err := kv.Open(opts)
 	if err != nil {
-		t.Fatal(errors.Join(err, ssd.Close()))
+		t.Fatal(errors.Join(err, opts.Device.Close()))
 	}
 	return st
 }
@@ -96,16 +103,11 @@ func TestLostMetadataIsNoNewStore(t *testing.T) {
 	if err := os.Rename(meta, aside); err != nil {
 		t.Fatal(err)
 	}
-	ssd, err := ssdtier.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	opts := options(100)
-	opts.Device = ssd
+	opts := onFiles(t, dir, options(100))
 	if st, err := kv.Open(opts); !errors.Is(err, ssdtier.ErrFormat) {
 		t.Fatalf("opened without metadata: %v, %v", st, err)
 	}
-	if err := errors.Join(ssd.Close(), os.Rename(aside, meta)); err != nil {
+	if err := errors.Join(opts.Device.Close(), os.Rename(aside, meta)); err != nil {
 		t.Fatal(err)
 	}
 	st = openSSD(t, dir, options(100))
