@@ -1,0 +1,146 @@
+package device_test
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/redykv/redykv/device"
+)
+
+// logLines collects what is logged.
+type logLines struct{ bytes.Buffer }
+
+// leaveBehind writes pages to two tiers and ends everything, without closing anything, when
+// the last tier has but the first of them: the others are committed, on their way there, and
+// stuck as the options say.
+func leaveBehind(t *testing.T, first, last device.Device, begin int64, stuck device.FaultyOptions, pages ...string) {
+	t.Helper()
+	faulty := device.NewFaulty(last, device.FaultyOptions{})
+	d := started(t, device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: quiet}, first, faulty))
+	q, err := d.NewQueue(8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{t, q}
+	if err := b.writeAll(pages[0], 0); err != nil {
+		t.Fatal(err)
+	}
+	faulty.Set(stuck)
+	at := int64(len(pages[0]))
+	for _, page := range pages[1:] {
+		if c := b.write(page, at); c.Event != device.Committed {
+			t.Fatalf("%+v", c)
+		}
+		at += int64(len(page))
+	}
+	faulty.Set(device.FaultyOptions{})
+	if err := errors.Join(d.Truncate(begin), d.Sync()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What had been committed, and was on its way to the last tier when everything ended,
+// Start copies there.
+func TestCatchUp(t *testing.T) {
+	for name, begin := range map[string]int64{"from the beginning": 0, "from a truncation on": 6, "from another one": 9} {
+		t.Run(name, func(t *testing.T) {
+			first, last := device.NewMemory(), device.NewMemory()
+			leaveBehind(t, first, last, begin, device.FaultyOptions{Stuck: 1, LostWrite: 1}, "aaaa", "bbbb", "cccc")
+			d := device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: quiet, RefillRate: -1}, first.Reopen(), last.Reopen())
+			if err := d.Start(11); err != nil {
+				t.Fatal(err)
+			}
+			if err := d.Close(); err != nil {
+				t.Fatal(err)
+			}
+			newBench(t, startedAt(t, last.Reopen(), 11)).wantRead("aaaabbbbccc"[begin:], begin, 0)
+		})
+	}
+}
+
+// Who only looks at the log has it whole as well, before it is cut off.
+func TestCatchUpPrepared(t *testing.T) {
+	first, last := device.NewMemory(), device.NewMemory()
+	leaveBehind(t, first, last, 0, device.FaultyOptions{Stuck: 1, LostWrite: 1}, "aaaa", "bbbb")
+	for _, end := range []int64{8, 6} { // the second time the last tier has all
+		d := device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: quiet, RefillRate: -1}, first.Reopen(), last.Reopen())
+		look := func(end int64, tier uint8) {
+			q, err := d.NewQueue(1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			(&bench{t, q}).wantRead("aaaabbbb"[:end], 0, tier)
+			if err := q.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := d.Prepare(end); err != nil {
+			t.Fatal(err)
+		}
+		look(end, 1)
+		if err := d.Start(end - 1); err != nil {
+			t.Fatal(err)
+		}
+		look(end-1, 0)
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A tier that cannot be prepared, or started, is no tier of a log that was looked at.
+func TestPreparedWithoutATier(t *testing.T) {
+	last := device.NewMemory()
+	if err := newBench(t, started(t, last)).writeAll("aaaabbbb", 0); err != nil {
+		t.Fatal(err)
+	}
+	down := device.NewFaulty(device.NewMemory(), device.FaultyOptions{Down: true})
+	d := device.NewTieredWith(device.TieredOptions{Logger: quiet}, down, last)
+	if err := d.Prepare(8); err != nil {
+		t.Fatal(err)
+	}
+	newBench(t, startedAt(t, d, 4)).wantRead("aaaa", 0, 1)
+}
+
+// Where no other tier has it any more, Start says so and goes on with what there is.
+func TestCatchUpInVain(t *testing.T) {
+	last := device.NewMemory()
+	leaveBehind(t, volatile(), last, 0, device.FaultyOptions{Stuck: 1}, "aaaa", "bbbb")
+	var said logLines
+	logger := slog.New(slog.NewTextHandler(&said, nil))
+	again := device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: logger}, volatile(), last.Reopen())
+	newBench(t, startedAt(t, again, 8)).wantRead("aaaabbbb", 0, 1)
+	if !strings.Contains(said.String(), "from=4 bytes=4") {
+		t.Errorf("logged %q", said.String())
+	}
+}
+
+// An orderly end leaves nothing to catch up with.
+func TestNothingToCatchUp(t *testing.T) {
+	first, last := device.NewMemory(), device.NewMemory()
+	faulty := device.NewFaulty(last, device.FaultyOptions{Stuck: 1})
+	d := started(t, device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: quiet}, first, faulty))
+	b := newBench(t, d)
+	b.write("aaaa", 0)
+	floors := func() string {
+		t.Helper()
+		data, err := last.ReadMeta("tiered.floors")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	if err := d.Sync(); err != nil || floors() != "[0,1]" {
+		t.Fatalf("%v, floors %s", err, floors())
+	}
+	faulty.Release()
+	if c := b.next(); c.Event != device.Released {
+		t.Fatalf("%+v", c)
+	}
+	if err := errors.Join(b.q.Close(), d.Close()); err != nil || floors() != "[0,0]" {
+		t.Errorf("%v, floors %s", err, floors())
+	}
+}

@@ -1,0 +1,313 @@
+package device_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/redykv/redykv/device"
+)
+
+// Close waits neither for a tier that was dropped and is stuck, nor for one that turns out
+// to be. What it has open is closed when its writes end.
+func TestCloseLeavesStuckTiers(t *testing.T) {
+	for name, pages := range map[string]int{"dropped": 4, "not dropped yet": 2} {
+		t.Run(name, func(t *testing.T) {
+			defer goleak.VerifyNone(t)
+			faulty := device.NewFaulty(device.NewMemory(), device.FaultyOptions{Stuck: 1})
+			stuck, last := &closes{Device: faulty}, &closes{Device: device.NewMemory()}
+			d := device.NewTieredWith(device.TieredOptions{
+				Names: []string{"first", "stuck", "last"}, CommitPoint: 1, Backlog: 12,
+				BacklogPolicy: device.BacklogDrop, CloseWait: time.Millisecond, Logger: quiet,
+			}, device.NewNull(), stuck, last)
+			if err := d.Start(0); err != nil {
+				t.Fatal(err)
+			}
+			var queues [2]device.Queue
+			for n := range queues {
+				q, err := d.NewQueue(8)
+				if err != nil {
+					t.Fatal(err)
+				}
+				queues[n] = q
+				for i := range pages {
+					if err := (&bench{t, q}).writeAll("abcd", int64(4*(n*pages+i))); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			for _, q := range queues {
+				if err := q.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+			if m := d.Metrics()[1]; m.Healthy || m.Backlog == 0 {
+				t.Errorf("a tier that was left: %+v", m)
+			}
+			if err := d.Close(); err != nil {
+				t.Error(err)
+			}
+			if stuck.n.Load() != 0 || last.n.Load() != 1 {
+				t.Fatalf("the stuck tier was closed %d times, the last %d", stuck.n.Load(), last.n.Load())
+			}
+			faulty.Release()
+			until(t, func() bool { return stuck.n.Load() == 1 && d.Metrics()[1].Backlog == 0 })
+		})
+	}
+}
+
+// Close gives a tier what its full queue did not take yet, and ends.
+func TestCloseEndsWhatIsLate(t *testing.T) {
+	const pages = 5
+	faulty := device.NewFaulty(device.NewMemory(), device.FaultyOptions{Stuck: 1})
+	d := started(t, device.NewTieredWith(device.TieredOptions{
+		CommitPoint: 1, Backlog: 4 * pages, BacklogPolicy: device.BacklogDrop, Logger: quiet,
+	}, device.NewNull(), narrow{faulty}, device.NewMemory())).(*device.Tiered)
+	b := newBench(t, d)
+	for i := range int64(pages) {
+		if err := b.writeAll("abcd", 4*i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	faulty.Set(device.FaultyOptions{})
+	faulty.Release()
+	if err := b.q.Close(); err != nil {
+		t.Error(err)
+	}
+	if m := d.Metrics()[1]; !m.Healthy || m.Backlog != 0 || m.BytesWritten != 4*pages {
+		t.Errorf("%+v", m)
+	}
+}
+
+// closes counts how often a device is closed.
+type closes struct {
+	device.Device
+	n atomic.Int64
+}
+
+func (c *closes) Close() error {
+	c.n.Add(1)
+	return c.Device.Close()
+}
+
+// Close does not wait for a tier that is stuck while it gets back what it lacks, nor for
+// one that this is read from.
+func TestCloseLeavesStuckRefills(t *testing.T) {
+	for name, stuckAt := range map[string]int{"filled": 0, "read": 1} {
+		t.Run(name, func(t *testing.T) {
+			defer goleak.VerifyNone(t)
+			var tiers [3]device.Device
+			var faulty [2]*device.Faulty
+			var asked [2]*asks
+			for i := range faulty {
+				faulty[i] = device.NewFaulty(device.NewMemory(), device.FaultyOptions{})
+				asked[i] = &asks{Device: faulty[i]}
+				tiers[i] = asked[i]
+			}
+			tiers[2] = device.NewMemory()
+			d := device.NewTieredWith(device.TieredOptions{RetryAfter: 1, CloseWait: time.Millisecond, Logger: quiet}, tiers[:]...)
+			if err := d.Start(0); err != nil {
+				t.Fatal(err)
+			}
+			q, err := d.NewQueue(8)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := &bench{t, q}
+			faulty[0].Set(device.FaultyOptions{FailWrite: 1})
+			if err := b.writeAll("abcd", 0); err != nil {
+				t.Fatal(err)
+			}
+			faulty[0].Set(device.FaultyOptions{})
+			asked[stuckAt].stick.Store(faulty[stuckAt]) // at what the refill asks of it
+			if err := b.writeAll("efgh", 4); err != nil {
+				t.Fatal(err)
+			}
+			until(t, func() bool { return asked[stuckAt].stuck.Load() })
+			if err := errors.Join(q.Close(), d.Close()); err != nil {
+				t.Error(err)
+			}
+			if asked[stuckAt].closed.Load() {
+				t.Error("the stuck tier was closed with something under way")
+			}
+			faulty[stuckAt].Release()
+			until(t, func() bool { return asked[stuckAt].closed.Load() })
+		})
+	}
+}
+
+// asks is a device that gets stuck at the first operation on address 0 once stick is set,
+// and whose queues wait for what is stuck.
+type asks struct {
+	device.Device
+	stick         atomic.Pointer[device.Faulty]
+	stuck, closed atomic.Bool
+}
+
+func (a *asks) Close() error {
+	a.closed.Store(true)
+	return a.Device.Close()
+}
+
+func (a *asks) NewQueue(depth int) (device.Queue, error) {
+	q, err := a.Device.NewQueue(depth)
+	return askedQueue{q, a}, err
+}
+
+type askedQueue struct {
+	device.Queue
+	a *asks
+}
+
+func (q askedQueue) Read(dst []byte, addr int64, tag uint64) error {
+	return q.stick(addr, func() error { return q.Queue.Read(dst, addr, tag) })
+}
+
+func (q askedQueue) Write(src []byte, addr int64, tag uint64) error {
+	return q.stick(addr, func() error { return q.Queue.Write(src, addr, tag) })
+}
+
+func (q askedQueue) Close() error {
+	err := q.Wait(context.Background())
+	return errors.Join(err, q.Queue.Close())
+}
+
+func (q askedQueue) stick(addr int64, do func() error) error {
+	faulty := q.a.stick.Load()
+	if addr != 0 || faulty == nil || q.a.stuck.Load() {
+		return do()
+	}
+	faulty.Set(device.FaultyOptions{Stuck: 1})
+	err := do()
+	faulty.Set(device.FaultyOptions{})
+	q.a.stuck.Store(true)
+	return err
+}
+
+// A tier that takes long to be started again holds nobody up, neither writes nor Close.
+func TestSlowStart(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	faulty := device.NewFaulty(volatile(), device.FaultyOptions{})
+	slow := &slowStart{closes: closes{Device: faulty}, asked: make(chan chan struct{})}
+	d := device.NewTieredWith(device.TieredOptions{RetryAfter: 1, CloseWait: time.Millisecond, RefillRate: -1, Logger: quiet},
+		slow, device.NewMemory())
+	if err := d.Start(0); err != nil {
+		t.Fatal(err)
+	}
+	q, err := d.NewQueue(8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{t, q}
+	addr := int64(0)
+	write := func() {
+		t.Helper()
+		if err := b.writeAll("abcd", addr); err != nil {
+			t.Fatal(err)
+		}
+		addr += 4
+	}
+	fail := func() {
+		faulty.Set(device.FaultyOptions{WriteError: 1})
+		write()
+		faulty.Set(device.FaultyOptions{})
+		slow.slow.Store(true)
+	}
+	fail()
+	write() // has it started
+	end := <-slow.asked
+	for range 3 {
+		write()
+	}
+	if m := d.Metrics()[0]; m.Healthy || m.Restarts != 0 {
+		t.Errorf("a tier that is being started: %+v", m)
+	}
+	slow.slow.Store(false)
+	close(end)
+	until(t, func() bool { write(); return d.Metrics()[0].Healthy })
+	if m := d.Metrics()[0]; m.Begin != addr-4 || m.Restarts != 1 {
+		t.Errorf("at the write of %d: %+v", addr-4, m)
+	}
+	b.wantRead("abcd", addr-4, 0)
+	b.wantRead("abcd", addr-8, 1)
+
+	fail()
+	write()
+	end = <-slow.asked
+	if err := errors.Join(q.Close(), d.Close()); err != nil {
+		t.Error(err)
+	}
+	if slow.n.Load() != 0 {
+		t.Error("closed while it is being started")
+	}
+	close(end)
+	until(t, func() bool { return slow.n.Load() == 1 })
+}
+
+// slowStart is a device whose Start tells and waits, if it is to be slow.
+type slowStart struct {
+	closes
+	slow  atomic.Bool
+	asked chan chan struct{}
+}
+
+func (s *slowStart) Start(tail int64) error {
+	if s.slow.Load() {
+		end := make(chan struct{})
+		s.asked <- end
+		<-end
+	}
+	return s.closes.Start(tail)
+}
+
+// A tier that nobody waits for does not hold up Sync, and is not trusted afterwards.
+func TestSyncLeavesStuckTiers(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	stuck := &slowSync{closes: closes{Device: device.NewMemory()}, end: make(chan struct{})}
+	last := device.NewMemory()
+	d := device.NewTieredWith(device.TieredOptions{
+		CommitPoint: 1, BacklogPolicy: device.BacklogDrop, CloseWait: time.Millisecond, RetryAfter: time.Hour, Logger: quiet,
+	}, device.NewNull(), stuck, last)
+	if err := d.Start(0); err != nil {
+		t.Fatal(err)
+	}
+	q, err := d.NewQueue(8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join((&bench{t, q}).writeAll("abcd", 0), d.Sync()); err != nil {
+		t.Fatal(err)
+	}
+	if m := d.Metrics()[1]; m.Healthy || !errors.Is(m.Reason, device.ErrBehind) {
+		t.Errorf("%+v", m)
+	}
+	if floors, err := last.ReadMeta("tiered.floors"); err != nil || !strings.Contains(string(floors), fmt.Sprint(int64(math.MaxInt64))) {
+		t.Errorf("floors %s, %v", floors, err)
+	}
+	if err := errors.Join(q.Close(), d.Close()); err != nil {
+		t.Error(err)
+	}
+	if stuck.n.Load() != 0 {
+		t.Error("closed while it syncs")
+	}
+	close(stuck.end)
+	until(t, func() bool { return stuck.n.Load() == 1 })
+}
+
+// slowSync is a device whose Sync waits.
+type slowSync struct {
+	closes
+	end chan struct{}
+}
+
+func (s *slowSync) Sync() error {
+	<-s.end
+	return s.closes.Sync()
+}
