@@ -1,0 +1,50 @@
+package manager
+
+import (
+	"time"
+)
+
+// host is the manager as its allocator sees it.
+type host struct{ m *Manager }
+
+func (h host) URL() string { return h.m.URL() }
+func (h host) Access(vm string) Access {
+	a := h.m.opts.Access
+	if h.m.guard.tokens != nil {
+		a.Token = h.m.guard.launchedToken(vm)
+	}
+	return a
+}
+func (h host) Failed(id, reason string) {
+	h.whileOpen(func() { h.m.failID(id, reason) })
+}
+func (h host) Reclaimed(id string, deadline time.Time, reason string) {
+	h.whileOpen(func() {
+		h.m.observe(h.m.catalog.up(id), true)
+		_, _ = h.m.reclaim(id, deadline, reason) // a VM that is not there does not have to go
+	})
+}
+func (h host) OffersChanged() { wake(h.m.better) }
+func (h host) Register(v VM) error {
+	v.Started = h.m.opts.now()
+	if err := v.check(); err != nil {
+		return err
+	}
+	err := error(errClosing)
+	h.whileOpen(func() { err = h.m.catalog.register(v, time.Time{}) })
+	return err
+}
+
+// whileOpen does something unless the manager closes: what happens to VMs then is
+// found out by the next one.
+func (h host) whileOpen(do func()) {
+	h.m.mu.Lock()
+	if h.m.closed {
+		h.m.mu.Unlock()
+		return
+	}
+	h.m.work.Add(1)
+	h.m.mu.Unlock()
+	defer h.m.work.Done()
+	do()
+}
