@@ -1,0 +1,225 @@
+package redytier
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/redykv/redykv/device"
+)
+
+// This file tests what becomes of memory that is lost.
+
+// Memory that nobody has a copy of answers with zeros only when the application has
+// been told, and not before its OnEvent has returned. It may migrate meanwhile. What has
+// a copy waits for nobody.
+func TestZerosWaitForTheApplication(t *testing.T) {
+	c := newCluster(t, "mem", 2, 1<<20)
+	const size = 1 << 16
+	events, hold := make(chan Event), make(chan struct{})
+	var cache *Cache
+	cache = c.create(t, Config{
+		Capacity: 4 * size, RegionSize: size, Configuration: oneSided,
+		OnEvent: func(e Event) {
+			if events <- e; e.Kind == DataLost {
+				if err := cache.Migrate(t.Context(), "none"); err != nil {
+					t.Error(err)
+				}
+				<-hold
+			}
+		},
+	})
+	first := cache.table.Load().regions[0].link.grant
+	cache.lose(first, errors.New("gone"))
+	for _, want := range []EventKind{VMLost, DataLost} {
+		if e := <-events; e.Kind != want || e.Epoch != 1 || e.From != 0 || e.To != 2*size {
+			t.Errorf("%+v, want %v", e, want)
+		}
+	}
+	p := newPump(t, cache, 1)
+	read := func(want error) {
+		t.Helper()
+		p.do(false, make([]byte, 8), 0, func(c device.Completion) {
+			if !errors.Is(c.Err, want) {
+				t.Errorf("a read: %v, want %v", c.Err, want)
+			}
+		})
+		p.drain()
+	}
+	read(ErrRegionUnavailable)
+	if r := cache.Regions(); r[0].State != Lost || r[0].Epoch != 1 || r[3].State != Stable || r[3].Epoch != 0 {
+		t.Errorf("regions %+v", r)
+	}
+	close(hold)
+	if e := <-events; e.Kind != Restored || !e.DataLost || e.Epoch != 1 {
+		t.Errorf("%+v", e)
+	}
+	read(nil)
+	// Regions of different epochs are told of one by one.
+	cache.update(func(t *table) { // as if they were together
+		t.regions[1].epoch = 7
+	})
+	cache.lose(cache.table.Load().regions[0].link.grant, errors.New("gone"))
+	for i, epoch := range []uint64{2, 8} {
+		if e := <-events; e.Kind != VMLost || e.Epoch != epoch || e.From != int64(i)*size {
+			t.Errorf("%+v", e)
+		}
+	}
+	p.close()
+	go func() { // until the end
+		for range events {
+		}
+	}()
+	if err := cache.Delete(t.Context()); err != nil {
+		t.Error(err)
+	}
+	close(events)
+}
+
+// Under WaitForLost requests to lost memory wait until it is back, in order, while
+// others pass. They do not outlive the cache, nor their client thread.
+func TestWaitForLost(t *testing.T) {
+	for _, configuration := range configurations {
+		c := newCluster(t, "mem", 2, 1<<20)
+		const size = 1 << 16
+		told, hold := make(chan struct{}), make(chan struct{})
+		cache := c.create(t, Config{
+			Capacity: 4 * size, RegionSize: size, Configuration: configuration, WaitForLost: true,
+			OnEvent: func(e Event) {
+				if e.Kind == DataLost {
+					told <- struct{}{}
+					<-hold
+				}
+			},
+		})
+		lose := func() {
+			cache.lose(cache.table.Load().regions[0].link.grant, errors.New("gone"))
+			<-told
+		}
+		p := newPump(t, cache, 4)
+		var ended []string
+		do := func(name string, write bool, buf []byte, addr int64, want error) {
+			p.do(write, buf, addr, func(c device.Completion) {
+				if ended = append(ended, name); !errors.Is(c.Err, want) {
+					t.Errorf("%+v: %s: %v, want %v", configuration, name, c.Err, want)
+				}
+			})
+		}
+		lose()
+		got := make([]byte, 4)
+		do("write", true, []byte("mine"), 0, nil)
+		do("read", false, got, 0, nil)
+		do("elsewhere", false, make([]byte, 4), 3*size, nil)
+		p.poll()
+		if len(ended) != 1 || ended[0] != "elsewhere" || cache.Err() == nil {
+			t.Errorf("%+v: ended while memory is lost: %q", configuration, ended)
+		}
+		hold <- struct{}{}
+		p.drain()
+		if string(got) != "mine" {
+			t.Errorf("%+v: read %q", configuration, got)
+		}
+
+		// A call waits; its client thread goes, and does not wait for it.
+		lose()
+		called := make(chan error, 1)
+		if err := cache.Read(t.Context(), got, 0, func(_ int, err error) { called <- err }); err != nil {
+			t.Fatal(err)
+		}
+		if err := cache.Reconfigure(t.Context(), oneSided); err != nil {
+			t.Error(err)
+		}
+		if err := <-called; !errors.Is(err, ErrRegionUnavailable) {
+			t.Errorf("%+v: a call: %v", configuration, err)
+		}
+		hold <- struct{}{}
+		do("back", false, got, 0, nil)
+		p.drain()
+
+		lose()
+		do("deleted", false, got, 0, ErrDeleted)
+		deleted := make(chan error, 1)
+		go func() { deleted <- cache.Delete(context.Background()) }()
+		p.drain()
+		hold <- struct{}{}
+		if err := <-deleted; err != nil {
+			t.Error(err)
+		}
+		p.close()
+	}
+}
+
+// A server dies under requests that wait for lost memory: what was under way fails, and
+// nothing after it.
+func TestWaitForAServerThatDies(t *testing.T) {
+	forAll(t, func(t *testing.T, c *cluster, cfg Config) {
+		if len(c.vms) < 2 {
+			return
+		}
+		cfg.WaitForLost = true
+		cache := c.create(t, cfg)
+		p := newPump(t, cache, 1)
+		defer p.close()
+		failed, after := 0, 0
+		c.kill(1)
+		for after < 100 {
+			p.do(false, make([]byte, cfg.Capacity), 0, func(c device.Completion) {
+				switch {
+				case errors.Is(c.Err, ErrRegionUnavailable):
+					failed++
+				case c.Err != nil:
+					t.Error(c.Err)
+				default:
+					after++
+				}
+			})
+			if p.drain(); t.Failed() {
+				return
+			}
+		}
+		if failed > 1 {
+			t.Errorf("%d requests failed", failed)
+		}
+	})
+}
+
+// Zeros that a cache has grown by are not taken for what the file has there.
+func TestGrownZerosAreNotTheFiles(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, bytes.Repeat([]byte{7}, 1<<16), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := newCluster(t, "mem", 2, 1<<20)
+	events := make(chan Event, 64)
+	cache := c.create(t, Config{
+		Capacity: 1 << 16, RegionSize: 1 << 16, Configuration: oneSided, File: file,
+		OnEvent: func(e Event) { events <- e },
+	})
+	for _, capacity := range []int64{1 << 15, 1 << 16} {
+		if err := cache.Reshape(t.Context(), capacity, SLO{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cache.lose(cache.table.Load().regions[0].link.grant, errors.New("gone"))
+	if e := <-events; e.Kind != VMLost {
+		t.Errorf("%+v", e)
+	}
+	if e := <-events; e.Kind != DataLost {
+		t.Errorf("%+v", e)
+	}
+	if e := <-events; e.Kind != Restored || !e.DataLost {
+		t.Errorf("%+v", e)
+	}
+	p := newPump(t, cache, 1)
+	buf := make([]byte, 1<<15)
+	p.do(false, buf, 1<<15, func(c device.Completion) {
+		if c.Err != nil || len(bytes.Trim(buf, "\x00")) > 0 {
+			t.Errorf("%v, zeros: %v", c.Err, len(bytes.Trim(buf, "\x00")) == 0)
+		}
+	})
+	p.drain()
+	p.close()
+}
