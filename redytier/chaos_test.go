@@ -146,8 +146,8 @@ func (w *chaosWorker) settle() {
 
 // TestChaos lets sessions write and read at random while regions move, the cache is
 // reshaped, the data path reconfigured, VMs are reclaimed, servers die, sessions come
-// and go, connections are cut and delayed, and frames are altered. Every operation ends once; a read that succeeds is right, in the order of
-// its session's calls.
+// and go, connections are cut and delayed, and frames are altered. Every operation ends
+// once; a read that succeeds is right, in the order of its session's calls.
 func TestChaos(t *testing.T) {
 	seed := *chaosSeed // another for each
 	forAll(t, func(t *testing.T, c *cluster, cfg Config) {

@@ -159,7 +159,8 @@ func (c *Cache) migrate(ctx context.Context, vms []string, voluntary bool) error
 }
 
 // enlist gets further memory from the manager, connects to its servers, and gives
-// every session connections. Where the request names the whole of the cache, it may be that. If it fails, all of it is taken back.
+// every session connections. Where the request names the whole of the cache, it may be
+// that. If it fails, all of it is taken back.
 func (c *Cache) enlist(ctx context.Context, req *managerv1.ReallocateRequest) (links []*link, configuration Configuration, err error) {
 	defer func() {
 		if err != nil {

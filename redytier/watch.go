@@ -29,8 +29,8 @@ const (
 	// Restored: addresses that were lost answer again. They hold what Config.File
 	// or Config.Recover had for them; else zeros, and DataLost is set (A46).
 	Restored
-	// CacheDeleted: the manager has taken the cache away, or was restarted without its state and does
-	// not know it. What still answers goes on; nothing is replaced any more.
+	// CacheDeleted: the manager has taken the cache away, or was restarted without its
+	// state and does not know it. What still answers goes on; nothing is replaced any more.
 	CacheDeleted
 	// DataLost: nobody has a copy of what was at addresses that are lost. They will be
 	// zeros, but answer with ErrRegionUnavailable until OnEvent has returned (A46).

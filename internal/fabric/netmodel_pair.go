@@ -10,10 +10,10 @@ import (
 )
 
 // How an owner passes the time until the next completion is due: suspended, so
-// that no processor is burnt, but for the last microseconds. Measured here: nanosleep ends 2 to 5 us late once
-// the thread's timer slack of 50 us is taken away; time.Sleep, and whatever else
-// waits in the network poller, ends 1.05 ms after it began when asked for less
-// than 1 ms, and 0.07 to 1 ms late beyond.
+// that no processor is burnt, but for the last microseconds. Measured here:
+// nanosleep ends 2 to 5 us late once the thread's timer slack of 50 us is taken
+// away; time.Sleep, and whatever else waits in the network poller, ends 1.05 ms
+// after it began when asked for less than 1 ms, and 0.07 to 1 ms late beyond.
 const (
 	// napBelow is the wait up to which it takes naps of the kernel's, which
 	// block a thread and do not hear Wake or the transport: so they are short.

@@ -214,8 +214,7 @@ type Metrics struct {
 	Added, Declined, Dropped, Evicted uint64
 }
 
-// Metrics says what the cache holds. Counts start anew
-// with every change of its shape.
+// Metrics says what the cache holds. Counts start anew with every change of its shape.
 func (c *Cache) Metrics() Metrics {
 	c.mu.Lock()
 	defer c.mu.Unlock()
