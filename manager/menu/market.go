@@ -128,8 +128,11 @@ type sale struct {
 	timers []clock.Timer // its end, by chance
 }
 
-// NewMarket opens a market. It is closed by Close.
+// NewMarket opens a market. It is closed by Close. The menu is checked as [Parse] does.
 func NewMarket(m Menu, opts Options, events Events) (*Market, error) {
+	if err := m.check(); err != nil {
+		return nil, fmt.Errorf("menu: %w", err)
+	}
 	opts.CloudRegion = cmp.Or(opts.CloudRegion, m.Regions()[0])
 	if !slices.Contains(m.Regions(), opts.CloudRegion) {
 		return nil, &RegionError{opts.CloudRegion, m.Regions()}

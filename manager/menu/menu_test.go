@@ -234,6 +234,13 @@ func TestChangeIsWhole(t *testing.T) {
 	}
 }
 
+// A program's own menu is checked as well.
+func TestMarketOfNothing(t *testing.T) {
+	if _, err := NewMarket(Menu{Version: Version}, Options{}, nil); err == nil || !strings.Contains(err.Error(), "0 types") {
+		t.Errorf("a market without anything to sell: %v", err)
+	}
+}
+
 func TestBadMenus(t *testing.T) {
 	const sold = `"sold": [{"cloud_region": "east", "price": 1}]`
 	menu := func(types string) string { return `{"version": 1, "types": [` + types + `]}` }
