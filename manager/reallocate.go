@@ -61,11 +61,11 @@ func (m *Manager) searchMore(req *managerv1.ReallocateRequest) (map[int]*manager
 	if req.GetConfiguration() != nil || !bounded(req.GetSlo()) {
 		return nil, nil
 	}
-	transport, err := m.catalog.transport(req.GetCacheId())
+	d, err := m.catalog.demand(req.GetCacheId())
 	if err != nil {
 		return nil, refuseCapacity(err, connect.CodeNotFound)
 	}
-	return m.search.search(req.GetSlo(), transport, req.GetClient())
+	return m.search.search(req.GetSlo(), d.transport, req.GetClient())
 }
 
 // reach finds how far away VMs may be for a request that leaves a cache with SLO and
@@ -104,12 +104,6 @@ func (c *catalog) demand(id string) (demand, error) {
 		return demand{}, err
 	}
 	return ca.demand, nil
-}
-
-// transport is what a cache's memory is reached over.
-func (c *catalog) transport(id string) (string, error) {
-	d, err := c.demand(id)
-	return d.transport, err
 }
 
 // addition is what a Reallocate gives a cache.

@@ -93,8 +93,8 @@ func TestRegionIsNamedOnRestart(t *testing.T) {
 	id := r.Msg.GetCacheId()
 	where := func() {
 		t.Helper()
-		if region, err := m.catalog.region(id); err != nil || region != "here" {
-			t.Errorf("cloud region %q, %v", region, err)
+		if d, err := m.catalog.demand(id); err != nil || d.cloudRegion != "here" {
+			t.Errorf("cloud region %q, %v", d.cloudRegion, err)
 		}
 		if err := m.Close(testContext(t)); err != nil {
 			t.Fatal(err)

@@ -43,22 +43,11 @@ func (m *Manager) supply(ctx context.Context, region string) (supply, error) {
 
 // supplyOf is supply for a cache that there is.
 func (m *Manager) supplyOf(ctx context.Context, cache string) (supply, error) {
-	region, err := m.catalog.region(cache)
+	d, err := m.catalog.demand(cache)
 	if err != nil {
 		return supply{}, refuseCapacity(err, connect.CodeNotFound)
 	}
-	return m.supply(ctx, region)
-}
-
-// region is where a cache's client is.
-func (c *catalog) region(id string) (string, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	ca, err := c.known(id)
-	if err != nil {
-		return "", err
-	}
-	return ca.demand.cloudRegion, nil
+	return m.supply(ctx, d.cloudRegion)
 }
 
 // policy is how VMs are chosen now.
