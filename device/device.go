@@ -90,7 +90,8 @@ type Queue interface {
 	// Submit starts what Read and Write have enqueued: the doorbell. After an
 	// error the operations complete nevertheless, with errors of their own.
 	Submit() error
-	// Poll moves completions into done and returns how many. It never blocks.
+	// Poll moves completions into done and returns how many. It never blocks. It may leave
+	// some for the next call though done has room.
 	Poll(done []Completion) int
 	// Wait parks until Poll has something to return, or ctx ends. It returns
 	// at once where nothing is under way.

@@ -254,10 +254,17 @@ func (q *queue) gather() {
 	}
 }
 
+// pollWork is after how many bytes Poll returns, though more operations may be over.
+// Checksums are computed as they are polled: of a large burst, the disk would have run out
+// of work before the caller can start what follows. Smaller ones ring more doorbells.
+const pollWork = 256 << 10
+
 // Poll implements device.Queue.
 func (q *queue) Poll(done []device.Completion) (n int) {
-	for q.gather(); n < len(done) && q.settled(); n++ {
+	q.gather()
+	for work := 0; n < len(done) && work < pollWork && q.settled(); n++ {
 		done[n] = q.finish(q.ready[q.taken])
+		work += done[n].N
 		q.taken++
 	}
 	return n

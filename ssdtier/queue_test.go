@@ -1,0 +1,55 @@
+package ssdtier
+
+import (
+	"testing"
+
+	"github.com/redykv/redykv/device"
+)
+
+// TestPollOfABurst: of many large writes that are over, Poll hands out a few at a time.
+func TestPollOfABurst(t *testing.T) {
+	for _, engine := range []Engine{EngineAuto, EnginePool} {
+		t.Run(string(engine), func(t *testing.T) {
+			d, err := OpenWith(t.TempDir(), Options{SegmentSize: 16 << 20, Engine: engine})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = d.Close() }()
+			if err := d.Start(0); err != nil {
+				t.Fatal(err)
+			}
+			const writes, size = 12, pollWork / 2
+			opened, err := d.NewQueue(writes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			q := opened.(*queue)
+			defer func() { _ = q.Close() }()
+			src := device.AlignedBuffer(size, d.Alignment())
+			for i := range uint64(writes) {
+				if err := q.Write(src, int64(i)*size, i); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := q.Submit(); err != nil {
+				t.Fatal(err)
+			}
+			over := make([]uint32, 0, writes)
+			for len(over) < writes {
+				if q.gather(); len(q.ready) == 0 && (q.outside == 0 || q.wantWake()) {
+					if err := q.park(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				over, q.ready = append(over, q.ready...), q.ready[:0]
+			}
+			q.ready = over
+			var done [writes]device.Completion
+			for left := writes; left > 0; left -= 2 {
+				if n := q.Poll(done[:]); n != 2 {
+					t.Fatalf("Poll: %d of %d writes of half a pollWork, want 2", n, left)
+				}
+			}
+		})
+	}
+}
