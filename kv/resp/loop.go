@@ -38,6 +38,11 @@ const (
 	heldWait   = 1
 )
 
+// Go's scheduler stops whatever has run for 10 ms, and has another thread look for work:
+// for a loop, with replies to send, that is 0.1 ms in which the client's processor, too,
+// is wanted. A loop that gives way before, where it has nothing to do, is not stopped.
+const giveWayEvery = 9 * time.Millisecond
+
 // Bounds of what is plain: arguments of a command, bytes of a batch's replies; and
 // batches of plain commands after which a connection comes back to a loop.
 const (
@@ -56,6 +61,7 @@ type loop struct {
 	ready  []*client
 	conns  map[int32]*client // by their files
 	swept  time.Time         // when all of them were looked at last
+	gave   time.Time         // when it let the scheduler have its processor last
 	done   chan struct{}     // closed when it has ended
 
 	mu     sync.Mutex // guards what follows; whoever changes it wakes the poller
@@ -148,8 +154,19 @@ func (l *loop) wait() (ready []int32, told bool) {
 		case began.IsZero():
 			began = time.Now()
 		default:
-			spins = time.Since(began) < spin
+			now := time.Now()
+			if spins = now.Sub(began) < spin; !spins {
+				l.giveWay(now)
+			}
 		}
+	}
+}
+
+// giveWay lets other goroutines have the processor, if that is due.
+func (l *loop) giveWay(now time.Time) {
+	if now.Sub(l.gave) >= giveWayEvery {
+		l.gave = now
+		runtime.Gosched()
 	}
 }
 
