@@ -12,8 +12,8 @@ import (
 // calls are over within microseconds, nothing is gained by this, and on a machine whose
 // few processors the client needs as well it costs a twentieth of one, and now and then
 // the wait for another processor. So a loop keeps its processor in the following calls
-// and in poller.waitHeld, as it would in a computation. None of them takes longer than heldWait; a signal by
-// which the runtime wants to stop all goroutines ends the wait.
+// and in poller.waitHeld, as it would in a computation. None of them takes longer than
+// heldWait; a signal by which the runtime wants to stop all goroutines ends the wait.
 
 // readHeld is unix.Read of a file that does not block.
 func readHeld(fd int, b []byte) (int, error) { return transfer(unix.SYS_READ, fd, b) }
@@ -28,3 +28,10 @@ func transfer(call uintptr, fd int, b []byte) (int, error) {
 	}
 	return int(n), nil
 }
+
+// yieldHeld is runtime.Gosched among the goroutines that wait for this very processor:
+// it wakes no thread that would look for one. Go's runtime keeps goyield for programs
+// that name it so.
+//
+//go:linkname yieldHeld runtime.goyield
+func yieldHeld()
