@@ -40,9 +40,10 @@ type tier struct {
 	backoff  time.Duration // until the next retryAt
 	failures uint64
 	restarts uint64
-	starting bool    // it is being started again, in the background
-	doubt    bool    // see lost
-	onTheWay []int64 // addresses of echoes
+	starting bool      // it is being started again, in the background
+	passed   time.Time // when writes had passed such a start: reads let them have it started first
+	doubt    bool      // see lost
+	onTheWay []int64   // addresses of echoes
 	// What was left to goroutines: queues that were closed and have something under way,
 	// its start, syncs. See tiered_leave.go.
 	leaving    int
@@ -122,10 +123,10 @@ func (t *Tiered) admit(n int, addr int64) uint32 {
 	var set uint32
 	for i, tr := range t.tiers {
 		if tr.out() {
-			if tr.starting || tr.writes.Load() > 0 || time.Now().Before(tr.retryAt) || !t.restart(tr) {
+			if !tr.due() || !t.restart(tr, startPatience) {
 				continue
 			}
-			back = append(back, TierEvent{Tier: i, Name: tr.name, Addr: max(tr.floor.Load(), tr.dev.Begin())})
+			back = append(back, tr.isBack())
 		}
 		tr.writes.Add(1)
 		set |= 1 << i
@@ -141,11 +142,80 @@ func (t *Tiered) admit(n int, addr int64) uint32 {
 	return set
 }
 
-// restart brings a tier back at the end of all writes, a Refiller with a hole below, and
-// says whether it did. The caller holds mu, and nothing is being written to the tier.
-func (t *Tiered) restart(tr *tier) bool {
+// due says whether a tier that is out may be started again: nothing is being written to it.
+// The caller holds Tiered.mu.
+func (tr *tier) due() bool {
+	return !tr.starting && tr.writes.Load() == 0 && !time.Now().Before(tr.retryAt)
+}
+
+// isBack is the event of a tier that is back.
+func (tr *tier) isBack() TierEvent {
+	return TierEvent{Tier: tr.index, Name: tr.name, Addr: max(tr.floor.Load(), tr.dev.Begin())}
+}
+
+// revive has the tiers that are due started, in the background: a log that is only read
+// gets them back as well.
+func (t *Tiered) revive() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed || t.preparing {
+		return
+	}
+	for _, tr := range t.tiers {
+		if tr.out() && tr.due() && time.Since(tr.passed) > t.opts.RetryAfter {
+			t.restart(tr, 0)
+		}
+	}
+}
+
+// startPatience is how long writes wait for a tier that is started again.
+const startPatience = 100 * time.Millisecond
+
+// restart starts a tier at the end of all writes, and says whether it is back. One that
+// takes longer than patience goes on in the background. If the log has another end by
+// then, it is started once more, which should not take long then. The caller holds mu, and
+// nothing is being written to the tier.
+func (t *Tiered) restart(tr *tier, patience time.Duration) bool {
 	floor := tr.alignUp(t.tail)
-	if !t.startAgain(tr, floor) {
+	result := make(chan error, 1)
+	go func() { result <- tr.dev.Start(floor) }()
+	if patience > 0 {
+		if came, err := within(patience, result); came {
+			return t.restarted(tr, floor, err)
+		}
+	}
+	tr.starting = true
+	tr.leave()
+	go func() {
+		err := <-result
+		t.mu.Lock()
+		tr.starting = false
+		back := t.restarted(tr, floor, err)
+		event := tr.isBack()
+		t.mu.Unlock()
+		if back {
+			t.tell(event)
+		}
+		t.left(tr)
+	}()
+	return false
+}
+
+// restarted brings a tier back that was started at floor, a Refiller with a hole below, and
+// says whether it did: not if that failed, or writes have passed it. The caller holds mu.
+func (t *Tiered) restarted(tr *tier, floor int64, err error) bool {
+	if err != nil {
+		tr.failures++
+		tr.backoff = min(2*tr.backoff, 64*t.opts.RetryAfter)
+		tr.retryAt = time.Now().Add(tr.backoff)
+		return false
+	}
+	tr.retryAt = time.Time{}
+	if floor != tr.alignUp(t.tail) {
+		tr.passed = time.Now()
+		return false
+	}
+	if t.closed {
 		return false
 	}
 	if tr.refiller != nil {
@@ -160,44 +230,6 @@ func (t *Tiered) restart(tr *tier) bool {
 		b.poke()
 	}
 	return true
-}
-
-// startPatience is how long writes wait for a tier that is started again.
-const startPatience = 100 * time.Millisecond
-
-// startAgain starts a tier at an address, and says whether it did. One that takes long, as
-// one whose server does not answer, goes on in the background: by then the log has another
-// end, so the next write starts the tier once more, which should not take long then. The
-// caller holds mu.
-func (t *Tiered) startAgain(tr *tier, tail int64) bool {
-	result := make(chan error, 1)
-	go func() { result <- tr.dev.Start(tail) }()
-	if came, err := within(startPatience, result); came {
-		t.startEnded(tr, err)
-		return err == nil
-	}
-	tr.starting = true
-	tr.leave()
-	go func() {
-		err := <-result
-		t.mu.Lock()
-		tr.starting = false
-		t.startEnded(tr, err)
-		t.mu.Unlock()
-		t.left(tr)
-	}()
-	return false
-}
-
-// startEnded says when a tier may be started next. The caller holds mu.
-func (t *Tiered) startEnded(tr *tier, err error) {
-	if err == nil {
-		tr.retryAt = time.Time{}
-		return
-	}
-	tr.failures++
-	tr.backoff = min(2*tr.backoff, 64*t.opts.RetryAfter)
-	tr.retryAt = time.Now().Add(tr.backoff)
 }
 
 // alignUp rounds an address up to where a write to the tier can begin.

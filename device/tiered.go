@@ -25,8 +25,8 @@ type TieredOptions struct {
 	// Names of the tiers as metrics and logs print them. Default: the types of
 	// the devices.
 	Names []string
-	// RetryAfter is how long a tier that failed stays out before the next write
-	// tries to start it again; it doubles with every failure up to 64 times
+	// RetryAfter is how long a tier that failed stays out before the next write, or one of
+	// the next reads, tries to start it again; it doubles with every failure up to 64 times
 	// this. Default 1 s.
 	RetryAfter time.Duration
 	// RefillRate is how many bytes a second at most are copied back to a tier
@@ -89,12 +89,12 @@ func (e TierEvent) String() string {
 // moved past it, so Begin is looked at again after the read.
 //
 // A tier other than the last that fails a write, or many reads in a row, leaves
-// the set: it has holes now and answers for nothing. A later write calls its
-// Start at the end of all writes so far, once nothing is being written to it: it
-// is back, and answers from there on. Its queues stay open meanwhile, so a device
-// that can fail must let its queues outlive another Start. Which tiers have holes is
-// part of the metadata that Sync keeps, so that a tier that survives a restart does
-// not answer for them afterwards.
+// the set: it has holes now and answers for nothing. A later write, or one in 64 reads
+// of a queue, calls its Start at the end of all writes so far, once nothing is being
+// written to it: it is back, and answers from there on. Reads do not wait for that. Its
+// queues stay open meanwhile, so a device that can fail must let its queues outlive
+// another Start. Which tiers have holes is part of the metadata that Sync keeps, so that
+// a tier that survives a restart does not answer for them afterwards.
 //
 // A Refiller knows its holes itself. It stays in the set with them: a write that
 // it fails with ErrNotHeld counts for no commit point, like that of any tier which
@@ -234,6 +234,7 @@ func (t *Tiered) NewQueue(depth int) (Queue, error) {
 		return nil, err
 	}
 	q := newTieredQueue(t, depth)
+	q.all = true
 	t.mu.Lock()
 	preparing := t.preparing
 	t.mu.Unlock()

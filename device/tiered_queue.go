@@ -31,6 +31,7 @@ type tieredQueue struct {
 	counters []tierCounters // by tier; what counts was added to, for Metrics
 	reads    uint32         // begun so far: see sampled
 	scratch  [16]Completion
+	all      bool // of all tiers, not only of those that something is copied from
 	closed   bool
 
 	echoes     []echoes // by tier
@@ -146,6 +147,9 @@ func (q *tieredQueue) Read(dst []byte, addr int64, tag uint64) error {
 	s := q.take(dst, addr, tag, slotRead)
 	if q.reads++; q.reads&sampled == 0 {
 		q.slots[s].began = sinceEpoch()
+		if q.all {
+			q.lookAtTiers()
+		}
 	}
 	if c, over := q.route(s, 0); over {
 		q.keep(c)
@@ -233,6 +237,21 @@ func (q *tieredQueue) handLate(i int) {
 		if e, ok := q.settled(i, Completion{Tag: uint64(s), Err: err}); ok {
 			q.keep(e)
 		}
+	}
+}
+
+// lookAtTiers has tiers that are out started again, and reads those that are back.
+func (q *tieredQueue) lookAtTiers() {
+	out := false
+	for i, tr := range q.t.tiers {
+		if tr.out() {
+			out = true
+		} else {
+			_ = q.open(i) // a tier that gives no queue has left the set
+		}
+	}
+	if out {
+		q.t.revive()
 	}
 }
 

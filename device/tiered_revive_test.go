@@ -1,0 +1,127 @@
+package device_test
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/redykv/redykv/device"
+)
+
+// A log that is only read gets a tier back as well, whatever took it out, and what the
+// tier lacks.
+func TestReadsBringTiersBack(t *testing.T) {
+	for name, ill := range map[string]device.FaultyOptions{
+		"a write failed": {WriteError: 1}, "all fails": {Down: true}, "reads fail": {ReadError: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			first := device.NewFaulty(device.NewMemory(), device.FaultyOptions{})
+			var back atomic.Int64
+			d := started(t, device.NewTieredWith(device.TieredOptions{
+				RetryAfter: 1, Logger: quiet,
+				OnEvent: func(e device.TierEvent) {
+					if e.Err == nil {
+						back.Store(e.Addr)
+					}
+				},
+			}, first, device.NewMemory())).(*device.Tiered)
+			b := newBench(t, d)
+			b.write("aaaa", 0)
+			first.Set(ill)
+			b.write("bbbb", 4)
+			late := newBench(t, d) // of a tier that is down, it gets no queue
+			for d.Metrics()[0].Healthy {
+				b.wantRead("aaaa", 0, 1)
+			}
+			first.Set(device.FaultyOptions{})
+			for _, b := range []*bench{b, late} {
+				until(t, func() bool {
+					got, c := b.read(8, 0)
+					if c.Err != nil || got != "aaaabbbb" {
+						t.Fatalf("%q, %+v", got, c)
+					}
+					return c.Tier == 0
+				})
+			}
+			if m := d.Metrics()[0]; !m.Healthy || m.Reason != nil || m.Restarts != 1 || back.Load() != 8 {
+				t.Errorf("back from %d: %+v", back.Load(), m)
+			}
+			b.write("cccc", 8)
+			b.wantRead("aaaabbbbcccc", 0, 0)
+		})
+	}
+}
+
+// So it gets one that could not even be started.
+func TestReadsStartTiers(t *testing.T) {
+	middle, last := device.NewMemory(), device.NewMemory()
+	opts := device.TieredOptions{RetryAfter: 1, Logger: quiet}
+	d := started(t, device.NewTieredWith(opts, middle, last))
+	b := newBench(t, d)
+	b.write("aaaa", 0)
+	if err := errors.Join(b.q.Close(), d.Sync(), d.Close()); err != nil {
+		t.Fatal(err)
+	}
+	down := device.NewFaulty(middle.Reopen(), device.FaultyOptions{Down: true})
+	b = newBench(t, startedAt(t, device.NewTieredWith(opts, down, last.Reopen()), 4))
+	b.wantRead("aaaa", 0, 1)
+	down.Set(device.FaultyOptions{})
+	until(t, func() bool { _, c := b.read(4, 0); return c.Tier == 0 })
+	b.wantRead("aaaa", 0, 0)
+}
+
+// Reads do not wait for a tier that takes long to start. One that writes have passed
+// meanwhile does not answer for them.
+func TestReadsDoNotWaitForAStart(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	faulty := device.NewFaulty(volatile(), device.FaultyOptions{})
+	slow := &slowStart{closes: closes{Device: faulty}, asked: make(chan chan struct{})}
+	d := device.NewTieredWith(device.TieredOptions{RetryAfter: 1, CloseWait: time.Minute, RefillRate: -1, Logger: quiet},
+		slow, device.NewMemory())
+	if err := d.Start(0); err != nil {
+		t.Fatal(err)
+	}
+	q, err := d.NewQueue(8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{t, q}
+	faulty.Set(device.FaultyOptions{WriteError: 1})
+	b.write("aaaa", 0)
+	faulty.Set(device.FaultyOptions{})
+	slow.slow.Store(true)
+	asked := func() (end chan struct{}) {
+		t.Helper()
+		until(t, func() bool {
+			b.wantRead("aaaa", 0, 1)
+			select {
+			case end = <-slow.asked:
+			default:
+			}
+			return end != nil
+		})
+		return end
+	}
+	end := asked()
+	for range 200 {
+		b.wantRead("aaaa", 0, 1)
+	}
+	b.write("bbbb", 4) // passes the start
+	close(end)
+	end = asked() // so there is another one
+	b.wantRead("bbbb", 4, 1)
+	slow.slow.Store(false)
+	close(end)
+	until(t, func() bool { b.wantRead("bbbb", 4, 1); return d.Metrics()[0].Healthy })
+	if m := d.Metrics()[0]; m.Begin != 8 || m.Restarts != 1 {
+		t.Errorf("%+v", m)
+	}
+	b.write("cccc", 8)
+	b.wantRead("cccc", 8, 0)
+	if err := errors.Join(q.Close(), d.Close()); err != nil {
+		t.Error(err)
+	}
+}
