@@ -135,25 +135,31 @@ func checkResult(t *testing.T, c Comparison, r Result) {
 	}
 }
 
-// TestCompareFileServer: the file server is measured beside the others.
+// TestCompareFileServer: the tiered store, the file server and the SSD are measured in one
+// run, and each beside the others.
 func TestCompareFileServer(t *testing.T) {
 	if err := smbd.Available(); err != nil {
 		t.Skip(err)
 	}
-	c := small(t.TempDir(), SMB, SSD)
+	c := small(t.TempDir(), Redy, SMB, SSD)
+	c.Transport = TransportMem
 	c.Distributions, c.Threads = []Distribution{Uniform}, []int{1}
 	results, err := Compare(t.Context(), c, nil)
-	if err != nil || len(results) != 2 {
+	if err != nil || len(results) != 3 {
 		t.Fatal(results, err)
 	}
-	r, ssd := results[0], results[1]
+	redy, r, ssd := results[0], results[1], results[2]
 	if r.Device != SMB || r.Errors > 0 || r.HitSMB < 0.5 || r.HitSSD+r.HitOther > 0 || r.Transport != "smb" || r.RatioToSMB != 1 {
 		t.Errorf("%+v", r)
+	}
+	if redy.HitRedy < 0.5 || redy.HitSMB > 0 || math.Abs(redy.RatioToSMB*r.Mops-redy.Mops) > 1e-9 ||
+		math.Abs(redy.RatioToSSD*ssd.Mops-redy.Mops) > 1e-9 {
+		t.Errorf("%+v", redy)
 	}
 	if ssd.HitSMB > 0 || ssd.RatioToSMB <= 0 || math.Abs(ssd.RatioToSMB*r.RatioToSSD-1) > 1e-9 {
 		t.Errorf("%+v", ssd)
 	}
-	if left, err := os.ReadDir(c.Dir); err != nil || len(left) != 1 {
+	if left, err := os.ReadDir(c.Dir); err != nil || len(left) != 2 {
 		t.Errorf("left behind %v, %v", left, err)
 	}
 }
