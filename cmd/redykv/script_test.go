@@ -116,6 +116,7 @@ func TestScript(t *testing.T) {
 			"rediss":      cmdRedisTLS,
 			"notified":    cmdNotified,
 			"crashes":     cmdCrashes,
+			"outgrows":    cmdOutgrows,
 			"certificate": cmdCertificate,
 		},
 	})

@@ -62,7 +62,7 @@ func infoClients(s *Server) string {
 func infoMemory(s *Server) string {
 	m := s.store.Metrics()
 	used := m.MemoryBytes + m.IndexBytes
-	return fmt.Sprintf("used_memory:%d\nused_memory_human:%v\nlog_memory:%d\nlog_memory_budget:%d\nindex_memory:%d\nlarge_client_buffers:%d\nlog_begin:%d\nlog_head:%d\nlog_tail:%d\n",
+	return fmt.Sprintf("used_memory:%d\nused_memory_human:%v\nmaxmemory_policy:noeviction\nlog_memory:%d\nlog_memory_budget:%d\nindex_memory:%d\nlarge_client_buffers:%d\nlog_begin:%d\nlog_head:%d\nlog_tail:%d\n",
 		used, units.Size(used), m.MemoryBytes, m.MemoryBudget, m.IndexBytes, s.large.used.Load(), m.Begin, m.Head, m.Tail)
 }
 
@@ -70,7 +70,7 @@ func infoStats(s *Server) string {
 	m := s.store.Metrics()
 	var b strings.Builder
 	fmt.Fprintf(&b, "total_connections_received:%d\ntotal_commands_processed:%d\n", s.counts.connections.Load(), s.counts.commands.Load())
-	fmt.Fprintf(&b, "keyspace_hits:%d\nkeyspace_misses:%d\ntotal_error_replies:%d\nacl_access_denied_auth:%d\n",
+	fmt.Fprintf(&b, "keyspace_hits:%d\nkeyspace_misses:%d\nevicted_keys:0\ntotal_error_replies:%d\nacl_access_denied_auth:%d\n",
 		s.stats.hits.Load(), s.stats.misses.Load(), s.stats.errors.Load(), s.stats.deniedLogins.Load())
 	fmt.Fprintf(&b, "store_reads:%d\nstore_upserts:%d\nstore_rmws:%d\nstore_deletes:%d\n", m.Reads, m.Upserts, m.RMWs, m.Deletes)
 	fmt.Fprintf(&b, "store_reads_memory:%d\n", m.ReadsMemory)

@@ -1,0 +1,274 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/ssdtier"
+)
+
+// Of a server whose data outgrow it: what it has, and what is written to it.
+const (
+	outgrownMemory  = 16 << 20 // of which values have a 32nd at most
+	outgrownCache   = 32 << 20
+	outgrownSegment = 4 << 20 // the disk gets space back by such files
+
+	outgrownRecord = 2 << 10
+	outgrownKeys   = 6 * outgrownMemory / outgrownRecord
+	outgrownBatch  = 256 // commands that are sent together
+	outgrownRounds = 3   // of overwriting all
+)
+
+// Bounds of what the server takes beside the data.
+const (
+	// Go's heap with what is not collected yet, the index, and buffers of connections, of
+	// compaction and of the cache: twice what was seen, and not more than the data.
+	outgrownAllowance = 96 << 20
+	// The files take so many times what is live: half of the log may be dead, it is looked
+	// at again when it has grown by an eighth, and some files wait to be written over.
+	outgrownFiles = 3
+)
+
+// outgrown is a server whose data are more than its memory, and what it should have.
+type outgrown struct {
+	ts   *testscript.TestScript
+	dir  string
+	db   *redis.Client
+	keys map[int]int // the version that each key has
+
+	flags []string
+	ctx   context.Context
+}
+
+// cmdOutgrows writes six times as much as there is memory, overwrites it while SCAN goes
+// through it, and then all of it again and again.
+func cmdOutgrows(ts *testscript.TestScript, neg bool, args []string) {
+	want(ts, neg, args, 1, "outgrows TRANSPORT")
+	ctx, cancel := context.WithTimeout(context.Background(), 5*scriptTimeout)
+	defer cancel()
+	o := &outgrown{ts: ts, ctx: ctx, dir: "outgrown-" + args[0], keys: make(map[int]int)}
+	o.flags = []string{
+		"--addr", "127.0.0.1:0", "--dir", o.dir, "--memory", strconv.Itoa(outgrownMemory), "--records", "1000",
+		"--redy", "embedded", "--cache", strconv.Itoa(outgrownCache), "--transport", args[0],
+	}
+	files, err := ssdtier.OpenWith(ts.MkAbs(o.dir), ssdtier.Options{SegmentSize: outgrownSegment})
+	ts.Check(err)
+	ts.Check(files.Close())
+
+	o.start()
+	o.write(0, outgrownKeys, 1)
+	o.checkAll("loaded")
+	o.scanWhileItChanges()
+	o.checkAll("changed under SCAN")
+	for round := range outgrownRounds {
+		o.write(0, outgrownKeys, 3+round)
+		o.waitForSpace()
+	}
+	o.checkAll("overwritten")
+	cmdEnd(ts, false, []string{"OUTGROWN"})
+
+	o.start()
+	o.checkAll("opened again")
+	cmdEnd(ts, false, []string{"OUTGROWN"})
+}
+
+func (o *outgrown) start() {
+	cmdStart(o.ts, false, append([]string{"OUTGROWN", "redykv ready at (.*)$", "redykv", "serve"}, o.flags...))
+	db := redis.NewClient(&redis.Options{Addr: o.ts.Getenv("OUTGROWN"), ReadTimeout: scriptTimeout, MaxRetries: -1})
+	o.ts.Defer(func() { _ = db.Close() }) // its server has ended
+	o.db = db
+}
+
+func outgrownKey(n int) string { return fmt.Sprintf("key:%d", n) }
+
+// outgrownValue makes a record of its key, of a size that differs.
+func outgrownValue(n, version int) string {
+	text := fmt.Sprintf("%d:%d ", n, version)
+	return strings.Repeat(text, (outgrownRecord-n%100)/len(text))
+}
+
+// write stores keys from from to before until, a batch at a time, and looks after each how
+// many there are.
+func (o *outgrown) write(from, until, version int) {
+	for ; from < until; from += outgrownBatch {
+		_, err := o.db.Pipelined(o.ctx, func(p redis.Pipeliner) error {
+			for n := from; n < min(from+outgrownBatch, until); n++ {
+				p.Set(o.ctx, outgrownKey(n), outgrownValue(n, version), 0)
+				o.keys[n] = version
+			}
+			return nil
+		})
+		o.ts.Check(err)
+		o.checkSize()
+	}
+}
+
+// remove deletes some keys from from to before until.
+func (o *outgrown) remove(from, until int) {
+	_, err := o.db.Pipelined(o.ctx, func(p redis.Pipeliner) error {
+		for n := from; n < until; n += 8 {
+			p.Del(o.ctx, outgrownKey(n))
+			delete(o.keys, n)
+		}
+		return nil
+	})
+	o.ts.Check(err)
+	o.checkSize()
+}
+
+func (o *outgrown) checkSize() {
+	size, err := o.db.DBSize(o.ctx).Result()
+	o.ts.Check(err)
+	if size != int64(len(o.keys)) {
+		o.ts.Fatalf("DBSIZE is %d, of %d keys", size, len(o.keys))
+	}
+}
+
+// scanWhileItChanges goes through all keys, and between two steps overwrites some that it
+// has been at and some that it has not, deletes some and stores new ones: the keys that
+// are there all the while have to be found.
+func (o *outgrown) scanWhileItChanges() {
+	before := make(map[string]bool)
+	for n := range o.keys {
+		before[outgrownKey(n)] = true
+	}
+	found := make(map[string]bool)
+	var cursor uint64
+	for at, added := 0, outgrownKeys; ; {
+		keys, next, err := o.db.Scan(o.ctx, cursor, "", outgrownBatch).Result()
+		o.ts.Check(err)
+		for _, key := range keys {
+			found[key] = true
+		}
+		if at < outgrownKeys {
+			o.write(at, at+outgrownBatch/2, 2)
+			o.remove(at+outgrownBatch/2, at+outgrownBatch)
+			o.write(added, added+outgrownBatch/8, 2)
+			at, added = at+outgrownBatch, added+outgrownBatch/8
+		}
+		if cursor = next; cursor == 0 {
+			break
+		}
+	}
+	missing := 0
+	for n := range o.keys {
+		if key := outgrownKey(n); before[key] && !found[key] {
+			missing++
+		}
+	}
+	if missing > 0 {
+		o.ts.Fatalf("SCAN has not found %d of the keys that were there throughout", missing)
+	}
+	for key := range found {
+		n, err := strconv.Atoi(strings.TrimPrefix(key, "key:"))
+		if _, is := o.keys[n]; err != nil || !is && !before[key] {
+			o.ts.Fatalf("SCAN has found %q, which never was", key)
+		}
+	}
+}
+
+// waitForSpace waits until compaction has given back what was overwritten.
+func (o *outgrown) waitForSpace() {
+	bound := int64(outgrownFiles * outgrownRecord * len(o.keys))
+	for until := time.Now().Add(scriptTimeout); ; {
+		taken := o.taken()
+		if taken <= bound {
+			return
+		}
+		if time.Now().After(until) {
+			o.ts.Fatalf("the files take %v, and should take %v at most", units.Size(taken), units.Size(bound))
+		}
+	}
+}
+
+// taken is how much of the disk the files take.
+func (o *outgrown) taken() (bytes int64) {
+	o.ts.Check(filepath.WalkDir(o.ts.MkAbs(o.dir), func(_ string, entry fs.DirEntry, err error) error {
+		var info fs.FileInfo
+		if err == nil {
+			info, err = entry.Info()
+		}
+		if errors.Is(err, fs.ErrNotExist) { // it was removed meanwhile
+			return nil
+		}
+		if err == nil {
+			bytes += info.Sys().(*syscall.Stat_t).Blocks * 512
+		}
+		return err
+	}))
+	return bytes
+}
+
+// checkAll reads all keys, and looks at what the server tells about itself and how much
+// memory it has.
+func (o *outgrown) checkAll(when string) {
+	o.checkSize()
+	batch := make([]int, 0, outgrownBatch)
+	check := func() {
+		replies, err := o.db.Pipelined(o.ctx, func(p redis.Pipeliner) error {
+			for _, n := range batch {
+				p.Get(o.ctx, outgrownKey(n))
+			}
+			return nil
+		})
+		o.ts.Check(err)
+		for i, n := range batch {
+			if got := replies[i].(*redis.StringCmd).Val(); got != outgrownValue(n, o.keys[n]) {
+				o.ts.Fatalf("%s: key %d is %.40q…, want %.40q…", when, n, got, outgrownValue(n, o.keys[n]))
+			}
+		}
+		batch = batch[:0]
+	}
+	for n := range o.keys {
+		if batch = append(batch, n); len(batch) == outgrownBatch {
+			check()
+		}
+	}
+	check()
+
+	info, err := o.db.InfoMap(o.ctx, "memory", "stats").Result()
+	o.ts.Check(err)
+	if evicted := info["Stats"]["evicted_keys"]; evicted != "0" {
+		o.ts.Fatalf("%s: %q keys were evicted", when, evicted)
+	}
+	log, err := strconv.Atoi(info["Memory"]["log_memory"])
+	o.ts.Check(err)
+	if log > outgrownMemory {
+		o.ts.Fatalf("%s: the log has %v of memory, and should have %v", when, units.Size(log), units.Size(outgrownMemory))
+	}
+	o.checkMemory(when)
+}
+
+// checkMemory holds the memory of the server's process, at most until now, against what it
+// was given. The program's code is not counted, which is in the file that it is run from.
+func (o *outgrown) checkMemory(when string) {
+	pid := o.ts.Value(processesKey{}).(processes)["OUTGROWN"].Process.Pid
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if errors.Is(err, fs.ErrNotExist) {
+		return // not Linux
+	}
+	o.ts.Check(err)
+	read := func(name string) (bytes int64) {
+		_, line, _ := strings.Cut(string(status), "\n"+name+":")
+		_, err := fmt.Sscanf(line, "%d kB", &bytes)
+		o.ts.Check(err)
+		return bytes << 10
+	}
+	resident, most := read("VmRSS")-read("RssFile"), read("VmHWM")-read("RssFile")
+	o.ts.Logf("%s: %v of memory, %v at most; files of %v", when, units.Size(resident), units.Size(most), units.Size(o.taken()))
+	if !raceEnabled && most > outgrownMemory+outgrownAllowance {
+		o.ts.Fatalf("%s: the process had %v of memory, and should have %v", when, units.Size(most), units.Size(outgrownMemory+outgrownAllowance))
+	}
+}
