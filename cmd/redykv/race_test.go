@@ -2,5 +2,4 @@
 
 package main
 
-// raceEnabled: the detector's own memory is several times the program's.
 const raceEnabled = true

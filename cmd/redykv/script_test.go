@@ -65,6 +65,8 @@ func TestMain(m *testing.M) {
 //	flip FILE OFFSET                    flip the highest bit of a byte
 //	crashes DURABILITY [FLAG...]        kill a server of that durability while it is
 //	                                    written to, and check what is there then
+//	outgrows TRANSPORT                  write more to a server, with a Redy cache of that
+//	                                    transport, than it has memory, and check all of it
 //	certificate NAME                    make NAME.cert, its own authority, and NAME.key
 //	redis ADDR REPLY-REGEXP ARG...      send a command to a server of the Redis
 //	                                    protocol, and match its reply's lines
@@ -73,7 +75,8 @@ func TestMain(m *testing.M) {
 //	notified STATE                      wait until $NOTIFY_SOCKET, which it sets, is told
 //	                                    STATE; without STATE: make it
 //
-// and the condition [transport:NAME], which holds where that fabric is built in.
+// and the conditions [transport:NAME], which holds where that fabric is built in, and
+// [race], which holds under the race detector.
 func TestScript(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: filepath.Join("testdata", "script"),
@@ -83,6 +86,9 @@ func TestScript(t *testing.T) {
 			return nil
 		},
 		Condition: func(cond string) (bool, error) {
+			if cond == "race" {
+				return raceEnabled, nil
+			}
 			if cond == "halves" { // of this process's processors
 				_, _, err := affinity.Halves()
 				return err == nil, nil
