@@ -10,34 +10,53 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
 
+	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/kv"
 	"github.com/redykv/redykv/ssdtier"
 )
 
 // busyDir names, to a process that this test's binary starts to kill it, where it
-// shall do everything that a store does to a disk; busySeed, in which order.
+// shall do everything that a store does to a disk; busyStack, on which devices;
+// busySeed, in which order.
 const (
-	busyDir  = "REDYKV_TEST_BUSY_DIR"
-	busySeed = "REDYKV_TEST_BUSY_SEED"
-	busyKeys = 3000
+	busyDir   = "REDYKV_TEST_BUSY_DIR"
+	busyStack = "REDYKV_TEST_BUSY_STACK"
+	busySeed  = "REDYKV_TEST_BUSY_SEED"
+	busyKeys  = 3000
 )
 
+// busyStacks are a directory, one behind a memory that forgets, and one behind another
+// that commits before it.
+var busyStacks = map[string]func(ssd func(name string) device.Device) device.Device{
+	"ssd": func(ssd func(string) device.Device) device.Device { return ssd("last") },
+	"behind memory": func(ssd func(string) device.Device) device.Device {
+		return device.NewTiered(device.NewMemoryWith(device.MemoryOptions{Volatile: true, Capacity: 100_000}), ssd("last"))
+	},
+	"behind the commit point": func(ssd func(string) device.Device) device.Device {
+		return device.NewTieredWith(device.TieredOptions{CommitPoint: 1}, ssd("first"), ssd("last"))
+	},
+}
+
 // openBusy opens a store of which little is in memory, in small segments.
-func openBusy(t *testing.T, dir string) *kv.Store {
+func openBusy(t *testing.T, dir, stack string) *kv.Store {
 	t.Helper()
-	ssd, err := ssdtier.OpenWith(dir, ssdtier.Options{SegmentSize: 64 << 10})
-	if err != nil {
-		t.Fatal(err)
-	}
+	dev := busyStacks[stack](func(name string) device.Device {
+		ssd, err := ssdtier.OpenWith(filepath.Join(dir, name), ssdtier.Options{SegmentSize: 64 << 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ssd
+	})
 	opts := options(busyKeys)
-	opts.Memory, opts.Device = 64<<10, ssd
+	opts.Memory, opts.Device = 64<<10, dev
 	st, err := kv.Open(opts)
 	if err != nil {
-		t.Fatal(errors.Join(err, ssd.Close()))
+		t.Fatal(errors.Join(err, dev.Close()))
 	}
 	return st
 }
@@ -47,23 +66,29 @@ func openBusy(t *testing.T, dir string) *kv.Store {
 // had committed is there, exactly as the commit point says, and no file is damaged.
 func TestKilledAnywhere(t *testing.T) {
 	if dir := os.Getenv(busyDir); dir != "" {
-		beBusy(t, dir)
+		beBusy(t, dir, os.Getenv(busyStack))
 		return
 	}
+	for stack := range busyStacks {
+		t.Run(stack, func(t *testing.T) { testKilledAnywhere(t, stack) })
+	}
+}
+
+func testKilledAnywhere(t *testing.T, stack string) {
 	r := rand.New(rand.NewPCG(5, 6))
 	dir := t.TempDir()
 	interrupted := make(map[string]int)
-	for round := range 15 {
-		said, durable := killBusy(t, dir, r)
+	for round := range 10 {
+		said, durable := killBusy(t, dir, stack, r)
 		interrupted[said]++
-		report, err := ssdtier.Inspect(dir)
+		report, err := ssdtier.Inspect(filepath.Join(dir, "last"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !report.OK() {
 			t.Fatalf("round %d, killed after %q:\n%v", round, said, report)
 		}
-		st := openBusy(t, dir)
+		st := openBusy(t, dir, stack)
 		p, ok := st.CommitPoint("writer")
 		if ok != (p.Until > 0) || p.Until < durable || len(p.Excluding) > 0 {
 			t.Fatalf("round %d, killed after %q: commit point %+v, %v after one of %d", round, said, p, ok, durable)
@@ -96,10 +121,10 @@ func newest(key, until uint64) uint64 {
 
 // killBusy starts a process and kills it. It returns what that said last of all that
 // was heard, and up to which operation it had said that they were durable.
-func killBusy(t *testing.T, dir string, r *rand.Rand) (said string, durable uint64) {
+func killBusy(t *testing.T, dir, stack string, r *rand.Rand) (said string, durable uint64) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestKilledAnywhere$")
-	cmd.Env = append(os.Environ(), busyDir+"="+dir, busySeed+"="+strconv.FormatUint(r.Uint64(), 10))
+	cmd.Env = append(os.Environ(), busyDir+"="+dir, busyStack+"="+stack, busySeed+"="+strconv.FormatUint(r.Uint64(), 10))
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -129,13 +154,13 @@ func killBusy(t *testing.T, dir string, r *rand.Rand) (said string, durable uint
 
 // beBusy writes n under n%busyKeys by operation number n, and says what it begins and
 // how far what it wrote is durable, until it is killed.
-func beBusy(t *testing.T, dir string) {
+func beBusy(t *testing.T, dir, stack string) {
 	seed, err := strconv.ParseUint(os.Getenv(busySeed), 10, 64)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := rand.New(rand.NewPCG(seed, 7))
-	st := openBusy(t, dir)
+	st := openBusy(t, dir, stack)
 	s, err := st.NewNamedSession("writer")
 	if err != nil {
 		t.Fatal(err)
