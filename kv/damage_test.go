@@ -13,8 +13,9 @@ import (
 )
 
 // TestDamageOnDisk alters bytes of the log's file: a read of one of the records
-// there is an error that names the file, never a wrong value, and so is opening
-// the store, which reads them all.
+// there is an error that names the file, never a wrong value, and so is a compaction,
+// which removes nothing of what it cannot copy, and opening the store, which reads
+// them all.
 func TestDamageOnDisk(t *testing.T) {
 	const records = 100_000
 	dir := t.TempDir()
@@ -56,6 +57,12 @@ func TestDamageOnDisk(t *testing.T) {
 	// Two blocks of 4 KiB, in records of 24 bytes.
 	if damaged < 2*4096/24-2 || damaged > 2*(4096/24+2) {
 		t.Errorf("%d records cannot be read, want those of two blocks", damaged)
+	}
+	for _, method := range []kv.CompactMethod{kv.CompactByLookup, kv.CompactByScan} {
+		_, err := st.Compact(t.Context(), kv.CompactOptions{Bytes: 1 << 20, Method: method})
+		if begin := st.Metrics().Begin; !corrupt(err) || begin > 5000 {
+			t.Errorf("compaction %v: %v, and the log begins at %d; want ErrCorrupt and the name of the file, and damage kept", method, err, begin)
+		}
 	}
 	if err := errors.Join(s.Close(), st.Close()); err != nil {
 		t.Fatal(err)
