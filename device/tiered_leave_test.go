@@ -113,14 +113,7 @@ func TestCloseLeavesStuckRefills(t *testing.T) {
 			}
 			tiers[2] = device.NewMemory()
 			d := device.NewTieredWith(device.TieredOptions{RetryAfter: 1, CloseWait: time.Millisecond, Logger: quiet}, tiers[:]...)
-			if err := d.Start(0); err != nil {
-				t.Fatal(err)
-			}
-			q, err := d.NewQueue(8)
-			if err != nil {
-				t.Fatal(err)
-			}
-			b := &bench{t, q}
+			b := begun(t, d)
 			faulty[0].Set(device.FaultyOptions{FailWrite: 1})
 			if err := b.writeAll("abcd", 0); err != nil {
 				t.Fatal(err)
@@ -131,7 +124,7 @@ func TestCloseLeavesStuckRefills(t *testing.T) {
 				t.Fatal(err)
 			}
 			until(t, func() bool { return asked[stuckAt].stuck.Load() })
-			if err := errors.Join(q.Close(), d.Close()); err != nil {
+			if err := errors.Join(b.q.Close(), d.Close()); err != nil {
 				t.Error(err)
 			}
 			if asked[stuckAt].closed.Load() {
@@ -194,18 +187,8 @@ func (q askedQueue) stick(addr int64, do func() error) error {
 // A tier that takes long to be started again holds nobody up, neither writes nor Close.
 func TestSlowStart(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	faulty := device.NewFaulty(volatile(), device.FaultyOptions{})
-	slow := &slowStart{closes: closes{Device: faulty}, asked: make(chan chan struct{})}
-	d := device.NewTieredWith(device.TieredOptions{RetryAfter: 1, CloseWait: time.Millisecond, RefillRate: -1, Logger: quiet},
-		slow, device.NewMemory())
-	if err := d.Start(0); err != nil {
-		t.Fatal(err)
-	}
-	q, err := d.NewQueue(8)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &bench{t, q}
+	faulty, slow, d := newSlowStart(time.Millisecond)
+	b := begun(t, d)
 	addr := int64(0)
 	write := func() {
 		t.Helper()
@@ -241,7 +224,7 @@ func TestSlowStart(t *testing.T) {
 	fail()
 	write()
 	end = <-slow.asked
-	if err := errors.Join(q.Close(), d.Close()); err != nil {
+	if err := errors.Join(b.q.Close(), d.Close()); err != nil {
 		t.Error(err)
 	}
 	if slow.n.Load() != 0 {
@@ -249,6 +232,27 @@ func TestSlowStart(t *testing.T) {
 	}
 	close(end)
 	until(t, func() bool { return slow.n.Load() == 1 })
+}
+
+// begun starts tiers, and opens a queue of them; the test closes both.
+func begun(t *testing.T, d *device.Tiered) *bench {
+	t.Helper()
+	if err := d.Start(0); err != nil {
+		t.Fatal(err)
+	}
+	q, err := d.NewQueue(8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &bench{t, q}
+}
+
+// newSlowStart makes tiers, the first of which can fail, and take long to start.
+func newSlowStart(closeWait time.Duration) (*device.Faulty, *slowStart, *device.Tiered) {
+	faulty := device.NewFaulty(volatile(), device.FaultyOptions{})
+	slow := &slowStart{closes: closes{Device: faulty}, asked: make(chan chan struct{})}
+	opts := device.TieredOptions{RetryAfter: 1, CloseWait: closeWait, RefillRate: -1, Logger: quiet}
+	return faulty, slow, device.NewTieredWith(opts, slow, device.NewMemory())
 }
 
 // slowStart is a device whose Start tells and waits, if it is to be slow.
@@ -275,14 +279,8 @@ func TestSyncLeavesStuckTiers(t *testing.T) {
 	d := device.NewTieredWith(device.TieredOptions{
 		CommitPoint: 1, BacklogPolicy: device.BacklogDrop, CloseWait: time.Millisecond, RetryAfter: time.Hour, Logger: quiet,
 	}, device.NewNull(), stuck, last)
-	if err := d.Start(0); err != nil {
-		t.Fatal(err)
-	}
-	q, err := d.NewQueue(8)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join((&bench{t, q}).writeAll("abcd", 0), d.Sync()); err != nil {
+	b := begun(t, d)
+	if err := errors.Join(b.writeAll("abcd", 0), d.Sync()); err != nil {
 		t.Fatal(err)
 	}
 	if m := d.Metrics()[1]; m.Healthy || !errors.Is(m.Reason, device.ErrBehind) {
@@ -291,7 +289,7 @@ func TestSyncLeavesStuckTiers(t *testing.T) {
 	if floors, err := last.ReadMeta("tiered.floors"); err != nil || !strings.Contains(string(floors), fmt.Sprint(int64(math.MaxInt64))) {
 		t.Errorf("floors %s, %v", floors, err)
 	}
-	if err := errors.Join(q.Close(), d.Close()); err != nil {
+	if err := errors.Join(b.q.Close(), d.Close()); err != nil {
 		t.Error(err)
 	}
 	if stuck.n.Load() != 0 {

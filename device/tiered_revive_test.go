@@ -77,18 +77,8 @@ func TestReadsStartTiers(t *testing.T) {
 // meanwhile does not answer for them.
 func TestReadsDoNotWaitForAStart(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	faulty := device.NewFaulty(volatile(), device.FaultyOptions{})
-	slow := &slowStart{closes: closes{Device: faulty}, asked: make(chan chan struct{})}
-	d := device.NewTieredWith(device.TieredOptions{RetryAfter: 1, CloseWait: time.Minute, RefillRate: -1, Logger: quiet},
-		slow, device.NewMemory())
-	if err := d.Start(0); err != nil {
-		t.Fatal(err)
-	}
-	q, err := d.NewQueue(8)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &bench{t, q}
+	faulty, slow, d := newSlowStart(time.Minute)
+	b := begun(t, d)
 	faulty.Set(device.FaultyOptions{WriteError: 1})
 	b.write("aaaa", 0)
 	faulty.Set(device.FaultyOptions{})
@@ -121,7 +111,7 @@ func TestReadsDoNotWaitForAStart(t *testing.T) {
 	}
 	b.write("cccc", 8)
 	b.wantRead("cccc", 8, 0)
-	if err := errors.Join(q.Close(), d.Close()); err != nil {
+	if err := errors.Join(b.q.Close(), d.Close()); err != nil {
 		t.Error(err)
 	}
 }
