@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/race"
 )
 
 // mustClear clears, and sees that nothing is found.
@@ -252,7 +253,7 @@ func TestClearKeepsCheckpoints(t *testing.T) {
 func TestClearBesideCheckpoints(t *testing.T) {
 	const keys = 300
 	rounds := 30
-	if raceEnabled {
+	if race.Enabled {
 		rounds = 5
 	}
 	for kind := range checkpointKinds {

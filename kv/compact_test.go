@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/race"
 )
 
 // compactMethods are all that there are to choose from.
@@ -231,7 +232,7 @@ func TestCountersDuringCompaction(t *testing.T) {
 				opts.QueueDepth, opts.hash = 4, hash
 				st := open(t, opts)
 				rounds := 1500
-				if raceEnabled {
+				if race.Enabled {
 					rounds = 200
 				}
 				const stay = 100 // keys that compaction has to copy

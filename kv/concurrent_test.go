@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/race"
 )
 
 // TestNoTornReads has sessions write values that are one 8-byte pattern over and
@@ -24,7 +25,7 @@ func TestNoTornReads(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			const keys, writers, readers = 4, 2, 2
 			writes := 60_000
-			if raceEnabled { // it is ten times slower
+			if race.Enabled { // it is ten times slower
 				writes = 6000
 			}
 			st := open(t, Options{
@@ -232,7 +233,7 @@ func (q *failingQueue) Poll(done []device.Completion) int {
 }
 
 func TestOperationsDoNotAllocate(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	st := open(t, Options{

@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+
+	"github.com/redykv/redykv/internal/race"
 )
 
 // TestInsertWhileTheMoverIsThere looks at a bucket as an inserter may find it
@@ -38,7 +40,7 @@ func TestInsertWhileTheMoverIsThere(t *testing.T) {
 // TestInsertersAndMover has sessions insert one key while its bucket is moved.
 func TestInsertersAndMover(t *testing.T) {
 	rounds := 3000
-	if raceEnabled {
+	if race.Enabled {
 		rounds = 300
 	}
 	const hash, keys = 0x1234, 5

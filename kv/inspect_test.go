@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/hlog"
+	"github.com/redykv/redykv/internal/race"
 	"github.com/redykv/redykv/ssdtier"
 )
 
@@ -212,7 +213,7 @@ func TestInspectAnything(t *testing.T) {
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
 	rounds := 60
-	if raceEnabled {
+	if race.Enabled {
 		rounds = 10
 	}
 	for round := range rounds {

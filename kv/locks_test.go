@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/race"
 )
 
 // bank has accounts whose sum never changes.
@@ -95,7 +96,7 @@ func TestTransfersKeepTheSum(t *testing.T) {
 			opts.Device = device.NewMemory()
 			b := newBank(t, opts, tc.accounts)
 			transfers, want := 3000, tc.accounts*openingBalance
-			if raceEnabled {
+			if race.Enabled {
 				transfers = 600
 			}
 			var working, all sync.WaitGroup
@@ -230,7 +231,7 @@ func TestCommitTakesTransactionsWhole(t *testing.T) {
 func TestLocksDoNotDeadlock(t *testing.T) {
 	st := open(t, Options{Device: device.NewMemory(), KeySize: 8, ValueSize: 8, Memory: 1 << 20})
 	rounds := 5000
-	if raceEnabled {
+	if race.Enabled {
 		rounds = 1000
 	}
 	remove := func(*Update) Verdict { // freezes the record first
@@ -391,7 +392,7 @@ func TestGuardEnds(t *testing.T) {
 }
 
 func TestLocksDoNotAllocate(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	st := open(t, Options{Device: device.NewMemory(), KeySize: 8, ValueSize: 8, Memory: 1 << 20})

@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"testing"
 	"time"
+
+	"github.com/redykv/redykv/internal/race"
 )
 
 var (
@@ -48,7 +50,7 @@ func TestModel(t *testing.T) {
 		runModels(t, *modelFor)
 	default:
 		runs := *modelRuns
-		if raceEnabled {
+		if race.Enabled {
 			runs = runs/10 + 1
 		}
 		for seed := range uint64(runs) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/hlog"
+	"github.com/redykv/redykv/internal/race"
 	"pgregory.net/rapid"
 )
 
@@ -201,7 +202,7 @@ func TestScanBesideWriters(t *testing.T) {
 				}
 				rng := rand.New(rand.NewPCG(9, 9))
 				rounds := 40
-				if raceEnabled {
+				if race.Enabled {
 					rounds = 10
 				}
 				found, scans := 0, 0

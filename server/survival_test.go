@@ -19,6 +19,7 @@ import (
 	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/transport/transporttest"
+	"github.com/redykv/redykv/internal/race"
 	"github.com/redykv/redykv/internal/redywire"
 )
 
@@ -42,7 +43,7 @@ func footprint(t *testing.T) (counts [4]int) {
 func TestManyComeAndGo(t *testing.T) {
 	transports := transporttest.Names(t)
 	cycles := 10_000 / len(transports)
-	if testing.Short() || raceEnabled {
+	if testing.Short() || race.Enabled {
 		cycles = 150
 	}
 	for _, transport := range transports {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redykv/redykv/internal/race"
 	"github.com/redykv/redykv/kv"
 )
 
@@ -120,7 +121,7 @@ func TestRunRefuses(t *testing.T) {
 
 // The garbage collector must not notice the data.
 func TestHeapStaysFlat(t *testing.T) {
-	if testing.Short() || raceEnabled {
+	if testing.Short() || race.Enabled {
 		t.Skip("a million records; the race detector moves them to the Go heap")
 	}
 	const records = 1_000_000
@@ -134,7 +135,7 @@ func TestHeapStaysFlat(t *testing.T) {
 }
 
 func TestReaderAllocatesNothing(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	shape := Shape{Records: 2000, ValueSize: 8, Depth: 16, Memory: 16 << 10}

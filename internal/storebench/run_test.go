@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/redykv/redykv/internal/race"
 	"github.com/redykv/redykv/ycsb"
 )
 
@@ -84,7 +85,7 @@ func checkRows(t *testing.T, report *Report) {
 		if r.LimitMops <= 0 || r.GeneratorNanos <= 0 || (r.CopyMops > 0) != (s.ValueSize >= copyFrom) {
 			t.Errorf("%+v: yardsticks", r)
 		}
-		if r.AllocsPerOp > 0.5 && r.Store == "redykv" && !raceEnabled || r.GCCPUShare < 0 {
+		if r.AllocsPerOp > 0.5 && r.Store == "redykv" && !race.Enabled || r.GCCPUShare < 0 {
 			t.Errorf("%+v: allocations", r)
 		}
 		if (r.Scaling > 0) != (r.Threads > 1) {
@@ -116,7 +117,7 @@ func checkRows(t *testing.T, report *Report) {
 // Once everything is there, no operation in any mode allocates; neither does what
 // stands between it and the measuring.
 func TestNothingIsAllocated(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	for name, change := range map[string]func(*Spec){

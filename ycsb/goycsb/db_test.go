@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/race"
 	"github.com/redykv/redykv/kv"
 )
 
@@ -111,7 +112,7 @@ func TestReadOutlivesUpdate(t *testing.T) {
 
 // A worker's reads allocate nothing once it has seen a row of the kind.
 func TestReadAllocatesNothing(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the detector allocates")
 	}
 	db, ctx := openDB(t)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redykv/redykv/internal/race"
 )
 
 // execute runs one phase of a workload in dir.
@@ -23,7 +25,7 @@ func execute(t *testing.T, ctx context.Context, phase Phase, workload, dir strin
 }
 
 func TestCoreWorkloads(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("go-ycsb has data races of its own")
 	}
 	for _, workload := range Workloads() {
@@ -39,7 +41,7 @@ func TestCoreWorkloads(t *testing.T) {
 }
 
 func TestScanNeedsALoadThatKeepsOrder(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("go-ycsb has data races of its own")
 	}
 	dir := t.TempDir()
@@ -63,7 +65,7 @@ func TestScanNeedsALoadThatKeepsOrder(t *testing.T) {
 }
 
 func TestTimeEndsARun(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("go-ycsb has data races of its own")
 	}
 	dir := t.TempDir()
@@ -82,7 +84,7 @@ func TestTimeEndsARun(t *testing.T) {
 }
 
 func TestOutputThatCannotBeWritten(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("go-ycsb has data races of its own")
 	}
 	err := execute(t, t.Context(), PhaseLoad, "workloada", t.TempDir(), "measurement.output_file=/no/such/place")

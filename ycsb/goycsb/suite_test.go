@@ -10,6 +10,7 @@ import (
 	goycsb "github.com/pingcap/go-ycsb/pkg/ycsb"
 
 	"github.com/redykv/redykv/internal/peers"
+	"github.com/redykv/redykv/internal/race"
 	"github.com/redykv/redykv/kv"
 )
 
@@ -68,7 +69,7 @@ func TestPeerDB(t *testing.T) {
 
 // Every workload runs on every store, and comes to figures.
 func TestSuite(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("go-ycsb has data races by design")
 	}
 	spec := SuiteSpec{

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/race"
 )
 
 // RunChurn makes and ends thousands of connections, in every way in which one may
@@ -19,7 +20,7 @@ import (
 // fewer.
 func RunChurn(t *testing.T, open Open) {
 	rounds := 10_000
-	if testing.Short() || raceEnabled {
+	if testing.Short() || race.Enabled {
 		rounds = 500
 	}
 	server, client := open(), open()

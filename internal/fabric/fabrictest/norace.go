@@ -1,5 +1,0 @@
-//go:build !race
-
-package fabrictest
-
-const raceEnabled = false

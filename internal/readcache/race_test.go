@@ -1,5 +1,0 @@
-//go:build race
-
-package readcache
-
-const raceEnabled = true

@@ -1,5 +1,0 @@
-//go:build !race
-
-package storebench
-
-const raceEnabled = false

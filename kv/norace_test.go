@@ -1,5 +1,0 @@
-//go:build !race
-
-package kv
-
-const raceEnabled = false

@@ -1,5 +1,0 @@
-//go:build race
-
-package redytier
-
-const raceEnabled = true

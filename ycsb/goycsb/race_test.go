@@ -1,5 +1,0 @@
-//go:build race
-
-package goycsb
-
-const raceEnabled = true

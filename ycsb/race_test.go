@@ -1,5 +1,0 @@
-//go:build race
-
-package ycsb
-
-const raceEnabled = true
