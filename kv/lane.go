@@ -36,6 +36,22 @@ func (s *Session) stage(op *Op, stream bool) {
 	}
 }
 
+// stageAll stages the first operations of a batch, as many as the lane has room for,
+// which it returns.
+func (s *Session) stageAll(ops []Op) int {
+	l := s.filling
+	l.stream = false
+	room := l.ops[l.n:]
+	n := min(len(room), len(ops))
+	for i := range room[:n] {
+		room[i] = &ops[i]
+	}
+	if l.n += n; l.n == laneSize {
+		s.advance()
+	}
+	return n
+}
+
 // hashLane hashes the lane's operations and asks for their buckets.
 func (s *Session) hashLane(l *lane) {
 	i := 0
@@ -116,6 +132,12 @@ func (s *Session) finish(l *lane) {
 		}
 	}
 	for l.next < l.n {
+		if current && s.words && s.modifying == 0 && !s.restricted {
+			s.finishWords(l)
+			if l.next == l.n {
+				break
+			}
+		}
 		i := l.next
 		l.next++
 		op := l.ops[i]
@@ -124,11 +146,6 @@ func (s *Session) finish(l *lane) {
 		case !current || l.slots[i].p == nil || s.restricted:
 			s.finishAnew(op, l.hashes[i], l.stream)
 			current = l.table == s.table // it left the epoch
-		case s.words && s.modifying == 0 && s.tryWords(op, l.slots[i].load()):
-			if l.stream {
-				s.streamed--
-				s.polled.push(op)
-			}
 		default:
 			if next := i + restAhead; next < l.n && s.long(l.ops[next]) {
 				s.prefetchRest(l.slots[next])
@@ -270,8 +287,8 @@ func (s *Session) Do(ops []Op) error {
 	s.flush()
 	s.batchErr = nil
 	s.goStraight(false) // until the end: a Modifier may panic
-	for i := range ops {
-		s.stage(&ops[i], false)
+	for len(ops) > 0 {
+		ops = ops[s.stageAll(ops):]
 	}
 	s.flush()
 	if s.batch > 0 {

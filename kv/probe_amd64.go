@@ -31,6 +31,12 @@ func matchAVX2(bucket unsafe.Pointer, want uint64) uint64
 //go:noescape
 func scanAVX2(p *probe, hashes *uint64, slots *slot, n int)
 
+// scanAVX512 is the same with wider vectors, and so with fewer instructions between
+// one prefetch and the next.
+//
+//go:noescape
+func scanAVX512(p *probe, hashes *uint64, slots *slot, n int)
+
 // newestAVX2 is newest.
 //
 //go:noescape
@@ -54,9 +60,12 @@ func match(bucket unsafe.Pointer, want uint64) int {
 }
 
 func (p *probe) scan(l *lane) {
-	if vectors {
+	switch {
+	case vectors2:
+		scanAVX512(p, &l.hashes[0], &l.slots[0], l.n)
+	case vectors:
 		scanAVX2(p, &l.hashes[0], &l.slots[0], l.n)
-	} else {
+	default:
 		p.scanWords(l.hashes[:l.n], l.slots[:l.n])
 	}
 }

@@ -113,3 +113,64 @@ done:
 none:
 	MOVQ $0, (DI)
 	JMP next
+
+// The bits of an entry beside its address.
+DATA entryBits<>+0(SB)/8, $0xffff000000000000
+GLOBL entryBits<>(SB), RODATA|NOPTR, $8
+
+// func scanAVX512(p *probe, hashes *uint64, slots *slot, n int)
+TEXT ·scanAVX512(SB), NOSPLIT, $0-32
+	MOVQ p+0(FP), R8
+	MOVQ hashes+8(FP), SI
+	MOVQ slots+16(FP), DI
+	MOVQ n+24(FP), R9
+	VPBROADCASTQ entryBits<>(SB), Z18
+	MOVQ probe_tagUp(R8), CX
+	MOVQ probe_mask(R8), R10
+	MOVQ probe_table(R8), R11
+	MOVQ probe_headUp(R8), R12
+	MOVQ probe_ringMask(R8), R13
+	MOVQ probe_last(R8), DX // of a record to ask for
+	MOVQ probe_frames(R8), R8
+	TESTQ R9, R9
+	JZ done
+
+loop:
+	MOVQ (SI), BX
+	SHLXQ CX, BX, AX
+	ANDQ R10, BX
+	BTSQ $62, AX
+	SHLQ $6, BX
+	BTRQ $63, AX
+	ADDQ R11, BX
+	VPBROADCASTQ AX, Z16
+	VPXORQ (BX), Z16, Z17
+	VPTESTNMQ Z18, Z17, K1
+	KMOVB K1, AX
+	TESTQ AX, AX
+	JZ none
+	TZCNTQ AX, AX
+	LEAQ (BX)(AX*8), BX
+	MOVQ BX, (DI)
+	MOVQ (BX), AX
+	MOVQ AX, BX
+	SHLQ $16, BX
+	CMPQ BX, R12
+	JCS next
+	ANDQ R13, AX
+	ADDQ R8, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 (AX)(DX*1)
+
+next:
+	ADDQ $8, SI
+	ADDQ $8, DI
+	DECQ R9
+	JNZ loop
+
+done:
+	RET
+
+none:
+	MOVQ $0, (DI)
+	JMP next

@@ -6,8 +6,10 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"math/rand/v2"
 	"sync/atomic"
 	"testing"
+	"unsafe"
 
 	"github.com/redykv/redykv/device"
 )
@@ -82,6 +84,64 @@ func TestProbesAgree(t *testing.T) {
 		if n != hits["AVX2"] || n < 500 {
 			t.Errorf("%s finds %d keys, AVX2 %d", name, n, hits["AVX2"])
 		}
+	}
+	closeAll(t, s, st)
+}
+
+// TestScansAgree asks every form that this processor has for hashes among entries that
+// are theirs, nearly theirs, and tentative.
+func TestScansAgree(t *testing.T) {
+	if !vectors {
+		t.Skip("this processor has no AVX2")
+	}
+	st := open(t, small(device.NewMemory(), 8, 8))
+	s := st.NewSession()
+	s.enter()
+	p := s.probe
+	s.leave()
+	const buckets = 16
+	memory := make([]uint64, buckets*bucketSize/8)
+	p.table, p.mask, p.head = unsafe.Pointer(&memory[0]), buckets-1, 0
+	r := rand.New(rand.NewPCG(1, 2))
+	found := 0
+	for range 200 {
+		var hashes [laneSize]uint64
+		for i := range hashes {
+			hashes[i] = r.Uint64()
+			bucket := memory[hashes[i]&p.mask*bucketSize/8:][:bucketEntries]
+			e := entryOf(hashes[i], uint(p.tag&63)).at(r.Int64N(1 << addressBits))
+			switch r.IntN(4) {
+			case 0:
+				e ^= 1 << (addressBits + r.IntN(tagBits))
+			case 1:
+				e |= entryTentative
+			case 2:
+				e &^= entryUsed
+			}
+			bucket[r.IntN(len(bucket))] = uint64(e)
+		}
+		for _, n := range []int{0, 1, 7, laneSize} {
+			var want, avx2, avx512 [laneSize]slot
+			p.scanWords(hashes[:n], want[:n])
+			for _, slot := range want {
+				if slot.p != nil {
+					found++
+				}
+			}
+			scanAVX2(&p, &hashes[0], &avx2[0], n)
+			if avx2 != want {
+				t.Fatalf("AVX2 finds %v, want %v", avx2, want)
+			}
+			if !vectors2 {
+				continue
+			}
+			if scanAVX512(&p, &hashes[0], &avx512[0], n); avx512 != want {
+				t.Fatalf("AVX-512 finds %v, want %v", avx512, want)
+			}
+		}
+	}
+	if found < 1000 {
+		t.Errorf("only %d of the hashes were found", found)
 	}
 	closeAll(t, s, st)
 }

@@ -1,16 +1,10 @@
 package kv
 
-import (
-	"encoding/binary"
-	"unsafe"
-
-	"github.com/redykv/redykv/hlog"
-)
+import "unsafe"
 
 // Records of 8-byte keys and values are the most common ones of which there are
 // very many, and so small that every instruction shows: for them tryAt's most
-// frequent cases are written out here, on words instead of slices. What is not one
-// of these cases returns false, having done nothing.
+// frequent cases are written out here, on words instead of slices.
 
 // loadWord are 8 bytes as a word.
 func loadWord(b []byte) uint64 { return *(*uint64)(unsafe.Pointer(unsafe.SliceData(b))) }
@@ -24,64 +18,76 @@ func valueWord(value []byte) (word uint64) {
 	return word
 }
 
-// tryWords is tryAt for the newest record of a chain, in memory, of a batch or a
-// stream.
-func (s *Session) tryWords(op *Op, e entry) bool {
-	a := e.address()
-	if a < s.probe.head || len(op.Key) != 8 {
-		return false
-	}
-	r := s.view.At(a)
-	if r.Word0() != loadWord(op.Key) {
-		return false
-	}
-	switch op.Kind {
-	case OpRead:
-		if !r.Header().Plain() {
-			return false
+// finishWords carries the lane's operations out, from its next one on, up to the first
+// that is not such a case of tryAt: that one has changed nothing. A call for each of
+// them took a third more instructions. A record is the newest of its chain, and
+// in memory.
+func (s *Session) finishWords(l *lane) {
+	for i := l.next; i < l.n; i++ {
+		op, at := l.ops[i&(laneSize-1)], l.slots[i&(laneSize-1)]
+		if at.p == nil {
+			return
 		}
-		if cap(op.Value) >= 8 {
-			op.Value = op.Value[:8] // which stores no pointer, as append would
+		a := at.load().address()
+		if a < s.probe.head || len(op.Key) != 8 {
+			return
+		}
+		r := s.view.At(a)
+		if r.Word0() != loadWord(op.Key) {
+			return
+		}
+		if op.Err != nil { // of what it was used for before
+			op.Err = nil
+		}
+		switch op.Kind {
+		case OpRead:
+			if !r.Header().Plain() || cap(op.Value) < 8 {
+				return
+			}
+			op.Value = op.Value[:8] // which stores no pointer
 			*(*uint64)(unsafe.Pointer(unsafe.SliceData(op.Value))) = r.Word1()
-		} else {
-			op.Value = binary.LittleEndian.AppendUint64(nil, r.Word1())
+			op.Expires = 0
+		case OpUpsert:
+			if a < s.probe.readOnly || op.Expires != 0 || len(op.Value) != 8 || !s.layout.StoreWord(r, loadWord(op.Value)) {
+				return
+			}
+		case OpRMW:
+			if a < s.probe.readOnly || !r.Header().Updatable() {
+				return
+			}
+			l.next = i + 1 // for abandon: the Modifier may panic
+			old, fresh, verdict := r.Word1(), uint64(0), Keep
+			if op.ModifyWord != nil {
+				fresh, verdict = op.ModifyWord(old, true)
+			} else if op.Modify != nil {
+				fresh, verdict = s.modifyWord(op.Modify, old)
+			}
+			if verdict != Put || !r.SwapWord1(old, fresh) {
+				l.next = i
+				return
+			}
+		default:
+			return
 		}
-		op.Expires = 0
-	case OpUpsert:
-		if a < s.probe.readOnly || op.Expires != 0 || len(op.Value) != 8 || !s.layout.StoreWord(r, loadWord(op.Value)) {
-			return false
+		s.counts.ops[op.Kind].inc()
+		l.next = i + 1
+		if l.stream {
+			s.streamed--
+			s.polled.push(op)
 		}
-	case OpRMW:
-		if a < s.probe.readOnly || !s.modifyWord(op, r) {
-			return false
-		}
-	default:
-		return false
 	}
-	s.counts.ops[op.Kind].inc()
-	return true
 }
 
-// modifyWord is modify for a value that stays where it is.
-func (s *Session) modifyWord(op *Op, r hlog.Record) bool {
-	h, old := r.Header(), r.Word1()
-	if !h.Updatable() {
-		return false
-	}
-	if op.ModifyWord != nil {
-		fresh, verdict := op.ModifyWord(old, true)
-		return verdict == Put && r.SwapWord1(old, fresh)
-	}
-	if op.Modify == nil {
-		return false
-	}
+// modifyWord asks a Modifier as if it were a WordModifier of a value that is there. What
+// only a Modifier can want is Keep: the general way asks it again.
+func (s *Session) modifyWord(modify Modifier, old uint64) (fresh uint64, verdict Verdict) {
 	s.oldWord = old
 	*s.update = s.form
 	u := s.update
-	if op.Modify(u) != Put || u.Expires != 0 || len(u.New) != 8 {
-		return false
+	if modify(u) != Put || u.Expires != 0 || len(u.New) != 8 {
+		return 0, Keep
 	}
-	return r.SwapWord1(old, loadWord(u.New))
+	return loadWord(u.New), Put
 }
 
 // word are the bytes of a word.
