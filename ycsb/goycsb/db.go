@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/pingcap/go-ycsb/pkg/prop"
 	goycsb "github.com/pingcap/go-ycsb/pkg/ycsb"
 
 	"github.com/redykv/redykv/kv"
@@ -72,17 +73,32 @@ type scan struct {
 
 type workerKey struct{}
 
+// workerContext is a context with a worker. Whoever has it as it is need not ask for the
+// worker's key, which takes longer.
+type workerContext struct {
+	context.Context
+	worker *worker
+}
+
+// Value implements context.Context.
+func (c *workerContext) Value(key any) any {
+	if key == (workerKey{}) {
+		return c.worker
+	}
+	return c.Context.Value(key)
+}
+
 // InitThread implements go-ycsb's DB: it opens a session.
 func (db *DB) InitThread(ctx context.Context, _, _ int) context.Context {
 	w := &worker{session: db.store.NewSession()}
 	w.change = kv.Op{Kind: kv.OpRMW, Modify: w.merge, InPlace: w.overwrite}
-	return context.WithValue(ctx, workerKey{}, w)
+	return &workerContext{ctx, w}
 }
 
 // CleanupThread implements go-ycsb's DB: it closes the session.
 func (db *DB) CleanupThread(ctx context.Context) {
-	w, ok := ctx.Value(workerKey{}).(*worker)
-	if !ok {
+	w, err := workerOf(ctx)
+	if err != nil {
 		return
 	}
 	if err := w.session.Close(); err != nil {
@@ -92,6 +108,9 @@ func (db *DB) CleanupThread(ctx context.Context) {
 
 // workerOf returns the worker that InitThread put into ctx.
 func workerOf(ctx context.Context) (*worker, error) {
+	if c, ok := ctx.(*workerContext); ok {
+		return c.worker, nil
+	}
 	w, ok := ctx.Value(workerKey{}).(*worker)
 	if !ok {
 		return nil, errors.New("goycsb: the context did not pass through InitThread")
@@ -99,12 +118,18 @@ func workerOf(ctx context.Context) (*worker, error) {
 	return w, nil
 }
 
-// setKey makes w.key the store's key of a record: the length of the table's name,
-// the name, and the YCSB key. No two pairs of names have the same one.
+// setKey makes w.key the store's key of a record: what stands for its table, and the
+// YCSB key. No two pairs of names have the same one. A table stands there as the length
+// of its name, from 1, and the name; the usual table as a 0: the shorter a key, the
+// sooner it is hashed.
 func (w *worker) setKey(table, key string) {
 	if table != w.table || w.prefix == 0 { // mostly it is the one before
-		w.key = binary.AppendUvarint(w.key[:0], uint64(len(table)))
-		w.key = append(w.key, table...)
+		if w.key = w.key[:0]; table == prop.TableNameDefault {
+			w.key = append(w.key, 0)
+		} else {
+			w.key = binary.AppendUvarint(w.key, uint64(len(table))+1)
+			w.key = append(w.key, table...)
+		}
 		w.table, w.prefix = table, len(w.key)
 	}
 	w.key = append(w.key[:w.prefix], key...)

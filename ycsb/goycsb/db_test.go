@@ -211,7 +211,7 @@ func TestUpdatesMerge(t *testing.T) {
 // A record that is no row is an error of the command, not only a count.
 func TestDBTellsOfBadRows(t *testing.T) {
 	db, ctx := openDB(t)
-	if err := db.store.Upsert([]byte("\x01tk"), []byte("\x05abc")); err != nil {
+	if err := db.store.Upsert([]byte("\x02tk"), []byte("\x05abc")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := db.Read(ctx, "t", "k", nil); !errors.Is(err, errBadRow) || !errors.Is(db.Err(), errBadRow) {
@@ -222,6 +222,40 @@ func TestDBTellsOfBadRows(t *testing.T) {
 	}
 	if _, err := db.Scan(ctx, "t", "", 1, nil); err != nil {
 		t.Errorf("scan of a set without the key: %v", err)
+	}
+}
+
+// No two records share a key of the store, whatever their tables are called.
+func TestDBKeepsTablesApart(t *testing.T) {
+	db, ctx := openDB(t)
+	names := [][2]string{
+		{"usertable", "k"}, {"", "k"}, {"", "usertablek"}, {"", ""}, {"usertable", ""}, {"k", ""}, {"usertabl", "ek"}, {"\x00", "k"},
+	}
+	for i, name := range names {
+		if err := db.Insert(ctx, name[0], name[1], fields("f", fmt.Sprint(i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, name := range names {
+		if got, err := db.Read(ctx, name[0], name[1], nil); err != nil || !equalFields(got, fields("f", fmt.Sprint(i))) {
+			t.Errorf("%q: %q, %v, want %d", name, got, err, i)
+		}
+	}
+}
+
+// Whoever wraps the context that InitThread returned still reaches its worker, and
+// through it what was in the context before.
+func TestDBFindsItsWorker(t *testing.T) {
+	type key string
+	db, _ := openDB(t)
+	ctx := db.InitThread(context.WithValue(t.Context(), key("a"), 1), 0, 1)
+	defer db.CleanupThread(ctx)
+	wrapped := context.WithValue(ctx, key("b"), 2)
+	if err := db.Insert(wrapped, "t", "k", fields("f", "v")); err != nil {
+		t.Fatal(err)
+	}
+	if wrapped.Value(key("a")) != 1 || wrapped.Value(key("b")) != 2 || wrapped.Value(key("c")) != nil {
+		t.Errorf("the context has %v, %v", wrapped.Value(key("a")), wrapped.Value(key("b")))
 	}
 }
 
