@@ -59,23 +59,6 @@ func (t *table) locate(hash uint64) (s slot, e entry, busy bool) {
 	return s, e, busy
 }
 
-// scanMoved is scan for what is not in the old table any more.
-func (s *Session) scanMoved(l *lane, next *table) {
-	for i := range l.n {
-		if l.slots[i].p == nil {
-			next.prefetch(l.hashes[i])
-		}
-	}
-	for i := range l.n {
-		if l.slots[i].p != nil {
-			continue
-		}
-		slot, e, _ := l.table.locate(l.hashes[i])
-		l.slots[i] = slot
-		s.probe.prefetch(e.address())
-	}
-}
-
 // makeIndex makes an empty one of the size that the options ask for, or of bits if
 // that is larger.
 func (st *Store) makeIndex(bits int) error {

@@ -3,6 +3,8 @@ package kv
 import (
 	"context"
 	"errors"
+
+	"github.com/redykv/redykv/internal/prefetch"
 )
 
 // laneSize is how many operations go together. A random line takes as long from
@@ -23,6 +25,9 @@ type lane struct {
 	ops     [laneSize]*Op
 	hashes  [laneSize]uint64
 	slots   [laneSize]slot
+
+	behind [laneSize]uint8 // operations that scan found nothing of in their first bucket…
+	absent int             // …and how many, while that is so
 }
 
 // stage adds an operation to the lane that is filled, and moves on when that is
@@ -66,7 +71,6 @@ func (s *Session) hashLane(l *lane) {
 
 // advance finishes the lane that was scanned and scans the other one.
 func (s *Session) advance() {
-	s.hashLane(s.filling)
 	s.enter()
 	defer func() { // the user's code may panic in there
 		s.leave()
@@ -74,6 +78,8 @@ func (s *Session) advance() {
 			s.ring()
 		}
 	}()
+	s.scanBehind(s.scanned)
+	s.hashLane(s.filling)
 	s.finish(s.scanned)
 	s.scan(s.filling)
 	s.filling, s.scanned = s.scanned, s.filling
@@ -89,12 +95,52 @@ func (s *Session) flush() {
 // scan finds the lane's operations in the index and asks for their records.
 func (s *Session) scan(l *lane) {
 	l.table = s.table
-	s.probe.scan(l)
-	if next := l.table.next.Load(); next != nil {
-		s.scanMoved(l, next)
+	if s.probe.scan(l) > 0 {
+		s.askBehind(l)
 	}
 	if s.cache != nil {
 		s.eachCold(l, s.cache.Prefetch)
+	}
+}
+
+// askBehind asks for where the entries may be that the first buckets do not have: in the
+// next bucket of the chain, or in the larger table while the index grows.
+func (s *Session) askBehind(l *lane) {
+	grown := l.table.next.Load()
+	for i := range l.n {
+		if l.slots[i].p != nil {
+			continue
+		}
+		link := slotIn(l.table.bucket(l.hashes[i]&l.table.mask), bucketEntries).load()
+		if link != 0 {
+			prefetch.Line(l.table.bucket(uint64(link)))
+		}
+		if grown != nil {
+			grown.prefetch(l.hashes[i])
+		}
+		if link != 0 || grown != nil {
+			l.behind[l.absent] = uint8(i)
+			l.absent++
+		}
+	}
+}
+
+// scanBehind is scan for what askBehind has asked for.
+func (s *Session) scanBehind(l *lane) {
+	behind := l.behind[:l.absent]
+	l.absent = 0
+	if l.table != s.table {
+		return // finish begins anew with all of them
+	}
+	for _, i := range behind {
+		at, e, _ := l.table.locate(l.hashes[i])
+		if l.slots[i] = at; at.p == nil {
+			continue
+		}
+		s.probe.prefetch(e.address())
+		if s.cache != nil && e.address() < s.view.Head {
+			s.cache.Prefetch(e.address())
+		}
 	}
 }
 

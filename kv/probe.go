@@ -84,13 +84,16 @@ func (p *probe) newestOf(hash uint64) int64 {
 }
 
 // scanWords puts the slots of hashes into slots, and asks for their records in
-// memory.
-func (p *probe) scanWords(hashes []uint64, slots []slot) {
+// memory. It returns how many hashes have none in their first bucket.
+func (p *probe) scanWords(hashes []uint64, slots []slot) (absent int) {
 	for i, hash := range hashes {
 		if slots[i] = p.slotOf(hash); slots[i].p != nil {
 			p.prefetch(slots[i].load().address())
+		} else {
+			absent++
 		}
 	}
+	return absent
 }
 
 // prefetch asks for the record at address, if it is in memory.

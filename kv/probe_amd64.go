@@ -29,13 +29,13 @@ func matchAVX2(bucket unsafe.Pointer, want uint64) uint64
 // scanAVX2 is scanWords, for n hashes.
 //
 //go:noescape
-func scanAVX2(p *probe, hashes *uint64, slots *slot, n int)
+func scanAVX2(p *probe, hashes *uint64, slots *slot, n int) (absent int)
 
 // scanAVX512 is the same with wider vectors, and so with fewer instructions between
 // one prefetch and the next.
 //
 //go:noescape
-func scanAVX512(p *probe, hashes *uint64, slots *slot, n int)
+func scanAVX512(p *probe, hashes *uint64, slots *slot, n int) (absent int)
 
 // newestAVX2 is newest.
 //
@@ -59,15 +59,14 @@ func match(bucket unsafe.Pointer, want uint64) int {
 	return matchWords(bucket, want)
 }
 
-func (p *probe) scan(l *lane) {
+func (p *probe) scan(l *lane) (absent int) {
 	switch {
 	case vectors2:
-		scanAVX512(p, &l.hashes[0], &l.slots[0], l.n)
+		return scanAVX512(p, &l.hashes[0], &l.slots[0], l.n)
 	case vectors:
-		scanAVX2(p, &l.hashes[0], &l.slots[0], l.n)
-	default:
-		p.scanWords(l.hashes[:l.n], l.slots[:l.n])
+		return scanAVX2(p, &l.hashes[0], &l.slots[0], l.n)
 	}
+	return p.scanWords(l.hashes[:l.n], l.slots[:l.n])
 }
 
 // newest is the address of the newest record of a hash's chain, 0 where the first bucket

@@ -71,13 +71,14 @@ done:
 	MOVQ R12, ret+32(FP)
 	RET
 
-// func scanAVX2(p *probe, hashes *uint64, slots *slot, n int)
-TEXT ·scanAVX2(SB), NOSPLIT, $0-32
+// func scanAVX2(p *probe, hashes *uint64, slots *slot, n int) (absent int)
+TEXT ·scanAVX2(SB), NOSPLIT, $0-40
 	MOVQ p+0(FP), R8
 	MOVQ hashes+8(FP), SI
 	MOVQ slots+16(FP), DI
 	MOVQ n+24(FP), R9
 	MOVQ probe_last(R8), R10 // of a record to ask for
+	XORL R11, R11
 	TESTQ R9, R9
 	JZ done
 
@@ -108,18 +109,20 @@ next:
 
 done:
 	VZEROUPPER
+	MOVQ R11, absent+32(FP)
 	RET
 
 none:
 	MOVQ $0, (DI)
+	INCQ R11
 	JMP next
 
 // The bits of an entry beside its address.
 DATA entryBits<>+0(SB)/8, $0xffff000000000000
 GLOBL entryBits<>(SB), RODATA|NOPTR, $8
 
-// func scanAVX512(p *probe, hashes *uint64, slots *slot, n int)
-TEXT ·scanAVX512(SB), NOSPLIT, $0-32
+// func scanAVX512(p *probe, hashes *uint64, slots *slot, n int) (absent int)
+TEXT ·scanAVX512(SB), NOSPLIT, $0-40
 	MOVQ p+0(FP), R8
 	MOVQ hashes+8(FP), SI
 	MOVQ slots+16(FP), DI
@@ -132,6 +135,7 @@ TEXT ·scanAVX512(SB), NOSPLIT, $0-32
 	MOVQ probe_ringMask(R8), R13
 	MOVQ probe_last(R8), DX // of a record to ask for
 	MOVQ probe_frames(R8), R8
+	XORL R15, R15
 	TESTQ R9, R9
 	JZ done
 
@@ -169,8 +173,10 @@ next:
 	JNZ loop
 
 done:
+	MOVQ R15, absent+32(FP)
 	RET
 
 none:
 	MOVQ $0, (DI)
+	INCQ R15
 	JMP next

@@ -10,7 +10,7 @@ func match(bucket unsafe.Pointer, want uint64) int { return matchWords(bucket, w
 
 func (p *probe) hashWords(*lane) int { return 0 }
 
-func (p *probe) scan(l *lane) { p.scanWords(l.hashes[:l.n], l.slots[:l.n]) }
+func (p *probe) scan(l *lane) (absent int) { return p.scanWords(l.hashes[:l.n], l.slots[:l.n]) }
 
 // newest is the address of the newest record of a hash's chain, 0 where the first bucket
 // has none.

@@ -1,0 +1,54 @@
+package kv
+
+import (
+	"testing"
+
+	"github.com/redykv/redykv/device"
+)
+
+// TestLanesFindWhatOverflowed looks for keys of an index with twice as many entries as
+// its buckets have room for: a lane finds them all, and no others.
+func TestLanesFindWhatOverflowed(t *testing.T) {
+	const keys = 15 << minTableBits
+	for name, sizes := range map[string][2]int{"words": {8, 8}, "variable": {}} {
+		t.Run(name, func(t *testing.T) {
+			st := open(t, Options{
+				Device: device.NewMemory(), KeySize: sizes[0], ValueSize: sizes[1], Memory: 16 << 20, Records: 1, FixedIndex: true,
+			})
+			s := st.NewSession()
+			for n := range uint64(keys) {
+				if err := s.Upsert(key8(n), key8(n)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			behind := 0
+			for first := uint64(0); first < keys; first += laneSize - 1 {
+				var ops [laneSize]Op
+				l := s.filling
+				for i := range ops {
+					ops[i].Key = key8(first + uint64(i))
+					l.ops[i] = &ops[i]
+				}
+				ops[laneSize-1].Key = key8(1<<40 + first) // which there is not
+				l.n = laneSize
+				s.enter()
+				s.hashLane(l)
+				s.scan(l)
+				behind += l.absent
+				s.scanBehind(l)
+				for i := range ops {
+					want, _ := s.table.find(st.hash(ops[i].Key))
+					if l.slots[i] != want {
+						t.Errorf("key %x has slot %v, want %v", ops[i].Key, l.slots[i], want)
+					}
+				}
+				s.leave()
+				l.n = 0
+			}
+			if behind < keys/4 {
+				t.Errorf("only %d of %d keys were looked for in overflow buckets", behind, keys)
+			}
+			closeAll(t, s, st)
+		})
+	}
+}
