@@ -101,7 +101,8 @@ func TestScansAgree(t *testing.T) {
 	s.leave()
 	const buckets = 16
 	memory := make([]uint64, buckets*bucketSize/8)
-	p.table, p.mask, p.head = unsafe.Pointer(&memory[0]), buckets-1, 0
+	p.table, p.mask = unsafe.Pointer(&memory[0]), buckets-1
+	p.head, p.headUp = 0, 0
 	r := rand.New(rand.NewPCG(1, 2))
 	found := 0
 	for range 200 {

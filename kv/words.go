@@ -19,9 +19,9 @@ func valueWord(value []byte) (word uint64) {
 }
 
 // finishWords carries the lane's operations out, from its next one on, up to the first
-// that is not such a case of tryAt: that one has changed nothing. A call for each of
-// them took a third more instructions. A record is the newest of its chain, and
-// in memory.
+// that is not such a case of tryAt: that one has changed no record, but its Modifier may
+// have been asked, and will be again. A record is the newest of its chain, and in memory.
+// One loop for all of them, since a call for each took a third more time.
 func (s *Session) finishWords(l *lane) {
 	for i := l.next; i < l.n; i++ {
 		op, at := l.ops[i&(laneSize-1)], l.slots[i&(laneSize-1)]
@@ -78,8 +78,8 @@ func (s *Session) finishWords(l *lane) {
 	}
 }
 
-// modifyWord asks a Modifier as if it were a WordModifier of a value that is there. What
-// only a Modifier can want is Keep: the general way asks it again.
+// modifyWord asks a Modifier as if it were a WordModifier of a value that is there. Keep
+// stands for whatever only a Modifier can want: the general way asks it again.
 func (s *Session) modifyWord(modify Modifier, old uint64) (fresh uint64, verdict Verdict) {
 	s.oldWord = old
 	*s.update = s.form

@@ -152,7 +152,7 @@ func TestScan(t *testing.T) {
 	if err := db.Delete(ctx, "t", "k11"); err != nil {
 		t.Fatal(err)
 	}
-	db.keys.insert("\x01tk12a") // a key whose record is gone
+	db.keys.insert(storeKey("t", "k12a")) // a key whose record is gone
 	for _, tc := range []struct {
 		start string
 		n     int
@@ -208,10 +208,17 @@ func TestUpdatesMerge(t *testing.T) {
 	}
 }
 
+// storeKey is the store's key of a record.
+func storeKey(table, key string) string {
+	var w worker
+	w.setKey(table, key)
+	return string(w.key)
+}
+
 // A record that is no row is an error of the command, not only a count.
 func TestDBTellsOfBadRows(t *testing.T) {
 	db, ctx := openDB(t)
-	if err := db.store.Upsert([]byte("\x02tk"), []byte("\x05abc")); err != nil {
+	if err := db.store.Upsert([]byte(storeKey("t", "k")), []byte("\x05abc")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := db.Read(ctx, "t", "k", nil); !errors.Is(err, errBadRow) || !errors.Is(db.Err(), errBadRow) {
