@@ -1,6 +1,7 @@
 package ycsb
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,9 @@ type Comparison struct {
 	Duration      time.Duration // of each run
 	Warmup        time.Duration // before each run
 	Rate          float64       // of each run, as Spec.Rate; 0: closed loops
+	// Rounds is how often everything runs, turn by turn; of each experiment the run
+	// with the median throughput counts. 0 is 1.
+	Rounds int
 	// Dir is an existing directory; every store gets one of its own below it.
 	Dir string
 	// OnResult, if set, is given each result as it comes. Ratios are known only
@@ -47,6 +51,9 @@ func DefaultMemory(logBytes int64) int64 { return max(logBytes/logShares, leastM
 // DefaultCache is Redy's memory at the paper's scale, which holds the whole log.
 func DefaultCache(logBytes int64) int64 { return DefaultMemory(logBytes) * cacheShares }
 
+// MaxRounds is the most rounds of a comparison.
+const MaxRounds = 1000
+
 const loadThreads = 2
 
 // Check refuses a comparison that makes no sense, or that needs more memory than
@@ -62,6 +69,9 @@ func (c Comparison) Check() error {
 		if _, err := ParseDevice(string(d)); err != nil {
 			return err
 		}
+	}
+	if c.Rounds < 0 || c.Rounds > MaxRounds {
+		return fmt.Errorf("%d rounds: want 1 to %d", c.Rounds, MaxRounds)
 	}
 	if err := noTwice("device", c.Devices); err != nil {
 		return err
@@ -171,17 +181,42 @@ func Compare(ctx context.Context, c Comparison, progress Progress) (results []Re
 			return nil, fmt.Errorf("ycsb: device %s: %w", device, err)
 		}
 	}
-	for _, spec := range c.specs() {
-		result, err := Run(ctx, targets[spec.Device], spec, progress)
-		if err != nil {
-			return byDevice(results, c.Devices), err
+	specs := c.specs()
+	runs := make([][]Result, len(specs))
+	for range max(c.Rounds, 1) {
+		for i, spec := range specs {
+			result, err := Run(ctx, targets[spec.Device], spec, progress)
+			if err != nil {
+				return byDevice(medians(runs), c.Devices), err
+			}
+			if c.OnResult != nil {
+				c.OnResult(result)
+			}
+			runs[i] = append(runs[i], result)
 		}
-		if c.OnResult != nil {
-			c.OnResult(result)
-		}
-		results = append(results, result)
 	}
-	return byDevice(results, c.Devices), nil
+	return byDevice(medians(runs), c.Devices), nil
+}
+
+// medians are, of each experiment that ran at all, the run with the median throughput,
+// and what the others add to it.
+func medians(runs [][]Result) (results []Result) {
+	for _, rounds := range runs {
+		if len(rounds) == 0 {
+			continue
+		}
+		slices.SortFunc(rounds, func(a, b Result) int { return cmp.Compare(a.Mops, b.Mops) })
+		r := rounds[(len(rounds)-1)/2]
+		r.Rounds, r.MopsMin, r.MopsMax = len(rounds), rounds[0].Mops, rounds[len(rounds)-1].Mops
+		r.Errors, r.FirstError = 0, ""
+		for _, round := range rounds {
+			r.Errors += round.Errors
+			r.FirstError = cmp.Or(r.FirstError, round.FirstError)
+			r.Note = cmp.Or(r.Note, round.Note)
+		}
+		results = append(results, r)
+	}
+	return results
 }
 
 // checkDisk refuses a directory that cannot be written to, or that has too

@@ -74,6 +74,43 @@ func TestCompare(t *testing.T) {
 	}
 }
 
+// Rounds come turn by turn, and of each experiment the median counts.
+func TestCompareRounds(t *testing.T) {
+	c := small(t.TempDir(), Memory, SSD)
+	c.Distributions, c.Threads, c.Rounds = []Distribution{Uniform}, []int{1}, 3
+	runs := map[Device][]float64{}
+	var order []Device
+	c.OnResult = func(r Result) {
+		runs[r.Device] = append(runs[r.Device], r.Mops)
+		order = append(order, r.Device)
+	}
+	results, err := Compare(t.Context(), c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []Device{Memory, SSD, Memory, SSD, Memory, SSD}; !slices.Equal(order, want) {
+		t.Errorf("runs on %v, want %v", order, want)
+	}
+	for _, r := range results {
+		mops := slices.Sorted(slices.Values(runs[r.Device]))
+		if r.Rounds != 3 || r.MopsMin != mops[0] || r.Mops != mops[1] || r.MopsMax != mops[2] {
+			t.Errorf("%s: %v from %v to %v of %d rounds, want the median of %v", r.Experiment, r.Mops, r.MopsMin, r.MopsMax, r.Rounds, mops)
+		}
+		checkResult(t, c, r)
+	}
+	if len(results) != 2 {
+		t.Errorf("%d results, want 2", len(results))
+	}
+}
+
+// What went wrong in any round is told.
+func TestMediansKeepErrors(t *testing.T) {
+	got := medians([][]Result{{{Mops: 3, Errors: 2, FirstError: "a"}, {Mops: 1, Note: "n"}, {Mops: 2}}, nil})
+	if want := (Result{Mops: 2, Rounds: 3, MopsMin: 1, MopsMax: 3, Errors: 2, FirstError: "a", Note: "n"}); len(got) != 1 || got[0] != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
 // A cache server in this process, so that nothing but this binary is needed.
 func TestCompareRedy(t *testing.T) {
 	c := small(t.TempDir(), Redy, SSD)
@@ -210,6 +247,8 @@ func TestCompareRefuses(t *testing.T) {
 		{"unknown distribution", func(c *Comparison) { c.Distributions = []Distribution{"normal"} }, `unknown distribution "normal"`},
 		{"no threads", func(c *Comparison) { c.Threads = []int{0} }, "0 threads"},
 		{"too many threads", func(c *Comparison) { c.Threads = []int{MaxThreads + 1} }, "threads"},
+		{"negative rounds", func(c *Comparison) { c.Rounds = -1 }, "-1 rounds"},
+		{"too many rounds", func(c *Comparison) { c.Rounds = MaxRounds + 1 }, "rounds: want 1 to"},
 		{"no time", func(c *Comparison) { c.Duration = 0 }, "duration"},
 		{"negative warm-up", func(c *Comparison) { c.Warmup = -1 }, "warm-up"},
 		{"no depth", func(c *Comparison) { c.Depth = 0 }, "depth 0"},

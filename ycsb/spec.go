@@ -141,6 +141,11 @@ type Result struct {
 	Seconds float64 `json:"seconds"`
 	// Mops is 10^6 operations a second (A63).
 	Mops float64 `json:"mops"`
+	// Of a comparison: how many runs there were, of which this is the one with the
+	// median Mops, and what the slowest and the fastest had.
+	Rounds  int     `json:"rounds,omitempty"`
+	MopsMin float64 `json:"mops_min,omitempty"`
+	MopsMax float64 `json:"mops_max,omitempty"`
 	// Latencies run from handing a read to the store to having its value,
 	// checked; a read that waits behind others of its thread counts that
 	// waiting, as Depth of them are under way (A15).

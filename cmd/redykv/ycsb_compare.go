@@ -21,6 +21,7 @@ type compareFlags struct {
 	devices, distributions []string
 	threads                []int
 	duration, warmup       time.Duration
+	rounds                 int
 	rate                   float64
 	depth                  int
 	net                    string
@@ -64,6 +65,7 @@ shared machine the figures themselves vary.`,
 	flags.IntSliceVar(&f.threads, "threads", []int{1, 2}, "numbers of reading threads")
 	flags.DurationVar(&f.duration, "duration", 3*time.Second, "time of each run")
 	flags.DurationVar(&f.warmup, "warmup", 500*time.Millisecond, "time before each run that is not measured")
+	flags.IntVar(&f.rounds, "rounds", 1, "how often each run is repeated, turn by turn; the median counts, and the table has the least and the most")
 	flags.Float64Var(&f.rate, "rate", 0, "reads a second that all threads of a run begin together, whatever becomes of those before; latencies are from the moment at which a read was meant to begin (default: as many as they can, each when one before it has ended)")
 	flags.IntVar(&f.depth, "depth", ycsb.DefaultDepth, "reads that each thread keeps under way")
 	flags.StringVar(&f.net, "net", "rdma", "network to Redy: rdma (2.9us,100Gbit), none, or latency and bandwidth")
@@ -79,7 +81,7 @@ func (f *compareFlags) comparison(cmd *cobra.Command) (ycsb.Comparison, error) {
 		Shape: ycsb.Shape{
 			Records: f.records, ValueSize: int(f.valueSize), Net: f.net, Depth: f.depth,
 		},
-		Threads: f.threads, Duration: f.duration, Warmup: f.warmup, Rate: f.rate,
+		Threads: f.threads, Duration: f.duration, Warmup: f.warmup, Rate: f.rate, Rounds: f.rounds,
 	}
 	// The default sizes follow from the log's, which must make sense for that.
 	if f.records < 1 || f.records > ycsb.MaxRecords || f.valueSize < 1 || f.valueSize > ycsb.MaxValueSize {

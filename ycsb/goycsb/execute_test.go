@@ -93,6 +93,25 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 	}
 }
 
+// Blanks behind a value, as go-ycsb's template of a workload has them, are no part of it.
+func TestBlanksBehindValues(t *testing.T) {
+	p, err := Properties([]string{"workloada"}, []string{"recordcount=600 ", "threadcount=500 ", "requestdistribution=latest\t", "redykv.dir=" + t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := checkKinds(p); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"recordcount": "600", "threadcount": "500", "requestdistribution": "latest"} {
+		if got := p.GetString(name, ""); got != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
+	if n := p.GetInt("threadcount", 1); n != 500 {
+		t.Errorf("%d threads, want 500", n)
+	}
+}
+
 // Whatever go-ycsb would take for a default or end the process over is refused.
 func TestExecuteRefuses(t *testing.T) {
 	for _, assignment := range []string{

@@ -166,7 +166,11 @@ func checkKinds(p *properties.Properties) error {
 		{kinds.boolean, "true or false", boolean},
 	} {
 		for _, name := range kind.names {
-			if text, set := p.Get(name); set && !kind.ok(text) {
+			text, set, err := trim(p, name)
+			if err != nil {
+				return err
+			}
+			if set && !kind.ok(text) {
 				return fmt.Errorf("property %s: %q is not %s", name, text, kind.want)
 			}
 		}
@@ -182,11 +186,28 @@ func checkKinds(p *properties.Properties) error {
 		}
 	}
 	for name, allowed := range kinds.oneOf {
-		if text, set := p.Get(name); set && !slices.Contains(allowed, text) {
+		text, set, err := trim(p, name)
+		if err != nil {
+			return err
+		}
+		if set && !slices.Contains(allowed, text) {
 			return fmt.Errorf("property %s: %q is not one of %v", name, text, allowed)
 		}
 	}
 	return nil
+}
+
+// trim takes blanks off the property, if it is set: go-ycsb's own template has one at the
+// end of a line, and go-ycsb would take its default instead of such a number.
+func trim(p *properties.Properties, name string) (text string, set bool, err error) {
+	if text, set = p.Get(name); !set {
+		return "", false, nil
+	}
+	text = strings.TrimSpace(text)
+	if _, _, err := p.Set(name, text); err != nil {
+		return "", false, fmt.Errorf("property %s: %w", name, err)
+	}
+	return text, true, nil
 }
 
 // checkWorkload checks what several properties must make together.

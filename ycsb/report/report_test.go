@@ -92,6 +92,29 @@ ssd/uniform/1: 3 of 300000 reads went wrong; the first: record 7: gone
 	}
 }
 
+// Several rounds have columns for the least and the most, and a line if these are far apart.
+func TestTableOfRounds(t *testing.T) {
+	results := testResults()
+	for i := range results {
+		results[i].Rounds, results[i].MopsMin, results[i].MopsMax = 3, 0.9*results[i].Mops, 1.1*results[i].Mops
+	}
+	var calm, noisy strings.Builder
+	if err := WriteTable(&calm, testHead, results); err != nil {
+		t.Fatal(err)
+	}
+	results[0].MopsMax = 2 * results[0].Mops
+	if err := WriteTable(&noisy, testHead, results); err != nil {
+		t.Fatal(err)
+	}
+	const warning = "too far apart"
+	if text := calm.String(); !strings.Contains(text, "least") || !strings.Contains(text, "most") || strings.Contains(text, warning) {
+		t.Errorf("rounds close together:\n%s", text)
+	}
+	if text := noisy.String(); strings.Count(text, warning) != 1 || !strings.Contains(text, results[0].Experiment+": between") {
+		t.Errorf("rounds far apart:\n%s", text)
+	}
+}
+
 // The file server has its line and its columns.
 func TestFileServer(t *testing.T) {
 	results := testResults()

@@ -37,11 +37,16 @@ func WriteTable(w io.Writer, head Head, results []ycsb.Result) error {
 }
 
 // grid is the table as words: the heads of the columns, and a row for each
-// result. The file server has its columns if it was measured; what no run found
-// anywhere else has no column for elsewhere.
+// result. Several rounds have columns for the slowest and the fastest. The file server
+// has its columns if it was measured; what no run found anywhere else has no column for
+// elsewhere.
 func grid(results []ycsb.Result) (heads []string, rows [][]string) {
 	heads = []string{
 		"device", "distribution", "threads", "Mops", "p50 us", "p99 us", "vs ssd", "memory", "redy", "ssd",
+	}
+	several := slices.ContainsFunc(results, func(r ycsb.Result) bool { return r.Rounds > 1 })
+	if several {
+		heads = slices.Insert(heads, 4, "least", "most")
 	}
 	served := slices.ContainsFunc(results, func(r ycsb.Result) bool { return r.Device == ycsb.SMB })
 	if served {
@@ -56,6 +61,9 @@ func grid(results []ycsb.Result) (heads []string, rows [][]string) {
 			string(r.Device), string(r.Distribution), strconv.Itoa(r.Threads),
 			figure(r.Mops), figure(r.P50Micros), figure(r.P99Micros), ratio(r.RatioToSSD),
 			percent(r.HitMemory), percent(r.HitRedy), percent(r.HitSSD),
+		}
+		if several {
+			row = slices.Insert(row, 4, figure(r.MopsMin), figure(r.MopsMax))
 		}
 		if served {
 			row = append(row, percent(r.HitSMB), ratio(r.RatioToSMB))
@@ -91,12 +99,20 @@ func ratio(r float64) string {
 
 func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
 
+// wide is how many times as fast the fastest round may be as the slowest until a reader
+// is warned.
+const wide = 1.5
+
 // notes are what a reader must know of single runs, one line for each.
 func notes(results []ycsb.Result) []string {
 	var lines []string
 	for _, r := range results {
 		if r.Note != "" {
 			lines = append(lines, fmt.Sprintf("%s: %s", r.Experiment, r.Note))
+		}
+		if r.MopsMax > wide*r.MopsMin {
+			lines = append(lines, fmt.Sprintf("%s: between %s and %s Mops in %d rounds: too far apart to conclude much from",
+				r.Experiment, figure(r.MopsMin), figure(r.MopsMax), r.Rounds))
 		}
 		if r.Errors > 0 {
 			lines = append(lines, fmt.Sprintf("%s: %d of %d reads went wrong; the first: %s",
