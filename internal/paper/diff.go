@@ -115,7 +115,11 @@ func (d Difference) Write(w io.Writer) error {
 			fmt.Fprintf(&b, "measured %s only: %s\n", one.when, strings.Join(one.trials, ", "))
 		}
 	}
-	fmt.Fprintf(&b, "%d of %d figures changed beyond their rounds' spread\n", len(d.Changes), d.Compared)
+	if d.Compared == 0 {
+		fmt.Fprintln(&b, "no point was measured in both, in two rounds or more: there is nothing to compare")
+	} else {
+		fmt.Fprintf(&b, "%d of %d figures changed beyond their rounds' spread\n", len(d.Changes), d.Compared)
+	}
 	if len(d.Changes) > 0 {
 		changes := slices.SortedStableFunc(slices.Values(d.Changes), func(a, b Change) int {
 			return int(math.Copysign(1, math.Abs(math.Log(b.Ratio()))-math.Abs(math.Log(a.Ratio()))))

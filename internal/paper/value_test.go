@@ -131,7 +131,7 @@ func TestDiff(t *testing.T) {
 		}
 	}
 	var one strings.Builder
-	if err := Diff(Head{}, Head{}, run(1), run()).Write(&one); err != nil || !strings.Contains(one.String(), "measured before only: fig18a\n0 of 0 figures") {
+	if err := Diff(Head{}, Head{}, run(1), run()).Write(&one); err != nil || !strings.Contains(one.String(), "measured before only: fig18a\nno point was measured in both") {
 		t.Errorf("%v\n%s", err, one.String())
 	}
 	d := Diff(Head{Machine: "one"}, Head{Machine: "two"}, run(0.5, 0.5), run(1, 1))

@@ -115,6 +115,19 @@ func TestTableOfRounds(t *testing.T) {
 	}
 }
 
+// A device that does not keep up with an open loop is named.
+func TestTableOfRates(t *testing.T) {
+	results := testResults()
+	results[0].TargetRate, results[1].TargetRate = 2e6, 2e6
+	var b strings.Builder
+	if err := WriteTable(&b, testHead, results); err != nil {
+		t.Fatal(err)
+	}
+	if text := b.String(); !strings.Contains(text, "ssd/uniform/1: 100000 reads a second of the 2000000 asked for") || strings.Contains(text, "redy/uniform/1: 2000000") {
+		t.Errorf("one of two keeps up:\n%s", text)
+	}
+}
+
 // The file server has its line and its columns.
 func TestFileServer(t *testing.T) {
 	results := testResults()

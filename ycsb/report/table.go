@@ -103,6 +103,9 @@ func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
 // is warned.
 const wide = 1.5
 
+// keptUp is the share of an open loop's rate from which on a device has kept up with it.
+const keptUp = 0.95
+
 // notes are what a reader must know of single runs, one line for each.
 func notes(results []ycsb.Result) []string {
 	var lines []string
@@ -113,6 +116,10 @@ func notes(results []ycsb.Result) []string {
 		if r.MopsMax > wide*r.MopsMin {
 			lines = append(lines, fmt.Sprintf("%s: between %s and %s Mops in %d rounds: too far apart to conclude much from",
 				r.Experiment, figure(r.MopsMin), figure(r.MopsMax), r.Rounds))
+		}
+		if did := r.Mops * 1e6; did < keptUp*r.TargetRate {
+			lines = append(lines, fmt.Sprintf("%s: %.0f reads a second of the %.0f asked for: its latencies are those of a queue that grows",
+				r.Experiment, did, r.TargetRate))
 		}
 		if r.Errors > 0 {
 			lines = append(lines, fmt.Sprintf("%s: %d of %d reads went wrong; the first: %s",
