@@ -30,11 +30,11 @@ type lane struct {
 	absent int             // …and how many, while that is so
 }
 
-// stage adds an operation to the lane that is filled, and moves on when that is
-// full.
-func (s *Session) stage(op *Op, stream bool) {
+// stage adds an operation of a stream to the lane that is filled, and moves on when that
+// is full.
+func (s *Session) stage(op *Op) {
 	l := s.filling
-	l.stream = stream
+	l.stream = true
 	l.ops[l.n] = op
 	if l.n++; l.n == laneSize {
 		s.advance()
@@ -386,7 +386,7 @@ func (s *Session) Submit(op *Op) error {
 	}
 	s.streamed++
 	s.goStraight(false)
-	s.stage(op, true)
+	s.stage(op)
 	return nil
 }
 
