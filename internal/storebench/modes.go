@@ -176,16 +176,21 @@ func (w *worker) plainWordRMWs(numbers []uint32) error {
 }
 
 func (w *worker) plainMix(k kinds, numbers []uint32) error {
-	coins := w.coins.Uint64()
-	for i := range numbers {
-		var err error
-		if one := numbers[i : i+1]; k.next(&coins) == kv.OpUpsert {
-			err = w.plainUpserts(one)
-		} else {
-			err = w.plainReads(one)
+	session, key, value, coins := w.session, (*[ycsb.KeySize]byte)(w.key), w.value, w.coins.Uint64()
+	for _, n := range numbers {
+		ycsb.PutKey(key[:], uint64(n))
+		if k.next(&coins) == kv.OpUpsert {
+			ycsb.StampEnds(value, uint64(n))
+			if err := session.Upsert(key[:], value); err != nil {
+				return w.explain(nil, uint64(n), err)
+			}
+			continue
 		}
-		if err != nil {
-			return err
+		got, err := session.Read(key[:], value[:0])
+		if err != nil || !ownWord(got, uint64(n)) {
+			if err = w.explain(got, uint64(n), err); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
