@@ -29,25 +29,24 @@
 // LEAVE leaves it.
 #define LEAVE MOVQ $0, Session_slot(R8)
 
-// The words that entries are compared in: used, and tag.
-DATA entryTop<>+0(SB)/8, $0x7fff000000000000
-GLOBL entryTop<>(SB), RODATA|NOPTR, $8
+// The bits that entries are compared in: those of the tag.
+DATA entryTag<>+0(SB)/8, $0x3fff000000000000
+GLOBL entryTag<>(SB), RODATA|NOPTR, $8
 
 // WIDE leads from the hash in BX to its bucket in BX and the number of its slot in
-// AX; if it has none, to absent. That a slot is being filled need not be looked at:
-// the address in it is 0.
+// AX; if it has none, to absent. Whether the slot is used, or being filled, need not
+// be looked at: where it holds no record, the address in it is below that of the first.
 #define WIDE(absent) \
 	MOVQ (Session_probe+probe_tagUp)(R8), CX \
 	SHLXQ CX, BX, AX                         \
-	BTSQ $62, AX                             \
 	VPBROADCASTQ AX, Z16                     \
 	ANDQ (Session_probe+probe_mask)(R8), BX  \
 	SHLQ $6, BX                              \
 	ADDQ (Session_probe+probe_table)(R8), BX \
 	VPXORQ (BX), Z16, Z17                    \
-	VPTESTNMQ.BCST entryTop<>(SB), Z17, K1   \
+	VPTESTNMQ.BCST entryTag<>(SB), Z17, K1   \
 	KMOVB K1, AX                             \
-	TESTQ AX, AX                             \
+	ANDL $0x7f, AX                           \
 	JZ absent                                \
 	TZCNTQ AX, AX
 

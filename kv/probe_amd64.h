@@ -1,11 +1,13 @@
 // What the assembly of probe_amd64.s and plain_amd64.s shares.
 
+DATA hashFactor<>+0(SB)/8, $const_hashFactor
+GLOBL hashFactor<>(SB), RODATA|NOPTR, $8
+
 // HASH is hashWord of SI, in BX.
 #define HASH \
 	MOVQ $const_hashSeed, AX   \
-	MOVQ $const_hashFactor, CX \
 	XORQ SI, AX                \
-	MULQ CX                    \
+	MULQ hashFactor<>(SB)      \
 	XORQ DX, AX                \
 	MOVQ AX, BX                \
 	SHRQ $32, BX               \
