@@ -25,10 +25,13 @@ import (
 const (
 	StoreRedykv = "redykv" // this project's, on the SSD
 	StoreEmpty  = "empty"  // no store at all: what go-ycsb itself costs
+	StoreMap    = "map"    // a map of Go's behind a lock, each read a copy
 )
 
 // SuiteStores are the names of all stores that a suite can have.
-func SuiteStores() []string { return append([]string{StoreRedykv, StoreEmpty}, peers.Names()...) }
+func SuiteStores() []string {
+	return append([]string{StoreRedykv, StoreEmpty, StoreMap}, peers.Names()...)
+}
 
 // SuiteSpec is go-ycsb's core workloads on several stores.
 type SuiteSpec struct {
@@ -180,7 +183,7 @@ func (s *SuiteSpec) open(ctx context.Context, workload, store string) (goycsb.DB
 	switch store {
 	case StoreEmpty:
 		return emptyDB{}, nil
-	case StoreRedykv:
+	case StoreRedykv, StoreMap:
 		p, err := s.properties(workload, store, PhaseLoad, "")
 		if err != nil {
 			return nil, err
@@ -188,6 +191,9 @@ func (s *SuiteSpec) open(ctx context.Context, workload, store string) (goycsb.DB
 		settings, err := readSettings(p, true)
 		if err != nil {
 			return nil, err
+		}
+		if store == StoreMap {
+			return newMapDB(settings.scan), nil
 		}
 		return open(ctx, settings)
 	}

@@ -14,16 +14,19 @@ import (
 	"github.com/redykv/redykv/kv"
 )
 
-// A peer's database answers as ours does: fields are merged, scans are in order and
-// within the table.
-func TestPeerDB(t *testing.T) {
-	for _, name := range peers.Names() {
+// Another store's database answers as ours does: fields are merged, scans are in order
+// and within the table.
+func TestOtherDBs(t *testing.T) {
+	for _, name := range append(peers.Names(), StoreMap) {
 		t.Run(name, func(t *testing.T) {
-			store, err := peers.Open(name, peers.Options{Dir: t.TempDir(), Memory: 8 << 20})
-			if err != nil {
-				t.Fatal(err)
+			var db goycsb.DB = newMapDB(true)
+			if name != StoreMap {
+				store, err := peers.Open(name, peers.Options{Dir: t.TempDir(), Memory: 8 << 20})
+				if err != nil {
+					t.Fatal(err)
+				}
+				db = newPeerDB(store)
 			}
-			var db goycsb.DB = newPeerDB(store)
 			defer func() {
 				if err := db.Close(); err != nil {
 					t.Error(err)
@@ -39,7 +42,7 @@ func TestPeerDB(t *testing.T) {
 				}
 				return all
 			}
-			err = errors.Join(
+			err := errors.Join(
 				db.Insert(ctx, "t", "b", fields("x=1 y=2")), db.Insert(ctx, "t", "a", fields("x=3")),
 				db.Insert(ctx, "u", "c", fields("x=4")), db.Insert(ctx, "t", "c", fields("x=5")),
 				db.Update(ctx, "t", "b", fields("y=7 z=8")), db.Update(ctx, "t", "d", fields("x=6")), db.Delete(ctx, "t", "c"),
