@@ -185,7 +185,7 @@ func Run(ctx context.Context, w *Workspace, b *Bench, figures []Figure, again bo
 			if err != nil {
 				return errors.Join(fmt.Errorf("%s: %w", t.name, err), t.close())
 			}
-			pace.ended(turn.lasts, time.Since(start))
+			pace.ended(t.name, turn.turn, time.Since(start))
 			measured++
 		}
 		if err := t.close(); err != nil {
@@ -269,12 +269,32 @@ func prepare(w *Workspace, b *Bench, figures []Figure, again bool) ([]*planned, 
 	return all, w.saveHead()
 }
 
-// pace foretells how long the rest takes: what its turns are meant to last, times how
-// much longer than that those did which are over.
+// pace foretells how long the rest takes: what is meant to last so long, times how much
+// longer than that it did where it is over. Loading is one thing, measuring another.
 type pace struct {
-	done, turns int
+	done, turns    int
+	measures, load span
+	loaded         string // trial and load of the turn before
+}
+
+// span is time that was foretold.
+type span struct {
 	left        time.Duration // of what is meant
 	meant, took time.Duration // of what is over
+}
+
+// real is how long what is meant to last so long takes really.
+func (s *span) real(meant time.Duration) time.Duration {
+	if s.meant <= 0 || s.took <= 0 {
+		return meant
+	}
+	return time.Duration(float64(meant) * float64(s.took) / float64(s.meant))
+}
+
+func (s *span) ended(meant, took time.Duration) {
+	s.left -= meant
+	s.meant += meant
+	s.took += took
 }
 
 func newPace(all []*planned) *pace {
@@ -284,25 +304,38 @@ func newPace(all []*planned) *pace {
 			p.turns++
 			if turn.done {
 				p.done++
-			} else {
-				p.left += turn.lasts
+				continue
 			}
+			p.measures.left += turn.lasts
+			p.load.left += p.loads(t.name, turn.loads)
 		}
 	}
+	p.loaded = ""
 	return p
 }
 
-func (p *pace) ended(meant, took time.Duration) {
+// loads is how long a trial's turn, the next one that is not done, is meant to load.
+func (p *pace) loads(trial string, l load) time.Duration {
+	loaded := trial + " " + l.name
+	if p.loaded == loaded {
+		return 0
+	}
+	p.loaded = loaded
+	return l.lasts
+}
+
+func (p *pace) ended(trial string, t turn, took time.Duration) {
 	p.done++
-	p.left -= meant
-	p.meant += meant
-	p.took += took
+	if loads := p.loads(trial, t.loads); loads > 0 {
+		measuring := min(p.measures.real(t.lasts), took)
+		p.load.ended(loads, took-measuring)
+		p.measures.left -= t.lasts
+		return
+	}
+	p.measures.ended(t.lasts, took)
 }
 
 func (p *pace) standing(trial, turn string) Standing {
-	left := p.left
-	if p.meant > 0 {
-		left = time.Duration(float64(left) * float64(p.took) / float64(p.meant))
-	}
+	left := p.measures.real(p.measures.left) + p.load.real(p.load.left)
 	return Standing{Trial: trial, Turn: turn, Done: p.done, Turns: p.turns, Left: left}
 }

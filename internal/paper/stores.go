@@ -74,12 +74,11 @@ func (t Stores) plan(b *Bench) (*plan, error) {
 	var turns []turn
 	for _, cache := range t.Cache {
 		on := t.on(devices, cache)
-		loads := t.loads(records, on)
+		loads := load{fmt.Sprintf("%gGB cache", cache), t.loads(records, on)}
 		for _, memory := range t.Memory {
 			for round := 1; round <= b.Rounds; round++ {
 				for _, threads := range t.Threads {
 					turns = append(turns, p.turn(cell{cache, memory, threads, round}, on, loads))
-					loads = 0 // once for all of a cache
 				}
 			}
 		}
@@ -142,8 +141,8 @@ type storePlan struct {
 	dir    string
 }
 
-// turn is one of a cell, which is the first one of a store that takes so long to load.
-func (p *storePlan) turn(c cell, devices []ycsb.Device, loads time.Duration) turn {
+// turn is one of a cell.
+func (p *storePlan) turn(c cell, devices []ycsb.Device, loads load) turn {
 	var series []string
 	for _, d := range devices {
 		series = append(series, p.trial.series(d))
@@ -151,7 +150,8 @@ func (p *storePlan) turn(c cell, devices []ycsb.Device, loads time.Duration) tur
 	return turn{
 		name:   fmt.Sprintf("%gGB cache, %gGB memory, %d threads, round %d", c.cache, c.memory, c.threads, c.round),
 		series: series,
-		lasts:  loads + time.Duration(len(devices))*(p.bench.Duration+p.bench.Warmup),
+		lasts:  time.Duration(len(devices)) * (p.bench.Duration + p.bench.Warmup),
+		loads:  loads,
 		measure: func(ctx context.Context, progress ycsb.Progress) ([]Measurement, error) {
 			return p.measure(ctx, c, devices, progress)
 		},

@@ -32,9 +32,17 @@ type plan struct {
 type turn struct {
 	name   string
 	series []string      // that the turn brings, all of them
-	lasts  time.Duration // about
+	lasts  time.Duration // about, beside what it loads
+	loads  load
 	// measure measures it. It may open what later turns use as well.
 	measure func(ctx context.Context, progress ycsb.Progress) ([]Measurement, error)
+}
+
+// load is what a turn needs that is loaded for it, unless it is there: the turn before
+// had one of the same name. The zero value is nothing.
+type load struct {
+	name  string
+	lasts time.Duration // about
 }
 
 // Bench is where trials are measured.
