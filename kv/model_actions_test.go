@@ -14,9 +14,17 @@ func (p *player) act(action string, argument int64, begun []uint64, touched map[
 		if err := p.st.Commit(ctx); err != nil {
 			return err
 		}
-		var err error
-		p.committed, err = p.acknowledge(begun)
-		return err
+		points, err := p.acknowledge(begun)
+		if err != nil {
+			return err
+		}
+		if p.automatic() { // what is durable by now may be a checkpoint's that came after it
+			for i, ms := range p.sessions {
+				points[ms.name] = CommitPoint{Until: begun[i], Excluding: points[ms.name].Excluding}
+			}
+		}
+		p.committed = points
+		return nil
 	case "foldover":
 		return p.checkpoint(FoldOver, argument, begun)
 	case "snapshot":
