@@ -36,6 +36,7 @@ import (
 // At the end the store's table is replaced; when the epoch has passed nobody
 // looks at the old one any more, and it is freed.
 
+// Neither leads to a record, whoever takes it for an entry: see WIDE in plain_amd64.s.
 const (
 	entryMoving = entryTentative
 	entryMoved  = entryTentative | 1

@@ -173,7 +173,7 @@ func (s *Session) finish(l *lane) {
 	if current {
 		for i := range min(restAhead, l.n) {
 			if s.long(l.ops[i]) {
-				s.prefetchRest(l.slots[i])
+				s.prefetchRest(l.ops[i], l.slots[i])
 			}
 		}
 	}
@@ -188,17 +188,15 @@ func (s *Session) finish(l *lane) {
 		l.next++
 		op := l.ops[i]
 		op.Err = nil
-		switch {
-		case !current || l.slots[i].p == nil || s.restricted:
+		if !current || l.slots[i].p == nil || s.restricted {
 			s.finishAnew(op, l.hashes[i], l.stream)
-			current = l.table == s.table // it left the epoch
-		default:
+		} else {
 			if next := i + restAhead; next < l.n && s.long(l.ops[next]) {
-				s.prefetchRest(l.slots[next])
+				s.prefetchRest(l.ops[next], l.slots[next])
 			}
 			s.finishAt(op, l.hashes[i], l.slots[i], l.stream)
-			current = l.table == s.table // as it may have
 		}
+		current = l.table == s.table // it may have left the epoch
 	}
 	l.next, l.n = 0, 0
 }
@@ -226,13 +224,17 @@ func (s *Session) long(op *Op) bool {
 	return op.Kind == OpRead && cap(op.Value) > s.rest
 }
 
-// prefetchRest asks for the rest of the record that a slot leads to, if it is in
-// memory.
-func (s *Session) prefetchRest(at slot) {
+// prefetchRest asks for the rest of the record that a slot leads to, if the operation
+// will read it in memory, or update it there.
+func (s *Session) prefetchRest(op *Op, at slot) {
 	if at.p == nil {
 		return
 	}
-	if a := at.load().address(); a >= s.view.Head {
+	floor := s.view.Head
+	if op.Kind == OpUpsert {
+		floor = s.view.ReadOnly
+	}
+	if a := at.load().address(); a >= floor {
 		s.layout.PrefetchRest(s.view.At(a), s.rest, restLimit)
 	}
 }

@@ -2,7 +2,14 @@
 
 package kv
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"github.com/redykv/redykv/hlog"
+)
+
+// Whatever an entry is that is none, its address is below that of every record: see WIDE.
+const _ = uint64(hlog.FirstAddress - 1 - entryMoved&addressMask)
 
 // The plain calls of 8-byte keys and values are in assembly whole, since of plain
 // calls the processor has the more under way at once the fewer instructions each

@@ -30,7 +30,7 @@
 #define LEAVE MOVQ $0, Session_slot(R8)
 
 // The bits that entries are compared in: those of the tag.
-DATA entryTag<>+0(SB)/8, $0x3fff000000000000
+DATA entryTag<>+0(SB)/8, $(((1<<const_tagBits)-1)<<const_addressBits)
 GLOBL entryTag<>(SB), RODATA|NOPTR, $8
 
 // WIDE leads from the hash in BX to its bucket in BX and the number of its slot in
@@ -46,11 +46,11 @@ GLOBL entryTag<>(SB), RODATA|NOPTR, $8
 	VPXORQ (BX), Z16, Z17                    \
 	VPTESTNMQ.BCST entryTag<>(SB), Z17, K1   \
 	KMOVB K1, AX                             \
-	ANDL $0x7f, AX                           \
+	ANDL $((1<<const_bucketEntries)-1), AX   \
 	JZ absent                                \
 	TZCNTQ AX, AX
 
-// NARROW is the same.
+// NARROW is the same, of slots that are used and not being filled.
 #define NARROW(absent) \
 	BUCKET(Session_probe) \
 	MATCH_LAST            \

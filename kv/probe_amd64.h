@@ -3,7 +3,7 @@
 DATA hashFactor<>+0(SB)/8, $const_hashFactor
 GLOBL hashFactor<>(SB), RODATA|NOPTR, $8
 
-// HASH is hashWord of SI, in BX.
+// HASH is hashWord of SI, in BX. It uses AX and DX.
 #define HASH \
 	MOVQ $const_hashSeed, AX   \
 	XORQ SI, AX                \

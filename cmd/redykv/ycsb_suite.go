@@ -26,8 +26,8 @@ with go-ycsb's own client and measurement. Figures are those of the median round
   redykv   this store, its log on files
   pebble, badger, bbolt
            other embedded stores; nothing that they write is synced, as nothing of ours is
-  map      a map of Go's behind a lock, of which each read copies a row: about the least
-           that a store in memory can do
+  map      a map of Go's behind a lock, of which each read copies a row: with one thread
+           about the least that a store in memory can do
   empty    no store: what go-ycsb itself costs, and so the most that there can be
 
 The workloads ask for records as YCSB defines it. go-ycsb's generator asks for some

@@ -13,8 +13,8 @@ import (
 )
 
 // mapDB is go-ycsb's database on a map of Go's behind a lock, with the same keys and rows
-// as DB has. A read copies the row, as it has to be in whatever is shared and may change;
-// there is nothing else that it could leave out.
+// as DB has. A read copies the row, as must be done with whatever is shared and may change.
+// With one thread there is little that it could leave out.
 type mapDB struct {
 	keys *keySet // nil: no scans
 
@@ -59,10 +59,14 @@ func (db *mapDB) Read(ctx context.Context, table, key string, fields []string) (
 	if w.read.row, found = db.copyRow(w.key, w.read.row); !found {
 		return nil, fmt.Errorf("goycsb: read %s/%s: %w", table, key, kv.ErrNotFound)
 	}
-	return w.read.decode(fields)
+	values, err := w.read.decode(fields)
+	if err != nil {
+		return nil, fmt.Errorf("goycsb: read %s/%s: %w", table, key, err)
+	}
+	return values, nil
 }
 
-// Scan implements go-ycsb's DB.
+// Scan implements go-ycsb's DB. Records that are deleted meanwhile are not made up for.
 func (db *mapDB) Scan(ctx context.Context, table, startKey string, count int, fields []string) ([]map[string][]byte, error) {
 	if db.keys == nil {
 		return nil, ErrNoScan
@@ -86,7 +90,7 @@ func (db *mapDB) Scan(ctx context.Context, table, startKey string, count int, fi
 		}
 		var found bool
 		if s.views[n].row, found = db.copyRow([]byte(key), s.views[n].row); !found {
-			continue // deleted since the keys were listed
+			continue
 		}
 		values, err := s.views[n].decode(fields)
 		if err != nil {
@@ -133,8 +137,8 @@ func (db *mapDB) Update(ctx context.Context, table, key string, values map[strin
 	w.fields = sorted(w.fields, values)
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	stored := db.rows[string(w.key)]
-	if w.edit.overwrite(stored, w.fields) {
+	stored, found := db.rows[string(w.key)]
+	if found && w.edit.overwrite(stored, w.fields) {
 		return nil
 	}
 	if w.row, err = w.edit.merge(w.row[:0], stored, w.fields); err != nil {

@@ -1,10 +1,13 @@
 package goycsb
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 
 	goycsb "github.com/pingcap/go-ycsb/pkg/ycsb"
@@ -46,6 +49,7 @@ func TestOtherDBs(t *testing.T) {
 				db.Insert(ctx, "t", "b", fields("x=1 y=2")), db.Insert(ctx, "t", "a", fields("x=3")),
 				db.Insert(ctx, "u", "c", fields("x=4")), db.Insert(ctx, "t", "c", fields("x=5")),
 				db.Update(ctx, "t", "b", fields("y=7 z=8")), db.Update(ctx, "t", "d", fields("x=6")), db.Delete(ctx, "t", "c"),
+				db.Update(ctx, "t", "none", fields("")),
 			)
 			if err != nil {
 				t.Fatal(err)
@@ -59,7 +63,10 @@ func TestOtherDBs(t *testing.T) {
 			if got, err := db.Read(ctx, "t", "c", nil); !errors.Is(err, kv.ErrNotFound) {
 				t.Errorf("%q, %v", got, err)
 			}
-			got, err := db.Scan(ctx, "t", "b", 5, []string{"x"})
+			if got, err := db.Read(ctx, "t", "none", nil); err != nil || len(got) > 0 {
+				t.Errorf("a row without fields is %q, %v", got, err)
+			}
+			got, err := db.Scan(ctx, "t", "b", 2, []string{"x"})
 			if want := []map[string][]byte{fields("x=1"), fields("x=6")}; err != nil || !reflect.DeepEqual(got, want) {
 				t.Errorf("%q, %v", got, err)
 			}
@@ -114,4 +121,37 @@ func TestSuite(t *testing.T) {
 	if _, err := totals([]byte(`[{"Operation":"TOTAL","OPS":"many"}]`)); err == nil {
 		t.Error("many is a number")
 	}
+}
+
+// Threads share the map, and see whole rows.
+func TestMapDBIsShared(t *testing.T) {
+	db := newMapDB(true)
+	var threads sync.WaitGroup
+	for n := range 4 {
+		threads.Go(func() {
+			ctx := db.InitThread(t.Context(), n, 4)
+			for i := range 500 {
+				key, value := fmt.Sprint(i%10), bytes.Repeat([]byte{byte('a' + n)}, 100+i%2)
+				err := db.Update(ctx, "t", key, map[string][]byte{"x": value, "y": value})
+				if i%50 == n {
+					err = errors.Join(err, db.Delete(ctx, "t", key))
+				}
+				rows, scanErr := db.Scan(ctx, "t", "", 10, nil)
+				if row, readErr := db.Read(ctx, "t", key, nil); readErr == nil {
+					rows = append(rows, row)
+				} else if !errors.Is(readErr, kv.ErrNotFound) {
+					err = errors.Join(err, readErr)
+				}
+				for _, row := range rows {
+					if !bytes.Equal(row["x"], row["y"]) {
+						t.Errorf("%q", row)
+					}
+				}
+				if err = errors.Join(err, scanErr); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	threads.Wait()
 }
