@@ -1,9 +1,11 @@
 package kv
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 )
 
 // CommitPoint says which operations of a named session are in a commit or a
@@ -92,13 +94,48 @@ func (s *Session) commitPoint() CommitPoint {
 // exclusive runs f between the operations of all sessions: what was begun before
 // has its effect, a flight, or is begun anew afterwards. f takes microseconds. It
 // waits for the ends of those who hold locks and of whole batches, so that what they
-// change is on one side of the barrier.
-func (st *Store) exclusive(f func()) {
-	st.wholes.Lock()
+// change is on one side of the barrier. After an error, which only the end of ctx
+// makes, f was not run.
+func (st *Store) exclusive(ctx context.Context, f func()) error {
+	if err := lock(ctx, &st.wholes); err != nil {
+		return fmt.Errorf("waiting for the ends of batches: %w", err)
+	}
 	defer st.wholes.Unlock()
-	st.transactions.Lock()
+	if err := lock(ctx, &st.transactions); err != nil {
+		return fmt.Errorf("waiting for whoever holds locks: %w", err)
+	}
 	defer st.transactions.Unlock()
 	st.epoch.Exclusive(f)
+	return nil
+}
+
+// lock locks l unless it has to wait and ctx ends before.
+func lock(ctx context.Context, l interface {
+	sync.Locker
+	TryLock() bool
+}) error {
+	if l.TryLock() {
+		return nil
+	}
+	if ctx.Done() == nil {
+		l.Lock()
+		return nil
+	}
+	locked := make(chan struct{})
+	go func() { // stays until l is free
+		l.Lock()
+		select {
+		case locked <- struct{}{}:
+		case <-ctx.Done():
+			l.Unlock()
+		}
+	}()
+	select {
+	case <-locked:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // commitPoints are those of all named sessions, in a barrier.

@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"context"
 	"errors"
 	"runtime"
 	"strings"
@@ -105,7 +106,7 @@ func TestCommitPointsAgreeWithTheLog(t *testing.T) {
 	reader := st.makeSession()
 	for range rounds {
 		var points map[string]CommitPoint
-		st.exclusive(func() {
+		_ = st.exclusive(context.Background(), func() {
 			points = st.commitPoints()
 			reader.view, reader.table = st.log.View(), st.index.Load()
 			for id := range uint64(sessions) {

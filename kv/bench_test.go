@@ -175,7 +175,7 @@ func BenchmarkBarrier(b *testing.B) {
 		})
 	}
 	for b.Loop() {
-		st.exclusive(func() {})
+		_ = st.exclusive(context.Background(), func() {})
 	}
 	stop.Store(true)
 	wg.Wait()

@@ -26,7 +26,9 @@ func checkCheckpointName(name string) error {
 // goes on, and keeps the checkpoints that it had. Checkpoints are made one at a
 // time. A volatile device keeps none: errors.ErrUnsupported.
 func (st *Store) Checkpoint(ctx context.Context, opts CheckpointOptions) (CheckpointInfo, error) {
-	st.checkpointing.Lock()
+	if err := lock(ctx, &st.checkpointing); err != nil {
+		return CheckpointInfo{}, fmt.Errorf("kv: %v checkpoint: waiting for another one: %w", opts.Kind, err)
+	}
 	defer st.checkpointing.Unlock()
 	if st.isClosed() {
 		return CheckpointInfo{}, ErrClosed
@@ -136,10 +138,13 @@ func (st *Store) checkOptions(ctx context.Context, opts CheckpointOptions) error
 
 // foldOver makes a state that is in the log.
 func (st *Store) foldOver(ctx context.Context, c *checkpoint) error {
-	st.exclusive(func() {
+	err := st.exclusive(ctx, func() {
 		st.enterState(&c.state)
 		st.log.ShiftReadOnly()
 	})
+	if err != nil {
+		return err
+	}
 	return st.log.Persist(ctx, c.Tail)
 }
 
@@ -172,14 +177,17 @@ func (st *Store) snapshot(ctx context.Context, c *checkpoint, m *manifest) (*blo
 	if err != nil {
 		return nil, err
 	}
-	st.exclusive(func() {
+	err = st.exclusive(ctx, func() {
 		st.enterState(&c.state)
 		c.Flushed = st.log.Hold()
 		st.floorAt(c.Tail)
 	})
+	if err != nil {
+		return nil, w.abort(err)
+	}
 	hashes, err := st.writeSnapshot(ctx, w, c.Flushed, c.Tail, base)
 	st.log.LetAllGo()
-	st.exclusive(func() { st.floorAt(0) })
+	err = errors.Join(err, st.exclusive(context.WithoutCancel(ctx), func() { st.floorAt(0) }))
 	if err != nil {
 		return nil, w.abort(err)
 	}

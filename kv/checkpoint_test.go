@@ -263,9 +263,9 @@ func TestThawUnderASnapshot(t *testing.T) {
 	}
 	s.frozen.address = e.address()
 	s.leave()
-	st.exclusive(func() { st.floorAt(st.log.Tail()) })
+	_ = st.exclusive(context.Background(), func() { st.floorAt(st.log.Tail()) })
 	s.thaw()
-	st.exclusive(func() { st.floorAt(0) })
+	_ = st.exclusive(context.Background(), func() { st.floorAt(0) })
 	if r.Header().Sealed() {
 		t.Error("the record is sealed")
 	}

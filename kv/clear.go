@@ -1,5 +1,7 @@
 package kv
 
+import "context"
+
 // Clear removes all keys, at one moment: an operation of a session comes before it or
 // after it, and so does all that [Session.Atomically] and [Session.DoWhole] do together.
 // It takes no longer the more keys there are. As with any other change, the next Commit
@@ -23,7 +25,7 @@ func (st *Store) Clear() error {
 		fresh = nil
 	}
 	closed := false
-	st.exclusive(func() {
+	err = st.exclusive(context.Background(), func() {
 		st.mu.Lock()
 		defer st.mu.Unlock()
 		if closed = st.closed; closed {
@@ -56,7 +58,7 @@ func (st *Store) Clear() error {
 	if closed {
 		return ErrClosed
 	}
-	return nil
+	return err
 }
 
 func (st *Store) freeIndex(t *table) {

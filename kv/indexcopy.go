@@ -20,7 +20,9 @@ const maxTableBits = 40
 // and growing it exclude each other), so none is seen twice.
 func (st *Store) copyIndex(ctx context.Context) (_ *indexCopy, bytes int64, err error) {
 	c := new(indexCopy)
-	st.exclusive(func() { c.Start = st.log.Tail() })
+	if err := st.exclusive(ctx, func() { c.Start = st.log.Tail() }); err != nil {
+		return nil, 0, err
+	}
 	// After the barrier: who keeps that waiting may himself wait for the index to grow.
 	select {
 	case st.resizing <- struct{}{}:

@@ -123,7 +123,8 @@ func stripeOf(hash uint64) uint32 { return uint32(hash>>24) & (1<<stripeBits - 1
 // (ErrNotLocked); it is short, does not commit, checkpoint or close the store, and
 // does not wait for whoever may be waiting for one of the keys. What the session
 // has under way is completed before keys are locked, and again before they are
-// unlocked. Atomically does not nest.
+// unlocked. Atomically does not nest, by another session neither: who holds locks and asks
+// for more waits for whoever asked for a commit meanwhile, and he for him.
 func (s *Session) Atomically(keys [][]byte, do func() error) error {
 	return s.locked(keys, alone, do)
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/race"
@@ -354,6 +355,50 @@ func TestLocksRefuseWhatWouldHang(t *testing.T) {
 	if err := s.Atomically([][]byte{locked}, func() error { return nil }); !errors.Is(err, ErrClosed) {
 		t.Errorf("Atomically of a closed session: %v", err)
 	}
+}
+
+// TestWaitingForLocksEnds asks for commits and checkpoints while somebody holds locks, who
+// waits for their end: it comes with their context's.
+func TestWaitingForLocksEnds(t *testing.T) {
+	st := open(t, Options{Device: device.NewMemory(), KeySize: 8, ValueSize: 8, Memory: 1 << 20})
+	s := st.NewSession()
+	key := key8(1)
+	err := s.Atomically([][]byte{key}, func() error {
+		waiting := []func(context.Context) error{st.Commit, st.Commit}
+		for kind := range checkpointKinds {
+			waiting = append(waiting, func(ctx context.Context) error {
+				_, err := st.Checkpoint(ctx, CheckpointOptions{Kind: kind})
+				return err
+			})
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		ends := make(chan error)
+		for _, wait := range waiting {
+			go func() { ends <- wait(ctx) }()
+		}
+		for range waiting {
+			if err := <-ends; !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("waited in vain: %v", err)
+			}
+		}
+		return s.Upsert(key, key)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Commit(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := st.Checkpoint(t.Context(), CheckpointOptions{Kind: Snapshot}); err != nil {
+		t.Error(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := st.Commit(ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("a commit whose context has ended: %v", err)
+	}
+	closeAll(t, s, st)
 }
 
 // TestGuardEnds makes sure that operations get their fast paths back, and that the

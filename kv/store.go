@@ -134,9 +134,12 @@ func newStore(opts Options) *Store {
 // Commit makes everything written before it durable, as far as the device's
 // commit point goes: by default it survives a crash of the process and the loss
 // of every tier but the last. What is in it is a prefix of what each session was
-// given, see [CommitPoint]. Operations go on meanwhile.
+// given, see [CommitPoint]. Operations go on meanwhile. Where it has to wait, for the end
+// of another commit or of whoever holds locks, it does until ctx ends.
 func (st *Store) Commit(ctx context.Context) error {
-	st.committing.Lock()
+	if err := lock(ctx, &st.committing); err != nil {
+		return fmt.Errorf("kv: commit: waiting for another one: %w", err)
+	}
 	defer st.committing.Unlock()
 	if st.isClosed() {
 		return ErrClosed
@@ -152,7 +155,10 @@ func (st *Store) Commit(ctx context.Context) error {
 func (st *Store) commit(ctx context.Context) error {
 	m := st.recorded()
 	c := checkpoint{state: state{Index: m.Index}}
-	err := st.foldOver(ctx, &c)
+	err := ctx.Err()
+	if err == nil {
+		err = st.foldOver(ctx, &c)
+	}
 	if err == nil {
 		err = st.record(func(m *manifest) { m.commit(&c.state) })
 	}
