@@ -120,6 +120,8 @@ func (st *Store) checkOptions(ctx context.Context, opts CheckpointOptions) error
 		return fmt.Errorf("the device keeps nothing: %w", errors.ErrUnsupported)
 	case opts.Kind >= checkpointKinds:
 		return fmt.Errorf("unknown kind")
+	case opts.Kind == Index && opts.Name != "":
+		return fmt.Errorf("%q: a copy of the index has no name, nobody recovers to it", opts.Name)
 	}
 	if opts.Name != "" {
 		if err := checkCheckpointName(opts.Name); err != nil {

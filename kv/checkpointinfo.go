@@ -55,7 +55,7 @@ type CheckpointOptions struct {
 	Kind CheckpointKind
 	// Name is for [Options].Recover: up to 128 letters, digits, dots, dashes and
 	// underscores, and none that is kept has it. Default: "c" and the checkpoint's
-	// number; such names, and LastCommit, cannot be chosen.
+	// number; such names, and LastCommit, cannot be chosen. An Index has none.
 	Name string
 	// LogOnly leaves the index out: recovery uses the newest copy that was made
 	// before, or reads the whole log.

@@ -72,7 +72,11 @@ func (st *Store) makeIndex(bits int) error {
 
 func (st *Store) newIndex(bits int) (*table, error) {
 	bits = max(bits, st.ownBits())
-	return newTable(bits, bits, st.crowd())
+	t, err := newTable(bits, bits, st.crowd())
+	if err != nil {
+		return nil, fmt.Errorf("%w; Options.Records is %d", err, st.opts.Records)
+	}
+	return t, nil
 }
 
 // ownBits is the size of the index that the options ask for.

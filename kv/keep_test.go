@@ -94,13 +94,14 @@ func TestBadCheckpoints(t *testing.T) {
 		{context.Background(), CheckpointOptions{Name: "c17"}, nil},
 		{context.Background(), CheckpointOptions{Name: LastCommit}, nil},
 		{context.Background(), CheckpointOptions{Kind: checkpointKinds}, nil},
+		{context.Background(), CheckpointOptions{Kind: Index, Name: "index"}, nil},
 		{cancelled, CheckpointOptions{}, context.Canceled},
 	} {
 		if info, err := g.st.Checkpoint(tc.ctx, tc.opts); err == nil || tc.want != nil && !errors.Is(err, tc.want) {
 			t.Errorf("%+v: %v, %v", tc.opts, info, err)
 		}
 	}
-	if m := g.st.Metrics(); m.Checkpoints != 1 || m.CheckpointErrors != 6 {
+	if m := g.st.Metrics(); m.Checkpoints != 1 || m.CheckpointErrors != 7 {
 		t.Errorf("metrics: %v", m)
 	}
 	closeAll(t, g.st)

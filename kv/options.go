@@ -144,6 +144,8 @@ func (o *Options) ensureDefaults() error {
 		return fmt.Errorf("kv: Options.KeySize %d with ValueSize %d: records must fit pages of %d bytes", o.KeySize, o.ValueSize, hlog.MaxPageSize)
 	case o.Records < 0 || o.Records > hlog.MaxAddress/8:
 		return fmt.Errorf("kv: Options.Records %d, want 0 to %d", o.Records, int64(hlog.MaxAddress/8))
+	case o.Memory > hlog.MaxAddress || o.MaxMemory > hlog.MaxAddress:
+		return fmt.Errorf("kv: Options.Memory of %v and MaxMemory of %v: at most %v", units.Size(o.Memory), units.Size(o.MaxMemory), units.Size(hlog.MaxAddress))
 	case o.deviceCache > 0 && o.Memory <= o.deviceCache:
 		return fmt.Errorf("kv: Options.Memory of %v, of which caches in the device take %v", units.Size(o.Memory), units.Size(o.deviceCache))
 	case o.MaxMemory != 0 && o.MaxMemory < o.Memory:

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"math"
 	"strings"
 	"testing"
 
@@ -349,6 +350,21 @@ func TestOpenRefusesOtherOptions(t *testing.T) {
 }
 
 func TestBadInput(t *testing.T) {
+	for _, tc := range []struct {
+		opts Options
+		want string // in the error
+	}{
+		{Options{Device: device.NewNull(), Memory: math.MaxInt64}, "Options.Memory"},
+		{Options{Device: device.NewNull(), MaxMemory: math.MaxInt64}, "MaxMemory"},
+		{Options{Device: device.NewNull(), Records: 1 << 42}, "Options.Records"},
+	} {
+		if st, err := Open(tc.opts); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("Open(%+v): %v, want something on %s", tc.opts, err, tc.want)
+			if err == nil {
+				closeAll(t, st)
+			}
+		}
+	}
 	for _, opts := range []Options{
 		{},
 		{Device: device.NewNull(), KeySize: 8},
