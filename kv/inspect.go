@@ -15,6 +15,8 @@ import (
 type InspectSource interface {
 	io.ReaderAt
 	Begin() int64
+	// LostSums tells of what between two addresses has no checksum.
+	LostSums(from, until int64, tell func(from, until int64, err error))
 	ReadMeta(name string) ([]byte, error)
 	OpenObject(name string) (device.Object, error)
 	ListObjects() ([]string, error)

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -32,7 +33,11 @@ func inspectedStore(t *testing.T) (dir string) {
 			keys = 20
 		}
 		writeKeys(t, st, keys)
-		_, err := st.Checkpoint(context.Background(), CheckpointOptions{Kind: kind, Name: fmt.Sprintf("%c-%v", 'a'+i, kind)})
+		opts := CheckpointOptions{Kind: kind}
+		if kind != Index {
+			opts.Name = fmt.Sprintf("%c-%v", 'a'+i, kind)
+		}
+		_, err := st.Checkpoint(context.Background(), opts)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -200,6 +205,27 @@ func TestInspectDamage(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestInspectLostSums cuts the checksums of a segment short: what they were of cannot be
+// read any more, and nothing but how far the log goes tells that there were some.
+func TestInspectLostSums(t *testing.T) {
+	for _, segment := range []string{"000000000000", "000000000001"} {
+		dir := inspectedStore(t)
+		file := filepath.Join(dir, segment+".sum")
+		if err := os.Truncate(file, 4096); err != nil {
+			t.Fatal(err)
+		}
+		r, err := ssdtier.NewReader(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := Inspect(r, InspectOptions{})
+		closeAll(t, r)
+		if !slices.ContainsFunc(found.Problems, func(p InspectProblem) bool { return strings.Contains(p.What, file) }) {
+			t.Errorf("without checksums of segment %s: %v", segment, found)
+		}
 	}
 }
 

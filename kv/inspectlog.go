@@ -28,6 +28,10 @@ func (in *inspector) log() {
 			}
 		}
 	}
+	in.src.LostSums(in.Log.Begin, min(in.Log.Tail, src.flushed), func(from, until int64, err error) {
+		in.problem(fmt.Sprintf("the log from %d until %d", from, until),
+			"restore that file: until then reads of what lies there fail, and opening the store may", err)
+	})
 	replayed := in.Log.Begin // Open reads the log from here on
 	if in.state.Index != nil {
 		replayed = in.state.Index.Start

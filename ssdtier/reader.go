@@ -84,6 +84,36 @@ func (r *Reader) ReadAt(p []byte, addr int64) (n int, err error) {
 	return n, nil
 }
 
+// LostSums tells of parts of the log between two addresses for which the files of
+// checksums are too short, with the file. What was synced has a checksum, and without it
+// a Device does not read it; who knows how far the log was synced can tell from this what
+// was lost. Files of checksums that are damaged otherwise, or not there, are for [Inspect].
+func (r *Reader) LostSums(from, until int64, tell func(from, until int64, err error)) {
+	for from < until {
+		number := from / r.segmentSize
+		start := number * r.segmentSize
+		end := min(until, start+r.segmentSize)
+		if sums, ok := r.sumsEnd(number); ok && start+sums < end {
+			tell(max(from, start+sums), end, fmt.Errorf("ssdtier: %s ends before the checksums of what lies there",
+				filepath.Join(r.dir, sumName(number))))
+		}
+		from = end
+	}
+}
+
+// sumsEnd is the offset in a segment at which its checksums end.
+func (r *Reader) sumsEnd(number int64) (end int64, ok bool) {
+	data, err := os.ReadFile(filepath.Join(r.dir, sumName(number)))
+	if err != nil {
+		return 0, false
+	}
+	t := newSumTable(r.segmentSize)
+	if parseSums(data, number, t) != nil {
+		return 0, false
+	}
+	return (t.last() + 1) * sumUnit, true
+}
+
 // open makes a segment the one that is open.
 func (r *Reader) open(number int64) error {
 	if r.segment != nil && r.number == number {
