@@ -12,7 +12,8 @@ import (
 // Options say how a store is laid out and what it may use. The zero value with
 // a Device is a store of variable-length records in 256 MiB of memory.
 type Options struct {
-	// Device holds the log below memory. The store owns it and closes it.
+	// Device holds the log below memory. The store owns it and closes it: neither the
+	// device nor one that it is made of may be given to another store meanwhile.
 	Device device.Device
 
 	// Memory bounds the bytes of log kept in memory, of the read cache, and of
