@@ -77,12 +77,17 @@ func (Slo_Operations) EnumDescriptor() ([]byte, []int) {
 type WatchResponse_Kind int32
 
 const (
-	WatchResponse_KIND_UNSPECIFIED   WatchResponse_Kind = 0
-	WatchResponse_KIND_VM_FAILED     WatchResponse_Kind = 1 // the VM and its regions are gone (3.2)
+	WatchResponse_KIND_UNSPECIFIED WatchResponse_Kind = 0
+	// The VM and its regions are gone for certain (3.2): its process ended, it was
+	// terminated, its notice is up, or its server started again with other memory.
+	WatchResponse_KIND_VM_FAILED     WatchResponse_Kind = 1
 	WatchResponse_KIND_VM_RECLAIMED  WatchResponse_Kind = 2 // the VM goes at deadline_unix_ms (3.2)
 	WatchResponse_KIND_CACHE_DELETED WatchResponse_Kind = 3
 	WatchResponse_KIND_STATE         WatchResponse_Kind = 4 // what the cache is now, in the place of all events up to sequence
 	WatchResponse_KIND_VM_DEAR       WatchResponse_Kind = 5 // vm_ids had better be left together: others are cheaper, or last longer
+	// The manager does not hear the VM, which may be well: a client that reaches the VM
+	// goes on using it, and one that does not reach it either takes it for lost.
+	WatchResponse_KIND_VM_SUSPECTED WatchResponse_Kind = 6
 )
 
 // Enum value maps for WatchResponse_Kind.
@@ -94,6 +99,7 @@ var (
 		3: "KIND_CACHE_DELETED",
 		4: "KIND_STATE",
 		5: "KIND_VM_DEAR",
+		6: "KIND_VM_SUSPECTED",
 	}
 	WatchResponse_Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED":   0,
@@ -102,6 +108,7 @@ var (
 		"KIND_CACHE_DELETED": 3,
 		"KIND_STATE":         4,
 		"KIND_VM_DEAR":       5,
+		"KIND_VM_SUSPECTED":  6,
 	}
 )
 
@@ -413,6 +420,7 @@ type Vm struct {
 	NoticeMs      int64  `protobuf:"varint,16,opt,name=notice_ms,json=noticeMs,proto3" json:"notice_ms,omitempty"`                  // before its end, if it is a spot VM
 	StartedUnixMs int64  `protobuf:"varint,17,opt,name=started_unix_ms,json=startedUnixMs,proto3" json:"started_unix_ms,omitempty"` // when the manager first knew of it
 	Warm          bool   `protobuf:"varint,18,opt,name=warm,proto3" json:"warm,omitempty"`                                          // runs to be a migration's target, and has no cache yet
+	Suspected     bool   `protobuf:"varint,19,opt,name=suspected,proto3" json:"suspected,omitempty"`                                // the manager does not hear it: see KIND_VM_SUSPECTED
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -569,6 +577,13 @@ func (x *Vm) GetStartedUnixMs() int64 {
 func (x *Vm) GetWarm() bool {
 	if x != nil {
 		return x.Warm
+	}
+	return false
+}
+
+func (x *Vm) GetSuspected() bool {
+	if x != nil {
+		return x.Suspected
 	}
 	return false
 }
@@ -3170,7 +3185,7 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\x05cores\x18\x01 \x01(\rR\x05cores\x12\x1f\n" +
 	"\vqueue_depth\x18\x02 \x01(\rR\n" +
 	"queueDepth\x12\x18\n" +
-	"\anetwork\x18\x03 \x01(\tR\anetwork\"\x84\x04\n" +
+	"\anetwork\x18\x03 \x01(\tR\anetwork\"\xa2\x04\n" +
 	"\x02Vm\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
 	"\vcontrol_url\x18\x02 \x01(\tR\n" +
@@ -3193,7 +3208,8 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\fprice_micros\x18\x0f \x01(\x03R\vpriceMicros\x12\x1b\n" +
 	"\tnotice_ms\x18\x10 \x01(\x03R\bnoticeMs\x12&\n" +
 	"\x0fstarted_unix_ms\x18\x11 \x01(\x03R\rstartedUnixMs\x12\x12\n" +
-	"\x04warm\x18\x12 \x01(\bR\x04warm\"\x88\x03\n" +
+	"\x04warm\x18\x12 \x01(\bR\x04warm\x12\x1c\n" +
+	"\tsuspected\x18\x13 \x01(\bR\tsuspected\"\x88\x03\n" +
 	"\x0fAllocateRequest\x12\x1a\n" +
 	"\bcapacity\x18\x01 \x01(\x04R\bcapacity\x12(\n" +
 	"\x03slo\x18\x02 \x01(\v2\x16.redykv.manager.v1.SloR\x03slo\x12)\n" +
@@ -3316,7 +3332,7 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"provenance\"P\n" +
 	"\fWatchRequest\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12%\n" +
-	"\x0eafter_sequence\x18\x02 \x01(\x04R\rafterSequence\"\x88\x03\n" +
+	"\x0eafter_sequence\x18\x02 \x01(\x04R\rafterSequence\"\x9f\x03\n" +
 	"\rWatchResponse\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x129\n" +
 	"\x04kind\x18\x02 \x01(\x0e2%.redykv.manager.v1.WatchResponse.KindR\x04kind\x12\x13\n" +
@@ -3324,7 +3340,7 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\x10deadline_unix_ms\x18\x04 \x01(\x03R\x0edeadlineUnixMs\x12\x16\n" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\x12.\n" +
 	"\x05state\x18\x06 \x01(\v2\x18.redykv.manager.v1.CacheR\x05state\x12\x15\n" +
-	"\x06vm_ids\x18\a \x03(\tR\x05vmIds\"\x81\x01\n" +
+	"\x06vm_ids\x18\a \x03(\tR\x05vmIds\"\x98\x01\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eKIND_VM_FAILED\x10\x01\x12\x15\n" +
@@ -3332,7 +3348,8 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\x12KIND_CACHE_DELETED\x10\x03\x12\x0e\n" +
 	"\n" +
 	"KIND_STATE\x10\x04\x12\x10\n" +
-	"\fKIND_VM_DEAR\x10\x05\"6\n" +
+	"\fKIND_VM_DEAR\x10\x05\x12\x15\n" +
+	"\x11KIND_VM_SUSPECTED\x10\x06\"6\n" +
 	"\x11ListOffersRequest\x12!\n" +
 	"\fcloud_region\x18\x01 \x01(\tR\vcloudRegion\"\xa6\x01\n" +
 	"\x12ListOffersResponse\x120\n" +

@@ -109,7 +109,7 @@ type ManagerServiceClient interface {
 	// Register announces a cache server that is ready to lend memory.
 	Register(context.Context, *connect.Request[managerv1.RegisterRequest]) (*connect.Response[managerv1.RegisterResponse], error)
 	// Heartbeat keeps a registered server alive; a server that stays silent is
-	// taken for failed.
+	// suspected, and given up once no cache has anything there.
 	Heartbeat(context.Context, *connect.Request[managerv1.HeartbeatRequest]) (*connect.Response[managerv1.HeartbeatResponse], error)
 }
 
@@ -335,7 +335,7 @@ type ManagerServiceHandler interface {
 	// Register announces a cache server that is ready to lend memory.
 	Register(context.Context, *connect.Request[managerv1.RegisterRequest]) (*connect.Response[managerv1.RegisterResponse], error)
 	// Heartbeat keeps a registered server alive; a server that stays silent is
-	// taken for failed.
+	// suspected, and given up once no cache has anything there.
 	Heartbeat(context.Context, *connect.Request[managerv1.HeartbeatRequest]) (*connect.Response[managerv1.HeartbeatResponse], error)
 }
 
