@@ -362,15 +362,19 @@ func noCache(id string) error { return fmt.Errorf("%w %.40q", errUnknownCache, i
 
 // eventsAfter returns the events of a cache that are numbered above sequence, or
 // its state where these are not all kept, and a channel that is closed when there
-// are more.
-func (c *catalog) eventsAfter(ca *cache, sequence uint64) ([]*managerv1.WatchResponse, <-chan struct{}) {
+// are more. The time that is left of a VM's notice counts from now.
+func (c *catalog) eventsAfter(ca *cache, sequence uint64, now time.Time) ([]*managerv1.WatchResponse, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if ca.log.complete(sequence) || c.caches[ca.id] != ca { // the end says all
-		return ca.log.after(sequence), ca.log.changed
+		return ca.log.after(sequence, now), ca.log.changed
+	}
+	state := ca.whole()
+	for i, s := range ca.all() {
+		state.Shares[i].Vm.LeftMs = s.vm.left(now)
 	}
 	return []*managerv1.WatchResponse{{
-		Kind: managerv1.WatchResponse_KIND_STATE, Sequence: ca.log.last, State: ca.whole(),
+		Kind: managerv1.WatchResponse_KIND_STATE, Sequence: ca.log.last, State: state,
 	}}, ca.log.changed
 }
 

@@ -189,6 +189,15 @@ func (c *catalog) reclaim(id string, deadline time.Time, reason string) (_ time.
 	return deadline, nil
 }
 
+// left is how long a VM stays from now on, in milliseconds and at least 1; 0: it is not
+// leaving. Called under mu.
+func (v *vm) left(now time.Time) int64 {
+	if v.leaves.IsZero() {
+		return 0
+	}
+	return max(1, v.leaves.Sub(now).Milliseconds())
+}
+
 // fail takes a VM out and tells the watchers of its caches. It returns the VM,
 // or nil where there is none of that id (any more), or not this incarnation of
 // it where one is given. Should the store fail, a restart finds the VM gone.

@@ -3,6 +3,7 @@ package manager
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
 )
@@ -48,7 +49,7 @@ func (c *catalog) describeCache(id string) (*managerv1.DescribeCacheResponse, er
 	if err != nil {
 		return nil, err
 	}
-	r := &managerv1.DescribeCacheResponse{Cache: ca.whole(), Events: ca.log.after(0), Decisions: ca.decisions}
+	r := &managerv1.DescribeCacheResponse{Cache: ca.whole(), Events: ca.log.after(0, time.Time{}), Decisions: ca.decisions}
 	if !ca.expires.IsZero() {
 		r.LeaseExpiresUnixMs = ca.expires.UnixMilli()
 	}

@@ -2,6 +2,9 @@ package manager
 
 import (
 	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
 )
@@ -48,13 +51,20 @@ func (l *eventLog) append(v *vm, e *managerv1.WatchResponse) {
 // complete says whether who knows all up to sequence learns the rest by after.
 func (l *eventLog) complete(sequence uint64) bool { return l.dropped <= sequence && sequence <= l.last }
 
-// after returns the events that are numbered above sequence and kept.
-func (l *eventLog) after(sequence uint64) []*managerv1.WatchResponse {
+// after returns the events that are numbered above sequence and kept. Announcements
+// that a VM goes say how much time is left from now, unless now is zero.
+func (l *eventLog) after(sequence uint64, now time.Time) []*managerv1.WatchResponse {
 	var all []*managerv1.WatchResponse
 	for _, e := range l.events {
-		if e.message.GetSequence() > sequence {
-			all = append(all, e.message)
+		m := e.message
+		if m.GetSequence() <= sequence {
+			continue
 		}
+		if m.GetKind() == managerv1.WatchResponse_KIND_VM_RECLAIMED && !now.IsZero() {
+			m = proto.CloneOf(m)
+			m.LeftMs = e.vm.left(now)
+		}
+		all = append(all, m)
 	}
 	return all
 }

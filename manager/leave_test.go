@@ -208,7 +208,7 @@ func TestLeaseExpires(t *testing.T) {
 		t.Errorf("a lease of %d ms", ca.GetLeaseMs())
 	}
 	for known, ok := m.catalog.watched(ca.GetCacheId()); ok; {
-		events, more := m.catalog.eventsAfter(known, 0)
+		events, more := m.catalog.eventsAfter(known, 0, time.Now())
 		if len(events) == 0 {
 			await(t, more, "end of the lease")
 			continue

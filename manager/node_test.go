@@ -207,7 +207,7 @@ func TestRegisterTwice(t *testing.T) {
 	if !ok {
 		t.Fatal("the cache is gone")
 	}
-	if events, _ := m.catalog.eventsAfter(known, 0); len(events) != 0 {
+	if events, _ := m.catalog.eventsAfter(known, 0, time.Now()); len(events) != 0 {
 		t.Errorf("events %v", events)
 	}
 
@@ -215,7 +215,7 @@ func TestRegisterTwice(t *testing.T) {
 	if err := m.catalog.register(n.vm, time.Time{}); err != nil {
 		t.Fatal(err)
 	}
-	if events, _ := m.catalog.eventsAfter(known, 0); len(events) != 1 {
+	if events, _ := m.catalog.eventsAfter(known, 0, time.Now()); len(events) != 1 {
 		t.Errorf("events %v after a restart", events)
 	}
 }

@@ -156,7 +156,7 @@ func (s service) Watch(ctx context.Context, req *connect.Request[managerv1.Watch
 		return err
 	}
 	for sent := req.Msg.GetAfterSequence(); ; {
-		events, changed := s.m.catalog.eventsAfter(ca, sent)
+		events, changed := s.m.catalog.eventsAfter(ca, sent, s.m.opts.now())
 		for _, e := range events {
 			if err := stream.Send(e); err != nil {
 				return err

@@ -208,7 +208,7 @@ func (c *simClient) keep(ctx context.Context) bool {
 		if !ok {
 			continue
 		}
-		events, _ := api.m.catalog.eventsAfter(ca, 0)
+		events, _ := api.m.catalog.eventsAfter(ca, 0, time.Now())
 		for _, e := range events {
 			if !told[e.GetSequence()] {
 				told[e.GetSequence()] = true

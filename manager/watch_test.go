@@ -50,8 +50,12 @@ func TestWatchGoesOn(t *testing.T) {
 	for after, want := range []managerv1.WatchResponse_Kind{
 		managerv1.WatchResponse_KIND_VM_RECLAIMED, managerv1.WatchResponse_KIND_VM_RECLAIMED, managerv1.WatchResponse_KIND_VM_FAILED,
 	} {
-		if e := first(uint64(after)); e.GetKind() != want || e.GetSequence() != uint64(after)+1 {
+		e := first(uint64(after))
+		if e.GetKind() != want || e.GetSequence() != uint64(after)+1 {
 			t.Errorf("after %d comes %v", after, e)
+		}
+		if left := e.GetLeftMs(); (left > 0) != (want == managerv1.WatchResponse_KIND_VM_RECLAIMED) || left > (24*time.Hour).Milliseconds() {
+			t.Errorf("%v with %d ms left", e, left)
 		}
 	}
 	state := func(after, sequence uint64) {
@@ -66,6 +70,9 @@ func TestWatchGoesOn(t *testing.T) {
 			}
 			if s.GetVm().GetLeaving() && s.GetVm().GetDeadlineUnixMs() != far.UnixMilli() {
 				t.Errorf("VM leaves at %d, want %d", s.GetVm().GetDeadlineUnixMs(), far.UnixMilli())
+			}
+			if left := s.GetVm().GetLeftMs(); (left > 0) != s.GetVm().GetLeaving() || left > (24*time.Hour).Milliseconds() {
+				t.Errorf("VM %v has %d ms left", s.GetVm(), left)
 			}
 		}
 	}

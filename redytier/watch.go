@@ -252,7 +252,9 @@ func (w *watcher) hear(m *managerv1.WatchResponse, h *hearing) {
 		h.sequence = m.Sequence
 		for _, s := range m.State.GetShares() {
 			vm := s.GetVm()
-			e := &managerv1.WatchResponse{VmId: vm.GetId(), DeadlineUnixMs: vm.GetDeadlineUnixMs(), Reason: "it has failed"}
+			e := &managerv1.WatchResponse{
+				VmId: vm.GetId(), DeadlineUnixMs: vm.GetDeadlineUnixMs(), LeftMs: vm.GetLeftMs(), Reason: "it has failed",
+			}
 			switch {
 			case !vm.GetHealthy():
 				e.Kind = managerv1.WatchResponse_KIND_VM_FAILED
@@ -292,7 +294,7 @@ func (w *watcher) take(m *managerv1.WatchResponse) {
 			c.lose(g, fmt.Errorf("manager: %s", m.Reason))
 		}
 	case managerv1.WatchResponse_KIND_VM_RECLAIMED:
-		deadline := time.UnixMilli(m.DeadlineUnixMs)
+		deadline := deadlineOf(m)
 		for _, g := range t.grants() {
 			if g.vm != m.VmId {
 				continue
@@ -309,6 +311,19 @@ func (w *watcher) take(m *managerv1.WatchResponse) {
 		}
 	}
 }
+
+// deadlineOf is when a VM goes by the clock here, whatever the manager's says: the
+// manager tells how much time is left. One of an earlier release tells only the time by
+// its own clock.
+func deadlineOf(m *managerv1.WatchResponse) time.Time {
+	if m.LeftMs > 0 {
+		return time.Now().Add(time.Duration(min(m.LeftMs, maxLeft.Milliseconds())) * time.Millisecond)
+	}
+	return time.UnixMilli(m.DeadlineUnixMs)
+}
+
+// maxLeft bounds what a manager says is left of a notice.
+const maxLeft = 365 * 24 * time.Hour
 
 // grantsOf lists what a VM lends to the cache, those grants included that regions
 // are about to move to.

@@ -83,3 +83,27 @@ func TestEventsOnce(t *testing.T) {
 		t.Errorf("%d reclaimed and %d lost", reclaimed, lost)
 	}
 }
+
+// A VM is left within its notice, whatever the manager's clock says of the deadline.
+func TestClocksDiffer(t *testing.T) {
+	for _, ahead := range []time.Duration{20 * time.Second, -20 * time.Second} { // of this clock before the manager's
+		c := newCluster(t, "mem", 2, 1<<20)
+		events := make(chan Event, 64)
+		cache := c.create(t, Config{
+			Capacity: 1 << 16, RegionSize: 1 << 16, Configuration: oneSided, OnEvent: func(e Event) { events <- e },
+		})
+		from := cache.Regions()[0].VM
+		const notice = 8 * time.Second
+		begin := time.Now()
+		c.events <- &managerv1.WatchResponse{
+			Kind: managerv1.WatchResponse_KIND_VM_RECLAIMED, VmId: from,
+			DeadlineUnixMs: begin.Add(notice - ahead).UnixMilli(), LeftMs: notice.Milliseconds(),
+		}
+		if e := <-events; e.Kind != VMReclaimed || e.Deadline.Before(begin.Add(notice)) || e.Deadline.After(time.Now().Add(notice)) {
+			t.Errorf("this clock is %v ahead: %+v, want a deadline %v after %v", ahead, e, notice, begin)
+		}
+		if e := <-events; e.Kind != VMLeft {
+			t.Errorf("this clock is %v ahead: %+v, want that the VM is left", ahead, e)
+		}
+	}
+}

@@ -421,6 +421,9 @@ type Vm struct {
 	StartedUnixMs int64  `protobuf:"varint,17,opt,name=started_unix_ms,json=startedUnixMs,proto3" json:"started_unix_ms,omitempty"` // when the manager first knew of it
 	Warm          bool   `protobuf:"varint,18,opt,name=warm,proto3" json:"warm,omitempty"`                                          // runs to be a migration's target, and has no cache yet
 	Suspected     bool   `protobuf:"varint,19,opt,name=suspected,proto3" json:"suspected,omitempty"`                                // the manager does not hear it: see KIND_VM_SUSPECTED
+	// left_ms is the time from when this was sent until deadline_unix_ms, for receivers
+	// whose clock differs; 0: not known. It is at least 1, and only in Watch's KIND_STATE.
+	LeftMs        int64 `protobuf:"varint,20,opt,name=left_ms,json=leftMs,proto3" json:"left_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -586,6 +589,13 @@ func (x *Vm) GetSuspected() bool {
 		return x.Suspected
 	}
 	return false
+}
+
+func (x *Vm) GetLeftMs() int64 {
+	if x != nil {
+		return x.LeftMs
+	}
+	return 0
 }
 
 type AllocateRequest struct {
@@ -2269,8 +2279,11 @@ type WatchResponse struct {
 	Reason         string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
 	State          *Cache                 `protobuf:"bytes,6,opt,name=state,proto3" json:"state,omitempty"`              // of KIND_STATE, with pending shares
 	VmIds          []string               `protobuf:"bytes,7,rep,name=vm_ids,json=vmIds,proto3" json:"vm_ids,omitempty"` // of KIND_VM_DEAR
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// left_ms is the time from when this was sent until deadline_unix_ms, for receivers
+	// whose clock differs; 0: not known. It is at least 1.
+	LeftMs        int64 `protobuf:"varint,8,opt,name=left_ms,json=leftMs,proto3" json:"left_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WatchResponse) Reset() {
@@ -2350,6 +2363,13 @@ func (x *WatchResponse) GetVmIds() []string {
 		return x.VmIds
 	}
 	return nil
+}
+
+func (x *WatchResponse) GetLeftMs() int64 {
+	if x != nil {
+		return x.LeftMs
+	}
+	return 0
 }
 
 type ListOffersRequest struct {
@@ -3185,7 +3205,7 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\x05cores\x18\x01 \x01(\rR\x05cores\x12\x1f\n" +
 	"\vqueue_depth\x18\x02 \x01(\rR\n" +
 	"queueDepth\x12\x18\n" +
-	"\anetwork\x18\x03 \x01(\tR\anetwork\"\xa2\x04\n" +
+	"\anetwork\x18\x03 \x01(\tR\anetwork\"\xbb\x04\n" +
 	"\x02Vm\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
 	"\vcontrol_url\x18\x02 \x01(\tR\n" +
@@ -3209,7 +3229,8 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\tnotice_ms\x18\x10 \x01(\x03R\bnoticeMs\x12&\n" +
 	"\x0fstarted_unix_ms\x18\x11 \x01(\x03R\rstartedUnixMs\x12\x12\n" +
 	"\x04warm\x18\x12 \x01(\bR\x04warm\x12\x1c\n" +
-	"\tsuspected\x18\x13 \x01(\bR\tsuspected\"\x88\x03\n" +
+	"\tsuspected\x18\x13 \x01(\bR\tsuspected\x12\x17\n" +
+	"\aleft_ms\x18\x14 \x01(\x03R\x06leftMs\"\x88\x03\n" +
 	"\x0fAllocateRequest\x12\x1a\n" +
 	"\bcapacity\x18\x01 \x01(\x04R\bcapacity\x12(\n" +
 	"\x03slo\x18\x02 \x01(\v2\x16.redykv.manager.v1.SloR\x03slo\x12)\n" +
@@ -3332,7 +3353,7 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"provenance\"P\n" +
 	"\fWatchRequest\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12%\n" +
-	"\x0eafter_sequence\x18\x02 \x01(\x04R\rafterSequence\"\x9f\x03\n" +
+	"\x0eafter_sequence\x18\x02 \x01(\x04R\rafterSequence\"\xb8\x03\n" +
 	"\rWatchResponse\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x129\n" +
 	"\x04kind\x18\x02 \x01(\x0e2%.redykv.manager.v1.WatchResponse.KindR\x04kind\x12\x13\n" +
@@ -3340,7 +3361,8 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\x10deadline_unix_ms\x18\x04 \x01(\x03R\x0edeadlineUnixMs\x12\x16\n" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\x12.\n" +
 	"\x05state\x18\x06 \x01(\v2\x18.redykv.manager.v1.CacheR\x05state\x12\x15\n" +
-	"\x06vm_ids\x18\a \x03(\tR\x05vmIds\"\x98\x01\n" +
+	"\x06vm_ids\x18\a \x03(\tR\x05vmIds\x12\x17\n" +
+	"\aleft_ms\x18\b \x01(\x03R\x06leftMs\"\x98\x01\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eKIND_VM_FAILED\x10\x01\x12\x15\n" +
