@@ -188,7 +188,8 @@ func (r Record) LockIf(h Header) bool {
 // Unlock ends an update that began under h.
 func (r Record) Unlock(h Header) { r.release(h + versionUnit) }
 
-// UnlockUnchanged gives a locked record back as it was under h.
+// UnlockUnchanged gives a record back whose value the holder has not written to: a
+// reader that began before the lock takes what it has copied for the value.
 func (r Record) UnlockUnchanged(h Header) { r.release(h) }
 
 // UnlockSealed gives a record back that was locked under h for nobody to update
@@ -220,7 +221,8 @@ func (l Layout) Store(r Record, value []byte, expires int64) bool {
 
 // Update lets edit change the value where it lies, and make it longer up to its
 // capacity; the caller holds the lock. edit returns the value in the same
-// memory, or false, and then has changed nothing.
+// memory, or false. Then the value keeps its length, but its bytes may have changed:
+// the caller ends the lock by Unlock whatever edit says.
 func (l Layout) Update(r Record, edit func(value []byte) ([]byte, bool)) bool {
 	p, size, space := l.value(r)
 	if l.Fixed() {

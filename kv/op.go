@@ -121,8 +121,10 @@ type WordModifier func(old uint64, found bool) (fresh uint64, verdict Verdict)
 // InPlace changes a value where it lies, in the log's memory, while nobody else
 // reads or writes it. It returns the value in the same memory, with its length
 // up to the capacity that it was given (where lengths are fixed, unchanged); or
-// false, having changed nothing, and then the Modifier is asked; so it is where an
-// append went beyond the capacity. It is not called
+// false, and then the Modifier is asked. Other memory, such as that of an append beyond
+// the capacity, counts as false. It must return false before it changes anything: bytes
+// that it has changed before stay changed, in the old length, for readers and for the
+// Modifier, and so they do where it panics. It is not called
 // where there is no value, and not where values are of one word, for which copying
 // is cheaper. The rules for a Modifier hold; the memory must not be kept.
 type InPlace func(value []byte) ([]byte, bool)

@@ -105,16 +105,13 @@ func (s *Session) modifyInPlace(op *Op, r hlog.Record) (done bool) {
 	if !ok {
 		return false
 	}
-	changed := true // until the user's code says otherwise: it may panic half way
-	defer func() {
-		if changed {
-			r.Unlock(h)
-		} else {
-			r.UnlockUnchanged(h)
-		}
-	}()
-	changed = !s.expired(s.layout.Expiry(r)) && s.layout.Update(r, op.InPlace)
-	return changed
+	if s.expired(s.layout.Expiry(r)) {
+		r.UnlockUnchanged(h)
+		return false
+	}
+	// Also where it says no, or panics, the user's code may have changed the value.
+	defer r.Unlock(h)
+	return s.layout.Update(r, op.InPlace)
 }
 
 // replace appends what the Modifier makes of old, which nobody changes any

@@ -3,9 +3,12 @@ package kv
 import (
 	"bytes"
 	"errors"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/race"
 )
 
 // TestModifierThatLeavesOtherMemory has Modifiers put slices into Update.New that
@@ -137,4 +140,132 @@ func TestNoFormInPlaceOfAWord(t *testing.T) {
 		}
 	}
 	closeAll(t, s, st)
+}
+
+// editsThatSayNo fill the value with b before they say no. They break the rules of InPlace.
+var editsThatSayNo = map[string]func(b byte) InPlace{
+	"false": func(b byte) InPlace {
+		return func(value []byte) ([]byte, bool) { return paint(value, b), false }
+	},
+	"append": func(b byte) InPlace {
+		return func(value []byte) ([]byte, bool) {
+			return append(paint(value, b), make([]byte, cap(value))...), true
+		}
+	},
+	"panic": func(b byte) InPlace {
+		return func(value []byte) ([]byte, bool) {
+			paint(value, b)
+			panic("no")
+		}
+	},
+}
+
+func paint(value []byte, b byte) []byte {
+	for i := range value {
+		value[i] = b
+	}
+	return value
+}
+
+// runAnyhow runs an operation that may panic.
+func runAnyhow(t *testing.T, s *Session, op *Op) {
+	defer func() {
+		if p := recover(); p != nil && p != "no" {
+			panic(p)
+		}
+	}()
+	if err := s.Run(op); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestReaderAcrossAnEditThatSaysNo steps through a read by hand: half the value is
+// copied, an edit changes the value and says no, and the other half is copied. The
+// header must tell the reader.
+func TestReaderAcrossAnEditThatSaysNo(t *testing.T) {
+	for name, edit := range editsThatSayNo {
+		for _, sizes := range [][2]int{{0, 0}, {8, 64}} {
+			st := open(t, small(device.NewMemory(), sizes[0], sizes[1]))
+			s := st.NewSession()
+			if err := s.Upsert(key8(1), make([]byte, 64)); err != nil {
+				t.Fatal(err)
+			}
+			read := func() ([]byte, uint64) {
+				s.enter()
+				defer s.leave()
+				_, e := s.table.find(s.hash(key8(1)))
+				value, h, _ := s.layout.Read(nil, s.view.At(e.address()))
+				return value, uint64(h)
+			}
+			first, before := read()
+			runAnyhow(t, s, &Op{
+				Kind: OpRMW, Key: key8(1), InPlace: edit(1), Modify: func(*Update) Verdict { return Keep },
+			})
+			second, after := read()
+			if value := append(first[:32:32], second[32:]...); before == after {
+				t.Errorf("%s, %v: a reader takes %x for the value", name, sizes, value)
+			}
+			if !bytes.Equal(second, bytes.Repeat([]byte{1}, 64)) {
+				t.Errorf("%s, %v: what the edit changed is not there: %x", name, sizes, second)
+			}
+			closeAll(t, s, st)
+		}
+	}
+}
+
+// TestNoTornReadsOfEditsThatSayNo reads a value meanwhile that edits fill before they
+// say no. Every value is one byte over and over.
+func TestNoTornReadsOfEditsThatSayNo(t *testing.T) {
+	for name, edit := range editsThatSayNo {
+		edits, size := 4000, 16<<10
+		if race.Enabled { // it is ten times slower
+			edits = 400
+		}
+		st := open(t, Options{Device: device.NewMemory(), Memory: 512 << 10, PageSize: 64 << 10, Records: 64})
+		if err := st.Upsert(key8(1), make([]byte, size)); err != nil {
+			t.Fatal(err)
+		}
+		whole := func(value []byte) bool { return bytes.Count(value, value[:1]) == size }
+		var done atomic.Bool
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			defer done.Store(true)
+			s := st.NewSession()
+			defer closeAll(t, s)
+			for n := range edits {
+				asked := false
+				inPlace := edit(byte(n))
+				runAnyhow(t, s, &Op{
+					Kind: OpRMW, Key: key8(1),
+					InPlace: func(value []byte) ([]byte, bool) {
+						asked = true
+						return inPlace(value)
+					},
+					Modify: func(u *Update) Verdict {
+						if !whole(u.Old) {
+							t.Errorf("%s: a Modifier was given a torn value", name)
+						}
+						if asked {
+							return Keep
+						}
+						u.New = append(u.New, u.Old...) // the record was out of versions
+						return Put
+					},
+				})
+			}
+		})
+		wg.Go(func() {
+			s := st.NewSession()
+			defer closeAll(t, s)
+			for torn, buf := 0, []byte(nil); !done.Load() && torn == 0; {
+				var err error
+				if buf, err = s.Read(key8(1), buf[:0]); err != nil || !whole(buf) {
+					t.Errorf("%s: torn value, or %v", name, err)
+					torn++
+				}
+			}
+		})
+		wg.Wait()
+		closeAll(t, st)
+	}
 }

@@ -19,8 +19,8 @@ func AppendOut(dst []byte, p unsafe.Pointer, size int) []byte {
 }
 
 // Edit hands size bytes at p, in a space of so many, to edit, in place where it
-// can, and returns the new length. If edit says no, nothing may have changed. It
-// has said no as well if it returns other memory than it was given.
+// can, and returns the new length. Edit has said no as well if it returns other memory
+// than it was given. Whatever it says, the bytes may have changed.
 func Edit(p unsafe.Pointer, size, space int, edit func([]byte) ([]byte, bool)) (int, bool) {
 	given := unsafe.Slice((*byte)(p), space)[:size]
 	value, ok := edit(given)

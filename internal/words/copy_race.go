@@ -25,9 +25,12 @@ func AppendOut(dst []byte, p unsafe.Pointer, size int) []byte {
 
 func Edit(p unsafe.Pointer, size, space int, edit func([]byte) ([]byte, bool)) (int, bool) {
 	copied := AppendOut(make([]byte, 0, space), p, size)
+	// As in place: what was changed stays, also where edit says no or panics.
+	written := copied
+	defer func() { CopyIn(p, written) }()
 	value, ok := edit(copied)
 	if ok = ok && sameStart(value, copied); ok {
-		CopyIn(p, value)
+		written = value
 	}
 	return len(value), ok
 }
