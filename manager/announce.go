@@ -66,10 +66,11 @@ func (n *Node) register(ctx context.Context, mgr Client) (time.Duration, error) 
 }
 
 // beat sends heartbeats until ctx ends or the manager does not know the node. A
-// manager that does not answer is tried again at the next beat.
+// manager that does not answer is tried again at the next beat, over another connection:
+// a call is given up before the manager misses several.
 func (n *Node) beat(ctx context.Context, mgr Client, interval time.Duration) {
 	for pause.For(ctx, interval) {
-		call, cancel := context.WithTimeout(ctx, callTimeout)
+		call, cancel := context.WithTimeout(ctx, min(max(2*interval, time.Second), callTimeout))
 		vm := n.VM()
 		_, err := mgr.Heartbeat(call, connect.NewRequest(&managerv1.HeartbeatRequest{VmId: vm.ID, FreeMemory: vm.Free}))
 		cancel()

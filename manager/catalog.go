@@ -32,6 +32,7 @@ type catalog struct {
 	vms     map[string]*vm // starting, up and leaving, by id
 	caches  map[string]*cache
 	joined  uint64 // VMs that ever entered: their order
+	blind   bool   // most servers fell silent together
 	unsaved unsaved
 }
 

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/redykv/redykv/internal/api/catalogv1"
+	"github.com/redykv/redykv/internal/api/managerv1"
 )
 
 // This file is how a catalog gets into its store, and out of it. The catalog is
@@ -291,6 +292,9 @@ func (l *loader) cache(p *catalogv1.Cache) (*cache, error) {
 	}
 	ca.log.last, ca.log.dropped = p.GetLastSequence(), p.GetDropped()
 	for _, e := range p.GetEvents() {
+		if e.GetMessage().GetKind() == managerv1.WatchResponse_KIND_VM_SUSPECTED {
+			continue // of a manager that listened before this one
+		}
 		v := l.vms[e.GetVmOrder()]
 		if v == nil && e.GetVmOrder() != 0 || e.GetMessage().GetSequence() > ca.log.last {
 			return nil, fmt.Errorf("event %d of %d is about VM %d", e.GetMessage().GetSequence(), ca.log.last, e.GetVmOrder())

@@ -30,13 +30,15 @@ type vm struct {
 	failed   string        // why; empty while it has not
 	up       chan struct{} // closed when the VM has registered or failed
 
-	memory   uint64    // bytes that can be lent
-	reserved uint64    // bytes promised to caches
-	threads  uint32    // server threads promised to caches
-	grants   int       // shares that have not parted
-	deadline time.Time // of the next heartbeat; zero: none is expected
-	leaves   time.Time // when it is gone; zero: it is not leaving
-	leaving  string    // why
+	memory    uint64    // bytes that can be lent
+	reserved  uint64    // bytes promised to caches
+	threads   uint32    // server threads promised to caches
+	grants    int       // shares that have not parted
+	deadline  time.Time // of the next heartbeat; zero: none is expected
+	unheard   bool      // the deadline has passed
+	suspected bool      // as well, and its caches were told
+	leaves    time.Time // when it is gone; zero: it is not leaving
+	leaving   string    // why
 }
 
 // enter adds a VM. Called under mu.
@@ -56,6 +58,8 @@ func (v *vm) usable() error {
 		return fmt.Errorf("VM %s: %s", v.id, v.failed)
 	case !v.leaves.IsZero():
 		return fmt.Errorf("VM %s %w: %s", v.id, errLeaving, v.leaving)
+	case v.unheard:
+		return fmt.Errorf("VM %s is not heard", v.id)
 	}
 	return nil
 }
@@ -88,7 +92,7 @@ func (c *catalog) register(info VM, deadline time.Time) (err error) {
 		}
 		return nil
 	case v != nil && v.ControlURL != "" && v.repeats(info):
-		v.deadline = deadline
+		c.heard(v, deadline)
 		if v.speaker != info.speaker {
 			v.speaker = info.speaker
 			c.touchVM(v)
@@ -156,7 +160,7 @@ func (c *catalog) heartbeat(id string, free uint64, deadline func() time.Time) (
 		return fmt.Errorf("%w %.40q is registered", errUnknownVM, id)
 	}
 	if !v.deadline.IsZero() {
-		v.deadline = deadline()
+		c.heard(v, deadline())
 	}
 	// A server that registered while caches of an earlier manager still held
 	// part of it can lend more once they have left.
@@ -235,35 +239,32 @@ func (c *catalog) tell(v *vm, e *managerv1.WatchResponse) {
 	}
 }
 
-// loss is a VM that has to be failed.
+// loss is a VM that has to be failed, or is suspected.
 type loss struct {
 	vm     *vm
 	reason string
 }
 
-// lost lists the VMs whose heartbeat was due before now, and those that had
-// announced to be gone by now.
-func (c *catalog) lost(now time.Time, silence time.Duration) []loss {
+// overdue lists the VMs that had announced to be gone by now.
+func (c *catalog) overdue(now time.Time) []loss {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var all []loss
 	for _, v := range c.vms {
-		switch {
-		case !v.leaves.IsZero() && !now.Before(v.leaves):
+		if !v.leaves.IsZero() && !now.Before(v.leaves) {
 			all = append(all, loss{v, "time is up: " + v.leaving})
-		case !v.deadline.IsZero() && v.deadline.Before(now):
-			all = append(all, loss{v, fmt.Sprintf("no heartbeat for %v", silence)})
 		}
 	}
 	slices.SortFunc(all, func(a, b loss) int { return strings.Compare(a.vm.id, b.vm.id) })
 	return all
 }
 
-// beats says whether a VM is there, and fails by its silence.
-func (c *catalog) beats(v *vm) bool {
+// beats says whether a VM is there and its silence would be noticed, and whether caches
+// have anything there.
+func (c *catalog) beats(v *vm) (beats, used bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return v.failed == "" && !v.deadline.IsZero()
+	return v.failed == "" && !v.deadline.IsZero(), v.grants > 0
 }
 
 // nextLeave returns when the next VM is gone that has announced it.

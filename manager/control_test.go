@@ -41,7 +41,7 @@ import (
 //	spot vm=vN notice=DURATION                     by the allocator
 //	later by=DURATION                              the clock goes on, and the monitor looks
 //	kill vm=vN                                     a launched VM crashes
-//	silence                                        every server misses its heartbeats
+//	silence [but=(ID,…)]                           servers miss their heartbeats, but for these
 //	heartbeat id=NAME
 //	explain cache=cN                               why it has the VMs that it has
 //	market type=NAME [spot] [price=DOLLARS] [available=N] | fail=vN | reclaim=vN
@@ -94,6 +94,7 @@ type control struct {
 	client    Client
 	allocator *scripted
 	clock     *clock
+	silences  int
 
 	names []string // real, shown, real, shown…
 	real  map[string]string
@@ -146,10 +147,7 @@ func (c *control) run(d *datadriven.TestData) (string, error) {
 		return "", nil
 	case "silence":
 		// The caches' clients are there, and the clock of the leases stands still.
-		for _, l := range c.manager.catalog.lost(c.clock.read().Add(2*c.manager.opts.Silence), c.manager.opts.Silence) {
-			c.manager.fail(l.vm, l.reason)
-		}
-		return "", nil
+		return "", c.silence(d)
 	case "reallocate":
 		return c.reallocate(d)
 	case "settle":
@@ -414,6 +412,9 @@ func (c *control) describe() (string, error) {
 		if v.GetLeaving() {
 			state = fmt.Sprintf("leaving in %v", time.UnixMilli(v.GetDeadlineUnixMs()).Sub(c.clock.read()))
 		}
+		if v.GetSuspected() {
+			state = "suspected"
+		}
 		if !v.GetHealthy() {
 			state = "failed"
 		}
@@ -508,4 +509,22 @@ func (c *control) offers() (string, error) {
 		fmt.Fprintf(&b, "%s: %v, %d cores, %v, %d available, %d warm\n", name, units.Size(o.GetMemory()), o.GetCores(), plan.Price(o.GetPriceMicros()), o.GetAvailable(), o.GetWarm())
 	}
 	return b.String(), nil
+}
+
+// silence has servers miss their heartbeats.
+func (c *control) silence(d *datadriven.TestData) error {
+	c.silences++ // the next time is later than what this one postpones
+	now := c.clock.read().Add(2 * c.manager.opts.Silence * time.Duration(c.silences))
+	var but []string
+	d.MaybeScanArgs(c.t, "but", &but)
+	for _, id := range but {
+		if err := c.manager.catalog.heartbeat(id, 0, func() time.Time { return now.Add(c.manager.opts.Silence) }); err != nil {
+			return err
+		}
+	}
+	given, _ := c.manager.listen(now)
+	for _, l := range given {
+		c.manager.fail(l.vm, l.reason)
+	}
+	return nil
 }

@@ -62,7 +62,7 @@ func (v *vm) proto() *managerv1.Vm {
 	info.ID = v.id
 	info.Free = v.memory - v.reserved
 	p := info.proto(v.failed == "")
-	p.Warm = v.warm
+	p.Warm, p.Suspected = v.warm, v.suspected
 	if !v.leaves.IsZero() {
 		p.Leaving, p.DeadlineUnixMs = true, v.leaves.UnixMilli()
 	}

@@ -74,6 +74,11 @@ func (l *eventLog) retract(kind managerv1.WatchResponse_Kind) {
 	l.events = slices.DeleteFunc(l.events, func(e event) bool { return e.message.GetKind() == kind })
 }
 
+// withdraw drops the events of a kind about one VM.
+func (l *eventLog) withdraw(kind managerv1.WatchResponse_Kind, v *vm) {
+	l.events = slices.DeleteFunc(l.events, func(e event) bool { return e.vm == v && e.message.GetKind() == kind })
+}
+
 // forget drops the events about VMs that are not held any more.
 func (l *eventLog) forget(held func(*vm) bool) {
 	l.events = slices.DeleteFunc(l.events, func(e event) bool { return e.vm != nil && !held(e.vm) })

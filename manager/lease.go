@@ -104,15 +104,19 @@ func (ca *cache) over(now time.Time) bool {
 	return ca.demand.duration > 0 && !ca.created.IsZero() && now.Sub(ca.created) > ca.duration()
 }
 
-// expire is one step of monitor: it fails the VMs and deallocates the caches
-// whose time was up before now (A33). All of them at once, so that one that does
+// expire is one step of monitor: it fails the VMs whose notice was up before now, looks
+// for servers that are silent, and deallocates the caches whose time was up (A33). All of them at once, so that one that does
 // not answer keeps no other waiting.
 func (m *Manager) expire(now time.Time) {
 	var ending sync.WaitGroup
 	defer ending.Wait()
 	ending.Go(func() { m.audit(now) })
-	for _, l := range m.catalog.lost(now, m.opts.Silence) {
+	given, sees := m.listen(now)
+	for _, l := range append(m.catalog.overdue(now), given...) {
 		ending.Go(func() { m.fail(l.vm, l.reason) })
+	}
+	if !sees {
+		return
 	}
 	abandoned, err := m.takeExpired(now)
 	if err != nil {

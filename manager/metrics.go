@@ -22,6 +22,10 @@ type Metrics struct {
 	MovesAsked  uint64 // caches that were told of cheaper VMs
 	Reclaimed   uint64 // VMs that were announced to go
 	Failed      uint64 // VMs that are gone
+	Suspected   uint64 // VMs that fell silent while caches had memory there
+	Blinded     uint64 // times that so many servers fell silent at once that none was taken for lost
+
+	Blind bool // so it is now
 
 	// NoticeLeft is how much of a VM's notice was left when its cache had left it.
 	NoticeLeft Durations
@@ -33,7 +37,7 @@ type Metrics struct {
 type VMCount struct {
 	Type  string // empty: of no menu
 	Spot  bool
-	State string // starting, up, warm or leaving
+	State string // starting, up, warm, silent or leaving
 	VMs   int
 }
 
@@ -90,6 +94,7 @@ func (m *Manager) Metrics() Metrics {
 func (c *catalog) count(m *Metrics) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	m.Blind = c.blind
 	for _, ca := range c.caches {
 		if ca.ready {
 			m.Caches++
@@ -117,6 +122,8 @@ func (v *vm) state() string {
 		return "starting"
 	case !v.leaves.IsZero():
 		return "leaving"
+	case v.unheard:
+		return "silent"
 	case v.warm:
 		return "warm"
 	}

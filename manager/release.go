@@ -51,10 +51,9 @@ func (m *Manager) releaseLater(cache string, p parting, whole bool) {
 }
 
 // releaseVM terminates a VM that was launched for the cache and serves nothing
-// else. Any other is told to disconnect the grants; one that cannot be told is
-// failed. It returns false for one that does not answer in time although it may be
-// well, for others use it: its silence would fail it. The end of ctx fails
-// nobody.
+// else. Any other is told to disconnect the grants. One that cannot be told is failed,
+// unless it sends heartbeats and others use it or it is only slow: it may be well, and
+// releaseVM returns false. The end of ctx fails nobody.
 func (m *Manager) releaseVM(ctx context.Context, cache string, p parting, whole bool) bool {
 	call, cancel := context.WithTimeout(ctx, terminateTimeout)
 	defer cancel()
@@ -75,7 +74,7 @@ func (m *Manager) releaseVM(ctx context.Context, cache string, p parting, whole 
 			return false // the manager ends
 		}
 		m.opts.Logger.Warn("cache not disconnected", "cache", cache, "vm", p.vm.id, "grant", grant, "err", err)
-		if connect.CodeOf(err) == connect.CodeDeadlineExceeded && m.catalog.beats(p.vm) {
+		if beats, used := m.catalog.beats(p.vm); beats && (used || connect.CodeOf(err) == connect.CodeDeadlineExceeded) {
 			return false
 		}
 		m.fail(p.vm, "does not answer")

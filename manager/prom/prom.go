@@ -38,6 +38,17 @@ var families = []promtable.Family[manager.Metrics]{
 		promtable.Number(func(m *manager.Metrics) uint64 { return m.Reclaimed })),
 	promtable.Counter("failures_total", "VMs that are gone.",
 		promtable.Number(func(m *manager.Metrics) uint64 { return m.Failed })),
+	promtable.Counter("suspicions_total", "VMs that fell silent while caches had memory there.",
+		promtable.Number(func(m *manager.Metrics) uint64 { return m.Suspected })),
+	promtable.Counter("blindings_total", "Times that so many servers fell silent at once that none was taken for lost.",
+		promtable.Number(func(m *manager.Metrics) uint64 { return m.Blinded })),
+	promtable.Gauge("blind", "1 while so many servers are silent that none is taken for lost.",
+		promtable.Number(func(m *manager.Metrics) int {
+			if m.Blind {
+				return 1
+			}
+			return 0
+		})),
 }
 
 var (

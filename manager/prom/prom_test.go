@@ -18,7 +18,7 @@ func (f fixed) Metrics() manager.Metrics { return manager.Metrics(f) }
 func TestCollector(t *testing.T) {
 	c := NewCollector(fixed{
 		Caches: 1, Capacity: 2, Cost: plan.Dollars(0.3), WarmCost: plan.Dollars(0.4), MigrationRate: 5,
-		Allocated: 6, Refused: 7, Reallocated: 8, MovesAsked: 9, Reclaimed: 10, Failed: 11,
+		Allocated: 6, Refused: 7, Reallocated: 8, MovesAsked: 9, Reclaimed: 10, Failed: 11, Suspected: 13, Blinded: 14, Blind: true,
 		VMs: []manager.VMCount{{Type: "small", Spot: true, State: "up", VMs: 12}},
 		NoticeLeft: manager.Durations{
 			Bounds: []time.Duration{0, time.Second}, Counts: []uint64{1, 2}, Count: 3, Sum: 4 * time.Second,
@@ -31,6 +31,12 @@ func TestCollector(t *testing.T) {
 # HELP redykv_manager_allocations_total Caches that were allocated.
 # TYPE redykv_manager_allocations_total counter
 redykv_manager_allocations_total 6
+# HELP redykv_manager_blind 1 while so many servers are silent that none is taken for lost.
+# TYPE redykv_manager_blind gauge
+redykv_manager_blind 1
+# HELP redykv_manager_blindings_total Times that so many servers fell silent at once that none was taken for lost.
+# TYPE redykv_manager_blindings_total counter
+redykv_manager_blindings_total 14
 # HELP redykv_manager_caches Caches.
 # TYPE redykv_manager_caches gauge
 redykv_manager_caches 1
@@ -65,6 +71,9 @@ redykv_manager_reclaims_total 10
 # HELP redykv_manager_refusals_total Allocations for which there was too little.
 # TYPE redykv_manager_refusals_total counter
 redykv_manager_refusals_total 7
+# HELP redykv_manager_suspicions_total VMs that fell silent while caches had memory there.
+# TYPE redykv_manager_suspicions_total counter
+redykv_manager_suspicions_total 13
 # HELP redykv_manager_vms VMs, by type and state.
 # TYPE redykv_manager_vms gauge
 redykv_manager_vms{spot="true",state="up",type="small"} 12
