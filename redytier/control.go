@@ -198,15 +198,20 @@ func (c *Cache) mail(ctx context.Context, s *Session, l *link) error {
 }
 
 // lose marks a grant's regions as lost, for good: what they held is gone, and
-// nothing is read from them any more (A46). It does so once.
+// nothing is read from them any more (A46). It does so once. The grant and the table
+// say so in one step: whoever sees that a grant is lost, and changes the table after
+// that, finds its regions without a place.
 func (c *Cache) lose(g *grant, cause error) {
-	if !g.lost.CompareAndSwap(nil, &cause) {
+	if g.lost.Load() != nil {
 		return
 	}
 	err := unavailable(g, cause)
 	var spans [][2]int64
 	var after *table
 	c.update(func(t *table) {
+		if !g.lost.CompareAndSwap(nil, &cause) {
+			return
+		}
 		after = t
 		regions := t.on(g)
 		for _, i := range regions {
@@ -220,6 +225,9 @@ func (c *Cache) lose(g *grant, cause error) {
 		}
 		spans = t.spans(regions)
 	})
+	if after == nil {
+		return // another was first
+	}
 	c.log.Warn("VM lost with its regions", "vm", g.vm, "regions", spans, "err", cause)
 	for _, span := range spans {
 		if o := c.observing(); o != nil {

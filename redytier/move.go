@@ -249,9 +249,10 @@ func (c *Cache) moveTogether(ctx context.Context, places []place, then func(*tab
 		}
 	})
 	err := c.quiesce(ctx, links...)
+	copied := make([]bool, len(places))
 	for i, p := range places {
 		if err == nil && sources[i].link != nil {
-			err = c.copyRegion(ctx, p, &sources[i])
+			copied[i], err = c.copyRegion(ctx, p, &sources[i])
 		}
 	}
 	c.update(func(t *table) {
@@ -262,7 +263,7 @@ func (c *Cache) moveTogether(ctx context.Context, places []place, then func(*tab
 			case p.link.grant.lost.Load() != nil:
 				err = errors.Join(err, unavailable(p.link.grant, *p.link.grant.lost.Load()))
 				fallthrough
-			case err != nil:
+			case err != nil, !copied[i]:
 				r.gate, r.state = sources[i].gate, sources[i].state
 			default:
 				then(t, p)
@@ -280,9 +281,10 @@ func (c *Cache) gate() gate {
 	return holdWrites
 }
 
-// copyRegion has the target's server pull one region. That its source is lost is
-// no error of the move's: the region is lost, and found to be so.
-func (c *Cache) copyRegion(ctx context.Context, p place, from *region) error {
+// copyRegion has the target's server pull one region, and returns true only if the
+// target has all of it. That its source is lost is no error of the move's: the region
+// is lost, and found to be so.
+func (c *Cache) copyRegion(ctx context.Context, p place, from *region) (copied bool, err error) {
 	c.moves.set(p.region, p.link.grant.vm, 0)
 	defer c.moves.end(p.region)
 	c.update(func(t *table) {
@@ -290,17 +292,20 @@ func (c *Cache) copyRegion(ctx context.Context, p place, from *region) error {
 			r.state = Copying
 		}
 	})
-	err := c.pull(ctx, p, from)
-	if source := from.link.grant; err != nil && source.lost.Load() == nil && ctx.Err() == nil {
+	if err = c.pull(ctx, p, from); err == nil {
+		return true, nil
+	}
+	source := from.link.grant
+	if source.lost.Load() == nil && ctx.Err() == nil {
 		// Which of the two is it? A source that does not answer is lost.
 		if check := c.probe(ctx, source); check != nil && !errors.Is(check, ErrNoRoom) {
 			c.lose(source, errors.Join(err, check))
 		}
 	}
-	if from.link.grant.lost.Load() != nil {
-		return nil
+	if source.lost.Load() != nil {
+		return false, nil
 	}
-	return err
+	return false, err
 }
 
 func (c *Cache) pull(ctx context.Context, p place, from *region) error {

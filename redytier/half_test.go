@@ -1,0 +1,151 @@
+package redytier
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/api/managerv1"
+)
+
+// This file tests that a region of which a move has copied a part is never used.
+
+var halves = flag.Int("halves", 3, "how often TestSourceDiesWhileItMoves kills a source, for each kind of move")
+
+// slowError takes its time to be printed the first time: whoever loses a VM for it is
+// held up on the way.
+type slowError struct {
+	printed       atomic.Bool
+	printing, end chan struct{}
+}
+
+func (e *slowError) Error() string {
+	if !e.printed.Swap(true) {
+		close(e.printing)
+		<-e.end
+	}
+	return "slow"
+}
+
+// kindsOfMoves are the operations that copy regions.
+var kindsOfMoves = map[string]struct {
+	all  bool
+	move func(ctx context.Context, c *Cache, from string) error
+}{
+	"migrate":          {false, func(ctx context.Context, c *Cache, from string) error { return c.Migrate(ctx, from) }},
+	"migrate together": {true, func(ctx context.Context, c *Cache, from string) error { return c.Migrate(ctx, from) }},
+	"reshape": {false, func(ctx context.Context, c *Cache, _ string) error {
+		return c.Reshape(ctx, c.Capacity(), SLO{RecordSize: 8})
+	}},
+}
+
+// movable makes a cache of one region, which holds bytes that are not zeros, on the
+// second of two VMs. Regions move to the first. What is lost stays so until the returned
+// function is called.
+func movable(t *testing.T, all bool, rate int64) (c *cluster, cache *Cache, content []byte, release func()) {
+	t.Helper()
+	const size = 1 << 20
+	c = newCluster(t, "mem", 2, 2*size)
+	hold := make(chan struct{})
+	cache = c.create(t, Config{
+		Capacity: size, RegionSize: size, Configuration: oneSided,
+		Migration: Migration{PauseAll: all, BytesPerSecond: rate},
+		OnEvent: func(e Event) {
+			if e.Kind == DataLost {
+				<-hold
+			}
+		},
+	})
+	c.mu.Lock()
+	c.dead = map[int]bool{1: true} // nothing is granted there any more
+	c.mu.Unlock()
+	content = bytes.Repeat([]byte{0xa5}, size)
+	p := newPump(t, cache, 1)
+	p.do(true, content, 0, func(c device.Completion) {
+		if c.Err != nil {
+			t.Error(c.Err)
+		}
+	})
+	p.close()
+	release = sync.OnceFunc(func() { close(hold) })
+	t.Cleanup(release)
+	return c, cache, content, release
+}
+
+// rightOrLost reads the cache: it holds what was written, or answers that it is lost.
+func rightOrLost(t *testing.T, cache *Cache, content []byte) {
+	t.Helper()
+	p := newPump(t, cache, 1)
+	defer p.close()
+	got := make([]byte, len(content))
+	p.do(false, got, 0, func(c device.Completion) {
+		switch {
+		case errors.Is(c.Err, ErrRegionUnavailable):
+		case c.Err != nil:
+			t.Error(c.Err)
+		case !bytes.Equal(got, content):
+			t.Errorf("it answers, and %d of %d bytes are right", bytes.Count(got, content[:1]), len(got))
+		}
+	})
+	p.drain()
+}
+
+// A pull fails for the loss of its source while that is being made known.
+func TestHalfARegionIsNotUsed(t *testing.T) {
+	for name, kind := range kindsOfMoves {
+		t.Run(name, func(t *testing.T) {
+			c, cache, content, release := movable(t, kind.all, 1<<18)
+			source := cache.table.Load().regions[0].link.grant
+			moved := make(chan error, 1)
+			go func() { moved <- kind.move(t.Context(), cache, source.vm) }()
+			until(t, func() bool { return cache.Regions()[0].State == Copying })
+			cause := &slowError{printing: make(chan struct{}), end: make(chan struct{})}
+			told := make(chan struct{})
+			go func() {
+				defer close(told)
+				cache.lose(source, cause)
+			}()
+			<-cause.printing
+			c.kill(1)
+			t.Logf("it ends with: %v", <-moved)
+			close(cause.end)
+			<-told
+			rightOrLost(t, cache, content)
+			release()
+		})
+	}
+}
+
+// A source dies, and the manager says so, at any moment of a move.
+func TestSourceDiesWhileItMoves(t *testing.T) {
+	for name, kind := range kindsOfMoves {
+		t.Run(name, func(t *testing.T) {
+			for seed := range *halves {
+				r := rand.New(rand.NewPCG(uint64(seed), 5))
+				c, cache, content, release := movable(t, kind.all, 1<<20<<r.IntN(6))
+				source := cache.table.Load().regions[0].link.grant
+				moved := make(chan error, 1)
+				go func() { moved <- kind.move(t.Context(), cache, source.vm) }()
+				until(t, func() bool { return cache.Regions()[0].State != Stable || cache.Regions()[0].VM != source.vm })
+				spin := r.IntN(1 << r.IntN(16))
+				for range spin {
+					runtime.Gosched()
+				}
+				go func() {
+					c.events <- &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_FAILED, VmId: source.vm, Reason: "killed"}
+				}()
+				c.kill(1)
+				t.Logf("seed %d: %v", seed, <-moved)
+				rightOrLost(t, cache, content)
+				release()
+			}
+		})
+	}
+}
