@@ -91,13 +91,28 @@ func (s *Session) checkSizes(key, value int) error {
 // from the device: then cold is true, and where says which. f is the flight that
 // it has already, or nil.
 func (s *Session) attempt(op *Op, hash uint64, keep int, f *flight) (where coldAt, cold bool) {
+	var trust func() // ends the suspicion that there is
 	defer func() {
 		if s.frozen.asked {
 			s.thaw()
 		}
+		if trust != nil {
+			trust()
+		}
 	}()
-	for {
+	for tries := 1; ; tries++ {
 		outcome, where := s.try(op, hash, keep, f)
+		if (outcome == needsSpace || tries%impatience == 0) && outcome > needsRecord {
+			if op.Err = s.store.mayTry(outcome); op.Err != nil {
+				if f == nil {
+					s.refuse()
+				}
+				return where, false
+			}
+			if op.Kind == OpRMW && trust == nil && outcome == again {
+				trust = s.store.suspect(s)
+			}
+		}
 		switch outcome {
 		case complete:
 			return where, false
@@ -113,7 +128,7 @@ func (s *Session) attempt(op *Op, hash uint64, keep int, f *flight) (where coldA
 			}
 		case needsQuiet:
 			s.quieten()
-		case again:
+		case again, barred:
 			runtime.Gosched()
 		}
 	}
@@ -124,12 +139,12 @@ func (s *Session) attempt(op *Op, hash uint64, keep int, f *flight) (where coldA
 // from holding the store up.
 func (s *Session) try(op *Op, hash uint64, keep int, f *flight) (result outcome, where coldAt) {
 	s.enter()
-	defer s.leave()
+	defer s.leaveAnyhow()
 	if s.restricted && op.trace == 0 { // a trace changes nothing that anybody sees
 		stripe, claim, err, ok := s.pass(op.Kind, hash)
 		if !ok {
 			s.thawWithin() // who has locked the key must not wait for this session
-			return again, where
+			return barred, where
 		}
 		if op.Err = err; stripe != nil {
 			defer stripe.release(claim)

@@ -26,6 +26,9 @@ func checkCheckpointName(name string) error {
 // goes on, and keeps the checkpoints that it had. Checkpoints are made one at a
 // time. A volatile device keeps none: errors.ErrUnsupported.
 func (st *Store) Checkpoint(ctx context.Context, opts CheckpointOptions) (CheckpointInfo, error) {
+	if err := st.mayWait(); err != nil {
+		return CheckpointInfo{}, fmt.Errorf("kv: %v checkpoint: %w", opts.Kind, err)
+	}
 	if err := lock(ctx, &st.checkpointing); err != nil {
 		return CheckpointInfo{}, fmt.Errorf("kv: %v checkpoint: waiting for another one: %w", opts.Kind, err)
 	}
@@ -235,6 +238,9 @@ func (st *Store) survived(s *state) {
 // stands on it. Where it was made after the last commit, the store commits first:
 // what was durable stays so.
 func (st *Store) RemoveCheckpoint(name string) error {
+	if err := st.mayWait(); err != nil {
+		return fmt.Errorf("kv: removing checkpoint %q: %w", name, err)
+	}
 	st.committing.Lock()
 	defer st.committing.Unlock()
 	st.checkpointing.Lock()

@@ -1,6 +1,9 @@
 package kv
 
-import "context"
+import (
+	"context"
+	"fmt"
+)
 
 // Clear removes all keys, at one moment: an operation of a session comes before it or
 // after it, and so does all that [Session.Atomically] and [Session.DoWhole] do together.
@@ -10,6 +13,9 @@ import "context"
 //
 // It is not for callers who hold locks, as commits are not.
 func (st *Store) Clear() error {
+	if err := st.mayWait(); err != nil {
+		return fmt.Errorf("kv: clearing the store: %w", err)
+	}
 	if st.isClosed() {
 		return ErrClosed
 	}

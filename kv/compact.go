@@ -113,6 +113,9 @@ func (st *Store) Compact(ctx context.Context, opts CompactOptions) (CompactionIn
 	if err := opts.ensureDefaults(); err != nil {
 		return CompactionInfo{}, err
 	}
+	if err := st.mayWait(); err != nil {
+		return CompactionInfo{}, fmt.Errorf("kv: compacting: %w", err)
+	}
 	st.compacting.Lock()
 	defer st.compacting.Unlock()
 	start := time.Now()

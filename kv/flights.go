@@ -296,7 +296,7 @@ func (s *Session) replaceCold(f *flight, im hlog.Image, found bool) (where coldA
 // as it was when the flight departed.
 func (s *Session) tryReplace(f *flight, im hlog.Image, found bool) outcome {
 	s.enter()
-	defer s.leave()
+	defer s.leaveAnyhow()
 	if s.restricted {
 		stripe, claim, err, ok := s.pass(f.op.Kind, f.hash)
 		if !ok || err != nil {

@@ -102,7 +102,11 @@ func (st *Store) crowd() func() {
 // begun, growing is finished. It can double 14 times until the store is opened
 // again.
 func (st *Store) GrowIndex(ctx context.Context) error {
-	if err := st.grow(ctx); err != nil {
+	err := st.mayWait()
+	if err == nil {
+		err = st.grow(ctx)
+	}
+	if err != nil {
 		return fmt.Errorf("kv: growing the index: %w", err)
 	}
 	return nil

@@ -167,6 +167,7 @@ func (s *Session) finish(l *lane) {
 	}
 	defer func() {
 		if l.n > 0 {
+			s.asked()
 			s.abandon(l)
 		}
 	}()
@@ -179,7 +180,9 @@ func (s *Session) finish(l *lane) {
 	}
 	for l.next < l.n {
 		if current && s.words && s.modifying == 0 && !s.restricted {
+			s.asking()
 			s.finishWords(l)
+			s.asked()
 			if l.next == l.n {
 				break
 			}
@@ -336,8 +339,8 @@ func (s *Session) note(err error) {
 // when all are complete. It returns an error of one of the operations, unless it
 // is ErrNotFound; each has its own in Op.Err.
 func (s *Session) Do(ops []Op) error {
-	if s.unusable != nil {
-		return s.unusable
+	if err := s.refusal(); err != nil {
+		return err
 	}
 	s.flush()
 	s.batchErr = nil
@@ -364,7 +367,12 @@ func (s *Session) DoWhole(ops []Op) error {
 	if len(ops) == 1 || s.holds.adds != 0 || !change(ops) {
 		return s.Do(ops) // one operation is whole, and so is what Atomically does
 	}
-	s.store.wholes.RLock()
+	if err := s.refusal(); err != nil {
+		return err
+	}
+	if err := s.store.share(&s.store.wholes); err != nil {
+		return err
+	}
 	defer s.store.wholes.RUnlock()
 	return s.Do(ops)
 }
@@ -384,8 +392,8 @@ func change(ops []Op) bool {
 // was not started. It was if Submit panics, as the Modifier of an operation before
 // it did.
 func (s *Session) Submit(op *Op) error {
-	if s.unusable != nil {
-		return s.unusable
+	if err := s.refusal(); err != nil {
+		return err
 	}
 	if s.Pending() == len(s.flights) {
 		return ErrQueueFull
@@ -402,6 +410,9 @@ func (s *Session) Submit(op *Op) error {
 // Poll hands back operations that Submit started and that are complete, as many
 // as there are and done has room for. It waits for no read.
 func (s *Session) Poll(done []*Op) int {
+	if s.asker != 0 {
+		return 0
+	}
 	if s.polled.len() < len(done) {
 		s.reap()
 	}
@@ -419,6 +430,9 @@ func (s *Session) Poll(done []*Op) int {
 // Wait parks until Poll has something to hand back, or ctx ends. It returns at
 // once where nothing is under way.
 func (s *Session) Wait(ctx context.Context) error {
+	if s.asker != 0 {
+		return ErrInModifier
+	}
 	if s.polled.len() == 0 {
 		s.flush()
 	}

@@ -8,6 +8,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/redykv/redykv/internal/goroutine"
+	"github.com/redykv/redykv/internal/words"
 )
 
 // ErrNotLocked says that an operation within Atomically was on a key that was not
@@ -71,14 +74,20 @@ func (s *stripe) try(c claim) bool {
 	}
 }
 
-// lock takes the stripe for a locker, as soon as it can be had.
-func (s *stripe) lock(c claim) {
+// lock takes the stripe for a locker, as soon as it can be had. Where that takes long it
+// asks mayWait.
+func (s *stripe) lock(c claim, mayWait func() error) error {
 	for waits := 0; ; waits++ {
 		old := s.v.Load()
 		switch {
 		case old&c.bars == 0:
 			if s.v.CompareAndSwap(old, old&^stripeWanted+c.adds) {
-				return
+				return nil
+			}
+		case waits == patience:
+			if err := mayWait(); err != nil {
+				s.v.And(^uint64(stripeWanted)) // another locker sets it again
+				return err
 			}
 		case old&stripeWanted == 0:
 			s.v.Or(stripeWanted)
@@ -123,8 +132,9 @@ func stripeOf(hash uint64) uint32 { return uint32(hash>>24) & (1<<stripeBits - 1
 // (ErrNotLocked); it is short, does not commit, checkpoint or close the store, and
 // does not wait for whoever may be waiting for one of the keys. What the session
 // has under way is completed before keys are locked, and again before they are
-// unlocked. Atomically does not nest, by another session neither: who holds locks and asks
-// for more waits for whoever asked for a commit meanwhile, and he for him.
+// unlocked. Atomically does not nest. A call within do that would have to wait for do's own
+// end is ErrHoldsLocks instead: of this session; and, made by the same goroutine, of another
+// session or of the store. That a call from another goroutine waits for do is not found out.
 func (s *Session) Atomically(keys [][]byte, do func() error) error {
 	return s.locked(keys, alone, do)
 }
@@ -145,15 +155,17 @@ func (st *Store) Atomically(keys [][]byte, do func(s *Session) error) error {
 
 func (s *Session) locked(keys [][]byte, c claim, do func() error) (err error) {
 	switch {
-	case s.unusable != nil:
-		return s.unusable
+	case s.refusal() != nil:
+		return s.refusal()
 	case s.holds.adds != 0:
-		return errHoldsLocks
+		return ErrHoldsLocks
 	}
 	if err := s.drain(); err != nil {
 		return err
 	}
-	s.lock(keys, c)
+	if err := s.lock(keys, c); err != nil {
+		return err
+	}
 	defer s.unlock()
 	defer func() {
 		if left := s.drain(); err == nil {
@@ -163,46 +175,78 @@ func (s *Session) locked(keys [][]byte, c claim, do func() error) (err error) {
 	return do()
 }
 
-var errHoldsLocks = errors.New("kv: the session holds locks")
-
-func (s *Session) lock(keys [][]byte, c claim) {
+func (s *Session) lock(keys [][]byte, c claim) error {
 	st := s.store
-	st.transactions.RLock()
-	st.guard()
+	if err := st.share(&st.transactions); err != nil {
+		return err
+	}
+	if err := st.guard(); err != nil {
+		st.transactions.RUnlock()
+		return err
+	}
 	s.stripes = s.stripes[:0]
 	for _, key := range keys {
 		s.stripes = append(s.stripes, stripeOf(s.hash(key)))
 	}
 	slices.Sort(s.stripes)
 	s.stripes = slices.Compact(s.stripes)
-	for _, n := range s.stripes {
-		st.locks.stripe(n).lock(c)
+	for i, n := range s.stripes {
+		if err := st.locks.stripe(n).lock(c, st.mayWait); err != nil {
+			s.stripes = s.stripes[:i]
+			s.release(c)
+			return err
+		}
 	}
 	s.holds = c
+	words.Store(&s.holder, goroutine.Self()|1)
+	return nil
 }
 
 func (s *Session) unlock() {
-	for _, n := range s.stripes {
-		s.store.locks.stripe(n).release(s.holds)
-	}
+	words.Store(&s.holder, 0)
+	c := s.holds
 	s.holds = claim{}
+	s.release(c)
+}
+
+// release gives back what lock has taken.
+func (s *Session) release(c claim) {
+	for _, n := range s.stripes {
+		s.store.locks.stripe(n).release(c)
+	}
 	s.store.transactions.RUnlock()
+}
+
+// share takes a lock of barriers for reading, unless a barrier that waits for this
+// goroutine has to end before.
+func (st *Store) share(mu *sync.RWMutex) error {
+	if mu.TryRLock() {
+		return nil
+	}
+	if err := st.mayWait(); err != nil {
+		return err
+	}
+	mu.RLock()
+	return nil
 }
 
 // guard returns when the operations of all sessions look at stripes. The caller
 // holds transactions, and so nobody changes that.
-func (st *Store) guard() {
+func (st *Store) guard() error {
 	l := &st.locks
 	if !l.recent.Load() {
 		l.recent.Store(true)
 	}
 	if l.ready.Load() {
-		return
+		return nil
+	}
+	if err := st.inModifier(); err != nil { // the epoch would not end
+		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ready.Load() {
-		return
+		return nil
 	}
 	if l.stripes == nil {
 		l.stripes = new([1 << stripeBits]stripe)
@@ -215,6 +259,7 @@ func (st *Store) guard() {
 	} else {
 		l.idle.Reset(guardTime)
 	}
+	return nil
 }
 
 // unguard ends the guard, if nobody has locked anything lately; else it comes back.
@@ -239,6 +284,11 @@ func (s *Session) pass(kind OpKind, hash uint64) (at *stripe, c claim, err error
 	c = toRead
 	if kind.changes() {
 		c = toChange
+	}
+	if kind.changes() && s.store.suspects.Load() > 0 {
+		if err := s.store.inModifier(); err != nil {
+			return nil, claim{}, err, true
+		}
 	}
 	n := stripeOf(hash)
 	if s.holds.adds == 0 {

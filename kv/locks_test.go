@@ -311,10 +311,10 @@ func TestLocksRefuseWhatWouldHang(t *testing.T) {
 		if err := s.Do([]Op{{Kind: OpUpsert, Key: locked, Value: other}, {Kind: OpDelete, Key: other}}); !errors.Is(err, ErrNotLocked) {
 			t.Errorf("a batch with a key that is not locked: %v", err)
 		}
-		if err := s.Atomically([][]byte{other}, func() error { return nil }); !errors.Is(err, errHoldsLocks) {
+		if err := s.Atomically([][]byte{other}, func() error { return nil }); !errors.Is(err, ErrHoldsLocks) {
 			t.Errorf("Atomically within Atomically: %v", err)
 		}
-		if err := s.Close(); !errors.Is(err, errHoldsLocks) {
+		if err := s.Close(); !errors.Is(err, ErrHoldsLocks) {
 			t.Errorf("Close within Atomically: %v", err)
 		}
 		return broken

@@ -27,6 +27,9 @@ func (o *Options) shares(memory int64) (forLog, forCache int64) {
 // checkpoint needs it. A size that cannot be, above Options.MaxMemory or too
 // little for the log's pages or the cache, is an error and changes nothing.
 func (st *Store) SetMemory(bytes int64) error {
+	if err := st.mayWait(); err != nil {
+		return fmt.Errorf("kv: memory of %v: %w", units.Size(bytes), err)
+	}
 	st.sizing.Lock()
 	defer st.sizing.Unlock()
 	if st.isClosed() {

@@ -25,6 +25,10 @@ func (s *Session) Read(key, dst []byte) ([]byte, error) {
 //
 //nolint:unused // readPlain ends there
 func readAnyhow(s *Session, key, dst []byte) (done bool) {
+	if s.refusePlain() {
+		s.plain.Value = dst
+		return false
+	}
 	if value, ok := s.readStraight(key, dst); ok {
 		s.plain.Value, s.plain.Err = value, nil
 		return false
@@ -46,6 +50,9 @@ func (s *Session) Upsert(key, value []byte) error {
 //
 //nolint:unused // upsertPlain ends there
 func upsertAnyhow(s *Session, key, value []byte) (done bool) {
+	if s.refusePlain() {
+		return false
+	}
 	if s.upsertStraight(key, value) {
 		return true
 	}
@@ -68,6 +75,9 @@ func (s *Session) RMWWord(key []byte, modify WordModifier) error {
 //
 //nolint:unused // modifyWordPlain ends there
 func modifyWordAnyhow(s *Session, key []byte, modify WordModifier) (done bool) {
+	if s.refusePlain() {
+		return false
+	}
 	s.plain = Op{Kind: OpRMW, Key: key, ModifyWord: modify}
 	s.plain.Err = s.run(&s.plain, 0)
 	return false
@@ -79,16 +89,17 @@ func (s *Session) RMW(key []byte, modify Modifier) error {
 		return rmwAnyhow(s, key, modify)
 	}
 	// The session is outside while the Modifier runs, so that it may panic; but
-	// nothing of what was seen has changed if the same epoch can be entered again.
+	// nothing of what was seen has changed if the same epoch can be entered again. If it
+	// has used the session for another read-modify-write, that used the same Update.
 	p := modifyPlain(s, unsafe.Pointer(unsafe.SliceData(key)))
 	if p == nil {
 		return rmwAnyhow(s, key[:8:8], modify)
 	}
-	u := s.update
-	if modify(u) != Put || u.Expires != 0 || len(u.New) != 8 {
+	u, seen, before := s.update, s.probe.seen, s.counts.ops[OpRMW]
+	if modify(u) != Put || u.Expires != 0 || len(u.New) != 8 || s.counts.ops[OpRMW] != before {
 		return rmwAnyhow(s, key[:8:8], modify)
 	}
-	if !s.slot.Reenter(s.probe.seen) || !hlog.RecordAt(p).SwapWord1(s.oldWord, loadWord(u.New)) {
+	if !s.slot.Reenter(seen) || !hlog.RecordAt(p).SwapWord1(s.oldWord, loadWord(u.New)) {
 		s.leave()
 		return rmwAnyhow(s, key[:8:8], modify)
 	}
@@ -101,21 +112,37 @@ func (s *Session) RMW(key []byte, modify Modifier) error {
 //
 //go:noinline
 func rmwAnyhow(s *Session, key []byte, modify Modifier) error {
-	s.plain = Op{Kind: OpRMW, Key: key, Modify: modify}
-	return s.run(&s.plain, 0)
+	return s.runPlain(Op{Kind: OpRMW, Key: key, Modify: modify})
 }
 
 // Insert stores value under key if the key is not there; else it returns
 // ErrExists.
 func (s *Session) Insert(key, value []byte) error {
-	s.plain = Op{Kind: OpInsert, Key: key, Value: value}
-	return s.run(&s.plain, 0)
+	return s.runPlain(Op{Kind: OpInsert, Key: key, Value: value})
 }
 
 // Delete removes key. A key that is not there is no error.
 func (s *Session) Delete(key []byte) error {
-	s.plain = Op{Kind: OpDelete, Key: key}
+	return s.runPlain(Op{Kind: OpDelete, Key: key})
+}
+
+// runPlain is run for an operation of the session's own.
+func (s *Session) runPlain(op Op) error {
+	if s.asker != 0 { // s.plain is in use
+		return ErrInModifier
+	}
+	s.plain = op
 	return s.run(&s.plain, 0)
+}
+
+// refusePlain says whether a plain call is refused as it comes from within a Modifier,
+// whose operation may be s.plain. compute expects no more of it to change.
+func (s *Session) refusePlain() bool {
+	if s.asker == 0 {
+		return false
+	}
+	s.plain.Err = ErrInModifier
+	return true
 }
 
 // Run carries one operation out and returns its Err: the plain call for what the
@@ -130,6 +157,10 @@ func (s *Session) Run(op *Op) error {
 // run carries one operation out, whole. keep is how much of a read's Value stays
 // in front.
 func (s *Session) run(op *Op, keep int) error {
+	if s.asker != 0 {
+		op.Err = ErrInModifier
+		return op.Err
+	}
 	if op.Kind == OpRMW && op.InPlace != nil && op.Modify != nil && s.editStraight(op) {
 		op.Err = nil
 		return nil

@@ -20,8 +20,12 @@
 // ENTER enters the epoch in the word that says whether the session in R8 may; if
 // that is not the epoch, it goes to absent.
 #define ENTER(word, absent) \
+	MOVQ (Session_probe+word)(R8), R11 \
+	REENTER(absent)
+
+// REENTER enters the epoch in R11, if that is the present one.
+#define REENTER(absent) \
 	MOVQ (Session_probe+probe_epoch)(R8), R10 \
-	MOVQ (Session_probe+word)(R8), R11        \
 	MOVQ R11, Session_slot(R8)                \
 	CMPQ R11, (R10)                           \
 	JNE absent
@@ -167,7 +171,8 @@ GLOBL entryTag<>(SB), RODATA|NOPTR, $8
 // was given. No pointer of the collector's is in the rest, and the arguments are
 // known to it by modifyWordPlain's declaration: so the stack may move meanwhile.
 // The session is outside, since the Modifier may panic; but nothing of what was seen
-// has changed if the same epoch can be entered again.
+// has changed if the same epoch can be entered again: that of the session may be a later
+// one, if the Modifier has used it.
 #define ASK(word, FIND, absent) \
 	MOVQ s+0(FP), R8                 \
 	ENTER(word, absent)              \
@@ -183,7 +188,8 @@ GLOBL entryTag<>(SB), RODATA|NOPTR, $8
 	TESTQ DX, DX                     \
 	JZ absent                        \
 	LEAVE                            \
-	ADJSP $32                        \
+	ADJSP $40                        \
+	MOVQ R11, 32(SP)                 \
 	MOVQ AX, 16(SP)                  \
 	MOVQ 16(AX), AX                  \
 	MOVQ AX, 24(SP)                  \
@@ -193,11 +199,12 @@ GLOBL entryTag<>(SB), RODATA|NOPTR, $8
 	MOVQ AX, DX                      \
 	MOVQ 24(SP), AX                  \
 	MOVQ 16(SP), CX                  \
-	ADJSP $-32                       \
+	MOVQ 32(SP), R11                 \
+	ADJSP $-40                       \
 	MOVQ s+0(FP), R8                 \
 	TESTB BX, BX                     \
 	JNE absent                       \
-	ENTER(word, absent)              \
+	REENTER(absent)                  \
 	LOCK                             \
 	CMPXCHGQ DX, 16(CX)              \
 	JNE absent                       \

@@ -81,8 +81,9 @@ func modifyWordPlain(s *Session, key []byte, modify WordModifier) (done bool) {
 		old, ok := r.Word1(), r.Header().Updatable()
 		s.leave()
 		if ok {
+			seen := s.probe.seen
 			fresh, verdict := modify(old, true)
-			ok = verdict == Put && s.slot.Reenter(s.probe.seen) && r.SwapWord1(old, fresh)
+			ok = verdict == Put && s.slot.Reenter(seen) && r.SwapWord1(old, fresh)
 			if ok {
 				s.counts.ops[OpRMW].inc()
 			}

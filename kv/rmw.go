@@ -109,8 +109,15 @@ func (s *Session) modifyInPlace(op *Op, r hlog.Record) (done bool) {
 		r.UnlockUnchanged(h)
 		return false
 	}
+	straight := s.probe.any
+	s.probe.any = 0 // straight.go does not look at asker
+	s.asking()
 	// Also where it says no, or panics, the user's code may have changed the value.
-	defer r.Unlock(h)
+	defer func() {
+		s.asked()
+		s.probe.any = straight
+		r.Unlock(h)
+	}()
 	return s.layout.Update(r, op.InPlace)
 }
 
@@ -157,12 +164,18 @@ func (s *Session) compute(op *Op, old []byte, expires int64, found bool) (verdic
 		return Remove, nil
 	}
 	*s.update = Update{Found: found, Old: old, New: s.fresh[:0], Expires: expires}
+	s.goStraight(false)
+	s.asking()
 	if op.ModifyWord == nil {
 		verdict = op.Modify(s.update)
-	} else if verdict, err = askWord(op.ModifyWord, s.update); err != nil {
-		return Keep, err
+	} else {
+		verdict, err = askWord(op.ModifyWord, s.update)
 	}
+	s.asked()
+	op.Err = nil // see refusePlain
 	switch {
+	case err != nil:
+		return Keep, err
 	case verdict > Remove:
 		return Keep, fmt.Errorf("kv: unknown verdict %d", verdict)
 	case verdict == Remove && !found:

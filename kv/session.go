@@ -63,6 +63,8 @@ type Session struct {
 	walker    *hlog.Walker     // nil until the session is lent to a walk of the log
 	traces    []trace          // of a batch of opNewest or opMove
 	unusable  error            // closed; or the queue cannot be waited for, and what is under way never ends
+	asker     uint64           // the goroutine that is in the user's code within an operation, or 0: see nested.go
+	holder    uint64           // the same, in Atomically
 
 	plain   Op      // of the plain calls
 	update  *Update // of the Modifier that is asked: a cache line
@@ -160,8 +162,10 @@ func (s *Session) Close() error {
 	switch {
 	case errors.Is(s.unusable, ErrClosed):
 		return nil
+	case s.asker != 0:
+		return fmt.Errorf("kv: closing session: %w", ErrInModifier)
 	case s.holds.adds != 0:
-		return fmt.Errorf("kv: closing session: %w", errHoldsLocks)
+		return fmt.Errorf("kv: closing session: %w", ErrHoldsLocks)
 	}
 	if err := s.drain(); err != nil {
 		return err

@@ -31,6 +31,7 @@ type Store struct {
 	background sync.WaitGroup // what was started there
 
 	locks        locks
+	suspects     atomic.Int32 // operations that are tried again and again: see suspect
 	transactions sync.RWMutex // held by who holds locks, and exclusively by barriers
 	wholes       sync.RWMutex // the same, before transactions: held by DoWhole
 
@@ -137,6 +138,9 @@ func newStore(opts Options) *Store {
 // given, see [CommitPoint]. Operations go on meanwhile. Where it has to wait, for the end
 // of another commit or of whoever holds locks, it does until ctx ends.
 func (st *Store) Commit(ctx context.Context) error {
+	if err := st.mayWait(); err != nil {
+		return fmt.Errorf("kv: commit: %w", err)
+	}
 	if err := lock(ctx, &st.committing); err != nil {
 		return fmt.Errorf("kv: commit: waiting for another one: %w", err)
 	}
@@ -181,6 +185,9 @@ func (st *Store) isClosed() bool {
 // closed; if one has not, Close says so and changes nothing. After any other
 // error the store is closed, and what was not committed is lost.
 func (st *Store) Close() error {
+	if err := st.mayWait(); err != nil {
+		return fmt.Errorf("kv: closing the store: %w", err)
+	}
 	st.closing.Lock()
 	defer st.closing.Unlock()
 	resume := st.autoCompactor.pause()

@@ -15,6 +15,7 @@ const (
 	needsSpace                 // the log has no room: leave the epoch, wait, try again
 	needsQuiet                 // bare.go: leave the epoch, take the next step, try again
 	again                      // somebody else is in between: leave the epoch, try again
+	barred                     // another session has locked the key: the same
 )
 
 // coldAt is a record on the device, the index entry through which it was found,

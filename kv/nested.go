@@ -1,0 +1,116 @@
+package kv
+
+import (
+	"errors"
+	"sync/atomic"
+
+	"github.com/redykv/redykv/internal/goroutine"
+	"github.com/redykv/redykv/internal/words"
+)
+
+var (
+	// ErrInModifier says that a call was made from within a Modifier, WordModifier or
+	// InPlace of the same store, for which it would have to wait.
+	ErrInModifier = errors.New("kv: called from within a Modifier of the same store")
+	// ErrHoldsLocks says that a call was made from within Atomically of the same store,
+	// for which it would have to wait.
+	ErrHoldsLocks = errors.New("kv: the session holds locks")
+)
+
+// Where a session asks the user's code within an operation, it is in an epoch, may hold
+// the lock of a record, and has its scratch space in use. It notes its goroutine for as
+// long. Its own calls look at that note and fail. Other sessions of the store pay nothing
+// for it: a call of theirs that has to wait looks through the notes of all sessions for
+// its own goroutine, and fails if it would wait for itself. An operation that is tried
+// again and again since its Modifier has another session write the key waits for nobody;
+// it has the operations of all sessions go the general way, where they look.
+//
+// The assembly, and RMW beside it, ask outside any epoch and note nothing: a call of the
+// session within is an operation like others there. If it changes the record, the
+// Modifier is asked again, the general way.
+
+// asking notes that the user's code is asked from here to asked.
+func (s *Session) asking() { words.Store(&s.asker, goroutine.Self()|1) }
+
+func (s *Session) asked() { words.Store(&s.asker, 0) }
+
+// refusal is why the session takes no calls; nil: it does.
+func (s *Session) refusal() error {
+	if s.asker != 0 {
+		return ErrInModifier
+	}
+	return s.unusable
+}
+
+// leaveAnyhow ends a stay in an epoch in which the user's code may have panicked.
+func (s *Session) leaveAnyhow() {
+	s.asked()
+	s.leave()
+}
+
+// Of an operation that is tried again and again, so many attempts lie between two looks
+// for the reason.
+const impatience = 1 << 10
+
+// inModifier says whether this goroutine is within a Modifier of the store.
+func (st *Store) inModifier() error {
+	return st.noted(ErrInModifier, func(s *Session) *uint64 { return &s.asker })
+}
+
+// holdsLocks says whether this goroutine is within Atomically of the store.
+func (st *Store) holdsLocks() error {
+	return st.noted(ErrHoldsLocks, func(s *Session) *uint64 { return &s.holder })
+}
+
+// mayWait says whether this goroutine may wait for all sessions.
+func (st *Store) mayWait() error {
+	if err := st.inModifier(); err != nil {
+		return err
+	}
+	return st.holdsLocks()
+}
+
+// mayTry says whether an operation may be tried again that ended so.
+func (st *Store) mayTry(o outcome) error {
+	if o == barred {
+		return st.mayWait()
+	}
+	return st.inModifier()
+}
+
+// noted returns err if one of the sessions has noted this goroutine.
+func (st *Store) noted(err error, note func(*Session) *uint64) error {
+	self := goroutine.Self()
+	if self == 0 {
+		return nil
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	for s := range st.sessions {
+		if atomic.LoadUint64(note(s)) == self|1 {
+			return err
+		}
+	}
+	return nil
+}
+
+// suspect has the operations of all sessions look whether they are called from within a
+// Modifier, until the function that it returns is called; nil: not now. See Session.pass.
+func (st *Store) suspect(s *Session) (end func()) {
+	if s.holds.adds == 0 { // else operations are guarded already
+		if !st.transactions.TryRLock() {
+			return nil // a barrier is waiting: the next time
+		}
+		if err := st.guard(); err != nil {
+			st.transactions.RUnlock()
+			return nil
+		}
+	}
+	st.suspects.Add(1)
+	return func() {
+		st.suspects.Add(-1)
+		if s.holds.adds == 0 {
+			st.transactions.RUnlock()
+		}
+	}
+}
