@@ -51,8 +51,8 @@ func (s *Session) check(op *Op) error {
 	value := len(op.Value)
 	switch op.Kind {
 	case OpUpsert, OpInsert:
-		if op.Expires < 0 {
-			return errBadExpiry(op.Expires)
+		if err := checkExpiry(op.Expires); err != nil {
+			return err
 		}
 	case OpRMW:
 		if op.Modify == nil && op.ModifyWord == nil {

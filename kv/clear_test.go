@@ -367,7 +367,7 @@ func TestClearTakesBatchesWhole(t *testing.T) {
 func TestClearForgetsTheCount(t *testing.T) {
 	opts := small(device.NewMemory(), 8, 8)
 	opts.CountKeys = true
-	now := int64(1_000_000)
+	now := int64(MinExpires)
 	opts.now = func() int64 { return now }
 	st := open(t, opts)
 	s := st.NewSession()

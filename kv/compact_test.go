@@ -133,7 +133,7 @@ func TestCompactDropsTheDead(t *testing.T) {
 	for _, method := range compactMethods {
 		t.Run(method.String(), func(t *testing.T) {
 			var now atomic.Int64
-			now.Store(1000)
+			now.Store(MinExpires + 1000)
 			opts := small(device.NewMemory(), 8, 8)
 			opts.now = now.Load
 			st := open(t, opts)
@@ -143,9 +143,9 @@ func TestCompactDropsTheDead(t *testing.T) {
 				op := Op{Kind: OpUpsert, Key: key8(n), Value: key8(n)}
 				switch n % 3 {
 				case 0:
-					op.Expires = 2000 // and is gone then
+					op.Expires = MinExpires + 2000 // and is gone then
 				case 1:
-					op.Expires = 3000
+					op.Expires = MinExpires + 3000
 				}
 				if err := s.Run(&op); err != nil {
 					t.Fatal(err)
@@ -156,7 +156,7 @@ func TestCompactDropsTheDead(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			now.Store(2500)
+			now.Store(MinExpires + 2500)
 			if err := st.Commit(context.Background()); err != nil { // all is read-only
 				t.Fatal(err)
 			}
@@ -165,11 +165,11 @@ func TestCompactDropsTheDead(t *testing.T) {
 			}
 			for n := range uint64(keys) {
 				op := Op{Kind: OpRead, Key: key8(n)}
-				if err := s.Run(&op); (err == nil) != (n%3 == 1) || err == nil && op.Expires != 3000 {
+				if err := s.Run(&op); (err == nil) != (n%3 == 1) || err == nil && op.Expires != MinExpires+3000 {
 					t.Errorf("key %d: %v, expires %d", n, err, op.Expires)
 				}
 			}
-			now.Store(3500)
+			now.Store(MinExpires + 3500)
 			for range 2 { // the first one's copies too
 				if err := st.Commit(context.Background()); err != nil {
 					t.Fatal(err)

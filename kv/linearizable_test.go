@@ -159,7 +159,7 @@ func historyRounds() int {
 // store says of it. Between rounds other records push the keys out of memory.
 func testLinearizable(t *testing.T, c circumstance, sizes [2]int, seed uint64) Metrics {
 	var now atomic.Int64
-	now.Store(1000)
+	now.Store(MinExpires + 1000)
 	h := &chronicler{sizes: sizes, now: &now, fillers: fillerKeys}
 	opts := Options{
 		Device:  device.NewFaulty(device.NewMemory(), device.FaultyOptions{Seed: seed, Delay: c.delay}),

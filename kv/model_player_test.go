@@ -75,7 +75,7 @@ func playScript(script modelScript) (err error) {
 	if p.opts.ReadCache == 0 {
 		p.least = 4 * int64(p.opts.PageSize)
 	}
-	p.clock.Store(1_000_000)
+	p.clock.Store(MinExpires)
 	p.opts.now = p.clock.Load
 	p.opts.Logger = slog.New(slog.DiscardHandler)
 	if p.rack, err = newRack(p.modelSetup.rack); err != nil {

@@ -23,12 +23,19 @@ var (
 	// ErrBadSize says that a key or value has not the size that the store's
 	// records have, or is too large for a page.
 	ErrBadSize = errors.New("kv: bad key or value size")
+	// ErrBadExpiry says that a record was to expire before MinExpires.
+	ErrBadExpiry = errors.New("kv: bad expiry")
 	// ErrCorrupt says that bytes read from the device are not what was written,
 	// as the device found by their checksums, or the store by what they say.
 	ErrCorrupt = device.ErrCorrupt
 	// ErrMismatch says that the store on the device was made with other options.
 	ErrMismatch = errors.New("kv: options do not match the store")
 )
+
+// MinExpires is the earliest moment, in milliseconds of Unix time, at which a record may
+// be written to expire: the beginning of 1980. What lies before is most likely a number of
+// seconds, with which the record would be gone at once: ErrBadExpiry.
+const MinExpires = 315_532_800_000
 
 // OpKind is what an Op does.
 type OpKind uint8
@@ -81,7 +88,8 @@ type Op struct {
 	// tried first, where that is possible. May be nil.
 	InPlace InPlace
 	// Expires is when the record ends to be, in milliseconds of Unix time, 0 for
-	// never: of what OpUpsert and OpInsert store, and of what OpRead found.
+	// never: of what OpUpsert and OpInsert store, at least MinExpires, and of what OpRead
+	// found.
 	Expires int64
 	// Err is the outcome; ErrNotFound for a read of a key that is not there.
 	Err error

@@ -184,8 +184,8 @@ func (s *Session) compute(op *Op, old []byte, expires int64, found bool) (verdic
 		return verdict, nil
 	}
 	s.takeFresh(s.update.New)
-	if s.update.Expires < 0 {
-		return Put, errBadExpiry(s.update.Expires)
+	if err := checkExpiry(s.update.Expires); err != nil {
+		return Put, err
 	}
 	return Put, s.checkSizes(len(op.Key), len(s.fresh))
 }

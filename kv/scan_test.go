@@ -292,22 +292,22 @@ func TestScanGoesOnAfterARestart(t *testing.T) {
 // end, and nothing that has expired.
 func TestScanFollowsExpiry(t *testing.T) {
 	var now atomic.Int64
-	now.Store(1000)
+	now.Store(MinExpires+1000)
 	opts := small(device.NewMemory(), 8, 8)
 	opts.now = now.Load
 	st := open(t, opts)
 	const keys = 300
 	for n := range uint64(keys) {
-		putUntil(t, st, n, 2000)
+		putUntil(t, st, n, MinExpires+2000)
 	}
 	c, err := st.ScanFrom(0, 1, func(Record) bool { return true })
 	if err != nil {
 		t.Fatal(err)
 	}
 	for n := uint64(1); n < keys; n += 2 {
-		putUntil(t, st, n, 3000)
+		putUntil(t, st, n, MinExpires+3000)
 	}
-	now.Store(2500)
+	now.Store(MinExpires+2500)
 	seen := map[string]bool{}
 	for c != 0 {
 		if c, err = st.ScanFrom(c, 50, func(r Record) bool { seen[string(r.Key)] = true; return true }); err != nil {
@@ -329,14 +329,14 @@ func TestScanAsksAgainForWhatMayHaveLived(t *testing.T) {
 	for name, hash := range map[string]func([]byte) uint64{"spread": nil, "collide": func([]byte) uint64 { return 42 }} {
 		t.Run(name, func(t *testing.T) {
 			var now atomic.Int64
-			now.Store(1000)
+			now.Store(MinExpires+1000)
 			opts := small(device.NewMemory(), 8, 8)
 			opts.now, opts.hash = now.Load, hash
 			st := open(t, opts)
 			s := st.NewSession()
 			const keys = 10
 			for n := range uint64(keys) {
-				putUntil(t, s, n, 2000)
+				putUntil(t, s, n, MinExpires+2000)
 			}
 			var b traceBatch
 			end := st.log.SettleTo(0)
@@ -349,7 +349,7 @@ func TestScanAsksAgainForWhatMayHaveLived(t *testing.T) {
 				t.Fatal(err)
 			}
 			for n := uint64(1); n < keys; n += 2 {
-				putUntil(t, s, n, 3000)
+				putUntil(t, s, n, MinExpires+3000)
 			}
 			if st.log.Tail() != end {
 				t.Fatal("lives were not prolonged in place")
@@ -357,12 +357,12 @@ func TestScanAsksAgainForWhatMayHaveLived(t *testing.T) {
 			for n := range uint64(500) {
 				putUntil(t, s, 1000+n, 0)
 			}
-			now.Store(2500)
+			now.Store(MinExpires+2500)
 			if err := b.run(s); err != nil {
 				t.Fatal(err)
 			}
 			for n := range b.ops {
-				if op := &b.ops[n]; (op.Err == nil) != (n%2 == 1) || op.Err == nil && op.Expires != 3000 {
+				if op := &b.ops[n]; (op.Err == nil) != (n%2 == 1) || op.Err == nil && op.Expires != MinExpires+3000 {
 					t.Errorf("key %d: %v, expires %d", n, op.Err, op.Expires)
 				}
 			}

@@ -253,16 +253,16 @@ func TestStraightRefusesOtherSizes(t *testing.T) {
 // TestStraightKeepsTheCount overwrites a record that expires by one that does not, in a
 // store that counts its keys.
 func TestStraightKeepsTheCount(t *testing.T) {
-	now := int64(1000)
+	now := int64(MinExpires)
 	st := open(t, Options{Device: device.NewMemory(), Memory: 1 << 20, CountKeys: true, now: func() int64 { return now }})
 	s := ready(t, st)
-	if err := s.Run(&Op{Kind: OpUpsert, Key: []byte("key"), Value: []byte("value"), Expires: 2000}); err != nil {
+	if err := s.Run(&Op{Kind: OpUpsert, Key: []byte("key"), Value: []byte("value"), Expires: MinExpires + 1000}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Upsert([]byte("key"), []byte("other")); err != nil {
 		t.Fatal(err)
 	}
-	now = 3000
+	now += 2000
 	if got, err := s.Read([]byte("key"), nil); err != nil || string(got) != "other" {
 		t.Errorf("%q, %v", got, err)
 	}

@@ -155,6 +155,11 @@ func corrupt(address int64, format string, args ...any) error {
 	return fmt.Errorf("%w: record at %d: %s", ErrCorrupt, address, fmt.Sprintf(format, args...))
 }
 
-func errBadExpiry(expires int64) error {
-	return fmt.Errorf("kv: expiry at %d ms of Unix time", expires)
+// checkExpiry refuses the expiry of a record to be written that cannot be meant.
+func checkExpiry(expires int64) error {
+	if expires == 0 || expires >= MinExpires {
+		return nil
+	}
+	return fmt.Errorf("%w: %d ms of Unix time, want 0 or at least %d, the beginning of 1980; seconds have to be multiplied by 1000",
+		ErrBadExpiry, expires, int64(MinExpires))
 }

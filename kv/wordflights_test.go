@@ -12,7 +12,7 @@ import (
 // that two keys share: the first record that comes from the device is another
 // key's, deleted, expired, or the one that was looked for.
 func TestColdWordsOfOneChain(t *testing.T) {
-	now := int64(1000)
+	now := int64(MinExpires)
 	opts := small(device.NewMemory(), 8, 8)
 	opts.now = func() int64 { return now }
 	opts.QueueDepth = 64

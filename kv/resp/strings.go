@@ -143,7 +143,8 @@ func (c *client) setOptionsOf(r request, i int, set bool) (o setOptions, err str
 }
 
 // deadline is the moment that a command gives for a key to expire at, as a number
-// of units of so many milliseconds, from now if it is relative.
+// of units of so many milliseconds, from now if it is relative. A moment before those that
+// the store takes becomes the first of them, which is as long past.
 func (c *client) deadline(r request, number []byte, unit int64, relative bool) (ms int64, err string) {
 	n, ok := parseInt(number)
 	if !ok {
@@ -158,7 +159,7 @@ func (c *client) deadline(r request, number []byte, unit int64, relative bool) (
 			return 0, badExpiry(r)
 		}
 	}
-	return n, ""
+	return max(n, kv.MinExpires), ""
 }
 
 func getDel(c *client, r request) {

@@ -1,0 +1,82 @@
+package kv
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redykv/redykv/device"
+)
+
+// TestExpiryInSeconds gives moments before 1980, in each way to give one: nothing is
+// stored, and what there was stays.
+func TestExpiryInSeconds(t *testing.T) {
+	for name, size := range map[string]int{"words": 8, "variable": 0} {
+		t.Run(name, func(t *testing.T) {
+			st := open(t, small(device.NewMemory(), size, size))
+			s := st.NewSession()
+			for n := range uint64(500) { // the first ones are on the device
+				if err := s.Upsert(key8(n), key8(n)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, expires := range []int64{time.Now().Unix(), 1, -1, MinExpires - 1} {
+				put := func(u *Update) Verdict {
+					u.New, u.Expires = append(u.New, key8(9)...), expires
+					return Put
+				}
+				for _, key := range [][]byte{key8(0), key8(499), key8(1000)} {
+					ops := []Op{
+						{Kind: OpUpsert, Key: key, Value: key8(9), Expires: expires},
+						{Kind: OpInsert, Key: key, Value: key8(9), Expires: expires},
+						{Kind: OpRMW, Key: key, Modify: put},
+					}
+					for _, op := range ops {
+						if op.Kind == OpInsert && key8(1000)[0] != key[0] {
+							op.Key = key8(1000)
+						}
+						check := func(how string, err error) {
+							if !errors.Is(err, ErrBadExpiry) {
+								t.Errorf("%s, kind %d, until %d: %v", how, op.Kind, expires, err)
+							}
+						}
+						one := op
+						check("run", s.Run(&one))
+						check("store", st.Run(&one))
+						check("batch", s.Do([]Op{op, {Kind: OpRead, Key: key}}))
+						check("whole batch", s.DoWhole([]Op{op, op}))
+						if err := errors.Join(s.Submit(&one), s.Wait(context.Background())); err != nil || s.Poll(make([]*Op, 1)) != 1 {
+							t.Fatal(err)
+						}
+						check("stream", one.Err)
+						check("atomically", s.Atomically([][]byte{op.Key}, func() error { return s.Run(&one) }))
+					}
+					check := func(err error) {
+						if !errors.Is(err, ErrBadExpiry) {
+							t.Errorf("RMW until %d: %v", expires, err)
+						}
+					}
+					check(s.RMW(key, put))
+					check(st.RMW(key, put))
+				}
+			}
+			for _, n := range []uint64{0, 499} {
+				if got, err := s.Read(key8(n), nil); err != nil || string(got) != string(key8(n)) {
+					t.Errorf("key %d: %x, %v", n, got, err)
+				}
+			}
+			if _, err := s.Read(key8(1000), nil); !errors.Is(err, ErrNotFound) {
+				t.Errorf("stored: %v", err)
+			}
+			// A moment that is past, and can be meant, is taken.
+			if err := s.Run(&Op{Kind: OpUpsert, Key: key8(0), Value: key8(1), Expires: MinExpires}); err != nil {
+				t.Error(err)
+			}
+			if _, err := s.Read(key8(0), nil); !errors.Is(err, ErrNotFound) {
+				t.Errorf("a record that has expired: %v", err)
+			}
+			closeAll(t, s, st)
+		})
+	}
+}
