@@ -11,11 +11,12 @@ import (
 )
 
 // AutoCompaction has a store compacted in the background, from time to time and a
-// part of the log at a time. The zero value has not; it takes DeadShare or LogSize.
+// part of the log at a time. The zero value has not. Where anything is set, but neither
+// DeadShare nor LogSize, DeadShare is DefaultCompactDead.
 type AutoCompaction struct {
 	// DeadShare starts a compaction when about this share of the log's bytes, 0 to
 	// less than 1, was overwritten or deleted or has expired: that is estimated from
-	// a sample. 0: it does not matter.
+	// a sample. 0: it does not matter, where LogSize is set.
 	DeadShare float64
 	// LogSize starts a compaction when the log, from its begin to its tail, has more
 	// bytes than this. 0: it does not matter.
@@ -35,11 +36,15 @@ type AutoCompaction struct {
 
 // Defaults of AutoCompaction.
 const (
+	DefaultCompactDead  = 0.5
 	DefaultCompactShare = 0.25
 	DefaultCompactEvery = time.Second
 )
 
 func (a *AutoCompaction) ensureDefaults() error {
+	if a.DeadShare == 0 && a.LogSize == 0 && *a != (AutoCompaction{}) {
+		a.DeadShare = DefaultCompactDead
+	}
 	if a.Share == 0 {
 		a.Share = DefaultCompactShare
 	}

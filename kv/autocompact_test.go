@@ -173,3 +173,44 @@ func TestAutomaticCompactionCatchesUp(t *testing.T) {
 	check(t, st, keys, want)
 	closeAll(t, st)
 }
+
+// TestAutomaticCompactionHasATrigger leaves open when to compact.
+func TestAutomaticCompactionHasATrigger(t *testing.T) {
+	for _, auto := range []AutoCompaction{{Share: 0.5}, {Every: time.Millisecond}, {Method: CompactByScan}} {
+		auto.Every = time.Millisecond
+		opts := small(device.NewMemory(), 8, 8)
+		opts.Compaction = auto
+		compacted := make(chan struct{}, 1)
+		opts.Events.CompactionEnd = func(CompactionEndInfo) {
+			select {
+			case compacted <- struct{}{}:
+			default:
+			}
+		}
+		st := open(t, opts)
+		s := st.NewSession()
+		for n := range uint64(4000) { // nearly all of the log is dead
+			putUntil(t, s, n%200, 0)
+			if n%200 == 199 {
+				if err := st.Commit(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		<-compacted
+		if got := st.opts.Compaction.DeadShare; got != DefaultCompactDead {
+			t.Errorf("%+v: DeadShare %g", auto, got)
+		}
+		for n := range uint64(200) {
+			if got, err := s.Read(key8(n), nil); err != nil || string(got) != string(key8(n)) {
+				t.Errorf("key %d: %x, %v", n, got, err)
+			}
+		}
+		closeAll(t, s, st)
+	}
+	if st := open(t, small(device.NewMemory(), 8, 8)); st.opts.Compaction.DeadShare != 0 || st.opts.Compaction.LogSize != 0 {
+		t.Errorf("by default %+v", st.opts.Compaction)
+	} else {
+		closeAll(t, st)
+	}
+}

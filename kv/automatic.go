@@ -8,20 +8,22 @@ import (
 )
 
 // CheckpointPolicy says how many checkpoints are kept, and when they are made by
-// themselves. The zero value makes none. A volatile device keeps none: who asks for them
-// there is told errors.ErrUnsupported.
+// themselves. The zero value makes none, nor does one without Every and EveryBytes. A
+// volatile device keeps none: asking for them there is errors.ErrUnsupported.
 type CheckpointPolicy struct {
-	// Keep is how many of the newest checkpoints are kept, besides those on which
-	// a kept one stands. Default 2.
+	// Keep is how many of the newest checkpoints without a name of their own are kept,
+	// besides those on which a kept one stands. Checkpoints that were given a name stay
+	// until [Store.RemoveCheckpoint]. Default 2.
 	Keep int
 	// Every is how much time lies between two. 0: no matter how much.
 	Every time.Duration
 	// EveryBytes is by how much the log grows between two. 0: no matter how much.
 	EveryBytes int64
-	// Kind of the automatic ones.
+	// Kind of the automatic ones. It takes Every or EveryBytes.
 	Kind CheckpointKind
 	// Increments is how many Incremental ones follow on a whole Snapshot before
-	// there is another one: recovery reads them all. Default 8.
+	// there is another one: recovery reads them all. It takes Every or EveryBytes, and
+	// Incremental as the Kind. Default 8.
 	Increments int
 }
 
@@ -36,6 +38,15 @@ func (p *CheckpointPolicy) ensureDefaults() error {
 	if p.Keep == 0 {
 		p.Keep = DefaultKeep
 	}
+	never := p.Every == 0 && p.EveryBytes == 0
+	switch {
+	case p.Kind >= checkpointKinds:
+		return fmt.Errorf("kv: Options.Checkpoints.Kind: unknown kind %d", p.Kind)
+	case never && p.Kind != 0:
+		return fmt.Errorf("kv: Options.Checkpoints.Kind %v without Every or EveryBytes: no checkpoints would be made", p.Kind)
+	case p.Increments > 0 && (never || p.Kind != Incremental):
+		return fmt.Errorf("kv: Options.Checkpoints.Increments %d: want Kind incremental, and Every or EveryBytes", p.Increments)
+	}
 	if p.Increments == 0 {
 		p.Increments = DefaultIncrements
 	}
@@ -44,8 +55,6 @@ func (p *CheckpointPolicy) ensureDefaults() error {
 		return fmt.Errorf("kv: Options.Checkpoints.Keep %d, want 0 or more", p.Keep)
 	case p.Every < 0 || p.EveryBytes < 0 || p.Increments < 0:
 		return fmt.Errorf("kv: Options.Checkpoints every %v, every %d bytes, of %d increments: want none negative", p.Every, p.EveryBytes, p.Increments)
-	case p.Kind >= checkpointKinds:
-		return fmt.Errorf("kv: Options.Checkpoints of unknown kind %d", p.Kind)
 	}
 	return nil
 }

@@ -22,7 +22,10 @@ func checkCheckpointName(name string) error {
 
 // Checkpoint makes the state of the store durable under a name, from which it
 // can be recovered later, while operations go on: it is a prefix of what each
-// session was given, see [CommitPoint]. After an error the store is as it was,
+// session was given, see [CommitPoint]. With a name in the options it stays, and keeps
+// the part of the log that it needs on the device (see CheckpointInfo.Pinned), until
+// [Store.RemoveCheckpoint]. Without one it gives way to newer ones without a name, see
+// CheckpointPolicy.Keep. After an error the store is as it was,
 // goes on, and keeps the checkpoints that it had. Checkpoints are made one at a
 // time. A volatile device keeps none: errors.ErrUnsupported.
 func (st *Store) Checkpoint(ctx context.Context, opts CheckpointOptions) (CheckpointInfo, error) {
@@ -130,7 +133,7 @@ func (st *Store) checkOptions(ctx context.Context, opts CheckpointOptions) error
 		if err := checkCheckpointName(opts.Name); err != nil {
 			return err
 		}
-		if n, ok := strings.CutPrefix(opts.Name, "c"); opts.Name == LastCommit || ok && strings.Trim(n, "0123456789") == "" {
+		if opts.Name == LastCommit || givenName(opts.Name) {
 			return fmt.Errorf("name of a checkpoint %q: such are given by the store", opts.Name)
 		}
 		m := st.recorded()
@@ -139,6 +142,12 @@ func (st *Store) checkOptions(ctx context.Context, opts CheckpointOptions) error
 		}
 	}
 	return ctx.Err()
+}
+
+// givenName says whether the store gives names like this one to checkpoints without any.
+func givenName(name string) bool {
+	n, ok := strings.CutPrefix(name, "c")
+	return ok && strings.Trim(n, "0123456789") == ""
 }
 
 // foldOver makes a state that is in the log.

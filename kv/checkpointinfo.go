@@ -54,7 +54,8 @@ func (k *CheckpointKind) UnmarshalText(text []byte) error {
 type CheckpointOptions struct {
 	Kind CheckpointKind
 	// Name is for [Options].Recover: up to 128 letters, digits, dots, dashes and
-	// underscores, and none that is kept has it. Default: "c" and the checkpoint's
+	// underscores, and none that is kept has it. A checkpoint with a name is kept until
+	// [Store.RemoveCheckpoint]. Default: "c" and the checkpoint's
 	// number; such names, and LastCommit, cannot be chosen. An Index has none.
 	Name string
 	// LogOnly leaves the index out: recovery uses the newest copy that was made
@@ -71,6 +72,7 @@ type CheckpointInfo struct {
 	Time        time.Time
 	Begin, Tail int64 // the log that it covers
 	Bytes       int64 // in objects of its own; 0 for what it shares with others
+	Pinned      int64 // of the log, below what the last commit needs: they stay on the device for it, and for others that reach so far
 	Index       bool  // there is a copy of the index for it
 }
 
@@ -91,7 +93,7 @@ func (m *manifest) infos() []CheckpointInfo {
 func (m *manifest) info(c *checkpoint) CheckpointInfo {
 	info := CheckpointInfo{
 		Name: c.Name, Kind: c.Kind, Sequence: c.Sequence, Time: c.Time,
-		Begin: c.Begin, Tail: c.Tail, Bytes: c.Bytes, Index: c.Index != nil,
+		Begin: c.Begin, Tail: c.Tail, Bytes: c.Bytes, Pinned: max(m.Commit.Begin-c.Begin, 0), Index: c.Index != nil,
 	}
 	if base := m.numbered(c.Base); base != nil {
 		info.Base = base.Name

@@ -44,11 +44,11 @@ func (i *Inspection) print(b *strings.Builder) {
 	fmt.Fprintf(b, "store of %s, pages of %v, index of 2^%d buckets; opens as of %s\n\n",
 		recordsOf(i.Layout), units.Size(i.PageSize), i.IndexBits, opens(i.Opens))
 	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "state\tkind\tnumber\tlog\tof its own\tbase\tage")
-	fmt.Fprintf(w, "commit\t\t%d\t%d to %d\t\t\t\n", i.Commit.Sequence, i.Commit.Begin, i.Commit.Tail)
+	fmt.Fprintln(w, "state\tkind\tnumber\tlog\tof its own\tlog pinned\tbase\tage")
+	fmt.Fprintf(w, "commit\t\t%d\t%d to %d\t\t\t\t\n", i.Commit.Sequence, i.Commit.Begin, i.Commit.Tail)
 	for _, c := range i.Checkpoints {
-		fmt.Fprintf(w, "%s\t%v\t%d\t%d to %d\t%v\t%s\t%v\n",
-			c.Name, c.Kind, c.Sequence, c.Begin, c.Tail, units.Size(c.Bytes), c.Base, i.Time.Sub(c.Time).Round(time.Second))
+		fmt.Fprintf(w, "%s\t%v\t%d\t%d to %d\t%v\t%v\t%s\t%v\n",
+			c.Name, c.Kind, c.Sequence, c.Begin, c.Tail, units.Size(c.Bytes), units.Size(c.Pinned), c.Base, i.Time.Sub(c.Time).Round(time.Second))
 	}
 	fmt.Fprintln(w, "\nlog\trecords\tdeleted\texpiring\tbytes\tdamaged pages")
 	fmt.Fprintf(w, "%d to %d\t%d\t%d\t%d\t%v\t%d\n", i.Log.Begin, i.Log.Tail,

@@ -22,11 +22,11 @@ func (g *stage) kept() string {
 	return strings.Join(names, " ")
 }
 
-// make makes a checkpoint after some writes.
-func (g *stage) make(name string, kind CheckpointKind) {
+// make makes a checkpoint after some writes and returns its name.
+func (g *stage) make(name string, kind CheckpointKind) string {
 	g.t.Helper()
 	g.scribble(30)
-	mustCheckpoint(g.t, g.st, CheckpointOptions{Name: name, Kind: kind})
+	return mustCheckpoint(g.t, g.st, CheckpointOptions{Name: name, Kind: kind}).Name
 }
 
 // TestKeepsWhatIsNeeded makes chains of increments and looks at what is kept.
@@ -34,8 +34,9 @@ func TestKeepsWhatIsNeeded(t *testing.T) {
 	opts := small(nil, 8, 8)
 	opts.Checkpoints.Keep = 2
 	g := newStage(t, opts)
+	given, label := map[string]string{}, map[string]string{}
 	for _, step := range []struct {
-		name string
+		name string // here; the store gives another one
 		kind CheckpointKind
 		want string
 	}{
@@ -49,24 +50,29 @@ func TestKeepsWhatIsNeeded(t *testing.T) {
 		{"s2", Snapshot, "i3 i4 s2"},
 		{"i5", Incremental, "s2 i5"},
 	} {
-		g.make(step.name, step.kind)
-		if got := g.kept(); got != step.want {
+		name := g.make("", step.kind)
+		given[step.name], label[name] = name, step.name
+		var kept []string
+		for _, c := range g.st.Checkpoints() {
+			kept = append(kept, label[c.Name])
+		}
+		if got := strings.Join(kept, " "); got != step.want {
 			t.Fatalf("after %s: %q are kept, want %q", step.name, got, step.want)
 		}
 		if err := g.tidy(); err != nil {
 			t.Errorf("after %s: %v", step.name, err)
 		}
 	}
-	if c := g.st.Checkpoints()[1]; c.Kind != Incremental || c.Base != "s2" {
+	if c := g.st.Checkpoints()[1]; c.Kind != Incremental || c.Base != given["s2"] {
 		t.Errorf("%v", c)
 	}
-	if err := g.st.RemoveCheckpoint("s2"); err == nil || !strings.Contains(err.Error(), `"i5"`) {
+	if err := g.st.RemoveCheckpoint(given["s2"]); err == nil || !strings.Contains(err.Error(), given["i5"]) {
 		t.Errorf("removed what an increment stands on: %v", err)
 	}
-	if err := g.st.RemoveCheckpoint("s1"); !errors.Is(err, ErrNoCheckpoint) {
+	if err := g.st.RemoveCheckpoint(given["s1"]); !errors.Is(err, ErrNoCheckpoint) {
 		t.Errorf("removed what is gone: %v", err)
 	}
-	if err := errors.Join(g.st.RemoveCheckpoint("i5"), g.st.RemoveCheckpoint("s2")); err != nil {
+	if err := errors.Join(g.st.RemoveCheckpoint(given["i5"]), g.st.RemoveCheckpoint(given["s2"])); err != nil {
 		t.Error(err)
 	}
 	if got := g.kept(); got != "" {
@@ -118,7 +124,7 @@ func TestBadCheckpoints(t *testing.T) {
 		t.Error(err)
 	}
 	closeAll(t, volatile)
-	for _, policy := range []CheckpointPolicy{{Keep: -1}, {Every: -1}, {EveryBytes: -1}, {Kind: checkpointKinds}, {Increments: -1}} {
+	for _, policy := range []CheckpointPolicy{{Keep: -1}, {Every: -1}, {EveryBytes: -1}, {Kind: checkpointKinds}, {Increments: -1}, {Kind: Snapshot}, {Increments: 3}, {Every: 1, Increments: 3}} {
 		if st, err := Open(Options{Device: device.NewMemory(), Checkpoints: policy}); err == nil {
 			t.Errorf("opened with %+v", policy)
 			closeAll(t, st)
@@ -310,4 +316,50 @@ func objectNames(t testing.TB, disk *device.Memory) []string {
 		t.Fatal(err)
 	}
 	return names
+}
+
+// TestNamedCheckpointsStay makes checkpoints with and without names, compacts the log
+// below them, and removes the named ones.
+func TestNamedCheckpointsStay(t *testing.T) {
+	opts := small(nil, 8, 8)
+	opts.Checkpoints.Keep = 2
+	g := newStage(t, opts)
+	g.make("first", FoldOver)
+	g.make("base", Snapshot)
+	for range 3 {
+		g.make("", FoldOver)
+	}
+	g.make("step", Incremental)
+	for range 3 {
+		g.make("", Snapshot)
+	}
+	names := strings.Fields(g.kept())
+	if want := []string{"first", "base", "step"}; len(names) != 5 || !slices.Equal(names[:3], want) || !givenName(names[3]) || !givenName(names[4]) {
+		t.Fatalf("%q are kept, want %q and two without names", names, want)
+	}
+	before := g.st.Metrics().CheckpointsPinned
+	if _, err := g.st.Compact(context.Background(), CompactOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	m, begin := g.st.Metrics(), g.st.dev.Begin()
+	if before != 0 || m.CheckpointsPinned == 0 || begin > m.Begin-m.CheckpointsPinned {
+		t.Errorf("before: %d bytes are pinned; after: %d, and the device begins at %d, the log at %d", before, m.CheckpointsPinned, begin, m.Begin)
+	}
+	for _, c := range g.st.Checkpoints() {
+		if c.Pinned != m.Begin-c.Begin || c.Pinned <= 0 {
+			t.Errorf("%q pins %d bytes of the log from %d, which is in use from %d on", c.Name, c.Pinned, c.Begin, m.Begin)
+		}
+	}
+	for _, name := range append(names[3:], "step", "base", "first") {
+		if err := g.st.RemoveCheckpoint(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if m := g.st.Metrics(); g.kept() != "" || m.CheckpointsPinned != 0 || g.st.dev.Begin() <= begin {
+		t.Errorf("%q are kept, %d bytes pinned, the device begins at %d", g.kept(), m.CheckpointsPinned, g.st.dev.Begin())
+	}
+	if err := g.tidy(); err != nil {
+		t.Error(err)
+	}
+	closeAll(t, g.st)
 }

@@ -319,10 +319,16 @@ func (m *manifest) deviceTail(c *checkpoint) int64 {
 	return max(c.Flushed, m.tailBefore(c))
 }
 
-// keep drops all checkpoints but the newest n, and what these stand on.
+// keep drops all checkpoints but those that were given a name, the newest n others, and
+// what these stand on.
 func (m *manifest) keep(n int) {
 	needed := make(map[uint64]bool)
-	for i := max(len(m.Checkpoints)-n, 0); i < len(m.Checkpoints); i++ {
+	for i := len(m.Checkpoints) - 1; i >= 0; i-- {
+		if givenName(m.Checkpoints[i].Name) {
+			if n--; n < 0 {
+				continue
+			}
+		}
 		for _, c := range m.chain(&m.Checkpoints[i]) {
 			needed[c.Sequence] = true
 		}
@@ -402,6 +408,7 @@ func (st *Store) record(change func(m *manifest)) error {
 		st.written = data
 	}
 	st.checkpoints.kept.Store(int64(len(m.Checkpoints)))
+	st.checkpoints.pinned.Store(max(m.Commit.Begin-m.begin(), 0))
 	return nil
 }
 

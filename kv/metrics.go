@@ -62,13 +62,14 @@ type Metrics struct {
 	// those that failed; the bytes of the checkpoints' objects. Of the newest
 	// checkpoint that was made since the store was opened, when it was, how long it
 	// took and how many bytes of its own it has.
-	// CheckpointsKept can be recovered by name.
+	// CheckpointsKept can be recovered by name; for them CheckpointsPinned bytes of the log
+	// stay on the device that the last commit does not need.
 	Commits, CommitErrors, Checkpoints, CheckpointErrors uint64
 	CheckpointBytes                                      int64
 	LastCheckpoint                                       time.Time // zero: none
 	LastCheckpointDuration                               time.Duration
 	LastCheckpointBytes                                  int64
-	CheckpointsKept                                      int64
+	CheckpointsKept, CheckpointsPinned                   int64
 
 	// Compactions, the records and bytes of log that they went through, those
 	// that they copied to the tail, and by how much the log's begin moved.
@@ -137,9 +138,9 @@ func (st *Store) addCacheTo(m *Metrics) {
 
 // checkpointCounts are over all checkpoints since the store was opened.
 type checkpointCounts struct {
-	made, failed atomic.Uint64
-	bytes, kept  atomic.Int64
-	last         atomic.Pointer[CheckpointEndInfo]
+	made, failed        atomic.Uint64
+	bytes, kept, pinned atomic.Int64
+	last                atomic.Pointer[CheckpointEndInfo]
 }
 
 func (c *checkpointCounts) add(i *CheckpointEndInfo) {
@@ -159,7 +160,7 @@ func (st *Store) addCheckpointsTo(m *Metrics) {
 	if last := c.last.Load(); last != nil {
 		m.LastCheckpoint, m.LastCheckpointDuration, m.LastCheckpointBytes = last.Time, last.Duration, last.Bytes
 	}
-	m.CheckpointsKept = c.kept.Load()
+	m.CheckpointsKept, m.CheckpointsPinned = c.kept.Load(), c.pinned.Load()
 }
 
 // loadSample is how many buckets are looked at for the index' load.

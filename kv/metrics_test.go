@@ -24,7 +24,7 @@ func TestMetricsTable(t *testing.T) {
 		MemoryBytes: 2 << 30, MemoryBudget: 3 << 30, IndexBytes: 300 << 20,
 		CacheEntries: 1_000_000, CacheBytes: 900 << 20, CacheBudget: 1 << 30, CacheHits: 310_000_000, CacheAdded: 2_000_000, CacheEvicted: 1_000_000,
 		IndexBuckets: 1 << 22, IndexOverflow: 12_345, IndexGrowths: 3, IndexLoad: 0.7129,
-		Commits: 50, CommitErrors: 1, Checkpoints: 7, CheckpointErrors: 2, CheckpointBytes: 5 << 30, CheckpointsKept: 3,
+		Commits: 50, CommitErrors: 1, Checkpoints: 7, CheckpointErrors: 2, CheckpointBytes: 5 << 30, CheckpointsKept: 3, CheckpointsPinned: 96 << 20,
 		LastCheckpoint:         time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC),
 		LastCheckpointDuration: 2345 * time.Millisecond, LastCheckpointBytes: 700 << 20,
 		Compactions: 4, CompactedRecords: 1_000_000, CopiedRecords: 123_456, CompactedBytes: 64 << 20, CopiedBytes: 7 << 20, ReclaimedBytes: 64 << 20,

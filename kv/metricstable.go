@@ -90,7 +90,7 @@ func (t *metricsTable) memory(m *Metrics) {
 func (t *metricsTable) checkpoints(m *Metrics) {
 	t.row("commits", "made", m.Commits, "failed", m.CommitErrors)
 	t.row("checkpoints", "made", m.Checkpoints, "failed", m.CheckpointErrors, "bytes", units.Size(m.CheckpointBytes),
-		"kept", m.CheckpointsKept)
+		"kept", m.CheckpointsKept, "pinned", units.Size(m.CheckpointsPinned))
 	if !m.LastCheckpoint.IsZero() || m.LastCheckpointDuration != 0 || m.LastCheckpointBytes != 0 {
 		t.row("", "last", m.LastCheckpoint.UTC().Format(time.TimeOnly), "on", m.LastCheckpoint.UTC().Format(time.DateOnly),
 			"took", short(m.LastCheckpointDuration), "bytes", units.Size(m.LastCheckpointBytes))

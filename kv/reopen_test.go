@@ -36,9 +36,8 @@ func TestReopenWithOtherOptions(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				name := fmt.Sprintf("at%d", i)
 				info := mustCheckpoint(t, g.st, CheckpointOptions{
-					Kind: []CheckpointKind{FoldOver, Snapshot, Incremental}[g.rng.IntN(3)], Name: name, LogOnly: g.rng.IntN(3) == 0,
+					Kind: []CheckpointKind{FoldOver, Snapshot, Incremental}[g.rng.IntN(3)], LogOnly: g.rng.IntN(3) == 0,
 				})
 				states[info.Name] = g.contents()
 				want := states[info.Name]

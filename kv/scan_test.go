@@ -292,7 +292,7 @@ func TestScanGoesOnAfterARestart(t *testing.T) {
 // end, and nothing that has expired.
 func TestScanFollowsExpiry(t *testing.T) {
 	var now atomic.Int64
-	now.Store(MinExpires+1000)
+	now.Store(MinExpires + 1000)
 	opts := small(device.NewMemory(), 8, 8)
 	opts.now = now.Load
 	st := open(t, opts)
@@ -307,7 +307,7 @@ func TestScanFollowsExpiry(t *testing.T) {
 	for n := uint64(1); n < keys; n += 2 {
 		putUntil(t, st, n, MinExpires+3000)
 	}
-	now.Store(MinExpires+2500)
+	now.Store(MinExpires + 2500)
 	seen := map[string]bool{}
 	for c != 0 {
 		if c, err = st.ScanFrom(c, 50, func(r Record) bool { seen[string(r.Key)] = true; return true }); err != nil {
@@ -329,7 +329,7 @@ func TestScanAsksAgainForWhatMayHaveLived(t *testing.T) {
 	for name, hash := range map[string]func([]byte) uint64{"spread": nil, "collide": func([]byte) uint64 { return 42 }} {
 		t.Run(name, func(t *testing.T) {
 			var now atomic.Int64
-			now.Store(MinExpires+1000)
+			now.Store(MinExpires + 1000)
 			opts := small(device.NewMemory(), 8, 8)
 			opts.now, opts.hash = now.Load, hash
 			st := open(t, opts)
@@ -357,7 +357,7 @@ func TestScanAsksAgainForWhatMayHaveLived(t *testing.T) {
 			for n := range uint64(500) {
 				putUntil(t, s, 1000+n, 0)
 			}
-			now.Store(MinExpires+2500)
+			now.Store(MinExpires + 2500)
 			if err := b.run(s); err != nil {
 				t.Fatal(err)
 			}

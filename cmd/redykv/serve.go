@@ -197,7 +197,7 @@ func runServe(cmd *cobra.Command, f *serveFlags) (err error) {
 	store, err := kv.Open(kv.Options{
 		CountKeys: true,
 		Device:    dev, Memory: int64(f.storage.memory), Records: f.storage.records, ReadCache: f.storage.readCache,
-		Checkpoints: f.keeping.policy(f.storage.kind), Compaction: f.keeping.compaction,
+		Checkpoints: f.keeping.policy(f.storage.kind), Compaction: f.keeping.compactionPolicy(),
 		Logger: log, Events: kv.LogEvents(log),
 	})
 	if err != nil {

@@ -23,7 +23,7 @@ func newKeepingFlags() keepingFlags {
 	return keepingFlags{
 		durability:  resp.DurabilityEverySecond,
 		checkpoints: kv.CheckpointPolicy{Kind: kv.Index, Keep: kv.DefaultKeep},
-		compaction:  kv.AutoCompaction{DeadShare: 0.5, Share: kv.DefaultCompactShare},
+		compaction:  kv.AutoCompaction{DeadShare: kv.DefaultCompactDead, Share: kv.DefaultCompactShare},
 		every:       4 << 30,
 	}
 }
@@ -33,7 +33,7 @@ func (f *keepingFlags) add(flags *pflag.FlagSet) {
 	flags.TextVar(&f.checkpoints.Kind, "checkpoint-kind", f.checkpoints.Kind, "what checkpoints are: index, a copy of it for opening fast; fold-over, snapshot and incremental, which can be gone back to as well")
 	flags.Var(&f.every, "checkpoint-every-bytes", "growth of the log between two checkpoints; 0: it does not matter")
 	flags.DurationVar(&f.checkpoints.Every, "checkpoint-every", 0, "time between two checkpoints; 0: it does not matter")
-	flags.IntVar(&f.checkpoints.Keep, "checkpoint-keep", f.checkpoints.Keep, "checkpoints to keep")
+	flags.IntVar(&f.checkpoints.Keep, "checkpoint-keep", f.checkpoints.Keep, "checkpoints to keep; those that a program gave a name stay besides")
 	flags.Float64Var(&f.compaction.DeadShare, "compact-dead", f.compaction.DeadShare, "share of the log, 0 to less than 1, that may be overwritten or deleted before it is compacted; 0: it does not matter")
 	flags.Var(&f.size, "compact-size", "size of the log from which on it is compacted, whatever is in it; 0: it does not matter")
 	flags.Float64Var(&f.compaction.Share, "compact-share", f.compaction.Share, "share of a processor that compaction may use while it keeps up; the further the log is beyond --compact-dead or --compact-size, the more")
@@ -41,10 +41,18 @@ func (f *keepingFlags) add(flags *pflag.FlagSet) {
 
 // policy is when checkpoints are made: of a store that ends with the server, never.
 func (f *keepingFlags) policy(storage string) kv.CheckpointPolicy {
-	if storage == storageMemory {
+	if storage == storageMemory || f.checkpoints.Every == 0 && f.checkpoints.EveryBytes == 0 {
 		return kv.CheckpointPolicy{}
 	}
 	return f.checkpoints
+}
+
+// compactionPolicy is when the log is compacted: never, where nothing says when.
+func (f *keepingFlags) compactionPolicy() kv.AutoCompaction {
+	if f.compaction.DeadShare == 0 && f.compaction.LogSize == 0 {
+		return kv.AutoCompaction{}
+	}
+	return f.compaction
 }
 
 func (f *keepingFlags) check() error {

@@ -45,7 +45,7 @@ func topPage(url string, before, now *numbers) string {
 	b.WriteByte('\n')
 
 	line("commits", "%s/s  %.0f failed", short(c.rate("commits_total")), now.get("commit_errors_total"))
-	line("checkpoints", "%.0f made  %.0f kept  %.0f failed  %s", now.get("checkpoints_total"), now.get("checkpoints_kept"), now.get("checkpoint_errors_total"), lastCheckpoint(now))
+	line("checkpoints", "%.0f made  %.0f kept  %s pinned  %.0f failed  %s", now.get("checkpoints_total"), now.get("checkpoints_kept"), bytesOf(now.get("checkpoints_pinned_bytes")), now.get("checkpoint_errors_total"), lastCheckpoint(now))
 	line("compaction", "%.0f made  %s/s read  %s/s copied  %s reclaimed", now.get("compactions_total"), bytesOf(c.rate("compaction_read_bytes_total")),
 		bytesOf(c.rate("compaction_copied_bytes_total")), bytesOf(now.get("compaction_reclaimed_bytes_total")))
 	line("errors", "%.0f in the background", now.get("background_errors_total"))

@@ -90,6 +90,8 @@ var families = []promtable.Family[kv.Metrics]{
 		promtable.Number(func(m *kv.Metrics) int64 { return m.CheckpointBytes })),
 	promtable.Gauge("checkpoints_kept", "Checkpoints that can be recovered.",
 		promtable.Number(func(m *kv.Metrics) int64 { return m.CheckpointsKept })),
+	promtable.Gauge("checkpoints_pinned_bytes", "Bytes of the log that stay on the device for checkpoints only.",
+		promtable.Number(func(m *kv.Metrics) int64 { return m.CheckpointsPinned })),
 	promtable.Gauge("checkpoint_last_timestamp_seconds", "When the newest checkpoint was made, in Unix time; 0: there is none.",
 		promtable.Number(func(m *kv.Metrics) float64 {
 			if m.LastCheckpoint.IsZero() {
