@@ -94,7 +94,8 @@ func newTieredQueue(t *Tiered, depth int) *tieredQueue {
 }
 
 // open gets tier i's queue if there is none yet. Where the tier gives none, it
-// leaves the set.
+// leaves the set, unless this process is short of descriptors or memory: then only this
+// queue does without it for now.
 func (q *tieredQueue) open(i int) error {
 	if q.queues[i] != nil {
 		return nil
@@ -102,7 +103,7 @@ func (q *tieredQueue) open(i int) error {
 	tr := q.t.tiers[i]
 	inner, err := tr.dev.NewQueue(q.depth)
 	if err != nil {
-		if tr != q.t.last() {
+		if err = MarkTransient(err); tr != q.t.last() && !errors.Is(err, ErrTransient) {
 			q.t.fail(tr, fmt.Errorf("new queue: %w", err))
 		}
 		return err

@@ -6,6 +6,7 @@ import (
 	"math"
 	"unsafe"
 
+	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/words"
 )
 
@@ -40,7 +41,7 @@ func (l *Log) Persist(ctx context.Context, target int64) error {
 		err = ctx.Err()
 	}
 	if err == nil {
-		err = l.dev.Sync()
+		err = device.Retry(ctx, l.dev.Sync)
 	}
 	if err != nil {
 		return fmt.Errorf("hlog: committing up to %d: %w", target, err)

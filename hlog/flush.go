@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/device"
-	"github.com/redykv/redykv/internal/mem"
 )
 
 // flushDepth is how many writes the flusher keeps under way.
@@ -36,7 +35,7 @@ type flusher struct {
 	firstUncommitted uint64            // in [first, next]
 	issued           int64             // written up to here, or being written
 	partial          bool              // issued ends inside a block: see issue
-	block            []byte            // holds that block while it is written
+	block            []byte            // holds that block while it is written; aligned
 
 	readOnlyEpoch uint64 // not 0: waiting for it to move safeReadOnly…
 	readOnlyNext  int64  // …up to here
@@ -44,14 +43,18 @@ type flusher struct {
 	headNext      int64
 
 	failed  bool          // nothing is written any more…
-	final   bool          // …for good; else until retryAt: there was no space
-	retryAt time.Time     // see full.go
+	final   bool          // …for good; else until retryAt: see retry.go
+	retryAt time.Time     // when writes are tried again
 	backoff time.Duration // until then
-	told    bool          // of a failure
+	since   time.Time     // of the first failure since the last write that went well
+	told    bool          // writers and the listener were told of a failure
 }
 
 func newFlusher(l *Log, queue device.Queue) *flusher {
-	return &flusher{Log: l, queue: queue, issued: l.committed.load()}
+	return &flusher{
+		Log: l, queue: queue, issued: l.committed.load(),
+		block: device.AlignedBuffer(int(l.alignment), int(l.alignment)),
+	}
 }
 
 // run steps until the log is closed. Between steps that found nothing to do it
@@ -62,11 +65,6 @@ func (f *flusher) run() {
 	defer func() {
 		if err := f.queue.Close(); err != nil {
 			f.logger.Warn("closing the log's queue", "err", err)
-		}
-		if f.block != nil {
-			if err := mem.Free(f.block); err != nil {
-				f.logger.Warn("freeing the log's block", "err", err)
-			}
 		}
 	}()
 	for {
@@ -82,7 +80,7 @@ func (f *flusher) run() {
 		case f.underWay() && !f.final:
 			f.await()
 		case f.failed && !f.final:
-			f.awaitSpace()
+			f.awaitRetry()
 		default:
 			<-f.kick
 		}
@@ -149,11 +147,7 @@ func (f *flusher) issue() bool {
 		if aligned > start {
 			src, end = f.frame(start, int(aligned-start)), aligned
 		} else {
-			var err error
-			if src, err = f.lastBlock(start, end); err != nil {
-				f.fail(err)
-				break
-			}
+			src = f.lastBlock(start, end)
 		}
 		if err := f.queue.Write(src, start, f.next); err != nil {
 			if !errors.Is(err, device.ErrQueueFull) {
@@ -175,17 +169,9 @@ func (f *flusher) issue() bool {
 }
 
 // lastBlock is the block at start, of which the log has the bytes up to end.
-func (f *flusher) lastBlock(start, end int64) ([]byte, error) {
-	if f.block == nil {
-		block, err := mem.Alloc(int(f.alignment))
-		if err != nil {
-			return nil, fmt.Errorf("hlog: %w", err)
-		}
-		f.block = block
-	}
-	block := f.block[:f.alignment]
-	clear(block[copy(block, f.frame(start, int(end-start))):])
-	return block, nil
+func (f *flusher) lastBlock(start, end int64) []byte {
+	clear(f.block[copy(f.block, f.frame(start, int(end-start))):])
+	return f.block
 }
 
 // poll takes completions and moves committed and released.
@@ -270,22 +256,25 @@ func (f *flusher) raiseHead(addr int64) bool {
 	return f.head.raise(f.headNext)
 }
 
-// fail ends writing, for good unless it was for want of space: what is committed
-// stands, what is in memory can still be read.
+// fail ends writing, for good unless the error is one of those in retry.go: what is
+// committed stands, what is in memory can still be read.
 func (f *flusher) fail(err error) {
-	full := errors.Is(err, device.ErrNoSpace)
-	if f.failed && (f.final || full) {
+	passing := passes(err)
+	if f.failed && (f.final || passing) {
 		return
 	}
-	f.failed, f.final = true, !full
+	f.failed, f.final = true, !passing
+	if passing {
+		f.pause(err)
+		if f.bears(err) {
+			return
+		}
+	}
 	f.mu.Lock()
 	f.err = err
 	f.progress.Broadcast()
 	f.mu.Unlock()
-	if full {
-		f.pause()
-	}
-	if f.told && full {
+	if f.told && passing {
 		return
 	}
 	f.told = true

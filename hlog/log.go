@@ -78,7 +78,7 @@ type Log struct {
 
 	mu       sync.Mutex // guards err, closed, held; taken to open a page
 	progress *sync.Cond // on mu: safeHead, committed, err or closed changed
-	err      error      // why the log cannot be written; for good, but for want of space
+	err      error      // why the log cannot be written; see retry.go
 	closed   bool
 	held     int64 // memory from here on is not evicted: see Hold
 

@@ -17,6 +17,11 @@ const testPage = 512
 // openLog opens a log of 8+8 byte records in eight small pages.
 func openLog(t *testing.T, dev device.Device, begin, tail int64) (*Log, *epoch.Table) {
 	t.Helper()
+	return openLogWith(t, dev, begin, tail, Listener{})
+}
+
+func openLogWith(t *testing.T, dev device.Device, begin, tail int64, listener Listener) (*Log, *epoch.Table) {
+	t.Helper()
 	if err := dev.Start(tail); err != nil {
 		t.Fatal(err)
 	}
@@ -24,6 +29,7 @@ func openLog(t *testing.T, dev device.Device, begin, tail int64) (*Log, *epoch.T
 	l, err := Open(Config{
 		Device: dev, Epoch: table, Layout: FixedLayout(8, 8), Begin: begin, Tail: tail,
 		Memory: 8 * testPage, PageSize: testPage, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Listener: listener,
 	})
 	if err != nil {
 		t.Fatal(err)

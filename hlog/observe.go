@@ -14,20 +14,28 @@ type Listener struct {
 	Flushed func(from, until int64, took time.Duration)
 	// Evicted: the bytes between two addresses are in memory no more.
 	Evicted func(from, until int64)
-	// Failed: the log can no longer be written.
+	// Failed: the log can no longer be written; for good, unless Waits says otherwise
+	// later.
 	Failed func(err error)
+	// Waits: writing failed with err, which may pass, and is tried again; or, with a
+	// nil err, a write has succeeded after so long.
+	Waits func(err error, took time.Duration)
 }
 
 // Counts is what the flusher has done since the log was opened.
 type Counts struct {
 	Flushes, Evictions         uint64 // writes that are at the commit point; moves of Head
 	FlushedBytes, EvictedBytes int64
+	Retries                    uint64 // times that writing began again after a failure
+	Waiting                    bool   // writing has failed, and is tried again
 }
 
 // flusherCounts are the flusher's own, for everybody to read.
 type flusherCounts struct {
 	flushes, evictions         atomic.Uint64
 	flushedBytes, evictedBytes atomic.Int64
+	retries                    atomic.Uint64
+	waiting                    atomic.Bool
 }
 
 // Counts says what the flusher has done.
@@ -36,6 +44,7 @@ func (l *Log) Counts() Counts {
 	return Counts{
 		Flushes: c.flushes.Load(), Evictions: c.evictions.Load(),
 		FlushedBytes: c.flushedBytes.Load(), EvictedBytes: c.evictedBytes.Load(),
+		Retries: c.retries.Load(), Waiting: c.waiting.Load(),
 	}
 }
 

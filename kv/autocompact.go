@@ -223,7 +223,7 @@ func (a *autoCompactor) run(ctx context.Context, behind float64) error {
 // any more.
 func (st *Store) deadShare(from, until int64) (share float64, err error) {
 	var all, live int64
-	err = st.with(func(s *Session) error {
+	err = st.withAny(func(s *Session) error {
 		page := int64(st.log.PageSize())
 		pages := (until-1)/page - from/page + 1
 		for i := range min(pages, samplePages) {

@@ -60,7 +60,7 @@ func (st *Store) checkpoint(ctx context.Context, opts CheckpointOptions) (Checkp
 	if err := st.checkOptions(ctx, opts); err != nil {
 		return CheckpointInfo{}, err
 	}
-	if err := st.ascertain(); err != nil {
+	if err := st.ascertain(ctx); err != nil {
 		return CheckpointInfo{}, err
 	}
 	c := checkpoint{Name: opts.Name, Kind: opts.Kind, Time: time.Now()}
@@ -69,7 +69,7 @@ func (st *Store) checkpoint(ctx context.Context, opts CheckpointOptions) (Checkp
 		st.tidy() // takes what was written for it
 		return CheckpointInfo{}, err
 	}
-	if err := st.recordCheckpoint(&c); err != nil {
+	if err := st.recordCheckpoint(ctx, &c); err != nil {
 		return CheckpointInfo{}, err
 	}
 	if hashes != nil {
@@ -83,11 +83,11 @@ func (st *Store) checkpoint(ctx context.Context, opts CheckpointOptions) (Checkp
 
 // ascertain makes sure of what is on the device after a manifest could not be
 // written.
-func (st *Store) ascertain() error {
+func (st *Store) ascertain(ctx context.Context) error {
 	if !st.isUncertain() {
 		return nil
 	}
-	return st.record(func(*manifest) {})
+	return st.record(ctx, func(*manifest) {})
 }
 
 func (st *Store) isUncertain() bool {
@@ -187,7 +187,7 @@ func (st *Store) snapshot(ctx context.Context, c *checkpoint, m *manifest) (*blo
 		base = nil
 	}
 	c.Snapshot = st.newObject(snapshotObject)
-	w, err := createChunks(st.dev, c.Snapshot, chunkLog)
+	w, err := createChunks(ctx, st.dev, c.Snapshot, chunkLog)
 	if err != nil {
 		return nil, err
 	}
@@ -206,21 +206,21 @@ func (st *Store) snapshot(ctx context.Context, c *checkpoint, m *manifest) (*blo
 		return nil, w.abort(err)
 	}
 	c.Bytes += w.bytes
-	if err := st.dev.Sync(); err != nil { // what is below Flushed
+	if err := device.Retry(ctx, st.dev.Sync); err != nil { // what is below Flushed
 		return nil, fmt.Errorf("syncing the log up to %d: %w", c.Flushed, err)
 	}
 	return hashes, nil
 }
 
 // recordCheckpoint makes a checkpoint exist.
-func (st *Store) recordCheckpoint(c *checkpoint) error {
+func (st *Store) recordCheckpoint(ctx context.Context, c *checkpoint) error {
 	if c.Kind == Index {
-		return st.record(func(m *manifest) { m.Index = c.Index })
+		return st.record(ctx, func(m *manifest) { m.Index = c.Index })
 	}
 	if c.Name == "" {
 		c.Name = fmt.Sprintf("c%d", c.Sequence)
 	}
-	err := st.record(func(m *manifest) {
+	err := st.record(ctx, func(m *manifest) {
 		m.Index = c.Index
 		if c.Kind == FoldOver { // a commit with a name
 			m.commit(&c.state)
@@ -273,7 +273,7 @@ func (st *Store) RemoveCheckpoint(name string) error {
 			return fmt.Errorf("kv: removing checkpoint %q: %w", name, err)
 		}
 	}
-	err := st.record(func(m *manifest) { m.drop(func(c *checkpoint) bool { return c.Sequence == sequence }) })
+	err := st.record(context.Background(), func(m *manifest) { m.drop(func(c *checkpoint) bool { return c.Sequence == sequence }) })
 	if err != nil {
 		return fmt.Errorf("kv: removing checkpoint %q: %w", name, err)
 	}

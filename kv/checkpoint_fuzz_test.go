@@ -71,7 +71,7 @@ func FuzzManifest(f *testing.F) {
 // and a length of a byte each, and the bytes.
 func chunked(t *testing.T, kind uint32, in []byte) (*device.Memory, []byte) {
 	disk := device.NewMemory()
-	w, err := createChunks(disk, "object", kind)
+	w, err := createChunks(t.Context(), disk, "object", kind)
 	if err != nil {
 		t.Fatal(err)
 	}

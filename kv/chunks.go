@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -54,8 +55,12 @@ type chunkWriter struct {
 }
 
 // createChunks begins an object, which ends with commit or abort.
-func createChunks(dev device.Device, name string, kind uint32) (*chunkWriter, error) {
-	object, err := dev.CreateObject(name)
+func createChunks(ctx context.Context, dev device.Device, name string, kind uint32) (*chunkWriter, error) {
+	var object device.ObjectWriter
+	err := device.Retry(ctx, func() (err error) {
+		object, err = dev.CreateObject(name)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("creating object %q: %w", name, err)
 	}

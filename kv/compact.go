@@ -123,7 +123,7 @@ func (st *Store) Compact(ctx context.Context, opts CompactOptions) (CompactionIn
 	c.info.From = st.log.Begin()
 	c.info.Until = c.info.From
 	st.opts.Events.CompactionBegin(CompactionBeginInfo{c.info.From, max(c.until(), c.info.From), opts.Method})
-	err := st.with(func(s *Session) error {
+	err := st.withAny(func(s *Session) error {
 		if s.unusable != nil {
 			return s.unusable
 		}

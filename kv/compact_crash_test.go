@@ -86,7 +86,7 @@ func compactUntilCut(t *testing.T, method CompactMethod, fails string, k int64) 
 			t.Errorf("%d: after %v, %d keys of %d are missing", k, err, len(left), len(want))
 		}
 	}
-	for _, s := range st.idle {
+	for _, s := range st.pool.idle {
 		closeAll(t, s)
 	}
 	crash(t, st)

@@ -394,7 +394,7 @@ func TestDyingWhileOpening(t *testing.T) {
 // the checkpoint, which is as good as before.
 func TestRestoringToAFullDisk(t *testing.T) {
 	disk := device.NewMemory()
-	w, err := createChunks(disk, "object", chunkLog)
+	w, err := createChunks(t.Context(), disk, "object", chunkLog)
 	if err != nil {
 		t.Fatal(err)
 	}

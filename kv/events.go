@@ -23,6 +23,11 @@ type EventListener struct {
 	Flushed func(FlushInfo)
 	Evicted func(EvictInfo)
 
+	// FlushWait runs on the log's flusher when writing the log fails for a reason that
+	// may pass, and once more when it has succeeded again. The store's Logger is told as
+	// well.
+	FlushWait func(FlushWaitInfo)
+
 	// Recovered runs on Open's goroutine, at its end.
 	Recovered func(RecoveryInfo)
 
@@ -65,6 +70,22 @@ type FlushInfo struct {
 
 func (i FlushInfo) String() string {
 	return fmt.Sprintf("flushed %v of log from %d until %d in %v", units.Size(i.Until-i.From), i.From, i.Until, i.Duration)
+}
+
+// FlushWaitInfo is a failure to write the log that may pass: the device had no space, or
+// the process was short of descriptors or memory. The log is written again after a while.
+// Without space, writers and commits fail meanwhile; otherwise they wait, for
+// [device.RetryTime] at most.
+type FlushWaitInfo struct {
+	Err      error         // why writing failed; nil: it has succeeded again…
+	Duration time.Duration // …so long after it failed
+}
+
+func (i FlushWaitInfo) String() string {
+	if i.Err == nil {
+		return fmt.Sprintf("the log can be written again after %v", i.Duration)
+	}
+	return "writing the log is tried again" + failure(i.Err)
 }
 
 // EvictInfo is a part of the log that is on the device only, from now on.
@@ -186,7 +207,7 @@ func failure(err error) string {
 // LogEvents tells a logger of every event, by its line: Flushed and Evicted at
 // level debug, what failed, unless its caller ended it, at level error, the rest at level
 // info. It leaves out
-// TierChanged and BackgroundError, of which loggers are told anyway.
+// FlushWait, TierChanged and BackgroundError, of which loggers are told anyway.
 func LogEvents(logger *slog.Logger) EventListener {
 	return EventListener{
 		Flushed:          logAt[FlushInfo](logger, slog.LevelDebug),
@@ -239,6 +260,7 @@ func Tee(listeners ...EventListener) EventListener {
 	for _, l := range listeners {
 		join(&all.Flushed, l.Flushed)
 		join(&all.Evicted, l.Evicted)
+		join(&all.FlushWait, l.FlushWait)
 		join(&all.Recovered, l.Recovered)
 		join(&all.CheckpointBegin, l.CheckpointBegin)
 		join(&all.CheckpointEnd, l.CheckpointEnd)
@@ -269,6 +291,7 @@ func join[I any](first *func(I), then func(I)) {
 func (l *EventListener) ensureDefaults() {
 	fill(&l.Flushed)
 	fill(&l.Evicted)
+	fill(&l.FlushWait)
 	fill(&l.Recovered)
 	fill(&l.CheckpointBegin)
 	fill(&l.CheckpointEnd)
@@ -295,5 +318,6 @@ func (st *Store) ofLog() hlog.Listener {
 		Flushed: func(from, until int64, took time.Duration) { to.Flushed(FlushInfo{from, until, took}) },
 		Evicted: func(from, until int64) { to.Evicted(EvictInfo{from, until}) },
 		Failed:  func(err error) { st.failed("writing the log", err) },
+		Waits:   func(err error, took time.Duration) { to.FlushWait(FlushWaitInfo{err, took}) },
 	}
 }

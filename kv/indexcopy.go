@@ -33,7 +33,7 @@ func (st *Store) copyIndex(ctx context.Context) (_ *indexCopy, bytes int64, err 
 	t := st.index.Load()
 	c.Bits, c.TagShift = t.bits, int(t.tagShift)
 	c.Object = st.newObject(indexObject)
-	w, err := createChunks(st.dev, c.Object, chunkIndex)
+	w, err := createChunks(ctx, st.dev, c.Object, chunkIndex)
 	if err != nil {
 		return nil, 0, err
 	}

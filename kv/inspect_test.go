@@ -340,7 +340,7 @@ func exchangeEntries(t *testing.T, dir string, c *indexCopy, tail int64) {
 	a, b := slots[0].load(), slots[1].load()
 	slots[0].store(a.at(b.address()))
 	slots[1].store(b.at(a.address()))
-	w, err := createChunks(dev, c.Object, chunkIndex)
+	w, err := createChunks(t.Context(), dev, c.Object, chunkIndex)
 	if err == nil {
 		err = table.copyTo(context.Background(), w, 0, table.buckets())
 	}

@@ -32,7 +32,7 @@ type Record struct {
 //	}
 func (st *Store) Records(from, to int64) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
-		err := st.with(func(s *Session) error {
+		err := st.withAny(func(s *Session) error {
 			end := st.log.SettleTo(to)
 			return s.walk(max(from, 0), end, func(address int64, im hlog.Image) bool {
 				return yield(Record{
@@ -54,7 +54,7 @@ func (st *Store) Records(from, to int64) iter.Seq2[Record, error] {
 // at all; one that was deleted before it began, never. An error ends it.
 func (st *Store) Scan() iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
-		err := st.with(func(s *Session) error {
+		err := st.withAny(func(s *Session) error {
 			sc, err := s.scanFrom(0)
 			for goOn := true; err == nil && goOn && !sc.done; {
 				goOn, err = sc.step(scanBatch, func(r Record) bool { return yield(r, nil) })
@@ -79,7 +79,7 @@ func (st *Store) ScanFrom(at Cursor, count int, visit func(Record) bool) (next C
 	if count < 1 {
 		return at, fmt.Errorf("kv: scan of %d records", count)
 	}
-	err = st.with(func(s *Session) error {
+	err = st.withAny(func(s *Session) error {
 		sc, err := s.scanFrom(at)
 		if err != nil {
 			return err

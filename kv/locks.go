@@ -148,7 +148,7 @@ func (s *Session) ReadAtomically(keys [][]byte, do func() error) error {
 // Atomically is [Session.Atomically] for callers who hold no session: do is lent
 // one.
 func (st *Store) Atomically(keys [][]byte, do func(s *Session) error) error {
-	return st.with(func(s *Session) error {
+	return st.withAny(func(s *Session) error {
 		return s.Atomically(keys, func() error { return do(s) })
 	})
 }

@@ -209,7 +209,7 @@ func TestCommitTakesTransactionsWhole(t *testing.T) {
 		stop.Store(true)
 		wg.Wait()
 		// As a crash leaves it: without another commit.
-		for _, s := range b.st.idle {
+		for _, s := range b.st.pool.idle {
 			closeAll(t, s)
 		}
 		closeAll(t, b.st.log)

@@ -2,6 +2,7 @@ package kv
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -383,7 +384,7 @@ func describe(key, value int) string {
 // record changes the manifest, on the device first. After an error the device
 // may have either: whatever the new one names must stay until the next change. A
 // device that keeps nothing has nobody to tell.
-func (st *Store) record(change func(m *manifest)) error {
+func (st *Store) record(ctx context.Context, change func(m *manifest)) error {
 	st.recording.Lock()
 	defer st.recording.Unlock()
 	m := st.manifest
@@ -396,7 +397,7 @@ func (st *Store) record(change func(m *manifest)) error {
 	data, err := m.encode()
 	// A store can be opened on a disk that is full: that changes nothing.
 	if err == nil && (st.uncertain || !bytes.Equal(data, st.written)) {
-		err = st.dev.WriteMeta(manifestName, data)
+		err = device.Retry(ctx, func() error { return st.dev.WriteMeta(manifestName, data) })
 	}
 	st.volatile = errors.Is(err, errors.ErrUnsupported)
 	st.uncertain = err != nil && !st.volatile

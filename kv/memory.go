@@ -90,7 +90,7 @@ func openCache(capacity int64, layout hlog.Layout, o *Options) (*readcache.Cache
 // unload gives back what a store has that is not open yet.
 func (st *Store) unload() error {
 	var errs []error
-	for _, s := range st.idle {
+	for _, s := range st.pool.idle {
 		errs = append(errs, s.Close())
 	}
 	return errors.Join(append(errs, st.log.Close(), st.freeMemory())...)

@@ -36,6 +36,11 @@ type Metrics struct {
 	// bytes.
 	Flushes, Evictions         uint64
 	FlushedBytes, EvictedBytes int64
+	// FlushRetries is how often writing the log began again after a failure that may
+	// pass, such as a want of space or of descriptors; FlushWaiting says that one has not
+	// passed yet.
+	FlushRetries uint64
+	FlushWaiting bool
 
 	// MemoryBytes of log are resident, of at most MemoryBudget; the index takes
 	// IndexBytes beside them, and the read cache CacheBudget.
@@ -125,6 +130,7 @@ func (st *Store) addLogTo(m *Metrics) {
 	m.DeviceCacheBudget = st.opts.deviceCache
 	c := l.Counts()
 	m.Flushes, m.Evictions, m.FlushedBytes, m.EvictedBytes = c.Flushes, c.Evictions, c.FlushedBytes, c.EvictedBytes
+	m.FlushRetries, m.FlushWaiting = c.Retries, c.Waiting
 }
 
 func (st *Store) addCacheTo(m *Metrics) {

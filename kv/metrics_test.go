@@ -20,7 +20,7 @@ func TestMetricsTable(t *testing.T) {
 		ReadsMemory: 12_000_000_000, ReadsCache: 300_000_000, ReadsTier: [MaxTiers]uint64{40_000_000, 5_678_901},
 		DeviceReads: 46_000_000, Sessions: 9, NamedSessions: 2,
 		Begin: 1 << 30, Head: 5 << 30, Flushed: 5<<30 + 4096, ReadOnly: 6 << 30, Tail: 7<<30 + 512,
-		Flushes: 250, Evictions: 240, FlushedBytes: 8 << 30, EvictedBytes: 7 << 30,
+		FlushRetries: 3, FlushWaiting: true, Flushes: 250, Evictions: 240, FlushedBytes: 8 << 30, EvictedBytes: 7 << 30,
 		MemoryBytes: 2 << 30, MemoryBudget: 3 << 30, IndexBytes: 300 << 20,
 		CacheEntries: 1_000_000, CacheBytes: 900 << 20, CacheBudget: 1 << 30, CacheHits: 310_000_000, CacheAdded: 2_000_000, CacheEvicted: 1_000_000,
 		IndexBuckets: 1 << 22, IndexOverflow: 12_345, IndexGrowths: 3, IndexLoad: 0.7129,

@@ -71,8 +71,12 @@ func (t *metricsTable) operations(m *Metrics) {
 func (t *metricsTable) log(m *Metrics) {
 	t.row("log", "begin", m.Begin, "head", m.Head, "flushed", m.Flushed, "read-only", m.ReadOnly, "tail", m.Tail,
 		"size", units.Size(m.Tail-m.Begin), "mutable", units.Size(m.Tail-m.ReadOnly))
+	state := "writing"
+	if m.FlushWaiting {
+		state = "waiting"
+	}
 	t.row("flusher", "flushes", m.Flushes, "bytes", units.Size(m.FlushedBytes),
-		"evictions", m.Evictions, "bytes", units.Size(m.EvictedBytes))
+		"evictions", m.Evictions, "bytes", units.Size(m.EvictedBytes), "retries", m.FlushRetries, "state", state)
 }
 
 func (t *metricsTable) memory(m *Metrics) {

@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -79,7 +80,7 @@ func (st *Store) recover() (*recovery, error) {
 		if err := r.rehearse(before.deviceTail(before.newest())); err != nil {
 			return nil, err
 		}
-		if err := st.record(func(*manifest) {}); err != nil {
+		if err := st.record(context.Background(), func(*manifest) {}); err != nil {
 			return nil, fmt.Errorf("kv: %w", err)
 		}
 		r.all = m
@@ -357,7 +358,7 @@ func (r *recovery) advise(err error) error {
 // tidies up, and keeps the report.
 func (r *recovery) finish() error {
 	st := r.st
-	err := st.record(func(m *manifest) {
+	err := st.record(context.Background(), func(m *manifest) {
 		m.PageSize = st.log.PageSize()
 		if len(r.report.Snapshots) > 0 {
 			m.commit(&r.state)

@@ -67,7 +67,7 @@ type Store struct {
 	mu        sync.Mutex
 	closed    bool
 	sessions  map[*Session]struct{}
-	idle      []*Session             // of those, the store's own that nobody has borrowed
+	pool      pool                   // of those, the store's own
 	named     map[string]*Session    // of those, the ones with a name
 	ended     map[string]CommitPoint // of named sessions that are not open, or were once
 	durable   map[string]CommitPoint // as of the last commit or checkpoint…
@@ -116,6 +116,7 @@ func newStore(opts Options) *Store {
 		now:      opts.now,
 		resizing: make(chan struct{}, 1),
 		sessions: make(map[*Session]struct{}),
+		pool:     pool{after: trimAfter},
 		named:    make(map[string]*Session),
 		ended:    make(map[string]CommitPoint),
 	}
@@ -164,7 +165,7 @@ func (st *Store) commit(ctx context.Context) error {
 		err = st.foldOver(ctx, &c)
 	}
 	if err == nil {
-		err = st.record(func(m *manifest) { m.commit(&c.state) })
+		err = st.record(ctx, func(m *manifest) { m.commit(&c.state) })
 	}
 	if err != nil {
 		st.commitErrors.Add(1)
@@ -197,13 +198,16 @@ func (st *Store) Close() error {
 		st.mu.Unlock()
 		return nil
 	}
-	if open := len(st.sessions) - len(st.idle); open > 0 {
+	if open := len(st.sessions) - len(st.pool.idle); open > 0 {
 		st.mu.Unlock()
 		return fmt.Errorf("kv: closing the store: sessions still open: %d", open)
 	}
 	st.closed = true
-	idle := st.idle
-	st.idle = nil
+	idle := st.pool.idle
+	st.pool.idle = nil
+	if st.pool.trim != nil {
+		st.pool.trim.Stop()
+	}
 	st.mu.Unlock()
 	// Nothing begins any more; what has begun ends.
 	st.stopAutomatic()
@@ -260,27 +264,6 @@ func (st *Store) Run(op *Op) error {
 // Delete is [Session.Delete] for callers who hold no session.
 func (st *Store) Delete(key []byte) error {
 	return st.with(func(s *Session) error { return s.Delete(key) })
-}
-
-// with lends one of the store's own sessions. There are as many as were ever
-// needed at once.
-func (st *Store) with(use func(*Session) error) error {
-	st.mu.Lock()
-	var s *Session
-	if n := len(st.idle); n > 0 {
-		s = st.idle[n-1]
-		st.idle = st.idle[:n-1]
-	}
-	st.mu.Unlock()
-	if s == nil {
-		s = st.NewSession()
-	}
-	defer func() {
-		st.mu.Lock()
-		st.idle = append(st.idle, s)
-		st.mu.Unlock()
-	}()
-	return use(s)
 }
 
 // openSession takes a session in, unless the store is closed.

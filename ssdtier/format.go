@@ -245,7 +245,7 @@ func (d *Device) storeBegin(begin int64) error {
 	if !isFull(err) {
 		return err
 	}
-	f, openErr := os.OpenFile(d.path(beginName), os.O_WRONLY, 0)
+	f, openErr := openFile(d.path(beginName), os.O_WRONLY, 0)
 	if openErr != nil {
 		return err
 	}
@@ -281,5 +281,5 @@ func (d *Device) upgrade() error {
 			return err
 		}
 	}
-	return errors.Join(d.storeBegin(d.begin.Load()), syncDir(d.dir), d.storeFormat())
+	return errors.Join(d.storeBegin(d.begin.Load()), d.syncNames(), d.storeFormat())
 }

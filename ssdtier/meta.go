@@ -112,13 +112,13 @@ func (d *Device) replaceFile(name string, data []byte) error {
 	if err := d.withSpace(func() error { return writeAndRename(path, seal(data), true) }); err != nil {
 		return fmt.Errorf("ssdtier: %w", err)
 	}
-	return syncDir(d.dir)
+	return d.syncNames()
 }
 
 // writeAndRename makes a file of another name, durably if sync says so, and gives it its
 // own.
 func writeAndRename(path string, file []byte, sync bool) error {
-	f, err := os.Create(path + tempSuffix)
+	f, err := openFile(path+tempSuffix, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o666)
 	if err != nil {
 		return err
 	}
@@ -134,6 +134,15 @@ func writeAndRename(path string, file []byte, sync bool) error {
 		_ = os.Remove(path + tempSuffix) // what is left of it takes space
 	}
 	return err
+}
+
+// syncNames makes the names of the files in the directory durable. It opens nothing: a
+// lack of descriptors must not look like a directory that cannot be synced.
+func (d *Device) syncNames() error {
+	if err := d.names.Sync(); err != nil {
+		return fmt.Errorf("ssdtier: sync directory: %w", err)
+	}
+	return nil
 }
 
 // syncDir makes the names of the files in dir durable.

@@ -22,7 +22,11 @@ func (d *Device) CreateObject(name string) (device.ObjectWriter, error) {
 	}
 	d.objectsMade++
 	temp := fmt.Sprintf("%s%s.%d%s", objectPrefix, name, d.objectsMade, tempSuffix)
-	f, err := os.OpenFile(d.path(temp), os.O_WRONLY|os.O_CREATE|os.O_TRUNC|d.directFlag(), 0o666)
+	var f *os.File
+	err := d.withSpace(func() (err error) {
+		f, err = openFile(d.path(temp), os.O_WRONLY|os.O_CREATE|os.O_TRUNC|d.directFlag(), 0o666)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("ssdtier: %w", err)
 	}
@@ -66,7 +70,7 @@ func (d *Device) RemoveObject(name string) error {
 	if err := os.Remove(d.path(objectPrefix + name)); err != nil {
 		return objectError(err)
 	}
-	return syncDir(d.dir)
+	return d.syncNames()
 }
 
 // ListObjects implements device.Objects.

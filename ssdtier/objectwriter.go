@@ -139,7 +139,7 @@ func (w *objectWriter) Commit() error {
 	if err != nil {
 		return fmt.Errorf("ssdtier: commit of %s: %w", w.path, errors.Join(err, os.Remove(f.Name())))
 	}
-	return syncDir(w.d.dir)
+	return w.d.syncNames()
 }
 
 // Abort implements device.ObjectWriter.

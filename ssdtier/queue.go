@@ -68,7 +68,7 @@ func (d *Device) NewQueue(depth int) (device.Queue, error) {
 	}
 	ring, err := d.newRing(depth)
 	if err != nil {
-		return nil, fmt.Errorf("ssdtier: %s: queue: %w", d.dir, err)
+		return nil, fmt.Errorf("ssdtier: %s: queue: %w", d.dir, device.MarkTransient(err))
 	}
 	q := &queue{
 		d: d, small: max(smallBuffer, 2*d.block), ring: ring,

@@ -90,6 +90,7 @@ func (k *spares) close() {
 }
 
 // withSpace does something, and where there is no space for it once more without spares.
+// It marks errors after which do may be called again.
 func (d *Device) withSpace(do func() error) error {
 	err := do()
 	if isFull(err) && d.spares.drop() {
@@ -98,5 +99,5 @@ func (d *Device) withSpace(do func() error) error {
 	if isFull(err) {
 		return fmt.Errorf("%w: %w", device.ErrNoSpace, err)
 	}
-	return err
+	return device.MarkTransient(err)
 }

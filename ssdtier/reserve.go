@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+
+	"github.com/redykv/redykv/device"
 )
 
 // A file that grows with every write is slow to write: the file system lets in one
@@ -52,7 +54,7 @@ func (d *Device) reserve(s *segment, end int64) {
 	switch {
 	case err == nil:
 		r.end.Store(to)
-	case !isFull(err):
+	case !isFull(err) && !errors.Is(err, device.ErrTransient):
 		r.end.Store(noReserve)
 		if !d.noReserve.Swap(true) {
 			d.opts.Logger.Info("no space can be taken ahead of a log here", "dir", d.dir, "err", err)

@@ -2,6 +2,7 @@ package ssdtier
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"unsafe"
 
@@ -171,18 +172,24 @@ func (d *Device) chooseEngine() error {
 	return nil
 }
 
+// errSpare is why a queue gets no ring though one could be made.
+var errSpare = errors.New("half of the process's file descriptors belong to rings already")
+
 // newRing makes the ring of a new queue, if the device's engine has them.
 func (d *Device) newRing(depth int) (*uring.Ring, error) {
 	if !d.rings {
 		return nil, nil
 	}
-	ring, err := uring.New(depth)
-	if err == nil {
-		return ring, nil
+	err := errSpare
+	if d.opts.Engine == EngineUring || uring.Spare() {
+		ring, e := uring.New(depth)
+		if e == nil || d.opts.Engine == EngineUring {
+			return ring, e
+		}
+		err = e
 	}
-	if d.opts.Engine == EngineUring {
-		return nil, err
+	if !d.ringless.Swap(true) {
+		d.opts.Logger.Warn("no io_uring for some queues, the pool serves them", "dir", d.dir, "err", err)
 	}
-	d.opts.Logger.Warn("no io_uring for a queue, the pool serves it", "dir", d.dir, "err", err)
 	return nil, nil
 }

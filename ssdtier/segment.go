@@ -95,11 +95,14 @@ func (s *segment) cut(n int64) error {
 func (s *segment) checkNames() error {
 	open, err := s.file.Stat()
 	if err != nil {
-		return fmt.Errorf("ssdtier: sync: %w", err)
+		return fmt.Errorf("ssdtier: sync: %w", device.MarkTransient(err))
 	}
 	named, err := os.Stat(s.file.Name())
-	if err == nil && !os.SameFile(open, named) {
+	switch {
+	case err == nil && !os.SameFile(open, named):
 		err = errors.New("another file has its name")
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("ssdtier: sync: %w", device.MarkTransient(err)) // it tells nothing
 	}
 	if err != nil {
 		return fmt.Errorf("ssdtier: sync: %s was taken away while it is in use, its bytes end with this process: %w: %w",
@@ -188,7 +191,7 @@ func (d *Device) openSegments() error {
 // and enters it in the table.
 func (d *Device) openSegment(number int64, flags int) (*segment, error) {
 	path := d.path(segmentName(number))
-	f, err := os.OpenFile(path, os.O_RDWR|flags|d.directFlag(), 0o666)
+	f, err := openFile(path, os.O_RDWR|flags|d.directFlag(), 0o666)
 	if err != nil {
 		return nil, fmt.Errorf("ssdtier: %w", err)
 	}

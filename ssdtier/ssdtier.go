@@ -62,17 +62,23 @@ var (
 	ErrFormat = errors.New("ssdtier: unknown format")
 )
 
+// openFile opens the files that are written to. Tests have it fail.
+var openFile = os.OpenFile
+
 // Device is a log in a directory. It implements device.Device.
 type Device struct {
-	dir     string
-	opts    Options
-	lock    *os.File
-	direct  bool
-	block   int  // unit of writes and of reads that are verified, in bytes; a multiple of sumUnit
-	sector  int  // unit of reads that are not
-	rings   bool // queues have one each
-	pool    *workpool.Pool
-	buffers bufferPool
+	dir    string
+	opts   Options
+	lock   *os.File
+	names  *os.File // the directory, to sync it
+	direct bool
+	block  int  // unit of writes and of reads that are verified, in bytes; a multiple of sumUnit
+	sector int  // unit of reads that are not
+	rings  bool // queues have one each…
+	// ringless says that one of them could not have one: the log was told.
+	ringless atomic.Bool
+	pool     *workpool.Pool
+	buffers  bufferPool
 
 	// begin is raised before a segment below it is removed; a read looks at it
 	// before, and a missing file says the rest.
@@ -115,10 +121,14 @@ func OpenWith(dir string, opts Options) (_ *Device, err error) {
 	if d.lock, err = lockDir(dir); err != nil {
 		return nil, err
 	}
+	if d.names, err = os.Open(dir); err != nil {
+		return nil, fmt.Errorf("ssdtier: %w", errors.Join(err, d.lock.Close()))
+	}
 	defer func() {
 		if err != nil {
 			d.segments.closeAll()
 			_ = d.lock.Close() // nothing was written to it
+			_ = d.names.Close()
 		}
 	}()
 	version, err := d.loadFormat()
@@ -203,7 +213,7 @@ func (d *Device) Start(tail int64) error {
 			d.opts.Logger.Warn("a segment has lost its checksums, reads of it fail", "segment", s.file.Name(), "err", s.sumsErr)
 		}
 	}
-	return errors.Join(err, syncDir(d.dir))
+	return errors.Join(err, d.syncNames())
 }
 
 // endSegment makes the segment in which the log ends, at an offset, hold what
@@ -262,7 +272,7 @@ func (d *Device) Sync() error {
 		}
 	}
 	if d.newFiles {
-		if d.syncErr = syncDir(d.dir); d.syncErr != nil {
+		if d.syncErr = d.syncNames(); d.syncErr != nil {
 			return d.syncErr
 		}
 		d.newFiles = false
@@ -314,6 +324,9 @@ func (d *Device) Close() error {
 	d.segments.closeAll()
 	d.spares.close()
 	d.buffers.close()
+	if err := d.names.Close(); err != nil {
+		errs = append(errs, fmt.Errorf("ssdtier: %w", err))
+	}
 	if err := d.lock.Close(); err != nil {
 		errs = append(errs, fmt.Errorf("ssdtier: unlock: %w", err))
 	}

@@ -144,7 +144,7 @@ func (s *segment) openSums() (*os.File, error) {
 	if s.newSums {
 		flags |= os.O_TRUNC
 	}
-	f, err := os.OpenFile(s.sumPath, flags, 0o666)
+	f, err := openFile(s.sumPath, flags, 0o666)
 	if err != nil || !s.newSums {
 		return f, err
 	}

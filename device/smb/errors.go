@@ -3,9 +3,12 @@ package smb
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 
 	smb2 "github.com/cloudsoda/go-smb2"
+
+	"github.com/redykv/redykv/device"
 )
 
 // Errors that a caller can act on, wrapped with the place or the file.
@@ -30,7 +33,25 @@ const (
 	statusFileClosed            = 0xC0000128
 	statusUserSessionDeleted    = 0xC0000203
 	statusNetworkSessionExpired = 0xC000035C
+	statusDiskFull              = 0xC000007F
 )
+
+// shortages are answers of a server that is short of something for the moment: memory,
+// resources, open files, and server resources.
+var shortages = []uint32{0xC0000017, 0xC000009A, 0xC000011F, 0xC0000205}
+
+// marked marks the error of a write that may be tried again. What is in doubt may not.
+func marked(err error) error {
+	switch {
+	case err == nil || errors.Is(err, ErrDoubt):
+		return err
+	case answered(err, statusDiskFull):
+		return fmt.Errorf("%w: %w", device.ErrNoSpace, err)
+	case errors.Is(err, ErrDisconnected) || answered(err, shortages...):
+		return fmt.Errorf("%w: %w", device.ErrTransient, err)
+	}
+	return err
+}
 
 // answered says whether err is the server's answer with one of some statuses.
 func answered(err error, statuses ...uint32) bool {
@@ -46,10 +67,10 @@ func answered(err error, statuses ...uint32) bool {
 	return false
 }
 
-// refused says whether the server answered that it would not or cannot do it.
+// refused says whether the server answered that it would not or cannot do it, ever.
 func refused(err error) bool {
 	var answer *smb2.ResponseError
-	return errors.As(err, &answer) || errors.Is(err, os.ErrPermission)
+	return errors.As(err, &answer) && !answered(err, shortages...) || errors.Is(err, os.ErrPermission)
 }
 
 // gone says whether a file is not there, or is about not to be.

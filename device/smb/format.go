@@ -175,7 +175,7 @@ func (d *Device) replaceFile(name string, data []byte) error {
 		return err
 	})
 	if err != nil {
-		return d.named("write of "+name, err)
+		return marked(d.named("write of "+name, err))
 	}
 	return d.syncDir()
 }

@@ -525,7 +525,7 @@ func (d *Device) write(f *file, src []byte, off int64) error {
 	if f.gone.Load() && errors.Is(err, os.ErrNotExist) {
 		return nil // Begin has passed it
 	}
-	return d.named(fmt.Sprintf("write of %d bytes at offset %d of %s", len(src), off, f.name), err)
+	return marked(d.named(fmt.Sprintf("write of %d bytes at offset %d of %s", len(src), off, f.name), err))
 }
 
 // soil notes that a file is not durable.

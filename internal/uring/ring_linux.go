@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -65,8 +66,24 @@ type op struct {
 	pin runtime.Pinner
 }
 
-// live keeps rings from the garbage collector until they are closed.
-var live sync.Map // keys: *Ring
+// live keeps rings from the garbage collector until they are closed, and open counts them.
+var (
+	live sync.Map // keys: *Ring
+	open atomic.Int64
+)
+
+// descriptors is how many a ring has: its own and that of its eventfd.
+const descriptors = 2
+
+// Spare says whether the process can have one more ring and keep half of its file
+// descriptors for other things.
+func Spare() bool {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return true // making one finds out
+	}
+	return uint64(open.Load()+1)*descriptors <= limit.Cur/2
+}
 
 // New makes a ring that holds up to depth operations under way.
 func New(depth int) (*Ring, error) {
@@ -107,6 +124,7 @@ func newRing(depth, requests, completions int) (_ *Ring, err error) {
 		r.free[i] = uint32(depth - 1 - i)
 	}
 	live.Store(r, nil)
+	open.Add(1)
 	return r, nil
 }
 
@@ -156,6 +174,7 @@ func (r *Ring) Close() error {
 	}
 	r.watch(context.Background())
 	live.Delete(r)
+	open.Add(-1)
 	r.ops, r.free = nil, nil
 	return r.release()
 }

@@ -94,7 +94,8 @@ func TestEveryNumber(t *testing.T) {
 			}
 		}
 		want := fmt.Sprintf(" %d", n)
-		if path == "Metrics.Tiers[0].Healthy" || path == "Metrics.Tiers[1].Healthy" {
+		switch path {
+		case "Metrics.Tiers[0].Healthy", "Metrics.Tiers[1].Healthy", "Metrics.FlushWaiting":
 			want = " 1"
 		}
 		if len(changed) != 1 || !strings.HasSuffix(changed[0], want) {

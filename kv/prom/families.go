@@ -45,6 +45,10 @@ var families = []promtable.Family[kv.Metrics]{
 		promtable.Number(func(m *kv.Metrics) uint64 { return m.Flushes })),
 	promtable.Counter("log_flushed_bytes_total", "Bytes of log that reached the device's commit point.",
 		promtable.Number(func(m *kv.Metrics) int64 { return m.FlushedBytes })),
+	promtable.Counter("log_flush_retries_total", "Times that writing the log began again after a failure that may pass.",
+		promtable.Number(func(m *kv.Metrics) uint64 { return m.FlushRetries })),
+	promtable.Gauge("log_flush_waiting", "Whether writing the log has failed and is tried again: 1 or 0.",
+		promtable.Number(func(m *kv.Metrics) int { return number(m.FlushWaiting) })),
 	promtable.Counter("log_evictions_total", "Times that pages of the log left memory.",
 		promtable.Number(func(m *kv.Metrics) uint64 { return m.Evictions })),
 	promtable.Counter("log_evicted_bytes_total", "Bytes of log that left memory.",
@@ -131,12 +135,7 @@ var families = []promtable.Family[kv.Metrics]{
 
 // tierFamilies have a sample for each tier of the device.
 var tierFamilies = []promtable.Family[device.TierMetrics]{
-	promtable.Gauge("healthy", "Whether the tier is in the set: 1 or 0.", promtable.Number(func(t *device.TierMetrics) int {
-		if t.Healthy {
-			return 1
-		}
-		return 0
-	})),
+	promtable.Gauge("healthy", "Whether the tier is in the set: 1 or 0.", promtable.Number(func(t *device.TierMetrics) int { return number(t.Healthy) })),
 	promtable.Gauge("begin_address_bytes", "Lowest address of the log that the tier answers for.",
 		promtable.Number(func(t *device.TierMetrics) int64 { return t.Begin })),
 	promtable.Counter("hits_total", "Reads that the tier answered.",
@@ -171,4 +170,12 @@ var tierFamilies = []promtable.Family[device.TierMetrics]{
 		promtable.Number(func(t *device.TierMetrics) uint64 { return t.Refills })),
 	promtable.Counter("refilled_bytes_total", "Bytes that were copied back.",
 		promtable.Number(func(t *device.TierMetrics) uint64 { return t.Refilled })),
+}
+
+// number is 1 for true.
+func number(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }

@@ -1,19 +1,24 @@
 package hlog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/redykv/redykv/device"
 )
 
-// crowded is a device whose writes find no space while it is full.
+// crowded is a device whose writes find no space while it is full, or fail with why.
 type crowded struct {
 	device.Device
 	full atomic.Bool
+	why  error
 }
 
 func (d *crowded) NewQueue(depth int) (device.Queue, error) {
@@ -37,7 +42,7 @@ func (q *crowdedQueue) Poll(done []device.Completion) int {
 	n := q.Queue.Poll(done)
 	for i := range done[:n] {
 		if c := &done[i]; c.Err != nil && !errors.Is(c.Err, device.ErrFault) {
-			c.Err = fmt.Errorf("%w: %w", device.ErrNoSpace, c.Err)
+			c.Err = fmt.Errorf("%w: %w", cmp.Or(q.d.why, device.ErrNoSpace), c.Err)
 		}
 	}
 	return n
@@ -148,5 +153,104 @@ func TestFullThenFailed(t *testing.T) {
 		if errors.Is(err, device.ErrFault) {
 			break
 		}
+	}
+}
+
+// TestTransient: while writes fail for want of descriptors or the like, writers and commits
+// wait, a commit until its context ends; and all goes on once they succeed.
+func TestTransient(t *testing.T) {
+	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EINTR, syscall.EAGAIN} {
+		t.Run(errno.Error(), func(t *testing.T) {
+			dev := &crowded{Device: device.NewMemory(), why: device.MarkTransient(errno)}
+			told := make(chan error, 100)
+			l, table := openLogWith(t, dev, FirstAddress, FirstAddress, Listener{
+				Waits:  func(err error, _ time.Duration) { told <- err },
+				Failed: func(err error) { t.Errorf("the log has failed: %v", err) },
+			})
+			slot := table.Register()
+			dev.full.Store(true)
+			written := make(chan error, 1)
+			go func() { // until there is no memory, and on
+				var err error
+				for n := uint64(0); n < 40*testPage/24 && err == nil; n++ {
+					_, err = add(l, slot, n, 0)
+				}
+				written <- err
+			}()
+			if err := <-told; !errors.Is(err, errno) {
+				t.Fatalf("it waits for %v", err)
+			}
+			for l.Counts().Retries < 2 {
+				runtime.Gosched()
+			}
+			if !l.Counts().Waiting {
+				t.Error("the counts do not say that the log waits")
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error)
+			go func() { ended <- l.Persist(ctx, l.Tail()) }()
+			cancel()
+			if err := <-ended; !errors.Is(err, context.Canceled) {
+				t.Errorf("a commit whose context ends: %v", err)
+			}
+			if l.Committed() != FirstAddress {
+				t.Errorf("committed up to %d, and nothing was written", l.Committed())
+			}
+			dev.full.Store(false)
+			if err := <-written; err != nil {
+				t.Fatalf("a writer: %v", err)
+			}
+			var tail int64
+			table.Exclusive(func() { tail = l.ShiftReadOnly() })
+			if err := l.Persist(t.Context(), tail); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-told; err != nil || l.Counts().Waiting {
+				t.Errorf("still waiting: %v", err)
+			}
+		})
+	}
+}
+
+// TestTransientLasts: writers are told of a shortage that does not end, Close ends their
+// waiting, and the log can be written once it has ended.
+func TestTransientLasts(t *testing.T) {
+	t.Parallel() // it waits
+	dev := &crowded{Device: device.NewMemory(), why: device.MarkTransient(syscall.EMFILE)}
+	l, table := openLog(t, dev, FirstAddress, FirstAddress)
+	slot := table.Register()
+	dev.full.Store(true)
+	n := uint64(0)
+	write := func(pages int) (err error) {
+		for end := n + uint64(pages*testPage/24); n < end && err == nil; n++ {
+			_, err = add(l, slot, n, 0)
+		}
+		return err
+	}
+	if err := write(40); !errors.Is(err, syscall.EMFILE) {
+		t.Fatalf("a writer: %v", err)
+	}
+	dev.full.Store(false)
+	for err := write(40); err != nil; err = write(40) {
+		if !errors.Is(err, syscall.EMFILE) {
+			t.Fatal(err)
+		}
+	}
+	dev.full.Store(true)
+	for ok := true; ok || l.safeHead.load()>>l.pageBits < l.released.load()>>l.pageBits; { // until no page can be evicted
+		slot.Enter()
+		_, ok = l.Allocate(l.layout.Size(8, 8, false))
+		slot.Leave()
+	}
+	written := make(chan error, 1)
+	go func() { written <- l.WaitForSpace() }()
+	for !l.Counts().Waiting {
+		runtime.Gosched()
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-written; !errors.Is(err, ErrClosed) {
+		t.Errorf("a writer of a closed log: %v", err)
 	}
 }

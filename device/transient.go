@@ -1,0 +1,57 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/redykv/redykv/internal/pause"
+)
+
+// ErrTransient says that an operation had no effect because the process or the machine
+// was short of something for the moment, such as file descriptors or memory. It may be
+// tried again: see [Retry].
+var ErrTransient = errors.New("device: short of resources for the moment")
+
+// transientErrnos are the system errors of calls that had no effect and may succeed later.
+var transientErrnos = []syscall.Errno{
+	syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EINTR, syscall.EAGAIN,
+}
+
+// MarkTransient wraps an error in [ErrTransient] if it is a system error of that kind. It
+// is for calls that may be repeated: after a failed fsync it is unknown what the disk has.
+func MarkTransient(err error) error {
+	for _, errno := range transientErrnos {
+		if errors.Is(err, errno) {
+			return fmt.Errorf("%w: %w", ErrTransient, err)
+		}
+	}
+	return err
+}
+
+// RetryTime is how long an operation is tried again that fails with [ErrTransient], before
+// its caller is told.
+const RetryTime = 5 * time.Second
+
+// Pauses between two attempts.
+const (
+	firstRetry = time.Millisecond
+	lastRetry  = 250 * time.Millisecond
+)
+
+// Retry calls do, and again while it fails with [ErrTransient], until [RetryTime] has
+// passed or ctx ends. It returns the last error of do.
+func Retry(ctx context.Context, do func() error) error {
+	began := time.Now()
+	for rest := firstRetry; ; rest = min(2*rest, lastRetry) {
+		err := do()
+		if !errors.Is(err, ErrTransient) || time.Since(began) > RetryTime {
+			return err
+		}
+		if !pause.For(ctx, pause.Spread(rest)) {
+			return errors.Join(err, ctx.Err())
+		}
+	}
+}

@@ -1,0 +1,81 @@
+package kv
+
+import (
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redykv/redykv/device"
+)
+
+// TestPool: callers of the store share a bounded number of sessions, wait for one in the
+// order in which they came, and leave few open. Who is lent one in any case does not wait.
+func TestPool(t *testing.T) {
+	st := open(t, small(device.NewMemory(), 8, 8))
+	st.pool.after = time.Millisecond
+	begin := make([]chan struct{}, maxLent)
+	var wg sync.WaitGroup
+	var inside sync.WaitGroup
+	for i := range begin {
+		begin[i] = make(chan struct{})
+		inside.Add(1)
+		wg.Go(func() {
+			if err := st.with(func(s *Session) error {
+				inside.Done()
+				<-begin[i]
+				return s.Upsert(key8(uint64(i)), key8(1))
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	inside.Wait()
+	const waiters = 10
+	var order []int
+	for i := range waiters {
+		wg.Go(func() {
+			if err := st.with(func(s *Session) error {
+				order = append(order, i) // one after the other, in one session
+				_, err := s.Read(key8(0), nil)
+				return err
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+		for n := 0; n <= i; runtime.Gosched() {
+			st.mu.Lock()
+			n = len(st.pool.waiting)
+			st.mu.Unlock()
+		}
+	}
+	if err := st.withAny(func(s *Session) error { return s.Upsert(key8(0), key8(1)) }); err != nil {
+		t.Error(err)
+	}
+	if n := st.Metrics().Sessions; n != maxLent+1 {
+		t.Errorf("%d sessions, want %d that are lent and another", n, maxLent)
+	}
+	close(begin[0])
+	for n := waiters; n > 0; runtime.Gosched() {
+		st.mu.Lock()
+		n = len(st.pool.waiting)
+		st.mu.Unlock()
+	}
+	for _, c := range begin[1:] {
+		close(c)
+	}
+	wg.Wait()
+	for i, n := range order {
+		if n != i {
+			t.Errorf("they had their turns in the order %v", order)
+			break
+		}
+	}
+	for st.Metrics().Sessions > keepIdle {
+		runtime.Gosched()
+	}
+	if n := st.Metrics().Upserts; n != maxLent+1 {
+		t.Errorf("%d upserts counted, want %d", n, maxLent+1)
+	}
+	closeAll(t, st)
+}
