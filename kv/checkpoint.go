@@ -162,8 +162,10 @@ func (st *Store) foldOver(ctx context.Context, c *checkpoint) error {
 	return st.log.Persist(ctx, c.Tail)
 }
 
-// enterState fills in what a state is, in its barrier.
+// enterState fills in what a state is, in its barrier. It takes the number first: an
+// operation that ended before is in the state, see NextCommit.
 func (st *Store) enterState(s *state) {
+	s.Sequence = st.sequence.Add(1)
 	s.Begin, s.Tail = st.log.Begin(), st.log.Tail()
 	if s.Index != nil && s.Index.Start <= s.Begin {
 		// All of the log lies behind the copy: that is none of it, and may have been
@@ -172,7 +174,6 @@ func (st *Store) enterState(s *state) {
 	}
 	s.Sessions = st.commitPoints()
 	st.enterCount(s)
-	s.Sequence = st.sequence.Add(1)
 }
 
 // snapshot makes a state whose end is in an object.
@@ -238,10 +239,23 @@ func (st *Store) recordCheckpoint(ctx context.Context, c *checkpoint) error {
 func (st *Store) survived(s *state) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if s.Sequence > st.durableAt {
-		st.durable, st.durableAt = s.Sessions, s.Sequence
+	if s.Sequence > st.durableAt.Load() {
+		st.durable = s.Sessions
+		st.durableAt.Store(s.Sequence)
 	}
 }
+
+// NextCommit is a number that says when what has been done so far is durable: once
+// [Store.LastCommit] is that number or a higher one, everything is that any operation
+// changed, or Clear, which returned before the call of NextCommit.
+//
+// Commits and checkpoints have numbers, which grow in the order in which these begin
+// and are not consecutive.
+func (st *Store) NextCommit() uint64 { return st.sequence.Load() + 1 }
+
+// LastCommit is the highest number of a commit or checkpoint that has succeeded, see
+// [Store.NextCommit].
+func (st *Store) LastCommit() uint64 { return st.durableAt.Load() }
 
 // RemoveCheckpoint drops a kept checkpoint, unless an incremental one that is kept
 // stands on it. Where it was made after the last commit, the store commits first:

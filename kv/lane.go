@@ -330,14 +330,16 @@ func (s *Session) settle(op *Op, err error, stream bool) {
 
 // note keeps the first error of a batch for Do.
 func (s *Session) note(err error) {
-	if err != nil && s.batchErr == nil && !errors.Is(err, ErrNotFound) {
+	if err != nil && s.batchErr == nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrExists) {
 		s.batchErr = err
 	}
 }
 
 // Do carries a batch out, with its cold reads under way together, and returns
-// when all are complete. It returns an error of one of the operations, unless it
-// is ErrNotFound; each has its own in Op.Err.
+// when all are complete. Each operation has its own error in Op.Err; Do returns one of
+// these which is neither ErrNotFound nor ErrExists, not necessarily the first in the
+// order of the batch. If the session itself fails, Do returns that error, and
+// [Session.Err] is not nil: then operations may be incomplete.
 func (s *Session) Do(ops []Op) error {
 	if err := s.refusal(); err != nil {
 		return err

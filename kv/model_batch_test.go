@@ -50,7 +50,7 @@ func give(s *Session, mode string, ops []Op) error {
 			ops[i].Err = plainly(s, &ops[i])
 		}
 	case "do":
-		if err := s.Do(ops); err != nil && !errors.Is(err, ErrExists) {
+		if err := s.Do(ops); err != nil {
 			return err
 		}
 	case "stream":

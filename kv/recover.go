@@ -91,7 +91,7 @@ func (st *Store) recover() (*recovery, error) {
 	if r.state.Sessions != nil { // which the manifest keeps, too, as they are
 		st.ended, st.durable = maps.Clone(r.state.Sessions), r.state.Sessions
 	}
-	st.durableAt = r.state.Sequence
+	st.durableAt.Store(r.state.Sequence)
 	return r, nil
 }
 

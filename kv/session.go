@@ -157,6 +157,12 @@ func (s *Session) stop(err error) {
 	s.goStraight(false)
 }
 
+// Err is the error for which the session takes no more operations; nil while it does.
+// The session was closed (ErrClosed), or its queue on the device has failed: then
+// operations that are under way stay incomplete, and their Ops are not to be used again.
+// An error of an operation is in its Op, and does not end the session.
+func (s *Session) Err() error { return s.unusable }
+
 // Close ends the session after what it has under way.
 func (s *Session) Close() error {
 	switch {

@@ -71,7 +71,7 @@ type Store struct {
 	named     map[string]*Session    // of those, the ones with a name
 	ended     map[string]CommitPoint // of named sessions that are not open, or were once
 	durable   map[string]CommitPoint // as of the last commit or checkpoint…
-	durableAt uint64                 // …whose number is this
+	durableAt atomic.Uint64          // …whose number is this; changed with mu held
 	past      Metrics                // counts of closed sessions…
 	keysPast  int64                  // …and keys that they and earlier processes have left
 }
