@@ -76,7 +76,6 @@ func (c *client) upsert(kind replyKind, key, value []byte, expires int64) {
 
 // upsertStored is upsert of a value as it is stored.
 func (c *client) upsertStored(kind replyKind, key, value []byte, expires int64) {
-	c.wrote = true
 	op, _ := c.operation(kind)
 	op.Kind, op.Key, op.Value, op.Expires = kv.OpUpsert, storedKey(key), value, expires
 }
@@ -88,7 +87,6 @@ func (c *client) modify(key []byte, change func(*modification) kv.Verdict, reply
 }
 
 func (c *client) modifyAs(kind replyKind, key []byte, change func(*modification) kv.Verdict, reply func(*modification, []byte, bool) []byte) *modification {
-	c.wrote = true
 	op, _ := c.operation(kind)
 	slot := &c.worker.mods[len(c.worker.ops)-1]
 	if *slot == nil {
@@ -121,12 +119,18 @@ func (c *client) borrow() *worker {
 // giveBack lets others have the worker, whose batch is empty, when there is room
 // for its replies.
 func (c *client) giveBack() {
-	if c.worker != nil && !c.locked {
-		if cap(c.out) > restingOutput && c.loop == nil {
-			c.charge()
-		}
-		c.server.pool.giveBack(c.worker)
-		c.worker = nil
+	w := c.worker
+	if w == nil || c.locked {
+		return
+	}
+	if cap(c.out) > restingOutput && c.loop == nil {
+		c.charge()
+	}
+	c.worker = nil
+	if w.session.Err() == nil {
+		c.server.pool.giveBack(w)
+	} else if err := c.server.pool.discard(w); err != nil {
+		c.server.opts.Logger.Error("closing a failed session", "err", err)
 	}
 }
 
@@ -145,6 +149,9 @@ func (c *client) flush() {
 	if watched {
 		c.server.watches.end(w)
 	}
+	if w.changes() {
+		c.owe()
+	}
 	if err != nil {
 		c.abandon(err)
 		return
@@ -159,32 +166,22 @@ func (c *client) flush() {
 		}
 	}
 	w.reset()
-	if c.locked && int64(len(c.out)) > c.server.opts.MaxReplies {
+	if c.locked && int64(len(c.out)-c.lockedAt) > c.server.opts.MaxReplies {
 		// A client that reads would get what there is meanwhile; but locks are held.
 		c.server.opts.Logger.Warn("a transaction has too large replies", "client", c.id)
-		c.out = c.out[:0]
+		c.out = c.out[:c.lockedAt]
 		c.error(errTooLargeReply)
-		c.quit = true
+		c.silence(len(c.out))
 	}
 	c.relieve()
 }
 
-// abandon ends the connection with its session: operations of the batch may be
-// under way still, on the connection's buffers.
+// abandon ends the connection with its session, of whose operations nobody knows how
+// they end: the client has the replies from before.
 func (c *client) abandon(err error) {
 	c.server.opts.Logger.Error("a session failed", "client", c.id, "err", err)
-	c.error("ERR " + err.Error())
-	c.quit = true
-	w := c.worker
-	if c.worker = nil; !c.locked { // else who locked it comes to it
-		c.discard(w)
-	}
-}
-
-func (c *client) discard(w *worker) {
-	if err := c.server.pool.discard(w); err != nil {
-		c.server.opts.Logger.Error("closing a failed session", "err", err)
-	}
+	c.silence(len(c.out))
+	c.worker.forsake()
 }
 
 // answer appends the reply, or notes the part of it, of one operation.

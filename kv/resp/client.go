@@ -33,11 +33,13 @@ type client struct {
 	in     input
 	out    []byte // replies not written yet
 	output output
-	wrote  bool // among them are some to writes
+	owes   uint64 // the store's LastCommit that they may not be sent before; 0: they may
 
 	worker  *worker // borrowed from the first operation of a batch to its end
 	quit    bool    // nothing more is carried out…
 	refused bool    // …for what it sent is no command
+	silent  bool    // …for a reply is missing: nothing is sent…
+	audible int     // …but so many bytes of out
 
 	// The deadlines that conn has.
 	readUntil, writeUntil time.Time

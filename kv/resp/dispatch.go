@@ -10,7 +10,9 @@ func (c *client) execute() {
 	c.began, c.firstAt = time.Now(), c.in.start
 	if c.holds && c.loop == nil {
 		c.holds = false
-		c.dispatch(c.held)
+		if !c.quit {
+			c.dispatch(c.held)
+		}
 	}
 	for !c.quit && !c.holds {
 		r, ok, err := c.in.next()
@@ -102,7 +104,6 @@ func (c *client) runSolo(cmd *command, r request) {
 	c.flush()
 	began := time.Now()
 	cmd.run(c, r)
-	c.wrote = c.wrote || cmd.flags&flagWrite != 0 // FLUSHALL's are no operations of the batch
 	c.flush()
 	took := time.Since(began)
 	c.server.stats.add(c.id, cmd.n, 1, took)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 )
@@ -51,17 +52,27 @@ func (d *Durability) UnmarshalText(text []byte) error {
 	return fmt.Errorf("durability %q: want none, everysec or always", text)
 }
 
-// With DurabilityEverySecond a commit begins so long after the first write that it
-// is for, and replies wait when one is so old that no commit has ended for it.
+// With DurabilityEverySecond a commit begins so long after the first answer to a write
+// that it is for, and replies wait when one was given so long ago and is for a write that
+// no commit covers.
 const (
 	commitDelay = 500 * time.Millisecond
 	mostAtRisk  = time.Second
 )
 
+// committed is what the committer needs of a store: [kv.Store]. A write is known by
+// what NextCommit was after it, and durable as soon as LastCommit has reached that.
+type committed interface {
+	Commit(context.Context) error
+	NextCommit() uint64
+	LastCommit() uint64
+}
+
 // committer has the store commit, so that answers to writes come with the
-// durability that was promised. Whoever has written calls wait before it answers.
+// durability that was promised. Whoever answers a write calls wait before, with the
+// number of the commit that the write needs.
 type committer struct {
-	commit  func(context.Context) error // [kv.Store.Commit]
+	store   committed
 	promise Durability
 	log     *slog.Logger
 	kick    chan struct{} // holds one if there may be something to commit
@@ -72,17 +83,22 @@ type committer struct {
 	ended  *sync.Cond // on mu: a commit has ended
 	begun  uint64     // commits that have begun, one at a time
 	over   uint64     // of them, those that have ended
-	good   uint64     // the last one of these that succeeded
-	wanted uint64     // that one is to begin
+	wanted uint64     // the store's LastCommit that somebody waits for
 	err    error      // of the last one
-	// When the first write was answered for which no commit has begun, and the first
-	// one for which none has succeeded, of the others. Zero: there is none.
-	waiting, risked time.Time
+	// With DurabilityEverySecond, the writes that were answered and are not durable, the
+	// oldest first: of those that need the same commit, the first answer.
+	atRisk []answered
 }
 
-func newCommitter(commit func(context.Context) error, promise Durability, log *slog.Logger) *committer {
+// answered is an answer to writes that need a commit.
+type answered struct {
+	needs uint64
+	at    time.Time
+}
+
+func newCommitter(store committed, promise Durability, log *slog.Logger) *committer {
 	c := &committer{
-		commit: commit, promise: promise, log: log,
+		store: store, promise: promise, log: log,
 		kick:    make(chan struct{}, 1),
 		ending:  make(chan struct{}),
 		stopped: make(chan struct{}),
@@ -114,81 +130,86 @@ func (c *committer) state() error {
 	return c.err
 }
 
-// wait returns when what the caller has written may be answered. An error says
-// that it is not as durable as promised.
-func (c *committer) wait() error {
-	switch c.promise {
-	case DurabilityAlways:
-		return c.waitForCommit()
-	case DurabilityEverySecond:
-		return c.waitForOldest()
+// wait returns when a write that needs that commit may be answered; 0: it needs none. An
+// error says that it is not as durable as promised.
+func (c *committer) wait(needs uint64) error {
+	if c.promise == DurabilityNone || needs <= c.store.LastCommit() {
+		return nil
 	}
-	return nil
-}
-
-// waitForCommit waits for a commit that begins from now on.
-func (c *committer) waitForCommit() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	mine := c.begun + 1
-	if c.wanted < mine {
-		c.wanted = mine
-		c.kickOff()
+	if c.promise == DurabilityAlways {
+		return c.waitForCommit(needs)
 	}
-	for c.over < mine {
+	return c.waitForOldest(needs)
+}
+
+// waitForCommit waits until the write is durable, or a commit fails that began from now
+// on. The caller holds mu.
+func (c *committer) waitForCommit(needs uint64) error {
+	mine := c.begun + 1
+	c.wanted = max(c.wanted, needs)
+	c.kickOff()
+	for c.store.LastCommit() < needs {
+		if c.over >= mine && c.err != nil {
+			return c.err
+		}
 		c.ended.Wait()
 	}
-	if c.good < mine {
-		return c.err
-	}
 	return nil
 }
 
-// waitForOldest waits while writes that were answered too long ago are not durable.
-func (c *committer) waitForOldest() error {
-	now := time.Now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for !c.answer(now) {
+// waitForOldest waits while writes that were answered too long ago are not durable. The
+// caller holds mu.
+func (c *committer) waitForOldest(needs uint64) error {
+	for !c.answer(needs, time.Now()) {
 		if c.err != nil {
 			return c.err
 		}
 		c.ended.Wait()
-		now = time.Now()
 	}
 	return nil
 }
 
 // tryWait is wait for who cannot wait: it says whether that would have returned nil at
 // once.
-func (c *committer) tryWait() bool {
-	switch c.promise {
-	case DurabilityAlways:
+func (c *committer) tryWait(needs uint64) bool {
+	switch {
+	case c.promise == DurabilityNone || needs <= c.store.LastCommit():
+		return true
+	case c.promise == DurabilityAlways:
 		return false
-	case DurabilityEverySecond:
-		now := time.Now()
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return c.answer(now)
 	}
-	return true
+	now := time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.answer(needs, now)
 }
 
 // answer notes that a write is answered now, unless older ones are at risk for too
 // long. The caller holds mu.
-func (c *committer) answer(now time.Time) (ok bool) {
-	oldest := c.risked
-	if oldest.IsZero() {
-		oldest = c.waiting
-	}
-	if !oldest.IsZero() && now.Sub(oldest) >= mostAtRisk {
+func (c *committer) answer(needs uint64, now time.Time) (ok bool) {
+	c.forget()
+	n := len(c.atRisk)
+	if n > 0 && now.Sub(c.atRisk[0].at) >= mostAtRisk {
 		return false
 	}
-	if c.waiting.IsZero() {
-		c.waiting, c.wanted = now, c.begun+1
+	if n == 0 || c.atRisk[n-1].needs < needs {
+		c.atRisk = append(c.atRisk, answered{needs, now})
+	}
+	if n == 0 {
 		c.kickOff()
 	}
 	return true
+}
+
+// forget drops from atRisk what is durable. The caller holds mu.
+func (c *committer) forget() {
+	last, n := c.store.LastCommit(), 0
+	for n < len(c.atRisk) && c.atRisk[n].needs <= last {
+		n++
+	}
+	c.atRisk = slices.Delete(c.atRisk, 0, n)
 }
 
 func (c *committer) kickOff() {
@@ -214,7 +235,7 @@ func (c *committer) run() {
 		case <-c.ending: // seen again above
 			timer.Stop()
 		}
-		if !c.once() && c.promise == DurabilityEverySecond {
+		if c.once() {
 			c.kickOff() // they were answered: they cannot be left so
 		}
 	}
@@ -222,33 +243,31 @@ func (c *committer) run() {
 
 // delay is how long the next commit can wait.
 func (c *committer) delay() time.Duration {
-	if c.promise != DurabilityEverySecond {
-		return 0
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.waiting.IsZero() {
+	switch {
+	case c.promise != DurabilityEverySecond:
+		return 0
+	case c.err != nil || len(c.atRisk) == 0:
 		return commitDelay
 	}
-	return commitDelay - time.Since(c.waiting)
+	return commitDelay - time.Since(c.atRisk[0].at)
 }
 
-// once commits, if somebody wants that.
-func (c *committer) once() (ok bool) {
+// once commits, if somebody wants that, and says whether there are answers to writes
+// that need another commit.
+func (c *committer) once() (more bool) {
 	c.mu.Lock()
-	if c.wanted <= c.begun && c.risked.IsZero() {
+	c.forget()
+	if c.wanted <= c.store.LastCommit() && len(c.atRisk) == 0 {
 		c.mu.Unlock()
-		return true
+		return false
 	}
 	c.begun++
-	if c.risked.IsZero() {
-		c.risked = c.waiting
-	}
-	c.waiting = time.Time{}
 	failing := c.err != nil
 	c.mu.Unlock()
 
-	err := c.commit(context.Background())
+	err := c.store.Commit(context.Background())
 	switch {
 	case err != nil && !failing:
 		c.log.Error("what was written is not durable", "err", err)
@@ -259,9 +278,7 @@ func (c *committer) once() (ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.over, c.err = c.begun, err
-	if err == nil {
-		c.good, c.risked = c.begun, time.Time{}
-	}
+	c.forget()
 	c.ended.Broadcast()
-	return err == nil
+	return len(c.atRisk) > 0
 }

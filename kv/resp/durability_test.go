@@ -3,6 +3,7 @@ package resp
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -13,34 +14,51 @@ import (
 	"github.com/redykv/redykv/kv"
 )
 
-// committing starts a committer over commits that take so long and end as outcome
-// says.
-func committing(t *testing.T, promise Durability, takes time.Duration, outcome *atomic.Pointer[error]) (c *committer, commits *atomic.Int64) {
-	t.Helper()
-	commits = new(atomic.Int64)
-	c = newCommitter(func(context.Context) error {
-		time.Sleep(takes)
-		commits.Add(1)
-		if err := outcome.Load(); err != nil {
-			return *err
-		}
-		return nil
-	}, promise, quietly)
+// commits are a store's, as a committer sees them: each takes its number at its beginning.
+type commits struct {
+	takes   time.Duration
+	outcome atomic.Pointer[error]
+
+	number, last atomic.Uint64
+	ended        atomic.Int64
+	covers       atomic.Pointer[time.Time] // when the last one that has ended began
+}
+
+func (s *commits) Commit(context.Context) error {
+	n, at := s.number.Add(1), time.Now()
+	time.Sleep(s.takes)
+	s.ended.Add(1)
+	if err := s.outcome.Load(); err != nil {
+		return *err
+	}
+	s.covers.Store(&at)
+	s.last.Store(n)
+	return nil
+}
+
+func (s *commits) NextCommit() uint64 { return s.number.Load() + 1 }
+func (s *commits) LastCommit() uint64 { return s.last.Load() }
+
+// committing starts a committer over commits that take so long.
+func committing(promise Durability, takes time.Duration) (*committer, *commits) {
+	s := &commits{takes: takes}
+	s.covers.Store(new(time.Time))
+	c := newCommitter(s, promise, quietly)
 	c.start()
-	return c, commits
+	return c, s
 }
 
 // With always, who has written waits for a commit that began afterwards, together
 // with all others that did so.
 func TestAlwaysSharesCommits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, commits := committing(t, DurabilityAlways, time.Second, new(atomic.Pointer[error]))
+		c, store := committing(DurabilityAlways, time.Second)
 		start := time.Now()
 		ended := make(chan time.Duration, 30)
 		for i := range 30 {
 			// Ten at once, ten while these are committed, ten more after that.
 			time.AfterFunc(time.Duration(i/10)*1500*time.Millisecond, func() {
-				if err := c.wait(); err != nil {
+				if err := c.wait(store.NextCommit()); err != nil {
 					t.Error(err)
 				}
 				ended <- time.Since(start)
@@ -53,26 +71,55 @@ func TestAlwaysSharesCommits(t *testing.T) {
 			}
 		}
 		c.stop()
-		if n := commits.Load(); n < 3 || n > 5 {
+		if n := store.ended.Load(); n < 3 || n > 5 {
 			t.Errorf("%d commits for three times ten writes", n)
 		}
 	})
 }
 
-// A write that comes while a commit is under way needs the next one.
-func TestAlwaysWaitsForTheNextCommit(t *testing.T) {
+// A write that comes while a commit is under way needs the next one; one that came
+// before needs no other, whenever it is to be answered.
+func TestAlwaysWaitsForTheCommitThatAWriteNeeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, commits := committing(t, DurabilityAlways, time.Second, new(atomic.Pointer[error]))
-		go func() { _ = c.wait() }()
+		c, store := committing(DurabilityAlways, time.Second)
+		before := store.NextCommit()
+		go func() { _ = c.wait(before) }()
 		time.Sleep(500 * time.Millisecond)
-		if err := c.wait(); err != nil {
-			t.Error(err)
-		}
-		if n := commits.Load(); n != 2 {
-			t.Errorf("answered after %d commits", n)
+		after := store.NextCommit()
+		for _, tc := range []struct {
+			needs uint64
+			ended int64
+		}{{before, 1}, {before, 1}, {after, 2}, {after, 2}, {0, 2}} {
+			if err := c.wait(tc.needs); err != nil {
+				t.Error(err)
+			}
+			if n := store.ended.Load(); n != tc.ended {
+				t.Errorf("what needs commit %d was answered after %d commits, want %d", tc.needs, n, tc.ended)
+			}
 		}
 		c.stop()
 	})
+}
+
+// What somebody else has committed needs no commit of the committer's.
+func TestOthersCommit(t *testing.T) {
+	for _, promise := range []Durability{DurabilityAlways, DurabilityEverySecond} {
+		synctest.Test(t, func(t *testing.T) {
+			c, store := committing(promise, 0)
+			needs := store.NextCommit()
+			if err := store.Commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.wait(needs); err != nil || !c.tryWait(needs) {
+				t.Error(err)
+			}
+			time.Sleep(time.Hour)
+			if n := store.ended.Load(); n != 1 {
+				t.Errorf("%v: %d commits", promise, n)
+			}
+			c.stop()
+		})
+	}
 }
 
 // With always, a commit that fails is an error to those who waited for it, and
@@ -80,14 +127,19 @@ func TestAlwaysWaitsForTheNextCommit(t *testing.T) {
 func TestAlwaysFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := errors.New("broken")
-		var outcome atomic.Pointer[error]
-		outcome.Store(&broken)
-		c, _ := committing(t, DurabilityAlways, time.Second, &outcome)
-		if err := c.wait(); !errors.Is(err, broken) {
+		c, store := committing(DurabilityAlways, time.Second)
+		store.outcome.Store(&broken)
+		needs := store.NextCommit()
+		for range 2 {
+			if err := c.wait(needs); !errors.Is(err, broken) {
+				t.Error(err)
+			}
+		}
+		store.outcome.Store(nil)
+		if err := c.wait(store.NextCommit()); err != nil {
 			t.Error(err)
 		}
-		outcome.Store(nil)
-		if err := c.wait(); err != nil {
+		if err := c.wait(needs); err != nil {
 			t.Error(err)
 		}
 		c.stop()
@@ -95,43 +147,37 @@ func TestAlwaysFails(t *testing.T) {
 }
 
 // With everysec, at any time the answered writes that no commit has made durable
-// are none older than a second, however slow commits are.
+// are none older than a second, however slow commits are, and however long after a
+// write its answer is given.
 func TestEverySecond(t *testing.T) {
 	for _, takes := range []time.Duration{10 * time.Millisecond, 900 * time.Millisecond, 3 * time.Second} {
 		t.Run(takes.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var begun atomic.Pointer[time.Time] // of the last commit that has ended
-				begun.Store(new(time.Time))
-				var c *committer
-				commits := 0
-				c = newCommitter(func(context.Context) error {
-					at := time.Now()
-					time.Sleep(takes)
-					begun.Store(&at)
-					commits++
-					return nil
-				}, DurabilityEverySecond, quietly)
-				c.start()
-				var written []time.Time // and answered
+				c, store := committing(DurabilityEverySecond, takes)
+				type write struct{ at, answered time.Time }
+				var atRisk []write
 				for start := time.Now(); time.Since(start) < 30*time.Second; time.Sleep(70 * time.Millisecond) {
-					at := time.Now()
-					if err := c.wait(); err != nil {
+					w := write{at: time.Now()}
+					needs := store.NextCommit()
+					time.Sleep(time.Duration(rand.IntN(1500)) * time.Millisecond)
+					if err := c.wait(needs); err != nil {
 						t.Fatal(err)
 					}
-					written = append(written, at)
-					for len(written) > 0 && !written[0].After(*begun.Load()) {
-						written = written[1:]
+					w.answered = time.Now()
+					atRisk = append(atRisk, w)
+					for len(atRisk) > 0 && !atRisk[0].at.After(*store.covers.Load()) {
+						atRisk = atRisk[1:]
 					}
-					if len(written) > 0 && time.Since(written[0]) > mostAtRisk {
-						t.Fatalf("after %v: a write from %v before is at risk", time.Since(start), time.Since(written[0]))
+					if len(atRisk) > 0 && time.Since(atRisk[0].answered) > mostAtRisk {
+						t.Fatalf("after %v: a write that was answered %v before is at risk", time.Since(start), time.Since(atRisk[0].answered))
 					}
 				}
 				c.stop()
-				if len(written) > 0 && written[len(written)-1].After(*begun.Load()) {
+				if n := len(atRisk); n > 0 && atRisk[n-1].at.After(*store.covers.Load()) {
 					t.Error("the last writes are not durable at the end")
 				}
-				if most := int(30*time.Second/commitDelay) + 2; commits == 0 || commits > most {
-					t.Errorf("%d commits", commits)
+				if n, most := store.ended.Load(), int64(30*time.Second/commitDelay)+4; n == 0 || n > most {
+					t.Errorf("%d commits", n)
 				}
 			})
 		})
@@ -143,25 +189,24 @@ func TestEverySecond(t *testing.T) {
 func TestEverySecondFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := errors.New("broken")
-		var outcome atomic.Pointer[error]
-		outcome.Store(&broken)
-		c, commits := committing(t, DurabilityEverySecond, 0, &outcome)
-		if err := c.wait(); err != nil {
+		c, store := committing(DurabilityEverySecond, 0)
+		store.outcome.Store(&broken)
+		if err := c.wait(store.NextCommit()); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(2 * time.Second)
-		if err := c.wait(); !errors.Is(err, broken) {
+		if err := c.wait(store.NextCommit()); !errors.Is(err, broken) {
 			t.Errorf("a write that cannot become durable: %v", err)
 		}
-		outcome.Store(nil)
+		store.outcome.Store(nil)
 		time.Sleep(time.Second)
-		if err := c.wait(); err != nil {
+		if err := c.wait(store.NextCommit()); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(2 * time.Second)
-		before := commits.Load()
+		before := store.ended.Load()
 		time.Sleep(time.Hour)
-		if n := commits.Load() - before; n != 0 {
+		if n := store.ended.Load() - before; n != 0 {
 			t.Errorf("%d commits of nothing", n)
 		}
 		c.stop()

@@ -252,28 +252,16 @@ func (l *loop) serve(c *client, now time.Time) {
 
 // answer sends the replies of a batch.
 func (l *loop) answer(c *client) {
-	s := l.server
-	switch {
-	case c.holds || c.quit || len(c.out) >= fullOutput || c.wrote && !s.committer.tryWait() || cap(c.out) > restingOutput && !c.tryCharge():
+	if c.holds || c.quit {
 		l.promote(c)
 		return
-	case len(c.out) > 0:
-		c.wrote = false
-		n, err := c.looped.Write(c.out)
-		s.counts.out.Add(uint64(n))
-		if err != nil {
-			l.end(c)
-			return
-		}
-		if n < len(c.out) {
-			c.out = c.out[n:]
-			l.promote(c)
-			return
-		}
-		c.out = c.out[:0]
-		c.dropLarge()
 	}
-	if s.closing.Load() {
+	switch done, err := c.tryWrite(); {
+	case err != nil:
+		l.end(c)
+	case !done:
+		l.promote(c)
+	case l.server.closing.Load():
 		l.end(c)
 	}
 }

@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"errors"
 	"sync/atomic"
 	"time"
 )
@@ -56,7 +57,8 @@ func (c *client) charge() {
 		r.waiting.Add(-1)
 		s.counts.slow.Add(1)
 		s.opts.Logger.Debug("no room for the replies to a client", "client", c.id, "bytes", cap(c.out))
-		c.quit, c.out = true, nil
+		c.silence(0)
+		c.out = nil
 		r.give(have)
 		want = 0
 	default:
@@ -110,19 +112,32 @@ func (s *Server) cutStuck() {
 	}
 }
 
+// owe notes that replies from now on, and those that wait, are not sent before everything
+// is as durable as promised that has been written so far.
+func (c *client) owe() { c.owes = c.server.store.NextCommit() }
+
+// silence ends the connection where a reply is missing: of those that wait, the first n
+// bytes are sent, and nothing behind them, which the client would take for others.
+func (c *client) silence(n int) {
+	if !c.silent {
+		c.quit, c.silent, c.audible = true, true, n
+	}
+}
+
 // write sends the replies, those to writes when these are as durable as promised. A
 // client that does not take them within the time has had enough.
 func (c *client) write() {
+	if c.silent {
+		c.out, c.audible = c.out[:min(c.audible, len(c.out))], 0
+	}
 	if len(c.out) == 0 {
 		return
 	}
-	if c.wrote {
-		c.wrote = false
-		if err := c.server.committer.wait(); err != nil {
-			c.out = appendError(c.out[:0], "MISCONF what was written is not durable: "+err.Error())
-			c.quit = true
-		}
+	if err := c.server.committer.wait(c.owes); err != nil {
+		c.out = appendError(c.out[:0], "MISCONF what was written is not durable: "+err.Error())
+		c.silence(0)
 	}
+	c.owes = 0
 	if cap(c.out) <= restingOutput {
 		c.send(c.out, time.Now())
 		c.out = c.out[:0]
@@ -144,6 +159,40 @@ func (c *client) write() {
 	c.output.since.Store(0)
 	c.out = c.out[:0]
 	c.dropLarge()
+}
+
+// tryWrite is write in a loop, which cannot wait: it says whether all is sent. An error
+// ends the connection.
+func (c *client) tryWrite() (done bool, err error) {
+	s := c.server
+	if len(c.out) >= fullOutput || !s.committer.tryWait(c.owes) || cap(c.out) > restingOutput && !c.tryCharge() {
+		return false, nil
+	}
+	c.owes = 0
+	if len(c.out) == 0 {
+		return true, nil
+	}
+	n, err := c.transmit(c.out)
+	if err != nil || n < len(c.out) {
+		c.out = c.out[n:]
+		return false, err
+	}
+	c.out = c.out[:0]
+	c.dropLarge()
+	return true, nil
+}
+
+// errOwed says that replies were to be sent that promise what is not so.
+var errOwed = errors.New("resp: replies to writes that are not durable")
+
+// transmit is the only way to the client. All that is owed has been waited for.
+func (c *client) transmit(b []byte) (n int, err error) {
+	if c.owes != 0 {
+		return 0, errOwed
+	}
+	n, err = c.conn.Write(b)
+	c.server.counts.out.Add(uint64(n))
+	return n, err
 }
 
 // dropLarge lets go of an empty buffer that is too large to keep, or for which there
@@ -175,17 +224,16 @@ func (c *client) send(b []byte, now time.Time) (ok bool) {
 	if c.writeUntil.Sub(now) < timeout {
 		c.writeUntil = now.Add(2 * timeout)
 		if err := c.conn.SetWriteDeadline(c.writeUntil); err != nil {
-			c.quit = true
+			c.silence(0)
 		}
 	}
-	n, err := c.conn.Write(b)
-	c.server.counts.out.Add(uint64(n))
+	_, err := c.transmit(b)
 	if err != nil {
 		if isTimeout(err) {
 			c.server.counts.slow.Add(1)
 		}
 		c.server.opts.Logger.Debug("writing to client", "client", c.id, "err", err)
-		c.quit = true
+		c.silence(0)
 	}
 	return err == nil
 }

@@ -206,7 +206,7 @@ func flushAll(c *client, r request) {
 			c.fail("ERR " + err.Error())
 			return
 		}
-		c.wrote = true
+		c.owe()
 		c.server.watches.flushes.Add(1)
 		c.server.giveSpaceBack()
 		c.out = appendSimple(c.reply(), "OK")

@@ -66,7 +66,7 @@ func NewServer(store *kv.Store, opts Options) *Server {
 
 		large:     budget{most: opts.MaxBuffers},
 		replies:   room{budget: budget{most: opts.MaxReplies}, freed: make(chan struct{}, 1)},
-		committer: newCommitter(store.Commit, opts.Durability, opts.Logger),
+		committer: newCommitter(store, opts.Durability, opts.Logger),
 
 		started:   time.Now(),
 		done:      make(chan struct{}),

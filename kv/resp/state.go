@@ -16,7 +16,8 @@ type commandState struct {
 	// watchBytes are what watching has of the budget for large requests.
 	watchBytes int64
 
-	locked bool // within atomically or exclusively: the worker is not given back
+	locked   bool // within atomically or exclusively: the worker is not given back
+	lockedAt int  // length of out when that began
 
 	// Of a command whose operations may spread over several batches:
 	tally        int64  // what its reply will count

@@ -92,7 +92,9 @@ func carryOut(c *client, _ request) {
 		}
 		c.out = appendArray(c.reply(), len(t.queue))
 		for _, q := range t.queue {
-			c.run(q.cmd, q.r)
+			if c.run(q.cmd, q.r); c.quit {
+				return
+			}
 		}
 	}
 	if t.whole {
@@ -127,13 +129,16 @@ func (c *client) atomically(keys [][]byte, do func()) {
 		stored[i] = storedKey(key)
 	}
 	w := c.borrow()
-	c.locked = true
+	c.locked, c.lockedAt = true, len(c.out)
 	err := w.session.Atomically(stored, func() error {
 		do()
 		c.flush()
 		return nil
 	})
-	c.unlock(w, err)
+	c.locked = false
+	if err != nil {
+		c.abandon(err)
+	}
 }
 
 // exclusively calls do while no other connection carries anything out.
@@ -145,21 +150,10 @@ func (c *client) exclusively(do func()) {
 		return
 	}
 	c.giveBack()
-	w := c.server.pool.seize()
-	c.worker, c.locked = w, true
+	c.worker = c.server.pool.seize()
+	c.locked, c.lockedAt = true, len(c.out)
 	do()
 	c.flush()
 	c.server.pool.release()
-	c.unlock(w, nil)
-}
-
-// unlock ends what atomically and exclusively have begun with a worker.
-func (c *client) unlock(w *worker, err error) {
 	c.locked = false
-	switch {
-	case c.worker == nil: // its session has failed
-		c.discard(w)
-	case err != nil:
-		c.abandon(err)
-	}
 }

@@ -172,7 +172,11 @@ func (c *client) watch(key []byte) error {
 	w.slot = c.server.watches.slot(stored).Load()
 	w.flushes = c.server.watches.flushes.Load()
 	op := kv.Op{Kind: kv.OpRead, Key: stored}
-	if err := c.borrow().session.Run(&op); err != nil && !errors.Is(err, kv.ErrNotFound) {
+	session := c.borrow().session
+	if err := session.Run(&op); err != nil && !errors.Is(err, kv.ErrNotFound) {
+		if session.Err() != nil {
+			c.abandon(err)
+		}
 		return err
 	}
 	w.existed, w.expires = op.Err == nil, op.Expires

@@ -1,7 +1,6 @@
 package resp
 
 import (
-	"errors"
 	"sync/atomic"
 
 	"github.com/redykv/redykv/kv"
@@ -56,19 +55,27 @@ func newWorker(p *pool) *worker {
 // crash. An error says that the session is of no use any more; those of operations are in
 // the operations.
 func (w *worker) run() error {
-	err := w.session.DoWhole(w.ops)
-	if err == nil {
+	if w.session.DoWhole(w.ops) == nil {
 		return nil
 	}
+	return w.session.Err()
+}
+
+// changes says whether the batch may have changed anything.
+func (w *worker) changes() bool {
 	for i := range w.ops {
-		if of := w.ops[i].Err; of != nil && !errors.Is(of, kv.ErrNotFound) {
-			if errors.Is(err, of) { // Do has passed it on
-				return nil
-			}
-			break
+		if w.ops[i].Kind != kv.OpRead {
+			return true
 		}
 	}
-	return err
+	return false
+}
+
+// forsake leaves the batch, and all memory that it may use, to the session, which has
+// failed with operations under way.
+func (w *worker) forsake() {
+	w.ops, w.replies, w.operands = make([]kv.Op, 0, maxBatch), nil, nil
+	w.values, w.mods, w.held = [maxBatch][]byte{}, [maxBatch]*modification{}, 0
 }
 
 // reset makes room for the next batch. It lets go of what the connection owns,
