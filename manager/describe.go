@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/controltoken"
 )
 
 // describe lists caches by id, and VMs by age: those that are up, and failed
@@ -88,7 +89,9 @@ func (ca *cache) whole() *managerv1.Cache {
 // Called under mu.
 func (ca *cache) withTokens(all []*managerv1.VmShare, shares []*share) []*managerv1.VmShare {
 	for i, s := range shares {
-		all[i].Token = s.vm.token(ca.id, s.grant)
+		all[i].Token = s.vm.token(controltoken.Terms{
+			Cache: ca.id, Grant: s.grant, Regions: s.regions, RegionSize: s.bytes / uint64(s.regions), Cores: s.cores,
+		})
 	}
 	return all
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
+	"github.com/redykv/redykv/internal/controltoken"
 	"github.com/redykv/redykv/internal/units"
 )
 
@@ -96,7 +97,7 @@ const (
 func newGaugeEnd(ctx context.Context, n *Node, client *http.Client, regions uint32) (*gaugeEnd, error) {
 	e := &gaugeEnd{server: serverv1connect.NewCacheServerServiceClient(client, n.vm.ControlURL)}
 	r, err := e.server.Connect(ctx, connect.NewRequest(&serverv1.ConnectRequest{
-		CacheId: gaugeCache, Grant: gaugeGrant, Token: n.vm.token(gaugeCache, gaugeGrant),
+		CacheId: gaugeCache, Grant: gaugeGrant, Token: n.vm.token(controltoken.Terms{Cache: gaugeCache, Grant: gaugeGrant, Regions: regions, RegionSize: gaugeBytes}),
 		Regions: regions, RegionSize: gaugeBytes, Configuration: DefaultConfiguration(),
 	}))
 	if err != nil {

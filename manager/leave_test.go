@@ -52,7 +52,7 @@ func borrow(t *testing.T, n *Node, ca *managerv1.AllocateResponse) (giveBack fun
 	share := ca.GetShares()[0]
 	r, err := server.Connect(testContext(t), connect.NewRequest(&serverv1.ConnectRequest{
 		CacheId: ca.GetCacheId(), Grant: share.GetGrant(), Token: share.GetToken(),
-		Regions: share.GetRegions(), RegionSize: ca.GetRegionSize(), Configuration: ca.GetConfiguration(),
+		Regions: share.GetRegions(), RegionSize: ca.GetRegionSize(), Cores: share.GetCores(), Configuration: ca.GetConfiguration(),
 	}))
 	if err != nil {
 		t.Fatal(err)

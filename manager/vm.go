@@ -85,12 +85,12 @@ func (v VM) check() error {
 	return nil
 }
 
-// token is what a client shows the VM's server to use a grant.
-func (v VM) token(cache, grant string) string {
+// token is what a client shows the VM's server to use what it was granted.
+func (v VM) token(t controltoken.Terms) string {
 	if v.Secret == "" {
 		return ""
 	}
-	return controltoken.Grant(v.Secret, cache, grant)
+	return t.Token(v.Secret)
 }
 
 // authorize has a call to the VM's server show that it comes from its manager.

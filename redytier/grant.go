@@ -24,10 +24,11 @@ type grant struct {
 	cache      string
 	vm         string
 	controlURL string
+	granted    *managerv1.VmShare // as the manager gave it
 	transport  string
 	fabricAddr string
 	distance   int    // switches on the way there; 0: not known
-	token      string // for the server, from the manager
+	size       uint64 // of its regions
 	ticket     redywire.Ticket
 	tokens     []fabric.Token // of its regions, by the server's index
 	tuning     Tuning
@@ -69,14 +70,18 @@ func (g *grant) ringed(c Configuration) Configuration {
 func connectShare(ctx context.Context, cache string, cfg *Config, share *managerv1.VmShare, c Configuration, of int) (*grant, error) {
 	g := &grant{
 		id: share.GetGrant(), cache: cache, vm: share.GetVm().GetId(),
-		controlURL: share.GetVm().GetControlUrl(), token: share.GetToken(), distance: int(share.GetVm().GetDistance()), tuning: cfg.Tuning,
+		controlURL: share.GetVm().GetControlUrl(), granted: share, size: uint64(cfg.RegionSize), distance: int(share.GetVm().GetDistance()), tuning: cfg.Tuning,
 		http: cfg.control, timeout: cfg.ServerTimeout,
+	}
+	mine := c.share(int(share.GetRegions()), of)
+	if share.GetToken() != "" {
+		mine.ServerThreads = min(mine.ServerThreads, int(share.GetCores()))
 	}
 	var answer *connect.Response[serverv1.ConnectResponse]
 	err := g.attended(ctx, func(ctx context.Context) (err error) {
 		answer, err = g.control().Connect(ctx, connect.NewRequest(&serverv1.ConnectRequest{
-			CacheId: cache, Grant: g.id, Token: g.token, Regions: share.GetRegions(), RegionSize: uint64(cfg.RegionSize),
-			Configuration: g.ringed(c).share(int(share.GetRegions()), of).proto(),
+			CacheId: cache, Grant: g.id, Token: share.GetToken(), Regions: share.GetRegions(), RegionSize: g.size, Cores: share.GetCores(),
+			Configuration: g.ringed(mine).proto(),
 		}))
 		return err
 	})
@@ -137,7 +142,10 @@ func (g *grant) control() serverv1connect.CacheServerServiceClient {
 
 // disconnect gives a grant's regions back. That they are back already is no error.
 func (g *grant) disconnect(ctx context.Context) error {
-	req := &serverv1.DisconnectRequest{CacheId: g.cache, Grant: g.id, Token: g.token}
+	req := &serverv1.DisconnectRequest{
+		CacheId: g.cache, Grant: g.id,
+		Token: g.granted.GetToken(), Regions: g.granted.GetRegions(), RegionSize: g.size, Cores: g.granted.GetCores(),
+	}
 	if g.ticket != (redywire.Ticket{}) {
 		req.Ticket = g.ticket[:]
 	}

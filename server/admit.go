@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"hash/maphash"
 	"net/http"
 
 	"connectrpc.com/connect"
@@ -23,13 +24,14 @@ func (s *Server) admit(next connect.UnaryFunc) connect.UnaryFunc {
 		return next
 	}
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
-		ok := true
+		ok := false
 		switch m := req.Any().(type) {
 		case *serverv1.ConnectRequest:
-			ok = controltoken.Equal(m.GetToken(), controltoken.Grant(secret, m.GetCacheId(), m.GetGrant()))
+			ok = granted(m, secret)
 		case *serverv1.DisconnectRequest:
-			ok = len(m.GetTicket()) > 0 || fromManager(req.Header(), secret) ||
-				controltoken.Equal(m.GetToken(), controltoken.Grant(secret, m.GetCacheId(), m.GetGrant()))
+			ok = len(m.GetTicket()) > 0 || fromManager(req.Header(), secret) || granted(m, secret)
+		case *serverv1.ReleaseRequest, *serverv1.ConfigureRequest:
+			ok = true // the lease asks for its ticket
 		case *serverv1.StatusRequest:
 			ok = fromManager(req.Header(), secret)
 		}
@@ -42,4 +44,54 @@ func (s *Server) admit(next connect.UnaryFunc) connect.UnaryFunc {
 
 func fromManager(h http.Header, secret string) bool {
 	return controltoken.Equal(h.Get("Authorization"), "Bearer "+controltoken.Manager(secret))
+}
+
+// granted says whether a request shows the token of what it names.
+func granted(m interface {
+	GetCacheId() string
+	GetGrant() string
+	GetRegions() uint32
+	GetRegionSize() uint64
+	GetCores() uint32
+	GetToken() string
+}, secret string) bool {
+	return controltoken.Equal(m.GetToken(), controltoken.Terms{
+		Cache: m.GetCacheId(), Grant: m.GetGrant(), Regions: m.GetRegions(), RegionSize: m.GetRegionSize(), Cores: m.GetCores(),
+	}.Token(secret))
+}
+
+// maxSpent bounds how many grants are remembered that were taken back.
+const maxSpent = 1 << 12
+
+// spent are grants that were taken back: their tokens are good no more, even those of
+// clients that have not connected yet. Of maxSpent the first is forgotten. A grant
+// without a name stands for all of its cache. Grants are known by a hash of 64 bits.
+type spent struct {
+	seed  maphash.Seed
+	set   map[uint64]struct{}
+	order []uint64 // a ring once it is full
+	next  int
+}
+
+func newSpent() spent { return spent{seed: maphash.MakeSeed(), set: make(map[uint64]struct{})} }
+
+func (p *spent) add(id grantID) {
+	h := maphash.Comparable(p.seed, id)
+	if _, there := p.set[h]; there {
+		return
+	}
+	p.set[h] = struct{}{}
+	if len(p.order) < maxSpent {
+		p.order = append(p.order, h)
+		return
+	}
+	delete(p.set, p.order[p.next])
+	p.order[p.next] = h
+	p.next = (p.next + 1) % maxSpent
+}
+
+func (p *spent) has(id grantID) bool {
+	_, one := p.set[maphash.Comparable(p.seed, id)]
+	_, all := p.set[maphash.Comparable(p.seed, grantID{cache: id.cache})]
+	return one || all
 }

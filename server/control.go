@@ -71,6 +71,9 @@ func (s *Server) checkConnect(m *serverv1.ConnectRequest) error {
 	case m.RegionSize == 0 || m.RegionSize > math.MaxInt64/maxRegions:
 		return fmt.Errorf("regions of %d bytes", m.RegionSize)
 	}
+	if n := threadsOf(m.Configuration); s.opts.ControlSecret != "" && int64(n) > int64(m.Cores) {
+		return fmt.Errorf("%d server threads, %d were granted", n, m.Cores)
+	}
 	return s.checkConfiguration(m.Configuration)
 }
 
@@ -140,6 +143,9 @@ func (s *Server) disconnected(m *serverv1.DisconnectRequest) (ends []ending, err
 	id := grantID{m.CacheId, m.Grant}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.opts.ControlSecret != "" && len(m.Ticket) == 0 {
+		s.spent.add(id) // whether it is lent or was not connected yet
+	}
 	var means []*tenant
 	if m.Grant == "" && len(m.Ticket) == 0 {
 		for _, t := range s.leases {
@@ -148,7 +154,7 @@ func (s *Server) disconnected(m *serverv1.DisconnectRequest) (ends []ending, err
 			}
 		}
 	} else if t := s.leases[id]; t != nil && (t.lease != nil || len(m.Ticket) == 0) { // nobody has the ticket before
-		if t.lease != nil {
+		if len(m.Ticket) > 0 {
 			if err := t.admits(m.Ticket); err != nil {
 				return nil, err
 			}
@@ -161,6 +167,9 @@ func (s *Server) disconnected(m *serverv1.DisconnectRequest) (ends []ending, err
 	for _, t := range means {
 		e := ending{t, t.lease != nil && !t.over}
 		t.over = true
+		if s.opts.ControlSecret != "" {
+			s.spent.add(t.id)
+		}
 		if e.ours {
 			delete(s.tickets, t.lease.ticket)
 			s.calls.Add(1)

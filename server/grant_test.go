@@ -175,8 +175,8 @@ func TestRelease(t *testing.T) {
 		}
 	}
 	lend(t, client, "other", "", 4)
-	if err := release(0, nil); err != nil {
-		t.Errorf("as the manager does, without a ticket: %v", err)
+	if err := release(0, answer.Ticket); err != nil {
+		t.Errorf("all of it: %v", err)
 	}
 }
 
@@ -297,10 +297,13 @@ func TestCallsRace(t *testing.T) {
 				case 2:
 					_, err = s.Disconnect(ctx, connect.NewRequest(&serverv1.DisconnectRequest{CacheId: "cache", Grant: grant}))
 				case 3:
-					_, err = s.Release(ctx, connect.NewRequest(&serverv1.ReleaseRequest{CacheId: "cache", Grant: grant, Keep: uint32(r.IntN(3))}))
+					_, err = s.Release(ctx, connect.NewRequest(&serverv1.ReleaseRequest{
+						CacheId: "cache", Grant: grant, Ticket: ticketOf(s, grantID{"cache", grant}), Keep: uint32(r.IntN(3)),
+					}))
 				case 4:
 					_, err = s.Configure(ctx, connect.NewRequest(&serverv1.ConfigureRequest{
-						CacheId: "cache", Grant: grant, Configuration: configuration(uint32(r.IntN(3)), 1+uint32(r.IntN(2))*3),
+						CacheId: "cache", Grant: grant, Ticket: ticketOf(s, grantID{"cache", grant}),
+						Configuration: configuration(uint32(r.IntN(3)), 1+uint32(r.IntN(2))*3),
 					}))
 				case 5:
 					err = pullOnce(ctx, s, client, grantID{"cache", grant}, source)
@@ -327,17 +330,21 @@ func TestCallsRace(t *testing.T) {
 	}
 }
 
+// ticketOf looks up the ticket of a grant, if it is lent.
+func ticketOf(s *Server, id grantID) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t := s.leases[id]; t != nil && t.lease != nil {
+		return t.lease.ticket[:]
+	}
+	return nil
+}
+
 // pullOnce pulls the source's first region into the first of a grant whose ticket
 // it looks up.
 func pullOnce(ctx context.Context, s *Server, client serverv1connect.CacheServerServiceClient, id grantID, source *serverv1.ConnectResponse) error {
-	s.mu.Lock()
-	var ticket []byte
-	if t := s.leases[id]; t != nil && t.lease != nil {
-		ticket = t.lease.ticket[:]
-	}
-	s.mu.Unlock()
 	stream, err := client.Pull(ctx, connect.NewRequest(&serverv1.PullRequest{
-		CacheId: id.cache, Grant: id.grant, Ticket: ticket, FabricAddr: source.FabricAddr, SourceTicket: source.Ticket,
+		CacheId: id.cache, Grant: id.grant, Ticket: ticketOf(s, id), FabricAddr: source.FabricAddr, SourceTicket: source.Ticket,
 		Regions: []*serverv1.PullRegion{{SourceToken: source.RegionTokens[0], Bytes: regionSize}},
 	}))
 	if err != nil {
@@ -402,7 +409,7 @@ func TestReleaseUnderLoad(t *testing.T) {
 				})
 			}
 			for keep := regions; keep >= 0; keep-- {
-				if _, err := client.Release(t.Context(), connect.NewRequest(&serverv1.ReleaseRequest{CacheId: "cache", Keep: uint32(keep)})); err != nil {
+				if _, err := client.Release(t.Context(), connect.NewRequest(&serverv1.ReleaseRequest{CacheId: "cache", Ticket: answer.Ticket, Keep: uint32(keep)})); err != nil {
 					t.Error(err)
 				}
 			}

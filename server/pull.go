@@ -41,7 +41,7 @@ var (
 //	                    speaks of the way to it instead
 //	Aborted             the grant ended, or one of its regions was released
 //	NotFound            the grant is not lent here
-//	PermissionDenied    the ticket is not the grant's; here it must be given
+//	PermissionDenied    the ticket is not the grant's
 //	InvalidArgument     a region or a size that the grant or the source does not
 //	                    have, or a network that cannot be parsed
 //	ResourceExhausted   the grant has 16 pulls under way
@@ -80,17 +80,13 @@ func (s *Server) Pull(ctx context.Context, req *connect.Request[serverv1.PullReq
 	return nil
 }
 
-// pullsInto returns the lease that m names. Other than to take memory back, to
-// fill it the caller needs the ticket.
+// pullsInto returns the lease that m names.
 func (s *Server) pullsInto(m *serverv1.PullRequest) (*lease, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t, err := s.lent(grantID{m.CacheId, m.Grant}, m.Ticket)
 	if err != nil {
 		return nil, err
-	}
-	if len(m.Ticket) == 0 {
-		return nil, connect.NewError(connect.CodePermissionDenied, fmt.Errorf("no ticket of %v", t.id))
 	}
 	return t.lease, nil
 }

@@ -165,7 +165,9 @@ func TestPullEnds(t *testing.T) {
 				return err
 			}, connect.CodeUnavailable},
 			"source's region is released": {func(from, _ *Server, _ func()) error {
-				_, err := from.Release(context.Background(), connect.NewRequest(&serverv1.ReleaseRequest{CacheId: "cache", Grant: "old"}))
+				_, err := from.Release(context.Background(), connect.NewRequest(&serverv1.ReleaseRequest{
+					CacheId: "cache", Grant: "old", Ticket: ticketOf(from, grantID{"cache", "old"}),
+				}))
 				return err
 			}, connect.CodeUnavailable},
 			"grant ends": {func(_, to *Server, _ func()) error {
@@ -173,7 +175,9 @@ func TestPullEnds(t *testing.T) {
 				return err
 			}, connect.CodeAborted},
 			"region is released": {func(_, to *Server, _ func()) error {
-				_, err := to.Release(context.Background(), connect.NewRequest(&serverv1.ReleaseRequest{CacheId: "cache", Grant: "new"}))
+				_, err := to.Release(context.Background(), connect.NewRequest(&serverv1.ReleaseRequest{
+					CacheId: "cache", Grant: "new", Ticket: ticketOf(to, grantID{"cache", "new"}),
+				}))
 				return err
 			}, connect.CodeAborted},
 			"server closes": {func(_, to *Server, _ func()) error { return to.Close() }, connect.CodeAborted},

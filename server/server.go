@@ -43,6 +43,7 @@ type Server struct {
 	network   fabric.Model
 	networked fabric.Provider
 	tickets   map[redywire.Ticket]*lease // those that are lent, by ticket
+	spent     spent                      // of a server with a secret
 }
 
 var _ serverv1connect.CacheServerServiceHandler = (*Server)(nil)
@@ -75,6 +76,7 @@ func New(opts Options) (*Server, error) {
 		cores:   opts.Cores,
 		leases:  make(map[grantID]*tenant),
 		tickets: make(map[redywire.Ticket]*lease),
+		spent:   newSpent(),
 	}
 	s.rings.left.Store(opts.RingMemory)
 	s.accepting.Add(1)

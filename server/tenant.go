@@ -51,6 +51,9 @@ func (s *Server) reserve(m *serverv1.ConnectRequest) (*tenant, error) {
 	if s.closed {
 		return nil, connect.NewError(connect.CodeUnavailable, errors.New("server is closing"))
 	}
+	if s.spent.has(t.id) {
+		return nil, connect.NewError(connect.CodeUnauthenticated, fmt.Errorf("%v was taken back", t.id))
+	}
 	if s.leases[t.id] != nil {
 		return nil, connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("%v has regions here already", t.id))
 	}
@@ -120,8 +123,7 @@ func (s *Server) publish(ctx context.Context, t *tenant, l *lease) error {
 	return nil
 }
 
-// lent returns the grant of that name, if it is lent and the ticket, where one is
-// given, is its own. Under mu.
+// lent returns the grant of that name, if it is lent and the ticket is its own. Under mu.
 func (s *Server) lent(id grantID, ticket []byte) (*tenant, error) {
 	t := s.leases[id]
 	if t == nil || t.lease == nil || t.over {
@@ -131,9 +133,9 @@ func (s *Server) lent(id grantID, ticket []byte) (*tenant, error) {
 }
 
 // admits says whether a caller with this ticket may change a grant that is lent,
-// or was. The manager's own requests name none.
+// or was.
 func (t *tenant) admits(ticket []byte) error {
-	if len(ticket) > 0 && subtle.ConstantTimeCompare(ticket, t.lease.ticket[:]) == 0 {
+	if subtle.ConstantTimeCompare(ticket, t.lease.ticket[:]) == 0 {
 		return connect.NewError(connect.CodePermissionDenied, fmt.Errorf("ticket is not that of %v", t.id))
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"strconv"
 )
 
 // NewSecret returns a secret that nobody can guess.
@@ -18,8 +19,19 @@ func NewSecret() string { return rand.Text() + rand.Text() }
 // Manager is the token by which a server knows its manager.
 func Manager(secret string) string { return sum(secret, "manager") }
 
-// Grant is the token of who was granted a share of a cache.
-func Grant(secret, cache, grant string) string { return sum(secret, "grant", cache, grant) }
+// Terms are what was granted to a client.
+type Terms struct {
+	Cache, Grant string
+	Regions      uint32
+	RegionSize   uint64 // bytes
+	Cores        uint32 // server threads at most
+}
+
+// Token is what a client shows to have what was granted to it, and no more.
+func (t Terms) Token(secret string) string {
+	number := func(n uint64) string { return strconv.FormatUint(n, 10) }
+	return sum(secret, "grant", t.Cache, t.Grant, number(uint64(t.Regions)), number(t.RegionSize), number(uint64(t.Cores)))
+}
 
 // Launched is the token by which a manager knows the server of a VM that it has
 // launched. The secret is the manager's own.

@@ -7,11 +7,14 @@ func TestTokensDiffer(t *testing.T) {
 	seen := make(map[string]string)
 	for name, token := range map[string]string{
 		"manager":               Manager(secret),
-		"grant a b":             Grant(secret, "a", "b"),
-		"grant ab and none":     Grant(secret, "ab", ""),
-		"grant none and ab":     Grant(secret, "", "ab"),
-		"grant b a":             Grant(secret, "b", "a"),
-		"another secret":        Grant(NewSecret(), "a", "b"),
+		"grant a b":             Terms{Cache: "a", Grant: "b"}.Token(secret),
+		"grant ab and none":     Terms{Cache: "ab"}.Token(secret),
+		"grant none and ab":     Terms{Grant: "ab"}.Token(secret),
+		"grant b a":             Terms{Cache: "b", Grant: "a"}.Token(secret),
+		"one region":            Terms{Cache: "a", Grant: "b", Regions: 1}.Token(secret),
+		"one byte":              Terms{Cache: "a", Grant: "b", RegionSize: 1}.Token(secret),
+		"one core":              Terms{Cache: "a", Grant: "b", Cores: 1}.Token(secret),
+		"another secret":        Terms{Cache: "a", Grant: "b"}.Token(NewSecret()),
 		"another manager":       Manager(NewSecret()),
 		"manager with no parts": sum(secret, "manager", ""),
 	} {
@@ -20,7 +23,7 @@ func TestTokensDiffer(t *testing.T) {
 		}
 		seen[token] = name
 	}
-	if !Equal(Grant(secret, "a", "b"), Grant(secret, "a", "b")) || Equal(Manager(secret), "") {
+	if terms := (Terms{"a", "b", 1, 2, 3}); !Equal(terms.Token(secret), terms.Token(secret)) || Equal(Manager(secret), "") {
 		t.Error("tokens do not compare")
 	}
 }

@@ -31,8 +31,11 @@ type ConnectRequest struct {
 	RegionSize    uint64                   `protobuf:"varint,3,opt,name=region_size,json=regionSize,proto3" json:"region_size,omitempty"` // bytes
 	Configuration *managerv1.Configuration `protobuf:"bytes,4,opt,name=configuration,proto3" json:"configuration,omitempty"`
 	// grant tells apart what one server lends to one cache at different times.
-	Grant         string `protobuf:"bytes,5,opt,name=grant,proto3" json:"grant,omitempty"`
-	Token         string `protobuf:"bytes,6,opt,name=token,proto3" json:"token,omitempty"` // of the grant, as the manager gave it
+	Grant string `protobuf:"bytes,5,opt,name=grant,proto3" json:"grant,omitempty"`
+	// token of the grant, as the manager gave it: for these regions of this size, and for
+	// at most so many server threads as cores says. It is good until the grant is taken back.
+	Token         string `protobuf:"bytes,6,opt,name=token,proto3" json:"token,omitempty"`
+	Cores         uint32 `protobuf:"varint,7,opt,name=cores,proto3" json:"cores,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -109,6 +112,13 @@ func (x *ConnectRequest) GetToken() string {
 	return ""
 }
 
+func (x *ConnectRequest) GetCores() uint32 {
+	if x != nil {
+		return x.Cores
+	}
+	return 0
+}
+
 type ConnectResponse struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	Transport    string                 `protobuf:"bytes,1,opt,name=transport,proto3" json:"transport,omitempty"`
@@ -180,11 +190,16 @@ func (x *ConnectResponse) GetTicket() []byte {
 }
 
 type DisconnectRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	CacheId       string                 `protobuf:"bytes,1,opt,name=cache_id,json=cacheId,proto3" json:"cache_id,omitempty"`
-	Ticket        []byte                 `protobuf:"bytes,2,opt,name=ticket,proto3" json:"ticket,omitempty"` // as Connect gave it; the manager's own request names none
-	Grant         string                 `protobuf:"bytes,3,opt,name=grant,proto3" json:"grant,omitempty"`   // empty, and no ticket: all grants of the cache
-	Token         string                 `protobuf:"bytes,4,opt,name=token,proto3" json:"token,omitempty"`   // of the grant, in the place of a ticket that has not arrived
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	CacheId string                 `protobuf:"bytes,1,opt,name=cache_id,json=cacheId,proto3" json:"cache_id,omitempty"`
+	Ticket  []byte                 `protobuf:"bytes,2,opt,name=ticket,proto3" json:"ticket,omitempty"` // as Connect gave it; the manager's own request names none
+	Grant   string                 `protobuf:"bytes,3,opt,name=grant,proto3" json:"grant,omitempty"`   // empty, and no ticket: all grants of the cache
+	// token of the grant, in the place of a ticket that has not arrived, and what it is of,
+	// as in ConnectRequest.
+	Token         string `protobuf:"bytes,4,opt,name=token,proto3" json:"token,omitempty"`
+	Regions       uint32 `protobuf:"varint,5,opt,name=regions,proto3" json:"regions,omitempty"`
+	RegionSize    uint64 `protobuf:"varint,6,opt,name=region_size,json=regionSize,proto3" json:"region_size,omitempty"`
+	Cores         uint32 `protobuf:"varint,7,opt,name=cores,proto3" json:"cores,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -245,6 +260,27 @@ func (x *DisconnectRequest) GetToken() string {
 		return x.Token
 	}
 	return ""
+}
+
+func (x *DisconnectRequest) GetRegions() uint32 {
+	if x != nil {
+		return x.Regions
+	}
+	return 0
+}
+
+func (x *DisconnectRequest) GetRegionSize() uint64 {
+	if x != nil {
+		return x.RegionSize
+	}
+	return 0
+}
+
+func (x *DisconnectRequest) GetCores() uint32 {
+	if x != nil {
+		return x.Cores
+	}
+	return 0
 }
 
 type DisconnectResponse struct {
@@ -889,7 +925,7 @@ var File_redykv_server_v1_server_proto protoreflect.FileDescriptor
 
 const file_redykv_server_v1_server_proto_rawDesc = "" +
 	"\n" +
-	"\x1dredykv/server/v1/server.proto\x12\x10redykv.server.v1\x1a\x1fredykv/manager/v1/manager.proto\"\xda\x01\n" +
+	"\x1dredykv/server/v1/server.proto\x12\x10redykv.server.v1\x1a\x1fredykv/manager/v1/manager.proto\"\xf0\x01\n" +
 	"\x0eConnectRequest\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x18\n" +
 	"\aregions\x18\x02 \x01(\rR\aregions\x12\x1f\n" +
@@ -897,18 +933,23 @@ const file_redykv_server_v1_server_proto_rawDesc = "" +
 	"regionSize\x12F\n" +
 	"\rconfiguration\x18\x04 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\x12\x14\n" +
 	"\x05grant\x18\x05 \x01(\tR\x05grant\x12\x14\n" +
-	"\x05token\x18\x06 \x01(\tR\x05token\"\x8d\x01\n" +
+	"\x05token\x18\x06 \x01(\tR\x05token\x12\x14\n" +
+	"\x05cores\x18\a \x01(\rR\x05cores\"\x8d\x01\n" +
 	"\x0fConnectResponse\x12\x1c\n" +
 	"\ttransport\x18\x01 \x01(\tR\ttransport\x12\x1f\n" +
 	"\vfabric_addr\x18\x02 \x01(\tR\n" +
 	"fabricAddr\x12#\n" +
 	"\rregion_tokens\x18\x03 \x03(\fR\fregionTokens\x12\x16\n" +
-	"\x06ticket\x18\x04 \x01(\fR\x06ticket\"r\n" +
+	"\x06ticket\x18\x04 \x01(\fR\x06ticket\"\xc3\x01\n" +
 	"\x11DisconnectRequest\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x16\n" +
 	"\x06ticket\x18\x02 \x01(\fR\x06ticket\x12\x14\n" +
 	"\x05grant\x18\x03 \x01(\tR\x05grant\x12\x14\n" +
-	"\x05token\x18\x04 \x01(\tR\x05token\"\x14\n" +
+	"\x05token\x18\x04 \x01(\tR\x05token\x12\x18\n" +
+	"\aregions\x18\x05 \x01(\rR\aregions\x12\x1f\n" +
+	"\vregion_size\x18\x06 \x01(\x04R\n" +
+	"regionSize\x12\x14\n" +
+	"\x05cores\x18\a \x01(\rR\x05cores\"\x14\n" +
 	"\x12DisconnectResponse\"m\n" +
 	"\x0eReleaseRequest\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x14\n" +
