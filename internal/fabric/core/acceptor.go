@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// backlog is how many connections are greeted or wait for Accept at a time;
-	// further ones wait in the kernel.
-	backlog = 128
+	// backlog is how many connections are greeted or wait for Accept at a time. One more
+	// takes the place of one that has not said hello yet.
+	backlog = 256
 	// HandshakeTime is how long a peer may take to say hello.
 	HandshakeTime = 10 * time.Second
 )
@@ -22,26 +22,46 @@ const (
 // Acceptor is a listener over sockets: it greets each connection in a goroutine
 // of its own, so that one that says nothing holds up nobody, and hands those
 // that said hello to Accept. Safe for concurrent use.
+//
+// Connections that say nothing cost their peers nothing, so they are not let keep
+// others out. Where backlog connections are there already, one is closed for each that
+// comes: of those that have said nothing, if there are such, else of those that have not
+// finished their hello; of the host that has most of these; the oldest.
 type Acceptor struct {
 	listener net.Listener
 	hello    func(net.Conn) (fabric.Request, error)
+	patience time.Duration
 	requests chan fabric.Request
 	slots    chan struct{}
 
 	once   sync.Once
 	closed chan struct{}
 	tasks  sync.WaitGroup
-	mu     sync.Mutex
-	conns  map[net.Conn]struct{} // being greeted
+
+	mu       sync.Mutex
+	accepted uint64
+	conns    map[net.Conn]*greeting // being greeted
+}
+
+// greeting is a connection that is being greeted. Guarded by Acceptor.mu.
+type greeting struct {
+	number uint64 // in the order of coming
+	host   string
+	spoke  bool // the peer has said something
+	gone   bool // closed for the sake of another
 }
 
 // NewAcceptor starts to accept on l. hello reads the greeting; the acceptor
 // closes the connection if it fails.
 func NewAcceptor(l net.Listener, hello func(net.Conn) (fabric.Request, error)) *Acceptor {
+	return newAcceptor(l, hello, HandshakeTime)
+}
+
+func newAcceptor(l net.Listener, hello func(net.Conn) (fabric.Request, error), patience time.Duration) *Acceptor {
 	a := &Acceptor{
-		listener: l, hello: hello,
+		listener: l, hello: hello, patience: patience,
 		requests: make(chan fabric.Request, backlog), slots: make(chan struct{}, backlog),
-		closed: make(chan struct{}), conns: map[net.Conn]struct{}{},
+		closed: make(chan struct{}), conns: map[net.Conn]*greeting{},
 	}
 	a.tasks.Go(a.serve)
 	return a
@@ -49,14 +69,8 @@ func NewAcceptor(l net.Listener, hello func(net.Conn) (fabric.Request, error)) *
 
 func (a *Acceptor) serve() {
 	for {
-		select {
-		case a.slots <- struct{}{}:
-		case <-a.closed:
-			return
-		}
 		c, err := a.listener.Accept()
 		if err != nil {
-			<-a.slots
 			select {
 			case <-a.closed:
 				return
@@ -64,38 +78,107 @@ func (a *Acceptor) serve() {
 			}
 			continue
 		}
-		if !a.track(c) {
+		if !a.slot() {
 			_ = c.Close()
 			return
 		}
-		a.tasks.Go(func() { a.greet(c) })
+		g := a.track(c)
+		if g == nil {
+			_ = c.Close()
+			return
+		}
+		a.tasks.Go(func() { a.greet(c, g) })
 	}
 }
 
-func (a *Acceptor) track(c net.Conn) bool {
+// slot makes room for one more connection. It returns false when the acceptor is closed.
+func (a *Acceptor) slot() bool {
+	select {
+	case a.slots <- struct{}{}:
+		return true
+	default:
+	}
+	a.makeRoom() // if all wait for Accept, this waits for that
+	select {
+	case a.slots <- struct{}{}:
+		return true
+	case <-a.closed:
+		return false
+	}
+}
+
+// makeRoom closes the connection that others need least.
+func (a *Acceptor) makeRoom() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	silent := false
+	for _, g := range a.conns {
+		silent = silent || !g.spoke && !g.gone
+	}
+	hosts := map[string]int{}
+	for _, g := range a.conns {
+		if !g.gone && g.spoke != silent {
+			hosts[g.host]++
+		}
+	}
+	var victim net.Conn
+	var least *greeting
+	for c, g := range a.conns {
+		if g.gone || g.spoke == silent {
+			continue
+		}
+		if least == nil || hosts[g.host] > hosts[least.host] || hosts[g.host] == hosts[least.host] && g.number < least.number {
+			victim, least = c, g
+		}
+	}
+	if victim != nil {
+		least.gone = true
+		_ = victim.Close()
+	}
+}
+
+// track returns nil when the acceptor is closed.
+func (a *Acceptor) track(c net.Conn) *greeting {
+	host, _, err := net.SplitHostPort(c.RemoteAddr().String())
+	if err != nil {
+		host = "" // of this machine
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	select {
 	case <-a.closed:
-		return false
+		return nil
 	default:
-		a.conns[c] = struct{}{}
-		return true
 	}
+	a.accepted++
+	g := &greeting{number: a.accepted, host: host}
+	a.conns[c] = g
+	return g
 }
 
-func (a *Acceptor) greet(c net.Conn) {
+func (a *Acceptor) greet(c net.Conn, g *greeting) {
 	defer func() { <-a.slots }()
-	err := c.SetDeadline(time.Now().Add(HandshakeTime))
+	err := c.SetDeadline(time.Now().Add(a.patience))
+	if err == nil {
+		err = spoken(c)
+	}
+	a.mu.Lock()
+	g.spoke = true
+	a.mu.Unlock()
 	var r fabric.Request
 	if err == nil {
 		r, err = a.hello(c)
 	}
 	a.mu.Lock()
+	gone := g.gone
 	delete(a.conns, c)
 	a.mu.Unlock()
 	if err != nil {
 		_ = c.Close() // a stranger; there is nobody to tell
+		return
+	}
+	if gone {
+		_ = r.Reject("others came") // too late to tell
 		return
 	}
 	select {

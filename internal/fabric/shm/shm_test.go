@@ -30,6 +30,9 @@ func TestConformance(t *testing.T) { fabrictest.Run(t, open) }
 // TestKilledPeer kills a process in the middle of serving.
 func TestKilledPeer(t *testing.T) { fabrictest.RunKilledPeer(t, open) }
 
+// TestCrowd has many sockets say nothing.
+func TestCrowd(t *testing.T) { fabrictest.RunCrowd(t, open, "unixpacket") }
+
 // TestAllocations checks that nothing is allocated for an operation.
 func TestAllocations(t *testing.T) { fabrictest.RunAllocations(t, open) }
 

@@ -28,6 +28,9 @@ func TestSilentPeer(t *testing.T) {
 	fabrictest.RunSilentPeer(t, func() fabric.Provider { return tcp.OpenWith(tcp.Options{Silence: time.Second}) })
 }
 
+// TestCrowd has many sockets say nothing.
+func TestCrowd(t *testing.T) { fabrictest.RunCrowd(t, open, "tcp") }
+
 // TestAllocations checks that nothing is allocated for an operation.
 func TestAllocations(t *testing.T) { fabrictest.RunAllocations(t, open) }
 

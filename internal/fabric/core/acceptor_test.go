@@ -1,0 +1,151 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/redykv/redykv/internal/fabric"
+)
+
+// spokenTo is a peer that has said both letters of its hello.
+type spokenTo struct{ conn net.Conn }
+
+func (s spokenTo) Private() []byte                         { return nil }
+func (s spokenTo) Accept([]byte) (fabric.QueuePair, error) { return nil, errors.ErrUnsupported }
+func (s spokenTo) Reject(string) error                     { return s.conn.Close() }
+
+// crowd is an acceptor whose patience never ends, and the connections to it.
+type crowd struct {
+	t *testing.T
+	a *Acceptor
+}
+
+func newCrowd(t *testing.T) *crowd {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := newAcceptor(l, func(c net.Conn) (fabric.Request, error) {
+		var hello [2]byte
+		if _, err := io.ReadFull(c, hello[:]); err != nil {
+			return nil, err
+		}
+		return spokenTo{c}, nil
+	}, time.Hour)
+	t.Cleanup(func() {
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &crowd{t, a}
+}
+
+// come connects from a host, and says something.
+func (c *crowd) come(host, say string) net.Conn {
+	c.t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(host)}}
+	conn, err := d.DialContext(c.t.Context(), "tcp", c.a.listener.Addr().String())
+	if err == nil {
+		_, err = io.WriteString(conn, say)
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// served says hello on a new connection, and waits until Accept has it.
+func (c *crowd) served() {
+	c.t.Helper()
+	c.come("127.0.0.1", "hi")
+	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
+	defer cancel()
+	r, err := c.a.Accept(ctx)
+	if err != nil {
+		c.t.Fatalf("a peer that says hello: %v", err)
+	}
+	if err := r.Reject(""); err != nil {
+		c.t.Error(err)
+	}
+}
+
+// open says whether the acceptor holds a connection. One that it closes is closed before
+// the next one is served.
+func open(t *testing.T, conn net.Conn) bool {
+	t.Helper()
+	if err := conn.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	_, err := conn.Read(make([]byte, 1))
+	return errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+// Peers that say nothing, or half of what they should, are held as long as there is room
+// and give way to those that speak, the oldest first.
+func TestSilentPeersGiveWay(t *testing.T) {
+	for name, say := range map[string]string{"silent": "", "half": "h"} {
+		t.Run(name, func(t *testing.T) {
+			c := newCrowd(t)
+			var conns []net.Conn
+			for range 500 {
+				conns = append(conns, c.come("127.0.0.1", say))
+			}
+			c.served()
+			c.served()
+			held := 0
+			for i, conn := range conns {
+				switch is := open(t, conn); {
+				case is:
+					held++
+				case name == "silent" && held > 0:
+					t.Fatalf("connection %d was closed before an older one", i)
+				}
+			}
+			// The two that were served have left.
+			if held < backlog-2 || held > backlog {
+				t.Errorf("%d of 500 are held, want %d", held, backlog)
+			}
+		})
+	}
+}
+
+// A host with many connections takes their place from none but itself.
+func TestHostsHaveTheirShare(t *testing.T) {
+	c := newCrowd(t)
+	few := []net.Conn{c.come("127.0.0.2", ""), c.come("127.0.0.3", "")}
+	for range 500 {
+		c.come("127.0.0.1", "")
+	}
+	c.served()
+	for i, conn := range few {
+		if !open(t, conn) {
+			t.Errorf("host %d lost its one connection", i)
+		}
+	}
+}
+
+// Who has begun to speak is not closed for silent ones.
+func TestSilentPeersGiveWayFirst(t *testing.T) {
+	c := newCrowd(t)
+	slow := c.come("127.0.0.1", "h")
+	for spoke := false; !spoke; { // it is not looked at before
+		c.a.mu.Lock()
+		for _, g := range c.a.conns {
+			spoke = g.spoke
+		}
+		c.a.mu.Unlock()
+	}
+	for range 500 {
+		c.come("127.0.0.1", "")
+	}
+	c.served()
+	if !open(t, slow) {
+		t.Error("closed in the middle of its hello")
+	}
+}
