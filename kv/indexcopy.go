@@ -31,6 +31,7 @@ func (st *Store) copyIndex(ctx context.Context) (_ *indexCopy, bytes int64, err 
 		return nil, 0, ctx.Err()
 	}
 	t := st.index.Load()
+	c.Begin = st.log.Begin() // after the table: Clear may have replaced it since the barrier
 	c.Bits, c.TagShift = t.bits, int(t.tagShift)
 	c.Object = st.newObject(indexObject)
 	w, err := createChunks(ctx, st.dev, c.Object, chunkIndex)

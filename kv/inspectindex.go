@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/redykv/redykv/hlog"
 )
 
 // indexCheck is a copy of the index whose entries are looked for in the log.
@@ -11,7 +13,7 @@ type indexCheck struct {
 	*indexCopy
 	table  *table
 	report *InspectedIndex
-	begin  int64 // records below are not looked at
+	begin  int64 // records below need not be in it, and entries that lead there are not looked at
 	// Of records that should have an entry and have none, the first, and how many.
 	missing, missed int64
 }
@@ -27,29 +29,40 @@ func (in *inspector) indexes() {
 	}
 	uses := make(map[string]indexUse)
 	m := in.manifest
-	use := func(c *indexCopy, tail int64) {
-		if c != nil {
+	use := func(s *state) {
+		if c := s.Index; c != nil {
+			u := indexUse{c, s.Begin, s.Tail}
 			if before, ok := uses[c.Object]; ok {
-				tail = min(tail, before.tail)
+				u.begin, u.tail = min(u.begin, before.begin), min(u.tail, before.tail)
 			}
-			uses[c.Object] = indexUse{c, tail}
+			uses[c.Object] = u
 		}
 	}
-	use(m.Index, in.Log.Tail)
-	use(m.Commit.Index, m.Commit.Tail)
+	use(&m.Commit)
 	for i := range m.Checkpoints {
-		use(m.Checkpoints[i].Index, m.Checkpoints[i].Tail)
+		use(&m.Checkpoints[i].state)
+	}
+	if c := m.Index; c != nil {
+		if _, used := uses[c.Object]; !used {
+			// It is for states to come, of which nothing need be on the device.
+			begin := c.Begin
+			if begin == 0 {
+				begin = c.Start
+			}
+			uses[c.Object] = indexUse{c, begin, hlog.MaxAddress}
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(uses)) {
 		in.index(uses[name])
 	}
 }
 
-// indexUse is a copy of the index, and the lowest tail that it is used with: none
-// of its entries lies above.
+// indexUse is a copy of the index, and the lowest begin and tail of the states that it is
+// used with: it has all records of the log from begin to its start, and none of its entries
+// lies above tail.
 type indexUse struct {
 	*indexCopy
-	tail int64
+	begin, tail int64
 }
 
 const indexAdvice = "nothing is lost: Open reads the log instead, which takes longer; the next checkpoint makes a new one"
@@ -67,7 +80,7 @@ func (in *inspector) index(c indexUse) {
 		report.Entries++
 		return true
 	})
-	in.tables = append(in.tables, &indexCheck{indexCopy: c.indexCopy, table: t, report: report, begin: in.Log.Begin})
+	in.tables = append(in.tables, &indexCheck{indexCopy: c.indexCopy, table: t, report: report, begin: c.begin})
 }
 
 // record takes one of the log's records, in their order.
@@ -77,7 +90,7 @@ func (c *indexCheck) record(hash uint64, address int64) {
 	case s.p != nil && at == address:
 		s.store(e | entryFound)
 		c.report.Checked++
-	case address < c.Start && (s.p == nil || at < address):
+	case address >= c.begin && address < c.Start && (s.p == nil || at < address):
 		if c.missed == 0 {
 			c.missing = address
 		}

@@ -98,8 +98,10 @@ func (l *restoredLog) add(objects objectOpener, s snapshot) error {
 // ReadAt implements io.ReaderAt.
 func (l *restoredLog) ReadAt(p []byte, addr int64) (int, error) {
 	below := int(min(max(l.flushed-addr, 0), int64(len(p))))
-	if n, err := l.files.ReadAt(p[:below], addr); err != nil {
-		return n, err
+	if below > 0 { // else the files need not have the address
+		if n, err := l.files.ReadAt(p[:below], addr); err != nil {
+			return n, err
+		}
 	}
 	p, addr = p[below:], addr+int64(below)
 	clear(p)

@@ -58,12 +58,14 @@ type state struct {
 
 // indexCopy is an object with a copy of the index. What it lacks is in the log
 // from Start on, and was put there with an index of the same TagShift: so it can be
-// put into the copy.
+// put into the copy. Begin is where the log began when the copy was made: the copy need
+// not have what is below. 0: unknown, as programs before that one left it.
 type indexCopy struct {
 	Object   string `json:"object"`
 	Bits     int    `json:"bits"`
 	TagShift int    `json:"tag_shift"`
 	Start    int64  `json:"start"`
+	Begin    int64  `json:"begin,omitempty"`
 }
 
 // checkpoint is a state that can be recovered by its name.
@@ -218,7 +220,7 @@ func (s *state) check(last uint64) error {
 }
 
 func (c *indexCopy) check() error {
-	if c.TagShift < 0 || c.Bits < c.TagShift || c.Bits > min(c.TagShift+tagBits, maxTableBits) || c.Start < hlog.FirstAddress || c.Start >= hlog.MaxAddress || c.Start%8 != 0 {
+	if c.TagShift < 0 || c.Bits < c.TagShift || c.Bits > min(c.TagShift+tagBits, maxTableBits) || c.Start < hlog.FirstAddress || c.Start >= hlog.MaxAddress || c.Start%8 != 0 || c.Begin < 0 {
 		return fmt.Errorf("index of %d bits from %d", c.Bits, c.Start)
 	}
 	return device.CheckName(c.Object)
