@@ -3,6 +3,7 @@ package kv
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/bits"
 	"runtime"
 	"sync/atomic"
@@ -98,6 +99,23 @@ type table struct {
 // tableBits is the size of the table for so many records, as a power of two.
 func tableBits(records int64) int {
 	return max(bits.Len64(uint64(max(records/perBucket, 1)-1)), minTableBits)
+}
+
+// IndexMemory is how many bytes of memory the index of a store takes that was opened for
+// so many keys, when it has them.
+func IndexMemory(records int64) int64 {
+	buckets := math.Ldexp(1, tableBits(records))
+	// Entries fall into buckets as Poisson says. One overflow bucket is behind each full one
+	// that has more, another one behind that, and so on.
+	mean := float64(max(records, 0)) / buckets
+	chained, atMost, term := 0.0, 0.0, math.Exp(-mean) // term is the probability of n entries
+	for n := 0; n < 16*bucketEntries; n++ {
+		if atMost += term; n%bucketEntries == 0 && n > 0 {
+			chained += 1 - atMost
+		}
+		term *= mean / float64(n+1)
+	}
+	return int64(math.Min(buckets*(1+chained)*bucketSize, math.MaxInt64/2))
 }
 
 // newTable makes an empty table of 1<<tableBits buckets whose tags are the bits of

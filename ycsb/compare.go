@@ -101,10 +101,8 @@ func (c Comparison) Check() error {
 	if slices.Contains(c.Devices, Redy) && c.Cache < 1 {
 		return fmt.Errorf("cache of %d bytes: device %s needs a positive size", c.Cache, Redy)
 	}
-	if need, have := c.memoryBytes(), mem.Total(); have > 0 && need > have {
-		return fmt.Errorf("needs %v of memory for %v, and this machine has %v: "+
-			"lower --records, --memory or --cache, or compare fewer devices",
-			units.Size(need), c.Devices, units.Size(have))
+	if have := mem.Total(); have > 0 {
+		return c.fits(have)
 	}
 	return nil
 }
@@ -116,17 +114,6 @@ func noTwice[T comparable](what string, list []T) error {
 		}
 	}
 	return nil
-}
-
-// memoryBytes is what all stores and caches take together: all stores
-// are open at once, so that devices are measured turn by turn. A sum too large
-// for its type is as large as the type can say.
-func (c Comparison) memoryBytes() int64 {
-	sum := 0.0
-	for _, d := range c.Devices {
-		sum += c.MemoryOn(d)
-	}
-	return int64(min(sum, 1<<62))
 }
 
 // specs are the experiments in the order in which they run: all devices under

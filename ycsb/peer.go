@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/internal/peers"
+	"github.com/redykv/redykv/kv"
 )
 
 // Peers are embedded stores of other projects, which can be compared as if they were
@@ -28,7 +29,7 @@ func openPeer(name Device, shape Shape, dir string) (*Target, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("ycsb: directory %s: %w", dir, err)
 	}
-	store, err := peers.Open(string(name), peers.Options{Dir: dir, Memory: shape.Memory + indexBytesPerRecord*shape.Records})
+	store, err := peers.Open(string(name), peers.Options{Dir: dir, Memory: shape.Memory + kv.IndexMemory(shape.Records)})
 	if err != nil {
 		return nil, fmt.Errorf("ycsb: %w", err)
 	}

@@ -59,22 +59,6 @@ type Shape struct {
 // LogBytes is the size of the log that holds all records.
 func (s Shape) LogBytes() int64 { return LogBytes(s.Records, s.ValueSize) }
 
-// indexBytesPerRecord is about what the store's index takes beside Memory.
-const indexBytesPerRecord = 11
-
-// MemoryOn is about how many bytes of this machine's memory a store of that shape
-// takes on a device. It is no whole number, so that no Shape is too large for it.
-func (s Shape) MemoryOn(device Device) float64 {
-	bytes := float64(s.Memory) + indexBytesPerRecord*float64(s.Records)
-	switch device {
-	case Redy:
-		bytes += float64(s.Cache)
-	case SMB, Memory:
-		bytes += float64(s.LogBytes())
-	}
-	return bytes
-}
-
 // check refuses what no machine could run.
 func (s Shape) check() error {
 	switch {

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/redykv/redykv/internal/race"
+	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/ycsb"
+)
+
+// comparing is a comparison of one device that reads for a moment.
+func comparing(t *testing.T, device string, flags ...string) *exec.Cmd {
+	cmd := exec.CommandContext(t.Context(), os.Args[0], append([]string{
+		"ycsb", "compare", "--devices", device, "--value-size", "100", "--distributions", "uniform", "--threads", "2",
+		"--duration", "50ms", "--warmup", "0s", "--json", "", "--report", "", "--dir", t.TempDir(),
+	}, flags...)...)
+	cmd.Args[0] = "redykv" // see testscript.Main
+	return cmd
+}
+
+// TestComparisonTakesWhatItSays compares the estimate, on which a comparison is refused,
+// with the most memory that the process had.
+func TestComparisonTakesWhatItSays(t *testing.T) {
+	if race.Enabled || testing.Short() {
+		t.Skip("loads millions of records; the race detector takes memory of its own")
+	}
+	const records = 1_000_000
+	program, err := os.Stat(os.Args[0]) // what is mapped of it counts for the process, and can be dropped
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, device := range []ycsb.Device{ycsb.SSD, ycsb.Memory, "pebble"} {
+		t.Run(string(device), func(t *testing.T) {
+			shape := ycsb.Shape{Records: records, ValueSize: 100, Memory: ycsb.DefaultMemory(ycsb.LogBytes(records, 100)), Depth: ycsb.DefaultDepth}
+			cmd := comparing(t, string(device), "--records", fmt.Sprint(records))
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			had := cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss << 10
+			says := ycsb.Comparison{Shape: shape, Devices: []ycsb.Device{device}, Threads: []int{2}}.MemoryBytes()
+			t.Logf("%v at most, %v as estimated", units.Size(had), units.Size(says))
+			if had > says+program.Size() || had < says/3 {
+				t.Errorf("had up to %v of memory, up to %v of the program included, estimated %v", units.Size(had), units.Size(program.Size()), units.Size(says))
+			}
+		})
+	}
+}
+
+// controlGroup makes a control group that may have so much memory, and returns the file
+// that takes its processes, or skips the test.
+func controlGroup(t *testing.T, limit int64) (procs string) {
+	t.Helper()
+	var reasons []error
+	for _, version := range []struct{ root, limit string }{
+		{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"}, {"/sys/fs/cgroup", "memory.max"},
+	} {
+		dir := filepath.Join(version.root, fmt.Sprintf("redykv-test-%d", os.Getpid()))
+		err := os.Mkdir(dir, 0o755)
+		if err == nil {
+			t.Cleanup(func() { _ = os.Remove(dir) }) // empty by then
+			inner := filepath.Join(dir, "inner")     // whose parent has the limit
+			if err = os.WriteFile(filepath.Join(dir, version.limit), fmt.Append(nil, limit), 0); err == nil {
+				err = os.Mkdir(inner, 0o755)
+			}
+			if err == nil {
+				t.Cleanup(func() { _ = os.Remove(inner) })
+				return filepath.Join(inner, "cgroup.procs")
+			}
+		}
+		reasons = append(reasons, err)
+	}
+	t.Skipf("no control group can be made here: %v", errors.Join(reasons...))
+	return ""
+}
+
+// TestComparisonInAControlGroup is refused beforehand by the limit of a group around its
+// own, and runs where it fits.
+func TestComparisonInAControlGroup(t *testing.T) {
+	procs := controlGroup(t, 14<<30/10)
+	run := func(device, records string) (string, error) {
+		cmd := comparing(t, device, "--records", records)
+		cmd.Args = append([]string{"bash", "-c", `echo $$ > "$0" && exec -a redykv "$@"`, procs, cmd.Path}, cmd.Args[1:]...)
+		cmd.Path = "/bin/bash"
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	for _, device := range []string{"pebble", "badger", "redy", "memory"} {
+		out, err := run(device, "40000000")
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != 2 || !strings.Contains(out, "needs about ") || !strings.Contains(out, "this process may have 1.4GiB") {
+			t.Errorf("%s: %v\n%s", device, err, out)
+		}
+	}
+	if out, err := run("ssd", "20000"); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
