@@ -195,7 +195,7 @@ func refuseCapacity(err error, otherwise connect.Code) error {
 		return refuse(connect.CodeUnavailable, err)
 	case errors.Is(err, ErrTransport), errors.As(err, &region):
 		return refuse(connect.CodeInvalidArgument, err)
-	case errors.Is(err, errNotWorth):
+	case errors.Is(err, errNotWorth), errors.Is(err, errStale):
 		return refuse(connect.CodeFailedPrecondition, err)
 	case errors.Is(err, context.Canceled):
 		return refuse(connect.CodeCanceled, err)

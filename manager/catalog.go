@@ -55,6 +55,7 @@ type cache struct {
 	shares  []*share      // in the order of the cache's addresses
 	pending []*share      // reallocated, and neither settled nor released yet
 	grants  uint64        // ever given
+	change  uint64        // the client's number of the Settle that came last
 	ready   bool          // Allocate has succeeded: visible to everybody
 	expires time.Time     // unless renewed before; zero: never
 	lease   time.Duration // that the client was told; 0: none
@@ -79,12 +80,15 @@ type share struct {
 	bytes   uint64
 	launch  bool // the VM is launched for it
 	warm    bool // the VM was in a warm pool before
+
+	change uint64 // the client's number of the Reallocate that gave it; 0: none
 }
 
 var (
 	errUnknownCache = errors.New("no cache")
 	errUnknownVM    = errors.New("no VM")
 	errLeaving      = errors.New("is about to leave")
+	errStale        = errors.New("came too late")
 )
 
 // newCatalog returns an empty catalog. broken is told, once the store has failed,

@@ -139,7 +139,7 @@ func (ca *cache) stored() *catalogv1.Cache {
 		Id: ca.id, Demand: ca.demand.stored(), Shares: storedShares(ca.shares), Pending: storedShares(ca.pending),
 		Grants: ca.grants, Ready: ca.ready, LastSequence: ca.log.last, Dropped: ca.log.dropped,
 		Decisions: ca.decisions, CreatedUnixMs: toMillis(ca.created),
-		LeaseMs: proto.Int64(ca.lease.Milliseconds()),
+		LeaseMs: proto.Int64(ca.lease.Milliseconds()), Settled: ca.change,
 	}
 	for _, e := range ca.log.events {
 		s := &catalogv1.Event{Message: e.message}
@@ -154,7 +154,7 @@ func (ca *cache) stored() *catalogv1.Cache {
 func storedShares(shares []*share) []*catalogv1.Share {
 	var all []*catalogv1.Share
 	for _, s := range shares {
-		p := &catalogv1.Share{Grant: s.grant, VmOrder: s.vm.order, Regions: s.regions, Cores: s.cores, Launch: s.launch}
+		p := &catalogv1.Share{Grant: s.grant, VmOrder: s.vm.order, Regions: s.regions, Cores: s.cores, Launch: s.launch, Change: s.change}
 		if s.vm.failed != "" {
 			p.Failed = s.vm.stored()
 		}
@@ -278,7 +278,7 @@ func (l *loader) vm(p *catalogv1.Vm) *vm {
 
 func (l *loader) cache(p *catalogv1.Cache) (*cache, error) {
 	ca := &cache{id: p.GetId(), demand: demandFrom(p.GetDemand()), grants: p.GetGrants(), ready: p.GetReady(), log: newEventLog(),
-		decisions: p.GetDecisions(), created: fromMillis(p.GetCreatedUnixMs()),
+		decisions: p.GetDecisions(), created: fromMillis(p.GetCreatedUnixMs()), change: p.GetSettled(),
 	}
 	if err := ca.demand.checkStored(); err != nil {
 		return nil, err
@@ -324,7 +324,7 @@ func (l *loader) shares(ca *cache, stored []*catalogv1.Share) ([]*share, error) 
 		}
 		s := &share{
 			grant: p.GetGrant(), vm: v, regions: p.GetRegions(), cores: p.GetCores(),
-			bytes: uint64(p.GetRegions()) * ca.demand.regionSize, launch: p.GetLaunch(),
+			bytes: uint64(p.GetRegions()) * ca.demand.regionSize, launch: p.GetLaunch(), change: p.GetChange(),
 		}
 		if ca.ready { // what was not answered is dropped
 			v.grants++

@@ -42,7 +42,7 @@ func (m *Manager) tryReallocate(ctx context.Context, req *managerv1.ReallocateRe
 	shares := more.shares
 	var answer *managerv1.ReallocateResponse
 	if err = m.bringUp(ctx, shares, d.transport); err == nil {
-		answer, err = m.catalog.adopt(ca, more)
+		answer, err = m.catalog.adopt(ca, more, req.GetChange())
 	}
 	if err != nil {
 		m.release(ca.id, m.catalog.coolDown(shares), false)
@@ -159,6 +159,9 @@ func (c *catalog) want(req *managerv1.ReallocateRequest, configs map[int]*manage
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	ca, err := c.known(req.GetCacheId())
+	if err == nil {
+		err = ca.current(req.GetChange())
+	}
 	if err != nil {
 		return w, err
 	}
@@ -294,16 +297,35 @@ func (ca *cache) present(avoid map[string]bool) []candidate {
 	return present
 }
 
-// adopt makes shares pending ones of a cache, unless it is gone, or one of their
-// VMs has failed or is leaving meanwhile.
-func (c *catalog) adopt(ca *cache, more addition) (_ *managerv1.ReallocateResponse, err error) {
+// current refuses a Reallocate that its client has given up, or that has been answered.
+// Called under mu.
+func (ca *cache) current(change uint64) error {
+	if change == 0 {
+		return nil
+	}
+	last := ca.change
+	for _, s := range ca.pending {
+		last = max(last, s.change)
+	}
+	if change <= last {
+		return fmt.Errorf("cache %s: change %d %w, after %d", ca.id, change, errStale, last)
+	}
+	return nil
+}
+
+// adopt makes shares pending ones of a cache, unless it is gone, its client has settled
+// without them, or one of their VMs has failed or is leaving meanwhile.
+func (c *catalog) adopt(ca *cache, more addition, change uint64) (_ *managerv1.ReallocateResponse, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
 	if c.caches[ca.id] != ca {
 		return nil, noCache(ca.id)
 	}
-	if err := usable(more.shares); err != nil {
+	if err := errors.Join(ca.current(change), usable(more.shares)); err != nil {
 		return nil, err
+	}
+	for _, s := range more.shares {
+		s.change = change
 	}
 	ca.pending = append(ca.pending, more.shares...)
 	ca.decide("reallocate", more.decision)

@@ -51,7 +51,7 @@ func (s service) Reallocate(ctx context.Context, req *connect.Request[managerv1.
 
 // Settle fails with NotFound, InvalidArgument (also for a grant that is named
 // twice, or with more regions than it has), FailedPrecondition (a grant that is
-// none of the cache's) or ResourceExhausted (a VM has too few cores for the
+// none of the cache's, or a change that came too late) or ResourceExhausted (a VM has too few cores for the
 // configuration), and changes nothing then. A VM that has failed, or that does
 // not answer, is no reason to fail.
 func (s service) Settle(ctx context.Context, req *connect.Request[managerv1.SettleRequest]) (*connect.Response[managerv1.SettleResponse], error) {

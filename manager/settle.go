@@ -16,6 +16,8 @@ import (
 var (
 	errGrant = errors.New("is none of the cache's")
 	errCores = errors.New("too few cores")
+	// errSettled is no failure: the request was carried out when it came first.
+	errSettled = errors.New("settled already")
 )
 
 // settle serves Settle: the catalog first, at once, then the VMs that lose
@@ -23,6 +25,8 @@ var (
 func (m *Manager) settle(req *managerv1.SettleRequest) error {
 	dropped, err := m.catalog.settle(req, m.opts.now())
 	switch {
+	case errors.Is(err, errSettled):
+		return nil
 	case errors.Is(err, errGrant):
 		return refuse(connect.CodeFailedPrecondition, err)
 	case errors.Is(err, errCores):
@@ -66,7 +70,15 @@ func (c *catalog) settle(req *managerv1.SettleRequest, at time.Time) (_ []*share
 	if err != nil {
 		return nil, err
 	}
-	now, dropped, err := ca.choose(req.GetShares())
+	if change := req.GetChange(); change > 0 {
+		switch {
+		case change == ca.change:
+			return nil, errSettled
+		case change < ca.change:
+			return nil, fmt.Errorf("cache %s: change %d %w, after %d", ca.id, change, errStale, ca.change)
+		}
+	}
+	now, dropped, later, err := ca.choose(req)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +101,8 @@ func (c *catalog) settle(req *managerv1.SettleRequest, at time.Time) (_ []*share
 	if far := farthest(now); far > 0 || d.config != ca.demand.config {
 		d.distance = far
 	}
-	ca.demand, ca.shares, ca.pending = d, nil, nil
+	ca.demand, ca.shares, ca.pending = d, nil, later
+	ca.change = max(ca.change, req.GetChange())
 	for _, s := range now {
 		ca.shares = append(ca.shares, s.share)
 	}
@@ -121,32 +134,38 @@ func farthest(now []settled) uint32 {
 	return far
 }
 
-// choose finds the shares that are named, and those that are not. Called under
-// mu.
-func (ca *cache) choose(named []*managerv1.SettledShare) (now []settled, dropped []*share, err error) {
+// choose finds the shares that are named, those that are not, and those that the client
+// could not name, for it was granted them after it had made the request. Called under mu.
+func (ca *cache) choose(req *managerv1.SettleRequest) (now []settled, dropped, later []*share, err error) {
 	left := make(map[string]*share)
 	for _, s := range ca.all() {
 		left[s.grant] = s
 	}
 	seen := make(map[string]bool)
-	for _, n := range named {
+	for _, n := range req.GetShares() {
 		s := left[n.GetGrant()]
 		switch {
 		case seen[n.GetGrant()]:
-			return nil, nil, fmt.Errorf("grant %.40q is named twice", n.GetGrant())
+			return nil, nil, nil, fmt.Errorf("grant %.40q is named twice", n.GetGrant())
 		case s == nil:
-			return nil, nil, fmt.Errorf("grant %.40q %w", n.GetGrant(), errGrant)
+			return nil, nil, nil, fmt.Errorf("grant %.40q %w", n.GetGrant(), errGrant)
 		case n.GetRegions() < 1 || n.GetRegions() > s.regions:
-			return nil, nil, fmt.Errorf("grant %s: %d regions: want 1 to the %d that it has", s.grant, n.GetRegions(), s.regions)
+			return nil, nil, nil, fmt.Errorf("grant %s: %d regions: want 1 to the %d that it has", s.grant, n.GetRegions(), s.regions)
 		}
 		seen[s.grant] = true
 		delete(left, s.grant)
 		now = append(now, settled{share: s, regions: n.GetRegions(), cores: s.cores})
 	}
-	for _, s := range left {
-		dropped = append(dropped, s)
+	for _, s := range ca.all() {
+		switch {
+		case left[s.grant] == nil:
+		case req.GetChange() > 0 && s.change > req.GetChange():
+			later = append(later, s)
+		default:
+			dropped = append(dropped, s)
+		}
 	}
-	return now, dropped, nil
+	return now, dropped, later, nil
 }
 
 // enoughCores holds what the shares are going to be against what their VMs have.

@@ -37,6 +37,7 @@ type Cache struct {
 	turn      chan struct{} // a token, held by the control operation that runs
 	slo       SLO           // the turn's holder's
 	leaving   []*grant      // that the table has no use for, to be given back; the turn's holder's
+	change    uint64        // number of the last Reallocate or Settle; the turn's holder's
 	moved     copied        // since the manager was last told; the turn's holder's
 	unsettled atomic.Bool   // the manager does not know the present table
 	moves     moves

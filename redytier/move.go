@@ -167,6 +167,8 @@ func (c *Cache) enlist(ctx context.Context, req *managerv1.ReallocateRequest) (l
 			c.settle(ctx) // even if there is no answer: the manager may have granted something
 		}
 	}()
+	c.change++
+	req.Change = c.change
 	answer, err := c.mgr.Reallocate(ctx, connect.NewRequest(req))
 	if err != nil {
 		return nil, configuration, fmt.Errorf("reallocate: %w", err)
@@ -381,9 +383,11 @@ func (c *Cache) settle(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), controlTimeout)
 	defer cancel()
 	t := c.table.Load()
+	c.change++
 	req := &managerv1.SettleRequest{
 		CacheId: c.id, Capacity: uint64(t.capacity), Slo: c.slo.proto(), Configuration: t.configuration.proto(),
 		MovedBytes: c.moved.bytes, MovedMs: c.moved.took.Milliseconds(),
+		Change: c.change,
 	}
 	for _, g := range t.grants() {
 		req.Shares = append(req.Shares, &managerv1.SettledShare{Grant: g.id, Regions: g.regions.Load()})

@@ -157,6 +157,7 @@ type Cache struct {
 	Decisions     []*managerv1.Decision  `protobuf:"bytes,10,rep,name=decisions,proto3" json:"decisions,omitempty"`
 	CreatedUnixMs int64                  `protobuf:"varint,11,opt,name=created_unix_ms,json=createdUnixMs,proto3" json:"created_unix_ms,omitempty"`
 	LeaseMs       *int64                 `protobuf:"varint,12,opt,name=lease_ms,json=leaseMs,proto3,oneof" json:"lease_ms,omitempty"` // as the client was told; 0: none, so that it does not renew
+	Settled       uint64                 `protobuf:"varint,13,opt,name=settled,proto3" json:"settled,omitempty"`                      // number of the client's change that was settled last
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -271,6 +272,13 @@ func (x *Cache) GetCreatedUnixMs() int64 {
 func (x *Cache) GetLeaseMs() int64 {
 	if x != nil && x.LeaseMs != nil {
 		return *x.LeaseMs
+	}
+	return 0
+}
+
+func (x *Cache) GetSettled() uint64 {
+	if x != nil {
+		return x.Settled
 	}
 	return 0
 }
@@ -409,6 +417,7 @@ type Share struct {
 	Cores         uint32                 `protobuf:"varint,4,opt,name=cores,proto3" json:"cores,omitempty"`
 	Launch        bool                   `protobuf:"varint,5,opt,name=launch,proto3" json:"launch,omitempty"` // the VM was launched for it
 	Failed        *Vm                    `protobuf:"bytes,6,opt,name=failed,proto3" json:"failed,omitempty"`  // the VM, where it has failed and is no entry of its own
+	Change        uint64                 `protobuf:"varint,7,opt,name=change,proto3" json:"change,omitempty"` // number of the client's change by which it was granted
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -483,6 +492,13 @@ func (x *Share) GetFailed() *Vm {
 		return x.Failed
 	}
 	return nil
+}
+
+func (x *Share) GetChange() uint64 {
+	if x != nil {
+		return x.Change
+	}
+	return 0
 }
 
 // Event is what the watchers of a cache are told.
@@ -754,7 +770,7 @@ const file_redykv_catalog_v1_catalog_proto_rawDesc = "" +
 	"\x06failed\x18\b \x01(\tR\x06failed\x12%\n" +
 	"\x0econtrol_secret\x18\t \x01(\fR\rcontrolSecret\x12\x18\n" +
 	"\aspeaker\x18\n" +
-	" \x01(\tR\aspeaker\"\xdf\x03\n" +
+	" \x01(\tR\aspeaker\"\xf9\x03\n" +
 	"\x05Cache\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x121\n" +
 	"\x06demand\x18\x02 \x01(\v2\x19.redykv.catalog.v1.DemandR\x06demand\x120\n" +
@@ -768,7 +784,8 @@ const file_redykv_catalog_v1_catalog_proto_rawDesc = "" +
 	"\tdecisions\x18\n" +
 	" \x03(\v2\x1b.redykv.manager.v1.DecisionR\tdecisions\x12&\n" +
 	"\x0fcreated_unix_ms\x18\v \x01(\x03R\rcreatedUnixMs\x12\x1e\n" +
-	"\blease_ms\x18\f \x01(\x03H\x00R\aleaseMs\x88\x01\x01B\v\n" +
+	"\blease_ms\x18\f \x01(\x03H\x00R\aleaseMs\x88\x01\x01\x12\x18\n" +
+	"\asettled\x18\r \x01(\x04R\asettledB\v\n" +
 	"\t_lease_ms\"\x9e\x03\n" +
 	"\x06Demand\x12\x1a\n" +
 	"\bcapacity\x18\x01 \x01(\x04R\bcapacity\x12\x1f\n" +
@@ -783,14 +800,15 @@ const file_redykv_catalog_v1_catalog_proto_rawDesc = "" +
 	"\bdistance\x18\t \x01(\rR\bdistance\x12!\n" +
 	"\fcloud_region\x18\n" +
 	" \x01(\tR\vcloudRegion\x121\n" +
-	"\x06client\x18\v \x01(\v2\x19.redykv.manager.v1.ClientR\x06client\"\xaf\x01\n" +
+	"\x06client\x18\v \x01(\v2\x19.redykv.manager.v1.ClientR\x06client\"\xc7\x01\n" +
 	"\x05Share\x12\x14\n" +
 	"\x05grant\x18\x01 \x01(\tR\x05grant\x12\x19\n" +
 	"\bvm_order\x18\x02 \x01(\x04R\avmOrder\x12\x18\n" +
 	"\aregions\x18\x03 \x01(\rR\aregions\x12\x14\n" +
 	"\x05cores\x18\x04 \x01(\rR\x05cores\x12\x16\n" +
 	"\x06launch\x18\x05 \x01(\bR\x06launch\x12-\n" +
-	"\x06failed\x18\x06 \x01(\v2\x15.redykv.catalog.v1.VmR\x06failed\"^\n" +
+	"\x06failed\x18\x06 \x01(\v2\x15.redykv.catalog.v1.VmR\x06failed\x12\x16\n" +
+	"\x06change\x18\a \x01(\x04R\x06change\"^\n" +
 	"\x05Event\x12\x19\n" +
 	"\bvm_order\x18\x01 \x01(\x04R\avmOrder\x12:\n" +
 	"\amessage\x18\x02 \x01(\v2 .redykv.manager.v1.WatchResponseR\amessage\"b\n" +

@@ -897,7 +897,11 @@ type ReallocateRequest struct {
 	// whole is how many regions the cache will have with these, if it can move as well. The
 	// manager may then grant as many, on VMs that the cache does not use, in the place of
 	// all that it has, if it costs less that way (R74). 0: only what regions says.
-	Whole         uint32 `protobuf:"varint,9,opt,name=whole,proto3" json:"whole,omitempty"`
+	Whole uint32 `protobuf:"varint,9,opt,name=whole,proto3" json:"whole,omitempty"`
+	// change numbers the client's Reallocate and Settle calls for the cache together, from 1
+	// on. One that arrives after a Settle of a higher number, or a second time, is refused.
+	// 0: not numbered.
+	Change        uint64 `protobuf:"varint,10,opt,name=change,proto3" json:"change,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -995,6 +999,13 @@ func (x *ReallocateRequest) GetWhole() uint32 {
 	return 0
 }
 
+func (x *ReallocateRequest) GetChange() uint64 {
+	if x != nil {
+		return x.Change
+	}
+	return 0
+}
+
 type ReallocateResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Shares        []*VmShare             `protobuf:"bytes,1,rep,name=shares,proto3" json:"shares,omitempty"`
@@ -1064,8 +1075,13 @@ type SettleRequest struct {
 	Shares        []*SettledShare        `protobuf:"bytes,5,rep,name=shares,proto3" json:"shares,omitempty"`               // in the order of the cache's addresses
 	// moved_bytes and moved_ms say how much was copied from VM to VM since the last
 	// Settle, and how long that took in all. 0: nothing was.
-	MovedBytes    uint64 `protobuf:"varint,6,opt,name=moved_bytes,json=movedBytes,proto3" json:"moved_bytes,omitempty"`
-	MovedMs       int64  `protobuf:"varint,7,opt,name=moved_ms,json=movedMs,proto3" json:"moved_ms,omitempty"`
+	MovedBytes uint64 `protobuf:"varint,6,opt,name=moved_bytes,json=movedBytes,proto3" json:"moved_bytes,omitempty"`
+	MovedMs    int64  `protobuf:"varint,7,opt,name=moved_ms,json=movedMs,proto3" json:"moved_ms,omitempty"`
+	// change is as in ReallocateRequest. A Settle releases nothing that a Reallocate of a
+	// higher number gave, however late it arrives. One of the number that was settled last
+	// is a repetition, and succeeds; one of a lower number is refused. 0: not numbered, and
+	// everything that it does not name is released.
+	Change        uint64 `protobuf:"varint,8,opt,name=change,proto3" json:"change,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1145,6 +1161,13 @@ func (x *SettleRequest) GetMovedBytes() uint64 {
 func (x *SettleRequest) GetMovedMs() int64 {
 	if x != nil {
 		return x.MovedMs
+	}
+	return 0
+}
+
+func (x *SettleRequest) GetChange() uint64 {
+	if x != nil {
+		return x.Change
 	}
 	return 0
 }
@@ -3256,7 +3279,7 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\x05cores\x18\x04 \x01(\rR\x05cores\x12\x18\n" +
 	"\apending\x18\x05 \x01(\bR\apending\x12\x14\n" +
 	"\x05token\x18\x06 \x01(\tR\x05token\x12!\n" +
-	"\fprice_micros\x18\a \x01(\x03R\vpriceMicros\"\xe5\x02\n" +
+	"\fprice_micros\x18\a \x01(\x03R\vpriceMicros\"\xfd\x02\n" +
 	"\x11ReallocateRequest\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x18\n" +
 	"\aregions\x18\x02 \x01(\rR\aregions\x12(\n" +
@@ -3266,11 +3289,13 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\x0eprefer_present\x18\x06 \x01(\bR\rpreferPresent\x12\x1c\n" +
 	"\tvoluntary\x18\a \x01(\bR\tvoluntary\x121\n" +
 	"\x06client\x18\b \x01(\v2\x19.redykv.manager.v1.ClientR\x06client\x12\x14\n" +
-	"\x05whole\x18\t \x01(\rR\x05whole\"\xa6\x01\n" +
+	"\x05whole\x18\t \x01(\rR\x05whole\x12\x16\n" +
+	"\x06change\x18\n" +
+	" \x01(\x04R\x06change\"\xa6\x01\n" +
 	"\x12ReallocateResponse\x122\n" +
 	"\x06shares\x18\x01 \x03(\v2\x1a.redykv.manager.v1.VmShareR\x06shares\x12F\n" +
 	"\rconfiguration\x18\x02 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\x12\x14\n" +
-	"\x05whole\x18\x03 \x01(\bR\x05whole\"\xad\x02\n" +
+	"\x05whole\x18\x03 \x01(\bR\x05whole\"\xc5\x02\n" +
 	"\rSettleRequest\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x1a\n" +
 	"\bcapacity\x18\x02 \x01(\x04R\bcapacity\x12(\n" +
@@ -3279,7 +3304,8 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\x06shares\x18\x05 \x03(\v2\x1f.redykv.manager.v1.SettledShareR\x06shares\x12\x1f\n" +
 	"\vmoved_bytes\x18\x06 \x01(\x04R\n" +
 	"movedBytes\x12\x19\n" +
-	"\bmoved_ms\x18\a \x01(\x03R\amovedMs\">\n" +
+	"\bmoved_ms\x18\a \x01(\x03R\amovedMs\x12\x16\n" +
+	"\x06change\x18\b \x01(\x04R\x06change\">\n" +
 	"\fSettledShare\x12\x14\n" +
 	"\x05grant\x18\x01 \x01(\tR\x05grant\x12\x18\n" +
 	"\aregions\x18\x02 \x01(\rR\aregions\"\x10\n" +

@@ -82,7 +82,7 @@ type ManagerServiceClient interface {
 	// failed call changes nothing.
 	Reallocate(context.Context, *connect.Request[managerv1.ReallocateRequest]) (*connect.Response[managerv1.ReallocateResponse], error)
 	// Settle says what the cache consists of from now on; everything else that it
-	// had is released. It may be repeated.
+	// had is released, unless it was granted after the call was made. It may be repeated.
 	Settle(context.Context, *connect.Request[managerv1.SettleRequest]) (*connect.Response[managerv1.SettleResponse], error)
 	// Renew keeps a cache: one that is not renewed within its lease is deallocated.
 	Renew(context.Context, *connect.Request[managerv1.RenewRequest]) (*connect.Response[managerv1.RenewResponse], error)
@@ -308,7 +308,7 @@ type ManagerServiceHandler interface {
 	// failed call changes nothing.
 	Reallocate(context.Context, *connect.Request[managerv1.ReallocateRequest]) (*connect.Response[managerv1.ReallocateResponse], error)
 	// Settle says what the cache consists of from now on; everything else that it
-	// had is released. It may be repeated.
+	// had is released, unless it was granted after the call was made. It may be repeated.
 	Settle(context.Context, *connect.Request[managerv1.SettleRequest]) (*connect.Response[managerv1.SettleResponse], error)
 	// Renew keeps a cache: one that is not renewed within its lease is deallocated.
 	Renew(context.Context, *connect.Request[managerv1.RenewRequest]) (*connect.Response[managerv1.RenewResponse], error)
