@@ -128,9 +128,7 @@ func (d *Device) loadFormat() (version int, err error) {
 		if d.opts.SegmentSize == 0 {
 			d.opts.SegmentSize = segmentSizeFor(fileSystemSize(d.dir))
 		}
-		// The directory itself may be new.
-		return formatVersion, errors.Join(
-			d.storeFormat(), d.storeBegin(0), syncDir(filepath.Dir(filepath.Clean(d.dir))))
+		return formatVersion, errors.Join(d.storeFormat(), d.storeBegin(0))
 	}
 	if err != nil {
 		return 0, fmt.Errorf("ssdtier: %w", err)

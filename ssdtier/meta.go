@@ -144,15 +144,3 @@ func (d *Device) syncNames() error {
 	}
 	return nil
 }
-
-// syncDir makes the names of the files in dir durable.
-func syncDir(dir string) error {
-	f, err := os.Open(dir)
-	if err == nil {
-		err = errors.Join(f.Sync(), f.Close())
-	}
-	if err != nil {
-		return fmt.Errorf("ssdtier: sync directory: %w", err)
-	}
-	return nil
-}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"strconv"
 	"strings"
 
@@ -200,11 +201,7 @@ func (d *Device) syncDir() error {
 		return nil
 	}
 	err := d.ask(true, func(l *link) error {
-		dir, err := l.share.OpenFile(d.opts.Dir, os.O_RDWR, 0o666)
-		if err != nil {
-			return err
-		}
-		return errors.Join(dir.Sync(), dir.Close())
+		return l.flushDir(d.opts.Dir)
 	})
 	if refused(err) {
 		d.noDirs = true
@@ -213,6 +210,32 @@ func (d *Device) syncDir() error {
 		return nil
 	}
 	return d.named("flush of the directory", err)
+}
+
+// flushDir makes the names in a directory durable.
+func (l *link) flushDir(path string) error {
+	dir, err := l.share.OpenFile(path, os.O_RDWR, 0o666)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// makeDir makes a directory of the share and those above it, and their names durable, as far
+// as the server does such a thing.
+func (l *link) makeDir(dir string) error {
+	if err := l.share.MkdirAll(dir, 0o777); err != nil {
+		return err
+	}
+	for dir != "" {
+		if dir = path.Dir(dir); dir == "." {
+			dir = "" // the share
+		}
+		if err := l.flushDir(dir); err != nil && !refused(err) {
+			return err
+		}
+	}
+	return nil
 }
 
 // WriteMeta implements device.Device.

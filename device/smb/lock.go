@@ -34,7 +34,7 @@ type staleLock struct {
 func (s *session) takeLock(l *link) (err error) {
 	d := s.d
 	if d.opts.Dir != "" && s.made == 0 && s.number == 0 {
-		if err := l.share.MkdirAll(d.opts.Dir, 0o777); err != nil {
+		if err := l.makeDir(d.opts.Dir); err != nil {
 			return err
 		}
 	}
