@@ -1,0 +1,279 @@
+package resp
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/redykv/redykv/kv"
+	"github.com/redykv/redykv/ssdtier"
+)
+
+// servedDir names, to a process that this test's binary starts to kill it, the store that
+// it shall serve, servedPromise how durably, and servedLoops by how many loops.
+const (
+	servedDir     = "REDYKV_TEST_SERVED_DIR"
+	servedPromise = "REDYKV_TEST_SERVED_PROMISE"
+	servedLoops   = "REDYKV_TEST_SERVED_LOOPS"
+)
+
+// TestAnsweredWritesSurvive kills a server, again and again, that random pipelines of all
+// commands write to, among reads of so much that replies leave in the middle of a
+// pipeline, while a client reads slowly: when it has started again, every command has had
+// its effect that was answered, as far as was promised, and what is there is what some of
+// the commands, from the first on, have left.
+func TestAnsweredWritesSurvive(t *testing.T) {
+	if dir := os.Getenv(servedDir); dir != "" {
+		serveUntilKilled(t, dir)
+		return
+	}
+	for promise, rounds := range map[Durability]int{DurabilityAlways: 12, DurabilityEverySecond: 5} {
+		if testing.Short() {
+			rounds = 2
+		}
+		for _, loops := range []int{-1, 1} {
+			t.Run(fmt.Sprint(promise, loops), func(t *testing.T) {
+				_, addr := start(t, inMemory(), Options{})
+				seed := rand.Uint64()
+				t.Logf("seed %d", seed)
+				k := &killing{
+					t: t, dir: t.TempDir(), promise: promise, loops: loops,
+					commander: commander{rand.New(rand.NewPCG(seed, 0))}, model: dial(t, addr), seen: dial(t, addr),
+				}
+				k.restart()
+				for round := range rounds {
+					k.round(round)
+				}
+				k.kill()
+			})
+		}
+	}
+}
+
+// killing is a test of a served store that is killed, and of a server that commands are
+// carried out by one after the other.
+type killing struct {
+	t *testing.T
+	commander
+	dir     string
+	promise Durability
+	loops   int
+	model   *peer
+	seen    *peer // another connection to the same server
+
+	process *exec.Cmd
+	ask     io.Writer
+	said    *bufio.Reader
+	addr    string
+}
+
+// restart starts the served process.
+func (k *killing) restart() {
+	k.process = exec.Command(os.Args[0], "-test.run=^TestAnsweredWritesSurvive$")
+	k.process.Env = append(os.Environ(), servedDir+"="+k.dir, servedPromise+"="+k.promise.String(), servedLoops+"="+strconv.Itoa(k.loops))
+	k.process.Stderr = os.Stderr
+	in, err := k.process.StdinPipe()
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	out, err := k.process.StdoutPipe()
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	if err := k.process.Start(); err != nil {
+		k.t.Fatal(err)
+	}
+	process := k.process
+	k.t.Cleanup(func() { _, _ = process.Process.Kill(), process.Wait() })
+	k.ask, k.said = in, bufio.NewReader(out)
+	k.addr = k.line()
+}
+
+func (k *killing) line() string {
+	line, err := k.said.ReadString('\n')
+	if err != nil {
+		k.t.Fatalf("the served process: %q, %v", line, err)
+	}
+	return strings.TrimSpace(line)
+}
+
+// settle returns when the server has committed what it thinks it has to.
+func (k *killing) settle() {
+	if _, err := io.WriteString(k.ask, "settle\n"); err != nil {
+		k.t.Fatal(err)
+	}
+	k.line()
+}
+
+// kill ends the process as kill -9 does.
+func (k *killing) kill() {
+	if err := k.process.Process.Kill(); err != nil {
+		k.t.Fatal(err)
+	}
+	_ = k.process.Wait() // its end is what was asked for
+}
+
+// serveUntilKilled is the served process.
+func serveUntilKilled(t *testing.T, dir string) {
+	var promise Durability
+	loops, err := strconv.Atoi(os.Getenv(servedLoops))
+	if err := errors.Join(err, promise.UnmarshalText([]byte(os.Getenv(servedPromise)))); err != nil {
+		t.Fatal(err)
+	}
+	dev, err := ssdtier.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := kv.Open(kv.Options{Device: dev, Memory: 4 << 20, Records: 1 << 10, Logger: quietly})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln := listen(t)
+	s := NewServer(st, Options{Durability: promise, Loops: loops, Logger: quietly})
+	go func() { _ = s.Serve(ln) }()
+	fmt.Println(ln.Addr())
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		for settled := false; !settled; runtime.Gosched() {
+			c := s.committer
+			c.mu.Lock()
+			c.forget()
+			settled = len(c.atRisk) == 0
+			c.mu.Unlock()
+		}
+		fmt.Println("settled")
+	}
+	os.Exit(1) // who started it has gone
+}
+
+// pipelines are commands, those of each to be sent at once, that end as the connection
+// began. Where as many reads as a batch has operations bring much, their replies leave
+// before the command behind them has had its effect; of the hugest values, so much that
+// this waits for the client.
+func (k *killing) pipelines() (all [][][]string) {
+	all = [][][]string{{
+		{"FLUSHALL"}, {"SET", "dumped", k.value()},
+		{"SET", "large", strings.Repeat("v", 4<<10)}, {"SET", "huge", strings.Repeat("v", largeValues-100)},
+	}}
+	for n := 4 + k.IntN(4); n > 0; n-- {
+		var commands [][]string
+		key, reads := k.one("large", "large", "large", "huge"), maxBatch
+		if k.IntN(4) == 0 {
+			reads = 1 + k.IntN(2*maxBatch)
+		}
+		for range reads {
+			commands = append(commands, []string{"GET", key})
+		}
+		for wanted := 1 + k.IntN(4)/3; wanted > 0; {
+			switch command := k.command(); strings.ToLower(command[0]) {
+			case "reset", "flushall", "slowlog", "client", "watch", "multi":
+			case "get", "mget", "strlen": // rather one that writes
+				commands = append(commands, []string{"RESTORE", k.key(), "0", k.dump(), "REPLACE"})
+				wanted--
+			case "exec":
+				commands = append(commands, []string{"MULTI"}, []string{"SET", k.key(), k.value()}, []string{"INCR", k.key()}, []string{"EXEC"})
+				wanted--
+			default:
+				commands = append(commands, command)
+				wanted--
+			}
+		}
+		all = append(all, commands)
+	}
+	return all
+}
+
+// dump is what RESTORE takes.
+func (k *killing) dump() string {
+	if got := k.model.do("SET", "restored", k.value()); got != "+OK" {
+		k.t.Fatal(got)
+	}
+	dump, err := strconv.Unquote(k.model.do("DUMP", "restored"))
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return dump
+}
+
+// state is what the keys hold, and which of them expire.
+func (k *killing) state(p *peer) string {
+	keys := []string{"a", "b", "c", "d", "e", "f", "g", "key with\r\nlines", "", mark + "e", mark, "dumped", "large"}
+	var ask, all strings.Builder
+	for _, key := range keys {
+		ask.WriteString(encode("DUMP", key) + encode("PTTL", key))
+	}
+	p.send(ask.String())
+	for _, key := range keys {
+		dump, ttl := p.reply(), p.reply()
+		if ttl > ":0" {
+			ttl = "expires"
+		}
+		fmt.Fprintf(&all, "%q: %s %s\n", key, dump, ttl)
+	}
+	return all.String()
+}
+
+// round has pipelines carried out, as far as it comes, and compares. The client does not
+// read before the server has committed what another one writes, and may stop for good
+// anywhere.
+func (k *killing) round(round int) {
+	pipelines := k.pipelines()
+	commands := slices.Concat(pipelines...)
+	stop := len(commands)
+	if k.IntN(3) == 0 {
+		stop = len(pipelines[0]) + k.IntN(stop-len(pipelines[0]))
+	}
+	p, other := dial(k.t, k.addr), dial(k.t, k.addr)
+	answered := 0
+	for _, pipeline := range pipelines {
+		var all strings.Builder
+		for _, command := range pipeline {
+			all.WriteString(encode(command...))
+		}
+		p.send(all.String())
+		if k.promise == DurabilityEverySecond && pipeline[0][len(pipeline[0])-1] == "huge" {
+			if got := other.do("SET", "other", "1"); got != "+OK" {
+				k.t.Fatal(got)
+			}
+			k.settle()
+		}
+		for _, command := range pipeline {
+			if answered == stop {
+				break
+			}
+			if got, err := readReply(p.in); err != nil {
+				k.t.Fatalf("round %d: reply to %q: %v", round, command, err)
+			} else if answered < 4 && got != "+OK" {
+				k.t.Fatalf("round %d: %q: %s", round, command, got)
+			}
+			answered++
+		}
+		if answered == stop {
+			break
+		}
+	}
+	k.settle()
+	k.kill()
+	k.restart()
+	got := k.state(dial(k.t, k.addr))
+	var states []string
+	for i, command := range commands {
+		if command[0] != "GET" {
+			_ = k.model.do(command...)
+		}
+		if i == stop-1 || i >= stop && command[0] != "GET" {
+			states = append(states, k.state(k.seen))
+		}
+	}
+	if !slices.Contains(states, got) {
+		k.t.Fatalf("round %d: after %d answers, the last ones to %.80q:\n%s\nwant\n%s", round, stop, commands[max(stop-3, 0):stop], got, states[0])
+	}
+}
