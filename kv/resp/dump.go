@@ -10,17 +10,24 @@ import (
 	"github.com/redykv/redykv/kv"
 )
 
-// DUMP and RESTORE exchange values with Redis in the format of its database files,
-// version 10: a type, the value, the version in two bytes, and the CRC-64 of all
-// that. What DUMP writes is the plainest form of it; RESTORE reads the forms in
-// which Redis 7 and those before it write strings and hashes.
+// DUMP and RESTORE exchange values with Redis in the format of its database files: a
+// type, the value, the version of the format in two bytes, and the CRC-64 of all that.
+// What DUMP writes is the plainest form of it, of version 10, which all since Redis 7.0
+// read. RESTORE reads every form in which Redis writes strings and hashes. A type's form
+// never changes: later versions have other types, so what it can read does not depend on
+// the version.
 const (
 	dumpVersion = 10
 
-	dumpString   = 0
-	dumpHash     = 4
-	dumpZiplist  = 13
-	dumpListpack = 16
+	dumpString       = 0
+	dumpHash         = 4
+	dumpZiplist      = 13
+	dumpListpack     = 16
+	dumpEarlyTimed   = 22 // a hash with fields that expire, of Redis before 7.4, and of Valkey
+	dumpEarlyTimes   = 23 // the same as a listpack
+	dumpTimed        = 24 // a hash whose fields may expire: the least expiry; of each field one, which may be 0 for none, before it
+	dumpTimes        = 25 // the same as a listpack, the expiry behind each pair
+	dumpLeastExpires = 8  // bytes of the least expiry, in front
 
 	dumpFooter = 2 + 8
 )
@@ -163,7 +170,7 @@ func undump(b []byte, most int) (value []byte, err string) {
 		return nil, errBadDump
 	}
 	body, sum := b[:len(b)-8], binary.LittleEndian.Uint64(b[len(b)-8:])
-	if binary.LittleEndian.Uint16(body[len(body)-2:]) > dumpVersion || sum != checksum(body) {
+	if sum != checksum(body) {
 		return nil, errBadDump
 	}
 	d := undumper{b: body[1 : len(body)-2], most: most}
@@ -171,19 +178,21 @@ func undump(b []byte, most int) (value []byte, err string) {
 	switch body[0] {
 	case dumpString:
 		value = storedString(d.string())
-	case dumpHash:
-		p.load(nil, d.hashLen())
-		for d.left > 0 && !d.failed {
-			d.left--
-			d.addTo(&p, d.string(), d.string())
-		}
-	case dumpZiplist, dumpListpack:
-		d.list(&p, d.string(), body[0] == dumpZiplist)
+	case dumpTimed, dumpTimes:
+		d.take(dumpLeastExpires)
+		fallthrough
+	case dumpHash, dumpZiplist, dumpListpack:
+		d.hash(&p, body[0])
+	case dumpEarlyTimed, dumpEarlyTimes:
+		return nil, errFieldExpires
 	default:
 		return nil, errBadFormat
 	}
 	if d.failed || len(d.b) > 0 {
 		return nil, errBadFormat
+	}
+	if d.expires {
+		return nil, errFieldExpires
 	}
 	if body[0] != dumpString {
 		if p.live == 0 {
@@ -197,10 +206,11 @@ func undump(b []byte, most int) (value []byte, err string) {
 // undumper reads a dump from its beginning on. Once it has failed all that it says
 // is empty.
 type undumper struct {
-	b      []byte
-	most   int // bytes of a string, and of all that are unpacked
-	left   int // pairs
-	failed bool
+	b       []byte
+	most    int  // bytes of a string, and of all that are unpacked
+	left    int  // pairs
+	expires bool // one of them does
+	failed  bool
 }
 
 // take is the next n bytes.
@@ -339,9 +349,26 @@ func (d *undumper) addTo(p *pairs, field, value []byte) {
 	}
 }
 
+// hash reads the pairs of a hash of that type.
+func (d *undumper) hash(p *pairs, kind byte) {
+	if kind != dumpHash && kind != dumpTimed {
+		d.list(p, d.string(), kind)
+		return
+	}
+	p.load(nil, d.hashLen())
+	for d.left > 0 && !d.failed {
+		d.left--
+		if kind == dumpTimed && d.plainLength() != 0 {
+			d.expires = true
+		}
+		d.addTo(p, d.string(), d.string())
+	}
+}
+
 // list reads the pairs of a listpack, or of a ziplist.
-func (d *undumper) list(p *pairs, b []byte, zip bool) {
+func (d *undumper) list(p *pairs, b []byte, kind byte) {
 	l := undumper{b: b, failed: d.failed}
+	zip := kind == dumpZiplist
 	if zip {
 		l.take(4 + 4 + 2)
 	} else {
@@ -356,6 +383,9 @@ func (d *undumper) list(p *pairs, b []byte, zip bool) {
 			} else {
 				pair[i] = l.packEntry()
 			}
+		}
+		if kind == dumpTimes && string(l.packEntry()) != "0" {
+			d.expires = true
 		}
 		l.addTo(p, pair[0], pair[1])
 	}

@@ -1,7 +1,9 @@
 package resp
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"testing"
@@ -85,20 +87,105 @@ func TestDumpAsRedis(t *testing.T) {
 	}
 }
 
+// sealDump makes a dump of a type and a value, by a version of the format.
+func sealDump(body string, version uint16) string {
+	b := binary.LittleEndian.AppendUint16([]byte(body), version)
+	return string(binary.LittleEndian.AppendUint64(b, checksum(b)))
+}
+
+// listpack makes one of short strings and of small numbers.
+func listpack(entries ...any) string {
+	var b []byte
+	for _, e := range entries {
+		switch e := e.(type) {
+		case int:
+			b = append(b, byte(e), 1)
+		case int64: // of 8 bytes
+			b = append(binary.LittleEndian.AppendUint64(append(b, 0xf4), uint64(e)), 9)
+		case string:
+			b = append(append(append(b, 0x80|byte(len(e))), e...), byte(len(e)+1))
+		}
+	}
+	b = append(b, 0xff)
+	head := binary.LittleEndian.AppendUint32(nil, uint32(6+len(b)))
+	return string(append(binary.LittleEndian.AppendUint16(head, uint16(len(entries))), b...))
+}
+
+// TestRestoreOfLaterVersions restores what Redis 7.2 and later write of strings and
+// hashes, and says why it does not where fields expire.
+func TestRestoreOfLaterVersions(t *testing.T) {
+	redis, _ := startRedis(t)
+	_, addr := start(t, inMemory(), Options{})
+	ours := dial(t, addr)
+	bodies := map[string]string{}
+	for key, command := range map[string][]string{
+		"string": {"SET", "string", "text"}, "number": {"SET", "number", "12345"}, "long": {"SET", "long", strings.Repeat("abc", 100)},
+		"small": {"HSET", "small", "f", "v", "g", "7"}, "large": {"HSET", "large", "f", strings.Repeat("v", 100), "g", "7"},
+	} {
+		redis.do(command...)
+		dumped, err := strconv.Unquote(redis.do("DUMP", key))
+		if err != nil {
+			t.Fatal(err)
+		}
+		bodies[key] = dumped[:len(dumped)-dumpFooter]
+	}
+	str := func(s string) string { return string(appendDumpString(nil, []byte(s))) }
+	never := strings.Repeat("\x00", 7) + "\x80"
+	bodies["timed"] = "\x18" + never + "\x02\x00" + str("f") + str("v") + "\x00" + str("g") + str("7")
+	bodies["times"] = "\x19" + never + str(listpack("f", "v", 0, "g", 7, 0))
+	refused := map[string]string{
+		"\x18" + never + "\x02\x00" + str("f") + str("v") + "\x05" + str("g") + str("7"): errFieldExpires,
+		"\x19" + never + str(listpack("f", "v", 0, "g", 7, int64(1)<<41)):                errFieldExpires,
+		"\x16\x01" + str("f") + str("v") + "\x05":                                        errFieldExpires,
+		"\x17" + str(listpack("f", "v", 5)):                                              errFieldExpires,
+		"\x18" + never[1:] + "\x01\x05" + str("f"):                                       errBadFormat,
+		"\x19" + never + str(listpack("f", "v")):                                         errBadFormat,
+		"\x19\x00":                                                                       errBadFormat,
+		"\x1f" + str("of another kind"):                                                  errBadFormat,
+		"\x12\x01" + str(listpack("a")):                                                  errBadFormat,
+		"\x10" + str(listpack("f")):                                                      errBadFormat,
+		"\x18" + never + "\x00":                                                          errBadFormat,
+		"\x19" + never + str(listpack()):                                                 errBadFormat,
+	}
+	for _, version := range []uint16{1, 10, 11, 12, 13, 80, math.MaxUint16} {
+		for key, body := range bodies {
+			if got := ours.do("RESTORE", key, "0", sealDump(body, version), "REPLACE"); got != "+OK" {
+				t.Errorf("%s of version %d: %s", key, version, got)
+			}
+			get := map[bool]string{false: "GET", true: "HGETALL"}[body[0] != dumpString]
+			from := key
+			if key == "timed" || key == "times" {
+				from = "small"
+			}
+			if got, want := ours.do(get, key), redis.do(get, from); sorted(got) != sorted(want) {
+				t.Errorf("%s of version %d is %s, want %s", key, version, got, want)
+			}
+			if got := ours.do("RESTORE", "bad", "0", sealDump(body, version)[:len(body)]+sealDump(body, version^1)[len(body):len(body)+2]+sealDump(body, version)[len(body)+2:]); got != "-"+errBadDump {
+				t.Errorf("%s with another version than the checksum is of: %s", key, got)
+			}
+		}
+		for body, want := range refused {
+			if got := ours.do("RESTORE", "refused", "0", sealDump(body, version)); got != "-"+want {
+				t.Errorf("%q of version %d: %s, want %s", body, version, got, want)
+			}
+		}
+	}
+	if got := ours.do("EXISTS", "refused", "bad"); got != ":0" {
+		t.Error(got)
+	}
+}
+
 // FuzzUndump gives RESTORE whatever there is, with a checksum that is right.
 func FuzzUndump(f *testing.F) {
-	for _, body := range []string{"\x00\x03abc", "\x00\xc0\x05", "\x04\x01\x01f\x01v", "\x10\x0b\x0b\x00\x00\x00\x02\x00\x81f\x02\x01\x01\xff", "\x00\xc3\x03\x04\x00a\x20\x00"} {
-		f.Add([]byte(body))
+	for _, body := range []string{"\x00\x03abc", "\x00\xc0\x05", "\x04\x01\x01f\x01v", "\x10\x0b\x0b\x00\x00\x00\x02\x00\x81f\x02\x01\x01\xff", "\x00\xc3\x03\x04\x00a\x20\x00",
+		"\x18\x00\x00\x00\x00\x00\x00\x00\x80\x01\x00\x01f\x01v", "\x18\x00\x00\x00\x00\x00\x00\x00\x80\x01\x05\x01f\x01v",
+		"\x19\x00\x00\x00\x00\x00\x00\x00\x80\x0d\x0d\x00\x00\x00\x03\x00\x81f\x02\x01\x01\x00\x01\xff", "\x16\x01\x01f\x01v", "\x17\x00"} {
+		f.Add([]byte(body), uint16(dumpVersion))
+		f.Add([]byte(body), uint16(12))
 	}
-	f.Fuzz(func(t *testing.T, body []byte) {
+	f.Fuzz(func(t *testing.T, body []byte, version uint16) {
 		const most = 1 << 16
-		sealed := append(append([]byte{}, body...), dumpVersion, 0)
-		sum := checksum(sealed)
-		for range 8 {
-			sealed = append(sealed, byte(sum))
-			sum >>= 8
-		}
-		value, err := undump(sealed, most)
+		value, err := undump([]byte(sealDump(string(body), version)), most)
 		if err != "" {
 			return
 		}

@@ -48,6 +48,7 @@ const (
 	errBusyKey        = "BUSYKEY Target key name already exists."
 	errBadDump        = "ERR DUMP payload version or checksum are wrong"
 	errBadFormat      = "ERR Bad data format"
+	errFieldExpires   = "ERR the hash has fields that expire, which this server does not keep"
 	errConfigSettings = "ERR Unknown option or number of arguments for CONFIG SET - '%s'"
 	errConfigFailed   = "ERR CONFIG SET failed (possibly related to argument '%s') - %s"
 )
