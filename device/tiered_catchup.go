@@ -28,9 +28,10 @@ func (t *Tiered) catchUp(from, tail int64) (err error) {
 	defer func() { err = errors.Join(err, target.Close()) }()
 	start := max(from&^int64(last.dev.Alignment()-1), last.alignUp(last.dev.Begin()))
 	lacking := max(0, min(tail, held)-from)
-	buf := AlignedBuffer(refillPiece, last.dev.Alignment())
-	for at := max(start, min(last.alignUp(held), tail)); at < tail; at += refillPiece {
-		n := int(min(refillPiece, tail-at))
+	size := max(refillPiece, int64(last.dev.Alignment()))
+	buf := AlignedBuffer(int(size), last.dev.Alignment())
+	for at := max(start, min(last.alignUp(held), tail)); at < tail; at += size {
+		n := int(min(size, tail-at))
 		piece := buf[:last.alignUp(int64(n))]
 		clear(piece[n:])
 		err := Finish(context.Background(), source, source.Read(piece[:n], at, 0))

@@ -183,7 +183,7 @@ func (r *refill) next() Hole {
 			return Hole{} // nobody has what lies there, and it will be tried again
 		}
 	}
-	hole := r.dev.Hole(min(r.below, r.t.settled()), refillPiece)
+	hole := r.dev.Hole(min(r.below, r.t.settled()), r.piece())
 	if hole.To > r.t.settled() {
 		return Hole{} // a write began between the two
 	}
@@ -204,11 +204,14 @@ func (r *refill) copy(ctx context.Context, hole Hole) error {
 	return err
 }
 
+// piece is the most that is copied at once, a block at least.
+func (r *refill) piece() int { return max(refillPiece, r.t.Alignment()) }
+
 // open makes the queues that are not there yet.
 func (r *refill) open() error {
 	if r.source == nil {
 		r.source = newTieredQueue(r.t, 1)
-		r.buf = AlignedBuffer(refillPiece, r.t.Alignment())
+		r.buf = AlignedBuffer(r.piece(), r.t.Alignment())
 	}
 	for i := r.tier.index + 1; i < len(r.t.tiers); i++ {
 		if r.t.tiers[i].out() {

@@ -2,6 +2,7 @@ package hlog
 
 import (
 	"fmt"
+	"os"
 
 	"github.com/redykv/redykv/internal/mem"
 	"github.com/redykv/redykv/internal/units"
@@ -56,7 +57,7 @@ func (l *Log) tailPage() int64 { return position(l.tail.Load()).page() }
 // discard gives the memory of the frames of pages [from, to) back, which are
 // free. Frames smaller than the system's pages stay.
 func (l *Log) discard(from, to int64) {
-	if l.pageSize < 4096 {
+	if l.pageSize < os.Getpagesize() {
 		return
 	}
 	for from < to {

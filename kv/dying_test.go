@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"unsafe"
 
 	"github.com/redykv/redykv/device"
 )
@@ -112,6 +113,10 @@ type dyingQueue struct {
 }
 
 func (q *dyingQueue) Write(src []byte, addr int64, tag uint64) error {
+	align := int64(q.d.Alignment())
+	if at := int64(uintptr(unsafe.Pointer(unsafe.SliceData(src)))); (at|addr|int64(len(src)))&(align-1) != 0 {
+		return fmt.Errorf("write of %d bytes in memory at %#x to %d: not aligned to %d", len(src), at, addr, align)
+	}
 	if err := q.d.step(); err != nil {
 		return err
 	}

@@ -8,24 +8,31 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/redykv/redykv/device"
 )
 
 // TestReopenWithOtherOptions opens a store again and again, after crashes and in
 // good order, each time with other sizes of everything that may change, and
 // another kind of checkpoint to be recovered from.
 func TestReopenWithOtherOptions(t *testing.T) {
-	for seed := range uint64(12) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+	for seed := range uint64(16) {
+		alignment := []int{0, 512, 16 << 10, 64 << 10}[seed%4]
+		t.Run(fmt.Sprintf("%d/%d", alignment, seed), func(t *testing.T) {
 			g := newStage(t, small(nil, 8, 8))
-			g.alignment = 512 * int(seed%2)
-			g.fall()
+			closeAll(t, g.st)
+			scale := max(1, alignment>>10) // of everything: pages of 1 KiB and more
+			g.opts.PageSize *= scale
+			g.opts.Memory *= int64(scale)
+			g.disk, g.alignment = device.NewMemory(), alignment
+			g.raise()
 			g.st = open(t, g.opts)
 			g.rng = rand.New(rand.NewPCG(seed, 7))
 			g.opts.Checkpoints.Keep = 3
 			var names []string
 			states := map[string][]uint64{}
 			for i := range 30 {
-				g.scribble(g.rng.IntN(200))
+				g.scribble(g.rng.IntN(200 * scale))
 				if g.rng.IntN(4) == 0 {
 					if err := g.st.GrowIndex(context.Background()); err != nil {
 						t.Fatal(err)
@@ -53,10 +60,10 @@ func TestReopenWithOtherOptions(t *testing.T) {
 					want = states[g.opts.Recover]
 				}
 				g.fall()
-				g.opts.Memory = []int64{4 << 10, 8 << 10, 16 << 10, 64 << 10}[g.rng.IntN(4)]
+				g.opts.Memory = int64(scale) * []int64{4 << 10, 8 << 10, 16 << 10, 64 << 10}[g.rng.IntN(4)]
 				g.opts.MutableFraction = []float64{0.1, 0.5, 0.9, 1}[g.rng.IntN(4)]
 				g.opts.indexBits = 1 + g.rng.IntN(6)
-				if g.opts.ReadCache = 0; g.opts.Memory > 8<<10 && g.rng.IntN(2) == 0 {
+				if g.opts.ReadCache = 0; g.opts.Memory > int64(scale)*8<<10 && g.rng.IntN(2) == 0 {
 					g.opts.ReadCache = 0.25
 				}
 				g.st = open(t, g.opts)

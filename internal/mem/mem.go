@@ -6,7 +6,10 @@
 // the Go heap: the detector follows accesses only there.
 package mem
 
-import "fmt"
+import (
+	"fmt"
+	"math/bits"
+)
 
 // HugePage is the size of a huge page, and the alignment of memory that can be
 // made of them.
@@ -16,9 +19,9 @@ const HugePage = 2 << 20
 // no arithmetic on them overflows.
 const maxAlloc = 1 << 46
 
-// Alloc returns size bytes of zeroed memory, aligned to HugePage where size is
-// at least that and to 4096 otherwise. Physical memory is taken as it is
-// touched.
+// Alloc returns size bytes of zeroed memory, aligned to the largest power of two that is
+// at most size, but for 4096 at least and HugePage at most. Physical memory is taken as it
+// is touched.
 func Alloc(size int) ([]byte, error) {
 	if size <= 0 || size > maxAlloc {
 		return nil, fmt.Errorf("mem: allocating %d bytes", size)
@@ -30,9 +33,14 @@ func Alloc(size int) ([]byte, error) {
 	return b, nil
 }
 
+// alignmentOf is what memory of a size is aligned to.
+func alignmentOf(size int) int {
+	return min(max(1<<(bits.Len(uint(size))-1), 4096), HugePage)
+}
+
 // Free returns memory that came from Alloc, whole. Nothing may use it any more.
 func Free(b []byte) error { return free(b) }
 
 // Discard gives the physical memory behind b back; b reads as zeros afterwards.
-// b is part of what Alloc returned, aligned to 4096 at both ends.
+// b is part of what Alloc returned, aligned to the system's pages at both ends.
 func Discard(b []byte) error { return discard(b) }

@@ -5,10 +5,7 @@ package mem
 import "unsafe"
 
 func alloc(size int) ([]byte, error) {
-	align := 4096
-	if size >= HugePage {
-		align = HugePage
-	}
+	align := alignmentOf(size)
 	b := make([]byte, size+align)
 	skip := (align - int(uintptr(unsafe.Pointer(&b[0]))%uintptr(align))) % align
 	return b[skip : skip+size : skip+size], nil

@@ -9,20 +9,22 @@ import (
 )
 
 func alloc(size int) ([]byte, error) {
-	// mmap aligns to small pages only. Huge ones need their own alignment: map
-	// that much more and unmap what sticks out on both sides.
-	slack := 0
-	if size >= HugePage {
-		slack = HugePage
+	// mmap aligns to the system's pages only. For more, map that much more and unmap what
+	// sticks out on both sides.
+	page := unix.Getpagesize()
+	slack := alignmentOf(size)
+	if slack <= page {
+		slack = 0
 	}
-	size = (size + 4095) &^ 4095
+	huge := size >= HugePage
+	size = (size + page - 1) &^ (page - 1)
 	p, err := unix.MmapPtr(-1, 0, nil, uintptr(size+slack), unix.PROT_READ|unix.PROT_WRITE,
 		unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
 	if err != nil {
 		return nil, err
 	}
 	if slack > 0 {
-		before := (HugePage - int(uintptr(p)%HugePage)) % HugePage
+		before := (slack - int(uintptr(p)%uintptr(slack))) % slack
 		if before > 0 {
 			if err := unix.MunmapPtr(p, uintptr(before)); err != nil {
 				return nil, err
@@ -34,7 +36,7 @@ func alloc(size int) ([]byte, error) {
 		}
 	}
 	b := unsafe.Slice((*byte)(p), size)
-	if slack > 0 {
+	if huge {
 		// Advice only: without huge pages everything works, more slowly.
 		_ = unix.Madvise(b, unix.MADV_HUGEPAGE)
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 func TestAllocIsZeroedAndAligned(t *testing.T) {
-	for _, size := range []int{1, 4096, 5000, HugePage - 1, HugePage, 3*HugePage + 1} {
+	for _, size := range []int{1, 4096, 5000, 8192, 64 << 10, 100_000, 256 << 10, HugePage - 1, HugePage, 3*HugePage + 1} {
 		b, err := Alloc(size)
 		if err != nil {
 			t.Fatal(err)
@@ -16,8 +16,8 @@ func TestAllocIsZeroedAndAligned(t *testing.T) {
 			t.Fatalf("Alloc(%d): %d bytes, not all zero", size, len(b))
 		}
 		align := uintptr(4096)
-		if size >= HugePage {
-			align = HugePage
+		for align < HugePage && align*2 <= uintptr(size) {
+			align *= 2
 		}
 		if p := uintptr(unsafe.Pointer(&b[0])); p%align != 0 {
 			t.Errorf("Alloc(%d) at %#x, not aligned to %d", size, p, align)
