@@ -11,12 +11,15 @@ import (
 // maxBlock bounds what may be taken for a block size.
 const maxBlock = 64 << 10
 
+// leastBlock is the smallest unit of writes. Tests raise it.
+var leastBlock = sumUnit
+
 // probeName is the file that findBlock tries things on.
 const probeName = "PROBE" + tempSuffix
 
 // findBlock decides between direct and ordinary I/O, and with which unit.
 func (d *Device) findBlock() error {
-	d.block, d.sector = sumUnit, 1
+	d.block, d.sector = leastBlock, 1
 	if d.opts.Buffered {
 		return nil
 	}
@@ -28,7 +31,7 @@ func (d *Device) findBlock() error {
 		d.opts.Logger.Warn("no direct I/O here, the page cache serves reads", "dir", d.dir)
 		return nil
 	}
-	d.direct, d.block, d.sector = true, max(block, sumUnit), block
+	d.direct, d.block, d.sector = true, max(block, leastBlock), block
 	return nil
 }
 
