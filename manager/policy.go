@@ -10,17 +10,13 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/redywire"
 	"github.com/redykv/redykv/internal/units"
 )
 
-// Bounds of what a cache may ask for. Those of the configuration are the paper's
-// table 2; the client's cores are not known here, so c has a generous bound.
+// Bounds of what a cache may ask for, beside those of [redywire.Configuration].
 const (
-	maxClientThreads = 1024
-	maxQueueDepth    = 16      // the NIC's limit
-	maxBatchBytes    = 4 << 10 // transfers beyond this size gain nothing (5.1)
-	minRecordSize    = 8       // assumed of batches where the SLO names no record size
-	maxRecordSize    = 1 << 30
+	maxRecordSize = 1 << 30
 
 	minRegionSize     = 4 << 10
 	maxRegionSize     = 1 << 40
@@ -37,7 +33,7 @@ const (
 // its own: one client thread, one-sided, as many operations under way as a
 // connection can hold. It needs no server core, so that any VM can serve it.
 func DefaultConfiguration() *managerv1.Configuration {
-	return &managerv1.Configuration{ClientThreads: 1, ServerThreads: 0, BatchSize: 1, QueueDepth: maxQueueDepth}
+	return &managerv1.Configuration{ClientThreads: 1, ServerThreads: 0, BatchSize: 1, QueueDepth: redywire.MaxQueueDepth}
 }
 
 // demand is what a cache is to have, after the decision how to serve it.
@@ -213,26 +209,10 @@ func checkSLO(slo *managerv1.Slo) error {
 	return nil
 }
 
-// checkConfiguration holds a requested configuration against table 2 (R52-R57).
+// checkConfiguration holds a requested configuration against table 2.
 func checkConfiguration(c *managerv1.Configuration, recordSize uint32) error {
-	if n := c.GetClientThreads(); n < 1 || n > maxClientThreads {
-		return fmt.Errorf("configuration: client_threads %d: want 1 to %d", n, maxClientThreads)
-	}
-	if n := c.GetServerThreads(); n > c.GetClientThreads() {
-		return fmt.Errorf("configuration: server_threads %d: want 0 to client_threads, which is %d", n, c.GetClientThreads())
-	}
-	if recordSize == 0 {
-		recordSize = minRecordSize
-	}
-	most := (maxBatchBytes + recordSize - 1) / recordSize
-	if n := c.GetBatchSize(); n < 1 || n > most {
-		return fmt.Errorf("configuration: batch_size %d: want 1 to %d, which is 4 KiB in records of %d bytes", n, most, recordSize)
-	}
-	if c.GetServerThreads() == 0 && c.GetBatchSize() != 1 {
-		return fmt.Errorf("configuration: batch_size %d without server_threads: one-sided access has batch_size 1", c.GetBatchSize())
-	}
-	if n := c.GetQueueDepth(); n < 1 || n > maxQueueDepth {
-		return fmt.Errorf("configuration: queue_depth %d: want 1 to %d", n, maxQueueDepth)
-	}
-	return nil
+	return redywire.Configuration{
+		ClientThreads: int(c.GetClientThreads()), ServerThreads: int(c.GetServerThreads()),
+		BatchSize: int(c.GetBatchSize()), QueueDepth: int(c.GetQueueDepth()),
+	}.Check(int(recordSize))
 }

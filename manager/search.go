@@ -14,6 +14,7 @@ import (
 
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/redywire"
 	"github.com/redykv/redykv/manager/model"
 	"github.com/redykv/redykv/manager/plan"
 )
@@ -120,8 +121,8 @@ func (s *searcher) search(slo *managerv1.Slo, transport string, client *managerv
 		Transport:  transport,
 		Network:    func(distance int) string { return network.At(distance).String() },
 		// A model may have been measured with more than a cache may ask for.
-		ClientCores: int(min(cmp.Or(client.GetCores(), maxClientThreads), maxClientThreads)),
-		QueueDepth:  int(min(cmp.Or(client.GetQueueDepth(), maxQueueDepth), maxQueueDepth)),
+		ClientCores: int(min(cmp.Or(client.GetCores(), redywire.MaxClientThreads), redywire.MaxClientThreads)),
+		QueueDepth:  int(min(cmp.Or(client.GetQueueDepth(), redywire.MaxQueueDepth), redywire.MaxQueueDepth)),
 	})
 	if err != nil {
 		return nil, refuseSLO(slo, err)

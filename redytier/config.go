@@ -234,7 +234,7 @@ func (c *Config) ensureDefaults() error {
 	if c.Configuration == (Configuration{}) {
 		return nil
 	}
-	if err := c.Configuration.Check(); err != nil {
+	if err := c.Configuration.check(c.SLO.RecordSize); err != nil {
 		return err
 	}
 	return c.Tuning.Check(c.Configuration)
@@ -257,19 +257,13 @@ func checkRegionSize(size, capacity int64) error {
 	return nil
 }
 
-// Check refuses what table 2 does not allow.
-func (c Configuration) Check() error {
-	switch {
-	case c.ClientThreads < 1:
-		return fmt.Errorf("redytier: %d client threads", c.ClientThreads)
-	case c.ServerThreads < 0 || c.ServerThreads > c.ClientThreads:
-		return fmt.Errorf("redytier: %d server threads for %d client threads", c.ServerThreads, c.ClientThreads)
-	case c.BatchSize < 1 || c.BatchSize > redywire.MaxBatch:
-		return fmt.Errorf("redytier: batch size %d, want 1 to %d", c.BatchSize, redywire.MaxBatch)
-	case c.QueueDepth < 1 || c.QueueDepth > redywire.MaxDepth:
-		return fmt.Errorf("redytier: queue depth %d, want 1 to %d", c.QueueDepth, redywire.MaxDepth)
-	case c.ServerThreads == 0 && c.BatchSize > 1:
-		return fmt.Errorf("redytier: batches of %d need server threads", c.BatchSize) // R56
+// Check refuses what no manager allows.
+func (c Configuration) Check() error { return c.check(0) }
+
+// check is Check for a cache whose SLO names a record size, which bounds batches.
+func (c Configuration) check(recordSize int) error {
+	if err := redywire.Configuration(c).Check(recordSize); err != nil {
+		return fmt.Errorf("redytier: %w", err)
 	}
 	return nil
 }
@@ -287,7 +281,7 @@ func (c Configuration) proto() *managerv1.Configuration {
 // client is what the manager's choice of a configuration depends on.
 func (c *Config) client() *managerv1.Client {
 	return &managerv1.Client{
-		Cores: uint32(cmp.Or(c.Cores, runtime.NumCPU())), QueueDepth: redywire.MaxDepth, Network: c.network.String(),
+		Cores: uint32(cmp.Or(c.Cores, runtime.NumCPU())), QueueDepth: redywire.MaxQueueDepth, Network: c.network.String(),
 	}
 }
 

@@ -177,7 +177,11 @@ func (c *Cache) enlist(ctx context.Context, req *managerv1.ReallocateRequest) (l
 	if answer.Msg.Configuration == nil {
 		configuration = c.Configuration()
 	}
-	if err := errors.Join(configuration.Check(), c.cfg.Tuning.Check(configuration)); err != nil {
+	record := c.slo.RecordSize
+	if req.Slo != nil {
+		record = int(req.Slo.RecordSize)
+	}
+	if err := errors.Join(configuration.check(record), c.cfg.Tuning.Check(configuration)); err != nil {
 		return nil, configuration, err
 	}
 	regions := req.Regions
@@ -380,12 +384,21 @@ func (c *Cache) tidy(ctx context.Context) error {
 // settle tells the manager what the cache consists of, and sees to it that it is
 // told later where it cannot be told now. The turn's holder calls it.
 func (c *Cache) settle(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), controlTimeout)
+	err := c.settleAs(context.WithoutCancel(ctx), c.Configuration())
+	c.unsettled.Store(err != nil)
+	if err != nil {
+		c.log.Warn("the manager does not know what the cache consists of", "err", err)
+	}
+}
+
+// settleAs tells the manager that the cache is as it is, with some configuration.
+func (c *Cache) settleAs(ctx context.Context, configuration Configuration) error {
+	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
 	t := c.table.Load()
 	c.change++
 	req := &managerv1.SettleRequest{
-		CacheId: c.id, Capacity: uint64(t.capacity), Slo: c.slo.proto(), Configuration: t.configuration.proto(),
+		CacheId: c.id, Capacity: uint64(t.capacity), Slo: c.slo.proto(), Configuration: configuration.proto(),
 		MovedBytes: c.moved.bytes, MovedMs: c.moved.took.Milliseconds(),
 		Change: c.change,
 	}
@@ -393,12 +406,14 @@ func (c *Cache) settle(ctx context.Context) {
 		req.Shares = append(req.Shares, &managerv1.SettledShare{Grant: g.id, Regions: g.regions.Load()})
 	}
 	_, err := c.mgr.Settle(ctx, connect.NewRequest(req))
-	c.unsettled.Store(err != nil)
-	if err == nil {
-		c.moved = copied{}
-	} else {
-		c.log.Warn("the manager does not know what the cache consists of", "err", err)
+	switch {
+	case connect.CodeOf(err) == connect.CodeResourceExhausted:
+		return fmt.Errorf("settle: %w: %w", ErrCores, err)
+	case err != nil:
+		return fmt.Errorf("settle: %w", err)
 	}
+	c.moved = copied{}
+	return nil
 }
 
 // settleAgain is settle for who does not hold the turn, if it is free.

@@ -236,10 +236,10 @@ func (c *Cache) commit(places []place, links []*link, capacity int64, configurat
 // across the change. The VMs stay those that the cache has, and so do their
 // processors, of which a launched VM has as many as its cache's configuration asked
 // for: more server threads than those are refused with ErrCores, which says how many
-// there are. A Reshape to another SLO finds other VMs. A Reconfigure that fails changes
-// nothing. It waits for callbacks, so it must not be called from one.
+// there are. A Reshape to another SLO finds other VMs. A Reconfigure that fails, as where
+// the manager refuses it or cannot be reached, changes nothing. It waits for callbacks, so it must not be called from one.
 func (c *Cache) Reconfigure(ctx context.Context, configuration Configuration) error {
-	if err := errors.Join(configuration.Check(), c.cfg.Tuning.Check(configuration)); err != nil {
+	if err := c.cfg.Tuning.Check(configuration); err != nil {
 		return err
 	}
 	err := c.asked(ctx, func(ctx context.Context) error { return c.reconfigure(ctx, configuration) })
@@ -252,6 +252,9 @@ func (c *Cache) Reconfigure(ctx context.Context, configuration Configuration) er
 func (c *Cache) reconfigure(ctx context.Context, configuration Configuration) error {
 	t := c.table.Load()
 	old := t.configuration
+	if err := configuration.check(c.slo.RecordSize); err != nil {
+		return err
+	}
 	// While both kinds of connections are open, servers have what either needs.
 	both := Configuration{
 		ClientThreads: max(old.ClientThreads, configuration.ClientThreads),
@@ -259,8 +262,21 @@ func (c *Cache) reconfigure(ctx context.Context, configuration Configuration) er
 		BatchSize:     max(old.BatchSize, configuration.BatchSize),
 		QueueDepth:    max(old.QueueDepth, configuration.QueueDepth),
 	}
+	// The manager comes first: what it refuses changes nothing. It allows less whenever it
+	// allows more, so that what follows can always be settled.
+	if both != old {
+		if err := c.settleAs(ctx, both); err != nil {
+			c.unsettled.Store(true) // it may have heard
+			return err
+		}
+	}
+	undo := func(err error) error {
+		err = errors.Join(err, c.configureAll(context.WithoutCancel(ctx), old))
+		c.settle(ctx)
+		return err
+	}
 	if err := c.configureAll(ctx, both); err != nil {
-		return errors.Join(err, c.configureAll(context.WithoutCancel(ctx), old))
+		return undo(err)
 	}
 	instead := map[*grant]*link{}
 	var links []*link
@@ -276,7 +292,7 @@ func (c *Cache) reconfigure(ctx context.Context, configuration Configuration) er
 		}
 	}
 	if err != nil {
-		return errors.Join(err, c.configureAll(context.WithoutCancel(ctx), old))
+		return undo(err)
 	}
 	c.update(func(t *table) {
 		t.configure(configuration)
