@@ -202,8 +202,8 @@ func TestInspectNotes(t *testing.T) {
 }
 
 // TestInspectNewSegment: a process that is killed while it makes a segment leaves a file
-// of checksums without any, or on a full disk an empty segment; one that is not the newest
-// has lost what it had.
+// of checksums without any, a loss of power one of zeros or of nothing, and a full disk an
+// empty segment; one that is not the newest has lost what it had.
 func TestInspectNewSegment(t *testing.T) {
 	d, _ := sickDirectory(t)
 	old := make([]byte, sumPageSize) // of an earlier version, which does not name the segment
@@ -217,6 +217,10 @@ func TestInspectNewSegment(t *testing.T) {
 		{sumName(4) + tempSuffix, sumHeader(4), nil, []string{"was being made"}},
 		{sumName(4), sumHeader(4), nil, []string{segmentName(4) + ": was being made", "was being made"}},
 		{sumName(4), old, nil, []string{segmentName(4) + ": was being made", "was being made"}},
+		{sumName(4), nil, nil, []string{segmentName(4) + ": was being made", "was being made"}},
+		{sumName(4), make([]byte, 2*sumPageSize), nil, []string{segmentName(4) + ": was being made", "was being made"}},
+		{segmentName(4), make([]byte, sumUnit), nil, []string{sumName(4) + ": was being made", "was being made"}},
+		{sumName(4), sumHeader(4), nil, []string{"was being made"}},
 		{segmentName(4), nil, nil, []string{"was being made"}},
 		{segmentName(6), nil, []string{segmentName(5) + ": is missing"}, []string{"was being made", segmentName(6) + ": was being made"}},
 		{sumName(7), append(sumHeader(7), 1), []string{segmentName(5) + ": is missing", segmentName(7) + ": is missing"}, []string{"was being made", segmentName(6) + ": was being made"}},

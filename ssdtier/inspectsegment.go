@@ -1,6 +1,7 @@
 package ssdtier
 
 import (
+	"bytes"
 	"errors"
 	"io/fs"
 	"os"
@@ -91,6 +92,9 @@ func (in *inspector) loadSums(number, size int64) *sumTable {
 	case err != nil:
 		in.problem(name, "%v", err)
 		return nil
+	case in.newest(number) && neverSynced(data):
+		in.note(name, "was being made: a loss of power left it empty, and nothing of the segment was synced")
+		return nil
 	}
 	t := newSumTable(max(size, int64(len(data))/8*sumUnit, sumUnit))
 	if err := parseSums(data, number, t); err != nil {
@@ -100,10 +104,14 @@ func (in *inspector) loadSums(number, size int64) *sumTable {
 	return t
 }
 
+// neverSynced says whether a file of sums has no bytes but zeros, as a file system may
+// leave one that was given its name and not synced when the power was lost.
+func neverSynced(sums []byte) bool { return len(bytes.Trim(sums, "\x00")) == 0 }
+
 // onlySums looks at the sums of a segment that is not there.
 func (in *inspector) onlySums(number int64) {
 	data, err := os.ReadFile(in.path(sumName(number)))
-	if err == nil && in.newest(number) && len(data) == sumPageSize && checkSumHeader(data, number) == nil {
+	if err == nil && in.newest(number) && (neverSynced(data) || len(data) == sumPageSize && checkSumHeader(data, number) == nil) {
 		in.note(segmentName(number), "was being made; it has nothing yet")
 		return
 	}
