@@ -1,0 +1,85 @@
+package blackbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// disk is an ext4 file system on a loop device, whose power can be cut.
+type disk struct{ image, dir string }
+
+// newDisk makes one, until the test ends. An error says why there is none.
+func newDisk(t *testing.T, size int64) (*disk, error) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		return nil, errors.New("only root can mount a file system")
+	}
+	d := &disk{filepath.Join(t.TempDir(), "image"), filepath.Join(t.TempDir(), "disk")}
+	err := errors.Join(os.Mkdir(d.dir, 0o755), os.WriteFile(d.image, nil, 0o600), os.Truncate(d.image, size))
+	if err != nil {
+		return nil, err
+	}
+	if _, err := Run(t.Context(), "mkfs.ext4", "-q", d.image); err != nil {
+		return nil, err
+	}
+	if err := d.mount(t.Context(), ""); err != nil {
+		return nil, err
+	}
+	t.Cleanup(func() {
+		if err := d.unmount(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return d, nil
+}
+
+func (d *disk) mount(ctx context.Context, options string) error {
+	if options == "" {
+		options = "loop"
+	} else {
+		options = "loop," + options
+	}
+	_, err := Run(ctx, "mount", "-t", "ext4", "-o", options, d.image, d.dir)
+	return err
+}
+
+// unmount waits for the kernel, which closes the files of a process after its end.
+func (d *disk) unmount(ctx context.Context) error {
+	end := time.Now().Add(patience)
+	for {
+		err := unix.Unmount(d.dir, 0)
+		if !errors.Is(err, unix.EBUSY) || time.Now().After(end) {
+			return os.NewSyscallError("umount", err)
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), err)
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// cut ends the file system's writes to the device at once. Its journal in memory is lost,
+// as are all data that were not written.
+func (d *disk) cut() (err error) {
+	f, err := os.Open(d.dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	const (
+		shutdown   = 0x8004587d // EXT4_IOC_SHUTDOWN
+		noLogFlush = 2          // EXT4_GOING_FLAGS_NOLOGFLUSH
+	)
+	if err := unix.IoctlSetPointerInt(int(f.Fd()), shutdown, noLogFlush); err != nil {
+		return fmt.Errorf("shutdown of %s: %w", d.dir, err)
+	}
+	return nil
+}

@@ -1,0 +1,158 @@
+package blackbox
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redykv/redykv/internal/race"
+)
+
+var (
+	runFor = flag.Duration("for", 20*time.Second, "how long each test runs")
+	seed   = flag.Uint64("seed", 0, "the first cycle's seed, of which the next ones count on; 0: a random one")
+	binary = flag.String("binary", "", "the redykv to test (default: one that is built for it)")
+)
+
+// patience is how long a program may take for anything. The machine may be busy.
+const patience = 2 * time.Minute
+
+// built is the directory of the binary that was built, if one was.
+var built string
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	code := m.Run()
+	if built != "" {
+		_ = os.RemoveAll(built) // the system cleans up what is left
+	}
+	os.Exit(code)
+}
+
+// build builds the binary under test, unless there is one.
+var build = sync.OnceValue(func() (err error) {
+	if *binary != "" {
+		return nil
+	}
+	if built, err = os.MkdirTemp("", "redykv-blackbox-"); err != nil {
+		return err
+	}
+	*binary = filepath.Join(built, "redykv")
+	args := []string{"build", "-tags", "noclouds", "-o", *binary}
+	if race.Enabled {
+		args = append(args, "-race")
+	}
+	_, err = Run(context.Background(), slices.Concat([]string{"go"}, args, []string{"github.com/redykv/redykv/cmd/redykv"})...)
+	return err
+})
+
+// cycles runs one cycle after the other, each with the next seed, until the time is up.
+func cycles(t *testing.T, what string, cycle func(ctx context.Context, r *rand.Rand, seed uint64) error) (n int) {
+	t.Helper()
+	if err := build(); err != nil {
+		t.Fatal(err)
+	}
+	first := *seed
+	if first == 0 {
+		first = 1 + rand.Uint64()>>40
+	}
+	said, end := time.Now(), time.Now().Add(*runFor)
+	for n = 0; n == 0 || time.Now().Before(end); n++ {
+		seed := first + uint64(n)
+		ctx, cancel := context.WithTimeoutCause(context.Background(), 10*patience, errors.New("a cycle takes too long"))
+		err := cycle(ctx, rand.New(rand.NewPCG(seed, 1)), seed)
+		cancel()
+		if err != nil {
+			t.Fatalf("%s %d, seed %d: %v\n\nto repeat it: go test ./internal/blackbox -run '^%s$' -seed %d -for 1s", what, n, seed, err, t.Name(), seed)
+		}
+		if time.Since(said) > time.Minute {
+			said = time.Now()
+			fmt.Printf("%s: %d cycles\n", t.Name(), n+1)
+		}
+	}
+	return n
+}
+
+var readyAt = regexp.MustCompile(`redykv ready at (\S+)`)
+
+// serve starts a server.
+func serve(ctx context.Context, argv []string) (*Process, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errors.New("patience ends"))
+	defer cancel()
+	return Start(ctx, readyAt, argv...)
+}
+
+// chance is a time up to longest.
+func chance(r *rand.Rand, longest time.Duration) time.Duration {
+	return time.Duration(r.Int64N(int64(longest)))
+}
+
+// during runs the load while meanwhile does, and then end: while the load runs or, if quiet,
+// after all of it is answered. It returns when end began.
+func (l *Load) during(ctx context.Context, seed uint64, meanwhile func(context.Context) error, quiet bool, end func() error) (at time.Time, err error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan error, 1)
+	running, over := context.WithCancel(ctx) // until the load is over, which it should not be by itself
+	go func() {
+		defer over()
+		ended <- l.Run(ctx, seed)
+	}()
+	err = meanwhile(running)
+	if running.Err() != nil {
+		return at, errors.Join(errors.New("the load ended"), <-ended, end())
+	}
+	if quiet {
+		stop()
+		err = errors.Join(err, <-ended)
+		ended <- nil
+	}
+	l.Ending()
+	at = time.Now()
+	err = errors.Join(err, end())
+	stop()
+	return at, errors.Join(err, <-ended)
+}
+
+// waits waits for a time, or until ctx ends.
+func waits(d time.Duration) func(context.Context) error {
+	return func(ctx context.Context) error {
+		select {
+		case <-ctx.Done():
+		case <-time.After(d):
+		}
+		return nil
+	}
+}
+
+// dialer connects to an address.
+func dialer(addr string) func(context.Context) (net.Conn, error) {
+	return func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, "tcp", addr) }
+}
+
+// check reads all keys of a model at a server, and compares.
+func check(ctx context.Context, m *Model, dial func(context.Context) (net.Conn, error), promise Promise, ended time.Time) error {
+	conn, err := dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }() // read to its end
+	states, failed, err := Read(NewConn(conn), m.Keys(), patience)
+	if err != nil {
+		return fmt.Errorf("reading all keys: %w", err)
+	}
+	for key, r := range failed {
+		return fmt.Errorf("%d of %d keys cannot be read: %q is answered %v", len(failed), len(failed)+len(states), key, r)
+	}
+	return m.Recovered(states, promise, ended)
+}

@@ -1,0 +1,305 @@
+package blackbox
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Promise is what a reply to a write promises, as --durability has it.
+type Promise string
+
+// Promises.
+const (
+	Always   Promise = "always"
+	EverySec Promise = "everysec"
+	None     Promise = "none"
+)
+
+// keeps is for how long a write may be answered and still be lost.
+func (p Promise) keeps() time.Duration {
+	switch p {
+	case Always:
+		return 0
+	case EverySec:
+		return time.Second
+	}
+	return 1 << 62
+}
+
+// Model knows which states every key may have. Each key is written over one connection
+// at a time, whose order the server keeps, so a key's history is a list of versions.
+type Model struct {
+	promise Promise
+
+	mu   sync.Mutex // guards all below, histories and tickets too
+	keys map[string]*history
+	// When the server is about to be ended; zero: not now. What is answered then may be
+	// answered by one that does not know that its disk is dead.
+	ending time.Time
+	// Counts of what was checked.
+	replies, verified int
+}
+
+// NewModel is the model of an empty store.
+func NewModel(promise Promise) *Model {
+	return &Model{promise: promise, keys: make(map[string]*history)}
+}
+
+// history is what is known of a key: the versions that it may still have, or have had
+// when a read of it was sent.
+type history struct {
+	first    int       // number of versions[0]
+	versions []version // the first one is answered, and then the others in order
+	readers  int       // reads under way from other connections
+}
+
+// version is a key after a write.
+type version struct {
+	op       *Op // nil: as it was found
+	group    *group
+	sent     time.Time
+	answered time.Time // zero: not yet
+	failed   bool      // answered with an error: it may have been carried out or not
+	states   []State   // that are possible, once it is answered
+}
+
+// group is a transaction: all of it is carried out, or nothing.
+type group struct{ ops []*Op }
+
+func (m *Model) history(key string) *history {
+	h := m.keys[key]
+	if h == nil {
+		h = &history{versions: []version{{answered: time.Now(), states: []State{{}}}}}
+		m.keys[key] = h
+	}
+	return h
+}
+
+func (h *history) last() int { return h.first + len(h.versions) - 1 }
+
+func (h *history) at(n int) *version { return &h.versions[n-h.first] }
+
+// answered is the number of the last version that was answered.
+func (h *history) answered() int {
+	n := h.last()
+	for h.at(n).answered.IsZero() {
+		n--
+	}
+	return n
+}
+
+// states are those that version n may be.
+func (h *history) states(n int) []State {
+	if v := h.at(n); !v.answered.IsZero() {
+		return v.states
+	}
+	var after []State
+	for _, s := range h.states(n - 1) {
+		s, _ = h.at(n).op.Apply(s)
+		after = append(after, s)
+	}
+	return after
+}
+
+// ticket is an operation under way.
+type ticket struct {
+	op      *Op
+	h       *history
+	foreign bool // a read of a key that another connection writes
+	// Of a write, the version that it makes; of a read, that which it sees, or of a
+	// foreign one, the first that it may see.
+	number int
+}
+
+// send notes operations that are about to be sent over one connection, in this order.
+// A foreign read is one of a key that another connection writes.
+func (m *Model) send(ops []*Op, g *group, foreign bool) []ticket {
+	now := time.Now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	tickets := make([]ticket, len(ops))
+	for i, op := range ops {
+		h := m.history(op.Key)
+		switch {
+		case op.Write:
+			h.versions = append(h.versions, version{op: op, group: g, sent: now})
+			tickets[i] = ticket{op, h, false, h.last()}
+		case foreign:
+			h.readers++
+			tickets[i] = ticket{op, h, true, h.answered()}
+		default:
+			tickets[i] = ticket{op, h, false, h.last()}
+		}
+	}
+	return tickets
+}
+
+// answer checks a reply, and narrows what is possible by it. The replies of a connection
+// are given in order.
+func (m *Model) answer(t ticket, r Reply) error {
+	now := time.Now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.replies++
+	switch {
+	case t.foreign:
+		t.h.readers--
+		if r.Kind != Error && !slices.ContainsFunc(t.h.between(t.number, t.h.last()), t.replies(r)) {
+			return t.wrong(r, t.number, t.h.last())
+		}
+	case !t.op.Write:
+		if r.Kind == Error {
+			return nil
+		}
+		v := t.h.at(t.number)
+		states := slices.DeleteFunc(slices.Clone(v.states), func(s State) bool { return !t.replies(r)(s) })
+		if len(states) == 0 {
+			return t.wrong(r, t.number, t.number)
+		}
+		v.states = states
+	default:
+		v := t.h.at(t.number)
+		var states []State
+		for _, s := range t.h.states(t.number - 1) {
+			after, want := t.op.Apply(s)
+			if r.Kind == Error {
+				states = append(states, s, after)
+			} else if r.Equal(want) {
+				states = append(states, after)
+			}
+		}
+		if len(states) == 0 {
+			return t.wrong(r, t.number-1, t.number-1)
+		}
+		slices.SortFunc(states, compareStates)
+		v.states, v.answered, v.failed = slices.Compact(states), now, r.Kind == Error
+		if !m.ending.IsZero() {
+			now = m.ending
+		}
+		t.h.prune(now.Add(-m.promise.keeps()))
+	}
+	return nil
+}
+
+// ends says that the server is about to be ended, or is not.
+func (m *Model) ends(about bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ending = time.Time{}
+	if about {
+		m.ending = time.Now()
+	}
+}
+
+// answerAll gives all tickets the same reply, without a comparison: that of a command for
+// several keys.
+func (m *Model) answerAll(tickets []ticket, failed bool) error {
+	for _, t := range tickets {
+		r := Reply{Kind: Error}
+		if !failed {
+			m.mu.Lock()
+			_, r = t.op.Apply(t.h.states(t.number - 1)[0])
+			m.mu.Unlock()
+		}
+		if err := m.answer(t, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// abandon forgets reads that will not be answered. Writes stay: they may be carried out.
+func (m *Model) abandon(tickets []ticket) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, t := range tickets {
+		if t.foreign {
+			t.h.readers--
+		}
+	}
+}
+
+func compareStates(a, b State) int {
+	if c := strings.Compare(a.Value, b.Value); c != 0 {
+		return c
+	}
+	return int(a.Kind)<<1 - int(b.Kind)<<1 + sign(a.Expires-b.Expires)
+}
+
+func sign(n int64) int {
+	switch {
+	case n < 0:
+		return -1
+	case n > 0:
+		return 1
+	}
+	return 0
+}
+
+// between are the states of versions first to last.
+func (h *history) between(first, last int) (states []State) {
+	for n := first; n <= last; n++ {
+		states = append(states, h.states(n)...)
+	}
+	return states
+}
+
+// prune forgets versions that were followed by one that was answered before a time.
+func (h *history) prune(before time.Time) {
+	if h.readers > 0 {
+		return
+	}
+	n := 0
+	for n+1 < len(h.versions) && !h.versions[n+1].answered.IsZero() && !h.versions[n+1].answered.After(before) {
+		n++
+	}
+	h.versions = slices.Delete(h.versions, 0, n)
+	h.first += n
+}
+
+// replies says whether a state is one of which the ticket's command replies r.
+func (t ticket) replies(r Reply) func(State) bool {
+	return func(s State) bool {
+		_, want := t.op.Apply(s)
+		return r.Equal(want)
+	}
+}
+
+// wrong is the error of a reply that none of versions first to last explains.
+func (t ticket) wrong(r Reply, first, last int) error {
+	var want []string
+	for _, s := range t.h.between(first, last) {
+		_, reply := t.op.Apply(s)
+		if text := reply.String(); !slices.Contains(want, text) {
+			want = append(want, text)
+		}
+	}
+	return fmt.Errorf("%v is answered %v, want one of %s\n%v", t.op, r, strings.Join(want, ", "), t.h)
+}
+
+// String is the history's end, for people.
+func (h *history) String() string {
+	const most = 12
+	var b strings.Builder
+	for n := max(h.first, h.last()-most+1); n <= h.last(); n++ {
+		v := h.at(n)
+		what := "as found"
+		if v.op != nil {
+			what = v.op.String()
+		}
+		fmt.Fprintf(&b, "  version %d: %s, sent %s, ", n, what, v.sent.Format("05.000"))
+		switch {
+		case v.answered.IsZero():
+			b.WriteString("not answered")
+		case v.failed:
+			b.WriteString("answered with an error")
+		default:
+			fmt.Fprintf(&b, "answered %s", v.answered.Format("05.000"))
+		}
+		fmt.Fprintf(&b, ": %v\n", h.states(n))
+	}
+	return b.String()
+}
