@@ -84,18 +84,7 @@ func (l *Log) SettleTo(to int64) int64 {
 // error says that the device does not let go of it.
 func (w *Walker) Walk(from, to int64) error {
 	page := from &^ int64(w.log.pageSize-1)
-	return w.begin(max(page, w.log.Begin()), from, to)
-}
-
-// Resume is Walk from the Position of an earlier walk of this log, the only
-// addresses that it may be given. It need not look at what lies before in the
-// page.
-func (w *Walker) Resume(position, to int64) error {
-	return w.begin(position, position, to)
-}
-
-func (w *Walker) begin(at, skip, to int64) error {
-	w.at, w.skip, w.end = at, skip, to
+	w.at, w.skip, w.end = max(page, w.log.Begin()), from, to
 	w.taken, w.bite, w.window, w.inside = 0, w.bite[:0], nil, false
 	if cap(w.joined) > lastPiece {
 		w.joined = nil
@@ -106,7 +95,7 @@ func (w *Walker) begin(at, skip, to int64) error {
 // Close releases the walker's queue.
 func (w *Walker) Close() error { return w.ahead.close() }
 
-// Position is where a Resume visits what this walk has not visited.
+// Position is where the walk goes on once it has found a record.
 func (w *Walker) Position() int64 {
 	if w.taken < len(w.bite) {
 		return w.bite[w.taken].address

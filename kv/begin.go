@@ -161,6 +161,9 @@ func (s *Session) try(op *Op, hash uint64, keep int, f *flight) (result outcome,
 
 // tryWithin is try within its epoch.
 func (s *Session) tryWithin(op *Op, hash uint64, keep int) (outcome, coldAt) {
+	if op.Kind == opLink {
+		return s.tryLink(op)
+	}
 	slot, e, busy := s.table.locate(hash)
 	if slot.p == nil && op.Kind.writes() {
 		if slot, e, op.Err = s.table.findOrInsert(hash); op.Err != nil {

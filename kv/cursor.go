@@ -4,57 +4,50 @@ import (
 	"fmt"
 	"math/bits"
 	"strconv"
-
-	"github.com/redykv/redykv/hlog"
 )
 
-// Cursor is where a scan goes on. 0 is its beginning, and what it ends with. It is
-// a number, so that clients of any protocol can keep it; it stays good over
-// compactions and restarts.
+// Cursor is where a scan in steps goes on. 0 is its beginning, and what it ends
+// with. It is a number below 2^53, so that clients of any protocol can keep it,
+// those too that keep numbers as floating-point ones.
 //
-//	63..50    49..45  44..0
-//	mantissa  shift   next address, in units of 8 bytes
+//	52  51..16              15..0
+//	0   position in the     turn: which of the unfinished
+//	    order of buckets    steps there (see sweeps); 0: none
 //
-// Mantissa and shift make the address at which the scan ends, in units of 8 bytes
-// as well: that need not be exact, if only it is not below the tail at which the
-// scan began and does not move while writers go on.
+// A position is the number of an index bucket with its bits reversed, as a
+// fraction: the lowest bit of the hash comes first. In this order the two buckets
+// into which a bucket is split when the index grows take its place, so that a
+// scan goes on in an index of another size. A key's position is its hash and
+// nothing else: neither writers nor compaction move it, so a scan needs to know
+// nothing of the log, and ends.
 type Cursor uint64
 
 const (
-	cursorNextBits  = 45
-	cursorShiftBits = 5
-	mantissaBits    = 64 - cursorNextBits - cursorShiftBits
+	positionBits = 36
+	turnBits     = 16
+	lastPosition = uint64(1) << positionBits
 )
 
-// newCursor is for addresses that are multiples of 8. It may move end up, to
-// where it does not move any more.
-func newCursor(next, end int64) Cursor {
-	units := uint64(end) / 8
-	shift := max(bits.Len64(units)-mantissaBits, 0)
-	mantissa := (units + 1<<shift - 1) >> shift
-	if mantissa == 1<<mantissaBits {
-		mantissa, shift = mantissa>>1, shift+1
-	}
-	if shift == 1<<cursorShiftBits { // as far as addresses go
-		mantissa, shift = 1<<mantissaBits-1, shift-1
-	}
-	return Cursor(mantissa<<(cursorNextBits+cursorShiftBits) | uint64(shift)<<cursorNextBits | uint64(next)/8)
+func newCursor(position uint64, turn uint16) Cursor {
+	return Cursor(position<<turnBits | uint64(turn))
 }
 
-func (c Cursor) next() int64 { return int64(c&(1<<cursorNextBits-1)) * 8 }
+func (c Cursor) position() uint64 { return uint64(c >> turnBits) }
 
-func (c Cursor) end() int64 {
-	mantissa := int64(c >> (cursorNextBits + cursorShiftBits))
-	shift := c >> cursorNextBits & (1<<cursorShiftBits - 1)
-	return min(mantissa<<shift, hlog.MaxAddress/8-1) * 8
+// bucketAt is the bucket that a position lies in, of an index of 1<<tableBits, and
+// the position behind it.
+func bucketAt(position uint64, tableBits int) (bucket, behind uint64) {
+	step := lastPosition >> tableBits
+	position &^= step - 1
+	return bits.Reverse64(position << (64 - positionBits)), position + step
 }
 
-// ParseCursor is the inverse of String. Any number is a cursor: one that no scan
-// gave leads to some of the records, or none.
+// ParseCursor is the inverse of String. Any number below 2^52 is a cursor: one that
+// no scan gave leads to some of the records.
 func ParseCursor(text string) (Cursor, error) {
 	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("kv: cursor %q is no number of 64 bits", text)
+	if err != nil || n >= lastPosition<<turnBits {
+		return 0, fmt.Errorf("kv: cursor %q is no number below %d", text, lastPosition<<turnBits)
 	}
 	return Cursor(n), nil
 }
@@ -62,12 +55,8 @@ func ParseCursor(text string) (Cursor, error) {
 // String is the cursor as a decimal number.
 func (c Cursor) String() string { return strconv.FormatUint(uint64(c), 10) }
 
-// CursorAt is the cursor of a scan that begins in the middle: at the page that is
-// that share of the log from its beginning, 0 to 1. It finds what lies from there
-// on.
-func (st *Store) CursorAt(share float64) Cursor {
-	begin, end := st.log.Begin(), st.log.SettleTo(0)
-	next := begin + int64(share*float64(end-begin))
-	next = max(next&^int64(st.log.PageSize()-1), begin)
-	return newCursor(next, end)
+// CursorAt is the cursor of a scan that begins in the middle, with that share of
+// the keys behind it, 0 to 1.
+func CursorAt(share float64) Cursor {
+	return newCursor(uint64(max(share, 0)*float64(lastPosition))%lastPosition, 0)
 }

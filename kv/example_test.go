@@ -191,8 +191,8 @@ func ExampleStore_Checkpoint() {
 	// the importer goes on after operation 2
 }
 
-// A scan in steps keeps nothing between them: its cursor is a number that a client
-// may hold, over compactions and restarts.
+// A scan in steps goes on from a cursor, a number that a client may hold, over
+// compactions and restarts.
 func ExampleStore_ScanFrom() {
 	st, err := kv.Open(kv.Options{Device: device.NewMemory()})
 	if err != nil {
@@ -218,7 +218,7 @@ func ExampleStore_ScanFrom() {
 	if err := st.Close(); err != nil {
 		fmt.Println(err)
 	}
-	// Output:
+	// Unordered output:
 	// a: value of a
 	// b: value of b
 	// c: value of c

@@ -123,6 +123,9 @@ func IndexMemory(records int64) int64 {
 // it is an older table that has grown. crowd may be nil: the table does not grow
 // by itself.
 func newTable(tableBits, tagShift int, crowd func()) (*table, error) {
+	if tableBits > positionBits {
+		return nil, fmt.Errorf("kv: index of %d bits, at most %d", tableBits, positionBits)
+	}
 	buckets := uint64(1) << tableBits
 	limit := buckets * overflowFactor
 	// Address space for the overflow; memory is taken where it is touched.

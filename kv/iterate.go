@@ -47,54 +47,6 @@ func (st *Store) Records(from, to int64) iter.Seq2[Record, error] {
 	}
 }
 
-// Scan iterates over the records that readers see, while operations go on. A key
-// that is there from its beginning to its end is found at least once, nearly
-// always exactly once, with a value that it had meanwhile; a key that was not
-// there all the time, or only while compaction moved it, once, more often, or not
-// at all; one that was deleted before it began, never. An error ends it.
-func (st *Store) Scan() iter.Seq2[Record, error] {
-	return func(yield func(Record, error) bool) {
-		err := st.withAny(func(s *Session) error {
-			sc, err := s.scanFrom(0)
-			for goOn := true; err == nil && goOn && !sc.done; {
-				goOn, err = sc.step(scanBatch, func(r Record) bool { return yield(r, nil) })
-			}
-			return err
-		})
-		if err != nil {
-			yield(Record{}, err)
-		}
-	}
-}
-
-// ScanFrom is Scan in steps: it looks at about count records, more than 0, calls
-// visit for those of them that readers see, and returns where to go on: 0 at the
-// end. Nothing is kept between steps: a scan may be left, taken up again after the
-// store was closed and opened, or by two callers. If visit returns false, the step
-// ends; its last batch of records is then found again.
-//
-// A crash that loses what was not committed may make a scan that was under way
-// miss keys which were written shortly before it.
-func (st *Store) ScanFrom(at Cursor, count int, visit func(Record) bool) (next Cursor, err error) {
-	if count < 1 {
-		return at, fmt.Errorf("kv: scan of %d records", count)
-	}
-	err = st.withAny(func(s *Session) error {
-		sc, err := s.scanFrom(at)
-		if err != nil {
-			return err
-		}
-		for goOn := true; goOn && !sc.done && count > 0; count -= scanBatch {
-			if goOn, err = sc.step(min(count, scanBatch), visit); err != nil {
-				return err
-			}
-		}
-		next = sc.cursor()
-		return nil
-	})
-	return next, err
-}
-
 // ownWalker is the session's walker, of which it has one.
 func (s *Session) ownWalker() (*hlog.Walker, error) {
 	if s.unusable != nil {

@@ -101,6 +101,10 @@ func FuzzLog(f *testing.F) {
 		for _, err := range st.Scan() {
 			allowed(err)
 		}
+		for at, begun := Cursor(0), false; !begun || at != 0; begun = true {
+			at, err = st.ScanFrom(at, 10, func(Record) bool { return true })
+			allowed(err)
+		}
 		ops := make([]Op, len(keys))
 		for i, key := range keys {
 			_, err := st.Read(key, nil)
@@ -143,7 +147,7 @@ func FuzzCursor(f *testing.F) {
 		}
 		f.Add(at.String())
 	}
-	for _, c := range []Cursor{1<<64 - 1, 1 << 63, 1 << 45, newCursor(1<<47, 1<<47)} {
+	for _, c := range []Cursor{1<<64 - 1, 1 << 63, 1 << 45, newCursor(lastPosition-1, 1)} {
 		f.Add(c.String())
 	}
 	f.Add("-1")

@@ -52,8 +52,9 @@ const (
 	// OpInsert stores Op.Value if the key is not there, and is ErrExists if it is.
 	OpInsert
 
-	opNewest // these two: see trace.go
+	opNewest // these three: see trace.go
 	opMove
+	opLink
 
 	opKinds
 )
@@ -74,7 +75,7 @@ func (s *Session) ordered(k OpKind) bool {
 // until Poll hands it back.
 type Op struct {
 	Kind OpKind
-	// trace is, for opNewest and opMove, the number of the session's trace, from 1.
+	// trace is, for opNewest, opMove and opLink, the number of the session's trace, from 1.
 	trace uint32
 	Key   []byte
 	// Value is what OpUpsert and OpInsert store, and the result of OpRead, in

@@ -96,6 +96,8 @@ type Options struct {
 	deviceCache int64
 	// indexBits is the size of a new index in tests of its growth.
 	indexBits int
+	// stepRecords is how many records a step of a scan looks at, at most.
+	stepRecords int
 	// now replaces the clock, in milliseconds of Unix time, in tests of expiry.
 	now func() int64
 }
@@ -125,6 +127,9 @@ func (o *Options) ensureDefaults() error {
 	}
 	if o.QueueDepth == 0 {
 		o.QueueDepth = DefaultQueueDepth
+	}
+	if o.stepRecords == 0 {
+		o.stepRecords = stepRecords
 	}
 	if err := o.Checkpoints.ensureDefaults(); err != nil {
 		return err

@@ -1,125 +1,144 @@
 package kv
 
 import (
-	"sync/atomic"
+	"hash/maphash"
+	"iter"
+	"math"
 
 	"github.com/redykv/redykv/hlog"
 )
 
+// Scan iterates over the records that readers see, while operations go on. A key
+// that is there from its beginning to its end is found, with a value that it had
+// meanwhile: once, or a second time where compaction took a part of the log away
+// that the scan had still to go through. A key that was not there all the time is
+// found or not; one that was deleted before it began, never. An error ends it.
+func (st *Store) Scan() iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		err := st.withAny(func(s *Session) error {
+			sc, err := s.newScanner()
+			if err != nil {
+				return err
+			}
+			goOn := true
+			visit := func(r Record) bool {
+				goOn = yield(r, nil)
+				return goOn
+			}
+			for goOn && sc.next < sc.end {
+				if err := sc.step(visit); err != nil {
+					return err
+				}
+			}
+			if !goOn || !sc.lost {
+				return nil
+			}
+			// The newest records of what was lost are at the end or behind it now.
+			w := newSweep(s, 0, sc.end)
+			for goOn && w.at < lastPosition {
+				if _, err := w.step(math.MaxInt, math.MaxInt, visit); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			yield(Record{}, err)
+		}
+	}
+}
+
 // scanner finds the records that readers see, a batch at a time. It walks the log
-// up to the tail as it was when the scan began, and asks the index of each record
-// whether it is the newest of its key below. So a key is found there, whatever
-// writers append meanwhile, and the scan ends.
+// up to the tail as it was when the scan began, its end, and asks the index of each
+// record whether it is the newest of its key below. So a key is found there,
+// whatever writers append meanwhile, and the scan ends.
 //
 // Compaction moves records to the tail and the log's begin behind them. When that
-// overtakes the scan, a record that was still to come may be behind the end: then
-// the end moves to the tail, below which the copy is, and keys may be found again.
+// overtakes the scan, a record that was still to come is behind the end, or a newer
+// one of its key.
 type scanner struct {
 	s     *Session
 	w     *hlog.Walker
-	next  int64
-	end   int64 // at or above the tail when the scan began
-	safe  int64 // what was walked below was read-only
-	to    int64 // end, or the present tail if that comes first
-	done  bool
+	next  int64 // where the walk goes on
+	end   int64 // the tail when the scan began
+	safe  int64 // what lies below was read-only then
+	lost  bool  // compaction has overtaken the scan
 	batch traceBatch
+
+	// Of keys that have several records below the end: the newest one's address. It
+	// spares their other records a trace, which passes all that were written since.
+	newest []newestOf
+	seed   maphash.Seed
+}
+
+type newestOf struct {
+	key     string
+	address int64
 }
 
 // scanBatch is how many records a scan looks at together: so many reads of chains
 // that lie on the device are under way at once.
 const scanBatch = 256
 
-// scanFrom is a scanner that goes on at a cursor.
-func (s *Session) scanFrom(at Cursor) (*scanner, error) {
-	sc := &scanner{s: s}
-	var err error
-	if sc.w, err = s.ownWalker(); err != nil {
+// newestKept is how many keys a scanner knows the newest records of.
+const newestKept = 1 << 12
+
+func (s *Session) newScanner() (*scanner, error) {
+	w, err := s.ownWalker()
+	if err != nil {
 		return nil, err
 	}
-	st := s.store
-	if at == 0 {
-		sc.next, sc.end = st.log.Begin(), st.log.SettleTo(0)
-	} else {
-		sc.next, sc.end = at.next(), at.end()
+	sc := &scanner{
+		s: s, w: w, safe: s.log.SafeReadOnly(), next: s.log.Begin(), end: s.log.SettleTo(0),
+		newest: make([]newestOf, newestKept), seed: maphash.MakeSeed(),
 	}
-	sc.followBegin()
-	return sc, sc.resume()
+	return sc, walkError(w.Walk(sc.next, sc.end))
 }
 
-// resume puts the walker at next. The middle of a page is looked for only where a
-// scan of this process has stopped; else it is found from the page's start.
-func (sc *scanner) resume() error {
-	st := sc.s.store
-	sc.safe, sc.to = st.log.SafeReadOnly(), st.log.SettleTo(sc.end)
-	sc.done = sc.next >= sc.to
-	if st.stops.known(sc.next) {
-		return walkError(sc.w.Resume(sc.next, sc.to))
-	}
-	return walkError(sc.w.Walk(sc.next, sc.to))
+// newestAt is what the scanner knows of a key: the place to note it.
+func (sc *scanner) newestAt(key []byte) *newestOf {
+	return &sc.newest[maphash.Bytes(sc.seed, key)%newestKept]
 }
 
-// followBegin says whether the log's begin has overtaken the scan, and moves it
-// behind.
-func (sc *scanner) followBegin() bool {
-	begin := sc.s.log.Begin()
-	if begin <= sc.next {
-		return false
-	}
-	sc.next, sc.end = begin, max(sc.end, sc.s.log.SettleTo(0))
-	return true
-}
-
-// cursor is where the scan goes on.
-func (sc *scanner) cursor() Cursor {
-	if sc.done {
-		return 0
-	}
-	sc.s.store.stops.add(sc.next)
-	return newCursor(sc.next, sc.end)
-}
-
-// step looks at up to n records; goOn is what visit says.
-func (sc *scanner) step(n int, visit func(Record) bool) (goOn bool, err error) {
+// step looks at a batch of records, until visit returns false.
+func (sc *scanner) step(visit func(Record) bool) error {
 	b := &sc.batch
 	b.reset()
-	for ended := sc.done; !ended && n > 0 && len(b.bytes) < traceBatchBytes; n-- {
+	for n, ended := 0, false; !ended && n < scanBatch && len(b.bytes) < traceBatchBytes; n++ {
 		found, err := sc.w.Next()
 		if err != nil {
-			return false, walkError(err)
+			return walkError(err)
 		}
 		ended = !found
-		if address, im := sc.w.Record(); found && !im.Header.Tombstone() {
-			t := newTrace(address, sc.to)
-			t.early = address >= sc.safe
-			b.add(opNewest, t, im)
+		address, im := sc.w.Record()
+		if !found || im.Header.Tombstone() {
+			continue
 		}
+		if known := sc.newestAt(im.Key); known.address > address && known.key == string(im.Key) {
+			continue
+		}
+		t := newTrace(address, sc.end)
+		t.early = address >= sc.safe
+		b.add(opNewest, t, im)
 	}
 	if err := b.run(sc.s); err != nil {
-		return false, err
-	}
-	for i := range b.ops {
-		op := &b.ops[i]
-		if op.Err == nil && !visit(Record{Address: b.traces[i].source, Key: op.Key, Value: op.Value, Expires: op.Expires}) {
-			return false, nil
-		}
+		return err
 	}
 	// Of what was looked at below the log's begin, some may have been moved before
 	// the index was asked.
-	if sc.followBegin() {
-		return true, sc.resume()
-	}
+	sc.lost = sc.lost || sc.s.log.Begin() > sc.next
 	sc.next = sc.w.Position()
-	sc.done = sc.next >= sc.to
-	return true, nil
+	for i := range b.ops {
+		op, t := &b.ops[i], &b.traces[i]
+		switch {
+		case op.Err == nil && !visit(Record{Address: t.source, Key: op.Key, Value: op.Value, Expires: op.Expires}):
+			return nil
+		case t.newest != 0:
+			*sc.newestAt(op.Key) = newestOf{string(op.Key), t.newest}
+		}
+	}
+	return nil
 }
-
-// stops remembers where scans have stopped, which is where records begin. Nobody
-// can make it take another address for one; it may forget.
-type stops [256]atomic.Int64
-
-func (s *stops) at(address int64) *atomic.Int64 { return &s[hashWord(uint64(address))%uint64(len(s))] }
-func (s *stops) add(address int64)              { s.at(address).Store(address) }
-func (s *stops) known(address int64) bool       { return s.at(address).Load() == address }
 
 // traceBatch is records whose chains are followed together. Tombstones are not
 // among them. It owns copies of their bytes.

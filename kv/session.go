@@ -61,7 +61,7 @@ type Session struct {
 	cache     *readcache.Cache // nil: none
 	queue     device.Queue     // nil until the first cold operation
 	walker    *hlog.Walker     // nil until the session is lent to a walk of the log
-	traces    []trace          // of a batch of opNewest or opMove
+	traces    []trace          // of a batch of opNewest, opMove or opLink
 	unusable  error            // closed; or the queue cannot be waited for, and what is under way never ends
 	asker     uint64           // the goroutine that is in the user's code within an operation, or 0: see nested.go
 	holder    uint64           // the same, in Atomically

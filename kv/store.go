@@ -37,7 +37,7 @@ type Store struct {
 
 	census     *census // nil: keys are not counted
 	compaction compactionCounts
-	stops      stops // of scans
+	sweeps     sweeps // of scans in steps
 
 	// Who wants several of these takes them in this order.
 	closing       sync.Mutex // one Close at a time

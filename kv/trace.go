@@ -6,12 +6,14 @@ import (
 	"github.com/redykv/redykv/hlog"
 )
 
-// Two operations of the store's own start from a record instead of a key: they
-// follow the chain from its newest record down to that one, to see whether
+// Three operations of the store's own start from a record instead of a key. Two of
+// them follow the chain from its newest record down to that one, to see whether
 // another record of the key came after it. opNewest asks, for iterations; opMove
 // copies the record to the tail if none did, for compaction. Both are
 // ErrNotFound if not so, or if the key is not in the store any more. They need no
 // order among each other, and pass through lanes and flights like all others.
+// opLink reads the record, whosever it is, for those who follow chains themselves;
+// it is ErrNotFound below the log's begin.
 
 // trace is what such an Op has besides the record's key, value and expiry. The
 // record lies below the safe read-only marker for opMove, anywhere for opNewest.
@@ -21,14 +23,10 @@ type trace struct {
 	below  int64 // only records of the key below this address count
 	early  bool  // Value and Expires may be from before the record was read-only
 	newer  bool  // Value and Expires are those of the key's newest record, at or above below
-	passed int   // records passed since then
-}
+	newest int64 // the key's newest record under below, where that is another one than source
 
-// maxPassed is how many records a trace passes that knows the key's newest one
-// already. A key that is written all the time has a long chain by the end of an
-// iteration, and following it from each of its old records would take for ever: it
-// is rather found twice.
-const maxPassed = 8
+	header hlog.Header // of the record that opLink has read
+}
 
 // newTrace is the trace of a record of which nothing is known.
 func newTrace(source, below int64) trace {
@@ -44,7 +42,7 @@ func (s *Session) tryTrace(op *Op, at slot, e entry) (outcome, coldAt) {
 		op.Err = ErrNotFound
 		return complete, coldAt{}
 	}
-	p.newer, p.passed = false, 0
+	p.newer = false
 	next := e.address()
 	for next >= p.floor {
 		if next < s.view.Head {
@@ -58,16 +56,13 @@ func (s *Session) tryTrace(op *Op, at slot, e entry) (outcome, coldAt) {
 		r := s.view.At(next)
 		if s.layout.KeyEqual(r, op.Key) {
 			if next < p.below {
-				op.Err = ErrNotFound
+				op.Err, p.newest = ErrNotFound, next
 				return complete, coldAt{}
 			}
 			if !p.newer && !s.takeNewer(op, r) {
 				return complete, coldAt{}
 			}
 			p.newer = true
-		}
-		if p.pass() {
-			return complete, coldAt{}
 		}
 		next = r.Header().Previous()
 	}
@@ -91,14 +86,6 @@ func (s *Session) tryTrace(op *Op, at slot, e entry) (outcome, coldAt) {
 // reaches says whether a chain leads to the source that goes on at next, which
 // is below floor.
 func (p *trace) reaches(next int64) bool { return next == p.source || p.floor > p.source+8 }
-
-// pass notes that the trace goes on behind a record, and says whether it need not.
-func (p *trace) pass() (enough bool) {
-	if p.newer {
-		p.passed++
-	}
-	return p.passed > maxPassed
-}
 
 // takeNewer gives the operation a record's value and expiry, and says whether it
 // is one that readers see.
@@ -131,6 +118,12 @@ func (s *Session) inspectTrace(n uint32, im hlog.Image, tier int) (goesOn bool) 
 	f := &s.flights[n]
 	op := f.op
 	p := s.traceOf(op)
+	if op.Kind == opLink {
+		op.Key, op.Value = append(op.Key[:0], im.Key...), append(op.Value[:0], im.Value...)
+		op.Expires, p.header = im.Expires, im.Header
+		s.land(n, nil, tier)
+		return false
+	}
 	if f.at.address == p.source {
 		op.Value, op.Expires, p.early = append(op.Value[:0], im.Value...), im.Expires, false
 		if im.Header.Tombstone() || s.expired(im.Expires) || !bytes.Equal(im.Key, op.Key) {
@@ -141,17 +134,18 @@ func (s *Session) inspectTrace(n uint32, im hlog.Image, tier int) (goesOn bool) 
 		return false
 	}
 	if bytes.Equal(im.Key, op.Key) {
-		if f.at.address < p.below || !p.newer && (im.Header.Tombstone() || s.expired(im.Expires)) {
+		if f.at.address < p.below {
+			p.newest = f.at.address
+			s.land(n, ErrNotFound, tier)
+			return false
+		}
+		if !p.newer && (im.Header.Tombstone() || s.expired(im.Expires)) {
 			s.land(n, ErrNotFound, tier)
 			return false
 		}
 		if !p.newer {
 			op.Value, op.Expires, p.newer = append(op.Value[:0], im.Value...), im.Expires, true
 		}
-	}
-	if p.pass() {
-		s.land(n, nil, tier)
-		return false
 	}
 	switch previous := im.Header.Previous(); {
 	case previous >= f.at.address:
@@ -175,4 +169,37 @@ func (s *Session) inspectTrace(n uint32, im hlog.Image, tier int) (goesOn bool) 
 		s.land(n, nil, tier)
 	}
 	return false
+}
+
+// tryLink is one attempt at an opLink inside an epoch.
+func (s *Session) tryLink(op *Op) (outcome, coldAt) {
+	p := s.traceOf(op)
+	switch begin := s.log.Begin(); {
+	case p.source < begin:
+		op.Err = ErrNotFound
+		return complete, coldAt{}
+	case p.source < s.view.Head:
+		return needsRecord, coldAt{0, p.source, begin}
+	}
+	r := s.view.At(p.source)
+	op.Key = append(op.Key[:0], s.layout.Key(r)...)
+	op.Value, p.header, op.Expires = s.layout.Read(op.Value[:0], r)
+	return complete, coldAt{}
+}
+
+// doLinks is Do for opLinks, which need no place in the index, and so no lane.
+func (s *Session) doLinks(ops []Op) error {
+	s.flush()
+	s.batchErr = nil
+	s.goStraight(false)
+	for i := range ops {
+		if s.begin(&ops[i], 0, 0, false) {
+			s.note(ops[i].Err)
+		}
+	}
+	if err := s.landAll(); err != nil {
+		return err
+	}
+	s.goStraight(s.streamed == 0)
+	return s.batchErr
 }

@@ -124,7 +124,7 @@ func hstrlen(c *client, r request) {
 
 // hscan goes through a hash in one step, whatever COUNT says.
 func hscan(c *client, r request) {
-	if _, ok := parseCursor(r.arg(2)); !ok {
+	if _, err := strconv.ParseUint(string(r.arg(2)), 10, 64); err != nil {
 		c.fail(errCursor)
 		return
 	}

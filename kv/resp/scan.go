@@ -7,9 +7,11 @@ import (
 	"github.com/redykv/redykv/kv"
 )
 
-// The commands on all keys. They go through the log, in sessions of the store's
-// own. A key that is there all the while is found; one that compaction moves
-// meanwhile may be found twice.
+// The commands on all keys. They go through the store in sessions of its own. A key
+// that is there all the while is found. KEYS, which goes through the log, may find one
+// twice that compaction moves meanwhile. SCAN goes through the index, in the order of
+// the keys' hashes: its cursor is a place in that order, so the server keeps nothing of
+// a scan, and neither writers nor compaction have it repeat keys, or go on for ever.
 
 type scanOptions struct {
 	match []byte // nil: all
@@ -46,7 +48,7 @@ func scanOptionsOf(r request, i int, types bool) (o scanOptions, err string) {
 	return o, ""
 }
 
-// maxScan is how many records one SCAN looks at, at most.
+// maxScan is how many keys one SCAN finds, at most, before MATCH and TYPE choose.
 const maxScan = 1 << 16
 
 // takes says whether a scan with these options gives a record, and its key.
@@ -63,14 +65,9 @@ func (o *scanOptions) takes(rec *kv.Record) (key []byte, ok bool) {
 	return key, true
 }
 
-func parseCursor(b []byte) (kv.Cursor, bool) {
-	c, err := kv.ParseCursor(string(b))
-	return c, err == nil
-}
-
 func scan(c *client, r request) {
-	at, ok := parseCursor(r.arg(1))
-	if !ok {
+	at, err := kv.ParseCursor(string(r.arg(1)))
+	if err != nil {
 		c.fail(errCursor)
 		return
 	}
@@ -156,13 +153,13 @@ func (g *gathering) finish(err error) {
 	c.server.large.give(g.taken)
 }
 
-// randomKey gives one of the keys that lie near some place in the log.
+// randomKey gives one of the keys that are near some place in the order of hashes.
 func randomKey(c *client, _ request) {
-	const near = 256
+	const near = 16
 	c.borrow() // as gather does
 	var chosen []byte
 	n := 0
-	at, wrapped := c.server.store.CursorAt(rand.Float64()), false
+	at, wrapped := kv.CursorAt(rand.Float64()), false
 	for n == 0 {
 		next, err := c.server.store.ScanFrom(at, near, func(rec kv.Record) bool {
 			if n++; rand.IntN(n) == 0 {

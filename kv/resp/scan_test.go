@@ -1,0 +1,282 @@
+package resp
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redykv/redykv/internal/race"
+	"github.com/redykv/redykv/kv"
+)
+
+// scanStep sends one SCAN and returns the next cursor, which clients that keep it as a
+// floating-point number can send again, and the keys.
+func scanStep(p *peer, cursor string, args ...string) (next string, keys []string) {
+	p.t.Helper()
+	reply := p.do(append([]string{"SCAN", cursor}, args...)...)
+	parts := elements(reply)
+	if len(parts) != 2 {
+		p.t.Fatalf("SCAN %s: %s", cursor, reply)
+	}
+	next = strings.Trim(parts[0], `"`)
+	if n, err := strconv.ParseUint(next, 10, 64); err != nil || n >= 1<<53 || strconv.FormatUint(uint64(float64(n)), 10) != next {
+		p.t.Fatalf("cursor %s is none for clients that keep numbers", next)
+	}
+	for _, key := range elements(parts[1]) {
+		if key == "" { // there are none
+			continue
+		}
+		key, err := strconv.Unquote(key)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		keys = append(keys, key)
+	}
+	return next, keys
+}
+
+// writeMany sends a SET of each of so many keys in one pipeline.
+func writeMany(p *peer, n int, key func() string, value string) {
+	p.t.Helper()
+	var b strings.Builder
+	for range n {
+		b.WriteString(encode("SET", key(), value))
+	}
+	p.send(b.String())
+	for range n {
+		if got := p.reply(); got != "+OK" {
+			p.t.Fatal(got)
+		}
+	}
+}
+
+// TestScanBesideWriters scans a store whose keys are overwritten all the time, and whose
+// log is compacted: each call finds about as many keys as it asks for, each key is found
+// once, and the scan ends.
+func TestScanBesideWriters(t *testing.T) {
+	for name, memory := range map[string]int64{"cold": 64 << 10, "warm": 256 << 10} {
+		t.Run(name, func(t *testing.T) {
+			store := cold()
+			store.Memory = memory
+			store.Compaction = kv.AutoCompaction{DeadShare: 0.5, LogSize: 1 << 20, Share: 1, Every: time.Millisecond}
+			s, addr := start(t, store, Options{})
+			p := dial(t, addr)
+			const keys, count = 2000, 10
+			n := 0
+			next := func() string { n++; return fmt.Sprint("key", n%keys) }
+			anyKey := func() string { return fmt.Sprint("key", rand.IntN(keys)) }
+			value := strings.Repeat("x", 100)
+			writeMany(p, 5*keys, next, value)
+			for p.do("SET", "counter", "1"); s.store.Metrics().Compactions == 0; {
+				writeMany(p, keys, next, value)
+			}
+			found, calls, empty := map[string]int{}, 0, 0
+			for cursor, begun := "0", false; !begun || cursor != "0"; begun = true {
+				var got []string
+				if cursor, got = scanStep(p, cursor, "COUNT", strconv.Itoa(count)); len(got) == 0 {
+					empty++
+				}
+				for _, key := range got {
+					found[key]++
+				}
+				writeMany(p, 100, anyKey, value)
+				if calls++; calls > 2*keys {
+					t.Fatal("the scan does not end")
+				}
+			}
+			for n := range keys {
+				if key := fmt.Sprint("key", n); found[key] != 1 {
+					t.Errorf("%s is found %d times", key, found[key])
+				}
+			}
+			if len(found) != keys+1 || calls > keys/count*3/2 {
+				t.Errorf("%d keys of %d in %d calls, of which %d found none", len(found), keys+1, calls, empty)
+			}
+		})
+	}
+}
+
+// TestScanCursors gives cursors twice, leaves scans in their midst, and makes cursors up.
+func TestScanCursors(t *testing.T) {
+	_, addr := start(t, cold(), Options{})
+	p := dial(t, addr)
+	const keys = 1000
+	n := 0
+	writeMany(p, 3*keys, func() string { n++; return fmt.Sprint("key", n%keys) }, "1")
+	for range 300 {
+		cursor, _ := scanStep(p, "0")
+		for range rand.IntN(3) {
+			cursor, _ = scanStep(p, cursor)
+		}
+	}
+	found := map[string]bool{}
+	for cursor, begun := "0", false; !begun || cursor != "0"; begun = true {
+		next, once := scanStep(p, cursor)
+		again, twice := scanStep(p, cursor)
+		if next != again || strings.Join(once, " ") != strings.Join(twice, " ") {
+			t.Fatalf("cursor %s leads to %s and %s, then to %s and %s", cursor, next, once, again, twice)
+		}
+		for _, key := range once {
+			found[key] = true
+		}
+		cursor = next
+	}
+	if len(found) != keys {
+		t.Errorf("found %d keys of %d", len(found), keys)
+	}
+	for _, cursor := range []string{"", "-1", "x", "1.5", " 1", "4503599627370496", "9007199254740993", "18446744073709551615", "18446744073709551616"} {
+		if got := p.do("SCAN", cursor); got != "-"+errCursor {
+			t.Errorf("cursor %q: %s", cursor, got)
+		}
+	}
+	for range 100 {
+		cursor := strconv.FormatUint(rand.Uint64()>>(12+rand.IntN(52)), 10)
+		for steps := 0; steps == 0 || cursor != "0"; steps++ {
+			if cursor, _ = scanStep(p, cursor, "COUNT", "50"); steps > keys {
+				t.Fatalf("a scan from %s does not end", cursor)
+			}
+		}
+	}
+}
+
+// Programs that print all keys, one a line.
+const (
+	nodeRedisScan = `
+let redis
+try { redis = require("redis") } catch { process.exit(77) }
+async function main() {
+	const db = redis.createClient({ url: "redis://127.0.0.1:" + process.argv[1] })
+	await db.connect()
+	for await (const keys of db.scanIterator({ COUNT: 1000 })) console.log(keys.join("\n"))
+	db.destroy()
+}
+main()
+`
+	// As programs do that were written for cursors as numbers.
+	ioredisScan = `
+let Redis
+try { Redis = require("ioredis") } catch { process.exit(77) }
+Redis = Redis.default ?? Redis
+async function main() {
+	const db = new Redis(Number(process.argv[1]))
+	let cursor = 0
+	do {
+		const [next, keys] = await db.scan(cursor, "COUNT", 1000)
+		if (!Number.isSafeInteger(Number(next))) throw new Error(next)
+		if (keys.length) console.log(keys.join("\n"))
+		cursor = Number(next)
+	} while (cursor !== 0)
+	db.disconnect()
+}
+main()
+`
+	phpRedisScan = `
+if (!extension_loaded("redis")) exit(77);
+$db = new Redis();
+$db->connect("127.0.0.1", (int)$argv[1]);
+$db->setOption(Redis::OPT_SCAN, Redis::SCAN_RETRY);
+$at = null;
+while (($keys = $db->scan($at, "*", 1000)) !== false) echo implode("\n", $keys), "\n";
+`
+	redisPyScan = `
+import sys
+try:
+    import redis
+except ImportError:
+    sys.exit(77)
+for key in redis.Redis(port=int(sys.argv[1]), decode_responses=True).scan_iter(count=1000):
+    print(key)
+`
+)
+
+// TestClientsScan has clients of other languages go through all keys beside a writer:
+// each key is there, once.
+func TestClientsScan(t *testing.T) {
+	keys := 200_000
+	if race.Enabled {
+		keys /= 10
+	}
+	store := inMemory()
+	store.Compaction = kv.AutoCompaction{DeadShare: 0.5, Every: 10 * time.Millisecond}
+	_, addr := start(t, store, Options{})
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := dial(t, addr)
+	for n := 0; n < keys; {
+		writeMany(p, 1000, func() string { n++; return fmt.Sprint("key", n-1) }, "value")
+	}
+	for name, tc := range map[string]struct {
+		programs []string // the first that has the library
+		args     []string
+	}{
+		"redis-cli":  {[]string{"redis-cli"}, []string{"--scan", "-p"}},
+		"redis-py":   {[]string{"python3", "/usr/bin/python3"}, []string{"-c", redisPyScan}},
+		"node-redis": {[]string{"node"}, []string{"-e", nodeRedisScan, "--"}},
+		"ioredis":    {[]string{"node"}, []string{"-e", ioredisScan, "--"}},
+		"phpredis":   {[]string{"php"}, []string{"-r", phpRedisScan, "--"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			defer cancel()
+			stop := overwrite(t, addr, keys)
+			defer stop()
+			for _, program := range tc.programs {
+				cmd := exec.CommandContext(ctx, program, append(tc.args, port)...)
+				var failures strings.Builder
+				cmd.Stderr = &failures
+				out, err := cmd.Output()
+				if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() == missingLibrary {
+					continue
+				}
+				found, repeated := map[string]bool{}, 0
+				for key := range strings.FieldsSeq(string(out)) {
+					if found[key] {
+						repeated++
+					}
+					found[key] = true
+				}
+				missing := 0
+				for n := range keys {
+					if !found[fmt.Sprint("key", n)] {
+						missing++
+					}
+				}
+				if err != nil || len(found) != keys || missing > 0 || repeated > 0 {
+					t.Errorf("%v %s: found %d keys of %d, %d missing, %d repeated", err, failures.String(), len(found), keys, missing, repeated)
+				}
+				return
+			}
+			t.Skipf("there is no %s here", name)
+		})
+	}
+}
+
+// overwrite writes keys, whichever, until stop is called.
+func overwrite(t *testing.T, addr string, keys int) (stop func()) {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { _, _ = io.Copy(io.Discard, conn) })
+	wg.Go(func() {
+		for err := error(nil); err == nil; {
+			_, err = io.WriteString(conn, encode("SET", fmt.Sprint("key", rand.IntN(keys)), "another"))
+		}
+	})
+	return func() {
+		_ = conn.Close() // ends both
+		wg.Wait()
+	}
+}

@@ -1,0 +1,336 @@
+package kv
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/race"
+)
+
+// counted is a store beside an exact model of it, in which scans are counted.
+type counted struct {
+	t    *testing.T
+	st   *Store
+	rng  *rand.Rand
+	now  atomic.Int64
+	keys map[uint64]*countedKey
+	last uint64 // value that was written
+}
+
+// countedKey is what a scan may and must find of a key.
+type countedKey struct {
+	value, expires uint64 // now; value 0: it is not there
+	since          uint64 // values from here on were the key's since the scan began
+	stays          bool   // it was there all the time since
+	before         bool   // it was there when the scan began, or since
+	found          int
+}
+
+func (c *counted) there(k *countedKey) bool {
+	return k.value != 0 && (k.expires == 0 || int64(k.expires) > c.now.Load())
+}
+
+// put writes a key; expires may be 0.
+func (c *counted) put(n, expires uint64) {
+	c.t.Helper()
+	k := c.keys[n]
+	if k == nil {
+		k = &countedKey{}
+		c.keys[n] = k
+	}
+	c.last++
+	k.value, k.expires, k.before = c.last, expires, true
+	if err := c.st.Run(&Op{Kind: OpUpsert, Key: key8(n), Value: key8(c.last), Expires: int64(expires)}); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *counted) remove(n uint64) {
+	c.t.Helper()
+	if k := c.keys[n]; k != nil {
+		k.value, k.stays = 0, false
+	}
+	if err := c.st.Delete(key8(n)); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *counted) commit() {
+	c.t.Helper()
+	if err := c.st.Commit(context.Background()); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// begin begins a scan.
+func (c *counted) begin() {
+	for _, k := range c.keys {
+		k.stays = c.there(k)
+		k.before, k.since, k.found = k.stays, k.value, 0
+	}
+}
+
+// visit is what the scan finds.
+func (c *counted) visit(r Record) {
+	n, value := loadWord(r.Key), loadWord(r.Value)
+	k := c.keys[n]
+	if k == nil || !k.before || value < k.since {
+		c.t.Fatalf("found key %d = %d, which was not there since the scan began: %+v", n, value, k)
+	}
+	k.found++
+}
+
+// end compares what was found: nothing more often than most.
+func (c *counted) end(most int) {
+	c.t.Helper()
+	total, worst := 0, 0
+	for n, k := range c.keys {
+		if k.found == 0 && k.stays {
+			c.t.Errorf("key %d was there all the time and was not found: %+v", n, k)
+		}
+		total, worst = total+k.found, max(worst, k.found)
+	}
+	if worst > most {
+		c.t.Errorf("a key was found %d times, want %d at most; %d keys %d times", worst, most, len(c.keys), total)
+	}
+}
+
+// scans are the ways to scan; between is called after each record, or step.
+var scans = map[string]func(c *counted, between func()){
+	"whole": func(c *counted, between func()) {
+		for r, err := range c.st.Scan() {
+			if err != nil {
+				c.t.Fatal(err)
+			}
+			c.visit(r)
+			between()
+		}
+	},
+	"steps": func(c *counted, between func()) {
+		steps := 0
+		for at, begun := Cursor(0), false; !begun || at != 0; begun = true {
+			var err error
+			if at, err = c.st.ScanFrom(at, 10, func(r Record) bool { c.visit(r); return true }); err != nil {
+				c.t.Fatal(err)
+			}
+			if at >= 1<<53 {
+				c.t.Fatalf("cursor %d is none that clients with floating-point numbers can keep", at)
+			}
+			for range 10 {
+				between()
+			}
+			if steps++; steps > 10000 {
+				c.t.Fatal("the scan does not end")
+			}
+		}
+	},
+}
+
+// eachCounted has a test scan a store of each layout in each way.
+func eachCounted(t *testing.T, test func(t *testing.T, c *counted, scan func(between func()))) {
+	for name, sizes := range map[string][2]int{"word": {8, 8}, "variable": {}} {
+		for way, scan := range scans {
+			t.Run(name+"/"+way, func(t *testing.T) {
+				c := &counted{t: t, rng: rand.New(rand.NewPCG(1, 2)), keys: map[uint64]*countedKey{}}
+				c.now.Store(MinExpires + 1000)
+				opts := small(device.NewMemory(), sizes[0], sizes[1])
+				opts.now = c.now.Load
+				c.st = open(t, opts)
+				test(t, c, func(between func()) { scan(c, between) })
+				closeAll(t, c.st)
+			})
+		}
+	}
+}
+
+// TestScanFindsACounterOnce scans beside a writer whose every write is committed, so
+// that one key has hundreds of versions below the scan's end and above.
+func TestScanFindsACounterOnce(t *testing.T) {
+	eachCounted(t, func(_ *testing.T, c *counted, scan func(between func())) {
+		const counter = 1 << 32
+		write := func() { c.put(counter, 0); c.commit() }
+		for n := range uint64(600) {
+			c.put(n, 0)
+			if n%3 == 0 {
+				write()
+			}
+		}
+		c.begin()
+		scan(write)
+		c.end(1)
+	})
+}
+
+// TestScanCountsBesideWrites scans beside writes of all kinds, an index that grows,
+// and compactions. Keys that stay are found, none more than once, or twice where
+// compaction moves them.
+func TestScanCountsBesideWrites(t *testing.T) {
+	for _, compact := range []bool{false, true} {
+		t.Run(fmt.Sprintf("compact=%v", compact), func(t *testing.T) {
+			eachCounted(t, func(t *testing.T, c *counted, scan func(between func())) {
+				const keys = 500
+				change := func() {
+					n := c.rng.Uint64N(keys)
+					switch hot := c.rng.IntN(10); {
+					case hot < 5: // a few keys are written most
+						n %= 10
+						fallthrough
+					case hot < 8:
+						c.put(n, 0)
+					case n >= keys*3/4: // a quarter comes and goes
+						c.remove(n)
+					case n >= keys/2: // a quarter would expire, but is written again
+						c.put(n, uint64(c.now.Load())+1e6+c.rng.Uint64N(1e6))
+					default:
+						c.put(n, 0)
+					}
+					if c.rng.IntN(4) == 0 {
+						c.commit()
+					}
+				}
+				for n := range uint64(keys) {
+					c.put(n, 0)
+				}
+				rounds := 6
+				if race.Enabled {
+					rounds = 1
+				}
+				for range rounds {
+					for range keys {
+						change()
+					}
+					most, n := 1, 0
+					if compact {
+						most = 2
+					}
+					c.begin()
+					scan(func() {
+						change()
+						switch n++; {
+						case n == 100 && c.rng.IntN(3) == 0:
+							if err := c.st.GrowIndex(context.Background()); err != nil && c.st.index.Load().bits < 20 {
+								t.Fatal(err)
+							}
+						case compact && n%(1+c.rng.IntN(100)) == 0:
+							opts := CompactOptions{Method: compactMethods[n%len(compactMethods)]}
+							if n%3 > 0 {
+								opts.Bytes = c.rng.Int64N(16 << 10)
+							}
+							mustCompact(t, c.st, opts)
+						case n%50 == 0:
+							c.now.Add(1000)
+						}
+					})
+					c.end(most)
+				}
+			})
+		})
+	}
+}
+
+// TestScanStepsFindAsManyAsAsked scans in steps a log that is nearly all old records.
+func TestScanStepsFindAsManyAsAsked(t *testing.T) {
+	const keys, times, count = 1000, 30, 10
+	st := open(t, small(device.NewMemory(), 0, 0))
+	for i := range uint64(keys * times) {
+		if err := st.Upsert(key8(i*7919%keys), key8(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	steps, all := 0, 0
+	for at, begun := Cursor(0), false; !begun || at != 0; begun = true {
+		var err error
+		found := 0
+		if at, err = st.ScanFrom(at, count, func(Record) bool { found++; return true }); err != nil {
+			t.Fatal(err)
+		}
+		if found < count && at != 0 || found > 2*count+bucketEntries {
+			t.Errorf("step %d finds %d records, want about %d", steps, found, count)
+		}
+		all += found
+		steps++
+	}
+	if all != keys || steps > keys/count+1 {
+		t.Errorf("%d steps find %d keys, want at most %d that find %d", steps, all, keys/count+1, keys)
+	}
+	closeAll(t, st)
+}
+
+// TestScanStepsAreBounded scans beside compaction and over restarts where a step may
+// look at a few records only, and chains are much longer: it ends, and finds everything,
+// each key once unless a cursor is given twice.
+func TestScanStepsAreBounded(t *testing.T) {
+	for name, hash := range map[string]func([]byte) uint64{"spread": nil, "collide": func([]byte) uint64 { return 42 }} {
+		for _, twice := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/twice=%v", name, twice), func(t *testing.T) {
+				const keys, stepRecords = 200, 16
+				rng := rand.New(rand.NewPCG(3, 4))
+				dev := device.NewMemory()
+				opts := small(dev, 0, 0)
+				opts.hash, opts.stepRecords = hash, stepRecords
+				st := open(t, opts)
+				put := func(n uint64) {
+					if err := st.Upsert(key8(n), key8(n)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for n := range uint64(keys) {
+					put(n)
+					for range 5 {
+						put(n % 3)
+						if err := st.Commit(context.Background()); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				found, empty, steps := map[uint64]int{}, 0, 0
+				for at, begun := Cursor(0), false; !begun || at != 0; begun = true {
+					n := 0
+					step := func() Cursor {
+						next, err := st.ScanFrom(at, 10, func(r Record) bool { found[loadWord(r.Key)]++; n++; return true })
+						if err != nil {
+							t.Fatal(err)
+						}
+						return next
+					}
+					next := step()
+					if n > stepRecords {
+						t.Errorf("a step finds %d records, may look at %d", n, stepRecords)
+					}
+					if twice && rng.IntN(20) == 0 {
+						if again := step(); rng.IntN(2) == 0 {
+							next = again
+						}
+					}
+					if twice && rng.IntN(100) == 0 {
+						mustCompact(t, st, CompactOptions{Bytes: 2 << 10})
+						closeAll(t, st)
+						dev = dev.Reopen()
+						opts.Device = dev
+						st = open(t, opts)
+					}
+					at = next
+					if n == 0 {
+						empty++
+					}
+					if steps++; steps > 100*keys {
+						t.Fatal("the scan does not end")
+					}
+				}
+				for n := range uint64(keys) {
+					if times := found[n]; times == 0 || times > 1 && !twice {
+						t.Errorf("key %d is found %d times", n, times)
+					}
+				}
+				if empty == 0 && !twice {
+					t.Error("no step ended in the middle of a chain")
+				}
+				closeAll(t, st)
+			})
+		}
+	}
+}
