@@ -35,6 +35,7 @@ func (reader) Unrestricted() bool { return false }
 func (reader) MayRun(command string, is Category) bool {
 	return is&(CategoryRead|CategoryTransaction|CategoryConnection) != 0 || command == "copy" || command == "set"
 }
+func (reader) Selectors() []Permissions { return nil }
 func (reader) MayUse(key []byte, a Access) bool {
 	return strings.HasPrefix(string(key), "r") && a&AccessWrite == 0 || strings.HasPrefix(string(key), "w") && a&AccessRead == 0
 }

@@ -25,8 +25,17 @@ type User interface {
 	Name() string
 	// Unrestricted says that the user may do everything, now.
 	Unrestricted() bool
-	// MayRun says whether the user may run a command. The name of a subcommand is
-	// as in "config|set".
+	// A command is permitted that these permit, with all its keys…
+	Permissions
+	// …or one of the Selectors does, with all its keys.
+	Selectors() []Permissions
+}
+
+// Permissions say which commands may be run on which keys.
+type Permissions interface {
+	// MayRun says whether a command may be run. The name of a subcommand is as in
+	// "config|set". If it says no of a command without subcommands, it is asked again with
+	// the first argument, in lower case, as in "select|0".
 	MayRun(command string, is Category) bool
 	// MayUse says whether a command may read or write a key; without either, whether it
 	// may do anything with it, such as to see that it exists. The key is not to be kept.
@@ -112,6 +121,13 @@ func HasCommand(name string) bool {
 	return false
 }
 
+// HasSubcommands says whether servers know a command of that name, in lower case, that has
+// subcommands.
+func HasSubcommands(name string) bool {
+	cmd := newTable().byName[name]
+	return cmd != nil && len(cmd.subs) > 0
+}
+
 // categories are those of a command.
 func (cmd *command) categories() Category {
 	c := cmd.also | CategorySlow
@@ -168,12 +184,27 @@ func (c *client) permitted(cmd *command, r request) (refusal string) {
 		return errNoAuth
 	case c.user.Unrestricted() || cmd.flags&flagNoAuth != 0:
 		return ""
-	case !c.user.MayRun(cmd.name, cmd.categories()):
+	}
+	refusal = cmd.permitted(c.user, r)
+	for _, s := range c.user.Selectors() {
+		if refusal == "" {
+			break
+		}
+		if other := cmd.permitted(s, r); other == "" || other == errNoKeyPermission {
+			refusal = other // that of keys is told of rather than that of commands
+		}
+	}
+	return refusal
+}
+
+// permitted says whether some permissions have the command, or why not.
+func (cmd *command) permitted(p Permissions, r request) (refusal string) {
+	if is := cmd.categories(); !p.MayRun(cmd.name, is) && !cmd.permittedWithArgument(p, r, is) {
 		return noPermission(cmd.name)
 	}
 	n := 0
 	cmd.keys.keysOf(r, func(key []byte) bool {
-		if !c.user.MayUse(key, cmd.use(n, r).access) {
+		if !p.MayUse(key, cmd.use(n, r).access) {
 			refusal = errNoKeyPermission
 		}
 		n++
@@ -181,6 +212,17 @@ func (c *client) permitted(cmd *command, r request) (refusal string) {
 	})
 	return refusal
 }
+
+func (cmd *command) permittedWithArgument(p Permissions, r request, is Category) bool {
+	if r.len() < 2 || len(r.arg(1)) > maxFirstArgument || strings.Contains(cmd.name, "|") {
+		return false
+	}
+	return p.MayRun(cmd.name+"|"+strings.ToLower(string(r.arg(1))), is)
+}
+
+// maxFirstArgument is the length in bytes of the longest first argument that can be
+// permitted by itself.
+const maxFirstArgument = 1 << 10
 
 // auth is AUTH with a password, or with a name and a password.
 func auth(c *client, r request) {
@@ -250,3 +292,4 @@ func (everybody) Name() string                 { return DefaultUser }
 func (everybody) Unrestricted() bool           { return true }
 func (everybody) MayRun(string, Category) bool { return true }
 func (everybody) MayUse([]byte, Access) bool   { return true }
+func (everybody) Selectors() []Permissions     { return nil }

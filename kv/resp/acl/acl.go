@@ -13,11 +13,14 @@
 //	allkeys resetkeys          all, none
 //	+command -command          commands, config|get for one with a subcommand, that it
 //	+@category -@category      may run or not: of what fits a command, the last counts
+//	+command|argument          a command with that first argument
 //	allcommands nocommands     +@all, -@all
+//	(rules) clearselectors     a selector, of rules on keys and commands: what it allows
+//	                           together is allowed besides; none of them
 //	reset                      off and nothing
 //
-// Selectors, which are rules in parentheses, are not known. Rules on channels are, and
-// change nothing: there are none here.
+// Rules on channels, and on commands and categories that Redis has and this server has
+// not, change nothing.
 package acl
 
 import (
@@ -56,7 +59,7 @@ func (us *Users) Add(line string) error {
 		return errors.New("acl: a user without a name")
 	}
 	u := &user{name: words[0]}
-	for i, rule := range words[1:] {
+	for i, rule := range joinSelectors(words[1:]) {
 		if err := u.apply(rule); err != nil {
 			// Not the rule itself: it may be a password.
 			return fmt.Errorf("acl: user %s: rule %d: %w", u.name, i+1, err)
@@ -64,6 +67,20 @@ func (us *Users) Add(line string) error {
 	}
 	us.byName[u.name] = u
 	return nil
+}
+
+// joinSelectors makes one rule of each selector, which has blanks between its rules.
+func joinSelectors(words []string) (rules []string) {
+	open := false
+	for _, word := range words {
+		if open {
+			rules[len(rules)-1] += " " + word
+		} else {
+			rules = append(rules, word)
+		}
+		open = (open || word[0] == '(') && !strings.HasSuffix(word, ")")
+	}
+	return rules
 }
 
 // Require has the default user show a password, who keeps what else it has.

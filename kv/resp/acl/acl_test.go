@@ -182,7 +182,12 @@ func TestErrors(t *testing.T) {
 		"u %~a":                         "want %R~pattern",
 		"u %X~a":                        "want %R~pattern",
 		"u %R":                          "want %R~pattern",
-		"u (+get ~a)":                   "rule 1: want on, off",
+		"u on (+get ~a":                 "rule 2: a selector begins and has no end",
+		"u (+get (~a))":                 "rule 1: rule 2 of a selector: want on, off",
+		"u (on)":                        "rule 1 of a selector: want on, off",
+		"u -select|0":                   "can be allowed, and not forbidden",
+		"u +set|x|y":                    "want one first argument",
+		"u +config|get|x":               `there is no command "config get x"`,
 	} {
 		us := New()
 		err := us.Add(line)

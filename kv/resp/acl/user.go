@@ -19,12 +19,18 @@ type user struct {
 	on        bool
 	open      bool // any password will do
 	passwords [][sha256.Size]byte
-	commands  []commandRule // the last one that fits decides; none: no
-	keys      []keyRule
+	permissions
+	selectors []resp.Permissions
 }
 
-// commandRule allows or forbids a command with its subcommands, a subcommand, or
-// the commands of some categories.
+// permissions are those of a user, or of one of its selectors.
+type permissions struct {
+	commands []commandRule // the last one that fits decides; none: no
+	keys     []keyRule
+}
+
+// commandRule allows or forbids a command with its subcommands, a subcommand, a command
+// with a first argument, or the commands of some categories.
 type commandRule struct {
 	allow      bool
 	all        bool
@@ -55,26 +61,29 @@ func (u *user) Unrestricted() bool {
 	return n > 0 && u.commands[n-1] == commandRule{allow: true, all: true} && u.everyKey()
 }
 
-func (u *user) everyKey() bool {
-	return slices.ContainsFunc(u.keys, func(k keyRule) bool {
+// Selectors implements [resp.User].
+func (u *user) Selectors() []resp.Permissions { return u.selectors }
+
+func (p *permissions) everyKey() bool {
+	return slices.ContainsFunc(p.keys, func(k keyRule) bool {
 		return k.access == bothWays && len(k.pattern) > 0 && strings.Trim(string(k.pattern), "*") == ""
 	})
 }
 
-// MayRun implements [resp.User].
-func (u *user) MayRun(command string, is resp.Category) bool {
-	for i := len(u.commands) - 1; i >= 0; i-- {
-		if r := &u.commands[i]; r.fits(command, is) {
+// MayRun implements [resp.Permissions].
+func (p *permissions) MayRun(command string, is resp.Category) bool {
+	for i := len(p.commands) - 1; i >= 0; i-- {
+		if r := &p.commands[i]; r.fits(command, is) {
 			return r.allow
 		}
 	}
 	return false
 }
 
-// MayUse implements [resp.User]. One rule has to allow all of the access.
-func (u *user) MayUse(key []byte, a resp.Access) bool {
-	for i := range u.keys {
-		if k := &u.keys[i]; k.access&a == a && glob.Match(k.pattern, key) {
+// MayUse implements [resp.Permissions]. One rule has to allow all of the access.
+func (p *permissions) MayUse(key []byte, a resp.Access) bool {
+	for i := range p.keys {
+		if k := &p.keys[i]; k.access&a == a && glob.Match(k.pattern, key) {
 			return true
 		}
 	}
@@ -93,12 +102,6 @@ func (u *user) knows(password []byte) bool {
 
 const bothWays = resp.AccessRead | resp.AccessWrite
 
-// elsewhere are categories that Redis has and this server has no command of. Rules
-// about them change nothing.
-var elsewhere = []string{
-	"set", "sortedset", "list", "bitmap", "hyperloglog", "geo", "stream", "pubsub", "blocking", "scripting",
-}
-
 // apply changes the user as one rule says.
 func (u *user) apply(rule string) error {
 	switch strings.ToLower(rule) {
@@ -108,18 +111,12 @@ func (u *user) apply(rule string) error {
 		u.open, u.passwords = true, nil
 	case "resetpass":
 		u.open, u.passwords = false, nil
-	case "allkeys":
-		u.keys = []keyRule{{bothWays, []byte("*")}}
-	case "resetkeys":
-		u.keys = nil
-	case "allcommands":
-		u.commands = []commandRule{{allow: true, all: true}}
-	case "nocommands":
-		u.commands = nil
 	case "reset":
 		*u = user{name: u.name}
-	case "allchannels", "resetchannels", "sanitize-payload", "skip-sanitize-payload":
-		// There are no channels, and what RESTORE takes is always looked at.
+	case "clearselectors":
+		u.selectors = nil
+	case "sanitize-payload", "skip-sanitize-payload":
+		// What RESTORE takes is always looked at.
 	default:
 		return u.applyOther(rule)
 	}
@@ -154,15 +151,54 @@ func (u *user) applyOther(rule string) error {
 		}
 		u.passwords = slices.Delete(u.passwords, at, at+1)
 		return nil
+	case '(':
+		return u.addSelector(value)
+	}
+	return u.permit(rule)
+}
+
+// addSelector takes the rules of a selector, behind its parenthesis.
+func (u *user) addSelector(rules string) error {
+	rules, ok := strings.CutSuffix(rules, ")")
+	if !ok {
+		return errors.New("a selector begins and has no end")
+	}
+	s := new(permissions)
+	for i, rule := range strings.Fields(rules) {
+		if err := s.permit(rule); err != nil {
+			return fmt.Errorf("rule %d of a selector: %w", i+1, err)
+		}
+	}
+	u.selectors = append(u.selectors, s)
+	return nil
+}
+
+// permit changes what is permitted as one rule says.
+func (p *permissions) permit(rule string) error {
+	switch strings.ToLower(rule) {
+	case "allkeys":
+		p.keys = []keyRule{{bothWays, []byte("*")}}
+		return nil
+	case "resetkeys":
+		p.keys = nil
+		return nil
+	case "allcommands":
+		return p.addCommand(true, "@all")
+	case "nocommands":
+		return p.addCommand(false, "@all")
+	case "allchannels", "resetchannels": // there are none
+		return nil
+	}
+	switch value := rule[1:]; rule[0] {
 	case '~':
-		u.keys = append(u.keys, keyRule{bothWays, []byte(value)})
+		p.keys = append(p.keys, keyRule{bothWays, []byte(value)})
 		return nil
 	case '%':
-		return u.addKeys(value)
+		return p.addKeys(value)
 	case '&':
 		return nil // a channel
 	case '+', '-':
-		return u.addCommand(rule[0] == '+', strings.ToLower(value))
+		return p.addCommand(rule[0] == '+', strings.ToLower(value))
 	}
 	return errRule
 }
@@ -179,7 +215,7 @@ func sumOf(rule string) (sum [sha256.Size]byte, err error) {
 }
 
 // addKeys takes the letters and the pattern of %RW~pattern.
-func (u *user) addKeys(rule string) error {
+func (p *permissions) addKeys(rule string) error {
 	letters, pattern, ok := strings.Cut(rule, "~")
 	k := keyRule{pattern: []byte(pattern)}
 	for _, c := range strings.ToUpper(letters) {
@@ -195,14 +231,14 @@ func (u *user) addKeys(rule string) error {
 	if !ok || k.access == 0 {
 		return errors.New("want %R~pattern, %W~pattern or %RW~pattern")
 	}
-	u.keys = append(u.keys, k)
+	p.keys = append(p.keys, k)
 	return nil
 }
 
-func (u *user) addCommand(allow bool, what string) error {
+func (p *permissions) addCommand(allow bool, what string) error {
 	rule := commandRule{allow: allow, command: what}
 	if category, ok := strings.CutPrefix(what, "@"); ok {
-		if slices.Contains(elsewhere, category) {
+		if categoriesElsewhere[category] {
 			return nil
 		}
 		rule.command, rule.all = "", category == "all"
@@ -212,12 +248,24 @@ func (u *user) addCommand(allow bool, what string) error {
 				return fmt.Errorf("there is no category %q", category)
 			}
 		}
+	} else if commandsElsewhere[what] {
+		return nil
 	} else if !resp.HasCommand(what) {
-		return fmt.Errorf("there is no command %q", strings.ReplaceAll(what, "|", " "))
+		name, argument, hasArgument := strings.Cut(what, "|")
+		switch {
+		case !resp.HasCommand(name) && !commandsElsewhere[name], !hasArgument, argument == "", resp.HasSubcommands(name):
+			return fmt.Errorf("there is no command %q", strings.ReplaceAll(what, "|", " "))
+		case strings.Contains(argument, "|"):
+			return fmt.Errorf("want one first argument of %q", name)
+		case !allow:
+			return fmt.Errorf("a first argument of %q can be allowed, and not forbidden", name)
+		case commandsElsewhere[name]:
+			return nil
+		}
 	}
 	if rule.all {
-		u.commands = u.commands[:0]
+		p.commands = nil
 	}
-	u.commands = append(u.commands, rule)
+	p.commands = append(p.commands, rule)
 	return nil
 }

@@ -1,0 +1,170 @@
+package acl
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/kv"
+	"github.com/redykv/redykv/kv/resp"
+)
+
+// startRedis starts a real server and returns a client of it.
+func startRedis(t *testing.T) *redis.Client {
+	t.Helper()
+	path, err := exec.LookPath("redis-server")
+	if err != nil {
+		t.Skip("there is no redis-server here to compare with")
+	}
+	dir, err := os.MkdirTemp("", "redis") // a socket's name must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "s")
+	cmd := exec.Command(path, "--port", "0", "--unixsocket", socket, "--save", "", "--dir", dir)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	client := redis.NewClient(&redis.Options{Network: "unix", Addr: socket, MaxRetries: 1000})
+	t.Cleanup(func() { _ = client.Close() })
+	info, err := client.Info(t.Context(), "server").Result() // which tries until the server is there
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(info, "redis_version:7.") {
+		t.Skip("want version 7")
+	}
+	return client
+}
+
+// startOurs starts a server with users and returns its address.
+func startOurs(t *testing.T, users resp.Users) string {
+	t.Helper()
+	quietly := slog.New(slog.DiscardHandler)
+	st, err := kv.Open(kv.Options{Device: device.NewMemory(), Memory: 16 << 20, Records: 1 << 12, Logger: quietly})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := resp.NewServer(st, resp.Options{Users: users, Logger: quietly})
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(ln) }()
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		<-served
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return ln.Addr().String()
+}
+
+// rules makes rules up, nearly all of which Redis takes.
+func rules(rng *rand.Rand, most int, selector bool) string {
+	var of []string
+	words := strings.Fields(`+get +set -get -set +mget +@read +@write -@write +@all -@all +@string +@hash -@hash +config|get -config|get +config
+		-config +select|0 +select|1 +select -select +get|k1 +echo|hello -@connection +@connection -eval +eval +@scripting -@scripting +lpush
+		-@dangerous +client|list +client|pause +hset +hget|h ~k* ~k1 ~* %R~k1 %W~k* %RW~h allkeys resetkeys allcommands nocommands allchannels
+		resetchannels &ch* +copy +rename +GET -@ADMIN +flushall +@keyspace +del`)
+	for range 1 + rng.IntN(most) {
+		rule := words[rng.IntN(len(words))]
+		if selector && rng.IntN(4) == 0 {
+			rule = []string{"(" + rules(rng, 4, false) + ")", "clearselectors", "()"}[rng.IntN(3)]
+		}
+		of = append(of, rule)
+	}
+	return strings.Join(of, " ")
+}
+
+// TestUsersAsRedis has Redis and this server say what users may do who have the same
+// rules: those that Redis takes are taken here.
+func TestUsersAsRedis(t *testing.T) {
+	theirs := startRedis(t)
+	ctx := context.Background()
+	rng := rand.New(rand.NewPCG(29, 1))
+	us := New()
+	lines := []string{"~k1 +get (~k* +set) (%R~h +hget)", "+@all -select +select|0 allkeys -eval -@scripting", "(+@all ~*) -@all", "+get|k1 ~*", "-eval +@all"}
+	for range 300 {
+		lines = append(lines, rules(rng, 6, true))
+	}
+	var taken []string
+	for _, line := range lines {
+		name := fmt.Sprint("u", len(taken))
+		args := []any{"ACL", "SETUSER", name, "on", "nopass"}
+		for _, rule := range strings.Fields(line) {
+			args = append(args, rule)
+		}
+		if err := theirs.Do(ctx, args...).Err(); err != nil {
+			_ = theirs.Do(ctx, "ACL", "DELUSER", name).Err()
+			continue
+		}
+		if err := us.Add("user " + name + " on nopass " + line); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		taken = append(taken, line)
+	}
+	if len(taken) < len(lines)/2 {
+		t.Fatalf("of %d lines Redis takes %d", len(lines), len(taken))
+	}
+	// The lines in which Redis lists its users are taken as well.
+	listed, err := theirs.Do(ctx, "ACL", "LIST").StringSlice()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "users.acl")
+	if err := os.WriteFile(file, []byte(strings.Join(listed, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fromFile := New()
+	if err := fromFile.AddFile(file); err != nil {
+		t.Fatal(err)
+	}
+	for how, users := range map[string]*Users{"rules": us, "file": fromFile} {
+		addr := startOurs(t, users)
+		for n, line := range taken {
+			name := fmt.Sprint("u", n)
+			ours := redis.NewClient(&redis.Options{Addr: addr, Protocol: 2, DisableIdentity: true, PoolSize: 1, Username: name, Password: "any"})
+			for _, command := range []string{
+				"GET k1", "GET k2", "GET h", "SET k1 v", "SET k2 v", "MGET k1 k2", "MGET k1 h", "COPY k1 k2", "RENAME k1 k2", "DEL k1", "HGET h f", "HGET k1 f", "HSET h f v",
+				"CONFIG GET maxmemory", "SELECT 0", "SELECT 1", "ECHO hello", "ECHO HELLO", "ECHO other", "CLIENT LIST", "CLIENT ID", "PING", "FLUSHALL", "DBSIZE",
+			} {
+				var args []any
+				for _, word := range strings.Fields(command) {
+					args = append(args, word)
+				}
+				reply, err := theirs.Do(ctx, append([]any{"ACL", "DRYRUN", name}, args...)...).Text()
+				if err != nil {
+					t.Fatal(err)
+				}
+				err = ours.Do(ctx, args...).Err()
+				refused := err != nil && strings.HasPrefix(err.Error(), "NOPERM")
+				if refused != (reply != "OK") {
+					t.Errorf("%s %q, %s: %v; Redis says %s", how, line, command, err, reply)
+				} else if refused && strings.Contains(err.Error(), "keys") != strings.Contains(reply, "key") {
+					t.Errorf("%s %q, %s: %v; Redis says %s", how, line, command, err, reply)
+				}
+			}
+			_ = ours.Close()
+		}
+	}
+}
