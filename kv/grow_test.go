@@ -28,7 +28,7 @@ func TestGrowthUnderEveryOperation(t *testing.T) {
 		"wide, cold":     {sizes: [2]int{8, 24}, memory: 8 << 10},
 		"variable, cold": {memory: 8 << 10},
 		"all collide":    {sizes: [2]int{8, 8}, memory: 64 << 10, hash: func([]byte) uint64 { return 0x1234567 }},
-		"one bucket":     {sizes: [2]int{8, 8}, memory: 1 << 20, hash: func(k []byte) uint64 { return hashKey(k) &^ 0xff }},
+		"one bucket":     {sizes: [2]int{8, 8}, memory: 1 << 20, hash: func(k []byte) uint64 { return oneHash.of(k) &^ 0xff }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			const sessions = 4

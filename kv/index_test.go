@@ -9,8 +9,11 @@ import (
 	"testing"
 )
 
-// TestKeysSpreadAsByChance puts keys of every kind that is usual into an index and
-// compares what that takes with hashes drawn by lot.
+// oneHash is the hash of one store.
+var oneHash = newKeyHash(1)
+
+// TestKeysSpreadAsByChance puts keys of every kind that is usual into indexes with
+// hashes of many seeds and compares what that takes with hashes drawn by lot.
 func TestKeysSpreadAsByChance(t *testing.T) {
 	const bits = 12
 	const keys = perBucket << bits
@@ -18,36 +21,44 @@ func TestKeysSpreadAsByChance(t *testing.T) {
 	byLot := func(uint64) uint64 { return rng.Uint64() }
 	wantOverflow, wantShared := spread(t, bits, keys, byLot)
 
-	kinds := map[string]func(n uint64) uint64{
-		"sequential": func(n uint64) uint64 { return hashWord(n) },
-		"big-endian": func(n uint64) uint64 { return hashWord(bswap(n)) },
-		"FNV of a counter": func(n uint64) uint64 {
+	kinds := map[string]func(n uint64) []byte{
+		"sequential": key8,
+		"big-endian": func(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) },
+		"FNV of a counter": func(n uint64) []byte {
 			h := fnv.New64()
 			_, _ = h.Write(key8(n))
-			return hashWord(h.Sum64())
+			return key8(h.Sum64())
 		},
-		"text": func(n uint64) uint64 { return hashKey(fmt.Appendf(nil, "user%d", n)) },
-		"text of 8 bytes": func(n uint64) uint64 {
-			return hashKey(fmt.Appendf(nil, "k%07d", n))
+		"text":            func(n uint64) []byte { return fmt.Appendf(nil, "user%d", n) },
+		"text of 8 bytes": func(n uint64) []byte { return fmt.Appendf(nil, "k%07d", n) },
+		"long text":       func(n uint64) []byte { return fmt.Appendf(nil, "%0100d:%030d", n, n%7) },
+		"zeros":           func(n uint64) []byte { return make([]byte, n) },
+		"every fourth bit": func(n uint64) []byte {
+			w := uint64(0)
+			for i := range 16 {
+				w |= n >> i & 1 << (4 * i)
+			}
+			return key8(w)
 		},
-		"floating point": func(n uint64) uint64 { return hashWord(math.Float64bits(float64(n))) },
+		"floating point": func(n uint64) []byte { return key8(math.Float64bits(float64(n))) },
 	}
 	for shift := uint(3); shift <= 48; shift += 5 {
-		kinds[fmt.Sprintf("multiples of 2^%d", shift)] = func(n uint64) uint64 { return hashWord(n << shift) }
+		kinds[fmt.Sprintf("multiples of 2^%d", shift)] = func(n uint64) []byte { return key8(n << shift) }
 	}
 	for _, factor := range []uint64{10, 1000, 1e6, 1e9} {
-		kinds[fmt.Sprintf("multiples of %d", factor)] = func(n uint64) uint64 { return hashWord(n * factor) }
+		kinds[fmt.Sprintf("multiples of %d", factor)] = func(n uint64) []byte { return key8(n * factor) }
 	}
-	for name, hash := range kinds {
-		overflow, shared := spread(t, bits, keys, hash)
-		if float64(overflow) > 1.15*float64(wantOverflow) || shared > wantShared+wantShared/2+20 {
-			t.Errorf("%s: %d overflow buckets and %d shared entries, by chance %d and %d",
-				name, overflow, shared, wantOverflow, wantShared)
+	for seed := range uint64(8) {
+		h := newKeyHash(seed)
+		for name, key := range kinds {
+			overflow, shared := spread(t, bits, keys, func(n uint64) uint64 { return h.of(key(n)) })
+			if float64(overflow) > 1.15*float64(wantOverflow) || shared > wantShared+wantShared/2+20 {
+				t.Errorf("%s, seed %d: %d overflow buckets and %d shared entries, by chance %d and %d",
+					name, seed, overflow, shared, wantOverflow, wantShared)
+			}
 		}
 	}
 }
-
-func bswap(n uint64) uint64 { return binary.BigEndian.Uint64(key8(n)) }
 
 // spread returns how many overflow buckets keys take, and how many of them share
 // an entry with another.
@@ -84,7 +95,7 @@ func TestIndexTakesWhatTheOptionsSay(t *testing.T) {
 		}
 		keys := uint64(records * share / 10)
 		for n := range keys {
-			s, e, err := table.findOrInsert(hashWord(n))
+			s, e, err := table.findOrInsert(oneHash.word.of(n))
 			if err != nil {
 				t.Fatal(err)
 			}

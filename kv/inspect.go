@@ -137,7 +137,7 @@ func Inspect(src InspectSource, opts InspectOptions) *Inspection {
 	case m == nil:
 		in.manifestMissing()
 	default:
-		in.manifest = m
+		in.manifest, in.hash = m, newKeyHash(m.HashSeed)
 		in.states()
 		in.objects()
 		in.log()
@@ -150,6 +150,7 @@ type inspector struct {
 	src      InspectSource
 	opts     InspectOptions
 	manifest *manifest
+	hash     keyHash
 	state    *state        // that is opened
 	from     *checkpoint   // it is that of; nil: the last commit
 	tables   []*indexCheck // copies of the index that could be loaded
@@ -236,7 +237,7 @@ func (in *inspector) record(address int64, im hlog.Image) {
 		r.Expires = time.UnixMilli(im.Expires)
 	}
 	for _, t := range in.tables {
-		t.record(hashKey(im.Key), address)
+		t.record(in.hash.of(im.Key), address)
 	}
 	if in.opts.Record != nil && address >= in.opts.From && (in.opts.To == 0 || address < in.opts.To) {
 		in.opts.Record(r)

@@ -24,7 +24,7 @@ const entryFound = 1
 
 // indexes loads the copies of the index.
 func (in *inspector) indexes() {
-	if in.manifest.Hash != hashKey([]byte(hashProbe)) {
+	if in.manifest.Hash != in.hash.of([]byte(hashProbe)) {
 		in.Notes = append(in.Notes, "the store has another hash: its copies of the index are not compared with the log")
 	}
 	uses := make(map[string]indexUse)
@@ -114,7 +114,7 @@ func (in *inspector) indexesDone() {
 			return true
 		})
 		const advice = "remove the object: Open then reads the log instead"
-		if known := in.Log.Damaged == 0 && in.manifest.Hash == hashKey([]byte(hashProbe)); known {
+		if known := in.Log.Damaged == 0 && in.manifest.Hash == in.hash.of([]byte(hashProbe)); known {
 			if loose > 0 {
 				in.problem(where, advice, fmt.Errorf("%d entries lead to where no record of their hash is, the first to %d", loose, first))
 			}

@@ -17,7 +17,7 @@ import (
 
 const (
 	manifestName   = "store"
-	manifestFormat = 2
+	manifestFormat = 3
 )
 
 // manifest is what a store keeps about itself beside its log: how it was made,
@@ -25,11 +25,14 @@ const (
 // atomically, as JSON inside a sealed envelope; what it does not name does not
 // exist.
 type manifest struct {
-	KeySize   int    `json:"key_size"`
-	ValueSize int    `json:"value_size"`
-	PageSize  int    `json:"page_size"`
-	IndexBits int    `json:"index_bits"` // of the largest index there was: see indexBits
-	Hash      uint64 `json:"hash"`       // of hashProbe: copies of the index are of use to the same hash only
+	KeySize   int `json:"key_size"`
+	ValueSize int `json:"value_size"`
+	PageSize  int `json:"page_size"`
+	IndexBits int `json:"index_bits"` // of the largest index there was: see indexBits
+	// HashSeed is that of the keys' hash. Hash is of hashProbe: the log's chains are
+	// of use to the same hash only.
+	HashSeed uint64 `json:"hash_seed"`
+	Hash     uint64 `json:"hash"`
 
 	// Sequence is the last number that was given to a commit, a checkpoint or an
 	// object. A higher one is a later one.

@@ -32,6 +32,7 @@ func newModelSetup(seed uint64) modelSetup {
 	o := &m.opts
 	*o = Options{
 		PageSize:        m.rack.alignment() << rng.IntN(4),
+		hashSeed:        m.seed + 1,
 		QueueDepth:      1 + rng.IntN(20),
 		Records:         1 + rng.Int64N(200),
 		FixedIndex:      rng.IntN(2) == 0,

@@ -90,8 +90,10 @@ type Options struct {
 	// [LogEvents] and [Tee].
 	Events EventListener
 
-	// hash replaces hashKey in tests, so that all keys can be made to collide.
+	// hash replaces keyHash in tests, so that all keys can be made to collide.
 	hash func(key []byte) uint64
+	// hashSeed is the seed of a new store's hash, drawn by lot unless a test says it.
+	hashSeed uint64
 	// deviceCache is what of Memory the device's caches take.
 	deviceCache int64
 	// indexBits is the size of a new index in tests of its growth.
@@ -133,6 +135,9 @@ func (o *Options) ensureDefaults() error {
 	}
 	if err := o.Checkpoints.ensureDefaults(); err != nil {
 		return err
+	}
+	if o.hashSeed == 0 {
+		o.hashSeed = newHashSeed()
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()

@@ -100,7 +100,7 @@ GLOBL entryTag<>(SB), RODATA|NOPTR, $8
 	MOVQ key_base+8(FP), SI      \
 	MOVQ dst_base+32(FP), DI     \
 	MOVQ (SI), SI                \
-	HASH                         \
+	HASH(Session_probe)          \
 	FIND(absent)                 \
 	RECORD(probe_headUp, absent) \
 	HEADER(UNREADABLE, absent)   \
@@ -121,7 +121,7 @@ GLOBL entryTag<>(SB), RODATA|NOPTR, $8
 	MOVQ value_base+32(FP), DI       \
 	MOVQ (SI), SI                    \
 	MOVQ (DI), DI                    \
-	HASH                             \
+	HASH(Session_probe)              \
 	FIND(absent)                     \
 	RECORD(probe_readOnlyUp, absent) \
 	HEADER(UNWRITABLE, absent)       \
@@ -154,7 +154,7 @@ GLOBL entryTag<>(SB), RODATA|NOPTR, $8
 	ENTER(word, absent)              \
 	MOVQ key+8(FP), SI               \
 	MOVQ (SI), SI                    \
-	HASH                             \
+	HASH(Session_probe)              \
 	FIND(absent)                     \
 	RECORD(probe_readOnlyUp, absent) \
 	HEADER(UNWRITABLE, absent)       \
@@ -180,7 +180,7 @@ GLOBL entryTag<>(SB), RODATA|NOPTR, $8
 	JNE absent                       \
 	MOVQ key_base+8(FP), SI          \
 	MOVQ (SI), SI                    \
-	HASH                             \
+	HASH(Session_probe)              \
 	FIND(absent)                     \
 	RECORD(probe_readOnlyUp, absent) \
 	HEADER(UNWRITABLE, absent)       \

@@ -29,7 +29,7 @@ func (s *Session) straight(key []byte, floor int64) unsafe.Pointer {
 // record is that of a key, if it is the newest of its chain, found in the first
 // bucket, and at or above floor, which is not below head.
 func (p *probe) record(key uint64, floor int64) unsafe.Pointer {
-	at := p.slotOf(hashWord(key))
+	at := p.slotOf(p.hash.of(key))
 	if at.p == nil {
 		return nil
 	}

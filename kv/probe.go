@@ -19,6 +19,7 @@ type probe struct {
 	last     int64  // offset of the last byte of a record that is asked for
 	readOnly int64  // lowest address that may be updated in place
 	tag      uint64 // where the tag is in a hash: first bit, and number of bits << 8
+	hash     wordHash
 
 	// What it takes to enter the epoch again. Before the session has seen one, it
 	// is 0, which never is.

@@ -1,17 +1,14 @@
 // What the assembly of probe_amd64.s and plain_amd64.s shares.
 
-DATA hashFactor<>+0(SB)/8, $const_hashFactor
-GLOBL hashFactor<>(SB), RODATA|NOPTR, $8
-
-// HASH is hashWord of SI, in BX. It uses AX and DX.
-#define HASH \
-	MOVQ $const_hashSeed, AX   \
-	XORQ SI, AX                \
-	MULQ hashFactor<>(SB)      \
-	XORQ DX, AX                \
-	MOVQ AX, BX                \
-	SHRQ $32, BX               \
-	XORQ AX, BX
+// HASH is wordHash.of SI, in BX, with the probe at R8 + at. It uses AX and DX.
+#define HASH(at) \
+	MOVQ (at+probe_hash+wordHash_salt)(R8), AX   \
+	XORQ SI, AX                                  \
+	MULQ (at+probe_hash+wordHash_first)(R8)      \
+	XORQ DX, AX                                  \
+	MULQ (at+probe_hash+wordHash_second)(R8)     \
+	XORQ DX, AX                                  \
+	MOVQ AX, BX
 
 // MATCH_AVX2 sets a bit of AX for each word of the bucket at BX whose top 16 bits
 // are AX. It uses DX.

@@ -49,7 +49,7 @@ TEXT ·hashWordsAMD64(SB), NOSPLIT, $0-40
 	MOVQ n+24(FP), R11
 	XORL R12, R12
 	MOVQ probe_mask(R8), R13
-	MOVQ probe_table(R8), R8
+	MOVQ probe_table(R8), CX
 
 next:
 	CMPQ R12, R11
@@ -59,11 +59,11 @@ next:
 	JNE done
 	MOVQ Op_Key(DI), SI
 	MOVQ (SI), SI
-	HASH
+	HASH(0)
 	MOVQ BX, (R10)(R12*8)
 	ANDQ R13, BX
 	SHLQ $6, BX
-	PREFETCHT0 (R8)(BX*1)
+	PREFETCHT0 (CX)(BX*1)
 	INCQ R12
 	JMP next
 

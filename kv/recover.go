@@ -54,13 +54,16 @@ func (st *Store) recover() (*recovery, error) {
 			return nil, err
 		}
 		m = &manifest{
-			KeySize: st.opts.KeySize, ValueSize: st.opts.ValueSize,
+			KeySize: st.opts.KeySize, ValueSize: st.opts.ValueSize, HashSeed: st.opts.hashSeed,
 			Commit: state{Begin: hlog.FirstAddress, Tail: hlog.FirstAddress},
 		}
 	} else if err := m.match(&st.opts); err != nil {
 		return nil, err
 	} else if st.written, err = m.encode(); err != nil {
 		return nil, fmt.Errorf("kv: %w", err)
+	}
+	if err := st.takeHash(m, r.made); err != nil {
+		return nil, err
 	}
 	r.report.Checkpoints = m.infos()
 	if err := r.choose(m); err != nil {
@@ -73,7 +76,6 @@ func (st *Store) recover() (*recovery, error) {
 	before.Checkpoints = slices.Clone(m.Checkpoints)
 	r.all = &before
 	r.dropNewer(m)
-	r.checkHash(m)
 	st.manifest = *m
 	st.sequence.Store(m.Sequence)
 	if len(r.report.Dropped) > 0 {
@@ -196,19 +198,18 @@ func (r *recovery) dropNewer(m *manifest) {
 	m.Index = r.state.Index // a newer copy may point to what is gone
 }
 
-// checkHash makes nothing of copies of the index that were made with another
-// hash.
-func (r *recovery) checkHash(m *manifest) {
-	hash := r.st.hash([]byte(hashProbe))
-	if !r.made && m.Hash != hash && r.state.Index != nil {
-		r.warn("the index copies were made with another hash: they are not used")
+// takeHash takes the hash over that the manifest tells of. With another one nobody would
+// find what the log's chains hold.
+func (st *Store) takeHash(m *manifest, made bool) error {
+	st.keyHash = newKeyHash(m.HashSeed)
+	probe := st.hash([]byte(hashProbe))
+	if made {
+		m.Hash = probe
 	}
-	if m.Hash != hash {
-		m.Hash, m.Index, m.Commit.Index, r.state.Index = hash, nil, nil, nil
-		for i := range m.Checkpoints {
-			m.Checkpoints[i].Index = nil
-		}
+	if m.Hash != probe {
+		return fmt.Errorf("%w: keys hashed by another function: %#x instead of %#x", ErrMismatch, m.Hash, probe)
 	}
+	return nil
 }
 
 // start starts the device where the log ends there, and writes what is in

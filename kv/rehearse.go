@@ -24,7 +24,7 @@ func (r *recovery) rehearse(newest int64) (err error) {
 	opts.Events = EventListener{}
 	opts.Events.ensureDefaults()
 	trial := newStore(opts)
-	trial.manifest = st.manifest
+	trial.manifest, trial.keyHash = st.manifest, st.keyHash
 	if snapshots := r.snapshots(&st.manifest); len(snapshots) > 0 {
 		p := newPreview(st.dev, snapshots, st.manifest.deviceTail(r.from))
 		defer p.close()

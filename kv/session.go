@@ -143,7 +143,7 @@ func (st *Store) makeSession() *Session {
 	s.form = Update{Found: true, Old: word(&s.oldWord), New: word(&s.newWord)[:0]}
 	s.fixed = layout.Fixed() && layout.Size(s.keySize, s.valueSize, true) <= st.log.PageSize()-hlog.FirstAddress
 	s.probe.last = int64(s.record) - 1
-	s.probe.epoch = &noEpoch
+	s.probe.epoch, s.probe.hash = &noEpoch, st.keyHash.word
 	s.filling, s.scanned = &s.lanes[0], &s.lanes[1]
 	for i := range s.flights {
 		s.free = append(s.free, uint32(len(s.flights)-1-i))

@@ -22,8 +22,10 @@ type Store struct {
 	index atomic.Pointer[table] // changed by grow only
 	log   *hlog.Log
 	cache *readcache.Cache // nil: none
-	hash  func([]byte) uint64
-	now   func() int64 // milliseconds of Unix time
+	now   func() int64     // milliseconds of Unix time
+
+	keyHash keyHash             // set before anything is hashed
+	hash    func([]byte) uint64 // keyHash.of
 
 	resizing   chan struct{}  // holds one while the index grows, or while somebody wants it not to
 	growths    atomic.Uint64  // times that it has doubled
@@ -121,7 +123,7 @@ func newStore(opts Options) *Store {
 		ended:    make(map[string]CommitPoint),
 	}
 	if st.hash == nil {
-		st.hash = hashKey
+		st.hash = st.keyHash.of
 	}
 	if st.now == nil {
 		st.now = func() int64 { return time.Now().UnixMilli() }

@@ -20,7 +20,7 @@ func TestColdWordsOfOneChain(t *testing.T) {
 	s := st.NewSession()
 	defer closeAll(t, s, st)
 
-	older, newer := chained(st.index.Load(), 12)
+	older, newer := chained(st, 12)
 	absent := older[10:]
 	var ops []Op
 	want := make(map[uint64]error) // of those that are not simply there
@@ -101,14 +101,14 @@ func TestColdWordsOfOneChain(t *testing.T) {
 }
 
 // chained finds so many pairs of keys of which each shares a chain.
-func chained(t *table, pairs int) (older, newer []uint64) {
+func chained(st *Store, pairs int) (older, newer []uint64) {
 	type chain struct {
 		bucket uint64
 		tag    entry
 	}
-	first := make(map[chain]uint64)
+	t, first := st.index.Load(), make(map[chain]uint64)
 	for n := uint64(1); len(older) < pairs; n++ {
-		hash := hashKey(key8(n))
+		hash := st.hash(key8(n))
 		c := chain{hash & t.mask, t.wanted(hash)}
 		if at, there := first[c]; there {
 			older, newer = append(older, at), append(newer, n)
