@@ -114,6 +114,9 @@ func (f *Faulty) Crash(keep float64) error {
 	if f.crashed.Swap(true) {
 		return nil
 	}
+	claims.Lock()
+	abandon(f.inner)
+	claims.Unlock()
 	err := f.dropObjects()
 	if f.cache != nil {
 		err = errors.Join(err, f.cache.crash(func() bool { return f.chance(keep) }))

@@ -26,6 +26,7 @@ func crash(t testing.TB, st *Store) {
 	if err := st.freeMemory(); err != nil {
 		t.Error(err)
 	}
+	st.release()
 }
 
 // contents are what a store holds under the keys from 0 on; 0 is nothing.

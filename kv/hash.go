@@ -15,8 +15,8 @@ import (
 // them what difference between two keys makes what difference between their hashes. To
 // seed xxHash, or to xor a seed to the key before a known multiplication, would not do:
 // xxHash has 16-byte keys with the same hash under every seed, and many more of 64
-// bytes. SipHash is safe as well, also from those who can measure single reads very
-// exactly, and takes three times as long.
+// bytes. SipHash would be safe also from those who time single operations very exactly;
+// it costs more for each key.
 type keyHash struct {
 	word wordHash
 	text [3]uint64

@@ -212,10 +212,7 @@ func TestCommitTakesTransactionsWhole(t *testing.T) {
 		for _, s := range b.st.pool.idle {
 			closeAll(t, s)
 		}
-		closeAll(t, b.st.log)
-		if err := b.st.freeMemory(); err != nil {
-			t.Error(err)
-		}
+		crash(t, b.st)
 		dev = dev.Reopen()
 		b.st = open(t, Options{Device: dev, KeySize: 8, ValueSize: 8, Memory: 64 << 10, PageSize: 1 << 10})
 		s := b.st.NewSession()

@@ -13,7 +13,8 @@ import (
 // a Device is a store of variable-length records in 256 MiB of memory.
 type Options struct {
 	// Device holds the log below memory. The store owns it and closes it: neither the
-	// device nor one that it is made of may be given to another store meanwhile.
+	// device nor one that it is made of may be given to another store meanwhile, which
+	// Open refuses.
 	Device device.Device
 
 	// Memory bounds the bytes of log kept in memory, of the read cache, and of

@@ -16,13 +16,14 @@ import (
 
 // Store is a key-value store. Its methods are safe for concurrent use.
 type Store struct {
-	opts  Options
-	dev   device.Device
-	epoch *epoch.Table
-	index atomic.Pointer[table] // changed by grow only
-	log   *hlog.Log
-	cache *readcache.Cache // nil: none
-	now   func() int64     // milliseconds of Unix time
+	opts    Options
+	dev     device.Device
+	release func() // of the device: see device.Claim
+	epoch   *epoch.Table
+	index   atomic.Pointer[table] // changed by grow only
+	log     *hlog.Log
+	cache   *readcache.Cache // nil: none
+	now     func() int64     // milliseconds of Unix time
 
 	keyHash keyHash             // set before anything is hashed
 	hash    func([]byte) uint64 // keyHash.of
@@ -81,11 +82,30 @@ type Store struct {
 // Open opens the store that is on the device, or makes a new one there. It finds
 // what the last Commit, Checkpoint or Close covered, or what Options.Recover
 // names; [Store.Recovery] tells more. If it fails, the device is still the
-// caller's to close.
+// caller's to close. It is device.ErrClaimed if another open store has the device, or a
+// tier of it.
 func Open(opts Options) (*Store, error) {
 	if err := opts.ensureDefaults(); err != nil {
 		return nil, err
 	}
+	release, err := device.Claim(opts.Device)
+	if err != nil {
+		return nil, fmt.Errorf("kv: opening the store: %w", err)
+	}
+	st, err := openClaimed(opts)
+	if err != nil {
+		release()
+		return nil, err
+	}
+	st.release = release
+	st.opts.Events.Recovered(RecoveryInfo{st.recovered})
+	st.startAutomatic()
+	st.autoCompactor.start(st)
+	return st, nil
+}
+
+// openClaimed is Open for a device that is the store's.
+func openClaimed(opts Options) (*Store, error) {
 	st := newStore(opts)
 	r, err := st.recover()
 	if err != nil {
@@ -102,9 +122,6 @@ func Open(opts Options) (*Store, error) {
 		return nil, errors.Join(fmt.Errorf("kv: opening the store: %w", err), st.unload())
 	}
 	st.growing.Store(false)
-	st.opts.Events.Recovered(RecoveryInfo{r.report})
-	st.startAutomatic()
-	st.autoCompactor.start(st)
 	return st, nil
 }
 
@@ -230,6 +247,7 @@ func (st *Store) Close() error {
 	if err := st.dev.Close(); err != nil {
 		errs = append(errs, fmt.Errorf("kv: closing the device: %w", err))
 	}
+	st.release()
 	return errors.Join(errs...)
 }
 

@@ -65,6 +65,12 @@ func Open(ctx context.Context, mgr Manager, cfg Config) (*Device, error) {
 	return d, nil
 }
 
+// Parts implements device.Composite: the cache has one device.
+func (d *Device) Parts() []any { return []any{d.cache} }
+
+// String names the device for errors.
+func (d *Device) String() string { return "cache " + d.cache.ID() }
+
 // Cache is the cache below the device.
 func (d *Device) Cache() *Cache { return d.cache }
 

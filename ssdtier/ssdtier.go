@@ -334,6 +334,9 @@ func (d *Device) Close() error {
 	return errors.Join(errs...)
 }
 
+// String names the device for errors.
+func (d *Device) String() string { return "directory " + d.dir }
+
 // path is the path of a file in the directory.
 func (d *Device) path(name string) string { return filepath.Join(d.dir, name) }
 

@@ -35,6 +35,14 @@ func (c *copies) each(do func(device.Device) error) error {
 	return nil
 }
 
+// Parts implements device.Composite.
+func (c *copies) Parts() (parts []any) {
+	for _, d := range c.all {
+		parts = append(parts, d)
+	}
+	return parts
+}
+
 // NewQueue implements device.Device.
 func (c *copies) NewQueue(depth int) (device.Queue, error) {
 	reads, err := c.all[c.selected.Load()].NewQueue(depth)

@@ -158,6 +158,9 @@ func (d *Device) Alignment() int { return d.local.Alignment() }
 // Begin implements device.Device.
 func (d *Device) Begin() int64 { return d.begin.Load() }
 
+// Parts implements device.Composite.
+func (d *Device) Parts() []any { return []any{d.local} }
+
 // CacheMemory implements device.CacheUser.
 func (d *Device) CacheMemory() int64 { return device.CacheMemory(d.local) }
 

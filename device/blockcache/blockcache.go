@@ -179,6 +179,9 @@ func (c *Cache) end(addr int64) {
 	c.final.Store(max(c.final.Load(), final))
 }
 
+// Parts implements device.Composite.
+func (c *Cache) Parts() []any { return []any{c.Device} }
+
 // CacheMemory implements device.CacheUser.
 func (c *Cache) CacheMemory() int64 { return c.opts.Capacity + device.CacheMemory(c.Device) }
 

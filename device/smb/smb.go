@@ -117,6 +117,9 @@ func Open(ctx context.Context, opts Options) (_ *Device, err error) {
 	return d, nil
 }
 
+// String names the device for errors.
+func (d *Device) String() string { return d.place() }
+
 // place is the directory as errors name it.
 func (d *Device) place() string { return d.opts.place() }
 
