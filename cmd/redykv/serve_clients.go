@@ -25,7 +25,7 @@ func (f *clientFlags) add(flags *pflag.FlagSet) {
 	flags.IntVar(&f.clients, "max-clients", resp.DefaultMaxClients, "connections at once")
 	flags.IntVar(&f.loops, "loops", 0, "goroutines that serve the connections whose commands are plain; 0: as many as there are processors, but one; negative: none, each connection has its own")
 	flags.Var(&f.bulk, "max-bulk", "largest argument, and so value, that a client may send")
-	flags.Var(&f.requests, "request-memory", "memory for commands of all clients together that have not arrived whole")
+	flags.Var(&f.requests, "request-memory", "memory for commands of all clients together that have not arrived whole; half of it is also for what they send before they read their replies")
 	flags.Var(&f.replies, "reply-memory", "memory for replies of all clients together that they have not taken; where that does not do, those who do not take theirs are disconnected")
 	flags.DurationVar(&f.idle, "idle-timeout", 0, "how long a client may send nothing before it is disconnected; 0: for ever")
 	flags.DurationVar(&f.write, "write-timeout", resp.DefaultWriteTimeout, "how long a client may leave its replies before it is disconnected")

@@ -31,6 +31,7 @@ type client struct {
 	commandState
 
 	in     input
+	ahead  readAhead
 	out    []byte // replies not written yet
 	output output
 	owes   uint64 // the store's LastCommit that they may not be sent before; 0: they may
@@ -73,7 +74,7 @@ func (c *client) serve() (looped bool) {
 		counts.in.Add(uint64(c.in.last))
 		c.execute()
 		c.write()
-		c.quit = c.quit || c.server.closing.Load()
+		c.quit = c.quit || c.mayEnd()
 		if c.plain++; c.plain > plainBatches && c.server.enroll(c) {
 			return true
 		}
@@ -83,6 +84,10 @@ func (c *client) serve() (looped bool) {
 	}
 	return false
 }
+
+// mayEnd says whether the server is closing, and the client has all replies to what the
+// server has read.
+func (c *client) mayEnd() bool { return len(c.in.ahead) == 0 && c.server.closing.Load() }
 
 // linger lets the client have the error that ends its connection: if it were
 // closed with something in it unread, the client's system would drop what the
@@ -98,6 +103,9 @@ func (c *client) linger() {
 
 // fill waits for the client. If it keeps us waiting, it loses its large buffers.
 func (c *client) fill() error {
+	if len(c.in.ahead) > 0 {
+		return c.in.fill()
+	}
 	idle := c.server.opts.IdleTimeout
 	if len(c.in.buf) > restingBuffer || cap(c.out) > restingOutput {
 		patience := c.server.opts.releaseAfter

@@ -57,6 +57,7 @@ type input struct {
 	last       int   // bytes that it brought
 	charged    int64 // bytes that large has given
 	large      *budget
+	ahead      [][]byte // what follows, where it was read ahead; of large, too
 }
 
 func newInput(conn net.Conn, opts *Options, large *budget) input {
@@ -89,7 +90,7 @@ func (in *input) again(at int) (r request, ok bool) {
 }
 
 // empty says whether nothing waits, not even a part of a request.
-func (in *input) empty() bool { return in.start == in.end }
+func (in *input) empty() bool { return in.start == in.end && len(in.ahead) == 0 }
 
 // fill waits for the client and reads what has come. Requests read before are
 // gone afterwards.
@@ -97,7 +98,7 @@ func (in *input) fill() error {
 	if err := in.makeRoom(); err != nil {
 		return err
 	}
-	n, err := in.conn.Read(in.buf[in.end:])
+	n, err := in.read(in.buf[in.end:])
 	in.last = n
 	in.end += n
 	in.full = in.end == len(in.buf)
@@ -168,6 +169,7 @@ func (in *input) release() {
 	if in.parser.bytes() > restingBuffer {
 		in.parser.args = nil
 	}
+	in.dropAhead(len(in.ahead))
 	in.charge(0)
 }
 

@@ -361,7 +361,7 @@ func (s *Server) resume(c *client) {
 	c.write()
 	c.execute()
 	c.write()
-	c.quit = c.quit || s.closing.Load()
+	c.quit = c.quit || c.mayEnd()
 	if !c.serve() {
 		s.leave(c)
 	}

@@ -19,7 +19,8 @@ type Options struct {
 	// Default 4 times MaxBulk.
 	MaxRequest int
 	// MaxBuffers is the most bytes that all connections together hold of
-	// commands that have not arrived whole, beyond a small buffer for each.
+	// commands that have not arrived whole, beyond a small buffer for each, and of what
+	// clients send while they leave their replies unread: of this, at most half.
 	// Default 512 MiB, and no less than MaxRequest needs.
 	MaxBuffers int64
 	// MaxReplies is the most bytes of replies that all connections together hold,

@@ -138,6 +138,8 @@ func (c *client) write() {
 		c.silence(0)
 	}
 	c.owes = 0
+	c.beginWrite()
+	defer c.endWrite()
 	if cap(c.out) <= restingOutput {
 		c.send(c.out, time.Now())
 		c.out = c.out[:0]
