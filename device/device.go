@@ -96,7 +96,8 @@ type Queue interface {
 	// Wait parks until Poll has something to return, or ctx ends. It returns
 	// at once where nothing is under way.
 	Wait(ctx context.Context) error
-	// Close waits for what is under way and releases the queue.
+	// Close waits for what is under way and releases the queue. After an error something
+	// may be under way for ever: the device sees to it that its buffers are not reused.
 	Close() error
 }
 

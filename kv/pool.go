@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"errors"
 	"slices"
 	"time"
 )
@@ -63,6 +64,7 @@ func (st *Store) with(use func(*Session) error) error {
 
 // passOn gives a session to the next call that waits for one, or back.
 func (st *Store) passOn(s *Session) {
+	s = st.sound(s)
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	p := &st.pool
@@ -84,11 +86,24 @@ func (st *Store) withAny(use func(*Session) error) error {
 		s = st.NewSession()
 	}
 	defer func() {
+		s = st.sound(s)
 		st.mu.Lock()
 		st.giveIdle(s)
 		st.mu.Unlock()
 	}()
 	return use(s)
+}
+
+// sound returns the session, or a new one in its place if its queue has failed.
+func (st *Store) sound(s *Session) *Session {
+	if s.unusable == nil || errors.Is(s.unusable, ErrClosed) {
+		return s
+	}
+	fresh := st.NewSession()
+	if err := s.Close(); err != nil {
+		st.opts.Logger.Warn("closing a session of the store's own", "err", err)
+	}
+	return fresh
 }
 
 // giveIdle takes a session back. The caller holds mu.

@@ -163,7 +163,9 @@ func (s *Session) stop(err error) {
 // An error of an operation is in its Op, and does not end the session.
 func (s *Session) Err() error { return s.unusable }
 
-// Close ends the session after what it has under way.
+// Close ends the session after what it has under way. Where that cannot be waited for,
+// since the queue on the device has failed, Close returns that error, and the session is
+// closed nevertheless, with those operations incomplete: see [Session.Err].
 func (s *Session) Close() error {
 	switch {
 	case errors.Is(s.unusable, ErrClosed):
@@ -173,15 +175,15 @@ func (s *Session) Close() error {
 	case s.holds.adds != 0:
 		return fmt.Errorf("kv: closing session: %w", ErrHoldsLocks)
 	}
-	if err := s.drain(); err != nil {
-		return err
-	}
+	err := s.drain()
 	s.stop(ErrClosed)
 	s.slot.Unregister()
 	s.store.removeSession(s)
-	var err error
+	if err != nil {
+		s.forget()
+	}
 	if s.queue != nil {
-		err = s.queue.Close()
+		err = errors.Join(err, s.queue.Close())
 	}
 	if s.walker != nil {
 		err = errors.Join(err, s.walker.Close())
@@ -201,6 +203,17 @@ func (s *Session) drain() error {
 		}
 	}
 	return nil
+}
+
+// forget gives up the flights of a queue that has failed. The device may still write to
+// their buffers, which are the queue's to keep, and which no other operation gets. Their
+// operations are in no commit: see commitPoint.
+func (s *Session) forget() {
+	s.streamed, s.batch, s.free = 0, 0, s.free[:0]
+	for i := range s.flights {
+		s.flights[i].op = nil
+		s.free = append(s.free, uint32(i))
+	}
 }
 
 // enter begins a stay in an epoch.
