@@ -93,6 +93,8 @@ func TestFailingReads(t *testing.T) {
 			plain := strings.NewReplacer(pipedDir, "DIR", singleDir, "DIR")
 			failures := 0
 			for round := range rounds {
+				ours.goOn()
+				reference.goOn()
 				c := commander{rand.New(rand.NewPCG(1, uint64(round)))}
 				commands := failingPipeline(c, round)
 				var pipeline strings.Builder

@@ -225,6 +225,8 @@ func (k *killing) state(p *peer) string {
 // read before the server has committed what another one writes, and may stop for good
 // anywhere.
 func (k *killing) round(round int) {
+	k.model.goOn()
+	k.seen.goOn()
 	pipelines := k.pipelines()
 	commands := slices.Concat(pipelines...)
 	stop := len(commands)

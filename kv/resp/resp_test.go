@@ -87,10 +87,17 @@ func dial(t testing.TB, addr string) *peer {
 func dialed(t testing.TB, conn net.Conn) *peer {
 	t.Helper()
 	t.Cleanup(func() { _ = conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
-		t.Fatal(err)
+	p := &peer{t, conn, bufio.NewReader(conn)}
+	p.goOn()
+	return p
+}
+
+// goOn gives the peer patience anew.
+func (p *peer) goOn() {
+	p.t.Helper()
+	if err := p.conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		p.t.Fatal(err)
 	}
-	return &peer{t, conn, bufio.NewReader(conn)}
 }
 
 // request is the array of bulk strings that a client sends.
