@@ -58,6 +58,9 @@ func (n *Node) register(ctx context.Context, mgr Client) (time.Duration, error) 
 	if err != nil {
 		return 0, err
 	}
+	if err := n.server.Obey(incarnationOf(r.Msg.GetIncarnation())); err != nil {
+		return 0, err
+	}
 	if err := n.announceLeave(ctx, mgr); err != nil {
 		return 0, err
 	}
@@ -65,16 +68,24 @@ func (n *Node) register(ctx context.Context, mgr Client) (time.Duration, error) 
 	return min(max(interval, time.Millisecond), time.Minute), nil
 }
 
-// beat sends heartbeats until ctx ends or the manager does not know the node. A
+// beat sends heartbeats until ctx ends, the manager does not know the node, or the node
+// obeys another one. A
 // manager that does not answer is tried again at the next beat, over another connection:
 // a call is given up before the manager misses several.
 func (n *Node) beat(ctx context.Context, mgr Client, interval time.Duration) {
 	for pause.For(ctx, interval) {
 		call, cancel := context.WithTimeout(ctx, min(max(2*interval, time.Second), callTimeout))
 		vm := n.VM()
-		_, err := mgr.Heartbeat(call, connect.NewRequest(&managerv1.HeartbeatRequest{VmId: vm.ID, FreeMemory: vm.Free}))
+		r, err := mgr.Heartbeat(call, connect.NewRequest(&managerv1.HeartbeatRequest{VmId: vm.ID, FreeMemory: vm.Free}))
 		cancel()
 		if connect.CodeOf(err) == connect.CodeNotFound {
+			return
+		}
+		if err != nil {
+			continue
+		}
+		if err := n.server.Obey(incarnationOf(r.Msg.GetIncarnation())); err != nil {
+			n.opts.Logger.Warn("heartbeat answered by another manager", "vm", n.vm.ID, "err", err)
 			return
 		}
 	}

@@ -81,7 +81,7 @@ func (m *Manager) leasesOf(v VM) ([]*serverv1.Lease, error) {
 	defer cancel()
 	client := serverv1connect.NewCacheServerServiceClient(m.servers, v.ControlURL, connect.WithReadMaxBytes(maxStatus))
 	req := connect.NewRequest(&serverv1.StatusRequest{})
-	v.authorize(req.Header())
+	v.authorize(req.Header(), m.self)
 	r, err := client.Status(ctx, req)
 	if err != nil {
 		return nil, err
@@ -92,13 +92,14 @@ func (m *Manager) leasesOf(v VM) ([]*serverv1.Lease, error) {
 // maxStatus bounds the bytes of what a server says it has lent.
 const maxStatus = 16 << 20
 
-// servers lists the VMs that are up.
+// servers lists the VMs that are up and call this manager. What others have lent, may be
+// by the word of a manager that has a copy of its state.
 func (c *catalog) servers() []VM {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var all []VM
 	for _, v := range c.vms {
-		if v.ControlURL != "" {
+		if v.ControlURL != "" && v.called {
 			all = append(all, v.VM)
 		}
 	}

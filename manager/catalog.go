@@ -38,6 +38,7 @@ type catalog struct {
 
 // earlier is what an earlier manager has left beside VMs and caches.
 type earlier struct {
+	epoch   uint64
 	token   string // what the tokens of launched servers are made from
 	learnt  catalogv1.Learnt
 	setting catalogv1.Setting

@@ -25,6 +25,7 @@ import (
 //	token     what the tokens of launched servers are made from
 //	learnt    catalogv1.Learnt
 //	setting   catalogv1.Setting
+//	epoch     that of the last manager: 8 bytes, big-endian
 
 const (
 	vmPrefix    = "vm/"
@@ -32,6 +33,7 @@ const (
 	tokenKey    = "token"
 	learntKey   = "learnt"
 	settingKey  = "setting"
+	epochKey    = "epoch"
 )
 
 func vmKey(order uint64) string {
@@ -246,6 +248,11 @@ func (l *loader) entry(key string, value []byte) error {
 		if err := proto.Unmarshal(value, &l.c.earlier.setting); err != nil {
 			return fmt.Errorf("%w: %s: %w", ErrStateCorrupt, key, err)
 		}
+	case key == epochKey:
+		if len(value) != 8 {
+			return fmt.Errorf("%w: %s of %d bytes", ErrStateCorrupt, key, len(value))
+		}
+		l.c.earlier.epoch = binary.BigEndian.Uint64(value)
 	case key != formatKey:
 		return fmt.Errorf("%w: entry %.40q", ErrStateFormat, key)
 	}

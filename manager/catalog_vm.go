@@ -35,6 +35,7 @@ type vm struct {
 	threads   uint32    // server threads promised to caches
 	grants    int       // shares that have not parted
 	deadline  time.Time // of the next heartbeat; zero: none is expected
+	called    bool      // this run of the manager: it is the one that the server obeys
 	unheard   bool      // the deadline has passed
 	suspected bool      // as well, and its caches were told
 	leaves    time.Time // when it is gone; zero: it is not leaving
@@ -115,7 +116,7 @@ func (c *catalog) register(info VM, deadline time.Time) (err error) {
 	if v.launched {
 		v.deliver(&info)
 	}
-	v.VM, v.memory, v.deadline = info, info.Free, deadline
+	v.VM, v.memory, v.deadline, v.called = info, info.Free, deadline, true
 	c.touchVM(v)
 	close(v.up)
 	return nil

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redykv/redykv/internal/api/managerv1/managerv1connect"
 	"github.com/redykv/redykv/internal/api/strictjson"
+	"github.com/redykv/redykv/internal/controltoken"
 )
 
 // Manager allocates remote memory and watches over it. Its methods are safe for
@@ -25,6 +26,7 @@ type Manager struct {
 	servers *http.Client // calls the servers' control APIs
 	auditor auditor
 	guard   *guard
+	self    controltoken.Incarnation
 	wake    chan struct{} // has room for one: the monitor has to look at its deadlines
 	better  chan struct{} // has room for one: offers have become better
 	taken   chan struct{} // has room for one: a pool may lack a VM

@@ -74,6 +74,9 @@ func (m *Manager) releaseVM(ctx context.Context, cache string, p parting, whole 
 			return false // the manager ends
 		}
 		m.opts.Logger.Warn("cache not disconnected", "cache", cache, "vm", p.vm.id, "grant", grant, "err", err)
+		if connect.CodeOf(err) == connect.CodeFailedPrecondition {
+			return false // it is well, and obeys another manager
+		}
 		if beats, used := m.catalog.beats(p.vm); beats && (used || connect.CodeOf(err) == connect.CodeDeadlineExceeded) {
 			return false
 		}
@@ -89,7 +92,7 @@ func (m *Manager) releaseVM(ctx context.Context, cache string, p parting, whole 
 func (m *Manager) disconnect(ctx context.Context, v VM, cacheID, grant string) error {
 	client := serverv1connect.NewCacheServerServiceClient(m.servers, v.ControlURL, connect.WithReadMaxBytes(maxMessage))
 	req := connect.NewRequest(&serverv1.DisconnectRequest{CacheId: cacheID, Grant: grant})
-	v.authorize(req.Header())
+	v.authorize(req.Header(), m.self)
 	_, err := client.Disconnect(ctx, req)
 	if err != nil && connect.CodeOf(err) != connect.CodeNotFound {
 		return err

@@ -23,7 +23,7 @@ func (m *Manager) open() error {
 	m.catalog.learnt = m.learnt
 	m.guard.own = rand.Text() + rand.Text()
 	if m.opts.State == "" && m.opts.store == nil {
-		return nil
+		return m.beginEpoch()
 	}
 	s := m.opts.store
 	if s == nil {
@@ -53,6 +53,9 @@ func (m *Manager) broken(err error) {
 
 func (m *Manager) restore() error {
 	if err := m.catalog.load(m.term(), m.nextBeat()); err != nil {
+		return err
+	}
+	if err := m.beginEpoch(); err != nil {
 		return err
 	}
 	m.relearn(&m.catalog.earlier.learnt)

@@ -197,7 +197,9 @@ func (s service) Register(ctx context.Context, req *connect.Request[managerv1.Re
 		return nil, refuseCapacity(err, connect.CodeAlreadyExists)
 	}
 	s.m.opts.Logger.Info("server registered", "vm", info.ID, "control", info.ControlURL, "transport", info.Transport)
-	return connect.NewResponse(&managerv1.RegisterResponse{HeartbeatMs: s.m.opts.Heartbeat.Milliseconds()}), nil
+	return connect.NewResponse(&managerv1.RegisterResponse{
+		HeartbeatMs: s.m.opts.Heartbeat.Milliseconds(), Incarnation: s.m.incarnation(),
+	}), nil
 }
 
 // Heartbeat fails with NotFound for a server that the manager does not know or
@@ -216,7 +218,7 @@ func (s service) Heartbeat(ctx context.Context, req *connect.Request[managerv1.H
 	if err != nil {
 		return nil, refuseCapacity(err, connect.CodeInternal)
 	}
-	return connect.NewResponse(&managerv1.HeartbeatResponse{}), nil
+	return connect.NewResponse(&managerv1.HeartbeatResponse{Incarnation: s.m.incarnation()}), nil
 }
 
 func unknownCache(id string) error { return refuse(connect.CodeNotFound, noCache(id)) }

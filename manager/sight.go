@@ -77,7 +77,7 @@ func (c *catalog) listen(now time.Time, heartbeat, silent time.Duration) (s sile
 // heard postpones the deadline of a server that called. What its caches were told of its
 // silence is void. Called under mu.
 func (c *catalog) heard(v *vm, deadline time.Time) {
-	v.deadline, v.unheard = deadline, false
+	v.deadline, v.unheard, v.called = deadline, false, true
 	if !v.suspected {
 		return
 	}

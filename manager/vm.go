@@ -94,9 +94,10 @@ func (v VM) token(t controltoken.Terms) string {
 }
 
 // authorize has a call to the VM's server show that it comes from its manager.
-func (v VM) authorize(h http.Header) {
+func (v VM) authorize(h http.Header, m controltoken.Incarnation) {
 	if v.Secret != "" {
-		h.Set("Authorization", "Bearer "+controltoken.Manager(v.Secret))
+		h.Set("Authorization", "Bearer "+m.Token(v.Secret))
+		h.Set(controltoken.IncarnationHeader, m.String())
 	}
 }
 

@@ -24,16 +24,25 @@ func (s *Server) admit(next connect.UnaryFunc) connect.UnaryFunc {
 		return next
 	}
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
-		ok := false
+		ok, manages := false, false
 		switch m := req.Any().(type) {
 		case *serverv1.ConnectRequest:
 			ok = granted(m, secret)
 		case *serverv1.DisconnectRequest:
-			ok = len(m.GetTicket()) > 0 || fromManager(req.Header(), secret) || granted(m, secret)
+			ok = len(m.GetTicket()) > 0 || granted(m, secret)
+			manages = !ok
 		case *serverv1.ReleaseRequest, *serverv1.ConfigureRequest:
 			ok = true // the lease asks for its ticket
 		case *serverv1.StatusRequest:
-			ok = fromManager(req.Header(), secret)
+			manages = true
+		}
+		if manages {
+			m, known := fromManager(req.Header(), secret)
+			if ok = known; known {
+				if err := s.allegiance.hear(m, false); err != nil {
+					return nil, connect.NewError(connect.CodeFailedPrecondition, err)
+				}
+			}
 		}
 		if !ok {
 			return nil, errStranger
@@ -42,8 +51,11 @@ func (s *Server) admit(next connect.UnaryFunc) connect.UnaryFunc {
 	}
 }
 
-func fromManager(h http.Header, secret string) bool {
-	return controltoken.Equal(h.Get("Authorization"), "Bearer "+controltoken.Manager(secret))
+// fromManager says whether a call comes from a manager that knows the secret, and from
+// which.
+func fromManager(h http.Header, secret string) (controltoken.Incarnation, bool) {
+	m, err := controltoken.ParseIncarnation(h.Get(controltoken.IncarnationHeader))
+	return m, err == nil && controltoken.Equal(h.Get("Authorization"), "Bearer "+m.Token(secret))
 }
 
 // granted says whether a request shows the token of what it names.

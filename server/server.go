@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -44,6 +45,8 @@ type Server struct {
 	networked fabric.Provider
 	tickets   map[redywire.Ticket]*lease // those that are lent, by ticket
 	spent     spent                      // of a server with a secret
+
+	allegiance allegiance
 }
 
 var _ serverv1connect.CacheServerServiceHandler = (*Server)(nil)
@@ -77,6 +80,8 @@ func New(opts Options) (*Server, error) {
 		leases:  make(map[grantID]*tenant),
 		tickets: make(map[redywire.Ticket]*lease),
 		spent:   newSpent(),
+
+		allegiance: allegiance{now: time.Now},
 	}
 	s.rings.left.Store(opts.RingMemory)
 	s.accepting.Add(1)

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -20,7 +21,8 @@ type credentials struct {
 	token  string
 	ticket []byte
 	bearer string
-	open   bool // a server without a secret lets Connect, Disconnect and Status pass
+	run    string // of a manager
+	open   bool   // a server without a secret lets Connect, Disconnect and Status pass
 }
 
 // calls are all of the control API's, each made so that it would change or tell
@@ -40,6 +42,7 @@ func calls(ctx context.Context, client serverv1connect.CacheServerServiceClient,
 				Token: c.token, Ticket: c.ticket,
 			})
 			req.Header().Set("Authorization", c.bearer)
+			req.Header().Set(controltoken.IncarnationHeader, c.run)
 			_, err := client.Disconnect(ctx, req)
 			return err
 		},
@@ -69,6 +72,7 @@ func calls(ctx context.Context, client serverv1connect.CacheServerServiceClient,
 		"Status": func(c credentials) error {
 			req := connect.NewRequest(&serverv1.StatusRequest{})
 			req.Header().Set("Authorization", c.bearer)
+			req.Header().Set(controltoken.IncarnationHeader, c.run)
 			_, err := client.Status(ctx, req)
 			return err
 		},
@@ -123,6 +127,10 @@ func strangers(t *testing.T, s *Server, client serverv1connect.CacheServerServic
 		defer s.mu.Unlock()
 		return fmt.Sprint(r.Msg, s.cores, len(s.tickets))
 	}
+	is := controltoken.Incarnation{Epoch: 5, ID: "is", Bound: time.Hour}
+	if err := s.Obey(is); err != nil {
+		t.Fatal(err)
+	}
 	before := state()
 
 	all := calls(ctx, client, foreign)
@@ -139,6 +147,9 @@ func strangers(t *testing.T, s *Server, client serverv1connect.CacheServerServic
 		return terms
 	}
 	bearer := func(token string) string { return "Bearer " + token }
+	manager := func(m controltoken.Incarnation, secret string) credentials {
+		return credentials{terms: mine, bearer: bearer(m.Token(secret)), run: m.String(), open: true}
+	}
 	for who, c := range map[string]credentials{
 		"nobody":                        {terms: mine, open: true},
 		"nobody, of all of a cache":     {terms: controltoken.Terms{Cache: "mine"}, open: true},
@@ -147,7 +158,12 @@ func strangers(t *testing.T, s *Server, client serverv1connect.CacheServerServic
 		"another client, by token only": {terms: mine, token: yours.Token(secret), open: true},
 		"a client of before":            {terms: mine, token: ended.Token(secret), ticket: old.Ticket, bearer: bearer(ended.Token(secret))},
 		"a client whose grant ended":    {terms: ended, token: ended.Token(secret), ticket: old.Ticket, open: true},
-		"another manager":               {terms: mine, bearer: bearer(controltoken.Manager(controltoken.NewSecret())), open: true},
+		"another manager":               manager(is, controltoken.NewSecret()),
+		"a manager of before":           manager(controltoken.Incarnation{Epoch: 4, ID: "before"}, secret),
+		"a manager on a copy":           manager(controltoken.Incarnation{Epoch: 5, ID: "copy"}, secret),
+		"a newer manager on a copy":     manager(controltoken.Incarnation{Epoch: 6, ID: "copy"}, secret),
+		"a manager that says not which": {terms: mine, bearer: bearer(is.Token(secret)), open: true},
+		"a manager as another":          {terms: mine, bearer: bearer(is.Token(secret)), run: controltoken.Incarnation{Epoch: 7, ID: "is"}.String(), open: true},
 		"a client as manager":           {terms: mine, bearer: bearer(mine.Token(secret)), open: true},
 		"a client of more regions":      {terms: next(func(t *controltoken.Terms) { t.Regions = 3 }), token: next(func(*controltoken.Terms) {}).Token(secret), open: true},
 		"a client of larger regions":    {terms: next(func(t *controltoken.Terms) { t.RegionSize *= 2 }), token: next(func(*controltoken.Terms) {}).Token(secret), open: true},
@@ -159,7 +175,7 @@ func strangers(t *testing.T, s *Server, client serverv1connect.CacheServerServic
 				continue
 			}
 			if err := call(c); err == nil || !slices.Contains([]connect.Code{
-				connect.CodeUnauthenticated, connect.CodePermissionDenied, connect.CodeNotFound,
+				connect.CodeUnauthenticated, connect.CodePermissionDenied, connect.CodeNotFound, connect.CodeFailedPrecondition,
 			}, connect.CodeOf(err)) {
 				t.Errorf("%s by %s: %v", name, who, err)
 			}
@@ -170,7 +186,7 @@ func strangers(t *testing.T, s *Server, client serverv1connect.CacheServerServic
 	}
 
 	// Who may, can; but once only.
-	c := credentials{terms: mine, token: mine.Token(secret), ticket: held.Ticket, bearer: bearer(controltoken.Manager(secret))}
+	c := credentials{terms: mine, token: mine.Token(secret), ticket: held.Ticket, bearer: bearer(is.Token(secret)), run: is.String()}
 	for _, name := range []string{"Status", "Configure", "Pull", "Release", "Disconnect"} {
 		if err := all[name](c); err != nil {
 			t.Errorf("%s by the client: %v", name, err)
@@ -191,7 +207,10 @@ func TestTakenBackBeforeItIsLent(t *testing.T) {
 		if named {
 			back.Msg.Grant = terms.Grant
 		}
-		back.Header().Set("Authorization", "Bearer "+controltoken.Manager(secret))
+		var m controltoken.Incarnation
+		m.ID = "m"
+		back.Header().Set("Authorization", "Bearer "+m.Token(secret))
+		back.Header().Set(controltoken.IncarnationHeader, m.String())
 		if _, err := client.Disconnect(t.Context(), back); connect.CodeOf(err) != connect.CodeNotFound {
 			t.Fatal(err)
 		}

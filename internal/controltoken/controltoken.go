@@ -10,14 +10,42 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"fmt"
 	"strconv"
+	"time"
 )
 
 // NewSecret returns a secret that nobody can guess.
 func NewSecret() string { return rand.Text() + rand.Text() }
 
-// Manager is the token by which a server knows its manager.
-func Manager(secret string) string { return sum(secret, "manager") }
+// Incarnation is one run of a manager.
+type Incarnation struct {
+	Epoch uint64        // higher than that of every run before it on the same state
+	ID    string        // random; without spaces
+	Bound time.Duration // how long it may be silent before a server obeys another
+}
+
+// IncarnationHeader is the header of a manager's calls to servers in which it says which
+// one it is, as String has it.
+const IncarnationHeader = "Redykv-Manager"
+
+// String is what Parse reads.
+func (i Incarnation) String() string {
+	return fmt.Sprintf("%d %s %d", i.Epoch, i.ID, i.Bound.Milliseconds())
+}
+
+// ParseIncarnation reads what String says.
+func ParseIncarnation(s string) (i Incarnation, err error) {
+	var millis int64
+	if n, err := fmt.Sscanf(s, "%d %s %d", &i.Epoch, &i.ID, &millis); n != 3 || millis < 0 {
+		return Incarnation{}, fmt.Errorf("manager's incarnation %.80q: %w", s, err)
+	}
+	i.Bound = time.Duration(millis) * time.Millisecond
+	return i, nil
+}
+
+// Token is that by which a server knows its manager.
+func (i Incarnation) Token(secret string) string { return sum(secret, "manager", i.String()) }
 
 // Terms are what was granted to a client.
 type Terms struct {

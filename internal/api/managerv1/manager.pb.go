@@ -194,7 +194,7 @@ func (x TokenDetail_Problem) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TokenDetail_Problem.Descriptor instead.
 func (TokenDetail_Problem) EnumDescriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{43, 0}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{44, 0}
 }
 
 // Slo is what the application asks for, of reads and of writes (3.3, 5.2).
@@ -2809,6 +2809,7 @@ func (x *RegisterRequest) GetControlSecret() []byte {
 type RegisterResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	HeartbeatMs   int64                  `protobuf:"varint,1,opt,name=heartbeat_ms,json=heartbeatMs,proto3" json:"heartbeat_ms,omitempty"`
+	Incarnation   *Incarnation           `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2850,6 +2851,75 @@ func (x *RegisterResponse) GetHeartbeatMs() int64 {
 	return 0
 }
 
+func (x *RegisterResponse) GetIncarnation() *Incarnation {
+	if x != nil {
+		return x.Incarnation
+	}
+	return nil
+}
+
+// Incarnation is one run of a manager. A server obeys one at a time: no older one than
+// before, and another that is not older when that before has been silent.
+type Incarnation struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`                    // higher than that of every run before it on the same state
+	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`                           // of this run; runs on copies of one state differ
+	BoundMs       int64                  `protobuf:"varint,3,opt,name=bound_ms,json=boundMs,proto3" json:"bound_ms,omitempty"` // how long it may be silent before a server obeys another
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Incarnation) Reset() {
+	*x = Incarnation{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Incarnation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Incarnation) ProtoMessage() {}
+
+func (x *Incarnation) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Incarnation.ProtoReflect.Descriptor instead.
+func (*Incarnation) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *Incarnation) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *Incarnation) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Incarnation) GetBoundMs() int64 {
+	if x != nil {
+		return x.BoundMs
+	}
+	return 0
+}
+
 type HeartbeatRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	VmId          string                 `protobuf:"bytes,1,opt,name=vm_id,json=vmId,proto3" json:"vm_id,omitempty"`
@@ -2860,7 +2930,7 @@ type HeartbeatRequest struct {
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[38]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2872,7 +2942,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[38]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2885,7 +2955,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{38}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *HeartbeatRequest) GetVmId() string {
@@ -2904,13 +2974,14 @@ func (x *HeartbeatRequest) GetFreeMemory() uint64 {
 
 type HeartbeatResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	Incarnation   *Incarnation           `protobuf:"bytes,1,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HeartbeatResponse) Reset() {
 	*x = HeartbeatResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[39]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2922,7 +2993,7 @@ func (x *HeartbeatResponse) String() string {
 func (*HeartbeatResponse) ProtoMessage() {}
 
 func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[39]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2935,7 +3006,14 @@ func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatResponse.ProtoReflect.Descriptor instead.
 func (*HeartbeatResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{39}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *HeartbeatResponse) GetIncarnation() *Incarnation {
+	if x != nil {
+		return x.Incarnation
+	}
+	return nil
 }
 
 // CapacityDetail comes with RESOURCE_EXHAUSTED, and with INVALID_ARGUMENT where no
@@ -2952,7 +3030,7 @@ type CapacityDetail struct {
 
 func (x *CapacityDetail) Reset() {
 	*x = CapacityDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[40]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2964,7 +3042,7 @@ func (x *CapacityDetail) String() string {
 func (*CapacityDetail) ProtoMessage() {}
 
 func (x *CapacityDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[40]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2977,7 +3055,7 @@ func (x *CapacityDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapacityDetail.ProtoReflect.Descriptor instead.
 func (*CapacityDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{40}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *CapacityDetail) GetWhat() string {
@@ -3020,7 +3098,7 @@ type SloDetail struct {
 
 func (x *SloDetail) Reset() {
 	*x = SloDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[41]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3032,7 +3110,7 @@ func (x *SloDetail) String() string {
 func (*SloDetail) ProtoMessage() {}
 
 func (x *SloDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[41]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3045,7 +3123,7 @@ func (x *SloDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SloDetail.ProtoReflect.Descriptor instead.
 func (*SloDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{41}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SloDetail) GetAsked() *Slo {
@@ -3080,7 +3158,7 @@ type RegionDetail struct {
 
 func (x *RegionDetail) Reset() {
 	*x = RegionDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[42]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3092,7 +3170,7 @@ func (x *RegionDetail) String() string {
 func (*RegionDetail) ProtoMessage() {}
 
 func (x *RegionDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[42]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3105,7 +3183,7 @@ func (x *RegionDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionDetail.ProtoReflect.Descriptor instead.
 func (*RegionDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{42}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *RegionDetail) GetAsked() string {
@@ -3136,7 +3214,7 @@ type TokenDetail struct {
 
 func (x *TokenDetail) Reset() {
 	*x = TokenDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[43]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3148,7 +3226,7 @@ func (x *TokenDetail) String() string {
 func (*TokenDetail) ProtoMessage() {}
 
 func (x *TokenDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[43]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3161,7 +3239,7 @@ func (x *TokenDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenDetail.ProtoReflect.Descriptor instead.
 func (*TokenDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{43}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *TokenDetail) GetProblem() TokenDetail_Problem {
@@ -3433,14 +3511,20 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\x14ChangeMarketResponse\"_\n" +
 	"\x0fRegisterRequest\x12%\n" +
 	"\x02vm\x18\x01 \x01(\v2\x15.redykv.manager.v1.VmR\x02vm\x12%\n" +
-	"\x0econtrol_secret\x18\x02 \x01(\fR\rcontrolSecret\"5\n" +
+	"\x0econtrol_secret\x18\x02 \x01(\fR\rcontrolSecret\"w\n" +
 	"\x10RegisterResponse\x12!\n" +
-	"\fheartbeat_ms\x18\x01 \x01(\x03R\vheartbeatMs\"H\n" +
+	"\fheartbeat_ms\x18\x01 \x01(\x03R\vheartbeatMs\x12@\n" +
+	"\vincarnation\x18\x02 \x01(\v2\x1e.redykv.manager.v1.IncarnationR\vincarnation\"N\n" +
+	"\vIncarnation\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x19\n" +
+	"\bbound_ms\x18\x03 \x01(\x03R\aboundMs\"H\n" +
 	"\x10HeartbeatRequest\x12\x13\n" +
 	"\x05vm_id\x18\x01 \x01(\tR\x04vmId\x12\x1f\n" +
 	"\vfree_memory\x18\x02 \x01(\x04R\n" +
-	"freeMemory\"\x13\n" +
-	"\x11HeartbeatResponse\"j\n" +
+	"freeMemory\"U\n" +
+	"\x11HeartbeatResponse\x12@\n" +
+	"\vincarnation\x18\x01 \x01(\v2\x1e.redykv.manager.v1.IncarnationR\vincarnation\"j\n" +
 	"\x0eCapacityDetail\x12\x12\n" +
 	"\x04what\x18\x01 \x01(\tR\x04what\x12\x14\n" +
 	"\x05asked\x18\x02 \x01(\x04R\x05asked\x12\x1c\n" +
@@ -3500,7 +3584,7 @@ func file_redykv_manager_v1_manager_proto_rawDescGZIP() []byte {
 }
 
 var file_redykv_manager_v1_manager_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_redykv_manager_v1_manager_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_redykv_manager_v1_manager_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_redykv_manager_v1_manager_proto_goTypes = []any{
 	(Slo_Operations)(0),           // 0: redykv.manager.v1.Slo.Operations
 	(WatchResponse_Kind)(0),       // 1: redykv.manager.v1.WatchResponse.Kind
@@ -3543,12 +3627,13 @@ var file_redykv_manager_v1_manager_proto_goTypes = []any{
 	(*ChangeMarketResponse)(nil),  // 38: redykv.manager.v1.ChangeMarketResponse
 	(*RegisterRequest)(nil),       // 39: redykv.manager.v1.RegisterRequest
 	(*RegisterResponse)(nil),      // 40: redykv.manager.v1.RegisterResponse
-	(*HeartbeatRequest)(nil),      // 41: redykv.manager.v1.HeartbeatRequest
-	(*HeartbeatResponse)(nil),     // 42: redykv.manager.v1.HeartbeatResponse
-	(*CapacityDetail)(nil),        // 43: redykv.manager.v1.CapacityDetail
-	(*SloDetail)(nil),             // 44: redykv.manager.v1.SloDetail
-	(*RegionDetail)(nil),          // 45: redykv.manager.v1.RegionDetail
-	(*TokenDetail)(nil),           // 46: redykv.manager.v1.TokenDetail
+	(*Incarnation)(nil),           // 41: redykv.manager.v1.Incarnation
+	(*HeartbeatRequest)(nil),      // 42: redykv.manager.v1.HeartbeatRequest
+	(*HeartbeatResponse)(nil),     // 43: redykv.manager.v1.HeartbeatResponse
+	(*CapacityDetail)(nil),        // 44: redykv.manager.v1.CapacityDetail
+	(*SloDetail)(nil),             // 45: redykv.manager.v1.SloDetail
+	(*RegionDetail)(nil),          // 46: redykv.manager.v1.RegionDetail
+	(*TokenDetail)(nil),           // 47: redykv.manager.v1.TokenDetail
 }
 var file_redykv_manager_v1_manager_proto_depIdxs = []int32{
 	0,  // 0: redykv.manager.v1.Slo.operations:type_name -> redykv.manager.v1.Slo.Operations
@@ -3582,43 +3667,45 @@ var file_redykv_manager_v1_manager_proto_depIdxs = []int32{
 	23, // 28: redykv.manager.v1.WatchResponse.state:type_name -> redykv.manager.v1.Cache
 	36, // 29: redykv.manager.v1.ListOffersResponse.offers:type_name -> redykv.manager.v1.Offer
 	6,  // 30: redykv.manager.v1.RegisterRequest.vm:type_name -> redykv.manager.v1.Vm
-	3,  // 31: redykv.manager.v1.SloDetail.asked:type_name -> redykv.manager.v1.Slo
-	3,  // 32: redykv.manager.v1.SloDetail.nearest:type_name -> redykv.manager.v1.Slo
-	4,  // 33: redykv.manager.v1.SloDetail.configuration:type_name -> redykv.manager.v1.Configuration
-	2,  // 34: redykv.manager.v1.TokenDetail.problem:type_name -> redykv.manager.v1.TokenDetail.Problem
-	7,  // 35: redykv.manager.v1.ManagerService.Allocate:input_type -> redykv.manager.v1.AllocateRequest
-	10, // 36: redykv.manager.v1.ManagerService.Reallocate:input_type -> redykv.manager.v1.ReallocateRequest
-	12, // 37: redykv.manager.v1.ManagerService.Settle:input_type -> redykv.manager.v1.SettleRequest
-	15, // 38: redykv.manager.v1.ManagerService.Renew:input_type -> redykv.manager.v1.RenewRequest
-	17, // 39: redykv.manager.v1.ManagerService.Reclaim:input_type -> redykv.manager.v1.ReclaimRequest
-	19, // 40: redykv.manager.v1.ManagerService.Deallocate:input_type -> redykv.manager.v1.DeallocateRequest
-	21, // 41: redykv.manager.v1.ManagerService.Describe:input_type -> redykv.manager.v1.DescribeRequest
-	27, // 42: redykv.manager.v1.ManagerService.DescribeCache:input_type -> redykv.manager.v1.DescribeCacheRequest
-	29, // 43: redykv.manager.v1.ManagerService.ListModels:input_type -> redykv.manager.v1.ListModelsRequest
-	32, // 44: redykv.manager.v1.ManagerService.Watch:input_type -> redykv.manager.v1.WatchRequest
-	34, // 45: redykv.manager.v1.ManagerService.ListOffers:input_type -> redykv.manager.v1.ListOffersRequest
-	37, // 46: redykv.manager.v1.ManagerService.ChangeMarket:input_type -> redykv.manager.v1.ChangeMarketRequest
-	39, // 47: redykv.manager.v1.ManagerService.Register:input_type -> redykv.manager.v1.RegisterRequest
-	41, // 48: redykv.manager.v1.ManagerService.Heartbeat:input_type -> redykv.manager.v1.HeartbeatRequest
-	8,  // 49: redykv.manager.v1.ManagerService.Allocate:output_type -> redykv.manager.v1.AllocateResponse
-	11, // 50: redykv.manager.v1.ManagerService.Reallocate:output_type -> redykv.manager.v1.ReallocateResponse
-	14, // 51: redykv.manager.v1.ManagerService.Settle:output_type -> redykv.manager.v1.SettleResponse
-	16, // 52: redykv.manager.v1.ManagerService.Renew:output_type -> redykv.manager.v1.RenewResponse
-	18, // 53: redykv.manager.v1.ManagerService.Reclaim:output_type -> redykv.manager.v1.ReclaimResponse
-	20, // 54: redykv.manager.v1.ManagerService.Deallocate:output_type -> redykv.manager.v1.DeallocateResponse
-	22, // 55: redykv.manager.v1.ManagerService.Describe:output_type -> redykv.manager.v1.DescribeResponse
-	28, // 56: redykv.manager.v1.ManagerService.DescribeCache:output_type -> redykv.manager.v1.DescribeCacheResponse
-	30, // 57: redykv.manager.v1.ManagerService.ListModels:output_type -> redykv.manager.v1.ListModelsResponse
-	33, // 58: redykv.manager.v1.ManagerService.Watch:output_type -> redykv.manager.v1.WatchResponse
-	35, // 59: redykv.manager.v1.ManagerService.ListOffers:output_type -> redykv.manager.v1.ListOffersResponse
-	38, // 60: redykv.manager.v1.ManagerService.ChangeMarket:output_type -> redykv.manager.v1.ChangeMarketResponse
-	40, // 61: redykv.manager.v1.ManagerService.Register:output_type -> redykv.manager.v1.RegisterResponse
-	42, // 62: redykv.manager.v1.ManagerService.Heartbeat:output_type -> redykv.manager.v1.HeartbeatResponse
-	49, // [49:63] is the sub-list for method output_type
-	35, // [35:49] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	41, // 31: redykv.manager.v1.RegisterResponse.incarnation:type_name -> redykv.manager.v1.Incarnation
+	41, // 32: redykv.manager.v1.HeartbeatResponse.incarnation:type_name -> redykv.manager.v1.Incarnation
+	3,  // 33: redykv.manager.v1.SloDetail.asked:type_name -> redykv.manager.v1.Slo
+	3,  // 34: redykv.manager.v1.SloDetail.nearest:type_name -> redykv.manager.v1.Slo
+	4,  // 35: redykv.manager.v1.SloDetail.configuration:type_name -> redykv.manager.v1.Configuration
+	2,  // 36: redykv.manager.v1.TokenDetail.problem:type_name -> redykv.manager.v1.TokenDetail.Problem
+	7,  // 37: redykv.manager.v1.ManagerService.Allocate:input_type -> redykv.manager.v1.AllocateRequest
+	10, // 38: redykv.manager.v1.ManagerService.Reallocate:input_type -> redykv.manager.v1.ReallocateRequest
+	12, // 39: redykv.manager.v1.ManagerService.Settle:input_type -> redykv.manager.v1.SettleRequest
+	15, // 40: redykv.manager.v1.ManagerService.Renew:input_type -> redykv.manager.v1.RenewRequest
+	17, // 41: redykv.manager.v1.ManagerService.Reclaim:input_type -> redykv.manager.v1.ReclaimRequest
+	19, // 42: redykv.manager.v1.ManagerService.Deallocate:input_type -> redykv.manager.v1.DeallocateRequest
+	21, // 43: redykv.manager.v1.ManagerService.Describe:input_type -> redykv.manager.v1.DescribeRequest
+	27, // 44: redykv.manager.v1.ManagerService.DescribeCache:input_type -> redykv.manager.v1.DescribeCacheRequest
+	29, // 45: redykv.manager.v1.ManagerService.ListModels:input_type -> redykv.manager.v1.ListModelsRequest
+	32, // 46: redykv.manager.v1.ManagerService.Watch:input_type -> redykv.manager.v1.WatchRequest
+	34, // 47: redykv.manager.v1.ManagerService.ListOffers:input_type -> redykv.manager.v1.ListOffersRequest
+	37, // 48: redykv.manager.v1.ManagerService.ChangeMarket:input_type -> redykv.manager.v1.ChangeMarketRequest
+	39, // 49: redykv.manager.v1.ManagerService.Register:input_type -> redykv.manager.v1.RegisterRequest
+	42, // 50: redykv.manager.v1.ManagerService.Heartbeat:input_type -> redykv.manager.v1.HeartbeatRequest
+	8,  // 51: redykv.manager.v1.ManagerService.Allocate:output_type -> redykv.manager.v1.AllocateResponse
+	11, // 52: redykv.manager.v1.ManagerService.Reallocate:output_type -> redykv.manager.v1.ReallocateResponse
+	14, // 53: redykv.manager.v1.ManagerService.Settle:output_type -> redykv.manager.v1.SettleResponse
+	16, // 54: redykv.manager.v1.ManagerService.Renew:output_type -> redykv.manager.v1.RenewResponse
+	18, // 55: redykv.manager.v1.ManagerService.Reclaim:output_type -> redykv.manager.v1.ReclaimResponse
+	20, // 56: redykv.manager.v1.ManagerService.Deallocate:output_type -> redykv.manager.v1.DeallocateResponse
+	22, // 57: redykv.manager.v1.ManagerService.Describe:output_type -> redykv.manager.v1.DescribeResponse
+	28, // 58: redykv.manager.v1.ManagerService.DescribeCache:output_type -> redykv.manager.v1.DescribeCacheResponse
+	30, // 59: redykv.manager.v1.ManagerService.ListModels:output_type -> redykv.manager.v1.ListModelsResponse
+	33, // 60: redykv.manager.v1.ManagerService.Watch:output_type -> redykv.manager.v1.WatchResponse
+	35, // 61: redykv.manager.v1.ManagerService.ListOffers:output_type -> redykv.manager.v1.ListOffersResponse
+	38, // 62: redykv.manager.v1.ManagerService.ChangeMarket:output_type -> redykv.manager.v1.ChangeMarketResponse
+	40, // 63: redykv.manager.v1.ManagerService.Register:output_type -> redykv.manager.v1.RegisterResponse
+	43, // 64: redykv.manager.v1.ManagerService.Heartbeat:output_type -> redykv.manager.v1.HeartbeatResponse
+	51, // [51:65] is the sub-list for method output_type
+	37, // [37:51] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_redykv_manager_v1_manager_proto_init() }
@@ -3633,7 +3720,7 @@ func file_redykv_manager_v1_manager_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_redykv_manager_v1_manager_proto_rawDesc), len(file_redykv_manager_v1_manager_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   44,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

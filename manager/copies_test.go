@@ -1,0 +1,97 @@
+package manager
+
+import (
+	"encoding/binary"
+	"maps"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+)
+
+// A second manager that begins on a copy of the state takes nothing back from a server
+// that obeys the first one: neither what the first has lent since, by its audit, nor what
+// both know of, when its leases end.
+func TestManagersOnCopies(t *testing.T) {
+	const silence, lease = 24 * time.Hour, 25 * time.Hour
+	begin := func(s *crashStore, clock *clock) (*Manager, Client) {
+		return serve(t, Options{
+			Transport: "mem", Heartbeat: time.Millisecond, Silence: silence, Lease: lease, Moved: true, store: s, now: clock.read,
+		})
+	}
+	state := &crashStore{entries: make(map[string][]byte)}
+	first, client := begin(state, &clock{now: time.Unix(1e9, 0)})
+	n := startNode(t, "node")
+	await(t, announce(t, n, client), "registration")
+	allocate := func() *managerv1.AllocateResponse {
+		t.Helper()
+		ca, err := allocateBytes(t, client, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ca
+	}
+	both := allocate()
+	giveBoth := borrow(t, n, both)
+	state.mu.Lock()
+	copied := &crashStore{entries: maps.Clone(state.entries)}
+	state.mu.Unlock()
+	later := &clock{now: time.Unix(1e9, 0)} // that of the second goes on
+	second, _ := begin(copied, later)
+	if second.self.Epoch <= first.self.Epoch {
+		t.Fatalf("epochs %d and %d", first.self.Epoch, second.self.Epoch)
+	}
+	mine := allocate()
+	giveMine := borrow(t, n, mine)
+
+	lent := func(when string) {
+		t.Helper()
+		if free := n.VM().Free; free != 6<<20 {
+			t.Fatalf("%s: %d bytes free, want 6 MiB", when, free)
+		}
+	}
+	for range 4 {
+		second.audit(later.advance(lease))
+	}
+	lent("after its audits")
+	second.catalog.mu.Lock()
+	second.catalog.vms["node"].called = true // as if the server had called it
+	second.catalog.mu.Unlock()
+	for range 4 {
+		second.audit(later.advance(lease))
+	}
+	lent("after audits of what it thinks is its server")
+	second.expire(later.advance(2 * lease))
+	if second.Metrics().Caches != 0 {
+		t.Fatal("the second manager's lease of the cache has not ended")
+	}
+	lent("after its leases ended")
+
+	// The first one is obeyed.
+	giveMine()
+	if _, err := client.Deallocate(testContext(t), connect.NewRequest(&managerv1.DeallocateRequest{CacheId: mine.GetCacheId()})); err != nil {
+		t.Error(err)
+	}
+	if _, err := first.leasesOf(n.vm); err != nil {
+		t.Error(err)
+	}
+	giveBoth()
+}
+
+// Each run of a manager on one state has a higher epoch, whatever the clock says.
+func TestEpochsRise(t *testing.T) {
+	state := &crashStore{entries: make(map[string][]byte)}
+	last := uint64(0)
+	for range 3 {
+		m, _ := serve(t, Options{Transport: "mem", store: state, Moved: true})
+		if m.self.Epoch <= last {
+			t.Fatalf("epoch %d after %d", m.self.Epoch, last)
+		}
+		last = m.self.Epoch + 1<<40 // the clock was ahead
+		state.mu.Lock()
+		state.entries[epochKey] = binary.BigEndian.AppendUint64(nil, last)
+		state.mu.Unlock()
+	}
+}

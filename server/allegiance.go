@@ -1,0 +1,55 @@
+package server
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/redykv/redykv/internal/controltoken"
+)
+
+// allegiance is which manager a server obeys: one at a time, and never an older one than
+// before. Two managers may have its secret, where one began on a copy of the other's
+// state; each believes that what the other has lent is nobody's.
+//
+//	word of                     is obeyed
+//	the same manager            always
+//	an older one                never
+//	a newer one, or as old      when the one before has been silent for its bound; and at
+//	                            once if it is newer and answers the server's own call:
+//	                            then it stands where the one before stood
+type allegiance struct {
+	now func() time.Time
+
+	mu    sync.Mutex
+	to    controltoken.Incarnation // no ID: nobody yet
+	heard time.Time
+}
+
+// hear returns why the word of a manager does not count. answers says that it answers the
+// server's own call.
+func (a *allegiance) hear(m controltoken.Incarnation, answers bool) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.now()
+	silent := now.Sub(a.heard)
+	switch {
+	case a.to.ID == "" || m.ID == a.to.ID:
+	case m.Epoch < a.to.Epoch:
+		return fmt.Errorf("the server obeys a manager of epoch %d, this one is of %d", a.to.Epoch, m.Epoch)
+	case answers && m.Epoch > a.to.Epoch:
+	case silent <= a.to.Bound:
+		return fmt.Errorf("the server obeys another manager, of epoch %d, which it heard %v ago", a.to.Epoch, silent)
+	}
+	a.to, a.heard = m, now
+	return nil
+}
+
+// Obey takes note of the manager that has answered the server's call. The error says that
+// the server obeys another one, or has seen a newer one.
+func (s *Server) Obey(m controltoken.Incarnation) error {
+	if m.ID == "" {
+		return nil // it does not say who it is
+	}
+	return s.allegiance.hear(m, true)
+}

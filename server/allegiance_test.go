@@ -1,0 +1,44 @@
+package server
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redykv/redykv/internal/controltoken"
+)
+
+// A server obeys one manager at a time: another one when that before has been silent for
+// its bound, and no older one ever.
+func TestAllegiance(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	a := allegiance{now: func() time.Time { return now }}
+	run := func(epoch uint64, id string) controltoken.Incarnation {
+		return controltoken.Incarnation{Epoch: epoch, ID: id, Bound: time.Minute}
+	}
+	for i, step := range []struct {
+		after   time.Duration
+		who     controltoken.Incarnation
+		answers bool
+		obeys   bool
+	}{
+		{0, run(5, "a"), false, true},                 // the first one
+		{30 * time.Second, run(6, "b"), false, false}, // newer, but the first is there
+		{30 * time.Second, run(5, "a"), false, true},
+		{59 * time.Second, run(6, "b"), false, false},
+		{2 * time.Second, run(6, "b"), false, true}, // now it has been silent
+		{0, run(5, "a"), false, false},
+		{time.Hour, run(5, "a"), true, false}, // and stays the older one
+		{0, run(6, "c"), true, true},          // as old as the one that is silent
+		{0, run(6, "b"), true, false},         // of which one is obeyed
+		{0, run(7, "d"), false, false},        // a copy that calls
+		{0, run(7, "e"), true, true},          // a newer one in its place
+		{0, run(6, "c"), true, false},         //
+		{time.Hour, run(7, "d"), false, true}, // of two copies, the one that is heard
+		{time.Second, run(7, "e"), true, false},
+	} {
+		now = now.Add(step.after)
+		if err := a.hear(step.who, step.answers); (err == nil) != step.obeys {
+			t.Errorf("step %d: %v", i, err)
+		}
+	}
+}
