@@ -234,7 +234,7 @@ func (c *Config) ensureDefaults() error {
 	if c.Configuration == (Configuration{}) {
 		return nil
 	}
-	if err := c.Configuration.check(c.SLO.RecordSize); err != nil {
+	if err := c.Configuration.Check(c.SLO.RecordSize); err != nil {
 		return err
 	}
 	return c.Tuning.Check(c.Configuration)
@@ -257,11 +257,9 @@ func checkRegionSize(size, capacity int64) error {
 	return nil
 }
 
-// Check refuses what no manager allows.
-func (c Configuration) Check() error { return c.check(0) }
-
-// check is Check for a cache whose SLO names a record size, which bounds batches.
-func (c Configuration) check(recordSize int) error {
+// Check refuses what no manager allows a cache whose SLO names a record size, which
+// bounds batches; 0: it names none.
+func (c Configuration) Check(recordSize int) error {
 	if err := redywire.Configuration(c).Check(recordSize); err != nil {
 		return fmt.Errorf("redytier: %w", err)
 	}

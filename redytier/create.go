@@ -86,7 +86,7 @@ func create(ctx context.Context, mgr Manager, cfg Config, m *managerv1.AllocateR
 		return nil, err
 	}
 	configuration := configurationOf(m.Configuration)
-	if err := configuration.check(cfg.SLO.RecordSize); err != nil {
+	if err := configuration.Check(cfg.SLO.RecordSize); err != nil {
 		return nil, err
 	}
 	if err := cfg.Tuning.Check(configuration); err != nil {

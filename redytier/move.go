@@ -181,7 +181,7 @@ func (c *Cache) enlist(ctx context.Context, req *managerv1.ReallocateRequest) (l
 	if req.Slo != nil {
 		record = int(req.Slo.RecordSize)
 	}
-	if err := errors.Join(configuration.check(record), c.cfg.Tuning.Check(configuration)); err != nil {
+	if err := errors.Join(configuration.Check(record), c.cfg.Tuning.Check(configuration)); err != nil {
 		return nil, configuration, err
 	}
 	regions := req.Regions

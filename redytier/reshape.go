@@ -252,7 +252,7 @@ func (c *Cache) Reconfigure(ctx context.Context, configuration Configuration) er
 func (c *Cache) reconfigure(ctx context.Context, configuration Configuration) error {
 	t := c.table.Load()
 	old := t.configuration
-	if err := configuration.check(c.slo.RecordSize); err != nil {
+	if err := configuration.Check(c.slo.RecordSize); err != nil {
 		return err
 	}
 	// While both kinds of connections are open, servers have what either needs.

@@ -111,11 +111,8 @@ func (s *Spec) Check() error {
 	}
 	for _, v := range s.Variants {
 		c := v.Config
-		if err := c.Check(); err != nil {
+		if err := c.Check(0); err != nil {
 			return err
-		}
-		if depthOf(c) > redytier.MaxDepth {
-			return fmt.Errorf("configuration %s: %d requests under way in a session, at most %d", ConfigString(c), depthOf(c), redytier.MaxDepth)
 		}
 		if err := v.Tuning.Check(c); err != nil {
 			return fmt.Errorf("configuration %s: %w", ConfigString(c), err)

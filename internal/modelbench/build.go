@@ -55,7 +55,7 @@ func (s *BuildSpec) Check() error {
 		most := redytier.Configuration{
 			ClientThreads: s.ClientCores, ServerThreads: s.ClientCores, BatchSize: model.BatchLimit(size), QueueDepth: s.QueueDepth,
 		}
-		if err := most.Check(); err != nil {
+		if err := most.Check(size); err != nil {
 			return fmt.Errorf("%d cores, queue depth %d: %w", s.ClientCores, s.QueueDepth, err)
 		}
 		if n := most.BatchSize * most.QueueDepth; n > redytier.MaxDepth {
