@@ -80,3 +80,44 @@ func TestExpiryInSeconds(t *testing.T) {
 		})
 	}
 }
+
+// TestDeleteOfTheExpiredCounts deletes keys that have expired within the slice of time in
+// which they still count, in memory and on the device.
+func TestDeleteOfTheExpiredCounts(t *testing.T) {
+	for name, remove := range map[string]func(s *Session, key []byte) error{
+		"Delete": func(s *Session, key []byte) error { return s.Delete(key) },
+		"Remove": func(s *Session, key []byte) error { return s.RMW(key, func(*Update) Verdict { return Remove }) },
+		"batch":  func(s *Session, key []byte) error { return s.Do([]Op{{Kind: OpDelete, Key: key}}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := int64(MinExpires)
+			opts := small(device.NewMemory(), 0, 0)
+			opts.CountKeys, opts.now = true, func() int64 { return now }
+			st := open(t, opts)
+			s := st.NewSession()
+			const keys = 500
+			for n := range uint64(keys) {
+				putUntil(t, s, n, now+10)
+			}
+			now += 10 // they have expired, and nobody has counted them out
+			if all, _, _ := st.Keys(); all != keys {
+				t.Fatalf("%d keys count", all)
+			}
+			for n := range uint64(keys) {
+				for range 2 {
+					if err := remove(s, key8(n)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if all, expiring, _ := st.Keys(); all != int64(keys-1-n) || expiring != all {
+					t.Fatalf("after %d are deleted %d keys count, %d of them expire", n+1, all, expiring)
+				}
+			}
+			now += 10_000
+			if all, expiring, _ := st.Keys(); all != 0 || expiring != 0 {
+				t.Errorf("%d keys, %d of them expire", all, expiring)
+			}
+			closeAll(t, s, st)
+		})
+	}
+}

@@ -146,6 +146,7 @@ func (s *Session) replace(op *Op, at slot, e entry, old []byte, expires int64, f
 // compute asks what becomes of a record, and puts its new value into s.fresh and
 // its new expiry into s.update.
 func (s *Session) compute(op *Op, old []byte, expires int64, found bool) (verdict Verdict, err error) {
+	counted := s.counting && !found && expires != 0 // a record that has expired may be counted still
 	if !found {
 		old, expires = nil, 0
 	}
@@ -158,7 +159,7 @@ func (s *Session) compute(op *Op, old []byte, expires int64, found bool) (verdic
 		s.update.Expires = op.Expires
 		return Put, nil
 	case OpDelete:
-		if !found {
+		if !found && !counted {
 			return Keep, nil
 		}
 		return Remove, nil
@@ -178,7 +179,7 @@ func (s *Session) compute(op *Op, old []byte, expires int64, found bool) (verdic
 		return Keep, err
 	case verdict > Remove:
 		return Keep, fmt.Errorf("kv: unknown verdict %d", verdict)
-	case verdict == Remove && !found:
+	case verdict == Remove && !found && !counted:
 		return Keep, nil // there is nothing to remove
 	case verdict != Put:
 		return verdict, nil

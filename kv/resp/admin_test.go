@@ -18,6 +18,10 @@ type testUsers struct{ anonymous User }
 
 func (u testUsers) Anonymous() User { return u.anonymous }
 
+func (testUsers) Has(name []byte) bool {
+	return string(name) == "reader" || string(name) == DefaultUser
+}
+
 func (u testUsers) Authenticate(name, password []byte) User {
 	switch string(name) + ":" + string(password) {
 	case "reader:pw":

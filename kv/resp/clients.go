@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unsafe"
 )
 
 // The subcommands of CLIENT.
@@ -68,25 +69,42 @@ func clientNoEvict(c *client, r request) {
 	c.out = appendSimple(c.reply(), "OK")
 }
 
-// buffersUntold is what Redis says of a connection's memory, which only its own goroutine
-// knows here. Some libraries cannot read a line without it.
-const buffersUntold = "qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem=0 events=r"
+// buffers are what Redis says of a connection's memory: as of the end of its last batch,
+// or, of the connection that asks by the request r, now.
+func (c *client) buffers(r request) string {
+	unread, input, output, arguments := c.unread.Load(), c.inputs.Load(), c.outputs.Load(), int64(0)
+	if len(r.data) > 0 {
+		unread, input, output = int64(len(r.data)+c.in.end-c.in.start), int64(len(c.in.buf)), int64(cap(c.out))
+		for i := range r.len() {
+			arguments += int64(len(r.arg(i)))
+		}
+	}
+	return fmt.Sprintf("qbuf=%d qbuf-free=%d argv-mem=%d multi-mem=0 rbs=%d rbp=%d obl=0 oll=0 omem=0 tot-mem=%d events=r",
+		unread, max(input-unread, 0), arguments, output, output, int64(unsafe.Sizeof(client{}))+input+output)
+}
 
-// line describes the connection. Any goroutine may ask.
-func (c *client) line() string {
+// line describes the connection. Any goroutine may ask; r is the request of the
+// connection itself, and empty of any other.
+func (c *client) line(r request) string {
 	info, now := c.info.Load(), time.Now()
 	protocol := 2
 	if info.resp3 {
 		protocol = 3
 	}
 	idle := max(now.UnixMilli()-c.active.Load(), 0) / 1000
-	name := c.server.table.all[c.last.Load()].name
+	last, name := c.last.Load(), "NULL"
+	if len(r.data) > 0 {
+		last = c.present
+	}
+	if last > 0 {
+		name = c.server.table.all[last-1].name
+	}
 	return fmt.Sprintf("id=%d addr=%s laddr=%s fd=0 name=%s age=%d idle=%d flags=N db=0 sub=0 psub=0 ssub=0 multi=-1 %s cmd=%s user=%s redir=-1 resp=%d lib-name=%s lib-ver=%s\n",
 		c.id, c.conn.RemoteAddr(), c.conn.LocalAddr(), info.name, int64(now.Sub(c.created)/time.Second), idle,
-		buffersUntold, name, info.user, protocol, info.library, info.libVer)
+		c.buffers(r), name, info.user, protocol, info.library, info.libVer)
 }
 
-func clientDescribe(c *client, _ request) { c.out = appendText(c.reply(), c.resp3, c.line()) }
+func clientDescribe(c *client, r request) { c.out = appendText(c.reply(), c.resp3, c.line(r)) }
 
 // all are the connections, in the order in which they came.
 func (s *Server) all() []*client {
@@ -127,7 +145,11 @@ func clientList(c *client, r request) {
 	var lines strings.Builder
 	for _, of := range c.server.all() {
 		if f.fits(of, c) {
-			lines.WriteString(of.line())
+			asks := request{}
+			if of == c {
+				asks = r
+			}
+			lines.WriteString(of.line(asks))
 		}
 	}
 	c.out = appendText(c.reply(), c.resp3, lines.String())
@@ -177,7 +199,7 @@ func clientKill(c *client, r request) {
 			c.fail(errSyntax)
 			return
 		}
-		if refusal := f.set(r.arg(i), r.arg(i+1)); refusal != "" {
+		if refusal := f.set(c.server, r.arg(i), r.arg(i+1)); refusal != "" {
 			c.fail(refusal)
 			return
 		}
@@ -206,7 +228,7 @@ func clientKill(c *client, r request) {
 }
 
 // set takes a filter of CLIENT KILL.
-func (f *clientFilter) set(option, value []byte) (refusal string) {
+func (f *clientFilter) set(s *Server, option, value []byte) (refusal string) {
 	switch {
 	case is(option, "id"):
 		id, ok := parseInt(value)
@@ -222,6 +244,9 @@ func (f *clientFilter) set(option, value []byte) (refusal string) {
 		f.laddr = string(value)
 	case is(option, "user"):
 		f.user = string(value)
+		if users := s.opts.Users; users != nil && !users.Has(value) || users == nil && f.user != DefaultUser {
+			return "ERR No such user '" + text(value, shown) + "'"
+		}
 	case is(option, "skipme") && (is(value, "yes") || is(value, "no")):
 		f.skipMe = is(value, "yes")
 	default:

@@ -47,6 +47,10 @@ func (c *client) execute() {
 // dispatch carries out one command, or makes it part of the batch.
 func (c *client) dispatch(r request) {
 	cmd, refusal := c.server.table.find(r)
+	c.present = 0
+	if cmd != nil {
+		c.present = uint32(cmd.n) + 1
+	}
 	if cmd != nil && !cmd.plain || r.len() > plainArgs {
 		c.plain = 0
 		if c.loop != nil {
@@ -129,6 +133,6 @@ func (c *client) fail(text string) {
 
 // error appends an error, as the reply to an operation that was carried out.
 func (c *client) error(text string) {
-	c.server.stats.errors.Add(1)
+	c.server.stats.addError(text)
 	c.out = appendError(c.out, text)
 }

@@ -2,8 +2,10 @@ package resp
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,7 +23,8 @@ var infoSections = []struct {
 }{
 	{"Server", infoServer, false}, {"Clients", infoClients, false}, {"Memory", infoMemory, false},
 	{"Persistence", infoPersistence, false}, {"Stats", infoStats, false}, {"Replication", infoReplication, false},
-	{"Commandstats", infoCommands, true}, {"Latencystats", infoLatencies, true}, {"Keyspace", infoKeys, false},
+	{"CPU", infoCPU, false}, {"Commandstats", infoCommands, true}, {"Errorstats", infoErrors, false},
+	{"Latencystats", infoLatencies, true}, {"Keyspace", infoKeys, false},
 }
 
 // info tells about the server, by sections.
@@ -127,4 +130,16 @@ func infoKeys(s *Server) string {
 		return ""
 	}
 	return fmt.Sprintf("db0:keys=%d,expires=%d,avg_ttl=0\n", n, expiring)
+}
+
+// infoErrors has a line for each kind of error that was a reply.
+func infoErrors(s *Server) string {
+	k := &s.stats.errorKinds
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var b strings.Builder
+	for _, kind := range slices.Sorted(maps.Keys(k.counts)) {
+		fmt.Fprintf(&b, "errorstat_%s:count=%d\n", kind, k.counts[kind])
+	}
+	return b.String()
 }

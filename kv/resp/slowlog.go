@@ -3,6 +3,7 @@ package resp
 import (
 	"bytes"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -158,14 +159,16 @@ func slowlogReset(c *client, _ request) {
 }
 
 // latencyHistogram tells the distribution of latencies: for each command how many
-// calls took up to so many microseconds.
+// calls took up to so many microseconds. A command with subcommands stands for all of
+// them.
 func latencyHistogram(c *client, r request) {
 	out := c.reply()
 	var all []CommandMetrics
 	for _, m := range c.server.Commands() {
 		asked := r.len() == 2
 		for i := 2; i < r.len(); i++ {
-			asked = asked || bytes.EqualFold(r.arg(i), []byte(m.Name))
+			container, _, _ := strings.Cut(m.Name, "|")
+			asked = asked || is(r.arg(i), m.Name) || is(r.arg(i), container)
 		}
 		if asked {
 			all = append(all, m)

@@ -31,12 +31,16 @@ type commandState struct {
 	firstAt      int       // where its first command lies in the input
 	ran          ran
 	hits, misses int64
+	present      uint32 // the number of the present or last command, from 1; 0: it is none
 
 	// What others may ask for.
 	info    atomic.Pointer[clientInfo]
 	created time.Time
 	active  atomic.Int64  // when it sent something last, in milliseconds of Unix time
-	last    atomic.Uint32 // the number of the last command
+	last    atomic.Uint32 // present, at the end of a batch…
+	unread  atomic.Int64  // …and bytes of input that were no whole command…
+	inputs  atomic.Int64  // …and of the buffers for input…
+	outputs atomic.Int64  // …and for output
 }
 
 // clientInfo is how a connection calls itself. It is not changed, but replaced.

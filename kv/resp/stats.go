@@ -1,6 +1,8 @@
 package resp
 
 import (
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,6 +16,7 @@ const statShards = 4
 // stats are what a server knows of its commands.
 type stats struct {
 	errors       atomic.Int64 // replies that are one
+	errorKinds   errorKinds
 	hits, misses atomic.Int64 // keys that reads found, or did not
 	deniedLogins atomic.Int64
 
@@ -41,6 +44,7 @@ func (s *stats) add(client int64, command int, calls int64, took time.Duration) 
 func (s *stats) reset() {
 	s.deniedLogins.Store(0)
 	s.errors.Store(0)
+	s.errorKinds.reset()
 	s.hits.Store(0)
 	s.misses.Store(0)
 	for i := range s.shards {
@@ -52,6 +56,31 @@ func (s *stats) reset() {
 			}
 		}
 	}
+}
+
+// errorKinds are how many replies were errors of each kind, by their first word.
+type errorKinds struct {
+	mu     sync.Mutex
+	counts map[string]int64 // there are as many kinds as the server has
+}
+
+// addError counts a reply that is an error.
+func (s *stats) addError(text string) {
+	s.errors.Add(1)
+	kind, _, _ := strings.Cut(text, " ")
+	k := &s.errorKinds
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.counts == nil {
+		k.counts = make(map[string]int64)
+	}
+	k.counts[kind]++
+}
+
+func (k *errorKinds) reset() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.counts = nil
 }
 
 // CommandMetrics is what a server has done for one command. A command's latency
@@ -119,6 +148,13 @@ type ran struct {
 	commands []uint16 // those that are not 0
 }
 
+// note stores n at a place where it is mostly.
+func note(at *atomic.Int64, n int) {
+	if at.Load() != int64(n) {
+		at.Store(int64(n))
+	}
+}
+
 // count counts a command of the batch.
 func (c *client) count(cmd *command) {
 	if c.ran.calls == nil {
@@ -131,6 +167,12 @@ func (c *client) count(cmd *command) {
 
 // noteBatch puts the batch that has just been carried out into the statistics.
 func (c *client) noteBatch() {
+	if c.last.Load() != c.present { // looking costs less than storing
+		c.last.Store(c.present)
+	}
+	note(&c.unread, c.in.end-c.in.start)
+	note(&c.inputs, len(c.in.buf))
+	note(&c.outputs, cap(c.out))
 	if len(c.ran.commands) == 0 {
 		return
 	}
@@ -143,7 +185,6 @@ func (c *client) noteBatch() {
 		c.server.stats.add(c.id, int(n), calls, took)
 		c.ran.calls[n] = 0
 	}
-	c.last.Store(uint32(c.ran.commands[len(c.ran.commands)-1]))
 	c.ran.commands = c.ran.commands[:0]
 	c.active.Store(c.began.UnixMilli())
 	c.server.counts.commands.Add(uint64(all))

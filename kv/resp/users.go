@@ -16,6 +16,8 @@ type Users interface {
 	// DefaultUser where the client gave none. nil: there is no such user, it is
 	// disabled, or the password is another one. The arguments are not to be kept.
 	Authenticate(name, password []byte) User
+	// Has says whether there is a user with this name, which is not to be kept.
+	Has(name []byte) bool
 }
 
 // User is somebody who uses a server. Its methods are called for each command,

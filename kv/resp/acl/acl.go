@@ -127,6 +127,9 @@ func (us *Users) Anonymous() resp.User {
 	return nil
 }
 
+// Has implements [resp.Users].
+func (us *Users) Has(name []byte) bool { return us.byName[string(name)] != nil }
+
 // nobody stands in for users that there are not, so that it takes as long to find
 // out as with a wrong password.
 var nobody = user{passwords: [][32]byte{{}}}

@@ -1,0 +1,5 @@
+//go:build !unix
+
+package resp
+
+func infoCPU(*Server) string { return "" }
