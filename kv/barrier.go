@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"unicode/utf8"
 )
 
 // CommitPoint says which operations of a named session are in a commit or a
@@ -24,11 +25,12 @@ const maxName = 128
 // NewNamedSession is [Store.NewSession] for a session whose commit point the
 // store keeps under a name, from one process to the next. Numbers go on where the
 // last session of that name ended, or where it was recovered to. A name has 1 to
-// 128 bytes, and one open session at a time: ErrNameInUse. Names are kept for good,
+// 128 bytes of UTF-8, or it is ErrBadName, and one open session at a time: ErrNameInUse.
+// Names are kept for good,
 // in everything that a commit writes: use few, again and again.
 func (st *Store) NewNamedSession(name string) (*Session, error) {
-	if name == "" || len(name) > maxName {
-		return nil, fmt.Errorf("kv: session name %q: want 1 to %d bytes", name, maxName)
+	if name == "" || len(name) > maxName || !utf8.ValidString(name) { // the manifest is JSON
+		return nil, fmt.Errorf("%w: session %q: want 1 to %d bytes of UTF-8", ErrBadName, name, maxName)
 	}
 	s := st.makeSession()
 	s.name = name

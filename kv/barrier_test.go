@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/redykv/redykv/device"
 )
@@ -65,11 +66,47 @@ func TestSerialCountsWhatWasGiven(t *testing.T) {
 		t.Errorf("a second session of the name: %v", err)
 	}
 	for _, name := range []string{"", strings.Repeat("n", maxName+1)} {
-		if _, err := st.NewNamedSession(name); err == nil {
-			t.Errorf("a session named %q", name)
+		if _, err := st.NewNamedSession(name); !errors.Is(err, ErrBadName) {
+			t.Errorf("a session named %q: %v", name, err)
 		}
 	}
 	closeAll(t, s, st)
+}
+
+// TestSessionNamesAreKept: a name is refused, or has its commit point in the next process,
+// whatever bytes it has.
+func TestSessionNamesAreKept(t *testing.T) {
+	names := []string{"\xff", "teller\xc3", "\xed\xa0\x80", "\ufffd", "\u2028 <&> \x00\"\\", "Zoë"}
+	for b := range 256 {
+		names = append(names, string([]byte{byte(b)}))
+	}
+	dev := device.NewMemory()
+	st := open(t, small(dev, 8, 8))
+	want := map[string]uint64{}
+	for i, name := range names {
+		s, err := st.NewNamedSession(name)
+		if err != nil {
+			if !errors.Is(err, ErrBadName) || utf8.ValidString(name) {
+				t.Errorf("a session named %q: %v", name, err)
+			}
+			continue
+		}
+		want[name] = uint64(i + 1)
+		for range want[name] {
+			if err := s.Upsert(key8(1), key8(1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		closeAll(t, s)
+	}
+	closeAll(t, st)
+	st = open(t, small(dev.Reopen(), 8, 8))
+	for name, until := range want {
+		if p, ok := st.CommitPoint(name); !ok || p.Until != until {
+			t.Errorf("session %q: %v, %v, want until %d", name, p, ok, until)
+		}
+	}
+	closeAll(t, st)
 }
 
 // TestCommitPointsAgreeWithTheLog holds barriers while sessions count up in all

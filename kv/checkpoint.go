@@ -15,7 +15,7 @@ var ErrNoCheckpoint = errors.New("kv: no such checkpoint")
 
 func checkCheckpointName(name string) error {
 	if err := device.CheckName(name); err != nil {
-		return fmt.Errorf("name of a checkpoint %q: want 1 to %d letters, digits, '.', '-' and '_'", name, maxName)
+		return fmt.Errorf("%w: checkpoint %q: want 1 to %d letters, digits, '.', '-' and '_'", ErrBadName, name, maxName)
 	}
 	return nil
 }
@@ -134,7 +134,7 @@ func (st *Store) checkOptions(ctx context.Context, opts CheckpointOptions) error
 			return err
 		}
 		if opts.Name == LastCommit || givenName(opts.Name) {
-			return fmt.Errorf("name of a checkpoint %q: such are given by the store", opts.Name)
+			return fmt.Errorf("%w: checkpoint %q: such are given by the store", ErrBadName, opts.Name)
 		}
 		m := st.recorded()
 		if m.named(opts.Name) != nil {

@@ -18,6 +18,8 @@ var (
 	// ErrNameInUse says that the name belongs to another open session, or to another
 	// checkpoint.
 	ErrNameInUse = errors.New("kv: name in use")
+	// ErrBadName says that a session or a checkpoint cannot have that name.
+	ErrBadName = errors.New("kv: bad name")
 	// ErrClosed says that the store or the session was closed.
 	ErrClosed = errors.New("kv: closed")
 	// ErrBadSize says that a key or value has not the size that the store's
