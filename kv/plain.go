@@ -99,7 +99,7 @@ func (s *Session) RMW(key []byte, modify Modifier) error {
 	if modify(u) != Put || u.Expires != 0 || len(u.New) != 8 || s.counts.ops[OpRMW] != before {
 		return rmwAnyhow(s, key[:8:8], modify)
 	}
-	if !s.slot.Reenter(seen) || !hlog.RecordAt(p).SwapWord1(s.oldWord, loadWord(u.New)) {
+	if !s.slot.Resume(seen) || !hlog.RecordAt(p).SwapWord1(s.oldWord, loadWord(u.New)) {
 		s.leave()
 		return rmwAnyhow(s, key[:8:8], modify)
 	}
@@ -185,7 +185,7 @@ func (s *Session) goStraight(may bool) {
 	p := &s.probe
 	switch p.wide, p.narrow, p.any = 0, 0, 0; {
 	case !may:
-	case !s.words:
+	case !s.wordCalls:
 		p.any = p.seen // straight.go
 	case vectors2:
 		p.wide = p.seen

@@ -11,6 +11,9 @@ import (
 // Whatever an entry is that is none, its address is below that of every record: see WIDE.
 const _ = uint64(hlog.FirstAddress - 1 - entryMoved&addressMask)
 
+// inAssembly says that plain calls of words enter epochs by plain stores.
+const inAssembly = true
+
 // The plain calls of 8-byte keys and values are in assembly whole, since of plain
 // calls the processor has the more under way at once the fewer instructions each
 // takes. They end in readAnyhow, upsertAnyhow and modifyWordAnyhow unless they can

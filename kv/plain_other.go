@@ -10,6 +10,8 @@ import (
 
 // What plain_amd64.s does, in Go.
 
+const inAssembly = false
+
 // straight enters the epoch and finds the record of a key that a plain call may go
 // straight to, at or above floor. If there is none it is nil, and the session
 // outside.

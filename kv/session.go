@@ -32,6 +32,9 @@ type Session struct {
 	view  hlog.View
 	table *table
 	words bool // records are of 8-byte keys and values: see words.go
+	// wordCalls says that plain calls go the way of words, which in assembly they may
+	// only where sessions enter epochs by plain stores.
+	wordCalls bool
 	// restricted says that operations must go the general way, and look at stripes
 	// (see locks.go): the probe is closed.
 	restricted bool

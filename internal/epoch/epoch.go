@@ -27,6 +27,8 @@ import (
 	"sync/atomic"
 	"time"
 	"unsafe"
+
+	"github.com/redykv/redykv/internal/words"
 )
 
 // closed is set in the current epoch while an Exclusive waits or runs: nobody
@@ -53,7 +55,8 @@ type Table struct {
 type Slot struct {
 	entered uint64 // 0 outside; see fence_asymmetric.go
 	table   *Table
-	_       [112]byte
+	ordered bool // entered is stored before anything is loaded, for movers cannot fence
+	_       [111]byte
 }
 
 // New returns an empty table.
@@ -73,7 +76,7 @@ func (t *Table) Register() *Slot {
 
 // Join adds a slot that is zero and stays where it is until Unregister.
 func (t *Table) Join(s *Slot) {
-	s.table = t
+	s.table, s.ordered = t, !canFence()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	old := *t.slots.Load()
@@ -116,8 +119,17 @@ func (s *Slot) Reenter(e uint64) bool {
 	return s.table.current.Load() == e
 }
 
-// Current is the word of the current epoch, for who does Reenter and Leave in
-// assembly, where sessions enter by plain stores: to the first word of the slot.
+// Resume is Reenter for a session that assembly has entered and left: it is not ordered.
+func (s *Slot) Resume(e uint64) bool {
+	words.Store(&s.entered, e)
+	return s.table.current.Load() == e
+}
+
+// Ordered says whether the session must enter by Enter and Reenter. Where it need not,
+// assembly may do what Reenter does, by a plain store to the first word of the slot.
+func (s *Slot) Ordered() bool { return s.ordered }
+
+// Current is the word of the current epoch, for who does Reenter and Leave in assembly.
 func (s *Slot) Current() *uint64 { return (*uint64)(unsafe.Pointer(&s.table.current)) }
 
 // enterSlowly is Enter while the epoch changes or is closed.
@@ -140,7 +152,7 @@ func (s *Slot) enterSlowly() uint64 {
 func (t *Table) Current() uint64 { return t.current.Load() &^ closed }
 
 // Leave ends the protection.
-func (s *Slot) Leave() { s.publish(0) }
+func (s *Slot) Leave() { words.Store(&s.entered, 0) }
 
 // Bump begins a new epoch and returns it.
 func (t *Table) Bump() uint64 {

@@ -3,20 +3,62 @@
 package epoch
 
 import (
+	"bytes"
+	"os"
+	"os/exec"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/redykv/redykv/internal/epoch/epochtest"
 )
 
-// TestPassedProtectsWithoutMembarrier has the fence made of a page, as in a
-// sandbox that forbids the system call.
-func TestPassedProtectsWithoutMembarrier(t *testing.T) {
-	defer func(has func() bool) { hasMembarrier = has }(hasMembarrier)
-	hasMembarrier = func() bool { return false }
+// withoutMembarrier has the sessions that join meanwhile enter in order.
+func withoutMembarrier(t *testing.T) {
+	t.Helper()
+	can := canFence
+	canFence = func() bool { return false }
+	t.Cleanup(func() { canFence = can })
+}
+
+// TestWithoutMembarrier has sessions enter in order, as in a sandbox that forbids the
+// system call.
+func TestWithoutMembarrier(t *testing.T) {
+	withoutMembarrier(t)
+	if slot := New().Register(); !slot.Ordered() {
+		t.Fatal("the session does not enter in order")
+	}
 	TestPassedProtects(t)
-	if fencePage.memory == nil {
-		t.Error("no page was protected")
+	TestNobodyIsMissed(t)
+}
+
+// forbidden says, to a process that this test's binary starts, that it is to forbid itself
+// the system call.
+const forbidden = "REDYKV_TEST_NO_MEMBARRIER"
+
+// TestMembarrierForbidden has the kernel refuse the system call to a process: there sessions
+// enter in order.
+func TestMembarrierForbidden(t *testing.T) {
+	if os.Getenv(forbidden) != "" {
+		if err := epochtest.ForbidMembarrier(); err != nil {
+			t.Skip("SKIPPED", err)
+		}
+		if slot := New().Register(); canFence() || !slot.Ordered() {
+			t.Fatal("the session does not enter in order")
+		}
+		TestPassedProtects(t)
+		TestNobodyIsMissed(t)
+		return
+	}
+	cmd := exec.Command(os.Args[0], "-test.run", "^TestMembarrierForbidden$", "-test.v")
+	cmd.Env = append(os.Environ(), forbidden+"=1")
+	out, err := cmd.CombinedOutput()
+	if bytes.Contains(out, []byte("SKIPPED")) {
+		t.Skipf("%s", out)
+	}
+	if err != nil || !bytes.Contains(out, []byte("--- PASS: TestMembarrierForbidden")) {
+		t.Fatalf("%v\n%s", err, out)
 	}
 }
 

@@ -7,5 +7,8 @@ import "sync/atomic"
 // publish stores e where movers look, in sequentially consistent order.
 func (s *Slot) publish(e uint64) { atomic.StoreUint64(&s.entered, e) }
 
+// canFence says that movers cannot.
+func canFence() bool { return false }
+
 // fence has nothing to add to that.
 func fence() {}
