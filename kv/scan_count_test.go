@@ -334,3 +334,74 @@ func TestScanStepsAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// TestScanInALargerIndex opens a store again and again with an index for more keys,
+// in which chains of old records are shared by keys of several entries, and goes on
+// with a scan that was begun in the smaller one.
+func TestScanInALargerIndex(t *testing.T) {
+	const keys = 1000
+	dev := device.NewMemory()
+	opts := small(dev, 0, 0)
+	opts.indexBits, opts.FixedIndex, opts.stepRecords = 6, true, 4
+	opts.hash = func(key []byte) uint64 { // its bits from 6+tagBits on tell keys apart in larger indexes only
+		n := loadWord(key) * 0x9e3779b97f4a7c15
+		return n>>61 | n>>32<<(6+tagBits)
+	}
+	var st *Store
+	var begun Cursor
+	before := map[uint64]bool{}
+	for round := uint64(0); opts.indexBits <= 12; opts.indexBits, round = opts.indexBits+2, round+1 {
+		st = open(t, opts)
+		deleted := func(n uint64) bool { return (n+round)%5 == 0 }
+		for n := range uint64(3 * keys) {
+			err := st.Upsert(key8(n%keys), key8(n+round))
+			if deleted(n%keys) && n >= 2*keys {
+				err = st.Delete(key8(n % keys))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, from := range []Cursor{begun, 0} {
+			found := map[uint64]int{}
+			var next Cursor
+			for at, first := from, true; first || at != 0; first = false {
+				var err error
+				at, err = st.ScanFrom(at, 1, func(r Record) bool {
+					if n := loadWord(r.Key); deleted(n) || loadWord(r.Value) != 2*keys+n+round {
+						t.Errorf("found key %d = %d", loadWord(r.Key), loadWord(r.Value))
+					}
+					found[loadWord(r.Key)]++
+					return true
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if from == 0 && first {
+					next, before = at, map[uint64]bool{}
+					for n := range found {
+						before[n] = true
+					}
+				}
+			}
+			for n := range uint64(keys) {
+				if from != 0 && (n+round-1)%5 == 0 {
+					continue // it was not there when the scan began
+				}
+				want := 1
+				if deleted(n) || from != 0 && before[n] {
+					want = 0
+				}
+				if middle := from != newCursor(from.position(), 0); found[n] != want && !(middle && before[n]) {
+					t.Errorf("index of 1<<%d buckets: from %v, key %d is found %d times, want %d", opts.indexBits, from, n, found[n], want)
+				}
+			}
+			if from == 0 {
+				begun = next
+			}
+		}
+		closeAll(t, st)
+		dev = dev.Reopen()
+		opts.Device = dev
+	}
+}
