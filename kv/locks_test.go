@@ -472,7 +472,9 @@ func BenchmarkLocks(b *testing.B) {
 		b.Run(map[bool]string{true: "read guarded", false: "read"}[guarded], func(b *testing.B) {
 			if guarded {
 				st.transactions.RLock()
-				st.guard()
+				if err := st.guard(); err != nil {
+					b.Error(err)
+				}
 				st.transactions.RUnlock()
 			}
 			for !guarded && st.locks.guarded.Load() {

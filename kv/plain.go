@@ -137,6 +137,8 @@ func (s *Session) runPlain(op Op) error {
 
 // refusePlain says whether a plain call is refused as it comes from within a Modifier,
 // whose operation may be s.plain. compute expects no more of it to change.
+//
+//nolint:unused // readAnyhow, upsertAnyhow and modifyWordAnyhow call it
 func (s *Session) refusePlain() bool {
 	if s.asker == 0 {
 		return false

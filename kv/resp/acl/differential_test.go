@@ -71,7 +71,9 @@ func startOurs(t *testing.T, users resp.Users) string {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
-		<-served
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
 		if err := st.Close(); err != nil {
 			t.Error(err)
 		}
