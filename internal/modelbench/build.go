@@ -147,6 +147,7 @@ func buildOne(ctx context.Context, mgr redytier.Manager, n *model.Measurement, s
 	how := spec.measuring()
 	first := how.live(n.Network)
 	first.Configuration = configuration(model.Config{C: spec.ClientCores, S: spec.ClientCores, B: 1, Q: 1})
+	first.SLO.RecordSize = n.RecordSize // which bounds batches
 	l, err := cachebench.OpenLive(ctx, mgr, first)
 	if err != nil {
 		return err
