@@ -14,14 +14,14 @@ import (
 )
 
 // noMembarrier says, to a process that this test's binary starts, that it is to forbid itself
-// the system call: why that failed, forbidErr says.
+// the system call: why that failed, errForbid says.
 const noMembarrier = "REDYKV_TEST_NO_MEMBARRIER"
 
-var forbidErr = errors.New("nobody asked for it")
+var errForbid = errors.New("nobody asked for it")
 
 func init() {
 	if os.Getenv(noMembarrier) != "" {
-		forbidErr = epochtest.ForbidMembarrier()
+		errForbid = epochtest.ForbidMembarrier()
 	}
 }
 
@@ -44,8 +44,8 @@ func TestWithoutMembarrier(t *testing.T) {
 // TestOrderedSessions is for a process without membarrier: plain calls go straight, but not
 // by assembly.
 func TestOrderedSessions(t *testing.T) {
-	if forbidErr != nil {
-		t.Skip(forbidErr)
+	if errForbid != nil {
+		t.Skip(errForbid)
 	}
 	st := open(t, small(device.NewMemory(), 8, 8))
 	s := st.NewSession()

@@ -301,7 +301,7 @@ func (st *Store) openSession(s *Session) error {
 		st.named[s.name] = s
 	}
 	st.epoch.Join(&s.slot)
-	s.wordCalls = s.words && !(inAssembly && s.slot.Ordered())
+	s.wordCalls = s.words && (!inAssembly || !s.slot.Ordered())
 	s.probe.epoch = s.slot.Current()
 	st.sessions[s] = struct{}{}
 	return nil

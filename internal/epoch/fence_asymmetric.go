@@ -40,19 +40,16 @@ const (
 	cmdRegisterExpedited = 1 << 4
 )
 
-func membarrier(cmd uintptr) error {
+func membarrier(cmd uintptr) unix.Errno {
 	_, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, cmd, 0, 0)
-	if errno != 0 {
-		return errno
-	}
-	return nil
+	return errno
 }
 
 // canFence says whether there is membarrier: decided once, before the first session joins.
 // It registers the process, which waits for every processor: milliseconds that a process
 // without sessions does not spend.
 var canFence = sync.OnceValue(func() bool {
-	return membarrier(cmdRegisterExpedited) == nil && membarrier(cmdExpedited) == nil
+	return membarrier(cmdRegisterExpedited) == 0 && membarrier(cmdExpedited) == 0
 })
 
 // fence makes every running thread of the process pass a memory barrier, unless sessions
@@ -61,7 +58,7 @@ func fence() {
 	if !canFence() {
 		return
 	}
-	for err := membarrier(cmdExpedited); err != nil; err = membarrier(cmdExpedited) {
+	for err := membarrier(cmdExpedited); err != 0; err = membarrier(cmdExpedited) {
 		if err != unix.ENOMEM && err != unix.EINTR && err != unix.EAGAIN { // going on would not be safe
 			panic(fmt.Errorf("epoch: membarrier was forbidden after sessions had begun to rely on it: %w", err))
 		}
