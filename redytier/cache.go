@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -17,10 +18,9 @@ import (
 
 // Cache is one Redy cache. Its methods are safe for concurrent use.
 type Cache struct {
-	id       string
 	mgr      Manager
 	cfg      Config
-	provider fabric.Provider
+	created  time.Time
 	log      *slog.Logger
 	observer atomic.Pointer[observer] // told about the memory; nil: nobody
 
@@ -50,6 +50,8 @@ type Cache struct {
 	panics  atomic.Uint64
 
 	mu       sync.Mutex
+	known    identity                         // see again.go
+	provider fabric.Provider                  // set once, before there is a link
 	links    []*link                          // that a new session connects over: the table's, and those about to be
 	ports    map[fabric.Model]fabric.Provider // provider, behind the networks on the way to the VMs
 	sessions map[*Session]struct{}            // open ones
@@ -84,12 +86,15 @@ func (c *Cache) observing() observer {
 // that the capacity takes.
 func newCache(mgr Manager, id string, cfg Config, configuration Configuration, grants []*grant, provider fabric.Provider) (*Cache, error) {
 	c := &Cache{
-		id: id, mgr: mgr, cfg: cfg, slo: cfg.SLO, provider: provider,
-		log:      cfg.Logger.With("component", "redytier", "cache", id),
+		known: identity{id: id, gone: id == ""}, mgr: mgr, cfg: cfg, slo: cfg.SLO, provider: provider, created: time.Now(),
+		log:      cfg.Logger.With("component", "redytier"),
 		epochs:   epoch.New(),
 		turn:     make(chan struct{}, 1),
 		ports:    map[fabric.Model]fabric.Provider{},
 		sessions: make(map[*Session]struct{}),
+	}
+	if id != "" {
+		c.log = c.log.With("cache", id)
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	t := newTable(cfg.Capacity, cfg.RegionSize, configuration)
@@ -109,9 +114,12 @@ func newCache(mgr Manager, id string, cfg Config, configuration Configuration, g
 	if c.clients, err = newClients(c); err != nil {
 		c.cancel()
 		c.suspects.end()
-		return nil, errors.Join(err, provider.Close())
+		return nil, errors.Join(err, c.closeProvider())
 	}
 	c.watcher.start(cfg.OnEvent)
+	if id != "" {
+		c.attend(id, cfg.lease)
+	}
 	c.keeper.start()
 	c.suspects.Go(c.beats)
 	return c, nil
@@ -131,9 +139,6 @@ func (c *Cache) port(g *grant) fabric.Provider {
 	return p
 }
 
-// ID is the manager's name for the cache.
-func (c *Cache) ID() string { return c.id }
-
 // Capacity in bytes: addresses run from 0 to Capacity-1.
 func (c *Cache) Capacity() int64 { return c.table.Load().capacity }
 
@@ -143,8 +148,16 @@ func (c *Cache) RegionSize() int64 { return c.table.Load().regionSize() }
 // Configuration is what the data path runs with.
 func (c *Cache) Configuration() Configuration { return c.table.Load().configuration }
 
-// Transport is the name of the fabric in use.
-func (c *Cache) Transport() string { return c.provider.Name() }
+// Transport is the name of the fabric in use; while the cache has never had memory, that
+// of Config.Transport.
+func (c *Cache) Transport() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.provider == nil {
+		return c.cfg.Transport
+	}
+	return c.provider.Name()
+}
 
 // Err is nil while the whole cache answers; else ErrDeleted, or
 // ErrRegionUnavailable with the first VM that was lost and is not replaced yet.
@@ -169,7 +182,7 @@ func (c *Cache) retire() error {
 	last := len(c.sessions) == 0
 	c.mu.Unlock()
 	if last {
-		return c.provider.Close()
+		return c.closeProvider()
 	}
 	return nil
 }
@@ -196,7 +209,12 @@ func (c *Cache) Delete(ctx context.Context) error {
 			c.log.Warn("closing the client threads", "err", err)
 		}
 	}
-	err := deallocate(ctx, c.mgr, c.id)
+	id := c.ID()
+	if id == "" { // it was never allocated
+		c.released = true
+		return nil
+	}
+	err := deallocate(ctx, c.mgr, id)
 	if err != nil {
 		// The servers can take their memory back without the manager.
 		if lost := disconnectAll(ctx, c.table.Load().grants()); lost != nil {
@@ -204,7 +222,7 @@ func (c *Cache) Delete(ctx context.Context) error {
 		}
 	}
 	if err != nil && connect.CodeOf(err) != connect.CodeNotFound {
-		return fmt.Errorf("redytier: delete cache %s: %w", c.id, err)
+		return fmt.Errorf("redytier: delete cache %s: %w", id, err)
 	}
 	c.released = true
 	if c.cfg.FabricTLS != nil {

@@ -110,6 +110,12 @@ type Config struct {
 	// another of them runs, or the cache replaces or leaves a VM by itself (A36). By
 	// default they wait for it, until their ctx ends.
 	RefuseBusy bool
+	// Late has Create and Open return a cache though there is none to be had now: the
+	// manager does not answer within 10 s, or no VM has room. All its memory is lost then,
+	// as if its VMs had failed, until the manager has some (Restored). Its regions are
+	// never smaller than RegionSize. An error that does not go away by itself, such as a
+	// token that the manager refuses, is returned all the same.
+	Late bool
 	// Migration says how regions move between VMs.
 	Migration Migration
 	// Tuning switches optimisations off.

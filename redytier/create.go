@@ -10,7 +10,6 @@ import (
 
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/fabric"
-	"github.com/redykv/redykv/internal/fabric/transport"
 )
 
 // controlTimeout bounds what nobody waits for with a context of his own: taking
@@ -38,7 +37,22 @@ func Create(ctx context.Context, mgr Manager, cfg Config) (*Cache, error) {
 	if err := cfg.ensureDefaults(); err != nil {
 		return nil, err
 	}
-	answer, err := mgr.Allocate(ctx, connect.NewRequest(&managerv1.AllocateRequest{
+	c, err := createNow(ctx, mgr, cfg, smaller)
+	if err == nil || !cfg.Late || ctx.Err() != nil || !mayCome(err) {
+		return c, err
+	}
+	return createLate(mgr, cfg, err)
+}
+
+// createNow makes a cache, or fails. smaller says that its regions may be smaller.
+func createNow(ctx context.Context, mgr Manager, cfg Config, smaller bool) (*Cache, error) {
+	asking := ctx
+	if cfg.Late {
+		var cancel context.CancelFunc
+		asking, cancel = context.WithTimeout(ctx, controlTimeout)
+		defer cancel()
+	}
+	answer, err := mgr.Allocate(asking, connect.NewRequest(&managerv1.AllocateRequest{
 		Capacity:        uint64(cfg.Capacity),
 		Slo:             cfg.SLO.proto(),
 		DurationSeconds: int64(cfg.Duration / time.Second),
@@ -62,7 +76,7 @@ func Create(ctx context.Context, mgr Manager, cfg Config) (*Cache, error) {
 	}
 	if cfg.File != "" {
 		if err := c.populateAll(ctx); err != nil {
-			return nil, fmt.Errorf("redytier: create cache %s: %w", c.id, errors.Join(err, c.abandon(ctx)))
+			return nil, fmt.Errorf("redytier: create cache %s: %w", c.ID(), errors.Join(err, c.abandon(ctx)))
 		}
 	}
 	return c, nil
@@ -108,10 +122,7 @@ func create(ctx context.Context, mgr Manager, cfg Config, m *managerv1.AllocateR
 	}
 	if err == nil {
 		var provider fabric.Provider
-		if provider, err = transport.OpenWith(name, transport.Options{TLS: cfg.FabricTLS, Silence: cfg.ServerTimeout}); err == nil {
-			if cfg.wrap != nil {
-				provider = cfg.wrap(provider)
-			}
+		if provider, err = cfg.open(name); err == nil {
 			c, err = newCache(mgr, m.CacheId, cfg, configuration, grants, provider)
 		}
 	}

@@ -51,7 +51,7 @@ func (c *Cache) newSession(depth int, wrap int64) (*Session, error) {
 		conn, err := s.dial(ctx, l, 0)
 		if err != nil && l.grant.lost.Load() == nil && c.uses(l) { // not taken out of use meanwhile
 			s.closed = true
-			return nil, errors.Join(fmt.Errorf("redytier: new session of cache %s: %w", c.id, err), c.dismiss(s))
+			return nil, errors.Join(fmt.Errorf("redytier: new session of cache %s: %w", c.ID(), err), c.dismiss(s))
 		}
 		if err == nil {
 			s.setConns(append(s.conns, conn))

@@ -209,7 +209,7 @@ func TestReshapeMeetsALoss(t *testing.T) {
 func TestMirrorIsFull(t *testing.T) {
 	c := newCluster(t, "mem", 1, 1<<20)
 	cache := c.create(t, Config{Capacity: 1 << 16, RegionSize: 4 << 10, Configuration: oneSided})
-	links, _, err := cache.enlist(t.Context(), &managerv1.ReallocateRequest{CacheId: cache.id, Regions: 16})
+	links, _, err := cache.enlist(t.Context(), &managerv1.ReallocateRequest{CacheId: cache.ID(), Regions: 16})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -140,8 +140,8 @@ func (g *grant) control() serverv1connect.CacheServerServiceClient {
 	return serverv1connect.NewCacheServerServiceClient(g.http, g.controlURL)
 }
 
-// disconnect gives a grant's regions back. That they are back already is no error.
-func (g *grant) disconnect(ctx context.Context) error {
+// disconnection asks for a grant's end.
+func (g *grant) disconnection() *serverv1.DisconnectRequest {
 	req := &serverv1.DisconnectRequest{
 		CacheId: g.cache, Grant: g.id,
 		Token: g.granted.GetToken(), Regions: g.granted.GetRegions(), RegionSize: g.size, Cores: g.granted.GetCores(),
@@ -149,8 +149,13 @@ func (g *grant) disconnect(ctx context.Context) error {
 	if g.ticket != (redywire.Ticket{}) {
 		req.Ticket = g.ticket[:]
 	}
+	return req
+}
+
+// disconnect gives a grant's regions back. That they are back already is no error.
+func (g *grant) disconnect(ctx context.Context) error {
 	err := g.attended(ctx, func(ctx context.Context) error {
-		_, err := g.control().Disconnect(ctx, connect.NewRequest(req))
+		_, err := g.control().Disconnect(ctx, connect.NewRequest(g.disconnection()))
 		return err
 	})
 	if err != nil && connect.CodeOf(err) != connect.CodeNotFound {

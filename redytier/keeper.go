@@ -138,6 +138,10 @@ func (k *keeper) do(t task) {
 	if err == nil || c.ctx.Err() != nil || errors.Is(err, ErrDeleted) {
 		return
 	}
+	if errors.Is(err, errOver) {
+		c.log.Warn("the cache is not allocated anew", "err", err)
+		return
+	}
 	vm := t.leaving
 	if t.lost != nil {
 		vm = t.lost.vm

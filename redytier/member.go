@@ -176,7 +176,7 @@ func (c *Cache) dismiss(s *Session) error {
 		err = errors.Join(err, conn.close())
 	}
 	if last {
-		err = errors.Join(err, c.provider.Close())
+		err = errors.Join(err, c.closeProvider())
 	}
 	if err != nil && !errors.Is(err, fabric.ErrDisconnected) {
 		return fmt.Errorf("redytier: close session: %w", err)

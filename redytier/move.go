@@ -130,7 +130,7 @@ func (c *Cache) migrate(ctx context.Context, vms []string, voluntary bool) error
 		return c.tidy(ctx) // it may hold what an operation before could not give back
 	}
 	links, _, err := c.enlist(ctx, &managerv1.ReallocateRequest{
-		CacheId: c.id, Regions: uint32(len(regions)), AvoidVms: vms, Voluntary: voluntary, Client: c.cfg.client(),
+		CacheId: c.ID(), Regions: uint32(len(regions)), AvoidVms: vms, Voluntary: voluntary, Client: c.cfg.client(),
 	})
 	if err != nil {
 		return err
@@ -192,7 +192,7 @@ func (c *Cache) enlist(ctx context.Context, req *managerv1.ReallocateRequest) (l
 		return nil, configuration, err
 	}
 	t := c.table.Load()
-	grants, err := connectShares(ctx, c.id, &c.cfg, answer.Msg.Shares, configuration, t.per)
+	grants, err := connectShares(ctx, req.CacheId, &c.cfg, answer.Msg.Shares, configuration, t.per)
 	if err != nil {
 		return nil, configuration, err
 	}
@@ -323,7 +323,7 @@ func (c *Cache) pullFrom(ctx context.Context, p place, from *region) error {
 	source, target := from.link.grant, p.link.grant
 	token := source.tokens[from.index]
 	stream, err := target.control().Pull(ctx, connect.NewRequest(&serverv1.PullRequest{
-		CacheId: c.id, Grant: target.id, Ticket: target.ticket[:],
+		CacheId: target.cache, Grant: target.id, Ticket: target.ticket[:],
 		FabricAddr: source.fabricAddr, SourceTicket: source.ticket[:],
 		Regions:        []*serverv1.PullRegion{{SourceToken: token[:], Target: p.index, Bytes: uint64(c.RegionSize())}},
 		BytesPerSecond: uint64(c.cfg.Migration.BytesPerSecond),
@@ -384,6 +384,9 @@ func (c *Cache) tidy(ctx context.Context) error {
 // settle tells the manager what the cache consists of, and sees to it that it is
 // told later where it cannot be told now. The turn's holder calls it.
 func (c *Cache) settle(ctx context.Context) {
+	if c.gone() {
+		return // nobody is to be told
+	}
 	err := c.settleAs(context.WithoutCancel(ctx), c.Configuration())
 	c.unsettled.Store(err != nil)
 	if err != nil {
@@ -398,7 +401,7 @@ func (c *Cache) settleAs(ctx context.Context, configuration Configuration) error
 	t := c.table.Load()
 	c.change++
 	req := &managerv1.SettleRequest{
-		CacheId: c.id, Capacity: uint64(t.capacity), Slo: c.slo.proto(), Configuration: configuration.proto(),
+		CacheId: c.ID(), Capacity: uint64(t.capacity), Slo: c.slo.proto(), Configuration: configuration.proto(),
 		MovedBytes: c.moved.bytes, MovedMs: c.moved.took.Milliseconds(),
 		Change: c.change,
 	}

@@ -235,9 +235,19 @@ func (c *Cache) replaceTold(ctx context.Context, lost *grant) (rest bool, err er
 	if len(regions) == 0 {
 		return rest, c.tidy(ctx)
 	}
-	links, _, err := c.enlist(ctx, &managerv1.ReallocateRequest{
-		CacheId: c.id, Regions: uint32(len(regions)), AvoidVms: []string{lost.vm}, Client: c.cfg.client(),
-	})
+	var links []*link
+	switch {
+	case !c.gone():
+		links, _, err = c.enlist(ctx, &managerv1.ReallocateRequest{
+			CacheId: c.ID(), Regions: uint32(len(regions)), AvoidVms: []string{lost.vm}, Client: c.cfg.client(),
+		})
+	case rest:
+		return rest, nil
+	case len(regions) < len(t.regions):
+		err = fmt.Errorf("%w: %d of its regions still answer", errForgotten, len(t.regions)-len(regions))
+	default:
+		links, err = c.allocateAgain(ctx)
+	}
 	if err != nil {
 		return rest, err
 	}

@@ -104,7 +104,7 @@ func (c *Cache) grow(ctx context.Context, capacity int64) error {
 	if more > 0 {
 		var err error
 		links, _, err = c.enlist(ctx, &managerv1.ReallocateRequest{
-			CacheId: c.id, Regions: uint32(more), Whole: uint32(t.need(capacity)), PreferPresent: true, Client: c.cfg.client(),
+			CacheId: c.ID(), Regions: uint32(more), Whole: uint32(t.need(capacity)), PreferPresent: true, Client: c.cfg.client(),
 		})
 		if err != nil {
 			return err
@@ -172,7 +172,7 @@ func (c *Cache) moveAll(ctx context.Context, capacity int64, slo SLO) error {
 		return err
 	}
 	links, configuration, err := c.enlist(ctx, &managerv1.ReallocateRequest{
-		CacheId: c.id, Regions: uint32(t.need(capacity)), Slo: slo.proto(), Client: c.cfg.client(),
+		CacheId: c.ID(), Regions: uint32(t.need(capacity)), Slo: slo.proto(), Client: c.cfg.client(),
 	})
 	if err != nil {
 		return err

@@ -30,7 +30,9 @@ const (
 	// or Config.Recover had for them; else zeros, and DataLost is set (A46).
 	Restored
 	// CacheDeleted: the manager has taken the cache away, or was restarted without its
-	// state and does not know it. What still answers goes on; nothing is replaced any more.
+	// state and does not know it. What still answers goes on, but for a device's cache,
+	// all of which is lost. When nothing answers any more, the cache is allocated anew,
+	// as soon as that can be done, and Restored follows.
 	CacheDeleted
 	// DataLost: nobody has a copy of what was at addresses that are lost. They will be
 	// zeros, but answer with ErrRegionUnavailable until OnEvent has returned (A46).
@@ -97,8 +99,6 @@ type news struct {
 func newWatcher(c *Cache) *watcher { return &watcher{cache: c, queued: make(chan struct{}, 1)} }
 
 func (w *watcher) start(onEvent func(Event)) {
-	w.running.Go(func() { w.watch(w.cache.ctx) })
-	w.running.Go(func() { w.renew(w.cache.ctx) })
 	w.running.Go(func() { w.tell(onEvent) })
 }
 
@@ -184,15 +184,18 @@ func (w *watcher) stop() {
 
 // renew keeps the cache's lease (A33), and tells the manager of the present table
 // where that failed before.
-func (w *watcher) renew(ctx context.Context) {
-	lease := w.cache.cfg.lease
+func (w *watcher) renew(ctx context.Context, id string, lease time.Duration) {
 	for lease > 0 && pause.For(ctx, lease/8+rand.N(lease/8+1)) {
 		call, cancel := context.WithTimeout(ctx, max(lease/4, time.Second))
-		r, err := w.cache.mgr.Renew(call, connect.NewRequest(&managerv1.RenewRequest{CacheId: w.cache.id}))
+		r, err := w.cache.mgr.Renew(call, connect.NewRequest(&managerv1.RenewRequest{CacheId: id}))
 		switch {
 		case err == nil:
 			lease = time.Duration(r.Msg.GetLeaseMs()) * time.Millisecond
-		case connect.CodeOf(err) != connect.CodeNotFound: // the watch says that
+		case connect.CodeOf(err) == connect.CodeNotFound:
+			cancel()
+			w.cache.forgotten(id)
+			return
+		default:
 			w.cache.log.Warn("lease not renewed", "err", err)
 		}
 		if err == nil && w.cache.unsettled.Load() {
@@ -203,14 +206,14 @@ func (w *watcher) renew(ctx context.Context) {
 }
 
 // watch follows the manager's stream, and takes it up again where it breaks,
-// until ctx ends.
-func (w *watcher) watch(ctx context.Context) {
+// until ctx ends or the manager does not know the cache.
+func (w *watcher) watch(ctx context.Context, id string) {
 	wait := firstPause
-	h := hearing{told: map[string]bool{}}
+	h := hearing{cache: id, told: map[string]bool{}}
 	for ctx.Err() == nil {
 		heard, err := w.follow(ctx, &h)
 		if connect.CodeOf(err) == connect.CodeNotFound {
-			w.report(Event{Kind: CacheDeleted, To: w.cache.Capacity()})
+			w.cache.forgotten(id)
 			return
 		}
 		if heard {
@@ -226,6 +229,7 @@ func (w *watcher) watch(ctx context.Context) {
 // hearing is what a watcher has heard of the manager, over all streams: they bring
 // each event at least once (A35).
 type hearing struct {
+	cache    string          // id
 	sequence uint64          // of the last event; 0: none yet
 	told     map[string]bool // VMs that are reclaimed, and when
 }
@@ -233,7 +237,7 @@ type hearing struct {
 // follow reads one stream to its end and says whether it brought anything.
 func (w *watcher) follow(ctx context.Context, h *hearing) (heard bool, err error) {
 	stream, err := w.cache.mgr.Watch(ctx, connect.NewRequest(&managerv1.WatchRequest{
-		CacheId: w.cache.id, AfterSequence: h.sequence,
+		CacheId: h.cache, AfterSequence: h.sequence,
 	}))
 	if err != nil {
 		return false, err
@@ -271,7 +275,11 @@ func (w *watcher) hear(m *managerv1.WatchResponse, h *hearing) {
 		}
 		h.sequence = m.Sequence
 	}
-	if m.Kind == managerv1.WatchResponse_KIND_VM_RECLAIMED {
+	switch m.Kind {
+	case managerv1.WatchResponse_KIND_CACHE_DELETED:
+		w.cache.forgotten(h.cache)
+		return
+	case managerv1.WatchResponse_KIND_VM_RECLAIMED:
 		key := fmt.Sprint(m.VmId, " ", m.DeadlineUnixMs)
 		if h.told[key] {
 			return
@@ -284,10 +292,6 @@ func (w *watcher) hear(m *managerv1.WatchResponse, h *hearing) {
 func (w *watcher) take(m *managerv1.WatchResponse) {
 	c := w.cache
 	t := c.table.Load()
-	if m.Kind == managerv1.WatchResponse_KIND_CACHE_DELETED {
-		w.report(Event{Kind: CacheDeleted, To: t.capacity})
-		return
-	}
 	switch m.Kind {
 	case managerv1.WatchResponse_KIND_VM_FAILED:
 		for _, g := range c.grantsOf(m.VmId) {

@@ -204,7 +204,7 @@ func (f *storageFlags) openSSD(ctx context.Context, log *slog.Logger) (dev devic
 // openRedy makes the cache, and the manager if that is not somebody else's. The
 // manager is closed after the cache.
 func (f *storageFlags) openRedy(ctx context.Context, log *slog.Logger) (*redytier.Device, io.Closer, error) {
-	config := redytier.Config{Capacity: int64(f.cache), Transport: f.transport, Logger: log}
+	config := redytier.Config{Capacity: int64(f.cache), Transport: f.transport, Late: true, Logger: log}
 	if f.redy == redyEmbedded {
 		if config.Transport == "" {
 			config.Transport = ycsb.TransportSHM

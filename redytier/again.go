@@ -1,0 +1,241 @@
+package redytier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/fabric/transport"
+)
+
+// This file makes a cache again that its manager does not know any more: its lease ended
+// while it could not be renewed, somebody deallocated it, or the manager was started
+// without its state. The same way a cache gets its first memory that had none when it
+// was created (Config.Late).
+//
+// Whatever it held counts as lost, region by region, with all that follows from a loss.
+// The keeper then allocates all of its memory under a new id, in the place of further
+// memory under the old one. Sessions, addresses and configuration stay.
+
+var (
+	errForgotten = errors.New("the manager does not know the cache any more")
+	errNoMemory  = errors.New("the cache has no memory yet")
+	// errOver says that a cache is not made again.
+	errOver = errors.New("the cache's duration is over")
+)
+
+// identity is how the manager knows the cache, guarded by Cache.mu.
+type identity struct {
+	id     string
+	gone   bool     // the manager does not know it, or has never known it
+	former []*grant // of before, that servers may still lend
+}
+
+// ID is the manager's name for the cache, and changes where the manager has forgotten the
+// cache and it is made again. It is empty while the cache has not been allocated yet.
+func (c *Cache) ID() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.known.id
+}
+
+// gone says whether the manager does not know the cache.
+func (c *Cache) gone() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.known.gone
+}
+
+// forgotten notes that the manager does not know the cache by an id. All memory of a
+// device's cache is lost with it: the log has the next tier. Another cache goes on with
+// what still answers, and is made again when nothing does.
+func (c *Cache) forgotten(id string) {
+	c.mu.Lock()
+	if id != c.known.id || c.known.gone {
+		c.mu.Unlock()
+		return
+	}
+	c.known.gone = true
+	for _, l := range c.links {
+		if !slices.Contains(c.known.former, l.grant) {
+			c.known.former = append(c.known.former, l.grant)
+		}
+	}
+	former := slices.Clone(c.known.former)
+	c.mu.Unlock()
+	c.watcher.report(Event{Kind: CacheDeleted, To: c.Capacity()})
+	if c.observing() == nil {
+		return
+	}
+	for _, g := range former {
+		c.lose(g, errForgotten)
+	}
+}
+
+// allocateAgain gets memory for the whole cache under a new id, and connects every
+// session. If it fails, all of it is taken back. The turn's holder calls it.
+func (c *Cache) allocateAgain(ctx context.Context) (_ []*link, err error) {
+	t := c.table.Load()
+	wanted := t.configuration
+	if t.per == 0 { // it has never had any: nobody has chosen one
+		wanted = c.cfg.Configuration
+	}
+	duration := c.cfg.Duration
+	if duration > 0 {
+		if duration -= time.Since(c.created); duration < time.Second {
+			return nil, errOver
+		}
+	}
+	c.giveBackFormer(ctx)
+	answer, err := c.mgr.Allocate(ctx, connect.NewRequest(&managerv1.AllocateRequest{
+		Capacity: uint64(t.capacity), Slo: c.slo.proto(), DurationSeconds: int64(duration / time.Second),
+		Configuration: wanted.proto(), RegionSize: uint64(t.regionSize()), Transport: c.Transport(),
+		CloudRegion: c.cfg.CloudRegion, Client: c.cfg.client(),
+	}))
+	if err != nil {
+		return nil, fmt.Errorf("allocate: %w", err)
+	}
+	m := answer.Msg
+	var grants []*grant
+	defer func() {
+		if err != nil {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), controlTimeout)
+			defer cancel()
+			err = errors.Join(err, disconnectAll(ctx, grants), deallocate(ctx, c.mgr, m.CacheId))
+		}
+	}()
+	configuration := configurationOf(m.Configuration)
+	if err := errors.Join(configuration.Check(c.slo.RecordSize), c.cfg.Tuning.Check(configuration), checkShares(m.Shares, len(t.regions))); err != nil {
+		return nil, err
+	}
+	if m.CacheId == "" || m.RegionSize != uint64(t.regionSize()) {
+		return nil, fmt.Errorf("manager answers with cache %q, region size %d, want %d", m.CacheId, m.RegionSize, t.regionSize())
+	}
+	if grants, err = connectShares(ctx, m.CacheId, &c.cfg, m.Shares, configuration, len(t.regions)); err != nil {
+		return nil, err
+	}
+	name, err := transportOf(grants, c.Transport())
+	if err != nil {
+		return nil, err
+	}
+	if err := c.openTransport(name); err != nil {
+		return nil, err
+	}
+	links := make([]*link, len(grants))
+	for i, g := range grants {
+		links[i] = newLink(g, configuration)
+	}
+	if err := c.join(ctx, links); err != nil {
+		return nil, err
+	}
+	c.update(func(t *table) { t.configuration, t.per = configuration, len(t.regions) })
+	c.mu.Lock()
+	c.known = identity{id: m.CacheId}
+	c.mu.Unlock()
+	c.log.Info("the cache is allocated anew", "id", m.CacheId, "capacity", t.capacity)
+	c.attend(m.CacheId, time.Duration(m.LeaseMs)*time.Millisecond)
+	return links, nil
+}
+
+// attend watches over the cache under an id that it has got, and renews its lease.
+func (c *Cache) attend(id string, lease time.Duration) {
+	c.suspects.Go(func() { c.watcher.watch(c.ctx, id) })
+	c.suspects.Go(func() { c.watcher.renew(c.ctx, id, lease) })
+}
+
+// giveBackFormer has servers take back what they lent to the cache under its former id.
+// A manager that lost its state does not know of it. What does not answer is asked again
+// at the next attempt.
+func (c *Cache) giveBackFormer(ctx context.Context) {
+	c.mu.Lock()
+	former := slices.Clone(c.known.former)
+	c.mu.Unlock()
+	var asking sync.WaitGroup
+	for _, g := range former {
+		asking.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, c.cfg.ServerTimeout)
+			defer cancel()
+			_, err := g.control().Disconnect(ctx, connect.NewRequest(g.disconnection()))
+			if err != nil && !connect.IsWireError(err) {
+				return
+			}
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.known.former = slices.DeleteFunc(c.known.former, func(o *grant) bool { return o == g })
+		})
+	}
+	asking.Wait()
+}
+
+// openTransport opens the cache's provider, if it has none yet.
+func (c *Cache) openTransport(name string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.provider != nil {
+		return nil
+	}
+	p, err := c.cfg.open(name)
+	if err == nil {
+		c.provider = p
+	}
+	return err
+}
+
+// open opens a provider as the configuration has it.
+func (c *Config) open(name string) (fabric.Provider, error) {
+	p, err := transport.OpenWith(name, transport.Options{TLS: c.FabricTLS, Silence: c.ServerTimeout})
+	if err == nil && c.wrap != nil {
+		p = c.wrap(p)
+	}
+	return p, err
+}
+
+// closeProvider closes the cache's provider, if it ever had one.
+func (c *Cache) closeProvider() error {
+	c.mu.Lock()
+	p := c.provider
+	c.mu.Unlock()
+	if p == nil {
+		return nil
+	}
+	return p.Close()
+}
+
+// mayCome says whether a cache that could not be created may still be, with nobody doing
+// anything about it: its manager does not answer, or VMs lack memory or do not answer.
+func mayCome(err error) bool {
+	switch connect.CodeOf(err) {
+	case connect.CodeInvalidArgument, connect.CodeUnauthenticated, connect.CodePermissionDenied, connect.CodeUnimplemented,
+		connect.CodeFailedPrecondition:
+		return false
+	}
+	return true
+}
+
+// createLate makes a cache that has no memory yet.
+func createLate(mgr Manager, cfg Config, cause error) (*Cache, error) {
+	c, err := newCache(mgr, "", cfg, Configuration{ClientThreads: 1, BatchSize: 1, QueueDepth: 1}, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	none := fmt.Errorf("%w: %w: %w", ErrRegionUnavailable, errNoMemory, cause)
+	c.update(func(t *table) {
+		t.regions = make([]region, t.need(t.capacity))
+		for i := range t.regions {
+			t.regions[i] = region{cause: &none, state: Lost, told: cfg.File == "" && cfg.Recover == nil}
+			if cfg.File != "" {
+				t.regions[i].origin = new(origin)
+			}
+		}
+	})
+	c.log.Warn("the cache has no memory yet, and gets it as soon as there is some", "err", cause)
+	c.keeper.lost(&grant{})
+	return c, nil
+}

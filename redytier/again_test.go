@@ -1,0 +1,195 @@
+package redytier
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/device/devicetest"
+	"github.com/redykv/redykv/internal/api/managerv1"
+)
+
+// refusing is a manager that has no cache to give as long as refuses is set, and then
+// as the one behind it.
+type refusing struct {
+	Manager
+	refuses atomic.Bool
+	asked   chan struct{} // holds a token after a refusal
+}
+
+func (m *refusing) Allocate(ctx context.Context, req *connect.Request[managerv1.AllocateRequest]) (*connect.Response[managerv1.AllocateResponse], error) {
+	if m.refuses.Load() {
+		offer(m.asked)
+		return nil, connect.NewError(connect.CodeUnavailable, errors.New("no route"))
+	}
+	return m.Manager.Allocate(ctx, req)
+}
+
+// forget makes the manager forget a cache, as the end of a lease does.
+func (m *managed) forget(t *testing.T, id string) {
+	t.Helper()
+	if _, err := m.Deallocate(t.Context(), connect.NewRequest(&managerv1.DeallocateRequest{CacheId: id})); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A device's cache that the manager has forgotten is made again, as often as that happens,
+// and as soon as there is one to be had; the tier is refilled.
+func TestForgottenCacheIsMadeAgain(t *testing.T) {
+	m := manage(t, 2, 0)
+	mgr := &refusing{Manager: m, asked: make(chan struct{}, 1)}
+	d, err := Open(t.Context(), mgr, Config{
+		Capacity: managedRegions * managedRegion, RegionSize: managedRegion, Logger: slog.New(slog.DiscardHandler),
+		OnEvent: func(e Event) { m.events <- e },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tiered := device.NewTieredWith(device.TieredOptions{RefillRate: 1 << 40, Logger: slog.New(slog.DiscardHandler)}, d, device.NewMemory())
+	if err := tiered.Start(0); err != nil {
+		t.Fatal(err)
+	}
+	const page = 4 << 10
+	p := devicetest.NewPump(t, tiered, 4)
+	log := bytes.Repeat([]byte{0x5a}, 3*managedRegion)
+	write := func(from, to int) {
+		for at := from; at < to; at += page {
+			p.Write(bytes.Clone(log[at:at+page]), int64(at), nil)
+		}
+		p.Drain()
+	}
+	write(0, managedRegion)
+	cache := d.Cache()
+	for round := range 2 {
+		before := cache.ID()
+		mgr.refuses.Store(true)
+		m.forget(t, before)
+		m.expect(t, CacheDeleted)
+		m.expect(t, VMLost)
+		<-mgr.asked
+		if err := cache.Err(); !errors.Is(err, ErrRegionUnavailable) {
+			t.Errorf("without a cache: %v", err)
+		}
+		write((1+round)*managedRegion, (2+round)*managedRegion) // the other tier has it
+		mgr.refuses.Store(false)
+		m.expect(t, Restored)
+		until(t, func() bool { return cache.Err() == nil && d.Missing() == 0 })
+		if now := cache.ID(); now == before || now == "" {
+			t.Errorf("cache %q is made again as %q", before, now)
+		}
+		m.agree(t, cache)
+	}
+	q := devicetest.NewPump(t, d, 4) // what the tier itself has
+	for at := 0; at < len(log); at += page {
+		q.Read(make([]byte, page), int64(at), log[at:at+page])
+	}
+	q.Drain()
+	q.Close()
+	p.Close()
+	if err := tiered.Close(); err != nil {
+		t.Error(err)
+	}
+	m.nothingLeft(t)
+}
+
+// A cache that is not under a device goes on with what answers when the manager has
+// forgotten it, and is made again when nothing does.
+func TestForgottenCacheGoesOn(t *testing.T) {
+	m := manage(t, 0, 0)
+	m.announce(t, managedRegions)
+	mgr := &refusing{Manager: m, asked: make(chan struct{}, 1)}
+	cache := m.create(t, mgr, Config{Transport: "mem"})
+	old := cache.ID()
+	cache.forgotten(old)
+	m.expect(t, CacheDeleted)
+	content(t, cache)
+	cache.lose(cache.table.Load().grants()[0], errors.New("gone"))
+	m.expect(t, DataLost)
+	if e := m.expect(t, Restored); !e.DataLost || e.To != cache.Capacity() {
+		t.Errorf("%+v", e)
+	}
+	if cache.ID() == old {
+		t.Error("the cache has its former id")
+	}
+	content(t, cache)
+	m.forget(t, old) // which this manager did know
+	m.agree(t, cache)
+}
+
+// A cache is created though there is none to be had, and has memory once there is some.
+func TestLateCache(t *testing.T) {
+	m := manage(t, 2, 0)
+	mgr := &refusing{Manager: m, asked: make(chan struct{}, 1)}
+	mgr.refuses.Store(true)
+	cache := m.create(t, mgr, Config{Late: true})
+	if err := cache.Err(); !errors.Is(err, ErrRegionUnavailable) || connect.CodeOf(err) != connect.CodeUnavailable || cache.ID() != "" {
+		t.Errorf("cache %q without memory: %v", cache.ID(), err)
+	}
+	for range 3 { // the keeper does not give up
+		<-mgr.asked
+	}
+	mgr.refuses.Store(false)
+	m.expect(t, Restored)
+	during(t, cache, int(cache.Capacity()), func() {
+		for range 2 {
+			if err := cache.Migrate(t.Context(), cache.Regions()[0].VM); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	m.agree(t, cache)
+	if err := cache.Delete(t.Context()); err != nil {
+		t.Error(err)
+	}
+	m.nothingLeft(t)
+
+	mgr.refuses.Store(true)
+	never := m.create(t, mgr, Config{Late: true})
+	s := newSession(t, never, 1)
+	if err := s.Read(make([]byte, 8), 0, 1); err != nil {
+		t.Error(err)
+	}
+	var done [1]device.Completion
+	if err := s.Wait(t.Context()); err != nil || s.Poll(done[:]) != 1 || !errors.Is(done[0].Err, ErrRegionUnavailable) {
+		t.Errorf("a read without memory: %v, %+v", err, done[0])
+	}
+	if err := errors.Join(s.Close(), never.Delete(t.Context())); err != nil {
+		t.Error(err)
+	}
+
+	// What does not change by itself is an error at once, and so is a cache that nobody
+	// wants to be late.
+	if _, err := Create(t.Context(), mgr, Config{Capacity: managedRegion, Logger: slog.New(slog.DiscardHandler)}); connect.CodeOf(err) != connect.CodeUnavailable {
+		t.Errorf("not late: %v", err)
+	}
+	if _, err := Create(t.Context(), m, Config{Capacity: managedRegion, Late: true, Transport: "none", Logger: slog.New(slog.DiscardHandler)}); connect.CodeOf(err) != connect.CodeInvalidArgument {
+		t.Errorf("with a transport that nobody has: %v", err)
+	}
+}
+
+// A cache whose time is over is not made again.
+func TestOverIsOver(t *testing.T) {
+	m := manage(t, 2, 0)
+	cache := m.create(t, m, Config{Duration: time.Hour})
+	NewDevice(cache) // so that all of it is lost at once
+	cache.created = cache.created.Add(-2 * time.Hour)
+	id := cache.ID()
+	m.forget(t, id)
+	m.expect(t, CacheDeleted)
+	m.expect(t, DataLost)
+	until(t, func() bool {
+		cache.keeper.mu.Lock()
+		defer cache.keeper.mu.Unlock()
+		return len(cache.keeper.tasks) == 0
+	})
+	if err := cache.inTurn(t.Context(), func(context.Context) error { return nil }); err != nil || cache.Err() == nil || cache.ID() != id {
+		t.Errorf("cache %s: %v, %v", cache.ID(), cache.Err(), err)
+	}
+}
