@@ -9,6 +9,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/serverv1"
+	"github.com/redykv/redykv/internal/awake"
 	"github.com/redykv/redykv/internal/pause"
 )
 
@@ -80,7 +81,7 @@ func (g *grant) wellness(ctx context.Context) error {
 	if cause := g.lost.Load(); cause != nil {
 		return *cause
 	}
-	ask, cancel := context.WithTimeout(ctx, g.timeout)
+	ask, cancel := awake.WithTimeout(ctx, g.timeout, context.DeadlineExceeded)
 	defer cancel()
 	_, err := g.control().Status(ask, connect.NewRequest(&serverv1.StatusRequest{}))
 	if err == nil || connect.IsWireError(err) || ctx.Err() != nil {

@@ -8,9 +8,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/redykv/redykv/internal/awake"
-	"github.com/redykv/redykv/internal/pause"
 )
 
 // This file is how the cache's table changes. Two locks order that:
@@ -237,84 +234,6 @@ func (c *Cache) lose(g *grant, cause error) {
 	}
 	c.keeper.lost(g)
 }
-
-// suspect finds out what became of a server to which a connection has failed: if
-// it still answers, the session gets a new connection, else its memory is lost.
-// The session's goroutine; it returns at once.
-func (c *Cache) suspect(failed *conn, cause error) {
-	s, g := failed.session, failed.link.grant
-	links := []*link{failed.link}
-	c.mu.Lock()
-	var stale []*conn
-	if failed.generation == s.generations[g] {
-		s.generations[g]++
-		s.mail = slices.DeleteFunc(s.mail, func(conn *conn) bool {
-			gone := conn.link.grant == g
-			if gone {
-				stale, links = append(stale, conn), append(links, conn.link)
-			}
-			return gone
-		})
-	}
-	c.mu.Unlock()
-	for _, conn := range stale {
-		if err := conn.close(); err != nil {
-			c.log.Warn("closing an unused connection", "vm", g.vm, "err", err)
-		}
-	}
-	for _, l := range links {
-		s.doubts.Add(1)
-		g.doubts.Add(1)
-		settled := sync.OnceFunc(func() {
-			g.doubts.Add(-1)
-			s.doubts.Done()
-		})
-		if !c.suspects.Go(func() { c.reconnect(s, l, cause, settled) }) {
-			settled()
-		}
-	}
-}
-
-// reconnect gives a session a connection in the place of one that failed, unless
-// nobody owes it that any more, or loses the grant. A server that refuses it for want
-// of room is asked again, for its memory is there. It calls settled as soon as what
-// had failed cannot take effect any more.
-func (c *Cache) reconnect(s *Session, l *link, cause error, settled func()) {
-	defer settled()
-	for wait := firstPause; l.grant.lost.Load() == nil && c.owes(s, l); wait = min(2*wait, longPause) {
-		ctx, cancel := awake.WithTimeout(c.ctx, reconnectTimeout, context.DeadlineExceeded)
-		err := c.mail(ctx, s, l)
-		cancel()
-		switch {
-		case err == nil:
-			c.log.Info("connected again", "vm", l.grant.vm, "after", cause)
-			c.changed()
-			return
-		case c.ctx.Err() != nil || !c.uses(l):
-			return
-		case !errors.Is(err, ErrNoRoom):
-			c.lose(l.grant, errors.Join(cause, err))
-			return
-		}
-		settled()
-		c.log.Warn("not connected again", "vm", l.grant.vm, "after", cause, "again in", wait, "err", err)
-		if !pause.For(c.ctx, wait) {
-			return
-		}
-	}
-}
-
-// owes says whether a session is to have a connection over a link.
-func (c *Cache) owes(s *Session, l *link) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	_, open := c.sessions[s]
-	return open && slices.Contains(c.links, l)
-}
-
-// reconnectTimeout is how long a server may take to answer when a session connects
-// to it again, before it is taken for lost, while this process runs.
-const reconnectTimeout = 2 * time.Second
 
 // goes counts goroutines that a cache waits for when it is deleted. None begins
 // after that.

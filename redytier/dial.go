@@ -86,7 +86,7 @@ func (c *conn) dial(ctx context.Context, depth int) error {
 	if hello.Ringed() {
 		r, err := newRing(cache.provider, c.link, room)
 		if err != nil {
-			return err
+			return fmt.Errorf("%w: %w", errOurs, err)
 		}
 		c.ring = r
 		hello.Responses = r.responses.Token()

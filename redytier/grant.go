@@ -18,7 +18,7 @@ import (
 )
 
 // grant is what one server lends to the cache under one ticket. A server that
-// lends twice has two. Constant but for lost, regions and doubts.
+// lends twice has two. Constant but for the atomic fields.
 type grant struct {
 	id         string // unique within the cache
 	cache      string
@@ -37,6 +37,7 @@ type grant struct {
 
 	regions atomic.Uint32 // lent; less than there are tokens after a release
 	doubts  atomic.Int32  // connections that failed, and that the server may not know of yet
+	doubted atomic.Bool   // it is being found out whether the server is there
 
 	// lost is why the grant's regions are gone; nil while they are not. It is set
 	// once and never cleared: what was in them does not come back.

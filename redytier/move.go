@@ -304,7 +304,7 @@ func (c *Cache) copyRegion(ctx context.Context, p place, from *region) (copied b
 	source := from.link.grant
 	if source.lost.Load() == nil && ctx.Err() == nil {
 		// Which of the two is it? A source that does not answer is lost.
-		if check := c.probe(ctx, source); check != nil && !errors.Is(check, ErrNoRoom) {
+		if check := c.probe(ctx, source); check != nil && ctx.Err() == nil && !c.excused(source, check, new(int)) {
 			c.lose(source, errors.Join(err, check))
 		}
 	}

@@ -41,7 +41,7 @@ func (c *Cache) openPorter(ctx context.Context, g *grant) (_ *porter, err error)
 		}
 	}()
 	if p.buf, err = c.provider.Alloc(porterChunk); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", errOurs, err)
 	}
 	hello := redywire.Hello{Ticket: g.ticket, Batch: 1, Depth: 1}
 	if p.qp, err = c.dial(ctx, g, hello, 1); err != nil {

@@ -259,6 +259,9 @@ func (w *watcher) hear(m *managerv1.WatchResponse, h *hearing) {
 			e := &managerv1.WatchResponse{
 				VmId: vm.GetId(), DeadlineUnixMs: vm.GetDeadlineUnixMs(), LeftMs: vm.GetLeftMs(), Reason: "it has failed",
 			}
+			if vm.GetSuspected() {
+				w.hear(&managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_SUSPECTED, VmId: vm.GetId(), Reason: "it is silent"}, h)
+			}
 			switch {
 			case !vm.GetHealthy():
 				e.Kind = managerv1.WatchResponse_KIND_VM_FAILED
@@ -296,6 +299,10 @@ func (w *watcher) take(m *managerv1.WatchResponse) {
 	case managerv1.WatchResponse_KIND_VM_FAILED:
 		for _, g := range c.grantsOf(m.VmId) {
 			c.lose(g, fmt.Errorf("manager: %s", m.Reason))
+		}
+	case managerv1.WatchResponse_KIND_VM_SUSPECTED:
+		for _, g := range c.grantsOf(m.VmId) {
+			c.doubted(g, fmt.Errorf("manager: %s", m.Reason))
 		}
 	case managerv1.WatchResponse_KIND_VM_RECLAIMED:
 		deadline := deadlineOf(m)

@@ -1,0 +1,171 @@
+package redytier
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/redykv/redykv/internal/awake"
+	"github.com/redykv/redykv/internal/pause"
+)
+
+// This file decides whether a server is lost to which a connection has failed, or which
+// the manager does not hear.
+
+// suspect finds out what became of a server to which a connection has failed: if
+// it still answers, the session gets a new connection, else its memory is lost.
+// The session's goroutine; it returns at once.
+func (c *Cache) suspect(failed *conn, cause error) {
+	s, g := failed.session, failed.link.grant
+	links := []*link{failed.link}
+	c.mu.Lock()
+	var stale []*conn
+	if failed.generation == s.generations[g] {
+		s.generations[g]++
+		s.mail = slices.DeleteFunc(s.mail, func(conn *conn) bool {
+			gone := conn.link.grant == g
+			if gone {
+				stale, links = append(stale, conn), append(links, conn.link)
+			}
+			return gone
+		})
+	}
+	c.mu.Unlock()
+	for _, conn := range stale {
+		if err := conn.close(); err != nil {
+			c.log.Warn("closing an unused connection", "vm", g.vm, "err", err)
+		}
+	}
+	for _, l := range links {
+		s.doubts.Add(1)
+		g.doubts.Add(1)
+		settled := sync.OnceFunc(func() {
+			g.doubts.Add(-1)
+			s.doubts.Done()
+		})
+		if !c.suspects.Go(func() { c.reconnect(s, l, cause, settled) }) {
+			settled()
+		}
+	}
+}
+
+// reconnect gives a session a connection in the place of one that failed, unless
+// nobody owes it that any more, or loses the grant. Where the failure says nothing
+// against the server, it is asked again, for its memory is there. It calls settled as
+// soon as what had failed cannot take effect any more.
+func (c *Cache) reconnect(s *Session, l *link, cause error, settled func()) {
+	defer settled()
+	late := 0
+	for wait := firstPause; l.grant.lost.Load() == nil && c.owes(s, l); wait = min(2*wait, longPause) {
+		ctx, cancel := awake.WithTimeout(c.ctx, reconnectTimeout, context.DeadlineExceeded)
+		err := c.mail(ctx, s, l)
+		cancel()
+		switch {
+		case err == nil:
+			c.log.Info("connected again", "vm", l.grant.vm, "after", cause)
+			c.changed()
+			return
+		case c.ctx.Err() != nil || !c.uses(l):
+			return
+		case !c.excused(l.grant, err, &late):
+			c.lose(l.grant, errors.Join(cause, err))
+			return
+		}
+		if errors.Is(err, ErrNoRoom) {
+			settled() // the server has been asked, and has ended what was before
+		}
+		c.log.Warn("not connected again", "vm", l.grant.vm, "after", cause, "again in", wait, "err", err)
+		if !pause.For(c.ctx, wait) {
+			return
+		}
+	}
+}
+
+// owes says whether a session is to have a connection over a link.
+func (c *Cache) owes(s *Session, l *link) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, open := c.sessions[s]
+	return open && slices.Contains(c.links, l)
+}
+
+// reconnectTimeout is how long a server may take to answer when a session connects
+// to it again, before it is taken for lost, while this process runs.
+const reconnectTimeout = 2 * time.Second
+
+// maxLate is how often in a row a server that answers its control API may take longer
+// than reconnectTimeout to let itself be connected to.
+const maxLate = 4
+
+// excused says whether an attempt to connect to a server failed for a reason that says
+// nothing of the memory there: the server has no room, this process lacks what a
+// connection takes, or time ran out although the server answers otherwise. late counts
+// those of the last kind.
+func (c *Cache) excused(g *grant, err error, late *int) bool {
+	if errors.Is(err, ErrNoRoom) || ours(err) {
+		return true
+	}
+	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
+		return false
+	}
+	*late++
+	return *late < maxLate && g.wellness(c.ctx) == nil
+}
+
+// errOurs marks a failure of this process's own.
+var errOurs = errors.New("redytier: out of local resources")
+
+// ours says whether an error comes of what this process or its machine lacks.
+func ours(err error) bool {
+	for _, own := range []error{errOurs, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS, syscall.EADDRNOTAVAIL} {
+		if errors.Is(err, own) {
+			return true
+		}
+	}
+	return false
+}
+
+// doubtFor is how long a server is looked after once the manager has said that it does
+// not hear it.
+const doubtFor = 2 * time.Minute
+
+// doubted finds out what became of a server that the manager does not hear. What counts
+// is whether it answers here: as long as it does, its memory is used. Over some
+// transports a session would not notice that a server is gone, so it is asked again and
+// again, for doubtFor.
+func (c *Cache) doubted(g *grant, reason error) {
+	if g.doubted.Swap(true) {
+		return
+	}
+	looking := c.suspects.Go(func() {
+		defer g.doubted.Store(false)
+		late := 0
+		used := func(l *link) bool { return l.grant == g }
+		for end := time.Now().Add(doubtFor); time.Now().Before(end) && g.lost.Load() == nil; {
+			c.mu.Lock()
+			holds := slices.ContainsFunc(c.links, used)
+			c.mu.Unlock()
+			if !holds {
+				return
+			}
+			switch err := c.probe(c.ctx, g); {
+			case err == nil:
+				late = 0
+			case c.ctx.Err() != nil:
+				return
+			case !c.excused(g, err, &late):
+				c.lose(g, errors.Join(reason, err))
+				return
+			}
+			if !pause.For(c.ctx, c.cfg.ServerTimeout) {
+				return
+			}
+		}
+	})
+	if !looking {
+		g.doubted.Store(false)
+	}
+}

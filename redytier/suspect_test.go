@@ -1,0 +1,153 @@
+package redytier
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/fabric"
+)
+
+// starved is a provider that cuts connections on demand, and whose process lacks what new
+// ones take: the next dials, or allocations, fail.
+type starved struct {
+	*fabric.Faulty
+	mu           sync.Mutex
+	dials, rings []error // of the next ones, in turn
+	failed       int
+}
+
+func (p *starved) wrap(behind fabric.Provider) fabric.Provider {
+	p.Faulty = fabric.WithFaults(behind, fabric.FaultOptions{})
+	return p
+}
+
+// next takes the next of some failures.
+func (p *starved) next(of *[]error) (err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(*of) > 0 {
+		err, *of = (*of)[0], (*of)[1:]
+		p.failed++
+	}
+	return err
+}
+
+var errTakesLong = errors.New("takes too long")
+
+func (p *starved) Dial(ctx context.Context, addr string, private []byte, depth int) (fabric.QueuePair, error) {
+	switch err := p.next(&p.dials); {
+	case errors.Is(err, errTakesLong):
+		<-ctx.Done()
+		return nil, ctx.Err()
+	case err != nil:
+		return nil, fmt.Errorf("dial: %w", os.NewSyscallError("socket", err))
+	}
+	return p.Faulty.Dial(ctx, addr, private, depth)
+}
+
+func (p *starved) Alloc(size int) (fabric.Region, error) {
+	if err := p.next(&p.rings); err != nil {
+		return nil, fmt.Errorf("alloc: %w", err)
+	}
+	return p.Faulty.Alloc(size)
+}
+
+// A connection is cut, and this process cannot make another at once, for what it lacks
+// itself. Nothing is lost.
+func TestOurFailuresAreNotTheServers(t *testing.T) {
+	for name, tc := range map[string]struct {
+		configuration Configuration
+		dials, rings  []error
+	}{
+		"descriptors":       {configuration: configurations[0], dials: []error{syscall.EMFILE, syscall.ENFILE, syscall.EMFILE}},
+		"memory":            {configuration: configurations[0], dials: []error{syscall.ENOMEM, syscall.ENOBUFS}},
+		"ports":             {configuration: configurations[2], dials: []error{syscall.EADDRNOTAVAIL}},
+		"rings":             {configuration: configurations[2], rings: []error{syscall.ENOMEM, errors.New("no pages"), syscall.EMFILE}},
+		"time":              {configuration: configurations[0], dials: []error{errTakesLong}},
+		"one after another": {configuration: configurations[2], dials: []error{syscall.EMFILE, errTakesLong}, rings: []error{syscall.ENOMEM}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, "mem", 1, 1<<20)
+			p := &starved{}
+			const size = 1 << 16
+			cache := c.create(t, Config{
+				Capacity: size, RegionSize: size, Configuration: tc.configuration, wrap: p.wrap,
+				OnEvent: func(e Event) { t.Errorf("event %+v", e) },
+			})
+			content := bytes.Repeat([]byte{0xa5}, size)
+			pump := newPump(t, cache, 2)
+			pump.insist(content, 0)
+			p.mu.Lock()
+			p.dials, p.rings = tc.dials, tc.rings
+			p.mu.Unlock()
+			p.Set(fabric.FaultOptions{Cut: 1})
+			pump.do(false, make([]byte, 8), 0, func(c device.Completion) {
+				if !errors.Is(c.Err, ErrRegionUnavailable) {
+					t.Errorf("over a connection that is cut: %v", c.Err)
+				}
+			})
+			pump.drain()
+			p.Set(fabric.FaultOptions{})
+			for got := make([]byte, size); !bytes.Equal(got, content) && !t.Failed(); {
+				pump.do(false, got, 0, func(c device.Completion) {
+					if c.Err == nil && !bytes.Equal(got, content) {
+						t.Error("other bytes than were written")
+					}
+				})
+				pump.drain()
+			}
+			if err := cache.Err(); err != nil {
+				t.Error(err)
+			}
+			if want := len(tc.dials) + len(tc.rings); p.failed != want {
+				t.Errorf("%d of %d attempts failed", p.failed, want)
+			}
+			pump.close()
+		})
+	}
+}
+
+// The manager does not hear a VM: its memory is used as long as the VM answers here, and
+// lost when it does not.
+func TestSuspectedVM(t *testing.T) {
+	for _, state := range []bool{false, true} {
+		c := newCluster(t, "shm", 1, 1<<20)
+		var process *os.Process
+		process, c.vms[0].ControlUrl = startChild(t, "shm")
+		c.refuse = func(*managerv1.ReallocateRequest) error { return errors.New("no VM is left") }
+		events := make(chan Event, 16)
+		cache := c.create(t, Config{
+			Capacity: 1 << 16, RegionSize: 1 << 16, Configuration: configurations[0], ServerTimeout: 600 * time.Millisecond,
+			OnEvent: func(e Event) { events <- e },
+		})
+		g := cache.table.Load().grants()[0]
+		m := &managerv1.WatchResponse{Sequence: 1, Kind: managerv1.WatchResponse_KIND_VM_SUSPECTED, VmId: g.vm, Reason: "silence"}
+		if state {
+			m = &managerv1.WatchResponse{Sequence: 1, Kind: managerv1.WatchResponse_KIND_STATE, State: &managerv1.Cache{
+				Shares: []*managerv1.VmShare{{Vm: &managerv1.Vm{Id: g.vm, Healthy: true, Suspected: true}}},
+			}}
+		}
+		c.events <- m
+		until(t, g.doubted.Load)
+		content(t, cache)
+		if err := cache.Err(); err != nil {
+			t.Errorf("a VM that answers: %v", err)
+		}
+		stop(t, process)
+		if e := <-events; e.Kind != VMLost || e.VM != g.vm {
+			t.Errorf("%+v", e)
+		}
+		if err := process.Kill(); err != nil {
+			t.Error(err)
+		}
+	}
+}
