@@ -32,7 +32,10 @@ type TierMetrics struct {
 
 	// Missing is how many bytes the tier lacks and has room for: of a Refiller its holes,
 	// of others what lies below Begin. See [TieredOptions].RefillRate.
-	Missing  int64
+	Missing int64
+	// Lost is why part of the tier's memory is not there, of a tier that can say so; nil
+	// while all of it is.
+	Lost     error
 	Refills  uint64 // pieces of them that were copied back
 	Refilled uint64 // bytes of these
 }
@@ -62,6 +65,9 @@ func (t *Tiered) Metrics() []TierMetrics {
 			Backlog:  sum.behind.Load(),
 			ReadMean: sum.reads.mean(), ReadP99: sum.reads.p99(),
 			WriteMean: sum.writes.mean(), WriteP99: sum.writes.p99(),
+		}
+		if d, ok := tr.dev.(interface{ Err() error }); ok {
+			all[i].Lost = d.Err()
 		}
 		if r := tr.refill; r != nil {
 			all[i].Missing, all[i].Refills, all[i].Refilled = r.dev.Missing(), r.pieces.Load(), r.bytes.Load()

@@ -2,6 +2,7 @@ package redytier
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"slices"
@@ -213,10 +214,13 @@ func (c *Cache) closeProvider() error {
 func mayCome(err error) bool {
 	switch connect.CodeOf(err) {
 	case connect.CodeInvalidArgument, connect.CodeUnauthenticated, connect.CodePermissionDenied, connect.CodeUnimplemented,
-		connect.CodeFailedPrecondition:
+		connect.CodeFailedPrecondition, connect.CodeNotFound:
 		return false
 	}
-	return true
+	var certificate *tls.CertificateVerificationError
+	var alert tls.AlertError
+	var plain tls.RecordHeaderError
+	return !errors.As(err, &certificate) && !errors.As(err, &alert) && !errors.As(err, &plain)
 }
 
 // createLate makes a cache that has no memory yet.

@@ -69,7 +69,8 @@ type Config struct {
 	FabricTLS *tls.Config
 	// ServerTimeout is how long a server may leave a request unanswered before its
 	// connection is given up: what was under way ends with ErrRegionUnavailable, and a
-	// server that does not let itself be connected to again within two seconds is lost.
+	// server that does not let itself be connected to again within two seconds is lost,
+	// unless it answers its control API, or this process lacks what a connection takes.
 	// It bounds what needs the server's process: batches, over any transport, and over
 	// tcp, where it is the longest silence of a server (its answers, or nothing else,
 	// count as a sign of life), one-sided requests as well. Over shm and verbs these go

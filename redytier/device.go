@@ -44,8 +44,8 @@ type Device struct {
 	closed          atomic.Bool
 }
 
-// NewDevice returns a device over a cache, which must have no other use. Closing
-// the device leaves the cache alone.
+// NewDevice returns a device over a cache, which must have no other use, and keeps its
+// capacity and SLO from then on ([ErrFixed]). Closing the device leaves the cache alone.
 func NewDevice(cache *Cache) *Device {
 	d := &Device{cache: cache, unavailable: cache.unavailable, segments: newSegments(cache.Capacity())}
 	d.holes.ready = make(chan struct{}, 1)
@@ -70,6 +70,10 @@ func (d *Device) Parts() []any { return []any{d.cache} }
 
 // String names the device for errors.
 func (d *Device) String() string { return "cache " + d.cache.ID() }
+
+// Err is nil while all of the cache's memory is there; else it says why not, as
+// [Cache.Err] does.
+func (d *Device) Err() error { return d.cache.Err() }
 
 // Cache is the cache below the device.
 func (d *Device) Cache() *Cache { return d.cache }

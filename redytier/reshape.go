@@ -8,8 +8,10 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 )
 
-// ErrFixed says that a cache under a device keeps its size.
-var ErrFixed = errors.New("redytier: the cache of a device keeps its size")
+// ErrFixed is what [Cache.Reshape] of a cache under a [Device] always returns: the log's
+// ring is laid out once. For another capacity or SLO, close the device and open one with
+// another Config.
+var ErrFixed = errors.New("redytier: the cache of a device keeps its capacity and SLO: close the device, and open one with others")
 
 // Reshape changes the cache's capacity and SLO (R6). With the SLO that it has, the
 // cache grows or shrinks where it is: what is cut off is gone, what is added is
@@ -17,7 +19,8 @@ var ErrFixed = errors.New("redytier: the cache of a device keeps its size")
 // moves there (R74). With another, the manager finds other VMs and another
 // configuration, and the regions move there (R70). Requests go on; sessions find the
 // new capacity with their next one, and what they have under way beyond it ends
-// with ErrOutOfRange at the latest. A Reshape that fails changes nothing (R76). It
+// with ErrOutOfRange at the latest. A Reshape that fails changes nothing (R76); that of a
+// cache under a [Device] always fails, with [ErrFixed]. It
 // may wait for callbacks, so it must not be called from one.
 func (c *Cache) Reshape(ctx context.Context, capacity int64, slo SLO) error {
 	if capacity < MinRegionSize || capacity > maxCapacity {

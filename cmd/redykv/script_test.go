@@ -73,6 +73,14 @@ func TestMain(m *testing.M) {
 //	                                    protocol, and match its reply's lines
 //	rediss CA CERT ADDR REGEXP ARG...   the same over TLS, to a server that CA.cert has
 //	                                    signed; showing CERT.cert, or - for none
+//	becomes ADDR REPLY-REGEXP ARG...    send it again and again, until the reply matches
+//	freeze NAME                         stop a process, until
+//	thaw NAME                           it goes on
+//	caches MANAGER N                    wait until a manager has N caches
+//	relay NAME ADDR                     $NAME becomes an address whose connections go on to
+//	                                    ADDR
+//	cut NAME                            what is sent over a relay arrives no more, until
+//	heal NAME                           it is healed
 //	notified STATE                      wait until $NOTIFY_SOCKET, which it sets, is told
 //	                                    STATE; without STATE: make it
 //
@@ -84,6 +92,7 @@ func TestScript(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Values[processesKey{}] = make(processes)
 			env.Values[notifyKey{}] = new(notifySocket)
+			env.Values[relaysKey{}] = make(map[string]*relay)
 			return nil
 		},
 		Condition: func(cond string) (bool, error) {
@@ -121,6 +130,13 @@ func TestScript(t *testing.T) {
 			"flip":        cmdFlip,
 			"redis":       cmdRedis,
 			"rediss":      cmdRedisTLS,
+			"becomes":     cmdBecomes,
+			"freeze":      cmdFreeze,
+			"thaw":        cmdThaw,
+			"caches":      cmdCaches,
+			"relay":       cmdRelay,
+			"cut":         cmdCut,
+			"heal":        cmdHeal,
 			"notified":    cmdNotified,
 			"crashes":     cmdCrashes,
 			"outgrows":    cmdOutgrows,

@@ -48,6 +48,12 @@ func cmdRedisTLS(ts *testscript.TestScript, neg bool, args []string) {
 // ask sends a command and QUIT, and matches the reply, or the error that came in its
 // place, with an expression.
 func ask(ts *testscript.TestScript, conn net.Conn, expression string, command []string) {
+	answered(ts, reply(ts, conn, command), expression)
+}
+
+// reply sends a command and QUIT, and returns the reply, or the error that came in its
+// place.
+func reply(ts *testscript.TestScript, conn net.Conn, command []string) string {
 	defer func() { _ = conn.Close() }() // read to its end, or given up
 	ts.Check(conn.SetDeadline(time.Now().Add(scriptTimeout)))
 	w := bufio.NewWriter(conn)
@@ -58,12 +64,12 @@ func ask(ts *testscript.TestScript, conn net.Conn, expression string, command []
 		}
 	}
 	ts.Check(w.Flush())
-	reply, err := io.ReadAll(conn)
-	text := strings.TrimSuffix(strings.ReplaceAll(string(reply), "\r\n", "\n"), "\n+OK\n")
+	all, err := io.ReadAll(conn)
+	text := strings.TrimSuffix(strings.ReplaceAll(string(all), "\r\n", "\n"), "\n+OK\n")
 	if err != nil {
 		text += err.Error()
 	}
-	answered(ts, text, expression)
+	return text
 }
 
 func answered(ts *testscript.TestScript, text, expression string) {

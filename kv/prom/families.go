@@ -166,6 +166,13 @@ var tierFamilies = []promtable.Family[device.TierMetrics]{
 		promtable.Seconds(func(t *device.TierMetrics) time.Duration { return t.WriteP99 })),
 	promtable.Gauge("missing_bytes", "Bytes that the tier has room for and has lost, or not got back yet.",
 		promtable.Number(func(t *device.TierMetrics) int64 { return t.Missing })),
+	promtable.Gauge("complete", "1 while all of the tier's memory is there, 0 while part of it is lost.",
+		promtable.Number(func(t *device.TierMetrics) int {
+			if t.Lost != nil {
+				return 0
+			}
+			return 1
+		})),
 	promtable.Counter("refills_total", "Pieces of these that were copied back from the tiers behind.",
 		promtable.Number(func(t *device.TierMetrics) uint64 { return t.Refills })),
 	promtable.Counter("refilled_bytes_total", "Bytes that were copied back.",

@@ -80,6 +80,10 @@ func infoStats(s *Server) string {
 	for tier, n := range m.ReadsTier {
 		fmt.Fprintf(&b, "store_reads_tier%d:%d\n", tier, n)
 	}
+	for i := range m.Tiers {
+		t := &m.Tiers[i]
+		fmt.Fprintf(&b, "store_tier%d:name=%s,healthy=%t,complete=%t,missing=%d\n", i, t.Name, t.Healthy, t.Lost == nil, t.Missing)
+	}
 	fmt.Fprintf(&b, "store_device_reads:%d\n", m.DeviceReads)
 	return b.String()
 }
