@@ -86,7 +86,7 @@ func (d *damages) write(ctx context.Context, r *rand.Rand, load *Load, dir strin
 	}
 	defer p.Kill()
 	load.Dial = dialer(p.Ready[0])
-	_, err = load.during(ctx, seed, waits(200*time.Millisecond+chance(r, 1300*time.Millisecond)), true, func() error { return nil })
+	_, err = load.during(ctx, seed, waits(200*time.Millisecond+chance(r, 1300*time.Millisecond)), 0, func() error { return nil })
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +192,7 @@ func (d *damages) serve(ctx context.Context, r *rand.Rand, dir string, states, e
 		return "", fmt.Errorf("inspect finds nothing, and reads fail: %v\n%s", failed, out)
 	}
 	load := &Load{Model: model, Connections: 3, Keys: 100, MaxValue: 2000, Dial: dialer(p.Ready[0]), Failures: true}
-	at, err := load.during(ctx, r.Uint64(), waits(chance(r, 200*time.Millisecond)), true, func() error { return nil })
+	at, err := load.during(ctx, r.Uint64(), waits(chance(r, 200*time.Millisecond)), 0, func() error { return nil })
 	if err != nil {
 		return "", fmt.Errorf("under load: %w\n%s", err, p.Log())
 	}

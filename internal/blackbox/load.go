@@ -127,11 +127,9 @@ func (c *client) pipeline() (ends bool, err error) {
 	if err := c.conn.SetDeadline(time.Now().Add(c.load.Patience)); err != nil {
 		return false, err
 	}
-	sent := make(chan error, 1)
-	go func() {
-		_, err := c.conn.Write(out)
-		sent <- err
-	}()
+	var writing sync.WaitGroup
+	var unsent error
+	writing.Go(func() { _, unsent = c.conn.Write(out) })
 	c.pause() // a slow reader
 	for i, req := range requests {
 		failed, err := c.replies(req)
@@ -151,11 +149,11 @@ func (c *client) pipeline() (ends bool, err error) {
 			c.load.Model.abandon(req.tickets)
 		}
 		_ = c.conn.Close() // ends the write as well
-		_ = <-sent         // with whatever error
+		writing.Wait()
 		return true, err
 	}
-	if err := <-sent; err != nil && !c.load.mayFail() {
-		return false, err
+	if writing.Wait(); unsent != nil && !c.load.mayFail() {
+		return false, unsent
 	}
 	return false, nil
 }

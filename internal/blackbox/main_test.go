@@ -97,9 +97,12 @@ func chance(r *rand.Rand, longest time.Duration) time.Duration {
 	return time.Duration(r.Int64N(int64(longest)))
 }
 
-// during runs the load while meanwhile does, and then end: while the load runs or, if quiet,
-// after all of it is answered. It returns when end began.
-func (l *Load) during(ctx context.Context, seed uint64, meanwhile func(context.Context) error, quiet bool, end func() error) (at time.Time, err error) {
+// busy is no rest.
+const busy = time.Duration(-1)
+
+// during runs the load while meanwhile does, and then end: after all of the load is answered
+// and a rest, or while the load is busy. It returns when end began.
+func (l *Load) during(ctx context.Context, seed uint64, meanwhile func(context.Context) error, rest time.Duration, end func() error) (at time.Time, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := make(chan error, 1)
@@ -112,10 +115,11 @@ func (l *Load) during(ctx context.Context, seed uint64, meanwhile func(context.C
 	if running.Err() != nil {
 		return at, errors.Join(errors.New("the load ended"), <-ended, end())
 	}
-	if quiet {
+	if rest != busy {
 		stop()
 		err = errors.Join(err, <-ended)
 		ended <- nil
+		time.Sleep(rest)
 	}
 	l.Ending()
 	at = time.Now()

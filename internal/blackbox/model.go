@@ -18,20 +18,13 @@ const (
 	None     Promise = "none"
 )
 
-// keeps is for how long a write may be answered and still be lost.
-func (p Promise) keeps() time.Duration {
-	switch p {
-	case Always:
-		return 0
-	case EverySec:
-		return time.Second
-	}
-	return 1 << 62
-}
-
 // Model knows which states every key may have. Each key is written over one connection
 // at a time, whose order the server keeps, so a key's history is a list of versions.
 type Model struct {
+	// Slack is how much longer than a second a write that is answered may be lost with
+	// EverySec, while no others are answered: the disk or the machine may be slow.
+	Slack time.Duration
+
 	promise Promise
 
 	mu   sync.Mutex // guards all below, histories and tickets too
@@ -39,6 +32,8 @@ type Model struct {
 	// When the server is about to be ended; zero: not now. What is answered then may be
 	// answered by one that does not know that its disk is dead.
 	ending time.Time
+	// When that of the answered writes was sent that was sent last.
+	lastSent time.Time
 	// Counts of what was checked.
 	replies, verified int
 }
@@ -176,12 +171,31 @@ func (m *Model) answer(t ticket, r Reply) error {
 		}
 		slices.SortFunc(states, compareStates)
 		v.states, v.answered, v.failed = slices.Compact(states), now, r.Kind == Error
+		if !v.failed && v.sent.After(m.lastSent) {
+			m.lastSent = v.sent
+		}
 		if !m.ending.IsZero() {
 			now = m.ending
 		}
-		t.h.prune(now.Add(-m.promise.keeps()))
+		t.h.prune(m.durable(m.promise, now))
 	}
 	return nil
+}
+
+// durable is the time before which all answered writes survive an end of the server that is
+// no earlier than one.
+func (m *Model) durable(promise Promise, ended time.Time) time.Time {
+	const atRisk = time.Second // what is answered within it can be lost together
+	switch promise {
+	case Always:
+		return time.Now()
+	case EverySec:
+		if long := ended.Add(-atRisk - m.Slack); long.After(m.lastSent.Add(-atRisk)) {
+			return long
+		}
+		return m.lastSent.Add(-atRisk)
+	}
+	return time.Time{}
 }
 
 // ends says that the server is about to be ended, or is not.
@@ -253,7 +267,7 @@ func (h *history) prune(before time.Time) {
 		return
 	}
 	n := 0
-	for n+1 < len(h.versions) && !h.versions[n+1].answered.IsZero() && !h.versions[n+1].answered.After(before) {
+	for n+1 < len(h.versions) && !h.versions[n+1].answered.IsZero() && h.versions[n+1].answered.Before(before) {
 		n++
 	}
 	h.versions = slices.Delete(h.versions, 0, n)

@@ -37,6 +37,7 @@ type powerCuts struct {
 func (c *powerCuts) life(ctx context.Context, r *rand.Rand, seed uint64) error {
 	c.promise = []Promise{Always, EverySec}[r.IntN(2)]
 	c.load = newLoad(r, c.promise)
+	c.load.Model.Slack = 2 * time.Second
 	stores := filepath.Join(c.disk.dir, "stores")
 	c.dir = filepath.Join(stores, filepath.Join([]string{"a", "b", "c", "d"}[:1+r.IntN(4)]...))
 	for round := range 1 + r.Uint64N(8) {
@@ -65,7 +66,14 @@ func (c *powerCuts) round(ctx context.Context, r *rand.Rand, seed uint64) error 
 	defer p.Kill()
 	longest := []time.Duration{50 * time.Millisecond, 300 * time.Millisecond, 2500 * time.Millisecond}[r.IntN(3)]
 	c.load.Dial = dialer(p.Ready[0])
-	at, err := c.load.during(ctx, seed, waits(chance(r, longest)), r.IntN(3) == 0, func() error {
+	rest := busy
+	switch r.IntN(12) {
+	case 0, 1, 2:
+		rest = 0
+	case 3:
+		rest = 4 * time.Second // by then everything is durable, whatever was promised
+	}
+	at, err := c.load.during(ctx, seed, waits(chance(r, longest)), rest, func() error {
 		defer p.Kill()
 		if r.IntN(4) == 0 {
 			c.kills++

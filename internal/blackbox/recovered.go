@@ -23,7 +23,7 @@ func (m *Model) Recovered(states map[string]State, promise Promise, ended time.T
 	where := make(map[string]found)
 	for _, key := range slices.Sorted(maps.Keys(states)) {
 		h := m.history(key)
-		f, err := h.find(states[key], h.kept(promise, ended))
+		f, err := h.find(states[key], h.kept(m.durable(promise, ended)))
 		if err != nil {
 			problems = append(problems, fmt.Sprintf("key %q: %v\n%v", key, err, h))
 			continue
@@ -43,14 +43,16 @@ func (m *Model) Recovered(states map[string]State, promise Promise, ended time.T
 		h.first += len(h.versions)
 		h.versions = []version{{answered: time.Now(), states: []State{s}}}
 	}
+	m.lastSent = time.Time{}
 	m.verified += len(states)
 	return nil
 }
 
-// kept is the number of the last version that must be there, or a later one.
-func (h *history) kept(promise Promise, ended time.Time) int {
+// kept is the number of the last version that must be there, or a later one: answered
+// before a time.
+func (h *history) kept(durable time.Time) int {
 	n := h.answered()
-	for n > h.first && (h.at(n).failed || promise == None || h.at(n).answered.After(ended.Add(-promise.keeps())) && promise != Always) {
+	for n > h.first && (h.at(n).failed || !h.at(n).answered.Before(durable)) {
 		n--
 	}
 	return n
