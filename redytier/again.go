@@ -209,18 +209,28 @@ func (c *Cache) closeProvider() error {
 	return p.Close()
 }
 
+// serverError is that a cache server refused a call.
+type serverError struct{ error }
+
+func (e serverError) Unwrap() error { return e.error }
+
 // mayCome says whether a cache that could not be created may still be, with nobody doing
-// anything about it: its manager does not answer, or VMs lack memory or do not answer.
+// anything about it: its manager does not answer, or VMs lack memory or do not answer, or
+// another process answers at the address of one, of which the manager has not heard yet.
 func mayCome(err error) bool {
-	switch connect.CodeOf(err) {
-	case connect.CodeInvalidArgument, connect.CodeUnauthenticated, connect.CodePermissionDenied, connect.CodeUnimplemented,
-		connect.CodeFailedPrecondition, connect.CodeNotFound:
-		return false
-	}
 	var certificate *tls.CertificateVerificationError
 	var alert tls.AlertError
 	var plain tls.RecordHeaderError
-	return !errors.As(err, &certificate) && !errors.As(err, &alert) && !errors.As(err, &plain)
+	if errors.As(err, &certificate) || errors.As(err, &alert) || errors.As(err, &plain) {
+		return false
+	}
+	switch connect.CodeOf(err) {
+	case connect.CodeUnauthenticated, connect.CodePermissionDenied, connect.CodeFailedPrecondition, connect.CodeNotFound:
+		return errors.As(err, new(serverError))
+	case connect.CodeInvalidArgument, connect.CodeUnimplemented:
+		return false
+	}
+	return true
 }
 
 // createLate makes a cache that has no memory yet.

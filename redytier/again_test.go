@@ -174,6 +174,42 @@ func TestLateCache(t *testing.T) {
 	}
 }
 
+// outdated gives clients, a few times, tokens of servers that are no more, at whose
+// addresses others answer.
+type outdated struct {
+	Manager
+	times atomic.Int64
+}
+
+func (m *outdated) Allocate(ctx context.Context, req *connect.Request[managerv1.AllocateRequest]) (*connect.Response[managerv1.AllocateResponse], error) {
+	r, err := m.Manager.Allocate(ctx, req)
+	if err == nil && m.times.Add(-1) >= 0 {
+		for _, share := range r.Msg.GetShares() {
+			share.Token = "another's"
+		}
+	}
+	return r, err
+}
+
+// A cache is created though the manager names servers that others have taken the place of,
+// and has memory once the manager knows.
+func TestLateCacheOfServersReplaced(t *testing.T) {
+	m := manage(t, 2, 0)
+	mgr := &outdated{Manager: m}
+	mgr.times.Store(3)
+	cache := m.create(t, mgr, Config{Late: true})
+	if err := cache.Err(); !errors.Is(err, ErrRegionUnavailable) || connect.CodeOf(err) != connect.CodeUnauthenticated {
+		t.Errorf("a cache without memory: %v", err)
+	}
+	m.expect(t, Restored)
+	content(t, cache)
+	m.agree(t, cache)
+	if err := cache.Delete(t.Context()); err != nil {
+		t.Error(err)
+	}
+	m.nothingLeft(t)
+}
+
 // A cache whose time is over is not made again.
 func TestOverIsOver(t *testing.T) {
 	m := manage(t, 2, 0)

@@ -87,7 +87,7 @@ func connectShare(ctx context.Context, cache string, cfg *Config, share *manager
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("connect to VM %s at %s: %w", g.vm, g.controlURL, err)
+		return nil, fmt.Errorf("connect to VM %s at %s: %w", g.vm, g.controlURL, serverError{err})
 	}
 	if err := g.accept(answer.Msg, int(share.GetRegions())); err != nil {
 		return nil, errors.Join(err, disconnectAll(ctx, []*grant{g}))
