@@ -61,13 +61,18 @@ func (s *Session) modifyBare(op *Op, at slot, e entry, r hlog.Record, address in
 	return result
 }
 
-// quieten takes the next step of freezing, outside the epoch.
-func (s *Session) quieten() {
+// quieten takes the next step of freezing, outside the epoch. It does not wait for the
+// epoch of a session within whose Modifier it is called.
+func (s *Session) quieten() error {
 	if s.frozen.address != 0 {
+		if err := s.store.inModifier(); err != nil {
+			return err
+		}
 		s.store.epoch.Wait(s.store.epoch.Bump())
 		s.frozen.quiet = true
 	}
 	s.frozen.asked = true
+	return nil
 }
 
 // thaw ends freezing when the operation has ended some other way.

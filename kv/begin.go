@@ -100,38 +100,49 @@ func (s *Session) attempt(op *Op, hash uint64, keep int, f *flight) (where coldA
 			trust()
 		}
 	}()
-	for tries := 1; ; tries++ {
+	for tries := 1; ; {
+		var err error
 		outcome, where := s.try(op, hash, keep, f)
-		if (outcome == needsSpace || tries%impatience == 0) && outcome > needsRecord {
-			if op.Err = s.store.mayTry(outcome); op.Err != nil {
-				if f == nil {
-					s.refuse()
-				}
-				return where, false
-			}
-			if op.Kind == OpRMW && trust == nil && outcome == again {
-				trust = s.store.suspect(s)
-			}
-		}
 		switch outcome {
 		case complete:
 			return where, false
 		case needsRecord:
 			return where, true
 		case needsSpace:
-			if err := s.log.WaitForSpace(); err != nil {
-				op.Err = fmt.Errorf("kv: %w", err)
-				if f == nil {
-					s.refuse()
-				}
-				return where, false
-			}
+			err = s.waitForSpace()
 		case needsQuiet:
-			s.quieten()
+			err = s.quieten()
 		case again, barred:
+			if tries%impatience == 0 {
+				err = s.store.mayTry(outcome)
+				if err == nil && op.Kind == OpRMW && trust == nil && outcome == again {
+					trust = s.store.suspect(s)
+				}
+			}
+			tries++
 			runtime.Gosched()
 		}
+		if err != nil {
+			op.Err = err
+			if f == nil {
+				s.refuse()
+			}
+			return where, false
+		}
 	}
+}
+
+// waitForSpace returns when the log may have room for a record again. The session is
+// outside its epoch. Within a Modifier it does not wait: pages are evicted only when that
+// Modifier's session has left its epoch.
+func (s *Session) waitForSpace() error {
+	if err := s.store.inModifier(); err != nil {
+		return err
+	}
+	if err := s.log.WaitForSpace(); err != nil {
+		return fmt.Errorf("kv: %w", err)
+	}
+	return nil
 }
 
 // try is one attempt under one epoch, in which it also notes that the operation

@@ -283,8 +283,7 @@ func (s *Session) replaceCold(f *flight, im hlog.Image, found bool) (where coldA
 	case complete:
 		return coldAt{}, false
 	case needsSpace:
-		if err := s.log.WaitForSpace(); err != nil {
-			op.Err = fmt.Errorf("kv: %w", err)
+		if op.Err = s.waitForSpace(); op.Err != nil {
 			return coldAt{}, false
 		}
 	}

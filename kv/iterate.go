@@ -33,7 +33,10 @@ type Record struct {
 func (st *Store) Records(from, to int64) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		err := st.withAny(func(s *Session) error {
-			end := st.log.SettleTo(to)
+			end, err := st.settleTo(to)
+			if err != nil {
+				return err
+			}
 			return s.walk(max(from, 0), end, func(address int64, im hlog.Image) bool {
 				return yield(Record{
 					Address: address, Key: im.Key, Value: im.Value,
@@ -45,6 +48,15 @@ func (st *Store) Records(from, to int64) iter.Seq2[Record, error] {
 			yield(Record{}, err)
 		}
 	}
+}
+
+// settleTo is the log's SettleTo, which waits until all sessions have left their epochs:
+// within a Modifier it is an error.
+func (st *Store) settleTo(to int64) (end int64, err error) {
+	if err := st.inModifier(); err != nil {
+		return 0, fmt.Errorf("kv: iterating: %w", err)
+	}
+	return st.log.SettleTo(to), nil
 }
 
 // ownWalker is the session's walker, of which it has one.

@@ -54,13 +54,17 @@ const impatience = 1 << 10
 
 // inModifier says whether this goroutine is within a Modifier of the store.
 func (st *Store) inModifier() error {
-	return st.noted(ErrInModifier, func(s *Session) *uint64 { return &s.asker })
+	return st.noted(ErrInModifier, (*Session).askerNote)
 }
 
 // holdsLocks says whether this goroutine is within Atomically of the store.
 func (st *Store) holdsLocks() error {
-	return st.noted(ErrHoldsLocks, func(s *Session) *uint64 { return &s.holder })
+	return st.noted(ErrHoldsLocks, (*Session).holderNote)
 }
+
+func (s *Session) askerNote() *uint64  { return &s.asker }
+func (s *Session) holderNote() *uint64 { return &s.holder }
+func (s *Session) userNote() *uint64   { return &s.user }
 
 // mayWait says whether this goroutine may wait for all sessions.
 func (st *Store) mayWait() error {
@@ -80,18 +84,26 @@ func (st *Store) mayTry(o outcome) error {
 
 // noted returns err if one of the sessions has noted this goroutine.
 func (st *Store) noted(err error, note func(*Session) *uint64) error {
-	self := goroutine.Self()
-	if self == 0 {
-		return nil
-	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	for s := range st.sessions {
-		if atomic.LoadUint64(note(s)) == self|1 {
-			return err
-		}
+	if st.notes(note) {
+		return err
 	}
 	return nil
+}
+
+// notes says whether one of the sessions has noted this goroutine. The caller holds mu.
+func (st *Store) notes(note func(*Session) *uint64) bool {
+	self := goroutine.Self()
+	if self == 0 {
+		return false
+	}
+	for s := range st.sessions {
+		if atomic.LoadUint64(note(s)) == self|1 {
+			return true
+		}
+	}
+	return false
 }
 
 // suspect has the operations of all sessions look whether they are called from within a

@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
+	"sync"
 	"testing"
 
 	"github.com/redykv/redykv/device"
@@ -204,7 +206,18 @@ func TestModifierWaitsForItself(t *testing.T) {
 	}
 	nestedStores(t, func(t *testing.T, st *Store, s *Session, _ []byte) {
 		other := st.NewSession()
-		for call, f := range waitingCalls(st, other, key8(5)) {
+		calls := waitingCalls(st, other, key8(5))
+		calls["Scan"] = func() error { return scanError(st.Scan()) }
+		calls["Records"] = func() error { return scanError(st.Records(0, 0)) }
+		if s.layout.WordValues() { // it is sealed, and then nobody may be in the epoch of before
+			calls["Remove"] = func() error {
+				if err := other.Upsert(key8(5), key8(5)); err != nil {
+					return err
+				}
+				return other.RMW(key8(5), func(*Update) Verdict { return Remove })
+			}
+		}
+		for call, f := range calls {
 			asked := false
 			o := Op{Kind: OpRMW, Key: []byte("a new ke"), Modify: func(*Update) Verdict {
 				asked = true
@@ -219,16 +232,37 @@ func TestModifierWaitsForItself(t *testing.T) {
 		}
 		// All of memory is written while the session is in its epoch.
 		var err error
-		if e := s.RMW([]byte("a new ke"), func(*Update) Verdict {
-			for n := uint64(0); n < 10000 && err == nil; n++ {
-				err = other.Upsert(key8(n), key8(n))
+		// Of the keys from 1000 on most records are on the device.
+		put := func(u *Update) Verdict { u.New = append(u.New, key8(1<<40)...); return Put }
+		for call, write := range map[string]func(n uint64) error{
+			"Upsert": func(n uint64) error { return other.Upsert(key8(n), key8(n)) },
+			"RMW":    func(n uint64) error { return other.RMW(key8(1000+n%1000), put) },
+			"batch": func(n uint64) error {
+				return other.Do([]Op{{Kind: OpRMW, Key: key8(1000 + n%1000), Modify: put}})
+			},
+		} {
+			err = nil
+			if e := s.RMW([]byte("a new ke"), func(*Update) Verdict {
+				for n := uint64(0); n < 10000 && err == nil; n++ {
+					err = write(n)
+				}
+				return Keep
+			}); e != nil || !errors.Is(err, ErrInModifier) {
+				t.Errorf("writing more than memory holds by %s: %v, %v", call, e, err)
 			}
-			return Keep
-		}); e != nil || !errors.Is(err, ErrInModifier) {
-			t.Errorf("writing more than memory holds: %v, %v", e, err)
 		}
 		closeAll(t, other)
 	})
+}
+
+// scanError is the first error of an iteration.
+func scanError(records iter.Seq2[Record, error]) error {
+	for _, err := range records {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // waitingCalls are calls of the store, and of a session, that wait for all sessions.
@@ -245,6 +279,41 @@ func waitingCalls(st *Store, s *Session, key []byte) map[string]func() error {
 		"Close":            st.Close,
 		"Atomically":       func() error { return s.Atomically([][]byte{key}, func() error { return nil }) },
 	}
+}
+
+// TestModifiersUseTheStoreAtOnce has as many Modifiers as the store lends sessions call
+// the store at the same time: none of them waits for a session of the others.
+func TestModifiersUseTheStoreAtOnce(t *testing.T) {
+	if goroutine.Self() == 0 {
+		t.Skip("goroutines are not told apart here")
+	}
+	st := open(t, small(device.NewMemory(), 8, 8))
+	if err := st.Upsert(key8(0), key8(7)); err != nil {
+		t.Fatal(err)
+	}
+	var all, begun sync.WaitGroup
+	begun.Add(maxLent)
+	for n := range uint64(maxLent) {
+		all.Go(func() {
+			var once sync.Once
+			err := st.RMW(key8(n+1), func(u *Update) Verdict {
+				once.Do(func() {
+					begun.Done()
+					begun.Wait()
+					if got, err := st.Read(key8(0), nil); err != nil || string(got) != string(key8(7)) {
+						t.Errorf("read within Modifier %d: %x, %v", n, got, err)
+					}
+				})
+				u.New = append(u.New, key8(n)...)
+				return Put
+			})
+			if err != nil {
+				t.Errorf("RMW %d: %v", n, err)
+			}
+		})
+	}
+	all.Wait()
+	closeAll(t, st)
 }
 
 // TestAtomicallyWaitsForItself makes calls within Atomically that wait for its end.

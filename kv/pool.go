@@ -4,6 +4,9 @@ import (
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/redykv/redykv/internal/goroutine"
+	"github.com/redykv/redykv/internal/words"
 )
 
 // Sessions of the store's own serve the calls of [Store]. Each may have a queue on the
@@ -11,7 +14,8 @@ import (
 // finds all of them lent waits, in order of arrival. Only calls that run no code which may
 // call the store are counted and wait. A scan, a compaction or [Store.Atomically] gets a
 // session in any case: waiting would be a deadlock where the session that it waits for
-// belongs to a call that waits for what it does.
+// belongs to a call that waits for what it does. So does a call from within the Modifier
+// of another one.
 const (
 	maxLent   = 128              // sessions lent to calls that wait for one
 	keepIdle  = 8                // sessions that stay open though nobody needs them
@@ -45,12 +49,16 @@ func (st *Store) with(use func(*Session) error) error {
 	p := &st.pool
 	var s *Session
 	st.mu.Lock()
-	if p.lent == maxLent {
+	switch {
+	case p.lent == maxLent && st.notes((*Session).userNote):
+		st.mu.Unlock()
+		return st.withAny(use)
+	case p.lent == maxLent:
 		turn := make(chan *Session, 1)
 		p.waiting = append(p.waiting, turn)
 		st.mu.Unlock()
 		s = <-turn
-	} else {
+	default:
 		p.lent++
 		s = p.take()
 		st.mu.Unlock()
@@ -58,12 +66,14 @@ func (st *Store) with(use func(*Session) error) error {
 			s = st.NewSession()
 		}
 	}
+	words.Store(&s.user, goroutine.Self()|1)
 	defer st.passOn(s)
 	return use(s)
 }
 
 // passOn gives a session to the next call that waits for one, or back.
 func (st *Store) passOn(s *Session) {
+	words.Store(&s.user, 0)
 	s = st.sound(s)
 	st.mu.Lock()
 	defer st.mu.Unlock()

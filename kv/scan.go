@@ -88,8 +88,13 @@ func (s *Session) newScanner() (*scanner, error) {
 	if err != nil {
 		return nil, err
 	}
+	safe, begin := s.log.SafeReadOnly(), s.log.Begin()
+	end, err := s.store.settleTo(0)
+	if err != nil {
+		return nil, err
+	}
 	sc := &scanner{
-		s: s, w: w, safe: s.log.SafeReadOnly(), next: s.log.Begin(), end: s.log.SettleTo(0),
+		s: s, w: w, safe: safe, next: begin, end: end,
 		newest: make([]newestOf, newestKept), seed: maphash.MakeSeed(),
 	}
 	return sc, walkError(w.Walk(sc.next, sc.end))

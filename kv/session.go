@@ -98,6 +98,8 @@ type Session struct {
 	arrived   int
 
 	counts counts
+
+	user uint64 // the goroutine that the session is lent to: see pool.go
 }
 
 // doorbellEvery is how many cold reads are enqueued before they are submitted
