@@ -167,6 +167,7 @@ func (d *damages) serve(ctx context.Context, r *rand.Rand, dir string, states, e
 		return "", fmt.Errorf("inspect: %w\n%s", err, out)
 	}
 	argv := append([]string{*binary, "serve", "--addr", "127.0.0.1:0", "--dir", dir, "--durability", "always"}, someFlags(r)...)
+	argv = append(argv, "--verify", "all") // the other way promises less
 	p, err := serve(ctx, argv)
 	if err != nil {
 		if err := refused(err); err != nil {
