@@ -189,7 +189,7 @@ func (f *flusher) poll() bool {
 		}
 		fl := &f.flushes[c.Tag%flushDepth]
 		fl.over = c.Event != device.Committed
-		wrote = wrote || c.Err == nil
+		wrote = wrote || c.Err == nil && fl.over
 		switch {
 		case c.Event == device.Released && c.Err == nil:
 			fl.released = true

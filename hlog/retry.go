@@ -79,7 +79,7 @@ func (f *flusher) awaitRetry() {
 	}
 }
 
-// goesOn ends a failure that has passed: a write has succeeded after it.
+// goesOn ends a failure that has passed: a write has succeeded after it, on every tier.
 func (f *flusher) goesOn() {
 	if f.since.IsZero() || f.failed {
 		return

@@ -14,21 +14,24 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// crowded is a device whose writes find no space while it is full, or fail with why.
+// crowded is a device whose writes find no space while it is full, or fail with why. If it
+// is late, every second Poll finds nothing.
 type crowded struct {
 	device.Device
 	full atomic.Bool
 	why  error
+	late bool
 }
 
 func (d *crowded) NewQueue(depth int) (device.Queue, error) {
 	q, err := d.Device.NewQueue(depth)
-	return &crowdedQueue{q, d}, err
+	return &crowdedQueue{Queue: q, d: d}, err
 }
 
 type crowdedQueue struct {
 	device.Queue
-	d *crowded
+	d     *crowded
+	polls int
 }
 
 func (q *crowdedQueue) Write(src []byte, addr int64, tag uint64) error {
@@ -39,6 +42,9 @@ func (q *crowdedQueue) Write(src []byte, addr int64, tag uint64) error {
 }
 
 func (q *crowdedQueue) Poll(done []device.Completion) int {
+	if q.polls++; q.d.late && q.polls%2 > 0 {
+		return 0
+	}
 	n := q.Queue.Poll(done)
 	for i := range done[:n] {
 		if c := &done[i]; c.Err != nil && !errors.Is(c.Err, device.ErrFault) {
@@ -124,6 +130,48 @@ func TestFull(t *testing.T) {
 				t.Error("all of it was in memory")
 			}
 		})
+	}
+}
+
+// TestFullBeyondTheCommitPoint: while the last tier has no space, the log is not said to be
+// written again though the tiers before it take every write.
+func TestFullBeyondTheCommitPoint(t *testing.T) {
+	last := &crowded{Device: device.NewMemory(), late: true}
+	dev := device.NewTieredWith(device.TieredOptions{CommitPoint: 1}, device.NewMemory(), last)
+	var failed, passed atomic.Int64
+	l, table := openLogWith(t, dev, FirstAddress, FirstAddress, Listener{
+		Waits: func(err error, _ time.Duration) {
+			if err == nil {
+				passed.Add(1)
+			}
+		},
+		Failed: func(error) { failed.Add(1) },
+	})
+	slot := table.Register()
+	last.full.Store(true)
+	write := func() (err error) {
+		for n := uint64(0); n < 1000 && err == nil; n++ {
+			_, err = add(l, slot, n, 0)
+		}
+		return err
+	}
+	if err := write(); !errors.Is(err, device.ErrNoSpace) {
+		t.Fatal(err)
+	}
+	for l.Counts().Retries < 3 {
+		runtime.Gosched()
+	}
+	if failed, passed := failed.Load(), passed.Load(); failed != 1 || passed != 0 || !l.Counts().Waiting {
+		t.Errorf("told %d times that writing has failed, and %d times that it goes on", failed, passed)
+	}
+	last.full.Store(false)
+	for err := write(); err != nil; err = write() {
+		if !errors.Is(err, device.ErrNoSpace) {
+			t.Fatal(err)
+		}
+	}
+	if passed.Load() != 1 {
+		t.Errorf("told %d times that writing goes on", passed.Load())
 	}
 }
 

@@ -206,8 +206,8 @@ func failure(err error) string {
 
 // LogEvents tells a logger of every event, by its line: Flushed and Evicted at
 // level debug, what failed, unless its caller ended it, at level error, the rest at level
-// info. It leaves out
-// FlushWait, TierChanged and BackgroundError, of which loggers are told anyway.
+// info. It leaves out FlushWait, TierChanged and BackgroundError, which the store logs
+// itself.
 func LogEvents(logger *slog.Logger) EventListener {
 	return EventListener{
 		Flushed:          logAt[FlushInfo](logger, slog.LevelDebug),

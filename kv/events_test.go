@@ -82,13 +82,14 @@ func TestListenersAreWhole(t *testing.T) {
 
 	var b bytes.Buffer
 	logged := LogEvents(slog.New(slog.NewTextHandler(&b, &slog.HandlerOptions{Level: slog.LevelDebug})))
-	if logged.TierChanged != nil || logged.BackgroundError != nil {
+	if logged.FlushWait != nil || logged.TierChanged != nil || logged.BackgroundError != nil {
 		t.Error("the logger would be told twice")
 	}
-	logged.TierChanged, logged.BackgroundError = func(device.TierEvent) {}, func(BackgroundErrorInfo) {}
+	const others = 3 // that a logger is told of in another way
+	logged.FlushWait, logged.TierChanged, logged.BackgroundError = func(FlushWaitInfo) {}, func(device.TierEvent) {}, func(BackgroundErrorInfo) {}
 	call(logged)
-	if lines := strings.Count(b.String(), "\n"); lines != events-2 {
-		t.Errorf("%d lines for %d events:\n%s", lines, events-2, b.String())
+	if lines := strings.Count(b.String(), "\n"); lines != events-others {
+		t.Errorf("%d lines for %d events:\n%s", lines, events-others, b.String())
 	}
 	b.Reset()
 	logged.CompactionEnd(CompactionEndInfo{Err: device.ErrFault})

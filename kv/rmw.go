@@ -109,13 +109,10 @@ func (s *Session) modifyInPlace(op *Op, r hlog.Record) (done bool) {
 		r.UnlockUnchanged(h)
 		return false
 	}
-	straight := s.probe.any
-	s.probe.any = 0 // straight.go does not look at asker
 	s.asking()
 	// Also where it says no, or panics, the user's code may have changed the value.
 	defer func() {
 		s.asked()
-		s.probe.any = straight
 		r.Unlock(h)
 	}()
 	return s.layout.Update(r, op.InPlace)
