@@ -335,6 +335,53 @@ func TestScanStepsAreBounded(t *testing.T) {
 	}
 }
 
+// TestScanEndsBesideCompaction compacts, and writes, more often than a scan in steps takes to
+// follow a chain: it ends nevertheless, and finds each key once.
+func TestScanEndsBesideCompaction(t *testing.T) {
+	const keys, stepRecords = 200, 16
+	opts := small(device.NewMemory(), 0, 0)
+	opts.hash, opts.stepRecords = func([]byte) uint64 { return 42 }, stepRecords
+	st := open(t, opts)
+	written := uint64(0)
+	put := func(n uint64) {
+		written++
+		if err := st.Upsert(key8(n), key8(written)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 5 {
+		for n := range uint64(keys) {
+			put(n)
+		}
+	}
+	found := map[uint64]int{}
+	steps, compactions := 0, uint64(0)
+	for at, begun := Cursor(0), false; !begun || at != 0; begun = true {
+		var err error
+		if at, err = st.ScanFrom(at, 10, func(r Record) bool { found[loadWord(r.Key)]++; return true }); err != nil {
+			t.Fatal(err)
+		}
+		if steps++; steps > 10*keys {
+			t.Fatal("the scan does not end")
+		}
+		if steps%8 == 0 {
+			if info := mustCompact(t, st, CompactOptions{Bytes: int64(st.log.PageSize())}); info.Until > info.From {
+				compactions++
+			}
+			put(compactions % keys)
+		}
+	}
+	for n := range uint64(keys) {
+		if found[n] != 1 {
+			t.Errorf("key %d is found %d times", n, found[n])
+		}
+	}
+	if compactions < 3 {
+		t.Errorf("%d compactions in %d steps", compactions, steps)
+	}
+	closeAll(t, st)
+}
+
 // TestScanInALargerIndex opens a store again and again with an index for more keys,
 // in which chains of old records are shared by keys of several entries, and goes on
 // with a scan that was begun in the smaller one.

@@ -18,7 +18,9 @@ import (
 // followed together, and so are their reads from the device.
 //
 // Compaction may truncate a chain below the sweep: what it moved is in front then,
-// where the entry leads now. So the group's entries are read again; its keys that
+// where the entry leads now. So the group's entries are read again, and followed down to
+// the records that were there when they were read the last time: a sweep ends though
+// truncations are more frequent than it takes to follow a chain. The group's keys that
 // were found already are known.
 //
 // A sweep belongs to one goroutine at a time, which lends it a session.
@@ -29,6 +31,7 @@ type sweep struct {
 	to    uint64 // the group's buckets have the positions [at, to)
 	begin int64  // of the log, and…
 	now   int64  // …the time, when the group's entries were read
+	known int64  // records below were reachable from these entries, 0: they were not read yet
 	links []link // of the group that are still to be followed
 	seen  map[string]struct{}
 	width int // links that are followed together
@@ -40,6 +43,7 @@ type sweep struct {
 // link is a record that a sweep has still to look at.
 type link struct {
 	address int64
+	floor   int64 // records below are not of interest
 	// A hash of which the bits in mask are those of class belongs to the entry from
 	// which the chain starts. Older records may have come there from an index with
 	// fewer buckets, whose chains were shared by other keys.
@@ -56,8 +60,9 @@ func newSweep(s *Session, position uint64, floor int64) *sweep {
 	return &sweep{s: s, floor: floor, at: position, to: position, width: 16, seen: map[string]struct{}{}}
 }
 
-// gather begins the group from position at on: until it has so many links, but at
-// least up to the position upTo.
+// gather reads the entries of the group, which begins at position at: until it has so many
+// links, but at least up to the position upTo. It adds links to those records that the
+// group's entries did not lead to when they were read before.
 func (w *sweep) gather(want int, upTo uint64) {
 	for !w.tryGather(want, upTo) {
 		runtime.Gosched() // a bucket is being moved, which takes less than microseconds
@@ -68,10 +73,12 @@ func (w *sweep) tryGather(want int, upTo uint64) (ok bool) {
 	s := w.s
 	s.enter()
 	defer s.leave()
-	w.links, w.to, w.now = w.links[:0], w.at, s.store.now()
+	w.to, w.now = w.at, s.store.now()
 	// Compaction waits for this stay before it moves the begin behind copies whose
 	// entries were not seen here.
 	w.begin = max(s.log.Begin(), w.floor)
+	// Who appended a record below has published it: he has left his epoch.
+	known, kept := s.log.SafeReadOnly(), len(w.links)
 	for n := 0; w.to < lastPosition; n++ {
 		if w.to >= upTo && (len(w.links) >= want || n >= sweepBuckets) {
 			break
@@ -82,7 +89,12 @@ func (w *sweep) tryGather(want int, upTo uint64) (ok bool) {
 		}
 		w.to = behind
 	}
-	return w.to > w.at && w.to >= upTo
+	if w.to == w.at || w.to < upTo {
+		w.links = w.links[:kept]
+		return false
+	}
+	w.known = known
+	return true
 }
 
 // gatherBucket adds the links of a bucket, none if it is being moved.
@@ -91,17 +103,17 @@ func (w *sweep) gatherBucket(t *table, bucket uint64) (ok bool) {
 		next := t.next.Load() // which does not grow while somebody is here
 		return w.gatherBucket(next, bucket) && w.gatherBucket(next, bucket+t.mask+1)
 	}
-	before := len(w.links)
+	before, floor := len(w.links), max(w.begin, w.known)
 	for b := t.bucket(bucket); ; {
 		for i := range bucketEntries {
 			switch e := slotIn(b, i).load(); {
 			case e.gone():
 				w.links = w.links[:before]
 				return false
-			case e&entryTentative == 0 && e.address() >= w.begin:
+			case e&entryTentative == 0 && e.address() >= floor:
 				tag := uint64(e>>addressBits) & (1<<tagBits - 1)
 				w.links = append(w.links, link{
-					e.address(), t.mask | (1<<tagBits-1)<<t.tagShift, bucket | tag<<t.tagShift,
+					e.address(), floor, t.mask | (1<<tagBits-1)<<t.tagShift, bucket | tag<<t.tagShift,
 				})
 			}
 		}
@@ -145,7 +157,7 @@ func (w *sweep) follow(most int, visit func(Record) bool) (n int, goOn bool, err
 		if goOn, err := w.look(op, at, h, visit); err != nil || !goOn {
 			return n, false, err
 		}
-		if h.Previous() >= w.begin {
+		if h.Previous() >= max(w.begin, at.floor) {
 			at.address = h.Previous()
 			kept = append(kept, at)
 		}
@@ -196,7 +208,7 @@ func (w *sweep) look(op *Op, at link, h hlog.Header, visit func(Record) bool) (g
 
 // next begins the next group, and says whether there is one.
 func (w *sweep) next(want int) bool {
-	w.at = w.to
+	w.at, w.known = w.to, 0
 	clear(w.seen)
 	if w.at >= lastPosition {
 		return false
