@@ -69,9 +69,8 @@ func (n *Node) register(ctx context.Context, mgr Client) (time.Duration, error) 
 }
 
 // beat sends heartbeats until ctx ends, the manager does not know the node, or the node
-// obeys another one. A
-// manager that does not answer is tried again at the next beat, over another connection:
-// a call is given up before the manager misses several.
+// obeys another manager. A manager that does not answer is tried again at the next beat,
+// over another connection: a call is given up before the manager misses several.
 func (n *Node) beat(ctx context.Context, mgr Client, interval time.Duration) {
 	for pause.For(ctx, interval) {
 		call, cancel := context.WithTimeout(ctx, min(max(2*interval, time.Second), callTimeout))

@@ -80,6 +80,22 @@ func TestManagersOnCopies(t *testing.T) {
 	giveBoth()
 }
 
+// A manager that has lost its state, on a machine whose clock went back, is obeyed when the
+// one before it has been silent for its bound.
+func TestManagerOfAnOlderEpoch(t *testing.T) {
+	first, _ := serve(t, Options{Transport: "mem", Heartbeat: time.Millisecond, Silence: 10 * time.Millisecond})
+	n := startNode(t, "node")
+	if err := n.server.Obey(incarnationOf(first.incarnation())); err != nil {
+		t.Fatal(err)
+	}
+	second, client := serve(t, Options{Transport: "mem", Heartbeat: time.Millisecond, Silence: time.Hour})
+	second.self.Epoch = first.self.Epoch - 1
+	await(t, announce(t, n, client), "registration")
+	if _, err := second.leasesOf(n.vm); err != nil {
+		t.Error(err)
+	}
+}
+
 // Each run of a manager on one state has a higher epoch, whatever the clock says.
 func TestEpochsRise(t *testing.T) {
 	state := &crashStore{entries: make(map[string][]byte)}

@@ -7,8 +7,8 @@ import (
 	"github.com/redykv/redykv/internal/controltoken"
 )
 
-// A server obeys one manager at a time: another one when that before has been silent for
-// its bound, and no older one ever.
+// A server obeys one manager at a time: another one when the present one has been silent
+// for its bound, an older one only if it answers the server's own call.
 func TestAllegiance(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	a := allegiance{now: func() time.Time { return now }}
@@ -27,14 +27,18 @@ func TestAllegiance(t *testing.T) {
 		{59 * time.Second, run(6, "b"), false, false},
 		{2 * time.Second, run(6, "b"), false, true}, // now it has been silent
 		{0, run(5, "a"), false, false},
-		{time.Hour, run(5, "a"), true, false}, // and stays the older one
-		{0, run(6, "c"), true, true},          // as old as the one that is silent
-		{0, run(6, "b"), true, false},         // of which one is obeyed
-		{0, run(7, "d"), false, false},        // a copy that calls
-		{0, run(7, "e"), true, true},          // a newer one in its place
-		{0, run(6, "c"), true, false},         //
-		{time.Hour, run(7, "d"), false, true}, // of two copies, the one that is heard
+		{time.Hour, run(5, "a"), false, false}, // an older one that calls
+		{0, run(6, "c"), true, true},           // as old as the one that is silent
+		{0, run(6, "b"), true, false},          // of which one is obeyed
+		{0, run(7, "d"), false, false},         // a copy that calls
+		{0, run(7, "e"), true, true},           // a newer one in its place
+		{0, run(6, "c"), true, false},          //
+		{time.Hour, run(7, "d"), false, true},  // of two copies, the one that is heard
 		{time.Second, run(7, "e"), true, false},
+		{58 * time.Second, run(2, "f"), true, false}, // no state, and a clock that went back
+		{2 * time.Second, run(2, "f"), true, true},
+		{0, run(2, "f"), false, true},
+		{0, run(7, "d"), false, false},
 	} {
 		now = now.Add(step.after)
 		if err := a.hear(step.who, step.answers); (err == nil) != step.obeys {

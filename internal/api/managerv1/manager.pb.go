@@ -2858,8 +2858,9 @@ func (x *RegisterResponse) GetIncarnation() *Incarnation {
 	return nil
 }
 
-// Incarnation is one run of a manager. A server obeys one at a time: no older one than
-// before, and another that is not older when that before has been silent.
+// Incarnation is one run of a manager. A server obeys one at a time: another one when the
+// present one has been silent for its bound, and a newer one that answers the server's
+// call at once.
 type Incarnation struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`                    // higher than that of every run before it on the same state
