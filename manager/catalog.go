@@ -32,8 +32,11 @@ type catalog struct {
 	vms     map[string]*vm // starting, up and leaving, by id
 	caches  map[string]*cache
 	joined  uint64 // VMs that ever entered: their order
-	blind   bool   // most servers fell silent together
 	unsaved unsaved
+
+	blind      bool      // most servers fell silent together
+	blindSince time.Time // when it began, or when nobody at all was heard last
+	renewed    time.Time // when a client renewed a lease last
 }
 
 // earlier is what an earlier manager has left beside VMs and caches.

@@ -46,6 +46,7 @@ func (c *catalog) renew(id string, t term) (millis int64, err error) {
 	if ca.lease != t.lease {
 		c.touchCache(ca)
 	}
+	c.renewed = t.now()
 	ca.begin(t)
 	return ca.lease.Milliseconds(), nil
 }
@@ -105,8 +106,8 @@ func (ca *cache) over(now time.Time) bool {
 }
 
 // expire is one step of monitor: it fails the VMs whose notice was up before now, looks
-// for servers that are silent, and deallocates the caches whose time was up (A33). All of them at once, so that one that does
-// not answer keeps no other waiting.
+// for servers that are silent, and deallocates the caches whose time was up (A33). All of
+// them at once, so that one that does not answer keeps no other waiting.
 func (m *Manager) expire(now time.Time) {
 	var ending sync.WaitGroup
 	defer ending.Wait()

@@ -69,8 +69,8 @@ type Options struct {
 	Predictor Predictor
 	// Heartbeat is how often registered servers have to call. Default: 1 s.
 	Heartbeat time.Duration
-	// Silence is how long a registered server may stay silent before it is
-	// taken for failed. Default: 5 heartbeats.
+	// Silence is how long a registered server may stay silent before it is suspected,
+	// or given up if no cache has anything there. Default: 5 heartbeats.
 	Silence time.Duration
 	// Lease is how long a cache lives that is not renewed; negative: until it is
 	// deallocated. Default: 30 s.

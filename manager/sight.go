@@ -20,7 +20,8 @@ import (
 //   - a server on which no cache has anything is given up.
 //
 // Where most servers fall silent together the manager suspects its own sight instead:
-// it suspects no server and ends no lease until it hears enough of them again.
+// it suspects no server and ends no lease until it hears enough of them again, or has heard
+// others, servers or clients, for blindTerms: then those that stay silent are suspected.
 
 // silence is what a manager finds in one look at the heartbeats.
 type silence struct {
@@ -35,8 +36,13 @@ type silence struct {
 // blindFrom is the least number of servers whose silence may be the manager's own fault.
 const blindFrom = 2
 
+// blindTerms is how long a manager that hears some does not trust its sight, in multiples
+// of the longer of Options.Silence and Options.Lease: within that time each of its clients
+// and servers calls several times.
+const blindTerms = 4
+
 // listen looks at the heartbeats.
-func (c *catalog) listen(now time.Time, heartbeat, silent time.Duration) (s silence, err error) {
+func (c *catalog) listen(now time.Time, heartbeat, silent, lease time.Duration) (s silence, err error) {
 	// A server is quiet before it is silent, so that the first of many whose turn comes
 	// is not taken for the only one.
 	quiet := max(silent/2, min(silent, 2*heartbeat))
@@ -51,7 +57,13 @@ func (c *catalog) listen(now time.Time, heartbeat, silent time.Duration) (s sile
 			s.quiet++
 		}
 	}
-	s.blind = s.quiet >= blindFrom && 2*s.quiet >= s.servers
+	if s.blind = s.quiet >= blindFrom && 2*s.quiet >= s.servers; s.blind {
+		term := max(silent, lease)
+		if !c.blind || s.quiet == s.servers && now.Sub(c.renewed) > term {
+			c.blindSince = now // or hears nobody at all
+		}
+		s.blind = now.Sub(c.blindSince) <= blindTerms*term
+	}
 	c.blind, s.changed = s.blind, s.blind != c.blind
 	for _, v := range c.vms {
 		if v.deadline.IsZero() || !v.deadline.Before(now) {
@@ -103,7 +115,7 @@ func (c *catalog) prolong(t term) {
 // listen is one step of monitor. It returns the servers that are given up, and whether
 // the manager trusts its own sight.
 func (m *Manager) listen(now time.Time) (given []loss, sees bool) {
-	s, err := m.catalog.listen(now, m.opts.Heartbeat, m.opts.Silence)
+	s, err := m.catalog.listen(now, m.opts.Heartbeat, m.opts.Silence, m.opts.Lease)
 	switch {
 	case err != nil:
 		return nil, false // the manager ends, as the store does
@@ -112,7 +124,7 @@ func (m *Manager) listen(now time.Time) (given []loss, sees bool) {
 		m.opts.Logger.Error("servers fell silent together: the manager does not trust its sight, and takes none for lost",
 			"silent", s.quiet, "servers", s.servers)
 	case s.changed:
-		m.opts.Logger.Info("servers are heard again", "silent", s.quiet, "servers", s.servers)
+		m.opts.Logger.Info("the manager trusts its sight again", "silent", s.quiet, "servers", s.servers)
 	}
 	for _, l := range s.suspected {
 		m.counts.note(func(n *Metrics) { n.Suspected++ })

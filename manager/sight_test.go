@@ -171,3 +171,36 @@ func TestManagerThatHearsNobody(t *testing.T) {
 		})
 	}
 }
+
+// Servers that are really gone, half of all or all together, are suspected after a while if
+// the manager hears others: it does not stay blind, and clients that are gone lose their
+// leases.
+func TestManyServersAreGone(t *testing.T) {
+	for name, live := range map[string][]string{"half of all": {"s0", "s1"}, "all but clients": nil} {
+		t.Run(name, func(t *testing.T) {
+			l := listen(t, 4)
+			var caches []*managerv1.AllocateResponse
+			for range 4 {
+				caches = append(caches, l.allocate())
+			}
+			kept := caches[0]
+			renewed := func(hours int) {
+				t.Helper()
+				for range hours {
+					if _, err := l.client.Renew(testContext(t), connect.NewRequest(&managerv1.RenewRequest{CacheId: kept.GetCacheId()})); err != nil {
+						t.Fatal(err)
+					}
+					l.beat(1, live...)
+				}
+			}
+			renewed(20)
+			if n := l.m.Metrics(); !n.Blind || n.Suspected != 0 || n.Caches != 4 {
+				t.Errorf("at first: %+v", n)
+			}
+			renewed(30)
+			if n := l.m.Metrics(); n.Blind || n.Blinded != 1 || n.Suspected != uint64(4-len(live)) || n.Caches != 1 {
+				t.Errorf("at last: %+v", n)
+			}
+		})
+	}
+}

@@ -91,7 +91,7 @@ or --manager-token.`,
 	flags.Var(&f.pinning, "pinning", "whether threads of local servers stay on one processor each: "+affinity.Modes())
 	flags.Var(&f.cpus, "cpus", "processors that local servers may run on, such as 1 or 4-7,12, so that those of clients can be others; Linux only (default: those of the manager)")
 	flags.DurationVar(&f.heartbeat, "heartbeat", time.Second, "how often servers have to call")
-	flags.DurationVar(&f.silence, "silence", 0, "how long a server may stay silent before it is taken for failed (default: 5 heartbeats)")
+	flags.DurationVar(&f.silence, "silence", 0, "how long a server may stay silent before it is suspected, or given up if no cache has anything there (default: 5 heartbeats)")
 	flags.DurationVar(&f.lease, "lease", 30*time.Second, "how long a cache lives that its client does not renew; 0: until it is deallocated")
 	flags.BoolVar(&f.enforce, "enforce-duration", false, "deallocate caches that are older than their clients said they would become (default: they live on)")
 	flags.StringVar(&f.state, "state", "", "`DIRECTORY` in which the manager keeps what it knows (default: none; a restart forgets all caches)")
