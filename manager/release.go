@@ -3,6 +3,7 @@ package manager
 import (
 	"context"
 	"sync"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -39,16 +40,22 @@ func (m *Manager) release(cache string, shares []*share, whole bool) {
 	_ = m.catalog.free(free) // the manager ends if the store does
 }
 
-// releaseLater tries again and again at a server that is slow: until then what it has
-// lent stays reserved. If the manager ends first, the next one finds it by its audit.
+// releaseLater tries again and again, less and less often, at a server that does not
+// release: until then what it has lent stays reserved. If the manager ends first, the next
+// one finds it by its audit.
 func (m *Manager) releaseLater(cache string, p parting, whole bool) {
-	for pause.For(m.ctx, m.opts.Heartbeat) {
+	longest := max(m.opts.Heartbeat, maxReleasePause)
+	for wait := m.opts.Heartbeat; pause.For(m.ctx, wait); wait = min(2*wait, longest) {
 		if m.releaseVM(m.ctx, cache, p, whole) {
 			_ = m.catalog.free(p.shares) // the manager ends if the store does
 			return
 		}
 	}
 }
+
+// maxReleasePause is the longest pause between two attempts of releaseLater, if heartbeats
+// do not come less often.
+const maxReleasePause = 30 * time.Second
 
 // releaseVM terminates a VM that was launched for the cache and serves nothing
 // else. Any other is told to disconnect the grants. One that cannot be told is failed,
