@@ -112,16 +112,26 @@ func (l Layout) value(r Record) (p unsafe.Pointer, size, space int) {
 	return unsafe.Add(r.p, headerSize+lengthsSize+pad(n.key())), n.value(), n.space()
 }
 
-// Read appends the record's value to dst, never a torn one, and returns it with
-// the header under which it was read and the expiry, 0 for none. A tombstone has
-// a value as well.
+// Read is TryRead that waits for a lock's holder.
 func (l Layout) Read(dst []byte, r Record) (value []byte, h Header, expires int64) {
+	for {
+		if value, h, expires, ok := l.TryRead(dst, r); ok {
+			return value, h, expires
+		}
+		runtime.Gosched()
+	}
+}
+
+// TryRead appends the record's value to dst, never a torn one, and returns it with
+// the header under which it was read and the expiry, 0 for none. A tombstone has
+// a value as well. It fails where the value is being updated in all of a few looks.
+func (l Layout) TryRead(dst []byte, r Record) (value []byte, h Header, expires int64, ok bool) {
 	if h := r.Header(); l.WordValues() && !h.Expires() {
 		p, size, _ := l.value(r)
 		word := atomic.LoadUint64((*uint64)(p))
-		return append(dst, (*[8]byte)(unsafe.Pointer(&word))[:size]...), h, 0
+		return append(dst, (*[8]byte)(unsafe.Pointer(&word))[:size]...), h, 0, true
 	}
-	for spins := 0; ; spins++ {
+	for range looks {
 		before := r.Header()
 		if !before.Locked() {
 			p, size, space := l.value(r)
@@ -132,12 +142,12 @@ func (l Layout) Read(dst []byte, r Record) (value []byte, h Header, expires int6
 				}
 				words.LoadFence()
 				if r.Header() == before {
-					return out, before, expires
+					return out, before, expires, true
 				}
 			}
 		}
-		yield(spins)
 	}
+	return dst, 0, 0, false
 }
 
 // Word0 is the key of a record of a layout with keys of 8 bytes.
@@ -151,19 +161,17 @@ func (r Record) SwapWord1(old, v uint64) bool {
 	return atomic.CompareAndSwapUint64(r.word(2*headerSize), old, v)
 }
 
-// yield lets a lock's holder run when a few looks did not see it finish.
-func yield(spins int) {
-	if spins > 16 {
-		runtime.Gosched()
-	}
-}
+// looks is how often a lock is looked at until its holder is taken for one that does not
+// run. It may be the caller's own goroutine, so the caller decides whether to try again.
+const looks = 17
 
 // Lock takes the record for an update of its value by the holder alone. It
 // fails where the record must not be updated in place: sealed, deleted, or out
-// of versions. Held for the time of a copy; never across an allocation.
-func (r Record) Lock() (Header, bool) {
-	for spins := 0; ; spins++ {
-		h := r.Header()
+// of versions; and where it is locked in all of a few looks, as the header that it
+// returns says. Held for the time of a copy; never across an allocation.
+func (r Record) Lock() (h Header, ok bool) {
+	for range looks {
+		h = r.Header()
 		if h&(headerSealed|headerTombstone) != 0 || h.Exhausted() {
 			return h, false
 		}
@@ -171,8 +179,8 @@ func (r Record) Lock() (Header, bool) {
 			words.StoreFence()
 			return h, true
 		}
-		yield(spins)
 	}
+	return h, false
 }
 
 // LockIf takes the record if its header still is h, and h is one of a record
@@ -280,9 +288,9 @@ func (l Layout) Expiry(r Record) int64 {
 }
 
 // Bury makes the record a tombstone in place. It fails where the record is
-// sealed or a tombstone already.
+// sealed or a tombstone already, and where it is locked in all of a few looks.
 func (r Record) Bury() bool {
-	for spins := 0; ; spins++ {
+	for range looks {
 		h := r.Header()
 		if h.Sealed() || h.Tombstone() {
 			return false
@@ -290,6 +298,6 @@ func (r Record) Bury() bool {
 		if !h.Locked() && r.swapHeader(h, h|headerTombstone) {
 			return true
 		}
-		yield(spins)
 	}
+	return false
 }

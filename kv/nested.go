@@ -23,7 +23,9 @@ var (
 // for it: a call of theirs that has to wait looks through the notes of all sessions for
 // its own goroutine, and fails if it would wait for itself. An operation that is tried
 // again and again since its Modifier has another session write the key waits for nobody;
-// it has the operations of all sessions go the general way, where they look.
+// it has the operations of all sessions go the general way, where they look. A record's
+// lock is waited for in the same way, by trying again; only who goes through records waits
+// for it where he is, and looks before.
 //
 // The assembly, and RMW beside it, ask outside any epoch and note nothing: a call of the
 // session within is an operation like others there. If it changes the record, the

@@ -124,10 +124,11 @@ const (
 // no side effects beside its own result, and not use the store.
 //
 // A call of its session within it is ErrInModifier, or, in a store of 8-byte keys and
-// values, is carried out as an operation before or after. A call of another session or of
+// values, is carried out as an operation before or after; where it changes the record, the
+// Modifier is asked again, and then refused. A call of another session or of
 // the store, by the same goroutine, is ErrInModifier where it would wait for the Modifier,
-// or writes its key again and again; else it is carried out. That a call by another
-// goroutine waits for it is not found out.
+// or writes its key again and again, or goes through records ([Store.Scan]); else it is
+// carried out. That a call by another goroutine waits for it is not found out.
 type Modifier func(u *Update) Verdict
 
 // WordModifier is a Modifier of values of 8 bytes, as numbers: it returns the new
@@ -145,5 +146,5 @@ type WordModifier func(old uint64, found bool) (fresh uint64, verdict Verdict)
 // where there is no value, and not where values are of one word, for which copying
 // is cheaper. The rules for a Modifier hold; the memory must not be kept. The record is
 // locked meanwhile: an operation of another session on the same key waits until it
-// returns, for ever if InPlace waits for it.
+// returns, for ever if InPlace waits for it; by the same goroutine it is ErrInModifier.
 type InPlace func(value []byte) ([]byte, bool)

@@ -99,7 +99,7 @@ func (s *Session) RMW(key []byte, modify Modifier) error {
 	if modify(u) != Put || u.Expires != 0 || len(u.New) != 8 || s.counts.ops[OpRMW] != before {
 		return rmwAnyhow(s, key[:8:8], modify)
 	}
-	if !s.slot.Resume(seen) || !hlog.RecordAt(p).SwapWord1(s.oldWord, loadWord(u.New)) {
+	if !s.slot.Resume(s.probe.epoch, seen) || !hlog.RecordAt(p).SwapWord1(s.oldWord, loadWord(u.New)) {
 		s.leave()
 		return rmwAnyhow(s, key[:8:8], modify)
 	}

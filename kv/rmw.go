@@ -38,7 +38,10 @@ func (s *Session) modify(op *Op, at slot, e entry, r hlog.Record, address int64)
 	if op.Kind == OpUpsert && !immutable && s.putCounting(r, op) {
 		return complete
 	}
-	old, h, expires := s.look(op, r, immutable)
+	old, h, expires, ok := s.look(op, r, immutable)
+	if !ok {
+		return again // locked, perhaps by the InPlace in which this is called
+	}
 	found := !h.Tombstone() && !s.expired(expires)
 	if h.Tombstone() {
 		expires = 0
@@ -88,12 +91,12 @@ func (s *Session) modify(op *Op, at slot, e entry, r hlog.Record, address int64)
 
 // look reads a record that an operation changes. What is read-only and replaced
 // whatever it is, need not be read for that.
-func (s *Session) look(op *Op, r hlog.Record, immutable bool) (old []byte, h hlog.Header, expires int64) {
+func (s *Session) look(op *Op, r hlog.Record, immutable bool) (old []byte, h hlog.Header, expires int64, ok bool) {
 	if immutable && (op.Kind == OpUpsert || op.Kind == OpDelete) {
-		return nil, r.Header(), s.layout.Expiry(r)
+		return nil, r.Header(), s.layout.Expiry(r), true
 	}
-	s.old, h, expires = s.layout.Read(s.old[:0], r)
-	return s.old, h, expires
+	s.old, h, expires, ok = s.layout.TryRead(s.old[:0], r)
+	return s.old, h, expires, ok
 }
 
 // modifyInPlace is the in-place form of RMW, and says whether it was enough.

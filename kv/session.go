@@ -159,6 +159,7 @@ func (st *Store) makeSession() *Session {
 // stop makes the session take no more operations.
 func (s *Session) stop(err error) {
 	s.unusable = err
+	s.probe.epoch = &noEpoch // also for the read-modify-write whose Modifier closes the session
 	s.goStraight(false)
 }
 

@@ -38,8 +38,8 @@ func (s *Session) readStraight(key, dst []byte) ([]byte, bool) {
 	if !ok {
 		return dst, false
 	}
-	value, h, _ := s.layout.Read(dst, r)
-	if ok = h.Plain(); ok {
+	value, h, _, whole := s.layout.TryRead(dst, r)
+	if ok = whole && h.Plain(); ok {
 		s.counts.ops[OpRead].inc()
 		s.ahead = min(len(value)-len(dst)+len(key), straightAhead) // the next one is guessed to be alike
 	}

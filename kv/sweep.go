@@ -313,6 +313,9 @@ func (st *Store) ScanFrom(at Cursor, count int, visit func(Record) bool) (next C
 	if at.position() >= lastPosition {
 		return at, fmt.Errorf("kv: cursor %d is none that a scan gave", at)
 	}
+	if err := st.inModifier(); err != nil { // a record may be locked
+		return at, fmt.Errorf("kv: scanning: %w", err)
+	}
 	err = st.withAny(func(s *Session) error {
 		if s.unusable != nil {
 			return s.unusable

@@ -65,7 +65,10 @@ func (s *Session) tryRead(op *Op, e entry, keep int) (outcome, coldAt) {
 	r, _, next, found := s.lookup(op.Key, e.address(), s.view.Head)
 	switch begin := s.log.Begin(); {
 	case found:
-		value, h, expires := s.layout.Read(op.Value[:keep], r)
+		value, h, expires, ok := s.layout.TryRead(op.Value[:keep], r)
+		if !ok {
+			return again, coldAt{}
+		}
 		if h.Tombstone() || s.expired(expires) {
 			op.Value, op.Expires, op.Err = op.Value[:keep], 0, ErrNotFound
 		} else {
@@ -87,6 +90,9 @@ func (s *Session) tryUpsert(op *Op, at slot, e entry) outcome {
 		r, _, _, found := s.lookup(op.Key, e.address(), s.view.ReadOnly)
 		if found && s.storeInPlace(r, op.Value, op.Expires) {
 			return complete
+		}
+		if found && r.Header().Locked() {
+			return again
 		}
 		if result, ok := s.appendRecord(at, e, op.Key, op.Value, op.Expires, false); ok {
 			return result
@@ -120,6 +126,9 @@ func (s *Session) tryDelete(op *Op, at slot, e entry) outcome {
 		r, _, _, found := s.lookup(op.Key, e.address(), s.view.ReadOnly)
 		if found && (r.Header().Tombstone() || r.Bury()) {
 			return complete
+		}
+		if found && r.Header().Locked() {
+			return again
 		}
 		if result, ok := s.appendRecord(at, e, op.Key, s.zeros, 0, true); ok {
 			return result

@@ -120,9 +120,10 @@ func (s *Slot) Reenter(e uint64) bool {
 }
 
 // Resume is Reenter for a session that assembly has entered and left: it is not ordered.
-func (s *Slot) Resume(e uint64) bool {
+// current is what Current has returned, or another word where the slot has left the table.
+func (s *Slot) Resume(current *uint64, e uint64) bool {
 	words.Store(&s.entered, e)
-	return s.table.current.Load() == e
+	return atomic.LoadUint64(current) == e
 }
 
 // Ordered says whether the session must enter by Enter and Reenter. Where it need not,
