@@ -13,6 +13,9 @@ import (
 	"github.com/redykv/redykv/hlog"
 )
 
+// rawSeed is that of the hash of rawLog and committedLog.
+const rawSeed = 1
+
 // rawLog is a device with a store whose log has any bytes.
 func rawLog(t testing.TB, keySize, valueSize int, b []byte) *device.Memory {
 	t.Helper()
@@ -24,8 +27,10 @@ func rawLog(t testing.TB, keySize, valueSize int, b []byte) *device.Memory {
 	if err != nil {
 		t.Fatal(err)
 	}
+	hash := newKeyHash(rawSeed)
 	m := manifest{
 		KeySize: keySize, ValueSize: valueSize, PageSize: 512, Sequence: 1,
+		HashSeed: rawSeed, Hash: hash.of([]byte(hashProbe)),
 		Commit: state{Sequence: 1, Begin: hlog.FirstAddress, Tail: int64(hlog.FirstAddress + len(b))},
 	}
 	data, err := m.encode()
@@ -42,7 +47,7 @@ func rawLog(t testing.TB, keySize, valueSize int, b []byte) *device.Memory {
 func committedLog(f *testing.F, keySize, valueSize, records int) []byte {
 	disk := device.NewMemory()
 	opts := small(disk, keySize, valueSize)
-	opts.PageSize, opts.Memory = 512, 2048
+	opts.PageSize, opts.Memory, opts.hashSeed = 512, 2048, rawSeed
 	st := open(f, opts)
 	for n := range uint64(records) {
 		if err := st.Upsert(key8(n%10), key8(n)); err != nil {
