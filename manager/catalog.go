@@ -34,9 +34,9 @@ type catalog struct {
 	joined  uint64 // VMs that ever entered: their order
 	unsaved unsaved
 
-	blind      bool      // most servers fell silent together
-	blindSince time.Time // when it began, or when nobody at all was heard last
-	renewed    time.Time // when a client renewed a lease last
+	blind      bool      // see sight.go
+	blindSince time.Time // its start, or the last check before which no call came for a term
+	renewed    time.Time // last renewal of a lease
 }
 
 // earlier is what an earlier manager has left beside VMs and caches.

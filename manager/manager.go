@@ -254,8 +254,8 @@ func (m *Manager) untilNextCheck() time.Duration {
 // minCheck keeps the monitor from spinning at a VM that takes time to fail.
 const minCheck = time.Millisecond
 
-// terminateTimeout bounds the release of one VM: a server that does not answer
-// in this time is taken for failed, unless heartbeats say whether it is well.
+// terminateTimeout bounds the release of one VM. A server that does not answer in this
+// time is failed, unless it is expected to send heartbeats: then sight.go decides.
 const terminateTimeout = 5 * time.Second
 
 // failID is fail for a VM that is named.

@@ -23,9 +23,9 @@ type Metrics struct {
 	Reclaimed   uint64 // VMs that were announced to go
 	Failed      uint64 // VMs that are gone
 	Suspected   uint64 // VMs that fell silent while caches had memory there
-	Blinded     uint64 // times that so many servers fell silent at once that none was taken for lost
+	Blinded     uint64 // times that at least half of the servers fell silent together, and none was suspected
 
-	Blind bool // so it is now
+	Blind bool // this is the case now
 
 	// NoticeLeft is how much of a VM's notice was left when its cache had left it.
 	NoticeLeft Durations

@@ -9,39 +9,40 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 )
 
-// This file says what a manager concludes from silence. A server that misses its
-// heartbeats has not ended for certain: the network between the two may be broken, or
-// only the manager's end of it. So nothing is taken from anybody:
+// This file decides what missed heartbeats mean. A silent server may be running: the
+// network between it and the manager may be broken, or only the manager's end of it. So no
+// cache loses memory by it:
 //
-//   - nobody is given memory of a server that is silent;
-//   - a cache that has memory there is told that the server is suspected
-//     (KIND_VM_SUSPECTED). Its client decides: if it reaches the server it goes on,
-//     else it replaces what it had there and settles without it;
-//   - a server on which no cache has anything is given up.
+//   - no memory of a silent server is granted;
+//   - caches that have memory there are told that the server is suspected
+//     (KIND_VM_SUSPECTED). The client decides: if it reaches the server it goes on using
+//     the memory, else it replaces it and settles without the server;
+//   - a silent server on which no cache has memory is failed.
 //
-// Where most servers fall silent together the manager suspects its own sight instead:
-// it suspects no server and ends no lease until it hears enough of them again, or has heard
-// others, servers or clients, for blindTerms: then those that stay silent are suspected.
+// If at least half of the servers fall silent together, the manager is blind: it assumes
+// that its own network is broken, suspects no server and ends no lease. Blindness ends
+// when fewer servers are silent, or when the manager has received other calls, of servers
+// or clients, for blindTerms. Then the servers that are still silent are suspected.
 
 // silence is what a manager finds in one look at the heartbeats.
 type silence struct {
 	servers   int    // that send heartbeats, and were not suspected before
 	quiet     int    // of them, those that are late by now, though perhaps not silent yet
-	blind     bool   // too many are quiet at once
+	blind     bool   // at least half of the servers are quiet
 	changed   bool   // blind is not as before
-	given     []loss // silent, and of no use to any cache
-	suspected []loss // silent, which their caches were told now
+	given     []loss // silent, without memory of any cache
+	suspected []loss // silent, whose caches have just been told
 }
 
 // blindFrom is the least number of servers whose silence may be the manager's own fault.
 const blindFrom = 2
 
-// blindTerms is how long a manager that hears some does not trust its sight, in multiples
-// of the longer of Options.Silence and Options.Lease: within that time each of its clients
-// and servers calls several times.
+// blindTerms bounds how long a manager that receives some calls stays blind, in multiples
+// of the longer of Options.Silence and Options.Lease. Each client and server that can
+// reach the manager calls several times within that time.
 const blindTerms = 4
 
-// listen looks at the heartbeats.
+// listen checks when each server called last, and suspects or gives up those that are silent.
 func (c *catalog) listen(now time.Time, heartbeat, silent, lease time.Duration) (s silence, err error) {
 	// A server is quiet before it is silent, so that the first of many whose turn comes
 	// is not taken for the only one.
@@ -60,7 +61,7 @@ func (c *catalog) listen(now time.Time, heartbeat, silent, lease time.Duration) 
 	if s.blind = s.quiet >= blindFrom && 2*s.quiet >= s.servers; s.blind {
 		term := max(silent, lease)
 		if !c.blind || s.quiet == s.servers && now.Sub(c.renewed) > term {
-			c.blindSince = now // or hears nobody at all
+			c.blindSince = now // it begins, or the manager receives no calls at all
 		}
 		s.blind = now.Sub(c.blindSince) <= blindTerms*term
 	}
@@ -86,8 +87,8 @@ func (c *catalog) listen(now time.Time, heartbeat, silent, lease time.Duration) 
 	return s, nil
 }
 
-// heard postpones the deadline of a server that called. What its caches were told of its
-// silence is void. Called under mu.
+// heard postpones the deadline of a server that called, and ends its suspicion: the event
+// that its caches were sent is withdrawn. Called under mu.
 func (c *catalog) heard(v *vm, deadline time.Time) {
 	v.deadline, v.unheard, v.called = deadline, false, true
 	if !v.suspected {
@@ -102,8 +103,8 @@ func (c *catalog) heard(v *vm, deadline time.Time) {
 	}
 }
 
-// prolong begins the leases of all caches anew: a manager that hears no server may not
-// hear their clients either.
+// prolong restarts the leases of all caches: a manager that does not receive heartbeats
+// may not receive renewals either.
 func (c *catalog) prolong(t term) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

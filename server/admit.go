@@ -75,9 +75,9 @@ func granted(m interface {
 // maxSpent bounds how many grants are remembered that were taken back.
 const maxSpent = 1 << 12
 
-// spent are grants that were taken back: their tokens are good no more, even those of
-// clients that have not connected yet. Of maxSpent the first is forgotten. A grant
-// without a name stands for all of its cache. Grants are known by a hash of 64 bits.
+// spent is the set of grants that were taken back, the latest maxSpent of them. Their
+// tokens are refused, also where the client has not connected yet. A grant without a name
+// stands for all grants of its cache. The set holds 64-bit hashes.
 type spent struct {
 	seed  maphash.Seed
 	set   map[uint64]struct{}

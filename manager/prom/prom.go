@@ -40,9 +40,9 @@ var families = []promtable.Family[manager.Metrics]{
 		promtable.Number(func(m *manager.Metrics) uint64 { return m.Failed })),
 	promtable.Counter("suspicions_total", "VMs that fell silent while caches had memory there.",
 		promtable.Number(func(m *manager.Metrics) uint64 { return m.Suspected })),
-	promtable.Counter("blindings_total", "Times that so many servers fell silent at once that none was taken for lost.",
+	promtable.Counter("blindings_total", "Times that at least half of the servers fell silent together, and none was suspected.",
 		promtable.Number(func(m *manager.Metrics) uint64 { return m.Blinded })),
-	promtable.Gauge("blind", "1 while so many servers are silent that none is taken for lost.",
+	promtable.Gauge("blind", "1 while at least half of the servers are silent and none is suspected.",
 		promtable.Number(func(m *manager.Metrics) int {
 			if m.Blind {
 				return 1

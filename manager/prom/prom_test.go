@@ -31,10 +31,10 @@ func TestCollector(t *testing.T) {
 # HELP redykv_manager_allocations_total Caches that were allocated.
 # TYPE redykv_manager_allocations_total counter
 redykv_manager_allocations_total 6
-# HELP redykv_manager_blind 1 while so many servers are silent that none is taken for lost.
+# HELP redykv_manager_blind 1 while at least half of the servers are silent and none is suspected.
 # TYPE redykv_manager_blind gauge
 redykv_manager_blind 1
-# HELP redykv_manager_blindings_total Times that so many servers fell silent at once that none was taken for lost.
+# HELP redykv_manager_blindings_total Times that at least half of the servers fell silent together, and none was suspected.
 # TYPE redykv_manager_blindings_total counter
 redykv_manager_blindings_total 14
 # HELP redykv_manager_caches Caches.

@@ -23,10 +23,10 @@ const (
 // of its own, so that one that says nothing holds up nobody, and hands those
 // that said hello to Accept. Safe for concurrent use.
 //
-// Connections that say nothing cost their peers nothing, so they are not let keep
-// others out. Where backlog connections are there already, one is closed for each that
-// comes: of those that have said nothing, if there are such, else of those that have not
-// finished their hello; of the host that has most of these; the oldest.
+// Silent connections cost their peers nothing, so they must not keep others out. When
+// backlog connections are open, each new one closes another: one that has sent nothing,
+// or, if there is none, one whose hello is not complete. Among these it is the oldest
+// connection of the host that has the most of them.
 type Acceptor struct {
 	listener net.Listener
 	hello    func(net.Conn) (fabric.Request, error)
@@ -45,10 +45,10 @@ type Acceptor struct {
 
 // greeting is a connection that is being greeted. Guarded by Acceptor.mu.
 type greeting struct {
-	number uint64 // in the order of coming
+	number uint64 // in the order of acceptance
 	host   string
-	spoke  bool // the peer has said something
-	gone   bool // closed for the sake of another
+	spoke  bool // the peer has sent something
+	gone   bool // closed to make room for another
 }
 
 // NewAcceptor starts to accept on l. hello reads the greeting; the acceptor
@@ -107,7 +107,7 @@ func (a *Acceptor) slot() bool {
 	}
 }
 
-// makeRoom closes the connection that others need least.
+// makeRoom closes a connection that is being greeted, if there is any.
 func (a *Acceptor) makeRoom() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

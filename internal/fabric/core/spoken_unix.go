@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spoken returns when the peer of a socket has sent something, or will not send any more,
-// and leaves that where it is.
+// spoken returns when the peer of a socket has sent something or has ended. It consumes
+// nothing.
 func spoken(c net.Conn) error {
 	s, ok := c.(syscall.Conn)
 	if !ok {
