@@ -34,12 +34,12 @@ type Cache struct {
 
 	// How it changes: see control.go.
 	tableMu   sync.Mutex
-	turn      chan struct{} // a token, held by the control operation that runs
-	slo       SLO           // the turn's holder's
-	leaving   []*grant      // that the table has no use for, to be given back; the turn's holder's
-	change    uint64        // number of the last Reallocate or Settle; the turn's holder's
-	moved     copied        // since the manager was last told; the turn's holder's
-	unsettled atomic.Bool   // the manager does not know the present table
+	turn      turn        // held by the control operation that runs
+	slo       SLO         // the turn's holder's
+	leaving   []*grant    // that the table has no use for, to be given back; the turn's holder's
+	change    uint64      // number of the last Reallocate or Settle; the turn's holder's
+	moved     copied      // since the manager was last told; the turn's holder's
+	unsettled atomic.Bool // the manager does not know the present table
 	moves     moves
 	suspects  goes
 	beat      atomic.Uint64 // of the clock by which servers have to answer: see beat.go
@@ -89,7 +89,6 @@ func newCache(mgr Manager, id string, cfg Config, configuration Configuration, g
 		known: identity{id: id, gone: id == ""}, mgr: mgr, cfg: cfg, slo: cfg.SLO, provider: provider, created: time.Now(),
 		log:      cfg.Logger.With("component", "redytier"),
 		epochs:   epoch.New(),
-		turn:     make(chan struct{}, 1),
 		ports:    map[fabric.Model]fabric.Provider{},
 		sessions: make(map[*Session]struct{}),
 	}
@@ -109,7 +108,7 @@ func newCache(mgr Manager, id string, cfg Config, configuration Configuration, g
 	c.links = slices.Clone(t.links)
 	t.epoch = c.epochs.Current()
 	c.table.Store(t)
-	c.keeper, c.watcher = newKeeper(c), newWatcher(c)
+	c.keeper, c.watcher = &keeper{cache: c}, newWatcher(c)
 	var err error
 	if c.clients, err = newClients(c); err != nil {
 		c.cancel()
@@ -120,7 +119,6 @@ func newCache(mgr Manager, id string, cfg Config, configuration Configuration, g
 	if id != "" {
 		c.attend(id, cfg.lease)
 	}
-	c.keeper.start()
 	c.suspects.Go(c.beats)
 	return c, nil
 }
@@ -204,7 +202,7 @@ func (c *Cache) Delete(ctx context.Context) error {
 		c.watcher.stop()
 		c.keeper.stop()
 		c.suspects.end()
-		c.turn <- struct{}{} // the operation that runs is through; no other begins
+		_ = c.turn.take(context.Background(), &claim{}, true) // the operation that runs is through; no other begins
 		if err = errors.Join(err, c.retire()); err != nil {
 			c.log.Warn("closing the client threads", "err", err)
 		}

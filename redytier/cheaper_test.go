@@ -25,32 +25,14 @@ func twoSizes() *menu.Menu {
 // A cache of two VMs leaves both of them for one that has become cheaper, while it is
 // used, and they are given back (R29).
 func TestCheaperVM(t *testing.T) {
-	quiet := slog.New(slog.DiscardHandler)
-	vms, err := manager.NewInProcessAllocator(manager.InProcessOptions{Menu: twoSizes(), Market: menu.Options{Step: -1}, Logger: quiet})
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := manager.Embed(t.Context(), manager.EmbedOptions{
-		Allocator: vms, Economy: manager.Economy{Every: time.Millisecond, Dwell: time.Millisecond}, Logger: quiet,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := e.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	m := &managed{Embedded: e, vms: vms, events: make(chan Event, 256)}
+	m := sizesWith(t, 0.5, manager.Economy{Every: time.Millisecond, Dwell: time.Millisecond})
 	cache := m.create(t, m, Config{Transport: "mem", Configuration: configurations[0]})
 	during(t, cache, int(cache.Capacity()), func() {
 		first, second := cache.Regions()[0].VM, cache.Regions()[2].VM
 		if first == second {
 			t.Fatalf("%+v: want two VMs", cache.Regions())
 		}
-		if err := vms.Market().Change([]menu.Kind{{Type: "four", Distance: 1}}, menu.Change{Price: new(plan.Dollars(0.15))}); err != nil {
-			t.Fatal(err)
-		}
+		m.price(t, 0.15)
 		for range 2 {
 			if left := m.expect(t, VMLeft); left.VM != first && left.VM != second {
 				t.Errorf("%+v, want one of %s and %s", left, first, second)
@@ -69,6 +51,12 @@ func TestCheaperVM(t *testing.T) {
 // where they are by themselves.
 func sizes(t *testing.T, four float64) *managed {
 	t.Helper()
+	return sizesWith(t, four, manager.Economy{Every: -1})
+}
+
+// sizesWith is sizes for caches that move to save as economy says.
+func sizesWith(t *testing.T, four float64, economy manager.Economy) *managed {
+	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
 	vms, err := manager.NewInProcessAllocator(manager.InProcessOptions{Menu: twoSizes(), Market: menu.Options{Step: -1}, Logger: quiet})
 	if err != nil {
@@ -77,7 +65,7 @@ func sizes(t *testing.T, four float64) *managed {
 	if err := vms.Market().Change([]menu.Kind{{Type: "four", Distance: 1}}, menu.Change{Price: new(plan.Dollars(four))}); err != nil {
 		t.Fatal(err)
 	}
-	e, err := manager.Embed(t.Context(), manager.EmbedOptions{Allocator: vms, Economy: manager.Economy{Every: -1}, Logger: quiet})
+	e, err := manager.Embed(t.Context(), manager.EmbedOptions{Allocator: vms, Economy: economy, Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,6 +75,15 @@ func sizes(t *testing.T, four float64) *managed {
 		}
 	})
 	return &managed{Embedded: e, vms: vms, events: make(chan Event, 256)}
+}
+
+// price changes what the larger VMs of sizes cost.
+func (m *managed) price(t *testing.T, four float64) {
+	t.Helper()
+	err := m.vms.(*manager.InProcessAllocator).Market().Change([]menu.Kind{{Type: "four", Distance: 1}}, menu.Change{Price: new(plan.Dollars(four))})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // A cache that grows gets one more VM, or moves to one that is large enough for all of

@@ -93,7 +93,8 @@ type Config struct {
 	// is what the cache holds first; beyond its end the cache holds zeros (R2).
 	File string
 	// Recover, if set, has a copy of the cache (A49): it fills dst with the bytes at
-	// a cache address when their memory was lost. Without it, regions that were
+	// a cache address when their memory was lost. Its ctx ends where something more urgent
+	// is to be done, such as to leave a VM that is reclaimed; it is asked again then. Without it, regions that were
 	// never written come from File again, and all others come back as zeros.
 	Recover func(ctx context.Context, dst []byte, addr int64) error
 	// StrictOrder makes all requests of a session execute in the order of their
@@ -109,7 +110,8 @@ type Config struct {
 	WaitForLost bool
 	// RefuseBusy has Migrate, Reshape and Reconfigure return ErrBusy at once while
 	// another of them runs, or the cache replaces or leaves a VM by itself (A36). By
-	// default they wait for it, until their ctx ends.
+	// default they wait for it, until their ctx ends. One that has begun gives way to a VM
+	// that is reclaimed or lost, and goes on by itself afterwards.
 	RefuseBusy bool
 	// Late has Create and Open return a cache though there is none to be had now: the
 	// manager does not answer within 10 s, or no VM has room. All its memory is lost then,
@@ -125,6 +127,7 @@ type Config struct {
 	longest int64                                 // most bytes of one access; tests make it small
 	network fabric.Network                        // what Net says
 	lease   time.Duration                         // what the manager says; 0: none
+	doubt   time.Duration                         // how long a server that the manager does not hear is asked often
 	control *http.Client                          // calls the servers' control APIs
 	wrap    func(fabric.Provider) fabric.Provider // tests put faults before the transport
 }
@@ -232,6 +235,7 @@ func (c *Config) ensureDefaults() error {
 		return fmt.Errorf("redytier: server timeout %v", c.ServerTimeout)
 	}
 	c.ServerTimeout = cmp.Or(c.ServerTimeout, defaultServerTimeout)
+	c.doubt = cmp.Or(c.doubt, defaultDoubt)
 	if c.Duration < 0 || c.Migration.Parallel < 0 || c.Migration.BytesPerSecond < 0 {
 		return fmt.Errorf("redytier: negative duration %v or migration %+v", c.Duration, c.Migration)
 	}

@@ -13,54 +13,63 @@ import (
 // This file is how the cache's table changes. Two locks order that:
 //
 //   - the turn (Cache.turn) is held by one control operation at a time (A36): a
-//     migration, a reshape, the replacement of what was lost. It may take long.
+//     migration, a reshape, the replacement of what was lost. It may take long, and
+//     gives way to what is more urgent: see turn.go.
 //   - tableMu is held for each single change, read, modify, publish. A server's
 //     loss needs nothing else, so that it takes effect whatever goes on; an
 //     operation looks for it after each step.
 
-// inTurn carries out a control operation when no other runs. The operation's ctx
-// ends when the cache is deleted, too.
-func (c *Cache) inTurn(ctx context.Context, operation func(ctx context.Context) error) error {
-	select {
-	case c.turn <- struct{}{}:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-c.ctx.Done():
-		return ErrDeleted
-	}
-	return c.holding(ctx, operation)
+// inTurn carries out a control operation when no other runs. The operation's ctx ends
+// when the cache is deleted, and when a more urgent one waits: then the operation fails,
+// which changes nothing or leaves what has moved where it is, and is carried out again
+// after the other. One that fails for memory that is lost does so at once.
+func (c *Cache) inTurn(ctx context.Context, u urgency, operation func(ctx context.Context) error) error {
+	return c.takeTurns(ctx, u, true, operation)
 }
 
 // asked is inTurn for what the application asks for: while another operation runs it
 // waits or is refused, as Config says.
 func (c *Cache) asked(ctx context.Context, operation func(ctx context.Context) error) error {
-	if !c.cfg.RefuseBusy {
-		return c.inTurn(ctx, operation)
-	}
-	select {
-	case c.turn <- struct{}{}:
-		return c.holding(ctx, operation)
-	default:
-	}
-	if c.deleted.Load() {
-		return ErrDeleted
-	}
-	return fmt.Errorf("%w: another control operation runs", ErrBusy)
+	return c.takeTurns(ctx, urgency{}, !c.cfg.RefuseBusy, operation)
 }
 
-// holding carries out an operation that has got the turn, and gives that back.
-func (c *Cache) holding(ctx context.Context, operation func(ctx context.Context) error) error {
-	defer func() { <-c.turn }()
-	if c.deleted.Load() {
-		return ErrDeleted
+func (c *Cache) takeTurns(ctx context.Context, u urgency, wait bool, operation func(ctx context.Context) error) error {
+	for {
+		err := c.takeTurn(ctx, u, wait, operation)
+		if !errors.Is(err, errGaveWay) {
+			return err
+		}
+		c.log.Info("a control operation is carried out again, after another one", "err", err)
+		wait = true
 	}
+}
+
+// takeTurn is one attempt of takeTurns.
+func (c *Cache) takeTurn(ctx context.Context, u urgency, wait bool, operation func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stop := context.AfterFunc(c.ctx, func() { cancel(ErrDeleted) })
 	defer stop()
+	switch err := c.turn.take(ctx, &claim{urgency: u, giveWay: cancel}, wait); {
+	case c.deleted.Load():
+		if err == nil {
+			c.turn.pass()
+		}
+		return ErrDeleted
+	case errors.Is(err, ErrBusy):
+		return fmt.Errorf("%w: another control operation runs", err)
+	case err != nil:
+		return err
+	}
+	defer c.turn.pass()
 	err := operation(ctx)
-	if err != nil && c.ctx.Err() != nil && !errors.Is(err, ErrDeleted) {
+	switch {
+	case err == nil:
+		return nil
+	case c.ctx.Err() != nil && !errors.Is(err, ErrDeleted):
 		return fmt.Errorf("%w: %w", ErrDeleted, err)
+	case context.Cause(ctx) == errGaveWay && !errors.Is(err, ErrRegionUnavailable):
+		return errors.Join(errGaveWay, err)
 	}
 	return err
 }

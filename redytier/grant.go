@@ -39,6 +39,8 @@ type grant struct {
 	doubts  atomic.Int32  // connections that failed, and that the server may not know of yet
 	doubted atomic.Bool   // it is being found out whether the server is there
 
+	suspicion chan struct{} // holds a token when the manager says again that it does not hear the server
+
 	// lost is why the grant's regions are gone; nil while they are not. It is set
 	// once and never cleared: what was in them does not come back.
 	lost atomic.Pointer[error]
@@ -72,7 +74,7 @@ func connectShare(ctx context.Context, cache string, cfg *Config, share *manager
 	g := &grant{
 		id: share.GetGrant(), cache: cache, vm: share.GetVm().GetId(),
 		controlURL: share.GetVm().GetControlUrl(), granted: share, size: uint64(cfg.RegionSize), distance: int(share.GetVm().GetDistance()), tuning: cfg.Tuning,
-		http: cfg.control, timeout: cfg.ServerTimeout,
+		http: cfg.control, timeout: cfg.ServerTimeout, suspicion: make(chan struct{}, 1),
 	}
 	mine := c.share(int(share.GetRegions()), of)
 	if share.GetToken() != "" {

@@ -106,7 +106,7 @@ func (m *moves) describe(infos []RegionInfo) {
 // finds; the data path goes on (R77 to R82). It returns when the VMs hold nothing of
 // the cache any more. If it fails, every region is either where it was or at its
 // new place, and answers, unless its server is lost. Where ctx ends first, what has
-// not moved stays.
+// not moved stays. It gives way to a VM that is reclaimed or lost, and goes on afterwards.
 func (c *Cache) Migrate(ctx context.Context, vms ...string) error {
 	err := c.asked(ctx, func(ctx context.Context) error { return c.migrate(ctx, vms, false) })
 	if err != nil {
@@ -421,10 +421,9 @@ func (c *Cache) settleAs(ctx context.Context, configuration Configuration) error
 
 // settleAgain is settle for who does not hold the turn, if it is free.
 func (c *Cache) settleAgain(ctx context.Context) {
-	select {
-	case c.turn <- struct{}{}:
-		defer func() { <-c.turn }()
-		c.settle(ctx)
-	default: // the operation that runs will settle
+	if c.turn.take(ctx, &claim{}, false) != nil {
+		return // the operation that runs will settle
 	}
+	defer c.turn.pass()
+	c.settle(ctx)
 }

@@ -76,6 +76,9 @@ func (p *porter) close() (err error) {
 // chunk; at counts from 0.
 func (p *porter) fill(ctx context.Context, index uint32, offset, n int64, read func(dst []byte, at int64) error) error {
 	for at := int64(0); at < n; {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		chunk := p.buf.Bytes()[:min(porterChunk, n-at)]
 		if err := read(chunk, at); err != nil {
 			return err
@@ -112,24 +115,34 @@ func zero(dst []byte, _ int64) error {
 // populateAll fills a new cache from Config.File, whose prefix is all that is read.
 // Where the file ends before the cache does, the rest stays zeros.
 func (c *Cache) populateAll(ctx context.Context) error {
-	t := c.table.Load()
 	c.update(func(t *table) {
 		for i := range t.regions {
 			t.regions[i].origin = new(origin)
 		}
 	})
-	var places []place
-	for i, r := range t.regions {
-		if r.link == nil {
-			return *r.cause
-		}
-		places = append(places, place{region: i, link: r.link, index: r.index})
-	}
-	return c.populate(ctx, places, c.readFile)
+	return c.fillFrom(ctx, c.readFile)
 }
 
-// populate fills regions at their places with what read gives for their addresses.
-func (c *Cache) populate(ctx context.Context, places []place, read func(ctx context.Context, dst []byte, addr int64) error) (err error) {
+// fillFrom fills a new cache with what read gives.
+func (c *Cache) fillFrom(ctx context.Context, read func(ctx context.Context, dst []byte, addr int64) error) error {
+	filled := 0
+	return c.inTurn(ctx, urgency{}, func(ctx context.Context) error {
+		var places []place
+		for i, r := range c.table.Load().regions {
+			if r.link == nil {
+				return *r.cause
+			}
+			places = append(places, place{region: i, link: r.link, index: r.index})
+		}
+		n, err := c.populate(ctx, places[filled:], read)
+		filled += n // what moves meanwhile does so with its bytes
+		return err
+	})
+}
+
+// populate fills regions at their places with what read gives for their addresses, and
+// says how many of them hold all of it.
+func (c *Cache) populate(ctx context.Context, places []place, read func(ctx context.Context, dst []byte, addr int64) error) (filled int, err error) {
 	t := c.table.Load()
 	porters := map[*grant]*porter{}
 	defer func() {
@@ -137,22 +150,22 @@ func (c *Cache) populate(ctx context.Context, places []place, read func(ctx cont
 			err = errors.Join(err, p.close())
 		}
 	}()
-	for _, at := range places {
+	for filled, at := range places {
 		g := at.link.grant
 		p := porters[g]
 		if p == nil {
 			if p, err = c.openPorter(ctx, g); err != nil {
-				return err
+				return filled, err
 			}
 			porters[g] = p
 		}
 		from, to := t.span(at.region)
 		err := p.fill(ctx, at.index, 0, to-from, func(dst []byte, at int64) error { return read(ctx, dst, from+at) })
 		if err != nil {
-			return fmt.Errorf("populate [%d, %d) on VM %s: %w", from, to, g.vm, err)
+			return filled, fmt.Errorf("populate [%d, %d) on VM %s: %w", from, to, g.vm, err)
 		}
 	}
-	return nil
+	return len(places), nil
 }
 
 // readFile reads the cache's initial bytes.
@@ -173,12 +186,12 @@ func (c *Cache) readFile(_ context.Context, dst []byte, addr int64) error {
 // copies that there are (R83, A49), and makes it answer again. What nobody has a
 // copy of comes back as zeros, but not before the application has been told (A46). The
 // keeper calls it, without the turn: who is told may be waiting for that.
-func (c *Cache) replaceLost(ctx context.Context, lost *grant) error {
+func (c *Cache) replaceLost(ctx context.Context, lost *grant, u urgency) error {
 	for rest := true; rest; {
 		if err := c.tellOfZeros(ctx); err != nil {
 			return err
 		}
-		err := c.inTurn(ctx, func(ctx context.Context) (err error) {
+		err := c.inTurn(ctx, u, func(ctx context.Context) (err error) {
 			rest, err = c.replaceTold(ctx, lost)
 			return err
 		})
@@ -254,12 +267,12 @@ func (c *Cache) replaceTold(ctx context.Context, lost *grant) (rest bool, err er
 	places := assignTo(regions, links)
 	c.setState(regions, Recovering)
 	kept, gone := c.withCopy(places)
-	err = c.populate(ctx, kept, c.copyOf)
-	if err == nil {
-		rest = c.restore(kept, gone) || rest
-	}
+	filled, err := c.populate(ctx, kept, c.copyOf)
+	rest = c.restore(kept[:filled], gone) || rest
 	c.setState(regions, Lost) // those that were not restored
-	return rest, errors.Join(err, c.tidy(ctx))
+	err = errors.Join(err, c.tidy(ctx))
+	c.giveBack(ctx) // the places of those
+	return rest, err
 }
 
 // setState says how it stands with regions that do not answer.

@@ -19,7 +19,9 @@ var ErrFixed = errors.New("redytier: the cache of a device keeps its capacity an
 // moves there (R74). With another, the manager finds other VMs and another
 // configuration, and the regions move there (R70). Requests go on; sessions find the
 // new capacity with their next one, and what they have under way beyond it ends
-// with ErrOutOfRange at the latest. A Reshape that fails changes nothing (R76); that of a
+// with ErrOutOfRange at the latest. A Reshape that fails, as where memory of the cache is
+// lost meanwhile, changes nothing (R76). It gives way to a VM that is reclaimed, which is
+// left first: what has been done is undone, and begun again by itself. That of a
 // cache under a [Device] always fails, with [ErrFixed]. It
 // may wait for callbacks, so it must not be called from one.
 func (c *Cache) Reshape(ctx context.Context, capacity int64, slo SLO) error {
@@ -45,15 +47,19 @@ func (c *Cache) reshape(ctx context.Context, capacity int64, slo SLO) error {
 	if err := c.Err(); err != nil {
 		return err
 	}
+	var err error
 	switch now := c.Capacity(); {
 	case slo != c.slo:
-		return c.moveAll(ctx, capacity, slo)
+		err = c.moveAll(ctx, capacity, slo)
 	case capacity > now:
-		return c.grow(ctx, capacity)
+		err = c.grow(ctx, capacity)
 	case capacity < now:
-		return c.shrink(ctx, capacity)
+		err = c.shrink(ctx, capacity)
 	}
-	return nil
+	if err != nil {
+		err = errors.Join(err, c.Err()) // what was lost meanwhile, which this may have given way to
+	}
+	return err
 }
 
 // shrink cuts the table off, and gives back what is not used any more once nothing

@@ -128,23 +128,27 @@ func ours(err error) bool {
 	return false
 }
 
-// doubtFor is how long a server is looked after once the manager has said that it does
-// not hear it.
-const doubtFor = 2 * time.Minute
+// A server that the manager does not hear is asked every ServerTimeout for defaultDoubt,
+// and every seldom of them from then on.
+const (
+	defaultDoubt = 2 * time.Minute
+	seldom       = 5
+)
 
 // doubted finds out what became of a server that the manager does not hear. What counts
 // is whether it answers here: as long as it does, its memory is used. Over some
 // transports a session would not notice that a server is gone, so it is asked again and
-// again, for doubtFor.
+// again while the cache has memory there: nobody says that the manager hears it again.
 func (c *Cache) doubted(g *grant, reason error) {
 	if g.doubted.Swap(true) {
+		offer(g.suspicion)
 		return
 	}
 	looking := c.suspects.Go(func() {
 		defer g.doubted.Store(false)
 		late := 0
 		used := func(l *link) bool { return l.grant == g }
-		for end := time.Now().Add(doubtFor); time.Now().Before(end) && g.lost.Load() == nil; {
+		for since := time.Now(); g.lost.Load() == nil; {
 			c.mu.Lock()
 			holds := slices.ContainsFunc(c.links, used)
 			c.mu.Unlock()
@@ -160,9 +164,18 @@ func (c *Cache) doubted(g *grant, reason error) {
 				c.lose(g, errors.Join(reason, err))
 				return
 			}
-			if !pause.For(c.ctx, c.cfg.ServerTimeout) {
-				return
+			wait := c.cfg.ServerTimeout
+			if time.Since(since) > c.cfg.doubt && late == 0 {
+				wait *= seldom
 			}
+			timer := time.NewTimer(wait)
+			select {
+			case <-timer.C:
+			case <-g.suspicion:
+				since = time.Now()
+			case <-c.ctx.Done():
+			}
+			timer.Stop()
 		}
 	})
 	if !looking {

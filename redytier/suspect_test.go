@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -113,6 +114,64 @@ func TestOurFailuresAreNotTheServers(t *testing.T) {
 			}
 			pump.close()
 		})
+	}
+}
+
+// counted counts the connections that are made.
+type counted struct {
+	fabric.Provider
+	dials atomic.Int32
+}
+
+func (p *counted) wrap(behind fabric.Provider) fabric.Provider {
+	p.Provider = behind
+	return p
+}
+
+func (p *counted) Dial(ctx context.Context, addr string, private []byte, depth int) (fabric.QueuePair, error) {
+	p.dials.Add(1)
+	return p.Provider.Dial(ctx, addr, private, depth)
+}
+
+// A VM that the manager has not heard for long dies without a word, which nobody would
+// notice: it is still asked, and at once when the manager says so again.
+func TestSuspectedForLong(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		c := newCluster(t, "shm", 1, 1<<20)
+		var process *os.Process
+		process, c.vms[0].ControlUrl = startChild(t, "shm")
+		c.refuse = func(*managerv1.ReallocateRequest) error { return errors.New("no VM is left") }
+		events := make(chan Event, 16)
+		p := &counted{}
+		timeout := 600 * time.Millisecond
+		if again {
+			timeout = time.Hour
+		}
+		cache := c.create(t, Config{
+			Capacity: 1 << 16, RegionSize: 1 << 16, Configuration: configurations[0], ServerTimeout: timeout, doubt: time.Nanosecond,
+			wrap: p.wrap, OnEvent: func(e Event) { events <- e },
+		})
+		g := cache.table.Load().grants()[0]
+		suspect := func(sequence uint64) {
+			c.events <- &managerv1.WatchResponse{Sequence: sequence, Kind: managerv1.WatchResponse_KIND_VM_SUSPECTED, VmId: g.vm, Reason: "silence"}
+		}
+		for n := range int32(3) {
+			asked := p.dials.Load()
+			if n == 0 || again {
+				suspect(uint64(n) + 1)
+			}
+			until(t, func() bool { return p.dials.Load() > asked })
+		}
+		if again {
+			continue // it takes this one's word for an hour
+		}
+		stop(t, process)
+		if e := <-events; e.Kind != VMLost || e.VM != g.vm {
+			t.Errorf("%+v", e)
+		}
+		if err := process.Kill(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

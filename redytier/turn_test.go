@@ -1,0 +1,88 @@
+package redytier
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+)
+
+// The turn passes to what is gone first, then to what is lost, and to the rest in the
+// order in which it came. Whoever gives up is passed over.
+func TestOrderOfTurns(t *testing.T) {
+	var turn turn
+	now := time.Unix(1_000_000, 0)
+	if err := turn.take(t.Context(), &claim{urgency: urgency{rank: leaving}}, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := turn.take(t.Context(), &claim{}, false); !errors.Is(err, ErrBusy) {
+		t.Errorf("the turn is had twice: %v", err)
+	}
+	impatient, giveUp := context.WithCancelCause(t.Context())
+	gone := errors.New("gone")
+	order := make(chan string, 8)
+	for i, c := range []struct {
+		name string
+		urgency
+		ctx context.Context
+	}{
+		{"asked first", urgency{}, t.Context()},
+		{"lost", urgency{rank: restoring}, t.Context()},
+		{"gives up", urgency{leaving, now}, impatient},
+		{"second", urgency{leaving, now.Add(time.Minute)}, t.Context()},
+		{"first", urgency{leaving, now.Add(time.Second)}, t.Context()},
+		{"third", urgency{leaving, now.Add(time.Minute)}, t.Context()},
+		{"asked then", urgency{}, t.Context()},
+	} {
+		go func() {
+			err := turn.take(c.ctx, &claim{urgency: c.urgency}, true)
+			if c.ctx == impatient {
+				if !errors.Is(err, gone) {
+					t.Errorf("%s: %v", c.name, err)
+				}
+				order <- "" // it has nothing to pass on
+				return
+			}
+			order <- c.name
+			turn.pass()
+		}()
+		until(t, func() bool {
+			turn.mu.Lock()
+			defer turn.mu.Unlock()
+			return len(turn.waiting) == i+1
+		})
+	}
+	giveUp(gone)
+	<-order
+	turn.pass()
+	var got []string
+	for range 6 {
+		got = append(got, <-order)
+	}
+	if want := []string{"first", "second", "third", "lost", "asked first", "asked then"}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// A holder is asked to give way by a higher rank, and by no other.
+func TestHolderGivesWay(t *testing.T) {
+	for _, holder := range []int{voluntary, restoring, leaving} {
+		for _, other := range []int{voluntary, restoring, leaving} {
+			var turn turn
+			ctx, giveWay := context.WithCancelCause(t.Context())
+			if err := turn.take(ctx, &claim{urgency: urgency{rank: holder}, giveWay: giveWay}, true); err != nil {
+				t.Fatal(err)
+			}
+			waiting, stop := context.WithCancel(t.Context())
+			stop()
+			if err := turn.take(waiting, &claim{urgency: urgency{rank: other}}, true); !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+			if asked := context.Cause(ctx) == errGaveWay; asked != (other > holder) {
+				t.Errorf("rank %d waits for rank %d, which is asked to give way: %v", other, holder, asked)
+			}
+			giveWay(nil)
+		}
+	}
+}

@@ -1,0 +1,250 @@
+package redytier
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
+	"github.com/redykv/redykv/manager"
+)
+
+// This file tests that a VM that is reclaimed is left whatever else goes on.
+
+// obstructed is a way to servers on which the first call of a procedure is not answered
+// before its caller gives it up.
+type obstructed struct {
+	procedure string
+	calls     atomic.Int32
+	begun     chan struct{} // closed when that call is made
+}
+
+func (o *obstructed) RoundTrip(req *http.Request) (*http.Response, error) {
+	if strings.HasSuffix(req.URL.Path, o.procedure) && o.calls.Add(1) == 1 {
+		close(o.begun)
+		<-req.Context().Done()
+		return nil, req.Context().Err()
+	}
+	return http.DefaultTransport.RoundTrip(req)
+}
+
+// obstruct begins an operation, which gets no further than its first call of a
+// procedure, and returns what becomes of it.
+func obstruct(t *testing.T, way *obstructed, operation func() error) <-chan error {
+	t.Helper()
+	ended := make(chan error, 1)
+	go func() { ended <- operation() }()
+	select {
+	case <-way.begun:
+	case err := <-ended:
+		t.Fatalf("it is through without %s: %v", way.procedure, err)
+	}
+	return ended
+}
+
+// leftInTime has a VM reclaimed, and returns when the cache has left it, before its
+// deadline.
+func (m *managed) leftInTime(t *testing.T, vm string) {
+	t.Helper()
+	if !m.vms.Reclaim(vm, time.Hour) {
+		t.Fatalf("no VM %s", vm)
+	}
+	if left := m.expect(t, VMLeft); left.VM != vm {
+		t.Errorf("%+v, want that VM %s is left", left, vm)
+	}
+	m.gone(t, vm)
+}
+
+// What the application asks for gives way to a notice at any step, and goes on by itself
+// when the VM is left. Nothing is lost.
+func TestNoticeWhileTheApplicationChangesTheCache(t *testing.T) {
+	const capacity = managedRegions * managedRegion
+	other := Configuration{ClientThreads: 1, BatchSize: 1, QueueDepth: 2}
+	for name, tc := range map[string]struct {
+		procedure string
+		busy      bool
+		change    func(cache *Cache) error
+		check     func(cache *Cache) bool
+	}{
+		"migrate": {
+			procedure: serverv1connect.CacheServerServicePullProcedure, busy: true,
+			change: func(c *Cache) error { return c.Migrate(t.Context(), c.Regions()[3].VM) },
+			check:  func(c *Cache) bool { return c.Capacity() == capacity },
+		},
+		"reshape": {
+			procedure: serverv1connect.CacheServerServicePullProcedure,
+			change: func(c *Cache) error {
+				return c.Reshape(t.Context(), capacity-100, SLO{RecordSize: 16})
+			},
+			check: func(c *Cache) bool { return c.Capacity() == capacity-100 && c.slo.RecordSize == 16 },
+		},
+		"grow": {
+			procedure: serverv1connect.CacheServerServiceConnectProcedure,
+			change:    func(c *Cache) error { return c.Reshape(t.Context(), 2*capacity, SLO{}) },
+			check:     func(c *Cache) bool { return c.Capacity() == 2*capacity },
+		},
+		"reconfigure": {
+			procedure: serverv1connect.CacheServerServiceConfigureProcedure, busy: true,
+			change: func(c *Cache) error { return c.Reconfigure(t.Context(), other) },
+			check:  func(c *Cache) bool { return c.Configuration() == other },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := manage(t, 2, 0)
+			way := &obstructed{procedure: tc.procedure, begun: make(chan struct{})}
+			cache := m.create(t, m, Config{
+				Transport: "mem", Configuration: configurations[0], control: &http.Client{Transport: http.DefaultTransport}, RefuseBusy: tc.busy,
+			})
+			cache.cfg.control.Transport = way
+			during(t, cache, capacity-100, func() {
+				reclaimed, other := cache.Regions()[0].VM, cache.Regions()[3].VM
+				ended := obstruct(t, way, func() error { return tc.change(cache) })
+				m.leftInTime(t, reclaimed)
+				if err := <-ended; err != nil {
+					t.Errorf("it did not go on: %v", err)
+				}
+				if name == "migrate" {
+					m.gone(t, other)
+				}
+			})
+			if !tc.check(cache) {
+				t.Errorf("it has ended without effect: %d bytes, %+v", cache.Capacity(), cache.Configuration())
+			}
+			m.agree(t, cache)
+			quiet(t, m)
+		})
+	}
+}
+
+// quiet fails the test if memory was lost.
+func quiet(t *testing.T, m *managed) {
+	t.Helper()
+	for len(m.events) > 0 {
+		if e := <-m.events; e.Kind == VMLost || e.Kind == DataLost {
+			t.Errorf("%+v", e)
+		}
+	}
+}
+
+// A cache is on its way to a cheaper VM when one that it has is reclaimed. It leaves
+// that one first, and then for the cheaper one.
+func TestNoticeWhileTheCacheSaves(t *testing.T) {
+	m := sizesWith(t, 0.5, manager.Economy{Every: time.Millisecond, Dwell: time.Millisecond})
+	way := &obstructed{procedure: serverv1connect.CacheServerServicePullProcedure, begun: make(chan struct{})}
+	cache := m.create(t, m, Config{Transport: "mem", Configuration: configurations[0], control: &http.Client{Transport: way}})
+	during(t, cache, int(cache.Capacity()), func() {
+		m.price(t, 0.15)
+		<-way.begun
+		m.leftInTime(t, cache.Regions()[0].VM)
+		until(t, func() bool { return len(m.known(t).Vms) == 1 })
+	})
+	m.agree(t, cache)
+	quiet(t, m)
+}
+
+// A VM is reclaimed while the memory of another, which is lost, is filled again from the
+// application's copy, or waits for the application to hear of it.
+func TestNoticeWhileLostMemoryIsRestored(t *testing.T) {
+	t.Run("recover", func(t *testing.T) {
+		m := manage(t, 2, 0)
+		begun := make(chan struct{})
+		var calls atomic.Int32
+		cache := m.create(t, m, Config{
+			Transport: "mem", Configuration: configurations[0],
+			Recover: func(ctx context.Context, dst []byte, addr int64) error {
+				if calls.Add(1) == 2 { // the first region is there
+					close(begun)
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				for i := range dst {
+					dst[i] = byte((addr + int64(i)) / 1000)
+				}
+				return nil
+			},
+		})
+		during(t, cache, 2*managedRegion, func() {
+			m.vms.Kill(cache.Regions()[3].VM)
+			<-begun
+			m.leftInTime(t, cache.Regions()[0].VM)
+			if back := m.expect(t, Restored); back.From != 3*managedRegion || back.DataLost {
+				t.Errorf("%+v", back) // the region before has been restored first
+			}
+		})
+		for i, b := range content(t, cache)[2*managedRegion:] {
+			if want := byte((i + 2*managedRegion) / 1000); b != want {
+				t.Fatalf("byte %d is %d, want %d", i, b, want)
+			}
+		}
+		if n := calls.Load(); n != 3 {
+			t.Errorf("%d calls for two regions, of which one was given up", n)
+		}
+		m.agree(t, cache)
+	})
+	t.Run("told", func(t *testing.T) {
+		c := newCluster(t, "mem", 3, 1<<20)
+		told, hold := make(chan struct{}), make(chan struct{})
+		cache := c.create(t, Config{
+			Capacity: 3 << 16, RegionSize: 1 << 16, Configuration: oneSided,
+			OnEvent: func(e Event) {
+				if e.Kind == DataLost {
+					close(told)
+					<-hold
+				}
+			},
+		})
+		during(t, cache, 2<<16, func() {
+			cache.lose(cache.table.Load().regions[2].link.grant, errors.New("gone"))
+			<-told
+			c.events <- &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_RECLAIMED, VmId: "vm-0", LeftMs: time.Hour.Milliseconds()}
+			until(t, func() bool { return cache.Regions()[0].VM != "vm-0" })
+			close(hold)
+			until(t, func() bool { return cache.Err() == nil })
+		})
+	})
+}
+
+// A VM is reclaimed while a new cache is filled from its file, and it is left with what
+// the file has for it.
+func TestNoticeWhileACacheIsFilled(t *testing.T) {
+	want := make([]byte, 4<<16)
+	for i := range want {
+		want[i] = byte(i/1000) | 1
+	}
+	c := newCluster(t, "mem", 2, 1<<20)
+	cache := c.create(t, Config{Capacity: int64(len(want)), RegionSize: 1 << 16, Configuration: oneSided})
+	source := cache.Regions()[0].VM
+	begun := make(chan struct{})
+	calls := 0
+	filled := make(chan error, 1)
+	go func() {
+		filled <- cache.fillFrom(t.Context(), func(ctx context.Context, dst []byte, addr int64) error {
+			if calls++; calls == 2 {
+				close(begun)
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			copy(dst, want[addr:])
+			return nil
+		})
+	}()
+	<-begun
+	c.events <- &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_RECLAIMED, VmId: source, LeftMs: time.Hour.Milliseconds()}
+	if err := <-filled; err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range cache.Regions() {
+		if r.VM == source {
+			t.Errorf("%+v", r)
+		}
+	}
+	if !bytes.Equal(content(t, cache), want) {
+		t.Error("other bytes than the file's")
+	}
+}
