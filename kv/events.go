@@ -16,7 +16,12 @@ import (
 // EventListener is told what a store does beside its operations. What is nil is
 // not called. Each runs on the goroutine that does the work, which is named
 // beside it, some before Open has returned; several may run at once. They must be
-// quick, for that work waits, and must not call the store or its device.
+// quick, for that work waits. Of the store they may call Metrics, Checkpoints,
+// NextCommit and LastCommit, which wait for no such work; TierChanged, which may run
+// within an operation, may not call those either. No other call of the store, of a session
+// or of the device may be made: it may wait for the work that waits for the listener, for
+// ever, and that is not found out. Who wants more done tells another goroutine, and does
+// not wait for it.
 type EventListener struct {
 	// Flushed and Evicted run on the log's flusher, for which writers wait when
 	// memory is full.
