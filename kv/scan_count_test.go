@@ -439,7 +439,7 @@ func TestScanInALargerIndex(t *testing.T) {
 				if deleted(n) || from != 0 && before[n] {
 					want = 0
 				}
-				if middle := from != newCursor(from.position(), 0); found[n] != want && !(middle && before[n]) {
+				if middle := from != newCursor(from.position(), 0); found[n] != want && (!middle || !before[n]) {
 					t.Errorf("index of 1<<%d buckets: from %v, key %d is found %d times, want %d", opts.indexBits, from, n, found[n], want)
 				}
 			}
