@@ -14,11 +14,11 @@ const (
 	keptOutput = 1 << 20
 )
 
-// For how long, and for how many bytes, a client whose connection ends with an
-// error may go on sending.
+// For how long, and for how many bytes, a client may go on sending whose connection ends
+// with an error, or with the server.
 const (
 	lingering      = time.Second
-	lingeringBytes = 1 << 20
+	lingeringBytes = 16 << 20
 )
 
 // client is one connection. Its goroutine owns it, but for conn's deadlines and
@@ -38,7 +38,7 @@ type client struct {
 
 	worker  *worker // borrowed from the first operation of a batch to its end
 	quit    bool    // nothing more is carried out…
-	refused bool    // …for what it sent is no command
+	refused bool    // …for what it sent is no command, or too large
 	silent  bool    // …for a reply is missing: nothing is sent…
 	audible int     // …but so many bytes of out
 
@@ -62,14 +62,14 @@ func (c *client) serve() (looped bool) {
 			if errors.Is(err, errTooMuchInput) {
 				c.out = appendError(c.out, "ERR "+err.Error())
 				c.write()
-				c.linger()
+				c.refused = true
 			} else if !errors.Is(err, io.EOF) {
 				if isTimeout(err) && !c.server.closing.Load() {
 					counts.idle.Add(1)
 				}
 				c.server.opts.Logger.Debug("reading from client", "client", c.id, "err", err)
 			}
-			return false
+			break
 		}
 		counts.in.Add(uint64(c.in.last))
 		c.execute()
@@ -79,7 +79,7 @@ func (c *client) serve() (looped bool) {
 			return true
 		}
 	}
-	if c.refused {
+	if c.refused || c.interrupted() {
 		c.linger()
 	}
 	return false
@@ -89,12 +89,21 @@ func (c *client) serve() (looped bool) {
 // server has read.
 func (c *client) mayEnd() bool { return len(c.in.ahead) == 0 && c.server.closing.Load() }
 
-// linger lets the client have the error that ends its connection: if it were
+// interrupted says whether the server is closing while the client sends more.
+func (c *client) interrupted() bool { return c.in.full && c.server.closing.Load() }
+
+// linger lets the client have the last replies before its connection ends: if it were
 // closed with something in it unread, the client's system would drop what the
 // client has not read either.
 func (c *client) linger() {
 	half, ok := c.conn.(interface{ CloseWrite() error })
-	if !ok || half.CloseWrite() != nil || c.setReadDeadline(time.Now().Add(lingering)) != nil {
+	if !ok || half.CloseWrite() != nil {
+		return
+	}
+	c.server.mu.Lock() // where it is closing, it has set the deadlines of all clients
+	err := c.conn.SetReadDeadline(time.Now().Add(lingering))
+	c.server.mu.Unlock()
+	if err != nil {
 		return
 	}
 	c.in.release()

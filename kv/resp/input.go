@@ -53,7 +53,7 @@ type input struct {
 	parser     parser
 	buf        []byte
 	start, end int
-	full       bool  // the last read left no room
+	full       bool  // the last read left no room, or was of what was read ahead: more is to come
 	last       int   // bytes that it brought
 	charged    int64 // bytes that large has given
 	large      *budget
@@ -98,11 +98,12 @@ func (in *input) fill() error {
 	if err := in.makeRoom(); err != nil {
 		return err
 	}
+	ahead := len(in.ahead) > 0
 	n, err := in.read(in.buf[in.end:])
 	in.last = n
 	in.end += n
-	in.full = in.end == len(in.buf)
 	if n > 0 {
+		in.full = ahead || in.end == len(in.buf)
 		return nil // an error comes again
 	}
 	return err

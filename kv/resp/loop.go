@@ -259,7 +259,7 @@ func (l *loop) answer(c *client) {
 	switch done, err := c.tryWrite(); {
 	case err != nil:
 		l.end(c)
-	case !done:
+	case !done || c.interrupted():
 		l.promote(c)
 	case l.server.closing.Load():
 		l.end(c)

@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -11,26 +12,28 @@ import (
 // budget for requests goes: requests take less memory than their replies would.
 
 // A write that takes longer than aheadAfter has the connection read ahead, in pieces of
-// aheadChunk bytes.
+// aheadChunk bytes. Where the budget has no room, it is asked again every aheadAgain:
+// other clients give room back.
 const (
 	aheadAfter = 10 * time.Millisecond
+	aheadAgain = 20 * time.Millisecond
 	aheadChunk = 64 << 10
 )
 
 // readAhead reads a connection while a write to it waits. While it reads, its own
 // goroutine owns the connection's input; endWrite waits for its end.
 type readAhead struct {
-	timer *time.Timer // begins it; nil before the first write
-	ended chan struct{}
+	timer *time.Timer   // begins it; nil before the first write
+	stop  chan struct{} // holds one when the write has ended
+	ended chan struct{} // holds one when nothing is read ahead any more
 
-	mu   sync.Mutex // guards stop and, while it reads, the read deadline
-	stop bool
+	mu sync.Mutex // while it reads, guards the read deadline
 }
 
 // beginWrite is called before a write that may wait for the client, endWrite after it.
 func (c *client) beginWrite() {
 	if a := &c.ahead; a.timer == nil {
-		a.ended = make(chan struct{}, 1)
+		a.stop, a.ended = make(chan struct{}, 1), make(chan struct{}, 1)
 		a.timer = time.AfterFunc(aheadAfter, c.readAhead)
 	} else {
 		a.timer.Reset(aheadAfter)
@@ -43,11 +46,11 @@ func (c *client) endWrite() {
 		return
 	}
 	a.mu.Lock()
-	a.stop = true
+	a.stop <- struct{}{}
 	err := c.setReadDeadline(longAgo)
 	a.mu.Unlock()
 	<-a.ended
-	a.stop = false
+	<-a.stop
 	if err == nil {
 		err = c.setReadDeadline(time.Time{})
 	}
@@ -56,35 +59,60 @@ func (c *client) endWrite() {
 	}
 }
 
-// readAhead reads until the write has ended, or there is no room.
+// readAhead reads until the write has ended, or the connection has.
 func (c *client) readAhead() {
 	a := &c.ahead
 	defer func() { a.ended <- struct{}{} }()
 	a.mu.Lock()
-	stop := a.stop || c.setReadDeadline(time.Time{}) != nil
+	stop := len(a.stop) > 0 || c.setReadDeadline(time.Time{}) != nil
 	a.mu.Unlock()
 	for !stop {
+		if !c.in.roomAhead() {
+			stop = a.stopsWithin(aheadAgain)
+			continue
+		}
 		stop = !c.in.readAhead()
 	}
 }
 
-// readAhead reads what comes next, and says whether more may be read.
-func (in *input) readAhead() bool {
-	n := len(in.ahead)
-	if n == 0 || len(in.ahead[n-1]) == cap(in.ahead[n-1]) {
-		most := in.large.most / 2 // the rest is for large requests…
-		if in.parser.stranger {
-			most /= 2 // …of those who have a password
-		}
-		if !in.large.takeBelow(aheadChunk, most) {
-			return false
-		}
-		in.ahead = append(in.ahead, make([]byte, 0, aheadChunk))
-		n++
+// stopsWithin waits, and says whether the write has ended meanwhile.
+func (a *readAhead) stopsWithin(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case s := <-a.stop:
+		a.stop <- s // endWrite takes it
+		return true
+	case <-timer.C:
+		return false
 	}
-	last := &in.ahead[n-1]
-	got, err := in.conn.Read((*last)[len(*last):cap(*last)])
-	*last = (*last)[:len(*last)+got]
+}
+
+// roomAhead says whether there is room to read ahead into, which it makes.
+func (in *input) roomAhead() bool {
+	if n := len(in.ahead); n > 0 && len(in.ahead[n-1]) < cap(in.ahead[n-1]) {
+		return true
+	}
+	most := in.large.most / 2 // the rest is for large requests…
+	if in.parser.stranger {
+		most /= 2 // …of those who have a password
+	}
+	if !in.large.takeBelow(aheadChunk, most) {
+		return false
+	}
+	in.ahead = append(in.ahead, make([]byte, 0, aheadChunk))
+	return true
+}
+
+// readAhead reads what comes next, and says whether more may come.
+func (in *input) readAhead() bool {
+	n := len(in.ahead) - 1
+	last := in.ahead[n]
+	got, err := in.conn.Read(last[len(last):cap(last)])
+	if in.ahead[n] = last[:len(last)+got]; len(in.ahead[n]) == 0 {
+		in.large.give(aheadChunk)
+		in.ahead = slices.Delete(in.ahead, n, n+1)
+	}
 	return err == nil // an error comes again
 }
 
@@ -106,6 +134,7 @@ func (in *input) read(b []byte) (n int, err error) {
 // dropAhead lets go of the first pieces that were read ahead.
 func (in *input) dropAhead(n int) {
 	in.large.give(int64(n) * aheadChunk)
+	clear(in.ahead[:n]) // they are garbage now, though others of the array are in use
 	if in.ahead = in.ahead[n:]; len(in.ahead) == 0 {
 		in.ahead = nil
 	}

@@ -3,12 +3,19 @@ package resp
 import (
 	"bytes"
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
+	"weak"
 
+	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/race"
+	"github.com/redykv/redykv/kv"
 )
 
 // A client may send a pipeline of any length before it reads, as long as the requests fit
@@ -134,5 +141,104 @@ func TestShutdownAnswersWhatWasReadAhead(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// A client that reads late is idle afterwards as any other, and what was for reading ahead
+// of it is free.
+func TestIdleAfterReadingAhead(t *testing.T) {
+	const size = 7 << 20
+	for name, loops := range map[string]int{"goroutine": -1, "loop": 1} {
+		t.Run(name, func(t *testing.T) {
+			s, addr := start(t, kv.Options{Device: device.NewMemory(), Memory: 256 << 20, Records: 1 << 10}, Options{Loops: loops, IdleTimeout: time.Second})
+			writer := s.store.NewSession()
+			if err := errors.Join(writer.Upsert(storedKey([]byte("a")), storedString([]byte(strings.Repeat("v", size)))), writer.Close()); err != nil {
+				t.Fatal(err)
+			}
+			p := dial(t, addr)
+			p.send(encode("GET", "a") + encode("GET", "a"))
+			eventually(t, "the connection is read ahead", func() bool { return s.Metrics().RequestBytes == aheadChunk })
+			for range 2 {
+				if got := p.reply(); got != strconv.Quote(strings.Repeat("v", size)) {
+					t.Fatalf("a reply has %d bytes", len(got))
+				}
+			}
+			p.expectEnd()
+			eventually(t, "nothing is held any more", func() bool { return s.Metrics().RequestBytes == 0 })
+		})
+	}
+}
+
+// Where one client has the budget for reading ahead, the next one waits for it.
+func TestReadingAheadWaitsForRoom(t *testing.T) {
+	const most, commands = 2 << 20, 400_000
+	s, addr := start(t, inMemory(), Options{MaxBulk: maxLine, MaxRequest: 1 << 20, MaxBuffers: most})
+	first, second := dial(t, addr), dial(t, addr)
+	if got := first.do("SET", "a", strings.Repeat("v", 500)); got != "+OK" {
+		t.Fatal(got)
+	}
+	send := func(p *peer) (sent chan error) {
+		sent = make(chan error, 1)
+		go func() {
+			_, err := io.WriteString(p.conn, strings.Repeat(encode("GET", "a"), commands))
+			sent <- err
+		}()
+		return sent
+	}
+	all := func() bool { return s.Metrics().RequestBytes > most/2-aheadChunk }
+	sent := [2]chan error{send(first)}
+	eventually(t, "the first client has the whole budget", all)
+	sent[1] = send(second)
+	eventually(t, "both have been waited for", func() bool {
+		waiting := 0
+		for _, c := range s.all() {
+			if since := c.output.since.Load(); since != 0 && time.Since(time.Unix(0, since)) > 10*aheadAfter {
+				waiting++
+			}
+		}
+		return waiting == 2
+	})
+	if err := first.conn.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-sent[0]; err == nil {
+		t.Error("the first client has sent everything")
+	}
+	eventually(t, "the second client has the whole budget", func() bool { return s.Metrics().Clients == 1 && all() })
+	second.expect(strings.Repeat("$500\r\n"+strings.Repeat("v", 500)+"\r\n", 100), commands/100)
+	if err := <-sent[1]; err != nil {
+		t.Error(err)
+	}
+	eventually(t, "nothing is held any more", func() bool { return s.Metrics().RequestBytes < most/4 })
+}
+
+// What was read ahead and is carried out is garbage, while what follows is in use.
+func TestReadingAheadLetsGo(t *testing.T) {
+	client, server := net.Pipe()
+	in := newInput(server, new(Options), &budget{most: 1 << 20})
+	sent := make(chan error, 1)
+	go func() {
+		_, err := client.Write(make([]byte, 3*aheadChunk))
+		sent <- errors.Join(err, client.Close())
+	}()
+	for in.roomAhead() && in.readAhead() {
+	}
+	if err := <-sent; err != nil || len(in.ahead) != 3 {
+		t.Fatal(len(in.ahead), err)
+	}
+	first := weak.Make(&in.ahead[0][0])
+	if n, err := in.read(make([]byte, aheadChunk)); n != aheadChunk || err != nil {
+		t.Fatal(n, err)
+	}
+	runtime.GC()
+	if first.Value() != nil {
+		t.Error("the first piece is still in memory")
+	}
+	if got := in.large.used.Load(); got != 2*aheadChunk || len(in.ahead) != 2 {
+		t.Errorf("%d bytes are charged for %d pieces", got, len(in.ahead))
+	}
+	in.release()
+	if got := in.large.used.Load(); got != 0 {
+		t.Errorf("%d bytes are charged for nothing", got)
 	}
 }
