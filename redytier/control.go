@@ -68,7 +68,7 @@ func (c *Cache) takeTurn(ctx context.Context, u urgency, wait bool, operation fu
 		return nil
 	case c.ctx.Err() != nil && !errors.Is(err, ErrDeleted):
 		return fmt.Errorf("%w: %w", ErrDeleted, err)
-	case context.Cause(ctx) == errGaveWay && !errors.Is(err, ErrRegionUnavailable):
+	case errors.Is(context.Cause(ctx), errGaveWay) && !errors.Is(err, ErrRegionUnavailable):
 		return errors.Join(errGaveWay, err)
 	}
 	return err

@@ -79,7 +79,7 @@ func TestHolderGivesWay(t *testing.T) {
 			if err := turn.take(waiting, &claim{urgency: urgency{rank: other}}, true); !errors.Is(err, context.Canceled) {
 				t.Error(err)
 			}
-			if asked := context.Cause(ctx) == errGaveWay; asked != (other > holder) {
+			if asked := errors.Is(context.Cause(ctx), errGaveWay); asked != (other > holder) {
 				t.Errorf("rank %d waits for rank %d, which is asked to give way: %v", other, holder, asked)
 			}
 			giveWay(nil)
