@@ -25,7 +25,7 @@ const (
 // not suffice the error is ResourceExhausted with a [serverv1.StatusResponse] as
 // its detail, which says how much is left; where cores do not, it is without.
 // Nothing is lent then, nor where the client gives up or the grant is
-// disconnected meanwhile.
+// disconnected meanwhile. A grant that was taken back is NotFound.
 func (s *Server) Connect(ctx context.Context, req *connect.Request[serverv1.ConnectRequest]) (*connect.Response[serverv1.ConnectResponse], error) {
 	m := req.Msg
 	if err := s.checkConnect(m); err != nil {

@@ -52,7 +52,7 @@ func (s *Server) reserve(m *serverv1.ConnectRequest) (*tenant, error) {
 		return nil, connect.NewError(connect.CodeUnavailable, errors.New("server is closing"))
 	}
 	if s.spent.has(t.id) {
-		return nil, connect.NewError(connect.CodeUnauthenticated, fmt.Errorf("%v was taken back", t.id))
+		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("%v was taken back", t.id))
 	}
 	if s.leases[t.id] != nil {
 		return nil, connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("%v has regions here already", t.id))
