@@ -85,7 +85,7 @@ func modifyWordPlain(s *Session, key []byte, modify WordModifier) (done bool) {
 		if ok {
 			seen := s.probe.seen
 			fresh, verdict := modify(old, true)
-			ok = verdict == Put && s.slot.Reenter(seen) && r.SwapWord1(old, fresh)
+			ok = verdict == Put && s.slot.Resume(s.probe.epoch, seen) && r.SwapWord1(old, fresh)
 			if ok {
 				s.counts.ops[OpRMW].inc()
 			}
