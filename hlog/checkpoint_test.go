@@ -22,9 +22,9 @@ func held(l *Log, from, to int64) (b []byte) {
 // memory behind it, and lets go of it: the writer goes on.
 func TestHoldKeepsMemory(t *testing.T) {
 	l, table := openLog(t, device.NewMemory(), FirstAddress, FirstAddress)
-	slot := table.Register()
+	handle := table.Register()
 	for n := range uint64(200) {
-		if _, err := add(l, slot, n, 0); err != nil {
+		if _, err := add(l, handle, n, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -37,7 +37,7 @@ func TestHoldKeepsMemory(t *testing.T) {
 	written := make(chan error)
 	go func() {
 		for n := range uint64(1000) {
-			if _, err := add(l, slot, n, 0); err != nil {
+			if _, err := add(l, handle, n, 0); err != nil {
 				written <- err
 				return
 			}

@@ -43,15 +43,15 @@ func openLogWith(t *testing.T, dev device.Device, begin, tail int64, listener Li
 }
 
 // add appends a record, outside any chain unless previous is given.
-func add(l *Log, slot *epoch.Slot, n uint64, previous int64) (int64, error) {
+func add(l *Log, handle *epoch.Handle, n uint64, previous int64) (int64, error) {
 	for {
-		slot.Enter()
+		handle.Enter()
 		addr, ok := l.Allocate(l.layout.Size(8, 8, false))
 		if ok {
 			key := binary.LittleEndian.AppendUint64(nil, n)
 			l.layout.Fill(l.At(addr), NewHeader(previous, false), key, key, 0)
 		}
-		slot.Leave()
+		handle.Leave()
 		if ok {
 			return addr, nil
 		}
@@ -65,9 +65,9 @@ func add(l *Log, slot *epoch.Slot, n uint64, previous int64) (int64, error) {
 func TestAddressesEndWithThePages(t *testing.T) {
 	last := addressEnd(testPage) - testPage
 	l, table := openLog(t, device.NewNull(), last, last)
-	slot := table.Register()
+	handle := table.Register()
 	for n := uint64(0); ; n++ {
-		addr, err := add(l, slot, n, 0)
+		addr, err := add(l, handle, n, 0)
 		if err != nil {
 			if n != testPage/24 {
 				t.Errorf("%d records in the last page: %v", n, err)
@@ -88,10 +88,10 @@ func TestPageThatTheLastTierMissesIsNotEvicted(t *testing.T) {
 		CommitPoint: 1, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	}, device.NewMemory(), last)
 	l, table := openLog(t, dev, FirstAddress, FirstAddress)
-	slot := table.Register()
+	handle := table.Register()
 	var err error
 	for n := uint64(0); n < 1000 && err == nil; n++ {
-		_, err = add(l, slot, n, 0)
+		_, err = add(l, handle, n, 0)
 	}
 	if !errors.Is(err, device.ErrFault) {
 		t.Errorf("writes went on over a hole in the last tier: %v", err)
@@ -117,9 +117,9 @@ func TestScanFindsDamage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dev := device.NewMemory()
 			l, table := openLog(t, dev, FirstAddress, FirstAddress)
-			slot := table.Register()
+			handle := table.Register()
 			for n := range uint64(testPage / 24 * 3 / 2) {
-				if _, err := add(l, slot, n, 0); err != nil {
+				if _, err := add(l, handle, n, 0); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -64,9 +64,9 @@ func TestListener(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	slot := table.Register()
+	handle := table.Register()
 	for err == nil {
-		_, err = add(l, slot, 1, 0)
+		_, err = add(l, handle, 1, 0)
 	}
 	if !errors.Is(err, device.ErrFault) {
 		t.Fatal(err)

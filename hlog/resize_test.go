@@ -34,17 +34,17 @@ func TestResize(t *testing.T) {
 	var wg sync.WaitGroup
 	for w := range uint64(2) {
 		wg.Go(func() {
-			slot := table.Register()
-			defer slot.Unregister()
+			handle := table.Register()
+			defer handle.Unregister()
 			addrs := map[uint64]int64{}
 			for n := w; !stop.Load(); n += 2 {
-				addr, err := add(l, slot, n, 0)
+				addr, err := add(l, handle, n, 0)
 				if err != nil {
 					t.Error(err)
 					return
 				}
 				addrs[n%1000] = addr
-				slot.Enter()
+				handle.Enter()
 				for _, n := range []uint64{n, n - n%100} {
 					addr, ok := addrs[n%1000]
 					if ok && addr >= l.Head() {
@@ -54,7 +54,7 @@ func TestResize(t *testing.T) {
 						}
 					}
 				}
-				slot.Leave()
+				handle.Leave()
 			}
 		})
 	}
@@ -111,9 +111,9 @@ func TestCommitDoesNotWaitForTheLastTier(t *testing.T) {
 	}, device.NewMemory(), last)
 	l, table := openLog(t, dev, FirstAddress, FirstAddress)
 	t.Cleanup(last.Release)
-	slot := table.Register()
+	handle := table.Register()
 	for n := range uint64(3) {
-		if _, err := add(l, slot, n, 0); err != nil {
+		if _, err := add(l, handle, n, 0); err != nil {
 			t.Fatal(err)
 		}
 		var tail int64

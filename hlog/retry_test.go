@@ -70,13 +70,13 @@ func TestFull(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l, table := openLog(t, tc.dev, FirstAddress, FirstAddress)
-			slot := table.Register()
+			handle := table.Register()
 			n := uint64(0)
 			addresses := make(map[uint64]int64)
 			fill := func(pages int) (err error) {
 				for range pages * testPage / 24 {
 					var addr int64
-					if addr, err = add(l, slot, n, 0); err != nil {
+					if addr, err = add(l, handle, n, 0); err != nil {
 						return err
 					}
 					addresses[n] = addr
@@ -108,7 +108,7 @@ func TestFull(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			w := l.NewWalker(slot)
+			w := l.NewWalker(handle)
 			defer func() {
 				if err := w.Close(); err != nil {
 					t.Error(err)
@@ -147,11 +147,11 @@ func TestFullBeyondTheCommitPoint(t *testing.T) {
 		},
 		Failed: func(error) { failed.Add(1) },
 	})
-	slot := table.Register()
+	handle := table.Register()
 	last.full.Store(true)
 	write := func() (err error) {
 		for n := uint64(0); n < 1000 && err == nil; n++ {
-			_, err = add(l, slot, n, 0)
+			_, err = add(l, handle, n, 0)
 		}
 		return err
 	}
@@ -181,10 +181,10 @@ func TestFullThenFailed(t *testing.T) {
 	faulty := device.NewFaulty(device.NewMemory(), device.FaultyOptions{})
 	dev := &crowded{Device: faulty}
 	l, table := openLog(t, dev, FirstAddress, FirstAddress)
-	slot := table.Register()
+	handle := table.Register()
 	write := func() (err error) {
 		for n := uint64(0); n < 1000 && err == nil; n++ {
-			_, err = add(l, slot, n, 0)
+			_, err = add(l, handle, n, 0)
 		}
 		return err
 	}
@@ -215,13 +215,13 @@ func TestTransient(t *testing.T) {
 				Waits:  func(err error, _ time.Duration) { told <- err },
 				Failed: func(err error) { t.Errorf("the log has failed: %v", err) },
 			})
-			slot := table.Register()
+			handle := table.Register()
 			dev.full.Store(true)
 			written := make(chan error, 1)
 			go func() { // until there is no memory, and on
 				var err error
 				for n := uint64(0); n < 40*testPage/24 && err == nil; n++ {
-					_, err = add(l, slot, n, 0)
+					_, err = add(l, handle, n, 0)
 				}
 				written <- err
 			}()
@@ -266,12 +266,12 @@ func TestTransientLasts(t *testing.T) {
 	t.Parallel() // it waits
 	dev := &crowded{Device: device.NewMemory(), why: device.MarkTransient(syscall.EMFILE)}
 	l, table := openLog(t, dev, FirstAddress, FirstAddress)
-	slot := table.Register()
+	handle := table.Register()
 	dev.full.Store(true)
 	n := uint64(0)
 	write := func(pages int) (err error) {
 		for end := n + uint64(pages*testPage/24); n < end && err == nil; n++ {
-			_, err = add(l, slot, n, 0)
+			_, err = add(l, handle, n, 0)
 		}
 		return err
 	}
@@ -287,9 +287,9 @@ func TestTransientLasts(t *testing.T) {
 	dev.full.Store(true)
 	exhaust := func() { // until no page can be evicted
 		for ok := true; ok || l.safeHead.load()>>l.pageBits < l.released.load()>>l.pageBits; {
-			slot.Enter()
+			handle.Enter()
 			_, ok = l.Allocate(l.layout.Size(8, 8, false))
-			slot.Leave()
+			handle.Leave()
 		}
 	}
 	exhaust()

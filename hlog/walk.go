@@ -13,11 +13,11 @@ import (
 // walk. Records that never became reachable are left out, and so is what is
 // truncated before the walk gets there.
 //
-// A Walker belongs to one goroutine at a time, which is outside of its slot's
+// A Walker belongs to one goroutine at a time, which is outside of its handle's
 // epoch.
 type Walker struct {
-	log  *Log
-	slot *epoch.Slot
+	log    *Log
+	handle *epoch.Handle
 
 	at, end int64 // of the walk: what was not looked at yet
 	skip    int64 // records below it are passed over
@@ -53,8 +53,8 @@ const (
 )
 
 // NewWalker returns a walker that has nothing to visit yet.
-func (l *Log) NewWalker(slot *epoch.Slot) *Walker {
-	return &Walker{log: l, slot: slot, ahead: readAhead{log: l, size: firstPiece}}
+func (l *Log) NewWalker(handle *epoch.Handle) *Walker {
+	return &Walker{log: l, handle: handle, ahead: readAhead{log: l, size: firstPiece}}
 }
 
 // Settle returns the tail once everything below is written: no walk goes further
@@ -152,8 +152,8 @@ func (w *Walker) takeBitten() {
 // takeBite copies records from memory.
 func (w *Walker) takeBite() error {
 	w.taken, w.bite, w.bytes = 0, w.bite[:0], w.bytes[:0]
-	w.slot.Enter()
-	defer w.slot.Leave()
+	w.handle.Enter()
+	defer w.handle.Leave()
 	if w.at < w.log.Head() {
 		return nil // evicted meanwhile
 	}

@@ -28,7 +28,7 @@ type written struct {
 type walkLog struct {
 	*Log
 	table   *epoch.Table
-	slot    *epoch.Slot
+	handle  *epoch.Handle
 	records []written
 }
 
@@ -50,13 +50,13 @@ func newWalkLog(t *testing.T, dev device.Device, page int) *walkLog {
 			t.Error(err)
 		}
 	})
-	return &walkLog{Log: l, table: table, slot: table.Register()}
+	return &walkLog{Log: l, table: table, handle: table.Register()}
 }
 
 // append adds a record; an invalid one is not noted.
 func (l *walkLog) append(key, value []byte, expires int64, tombstone, invalid bool) error {
 	for {
-		l.slot.Enter()
+		l.handle.Enter()
 		addr, ok := l.Allocate(l.layout.Size(len(key), len(value), expires != 0))
 		if ok {
 			r := l.At(addr)
@@ -65,7 +65,7 @@ func (l *walkLog) append(key, value []byte, expires int64, tombstone, invalid bo
 				r.Invalidate()
 			}
 		}
-		l.slot.Leave()
+		l.handle.Leave()
 		if ok {
 			if !invalid {
 				l.records = append(l.records, written{addr, key, value, expires, tombstone})
@@ -133,7 +133,7 @@ func TestWalkFindsEveryRecord(t *testing.T) {
 			if l.Head() < int64(tc.page) || l.Head() >= end {
 				t.Fatalf("head %d of %d", l.Head(), end)
 			}
-			w := l.NewWalker(l.slot)
+			w := l.NewWalker(l.handle)
 			defer func() {
 				if err := w.Close(); err != nil {
 					t.Error(err)
@@ -218,7 +218,7 @@ func TestWalkFollowsTruncation(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w := l.NewWalker(l.slot)
+	w := l.NewWalker(l.handle)
 	end := l.Settle()
 	if err := w.Walk(0, end); err != nil {
 		t.Fatal(err)
@@ -252,7 +252,7 @@ func TestWalkRefusesDamage(t *testing.T) {
 		}
 	}
 	end := l.Settle()
-	w := l.NewWalker(l.slot)
+	w := l.NewWalker(l.handle)
 	walk := func() error {
 		return errors.Join(w.Walk(0, end), l.expect(w, 0, end))
 	}

@@ -27,7 +27,7 @@ import (
 // it gets a flight (flights.go) and goes on when the record has come.
 type Session struct {
 	// What every operation looks at.
-	slot  epoch.Slot
+	slot  epoch.Handle
 	probe probe // as of the epoch that it has seen, as are the following
 	view  hlog.View
 	table *table

@@ -40,7 +40,7 @@ func (c *Cache) newSession(depth int, wrap int64) (*Session, error) {
 		c.mu.Unlock()
 		return nil, ErrDeleted
 	}
-	s.slot = c.epochs.Register()
+	s.handle = c.epochs.Register()
 	c.sessions[s] = struct{}{}
 	links := slices.Clone(c.links)
 	c.mu.Unlock()
@@ -57,10 +57,10 @@ func (c *Cache) newSession(depth int, wrap int64) (*Session, error) {
 			s.setConns(append(s.conns, conn))
 		}
 	}
-	s.slot.Enter()
+	s.handle.Enter()
 	s.refresh()
 	s.drained()
-	s.slot.Leave()
+	s.handle.Leave()
 	return s, nil
 }
 

@@ -80,7 +80,7 @@ func (s *Session) drained() {
 			}
 		}
 	}
-	s.slot.Reenter(s.table.epoch)
+	s.handle.Reenter(s.table.epoch)
 }
 
 // connOver is the session's way to a region.
@@ -169,8 +169,8 @@ func (c *Cache) dismiss(s *Session) error {
 	s.mail = nil
 	last := c.ended && len(c.sessions) == 0
 	c.mu.Unlock()
-	s.slot.Leave()
-	s.slot.Unregister()
+	s.handle.Leave()
+	s.handle.Unregister()
 	var err error
 	for _, conn := range conns {
 		err = errors.Join(err, conn.close())

@@ -34,12 +34,12 @@ const MaxDepth = 1 << 14
 // a session closes it.
 type Session struct {
 	cache   *Cache
-	id      uint64      // at random, for servers to know it by
-	slot    *epoch.Slot // inside from the first operation under way to the last
-	table   *table      // that the session has taken notice of
-	gone    error       // the cache was deleted
-	wrap    int64       // where requests run on at address 0; 0: nowhere
-	longest int64       // most bytes of a request to one region at a time
+	id      uint64        // at random, for servers to know it by
+	handle  *epoch.Handle // inside from the first operation under way to the last
+	table   *table        // that the session has taken notice of
+	gone    error         // the cache was deleted
+	wrap    int64         // where requests run on at address 0; 0: nowhere
+	longest int64         // most bytes of a request to one region at a time
 	conns   []*conn
 	lanes   []lane // by virtual region
 	// draining says that a new table waits for what was issued before it.
@@ -104,11 +104,11 @@ func (s *Session) start(buf []byte, addr int64, write bool, tag uint64) error {
 		return device.ErrClosed
 	}
 	if s.underway == 0 {
-		s.slot.Enter()
+		s.handle.Enter()
 	}
 	err := s.admit(buf, addr, write, tag)
 	if s.underway == 0 { // refused
-		s.slot.Leave()
+		s.handle.Leave()
 	}
 	return err
 }
@@ -295,7 +295,7 @@ func (s *Session) drain(done []device.Completion) int {
 		if s.draining {
 			s.drained()
 		}
-		s.slot.Leave()
+		s.handle.Leave()
 		s.barrier, s.stopped = false, false
 	}
 	return n

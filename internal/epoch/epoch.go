@@ -1,19 +1,19 @@
 // Package epoch tells when every session has seen a change.
 //
-// The table holds one counter, the current epoch, and one slot for each
+// The table holds one counter, the current epoch, and one handle for each
 // session. A session enters an epoch before it looks at shared markers and
 // leaves when it is through. Whoever changes a marker then bumps the epoch and
 // asks whether the old one is over:
 //
 //	session                          mover
-//	slot ← current   (Enter)         marker ← new
+//	handle ← current   (Enter)         marker ← new
 //	reads marker                     e ← current+1       (Bump)
-//	…uses what it protects…          every slot 0 or ≥ e (Passed)?
-//	slot ← 0         (Leave)         nobody uses the old marker any more
+//	…uses what it protects…          every handle 0 or ≥ e (Passed)?
+//	handle ← 0         (Leave)         nobody uses the old marker any more
 //
 // Sessions enter and leave once for every operation, movers move seldom: so it is
 // the mover who pays for the order between the two (see [Table.Bump]). If the
-// mover's look at a slot misses the session's Enter, then the session's look at
+// mover's look at a handle misses the session's Enter, then the session's look at
 // the marker comes after the mover's store and finds the new one; if it does not
 // miss it, it waits.
 //
@@ -42,17 +42,17 @@ type Table struct {
 
 	gate sync.RWMutex // held to write by Exclusive; who finds closed waits for it
 
-	mu    sync.Mutex // serialises changes of slots
-	slots atomic.Pointer[[]*Slot]
+	mu      sync.Mutex // serialises changes of handles
+	handles atomic.Pointer[[]*Handle]
 
 	stalls stalls
 }
 
-// Slot is one session's place in the table, owned by that session, and part of
+// Handle is one session's place in the table, owned by that session, and part of
 // what it lies in: so a session needs no load to find it. It fills cache lines of
 // its own (two: neighbours are fetched in pairs), so that sessions do not slow each
 // other down.
-type Slot struct {
+type Handle struct {
 	entered uint64 // 0 outside; see fence_asymmetric.go
 	table   *Table
 	ordered bool // entered is stored before anything is loaded, for movers cannot fence
@@ -63,87 +63,87 @@ type Slot struct {
 func New() *Table {
 	t := new(Table)
 	t.current.Store(1)
-	t.slots.Store(new([]*Slot))
+	t.handles.Store(new([]*Handle))
 	return t
 }
 
-// Register adds a slot, outside any epoch.
-func (t *Table) Register() *Slot {
-	s := new(Slot)
-	t.Join(s)
-	return s
+// Register adds a handle, outside any epoch.
+func (t *Table) Register() *Handle {
+	h := new(Handle)
+	t.Join(h)
+	return h
 }
 
-// Join adds a slot that is zero and stays where it is until Unregister.
-func (t *Table) Join(s *Slot) {
-	s.table, s.ordered = t, !canFence()
+// Join adds a handle that is zero and stays where it is until Unregister.
+func (t *Table) Join(h *Handle) {
+	h.table, h.ordered = t, !canFence()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	old := *t.slots.Load()
-	slots := make([]*Slot, len(old), len(old)+1)
-	copy(slots, old)
-	slots = append(slots, s)
-	t.slots.Store(&slots)
+	old := *t.handles.Load()
+	handles := make([]*Handle, len(old), len(old)+1)
+	copy(handles, old)
+	handles = append(handles, h)
+	t.handles.Store(&handles)
 }
 
-// Unregister takes the slot out of its table. It must be outside.
-func (s *Slot) Unregister() {
-	t := s.table
+// Unregister takes the handle out of its table. It must be outside.
+func (h *Handle) Unregister() {
+	t := h.table
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var slots []*Slot
-	for _, other := range *t.slots.Load() {
-		if other != s {
-			slots = append(slots, other)
+	var handles []*Handle
+	for _, other := range *t.handles.Load() {
+		if other != h {
+			handles = append(handles, other)
 		}
 	}
-	t.slots.Store(&slots)
+	t.handles.Store(&handles)
 }
 
 // Enter protects what the markers read from here on say, until Leave, and
 // returns the epoch. What a session read in an earlier stay in the same epoch is
 // protected as well: a marker that moved since waits for this stay.
-func (s *Slot) Enter() uint64 {
-	e := s.table.current.Load()
-	s.publish(e)
-	if s.table.current.Load() == e && e < closed {
+func (h *Handle) Enter() uint64 {
+	e := h.table.current.Load()
+	h.publish(e)
+	if h.table.current.Load() == e && e < closed {
 		return e
 	}
-	return s.enterSlowly()
+	return h.enterSlowly()
 }
 
 // Reenter is Enter for a session that was inside epoch e before, and says whether
 // that still is the epoch; else the session is outside, and calls Enter.
-func (s *Slot) Reenter(e uint64) bool {
-	s.publish(e)
-	return s.table.current.Load() == e
+func (h *Handle) Reenter(e uint64) bool {
+	h.publish(e)
+	return h.table.current.Load() == e
 }
 
 // Resume is Reenter for a session that assembly has entered and left: it is not ordered.
-// current is what Current has returned, or another word where the slot has left the table.
-func (s *Slot) Resume(current *uint64, e uint64) bool {
-	words.Store(&s.entered, e)
+// current is what Current has returned, or another word where the handle has left the table.
+func (h *Handle) Resume(current *uint64, e uint64) bool {
+	words.Store(&h.entered, e)
 	return atomic.LoadUint64(current) == e
 }
 
 // Ordered says whether the session must enter by Enter and Reenter. Where it need not,
-// assembly may do what Reenter does, by a plain store to the first word of the slot.
-func (s *Slot) Ordered() bool { return s.ordered }
+// assembly may do what Reenter does, by a plain store to the first word of the handle.
+func (h *Handle) Ordered() bool { return h.ordered }
 
 // Current is the word of the current epoch, for who does Reenter and Leave in assembly.
-func (s *Slot) Current() *uint64 { return (*uint64)(unsafe.Pointer(&s.table.current)) }
+func (h *Handle) Current() *uint64 { return (*uint64)(unsafe.Pointer(&h.table.current)) }
 
 // enterSlowly is Enter while the epoch changes or is closed.
-func (s *Slot) enterSlowly() uint64 {
+func (h *Handle) enterSlowly() uint64 {
 	for {
-		s.publish(0)
-		if s.table.current.Load() >= closed {
-			s.table.gate.RLock()   // until the Exclusive is over
-			s.table.gate.RUnlock() //nolint:staticcheck // nothing to do inside
+		h.publish(0)
+		if h.table.current.Load() >= closed {
+			h.table.gate.RLock()   // until the Exclusive is over
+			h.table.gate.RUnlock() //nolint:staticcheck // nothing to do inside
 		}
-		e := s.table.current.Load()
-		s.publish(e)
-		if s.table.current.Load() == e && e < closed {
+		e := h.table.current.Load()
+		h.publish(e)
+		if h.table.current.Load() == e && e < closed {
 			return e
 		}
 	}
@@ -153,7 +153,7 @@ func (s *Slot) enterSlowly() uint64 {
 func (t *Table) Current() uint64 { return t.current.Load() &^ closed }
 
 // Leave ends the protection.
-func (s *Slot) Leave() { words.Store(&s.entered, 0) }
+func (h *Handle) Leave() { words.Store(&h.entered, 0) }
 
 // Bump begins a new epoch and returns it.
 func (t *Table) Bump() uint64 {
@@ -165,8 +165,8 @@ func (t *Table) Bump() uint64 {
 // Passed says whether every session has left the epochs before e, so that what
 // was changed before e began has been seen by all of them.
 func (t *Table) Passed(e uint64) bool {
-	for _, s := range *t.slots.Load() {
-		if in := atomic.LoadUint64(&s.entered) &^ closed; in != 0 && in < e {
+	for _, h := range *t.handles.Load() {
+		if in := atomic.LoadUint64(&h.entered) &^ closed; in != 0 && in < e {
 			return false
 		}
 	}
@@ -198,8 +198,8 @@ func (t *Table) Exclusive(f func()) {
 
 // inside says whether any session is.
 func (t *Table) inside() bool {
-	for _, s := range *t.slots.Load() {
-		if atomic.LoadUint64(&s.entered) != 0 {
+	for _, h := range *t.handles.Load() {
+		if atomic.LoadUint64(&h.entered) != 0 {
 			return true
 		}
 	}

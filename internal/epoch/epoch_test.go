@@ -32,7 +32,7 @@ func TestPassedWaitsForThoseInside(t *testing.T) {
 	a.Leave()
 	a.Unregister()
 	if !table.Passed(last) {
-		t.Fatal("an unregistered slot holds the epoch up")
+		t.Fatal("an unregistered handle holds the epoch up")
 	}
 }
 
@@ -49,15 +49,15 @@ func TestPassedProtects(t *testing.T) {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			slot := table.Register()
-			defer slot.Unregister()
+			handle := table.Register()
+			defer handle.Unregister()
 			for !stop.Load() {
-				slot.Enter()
+				handle.Enter()
 				if values[marker.Load()].Load() == 0 {
 					t.Error("a session inside saw a value that was reclaimed")
 					stop.Store(true)
 				}
-				slot.Leave()
+				handle.Leave()
 				runtime.Gosched() // let the mover run on few cores
 			}
 		}()
@@ -74,16 +74,16 @@ func TestPassedProtects(t *testing.T) {
 	wg.Wait()
 }
 
-func TestSlotFillsItsLines(t *testing.T) {
-	if size := unsafe.Sizeof(Slot{}); size != 128 {
-		t.Errorf("a slot takes %d bytes, want 128", size)
+func TestHandleFillsItsLines(t *testing.T) {
+	if size := unsafe.Sizeof(Handle{}); size != 128 {
+		t.Errorf("a handle takes %d bytes, want 128", size)
 	}
 }
 
 func BenchmarkEnterLeave(b *testing.B) {
-	slot := New().Register()
+	handle := New().Register()
 	for b.Loop() {
-		slot.Enter()
-		slot.Leave()
+		handle.Enter()
+		handle.Leave()
 	}
 }

@@ -26,13 +26,13 @@ import (
 // broadcast in hardware (INVLPGB).
 
 // publish stores e where movers look; it lets the session's later loads overtake the store
-// unless the slot is ordered.
-func (s *Slot) publish(e uint64) {
-	if s.ordered {
-		atomic.StoreUint64(&s.entered, e)
+// unless the handle is ordered.
+func (h *Handle) publish(e uint64) {
+	if h.ordered {
+		atomic.StoreUint64(&h.entered, e)
 		return
 	}
-	words.Store(&s.entered, e)
+	words.Store(&h.entered, e)
 }
 
 const (

@@ -26,7 +26,7 @@ func withoutMembarrier(t *testing.T) {
 // system call.
 func TestWithoutMembarrier(t *testing.T) {
 	withoutMembarrier(t)
-	if slot := New().Register(); !slot.Ordered() {
+	if handle := New().Register(); !handle.Ordered() {
 		t.Fatal("the session does not enter in order")
 	}
 	TestPassedProtects(t)
@@ -44,7 +44,7 @@ func TestMembarrierForbidden(t *testing.T) {
 		if err := epochtest.ForbidMembarrier(); err != nil {
 			t.Skip("SKIPPED", err)
 		}
-		if slot := New().Register(); canFence() || !slot.Ordered() {
+		if handle := New().Register(); canFence() || !handle.Ordered() {
 			t.Fatal("the session does not enter in order")
 		}
 		TestPassedProtects(t)
@@ -69,7 +69,7 @@ func TestMembarrierForbidden(t *testing.T) {
 func TestNobodyIsMissed(t *testing.T) {
 	const rounds = 400_000
 	table := New()
-	slot := table.Register()
+	handle := table.Register()
 	var marker, turn, entered, over, saw atomic.Uint64
 	meet := func(point *atomic.Uint64, round uint64) {
 		for spins := 0; point.Load() < round; spins++ {
@@ -85,11 +85,11 @@ func TestNobodyIsMissed(t *testing.T) {
 			for range round % 16 { // now one of them is first, now the other
 				entered.Load()
 			}
-			slot.Enter()
+			handle.Enter()
 			saw.Store(marker.Load())
 			entered.Store(round)
 			meet(&over, round)
-			slot.Leave()
+			handle.Leave()
 		}
 	})
 	missed := 0
@@ -107,7 +107,7 @@ func TestNobodyIsMissed(t *testing.T) {
 		over.Store(round)
 	}
 	wg.Wait()
-	slot.Unregister()
+	handle.Unregister()
 	if missed > 0 {
 		t.Errorf("in %d of %d rounds the session was inside, unseen, and saw the old marker", missed, rounds)
 	}

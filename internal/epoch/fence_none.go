@@ -5,7 +5,7 @@ package epoch
 import "sync/atomic"
 
 // publish stores e where movers look, in sequentially consistent order.
-func (s *Slot) publish(e uint64) { atomic.StoreUint64(&s.entered, e) }
+func (h *Handle) publish(e uint64) { atomic.StoreUint64(&h.entered, e) }
 
 // canFence says that movers cannot.
 func canFence() bool { return false }
