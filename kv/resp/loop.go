@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/redykv/redykv/kv/resp/internal/poll"
 )
 
 // A goroutine for each connection waits wherever it has to. But where commands come one
@@ -57,7 +59,7 @@ const coldReads = 1000
 // loop is one of them. All but what mu guards belongs to its goroutine.
 type loop struct {
 	server *Server
-	poller poller
+	poller poll.Poller
 	ready  []*client
 	conns  map[int32]*client // by their files
 	swept  time.Time         // when all of them were looked at last
@@ -70,7 +72,7 @@ type loop struct {
 }
 
 func newLoop(s *Server) (*loop, error) {
-	p, err := newPoller()
+	p, err := poll.New()
 	if err != nil {
 		return nil, fmt.Errorf("resp: poller: %w", err)
 	}
@@ -82,7 +84,7 @@ func (l *loop) tell(change func()) {
 	l.mu.Lock()
 	change()
 	l.mu.Unlock()
-	if err := l.poller.wake(); err != nil {
+	if err := l.poller.Wake(); err != nil {
 		l.server.opts.Logger.Error("waking a loop", "err", err)
 	}
 }
@@ -95,7 +97,7 @@ func (l *loop) stop() {
 
 func (l *loop) run() {
 	defer close(l.done)
-	defer l.poller.close()
+	defer l.poller.Close()
 	for {
 		ready, told := l.wait()
 		now := time.Now()
@@ -135,11 +137,11 @@ func (l *loop) wait() (ready []int32, told bool) {
 		var err error
 		switch {
 		case spins:
-			ready, told, err = l.poller.waitHeld(0)
+			ready, told, err = l.poller.WaitHeld(0)
 		case held:
-			ready, told, err = l.poller.waitHeld(heldWait)
+			ready, told, err = l.poller.WaitHeld(heldWait)
 		default:
-			ready, told, err = l.poller.wait(timeout)
+			ready, told, err = l.poller.Wait(timeout)
 		}
 		switch {
 		case err != nil && !errors.Is(err, unix.EINTR):
@@ -167,7 +169,7 @@ func (l *loop) wait() (ready []int32, told bool) {
 func (l *loop) giveWay(now time.Time) {
 	if now.Sub(l.gave) >= giveWayEvery && l.server.opts.Loops < runtime.GOMAXPROCS(0) {
 		l.gave = now
-		yieldHeld()
+		poll.Yield()
 	}
 }
 
@@ -179,11 +181,11 @@ func (l *loop) takeIn(now time.Time) (end bool) {
 	l.mu.Unlock()
 	for _, c := range coming {
 		c.loop, c.seen = l, now
-		fd := c.looped.fd
-		if err := l.poller.add(fd); err != nil {
+		fd := c.looped.File()
+		if err := l.poller.Add(fd); err != nil {
 			l.server.opts.Logger.Error("adding a client to a loop", "client", c.id, "err", err)
 			c.loop = nil
-			c.looped.hangUp()
+			c.looped.HangUp()
 			l.server.leave(c)
 			continue
 		}
@@ -198,9 +200,9 @@ func (l *loop) takeIn(now time.Time) (end bool) {
 
 // remove forgets a connection.
 func (l *loop) remove(c *client) {
-	fd := c.looped.fd
+	fd := c.looped.File()
 	delete(l.conns, int32(fd))
-	if err := l.poller.remove(fd); err != nil {
+	if err := l.poller.Remove(fd); err != nil {
 		l.server.opts.Logger.Error("removing a client from a loop", "client", c.id, "err", err)
 	}
 	c.loop = nil
@@ -209,14 +211,14 @@ func (l *loop) remove(c *client) {
 // end ends a connection.
 func (l *loop) end(c *client) {
 	l.remove(c)
-	c.looped.hangUp()
+	c.looped.HangUp()
 	l.server.leave(c)
 }
 
 // promote gives a connection, as it is, a goroutine.
 func (l *loop) promote(c *client) {
 	l.remove(c)
-	if err := c.looped.attach(); err != nil {
+	if err := c.looped.Attach(); err != nil {
 		l.server.opts.Logger.Error("giving a client a goroutine", "client", c.id, "err", err)
 		l.server.leave(c)
 		return
@@ -229,7 +231,7 @@ func (l *loop) serve(c *client, now time.Time) {
 	c.seen = now
 	err := c.in.fill()
 	switch {
-	case errors.Is(err, errWouldBlock):
+	case errors.Is(err, poll.ErrWouldBlock):
 		return
 	case errors.Is(err, errTooMuchInput), err == nil && l.server.cold.Load():
 		l.promote(c)
@@ -312,7 +314,7 @@ func (s *Server) enroll(c *client) bool {
 	if len(s.loops) == 0 || c.looped == nil || s.cold.Load() || c.quit || !c.atRest() || s.closing.Load() {
 		return false
 	}
-	if c.looped.detach() != nil { // it is ending
+	if c.looped.Detach() != nil { // it is ending
 		return false
 	}
 	c.plain, c.readUntil, c.writeUntil = 0, time.Time{}, time.Time{}

@@ -31,7 +31,7 @@ func TestConnectionsMoveBetweenLoopsAndGoroutines(t *testing.T) {
 		t.Fatal(got)
 	}
 	c := only(t, s)
-	inLoop := func() bool { return c.looped.owner() == nil }
+	inLoop := func() bool { return c.looped.Owned() == nil }
 	for what, leave := range map[string]func(){
 		"a transaction": func() {
 			for _, tc := range [][2]string{{"MULTI", "+OK"}, {"SET a 1", "+QUEUED"}, {"EXEC", "[+OK]"}} {
@@ -106,7 +106,7 @@ func TestColdStoreHasNoLoops(t *testing.T) {
 				t.Fatal(got)
 			}
 		}
-		return s.cold.Load() && c.looped.owner() != nil
+		return s.cold.Load() && c.looped.Owned() != nil
 	})
 }
 

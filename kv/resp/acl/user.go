@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/redykv/redykv/internal/glob"
 	"github.com/redykv/redykv/kv/resp"
+	"github.com/redykv/redykv/kv/resp/internal/glob"
 )
 
 // user is one user. It is not changed once others see it.
@@ -238,7 +238,7 @@ func (p *permissions) addKeys(rule string) error {
 func (p *permissions) addCommand(allow bool, what string) error {
 	rule := commandRule{allow: allow, command: what}
 	if category, ok := strings.CutPrefix(what, "@"); ok {
-		if categoriesElsewhere[category] {
+		if unsupportedCategories[category] {
 			return nil
 		}
 		rule.command, rule.all = "", category == "all"
@@ -248,18 +248,18 @@ func (p *permissions) addCommand(allow bool, what string) error {
 				return fmt.Errorf("there is no category %q", category)
 			}
 		}
-	} else if commandsElsewhere[what] {
+	} else if unsupportedCommands[what] {
 		return nil
 	} else if !resp.HasCommand(what) {
 		name, argument, hasArgument := strings.Cut(what, "|")
 		switch {
-		case !resp.HasCommand(name) && !commandsElsewhere[name], !hasArgument, argument == "", resp.HasSubcommands(name):
+		case !resp.HasCommand(name) && !unsupportedCommands[name], !hasArgument, argument == "", resp.HasSubcommands(name):
 			return fmt.Errorf("there is no command %q", strings.ReplaceAll(what, "|", " "))
 		case strings.Contains(argument, "|"):
 			return fmt.Errorf("want one first argument of %q", name)
 		case !allow:
 			return fmt.Errorf("a first argument of %q can be allowed, and not forbidden", name)
-		case commandsElsewhere[name]:
+		case unsupportedCommands[name]:
 			return nil
 		}
 	}

@@ -3,7 +3,7 @@ package resp
 import (
 	"strings"
 
-	"github.com/redykv/redykv/internal/glob"
+	"github.com/redykv/redykv/kv/resp/internal/glob"
 )
 
 // COMMAND and its subcommands: what clients ask about commands.

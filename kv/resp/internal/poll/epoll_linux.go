@@ -1,4 +1,4 @@
-package resp
+package poll
 
 import (
 	"encoding/binary"
@@ -8,15 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// epoll is Linux's poller.
+// epoll implements Poller on Linux.
 type epoll struct {
 	fd     int
-	eventf int // its eventfd is one of its files: who writes to it wakes whoever waits
+	eventf int // an eventfd among the files: a write to it ends a wait
 	events [128]unix.EpollEvent
 	ready  [128]int32
 }
 
-func newPoller() (poller, error) {
+// New returns a Poller without files.
+func New() (Poller, error) {
 	p := new(epoll)
 	var err error
 	if p.fd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
@@ -26,40 +27,40 @@ func newPoller() (poller, error) {
 		_ = unix.Close(p.fd)
 		return nil, err
 	}
-	if err := p.add(p.eventf); err != nil {
-		p.close()
+	if err := p.Add(p.eventf); err != nil {
+		p.Close()
 		return nil, err
 	}
 	return p, nil
 }
 
-func (p *epoll) close() {
+func (p *epoll) Close() {
 	_ = unix.Close(p.eventf)
 	_ = unix.Close(p.fd)
 }
 
-func (p *epoll) add(fd int) error {
+func (p *epoll) Add(fd int) error {
 	return unix.EpollCtl(p.fd, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)})
 }
 
-func (p *epoll) remove(fd int) error {
+func (p *epoll) Remove(fd int) error {
 	return unix.EpollCtl(p.fd, unix.EPOLL_CTL_DEL, fd, nil)
 }
 
-func (p *epoll) wake() error {
+func (p *epoll) Wake() error {
 	one := binary.NativeEndian.AppendUint64(nil, 1)
-	if _, err := unix.Write(p.eventf, one); err != nil && !errors.Is(err, unix.EAGAIN) { // EAGAIN: it is awake
+	if _, err := unix.Write(p.eventf, one); err != nil && !errors.Is(err, unix.EAGAIN) { // EAGAIN: the counter is full, so a wait ends anyway
 		return err
 	}
 	return nil
 }
 
-func (p *epoll) wait(ms int) (ready []int32, woken bool, err error) {
+func (p *epoll) Wait(ms int) (ready []int32, woken bool, err error) {
 	n, err := unix.EpollWait(p.fd, p.events[:], ms)
 	return p.sort(n, err)
 }
 
-func (p *epoll) waitHeld(ms int) (ready []int32, woken bool, err error) {
+func (p *epoll) WaitHeld(ms int) (ready []int32, woken bool, err error) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(p.fd),
 		uintptr(unsafe.Pointer(&p.events)), uintptr(len(p.events)), uintptr(ms), 0, 0)
 	if errno != 0 {
@@ -68,7 +69,7 @@ func (p *epoll) waitHeld(ms int) (ready []int32, woken bool, err error) {
 	return p.sort(int(n), nil)
 }
 
-// sort tells its own event from those of connections.
+// sort separates the event of Wake from those of files.
 func (p *epoll) sort(n int, err error) (ready []int32, woken bool, _ error) {
 	if err != nil {
 		return nil, false, err

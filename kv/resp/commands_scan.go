@@ -3,8 +3,8 @@ package resp
 import (
 	"math/rand/v2"
 
-	"github.com/redykv/redykv/internal/glob"
 	"github.com/redykv/redykv/kv"
+	"github.com/redykv/redykv/kv/resp/internal/glob"
 )
 
 // The commands on all keys. They go through the store in sessions of its own. A key

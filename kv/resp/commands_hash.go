@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"strconv"
 
-	"github.com/redykv/redykv/internal/glob"
 	"github.com/redykv/redykv/kv"
+	"github.com/redykv/redykv/kv/resp/internal/glob"
 )
 
 // The commands on hashes. Those that read one are answered by a hashReply.

@@ -2,15 +2,15 @@ package acl
 
 import "strings"
 
-// What Redis has, up to version 8, and this server has not. Rules about it change
-// nothing, so that a user's rules can be taken over from there. Any other name is an
-// error, since it may be a slip in one that should have counted.
+// Categories and commands of Redis, up to version 8, that this server lacks. Rules about
+// them have no effect, so that a user's rules can be copied from Redis. Any other unknown
+// name is an error, since it may be a misspelt one.
 
-// categoriesElsewhere are categories of which this server has no command.
-var categoriesElsewhere = setOf(`set sortedset list bitmap hyperloglog geo stream pubsub blocking scripting`)
+// unsupportedCategories are categories without a command in this server.
+var unsupportedCategories = setOf(`set sortedset list bitmap hyperloglog geo stream pubsub blocking scripting`)
 
-// commandsElsewhere are commands, config|get for one with a subcommand.
-var commandsElsewhere = setOf(`
+// unsupportedCommands are commands; a subcommand is written as config|get.
+var unsupportedCommands = setOf(`
 	acl|deluser acl|dryrun acl|genpass acl|getuser acl|list acl|load acl|log acl|save acl|setuser acl|users
 	asking bgrewriteaof bitcount bitfield bitfield_ro bitop bitpos blmove blmpop blpop brpop brpoplpush
 	bzmpop bzpopmax bzpopmin client|caching client|getredir client|no-touch client|pause client|reply

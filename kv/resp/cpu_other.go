@@ -1,5 +1,0 @@
-//go:build !unix
-
-package resp
-
-func infoCPU(*Server) string { return "" }
