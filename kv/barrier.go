@@ -63,7 +63,7 @@ func (s *Session) Serial() uint64 {
 }
 
 // begun is the number of the last operation that has its effect already, or a
-// flight. Operations begin in the order of their numbers. What it is made of
+// pending entry. Operations begin in the order of their numbers. What it is made of
 // changes only inside an epoch, together with what it counts: so a barrier may
 // ask for any session's, and finds what the log holds.
 func (s *Session) begun() uint64 {
@@ -84,8 +84,8 @@ func (s *Session) refuse() {
 // commitPoint is the session's, in a barrier.
 func (s *Session) commitPoint() CommitPoint {
 	p := CommitPoint{Until: s.begun(), Excluding: slices.Clone(s.before.Excluding)}
-	for i := range s.flights {
-		if serial := s.flights[i].serial.Load(); serial != 0 {
+	for i := range s.pending {
+		if serial := s.pending[i].serial.Load(); serial != 0 {
 			p.Excluding = append(p.Excluding, serial)
 		}
 	}
@@ -94,7 +94,7 @@ func (s *Session) commitPoint() CommitPoint {
 }
 
 // exclusive runs f between the operations of all sessions: what was begun before
-// has its effect, a flight, or is begun anew afterwards. f takes microseconds. It
+// has its effect, a pending operation, or is begun anew afterwards. f takes microseconds. It
 // waits for the ends of those who hold locks and of whole batches, so that what they
 // change is on one side of the barrier. After an error, which only the end of ctx
 // makes, f was not run.

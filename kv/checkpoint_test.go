@@ -262,10 +262,10 @@ func TestThawUnderASnapshot(t *testing.T) {
 	if !r.Seal(r.Header()) {
 		t.Fatal("the record cannot be sealed")
 	}
-	s.frozen.address = e.address()
+	s.sealing.address = e.address()
 	s.leave()
 	_ = st.exclusive(context.Background(), func() { st.floorAt(st.log.Tail()) })
-	s.thaw()
+	s.unseal()
 	_ = st.exclusive(context.Background(), func() { st.floorAt(0) })
 	if r.Header().Sealed() {
 		t.Error("the record is sealed")

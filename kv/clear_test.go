@@ -80,8 +80,8 @@ func TestClearMeetsOperationsUnderWay(t *testing.T) {
 			s.flush()
 			underWay := map[OpKind]int{}
 			takesEffect := map[string]bool{}
-			for i := range s.flights {
-				if op := s.flights[i].op; op != nil {
+			for i := range s.pending {
+				if op := s.pending[i].op; op != nil {
 					underWay[op.Kind]++
 					takesEffect[string(op.Key)] = op.Kind != OpRead
 				}
@@ -90,8 +90,8 @@ func TestClearMeetsOperationsUnderWay(t *testing.T) {
 				t.Fatalf("under way are %v", underWay)
 			}
 			if before {
-				s.ring()
-				if s.taken, s.arrived = 0, s.queue.Poll(s.arrivals[:]); s.arrived == 0 {
+				s.submitReads()
+				if s.takenReads, s.polledReads = 0, s.queue.Poll(s.completions[:]); s.polledReads == 0 {
 					t.Fatal("nothing has arrived")
 				}
 			}
@@ -106,7 +106,7 @@ func TestClearMeetsOperationsUnderWay(t *testing.T) {
 			if kept {
 				<-st.resizing
 			}
-			if err := errors.Join(st.Commit(context.Background()), s.drain()); err != nil { // what was there is truncated
+			if err := errors.Join(st.Commit(context.Background()), s.completeAll()); err != nil { // what was there is truncated
 				t.Fatal(err)
 			}
 			for i, op := range ops {

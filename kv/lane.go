@@ -1,7 +1,6 @@
 package kv
 
 import (
-	"context"
 	"errors"
 
 	"github.com/redykv/redykv/internal/prefetch"
@@ -74,8 +73,8 @@ func (s *Session) advance() {
 	s.enter()
 	defer func() { // the user's code may panic in there
 		s.leave()
-		if s.unrung >= doorbellEvery {
-			s.ring()
+		if s.unsubmitted >= doorbellEvery {
+			s.submitReads()
 		}
 	}()
 	s.scanBehind(s.scanned)
@@ -85,7 +84,7 @@ func (s *Session) advance() {
 	s.filling, s.scanned = s.scanned, s.filling
 }
 
-// flush finishes what is staged, so that only flights are under way.
+// flush finishes what is staged, so that only pending operations are under way.
 func (s *Session) flush() {
 	for s.filling.n > 0 || s.scanned.n > 0 {
 		s.advance()
@@ -179,7 +178,7 @@ func (s *Session) finish(l *lane) {
 		}
 	}
 	for l.next < l.n {
-		if current && s.words && s.modifying == 0 && !s.restricted {
+		if current && s.words && s.allPendingRMWs == 0 && !s.restricted {
 			s.asking()
 			s.finishWords(l)
 			s.asked()
@@ -192,7 +191,7 @@ func (s *Session) finish(l *lane) {
 		op := l.ops[i]
 		op.Err = nil
 		if !current || l.slots[i].p == nil || s.restricted {
-			s.finishAnew(op, l.hashes[i], l.stream)
+			s.finishGeneral(op, l.hashes[i], l.stream)
 		} else {
 			if next := i + restAhead; next < l.n && s.long(l.ops[next]) {
 				s.prefetchRest(l.ops[next], l.slots[next])
@@ -246,9 +245,9 @@ func (s *Session) prefetchRest(op *Op, at slot) {
 // of a batch, which the caller will not see end, nothing does.
 func (s *Session) abandon(l *lane) {
 	if l.stream {
-		if op := l.ops[l.next-1]; !errors.Is(op.Err, errPanicked) { // else its flight has landed
+		if op := l.ops[l.next-1]; !errors.Is(op.Err, errPanicked) { // else its pending operation has landed
 			s.refuse()
-			s.settle(op, errPanicked, true)
+			s.handBack(op, errPanicked, true)
 		}
 		s.moveUp(l, s.filling)
 		return
@@ -274,7 +273,7 @@ func (s *Session) moveUp(l, behind *lane) {
 // finishAt carries one operation out inside the epoch that finish is called in.
 func (s *Session) finishAt(op *Op, hash uint64, at slot, stream bool) {
 	e := at.load()
-	if !e.gone() && s.rmws[hashByte(hash)] == 0 && s.check(op) == nil {
+	if !e.gone() && s.pendingRMWs[hashByte(hash)] == 0 && s.check(op) == nil {
 		outcome, where := needsRecord, coldAt{e, e.address(), s.log.Begin()}
 		if op.Kind != OpRead || where.address >= s.view.Head || where.address < where.begin {
 			outcome, where = s.tryAt(op, at, e, 0)
@@ -282,169 +281,37 @@ func (s *Session) finishAt(op *Op, hash uint64, at slot, stream bool) {
 		switch outcome {
 		case complete:
 			s.counts.ops[op.Kind].inc()
-			s.settle(op, op.Err, stream)
+			s.handBack(op, op.Err, stream)
 			return
 		case needsRecord:
 			if len(s.free) > 0 && s.queue != nil {
-				s.departFrom(op, hash, stream, where)
+				s.issueWithin(op, hash, stream, where)
 				return
 			}
 		}
 	}
-	s.finishAnew(op, hash, stream)
+	s.finishGeneral(op, hash, stream)
 }
 
-// departFrom is depart and seek inside the epoch that finish is called in, which
-// it leaves where seek may call the user's code.
-func (s *Session) departFrom(op *Op, hash uint64, stream bool, where coldAt) {
-	n := s.depart(op, hash, 0, stream, where)
+// issueWithin is issue and fetch inside the epoch that finish is called in, which
+// it leaves where fetch may call the user's code.
+func (s *Session) issueWithin(op *Op, hash uint64, stream bool, where coldAt) {
+	n := s.issue(op, hash, 0, stream, where)
 	if s.cache == nil || op.Kind == OpRead {
-		s.seek(n)
+		s.fetch(n)
 		return
 	}
 	s.leave()
-	s.seek(n)
+	s.fetch(n)
 	s.enter()
 }
 
-// finishAnew begins an operation from the start, outside the epoch.
-func (s *Session) finishAnew(op *Op, hash uint64, stream bool) {
+// finishGeneral begins an operation from the start, outside the epoch.
+func (s *Session) finishGeneral(op *Op, hash uint64, stream bool) {
 	s.leave()
 	complete := s.begin(op, hash, 0, stream)
 	s.enter()
 	if complete {
-		s.settle(op, op.Err, stream)
+		s.handBack(op, op.Err, stream)
 	}
 }
-
-// settle hands an operation back that is complete.
-func (s *Session) settle(op *Op, err error, stream bool) {
-	op.Err = err
-	if stream {
-		s.streamed--
-		s.polled.push(op)
-		return
-	}
-	s.note(err)
-}
-
-// note keeps the first error of a batch for Do.
-func (s *Session) note(err error) {
-	if err != nil && s.batchErr == nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrExists) {
-		s.batchErr = err
-	}
-}
-
-// Do carries a batch out, with its cold reads under way together, and returns
-// when all are complete. Each operation has its own error in Op.Err; Do returns one of
-// these which is neither ErrNotFound nor ErrExists, not necessarily the first in the
-// order of the batch. If the session itself fails, Do returns that error, and
-// [Session.Err] is not nil: then operations may be incomplete.
-func (s *Session) Do(ops []Op) error {
-	if err := s.refusal(); err != nil {
-		return err
-	}
-	s.flush()
-	s.batchErr = nil
-	s.goStraight(false) // until the end: a Modifier may panic
-	for len(ops) > 0 {
-		ops = ops[s.stageAll(ops):]
-	}
-	s.flush()
-	if s.batch > 0 {
-		if err := s.landAll(); err != nil {
-			return err
-		}
-	}
-	s.goStraight(s.streamed == 0)
-	return s.batchErr
-}
-
-// DoWhole is Do for a batch that every commit and checkpoint has whole or not at all:
-// these wait for its end, and new ones like it for theirs. Where Do has operations whose
-// records are on the device, one may be committed that comes after another that is not
-// (see [CommitPoint]). Others see what the batch changes as with Do, one operation after
-// the other.
-func (s *Session) DoWhole(ops []Op) error {
-	if len(ops) == 1 || s.holds.adds != 0 || !change(ops) {
-		return s.Do(ops) // one operation is whole, and so is what Atomically does
-	}
-	if err := s.refusal(); err != nil {
-		return err
-	}
-	if err := s.store.share(&s.store.wholes); err != nil {
-		return err
-	}
-	defer s.store.wholes.RUnlock()
-	return s.Do(ops)
-}
-
-// change says whether any of the operations does.
-func change(ops []Op) bool {
-	for i := range ops {
-		if ops[i].Kind.changes() {
-			return true
-		}
-	}
-	return false
-}
-
-// Submit starts an operation, which Poll hands back when it is complete.
-// ErrQueueFull: QueueDepth operations are under way or waiting to be polled; op
-// was not started. It was if Submit panics, as the Modifier of an operation before
-// it did.
-func (s *Session) Submit(op *Op) error {
-	if err := s.refusal(); err != nil {
-		return err
-	}
-	if s.Pending() == len(s.flights) {
-		return ErrQueueFull
-	}
-	if op == nil {
-		return errNoOp
-	}
-	s.streamed++
-	s.goStraight(false)
-	s.stage(op)
-	return nil
-}
-
-// Poll hands back operations that Submit started and that are complete, as many
-// as there are and done has room for. It waits for no read.
-func (s *Session) Poll(done []*Op) int {
-	if s.asker != 0 {
-		return 0
-	}
-	if s.polled.len() < len(done) {
-		s.reap()
-	}
-	if s.polled.len() == 0 {
-		s.flush()
-		s.reap()
-	}
-	n := 0
-	for ; n < len(done) && s.polled.len() > 0; n++ {
-		done[n] = s.polled.pop()
-	}
-	return n
-}
-
-// Wait parks until Poll has something to hand back, or ctx ends. It returns at
-// once where nothing is under way.
-func (s *Session) Wait(ctx context.Context) error {
-	if s.asker != 0 {
-		return ErrInModifier
-	}
-	if s.polled.len() == 0 {
-		s.flush()
-	}
-	for s.polled.len() == 0 && s.streamed > 0 {
-		if err := s.await(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Pending is how many operations Submit started that Poll has not handed back.
-func (s *Session) Pending() int { return s.streamed + s.polled.len() }

@@ -160,7 +160,7 @@ func (s *Session) locked(keys [][]byte, c claim, do func() error) (err error) {
 	case s.holds.adds != 0:
 		return ErrHoldsLocks
 	}
-	if err := s.drain(); err != nil {
+	if err := s.completeAll(); err != nil {
 		return err
 	}
 	if err := s.lock(keys, c); err != nil {
@@ -168,7 +168,7 @@ func (s *Session) locked(keys [][]byte, c claim, do func() error) (err error) {
 	}
 	defer s.unlock()
 	defer func() {
-		if left := s.drain(); err == nil {
+		if left := s.completeAll(); err == nil {
 			err = left
 		}
 	}()

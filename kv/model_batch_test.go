@@ -161,7 +161,7 @@ func plainly(s *Session, op *Op) (err error) {
 	case op.Expires != 0 || op.InPlace != nil:
 		return s.Run(op)
 	case op.Kind == OpRead:
-		if value, ok := s.readStraight(op.Key, op.Value[:0]); ok { // of what does not expire
+		if value, ok := s.readDirect(op.Key, op.Value[:0]); ok { // of what does not expire
 			op.Value, op.Expires = value, 0
 			return nil
 		}

@@ -78,7 +78,7 @@ func (st *Store) mayWait() error {
 
 // mayTry says whether an operation may be tried again that ended so.
 func (st *Store) mayTry(o outcome) error {
-	if o == barred {
+	if o == keyLocked {
 		return st.mayWait()
 	}
 	return st.inModifier()

@@ -126,7 +126,7 @@ func TestModifierUsesItsSession(t *testing.T) {
 				if harmless := call == "Read" || call == "Wait" || call == "Insert" || call == "Submit"; refused == 0 && !harmless {
 					t.Errorf("%s within %s was refused never in %d calls", call, outer, calls)
 				}
-				if err := s.drain(); err != nil {
+				if err := s.completeAll(); err != nil {
 					t.Fatal(err)
 				}
 				s.Poll(make([]*Op, 8))

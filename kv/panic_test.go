@@ -67,8 +67,8 @@ func TestModifierThatPanicsOnAColdRecordLands(t *testing.T) {
 	}) {
 		t.Error("no panic")
 	}
-	if err := s.landAll(); err != nil || len(s.free) != len(s.flights) {
-		t.Fatalf("%d flights under way: %v", len(s.flights)-len(s.free), err)
+	if err := s.awaitBatch(); err != nil || len(s.free) != len(s.pending) {
+		t.Fatalf("%d operations pending: %v", len(s.pending)-len(s.free), err)
 	}
 	if got, err := s.Read(key8(1), nil); err != nil || !bytes.Equal(got, key8(1)) {
 		t.Errorf("%x, %v", got, err)
@@ -126,8 +126,8 @@ func TestModifierThatPanicsOnACachedRecord(t *testing.T) {
 			t.Errorf("operation %d came back %d times with %v", i, times[&ops[i]], ops[i].Err)
 		}
 	}
-	if panics != 1 || s.Serial() != 1000+4+4 || len(s.free) != len(s.flights) {
-		t.Errorf("%d panics, %d operations counted, %d flights under way", panics, s.Serial(), len(s.flights)-len(s.free))
+	if panics != 1 || s.Serial() != 1000+4+4 || len(s.free) != len(s.pending) {
+		t.Errorf("%d panics, %d operations counted, %d operations pending", panics, s.Serial(), len(s.pending)-len(s.free))
 	}
 	if m := st.Metrics(); m.ReadsCache == 0 {
 		t.Errorf("the cache took no part:\n%v", m)

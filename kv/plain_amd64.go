@@ -16,18 +16,18 @@ const inAssembly = true
 
 // The plain calls of 8-byte keys and values are in assembly whole, since of plain
 // calls the processor has the more under way at once the fewer instructions each
-// takes. They end in readAnyhow, upsertAnyhow and modifyWordAnyhow unless they can
+// takes. They end in readGeneral, upsertGeneral and rmwWordGeneral unless they can
 // do without.
 
-func readPlain(s *Session, key, dst []byte) (done bool)
+func readWord(s *Session, key, dst []byte) (done bool)
 
-func upsertPlain(s *Session, key, value []byte) (done bool)
+func upsertWord(s *Session, key, value []byte) (done bool)
 
-func modifyWordPlain(s *Session, key []byte, modify WordModifier) (done bool)
+func rmwWord(s *Session, key []byte, modify WordModifier) (done bool)
 
-// modifyPlain finds a record in the mutable region, with a value that may be
+// findRMW finds a record in the mutable region, with a value that may be
 // updated in place, and puts the value into s.oldWord and makes s.update ready. It
 // has left the epoch again.
 //
 //go:noescape
-func modifyPlain(s *Session, key unsafe.Pointer) (record unsafe.Pointer)
+func findRMW(s *Session, key unsafe.Pointer) (record unsafe.Pointer)

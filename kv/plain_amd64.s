@@ -169,7 +169,7 @@ GLOBL entryTag<>(SB), RODATA|NOPTR, $8
 // ones call each other: whoever called here has g in R14, and zero in X15, which
 // nothing has changed. The callee owns the first 16 bytes of the frame, for what it
 // was given. No pointer of the collector's is in the rest, and the arguments are
-// known to it by modifyWordPlain's declaration: so the stack may move meanwhile.
+// known to it by rmwWord's declaration: so the stack may move meanwhile.
 // The session is outside, since the Modifier may panic; but nothing of what was seen
 // has changed if the same epoch can be entered again: that of the session may be a later
 // one, if the Modifier has used it.
@@ -213,8 +213,8 @@ GLOBL entryTag<>(SB), RODATA|NOPTR, $8
 	MOVB $1, done+40(FP)             \
 	RET
 
-// func readPlain(s *Session, key, dst []byte) (done bool)
-TEXT ·readPlain(SB), NOSPLIT, $0-57
+// func readWord(s *Session, key, dst []byte) (done bool)
+TEXT ·readWord(SB), NOSPLIT, $0-57
 	CMPQ key_len+16(FP), $8
 	JNE long
 	READ(probe_wide, WIDE, narrow)
@@ -224,10 +224,10 @@ narrow:
 anyhow:
 	LEAVE
 long:
-	JMP ·readAnyhow(SB)
+	JMP ·readGeneral(SB)
 
-// func upsertPlain(s *Session, key, value []byte) (done bool)
-TEXT ·upsertPlain(SB), NOSPLIT, $0-57
+// func upsertWord(s *Session, key, value []byte) (done bool)
+TEXT ·upsertWord(SB), NOSPLIT, $0-57
 	CMPQ key_len+16(FP), $8
 	JNE long
 	UPSERT(probe_wide, WIDE, narrow)
@@ -237,10 +237,10 @@ narrow:
 anyhow:
 	LEAVE
 long:
-	JMP ·upsertAnyhow(SB)
+	JMP ·upsertGeneral(SB)
 
-// func modifyWordPlain(s *Session, key []byte, modify WordModifier) (done bool)
-TEXT ·modifyWordPlain(SB), NOSPLIT|NOFRAME, $0-41
+// func rmwWord(s *Session, key []byte, modify WordModifier) (done bool)
+TEXT ·rmwWord(SB), NOSPLIT|NOFRAME, $0-41
 	NO_LOCAL_POINTERS
 	ASK(probe_wide, WIDE, narrow)
 narrow:
@@ -248,10 +248,10 @@ narrow:
 	ASK(probe_narrow, NARROW, anyhow)
 anyhow:
 	LEAVE
-	JMP ·modifyWordAnyhow(SB)
+	JMP ·rmwWordGeneral(SB)
 
-// func modifyPlain(s *Session, key unsafe.Pointer) (record unsafe.Pointer)
-TEXT ·modifyPlain(SB), NOSPLIT, $0-24
+// func findRMW(s *Session, key unsafe.Pointer) (record unsafe.Pointer)
+TEXT ·findRMW(SB), NOSPLIT, $0-24
 	MODIFY(probe_wide, WIDE, FORM_WIDE, narrow)
 narrow:
 	LEAVE

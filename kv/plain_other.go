@@ -46,7 +46,7 @@ func (p *probe) record(key uint64, floor int64) unsafe.Pointer {
 	return record
 }
 
-func readPlain(s *Session, key, dst []byte) (done bool) {
+func readWord(s *Session, key, dst []byte) (done bool) {
 	if p := s.straight(key, s.probe.head); p != nil {
 		r := hlog.RecordAt(p)
 		ok := cap(dst)-len(dst) >= 8 && r.Header().Plain()
@@ -60,10 +60,10 @@ func readPlain(s *Session, key, dst []byte) (done bool) {
 			return true
 		}
 	}
-	return readAnyhow(s, key, dst)
+	return readGeneral(s, key, dst)
 }
 
-func upsertPlain(s *Session, key, value []byte) (done bool) {
+func upsertWord(s *Session, key, value []byte) (done bool) {
 	if p := s.straight(key, s.probe.readOnly); p != nil {
 		ok := len(value) == 8 && s.layout.StoreWord(hlog.RecordAt(p), loadWord(value))
 		if ok {
@@ -74,10 +74,10 @@ func upsertPlain(s *Session, key, value []byte) (done bool) {
 			return true
 		}
 	}
-	return upsertAnyhow(s, key, value)
+	return upsertGeneral(s, key, value)
 }
 
-func modifyWordPlain(s *Session, key []byte, modify WordModifier) (done bool) {
+func rmwWord(s *Session, key []byte, modify WordModifier) (done bool) {
 	if p := s.straight(key, s.probe.readOnly); p != nil && modify != nil {
 		r := hlog.RecordAt(p)
 		old, ok := r.Word1(), r.Header().Updatable()
@@ -95,10 +95,10 @@ func modifyWordPlain(s *Session, key []byte, modify WordModifier) (done bool) {
 			}
 		}
 	}
-	return modifyWordAnyhow(s, key, modify)
+	return rmwWordGeneral(s, key, modify)
 }
 
-func modifyPlain(s *Session, key unsafe.Pointer) (record unsafe.Pointer) {
+func findRMW(s *Session, key unsafe.Pointer) (record unsafe.Pointer) {
 	if p := s.straight(unsafe.Slice((*byte)(key), 8), s.probe.readOnly); p != nil {
 		if r := hlog.RecordAt(p); r.Header().Updatable() {
 			s.oldWord = r.Word1()

@@ -30,7 +30,7 @@ type probe struct {
 	wide, narrow       uint64 // seen in one of the two, if they may go straight; else 0
 	tagUp              uint64 // how far the tag is below its place in an entry
 	headUp, readOnlyUp uint64 // head and readOnly, shifted by what is above an address
-	any                uint64 // as wide and narrow, of records of any layout: see straight.go
+	any                uint64 // as wide and narrow, of records of any layout: see plain.go
 }
 
 // noEpoch is the present one for a session that is not open.

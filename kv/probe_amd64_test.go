@@ -41,7 +41,7 @@ func TestProbesAgree(t *testing.T) {
 		r, _, _, found := s.lookup(key, e.address(), s.view.Head)
 		found = found && r.Header().Plain()
 		for name, may := range forms {
-			s.goStraight(false)
+			s.allowDirect(false)
 			*may = s.probe.seen
 			got, err := s.Read(key, nil)
 			if !errors.Is(err, other) {

@@ -30,7 +30,7 @@ func (s *Session) modify(op *Op, at slot, e entry, r hlog.Record, address int64)
 	if immutable && address >= s.log.SafeReadOnly() && address >= s.store.floor {
 		// A session that entered before the marker moved may still update it in
 		// place. It will have left in a moment. (On the floor all agreed at once.)
-		return again
+		return retry
 	}
 	if op.InPlace != nil && op.Kind == OpRMW && !immutable && s.modifyInPlace(op, r) {
 		return complete
@@ -40,7 +40,7 @@ func (s *Session) modify(op *Op, at slot, e entry, r hlog.Record, address int64)
 	}
 	old, h, expires, ok := s.look(op, r, immutable)
 	if !ok {
-		return again // locked, perhaps by the InPlace in which this is called
+		return retry // locked, perhaps by the InPlace in which this is called
 	}
 	found := !h.Tombstone() && !s.expired(expires)
 	if h.Tombstone() {
@@ -52,9 +52,9 @@ func (s *Session) modify(op *Op, at slot, e entry, r hlog.Record, address int64)
 		// never committed, before the store was opened again.
 		return s.replace(op, at, e, old, expires, found)
 	case s.layout.Bare(h):
-		return s.modifyBare(op, at, e, r, address, old)
+		return s.modifyLockFree(op, at, e, r, address, old)
 	case h.Sealed():
-		return again // its replacement is being published
+		return retry // its replacement is being published
 	}
 	verdict, err := s.compute(op, old, expires, found)
 	if err != nil || verdict == Keep {
@@ -62,7 +62,7 @@ func (s *Session) modify(op *Op, at slot, e entry, r hlog.Record, address int64)
 		return complete
 	}
 	if !r.LockIf(h) {
-		return again
+		return retry
 	}
 	if verdict == Remove {
 		r.UnlockBuried(h)
@@ -79,7 +79,7 @@ func (s *Session) modify(op *Op, at slot, e entry, r hlog.Record, address int64)
 	r.UnlockSealed(h)
 	result, ok := s.appendRecord(at, e, op.Key, s.fresh, s.update.Expires, false)
 	if !ok {
-		result = again
+		result = retry
 	}
 	if result != complete {
 		r.UnlockUnchanged(h)
@@ -135,7 +135,7 @@ func (s *Session) replace(op *Op, at slot, e entry, old []byte, expires int64, f
 	}
 	result, ok := s.appendRecord(at, e, op.Key, value, ends, verdict == Remove)
 	if !ok {
-		return again
+		return retry
 	}
 	if result == complete {
 		s.recount(found || expires != 0, expires, verdict, ends)
@@ -165,7 +165,7 @@ func (s *Session) compute(op *Op, old []byte, expires int64, found bool) (verdic
 		return Remove, nil
 	}
 	*s.update = Update{Found: found, Old: old, New: s.fresh[:0], Expires: expires}
-	s.goStraight(false)
+	s.allowDirect(false)
 	s.asking()
 	if op.ModifyWord == nil {
 		verdict = op.Modify(s.update)
@@ -173,7 +173,7 @@ func (s *Session) compute(op *Op, old []byte, expires int64, found bool) (verdic
 		verdict, err = askWord(op.ModifyWord, s.update)
 	}
 	s.asked()
-	op.Err = nil // see refusePlain
+	op.Err = nil // see refusedInModifier
 	switch {
 	case err != nil:
 		return Keep, err
@@ -213,4 +213,93 @@ func (s *Session) takeFresh(value []byte) {
 		return
 	}
 	s.fresh = append(s.fresh[:0], value...)
+}
+
+// sealing is a bare record (see [hlog.Record]) that an operation has sealed, to
+// do what a compare-and-swap of its value cannot: to delete it only if the value
+// is what the Modifier saw, or to replace it by a record with an expiry. In steps,
+// between which the session leaves its epoch:
+//
+//	a first attempt finds out that it is needed     needed
+//	the next one seals the record                   address
+//	everybody who could be updating it has left     drained
+//	a third one asks the Modifier about the value as it is now, its last
+type sealing struct {
+	needed  bool
+	address int64
+	drained bool
+}
+
+// modifyLockFree is modify for a bare record in the mutable region, whose value was
+// old a moment ago.
+func (s *Session) modifyLockFree(op *Op, at slot, e entry, r hlog.Record, address int64, old []byte) outcome {
+	h := r.Header()
+	mine := s.sealing.address == address
+	if h.Tombstone() || h.Sealed() && !mine || mine && !s.sealing.drained {
+		return retry
+	}
+	verdict, err := s.compute(op, old, 0, true)
+	switch {
+	case err != nil || verdict == Keep:
+		op.Err = err
+		return complete
+	case verdict == Put && s.update.Expires == 0:
+		if !s.layout.SwapWord(r, valueWord(old), valueWord(s.fresh)) {
+			return retry
+		}
+		return complete
+	case !s.sealing.needed:
+		return needsDrain
+	case !mine:
+		if r.Seal(h) {
+			s.sealing.address = address
+			return needsDrain
+		}
+		return retry
+	}
+	if verdict == Remove {
+		r.BurySealed()
+		s.sealing = sealing{}
+		s.recount(true, 0, verdict, 0)
+		return complete
+	}
+	result, ok := s.appendRecord(at, e, op.Key, s.fresh, s.update.Expires, false)
+	if !ok {
+		return retry
+	}
+	if result == complete {
+		s.sealing = sealing{} // sealed for good
+		s.recount(true, 0, verdict, s.update.Expires)
+	}
+	return result
+}
+
+// drainSealed takes the next step of freezing, outside the epoch. It does not wait for the
+// epoch of a session within whose Modifier it is called.
+func (s *Session) drainSealed() error {
+	if s.sealing.address != 0 {
+		if err := s.store.inModifier(); err != nil {
+			return err
+		}
+		s.store.epoch.Wait(s.store.epoch.Bump())
+		s.sealing.drained = true
+	}
+	s.sealing.needed = true
+	return nil
+}
+
+// unseal ends freezing when the operation has ended some other way.
+func (s *Session) unseal() {
+	s.enter()
+	defer s.leave()
+	s.unsealWithin()
+}
+
+// unsealWithin is unseal within an epoch.
+func (s *Session) unsealWithin() {
+	// In the immutable region nobody minds a seal.
+	if a := s.sealing.address; a >= s.readOnly && a != 0 {
+		s.view.At(a).Unseal()
+	}
+	s.sealing = sealing{}
 }

@@ -21,10 +21,10 @@ import (
 //
 // There is one engine and three ways in. Batches and streams pass through lanes
 // (lane.go) that ask for index bucket and record ahead of their use, and end in
-// tryAt (try.go). Plain calls (plain.go) find bucket and record themselves
-// (plain_amd64.s, straight.go). What cannot be finished at once goes the general way:
-// begin (begin.go) tries again until it is done or needs a record from the device; then
-// it gets a flight (flights.go) and goes on when the record has come.
+// tryAt (attempt.go). Plain calls (plain.go) find bucket and record themselves
+// (plain_amd64.s, plain.go). What cannot be finished at once goes the general way:
+// begin (attempt.go) tries again until it is done or needs a record from the device; then
+// it gets a pending operation (pending operations.go) and goes on when the record has come.
 type Session struct {
 	// What every operation looks at.
 	slot  epoch.Handle
@@ -54,7 +54,7 @@ type Session struct {
 	layout    hlog.Layout
 	keySize   int  // 0: variable
 	valueSize int  // the same
-	ahead     int  // bytes of a record that a plain call asks for ahead: see straight.go
+	ahead     int  // bytes of a record that a plain call asks for ahead: see plain.go
 	fixed     bool // neither is 0, and such a record fits a page
 	record    int  // bytes of a record to ask for ahead
 	rest      int  // offset of the bytes that are asked for later, see lane.go; 0: none
@@ -78,7 +78,7 @@ type Session struct {
 	newWord uint64
 	zeros   []byte // the value of a tombstone
 
-	frozen frozen // of the operation that is tried
+	sealing sealing // of the operation that is tried
 
 	lanes    [2]lane
 	filling  *lane // takes operations, whose buckets are on the way
@@ -86,16 +86,16 @@ type Session struct {
 	streamed int   // operations of Submit that are not in polled yet
 	polled   opRing
 
-	flights   []flight    // the session's cold operations, by number
-	free      []uint32    // numbers of flights not under way
-	rmws      [256]uint16 // read-modify-writes under way, by some bits of the hash…
-	modifying int         // …and all of them
-	batch     int         // flights of a batch or plain call, which Poll must not see
-	batchErr  error       // the first error of the batch
-	unrung    int         // reads enqueued since the last doorbell
-	arrivals  [64]device.Completion
-	taken     int // arrivals[taken:arrived] have not been looked at yet
-	arrived   int
+	pending        []pendingOp // the session's cold operations, by number
+	free           []uint32    // numbers of pending operations not under way
+	pendingRMWs    [256]uint16 // read-modify-writes under way, by some bits of the hash…
+	allPendingRMWs int         // …and all of them
+	batch          int         // pending operations of a batch or plain call, which Poll must not see
+	batchErr       error       // the first error of the batch
+	unsubmitted    int         // reads enqueued since the last doorbell
+	completions    [64]device.Completion
+	takenReads     int // arrivals[taken:arrived] have not been looked at yet
+	polledReads    int
 
 	counts counts
 
@@ -133,7 +133,7 @@ func (st *Store) makeSession() *Session {
 		table:     st.index.Load(),
 		zeros:     make([]byte, st.opts.ValueSize),
 		fresh:     make([]byte, 0, max(8, st.opts.ValueSize)),
-		flights:   make([]flight, st.opts.QueueDepth),
+		pending:   make([]pendingOp, st.opts.QueueDepth),
 		free:      make([]uint32, 0, st.opts.QueueDepth),
 		polled:    newOpRing(st.opts.QueueDepth),
 	}
@@ -150,8 +150,8 @@ func (st *Store) makeSession() *Session {
 	s.probe.last = int64(s.record) - 1
 	s.probe.epoch, s.probe.hash = &noEpoch, st.keyHash.word
 	s.filling, s.scanned = &s.lanes[0], &s.lanes[1]
-	for i := range s.flights {
-		s.free = append(s.free, uint32(len(s.flights)-1-i))
+	for i := range s.pending {
+		s.free = append(s.free, uint32(len(s.pending)-1-i))
 	}
 	return s
 }
@@ -160,7 +160,7 @@ func (st *Store) makeSession() *Session {
 func (s *Session) stop(err error) {
 	s.unusable = err
 	s.probe.epoch = &noEpoch // also for the read-modify-write whose Modifier closes the session
-	s.goStraight(false)
+	s.allowDirect(false)
 }
 
 // Err is the error for which the session takes no more operations; nil while it does.
@@ -181,12 +181,12 @@ func (s *Session) Close() error {
 	case s.holds.adds != 0:
 		return fmt.Errorf("kv: closing session: %w", ErrHoldsLocks)
 	}
-	err := s.drain()
+	err := s.completeAll()
 	s.stop(ErrClosed)
 	s.slot.Unregister()
 	s.store.removeSession(s)
 	if err != nil {
-		s.forget()
+		s.dropPending()
 	}
 	if s.queue != nil {
 		err = errors.Join(err, s.queue.Close())
@@ -200,10 +200,10 @@ func (s *Session) Close() error {
 	return nil
 }
 
-// drain returns when nothing is under way.
-func (s *Session) drain() error {
+// completeAll returns when nothing is under way.
+func (s *Session) completeAll() error {
 	s.flush()
-	for len(s.free) < len(s.flights) {
+	for len(s.free) < len(s.pending) {
 		if err := s.await(context.Background()); err != nil {
 			return err
 		}
@@ -211,13 +211,13 @@ func (s *Session) drain() error {
 	return nil
 }
 
-// forget gives up the flights of a queue that has failed. The device may still write to
+// dropPending gives up the pending operations of a queue that has failed. The device may still write to
 // their buffers, which are the queue's to keep, and which no other operation gets. Their
 // operations are in no commit: see commitPoint.
-func (s *Session) forget() {
+func (s *Session) dropPending() {
 	s.streamed, s.batch, s.free = 0, 0, s.free[:0]
-	for i := range s.flights {
-		s.flights[i].op = nil
+	for i := range s.pending {
+		s.pending[i].op = nil
 		s.free = append(s.free, uint32(i))
 	}
 }

@@ -11,7 +11,7 @@ import (
 // another record of the key came after it. opNewest asks, for iterations; opMove
 // copies the record to the tail if none did, for compaction. Both are
 // ErrNotFound if not so, or if the key is not in the store any more. They need no
-// order among each other, and pass through lanes and flights like all others.
+// order among each other, and pass through lanes and pending operations like all others.
 // opLink reads the record, whosever it is, for those who follow chains themselves;
 // it is ErrNotFound below the log's begin.
 
@@ -108,39 +108,39 @@ func (s *Session) move(op *Op, at slot, e entry) outcome {
 	}
 	result, ok := s.appendRecord(at, e, op.Key, op.Value, op.Expires, false)
 	if !ok {
-		return again
+		return retry
 	}
 	return result
 }
 
-// inspectTrace is inspect for an intact record; goesOn is as there.
-func (s *Session) inspectTrace(n uint32, im hlog.Image, tier int) (goesOn bool) {
-	f := &s.flights[n]
+// examineTrace is examine for an intact record; goesOn is as there.
+func (s *Session) examineTrace(n uint32, im hlog.Image, tier int) (goesOn bool) {
+	f := &s.pending[n]
 	op := f.op
 	p := s.traceOf(op)
 	if op.Kind == opLink {
 		op.Key, op.Value = append(op.Key[:0], im.Key...), append(op.Value[:0], im.Value...)
 		op.Expires, p.header = im.Expires, im.Header
-		s.land(n, nil, tier)
+		s.completePending(n, nil, tier)
 		return false
 	}
 	if f.at.address == p.source {
 		op.Value, op.Expires, p.early = append(op.Value[:0], im.Value...), im.Expires, false
 		if im.Header.Tombstone() || s.expired(im.Expires) || !bytes.Equal(im.Key, op.Key) {
-			s.land(n, ErrNotFound, tier)
+			s.completePending(n, ErrNotFound, tier)
 		} else {
-			s.land(n, nil, tier)
+			s.completePending(n, nil, tier)
 		}
 		return false
 	}
 	if bytes.Equal(im.Key, op.Key) {
 		if f.at.address < p.below {
 			p.newest = f.at.address
-			s.land(n, ErrNotFound, tier)
+			s.completePending(n, ErrNotFound, tier)
 			return false
 		}
 		if !p.newer && (im.Header.Tombstone() || s.expired(im.Expires)) {
-			s.land(n, ErrNotFound, tier)
+			s.completePending(n, ErrNotFound, tier)
 			return false
 		}
 		if !p.newer {
@@ -149,24 +149,24 @@ func (s *Session) inspectTrace(n uint32, im hlog.Image, tier int) (goesOn bool) 
 	}
 	switch previous := im.Header.Previous(); {
 	case previous >= f.at.address:
-		s.land(n, corrupt(f.at.address, "previous record at %d", previous), 0)
+		s.completePending(n, corrupt(f.at.address, "previous record at %d", previous), 0)
 	case previous >= p.floor && previous >= f.at.begin:
 		f.at.address = previous
 		return true
 	case previous >= p.floor || !p.reaches(previous):
-		s.land(n, ErrNotFound, tier)
+		s.completePending(n, ErrNotFound, tier)
 	case !p.newer && p.early && s.expired(op.Expires):
 		f.at.address = p.source
 		return true
 	case !p.newer && s.expired(op.Expires):
-		s.land(n, ErrNotFound, tier)
+		s.completePending(n, ErrNotFound, tier)
 	case op.Kind == opMove:
 		// Nothing of the key from the newest record of the chain down. If it has
 		// got another one since, only that remains to be looked at.
 		p.floor = f.at.entry.address() + 8
-		s.startOver(n, tier)
+		s.restart(n, tier)
 	default:
-		s.land(n, nil, tier)
+		s.completePending(n, nil, tier)
 	}
 	return false
 }
@@ -191,15 +191,15 @@ func (s *Session) tryLink(op *Op) (outcome, coldAt) {
 func (s *Session) doLinks(ops []Op) error {
 	s.flush()
 	s.batchErr = nil
-	s.goStraight(false)
+	s.allowDirect(false)
 	for i := range ops {
 		if s.begin(&ops[i], 0, 0, false) {
-			s.note(ops[i].Err)
+			s.noteError(ops[i].Err)
 		}
 	}
-	if err := s.landAll(); err != nil {
+	if err := s.awaitBatch(); err != nil {
 		return err
 	}
-	s.goStraight(s.streamed == 0)
+	s.allowDirect(s.streamed == 0)
 	return s.batchErr
 }

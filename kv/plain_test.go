@@ -12,7 +12,7 @@ import (
 )
 
 // straightLayouts are key and value sizes of stores whose plain calls are those of
-// straight.go.
+// plain.go.
 var straightLayouts = map[string][2]int{"variable": {}, "wide values": {8, 40}, "wide keys": {16, 8}}
 
 // ready is a session whose next plain call may go straight.
