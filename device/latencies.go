@@ -4,17 +4,17 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redykv/redykv/internal/latency"
+	"github.com/redykv/redykv/internal/metrics"
 )
 
 // latencies is a histogram of times. Its owner adds; everybody may read meanwhile.
 type latencies struct {
-	counts [latency.Classes]atomic.Uint64
+	counts [metrics.LatencyClasses]atomic.Uint64
 	sum    atomic.Int64 // nanoseconds
 }
 
 func (l *latencies) add(d time.Duration) {
-	l.counts[latency.ClassOf(d)].Add(1)
+	l.counts[metrics.LatencyClass(d)].Add(1)
 	l.sum.Add(int64(d))
 }
 
@@ -42,7 +42,7 @@ func (l *latencies) p99() time.Duration {
 		if c := l.counts[i].Load(); c < rest {
 			rest -= c
 		} else if n > 0 {
-			return latency.Middle(i)
+			return metrics.LatencyClassMiddle(i)
 		}
 	}
 	return 0

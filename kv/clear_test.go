@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/device"
-	"github.com/redykv/redykv/internal/race"
+	"github.com/redykv/redykv/internal/machine"
 )
 
 // mustClear clears, and sees that nothing is found.
@@ -253,7 +253,7 @@ func TestClearKeepsCheckpoints(t *testing.T) {
 func TestClearBesideCheckpoints(t *testing.T) {
 	const keys = 300
 	rounds := 30
-	if race.Enabled {
+	if machine.RaceDetector {
 		rounds = 5
 	}
 	for kind := range checkpointKinds {

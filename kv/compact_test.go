@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/device"
-	"github.com/redykv/redykv/internal/race"
+	"github.com/redykv/redykv/internal/machine"
 )
 
 // compactMethods are all that there are to choose from.
@@ -232,7 +232,7 @@ func TestCountersDuringCompaction(t *testing.T) {
 				opts.QueueDepth, opts.hash = 4, hash
 				st := open(t, opts)
 				rounds := 1500
-				if race.Enabled {
+				if machine.RaceDetector {
 					rounds = 200
 				}
 				const stay = 100 // keys that compaction has to copy

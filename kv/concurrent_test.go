@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/device"
-	"github.com/redykv/redykv/internal/race"
+	"github.com/redykv/redykv/internal/machine"
 )
 
 // TestNoTornReads has sessions write values that are one 8-byte pattern over and
@@ -25,7 +25,7 @@ func TestNoTornReads(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			const keys, writers, readers = 4, 2, 2
 			writes := 60_000
-			if race.Enabled { // it is ten times slower
+			if machine.RaceDetector { // it is ten times slower
 				writes = 6000
 			}
 			st := open(t, Options{
@@ -233,7 +233,7 @@ func (q *failingQueue) Poll(done []device.Completion) int {
 }
 
 func TestOperationsDoNotAllocate(t *testing.T) {
-	if race.Enabled {
+	if machine.RaceDetector {
 		t.Skip("the race detector allocates")
 	}
 	st := open(t, Options{

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/redykv/redykv/internal/race"
+	"github.com/redykv/redykv/internal/machine"
 )
 
 // TestInsertWhileTheMoverIsThere looks at a bucket as an inserter may find it
@@ -40,7 +40,7 @@ func TestInsertWhileTheMoverIsThere(t *testing.T) {
 // TestInsertersAndMover has sessions insert one key while its bucket is moved.
 func TestInsertersAndMover(t *testing.T) {
 	rounds := 3000
-	if race.Enabled {
+	if machine.RaceDetector {
 		rounds = 300
 	}
 	const hash, keys = 0x1234, 5

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/device"
-	"github.com/redykv/redykv/internal/race"
+	"github.com/redykv/redykv/internal/machine"
 )
 
 // TestGrowthUnderEveryOperation has sessions insert, read, change and delete keys
@@ -33,7 +33,7 @@ func TestGrowthUnderEveryOperation(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			const sessions = 4
 			keys, rounds := uint64(2000), 20_000
-			if race.Enabled {
+			if machine.RaceDetector {
 				rounds = 5000
 			}
 			if name == "all collide" { // chains are long

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/hlog"
-	"github.com/redykv/redykv/internal/race"
+	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/ssdtier"
 )
 
@@ -239,7 +239,7 @@ func TestInspectAnything(t *testing.T) {
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
 	rounds := 60
-	if race.Enabled {
+	if machine.RaceDetector {
 		rounds = 10
 	}
 	for round := range rounds {

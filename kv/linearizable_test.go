@@ -13,7 +13,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 	"github.com/redykv/redykv/device"
-	"github.com/redykv/redykv/internal/race"
+	"github.com/redykv/redykv/internal/machine"
 )
 
 // circumstance is what goes on while histories are written.
@@ -120,13 +120,13 @@ func circumstances() map[string]circumstance {
 // histories.
 func TestLinearizable(t *testing.T) {
 	episodes := 4
-	if race.Enabled {
+	if machine.RaceDetector {
 		episodes = 1
 	}
 	for name, c := range circumstances() {
 		for layout, sizes := range map[string][2]int{"word": {8, 8}, "wide": {8, 40}, "variable": {}} {
 			t.Run(name+"/"+layout, func(t *testing.T) {
-				proven := c.proof == nil || race.Enabled // its episodes are short
+				proven := c.proof == nil || machine.RaceDetector // its episodes are short
 				var m Metrics
 				for seed := range uint64(episodes) {
 					m = testLinearizable(t, c, sizes, seed)
@@ -149,7 +149,7 @@ const (
 
 // historyRounds are those of an episode.
 func historyRounds() int {
-	if race.Enabled {
+	if machine.RaceDetector {
 		return 8
 	}
 	return 40

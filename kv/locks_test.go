@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/device"
-	"github.com/redykv/redykv/internal/race"
+	"github.com/redykv/redykv/internal/machine"
 )
 
 // bank has accounts whose sum never changes.
@@ -97,7 +97,7 @@ func TestTransfersKeepTheSum(t *testing.T) {
 			opts.Device = device.NewMemory()
 			b := newBank(t, opts, tc.accounts)
 			transfers, want := 3000, tc.accounts*openingBalance
-			if race.Enabled {
+			if machine.RaceDetector {
 				transfers = 600
 			}
 			var working, all sync.WaitGroup
@@ -229,7 +229,7 @@ func TestCommitTakesTransactionsWhole(t *testing.T) {
 func TestLocksDoNotDeadlock(t *testing.T) {
 	st := open(t, Options{Device: device.NewMemory(), KeySize: 8, ValueSize: 8, Memory: 1 << 20})
 	rounds := 5000
-	if race.Enabled {
+	if machine.RaceDetector {
 		rounds = 1000
 	}
 	remove := func(*Update) Verdict { // freezes the record first
@@ -434,7 +434,7 @@ func TestGuardEnds(t *testing.T) {
 }
 
 func TestLocksDoNotAllocate(t *testing.T) {
-	if race.Enabled {
+	if machine.RaceDetector {
 		t.Skip("the race detector allocates")
 	}
 	st := open(t, Options{Device: device.NewMemory(), KeySize: 8, ValueSize: 8, Memory: 1 << 20})

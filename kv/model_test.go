@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redykv/redykv/internal/race"
+	"github.com/redykv/redykv/internal/machine"
 )
 
 var (
@@ -50,7 +50,7 @@ func TestModel(t *testing.T) {
 		runModels(t, *modelFor)
 	default:
 		runs := *modelRuns
-		if race.Enabled {
+		if machine.RaceDetector {
 			runs = runs/10 + 1
 		}
 		for seed := range uint64(runs) {

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/device"
-	"github.com/redykv/redykv/internal/race"
+	"github.com/redykv/redykv/internal/machine"
 )
 
 // TestModifierThatLeavesOtherMemory has Modifiers put slices into Update.New that
@@ -218,7 +218,7 @@ func TestReaderAcrossAnEditThatSaysNo(t *testing.T) {
 func TestNoTornReadsOfEditsThatSayNo(t *testing.T) {
 	for name, edit := range editsThatSayNo {
 		edits, size := 4000, 16<<10
-		if race.Enabled { // it is ten times slower
+		if machine.RaceDetector { // it is ten times slower
 			edits = 400
 		}
 		st := open(t, Options{Device: device.NewMemory(), Memory: 512 << 10, PageSize: 64 << 10, Records: 64})

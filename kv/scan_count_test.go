@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/device"
-	"github.com/redykv/redykv/internal/race"
+	"github.com/redykv/redykv/internal/machine"
 )
 
 // counted is a store beside an exact model of it, in which scans are counted.
@@ -196,7 +196,7 @@ func TestScanCountsBesideWrites(t *testing.T) {
 					c.put(n, 0)
 				}
 				rounds := 6
-				if race.Enabled {
+				if machine.RaceDetector {
 					rounds = 1
 				}
 				for range rounds {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/hlog"
-	"github.com/redykv/redykv/internal/race"
+	"github.com/redykv/redykv/internal/machine"
 	"pgregory.net/rapid"
 )
 
@@ -218,7 +218,7 @@ func TestScanBesideWriters(t *testing.T) {
 				}
 				rng := rand.New(rand.NewPCG(9, 9))
 				rounds := 40
-				if race.Enabled {
+				if machine.RaceDetector {
 					rounds = 10
 				}
 				found, scans := 0, 0

@@ -16,8 +16,8 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/pause"
-	"github.com/redykv/redykv/internal/race"
 	"github.com/redykv/redykv/manager/menu"
 	"github.com/redykv/redykv/manager/plan"
 )
@@ -36,7 +36,7 @@ const (
 
 // simCaches is how many caches are simulated.
 func simCaches() int {
-	if race.Enabled {
+	if machine.RaceDetector {
 		return 40
 	}
 	return 200

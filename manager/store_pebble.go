@@ -13,7 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"github.com/redykv/redykv/internal/durable"
+	"github.com/redykv/redykv/internal/dirs"
 )
 
 // The entry that says what a Pebble is.
@@ -44,7 +44,7 @@ func openPebbleStore(state string, log *slog.Logger, failed func(error)) (_ *peb
 	if err := checkState(state); err != nil {
 		return nil, err
 	}
-	if err := durable.MkdirAll(dir, 0o700); err != nil {
+	if err := dirs.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
 	lock, err := pebble.LockDirectory(dir, vfs.Default)

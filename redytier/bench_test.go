@@ -8,7 +8,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/fabric/transport"
-	"github.com/redykv/redykv/internal/race"
+	"github.com/redykv/redykv/internal/machine"
 )
 
 // benchCapacity is far beyond the processor's caches.
@@ -105,7 +105,7 @@ func BenchmarkCallbacks(b *testing.B) {
 
 // No operation allocates, on either path, nor does a log's device.
 func TestNoAllocations(t *testing.T) {
-	if race.Enabled {
+	if machine.RaceDetector {
 		t.Skip("the race detector allocates")
 	}
 	for _, batch := range []int{1, 16} {

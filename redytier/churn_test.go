@@ -9,14 +9,14 @@ import (
 
 	"github.com/redykv/redykv/internal/fabric/fabrictest"
 	"github.com/redykv/redykv/internal/fabric/transport/transporttest"
-	"github.com/redykv/redykv/internal/race"
+	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/manager"
 )
 
 // churnRounds is how often something is made and ended over a transport.
 func churnRounds(transport string) int {
 	switch {
-	case testing.Short() || race.Enabled:
+	case testing.Short() || machine.RaceDetector:
 		return 200
 	case transport == "tcp":
 		return 2_000

@@ -19,7 +19,7 @@ import (
 	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/transport/transporttest"
-	"github.com/redykv/redykv/internal/race"
+	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/redywire"
 )
 
@@ -43,7 +43,7 @@ func footprint(t *testing.T) (counts [4]int) {
 func TestManyComeAndGo(t *testing.T) {
 	transports := transporttest.Names(t)
 	cycles := 10_000 / len(transports)
-	if testing.Short() || race.Enabled {
+	if testing.Short() || machine.RaceDetector {
 		cycles = 150
 	}
 	for _, transport := range transports {

@@ -5,19 +5,19 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/redykv/redykv/internal/durable"
+	"github.com/redykv/redykv/internal/dirs"
 )
 
 // TestNewDirectories: the names of all directories that Open makes are durable.
 func TestNewDirectories(t *testing.T) {
 	top := t.TempDir()
 	var synced []string
-	fsync := durable.Fsync
-	durable.Fsync = func(dir string) error {
+	fsync := dirs.Fsync
+	dirs.Fsync = func(dir string) error {
 		synced = append(synced, dir)
 		return fsync(dir)
 	}
-	defer func() { durable.Fsync = fsync }()
+	defer func() { dirs.Fsync = fsync }()
 	mustOpen(t, filepath.Join(top, "a", "b", "c"), Options{})
 	for _, dir := range []string{top, filepath.Join(top, "a"), filepath.Join(top, "a", "b")} {
 		if !slices.Contains(synced, dir) {

@@ -50,7 +50,7 @@ import (
 	"sync/atomic"
 
 	"github.com/redykv/redykv/device"
-	"github.com/redykv/redykv/internal/durable"
+	"github.com/redykv/redykv/internal/dirs"
 	"github.com/redykv/redykv/internal/workpool"
 )
 
@@ -107,7 +107,7 @@ func OpenWith(dir string, opts Options) (_ *Device, err error) {
 	if err := opts.ensureDefaults(); err != nil {
 		return nil, err
 	}
-	if err := durable.MkdirAll(dir, 0o777); err != nil {
+	if err := dirs.MkdirAll(dir, 0o777); err != nil {
 		return nil, fmt.Errorf("ssdtier: %w", err)
 	}
 	d := &Device{dir: dir, opts: opts, summed: make(map[int64]bool)}

@@ -13,7 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/redykv/redykv/internal/peers"
+	"github.com/redykv/redykv/internal/bench/peers"
 	"github.com/redykv/redykv/internal/smbd"
 )
 

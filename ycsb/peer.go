@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redykv/redykv/internal/peers"
+	"github.com/redykv/redykv/internal/bench/peers"
 	"github.com/redykv/redykv/kv"
 )
 

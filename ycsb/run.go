@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/redykv/redykv/internal/bench/peers"
 	"github.com/redykv/redykv/internal/mem"
-	"github.com/redykv/redykv/internal/peers"
 	"github.com/redykv/redykv/kv"
 )
 

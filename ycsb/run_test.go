@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redykv/redykv/internal/race"
+	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/kv"
 )
 
@@ -121,7 +121,7 @@ func TestRunRefuses(t *testing.T) {
 
 // The garbage collector must not notice the data.
 func TestHeapStaysFlat(t *testing.T) {
-	if testing.Short() || race.Enabled {
+	if testing.Short() || machine.RaceDetector {
 		t.Skip("a million records; the race detector moves them to the Go heap")
 	}
 	const records = 1_000_000
@@ -135,7 +135,7 @@ func TestHeapStaysFlat(t *testing.T) {
 }
 
 func TestReaderAllocatesNothing(t *testing.T) {
-	if race.Enabled {
+	if machine.RaceDetector {
 		t.Skip("the race detector allocates")
 	}
 	shape := Shape{Records: 2000, ValueSize: 8, Depth: 16, Memory: 16 << 10}

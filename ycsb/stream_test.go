@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/device"
-	"github.com/redykv/redykv/internal/race"
+	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/kv"
 )
 
@@ -173,7 +173,7 @@ func TestStreamSpec(t *testing.T) {
 }
 
 func TestStreamAllocatesNothing(t *testing.T) {
-	if race.Enabled {
+	if machine.RaceDetector {
 		t.Skip("the race detector allocates")
 	}
 	store := streamStore(t, 100, 100)

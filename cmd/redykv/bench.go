@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/redykv/redykv/internal/storebench"
+	storebench "github.com/redykv/redykv/internal/bench/store"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/ycsb"
 )

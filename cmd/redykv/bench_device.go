@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/redykv/redykv/internal/devicebench"
+	devicebench "github.com/redykv/redykv/internal/bench/device"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/ssdtier"
 )

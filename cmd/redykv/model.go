@@ -14,11 +14,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/redykv/redykv/internal/cachebench"
+	cachebench "github.com/redykv/redykv/internal/bench/cache"
+	fabricbench "github.com/redykv/redykv/internal/bench/fabric"
+	modelbench "github.com/redykv/redykv/internal/bench/model"
 	"github.com/redykv/redykv/internal/fabric/mem"
 	"github.com/redykv/redykv/internal/fabric/transport"
-	"github.com/redykv/redykv/internal/fabricbench"
-	"github.com/redykv/redykv/internal/modelbench"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/manager/model"

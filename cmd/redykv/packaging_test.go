@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/redykv/redykv/internal/settings"
+	"github.com/redykv/redykv/cmd/redykv/internal/settings"
 )
 
 // The files that are installed fit the command: their settings exist and are taken.

@@ -25,7 +25,7 @@ import (
 	"github.com/redykv/redykv/internal/affinity"
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/fabric/transport"
-	"github.com/redykv/redykv/internal/race"
+	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/manager"
 )
 
@@ -97,7 +97,7 @@ func TestScript(t *testing.T) {
 		},
 		Condition: func(cond string) (bool, error) {
 			if cond == "race" {
-				return race.Enabled, nil
+				return machine.RaceDetector, nil
 			}
 			if cond == "halves" { // of this process's processors
 				_, _, err := affinity.Halves()

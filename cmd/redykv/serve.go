@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/redykv/redykv/internal/settings"
+	"github.com/redykv/redykv/cmd/redykv/internal/settings"
 	"github.com/redykv/redykv/kv"
 	"github.com/redykv/redykv/kv/prom"
 	"github.com/redykv/redykv/kv/resp"

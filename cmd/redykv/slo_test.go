@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/redykv/redykv/internal/modelbench"
+	modelbench "github.com/redykv/redykv/internal/bench/model"
 )
 
 // An SLO is kept if latency and throughput are, and --min-kept asks for as many.

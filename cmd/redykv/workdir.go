@@ -7,14 +7,14 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/redykv/redykv/internal/tempdir"
+	"github.com/redykv/redykv/internal/dirs"
 	"github.com/redykv/redykv/ycsb"
 )
 
 // workDir is a new directory for files that a measurement makes.
 type workDir struct {
-	dir  *tempdir.Dir // nil: it could not be made
-	made []string     // the directories above it that were not there, the highest first
+	dir  *dirs.Temp // nil: it could not be made
+	made []string   // the directories above it that were not there, the highest first
 }
 
 // makeWorkDir makes one with a name of a pattern, below dir or where temporary files
@@ -36,7 +36,7 @@ func makeWorkDir(dir, pattern string) (_ *workDir, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("directory %s: %w", dir, err)
 	}
-	if w.dir, err = tempdir.Make(dir, pattern); err != nil {
+	if w.dir, err = dirs.MakeTemp(dir, pattern); err != nil {
 		return nil, fmt.Errorf("directory %s is not writable: %w", dir, err)
 	}
 	return w, nil

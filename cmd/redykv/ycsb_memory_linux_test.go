@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/redykv/redykv/internal/race"
+	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/ycsb"
 )
@@ -28,7 +28,7 @@ func comparing(t *testing.T, device string, flags ...string) *exec.Cmd {
 // TestComparisonTakesWhatItSays compares the estimate, on which a comparison is refused,
 // with the most memory that the process had.
 func TestComparisonTakesWhatItSays(t *testing.T) {
-	if race.Enabled || testing.Short() {
+	if machine.RaceDetector || testing.Short() {
 		t.Skip("loads millions of records; the race detector takes memory of its own")
 	}
 	const records = 1_000_000

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redykv/redykv/internal/race"
+	"github.com/redykv/redykv/internal/machine"
 )
 
 var (
@@ -49,7 +49,7 @@ var build = sync.OnceValue(func() (err error) {
 	}
 	*binary = filepath.Join(built, "redykv")
 	args := []string{"build", "-tags", "noclouds", "-o", *binary}
-	if race.Enabled {
+	if machine.RaceDetector {
 		args = append(args, "-race")
 	}
 	_, err = Run(context.Background(), slices.Concat([]string{"go"}, args, []string{"github.com/redykv/redykv/cmd/redykv"})...)

@@ -1,5 +1,5 @@
-// Package machine says what kind of machine this is, for the heads of reports and the
-// provenance of models, and what processor time its processes and threads have had.
+// Package machine describes the machine and the program: processor, kernel, revision, race
+// detector, and the processor time that the process and its threads have used.
 package machine
 
 import (
@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Processor is the processor's name as the kernel tells it.
+// Processor returns the kernel's name of the processor.
 func Processor() string {
 	const unknown = "unknown processor"
 	f, err := os.Open("/proc/cpuinfo")
@@ -26,7 +26,7 @@ func Processor() string {
 	return unknown
 }
 
-// Kernel is the kernel's release.
+// Kernel returns the kernel's release.
 func Kernel() string {
 	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
 	if err != nil {
@@ -35,8 +35,8 @@ func Kernel() string {
 	return strings.TrimSpace(string(release))
 }
 
-// Revision is the revision of the source that this program was built from, with a +
-// after it where that was changed.
+// Revision returns the revision of the source that the program was built from, with a +
+// if the source was modified.
 func Revision() string {
 	revision, changed := "unknown", ""
 	if info, ok := debug.ReadBuildInfo(); ok {

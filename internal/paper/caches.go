@@ -7,7 +7,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/redykv/redykv/internal/cachebench"
+	cachebench "github.com/redykv/redykv/internal/bench/cache"
 	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/manager"

@@ -1,7 +1,7 @@
 package paper
 
 import (
-	"github.com/redykv/redykv/internal/cachebench"
+	cachebench "github.com/redykv/redykv/internal/bench/cache"
 	"github.com/redykv/redykv/redytier"
 	"github.com/redykv/redykv/server"
 )

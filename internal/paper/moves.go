@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redykv/redykv/internal/cachebench"
+	cachebench "github.com/redykv/redykv/internal/bench/cache"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/manager/menu"

@@ -13,8 +13,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/redykv/redykv/internal/bench"
+	fabricbench "github.com/redykv/redykv/internal/bench/fabric"
 	"github.com/redykv/redykv/internal/fabric"
-	"github.com/redykv/redykv/internal/fabricbench"
 )
 
 func TestMain(m *testing.M) {

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/internal/bench"
-	"github.com/redykv/redykv/internal/cachebench"
-	"github.com/redykv/redykv/internal/fabricbench"
-	"github.com/redykv/redykv/internal/modelbench"
+	cachebench "github.com/redykv/redykv/internal/bench/cache"
+	fabricbench "github.com/redykv/redykv/internal/bench/fabric"
+	modelbench "github.com/redykv/redykv/internal/bench/model"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/manager/model"

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redykv/redykv/internal/stranded"
+	"github.com/redykv/redykv/internal/paper/stranded"
 	"github.com/redykv/redykv/ycsb"
 )
 

@@ -7,7 +7,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/redykv/redykv/internal/cachebench"
+	cachebench "github.com/redykv/redykv/internal/bench/cache"
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/ycsb"

@@ -13,8 +13,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/mem"
-	"github.com/redykv/redykv/internal/race"
 )
 
 // record is what lies at addr: its length follows from the address, and every
@@ -138,7 +138,7 @@ func TestTorture(t *testing.T) {
 	for _, sizes := range []int{8, 100, 3000} {
 		t.Run(fmt.Sprintf("sizes=%d", sizes), func(t *testing.T) {
 			rounds := 200_000
-			if sizes > 1000 || race.Enabled {
+			if sizes > 1000 || machine.RaceDetector {
 				rounds /= 10
 			}
 			c := newCache(t, Options{Capacity: 64 << 10, RecordSize: sizes / 2, Threshold: 2000, LargeShare: 0.5})
@@ -340,7 +340,7 @@ func TestMemoryGoesWithItsReaders(t *testing.T) {
 }
 
 func TestNothingIsAllocated(t *testing.T) {
-	if race.Enabled {
+	if machine.RaceDetector {
 		t.Skip("the race detector allocates")
 	}
 	c := newCache(t, Options{Capacity: 1 << 20, RecordSize: 100})

@@ -20,7 +20,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/redykv/redykv/internal/tempdir"
+	"github.com/redykv/redykv/internal/dirs"
 )
 
 // ErrMissing says that there is no Samba here, or that this user cannot run it.
@@ -41,9 +41,9 @@ type Server struct {
 	Dir      string
 	InMemory bool
 
-	share *tempdir.Dir // Dir, if it is in memory
-	temp  *tempdir.Dir // configuration and state
-	smbd  string       // the program
+	share *dirs.Temp // Dir, if it is in memory
+	temp  *dirs.Temp // configuration and state
+	smbd  string     // the program
 	port  int
 
 	mu      sync.Mutex // guards what follows
@@ -87,7 +87,7 @@ const MemoryDir = "/dev/shm"
 const shares = "redykv-share-*"
 
 // Sweep gives back the memory of shares whose programs were killed.
-func Sweep() { tempdir.Sweep(MemoryDir, shares) }
+func Sweep() { dirs.SweepTemp(MemoryDir, shares) }
 
 // Start starts a server and waits until it answers.
 func Start(ctx context.Context) (_ *Server, err error) {
@@ -103,7 +103,7 @@ func Start(ctx context.Context) (_ *Server, err error) {
 		return nil, fmt.Errorf("smbd: %w", err)
 	}
 	s.User = account.Username
-	if s.temp, err = tempdir.Make("", "redykv-smbd-*"); err != nil {
+	if s.temp, err = dirs.MakeTemp("", "redykv-smbd-*"); err != nil {
 		return nil, fmt.Errorf("smbd: %w", err)
 	}
 	defer func() {
@@ -111,7 +111,7 @@ func Start(ctx context.Context) (_ *Server, err error) {
 			err = errors.Join(err, s.Close())
 		}
 	}()
-	if s.share, err = tempdir.Make(MemoryDir, shares); err == nil {
+	if s.share, err = dirs.MakeTemp(MemoryDir, shares); err == nil {
 		s.Dir, s.InMemory = s.share.Path, true
 	} else if s.Dir, err = os.MkdirTemp(s.temp.Path, "share-*"); err != nil {
 		return nil, fmt.Errorf("smbd: %w", err)
@@ -277,7 +277,7 @@ func (s *Server) end(sig syscall.Signal) {
 func (s *Server) Close() error {
 	s.end(syscall.SIGTERM)
 	var errs []error
-	for _, dir := range []*tempdir.Dir{s.share, s.temp} {
+	for _, dir := range []*dirs.Temp{s.share, s.temp} {
 		if dir != nil {
 			errs = append(errs, dir.Remove())
 		}

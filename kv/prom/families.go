@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/device"
-	"github.com/redykv/redykv/internal/promtable"
+	"github.com/redykv/redykv/internal/metrics/promtable"
 	"github.com/redykv/redykv/kv"
 )
 

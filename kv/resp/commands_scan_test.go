@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redykv/redykv/internal/race"
+	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/kv"
 )
 
@@ -201,7 +201,7 @@ for key in redis.Redis(port=int(sys.argv[1]), decode_responses=True).scan_iter(c
 // each key is there, once.
 func TestClientsScan(t *testing.T) {
 	keys := 200_000
-	if race.Enabled {
+	if machine.RaceDetector {
 		keys /= 10
 	}
 	store := inMemory()

@@ -23,7 +23,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/redykv/redykv/internal/race"
+	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/kv"
 )
 
@@ -184,7 +184,7 @@ func TestTLS(t *testing.T) {
 // Clients that do not take their replies have no more of the server's memory than
 // it gives to all of them, and those who read are served meanwhile.
 func TestRepliesAreBounded(t *testing.T) {
-	if race.Enabled {
+	if machine.RaceDetector {
 		t.Skip("the detector looks at each word of 40 times 10 MB")
 	}
 	const most, clients = leastReplies, 40
@@ -265,7 +265,7 @@ const crowd = 10_000
 // reading cost little memory each, keep nobody from being served, and leave
 // nothing behind.
 func TestTenThousandConnections(t *testing.T) {
-	if testing.Short() || race.Enabled {
+	if testing.Short() || machine.RaceDetector {
 		t.Skip("10 MB a second at most under the detector")
 	}
 	allowFiles(t, crowd+1000)

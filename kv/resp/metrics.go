@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redykv/redykv/internal/latency"
+	"github.com/redykv/redykv/internal/metrics"
 )
 
 // Metrics is what a server has done since it was made, and what it holds.
@@ -115,7 +115,7 @@ type stats struct {
 
 type commandStats struct {
 	took    atomic.Int64 // nanoseconds, of all together
-	classes [latency.Classes]atomic.Int64
+	classes [metrics.LatencyClasses]atomic.Int64
 }
 
 func (s *stats) init(commands int) {
@@ -128,7 +128,7 @@ func (s *stats) init(commands int) {
 func (s *stats) add(client int64, command int, calls int64, took time.Duration) {
 	of := &s.shards[client%statShards][command]
 	of.took.Add(calls * int64(took))
-	of.classes[latency.ClassOf(took)].Add(calls)
+	of.classes[metrics.LatencyClass(took)].Add(calls)
 }
 
 func (s *stats) reset() {
@@ -219,14 +219,14 @@ func (s *stats) command(n int, name string) CommandMetrics {
 	for i := range s.shards {
 		m.Took += time.Duration(s.shards[i][n].took.Load())
 	}
-	for class := range latency.Classes {
+	for class := range metrics.LatencyClasses {
 		calls := int64(0)
 		for i := range s.shards {
 			calls += s.shards[i][n].classes[class].Load()
 		}
 		if calls > 0 {
 			m.Calls += calls
-			m.Latencies = append(m.Latencies, LatencyClass{latency.End(class), calls})
+			m.Latencies = append(m.Latencies, LatencyClass{metrics.LatencyClassEnd(class), calls})
 		}
 	}
 	return m

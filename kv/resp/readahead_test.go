@@ -14,7 +14,7 @@ import (
 	"weak"
 
 	"github.com/redykv/redykv/device"
-	"github.com/redykv/redykv/internal/race"
+	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/kv"
 )
 
@@ -22,7 +22,7 @@ import (
 // the budget.
 func TestPipelineBeforeReading(t *testing.T) {
 	commands := 500_000
-	if race.Enabled || testing.Short() {
+	if machine.RaceDetector || testing.Short() {
 		commands = 200_000 // of which the replies still fit no socket
 	}
 	server, config := certificate(t)

@@ -6,7 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/redykv/redykv/internal/promtable"
+	"github.com/redykv/redykv/internal/metrics/promtable"
 	"github.com/redykv/redykv/manager"
 )
 

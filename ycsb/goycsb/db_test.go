@@ -11,7 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/redykv/redykv/device"
-	"github.com/redykv/redykv/internal/race"
+	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/kv"
 )
 
@@ -112,7 +112,7 @@ func TestReadOutlivesUpdate(t *testing.T) {
 
 // A worker's reads allocate nothing once it has seen a row of the kind.
 func TestReadAllocatesNothing(t *testing.T) {
-	if race.Enabled {
+	if machine.RaceDetector {
 		t.Skip("the detector allocates")
 	}
 	db, ctx := openDB(t)

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redykv/redykv/internal/race"
+	"github.com/redykv/redykv/internal/machine"
 )
 
 // execute runs one phase of a workload in dir.
@@ -25,7 +25,7 @@ func execute(t *testing.T, ctx context.Context, phase Phase, workload, dir strin
 }
 
 func TestCoreWorkloads(t *testing.T) {
-	if race.Enabled {
+	if machine.RaceDetector {
 		t.Skip("go-ycsb has data races of its own")
 	}
 	for _, workload := range Workloads() {
@@ -41,7 +41,7 @@ func TestCoreWorkloads(t *testing.T) {
 }
 
 func TestScanNeedsALoadThatKeepsOrder(t *testing.T) {
-	if race.Enabled {
+	if machine.RaceDetector {
 		t.Skip("go-ycsb has data races of its own")
 	}
 	dir := t.TempDir()
@@ -65,7 +65,7 @@ func TestScanNeedsALoadThatKeepsOrder(t *testing.T) {
 }
 
 func TestTimeEndsARun(t *testing.T) {
-	if race.Enabled {
+	if machine.RaceDetector {
 		t.Skip("go-ycsb has data races of its own")
 	}
 	dir := t.TempDir()
@@ -84,7 +84,7 @@ func TestTimeEndsARun(t *testing.T) {
 }
 
 func TestOutputThatCannotBeWritten(t *testing.T) {
-	if race.Enabled {
+	if machine.RaceDetector {
 		t.Skip("go-ycsb has data races of its own")
 	}
 	err := execute(t, t.Context(), PhaseLoad, "workloada", t.TempDir(), "measurement.output_file=/no/such/place")

@@ -11,7 +11,7 @@ import (
 
 	goycsb "github.com/pingcap/go-ycsb/pkg/ycsb"
 
-	"github.com/redykv/redykv/internal/peers"
+	"github.com/redykv/redykv/internal/bench/peers"
 	"github.com/redykv/redykv/kv"
 )
 

@@ -17,7 +17,7 @@ import (
 	"github.com/pingcap/go-ycsb/pkg/prop"
 	goycsb "github.com/pingcap/go-ycsb/pkg/ycsb"
 
-	"github.com/redykv/redykv/internal/peers"
+	"github.com/redykv/redykv/internal/bench/peers"
 	"github.com/redykv/redykv/ycsb"
 )
 

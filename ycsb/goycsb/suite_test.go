@@ -12,8 +12,8 @@ import (
 
 	goycsb "github.com/pingcap/go-ycsb/pkg/ycsb"
 
-	"github.com/redykv/redykv/internal/peers"
-	"github.com/redykv/redykv/internal/race"
+	"github.com/redykv/redykv/internal/bench/peers"
+	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/kv"
 )
 
@@ -79,7 +79,7 @@ func TestOtherDBs(t *testing.T) {
 
 // Every workload runs on every store, and comes to figures.
 func TestSuite(t *testing.T) {
-	if race.Enabled {
+	if machine.RaceDetector {
 		t.Skip("go-ycsb has data races by design")
 	}
 	spec := SuiteSpec{

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/internal/fabric"
-	"github.com/redykv/redykv/internal/race"
+	"github.com/redykv/redykv/internal/machine"
 )
 
 // RunChurn makes and ends thousands of connections, in every way in which one may
@@ -20,7 +20,7 @@ import (
 // fewer.
 func RunChurn(t *testing.T, open Open) {
 	rounds := 10_000
-	if testing.Short() || race.Enabled {
+	if testing.Short() || machine.RaceDetector {
 		rounds = 500
 	}
 	server, client := open(), open()

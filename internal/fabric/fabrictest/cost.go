@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/internal/fabric"
-	"github.com/redykv/redykv/internal/race"
+	"github.com/redykv/redykv/internal/machine"
 )
 
 // testAllocations allows what providers are known to do that stand on others: a
@@ -20,7 +20,7 @@ func RunAllocations(t *testing.T, open Open) { allocations(t, open, 0.01) }
 
 func allocations(t *testing.T, open Open, most float64) {
 	t.Helper()
-	if race.Enabled {
+	if machine.RaceDetector {
 		t.Skip("the race detector allocates")
 	}
 	const depth = 64

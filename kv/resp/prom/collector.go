@@ -4,7 +4,7 @@ package prom
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/redykv/redykv/internal/promtable"
+	"github.com/redykv/redykv/internal/metrics/promtable"
 	"github.com/redykv/redykv/kv/resp"
 )
 

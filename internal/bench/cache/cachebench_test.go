@@ -1,0 +1,188 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/redykv/redykv/internal/bench"
+	fabricbench "github.com/redykv/redykv/internal/bench/fabric"
+	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/redytier"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestParseConfig(t *testing.T) {
+	want := redytier.Configuration{ClientThreads: 8, ServerThreads: 2, BatchSize: 64, QueueDepth: 4}
+	got, err := ParseConfig(ConfigString(want))
+	if err != nil || got != want {
+		t.Errorf("%+v came back as %+v, %v", want, got, err)
+	}
+	for _, s := range []string{"", "1,2,3", "1,2,3,4,5", "1,2,3,", "a,b,c,d"} {
+		if c, err := ParseConfig(s); err == nil {
+			t.Errorf("%q is %+v", s, c)
+		}
+	}
+}
+
+func TestParseTuning(t *testing.T) {
+	for _, s := range []string{"on", "locks", "two-sided", "locks+two-sided", "pinned", "locks+unpinned"} {
+		tuning, err := ParseTuning(s)
+		if err != nil || TuningString(tuning) != s {
+			t.Errorf("%q is %+v, %v, which is %q", s, tuning, err, TuningString(tuning))
+		}
+	}
+	for _, s := range []string{"", "off", "locks+", "on+locks"} {
+		if tuning, err := ParseTuning(s); err == nil {
+			t.Errorf("%q is %+v", s, tuning)
+		}
+	}
+}
+
+// embed starts a manager whose cache servers are in this process.
+func embed(t *testing.T) *manager.Embedded {
+	m, err := manager.Embed(t.Context(), manager.EmbedOptions{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return m
+}
+
+func spec() Spec {
+	return Spec{
+		Transport: "mem", Net: "none", Ops: Ops, Modes: Modes, Sizes: []int{8, 5000}, Capacity: MinCapacity,
+		Variants: Product([]redytier.Configuration{
+			{ClientThreads: 2, BatchSize: 1, QueueDepth: 3},
+			{ClientThreads: 1, ServerThreads: 1, BatchSize: 8, QueueDepth: 2},
+		}, []redytier.Tuning{{}}), Idle: fabricbench.Wait, Duration: bench.MinDuration,
+	}
+}
+
+// Every cell is measured, in both modes, and leaves nothing behind.
+func TestRun(t *testing.T) {
+	report, err := Run(t.Context(), embed(t), nil, spec(), slog.New(slog.DiscardHandler), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := 2 * len(Modes) * len(Ops) * 2; len(report.Rows) != want {
+		t.Errorf("%d rows, want %d", len(report.Rows), want)
+	}
+	for _, r := range report.Rows {
+		if r.Depth != r.C*r.B*r.Q || r.Operations == 0 || r.Mops <= 0 || r.MeanUs <= 0 || r.MeanOverRaw != 0 {
+			t.Errorf("%+v", r)
+		}
+	}
+	var table strings.Builder
+	if err := report.WriteTable(&table); err != nil || !strings.Contains(table.String(), "2,0,1,3") {
+		t.Errorf("%v, table:\n%s", err, table.String())
+	}
+}
+
+func TestRunIsCutShort(t *testing.T) {
+	s := spec()
+	s.Duration = time.Hour
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := Run(ctx, embed(t), nil, s, slog.New(slog.DiscardHandler), nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+}
+
+func TestRelate(t *testing.T) {
+	figures := func(mean, mops float64) bench.Figures { return bench.Figures{MeanUs: mean, Mops: mops} }
+	r := Report{Rows: []Row{
+		{Path: pathFabric, Op: Read, Size: 8, Depth: 1, Figures: figures(10, 0.1)},
+		{Path: pathFabric, Op: Read, Size: 8, Depth: 16, Figures: figures(20, 0.8)},
+		{Path: pathRedy, Op: Read, Size: 8, Depth: 16, C: 2, Q: 2, Figures: figures(10, 1.6)},
+		{Path: pathRedy, Op: Write, Size: 8, Depth: 16, Figures: figures(10, 1.6)},
+		{Path: pathFabric, Op: Read, Size: 8, Depth: 4, Figures: figures(16, 0.4)},
+	}}
+	r.relate()
+	if x := r.Rows[2]; x.MeanOverRaw != 0.5 || x.MopsOverRaw != 2 || x.MopsOverRawQ != 4 || x.MopsOverRaw1 != 16 {
+		t.Errorf("%+v", x)
+	}
+	if x := r.Rows[3]; x.MeanOverRaw != 0 || x.MopsOverRaw1 != 0 {
+		t.Errorf("nothing to compare with, and %+v", x)
+	}
+}
+
+// Nobody polls where that would keep others from running.
+func TestDefaultIdle(t *testing.T) {
+	two := redytier.Configuration{ClientThreads: 1, ServerThreads: 1, BatchSize: 16, QueueDepth: 1}
+	one := redytier.Configuration{ClientThreads: 1, ServerThreads: 1, BatchSize: 1, QueueDepth: 1}
+	for _, c := range []struct {
+		transport string
+		config    redytier.Configuration
+		tuning    redytier.Tuning
+		mode      Mode
+		want      fabricbench.Idle
+	}{
+		{"shm", one, redytier.Tuning{}, Session, fabricbench.Poll},
+		{"shm", one, redytier.Tuning{}, Callback, fabricbench.Poll},
+		{"shm", one, redytier.Tuning{TwoSided: true}, Callback, fabricbench.Wait},
+		{"shm", two, redytier.Tuning{}, Session, fabricbench.Poll},
+		{"shm", two, redytier.Tuning{}, Callback, fabricbench.Wait},
+		{"tcp", one, redytier.Tuning{}, Session, fabricbench.Wait},
+	} {
+		s := Spec{Transport: c.transport, Variants: []Variant{{c.config, c.tuning}}, Modes: []Mode{c.mode}}
+		if got := s.DefaultIdle(2); got != c.want {
+			t.Errorf("%s %+v %+v %s: %s, want %s", c.transport, c.config, c.tuning, c.mode, got, c.want)
+		}
+	}
+}
+
+// A mix is what it says, of what a loop draws.
+func TestMix(t *testing.T) {
+	for op, want := range map[Op]int{Read: 0, Write: 100, Mixed: 50, "mixed:95": 5, "mixed:0": 100, "mixed:100": 0} {
+		s := Spec{Sizes: []int{8}}
+		l := newLoop(&s, MinCapacity, 1, 1)
+		q := &drawing{loop: &l, left: 100_000}
+		if _, err := l.run(t.Context(), q, op, 8, time.Hour); !errors.Is(err, errDrawn) {
+			t.Fatal(err)
+		}
+		if got := float64(q.writes) / 1000; got < float64(want)-1 || got > float64(want)+1 || want%100 == 0 && got != float64(want) {
+			t.Errorf("%s: %.2f%% writes, want %d", op, got, want)
+		}
+	}
+	for _, op := range []Op{"mixed:", "mixed:101", "mixed:-1", "mixed:x", "mixed95", "read:95", "scan", "message"} {
+		s := spec()
+		if s.Ops = []Op{op}; s.Check() == nil {
+			t.Errorf("%s was taken", op)
+		}
+	}
+}
+
+var errDrawn = errors.New("all is drawn")
+
+// drawing is a queue that counts what a loop draws.
+type drawing struct {
+	*loop
+	left, writes int
+}
+
+func (d *drawing) start(size int) error {
+	for ; d.left > 0; d.left-- {
+		addr, write := d.draw(size)
+		if addr < 0 || addr+int64(size) > d.capacity || addr%int64(size) != 0 {
+			return fmt.Errorf("address %d", addr)
+		}
+		if write {
+			d.writes++
+		}
+	}
+	return errDrawn
+}
+
+func (d *drawing) finish(context.Context) error { return nil }

@@ -1,0 +1,120 @@
+package cache
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/redykv/redykv/internal/bench"
+	fabricbench "github.com/redykv/redykv/internal/bench/fabric"
+	"github.com/redykv/redykv/redytier"
+)
+
+// LiveSpec describes a live cache that is measured.
+type LiveSpec struct {
+	Transport string
+	Net       string // the model of the network in between, as redytier.Config.Net
+	// SLO is what the manager chooses the first configuration by, unless there is
+	// one. The cache's servers have the cores that the first one takes.
+	SLO           redytier.SLO
+	Configuration redytier.Configuration
+
+	Capacity int64            // bytes, at least MinCapacity
+	Mode     Mode             // the way to the cache
+	Idle     fabricbench.Idle // what a thread does that has nothing to do
+	Log      *slog.Logger
+}
+
+// Live is a cache that is measured in one configuration after another (figure 9). It
+// belongs to one goroutine.
+type Live struct {
+	spec  LiveSpec
+	cache *redytier.Cache
+}
+
+// OpenLive makes a cache and fills it. The caller closes it.
+func OpenLive(ctx context.Context, mgr redytier.Manager, spec LiveSpec) (*Live, error) {
+	c, err := redytier.Create(ctx, mgr, redytier.Config{
+		Capacity: spec.Capacity, SLO: spec.SLO, Configuration: spec.Configuration,
+		Transport: spec.Transport, Net: spec.Net, Logger: spec.Log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cachebench: %w", err)
+	}
+	l := &Live{spec: spec, cache: c}
+	if err := fill(ctx, c); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// Close deletes the cache.
+func (l *Live) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	return l.cache.Delete(ctx)
+}
+
+// Configuration is what the cache has at present.
+func (l *Live) Configuration() redytier.Configuration { return l.cache.Configuration() }
+
+// Switch gives the cache another configuration (R69).
+func (l *Live) Switch(ctx context.Context, c redytier.Configuration) error {
+	if c == l.Configuration() {
+		return nil
+	}
+	return l.cache.Reconfigure(ctx, c)
+}
+
+// Measure measures operations on records of that many bytes in the cache's present
+// configuration, with all the requests in flight that it has room for (A15). Each
+// operation gets that many slices, in turns; its sample is the second fastest of them,
+// which of three is the median: neighbours only slow a slice down, and the fastest may
+// be luck. A quarter of that time of each comes first and does not count: a new cache is
+// slow until its server, and the kernel, have touched what it needs.
+func (l *Live) Measure(ctx context.Context, size int, ops []Op, slice time.Duration, repeats int) (samples []bench.Sample, err error) {
+	config := l.Configuration()
+	var threads []thread
+	defer func() {
+		for _, t := range threads {
+			err = errors.Join(err, t.close())
+		}
+	}()
+	spec := Spec{Sizes: []int{size}, Idle: l.spec.Idle}
+	for i := range config.ClientThreads {
+		t, err := newThread(l.spec.Mode, &spec, l.cache, config, i)
+		if err != nil {
+			return nil, err
+		}
+		threads = append(threads, t)
+	}
+	all := make([][]bench.Sample, len(ops))
+	for lap := range repeats + 1 {
+		lasts := slice
+		if lap == 0 {
+			lasts = lasts * time.Duration(repeats) / 4
+		}
+		for i, op := range ops {
+			c := cell{path: pathRedy, mode: l.spec.Mode, config: config, op: op, size: size, threads: threads}
+			s, err := c.slice(ctx, lasts)
+			if err == nil {
+				err = ctx.Err()
+			}
+			if err != nil {
+				return nil, fmt.Errorf("cachebench: configuration %s: %w", ConfigString(config), err)
+			}
+			if lap > 0 {
+				all[i] = append(all[i], s)
+			}
+		}
+	}
+	for _, some := range all {
+		slices.SortFunc(some, func(a, b bench.Sample) int { return cmp.Compare(a.Mops, b.Mops) })
+		samples = append(samples, some[max(0, len(some)-2)])
+	}
+	return samples, nil
+}

@@ -1,0 +1,147 @@
+package cache
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/bench"
+	fabricbench "github.com/redykv/redykv/internal/bench/fabric"
+	"github.com/redykv/redykv/redytier"
+)
+
+// loop is what both kinds of threads have: buffers and tags for the requests that
+// they keep under way, and what draws the next one.
+type loop struct {
+	depth    int
+	capacity int64
+	poll     bool // look again and again instead of parking
+	rng      *rand.PCG
+	writes   uint64 // of 100 requests, in this slice
+	meter    *bench.Meter
+	buffers  []byte
+	free     []uint64
+}
+
+func newLoop(s *Spec, capacity int64, depth int, seed uint64) loop {
+	most := 0
+	for _, size := range s.Sizes {
+		most = max(most, size)
+	}
+	return loop{
+		depth: depth, capacity: capacity, poll: s.Idle == fabricbench.Poll,
+		rng: rand.NewPCG(seed, 1), meter: bench.NewMeter(depth),
+		buffers: make([]byte, depth*most), free: make([]uint64, 0, depth),
+	}
+}
+
+// draw is the next request's address, and whether it is a write.
+func (l *loop) draw(size int) (addr int64, write bool) {
+	bits := l.rng.Uint64()
+	slots := uint64(l.capacity) / uint64(size) // below 2^32 for any memory that one measures
+	return int64(bits >> 32 * slots >> 32 * uint64(size)), uint64(uint32(bits))*100>>32 < l.writes
+}
+
+func (l *loop) buffer(tag uint64, size int) []byte { return l.buffers[int(tag)*size:][:size] }
+
+// queue is what a thread does of its own.
+type queue interface {
+	// start asks for what is free, as far as there is room.
+	start(size int) error
+	// finish waits until something that was asked for has ended, and frees it.
+	finish(ctx context.Context) error
+}
+
+// run measures a queue of this loop for that long, and waits until nothing is
+// under way any more.
+func (l *loop) run(ctx context.Context, q queue, op Op, size int, lasts time.Duration) (bench.Sample, error) {
+	l.free = l.free[:0]
+	for tag := range uint64(l.depth) {
+		l.free = append(l.free, tag)
+	}
+	writes, _ := op.writes() // it is one: Spec.Check
+	l.writes = uint64(writes)
+	l.meter.Begin(l.depth, lasts)
+	for l.meter.Turn(ctx) {
+		if err := q.start(size); err != nil {
+			return bench.Sample{}, err
+		}
+		if err := q.finish(ctx); err != nil {
+			return bench.Sample{}, err
+		}
+	}
+	sample := l.meter.End()
+	for len(l.free) < l.depth {
+		if err := q.finish(ctx); err != nil {
+			return bench.Sample{}, err
+		}
+	}
+	return sample, nil
+}
+
+// sessionLoop is a session with its thread.
+type sessionLoop struct {
+	loop
+	session *redytier.Session
+	done    []device.Completion
+}
+
+func newSessionLoop(l loop, c *redytier.Cache) (*sessionLoop, error) {
+	s, err := c.NewSession(l.depth)
+	if err != nil {
+		return nil, fmt.Errorf("cachebench: %w", err)
+	}
+	return &sessionLoop{loop: l, session: s, done: make([]device.Completion, l.depth)}, nil
+}
+
+func (l *sessionLoop) close() error { return l.session.Close() }
+
+func (l *sessionLoop) slice(ctx context.Context, op Op, size int, lasts time.Duration) (bench.Sample, error) {
+	return l.run(ctx, l, op, size, lasts)
+}
+
+// start enqueues as many requests as are free and rings the bell.
+func (l *sessionLoop) start(size int) error {
+	for _, tag := range l.free {
+		addr, write := l.draw(size)
+		var err error
+		if buf := l.buffer(tag, size); write {
+			err = l.session.Write(buf, addr, tag)
+		} else {
+			err = l.session.Read(buf, addr, tag)
+		}
+		if err != nil {
+			return err
+		}
+		l.meter.Issued(tag)
+	}
+	l.free = l.free[:0]
+	return l.session.Submit()
+}
+
+// finish waits for completions.
+func (l *sessionLoop) finish(ctx context.Context) error {
+	n := l.session.Poll(l.done)
+	for spins := 1; n == 0; spins++ {
+		switch {
+		case !l.poll:
+			if err := l.session.Wait(ctx); err != nil {
+				return err
+			}
+		case spins%1024 == 0 && ctx.Err() != nil:
+			return context.Cause(ctx)
+		}
+		n = l.session.Poll(l.done)
+	}
+	for i := range l.done[:n] {
+		d := &l.done[i]
+		if d.Err != nil {
+			return fmt.Errorf("request: %w", d.Err)
+		}
+		l.meter.Completed(d.Tag)
+		l.free = append(l.free, d.Tag)
+	}
+	return nil
+}

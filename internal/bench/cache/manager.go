@@ -1,0 +1,74 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/redykv/redykv/internal/affinity"
+	"github.com/redykv/redykv/internal/fabric/mem"
+	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/manager/menu"
+	"github.com/redykv/redykv/server"
+)
+
+// Servers are the VMs of a manager in this process: processes of this machine, or over
+// mem servers in this process.
+type Servers struct {
+	Transport string
+	Command   []string       // what is run; empty: as in [manager.LocalOptions]
+	Menu      *menu.Menu     // by which a market sells them; nil: there is none
+	Pinning   server.Pinning // of their threads
+	// Apart gives them half of the processors that this process may use, and keeps this
+	// process to the others until the manager is closed, as if they were two machines.
+	Apart bool
+}
+
+// Manager is a manager in this process.
+type Manager struct {
+	*manager.Embedded
+	together func() error // ends Servers.Apart
+}
+
+// StartManager starts a manager in this process over servers; opts.Allocator is theirs. The
+// caller closes it.
+func StartManager(ctx context.Context, servers Servers, opts manager.EmbedOptions) (_ *Manager, err error) {
+	m := &Manager{together: func() error { return nil }}
+	var theirs []int
+	if servers.Apart {
+		if theirs, m.together, err = apart(servers.Transport); err != nil {
+			return nil, err
+		}
+	}
+	if servers.Transport == mem.Name {
+		opts.Allocator, err = manager.NewInProcessAllocator(manager.InProcessOptions{Menu: servers.Menu, Pinning: servers.Pinning, Logger: opts.Logger})
+	} else {
+		opts.Allocator, err = manager.NewLocalAllocator(manager.LocalOptions{
+			Command: servers.Command, Transport: servers.Transport, Menu: servers.Menu, Pinning: servers.Pinning, CPUs: theirs, Logger: opts.Logger,
+		})
+	}
+	if err == nil {
+		m.Embedded, err = manager.Embed(ctx, opts)
+	}
+	if err != nil {
+		return nil, errors.Join(err, m.together())
+	}
+	return m, nil
+}
+
+// apart keeps this process to half of its processors, and returns the others.
+func apart(transport string) (others []int, together func() error, err error) {
+	if transport == mem.Name {
+		return nil, nil, fmt.Errorf("cachebench: servers over %s are in this process: they cannot have processors of their own", mem.Name)
+	}
+	mine, others, err := affinity.Halves()
+	if err != nil {
+		return nil, nil, err
+	}
+	together, err = affinity.Confine(mine)
+	return others, together, err
+}
+
+// Close ends the manager and its VMs. This process may use the processors again that it
+// could use before.
+func (m *Manager) Close() error { return errors.Join(m.Embedded.Close(), m.together()) }

@@ -1,0 +1,221 @@
+package cache
+
+import (
+	"context"
+	"math/rand/v2"
+	"runtime"
+	"sort"
+	"sync/atomic"
+	"time"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/redytier"
+)
+
+// tickEvery is how often a migrant notes how far it is. So many ticks are one of a
+// row's series.
+const (
+	tickEvery   = time.Millisecond
+	seriesTicks = 5
+	// SeriesEvery is the time of one entry of a row's series, about.
+	SeriesEvery = seriesTicks * tickEvery
+)
+
+// migrant is a client thread that keeps requests under way to each region of a
+// cache: those to a region that is held keep no other from going on.
+type migrant struct {
+	spec    *MigrateSpec
+	op      Op
+	session *redytier.Session
+	buffers []byte
+	free    []uint64
+	due     []time.Time // by tag: when its next request is to begin; nil: at once
+	done    []device.Completion
+	rng     *rand.PCG
+
+	ended  atomic.Bool
+	result chan error // of the loop
+	// Of the loop, until it has ended.
+	count uint64
+	ticks []tick
+}
+
+// tick is how far the thread was at a time.
+type tick struct {
+	at    time.Time
+	count uint64
+	cpu   time.Duration
+}
+
+// startLoad starts a thread. Whoever gets it calls close.
+func (s *MigrateSpec) startLoad(c *redytier.Cache, op Op) (*migrant, error) {
+	depth := len(c.Regions()) * s.Depth
+	session, err := c.NewSession(depth)
+	if err != nil {
+		return nil, err
+	}
+	m := &migrant{
+		spec: s, op: op, session: session, buffers: make([]byte, depth*s.Size), done: make([]device.Completion, depth),
+		rng: rand.NewPCG(1, 2), result: make(chan error, 1),
+	}
+	for tag := range uint64(depth) {
+		m.free = append(m.free, tag)
+	}
+	if s.Rate > 0 {
+		now := time.Now()
+		for tag := range depth { // evenly, one after the other
+			m.due = append(m.due, now.Add(time.Duration(tag)*s.period()/time.Duration(depth)))
+		}
+	}
+	go func() { m.result <- m.run() }()
+	return m, nil
+}
+
+// stop ends the loop; what is under way then is still to be polled.
+func (m *migrant) stop() error {
+	m.ended.Store(true)
+	err := <-m.result
+	m.result <- err // for the next
+	return err
+}
+
+func (m *migrant) close() error {
+	_ = m.stop() // its error is known to who has not stopped it
+	return m.session.Close()
+}
+
+func (m *migrant) run() error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	m.note(time.Now())
+	for turn := 1; !m.ended.Load(); turn++ {
+		if err := m.start(); err != nil {
+			return err
+		}
+		n := m.session.Poll(m.done)
+		for _, c := range m.done[:n] {
+			if c.Err != nil {
+				return c.Err
+			}
+			m.free = append(m.free, c.Tag)
+		}
+		m.count += uint64(n)
+		if turn%16 == 0 {
+			if now := time.Now(); now.Sub(m.ticks[len(m.ticks)-1].at) >= tickEvery {
+				m.note(now)
+			}
+		}
+	}
+	return m.drain()
+}
+
+func (m *migrant) note(now time.Time) {
+	m.ticks = append(m.ticks, tick{now, m.count, machine.ThreadCPU()})
+}
+
+// catchUp is how much time that was lost an open loop makes up for: that in which the
+// thread did not run, not that in which a request was held.
+const catchUp = 5 * time.Millisecond
+
+// period is the time between two requests of a tag in an open loop.
+func (s *MigrateSpec) period() time.Duration {
+	return time.Duration(float64(s.Depth) / s.Rate * float64(time.Second))
+}
+
+// start asks for as much as is free, and has its time.
+func (m *migrant) start() error {
+	now := time.Time{}
+	if m.due != nil {
+		now = time.Now()
+	}
+	left := m.free[:0]
+	for _, tag := range m.free {
+		if m.due != nil {
+			if now.Before(m.due[tag]) {
+				left = append(left, tag)
+				continue
+			}
+			next := m.due[tag].Add(m.spec.period())
+			if latest := now.Add(-catchUp); next.Before(latest) {
+				next = latest
+			}
+			m.due[tag] = next
+		}
+		buf, addr := m.buffers[int(tag)*m.spec.Size:][:m.spec.Size], m.spec.draw(m.rng, tag)
+		var err error
+		if m.op == Write {
+			err = m.session.Write(buf, addr, tag)
+		} else {
+			err = m.session.Read(buf, addr, tag)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	m.free = left
+	return m.session.Submit()
+}
+
+// drain waits for what is under way.
+func (m *migrant) drain() error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	for len(m.free) < len(m.done) {
+		if err := m.session.Wait(ctx); err != nil {
+			return err
+		}
+		for _, c := range m.done[:m.session.Poll(m.done)] {
+			m.free = append(m.free, c.Tag)
+		}
+	}
+	return nil
+}
+
+// tell fills in what the load was in the round's parts.
+func (m *migrant) tell(row *MigrateRow, at *course) {
+	began, ended := m.ticks[0].at, m.ticks[len(m.ticks)-1].at
+	row.Before = m.over(span{began.Add(at.called.Sub(began) / 2), at.called}) // the first half warms it up
+	row.Around = m.over(span{at.called, at.from}, span{at.to, at.returned})
+	row.During = m.over(span{at.from, at.to})
+	row.After = m.over(span{at.returned, at.copies}, span{at.copied, ended})
+	row.Beside = m.over(span{at.copies, at.copied})
+	row.DuringOverBefore = row.During.over(row.Before)
+	row.AroundOverBefore = row.Around.over(row.Before)
+	row.BesideOverBefore = row.Beside.over(row.Before)
+	row.DuringOverBeside = row.During.over(row.Beside)
+	if row.During.CPU > 0 { // else it had no time for a tick
+		row.PerCPU = row.DuringOverBefore * row.Before.CPU / row.During.CPU
+	}
+	for i := seriesTicks; i < len(m.ticks); i += seriesTicks {
+		a, b := &m.ticks[i-seriesTicks], &m.ticks[i]
+		if !b.at.After(at.from) {
+			row.MovesAt++
+		}
+		row.Series = append(row.Series, float64(b.count-a.count)/b.at.Sub(a.at).Seconds()/1e6)
+	}
+}
+
+// span is a part of a run.
+type span struct{ from, to time.Time }
+
+// over is the load in some spans, from tick to tick.
+func (m *migrant) over(spans ...span) (l Load) {
+	took, cpu, count := time.Duration(0), time.Duration(0), uint64(0)
+	for _, s := range spans {
+		a, b := m.first(s.from), m.first(s.to)
+		took += b.at.Sub(a.at)
+		cpu += b.cpu - a.cpu
+		count += b.count - a.count
+	}
+	if took > 0 {
+		l = Load{Mops: float64(count) / took.Seconds() / 1e6, CPU: cpu.Seconds() / took.Seconds()}
+	}
+	return l
+}
+
+// first is the first tick that is not before t, or the last of all.
+func (m *migrant) first(t time.Time) *tick {
+	i := sort.Search(len(m.ticks)-1, func(i int) bool { return !m.ticks[i].at.Before(t) })
+	return &m.ticks[i]
+}

@@ -1,0 +1,327 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/redykv/redykv/internal/pause"
+	"github.com/redykv/redykv/redytier"
+)
+
+// MigrateSpec says what to measure of caches that move from VM to VM: idle, and
+// under each operation, for each way to move, each several times.
+type MigrateSpec struct {
+	Transport, Net string
+	Capacity       int64 // bytes
+	RegionSize     int64 // bytes
+	Size           int   // of a request, in bytes
+	Depth          int   // requests under way to each region
+	// Rate is how many requests a second are offered to each region, evenly: an open
+	// loop, which makes up for a few milliseconds in which nothing went, and drops what
+	// could not be asked for in more. 0: a closed one.
+	Rate float64
+	Ops  []Op // Idle, Read, Write
+	// Moving is how many regions move: each has a VM of its own then. 0: those on the
+	// VM of the first.
+	Moving     int
+	Migrations []redytier.Migration
+	Rounds     int
+	Lasts      time.Duration // of the load before the migration, after it, and after the plain copy
+}
+
+// Check refuses what makes no sense, in words for who asked for it.
+func (s *MigrateSpec) Check() error {
+	regions := 0
+	if s.RegionSize > 0 {
+		regions = int((s.Capacity-1)/s.RegionSize) + 1
+	}
+	switch {
+	case s.Size < 1 || s.Size > MaxSize:
+		return fmt.Errorf("size of %d bytes: want 1 to %d", s.Size, MaxSize)
+	case s.RegionSize < int64(s.Size) || s.Capacity%s.RegionSize != 0 || s.Capacity < s.RegionSize:
+		return fmt.Errorf("regions of %d bytes in a capacity of %d: want whole ones, no smaller than a request", s.RegionSize, s.Capacity)
+	case s.Depth < 1 || regions*s.Depth > redytier.MaxDepth:
+		return fmt.Errorf("%d requests under way to each of %d regions: want 1 to %d in all", s.Depth, regions, redytier.MaxDepth)
+	case s.Moving < 0 || s.Moving > regions:
+		return fmt.Errorf("%d of %d regions move: want 0 to %d", s.Moving, regions, regions)
+	case len(s.Ops) == 0:
+		return errors.New("no operations to measure")
+	case !(s.Rate >= 0 && s.Rate <= 1e9):
+		return fmt.Errorf("%g requests a second to each region: want 0 to 1e9", s.Rate)
+	case s.Rounds < 1:
+		return fmt.Errorf("%d rounds: want at least one", s.Rounds)
+	case s.Lasts < leastLoad:
+		return fmt.Errorf("load for %v: want at least %v", s.Lasts, leastLoad)
+	}
+	return nil
+}
+
+// leastLoad is how long a load has to last for its throughput to be one.
+const leastLoad = 50 * time.Millisecond
+
+// MigrateRow is one kind of migration. Its JSON form is one line. Each figure is the
+// median over the rounds, ratios too: two columns need not divide to a third.
+type MigrateRow struct {
+	Transport string `json:"transport"`
+	Net       string `json:"net"`
+	Capacity  int64  `json:"capacity"`
+	Regions   int    `json:"regions"`
+	Moving    int    `json:"moving,omitempty"` // of the regions; 0: those on one VM
+	Pause     string `json:"pause"`            // what is held: writes, reads+writes; of a region, or of all
+	Op        Op     `json:"op"`               // idle, read or write
+	Size      int    `json:"size"`
+	Depth     int    `json:"depth"` // requests under way to each region
+	Rounds    int    `json:"rounds"`
+
+	// Seconds pass from the first region's first pause to the last region's end:
+	// the other VM runs by then. BytesPerSecond is the capacity over that, OfCopy
+	// that over the rate of a plain copy in memory, measured right before.
+	Seconds            float64 `json:"seconds"`
+	BytesPerSecond     float64 `json:"bytes_per_second"`
+	CopyBytesPerSecond float64 `json:"copy_bytes_per_second"`
+	OfCopy             float64 `json:"of_copy"`
+
+	Before Load `json:"before"` // Migrate is called
+	Around Load `json:"around"` // Migrate runs, but no region moves: servers ready memory, and take it back
+	During Load `json:"during"` // regions move
+	After  Load `json:"after"`  // Migrate has returned
+	Beside Load `json:"beside"` // a thread does a plain copy, of as many bytes in as much time
+
+	// Ratios of throughput. PerCPU is DuringOverBefore of operations for each second
+	// of the client thread's processor time. BesideOverBefore is what copying costs
+	// a load that has nothing to do with it: processor time, memory's bandwidth,
+	// room in caches. DuringOverBeside is what a migration costs beyond that.
+	DuringOverBefore float64 `json:"during_over_before,omitempty"`
+	PerCPU           float64 `json:"during_over_before_per_cpu,omitempty"`
+	AroundOverBefore float64 `json:"around_over_before,omitempty"`
+	BesideOverBefore float64 `json:"beside_over_before,omitempty"`
+	DuringOverBeside float64 `json:"during_over_beside,omitempty"`
+
+	// Series is the throughput, in Mop/s, of each 5 ms or so of the last round, from
+	// the load's beginning; MovesAt is the slice in which the first region paused.
+	Series  []float64 `json:"series,omitempty"`
+	MovesAt int       `json:"moves_at,omitempty"`
+}
+
+// figures are all that there is a median of.
+func (r *MigrateRow) figures() []*float64 {
+	all := []*float64{
+		&r.Seconds, &r.BytesPerSecond, &r.CopyBytesPerSecond, &r.OfCopy,
+		&r.DuringOverBefore, &r.PerCPU, &r.AroundOverBefore, &r.BesideOverBefore, &r.DuringOverBeside,
+	}
+	for _, l := range []*Load{&r.Before, &r.Around, &r.During, &r.After, &r.Beside} {
+		all = append(all, &l.Mops, &l.CPU)
+	}
+	return all
+}
+
+// medians makes one row of a kind's rounds.
+func medians(rounds []MigrateRow) MigrateRow {
+	row := rounds[len(rounds)-1]
+	row.Rounds = len(rounds)
+	for i, figure := range row.figures() {
+		values := make([]float64, len(rounds))
+		for j := range rounds {
+			values[j] = *rounds[j].figures()[i]
+		}
+		slices.Sort(values)
+		*figure = (values[(len(values)-1)/2] + values[len(values)/2]) / 2
+	}
+	return row
+}
+
+// Load is what a client thread did in a part of the run.
+type Load struct {
+	Mops float64 `json:"mops"`
+	CPU  float64 `json:"cpu"` // share of a processor that it had
+}
+
+// over is the ratio of throughput, 0 where there is none.
+func (l Load) over(o Load) float64 {
+	if o.Mops == 0 {
+		return 0
+	}
+	return l.Mops / o.Mops
+}
+
+// Idle is a migration of a cache that nobody uses.
+const Idle Op = "idle"
+
+// RunMigrations measures what spec asks for, on caches that mgr finds memory for.
+func RunMigrations(ctx context.Context, mgr redytier.Manager, spec MigrateSpec, log *slog.Logger) ([]MigrateRow, error) {
+	if err := spec.Check(); err != nil {
+		return nil, fmt.Errorf("cachebench: %w", err)
+	}
+	yard, err := newYardstick()
+	if err != nil {
+		return nil, fmt.Errorf("cachebench: %w", err)
+	}
+	defer yard.close()
+	var rows []MigrateRow
+	for _, m := range spec.Migrations {
+		row, err := spec.migrate(ctx, mgr, m, yard, log)
+		if err != nil {
+			return nil, fmt.Errorf("cachebench: %w", err)
+		}
+		rows = append(rows, row...)
+	}
+	return rows, nil
+}
+
+// migrate moves one cache several times.
+func (s *MigrateSpec) migrate(ctx context.Context, mgr redytier.Manager, m redytier.Migration, yard *yardstick, log *slog.Logger) (rows []MigrateRow, err error) {
+	c, err := redytier.Create(ctx, mgr, redytier.Config{
+		Capacity: s.Capacity, RegionSize: s.RegionSize, Transport: s.Transport, Net: s.Net, Migration: m, Logger: log,
+		Configuration: redytier.Configuration{ClientThreads: 1, BatchSize: 1, QueueDepth: s.Depth},
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+		defer cancel()
+		err = errors.Join(err, c.Delete(ctx))
+	}()
+	if err := fill(ctx, c); err != nil {
+		return nil, err
+	}
+	for _, op := range s.Ops {
+		rounds := make([]MigrateRow, s.Rounds)
+		for i := range rounds {
+			if rounds[i], err = s.once(ctx, c, op, yard); err != nil {
+				return nil, fmt.Errorf("%s: %w", op, err)
+			}
+		}
+		row := medians(rounds)
+		row.Transport, row.Net, row.Pause = c.Transport(), s.Net, pauseString(m)
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+func pauseString(m redytier.Migration) string {
+	what, of := "writes", "each region"
+	if m.PauseReads {
+		what = "reads+writes"
+	}
+	if m.PauseAll {
+		of = "all regions"
+	}
+	return what + " of " + of
+}
+
+// once moves the cache to another VM, and lets a plain copy run when that is over.
+func (s *MigrateSpec) once(ctx context.Context, c *redytier.Cache, op Op, yard *yardstick) (row MigrateRow, err error) {
+	row = MigrateRow{Capacity: s.Capacity, Regions: len(c.Regions()), Moving: s.Moving, Op: op, Size: s.Size, Depth: s.Depth, CopyBytesPerSecond: yard.rate()}
+	var load *migrant
+	if op != Idle {
+		if load, err = s.startLoad(c, op); err != nil {
+			return row, err
+		}
+		defer func() { err = errors.Join(err, load.close()) }()
+		pause.For(ctx, s.Lasts)
+	}
+	var at course
+	vms, err := s.leaves(c)
+	if err != nil {
+		return row, err
+	}
+	if err := at.migrate(ctx, c, vms); err != nil {
+		return row, err
+	}
+	took := at.to.Sub(at.from)
+	row.Seconds = took.Seconds()
+	row.BytesPerSecond = float64(s.moved()) / row.Seconds
+	row.OfCopy = row.BytesPerSecond / row.CopyBytesPerSecond
+	if load == nil {
+		return row, nil
+	}
+	pause.For(ctx, s.Lasts)
+	at.copies = time.Now()
+	yard.copyWithin(ctx, s.moved(), took)
+	at.copied = time.Now()
+	pause.For(ctx, s.Lasts)
+	if err := load.stop(); err != nil {
+		return row, err
+	}
+	load.tell(&row, &at)
+	return row, nil
+}
+
+// leaves are the VMs that a cache leaves in a round.
+func (s *MigrateSpec) leaves(c *redytier.Cache) ([]string, error) {
+	regions := c.Regions()
+	if s.Moving == 0 {
+		return []string{regions[0].VM}, nil
+	}
+	var vms []string
+	for i := range regions {
+		if slices.ContainsFunc(regions[:i], func(r redytier.RegionInfo) bool { return r.VM == regions[i].VM }) {
+			return nil, fmt.Errorf("VM %s has more than one region", regions[i].VM)
+		}
+		if i < s.Moving {
+			vms = append(vms, regions[i].VM)
+		}
+	}
+	return vms, nil
+}
+
+// moved is how many bytes move in a round: where Moving does not say it, all are on one
+// VM.
+func (s *MigrateSpec) moved() int64 {
+	if s.Moving == 0 {
+		return s.Capacity
+	}
+	return int64(s.Moving) * s.RegionSize
+}
+
+// course is when a round came to what.
+type course struct {
+	called, from, to, returned time.Time // Migrate, and regions' moving
+	copies, copied             time.Time // the plain copy
+}
+
+// migrate moves the cache away from VMs. Where this thread did not run while regions
+// moved, all that Migrate did counts as that.
+func (at *course) migrate(ctx context.Context, c *redytier.Cache, vms []string) error {
+	over := make(chan error, 1)
+	at.called = time.Now()
+	go func() {
+		err := c.Migrate(ctx, vms...)
+		at.returned = time.Now()
+		over <- err
+	}()
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for {
+		select {
+		case err := <-over:
+			if !at.to.After(at.from) {
+				at.from, at.to = at.called, at.returned
+			}
+			return err
+		case <-look.C:
+			for _, r := range c.Regions() {
+				if r.State != redytier.Stable {
+					at.to = time.Now()
+					if at.from.IsZero() {
+						at.from = at.to
+					}
+					break
+				}
+			}
+		}
+	}
+}
+
+// draw is an address in the region that a tag belongs to.
+func (s *MigrateSpec) draw(rng *rand.PCG, tag uint64) int64 {
+	slots := uint64(s.RegionSize) / uint64(s.Size)
+	region := int64(tag) / int64(s.Depth)
+	return region*s.RegionSize + int64(rng.Uint64()>>32*slots>>32)*int64(s.Size)
+}

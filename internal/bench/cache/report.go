@@ -1,0 +1,150 @@
+package cache
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/redykv/redykv/internal/bench"
+	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/redytier"
+)
+
+// Row is what was measured of one cell. Its JSON form is one line.
+type Row struct {
+	Path      string `json:"path"` // redy, or fabric: the transport alone
+	Mode      Mode   `json:"mode,omitempty"`
+	Transport string `json:"transport"`
+	Net       string `json:"net"`
+	C         int    `json:"c"`
+	S         int    `json:"s"`
+	B         int    `json:"b"`
+	Q         int    `json:"q"`
+	Tuning    string `json:"tuning,omitempty"` // what is switched off; on: nothing
+	Depth     int    `json:"depth"`            // operations in flight
+	Op        Op     `json:"op"`
+	Size      int    `json:"size"`
+	bench.Figures
+
+	// Of rows of path redy, where the same operation was measured raw:
+	// MeanOverRaw is the mean latency over that of the transport with as many
+	// operations in flight, MopsOverRaw the throughput over the same, MopsOverRawQ
+	// the throughput over that with as many operations in flight as Redy has
+	// batches, and MopsOverRaw1 over that with one.
+	MeanOverRaw  float64 `json:"mean_over_raw,omitempty"`
+	MopsOverRaw  float64 `json:"mops_over_raw,omitempty"`
+	MopsOverRawQ float64 `json:"mops_over_rawq,omitempty"`
+	MopsOverRaw1 float64 `json:"mops_over_raw1,omitempty"`
+}
+
+// Report is what a run measured, and on what.
+type Report struct {
+	Machine string
+	Spec    Spec
+	Rows    []Row
+}
+
+// Find is the row of a configuration, with what is switched off in it as a row says
+// it, in the first mode and size that the spec names; nil: there is none.
+func (r *Report) Find(c redytier.Configuration, tuning string, op Op) *Row {
+	for i := range r.Rows {
+		row := &r.Rows[i]
+		of := redytier.Configuration{ClientThreads: row.C, ServerThreads: row.S, BatchSize: row.B, QueueDepth: row.Q}
+		if !row.Raw() && of == c && row.Tuning == tuning && row.Op == op {
+			return row
+		}
+	}
+	return nil
+}
+
+// FindRaw is the row of the transport with so many operations in flight, of the first
+// size; nil: there is none.
+func (r *Report) FindRaw(depth int, op Op) *Row {
+	for i := range r.Rows {
+		if row := &r.Rows[i]; row.Raw() && row.Depth == depth && row.Op == op {
+			return row
+		}
+	}
+	return nil
+}
+
+// Raw says whether the row is one of the transport alone.
+func (r *Row) Raw() bool { return r.Path == pathFabric }
+
+// relate fills in what rows of the cache are beside those of the transport.
+func (r *Report) relate() {
+	raw := make(map[[3]any]*Row)
+	for i := range r.Rows {
+		if row := &r.Rows[i]; row.Raw() {
+			raw[[3]any{row.Op, row.Size, row.Depth}] = row
+		}
+	}
+	for i := range r.Rows {
+		row := &r.Rows[i]
+		if row.Raw() {
+			continue
+		}
+		if same := raw[[3]any{row.Op, row.Size, row.Depth}]; same != nil && same.MeanUs > 0 {
+			row.MeanOverRaw = row.MeanUs / same.MeanUs
+			row.MopsOverRaw = row.Mops / same.Mops
+		}
+		if batches := raw[[3]any{row.Op, row.Size, row.C * row.Q}]; batches != nil && batches.Mops > 0 {
+			row.MopsOverRawQ = row.Mops / batches.Mops
+		}
+		if one := raw[[3]any{row.Op, row.Size, 1}]; one != nil && one.Mops > 0 {
+			row.MopsOverRaw1 = row.Mops / one.Mops
+		}
+	}
+}
+
+// WriteTable prints the report for people.
+func (r *Report) WriteTable(out io.Writer) error {
+	s := &r.Spec
+	fmt.Fprintf(out, "machine: %s\n", r.Machine)
+	fmt.Fprintf(out, "transport: %s, network model: %s; random addresses in %v; idle: %s\n", s.Transport, s.Net, units.Size(s.Capacity), s.Idle)
+	fmt.Fprintf(out, "cells: %v each in %d slices, turn by turn; figures of the second fastest\n", s.Duration, bench.Laps)
+	fmt.Fprint(out, "over raw: beside the transport with as many operations in flight; over raw q: with as many\n"+
+		"as Redy has batches in flight; over raw 1: with one\n\n")
+	columns := []bench.Column[Row]{
+		{Name: "path", Text: func(r *Row) string { return r.Path }},
+		{Name: "mode", Text: func(r *Row) string { return orDash(string(r.Mode)) }},
+		{Name: "c,s,b,q", Text: (*Row).config},
+		{Name: "tuning", Text: func(r *Row) string { return orDash(r.Tuning) }},
+		{Name: "depth", Text: func(r *Row) string { return strconv.Itoa(r.Depth) }},
+		{Name: "op", Text: func(r *Row) string { return string(r.Op) }},
+		{Name: "size", Text: func(r *Row) string { return units.Size(r.Size).String() }},
+	}
+	columns = append(columns, bench.FigureColumns(func(r *Row) *bench.Figures { return &r.Figures })...)
+	columns = append(columns,
+		bench.Column[Row]{Name: "mean over raw", Text: func(r *Row) string { return times(r.MeanOverRaw) }},
+		bench.Column[Row]{Name: "Mop/s over raw", Text: func(r *Row) string { return times(r.MopsOverRaw) }},
+		bench.Column[Row]{Name: "over raw q", Text: func(r *Row) string { return times(r.MopsOverRawQ) }},
+		bench.Column[Row]{Name: "over raw 1", Text: func(r *Row) string { return times(r.MopsOverRaw1) }},
+	)
+	return bench.WriteTable(out, columns, r.Rows)
+}
+
+// WriteJSON writes one line of JSON for each row.
+func (r *Report) WriteJSON(out io.Writer) error { return bench.WriteJSON(out, r.Rows) }
+
+func (r *Row) config() string {
+	if r.Raw() {
+		return "-"
+	}
+	return fmt.Sprintf("%d,%d,%d,%d", r.C, r.S, r.B, r.Q)
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// times prints a ratio, or nothing where there is none.
+func times(ratio float64) string {
+	if ratio == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.2fx", ratio)
+}

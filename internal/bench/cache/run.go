@@ -1,0 +1,217 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/bench"
+	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/redytier"
+	"github.com/redykv/redykv/ycsb"
+)
+
+// The paths of rows.
+const (
+	pathRedy   = "redy"
+	pathFabric = "fabric"
+)
+
+// thread measures one cell's share of one thread. It belongs to one goroutine at a
+// time.
+type thread interface {
+	// slice runs for that long, and until nothing is under way any more.
+	slice(ctx context.Context, op Op, size int, lasts time.Duration) (bench.Sample, error)
+	close() error
+}
+
+// cell is one thing to measure.
+type cell struct {
+	path    string
+	mode    Mode
+	config  redytier.Configuration
+	tuning  string
+	depth   int // of all threads together
+	op      Op
+	size    int
+	threads []thread
+}
+
+// Run measures what spec asks for on caches that mgr finds memory for, and on raw
+// beside them, unless it is nil. progress may be nil.
+func Run(ctx context.Context, mgr redytier.Manager, raw *Raw, spec Spec, log *slog.Logger, progress ycsb.Progress) (report *Report, err error) {
+	if err := spec.Check(); err != nil {
+		return nil, fmt.Errorf("cachebench: %w", err)
+	}
+	network, err := fabric.ParseNetwork(spec.Net)
+	if err != nil {
+		return nil, fmt.Errorf("cachebench: %w", err)
+	}
+	spec.Net = network.String()
+	b := &caches{spec: &spec, log: log}
+	defer func() { err = errors.Join(err, b.close()) }()
+	var cells []cell
+	if raw != nil {
+		client, dialErr := raw.dial(ctx, &spec)
+		if dialErr != nil {
+			return nil, fmt.Errorf("cachebench: %w", dialErr)
+		}
+		defer func() { err = errors.Join(err, client.Close()) }()
+		for _, depth := range rawDepths(&spec) {
+			cells = append(cells, plan(&spec, cell{path: pathFabric, depth: depth, threads: []thread{rawThread{client, depth}}})...)
+		}
+	}
+	for _, v := range spec.Variants {
+		more, err := b.open(ctx, mgr, v.Config, v.Tuning)
+		if err != nil {
+			return nil, err
+		}
+		cells = append(cells, more...)
+	}
+	samples, err := bench.Turns(ctx, len(cells), spec.Duration, progress,
+		func(ctx context.Context, i int, lasts time.Duration) (bench.Sample, error) {
+			return cells[i].slice(ctx, lasts)
+		})
+	if err != nil {
+		return nil, fmt.Errorf("cachebench: %w", err)
+	}
+	report = &Report{Machine: ycsb.Machine(), Spec: spec}
+	for i := range cells {
+		report.Rows = append(report.Rows, cells[i].row(&spec, samples[i]))
+	}
+	report.relate()
+	return report, nil
+}
+
+// caches are those of a run, with their threads.
+type caches struct {
+	spec    *Spec
+	log     *slog.Logger
+	all     []*redytier.Cache
+	threads []thread
+}
+
+// open makes a cache of a configuration and tuning, fills it, and plans its cells.
+func (b *caches) open(ctx context.Context, mgr redytier.Manager, config redytier.Configuration, tuning redytier.Tuning) ([]cell, error) {
+	s := b.spec
+	c, err := redytier.Create(ctx, mgr, redytier.Config{
+		Capacity: s.Capacity, Configuration: config, Transport: s.Transport, Net: s.Net, Tuning: tuning, Logger: b.log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cachebench: %w", err)
+	}
+	b.all = append(b.all, c)
+	if err := fill(ctx, c); err != nil {
+		return nil, err
+	}
+	var cells []cell
+	for _, mode := range s.Modes {
+		var threads []thread
+		for i := range config.ClientThreads {
+			t, err := newThread(mode, s, c, config, i)
+			if err != nil {
+				return nil, err
+			}
+			threads = append(threads, t)
+			b.threads = append(b.threads, t)
+		}
+		cells = append(cells, plan(s, cell{
+			path: pathRedy, mode: mode, config: config, tuning: TuningString(tuning),
+			depth: len(threads) * s.inFlight(config), threads: threads,
+		})...)
+	}
+	return cells, nil
+}
+
+// plan lists cells like c, of every operation and size.
+func plan(s *Spec, c cell) (cells []cell) {
+	for _, op := range s.Ops {
+		for _, size := range s.Sizes {
+			c.op, c.size = op, size
+			cells = append(cells, c)
+		}
+	}
+	return cells
+}
+
+func newThread(mode Mode, s *Spec, c *redytier.Cache, config redytier.Configuration, i int) (thread, error) {
+	l := newLoop(s, c.Capacity(), s.inFlight(config), uint64(i))
+	if mode == Callback {
+		return newCaller(l, c), nil
+	}
+	return newSessionLoop(l, c)
+}
+
+func (b *caches) close() error {
+	var err error
+	for _, t := range b.threads {
+		err = errors.Join(err, t.close())
+	}
+	for _, c := range b.all {
+		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+		err = errors.Join(err, c.Delete(ctx))
+		cancel()
+	}
+	return err
+}
+
+// closeTimeout bounds how long the manager may take to give a cache's memory back.
+const closeTimeout = 10 * time.Second
+
+// fill writes all of a cache: memory that was never written is no memory yet.
+func fill(ctx context.Context, c *redytier.Cache) error {
+	s, err := c.NewSession(1)
+	if err != nil {
+		return fmt.Errorf("cachebench: %w", err)
+	}
+	block := make([]byte, MaxSize)
+	for i := range block {
+		block[i] = byte(i) | 1
+	}
+	var done [1]device.Completion
+	for at := int64(0); at < c.Capacity() && err == nil; at += int64(len(block)) {
+		if err = s.Write(block[:min(int64(len(block)), c.Capacity()-at)], at, 0); err == nil {
+			err = s.Wait(ctx)
+		}
+		if err == nil && s.Poll(done[:]) == 1 {
+			err = done[0].Err
+		}
+	}
+	if err = errors.Join(err, s.Close()); err != nil {
+		return fmt.Errorf("cachebench: fill the cache: %w", err)
+	}
+	return nil
+}
+
+// slice runs all threads of a cell at once.
+func (c *cell) slice(ctx context.Context, lasts time.Duration) (bench.Sample, error) {
+	samples := make([]bench.Sample, len(c.threads))
+	group, ctx := errgroup.WithContext(ctx)
+	for i, t := range c.threads {
+		group.Go(func() (err error) {
+			samples[i], err = t.slice(ctx, c.op, c.size, lasts)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return bench.Sample{}, fmt.Errorf("%s %s %s of %d bytes: %w", c.path, c.mode, c.op, c.size, err)
+	}
+	var all bench.Sample
+	for _, s := range samples {
+		all.Join(s)
+	}
+	return all, nil
+}
+
+func (c *cell) row(s *Spec, sample bench.Sample) Row {
+	return Row{
+		Path: c.path, Mode: c.mode, Transport: s.Transport, Net: s.Net,
+		C: c.config.ClientThreads, S: c.config.ServerThreads, B: c.config.BatchSize, Q: c.config.QueueDepth,
+		Tuning: c.tuning, Depth: c.depth, Op: c.op, Size: c.size, Figures: sample.Figures(),
+	}
+}

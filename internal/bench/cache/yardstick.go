@@ -1,0 +1,70 @@
+package cache
+
+import (
+	"context"
+	"runtime"
+	"time"
+
+	"github.com/redykv/redykv/internal/mem"
+)
+
+// yardstick is a plain copy in memory: what a migration is measured by. Its memory
+// is as good as a cache's: in huge pages, if there are any, and touched. Its pieces
+// are long enough for a copy that leaves the caches alone.
+type yardstick struct{ src, dst []byte }
+
+const (
+	yardSize  = 256 << 20 // too large for caches
+	yardPiece = 1 << 20
+)
+
+func newYardstick() (*yardstick, error) {
+	src, err := mem.Alloc(yardSize)
+	if err != nil {
+		return nil, err
+	}
+	dst, err := mem.Alloc(yardSize)
+	if err != nil {
+		_ = mem.Free(src) // its own, whole: it cannot fail
+		return nil, err
+	}
+	for i := 0; i < yardSize; i += 4096 {
+		src[i], dst[i] = 1, 1 // else reading it reads one page of zeros, from a cache
+	}
+	return &yardstick{src, dst}, nil
+}
+
+func (y *yardstick) close() {
+	_ = mem.Free(y.src)
+	_ = mem.Free(y.dst)
+}
+
+// rate is that of copying in bytes a second, the best of some.
+func (y *yardstick) rate() float64 {
+	best := 0.0
+	for range 3 {
+		began := time.Now()
+		copy(y.dst, y.src)
+		best = max(best, yardSize/time.Since(began).Seconds())
+	}
+	return best
+}
+
+// copyWithin copies n bytes on a thread of its own, evenly within d, or as fast as
+// it can where that is slower.
+func (y *yardstick) copyWithin(ctx context.Context, n int64, d time.Duration) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // ends with the goroutine, and so does the thread
+		began := time.Now()
+		for copied := int64(0); copied < n && ctx.Err() == nil; {
+			size := min(yardPiece, n-copied)
+			at := copied % yardSize
+			copy(y.dst[at:at+size], y.src[at:])
+			copied += size
+			time.Sleep(time.Until(began.Add(time.Duration(float64(copied) / float64(n) * float64(d)))))
+		}
+	}()
+	<-done
+}

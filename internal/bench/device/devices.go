@@ -1,0 +1,137 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/redytier"
+	"github.com/redykv/redykv/ssdtier"
+	"github.com/redykv/redykv/ycsb"
+)
+
+// opened is a device ready to be started, and what belongs to it.
+type opened struct {
+	device.Device
+	segments string       // pattern of the files that hold the log; empty if none do
+	sector   int          // unit of direct I/O on these; 1: the page cache is not bypassed
+	note     string       // what a report says of it
+	stop     func() error // ends what was started beside it; may be nil
+}
+
+func (o *opened) Close() error {
+	err := o.Device.Close()
+	if o.stop != nil {
+		err = errors.Join(err, o.stop())
+	}
+	return err
+}
+
+// kind is a device by name.
+type kind struct {
+	name string
+	// open makes one that holds size bytes, with files in the empty directory dir.
+	open func(ctx context.Context, s *Spec, op Op, dir string) (*opened, error)
+}
+
+// kinds are the devices that there are.
+var kinds = []kind{
+	{"ssd", openSSD},
+	{"smb", openSMB},
+	{"redy", openRedy},
+	{"memory", openMemory},
+}
+
+// Devices are the names of all.
+func Devices() []string {
+	names := make([]string, len(kinds))
+	for i, k := range kinds {
+		names[i] = k.name
+	}
+	return names
+}
+
+func findDevice(name string) (kind, error) {
+	for _, k := range kinds {
+		if k.name == name {
+			return k, nil
+		}
+	}
+	return kind{}, fmt.Errorf("unknown device %q: want one of %s", name, strings.Join(Devices(), ", "))
+}
+
+// openDevice makes the device of a spec for one operation, below its directory.
+func openDevice(ctx context.Context, s *Spec, op Op) (*opened, error) {
+	k, err := findDevice(s.Device)
+	if err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(s.Dir, string(op))
+	if err := os.Mkdir(dir, 0o777); err != nil {
+		return nil, fmt.Errorf("devicebench: %w", err)
+	}
+	o, err := k.open(ctx, s, op, dir)
+	if err != nil {
+		return nil, fmt.Errorf("devicebench: device %s: %w", s.Device, err)
+	}
+	return o, nil
+}
+
+func openMemory(context.Context, *Spec, Op, string) (*opened, error) {
+	return &opened{Device: device.NewMemory()}, nil
+}
+
+// openSSD makes a log that is one file to read, as fio does, or several to write, so that
+// those which are cut off can be written again.
+func openSSD(_ context.Context, s *Spec, op Op, dir string) (*opened, error) {
+	opts := ssdtier.Options{SegmentSize: ssdtier.DefaultSegmentSize, Engine: s.Engine, Verify: s.Verify}
+	for opts.SegmentSize < s.Size+s.Size/2 { // a store's log has gaps
+		opts.SegmentSize *= 2
+	}
+	for op.writes() && opts.SegmentSize > s.Size/cutShare {
+		opts.SegmentSize /= 2
+	}
+	if op == Grow {
+		opts.Recycle = -1
+	}
+	d, err := ssdtier.OpenWith(dir, opts)
+	if err != nil {
+		return nil, err
+	}
+	note := fmt.Sprintf("engine %s, blocks of %d bytes, verified: %s", d.Engine(), d.Alignment(), s.Verify)
+	if !d.Direct() {
+		note += ", through the page cache"
+	}
+	return &opened{Device: d, segments: filepath.Join(dir, "*.seg"), sector: d.Sector(), note: note}, nil
+}
+
+// openSMB starts a file server, and makes a log there.
+func openSMB(ctx context.Context, _ *Spec, _ Op, dir string) (*opened, error) {
+	storage, err := ycsb.OpenStorage(ctx, ycsb.SMB, ycsb.Shape{}, dir)
+	if err != nil {
+		return nil, err
+	}
+	return &opened{Device: storage.Device, note: storage.Net, stop: storage.Release}, nil
+}
+
+// openRedy starts a cache server, as a process of its own, and makes a cache there.
+func openRedy(ctx context.Context, s *Spec, _ Op, _ string) (*opened, error) {
+	allocator, err := manager.NewLocalAllocator(manager.LocalOptions{})
+	if err != nil {
+		return nil, err
+	}
+	mgr, err := manager.Embed(ctx, manager.EmbedOptions{Allocator: allocator})
+	if err != nil {
+		return nil, err
+	}
+	d, err := redytier.Open(ctx, mgr, redytier.Config{Capacity: s.Size, Net: s.Net})
+	if err != nil {
+		return nil, errors.Join(err, mgr.Close())
+	}
+	return &opened{Device: d, note: "over shm", stop: mgr.Close}, nil
+}

@@ -1,0 +1,217 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/bench"
+	"github.com/redykv/redykv/internal/mem"
+)
+
+// memoryAlign is what fio's buffers are aligned to as well.
+const memoryAlign = 4096
+
+// loop is the closed loop of one device, of one goroutine.
+type loop struct {
+	*opened
+	q     device.Queue
+	size  int64
+	tail  int64      // of the log
+	cut   int64      // its begin
+	cuts  chan error // the outcome of the Truncate under way; nil if there is none
+	rng   *rand.PCG
+	meter *bench.Meter
+	mem   []byte // a block for each operation in flight; huge pages, as the log's frames are
+	free  []uint64
+	done  []device.Completion
+}
+
+// newLoop starts a device with a log of the size of s in it; for Write, on files, one that is
+// cut off behind already, so that those to be written were written before.
+func newLoop(ctx context.Context, o *opened, op Op, s *Spec) (*loop, error) {
+	depth, block := slices.Max(s.Depths), slices.Max(s.Blocks)
+	l := &loop{
+		opened: o, size: s.Size, rng: rand.NewPCG(1, 2), meter: bench.NewMeter(depth),
+		done: make([]device.Completion, s.batch(op)),
+	}
+	err := o.Start(0)
+	if err == nil {
+		l.mem, err = mem.Alloc(max(depth*block, mem.HugePage))
+	}
+	if err == nil {
+		_, _ = rand.NewChaCha8([32]byte{2}).Read(l.mem) // never fails
+		l.q, err = o.NewQueue(max(depth, fillDepth))
+	}
+	if err == nil {
+		size := s.Size
+		if op == Write && o.segments != "" {
+			size += 3 * size / cutShare
+		}
+		err = l.fill(ctx, size)
+	}
+	if err != nil {
+		return nil, errors.Join(err, l.freeMemory(), o.Close())
+	}
+	return l, nil
+}
+
+func (l *loop) freeMemory() error {
+	if l.mem == nil {
+		return nil
+	}
+	return mem.Free(l.mem)
+}
+
+const (
+	fillBlock = 1 << 20
+	fillDepth = 8
+)
+
+// fill writes a log of a size: bytes that nothing between here and the disk can make less
+// of.
+func (l *loop) fill(ctx context.Context, size int64) error {
+	src := device.AlignedBuffer(fillBlock, max(memoryAlign, l.Alignment()))
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(src) // never fails
+	for under := 0; l.tail < size || under > 0; {
+		if l.tail < size && under < fillDepth {
+			if err := l.append(src[:min(fillBlock, size-l.tail)], 0); err != nil {
+				return err
+			}
+			under++
+			continue
+		}
+		n, err := l.poll(ctx)
+		if err != nil {
+			return err
+		}
+		under -= n
+	}
+	return errors.Join(l.endCut(), l.Sync())
+}
+
+// Close closes the device.
+func (l *loop) Close() error {
+	if err := errors.Join(l.endCut(), l.q.Close()); err != nil {
+		return err
+	}
+	return errors.Join(l.freeMemory(), l.opened.Close())
+}
+
+func (l *loop) check(x cell) error {
+	if align := l.Alignment(); x.op.writes() && x.block%align != 0 {
+		return fmt.Errorf("write of %d bytes: the device writes multiples of %d", x.block, align)
+	}
+	return nil
+}
+
+func (l *loop) slice(ctx context.Context, x cell, lasts time.Duration) (bench.Sample, error) {
+	l.free = l.free[:0]
+	for tag := range uint64(x.depth) {
+		l.free = append(l.free, tag)
+	}
+	if x.op.writes() {
+		block := int64(x.block) // that of the slice before may have been another
+		l.tail = (l.tail + block - 1) / block * block
+	}
+	l.meter.Begin(x.depth, lasts)
+	for l.meter.Turn(ctx) {
+		if err := l.start(x); err != nil {
+			return bench.Sample{}, err
+		}
+		if err := l.finish(ctx); err != nil {
+			return bench.Sample{}, err
+		}
+	}
+	sample := l.meter.End()
+	for len(l.free) < x.depth {
+		if err := l.finish(ctx); err != nil {
+			return bench.Sample{}, err
+		}
+	}
+	return sample, nil
+}
+
+// start enqueues as many operations as are free and rings the bell.
+func (l *loop) start(x cell) error {
+	blocks := uint64(l.size) / uint64(x.block)
+	for _, tag := range l.free {
+		buf := l.mem[int(tag)*x.block:][:x.block]
+		var err error
+		if x.op == Read {
+			err = l.q.Read(buf, int64(l.draw(blocks)*uint64(x.block)), tag)
+		} else {
+			err = l.append(buf, tag)
+		}
+		if err != nil {
+			return fmt.Errorf("%s of %d bytes: %w", x.op, x.block, err)
+		}
+		l.meter.Issued(tag)
+	}
+	l.free = l.free[:0]
+	return l.q.Submit()
+}
+
+// cutShare is how many times the log is longer than what is cut off behind it at once.
+const cutShare = 4
+
+// append writes at the end of the log, and has it cut off behind now and then, as a store
+// does: by another goroutine.
+func (l *loop) append(src []byte, tag uint64) error {
+	if l.tail-l.cut > l.size+l.size/cutShare {
+		if err := l.endCut(); err != nil {
+			return err
+		}
+		l.cut = l.tail - l.size
+		ended := make(chan error, 1)
+		go func(begin int64) { ended <- l.Truncate(begin) }(l.cut)
+		l.cuts = ended
+	}
+	at := l.tail
+	l.tail += int64(len(src))
+	return l.q.Write(src, at, tag)
+}
+
+// endCut waits until the log has been cut off.
+func (l *loop) endCut() error {
+	if l.cuts == nil {
+		return nil
+	}
+	err := <-l.cuts
+	l.cuts = nil
+	return err
+}
+
+// draw is a number below n, which is less than 2^32.
+func (l *loop) draw(n uint64) uint64 { return l.rng.Uint64() >> 32 * n >> 32 }
+
+// finish waits for completions.
+func (l *loop) finish(ctx context.Context) error {
+	n, err := l.poll(ctx)
+	for _, c := range l.done[:n] {
+		l.meter.Completed(c.Tag)
+		l.free = append(l.free, c.Tag)
+	}
+	return err
+}
+
+// poll waits until there are completions in done.
+func (l *loop) poll(ctx context.Context) (n int, err error) {
+	for n == 0 {
+		if n = l.q.Poll(l.done); n == 0 {
+			if err := l.q.Wait(ctx); err != nil {
+				return 0, err
+			}
+		}
+	}
+	for _, c := range l.done[:n] {
+		if c.Err != nil {
+			return 0, c.Err
+		}
+	}
+	return n, nil
+}

@@ -1,0 +1,211 @@
+package device
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/redykv/redykv/internal/bench"
+	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/ycsb"
+)
+
+// cell is one thing to measure.
+type cell struct {
+	op           Op
+	block, depth int
+}
+
+// plan lists the cells of a spec.
+func plan(s *Spec) (cells []cell) {
+	for _, op := range s.Ops {
+		for _, block := range s.Blocks {
+			for _, depth := range s.Depths {
+				cells = append(cells, cell{op, block, depth})
+			}
+		}
+	}
+	return cells
+}
+
+// looper is the closed loop of one device, of one goroutine: loop or storeLoop.
+type looper interface {
+	// check refuses what the device cannot do.
+	check(x cell) error
+	// slice runs one cell for that long, and until nothing is in flight any more.
+	slice(ctx context.Context, x cell, lasts time.Duration) (bench.Sample, error)
+	Close() error
+}
+
+// turn is who measures a cell: the loop of a device, or fio beside it.
+type turn struct {
+	cell
+	loop looper
+	fio  *fio
+
+	cpu time.Duration // of this process
+	ops uint64
+}
+
+func (t *turn) slice(ctx context.Context, lasts time.Duration) (bench.Sample, error) {
+	if t.fio != nil {
+		return t.fio.slice(ctx, t.cell, lasts)
+	}
+	before := machine.ProcessCPU()
+	s, err := t.loop.slice(ctx, t.cell, lasts)
+	t.cpu += machine.ProcessCPU() - before
+	t.ops += s.Operations
+	return s, err
+}
+
+// Run measures what spec asks for. progress may be nil.
+func Run(ctx context.Context, spec Spec, progress ycsb.Progress) (_ *Report, err error) {
+	if err := spec.Check(); err != nil {
+		return nil, err
+	}
+	b := &run{spec: &spec, report: &Report{Machine: ycsb.Machine(), Spec: spec}, loops: make(map[Op]looper), beside: make(map[Op]*fio)}
+	defer func() { err = errors.Join(err, b.close()) }()
+	if err := b.open(ctx); err != nil {
+		return nil, err
+	}
+	var turns []*turn
+	for _, x := range plan(&spec) {
+		if err := b.loops[x.op].check(x); err != nil {
+			return nil, err
+		}
+		turns = append(turns, &turn{cell: x, loop: b.loops[x.op]})
+		if f := b.beside[x.op]; f != nil {
+			turns = append(turns, &turn{cell: x, fio: f})
+		}
+	}
+	laps, err := bench.Slices(ctx, len(turns), spec.Duration, progress,
+		func(ctx context.Context, i int, lasts time.Duration) (bench.Sample, error) {
+			return turns[i].slice(ctx, lasts)
+		})
+	if err != nil {
+		return nil, err
+	}
+	for i, t := range turns {
+		if t.fio != nil {
+			continue
+		}
+		var theirs []bench.Sample
+		if i+1 < len(turns) && turns[i+1].fio != nil {
+			theirs = laps[i+1]
+		}
+		ours, beside := median(laps[i], theirs)
+		cpuUs := t.cpu.Seconds() * 1e6 / float64(max(t.ops, 1))
+		b.report.Rows = append(b.report.Rows, newRow(&spec, t.cell, ours, beside, cpuUs))
+	}
+	return b.report, nil
+}
+
+// median returns the lap that counts, which is the one in the middle: by the share of
+// fio's throughput where there is fio, since what a disk and its neighbours do in one slice
+// they do in the next as well; by the throughput otherwise.
+func median(ours, theirs []bench.Sample) (our bench.Sample, their *bench.Sample) {
+	share := func(lap int) float64 {
+		if theirs == nil {
+			return ours[lap].Mops
+		}
+		return ours[lap].Mops / theirs[lap].Mops
+	}
+	order := make([]int, len(ours))
+	for lap := range order {
+		order[lap] = lap
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(share(a), share(b)) })
+	lap := order[len(order)/2]
+	if theirs != nil {
+		their = &theirs[lap]
+	}
+	return ours[lap], their
+}
+
+// run is what is open during a Run: a device of its own for each operation, so that
+// reads have a log that nobody changes.
+type run struct {
+	spec   *Spec
+	report *Report
+	loops  map[Op]looper
+	beside map[Op]*fio
+}
+
+func (b *run) open(ctx context.Context) error {
+	program, err := findFio(ctx)
+	if err != nil {
+		return err
+	}
+	for _, op := range b.spec.Ops {
+		if b.loops[op] != nil {
+			continue
+		}
+		o, err := openDevice(ctx, b.spec, op)
+		if err != nil {
+			return err
+		}
+		if b.loops[op], err = newLooper(ctx, o, op, b.spec); err != nil {
+			delete(b.loops, op)
+			return fmt.Errorf("devicebench: device %s: %w", b.spec.Device, err)
+		}
+		b.report.Note = o.note
+		if program == nil || b.spec.NoFio || o.segments == "" {
+			continue
+		}
+		f := *program
+		if err := b.giveFile(&f, op, o); err != nil {
+			return err
+		}
+		b.beside[op], b.report.Fio = &f, f.version+", io_uring, "+f.way()
+	}
+	return nil
+}
+
+// newLooper makes a loop of the device, which is closed if that fails.
+func newLooper(ctx context.Context, o *opened, op Op, s *Spec) (looper, error) {
+	if op == Store {
+		return newStoreLoop(ctx, o, s)
+	}
+	return newLoop(ctx, o, op, s)
+}
+
+// growth is how many times the size of the log fio's file has for Grow: a slice is not to
+// come to its end, and begin anew on what is written.
+const growth = 4
+
+// giveFile gives fio the file to read, which is that of the device, or one to write.
+func (b *run) giveFile(f *fio, op Op, o *opened) (err error) {
+	f.size, f.file, f.sector = b.spec.Size, filepath.Join(b.spec.Dir, "fio-"+string(op)), o.sector
+	switch op {
+	case Write:
+		return spread(f.file, f.size)
+	case Grow:
+		f.size, f.remake = growth*f.size, true
+		return nil
+	}
+	f.file, err = b.segment(o)
+	return err
+}
+
+// segment is the one file of a device.
+func (b *run) segment(o *opened) (string, error) {
+	files, err := filepath.Glob(o.segments)
+	if err == nil && len(files) != 1 {
+		err = fmt.Errorf("%d files %s, want 1", len(files), o.segments)
+	}
+	if err != nil {
+		return "", fmt.Errorf("devicebench: %w", err)
+	}
+	return files[0], nil
+}
+
+func (b *run) close() (err error) {
+	for _, l := range b.loops {
+		err = errors.Join(err, l.Close())
+	}
+	return err
+}

@@ -1,0 +1,57 @@
+package fabric
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/redykv/redykv/internal/bench"
+	"github.com/redykv/redykv/internal/units"
+)
+
+// Row is what was measured of one cell. Its JSON form is one line.
+type Row struct {
+	Transport string `json:"transport"`
+	Net       string `json:"net"` // the model of the network in between
+	Idle      Idle   `json:"idle"`
+	Op        Op     `json:"op"`
+	Size      int    `json:"size"`
+	Depth     int    `json:"depth"` // operations in flight
+	bench.Figures
+}
+
+func row(s *Spec, c cell, sample bench.Sample) Row {
+	return Row{
+		Transport: s.Transport, Net: s.Model.String(), Idle: s.Idle,
+		Op: c.op, Size: c.size, Depth: c.depth, Figures: sample.Figures(),
+	}
+}
+
+// Report is what a run measured, and on what.
+type Report struct {
+	Machine string
+	Spec    Spec
+	Memory  int64 // that the other side lends
+	Rows    []Row
+}
+
+// WriteTable prints the report for people.
+func (r *Report) WriteTable(out io.Writer) error {
+	fmt.Fprintf(out, "machine: %s\n", r.Machine)
+	fmt.Fprintf(out, "transport: %s, network model: %v; random addresses in %v; idle: %s\n",
+		r.Spec.Transport, r.Spec.Model, units.Size(r.Memory), r.Spec.Idle)
+	fmt.Fprintf(out, "cells: %v each in %d slices, turn by turn; figures of the second fastest\n\n", r.Spec.Duration, bench.Laps)
+	columns := []bench.Column[Row]{
+		{Name: "op", Text: func(r *Row) string { return string(r.Op) }},
+		{Name: "size", Text: func(r *Row) string { return units.Size(r.Size).String() }},
+		{Name: "depth", Text: func(r *Row) string { return strconv.Itoa(r.Depth) }},
+	}
+	columns = append(columns, bench.FigureColumns(func(r *Row) *bench.Figures { return &r.Figures })...)
+	columns = append(columns, bench.Column[Row]{
+		Name: "MB/s", Text: func(r *Row) string { return fmt.Sprintf("%.1f", r.Mops*float64(r.Size)) },
+	})
+	return bench.WriteTable(out, columns, r.Rows)
+}
+
+// WriteJSON writes one line of JSON for each row.
+func (r *Report) WriteJSON(out io.Writer) error { return bench.WriteJSON(out, r.Rows) }

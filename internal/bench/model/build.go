@@ -1,0 +1,198 @@
+package model
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	cachebench "github.com/redykv/redykv/internal/bench/cache"
+	fabricbench "github.com/redykv/redykv/internal/bench/fabric"
+	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/manager/model"
+	"github.com/redykv/redykv/redytier"
+	"github.com/redykv/redykv/ycsb"
+)
+
+// BuildSpec says what a model is to be built of.
+type BuildSpec struct {
+	Transport   string
+	Net         string // the network in between at each distance, as redytier.Config.Net
+	Distances   []int  // in switches
+	RecordSizes []int  // bytes
+	ClientCores int    // C: most client threads
+	QueueDepth  int    // Q: most batches in flight on a connection
+	Threads     int    // most client and server threads together; 0: any number
+	// Apart says that clients and servers share this machine, but none of its processors:
+	// who makes the manager sees to that.
+	Apart    bool
+	Capacity int64 // bytes of the cache that is measured
+	Idle     fabricbench.Idle
+	PerPoint time.Duration // for reads and writes of one configuration, all repeats
+	Repeats  int           // of which the second fastest counts: of three, the median (A22)
+	Log      *slog.Logger
+}
+
+// Check refuses what makes no sense, in words for who asked for it.
+func (s *BuildSpec) Check() error {
+	if err := s.measuring().check(); err != nil {
+		return err
+	}
+	if s.Apart {
+		if err := checkApart(s.ClientCores); err != nil {
+			return err
+		}
+	}
+	if len(s.Distances) == 0 || len(s.RecordSizes) == 0 {
+		return errors.New("no distances or record sizes to measure")
+	}
+	for _, size := range s.RecordSizes {
+		if err := checkRecord(size); err != nil {
+			return err
+		}
+		most := redytier.Configuration{
+			ClientThreads: s.ClientCores, ServerThreads: s.ClientCores, BatchSize: model.BatchLimit(size), QueueDepth: s.QueueDepth,
+		}
+		if err := most.Check(size); err != nil {
+			return fmt.Errorf("%d cores, queue depth %d: %w", s.ClientCores, s.QueueDepth, err)
+		}
+		if n := most.BatchSize * most.QueueDepth; n > redytier.MaxDepth {
+			return fmt.Errorf("records of %d bytes: %d requests under way in a session, at most %d", size, n, redytier.MaxDepth)
+		}
+	}
+	for _, m := range s.measurements() {
+		if err := m.Check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// network is what lies between at a distance.
+func (s *BuildSpec) network(distance int) string {
+	n, err := fabric.ParseNetwork(s.Net)
+	if err != nil {
+		return s.Net // Check has said so
+	}
+	return n.At(distance).String()
+}
+
+// measurements are the spec's, not begun.
+func (s *BuildSpec) measurements() []*model.Measurement {
+	var all []*model.Measurement
+	for _, distance := range s.Distances {
+		for _, size := range s.RecordSizes {
+			all = append(all, &model.Measurement{
+				RecordSize: size, Distance: distance, Network: s.network(distance),
+				ClientCores: s.ClientCores, QueueDepth: s.QueueDepth, Threads: s.Threads,
+			})
+		}
+	}
+	return all
+}
+
+// Provenance is that of what is measured by a spec here and now.
+func (s *BuildSpec) Provenance() model.Provenance {
+	network := s.Net
+	if n, err := fabric.ParseNetwork(s.Net); err == nil {
+		network = n.String()
+	}
+	return model.Provenance{
+		Transport: s.Transport, Network: network, Host: model.ThisHost(),
+		Date: time.Now().UTC().Truncate(time.Second), Revision: machine.Revision(), Apart: s.Apart,
+	}
+}
+
+// Build measures what a model lacks of a spec, on caches that mgr finds memory for. It
+// calls save with every configuration that has been measured: what was saved need not
+// be measured again. progress may be nil.
+func Build(ctx context.Context, mgr redytier.Manager, m *model.Model, spec BuildSpec, save func() error, progress ycsb.Progress) error {
+	if err := spec.Check(); err != nil {
+		return fmt.Errorf("modelbench: %w", err)
+	}
+	was, is := m.Provenance, spec.Provenance()
+	if was.Transport != is.Transport || was.Network != is.Network || !was.Host.Same(is.Host) || was.Apart != is.Apart {
+		return fmt.Errorf("modelbench: the model is of %v: it does not go on with %v", was, is)
+	}
+	if progress == nil {
+		progress = ycsb.NoProgress{}
+	}
+	var all []*model.Measurement
+	left := 0
+	for _, n := range spec.measurements() {
+		n, err := m.Add(n)
+		if err != nil {
+			return err
+		}
+		all = append(all, n)
+		left += n.Size() - len(n.Points)
+	}
+	progress.Begin("measure", int64(left))
+	defer progress.End()
+	for _, n := range all {
+		if n.Complete() {
+			continue
+		}
+		if err := buildOne(ctx, mgr, n, &spec, save, progress); err != nil {
+			return fmt.Errorf("modelbench: records of %d bytes at distance %d: %w", n.RecordSize, n.Distance, err)
+		}
+	}
+	return nil
+}
+
+// buildOne completes a measurement on one cache.
+func buildOne(ctx context.Context, mgr redytier.Manager, n *model.Measurement, spec *BuildSpec, save func() error, progress ycsb.Progress) (err error) {
+	how := spec.measuring()
+	first := how.live(n.Network)
+	first.Configuration = configuration(model.Config{C: spec.ClientCores, S: spec.ClientCores, B: 1, Q: 1})
+	first.SLO.RecordSize = n.RecordSize // which bounds batches
+	l, err := cachebench.OpenLive(ctx, mgr, first)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.Close()) }()
+	for known := len(n.Points); ; {
+		at, ok := n.Next()
+		if !ok {
+			progress.Add(int64(len(n.Points) - known))
+			return save()
+		}
+		if err := l.Switch(ctx, configuration(at)); err != nil {
+			return err
+		}
+		read, write, err := how.measure(ctx, l, n.RecordSize)
+		for tries := 1; err == nil && tries < maxTries && n.Doubtful(at, read, write); tries++ {
+			var r, w model.Performance
+			r, w, err = how.measure(ctx, l, n.RecordSize)
+			read, write = faster(read, r), faster(write, w)
+		}
+		if err != nil {
+			return err
+		}
+		if err := n.Report(at, read, write); err != nil {
+			return err
+		}
+		if err := save(); err != nil {
+			return err
+		}
+		progress.Add(int64(len(n.Points) - known))
+		known = len(n.Points)
+	}
+}
+
+// maxTries is how often a configuration is measured that seems to gain nothing: it
+// may be a neighbour who takes the processor away.
+const maxTries = 3
+
+func faster(a, b model.Performance) model.Performance {
+	if b.Mops > a.Mops {
+		return b
+	}
+	return a
+}
+
+func configuration(c model.Config) redytier.Configuration {
+	return redytier.Configuration{ClientThreads: c.C, ServerThreads: c.S, BatchSize: c.B, QueueDepth: c.Q}
+}

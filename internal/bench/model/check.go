@@ -1,0 +1,219 @@
+package model
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"time"
+
+	cachebench "github.com/redykv/redykv/internal/bench/cache"
+	fabricbench "github.com/redykv/redykv/internal/bench/fabric"
+	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/manager/model"
+	"github.com/redykv/redykv/redytier"
+	"github.com/redykv/redykv/ycsb"
+)
+
+// CheckSpec says which SLOs are drawn and how they are checked.
+type CheckSpec struct {
+	Transport  string
+	Net        string // as redytier.Config.Net
+	RecordSize int    // bytes
+	Count      int
+	Seed       uint64
+	Margin     float64 // the manager's
+	Apart      bool    // as in BuildSpec, and as the model was measured: see Apart
+	Capacity   int64   // bytes of each cache
+	Idle       fabricbench.Idle
+	// Rounds is how often a cache is made by each SLO and measured, all SLOs taking turns:
+	// what slows the machine down for seconds meets one of a cache's measurements, of
+	// which the fastest counts.
+	Rounds   int
+	Duration time.Duration // of reads and writes by each SLO, all rounds and repeats
+	Repeats  int           // in all rounds; of those in a round the second fastest counts
+	Log      *slog.Logger
+}
+
+// Check refuses what makes no sense, in words for who asked for it.
+func (s *CheckSpec) Check() error {
+	if s.Count < 1 {
+		return fmt.Errorf("a count of %d SLOs: want 1 or more", s.Count)
+	}
+	if err := checkRecord(s.RecordSize); err != nil {
+		return err
+	}
+	if s.Rounds < 1 || s.Repeats%s.Rounds != 0 {
+		return fmt.Errorf("%d repeats in %d rounds: want as many in each", s.Repeats, s.Rounds)
+	}
+	return s.measuring().check()
+}
+
+// CheckRow is one SLO and what became of it. Its JSON form is one line. Latencies are
+// the worse of reads and writes, and so are throughputs.
+type CheckRow struct {
+	SLOLatencyUs       float64 `json:"slo_latency_us"`
+	SLOMops            float64 `json:"slo_mops"`
+	PredictedLatencyUs float64 `json:"predicted_latency_us"`
+	PredictedMops      float64 `json:"predicted_mops"`
+	MeasuredLatencyUs  float64 `json:"measured_latency_us"`
+	MeasuredMops       float64 `json:"measured_mops"`
+	model.Config
+	SearchUs float64 `json:"search_us"`
+	Leaves   int64   `json:"leaves"` // that the search looked at
+
+	read, write model.Performance // as measured
+}
+
+// CheckReport is what a check has found.
+type CheckReport struct {
+	Machine    string
+	Spec       CheckSpec
+	Leaves     int64 // of the space that was searched
+	Impossible int   // SLOs that were drawn and that no configuration is predicted to meet
+	Rows       []CheckRow
+}
+
+// maxDraws bounds how many SLOs are drawn for one that is possible.
+const maxDraws = 1000
+
+// Check draws SLOs between the least and the most that was measured, latency and
+// throughput each for itself (7.3) and less the margin, and for each that can be met makes a cache by it
+// and measures that. mgr has to choose by the same models and margin. progress may be
+// nil.
+func Check(ctx context.Context, mgr redytier.Manager, models []*model.Model, spec CheckSpec, progress ycsb.Progress) (*CheckReport, error) {
+	if err := spec.Check(); err != nil {
+		return nil, fmt.Errorf("modelbench: %w", err)
+	}
+	library, err := model.NewLibrary(models...)
+	if err != nil {
+		return nil, err
+	}
+	query, err := spec.query()
+	if err != nil {
+		return nil, err
+	}
+	least, most, leaves, err := library.Extent(query)
+	if err != nil {
+		return nil, err
+	}
+	report := &CheckReport{Machine: ycsb.Machine(), Spec: spec, Leaves: leaves}
+	rng := rand.New(rand.NewPCG(spec.Seed, 1))
+	for draws := 0; len(report.Rows) < spec.Count; {
+		if draws++; draws > maxDraws*spec.Count {
+			return nil, fmt.Errorf("modelbench: of %d SLOs, %d were possible", draws-1, len(report.Rows))
+		}
+		query.SLO = drawSLO(rng, least, most, spec.Margin)
+		row, err := search(library, query)
+		if errors.As(err, new(*model.ImpossibleError)) {
+			report.Impossible++
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("modelbench: SLO %v: %w", query.SLO, err)
+		}
+		report.Rows = append(report.Rows, row)
+	}
+	if progress == nil {
+		progress = ycsb.NoProgress{}
+	}
+	progress.Begin("check", int64(spec.Count*spec.Rounds))
+	defer progress.End()
+	for range spec.Rounds {
+		for i := range report.Rows {
+			row := &report.Rows[i]
+			if err := deploy(ctx, mgr, &spec, row); err != nil {
+				return nil, fmt.Errorf("modelbench: SLO %v us, %v Mop/s: %w", row.SLOLatencyUs, row.SLOMops, err)
+			}
+			progress.Add(1)
+		}
+	}
+	return report, nil
+}
+
+// query is what is asked of a library, without an SLO. It puts the name of the network
+// into its usual form.
+func (s *CheckSpec) query() (model.Query, error) {
+	network, err := fabric.ParseNetwork(s.Net)
+	if err != nil {
+		return model.Query{}, fmt.Errorf("modelbench: %w", err)
+	}
+	s.Net = network.String()
+	return model.Query{
+		Margin: s.Margin, RecordSize: s.RecordSize, Transport: s.Transport, ClientCores: runtime.NumCPU(),
+		Network: func(distance int) string { return network.At(distance).String() },
+	}, nil
+}
+
+// Apart says whether the model that a check would be answered by was measured with
+// clients and servers apart: then the check has to be, too. Where there is no such
+// model, Check will say so.
+func Apart(models []*model.Model, spec CheckSpec) (bool, error) {
+	query, err := spec.query()
+	if err != nil {
+		return false, err
+	}
+	library, err := model.NewLibrary(models...)
+	if err != nil {
+		return false, err
+	}
+	from, _ := library.Source(query, 1)
+	return from.Apart, nil
+}
+
+// drawSLO draws an SLO between the least and the most of what was measured, as far as
+// the margin lets it be promised.
+func drawSLO(rng *rand.Rand, least, most model.Performance, margin float64) model.SLO {
+	between := func(a, b float64) float64 { return a + rng.Float64()*(b-a) }
+	// A cache asks for whole nanoseconds.
+	latency := math.Ceil(between(least.LatencyUs, most.LatencyUs)/(1-margin)*1e3) / 1e3
+	const rounding = 1e-9
+	return model.SLO{LatencyUs: latency, Mops: between(least.Mops, most.Mops) / (1 + margin) * (1 - rounding)}
+}
+
+// search asks the library as a manager does, and takes the time.
+func search(library *model.Library, query model.Query) (row CheckRow, err error) {
+	began := time.Now()
+	answers, err := library.Search(query)
+	took := time.Since(began)
+	if err != nil {
+		return row, err
+	}
+	found, ok := answers[1]
+	if !ok {
+		return row, fmt.Errorf("%w at distance 1", model.ErrNoModel)
+	}
+	return CheckRow{
+		SLOLatencyUs: query.LatencyUs, SLOMops: query.Mops,
+		PredictedLatencyUs: found.Predicted.LatencyUs, PredictedMops: found.Predicted.Mops,
+		Config: found.Config, SearchUs: float64(took) / float64(time.Microsecond), Leaves: found.Leaves,
+	}, nil
+}
+
+// deploy makes a cache by a row's SLO and measures it, for one round.
+func deploy(ctx context.Context, mgr redytier.Manager, spec *CheckSpec, row *CheckRow) (err error) {
+	how := spec.measuring()
+	by := how.live(spec.Net)
+	by.SLO = redytier.SLO{
+		MaxLatency:    time.Duration(math.Round(row.SLOLatencyUs * 1e3)),
+		MinThroughput: row.SLOMops * 1e6, RecordSize: spec.RecordSize,
+	}
+	l, err := cachebench.OpenLive(ctx, mgr, by)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.Close()) }()
+	if got := l.Configuration(); got != configuration(row.Config) {
+		return fmt.Errorf("the manager chose %s, the search here %v", cachebench.ConfigString(got), row.Config)
+	}
+	read, write, err := how.measure(ctx, l, spec.RecordSize)
+	if err != nil {
+		return err
+	}
+	row.read, row.write = faster(row.read, read), faster(row.write, write)
+	row.MeasuredLatencyUs, row.MeasuredMops = max(row.read.LatencyUs, row.write.LatencyUs), min(row.read.Mops, row.write.Mops)
+	return nil
+}

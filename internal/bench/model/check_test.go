@@ -1,0 +1,212 @@
+package model
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/redykv/redykv/internal/affinity"
+	"github.com/redykv/redykv/internal/bench"
+	cachebench "github.com/redykv/redykv/internal/bench/cache"
+	fabricbench "github.com/redykv/redykv/internal/bench/fabric"
+	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/manager/model"
+)
+
+// dreamt is a complete model over mem, of records of a size that nothing else was
+// measured of, that nobody measured.
+func dreamt(t *testing.T) *model.Model {
+	m := model.New(model.Provenance{Transport: "mem", Network: model.NoNetwork, Host: model.ThisHost()})
+	n, err := m.Add(&model.Measurement{RecordSize: 2048, Distance: 1, Network: model.NoNetwork, ClientCores: 1, QueueDepth: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at, ok := n.Next(); ok; at, ok = n.Next() {
+		p := model.Performance{LatencyUs: float64(1 + at.S + at.Q), Mops: float64(at.B * at.Q)}
+		if err := n.Report(at, p, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return m
+}
+
+func checkSpec() CheckSpec {
+	return CheckSpec{
+		Transport: "mem", Net: "none", RecordSize: 2048, Count: 6, Seed: 1, Margin: 0.1, Capacity: cachebench.MinCapacity,
+		Idle: fabricbench.Wait, Rounds: 2, Duration: 2 * MinRepeats * bench.MinDuration, Repeats: 2 * MinRepeats, Log: slog.New(slog.DiscardHandler),
+	}
+}
+
+// Each SLO that is drawn can be met by the prediction with its margin, and the cache
+// that the manager makes by it has the configuration that was found and is measured.
+func TestCheck(t *testing.T) {
+	models := []*model.Model{dreamt(t)}
+	mgr, err := manager.Embed(t.Context(), manager.EmbedOptions{Models: models, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := mgr.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	spec := checkSpec()
+	var caches counter
+	report, err := Check(t.Context(), mgr, models, spec, &caches)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := counter(spec.Count * spec.Rounds); caches != want {
+		t.Errorf("%d caches were measured, want %d", caches, want)
+	}
+	if len(report.Rows) != spec.Count {
+		t.Errorf("%d rows, want %d", len(report.Rows), spec.Count)
+	}
+	configs := map[model.Config]bool{}
+	for _, row := range report.Rows {
+		configs[row.Config] = true
+		if row.PredictedLatencyUs > row.SLOLatencyUs*0.9 || row.PredictedMops < row.SLOMops*1.1 || row.MeasuredMops <= 0 || row.Leaves < 1 || row.SearchUs <= 0 {
+			t.Errorf("%+v", row)
+		}
+	}
+	if len(configs) < 2 {
+		t.Errorf("all SLOs get %v", configs)
+	}
+	again, err := Check(t.Context(), mgr, models, spec, nil)
+	if err != nil || again.Rows[3].SLOMops != report.Rows[3].SLOMops || again.Impossible != report.Impossible {
+		t.Errorf("the same seed draws other SLOs: %v", err)
+	}
+
+	var table, lines bytes.Buffer
+	if err := errors.Join(report.WriteTable(&table), report.WriteJSON(&lines)); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"6 SLOs (seed 1;", "50 %", "latency within the SLO: ", "of 12 configurations"} {
+		if !strings.Contains(table.String(), want) {
+			t.Errorf("no %q in\n%s", want, table.String())
+		}
+	}
+	for line := range bytes.Lines(lines.Bytes()) {
+		var fields map[string]float64
+		if err := json.Unmarshal(line, &fields); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"slo_latency_us", "slo_mops", "predicted_latency_us", "predicted_mops", "measured_latency_us", "measured_mops", "c", "s", "b", "q", "search_us", "leaves"} {
+			if _, ok := fields[name]; !ok {
+				t.Errorf("no %s in %s", name, line)
+			}
+		}
+	}
+}
+
+// counter counts what a progress bar would show.
+type counter int64
+
+func (c *counter) Begin(string, int64) {}
+func (c *counter) Add(n int64)         { *c += counter(n) }
+func (c *counter) End()                {}
+
+// A manager that chooses otherwise is found out.
+func TestCheckOfAnotherManager(t *testing.T) {
+	other := dreamt(t)
+	n := other.Measurements[0]
+	n.Points, n.Opt = nil, 0
+	for at, ok := n.Next(); ok; at, ok = n.Next() { // only the deepest queue is good for anything
+		p := model.Performance{LatencyUs: 0.5, Mops: 1e-3}
+		if at.Q == 4 {
+			p.Mops = 1e3
+		}
+		if err := n.Report(at, p, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mgr, err := manager.Embed(t.Context(), manager.EmbedOptions{Models: []*model.Model{other}, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := mgr.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, err := Check(t.Context(), mgr, []*model.Model{dreamt(t)}, checkSpec(), nil); err == nil {
+		t.Error("a manager with another model is taken for one with this")
+	}
+}
+
+// A check is made as the model was that it is answered by, which is the first of its
+// transport.
+func TestApart(t *testing.T) {
+	of := func(transport string, apart bool) *model.Model {
+		m := dreamt(t)
+		m.Provenance.Transport, m.Provenance.Apart = transport, apart
+		return m
+	}
+	models := []*model.Model{of("shm", false), of("tcp", true), of("tcp", false), of("shm", true)}
+	for transport, want := range map[string]bool{"shm": false, "tcp": true, "mem": false} {
+		spec := checkSpec()
+		spec.Transport = transport
+		if got, err := Apart(models, spec); err != nil || got != want {
+			t.Errorf("%s: %v, %v; want %v", transport, got, err, want)
+		}
+	}
+	if _, err := Apart(append(models, new(model.Model)), checkSpec()); err == nil {
+		t.Error("a model that nobody wrote is taken")
+	}
+	_, _, err := affinity.Halves()
+	for _, c := range []struct {
+		transport string
+		idle      fabricbench.Idle
+		cores     int
+		want      bool
+	}{
+		{"mem", fabricbench.Wait, 1, false},
+		{"shm", fabricbench.Poll, 1, false},
+		{"tcp", fabricbench.Wait, 1000, false},
+		{"tcp", fabricbench.Wait, 1, err == nil},
+	} {
+		if got := DefaultApart(c.transport, c.idle, c.cores); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}
+
+func TestVerdict(t *testing.T) {
+	r := &CheckReport{Rows: []CheckRow{
+		{SLOLatencyUs: 10, SLOMops: 1, PredictedLatencyUs: 8, PredictedMops: 1.1, MeasuredLatencyUs: 10, MeasuredMops: 0.96},
+		{SLOLatencyUs: 10, SLOMops: 1, PredictedLatencyUs: 8, PredictedMops: 1.1, MeasuredLatencyUs: 10.1, MeasuredMops: 1.1},
+		{SLOLatencyUs: 10, SLOMops: 1, PredictedLatencyUs: 8, PredictedMops: 1.1, MeasuredLatencyUs: 4, MeasuredMops: 0.9},
+	}}
+	v := r.Verdict()
+	if v.Latency != 2 || v.Mops != 2 || v.Both != 1 || math.Abs(v.LatencyMiss-0.2625) > 1e-9 || math.Abs(v.MopsMiss-0.14/1.1) > 1e-9 {
+		t.Errorf("%+v", v)
+	}
+}
+
+func TestCheckSpecCheck(t *testing.T) {
+	for name, change := range map[string]func(*CheckSpec){
+		"network":  func(s *CheckSpec) { s.Net = "slow" },
+		"record":   func(s *CheckSpec) { s.RecordSize = 0 },
+		"count":    func(s *CheckSpec) { s.Count = 0 },
+		"capacity": func(s *CheckSpec) { s.Capacity = 1 },
+		"repeats":  func(s *CheckSpec) { s.Repeats = 2 },
+		"rounds":   func(s *CheckSpec) { s.Rounds = 0 },
+		"uneven":   func(s *CheckSpec) { s.Repeats++ },
+		"duration": func(s *CheckSpec) { s.Duration = 1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := checkSpec()
+			change(&s)
+			if s.Check() == nil {
+				t.Errorf("%+v is taken", s)
+			}
+		})
+	}
+	if _, err := Check(t.Context(), nil, nil, checkSpec(), nil); !errors.Is(err, model.ErrNoModel) {
+		t.Errorf("without a model: %v", err)
+	}
+}

@@ -1,0 +1,89 @@
+package model
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/redykv/redykv/internal/bench"
+	cachebench "github.com/redykv/redykv/internal/bench/cache"
+	fabricbench "github.com/redykv/redykv/internal/bench/fabric"
+	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/manager/model"
+)
+
+// measuring is what builds and checks have in common: how a cache is measured.
+type measuring struct {
+	transport string
+	net       string
+	capacity  int64 // bytes
+	idle      fabricbench.Idle
+	duration  time.Duration // of reads, writes and all repeats, in one round
+	repeats   int
+	log       *slog.Logger
+}
+
+func (s *BuildSpec) measuring() measuring {
+	return measuring{s.Transport, s.Net, s.Capacity, s.Idle, s.PerPoint, s.Repeats, s.Log}
+}
+
+func (s *CheckSpec) measuring() measuring {
+	rounds := max(1, s.Rounds)
+	return measuring{s.Transport, s.Net, s.Capacity, s.Idle, s.Duration / time.Duration(rounds), s.Repeats / rounds, s.Log}
+}
+
+// DefaultRepeats is how often a configuration is measured unless said otherwise. Short
+// slices, so that some have no other process on either processor: threads that poll
+// lose a whole slice to one that does.
+const DefaultRepeats = 27
+
+// MinRepeats is the fewest repeats of which one says something (A22).
+const MinRepeats = 3
+
+// check refuses what makes no sense, in words for who asked for it.
+func (m measuring) check() error {
+	least := time.Duration(m.repeats) * bench.MinDuration
+	switch {
+	case m.capacity < cachebench.MinCapacity:
+		return fmt.Errorf("capacity of %d bytes: want at least %d", m.capacity, cachebench.MinCapacity)
+	case m.repeats < MinRepeats:
+		return fmt.Errorf("%d repeats: want at least %d", m.repeats, MinRepeats)
+	case m.duration < least:
+		return fmt.Errorf("a duration of %v for each of them: want at least %v", m.duration, least)
+	}
+	_, err := fabric.ParseNetwork(m.net)
+	return err
+}
+
+// checkRecord refuses records that cannot be measured.
+func checkRecord(size int) error {
+	if size < 1 || size > cachebench.MaxSize {
+		return fmt.Errorf("records of %d bytes: want 1 to %d", size, cachebench.MaxSize)
+	}
+	return nil
+}
+
+// live is a cache behind a network, by no configuration or SLO yet.
+func (m measuring) live(net string) cachebench.LiveSpec {
+	return cachebench.LiveSpec{
+		Transport: m.transport, Net: net, Capacity: m.capacity, Mode: cachebench.Session, Idle: m.idle, Log: m.log,
+	}
+}
+
+// ops are what is measured of each configuration.
+var ops = []cachebench.Op{cachebench.Read, cachebench.Write}
+
+// measure measures reads and writes in the present configuration.
+func (m measuring) measure(ctx context.Context, l *cachebench.Live, recordSize int) (read, write model.Performance, err error) {
+	samples, err := l.Measure(ctx, recordSize, ops, m.duration/time.Duration(m.repeats*len(ops)), m.repeats)
+	if err != nil {
+		return read, write, err
+	}
+	return performance(samples[0]), performance(samples[1]), nil
+}
+
+func performance(s bench.Sample) model.Performance {
+	f := s.Figures()
+	return model.Performance{LatencyUs: f.MeanUs, Mops: f.Mops}
+}

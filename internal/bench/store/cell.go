@@ -1,0 +1,154 @@
+package store
+
+import (
+	"fmt"
+	"runtime/metrics"
+
+	"github.com/redykv/redykv/kv"
+	"github.com/redykv/redykv/ycsb"
+)
+
+// cell is one thing to measure, with what its slices have shown so far.
+type cell struct {
+	store        string // redykv, a peer, or empty for a yardstick
+	op           Op
+	distribution ycsb.Distribution
+	mode         Mode
+	threads      int
+	run          func(w *worker, k kinds, numbers []uint32) error
+
+	samples    []sample // of each slice
+	operations uint64
+	seconds    float64 // of all slices, wall time
+	allocs     uint64
+	gcSeconds  float64
+	memory     uint64 // reads answered in the log's memory…
+	cache      uint64 // …in the read cache…
+	device     uint64 // …and by the device
+	rss        int64  // at the end of the last slice
+}
+
+func (c *cell) String() string {
+	return fmt.Sprintf("%s %s %s %s with %d threads", c.store, c.op, c.distribution, c.mode, c.threads)
+}
+
+// yards are the yardsticks at one number of threads.
+type yards struct{ lines, copies, generator *cell }
+
+// plan lists the cells of a run, yardsticks first: for each number of threads.
+// peer may be nil.
+func plan(s *Spec, peer *pebblePeer) (cells []*cell, limits map[int]yards) {
+	limits = make(map[int]yards)
+	runs := map[Mode]func(*worker, kinds, []uint32) error{
+		Plain: (*worker).plain, Batch: (*worker).batch, Async: (*worker).async,
+	}
+	add := func(c cell) *cell {
+		cells = append(cells, &c)
+		return &c
+	}
+	for _, threads := range s.Threads {
+		y := yards{
+			lines:     add(cell{mode: "lines", op: Read, distribution: ycsb.Uniform, threads: threads, run: (*worker).lines}),
+			generator: add(cell{mode: "generator", op: Read, distribution: ycsb.Uniform, threads: threads, run: (*worker).generate}),
+		}
+		if s.ValueSize >= copyFrom {
+			y.copies = add(cell{mode: "copy", op: Read, distribution: ycsb.Uniform, threads: threads, run: (*worker).copies})
+		}
+		limits[threads] = y
+	}
+	for _, op := range s.Ops {
+		for _, d := range s.Distributions {
+			for _, mode := range s.Modes {
+				for _, threads := range s.Threads {
+					add(cell{store: "redykv", op: op, distribution: d, mode: mode, threads: threads, run: runs[mode]})
+				}
+			}
+		}
+	}
+	if peer != nil {
+		for _, op := range s.peerOps() {
+			for _, threads := range s.Threads {
+				add(cell{store: s.Peer, op: op, distribution: ycsb.Uniform, mode: Plain, threads: threads, run: peer.run})
+			}
+		}
+	}
+	return cells, limits
+}
+
+// mops is the cell's throughput.
+func (c *cell) mops() float64 { return median(calmest(c.samples)) }
+
+// reads adds where the reads between two looks at the store were answered. The
+// store counts a session's last few operations late: it is about shares.
+func (c *cell) reads(before, after kv.Metrics) {
+	c.memory += after.ReadsMemory - before.ReadsMemory
+	c.cache += after.ReadsCache - before.ReadsCache
+	for tier := range after.ReadsTier {
+		c.device += after.ReadsTier[tier] - before.ReadsTier[tier]
+	}
+}
+
+// usage is what the Go runtime has used so far.
+type usage struct {
+	allocs    uint64
+	gcSeconds float64
+}
+
+// runtimeUsage asks the runtime without stopping anybody. It is the caller's
+// business that samples is used by one goroutine.
+func runtimeUsage(samples []metrics.Sample) usage {
+	metrics.Read(samples)
+	return usage{allocs: samples[0].Value.Uint64() + samples[1].Value.Uint64(), gcSeconds: samples[2].Value.Float64()}
+}
+
+// newSamples are the names of what runtimeUsage asks for. Tiny allocations are
+// counted apart from the others.
+func newSamples() []metrics.Sample {
+	return []metrics.Sample{
+		{Name: "/gc/heap/allocs:objects"},
+		{Name: "/gc/heap/tiny/allocs:objects"},
+		{Name: "/cpu/classes/gc/total:cpu-seconds"},
+	}
+}
+
+// row is what the cell has come to.
+func (c *cell) row(s *Spec, m kv.Metrics, y yards) Row {
+	samples := calmest(c.samples)
+	r := Row{
+		Store: c.store, Case: "memory",
+		Op: c.op, Distribution: c.distribution, Mode: c.mode, Threads: c.threads,
+		Records: s.Records, ValueSize: s.ValueSize, Layout: "fixed", Depth: s.Depth,
+		Mops: median(samples), MopsMin: samples[0].mops, MopsMax: samples[len(samples)-1].mops,
+		Slices: len(samples), LimitMops: y.lines.mops(), GeneratorNanos: y.generatorNanos(),
+		Operations: c.operations, Seconds: c.seconds,
+		AllocsPerOp: float64(c.allocs) / float64(max(c.operations, 1)),
+		GCCPUShare:  c.gcSeconds / (c.seconds * float64(c.threads)),
+		RSSBytes:    c.rss, LogBytes: m.Tail - m.Begin, IndexBytes: m.IndexBytes,
+	}
+	for _, s := range samples {
+		r.CPUShare += s.share
+	}
+	r.CPUShare /= float64(len(samples)) // at the end: as a sum of rounded parts it could be above 1
+	if y.copies != nil {
+		r.CopyMops = y.copies.mops()
+	}
+	if s.Cold {
+		r.Case = "cold"
+	}
+	if s.Variable {
+		r.Layout = "variable"
+	}
+	if c.store == s.Peer {
+		r.Layout, r.LogBytes, r.IndexBytes = "", 0, 0 // those of the store beside it
+		return r
+	}
+	if all := float64(c.memory + c.cache + c.device); all > 0 && (c.op == Read || c.op == Mixed) {
+		r.HitMemory, r.HitCache, r.HitDevice = float64(c.memory)/all, float64(c.cache)/all, float64(c.device)/all
+	}
+	return r
+}
+
+// generatorNanos is what one thread takes for an operation without its store.
+func (y yards) generatorNanos() float64 {
+	return float64(y.generator.threads) * 1e3 / y.generator.mops()
+}

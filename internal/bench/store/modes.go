@@ -1,0 +1,271 @@
+package store
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/redykv/redykv/kv"
+	"github.com/redykv/redykv/ycsb"
+)
+
+// kinds are what a cell's operations do, in a form that costs nothing to ask.
+type kinds struct {
+	kind  kv.OpKind
+	mixed bool // reads and upserts
+}
+
+func (o Op) kinds() kinds {
+	switch o {
+	case Upsert:
+		return kinds{kind: kv.OpUpsert}
+	case RMW:
+		return kinds{kind: kv.OpRMW}
+	}
+	return kinds{kind: kv.OpRead, mixed: o == Mixed}
+}
+
+// next is the kind of the next operation; coins holds those of a mix, a bit each.
+func (k kinds) next(coins *uint64) kv.OpKind {
+	if !k.mixed {
+		return k.kind
+	}
+	bit := *coins & 1
+	*coins = *coins>>1 | bit<<63
+	return kv.OpKind(bit) // OpRead or OpUpsert
+}
+
+// set makes an operation one on record n. Small enough to be part of its callers.
+func (w *worker) set(op *kv.Op, kind kv.OpKind, n uint32) {
+	op.Kind = kind
+	ycsb.PutKey(op.Key, uint64(n))
+	if kind == kv.OpUpsert {
+		w.fill(op, n)
+	}
+}
+
+// fill gives an upsert of record n its value. Not part of set, which would be
+// too large to be part of its callers.
+//
+//go:noinline
+func (w *worker) fill(op *kv.Op, n uint32) {
+	op.Value = op.Value[:w.valueSize]
+	ycsb.StampEnds(op.Value, uint64(n))
+}
+
+// plausible says whether a completed operation is well beyond doubt; if not,
+// verify looks closer. Small enough to be part of its callers.
+func plausible(op *kv.Op) bool {
+	return op.Err == nil && (op.Kind != kv.OpRead || ownWord(op.Value, ycsb.KeyNumber(op.Key)))
+}
+
+// ownWord says whether value is the one word of record n's.
+func ownWord(value []byte, n uint64) bool {
+	return len(value) == 8 && binary.LittleEndian.Uint64(value) == ycsb.ValueWord(n, 0)
+}
+
+// verify says what is wrong with a completed operation.
+func (w *worker) verify(op *kv.Op) error {
+	if op.Err != nil {
+		return fmt.Errorf("storebench: record %d: %w", ycsb.KeyNumber(op.Key), op.Err)
+	}
+	if op.Kind == kv.OpRead {
+		return w.check(op.Value, ycsb.KeyNumber(op.Key))
+	}
+	return nil
+}
+
+// explain is what verify is for plain calls.
+func (w *worker) explain(value []byte, n uint64, err error) error {
+	if err != nil {
+		return fmt.Errorf("storebench: record %d: %w", n, err)
+	}
+	return w.check(value, n)
+}
+
+// check says whether value is that of record n, as far as its ends tell.
+func (w *worker) check(value []byte, n uint64) error {
+	if ycsb.EndsMatch(value, n, w.valueSize) {
+		return nil
+	}
+	return fmt.Errorf("storebench: record %d has a value of %d bytes that is not its own", n, len(value))
+}
+
+// plain runs one call for each number. Each kind has a loop of its own: how many
+// calls the processor has under way at once depends on how few instructions lie
+// between them.
+func (w *worker) plain(k kinds, numbers []uint32) error {
+	switch {
+	case k.mixed:
+		return w.plainMix(k, numbers)
+	case k.kind == kv.OpRead:
+		return w.plainReads(numbers)
+	case k.kind == kv.OpUpsert:
+		return w.plainUpserts(numbers)
+	default:
+		return w.plainRMWs(numbers)
+	}
+}
+
+func (w *worker) plainReads(numbers []uint32) error {
+	if w.valueSize == 8 {
+		return w.plainWordReads(numbers)
+	}
+	session, key, buffer := w.session, (*[ycsb.KeySize]byte)(w.key), w.value[:0]
+	for _, n := range numbers {
+		ycsb.PutKey(key[:], uint64(n))
+		value, err := session.Read(key[:], buffer)
+		if err = w.explain(value, uint64(n), err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// plainWordReads is plainReads where the compiler knows how much room there is.
+func (w *worker) plainWordReads(numbers []uint32) error {
+	session, key, buffer := w.session, (*[ycsb.KeySize]byte)(w.key), (*[8]byte)(w.value)
+	for _, n := range numbers {
+		ycsb.PutKey(key[:], uint64(n))
+		value, err := session.Read(key[:], buffer[:0])
+		if err != nil || !ownWord(value, uint64(n)) {
+			if err = w.explain(value, uint64(n), err); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (w *worker) plainUpserts(numbers []uint32) error {
+	session, key, value := w.session, (*[ycsb.KeySize]byte)(w.key), w.value
+	for _, n := range numbers {
+		ycsb.PutKey(key[:], uint64(n))
+		ycsb.StampEnds(value, uint64(n))
+		if err := session.Upsert(key[:], value); err != nil {
+			return w.explain(nil, uint64(n), err)
+		}
+	}
+	return nil
+}
+
+func (w *worker) plainRMWs(numbers []uint32) error {
+	if w.valueSize == 8 {
+		return w.plainWordRMWs(numbers)
+	}
+	session, key, modify := w.session, (*[ycsb.KeySize]byte)(w.key), w.rmw.Modify
+	for _, n := range numbers {
+		ycsb.PutKey(key[:], uint64(n))
+		if err := session.RMW(key[:], modify); err != nil {
+			return w.explain(nil, uint64(n), err)
+		}
+	}
+	return nil
+}
+
+// plainWordRMWs is plainRMWs in the form that there is for values of a word.
+func (w *worker) plainWordRMWs(numbers []uint32) error {
+	session, key, modify := w.session, (*[ycsb.KeySize]byte)(w.key), w.rmwWord
+	for _, n := range numbers {
+		ycsb.PutKey(key[:], uint64(n))
+		if err := session.RMWWord(key[:], modify); err != nil {
+			return w.explain(nil, uint64(n), err)
+		}
+	}
+	return nil
+}
+
+func (w *worker) plainMix(k kinds, numbers []uint32) error {
+	session, key, value, coins := w.session, (*[ycsb.KeySize]byte)(w.key), w.value, w.coins.Uint64()
+	for _, n := range numbers {
+		ycsb.PutKey(key[:], uint64(n))
+		if k.next(&coins) == kv.OpUpsert {
+			ycsb.StampEnds(value, uint64(n))
+			if err := session.Upsert(key[:], value); err != nil {
+				return w.explain(nil, uint64(n), err)
+			}
+			continue
+		}
+		got, err := session.Read(key[:], value[:0])
+		if err != nil || !ownWord(got, uint64(n)) {
+			if err = w.explain(got, uint64(n), err); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// batch runs the numbers as one batch.
+func (w *worker) batch(k kinds, numbers []uint32) error {
+	coins := w.coins.Uint64()
+	for i, n := range numbers {
+		w.set(&w.ops[i], k.next(&coins), n)
+	}
+	if err := w.session.Do(w.ops); err != nil {
+		return fmt.Errorf("storebench: batch: %w", err)
+	}
+	for i := range w.ops {
+		if op := &w.ops[i]; !plausible(op) {
+			if err := w.verify(op); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// async submits an operation for each number. It returns with as many under way
+// as there is room for.
+func (w *worker) async(k kinds, numbers []uint32) error {
+	coins := w.coins.Uint64()
+	for _, n := range numbers {
+		for len(w.free) == 0 {
+			if err := w.poll(); err != nil {
+				return err
+			}
+		}
+		next := w.free[len(w.free)-1]
+		w.free = w.free[:len(w.free)-1]
+		w.set(next, k.next(&coins), n)
+		if err := w.session.Submit(next); err != nil {
+			return fmt.Errorf("storebench: submit: %w", err)
+		}
+	}
+	return nil
+}
+
+// poll takes back what is complete; if nothing is, it waits.
+func (w *worker) poll() error {
+	n := w.session.Poll(w.done)
+	for _, op := range w.done[:n] {
+		if !plausible(op) {
+			if err := w.verify(op); err != nil {
+				return err
+			}
+		}
+		w.free = append(w.free, op)
+	}
+	if n > 0 {
+		return nil
+	}
+	if err := w.session.Wait(context.Background()); err != nil {
+		return fmt.Errorf("storebench: waiting: %w", err)
+	}
+	return nil
+}
+
+// generate is a batch without its store: what the cells' figures hold beside it.
+// That the values it looks at are not those of the records makes no difference.
+func (w *worker) generate(k kinds, numbers []uint32) error {
+	coins := w.coins.Uint64()
+	for i, n := range numbers {
+		w.set(&w.ops[i], k.next(&coins), n)
+	}
+	for i := range w.ops {
+		if !plausible(&w.ops[i]) {
+			w.implausible++
+		}
+	}
+	return nil
+}

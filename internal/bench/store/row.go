@@ -1,0 +1,82 @@
+package store
+
+import (
+	"github.com/redykv/redykv/ycsb"
+)
+
+// Row is what was measured of one cell. Its JSON form is one line.
+type Row struct {
+	Store        string            `json:"store"` // redykv, or a peer
+	Case         string            `json:"case"`  // memory or cold
+	Op           Op                `json:"op"`
+	Distribution ycsb.Distribution `json:"distribution"`
+	Mode         Mode              `json:"mode"`
+	Threads      int               `json:"threads"`
+	Records      int64             `json:"records"`
+	ValueSize    int               `json:"value_size"`
+	Layout       string            `json:"layout,omitempty"` // fixed or variable; not of a peer
+	Depth        int               `json:"depth"`
+
+	// Mops is 10^6 operations a second of all threads together, the median of so
+	// many Slices, which are the calm ones; MopsMin and MopsMax are their range.
+	// CPUShare is the share of that time for which the threads had a processor:
+	// well below 1, others were using the machine.
+	Mops     float64 `json:"mops"`
+	MopsMin  float64 `json:"mops_min"`
+	MopsMax  float64 `json:"mops_max"`
+	Slices   int     `json:"slices"`
+	CPUShare float64 `json:"cpu_share"`
+	// LimitMops is half of the lines that as many threads load in a second from
+	// memory of the same footprint, in 10^6; CopyMops how many values of
+	// this size they copy from random places, 0 for small values.
+	LimitMops float64 `json:"limit_mops"`
+	CopyMops  float64 `json:"copy_mops,omitempty"`
+	// GeneratorNanos is how long a thread takes for one operation without the
+	// store. It is part of Mops.
+	GeneratorNanos float64 `json:"generator_ns"`
+	// Scaling is Mops over that of the same cell with one thread; 0 where that
+	// was not measured.
+	Scaling float64 `json:"scaling,omitempty"`
+	// RatioToPeer is Mops over the peer's plain calls of the same operation,
+	// distribution and threads; 0 where there are none.
+	RatioToPeer float64 `json:"ratio_to_peer,omitempty"`
+
+	Operations  uint64  `json:"operations"`
+	Seconds     float64 `json:"seconds"` // of measuring, all slices together
+	AllocsPerOp float64 `json:"allocs_per_op"`
+	// GCCPUShare is the collector's CPU time over the time of the measured
+	// threads, with one collection forced in one of the slices.
+	GCCPUShare float64 `json:"gc_cpu_share"`
+	// RSSBytes is the process's memory without the yardstick's.
+	RSSBytes   int64 `json:"rss_bytes"`
+	LogBytes   int64 `json:"log_bytes,omitempty"`
+	IndexBytes int64 `json:"index_bytes,omitempty"`
+
+	// Where reads found their record, in the log's memory, in the read cache or on
+	// the device: shares of all reads of the cell.
+	HitMemory float64 `json:"hit_memory"`
+	HitCache  float64 `json:"hit_cache"`
+	HitDevice float64 `json:"hit_device"`
+}
+
+// Report is what a run measured, and on what.
+type Report struct {
+	Machine        string
+	Spec           Spec
+	FootprintBytes int64 // of the yardstick: the store's index and log
+	Load           struct {
+		Seconds float64
+		Mops    float64
+	}
+	Peer   string // the peer in words; empty without one
+	Limits []Limit
+	Rows   []Row
+}
+
+// Limit is what the yardsticks measured at a number of threads.
+type Limit struct {
+	Threads        int
+	LinesPerSecond float64
+	CopyMops       float64
+	GeneratorNanos float64
+}

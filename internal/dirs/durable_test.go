@@ -1,0 +1,72 @@
+package dirs
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+// recordSyncs keeps which directories were there, durably, at the last fsync of the directory
+// that has their names. The k-th fsync fails instead; 0: none does.
+func recordSyncs(t *testing.T, k int) (durable map[string]bool) {
+	t.Helper()
+	durable = make(map[string]bool)
+	fsync := Fsync
+	Fsync = func(dir string) error {
+		if k--; k == 0 {
+			return syscall.EIO
+		}
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			durable[filepath.Join(dir, e.Name())] = true
+		}
+		return fsync(dir)
+	}
+	t.Cleanup(func() { Fsync = fsync })
+	return durable
+}
+
+// TestMkdirAll: all names on the way to a directory are durable, also where an earlier
+// attempt ended at any step.
+func TestMkdirAll(t *testing.T) {
+	for k := range 5 {
+		top := t.TempDir()
+		dir := filepath.Join(top, "a", "b", "c")
+		durable := recordSyncs(t, k)
+		if err := MkdirAll(dir, 0o777); (err == nil) != (k == 0) {
+			t.Errorf("fsync %d of 4 fails: %v", k, err)
+		}
+		if err := MkdirAll(dir+"/", 0o777); err != nil {
+			t.Error(err)
+		}
+		for name := dir; name != top; name = filepath.Dir(name) {
+			if info, err := os.Stat(name); err != nil || !info.IsDir() || !durable[name] {
+				t.Errorf("fsync %d failed before: %s: %v, durable: %v", k, name, err, durable[name])
+			}
+		}
+	}
+}
+
+// TestMkdirAllRefuses: what is in the way of a directory is an error that names it.
+func TestMkdirAllRefuses(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(filepath.Join(file, "nowhere"), link); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{file, filepath.Join(file, "a"), link} {
+		var path *fs.PathError
+		if err := MkdirAll(dir, 0o777); !errors.As(err, &path) {
+			t.Errorf("%s: %v", dir, err)
+		}
+	}
+}
