@@ -110,10 +110,11 @@ type Update struct {
 type Verdict uint8
 
 const (
+	// Keep changes nothing. It is the zero value: a Modifier that forgets its verdict does
+	// not store an empty value.
+	Keep Verdict = iota
 	// Put stores Update.New and Update.Expires.
-	Put Verdict = iota
-	// Keep changes nothing.
-	Keep
+	Put
 	// Remove deletes the key.
 	Remove
 )

@@ -202,7 +202,7 @@ GLOBL entryTag<>(SB), RODATA|NOPTR, $8
 	MOVQ 32(SP), R11                 \
 	ADJSP $-40                       \
 	MOVQ s+0(FP), R8                 \
-	TESTB BX, BX                     \
+	CMPB BX, $const_Put              \
 	JNE absent                       \
 	REENTER(absent)                  \
 	LOCK                             \

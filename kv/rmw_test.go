@@ -269,3 +269,37 @@ func TestNoTornReadsOfEditsThatSayNo(t *testing.T) {
 		closeAll(t, st)
 	}
 }
+
+// TestForgottenVerdict asks for no verdict, in each way to change a record: nothing is
+// stored.
+func TestForgottenVerdict(t *testing.T) {
+	for name, size := range map[string]int{"words": 8, "variable": 0} {
+		t.Run(name, func(t *testing.T) {
+			st := open(t, Options{Device: device.NewMemory(), KeySize: size, ValueSize: size})
+			s := st.NewSession()
+			forgets := func(u *Update) (v Verdict) { u.New = append(u.New, key8(9)...); return }
+			forgetsWord := func(uint64, bool) (fresh uint64, v Verdict) { return 9, v }
+			for n := range uint64(2) { // the first is not there, the second is
+				key := key8(n)
+				if n == 1 {
+					if err := s.Upsert(key, key); err != nil {
+						t.Fatal(err)
+					}
+				}
+				ops := make([]Op, 2*laneSize)
+				for i := range ops {
+					ops[i] = Op{Kind: OpRMW, Key: key, Modify: forgets}
+					if i%2 == 1 {
+						ops[i] = Op{Kind: OpRMW, Key: key, ModifyWord: forgetsWord}
+					}
+				}
+				err := errors.Join(s.RMW(key, forgets), s.RMWWord(key, forgetsWord), s.Do(ops))
+				value, found := s.Read(key, nil)
+				if err != nil || n == 0 && !errors.Is(found, ErrNotFound) || n == 1 && !bytes.Equal(value, key) {
+					t.Errorf("key %d: %x, %v, %v", n, value, found, err)
+				}
+			}
+			closeAll(t, s, st)
+		})
+	}
+}
