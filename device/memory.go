@@ -11,8 +11,6 @@ import (
 	"unsafe"
 
 	"github.com/redykv/redykv/internal/mem"
-	"github.com/redykv/redykv/internal/prefetch"
-	"github.com/redykv/redykv/internal/words"
 )
 
 // MemoryOptions say what kind of storage a Memory stands in for. The zero value
@@ -293,7 +291,7 @@ func (m *Memory) store(src []byte, addr int64) error {
 		n := min(len(src), chunkSize-int(at))
 		if c != nil {
 			// A refill may read here meanwhile; what it read is then not used.
-			words.CopyBytesIn(c.bytes[at:at+int64(n)], src[:n])
+			mem.CopyBytesIn(c.bytes[at:at+int64(n)], src[:n])
 			runtime.KeepAlive(c)
 		}
 		src, addr = src[n:], addr+int64(n)
@@ -315,7 +313,7 @@ func (m *Memory) load(dst []byte, addr int64) error {
 		}
 		at := addr & (chunkSize - 1)
 		n := min(len(dst), chunkSize-int(at))
-		words.CopyBytesOut(dst[:n], c.bytes[at:at+int64(n)])
+		mem.CopyBytesOut(dst[:n], c.bytes[at:at+int64(n)])
 		runtime.KeepAlive(c)
 		if n == len(dst) {
 			return nil
@@ -329,8 +327,8 @@ func (m *Memory) load(dst []byte, addr int64) error {
 func (m *Memory) prefetch(addr int64, n int) {
 	if c := m.table.Load().at(addr >> chunkBits); c != nil {
 		at := addr & (chunkSize - 1)
-		prefetch.Line(unsafe.Pointer(&c.bytes[at]))
-		prefetch.Line(unsafe.Pointer(&c.bytes[min(at+max(int64(n), 1)-1, chunkSize-1)]))
+		mem.Prefetch(unsafe.Pointer(&c.bytes[at]))
+		mem.Prefetch(unsafe.Pointer(&c.bytes[min(at+max(int64(n), 1)-1, chunkSize-1)]))
 	}
 }
 

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/redykv/redykv/internal/words"
+	"github.com/redykv/redykv/internal/mem"
 )
 
 // BacklogPolicy says what happens when a tier beyond the commit point is as far behind
@@ -80,7 +80,7 @@ func (q *tieredQueue) echo(i int, src []byte, addr int64) {
 	s := q.takeEcho(i, len(src))
 	sl := &q.slots[s]
 	sl.addr = addr
-	words.CopyBytesOut(sl.buf, src) // a refill of the log may go on in the page
+	mem.CopyBytesOut(sl.buf, src) // a refill of the log may go on in the page
 	q.counters[i].behind.Add(int64(len(src)))
 	q.t.unwritten(tr, addr, true)
 	e := &q.echoes[i]

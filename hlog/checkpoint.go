@@ -7,7 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/redykv/redykv/device"
-	"github.com/redykv/redykv/internal/words"
+	"github.com/redykv/redykv/internal/mem"
 )
 
 // ShiftReadOnly makes everything up to the tail read-only, at once, and returns
@@ -66,7 +66,7 @@ func (l *Log) Hold() int64 {
 // than a seal in it.
 func (l *Log) AppendHeld(dst []byte, addr, end int64) []byte {
 	size := min(l.rest(addr), end-addr)
-	return words.AppendOut(dst, unsafe.Add(l.base, addr&l.ringMask), int(size))
+	return mem.AppendOut(dst, unsafe.Add(l.base, addr&l.ringMask), int(size))
 }
 
 // LetGo ends the hold on what is below addr.

@@ -6,8 +6,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"github.com/redykv/redykv/internal/prefetch"
-	"github.com/redykv/redykv/internal/words"
+	"github.com/redykv/redykv/internal/mem"
 )
 
 // Record is a record in the log's memory, by its address there. It is valid
@@ -31,7 +30,7 @@ type Record struct{ p unsafe.Pointer }
 func RecordAt(p unsafe.Pointer) Record { return Record{p} }
 
 // release stores the header, and so ends the lock.
-func (r Record) release(h Header) { words.Store(r.word(0), uint64(h)) }
+func (r Record) release(h Header) { mem.StoreRelease(r.word(0), uint64(h)) }
 
 func (r Record) word(offset int) *uint64 { return (*uint64)(unsafe.Add(r.p, offset)) }
 
@@ -53,9 +52,9 @@ func (l Layout) Fill(r Record, h Header, key, value []byte, expires int64) {
 		atomic.StoreUint64(r.word(at), uint64(newLengths(len(key), len(value), pad(len(value)))))
 		at += lengthsSize
 	}
-	words.CopyIn(unsafe.Add(r.p, at), key)
+	mem.CopyIn(unsafe.Add(r.p, at), key)
 	at += pad(len(key))
-	words.CopyIn(unsafe.Add(r.p, at), value)
+	mem.CopyIn(unsafe.Add(r.p, at), value)
 	if expires != 0 {
 		h |= headerExpires
 		atomic.StoreUint64(r.word(at+pad(len(value))), uint64(expires))
@@ -80,7 +79,7 @@ func (l Layout) Key(r Record) []byte {
 // first two words are at hand.
 func (l Layout) PrefetchRest(r Record, from, to int) {
 	if n := int(l.extent(r)); n > from {
-		prefetch.Lines(unsafe.Add(r.p, from), min(n, to)-from)
+		mem.PrefetchLines(unsafe.Add(r.p, from), min(n, to)-from)
 	}
 }
 
@@ -136,11 +135,11 @@ func (l Layout) TryRead(dst []byte, r Record) (value []byte, h Header, expires i
 		if !before.Locked() {
 			p, size, space := l.value(r)
 			if size <= space { // torn lengths are not followed
-				out := words.AppendOut(dst, p, size)
+				out := mem.AppendOut(dst, p, size)
 				if before.Expires() {
 					expires = int64(atomic.LoadUint64((*uint64)(unsafe.Add(p, space))))
 				}
-				words.LoadFence()
+				mem.LoadFence()
 				if r.Header() == before {
 					return out, before, expires, true
 				}
@@ -176,7 +175,7 @@ func (r Record) Lock() (h Header, ok bool) {
 			return h, false
 		}
 		if !h.Locked() && r.swapHeader(h, h|headerLocked) {
-			words.StoreFence()
+			mem.StoreFence()
 			return h, true
 		}
 	}
@@ -189,7 +188,7 @@ func (r Record) LockIf(h Header) bool {
 	if h&(headerLocked|headerSealed|headerTombstone) != 0 || !r.swapHeader(h, h|headerLocked) {
 		return false
 	}
-	words.StoreFence()
+	mem.StoreFence()
 	return true
 }
 
@@ -220,7 +219,7 @@ func (l Layout) Store(r Record, value []byte, expires int64) bool {
 		n := l.lengths(r)
 		atomic.StoreUint64(r.word(headerSize), uint64(newLengths(n.key(), len(value), space)))
 	}
-	words.CopyIn(p, value)
+	mem.CopyIn(p, value)
 	if has {
 		atomic.StoreUint64((*uint64)(unsafe.Add(p, space)), uint64(expires))
 	}
@@ -236,7 +235,7 @@ func (l Layout) Update(r Record, edit func(value []byte) ([]byte, bool)) bool {
 	if l.Fixed() {
 		space = size
 	}
-	value, ok := words.Edit(p, size, space, edit)
+	value, ok := mem.Edit(p, size, space, edit)
 	if !ok {
 		return false
 	}
@@ -253,7 +252,7 @@ func (l Layout) StoreWord(r Record, v uint64) bool {
 	if !r.Header().Updatable() {
 		return false
 	}
-	words.Store(r.word(headerSize+pad(l.keySize)), v)
+	mem.StoreRelease(r.word(headerSize+pad(l.keySize)), v)
 	return true
 }
 

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/hlog"
-	"github.com/redykv/redykv/internal/words"
+	"github.com/redykv/redykv/internal/mem"
 )
 
 // A store with Options.CountKeys knows how many keys it has. Every change of a key
@@ -220,7 +220,7 @@ func (st *Store) beginCensus(s *state) error {
 // go down.
 type keyTally uint64
 
-func (b *keyTally) add(n int64) { words.Store((*uint64)(b), uint64(int64(*b)+n)) }
+func (b *keyTally) add(n int64) { mem.StoreRelease((*uint64)(b), uint64(int64(*b)+n)) }
 
 func (b *keyTally) load() int64 { return int64(atomic.LoadUint64((*uint64)(b))) }
 

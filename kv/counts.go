@@ -3,7 +3,7 @@ package kv
 import (
 	"sync/atomic"
 
-	"github.com/redykv/redykv/internal/words"
+	"github.com/redykv/redykv/internal/mem"
 )
 
 // fromCache is the tier of what the read cache answered.
@@ -25,7 +25,7 @@ type counts struct {
 // own work in the cache.
 type counter uint64
 
-func (c *counter) inc() { words.Store((*uint64)(c), uint64(*c)+1) }
+func (c *counter) inc() { mem.StoreRelease((*uint64)(c), uint64(*c)+1) }
 
 func (c *counter) load() uint64 { return atomic.LoadUint64((*uint64)(c)) }
 

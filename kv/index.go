@@ -11,7 +11,6 @@ import (
 
 	"github.com/redykv/redykv/hlog"
 	"github.com/redykv/redykv/internal/mem"
-	"github.com/redykv/redykv/internal/prefetch"
 )
 
 // ErrIndexFull says that the store holds many times the keys that its index has
@@ -165,7 +164,7 @@ func (t *table) bucket(b uint64) unsafe.Pointer { return unsafe.Add(t.base, b*bu
 func slotIn(bucket unsafe.Pointer, i int) slot { return slot{(*uint64)(unsafe.Add(bucket, i*8))} }
 
 // prefetch asks for the bucket of a hash.
-func (t *table) prefetch(hash uint64) { prefetch.Line(t.bucket(hash & t.mask)) }
+func (t *table) prefetch(hash uint64) { mem.Prefetch(t.bucket(hash & t.mask)) }
 
 // find returns the slot and the entry of a hash, or an empty slot and 0.
 func (t *table) find(hash uint64) (slot, entry) {

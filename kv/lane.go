@@ -3,7 +3,7 @@ package kv
 import (
 	"errors"
 
-	"github.com/redykv/redykv/internal/prefetch"
+	"github.com/redykv/redykv/internal/mem"
 )
 
 // laneSize is how many operations go together. A random line takes as long from
@@ -112,7 +112,7 @@ func (s *Session) askBehind(l *lane) {
 		}
 		link := slotIn(l.table.bucket(l.hashes[i]&l.table.mask), bucketEntries).load()
 		if link != 0 {
-			prefetch.Line(l.table.bucket(uint64(link)))
+			mem.Prefetch(l.table.bucket(uint64(link)))
 		}
 		if grown != nil {
 			grown.prefetch(l.hashes[i])

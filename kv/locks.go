@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/internal/goroutine"
-	"github.com/redykv/redykv/internal/words"
+	"github.com/redykv/redykv/internal/mem"
 )
 
 // ErrNotLocked says that an operation within Atomically was on a key that was not
@@ -198,12 +198,12 @@ func (s *Session) lock(keys [][]byte, c claim) error {
 		}
 	}
 	s.holds = c
-	words.Store(&s.holder, goroutine.Self()|1)
+	mem.StoreRelease(&s.holder, goroutine.Self()|1)
 	return nil
 }
 
 func (s *Session) unlock() {
-	words.Store(&s.holder, 0)
+	mem.StoreRelease(&s.holder, 0)
 	c := s.holds
 	s.holds = claim{}
 	s.release(c)

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/redykv/redykv/internal/goroutine"
-	"github.com/redykv/redykv/internal/words"
+	"github.com/redykv/redykv/internal/mem"
 )
 
 var (
@@ -32,9 +32,9 @@ var (
 // Modifier is asked again, the general way.
 
 // asking notes that the user's code is asked from here to asked.
-func (s *Session) asking() { words.Store(&s.asker, goroutine.Self()|1) }
+func (s *Session) asking() { mem.StoreRelease(&s.asker, goroutine.Self()|1) }
 
-func (s *Session) asked() { words.Store(&s.asker, 0) }
+func (s *Session) asked() { mem.StoreRelease(&s.asker, 0) }
 
 // refusal is why the session takes no calls; nil: it does.
 func (s *Session) refusal() error {

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/internal/goroutine"
-	"github.com/redykv/redykv/internal/words"
+	"github.com/redykv/redykv/internal/mem"
 )
 
 // Sessions of the store's own serve the calls of [Store]. Each may have a queue on the
@@ -66,14 +66,14 @@ func (st *Store) with(use func(*Session) error) error {
 			s = st.NewSession()
 		}
 	}
-	words.Store(&s.user, goroutine.Self()|1)
+	mem.StoreRelease(&s.user, goroutine.Self()|1)
 	defer st.passOn(s)
 	return use(s)
 }
 
 // passOn gives a session to the next call that waits for one, or back.
 func (st *Store) passOn(s *Session) {
-	words.Store(&s.user, 0)
+	mem.StoreRelease(&s.user, 0)
 	s = st.sound(s)
 	st.mu.Lock()
 	defer st.mu.Unlock()

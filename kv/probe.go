@@ -5,7 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/redykv/redykv/hlog"
-	"github.com/redykv/redykv/internal/prefetch"
+	"github.com/redykv/redykv/internal/mem"
 )
 
 // probe is what it takes to get from a hash to a record in memory, as of the
@@ -101,7 +101,7 @@ func (p *probe) scanWords(hashes []uint64, slots []slot) (absent int) {
 func (p *probe) prefetch(address int64) {
 	if address >= p.head {
 		record := unsafe.Add(p.frames, address&p.ringMask)
-		prefetch.Line(record)
-		prefetch.Line(unsafe.Add(record, p.last))
+		mem.Prefetch(record)
+		mem.Prefetch(unsafe.Add(record, p.last))
 	}
 }

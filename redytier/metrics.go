@@ -3,7 +3,7 @@ package redytier
 import (
 	"sync/atomic"
 
-	"github.com/redykv/redykv/internal/words"
+	"github.com/redykv/redykv/internal/mem"
 )
 
 // Metrics is what a cache has done and how it stands. Counts are sums over all
@@ -28,7 +28,7 @@ type counters struct {
 // processor's store buffer.
 type counter uint64
 
-func (c *counter) add(n uint64) { words.Store((*uint64)(c), uint64(*c)+n) }
+func (c *counter) add(n uint64) { mem.StoreRelease((*uint64)(c), uint64(*c)+n) }
 
 func (c *counter) load() uint64 { return atomic.LoadUint64((*uint64)(c)) }
 

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"unsafe"
 
-	"github.com/redykv/redykv/internal/prefetch"
+	"github.com/redykv/redykv/internal/mem"
 	"github.com/redykv/redykv/internal/uring"
 )
 
@@ -97,7 +97,7 @@ func (r *request) prefetch() {
 	if r.segment == nil || r.write {
 		return
 	}
-	prefetch.Lines(unsafe.Pointer(unsafe.SliceData(r.buf)), min(len(r.buf), sumUnit))
+	mem.PrefetchLines(unsafe.Pointer(unsafe.SliceData(r.buf)), min(len(r.buf), sumUnit))
 	r.segment.sums.prefetch(r.off / sumUnit)
 }
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"github.com/redykv/redykv/internal/prefetch"
+	"github.com/redykv/redykv/internal/mem"
 )
 
 // Every block of sumUnit bytes of a segment has a checksum, which is known from
@@ -92,7 +92,7 @@ func (t *sumTable) get(block int64) uint64 {
 // prefetch brings a sum closer.
 func (t *sumTable) prefetch(block int64) {
 	if p := t.pages[block/sumsPerPage].Load(); p != nil {
-		prefetch.Line(unsafe.Pointer(&p[block%sumsPerPage]))
+		mem.Prefetch(unsafe.Pointer(&p[block%sumsPerPage]))
 	}
 }
 

@@ -28,7 +28,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/redykv/redykv/internal/words"
+	"github.com/redykv/redykv/internal/mem"
 )
 
 // closed is set in the current epoch while an Exclusive waits or runs: nobody
@@ -122,7 +122,7 @@ func (h *Handle) Reenter(e uint64) bool {
 // Resume is Reenter for a session that assembly has entered and left: it is not ordered.
 // current is what Current has returned, or another word where the handle has left the table.
 func (h *Handle) Resume(current *uint64, e uint64) bool {
-	words.Store(&h.entered, e)
+	mem.StoreRelease(&h.entered, e)
 	return atomic.LoadUint64(current) == e
 }
 
@@ -153,7 +153,7 @@ func (h *Handle) enterSlowly() uint64 {
 func (t *Table) Current() uint64 { return t.current.Load() &^ closed }
 
 // Leave ends the protection.
-func (h *Handle) Leave() { words.Store(&h.entered, 0) }
+func (h *Handle) Leave() { mem.StoreRelease(&h.entered, 0) }
 
 // Bump begins a new epoch and returns it.
 func (t *Table) Bump() uint64 {

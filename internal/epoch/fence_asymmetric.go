@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/redykv/redykv/internal/words"
+	"github.com/redykv/redykv/internal/mem"
 )
 
 // A session enters by a plain store and then loads markers; nothing in the processor
@@ -32,7 +32,7 @@ func (h *Handle) publish(e uint64) {
 		atomic.StoreUint64(&h.entered, e)
 		return
 	}
-	words.Store(&h.entered, e)
+	mem.StoreRelease(&h.entered, e)
 }
 
 const (

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"github.com/redykv/redykv/internal/words"
+	"github.com/redykv/redykv/internal/mem"
 )
 
 // shard is what is not in its memory. Readers look at base and head, and all
@@ -105,7 +105,7 @@ func (t *table) write(s *shard, n note, record []byte) place {
 	p := t.reserve(s, n.words())
 	_, word := t.split(p)
 	atomic.StoreUint64(t.wordAt(s, word), uint64(n))
-	words.CopyIn(unsafe.Pointer(t.wordAt(s, word+1)), record)
+	mem.CopyIn(unsafe.Pointer(t.wordAt(s, word+1)), record)
 	return p
 }
 
@@ -147,7 +147,7 @@ func (t *table) evict(s *shard) {
 		s.moveHead(next)
 	case entry(atomic.LoadUint64(slot)).referenced() && s.secondChancesLeft > 0:
 		_, word := t.split(p)
-		s.scratch = words.AppendOut(s.scratch[:0], unsafe.Pointer(t.wordAt(s, word+1)), n.length())
+		s.scratch = mem.AppendOut(s.scratch[:0], unsafe.Pointer(t.wordAt(s, word+1)), n.length())
 		s.moveHead(next)
 		// Where the ring ends, more may have to go to make room in one piece: that
 		// must not come here again.
@@ -166,5 +166,5 @@ func (t *table) evict(s *shard) {
 // moveHead says that what is below p will be overwritten, before it is.
 func (s *shard) moveHead(p place) {
 	s.head.Store(uint64(p))
-	words.StoreFence()
+	mem.StoreFence()
 }

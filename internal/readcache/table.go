@@ -9,8 +9,6 @@ import (
 	"unsafe"
 
 	"github.com/redykv/redykv/internal/mem"
-	"github.com/redykv/redykv/internal/prefetch"
-	"github.com/redykv/redykv/internal/words"
 )
 
 // table holds the small records. It is cut into shards, each with its piece of
@@ -135,7 +133,7 @@ func ghostsOf(bucket unsafe.Pointer) *uint64 { return slotAt(bucket, bucketEntri
 
 func (t *table) prefetch(addr int64) {
 	hash := mix(addr)
-	prefetch.Line(t.bucketOf(t.shardOf(hash), hash))
+	mem.Prefetch(t.bucketOf(t.shardOf(hash), hash))
 }
 
 // prefetchRecord is [Cache.PrefetchRecord].
@@ -147,8 +145,8 @@ func (t *table) prefetchRecord(addr int64) {
 		if e := entry(atomic.LoadUint64(slotAt(bucket, i))); e.matches(want) {
 			_, word := t.split(e.place())
 			at := unsafe.Pointer(t.wordAt(s, word))
-			prefetch.Line(at)
-			prefetch.Line(unsafe.Add(at, 64))
+			mem.Prefetch(at)
+			mem.Prefetch(unsafe.Add(at, 64))
 		}
 	}
 }
@@ -168,8 +166,8 @@ func (t *table) get(dst []byte, addr int64) ([]byte, bool) {
 		if n.address() != addr || word+n.words() > t.ringWords {
 			continue // another address of this tag, or overwritten
 		}
-		out := words.AppendOut(dst, unsafe.Pointer(t.wordAt(s, word+1)), n.length())
-		words.LoadFence()
+		out := mem.AppendOut(dst, unsafe.Pointer(t.wordAt(s, word+1)), n.length())
+		mem.LoadFence()
 		if e.place() < place(s.head.Load()) {
 			return dst, false
 		}
@@ -224,7 +222,7 @@ func (t *table) retire(next *table) error {
 		}
 		s.retired = true
 		s.head.Store(uint64(placeMask)) // whoever still copies will not believe it
-		words.StoreFence()
+		mem.StoreFence()
 		if t.shardBytes%4096 == 0 {
 			errs = append(errs, discard(unsafe.Slice((*byte)(s.base), t.shardBytes)))
 		}
@@ -244,7 +242,7 @@ func (t *table) moveTo(next *table, s *shard) {
 			continue
 		}
 		if slot := t.slotOf(s, n.address(), p); slot != nil && n.length() <= next.maxRecord {
-			s.scratch = words.AppendOut(s.scratch[:0], unsafe.Pointer(t.wordAt(s, word+1)), n.length())
+			s.scratch = mem.AppendOut(s.scratch[:0], unsafe.Pointer(t.wordAt(s, word+1)), n.length())
 			to := next.shardOf(mix(n.address()))
 			to.mu.Lock()
 			next.insert(to, n.address(), s.scratch)

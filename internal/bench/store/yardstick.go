@@ -6,7 +6,6 @@ import (
 	"unsafe"
 
 	"github.com/redykv/redykv/internal/mem"
-	"github.com/redykv/redykv/internal/prefetch"
 	"github.com/redykv/redykv/ycsb"
 )
 
@@ -76,8 +75,8 @@ func (w *worker) lines(_ kinds, numbers []uint32) error {
 	sum, at := y.sum, y.at
 	for _, n := range numbers {
 		a, b := place(n, firstPlace, count)*lineWords, place(n, secondPlace, count)*lineWords
-		prefetch.Line(unsafe.Pointer(&memory[a]))
-		prefetch.Line(unsafe.Pointer(&memory[b]))
+		mem.Prefetch(unsafe.Pointer(&memory[a]))
+		mem.Prefetch(unsafe.Pointer(&memory[b]))
 		p := &y.pairs[at%ahead]
 		sum += memory[p[0]] + memory[p[1]]
 		p[0], p[1] = a, b
@@ -96,7 +95,7 @@ func (w *worker) copies(_ kinds, numbers []uint32) error {
 	for _, n := range numbers {
 		a := place(n, firstPlace, count) * uint64(size)
 		for line := 0; line < min(size, copyLines*lineWords); line += lineWords {
-			prefetch.Line(unsafe.Pointer(&memory[a+uint64(line)]))
+			mem.Prefetch(unsafe.Pointer(&memory[a+uint64(line)]))
 		}
 		p := &y.places[y.at%copyAhead]
 		copy(y.value, memory[*p:*p+uint64(size)])

@@ -3,7 +3,7 @@ package core
 import (
 	"unsafe"
 
-	"github.com/redykv/redykv/internal/prefetch"
+	"github.com/redykv/redykv/internal/mem"
 )
 
 // Ahead is how many operations before its turn an operation's memory is asked for.
@@ -21,8 +21,8 @@ func Touch(b []byte, offset int64, n int) {
 		return
 	}
 	p := unsafe.Pointer(&b[offset])
-	prefetch.Line(p)
+	mem.Prefetch(p)
 	if last := min(offset+int64(n), int64(len(b))) - 1; last&^(line-1) > offset {
-		prefetch.Line(unsafe.Pointer(&b[min(offset+line, last)]))
+		mem.Prefetch(unsafe.Pointer(&b[min(offset+line, last)]))
 	}
 }

@@ -1,13 +1,13 @@
 #include "textflag.h"
 
-// func Line(p unsafe.Pointer)
-TEXT ·Line(SB), NOSPLIT, $0-8
+// func Prefetch(p unsafe.Pointer)
+TEXT ·Prefetch(SB), NOSPLIT, $0-8
 	MOVQ p+0(FP), AX
 	PREFETCHT0 (AX)
 	RET
 
-// func Lines(p unsafe.Pointer, n int)
-TEXT ·Lines(SB), NOSPLIT, $0-16
+// func PrefetchLines(p unsafe.Pointer, n int)
+TEXT ·PrefetchLines(SB), NOSPLIT, $0-16
 	MOVQ p+0(FP), AX
 	MOVQ n+8(FP), CX
 	ADDQ AX, CX     // the end

@@ -1,4 +1,4 @@
-package prefetch
+package mem
 
 import (
 	"math/rand/v2"
@@ -8,11 +8,11 @@ import (
 
 func TestPrefetchingDoesNotFault(t *testing.T) {
 	var word uint64
-	Line(unsafe.Pointer(&word))
-	Line(nil)
+	Prefetch(unsafe.Pointer(&word))
+	Prefetch(nil)
 	for _, n := range []int{-1, 0, 1, 64, 1 << 16} {
-		Lines(unsafe.Pointer(&word), n)
-		Lines(nil, n)
+		PrefetchLines(unsafe.Pointer(&word), n)
+		PrefetchLines(nil, n)
 	}
 }
 
@@ -33,7 +33,7 @@ func BenchmarkRandomLines(b *testing.B) {
 			sum := uint64(0)
 			for i := 0; b.Loop(); i++ {
 				if prefetched {
-					Line(unsafe.Pointer(&lines[order[(i+ahead)%len(order)]]))
+					Prefetch(unsafe.Pointer(&lines[order[(i+ahead)%len(order)]]))
 				}
 				sum += lines[order[i%len(order)]][0]
 			}

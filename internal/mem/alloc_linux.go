@@ -9,8 +9,8 @@ import (
 )
 
 func alloc(size int) ([]byte, error) {
-	// mmap aligns to the system's pages only. For more, map that much more and unmap what
-	// sticks out on both sides.
+	// mmap aligns to the system's pages only. For a larger alignment, map more and unmap the
+	// excess on both sides.
 	page := unix.Getpagesize()
 	slack := alignmentOf(size)
 	if slack <= page {

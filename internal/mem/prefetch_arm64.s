@@ -1,13 +1,13 @@
 #include "textflag.h"
 
-// func Line(p unsafe.Pointer)
-TEXT ·Line(SB), NOSPLIT, $0-8
+// func Prefetch(p unsafe.Pointer)
+TEXT ·Prefetch(SB), NOSPLIT, $0-8
 	MOVD p+0(FP), R0
 	PRFM (R0), PLDL1KEEP
 	RET
 
-// func Lines(p unsafe.Pointer, n int)
-TEXT ·Lines(SB), NOSPLIT, $0-16
+// func PrefetchLines(p unsafe.Pointer, n int)
+TEXT ·PrefetchLines(SB), NOSPLIT, $0-16
 	MOVD p+0(FP), R0
 	MOVD n+8(FP), R1
 	ADD  R0, R1, R1 // the end

@@ -1,0 +1,39 @@
+package mem
+
+import (
+	"fmt"
+	"math/bits"
+)
+
+// HugePage is the size of a huge page, and the alignment of memory in huge pages.
+const HugePage = 2 << 20
+
+// maxAlloc keeps sizes within the address space of every platform, so that arithmetic
+// on them does not overflow.
+const maxAlloc = 1 << 46
+
+// Alloc returns size bytes of zeroed memory, aligned to the largest power of two that is
+// at most size, but at least to 4096 and at most to HugePage. Physical memory is allocated
+// when a page is first touched.
+func Alloc(size int) ([]byte, error) {
+	if size <= 0 || size > maxAlloc {
+		return nil, fmt.Errorf("mem: allocating %d bytes", size)
+	}
+	b, err := alloc(size)
+	if err != nil {
+		return nil, fmt.Errorf("mem: allocating %d bytes: %w", size, err)
+	}
+	return b, nil
+}
+
+// alignmentOf is the alignment of an allocation of size bytes.
+func alignmentOf(size int) int {
+	return min(max(1<<(bits.Len(uint(size))-1), 4096), HugePage)
+}
+
+// Free releases memory that Alloc returned: the whole slice, which is not used afterwards.
+func Free(b []byte) error { return free(b) }
+
+// Discard releases the physical memory behind b, which reads as zeros afterwards. b is a
+// part of what Alloc returned, aligned to the system's pages at both ends.
+func Discard(b []byte) error { return discard(b) }
