@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
 // CheckpointPolicy says how many checkpoints are kept, and when they are made by
@@ -40,7 +42,7 @@ func (p *CheckpointPolicy) ensureDefaults() error {
 	}
 	never := p.Every == 0 && p.EveryBytes == 0
 	switch {
-	case p.Kind >= checkpointKinds:
+	case p.Kind >= manifest.Kinds:
 		return fmt.Errorf("kv: Options.Checkpoints.Kind: unknown kind %d", p.Kind)
 	case never && p.Kind != 0:
 		return fmt.Errorf("kv: Options.Checkpoints.Kind %v without Every or EveryBytes: no checkpoints would be made", p.Kind)
@@ -119,7 +121,7 @@ func (st *Store) checkpointAutomatically(ctx context.Context, p *CheckpointPolic
 // automaticKind ends chains of increments that are long enough.
 func (st *Store) automaticKind(p *CheckpointPolicy) CheckpointKind {
 	m := st.recorded()
-	if n := len(m.Checkpoints); p.Kind == Incremental && n > 0 && len(m.chain(&m.Checkpoints[n-1])) > p.Increments {
+	if n := len(m.Checkpoints); p.Kind == Incremental && n > 0 && len(m.Chain(&m.Checkpoints[n-1])) > p.Increments {
 		return Snapshot
 	}
 	return p.Kind

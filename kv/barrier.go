@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"unicode/utf8"
+
+	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
 // CommitPoint says which operations of a named session are in a commit or a
@@ -14,10 +16,7 @@ import (
 // were read-modify-writes or inserts under way to a record on the device.
 // Operations are numbered from 1 in the order in which the session was given them,
 // see [Session.Serial].
-type CommitPoint struct {
-	Until     uint64   `json:"until"`
-	Excluding []uint64 `json:"excluding,omitempty"` // in ascending order
-}
+type CommitPoint = manifest.CommitPoint
 
 // maxName is the most bytes that the name of a session or a checkpoint has.
 const maxName = 128

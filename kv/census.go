@@ -1,9 +1,7 @@
 package kv
 
 import (
-	"fmt"
 	"maps"
-	"math"
 	"math/bits"
 	"slices"
 	"sync"
@@ -12,6 +10,7 @@ import (
 
 	"github.com/redykv/redykv/hlog"
 	"github.com/redykv/redykv/internal/mem"
+	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
 // A store with Options.CountKeys knows how many keys it has. Every change of a key
@@ -87,36 +86,12 @@ func (c *census) clear() {
 	c.gone, c.timed = 0, 0
 }
 
-// keyCount is a census as a manifest keeps it.
-type keyCount struct {
-	// Keys that there are, those included that expire.
-	Keys int64 `json:"keys"`
-	// Since is when they were counted by a scan; 0: all changes were counted.
-	Since int64 `json:"since,omitempty"`
-	// Ends are slices of time, as differences, and how many keys expire in each, by
-	// turns. Far ones are put together: the farther, the more.
-	Ends []int64 `json:"ends,omitempty"`
-}
-
-func (k *keyCount) check() error {
-	if k.Keys < 0 || k.Since < 0 || len(k.Ends)%2 != 0 {
-		return fmt.Errorf("count of %d keys since %d with %d numbers on those that expire", k.Keys, k.Since, len(k.Ends))
-	}
-	for slice, i := int64(0), 0; i < len(k.Ends); i += 2 {
-		if k.Ends[i] < 1 || k.Ends[i] > math.MaxInt64-slice {
-			return fmt.Errorf("keys that expire %d after %d", k.Ends[i], slice)
-		}
-		slice += k.Ends[i]
-	}
-	return nil
-}
-
 // nearSlices is how many slices ahead are kept one by one; twice as far, two by
 // two; and so on.
 const nearSlices = 64
 
 // count is the census for a manifest, of a store with so many keys ever counted.
-func (c *census) count(keys, now int64) *keyCount {
+func (c *census) count(keys, now int64) *manifest.KeyCount {
 	gone, _ := c.expired(now)
 	c.mu.Lock()
 	together := make(map[int64]int64)
@@ -127,7 +102,7 @@ func (c *census) count(keys, now int64) *keyCount {
 		together[slice] += n
 	}
 	c.mu.Unlock()
-	k := &keyCount{Keys: keys - gone, Since: c.since}
+	k := &manifest.KeyCount{Keys: keys - gone, Since: c.since}
 	last := int64(0)
 	for _, slice := range slices.Sorted(maps.Keys(together)) {
 		if n := together[slice]; n != 0 {
@@ -139,7 +114,7 @@ func (c *census) count(keys, now int64) *keyCount {
 }
 
 // restore is the inverse of count, for a census that is empty.
-func (c *census) restore(k *keyCount) {
+func (c *census) restore(k *manifest.KeyCount) {
 	c.since = k.Since
 	slice := int64(0)
 	for i := 0; i+1 < len(k.Ends); i += 2 {
@@ -178,7 +153,7 @@ func (st *Store) keysCountedLocked() int64 {
 }
 
 // enterCount fills in the count of a state, in its barrier.
-func (st *Store) enterCount(s *state) {
+func (st *Store) enterCount(s *manifest.State) {
 	if st.census != nil {
 		s.Count = st.census.count(st.keysCounted(), st.now())
 	}
@@ -186,7 +161,7 @@ func (st *Store) enterCount(s *state) {
 
 // beginCensus takes the count over from the state that was recovered. One that was
 // left by a store which did not count is made anew, by going through the log.
-func (st *Store) beginCensus(s *state) error {
+func (st *Store) beginCensus(s *manifest.State) error {
 	if st.census == nil {
 		return nil
 	}

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
 // ErrNoCheckpoint says that no checkpoint of that name is kept.
@@ -63,7 +63,7 @@ func (st *Store) checkpoint(ctx context.Context, opts CheckpointOptions) (Checkp
 	if err := st.ascertain(ctx); err != nil {
 		return CheckpointInfo{}, err
 	}
-	c := checkpoint{Name: opts.Name, Kind: opts.Kind, Time: time.Now()}
+	c := manifest.Checkpoint{Name: opts.Name, Kind: opts.Kind, Time: time.Now()}
 	hashes, err := st.fill(ctx, &c, opts.LogOnly && opts.Kind != Index)
 	if err != nil {
 		st.tidy() // takes what was written for it
@@ -78,7 +78,7 @@ func (st *Store) checkpoint(ctx context.Context, opts CheckpointOptions) (Checkp
 	}
 	st.tidy()
 	m := st.recorded()
-	return m.info(&c), nil
+	return checkpointInfo(&m, &c), nil
 }
 
 // ascertain makes sure of what is on the device after a manifest could not be
@@ -87,7 +87,7 @@ func (st *Store) ascertain(ctx context.Context) error {
 	if !st.isUncertain() {
 		return nil
 	}
-	return st.record(ctx, func(*manifest) {})
+	return st.record(ctx, func(*manifest.Manifest) {})
 }
 
 func (st *Store) isUncertain() bool {
@@ -97,7 +97,7 @@ func (st *Store) isUncertain() bool {
 }
 
 // fill makes everything of a checkpoint but its place in the manifest.
-func (st *Store) fill(ctx context.Context, c *checkpoint, logOnly bool) (*blockHashes, error) {
+func (st *Store) fill(ctx context.Context, c *manifest.Checkpoint, logOnly bool) (*blockHashes, error) {
 	m := st.recorded()
 	c.Index = m.Index
 	if !logOnly {
@@ -124,7 +124,7 @@ func (st *Store) checkOptions(ctx context.Context, opts CheckpointOptions) error
 	switch {
 	case volatile:
 		return fmt.Errorf("the device keeps nothing: %w", errors.ErrUnsupported)
-	case opts.Kind >= checkpointKinds:
+	case opts.Kind >= manifest.Kinds:
 		return fmt.Errorf("unknown kind")
 	case opts.Kind == Index && opts.Name != "":
 		return fmt.Errorf("%q: a copy of the index has no name, nobody recovers to it", opts.Name)
@@ -133,27 +133,21 @@ func (st *Store) checkOptions(ctx context.Context, opts CheckpointOptions) error
 		if err := checkCheckpointName(opts.Name); err != nil {
 			return err
 		}
-		if opts.Name == LastCommit || givenName(opts.Name) {
+		if opts.Name == LastCommit || manifest.GivenName(opts.Name) {
 			return fmt.Errorf("%w: checkpoint %q: such are given by the store", ErrBadName, opts.Name)
 		}
 		m := st.recorded()
-		if m.named(opts.Name) != nil {
+		if m.Named(opts.Name) != nil {
 			return fmt.Errorf("%w: checkpoint %q is kept", ErrNameInUse, opts.Name)
 		}
 	}
 	return ctx.Err()
 }
 
-// givenName says whether the store gives names like this one to checkpoints without any.
-func givenName(name string) bool {
-	n, ok := strings.CutPrefix(name, "c")
-	return ok && strings.Trim(n, "0123456789") == ""
-}
-
 // foldOver makes a state that is in the log.
-func (st *Store) foldOver(ctx context.Context, c *checkpoint) error {
+func (st *Store) foldOver(ctx context.Context, c *manifest.Checkpoint) error {
 	err := st.exclusive(ctx, func() {
-		st.enterState(&c.state)
+		st.enterState(&c.State)
 		st.log.ShiftReadOnly()
 	})
 	if err != nil {
@@ -164,7 +158,7 @@ func (st *Store) foldOver(ctx context.Context, c *checkpoint) error {
 
 // enterState fills in what a state is, in its barrier. It takes the number first: an
 // operation that ended before is in the state, see NextCommit.
-func (st *Store) enterState(s *state) {
+func (st *Store) enterState(s *manifest.State) {
 	s.Sequence = st.sequence.Add(1)
 	s.Begin, s.Tail = st.log.Begin(), st.log.Tail()
 	if s.Index != nil && s.Index.Start <= s.Begin {
@@ -177,9 +171,9 @@ func (st *Store) enterState(s *state) {
 }
 
 // snapshot makes a state whose end is in an object.
-func (st *Store) snapshot(ctx context.Context, c *checkpoint, m *manifest) (*blockHashes, error) {
+func (st *Store) snapshot(ctx context.Context, c *manifest.Checkpoint, m *manifest.Manifest) (*blockHashes, error) {
 	base := st.blocks
-	if c.Kind == Incremental && (base == nil || m.numbered(base.sequence) == nil) {
+	if c.Kind == Incremental && (base == nil || m.Numbered(base.sequence) == nil) {
 		c.Kind = Snapshot
 	}
 	if c.Kind == Incremental {
@@ -188,25 +182,25 @@ func (st *Store) snapshot(ctx context.Context, c *checkpoint, m *manifest) (*blo
 		base = nil
 	}
 	c.Snapshot = st.newObject(snapshotObject)
-	w, err := createChunks(ctx, st.dev, c.Snapshot, chunkLog)
+	w, err := manifest.CreateObject(ctx, st.dev, c.Snapshot, manifest.LogChunk)
 	if err != nil {
 		return nil, err
 	}
 	err = st.exclusive(ctx, func() {
-		st.enterState(&c.state)
+		st.enterState(&c.State)
 		c.Flushed = st.log.Hold()
 		st.floorAt(c.Tail)
 	})
 	if err != nil {
-		return nil, w.abort(err)
+		return nil, w.Abort(err)
 	}
 	hashes, err := st.writeSnapshot(ctx, w, c.Flushed, c.Tail, base)
 	st.log.LetAllGo()
 	err = errors.Join(err, st.exclusive(context.WithoutCancel(ctx), func() { st.floorAt(0) }))
 	if err != nil {
-		return nil, w.abort(err)
+		return nil, w.Abort(err)
 	}
-	c.Bytes += w.bytes
+	c.Bytes += w.Bytes()
 	if err := device.Retry(ctx, st.dev.Sync); err != nil { // what is below Flushed
 		return nil, fmt.Errorf("syncing the log up to %d: %w", c.Flushed, err)
 	}
@@ -214,29 +208,29 @@ func (st *Store) snapshot(ctx context.Context, c *checkpoint, m *manifest) (*blo
 }
 
 // recordCheckpoint makes a checkpoint exist.
-func (st *Store) recordCheckpoint(ctx context.Context, c *checkpoint) error {
+func (st *Store) recordCheckpoint(ctx context.Context, c *manifest.Checkpoint) error {
 	if c.Kind == Index {
-		return st.record(ctx, func(m *manifest) { m.Index = c.Index })
+		return st.record(ctx, func(m *manifest.Manifest) { m.Index = c.Index })
 	}
 	if c.Name == "" {
 		c.Name = fmt.Sprintf("c%d", c.Sequence)
 	}
-	err := st.record(ctx, func(m *manifest) {
+	err := st.record(ctx, func(m *manifest.Manifest) {
 		m.Index = c.Index
 		if c.Kind == FoldOver { // a commit with a name
-			m.commit(&c.state)
+			m.SetCommit(&c.State)
 		}
 		m.Checkpoints = append(m.Checkpoints, *c)
-		m.keep(st.opts.Checkpoints.Keep)
+		m.Keep(st.opts.Checkpoints.Keep)
 	})
 	if err == nil {
-		st.survived(&c.state)
+		st.survived(&c.State)
 	}
 	return err
 }
 
 // survived lets sessions know what is durable.
-func (st *Store) survived(s *state) {
+func (st *Store) survived(s *manifest.State) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if s.Sequence > st.durableAt.Load() {
@@ -272,7 +266,7 @@ func (st *Store) RemoveCheckpoint(name string) error {
 		return ErrClosed
 	}
 	m := st.recorded()
-	c := m.named(name)
+	c := m.Named(name)
 	if c == nil {
 		return fmt.Errorf("%w: %q", ErrNoCheckpoint, name)
 	}
@@ -287,7 +281,9 @@ func (st *Store) RemoveCheckpoint(name string) error {
 			return fmt.Errorf("kv: removing checkpoint %q: %w", name, err)
 		}
 	}
-	err := st.record(context.Background(), func(m *manifest) { m.drop(func(c *checkpoint) bool { return c.Sequence == sequence }) })
+	err := st.record(context.Background(), func(m *manifest.Manifest) {
+		m.Drop(func(c *manifest.Checkpoint) bool { return c.Sequence == sequence })
+	})
 	if err != nil {
 		return fmt.Errorf("kv: removing checkpoint %q: %w", name, err)
 	}

@@ -1,54 +1,30 @@
 package kv
 
 import (
-	"fmt"
 	"time"
+
+	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
 // CheckpointKind is how a checkpoint is made.
-type CheckpointKind uint8
+type CheckpointKind = manifest.Kind
 
 const (
 	// FoldOver makes the log read-only up to its tail, and durable. What is
 	// updated afterwards is copied to the tail first.
-	FoldOver CheckpointKind = iota
+	FoldOver CheckpointKind = manifest.FoldOver
 	// Snapshot writes what the device does not have yet of the log to an object,
 	// and the log is as mutable afterwards as before. Meanwhile it is not: what is
 	// updated is copied to the tail.
-	Snapshot
+	Snapshot CheckpointKind = manifest.Snapshot
 	// Incremental is a Snapshot without those blocks of 4 KiB that are the same in
 	// the one before. Without one since the store was opened it is a Snapshot.
-	Incremental
+	Incremental CheckpointKind = manifest.Incremental
 	// Index writes a copy of the index only. It is no state that can be recovered,
 	// but makes the recovery of commits, and of checkpoints without a copy of their
 	// own, read the log only from there on.
-	Index
-
-	checkpointKinds
+	Index CheckpointKind = manifest.Index
 )
-
-var checkpointKindNames = [checkpointKinds]string{"fold-over", "snapshot", "incremental", "index"}
-
-func (k CheckpointKind) String() string {
-	if k < checkpointKinds {
-		return checkpointKindNames[k]
-	}
-	return fmt.Sprintf("CheckpointKind(%d)", uint8(k))
-}
-
-// MarshalText implements encoding.TextMarshaler.
-func (k CheckpointKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (k *CheckpointKind) UnmarshalText(text []byte) error {
-	for i, name := range checkpointKindNames {
-		if name == string(text) {
-			*k = CheckpointKind(i)
-			return nil
-		}
-	}
-	return fmt.Errorf("kv: unknown kind of checkpoint %q", text)
-}
 
 // CheckpointOptions say what [Store.Checkpoint] shall do.
 type CheckpointOptions struct {
@@ -79,24 +55,20 @@ type CheckpointInfo struct {
 // Checkpoints are those that are kept, oldest first.
 func (st *Store) Checkpoints() []CheckpointInfo {
 	m := st.recorded()
-	return m.infos()
+	return checkpointInfos(&m)
 }
 
-func (m *manifest) infos() []CheckpointInfo {
+func checkpointInfos(m *manifest.Manifest) []CheckpointInfo {
 	infos := make([]CheckpointInfo, len(m.Checkpoints))
 	for i := range m.Checkpoints {
-		infos[i] = m.info(&m.Checkpoints[i])
+		infos[i] = checkpointInfo(m, &m.Checkpoints[i])
 	}
 	return infos
 }
 
-func (m *manifest) info(c *checkpoint) CheckpointInfo {
-	info := CheckpointInfo{
-		Name: c.Name, Kind: c.Kind, Sequence: c.Sequence, Time: c.Time,
-		Begin: c.Begin, Tail: c.Tail, Bytes: c.Bytes, Pinned: max(m.Commit.Begin-c.Begin, 0), Index: c.Index != nil,
+func checkpointInfo(m *manifest.Manifest, c *manifest.Checkpoint) CheckpointInfo {
+	return CheckpointInfo{
+		Name: c.Name, Kind: c.Kind, Sequence: c.Sequence, Base: m.BaseName(c), Time: c.Time,
+		Begin: c.Begin, Tail: c.Tail, Bytes: c.Bytes, Pinned: m.Pinned(c.Begin), Index: c.Index != nil,
 	}
-	if base := m.numbered(c.Base); base != nil {
-		info.Base = base.Name
-	}
-	return info
 }

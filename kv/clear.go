@@ -86,7 +86,7 @@ func (st *Store) giveBack() {
 		return
 	}
 	st.tidy()
-	if m := st.recorded(); st.dev.Begin() >= st.log.Block(m.begin()) {
+	if m := st.recorded(); st.dev.Begin() >= st.log.Block(m.Begin()) {
 		st.owed.CompareAndSwap(cleared, 0)
 	}
 }

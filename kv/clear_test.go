@@ -11,6 +11,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
 // mustClear clears, and sees that nothing is found.
@@ -198,7 +199,7 @@ func TestClearIsDurableWithACommit(t *testing.T) {
 // that had grown, whose space is given back when it is removed.
 func TestClearKeepsCheckpoints(t *testing.T) {
 	const keys = 500
-	for kind := range checkpointKinds {
+	for kind := range manifest.Kinds {
 		if kind == Index {
 			continue
 		}
@@ -256,7 +257,7 @@ func TestClearBesideCheckpoints(t *testing.T) {
 	if machine.RaceDetector {
 		rounds = 5
 	}
-	for kind := range checkpointKinds {
+	for kind := range manifest.Kinds {
 		t.Run(kind.String(), func(t *testing.T) {
 			disk := device.NewMemory()
 			opts := small(disk, 8, 8)

@@ -11,12 +11,13 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
 // TestCloseUnderWay closes a store while checkpoints and compactions are made, by
 // themselves and by callers: they end, leave nothing behind, and nothing is lost.
 func TestCloseUnderWay(t *testing.T) {
-	for kind := range checkpointKinds {
+	for kind := range manifest.Kinds {
 		t.Run(fmt.Sprint(kind), func(t *testing.T) {
 			disk := device.NewMemory()
 			rng := rand.New(rand.NewPCG(3, uint64(kind)))
@@ -51,7 +52,7 @@ func TestCloseUnderWay(t *testing.T) {
 				callers.Wait()
 				names, err := disk.Reopen().ListObjects()
 				m := st.recorded()
-				if needed := m.objects(); err != nil || len(names) != len(needed) {
+				if needed := m.Objects(); err != nil || len(names) != len(needed) {
 					t.Errorf("objects %q, want %v: %v", names, needed, err)
 				}
 			}

@@ -12,6 +12,7 @@ import (
 	"unsafe"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
 // dying is a device that fails one of the operations that change it, or that one
@@ -176,7 +177,7 @@ func (g *stage) contents() []uint64 { return contents(g.t, g.st, stageKeys) }
 func (g *stage) tidy() error {
 	names, err := g.disk.ListObjects()
 	m := g.st.recorded()
-	needed := m.objects()
+	needed := m.Objects()
 	for _, name := range names {
 		if !needed[name] {
 			err = errors.Join(err, fmt.Errorf("object %q belongs to nothing", name))
@@ -399,22 +400,22 @@ func TestDyingWhileOpening(t *testing.T) {
 // the checkpoint, which is as good as before.
 func TestRestoringToAFullDisk(t *testing.T) {
 	disk := device.NewMemory()
-	w, err := createChunks(t.Context(), disk, "object", chunkLog)
+	w, err := manifest.CreateObject(t.Context(), disk, "object", manifest.LogChunk)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for addr := int64(0); addr < 8*minBlock; addr += 2 * minBlock { // of every other block
-		if err := w.add(addr, 1, make([]byte, minBlock)); err != nil {
+		if err := w.Add(addr, 1, make([]byte, minBlock)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := w.commit(); err != nil {
+	if err := w.Commit(); err != nil {
 		t.Fatal(err)
 	}
 	every(t, func(k int64) bool {
 		dev := newDying(disk)
 		dev.arm(k, true)
-		_, err := restoreSnapshots(dev, []snapshot{{"object", 0, 8 * minBlock}}, 0)
+		_, err := restoreSnapshots(dev, []manifest.LogPart{{Object: "object", To: 8 * minBlock}}, 0)
 		if err != nil && (!errors.Is(err, errDying) || errors.Is(err, ErrCorrupt)) {
 			t.Errorf("write %d: %v", k, err)
 		}

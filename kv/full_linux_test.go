@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/kv/internal/manifest"
 	"github.com/redykv/redykv/ssdtier"
 )
 
@@ -136,7 +137,7 @@ func TestFullDisk(t *testing.T) {
 		}
 	}
 	read()
-	for kind := range checkpointKinds {
+	for kind := range manifest.Kinds {
 		if _, err := st.Checkpoint(context.Background(), CheckpointOptions{Kind: kind}); err != nil && !full(err) {
 			t.Errorf("%v checkpoint: %v", kind, err)
 		}

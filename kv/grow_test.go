@@ -12,6 +12,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
 // TestGrowthUnderEveryOperation has sessions insert, read, change and delete keys
@@ -205,7 +206,7 @@ func TestGrownStoreReopens(t *testing.T) {
 		t.Fatalf("an index of %d bits for %d keys", bits, keys)
 	}
 	closeAll(t, s, st)
-	meta, err := readManifest(dev.Reopen())
+	meta, err := manifest.Read(dev.Reopen())
 	if err != nil || meta.IndexBits != bits {
 		t.Fatalf("metadata %+v, %v, want %d bits", meta, err, bits)
 	}

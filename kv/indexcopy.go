@@ -5,10 +5,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-)
 
-// maxTableBits keeps the size of a table within what can be computed with.
-const maxTableBits = 40
+	"github.com/redykv/redykv/kv/internal/manifest"
+)
 
 // copyIndex writes a copy of the index to an object while operations go on. It is
 // fuzzy: an entry is as it was at some moment of the copying, or is missing, if it
@@ -18,8 +17,8 @@ const maxTableBits = 40
 //
 // Entries are never removed nor moved while the copy is made (copying the table
 // and growing it exclude each other), so none is seen twice.
-func (st *Store) copyIndex(ctx context.Context) (_ *indexCopy, bytes int64, err error) {
-	c := new(indexCopy)
+func (st *Store) copyIndex(ctx context.Context) (_ *manifest.IndexCopy, bytes int64, err error) {
+	c := new(manifest.IndexCopy)
 	if err := st.exclusive(ctx, func() { c.Start = st.log.Tail() }); err != nil {
 		return nil, 0, err
 	}
@@ -34,7 +33,7 @@ func (st *Store) copyIndex(ctx context.Context) (_ *indexCopy, bytes int64, err 
 	c.Begin = st.log.Begin() // after the table: Clear may have replaced it since the barrier
 	c.Bits, c.TagShift = t.bits, int(t.tagShift)
 	c.Object = st.newObject(indexObject)
-	w, err := createChunks(ctx, st.dev, c.Object, chunkIndex)
+	w, err := manifest.CreateObject(ctx, st.dev, c.Object, manifest.IndexChunk)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -45,29 +44,29 @@ func (st *Store) copyIndex(ctx context.Context) (_ *indexCopy, bytes int64, err 
 		err = t.copyTo(ctx, w, t.mask+1, t.buckets())
 	}
 	if err == nil {
-		err = w.commit()
+		err = w.Commit()
 	}
 	if err != nil {
-		return nil, 0, w.abort(err)
+		return nil, 0, w.Abort(err)
 	}
-	return c, w.bytes, nil
+	return c, w.Bytes(), nil
 }
 
 // buckets are the table's, and those for overflow that were handed out.
 func (t *table) buckets() uint64 { return t.mask + 1 + min(t.overflow.Load(), 2*t.limit) }
 
 // copyTo writes the buckets from one number up to another.
-func (t *table) copyTo(ctx context.Context, w *chunkWriter, from, to uint64) error {
+func (t *table) copyTo(ctx context.Context, w *manifest.ObjectWriter, from, to uint64) error {
 	var image [bucketSize]byte
 	for b := from; b < to; b++ {
-		if b%maxChunk == 0 && ctx.Err() != nil {
+		if b%manifest.MaxChunk == 0 && ctx.Err() != nil {
 			return ctx.Err()
 		}
 		bucket := t.bucket(b)
 		for i := range bucketEntries + 1 {
 			binary.LittleEndian.PutUint64(image[i*8:], uint64(slotIn(bucket, i).load()))
 		}
-		if err := w.add(int64(b), bucketSize, image[:]); err != nil {
+		if err := w.Add(int64(b), bucketSize, image[:]); err != nil {
 			return err
 		}
 	}
@@ -75,38 +74,38 @@ func (t *table) copyTo(ctx context.Context, w *chunkWriter, from, to uint64) err
 }
 
 // loadIndex makes a table of a copy. Its entries lie below tail.
-func loadIndex(objects objectOpener, c *indexCopy, tail int64, crowd func()) (t *table, err error) {
-	object, err := objects.OpenObject(c.Object)
+func loadIndex(objects manifest.Opener, c *manifest.IndexCopy, tail int64, crowd func()) (*table, error) {
+	l := indexLoader{copied: c, tail: tail, crowd: crowd}
+	least := int64(bucketSize) << c.Bits // checked before memory is asked for
+	err := manifest.ReadObject(objects, c.Object, manifest.IndexChunk, least, l.add)
+	if err == nil {
+		err = l.finish()
+	}
+	if err != nil && l.table != nil {
+		err = errors.Join(err, l.table.free())
+	}
 	if err != nil {
-		return nil, fmt.Errorf("opening object %q: %w", c.Object, err)
-	}
-	defer func() { err = errors.Join(err, object.Close()) }()
-	if buckets := int64(1) << c.Bits; object.Size() < buckets*bucketSize { // before memory is asked for
-		return nil, damaged(c.Object, 0, fmt.Errorf("%d bytes for %d buckets", object.Size(), buckets))
-	}
-	if t, err = newTable(c.Bits, c.TagShift, crowd); err != nil {
 		return nil, err
 	}
-	loader := indexLoader{table: t, tail: tail}
-	err = readChunks(c.Object, object, object.Size(), chunkIndex, loader.add)
-	if err == nil {
-		err = loader.finish()
-	}
-	if err != nil {
-		return nil, errors.Join(err, t.free())
-	}
-	return t, nil
+	return l.table, nil
 }
 
 // indexLoader fills a table that nobody else has yet.
 type indexLoader struct {
-	table *table
-	tail  int64
-	next  uint64 // the bucket that comes next
+	copied *manifest.IndexCopy
+	tail   int64
+	crowd  func()
+	table  *table // made for the first chunk
+	next   uint64 // the bucket that comes next
 }
 
 // add takes the buckets of one chunk. They come in order, without a gap.
-func (l *indexLoader) add(at int64, b []byte) error {
+func (l *indexLoader) add(at int64, b []byte) (err error) {
+	if l.table == nil {
+		if l.table, err = newTable(l.copied.Bits, l.copied.TagShift, l.crowd); err != nil {
+			return err
+		}
+	}
 	if uint64(at) != l.next || len(b)%bucketSize != 0 || l.next+uint64(len(b)/bucketSize) > l.table.mask+1+2*l.table.limit {
 		return fmt.Errorf("%w: %d bytes of buckets from %d on, expected bucket %d", ErrCorrupt, len(b), at, l.next)
 	}
@@ -131,10 +130,10 @@ func (l *indexLoader) add(at int64, b []byte) error {
 // finish cuts the links that lead out of the copy, and refuses those that could
 // lead in a circle: a bucket is linked once, from one before it.
 func (l *indexLoader) finish() error {
-	t := l.table
-	if l.next < t.mask+1 {
-		return fmt.Errorf("%w: %d of %d buckets", ErrCorrupt, l.next, t.mask+1)
+	if buckets := uint64(1) << l.copied.Bits; l.next < buckets {
+		return fmt.Errorf("%w: %d of %d buckets", ErrCorrupt, l.next, buckets)
 	}
+	t := l.table
 	t.overflow.Store(l.next - t.mask - 1)
 	linked := make([]uint64, (l.next-t.mask-1)/64+1)
 	for b := range l.next {

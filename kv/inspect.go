@@ -8,6 +8,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/hlog"
+	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
 // InspectSource is a store's files, which nobody has open: an ssdtier.Reader. The
@@ -128,7 +129,7 @@ func (i *Inspection) problem(where, advice string, err error) {
 // held in memory meanwhile. It does not fail: what cannot be read is a problem.
 func Inspect(src InspectSource, opts InspectOptions) *Inspection {
 	in := &inspector{Inspection: Inspection{Time: time.Now()}, src: src, opts: opts}
-	m, err := readManifest(src)
+	m, err := manifest.Read(src)
 	switch {
 	case errors.Is(err, ErrMismatch):
 		in.problem("the manifest", "use the program that wrote it", err)
@@ -149,11 +150,11 @@ type inspector struct {
 	Inspection
 	src      InspectSource
 	opts     InspectOptions
-	manifest *manifest
+	manifest *manifest.Manifest
 	hash     keyHash
-	state    *state        // that is opened
-	from     *checkpoint   // it is that of; nil: the last commit
-	tables   []*indexCheck // copies of the index that could be loaded
+	state    *manifest.State      // that is opened
+	from     *manifest.Checkpoint // it is that of; nil: the last commit
+	tables   []*indexCheck        // copies of the index that could be loaded
 
 	damagedFrom, damagedTo int64 // of the log, as told of last
 }
@@ -162,7 +163,7 @@ func (in *inspector) manifestMissing() {
 	objects, err := in.src.ListObjects()
 	_, noLog := in.src.ReadAt(make([]byte, 1), hlog.FirstAddress)
 	if err != nil || len(objects) > 0 || in.src.Begin() > 0 || noLog == nil {
-		in.problem(fmt.Sprintf("the manifest, metadata %q", manifestName), "restore it: without it the store cannot be opened", device.ErrNoMeta)
+		in.problem(fmt.Sprintf("the manifest, metadata %q", manifest.Name), "restore it: without it the store cannot be opened", device.ErrNoMeta)
 		return
 	}
 	in.Notes = append(in.Notes, "there is no store here, or one that was never opened whole")
@@ -171,16 +172,16 @@ func (in *inspector) manifestMissing() {
 // states are what the manifest says.
 func (in *inspector) states() {
 	m := in.manifest
-	in.Layout, in.PageSize, in.IndexBits = describe(m.KeySize, m.ValueSize), m.PageSize, m.IndexBits
-	commit := checkpoint{state: m.Commit}
-	in.Commit = m.info(&commit)
-	in.Checkpoints = m.infos()
+	in.Layout, in.PageSize, in.IndexBits = manifest.Layout(m.KeySize, m.ValueSize), m.PageSize, m.IndexBits
+	commit := manifest.Checkpoint{State: m.Commit}
+	in.Commit = checkpointInfo(m, &commit)
+	in.Checkpoints = checkpointInfos(m)
 	in.state, in.Opens = &m.Commit, LastCommit
-	if in.from = m.newest(); in.from != nil {
-		in.state, in.Opens = &in.from.state, in.from.Name
+	if in.from = m.Newest(); in.from != nil {
+		in.state, in.Opens = &in.from.State, in.from.Name
 	}
 	in.Sessions = len(in.state.Sessions)
-	in.Log.Begin, in.Log.Tail = m.begin(), in.state.Tail
+	in.Log.Begin, in.Log.Tail = m.Begin(), in.state.Tail
 	if begin := in.src.Begin(); begin > in.Log.Begin {
 		in.problem("the log", "restore the segments in front",
 			fmt.Errorf("its files begin at %d, the manifest needs it from %d on", begin, in.Log.Begin))
@@ -197,7 +198,7 @@ func (in *inspector) objects() {
 		}
 	}
 	in.indexes()
-	named := m.objects()
+	named := m.Objects()
 	objects, err := in.src.ListObjects()
 	if err != nil {
 		in.problem("the objects", "see to it that the directory can be read", err)
@@ -209,14 +210,14 @@ func (in *inspector) objects() {
 	}
 }
 
-func (in *inspector) snapshot(c *checkpoint) {
+func (in *inspector) snapshot(c *manifest.Checkpoint) {
 	s := InspectedSnapshot{Object: c.Snapshot, Checkpoint: c.Name, From: c.Flushed, To: c.Tail}
-	err := snapshot{c.Snapshot, c.Flushed, c.Tail}.read(in.src, func(_ int64, b []byte) error {
+	err := manifest.LogPart{Object: c.Snapshot, From: c.Flushed, To: c.Tail}.Read(in.src, func(_ int64, b []byte) error {
 		s.Bytes += int64(len(b))
 		return nil
 	})
 	if err != nil {
-		in.problem(fmt.Sprintf("checkpoint %q", c.Name), "restore the object; "+others(in.manifest, c.Sequence, c.Snapshot), err)
+		in.problem(fmt.Sprintf("checkpoint %q", c.Name), "restore the object; "+in.manifest.Others(c.Sequence, c.Snapshot), err)
 	}
 	in.Snapshots = append(in.Snapshots, s)
 }

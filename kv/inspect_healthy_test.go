@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
 // deviceFiles is a device as Inspect looks at it.
@@ -108,7 +109,7 @@ func TestInspectHealthy(t *testing.T) {
 				}
 				inspect()
 				g.opts.Recover = ""
-				if m, err := readManifest(g.dev); err != nil {
+				if m, err := manifest.Read(g.dev); err != nil {
 					t.Fatal(err)
 				} else if m != nil && len(m.Checkpoints) > 0 && g.rng.IntN(3) == 0 {
 					g.opts.Recover = m.Checkpoints[g.rng.IntN(len(m.Checkpoints))].Name
@@ -122,7 +123,7 @@ func TestInspectHealthy(t *testing.T) {
 					}
 					g.raise()
 					inspect()
-					if m, err := readManifest(g.dev); err != nil || m == nil || m.named(g.opts.Recover) == nil {
+					if m, err := manifest.Read(g.dev); err != nil || m == nil || m.Named(g.opts.Recover) == nil {
 						g.opts.Recover = ""
 					}
 				}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/redykv/redykv/hlog"
 	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/kv/internal/manifest"
 	"github.com/redykv/redykv/ssdtier"
 )
 
@@ -284,13 +285,13 @@ func TestInspectEmpty(t *testing.T) {
 	}
 }
 
-func readDirManifest(dir string) (*manifest, error) {
+func readDirManifest(dir string) (*manifest.Manifest, error) {
 	r, err := ssdtier.NewReader(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = r.Close() }()
-	return readManifest(r)
+	return manifest.Read(r)
 }
 
 func remove(t *testing.T, dir, name string) {
@@ -321,7 +322,7 @@ func flip(t *testing.T, dir, name string, at int, bit byte) {
 
 // exchangeEntries writes a copy of the index anew, as it never was: two of its
 // entries have changed places.
-func exchangeEntries(t *testing.T, dir string, c *indexCopy, tail int64) {
+func exchangeEntries(t *testing.T, dir string, c *manifest.IndexCopy, tail int64) {
 	t.Helper()
 	dev := openSegments(t, dir)
 	defer closeAll(t, dev)
@@ -340,12 +341,12 @@ func exchangeEntries(t *testing.T, dir string, c *indexCopy, tail int64) {
 	a, b := slots[0].load(), slots[1].load()
 	slots[0].store(a.at(b.address()))
 	slots[1].store(b.at(a.address()))
-	w, err := createChunks(t.Context(), dev, c.Object, chunkIndex)
+	w, err := manifest.CreateObject(t.Context(), dev, c.Object, manifest.IndexChunk)
 	if err == nil {
 		err = table.copyTo(context.Background(), w, 0, table.buckets())
 	}
 	if err == nil {
-		err = w.commit()
+		err = w.Commit()
 	}
 	if err == nil {
 		err = table.free()

@@ -6,11 +6,12 @@ import (
 	"slices"
 
 	"github.com/redykv/redykv/hlog"
+	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
 // indexCheck is a copy of the index whose entries are looked for in the log.
 type indexCheck struct {
-	*indexCopy
+	*manifest.IndexCopy
 	table  *table
 	report *InspectedIndex
 	begin  int64 // records below need not be in it, and entries that lead there are not looked at
@@ -24,12 +25,12 @@ const entryFound = 1
 
 // indexes loads the copies of the index.
 func (in *inspector) indexes() {
-	if in.manifest.Hash != in.hash.of([]byte(hashProbe)) {
+	if in.manifest.Hash != in.hash.of([]byte(manifest.HashProbe)) {
 		in.Notes = append(in.Notes, "the store has another hash: its copies of the index are not compared with the log")
 	}
 	uses := make(map[string]indexUse)
 	m := in.manifest
-	use := func(s *state) {
+	use := func(s *manifest.State) {
 		if c := s.Index; c != nil {
 			u := indexUse{c, s.Begin, s.Tail}
 			if before, ok := uses[c.Object]; ok {
@@ -40,7 +41,7 @@ func (in *inspector) indexes() {
 	}
 	use(&m.Commit)
 	for i := range m.Checkpoints {
-		use(&m.Checkpoints[i].state)
+		use(&m.Checkpoints[i].State)
 	}
 	if c := m.Index; c != nil {
 		if _, used := uses[c.Object]; !used {
@@ -61,7 +62,7 @@ func (in *inspector) indexes() {
 // used with: it has all records of the log from begin to its start, and none of its entries
 // lies above tail.
 type indexUse struct {
-	*indexCopy
+	*manifest.IndexCopy
 	begin, tail int64
 }
 
@@ -69,7 +70,7 @@ const indexAdvice = "nothing is lost: Open reads the log instead, which takes lo
 
 func (in *inspector) index(c indexUse) {
 	report := &InspectedIndex{Object: c.Object, Buckets: 1 << c.Bits, Start: c.Start}
-	t, err := loadIndex(in.src, c.indexCopy, max(c.tail, c.Start), nil)
+	t, err := loadIndex(in.src, c.IndexCopy, max(c.tail, c.Start), nil)
 	if err != nil {
 		in.problem(fmt.Sprintf("index %q", c.Object), indexAdvice, err)
 		in.Indexes = append(in.Indexes, *report)
@@ -80,7 +81,7 @@ func (in *inspector) index(c indexUse) {
 		report.Entries++
 		return true
 	})
-	in.tables = append(in.tables, &indexCheck{indexCopy: c.indexCopy, table: t, report: report, begin: c.begin})
+	in.tables = append(in.tables, &indexCheck{IndexCopy: c.IndexCopy, table: t, report: report, begin: c.begin})
 }
 
 // record takes one of the log's records, in their order.
@@ -114,7 +115,7 @@ func (in *inspector) indexesDone() {
 			return true
 		})
 		const advice = "remove the object: Open then reads the log instead"
-		if known := in.Log.Damaged == 0 && in.manifest.Hash == in.hash.of([]byte(hashProbe)); known {
+		if known := in.Log.Damaged == 0 && in.manifest.Hash == in.hash.of([]byte(manifest.HashProbe)); known {
 			if loose > 0 {
 				in.problem(where, advice, fmt.Errorf("%d entries lead to where no record of their hash is, the first to %d", loose, first))
 			}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/hlog"
+	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
 // log walks the log of what is opened.
@@ -21,7 +22,7 @@ func (in *inspector) log() {
 	defer src.close()
 	if in.from != nil && in.from.Snapshot != "" {
 		src.flushed = in.from.Flushed
-		for _, s := range m.snapshots(in.from) {
+		for _, s := range m.Snapshots(in.from) {
 			if src.add(in.src, s) != nil { // told of with the snapshots
 				in.Log.Tail = src.flushed
 				break
@@ -78,16 +79,16 @@ type snapshotLayer struct {
 type snapshotPiece struct{ addr, n, off int64 }
 
 // add puts a snapshot on top.
-func (l *restoredLog) add(objects objectOpener, s snapshot) error {
+func (l *restoredLog) add(objects manifest.Opener, s manifest.LogPart) error {
 	var layer snapshotLayer
 	off := int64(0)
-	err := s.read(objects, func(addr int64, b []byte) error {
-		layer.pieces = append(layer.pieces, snapshotPiece{addr, int64(len(b)), off + chunkHeader})
-		off += chunkHeader + int64(len(b))
+	err := s.Read(objects, func(addr int64, b []byte) error {
+		layer.pieces = append(layer.pieces, snapshotPiece{addr, int64(len(b)), off + manifest.ChunkHeader})
+		off += manifest.ChunkHeader + int64(len(b))
 		return nil
 	})
 	if err == nil {
-		layer.object, err = objects.OpenObject(s.object)
+		layer.object, err = objects.OpenObject(s.Object)
 	}
 	if err == nil {
 		l.layers = append(l.layers, layer)

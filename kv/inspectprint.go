@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
 // String returns what was found as text for people.
@@ -69,7 +70,7 @@ func (i *Inspection) print(b *strings.Builder) {
 }
 
 func recordsOf(layout string) string {
-	if layout == describe(0, 0) {
+	if layout == manifest.Layout(0, 0) {
 		return "records of variable length"
 	}
 	return "records of " + layout

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
 // kept are the names of the kept checkpoints.
@@ -99,7 +100,7 @@ func TestBadCheckpoints(t *testing.T) {
 		{context.Background(), CheckpointOptions{Name: "no/name"}, nil},
 		{context.Background(), CheckpointOptions{Name: "c17"}, nil},
 		{context.Background(), CheckpointOptions{Name: LastCommit}, nil},
-		{context.Background(), CheckpointOptions{Kind: checkpointKinds}, nil},
+		{context.Background(), CheckpointOptions{Kind: manifest.Kinds}, nil},
 		{context.Background(), CheckpointOptions{Kind: Index, Name: "index"}, nil},
 		{cancelled, CheckpointOptions{}, context.Canceled},
 	} {
@@ -115,7 +116,7 @@ func TestBadCheckpoints(t *testing.T) {
 		t.Errorf("closed: %v", err)
 	}
 	volatile := open(t, small(device.NewMemoryWith(device.MemoryOptions{Volatile: true}), 8, 8))
-	for kind := range checkpointKinds {
+	for kind := range manifest.Kinds {
 		if _, err := volatile.Checkpoint(context.Background(), CheckpointOptions{Kind: kind, LogOnly: true}); !errors.Is(err, errors.ErrUnsupported) {
 			t.Errorf("%v on a device that keeps nothing: %v", kind, err)
 		}
@@ -124,7 +125,7 @@ func TestBadCheckpoints(t *testing.T) {
 		t.Error(err)
 	}
 	closeAll(t, volatile)
-	for _, policy := range []CheckpointPolicy{{Keep: -1}, {Every: -1}, {EveryBytes: -1}, {Kind: checkpointKinds}, {Increments: -1}, {Kind: Snapshot}, {Increments: 3}, {Every: 1, Increments: 3}} {
+	for _, policy := range []CheckpointPolicy{{Keep: -1}, {Every: -1}, {EveryBytes: -1}, {Kind: manifest.Kinds}, {Increments: -1}, {Kind: Snapshot}, {Increments: 3}, {Every: 1, Increments: 3}} {
 		if st, err := Open(Options{Device: device.NewMemory(), Checkpoints: policy}); err == nil {
 			t.Errorf("opened with %+v", policy)
 			closeAll(t, st)
@@ -144,14 +145,14 @@ func TestDamage(t *testing.T) {
 	g.make("top", Incremental)
 	want := g.contents()
 	m := g.st.recorded()
-	index := m.named("top").Index.Object
+	index := m.Named("top").Index.Object
 	crash(t, g.st)
 	g.disk.Reopen()
 	names, err := g.disk.ListObjects()
 	if err != nil || len(names) != 5 {
 		t.Fatalf("%q, %v", names, err)
 	}
-	manifest, err := g.disk.ReadMeta(manifestName)
+	sealed, err := g.disk.ReadMeta(manifest.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,15 +187,15 @@ func TestDamage(t *testing.T) {
 			for name, data := range all {
 				putObject(t, g.disk, name, data)
 			}
-			if err := g.disk.WriteMeta(manifestName, manifest); err != nil {
+			if err := g.disk.WriteMeta(manifest.Name, sealed); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	for at := range manifest {
-		bad := slices.Clone(manifest)
+	for at := range sealed {
+		bad := slices.Clone(sealed)
 		bad[at] ^= 1
-		if m, err := parseManifest(bad); err == nil || !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrMismatch) {
+		if m, err := manifest.Parse(bad); err == nil || !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrMismatch) {
 			t.Errorf("manifest with another byte %d: %+v, %v", at, m, err)
 		}
 	}
@@ -284,7 +285,7 @@ func TestLostManifestIsNoNewStore(t *testing.T) {
 	g := newStage(t, small(nil, 8, 8))
 	g.make("only", Snapshot)
 	want := g.contents()
-	manifest, err := g.disk.ReadMeta(manifestName)
+	sealed, err := g.disk.ReadMeta(manifest.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -295,10 +296,10 @@ func TestLostManifestIsNoNewStore(t *testing.T) {
 	}
 	g.disk = lost
 	g.raise()
-	if st, err := Open(g.opts); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), manifestName) {
+	if st, err := Open(g.opts); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), manifest.Name) {
 		t.Fatalf("opened without a manifest: %v, %v", st, err)
 	}
-	if err := g.disk.WriteMeta(manifestName, manifest); err != nil {
+	if err := g.disk.WriteMeta(manifest.Name, sealed); err != nil {
 		t.Fatal(err)
 	}
 	g.opts.Device = lost
@@ -334,7 +335,7 @@ func TestNamedCheckpointsStay(t *testing.T) {
 		g.make("", Snapshot)
 	}
 	names := strings.Fields(g.kept())
-	if want := []string{"first", "base", "step"}; len(names) != 5 || !slices.Equal(names[:3], want) || !givenName(names[3]) || !givenName(names[4]) {
+	if want := []string{"first", "base", "step"}; len(names) != 5 || !slices.Equal(names[:3], want) || !manifest.GivenName(names[3]) || !manifest.GivenName(names[4]) {
 		t.Fatalf("%q are kept, want %q and two without names", names, want)
 	}
 	before := g.st.Metrics().CheckpointsPinned

@@ -14,6 +14,7 @@ import (
 	"github.com/anishathalye/porcupine"
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
 // circumstance is what goes on while histories are written.
@@ -77,7 +78,7 @@ func locking(st *Store, rng *rand.Rand, n int) error {
 // circumstances of TestLinearizable.
 func circumstances() map[string]circumstance {
 	all := []func(*Store, *rand.Rand, int) error{committing, growing, resizing, compacting(CompactByLookup), compacting(CompactByScan)}
-	for kind := range checkpointKinds {
+	for kind := range manifest.Kinds {
 		all = append(all, checkpointing(kind))
 	}
 	compacted := func(m Metrics) bool { return m.CopiedRecords > 0 && m.Begin > 64 }

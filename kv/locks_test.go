@@ -13,6 +13,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
 // bank has accounts whose sum never changes.
@@ -362,7 +363,7 @@ func TestWaitingForLocksEnds(t *testing.T) {
 	key := key8(1)
 	err := s.Atomically([][]byte{key}, func() error {
 		waiting := []func(context.Context) error{st.Commit, st.Commit}
-		for kind := range checkpointKinds {
+		for kind := range manifest.Kinds {
 			waiting = append(waiting, func(ctx context.Context) error {
 				_, err := st.Checkpoint(ctx, CheckpointOptions{Kind: kind})
 				return err

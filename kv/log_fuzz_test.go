@@ -11,6 +11,7 @@ import (
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/device/devicetest"
 	"github.com/redykv/redykv/hlog"
+	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
 // rawSeed is that of the hash of rawLog and committedLog.
@@ -28,14 +29,14 @@ func rawLog(t testing.TB, keySize, valueSize int, b []byte) *device.Memory {
 		t.Fatal(err)
 	}
 	hash := newKeyHash(rawSeed)
-	m := manifest{
+	m := manifest.Manifest{
 		KeySize: keySize, ValueSize: valueSize, PageSize: 512, Sequence: 1,
-		HashSeed: rawSeed, Hash: hash.of([]byte(hashProbe)),
-		Commit: state{Sequence: 1, Begin: hlog.FirstAddress, Tail: int64(hlog.FirstAddress + len(b))},
+		HashSeed: rawSeed, Hash: hash.of([]byte(manifest.HashProbe)),
+		Commit: manifest.State{Sequence: 1, Begin: hlog.FirstAddress, Tail: int64(hlog.FirstAddress + len(b))},
 	}
-	data, err := m.encode()
+	data, err := m.Encode()
 	if err == nil {
-		err = disk.WriteMeta(manifestName, data)
+		err = disk.WriteMeta(manifest.Name, data)
 	}
 	if err != nil {
 		t.Fatal(err)

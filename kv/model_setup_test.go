@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
 // modelSetup is a store to be tried, and what a script for it may use.
@@ -57,7 +59,7 @@ func newModelSetup(seed uint64) modelSetup {
 	}
 	if rng.IntN(8) == 0 {
 		o.Checkpoints.Every = 2 * time.Millisecond
-		o.Checkpoints.Kind = CheckpointKind(rng.IntN(int(checkpointKinds)))
+		o.Checkpoints.Kind = CheckpointKind(rng.IntN(int(manifest.Kinds)))
 	}
 	m.rules = modelRules{keySize: o.KeySize, valueSize: o.ValueSize, longest: o.PageSize / (2 + rng.IntN(10))}
 	m.keys = 1 + rng.Uint64N(300)

@@ -80,7 +80,7 @@ func TestLastCommitCanBeNamed(t *testing.T) {
 	want := g.contents()
 	g.make("newer", Snapshot)
 	m := g.st.recorded()
-	name := m.named("newer").Snapshot
+	name := m.Named("newer").Snapshot
 	g.fall()
 	spoil(t, g.disk, name)
 	if st, err := Open(g.opts); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), `can name "commit"`) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
 // Errors that a caller can act on.
@@ -31,7 +32,7 @@ var (
 	// as the device found by their checksums, or the store by what they say.
 	ErrCorrupt = device.ErrCorrupt
 	// ErrMismatch says that the store on the device was made with other options.
-	ErrMismatch = errors.New("kv: options do not match the store")
+	ErrMismatch = manifest.ErrMismatch
 )
 
 // MinExpires is the earliest moment, in milliseconds of Unix time, at which a record may

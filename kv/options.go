@@ -7,6 +7,7 @@ import (
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/hlog"
 	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
 // Options say how a store is laid out and what it may use. The zero value with
@@ -106,7 +107,7 @@ type Options struct {
 }
 
 // LastCommit is the name by which Options.Recover asks for the last [Store.Commit].
-const LastCommit = "commit"
+const LastCommit = manifest.LastCommit
 
 // Defaults of Options.
 const (

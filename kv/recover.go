@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/redykv/redykv/hlog"
+	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
 // recovery brings a store to a state that its manifest names, in this order:
@@ -27,10 +27,10 @@ import (
 // does a failure.
 type recovery struct {
 	st     *Store
-	state  state       // what the store is brought to
-	from   *checkpoint // where it comes from; nil: the last commit
-	made   bool        // the store is new
-	all    *manifest   // of the states that can be named instead
+	state  manifest.State       // what the store is brought to
+	from   *manifest.Checkpoint // where it comes from; nil: the last commit
+	made   bool                 // the store is new
+	all    *manifest.Manifest   // of the states that can be named instead
 	began  time.Time
 	report RecoveryReport
 }
@@ -45,7 +45,7 @@ func (r *recovery) warn(format string, args ...any) {
 // recover does all that comes before the log is opened.
 func (st *Store) recover() (*recovery, error) {
 	r := &recovery{st: st, began: time.Now()}
-	m, err := readManifest(st.dev)
+	m, err := manifest.Read(st.dev)
 	if err != nil {
 		return nil, err
 	}
@@ -53,19 +53,19 @@ func (st *Store) recover() (*recovery, error) {
 		if err := st.checkOrphans(); err != nil {
 			return nil, err
 		}
-		m = &manifest{
+		m = &manifest.Manifest{
 			KeySize: st.opts.KeySize, ValueSize: st.opts.ValueSize, HashSeed: st.opts.hashSeed,
-			Commit: state{Begin: hlog.FirstAddress, Tail: hlog.FirstAddress},
+			Commit: manifest.State{Begin: hlog.FirstAddress, Tail: hlog.FirstAddress},
 		}
-	} else if err := m.match(&st.opts); err != nil {
+	} else if err := st.match(m); err != nil {
 		return nil, err
-	} else if st.written, err = m.encode(); err != nil {
+	} else if st.written, err = m.Encode(); err != nil {
 		return nil, fmt.Errorf("kv: %w", err)
 	}
 	if err := st.takeHash(m, r.made); err != nil {
 		return nil, err
 	}
-	r.report.Checkpoints = m.infos()
+	r.report.Checkpoints = checkpointInfos(m)
 	if err := r.choose(m); err != nil {
 		return nil, err
 	}
@@ -79,10 +79,10 @@ func (st *Store) recover() (*recovery, error) {
 	st.manifest = *m
 	st.sequence.Store(m.Sequence)
 	if len(r.report.Dropped) > 0 {
-		if err := r.rehearse(before.deviceTail(before.newest())); err != nil {
+		if err := r.rehearse(before.DeviceTail(before.Newest())); err != nil {
 			return nil, err
 		}
-		if err := st.record(context.Background(), func(*manifest) {}); err != nil {
+		if err := st.record(context.Background(), func(*manifest.Manifest) {}); err != nil {
 			return nil, fmt.Errorf("kv: %w", err)
 		}
 		r.all = m
@@ -106,25 +106,25 @@ func (st *Store) checkOrphans() error {
 	}
 	if i := slices.IndexFunc(names, isObject); i >= 0 {
 		return fmt.Errorf("kv: %w: the manifest %q is lost, object %q is there: put the manifest back, or remove the objects of checkpoints",
-			ErrCorrupt, manifestName, names[i])
+			ErrCorrupt, manifest.Name, names[i])
 	}
 	return nil
 }
 
 // choose decides what to recover to.
-func (r *recovery) choose(m *manifest) error {
+func (r *recovery) choose(m *manifest.Manifest) error {
 	name := r.st.opts.Recover
-	r.from = m.newest()
+	r.from = m.Newest()
 	if name != "" {
-		r.from = m.named(name)
+		r.from = m.Named(name)
 		if r.from == nil && (name != LastCommit || m.Commit.Sequence == 0) {
-			return fmt.Errorf("%w: %q; %s", ErrNoCheckpoint, name, others(m, 0, ""))
+			return fmt.Errorf("%w: %q; %s", ErrNoCheckpoint, name, m.Others(0, ""))
 		}
 	}
 	r.state = m.Commit
 	r.report.From, r.report.Kind = LastCommit, FoldOver
 	if r.from != nil {
-		r.state = r.from.state
+		r.state = r.from.State
 		r.report.From, r.report.Kind = r.from.Name, r.from.Kind
 	}
 	r.report.New = r.made
@@ -133,53 +133,30 @@ func (r *recovery) choose(m *manifest) error {
 }
 
 // snapshots are those that the state's log is made of.
-func (r *recovery) snapshots(m *manifest) []snapshot {
+func (r *recovery) snapshots(m *manifest.Manifest) []manifest.LogPart {
 	if r.from == nil || r.from.Snapshot == "" {
 		return nil
 	}
-	return m.snapshots(r.from)
+	return m.Snapshots(r.from)
 }
 
 // verify reads the snapshots, as long as all that was there is still there.
-func (r *recovery) verify(m *manifest) error {
+func (r *recovery) verify(m *manifest.Manifest) error {
 	for _, s := range r.snapshots(m) {
-		if err := s.verify(r.st.dev); err != nil {
-			return fmt.Errorf("kv: checkpoint %q cannot be recovered: %w; %s", r.from.Name, err, others(m, r.state.Sequence, s.object))
+		if err := s.Verify(r.st.dev); err != nil {
+			return fmt.Errorf("kv: checkpoint %q cannot be recovered: %w; %s", r.from.Name, err, m.Others(r.state.Sequence, s.Object))
 		}
 	}
 	return nil
 }
 
-// others says which states can be named instead of the one with the number chosen, or
-// of any whose object is damaged.
-func others(m *manifest, chosen uint64, damaged string) string {
-	var names []string
-	if at := m.Commit.Sequence; at != 0 && at != chosen && m.numbered(at) == nil {
-		names = append(names, fmt.Sprintf("%q", LastCommit))
-	}
-	for i := range m.Checkpoints {
-		c := &m.Checkpoints[i]
-		whole := c.Sequence != chosen
-		for _, part := range m.chain(c) {
-			whole = whole && (damaged == "" || part.Snapshot != damaged)
-		}
-		if whole {
-			names = append(names, fmt.Sprintf("%q", c.Name))
-		}
-	}
-	if len(names) == 0 {
-		return "no other state can be recovered"
-	}
-	return "Options.Recover can name " + strings.Join(names, ", ")
-}
-
 // dropNewer takes out of the manifest what is newer than the state.
-func (r *recovery) dropNewer(m *manifest) {
+func (r *recovery) dropNewer(m *manifest.Manifest) {
 	if r.from != nil {
 		from := *r.from // not where the checkpoints are that move up
 		r.from = &from
 	}
-	m.drop(func(c *checkpoint) bool {
+	m.Drop(func(c *manifest.Checkpoint) bool {
 		if c.Sequence <= r.state.Sequence {
 			return false
 		}
@@ -192,7 +169,7 @@ func (r *recovery) dropNewer(m *manifest) {
 		if r.from.Snapshot != "" {
 			// Its log is not on the device yet: until it is, there is no commit but
 			// the one of an empty log, older than everything.
-			m.Commit = state{Begin: r.state.Begin, Tail: r.state.Begin}
+			m.Commit = manifest.State{Begin: r.state.Begin, Tail: r.state.Begin}
 		}
 	}
 	m.Index = r.state.Index // a newer copy may point to what is gone
@@ -200,9 +177,9 @@ func (r *recovery) dropNewer(m *manifest) {
 
 // takeHash takes the hash over that the manifest tells of. With another one nobody would
 // find what the log's chains hold.
-func (st *Store) takeHash(m *manifest, made bool) error {
+func (st *Store) takeHash(m *manifest.Manifest, made bool) error {
 	st.keyHash = newKeyHash(m.HashSeed)
-	probe := st.hash([]byte(hashProbe))
+	probe := st.hash([]byte(manifest.HashProbe))
 	if made {
 		m.Hash = probe
 	}
@@ -217,7 +194,7 @@ func (st *Store) takeHash(m *manifest, made bool) error {
 func (r *recovery) start() error {
 	st := r.st
 	snapshots := r.snapshots(&st.manifest)
-	tail := st.manifest.deviceTail(r.from)
+	tail := st.manifest.DeviceTail(r.from)
 	if err := st.dev.Start(tail); err != nil {
 		if errors.Is(err, ErrCorrupt) {
 			err = r.advise(err)
@@ -228,7 +205,7 @@ func (r *recovery) start() error {
 		return nil
 	}
 	for _, s := range snapshots {
-		r.report.Snapshots = append(r.report.Snapshots, s.object)
+		r.report.Snapshots = append(r.report.Snapshots, s.Object)
 	}
 	var err error
 	if r.report.Restored, err = restoreSnapshots(st.dev, snapshots, tail); err != nil {
@@ -352,17 +329,17 @@ func (r *recovery) advise(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%w (recovering %s; %s)", err, r.report.From, others(r.all, r.state.Sequence, ""))
+	return fmt.Errorf("%w (recovering %s; %s)", err, r.report.From, r.all.Others(r.state.Sequence, ""))
 }
 
 // finish is for a store that is whole: it takes what was restored for the last commit,
 // tidies up, and keeps the report.
 func (r *recovery) finish() error {
 	st := r.st
-	err := st.record(context.Background(), func(m *manifest) {
+	err := st.record(context.Background(), func(m *manifest.Manifest) {
 		m.PageSize = st.log.PageSize()
 		if len(r.report.Snapshots) > 0 {
-			m.commit(&r.state)
+			m.SetCommit(&r.state)
 		}
 	})
 	if err != nil {

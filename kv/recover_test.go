@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/kv/internal/manifest"
 	"github.com/redykv/redykv/ssdtier"
 )
 
@@ -79,18 +80,18 @@ func (h *shelf) scar(addr int64) {
 }
 
 // edit changes the manifest. The device is closed.
-func (h *shelf) edit(change func(m *manifest)) {
+func (h *shelf) edit(change func(m *manifest.Manifest)) {
 	h.t.Helper()
 	dev := h.raise()
 	defer closeAll(h.t, dev)
-	m, err := readManifest(dev)
+	m, err := manifest.Read(dev)
 	if err != nil || m == nil {
 		h.t.Fatal(m, err)
 	}
 	change(m)
-	data, err := m.encode()
+	data, err := m.Encode()
 	if err == nil {
-		err = dev.WriteMeta(manifestName, data)
+		err = dev.WriteMeta(manifest.Name, data)
 	}
 	if err != nil {
 		h.t.Fatal(err)
@@ -169,50 +170,50 @@ func layer(st *Store) (name string, err error) {
 // every reason that there may be: the store still opens where it did, with all states.
 func TestFailedRecoveryByNameChangesNothing(t *testing.T) {
 	// addr is in the log of the first and the second layer, alone.
-	addr := func(m *manifest) int64 { return m.named("first").Tail - 10_000 }
-	object := func(of func(c *checkpoint) string) func(h *shelf, m *manifest) {
-		return func(h *shelf, m *manifest) { h.spoil(of(m.named("second"))) }
+	addr := func(m *manifest.Manifest) int64 { return m.Named("first").Tail - 10_000 }
+	object := func(of func(c *manifest.Checkpoint) string) func(h *shelf, m *manifest.Manifest) {
+		return func(h *shelf, m *manifest.Manifest) { h.spoil(of(m.Named("second"))) }
 	}
-	snapshotOf := object(func(c *checkpoint) string { return c.Snapshot })
-	indexOf := object(func(c *checkpoint) string { return c.Index.Object })
-	log := func(h *shelf, m *manifest) { h.scar(addr(m)) }
+	snapshotOf := object(func(c *manifest.Checkpoint) string { return c.Snapshot })
+	indexOf := object(func(c *manifest.Checkpoint) string { return c.Index.Object })
+	log := func(h *shelf, m *manifest.Manifest) { h.scar(addr(m)) }
 	for _, tc := range []struct {
 		name    string
 		kind    CheckpointKind
 		logOnly bool
 		change  func(o *Options)
-		damage  func(h *shelf, m *manifest)
+		damage  func(h *shelf, m *manifest.Manifest)
 		other   string // can be named still; "": none is
 	}{
 		{"log", FoldOver, true, nil, log, "third"},
 		{"log below a snapshot", Snapshot, true, nil, log, "third"},
 		{"log below an increment", Incremental, true, nil, log, "third"},
-		{"log and copy of the index", FoldOver, false, nil, func(h *shelf, m *manifest) {
+		{"log and copy of the index", FoldOver, false, nil, func(h *shelf, m *manifest.Manifest) {
 			log(h, m)
 			indexOf(h, m)
 		}, "third"},
 		{"snapshot", Snapshot, false, nil, snapshotOf, "first"},
 		{"increment", Incremental, false, nil, snapshotOf, "first"},
-		{"end of the log in the manifest", FoldOver, true, nil, func(h *shelf, _ *manifest) {
-			h.edit(func(m *manifest) { m.named("second").Tail -= 8 })
+		{"end of the log in the manifest", FoldOver, true, nil, func(h *shelf, _ *manifest.Manifest) {
+			h.edit(func(m *manifest.Manifest) { m.Named("second").Tail -= 8 })
 		}, "first"},
-		{"begin of the log in the manifest", FoldOver, true, nil, func(h *shelf, _ *manifest) {
-			h.edit(func(m *manifest) { m.named("second").Begin += 32 })
+		{"begin of the log in the manifest", FoldOver, true, nil, func(h *shelf, _ *manifest.Manifest) {
+			h.edit(func(m *manifest.Manifest) { m.Named("second").Begin += 32 })
 		}, "first"},
-		{"snapshot in the manifest", Snapshot, true, nil, func(h *shelf, _ *manifest) {
-			h.edit(func(m *manifest) { m.named("second").Flushed += 24 })
+		{"snapshot in the manifest", Snapshot, true, nil, func(h *shelf, _ *manifest.Manifest) {
+			h.edit(func(m *manifest.Manifest) { m.Named("second").Flushed += 24 })
 		}, "first"},
-		{"options", FoldOver, true, func(o *Options) { o.ReadCache = 0.9 }, func(*shelf, *manifest) {}, "first"},
+		{"options", FoldOver, true, func(o *Options) { o.ReadCache = 0.9 }, func(*shelf, *manifest.Manifest) {}, "first"},
 		{"count of keys", FoldOver, false, func(o *Options) { o.CountKeys = true }, log, "third"},
 	} {
 		for _, kind := range shelfKinds {
 			t.Run(tc.name+"/"+kind, func(t *testing.T) {
 				h := newShelf(t, kind)
 				h.fill(tc.kind, tc.logOnly)
-				var before *manifest
-				h.edit(func(m *manifest) { before = m })
+				var before *manifest.Manifest
+				h.edit(func(m *manifest.Manifest) { before = m })
 				tc.damage(h, before)
-				h.edit(func(m *manifest) { before = m })
+				h.edit(func(m *manifest.Manifest) { before = m })
 
 				opts := layeredOptions()
 				if tc.change != nil {
@@ -226,10 +227,10 @@ func TestFailedRecoveryByNameChangesNothing(t *testing.T) {
 				}
 				t.Log(err)
 				closeAll(t, opts.Device)
-				var after *manifest
-				h.edit(func(m *manifest) { after = m })
-				was, e1 := before.encode()
-				is, e2 := after.encode()
+				var after *manifest.Manifest
+				h.edit(func(m *manifest.Manifest) { after = m })
+				was, e1 := before.Encode()
+				is, e2 := after.Encode()
 				if errors.Join(e1, e2) != nil || string(was) != string(is) {
 					t.Errorf("the manifest was\n%s, is\n%s", was, is)
 				}
@@ -260,7 +261,7 @@ func TestRecoveryByNamePassesOverDamage(t *testing.T) {
 			h := newShelf(t, kind)
 			h.fill(Snapshot, false)
 			var tail int64
-			h.edit(func(m *manifest) { tail = m.Commit.Tail })
+			h.edit(func(m *manifest.Manifest) { tail = m.Commit.Tail })
 			h.scar(tail - 100)
 			opts := layeredOptions()
 			opts.Device = h.raise()

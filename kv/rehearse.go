@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
 // rehearse brings a store that nobody sees to the state, and throws it away: so all that
@@ -26,7 +27,7 @@ func (r *recovery) rehearse(newest int64) (err error) {
 	trial := newStore(opts)
 	trial.manifest, trial.keyHash = st.manifest, st.keyHash
 	if snapshots := r.snapshots(&st.manifest); len(snapshots) > 0 {
-		p := newPreview(st.dev, snapshots, st.manifest.deviceTail(r.from))
+		p := newPreview(st.dev, snapshots, st.manifest.DeviceTail(r.from))
 		defer p.close()
 		if err := p.add(snapshots); err != nil {
 			return fmt.Errorf("kv: checkpoint %q: %w", r.from.Name, err)
@@ -52,12 +53,12 @@ type preview struct {
 	log restoredLog // its files are the queues' own
 }
 
-func newPreview(dev device.Device, chain []snapshot, tail int64) *preview {
+func newPreview(dev device.Device, chain []manifest.LogPart, tail int64) *preview {
 	return &preview{Device: dev, log: restoredLog{flushed: restoredFrom(dev, chain, tail)}}
 }
 
 // add reads the snapshots, oldest first.
-func (p *preview) add(chain []snapshot) error {
+func (p *preview) add(chain []manifest.LogPart) error {
 	for _, s := range chain {
 		if err := p.log.add(p.Device, s); err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
 // A snapshot is a copy of that part of the log which the device need not have: the
@@ -48,7 +49,7 @@ func (st *Store) floorAt(floor int64) { st.floor = floor }
 // writeSnapshot writes the memory from one address to another, which is on hold
 // and below the floor, to an object. Of blocks that are the same in the snapshot
 // of base it writes nothing. It returns the hashes of all.
-func (st *Store) writeSnapshot(ctx context.Context, w *chunkWriter, from, to int64, base *blockHashes) (*blockHashes, error) {
+func (st *Store) writeSnapshot(ctx context.Context, w *manifest.ObjectWriter, from, to int64, base *blockHashes) (*blockHashes, error) {
 	size := max(minBlock, int64(st.dev.Alignment()))
 	hashes := &blockHashes{first: from / size}
 	block := make([]byte, addressSize, addressSize+size) // its address in front; may lie in several pages
@@ -67,47 +68,13 @@ func (st *Store) writeSnapshot(ctx context.Context, w *chunkWriter, from, to int
 		hash := blockHash(sum[:len(blockHash{})])
 		hashes.hashes = append(hashes.hashes, hash)
 		if !base.holds(start/size, hash) {
-			if err := w.add(start, 1, block[addressSize:]); err != nil {
+			if err := w.Add(start, 1, block[addressSize:]); err != nil {
 				return nil, err
 			}
 		}
 		st.log.LetGo(at)
 	}
-	return hashes, w.commit()
-}
-
-// snapshot is what recovery knows of one: an object with bytes of the log from
-// one address to another.
-type snapshot struct {
-	object   string
-	from, to int64
-}
-
-// read hands the snapshot's bytes to visit, in ascending order.
-func (s snapshot) read(dev objectOpener, visit func(addr int64, b []byte) error) error {
-	next := s.from
-	return readObject(dev, s.object, chunkLog, func(addr int64, b []byte) error {
-		if addr < next || addr > s.to-int64(len(b)) {
-			return fmt.Errorf("%w: %d bytes at %d of a log from %d to %d", ErrCorrupt, len(b), addr, next, s.to)
-		}
-		next = addr + int64(len(b))
-		return visit(addr, b)
-	})
-}
-
-// snapshots are those that make up a checkpoint's log, oldest first.
-func (m *manifest) snapshots(c *checkpoint) []snapshot {
-	var all []snapshot
-	for _, c := range m.chain(c) {
-		all = append(all, snapshot{c.Snapshot, c.Flushed, c.Tail})
-	}
-	return all
-}
-
-// verify reads the snapshot without using what it reads: it would be too late later
-// to find that a part is missing.
-func (s snapshot) verify(dev objectOpener) error {
-	return s.read(dev, func(int64, []byte) error { return nil })
+	return hashes, w.Commit()
 }
 
 // restoreSnapshots puts the log that a chain of snapshots holds on the device,
@@ -115,7 +82,7 @@ func (s snapshot) verify(dev objectOpener) error {
 //
 // What is below tail the device has. The block that tail lies in is written once,
 // when its last version is known: any other may differ below tail.
-func restoreSnapshots(dev device.Device, chain []snapshot, tail int64) (restored int64, err error) {
+func restoreSnapshots(dev device.Device, chain []manifest.LogPart, tail int64) (restored int64, err error) {
 	top := chain[len(chain)-1]
 	w, err := newLogWriter(dev)
 	if err != nil {
@@ -125,10 +92,10 @@ func restoreSnapshots(dev device.Device, chain []snapshot, tail int64) (restored
 	from := restoredFrom(dev, chain, tail)
 	var shared []byte // the block that tail lies in
 	if from < tail {
-		shared = make([]byte, min(from+w.alignment, top.to)-from)
+		shared = make([]byte, min(from+w.alignment, top.To)-from)
 	}
 	for _, s := range chain {
-		err := s.read(dev, func(addr int64, b []byte) error {
+		err := s.Read(dev, func(addr int64, b []byte) error {
 			b = b[min(max(from-addr, 0), int64(len(b))):]
 			addr = max(addr, from)
 			restored += int64(len(b))
@@ -142,7 +109,7 @@ func restoreSnapshots(dev device.Device, chain []snapshot, tail int64) (restored
 			err = w.flush()
 		}
 		if err != nil {
-			return restored, fmt.Errorf("restoring the log from object %q: %w", s.object, err)
+			return restored, fmt.Errorf("restoring the log from object %q: %w", s.Object, err)
 		}
 	}
 	err = w.add(from, shared)
@@ -153,14 +120,14 @@ func restoreSnapshots(dev device.Device, chain []snapshot, tail int64) (restored
 		err = dev.Sync()
 	}
 	if err != nil {
-		return restored, fmt.Errorf("restoring the log from object %q: %w", top.object, err)
+		return restored, fmt.Errorf("restoring the log from object %q: %w", top.Object, err)
 	}
 	return restored, nil
 }
 
 // restoredFrom is where the bytes begin that restoreSnapshots writes.
-func restoredFrom(dev device.Device, chain []snapshot, tail int64) int64 {
-	return max(chain[len(chain)-1].from, tail&^int64(dev.Alignment()-1))
+func restoredFrom(dev device.Device, chain []manifest.LogPart, tail int64) int64 {
+	return max(chain[len(chain)-1].From, tail&^int64(dev.Alignment()-1))
 }
 
 // logWriter writes bytes to the log on a device, in whole blocks of it.
@@ -177,7 +144,7 @@ func newLogWriter(dev device.Device) (*logWriter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening a queue on the device: %w", err)
 	}
-	size := max(maxChunk, dev.Alignment())
+	size := max(manifest.MaxChunk, dev.Alignment())
 	return &logWriter{
 		queue: queue, alignment: int64(dev.Alignment()), buffer: device.AlignedBuffer(size, dev.Alignment()),
 	}, nil

@@ -12,6 +12,7 @@ import (
 	"github.com/redykv/redykv/hlog"
 	"github.com/redykv/redykv/internal/epoch"
 	"github.com/redykv/redykv/internal/readcache"
+	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
 // Store is a key-value store. Its methods are safe for concurrent use.
@@ -49,12 +50,12 @@ type Store struct {
 	committing    sync.Mutex // one Commit at a time
 	checkpointing sync.Mutex // one Checkpoint at a time, and nobody removes what they make
 
-	recording sync.Mutex    // guards manifest, written, volatile, uncertain
-	written   []byte        // the manifest as the device has it…
-	manifest  manifest      // …and what it says…
-	volatile  bool          // …unless that keeps nothing
-	uncertain bool          // …or has the one that could not be written
-	sequence  atomic.Uint64 // the last number given
+	recording sync.Mutex        // guards manifest, written, volatile, uncertain
+	written   []byte            // the manifest as the device has it…
+	manifest  manifest.Manifest // …and what it says…
+	volatile  bool              // …unless that keeps nothing
+	uncertain bool              // …or has the one that could not be written
+	sequence  atomic.Uint64     // the last number given
 
 	floor     int64        // changed in barriers only: see floorAt
 	owed      atomic.Int64 // where the log began after a Clear whose space the device still has; or 0
@@ -178,20 +179,20 @@ func (st *Store) Commit(ctx context.Context) error {
 // commit is a fold-over checkpoint without a name, and the only one of its kind.
 func (st *Store) commit(ctx context.Context) error {
 	m := st.recorded()
-	c := checkpoint{state: state{Index: m.Index}}
+	c := manifest.Checkpoint{State: manifest.State{Index: m.Index}}
 	err := ctx.Err()
 	if err == nil {
 		err = st.foldOver(ctx, &c)
 	}
 	if err == nil {
-		err = st.record(ctx, func(m *manifest) { m.commit(&c.state) })
+		err = st.record(ctx, func(m *manifest.Manifest) { m.SetCommit(&c.State) })
 	}
 	if err != nil {
 		st.commitErrors.Add(1)
 		return fmt.Errorf("kv: commit: %w", err)
 	}
 	st.commits.Add(1)
-	st.survived(&c.state)
+	st.survived(&c.State)
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/hlog"
+	"github.com/redykv/redykv/kv/internal/manifest"
 	"go.uber.org/goleak"
 )
 
@@ -344,7 +345,7 @@ func TestOpenRefusesOtherOptions(t *testing.T) {
 		`{"format":3,"checksum":"","manifest":{}}`:                                       ErrCorrupt,
 		`{"format":3`: ErrCorrupt,
 	} {
-		if err := dev.WriteMeta(manifestName, []byte(data)); err != nil {
+		if err := dev.WriteMeta(manifest.Name, []byte(data)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := Open(small(dev, 8, 8)); !errors.Is(err, want) {

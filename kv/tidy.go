@@ -32,7 +32,7 @@ func (st *Store) tidy() (removed []string) {
 	}
 	m := st.recorded()
 	names, err := st.dev.ListObjects()
-	needed := m.objects()
+	needed := m.Objects()
 	for _, name := range names {
 		if needed[name] || !isObject(name) {
 			continue
@@ -43,7 +43,7 @@ func (st *Store) tidy() (removed []string) {
 		}
 		removed = append(removed, name)
 	}
-	if begin := st.log.Block(m.begin()); begin > max(st.dev.Begin(), hlog.FirstAddress) {
+	if begin := st.log.Block(m.Begin()); begin > max(st.dev.Begin(), hlog.FirstAddress) {
 		e := st.log.Truncate(begin)
 		if e == nil {
 			st.opts.Events.Truncated(TruncateInfo{Begin: begin})
