@@ -123,12 +123,12 @@ func (c *census) restore(k *manifest.KeyCount) {
 	}
 }
 
-// Keys says how many keys there are, and how many of them expire some day: at
+// KeyCount says how many keys there are, and how many of them expire some day: at
 // once, and exactly, but for keys that have expired within the last second. After
 // the store was opened, a key that was to expire later is counted for up to a
 // sixty-fourth of the time longer that it had when the store was committed last.
 // Stores without Options.CountKeys do not know: ok is false.
-func (st *Store) Keys() (all, expiring int64, ok bool) {
+func (st *Store) KeyCount() (all, expiring int64, ok bool) {
 	if st.census == nil {
 		return 0, 0, false
 	}

@@ -150,7 +150,7 @@ func TestClearIsDurableWithACommit(t *testing.T) {
 		if n := found(t, st, keys); n != want {
 			t.Fatalf("%d keys, want %d", n, want)
 		}
-		if n, _, _ := st.Keys(); n != int64(want) {
+		if n, _, _ := st.KeyCount(); n != int64(want) {
 			t.Fatalf("counted %d keys, want %d", n, want)
 		}
 	}
@@ -358,7 +358,7 @@ func TestClearTakesBatchesWhole(t *testing.T) {
 			t.Errorf("pair %d: %x, %v and %x, %v", w, a, errA, b, errB)
 		}
 	}
-	if n, _, _ := st.Keys(); n != int64(keys) {
+	if n, _, _ := st.KeyCount(); n != int64(keys) {
 		t.Errorf("counted %d keys, there are %d", n, keys)
 	}
 	closeAll(t, s, st)
@@ -374,7 +374,7 @@ func TestClearForgetsTheCount(t *testing.T) {
 	s := st.NewSession()
 	want := func(all, expiring int64) {
 		t.Helper()
-		if a, e, _ := st.Keys(); a != all || e != expiring {
+		if a, e, _ := st.KeyCount(); a != all || e != expiring {
 			t.Errorf("%d keys, %d expiring; want %d and %d", a, e, all, expiring)
 		}
 	}

@@ -100,7 +100,7 @@ func TestDeleteOfTheExpiredCounts(t *testing.T) {
 				putUntil(t, s, n, now+10)
 			}
 			now += 10 // they have expired, and nobody has counted them out
-			if all, _, _ := st.Keys(); all != keys {
+			if all, _, _ := st.KeyCount(); all != keys {
 				t.Fatalf("%d keys count", all)
 			}
 			for n := range uint64(keys) {
@@ -109,12 +109,12 @@ func TestDeleteOfTheExpiredCounts(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if all, expiring, _ := st.Keys(); all != int64(keys-1-n) || expiring != all {
+				if all, expiring, _ := st.KeyCount(); all != int64(keys-1-n) || expiring != all {
 					t.Fatalf("after %d are deleted %d keys count, %d of them expire", n+1, all, expiring)
 				}
 			}
 			now += 10_000
-			if all, expiring, _ := st.Keys(); all != 0 || expiring != 0 {
+			if all, expiring, _ := st.KeyCount(); all != 0 || expiring != 0 {
 				t.Errorf("%d keys, %d of them expire", all, expiring)
 			}
 			closeAll(t, s, st)

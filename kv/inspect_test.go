@@ -140,7 +140,7 @@ func TestInspect(t *testing.T) {
 
 	st := open(t, Options{Device: openSegments(t, dir), Memory: 64 << 10})
 	var records, deleted int64
-	log := st.Records(in.Log.Begin, in.Log.Tail)
+	log := st.ScanLog(in.Log.Begin, in.Log.Tail)
 	for r, err := range log {
 		if err != nil {
 			t.Fatal(err)

@@ -18,19 +18,19 @@ type Record struct {
 	Tombstone bool   // it deletes its key
 }
 
-// Records iterates over all records of the log that begin at from or above and
+// ScanLog iterates over all records of the log that begin at from or above and
 // below to, oldest first, while operations go on: also those that newer ones have
 // replaced, those that have expired, and tombstones. from may be 0, for the
 // beginning; to 0 is the tail. What compaction takes away meanwhile is left out.
 // An error ends the iteration.
 //
-//	for r, err := range st.Records(0, 0) {
+//	for r, err := range st.ScanLog(0, 0) {
 //		if err != nil {
 //			return err
 //		}
 //		…
 //	}
-func (st *Store) Records(from, to int64) iter.Seq2[Record, error] {
+func (st *Store) ScanLog(from, to int64) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		err := st.withAny(func(s *Session) error {
 			end, err := st.settleTo(to)

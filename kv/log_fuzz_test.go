@@ -98,7 +98,7 @@ func FuzzLog(f *testing.F) {
 		}
 		s := st.NewSession()
 		keys := [][]byte{key8(1), key8(2)}
-		for r, err := range st.Records(0, 0) {
+		for r, err := range st.ScanLog(0, 0) {
 			allowed(err)
 			if err == nil && len(keys) < 50 {
 				keys = append(keys, append([]byte(nil), r.Key...))

@@ -56,7 +56,7 @@ func (p *player) countKeys(settled bool) error {
 			}
 		}
 	}
-	all, expiring, _ := p.st.Keys()
+	all, expiring, _ := p.st.KeyCount()
 	if all < want || expiring < timed || all-want != expiring-timed || settled && all != want {
 		return fmt.Errorf("%d keys, %d of them with an expiry; want %d and %d", all, expiring, want, timed)
 	}

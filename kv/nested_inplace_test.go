@@ -55,7 +55,7 @@ func TestInPlaceUsesAnotherSession(t *testing.T) {
 			return nil
 		}
 		calls["store's Records"] = func() error {
-			for _, err := range st.Records(0, 0) {
+			for _, err := range st.ScanLog(0, 0) {
 				if err != nil {
 					return err
 				}

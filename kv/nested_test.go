@@ -208,7 +208,7 @@ func TestModifierWaitsForItself(t *testing.T) {
 		other := st.NewSession()
 		calls := waitingCalls(st, other, key8(5))
 		calls["Scan"] = func() error { return scanError(st.Scan()) }
-		calls["Records"] = func() error { return scanError(st.Records(0, 0)) }
+		calls["ScanLog"] = func() error { return scanError(st.ScanLog(0, 0)) }
 		if s.layout.WordValues() { // it is sealed, and then nobody may be in the epoch of before
 			calls["Remove"] = func() error {
 				if err := other.Upsert(key8(5), key8(5)); err != nil {

@@ -49,7 +49,7 @@ type Options struct {
 	// make it slower, and some six times as many fill it (ErrIndexFull).
 	FixedIndex bool
 
-	// CountKeys has the store count its keys, see [Store.Keys]. Upserts and deletes
+	// CountKeys has the store count its keys, see [Store.KeyCount]. Upserts and deletes
 	// then look for the record that they replace, on the device where it is not in
 	// memory, as a read does. A store that was left by a program without CountKeys is
 	// gone through once when it is opened.

@@ -266,7 +266,7 @@ func TestStraightKeepsTheCount(t *testing.T) {
 	if got, err := s.Read([]byte("key"), nil); err != nil || string(got) != "other" {
 		t.Errorf("%q, %v", got, err)
 	}
-	if all, expiring, _ := st.Keys(); all != 1 || expiring != 0 {
+	if all, expiring, _ := st.KeyCount(); all != 1 || expiring != 0 {
 		t.Errorf("%d keys, %d of them with an expiry; want one without", all, expiring)
 	}
 	closeAll(t, s, st)

@@ -121,7 +121,7 @@ func TestRecords(t *testing.T) {
 	}
 	var addresses []int64
 	n := uint64(0)
-	for r, err := range st.Records(0, 0) {
+	for r, err := range st.ScanLog(0, 0) {
 		key, tombstone := key8(n%50), n%10 == 9
 		if tombstone {
 			key = key8((n - 1) % 50)
@@ -140,7 +140,7 @@ func TestRecords(t *testing.T) {
 		t.Errorf("%d records of %d", n, keys)
 	}
 	found := 0
-	for r, err := range st.Records(addresses[100], addresses[200]) {
+	for r, err := range st.ScanLog(addresses[100], addresses[200]) {
 		if err != nil || r.Address != addresses[100+found] {
 			t.Fatalf("record %d at %d: %v", 100+found, r.Address, err)
 		}
@@ -152,7 +152,7 @@ func TestRecords(t *testing.T) {
 		t.Errorf("found %d of 60 records in between", found)
 	}
 	closeAll(t, s, st)
-	for _, err := range st.Records(0, 0) {
+	for _, err := range st.ScanLog(0, 0) {
 		if !errors.Is(err, ErrClosed) {
 			t.Errorf("records of a closed store: %v", err)
 		}

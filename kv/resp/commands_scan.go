@@ -213,7 +213,7 @@ func flushAll(c *client, r request) {
 // size is the number of keys, and of those that expire. Where the store does not
 // count them, it goes through the log.
 func (s *Server) size() (all, expiring int64, err error) {
-	all, expiring, counted := s.store.Keys()
+	all, expiring, counted := s.store.KeyCount()
 	if counted {
 		return all, expiring, nil
 	}
