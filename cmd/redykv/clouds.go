@@ -2,10 +2,10 @@
 
 package main
 
-// The buckets of clouds that --bucket can be. They are half of the program, and of the
-// time that it takes to start.
+// Drivers of the clouds that --bucket may name.
 import (
 	_ "gocloud.dev/blob/azureblob"
-	_ "gocloud.dev/blob/gcsblob"
 	_ "gocloud.dev/blob/s3blob"
+
+	_ "github.com/redykv/redykv/cmd/redykv/internal/gcs"
 )
