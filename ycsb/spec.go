@@ -70,6 +70,8 @@ func (s Shape) check() error {
 		return fmt.Errorf("value size of %d bytes: want 1 to %d", s.ValueSize, MaxValueSize)
 	case s.Memory < 1:
 		return fmt.Errorf("memory of %d bytes: want a positive size", s.Memory)
+	case !(s.ReadCache >= 0 && s.ReadCache < 1):
+		return fmt.Errorf("read cache of %g of the memory: want 0 to less than 1", s.ReadCache)
 	case s.Cache < 0:
 		return fmt.Errorf("cache of %d bytes: want a size that is not negative", s.Cache)
 	case s.Depth < 1 || s.Depth > MaxDepth:

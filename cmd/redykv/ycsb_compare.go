@@ -18,6 +18,7 @@ type compareFlags struct {
 	records                int64
 	valueSize              units.Size
 	memory, cache          units.Size
+	readCache              float64
 	devices, distributions []string
 	threads                []int
 	duration, warmup       time.Duration
@@ -58,6 +59,7 @@ shared machine the figures themselves vary.`,
 	flags.Var(&f.valueSize, "value-size", "size of each value; keys have 8 bytes")
 	flags.Var(&f.memory, "memory", "log kept in local memory")
 	flags.Var(&f.cache, "cache", "Redy's remote memory")
+	flags.Float64Var(&f.readCache, "read-cache", 0, "share of --memory that is read cache, 0 to less than 1: for --distributions zipfian")
 	flags.Lookup("memory").DefValue = "1/6 of the log"
 	flags.Lookup("cache").DefValue = "8/6 of the log"
 	flags.StringSliceVar(&f.devices, "devices", []string{"redy", "ssd"}, "devices to compare: redy, ssd, smb, memory; and other stores: pebble, badger, bbolt")
@@ -79,7 +81,7 @@ shared machine the figures themselves vary.`,
 func (f *compareFlags) comparison(cmd *cobra.Command) (ycsb.Comparison, error) {
 	c := ycsb.Comparison{
 		Shape: ycsb.Shape{
-			Records: f.records, ValueSize: int(f.valueSize), Net: f.net, Depth: f.depth,
+			Records: f.records, ValueSize: int(f.valueSize), ReadCache: f.readCache, Net: f.net, Depth: f.depth,
 		},
 		Threads: f.threads, Duration: f.duration, Warmup: f.warmup, Rate: f.rate, Rounds: f.rounds,
 	}

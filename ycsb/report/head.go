@@ -33,6 +33,9 @@ func (h Head) lines(results []ycsb.Result) []line {
 		{"runs", fmt.Sprintf("%v each after %v of warm-up, devices in turn; %v in all, loading included",
 			h.Duration, h.Warmup, h.Took.Round(time.Second))},
 	}
+	if h.ReadCache > 0 {
+		lines = append(lines, line{"read cache", fmt.Sprintf("%g of the local memory", h.ReadCache)})
+	}
 	if len(results) > 0 && results[0].TargetRate > 0 {
 		lines = append(lines, line{"rate", fmt.Sprintf("%g reads a second are begun, latencies from when they were meant to", results[0].TargetRate)})
 	}
