@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/redykv/redykv/internal/pause"
+	"github.com/redykv/redykv/internal/clock"
 )
 
 // ErrTransient says that an operation had no effect because the process or the machine
@@ -50,7 +50,7 @@ func Retry(ctx context.Context, do func() error) error {
 		if !errors.Is(err, ErrTransient) || time.Since(began) > RetryTime {
 			return err
 		}
-		if !pause.For(ctx, pause.Spread(rest)) {
+		if !clock.Sleep(ctx, clock.Jitter(rest)) {
 			return errors.Join(err, ctx.Err())
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/hlog"
-	"github.com/redykv/redykv/internal/pause"
+	"github.com/redykv/redykv/internal/clock"
 )
 
 // CompactMethod is how compaction finds out which records are live.
@@ -307,7 +307,7 @@ func (p *pace) rest(ctx context.Context) error {
 		if worked < paceQuantum {
 			return ctx.Err()
 		}
-		pause.For(ctx, time.Duration(float64(worked)*(1-p.share)/p.share))
+		clock.Sleep(ctx, time.Duration(float64(worked)*(1-p.share)/p.share))
 	}
 	p.since = time.Now()
 	return ctx.Err()

@@ -8,7 +8,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
-	"github.com/redykv/redykv/internal/pause"
+	"github.com/redykv/redykv/internal/clock"
 )
 
 // How long a node waits between attempts to reach a manager that does not
@@ -35,7 +35,7 @@ func (n *Node) Announce(ctx context.Context, mgr Client, registered func()) erro
 		}
 		if err != nil {
 			n.opts.Logger.Warn("not registered with the manager", "vm", n.vm.ID, "err", err)
-			pause.For(ctx, pause.Spread(retry))
+			clock.Sleep(ctx, clock.Jitter(retry))
 			retry = min(2*retry, lastRetry)
 			continue
 		}
@@ -72,7 +72,7 @@ func (n *Node) register(ctx context.Context, mgr Client) (time.Duration, error) 
 // obeys another manager. A manager that does not answer is tried again at the next beat,
 // over another connection: a call is given up before the manager misses several.
 func (n *Node) beat(ctx context.Context, mgr Client, interval time.Duration) {
-	for pause.For(ctx, interval) {
+	for clock.Sleep(ctx, interval) {
 		call, cancel := context.WithTimeout(ctx, min(max(2*interval, time.Second), callTimeout))
 		vm := n.VM()
 		r, err := mgr.Heartbeat(call, connect.NewRequest(&managerv1.HeartbeatRequest{VmId: vm.ID, FreeMemory: vm.Free}))

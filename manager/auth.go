@@ -13,8 +13,8 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1/managerv1connect"
+	"github.com/redykv/redykv/internal/clock"
 	"github.com/redykv/redykv/internal/controltoken"
-	"github.com/redykv/redykv/internal/pause"
 )
 
 // Role says what a token is good for.
@@ -177,7 +177,7 @@ func (g *guard) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.
 		defer cancel(nil)
 		ended := make(chan error, 1)
 		go func() {
-			for pause.For(ctx, recheck) {
+			for clock.Sleep(ctx, recheck) {
 				if _, err := admit(); err != nil {
 					ended <- err
 					cancel(err)

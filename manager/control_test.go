@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
-	virtual "github.com/redykv/redykv/internal/clock"
+	"github.com/redykv/redykv/internal/clock"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/manager/menu"
 	"github.com/redykv/redykv/manager/plan"
@@ -68,19 +68,19 @@ func TestControl(t *testing.T) {
 	})
 }
 
-// clock goes on when it is told to.
-type clock struct {
+// handClock is a clock that advance moves.
+type handClock struct {
 	mu  sync.Mutex
 	now time.Time
 }
 
-func (c *clock) read() time.Time {
+func (c *handClock) read() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.now
 }
 
-func (c *clock) advance(d time.Duration) time.Time {
+func (c *handClock) advance(d time.Duration) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now = c.now.Add(d)
@@ -93,7 +93,7 @@ type control struct {
 	manager   *Manager
 	client    Client
 	allocator *scripted
-	clock     *clock
+	clock     *handClock
 	silences  int
 
 	names []string // real, shown, real, shown…
@@ -217,7 +217,7 @@ func (c *control) size(d *datadriven.TestData, key string) uint64 {
 
 func (c *control) start(d *datadriven.TestData) error {
 	c.real, c.names, c.nodes = make(map[string]string), nil, make(map[string]*Node)
-	c.clock = &clock{now: time.Unix(1_000_000, 0)}
+	c.clock = &handClock{now: time.Unix(1_000_000, 0)}
 	opts := Options{Transport: "mem", VMMemory: c.size(d, "vm-memory"), LaunchTimeout: testTimeout, Lease: time.Minute, now: c.clock.read}
 	if d.HasArg("impatient") {
 		opts.LaunchTimeout = 50 * time.Millisecond
@@ -434,7 +434,7 @@ func (c *control) startMenu(d *datadriven.TestData, opts Options) error {
 		return err
 	}
 	a, err := NewInProcessAllocator(InProcessOptions{
-		Memory: c.size(d, "memory"), Menu: &m, Market: menu.Options{Clock: virtual.NewVirtual(c.clock.read()), Step: -1}, Logger: quiet(),
+		Memory: c.size(d, "memory"), Menu: &m, Market: menu.Options{Clock: clock.NewVirtual(c.clock.read()), Step: -1}, Logger: quiet(),
 	})
 	if err != nil {
 		return err

@@ -16,13 +16,13 @@ import (
 // both know of, when its leases end.
 func TestManagersOnCopies(t *testing.T) {
 	const silence, lease = 24 * time.Hour, 25 * time.Hour
-	begin := func(s *crashStore, clock *clock) (*Manager, Client) {
+	begin := func(s *crashStore, clock *handClock) (*Manager, Client) {
 		return serve(t, Options{
 			Transport: "mem", Heartbeat: time.Millisecond, Silence: silence, Lease: lease, Moved: true, store: s, now: clock.read,
 		})
 	}
 	state := &crashStore{entries: make(map[string][]byte)}
-	first, client := begin(state, &clock{now: time.Unix(1e9, 0)})
+	first, client := begin(state, &handClock{now: time.Unix(1e9, 0)})
 	n := startNode(t, "node")
 	await(t, announce(t, n, client), "registration")
 	allocate := func() *managerv1.AllocateResponse {
@@ -38,7 +38,7 @@ func TestManagersOnCopies(t *testing.T) {
 	state.mu.Lock()
 	copied := &crashStore{entries: maps.Clone(state.entries)}
 	state.mu.Unlock()
-	later := &clock{now: time.Unix(1e9, 0)} // that of the second goes on
+	later := &handClock{now: time.Unix(1e9, 0)} // that of the second goes on
 	second, _ := begin(copied, later)
 	if second.self.Epoch <= first.self.Epoch {
 		t.Fatalf("epochs %d and %d", first.self.Epoch, second.self.Epoch)

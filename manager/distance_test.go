@@ -145,7 +145,7 @@ func TestReach(t *testing.T) {
 // A cache that had to move too far away for its SLO is told when there is something
 // near again, and goes back there, whatever that costs.
 func TestReturnsNearer(t *testing.T) {
-	c := &clock{now: time.Unix(1_000_000, 0)}
+	c := &handClock{now: time.Unix(1_000_000, 0)}
 	m, client := serve(t, Options{Transport: "mem", Models: []*model.Model{testModel(t, "mem")}, SLOMargin: -1, Economy: Economy{Every: -1}, now: c.read})
 	register := func(id string, distance uint32, price plan.Price) {
 		v := testVM(id, 1<<30, 4, "http://127.0.0.1:1")

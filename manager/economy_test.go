@@ -65,7 +65,7 @@ func TestBriefVMs(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := NewPredictor()
-	c := &clock{now: time.Unix(1_000_000, 0)}
+	c := &handClock{now: time.Unix(1_000_000, 0)}
 	mgr, client := serve(t, Options{Allocator: a, Predictor: p, Economy: Economy{Every: -1}, Lease: -1, now: c.read})
 	id := allocateSpot(t, client)
 	reclaimed := func(n int) {

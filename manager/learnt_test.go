@@ -63,7 +63,7 @@ func TestLifeIsKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &clock{now: time.Unix(1_000_000, 0)}
+	c := &handClock{now: time.Unix(1_000_000, 0)}
 	s := &crashStore{entries: make(map[string][]byte)}
 	mgr, client := serve(t, Options{Allocator: a, Economy: Economy{Every: -1}, store: s, now: c.read})
 	// The menu has spot VMs: how fast memory leaves one was measured.
@@ -184,7 +184,7 @@ func TestAddressIsKept(t *testing.T) {
 // A duration is a hint, unless it is enforced.
 func TestDurationIsEnforced(t *testing.T) {
 	for _, enforced := range []bool{false, true} {
-		c := &clock{now: time.Unix(1_000_000, 0)}
+		c := &handClock{now: time.Unix(1_000_000, 0)}
 		m, client := serve(t, Options{Allocator: newScripted(t, 64<<20), EnforceDuration: enforced, now: c.read})
 		r, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1 << 20, DurationSeconds: 60}))
 		if err != nil {

@@ -7,7 +7,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
-	"github.com/redykv/redykv/internal/pause"
+	"github.com/redykv/redykv/internal/clock"
 )
 
 // leavePoll is how often a leaving node looks whether anything is lent yet.
@@ -31,7 +31,7 @@ func (n *Node) Leave(ctx context.Context, mgr Client, notice time.Duration) {
 				n.opts.Logger.Warn("manager not told of leaving", "vm", n.vm.ID, "err", err)
 			}
 		}
-		if n.VM().Free == n.vm.Memory || !pause.For(staying, leavePoll) {
+		if n.VM().Free == n.vm.Memory || !clock.Sleep(staying, leavePoll) {
 			return
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
-	"github.com/redykv/redykv/internal/pause"
+	"github.com/redykv/redykv/internal/clock"
 	"github.com/redykv/redykv/manager/plan"
 )
 
@@ -68,7 +68,7 @@ func (m *Manager) mover() {
 			return
 		}
 		m.considerMoves(m.ctx)
-		if !pause.For(m.ctx, considerGap) { // offers change one after the other
+		if !clock.Sleep(m.ctx, considerGap) { // offers change one after the other
 			return
 		}
 	}

@@ -13,7 +13,7 @@ import (
 // A server that is reclaimed is lent to nobody until its deadline has passed and it
 // registers again, be it the same process, another, or known to another manager.
 func TestReclaimedStays(t *testing.T) {
-	clock := &clock{now: time.Unix(1_000_000, 0)}
+	clock := &handClock{now: time.Unix(1_000_000, 0)}
 	store := &crashStore{entries: make(map[string][]byte)}
 	opts := Options{Transport: "tcp", Heartbeat: time.Hour, Silence: 24 * time.Hour, Lease: -1, now: clock.read, store: store, Logger: quiet()}
 	m, err := New(opts)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
-	"github.com/redykv/redykv/internal/pause"
+	"github.com/redykv/redykv/internal/clock"
 )
 
 // release gives back shares that no cache has any more, from all VMs at once, so
@@ -45,7 +45,7 @@ func (m *Manager) release(cache string, shares []*share, whole bool) {
 // one finds it by its audit.
 func (m *Manager) releaseLater(cache string, p parting, whole bool) {
 	longest := max(m.opts.Heartbeat, maxReleasePause)
-	for wait := m.opts.Heartbeat; pause.For(m.ctx, wait); wait = min(2*wait, longest) {
+	for wait := m.opts.Heartbeat; clock.Sleep(m.ctx, wait); wait = min(2*wait, longest) {
 		if m.releaseVM(m.ctx, cache, p, whole) {
 			_ = m.catalog.free(p.shares) // the manager ends if the store does
 			return

@@ -13,7 +13,7 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
-	"github.com/redykv/redykv/internal/pause"
+	"github.com/redykv/redykv/internal/clock"
 )
 
 // waiting is a registered server that answers Disconnect when its peer has been
@@ -119,7 +119,7 @@ func TestSlowServerKeepsOtherCaches(t *testing.T) {
 				return
 			}
 			for ctx := testContext(t); ; {
-				if _, err = allocateBytes(t, client, 1<<20); err == nil || !pause.For(ctx, time.Millisecond) {
+				if _, err = allocateBytes(t, client, 1<<20); err == nil || !clock.Sleep(ctx, time.Millisecond) {
 					break
 				}
 			}

@@ -17,7 +17,7 @@ type listening struct {
 	t      *testing.T
 	m      *Manager
 	client Client
-	clock  *clock
+	clock  *handClock
 }
 
 const (
@@ -26,7 +26,7 @@ const (
 )
 
 func listen(t *testing.T, servers int) *listening {
-	l := &listening{t: t, clock: &clock{now: time.Unix(1e9, 0)}}
+	l := &listening{t: t, clock: &handClock{now: time.Unix(1e9, 0)}}
 	l.m, l.client = serve(t, Options{Transport: "mem", Silence: testSilence, Lease: testLease, now: l.clock.read})
 	for i := range servers {
 		await(t, announce(t, startNode(t, fmt.Sprintf("s%d", i)), l.client), "registration")

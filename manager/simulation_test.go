@@ -16,8 +16,8 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/clock"
 	"github.com/redykv/redykv/internal/machine"
-	"github.com/redykv/redykv/internal/pause"
 	"github.com/redykv/redykv/manager/menu"
 	"github.com/redykv/redykv/manager/plan"
 )
@@ -169,7 +169,7 @@ func (c *simClient) allocate(ctx context.Context) bool {
 		if code := connect.CodeOf(err); code != connect.CodeUnavailable && code != connect.CodeCanceled {
 			c.t.Errorf("allocate %d regions: %v", c.regions, err)
 		}
-		pause.For(ctx, time.Second+upTo(c.rng, 5*time.Second))
+		clock.Sleep(ctx, time.Second+upTo(c.rng, 5*time.Second))
 		return false
 	}
 	c.id, c.shares = r.Msg.GetCacheId(), r.Msg.GetShares()
@@ -183,7 +183,7 @@ func (c *simClient) keep(ctx context.Context) bool {
 	told := make(map[uint64]bool)
 	renewed := time.Now()
 	for {
-		if !pause.For(ctx, time.Second+upTo(c.rng, time.Second)) {
+		if !clock.Sleep(ctx, time.Second+upTo(c.rng, time.Second)) {
 			_, err := c.api.Load().Deallocate(context.Background(), connect.NewRequest(&managerv1.DeallocateRequest{CacheId: c.id}))
 			if err != nil {
 				c.t.Errorf("deallocate: %v", err)
@@ -242,7 +242,7 @@ func (c *simClient) leave(ctx context.Context, vms []string, copied bool, deadli
 		if code := connect.CodeOf(err); code != connect.CodeUnavailable && code != connect.CodeCanceled {
 			c.t.Errorf("cache %s leaves %v: %v", c.id, vms, err)
 		}
-		pause.For(ctx, time.Second+upTo(c.rng, 2*time.Second))
+		clock.Sleep(ctx, time.Second+upTo(c.rng, 2*time.Second))
 	}
 }
 
@@ -273,7 +273,7 @@ func (c *simClient) move(ctx context.Context, vms []string, copied, voluntary bo
 	took := time.Duration(0)
 	if copied {
 		took = time.Duration(regions) * time.Second * simRegion / simRate
-		pause.For(ctx, took)
+		clock.Sleep(ctx, took)
 		// Only the manager's absence, or another move of the cache, is an excuse.
 		if !deadline.IsZero() && time.Now().After(deadline) {
 			c.lost.Add(1)
@@ -292,7 +292,7 @@ func (c *simClient) move(ctx context.Context, vms []string, copied, voluntary bo
 		if _, err = c.api.Load().Settle(ctx, connect.NewRequest(req)); connect.CodeOf(err) != connect.CodeUnavailable || ctx.Err() != nil {
 			break
 		}
-		pause.For(ctx, time.Second)
+		clock.Sleep(ctx, time.Second)
 	}
 	if err != nil && ctx.Err() == nil {
 		c.t.Errorf("cache %s settles: %v", c.id, err)

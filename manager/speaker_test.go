@@ -115,7 +115,7 @@ func TestSpeakersAreKept(t *testing.T) {
 
 // A stream ends with the token that it was opened with, and says why.
 func TestWatchEndsWithItsToken(t *testing.T) {
-	c := &clock{now: time.Unix(1_000_000, 0)}
+	c := &handClock{now: time.Unix(1_000_000, 0)}
 	app := Token{Name: "app", Roles: []Role{RoleClient}, Secret: "app-token-0123456789", Expires: c.read().Add(time.Hour)}
 	m, _ := serve(t, Options{Allocator: newScripted(t, 64<<20), Tokens: func() []Token { return []Token{app} }, now: c.read})
 	client := dialAs(t, m, app.Secret)

@@ -10,7 +10,7 @@ import (
 // What nobody could hear, because the manager itself stood still, is not held against
 // servers. What they say of their own end is.
 func TestManagerStandsStill(t *testing.T) {
-	c := &clock{now: time.Unix(1_000_000, 0)}
+	c := &handClock{now: time.Unix(1_000_000, 0)}
 	m, err := New(Options{Heartbeat: time.Hour, now: c.read, Logger: quiet()})
 	if err != nil {
 		t.Fatal(err)

@@ -27,7 +27,7 @@ type world struct {
 	serverv1connect.UnimplementedCacheServerServiceHandler
 
 	m     *Manager
-	clock *clock
+	clock *handClock
 	opts  Options
 	url   string // of the servers: each has its id for a path
 	t     *testing.T
@@ -161,7 +161,7 @@ func testVM(id string, memory uint64, cores uint32, controlURL string) VM {
 
 func newWorld(t *testing.T, workers int) (*world, []*random) {
 	t.Helper()
-	w := &world{t: t, vms: make(map[string]uint64), lent: make(map[lease]string), clock: &clock{now: time.Unix(1_000_000, 0)}}
+	w := &world{t: t, vms: make(map[string]uint64), lent: make(map[lease]string), clock: &handClock{now: time.Unix(1_000_000, 0)}}
 	mux := http.NewServeMux()
 	mux.Handle(serverv1connect.NewCacheServerServiceHandler(w))
 	web := httptest.NewServer(route(mux))

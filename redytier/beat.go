@@ -9,8 +9,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/serverv1"
-	"github.com/redykv/redykv/internal/awake"
-	"github.com/redykv/redykv/internal/pause"
+	"github.com/redykv/redykv/internal/clock"
 )
 
 // This file bounds how long a server may leave its cache without an answer
@@ -61,7 +60,7 @@ func (g *grant) attended(caller context.Context, call func(ctx context.Context) 
 	ctx, cancel := context.WithCancelCause(caller)
 	var asking sync.WaitGroup
 	asking.Go(func() {
-		for pause.For(ctx, g.timeout/2) {
+		for clock.Sleep(ctx, g.timeout/2) {
 			if err := g.wellness(ctx); err != nil {
 				cancel(err)
 			}
@@ -81,7 +80,7 @@ func (g *grant) wellness(ctx context.Context) error {
 	if cause := g.lost.Load(); cause != nil {
 		return *cause
 	}
-	ask, cancel := awake.WithTimeout(ctx, g.timeout, context.DeadlineExceeded)
+	ask, cancel := clock.WithAwakeTimeout(ctx, g.timeout, context.DeadlineExceeded)
 	defer cancel()
 	_, err := g.control().Status(ask, connect.NewRequest(&serverv1.StatusRequest{}))
 	if err == nil || connect.IsWireError(err) || ctx.Err() != nil {

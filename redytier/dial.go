@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"github.com/redykv/redykv/internal/awake"
+	"github.com/redykv/redykv/internal/clock"
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/redywire"
 )
@@ -45,7 +45,7 @@ func (c *Cache) newSession(depth int, wrap int64) (*Session, error) {
 	links := slices.Clone(c.links)
 	c.mu.Unlock()
 
-	ctx, cancel := awake.WithTimeout(context.Background(), controlTimeout, context.DeadlineExceeded)
+	ctx, cancel := clock.WithAwakeTimeout(context.Background(), controlTimeout, context.DeadlineExceeded)
 	defer cancel()
 	for _, l := range links {
 		conn, err := s.dial(ctx, l, 0)
@@ -66,7 +66,7 @@ func (c *Cache) newSession(depth int, wrap int64) (*Session, error) {
 
 // dial makes a connection of a generation for the session. Any goroutine.
 func (s *Session) dial(ctx context.Context, l *link, generation uint32) (*conn, error) {
-	ctx, cancel := awake.WithTimeout(ctx, controlTimeout, context.DeadlineExceeded)
+	ctx, cancel := clock.WithAwakeTimeout(ctx, controlTimeout, context.DeadlineExceeded)
 	defer cancel()
 	c := &conn{session: s, link: l, generation: generation}
 	if err := c.dial(ctx, len(s.ops)); err != nil {

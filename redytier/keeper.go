@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redykv/redykv/internal/pause"
+	"github.com/redykv/redykv/internal/clock"
 )
 
 // keeper does what the cache's VMs make necessary: what was lost is replaced, and what
@@ -76,7 +76,7 @@ func (k *keeper) persist(ctx context.Context, vm string, replace func(ctx contex
 			return
 		}
 		c.log.Warn("VM not replaced", "vm", vm, "again", ctx.Err() == nil, "err", err)
-		if !pause.For(ctx, wait) {
+		if !clock.Sleep(ctx, wait) {
 			return
 		}
 	}

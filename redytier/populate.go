@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
-	"github.com/redykv/redykv/internal/awake"
+	"github.com/redykv/redykv/internal/clock"
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/redywire"
 )
@@ -32,7 +32,7 @@ type porter struct {
 
 // openPorter connects to a grant's server.
 func (c *Cache) openPorter(ctx context.Context, g *grant) (_ *porter, err error) {
-	ctx, cancel := awake.WithTimeout(ctx, controlTimeout, context.DeadlineExceeded)
+	ctx, cancel := clock.WithAwakeTimeout(ctx, controlTimeout, context.DeadlineExceeded)
 	defer cancel()
 	p := &porter{}
 	defer func() {
@@ -53,7 +53,7 @@ func (c *Cache) openPorter(ctx context.Context, g *grant) (_ *porter, err error)
 
 // probe says whether a grant's server answers, and still lends what it did.
 func (c *Cache) probe(ctx context.Context, g *grant) error {
-	ctx, cancel := awake.WithTimeout(ctx, reconnectTimeout, context.DeadlineExceeded)
+	ctx, cancel := clock.WithAwakeTimeout(ctx, reconnectTimeout, context.DeadlineExceeded)
 	defer cancel()
 	p, err := c.openPorter(ctx, g)
 	if err != nil {

@@ -8,8 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/redykv/redykv/internal/awake"
-	"github.com/redykv/redykv/internal/pause"
+	"github.com/redykv/redykv/internal/clock"
 )
 
 // This file decides whether a server is lost to which a connection has failed, or which
@@ -60,7 +59,7 @@ func (c *Cache) reconnect(s *Session, l *link, cause error, settled func()) {
 	defer settled()
 	late := 0
 	for wait := firstPause; l.grant.lost.Load() == nil && c.owes(s, l); wait = min(2*wait, longPause) {
-		ctx, cancel := awake.WithTimeout(c.ctx, reconnectTimeout, context.DeadlineExceeded)
+		ctx, cancel := clock.WithAwakeTimeout(c.ctx, reconnectTimeout, context.DeadlineExceeded)
 		err := c.mail(ctx, s, l)
 		cancel()
 		switch {
@@ -78,7 +77,7 @@ func (c *Cache) reconnect(s *Session, l *link, cause error, settled func()) {
 			settled() // the server has been asked, and has ended what was before
 		}
 		c.log.Warn("not connected again", "vm", l.grant.vm, "after", cause, "again in", wait, "err", err)
-		if !pause.For(c.ctx, wait) {
+		if !clock.Sleep(c.ctx, wait) {
 			return
 		}
 	}

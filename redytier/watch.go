@@ -12,7 +12,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
-	"github.com/redykv/redykv/internal/pause"
+	"github.com/redykv/redykv/internal/clock"
 )
 
 // EventKind says what happened to a cache.
@@ -185,7 +185,7 @@ func (w *watcher) stop() {
 // renew keeps the cache's lease (A33), and tells the manager of the present table
 // where that failed before.
 func (w *watcher) renew(ctx context.Context, id string, lease time.Duration) {
-	for lease > 0 && pause.For(ctx, lease/8+rand.N(lease/8+1)) {
+	for lease > 0 && clock.Sleep(ctx, lease/8+rand.N(lease/8+1)) {
 		call, cancel := context.WithTimeout(ctx, max(lease/4, time.Second))
 		r, err := w.cache.mgr.Renew(call, connect.NewRequest(&managerv1.RenewRequest{CacheId: id}))
 		switch {
@@ -219,7 +219,7 @@ func (w *watcher) watch(ctx context.Context, id string) {
 		if heard {
 			wait = firstPause
 		}
-		if !pause.For(ctx, pause.Spread(wait)) {
+		if !clock.Sleep(ctx, clock.Jitter(wait)) {
 			return
 		}
 		wait = min(2*wait, longPause)

@@ -9,7 +9,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/serverv1"
-	"github.com/redykv/redykv/internal/awake"
+	"github.com/redykv/redykv/internal/clock"
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/redywire"
 )
@@ -140,7 +140,7 @@ func (p *pull) await(qp fabric.QueuePair) error {
 
 // patient is the pull's context, but for no longer than a source may take.
 func (p *pull) patient() (context.Context, context.CancelFunc) {
-	return awake.WithTimeout(p.ctx, patience, errSilent)
+	return clock.WithAwakeTimeout(p.ctx, patience, errSilent)
 }
 
 var errSilent = fmt.Errorf("no answer for %v", patience)

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/redykv/redykv/internal/pause"
+	"github.com/redykv/redykv/internal/clock"
 )
 
 const (
@@ -65,7 +65,7 @@ func (t *throttle) settle(ctx context.Context) error {
 	if wait <= 0 {
 		return nil
 	}
-	if !pause.For(ctx, wait) {
+	if !clock.Sleep(ctx, wait) {
 		return context.Cause(ctx)
 	}
 	return nil

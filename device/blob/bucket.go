@@ -10,7 +10,7 @@ import (
 	gcblob "gocloud.dev/blob"
 	"gocloud.dev/gcerrors"
 
-	"github.com/redykv/redykv/internal/pause"
+	"github.com/redykv/redykv/internal/clock"
 )
 
 // bucket is a gocloud.dev bucket whose requests are tried again.
@@ -40,12 +40,12 @@ func (b *bucket) try(ctx context.Context, what string, do func(ctx context.Conte
 			return nil
 		}
 		err = fmt.Errorf("blob: %s: %w", what, err)
-		wait := pause.Spread(most)
+		wait := clock.Jitter(most)
 		if ctx.Err() != nil || !passing(err) || time.Now().Add(wait).After(deadline) {
 			return err
 		}
 		b.retried(what, err)
-		if !pause.For(ctx, wait) {
+		if !clock.Sleep(ctx, wait) {
 			return errors.Join(err, ctx.Err())
 		}
 	}

@@ -11,7 +11,7 @@ import (
 
 	smb2 "github.com/cloudsoda/go-smb2"
 
-	"github.com/redykv/redykv/internal/awake"
+	"github.com/redykv/redykv/internal/clock"
 )
 
 // link is one connection: it is logged in and has the share mounted. Once it breaks
@@ -46,7 +46,7 @@ const maxCredits = 512
 
 // dial connects to the server, logs in and mounts the share.
 func dial(o *Options) (_ *link, err error) {
-	ctx, cancel := awake.WithTimeout(context.Background(), o.Timeout, context.DeadlineExceeded)
+	ctx, cancel := clock.WithAwakeTimeout(context.Background(), o.Timeout, context.DeadlineExceeded)
 	defer cancel()
 	raw, err := new(net.Dialer).DialContext(ctx, "tcp", o.Address)
 	if err != nil {

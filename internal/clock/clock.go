@@ -1,5 +1,5 @@
-// Package clock lets time run as it does, faster, or by hand: for what is simulated
-// over hours and should be over in seconds.
+// Package clock provides clocks that run in real time, faster, or by hand, for simulations
+// of hours that take seconds; and waits: with jitter, and of time in which the process runs.
 package clock
 
 import (
@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// Clock tells a time and calls back at later ones. It is safe for concurrent use.
+// Clock tells the time and calls functions later. It is safe for concurrent use.
 type Clock interface {
 	Now() time.Time
-	// AfterFunc calls f once d has passed, on a goroutine of the clock's, unless the
-	// timer is stopped before.
+	// AfterFunc calls f after d, on a goroutine of the clock's, unless the timer is stopped
+	// before.
 	AfterFunc(d time.Duration, f func()) Timer
 }
 
-// Timer is a call that is still to come.
+// Timer is a pending call of AfterFunc.
 type Timer interface {
-	// Stop returns false where the call has begun already.
+	// Stop returns false if the call has already begun.
 	Stop() bool
 }
 
@@ -29,8 +29,8 @@ type real struct{}
 func (real) Now() time.Time                            { return time.Now() }
 func (real) AfterFunc(d time.Duration, f func()) Timer { return time.AfterFunc(d, f) }
 
-// Fast is a clock that shows the present now and runs so many times as fast as the
-// system's from then on. times is above 0.
+// Fast returns a clock that starts at the system's present time and runs times as fast as
+// the system's clock. times is above 0.
 func Fast(times float64) Clock { return fast{start: time.Now(), times: times} }
 
 type fast struct {
@@ -46,11 +46,11 @@ func (c fast) AfterFunc(d time.Duration, f func()) Timer {
 	return time.AfterFunc(time.Duration(float64(d)/c.times), f)
 }
 
-// Virtual is a clock that stands still but for Advance.
+// Virtual is a clock that only Advance moves.
 type Virtual struct {
-	mu     sync.Mutex
+	mu     sync.Mutex // guards now and timers
 	now    time.Time
-	timers []*timer // in the order in which they were made
+	timers []*timer // in the order in which they were created
 }
 
 type timer struct {
@@ -61,7 +61,7 @@ type timer struct {
 
 var _ Clock = (*Virtual)(nil)
 
-// NewVirtual returns a clock that shows start.
+// NewVirtual returns a clock whose time is start.
 func NewVirtual(start time.Time) *Virtual { return &Virtual{now: start} }
 
 // Now implements [Clock].
@@ -87,7 +87,7 @@ func (t *timer) Stop() bool {
 	return t.clock.remove(t)
 }
 
-// remove is called under mu.
+// remove takes a timer out; the caller holds mu.
 func (v *Virtual) remove(t *timer) bool {
 	for i, other := range v.timers {
 		if other == t {
@@ -98,8 +98,8 @@ func (v *Virtual) remove(t *timer) bool {
 	return false
 }
 
-// Advance lets d pass: it makes the calls that are due, one after the other in the
-// order of their times, each at its time. One goroutine at a time may call it.
+// Advance moves the clock by d and makes the calls that become due, one after the other in
+// the order of their times, each at its time. One goroutine at a time may call it.
 func (v *Virtual) Advance(d time.Duration) {
 	v.mu.Lock()
 	end := v.now.Add(d)

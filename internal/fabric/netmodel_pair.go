@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redykv/redykv/internal/pause"
+	"github.com/redykv/redykv/internal/clock"
 )
 
 // How an owner passes the time until the next completion is due: suspended, so
@@ -237,7 +237,7 @@ func (q *modelledPair) sleep(ctx context.Context, d time.Duration) error {
 	}
 	if err != nil && q.Err() != nil {
 		// The peer is gone, and what is held still comes in its time.
-		if !pause.For(ctx, d) {
+		if !clock.Sleep(ctx, d) {
 			return context.Cause(ctx)
 		}
 		return nil

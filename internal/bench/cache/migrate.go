@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redykv/redykv/internal/pause"
+	"github.com/redykv/redykv/internal/clock"
 	"github.com/redykv/redykv/redytier"
 )
 
@@ -224,7 +224,7 @@ func (s *MigrateSpec) once(ctx context.Context, c *redytier.Cache, op Op, yard *
 			return row, err
 		}
 		defer func() { err = errors.Join(err, load.close()) }()
-		pause.For(ctx, s.Lasts)
+		clock.Sleep(ctx, s.Lasts)
 	}
 	var at course
 	vms, err := s.leaves(c)
@@ -241,11 +241,11 @@ func (s *MigrateSpec) once(ctx context.Context, c *redytier.Cache, op Op, yard *
 	if load == nil {
 		return row, nil
 	}
-	pause.For(ctx, s.Lasts)
+	clock.Sleep(ctx, s.Lasts)
 	at.copies = time.Now()
 	yard.copyWithin(ctx, s.moved(), took)
 	at.copied = time.Now()
-	pause.For(ctx, s.Lasts)
+	clock.Sleep(ctx, s.Lasts)
 	if err := load.stop(); err != nil {
 		return row, err
 	}

@@ -1,4 +1,4 @@
-package awake
+package clock
 
 import (
 	"context"
@@ -10,11 +10,11 @@ import (
 
 var errSilent = errors.New("no answer")
 
-// A context ends when its time is over, with its parent, or when it is cancelled.
-func TestWithTimeout(t *testing.T) {
+// The context ends after its time, with its parent, or when it is cancelled.
+func TestWithAwakeTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const patience = 15 * time.Second
-		ctx, cancel := WithTimeout(t.Context(), patience, errSilent)
+		ctx, cancel := WithAwakeTimeout(t.Context(), patience, errSilent)
 		time.Sleep(patience - 1)
 		if ctx.Err() != nil {
 			t.Errorf("too early: %v", context.Cause(ctx))
@@ -27,14 +27,14 @@ func TestWithTimeout(t *testing.T) {
 		cancel()
 
 		parent, end := context.WithCancelCause(t.Context())
-		ctx, cancel = WithTimeout(parent, patience, errSilent)
+		ctx, cancel = WithAwakeTimeout(parent, patience, errSilent)
 		end(errors.ErrUnsupported)
 		if err := context.Cause(ctx); !errors.Is(err, errors.ErrUnsupported) {
 			t.Errorf("cause %v, want the parent's", err)
 		}
 		cancel()
 
-		ctx, cancel = WithTimeout(t.Context(), patience, errSilent)
+		ctx, cancel = WithAwakeTimeout(t.Context(), patience, errSilent)
 		cancel()
 		time.Sleep(2 * patience)
 		if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {

@@ -1,4 +1,4 @@
-package awake
+package clock
 
 import (
 	"bytes"
@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// stopper is the variable that makes this program one that stops itself while it waits.
+// stopper is the environment variable that makes this program stop itself while it waits.
 const stopper = "REDYKV_TEST_STOPPED"
 
 const (
@@ -18,17 +18,17 @@ const (
 	stopped = 300 * time.Millisecond
 )
 
-// A wait goes on for as long after a stop as it would have without one.
+// The time in which the process is stopped does not count.
 func TestStopped(t *testing.T) {
 	if os.Getenv(stopper) != "" {
 		began := time.Now()
-		ctx, cancel := WithTimeout(context.Background(), waits, errSilent)
+		ctx, cancel := WithAwakeTimeout(context.Background(), waits, errSilent)
 		defer cancel()
 		if err := syscall.Kill(os.Getpid(), syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
 		<-ctx.Done()
-		if took, want := time.Since(began), stopped+waits-2*waits/slices; took < want {
+		if took, want := time.Since(began), stopped+waits-2*waits/awakeSlices; took < want {
 			t.Errorf("waited for %v, %v of it stopped; want %v", took, stopped, want)
 		}
 		return
@@ -48,7 +48,7 @@ func TestStopped(t *testing.T) {
 	if _, err := syscall.Wait4(cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
 		t.Fatalf("status %v, error %v, want a stop:\n%s", status, err, out.String())
 	}
-	time.Sleep(stopped) // nobody is waited for: that is how long the stop is
+	time.Sleep(stopped) // the length of the stop
 	if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}

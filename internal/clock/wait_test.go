@@ -1,16 +1,16 @@
-package pause
+package clock
 
 import (
 	"testing"
 	"time"
 )
 
-// Those who lost somebody at one moment do not come back at one moment.
-func TestSpread(t *testing.T) {
+// Callers that fail at the same time do not retry at the same time.
+func TestJitter(t *testing.T) {
 	for pause := time.Millisecond; pause <= time.Minute; pause *= 2 {
 		var parts [4]int
 		for range 1000 {
-			d := Spread(pause)
+			d := Jitter(pause)
 			if d < pause/2 || d >= pause {
 				t.Fatalf("a pause of %v became %v", pause, d)
 			}
