@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redykv/redykv/internal/goroutine"
 	"github.com/redykv/redykv/internal/mem"
+	"github.com/redykv/redykv/kv/internal/goroutine"
 )
 
 // ErrNotLocked says that an operation within Atomically was on a key that was not

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"sync/atomic"
 
-	"github.com/redykv/redykv/internal/goroutine"
 	"github.com/redykv/redykv/internal/mem"
+	"github.com/redykv/redykv/kv/internal/goroutine"
 )
 
 var (

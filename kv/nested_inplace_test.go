@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/device"
-	"github.com/redykv/redykv/internal/goroutine"
+	"github.com/redykv/redykv/kv/internal/goroutine"
 )
 
 // TestInPlaceUsesAnotherSession has an InPlace, which holds the lock of its record, use the

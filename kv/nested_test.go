@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/device"
-	"github.com/redykv/redykv/internal/goroutine"
+	"github.com/redykv/redykv/kv/internal/goroutine"
 )
 
 // nestedCalls are the calls of a session that write the key, or wait.

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redykv/redykv/internal/goroutine"
 	"github.com/redykv/redykv/internal/mem"
+	"github.com/redykv/redykv/kv/internal/goroutine"
 )
 
 // Sessions of the store's own serve the calls of [Store]. Each may have a queue on the

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/redykv/redykv/device"
-	"github.com/redykv/redykv/internal/uring"
+	"github.com/redykv/redykv/ssdtier/internal/uring"
 )
 
 // forbidEnv, if set, makes this program one that may not make rings: it holds when

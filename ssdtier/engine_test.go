@@ -9,7 +9,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/device/devicetest"
-	"github.com/redykv/redykv/internal/uring"
+	"github.com/redykv/redykv/ssdtier/internal/uring"
 )
 
 // testEngine is what devices are opened with whose options do not say. Tests of this

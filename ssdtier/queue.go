@@ -8,8 +8,8 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/slots"
-	"github.com/redykv/redykv/internal/uring"
 	"github.com/redykv/redykv/internal/workpool"
+	"github.com/redykv/redykv/ssdtier/internal/uring"
 )
 
 // queue is one goroutine's operations. Plain ones go to its ring, if it has one, and

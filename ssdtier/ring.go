@@ -7,7 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/redykv/redykv/internal/mem"
-	"github.com/redykv/redykv/internal/uring"
+	"github.com/redykv/redykv/ssdtier/internal/uring"
 )
 
 // A queue's ring carries out what is plain: a read or write of one segment, which is
