@@ -171,7 +171,7 @@ func (s *Session) waitForSpace() error {
 func (s *Session) try(op *Op, hash uint64, keep int, f *pendingOp) (result outcome, where coldAt) {
 	s.enter()
 	defer s.leaveAnyhow()
-	if s.restricted && op.trace == 0 { // a trace changes nothing that anybody sees
+	if s.view.guarded && op.trace == 0 { // a trace changes nothing that anybody sees
 		stripe, claim, err, ok := s.pass(op.Kind, hash)
 		if !ok {
 			s.unsealWithin() // who has locked the key must not wait for this session
@@ -195,9 +195,9 @@ func (s *Session) tryWithin(op *Op, hash uint64, keep int) (outcome, coldAt) {
 	if op.Kind == opLink {
 		return s.tryLink(op)
 	}
-	slot, e, busy := s.table.locate(hash)
+	slot, e, busy := s.view.index.locate(hash)
 	if slot.p == nil && op.Kind.writes() {
-		if slot, e, op.Err = s.table.findOrInsert(hash); op.Err != nil {
+		if slot, e, op.Err = s.view.index.findOrInsert(hash); op.Err != nil {
 			return complete, coldAt{}
 		}
 		busy = slot.p == nil
@@ -244,7 +244,7 @@ func (s *Session) tryAt(op *Op, at slot, e entry, keep int) (outcome, coldAt) {
 // goes on: below floor, or 0 at its end.
 func (s *Session) lookup(key []byte, from, floor int64) (r hlog.Record, address, next int64, found bool) {
 	for next = from; next >= floor && next != 0; {
-		r = s.view.At(next)
+		r = s.view.record(next)
 		if s.layout.KeyEqual(r, key) {
 			return r, next, 0, true
 		}
@@ -254,7 +254,7 @@ func (s *Session) lookup(key []byte, from, floor int64) (r hlog.Record, address,
 }
 
 func (s *Session) tryRead(op *Op, e entry, keep int) (outcome, coldAt) {
-	r, _, next, found := s.lookup(op.Key, e.address(), s.view.Head)
+	r, _, next, found := s.lookup(op.Key, e.address(), s.view.head)
 	switch begin := s.log.Begin(); {
 	case found:
 		value, h, expires, ok := s.layout.TryRead(op.Value[:keep], r)
@@ -279,7 +279,7 @@ func (s *Session) tryRead(op *Op, e entry, keep int) (outcome, coldAt) {
 // before the new record was published, and counts as before it.
 func (s *Session) tryUpsert(op *Op, at slot, e entry) outcome {
 	for {
-		r, _, _, found := s.lookup(op.Key, e.address(), s.view.ReadOnly)
+		r, found := s.lookupMutable(op.Key, e.address())
 		if found && s.storeInPlace(r, op.Value, op.Expires) {
 			return complete
 		}
@@ -295,27 +295,11 @@ func (s *Session) tryUpsert(op *Op, at slot, e entry) outcome {
 	}
 }
 
-func (s *Session) storeInPlace(r hlog.Record, value []byte, expires int64) bool {
-	if s.layout.Bare(r.Header()) {
-		return expires == 0 && s.layout.StoreWord(r, valueWord(value))
-	}
-	h, ok := r.Lock()
-	if !ok {
-		return false
-	}
-	if !s.layout.Store(r, value, expires) {
-		r.UnlockUnchanged(h)
-		return false
-	}
-	r.Unlock(h)
-	return true
-}
-
 // tryDelete buries what is mutable, and appends a tombstone otherwise; blind,
 // as tryUpsert.
 func (s *Session) tryDelete(op *Op, at slot, e entry) outcome {
 	for e.address() != 0 { // else there is no record of that tag at all
-		r, _, _, found := s.lookup(op.Key, e.address(), s.view.ReadOnly)
+		r, found := s.lookupMutable(op.Key, e.address())
 		if found && (r.Header().Tombstone() || r.Bury()) {
 			return complete
 		}
@@ -339,7 +323,7 @@ func (s *Session) appendRecord(at slot, e entry, key, value []byte, expires int6
 	if !ok {
 		return needsSpace, true
 	}
-	r := s.view.At(address)
+	r := s.view.record(address)
 	s.layout.Fill(r, hlog.NewHeader(e.address(), tombstone), key, value, expires)
 	if !at.swap(e, e.at(address)) {
 		r.Invalidate()

@@ -145,11 +145,11 @@ func TestCommitPointsAgreeWithTheLog(t *testing.T) {
 		var points map[string]CommitPoint
 		_ = st.exclusive(context.Background(), func() {
 			points = st.commitPoints()
-			reader.view, reader.table = st.log.View(), st.index.Load()
+			reader.view.look(st)
 			for id := range uint64(sessions) {
 				p := points[string(rune('a'+id))]
 				_, e := st.index.Load().find(st.hash(key8(id)))
-				if r, _, _, ok := reader.lookup(key8(id), e.address(), reader.view.Head); ok {
+				if r, _, _, ok := reader.lookup(key8(id), e.address(), reader.view.head); ok {
 					if got := r.Word1(); got != p.Until-uint64(len(p.Excluding)) {
 						t.Errorf("session %d: %d in the log, commit point %+v", id, got, p)
 					}

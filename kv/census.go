@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redykv/redykv/hlog"
 	"github.com/redykv/redykv/internal/mem"
 	"github.com/redykv/redykv/kv/internal/manifest"
 )
@@ -227,23 +226,4 @@ func (s *Session) recount(there bool, was int64, verdict Verdict, expires int64)
 	if expires != 0 {
 		s.store.census.add(expires, 1)
 	}
-}
-
-// putCounting is storeInPlace that counts.
-func (s *Session) putCounting(r hlog.Record, op *Op) bool {
-	if s.layout.Bare(r.Header()) {
-		return op.Expires == 0 && s.layout.StoreWord(r, valueWord(op.Value))
-	}
-	h, ok := r.Lock()
-	if !ok {
-		return false
-	}
-	was := s.layout.Expiry(r)
-	if !s.layout.Store(r, op.Value, op.Expires) {
-		r.UnlockUnchanged(h)
-		return false
-	}
-	r.Unlock(h)
-	s.recount(true, was, Put, op.Expires)
-	return true
 }

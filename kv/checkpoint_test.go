@@ -257,8 +257,8 @@ func TestThawUnderASnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.enter()
-	_, e := s.table.find(st.hash(key8(1)))
-	r := s.view.At(e.address())
+	_, e := s.view.index.find(st.hash(key8(1)))
+	r := s.view.record(e.address())
 	if !r.Seal(r.Header()) {
 		t.Fatal("the record cannot be sealed")
 	}

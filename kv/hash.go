@@ -73,7 +73,7 @@ func (h *keyHash) ofText(key []byte) uint64 {
 	return fold(n^h.text[2], fold(a^h.text[1], b^state))
 }
 
-// wordHash is the hash of keys of one word. probe_amd64.h has it too.
+// wordHash is the hash of keys of one word. view_amd64.h has it too.
 type wordHash struct{ salt, first, second uint64 } // the factors are odd
 
 // of hashes a word by two multiplications. Keys that count up, multiples of large

@@ -65,7 +65,7 @@ func (s *Session) ownWalker() (*hlog.Walker, error) {
 		return nil, s.unusable
 	}
 	if s.walker == nil {
-		s.walker = s.log.NewWalker(&s.slot)
+		s.walker = s.log.NewWalker(&s.handle)
 	}
 	return s.walker, nil
 }

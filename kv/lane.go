@@ -60,11 +60,11 @@ func (s *Session) stageAll(ops []Op) int {
 func (s *Session) hashLane(l *lane) {
 	i := 0
 	if s.words {
-		i = s.probe.hashWords(l)
+		i = s.view.hashWords(l)
 	}
 	for ; i < l.n; i++ {
 		l.hashes[i] = s.hash(l.ops[i].Key)
-		s.table.prefetch(l.hashes[i])
+		s.view.index.prefetch(l.hashes[i])
 	}
 }
 
@@ -93,8 +93,8 @@ func (s *Session) flush() {
 
 // scan finds the lane's operations in the index and asks for their records.
 func (s *Session) scan(l *lane) {
-	l.table = s.table
-	if s.probe.scan(l) > 0 {
+	l.table = s.view.index
+	if s.view.scan(l) > 0 {
 		s.askBehind(l)
 	}
 	if s.cache != nil {
@@ -128,7 +128,7 @@ func (s *Session) askBehind(l *lane) {
 func (s *Session) scanBehind(l *lane) {
 	behind := l.behind[:l.absent]
 	l.absent = 0
-	if l.table != s.table {
+	if l.table != s.view.index {
 		return // finish begins anew with all of them
 	}
 	for _, i := range behind {
@@ -136,8 +136,8 @@ func (s *Session) scanBehind(l *lane) {
 		if l.slots[i] = at; at.p == nil {
 			continue
 		}
-		s.probe.prefetch(e.address())
-		if s.cache != nil && e.address() < s.view.Head {
+		s.view.prefetch(e.address())
+		if s.cache != nil && e.address() < s.view.head {
 			s.cache.Prefetch(e.address())
 		}
 	}
@@ -150,7 +150,7 @@ func (s *Session) eachCold(l *lane, f func(address int64)) {
 		if slot.p == nil {
 			continue
 		}
-		if a := slot.load().address(); a < s.view.Head {
+		if a := slot.load().address(); a < s.view.head {
 			f(a)
 		}
 	}
@@ -160,7 +160,7 @@ func (s *Session) eachCold(l *lane, f func(address int64)) {
 // slots that scan found are loaded again: an entry may have moved on, by this
 // session's own doing too, and nothing that scan saw needs to be true any more.
 func (s *Session) finish(l *lane) {
-	current := l.table == s.table
+	current := l.table == s.view.index
 	if current && s.cache != nil {
 		s.eachCold(l, s.cache.PrefetchRecord)
 	}
@@ -178,7 +178,7 @@ func (s *Session) finish(l *lane) {
 		}
 	}
 	for l.next < l.n {
-		if current && s.words && s.allPendingRMWs == 0 && !s.restricted {
+		if current && s.words && s.allPendingRMWs == 0 && !s.view.guarded {
 			s.asking()
 			s.finishWords(l)
 			s.asked()
@@ -190,7 +190,7 @@ func (s *Session) finish(l *lane) {
 		l.next++
 		op := l.ops[i]
 		op.Err = nil
-		if !current || l.slots[i].p == nil || s.restricted {
+		if !current || l.slots[i].p == nil || s.view.guarded {
 			s.finishGeneral(op, l.hashes[i], l.stream)
 		} else {
 			if next := i + restAhead; next < l.n && s.long(l.ops[next]) {
@@ -198,7 +198,7 @@ func (s *Session) finish(l *lane) {
 			}
 			s.finishAt(op, l.hashes[i], l.slots[i], l.stream)
 		}
-		current = l.table == s.table // it may have left the epoch
+		current = l.table == s.view.index // it may have left the epoch
 	}
 	l.next, l.n = 0, 0
 }
@@ -232,12 +232,9 @@ func (s *Session) prefetchRest(op *Op, at slot) {
 	if at.p == nil {
 		return
 	}
-	floor := s.view.Head
-	if op.Kind == OpUpsert {
-		floor = s.view.ReadOnly
-	}
-	if a := at.load().address(); a >= floor {
-		s.layout.PrefetchRest(s.view.At(a), s.rest, restLimit)
+	a := at.load().address()
+	if op.Kind == OpRead && a >= s.view.head || s.view.mutable(a) {
+		s.layout.PrefetchRest(s.view.record(a), s.rest, restLimit)
 	}
 }
 
@@ -275,7 +272,7 @@ func (s *Session) finishAt(op *Op, hash uint64, at slot, stream bool) {
 	e := at.load()
 	if !e.gone() && s.pendingRMWs[hashByte(hash)] == 0 && s.check(op) == nil {
 		outcome, where := needsRecord, coldAt{e, e.address(), s.log.Begin()}
-		if op.Kind != OpRead || where.address >= s.view.Head || where.address < where.begin {
+		if op.Kind != OpRead || where.address >= s.view.head || where.address < where.begin {
 			outcome, where = s.tryAt(op, at, e, 0)
 		}
 		switch outcome {

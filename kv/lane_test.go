@@ -37,7 +37,7 @@ func TestLanesFindWhatOverflowed(t *testing.T) {
 				behind += l.absent
 				s.scanBehind(l)
 				for i := range ops {
-					want, _ := s.table.find(st.hash(ops[i].Key))
+					want, _ := s.view.index.find(st.hash(ops[i].Key))
 					if l.slots[i] != want {
 						t.Errorf("key %x has slot %v, want %v", ops[i].Key, l.slots[i], want)
 					}

@@ -428,8 +428,8 @@ func TestGuardEnds(t *testing.T) {
 	for b.st.locks.guarded.Load() {
 		b.st.unguard()
 	}
-	if sum, err := b.sum(s); err != nil || sum != 5*openingBalance || s.restricted {
-		t.Errorf("the sum is %d, %v, restricted %v", sum, err, s.restricted)
+	if sum, err := b.sum(s); err != nil || sum != 5*openingBalance || s.view.guarded {
+		t.Errorf("the sum is %d, %v, restricted %v", sum, err, s.view.guarded)
 	}
 	closeAll(t, s, b.st)
 }

@@ -54,8 +54,8 @@ func TestOrderedSessions(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if p := &s.probe; p.wide|p.narrow != 0 || p.any == 0 || !s.slot.Ordered() {
-		t.Errorf("the probe says %d, %d, %d, ordered: %v", p.wide, p.narrow, p.any, s.slot.Ordered())
+	if p := &s.view; p.wide|p.narrow != 0 || p.direct == 0 || !s.handle.Ordered() {
+		t.Errorf("the probe says %d, %d, %d, ordered: %v", p.wide, p.narrow, p.direct, s.handle.Ordered())
 	}
 	add := func(old uint64, _ bool) (uint64, Verdict) { return old + 1, Put }
 	for n := range uint64(10) {

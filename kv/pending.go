@@ -297,7 +297,7 @@ func (s *Session) replaceCold(f *pendingOp, im hlog.Image, found bool) (where co
 func (s *Session) tryReplace(f *pendingOp, im hlog.Image, found bool) outcome {
 	s.enter()
 	defer s.leaveAnyhow()
-	if s.restricted {
+	if s.view.guarded {
 		stripe, claim, err, ok := s.pass(f.op.Kind, f.hash)
 		if !ok || err != nil {
 			return retry
@@ -306,7 +306,7 @@ func (s *Session) tryReplace(f *pendingOp, im hlog.Image, found bool) outcome {
 			defer stripe.release(claim)
 		}
 	}
-	slot, e, err := s.table.findOrInsert(f.hash)
+	slot, e, err := s.view.index.findOrInsert(f.hash)
 	if err != nil {
 		f.op.Err = err
 		return complete

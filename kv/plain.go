@@ -7,10 +7,16 @@ import (
 	"github.com/redykv/redykv/hlog"
 )
 
-// The plain calls: one operation each, carried out whole.
-
-// Each is a few instructions in its caller and a function that says whether it is
-// done, as nearly all are; if not, s.plain holds the outcome.
+// Plain calls: one operation each, complete when the call returns.
+//
+// A plain call goes directly to its record where that is possible: the record is in
+// memory and the newest of its chain, the session has no other operation pending, and no
+// keys are locked. Otherwise nothing has changed, and the call goes the general way
+// (attempt.go), which also finds what is wrong with an operation: the direct way only
+// compares the key with the record's, and the value's length with the room.
+//
+// readWord, upsertWord, rmwWord and findRMW do the same in assembly for keys and values
+// of 8 bytes (plain_amd64.s). Where they cannot, they end in the Go functions below.
 
 // Read appends the value of key to dst and returns the result, or dst and
 // ErrNotFound.
@@ -21,10 +27,10 @@ func (s *Session) Read(key, dst []byte) ([]byte, error) {
 	return s.plain.Value, s.plain.Err
 }
 
-// readGeneral is Read in general.
+// readGeneral reads key into s.plain. It returns false, as readWord has to then.
 //
 //nolint:unused // readWord ends there
-func readGeneral(s *Session, key, dst []byte) (done bool) {
+func readGeneral(s *Session, key, dst []byte) bool {
 	if s.refusedInModifier() {
 		s.plain.Value = dst
 		return false
@@ -46,7 +52,7 @@ func (s *Session) Upsert(key, value []byte) error {
 	return s.plain.Err
 }
 
-// upsertGeneral is Upsert in general.
+// upsertGeneral is Upsert; where it returns false, s.plain has the error.
 //
 //nolint:unused // upsertWord ends there
 func upsertGeneral(s *Session, key, value []byte) (done bool) {
@@ -71,12 +77,15 @@ func (s *Session) RMWWord(key []byte, modify WordModifier) error {
 	return s.plain.Err
 }
 
-// rmwWordGeneral is RMWWord in general.
+// rmwWordGeneral is RMWWord; where it returns false, s.plain has the error.
 //
 //nolint:unused // rmwWord ends there
 func rmwWordGeneral(s *Session, key []byte, modify WordModifier) (done bool) {
 	if s.refusedInModifier() {
 		return false
+	}
+	if s.rmwWordDirect(key, modify) {
+		return true
 	}
 	s.plain = Op{Kind: OpRMW, Key: key, ModifyWord: modify}
 	s.plain.Err = s.run(&s.plain, 0)
@@ -88,18 +97,18 @@ func (s *Session) RMW(key []byte, modify Modifier) error {
 	if len(key) != 8 || modify == nil {
 		return rmwGeneral(s, key, modify)
 	}
-	// The session is outside while the Modifier runs, so that it may panic; but
-	// nothing of what was seen has changed if the same epoch can be entered again. If it
-	// has used the session for another read-modify-write, that used the same Update.
-	p := findRMW(s, unsafe.Pointer(unsafe.SliceData(key)))
-	if p == nil {
+	r := findRMW(s, unsafe.Pointer(unsafe.SliceData(key)))
+	if r == (hlog.Record{}) {
 		return rmwGeneral(s, key[:8:8], modify)
 	}
-	u, seen, before := s.update, s.probe.seen, s.counts.ops[OpRMW]
+	// The session is outside its epoch while the Modifier runs, since that may panic. What
+	// was found is still valid if the same epoch can be entered again. A read-modify-write
+	// of this session within the Modifier has used the same Update.
+	u, epoch, before := s.update, s.view.epoch, s.counts.ops[OpRMW]
 	if modify(u) != Put || u.Expires != 0 || len(u.New) != 8 || s.counts.ops[OpRMW] != before {
 		return rmwGeneral(s, key[:8:8], modify)
 	}
-	if !s.slot.Resume(s.probe.epoch, seen) || !hlog.RecordAt(p).SwapWord1(s.oldWord, loadWord(u.New)) {
+	if !s.handle.Resume(s.view.current, epoch) || !r.SwapWord1(s.oldWord, loadWord(u.New)) {
 		s.leave()
 		return rmwGeneral(s, key[:8:8], modify)
 	}
@@ -108,7 +117,7 @@ func (s *Session) RMW(key []byte, modify Modifier) error {
 	return nil
 }
 
-// rmwGeneral is RMW in general.
+// rmwGeneral is RMW the general way.
 //
 //go:noinline
 func rmwGeneral(s *Session, key []byte, modify Modifier) error {
@@ -126,7 +135,7 @@ func (s *Session) Delete(key []byte) error {
 	return s.runPlain(Op{Kind: OpDelete, Key: key})
 }
 
-// runPlain is run for an operation of the session's own.
+// runPlain runs op as s.plain.
 func (s *Session) runPlain(op Op) error {
 	if s.asker != 0 { // s.plain is in use
 		return ErrInModifier
@@ -135,8 +144,8 @@ func (s *Session) runPlain(op Op) error {
 	return s.run(&s.plain, 0)
 }
 
-// refusedInModifier says whether a plain call is refused as it comes from within a Modifier,
-// whose operation may be s.plain. compute expects no more of it to change.
+// refusedInModifier refuses a plain call from within a Modifier, whose operation may be
+// s.plain: it changes s.plain.Err only, which compute restores.
 //
 //nolint:unused // readGeneral, upsertGeneral and rmwWordGeneral call it
 func (s *Session) refusedInModifier() bool {
@@ -147,8 +156,8 @@ func (s *Session) refusedInModifier() bool {
 	return true
 }
 
-// Run carries one operation out and returns its Err: the plain call for what the
-// others have no room for.
+// Run carries out one operation and returns its Err: the plain call for what the others
+// have no parameters for.
 func (s *Session) Run(op *Op) error {
 	if op == nil {
 		return errNoOp
@@ -156,8 +165,8 @@ func (s *Session) Run(op *Op) error {
 	return s.run(op, 0)
 }
 
-// run carries one operation out, whole. keep is how much of a read's Value stays
-// in front.
+// run carries out one operation and returns its Err. The value that a read finds is
+// appended to op.Value[:keep].
 func (s *Session) run(op *Op, keep int) error {
 	if s.asker != 0 {
 		op.Err = ErrInModifier
@@ -180,23 +189,7 @@ func (s *Session) run(op *Op, keep int) error {
 	return op.Err
 }
 
-// allowDirect says, as of the epoch that the session has seen, whether plain calls
-// may go straight to records in memory: nothing that the session was given before is
-// under way.
-func (s *Session) allowDirect(may bool) {
-	p := &s.probe
-	switch p.wide, p.narrow, p.any = 0, 0, 0; {
-	case !may:
-	case !s.wordCalls:
-		p.any = p.seen // plain.go
-	case vectors2:
-		p.wide = p.seen
-	default:
-		p.narrow = p.seen
-	}
-}
-
-// awaitBatch returns when no plain call's or batch's operation is under way.
+// awaitBatch returns when no operation of a plain call or a batch is pending.
 func (s *Session) awaitBatch() error {
 	for s.batch > 0 {
 		if err := s.await(context.Background()); err != nil {
@@ -206,28 +199,38 @@ func (s *Session) awaitBatch() error {
 	return nil
 }
 
-// Plain calls of records of any layout go straight to a record in memory, as those of
-// words do in plain_amd64.s: where it is the newest of its chain, nothing that the
-// session was given before is under way, and nobody holds locks. What is not so has
-// changed nothing, and goes the general way, which also finds out what is wrong with an
-// operation: here a key is right if it is that of a record, and a value if it fits there.
+// allowDirect says whether plain calls may go directly to records while the epoch of the
+// session's view lasts.
+func (s *Session) allowDirect(may bool) {
+	v := &s.view
+	switch v.wide, v.narrow, v.direct = 0, 0, 0; {
+	case !may || v.guarded:
+	case !s.inAssembly:
+		v.direct = v.epoch
+	case vectors2:
+		v.wide = v.epoch
+	default:
+		v.narrow = v.epoch
+	}
+}
 
-// directAhead is how many bytes of a record are asked for at most as soon as its
-// address is known: from there on the processor sees by itself where it goes.
+// directAhead is the most bytes of a record that findDirect prefetches: beyond them the
+// processor recognizes the sequence by itself.
 const directAhead = 2 << 10
 
-// findDirect enters the epoch and returns the record of key, if it is the newest of its
-// chain, found in the first bucket and at or above floor, which is the probe's head or
-// readOnly. It asks for ahead bytes of it. If there is none the session is outside.
-func (s *Session) findDirect(key []byte, floor int64, ahead int) (r hlog.Record, ok bool) {
-	p := &s.probe
-	if p.any == 0 || s.keySize != 0 && s.keySize != len(key) {
+// findDirect enters the epoch and returns the record of key if a plain call may go
+// directly to it: the newest record of its chain, found in the first bucket, at or above
+// lowest, which is the view's head or readOnly. It prefetches ahead bytes of the record.
+// Where ok is false the session is outside its epoch.
+func (s *Session) findDirect(key []byte, lowest int64, ahead int) (r hlog.Record, ok bool) {
+	v := &s.view
+	if v.direct == 0 || s.keySize != 0 && s.keySize != len(key) {
 		return r, false
 	}
 	hash := s.hash(key)
-	if s.slot.Reenter(p.any) {
-		if a := p.newest(hash, ahead); a >= floor {
-			if r = s.view.At(a); s.layout.KeyEqual(r, key) {
+	if s.handle.Reenter(v.direct) {
+		if a := v.newest(hash, ahead); a >= lowest {
+			if r = v.record(a); s.layout.KeyEqual(r, key) {
 				return r, true
 			}
 		}
@@ -236,30 +239,29 @@ func (s *Session) findDirect(key []byte, floor int64, ahead int) (r hlog.Record,
 	return r, false
 }
 
-// readDirect is Read, and says whether it is done.
-func (s *Session) readDirect(key, dst []byte) ([]byte, bool) {
-	r, ok := s.findDirect(key, s.probe.head, s.ahead)
+// readDirect is Read; ok says whether it is done.
+func (s *Session) readDirect(key, dst []byte) (value []byte, ok bool) {
+	r, ok := s.findDirect(key, s.view.head, s.ahead)
 	if !ok {
 		return dst, false
 	}
 	value, h, _, whole := s.layout.TryRead(dst, r)
 	if ok = whole && h.Plain(); ok {
 		s.counts.ops[OpRead].inc()
-		s.ahead = min(len(value)-len(dst)+len(key), directAhead) // the next one is guessed to be alike
+		s.ahead = min(len(value)-len(dst)+len(key), directAhead) // a guess for the next record
 	}
 	s.leave()
 	return value, ok
 }
 
-// upsertDirect is Upsert in the place of the record that there is, and says whether it
-// is done.
+// upsertDirect is Upsert in place; it returns whether it is done.
 //
 //nolint:unused // upsertGeneral calls it, where upsertWord ends
 func (s *Session) upsertDirect(key, value []byte) bool {
 	if s.counting || s.valueSize != 0 && s.valueSize != len(value) {
 		return false
 	}
-	r, ok := s.findDirect(key, s.probe.readOnly, 0)
+	r, ok := s.findDirect(key, s.view.readOnly, 0)
 	if !ok {
 		return false
 	}
@@ -270,17 +272,56 @@ func (s *Session) upsertDirect(key, value []byte) bool {
 	return ok
 }
 
-// updateDirect is an RMW by its in-place form, and says whether it is done. The user's
-// code may panic.
+// updateDirect is an RMW by Op.InPlace; it returns whether it is done. The user's code may
+// panic.
 func (s *Session) updateDirect(op *Op) bool {
-	r, ok := s.findDirect(op.Key, s.probe.readOnly, s.ahead)
+	r, ok := s.findDirect(op.Key, s.view.readOnly, s.ahead)
 	if !ok {
 		return false
 	}
 	defer s.leave()
-	if !s.modifyInPlace(op, r) {
+	if !s.updateInPlace(op, r) {
 		return false
 	}
 	s.counts.ops[OpRMW].inc()
 	return true
+}
+
+// rmwWordDirect is RMWWord in place; it returns whether it is done. The session is outside
+// its epoch while modify runs, as in RMW.
+//
+//nolint:unused // rmwWordGeneral calls it, where rmwWord ends
+func (s *Session) rmwWordDirect(key []byte, modify WordModifier) bool {
+	if modify == nil {
+		return false
+	}
+	r, old, ok := s.findWordDirect(key)
+	if !ok {
+		return false
+	}
+	epoch := s.view.epoch
+	fresh, verdict := modify(old, true)
+	if verdict != Put {
+		return false
+	}
+	if ok = s.handle.Resume(s.view.current, epoch) && r.SwapWord1(old, fresh); ok {
+		s.counts.ops[OpRMW].inc()
+	}
+	s.leave()
+	return ok
+}
+
+// findWordDirect returns a record whose lock-free value may be updated in place, and that
+// value. The session is outside its epoch again.
+//
+//nolint:unused // rmwWordDirect calls it
+func (s *Session) findWordDirect(key []byte) (r hlog.Record, value uint64, ok bool) {
+	if !s.words {
+		return r, 0, false
+	}
+	if r, ok = s.findDirect(key, s.view.readOnly, 0); ok {
+		value, ok = r.Word1(), r.Header().Updatable()
+		s.leave()
+	}
+	return r, value, ok
 }

@@ -3,7 +3,7 @@
 #include "textflag.h"
 #include "funcdata.h"
 #include "go_asm.h"
-#include "probe_amd64.h"
+#include "view_amd64.h"
 
 // Plain calls of 8-byte keys and values, from the first look at the arguments to the
 // result. Each is there twice: in a wide form for processors with AVX-512, and in a
@@ -20,18 +20,18 @@
 // ENTER enters the epoch in the word that says whether the session in R8 may; if
 // that is not the epoch, it goes to absent.
 #define ENTER(word, absent) \
-	MOVQ (Session_probe+word)(R8), R11 \
+	MOVQ (Session_view+word)(R8), R11 \
 	REENTER(absent)
 
 // REENTER enters the epoch in R11, if that is the present one.
 #define REENTER(absent) \
-	MOVQ (Session_probe+probe_epoch)(R8), R10 \
-	MOVQ R11, Session_slot(R8)                \
+	MOVQ (Session_view+view_current)(R8), R10 \
+	MOVQ R11, Session_handle(R8)                \
 	CMPQ R11, (R10)                           \
 	JNE absent
 
 // LEAVE leaves it.
-#define LEAVE MOVQ $0, Session_slot(R8)
+#define LEAVE MOVQ $0, Session_handle(R8)
 
 // The bits that entries are compared in: those of the tag.
 DATA entryTag<>+0(SB)/8, $(((1<<const_tagBits)-1)<<const_addressBits)
@@ -41,12 +41,12 @@ GLOBL entryTag<>(SB), RODATA|NOPTR, $8
 // AX; if it has none, to absent. Whether the slot is used, or being filled, need not
 // be looked at: where it holds no record, the address in it is below that of the first.
 #define WIDE(absent) \
-	MOVQ (Session_probe+probe_tagUp)(R8), CX \
+	MOVQ (Session_view+view_tagUp)(R8), CX \
 	SHLXQ CX, BX, AX                         \
 	VPBROADCASTQ AX, Z16                     \
-	ANDQ (Session_probe+probe_mask)(R8), BX  \
+	ANDQ (Session_view+view_mask)(R8), BX  \
 	SHLQ $6, BX                              \
-	ADDQ (Session_probe+probe_table)(R8), BX \
+	ADDQ (Session_view+view_buckets)(R8), BX \
 	VPXORQ (BX), Z16, Z17                    \
 	VPTESTNMQ.BCST entryTag<>(SB), Z17, K1   \
 	KMOVB K1, AX                             \
@@ -56,7 +56,7 @@ GLOBL entryTag<>(SB), RODATA|NOPTR, $8
 
 // NARROW is the same, of slots that are used and not being filled.
 #define NARROW(absent) \
-	BUCKET(Session_probe) \
+	BUCKET(Session_view) \
 	MATCH_LAST            \
 	TESTQ AX, AX          \
 	JZ absent             \
@@ -67,12 +67,12 @@ GLOBL entryTag<>(SB), RODATA|NOPTR, $8
 // left: what stands above the address falls out.
 #define RECORD(floor, absent) \
 	MOVQ (BX)(AX*8), CX                         \
-	MOVQ (Session_probe+probe_ringMask)(R8), AX \
+	MOVQ (Session_view+view_ringMask)(R8), AX \
 	ANDQ CX, AX                                 \
 	SHLQ $16, CX                                \
-	CMPQ CX, (Session_probe+floor)(R8)          \
+	CMPQ CX, (Session_view+floor)(R8)          \
 	JCS absent                                  \
-	ADDQ (Session_probe+probe_frames)(R8), AX   \
+	ADDQ (Session_view+view_frames)(R8), AX   \
 	CMPQ SI, 8(AX)                              \
 	JNE absent
 
@@ -100,9 +100,9 @@ GLOBL entryTag<>(SB), RODATA|NOPTR, $8
 	MOVQ key_base+8(FP), SI      \
 	MOVQ dst_base+32(FP), DI     \
 	MOVQ (SI), SI                \
-	HASH(Session_probe)          \
+	HASH(Session_view)          \
 	FIND(absent)                 \
-	RECORD(probe_headUp, absent) \
+	RECORD(view_headUp, absent) \
 	HEADER(UNREADABLE, absent)   \
 	MOVQ 16(AX), AX              \
 	MOVQ AX, -8(DI)(R12*1)       \
@@ -121,9 +121,9 @@ GLOBL entryTag<>(SB), RODATA|NOPTR, $8
 	MOVQ value_base+32(FP), DI       \
 	MOVQ (SI), SI                    \
 	MOVQ (DI), DI                    \
-	HASH(Session_probe)              \
+	HASH(Session_view)              \
 	FIND(absent)                     \
-	RECORD(probe_readOnlyUp, absent) \
+	RECORD(view_readOnlyUp, absent) \
 	HEADER(UNWRITABLE, absent)       \
 	MOVQ DI, 16(AX)                  \
 	COUNT(const_OpUpsert)            \
@@ -154,15 +154,15 @@ GLOBL entryTag<>(SB), RODATA|NOPTR, $8
 	ENTER(word, absent)              \
 	MOVQ key+8(FP), SI               \
 	MOVQ (SI), SI                    \
-	HASH(Session_probe)              \
+	HASH(Session_view)              \
 	FIND(absent)                     \
-	RECORD(probe_readOnlyUp, absent) \
+	RECORD(view_readOnlyUp, absent) \
 	HEADER(UNWRITABLE, absent)       \
 	MOVQ 16(AX), CX                  \
 	MOVQ CX, Session_oldWord(R8)     \
 	FORM                             \
 	LEAVE                            \
-	MOVQ AX, record+16(FP)           \
+	MOVQ AX, record_p+16(FP)           \
 	RET
 
 // ASK is a whole read-modify-write of a word. It calls a function of Go as such
@@ -180,9 +180,9 @@ GLOBL entryTag<>(SB), RODATA|NOPTR, $8
 	JNE absent                       \
 	MOVQ key_base+8(FP), SI          \
 	MOVQ (SI), SI                    \
-	HASH(Session_probe)              \
+	HASH(Session_view)              \
 	FIND(absent)                     \
-	RECORD(probe_readOnlyUp, absent) \
+	RECORD(view_readOnlyUp, absent) \
 	HEADER(UNWRITABLE, absent)       \
 	MOVQ modify+32(FP), DX           \
 	TESTQ DX, DX                     \
@@ -217,10 +217,10 @@ GLOBL entryTag<>(SB), RODATA|NOPTR, $8
 TEXT ·readWord(SB), NOSPLIT, $0-57
 	CMPQ key_len+16(FP), $8
 	JNE long
-	READ(probe_wide, WIDE, narrow)
+	READ(view_wide, WIDE, narrow)
 narrow:
 	LEAVE
-	READ(probe_narrow, NARROW, anyhow)
+	READ(view_narrow, NARROW, anyhow)
 anyhow:
 	LEAVE
 long:
@@ -230,10 +230,10 @@ long:
 TEXT ·upsertWord(SB), NOSPLIT, $0-57
 	CMPQ key_len+16(FP), $8
 	JNE long
-	UPSERT(probe_wide, WIDE, narrow)
+	UPSERT(view_wide, WIDE, narrow)
 narrow:
 	LEAVE
-	UPSERT(probe_narrow, NARROW, anyhow)
+	UPSERT(view_narrow, NARROW, anyhow)
 anyhow:
 	LEAVE
 long:
@@ -242,21 +242,21 @@ long:
 // func rmwWord(s *Session, key []byte, modify WordModifier) (done bool)
 TEXT ·rmwWord(SB), NOSPLIT|NOFRAME, $0-41
 	NO_LOCAL_POINTERS
-	ASK(probe_wide, WIDE, narrow)
+	ASK(view_wide, WIDE, narrow)
 narrow:
 	LEAVE
-	ASK(probe_narrow, NARROW, anyhow)
+	ASK(view_narrow, NARROW, anyhow)
 anyhow:
 	LEAVE
 	JMP ·rmwWordGeneral(SB)
 
 // func findRMW(s *Session, key unsafe.Pointer) (record unsafe.Pointer)
 TEXT ·findRMW(SB), NOSPLIT, $0-24
-	MODIFY(probe_wide, WIDE, FORM_WIDE, narrow)
+	MODIFY(view_wide, WIDE, FORM_WIDE, narrow)
 narrow:
 	LEAVE
-	MODIFY(probe_narrow, NARROW, FORM_NARROW, anyhow)
+	MODIFY(view_narrow, NARROW, FORM_NARROW, anyhow)
 anyhow:
 	LEAVE
-	MOVQ $0, record+16(FP)
+	MOVQ $0, record_p+16(FP)
 	RET

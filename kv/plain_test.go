@@ -22,7 +22,7 @@ func ready(t *testing.T, st *Store) *Session {
 	if _, err := s.Read(straightKey(st, 1<<40), nil); !errors.Is(err, ErrNotFound) {
 		t.Fatal(err)
 	}
-	if s.probe.any == 0 {
+	if s.view.direct == 0 {
 		t.Fatal("plain calls may not go straight")
 	}
 	return s
@@ -65,11 +65,11 @@ func TestStraightFindsWhatThereIs(t *testing.T) {
 				reads, writes, edits := 0, 0, 0
 				for n := range uint64(keys + 100) {
 					key, value := straightKey(st, n), straightValue(st, n)
-					_, e := s.table.find(st.hash(key))
-					_, _, _, found := s.lookup(key, e.address(), s.view.Head)
+					_, e := s.view.index.find(st.hash(key))
+					_, _, _, found := s.lookup(key, e.address(), s.view.head)
 					s.enter() // the present epoch
 					s.leave()
-					s.probe.any = s.probe.seen
+					s.view.direct = s.view.epoch
 					got, err := s.Read(key, []byte("before"))
 					switch {
 					case err == nil && (!found || !plain[n] || string(got) != "before"+string(value)):
@@ -282,7 +282,7 @@ func TestEditThatPanicsHoldsNothingUp(t *testing.T) {
 	}
 	inside := false
 	op := Op{Kind: OpRMW, Key: key, Modify: func(*Update) Verdict { return Keep }, InPlace: func([]byte) ([]byte, bool) {
-		inside = *(*uint64)(unsafe.Pointer(&s.slot)) != 0
+		inside = *(*uint64)(unsafe.Pointer(&s.handle)) != 0
 		panic("in place")
 	}}
 	s.unusable = errors.New("not straight")

@@ -12,7 +12,7 @@ import (
 // value to the tail. An insert is a read-modify-write that keeps what it finds;
 // where keys are counted, upserts and deletes are read-modify-writes too.
 func (s *Session) tryRMW(op *Op, at slot, e entry) (outcome, coldAt) {
-	r, address, next, found := s.lookup(op.Key, e.address(), s.view.Head)
+	r, address, next, found := s.lookup(op.Key, e.address(), s.view.head)
 	switch begin := s.log.Begin(); {
 	case found:
 		return s.modify(op, at, e, r, address), coldAt{}
@@ -26,16 +26,14 @@ func (s *Session) tryRMW(op *Op, at slot, e entry) (outcome, coldAt) {
 // modify is RMW on a record in memory. The Modifier runs on a copy, outside any
 // lock; the lock is then taken only if the value is still the one it saw.
 func (s *Session) modify(op *Op, at slot, e entry, r hlog.Record, address int64) outcome {
-	immutable := address < s.view.ReadOnly
-	if immutable && address >= s.log.SafeReadOnly() && address >= s.store.floor {
-		// A session that entered before the marker moved may still update it in
-		// place. It will have left in a moment. (On the floor all agreed at once.)
-		return retry
+	if s.fuzzy(address) {
+		return retry // until the session that may be updating it has left its epoch
 	}
-	if op.InPlace != nil && op.Kind == OpRMW && !immutable && s.modifyInPlace(op, r) {
+	immutable := !s.view.mutable(address)
+	if op.InPlace != nil && op.Kind == OpRMW && !immutable && s.updateInPlace(op, r) {
 		return complete
 	}
-	if op.Kind == OpUpsert && !immutable && s.putCounting(r, op) {
+	if op.Kind == OpUpsert && !immutable && s.storeInPlace(r, op.Value, op.Expires) {
 		return complete
 	}
 	old, h, expires, ok := s.look(op, r, immutable)
@@ -97,28 +95,6 @@ func (s *Session) look(op *Op, r hlog.Record, immutable bool) (old []byte, h hlo
 	}
 	s.old, h, expires, ok = s.layout.TryRead(s.old[:0], r)
 	return s.old, h, expires, ok
-}
-
-// modifyInPlace is the in-place form of RMW, and says whether it was enough.
-func (s *Session) modifyInPlace(op *Op, r hlog.Record) (done bool) {
-	if s.layout.WordValues() {
-		return false // copying is cheaper, and most of them have no lock
-	}
-	h, ok := r.Lock()
-	if !ok {
-		return false
-	}
-	if s.expired(s.layout.Expiry(r)) {
-		r.UnlockUnchanged(h)
-		return false
-	}
-	s.asking()
-	// Also where it says no, or panics, the user's code may have changed the value.
-	defer func() {
-		s.asked()
-		r.Unlock(h)
-	}()
-	return s.layout.Update(r, op.InPlace)
 }
 
 // replace appends what the Modifier makes of old, which nobody changes any
@@ -297,9 +273,9 @@ func (s *Session) unseal() {
 
 // unsealWithin is unseal within an epoch.
 func (s *Session) unsealWithin() {
-	// In the immutable region nobody minds a seal.
-	if a := s.sealing.address; a >= s.readOnly && a != 0 {
-		s.view.At(a).Unseal()
+	// In the read-only region a seal has no effect.
+	if a := s.sealing.address; a != 0 && a >= s.log.ReadOnly() {
+		s.view.record(a).Unseal()
 	}
 	s.sealing = sealing{}
 }

@@ -193,8 +193,8 @@ func TestReaderAcrossAnEditThatSaysNo(t *testing.T) {
 			read := func() ([]byte, uint64) {
 				s.enter()
 				defer s.leave()
-				_, e := s.table.find(s.hash(key8(1)))
-				value, h, _ := s.layout.Read(nil, s.view.At(e.address()))
+				_, e := s.view.index.find(s.hash(key8(1)))
+				value, h, _ := s.layout.Read(nil, s.view.record(e.address()))
 				return value, uint64(h)
 			}
 			first, before := read()

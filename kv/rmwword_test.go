@@ -122,7 +122,7 @@ func straightSession(t *testing.T, st *Store, key, value []byte) *Session {
 	if !s.words {
 		t.Skip("plain calls do not go straight to a record on this machine")
 	}
-	if s.probe.wide|s.probe.narrow == 0 {
+	if s.view.wide|s.view.narrow|s.view.direct == 0 {
 		t.Fatal("plain calls do not go straight to a record")
 	}
 	return s
@@ -169,7 +169,7 @@ func TestRecordGoesWhileItsModifierRuns(t *testing.T) {
 				if err := rmw(s, key, func() {
 					// Within an epoch, the write would wait for its end: as in a second
 					// call, and in the first if the log has just begun a new epoch.
-					if calls++; calls == 1 && *(*uint64)(unsafe.Pointer(&s.slot)) == 0 {
+					if calls++; calls == 1 && *(*uint64)(unsafe.Pointer(&s.handle)) == 0 {
 						write(500 + 30*outside) // now the tail is in this frame, now in that
 						outside++
 					}

@@ -27,23 +27,12 @@ import (
 // it gets a pending operation (pending operations.go) and goes on when the record has come.
 type Session struct {
 	// What every operation looks at.
-	slot  epoch.Handle
-	probe probe // as of the epoch that it has seen, as are the following
-	view  hlog.View
-	table *table
-	words bool // records are of 8-byte keys and values: see words.go
-	// wordCalls says that plain calls go the way of words, which in assembly they may
-	// only where sessions enter epochs by plain stores.
-	wordCalls bool
-	// restricted says that operations must go the general way, and look at stripes
-	// (see locks.go): the probe is closed.
-	restricted bool
-	holds      claim    // of stripes, in Atomically; else zero
-	stripes    []uint32 // which, in ascending order
-
-	// readOnly is the log's marker. view has the floor of a snapshot in its place
-	// while one is made, where that is higher: see Store.floorAt.
-	readOnly int64
+	handle     epoch.Handle
+	view       view
+	words      bool     // keys and values have 8 bytes: see words.go
+	inAssembly bool     // plain calls are in assembly: words, and epochs that are entered by plain stores
+	holds      claim    // how Atomically holds stripes; zero outside Atomically
+	stripes    []uint32 // stripes held, in ascending order
 
 	counting bool     // of keys: see census.go
 	keys     keyTally // those that this session has added, less those that it has removed
@@ -130,7 +119,6 @@ func (st *Store) makeSession() *Session {
 		counting:  st.census != nil,
 		record:    layout.Size(st.opts.KeySize, st.opts.ValueSize, false),
 		hash:      st.hash,
-		table:     st.index.Load(),
 		zeros:     make([]byte, st.opts.ValueSize),
 		fresh:     make([]byte, 0, max(8, st.opts.ValueSize)),
 		pending:   make([]pendingOp, st.opts.QueueDepth),
@@ -147,8 +135,8 @@ func (st *Store) makeSession() *Session {
 	s.update = new(Update)
 	s.form = Update{Found: true, Old: word(&s.oldWord), New: word(&s.newWord)[:0]}
 	s.fixed = layout.Fixed() && layout.Size(s.keySize, s.valueSize, true) <= st.log.PageSize()-hlog.FirstAddress
-	s.probe.last = int64(s.record) - 1
-	s.probe.epoch, s.probe.hash = &noEpoch, st.keyHash.word
+	s.view.last = int64(s.record) - 1
+	s.view.current, s.view.hash = &noEpoch, st.keyHash.word
 	s.filling, s.scanned = &s.lanes[0], &s.lanes[1]
 	for i := range s.pending {
 		s.free = append(s.free, uint32(len(s.pending)-1-i))
@@ -159,7 +147,7 @@ func (st *Store) makeSession() *Session {
 // stop makes the session take no more operations.
 func (s *Session) stop(err error) {
 	s.unusable = err
-	s.probe.epoch = &noEpoch // also for the read-modify-write whose Modifier closes the session
+	s.view.current = &noEpoch // also for the read-modify-write whose Modifier closes the session
 	s.allowDirect(false)
 }
 
@@ -183,7 +171,7 @@ func (s *Session) Close() error {
 	}
 	err := s.completeAll()
 	s.stop(ErrClosed)
-	s.slot.Unregister()
+	s.handle.Unregister()
 	s.store.removeSession(s)
 	if err != nil {
 		s.dropPending()
@@ -224,23 +212,16 @@ func (s *Session) dropPending() {
 
 // enter begins a stay in an epoch.
 func (s *Session) enter() {
-	if !s.slot.Reenter(s.probe.seen) {
+	if !s.handle.Reenter(s.view.epoch) {
 		s.enterAnew()
 	}
 }
 
 // enterAnew is enter in an epoch that the session has not seen.
 func (s *Session) enterAnew() {
-	s.probe.seen = s.slot.Enter()
-	s.view = s.log.View()
-	s.readOnly = s.view.ReadOnly
-	s.view.ReadOnly = max(s.view.ReadOnly, s.store.floor)
-	s.table = s.store.index.Load()
-	s.probe.look(s.table, &s.view)
-	if s.restricted = s.store.locks.guarded.Load(); s.restricted {
-		s.probe.close()
-	}
+	s.view.epoch = s.handle.Enter()
+	s.view.look(s.store)
 }
 
 // leave ends it.
-func (s *Session) leave() { s.slot.Leave() }
+func (s *Session) leave() { s.handle.Leave() }

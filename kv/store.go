@@ -301,9 +301,9 @@ func (st *Store) openSession(s *Session) error {
 		s.before = st.ended[s.name]
 		st.named[s.name] = s
 	}
-	st.epoch.Join(&s.slot)
-	s.wordCalls = s.words && (!inAssembly || !s.slot.Ordered())
-	s.probe.epoch = s.slot.Current()
+	st.epoch.Join(&s.handle)
+	s.inAssembly = haveAssembly && s.words && !s.handle.Ordered()
+	s.view.current = s.handle.Current()
 	st.sessions[s] = struct{}{}
 	return nil
 }

@@ -83,8 +83,8 @@ func (w *sweep) tryGather(want int, upTo uint64) (ok bool) {
 		if w.to >= upTo && (len(w.links) >= want || n >= sweepBuckets) {
 			break
 		}
-		bucket, behind := bucketAt(w.to, s.table.bits)
-		if !w.gatherBucket(s.table, bucket) {
+		bucket, behind := bucketAt(w.to, s.view.index.bits)
+		if !w.gatherBucket(s.view.index, bucket) {
 			break
 		}
 		w.to = behind
@@ -236,7 +236,7 @@ func (w *sweep) step(count, most int, visit func(Record) bool) (goOn bool, err e
 				w.at = w.to
 				return true, nil
 			}
-			buckets += (w.to - w.at) >> (positionBits - w.s.table.bits)
+			buckets += (w.to - w.at) >> (positionBits - w.s.view.index.bits)
 			continue
 		}
 		if most <= 0 || time.Since(begun) > stepDuration {

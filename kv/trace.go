@@ -45,7 +45,7 @@ func (s *Session) tryTrace(op *Op, at slot, e entry) (outcome, coldAt) {
 	p.newer = false
 	next := e.address()
 	for next >= p.floor {
-		if next < s.view.Head {
+		if next < s.view.head {
 			begin := s.log.Begin()
 			if next < begin { // and the source as well: it is gone
 				op.Err = ErrNotFound
@@ -53,7 +53,7 @@ func (s *Session) tryTrace(op *Op, at slot, e entry) (outcome, coldAt) {
 			}
 			return needsRecord, coldAt{e, next, begin}
 		}
-		r := s.view.At(next)
+		r := s.view.record(next)
 		if s.layout.KeyEqual(r, op.Key) {
 			if next < p.below {
 				op.Err, p.newest = ErrNotFound, next
@@ -71,8 +71,8 @@ func (s *Session) tryTrace(op *Op, at slot, e entry) (outcome, coldAt) {
 		op.Err = ErrNotFound
 	case op.Kind == opMove:
 		return s.move(op, at, e), coldAt{}
-	case !p.newer && p.source >= s.view.Head:
-		s.takeNewer(op, s.view.At(p.source)) // it may have been updated in place
+	case !p.newer && p.source >= s.view.head:
+		s.takeNewer(op, s.view.record(p.source)) // it may have been updated in place
 	case !p.newer && s.expired(op.Expires):
 		// Its life may have been prolonged before it left memory.
 		if begin := s.log.Begin(); p.early && p.source >= begin {
@@ -178,10 +178,10 @@ func (s *Session) tryLink(op *Op) (outcome, coldAt) {
 	case p.source < begin:
 		op.Err = ErrNotFound
 		return complete, coldAt{}
-	case p.source < s.view.Head:
+	case p.source < s.view.head:
 		return needsRecord, coldAt{0, p.source, begin}
 	}
-	r := s.view.At(p.source)
+	r := s.view.record(p.source)
 	op.Key = append(op.Key[:0], s.layout.Key(r)...)
 	op.Value, p.header, op.Expires = s.layout.Read(op.Value[:0], r)
 	return complete, coldAt{}

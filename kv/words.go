@@ -29,10 +29,10 @@ func (s *Session) finishWords(l *lane) {
 			return
 		}
 		a := at.load().address()
-		if a < s.probe.head || len(op.Key) != 8 {
+		if a < s.view.head || len(op.Key) != 8 {
 			return
 		}
-		r := s.view.At(a)
+		r := s.view.record(a)
 		if r.Word0() != loadWord(op.Key) {
 			return
 		}
@@ -48,11 +48,11 @@ func (s *Session) finishWords(l *lane) {
 			*(*uint64)(unsafe.Pointer(unsafe.SliceData(op.Value))) = r.Word1()
 			op.Expires = 0
 		case OpUpsert:
-			if a < s.probe.readOnly || op.Expires != 0 || len(op.Value) != 8 || !s.layout.StoreWord(r, loadWord(op.Value)) {
+			if !s.view.mutable(a) || op.Expires != 0 || len(op.Value) != 8 || !s.layout.StoreWord(r, loadWord(op.Value)) {
 				return
 			}
 		case OpRMW:
-			if a < s.probe.readOnly || !r.Header().Updatable() {
+			if !s.view.mutable(a) || !r.Header().Updatable() {
 				return
 			}
 			l.next = i + 1 // for abandon: the Modifier may panic

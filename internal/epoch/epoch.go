@@ -119,10 +119,10 @@ func (h *Handle) Reenter(e uint64) bool {
 	return h.table.current.Load() == e
 }
 
-// Resume is Reenter for a session that assembly has entered and left: it is not ordered.
-// current is what Current has returned, or another word where the handle has left the table.
+// Resume is Reenter with the word of the current epoch given: that of Current, or another
+// one, which never is e, for a handle that may have left the table.
 func (h *Handle) Resume(current *uint64, e uint64) bool {
-	mem.StoreRelease(&h.entered, e)
+	h.publish(e)
 	return atomic.LoadUint64(current) == e
 }
 

@@ -28,21 +28,21 @@ func TestProbesAgree(t *testing.T) {
 	// general way fails.
 	other := errors.New("not straight")
 	s.unusable = other
-	forms := map[string]*uint64{"AVX2": &s.probe.narrow}
+	forms := map[string]*uint64{"AVX2": &s.view.narrow}
 	if vectors2 {
-		forms["AVX-512"] = &s.probe.wide
+		forms["AVX-512"] = &s.view.wide
 	}
 	hits := map[string]int{}
 	for n := uint64(0); n < keys+1000; n++ {
 		s.enter() // the present epoch
 		s.leave()
 		key, hit := key8(n), map[string]int{}
-		_, e := s.table.find(st.hash(key))
-		r, _, _, found := s.lookup(key, e.address(), s.view.Head)
+		_, e := s.view.index.find(st.hash(key))
+		r, _, _, found := s.lookup(key, e.address(), s.view.head)
 		found = found && r.Header().Plain()
 		for name, may := range forms {
 			s.allowDirect(false)
-			*may = s.probe.seen
+			*may = s.view.epoch
 			got, err := s.Read(key, nil)
 			if !errors.Is(err, other) {
 				t.Fatalf("%s reads %x, %v without room for it", name, got, err)
@@ -71,7 +71,7 @@ func TestProbesAgree(t *testing.T) {
 				t.Errorf("%s modifies the word %d of key %d", name, saw, n)
 			}
 		}
-		if atomic.LoadUint64(s.probe.epoch) != s.probe.seen { // it has moved meanwhile, and no form may go straight
+		if atomic.LoadUint64(s.view.current) != s.view.epoch { // it has moved meanwhile, and no form may go straight
 			n--
 			continue
 		}
@@ -97,11 +97,11 @@ func TestScansAgree(t *testing.T) {
 	st := open(t, small(device.NewMemory(), 8, 8))
 	s := st.NewSession()
 	s.enter()
-	p := s.probe
+	p := s.view
 	s.leave()
 	const buckets = 16
 	memory := make([]uint64, buckets*bucketSize/8)
-	p.table, p.mask = unsafe.Pointer(&memory[0]), buckets-1
+	p.buckets, p.mask = unsafe.Pointer(&memory[0]), buckets-1
 	p.head, p.headUp = 0, 0
 	r := rand.New(rand.NewPCG(1, 2))
 	found := 0

@@ -2,7 +2,7 @@
 
 #include "textflag.h"
 #include "go_asm.h"
-#include "probe_amd64.h"
+#include "view_amd64.h"
 
 // func matchAVX2(bucket unsafe.Pointer, want uint64) uint64
 TEXT ·matchAVX2(SB), NOSPLIT, $0-24
@@ -12,9 +12,9 @@ TEXT ·matchAVX2(SB), NOSPLIT, $0-24
 	MOVQ AX, ret+16(FP)
 	RET
 
-// func newestAVX2(p *probe, hash uint64, n int) (address int64)
+// func newestAVX2(v *view, hash uint64, n int) (address int64)
 TEXT ·newestAVX2(SB), NOSPLIT, $0-32
-	MOVQ p+0(FP), R8
+	MOVQ v+0(FP), R8
 	MOVQ hash+8(FP), BX
 	MOVQ n+16(FP), SI
 	BUCKET(0)
@@ -25,11 +25,11 @@ TEXT ·newestAVX2(SB), NOSPLIT, $0-32
 	MOVQ (BX)(AX*8), AX
 	SHLQ $16, AX
 	SHRQ $16, AX
-	CMPQ AX, probe_head(R8)
+	CMPQ AX, view_head(R8)
 	JLT done
-	MOVQ probe_ringMask(R8), BX
+	MOVQ view_ringMask(R8), BX
 	ANDQ AX, BX
-	ADDQ probe_frames(R8), BX
+	ADDQ view_frames(R8), BX
 
 line:
 	PREFETCHT0 (BX)
@@ -41,15 +41,15 @@ done:
 	MOVQ AX, address+24(FP)
 	RET
 
-// func hashWordsAMD64(p *probe, ops **Op, hashes *uint64, n int) int
+// func hashWordsAMD64(v *view, ops **Op, hashes *uint64, n int) int
 TEXT ·hashWordsAMD64(SB), NOSPLIT, $0-40
-	MOVQ p+0(FP), R8
+	MOVQ v+0(FP), R8
 	MOVQ ops+8(FP), R9
 	MOVQ hashes+16(FP), R10
 	MOVQ n+24(FP), R11
 	XORL R12, R12
-	MOVQ probe_mask(R8), R13
-	MOVQ probe_table(R8), CX
+	MOVQ view_mask(R8), R13
+	MOVQ view_buckets(R8), CX
 
 next:
 	CMPQ R12, R11
@@ -71,10 +71,10 @@ done:
 	MOVQ R12, ret+32(FP)
 	RET
 
-// func scanAVX2(p *probe, hashes *uint64, slots *slot, n int) (absent int)
+// func scanAVX2(v *view, hashes *uint64, slots *slot, n int) (absent int)
 TEXT ·scanAVX2(SB), NOSPLIT, $0-40
 	SCAN(MATCH_AVX2)
 
-// func scanAVX512(p *probe, hashes *uint64, slots *slot, n int) (absent int)
+// func scanAVX512(v *view, hashes *uint64, slots *slot, n int) (absent int)
 TEXT ·scanAVX512(SB), NOSPLIT, $0-40
 	SCAN(MATCH_AVX512)

@@ -1,12 +1,12 @@
-// What the assembly of probe_amd64.s and plain_amd64.s shares.
+// What the assembly of view_amd64.s and plain_amd64.s shares.
 
 // HASH is wordHash.of SI, in BX, with the probe at R8 + at. It uses AX and DX.
 #define HASH(at) \
-	MOVQ (at+probe_hash+wordHash_salt)(R8), AX   \
+	MOVQ (at+view_hash+wordHash_salt)(R8), AX   \
 	XORQ SI, AX                                  \
-	MULQ (at+probe_hash+wordHash_first)(R8)      \
+	MULQ (at+view_hash+wordHash_first)(R8)      \
 	XORQ DX, AX                                  \
-	MULQ (at+probe_hash+wordHash_second)(R8)     \
+	MULQ (at+view_hash+wordHash_second)(R8)     \
 	XORQ DX, AX                                  \
 	MOVQ AX, BX
 
@@ -46,21 +46,21 @@ GLOBL entryBits<>(SB), RODATA|NOPTR, $8
 // BUCKET leads from the hash in BX, with the probe at R8 + at, to its bucket in
 // BX and the top of its entry in AX. It uses CX.
 #define BUCKET(at) \
-	MOVQ (at+probe_tag)(R8), CX   \
+	MOVQ (at+view_tag)(R8), CX   \
 	BEXTRQ CX, BX, AX             \
 	ORQ $0x4000, AX               \
-	ANDQ (at+probe_mask)(R8), BX  \
+	ANDQ (at+view_mask)(R8), BX  \
 	SHLQ $6, BX                   \
-	ADDQ (at+probe_table)(R8), BX
+	ADDQ (at+view_buckets)(R8), BX
 
 // SCAN is a whole scan of a lane, in p, hashes, slots and n of its function, with absent
 // for its result.
 #define SCAN(MATCH) \
-	MOVQ p+0(FP), R8            \
+	MOVQ v+0(FP), R8            \
 	MOVQ hashes+8(FP), SI       \
 	MOVQ slots+16(FP), DI       \
 	MOVQ n+24(FP), R9           \
-	MOVQ probe_last(R8), R10    \
+	MOVQ view_last(R8), R10    \
 	XORL R11, R11               \
 	TESTQ R9, R9                \
 	JZ done                     \
@@ -76,10 +76,10 @@ loop:                        \
 	MOVQ (BX), AX               \
 	MOVQ AX, BX                 \
 	SHLQ $16, BX                \
-	CMPQ BX, probe_headUp(R8)   \
+	CMPQ BX, view_headUp(R8)   \
 	JCS next                    \
-	ANDQ probe_ringMask(R8), AX \
-	ADDQ probe_frames(R8), AX   \
+	ANDQ view_ringMask(R8), AX \
+	ADDQ view_frames(R8), AX   \
 	PREFETCHT0 (AX)             \
 	PREFETCHT0 (AX)(R10*1)      \
 next:                        \

@@ -1,0 +1,117 @@
+package kv
+
+import (
+	"math"
+	"unsafe"
+
+	"github.com/redykv/redykv/hlog"
+	"github.com/redykv/redykv/internal/mem"
+)
+
+// view is a session's cached view of the store in one epoch: the index, the log's
+// memory and its markers, which lead from a hash to a record in memory. A view is valid
+// during every stay in its epoch; [Session.enter] replaces it when the epoch has moved.
+// The assembly in view_amd64.s and plain_amd64.s knows its layout.
+type view struct {
+	buckets  unsafe.Pointer // buckets of index
+	mask     uint64         // number of buckets - 1
+	frames   unsafe.Pointer // the log's memory
+	ringMask int64          // turns an address into an offset in frames
+	head     int64          // lowest address in memory
+	last     int64          // offset of the last byte of a record to prefetch; constant
+	readOnly int64          // lowest address that may be updated in place: see inplace.go
+	tag      uint64         // where the tag is in a hash: first bit, and number of bits << 8
+	hash     wordHash       // constant
+
+	current *uint64 // the store's epoch
+	epoch   uint64  // the epoch of this view; 0, which is no epoch, before the first one
+
+	// epoch, if plain calls may go directly to a record in memory; else 0. At most one of
+	// the three is set: wide and narrow let the assembly with and without AVX-512, and
+	// direct the Go code.
+	wide, narrow uint64
+	// What the assembly needs in another form: how far the tag of a hash lies below its
+	// place in an entry, and head and readOnly shifted as far as an entry's address is
+	// when its other bits are shifted out.
+	tagUp              uint64
+	headUp, readOnlyUp uint64
+	direct             uint64
+
+	index   *table
+	guarded bool // keys may be locked: operations go the general way and take stripes, see locks.go
+}
+
+// noEpoch is the current epoch of a session that is not open.
+var noEpoch uint64 = math.MaxUint64
+
+// look takes over the store's present index and log, in an epoch of the session.
+func (v *view) look(st *Store) {
+	t, log := st.index.Load(), st.log.View()
+	v.index, v.buckets, v.mask = t, t.base, t.mask
+	v.tag = uint64(t.tagShift) | tagBits<<8
+	v.tagUp = addressBits - uint64(t.tagShift)
+	v.frames, v.ringMask = log.Frames()
+	v.head, v.readOnly = log.Head, max(log.ReadOnly, st.floor)
+	v.headUp, v.readOnlyUp = uint64(v.head)<<(64-addressBits), uint64(v.readOnly)<<(64-addressBits)
+	v.guarded = st.locks.guarded.Load()
+}
+
+// record is the record at address, which is at or above head. The mask keeps it within
+// the log's memory whatever the address is.
+func (v *view) record(address int64) hlog.Record {
+	return hlog.RecordAt(unsafe.Add(v.frames, address&v.ringMask))
+}
+
+// prefetch asks the processor for the record at address, if it is in memory.
+func (v *view) prefetch(address int64) {
+	if address >= v.head {
+		record := unsafe.Add(v.frames, address&v.ringMask)
+		mem.Prefetch(record)
+		mem.Prefetch(unsafe.Add(record, v.last))
+	}
+}
+
+// The portable form of what view_amd64.s does with vectors.
+
+// matchWords returns the number of the entry in the bucket whose top bits are want, or
+// bucketEntries.
+func matchWords(bucket unsafe.Pointer, want uint64) int {
+	for i := range bucketEntries {
+		if uint64(slotIn(bucket, i).load()>>addressBits) == want {
+			return i
+		}
+	}
+	return bucketEntries
+}
+
+// slotOf is the place of a hash's entry, or nil where the first bucket has none.
+func (v *view) slotOf(hash uint64) slot {
+	bucket := unsafe.Add(v.buckets, (hash&v.mask)*bucketSize)
+	i := matchWords(bucket, uint64(entryOf(hash, uint(v.tag&63))>>addressBits))
+	if i == bucketEntries {
+		return slot{}
+	}
+	return slotIn(bucket, i)
+}
+
+// newestOf is the portable form of newest, without prefetching.
+func (v *view) newestOf(hash uint64) int64 {
+	at := v.slotOf(hash)
+	if at.p == nil {
+		return 0
+	}
+	return at.load().address()
+}
+
+// scanWords puts the places of the hashes' entries into slots and prefetches their
+// records. It returns how many hashes have no entry in their first bucket.
+func (v *view) scanWords(hashes []uint64, slots []slot) (absent int) {
+	for i, hash := range hashes {
+		if slots[i] = v.slotOf(hash); slots[i].p != nil {
+			v.prefetch(slots[i].load().address())
+		} else {
+			absent++
+		}
+	}
+	return absent
+}

@@ -1,0 +1,79 @@
+//go:build !race
+
+package kv
+
+import (
+	"math/bits"
+	"unsafe"
+
+	"golang.org/x/sys/cpu"
+)
+
+// The position of an entry in its bucket is random: a search entry by entry costs about
+// one mispredicted branch per key, and a mispredicted branch on a load that misses the
+// cache discards the work on later operations that the processor has begun. Vector
+// instructions compare all eight words of a bucket at once.
+//
+// A vector load is not atomic as a whole. Each aligned word of it is, on every processor
+// with AVX2; an entry that is found is loaded again as a word.
+var (
+	vectors  = cpu.X86.HasAVX2 && cpu.X86.HasBMI1
+	vectors2 = vectors && cpu.X86.HasBMI2 && cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ
+)
+
+// matchAVX2 returns a bit for each word of the bucket whose top 16 bits are want.
+//
+//go:noescape
+func matchAVX2(bucket unsafe.Pointer, want uint64) uint64
+
+// scanAVX2 is scanWords, for n hashes.
+//
+//go:noescape
+func scanAVX2(v *view, hashes *uint64, slots *slot, n int) (absent int)
+
+// scanAVX512 is scanAVX2 with wider vectors: fewer instructions between two prefetches.
+//
+//go:noescape
+func scanAVX512(v *view, hashes *uint64, slots *slot, n int) (absent int)
+
+// newestAVX2 is newest.
+//
+//go:noescape
+func newestAVX2(v *view, hash uint64, n int) (address int64)
+
+// hashWordsAMD64 hashes the keys of n operations and prefetches their buckets, up to the
+// first key that is not 8 bytes long. It returns the number of keys hashed.
+//
+//go:noescape
+func hashWordsAMD64(v *view, ops **Op, hashes *uint64, n int) int
+
+func (v *view) hashWords(l *lane) int { return hashWordsAMD64(v, &l.ops[0], &l.hashes[0], l.n) }
+
+// match returns the number of the entry in the bucket whose top bits are want, or
+// bucketEntries or more. The top bits of the link to the overflow bucket are zero, and
+// those of want are not.
+func match(bucket unsafe.Pointer, want uint64) int {
+	if vectors {
+		return bits.TrailingZeros64(matchAVX2(bucket, want))
+	}
+	return matchWords(bucket, want)
+}
+
+func (v *view) scan(l *lane) (absent int) {
+	switch {
+	case vectors2:
+		return scanAVX512(v, &l.hashes[0], &l.slots[0], l.n)
+	case vectors:
+		return scanAVX2(v, &l.hashes[0], &l.slots[0], l.n)
+	}
+	return v.scanWords(l.hashes[:l.n], l.slots[:l.n])
+}
+
+// newest is the address of the newest record of a hash's chain, or 0 where the first
+// bucket has no entry. It prefetches n bytes of a record in memory.
+func (v *view) newest(hash uint64, n int) int64 {
+	if vectors {
+		return newestAVX2(v, hash, n)
+	}
+	return v.newestOf(hash)
+}

@@ -1,0 +1,18 @@
+//go:build !amd64 || race
+
+package kv
+
+import "unsafe"
+
+// The portable forms take the place of vector instructions everywhere.
+const vectors, vectors2 = true, false
+
+func match(bucket unsafe.Pointer, want uint64) int { return matchWords(bucket, want) }
+
+func (v *view) hashWords(*lane) int { return 0 }
+
+func (v *view) scan(l *lane) (absent int) { return v.scanWords(l.hashes[:l.n], l.slots[:l.n]) }
+
+// newest is the address of the newest record of a hash's chain, or 0 where the first
+// bucket has no entry.
+func (v *view) newest(hash uint64, _ int) int64 { return v.newestOf(hash) }
