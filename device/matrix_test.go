@@ -19,6 +19,7 @@ import (
 	"github.com/redykv/redykv/device/smb"
 	"github.com/redykv/redykv/internal/smbd"
 	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/manager/allocator"
 	"github.com/redykv/redykv/redytier"
 	"github.com/redykv/redykv/ssdtier"
 )
@@ -105,7 +106,7 @@ type redyDevice struct {
 func (d redyDevice) Close() error { return errors.Join(d.Device.Close(), d.mgr.Close()) }
 
 func openRedy(t *testing.T) (device.Device, error) {
-	allocator, err := manager.NewInProcessAllocator(manager.InProcessOptions{})
+	allocator, err := allocator.NewInProcess(allocator.InProcessOptions{})
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,8 @@ import (
 
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/manager/allocator"
+	"github.com/redykv/redykv/manager/api"
 	"github.com/redykv/redykv/manager/menu"
 	"github.com/redykv/redykv/manager/plan"
 )
@@ -48,13 +50,13 @@ func (m *Manager) allocate(ctx context.Context, req *managerv1.AllocateRequest) 
 func (m *Manager) tryAllocate(ctx context.Context, req *managerv1.AllocateRequest) (*managerv1.AllocateResponse, error) {
 	d, err := decide(req, m.opts.Transport)
 	if errors.Is(err, errNoCapacity) {
-		err = &CapacityError{What: "capacity", Available: m.most(ctx, req)}
+		err = &api.CapacityError{What: "capacity", Available: m.most(ctx, req)}
 	}
-	if a, ok := m.opts.Allocator.(interface{ checkTransport(name string) error }); ok && err == nil {
-		err = a.checkTransport(d.transport)
+	if a, ok := m.opts.Allocator.(interface{ CheckTransport(name string) error }); ok && err == nil {
+		err = a.CheckTransport(d.transport)
 	}
 	if err != nil {
-		return nil, refuse(connect.CodeInvalidArgument, err)
+		return nil, api.Refuse(connect.CodeInvalidArgument, err)
 	}
 	if req.GetConfiguration() == nil {
 		configs, err := m.search.search(d.slo, d.transport, req.GetClient())
@@ -74,15 +76,15 @@ func (m *Manager) tryAllocate(ctx context.Context, req *managerv1.AllocateReques
 	}
 	var answer *managerv1.AllocateResponse
 	if err = m.bringUp(ctx, ca.shares, d.transport); err == nil {
-		answer, err = m.catalog.commit(ca, m.term())
+		answer, err = m.state.commit(ca, m.term())
 	}
 	if err != nil {
-		if held, err := m.catalog.take(ca.id, ca, "not allocated"); err == nil {
+		if held, err := m.state.take(ca.id, ca, "not allocated"); err == nil {
 			m.release(ca.id, held, true)
 		}
-		if few, ok := errors.AsType[*CapacityError](err); ok { // what it says is of one VM
+		if few, ok := errors.AsType[*api.CapacityError](err); ok { // what it says is of one VM
 			if most := m.largest(d, s); most < d.capacity {
-				err = &CapacityError{What: few.What, Asked: d.capacity, Available: most}
+				err = &api.CapacityError{What: few.What, Asked: d.capacity, Available: most}
 			}
 		}
 		m.opts.Logger.Warn("cache not allocated", "capacity", units.Size(d.capacity).String(), "err", err)
@@ -96,10 +98,10 @@ func (m *Manager) tryAllocate(ctx context.Context, req *managerv1.AllocateReques
 // reserve is that of the catalog, in the largest regions of which there are enough. The
 // error says how much could be had in those of which there are most.
 func (m *Manager) reserve(d demand, s supply) (ca *cache, err error) {
-	var short *CapacityError
+	var short *api.CapacityError
 	for _, in := range d.sizes() {
-		ca, err = m.catalog.reserve("cache-"+rand.Text(), in, s, newVMID)
-		few, ok := errors.AsType[*CapacityError](err)
+		ca, err = m.state.reserve("cache-"+rand.Text(), in, s, newVMID)
+		few, ok := errors.AsType[*api.CapacityError](err)
 		if !ok || !d.shrinks {
 			return ca, err
 		}
@@ -137,7 +139,7 @@ func (m *Manager) most(ctx context.Context, req *managerv1.AllocateRequest) uint
 // demand may have.
 func (m *Manager) largest(d demand, s supply) (most uint64) {
 	s.policy.Room = m.room()
-	pool, s := m.catalog.look(d, s)
+	pool, s := m.state.look(d, s)
 	for _, d := range d.sizes() {
 		d.regions, d.per = maxRegions, maxRegions
 		bytes, err := plan.Largest(d.plan(), s.offers, servers(pool), s.policy)
@@ -160,13 +162,13 @@ func (m *Manager) bringUp(ctx context.Context, shares []*share, transport string
 		if !s.launch {
 			continue
 		}
-		if err := m.opts.Allocator.Launch(starting, m.catalog.spec(s.vm, transport)); err != nil {
+		if err := m.opts.Allocator.Launch(starting, m.state.spec(s.vm, transport)); err != nil {
 			return fmt.Errorf("launch VM %s: %w", s.vm.id, err)
 		}
 	}
 	for _, s := range shares {
 		if s.launch {
-			if err := m.catalog.await(starting, s.vm); err != nil {
+			if err := m.state.await(starting, s.vm); err != nil {
 				return err
 			}
 		}
@@ -181,26 +183,26 @@ func (m *Manager) bringUp(ctx context.Context, shares []*share, transport string
 // a code of its own, so has a call that was given up, and everything else has
 // the code given.
 func refuseCapacity(err error, otherwise connect.Code) error {
-	var capacity *CapacityError
+	var capacity *api.CapacityError
 	var answer *connect.Error
 	var region *menu.RegionError
 	switch {
 	case errors.As(err, &capacity), errors.Is(err, menu.ErrSoldOut):
-		return refuse(connect.CodeResourceExhausted, err)
+		return api.Refuse(connect.CodeResourceExhausted, err)
 	case errors.As(err, &answer):
 		return answer
 	case errors.Is(err, errUnknownCache), errors.Is(err, errUnknownVM):
-		return refuse(connect.CodeNotFound, err)
+		return api.Refuse(connect.CodeNotFound, err)
 	case errors.Is(err, errStore):
-		return refuse(connect.CodeUnavailable, err)
-	case errors.Is(err, ErrTransport), errors.As(err, &region):
-		return refuse(connect.CodeInvalidArgument, err)
+		return api.Refuse(connect.CodeUnavailable, err)
+	case errors.Is(err, allocator.ErrTransport), errors.As(err, &region):
+		return api.Refuse(connect.CodeInvalidArgument, err)
 	case errors.Is(err, errNotWorth), errors.Is(err, errStale):
-		return refuse(connect.CodeFailedPrecondition, err)
+		return api.Refuse(connect.CodeFailedPrecondition, err)
 	case errors.Is(err, context.Canceled):
-		return refuse(connect.CodeCanceled, err)
+		return api.Refuse(connect.CodeCanceled, err)
 	case errors.Is(err, context.DeadlineExceeded):
-		return refuse(connect.CodeDeadlineExceeded, err)
+		return api.Refuse(connect.CodeDeadlineExceeded, err)
 	}
-	return refuse(otherwise, err)
+	return api.Refuse(otherwise, err)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
+	"github.com/redykv/redykv/manager/node"
 )
 
 // An auditor compares what servers say they have lent with what the catalog says. A
@@ -29,7 +30,7 @@ type stray struct{ vm, cache, grant string }
 // audit is one step of monitor.
 func (m *Manager) audit(now time.Time) {
 	a := &m.auditor
-	if m.catalog.store == nil || !a.mu.TryLock() {
+	if m.state.store == nil || !a.mu.TryLock() {
 		return
 	}
 	defer a.mu.Unlock()
@@ -42,13 +43,13 @@ func (m *Manager) audit(now time.Time) {
 		mu     sync.Mutex
 		strays = make(map[stray]time.Time)
 	)
-	for _, v := range m.catalog.servers() {
+	for _, v := range m.state.servers() {
 		asking.Go(func() {
 			leases, err := m.leasesOf(v)
 			if err != nil {
 				return // a server that is gone is found by its silence
 			}
-			unknown := m.catalog.audited(v.ID, leases)
+			unknown := m.state.audited(v.ID, leases)
 			mu.Lock()
 			defer mu.Unlock()
 			for _, s := range unknown {
@@ -69,19 +70,19 @@ func (m *Manager) audit(now time.Time) {
 
 // takeBack ends a stray. That it is gone meanwhile is no error; where it fails, the
 // next audit finds it again.
-func (m *Manager) takeBack(s stray, v VM) {
+func (m *Manager) takeBack(s stray, v node.VM) {
 	ctx, cancel := context.WithTimeout(context.Background(), terminateTimeout)
 	defer cancel()
 	err := m.disconnect(ctx, v, s.cache, s.grant)
 	m.opts.Logger.Warn("memory taken back that no cache has", "vm", s.vm, "cache", s.cache, "grant", s.grant, "err", err)
 }
 
-func (m *Manager) leasesOf(v VM) ([]*serverv1.Lease, error) {
+func (m *Manager) leasesOf(v node.VM) ([]*serverv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), terminateTimeout)
 	defer cancel()
 	client := serverv1connect.NewCacheServerServiceClient(m.servers, v.ControlURL, connect.WithReadMaxBytes(maxStatus))
 	req := connect.NewRequest(&serverv1.StatusRequest{})
-	v.authorize(req.Header(), m.self)
+	v.Authorize(req.Header(), m.self)
 	r, err := client.Status(ctx, req)
 	if err != nil {
 		return nil, err
@@ -94,10 +95,10 @@ const maxStatus = 16 << 20
 
 // servers lists the VMs that are up and call this manager. What others have lent, may be
 // by the word of a manager that has a copy of its state.
-func (c *catalog) servers() []VM {
+func (c *state) servers() []node.VM {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var all []VM
+	var all []node.VM
 	for _, v := range c.vms {
 		if v.ControlURL != "" && v.called {
 			all = append(all, v.VM)
@@ -108,7 +109,7 @@ func (c *catalog) servers() []VM {
 
 // audited returns those of a server's leases that are no grants of a cache. A server
 // that has none of these, nor more than caches were promised, can lend all the rest.
-func (c *catalog) audited(id string, leases []*serverv1.Lease) (strays []stray) {
+func (c *state) audited(id string, leases []*serverv1.Lease) (strays []stray) {
 	var err error // of no use here: the manager ends if the store does
 	c.mu.Lock()
 	defer c.end(&err)
@@ -132,7 +133,7 @@ func (c *catalog) audited(id string, leases []*serverv1.Lease) (strays []stray) 
 
 // granted says whether a cache has a lease. One that is parting from it is on its
 // own way to give it back. Called under mu.
-func (c *catalog) granted(v *vm, l *serverv1.Lease) bool {
+func (c *state) granted(v *vm, l *serverv1.Lease) bool {
 	ca := c.caches[l.GetCacheId()]
 	if ca == nil {
 		return false

@@ -18,7 +18,10 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/clock"
 	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/manager/access"
+	"github.com/redykv/redykv/manager/allocator"
 	"github.com/redykv/redykv/manager/menu"
+	"github.com/redykv/redykv/manager/node"
 	"github.com/redykv/redykv/manager/plan"
 )
 
@@ -91,14 +94,14 @@ type control struct {
 	t         *testing.T
 	ctx       context.Context
 	manager   *Manager
-	client    Client
+	client    access.Client
 	allocator *scripted
 	clock     *handClock
 	silences  int
 
 	names []string // real, shown, real, shown…
 	real  map[string]string
-	nodes map[string]*Node
+	nodes map[string]*node.Node
 }
 
 // name remembers what a random id is called in the script.
@@ -161,7 +164,7 @@ func (c *control) run(d *datadriven.TestData) (string, error) {
 	case "reclaim":
 		return c.reclaim(d)
 	case "spot":
-		c.allocator.manager().Reclaimed(c.id(d, "vm"), c.clock.read().Add(c.duration(d, "notice")), "spot price")
+		c.allocator.host.Reclaimed(c.id(d, "vm"), c.clock.read().Add(c.duration(d, "notice")), "spot price")
 		return "", nil
 	case "later":
 		c.manager.expire(c.clock.advance(c.duration(d, "by")))
@@ -216,7 +219,7 @@ func (c *control) size(d *datadriven.TestData, key string) uint64 {
 }
 
 func (c *control) start(d *datadriven.TestData) error {
-	c.real, c.names, c.nodes = make(map[string]string), nil, make(map[string]*Node)
+	c.real, c.names, c.nodes = make(map[string]string), nil, make(map[string]*node.Node)
 	c.clock = &handClock{now: time.Unix(1_000_000, 0)}
 	opts := Options{Transport: "mem", VMMemory: c.size(d, "vm-memory"), LaunchTimeout: testTimeout, Lease: time.Minute, now: c.clock.read}
 	if d.HasArg("impatient") {
@@ -234,14 +237,14 @@ func (c *control) start(d *datadriven.TestData) error {
 }
 
 func (c *control) server(d *datadriven.TestData) error {
-	opts := NodeOptions{ID: c.id(d, "id"), Memory: c.size(d, "memory"), Transport: "mem", Logger: quiet()}
+	opts := node.Options{ID: c.id(d, "id"), Memory: c.size(d, "memory"), Transport: "mem", Logger: quiet()}
 	d.MaybeScanArgs(c.t, "cores", &opts.Cores)
 	if old := c.nodes[opts.ID]; old != nil {
 		if err := old.Close(); err != nil {
 			return err
 		}
 	}
-	n, err := StartNode(opts)
+	n, err := node.Start(opts)
 	if err != nil {
 		return err
 	}
@@ -251,7 +254,7 @@ func (c *control) server(d *datadriven.TestData) error {
 			c.t.Error(err)
 		}
 	})
-	_, err = n.register(c.ctx, c.client)
+	_, err = n.Register(c.ctx, c.client)
 	return err
 }
 
@@ -433,7 +436,7 @@ func (c *control) startMenu(d *datadriven.TestData, opts Options) error {
 	if err != nil {
 		return err
 	}
-	a, err := NewInProcessAllocator(InProcessOptions{
+	a, err := allocator.NewInProcess(allocator.InProcessOptions{
 		Memory: c.size(d, "memory"), Menu: &m, Market: menu.Options{Clock: clock.NewVirtual(c.clock.read()), Step: -1}, Logger: quiet(),
 	})
 	if err != nil {
@@ -518,7 +521,7 @@ func (c *control) silence(d *datadriven.TestData) error {
 	var but []string
 	d.MaybeScanArgs(c.t, "but", &but)
 	for _, id := range but {
-		if err := c.manager.catalog.heartbeat(id, 0, func() time.Time { return now.Add(c.manager.opts.Silence) }); err != nil {
+		if err := c.manager.state.heartbeat(id, 0, func() time.Time { return now.Add(c.manager.opts.Silence) }); err != nil {
 			return err
 		}
 	}

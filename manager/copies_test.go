@@ -9,6 +9,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/manager/access"
 )
 
 // A second manager that begins on a copy of the state takes nothing back from a server
@@ -16,7 +17,7 @@ import (
 // both know of, when its leases end.
 func TestManagersOnCopies(t *testing.T) {
 	const silence, lease = 24 * time.Hour, 25 * time.Hour
-	begin := func(s *crashStore, clock *handClock) (*Manager, Client) {
+	begin := func(s *crashStore, clock *handClock) (*Manager, access.Client) {
 		return serve(t, Options{
 			Transport: "mem", Heartbeat: time.Millisecond, Silence: silence, Lease: lease, Moved: true, store: s, now: clock.read,
 		})
@@ -56,9 +57,9 @@ func TestManagersOnCopies(t *testing.T) {
 		second.audit(later.advance(lease))
 	}
 	lent("after its audits")
-	second.catalog.mu.Lock()
-	second.catalog.vms["node"].called = true // as if the server had called it
-	second.catalog.mu.Unlock()
+	second.state.mu.Lock()
+	second.state.vms["node"].called = true // as if the server had called it
+	second.state.mu.Unlock()
 	for range 4 {
 		second.audit(later.advance(lease))
 	}
@@ -74,7 +75,7 @@ func TestManagersOnCopies(t *testing.T) {
 	if _, err := client.Deallocate(testContext(t), connect.NewRequest(&managerv1.DeallocateRequest{CacheId: mine.GetCacheId()})); err != nil {
 		t.Error(err)
 	}
-	if _, err := first.leasesOf(n.vm); err != nil {
+	if _, err := first.leasesOf(n.VM()); err != nil {
 		t.Error(err)
 	}
 	giveBoth()
@@ -83,15 +84,15 @@ func TestManagersOnCopies(t *testing.T) {
 // A manager that has lost its state, on a machine whose clock went back, is obeyed when the
 // one before it has been silent for its bound.
 func TestManagerOfAnOlderEpoch(t *testing.T) {
-	first, _ := serve(t, Options{Transport: "mem", Heartbeat: time.Millisecond, Silence: 10 * time.Millisecond})
+	first, old := serve(t, Options{Transport: "mem", Heartbeat: time.Millisecond, Silence: 10 * time.Millisecond})
 	n := startNode(t, "node")
-	if err := n.server.Obey(incarnationOf(first.incarnation())); err != nil {
+	if _, err := n.Register(testContext(t), old); err != nil {
 		t.Fatal(err)
 	}
 	second, client := serve(t, Options{Transport: "mem", Heartbeat: time.Millisecond, Silence: time.Hour})
 	second.self.Epoch = first.self.Epoch - 1
 	await(t, announce(t, n, client), "registration")
-	if _, err := second.leasesOf(n.vm); err != nil {
+	if _, err := second.leasesOf(n.VM()); err != nil {
 		t.Error(err)
 	}
 }
@@ -107,7 +108,7 @@ func TestEpochsRise(t *testing.T) {
 		}
 		last = m.self.Epoch + 1<<40 // the clock was ahead
 		state.mu.Lock()
-		state.entries[epochKey] = binary.BigEndian.AppendUint64(nil, last)
+		state.entries["epoch"] = binary.BigEndian.AppendUint64(nil, last)
 		state.mu.Unlock()
 	}
 }

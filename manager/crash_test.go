@@ -27,7 +27,7 @@ type crashStore struct {
 
 var errCrash = errors.New("crash")
 
-func (s *crashStore) load(entry func(string, []byte) error) error {
+func (s *crashStore) Load(entry func(string, []byte) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, key := range slices.Sorted(maps.Keys(s.entries)) {
@@ -38,7 +38,7 @@ func (s *crashStore) load(entry func(string, []byte) error) error {
 	return nil
 }
 
-func (s *crashStore) apply(changes map[string][]byte) error {
+func (s *crashStore) Apply(changes map[string][]byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.left > 0 {
@@ -61,7 +61,7 @@ func (s *crashStore) apply(changes map[string][]byte) error {
 	return nil
 }
 
-func (s *crashStore) close() error { return nil }
+func (s *crashStore) Close() error { return nil }
 
 // arm has the store fail at its n-th change from now.
 func (s *crashStore) arm(n int, kept bool) {
@@ -90,13 +90,13 @@ func (w *world) restart(ctx context.Context, s *crashStore) (*crashStore, error)
 	_ = w.m.Close(ctx) // its store may have failed
 	next := &crashStore{entries: s.entries}
 	w.opts.store = next
-	before := w.m.catalog.describe()
+	before := w.m.state.describe()
 	w.start()
 	if s.crashed {
 		return next, nil
 	}
 	// One that closed well has forgotten nothing, but that a lease begins anew.
-	if after := w.m.catalog.describe(); fmt.Sprint(after) != fmt.Sprint(before) {
+	if after := w.m.state.describe(); fmt.Sprint(after) != fmt.Sprint(before) {
 		return next, fmt.Errorf("before:\n%v\nafter:\n%v", before, after)
 	}
 	return next, nil
@@ -107,7 +107,7 @@ func (w *world) restart(ctx context.Context, s *crashStore) (*crashStore, error)
 func (r *random) recover(ctx context.Context) error {
 	s := service{m: r.world.m}
 	known := make(map[string]*managerv1.Cache)
-	for _, ca := range r.world.m.catalog.describe().GetCaches() {
+	for _, ca := range r.world.m.state.describe().GetCaches() {
 		known[ca.GetId()] = ca
 	}
 	var still []*holding
@@ -190,7 +190,7 @@ func TestRandomCrashes(t *testing.T) {
 	for range 3 {
 		for id := range 2 {
 			vm := testVM(fmt.Sprintf("pool-%d", id), 8<<20, 2, w.control(fmt.Sprintf("pool-%d", id)))
-			if err := w.m.catalog.register(vm, w.clock.read().Add(24*time.Hour)); err != nil {
+			if err := w.m.state.register(vm, "", w.clock.read().Add(24*time.Hour)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -238,7 +238,7 @@ func TestLeaseAfterRestart(t *testing.T) {
 					lasts = 1e6 * time.Hour
 				}
 				w.m.expire(w.clock.advance(lasts))
-				if !slices.ContainsFunc(w.m.catalog.describe().GetCaches(), func(c *managerv1.Cache) bool { return c.GetId() == id }) {
+				if !slices.ContainsFunc(w.m.state.describe().GetCaches(), func(c *managerv1.Cache) bool { return c.GetId() == id }) {
 					t.Fatalf("the cache ended within %v", lasts)
 				}
 			}
@@ -255,9 +255,40 @@ func TestLeaseAfterRestart(t *testing.T) {
 				return
 			}
 			w.m.expire(w.clock.advance(1))
-			if all := w.m.catalog.describe().GetCaches(); len(all) > 0 {
+			if all := w.m.state.describe().GetCaches(); len(all) > 0 {
 				t.Errorf("not renewed for %v and longer: %v", c.now, all)
 			}
 		})
+	}
+}
+
+// A manager whose catalog cannot be written ends, and changes nothing any more: the
+// next one finds what the last one has answered.
+func TestStoreFails(t *testing.T) {
+	a := newScripted(t, 64<<20)
+	s := &crashStore{entries: make(map[string][]byte)}
+	opts := Options{Allocator: a, Heartbeat: 1e9, Lease: -1, Logger: quiet(), store: s}
+	m, err := New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := service{m: m}
+	first, err := calls.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1 << 20}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.arm(1, false)
+	deallocate := connect.NewRequest(&managerv1.DeallocateRequest{CacheId: first.Msg.GetCacheId()})
+	for range 2 {
+		if _, err := calls.Deallocate(testContext(t), deallocate); connect.CodeOf(err) != connect.CodeUnavailable || !errors.Is(err, errCrash) {
+			t.Errorf("error %v", err)
+		}
+	}
+	if room := a.Room(); room != 63<<20 {
+		t.Errorf("%d of 64 MiB are free, want the VM to run whose cache could not be deallocated", room)
+	}
+	_ = m.Close(testContext(t))
+	if _, ok := s.entries["cache/"+first.Msg.GetCacheId()]; !ok {
+		t.Error("the cache is forgotten")
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 // describe lists caches by id, and VMs by age: those that are up, and failed
 // ones that caches still name.
-func (c *catalog) describe() *managerv1.DescribeResponse {
+func (c *state) describe() *managerv1.DescribeResponse {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	seen := make(map[*vm]bool)
@@ -43,7 +43,7 @@ func (c *catalog) describe() *managerv1.DescribeResponse {
 }
 
 // describeCache says all that there is of one cache.
-func (c *catalog) describeCache(id string) (*managerv1.DescribeCacheResponse, error) {
+func (c *state) describeCache(id string) (*managerv1.DescribeCacheResponse, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	ca, err := c.known(id)
@@ -62,7 +62,7 @@ func (v *vm) proto() *managerv1.Vm {
 	info := v.VM
 	info.ID = v.id
 	info.Free = v.memory - v.reserved
-	p := info.proto(v.failed == "")
+	p := info.Proto(v.failed == "")
 	p.Warm, p.Suspected = v.warm, v.suspected
 	if !v.leaves.IsZero() {
 		p.Leaving, p.DeadlineUnixMs = true, v.leaves.UnixMilli()
@@ -89,7 +89,7 @@ func (ca *cache) whole() *managerv1.Cache {
 // Called under mu.
 func (ca *cache) withTokens(all []*managerv1.VmShare, shares []*share) []*managerv1.VmShare {
 	for i, s := range shares {
-		all[i].Token = s.vm.token(controltoken.Terms{
+		all[i].Token = s.vm.Token(controltoken.Terms{
 			Cache: ca.id, Grant: s.grant, Regions: s.regions, RegionSize: s.bytes / uint64(s.regions), Cores: s.cores,
 		})
 	}

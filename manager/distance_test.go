@@ -10,18 +10,19 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/manager/access"
 	"github.com/redykv/redykv/manager/model"
 	"github.com/redykv/redykv/manager/plan"
 )
 
 // serveDistances starts a manager whose servers are registered by what it returns, with
 // their distances.
-func serveDistances(t *testing.T) (*Manager, Client, func(id string, distance uint32)) {
+func serveDistances(t *testing.T) (*Manager, access.Client, func(id string, distance uint32)) {
 	m, client := serve(t, Options{Transport: "mem", Models: []*model.Model{testModel(t, "mem")}, SLOMargin: -1})
 	return m, client, func(id string, distance uint32) {
 		v := testVM(id, 1<<30, 4, "http://127.0.0.1:1")
 		v.Transport, v.Distance = "mem", distance
-		if err := m.catalog.register(v, time.Time{}); err != nil {
+		if err := m.state.register(v, "", time.Time{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -53,7 +54,7 @@ func TestReallocateNearer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, _ := m.catalog.describeCache(id); got.GetCache().GetDistance() != 1 {
+	if got, _ := m.state.describeCache(id); got.GetCache().GetDistance() != 1 {
 		t.Errorf("cache at distance %d after it has moved to 1", got.GetCache().GetDistance())
 	}
 }
@@ -77,7 +78,7 @@ func TestReallocateFarther(t *testing.T) {
 		if err != nil {
 			return "", err
 		}
-		d, err := m.catalog.describeCache(cache)
+		d, err := m.state.describeCache(cache)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -150,7 +151,7 @@ func TestReturnsNearer(t *testing.T) {
 	register := func(id string, distance uint32, price plan.Price) {
 		v := testVM(id, 1<<30, 4, "http://127.0.0.1:1")
 		v.Transport, v.Distance, v.Price = "mem", distance, price
-		if err := m.catalog.register(v, time.Time{}); err != nil {
+		if err := m.state.register(v, "", time.Time{}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -10,8 +10,8 @@
 // the manager.
 //
 // Memory comes from two places. The pool holds cache servers that registered
-// themselves, on any host. An [Allocator] starts VMs on demand: [LocalAllocator] as
-// processes of this machine, [InProcessAllocator] in this process; both of any size
+// themselves, on any host. An [Allocator] starts VMs on demand: [allocator.Local] as
+// processes of this machine, [allocator.InProcess] in this process; both of any size
 // for nothing, or of the types of a simulated cloud (package manager/menu). What a
 // cache gets is the cheapest of both (package manager/plan), and the pool at the same
 // price; why it is that, DescribeCache says. Caches are told of VMs that have become
@@ -38,5 +38,5 @@
 //     that it is lent to nobody, started again or not.
 //   - Without [Options].Tokens and TLS whoever reaches the control API may call it. A
 //     cache server's own control API always asks for what its manager gave out; without
-//     [NodeOptions].ControlTLS, who can listen on its network can learn it.
+//     [node.Options].ControlTLS, who can listen on its network can learn it.
 package manager

@@ -7,35 +7,10 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/manager/access"
+	"github.com/redykv/redykv/manager/allocator"
 	"github.com/redykv/redykv/manager/menu"
 )
-
-func TestPredictor(t *testing.T) {
-	p := NewPredictor()
-	spot, other := menu.Kind{Type: "a", Spot: true}, menu.Kind{Type: "b", Spot: true}
-	for range enoughReclaims - 1 {
-		p.Observe(spot, 10*time.Minute, true)
-	}
-	if got := p.Lifetime(spot, 0); got != 0 {
-		t.Errorf("%v after too few reclaims, want nothing", got)
-	}
-	p.Observe(spot, 10*time.Minute, true)
-	if got := p.Lifetime(spot, 0); got != 10*time.Minute {
-		t.Errorf("%v, want 10m", got)
-	}
-	// One that was given back has lived, and was not reclaimed.
-	p.Observe(spot, 30*time.Minute, false)
-	if got := p.Lifetime(spot, 0); got != 20*time.Minute {
-		t.Errorf("%v, want 20m: an hour for three reclaims", got)
-	}
-	// Nor were those that live still.
-	if got := p.Lifetime(spot, 3*time.Hour); got != 80*time.Minute {
-		t.Errorf("%v, want 1h20m: four hours for three reclaims", got)
-	}
-	if got := p.Lifetime(other, time.Hour); got != 0 {
-		t.Errorf("%v of a kind that nobody has seen", got)
-	}
-}
 
 func TestMigrationRate(t *testing.T) {
 	r := rate{bytes: 1 << 30}
@@ -60,11 +35,11 @@ func TestBriefVMs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := NewInProcessAllocator(InProcessOptions{Menu: &m, Market: menu.Options{Step: -1}, Logger: quiet()})
+	a, err := allocator.NewInProcess(allocator.InProcessOptions{Menu: &m, Market: menu.Options{Step: -1}, Logger: quiet()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := NewPredictor()
+	p := allocator.NewPredictor()
 	c := &handClock{now: time.Unix(1_000_000, 0)}
 	mgr, client := serve(t, Options{Allocator: a, Predictor: p, Economy: Economy{Every: -1}, Lease: -1, now: c.read})
 	id := allocateSpot(t, client)
@@ -75,6 +50,7 @@ func TestBriefVMs(t *testing.T) {
 		mgr.considerMoves(testContext(t))
 	}
 	c.advance(time.Hour)
+	const enoughReclaims = 3 // for a prediction
 	reclaimed(enoughReclaims)
 	if events := describeOne(t, client, id).GetEvents(); len(events) != 0 {
 		t.Fatalf("events %v: the cache's own VM has lived for an hour", events)
@@ -92,7 +68,7 @@ func TestBriefVMs(t *testing.T) {
 }
 
 // allocateSpot allocates a cache of 4 MiB that has an end.
-func allocateSpot(t *testing.T, client Client) string {
+func allocateSpot(t *testing.T, client access.Client) string {
 	t.Helper()
 	r, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{Capacity: 4 << 20, RegionSize: 1 << 20, DurationSeconds: 3600}))
 	if err != nil {
@@ -104,7 +80,7 @@ func allocateSpot(t *testing.T, client Client) string {
 	return r.Msg.GetCacheId()
 }
 
-func describeOne(t *testing.T, client Client, id string) *managerv1.DescribeCacheResponse {
+func describeOne(t *testing.T, client access.Client, id string) *managerv1.DescribeCacheResponse {
 	t.Helper()
 	r, err := client.DescribeCache(testContext(t), connect.NewRequest(&managerv1.DescribeCacheRequest{CacheId: id}))
 	if err != nil {
@@ -115,7 +91,7 @@ func describeOne(t *testing.T, client Client, id string) *managerv1.DescribeCach
 
 // reallocate leaves VMs as a cache does that was told to, and returns the first share
 // in their place.
-func reallocate(t *testing.T, client Client, id string, vms []string) *managerv1.VmShare {
+func reallocate(t *testing.T, client access.Client, id string, vms []string) *managerv1.VmShare {
 	t.Helper()
 	r, err := client.Reallocate(testContext(t), connect.NewRequest(&managerv1.ReallocateRequest{CacheId: id, Regions: 4, AvoidVms: vms, Voluntary: true}))
 	if err != nil {

@@ -9,14 +9,16 @@ import (
 	"net"
 	"time"
 
+	"github.com/redykv/redykv/manager/access"
+	"github.com/redykv/redykv/manager/allocator"
 	"github.com/redykv/redykv/manager/model"
 )
 
 // EmbedOptions describe an embedded manager.
 type EmbedOptions struct {
 	// Allocator provides the VMs; the embedded manager owns it. Default: an
-	// [InProcessAllocator] over mem, bounded by what the machine has.
-	Allocator Allocator
+	// [allocator.InProcess] over mem, bounded by what the machine has.
+	Allocator allocator.Allocator
 	// VMMemory is as in [Options].
 	VMMemory uint64
 	// Economy is as in [Options].
@@ -34,7 +36,7 @@ type EmbedOptions struct {
 // Embedded is a manager in this process. It is served on a loopback address, so
 // that it can be used wherever a manager's [Client] can.
 type Embedded struct {
-	Client
+	access.Client
 	manager *Manager
 	served  chan error
 }
@@ -43,7 +45,7 @@ type Embedded struct {
 // that it allocated.
 func Embed(ctx context.Context, opts EmbedOptions) (*Embedded, error) {
 	if opts.Allocator == nil {
-		a, err := NewInProcessAllocator(InProcessOptions{Logger: opts.Logger})
+		a, err := allocator.NewInProcess(allocator.InProcessOptions{Logger: opts.Logger})
 		if err != nil {
 			return nil, err
 		}
@@ -61,7 +63,7 @@ func Embed(ctx context.Context, opts EmbedOptions) (*Embedded, error) {
 	if err != nil {
 		return nil, errors.Join(err, ln.Close(), opts.Allocator.Close())
 	}
-	e := &Embedded{Client: Dial(url), manager: m, served: make(chan error, 1)}
+	e := &Embedded{Client: access.Dial(url), manager: m, served: make(chan error, 1)}
 	go func() { e.served <- m.Serve(ln) }()
 	return e, nil
 }

@@ -13,13 +13,14 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/manager/api"
 	"github.com/redykv/redykv/manager/model"
 )
 
 // wired is an error as it is after a way over the network.
 func wired(t *testing.T, code connect.Code, err error) error {
 	t.Helper()
-	sent, ok := errors.AsType[*connect.Error](refuse(code, fmt.Errorf("context: %w", err)))
+	sent, ok := errors.AsType[*connect.Error](api.Refuse(code, fmt.Errorf("context: %w", err)))
 	if !ok {
 		t.Fatalf("%v is no answer", err)
 	}
@@ -27,22 +28,22 @@ func wired(t *testing.T, code connect.Code, err error) error {
 	for _, d := range sent.Details() {
 		received.AddDetail(d)
 	}
-	return typed(received)
+	return api.Typed(received)
 }
 
 // What an error says to programs arrives, and its words and code with it.
 func TestErrorsArrive(t *testing.T) {
-	capacity := &CapacityError{What: "here", Asked: 2 << 20, Available: 1 << 20, Why: "it is full"}
+	capacity := &api.CapacityError{What: "here", Asked: 2 << 20, Available: 1 << 20, Why: "it is full"}
 	err := wired(t, connect.CodeResourceExhausted, capacity)
-	if got, ok := errors.AsType[*CapacityError](err); !ok || *got != *capacity {
+	if got, ok := errors.AsType[*api.CapacityError](err); !ok || *got != *capacity {
 		t.Errorf("capacity: %v", err)
 	}
 	if err.Error() != "resource_exhausted: context: here: 2MiB asked for, 1MiB available" || connect.CodeOf(err) != connect.CodeResourceExhausted {
 		t.Errorf("words %q, code %v", err, connect.CodeOf(err))
 	}
-	region := &RegionError{Asked: "moon", Known: []string{"east", "west"}}
+	region := &api.RegionError{Asked: "moon", Known: []string{"east", "west"}}
 	err = wired(t, connect.CodeInvalidArgument, region)
-	if got, ok := errors.AsType[*RegionError](err); !ok || got.Asked != region.Asked || !slices.Equal(got.Known, region.Known) {
+	if got, ok := errors.AsType[*api.RegionError](err); !ok || got.Asked != region.Asked || !slices.Equal(got.Known, region.Known) {
 		t.Errorf("region: %v", err)
 	}
 	err = wired(t, connect.CodeInvalidArgument, refuseSLO(slo(1, 100, 64), &model.ImpossibleError{
@@ -50,18 +51,18 @@ func TestErrorsArrive(t *testing.T) {
 		AtLatency:    model.Found{Config: model.Config{C: 3, S: 2, B: 1, Q: 4}, Predicted: model.Performance{LatencyUs: 1, Mops: 2}},
 		AtThroughput: model.Found{Predicted: model.Performance{LatencyUs: 1000, Mops: 100}},
 	}))
-	refused, ok := errors.AsType[*SLOError](err)
+	refused, ok := errors.AsType[*api.SLOError](err)
 	if !ok || refused.Asked.GetMinThroughputMops() != 100 || refused.Nearest.GetMinThroughputMops() != 2 || refused.Nearest.GetMaxLatencyUs() != 1 || refused.Nearest.GetRecordSize() != 64 ||
 		refused.Configuration.GetClientThreads() != 3 || refused.Configuration.GetServerThreads() != 2 || refused.Configuration.GetQueueDepth() != 4 ||
 		!strings.Contains(err.Error(), "within that latency at most 2 Mop/s") {
 		t.Errorf("SLO: %v", err)
 	}
-	token := &TokenError{Problem: TokenExpired, Name: "old", Expired: time.UnixMilli(1_600_000_000_000)}
-	if got, ok := errors.AsType[*TokenError](wired(t, connect.CodeUnauthenticated, token)); !ok || got.Error() != token.Error() || got.Problem != TokenExpired {
+	token := &api.TokenError{Problem: api.TokenExpired, Name: "old", Expired: time.UnixMilli(1_600_000_000_000)}
+	if got, ok := errors.AsType[*api.TokenError](wired(t, connect.CodeUnauthenticated, token)); !ok || got.Error() != token.Error() || got.Problem != api.TokenExpired {
 		t.Errorf("token: %v", got)
 	}
-	for _, plain := range []error{errors.New("other"), refuse(connect.CodeInternal, errors.New("other")), nil} {
-		if got := typed(plain); !errors.Is(got, plain) || fmt.Sprint(got) != fmt.Sprint(plain) {
+	for _, plain := range []error{errors.New("other"), api.Refuse(connect.CodeInternal, errors.New("other")), nil} {
+		if got := api.Typed(plain); !errors.Is(got, plain) || fmt.Sprint(got) != fmt.Sprint(plain) {
 			t.Errorf("%v has become %v", plain, got)
 		}
 	}
@@ -89,17 +90,17 @@ func TestRefusalsChangeNothing(t *testing.T) {
 		return func() error { _, err := client.Settle(ctx, connect.NewRequest(r)); return err }
 	}
 	isCapacity := func(err error) bool {
-		e, ok := errors.AsType[*CapacityError](err)
+		e, ok := errors.AsType[*api.CapacityError](err)
 		return ok && e.Asked > e.Available
 	}
 	isNothing := func(most uint64) func(error) bool { // and what could be had
 		return func(err error) bool {
-			e, ok := errors.AsType[*CapacityError](err)
+			e, ok := errors.AsType[*api.CapacityError](err)
 			return ok && e.Asked == 0 && e.Available == most
 		}
 	}
 	isRegion := func(err error) bool {
-		e, ok := errors.AsType[*RegionError](err)
+		e, ok := errors.AsType[*api.RegionError](err)
 		return ok && e.Asked == "moon"
 	}
 	launchFails := func(outcome string, r *managerv1.AllocateRequest) func() error {
@@ -146,12 +147,12 @@ func TestRefusalsChangeNothing(t *testing.T) {
 			return err
 		}, connect.CodeInvalidArgument, nil},
 	} {
-		before := fmt.Sprint(m.catalog.describe(), s.entries, a.used())
+		before := fmt.Sprint(m.state.describe(), s.entries, a.used())
 		err := tc.call()
 		if connect.CodeOf(err) != tc.code || tc.is != nil && !tc.is(err) {
 			t.Errorf("%s: %v", tc.name, err)
 		}
-		if after := fmt.Sprint(m.catalog.describe(), s.entries, a.used()); after != before {
+		if after := fmt.Sprint(m.state.describe(), s.entries, a.used()); after != before {
 			t.Errorf("%s:\nbefore %s\nafter  %s", tc.name, before, after)
 		}
 	}
@@ -159,9 +160,7 @@ func TestRefusalsChangeNothing(t *testing.T) {
 
 // used is the memory of all VMs that run.
 func (s *scripted) used() uint64 {
-	s.budget.mu.Lock()
-	defer s.budget.mu.Unlock()
-	return s.budget.used
+	return s.limit - s.Room()
 }
 
 func TestHealth(t *testing.T) {
@@ -173,7 +172,7 @@ func TestHealth(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		answer, err := httpClient.Do(r)
+		answer, err := api.HTTPClient.Do(r)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,16 +2,19 @@ package manager
 
 import (
 	"time"
+
+	"github.com/redykv/redykv/manager/access"
+	"github.com/redykv/redykv/manager/node"
 )
 
 // host is the manager as its allocator sees it.
 type host struct{ m *Manager }
 
 func (h host) URL() string { return h.m.URL() }
-func (h host) Access(vm string) Access {
+func (h host) Credentials(vm string) access.Credentials {
 	a := h.m.opts.Access
-	if h.m.guard.tokens != nil {
-		a.Token = h.m.guard.launchedToken(vm)
+	if h.m.guard.Tokens != nil {
+		a.Token = h.m.guard.LaunchedToken(vm)
 	}
 	return a
 }
@@ -20,18 +23,18 @@ func (h host) Failed(id, reason string) {
 }
 func (h host) Reclaimed(id string, deadline time.Time, reason string) {
 	h.whileOpen(func() {
-		h.m.observe(h.m.catalog.up(id), true)
+		h.m.observe(h.m.state.up(id), true)
 		_, _ = h.m.reclaim(id, deadline, reason) // a VM that is not there does not have to go
 	})
 }
 func (h host) OffersChanged() { wake(h.m.better) }
-func (h host) Register(v VM) error {
+func (h host) Register(v node.VM) error {
 	v.Started = h.m.opts.now()
-	if err := v.check(); err != nil {
+	if err := v.Check(); err != nil {
 		return err
 	}
 	err := error(errClosing)
-	h.whileOpen(func() { err = h.m.catalog.register(v, time.Time{}) })
+	h.whileOpen(func() { err = h.m.state.register(v, "", time.Time{}) })
 	return err
 }
 

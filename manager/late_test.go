@@ -8,6 +8,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/manager/access"
 )
 
 // delivery says when a Settle arrives: on time or not, and once more, or for the first
@@ -53,7 +54,7 @@ func TestLateSettle(t *testing.T) {
 type mover struct {
 	t      *testing.T
 	m      *Manager
-	client Client
+	client access.Client
 	late   map[int]delivery // of Settles, by number
 	cache  string
 	has    []string // grants
@@ -123,7 +124,7 @@ func (r *mover) settle(req *managerv1.SettleRequest) {
 
 // grants are those of the cache, pending ones too.
 func (r *mover) grants() (all []string) {
-	d, err := r.m.catalog.describeCache(r.cache)
+	d, err := r.m.state.describeCache(r.cache)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -136,7 +137,9 @@ func (r *mover) grants() (all []string) {
 // Changes keep their numbers over a restart.
 func TestLateSettleAfterRestart(t *testing.T) {
 	store := &crashStore{entries: make(map[string][]byte)}
-	open := func() (*Manager, Client) { return serve(t, Options{Transport: "mem", store: store, Moved: true}) }
+	open := func() (*Manager, access.Client) {
+		return serve(t, Options{Transport: "mem", store: store, Moved: true})
+	}
 	_, client := open()
 	await(t, announce(t, startNode(t, "node"), client), "registration")
 	ca, err := allocateBytes(t, client, 1<<20)
@@ -144,7 +147,7 @@ func TestLateSettleAfterRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx := testContext(t)
-	settle := func(client Client, change uint64, grants ...string) error {
+	settle := func(client access.Client, change uint64, grants ...string) error {
 		req := &managerv1.SettleRequest{CacheId: ca.GetCacheId(), Capacity: 1 << 20, Change: change}
 		for _, g := range grants {
 			req.Shares = append(req.Shares, &managerv1.SettledShare{Grant: g, Regions: 1})

@@ -13,15 +13,16 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/manager/allocator"
 	"github.com/redykv/redykv/manager/menu"
 )
 
 // What caches and VMs have shown is known after a restart.
 func TestLearntIsKept(t *testing.T) {
 	s := &crashStore{entries: make(map[string][]byte)}
-	p := NewPredictor()
+	p := allocator.NewPredictor()
 	m, client := serve(t, Options{Transport: "tcp", store: s, Predictor: p})
-	if err := m.catalog.register(testVM("a", 1<<30, 0, "http://127.0.0.1:1"), time.Time{}); err != nil {
+	if err := m.state.register(testVM("a", 1<<30, 0, "http://127.0.0.1:1"), "", time.Time{}); err != nil {
 		t.Fatal(err)
 	}
 	ca, err := allocateBytes(t, client, 1<<20)
@@ -36,10 +37,10 @@ func TestLearntIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	kind := menu.Kind{Type: "a", CloudRegion: "here", Distance: 1, Spot: true}
-	for range enoughReclaims {
+	for range 3 {
 		p.Observe(kind, time.Hour, true)
 	}
-	m.catalog.remember()
+	m.state.remember()
 	again, err := reload(t, s)
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +60,7 @@ func TestLifeIsKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := NewInProcessAllocator(InProcessOptions{Menu: &m, Market: menu.Options{Step: -1}, Logger: quiet()})
+	a, err := allocator.NewInProcess(allocator.InProcessOptions{Menu: &m, Market: menu.Options{Step: -1}, Logger: quiet()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,8 +78,8 @@ func TestLifeIsKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lives := again.opts.Predictor.(Learner).Lives()
-	want := Life{Kind: menu.Kind{Type: "v", CloudRegion: "here", Distance: 1, Spot: true}, Lived: 3 * time.Hour, Reclaimed: 1}
+	lives := again.opts.Predictor.(allocator.Learner).Lives()
+	want := allocator.Life{Kind: menu.Kind{Type: "v", CloudRegion: "here", Distance: 1, Spot: true}, Lived: 3 * time.Hour, Reclaimed: 1}
 	if len(lives) != 1 || lives[0] != want {
 		t.Errorf("%v, want %v", lives, want)
 	}
@@ -152,7 +153,7 @@ func TestAddressIsKept(t *testing.T) {
 		}
 	}
 	joins := func(m *Manager) {
-		if err := m.catalog.register(testVM("a", 1<<30, 0, "http://127.0.0.1:1"), time.Time{}); err != nil {
+		if err := m.state.register(testVM("a", 1<<30, 0, "http://127.0.0.1:1"), "", time.Time{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -161,7 +162,7 @@ func TestAddressIsKept(t *testing.T) {
 	}
 	kept := func() string { // but for the epoch, which each manager raises
 		all := maps.Clone(s.entries)
-		delete(all, epochKey)
+		delete(all, "epoch")
 		return fmt.Sprint(all)
 	}
 	before := kept()
@@ -201,14 +202,14 @@ func TestDurationIsEnforced(t *testing.T) {
 			t.Error("the end of a cache without one is enforced")
 		}
 		m.expire(c.advance(time.Minute))
-		if _, ok := m.catalog.watched(r.Msg.GetCacheId()); !ok {
+		if _, ok := m.state.watched(r.Msg.GetCacheId()); !ok {
 			t.Error("it is gone before its time")
 		}
 		m.expire(c.advance(time.Second))
-		if _, ok := m.catalog.watched(r.Msg.GetCacheId()); ok == enforced {
+		if _, ok := m.state.watched(r.Msg.GetCacheId()); ok == enforced {
 			t.Errorf("enforced %v: it is there: %v", enforced, ok)
 		}
-		if _, ok := m.catalog.watched(endless.GetCacheId()); !ok {
+		if _, ok := m.state.watched(endless.GetCacheId()); !ok {
 			t.Error("the cache without an end has come to one")
 		}
 	}

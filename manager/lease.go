@@ -15,7 +15,7 @@ type term struct {
 
 func (m *Manager) term() term { return term{lease: max(0, m.opts.Lease), now: m.opts.now} }
 
-// begin begins a lease, of which the client is told. Called under catalog.mu, for which
+// begin begins a lease, of which the client is told. Called under state.mu, for which
 // a call may have waited.
 func (ca *cache) begin(t term) {
 	ca.lease = t.lease
@@ -36,7 +36,7 @@ func (m *Manager) nextBeat() time.Time { return m.opts.now().Add(m.opts.Silence)
 
 // renew postpones the end of a cache's lease, and returns that as clients are told: in
 // milliseconds, 0 for none.
-func (c *catalog) renew(id string, t term) (millis int64, err error) {
+func (c *state) renew(id string, t term) (millis int64, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
 	ca, err := c.known(id)
@@ -60,7 +60,7 @@ type abandoned struct {
 
 // postpone moves what servers and clients have to call by: nobody heard them for so
 // long. Notices of VMs run on.
-func (c *catalog) postpone(d time.Duration) {
+func (c *state) postpone(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, v := range c.vms {
@@ -78,7 +78,7 @@ func (c *catalog) postpone(d time.Duration) {
 // takeExpired takes the caches whose lease has ended before now, as take does; and, if
 // durations are enforced, those that are older than they were to become (A29).
 func (m *Manager) takeExpired(now time.Time) (all []abandoned, err error) {
-	c := m.catalog
+	c := m.state
 	c.mu.Lock()
 	defer c.end(&err)
 	for id, ca := range c.caches {
@@ -113,7 +113,7 @@ func (m *Manager) expire(now time.Time) {
 	defer ending.Wait()
 	ending.Go(func() { m.audit(now) })
 	given, sees := m.listen(now)
-	for _, l := range append(m.catalog.overdue(now), given...) {
+	for _, l := range append(m.state.overdue(now), given...) {
 		ending.Go(func() { m.fail(l.vm, l.reason) })
 	}
 	if !sees {

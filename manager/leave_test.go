@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"os"
 	"testing"
 	"time"
 
@@ -10,10 +11,14 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
+	"github.com/redykv/redykv/manager/access"
+	"github.com/redykv/redykv/manager/allocator"
+	"github.com/redykv/redykv/manager/api"
+	"github.com/redykv/redykv/manager/node"
 )
 
 // watchCache returns the events of a cache as they come, until the stream ends.
-func watchCache(t *testing.T, client Client, id string) <-chan *managerv1.WatchResponse {
+func watchCache(t *testing.T, client access.Client, id string) <-chan *managerv1.WatchResponse {
 	t.Helper()
 	stream, err := client.Watch(testContext(t), connect.NewRequest(&managerv1.WatchRequest{CacheId: id}))
 	if err != nil {
@@ -46,9 +51,9 @@ func awaitEvent(t *testing.T, events <-chan *managerv1.WatchResponse, kind manag
 
 // borrow takes all of a cache's regions from a node, as its client would, and
 // returns what gives them back.
-func borrow(t *testing.T, n *Node, ca *managerv1.AllocateResponse) (giveBack func()) {
+func borrow(t *testing.T, n *node.Node, ca *managerv1.AllocateResponse) (giveBack func()) {
 	t.Helper()
-	server := serverv1connect.NewCacheServerServiceClient(httpClient, n.vm.ControlURL)
+	server := serverv1connect.NewCacheServerServiceClient(api.HTTPClient, n.VM().ControlURL)
 	share := ca.GetShares()[0]
 	r, err := server.Connect(testContext(t), connect.NewRequest(&serverv1.ConnectRequest{
 		CacheId: ca.GetCacheId(), Grant: share.GetGrant(), Token: share.GetToken(),
@@ -96,7 +101,7 @@ func TestLeave(t *testing.T) {
 	m.failID("node", "forgotten")
 	awaitEvent(t, events, managerv1.WatchResponse_KIND_VM_FAILED, "node")
 	await(t, registered, "second registration")
-	if vms := m.catalog.describe().GetVms(); len(vms) != 2 || !vms[1].GetLeaving() {
+	if vms := m.state.describe().GetVms(); len(vms) != 2 || !vms[1].GetLeaving() {
 		t.Errorf("VMs %v, want a failed one and one that is leaving", vms)
 	}
 	select {
@@ -123,7 +128,7 @@ func TestLeaveInTime(t *testing.T) {
 	n.Leave(testContext(t), client, time.Hour)
 
 	// The same where the manager is not to be reached.
-	n.Leave(testContext(t), Dial("127.0.0.1:1"), time.Hour)
+	n.Leave(testContext(t), access.Dial("127.0.0.1:1"), time.Hour)
 }
 
 // The caches of a reclaimed VM are told at once, and again when the time is up:
@@ -131,24 +136,21 @@ func TestLeaveInTime(t *testing.T) {
 func TestReclaimedByAllocator(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
-		start func(t *testing.T) (reclaim func(string, time.Duration) bool, client Client, used func() int)
+		start func(t *testing.T) (reclaim func(string, time.Duration) bool, client access.Client, used func() uint64)
 	}{
-		{"in process", func(t *testing.T) (func(string, time.Duration) bool, Client, func() int) {
+		{"in process", func(t *testing.T) (func(string, time.Duration) bool, access.Client, func() uint64) {
 			a := newScripted(t, 64<<20)
 			_, client := serve(t, Options{Allocator: a, VMMemory: 1 << 20})
-			return a.Reclaim, client, func() int {
-				a.InProcessAllocator.mu.Lock()
-				defer a.InProcessAllocator.mu.Unlock()
-				return len(a.nodes)
-			}
+			return a.Reclaim, client, a.used
 		}},
-		{"processes", func(t *testing.T) (func(string, time.Duration) bool, Client, func() int) {
-			a, _, client := serveLocal(t, childRegisters, Options{VMMemory: 1 << 20})
-			return a.Reclaim, client, func() int {
-				a.mu.Lock()
-				defer a.mu.Unlock()
-				return len(a.processes)
+		{"processes", func(t *testing.T) (func(string, time.Duration) bool, access.Client, func() uint64) {
+			t.Setenv(childEnv, "registers")
+			a, err := allocator.NewLocal(allocator.LocalOptions{Command: []string{os.Args[0]}, Memory: 16 << 20, Logger: quiet()})
+			if err != nil {
+				t.Fatal(err)
 			}
+			_, client := serve(t, Options{Allocator: a, VMMemory: 1 << 20})
+			return a.Reclaim, client, func() uint64 { return 16<<20 - a.Room() }
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -189,7 +191,7 @@ func TestReclaimedByAllocator(t *testing.T) {
 			awaitEvent(t, events, managerv1.WatchResponse_KIND_CACHE_DELETED, "")
 			for ctx := testContext(t); used() > 0; { // the last VM is terminated after its cache was told
 				if ctx.Err() != nil {
-					t.Fatalf("%d VMs are left", used())
+					t.Fatalf("%d bytes are in use", used())
 				}
 			}
 		})
@@ -207,8 +209,8 @@ func TestLeaseExpires(t *testing.T) {
 	if ca.GetLeaseMs() != 5 {
 		t.Errorf("a lease of %d ms", ca.GetLeaseMs())
 	}
-	for known, ok := m.catalog.watched(ca.GetCacheId()); ok; {
-		events, more := m.catalog.eventsAfter(known, 0, time.Now())
+	for known, ok := m.state.watched(ca.GetCacheId()); ok; {
+		events, more := m.state.eventsAfter(known, 0, time.Now())
 		if len(events) == 0 {
 			await(t, more, "end of the lease")
 			continue
@@ -237,8 +239,8 @@ func TestReallocateForNobody(t *testing.T) {
 	if connect.CodeOf(err) != connect.CodeCanceled {
 		t.Errorf("error %v", err)
 	}
-	if d := m.catalog.describe(); len(d.GetCaches()[0].GetShares()) != 1 || len(d.GetVms()) != 1 || len(a.nodes) != 1 {
-		t.Errorf("left over: %v, %d VMs", d, len(a.nodes))
+	if d := m.state.describe(); len(d.GetCaches()[0].GetShares()) != 1 || len(d.GetVms()) != 1 || a.used() != 1<<20 {
+		t.Errorf("left over: %v, %d bytes", d, a.used())
 	}
 }
 
@@ -261,22 +263,22 @@ func TestDeallocateDuringReallocate(t *testing.T) {
 		t.Fatal(err)
 	}
 	var starting []string
-	m.catalog.mu.Lock()
-	for id := range m.catalog.vms {
+	m.state.mu.Lock()
+	for id := range m.state.vms {
 		starting = append(starting, id)
 	}
-	m.catalog.mu.Unlock()
+	m.state.mu.Unlock()
 	if len(starting) != 1 {
 		t.Fatalf("VMs %v, want the one that is starting", starting)
 	}
 	// It starts after all.
-	if err := m.catalog.register(testVM(starting[0], 2<<20, 0, "http://127.0.0.1:1"), time.Time{}); err != nil {
+	if err := m.state.register(testVM(starting[0], 2<<20, 0, "http://127.0.0.1:1"), "", time.Time{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-failed; connect.CodeOf(err) != connect.CodeNotFound {
 		t.Errorf("error %v", err)
 	}
-	if d := m.catalog.describe(); len(d.GetCaches())+len(d.GetVms())+len(a.nodes) != 0 {
-		t.Errorf("left over: %v, %d VMs", d, len(a.nodes))
+	if d := m.state.describe(); len(d.GetCaches())+len(d.GetVms()) != 0 || a.used() != 0 {
+		t.Errorf("left over: %v, %d bytes", d, a.used())
 	}
 }

@@ -10,18 +10,27 @@ import (
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
 	"go.uber.org/goleak"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/manager/access"
+	"github.com/redykv/redykv/manager/allocator"
+	"github.com/redykv/redykv/manager/api"
 )
 
-// TestMain makes the test binary a cache server where the local allocator's
-// tests start it as one, and otherwise checks that no goroutine outlives the
-// tests.
+// TestMain makes the test binary a cache server where TestTLS starts it as one, and
+// otherwise checks that no goroutine outlives the tests.
 func TestMain(m *testing.M) {
 	if os.Getenv(childEnv) != "" {
-		os.Exit(childMain())
+		if err := register(os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
 	code := m.Run()
-	httpClient.CloseIdleConnections()
+	api.HTTPClient.CloseIdleConnections()
 	if err := goleak.Find(); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
@@ -43,7 +52,7 @@ func testContext(t testing.TB) context.Context {
 
 // serve starts a manager whose heartbeats and leases are never due, unless the options say
 // otherwise, and closes it with the test.
-func serve(t testing.TB, opts Options) (*Manager, Client) {
+func serve(t testing.TB, opts Options) (*Manager, access.Client) {
 	t.Helper()
 	if opts.Heartbeat == 0 {
 		opts.Heartbeat = time.Hour
@@ -76,13 +85,15 @@ func serve(t testing.TB, opts Options) (*Manager, Client) {
 			t.Error(err)
 		}
 	})
-	return m, Dial(ln.Addr().String())
+	return m, access.Dial(ln.Addr().String())
 }
 
 // scripted is an in-process allocator whose next launches go as told.
 type scripted struct {
-	*InProcessAllocator
+	*allocator.InProcess
 
+	limit    uint64 // bytes of memory
+	host     allocator.Host
 	mu       sync.Mutex
 	outcomes []string      // of the next launches: ok, refuse, die, silent; then ok
 	silent   chan struct{} // gets one value for each silent launch; buffered
@@ -90,11 +101,16 @@ type scripted struct {
 
 func newScripted(t testing.TB, memory uint64) *scripted {
 	t.Helper()
-	a, err := NewInProcessAllocator(InProcessOptions{Memory: memory, Logger: quiet()})
+	a, err := allocator.NewInProcess(allocator.InProcessOptions{Memory: memory, Logger: quiet()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &scripted{InProcessAllocator: a, silent: make(chan struct{}, 100)}
+	return &scripted{InProcess: a, limit: memory, silent: make(chan struct{}, 100)}
+}
+
+func (s *scripted) Attach(h allocator.Host) {
+	s.host = h
+	s.InProcess.Attach(h)
 }
 
 func (s *scripted) expect(outcomes ...string) {
@@ -103,7 +119,7 @@ func (s *scripted) expect(outcomes ...string) {
 	s.outcomes = outcomes
 }
 
-func (s *scripted) Launch(ctx context.Context, spec VMSpec) error {
+func (s *scripted) Launch(ctx context.Context, spec allocator.VMSpec) error {
 	s.mu.Lock()
 	outcome := "ok"
 	if len(s.outcomes) > 0 {
@@ -112,13 +128,22 @@ func (s *scripted) Launch(ctx context.Context, spec VMSpec) error {
 	s.mu.Unlock()
 	switch outcome {
 	case "refuse":
-		return &CapacityError{What: "scripted allocator", Asked: spec.Memory}
+		return &api.CapacityError{What: "scripted allocator", Asked: spec.Memory}
 	case "die":
-		s.manager().Failed(spec.ID, "died at birth")
+		s.host.Failed(spec.ID, "died at birth")
 		return nil
 	case "silent":
 		s.silent <- struct{}{}
 		return nil
 	}
-	return s.InProcessAllocator.Launch(ctx, spec)
+	return s.InProcess.Launch(ctx, spec)
+}
+
+func allocateBytes(t *testing.T, client access.Client, capacity uint64) (*managerv1.AllocateResponse, error) {
+	t.Helper()
+	r, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{Capacity: capacity, RegionSize: 1 << 20}))
+	if err != nil {
+		return nil, err
+	}
+	return r.Msg, nil
 }

@@ -14,18 +14,20 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1/managerv1connect"
 	"github.com/redykv/redykv/internal/api/strictjson"
 	"github.com/redykv/redykv/internal/controltoken"
+	"github.com/redykv/redykv/manager/access"
+	"github.com/redykv/redykv/manager/api"
 )
 
 // Manager allocates remote memory and watches over it. Its methods are safe for
 // concurrent use.
 type Manager struct {
 	opts    Options
-	catalog *catalog
+	state   *state
 	search  *searcher
 	http    *http.Server
 	servers *http.Client // calls the servers' control APIs
 	auditor auditor
-	guard   *guard
+	guard   *access.Guard
 	self    controltoken.Incarnation
 	wake    chan struct{} // has room for one: the monitor has to look at its deadlines
 	better  chan struct{} // has room for one: offers have become better
@@ -51,8 +53,8 @@ type Manager struct {
 var errClosing = connect.NewError(connect.CodeUnavailable, errors.New("manager is closing"))
 
 // New returns a manager that is watching its VMs but not served yet: see Serve
-// and Handler. Errors of the state directory are [ErrStateInUse], [ErrStateCorrupt],
-// [ErrStateFormat], and those of the file system; [ErrTransport] says that a model is
+// and Handler. Errors of the state directory are [catalog.ErrInUse], [catalog.ErrCorrupt],
+// [catalog.ErrFormat], and those of the file system; [allocator.ErrTransport] says that a model is
 // of another transport.
 func New(opts Options) (*Manager, error) {
 	if err := opts.ensureDefaults(); err != nil {
@@ -67,12 +69,12 @@ func New(opts Options) (*Manager, error) {
 		wake: make(chan struct{}, 1), better: make(chan struct{}, 1), taken: make(chan struct{}, 1), serving: make(chan struct{}),
 	}
 	m.ctx, m.cancel = context.WithCancelCause(context.Background())
-	m.servers = httpClient
+	m.servers = api.HTTPClient
 	if opts.ServerTLS != nil {
-		m.servers = newHTTPClient(opts.ServerTLS)
+		m.servers = api.NewHTTPClient(opts.ServerTLS)
 	}
-	m.guard = &guard{tokens: opts.Tokens, now: opts.now}
-	m.http = newHTTPServer(m.Handler(), opts.Logger)
+	m.guard = &access.Guard{Tokens: opts.Tokens, Now: opts.now}
+	m.http = api.NewHTTPServer(m.Handler(), opts.Logger)
 	m.http.TLSConfig = opts.TLS
 	if opts.Allocator != nil {
 		opts.Allocator.Attach(host{m})
@@ -118,7 +120,7 @@ func (m *Manager) Serve(ln net.Listener) error {
 		m.url = m.scheme() + reachable(ln.Addr().String())
 	}
 	m.mu.Unlock()
-	if m.catalog.store == nil {
+	if m.state.store == nil {
 		m.opts.Logger.Info("catalog is in memory: a restart forgets all caches")
 	} else if err := m.keepSetting(); err != nil {
 		return fmt.Errorf("manager: %w", errors.Join(err, ln.Close()))
@@ -135,6 +137,19 @@ func (m *Manager) Serve(ln net.Listener) error {
 		return fmt.Errorf("manager: %w", err)
 	}
 	return nil
+}
+
+// reachable turns the address of a listener on all interfaces into one that can
+// be dialled on this machine.
+func reachable(addr string) string {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return addr
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "localhost"
+	}
+	return net.JoinHostPort(host, port)
 }
 
 // Serving is closed when Serve has begun to answer.
@@ -172,8 +187,8 @@ func (m *Manager) Close(ctx context.Context) error {
 	if m.opts.Allocator != nil {
 		err = errors.Join(err, m.opts.Allocator.Close())
 	}
-	if m.catalog.store != nil {
-		err = errors.Join(err, m.catalog.store.close())
+	if m.state.store != nil {
+		err = errors.Join(err, m.state.store.Close())
 	}
 	if err != nil {
 		return fmt.Errorf("manager: close: %w", err)
@@ -199,7 +214,7 @@ func (m *Manager) enter(ctx context.Context) (_ context.Context, leave func(), e
 		return nil, nil, errClosing
 	}
 	if m.ctx.Err() != nil { // the catalog cannot be written
-		return nil, nil, refuse(connect.CodeUnavailable, context.Cause(m.ctx))
+		return nil, nil, api.Refuse(connect.CodeUnavailable, context.Cause(m.ctx))
 	}
 	m.work.Add(1)
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -230,7 +245,7 @@ func (m *Manager) monitor() {
 		}
 		if late := time.Since(asked) - wait; late > m.opts.Heartbeat {
 			m.opts.Logger.Warn("manager stood still", "for", late)
-			m.catalog.postpone(late)
+			m.state.postpone(late)
 		}
 		if due {
 			now := m.opts.now()
@@ -245,7 +260,7 @@ func (m *Manager) untilNextCheck() time.Duration {
 	if m.opts.Lease > 0 {
 		wait = min(wait, m.opts.Lease)
 	}
-	if next, ok := m.catalog.nextLeave(); ok {
+	if next, ok := m.state.nextLeave(); ok {
 		wait = min(wait, next.Sub(m.opts.now()))
 	}
 	return max(wait, minCheck)
@@ -260,14 +275,14 @@ const terminateTimeout = 5 * time.Second
 
 // failID is fail for a VM that is named.
 func (m *Manager) failID(id, reason string) {
-	v, _ := m.catalog.fail(id, nil, reason) // the manager ends if the store does
+	v, _ := m.state.fail(id, nil, reason) // the manager ends if the store does
 	m.failed(v, reason)
 }
 
 // fail takes a VM for lost: its caches are told, and what is left of it is
 // terminated where the allocator launched it.
 func (m *Manager) fail(v *vm, reason string) {
-	v, _ = m.catalog.fail(v.id, v, reason)
+	v, _ = m.state.fail(v.id, v, reason)
 	m.failed(v, reason)
 }
 
@@ -296,9 +311,6 @@ func (m *Manager) terminate(ctx context.Context, id string) {
 	}
 }
 
-// MaxNotice is the longest notice of a VM that is reclaimed.
-const MaxNotice = 30 * 24 * time.Hour
-
 // maxReasonLen bounds what is said of it, in bytes.
 const maxReasonLen = 1 << 10
 
@@ -306,7 +318,7 @@ const maxReasonLen = 1 << 10
 // given memory of it any more, and when the time is up it is failed. A deadline
 // that was announced before and is no later holds; it returns the one that does.
 func (m *Manager) reclaim(id string, deadline time.Time, reason string) (time.Time, error) {
-	deadline, err := m.catalog.reclaim(id, deadline, reason)
+	deadline, err := m.state.reclaim(id, deadline, reason)
 	if err != nil {
 		return deadline, err
 	}

@@ -8,6 +8,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/manager/allocator"
 )
 
 // A manager that closes ends its watches and refuses further calls.
@@ -34,8 +35,8 @@ func TestCloseEndsWatches(t *testing.T) {
 	if _, err := (service{m: m}).Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1})); connect.CodeOf(err) != connect.CodeUnavailable {
 		t.Errorf("allocation afterwards: %v", err)
 	}
-	if len(a.nodes) != 0 || a.budget.used != 0 {
-		t.Errorf("%d VMs left, %d bytes", len(a.nodes), a.budget.used)
+	if a.used() != 0 {
+		t.Errorf("%d bytes are in use", a.used())
 	}
 }
 
@@ -56,8 +57,8 @@ func TestCloseDuringAllocate(t *testing.T) {
 	if err := <-failed; connect.CodeOf(err) != connect.CodeUnavailable {
 		t.Errorf("error %v", err)
 	}
-	if len(a.nodes) != 0 || a.budget.used != 0 {
-		t.Errorf("%d VMs left, %d bytes", len(a.nodes), a.budget.used)
+	if a.used() != 0 {
+		t.Errorf("%d bytes are in use", a.used())
 	}
 }
 
@@ -71,8 +72,8 @@ func TestAllocateForNobody(t *testing.T) {
 	if connect.CodeOf(err) != connect.CodeCanceled {
 		t.Errorf("error %v", err)
 	}
-	if d := m.catalog.describe(); len(d.GetCaches())+len(d.GetVms())+len(a.nodes) != 0 || a.budget.used != 0 {
-		t.Errorf("left over: %v, %d VMs, %d bytes", d, len(a.nodes), a.budget.used)
+	if d := m.state.describe(); len(d.GetCaches())+len(d.GetVms()) != 0 || a.used() != 0 {
+		t.Errorf("left over: %v, %d bytes", d, a.used())
 	}
 }
 
@@ -84,7 +85,7 @@ func TestCallsAfterClose(t *testing.T) {
 		t.Fatal(err)
 	}
 	api, ctx := service{m: m}, testContext(t)
-	vm := connect.NewRequest(&managerv1.RegisterRequest{Vm: testVM("a", 1<<20, 1, "http://127.0.0.1:1").proto(true)})
+	vm := connect.NewRequest(&managerv1.RegisterRequest{Vm: testVM("a", 1<<20, 1, "http://127.0.0.1:1").Proto(true)})
 	if _, err := api.Register(ctx, vm); err != nil {
 		t.Fatal(err)
 	}
@@ -125,10 +126,10 @@ func TestCallsAfterClose(t *testing.T) {
 // and tells of a VM's end later on.
 type badRestorer struct {
 	*scripted
-	host Host
+	host allocator.Host
 }
 
-func (b *badRestorer) Attach(h Host) {
+func (b *badRestorer) Attach(h allocator.Host) {
 	b.host = h
 	b.scripted.Attach(h)
 }
@@ -144,7 +145,7 @@ func TestNewFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := m.catalog.register(testVM("a", 1<<20, 1, "http://127.0.0.1:1"), m.nextBeat()); err != nil {
+	if err := m.state.register(testVM("a", 1<<20, 1, "http://127.0.0.1:1"), "", m.nextBeat()); err != nil {
 		t.Fatal(err)
 	}
 	if err := m.Close(testContext(t)); err != nil {
@@ -161,7 +162,7 @@ func TestNewFails(t *testing.T) {
 	if m, err = New(Options{Transport: "tcp", State: state, Logger: quiet()}); err != nil {
 		t.Fatal(err)
 	}
-	if m.catalog.up("a") == nil {
+	if m.state.up("a") == nil {
 		t.Error("the VM is gone")
 	}
 	if err := m.Close(testContext(t)); err != nil {

@@ -86,12 +86,12 @@ func (m *Manager) Metrics() Metrics {
 	all.NoticeLeft.Counts = append([]uint64(nil), all.NoticeLeft.Counts...)
 	m.counts.mu.Unlock()
 	all.MigrationRate = m.rate.get()
-	m.catalog.count(&all)
+	m.state.count(&all)
 	return all
 }
 
 // count adds what the catalog knows.
-func (c *catalog) count(m *Metrics) {
+func (c *state) count(m *Metrics) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	m.Blind = c.blind

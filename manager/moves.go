@@ -12,6 +12,7 @@ import (
 
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/clock"
+	"github.com/redykv/redykv/manager/node"
 	"github.com/redykv/redykv/manager/plan"
 )
 
@@ -46,7 +47,7 @@ func (e *Economy) ensureDefaults() error {
 	return nil
 }
 
-// move is what a cache was told to do. Guarded by catalog.mu.
+// move is what a cache was told to do. Guarded by state.mu.
 type move struct {
 	vms    []string // to be left together
 	urgent bool     // whatever it costs
@@ -79,7 +80,7 @@ const considerGap = 100 * time.Millisecond
 
 // considerMoves tells caches what they had better leave.
 func (m *Manager) considerMoves(ctx context.Context) {
-	for _, region := range m.catalog.regions() {
+	for _, region := range m.state.regions() {
 		s, err := m.supply(ctx, region)
 		if err != nil {
 			if ctx.Err() == nil {
@@ -99,7 +100,7 @@ func (m *Manager) considerMoves(ctx context.Context) {
 }
 
 // regions lists where clients of caches are.
-func (c *catalog) regions() []string {
+func (c *state) regions() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var all []string
@@ -121,8 +122,8 @@ type told struct {
 // consider looks at all caches in a cloud region, and tells those that had better
 // move. What was decided of the others stands in their decisions.
 func (m *Manager) consider(s supply) (all []told, err error) {
-	for _, ca := range m.catalog.reprice(s) {
-		v, ok := m.catalog.view(ca, s, m.opts.Economy)
+	for _, ca := range m.state.reprice(s) {
+		v, ok := m.state.view(ca, s, m.opts.Economy)
 		if !ok {
 			continue
 		}
@@ -132,7 +133,7 @@ func (m *Manager) consider(s supply) (all []told, err error) {
 		case !v.known.of(v.d):
 			v.known = knownReach{v.d.slo, v.d.config, v.d.client, m.reachFor(v.d)}
 		}
-		t, err := m.catalog.advise(ca, v, v.better(m.opts.Economy, v.known.within), m.opts.Economy)
+		t, err := m.state.advise(ca, v, v.better(m.opts.Economy, v.known.within), m.opts.Economy)
 		if err != nil {
 			return all, err
 		}
@@ -157,13 +158,13 @@ type view struct {
 
 // held is what a cache has of one VM.
 type held struct {
-	VM
+	node.VM
 	launched bool
 	regions  uint32
 }
 
 // view returns false for a cache that does not move now, whatever others cost.
-func (c *catalog) view(ca *cache, s supply, e Economy) (v view, ok bool) {
+func (c *state) view(ca *cache, s supply, e Economy) (v view, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.caches[ca.id] != ca || !ca.settled() || s.now.Sub(ca.moved) < e.Dwell || ca.move != nil && s.now.Before(ca.move.until) {
@@ -199,7 +200,7 @@ type advice struct {
 
 // advise follows advice that was given on a view, unless the cache has changed
 // meanwhile. It tells of no VMs where the cache stays.
-func (c *catalog) advise(ca *cache, v view, a advice, e Economy) (_ told, err error) {
+func (c *state) advise(ca *cache, v view, a advice, e Economy) (_ told, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
 	if c.caches[ca.id] != ca || ca.changes != v.changes {
@@ -220,7 +221,7 @@ func (c *catalog) advise(ca *cache, v view, a advice, e Economy) (_ told, err er
 
 // reprice notes what VMs cost now, for spot prices change, and lists the caches in the
 // cloud region.
-func (c *catalog) reprice(s supply) []*cache {
+func (c *state) reprice(s supply) []*cache {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, v := range c.vms {

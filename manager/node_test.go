@@ -13,11 +13,14 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
+	"github.com/redykv/redykv/manager/access"
+	"github.com/redykv/redykv/manager/api"
+	"github.com/redykv/redykv/manager/node"
 )
 
-func startNode(t *testing.T, id string) *Node {
+func startNode(t *testing.T, id string) *node.Node {
 	t.Helper()
-	n, err := StartNode(NodeOptions{ID: id, Memory: 8 << 20, Transport: "mem", Logger: quiet()})
+	n, err := node.Start(node.Options{ID: id, Memory: 8 << 20, Transport: "mem", Logger: quiet()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +34,7 @@ func startNode(t *testing.T, id string) *Node {
 
 // announce runs Announce until the test ends, and returns the channel that gets
 // a value for each registration.
-func announce(t *testing.T, n *Node, mgr Client) <-chan struct{} {
+func announce(t *testing.T, n *node.Node, mgr access.Client) <-chan struct{} {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	registered := make(chan struct{}, 100)
@@ -68,7 +71,7 @@ func TestAnnounce(t *testing.T) {
 		t.Fatal(err)
 	}
 	vm := ca.GetShares()[0].GetVm()
-	server := serverv1connect.NewCacheServerServiceClient(httpClient, vm.GetControlUrl())
+	server := serverv1connect.NewCacheServerServiceClient(api.HTTPClient, vm.GetControlUrl())
 	share := ca.GetShares()[0]
 	lend := &serverv1.ConnectRequest{
 		CacheId: ca.GetCacheId(), Grant: share.GetGrant(), Token: share.GetToken(),
@@ -113,7 +116,7 @@ func TestAnnounceBeforeManager(t *testing.T) {
 			refusals <- struct{}{}
 		}
 	}()
-	registered := announce(t, startNode(t, "early"), Dial(addr))
+	registered := announce(t, startNode(t, "early"), access.Dial(addr))
 	await(t, refusals, "attempt")
 	if err := ln.Close(); err != nil {
 		t.Fatal(err)
@@ -143,47 +146,13 @@ func TestAnnounceRefused(t *testing.T) {
 	}
 }
 
-func TestStartNodeRefuses(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = taken.Close() }()
-	for _, tc := range []struct {
-		name string
-		opts NodeOptions
-		want string
-	}{
-		{"no memory", NodeOptions{Transport: "mem"}, "memory 0"},
-		{"negative memory", NodeOptions{Transport: "mem", Memory: 1 << 63}, "memory 9223372036854775808"},
-		{"too much memory", NodeOptions{Transport: "mem", Memory: 1 << 50}, "memory of this machine: 1024TiB asked for"},
-		{"cores", NodeOptions{Transport: "mem", Memory: 1, Cores: 1 << 13}, "8192 cores"},
-		{"all interfaces", NodeOptions{Transport: "mem", Memory: 1, Listen: ":0"}, "name the interface"},
-		{"all interfaces of the fabric", NodeOptions{Transport: "tcp", Memory: 1, FabricListen: "0.0.0.0:0"}, "name the interface"},
-		{"no address", NodeOptions{Transport: "mem", Memory: 1, Listen: "nowhere"}, "missing port"},
-		{"port in use", NodeOptions{Transport: "mem", Memory: 1, Listen: taken.Addr().String()}, "address already in use"},
-		{"transport", NodeOptions{Transport: "smoke", Memory: 1}, `unknown transport "smoke"`},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			tc.opts.Logger = quiet()
-			n, err := StartNode(tc.opts)
-			if err == nil {
-				t.Fatal(n.Close())
-			}
-			if !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("error %q, want one with %q", err, tc.want)
-			}
-		})
-	}
-}
-
 // A node that was not told of its registration registers again: its caches stand.
 func TestRegisterTwice(t *testing.T) {
 	m, client := serve(t, Options{Transport: "mem"})
 	n := startNode(t, "node")
 	register := func() {
 		t.Helper()
-		if _, err := n.register(testContext(t), client); err != nil {
+		if _, err := n.Register(testContext(t), client); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -193,7 +162,7 @@ func TestRegisterTwice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := serverv1connect.NewCacheServerServiceClient(httpClient, n.vm.ControlURL)
+	server := serverv1connect.NewCacheServerServiceClient(api.HTTPClient, n.VM().ControlURL)
 	share := ca.GetShares()[0]
 	lend := &serverv1.ConnectRequest{
 		CacheId: ca.GetCacheId(), Grant: share.GetGrant(), Token: share.GetToken(),
@@ -203,19 +172,21 @@ func TestRegisterTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	register()
-	known, ok := m.catalog.watched(ca.GetCacheId())
+	known, ok := m.state.watched(ca.GetCacheId())
 	if !ok {
 		t.Fatal("the cache is gone")
 	}
-	if events, _ := m.catalog.eventsAfter(known, 0, time.Now()); len(events) != 0 {
+	if events, _ := m.state.eventsAfter(known, 0, time.Now()); len(events) != 0 {
 		t.Errorf("events %v", events)
 	}
 
 	// A server at the same addresses that has lent nothing is another one.
-	if err := m.catalog.register(n.vm, time.Time{}); err != nil {
+	restarted := n.VM()
+	restarted.Free = restarted.Memory
+	if err := m.state.register(restarted, "", time.Time{}); err != nil {
 		t.Fatal(err)
 	}
-	if events, _ := m.catalog.eventsAfter(known, 0, time.Now()); len(events) != 1 {
+	if events, _ := m.state.eventsAfter(known, 0, time.Now()); len(events) != 1 {
 		t.Errorf("events %v after a restart", events)
 	}
 }

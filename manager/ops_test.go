@@ -10,6 +10,8 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/manager/allocator"
+	"github.com/redykv/redykv/manager/api"
 	"github.com/redykv/redykv/manager/model"
 )
 
@@ -27,7 +29,7 @@ func TestAllocateBySLOOfReads(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	a, err := NewInProcessAllocator(InProcessOptions{Logger: quiet()})
+	a, err := allocator.NewInProcess(allocator.InProcessOptions{Logger: quiet()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +46,7 @@ func TestAllocateBySLOOfReads(t *testing.T) {
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("of %v: %v", ops, err)
 		}
-		if refused, ok := errors.AsType[*SLOError](err); ok && refused.Nearest.GetOperations() != ops {
+		if refused, ok := errors.AsType[*api.SLOError](err); ok && refused.Nearest.GetOperations() != ops {
 			t.Errorf("of %v: the nearest is %v", ops, refused.Nearest)
 		}
 	}
@@ -56,7 +58,7 @@ func TestNothingIsPromisedTwice(t *testing.T) {
 	const servers, each = 4, 8
 	m, client := serve(t, Options{Transport: "tcp"})
 	for _, id := range []string{"a", "b", "c", "d"}[:servers] {
-		if err := m.catalog.register(testVM(id, each<<20, 4, "http://127.0.0.1:1"), time.Time{}); err != nil {
+		if err := m.state.register(testVM(id, each<<20, 4, "http://127.0.0.1:1"), "", time.Time{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -76,7 +78,7 @@ func TestNothingIsPromisedTwice(t *testing.T) {
 		})
 	}
 	all.Wait()
-	m.catalog.check(t)
+	m.state.check(t)
 	if got != servers*each {
 		t.Errorf("%d caches, want %d", got, servers*each)
 	}

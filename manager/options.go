@@ -7,7 +7,11 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/redykv/redykv/manager/access"
+	"github.com/redykv/redykv/manager/allocator"
+	"github.com/redykv/redykv/manager/catalog"
 	"github.com/redykv/redykv/manager/model"
+	"github.com/redykv/redykv/manager/node"
 )
 
 // Options say where a manager's VMs come from and how it watches them.
@@ -15,7 +19,7 @@ type Options struct {
 	// Allocator launches VMs where the pool of registered servers does not
 	// hold a cache. The manager owns it and closes it. nil: the pool is all
 	// there is (stranded memory).
-	Allocator Allocator
+	Allocator allocator.Allocator
 	// Transport is used for requests that name none. Default: the allocator's;
 	// tcp without one.
 	Transport string
@@ -38,13 +42,13 @@ type Options struct {
 	TLS *tls.Config
 	// Tokens are those that let callers in, asked for with each call; nil: whoever
 	// reaches the control API may call it.
-	Tokens func() []Token
+	Tokens func() []access.Token
 	// ServerTLS is how the control APIs of servers are called that have TLS
-	// (NodeOptions.ControlTLS). Default: by the certificates that the system trusts.
+	// (node.Options.ControlTLS). Default: by the certificates that the system trusts.
 	ServerTLS *tls.Config
 	// Access is what launched servers need beside a token, of which the manager gives
 	// each its own: how they know the manager, and what they show it.
-	Access Access
+	Access access.Credentials
 	// LaunchTimeout bounds how long a launched VM may take to register.
 	// Default: 30 s.
 	LaunchTimeout time.Duration
@@ -65,8 +69,8 @@ type Options struct {
 	Economy Economy
 	// Warm are VMs that are kept ready as targets of migrations. Default: none.
 	Warm []WarmPool
-	// Predictor says how long spot VMs are expected to live. Default: NewPredictor.
-	Predictor Predictor
+	// allocator.Predictor says how long spot VMs are expected to live. Default: allocator.NewPredictor.
+	Predictor allocator.Predictor
 	// Heartbeat is how often registered servers have to call. Default: 1 s.
 	Heartbeat time.Duration
 	// Silence is how long a registered server may stay silent before it is suspected,
@@ -88,7 +92,7 @@ type Options struct {
 	Logger *slog.Logger
 
 	now   func() time.Time // for tests
-	store store            // for tests, in the place of State
+	store catalog.Store    // for tests, in the place of State
 }
 
 func (o *Options) ensureDefaults() error {
@@ -105,7 +109,7 @@ func (o *Options) ensureDefaults() error {
 	o.NoticeMargin = cmp.Or(o.NoticeMargin, 5*time.Second)
 	o.MinLifetime = cmp.Or(o.MinLifetime, 2*time.Minute)
 	if o.Predictor == nil {
-		o.Predictor = NewPredictor()
+		o.Predictor = allocator.NewPredictor()
 	}
 	if err := o.Economy.ensureDefaults(); err != nil {
 		return err
@@ -128,8 +132,8 @@ func (o *Options) ensureDefaults() error {
 	if o.now == nil {
 		o.now = time.Now
 	}
-	if !(o.MigrationRate >= 0 && o.MigrationRate <= maxVMMemory) {
-		return fmt.Errorf("manager: migration rate %v: want 0 (not known) to %v bytes a second", o.MigrationRate, uint64(maxVMMemory))
+	if !(o.MigrationRate >= 0 && o.MigrationRate <= node.MaxMemory) {
+		return fmt.Errorf("manager: migration rate %v: want 0 (not known) to %v bytes a second", o.MigrationRate, uint64(node.MaxMemory))
 	}
 	if o.Lease > 0 && o.Lease < time.Millisecond {
 		return fmt.Errorf("manager: lease %v: want 1ms or more", o.Lease)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/manager/api"
 	"github.com/redykv/redykv/manager/plan"
 )
 
@@ -61,7 +62,7 @@ type placement struct {
 
 // place chooses the VMs of a cache: first what those have room for that it uses
 // already (present, R72), and for the rest what is cheapest (package plan). The error
-// is a *CapacityError where there is too little.
+// is a *api.CapacityError where there is too little.
 func place(d demand, present, pool []candidate, s supply) (placement, error) {
 	p := placement{config: d.config, distance: d.distance}
 	p.parts, d = d.fill(present)
@@ -158,14 +159,14 @@ func (d demand) tooLarge(none *plan.NoneError, s supply) error {
 	if none.Offers > 0 {
 		most := s.largest()
 		if most > 0 && most < d.regionSize && none.Servers == 0 && !d.shrinks {
-			return &CapacityError{What: "a region: one VM", Asked: d.regionSize, Available: most, Why: none.Explanation.String()}
+			return &api.CapacityError{What: "a region: one VM", Asked: d.regionSize, Available: most, Why: none.Explanation.String()}
 		}
 		what += fmt.Sprintf(", and %d VM types", none.Offers)
 		if room := s.policy.Room; room != nil && *room < none.Asked {
 			what += fmt.Sprintf(" that may have %v together", units.Size(*room))
 		}
 	}
-	return &CapacityError{What: what, Asked: none.Asked, Available: none.Available, Why: none.Explanation.String()}
+	return &api.CapacityError{What: what, Asked: none.Asked, Available: none.Available, Why: none.Explanation.String()}
 }
 
 // largest is the most memory of one VM that could be launched; 0: no limit.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/manager/api"
 	"github.com/redykv/redykv/manager/plan"
 )
 
@@ -45,7 +46,7 @@ func (ca *cache) priced(p *managerv1.Cache) *managerv1.Cache {
 			p.Shares[i].PriceMicros = int64(price)
 		}
 	}
-	p.DurationSeconds, p.Distance, p.CreatedUnixMs = ca.demand.duration, ca.distance(), toMillis(ca.created)
+	p.DurationSeconds, p.Distance, p.CreatedUnixMs = ca.demand.duration, ca.distance(), api.ToMillis(ca.created)
 	return p
 }
 

@@ -73,7 +73,7 @@ func (r *random) step(ctx context.Context) error {
 	case n < 39:
 		// A registered server is started again; what it held is lost.
 		id := fmt.Sprintf("pool-%d", r.rng.IntN(2))
-		return m.catalog.register(testVM(id, 8<<20, 2, r.world.control(id)), r.world.clock.read().Add(time.Hour))
+		return m.state.register(testVM(id, 8<<20, 2, r.world.control(id)), "", r.world.clock.read().Add(time.Hour))
 	default:
 		m.failID(fmt.Sprintf("pool-%d", r.rng.IntN(2)), "unplugged")
 	}
@@ -251,7 +251,7 @@ func (r *random) settle(ctx context.Context) error {
 
 // reclaim announces that some VM goes.
 func (r *random) reclaim(ctx context.Context) error {
-	vms := r.world.m.catalog.describe().GetVms()
+	vms := r.world.m.state.describe().GetVms()
 	if len(vms) == 0 {
 		return nil
 	}
@@ -266,7 +266,7 @@ func (r *random) reclaim(ctx context.Context) error {
 // compare holds what the manager says of a cache against what its client
 // believes: what failed has changed nothing, and what succeeded, all.
 func (r *random) compare(h *holding) error {
-	for _, ca := range r.world.m.catalog.describe().GetCaches() {
+	for _, ca := range r.world.m.state.describe().GetCaches() {
 		if ca.GetId() != h.id {
 			continue
 		}

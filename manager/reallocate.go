@@ -11,6 +11,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/manager/api"
 	"github.com/redykv/redykv/manager/plan"
 )
 
@@ -35,17 +36,17 @@ func (m *Manager) tryReallocate(ctx context.Context, req *managerv1.ReallocateRe
 	if err != nil {
 		return nil, err
 	}
-	ca, d, more, err := m.catalog.reserveMore(req, configs, within, s, newVMID)
+	ca, d, more, err := m.state.reserveMore(req, configs, within, s, newVMID)
 	if err != nil {
 		return nil, refuseCapacity(err, connect.CodeInvalidArgument)
 	}
 	shares := more.shares
 	var answer *managerv1.ReallocateResponse
 	if err = m.bringUp(ctx, shares, d.transport); err == nil {
-		answer, err = m.catalog.adopt(ca, more, req.GetChange())
+		answer, err = m.state.adopt(ca, more, req.GetChange())
 	}
 	if err != nil {
-		m.release(ca.id, m.catalog.coolDown(shares), false)
+		m.release(ca.id, m.state.coolDown(shares), false)
 		m.opts.Logger.Warn("cache not reallocated", "cache", ca.id, "regions", d.regions, "err", err)
 		return nil, refuseCapacity(err, connect.CodeUnavailable)
 	}
@@ -61,7 +62,7 @@ func (m *Manager) searchMore(req *managerv1.ReallocateRequest) (map[int]*manager
 	if req.GetConfiguration() != nil || !bounded(req.GetSlo()) {
 		return nil, nil
 	}
-	d, err := m.catalog.demand(req.GetCacheId())
+	d, err := m.state.demand(req.GetCacheId())
 	if err != nil {
 		return nil, refuseCapacity(err, connect.CodeNotFound)
 	}
@@ -74,7 +75,7 @@ func (m *Manager) reach(req *managerv1.ReallocateRequest, configs map[int]*manag
 	if configs != nil || req.GetConfiguration() != nil {
 		return nil, nil
 	}
-	d, err := m.catalog.demand(req.GetCacheId())
+	d, err := m.state.demand(req.GetCacheId())
 	if err != nil {
 		return nil, refuseCapacity(err, connect.CodeNotFound)
 	}
@@ -96,7 +97,7 @@ func (m *Manager) reachFor(d demand) reach {
 }
 
 // demand is what a cache is.
-func (c *catalog) demand(id string) (demand, error) {
+func (c *state) demand(id string) (demand, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	ca, err := c.known(id)
@@ -116,7 +117,7 @@ type addition struct {
 
 // reserveMore places and reserves what a request asks for, as reserve does. The shares
 // are nobody else's until adopt; part and free undo it.
-func (c *catalog) reserveMore(req *managerv1.ReallocateRequest, configs map[int]*managerv1.Configuration, within reach, s supply, newID func() string) (*cache, demand, addition, error) {
+func (c *state) reserveMore(req *managerv1.ReallocateRequest, configs map[int]*managerv1.Configuration, within reach, s supply, newID func() string) (*cache, demand, addition, error) {
 	for range replanTries {
 		w, err := c.want(req, configs, s)
 		if err != nil {
@@ -155,7 +156,7 @@ type want struct {
 }
 
 // want looks at what there is.
-func (c *catalog) want(req *managerv1.ReallocateRequest, configs map[int]*managerv1.Configuration, s supply) (w want, err error) {
+func (c *state) want(req *managerv1.ReallocateRequest, configs map[int]*managerv1.Configuration, s supply) (w want, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	ca, err := c.known(req.GetCacheId())
@@ -204,7 +205,7 @@ func (c *catalog) want(req *managerv1.ReallocateRequest, configs map[int]*manage
 // placeWhole chooses VMs for all of a cache that grows, instead of p for what it grows by
 // (R74). It returns false unless that saves enough, or there was nothing for p, err says why.
 func (w want) placeWhole(req *managerv1.ReallocateRequest, p placement, err error, within reach) (placement, bool) {
-	var short *CapacityError
+	var short *api.CapacityError
 	if !w.settled || err != nil && !errors.As(err, &short) {
 		return placement{}, false
 	}
@@ -244,7 +245,7 @@ func (w want) priceOf(p placement) plan.Price {
 // place chooses what is wanted.
 func (w want) place(req *managerv1.ReallocateRequest, configs map[int]*managerv1.Configuration, within reach) (placement, error) {
 	p, err := place(within.bound(w.d), w.present, slices.Clone(w.pool), w.s)
-	var short *CapacityError
+	var short *api.CapacityError
 	if errors.As(err, &short) && within != nil && len(w.avoid) > 0 && !req.GetVoluntary() {
 		// What the cache leaves goes away, whatever becomes of the SLO.
 		p, err = place(w.d, w.present, slices.Clone(w.pool), w.s)
@@ -257,7 +258,7 @@ func (w want) place(req *managerv1.ReallocateRequest, configs map[int]*managerv1
 
 // reserveWanted reserves what was chosen. It returns no shares where the cache has
 // changed, or what was chosen is not to be had any more.
-func (c *catalog) reserveWanted(req *managerv1.ReallocateRequest, w want, p placement, newID func() string) (_ addition, err error) {
+func (c *state) reserveWanted(req *managerv1.ReallocateRequest, w want, p placement, newID func() string) (_ addition, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
 	ca := w.ca
@@ -273,7 +274,7 @@ func (c *catalog) reserveWanted(req *managerv1.ReallocateRequest, w want, p plac
 		}
 	}
 	if has := len(ca.all()); has+len(p.parts) > maxSharesPerCache {
-		return addition{}, &CapacityError{
+		return addition{}, &api.CapacityError{
 			What: "cache " + ca.id + ": number of VMs while it moves", Asked: uint64(has + len(p.parts)), Available: maxSharesPerCache,
 		}
 	}
@@ -315,7 +316,7 @@ func (ca *cache) current(change uint64) error {
 
 // adopt makes shares pending ones of a cache, unless it is gone, its client has settled
 // without them, or one of their VMs has failed or is leaving meanwhile.
-func (c *catalog) adopt(ca *cache, more addition, change uint64) (_ *managerv1.ReallocateResponse, err error) {
+func (c *state) adopt(ca *cache, more addition, change uint64) (_ *managerv1.ReallocateResponse, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
 	if c.caches[ca.id] != ca {

@@ -11,18 +11,20 @@ import (
 
 	"github.com/redykv/redykv/internal/api/catalogv1"
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/manager/allocator"
+	"github.com/redykv/redykv/manager/api"
 	"github.com/redykv/redykv/manager/menu"
 )
 
 // newSeller returns an allocator that sells VMs of 4 MiB in one cloud region.
-func newSeller(t *testing.T) Allocator {
+func newSeller(t *testing.T) allocator.Allocator {
 	t.Helper()
 	m, err := menu.Parse([]byte(`{"version": 1, "types": [{"name": "v", "memory": "4MiB", "sold": [
 		{"cloud_region": "here", "distance": 1, "price": 1}]}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := NewInProcessAllocator(InProcessOptions{Menu: &m, Market: menu.Options{Step: -1}, Logger: quiet()})
+	a, err := allocator.NewInProcess(allocator.InProcessOptions{Menu: &m, Market: menu.Options{Step: -1}, Logger: quiet()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,9 +42,9 @@ func TestFailedReallocateLeavesPools(t *testing.T) {
 		t.Fatal(err)
 	}
 	idle := func() (all []*vm) {
-		m.catalog.mu.Lock()
-		defer m.catalog.mu.Unlock()
-		for _, v := range m.catalog.vms {
+		m.state.mu.Lock()
+		defer m.state.mu.Unlock()
+		for _, v := range m.state.vms {
 			if v.warm {
 				all = append(all, v)
 			}
@@ -66,7 +68,7 @@ func TestFailedReallocateLeavesPools(t *testing.T) {
 	if after := idle(); len(after) != 1 || after[0] != before[0] {
 		t.Errorf("%d VMs are warm, want the one that was", len(after))
 	}
-	m.catalog.check(t)
+	m.state.check(t)
 	answer, err := client.Reallocate(ctx, connect.NewRequest(more))
 	if err != nil {
 		t.Fatal(err)
@@ -74,7 +76,7 @@ func TestFailedReallocateLeavesPools(t *testing.T) {
 	if id := answer.Msg.GetShares()[0].GetVm().GetId(); id != before[0].id {
 		t.Errorf("VM %s, want the warm one", id)
 	}
-	m.catalog.check(t)
+	m.state.check(t)
 }
 
 // A cache whose client named no cloud region is, for a manager that starts again, where
@@ -93,7 +95,7 @@ func TestRegionIsNamedOnRestart(t *testing.T) {
 	id := r.Msg.GetCacheId()
 	where := func() {
 		t.Helper()
-		if d, err := m.catalog.demand(id); err != nil || d.cloudRegion != "here" {
+		if d, err := m.state.demand(id); err != nil || d.cloudRegion != "here" {
 			t.Errorf("cloud region %q, %v", d.cloudRegion, err)
 		}
 		if err := m.Close(testContext(t)); err != nil {
@@ -102,11 +104,11 @@ func TestRegionIsNamedOnRestart(t *testing.T) {
 	}
 	where()
 	stored := new(catalogv1.Cache)
-	if err := proto.Unmarshal(s.entries[cachePrefix+id], stored); err != nil {
+	if err := proto.Unmarshal(s.entries["cache/"+id], stored); err != nil {
 		t.Fatal(err)
 	}
 	stored.Demand.CloudRegion = ""
-	if s.entries[cachePrefix+id], err = proto.Marshal(stored); err != nil {
+	if s.entries["cache/"+id], err = proto.Marshal(stored); err != nil {
 		t.Fatal(err)
 	}
 	opts.Allocator = newSeller(t)
@@ -120,7 +122,7 @@ func TestRegionIsNamedOnRestart(t *testing.T) {
 func TestPendingSharesAreBounded(t *testing.T) {
 	m, client := serve(t, Options{})
 	ctx := testContext(t)
-	if err := m.catalog.register(testVM("a", 1<<30, 0, "http://127.0.0.1:1"), time.Time{}); err != nil {
+	if err := m.state.register(testVM("a", 1<<30, 0, "http://127.0.0.1:1"), "", time.Time{}); err != nil {
 		t.Fatal(err)
 	}
 	ca, err := allocateBytes(t, client, 1<<20)
@@ -134,8 +136,8 @@ func TestPendingSharesAreBounded(t *testing.T) {
 		}
 	}
 	_, err = m.reallocate(ctx, more)
-	if _, ok := errors.AsType[*CapacityError](err); !ok || connect.CodeOf(err) != connect.CodeResourceExhausted {
+	if _, ok := errors.AsType[*api.CapacityError](err); !ok || connect.CodeOf(err) != connect.CodeResourceExhausted {
 		t.Errorf("one more: %v", err)
 	}
-	m.catalog.check(t)
+	m.state.check(t)
 }

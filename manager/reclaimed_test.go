@@ -8,6 +8,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/manager/api"
 )
 
 // A server that is reclaimed is lent to nobody until its deadline has passed and it
@@ -23,14 +24,14 @@ func TestReclaimedStays(t *testing.T) {
 	server := testVM("server", 1<<20, 0, "http://127.0.0.1:1")
 	register := func() {
 		t.Helper()
-		if err := m.catalog.register(server, clock.read().Add(24*time.Hour)); err != nil {
+		if err := m.state.register(server, "", clock.read().Add(24*time.Hour)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	lent := func() bool {
 		t.Helper()
 		r, err := m.allocate(testContext(t), &managerv1.AllocateRequest{Capacity: 1 << 20})
-		if _, full := errors.AsType[*CapacityError](err); err != nil && !full {
+		if _, full := errors.AsType[*api.CapacityError](err); err != nil && !full {
 			t.Fatal(err)
 		}
 		if err == nil {

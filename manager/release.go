@@ -10,6 +10,7 @@ import (
 	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
 	"github.com/redykv/redykv/internal/clock"
+	"github.com/redykv/redykv/manager/node"
 )
 
 // release gives back shares that no cache has any more, from all VMs at once, so
@@ -21,7 +22,7 @@ func (m *Manager) release(cache string, shares []*share, whole bool) {
 		mu        sync.Mutex
 		free      []*share
 	)
-	for _, p := range m.catalog.part(shares) {
+	for _, p := range m.state.part(shares) {
 		releasing.Go(func() {
 			switch {
 			case p.failed && !whole:
@@ -37,7 +38,7 @@ func (m *Manager) release(cache string, shares []*share, whole bool) {
 		})
 	}
 	releasing.Wait()
-	_ = m.catalog.free(free) // the manager ends if the store does
+	_ = m.state.free(free) // the manager ends if the store does
 }
 
 // releaseLater tries again and again, less and less often, at a server that does not
@@ -47,7 +48,7 @@ func (m *Manager) releaseLater(cache string, p parting, whole bool) {
 	longest := max(m.opts.Heartbeat, maxReleasePause)
 	for wait := m.opts.Heartbeat; clock.Sleep(m.ctx, wait); wait = min(2*wait, longest) {
 		if m.releaseVM(m.ctx, cache, p, whole) {
-			_ = m.catalog.free(p.shares) // the manager ends if the store does
+			_ = m.state.free(p.shares) // the manager ends if the store does
 			return
 		}
 	}
@@ -84,7 +85,7 @@ func (m *Manager) releaseVM(ctx context.Context, cache string, p parting, whole 
 		if connect.CodeOf(err) == connect.CodeFailedPrecondition {
 			return false // it is well, and obeys another manager
 		}
-		if beats, used := m.catalog.beats(p.vm); beats && (used || connect.CodeOf(err) == connect.CodeDeadlineExceeded) {
+		if beats, used := m.state.beats(p.vm); beats && (used || connect.CodeOf(err) == connect.CodeDeadlineExceeded) {
 			return false
 		}
 		m.fail(p.vm, "does not answer")
@@ -96,10 +97,10 @@ func (m *Manager) releaseVM(ctx context.Context, cache string, p parting, whole 
 // disconnect takes the regions of a grant back from a server, or of all grants.
 // A cache that has none there, because the client never connected or left first,
 // is no error.
-func (m *Manager) disconnect(ctx context.Context, v VM, cacheID, grant string) error {
+func (m *Manager) disconnect(ctx context.Context, v node.VM, cacheID, grant string) error {
 	client := serverv1connect.NewCacheServerServiceClient(m.servers, v.ControlURL, connect.WithReadMaxBytes(maxMessage))
 	req := connect.NewRequest(&serverv1.DisconnectRequest{CacheId: cacheID, Grant: grant})
-	v.authorize(req.Header(), m.self)
+	v.Authorize(req.Header(), m.self)
 	_, err := client.Disconnect(ctx, req)
 	if err != nil && connect.CodeOf(err) != connect.CodeNotFound {
 		return err

@@ -42,7 +42,7 @@ func TestSlowServerHoldsUpNobody(t *testing.T) {
 		_, handler := serverv1connect.NewCacheServerServiceHandler(w)
 		web := httptest.NewServer(handler)
 		t.Cleanup(web.Close)
-		if err := m.catalog.register(testVM(id, 2<<20, 0, web.URL), time.Now().Add(time.Hour)); err != nil {
+		if err := m.state.register(testVM(id, 2<<20, 0, web.URL), "", time.Now().Add(time.Hour)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -53,12 +53,12 @@ func TestSlowServerHoldsUpNobody(t *testing.T) {
 	if _, err := client.Deallocate(testContext(t), connect.NewRequest(&managerv1.DeallocateRequest{CacheId: ca.GetCacheId()})); err != nil {
 		t.Fatal(err)
 	}
-	for _, v := range m.catalog.describe().GetVms() {
+	for _, v := range m.state.describe().GetVms() {
 		if !v.GetHealthy() || v.GetFreeMemory() != 2<<20 {
 			t.Errorf("VM %v", v)
 		}
 	}
-	if n := len(m.catalog.describe().GetVms()); n != 2 {
+	if n := len(m.state.describe().GetVms()); n != 2 {
 		t.Errorf("%d of 2 VMs are left", n)
 	}
 }
@@ -94,7 +94,7 @@ func TestSlowServerKeepsOtherCaches(t *testing.T) {
 			_, handler := serverv1connect.NewCacheServerServiceHandler(s)
 			web := httptest.NewServer(handler)
 			t.Cleanup(web.Close)
-			if err := m.catalog.register(testVM("a", 2<<20, 0, web.URL), tc.beats); err != nil {
+			if err := m.state.register(testVM("a", 2<<20, 0, web.URL), "", tc.beats); err != nil {
 				t.Fatal(err)
 			}
 			first, err := allocateBytes(t, client, 1<<20)
@@ -108,7 +108,7 @@ func TestSlowServerKeepsOtherCaches(t *testing.T) {
 			if _, err := client.Deallocate(testContext(t), connect.NewRequest(&managerv1.DeallocateRequest{CacheId: first.GetCacheId()})); err != nil {
 				t.Fatal(err)
 			}
-			d, err := m.catalog.describeCache(second.GetCacheId())
+			d, err := m.state.describeCache(second.GetCacheId())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -126,7 +126,7 @@ func TestSlowServerKeepsOtherCaches(t *testing.T) {
 			if err != nil || s.asked.Load() <= s.late.Load() {
 				t.Errorf("memory had again after %d calls: %v", s.asked.Load(), err)
 			}
-			m.catalog.check(t)
+			m.state.check(t)
 		})
 	}
 }

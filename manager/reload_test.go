@@ -11,6 +11,7 @@ import (
 
 	"github.com/redykv/redykv/internal/api/catalogv1"
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/manager/catalog"
 	"github.com/redykv/redykv/manager/model"
 )
 
@@ -59,7 +60,7 @@ func deepModel(t *testing.T) *model.Model {
 func TestFoundConfigurationsAreReadAgain(t *testing.T) {
 	s := &crashStore{entries: make(map[string][]byte)}
 	m, client := serve(t, Options{Transport: "tcp", store: s, Models: []*model.Model{deepModel(t)}, SLOMargin: -1})
-	if err := m.catalog.register(testVM("a", 1<<30, 4, "http://127.0.0.1:1"), time.Time{}); err != nil {
+	if err := m.state.register(testVM("a", 1<<30, 4, "http://127.0.0.1:1"), "", time.Time{}); err != nil {
 		t.Fatal(err)
 	}
 	allocated := 0
@@ -89,7 +90,7 @@ func TestFoundConfigurationsAreReadAgain(t *testing.T) {
 func TestReload(t *testing.T) {
 	s := &crashStore{entries: make(map[string][]byte)}
 	m, client := serve(t, Options{store: s})
-	if err := m.catalog.register(testVM("a", 2<<20, 0, "http://127.0.0.1:1"), time.Time{}); err != nil {
+	if err := m.state.register(testVM("a", 2<<20, 0, "http://127.0.0.1:1"), "", time.Time{}); err != nil {
 		t.Fatal(err)
 	}
 	ca, err := allocateBytes(t, client, 1<<20)
@@ -102,20 +103,20 @@ func TestReload(t *testing.T) {
 	}
 	before := time.Now()
 	// What a cache was searched by is known, too.
-	if d, err := m.catalog.demand(by.Msg.GetCacheId()); err != nil || d.client.GetCores() != 3 {
+	if d, err := m.state.demand(by.Msg.GetCacheId()); err != nil || d.client.GetCores() != 3 {
 		t.Errorf("client %v, %v", d.client, err)
 	}
 	again, err := reload(t, s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d, err := again.catalog.demand(by.Msg.GetCacheId()); err != nil || d.client.GetCores() != 3 {
+	if d, err := again.state.demand(by.Msg.GetCacheId()); err != nil || d.client.GetCores() != 3 {
 		t.Errorf("client %v after a restart, %v", d.client, err)
 	}
-	if found, ok := again.catalog.watched(ca.GetCacheId()); !ok || found.moved.Before(before) {
+	if found, ok := again.state.watched(ca.GetCacheId()); !ok || found.moved.Before(before) {
 		t.Errorf("cache %v", found)
 	}
-	key := cachePrefix + ca.GetCacheId()
+	key := "cache/" + ca.GetCacheId()
 	stored := new(catalogv1.Cache)
 	if err := proto.Unmarshal(s.entries[key], stored); err != nil {
 		t.Fatal(err)
@@ -124,7 +125,7 @@ func TestReload(t *testing.T) {
 	if s.entries[key], err = proto.Marshal(stored); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := reload(t, s); !errors.Is(err, ErrStateCorrupt) {
+	if _, err := reload(t, s); !errors.Is(err, catalog.ErrCorrupt) {
 		t.Errorf("a share of 0 regions: %v", err)
 	}
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/redywire"
+	"github.com/redykv/redykv/manager/allocator"
+	"github.com/redykv/redykv/manager/api"
 	"github.com/redykv/redykv/manager/model"
 	"github.com/redykv/redykv/manager/plan"
 )
@@ -39,7 +41,7 @@ type searcher struct {
 func newSearcher(opts *Options) (*searcher, error) {
 	for _, m := range opts.Models {
 		if t := m.Provenance.Transport; t != opts.Transport {
-			return nil, fmt.Errorf("manager: %w: a model of transport %s cannot speak of %s, which this manager's caches have (A25)", ErrTransport, t, opts.Transport)
+			return nil, fmt.Errorf("manager: %w: a model of transport %s cannot speak of %s, which this manager's caches have (A25)", allocator.ErrTransport, t, opts.Transport)
 		}
 	}
 	for _, m := range opts.Models {
@@ -95,10 +97,10 @@ func (s *searcher) search(slo *managerv1.Slo, transport string, client *managerv
 		return nil, nil
 	}
 	if err := checkSLO(slo); err != nil {
-		return nil, refuse(connect.CodeInvalidArgument, err)
+		return nil, api.Refuse(connect.CodeInvalidArgument, err)
 	}
 	if slo.GetRecordSize() == 0 {
-		return nil, refuse(connect.CodeInvalidArgument, errNoRecordSize)
+		return nil, api.Refuse(connect.CodeInvalidArgument, errNoRecordSize)
 	}
 	name := client.GetNetwork()
 	if name == "" {
@@ -106,7 +108,7 @@ func (s *searcher) search(slo *managerv1.Slo, transport string, client *managerv
 	}
 	network, err := fabric.ParseNetwork(name)
 	if err != nil {
-		return nil, refuse(connect.CodeInvalidArgument, fmt.Errorf("client: %w", err))
+		return nil, api.Refuse(connect.CodeInvalidArgument, fmt.Errorf("client: %w", err))
 	}
 	if s.foreign {
 		s.once.Do(func() {
@@ -131,7 +133,7 @@ func (s *searcher) search(slo *managerv1.Slo, transport string, client *managerv
 	for _, c := range configs {
 		// A catalog with any other could not be read again.
 		if err := checkConfiguration(c, slo.GetRecordSize()); err != nil {
-			return nil, refuse(connect.CodeInternal, fmt.Errorf("found for the slo: %w", err))
+			return nil, api.Refuse(connect.CodeInternal, fmt.Errorf("found for the slo: %w", err))
 		}
 	}
 	return configs, nil
@@ -175,21 +177,21 @@ func nearest(configs map[int]*managerv1.Configuration) *managerv1.Configuration 
 func refuseSLO(asked *managerv1.Slo, err error) error {
 	var impossible *model.ImpossibleError
 	if !errors.As(err, &impossible) {
-		return refuse(connect.CodeFailedPrecondition, fmt.Errorf("slo: %w; name a configuration, or see redykv model build", err))
+		return api.Refuse(connect.CodeFailedPrecondition, fmt.Errorf("slo: %w; name a configuration, or see redykv model build", err))
 	}
 	what := "slo"
 	if ops := opsOf(asked); ops != model.Both {
 		what += " of " + ops.String()
 	}
 	near := impossible.Nearest()
-	return refuse(connect.CodeInvalidArgument, fmt.Errorf("%s: %w", what, &SLOError{
+	return api.Refuse(connect.CodeInvalidArgument, fmt.Errorf("%s: %w", what, &api.SLOError{
 		Asked: asked,
 		Nearest: &managerv1.Slo{
 			MaxLatencyUs: near.Predicted.LatencyUs, MinThroughputMops: near.Predicted.Mops,
 			RecordSize: asked.GetRecordSize(), Operations: asked.GetOperations(),
 		},
 		Configuration: configurationOf(plan.Config(near.Config)),
-		cause:         impossible,
+		Cause:         impossible,
 	}))
 }
 

@@ -11,6 +11,8 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/manager/access"
+	"github.com/redykv/redykv/manager/allocator"
 	"github.com/redykv/redykv/manager/model"
 )
 
@@ -43,8 +45,8 @@ func testModel(t testing.TB, transport string) *model.Model {
 }
 
 // serveModel starts a manager with a model, no margin, and cores to spare.
-func serveModel(t testing.TB) (*Manager, Client) {
-	a, err := NewInProcessAllocator(InProcessOptions{Logger: quiet()})
+func serveModel(t testing.TB) (*Manager, access.Client) {
+	a, err := allocator.NewInProcess(allocator.InProcessOptions{Logger: quiet()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +126,7 @@ func TestImpossibleSLO(t *testing.T) {
 			}
 		}
 	}
-	if caches := m.catalog.describe().GetCaches(); len(caches) > 0 {
+	if caches := m.state.describe().GetCaches(); len(caches) > 0 {
 		t.Errorf("left behind: %v", caches)
 	}
 }
@@ -178,7 +180,7 @@ func TestSLOWithoutRecordSize(t *testing.T) {
 			t.Errorf("%v: %v", bound, err)
 		}
 	}
-	if caches := m.catalog.describe().GetCaches(); len(caches) > 0 {
+	if caches := m.state.describe().GetCaches(); len(caches) > 0 {
 		t.Errorf("left behind: %v", caches)
 	}
 	for _, taken := range []*managerv1.Slo{nil, slo(0, 0, 0), slo(100, 1, 1)} {
@@ -247,7 +249,7 @@ func TestReallocateBySLO(t *testing.T) {
 
 // A25: a model of another transport is refused; those there are, are listed.
 func TestModelsOfAManager(t *testing.T) {
-	if _, err := New(Options{Transport: "shm", Models: []*model.Model{testModel(t, "tcp")}, Logger: quiet()}); !errors.Is(err, ErrTransport) {
+	if _, err := New(Options{Transport: "shm", Models: []*model.Model{testModel(t, "tcp")}, Logger: quiet()}); !errors.Is(err, allocator.ErrTransport) {
 		t.Errorf("a model of tcp for shm: %v", err)
 	}
 	// What was not measured to its end is not searched: of a model that has nothing else,

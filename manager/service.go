@@ -4,12 +4,16 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"time"
 
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/managerv1/managerv1connect"
+	"github.com/redykv/redykv/manager/api"
+	"github.com/redykv/redykv/manager/node"
 )
 
 // service is the manager's control API. The messages' comments say what each
@@ -74,7 +78,7 @@ func (s service) Renew(ctx context.Context, req *connect.Request[managerv1.Renew
 		return nil, err
 	}
 	defer leave()
-	lease, err := s.m.catalog.renew(req.Msg.GetCacheId(), s.m.term())
+	lease, err := s.m.state.renew(req.Msg.GetCacheId(), s.m.term())
 	if err != nil {
 		return nil, refuseCapacity(err, connect.CodeInternal)
 	}
@@ -90,13 +94,13 @@ func (s service) Reclaim(ctx context.Context, req *connect.Request[managerv1.Rec
 	}
 	defer leave()
 	notice := time.Duration(req.Msg.GetNoticeMs()) * time.Millisecond
-	if ms := req.Msg.GetNoticeMs(); ms < 0 || ms > MaxNotice.Milliseconds() {
-		return nil, refuse(connect.CodeInvalidArgument, fmt.Errorf("notice_ms %d: want 0 to %d", ms, MaxNotice.Milliseconds()))
+	if ms := req.Msg.GetNoticeMs(); ms < 0 || ms > node.MaxNotice.Milliseconds() {
+		return nil, api.Refuse(connect.CodeInvalidArgument, fmt.Errorf("notice_ms %d: want 0 to %d", ms, node.MaxNotice.Milliseconds()))
 	}
 	if n := len(req.Msg.GetReason()); n > maxReasonLen {
-		return nil, refuse(connect.CodeInvalidArgument, fmt.Errorf("reason of %d bytes: want at most %d", n, maxReasonLen))
+		return nil, api.Refuse(connect.CodeInvalidArgument, fmt.Errorf("reason of %d bytes: want at most %d", n, maxReasonLen))
 	}
-	if _, err := s.m.speaker(ctx, req.Msg.GetVmId()); err != nil {
+	if _, err := s.m.registrant(ctx, req.Msg.GetVmId()); err != nil {
 		return nil, err
 	}
 	deadline, err := s.m.reclaim(req.Msg.GetVmId(), s.m.opts.now().Add(notice), cmp.Or(req.Msg.GetReason(), "reclaimed"))
@@ -113,7 +117,7 @@ func (s service) Deallocate(ctx context.Context, req *connect.Request[managerv1.
 		return nil, err
 	}
 	defer leave()
-	held, err := s.m.catalog.take(req.Msg.GetCacheId(), nil, "deallocated")
+	held, err := s.m.state.take(req.Msg.GetCacheId(), nil, "deallocated")
 	if err != nil {
 		return nil, refuseCapacity(err, connect.CodeInternal)
 	}
@@ -124,12 +128,12 @@ func (s service) Deallocate(ctx context.Context, req *connect.Request[managerv1.
 
 // Describe does not fail.
 func (s service) Describe(context.Context, *connect.Request[managerv1.DescribeRequest]) (*connect.Response[managerv1.DescribeResponse], error) {
-	return connect.NewResponse(s.m.catalog.describe()), nil
+	return connect.NewResponse(s.m.state.describe()), nil
 }
 
 // DescribeCache fails with NotFound.
 func (s service) DescribeCache(_ context.Context, req *connect.Request[managerv1.DescribeCacheRequest]) (*connect.Response[managerv1.DescribeCacheResponse], error) {
-	answer, err := s.m.catalog.describeCache(req.Msg.GetCacheId())
+	answer, err := s.m.state.describeCache(req.Msg.GetCacheId())
 	if err != nil {
 		return nil, unknownCache(req.Msg.GetCacheId())
 	}
@@ -146,7 +150,7 @@ func (s service) ListModels(context.Context, *connect.Request[managerv1.ListMode
 // and ends after KIND_CACHE_DELETED. It fails with NotFound, or Unavailable when the
 // manager closes.
 func (s service) Watch(ctx context.Context, req *connect.Request[managerv1.WatchRequest], stream *connect.ServerStream[managerv1.WatchResponse]) error {
-	ca, ok := s.m.catalog.watched(req.Msg.GetCacheId())
+	ca, ok := s.m.state.watched(req.Msg.GetCacheId())
 	if !ok {
 		return unknownCache(req.Msg.GetCacheId())
 	}
@@ -156,7 +160,7 @@ func (s service) Watch(ctx context.Context, req *connect.Request[managerv1.Watch
 		return err
 	}
 	for sent := req.Msg.GetAfterSequence(); ; {
-		events, changed := s.m.catalog.eventsAfter(ca, sent, s.m.opts.now())
+		events, changed := s.m.state.eventsAfter(ca, sent, s.m.opts.now())
 		for _, e := range events {
 			if err := stream.Send(e); err != nil {
 				return err
@@ -171,7 +175,7 @@ func (s service) Watch(ctx context.Context, req *connect.Request[managerv1.Watch
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-s.m.ctx.Done():
-			return refuse(connect.CodeUnavailable, context.Cause(s.m.ctx))
+			return api.Refuse(connect.CodeUnavailable, context.Cause(s.m.ctx))
 		}
 	}
 }
@@ -184,16 +188,17 @@ func (s service) Register(ctx context.Context, req *connect.Request[managerv1.Re
 		return nil, err
 	}
 	defer leave()
-	info := vmFromProto(req.Msg.GetVm())
+	info := node.FromProto(req.Msg.GetVm())
 	info.Started = s.m.opts.now()
 	info.Secret = string(req.Msg.GetControlSecret())
-	if err := info.check(); err != nil {
-		return nil, refuse(connect.CodeInvalidArgument, err)
+	if err := info.Check(); err != nil {
+		return nil, api.Refuse(connect.CodeInvalidArgument, err)
 	}
-	if info.speaker, err = s.m.speaker(ctx, info.ID); err != nil {
+	speaker, err := s.m.registrant(ctx, info.ID)
+	if err != nil {
 		return nil, err
 	}
-	if err := s.m.catalog.register(info, s.m.nextBeat()); err != nil {
+	if err := s.m.state.register(info, speaker, s.m.nextBeat()); err != nil {
 		return nil, refuseCapacity(err, connect.CodeAlreadyExists)
 	}
 	s.m.opts.Logger.Info("server registered", "vm", info.ID, "control", info.ControlURL, "transport", info.Transport)
@@ -211,14 +216,36 @@ func (s service) Heartbeat(ctx context.Context, req *connect.Request[managerv1.H
 		return nil, err
 	}
 	defer leave()
-	if _, err := s.m.speaker(ctx, req.Msg.GetVmId()); err != nil {
+	if _, err := s.m.registrant(ctx, req.Msg.GetVmId()); err != nil {
 		return nil, err
 	}
-	err = s.m.catalog.heartbeat(req.Msg.GetVmId(), req.Msg.GetFreeMemory(), s.m.nextBeat)
+	err = s.m.state.heartbeat(req.Msg.GetVmId(), req.Msg.GetFreeMemory(), s.m.nextBeat)
 	if err != nil {
 		return nil, refuseCapacity(err, connect.CodeInternal)
 	}
 	return connect.NewResponse(&managerv1.HeartbeatResponse{Incarnation: s.m.incarnation()}), nil
 }
 
-func unknownCache(id string) error { return refuse(connect.CodeNotFound, noCache(id)) }
+// registrant returns the name of the token by which a call speaks for a VM.
+func (m *Manager) registrant(ctx context.Context, id string) (string, error) {
+	launched, owner := m.state.speakerOf(id)
+	return m.guard.Registrant(ctx, id, launched, owner)
+}
+
+func unknownCache(id string) error { return api.Refuse(connect.CodeNotFound, noCache(id)) }
+
+// health says over plain HTTP whether the manager lives, and whether it can be
+// asked: for who starts it, and for who balances load. Both need no token.
+func (m *Manager) health(mux *http.ServeMux) {
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { say(w, nil) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { say(w, context.Cause(m.ctx)) })
+}
+
+func say(w http.ResponseWriter, err error) {
+	text := "ok\n"
+	if err != nil {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		text = err.Error() + "\n"
+	}
+	_, _ = io.WriteString(w, text) // who asked may have left
+}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/manager/api"
 )
 
 // Why a cache cannot be settled although the request is well-formed.
@@ -23,20 +24,20 @@ var (
 // settle serves Settle: the catalog first, at once, then the VMs that lose
 // something, however long that takes them.
 func (m *Manager) settle(req *managerv1.SettleRequest) error {
-	dropped, err := m.catalog.settle(req, m.opts.now())
+	dropped, err := m.state.settle(req, m.opts.now())
 	switch {
 	case errors.Is(err, errSettled):
 		return nil
 	case errors.Is(err, errGrant):
-		return refuse(connect.CodeFailedPrecondition, err)
+		return api.Refuse(connect.CodeFailedPrecondition, err)
 	case errors.Is(err, errCores):
-		return refuse(connect.CodeResourceExhausted, err)
+		return api.Refuse(connect.CodeResourceExhausted, err)
 	case err != nil:
 		return refuseCapacity(err, connect.CodeInvalidArgument)
 	}
 	m.noticeLeft(dropped)
 	if m.rate.report(req.GetMovedBytes(), time.Duration(req.GetMovedMs())*time.Millisecond) {
-		m.catalog.remember()
+		m.state.remember()
 	}
 	m.release(req.GetCacheId(), dropped, false)
 	m.opts.Logger.Info("cache settled", "cache", req.GetCacheId(), "capacity", units.Size(req.GetCapacity()).String(),
@@ -49,9 +50,9 @@ func (m *Manager) noticeLeft(dropped []*share) {
 	now := m.opts.now()
 	seen := make(map[*vm]bool)
 	for _, s := range dropped {
-		m.catalog.mu.Lock()
+		m.state.mu.Lock()
 		leaves, failed := s.vm.leaves, s.vm.failed != ""
-		m.catalog.mu.Unlock()
+		m.state.mu.Unlock()
 		if !leaves.IsZero() && !failed && !seen[s.vm] {
 			seen[s.vm] = true
 			m.counts.note(func(n *Metrics) { n.left(leaves.Sub(now)) })
@@ -63,7 +64,7 @@ func (m *Manager) noticeLeft(dropped []*share) {
 // lost by that. What those hold stays reserved until free. The shares may be too
 // few for the capacity: then the rest of the cache is lost, and its client knows.
 // An error changes nothing.
-func (c *catalog) settle(req *managerv1.SettleRequest, at time.Time) (_ []*share, err error) {
+func (c *state) settle(req *managerv1.SettleRequest, at time.Time) (_ []*share, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
 	ca, err := c.known(req.GetCacheId())

@@ -9,19 +9,21 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/manager/allocator"
+	"github.com/redykv/redykv/manager/api"
 	"github.com/redykv/redykv/manager/menu"
 )
 
 // counting is an in-process allocator that counts its launches.
 type counting struct {
-	*InProcessAllocator
+	*allocator.InProcess
 
 	launches atomic.Int32
 }
 
-func (c *counting) Launch(ctx context.Context, spec VMSpec) error {
+func (c *counting) Launch(ctx context.Context, spec allocator.VMSpec) error {
 	c.launches.Add(1)
-	return c.InProcessAllocator.Launch(ctx, spec)
+	return c.InProcess.Launch(ctx, spec)
 }
 
 // What an allocator's memory is enough for is decided over all VM types together: what
@@ -38,11 +40,11 @@ func TestMemoryOfAllTypes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	inProcess, err := NewInProcessAllocator(InProcessOptions{Memory: 92 * mib, Menu: &m, Market: menu.Options{Step: -1}, Logger: quiet()})
+	inProcess, err := allocator.NewInProcess(allocator.InProcessOptions{Memory: 92 * mib, Menu: &m, Market: menu.Options{Step: -1}, Logger: quiet()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &counting{InProcessAllocator: inProcess}
+	a := &counting{InProcess: inProcess}
 	_, client := serve(t, Options{Allocator: a, Economy: Economy{Every: -1}})
 	ctx := testContext(t)
 	refused := func(capacity, want uint64) {
@@ -53,7 +55,7 @@ func TestMemoryOfAllTypes(t *testing.T) {
 		if !errors.As(err, &refusal) || refusal.Code() != connect.CodeResourceExhausted {
 			t.Fatalf("%d bytes: %v, want it refused", capacity, err)
 		}
-		few, ok := errors.AsType[*CapacityError](typed(err))
+		few, ok := errors.AsType[*api.CapacityError](api.Typed(err))
 		if !ok || few.Available != want {
 			t.Errorf("%d bytes: %v, want %d available", capacity, err, want)
 		}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redykv/redykv/manager/allocator"
 	"github.com/redykv/redykv/manager/menu"
 	"github.com/redykv/redykv/manager/plan"
 )
@@ -34,12 +35,12 @@ type simCloud struct {
 	market *menu.Market
 
 	mu      sync.Mutex
-	host    Host
+	host    allocator.Host
 	running map[string]*simVM
 }
 
 type simVM struct {
-	spec   VMSpec
+	spec   allocator.VMSpec
 	leaves time.Time // once it is reclaimed
 	end    *time.Timer
 }
@@ -47,13 +48,13 @@ type simVM struct {
 func (c *simCloud) Transport() string    { return "tcp" }
 func (c *simCloud) Market() *menu.Market { return c.market }
 func (c *simCloud) Close() error         { return nil } // its VMs go on
-func (c *simCloud) Attach(h Host) {
+func (c *simCloud) Attach(h allocator.Host) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.host = h
 }
 
-func (c *simCloud) manager() Host {
+func (c *simCloud) manager() allocator.Host {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.host
@@ -63,7 +64,7 @@ func (c *simCloud) Offers(_ context.Context, region string) ([]plan.Offer, error
 	return c.market.Offers(region)
 }
 
-func (c *simCloud) Launch(_ context.Context, spec VMSpec) error {
+func (c *simCloud) Launch(_ context.Context, spec allocator.VMSpec) error {
 	if err := c.market.Sell(spec.ID, spec.Kind); err != nil {
 		return err
 	}
@@ -125,7 +126,7 @@ func (c *simCloud) MarketChanged() {
 	}
 }
 
-// Restore implements [Restorer]. Notices that nobody heard are given again.
+// Restore implements [allocator.Restorer]. Notices that nobody heard are given again.
 func (c *simCloud) Restore(_ context.Context, wanted []string) (running []string, err error) {
 	known := make(map[string]bool)
 	for _, id := range wanted {

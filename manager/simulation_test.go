@@ -18,6 +18,7 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/clock"
 	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/manager/catalog"
 	"github.com/redykv/redykv/manager/menu"
 	"github.com/redykv/redykv/manager/plan"
 )
@@ -45,7 +46,7 @@ func simCaches() int {
 // simStore is a store on disk that fails when it is told to: its manager has crashed
 // then.
 type simStore struct {
-	store
+	catalog.Store
 	state atomic.Int32 // simStores, simKeeps, simDrops or simGone
 }
 
@@ -57,12 +58,12 @@ const (
 	simGone         // as are all that follow
 )
 
-func (s *simStore) apply(changes map[string][]byte) error {
+func (s *simStore) Apply(changes map[string][]byte) error {
 	switch s.state.Load() {
 	case simStores:
-		return s.store.apply(changes)
+		return s.Store.Apply(changes)
 	case simKeeps:
-		if err := s.store.apply(changes); err != nil {
+		if err := s.Store.Apply(changes); err != nil {
 			return err
 		}
 	}
@@ -88,12 +89,12 @@ type simulation struct {
 
 // start begins with what the manager before has left, by the defaults of policy.
 func (s *simulation) start() {
-	disk, err := openPebbleStore(s.state, quiet(), func(err error) { s.t.Error(err) })
+	disk, err := catalog.OpenPebble(s.state, quiet(), func(err error) { s.t.Error(err) })
 	if err != nil {
 		s.t.Error(err)
 		return
 	}
-	s.store = &simStore{store: disk}
+	s.store = &simStore{Store: disk}
 	m, err := New(Options{
 		Allocator: s.cloud, store: s.store, Lease: simLease, Heartbeat: 10 * time.Second, Provision: simStartVM, MigrationRate: simRate, Logger: quiet(),
 	})
@@ -204,11 +205,11 @@ func (c *simClient) keep(ctx context.Context) bool {
 				return false
 			}
 		}
-		ca, ok := api.m.catalog.watched(c.id)
+		ca, ok := api.m.state.watched(c.id)
 		if !ok {
 			continue
 		}
-		events, _ := api.m.catalog.eventsAfter(ca, 0, time.Now())
+		events, _ := api.m.state.eventsAfter(ca, 0, time.Now())
 		for _, e := range events {
 			if !told[e.GetSequence()] {
 				told[e.GetSequence()] = true
@@ -398,7 +399,7 @@ func (s *simulation) freeze() {
 func (s *simulation) check() {
 	m := s.api.Load().m
 	owners := make(map[string]string)
-	for _, ca := range m.catalog.describe().GetCaches() {
+	for _, ca := range m.state.describe().GetCaches() {
 		for _, share := range ca.GetShares() {
 			id := share.GetVm().GetId()
 			if other := owners[id]; other != "" && other != ca.GetId() {
@@ -412,8 +413,8 @@ func (s *simulation) check() {
 // checkRest looks at the caches when nothing happens any more.
 func (s *simulation) checkRest() {
 	m := s.api.Load().m
-	m.catalog.check(s.t)
-	described := m.catalog.describe()
+	m.state.check(s.t)
+	described := m.state.describe()
 	if n := len(described.GetCaches()); n != simCaches() {
 		s.t.Errorf("%d caches, want %d", n, simCaches())
 	}

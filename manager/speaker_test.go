@@ -9,6 +9,8 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/manager/access"
+	"github.com/redykv/redykv/manager/api"
 )
 
 // A server speaks for the VMs that it has registered, for the one that its token names,
@@ -16,16 +18,16 @@ import (
 func TestServersSpeakForThemselves(t *testing.T) {
 	text := "one server never one-token-0123456789\ntwo server never two-token-0123456789\n" +
 		"bound server:c never bound-token-0123456789\nadmin operator never admin-token-0123456789\n"
-	tokens, err := ParseTokens(text)
+	tokens, err := access.ParseTokens(text)
 	if err != nil {
 		t.Fatal(err)
 	}
 	a := newScripted(t, 64<<20)
-	m, _ := serve(t, Options{Allocator: a, Tokens: func() []Token { return tokens }})
+	m, _ := serve(t, Options{Allocator: a, Tokens: func() []access.Token { return tokens }})
 	ctx := testContext(t)
 	register := func(secret, id string) error {
 		vm := testVM(id, 1<<20, 0, "http://127.0.0.1:1")
-		_, err := dialAs(t, m, secret).Register(ctx, connect.NewRequest(&managerv1.RegisterRequest{Vm: vm.proto(true)}))
+		_, err := dialAs(t, m, secret).Register(ctx, connect.NewRequest(&managerv1.RegisterRequest{Vm: vm.Proto(true)}))
 		return err
 	}
 	beat := func(secret, id string) error {
@@ -43,7 +45,7 @@ func TestServersSpeakForThemselves(t *testing.T) {
 	}
 	launched := ca.GetShares()[0].GetVm().GetId()
 	const one, two, bound = "one-token-0123456789", "two-token-0123456789", "bound-token-0123456789"
-	own := m.guard.launchedToken(launched)
+	own := m.guard.LaunchedToken(launched)
 	for _, tc := range []struct {
 		name   string
 		call   func(secret, id string) error
@@ -77,14 +79,14 @@ func TestServersSpeakForThemselves(t *testing.T) {
 			}
 			continue
 		}
-		e, is := errors.AsType[*TokenError](err)
-		if !is || e.Problem != TokenVM || e.VM != tc.id || connect.CodeOf(err) != connect.CodePermissionDenied {
+		e, is := errors.AsType[*api.TokenError](err)
+		if !is || e.Problem != api.TokenVM || e.VM != tc.id || connect.CodeOf(err) != connect.CodePermissionDenied {
 			t.Errorf("%s: %v", tc.name, err)
 		}
 	}
 	// Nobody makes another VM's token of his own.
 	forged := "vm-OTHER" + strings.TrimPrefix(own, launched)
-	if e, is := errors.AsType[*TokenError](beat(forged, "vm-OTHER")); !is || e.Problem != TokenUnknown {
+	if e, is := errors.AsType[*api.TokenError](beat(forged, "vm-OTHER")); !is || e.Problem != api.TokenUnknown {
 		t.Errorf("a forged token: %v", e)
 	}
 	// A token that is not there any more keeps no VM from its successor.
@@ -96,11 +98,11 @@ func TestServersSpeakForThemselves(t *testing.T) {
 
 // What a token has registered is its own after a restart, too.
 func TestSpeakersAreKept(t *testing.T) {
-	tokens := []Token{{Name: "one", Roles: []Role{RoleServer}, Secret: "one-token-0123456789"}, {Name: "two", Roles: []Role{RoleServer}, Secret: "two-token-0123456789"}}
+	tokens := []access.Token{{Name: "one", Roles: []access.Role{access.RoleServer}, Secret: "one-token-0123456789"}, {Name: "two", Roles: []access.Role{access.RoleServer}, Secret: "two-token-0123456789"}}
 	s := &crashStore{entries: make(map[string][]byte)}
-	m, _ := serve(t, Options{Transport: "tcp", store: s, Tokens: func() []Token { return tokens }})
+	m, _ := serve(t, Options{Transport: "tcp", store: s, Tokens: func() []access.Token { return tokens }})
 	vm := testVM("a", 1<<20, 0, "http://127.0.0.1:1")
-	_, err := dialAs(t, m, tokens[0].Secret).Register(testContext(t), connect.NewRequest(&managerv1.RegisterRequest{Vm: vm.proto(true)}))
+	_, err := dialAs(t, m, tokens[0].Secret).Register(testContext(t), connect.NewRequest(&managerv1.RegisterRequest{Vm: vm.Proto(true)}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +110,7 @@ func TestSpeakersAreKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if launched, owner := again.catalog.speakerOf("a"); launched || owner != "one" {
+	if launched, owner := again.state.speakerOf("a"); launched || owner != "one" {
 		t.Errorf("VM a was registered by %q, launched %v", owner, launched)
 	}
 }
@@ -116,8 +118,8 @@ func TestSpeakersAreKept(t *testing.T) {
 // A stream ends with the token that it was opened with, and says why.
 func TestWatchEndsWithItsToken(t *testing.T) {
 	c := &handClock{now: time.Unix(1_000_000, 0)}
-	app := Token{Name: "app", Roles: []Role{RoleClient}, Secret: "app-token-0123456789", Expires: c.read().Add(time.Hour)}
-	m, _ := serve(t, Options{Allocator: newScripted(t, 64<<20), Tokens: func() []Token { return []Token{app} }, now: c.read})
+	app := access.Token{Name: "app", Roles: []access.Role{access.RoleClient}, Secret: "app-token-0123456789", Expires: c.read().Add(time.Hour)}
+	m, _ := serve(t, Options{Allocator: newScripted(t, 64<<20), Tokens: func() []access.Token { return []access.Token{app} }, now: c.read})
 	client := dialAs(t, m, app.Secret)
 	ca, err := allocateBytes(t, client, 1<<20)
 	if err != nil {
@@ -138,8 +140,8 @@ func TestWatchEndsWithItsToken(t *testing.T) {
 	if stream.Receive() {
 		t.Fatalf("after its token has expired it brings %v", stream.Msg())
 	}
-	e, is := errors.AsType[*TokenError](stream.Err())
-	if !is || e.Problem != TokenExpired || e.Name != "app" || connect.CodeOf(stream.Err()) != connect.CodeUnauthenticated {
+	e, is := errors.AsType[*api.TokenError](stream.Err())
+	if !is || e.Problem != api.TokenExpired || e.Name != "app" || connect.CodeOf(stream.Err()) != connect.CodeUnauthenticated {
 		t.Errorf("it ended with %v", stream.Err())
 	}
 }

@@ -21,7 +21,7 @@ func TestManagerStandsStill(t *testing.T) {
 		}
 	})
 	for _, id := range []string{"stays", "leaves"} {
-		if err := m.catalog.register(testVM(id, 1<<20, 1, "http://127.0.0.1:1"), c.read().Add(time.Minute)); err != nil {
+		if err := m.state.register(testVM(id, 1<<20, 1, "http://127.0.0.1:1"), "", c.read().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -30,19 +30,19 @@ func TestManagerStandsStill(t *testing.T) {
 	}
 	known := func(want ...string) {
 		t.Helper()
-		m.catalog.mu.Lock()
-		defer m.catalog.mu.Unlock()
+		m.state.mu.Lock()
+		defer m.state.mu.Unlock()
 		for _, id := range want {
-			if m.catalog.vms[id] == nil {
+			if m.state.vms[id] == nil {
 				t.Errorf("%s is gone", id)
 			}
 		}
-		if len(m.catalog.vms) != len(want) {
-			t.Errorf("%d VMs, want %v", len(m.catalog.vms), want)
+		if len(m.state.vms) != len(want) {
+			t.Errorf("%d VMs, want %v", len(m.state.vms), want)
 		}
 	}
 	now := c.advance(50 * time.Second)
-	m.catalog.postpone(30 * time.Minute)
+	m.state.postpone(30 * time.Minute)
 	m.expire(now.Add(29 * time.Minute))
 	known("stays", "leaves")
 	m.expire(now.Add(30 * time.Minute))
@@ -77,14 +77,14 @@ func TestManagerWaitsForCatalog(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if err := m.catalog.register(testVM("a", 1<<20, 1, "http://127.0.0.1:1"), time.Time{}); err != nil {
+	if err := m.state.register(testVM("a", 1<<20, 1, "http://127.0.0.1:1"), "", time.Time{}); err != nil {
 		t.Fatal(err)
 	}
-	m.catalog.mu.Lock()
+	m.state.mu.Lock()
 	due := time.Now().Add(300 * time.Millisecond)
-	m.catalog.vms["a"].deadline = due
+	m.state.vms["a"].deadline = due
 	<-time.After(time.Until(due) + 200*time.Millisecond)
-	m.catalog.mu.Unlock()
+	m.state.mu.Unlock()
 	for what := range said {
 		if what == "manager stood still" {
 			return

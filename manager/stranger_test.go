@@ -9,6 +9,7 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
+	"github.com/redykv/redykv/manager/api"
 )
 
 // A cache server lets nobody in but its manager, and those to whom that has given
@@ -28,7 +29,7 @@ func TestStrangers(t *testing.T) {
 	}
 	giveBack := borrow(t, n, mine)
 	ctx := testContext(t)
-	server := serverv1connect.NewCacheServerServiceClient(httpClient, n.vm.ControlURL)
+	server := serverv1connect.NewCacheServerServiceClient(api.HTTPClient, n.VM().ControlURL)
 	grant := mine.GetShares()[0]
 	for name, call := range map[string]func() error{
 		"connect with no token": func() error {
@@ -67,7 +68,7 @@ func TestStrangers(t *testing.T) {
 	if free := n.VM().Free; free != 7<<20 {
 		t.Errorf("%d bytes free, want 7 MiB as before", free)
 	}
-	leases, err := m.leasesOf(n.vm)
+	leases, err := m.leasesOf(n.VM())
 	if err != nil || len(leases) != 1 {
 		t.Errorf("the manager sees %v, %v", leases, err)
 	}

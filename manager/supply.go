@@ -3,11 +3,14 @@ package manager
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/manager/allocator"
+	"github.com/redykv/redykv/manager/api"
 	"github.com/redykv/redykv/manager/menu"
 	"github.com/redykv/redykv/manager/plan"
 )
@@ -28,7 +31,7 @@ func (m *Manager) supply(ctx context.Context, region string) (supply, error) {
 		return s, refuseCapacity(err, connect.CodeUnavailable)
 	}
 	s.offers = slices.Clone(offers)
-	alive := m.catalog.alive(s.now)
+	alive := m.state.alive(s.now)
 	for i, o := range s.offers {
 		if o.Spot && o.Lifetime == 0 {
 			kind := menu.Kind{Type: o.Type, CloudRegion: region, Distance: o.Distance, Spot: true}
@@ -43,7 +46,7 @@ func (m *Manager) supply(ctx context.Context, region string) (supply, error) {
 
 // supplyOf is supply for a cache that there is.
 func (m *Manager) supplyOf(ctx context.Context, cache string) (supply, error) {
-	d, err := m.catalog.demand(cache)
+	d, err := m.state.demand(cache)
 	if err != nil {
 		return supply{}, refuseCapacity(err, connect.CodeNotFound)
 	}
@@ -60,17 +63,17 @@ func (m *Manager) policy() plan.Policy {
 
 // room is what an allocator's VMs may still have together; nil: any number of bytes.
 func (m *Manager) room() *uint64 {
-	if a, ok := m.opts.Allocator.(interface{ room() uint64 }); ok {
-		return new(a.room())
+	if a, ok := m.opts.Allocator.(interface{ Room() uint64 }); ok {
+		return new(a.Room())
 	}
 	return nil
 }
 
 // spec is how a VM is to be launched that was ordered.
-func (c *catalog) spec(v *vm, transport string) VMSpec {
+func (c *state) spec(v *vm, transport string) allocator.VMSpec {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return VMSpec{
+	return allocator.VMSpec{
 		ID: v.id, Memory: v.Memory, Cores: v.Cores, Transport: transport,
 		Kind: v.kind(),
 	}
@@ -85,4 +88,97 @@ func (ca *cache) decide(what string, d *managerv1.Decision) {
 	d.What = what
 	kept := slices.DeleteFunc(slices.Clone(ca.decisions), func(old *managerv1.Decision) bool { return old.GetWhat() == what })
 	ca.decisions = append(kept, d)
+}
+
+// ListOffers fails with InvalidArgument for a cloud region that there is not.
+func (s service) ListOffers(ctx context.Context, req *connect.Request[managerv1.ListOffersRequest]) (*connect.Response[managerv1.ListOffersResponse], error) {
+	from, err := s.m.supply(ctx, req.Msg.GetCloudRegion())
+	if err != nil {
+		return nil, err
+	}
+	from = s.m.state.withPools(from, s.m.opts.Transport)
+	answer := &managerv1.ListOffersResponse{
+		CloudRegion: from.region, MigrationBytesPerSecond: from.policy.MigrationRate,
+	}
+	for _, o := range from.offers {
+		answer.Offers = append(answer.Offers, &managerv1.Offer{
+			Type: o.Type, Spot: o.Spot, Memory: o.Memory, Cores: uint32(o.Cores), Distance: uint32(o.Distance),
+			PriceMicros: int64(o.Price), Available: int32(o.Available), NoticeMs: o.Notice.Milliseconds(),
+			LifetimeMs: o.Lifetime.Milliseconds(), Warm: uint32(o.Warm),
+		})
+	}
+	return connect.NewResponse(answer), nil
+}
+
+// withPools is withWarm for who does not hold mu.
+func (c *state) withPools(s supply, transport string) supply {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.withWarm(s, transport, false)
+}
+
+// market is what the allocator's VMs are sold by; nil if nobody sells them.
+func (m *Manager) market() *menu.Market {
+	if a, ok := m.opts.Allocator.(allocator.Marketer); ok {
+		return a.Market()
+	}
+	return nil
+}
+
+// cloudRegion is the one that clients are in which name none; empty if there are no
+// cloud regions.
+func (m *Manager) cloudRegion() string {
+	if k := m.market(); k != nil {
+		return k.CloudRegion()
+	}
+	return ""
+}
+
+// ChangeMarket fails with FailedPrecondition where there is no simulated market, and for
+// a VM that is to be reclaimed and is no spot VM,
+// NotFound for what is not on the menu and VMs that were not sold, and
+// InvalidArgument.
+func (s service) ChangeMarket(_ context.Context, req *connect.Request[managerv1.ChangeMarketRequest]) (*connect.Response[managerv1.ChangeMarketResponse], error) {
+	k := s.m.market()
+	if k == nil {
+		return nil, api.Refuse(connect.CodeFailedPrecondition, errors.New("this manager's VMs are not sold by a simulated market"))
+	}
+	err := changeMarket(k, req.Msg)
+	var region *menu.RegionError
+	switch {
+	case errors.Is(err, menu.ErrNotSpot):
+		return nil, api.Refuse(connect.CodeFailedPrecondition, err)
+	case errors.Is(err, menu.ErrUnknownKind), errors.Is(err, menu.ErrUnknownVM):
+		return nil, api.Refuse(connect.CodeNotFound, err)
+	case errors.As(err, &region):
+		return nil, refuseCapacity(err, connect.CodeInvalidArgument)
+	case err != nil:
+		return nil, api.Refuse(connect.CodeInvalidArgument, err)
+	}
+	return connect.NewResponse(&managerv1.ChangeMarketResponse{}), nil
+}
+
+func changeMarket(k *menu.Market, req *managerv1.ChangeMarketRequest) error {
+	fail, reclaim, changes := req.GetFailVm(), req.GetReclaimVm(), req.PriceMicros != nil || req.Available != nil
+	switch {
+	case fail != "" && reclaim == "" && !changes:
+		return k.Fail(fail)
+	case reclaim != "" && fail == "" && !changes:
+		return k.Reclaim(reclaim)
+	case fail != "" || reclaim != "" || !changes:
+		return errors.New("want a price or a number of available VMs, or one VM that is to fail or to be reclaimed")
+	}
+	at := menu.Kind{Type: req.GetType(), CloudRegion: req.GetCloudRegion(), Distance: int(req.GetDistance()), Spot: req.GetSpot()}
+	kinds, err := k.Kinds(at)
+	if err != nil {
+		return err
+	}
+	var to menu.Change
+	if p := req.PriceMicros; p != nil {
+		to.Price = new(plan.Price(*p))
+	}
+	if n := req.Available; n != nil {
+		to.Available = new(int(*n))
+	}
+	return k.Change(kinds, to)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/manager/menu"
+	"github.com/redykv/redykv/manager/node"
 	"github.com/redykv/redykv/manager/plan"
 )
 
@@ -64,7 +65,7 @@ func (m *Manager) fillPool(ctx context.Context, p WarmPool) error {
 	m.filling.Lock()
 	defer m.filling.Unlock()
 	p.CloudRegion = cmp.Or(p.CloudRegion, m.cloudRegion())
-	for n := m.catalog.warm(p); n < p.Count; n++ {
+	for n := m.state.warm(p); n < p.Count; n++ {
 		s, err := m.supply(ctx, p.CloudRegion)
 		if err != nil {
 			return err
@@ -81,15 +82,15 @@ func (m *Manager) fillPool(ctx context.Context, p WarmPool) error {
 }
 
 // launchWarm launches a VM without a cache.
-func (m *Manager) launchWarm(ctx context.Context, order VM) (err error) {
-	v, err := m.catalog.enterWarm(newVMID(), order)
+func (m *Manager) launchWarm(ctx context.Context, order node.VM) (err error) {
+	v, err := m.state.enterWarm(newVMID(), order)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, m.opts.LaunchTimeout, fmt.Errorf("no answer within %v", m.opts.LaunchTimeout))
 	defer cancel()
-	if err = m.opts.Allocator.Launch(ctx, m.catalog.spec(v, m.opts.Transport)); err == nil {
-		err = m.catalog.await(ctx, v)
+	if err = m.opts.Allocator.Launch(ctx, m.state.spec(v, m.opts.Transport)); err == nil {
+		err = m.state.await(ctx, v)
 	}
 	if err != nil {
 		m.fail(v, "not launched")
@@ -98,14 +99,14 @@ func (m *Manager) launchWarm(ctx context.Context, order VM) (err error) {
 }
 
 // enterWarm adds a VM that is to be launched for a pool.
-func (c *catalog) enterWarm(id string, order VM) (_ *vm, err error) {
+func (c *state) enterWarm(id string, order node.VM) (_ *vm, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
 	return c.enter(&vm{id: id, launched: true, warm: true, VM: order}), nil
 }
 
 // warm counts the VMs of a pool, those that are still starting too.
-func (c *catalog) warm(p WarmPool) int {
+func (c *state) warm(p WarmPool) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := 0
@@ -119,7 +120,7 @@ func (c *catalog) warm(p WarmPool) int {
 
 // idle lists the VMs of warm pools that can be given to a cache now, as offers have
 // them, the oldest first. Called under mu.
-func (c *catalog) idle(o plan.Offer, region, transport string) []*vm {
+func (c *state) idle(o plan.Offer, region, transport string) []*vm {
 	var all []*vm
 	for _, v := range c.vms {
 		if v.warm && v.ControlURL != "" && v.usable() == nil && v.Transport == transport &&
@@ -133,7 +134,7 @@ func (c *catalog) idle(o plan.Offer, region, transport string) []*vm {
 
 // withWarm is a supply that knows what runs already in the pools. Who moves may have
 // it; a new cache only counts on it for its moves to come. Called under mu.
-func (c *catalog) withWarm(s supply, transport string, moves bool) supply {
+func (c *state) withWarm(s supply, transport string, moves bool) supply {
 	s.offers = slices.Clone(s.offers)
 	for i, o := range s.offers {
 		if n := len(c.idle(o, s.region, transport)); n > 0 {
@@ -151,7 +152,7 @@ func (c *catalog) withWarm(s supply, transport string, moves bool) supply {
 }
 
 // warmUp has parts that would be launched use what runs already. Called under mu.
-func (c *catalog) warmUp(parts []part, region, transport string) {
+func (c *state) warmUp(parts []part, region, transport string) {
 	for i, p := range parts {
 		if p.vm != nil || p.offer.Fitted {
 			continue
@@ -164,7 +165,7 @@ func (c *catalog) warmUp(parts []part, region, transport string) {
 
 // coolDown gives VMs back to their pools that were taken out for shares of which nobody
 // was told, and returns the other shares.
-func (c *catalog) coolDown(shares []*share) (others []*share) {
+func (c *state) coolDown(shares []*share) (others []*share) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range shares {

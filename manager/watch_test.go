@@ -14,7 +14,7 @@ import (
 func TestWatchGoesOn(t *testing.T) {
 	m, client := serve(t, Options{Transport: "tcp"})
 	for _, id := range []string{"one", "two"} {
-		if err := m.catalog.register(testVM(id, 1<<20, 0, "http://127.0.0.1:1"), time.Time{}); err != nil {
+		if err := m.state.register(testVM(id, 1<<20, 0, "http://127.0.0.1:1"), "", time.Time{}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -16,6 +16,8 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
+	"github.com/redykv/redykv/manager/allocator"
+	"github.com/redykv/redykv/manager/node"
 	"github.com/redykv/redykv/manager/plan"
 )
 
@@ -31,7 +33,7 @@ type world struct {
 	opts  Options
 	url   string // of the servers: each has its id for a path
 	t     *testing.T
-	host  Host
+	host  allocator.Host
 
 	mu     sync.Mutex
 	launch int
@@ -41,15 +43,15 @@ type world struct {
 
 type lease struct{ cache, grant string }
 
-func (w *world) Transport() string { return "tcp" }
-func (w *world) Attach(h Host)     { w.host = h }
-func (w *world) Close() error      { return nil }
+func (w *world) Transport() string       { return "tcp" }
+func (w *world) Attach(h allocator.Host) { w.host = h }
+func (w *world) Close() error            { return nil }
 
 func (w *world) Offers(context.Context, string) ([]plan.Offer, error) {
 	return []plan.Offer{{Type: "test", Fitted: true, Available: -1}}, nil
 }
 
-func (w *world) Launch(_ context.Context, spec VMSpec) error {
+func (w *world) Launch(_ context.Context, spec allocator.VMSpec) error {
 	w.mu.Lock()
 	w.launch++
 	fails := w.launch%7 == 0
@@ -155,8 +157,8 @@ func route(next http.Handler) http.Handler {
 	})
 }
 
-func testVM(id string, memory uint64, cores uint32, controlURL string) VM {
-	return VM{ID: id, ControlURL: controlURL, Transport: "tcp", FabricAddr: "nowhere:1", Memory: memory, Free: memory, Cores: cores}
+func testVM(id string, memory uint64, cores uint32, controlURL string) node.VM {
+	return node.VM{ID: id, ControlURL: controlURL, Transport: "tcp", FabricAddr: "nowhere:1", Memory: memory, Free: memory, Cores: cores}
 }
 
 func newWorld(t *testing.T, workers int) (*world, []*random) {
@@ -198,8 +200,8 @@ func (w *world) start() {
 // offer is promised to a cache, and what a cache has is connected.
 func (w *world) check(t *testing.T) {
 	t.Helper()
-	w.m.catalog.check(t)
-	r := w.m.catalog.describe()
+	w.m.state.check(t)
+	r := w.m.state.describe()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	owners := make(map[string]string)
@@ -238,7 +240,7 @@ func (w *world) check(t *testing.T) {
 }
 
 // check holds what every VM has reserved against the shares of the caches.
-func (c *catalog) check(t *testing.T) {
+func (c *state) check(t *testing.T) {
 	t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -272,8 +274,8 @@ func (w *world) finish(t *testing.T, rs []*random) {
 			}
 		}
 	}
-	w.m.catalog.check(t)
-	if d := w.m.catalog.describe(); len(w.vms) != 0 || len(d.GetCaches()) != 0 || len(d.GetVms()) > 2 {
+	w.m.state.check(t)
+	if d := w.m.state.describe(); len(w.vms) != 0 || len(d.GetCaches()) != 0 || len(d.GetVms()) > 2 {
 		t.Errorf("left over: %d VMs, %v", len(w.vms), d)
 	}
 }

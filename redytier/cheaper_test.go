@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/manager/allocator"
 	"github.com/redykv/redykv/manager/menu"
 	"github.com/redykv/redykv/manager/plan"
 )
@@ -58,7 +59,7 @@ func sizes(t *testing.T, four float64) *managed {
 func sizesWith(t *testing.T, four float64, economy manager.Economy) *managed {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
-	vms, err := manager.NewInProcessAllocator(manager.InProcessOptions{Menu: twoSizes(), Market: menu.Options{Step: -1}, Logger: quiet})
+	vms, err := allocator.NewInProcess(allocator.InProcessOptions{Menu: twoSizes(), Market: menu.Options{Step: -1}, Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +81,7 @@ func sizesWith(t *testing.T, four float64, economy manager.Economy) *managed {
 // price changes what the larger VMs of sizes cost.
 func (m *managed) price(t *testing.T, four float64) {
 	t.Helper()
-	err := m.vms.(*manager.InProcessAllocator).Market().Change([]menu.Kind{{Type: "four", Distance: 1}}, menu.Change{Price: new(plan.Dollars(four))})
+	err := m.vms.(*allocator.InProcess).Market().Change([]menu.Kind{{Type: "four", Distance: 1}}, menu.Change{Price: new(plan.Dollars(four))})
 	if err != nil {
 		t.Fatal(err)
 	}

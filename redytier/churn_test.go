@@ -10,7 +10,7 @@ import (
 	"github.com/redykv/redykv/internal/fabric/fabrictest"
 	"github.com/redykv/redykv/internal/fabric/transport/transporttest"
 	"github.com/redykv/redykv/internal/machine"
-	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/manager/allocator"
 )
 
 // churnRounds is how often something is made and ended over a transport.
@@ -78,7 +78,7 @@ func TestSessionChurn(t *testing.T) {
 func TestCacheChurn(t *testing.T) {
 	for _, transport := range transporttest.Names(t) {
 		t.Run(transport, func(t *testing.T) {
-			vms, err := manager.NewInProcessAllocator(manager.InProcessOptions{Transport: transport, Logger: slog.New(slog.DiscardHandler)})
+			vms, err := allocator.NewInProcess(allocator.InProcessOptions{Transport: transport, Logger: slog.New(slog.DiscardHandler)})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -12,7 +12,7 @@ import (
 )
 
 // A cache of 1 MiB from a manager and a cache server in this process. With
-// manager.Dial in place of manager.Embed the memory is on other machines, and
+// access.Dial in place of manager.Embed the memory is on other machines, and
 // nothing else changes.
 func Example() {
 	ctx := context.Background()

@@ -20,7 +20,9 @@ import (
 	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
 	"github.com/redykv/redykv/internal/fabric/transport/transporttest"
 	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/manager/allocator"
 	"github.com/redykv/redykv/manager/model"
+	"github.com/redykv/redykv/manager/node"
 )
 
 // managed is a real manager with its VMs, and what its caches tell.
@@ -32,7 +34,7 @@ type managed struct {
 
 // VMs are those of an allocator, in this process or processes themselves.
 type VMs interface {
-	manager.Allocator
+	allocator.Allocator
 	Reclaim(id string, notice time.Duration) bool
 	Kill(id string) bool
 }
@@ -48,7 +50,7 @@ const (
 // and can be reached over mem.
 func manage(t *testing.T, perVM int, lease time.Duration) *managed {
 	t.Helper()
-	vms, err := manager.NewInProcessAllocator(manager.InProcessOptions{Logger: slog.New(slog.DiscardHandler)})
+	vms, err := allocator.NewInProcess(allocator.InProcessOptions{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,15 +77,15 @@ func manageVMs(t *testing.T, vms VMs, transport string, perVM int, lease time.Du
 
 // announce starts a cache server named large with room for so many regions, and
 // returns when the manager has it.
-func (m *managed) announce(t *testing.T, regions int) *manager.Node {
+func (m *managed) announce(t *testing.T, regions int) *node.Node {
 	t.Helper()
 	return m.announceOver(t, "mem", regions)
 }
 
 // announceOver is announce for another transport.
-func (m *managed) announceOver(t *testing.T, transport string, regions int) *manager.Node {
+func (m *managed) announceOver(t *testing.T, transport string, regions int) *node.Node {
 	t.Helper()
-	node, err := manager.StartNode(manager.NodeOptions{
+	node, err := node.Start(node.Options{
 		ID: "large", Memory: uint64(regions) * managedRegion, Cores: 4, Transport: transport, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

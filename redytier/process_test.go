@@ -12,10 +12,12 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/internal/fabric/transport"
-	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/manager/access"
+	"github.com/redykv/redykv/manager/allocator"
+	"github.com/redykv/redykv/manager/node"
 )
 
-// serveVM makes a test binary that a manager.LocalAllocator started a cache server, until
+// serveVM makes a test binary that a allocator.Local started a cache server, until
 // its standard input ends; otherwise it returns at once.
 func serveVM() {
 	if len(os.Args) < 2 || os.Args[1] != "cacheserver" {
@@ -29,7 +31,7 @@ func serveVM() {
 }
 
 func cacheServer(args []string) error {
-	opts := manager.NodeOptions{Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))}
+	opts := node.Options{Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))}
 	flags := flag.NewFlagSet("cacheserver", flag.ContinueOnError)
 	url := flags.String("manager", "", "")
 	flags.StringVar(&opts.ID, "vm-id", "", "")
@@ -42,11 +44,11 @@ func cacheServer(args []string) error {
 		return err
 	}
 	opts.Cores = uint32(*cores)
-	mgr, err := manager.DialWith(*url, manager.AccessFromEnv())
+	mgr, err := access.DialWith(*url, access.FromEnv())
 	if err != nil {
 		return err
 	}
-	node, err := manager.StartNode(opts)
+	node, err := node.Start(opts)
 	if err != nil {
 		return err
 	}
@@ -63,7 +65,7 @@ func cacheServer(args []string) error {
 func ForVMs(t *testing.T, name, over string, test func(t *testing.T, vms VMs)) {
 	quiet := slog.New(slog.DiscardHandler)
 	t.Run(name, func(t *testing.T) {
-		a, err := manager.NewInProcessAllocator(manager.InProcessOptions{Transport: over, Logger: quiet})
+		a, err := allocator.NewInProcess(allocator.InProcessOptions{Transport: over, Logger: quiet})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,7 +75,7 @@ func ForVMs(t *testing.T, name, over string, test func(t *testing.T, vms VMs)) {
 		return
 	}
 	t.Run(name+",processes", func(t *testing.T) {
-		a, err := manager.NewLocalAllocator(manager.LocalOptions{Transport: over, Logger: quiet})
+		a, err := allocator.NewLocal(allocator.LocalOptions{Transport: over, Logger: quiet})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -150,28 +150,28 @@ func (d *shaky) NewRefillQueue(depth int) (device.RefillQueue, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newDeviceQueue(d.Device, &shakySession{Session: s, d: d, at: make([]access, depth)}, depth), nil
+	return newDeviceQueue(d.Device, &shakySession{Session: s, d: d, at: make([]extent, depth)}, depth), nil
 }
 
 // shakySession fails what touches lost memory when it begins or when it ends.
 type shakySession struct {
 	*Session
 	d  *shaky
-	at []access // by tag
+	at []extent // by tag
 }
 
-type access struct {
+type extent struct {
 	addr int64
 	n    int
 }
 
 func (s *shakySession) Read(dst []byte, addr int64, tag uint64) error {
-	s.at[tag] = access{addr, len(dst)}
+	s.at[tag] = extent{addr, len(dst)}
 	return s.Session.Read(dst, addr, tag)
 }
 
 func (s *shakySession) Write(src []byte, addr int64, tag uint64) error {
-	s.at[tag] = access{addr, len(src)}
+	s.at[tag] = extent{addr, len(src)}
 	if s.lost(tag) {
 		src = nil // it must not reach the memory that comes instead
 		s.at[tag].n = -s.at[tag].n

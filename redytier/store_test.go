@@ -20,6 +20,7 @@ import (
 	"github.com/redykv/redykv/internal/fabric/transport/transporttest"
 	"github.com/redykv/redykv/kv"
 	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/manager/access"
 	"github.com/redykv/redykv/redytier"
 )
 
@@ -167,7 +168,7 @@ func TestStoreOnCache(t *testing.T) {
 }
 
 // vmOf is the id of the manager's first VM.
-func vmOf(t *testing.T, mgr manager.Client) string {
+func vmOf(t *testing.T, mgr access.Client) string {
 	t.Helper()
 	r, err := mgr.Describe(t.Context(), connect.NewRequest(&managerv1.DescribeRequest{}))
 	if err != nil || len(r.Msg.GetVms()) == 0 {

@@ -11,6 +11,7 @@ import (
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/manager/allocator"
 	"github.com/redykv/redykv/redytier"
 )
 
@@ -49,11 +50,11 @@ func (s *Storage) openRedy(ctx context.Context, shape Shape) (device.Device, err
 	return dev, nil
 }
 
-func newAllocator(transport string, command []string) (manager.Allocator, error) {
+func newAllocator(transport string, command []string) (allocator.Allocator, error) {
 	if transport == TransportMem {
-		return manager.NewInProcessAllocator(manager.InProcessOptions{})
+		return allocator.NewInProcess(allocator.InProcessOptions{})
 	}
-	return manager.NewLocalAllocator(manager.LocalOptions{Command: command, Transport: transport})
+	return allocator.NewLocal(allocator.LocalOptions{Command: command, Transport: transport})
 }
 
 func (s Shape) transport() string {

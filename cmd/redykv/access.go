@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/manager/access"
 )
 
 // accessFlags say how a command gets into a manager's control API.
@@ -20,13 +21,13 @@ type accessFlags struct {
 }
 
 func (f *accessFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.token, "manager-token", "", "`FILE` with the token for the manager (default: what $"+manager.TokenEnv+" says, or none)")
-	flags.StringVar(&f.ca, "manager-ca", "", "`FILE` with the certificates by which the manager is known (default: what $"+manager.CAEnv+" says, or the system's)")
+	flags.StringVar(&f.token, "manager-token", "", "`FILE` with the token for the manager (default: what $"+access.TokenEnv+" says, or none)")
+	flags.StringVar(&f.ca, "manager-ca", "", "`FILE` with the certificates by which the manager is known (default: what $"+access.CAEnv+" says, or the system's)")
 }
 
 // access is what the flags and the environment say.
-func (f accessFlags) access() (manager.Access, error) {
-	a := manager.AccessFromEnv()
+func (f accessFlags) access() (access.Credentials, error) {
+	a := access.FromEnv()
 	if f.ca != "" {
 		a.CA = f.ca
 	}
@@ -43,12 +44,12 @@ func (f accessFlags) access() (manager.Access, error) {
 }
 
 // dial returns a client of the manager.
-func (f accessFlags) dial(url string) (manager.Client, error) {
+func (f accessFlags) dial(url string) (access.Client, error) {
 	a, err := f.access()
 	if err != nil {
 		return nil, err
 	}
-	return manager.DialWith(url, a)
+	return access.DialWith(url, a)
 }
 
 // managerFlag names a running manager, and says how to get into it.
@@ -62,7 +63,7 @@ func (f *managerFlag) add(flags *pflag.FlagSet) {
 	f.access.add(flags)
 }
 
-func (f managerFlag) client() (manager.Client, error) {
+func (f managerFlag) client() (access.Client, error) {
 	if err := checkURL("--manager", f.url); err != nil {
 		return nil, err
 	}
@@ -93,7 +94,7 @@ func (f guardFlags) check(listen string) error {
 		return usagef("--api-cert and --api-key go together")
 	case f.clientCA != "" && f.cert == "":
 		return usagef("--api-client-ca takes --api-cert")
-	case !f.insecure && (f.cert == "" || f.tokens == "") && !manager.Loopback(listen):
+	case !f.insecure && (f.cert == "" || f.tokens == "") && !access.Loopback(listen):
 		return usagef("--listen %s can be reached from other machines: that takes --api-cert and --tokens, or --insecure", listen)
 	}
 	return nil
@@ -102,7 +103,7 @@ func (f guardFlags) check(listen string) error {
 // apply reads the files. launches says whether the manager starts servers itself.
 func (f guardFlags) apply(opts *manager.Options, launches bool, log *slog.Logger) error {
 	if f.tokens != "" {
-		tokens, err := manager.OpenTokenFile(f.tokens, log)
+		tokens, err := access.OpenTokenFile(f.tokens, log)
 		if err != nil {
 			return err
 		}
@@ -121,7 +122,7 @@ func (f guardFlags) apply(opts *manager.Options, launches bool, log *slog.Logger
 	// Servers of this machine know the manager by its own certificate.
 	opts.Access.CA = f.cert
 	if f.clientCA != "" {
-		if opts.TLS.ClientCAs, err = manager.ReadCertificates(f.clientCA); err != nil {
+		if opts.TLS.ClientCAs, err = access.ReadCertificates(f.clientCA); err != nil {
 			return fmt.Errorf("--api-client-ca: %w", err)
 		}
 		if err := signedFor(cert, opts.TLS.ClientCAs); launches && err != nil {

@@ -16,7 +16,8 @@ import (
 	"github.com/redykv/redykv/internal/fabric/mem"
 	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/internal/units"
-	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/manager/api"
+	"github.com/redykv/redykv/manager/node"
 )
 
 // benchFabricReady begins the line by which the other side says where it is.
@@ -147,8 +148,8 @@ func (f *benchFabricFlags) run(cmd *cobra.Command, args []string) (err error) {
 
 // checkMemory refuses what this machine does not have, before its memory is touched.
 func checkMemory(flag string, size units.Size) error {
-	if total := manager.MachineMemory(); uint64(size) > total {
-		return &manager.CapacityError{What: flag + ": memory of this machine", Asked: uint64(size), Available: total}
+	if total := node.MachineMemory(); uint64(size) > total {
+		return &api.CapacityError{What: flag + ": memory of this machine", Asked: uint64(size), Available: total}
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/redykv/redykv/internal/affinity"
 	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/internal/units"
-	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/manager/node"
 	"github.com/redykv/redykv/manager/plan"
 	"github.com/redykv/redykv/server"
 )
@@ -81,8 +81,8 @@ that they can reach. With --cores 0 it serves one-sided access only.`,
 }
 
 // options checks the flags.
-func (f cacheServerFlags) options(log *slog.Logger) (manager.NodeOptions, error) {
-	opts := manager.NodeOptions{
+func (f cacheServerFlags) options(log *slog.Logger) (node.Options, error) {
+	opts := node.Options{
 		ID: f.vmID, Memory: uint64(f.memory), Cores: f.cores, Distance: f.distance, Transport: f.transport, Price: plan.Dollars(f.price),
 		Listen: f.listen, FabricListen: f.fabricListen, Pinning: f.pinning, ClientTimeout: f.silence, Logger: log,
 	}
@@ -99,8 +99,8 @@ func (f cacheServerFlags) options(log *slog.Logger) (manager.NodeOptions, error)
 		return opts, usagef("--price %v: want 0 to %v", f.price, plan.MaxPrice.Dollars())
 	case f.silence <= 0:
 		return opts, usagef("--client-timeout %v: want more than 0s", f.silence)
-	case f.notice < 0 || f.notice > manager.MaxNotice:
-		return opts, usagef("--notice %v: want 0 to %v", f.notice, manager.MaxNotice)
+	case f.notice < 0 || f.notice > node.MaxNotice:
+		return opts, usagef("--notice %v: want 0 to %v", f.notice, node.MaxNotice)
 	}
 	if err := checkListen("--listen", f.listen); err != nil {
 		return opts, err
@@ -147,7 +147,7 @@ func runCacheServer(cmd *cobra.Command, f cacheServerFlags) (err error) {
 			stop()
 		}()
 	}
-	node, err := manager.StartNode(opts)
+	node, err := node.Start(opts)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/manager/access"
 )
 
 // certificateFile is a certificate that is renewed by writing its files again.
@@ -54,7 +54,7 @@ func askCallers(config *tls.Config, file string) {
 	var last atomic.Pointer[x509.CertPool]
 	last.Store(config.ClientCAs)
 	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
-		if now, err := manager.ReadCertificates(file); err == nil {
+		if now, err := access.ReadCertificates(file); err == nil {
 			last.Store(now)
 		}
 		c := base.Clone()

@@ -16,6 +16,8 @@ import (
 	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/manager/access"
+	"github.com/redykv/redykv/manager/allocator"
 	"github.com/redykv/redykv/manager/model"
 	"github.com/redykv/redykv/manager/prom"
 	"github.com/redykv/redykv/server"
@@ -72,7 +74,7 @@ caches keep their memory meanwhile, and the cache servers of the local allocator
 go on, too. At another address it refuses to start, as they would not find it.
 
 An address that other machines can reach takes --api-cert and --tokens. Whoever
-calls shows a token then: redykv's commands take it from $` + manager.TokenEnv + `
+calls shows a token then: redykv's commands take it from $` + access.TokenEnv + `
 or --manager-token.`,
 		Example: `  redykv manager --allocator local --transport shm
   curl -d '{"capacity": 1073741824}' -H 'Content-Type: application/json' \
@@ -163,7 +165,7 @@ func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 	if err := f.guard.apply(&opts, f.allocator == "local", log); err != nil {
 		return opts, err
 	}
-	local := manager.LocalOptions{Transport: f.transport, Memory: uint64(f.memory), State: f.state, Pinning: f.pinning, CPUs: f.cpus, Logger: log}
+	local := allocator.LocalOptions{Transport: f.transport, Memory: uint64(f.memory), State: f.state, Pinning: f.pinning, CPUs: f.cpus, Logger: log}
 	if err := f.menu.options(&opts, &local, log); err != nil {
 		return opts, err
 	}
@@ -184,7 +186,7 @@ func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 	if local.Command, err = f.tls.command(); err != nil {
 		return opts, err
 	}
-	opts.Allocator, err = manager.NewLocalAllocator(local)
+	opts.Allocator, err = allocator.NewLocal(local)
 	return opts, err
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redykv/redykv/internal/clock"
 	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/manager/allocator"
 	"github.com/redykv/redykv/manager/menu"
 )
 
@@ -40,7 +41,7 @@ func (f *menuFlags) add(flags *pflag.FlagSet) {
 }
 
 // options checks the flags, and completes what they concern.
-func (f menuFlags) options(opts *manager.Options, local *manager.LocalOptions, log *slog.Logger) error {
+func (f menuFlags) options(opts *manager.Options, local *allocator.LocalOptions, log *slog.Logger) error {
 	switch {
 	case f.menu == "" && (f.region != "" || f.seed != 0 || f.speed != 1 || len(f.warm) > 0):
 		return usagef("--cloud-region, --market-seed, --market-speed and --warm go with --menu")

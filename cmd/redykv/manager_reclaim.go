@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
-	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/manager/node"
 )
 
 type reclaimFlags struct {
@@ -44,8 +44,8 @@ func runReclaim(cmd *cobra.Command, f reclaimFlags) error {
 	if f.vm == "" {
 		return usagef("--vm: want the id of a VM")
 	}
-	if f.notice < 0 || f.notice > manager.MaxNotice {
-		return usagef("--notice %v: want 0 to %v", f.notice, manager.MaxNotice)
+	if f.notice < 0 || f.notice > node.MaxNotice {
+		return usagef("--notice %v: want 0 to %v", f.notice, node.MaxNotice)
 	}
 	mgr, err := f.manager.client()
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/manager/access"
 	"github.com/redykv/redykv/redytier"
 )
 
@@ -20,7 +20,7 @@ func cmdMoves(ts *testscript.TestScript, neg bool, args []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), scriptTimeout)
 	defer cancel()
 	events := make(chan redytier.Event, 64)
-	cache, err := redytier.Create(ctx, manager.Dial(ts.Getenv("MOVES")), redytier.Config{
+	cache, err := redytier.Create(ctx, access.Dial(ts.Getenv("MOVES")), redytier.Config{
 		Capacity: 4 << 20, RegionSize: 1 << 20, OnEvent: func(e redytier.Event) { events <- e },
 	})
 	ts.Check(err)

@@ -10,7 +10,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/redykv/redykv/internal/units"
-	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/manager/access"
 	"github.com/redykv/redykv/redytier"
 )
 
@@ -26,7 +26,7 @@ func cmdRoundTrip(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), scriptTimeout)
 	defer cancel()
-	cache, err := redytier.Create(ctx, manager.Dial(args[0]), redytier.Config{
+	cache, err := redytier.Create(ctx, access.Dial(args[0]), redytier.Config{
 		Capacity: int64(capacity), RegionSize: 1 << 20,
 		Configuration: redytier.Configuration{ClientThreads: n[0], ServerThreads: n[1], BatchSize: n[2], QueueDepth: n[3]},
 	})

@@ -26,7 +26,7 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/internal/machine"
-	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/manager/access"
 )
 
 // TestMain makes this test binary the redykv command as well: scripts run it as
@@ -172,7 +172,7 @@ func command(ts *testscript.TestScript, args []string) *exec.Cmd {
 	}
 	cmd := exec.Command(path, args[1:]...)
 	cmd.Dir = ts.MkAbs(".")
-	for _, name := range []string{"PATH", "HOME", "TMPDIR", "WORK", "NOTIFY_SOCKET", manager.TokenEnv} {
+	for _, name := range []string{"PATH", "HOME", "TMPDIR", "WORK", "NOTIFY_SOCKET", access.TokenEnv} {
 		if value := ts.Getenv(name); value != "" {
 			cmd.Env = append(cmd.Env, name+"="+value)
 		}
@@ -390,7 +390,7 @@ func cmdWatch(ts *testscript.TestScript, neg bool, args []string) {
 	want(ts, neg, args, 3, "watch MANAGER CACHE FILE")
 	ctx, cancel := context.WithTimeout(context.Background(), scriptTimeout)
 	defer cancel()
-	stream, err := manager.Dial(args[0]).Watch(ctx, connect.NewRequest(&managerv1.WatchRequest{CacheId: args[1]}))
+	stream, err := access.Dial(args[0]).Watch(ctx, connect.NewRequest(&managerv1.WatchRequest{CacheId: args[1]}))
 	ts.Check(err)
 	if !stream.Receive() {
 		ts.Fatalf("watch ended: %v", stream.Err())

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/redykv/redykv/kv/resp"
-	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/manager/access"
 )
 
 // admin answers operators, from before the store is opened until it is closed:
@@ -44,7 +44,7 @@ func listenAdmin(ctx context.Context, addr string, log *slog.Logger) (*admin, er
 	if err != nil || side.ln == nil {
 		return a, err
 	}
-	if !manager.Loopback(addr) {
+	if !access.Loopback(addr) {
 		log.Warn("metrics and profiles are for everybody who reaches this address", "admin", addr)
 	}
 	a.registry = newRegistry()

@@ -13,7 +13,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
-	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/manager/access"
 )
 
 // This file has what scripts need to take a server's remote memory away, and wait until it
@@ -59,7 +59,7 @@ func cmdCaches(ts *testscript.TestScript, neg bool, args []string) {
 	want(ts, neg, args, 2, "caches MANAGER N")
 	n, err := strconv.Atoi(args[1])
 	ts.Check(err)
-	api := manager.Dial(args[0])
+	api := access.Dial(args[0])
 	again(ts, func() (string, bool) {
 		ctx, cancel := context.WithTimeout(context.Background(), scriptTimeout)
 		defer cancel()

@@ -12,7 +12,7 @@ import (
 
 	"github.com/redykv/redykv/kv/resp"
 	"github.com/redykv/redykv/kv/resp/acl"
-	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/manager/access"
 )
 
 // listenFlags say where serve answers, and whom.
@@ -126,7 +126,7 @@ func (f *listenFlags) encryption() (*tls.Config, error) {
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: c.get}
 	if f.ca != "" {
-		authorities, err := manager.ReadCertificates(f.ca)
+		authorities, err := access.ReadCertificates(f.ca)
 		if err != nil {
 			return nil, fmt.Errorf("--listen-client-ca: %w", err)
 		}

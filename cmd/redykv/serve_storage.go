@@ -20,6 +20,7 @@ import (
 	"github.com/redykv/redykv/internal/mem"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/manager/allocator"
 	"github.com/redykv/redykv/redytier"
 	"github.com/redykv/redykv/ssdtier"
 	"github.com/redykv/redykv/ycsb"
@@ -209,7 +210,7 @@ func (f *storageFlags) openRedy(ctx context.Context, log *slog.Logger) (*redytie
 		if config.Transport == "" {
 			config.Transport = ycsb.TransportSHM
 		}
-		allocator, err := manager.NewLocalAllocator(manager.LocalOptions{Transport: config.Transport, Logger: log})
+		allocator, err := allocator.NewLocal(allocator.LocalOptions{Transport: config.Transport, Logger: log})
 		if err != nil {
 			return nil, nil, err
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
-	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/manager/access"
 	"github.com/redykv/redykv/redytier"
 )
 
@@ -19,7 +19,7 @@ import (
 type survivor struct {
 	ts     *testscript.TestScript
 	flags  []string
-	api    manager.Client
+	api    access.Client
 	cache  *redytier.Cache
 	events chan redytier.Event
 }
@@ -40,7 +40,7 @@ func cmdSurvives(ts *testscript.TestScript, neg bool, args []string) {
 	s.start("127.0.0.1:0")
 	at, err := url.Parse(ts.Getenv("SURVIVOR"))
 	ts.Check(err)
-	s.api = manager.Dial(at.String())
+	s.api = access.Dial(at.String())
 	if static {
 		for _, name := range []string{"FIRST", "SECOND"} {
 			cmdStart(ts, false, []string{

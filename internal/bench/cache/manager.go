@@ -8,6 +8,7 @@ import (
 	"github.com/redykv/redykv/internal/affinity"
 	"github.com/redykv/redykv/internal/fabric/mem"
 	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/manager/allocator"
 	"github.com/redykv/redykv/manager/menu"
 	"github.com/redykv/redykv/server"
 )
@@ -16,7 +17,7 @@ import (
 // mem servers in this process.
 type Servers struct {
 	Transport string
-	Command   []string       // what is run; empty: as in [manager.LocalOptions]
+	Command   []string       // what is run; empty: as in [allocator.LocalOptions]
 	Menu      *menu.Menu     // by which a market sells them; nil: there is none
 	Pinning   server.Pinning // of their threads
 	// Apart gives them half of the processors that this process may use, and keeps this
@@ -41,9 +42,9 @@ func StartManager(ctx context.Context, servers Servers, opts manager.EmbedOption
 		}
 	}
 	if servers.Transport == mem.Name {
-		opts.Allocator, err = manager.NewInProcessAllocator(manager.InProcessOptions{Menu: servers.Menu, Pinning: servers.Pinning, Logger: opts.Logger})
+		opts.Allocator, err = allocator.NewInProcess(allocator.InProcessOptions{Menu: servers.Menu, Pinning: servers.Pinning, Logger: opts.Logger})
 	} else {
-		opts.Allocator, err = manager.NewLocalAllocator(manager.LocalOptions{
+		opts.Allocator, err = allocator.NewLocal(allocator.LocalOptions{
 			Command: servers.Command, Transport: servers.Transport, Menu: servers.Menu, Pinning: servers.Pinning, CPUs: theirs, Logger: opts.Logger,
 		})
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/manager/allocator"
 	"github.com/redykv/redykv/redytier"
 	"github.com/redykv/redykv/ssdtier"
 	"github.com/redykv/redykv/ycsb"
@@ -121,7 +122,7 @@ func openSMB(ctx context.Context, _ *Spec, _ Op, dir string) (*opened, error) {
 
 // openRedy starts a cache server, as a process of its own, and makes a cache there.
 func openRedy(ctx context.Context, s *Spec, _ Op, _ string) (*opened, error) {
-	allocator, err := manager.NewLocalAllocator(manager.LocalOptions{})
+	allocator, err := allocator.NewLocal(allocator.LocalOptions{})
 	if err != nil {
 		return nil, err
 	}

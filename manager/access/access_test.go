@@ -1,0 +1,117 @@
+package access
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/api/managerv1/managerv1connect"
+)
+
+// A token goes to another machine over TLS only, unless that is asked for.
+func TestTokenIsNotOverheard(t *testing.T) {
+	for addr, ok := range map[string]bool{
+		"127.0.0.1:7070": true, "localhost:7070": true, "http://[::1]:7070": true, "http://127.0.0.1:7070/path": true,
+		"https://10.0.0.1:7070": true, "https://manager": true,
+		"10.0.0.1:7070": false, "http://10.0.0.1:7070": false, "http://manager:7070": false, "manager:7070": false,
+		"http://127.0.0.1.example:7070": false, "http://127.0.0.1:80@10.0.0.1": false,
+	} {
+		_, err := DialWith(addr, Credentials{Token: "secret"})
+		if (err == nil) != ok || err != nil && strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v", addr, err)
+		}
+		if _, err := DialWith(addr, Credentials{Token: "secret", Insecure: true}); err != nil {
+			t.Errorf("%s, insecure: %v", addr, err)
+		}
+		if _, err := DialWith(addr, Credentials{}); err != nil {
+			t.Errorf("%s, no token: %v", addr, err)
+		}
+	}
+}
+
+// Each procedure is for somebody, and the table has no others.
+func TestCallersComplete(t *testing.T) {
+	service := managerv1.File_redykv_manager_v1_manager_proto.Services().ByName("ManagerService")
+	name := func(m protoreflect.MethodDescriptor) string {
+		return "/" + managerv1connect.ManagerServiceName + "/" + string(m.Name())
+	}
+	known := make(map[string]bool)
+	for i := range service.Methods().Len() {
+		known[name(service.Methods().Get(i))] = true
+	}
+	for procedure := range callers {
+		if !known[procedure] {
+			t.Errorf("%s is no procedure", procedure)
+		}
+	}
+}
+
+func TestParseTokens(t *testing.T) {
+	got, err := ParseTokens("# who\n\napp client,server never app-token-0123456789\n  admin operator 2030-12-31T00:00:00Z admin-token-0123456789\n")
+	if err != nil || len(got) != 2 || got[0].Name != "app" || !slices.Equal(got[0].Roles, []Role{RoleClient, RoleServer}) ||
+		!got[0].Expires.IsZero() || got[1].Expires.Year() != 2030 || got[1].Secret != "admin-token-0123456789" {
+		t.Errorf("tokens %v, %v", got, err)
+	}
+	for text, want := range map[string]string{
+		"":                                   "nobody could call",
+		"app client app-token-0123456789":    "line 1: 3 fields",
+		"app king never app-token-012345678": `role "king"`,
+		"app client never short":             "has 5 bytes",
+		"app client soon app-token-01234567": `expiry "soon"`,
+		"a client never app-token-01234567\na server never app-token-01234568": "line 2: token \"a\" is there already",
+		"a client never app-token-01234567\nb server never app-token-01234567": "is there already",
+	} {
+		if _, err := ParseTokens(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+}
+
+// A file that changes changes who is let in, unless it cannot be read.
+func TestTokenFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("app client never app-token-0123456789\n")
+	f, err := OpenTokenFile(path, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Unix(1_000_000, 0)
+	look := func() string {
+		now = now.Add(tokenFileEvery)
+		var names []string
+		for _, token := range f.at(now) {
+			names = append(names, token.Name)
+		}
+		return strings.Join(names, " ")
+	}
+	if got := look(); got != "app" {
+		t.Errorf("tokens of %s", got)
+	}
+	write("app client never app-token-0123456789\nadmin operator never admin-token-0123456789\n")
+	if got := look(); got != "app admin" {
+		t.Errorf("tokens of %s after a change", got)
+	}
+	write("app")
+	if got := look(); got != "app admin" {
+		t.Errorf("tokens of %s after a change that says nothing", got)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if got := look(); got != "app admin" {
+		t.Errorf("tokens of %s without a file", got)
+	}
+}

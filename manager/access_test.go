@@ -1,0 +1,285 @@
+package manager
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/manager/access"
+	"github.com/redykv/redykv/manager/allocator"
+	"github.com/redykv/redykv/manager/api"
+	"github.com/redykv/redykv/manager/node"
+)
+
+var testTokens = []access.Token{
+	{Name: "app", Roles: []access.Role{access.RoleClient}, Secret: "app-token-0123456789"},
+	{Name: "host", Roles: []access.Role{access.RoleServer}, Secret: "host-token-0123456789"},
+	{Name: "admin", Roles: []access.Role{access.RoleOperator}, Secret: "admin-token-0123456789"},
+	{Name: "late", Roles: []access.Role{access.RoleOperator}, Secret: "late-token-0123456789", Expires: time.Unix(1_000_000, 0)},
+}
+
+// dialAs returns a client with a token.
+func dialAs(t *testing.T, m *Manager, token string) access.Client {
+	t.Helper()
+	client, err := access.DialWith(m.URL(), access.Credentials{Token: token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// A call needs a token of its role, and says what is wrong with another.
+func TestTokens(t *testing.T) {
+	a := newScripted(t, 64<<20)
+	m, nobody := serve(t, Options{Allocator: a, Tokens: func() []access.Token { return testTokens }})
+	ctx := testContext(t)
+	allocate := func(c access.Client) error {
+		r, err := c.Allocate(ctx, connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1}))
+		if err == nil {
+			_, err = c.Deallocate(ctx, connect.NewRequest(&managerv1.DeallocateRequest{CacheId: r.Msg.GetCacheId()}))
+		}
+		return err
+	}
+	describe := func(c access.Client) error {
+		_, err := c.Describe(ctx, connect.NewRequest(&managerv1.DescribeRequest{}))
+		return err
+	}
+	for _, tc := range []struct {
+		name   string
+		client access.Client
+		call   func(access.Client) error
+		want   *api.TokenError // nil: it is let in
+	}{
+		{"client allocates", dialAs(t, m, testTokens[0].Secret), allocate, nil},
+		{"operator allocates", dialAs(t, m, testTokens[2].Secret), allocate, nil},
+		{"operator describes", dialAs(t, m, testTokens[2].Secret), describe, nil},
+		{"no token", nobody, allocate, &api.TokenError{Problem: api.TokenMissing}},
+		{"unknown", dialAs(t, m, "app-token-0123456788"), allocate, &api.TokenError{Problem: api.TokenUnknown}},
+		{"expired", dialAs(t, m, testTokens[3].Secret), allocate, &api.TokenError{Problem: api.TokenExpired, Name: "late", Expired: testTokens[3].Expires}},
+		{"server allocates", dialAs(t, m, testTokens[1].Secret), allocate, &api.TokenError{Problem: api.TokenRole, Name: "host", Roles: []string{"operator", "client"}}},
+		{"client describes all", dialAs(t, m, testTokens[0].Secret), describe, &api.TokenError{Problem: api.TokenRole, Name: "app", Roles: []string{"operator"}}},
+	} {
+		err := tc.call(tc.client)
+		got, ok := errors.AsType[*api.TokenError](err)
+		switch {
+		case tc.want == nil && err != nil, tc.want != nil && !ok:
+			t.Errorf("%s: %v", tc.name, err)
+		case tc.want == nil:
+		case got.Error() != tc.want.Error() || got.Problem != tc.want.Problem || !slices.Equal(got.Roles, tc.want.Roles):
+			t.Errorf("%s: %#v, want %#v", tc.name, got, tc.want)
+		case tc.want.Problem == api.TokenRole && connect.CodeOf(err) != connect.CodePermissionDenied,
+			tc.want.Problem != api.TokenRole && connect.CodeOf(err) != connect.CodeUnauthenticated:
+			t.Errorf("%s: code %v", tc.name, connect.CodeOf(err))
+		}
+	}
+	stream, err := nobody.Watch(ctx, connect.NewRequest(&managerv1.WatchRequest{CacheId: "any"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stream.Receive() || connect.CodeOf(stream.Err()) != connect.CodeUnauthenticated {
+		t.Errorf("watch with no token: %v", stream.Err())
+	}
+	if err := stream.Close(); err != nil {
+		t.Log(err)
+	}
+}
+
+// writeCertificate makes a certificate for this machine that signs itself.
+func writeCertificate(t *testing.T, dir string) (cert, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "manager"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, BasicConstraintsValid: true, IsCA: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	for file, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY", Bytes: secret}} {
+		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return cert, key
+}
+
+// A manager over TLS is known by its certificate, and knows its callers by theirs;
+// what it launches has what it needs for that.
+func TestTLS(t *testing.T) {
+	t.Setenv(childEnv, "registers")
+	cert, key := writeCertificate(t, t.TempDir())
+	own, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool, err := access.ReadCertificates(cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := allocator.NewLocal(allocator.LocalOptions{Command: []string{os.Args[0]}, Memory: 16 << 20, Logger: quiet()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, _ := serve(t, Options{
+		Allocator: a, Tokens: func() []access.Token { return testTokens },
+		TLS:    &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{own}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert},
+		Access: access.Credentials{CA: cert, Cert: cert, Key: key},
+	})
+	client, err := access.DialWith(m.URL(), access.Credentials{Token: testTokens[0].Secret, CA: cert, Cert: cert, Key: key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = allocateBytes(t, client, 1<<20)
+	for ctx := testContext(t); heldUp(err) && ctx.Err() == nil; {
+		_, err = allocateBytes(t, client, 1<<20)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	for name, shown := range map[string]access.Credentials{
+		"no certificate": {Token: testTokens[0].Secret, CA: cert},
+		"no CA":          {Token: testTokens[0].Secret, Cert: cert, Key: key},
+	} {
+		stranger, err := access.DialWith(m.URL(), shown)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := allocateBytes(t, stranger, 1<<20); err == nil {
+			t.Errorf("%s: let in", name)
+		}
+	}
+}
+
+// A certificate is renewed under a program that goes on: what was dialled before knows
+// the new one by its files.
+func TestRenewedCertificate(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := writeCertificate(t, dir)
+	m, _ := serve(t, Options{Transport: "tcp", TLS: &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			c, err := tls.LoadX509KeyPair(cert, key)
+			return &c, err
+		},
+	}})
+	m.http.SetKeepAlivesEnabled(false) // each call is a connection
+	ca, old := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "old.pem")
+	write := func(file string, text []byte) {
+		t.Helper()
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now := func() []byte {
+		t.Helper()
+		text, err := os.ReadFile(cert)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	call := func(c access.Client) error {
+		_, err := c.Describe(testContext(t), connect.NewRequest(&managerv1.DescribeRequest{}))
+		return err
+	}
+	write(ca, now())
+	write(old, now())
+	client, err := access.DialWith(m.URL(), access.Credentials{CA: ca})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger, err := access.DialWith(m.URL(), access.Credentials{CA: old})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(call(client), call(stranger)); err != nil {
+		t.Fatal(err)
+	}
+	writeCertificate(t, dir)
+	if err := call(client); err == nil {
+		t.Error("a certificate that nobody has vouched for is taken")
+	}
+	write(ca, now())
+	if err := call(client); err != nil {
+		t.Errorf("after the renewal: %v", err)
+	}
+	if err := call(stranger); err == nil {
+		t.Error("who knows the old certificate takes the new one")
+	}
+	write(ca, []byte("half of a certif"))
+	if err := call(client); err != nil {
+		t.Errorf("while the file is written: %v", err)
+	}
+}
+
+// childEnv makes the test binary a cache server of a local allocator.
+const childEnv = "REDYKV_MANAGER_TEST_CHILD"
+
+// heldUp says whether a call has failed on its way, as where a process stood still.
+func heldUp(err error) bool {
+	switch connect.CodeOf(err) {
+	case connect.CodeUnavailable, connect.CodeDeadlineExceeded, connect.CodeCanceled:
+		return err != nil
+	}
+	return false
+}
+
+// register takes the flags in the order in which Launch gives them.
+func register(args []string) error {
+	flags := make(map[string]string)
+	for i := 0; i+1 < len(args); i += 2 {
+		flags[args[i]] = args[i+1]
+	}
+	var memory uint64
+	if _, err := fmt.Sscan(flags["--memory"], &memory); err != nil {
+		return err
+	}
+	vm := node.VM{ID: flags["--vm-id"], ControlURL: "http://127.0.0.1:1", Transport: flags["--transport"], FabricAddr: "nowhere", Memory: memory, Free: memory}
+	mgr, err := access.DialWith(flags["--manager"], access.FromEnv())
+	if err != nil {
+		return err
+	}
+	// As a node does: a handshake that the machine has held up for too long is ended by
+	// either side.
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
+	defer cancel()
+	for {
+		_, err := mgr.Register(ctx, connect.NewRequest(&managerv1.RegisterRequest{Vm: vm.Proto(true)}))
+		if err == nil {
+			break
+		}
+		if !heldUp(err) || ctx.Err() != nil {
+			return err
+		}
+	}
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
+}

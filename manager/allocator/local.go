@@ -1,0 +1,460 @@
+package allocator
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redykv/redykv/internal/affinity"
+	"github.com/redykv/redykv/internal/fabric/transport"
+	"github.com/redykv/redykv/manager/catalog"
+	"github.com/redykv/redykv/manager/menu"
+	"github.com/redykv/redykv/server"
+)
+
+// LocalOptions describe a local allocator.
+type LocalOptions struct {
+	// Command is the program that is a cache server, and its first arguments;
+	// Launch adds
+	//
+	//	--manager URL --vm-id ID --memory BYTES --cores N --transport NAME --log-level warn --until-stdin-ends
+	//
+	// It has to register with the manager when it is ready, and to exit when its
+	// standard input ends: then its parent is gone. Its standard error is logged.
+	// With State there is no such last flag, and it is killed at its end; with Pinning
+	// there is --pinning MODE.
+	// Default: this executable with the argument cacheserver, which is right for
+	// the redykv command and for no other program.
+	Command []string
+	// Transport is shm, tcp or verbs. Default: shm.
+	Transport string
+	// Memory is the most that all VMs together lend, in bytes. Default: what
+	// the machine has.
+	Memory uint64
+	// Menu is what VMs there are, what they cost, and what becomes of them; Market says
+	// how that goes on. Default: VMs of any size, for nothing.
+	Menu   *menu.Menu
+	Market menu.Options
+	// State is a directory, that of the manager: what is launched outlives the
+	// allocator, whose successor finds it there again. Standard error goes to files
+	// there. It takes Linux. Default: none; processes end with the allocator.
+	State string
+	// Pinning is that of the servers' threads, as in [server.Options].
+	Pinning server.Pinning
+	// CPUs are the processors that the servers may run on; only Linux can. Default: those
+	// of this process.
+	CPUs []int
+	// Logger receives what an operator should know, and what the cache servers
+	// write to their standard error. Default: slog.Default().
+	Logger *slog.Logger
+}
+
+// Local provides VMs that are processes of this machine.
+type Local struct {
+	shop
+	attachment
+
+	opts LocalOptions
+
+	// starts carries processes to the starter, and comes back on their own
+	// channels. A child is killed when the thread that started it ends, and Go's
+	// threads may end with a goroutine that is locked to one; so all children
+	// are started by one thread, which lives as long as the allocator. They
+	// inherit its processors.
+	starts  chan start
+	quit    chan struct{}  // closed by Close: the starter ends
+	running sync.WaitGroup // the starter, and one waiter for each process
+	leave   *leaving       // ends the waiting for processes that go on; nil without State
+
+	mu        sync.Mutex
+	closed    bool
+	processes map[string]*process
+}
+
+// process is one cache server.
+type process struct {
+	pid  int
+	ask  func()       // asks it to exit
+	kill func() error // no error if it has ended
+	// wait returns why the process has ended, or false where the allocator ends
+	// first and leaves it running. Called once.
+	wait   func() (string, bool)
+	memory uint64
+	gone   chan struct{} // closed when it has been waited for
+	wanted bool          // its end is; guarded by the allocator's mu
+}
+
+type start struct {
+	cmd *exec.Cmd
+	err chan error
+}
+
+var (
+	_ Restorer = (*Local)(nil)
+	_ Marketer = (*Local)(nil)
+)
+
+// NewLocal returns an allocator for [Options].
+func NewLocal(opts LocalOptions) (*Local, error) {
+	if len(opts.Command) == 0 {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, fmt.Errorf("local allocator: which program is this: %w", err)
+		}
+		opts.Command = []string{self, "cacheserver"}
+	}
+	if opts.Transport == "" {
+		opts.Transport = "shm"
+	}
+	if err := betweenProcesses(opts.Transport); err != nil {
+		return nil, err
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.Default()
+	}
+	if opts.State != "" {
+		err := catalog.CheckDir(opts.State)
+		if err == nil {
+			err = makeDetached(opts.State)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("local allocator: %w", err)
+		}
+	}
+	b, err := newBudget(opts.Memory)
+	if err != nil {
+		return nil, err
+	}
+	a := &Local{
+		opts: opts, processes: make(map[string]*process),
+		starts: make(chan start), quit: make(chan struct{}),
+	}
+	if opts.State != "" {
+		if a.leave, err = newLeaving(); err != nil {
+			return nil, fmt.Errorf("local allocator: %w", err)
+		}
+	}
+	kill := func(id string) { a.Kill(id) }
+	a.shop, err = newShop(opts.Menu, opts.Market, b, marketEvents{host: a.manager, kill: kill, reclaim: a.Reclaim})
+	if err != nil {
+		return nil, fmt.Errorf("local allocator: %w", err)
+	}
+	confined := make(chan error, 1)
+	a.running.Add(1)
+	go a.startLoop(confined)
+	if err := <-confined; err != nil {
+		return nil, fmt.Errorf("local allocator: %w", errors.Join(err, a.Close()))
+	}
+	return a, nil
+}
+
+func betweenProcesses(name string) error {
+	if err := offered(name, transport.BetweenProcesses()); err != nil {
+		return fmt.Errorf("local allocator: %w", err)
+	}
+	return nil
+}
+
+func (a *Local) CheckTransport(name string) error { return betweenProcesses(name) }
+
+// Transport is the transport of the options.
+func (a *Local) Transport() string { return a.opts.Transport }
+
+// Launch starts a process. Its end, whenever it comes, is reported to the host.
+func (a *Local) Launch(ctx context.Context, spec VMSpec) error {
+	if err := betweenProcesses(spec.Transport); err != nil {
+		return err
+	}
+	url := a.manager().URL()
+	if url == "" {
+		return errors.New("local allocator: the manager is not served: set its URL")
+	}
+	if err := a.buy(spec); err != nil {
+		return err
+	}
+	if err := a.run(ctx, url, spec); err != nil {
+		a.giveBack(spec.ID, spec.Memory)
+		return fmt.Errorf("local allocator: %s: %w", a.opts.Command[0], err)
+	}
+	return nil
+}
+
+// run starts a process, which ctx does not bound afterwards.
+func (a *Local) run(ctx context.Context, url string, spec VMSpec) error {
+	// Under mu, so that Close either refuses the process here or kills it.
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return errors.New("allocator is closed")
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	args := append(a.opts.Command[1:len(a.opts.Command):len(a.opts.Command)],
+		"--manager", url, "--vm-id", spec.ID, "--memory", strconv.FormatUint(spec.Memory, 10),
+		"--cores", strconv.FormatUint(uint64(spec.Cores), 10), "--transport", spec.Transport,
+		"--log-level", "warn")
+	if a.opts.Pinning != server.PinAuto {
+		args = append(args, "--pinning", a.opts.Pinning.String())
+	}
+	start := a.startChild
+	if a.opts.State != "" {
+		start = a.startDetached
+	}
+	p, err := start(spec, args)
+	if err != nil {
+		return err
+	}
+	a.keep(spec.ID, p)
+	return nil
+}
+
+// keep makes a running process the allocator's. Called under mu.
+func (a *Local) keep(id string, p *process) {
+	p.gone = make(chan struct{})
+	a.processes[id] = p
+	a.running.Add(1)
+	go a.wait(id, p)
+}
+
+// startChild starts a process that ends with this one. Called under mu.
+func (a *Local) startChild(spec VMSpec, args []string) (*process, error) {
+	cmd := exec.Command(a.opts.Command[0], append(args, "--until-stdin-ends")...)
+	cmd.Env = append(os.Environ(), a.manager().Credentials(spec.ID).Env()...)
+	output := &lastLine{log: a.opts.Logger.With("vm", spec.ID)}
+	dieWithParent(cmd)
+	cmd.Stderr = output
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := a.start(cmd); err != nil {
+		return nil, err
+	}
+	return &process{
+		pid: cmd.Process.Pid, memory: spec.Memory,
+		ask:  func() { _ = stdin.Close() }, // closed already if the process has gone
+		kill: func() error { return ignoreDone(cmd.Process.Kill()) },
+		wait: func() (string, bool) {
+			err := cmd.Wait() // first: then all is written
+			return because(err, output.last()), true
+		},
+	}, nil
+}
+
+// start has the starter start a process. Called under mu, so the starter runs: Close
+// waits for mu.
+func (a *Local) start(cmd *exec.Cmd) error {
+	s := start{cmd: cmd, err: make(chan error, 1)}
+	a.starts <- s
+	return <-s.err
+}
+
+func ignoreDone(err error) error {
+	if errors.Is(err, os.ErrProcessDone) {
+		return nil
+	}
+	return err
+}
+
+// because says why a process has ended, whose last words are line.
+func because(err error, line string) string {
+	reason := "exited"
+	if err != nil {
+		reason = err.Error()
+	}
+	if line != "" {
+		reason += ": " + line
+	}
+	return reason
+}
+
+// startLoop is the starter: see starts. It says whether its thread has the processors
+// that it should have.
+func (a *Local) startLoop(confined chan<- error) {
+	defer a.running.Done()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if len(a.opts.CPUs) > 0 {
+		undo, err := affinity.ConfineThread(a.opts.CPUs)
+		if err != nil {
+			confined <- err
+			return
+		}
+		defer undo()
+	}
+	close(confined)
+	for {
+		select {
+		case s := <-a.starts:
+			s.err <- s.cmd.Start()
+		case <-a.quit:
+			return
+		}
+	}
+}
+
+// wait reaps a process, and tells the manager where nobody wanted its end.
+func (a *Local) wait(id string, p *process) {
+	defer a.running.Done()
+	reason, ended := p.wait()
+	if !ended {
+		return // it outlives the allocator
+	}
+	a.mu.Lock()
+	delete(a.processes, id)
+	wanted := p.wanted
+	a.mu.Unlock()
+	a.giveBack(id, p.memory)
+	close(p.gone)
+	if !wanted {
+		a.manager().Failed(id, "cache server process: "+reason)
+	}
+}
+
+// Terminate ends a process and waits for its end.
+func (a *Local) Terminate(ctx context.Context, id string) error {
+	a.mu.Lock()
+	p := a.processes[id]
+	if p != nil {
+		p.wanted = true
+	}
+	a.mu.Unlock()
+	if p == nil {
+		return nil
+	}
+	return p.end(ctx)
+}
+
+// Kill ends a VM's process without notice: the manager hears of it, when it has ended,
+// as of any failure. It returns false where there is no such VM.
+func (a *Local) Kill(id string) bool {
+	a.mu.Lock()
+	p := a.processes[id]
+	a.mu.Unlock()
+	if p == nil {
+		return false
+	}
+	if err := p.kill(); err != nil {
+		a.opts.Logger.Warn("VM not killed", "vm", id, "err", err)
+	}
+	return true
+}
+
+// grace is how long a process has to tidy up before it is killed.
+const grace = time.Second
+
+// end asks a process to exit, and kills it where it does not.
+func (p *process) end(ctx context.Context) error {
+	p.ask()
+	patience, cancel := context.WithTimeout(ctx, grace)
+	defer cancel()
+	select {
+	case <-p.gone:
+		return nil
+	case <-patience.Done():
+	}
+	if err := p.kill(); err != nil {
+		return fmt.Errorf("local allocator: kill process %d: %w", p.pid, err)
+	}
+	select {
+	case <-p.gone:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("local allocator: process %d does not end: %w", p.pid, ctx.Err())
+	}
+}
+
+// Reclaim announces that a VM goes when the notice is up, as an allocator of spot
+// VMs does (R22). It returns false where there is no such VM.
+func (a *Local) Reclaim(id string, notice time.Duration) bool {
+	a.mu.Lock()
+	_, ok := a.processes[id]
+	a.mu.Unlock()
+	if ok {
+		a.manager().Reclaimed(id, time.Now().Add(notice), "reclaimed by the allocator")
+	}
+	return ok
+}
+
+// Close ends all processes and waits for them. With State they go on.
+func (a *Local) Close() error {
+	a.mu.Lock()
+	if a.closed {
+		a.mu.Unlock()
+		return nil
+	}
+	a.closed = true
+	a.close()
+	var running []*process
+	if a.opts.State == "" {
+		for _, p := range a.processes {
+			p.wanted = true
+			running = append(running, p)
+		}
+	}
+	a.mu.Unlock()
+	for _, p := range running {
+		p.ask() // all at once; end waits for one after the other
+	}
+	var err error
+	for _, p := range running {
+		err = errors.Join(err, p.end(context.Background()))
+	}
+	close(a.quit)
+	if a.leave != nil {
+		err = errors.Join(err, a.leave.begin())
+	}
+	a.running.Wait()
+	if a.leave != nil {
+		err = errors.Join(err, a.leave.end())
+	}
+	return err
+}
+
+// lastLine passes what a cache server says on to a log and keeps the last line,
+// which says why a process ended. Only the process's copying goroutine writes;
+// last is called after it has ended.
+type lastLine struct {
+	log  *slog.Logger
+	rest []byte // of a line not yet ended
+	line string
+}
+
+// maxLine bounds one line of output that is kept.
+const maxLine = 4 << 10
+
+func (l *lastLine) Write(p []byte) (int, error) {
+	n := len(p)
+	for {
+		line, after, ended := bytes.Cut(p, []byte{'\n'})
+		l.rest = append(l.rest, line[:min(len(line), maxLine-len(l.rest))]...)
+		if !ended {
+			return n, nil
+		}
+		l.end()
+		p = after
+	}
+}
+
+func (l *lastLine) end() {
+	if text := strings.TrimSpace(string(l.rest)); text != "" {
+		l.line = text
+		l.log.Warn("cache server says", "line", text)
+	}
+	l.rest = l.rest[:0]
+}
+
+func (l *lastLine) last() string {
+	l.end()
+	return l.line
+}

@@ -1,0 +1,192 @@
+package allocator
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/redykv/redykv/manager/catalog"
+	"github.com/redykv/redykv/manager/menu"
+	"github.com/redykv/redykv/manager/node"
+)
+
+// This file is how the processes of a local allocator outlive it. Each has a file in
+// the state directory that says which process it is. One that was started, but whose
+// file was not written any more, needs none: the next manager does not know its VM,
+// and a cache server that is refused for good exits.
+
+// processFile is what a file in the state directory says.
+type processFile struct {
+	ID     string       `json:"id"` // of the VM
+	Which  processStamp `json:"process"`
+	Memory uint64       `json:"memory"` // bytes
+	Kind   menu.Kind    `json:"kind"`   // as it was bought
+}
+
+// processStamp tells a process from every other of this machine.
+type processStamp struct {
+	PID   int    `json:"pid"`
+	Start uint64 `json:"start"` // clock ticks from boot
+	Boot  string `json:"boot"`
+}
+
+const (
+	processSuffix = ".json"
+	logSuffix     = ".log"
+)
+
+func processDir(state string) string { return filepath.Join(state, catalog.VMsDir) }
+
+func (a *Local) path(id, suffix string) string {
+	return filepath.Join(processDir(a.opts.State), id+suffix)
+}
+
+// startDetached starts a process that goes on when this one has ended. Called under
+// mu.
+func (a *Local) startDetached(spec VMSpec, args []string) (_ *process, err error) {
+	log, err := os.OpenFile(a.path(spec.ID, logSuffix), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err = errors.Join(err, log.Close()); err != nil {
+			a.forget(spec.ID)
+		}
+	}()
+	cmd := exec.Command(a.opts.Command[0], args...)
+	cmd.Env = append(os.Environ(), a.manager().Credentials(spec.ID).Env()...)
+	cmd.Stderr = log
+	detach(cmd)
+	if err := a.start(cmd); err != nil {
+		return nil, err
+	}
+	h, err := openProcess(cmd.Process.Pid)
+	if err == nil {
+		err = a.write(processFile{ID: spec.ID, Which: h.stamp, Memory: spec.Memory, Kind: spec.Kind})
+	}
+	if err != nil {
+		_ = cmd.Process.Kill() // it is not waited for in vain: it may have ended
+		_ = cmd.Wait()
+		return nil, err
+	}
+	return a.adopt(spec.ID, h, spec.Memory, cmd), nil
+}
+
+// adopt makes a process of a running one. cmd is what started it, if this program
+// did: then it is waited for, too.
+func (a *Local) adopt(id string, h *handle, memory uint64, cmd *exec.Cmd) *process {
+	return &process{
+		pid: h.stamp.PID, memory: memory, ask: func() { _ = h.kill() }, kill: h.kill, // the kernel tidies up
+		wait: func() (reason string, ended bool) {
+			defer h.close()
+			if !h.wait(a.leave) {
+				return "", false
+			}
+			var err error
+			if cmd != nil {
+				err = cmd.Wait()
+			}
+			reason = because(err, a.lastWords(id))
+			a.forget(id)
+			return reason, true
+		},
+	}
+}
+
+// write replaces the file of a process, whole.
+func (a *Local) write(f processFile) error {
+	content, err := json.Marshal(f)
+	if err != nil {
+		return err
+	}
+	path := a.path(f.ID, processSuffix)
+	if err := os.WriteFile(path+".new", content, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// forget removes the files of a process that has ended.
+func (a *Local) forget(id string) {
+	for _, suffix := range []string{processSuffix, logSuffix} {
+		if err := os.Remove(a.path(id, suffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			a.opts.Logger.Warn("file of an ended VM not removed", "vm", id, "err", err)
+		}
+	}
+}
+
+// lastWords is the last line that a process has written.
+func (a *Local) lastWords(id string) string {
+	text, err := os.ReadFile(a.path(id, logSuffix))
+	if err != nil {
+		a.opts.Logger.Warn("log of a VM not read", "vm", id, "err", err)
+	}
+	text = bytes.TrimSpace(text)
+	line := text[bytes.LastIndexByte(text, '\n')+1:]
+	return string(line[:min(len(line), maxLine)])
+}
+
+// Restore implements [Restorer]. A file that says nothing is removed: its process
+// finds out that it is not wanted when it next calls the manager.
+func (a *Local) Restore(ctx context.Context, wanted []string) (running []string, err error) {
+	if a.opts.State == "" {
+		return nil, nil
+	}
+	names, err := filepath.Glob(a.path("*", processSuffix))
+	if err != nil {
+		return nil, err
+	}
+	var unwanted []string
+	for _, name := range names {
+		id := strings.TrimSuffix(filepath.Base(name), processSuffix)
+		switch err := a.restore(id); {
+		case err != nil:
+			a.opts.Logger.Warn("VM not restored", "vm", id, "err", err)
+			a.forget(id)
+		case slices.Contains(wanted, id):
+			running = append(running, id)
+		default:
+			unwanted = append(unwanted, id)
+		}
+	}
+	for _, id := range unwanted {
+		err = errors.Join(err, a.Terminate(ctx, id))
+	}
+	return running, err
+}
+
+// restore takes up the process that a file is about, if it still runs.
+func (a *Local) restore(id string) error {
+	content, err := os.ReadFile(a.path(id, processSuffix))
+	if err != nil {
+		return err
+	}
+	var f processFile
+	if err := json.Unmarshal(content, &f); err != nil {
+		return err
+	}
+	if f.ID != id || f.Which.PID < 1 || f.Memory > node.MaxMemory {
+		return fmt.Errorf("its file says %.200s", content)
+	}
+	h, err := openProcess(f.Which.PID)
+	if err != nil {
+		return err
+	}
+	if h.stamp != f.Which {
+		h.close()
+		return fmt.Errorf("process %d: %w", f.Which.PID, os.ErrProcessDone)
+	}
+	a.resume(id, f.Kind, f.Memory)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.keep(id, a.adopt(id, h, f.Memory, nil))
+	return nil
+}

@@ -1,0 +1,130 @@
+package allocator
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// makeDetached makes the directory for processes that outlive this one.
+func makeDetached(state string) error { return os.MkdirAll(processDir(state), 0o700) }
+
+// dieWithParent has the kernel kill cmd's process when the thread that started
+// it ends, and not before: an interrupt from the terminal is for the parent,
+// which may still need its cache servers to finish.
+func dieWithParent(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+}
+
+// detach has a process go on when this one ends, and keeps the terminal's
+// interrupts from it.
+func detach(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} }
+
+// handle is a running process, whoever started it. Its number may be another
+// process's when it has ended; the descriptor is its own.
+type handle struct {
+	stamp processStamp
+	fd    int
+
+	mu     sync.Mutex // no signal meets a descriptor that is somebody else's
+	closed bool
+}
+
+// openProcess returns a handle of a process; os.ErrProcessDone if there is none.
+func openProcess(pid int) (*handle, error) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		err = os.ErrProcessDone
+	}
+	if err != nil {
+		return nil, fmt.Errorf("process %d: %w", pid, err)
+	}
+	stamp, err := stampOf(pid)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("process %d: %w", pid, err), unix.Close(fd))
+	}
+	return &handle{stamp: stamp, fd: fd}, nil
+}
+
+func stampOf(pid int) (processStamp, error) {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return processStamp{}, err
+	}
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		err = os.ErrProcessDone
+	}
+	if err != nil {
+		return processStamp{}, err
+	}
+	// The name, in parentheses, is the second field and may hold anything.
+	const start = 22 - 3
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	if len(fields) <= start {
+		return processStamp{}, fmt.Errorf("/proc says %.200q", stat)
+	}
+	ticks, err := strconv.ParseUint(fields[start], 10, 64)
+	return processStamp{PID: pid, Start: ticks, Boot: strings.TrimSpace(string(boot))}, err
+}
+
+// kill does nothing to a process that has ended.
+func (h *handle) kill() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return nil
+	}
+	if err := unix.PidfdSendSignal(h.fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return err
+	}
+	return nil
+}
+
+// wait returns true when the process has ended, or false when l begins first.
+func (h *handle) wait(l *leaving) bool {
+	fds := []unix.PollFd{{Fd: int32(h.fd), Events: unix.POLLIN}, {Fd: int32(l.heard.Fd())}}
+	for {
+		n, err := unix.Poll(fds, -1)
+		switch {
+		case n > 0 && fds[0].Revents != 0:
+			return true
+		case n > 0, err != nil && !errors.Is(err, unix.EINTR):
+			return false
+		}
+	}
+}
+
+// close comes after wait.
+func (h *handle) close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closed = true
+	_ = unix.Close(h.fd)
+}
+
+// leaving tells all who wait for processes that nobody does any more: they hear
+// that a pipe's other end is closed.
+type leaving struct {
+	heard, said *os.File
+}
+
+func newLeaving() (*leaving, error) {
+	heard, said, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	return &leaving{heard: heard, said: said}, nil
+}
+
+func (l *leaving) begin() error { return l.said.Close() }
+
+// end comes when nobody waits.
+func (l *leaving) end() error { return l.heard.Close() }

@@ -1,0 +1,35 @@
+//go:build !linux
+
+package allocator
+
+import (
+	"errors"
+	"os/exec"
+)
+
+// makeDetached refuses: there is no portable way to know a process again.
+func makeDetached(string) error {
+	return errors.New("cache servers that outlive the manager take Linux: a state directory is possible without local ones")
+}
+
+// dieWithParent does nothing here: the end of its standard input tells a child
+// that its parent is gone.
+func dieWithParent(*exec.Cmd) {}
+
+func detach(*exec.Cmd) {}
+
+// handle and leaving are never made here.
+type handle struct{ stamp processStamp }
+
+func openProcess(int) (*handle, error) { return nil, errors.ErrUnsupported }
+
+func (h *handle) kill() error        { return errors.ErrUnsupported }
+func (h *handle) wait(*leaving) bool { return false }
+func (h *handle) close()             {}
+
+type leaving struct{}
+
+func newLeaving() (*leaving, error) { return nil, errors.ErrUnsupported }
+
+func (l *leaving) begin() error { return nil }
+func (l *leaving) end() error   { return nil }

@@ -1,0 +1,82 @@
+package manager
+
+import (
+	"time"
+
+	"github.com/redykv/redykv/internal/api/catalogv1"
+	"github.com/redykv/redykv/manager/allocator"
+	"github.com/redykv/redykv/manager/menu"
+)
+
+// observe tells the predictor that a spot VM's life is over: it is reclaimed, or
+// given back before. nil is none.
+func (m *Manager) observe(v *vm, reclaimed bool) {
+	if v == nil || !v.launched {
+		return
+	}
+	m.state.mu.Lock()
+	kind, started, over := v.kind(), v.Started, !v.leaves.IsZero()
+	m.state.mu.Unlock()
+	if kind.Spot && !started.IsZero() && !over { // else it was observed when it was reclaimed
+		m.opts.Predictor.Observe(kind, m.opts.now().Sub(started), reclaimed)
+		m.state.remember()
+	}
+}
+
+// alive is how long the spot VMs of each kind have lived that are there still, all of a
+// kind together.
+func (c *state) alive(now time.Time) map[menu.Kind]time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := make(map[menu.Kind]time.Duration)
+	for _, v := range c.vms {
+		if v.launched && v.Spot && !v.Started.IsZero() && v.leaves.IsZero() { // as observe has it
+			all[v.kind()] += max(0, now.Sub(v.Started))
+		}
+	}
+	return all
+}
+
+// learnt is what a restart is to know of what caches and VMs have shown.
+func (m *Manager) learnt() *catalogv1.Learnt {
+	p := &catalogv1.Learnt{BytesPerSecond: m.rate.learnt()}
+	if l, ok := m.opts.Predictor.(allocator.Learner); ok {
+		for _, life := range l.Lives() {
+			p.Lives = append(p.Lives, &catalogv1.Lives{
+				Type: life.Kind.Type, CloudRegion: life.Kind.CloudRegion, Distance: uint32(life.Kind.Distance),
+				LivedMs: life.Lived.Milliseconds(), Reclaimed: uint32(life.Reclaimed),
+			})
+		}
+	}
+	return p
+}
+
+// relearn is the opposite of learnt.
+func (m *Manager) relearn(p *catalogv1.Learnt) {
+	m.rate.relearn(p.GetBytesPerSecond())
+	if l, ok := m.opts.Predictor.(allocator.Learner); ok {
+		var all []allocator.Life
+		for _, life := range p.GetLives() {
+			all = append(all, allocator.Life{
+				Kind:  menu.Kind{Type: life.GetType(), CloudRegion: life.GetCloudRegion(), Distance: int(life.GetDistance()), Spot: true},
+				Lived: time.Duration(life.GetLivedMs()) * time.Millisecond, Reclaimed: int(life.GetReclaimed()),
+			})
+		}
+		l.Relive(all)
+	}
+}
+
+// up returns a VM that has registered, or nil.
+func (c *state) up(id string) *vm {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if v := c.vms[id]; v != nil && v.ControlURL != "" {
+		return v
+	}
+	return nil
+}
+
+// kind is how a VM was ordered.
+func (v *vm) kind() menu.Kind {
+	return menu.Kind{Type: v.Type, CloudRegion: v.CloudRegion, Distance: int(v.Distance), Spot: v.Spot}
+}

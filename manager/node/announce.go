@@ -1,0 +1,103 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/api/managerv1/managerv1connect"
+	"github.com/redykv/redykv/internal/clock"
+	"github.com/redykv/redykv/internal/controltoken"
+)
+
+// How long a node waits between attempts to reach a manager that does not
+// answer. The wait doubles from the first to the last, and is spread at random,
+// so that a manager that comes back is not stormed (A34).
+const (
+	firstRetry = 100 * time.Millisecond
+	lastRetry  = 5 * time.Second
+)
+
+// callTimeout bounds one call to the manager.
+const callTimeout = 5 * time.Second
+
+// Announce registers the node with a manager and sends heartbeats until ctx
+// ends, and then returns nil. While the manager is away, or has forgotten the
+// node, Announce tries again: memory that is lent stays lent. registered, which
+// may be nil, is called after each registration. An error is a refusal for good.
+func (n *Node) Announce(ctx context.Context, mgr managerv1connect.ManagerServiceClient, registered func()) error {
+	for retry := firstRetry; ctx.Err() == nil; {
+		interval, err := n.Register(ctx, mgr)
+		switch connect.CodeOf(err) {
+		case connect.CodeInvalidArgument, connect.CodeAlreadyExists:
+			return fmt.Errorf("cache server %s: refused by the manager: %w", n.vm.ID, err)
+		}
+		if err != nil {
+			n.opts.Logger.Warn("not registered with the manager", "vm", n.vm.ID, "err", err)
+			clock.Sleep(ctx, clock.Jitter(retry))
+			retry = min(2*retry, lastRetry)
+			continue
+		}
+		retry = firstRetry
+		if registered != nil {
+			registered()
+		}
+		n.beat(ctx, mgr, interval)
+	}
+	return nil
+}
+
+// Register registers the node once. It returns the interval of heartbeats that the
+// manager asks for.
+func (n *Node) Register(ctx context.Context, mgr managerv1connect.ManagerServiceClient) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	r, err := mgr.Register(ctx, connect.NewRequest(&managerv1.RegisterRequest{
+		Vm: n.VM().Proto(true), ControlSecret: []byte(n.vm.Secret),
+	}))
+	if err != nil {
+		return 0, err
+	}
+	if err := n.server.Obey(incarnationOf(r.Msg.GetIncarnation())); err != nil {
+		return 0, err
+	}
+	if err := n.announceLeave(ctx, mgr); err != nil {
+		return 0, err
+	}
+	interval := time.Duration(r.Msg.GetHeartbeatMs()) * time.Millisecond
+	return min(max(interval, time.Millisecond), time.Minute), nil
+}
+
+// beat sends heartbeats until ctx ends, the manager does not know the node, or the node
+// obeys another manager. A manager that does not answer is tried again at the next beat,
+// over another connection: a call is given up before the manager misses several.
+func (n *Node) beat(ctx context.Context, mgr managerv1connect.ManagerServiceClient, interval time.Duration) {
+	for clock.Sleep(ctx, interval) {
+		call, cancel := context.WithTimeout(ctx, min(max(2*interval, time.Second), callTimeout))
+		vm := n.VM()
+		r, err := mgr.Heartbeat(call, connect.NewRequest(&managerv1.HeartbeatRequest{VmId: vm.ID, FreeMemory: vm.Free}))
+		cancel()
+		if connect.CodeOf(err) == connect.CodeNotFound {
+			return
+		}
+		if err != nil {
+			continue
+		}
+		if err := n.server.Obey(incarnationOf(r.Msg.GetIncarnation())); err != nil {
+			n.opts.Logger.Warn("heartbeat answered by another manager", "vm", n.vm.ID, "err", err)
+			return
+		}
+	}
+}
+
+// incarnationOf is the manager that has answered a server.
+func incarnationOf(p *managerv1.Incarnation) controltoken.Incarnation {
+	bound := min(max(0, p.GetBoundMs()), maxBound.Milliseconds())
+	return controltoken.Incarnation{Epoch: p.GetEpoch(), ID: p.GetId(), Bound: time.Duration(bound) * time.Millisecond}
+}
+
+// maxBound is the most that a server waits for one manager before it obeys another.
+const maxBound = 24 * time.Hour

@@ -1,0 +1,53 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/api/managerv1/managerv1connect"
+	"github.com/redykv/redykv/internal/clock"
+)
+
+// leavePoll is how often a leaving node looks whether anything is lent yet.
+const leavePoll = 20 * time.Millisecond
+
+// Leave announces to a manager that the node goes when the notice is up (R22), so
+// that caches can move away. It returns when nothing is lent any more, when the
+// notice is up, or when ctx ends; the caller closes the node then. Announce, which
+// goes on meanwhile, tells a manager that has forgotten the node.
+func (n *Node) Leave(ctx context.Context, mgr managerv1connect.ManagerServiceClient, notice time.Duration) {
+	deadline := time.Now().Add(notice)
+	n.leaves.Store(&deadline)
+	staying, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	n.opts.Logger.Info("leaving", "vm", n.vm.ID, "lent", n.vm.Memory-n.VM().Free, "deadline", deadline)
+	for told := false; ; {
+		if !told {
+			err := n.announceLeave(ctx, mgr)
+			told = err == nil || connect.CodeOf(err) == connect.CodeNotFound
+			if !told {
+				n.opts.Logger.Warn("manager not told of leaving", "vm", n.vm.ID, "err", err)
+			}
+		}
+		if n.VM().Free == n.vm.Memory || !clock.Sleep(staying, leavePoll) {
+			return
+		}
+	}
+}
+
+// announceLeave tells a manager what Leave was told, if it was.
+func (n *Node) announceLeave(ctx context.Context, mgr managerv1connect.ManagerServiceClient) error {
+	deadline := n.leaves.Load()
+	if deadline == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_, err := mgr.Reclaim(ctx, connect.NewRequest(&managerv1.ReclaimRequest{
+		VmId: n.vm.ID, NoticeMs: max(0, time.Until(*deadline).Milliseconds()), Reason: "its server is leaving",
+	}))
+	return err
+}

@@ -1,0 +1,185 @@
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/internal/api/serverv1"
+	"github.com/redykv/redykv/internal/controltoken"
+	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/manager/api"
+	"github.com/redykv/redykv/manager/plan"
+	"github.com/redykv/redykv/server"
+)
+
+// Options describe a node.
+type Options struct {
+	// ID is the VM's id. It must be new: an id names one incarnation.
+	ID string
+	// Memory is what the node lends, in bytes.
+	Memory uint64
+	// Cores bounds the server threads of all caches together; 0: one-sided
+	// access only.
+	Cores uint32
+	// Distance is the number of switches between the node and its clients; 0:
+	// not known.
+	Distance uint32
+	// Price is what all of the memory costs an hour; a cache pays for what it has of it.
+	Price plan.Price
+	// Transport is mem, shm, tcp or verbs. Default: tcp.
+	Transport string
+	// Listen is the host:port of the control API. Default: a free port of
+	// 127.0.0.1.
+	Listen string
+	// FabricListen is where the fabric listens, in the transport's own form.
+	// Default: a free port of 127.0.0.1 for tcp; else the transport's choice.
+	FabricListen string
+	// FabricTLS secures the connections of the tcp transport; clients need the like.
+	// Default: none.
+	FabricTLS *tls.Config
+	// ClientTimeout is how long a client may be silent, as in [server.Options].
+	ClientTimeout time.Duration
+	// ControlTLS is how the control API is served; its certificates are as net/http
+	// wants them. The manager (Options.ServerTLS) and clients
+	// (redytier.Config.FabricTLS) need the like. Default: not secured.
+	ControlTLS *tls.Config
+	// Pinning is that of the server's threads, as in [server.Options].
+	Pinning server.Pinning
+	// Logger receives what an operator should know. Default: slog.Default().
+	Logger *slog.Logger
+}
+
+// Node is a VM's side of the control plane: one cache server with its control
+// API on a listener of its own. Its methods are safe for concurrent use.
+type Node struct {
+	opts   Options
+	server *server.Server
+	http   *http.Server
+	vm     VM
+	served chan error                // what the control API's server ended with
+	leaves atomic.Pointer[time.Time] // when the node goes; nil: it stays
+}
+
+// Start starts a cache server and its control API. More memory than the
+// machine has is a [*api.CapacityError].
+func Start(opts Options) (_ *Node, err error) {
+	if opts.Logger == nil {
+		opts.Logger = slog.Default()
+	}
+	if opts.Transport == "" {
+		opts.Transport = "tcp"
+	}
+	if opts.Listen == "" {
+		opts.Listen = "127.0.0.1:0"
+	}
+	if opts.FabricListen == "" && opts.Transport == "tcp" {
+		opts.FabricListen = "127.0.0.1:0"
+	}
+	if err := opts.check(); err != nil {
+		return nil, err
+	}
+	ln, err := net.Listen("tcp", opts.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("cache server: control API: %w", err)
+	}
+	secret := controltoken.NewSecret()
+	s, err := server.New(server.Options{
+		Memory: int64(opts.Memory), Cores: int(opts.Cores),
+		Transport: opts.Transport, FabricAddr: opts.FabricListen, FabricTLS: opts.FabricTLS, ClientTimeout: opts.ClientTimeout, ControlSecret: secret, Pinning: opts.Pinning, Logger: opts.Logger,
+	})
+	if err != nil {
+		return nil, errors.Join(err, ln.Close())
+	}
+	n := &Node{
+		opts: opts, server: s, http: api.NewHTTPServer(s.Handler(), opts.Logger),
+		vm: VM{
+			ID: opts.ID, ControlURL: "http://" + ln.Addr().String(), Transport: s.Transport(), FabricAddr: s.FabricAddr(),
+			Memory: opts.Memory, Free: opts.Memory, Cores: opts.Cores, Distance: opts.Distance, Price: opts.Price,
+			Secret: secret,
+		},
+		served: make(chan error, 1),
+	}
+	serve := n.http.Serve
+	if opts.ControlTLS != nil {
+		n.http.TLSConfig = opts.ControlTLS.Clone()
+		n.vm.ControlURL = "https://" + ln.Addr().String()
+		serve = func(ln net.Listener) error { return n.http.ServeTLS(ln, "", "") }
+	}
+	go func() { n.served <- serve(ln) }()
+	return n, nil
+}
+
+func (o Options) check() error {
+	if o.Memory == 0 || o.Memory > math.MaxInt64 {
+		return fmt.Errorf("cache server: memory %d: want a number of bytes above 0", o.Memory)
+	}
+	if total := MachineMemory(); o.Memory > total {
+		return &api.CapacityError{What: "memory of this machine", Asked: o.Memory, Available: total}
+	}
+	if o.Cores > MaxCores {
+		return fmt.Errorf("cache server: %d cores: want at most %d", o.Cores, MaxCores)
+	}
+	if o.Distance > MaxDistance {
+		return fmt.Errorf("cache server: distance of %d switches: want at most %d", o.Distance, MaxDistance)
+	}
+	if o.Price < 0 || o.Price > plan.MaxPrice {
+		return fmt.Errorf("cache server: price %v: want $0.00/h to %v", o.Price, plan.MaxPrice)
+	}
+	if err := dialable("listen address", o.Listen); err != nil {
+		return err
+	}
+	if o.FabricListen != "" && (o.Transport == "tcp" || o.Transport == "verbs") {
+		return dialable("fabric listen address", o.FabricListen)
+	}
+	return nil
+}
+
+// dialable refuses an address that listens but cannot be dialled from elsewhere:
+// what a node listens at is what it tells its clients.
+func dialable(what, addr string) error {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return fmt.Errorf("cache server: %s: %w", what, err)
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		return fmt.Errorf("cache server: %s %s: name the interface's own address, which clients can dial", what, addr)
+	}
+	return nil
+}
+
+// VM is the node as it announces itself, with what is free now.
+func (n *Node) VM() VM {
+	vm := n.vm
+	// Status answers from memory and does not fail.
+	if r, err := n.server.Status(context.Background(), connect.NewRequest(&serverv1.StatusRequest{})); err == nil {
+		vm.Free = r.Msg.GetFreeMemory()
+	}
+	return vm
+}
+
+// String names the node and where it is reached, on one line.
+func (n *Node) String() string {
+	return fmt.Sprintf("%s lends %v over %s at %s, control API %s",
+		n.vm.ID, units.Size(n.vm.Memory), n.vm.Transport, n.vm.FabricAddr, n.vm.ControlURL)
+}
+
+// Close takes all memory back and stops the control API; clients find their
+// queue pairs disconnected.
+func (n *Node) Close() error {
+	err := errors.Join(n.server.Close(), n.http.Close())
+	if served := <-n.served; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
+	n.served <- http.ErrServerClosed // for the next Close
+	return err
+}

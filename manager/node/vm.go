@@ -1,0 +1,124 @@
+package node
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/controltoken"
+	"github.com/redykv/redykv/manager/api"
+	"github.com/redykv/redykv/manager/plan"
+)
+
+// VM is one virtual machine with a cache server on it, as an allocator or the
+// server itself announces it.
+type VM struct {
+	ID         string // unique among the manager's VMs, and for one incarnation only
+	ControlURL string // the server's control API: http://host:port
+	Transport  string // how its memory is reached: mem, shm, tcp, verbs
+	FabricAddr string // where its fabric listens, in the transport's own form
+	Memory     uint64 // bytes that it lends in all
+	Free       uint64 // bytes of them not lent to anybody
+	Cores      uint32 // server threads; 0: one-sided access only
+	Secret     string // of its control API (server.Options.ControlSecret); empty: it has none
+	Distance   uint32 // switches between it and its clients; 0: not known
+
+	// What it is and costs (6.1). A server that registers itself may say so; for a VM
+	// that was launched the menu counts.
+	Type        string
+	Spot        bool
+	CloudRegion string
+	Price       plan.Price    // of the whole VM
+	Notice      time.Duration // before its end, if it is a spot VM
+	Started     time.Time     // when the manager first knew of it; the manager's to say
+}
+
+// Bounds on what a server may say of itself. They keep sums of sizes far from
+// overflow and a catalog entry small.
+const (
+	MaxMemory   = 1 << 50
+	MaxCores    = 1 << 12
+	MaxDistance = 64
+	MaxNotice   = 30 * 24 * time.Hour // of a VM that is reclaimed
+
+	maxAddrLen = 1024
+)
+
+// Check refuses a VM that could not be used or that would harm the catalog.
+func (v VM) Check() error {
+	if v.ID == "" || len(v.ID) > api.MaxIDLen {
+		return fmt.Errorf("VM id %.40q: want 1 to %d bytes", v.ID, api.MaxIDLen)
+	}
+	u, err := url.Parse(v.ControlURL)
+	if len(v.ControlURL) > maxAddrLen || err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return fmt.Errorf("VM %s: control URL %.80q: want http://host:port", v.ID, v.ControlURL)
+	}
+	if v.Transport == "" || len(v.Transport) > api.MaxIDLen {
+		return fmt.Errorf("VM %s: transport %.40q: want a name such as tcp", v.ID, v.Transport)
+	}
+	if v.FabricAddr == "" || len(v.FabricAddr) > maxAddrLen {
+		return fmt.Errorf("VM %s: fabric address %.80q: want 1 to %d bytes", v.ID, v.FabricAddr, maxAddrLen)
+	}
+	if v.Memory == 0 || v.Memory > MaxMemory || v.Free > v.Memory {
+		return fmt.Errorf("VM %s: %d of %d bytes free: want free <= memory, memory from 1 to %d", v.ID, v.Free, v.Memory, uint64(MaxMemory))
+	}
+	if v.Cores > MaxCores {
+		return fmt.Errorf("VM %s: %d cores: want at most %d", v.ID, v.Cores, MaxCores)
+	}
+	if v.Distance > MaxDistance {
+		return fmt.Errorf("VM %s: distance of %d switches: want at most %d", v.ID, v.Distance, MaxDistance)
+	}
+	if len(v.Secret) > api.MaxIDLen {
+		return fmt.Errorf("VM %s: secret of %d bytes: want at most %d", v.ID, len(v.Secret), api.MaxIDLen)
+	}
+	if v.Price < 0 || v.Price > plan.MaxPrice {
+		return fmt.Errorf("VM %s: price %v: want $0.00/h to %v", v.ID, v.Price, plan.MaxPrice)
+	}
+	if len(v.Type) > api.MaxIDLen || len(v.CloudRegion) > api.MaxIDLen {
+		return fmt.Errorf("VM %s: type %.40q in cloud region %.40q: want at most %d bytes each", v.ID, v.Type, v.CloudRegion, api.MaxIDLen)
+	}
+	if v.Notice < 0 || v.Notice > MaxNotice {
+		return fmt.Errorf("VM %s: notice %v: want 0 to %v", v.ID, v.Notice, MaxNotice)
+	}
+	return nil
+}
+
+// Token is what a client shows the VM's server to use what it was granted.
+func (v VM) Token(t controltoken.Terms) string {
+	if v.Secret == "" {
+		return ""
+	}
+	return t.Token(v.Secret)
+}
+
+// Authorize has a call to the VM's server show that it comes from its manager.
+func (v VM) Authorize(h http.Header, m controltoken.Incarnation) {
+	if v.Secret != "" {
+		h.Set("Authorization", "Bearer "+m.Token(v.Secret))
+		h.Set(controltoken.IncarnationHeader, m.String())
+	}
+}
+
+// FromProto leaves out what a Vm message does not say: its secret.
+func FromProto(p *managerv1.Vm) VM {
+	return VM{
+		ID: p.GetId(), ControlURL: p.GetControlUrl(), Transport: p.GetTransport(), FabricAddr: p.GetFabricAddr(),
+		Memory: p.GetMemory(), Free: p.GetFreeMemory(), Cores: p.GetCores(),
+		Distance: p.GetDistance(),
+		Type:     p.GetType(), Spot: p.GetSpot(), CloudRegion: p.GetCloudRegion(), Price: plan.Price(p.GetPriceMicros()),
+		Notice: time.Duration(min(p.GetNoticeMs(), MaxNotice.Milliseconds()+1)) * time.Millisecond, Started: api.FromMillis(p.GetStartedUnixMs()),
+	}
+}
+
+// Proto returns the VM as a message, without its secret.
+func (v VM) Proto(healthy bool) *managerv1.Vm {
+	return &managerv1.Vm{
+		Id: v.ID, ControlUrl: v.ControlURL, Transport: v.Transport, FabricAddr: v.FabricAddr,
+		Memory: v.Memory, FreeMemory: v.Free, Cores: v.Cores, Healthy: healthy,
+		Distance: v.Distance,
+		Type:     v.Type, Spot: v.Spot, CloudRegion: v.CloudRegion, PriceMicros: int64(v.Price),
+		NoticeMs: v.Notice.Milliseconds(), StartedUnixMs: api.ToMillis(v.Started),
+	}
+}

@@ -1,0 +1,192 @@
+package manager
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/internal/api/serverv1"
+	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
+	"github.com/redykv/redykv/internal/controltoken"
+	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/manager/api"
+	"github.com/redykv/redykv/manager/node"
+)
+
+// How the rate of migrations is measured before the first one.
+const (
+	gaugeBytes   = 16 << 20 // pulled at a time
+	gaugeRounds  = 3        // of which the median counts (A22)
+	gaugeTimeout = 5 * time.Second
+)
+
+// gauge measures how fast memory leaves a VM where nobody has said so yet, and it
+// decides something: this machine's allocators sell spot VMs, and their servers are as
+// fast as those of this process. Elsewhere the caches' own migrations tell. A machine
+// that cannot be measured is no error: there are no spot VMs until it has shown.
+func (m *Manager) gauge() {
+	k := m.market()
+	if k == nil || !k.HasSpot() || m.rate.get() > 0 {
+		return
+	}
+	bytes, err := measureRate(m.ctx, m.opts.Transport, m.opts.ServerTLS)
+	if err != nil {
+		m.opts.Logger.Warn("migration not measured: no spot VMs are used until caches have migrated", "transport", m.opts.Transport, "err", err)
+		return
+	}
+	m.rate.assume(bytes)
+	m.opts.Logger.Info("migration measured", "transport", m.opts.Transport, "a_second", units.Size(bytes).String())
+}
+
+// measureRate has one cache server of this process pull memory from another, as a
+// migration does: pages that were written to, into pages that nobody has touched.
+func measureRate(ctx context.Context, transport string, secure *tls.Config) (_ float64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, gaugeTimeout)
+	defer cancel()
+	client := api.HTTPClient
+	if secure != nil {
+		client = api.NewHTTPClient(secure)
+		defer client.CloseIdleConnections()
+	}
+	var ends [2]*gaugeEnd
+	for i, regions := range []uint32{1, 1 + gaugeRounds} {
+		n, err := node.Start(node.Options{
+			ID: fmt.Sprintf("gauge-%d", i), Memory: uint64(regions) * gaugeBytes, Transport: transport, FabricTLS: secure, ControlTLS: secure,
+			Logger: slog.New(slog.DiscardHandler),
+		})
+		if err != nil {
+			return 0, err
+		}
+		defer func() { err = errors.Join(err, n.Close()) }()
+		if ends[i], err = newGaugeEnd(ctx, n, client, regions); err != nil {
+			return 0, err
+		}
+	}
+	source, target := ends[0], ends[1]
+	if err := source.pull(ctx, target, 0, 0); err != nil { // writes to the source's pages
+		return 0, err
+	}
+	var took [gaugeRounds]time.Duration
+	for i := range uint32(gaugeRounds) {
+		began := time.Now()
+		if err := target.pull(ctx, source, 0, 1+i); err != nil {
+			return 0, err
+		}
+		took[i] = max(1, time.Since(began))
+	}
+	slices.Sort(took[:])
+	return gaugeBytes / took[gaugeRounds/2].Seconds(), nil
+}
+
+// gaugeEnd is a server that has lent regions to be pulled, or to be pulled into.
+type gaugeEnd struct {
+	server serverv1connect.CacheServerServiceClient
+	lent   *serverv1.ConnectResponse
+}
+
+const (
+	gaugeCache = "gauge"
+	gaugeGrant = "g1"
+)
+
+func newGaugeEnd(ctx context.Context, n *node.Node, client *http.Client, regions uint32) (*gaugeEnd, error) {
+	e := &gaugeEnd{server: serverv1connect.NewCacheServerServiceClient(client, n.VM().ControlURL)}
+	r, err := e.server.Connect(ctx, connect.NewRequest(&serverv1.ConnectRequest{
+		CacheId: gaugeCache, Grant: gaugeGrant, Token: n.VM().Token(controltoken.Terms{Cache: gaugeCache, Grant: gaugeGrant, Regions: regions, RegionSize: gaugeBytes}),
+		Regions: regions, RegionSize: gaugeBytes, Configuration: DefaultConfiguration(),
+	}))
+	if err != nil {
+		return nil, err
+	}
+	if n := len(r.Msg.GetRegionTokens()); n != int(regions) {
+		return nil, fmt.Errorf("%d regions lent, want %d", n, regions)
+	}
+	e.lent = r.Msg
+	return e, nil
+}
+
+// pull copies a region of another end.
+func (e *gaugeEnd) pull(ctx context.Context, from *gaugeEnd, region, into uint32) error {
+	stream, err := e.server.Pull(ctx, connect.NewRequest(&serverv1.PullRequest{
+		CacheId: gaugeCache, Grant: gaugeGrant, Ticket: e.lent.GetTicket(),
+		FabricAddr: from.lent.GetFabricAddr(), SourceTicket: from.lent.GetTicket(),
+		Regions: []*serverv1.PullRegion{{SourceToken: from.lent.GetRegionTokens()[region], Target: into, Bytes: gaugeBytes}},
+	}))
+	if err != nil {
+		return err
+	}
+	for stream.Receive() {
+	}
+	return errors.Join(stream.Err(), stream.Close())
+}
+
+// rate is how fast memory leaves a VM, as caches have measured it.
+type rate struct {
+	mu       sync.Mutex
+	bytes    float64 // a second; 0: not known
+	measured bool    // by caches
+}
+
+const (
+	// leastMove is how much has to be moved at a time to say something of the rate:
+	// less is ruled by what a move costs once.
+	leastMove = 16 << 20
+	// rateWeight is that of one report in the average.
+	rateWeight = 0.25
+)
+
+// report takes what a cache has measured, and returns false where that says nothing.
+func (r *rate) report(bytes uint64, took time.Duration) bool {
+	if bytes < leastMove || bytes > node.MaxMemory || took <= 0 {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now, weight := float64(bytes)/took.Seconds(), rateWeight
+	if r.bytes == 0 {
+		weight = 1
+	}
+	r.bytes, r.measured = r.bytes+weight*(now-r.bytes), true
+	return true
+}
+
+// assume sets the rate until caches measure it.
+func (r *rate) assume(bytes float64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.bytes = bytes
+}
+
+// learnt is what caches have measured; 0: they have not.
+func (r *rate) learnt() float64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.measured {
+		return 0
+	}
+	return r.bytes
+}
+
+// relearn takes up what caches have measured before a restart.
+func (r *rate) relearn(bytes float64) {
+	if !(bytes > 0 && bytes <= node.MaxMemory) {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.bytes, r.measured = bytes, true
+}
+
+func (r *rate) get() float64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.bytes
+}

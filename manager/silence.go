@@ -1,0 +1,138 @@
+package manager
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+)
+
+// This file decides what missed heartbeats mean. A silent server may be running: the
+// network between it and the manager may be broken, or only the manager's end of it. So no
+// cache loses memory by it:
+//
+//   - no memory of a silent server is granted;
+//   - caches that have memory there are told that the server is suspected
+//     (KIND_VM_SUSPECTED). The client decides: if it reaches the server it goes on using
+//     the memory, else it replaces it and settles without the server;
+//   - a silent server on which no cache has memory is failed.
+//
+// If at least half of the servers fall silent together, the manager is blind: it assumes
+// that its own network is broken, suspects no server and ends no lease. Blindness ends
+// when fewer servers are silent, or when the manager has received other calls, of servers
+// or clients, for blindTerms. Then the servers that are still silent are suspected.
+
+// silence is what a manager finds in one look at the heartbeats.
+type silence struct {
+	servers   int    // that send heartbeats, and were not suspected before
+	quiet     int    // of them, those that are late by now, though perhaps not silent yet
+	blind     bool   // at least half of the servers are quiet
+	changed   bool   // blind is not as before
+	given     []loss // silent, without memory of any cache
+	suspected []loss // silent, whose caches have just been told
+}
+
+// blindFrom is the least number of servers whose silence may be the manager's own fault.
+const blindFrom = 2
+
+// blindTerms bounds how long a manager that receives some calls stays blind, in multiples
+// of the longer of Options.Silence and Options.Lease. Each client and server that can
+// reach the manager calls several times within that time.
+const blindTerms = 4
+
+// listen checks when each server called last, and suspects or gives up those that are silent.
+func (c *state) listen(now time.Time, heartbeat, silent, lease time.Duration) (s silence, err error) {
+	// A server is quiet before it is silent, so that the first of many whose turn comes
+	// is not taken for the only one.
+	quiet := max(silent/2, min(silent, 2*heartbeat))
+	c.mu.Lock()
+	defer c.end(&err)
+	for _, v := range c.vms {
+		if v.deadline.IsZero() || v.suspected {
+			continue
+		}
+		s.servers++
+		if v.deadline.Add(quiet - silent).Before(now) {
+			s.quiet++
+		}
+	}
+	if s.blind = s.quiet >= blindFrom && 2*s.quiet >= s.servers; s.blind {
+		term := max(silent, lease)
+		if !c.blind || s.quiet == s.servers && now.Sub(c.renewed) > term {
+			c.blindSince = now // it begins, or the manager receives no calls at all
+		}
+		s.blind = now.Sub(c.blindSince) <= blindTerms*term
+	}
+	c.blind, s.changed = s.blind, s.blind != c.blind
+	for _, v := range c.vms {
+		if v.deadline.IsZero() || !v.deadline.Before(now) {
+			continue
+		}
+		v.unheard = true
+		switch l := (loss{v, fmt.Sprintf("no heartbeat for %v", silent)}); {
+		case s.blind:
+		case v.grants == 0:
+			s.given = append(s.given, l)
+		case !v.suspected:
+			v.suspected = true
+			c.tell(v, &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_SUSPECTED, VmId: v.id, Reason: l.reason})
+			s.suspected = append(s.suspected, l)
+		}
+	}
+	for _, all := range [][]loss{s.given, s.suspected} {
+		slices.SortFunc(all, func(a, b loss) int { return cmp.Compare(a.vm.id, b.vm.id) })
+	}
+	return s, nil
+}
+
+// heard postpones the deadline of a server that called, and ends its suspicion: the event
+// that its caches were sent is withdrawn. Called under mu.
+func (c *state) heard(v *vm, deadline time.Time) {
+	v.deadline, v.unheard, v.called = deadline, false, true
+	if !v.suspected {
+		return
+	}
+	v.suspected = false
+	for _, ca := range c.caches {
+		if ca.holds(v) {
+			c.touchCache(ca)
+			ca.log.withdraw(managerv1.WatchResponse_KIND_VM_SUSPECTED, v)
+		}
+	}
+}
+
+// prolong restarts the leases of all caches: a manager that does not receive heartbeats
+// may not receive renewals either.
+func (c *state) prolong(t term) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, ca := range c.caches {
+		ca.extend(t)
+	}
+}
+
+// listen is one step of monitor. It returns the servers that are given up, and whether
+// the manager trusts its own sight.
+func (m *Manager) listen(now time.Time) (given []loss, sees bool) {
+	s, err := m.state.listen(now, m.opts.Heartbeat, m.opts.Silence, m.opts.Lease)
+	switch {
+	case err != nil:
+		return nil, false // the manager ends, as the store does
+	case s.changed && s.blind:
+		m.counts.note(func(n *Metrics) { n.Blinded++ })
+		m.opts.Logger.Error("servers fell silent together: the manager does not trust its sight, and takes none for lost",
+			"silent", s.quiet, "servers", s.servers)
+	case s.changed:
+		m.opts.Logger.Info("the manager trusts its sight again", "silent", s.quiet, "servers", s.servers)
+	}
+	for _, l := range s.suspected {
+		m.counts.note(func(n *Metrics) { n.Suspected++ })
+		m.opts.Logger.Warn("server is suspected", "vm", l.vm.id, "reason", l.reason)
+	}
+	if s.blind {
+		m.state.prolong(m.term())
+	}
+	return s.given, !s.blind
+}

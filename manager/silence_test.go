@@ -1,0 +1,207 @@
+package manager
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/manager/access"
+)
+
+// listening is a manager whose clock goes on by hand, and whose servers call when they
+// are told to.
+type listening struct {
+	t      *testing.T
+	m      *Manager
+	client access.Client
+	clock  *handClock
+}
+
+const (
+	testSilence = 5 * time.Hour // of five heartbeats: none is due by the real clock
+	testLease   = 8 * time.Hour
+)
+
+func listen(t *testing.T, servers int) *listening {
+	l := &listening{t: t, clock: &handClock{now: time.Unix(1e9, 0)}}
+	l.m, l.client = serve(t, Options{Transport: "mem", Silence: testSilence, Lease: testLease, now: l.clock.read})
+	for i := range servers {
+		await(t, announce(t, startNode(t, fmt.Sprintf("s%d", i)), l.client), "registration")
+	}
+	return l
+}
+
+// beat has servers call, and the clock go on by an hour, again and again.
+func (l *listening) beat(hours int, servers ...string) {
+	l.t.Helper()
+	for range hours {
+		for _, id := range servers {
+			if _, err := l.client.Heartbeat(testContext(l.t), connect.NewRequest(&managerv1.HeartbeatRequest{VmId: id})); err != nil {
+				l.t.Fatal(err)
+			}
+		}
+		l.m.expire(l.clock.advance(time.Hour))
+	}
+}
+
+func (l *listening) allocate() *managerv1.AllocateResponse {
+	l.t.Helper()
+	ca, err := allocateBytes(l.t, l.client, 8<<20) // all of a server
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return ca
+}
+
+// describe returns the events that a client is told of a cache, and the cache's VM.
+func (l *listening) describe(ca *managerv1.AllocateResponse) (events []*managerv1.WatchResponse, vm *managerv1.Vm) {
+	l.t.Helper()
+	d, err := l.client.DescribeCache(testContext(l.t), connect.NewRequest(&managerv1.DescribeCacheRequest{CacheId: ca.GetCacheId()}))
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return d.Msg.GetEvents(), d.Msg.GetCache().GetShares()[0].GetVm()
+}
+
+// A server that falls silent is suspected: its cache keeps what it has there, and nobody
+// is given more. When it is heard again nothing has happened.
+func TestSilentServerIsSuspected(t *testing.T) {
+	l := listen(t, 3)
+	ca := l.allocate()
+	id := ca.GetShares()[0].GetVm().GetId()
+	others := slices.DeleteFunc([]string{"s0", "s1", "s2"}, func(s string) bool { return s == id })
+	l.beat(6, others...)
+	events, vm := l.describe(ca)
+	if len(events) != 1 || events[0].GetKind() != managerv1.WatchResponse_KIND_VM_SUSPECTED || events[0].GetVmId() != id {
+		t.Fatalf("events %v", events)
+	}
+	if !vm.GetHealthy() || !vm.GetSuspected() {
+		t.Errorf("VM %v: want it suspected, and not failed", vm)
+	}
+	l.beat(1, others...)
+	if again, _ := l.describe(ca); len(again) != 1 {
+		t.Errorf("told again: %v", again)
+	}
+	if n := l.m.Metrics(); n.Suspected != 1 || n.Failed != 0 || n.Blind {
+		t.Errorf("metrics %+v", n)
+	}
+	l.beat(1, id)
+	if events, vm := l.describe(ca); len(events) != 0 || vm.GetSuspected() || !vm.GetHealthy() {
+		t.Errorf("heard again: events %v, VM %v", events, vm)
+	}
+}
+
+// A suspected server gets no caches, and is given up when its own has left it.
+func TestSuspectedServerIsLeft(t *testing.T) {
+	l := listen(t, 3)
+	ca := l.allocate()
+	id := ca.GetShares()[0].GetVm().GetId()
+	others := slices.DeleteFunc([]string{"s0", "s1", "s2"}, func(s string) bool { return s == id })
+	l.beat(6, others...)
+	r, err := l.client.Reallocate(testContext(t), connect.NewRequest(&managerv1.ReallocateRequest{
+		CacheId: ca.GetCacheId(), Regions: ca.GetShares()[0].GetRegions(), PreferPresent: true,
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := r.Msg.GetShares()[0]
+	if next.GetVm().GetId() == id {
+		t.Fatal("memory of a server that is not heard")
+	}
+	if _, err := l.client.Settle(testContext(t), connect.NewRequest(&managerv1.SettleRequest{
+		CacheId: ca.GetCacheId(), Capacity: 8 << 20, Shares: []*managerv1.SettledShare{{Grant: next.GetGrant(), Regions: next.GetRegions()}},
+	})); err != nil {
+		t.Fatal(err)
+	}
+	l.beat(1, others...)
+	if l.m.state.up(id) != nil {
+		t.Error("a silent server that nobody uses is still there")
+	}
+}
+
+// A manager that hears nobody takes nobody for lost, and ends no lease: neither before it
+// has noticed, nor while it lasts, nor after.
+func TestManagerThatHearsNobody(t *testing.T) {
+	for _, servers := range []int{2, 5} {
+		t.Run(fmt.Sprint(servers), func(t *testing.T) {
+			l := listen(t, servers)
+			var all []string
+			var caches []*managerv1.AllocateResponse
+			for i := range servers {
+				caches, all = append(caches, l.allocate()), append(all, fmt.Sprintf("s%d", i))
+			}
+			untouched := func(when string) {
+				t.Helper()
+				for _, ca := range caches {
+					if events, vm := l.describe(ca); len(events) != 0 || !vm.GetHealthy() || vm.GetSuspected() {
+						t.Errorf("%s: events %v, VM %v", when, events, vm)
+					}
+				}
+			}
+			// Their turns come one after the other.
+			for i, id := range all {
+				if _, err := l.client.Heartbeat(testContext(t), connect.NewRequest(&managerv1.HeartbeatRequest{VmId: id})); err != nil {
+					t.Fatal(err)
+				}
+				l.m.expire(l.clock.advance(time.Hour / time.Duration(2*len(all)-i)))
+			}
+			for range 100 {
+				l.m.expire(l.clock.advance(time.Hour / 4))
+			}
+			untouched("hearing nobody")
+			if n := l.m.Metrics(); !n.Blind || n.Blinded != 1 || n.Suspected != 0 || n.Failed != 0 {
+				t.Errorf("metrics %+v", n)
+			}
+			if _, err := allocateBytes(t, l.client, 1<<20); connect.CodeOf(err) != connect.CodeResourceExhausted {
+				t.Errorf("allocated on servers that are not heard: %v", err)
+			}
+			l.beat(4, all...)
+			untouched("hearing them again")
+			if n := l.m.Metrics(); n.Blind || n.Blinded != 1 || n.Suspected != 0 || n.Failed != 0 {
+				t.Errorf("metrics %+v", n)
+			}
+			// A client that is gone is found as before.
+			l.beat(9, all...)
+			if n := l.m.Metrics(); n.Caches != 0 {
+				t.Errorf("%d caches that nobody renewed", n.Caches)
+			}
+		})
+	}
+}
+
+// Servers that are really gone, half of all or all together, are suspected after a while if
+// the manager hears others: it does not stay blind, and clients that are gone lose their
+// leases.
+func TestManyServersAreGone(t *testing.T) {
+	for name, live := range map[string][]string{"half of all": {"s0", "s1"}, "all but clients": nil} {
+		t.Run(name, func(t *testing.T) {
+			l := listen(t, 4)
+			var caches []*managerv1.AllocateResponse
+			for range 4 {
+				caches = append(caches, l.allocate())
+			}
+			kept := caches[0]
+			renewed := func(hours int) {
+				t.Helper()
+				for range hours {
+					if _, err := l.client.Renew(testContext(t), connect.NewRequest(&managerv1.RenewRequest{CacheId: kept.GetCacheId()})); err != nil {
+						t.Fatal(err)
+					}
+					l.beat(1, live...)
+				}
+			}
+			renewed(20)
+			if n := l.m.Metrics(); !n.Blind || n.Suspected != 0 || n.Caches != 4 {
+				t.Errorf("at first: %+v", n)
+			}
+			renewed(30)
+			if n := l.m.Metrics(); n.Blind || n.Blinded != 1 || n.Suspected != uint64(4-len(live)) || n.Caches != 1 {
+				t.Errorf("at last: %+v", n)
+			}
+		})
+	}
+}
