@@ -397,19 +397,3 @@ func TestClearForgetsTheCount(t *testing.T) {
 	want(0, 0)
 	closeAll(t, st)
 }
-
-// TestInspectAfterClear has a log that begins in the middle of a page.
-func TestInspectAfterClear(t *testing.T) {
-	dir := t.TempDir()
-	st := open(t, Options{Device: openSegments(t, dir), Memory: 64 << 10, PageSize: 4 << 10, Records: 64})
-	writeKeys(t, st, 1500)
-	mustClear(t, st)
-	mustCheckpoint(t, st, CheckpointOptions{Kind: FoldOver})
-	writeKeys(t, st, 20)
-	mustCheckpoint(t, st, CheckpointOptions{Kind: Snapshot})
-	if st.log.Begin()%(4<<10) == 0 {
-		t.Fatal("the log begins with a page")
-	}
-	closeAll(t, st)
-	wantProblems(t, inspectDir(t, dir, InspectOptions{}))
-}

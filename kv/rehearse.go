@@ -50,24 +50,24 @@ func (r *recovery) rehearse(newest int64) (err error) {
 // preview is a device with the log as restoreSnapshots will make it. It is only read.
 type preview struct {
 	device.Device
-	log restoredLog // its files are the queues' own
+	log manifest.RestoredLog // its files are the queues' own
 }
 
 func newPreview(dev device.Device, chain []manifest.LogPart, tail int64) *preview {
-	return &preview{Device: dev, log: restoredLog{flushed: restoredFrom(dev, chain, tail)}}
+	return &preview{Device: dev, log: manifest.RestoredLog{Flushed: restoredFrom(dev, chain, tail)}}
 }
 
 // add reads the snapshots, oldest first.
 func (p *preview) add(chain []manifest.LogPart) error {
 	for _, s := range chain {
-		if err := p.log.add(p.Device, s); err != nil {
+		if err := p.log.Add(p.Device, s); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (p *preview) close() { p.log.close() }
+func (p *preview) close() { p.log.Close() }
 
 // NewQueue implements device.Device.
 func (p *preview) NewQueue(depth int) (device.Queue, error) {
@@ -80,7 +80,7 @@ func (p *preview) NewQueue(depth int) (device.Queue, error) {
 		return nil, errors.Join(err, below.Close())
 	}
 	log := p.log
-	log.files = queueReader{alone}
+	log.Files = queueReader{alone}
 	return &previewQueue{Queue: below, alone: alone, log: log}, nil
 }
 
@@ -88,13 +88,13 @@ func (p *preview) NewQueue(depth int) (device.Queue, error) {
 type previewQueue struct {
 	device.Queue
 	alone device.Queue // of log
-	log   restoredLog
+	log   manifest.RestoredLog
 	done  []device.Completion
 }
 
 // Read implements device.Queue.
 func (q *previewQueue) Read(dst []byte, addr int64, tag uint64) error {
-	if addr+int64(len(dst)) <= q.log.flushed {
+	if addr+int64(len(dst)) <= q.log.Flushed {
 		return q.Queue.Read(dst, addr, tag)
 	}
 	n, err := q.log.ReadAt(dst, addr)

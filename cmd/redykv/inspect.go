@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/redykv/redykv/kv"
+	"github.com/redykv/redykv/kv/inspect"
 	"github.com/redykv/redykv/ssdtier"
 )
 
@@ -57,8 +57,8 @@ type inspected struct {
 	OK    bool            `json:"ok"`
 	Files *ssdtier.Report `json:"files"`
 	// Store is null where the files do not let it be looked at, and Error says why.
-	Store *kv.Inspection `json:"store"`
-	Error string         `json:"error,omitempty"`
+	Store *inspect.Report `json:"store"`
+	Error string          `json:"error,omitempty"`
 }
 
 func (f *inspectFlags) run(out io.Writer, dir string) error {
@@ -68,9 +68,9 @@ func (f *inspectFlags) run(out io.Writer, dir string) error {
 	}
 	found := inspected{Files: files}
 	var failed error // of printing
-	opts := kv.InspectOptions{From: f.from, To: f.to}
+	opts := inspect.Options{From: f.from, To: f.to}
 	if f.records {
-		opts.Record = func(r kv.InspectedRecord) {
+		opts.Record = func(r inspect.Record) {
 			if failed == nil {
 				failed = f.record(out, r)
 			}
@@ -99,16 +99,16 @@ func (f *inspectFlags) run(out io.Writer, dir string) error {
 	return nil
 }
 
-func inspectStore(dir string, opts kv.InspectOptions) (*kv.Inspection, error) {
+func inspectStore(dir string, opts inspect.Options) (*inspect.Report, error) {
 	r, err := ssdtier.NewReader(dir)
 	if err != nil {
 		return nil, err
 	}
-	store := kv.Inspect(r, opts)
+	store := inspect.Store(r, opts)
 	return store, r.Close()
 }
 
-func (f *inspectFlags) record(out io.Writer, r kv.InspectedRecord) error {
+func (f *inspectFlags) record(out io.Writer, r inspect.Record) error {
 	if f.json {
 		return json.NewEncoder(out).Encode(r)
 	}

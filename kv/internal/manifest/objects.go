@@ -21,7 +21,7 @@ import (
 // detected. The last chunk has the kind endChunk, no bytes, and the number of chunks
 // before it as its address.
 const (
-	ChunkHeader = 24 // bytes in front of the bytes of a chunk
+	chunkHeader = 24 // bytes in front of the bytes of a chunk
 	checksumAt  = 16
 	// MaxChunk is the largest number of bytes in a chunk.
 	MaxChunk = 1 << 20
@@ -41,7 +41,7 @@ func chunkSum(d *xxhash.Digest, name string, number int, b []byte) uint64 {
 	d.Reset()
 	var n [8]byte
 	binary.LittleEndian.PutUint64(n[:], uint64(number))
-	for _, part := range [][]byte{[]byte(name), n[:], b[:checksumAt], b[ChunkHeader:]} {
+	for _, part := range [][]byte{[]byte(name), n[:], b[:checksumAt], b[chunkHeader:]} {
 		_, _ = d.Write(part) // does not fail
 	}
 	return d.Sum64()
@@ -71,19 +71,19 @@ func CreateObject(ctx context.Context, dev device.Device, name string, kind Chun
 	}
 	return &ObjectWriter{
 		name: name, object: object, digest: xxhash.New(), kind: kind,
-		buffer: make([]byte, ChunkHeader, ChunkHeader+MaxChunk),
+		buffer: make([]byte, chunkHeader, chunkHeader+MaxChunk),
 	}, nil
 }
 
 // Add appends the bytes at addr. Addresses count units of unit bytes, and increase.
 func (w *ObjectWriter) Add(addr, unit int64, b []byte) error {
-	next := w.addr + int64(len(w.buffer)-ChunkHeader)/unit
-	if len(w.buffer) > ChunkHeader && (addr != next || len(w.buffer)+len(b) > cap(w.buffer)) {
+	next := w.addr + int64(len(w.buffer)-chunkHeader)/unit
+	if len(w.buffer) > chunkHeader && (addr != next || len(w.buffer)+len(b) > cap(w.buffer)) {
 		if err := w.flush(); err != nil {
 			return err
 		}
 	}
-	if len(w.buffer) == ChunkHeader {
+	if len(w.buffer) == chunkHeader {
 		w.addr = addr
 	}
 	w.buffer = append(w.buffer, b...)
@@ -92,7 +92,7 @@ func (w *ObjectWriter) Add(addr, unit int64, b []byte) error {
 
 // flush writes the chunk that was filled.
 func (w *ObjectWriter) flush() error {
-	binary.LittleEndian.PutUint32(w.buffer, uint32(len(w.buffer)-ChunkHeader))
+	binary.LittleEndian.PutUint32(w.buffer, uint32(len(w.buffer)-chunkHeader))
 	binary.LittleEndian.PutUint32(w.buffer[4:], uint32(w.kind))
 	binary.LittleEndian.PutUint64(w.buffer[8:], uint64(w.addr))
 	binary.LittleEndian.PutUint64(w.buffer[checksumAt:], chunkSum(w.digest, w.name, w.number, w.buffer))
@@ -101,13 +101,13 @@ func (w *ObjectWriter) flush() error {
 	}
 	w.bytes += int64(len(w.buffer))
 	w.number++
-	w.buffer = w.buffer[:ChunkHeader]
+	w.buffer = w.buffer[:chunkHeader]
 	return nil
 }
 
 // Commit makes the object durable and visible under its name.
 func (w *ObjectWriter) Commit() error {
-	if len(w.buffer) > ChunkHeader {
+	if len(w.buffer) > chunkHeader {
 		if err := w.flush(); err != nil {
 			return err
 		}
@@ -157,17 +157,17 @@ func ReadObject(dev Opener, name string, kind ChunkKind, size int64, visit func(
 func readChunks(name string, object io.ReaderAt, size int64, kind ChunkKind, visit func(addr int64, b []byte) error) error {
 	r := io.NewSectionReader(object, 0, size)
 	digest := xxhash.New()
-	buffer := make([]byte, ChunkHeader+min(MaxChunk, size))
+	buffer := make([]byte, chunkHeader+min(MaxChunk, size))
 	for number := 0; ; number++ {
-		if _, err := io.ReadFull(r, buffer[:ChunkHeader]); err != nil {
+		if _, err := io.ReadFull(r, buffer[:chunkHeader]); err != nil {
 			return unread(name, number, err)
 		}
 		length := binary.LittleEndian.Uint32(buffer)
 		if int64(length) > min(MaxChunk, size) {
 			return damaged(name, number, fmt.Errorf("length %d", length))
 		}
-		b := buffer[:ChunkHeader+length]
-		if _, err := io.ReadFull(r, b[ChunkHeader:]); err != nil {
+		b := buffer[:chunkHeader+length]
+		if _, err := io.ReadFull(r, b[chunkHeader:]); err != nil {
 			return unread(name, number, err)
 		}
 		if sum, want := chunkSum(digest, name, number, b), binary.LittleEndian.Uint64(b[checksumAt:]); sum != want {
@@ -180,7 +180,7 @@ func readChunks(name string, object io.ReaderAt, size int64, kind ChunkKind, vis
 		case is != kind || length == 0:
 			return damaged(name, number, fmt.Errorf("%d bytes of kind %d", length, is))
 		}
-		if err := visit(addr, b[ChunkHeader:]); err != nil {
+		if err := visit(addr, b[chunkHeader:]); err != nil {
 			return fmt.Errorf("object %q, chunk %d: %w", name, number, err)
 		}
 	}

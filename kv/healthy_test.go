@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/kv/inspect"
 	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
@@ -101,13 +102,13 @@ func TestInspectHealthy(t *testing.T) {
 				}
 				done = append(done, fmt.Sprintf("%s cut off after %d", act.name, k))
 				g.fall()
-				inspect := func() {
+				check := func() {
 					t.Helper()
-					if in := Inspect(deviceFiles{g.disk.Reopen(), t}, InspectOptions{}); !in.OK() {
+					if in := inspect.Store(deviceFiles{g.disk.Reopen(), t}, inspect.Options{}); !in.OK() {
 						t.Fatalf("%v: %v", done, in)
 					}
 				}
-				inspect()
+				check()
 				g.opts.Recover = ""
 				if m, err := manifest.Read(g.dev); err != nil {
 					t.Fatal(err)
@@ -122,7 +123,7 @@ func TestInspectHealthy(t *testing.T) {
 						t.Fatal(err)
 					}
 					g.raise()
-					inspect()
+					check()
 					if m, err := manifest.Read(g.dev); err != nil || m == nil || m.Named(g.opts.Recover) == nil {
 						g.opts.Recover = ""
 					}

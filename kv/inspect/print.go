@@ -1,4 +1,4 @@
-package kv
+package inspect
 
 import (
 	"fmt"
@@ -10,16 +10,16 @@ import (
 	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
-// String returns what was found as text for people.
-func (i *Inspection) String() string {
+// String returns the report as text.
+func (r *Report) String() string {
 	var b strings.Builder
-	if i.Opens != "" {
-		i.print(&b)
+	if r.Opens != "" {
+		r.print(&b)
 	}
 	for _, list := range []struct {
 		title string
 		lines []string
-	}{{"notes", i.Notes}, {"problems", problemLines(i.Problems)}} {
+	}{{"notes", r.Notes}, {"problems", problemLines(r.Problems)}} {
 		if len(list.lines) > 0 {
 			fmt.Fprintf(&b, "\n%s\n", list.title)
 		}
@@ -27,43 +27,43 @@ func (i *Inspection) String() string {
 			fmt.Fprintf(&b, "  %s\n", line)
 		}
 	}
-	if i.OK() {
+	if r.OK() {
 		fmt.Fprintln(&b, "\nno problems with the manifest, the records and the copies of the index")
 	}
 	return strings.TrimPrefix(b.String(), "\n")
 }
 
-func problemLines(problems []InspectProblem) (lines []string) {
+func problemLines(problems []Problem) (lines []string) {
 	for _, p := range problems {
 		lines = append(lines, p.String())
 	}
 	return lines
 }
 
-// print prints what there is where the manifest could be read.
-func (i *Inspection) print(b *strings.Builder) {
+// print prints the states, the log and the objects.
+func (r *Report) print(b *strings.Builder) {
 	fmt.Fprintf(b, "store of %s, pages of %v, index of 2^%d buckets; opens as of %s\n\n",
-		recordsOf(i.Layout), units.Size(i.PageSize), i.IndexBits, opens(i.Opens))
+		recordsOf(r.Layout), units.Size(r.PageSize), r.IndexBits, opens(r.Opens))
 	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "state\tkind\tnumber\tlog\tof its own\tlog pinned\tbase\tage")
-	fmt.Fprintf(w, "commit\t\t%d\t%d to %d\t\t\t\t\n", i.Commit.Sequence, i.Commit.Begin, i.Commit.Tail)
-	for _, c := range i.Checkpoints {
+	fmt.Fprintf(w, "commit\t\t%d\t%d to %d\t\t\t\t\n", r.Commit.Sequence, r.Commit.Begin, r.Commit.Tail)
+	for _, c := range r.Checkpoints {
 		fmt.Fprintf(w, "%s\t%v\t%d\t%d to %d\t%v\t%v\t%s\t%v\n",
-			c.Name, c.Kind, c.Sequence, c.Begin, c.Tail, units.Size(c.Bytes), units.Size(c.Pinned), c.Base, i.Time.Sub(c.Time).Round(time.Second))
+			c.Name, c.Kind, c.Sequence, c.Begin, c.Tail, units.Size(c.Bytes), units.Size(c.Pinned), c.Base, r.Time.Sub(c.Time).Round(time.Second))
 	}
 	fmt.Fprintln(w, "\nlog\trecords\tdeleted\texpiring\tbytes\tdamaged pages")
-	fmt.Fprintf(w, "%d to %d\t%d\t%d\t%d\t%v\t%d\n", i.Log.Begin, i.Log.Tail,
-		i.Log.Records, i.Log.Deleted, i.Log.Expiring, units.Size(i.Log.Bytes), i.Log.Damaged)
-	if len(i.Indexes) > 0 {
+	fmt.Fprintf(w, "%d to %d\t%d\t%d\t%d\t%v\t%d\n", r.Log.Begin, r.Log.Tail,
+		r.Log.Records, r.Log.Deleted, r.Log.Expiring, units.Size(r.Log.Bytes), r.Log.Damaged)
+	if len(r.Indexes) > 0 {
 		fmt.Fprintln(w, "\nindex\tbuckets\toverflow\tlog up to\tentries\tlead to a record")
 	}
-	for _, x := range i.Indexes {
+	for _, x := range r.Indexes {
 		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\n", x.Object, x.Buckets, x.Overflow, x.Start, x.Entries, x.Checked)
 	}
-	if len(i.Snapshots) > 0 {
+	if len(r.Snapshots) > 0 {
 		fmt.Fprintln(w, "\nsnapshot\tcheckpoint\tlog\tbytes")
 	}
-	for _, s := range i.Snapshots {
+	for _, s := range r.Snapshots {
 		fmt.Fprintf(w, "%s\t%s\t%d to %d\t%v\n", s.Object, s.Checkpoint, s.From, s.To, units.Size(s.Bytes))
 	}
 	_ = w.Flush() // to memory
@@ -77,14 +77,14 @@ func recordsOf(layout string) string {
 }
 
 func opens(state string) string {
-	if state == LastCommit {
+	if state == manifest.LastCommit {
 		return "the last commit"
 	}
 	return fmt.Sprintf("checkpoint %q", state)
 }
 
 // String prints the record in one line, with at most 64 bytes of its value.
-func (r InspectedRecord) String() string {
+func (r Record) String() string {
 	const most = 64
 	s := fmt.Sprintf("%d: %q", r.Address, r.Key)
 	switch n := len(r.Value); {

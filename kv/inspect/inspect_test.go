@@ -1,10 +1,11 @@
-package kv
+package inspect_test
 
 import (
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -13,29 +14,49 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redykv/redykv/hlog"
 	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/kv"
+	"github.com/redykv/redykv/kv/inspect"
+	"github.com/redykv/redykv/kv/internal/index"
 	"github.com/redykv/redykv/kv/internal/manifest"
 	"github.com/redykv/redykv/ssdtier"
 )
+
+func open(t *testing.T, opts kv.Options) *kv.Store {
+	t.Helper()
+	st, err := kv.Open(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st
+}
+
+func closeAll(t *testing.T, closers ...io.Closer) {
+	t.Helper()
+	for _, c := range closers {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
 
 // inspectedStore makes a store with a checkpoint of every kind, in segments of
 // 64 KiB, and returns its directory. What is newest is an incremental checkpoint.
 func inspectedStore(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	st := open(t, Options{
+	st := open(t, kv.Options{
 		Device: openSegments(t, dir), Memory: 64 << 10, PageSize: 4 << 10, Records: 64, FixedIndex: true,
-		Checkpoints: CheckpointPolicy{Keep: 10},
+		Checkpoints: kv.CheckpointPolicy{Keep: 10},
 	})
-	for i, kind := range []CheckpointKind{FoldOver, Index, Snapshot, Incremental} {
+	for i, kind := range []kv.CheckpointKind{kv.FoldOver, kv.Index, kv.Snapshot, kv.Incremental} {
 		keys := 1500
-		if kind == Incremental {
+		if kind == kv.Incremental {
 			keys = 20
 		}
 		writeKeys(t, st, keys)
-		opts := CheckpointOptions{Kind: kind}
-		if kind != Index {
+		opts := kv.CheckpointOptions{Kind: kind}
+		if kind != kv.Index {
 			opts.Name = fmt.Sprintf("%c-%v", 'a'+i, kind)
 		}
 		_, err := st.Checkpoint(context.Background(), opts)
@@ -62,40 +83,40 @@ func openSegments(t *testing.T, dir string) *ssdtier.Device {
 }
 
 // writeKeys writes keys of all sizes anew, deletes some and lets some expire.
-func writeKeys(t *testing.T, st *Store, keys int) {
+func writeKeys(t *testing.T, st *kv.Store, keys int) {
 	t.Helper()
 	s := st.NewSession()
 	defer closeAll(t, s)
 	for n := range keys {
 		key := fmt.Appendf(nil, "key %d", n)
-		op := Op{Kind: OpUpsert, Key: key, Value: bytes.Repeat([]byte{'v'}, n%100)}
+		op := kv.Op{Kind: kv.OpUpsert, Key: key, Value: bytes.Repeat([]byte{'v'}, n%100)}
 		switch n % 10 {
 		case 0:
 			if st.Metrics().Deletes > 0 || n == 1490 { // in the second round
-				op.Kind = OpDelete
+				op.Kind = kv.OpDelete
 			}
 		case 1:
 			op.Expires = time.Now().Add(time.Hour).UnixMilli()
 		}
-		if err := s.Run(&op); err != nil && !errors.Is(err, ErrNotFound) {
+		if err := s.Run(&op); err != nil && !errors.Is(err, kv.ErrNotFound) {
 			t.Fatal(err)
 		}
 	}
 }
 
 // inspectDir inspects a directory, and checks that this changes nothing.
-func inspectDir(t *testing.T, dir string, opts InspectOptions) *Inspection {
+func inspectDir(t *testing.T, dir string, opts inspect.Options) *inspect.Report {
 	t.Helper()
 	r, err := ssdtier.NewReader(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := Inspect(r, opts)
+	in := inspect.Store(r, opts)
 	closeAll(t, r)
 	return in
 }
 
-func wantProblems(t *testing.T, in *Inspection, want ...string) {
+func wantProblems(t *testing.T, in *inspect.Report, want ...string) {
 	t.Helper()
 	ok := len(in.Problems) == len(want)
 	for i := 0; ok && i < len(want); i++ {
@@ -112,7 +133,7 @@ func TestInspect(t *testing.T) {
 	dir := inspectedStore(t)
 	seen := make(map[int64]string)
 	last := int64(0)
-	in := inspectDir(t, dir, InspectOptions{Record: func(r InspectedRecord) {
+	in := inspectDir(t, dir, inspect.Options{Record: func(r inspect.Record) {
 		if r.Address <= last {
 			t.Errorf("record at %d after %d", r.Address, last)
 		}
@@ -138,7 +159,7 @@ func TestInspect(t *testing.T) {
 		}
 	}
 
-	st := open(t, Options{Device: openSegments(t, dir), Memory: 64 << 10})
+	st := open(t, kv.Options{Device: openSegments(t, dir), Memory: 64 << 10})
 	var records, deleted int64
 	log := st.ScanLog(in.Log.Begin, in.Log.Tail)
 	for r, err := range log {
@@ -166,7 +187,7 @@ func TestInspectDamage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	index := m.Checkpoints[0].Index
+	copied := m.Checkpoints[0].Index.Object
 	for name, tc := range map[string]struct {
 		damage func(t *testing.T, dir string)
 		want   []string
@@ -187,9 +208,9 @@ func TestInspectDamage(t *testing.T) {
 			[]string{`checkpoint "d-incremental": reading object "snapshot-8"`}},
 		"snapshot that another stands on": {func(t *testing.T, dir string) { remove(t, dir, "object."+m.Checkpoints[1].Snapshot) },
 			[]string{`checkpoint "c-snapshot": opening object`}},
-		"index": {func(t *testing.T, dir string) { flip(t, dir, "object."+index.Object, 5000, 1) },
-			[]string{fmt.Sprintf("index %q: ", index.Object)}},
-		"entries exchanged": {func(t *testing.T, dir string) { exchangeEntries(t, dir, index, m.Checkpoints[0].Tail) },
+		"index": {func(t *testing.T, dir string) { flip(t, dir, "object."+copied, 5000, 1) },
+			[]string{fmt.Sprintf("index %q: ", copied)}},
+		"entries exchanged": {func(t *testing.T, dir string) { exchangeEntries(t, dir, m) },
 			[]string{"2 entries lead to where no record of their hash is", "have no entry"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -198,7 +219,7 @@ func TestInspectDamage(t *testing.T) {
 				t.Fatal(err)
 			}
 			tc.damage(t, sick)
-			in := inspectDir(t, sick, InspectOptions{})
+			in := inspectDir(t, sick, inspect.Options{})
 			wantProblems(t, in, tc.want...)
 			for _, p := range in.Problems {
 				if p.Advice == "" || !strings.Contains(in.String(), p.Advice) {
@@ -222,9 +243,9 @@ func TestInspectLostSums(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		found := Inspect(r, InspectOptions{})
+		found := inspect.Store(r, inspect.Options{})
 		closeAll(t, r)
-		if !slices.ContainsFunc(found.Problems, func(p InspectProblem) bool { return strings.Contains(p.What, file) }) {
+		if !slices.ContainsFunc(found.Problems, func(p inspect.Problem) bool { return strings.Contains(p.What, file) }) {
 			t.Errorf("without checksums of segment %s: %v", segment, found)
 		}
 	}
@@ -263,7 +284,7 @@ func TestInspectAnything(t *testing.T) {
 			t.Fatal(err)
 		}
 		if r, err := ssdtier.NewReader(dir); err == nil {
-			if in := Inspect(r, InspectOptions{}); in.String() == "" {
+			if in := inspect.Store(r, inspect.Options{}); in.String() == "" {
 				t.Error("nothing was found")
 			}
 			closeAll(t, r)
@@ -272,13 +293,13 @@ func TestInspectAnything(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	wantProblems(t, inspectDir(t, dir, InspectOptions{}))
+	wantProblems(t, inspectDir(t, dir, inspect.Options{}))
 }
 
 func TestInspectEmpty(t *testing.T) {
 	dir := t.TempDir()
 	closeAll(t, openSegments(t, dir))
-	in := inspectDir(t, dir, InspectOptions{})
+	in := inspectDir(t, dir, inspect.Options{})
 	wantProblems(t, in)
 	if len(in.Notes) != 1 {
 		t.Errorf("%v", in)
@@ -320,38 +341,64 @@ func flip(t *testing.T, dir, name string, at int, bit byte) {
 	}
 }
 
-// exchangeEntries writes a copy of the index anew, as it never was: two of its
-// entries have changed places.
-func exchangeEntries(t *testing.T, dir string, c *manifest.IndexCopy, tail int64) {
+// exchangeEntries writes a copy of the index anew in which two entries have exchanged
+// their addresses.
+func exchangeEntries(t *testing.T, dir string, m *manifest.Manifest) {
 	t.Helper()
+	c := m.Checkpoints[0].Index
 	dev := openSegments(t, dir)
 	defer closeAll(t, dev)
-	table, err := loadIndex(dev, c, tail, nil)
+	table, err := index.Load(dev, c, m.Checkpoints[0].Tail, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var slots []slot
-	for b := range table.buckets() {
-		for i := range bucketEntries {
-			if s := slotIn(table.bucket(b), i); s.load().address() >= hlog.FirstAddress && len(slots) < 2 {
-				slots = append(slots, s)
-			}
+	hash := index.NewHash(m.HashSeed)
+	var places []index.Place
+	for n := 0; len(places) < 2; n++ {
+		p, _ := table.Find(hash.Of(fmt.Appendf(nil, "key %d", n)))
+		if !p.None() && !slices.Contains(places, p) {
+			places = append(places, p)
 		}
 	}
-	a, b := slots[0].load(), slots[1].load()
-	slots[0].store(a.at(b.address()))
-	slots[1].store(b.at(a.address()))
+	a, b := places[0].Load(), places[1].Load()
+	places[0].Store(a.WithAddress(b.Address()))
+	places[1].Store(b.WithAddress(a.Address()))
 	w, err := manifest.CreateObject(t.Context(), dev, c.Object, manifest.IndexChunk)
 	if err == nil {
-		err = table.copyTo(context.Background(), w, 0, table.buckets())
+		err = table.Copy(t.Context(), w)
 	}
 	if err == nil {
 		err = w.Commit()
 	}
 	if err == nil {
-		err = table.free()
+		err = table.Free()
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestInspectAfterClear has a log that begins in the middle of a page.
+func TestInspectAfterClear(t *testing.T) {
+	dir := t.TempDir()
+	st := open(t, kv.Options{Device: openSegments(t, dir), Memory: 64 << 10, PageSize: 4 << 10, Records: 64})
+	checkpoint := func(kind kv.CheckpointKind) {
+		t.Helper()
+		if _, err := st.Checkpoint(t.Context(), kv.CheckpointOptions{Kind: kind}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	writeKeys(t, st, 1500)
+	if err := st.Clear(); err != nil {
+		t.Fatal(err)
+	}
+	checkpoint(kv.FoldOver)
+	writeKeys(t, st, 20)
+	checkpoint(kv.Snapshot)
+	closeAll(t, st)
+	in := inspectDir(t, dir, inspect.Options{})
+	if in.Log.Begin%(4<<10) == 0 {
+		t.Error("the log begins with a page")
+	}
+	wantProblems(t, in)
 }

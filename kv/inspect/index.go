@@ -1,4 +1,4 @@
-package kv
+package inspect
 
 import (
 	"fmt"
@@ -6,26 +6,36 @@ import (
 	"slices"
 
 	"github.com/redykv/redykv/hlog"
+	"github.com/redykv/redykv/kv/internal/index"
 	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
-// indexCheck is a copy of the index whose entries are looked for in the log.
+// indexCheck compares a copy of the index with the records of the log.
 type indexCheck struct {
 	*manifest.IndexCopy
-	table  *table
-	report *InspectedIndex
-	begin  int64 // records below need not be in it, and entries that lead there are not looked at
-	// Of records that should have an entry and have none, the first, and how many.
+	table  *index.Table
+	report Index
+	begin  int64 // records below need not be in the copy, and entries that lead there are not checked
+	// missing is the first record that should have an entry and has none; missed is their
+	// number.
 	missing, missed int64
 }
 
-// entryFound marks an entry, in this private table, of which the record was found:
-// addresses are multiples of 8.
+// entryFound marks an entry of the table whose record was found. Addresses are multiples
+// of 8, so that the bit is free.
 const entryFound = 1
+
+// indexUse is a copy of the index and the states that use it. It has all records of the log
+// from the lowest begin of these states to its Start. Its entries lie below their lowest
+// tail.
+type indexUse struct {
+	*manifest.IndexCopy
+	begin, tail int64
+}
 
 // indexes loads the copies of the index.
 func (in *inspector) indexes() {
-	if in.manifest.Hash != in.hash.of([]byte(manifest.HashProbe)) {
+	if !in.sameHash() {
 		in.Notes = append(in.Notes, "the store has another hash: its copies of the index are not compared with the log")
 	}
 	uses := make(map[string]indexUse)
@@ -45,7 +55,7 @@ func (in *inspector) indexes() {
 	}
 	if c := m.Index; c != nil {
 		if _, used := uses[c.Object]; !used {
-			// It is for states to come, of which nothing need be on the device.
+			// It is for later states; the device need not hold their log yet.
 			begin := c.Begin
 			if begin == 0 {
 				begin = c.Start
@@ -58,40 +68,36 @@ func (in *inspector) indexes() {
 	}
 }
 
-// indexUse is a copy of the index, and the lowest begin and tail of the states that it is
-// used with: it has all records of the log from begin to its start, and none of its entries
-// lies above tail.
-type indexUse struct {
-	*manifest.IndexCopy
-	begin, tail int64
+// sameHash says whether this program hashes keys as the store does.
+func (in *inspector) sameHash() bool {
+	return in.manifest.Hash == in.hash.Of([]byte(manifest.HashProbe))
 }
 
-const indexAdvice = "nothing is lost: Open reads the log instead, which takes longer; the next checkpoint makes a new one"
-
 func (in *inspector) index(c indexUse) {
-	report := &InspectedIndex{Object: c.Object, Buckets: 1 << c.Bits, Start: c.Start}
-	t, err := loadIndex(in.src, c.IndexCopy, max(c.tail, c.Start), nil)
+	report := Index{Object: c.Object, Buckets: 1 << c.Bits, Start: c.Start}
+	t, err := index.Load(in.src, c.IndexCopy, max(c.tail, c.Start), nil)
 	if err != nil {
-		in.problem(fmt.Sprintf("index %q", c.Object), indexAdvice, err)
-		in.Indexes = append(in.Indexes, *report)
+		in.problem(fmt.Sprintf("index %q", c.Object),
+			"nothing is lost: Open reads the log instead, which takes longer; the next checkpoint makes a new one", err)
+		in.Indexes = append(in.Indexes, report)
 		return
 	}
-	report.Overflow = int64(t.overflow.Load())
-	t.entriesFrom(1, func(int64) bool {
+	report.Overflow = int64(t.Overflow())
+	t.EntriesFrom(1, func(int64) bool {
 		report.Entries++
 		return true
 	})
 	in.tables = append(in.tables, &indexCheck{IndexCopy: c.IndexCopy, table: t, report: report, begin: c.begin})
 }
 
-// record takes one of the log's records, in their order.
+// record checks the entry of a record. Records come in the order of their addresses.
 func (c *indexCheck) record(hash uint64, address int64) {
-	s, e := c.table.find(hash)
-	switch at := e.address() &^ entryFound; {
-	case s.p != nil && at == address:
-		s.store(e | entryFound)
+	p, e := c.table.Find(hash)
+	switch at := e.Address() &^ entryFound; {
+	case !p.None() && at == address:
+		p.Store(e | entryFound)
 		c.report.Checked++
-	case address >= c.begin && address < c.Start && (s.p == nil || at < address):
+	case address >= c.begin && address < c.Start && (p.None() || at < address):
 		if c.missed == 0 {
 			c.missing = address
 		}
@@ -99,13 +105,13 @@ func (c *indexCheck) record(hash uint64, address int64) {
 	}
 }
 
-// indexesDone looks at what the log's records have left over. Where the log is
-// damaged nothing is to be learnt from that.
+// indexesDone reports the entries without a record and the records without an entry. If
+// the log is damaged, these say nothing.
 func (in *inspector) indexesDone() {
 	for _, c := range in.tables {
 		where := fmt.Sprintf("index %q", c.Object)
 		loose, first := int64(0), int64(0)
-		c.table.entriesFrom(c.begin, func(address int64) bool {
+		c.table.EntriesFrom(c.begin, func(address int64) bool {
 			if address&entryFound == 0 && address < in.Log.Tail {
 				if loose == 0 {
 					first = address
@@ -115,7 +121,7 @@ func (in *inspector) indexesDone() {
 			return true
 		})
 		const advice = "remove the object: Open then reads the log instead"
-		if known := in.Log.Damaged == 0 && in.manifest.Hash == in.hash.of([]byte(manifest.HashProbe)); known {
+		if in.Log.Damaged == 0 && in.sameHash() {
 			if loose > 0 {
 				in.problem(where, advice, fmt.Errorf("%d entries lead to where no record of their hash is, the first to %d", loose, first))
 			}
@@ -123,9 +129,9 @@ func (in *inspector) indexesDone() {
 				in.problem(where, advice, fmt.Errorf("%d records have no entry, the first at %d", c.missed, c.missing))
 			}
 		}
-		if err := c.table.free(); err != nil {
+		if err := c.table.Free(); err != nil {
 			in.Notes = append(in.Notes, err.Error())
 		}
-		in.Indexes = append(in.Indexes, *c.report)
+		in.Indexes = append(in.Indexes, c.report)
 	}
 }

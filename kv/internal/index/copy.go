@@ -1,0 +1,120 @@
+package index
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/kv/internal/manifest"
+)
+
+// Copy writes the table to an object while sessions use it. The table must not grow
+// meanwhile.
+func (t *Table) Copy(ctx context.Context, w *manifest.ObjectWriter) error {
+	err := t.copyTo(ctx, w, 0, t.mask+1)
+	if err == nil {
+		// Links that were copied may lead to overflow buckets that are taken after this
+		// count. Their entries are in the log that recovery reads.
+		err = t.copyTo(ctx, w, t.mask+1, t.allBuckets())
+	}
+	return err
+}
+
+// copyTo writes the buckets from one number up to another.
+func (t *Table) copyTo(ctx context.Context, w *manifest.ObjectWriter, from, to uint64) error {
+	const checkEvery = 1 << 20 // buckets between two looks at ctx
+	var image [BucketSize]byte
+	for b := from; b < to; b++ {
+		if b%checkEvery == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		bucket := t.bucket(b)
+		for i := range BucketEntries + 1 {
+			binary.LittleEndian.PutUint64(image[i*8:], uint64(placeIn(bucket, i).Load()))
+		}
+		if err := w.Add(int64(b), BucketSize, image[:]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Load makes a table of a copy whose entries lie below tail. onCrowded is as in New.
+func Load(objects manifest.Opener, c *manifest.IndexCopy, tail int64, onCrowded func()) (*Table, error) {
+	l := loader{source: c, tail: tail, onCrowded: onCrowded}
+	least := int64(BucketSize) << c.Bits // checked before memory is allocated
+	err := manifest.ReadObject(objects, c.Object, manifest.IndexChunk, least, l.add)
+	if err == nil {
+		err = l.finish()
+	}
+	if err != nil && l.table != nil {
+		err = errors.Join(err, l.table.Free())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return l.table, nil
+}
+
+// loader fills a table that no session uses yet.
+type loader struct {
+	source    *manifest.IndexCopy
+	tail      int64
+	onCrowded func()
+	table     *Table // allocated for the first chunk
+	next      uint64 // the number of the next bucket
+}
+
+// add takes the buckets of one chunk. They come in order, without a gap.
+func (l *loader) add(at int64, b []byte) (err error) {
+	if l.table == nil {
+		if l.table, err = New(l.source.Bits, l.source.TagShift, l.onCrowded); err != nil {
+			return err
+		}
+	}
+	if uint64(at) != l.next || len(b)%BucketSize != 0 || l.next+uint64(len(b)/BucketSize) > l.table.mask+1+2*l.table.limit {
+		return fmt.Errorf("%w: %d bytes of buckets from %d on, expected bucket %d", device.ErrCorrupt, len(b), at, l.next)
+	}
+	for ; len(b) > 0; b = b[BucketSize:] {
+		bucket := l.table.bucket(l.next)
+		for i := range BucketEntries {
+			e := Entry(binary.LittleEndian.Uint64(b[i*8:]))
+			if e&Tentative != 0 {
+				continue // its record is in the log that recovery reads
+			}
+			if a := e.Address(); e != 0 && (e&Used == 0 || a >= l.tail || a%8 != 0) {
+				return fmt.Errorf("%w: bucket %d: entry %#x in a log up to %d", device.ErrCorrupt, l.next, uint64(e), l.tail)
+			}
+			placeIn(bucket, i).Store(e)
+		}
+		placeIn(bucket, BucketEntries).Store(Entry(binary.LittleEndian.Uint64(b[BucketEntries*8:])))
+		l.next++
+	}
+	return nil
+}
+
+// finish cuts the links that lead out of the copy. It refuses those that could form a
+// circle: a bucket is linked once, from one with a lower number.
+func (l *loader) finish() error {
+	if buckets := uint64(1) << l.source.Bits; l.next < buckets {
+		return fmt.Errorf("%w: %d of %d buckets", device.ErrCorrupt, l.next, buckets)
+	}
+	t := l.table
+	t.overflow.Store(l.next - t.mask - 1)
+	linked := make([]uint64, (l.next-t.mask-1)/64+1)
+	for b := range l.next {
+		link := placeIn(t.bucket(b), BucketEntries)
+		switch to := uint64(link.Load()); {
+		case to == 0:
+		case to >= l.next:
+			link.Store(0)
+		case to <= t.mask || to <= b || linked[(to-t.mask-1)/64]>>((to-t.mask-1)%64)&1 != 0:
+			return fmt.Errorf("%w: bucket %d linked from %d", device.ErrCorrupt, to, b)
+		default:
+			linked[(to-t.mask-1)/64] |= 1 << ((to - t.mask - 1) % 64)
+		}
+	}
+	return nil
+}
