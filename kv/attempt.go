@@ -9,34 +9,35 @@ import (
 	"github.com/redykv/redykv/hlog"
 )
 
-// The general way of an operation: checked, tried in memory until it is done, and
-// given a pending operation where it needs a record from the device.
+// The general way of an operation: begin checks it, attempt tries it in memory until it is
+// complete, and an operation that needs a record from the device becomes a pending
+// operation (pending.go).
 
-// outcome is how an attempt in memory ended.
+// outcome is the result of one try in memory.
 type outcome uint8
 
 const (
 	complete    outcome = iota // op has its result
-	needsRecord                // the record at coldAt decides, on the device
-	needsSpace                 // the log has no room: leave the epoch, wait, try again
-	needsDrain                 // rmw.go: leave the epoch, take the next step, try again
-	retry                      // somebody else is in between: leave the epoch, try again
-	keyLocked                  // another session has locked the key: the same
+	needsRecord                // op needs a record on the device: see coldRecord
+	needsSpace                 // the log has no room for a record
+	needsDrain                 // a record has to be sealed or drained first: see sealing
+	retry                      // a concurrent change was in the way
+	keyLocked                  // another session has locked the key
 )
 
-// coldAt is a record on the device, the index entry through which it was found,
-// and where the log began then, as of one stay in an epoch.
-type coldAt struct {
-	entry   entry
+// coldRecord is a record on the device that an operation needs.
+type coldRecord struct {
+	entry   entry // the index entry through which it was found
 	address int64
-	begin   int64
+	begin   int64 // the log's begin address at that time
 }
 
-// begin tries an operation and says whether it is complete; if not, it has a
-// pending entry.
+// begin starts an operation and returns whether it is complete. If not, it is pending.
+// The value that a read finds is appended to op.Value[:keep]. stream says that Poll hands
+// the operation back.
 func (s *Session) begin(op *Op, hash uint64, keep int, stream bool) bool {
 	op.Err = s.check(op)
-	for op.Err == nil && s.pendingRMWs[hashByte(hash)] > 0 { // it comes after the one before it on this key
+	for op.Err == nil && s.pendingRMWs[hashByte(hash)] > 0 { // it may be on the same key, and comes first
 		op.Err = s.await(context.Background())
 	}
 	if op.Err != nil {
@@ -61,12 +62,12 @@ func (s *Session) begin(op *Op, hash uint64, keep int, stream bool) bool {
 	return false
 }
 
-// hashByte are bits of the hash that choose neither bucket nor tag alone.
+// hashByte is the index of a hash in Session.pendingRMWs.
 func hashByte(hash uint64) byte { return byte(hash >> 40) }
 
 var errNoOp = errors.New("kv: a nil Op")
 
-// check refuses what cannot be a record.
+// check returns why op cannot be carried out, or nil.
 func (s *Session) check(op *Op) error {
 	value := len(op.Value)
 	switch op.Kind {
@@ -83,13 +84,15 @@ func (s *Session) check(op *Op) error {
 		value = s.valueSize
 	default:
 		if op.trace != 0 {
-			return nil // its record is one already
+			return nil // its key and value are those of a record
 		}
 		return fmt.Errorf("kv: unknown operation %d", op.Kind)
 	}
 	return s.checkSizes(len(op.Key), value)
 }
 
+// checkSizes returns why there can be no record with a key and a value of these sizes, or
+// nil.
 func (s *Session) checkSizes(key, value int) error {
 	if key == s.keySize && value == s.valueSize && s.fixed {
 		return nil
@@ -107,17 +110,16 @@ func (s *Session) checkSizes(key, value int) error {
 	return nil
 }
 
-// attempt tries an operation in memory until it is complete or needs a record
-// from the device: then cold is true, and where says which. f is the pending operation that
-// it has already, or nil.
-func (s *Session) attempt(op *Op, hash uint64, keep int, f *pendingOp) (where coldAt, cold bool) {
-	var trust func() // ends the suspicion that there is
+// attempt tries an operation in memory until it is complete or needs a record from the
+// device: then cold is true, and where is that record. f is op's pending operation, or nil.
+func (s *Session) attempt(op *Op, hash uint64, keep int, f *pendingOp) (where coldRecord, cold bool) {
+	var endSuspicion func()
 	defer func() {
 		if s.sealing.needed {
 			s.unseal()
 		}
-		if trust != nil {
-			trust()
+		if endSuspicion != nil {
+			endSuspicion()
 		}
 	}()
 	for tries := 1; ; {
@@ -135,8 +137,8 @@ func (s *Session) attempt(op *Op, hash uint64, keep int, f *pendingOp) (where co
 		case retry, keyLocked:
 			if tries%impatience == 0 {
 				err = s.store.mayTry(outcome)
-				if err == nil && op.Kind == OpRMW && trust == nil && outcome == retry {
-					trust = s.store.suspect(s)
+				if err == nil && op.Kind == OpRMW && endSuspicion == nil && outcome == retry {
+					endSuspicion = s.store.suspect(s)
 				}
 			}
 			tries++
@@ -152,9 +154,9 @@ func (s *Session) attempt(op *Op, hash uint64, keep int, f *pendingOp) (where co
 	}
 }
 
-// waitForSpace returns when the log may have room for a record again. The session is
-// outside its epoch. Within a Modifier it does not wait: pages are evicted only when that
-// Modifier's session has left its epoch.
+// waitForSpace waits until the log may have room for a record. The session is outside its
+// epoch. Within a Modifier it fails instead: no page is evicted before the Modifier's
+// session has left its epoch.
 func (s *Session) waitForSpace() error {
 	if err := s.store.inModifier(); err != nil {
 		return err
@@ -165,16 +167,15 @@ func (s *Session) waitForSpace() error {
 	return nil
 }
 
-// try is one attempt under one epoch, in which it also notes that the operation
-// is complete. Should the user's code panic in there, the deferred leave keeps it
-// from holding the store up.
-func (s *Session) try(op *Op, hash uint64, keep int, f *pendingOp) (result outcome, where coldAt) {
+// try tries an operation once, in one stay in an epoch. It counts a complete operation in
+// the same stay, so that a barrier sees both or neither.
+func (s *Session) try(op *Op, hash uint64, keep int, f *pendingOp) (result outcome, where coldRecord) {
 	s.enter()
-	defer s.leaveAnyhow()
-	if s.view.guarded && op.trace == 0 { // a trace changes nothing that anybody sees
+	defer s.leaveAnyhow()                // deferred, since the user's code may panic
+	if s.view.guarded && op.trace == 0 { // the operations of trace.go change no key's value
 		stripe, claim, err, ok := s.pass(op.Kind, hash)
 		if !ok {
-			s.unsealWithin() // who has locked the key must not wait for this session
+			s.unsealWithin() // the holder of the key's lock must not wait for this session
 			return keyLocked, where
 		}
 		if op.Err = err; stripe != nil {
@@ -182,7 +183,7 @@ func (s *Session) try(op *Op, hash uint64, keep int, f *pendingOp) (result outco
 		}
 	}
 	if op.Err == nil {
-		result, where = s.tryWithin(op, hash, keep)
+		result, where = s.tryInEpoch(op, hash, keep)
 	}
 	if result == complete {
 		s.tookEffect(op.Kind, f)
@@ -190,26 +191,26 @@ func (s *Session) try(op *Op, hash uint64, keep int, f *pendingOp) (result outco
 	return result, where
 }
 
-// tryWithin is try within its epoch.
-func (s *Session) tryWithin(op *Op, hash uint64, keep int) (outcome, coldAt) {
+// tryInEpoch is the part of try after locks.
+func (s *Session) tryInEpoch(op *Op, hash uint64, keep int) (outcome, coldRecord) {
 	if op.Kind == opLink {
 		return s.tryLink(op)
 	}
 	slot, e, busy := s.view.index.locate(hash)
 	if slot.p == nil && op.Kind.writes() {
 		if slot, e, op.Err = s.view.index.findOrInsert(hash); op.Err != nil {
-			return complete, coldAt{}
+			return complete, coldRecord{}
 		}
 		busy = slot.p == nil
 	}
 	if busy {
-		return retry, coldAt{}
+		return retry, coldRecord{}
 	}
 	return s.tryAt(op, slot, e, keep)
 }
 
-// tookEffect notes that an operation has taken effect, or will have none. f is its
-// pending entry, if it has one.
+// tookEffect counts an operation that has taken effect or will have none. f is its pending
+// operation, which issue has counted, or nil.
 func (s *Session) tookEffect(kind OpKind, f *pendingOp) {
 	if f == nil {
 		s.counts.ops[kind].inc()
@@ -218,19 +219,19 @@ func (s *Session) tookEffect(kind OpKind, f *pendingOp) {
 	}
 }
 
-// tryAt is one attempt at an operation inside an epoch, given its place in the
-// index: an empty slot where a read or a delete found none.
-func (s *Session) tryAt(op *Op, at slot, e entry, keep int) (outcome, coldAt) {
+// tryAt tries an operation once inside an epoch, given the place of its entry in the
+// index: at is empty for a read or a delete of a key without one.
+func (s *Session) tryAt(op *Op, at slot, e entry, keep int) (outcome, coldRecord) {
 	switch op.Kind {
 	case OpRead:
 		return s.tryRead(op, e, keep)
 	case OpUpsert:
 		if !s.counting {
-			return s.tryUpsert(op, at, e), coldAt{}
+			return s.tryUpsert(op, at, e), coldRecord{}
 		}
 	case OpDelete:
 		if !s.counting {
-			return s.tryDelete(op, at, e), coldAt{}
+			return s.tryDelete(op, at, e), coldRecord{}
 		}
 	case OpRMW, OpInsert:
 	default:
@@ -239,11 +240,11 @@ func (s *Session) tryAt(op *Op, at slot, e entry, keep int) (outcome, coldAt) {
 	return s.tryRMW(op, at, e)
 }
 
-// lookup walks a chain through memory, from the newest record down to floor,
-// and returns the record of the key. If there is none, next is where the chain
-// goes on: below floor, or 0 at its end.
-func (s *Session) lookup(key []byte, from, floor int64) (r hlog.Record, address, next int64, found bool) {
-	for next = from; next >= floor && next != 0; {
+// lookup follows a chain through memory, from the newest record at from down to the
+// address lowest, and returns the first record of the key. If there is none, next is the
+// chain's next address, which is below lowest, or 0 at the chain's end.
+func (s *Session) lookup(key []byte, from, lowest int64) (r hlog.Record, address, next int64, found bool) {
+	for next = from; next >= lowest && next != 0; {
 		r = s.view.record(next)
 		if s.layout.KeyEqual(r, key) {
 			return r, next, 0, true
@@ -253,13 +254,14 @@ func (s *Session) lookup(key []byte, from, floor int64) (r hlog.Record, address,
 	return hlog.Record{}, 0, next, false
 }
 
-func (s *Session) tryRead(op *Op, e entry, keep int) (outcome, coldAt) {
+// tryRead tries an OpRead.
+func (s *Session) tryRead(op *Op, e entry, keep int) (outcome, coldRecord) {
 	r, _, next, found := s.lookup(op.Key, e.address(), s.view.head)
 	switch begin := s.log.Begin(); {
 	case found:
 		value, h, expires, ok := s.layout.TryRead(op.Value[:keep], r)
 		if !ok {
-			return retry, coldAt{}
+			return retry, coldRecord{}
 		}
 		if h.Tombstone() || s.expired(expires) {
 			op.Value, op.Expires, op.Err = op.Value[:keep], 0, ErrNotFound
@@ -267,16 +269,16 @@ func (s *Session) tryRead(op *Op, e entry, keep int) (outcome, coldAt) {
 			op.Value, op.Expires = value, expires
 		}
 	case next >= begin:
-		return needsRecord, coldAt{e, next, begin}
+		return needsRecord, coldRecord{e, next, begin}
 	default:
 		op.Value, op.Expires, op.Err = op.Value[:keep], 0, ErrNotFound
 	}
-	return complete, coldAt{}
+	return complete, coldRecord{}
 }
 
-// tryUpsert updates in place what is mutable, and appends otherwise. It need not
-// seal what it replaces: an update in place that still goes on there began
-// before the new record was published, and counts as before it.
+// tryUpsert updates a mutable record in place and appends a new one otherwise. It does not
+// seal the record that it replaces: an update in place that is under way there began before
+// the new record was published, and is ordered before it.
 func (s *Session) tryUpsert(op *Op, at slot, e entry) outcome {
 	for {
 		r, found := s.lookupMutable(op.Key, e.address())
@@ -295,10 +297,10 @@ func (s *Session) tryUpsert(op *Op, at slot, e entry) outcome {
 	}
 }
 
-// tryDelete buries what is mutable, and appends a tombstone otherwise; blind,
-// as tryUpsert.
+// tryDelete makes a mutable record a tombstone in place and appends a tombstone otherwise.
+// As in tryUpsert, nothing is sealed.
 func (s *Session) tryDelete(op *Op, at slot, e entry) outcome {
-	for e.address() != 0 { // else there is no record of that tag at all
+	for e.address() != 0 { // an entry without an address has no record
 		r, found := s.lookupMutable(op.Key, e.address())
 		if found && (r.Header().Tombstone() || r.Bury()) {
 			return complete
@@ -316,8 +318,8 @@ func (s *Session) tryDelete(op *Op, at slot, e entry) outcome {
 	return complete
 }
 
-// appendRecord puts a record at the tail and makes it the newest of its chain.
-// ok is false where the chain has got another one since e was read.
+// appendRecord writes a record at the tail and makes it the newest of its chain. ok is
+// false if another record has become the newest one since e was loaded.
 func (s *Session) appendRecord(at slot, e entry, key, value []byte, expires int64, tombstone bool) (result outcome, ok bool) {
 	address, ok := s.log.Allocate(s.layout.Size(len(key), len(value), expires != 0))
 	if !ok {
@@ -332,15 +334,15 @@ func (s *Session) appendRecord(at slot, e entry, key, value []byte, expires int6
 	return complete, true
 }
 
-// expired says whether a record of that expiry is no more.
+// expired says whether a record with that expiry has expired.
 func (s *Session) expired(expires int64) bool { return expires != 0 && expires <= s.store.now() }
 
-// corrupt says what is wrong with a record that came from the device.
+// corrupt is the error for a record read from the device that is damaged.
 func corrupt(address int64, format string, args ...any) error {
 	return fmt.Errorf("%w: record at %d: %s", ErrCorrupt, address, fmt.Sprintf(format, args...))
 }
 
-// checkExpiry refuses the expiry of a record to be written that cannot be meant.
+// checkExpiry refuses an expiry so early that it is most likely a number of seconds.
 func checkExpiry(expires int64) error {
 	if expires == 0 || expires >= MinExpires {
 		return nil

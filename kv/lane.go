@@ -271,7 +271,7 @@ func (s *Session) moveUp(l, behind *lane) {
 func (s *Session) finishAt(op *Op, hash uint64, at slot, stream bool) {
 	e := at.load()
 	if !e.gone() && s.pendingRMWs[hashByte(hash)] == 0 && s.check(op) == nil {
-		outcome, where := needsRecord, coldAt{e, e.address(), s.log.Begin()}
+		outcome, where := needsRecord, coldRecord{e, e.address(), s.log.Begin()}
 		if op.Kind != OpRead || where.address >= s.view.head || where.address < where.begin {
 			outcome, where = s.tryAt(op, at, e, 0)
 		}
@@ -292,7 +292,7 @@ func (s *Session) finishAt(op *Op, hash uint64, at slot, stream bool) {
 
 // issueWithin is issue and fetch inside the epoch that finish is called in, which
 // it leaves where fetch may call the user's code.
-func (s *Session) issueWithin(op *Op, hash uint64, stream bool, where coldAt) {
+func (s *Session) issueWithin(op *Op, hash uint64, stream bool, where coldRecord) {
 	n := s.issue(op, hash, 0, stream, where)
 	if s.cache == nil || op.Kind == OpRead {
 		s.fetch(n)

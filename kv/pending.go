@@ -18,7 +18,7 @@ type pendingOp struct {
 	op     *Op
 	hash   uint64
 	keep   int
-	at     coldAt
+	at     coldRecord
 	buf    []byte        // the record; owned by the queue from read to completion
 	whole  []byte        // space that buf is cut from
 	stream bool          // handed back by Poll
@@ -45,7 +45,7 @@ func (s *Session) reservePending() (err error) {
 
 // issue gives an operation a pending operation to where its record is. There is a free
 // one, and the session is inside an epoch.
-func (s *Session) issue(op *Op, hash uint64, keep int, stream bool, where coldAt) uint32 {
+func (s *Session) issue(op *Op, hash uint64, keep int, stream bool, where coldRecord) uint32 {
 	n := s.free[len(s.free)-1]
 	s.free = s.free[:len(s.free)-1]
 	f := &s.pending[n]
@@ -244,18 +244,18 @@ func (s *Session) resolve(n uint32, im hlog.Image, found bool, tier int) {
 
 // resolveRMW is resolve where the user's code is called.
 func (s *Session) resolveRMW(n uint32, im hlog.Image, found bool, tier int) {
-	s.step(n, tier, func(f *pendingOp) (coldAt, bool) { return s.replaceCold(f, im, found) })
+	s.step(n, tier, func(f *pendingOp) (coldRecord, bool) { return s.replaceCold(f, im, found) })
 }
 
 // restart begins a pending operation's operation anew.
 func (s *Session) restart(n uint32, tier int) {
-	s.step(n, tier, func(f *pendingOp) (coldAt, bool) { return s.attempt(f.op, f.hash, f.keep, f) })
+	s.step(n, tier, func(f *pendingOp) (coldRecord, bool) { return s.attempt(f.op, f.hash, f.keep, f) })
 }
 
 // step takes a pending operation's next step, which may be its last one. Should the user's
 // code panic in there, the pending operation lands nevertheless: the session would wait for
 // it for ever.
-func (s *Session) step(n uint32, tier int, next func(*pendingOp) (where coldAt, cold bool)) {
+func (s *Session) step(n uint32, tier int, next func(*pendingOp) (where coldRecord, cold bool)) {
 	f := &s.pending[n]
 	returned := false
 	defer func() {
@@ -278,14 +278,14 @@ var errPanicked = errors.New("kv: the Modifier panicked")
 
 // replaceCold carries an RMW out whose record has come from the device. As with
 // attempt, cold says that it needs another one.
-func (s *Session) replaceCold(f *pendingOp, im hlog.Image, found bool) (where coldAt, cold bool) {
+func (s *Session) replaceCold(f *pendingOp, im hlog.Image, found bool) (where coldRecord, cold bool) {
 	op := f.op
 	switch s.tryReplace(f, im, found) {
 	case complete:
-		return coldAt{}, false
+		return coldRecord{}, false
 	case needsSpace:
 		if op.Err = s.waitForSpace(); op.Err != nil {
-			return coldAt{}, false
+			return coldRecord{}, false
 		}
 	}
 	// The chain has moved on, or may have while we waited: from the start.

@@ -8,26 +8,28 @@ import (
 	"github.com/redykv/redykv/hlog"
 )
 
-// tryRMW modifies in place what is mutable; otherwise it copies the modified
-// value to the tail. An insert is a read-modify-write that keeps what it finds;
-// where keys are counted, upserts and deletes are read-modify-writes too.
-func (s *Session) tryRMW(op *Op, at slot, e entry) (outcome, coldAt) {
+// Read-modify-writes, and the operations that are carried out as such: inserts, which keep
+// what they find, and upserts and deletes where keys are counted.
+
+// tryRMW tries such an operation once: it modifies a mutable record in place and otherwise
+// appends a record with the modified value.
+func (s *Session) tryRMW(op *Op, at slot, e entry) (outcome, coldRecord) {
 	r, address, next, found := s.lookup(op.Key, e.address(), s.view.head)
 	switch begin := s.log.Begin(); {
 	case found:
-		return s.modify(op, at, e, r, address), coldAt{}
+		return s.modify(op, at, e, r, address), coldRecord{}
 	case next >= begin:
-		return needsRecord, coldAt{e, next, begin}
+		return needsRecord, coldRecord{e, next, begin}
 	default:
-		return s.replace(op, at, e, nil, 0, false), coldAt{}
+		return s.replace(op, at, e, nil, 0, false), coldRecord{}
 	}
 }
 
-// modify is RMW on a record in memory. The Modifier runs on a copy, outside any
-// lock; the lock is then taken only if the value is still the one it saw.
+// modify is tryRMW for a record in memory. The Modifier gets a copy of the value, without
+// any lock; the record is then locked only if its value is still the same.
 func (s *Session) modify(op *Op, at slot, e entry, r hlog.Record, address int64) outcome {
 	if s.fuzzy(address) {
-		return retry // until the session that may be updating it has left its epoch
+		return retry // until sessions with an older view have left their epoch
 	}
 	immutable := !s.view.mutable(address)
 	if op.InPlace != nil && op.Kind == OpRMW && !immutable && s.updateInPlace(op, r) {
@@ -38,7 +40,7 @@ func (s *Session) modify(op *Op, at slot, e entry, r hlog.Record, address int64)
 	}
 	old, h, expires, ok := s.look(op, r, immutable)
 	if !ok {
-		return retry // locked, perhaps by the InPlace in which this is called
+		return retry // the record is locked, perhaps by the InPlace that makes this call
 	}
 	found := !h.Tombstone() && !s.expired(expires)
 	if h.Tombstone() {
@@ -46,13 +48,13 @@ func (s *Session) modify(op *Op, at slot, e entry, r hlog.Record, address int64)
 	}
 	switch {
 	case immutable || h.Tombstone():
-		// Nobody changes it. It may even be sealed: by a replacement that was
-		// never committed, before the store was opened again.
+		// The value is final. The record may be sealed nevertheless: by an operation whose
+		// new record was not committed before the store was opened again.
 		return s.replace(op, at, e, old, expires, found)
 	case s.layout.Bare(h):
 		return s.modifyLockFree(op, at, e, r, address, old)
 	case h.Sealed():
-		return retry // its replacement is being published
+		return retry // another operation is publishing a new record
 	}
 	verdict, err := s.compute(op, old, expires, found)
 	if err != nil || verdict == Keep {
@@ -72,8 +74,8 @@ func (s *Session) modify(op *Op, at slot, e entry, r hlog.Record, address int64)
 		s.recount(true, expires, verdict, s.update.Expires)
 		return complete
 	}
-	// It does not fit its place, or is out of versions: seal it, so that no update
-	// in place is lost between here and the new record.
+	// The value does not fit, or the record has no versions left: seal the record, so that
+	// no update in place comes between this one and the new record.
 	r.UnlockSealed(h)
 	result, ok := s.appendRecord(at, e, op.Key, s.fresh, s.update.Expires, false)
 	if !ok {
@@ -87,8 +89,8 @@ func (s *Session) modify(op *Op, at slot, e entry, r hlog.Record, address int64)
 	return complete
 }
 
-// look reads a record that an operation changes. What is read-only and replaced
-// whatever it is, need not be read for that.
+// look returns the value, header and expiry of a record for an operation that changes it.
+// The value of an immutable record is not read where the operation does not depend on it.
 func (s *Session) look(op *Op, r hlog.Record, immutable bool) (old []byte, h hlog.Header, expires int64, ok bool) {
 	if immutable && (op.Kind == OpUpsert || op.Kind == OpDelete) {
 		return nil, r.Header(), s.layout.Expiry(r), true
@@ -97,8 +99,9 @@ func (s *Session) look(op *Op, r hlog.Record, immutable bool) (old []byte, h hlo
 	return s.old, h, expires, ok
 }
 
-// replace appends what the Modifier makes of old, which nobody changes any
-// more. expires is 0 for what was deleted.
+// replace appends a record with what the operation makes of old, a value that is final.
+// expires is the old record's expiry, 0 for a tombstone; found is false if there is none,
+// or it is deleted or has expired.
 func (s *Session) replace(op *Op, at slot, e entry, old []byte, expires int64, found bool) outcome {
 	verdict, err := s.compute(op, old, expires, found)
 	if err != nil || verdict == Keep {
@@ -119,10 +122,10 @@ func (s *Session) replace(op *Op, at slot, e entry, old []byte, expires int64, f
 	return result
 }
 
-// compute asks what becomes of a record, and puts its new value into s.fresh and
-// its new expiry into s.update.
+// compute returns what becomes of a record, with the new value in s.fresh and the new
+// expiry in s.update.
 func (s *Session) compute(op *Op, old []byte, expires int64, found bool) (verdict Verdict, err error) {
-	counted := s.counting && !found && expires != 0 // a record that has expired may be counted still
+	counted := s.counting && !found && expires != 0 // an expired record may still be counted
 	if !found {
 		old, expires = nil, 0
 	}
@@ -146,7 +149,7 @@ func (s *Session) compute(op *Op, old []byte, expires int64, found bool) (verdic
 	if op.ModifyWord == nil {
 		verdict = op.Modify(s.update)
 	} else {
-		verdict, err = askWord(op.ModifyWord, s.update)
+		verdict, err = modifyAsWord(op.ModifyWord, s.update)
 	}
 	s.asked()
 	op.Err = nil // see refusedInModifier
@@ -156,7 +159,7 @@ func (s *Session) compute(op *Op, old []byte, expires int64, found bool) (verdic
 	case verdict > Remove:
 		return Keep, fmt.Errorf("kv: unknown verdict %d", verdict)
 	case verdict == Remove && !found && !counted:
-		return Keep, nil // there is nothing to remove
+		return Keep, nil
 	case verdict != Put:
 		return verdict, nil
 	}
@@ -167,12 +170,12 @@ func (s *Session) compute(op *Op, old []byte, expires int64, found bool) (verdic
 	return Put, s.checkSizes(len(op.Key), len(s.fresh))
 }
 
-// askWord asks a WordModifier what a Modifier would be asked.
-func askWord(modify WordModifier, u *Update) (Verdict, error) {
+// modifyAsWord calls a WordModifier in the place of a Modifier.
+func modifyAsWord(modify WordModifier, u *Update) (Verdict, error) {
 	var old uint64
 	if u.Found {
 		if len(u.Old) != 8 {
-			return Keep, fmt.Errorf("%w: a value of %d bytes is no word", ErrBadSize, len(u.Old))
+			return Keep, fmt.Errorf("%w: the value has %d bytes, a WordModifier needs 8", ErrBadSize, len(u.Old))
 		}
 		old = binary.LittleEndian.Uint64(u.Old)
 	}
@@ -181,8 +184,8 @@ func askWord(modify WordModifier, u *Update) (Verdict, error) {
 	return verdict, nil
 }
 
-// takeFresh makes the value s.fresh that a Modifier has left in Update.New: as it
-// is, where it was appended to that, and else a copy. It may be Update.Old.
+// takeFresh puts a Modifier's Update.New into s.fresh. It copies the value unless the
+// Modifier has appended it to s.fresh.
 func (s *Session) takeFresh(value []byte) {
 	if unsafe.SliceData(value) == unsafe.SliceData(s.fresh) {
 		s.fresh = value
@@ -191,27 +194,28 @@ func (s *Session) takeFresh(value []byte) {
 	s.fresh = append(s.fresh[:0], value...)
 }
 
-// sealing is a bare record (see [hlog.Record]) that an operation has sealed, to
-// do what a compare-and-swap of its value cannot: to delete it only if the value
-// is what the Modifier saw, or to replace it by a record with an expiry. In steps,
-// between which the session leaves its epoch:
+// sealing is how far an operation has sealed and drained a record with a lock-free value
+// (see [hlog.Record]). Two changes need that, which a compare-and-swap of the value cannot
+// make: to delete the record only if it has the value that the Modifier saw, and to replace
+// it by a record with an expiry. It takes three tries, and the session leaves its epoch
+// between them:
 //
-//	a first attempt finds out that it is needed     needed
-//	the next one seals the record                   address
-//	everybody who could be updating it has left     drained
-//	a third one asks the Modifier about the value as it is now, its last
+//  1. The Modifier returns such a change.
+//  2. The record is sealed. Then the session waits until all sessions have left the epochs
+//     in which they may have found it unsealed.
+//  3. The Modifier is called with the value, which is final now.
 type sealing struct {
-	needed  bool
-	address int64
-	drained bool
+	needed  bool  // after the first try
+	address int64 // of the sealed record, after the second try; else 0
+	drained bool  // no other session updates the record any more
 }
 
-// modifyLockFree is modify for a bare record in the mutable region, whose value was
-// old a moment ago.
+// modifyLockFree is modify for a mutable record with a lock-free value, which old is a copy
+// of.
 func (s *Session) modifyLockFree(op *Op, at slot, e entry, r hlog.Record, address int64, old []byte) outcome {
 	h := r.Header()
-	mine := s.sealing.address == address
-	if h.Tombstone() || h.Sealed() && !mine || mine && !s.sealing.drained {
+	sealed := s.sealing.address == address // by this operation
+	if h.Tombstone() || h.Sealed() && !sealed || sealed && !s.sealing.drained {
 		return retry
 	}
 	verdict, err := s.compute(op, old, 0, true)
@@ -226,7 +230,7 @@ func (s *Session) modifyLockFree(op *Op, at slot, e entry, r hlog.Record, addres
 		return complete
 	case !s.sealing.needed:
 		return needsDrain
-	case !mine:
+	case !sealed:
 		if r.Seal(h) {
 			s.sealing.address = address
 			return needsDrain
@@ -244,14 +248,15 @@ func (s *Session) modifyLockFree(op *Op, at slot, e entry, r hlog.Record, addres
 		return retry
 	}
 	if result == complete {
-		s.sealing = sealing{} // sealed for good
+		s.sealing = sealing{} // the old record stays sealed
 		s.recount(true, 0, verdict, s.update.Expires)
 	}
 	return result
 }
 
-// drainSealed takes the next step of freezing, outside the epoch. It does not wait for the
-// epoch of a session within whose Modifier it is called.
+// drainSealed prepares the next try of an operation that seals. The session is outside its
+// epoch. Within a Modifier it fails instead of waiting for the epoch of the Modifier's
+// session.
 func (s *Session) drainSealed() error {
 	if s.sealing.address != 0 {
 		if err := s.store.inModifier(); err != nil {
@@ -264,14 +269,14 @@ func (s *Session) drainSealed() error {
 	return nil
 }
 
-// unseal ends freezing when the operation has ended some other way.
+// unseal takes the seal off where the operation has ended without it.
 func (s *Session) unseal() {
 	s.enter()
 	defer s.leave()
 	s.unsealWithin()
 }
 
-// unsealWithin is unseal within an epoch.
+// unsealWithin is unseal inside an epoch.
 func (s *Session) unsealWithin() {
 	// In the read-only region a seal has no effect.
 	if a := s.sealing.address; a != 0 && a >= s.log.ReadOnly() {

@@ -36,11 +36,11 @@ func newTrace(source, below int64) trace {
 func (s *Session) traceOf(op *Op) *trace { return &s.traces[op.trace-1] }
 
 // tryTrace is one attempt inside an epoch.
-func (s *Session) tryTrace(op *Op, at slot, e entry) (outcome, coldAt) {
+func (s *Session) tryTrace(op *Op, at slot, e entry) (outcome, coldRecord) {
 	p := s.traceOf(op)
 	if p.source < s.log.Begin() { // it is gone, or has a copy by now that a scan finds later
 		op.Err = ErrNotFound
-		return complete, coldAt{}
+		return complete, coldRecord{}
 	}
 	p.newer = false
 	next := e.address()
@@ -49,18 +49,18 @@ func (s *Session) tryTrace(op *Op, at slot, e entry) (outcome, coldAt) {
 			begin := s.log.Begin()
 			if next < begin { // and the source as well: it is gone
 				op.Err = ErrNotFound
-				return complete, coldAt{}
+				return complete, coldRecord{}
 			}
-			return needsRecord, coldAt{e, next, begin}
+			return needsRecord, coldRecord{e, next, begin}
 		}
 		r := s.view.record(next)
 		if s.layout.KeyEqual(r, op.Key) {
 			if next < p.below {
 				op.Err, p.newest = ErrNotFound, next
-				return complete, coldAt{}
+				return complete, coldRecord{}
 			}
 			if !p.newer && !s.takeNewer(op, r) {
-				return complete, coldAt{}
+				return complete, coldRecord{}
 			}
 			p.newer = true
 		}
@@ -70,17 +70,17 @@ func (s *Session) tryTrace(op *Op, at slot, e entry) (outcome, coldAt) {
 	case !p.reaches(next):
 		op.Err = ErrNotFound
 	case op.Kind == opMove:
-		return s.move(op, at, e), coldAt{}
+		return s.move(op, at, e), coldRecord{}
 	case !p.newer && p.source >= s.view.head:
 		s.takeNewer(op, s.view.record(p.source)) // it may have been updated in place
 	case !p.newer && s.expired(op.Expires):
 		// Its life may have been prolonged before it left memory.
 		if begin := s.log.Begin(); p.early && p.source >= begin {
-			return needsRecord, coldAt{e, p.source, begin}
+			return needsRecord, coldRecord{e, p.source, begin}
 		}
 		op.Err = ErrNotFound
 	}
-	return complete, coldAt{}
+	return complete, coldRecord{}
 }
 
 // reaches says whether a chain leads to the source that goes on at next, which
@@ -172,19 +172,19 @@ func (s *Session) examineTrace(n uint32, im hlog.Image, tier int) (goesOn bool) 
 }
 
 // tryLink is one attempt at an opLink inside an epoch.
-func (s *Session) tryLink(op *Op) (outcome, coldAt) {
+func (s *Session) tryLink(op *Op) (outcome, coldRecord) {
 	p := s.traceOf(op)
 	switch begin := s.log.Begin(); {
 	case p.source < begin:
 		op.Err = ErrNotFound
-		return complete, coldAt{}
+		return complete, coldRecord{}
 	case p.source < s.view.head:
-		return needsRecord, coldAt{0, p.source, begin}
+		return needsRecord, coldRecord{0, p.source, begin}
 	}
 	r := s.view.record(p.source)
 	op.Key = append(op.Key[:0], s.layout.Key(r)...)
 	op.Value, p.header, op.Expires = s.layout.Read(op.Value[:0], r)
-	return complete, coldAt{}
+	return complete, coldRecord{}
 }
 
 // doLinks is Do for opLinks, which need no place in the index, and so no lane.
