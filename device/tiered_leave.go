@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/redykv/redykv/internal/queue"
 )
 
 // Nobody waits for a tier that gets copies (see tiered_backlog.go), and neither does Close,
@@ -64,16 +66,16 @@ func (q *tieredQueue) stepEchoes(i int) {
 // endLeft ends the echoes of tiers, and with them the queue, which nobody else has any
 // more. It has a goroutine of its own.
 func (q *tieredQueue) endLeft(left []int) {
-	for wait := firstSlice; len(left) > 0; wait = min(2*wait, leaveLimit) {
+	for slices := (queue.Slices{Longest: leaveLimit}); len(left) > 0; {
 		i := left[0]
-		ctx, cancel := context.WithCancel(context.Background())
+		var err error
 		if len(left) > 1 {
-			ctx, cancel = context.WithTimeout(context.Background(), wait)
+			_, err = slices.Wait(context.Background(), q.queues[i])
+		} else {
+			err = q.queues[i].Wait(context.Background())
 		}
-		err := q.queues[i].Wait(ctx)
-		over := err != nil && ctx.Err() == nil // it cannot be waited for
-		cancel()
-		if q.stepEchoes(i); len(q.echoes[i].active) > 0 && !over {
+		// After an error the queue cannot be waited for.
+		if q.stepEchoes(i); len(q.echoes[i].active) > 0 && err == nil {
 			left = append(left[1:], i)
 			continue
 		}

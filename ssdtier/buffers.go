@@ -41,7 +41,7 @@ func newSlab(size int) *slab {
 	return s
 }
 
-// bufferPool keeps buffers for reads too large for a slot's own, by the
+// bufferPool keeps buffers for reads too large for an operation's own, by the
 // logarithm of their size.
 type bufferPool struct {
 	large [bits.UintSize]sync.Pool // of *buffer, above maxPiece

@@ -1,21 +1,16 @@
 package ssdtier
 
-import (
-	"github.com/redykv/redykv/device"
-	"github.com/redykv/redykv/internal/workpool"
-)
+import "github.com/redykv/redykv/device"
 
 // request is one read or write of whole blocks, from submit until complete. The
 // ring or the pool owns it in between.
 type request struct {
-	q     *queue
-	slot  uint32
-	job   workpool.Job
-	write bool
-	buf   []byte
-	addr  int64
-	need  int   // of a read: bytes of buf that must come; the file may end after them
-	err   error // the outcome
+	number uint32 // of its operation
+	write  bool
+	buf    []byte
+	addr   int64
+	need   int   // of a read: bytes of buf that must come; the file may end after them
+	err    error // the outcome
 
 	segment *segment // while it is on the ring and not settled, at an offset there
 	off     int64
@@ -23,11 +18,10 @@ type request struct {
 }
 
 // run carries the request out, one segment after another, on a goroutine of the pool.
-func (r *request) run(closed bool) {
+func (r *request) run(d *Device, closed bool) {
 	if closed {
 		r.err = device.ErrClosed
 	}
-	d := r.q.d
 	size := d.opts.SegmentSize
 	for done := 0; done < len(r.buf) && r.err == nil; {
 		addr := r.addr + int64(done)
@@ -40,5 +34,4 @@ func (r *request) run(closed bool) {
 		}
 		done += n
 	}
-	r.q.complete(r)
 }

@@ -23,7 +23,7 @@ func TestPollOfABurst(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			q := opened.(*queue)
+			q := opened.(*diskQueue)
 			defer func() { _ = q.Close() }()
 			src := device.AlignedBuffer(size, d.Alignment())
 			for i := range uint64(writes) {
@@ -36,14 +36,19 @@ func TestPollOfABurst(t *testing.T) {
 			}
 			over := make([]uint32, 0, writes)
 			for len(over) < writes {
-				if q.gather(); len(q.ready) == 0 && (q.outside == 0 || q.wantWake()) {
+				if q.gather(); len(q.core.Ready()) == 0 && q.core.WantWake() {
 					if err := q.park(t.Context()); err != nil {
 						t.Fatal(err)
 					}
 				}
-				over, q.ready = append(over, q.ready...), q.ready[:0]
+				for _, n := range q.core.Ready() {
+					over = append(over, n)
+					q.core.Next()
+				}
 			}
-			q.ready = over
+			for _, n := range over {
+				q.core.End(n)
+			}
 			var done [writes]device.Completion
 			for left := writes; left > 0; left -= 2 {
 				if n := q.Poll(done[:]); n != 2 {

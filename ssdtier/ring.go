@@ -16,7 +16,7 @@ import (
 // and what the pool says holds.
 
 // startOnRing hands a request to the ring. It returns false if it is none for a ring.
-func (q *queue) startOnRing(r *request) bool {
+func (q *diskQueue) startOnRing(r *request) bool {
 	if q.ring == nil || len(r.buf) == 0 {
 		return false
 	}
@@ -31,9 +31,9 @@ func (q *queue) startOnRing(r *request) bool {
 	var ok bool
 	if r.write {
 		s.rewrites.beginWrite(r.span())
-		ok = q.ring.Write(s.fd, r.buf, off, uint64(r.slot))
+		ok = q.ring.Write(s.fd, r.buf, off, uint64(r.number))
 	} else {
-		ok = q.ring.Read(s.fd, r.buf, off, uint64(r.slot))
+		ok = q.ring.Read(s.fd, r.buf, off, uint64(r.number))
 	}
 	if !ok {
 		r.leaveRing()
@@ -56,13 +56,12 @@ func (r *request) leaveRing() {
 // reapRing takes what the ring has completed. What that is worth is found out when its
 // turn comes, in settled: whoever polls one at a time starts the next operation before the
 // others have been looked at.
-func (q *queue) reapRing() {
+func (q *diskQueue) reapRing() {
 	for {
 		n := q.ring.Reap(q.reaped[:])
 		for _, c := range q.reaped[:n] {
-			r := &q.slots[c.Tag].req
-			r.res = int(c.Res)
-			q.ready = append(q.ready, r.slot)
+			q.ops[c.Tag].req.res = int(c.Res)
+			q.core.End(uint32(c.Tag))
 		}
 		if n < len(q.reaped) {
 			return
@@ -70,23 +69,24 @@ func (q *queue) reapRing() {
 	}
 }
 
-// settled says whether ready has an operation that is over, the one at taken. Those
-// before it with which the ring did not do well go to the pool.
-func (q *queue) settled() bool {
-	for ; q.taken < len(q.ready); q.taken++ {
-		r := &q.slots[q.ready[q.taken]].req
+// settled says whether the first of core.Ready is over. Operations before it with which
+// the ring did not do well go to the pool.
+func (q *diskQueue) settled() bool {
+	for ready := q.core.Ready(); len(ready) > 0; ready = q.core.Ready() {
+		r := &q.ops[ready[0]].req
 		if r.segment == nil {
 			return true
 		}
-		if q.taken+1 < len(q.ready) {
-			q.slots[q.ready[q.taken+1]].req.prefetch()
+		if len(ready) > 1 {
+			q.ops[ready[1]].req.prefetch()
 		}
 		ok := r.wentWell()
 		r.leaveRing()
 		if ok {
 			return true
 		}
-		q.handOver(r)
+		q.core.Next()
+		q.core.SubmitNow(r.number)
 	}
 	return false
 }
@@ -115,7 +115,7 @@ func (r *request) wentWell() bool {
 }
 
 // submitRing rings the doorbell.
-func (q *queue) submitRing() {
+func (q *diskQueue) submitRing() {
 	if q.ring == nil {
 		return
 	}
@@ -125,7 +125,7 @@ func (q *queue) submitRing() {
 }
 
 // parkOnRing is park with a ring.
-func (q *queue) parkOnRing(ctx context.Context) error {
+func (q *diskQueue) parkOnRing(ctx context.Context) error {
 	err := q.ring.Wait(ctx)
 	if err == nil || ctx.Err() != nil {
 		return err
@@ -138,12 +138,12 @@ func (q *queue) parkOnRing(ctx context.Context) error {
 
 // giveUpRing hands what a ring that fails has not started to the pool, as all that
 // comes later if nothing else is under way on the ring.
-func (q *queue) giveUpRing(why error) {
+func (q *diskQueue) giveUpRing(why error) {
 	q.d.opts.Logger.Warn("io_uring fails, the pool takes over", "dir", q.d.dir, "err", why)
 	for tag, ok := q.ring.Retract(); ok; tag, ok = q.ring.Retract() {
-		r := &q.slots[tag].req
+		r := &q.ops[tag].req
 		r.leaveRing()
-		q.handOver(r)
+		q.core.SubmitNow(r.number)
 	}
 	if q.ring.UnderWay() > 0 {
 		return
@@ -151,9 +151,8 @@ func (q *queue) giveUpRing(why error) {
 	if err := q.ring.Close(); err != nil {
 		q.d.opts.Logger.Warn("closing an io_uring that failed", "dir", q.d.dir, "err", err)
 	}
-	q.mu.Lock()
-	q.ring = nil // complete looks at it
-	q.mu.Unlock()
+	q.ring = nil
+	q.core.WakeWith(nil)
 }
 
 // chooseEngine finds out whether queues are to have rings.

@@ -51,7 +51,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/dirs"
-	"github.com/redykv/redykv/internal/workpool"
+	"github.com/redykv/redykv/internal/queue"
 )
 
 // Errors that a caller can act on, wrapped with the directory or the file.
@@ -78,7 +78,7 @@ type Device struct {
 	rings  bool // queues have one each…
 	// ringless says that one of them could not have one: the log was told.
 	ringless atomic.Bool
-	pool     *workpool.Pool
+	pool     *queue.Pool
 	buffers  bufferPool
 
 	// begin is raised before a segment below it is removed; a read looks at it
@@ -150,7 +150,7 @@ func OpenWith(dir string, opts Options) (_ *Device, err error) {
 			return nil, err
 		}
 	}
-	d.pool = workpool.New(opts.Workers)
+	d.pool = queue.NewPool(opts.Workers)
 	return d, nil
 }
 

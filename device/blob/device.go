@@ -13,7 +13,7 @@ import (
 	gcblob "gocloud.dev/blob"
 
 	"github.com/redykv/redykv/device"
-	"github.com/redykv/redykv/internal/blocking"
+	"github.com/redykv/redykv/device/internal/blocking"
 )
 
 // Device is a log on a local device with a copy in a bucket. It implements

@@ -4,18 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/redykv/redykv/device"
-	"github.com/redykv/redykv/internal/slots"
+	"github.com/redykv/redykv/internal/queue"
 )
 
-// queue is a queue of the local device, and one of the reads that take the bucket.
-type queue struct {
+// bucketQueue is a queue of the local device, and one of reads from the bucket.
+type bucketQueue struct {
 	d      *Device
 	local  device.Queue
 	remote device.Queue
-	slots  slots.Table[slot]
+	ops    queue.Pending[operation]
 	under  [2]int // operations under way, on local and remote
 	// ready are events that Wait has polled, from taken on.
 	ready   []device.Completion
@@ -24,8 +23,8 @@ type queue struct {
 	closed  bool
 }
 
-// slot is one operation, from Read or Write until its last event.
-type slot struct {
+// operation is one read or write, from Read or Write until its last event.
+type operation struct {
 	tag    uint64
 	buf    []byte
 	addr   int64
@@ -43,21 +42,25 @@ func (d *Device) NewQueue(depth int) (device.Queue, error) {
 	if err != nil {
 		return nil, errors.Join(err, local.Close())
 	}
-	return &queue{d: d, local: local, remote: remote, slots: slots.New[slot](depth)}, nil
+	return &bucketQueue{d: d, local: local, remote: remote, ops: queue.NewPending[operation](depth)}, nil
 }
 
-// take fills a free slot.
-func (q *queue) take(op slot) (uint64, error) {
+// take adds an operation.
+func (q *bucketQueue) take(op operation) (uint64, error) {
 	if q.closed {
 		return 0, device.ErrClosed
 	}
-	return q.slots.Take(op)
+	n, ok := q.ops.Add(op)
+	if !ok {
+		return 0, device.ErrQueueFull
+	}
+	return n, nil
 }
 
 // Read implements device.Queue.
-func (q *queue) Read(dst []byte, addr int64, tag uint64) error {
+func (q *bucketQueue) Read(dst []byte, addr int64, tag uint64) error {
 	remote := addr < q.d.local.Begin()
-	n, err := q.take(slot{tag: tag, buf: dst, addr: addr, remote: remote})
+	n, err := q.take(operation{tag: tag, buf: dst, addr: addr, remote: remote})
 	if err != nil {
 		return err
 	}
@@ -75,12 +78,12 @@ func (q *queue) Read(dst []byte, addr int64, tag uint64) error {
 }
 
 // Write implements device.Queue.
-func (q *queue) Write(src []byte, addr int64, tag uint64) error {
-	n, err := q.take(slot{tag: tag, buf: src, addr: addr, write: true})
+func (q *bucketQueue) Write(src []byte, addr int64, tag uint64) error {
+	n, err := q.take(operation{tag: tag, buf: src, addr: addr, write: true})
 	if err != nil {
 		return err
 	}
-	s := q.slots.At(n)
+	s := q.ops.At(n)
 	q.under[0]++
 	if s.counts() {
 		q.d.beginWrite(s.span())
@@ -96,22 +99,22 @@ func (q *queue) Write(src []byte, addr int64, tag uint64) error {
 }
 
 // counts says whether a write is one that a log can have.
-func (s *slot) counts() bool { return s.addr >= 0 && s.span().to > s.addr }
+func (s *operation) counts() bool { return s.addr >= 0 && s.span().to > s.addr }
 
-func (s *slot) span() span { return span{s.addr, s.addr + int64(len(s.buf))} }
+func (s *operation) span() span { return span{s.addr, s.addr + int64(len(s.buf))} }
 
 // ended takes an operation out.
-func (q *queue) ended(n uint64) {
+func (q *bucketQueue) ended(n uint64) {
 	which := 0
-	if q.slots.At(n).remote {
+	if q.ops.At(n).remote {
 		which = 1
 	}
 	q.under[which]--
-	q.slots.Release(n)
+	q.ops.Remove(n)
 }
 
 // Submit implements device.Queue.
-func (q *queue) Submit() error {
+func (q *bucketQueue) Submit() error {
 	if q.closed {
 		return device.ErrClosed
 	}
@@ -119,7 +122,7 @@ func (q *queue) Submit() error {
 }
 
 // Poll implements device.Queue.
-func (q *queue) Poll(done []device.Completion) (n int) {
+func (q *bucketQueue) Poll(done []device.Completion) (n int) {
 	n = copy(done, q.ready[q.taken:])
 	if q.taken += n; q.taken == len(q.ready) {
 		q.ready, q.taken = q.ready[:0], 0
@@ -128,7 +131,7 @@ func (q *queue) Poll(done []device.Completion) (n int) {
 }
 
 // poll is Poll of what Wait has not polled.
-func (q *queue) poll(done []device.Completion) (n int) {
+func (q *bucketQueue) poll(done []device.Completion) (n int) {
 	again := false
 	if q.under[0] > 0 && len(done) > 0 {
 		for _, c := range done[:q.local.Poll(done)] {
@@ -148,9 +151,9 @@ func (q *queue) poll(done []device.Completion) (n int) {
 		k := q.remote.Poll(done[n:])
 		for i := range done[n : n+k] {
 			c := &done[n+i]
-			slot := c.Tag
-			c.Tag = q.slots.At(slot).tag
-			q.ended(slot)
+			number := c.Tag
+			c.Tag = q.ops.At(number).tag
+			q.ended(number)
 		}
 		n += k
 	}
@@ -160,9 +163,9 @@ func (q *queue) poll(done []device.Completion) (n int) {
 // settleLocal takes the end of an operation, or of a stage of it, on the local device.
 // A read that it failed goes on in the bucket; a read of what was never written does
 // not, for that is found out here.
-func (q *queue) settleLocal(c device.Completion) (_ device.Completion, over bool) {
+func (q *bucketQueue) settleLocal(c device.Completion) (_ device.Completion, over bool) {
 	n := c.Tag
-	s := q.slots.At(n)
+	s := q.ops.At(n)
 	c.Tag, c.Tier = s.tag, 0
 	switch {
 	case s.write && c.Event == device.Committed:
@@ -195,27 +198,19 @@ func (d *Device) inBucket(addr int64) bool {
 	return ok
 }
 
-// While reads of both kinds are under way, Wait parks on the local device, for slices of
-// time that grow: it is expected to be the next, and where it is not, a read of the
-// bucket, which takes milliseconds, is seen a little late.
-const (
-	firstSlice = 200 * time.Microsecond
-	lastSlice  = 4 * time.Millisecond
-)
-
 // Wait implements device.Queue.
-func (q *queue) Wait(ctx context.Context) error {
+func (q *bucketQueue) Wait(ctx context.Context) error {
 	if q.closed {
 		return device.ErrClosed
 	}
-	for slice := firstSlice; q.under != [2]int{}; slice = min(2*slice, lastSlice) {
+	for slices := (queue.Slices{}); q.under != [2]int{}; {
 		if q.taken == len(q.ready) {
 			q.ready, q.taken = append(q.ready[:0], q.scratch[:q.poll(q.scratch[:])]...), 0
 		}
 		if q.taken < len(q.ready) {
 			break
 		}
-		if err := q.waitOnce(ctx, slice); err != nil {
+		if err := q.waitOnce(ctx, &slices); err != nil {
 			return err
 		}
 	}
@@ -224,33 +219,26 @@ func (q *queue) Wait(ctx context.Context) error {
 
 // waitOnce waits for something on one of the queues, if both have something under way
 // for one slice of time each.
-func (q *queue) waitOnce(ctx context.Context, slice time.Duration) error {
+func (q *bucketQueue) waitOnce(ctx context.Context, slices *queue.Slices) error {
 	switch {
 	case q.under[1] == 0:
 		return q.local.Wait(ctx)
 	case q.under[0] == 0:
 		return q.remote.Wait(ctx)
 	}
-	for _, one := range []device.Queue{q.local, q.remote} {
-		sliced, cancel := context.WithTimeout(ctx, slice)
-		err := one.Wait(sliced)
-		cancel()
-		if err == nil {
-			return nil
-		}
-		if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
-			return err
-		}
+	expired, err := slices.Wait(ctx, q.local)
+	if expired {
+		_, err = slices.Wait(ctx, q.remote)
 	}
-	return nil
+	return err
 }
 
 // Close implements device.Queue.
-func (q *queue) Close() error {
+func (q *bucketQueue) Close() error {
 	if q.closed {
 		return nil
 	}
-	if err := slots.Drain(q, q.slots.Used); err != nil {
+	if err := queue.Drain(q, q.ops.Len); err != nil {
 		return err
 	}
 	q.closed = true

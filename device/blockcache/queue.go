@@ -7,17 +7,17 @@ import (
 	"slices"
 
 	"github.com/redykv/redykv/device"
-	"github.com/redykv/redykv/internal/slots"
+	"github.com/redykv/redykv/internal/queue"
 )
 
-// queue is a queue of the device, whose operations it numbers by slot.
-type queue struct {
+// cachedQueue is a queue of the device behind the cache.
+type cachedQueue struct {
 	c      *Cache
 	inner  device.Queue
-	slots  slots.Table[slot]
+	ops    queue.Pending[operation]
 	ready  []event // to be polled, from taken on
 	taken  int
-	late   []uint64 // slots whose operation the device's queue had no room for
+	late   []uint64 // operations that the device's queue had no room for
 	closed bool
 
 	scratch [16]device.Completion
@@ -26,11 +26,11 @@ type queue struct {
 // event is a completion that did not come out of the device's Poll just now.
 type event struct {
 	device.Completion
-	slot uint64
+	number uint64 // of its operation
 }
 
-// slot is one operation, from Read or Write until its last event.
-type slot struct {
+// operation is one read or write, from Read or Write until its last event.
+type operation struct {
 	tag   uint64
 	buf   []byte
 	addr  int64
@@ -47,26 +47,30 @@ func (c *Cache) NewQueue(depth int) (device.Queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &queue{c: c, inner: inner, slots: slots.New[slot](depth), ready: make([]event, 0, depth)}, nil
+	return &cachedQueue{c: c, inner: inner, ops: queue.NewPending[operation](depth), ready: make([]event, 0, depth)}, nil
 }
 
-// take fills a free slot.
-func (q *queue) take(op slot) (uint64, error) {
+// take adds an operation.
+func (q *cachedQueue) take(op operation) (uint64, error) {
 	if q.closed {
 		return 0, device.ErrClosed
 	}
-	return q.slots.Take(op)
+	n, ok := q.ops.Add(op)
+	if !ok {
+		return 0, device.ErrQueueFull
+	}
+	return n, nil
 }
 
 // Read implements device.Queue.
-func (q *queue) Read(dst []byte, addr int64, tag uint64) error {
+func (q *cachedQueue) Read(dst []byte, addr int64, tag uint64) error {
 	round := q.c.round.Load() // first: blocks that are final now are of this round
 	first, blocks, ok := q.c.span(len(dst), addr)
-	n, err := q.take(slot{tag: tag, buf: dst, addr: addr, first: first, round: round})
+	n, err := q.take(operation{tag: tag, buf: dst, addr: addr, first: first, round: round})
 	if err != nil {
 		return err
 	}
-	switch s := q.slots.At(n); {
+	switch s := q.ops.At(n); {
 	case !ok:
 	case q.c.get(dst, addr, first, blocks):
 		q.c.hits.Add(1)
@@ -80,8 +84,8 @@ func (q *queue) Read(dst []byte, addr int64, tag uint64) error {
 }
 
 // Write implements device.Queue.
-func (q *queue) Write(src []byte, addr int64, tag uint64) error {
-	n, err := q.take(slot{tag: tag, buf: src, addr: addr, write: true})
+func (q *cachedQueue) Write(src []byte, addr int64, tag uint64) error {
+	n, err := q.take(operation{tag: tag, buf: src, addr: addr, write: true})
 	if err != nil {
 		return err
 	}
@@ -94,17 +98,17 @@ func (q *queue) Write(src []byte, addr int64, tag uint64) error {
 }
 
 // start gives a new operation to the device's queue.
-func (q *queue) start(n uint64) error {
+func (q *cachedQueue) start(n uint64) error {
 	err := q.hand(n)
 	if err != nil {
-		q.slots.Release(n)
+		q.ops.Remove(n)
 	}
 	return err
 }
 
 // hand gives an operation to the device's queue.
-func (q *queue) hand(n uint64) error {
-	switch s := q.slots.At(n); {
+func (q *cachedQueue) hand(n uint64) error {
+	switch s := q.ops.At(n); {
 	case s.write:
 		return q.inner.Write(s.buf, s.addr, n)
 	case s.blocks != nil:
@@ -115,14 +119,14 @@ func (q *queue) hand(n uint64) error {
 }
 
 // Submit implements device.Queue.
-func (q *queue) Submit() error { return q.inner.Submit() }
+func (q *cachedQueue) Submit() error { return q.inner.Submit() }
 
 // Poll implements device.Queue.
-func (q *queue) Poll(done []device.Completion) (n int) {
+func (q *cachedQueue) Poll(done []device.Completion) (n int) {
 	for ; n < len(done) && q.taken < len(q.ready); n++ {
 		e := &q.ready[q.taken]
 		done[n] = e.Completion
-		q.ended(e.Completion, e.slot)
+		q.ended(e.Completion, e.number)
 		q.taken++
 	}
 	if q.taken == len(q.ready) {
@@ -134,10 +138,10 @@ func (q *queue) Poll(done []device.Completion) (n int) {
 	again := len(q.late) > 0
 	q.handLate()
 	for _, c := range done[n : n+q.inner.Poll(done[n:])] {
-		slot := c.Tag
+		number := c.Tag
 		if c, over := q.settled(c); over {
 			done[n] = c
-			q.ended(c, slot)
+			q.ended(c, number)
 			n++
 		} else {
 			again = true
@@ -150,22 +154,22 @@ func (q *queue) Poll(done []device.Completion) (n int) {
 	return n
 }
 
-// ended frees the slot of an operation that a completion is the last event of.
-func (q *queue) ended(c device.Completion, slot uint64) {
-	if c.Event != device.Committed && q.slots.Has(slot) {
-		q.slots.Release(slot)
+// ended removes an operation that a completion is the last event of.
+func (q *cachedQueue) ended(c device.Completion, number uint64) {
+	if c.Event != device.Committed && q.ops.Has(number) {
+		q.ops.Remove(number)
 	}
 }
 
 // settled takes the end of an operation on the device, and returns what that comes to.
 // It is not over if the blocks could not be read: one of them may be damaged that is
 // not wanted. Then the bytes are read alone.
-func (q *queue) settled(c device.Completion) (_ device.Completion, over bool) {
+func (q *cachedQueue) settled(c device.Completion) (_ device.Completion, over bool) {
 	n := c.Tag
-	if !q.slots.Has(n) {
+	if !q.ops.Has(n) {
 		return device.Completion{Tag: n, Err: errLost}, true
 	}
-	s := q.slots.At(n)
+	s := q.ops.At(n)
 	c.Tag = s.tag
 	switch {
 	case s.write && c.Event == device.Committed:
@@ -188,7 +192,7 @@ func (q *queue) settled(c device.Completion) (_ device.Completion, over bool) {
 }
 
 // handLate gives the device's queue what waits for room there.
-func (q *queue) handLate() {
+func (q *cachedQueue) handLate() {
 	for len(q.late) > 0 {
 		n := q.late[0]
 		err := q.hand(n)
@@ -197,7 +201,7 @@ func (q *queue) handLate() {
 		}
 		q.late = slices.Delete(q.late, 0, 1)
 		if err != nil {
-			s := q.slots.At(n)
+			s := q.ops.At(n)
 			err = fmt.Errorf("%d bytes at %d: %w", len(s.buf), s.addr, err)
 			q.ready = append(q.ready, event{device.Completion{Tag: s.tag, Err: err}, n})
 		}
@@ -205,11 +209,11 @@ func (q *queue) handLate() {
 }
 
 // Wait implements device.Queue.
-func (q *queue) Wait(ctx context.Context) error {
+func (q *cachedQueue) Wait(ctx context.Context) error {
 	if q.closed {
 		return device.ErrClosed
 	}
-	for q.slots.Used() > 0 && q.taken == len(q.ready) {
+	for q.ops.Len() > 0 && q.taken == len(q.ready) {
 		if q.gather(); q.taken < len(q.ready) {
 			break
 		}
@@ -221,23 +225,23 @@ func (q *queue) Wait(ctx context.Context) error {
 }
 
 // gather polls the device, so that Wait knows of what is not over by its completion.
-func (q *queue) gather() {
+func (q *cachedQueue) gather() {
 	q.handLate()
 	for _, c := range q.scratch[:q.inner.Poll(q.scratch[:])] {
-		slot := c.Tag
+		number := c.Tag
 		if c, over := q.settled(c); over {
-			q.ready = append(q.ready, event{c, slot})
+			q.ready = append(q.ready, event{c, number})
 		}
 	}
 	_ = q.inner.Submit() // if it fails, Wait says so
 }
 
 // Close implements device.Queue.
-func (q *queue) Close() error {
+func (q *cachedQueue) Close() error {
 	if q.closed {
 		return nil
 	}
-	if err := slots.Drain(q, q.slots.Used); err != nil {
+	if err := queue.Drain(q, q.ops.Len); err != nil {
 		return err
 	}
 	q.closed = true

@@ -47,7 +47,7 @@ import (
 	smb2 "github.com/cloudsoda/go-smb2"
 
 	"github.com/redykv/redykv/device"
-	"github.com/redykv/redykv/internal/blocking"
+	"github.com/redykv/redykv/device/internal/blocking"
 )
 
 // Device is a log on a file server. It implements device.Device.

@@ -1,4 +1,4 @@
-package workpool
+package queue
 
 import (
 	"sync/atomic"
@@ -13,7 +13,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // can be given again.
 func TestPool(t *testing.T) {
 	const limit, jobs, rounds = 3, 100, 20
-	p := New(limit)
+	p := NewPool(limit)
 	var running, most, ran atomic.Int64
 	done := make(chan struct{}, jobs)
 	all := make([]Job, jobs)
@@ -47,8 +47,8 @@ func TestPool(t *testing.T) {
 }
 
 // What was taken before Close runs; what comes later is told so.
-func TestClose(t *testing.T) {
-	p := New(1)
+func TestPoolClose(t *testing.T) {
+	p := NewPool(1)
 	var ran atomic.Int64
 	begun, goOn := make(chan struct{}), make(chan struct{})
 	var l List

@@ -1,15 +1,14 @@
-// Package workpool runs jobs that block, on a bounded number of goroutines and
-// without an allocation for each: the jobs are parts of what they belong to.
-package workpool
+package queue
 
 import "sync"
 
-// Job is a piece of work. It may be given to a Pool again once it has run.
+// Job is a piece of work that blocks. It is part of what it belongs to, so that a job
+// costs no allocation, and may be submitted again once it has run.
 type Job struct {
-	// Run does the work; or, if the pool was closed before it took the job, ends it
-	// without.
+	// Run does the work. If closed is true, the pool was closed before it took the job,
+	// and Run only ends it.
 	Run  func(closed bool)
-	next *Job // in the list that it is on
+	next *Job // in its List
 }
 
 // List is jobs in order. The zero List is empty.
@@ -18,7 +17,7 @@ type List struct {
 	n           int
 }
 
-// Push adds a job to the end.
+// Push adds a job at the end.
 func (l *List) Push(j *Job) {
 	if l.first == nil {
 		l.first = j
@@ -29,7 +28,7 @@ func (l *List) Push(j *Job) {
 	l.n++
 }
 
-// pop takes the first job of a list that is not empty.
+// pop removes the first job of a list that is not empty.
 func (l *List) pop() *Job {
 	j := l.first
 	l.first, j.next = j.next, nil
@@ -37,31 +36,31 @@ func (l *List) pop() *Job {
 	return j
 }
 
-// Len is how many jobs are in the list.
+// Len is the number of jobs in the list.
 func (l *List) Len() int { return l.n }
 
-// Pool is a bounded number of goroutines that take jobs from one list, in order.
-// They are started when there is more to do than idle ones can take, and stay.
+// Pool is a bounded number of goroutines that take jobs from one list, in order. A
+// goroutine is started when there are more jobs than idle goroutines, and stays.
 type Pool struct {
 	limit int
 	wg    sync.WaitGroup
 
-	mu      sync.Mutex
-	work    sync.Cond // there is a job, or closed
+	mu      sync.Mutex // guards the fields below
+	work    sync.Cond  // signalled when there is a job, or closed is set
 	jobs    List
 	workers int
-	idle    int // workers that wait and that nobody has signalled
+	idle    int // workers that wait and have not been signalled
 	closed  bool
 }
 
-// New returns a Pool that runs up to limit jobs at once.
-func New(limit int) *Pool {
+// NewPool returns a Pool that runs up to limit jobs at once.
+func NewPool(limit int) *Pool {
 	p := &Pool{limit: limit}
 	p.work.L = &p.mu
 	return p
 }
 
-// Submit takes all jobs of l, which is empty then, and runs them.
+// Submit takes all jobs out of l and runs them.
 func (p *Pool) Submit(l *List) {
 	p.mu.Lock()
 	if p.closed {
@@ -82,12 +81,12 @@ func (p *Pool) Submit(l *List) {
 	}
 	for ; n > 0 && p.workers < p.limit; n-- {
 		p.workers++
-		p.wg.Go(p.serve)
+		p.wg.Go(p.runJobs)
 	}
 }
 
-// serve is a worker.
-func (p *Pool) serve() {
+// runJobs is a worker.
+func (p *Pool) runJobs() {
 	p.mu.Lock()
 	for {
 		for p.jobs.n == 0 && !p.closed {
@@ -105,7 +104,7 @@ func (p *Pool) serve() {
 	}
 }
 
-// Close returns once all jobs that were taken have run.
+// Close waits until all submitted jobs have run.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	p.closed = true

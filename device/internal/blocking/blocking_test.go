@@ -9,6 +9,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/queue"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -126,7 +127,7 @@ func TestQueue(t *testing.T) {
 	if err := q.Read(nil, 0, 0); !errors.Is(err, device.ErrClosed) {
 		t.Errorf("on a closed queue: %v", err)
 	}
-	for _, depth := range []int{-1, 0, maxDepth + 1} {
+	for _, depth := range []int{-1, 0, queue.MaxDepth + 1} {
 		if _, err := e.NewQueue(depth); err == nil {
 			t.Errorf("a queue of depth %d", depth)
 		}
