@@ -228,38 +228,59 @@ func TestMirrorIsFull(t *testing.T) {
 	p.close()
 }
 
-// A VM is reclaimed while regions are on their way to it: the move gives way to that. They
-// leave it again if they came before, and the other VM, which is reclaimed too, in any case.
+// A VM is reclaimed while regions move to it, and with it the VM that they come from: both
+// are left, and nothing returns to either, though the manager would lend them again.
 func TestTargetIsReclaimed(t *testing.T) {
-	c := newCluster(t, "mem", 2, 1<<20)
-	events := make(chan Event, 64)
-	cache := c.create(t, Config{
-		Capacity: 1 << 16, RegionSize: 1 << 16, Configuration: oneSided, OnEvent: func(e Event) { events <- e },
-	})
-	from := cache.Regions()[0].VM
-	to := map[string]string{"vm-0": "vm-1", "vm-1": "vm-0"}[from]
-	c.refuse = func(*managerv1.ReallocateRequest) error {
-		c.refuse = nil
-		for _, vm := range []string{to, from} { // when the second is told, the first has been taken in
-			c.events <- &managerv1.WatchResponse{
-				Kind: managerv1.WatchResponse_KIND_VM_RECLAIMED, VmId: vm,
-				DeadlineUnixMs: time.Now().Add(time.Minute).UnixMilli(),
+	const from, to, third = "vm-0", "vm-1", "vm-2"
+	for _, landed := range []bool{false, true} { // before the notices
+		c := newCluster(t, "mem", 3, 1<<20)
+		var left [2]atomic.Int64 // bytes that left from and to
+		cache := c.create(t, Config{
+			Capacity: 1 << 18, RegionSize: 1 << 16, Configuration: oneSided,
+			OnEvent: func(e Event) {
+				if i := slices.Index([]string{from, to}, e.VM); i >= 0 && e.Kind == VMLeft {
+					left[i].Add(e.To - e.From)
+				}
+			},
+		})
+		if err := cache.Migrate(t.Context(), to, third); err != nil {
+			t.Fatal(err)
+		}
+		notices := func() {
+			for _, vm := range []string{to, from} {
+				c.events <- &managerv1.WatchResponse{
+					Kind: managerv1.WatchResponse_KIND_VM_RECLAIMED, VmId: vm,
+					DeadlineUnixMs: time.Now().Add(time.Minute).UnixMilli(),
+				}
 			}
+			until(t, func() bool { return len(cache.keeper.reclaiming()) == 2 })
 		}
-		if e := <-events; e.Kind != VMReclaimed || e.VM != from {
-			t.Errorf("%+v", e)
+		first := atomic.Bool{}
+		first.Store(true)
+		c.refuse = func(r *managerv1.ReallocateRequest) error {
+			if first.Swap(false) {
+				r.AvoidVms = append(r.AvoidVms, third)
+				if !landed {
+					notices()
+				}
+			}
+			return nil
 		}
-		return nil
-	}
-	if err := cache.Migrate(t.Context(), from); err != nil {
-		t.Fatal(err)
-	}
-	for e := range events {
-		if e.Kind == VMLeft && e.VM == from {
-			return
+		if err := cache.Migrate(t.Context(), from); err != nil {
+			t.Fatal(err)
 		}
-		if e.Kind != VMLeft || e.VM != to {
-			t.Errorf("%+v, want that %s is left", e, from)
+		if landed {
+			notices()
+		}
+		until(t, func() bool {
+			return !slices.ContainsFunc(cache.Regions(), func(r RegionInfo) bool { return r.VM != third })
+		})
+		until(t, func() bool { return left[0].Load() >= 1<<18 })
+		if landed {
+			until(t, func() bool { return left[1].Load() >= 1<<16+1<<18 }) // what it held first, too
+		}
+		if err := cache.Migrate(t.Context(), third); err == nil {
+			t.Error("the cache moves to a VM that is reclaimed")
 		}
 	}
 }

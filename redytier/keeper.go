@@ -3,9 +3,13 @@ package redytier
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/clock"
 )
 
@@ -15,7 +19,10 @@ import (
 type keeper struct {
 	cache     *Cache
 	goes      goes
-	replacing sync.Mutex // held by who replaces what was lost: it is told of once
+	replacing sync.Mutex // held while lost memory is replaced, so that its loss is told once
+
+	mu      sync.Mutex
+	notices map[string]time.Time // deadline of each VM that is reclaimed; guarded by mu
 }
 
 // stop returns when the keeper has ended. The cache's context has ended before.
@@ -39,8 +46,14 @@ func (k *keeper) lost(g *grant) {
 	})
 }
 
-// reclaimed has a VM left, until its deadline.
+// reclaimed has a VM left, until its deadline. From now on it is no target of a move.
 func (k *keeper) reclaimed(vm string, deadline time.Time) {
+	k.mu.Lock()
+	if k.notices == nil {
+		k.notices = map[string]time.Time{}
+	}
+	k.notices[vm] = deadline
+	k.mu.Unlock()
 	k.goes.Go(func() {
 		c := k.cache
 		ctx, cancel := context.WithDeadline(c.ctx, deadline)
@@ -49,6 +62,32 @@ func (k *keeper) reclaimed(vm string, deadline time.Time) {
 			return c.inTurn(ctx, urgency{leaving, deadline}, func(ctx context.Context) error { return c.migrate(ctx, []string{vm}, false) })
 		})
 	})
+}
+
+// reclaiming returns the deadlines of the VMs that are reclaimed and not gone yet.
+func (k *keeper) reclaiming() map[string]time.Time {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	maps.DeleteFunc(k.notices, func(_ string, deadline time.Time) bool { return time.Now().After(deadline) })
+	return maps.Clone(k.notices)
+}
+
+// checkTargets refuses memory of a VM that is reclaimed. Where the notice came after the
+// request for memory, which names the VMs to avoid, the operation is to be carried out again.
+func (k *keeper) checkTargets(shares []*managerv1.VmShare, avoided []string) error {
+	reclaimed := k.reclaiming()
+	for _, s := range shares {
+		vm := s.GetVm().GetId()
+		if _, ok := reclaimed[vm]; !ok {
+			continue
+		}
+		err := fmt.Errorf("manager grants memory of VM %s, which is reclaimed", vm)
+		if !slices.Contains(avoided, vm) {
+			err = fmt.Errorf("%w: %w", errGaveWay, err)
+		}
+		return err
+	}
+	return nil
 }
 
 // dear has VMs left that others are cheaper than. That is tried once: if it is still

@@ -167,6 +167,11 @@ func (c *Cache) enlist(ctx context.Context, req *managerv1.ReallocateRequest) (l
 			c.settle(ctx) // even if there is no answer: the manager may have granted something
 		}
 	}()
+	for vm := range c.keeper.reclaiming() {
+		if !slices.Contains(req.AvoidVms, vm) {
+			req.AvoidVms = append(slices.Clip(req.AvoidVms), vm)
+		}
+	}
 	c.change++
 	req.Change = c.change
 	answer, err := c.mgr.Reallocate(ctx, connect.NewRequest(req))
@@ -189,6 +194,9 @@ func (c *Cache) enlist(ctx context.Context, req *managerv1.ReallocateRequest) (l
 		regions = req.Whole
 	}
 	if err := checkShares(answer.Msg.Shares, int(regions)); err != nil {
+		return nil, configuration, err
+	}
+	if err := c.keeper.checkTargets(answer.Msg.Shares, req.AvoidVms); err != nil {
 		return nil, configuration, err
 	}
 	t := c.table.Load()

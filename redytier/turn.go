@@ -29,8 +29,17 @@ func (u urgency) before(o urgency) bool {
 	return u.rank > o.rank || u.rank == o.rank && u.deadline.Before(o.deadline)
 }
 
-// errGaveWay is the cause with which the context of an operation ends where one of a
-// higher rank waits. The operation is undone as if its caller had given up, and tried
+// sooner is how much earlier than the holder's a deadline has to be for a VM to interrupt
+// the leaving of another. VMs that are reclaimed together have deadlines that differ by less.
+const sooner = time.Second
+
+// interrupts says whether an operation ends one that runs.
+func (u urgency) interrupts(o urgency) bool {
+	return u.rank > o.rank || u.rank == leaving && o.rank == leaving && o.deadline.Sub(u.deadline) >= sooner
+}
+
+// errGaveWay is the cause with which the context of an operation ends where a more
+// urgent one waits. The operation is undone as if its caller had given up, and tried
 // again when the other is through.
 var errGaveWay = errors.New("it gives way to something more urgent")
 
@@ -49,7 +58,7 @@ type claim struct {
 	granted chan struct{}           // closed when the turn is had
 }
 
-// take claims the turn, and asks its holder to give way where that has a lower rank. It
+// take claims the turn, and asks its holder to give way where that is less urgent. It
 // returns when the turn is had, or why not; without wait, only one that is free is had.
 func (t *turn) take(ctx context.Context, c *claim, wait bool) error {
 	c.granted = make(chan struct{})
@@ -68,7 +77,7 @@ func (t *turn) take(ctx context.Context, c *claim, wait bool) error {
 		at = len(t.waiting)
 	}
 	t.waiting = slices.Insert(t.waiting, at, c)
-	if h := t.holder; c.rank > h.rank && h.giveWay != nil {
+	if h := t.holder; c.interrupts(h.urgency) && h.giveWay != nil {
 		h.giveWay(errGaveWay)
 	}
 	t.mu.Unlock()

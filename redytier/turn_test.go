@@ -86,3 +86,15 @@ func TestHolderGivesWay(t *testing.T) {
 		}
 	}
 }
+
+// A VM that is gone sooner interrupts the leaving of one that is gone later; one that goes
+// at nearly the same time waits.
+func TestEarlierDeadlineInterrupts(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	for after, want := range map[time.Duration]bool{-time.Minute: true, -sooner: true, -sooner / 2: false, 0: false, time.Minute: false} {
+		running, next := urgency{leaving, now}, urgency{leaving, now.Add(after)}
+		if got := next.interrupts(running); got != want {
+			t.Errorf("%v later: interrupts %v, want %v", after, got, want)
+		}
+	}
+}
