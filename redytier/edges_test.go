@@ -280,7 +280,7 @@ func TestTargetIsReclaimed(t *testing.T) {
 			until(t, func() bool { return left[1].Load() >= 1<<16+1<<18 }) // what it held first, too
 		}
 		if err := cache.Migrate(t.Context(), third); err == nil {
-			t.Error("the cache moves to a VM that is reclaimed")
+			t.Errorf("landed %v: the cache moves to a VM that is reclaimed: %+v, %v", landed, cache.Regions(), cache.keeper.reclaiming())
 		}
 	}
 }

@@ -120,3 +120,28 @@ func (k *keeper) persist(ctx context.Context, vm string, replace func(ctx contex
 		}
 	}
 }
+
+// goes counts goroutines that a cache waits for when it is deleted. None begins
+// after that.
+type goes struct {
+	mu      sync.Mutex
+	ended   bool
+	running sync.WaitGroup
+}
+
+// Go returns false where none begins any more.
+func (g *goes) Go(f func()) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.ended {
+		g.running.Go(f)
+	}
+	return !g.ended
+}
+
+func (g *goes) end() {
+	g.mu.Lock()
+	g.ended = true
+	g.mu.Unlock()
+	g.running.Wait()
+}

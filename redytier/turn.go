@@ -3,6 +3,7 @@ package redytier
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -108,4 +109,59 @@ func (t *turn) pass() {
 		t.waiting = slices.Delete(t.waiting, 0, 1)
 		close(t.holder.granted)
 	}
+}
+
+// inTurn carries out a control operation when no other runs. The operation's ctx ends
+// when the cache is deleted, and when a more urgent one waits: then the operation fails,
+// which changes nothing or leaves what has moved where it is, and is carried out again
+// after the other. One that fails for memory that is lost does so at once.
+func (c *Cache) inTurn(ctx context.Context, u urgency, operation func(ctx context.Context) error) error {
+	return c.takeTurns(ctx, u, true, operation)
+}
+
+// asked is inTurn for what the application asks for: while another operation runs it
+// waits or is refused, as Config says.
+func (c *Cache) asked(ctx context.Context, operation func(ctx context.Context) error) error {
+	return c.takeTurns(ctx, urgency{}, !c.cfg.RefuseBusy, operation)
+}
+
+func (c *Cache) takeTurns(ctx context.Context, u urgency, wait bool, operation func(ctx context.Context) error) error {
+	for {
+		err := c.takeTurn(ctx, u, wait, operation)
+		if !errors.Is(err, errGaveWay) {
+			return err
+		}
+		c.log.Info("a control operation is carried out again, after another one", "err", err)
+		wait = true
+	}
+}
+
+// takeTurn is one attempt of takeTurns.
+func (c *Cache) takeTurn(ctx context.Context, u urgency, wait bool, operation func(ctx context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(c.ctx, func() { cancel(ErrDeleted) })
+	defer stop()
+	switch err := c.turn.take(ctx, &claim{urgency: u, giveWay: cancel}, wait); {
+	case c.deleted.Load():
+		if err == nil {
+			c.turn.pass()
+		}
+		return ErrDeleted
+	case errors.Is(err, ErrBusy):
+		return fmt.Errorf("%w: another control operation runs", err)
+	case err != nil:
+		return err
+	}
+	defer c.turn.pass()
+	err := operation(ctx)
+	switch {
+	case err == nil:
+		return nil
+	case c.ctx.Err() != nil && !errors.Is(err, ErrDeleted):
+		return fmt.Errorf("%w: %w", ErrDeleted, err)
+	case errors.Is(context.Cause(ctx), errGaveWay) && !errors.Is(err, ErrRegionUnavailable):
+		return errors.Join(errGaveWay, err)
+	}
+	return err
 }

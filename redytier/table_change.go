@@ -2,11 +2,9 @@ package redytier
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 )
 
@@ -18,61 +16,6 @@ import (
 //   - tableMu is held for each single change, read, modify, publish. A server's
 //     loss needs nothing else, so that it takes effect whatever goes on; an
 //     operation looks for it after each step.
-
-// inTurn carries out a control operation when no other runs. The operation's ctx ends
-// when the cache is deleted, and when a more urgent one waits: then the operation fails,
-// which changes nothing or leaves what has moved where it is, and is carried out again
-// after the other. One that fails for memory that is lost does so at once.
-func (c *Cache) inTurn(ctx context.Context, u urgency, operation func(ctx context.Context) error) error {
-	return c.takeTurns(ctx, u, true, operation)
-}
-
-// asked is inTurn for what the application asks for: while another operation runs it
-// waits or is refused, as Config says.
-func (c *Cache) asked(ctx context.Context, operation func(ctx context.Context) error) error {
-	return c.takeTurns(ctx, urgency{}, !c.cfg.RefuseBusy, operation)
-}
-
-func (c *Cache) takeTurns(ctx context.Context, u urgency, wait bool, operation func(ctx context.Context) error) error {
-	for {
-		err := c.takeTurn(ctx, u, wait, operation)
-		if !errors.Is(err, errGaveWay) {
-			return err
-		}
-		c.log.Info("a control operation is carried out again, after another one", "err", err)
-		wait = true
-	}
-}
-
-// takeTurn is one attempt of takeTurns.
-func (c *Cache) takeTurn(ctx context.Context, u urgency, wait bool, operation func(ctx context.Context) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	stop := context.AfterFunc(c.ctx, func() { cancel(ErrDeleted) })
-	defer stop()
-	switch err := c.turn.take(ctx, &claim{urgency: u, giveWay: cancel}, wait); {
-	case c.deleted.Load():
-		if err == nil {
-			c.turn.pass()
-		}
-		return ErrDeleted
-	case errors.Is(err, ErrBusy):
-		return fmt.Errorf("%w: another control operation runs", err)
-	case err != nil:
-		return err
-	}
-	defer c.turn.pass()
-	err := operation(ctx)
-	switch {
-	case err == nil:
-		return nil
-	case c.ctx.Err() != nil && !errors.Is(err, ErrDeleted):
-		return fmt.Errorf("%w: %w", ErrDeleted, err)
-	case errors.Is(context.Cause(ctx), errGaveWay) && !errors.Is(err, ErrRegionUnavailable):
-		return errors.Join(errGaveWay, err)
-	}
-	return err
-}
 
 // update publishes what change makes of a copy of the table.
 func (c *Cache) update(change func(t *table)) {
@@ -242,29 +185,4 @@ func (c *Cache) lose(g *grant, cause error) {
 		c.watcher.report(after.event(Event{Kind: VMLost, VM: g.vm, Err: cause}, span))
 	}
 	c.keeper.lost(g)
-}
-
-// goes counts goroutines that a cache waits for when it is deleted. None begins
-// after that.
-type goes struct {
-	mu      sync.Mutex
-	ended   bool
-	running sync.WaitGroup
-}
-
-// Go returns false where none begins any more.
-func (g *goes) Go(f func()) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if !g.ended {
-		g.running.Go(f)
-	}
-	return !g.ended
-}
-
-func (g *goes) end() {
-	g.mu.Lock()
-	g.ended = true
-	g.mu.Unlock()
-	g.running.Wait()
 }
