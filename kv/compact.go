@@ -93,9 +93,9 @@ type compactionCounts struct {
 }
 
 func (c *compactionCounts) addTo(m *Metrics) {
-	m.Compactions, m.CompactedRecords, m.CopiedRecords = c.runs.Load(), c.records.Load(), c.copied.Load()
-	m.CompactedBytes, m.CopiedBytes = c.recordBytes.Load(), c.copiedBytes.Load()
-	m.ReclaimedBytes = c.reclaimed.Load()
+	m.Compaction.Runs, m.Compaction.ReadRecords, m.Compaction.CopiedRecords = c.runs.Load(), c.records.Load(), c.copied.Load()
+	m.Compaction.ReadBytes, m.Compaction.CopiedBytes = c.recordBytes.Load(), c.copiedBytes.Load()
+	m.Compaction.ReclaimedBytes = c.reclaimed.Load()
 }
 
 // portion is how much of a region is compacted before its space is given back:

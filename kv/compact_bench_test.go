@@ -72,7 +72,7 @@ func benchmarkLog(b *testing.B, on string, dead int) (st *kv.Store, until int64)
 	for n := range uint64(half) {
 		put(n)
 	}
-	until = st.Metrics().Tail
+	until = st.Metrics().Log.Tail
 	for n := range uint64(half) {
 		if rng.IntN(100) < dead {
 			put(n)

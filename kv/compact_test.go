@@ -117,7 +117,7 @@ func TestCompact(t *testing.T) {
 					check(t, st, keys, want)
 					mustCompact(t, st, CompactOptions{Method: method})
 					check(t, st, keys, want)
-					if m := st.Metrics(); m.Compactions != 1 || m.ReclaimedBytes == 0 {
+					if m := st.Metrics(); m.Compaction.Runs != 1 || m.Compaction.ReclaimedBytes == 0 {
 						t.Errorf("metrics %+v", m)
 					}
 					closeAll(t, st)
@@ -244,7 +244,7 @@ func TestCountersDuringCompaction(t *testing.T) {
 				var sums [sessions][keys]uint64
 				var stop atomic.Bool
 				var wg, compacting sync.WaitGroup
-				tookPart := func() bool { m := st.Metrics(); return m.CopiedRecords > 0 && m.Begin != 64 }
+				tookPart := func() bool { m := st.Metrics(); return m.Compaction.CopiedRecords > 0 && m.Log.Begin != 64 }
 				for id := range sessions {
 					wg.Go(func() {
 						rng := rand.New(rand.NewPCG(uint64(id), 1))
@@ -311,9 +311,9 @@ func TestCountersDuringCompaction(t *testing.T) {
 				}
 				m := st.Metrics()
 				if !tookPart() {
-					t.Errorf("%d compactions, %d records copied, begin %d", runs, m.CopiedRecords, m.Begin)
+					t.Errorf("%d compactions, %d records copied, begin %d", runs, m.Compaction.CopiedRecords, m.Log.Begin)
 				}
-				t.Logf("%d compactions, %d of %d records copied", runs, m.CopiedRecords, m.CompactedRecords)
+				t.Logf("%d compactions, %d of %d records copied", runs, m.Compaction.CopiedRecords, m.Compaction.ReadRecords)
 				closeAll(t, st)
 			})
 		}

@@ -40,9 +40,9 @@ func (c *counts) all() [countersEach]*counter {
 
 func (m *Metrics) counts() [countersEach]*uint64 {
 	return [...]*uint64{
-		&m.Reads, &m.Upserts, &m.RMWs, &m.Deletes, &m.Inserts, &m.ReadsCache,
-		&m.ReadsTier[0], &m.ReadsTier[1], &m.ReadsTier[2], &m.ReadsTier[3], &m.DeviceReads,
-		&m.CacheHits,
+		&m.Operations.Reads, &m.Operations.Upserts, &m.Operations.RMWs, &m.Operations.Deletes, &m.Operations.Inserts, &m.ReadsFrom.Cache,
+		&m.ReadsFrom.Tier[0], &m.ReadsFrom.Tier[1], &m.ReadsFrom.Tier[2], &m.ReadsFrom.Tier[3], &m.Device.Reads,
+		&m.ReadCache.Hits,
 	}
 }
 
@@ -55,8 +55,8 @@ func (c *counts) addTo(m *Metrics) {
 		*sums[i] += counter.load()
 	}
 	// Of a session that goes on, the tiers may be ahead of all reads.
-	m.ReadsMemory = m.Reads - min(m.Reads, m.ReadsCache)
-	for _, n := range m.ReadsTier {
-		m.ReadsMemory -= min(m.ReadsMemory, n)
+	m.ReadsFrom.Memory = m.Operations.Reads - min(m.Operations.Reads, m.ReadsFrom.Cache)
+	for _, n := range m.ReadsFrom.Tier {
+		m.ReadsFrom.Memory -= min(m.ReadsFrom.Memory, n)
 	}
 }

@@ -60,7 +60,7 @@ func TestDamageOnDisk(t *testing.T) {
 	}
 	for _, method := range []kv.CompactMethod{kv.CompactByLookup, kv.CompactByScan} {
 		_, err := st.Compact(t.Context(), kv.CompactOptions{Bytes: 1 << 20, Method: method})
-		if begin := st.Metrics().Begin; !corrupt(err) || begin > 5000 {
+		if begin := st.Metrics().Log.Begin; !corrupt(err) || begin > 5000 {
 			t.Errorf("compaction %v: %v, and the log begins at %d; want ErrCorrupt and the name of the file, and damage kept", method, err, begin)
 		}
 	}
@@ -107,7 +107,7 @@ func TestDamageAtTheEndNamesOlderStates(t *testing.T) {
 				t.Fatal(err)
 			}
 			put(2)
-			tail := st.Metrics().Tail
+			tail := st.Metrics().Log.Tail
 			if err := st.Close(); err != nil {
 				t.Fatal(err)
 			}

@@ -123,7 +123,7 @@ func TestFewDescriptorsChild(t *testing.T) {
 	if i := <-waits; !errors.Is(i.Err, syscall.EMFILE) {
 		t.Errorf("the log waits for %v", i)
 	}
-	for st.Metrics().FlushRetries == 0 {
+	for st.Metrics().Log.FlushRetries == 0 {
 		continue
 	}
 	for _, f := range taken {

@@ -50,7 +50,7 @@ func TestDeviceCacheCounts(t *testing.T) {
 	check := func(memory int64) {
 		t.Helper()
 		m := st.Metrics()
-		if m.DeviceCacheBudget != capacity || m.MemoryBudget != (memory-capacity)*3/4 || m.CacheBudget != (memory-capacity)/4 {
+		if m.Device.CacheBudget != capacity || m.Log.MemoryBudget != (memory-capacity)*3/4 || m.ReadCache.Budget != (memory-capacity)/4 {
 			t.Errorf("of %d bytes:\n%v", memory, m)
 		}
 		if text := m.String(); !strings.Contains(text, "1MiB") || !strings.Contains(text, "device's caches") {

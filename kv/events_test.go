@@ -202,7 +202,7 @@ func TestCheckpointEvents(t *testing.T) {
 	dev := device.NewFaulty(memory, device.FaultyOptions{})
 	opts := small(dev, 8, 8)
 	st := open(t, opts)
-	if m := st.Metrics(); !m.LastCheckpoint.IsZero() || m.CheckpointsKept != 0 {
+	if m := st.Metrics(); !m.Checkpoints.Last.IsZero() || m.Checkpoints.Kept != 0 {
 		t.Errorf("%+v", m)
 	}
 	closeAll(t, st)
@@ -234,8 +234,8 @@ func TestCheckpointEvents(t *testing.T) {
 	m := st.Metrics()
 	closeAll(t, st)
 
-	if m.Checkpoints != 1 || m.CheckpointErrors != 1 || m.CheckpointsKept != 1 || m.CheckpointBytes != info.Bytes || info.Bytes == 0 ||
-		!m.LastCheckpoint.Equal(info.Time) || m.LastCheckpointBytes != info.Bytes || m.LastCheckpointDuration <= 0 || m.Commits != 1 || m.CommitErrors != 0 {
+	if m.Checkpoints.Made != 1 || m.Checkpoints.Failed != 1 || m.Checkpoints.Kept != 1 || m.Checkpoints.Bytes != info.Bytes || info.Bytes == 0 ||
+		!m.Checkpoints.Last.Equal(info.Time) || m.Checkpoints.LastBytes != info.Bytes || m.Checkpoints.LastDuration <= 0 || m.Commits.Made != 1 || m.Commits.Failed != 0 {
 		t.Errorf("%v\n%v", m, info)
 	}
 	for name, want := range map[string][]string{

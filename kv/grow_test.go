@@ -180,8 +180,8 @@ func TestGrowthLosesNoInsert(t *testing.T) {
 	if index := st.index.Load(); index.crowded() || index.mask+1 < keys/bucketEntries/2 {
 		t.Errorf("%d buckets, %d overflow buckets for %d keys", index.mask+1, index.overflow.Load(), keys)
 	}
-	if m, index := st.Metrics(), st.index.Load(); m.IndexBytes != index.bytes() {
-		t.Errorf("an index of %d bytes, counted as %d", index.bytes(), m.IndexBytes)
+	if m, index := st.Metrics(), st.index.Load(); m.Index.Bytes != index.bytes() {
+		t.Errorf("an index of %d bytes, counted as %d", index.bytes(), m.Index.Bytes)
 	}
 	closeAll(t, st)
 }

@@ -121,13 +121,13 @@ func readChosen(t *testing.T, opts Options, keys [][]byte) (most uint64) {
 	for _, kind := range []CheckpointKind{FoldOver, Index} {
 		s := st.NewSession()
 		for way, read := range waysToRead {
-			before := st.Metrics().DeviceReads
+			before := st.Metrics().Device.Reads
 			for i, value := range read(t, s, keys) {
 				if string(value) != string(key8(1)) {
 					t.Errorf("%s: key %x has value %x", way, keys[i], value)
 				}
 			}
-			most = max(most, st.Metrics().DeviceReads-before)
+			most = max(most, st.Metrics().Device.Reads-before)
 		}
 		closeAll(t, s)
 		if _, err := st.Checkpoint(context.Background(), CheckpointOptions{Kind: kind}); err != nil {

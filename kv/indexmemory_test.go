@@ -16,7 +16,7 @@ func TestIndexMemory(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		got, want := IndexMemory(records), st.Metrics().IndexBytes
+		got, want := IndexMemory(records), st.Metrics().Index.Bytes
 		if got < want-want/50 || got > want+want/50 {
 			t.Errorf("%d records: %d bytes by arithmetic, the index has %d", records, got, want)
 		}

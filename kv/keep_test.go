@@ -108,7 +108,7 @@ func TestBadCheckpoints(t *testing.T) {
 			t.Errorf("%+v: %v, %v", tc.opts, info, err)
 		}
 	}
-	if m := g.st.Metrics(); m.Checkpoints != 1 || m.CheckpointErrors != 7 {
+	if m := g.st.Metrics(); m.Checkpoints.Made != 1 || m.Checkpoints.Failed != 7 {
 		t.Errorf("metrics: %v", m)
 	}
 	closeAll(t, g.st)
@@ -262,7 +262,7 @@ func TestCheckpointsByThemselves(t *testing.T) {
 				if want := map[string]string{"time": "siisii", "size": "ffffff"}[name]; kinds != want {
 					t.Errorf("checkpoints %s, want %s", kinds, want)
 				}
-				before := g.st.Metrics().Checkpoints
+				before := g.st.Metrics().Checkpoints.Made
 				g.dev.arm(0, false) // the first step of the next one
 				g.scribble(60)
 				time.Sleep(time.Minute)
@@ -270,7 +270,7 @@ func TestCheckpointsByThemselves(t *testing.T) {
 				g.scribble(60)
 				time.Sleep(time.Minute)
 				synctest.Wait()
-				if m := g.st.Metrics(); m.CheckpointErrors != 1 || failed != 1 || m.Checkpoints != before+1 {
+				if m := g.st.Metrics(); m.Checkpoints.Failed != 1 || failed != 1 || m.Checkpoints.Made != before+1 {
 					t.Errorf("one checkpoint after another failed: %v, %d events", m, failed)
 				}
 				closeAll(t, g.st)
@@ -338,17 +338,17 @@ func TestNamedCheckpointsStay(t *testing.T) {
 	if want := []string{"first", "base", "step"}; len(names) != 5 || !slices.Equal(names[:3], want) || !manifest.GivenName(names[3]) || !manifest.GivenName(names[4]) {
 		t.Fatalf("%q are kept, want %q and two without names", names, want)
 	}
-	before := g.st.Metrics().CheckpointsPinned
+	before := g.st.Metrics().Checkpoints.PinnedBytes
 	if _, err := g.st.Compact(context.Background(), CompactOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	m, begin := g.st.Metrics(), g.st.dev.Begin()
-	if before != 0 || m.CheckpointsPinned == 0 || begin > m.Begin-m.CheckpointsPinned {
-		t.Errorf("before: %d bytes are pinned; after: %d, and the device begins at %d, the log at %d", before, m.CheckpointsPinned, begin, m.Begin)
+	if before != 0 || m.Checkpoints.PinnedBytes == 0 || begin > m.Log.Begin-m.Checkpoints.PinnedBytes {
+		t.Errorf("before: %d bytes are pinned; after: %d, and the device begins at %d, the log at %d", before, m.Checkpoints.PinnedBytes, begin, m.Log.Begin)
 	}
 	for _, c := range g.st.Checkpoints() {
-		if c.Pinned != m.Begin-c.Begin || c.Pinned <= 0 {
-			t.Errorf("%q pins %d bytes of the log from %d, which is in use from %d on", c.Name, c.Pinned, c.Begin, m.Begin)
+		if c.Pinned != m.Log.Begin-c.Begin || c.Pinned <= 0 {
+			t.Errorf("%q pins %d bytes of the log from %d, which is in use from %d on", c.Name, c.Pinned, c.Begin, m.Log.Begin)
 		}
 	}
 	for _, name := range append(names[3:], "step", "base", "first") {
@@ -356,8 +356,8 @@ func TestNamedCheckpointsStay(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if m := g.st.Metrics(); g.kept() != "" || m.CheckpointsPinned != 0 || g.st.dev.Begin() <= begin {
-		t.Errorf("%q are kept, %d bytes pinned, the device begins at %d", g.kept(), m.CheckpointsPinned, g.st.dev.Begin())
+	if m := g.st.Metrics(); g.kept() != "" || m.Checkpoints.PinnedBytes != 0 || g.st.dev.Begin() <= begin {
+		t.Errorf("%q are kept, %d bytes pinned, the device begins at %d", g.kept(), m.Checkpoints.PinnedBytes, g.st.dev.Begin())
 	}
 	if err := g.tidy(); err != nil {
 		t.Error(err)

@@ -56,7 +56,7 @@ func TestLargeValues(t *testing.T) {
 				}
 			}
 			verify("written")
-			if m := st.Metrics(); m.DeviceReads == 0 {
+			if m := st.Metrics(); m.Device.Reads == 0 {
 				t.Errorf("none of them was cold:\n%v", m)
 			}
 			inPlace := 0

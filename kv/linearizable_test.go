@@ -81,8 +81,8 @@ func circumstances() map[string]circumstance {
 	for kind := range manifest.Kinds {
 		all = append(all, checkpointing(kind))
 	}
-	compacted := func(m Metrics) bool { return m.CopiedRecords > 0 && m.Begin > 64 }
-	cached := func(m Metrics) bool { return m.CacheHits > 0 }
+	compacted := func(m Metrics) bool { return m.Compaction.CopiedRecords > 0 && m.Log.Begin > 64 }
+	cached := func(m Metrics) bool { return m.ReadCache.Hits > 0 }
 	return map[string]circumstance{
 		"memory":      {memory: 64},
 		"commits":     {memory: 64, meanwhile: committing},

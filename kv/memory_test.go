@@ -49,20 +49,20 @@ func TestReadCacheAnswers(t *testing.T) {
 			}
 			first := read(false)
 			second := read(false)
-			for n := 0; n < 20 && second.ReadsCache-first.ReadsCache < cold*9/10; n++ {
+			for n := 0; n < 20 && second.ReadsFrom.Cache-first.ReadsFrom.Cache < cold*9/10; n++ {
 				first, second = second, read(false) // the cache was changing its shape
 			}
-			if hits, fetched := second.ReadsCache-first.ReadsCache, second.DeviceReads-first.DeviceReads; hits < cold*9/10 || hits+fetched != cold {
+			if hits, fetched := second.ReadsFrom.Cache-first.ReadsFrom.Cache, second.Device.Reads-first.Device.Reads; hits < cold*9/10 || hits+fetched != cold {
 				t.Errorf("%d of %d reads were answered by the cache, %d by the device", hits, cold, fetched)
 			}
 			third := read(true)
-			for n := 0; n < 20 && third.DeviceReads-second.DeviceReads > cold/10; n++ {
+			for n := 0; n < 20 && third.Device.Reads-second.Device.Reads > cold/10; n++ {
 				second, third = third, read(true) // it was still
 			}
-			if fetched, hits := third.DeviceReads-second.DeviceReads, third.CacheHits-second.CacheHits; fetched > cold/10 || hits+fetched != cold {
+			if fetched, hits := third.Device.Reads-second.Device.Reads, third.ReadCache.Hits-second.ReadCache.Hits; fetched > cold/10 || hits+fetched != cold {
 				t.Errorf("%d of %d read-modify-writes fetched what is in the cache, %d found it there", fetched, cold, hits)
 			}
-			if m := third; m.CacheBudget != 128<<10 || m.MemoryBudget != 128<<10 || m.CacheEntries < cold*9/10 || m.CacheBytes > m.CacheBudget {
+			if m := third; m.ReadCache.Budget != 128<<10 || m.Log.MemoryBudget != 128<<10 || m.ReadCache.Records < cold*9/10 || m.ReadCache.Bytes > m.ReadCache.Budget {
 				t.Errorf("half of 256 KiB for the cache:\n%v", m)
 			}
 			closeAll(t, s, st)
@@ -101,7 +101,7 @@ func TestSetMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		m := st.Metrics()
-		if m.MemoryBudget != memory*3/4 || m.CacheBudget != memory/4 || m.MemoryBytes > m.MemoryBudget {
+		if m.Log.MemoryBudget != memory*3/4 || m.ReadCache.Budget != memory/4 || m.Log.MemoryBytes > m.Log.MemoryBudget {
 			t.Errorf("memory of %d:\n%v", memory, m)
 		}
 		for n := range uint64(keys) {
@@ -115,7 +115,7 @@ func TestSetMemory(t *testing.T) {
 		if err := st.SetMemory(bad); err == nil {
 			t.Errorf("memory of %d: no error", bad)
 		}
-		if m := st.Metrics(); m.MemoryBudget != before.MemoryBudget || m.CacheBudget != before.CacheBudget || m.CacheEntries != before.CacheEntries {
+		if m := st.Metrics(); m.Log.MemoryBudget != before.Log.MemoryBudget || m.ReadCache.Budget != before.ReadCache.Budget || m.ReadCache.Records != before.ReadCache.Records {
 			t.Errorf("memory of %d was refused, and changed\n%v to\n%v", bad, before, m)
 		}
 	}

@@ -1,100 +1,135 @@
 package kv
 
 import (
+	"fmt"
 	"math"
+	"strings"
 	"sync/atomic"
+	"text/tabwriter"
 	"time"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/units"
 )
 
 // MaxTiers is how many tiers of a device Metrics tells apart.
 const MaxTiers = 4
 
-// Metrics is what a store has done since it was opened and what it uses. The
-// counts of operations are sums over all sessions.
+// Metrics describes what a store has done since it was opened and what it uses, part by
+// part. Counts of operations are sums over all sessions.
 type Metrics struct {
-	// Operations, those under way included, and without those refused.
-	Reads, Upserts, RMWs, Deletes, Inserts uint64
-	// Where reads found their answer: in the log's memory, in the read cache, or
-	// with the last fetch from that tier of the device (0 where the device is not
-	// tiered).
-	ReadsMemory uint64
-	ReadsCache  uint64
-	ReadsTier   [MaxTiers]uint64
-	// Records fetched from the device, for all operations; and those that the
-	// read cache saved them from fetching.
-	DeviceReads uint64
-	CacheHits   uint64
-	// Sessions that are open, the store's own included, and those with a name.
-	Sessions, NamedSessions int
+	Operations  OperationMetrics
+	ReadsFrom   ReadMetrics
+	Sessions    SessionMetrics
+	Log         LogMetrics
+	Index       IndexMetrics
+	ReadCache   ReadCacheMetrics // all 0 without a read cache
+	Device      DeviceMetrics
+	Commits     CommitMetrics
+	Checkpoints CheckpointMetrics
+	Compaction  CompactionMetrics
+	Barriers    BarrierMetrics
+	// BackgroundErrors counts the errors for which no caller waited: those of which the
+	// Logger and the EventListener were told.
+	BackgroundErrors uint64
+}
 
-	// The log: bytes below Head are on the device only, those from ReadOnly on
-	// are updated in place, those below Flushed are at the device's commit point.
-	Begin, Head, ReadOnly, Flushed, Tail int64
-	// Writes of the log that are at the commit point, moves of Head, and their
-	// bytes.
+// OperationMetrics counts operations that were begun. Refused ones are not counted.
+type OperationMetrics struct {
+	Reads, Upserts, RMWs, Deletes, Inserts uint64
+}
+
+// ReadMetrics counts reads by where they found their answer.
+type ReadMetrics struct {
+	Memory uint64 // the log's memory
+	Cache  uint64 // the read cache
+	// Tier counts those whose last fetch was from that tier of the device. A device
+	// without tiers is tier 0.
+	Tier [MaxTiers]uint64
+}
+
+// SessionMetrics counts sessions that are open.
+type SessionMetrics struct {
+	Open  int // with the store's own
+	Named int
+}
+
+// LogMetrics describes the hybrid log. Records below Head are on the device only, those
+// from ReadOnly on are updated in place, those below Flushed are at the device's commit
+// point.
+type LogMetrics struct {
+	Begin, Head, ReadOnly, Flushed, Tail int64 // addresses
+	// MemoryBytes are in memory, of at most MemoryBudget.
+	MemoryBytes, MemoryBudget int64
+	// Flushes counts writes of the log that reached the commit point, Evictions moves of
+	// Head.
 	Flushes, Evictions         uint64
 	FlushedBytes, EvictedBytes int64
-	// FlushRetries is how often writing the log began again after a failure that may
-	// pass, such as a want of space or of descriptors; FlushWaiting says that one has not
-	// passed yet.
+	// FlushRetries counts how often writing began again after a failure that may pass,
+	// such as a lack of space or of descriptors.
 	FlushRetries uint64
-	FlushWaiting bool
+	FlushWaiting bool // the last such failure has not passed yet
+}
 
-	// MemoryBytes of log are resident, of at most MemoryBudget; the index takes
-	// IndexBytes beside them, and the read cache CacheBudget.
-	MemoryBytes, MemoryBudget, IndexBytes int64
+// IndexMetrics describes the hash index.
+type IndexMetrics struct {
+	Bytes    int64
+	Buckets  int64   // of seven entries each
+	Overflow int64   // buckets in use behind full ones
+	Growths  uint64  // how often the index has doubled
+	Load     float64 // entries in use for each entry of the buckets, estimated from a sample
+}
 
-	// The read cache, all 0 without one: CacheEntries records of CacheBytes, in
-	// CacheBudget bytes of memory beside the log's; admitted to it and pushed out
-	// again since its size last changed.
-	CacheEntries, CacheBytes, CacheBudget int64
-	CacheAdded, CacheEvicted              uint64
+// ReadCacheMetrics describes the read cache, whose memory is beside the log's.
+type ReadCacheMetrics struct {
+	Records       int64
+	Bytes, Budget int64
+	Hits          uint64 // records that operations did not fetch from the device
+	// Added counts records that the cache took in, Evicted those that it dropped again,
+	// both since its size last changed.
+	Added, Evicted uint64
+}
 
-	// DeviceCacheBudget is what caches in the device may take, of Options.Memory as
-	// well.
-	DeviceCacheBudget int64
-
-	// The index: buckets of seven entries, those in use behind full ones, how
-	// often it has doubled, and the share of the buckets' entries that is in use,
-	// above 1 where there are more: an estimate from a sample of the buckets.
-	IndexBuckets, IndexOverflow int64
-	IndexGrowths                uint64
-	IndexLoad                   float64
-
-	// Commits, by Commit, Close and whoever needs one, and Checkpoints of every kind;
-	// those that failed; the bytes of the checkpoints' objects. Of the newest
-	// checkpoint that was made since the store was opened, when it was, how long it
-	// took and how many bytes of its own it has.
-	// CheckpointsKept can be recovered by name; for them CheckpointsPinned bytes of the log
-	// stay on the device that the last commit does not need.
-	Commits, CommitErrors, Checkpoints, CheckpointErrors uint64
-	CheckpointBytes                                      int64
-	LastCheckpoint                                       time.Time // zero: none
-	LastCheckpointDuration                               time.Duration
-	LastCheckpointBytes                                  int64
-	CheckpointsKept, CheckpointsPinned                   int64
-
-	// Compactions, the records and bytes of log that they went through, those
-	// that they copied to the tail, and by how much the log's begin moved.
-	Compactions                     uint64
-	CompactedRecords, CopiedRecords uint64
-	CompactedBytes, CopiedBytes     int64
-	ReclaimedBytes                  int64
-
-	// Barriers between the operations of all sessions, for commits and
-	// checkpoints, and how long they kept operations waiting: the last one, the
-	// longest, all together.
-	Barriers                            uint64
-	BarrierLast, BarrierMax, BarrierSum time.Duration
-	// BackgroundErrors are those of which the Logger was told, and the
-	// EventListener.
-	BackgroundErrors uint64
-
-	// Tiers of the device, the first one first; nil where it is not a
-	// [device.Tiered].
+// DeviceMetrics describes what the store's device did.
+type DeviceMetrics struct {
+	Reads       uint64 // records fetched, for all operations
+	CacheBudget int64  // bytes that caches in the device may take, part of Options.Memory
+	// Tiers of the device, the first one first; nil if it is not a [device.Tiered].
 	Tiers []device.TierMetrics
+}
+
+// CommitMetrics counts commits: those of Commit, of Close, and those that other calls
+// need.
+type CommitMetrics struct {
+	Made, Failed uint64
+}
+
+// CheckpointMetrics describes checkpoints of every kind.
+type CheckpointMetrics struct {
+	Made, Failed uint64
+	Bytes        int64 // of all objects that were written
+	// Kept checkpoints can be recovered by name. For them alone, PinnedBytes of the log stay
+	// on the device.
+	Kept, PinnedBytes int64
+	// Of the newest checkpoint since the store was opened; zero if there is none.
+	Last         time.Time
+	LastDuration time.Duration
+	LastBytes    int64
+}
+
+// CompactionMetrics describes compactions.
+type CompactionMetrics struct {
+	Runs                       uint64
+	ReadRecords, CopiedRecords uint64 // copied to the tail
+	ReadBytes, CopiedBytes     int64
+	ReclaimedBytes             int64 // by which the log's begin moved
+}
+
+// BarrierMetrics describes barriers between the operations of all sessions, made for
+// commits and checkpoints, and for how long they kept operations waiting.
+type BarrierMetrics struct {
+	Count          uint64
+	Last, Max, Sum time.Duration
 }
 
 // Metrics says what the store has done and what it uses. It looks at all
@@ -106,7 +141,7 @@ func (st *Store) Metrics() Metrics {
 	for s := range st.sessions {
 		s.counts.addTo(&m)
 	}
-	m.Sessions, m.NamedSessions = len(st.sessions), len(st.named)
+	m.Sessions.Open, m.Sessions.Named = len(st.sessions), len(st.named)
 	st.mu.Unlock()
 	st.addLogTo(&m)
 	st.addCacheTo(&m)
@@ -114,10 +149,10 @@ func (st *Store) Metrics() Metrics {
 	st.addCheckpointsTo(&m)
 	st.compaction.addTo(&m)
 	stalls := st.epoch.Stalls()
-	m.Barriers, m.BarrierLast, m.BarrierMax, m.BarrierSum = stalls.Count, stalls.Last, stalls.Max, stalls.Total
+	m.Barriers.Count, m.Barriers.Last, m.Barriers.Max, m.Barriers.Sum = stalls.Count, stalls.Last, stalls.Max, stalls.Total
 	m.BackgroundErrors = st.backgroundErrors.Load()
 	if tiered, ok := st.dev.(interface{ Metrics() []device.TierMetrics }); ok {
-		m.Tiers = tiered.Metrics()
+		m.Device.Tiers = tiered.Metrics()
 	}
 	return m
 }
@@ -125,12 +160,12 @@ func (st *Store) Metrics() Metrics {
 func (st *Store) addLogTo(m *Metrics) {
 	l := st.log
 	// From the lowest on: what moves meanwhile moves up.
-	m.Begin, m.Head, m.Flushed, m.ReadOnly, m.Tail = l.Begin(), l.Head(), l.Committed(), l.ReadOnly(), l.Tail()
-	m.MemoryBytes, m.MemoryBudget = m.Tail-m.Head, l.Budget()
-	m.DeviceCacheBudget = st.opts.deviceCache
+	m.Log.Begin, m.Log.Head, m.Log.Flushed, m.Log.ReadOnly, m.Log.Tail = l.Begin(), l.Head(), l.Committed(), l.ReadOnly(), l.Tail()
+	m.Log.MemoryBytes, m.Log.MemoryBudget = m.Log.Tail-m.Log.Head, l.Budget()
+	m.Device.CacheBudget = st.opts.deviceCache
 	c := l.Counts()
-	m.Flushes, m.Evictions, m.FlushedBytes, m.EvictedBytes = c.Flushes, c.Evictions, c.FlushedBytes, c.EvictedBytes
-	m.FlushRetries, m.FlushWaiting = c.Retries, c.Waiting
+	m.Log.Flushes, m.Log.Evictions, m.Log.FlushedBytes, m.Log.EvictedBytes = c.Flushes, c.Evictions, c.FlushedBytes, c.EvictedBytes
+	m.Log.FlushRetries, m.Log.FlushWaiting = c.Retries, c.Waiting
 }
 
 func (st *Store) addCacheTo(m *Metrics) {
@@ -138,8 +173,8 @@ func (st *Store) addCacheTo(m *Metrics) {
 		return
 	}
 	c := st.cache.Metrics()
-	m.CacheEntries, m.CacheBytes, m.CacheBudget = c.Entries, c.Bytes, c.Capacity
-	m.CacheAdded, m.CacheEvicted = c.Added, c.Evicted
+	m.ReadCache.Records, m.ReadCache.Bytes, m.ReadCache.Budget = c.Entries, c.Bytes, c.Capacity
+	m.ReadCache.Added, m.ReadCache.Evicted = c.Added, c.Evicted
 }
 
 // checkpointCounts are over all checkpoints since the store was opened.
@@ -160,20 +195,20 @@ func (c *checkpointCounts) add(i *CheckpointEndInfo) {
 }
 
 func (st *Store) addCheckpointsTo(m *Metrics) {
-	m.Commits, m.CommitErrors = st.commits.Load(), st.commitErrors.Load()
+	m.Commits.Made, m.Commits.Failed = st.commits.Load(), st.commitErrors.Load()
 	c := &st.checkpoints
-	m.Checkpoints, m.CheckpointErrors, m.CheckpointBytes = c.made.Load(), c.failed.Load(), c.bytes.Load()
+	m.Checkpoints.Made, m.Checkpoints.Failed, m.Checkpoints.Bytes = c.made.Load(), c.failed.Load(), c.bytes.Load()
 	if last := c.last.Load(); last != nil {
-		m.LastCheckpoint, m.LastCheckpointDuration, m.LastCheckpointBytes = last.Time, last.Duration, last.Bytes
+		m.Checkpoints.Last, m.Checkpoints.LastDuration, m.Checkpoints.LastBytes = last.Time, last.Duration, last.Bytes
 	}
-	m.CheckpointsKept, m.CheckpointsPinned = c.kept.Load(), c.pinned.Load()
+	m.Checkpoints.Kept, m.Checkpoints.PinnedBytes = c.kept.Load(), c.pinned.Load()
 }
 
 // loadSample is how many buckets are looked at for the index' load.
 const loadSample = 512
 
 func (st *Store) addIndexTo(m *Metrics) {
-	m.IndexBytes, m.IndexGrowths = st.indexBytes(), st.growths.Load()
+	m.Index.Bytes, m.Index.Growths = st.indexBytes(), st.growths.Load()
 	// The table is freed when it has grown and nobody is inside an epoch from
 	// before, or when the store is closed.
 	slot := st.epoch.Register()
@@ -183,7 +218,7 @@ func (st *Store) addIndexTo(m *Metrics) {
 	st.mu.Lock() // after Enter: a barrier waits for it
 	defer st.mu.Unlock()
 	t := st.index.Load()
-	m.IndexBuckets, m.IndexOverflow = int64(t.mask+1), int64(t.overflow.Load())
+	m.Index.Buckets, m.Index.Overflow = int64(t.mask+1), int64(t.overflow.Load())
 	if st.closed {
 		return
 	}
@@ -192,8 +227,8 @@ func (st *Store) addIndexTo(m *Metrics) {
 	for i := range n {
 		entries += t.entriesAt(i * ((t.mask + 1) / n))
 	}
-	m.IndexLoad = float64(entries) / float64(n*bucketEntries)
-	m.IndexLoad = math.Round(m.IndexLoad*1000) / 1000
+	m.Index.Load = float64(entries) / float64(n*bucketEntries)
+	m.Index.Load = math.Round(m.Index.Load*1000) / 1000
 }
 
 // entriesAt counts the entries of a bucket and of those behind it. Where they were
@@ -221,4 +256,127 @@ func (t *table) entriesAt(b uint64) (n int) {
 func (st *Store) failed(what string, err error) {
 	st.backgroundErrors.Add(1)
 	st.opts.Events.BackgroundError(BackgroundErrorInfo{what, err})
+}
+
+// String prints the metrics as a table: for each part of the store a row of names
+// and a row of numbers.
+func (m Metrics) String() string {
+	var t metricsTable
+	t.w.Init(&t.b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	t.operations(&m)
+	t.log(&m)
+	t.memory(&m)
+	t.row("index", "buckets", m.Index.Buckets, "overflow", m.Index.Overflow, "load", percent(m.Index.Load),
+		"doubled", m.Index.Growths)
+	t.checkpoints(&m)
+	t.row("compaction", "runs", m.Compaction.Runs, "read", m.Compaction.ReadRecords, "bytes", units.Size(m.Compaction.ReadBytes),
+		"copied", m.Compaction.CopiedRecords, "bytes", units.Size(m.Compaction.CopiedBytes), "reclaimed", units.Size(m.Compaction.ReclaimedBytes))
+	t.row("barriers", "count", m.Barriers.Count, "last", short(m.Barriers.Last), "longest", short(m.Barriers.Max),
+		"all", short(m.Barriers.Sum), "errors", m.BackgroundErrors)
+	for i := range m.Device.Tiers {
+		t.tier(&m, i)
+	}
+	if err := t.w.Flush(); err != nil { // a Builder takes everything
+		return err.Error()
+	}
+	// The writer puts its padding before the titles, too.
+	return strings.ReplaceAll("\n"+t.b.String(), "\n  ", "\n")[1:]
+}
+
+// metricsTable is the table that is being printed.
+type metricsTable struct {
+	b strings.Builder
+	w tabwriter.Writer
+}
+
+// row prints a part's names and numbers, which alternate.
+func (t *metricsTable) row(title string, pairs ...any) {
+	fmt.Fprintf(&t.w, "%-12s\t", title)
+	for i := 0; i < len(pairs); i += 2 {
+		fmt.Fprintf(&t.w, "%v\t", pairs[i])
+	}
+	fmt.Fprintf(&t.w, "\n%-12s\t", "")
+	for i := 1; i < len(pairs); i += 2 {
+		fmt.Fprintf(&t.w, "%v\t", pairs[i])
+	}
+	fmt.Fprintln(&t.w)
+}
+
+func (t *metricsTable) operations(m *Metrics) {
+	t.row("operations", "reads", m.Operations.Reads, "upserts", m.Operations.Upserts, "rmws", m.Operations.RMWs, "deletes", m.Operations.Deletes,
+		"inserts", m.Operations.Inserts, "sessions", m.Sessions.Open, "named", m.Sessions.Named)
+	from := []any{"memory", m.ReadsFrom.Memory}
+	if m.ReadCache.Budget > 0 || m.ReadsFrom.Cache > 0 {
+		from = append(from, "cache", m.ReadsFrom.Cache)
+	}
+	for tier, n := range m.ReadsFrom.Tier {
+		if n > 0 || tier == 0 {
+			from = append(from, fmt.Sprintf("tier %d", tier), n)
+		}
+	}
+	t.row("reads from", append(from, "fetched", m.Device.Reads)...)
+}
+
+func (t *metricsTable) log(m *Metrics) {
+	t.row("log", "begin", m.Log.Begin, "head", m.Log.Head, "flushed", m.Log.Flushed, "read-only", m.Log.ReadOnly, "tail", m.Log.Tail,
+		"size", units.Size(m.Log.Tail-m.Log.Begin), "mutable", units.Size(m.Log.Tail-m.Log.ReadOnly))
+	state := "writing"
+	if m.Log.FlushWaiting {
+		state = "waiting"
+	}
+	t.row("flusher", "flushes", m.Log.Flushes, "bytes", units.Size(m.Log.FlushedBytes),
+		"evictions", m.Log.Evictions, "bytes", units.Size(m.Log.EvictedBytes), "retries", m.Log.FlushRetries, "state", state)
+}
+
+func (t *metricsTable) memory(m *Metrics) {
+	parts := []any{"budget", units.Size(m.Log.MemoryBudget + m.ReadCache.Budget + m.Device.CacheBudget), "log", units.Size(m.Log.MemoryBytes),
+		"of", units.Size(m.Log.MemoryBudget), "cache", units.Size(m.ReadCache.Bytes), "of", units.Size(m.ReadCache.Budget)}
+	if m.Device.CacheBudget > 0 {
+		parts = append(parts, "device's caches", units.Size(m.Device.CacheBudget))
+	}
+	t.row("memory", append(parts, "index beside", units.Size(m.Index.Bytes))...)
+	if m.ReadCache.Budget > 0 || m.ReadCache.Records > 0 || m.ReadCache.Hits > 0 || m.ReadCache.Added > 0 || m.ReadCache.Evicted > 0 {
+		t.row("read cache", "records", m.ReadCache.Records, "hits", m.ReadCache.Hits, "added", m.ReadCache.Added, "evicted", m.ReadCache.Evicted)
+	}
+}
+
+func (t *metricsTable) checkpoints(m *Metrics) {
+	t.row("commits", "made", m.Commits.Made, "failed", m.Commits.Failed)
+	t.row("checkpoints", "made", m.Checkpoints.Made, "failed", m.Checkpoints.Failed, "bytes", units.Size(m.Checkpoints.Bytes),
+		"kept", m.Checkpoints.Kept, "pinned", units.Size(m.Checkpoints.PinnedBytes))
+	if !m.Checkpoints.Last.IsZero() || m.Checkpoints.LastDuration != 0 || m.Checkpoints.LastBytes != 0 {
+		t.row("", "last", m.Checkpoints.Last.UTC().Format(time.TimeOnly), "on", m.Checkpoints.Last.UTC().Format(time.DateOnly),
+			"took", short(m.Checkpoints.LastDuration), "bytes", units.Size(m.Checkpoints.LastBytes))
+	}
+}
+
+func (t *metricsTable) tier(m *Metrics, i int) {
+	tier := &m.Device.Tiers[i]
+	state := "healthy"
+	if !tier.Healthy {
+		state = "out"
+	}
+	t.row(fmt.Sprintf("tier %d", i), tier.Name, state, "begin", tier.Begin, "hits", tier.Hits,
+		"read", units.Size(tier.BytesRead), "written", units.Size(tier.BytesWritten), "passed on", tier.FallThroughs)
+	t.row("", "read errors", tier.ReadErrors, "write errors", tier.WriteErrors, "failures", tier.Failures, "restarts", tier.Restarts,
+		"backlog", units.Size(tier.Backlog))
+	t.row("", "read time", short(tier.ReadMean), "p99", short(tier.ReadP99), "write time", short(tier.WriteMean), "p99", short(tier.WriteP99))
+	if tier.Missing > 0 || tier.Refills > 0 || tier.Refilled > 0 {
+		t.row("", "missing", units.Size(tier.Missing), "refills", tier.Refills, "bytes", units.Size(tier.Refilled))
+	}
+	if tier.Reason != nil {
+		fmt.Fprintf(&t.w, "%-16s%v\n", "", tier.Reason)
+	}
+}
+
+func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
+
+// short is a duration with three digits or so.
+func short(d time.Duration) time.Duration {
+	for unit := time.Duration(1); unit < time.Hour; unit *= 10 {
+		if d < 1000*unit {
+			return d.Round(unit)
+		}
+	}
+	return d.Round(time.Minute)
 }

@@ -27,7 +27,7 @@ func TestUnknownVerdictChangesNothing(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			tail := st.Metrics().Tail
+			tail := st.Metrics().Log.Tail
 			for _, n := range []uint64{0, keys - 1, keys} {
 				ops := []Op{{Kind: OpRMW, Key: key8(n), Modify: modify}}
 				if sizes[1] <= 8 {
@@ -47,7 +47,7 @@ func TestUnknownVerdictChangesNothing(t *testing.T) {
 					t.Errorf("key %d is %q, %v", n, got, err)
 				}
 			}
-			if now := st.Metrics().Tail; now != tail {
+			if now := st.Metrics().Log.Tail; now != tail {
 				t.Errorf("the log grew by %d bytes", now-tail)
 			}
 			closeAll(t, s, st)

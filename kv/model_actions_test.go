@@ -38,7 +38,7 @@ func (p *player) act(action string, argument int64, begun []uint64, touched map[
 	case "lookup", "scan":
 		return p.compact(action, argument)
 	case "grow":
-		if p.st.Metrics().IndexBytes > 1<<20 {
+		if p.st.Metrics().Index.Bytes > 1<<20 {
 			return nil
 		}
 		return p.st.GrowIndex(ctx)
@@ -111,7 +111,7 @@ func (p *player) compact(method string, argument int64) error {
 	}
 	if argument%4 != 0 {
 		m := p.st.Metrics()
-		opts.Bytes = 1 + (m.Tail-m.Begin)*(argument%100)/100
+		opts.Bytes = 1 + (m.Log.Tail-m.Log.Begin)*(argument%100)/100
 	}
 	_, err := p.st.Compact(context.Background(), opts)
 	return err
@@ -122,7 +122,7 @@ func (p *player) setMemory(argument int64) error {
 	if err := p.st.SetMemory(memory); err != nil {
 		return err
 	}
-	if m := p.st.Metrics(); m.MemoryBudget+m.CacheBudget > memory {
+	if m := p.st.Metrics(); m.Log.MemoryBudget+m.ReadCache.Budget > memory {
 		return fmt.Errorf("memory of %d:\n%v", memory, m)
 	}
 	return nil

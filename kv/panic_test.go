@@ -129,7 +129,7 @@ func TestModifierThatPanicsOnACachedRecord(t *testing.T) {
 	if panics != 1 || s.Serial() != 1000+4+4 || len(s.free) != len(s.pending) {
 		t.Errorf("%d panics, %d operations counted, %d operations pending", panics, s.Serial(), len(s.pending)-len(s.free))
 	}
-	if m := st.Metrics(); m.ReadsCache == 0 {
+	if m := st.Metrics(); m.ReadsFrom.Cache == 0 {
 		t.Errorf("the cache took no part:\n%v", m)
 	}
 	closeAll(t, s, st)

@@ -91,11 +91,11 @@ func TestColdWordsOfOneChain(t *testing.T) {
 			}
 		}
 		m := st.Metrics()
-		if reads := m.ReadsTier[0] - before.ReadsTier[0]; reads != uint64(2*len(ops)) {
+		if reads := m.ReadsFrom.Tier[0] - before.ReadsFrom.Tier[0]; reads != uint64(2*len(ops)) {
 			t.Errorf("%d of %d reads counted as the device's", reads, 2*len(ops))
 		}
-		if m.DeviceReads-before.DeviceReads < uint64(2*len(ops)) {
-			t.Errorf("%d records read for %d reads", m.DeviceReads-before.DeviceReads, 2*len(ops))
+		if m.Device.Reads-before.Device.Reads < uint64(2*len(ops)) {
+			t.Errorf("%d records read for %d reads", m.Device.Reads-before.Device.Reads, 2*len(ops))
 		}
 	}
 }

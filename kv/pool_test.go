@@ -52,7 +52,7 @@ func TestPool(t *testing.T) {
 	if err := st.withAny(func(s *Session) error { return s.Upsert(key8(0), key8(1)) }); err != nil {
 		t.Error(err)
 	}
-	if n := st.Metrics().Sessions; n != maxLent+1 {
+	if n := st.Metrics().Sessions.Open; n != maxLent+1 {
 		t.Errorf("%d sessions, want %d that are lent and another", n, maxLent)
 	}
 	close(begin[0])
@@ -71,10 +71,10 @@ func TestPool(t *testing.T) {
 			break
 		}
 	}
-	for st.Metrics().Sessions > keepIdle {
+	for st.Metrics().Sessions.Open > keepIdle {
 		runtime.Gosched()
 	}
-	if n := st.Metrics().Upserts; n != maxLent+1 {
+	if n := st.Metrics().Operations.Upserts; n != maxLent+1 {
 		t.Errorf("%d upserts counted, want %d", n, maxLent+1)
 	}
 	closeAll(t, st)

@@ -151,8 +151,8 @@ func TestOperations(t *testing.T) {
 			}
 			closeAll(t, s, st)
 			m := st.past
-			if m.Reads != 2*keys+1 || m.Upserts != keys || m.RMWs != keys || m.ReadsTier[0] == 0 || m.ReadsMemory == 0 ||
-				m.ReadsTier[0]+m.ReadsMemory != m.Reads {
+			if m.Operations.Reads != 2*keys+1 || m.Operations.Upserts != keys || m.Operations.RMWs != keys || m.ReadsFrom.Tier[0] == 0 || m.ReadsFrom.Memory == 0 ||
+				m.ReadsFrom.Tier[0]+m.ReadsFrom.Memory != m.Operations.Reads {
 				t.Errorf("counts: %+v", m)
 			}
 		})
@@ -170,12 +170,12 @@ func TestLogTakesWhatTheArithmeticSays(t *testing.T) {
 		}
 	}
 	m := st.Metrics()
-	pages := (m.Tail + int64(st.log.PageSize()) - 1) / int64(st.log.PageSize())
-	if got, want := m.Tail-hlog.FirstAddress, int64(records*24); got < want || got > want+pages*24 {
+	pages := (m.Log.Tail + int64(st.log.PageSize()) - 1) / int64(st.log.PageSize())
+	if got, want := m.Log.Tail-hlog.FirstAddress, int64(records*24); got < want || got > want+pages*24 {
 		t.Errorf("a log of %d bytes for %d records, want %d and less than a record a page", got, records, want)
 	}
-	if m.MemoryBytes > m.MemoryBudget || m.MemoryBudget > opts.Memory {
-		t.Errorf("%d bytes in memory, budget %d, asked %d", m.MemoryBytes, m.MemoryBudget, opts.Memory)
+	if m.Log.MemoryBytes > m.Log.MemoryBudget || m.Log.MemoryBudget > opts.Memory {
+		t.Errorf("%d bytes in memory, budget %d, asked %d", m.Log.MemoryBytes, m.Log.MemoryBudget, opts.Memory)
 	}
 	closeAll(t, s, st)
 }
@@ -191,7 +191,7 @@ func TestUpdatesInPlaceKeepTheLogAsItIs(t *testing.T) {
 			t.Errorf("%q, %v; want %q", got, err, value)
 		}
 	}
-	if tail := st.Metrics().Tail; tail != hlog.FirstAddress+40 {
+	if tail := st.Metrics().Log.Tail; tail != hlog.FirstAddress+40 {
 		t.Errorf("tail %d: not one record of 8+8+8+16 bytes", tail)
 	}
 	if err := s.Upsert([]byte("key"), []byte("longer than the space it was given")); err != nil {

@@ -210,12 +210,12 @@ func (r *Result) measured(total tally, elapsed time.Duration) {
 // where fills in which share of the reads between two looks at the store's
 // metrics was answered by what. tiers names the tiers of its device.
 func (r *Result) where(before, after kv.Metrics, tiers []Device) {
-	memory := after.ReadsMemory - before.ReadsMemory
-	cached := after.ReadsCache - before.ReadsCache
+	memory := after.ReadsFrom.Memory - before.ReadsFrom.Memory
+	cached := after.ReadsFrom.Cache - before.ReadsFrom.Cache
 	all := memory + cached
 	var tier [kv.MaxTiers]uint64
 	for i := range tier {
-		tier[i] = after.ReadsTier[i] - before.ReadsTier[i]
+		tier[i] = after.ReadsFrom.Tier[i] - before.ReadsFrom.Tier[i]
 		all += tier[i]
 	}
 	if all > 0 {
@@ -235,8 +235,8 @@ func (r *Result) where(before, after kv.Metrics, tiers []Device) {
 			}
 		}
 	}
-	r.LogBytes = after.Tail - after.Begin
-	r.IndexBytes = after.IndexBytes
+	r.LogBytes = after.Log.Tail - after.Log.Begin
+	r.IndexBytes = after.Index.Bytes
 }
 
 // heapBytes is the live Go heap.

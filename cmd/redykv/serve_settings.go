@@ -44,8 +44,11 @@ func (f *serveFlags) settings(store *kv.Store, listeners []net.Listener, level *
 		constant("protected-mode", protected), constant("dir", f.storage.dir),
 		{
 			Name: "maxmemory",
-			Get:  func() string { m := store.Metrics(); return strconv.FormatInt(m.MemoryBudget+m.CacheBudget, 10) },
-			Set:  func(value string) error { return setMemory(store, value) },
+			Get: func() string {
+				m := store.Metrics()
+				return strconv.FormatInt(m.Log.MemoryBudget+m.ReadCache.Budget, 10)
+			},
+			Set: func(value string) error { return setMemory(store, value) },
 		},
 		{
 			Name: "loglevel",

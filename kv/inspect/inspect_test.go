@@ -92,7 +92,7 @@ func writeKeys(t *testing.T, st *kv.Store, keys int) {
 		op := kv.Op{Kind: kv.OpUpsert, Key: key, Value: bytes.Repeat([]byte{'v'}, n%100)}
 		switch n % 10 {
 		case 0:
-			if st.Metrics().Deletes > 0 || n == 1490 { // in the second round
+			if st.Metrics().Operations.Deletes > 0 || n == 1490 { // in the second round
 				op.Kind = kv.OpDelete
 			}
 		case 1:

@@ -42,8 +42,8 @@ func (c *collector) Describe(to chan<- *prometheus.Desc) {
 func (c *collector) Collect(to chan<- prometheus.Metric) {
 	m := c.source.Metrics()
 	c.store.Collect(to, &m)
-	for number := range m.Tiers {
-		t := &m.Tiers[number]
+	for number := range m.Device.Tiers {
+		t := &m.Device.Tiers[number]
 		c.tiers.Collect(to, t, strconv.Itoa(number), t.Name)
 	}
 }

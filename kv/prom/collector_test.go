@@ -47,7 +47,13 @@ func numbers(v reflect.Value, path string, visit func(path string, set func(n in
 	switch v.Kind() {
 	case reflect.Struct:
 		if v.Type() == reflect.TypeFor[time.Time]() {
-			visit(path, func(n int) { v.Set(reflect.ValueOf(time.Unix(int64(n), 0))) })
+			visit(path, func(n int) {
+				at := time.Time{}
+				if n != 0 {
+					at = time.Unix(int64(n), 0)
+				}
+				v.Set(reflect.ValueOf(at))
+			})
 			return
 		}
 		for i := range v.NumField() {
@@ -75,8 +81,8 @@ func numbers(v reflect.Value, path string, visit func(path string, set func(n in
 // TestEveryNumber changes one number of Metrics after the other: each has to be
 // found in the table, and by a collector as the one sample that changed.
 func TestEveryNumber(t *testing.T) {
-	m := kv.Metrics{Tiers: make([]device.TierMetrics, 2)}
-	m.Tiers[1].Reason = errors.New("broken")
+	m := kv.Metrics{Device: kv.DeviceMetrics{Tiers: make([]device.TierMetrics, 2)}}
+	m.Device.Tiers[1].Reason = errors.New("broken")
 	table, text := m.String(), scrape(t, fixed(m))
 	n := 1000
 	numbers(reflect.ValueOf(&m).Elem(), "Metrics", func(path string, set func(int)) {
@@ -95,7 +101,7 @@ func TestEveryNumber(t *testing.T) {
 		}
 		want := fmt.Sprintf(" %d", n)
 		switch path {
-		case "Metrics.Tiers[0].Healthy", "Metrics.Tiers[1].Healthy", "Metrics.FlushWaiting":
+		case "Metrics.Device.Tiers[0].Healthy", "Metrics.Device.Tiers[1].Healthy", "Metrics.Log.FlushWaiting":
 			want = " 1"
 		}
 		if len(changed) != 1 || !strings.HasSuffix(changed[0], want) {
@@ -110,7 +116,7 @@ func TestEveryNumber(t *testing.T) {
 
 // TestConventions has the linter of Prometheus look at names and help texts.
 func TestConventions(t *testing.T) {
-	problems, err := testutil.CollectAndLint(NewCollector(fixed{Tiers: make([]device.TierMetrics, 1)}, nil))
+	problems, err := testutil.CollectAndLint(NewCollector(fixed{Device: kv.DeviceMetrics{Tiers: make([]device.TierMetrics, 1)}}, nil))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -66,9 +66,9 @@ func infoClients(s *Server) string {
 
 func infoMemory(s *Server) string {
 	m := s.store.Metrics()
-	used := m.MemoryBytes + m.IndexBytes
+	used := m.Log.MemoryBytes + m.Index.Bytes
 	return fmt.Sprintf("used_memory:%d\nused_memory_human:%v\nmaxmemory_policy:noeviction\nlog_memory:%d\nlog_memory_budget:%d\nindex_memory:%d\nlarge_client_buffers:%d\nlog_begin:%d\nlog_head:%d\nlog_tail:%d\n",
-		used, units.Size(used), m.MemoryBytes, m.MemoryBudget, m.IndexBytes, s.large.used.Load(), m.Begin, m.Head, m.Tail)
+		used, units.Size(used), m.Log.MemoryBytes, m.Log.MemoryBudget, m.Index.Bytes, s.large.used.Load(), m.Log.Begin, m.Log.Head, m.Log.Tail)
 }
 
 func infoStats(s *Server) string {
@@ -77,16 +77,16 @@ func infoStats(s *Server) string {
 	fmt.Fprintf(&b, "total_connections_received:%d\ntotal_commands_processed:%d\n", s.counts.connections.Load(), s.counts.commands.Load())
 	fmt.Fprintf(&b, "keyspace_hits:%d\nkeyspace_misses:%d\nevicted_keys:0\ntotal_error_replies:%d\nacl_access_denied_auth:%d\n",
 		s.stats.hits.Load(), s.stats.misses.Load(), s.stats.errors.Load(), s.stats.deniedLogins.Load())
-	fmt.Fprintf(&b, "store_reads:%d\nstore_upserts:%d\nstore_rmws:%d\nstore_deletes:%d\n", m.Reads, m.Upserts, m.RMWs, m.Deletes)
-	fmt.Fprintf(&b, "store_reads_memory:%d\n", m.ReadsMemory)
-	for tier, n := range m.ReadsTier {
+	fmt.Fprintf(&b, "store_reads:%d\nstore_upserts:%d\nstore_rmws:%d\nstore_deletes:%d\n", m.Operations.Reads, m.Operations.Upserts, m.Operations.RMWs, m.Operations.Deletes)
+	fmt.Fprintf(&b, "store_reads_memory:%d\n", m.ReadsFrom.Memory)
+	for tier, n := range m.ReadsFrom.Tier {
 		fmt.Fprintf(&b, "store_reads_tier%d:%d\n", tier, n)
 	}
-	for i := range m.Tiers {
-		t := &m.Tiers[i]
+	for i := range m.Device.Tiers {
+		t := &m.Device.Tiers[i]
 		fmt.Fprintf(&b, "store_tier%d:name=%s,healthy=%t,complete=%t,missing=%d\n", i, t.Name, t.Healthy, t.Lost == nil, t.Missing)
 	}
-	fmt.Fprintf(&b, "store_device_reads:%d\n", m.DeviceReads)
+	fmt.Fprintf(&b, "store_device_reads:%d\n", m.Device.Reads)
 	return b.String()
 }
 

@@ -75,7 +75,7 @@ func TestScanBesideWriters(t *testing.T) {
 			anyKey := func() string { return fmt.Sprint("key", rand.IntN(keys)) }
 			value := strings.Repeat("x", 100)
 			writeMany(p, 5*keys, next, value)
-			for p.do("SET", "counter", "1"); s.store.Metrics().Compactions == 0; {
+			for p.do("SET", "counter", "1"); s.store.Metrics().Compaction.Runs == 0; {
 				writeMany(p, keys, next, value)
 			}
 			found, calls, empty := map[string]int{}, 0, 0

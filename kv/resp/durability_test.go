@@ -221,14 +221,14 @@ func TestServerAlways(t *testing.T) {
 		if got := p.do("SET", "a", strings.Repeat("x", n)); got != "+OK" {
 			t.Fatal(got)
 		}
-		if commits := st.store.Metrics().Commits; commits != uint64(n+1) {
+		if commits := st.store.Metrics().Commits.Made; commits != uint64(n+1) {
 			t.Fatalf("%d commits for %d answered writes", commits, n+1)
 		}
 	}
 	for range 10 {
 		_ = p.do("GET", "a")
 	}
-	if commits := st.store.Metrics().Commits; commits != 10 {
+	if commits := st.store.Metrics().Commits.Made; commits != 10 {
 		t.Errorf("%d commits; reads need none", commits)
 	}
 }

@@ -99,7 +99,7 @@ func TestFlushAllGivesSpaceBack(t *testing.T) {
 			if got := p.do("FLUSHALL"); got != "+OK" {
 				t.Fatal(got)
 			}
-			begin := s.store.Metrics().Begin
+			begin := s.store.Metrics().Log.Begin
 			eventually(t, "the device gives space back", func() bool { return dev.Begin() >= begin && begin > 1000*1000 })
 			if got := p.do("DBSIZE"); got != ":0" {
 				t.Errorf("DBSIZE: %s", got)

@@ -348,8 +348,8 @@ func (s *Server) lookForCold(now time.Time) {
 		return
 	}
 	m := s.store.Metrics()
-	reads, evictions := s.deviceReads.Swap(m.DeviceReads), s.evictions.Swap(m.Evictions)
-	s.cold.Store(m.DeviceReads-reads > coldReads || m.Evictions != evictions)
+	reads, evictions := s.deviceReads.Swap(m.Device.Reads), s.evictions.Swap(m.Log.Evictions)
+	s.cold.Store(m.Device.Reads-reads > coldReads || m.Log.Evictions != evictions)
 }
 
 // resume goes on with a connection that has left a loop.

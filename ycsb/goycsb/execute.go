@@ -148,7 +148,7 @@ func (db *DB) order(dev device.Device, scan bool) error {
 	case !scan:
 		return nil
 	default:
-		if m := db.store.Metrics(); m.Tail != m.Begin {
+		if m := db.store.Metrics(); m.Log.Tail != m.Log.Begin {
 			return fmt.Errorf("%w: the store has records that were loaded without %s=true", ErrNoScan, PropScan)
 		}
 		db.keys = newKeySet()

@@ -109,7 +109,7 @@ func (l *storeLoop) slice(ctx context.Context, x cell, lasts time.Duration) (ben
 	}
 	// A session counts its last few operations late: it is about shares.
 	after := l.store.Metrics()
-	memory, cold := after.ReadsMemory-before.ReadsMemory, after.ReadsTier[0]-before.ReadsTier[0]
+	memory, cold := after.ReadsFrom.Memory-before.ReadsFrom.Memory, after.ReadsFrom.Tier[0]-before.ReadsFrom.Tier[0]
 	share := float64(cold) / float64(max(memory+cold, 1))
 	sample.Operations = uint64(share * float64(sample.Operations))
 	sample.Mops *= share

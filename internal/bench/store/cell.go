@@ -81,10 +81,10 @@ func (c *cell) mops() float64 { return median(calmest(c.samples)) }
 // reads adds where the reads between two looks at the store were answered. The
 // store counts a session's last few operations late: it is about shares.
 func (c *cell) reads(before, after kv.Metrics) {
-	c.memory += after.ReadsMemory - before.ReadsMemory
-	c.cache += after.ReadsCache - before.ReadsCache
-	for tier := range after.ReadsTier {
-		c.device += after.ReadsTier[tier] - before.ReadsTier[tier]
+	c.memory += after.ReadsFrom.Memory - before.ReadsFrom.Memory
+	c.cache += after.ReadsFrom.Cache - before.ReadsFrom.Cache
+	for tier := range after.ReadsFrom.Tier {
+		c.device += after.ReadsFrom.Tier[tier] - before.ReadsFrom.Tier[tier]
 	}
 }
 
@@ -123,7 +123,7 @@ func (c *cell) row(s *Spec, m kv.Metrics, y yards) Row {
 		Operations: c.operations, Seconds: c.seconds,
 		AllocsPerOp: float64(c.allocs) / float64(max(c.operations, 1)),
 		GCCPUShare:  c.gcSeconds / (c.seconds * float64(c.threads)),
-		RSSBytes:    c.rss, LogBytes: m.Tail - m.Begin, IndexBytes: m.IndexBytes,
+		RSSBytes:    c.rss, LogBytes: m.Log.Tail - m.Log.Begin, IndexBytes: m.Index.Bytes,
 	}
 	for _, s := range samples {
 		r.CPUShare += s.share

@@ -55,7 +55,7 @@ func Run(ctx context.Context, spec Spec, progress ycsb.Progress) (report *Report
 	report.Load.Mops = float64(spec.Records) / 1e6 / report.Load.Seconds
 
 	m := b.store.Metrics()
-	report.FootprintBytes = m.IndexBytes + m.Tail - m.Begin
+	report.FootprintBytes = m.Index.Bytes + m.Log.Tail - m.Log.Begin
 	memory, words, err := newYardstickMemory(report.FootprintBytes, progress)
 	if err != nil {
 		return nil, err

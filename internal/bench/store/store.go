@@ -85,9 +85,9 @@ func coldPage(s *Spec) int {
 // figure is one of updates in place.
 func inPlace(store *kv.Store, s *Spec) error {
 	m := store.Metrics()
-	if !s.Cold && (m.Head > m.Begin || m.ReadOnly > m.Begin) {
+	if !s.Cold && (m.Log.Head > m.Log.Begin || m.Log.ReadOnly > m.Log.Begin) {
 		return fmt.Errorf("storebench: the log, %d bytes, has outgrown its memory, %d: what was measured is no store in memory",
-			m.Tail-m.Begin, m.MemoryBudget)
+			m.Log.Tail-m.Log.Begin, m.Log.MemoryBudget)
 	}
 	return nil
 }
