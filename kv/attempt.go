@@ -111,8 +111,8 @@ func (s *Session) checkSizes(key, value int) error {
 }
 
 // attempt tries an operation in memory until it is complete or needs a record from the
-// device: then cold is true, and where is that record. f is op's pending operation, or nil.
-func (s *Session) attempt(op *Op, hash uint64, keep int, f *pendingOp) (where coldRecord, cold bool) {
+// device: then cold is true, and where is that record. p is op's pending operation, or nil.
+func (s *Session) attempt(op *Op, hash uint64, keep int, p *pendingOp) (where coldRecord, cold bool) {
 	var endSuspicion func()
 	defer func() {
 		if s.sealing.needed {
@@ -124,7 +124,7 @@ func (s *Session) attempt(op *Op, hash uint64, keep int, f *pendingOp) (where co
 	}()
 	for tries := 1; ; {
 		var err error
-		outcome, where := s.try(op, hash, keep, f)
+		outcome, where := s.try(op, hash, keep, p)
 		switch outcome {
 		case complete:
 			return where, false
@@ -146,7 +146,7 @@ func (s *Session) attempt(op *Op, hash uint64, keep int, f *pendingOp) (where co
 		}
 		if err != nil {
 			op.Err = err
-			if f == nil {
+			if p == nil {
 				s.refuse()
 			}
 			return where, false
@@ -169,7 +169,7 @@ func (s *Session) waitForSpace() error {
 
 // try tries an operation once, in one stay in an epoch. It counts a complete operation in
 // the same stay, so that a barrier sees both or neither.
-func (s *Session) try(op *Op, hash uint64, keep int, f *pendingOp) (result outcome, where coldRecord) {
+func (s *Session) try(op *Op, hash uint64, keep int, p *pendingOp) (result outcome, where coldRecord) {
 	s.enter()
 	defer s.leaveAnyhow()                // deferred, since the user's code may panic
 	if s.view.guarded && op.trace == 0 { // the operations of trace.go change no key's value
@@ -186,7 +186,7 @@ func (s *Session) try(op *Op, hash uint64, keep int, f *pendingOp) (result outco
 		result, where = s.tryInEpoch(op, hash, keep)
 	}
 	if result == complete {
-		s.tookEffect(op.Kind, f)
+		s.tookEffect(op.Kind, p)
 	}
 	return result, where
 }
@@ -209,13 +209,13 @@ func (s *Session) tryInEpoch(op *Op, hash uint64, keep int) (outcome, coldRecord
 	return s.tryAt(op, slot, e, keep)
 }
 
-// tookEffect counts an operation that has taken effect or will have none. f is its pending
+// tookEffect counts an operation that has taken effect or will have none. p is its pending
 // operation, which issue has counted, or nil.
-func (s *Session) tookEffect(kind OpKind, f *pendingOp) {
-	if f == nil {
+func (s *Session) tookEffect(kind OpKind, p *pendingOp) {
+	if p == nil {
 		s.counts.ops[kind].inc()
 	} else {
-		f.serial.Store(0)
+		p.serial.Store(0)
 	}
 }
 

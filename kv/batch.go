@@ -5,9 +5,10 @@ import (
 	"errors"
 )
 
-// Batches and streams of operations, which go through lanes.
+// Batches (Do) and streams (Submit, Poll, Wait) of operations, which go through the index
+// in lanes: see lane.go.
 
-// handBack hands an operation back that is complete.
+// handBack completes an operation for its caller.
 func (s *Session) handBack(op *Op, err error, stream bool) {
 	op.Err = err
 	if stream {
@@ -18,25 +19,25 @@ func (s *Session) handBack(op *Op, err error, stream bool) {
 	s.noteError(err)
 }
 
-// noteError keeps the first error of a batch for Do.
+// noteError keeps the first error of a batch that Do is to return.
 func (s *Session) noteError(err error) {
 	if err != nil && s.batchErr == nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrExists) {
 		s.batchErr = err
 	}
 }
 
-// Do carries a batch out, with its cold reads under way together, and returns
-// when all are complete. Each operation has its own error in Op.Err; Do returns one of
-// these which is neither ErrNotFound nor ErrExists, not necessarily the first in the
-// order of the batch. If the session itself fails, Do returns that error, and
-// [Session.Err] is not nil: then operations may be incomplete.
+// Do carries out a batch of operations and returns when all are complete. Reads of the
+// device are pending at the same time. Each operation has its own error in Op.Err; Do
+// returns one of these that is neither ErrNotFound nor ErrExists, not necessarily the first
+// in the order of the batch. If the session itself fails, Do returns that error, operations
+// may be incomplete, and [Session.Err] is not nil.
 func (s *Session) Do(ops []Op) error {
 	if err := s.refusal(); err != nil {
 		return err
 	}
 	s.flush()
 	s.batchErr = nil
-	s.allowDirect(false) // until the end: a Modifier may panic
+	s.allowDirect(false) // stays so if a Modifier panics
 	for len(ops) > 0 {
 		ops = ops[s.stageAll(ops):]
 	}
@@ -50,14 +51,14 @@ func (s *Session) Do(ops []Op) error {
 	return s.batchErr
 }
 
-// DoWhole is Do for a batch that every commit and checkpoint has whole or not at all:
-// these wait for its end, and new ones like it for theirs. Where Do has operations whose
-// records are on the device, one may be committed that comes after another that is not
-// (see [CommitPoint]). Others see what the batch changes as with Do, one operation after
-// the other.
+// DoWhole is Do for a batch that every commit and checkpoint contains whole or not at all.
+// Commits and checkpoints wait for its end, and a new DoWhole waits for theirs. With Do, a
+// commit may contain an operation and lack an earlier one of the batch, whose record was on
+// the device (see [CommitPoint]). Other sessions see the changes of the batch one by one, as
+// with Do.
 func (s *Session) DoWhole(ops []Op) error {
 	if len(ops) == 1 || s.holds.adds != 0 || !change(ops) {
-		return s.Do(ops) // one operation is whole, and so is what Atomically does
+		return s.Do(ops) // one operation is atomic, and so is a batch within Atomically
 	}
 	if err := s.refusal(); err != nil {
 		return err
@@ -69,7 +70,7 @@ func (s *Session) DoWhole(ops []Op) error {
 	return s.Do(ops)
 }
 
-// change says whether any of the operations does.
+// change says whether any of the operations may change a record.
 func change(ops []Op) bool {
 	for i := range ops {
 		if ops[i].Kind.changes() {
@@ -79,10 +80,9 @@ func change(ops []Op) bool {
 	return false
 }
 
-// Submit starts an operation, which Poll hands back when it is complete.
-// ErrQueueFull: QueueDepth operations are under way or waiting to be polled; op
-// was not started. It was if Submit panics, as the Modifier of an operation before
-// it did.
+// Submit starts an operation, which Poll hands back when it is complete. It is
+// ErrQueueFull, and op is not started, while QueueDepth operations have not been handed
+// back. If Submit panics, with the Modifier of an earlier operation, op was started.
 func (s *Session) Submit(op *Op) error {
 	if err := s.refusal(); err != nil {
 		return err
@@ -99,8 +99,8 @@ func (s *Session) Submit(op *Op) error {
 	return nil
 }
 
-// Poll hands back operations that Submit started and that are complete, as many
-// as there are and done has room for. It waits for no read.
+// Poll fills done with completed operations of Submit and returns their number. It does not
+// wait for reads of the device.
 func (s *Session) Poll(done []*Op) int {
 	if s.asker != 0 {
 		return 0
@@ -119,8 +119,8 @@ func (s *Session) Poll(done []*Op) int {
 	return n
 }
 
-// Wait parks until Poll has something to hand back, or ctx ends. It returns at
-// once where nothing is under way.
+// Wait waits until Poll has an operation to hand back, or ctx ends. It returns at once if
+// no operation has been submitted that Poll has not handed back.
 func (s *Session) Wait(ctx context.Context) error {
 	if s.asker != 0 {
 		return ErrInModifier
@@ -136,5 +136,5 @@ func (s *Session) Wait(ctx context.Context) error {
 	return nil
 }
 
-// Pending is how many operations Submit started that Poll has not handed back.
+// Pending is the number of operations that were submitted and not handed back.
 func (s *Session) Pending() int { return s.streamed + s.polled.len() }

@@ -6,31 +6,34 @@ import (
 	"github.com/redykv/redykv/internal/mem"
 )
 
-// laneSize is how many operations go together. A random line takes as long from
-// memory as some ten operations take in the cache, and the processor can wait for
-// some sixteen at once: more than both must lie between asking for a line and
-// using it. 32 were slower by up to a tenth, 128 no faster.
+// laneSize is the number of operations in a lane. A cache line at a random address takes as
+// long from memory as some ten operations on cached lines, and the processor can have some
+// sixteen such loads pending: between the prefetch of a line and its use there must be more
+// operations than either. A size of 32 was slower by up to a tenth, 128 was no faster.
 const laneSize = 64
 
-// lane is a group of operations on their way to memory. Two of them alternate: when
-// one is full, its operations' index buckets are asked for; then the other's
-// operations, whose records have come meanwhile, are finished; then its own buckets,
-// which have come meanwhile, are scanned and its records asked for. One stay in an
-// epoch covers both.
+// lane is a group of operations that go through the index together. A session has two,
+// which alternate. When one is full, advance
+//
+//  1. hashes its keys and prefetches their index buckets,
+//  2. finishes the operations of the other lane, whose records were prefetched before,
+//  3. scans the buckets, which have arrived meanwhile, and prefetches the records.
+//
+// All that is one stay in an epoch.
 type lane struct {
-	next, n int  // operations [next, n) are still to be finished
-	stream  bool // Poll hands them back; Do returns with them otherwise
-	table   *table
+	next, n int    // operations [next, n) have to be finished
+	stream  bool   // they are of Submit; else of Do
+	index   *table // in which scan has looked
 	ops     [laneSize]*Op
 	hashes  [laneSize]uint64
-	slots   [laneSize]slot
+	slots   [laneSize]slot // places of their entries, empty where scan has found none
 
-	behind [laneSize]uint8 // operations that scan found nothing of in their first bucket…
-	absent int             // …and how many, while that is so
+	// Operations whose entries may be behind their first bucket.
+	behind  [laneSize]uint8
+	nBehind int
 }
 
-// stage adds an operation of a stream to the lane that is filled, and moves on when that
-// is full.
+// stage adds an operation of a stream to the lane that is being filled.
 func (s *Session) stage(op *Op) {
 	l := s.filling
 	l.stream = true
@@ -40,8 +43,8 @@ func (s *Session) stage(op *Op) {
 	}
 }
 
-// stageAll stages the first operations of a batch, as many as the lane has room for,
-// which it returns.
+// stageAll adds as many of a batch's operations as the lane that is being filled has room
+// for, and returns their number.
 func (s *Session) stageAll(ops []Op) int {
 	l := s.filling
 	l.stream = false
@@ -56,7 +59,7 @@ func (s *Session) stageAll(ops []Op) int {
 	return n
 }
 
-// hashLane hashes the lane's operations and asks for their buckets.
+// hashLane hashes the keys of the lane and prefetches their buckets.
 func (s *Session) hashLane(l *lane) {
 	i := 0
 	if s.words {
@@ -68,10 +71,10 @@ func (s *Session) hashLane(l *lane) {
 	}
 }
 
-// advance finishes the lane that was scanned and scans the other one.
+// advance finishes the lane that is scanned and scans the one that is filled.
 func (s *Session) advance() {
 	s.enter()
-	defer func() { // the user's code may panic in there
+	defer func() { // deferred, since the user's code may panic
 		s.leave()
 		if s.unsubmitted >= doorbellEvery {
 			s.submitReads()
@@ -84,55 +87,55 @@ func (s *Session) advance() {
 	s.filling, s.scanned = s.scanned, s.filling
 }
 
-// flush finishes what is staged, so that only pending operations are under way.
+// flush finishes the operations in the lanes: they are complete or pending then.
 func (s *Session) flush() {
 	for s.filling.n > 0 || s.scanned.n > 0 {
 		s.advance()
 	}
 }
 
-// scan finds the lane's operations in the index and asks for their records.
+// scan finds the entries of the lane's operations and prefetches their records.
 func (s *Session) scan(l *lane) {
-	l.table = s.view.index
+	l.index = s.view.index
 	if s.view.scan(l) > 0 {
-		s.askBehind(l)
+		s.prefetchBehind(l)
 	}
 	if s.cache != nil {
 		s.eachCold(l, s.cache.Prefetch)
 	}
 }
 
-// askBehind asks for where the entries may be that the first buckets do not have: in the
-// next bucket of the chain, or in the larger table while the index grows.
-func (s *Session) askBehind(l *lane) {
-	grown := l.table.next.Load()
+// prefetchBehind prefetches the buckets that may have the entries that the first buckets do
+// not have: the overflow bucket, and a bucket of the larger table while the index grows.
+func (s *Session) prefetchBehind(l *lane) {
+	grown := l.index.next.Load()
 	for i := range l.n {
 		if l.slots[i].p != nil {
 			continue
 		}
-		link := slotIn(l.table.bucket(l.hashes[i]&l.table.mask), bucketEntries).load()
+		link := slotIn(l.index.bucket(l.hashes[i]&l.index.mask), bucketEntries).load()
 		if link != 0 {
-			mem.Prefetch(l.table.bucket(uint64(link)))
+			mem.Prefetch(l.index.bucket(uint64(link)))
 		}
 		if grown != nil {
 			grown.prefetch(l.hashes[i])
 		}
 		if link != 0 || grown != nil {
-			l.behind[l.absent] = uint8(i)
-			l.absent++
+			l.behind[l.nBehind] = uint8(i)
+			l.nBehind++
 		}
 	}
 }
 
-// scanBehind is scan for what askBehind has asked for.
+// scanBehind is scan in the buckets that prefetchBehind has prefetched.
 func (s *Session) scanBehind(l *lane) {
-	behind := l.behind[:l.absent]
-	l.absent = 0
-	if l.table != s.view.index {
-		return // finish begins anew with all of them
+	behind := l.behind[:l.nBehind]
+	l.nBehind = 0
+	if l.index != s.view.index {
+		return // finish looks all of them up again
 	}
 	for _, i := range behind {
-		at, e, _ := l.table.locate(l.hashes[i])
+		at, e, _ := l.index.locate(l.hashes[i])
 		if l.slots[i] = at; at.p == nil {
 			continue
 		}
@@ -143,8 +146,8 @@ func (s *Session) scanBehind(l *lane) {
 	}
 }
 
-// eachCold calls f with the address of every record of the lane that is not in
-// the log's memory.
+// eachCold calls f with the address of each record of the lane that is not in the log's
+// memory.
 func (s *Session) eachCold(l *lane, f func(address int64)) {
 	for _, slot := range l.slots[:l.n] {
 		if slot.p == nil {
@@ -156,11 +159,11 @@ func (s *Session) eachCold(l *lane, f func(address int64)) {
 	}
 }
 
-// finish carries the lane's operations out, in their order, and empties it. The
-// slots that scan found are loaded again: an entry may have moved on, by this
-// session's own doing too, and nothing that scan saw needs to be true any more.
+// finish carries out the lane's operations in their order and empties the lane. It loads
+// the entries that scan has found again, since they may have changed, also by operations of
+// this session.
 func (s *Session) finish(l *lane) {
-	current := l.table == s.view.index
+	current := l.index == s.view.index
 	if current && s.cache != nil {
 		s.eachCold(l, s.cache.PrefetchRecord)
 	}
@@ -198,24 +201,24 @@ func (s *Session) finish(l *lane) {
 			}
 			s.finishAt(op, l.hashes[i], l.slots[i], l.stream)
 		}
-		current = l.table == s.view.index // it may have left the epoch
+		current = l.index == s.view.index // finishGeneral may have entered another epoch
 	}
 	l.next, l.n = 0, 0
 }
 
-// Of a record that is longer than a few lines, scan asks for the first ones. All
-// lines of all the lane's records would drive each other out of the cache before they
-// are used: the rest is asked for so many operations ahead, and of a very long record
-// so many bytes; from there on the processor sees by itself where it goes.
+// scan prefetches only the first cache lines of a record that is longer: all lines of all
+// records of a lane would evict each other from the cache before they are used. finish
+// prefetches the rest.
 const (
-	restAhead = 3
-	restLimit = 4 << 10
+	restAhead = 3       // operations between the prefetch of the rest and its use
+	restLimit = 4 << 10 // bytes; beyond them the processor recognizes the sequence by itself
 )
 
-// long guesses from an operation's buffer whether it will come to such a rest. To ask
-// each short record for its length so early would cost reads of 100 bytes a twentieth. A
-// write does not wait for the lines that it writes to; but the next one does, when it
-// locks its record: on an Intel Xeon upserts of 1 KB take a quarter less time so.
+// long guesses from an operation's buffer whether its record has a rest to prefetch. To load
+// each record's length so early would make reads of 100 bytes slower by a twentieth. Writes
+// profit although they do not wait for the lines that they store to, since the next write
+// waits for them when it locks its record: on an Intel Xeon upserts of 1 KB take a quarter
+// less time.
 func (s *Session) long(op *Op) bool {
 	switch {
 	case s.rest == 0:
@@ -226,8 +229,8 @@ func (s *Session) long(op *Op) bool {
 	return op.Kind == OpRead && cap(op.Value) > s.rest
 }
 
-// prefetchRest asks for the rest of the record that a slot leads to, if the operation
-// will read it in memory, or update it there.
+// prefetchRest prefetches the rest of an operation's record, if the operation reads it in
+// memory or updates it in place.
 func (s *Session) prefetchRest(op *Op, at slot) {
 	if at.p == nil {
 		return
@@ -238,11 +241,11 @@ func (s *Session) prefetchRest(op *Op, at slot) {
 	}
 }
 
-// abandon is finish when a Modifier panics. Of a stream everything else goes on;
-// of a batch, which the caller will not see end, nothing does.
+// abandon ends finish when a Modifier panics. The other operations of a stream continue;
+// those of a batch are dropped, since Do does not return.
 func (s *Session) abandon(l *lane) {
 	if l.stream {
-		if op := l.ops[l.next-1]; !errors.Is(op.Err, errPanicked) { // else its pending operation has landed
+		if op := l.ops[l.next-1]; !errors.Is(op.Err, errPanicked) { // else it was pending and is complete
 			s.refuse()
 			s.handBack(op, errPanicked, true)
 		}
@@ -254,20 +257,20 @@ func (s *Session) abandon(l *lane) {
 	}
 }
 
-// moveUp fills a lane that was left in the middle from the one behind it, which may
-// be full, so that there is room for the next operation there. What it moves is not
-// looked for in the index ahead.
+// moveUp moves the remaining operations of a lane to its start and fills it up from the
+// lane behind it, so that there is room for the next operation there. The moved operations
+// are looked up again by finish.
 func (s *Session) moveUp(l, behind *lane) {
 	n := copy(l.ops[:], l.ops[l.next:l.n])
 	copy(l.hashes[:], l.hashes[l.next:l.n])
 	moved := copy(l.ops[n:], behind.ops[:behind.n])
 	copy(l.hashes[n:], behind.hashes[:behind.n])
-	l.next, l.n, l.table = 0, n+moved, nil
+	l.next, l.n, l.index = 0, n+moved, nil
 	copy(behind.hashes[:], behind.hashes[moved:behind.n])
 	behind.n = copy(behind.ops[:], behind.ops[moved:behind.n])
 }
 
-// finishAt carries one operation out inside the epoch that finish is called in.
+// finishAt carries out one operation inside finish's epoch, given the place of its entry.
 func (s *Session) finishAt(op *Op, hash uint64, at slot, stream bool) {
 	e := at.load()
 	if !e.gone() && s.pendingRMWs[hashByte(hash)] == 0 && s.check(op) == nil {
@@ -290,8 +293,8 @@ func (s *Session) finishAt(op *Op, hash uint64, at slot, stream bool) {
 	s.finishGeneral(op, hash, stream)
 }
 
-// issueWithin is issue and fetch inside the epoch that finish is called in, which
-// it leaves where fetch may call the user's code.
+// issueWithin is issue and fetch inside finish's epoch, which it leaves where fetch may call
+// the user's code.
 func (s *Session) issueWithin(op *Op, hash uint64, stream bool, where coldRecord) {
 	n := s.issue(op, hash, 0, stream, where)
 	if s.cache == nil || op.Kind == OpRead {
@@ -303,7 +306,7 @@ func (s *Session) issueWithin(op *Op, hash uint64, stream bool, where coldRecord
 	s.enter()
 }
 
-// finishGeneral begins an operation from the start, outside the epoch.
+// finishGeneral carries out an operation the general way, outside finish's epoch.
 func (s *Session) finishGeneral(op *Op, hash uint64, stream bool) {
 	s.leave()
 	complete := s.begin(op, hash, 0, stream)

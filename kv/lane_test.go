@@ -34,7 +34,7 @@ func TestLanesFindWhatOverflowed(t *testing.T) {
 				s.enter()
 				s.hashLane(l)
 				s.scan(l)
-				behind += l.absent
+				behind += l.nBehind
 				s.scanBehind(l)
 				for i := range ops {
 					want, _ := s.view.index.find(st.hash(ops[i].Key))

@@ -12,24 +12,26 @@ import (
 	"github.com/redykv/redykv/hlog"
 )
 
-// pendingOp is a cold operation: it waits for a record from the device. Its number
-// is the tag of the read.
+// pendingOp is an operation whose record is read from the device. Its index in
+// Session.pending is the tag of the read. A pending operation is issued, fetches one or
+// more records of its chain, and is completed; where it may not do what it has to with the
+// records that it found, it is attempted again.
 type pendingOp struct {
 	op     *Op
 	hash   uint64
-	keep   int
-	at     coldRecord
-	buf    []byte        // the record; owned by the queue from read to completion
-	whole  []byte        // space that buf is cut from
-	stream bool          // handed back by Poll
-	serial atomic.Uint64 // its operation's number until it has its effect; 0 if it has none
+	keep   int           // length of the prefix of op.Value that a read appends to
+	at     coldRecord    // the record that is read
+	buf    []byte        // its bytes; owned by the queue while the read is pending
+	whole  []byte        // the memory that buf is a part of
+	stream bool          // Poll hands the operation back
+	serial atomic.Uint64 // the number of an ordered operation until it has taken effect; else 0
 }
 
-// keepBuffer is the largest buffer that a pending operation keeps for the next operation: a
-// session has many pending operations, and most values are small.
+// keepBuffer is the size of the largest buffer that is kept for the next operation: a
+// session has many, and most values are small.
 const keepBuffer = 64 << 10
 
-// reservePending waits until a pending operation is free. The first one opens the queue.
+// reservePending waits until an entry of s.pending is free. The first call opens the queue.
 func (s *Session) reservePending() (err error) {
 	if s.queue == nil {
 		if s.queue, err = s.store.dev.NewQueue(len(s.pending)); err != nil {
@@ -43,13 +45,13 @@ func (s *Session) reservePending() (err error) {
 	return err
 }
 
-// issue gives an operation a pending operation to where its record is. There is a free
-// one, and the session is inside an epoch.
+// issue makes an operation pending and returns its index in s.pending, of which an entry is
+// free. The session is inside an epoch.
 func (s *Session) issue(op *Op, hash uint64, keep int, stream bool, where coldRecord) uint32 {
 	n := s.free[len(s.free)-1]
 	s.free = s.free[:len(s.free)-1]
-	f := &s.pending[n]
-	f.op, f.hash, f.keep, f.stream, f.at = op, hash, keep, stream, where
+	p := &s.pending[n]
+	p.op, p.hash, p.keep, p.stream, p.at = op, hash, keep, stream, where
 	if !stream {
 		s.batch++
 	}
@@ -57,52 +59,52 @@ func (s *Session) issue(op *Op, hash uint64, keep int, stream bool, where coldRe
 	if s.ordered(op.Kind) {
 		s.pendingRMWs[hashByte(hash)]++
 		s.allPendingRMWs++
-		f.serial.Store(s.begun())
+		p.serial.Store(s.begun())
 	}
 	return n
 }
 
-// fetch gets the record at the pending operation's address, from the read cache or the
-// device, and follows its chain through the cache. It may land the pending operation and
-// call the user's code: but for reads it is called outside an epoch.
+// fetch gets the record that operation n needs from the read cache or the device. It
+// follows the chain as far as the cache has its records. It may complete the operation and
+// call the user's code: for other operations than reads, the session is outside an epoch.
 func (s *Session) fetch(n uint32) {
-	f := &s.pending[n]
+	p := &s.pending[n]
 	for s.cache != nil {
-		record, ok := s.cache.Get(f.whole[:0], f.at.address)
+		record, ok := s.cache.Get(p.whole[:0], p.at.address)
 		if !ok {
 			break
 		}
-		f.whole = record
+		p.whole = record
 		s.counts.cacheHits.inc()
-		if _, goesOn := s.examine(n, record, fromCache); !goesOn {
+		if _, next := s.examine(n, record, fromCache); !next {
 			return
 		}
 	}
 	s.readDevice(n, s.layout.Probe())
 }
 
-// readDevice enqueues a read of up to size bytes at the pending operation's address. Records do
-// not cross pages, so neither do reads: all of a page below head is written.
+// readDevice enqueues a read of the first size bytes of operation n's record. Reads, as
+// records, do not cross pages: a page below the head address is on the device whole.
 func (s *Session) readDevice(n uint32, size int) {
-	f := &s.pending[n]
-	size = min(size, s.restOfPage(f.at.address))
-	if cap(f.whole) < size {
-		f.whole = make([]byte, size)
+	p := &s.pending[n]
+	size = min(size, s.restOfPage(p.at.address))
+	if cap(p.whole) < size {
+		p.whole = make([]byte, size)
 	}
-	f.buf = f.whole[:size]
-	if err := s.queue.Read(f.buf, f.at.address, uint64(n)); err != nil {
-		s.completePending(n, fmt.Errorf("kv: reading the record at %d: %w", f.at.address, err), 0)
+	p.buf = p.whole[:size]
+	if err := s.queue.Read(p.buf, p.at.address, uint64(n)); err != nil {
+		s.completePending(n, fmt.Errorf("kv: reading the record at %d: %w", p.at.address, err), 0)
 		return
 	}
 	s.unsubmitted++
 }
 
-// restOfPage is how many bytes there are from an address to the end of its page.
+// restOfPage is the number of bytes from an address to the end of its page.
 func (s *Session) restOfPage(address int64) int {
 	return s.log.PageSize() - int(address)&(s.log.PageSize()-1)
 }
 
-// submitReads submits what was enqueued.
+// submitReads submits the reads that are enqueued.
 func (s *Session) submitReads() {
 	if s.unsubmitted == 0 {
 		return
@@ -114,7 +116,7 @@ func (s *Session) submitReads() {
 	}
 }
 
-// pollQueue takes what has arrived and says how many records that was.
+// pollQueue handles the reads that have completed and returns their number.
 func (s *Session) pollQueue() int {
 	if len(s.free) == len(s.pending) {
 		return 0
@@ -126,16 +128,16 @@ func (s *Session) pollQueue() int {
 	n := s.polledReads - s.takenReads
 	for s.takenReads < s.polledReads {
 		c := &s.completions[s.takenReads]
-		s.takenReads++ // first: a Modifier that panics must not lose those behind it
+		s.takenReads++ // before the user's code can panic: the other completions remain
 		if !s.words || !s.completeWordRead(c) {
 			s.completeRead(c)
 		}
 	}
-	s.submitReads() // chains that go on
+	s.submitReads() // of the next records of chains
 	return n
 }
 
-// await polls the queue, and parks first if nothing has arrived.
+// await waits until at least one read has completed, and handles it.
 func (s *Session) await(ctx context.Context) error {
 	if s.pollQueue() > 0 {
 		return nil
@@ -151,44 +153,68 @@ func (s *Session) await(ctx context.Context) error {
 	return nil
 }
 
-// completeRead goes on with a pending operation whose record has come.
+// completeRead continues an operation with the record that was read for it.
 func (s *Session) completeRead(c *device.Completion) {
 	n := uint32(c.Tag)
-	f := &s.pending[n]
-	if c.Err != nil && f.at.address < s.log.Begin() {
-		s.restart(n, int(c.Tier)) // it was truncated under the read
+	p := &s.pending[n]
+	if c.Err != nil && p.at.address < s.log.Begin() {
+		s.restart(n, int(c.Tier)) // the log was truncated during the read
 		return
 	}
 	if c.Err != nil {
-		s.completePending(n, fmt.Errorf("kv: reading the record at %d: %w", f.at.address, c.Err), 0)
+		s.completePending(n, fmt.Errorf("kv: reading the record at %d: %w", p.at.address, c.Err), 0)
 		return
 	}
-	// As they are now: an RMW may be on its way to another record already.
-	kind, address, buf := f.op.Kind, f.at.address, f.buf
-	size, goesOn := s.examine(n, buf, int(c.Tier))
+	// examine may issue the operation's next read, which changes these.
+	kind, address, buf := p.op.Kind, p.at.address, p.buf
+	size, next := s.examine(n, buf, int(c.Tier))
 	switch {
 	case size > len(buf):
 		s.readDevice(n, size)
 		return
 	case size > 0:
 		s.counts.deviceReads.inc()
-		if s.cache != nil && kind == OpRead { // what an RMW has replaced nobody looks for
+		if s.cache != nil && kind == OpRead { // the record that an RMW has replaced is not read again
 			s.cache.Add(address, buf[:size])
 		}
 	}
-	if goesOn {
+	if next {
 		s.fetch(n)
 	}
 }
 
-// examine looks at the record at the pending operation's address, whose start is b. size is
-// the record's, more than b where the rest of it must be fetched, 0 if it is
-// none that can be. goesOn says that it is another key's: the pending operation's address is
-// that of the next record of the chain then. Otherwise, and unless the rest must
-// be fetched, the operation has gone on.
-func (s *Session) examine(n uint32, b []byte, tier int) (size int, goesOn bool) {
-	f := &s.pending[n]
-	at := f.at.address
+// completeWordRead is completeRead for the most frequent case of an 8-byte key and value: a
+// read whose first record is the key's and is neither deleted nor expiring. In other cases
+// it does nothing and returns false.
+func (s *Session) completeWordRead(c *device.Completion) bool {
+	n := uint32(c.Tag)
+	p := &s.pending[n]
+	op := p.op
+	if c.Err != nil || op.Kind != OpRead || p.keep != 0 || cap(op.Value) < 8 || len(p.buf) != s.record {
+		return false
+	}
+	r := hlog.RecordAt(unsafe.Pointer(unsafe.SliceData(p.buf))) // buf has the length of a record and is not shared
+	if h := r.Header(); !h.Used() || !h.Plain() || r.Word0() != loadWord(op.Key) {
+		return false
+	}
+	s.counts.deviceReads.inc()
+	if s.cache != nil {
+		s.cache.Add(p.at.address, p.buf)
+	}
+	op.Value = op.Value[:8] // unlike append, without a write barrier
+	*(*uint64)(unsafe.Pointer(unsafe.SliceData(op.Value))) = r.Word1()
+	op.Expires = 0
+	s.completePending(n, nil, int(c.Tier))
+	return true
+}
+
+// examine looks at operation n's record, which begins with b. size is the record's size, or
+// 0 if it is damaged. If size exceeds len(b), the rest must be read. Otherwise, if next is
+// true, the record is another key's, and operation n needs the next record of the chain; if
+// next is false, the operation is complete or has been continued.
+func (s *Session) examine(n uint32, b []byte, tier int) (size int, next bool) {
+	p := &s.pending[n]
+	at := p.at.address
 	im, size, err := s.layout.Decode(b)
 	previous := im.Header.Previous()
 	switch {
@@ -199,15 +225,15 @@ func (s *Session) examine(n uint32, b []byte, tier int) (size int, goesOn bool) 
 		s.completePending(n, corrupt(at, "%d bytes, over the page's end", size), 0)
 		return 0, false
 	case size > len(b):
-	case f.op.trace != 0:
+	case p.op.trace != 0:
 		return size, s.examineTrace(n, im, tier)
-	case sameKey(im.Key, f.op.Key):
+	case sameKey(im.Key, p.op.Key):
 		s.resolve(n, im, !im.Header.Tombstone() && !s.expired(im.Expires), tier)
 	case previous >= at:
 		s.completePending(n, corrupt(at, "previous record at %d", previous), 0)
 		return 0, false
-	case previous >= f.at.begin:
-		f.at.address = previous
+	case previous >= p.at.begin:
+		p.at.address = previous
 		return size, true
 	default:
 		s.resolve(n, hlog.Image{}, false, tier)
@@ -215,7 +241,7 @@ func (s *Session) examine(n uint32, b []byte, tier int) (size int, goesOn bool) 
 	return size, false
 }
 
-// sameKey is bytes.Equal, faster for keys of one word.
+// sameKey is bytes.Equal, with a fast case for keys of 8 bytes.
 func sameKey(a, b []byte) bool {
 	if len(a) == 8 && len(b) == 8 {
 		return loadWord(a) == loadWord(b)
@@ -223,7 +249,8 @@ func sameKey(a, b []byte) bool {
 	return bytes.Equal(a, b)
 }
 
-// resolve ends a pending operation that knows the key's record, or that there is none.
+// resolve continues operation n with the key's record, or with the knowledge that there is
+// none: then found is false.
 func (s *Session) resolve(n uint32, im hlog.Image, found bool, tier int) {
 	op := s.pending[n].op
 	if op.Kind != OpRead {
@@ -242,45 +269,45 @@ func (s *Session) resolve(n uint32, im hlog.Image, found bool, tier int) {
 	s.completePending(n, nil, tier)
 }
 
-// resolveRMW is resolve where the user's code is called.
+// resolveRMW is resolve for operations that change the record. It may call the user's code.
 func (s *Session) resolveRMW(n uint32, im hlog.Image, found bool, tier int) {
-	s.step(n, tier, func(f *pendingOp) (coldRecord, bool) { return s.replaceCold(f, im, found) })
+	s.step(n, tier, func(p *pendingOp) (coldRecord, bool) { return s.replaceCold(p, im, found) })
 }
 
-// restart begins a pending operation's operation anew.
+// restart attempts operation n again from the beginning of its chain.
 func (s *Session) restart(n uint32, tier int) {
-	s.step(n, tier, func(f *pendingOp) (coldRecord, bool) { return s.attempt(f.op, f.hash, f.keep, f) })
+	s.step(n, tier, func(p *pendingOp) (coldRecord, bool) { return s.attempt(p.op, p.hash, p.keep, p) })
 }
 
-// step takes a pending operation's next step, which may be its last one. Should the user's
-// code panic in there, the pending operation lands nevertheless: the session would wait for
-// it for ever.
+// step continues operation n by a function that returns as attempt does. If the function
+// panics, which the user's code may, the operation is completed nevertheless: the session
+// would wait for it for ever.
 func (s *Session) step(n uint32, tier int, next func(*pendingOp) (where coldRecord, cold bool)) {
-	f := &s.pending[n]
+	p := &s.pending[n]
 	returned := false
 	defer func() {
 		if !returned {
 			s.completePending(n, errPanicked, tier)
 		}
 	}()
-	where, cold := next(f)
+	where, cold := next(p)
 	returned = true
 	if !cold {
-		s.completePending(n, f.op.Err, tier)
+		s.completePending(n, p.op.Err, tier)
 		return
 	}
-	f.at = where
+	p.at = where
 	s.fetch(n)
 }
 
-// errPanicked is the outcome of an operation whose Modifier panicked.
+// errPanicked is the error of an operation whose Modifier has panicked.
 var errPanicked = errors.New("kv: the Modifier panicked")
 
-// replaceCold carries an RMW out whose record has come from the device. As with
-// attempt, cold says that it needs another one.
-func (s *Session) replaceCold(f *pendingOp, im hlog.Image, found bool) (where coldRecord, cold bool) {
-	op := f.op
-	switch s.tryReplace(f, im, found) {
+// replaceCold carries out an RMW whose record was read from the device. It returns as
+// attempt does.
+func (s *Session) replaceCold(p *pendingOp, im hlog.Image, found bool) (where coldRecord, cold bool) {
+	op := p.op
+	switch s.tryReplace(p, im, found) {
 	case complete:
 		return coldRecord{}, false
 	case needsSpace:
@@ -288,17 +315,17 @@ func (s *Session) replaceCold(f *pendingOp, im hlog.Image, found bool) (where co
 			return coldRecord{}, false
 		}
 	}
-	// The chain has moved on, or may have while we waited: from the start.
-	return s.attempt(op, f.hash, f.keep, f)
+	// The chain has or may have a newer record.
+	return s.attempt(op, p.hash, p.keep, p)
 }
 
-// tryReplace is replace for a record that came from the device, if its chain is
-// as it was when the pending operation departed.
-func (s *Session) tryReplace(f *pendingOp, im hlog.Image, found bool) outcome {
+// tryReplace is replace for a record that was read from the device, if the chain has no
+// newer record than when the operation was issued.
+func (s *Session) tryReplace(p *pendingOp, im hlog.Image, found bool) outcome {
 	s.enter()
 	defer s.leaveAnyhow()
 	if s.view.guarded {
-		stripe, claim, err, ok := s.pass(f.op.Kind, f.hash)
+		stripe, claim, err, ok := s.pass(p.op.Kind, p.hash)
 		if !ok || err != nil {
 			return retry
 		}
@@ -306,71 +333,45 @@ func (s *Session) tryReplace(f *pendingOp, im hlog.Image, found bool) outcome {
 			defer stripe.release(claim)
 		}
 	}
-	slot, e, err := s.view.index.findOrInsert(f.hash)
+	slot, e, err := s.view.index.findOrInsert(p.hash)
 	if err != nil {
-		f.op.Err = err
+		p.op.Err = err
 		return complete
 	}
-	if slot.p == nil || e != f.at.entry || e.address() < s.log.Begin() { // see Clear
+	if slot.p == nil || e != p.at.entry || e.address() < s.log.Begin() { // see Clear
 		return retry
 	}
-	result := s.replace(f.op, slot, e, im.Value, im.Expires, found)
+	result := s.replace(p.op, slot, e, im.Value, im.Expires, found)
 	if result == complete {
-		s.tookEffect(f.op.Kind, f)
+		s.tookEffect(p.op.Kind, p)
 	}
 	return result
 }
 
-// completePending ends a pending operation and its operation.
+// completePending completes operation n with err and frees its entry.
 func (s *Session) completePending(n uint32, err error, tier int) {
-	f := &s.pending[n]
-	f.op.Err = err
+	p := &s.pending[n]
+	p.op.Err = err
 	switch {
-	case f.op.Kind == OpRead && tier == fromCache:
+	case p.op.Kind == OpRead && tier == fromCache:
 		s.counts.readsCache.inc()
-	case f.op.Kind == OpRead:
+	case p.op.Kind == OpRead:
 		s.counts.readsTier[min(tier, MaxTiers-1)].inc()
-	case s.ordered(f.op.Kind):
-		s.pendingRMWs[hashByte(f.hash)]--
+	case s.ordered(p.op.Kind):
+		s.pendingRMWs[hashByte(p.hash)]--
 		s.allPendingRMWs--
-		f.serial.Store(0)
+		p.serial.Store(0)
 	}
-	if f.stream {
+	if p.stream {
 		s.streamed--
-		s.polled.push(f.op)
+		s.polled.push(p.op)
 	} else {
 		s.batch--
 		s.noteError(err)
 	}
-	f.op = nil
-	if cap(f.whole) > keepBuffer {
-		f.whole = nil
+	p.op = nil
+	if cap(p.whole) > keepBuffer {
+		p.whole = nil
 	}
 	s.free = append(s.free, n)
-}
-
-// completeWordRead is completeRead for a read of a record with an 8-byte key and value: see
-// words.go. It is what nearly all reads find, the record that was looked for, as
-// it was written first. If the record is anything else, completeWordRead returns false,
-// having done nothing.
-func (s *Session) completeWordRead(c *device.Completion) bool {
-	n := uint32(c.Tag)
-	f := &s.pending[n]
-	op := f.op
-	if c.Err != nil || op.Kind != OpRead || f.keep != 0 || cap(op.Value) < 8 || len(f.buf) != s.record {
-		return false
-	}
-	r := hlog.RecordAt(unsafe.Pointer(unsafe.SliceData(f.buf))) // as long as one in memory, and nobody else's
-	if h := r.Header(); !h.Used() || !h.Plain() || r.Word0() != loadWord(op.Key) {
-		return false
-	}
-	s.counts.deviceReads.inc()
-	if s.cache != nil {
-		s.cache.Add(f.at.address, f.buf)
-	}
-	op.Value = op.Value[:8] // which stores no pointer, as append would
-	*(*uint64)(unsafe.Pointer(unsafe.SliceData(op.Value))) = r.Word1()
-	op.Expires = 0
-	s.completePending(n, nil, int(c.Tier))
-	return true
 }

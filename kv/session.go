@@ -19,16 +19,16 @@ import (
 // submitted returns the value from before that write or, beside compaction, from
 // after it.
 //
-// There is one engine and three ways in. Batches and streams pass through lanes
-// (lane.go) that ask for index bucket and record ahead of their use, and end in
-// tryAt (attempt.go). Plain calls (plain.go) find bucket and record themselves
-// (plain_amd64.s, plain.go). What cannot be finished at once goes the general way:
-// begin (attempt.go) tries again until it is done or needs a record from the device; then
-// it gets a pending operation (pending operations.go) and goes on when the record has come.
+// Operations come in three ways: as plain calls (plain.go, and plain_amd64.s), in batches
+// and in streams (batch.go). Plain calls go directly to a record in memory where they can.
+// Batches and streams go through lanes (lane.go), which prefetch index buckets and records,
+// and end in tryAt (attempt.go). All other operations go the general way: attempt tries
+// them in memory until they are complete or need a record from the device. Those become
+// pending operations (pending.go), which continue when the record has been read.
 type Session struct {
-	// What every operation looks at.
+	// Used by every operation.
 	handle     epoch.Handle
-	view       view
+	view       view     // what the session knows of the store as of its last epoch
 	words      bool     // keys and values have 8 bytes: see words.go
 	inAssembly bool     // plain calls are in assembly: words, and epochs that are entered by plain stores
 	holds      claim    // how Atomically holds stripes; zero outside Atomically
@@ -41,33 +41,33 @@ type Session struct {
 	before CommitPoint // of the sessions of that name before this one
 
 	layout    hlog.Layout
-	keySize   int  // 0: variable
-	valueSize int  // the same
-	ahead     int  // bytes of a record that a plain call asks for ahead: see plain.go
-	fixed     bool // neither is 0, and such a record fits a page
-	record    int  // bytes of a record to ask for ahead
-	rest      int  // offset of the bytes that are asked for later, see lane.go; 0: none
+	keySize   int  // 0 if it varies
+	valueSize int  // 0 if it varies
+	fixed     bool // neither varies, and such a record fits a page
+	ahead     int  // bytes of a record that plain calls prefetch: see findDirect
+	record    int  // bytes of a record that lanes prefetch first, the size of a fixed one
+	rest      int  // offset of the bytes that lanes prefetch later; 0 if there are none
 	hash      func([]byte) uint64
 	log       *hlog.Log
 	store     *Store
-	cache     *readcache.Cache // nil: none
-	queue     device.Queue     // nil until the first cold operation
-	walker    *hlog.Walker     // nil until the session is lent to a walk of the log
+	cache     *readcache.Cache // nil if the store has none
+	queue     device.Queue     // nil until the first operation needs it
+	walker    *hlog.Walker     // nil until the session is first used for a walk of the log
 	traces    []trace          // of a batch of opNewest, opMove or opLink
-	unusable  error            // closed; or the queue cannot be waited for, and what is under way never ends
-	asker     uint64           // the goroutine that is in the user's code within an operation, or 0: see nested.go
-	holder    uint64           // the same, in Atomically
+	unusable  error            // why the session takes no more operations: see Err
+	asker     uint64           // the goroutine in the user's code within an operation, or 0: see nested.go
+	holder    uint64           // the goroutine in Atomically, or 0
 
-	plain   Op      // of the plain calls
-	update  *Update // of the Modifier that is asked: a cache line
-	old     []byte  // scratch: a value being modified…
-	fresh   []byte  // …and what it becomes
-	form    Update  // what update is for a value of 8 bytes: of oldWord, into newWord
+	plain   Op      // of plain calls
+	update  *Update // what a Modifier is called with; in a cache line of its own
+	old     []byte  // scratch: the value that is modified
+	fresh   []byte  // scratch: its new value
+	form    Update  // update for a value of 8 bytes: Old is oldWord, New is in newWord
 	oldWord uint64
 	newWord uint64
 	zeros   []byte // the value of a tombstone
 
-	sealing sealing // of the operation that is tried
+	sealing sealing // of the operation that is attempted
 
 	lanes    [2]lane
 	filling  *lane // takes operations, whose buckets are on the way

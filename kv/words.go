@@ -2,14 +2,16 @@ package kv
 
 import "unsafe"
 
-// Records of 8-byte keys and values are the most common ones of which there are
-// very many, and so small that every instruction shows: for them tryAt's most
-// frequent cases are written out here, on words instead of slices.
+// Keys and values of 8 bytes, as words: stores of very many records mostly have these, and
+// with them each instruction counts.
 
-// loadWord are 8 bytes as a word.
+// loadWord is the word that the first 8 bytes of b are.
 func loadWord(b []byte) uint64 { return *(*uint64)(unsafe.Pointer(unsafe.SliceData(b))) }
 
-// valueWord is a value of up to 8 bytes as a word, as it lies in the log.
+// word is the bytes of a word, which they share.
+func word(p *uint64) []byte { return (*[8]byte)(unsafe.Pointer(p))[:] }
+
+// valueWord is a value of up to 8 bytes as the word that the log has for it.
 func valueWord(value []byte) (word uint64) {
 	if len(value) == 8 {
 		return loadWord(value)
@@ -18,10 +20,11 @@ func valueWord(value []byte) (word uint64) {
 	return word
 }
 
-// finishWords carries the lane's operations out, from its next one on, up to the first
-// that is not such a case of tryAt: that one has changed no record, but its Modifier may
-// have been asked, and will be again. A record is the newest of its chain, and in memory.
-// One loop for all of them, since a call for each took a third more time.
+// finishWords carries out the lane's operations from its next one on, up to the first that
+// is not one of tryAt's most frequent cases: a key whose record is in memory and the newest
+// of its chain, and an operation that needs no new record. The operation at which it stops
+// has changed nothing, but its Modifier may have been called, and will be called again. It
+// is one loop since a function call per operation takes a third more time.
 func (s *Session) finishWords(l *lane) {
 	for i := l.next; i < l.n; i++ {
 		op, at := l.ops[i&(laneSize-1)], l.slots[i&(laneSize-1)]
@@ -36,7 +39,7 @@ func (s *Session) finishWords(l *lane) {
 		if r.Word0() != loadWord(op.Key) {
 			return
 		}
-		if op.Err != nil { // of what it was used for before
+		if op.Err != nil { // a store only if needed
 			op.Err = nil
 		}
 		switch op.Kind {
@@ -44,7 +47,7 @@ func (s *Session) finishWords(l *lane) {
 			if !r.Header().Plain() || cap(op.Value) < 8 {
 				return
 			}
-			op.Value = op.Value[:8] // which stores no pointer
+			op.Value = op.Value[:8] // unlike append, without a write barrier
 			*(*uint64)(unsafe.Pointer(unsafe.SliceData(op.Value))) = r.Word1()
 			op.Expires = 0
 		case OpUpsert:
@@ -55,7 +58,7 @@ func (s *Session) finishWords(l *lane) {
 			if !s.view.mutable(a) || !r.Header().Updatable() {
 				return
 			}
-			l.next = i + 1 // for abandon: the Modifier may panic
+			l.next = i + 1 // if the Modifier panics: see abandon
 			old, fresh, verdict := r.Word1(), uint64(0), Keep
 			if op.ModifyWord != nil {
 				fresh, verdict = op.ModifyWord(old, true)
@@ -78,8 +81,8 @@ func (s *Session) finishWords(l *lane) {
 	}
 }
 
-// modifyWord asks a Modifier as if it were a WordModifier of a value that is there. Keep
-// stands for whatever only a Modifier can want: the general way asks it again.
+// modifyWord calls a Modifier as if it were a WordModifier. It returns Keep for all that a
+// WordModifier cannot return; the Modifier is called again on the general way then.
 func (s *Session) modifyWord(modify Modifier, old uint64) (fresh uint64, verdict Verdict) {
 	s.oldWord = old
 	*s.update = s.form
@@ -89,6 +92,3 @@ func (s *Session) modifyWord(modify Modifier, old uint64) (fresh uint64, verdict
 	}
 	return loadWord(u.New), Put
 }
-
-// word are the bytes of a word.
-func word(p *uint64) []byte { return (*[8]byte)(unsafe.Pointer(p))[:] }
