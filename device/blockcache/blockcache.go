@@ -38,6 +38,7 @@ import (
 	"github.com/dgraph-io/ristretto/v2"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/readcache"
 	"github.com/redykv/redykv/internal/units"
 )
 
@@ -104,22 +105,11 @@ func New(dev device.Device, opts Options) (*Cache, error) {
 	}
 	entries := opts.Capacity / int64(opts.Block+overhead)
 	var err error
-	c.blocks, err = ristretto.NewCache(&ristretto.Config[uint64, []byte]{
-		NumCounters: 10 * entries, MaxCost: opts.Capacity, BufferItems: 64, IgnoreInternalCost: true,
-		// Both words: the first spreads, the second makes the match exact.
-		KeyToHash: func(key uint64) (uint64, uint64) { return mix(key), key },
-	})
+	c.blocks, err = readcache.NewRistretto(entries, opts.Capacity, nil)
 	if err != nil {
 		return nil, fmt.Errorf("blockcache: %w", err)
 	}
 	return c, nil
-}
-
-// mix spreads a key over all bits of a word.
-func mix(x uint64) uint64 {
-	x = (x ^ x>>32) * 0xd6e8feb86659fd93
-	x = (x ^ x>>32) * 0xd6e8feb86659fd93
-	return x ^ x>>32
 }
 
 // numberBits is what the number of a block has in a key; the round has the rest.

@@ -32,10 +32,7 @@ const peerOverhead = 190
 
 func newPeer(b *testing.B, budget int64, record int) peer {
 	entries := budget / int64(record+peerOverhead)
-	c, err := ristretto.NewCache(&ristretto.Config[uint64, []byte]{
-		NumCounters: entries * 10, MaxCost: entries, BufferItems: 64, IgnoreInternalCost: true,
-		KeyToHash: func(addr uint64) (uint64, uint64) { return mix(int64(addr)), addr },
-	})
+	c, err := NewRistretto(entries, entries, nil)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 package readcache
 
 import (
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -26,33 +25,14 @@ type large struct {
 // policy's, and the share of a size class that is not used.
 const largeOverhead = 256
 
-func newRistretto(l *large, budget int64, threshold int) (*ristretto.Cache[uint64, []byte], error) {
-	entries := max(budget/int64(threshold), 16)
-	cache, err := ristretto.NewCache(&ristretto.Config[uint64, []byte]{
-		NumCounters:        entries * 10,
-		MaxCost:            max(budget-entries*60, 1), // 3 bytes a counter, rounded up
-		BufferItems:        64,
-		IgnoreInternalCost: true,
-		// Both words: the first spreads, the second makes the match exact.
-		KeyToHash: func(addr uint64) (uint64, uint64) { return mix(int64(addr)), addr },
-		OnExit: func(record []byte) {
-			if record != nil {
-				l.left.Add(1)
-			}
-		},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("ristretto cache of %d bytes: %w", budget, err)
-	}
-	return cache, nil
-}
-
 // resize drops everything: it is for budgets that change seldom.
 func (l *large) resize(budget int64, threshold int) error {
 	var next *ristretto.Cache[uint64, []byte]
 	if budget >= int64(threshold) {
 		var err error
-		if next, err = newRistretto(l, budget, threshold); err != nil {
+		entries := max(budget/int64(threshold), 16)
+		counters := entries * 60 // bytes: 3 for each of 10 an entry, and rounded up
+		if next, err = NewRistretto(entries, max(budget-counters, 1), l.exited); err != nil {
 			return err
 		}
 	}
@@ -66,6 +46,13 @@ func (l *large) resize(budget int64, threshold int) error {
 	l.used.Store(false)
 	l.ghosts = make([]uint64, max(budget/int64(threshold)/4, 1))
 	return nil
+}
+
+// exited is called by ristretto with a record that it lets go of, or nil.
+func (l *large) exited(record []byte) {
+	if record != nil {
+		l.left.Add(1)
+	}
 }
 
 func (l *large) get(dst []byte, addr int64) ([]byte, bool) {
