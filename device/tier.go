@@ -10,45 +10,45 @@ import (
 //
 //	in the set ──fail──► out ──restart, at the end of all writes──► in the set
 //
-// The last tier never leaves: there is nothing behind it.
+// The last tier never leaves the set.
 type tier struct {
 	dev      Device
 	index    int
 	name     string
-	refiller Refiller // the device, if it is one, but for the last tier; else nil
-	refill   *refill  // but for the last tier
+	refiller Refiller // the device, if it is one and not the last tier; else nil
+	refill   *refill  // nil of the last tier
 
-	// floor is the lowest address that the tier may answer for, whatever its
-	// Begin says; outFloor while it is out. Everything written so far lies
-	// below the floor that a tier comes back with, so a read that began before
-	// the tier failed is refused by the floor afterwards as well. A Refiller
-	// comes back with 0 and refuses such a read itself. Refilling lowers the floor,
-	// over what it has written.
+	// floor is the lowest address that the tier answers since it was restarted, even if
+	// its Begin is lower; outFloor while it is out. Everything written before the restart
+	// lies below the new floor, so the floor also refuses a read that began before the
+	// tier failed. A Refiller restarts with 0 and refuses such a read itself. Refilling
+	// lowers the floor.
 	floor atomic.Int64
-	// writes under way on the tier, over all queues. Raised under Tiered.mu,
-	// lowered anywhere, after a failure has been reported.
+	// writes is the number of pending writes of all queues. It is raised under Tiered.mu,
+	// and lowered anywhere, after a failure has been reported.
 	writes atomic.Int64
-	// ahead is the lowest address of the echoes on their way to the tier, noAddress if
-	// there is none: from there on others have what the tier has not.
+	// ahead is the lowest address of the pending echoes, noAddress if there is none: from
+	// there on the tier does not have what others have.
 	ahead atomic.Int64
-	// counters of the queues that are closed.
+	// retired are the counters of the queues that are closed.
 	retired tierCounters
 
 	// Guarded by Tiered.mu.
 	reason   error         // why the tier is out, or the last tier's last error
-	retryAt  time.Time     // not to be started again before
+	retryAt  time.Time     // earliest time of the next restart
 	backoff  time.Duration // until the next retryAt
 	failures uint64
 	restarts uint64
-	starting bool      // it is being started again, in the background
-	passed   time.Time // when writes had passed such a start: reads let them have it started first
+	starting bool      // it is being restarted in the background
+	passed   time.Time // when a restart ended below the end of the log: revive then waits, so that a write restarts it
 	doubt    bool      // see lost
-	onTheWay []int64   // addresses of echoes
-	// What was left to goroutines: queues that were closed and have something under way,
-	// its start, syncs. See tiered_leave.go.
+
+	pendingEchoes []int64 // their addresses
+	// leaving counts what was left to goroutines: closed queues that still have operations
+	// pending, a restart, syncs. See tiered_leave.go.
 	leaving    int
 	gone       chan struct{} // closed once leaving is 0 again; nil if it never was more
-	closeLater bool          // who ends the last of them closes the device
+	closeLater bool          // the last of them closes the device
 }
 
 // outFloor and noAddress are above every address.
@@ -57,19 +57,19 @@ const (
 	noAddress = math.MaxInt64
 )
 
-// out says whether the tier has left the set.
+// out reports whether the tier has left the set.
 func (tr *tier) out() bool { return tr.floor.Load() == outFloor }
 
-// holds says whether the tier answers for addr at this moment.
+// holds reports whether the tier answers for addr now.
 func (tr *tier) holds(addr int64) bool { return addr >= tr.floor.Load() && addr >= tr.dev.Begin() }
 
-// mayRead says whether n bytes at addr can be asked of the tier.
+// mayRead reports whether n bytes at addr can be read from the tier.
 func (tr *tier) mayRead(n int, addr int64) bool {
 	return tr.holds(addr) && addr <= tr.ahead.Load()-int64(n)
 }
 
-// fail takes a tier that failed out of the set, and tells of it once. The last
-// tier stays; its error is kept, and the caller's to report.
+// fail takes a tier that failed out of the set and reports it once. The last tier stays;
+// its error is kept, and the caller returns it.
 func (t *Tiered) fail(tr *tier, err error) {
 	t.mu.Lock()
 	tr.failures++
@@ -89,7 +89,7 @@ func (t *Tiered) fail(tr *tier, err error) {
 	}
 }
 
-// recovered clears the last tier's error after a write that went well.
+// recovered clears the last tier's error after a successful write.
 func (t *Tiered) recovered(tr *tier) {
 	t.mu.Lock()
 	known := tr.reason != nil
@@ -100,7 +100,7 @@ func (t *Tiered) recovered(tr *tier) {
 	}
 }
 
-// tell logs an event and hands it to the callback. The caller holds no lock.
+// tell logs an event and calls OnEvent. The caller holds no lock.
 func (t *Tiered) tell(e TierEvent) {
 	if e.Err != nil {
 		t.opts.Logger.Warn("storage tier failed", "tier", e.Name, "number", e.Tier, "err", e.Err)
@@ -112,11 +112,10 @@ func (t *Tiered) tell(e TierEvent) {
 	}
 }
 
-// admit accounts for a write of n bytes at addr and returns the set of tiers,
-// as bits, that it must go to. The tiers that are due are started first: under
-// the lock, so that every write which the tier has missed ends at or below the
-// address where it starts, and every later one goes to it. A write is a page;
-// a lock for each costs nothing.
+// admit accounts for a write of n bytes at addr and returns the set of tiers, as bits, to
+// which it goes. Tiers that are due are restarted first, under the lock: every write that
+// the tier has missed ends at or below the address where it starts, and every later one
+// goes to it. A write is a page, so a lock for each costs nothing.
 func (t *Tiered) admit(n int, addr int64) uint32 {
 	var back []TierEvent
 	t.mu.Lock()
@@ -142,19 +141,18 @@ func (t *Tiered) admit(n int, addr int64) uint32 {
 	return set
 }
 
-// due says whether a tier that is out may be started again: nothing is being written to it.
-// The caller holds Tiered.mu.
+// due reports whether a tier that is out may be restarted: it has no pending write. The
+// caller holds Tiered.mu.
 func (tr *tier) due() bool {
 	return !tr.starting && tr.writes.Load() == 0 && !time.Now().Before(tr.retryAt)
 }
 
-// isBack is the event of a tier that is back.
+// isBack returns the event of a tier that is back.
 func (tr *tier) isBack() TierEvent {
 	return TierEvent{Tier: tr.index, Name: tr.name, Addr: max(tr.floor.Load(), tr.dev.Begin())}
 }
 
-// revive has the tiers that are due started, in the background: a log that is only read
-// gets them back as well.
+// revive restarts the tiers that are due in the background, for a log that is only read.
 func (t *Tiered) revive() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -168,13 +166,13 @@ func (t *Tiered) revive() {
 	}
 }
 
-// startPatience is how long writes wait for a tier that is started again.
+// startPatience is how long a write waits for the restart of a tier.
 const startPatience = 100 * time.Millisecond
 
-// restart starts a tier at the end of all writes, and says whether it is back. One that
-// takes longer than patience goes on in the background. If the log has another end by
-// then, it is started once more, which should not take long then. The caller holds mu, and
-// nothing is being written to the tier.
+// restart starts a tier at the end of all writes, and reports whether it is back. A start
+// that takes longer than patience continues in the background; if the log has grown by
+// then, the tier is restarted once more, which is expected to be quick. The caller holds
+// mu, and the tier has no pending write.
 func (t *Tiered) restart(tr *tier, patience time.Duration) bool {
 	floor := tr.alignUp(t.tail)
 	result := make(chan error, 1)
@@ -201,8 +199,8 @@ func (t *Tiered) restart(tr *tier, patience time.Duration) bool {
 	return false
 }
 
-// restarted brings a tier back that was started at floor, a Refiller with a hole below, and
-// says whether it did: not if that failed, or writes have passed it. The caller holds mu.
+// restarted brings a tier back that was started at floor, a Refiller with a hole below. It
+// returns false if the start failed or the log has grown meanwhile. The caller holds mu.
 func (t *Tiered) restarted(tr *tier, floor int64, err error) bool {
 	if err != nil {
 		tr.failures++
@@ -238,5 +236,5 @@ func (tr *tier) alignUp(addr int64) int64 {
 	return (addr + align - 1) &^ (align - 1)
 }
 
-// keepsWriting says whether somebody wants to know which writes are under way.
+// keepsWriting reports whether the addresses of pending writes are needed.
 func (t *Tiered) keepsWriting() bool { return t.refills || t.commit < len(t.tiers)-1 }

@@ -8,36 +8,35 @@ import (
 	"github.com/redykv/redykv/internal/mem"
 )
 
-// BacklogPolicy says what happens when a tier beyond the commit point is as far behind
-// as it may be.
+// BacklogPolicy determines what happens when a tier beyond the commit point is behind by
+// its whole backlog.
 type BacklogPolicy uint8
 
 const (
-	// BacklogWait lets writes wait until the tier has caught up. Its writes are part of
-	// those it holds up: their buffers are Released when it has them.
+	// BacklogWait delays writes until the tier has caught up. A write's buffer is Released
+	// when the tier has stored it.
 	BacklogWait BacklogPolicy = iota
-	// BacklogDrop takes the tier out of the set, as one that failed: it comes back when
-	// it is through with what it was given, and what it lacks is copied back in the
-	// background. Nobody waits for it: it is given copies. The last tier, which must
-	// have everything, waits all the same.
+	// BacklogDrop takes the tier out of the set, as if it had failed: it returns when its
+	// pending writes have ended, and what it lacks is copied back in the background. The
+	// tier gets copies of the data, so no write waits for it. The last tier, which must
+	// hold everything, is waited for nevertheless.
 	BacklogDrop
 )
 
-// DefaultBacklog is TieredOptions.Backlog by default, in bytes.
+// DefaultBacklog is the default of TieredOptions.Backlog, in bytes.
 const DefaultBacklog = 64 << 20
 
-// ErrBehind says that a tier was too slow: it was further behind than
-// TieredOptions.Backlog.
+// ErrBehind is the error of a tier that was further behind than TieredOptions.Backlog.
 var ErrBehind = errors.New("device: tier is too far behind")
 
-// tooFar says whether tier i would be too far behind with n bytes more.
+// tooFar reports whether n more bytes would put tier i too far behind.
 func (q *tieredQueue) tooFar(i, n int) bool {
 	limit := q.t.opts.Backlog
 	behind := q.counters[i].behind.Load()
 	return limit > 0 && behind > 0 && behind+int64(n) > limit
 }
 
-// mustWait says whether a write of n bytes has to wait for a tier beyond the commit
+// mustWait reports whether a write of n bytes has to wait for a tier beyond the commit
 // point.
 func (q *tieredQueue) mustWait(n int) bool {
 	for i := q.t.commit + 1; i < len(q.queues); i++ {
@@ -48,22 +47,22 @@ func (q *tieredQueue) mustWait(n int) bool {
 	return false
 }
 
-// detached says whether nobody waits for tier i's writes: it gets echoes.
+// detached reports whether no write waits for tier i: it gets echoes.
 func (t *Tiered) detached(i int) bool {
 	return t.opts.BacklogPolicy == BacklogDrop && i > t.commit && i < len(t.tiers)-1
 }
 
-// An echo is the write of a copy, to a tier that nobody waits for. It has a slot of its
-// own, beyond those of the queue's depth, and makes no events. A log may write a block
-// again once that is Released, so echoes on the same bytes follow one another.
+// An echo is a write of a copy, to a tier that no write waits for. Its entry in ops is
+// beyond the queue's depth, and it makes no events. A log may write a block again once the
+// block is Released, so echoes of the same bytes follow one another.
 
-// echoes are those of one tier.
+// echoes are the echoes of one tier, as indexes in ops.
 type echoes struct {
-	active  []uint32 // slots; on their way to the tier
+	active  []uint32 // given to the tier
 	waiting []uint32 // for active ones that they, or one before them, overlap
 }
 
-// echo gives tier i a copy of a write that it was admitted to, unless it is too far
+// echo gives tier i a copy of a write that was admitted to it, unless the tier is too far
 // behind.
 func (q *tieredQueue) echo(i int, src []byte, addr int64) {
 	tr := q.t.tiers[i]
@@ -71,82 +70,82 @@ func (q *tieredQueue) echo(i int, src []byte, addr int64) {
 		q.absorb(i)
 	}
 	if q.tooFar(i, len(src)) {
-		q.t.fail(tr, fmt.Errorf("%w: %d bytes are on their way", ErrBehind, q.counters[i].behind.Load()))
+		q.t.fail(tr, fmt.Errorf("%w: %d bytes are pending", ErrBehind, q.counters[i].behind.Load()))
 	}
 	if tr.out() {
 		tr.writes.Add(-1)
 		return
 	}
-	s := q.takeEcho(i, len(src))
-	sl := &q.slots[s]
-	sl.addr = addr
-	mem.CopyBytesOut(sl.buf, src) // a refill of the log may go on in the page
+	id := q.takeEcho(i, len(src))
+	op := &q.ops[id]
+	op.addr = addr
+	mem.CopyBytesOut(op.buf, src) // the log may still write to other bytes of the page
 	q.counters[i].behind.Add(int64(len(src)))
 	q.t.unwritten(tr, addr, true)
 	e := &q.echoes[i]
-	if len(e.waiting) > 0 || q.overlaps(e.active, sl) {
-		e.waiting = append(e.waiting, s)
+	if len(e.waiting) > 0 || q.overlaps(e.active, op) {
+		e.waiting = append(e.waiting, id)
 		return
 	}
-	q.startEcho(i, s)
+	q.startEcho(i, id)
 }
 
-// takeEcho returns a slot with a buffer of n bytes for tier i.
+// takeEcho returns an entry of ops with a buffer of n bytes for tier i.
 func (q *tieredQueue) takeEcho(i, n int) uint32 {
 	if len(q.freeEchoes) == 0 {
-		q.freeEchoes = append(q.freeEchoes, uint32(len(q.slots)))
-		q.slots = append(q.slots, tieredSlot{})
+		q.freeEchoes = append(q.freeEchoes, uint32(len(q.ops)))
+		q.ops = append(q.ops, tieredOp{})
 		q.copies = append(q.copies, nil)
 	}
-	s := q.freeEchoes[len(q.freeEchoes)-1]
+	id := q.freeEchoes[len(q.freeEchoes)-1]
 	q.freeEchoes = q.freeEchoes[:len(q.freeEchoes)-1]
-	own := &q.copies[int(s)-q.depth]
+	own := &q.copies[int(id)-q.depth]
 	if align := q.t.tiers[i].dev.Alignment(); cap(*own) < n || !aligned(*own, align) {
 		*own = AlignedBuffer(n, align)
 	}
-	sl := &q.slots[s]
-	sl.buf, sl.state, sl.began = (*own)[:n], slotEcho, sinceEpoch()
+	op := &q.ops[id]
+	op.buf, op.state, op.began = (*own)[:n], opEcho, sinceEpoch()
 	q.echoing++
-	return s
+	return id
 }
 
-// overlaps says whether a slot's bytes are among those of others.
-func (q *tieredQueue) overlaps(others []uint32, sl *tieredSlot) bool {
+// overlaps reports whether an operation's bytes overlap those of others.
+func (q *tieredQueue) overlaps(others []uint32, op *tieredOp) bool {
 	return slices.ContainsFunc(others, func(o uint32) bool {
-		other := &q.slots[o]
-		return sl.addr < other.addr+int64(len(other.buf)) && other.addr < sl.addr+int64(len(sl.buf))
+		other := &q.ops[o]
+		return op.addr < other.addr+int64(len(other.buf)) && other.addr < op.addr+int64(len(op.buf))
 	})
 }
 
-// startEcho hands an echo to its tier.
-func (q *tieredQueue) startEcho(i int, s uint32) {
-	sl := &q.slots[s]
+// startEcho gives an echo to its tier.
+func (q *tieredQueue) startEcho(i int, id uint32) {
+	op := &q.ops[id]
 	e := &q.echoes[i]
-	e.active = append(e.active, s)
+	e.active = append(e.active, id)
 	err := q.open(i)
 	if err == nil {
-		err = q.hand(i, s)
+		err = q.hand(i, id)
 	}
 	if err != nil {
-		q.wrote(sl, i, err)
-		q.echoed(i, s)
+		q.wrote(op, i, err)
+		q.echoed(i, id)
 		return
 	}
-	sl.pending = 1 << i
+	op.pending = 1 << i
 	q.under[i]++
 	q.dirty |= 1 << i
 }
 
-// echoed ends an active echo, and starts those that waited for it. A tier that is out
-// gets no more.
-func (q *tieredQueue) echoed(i int, s uint32) {
+// echoed ends an active echo, and starts those that waited for it. If the tier is out, it
+// drops them.
+func (q *tieredQueue) echoed(i int, id uint32) {
 	e := &q.echoes[i]
-	e.active = slices.DeleteFunc(e.active, func(o uint32) bool { return o == s })
-	q.freeEcho(i, s)
+	e.active = slices.DeleteFunc(e.active, func(o uint32) bool { return o == id })
+	q.freeEcho(i, id)
 	for len(e.waiting) > 0 {
 		next := e.waiting[0]
 		out := q.t.tiers[i].out()
-		if !out && q.overlaps(e.active, &q.slots[next]) {
+		if !out && q.overlaps(e.active, &q.ops[next]) {
 			return
 		}
 		e.waiting = slices.Delete(e.waiting, 0, 1)
@@ -159,16 +158,16 @@ func (q *tieredQueue) echoed(i int, s uint32) {
 	}
 }
 
-func (q *tieredQueue) freeEcho(i int, s uint32) {
-	sl := &q.slots[s]
-	q.counters[i].behind.Add(-int64(len(sl.buf)))
-	q.t.unwritten(q.t.tiers[i], sl.addr, false)
-	sl.state, sl.buf, sl.err, sl.pending, sl.held = slotFree, nil, nil, 0, 0
-	q.freeEchoes = append(q.freeEchoes, s)
+func (q *tieredQueue) freeEcho(i int, id uint32) {
+	op := &q.ops[id]
+	q.counters[i].behind.Add(-int64(len(op.buf)))
+	q.t.unwritten(q.t.tiers[i], op.addr, false)
+	op.state, op.buf, op.err, op.pending, op.held = opFree, nil, nil, 0, 0
+	q.freeEchoes = append(q.freeEchoes, id)
 	q.echoing--
 }
 
-// absorb takes what tier i has completed. The events wait in ready for the next Poll.
+// absorb polls tier i and keeps the events in ready for the next Poll.
 func (q *tieredQueue) absorb(i int) {
 	for q.under[i] > 0 {
 		done := q.scratch[:q.queues[i].Poll(q.scratch[:])]
@@ -183,18 +182,18 @@ func (q *tieredQueue) absorb(i int) {
 	}
 }
 
-// unwritten notes that a write at addr is on its way to a tier, or is no more, while
-// it may be read from others.
-func (t *Tiered) unwritten(tr *tier, addr int64, onItsWay bool) {
+// unwritten notes that an echo at addr is pending on a tier, or no longer is. While it is,
+// reads of it go to the tiers behind.
+func (t *Tiered) unwritten(tr *tier, addr int64, pending bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if onItsWay {
-		tr.onTheWay = append(tr.onTheWay, addr)
-	} else if i := slices.Index(tr.onTheWay, addr); i >= 0 {
-		tr.onTheWay = slices.Delete(tr.onTheWay, i, i+1)
+	if pending {
+		tr.pendingEchoes = append(tr.pendingEchoes, addr)
+	} else if i := slices.Index(tr.pendingEchoes, addr); i >= 0 {
+		tr.pendingEchoes = slices.Delete(tr.pendingEchoes, i, i+1)
 	}
 	low := int64(noAddress)
-	for _, addr := range tr.onTheWay {
+	for _, addr := range tr.pendingEchoes {
 		low = min(low, addr)
 	}
 	tr.ahead.Store(low)
