@@ -75,7 +75,7 @@ func (m *Manager) tryAllocate(ctx context.Context, req *managerv1.AllocateReques
 		return nil, refuseCapacity(err, connect.CodeInvalidArgument)
 	}
 	var answer *managerv1.AllocateResponse
-	if err = m.bringUp(ctx, ca.shares, d.transport); err == nil {
+	if err = m.bringUp(ctx, ca.grants, d.transport); err == nil {
 		answer, err = m.state.commit(ca, m.term())
 	}
 	if err != nil {
@@ -91,7 +91,7 @@ func (m *Manager) tryAllocate(ctx context.Context, req *managerv1.AllocateReques
 		return nil, refuseCapacity(err, connect.CodeUnavailable)
 	}
 	m.opts.Logger.Info("cache allocated", "cache", ca.id, "capacity", units.Size(d.capacity).String(),
-		"vms", len(answer.GetShares()), "duration_seconds", req.GetDurationSeconds())
+		"vms", len(answer.GetGrants()), "duration_seconds", req.GetDurationSeconds())
 	return answer, nil
 }
 
@@ -153,12 +153,12 @@ func (m *Manager) largest(d demand, s supply) (most uint64) {
 
 func newVMID() string { return launchedPrefix + rand.Text() }
 
-// bringUp launches the VMs of shares that were reserved just now, and returns
+// bringUp launches the VMs of grants that were reserved just now, and returns
 // when all of them have registered.
-func (m *Manager) bringUp(ctx context.Context, shares []*share, transport string) error {
+func (m *Manager) bringUp(ctx context.Context, grants []*grant, transport string) error {
 	starting, cancel := context.WithTimeoutCause(ctx, m.opts.LaunchTimeout, fmt.Errorf("no answer within %v", m.opts.LaunchTimeout))
 	defer cancel()
-	for _, s := range shares {
+	for _, s := range grants {
 		if !s.launch {
 			continue
 		}
@@ -166,7 +166,7 @@ func (m *Manager) bringUp(ctx context.Context, shares []*share, transport string
 			return fmt.Errorf("launch VM %s: %w", s.vm.id, err)
 		}
 	}
-	for _, s := range shares {
+	for _, s := range grants {
 		if s.launch {
 			if err := m.state.await(starting, s.vm); err != nil {
 				return err

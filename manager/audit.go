@@ -77,7 +77,7 @@ func (m *Manager) takeBack(s stray, v node.VM) {
 	m.opts.Logger.Warn("memory taken back that no cache has", "vm", s.vm, "cache", s.cache, "grant", s.grant, "err", err)
 }
 
-func (m *Manager) leasesOf(v node.VM) ([]*serverv1.Lease, error) {
+func (m *Manager) leasesOf(v node.VM) ([]*serverv1.Grant, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), terminateTimeout)
 	defer cancel()
 	client := serverv1connect.NewCacheServerServiceClient(m.servers, v.ControlURL, connect.WithReadMaxBytes(maxStatus))
@@ -87,7 +87,7 @@ func (m *Manager) leasesOf(v node.VM) ([]*serverv1.Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r.Msg.GetLeases(), nil
+	return r.Msg.GetGrants(), nil
 }
 
 // maxStatus bounds the bytes of what a server says it has lent.
@@ -109,7 +109,7 @@ func (c *state) servers() []node.VM {
 
 // audited returns those of a server's leases that are no grants of a cache. A server
 // that has none of these, nor more than caches were promised, can lend all the rest.
-func (c *state) audited(id string, leases []*serverv1.Lease) (strays []stray) {
+func (c *state) audited(id string, leases []*serverv1.Grant) (strays []stray) {
 	var err error // of no use here: the manager ends if the store does
 	c.mu.Lock()
 	defer c.end(&err)
@@ -121,7 +121,7 @@ func (c *state) audited(id string, leases []*serverv1.Lease) (strays []stray) {
 	for _, l := range leases {
 		held += l.GetBytes()
 		if !c.granted(v, l) {
-			strays = append(strays, stray{id, l.GetCacheId(), l.GetGrant()})
+			strays = append(strays, stray{id, l.GetCacheId(), l.GetId()})
 		}
 	}
 	if len(strays) == 0 && held <= v.reserved && v.memory < v.Memory {
@@ -133,13 +133,13 @@ func (c *state) audited(id string, leases []*serverv1.Lease) (strays []stray) {
 
 // granted says whether a cache has a lease. One that is parting from it is on its
 // own way to give it back. Called under mu.
-func (c *state) granted(v *vm, l *serverv1.Lease) bool {
+func (c *state) granted(v *vm, l *serverv1.Grant) bool {
 	ca := c.caches[l.GetCacheId()]
 	if ca == nil {
 		return false
 	}
 	for _, s := range ca.all() {
-		if s.vm == v && s.grant == l.GetGrant() {
+		if s.vm == v && s.id == l.GetId() {
 			return true
 		}
 	}

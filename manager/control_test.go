@@ -271,13 +271,13 @@ func (c *control) allocate(d *datadriven.TestData) (string, error) {
 		return "", err
 	}
 	c.name("c", r.Msg.GetCacheId())
-	cache := &managerv1.Cache{Id: r.Msg.GetCacheId(), RegionSize: r.Msg.GetRegionSize(), Configuration: r.Msg.GetConfiguration(), Shares: r.Msg.GetShares(), Capacity: req.Capacity}
-	c.nameVMs(cache.Shares)
+	cache := &managerv1.Cache{Id: r.Msg.GetCacheId(), RegionSize: r.Msg.GetRegionSize(), Configuration: r.Msg.GetConfiguration(), Grants: r.Msg.GetGrants(), Capacity: req.Capacity}
+	c.nameVMs(cache.Grants)
 	return describeCache(cache), nil
 }
 
-func (c *control) nameVMs(shares []*managerv1.VmShare) {
-	for _, s := range shares {
+func (c *control) nameVMs(grants []*managerv1.Grant) {
+	for _, s := range grants {
 		if strings.HasPrefix(s.GetVm().GetId(), launchedPrefix) {
 			c.name("v", s.GetVm().GetId())
 		}
@@ -323,18 +323,18 @@ func (c *control) reallocate(d *datadriven.TestData) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	c.nameVMs(r.Msg.GetShares())
-	return describeShares(r.Msg.GetShares()), nil
+	c.nameVMs(r.Msg.GetGrants())
+	return describeShares(r.Msg.GetGrants()), nil
 }
 
 func (c *control) settle(d *datadriven.TestData) error {
 	req := &managerv1.SettleRequest{CacheId: c.id(d, "cache"), Capacity: c.size(d, "capacity"), Configuration: c.configuration(d)}
 	for line := range strings.Lines(d.Input) {
-		s := &managerv1.SettledShare{}
-		if _, err := fmt.Sscan(line, &s.Grant, &s.Regions); err != nil {
+		s := &managerv1.SettledGrant{}
+		if _, err := fmt.Sscan(line, &s.Id, &s.Regions); err != nil {
 			d.Fatalf(c.t, "%q: %v", line, err)
 		}
-		req.Shares = append(req.Shares, s)
+		req.Grants = append(req.Grants, s)
 	}
 	_, err := c.client.Settle(c.ctx, connect.NewRequest(req))
 	return err
@@ -353,13 +353,13 @@ func describeCache(ca *managerv1.Cache) string {
 	conf := ca.GetConfiguration()
 	fmt.Fprintf(&b, "cache %s: %v in regions of %v, c=%d s=%d b=%d q=%d\n", ca.GetId(), units.Size(ca.GetCapacity()), units.Size(ca.GetRegionSize()),
 		conf.GetClientThreads(), conf.GetServerThreads(), conf.GetBatchSize(), conf.GetQueueDepth())
-	return b.String() + describeShares(ca.GetShares())
+	return b.String() + describeShares(ca.GetGrants())
 }
 
-func describeShares(shares []*managerv1.VmShare) string {
+func describeShares(grants []*managerv1.Grant) string {
 	var b strings.Builder
-	for _, s := range shares {
-		fmt.Fprintf(&b, "  %s: %d on %s", s.GetGrant(), s.GetRegions(), s.GetVm().GetId())
+	for _, s := range grants {
+		fmt.Fprintf(&b, "  %s: %d on %s", s.GetId(), s.GetRegions(), s.GetVm().GetId())
 		if s.GetCores() > 0 {
 			fmt.Fprintf(&b, ", %d cores", s.GetCores())
 		}

@@ -118,10 +118,10 @@ func (r *random) recover(ctx context.Context) error {
 		}
 		req := &managerv1.SettleRequest{CacheId: h.id}
 		var kept []granted
-		for _, g := range grantedOf(ca.GetShares()) {
-			if slices.ContainsFunc(h.shares, func(mine granted) bool { return mine.grant == g.grant }) {
+		for _, g := range grantedOf(ca.GetGrants()) {
+			if slices.ContainsFunc(h.grants, func(mine granted) bool { return mine.grant == g.grant }) {
 				kept = append(kept, g)
-				req.Shares = append(req.Shares, &managerv1.SettledShare{Grant: g.grant, Regions: g.regions})
+				req.Grants = append(req.Grants, &managerv1.SettledGrant{Id: g.grant, Regions: g.regions})
 				req.Capacity += uint64(g.regions) * randomRegion
 			}
 		}
@@ -131,7 +131,7 @@ func (r *random) recover(ctx context.Context) error {
 		if _, err := s.Settle(ctx, connect.NewRequest(req)); err != nil {
 			return fmt.Errorf("settle again: %w", err)
 		}
-		h.capacity, h.shares, h.pending, h.renewed = req.Capacity, kept, nil, r.world.clock.read()
+		h.capacity, h.grants, h.pending, h.renewed = req.Capacity, kept, nil, r.world.clock.read()
 		still = append(still, h)
 		delete(known, h.id)
 	}

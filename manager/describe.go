@@ -74,33 +74,33 @@ func (v *vm) proto() *managerv1.Vm {
 func (ca *cache) proto() *managerv1.Cache {
 	return &managerv1.Cache{
 		Id: ca.id, Capacity: ca.demand.capacity, Slo: ca.demand.slo,
-		Configuration: ca.demand.config, RegionSize: ca.demand.regionSize, Shares: protos(ca.shares, false),
+		Configuration: ca.demand.config, RegionSize: ca.demand.regionSize, Grants: protos(ca.grants, false),
 	}
 }
 
 // whole is proto with what is pending. Called under mu.
 func (ca *cache) whole() *managerv1.Cache {
 	p := ca.proto()
-	p.Shares = append(p.Shares, protos(ca.pending, true)...)
+	p.Grants = append(p.Grants, protos(ca.pending, true)...)
 	return ca.priced(p)
 }
 
-// withTokens adds what the client that shares are given to shows to their servers.
+// withTokens adds what the client that grants are given to shows to their servers.
 // Called under mu.
-func (ca *cache) withTokens(all []*managerv1.VmShare, shares []*share) []*managerv1.VmShare {
-	for i, s := range shares {
+func (ca *cache) withTokens(all []*managerv1.Grant, grants []*grant) []*managerv1.Grant {
+	for i, s := range grants {
 		all[i].Token = s.vm.Token(controltoken.Terms{
-			Cache: ca.id, Grant: s.grant, Regions: s.regions, RegionSize: s.bytes / uint64(s.regions), Cores: s.cores,
+			Cache: ca.id, Grant: s.id, Regions: s.regions, RegionSize: s.bytes / uint64(s.regions), Cores: s.cores,
 		})
 	}
 	return all
 }
 
 // protos is called under mu.
-func protos(shares []*share, pending bool) []*managerv1.VmShare {
-	var all []*managerv1.VmShare
-	for _, s := range shares {
-		all = append(all, &managerv1.VmShare{Vm: s.vm.proto(), Regions: s.regions, Grant: s.grant, Cores: s.cores, Pending: pending})
+func protos(grants []*grant, pending bool) []*managerv1.Grant {
+	var all []*managerv1.Grant
+	for _, s := range grants {
+		all = append(all, &managerv1.Grant{Vm: s.vm.proto(), Regions: s.regions, Id: s.id, Cores: s.cores, Pending: pending})
 	}
 	return all
 }

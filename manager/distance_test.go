@@ -43,13 +43,13 @@ func TestReallocateNearer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	share := more.Msg.GetShares()[0]
-	if share.GetVm().GetId() != "near" {
-		t.Fatalf("moved to %v", share.GetVm())
+	grant := more.Msg.GetGrants()[0]
+	if grant.GetVm().GetId() != "near" {
+		t.Fatalf("moved to %v", grant.GetVm())
 	}
 	_, err = client.Settle(testContext(t), connect.NewRequest(&managerv1.SettleRequest{
 		CacheId: id, Capacity: 1 << 20, Slo: tight, Configuration: more.Msg.GetConfiguration(),
-		Shares: []*managerv1.SettledShare{{Grant: share.GetGrant(), Regions: 1}},
+		Grants: []*managerv1.SettledGrant{{Id: grant.GetId(), Regions: 1}},
 	}))
 	if err != nil {
 		t.Fatal(err)
@@ -90,7 +90,7 @@ func TestReallocateFarther(t *testing.T) {
 				}
 			}
 		}
-		return more.Msg.GetShares()[0].GetVm().GetId() + ": " + said, nil
+		return more.Msg.GetGrants()[0].GetVm().GetId() + ": " + said, nil
 	}
 	register("far", 3)
 	got, err := move(tight, &managerv1.ReallocateRequest{AvoidVms: []string{"near"}})
@@ -162,13 +162,13 @@ func TestReturnsNearer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		share := more.Msg.GetShares()[0]
+		grant := more.Msg.GetGrants()[0]
 		if _, err := client.Settle(ctx, connect.NewRequest(&managerv1.SettleRequest{
-			CacheId: id, Capacity: 1 << 20, Shares: []*managerv1.SettledShare{{Grant: share.GetGrant(), Regions: 1}},
+			CacheId: id, Capacity: 1 << 20, Grants: []*managerv1.SettledGrant{{Id: grant.GetId(), Regions: 1}},
 		})); err != nil {
 			t.Fatal(err)
 		}
-		return share.GetVm().GetId()
+		return grant.GetVm().GetId()
 	}
 	events := func(id string) []*managerv1.WatchResponse { return describeOne(t, client, id).GetEvents() }
 

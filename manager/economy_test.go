@@ -74,7 +74,7 @@ func allocateSpot(t *testing.T, client access.Client) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if vm := r.Msg.GetShares()[0].GetVm(); !vm.GetSpot() {
+	if vm := r.Msg.GetGrants()[0].GetVm(); !vm.GetSpot() {
 		t.Fatalf("VM %v: want a spot VM", vm)
 	}
 	return r.Msg.GetCacheId()
@@ -89,13 +89,13 @@ func describeOne(t *testing.T, client access.Client, id string) *managerv1.Descr
 	return r.Msg
 }
 
-// reallocate leaves VMs as a cache does that was told to, and returns the first share
+// reallocate leaves VMs as a cache does that was told to, and returns the first grant
 // in their place.
-func reallocate(t *testing.T, client access.Client, id string, vms []string) *managerv1.VmShare {
+func reallocate(t *testing.T, client access.Client, id string, vms []string) *managerv1.Grant {
 	t.Helper()
 	r, err := client.Reallocate(testContext(t), connect.NewRequest(&managerv1.ReallocateRequest{CacheId: id, Regions: 4, AvoidVms: vms, Voluntary: true}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return r.Msg.GetShares()[0]
+	return r.Msg.GetGrants()[0]
 }

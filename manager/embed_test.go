@@ -31,8 +31,8 @@ func ExampleEmbed() {
 		fmt.Println(err)
 		return
 	}
-	for _, share := range cache.Msg.GetShares() {
-		fmt.Println(share.GetRegions(), "regions over", share.GetVm().GetTransport(), "healthy:", share.GetVm().GetHealthy())
+	for _, grant := range cache.Msg.GetGrants() {
+		fmt.Println(grant.GetRegions(), "regions over", grant.GetVm().GetTransport(), "healthy:", grant.GetVm().GetHealthy())
 	}
 	_, err = mgr.Deallocate(ctx, connect.NewRequest(&managerv1.DeallocateRequest{CacheId: cache.Msg.GetCacheId()}))
 	fmt.Println("deallocated:", err == nil)

@@ -79,7 +79,7 @@ func TestRefusalsChangeNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx := testContext(t)
-	id, grant := ca.GetCacheId(), ca.GetShares()[0].GetGrant()
+	id, grant := ca.GetCacheId(), ca.GetGrants()[0].GetId()
 	allocate := func(r *managerv1.AllocateRequest) func() error {
 		return func() error { _, err := client.Allocate(ctx, connect.NewRequest(r)); return err }
 	}
@@ -127,9 +127,9 @@ func TestRefusalsChangeNothing(t *testing.T) {
 		{"more for nobody", reallocate(&managerv1.ReallocateRequest{CacheId: "nobody", Regions: 1}), connect.CodeNotFound, nil},
 		{"no more", reallocate(&managerv1.ReallocateRequest{CacheId: id}), connect.CodeInvalidArgument, nil},
 		{"too much more", reallocate(&managerv1.ReallocateRequest{CacheId: id, Regions: 60_000}), connect.CodeResourceExhausted, isCapacity},
-		{"settle with a stranger", settle(&managerv1.SettleRequest{CacheId: id, Capacity: 1, Shares: []*managerv1.SettledShare{{Grant: "x", Regions: 1}}}), connect.CodeFailedPrecondition, nil},
-		{"settle for more", settle(&managerv1.SettleRequest{CacheId: id, Capacity: 1, Shares: []*managerv1.SettledShare{{Grant: grant, Regions: 3}}}), connect.CodeInvalidArgument, nil},
-		{"settle for nothing", settle(&managerv1.SettleRequest{CacheId: id, Shares: []*managerv1.SettledShare{{Grant: grant, Regions: 1}}}), connect.CodeInvalidArgument, nil},
+		{"settle with a stranger", settle(&managerv1.SettleRequest{CacheId: id, Capacity: 1, Grants: []*managerv1.SettledGrant{{Id: "x", Regions: 1}}}), connect.CodeFailedPrecondition, nil},
+		{"settle for more", settle(&managerv1.SettleRequest{CacheId: id, Capacity: 1, Grants: []*managerv1.SettledGrant{{Id: grant, Regions: 3}}}), connect.CodeInvalidArgument, nil},
+		{"settle for nothing", settle(&managerv1.SettleRequest{CacheId: id, Grants: []*managerv1.SettledGrant{{Id: grant, Regions: 1}}}), connect.CodeInvalidArgument, nil},
 		{"renew nobody", func() error {
 			_, err := client.Renew(ctx, connect.NewRequest(&managerv1.RenewRequest{CacheId: "nobody"}))
 			return err

@@ -75,7 +75,7 @@ func (r *mover) play(messages int) {
 			if err != nil {
 				r.t.Fatal(err)
 			}
-			r.has = append(r.has, answer.Msg.GetShares()[0].GetGrant())
+			r.has = append(r.has, answer.Msg.GetGrants()[0].GetId())
 			if _, err := r.client.Reallocate(ctx, connect.NewRequest(req)); connect.CodeOf(err) != connect.CodeFailedPrecondition {
 				r.t.Errorf("Reallocate %d again: %v", number, err)
 			}
@@ -83,7 +83,7 @@ func (r *mover) play(messages int) {
 			r.has = r.has[1:]
 			req := &managerv1.SettleRequest{CacheId: r.cache, Capacity: 1 << 20, Change: uint64(number)}
 			for _, g := range r.has {
-				req.Shares = append(req.Shares, &managerv1.SettledShare{Grant: g, Regions: 1})
+				req.Grants = append(req.Grants, &managerv1.SettledGrant{Id: g, Regions: 1})
 			}
 			requests[number] = req
 			if r.late[number].onTime {
@@ -128,8 +128,8 @@ func (r *mover) grants() (all []string) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	for _, s := range d.GetCache().GetShares() {
-		all = append(all, s.GetGrant())
+	for _, s := range d.GetCache().GetGrants() {
+		all = append(all, s.GetId())
 	}
 	return all
 }
@@ -150,7 +150,7 @@ func TestLateSettleAfterRestart(t *testing.T) {
 	settle := func(client access.Client, change uint64, grants ...string) error {
 		req := &managerv1.SettleRequest{CacheId: ca.GetCacheId(), Capacity: 1 << 20, Change: change}
 		for _, g := range grants {
-			req.Shares = append(req.Shares, &managerv1.SettledShare{Grant: g, Regions: 1})
+			req.Grants = append(req.Grants, &managerv1.SettledGrant{Id: g, Regions: 1})
 		}
 		_, err := client.Settle(ctx, connect.NewRequest(req))
 		return err

@@ -30,8 +30,8 @@ func TestLearntIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	settle := &managerv1.SettleRequest{CacheId: ca.GetCacheId(), Capacity: 1 << 20, MovedBytes: 64 << 20, MovedMs: 500}
-	for _, share := range ca.GetShares() {
-		settle.Shares = append(settle.Shares, &managerv1.SettledShare{Grant: share.GetGrant(), Regions: share.GetRegions()})
+	for _, grant := range ca.GetGrants() {
+		settle.Grants = append(settle.Grants, &managerv1.SettledGrant{Id: grant.GetId(), Regions: grant.GetRegions()})
 	}
 	if _, err := client.Settle(testContext(t), connect.NewRequest(settle)); err != nil {
 		t.Fatal(err)
@@ -73,7 +73,7 @@ func TestLifeIsKept(t *testing.T) {
 	}
 	id := allocateSpot(t, client)
 	c.advance(3 * time.Hour)
-	a.Reclaim(describeOne(t, client, id).GetCache().GetShares()[0].GetVm().GetId(), time.Hour)
+	a.Reclaim(describeOne(t, client, id).GetCache().GetGrants()[0].GetVm().GetId(), time.Hour)
 	again, err := reload(t, s)
 	if err != nil {
 		t.Fatal(err)

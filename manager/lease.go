@@ -55,7 +55,7 @@ func (c *state) renew(id string, t term) (millis int64, err error) {
 type abandoned struct {
 	id     string
 	reason string
-	shares []*share
+	grants []*grant
 }
 
 // postpone moves what servers and clients have to call by: nobody heard them for so
@@ -91,7 +91,7 @@ func (m *Manager) takeExpired(now time.Time) (all []abandoned, err error) {
 			reason = fmt.Sprintf("it was asked for %v, which are over", ca.duration())
 		}
 		if reason != "" {
-			all = append(all, abandoned{id: id, reason: reason, shares: c.takeOut(ca, reason)})
+			all = append(all, abandoned{id: id, reason: reason, grants: c.takeOut(ca, reason)})
 		}
 	}
 	return all, nil
@@ -125,6 +125,6 @@ func (m *Manager) expire(now time.Time) {
 	}
 	for _, ca := range abandoned {
 		m.opts.Logger.Warn("cache deallocated", "cache", ca.id, "reason", ca.reason)
-		ending.Go(func() { m.release(ca.id, ca.shares, true) })
+		ending.Go(func() { m.release(ca.id, ca.grants, true) })
 	}
 }

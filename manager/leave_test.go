@@ -54,10 +54,10 @@ func awaitEvent(t *testing.T, events <-chan *managerv1.WatchResponse, kind manag
 func borrow(t *testing.T, n *node.Node, ca *managerv1.AllocateResponse) (giveBack func()) {
 	t.Helper()
 	server := serverv1connect.NewCacheServerServiceClient(api.HTTPClient, n.VM().ControlURL)
-	share := ca.GetShares()[0]
+	grant := ca.GetGrants()[0]
 	r, err := server.Connect(testContext(t), connect.NewRequest(&serverv1.ConnectRequest{
-		CacheId: ca.GetCacheId(), Grant: share.GetGrant(), Token: share.GetToken(),
-		Regions: share.GetRegions(), RegionSize: ca.GetRegionSize(), Cores: share.GetCores(), Configuration: ca.GetConfiguration(),
+		CacheId: ca.GetCacheId(), Grant: grant.GetId(), Token: grant.GetToken(),
+		Regions: grant.GetRegions(), RegionSize: ca.GetRegionSize(), Cores: grant.GetCores(), Configuration: ca.GetConfiguration(),
 	}))
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +65,7 @@ func borrow(t *testing.T, n *node.Node, ca *managerv1.AllocateResponse) (giveBac
 	return func() {
 		t.Helper()
 		if _, err := server.Disconnect(testContext(t), connect.NewRequest(&serverv1.DisconnectRequest{
-			CacheId: ca.GetCacheId(), Grant: share.GetGrant(), Ticket: r.Msg.GetTicket(),
+			CacheId: ca.GetCacheId(), Grant: grant.GetId(), Ticket: r.Msg.GetTicket(),
 		})); err != nil {
 			t.Fatal(err)
 		}
@@ -159,7 +159,7 @@ func TestReclaimedByAllocator(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			first, second := ca.GetShares()[0].GetVm().GetId(), ca.GetShares()[1].GetVm().GetId()
+			first, second := ca.GetGrants()[0].GetVm().GetId(), ca.GetGrants()[1].GetVm().GetId()
 			events := watchCache(t, client, ca.GetCacheId())
 			if !reclaim(first, time.Hour) || !reclaim(second, time.Millisecond) || reclaim("stranger", time.Hour) {
 				t.Error("which VMs there are")
@@ -173,9 +173,9 @@ func TestReclaimedByAllocator(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			third := more.Msg.GetShares()[0].GetVm().GetId()
-			settle := &managerv1.SettleRequest{CacheId: ca.GetCacheId(), Capacity: 1 << 20, Shares: []*managerv1.SettledShare{
-				{Grant: more.Msg.GetShares()[0].GetGrant(), Regions: 1},
+			third := more.Msg.GetGrants()[0].GetVm().GetId()
+			settle := &managerv1.SettleRequest{CacheId: ca.GetCacheId(), Capacity: 1 << 20, Grants: []*managerv1.SettledGrant{
+				{Id: more.Msg.GetGrants()[0].GetId(), Regions: 1},
 			}}
 			if _, err := client.Settle(testContext(t), connect.NewRequest(settle)); err != nil {
 				t.Fatal(err)
@@ -239,7 +239,7 @@ func TestReallocateForNobody(t *testing.T) {
 	if connect.CodeOf(err) != connect.CodeCanceled {
 		t.Errorf("error %v", err)
 	}
-	if d := m.state.describe(); len(d.GetCaches()[0].GetShares()) != 1 || len(d.GetVms()) != 1 || a.used() != 1<<20 {
+	if d := m.state.describe(); len(d.GetCaches()[0].GetGrants()) != 1 || len(d.GetVms()) != 1 || a.used() != 1<<20 {
 		t.Errorf("left over: %v, %d bytes", d, a.used())
 	}
 }

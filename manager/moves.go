@@ -23,7 +23,7 @@ type Economy struct {
 	// Every is how often that is considered, beside each time that the allocator's
 	// offers become better. Default: 30 s; negative: never.
 	Every time.Duration
-	// MinSaving is the least that has to be saved, as a share of what the cache
+	// MinSaving is the least that has to be saved, as a part of what the cache
 	// costs, 0 to 1 (A31). Default: 0.1.
 	MinSaving float64
 	// Dwell is how long a cache stays where it is, whatever could be saved (A31).
@@ -170,11 +170,11 @@ func (c *state) view(ca *cache, s supply, e Economy) (v view, ok bool) {
 	if c.caches[ca.id] != ca || !ca.settled() || s.now.Sub(ca.moved) < e.Dwell || ca.move != nil && s.now.Before(ca.move.until) {
 		return v, false
 	}
-	v = view{changes: ca.changes, d: ca.demand, price: total(ca.shares), known: ca.known, s: s}
+	v = view{changes: ca.changes, d: ca.demand, price: total(ca.grants), known: ca.known, s: s}
 	v.d.regions = 0
 	at := make(map[*vm]int)
 	avoid := make(map[string]bool)
-	for _, sh := range ca.shares {
+	for _, sh := range ca.grants {
 		i, seen := at[sh.vm]
 		if !seen {
 			i, at[sh.vm], avoid[sh.vm.id] = len(v.held), len(v.held), true
@@ -213,8 +213,8 @@ func (c *state) advise(ca *cache, v view, a advice, e Economy) (_ told, err erro
 	}
 	ca.move = &move{vms: a.leave, urgent: a.urgent, until: v.s.now.Add(max(e.Dwell, time.Minute))}
 	ca.log.retract(managerv1.WatchResponse_KIND_VM_DEAR)
-	about := slices.IndexFunc(ca.shares, func(s *share) bool { return s.vm.id == a.leave[0] })
-	ca.log.append(ca.shares[about].vm, &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_DEAR, VmIds: a.leave, Reason: a.reason})
+	about := slices.IndexFunc(ca.grants, func(s *grant) bool { return s.vm.id == a.leave[0] })
+	ca.log.append(ca.grants[about].vm, &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_DEAR, VmIds: a.leave, Reason: a.reason})
 	c.touchCache(ca)
 	return told{ca.id, a.leave, a.reason}, nil
 }
@@ -243,7 +243,7 @@ func (c *state) reprice(s supply) []*cache {
 // settled says whether a cache has all that it needs, and nothing goes on. Called
 // under mu.
 func (ca *cache) settled() bool {
-	return ca.ready && len(ca.pending) == 0 && len(ca.shares) > 0 && usable(ca.shares) == nil
+	return ca.ready && len(ca.pending) == 0 && len(ca.grants) > 0 && usable(ca.grants) == nil
 }
 
 // better finds the VMs that a cache had better leave: those at which its SLO is not
@@ -287,16 +287,16 @@ func (v view) better(e Economy, within reach) advice {
 	}
 	v.inOrder(leave)
 	saving, decision := v.price-chosen.Price, decisionOf(chosen.Explanation, chosen.Price, v.s.now)
-	share := 0.0
+	part := 0.0
 	if v.price > 0 {
-		share = float64(saving) / float64(v.price)
+		part = float64(saving) / float64(v.price)
 	}
 	switch {
 	case len(leave) == 0:
 		return advice{}
 	case len(brief) > 0:
 		return advice{leave: leave, urgent: true, reason: "VMs of the type are reclaimed soon", decision: decision}
-	case saving <= 0 || share < e.MinSaving:
+	case saving <= 0 || part < e.MinSaving:
 		reason := fmt.Sprintf("stay: of %v %v could be saved, which is less than %.0f%%", v.price, max(0, saving), 100*e.MinSaving)
 		return advice{decision: aboutMove(decision, reason)}
 	}
@@ -373,8 +373,8 @@ func (ca *cache) worth(avoid []string, p placement, e Economy) error {
 	if ca.move.urgent {
 		return nil
 	}
-	var left []*share
-	for _, s := range ca.shares {
+	var left []*grant
+	for _, s := range ca.grants {
 		if slices.Contains(avoid, s.vm.id) {
 			left = append(left, s)
 		}

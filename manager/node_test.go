@@ -70,11 +70,11 @@ func TestAnnounce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	vm := ca.GetShares()[0].GetVm()
+	vm := ca.GetGrants()[0].GetVm()
 	server := serverv1connect.NewCacheServerServiceClient(api.HTTPClient, vm.GetControlUrl())
-	share := ca.GetShares()[0]
+	grant := ca.GetGrants()[0]
 	lend := &serverv1.ConnectRequest{
-		CacheId: ca.GetCacheId(), Grant: share.GetGrant(), Token: share.GetToken(),
+		CacheId: ca.GetCacheId(), Grant: grant.GetId(), Token: grant.GetToken(),
 		Regions: 2, RegionSize: ca.GetRegionSize(), Configuration: ca.GetConfiguration(),
 	}
 	if _, err := server.Connect(testContext(t), connect.NewRequest(lend)); err != nil {
@@ -163,9 +163,9 @@ func TestRegisterTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := serverv1connect.NewCacheServerServiceClient(api.HTTPClient, n.VM().ControlURL)
-	share := ca.GetShares()[0]
+	grant := ca.GetGrants()[0]
 	lend := &serverv1.ConnectRequest{
-		CacheId: ca.GetCacheId(), Grant: share.GetGrant(), Token: share.GetToken(),
+		CacheId: ca.GetCacheId(), Grant: grant.GetId(), Token: grant.GetToken(),
 		Regions: 2, RegionSize: ca.GetRegionSize(), Configuration: ca.GetConfiguration(),
 	}
 	if _, err := server.Connect(testContext(t), connect.NewRequest(lend)); err != nil {

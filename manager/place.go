@@ -15,9 +15,9 @@ import (
 // maxVMsPerCache bounds how many VMs one request may get.
 const maxVMsPerCache = 256
 
-// maxSharesPerCache bounds what a cache has with what was reallocated and not settled:
+// maxGrantsPerCache bounds what a cache has with what was reallocated and not settled:
 // all of the largest one can move at once.
-const maxSharesPerCache = 2 * maxVMsPerCache
+const maxGrantsPerCache = 2 * maxVMsPerCache
 
 // candidate is a VM that is there, as placement sees it.
 type candidate struct {

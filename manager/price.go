@@ -8,13 +8,13 @@ import (
 	"github.com/redykv/redykv/manager/plan"
 )
 
-// costs says what each of a cache's shares costs. A VM that was launched serves one
-// cache, which pays all of it with the first share; of a server that others share a
+// costs says what each of a cache's grants costs. A VM that was launched serves one
+// cache, which pays all of it with the first grant; of a server that others share a
 // cache pays what it has. Called under mu.
-func costs(shares []*share) []plan.Price {
-	all := make([]plan.Price, len(shares))
+func costs(grants []*grant) []plan.Price {
+	all := make([]plan.Price, len(grants))
 	paid := make(map[*vm]bool)
-	for i, s := range shares {
+	for i, s := range grants {
 		switch {
 		case s.vm.failed != "":
 		case !s.vm.launched:
@@ -26,24 +26,24 @@ func costs(shares []*share) []plan.Price {
 	return all
 }
 
-// cost is that of all shares together: while a cache moves, of the old ones and of
+// cost is that of all grants together: while a cache moves, of the old ones and of
 // the new ones (A30, A39). Called under mu.
 func (ca *cache) cost() plan.Price { return total(ca.all()) }
 
-func total(shares []*share) plan.Price {
+func total(grants []*grant) plan.Price {
 	sum := plan.Price(0)
-	for _, p := range costs(shares) {
+	for _, p := range costs(grants) {
 		sum += p
 	}
 	return sum
 }
 
-// priced says what a cache costs, and each of its shares. Called under mu.
+// priced says what a cache costs, and each of its grants. Called under mu.
 func (ca *cache) priced(p *managerv1.Cache) *managerv1.Cache {
 	for i, price := range costs(ca.all()) {
 		p.PriceMicros += int64(price)
-		if i < len(p.Shares) {
-			p.Shares[i].PriceMicros = int64(price)
+		if i < len(p.Grants) {
+			p.Grants[i].PriceMicros = int64(price)
 		}
 	}
 	p.DurationSeconds, p.Distance, p.CreatedUnixMs = ca.demand.duration, ca.distance(), api.ToMillis(ca.created)
@@ -54,7 +54,7 @@ func (ca *cache) priced(p *managerv1.Cache) *managerv1.Cache {
 // Called under mu.
 func (ca *cache) distance() uint32 {
 	far := uint32(0)
-	for _, s := range ca.shares {
+	for _, s := range ca.grants {
 		if s.vm.failed == "" {
 			far = max(far, s.vm.Distance)
 		}

@@ -19,20 +19,20 @@ type holding struct {
 	id       string
 	renewed  time.Time
 	capacity uint64
-	shares   []granted // of the last Settle, or of Allocate
+	grants   []granted // of the last Settle, or of Allocate
 	pending  []granted
 }
 
-// granted is a share as a client keeps it.
+// granted is a grant as a client keeps it.
 type granted struct {
 	grant   string
 	regions uint32
 }
 
-func grantedOf(shares []*managerv1.VmShare) []granted {
+func grantedOf(grants []*managerv1.Grant) []granted {
 	var all []granted
-	for _, s := range shares {
-		all = append(all, granted{s.GetGrant(), s.GetRegions()})
+	for _, s := range grants {
+		all = append(all, granted{s.GetId(), s.GetRegions()})
 	}
 	return all
 }
@@ -95,14 +95,14 @@ func (r *random) allocate(ctx context.Context) error {
 		return only(err, connect.CodeUnavailable)
 	}
 	var regions uint64
-	for _, s := range answer.GetShares() {
+	for _, s := range answer.GetGrants() {
 		regions += uint64(s.GetRegions())
 	}
 	if regions*answer.GetRegionSize() < req.Capacity {
 		return fmt.Errorf("%d regions for %d bytes", regions, req.Capacity)
 	}
-	h := &holding{id: answer.GetCacheId(), renewed: now, capacity: req.Capacity, shares: grantedOf(answer.GetShares())}
-	r.world.connect(h.id, answer.GetShares())
+	h := &holding{id: answer.GetCacheId(), renewed: now, capacity: req.Capacity, grants: grantedOf(answer.GetGrants())}
+	r.world.connect(h.id, answer.GetGrants())
 	r.caches = append(r.caches, h)
 	return nil
 }
@@ -185,7 +185,7 @@ func (r *random) reallocate(ctx context.Context) error {
 		return errors.Join(r.gone(h, err), only(err, connect.CodeNotFound, connect.CodeUnavailable), r.compare(h))
 	}
 	var regions uint32
-	for _, s := range answer.GetShares() {
+	for _, s := range answer.GetGrants() {
 		regions += s.GetRegions()
 		if slices.Contains(req.AvoidVms, s.GetVm().GetId()) || s.GetVm().GetLeaving() {
 			return fmt.Errorf("VM %v was not to be used", s.GetVm())
@@ -194,18 +194,18 @@ func (r *random) reallocate(ctx context.Context) error {
 	if regions != req.Regions {
 		return fmt.Errorf("%d regions, want %d", regions, req.Regions)
 	}
-	h.pending = append(h.pending, grantedOf(answer.GetShares())...)
-	r.world.connect(h.id, answer.GetShares())
+	h.pending = append(h.pending, grantedOf(answer.GetGrants())...)
+	r.world.connect(h.id, answer.GetGrants())
 	return r.compare(h)
 }
 
-// settle chooses some of a cache's shares, and sometimes what it must not.
+// settle chooses some of a cache's grants, and sometimes what it must not.
 func (r *random) settle(ctx context.Context) error {
 	h := r.pick()
 	if h == nil {
 		return nil
 	}
-	chosen := slices.Concat(h.shares, h.pending)
+	chosen := slices.Concat(h.grants, h.pending)
 	r.rng.Shuffle(len(chosen), func(i, j int) { chosen[i], chosen[j] = chosen[j], chosen[i] })
 	chosen = chosen[:1+r.rng.IntN(len(chosen))]
 	var want connect.Code
@@ -223,7 +223,7 @@ func (r *random) settle(ctx context.Context) error {
 		if want == 0 && r.rng.IntN(3) == 0 {
 			chosen[i].regions = 1 + r.rng.Uint32N(g.regions)
 		}
-		req.Shares = append(req.Shares, &managerv1.SettledShare{Grant: g.grant, Regions: chosen[i].regions})
+		req.Grants = append(req.Grants, &managerv1.SettledGrant{Id: g.grant, Regions: chosen[i].regions})
 		req.Capacity += uint64(chosen[i].regions) * randomRegion
 	}
 	if want == 0 && r.rng.IntN(8) == 0 {
@@ -241,7 +241,7 @@ func (r *random) settle(ctx context.Context) error {
 		if want != 0 {
 			return fmt.Errorf("settled as %v", req)
 		}
-		h.capacity, h.shares, h.pending = req.Capacity, chosen, nil
+		h.capacity, h.grants, h.pending = req.Capacity, chosen, nil
 		if err := r.compare(h); err != nil {
 			return err
 		}
@@ -270,7 +270,7 @@ func (r *random) compare(h *holding) error {
 		if ca.GetId() != h.id {
 			continue
 		}
-		got, want := grantedOf(ca.GetShares()), slices.Concat(h.shares, h.pending)
+		got, want := grantedOf(ca.GetGrants()), slices.Concat(h.grants, h.pending)
 		if !slices.Equal(got, want) || ca.GetCapacity() != h.capacity {
 			return fmt.Errorf("cache %s has %v for %d bytes, want %v for %d", h.id, got, ca.GetCapacity(), want, h.capacity)
 		}

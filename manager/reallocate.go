@@ -21,7 +21,7 @@ func (m *Manager) reallocate(ctx context.Context, req *managerv1.ReallocateReque
 }
 
 // tryReallocate is one try of reallocate: as tryAllocate does, for a cache that there is.
-// Nobody but this call knows the new shares until they are adopted, so a Settle
+// Nobody but this call knows the new grants until they are adopted, so a Settle
 // or Deallocate that comes meanwhile leaves them to it.
 func (m *Manager) tryReallocate(ctx context.Context, req *managerv1.ReallocateRequest) (*managerv1.ReallocateResponse, error) {
 	s, err := m.supplyOf(ctx, req.GetCacheId())
@@ -40,20 +40,20 @@ func (m *Manager) tryReallocate(ctx context.Context, req *managerv1.ReallocateRe
 	if err != nil {
 		return nil, refuseCapacity(err, connect.CodeInvalidArgument)
 	}
-	shares := more.shares
+	grants := more.grants
 	var answer *managerv1.ReallocateResponse
-	if err = m.bringUp(ctx, shares, d.transport); err == nil {
+	if err = m.bringUp(ctx, grants, d.transport); err == nil {
 		answer, err = m.state.adopt(ca, more, req.GetChange())
 	}
 	if err != nil {
-		m.release(ca.id, m.state.coolDown(shares), false)
+		m.release(ca.id, m.state.coolDown(grants), false)
 		m.opts.Logger.Warn("cache not reallocated", "cache", ca.id, "regions", d.regions, "err", err)
 		return nil, refuseCapacity(err, connect.CodeUnavailable)
 	}
 	wake(m.taken)
 	m.counts.note(func(n *Metrics) { n.Reallocated++ })
 	answer.Configuration, answer.Whole = d.config, more.whole
-	m.opts.Logger.Info("cache reallocated", "cache", ca.id, "regions", d.regions, "shares", len(shares))
+	m.opts.Logger.Info("cache reallocated", "cache", ca.id, "regions", d.regions, "grants", len(grants))
 	return answer, nil
 }
 
@@ -109,13 +109,13 @@ func (c *state) demand(id string) (demand, error) {
 
 // addition is what a Reallocate gives a cache.
 type addition struct {
-	shares   []*share
+	grants   []*grant
 	decision *managerv1.Decision // nil: nothing had to be chosen
 	client   *managerv1.Client   // that asked for it; nil: it said nothing of itself
 	whole    bool                // in the place of all that the cache has
 }
 
-// reserveMore places and reserves what a request asks for, as reserve does. The shares
+// reserveMore places and reserves what a request asks for, as reserve does. The grants
 // are nobody else's until adopt; part and free undo it.
 func (c *state) reserveMore(req *managerv1.ReallocateRequest, configs map[int]*managerv1.Configuration, within reach, s supply, newID func() string) (*cache, demand, addition, error) {
 	for range replanTries {
@@ -132,7 +132,7 @@ func (c *state) reserveMore(req *managerv1.ReallocateRequest, configs map[int]*m
 			return nil, w.d, addition{}, err
 		}
 		more, err := c.reserveWanted(req, w, p, newID)
-		if err != nil || more.shares != nil {
+		if err != nil || more.grants != nil {
 			w.d.config, more.whole = p.config, whole
 			return w.ca, w.d, more, err
 		}
@@ -194,10 +194,10 @@ func (c *state) want(req *managerv1.ReallocateRequest, configs map[int]*managerv
 	}
 	if req.GetWhole() > 0 && ca.settled() {
 		has := maps.Clone(avoid)
-		for _, s := range ca.shares {
+		for _, s := range ca.grants {
 			has[s.vm.id] = true
 		}
-		w.settled, w.price, w.apart = true, total(ca.shares), c.pool(has, s.now)
+		w.settled, w.price, w.apart = true, total(ca.grants), c.pool(has, s.now)
 	}
 	return w, nil
 }
@@ -256,7 +256,7 @@ func (w want) place(req *managerv1.ReallocateRequest, configs map[int]*managerv1
 	return p, err
 }
 
-// reserveWanted reserves what was chosen. It returns no shares where the cache has
+// reserveWanted reserves what was chosen. It returns no grants where the cache has
 // changed, or what was chosen is not to be had any more.
 func (c *state) reserveWanted(req *managerv1.ReallocateRequest, w want, p placement, newID func() string) (_ addition, err error) {
 	c.mu.Lock()
@@ -273,15 +273,15 @@ func (c *state) reserveWanted(req *managerv1.ReallocateRequest, w want, p placem
 			return addition{}, err
 		}
 	}
-	if has := len(ca.all()); has+len(p.parts) > maxSharesPerCache {
+	if has := len(ca.all()); has+len(p.parts) > maxGrantsPerCache {
 		return addition{}, &api.CapacityError{
-			What: "cache " + ca.id + ": number of VMs while it moves", Asked: uint64(has + len(p.parts)), Available: maxSharesPerCache,
+			What: "cache " + ca.id + ": number of VMs while it moves", Asked: uint64(has + len(p.parts)), Available: maxGrantsPerCache,
 		}
 	}
 	c.warmUp(p.parts, w.s.region, w.d.transport)
 	d := w.d
 	d.config = p.config
-	return addition{shares: c.grant(ca, d, p.parts, newID), decision: p.decision, client: req.GetClient()}, nil
+	return addition{grants: c.lend(ca, d, p.parts, newID), decision: p.decision, client: req.GetClient()}, nil
 }
 
 // present lists the VMs that a cache uses, from the last one on, since it is at
@@ -289,8 +289,8 @@ func (c *state) reserveWanted(req *managerv1.ReallocateRequest, w want, p placem
 func (ca *cache) present(avoid map[string]bool) []candidate {
 	var present []candidate
 	seen := make(map[*vm]bool)
-	for i := len(ca.shares) - 1; i >= 0; i-- {
-		if v := ca.shares[i].vm; !seen[v] && !avoid[v.id] && v.usable() == nil {
+	for i := len(ca.grants) - 1; i >= 0; i-- {
+		if v := ca.grants[i].vm; !seen[v] && !avoid[v.id] && v.usable() == nil {
 			seen[v] = true
 			present = append(present, v.candidate())
 		}
@@ -314,7 +314,7 @@ func (ca *cache) current(change uint64) error {
 	return nil
 }
 
-// adopt makes shares pending ones of a cache, unless it is gone, its client has settled
+// adopt makes grants pending ones of a cache, unless it is gone, its client has settled
 // without them, or one of their VMs has failed or is leaving meanwhile.
 func (c *state) adopt(ca *cache, more addition, change uint64) (_ *managerv1.ReallocateResponse, err error) {
 	c.mu.Lock()
@@ -322,15 +322,15 @@ func (c *state) adopt(ca *cache, more addition, change uint64) (_ *managerv1.Rea
 	if c.caches[ca.id] != ca {
 		return nil, noCache(ca.id)
 	}
-	if err := errors.Join(ca.current(change), usable(more.shares)); err != nil {
+	if err := errors.Join(ca.current(change), usable(more.grants)); err != nil {
 		return nil, err
 	}
-	for _, s := range more.shares {
+	for _, s := range more.grants {
 		s.change = change
 	}
-	ca.pending = append(ca.pending, more.shares...)
+	ca.pending = append(ca.pending, more.grants...)
 	ca.decide("reallocate", more.decision)
 	ca.demand.client = cmp.Or(more.client, ca.demand.client)
 	c.touchCache(ca)
-	return &managerv1.ReallocateResponse{Shares: ca.withTokens(protos(more.shares, true), more.shares)}, nil
+	return &managerv1.ReallocateResponse{Grants: ca.withTokens(protos(more.grants, true), more.grants)}, nil
 }

@@ -73,7 +73,7 @@ func TestFailedReallocateLeavesPools(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if id := answer.Msg.GetShares()[0].GetVm().GetId(); id != before[0].id {
+	if id := answer.Msg.GetGrants()[0].GetVm().GetId(); id != before[0].id {
 		t.Errorf("VM %s, want the warm one", id)
 	}
 	m.state.check(t)
@@ -130,7 +130,7 @@ func TestPendingSharesAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	more := &managerv1.ReallocateRequest{CacheId: ca.GetCacheId(), Regions: 1}
-	for range maxSharesPerCache - 1 {
+	for range maxGrantsPerCache - 1 {
 		if _, err := m.reallocate(ctx, more); err != nil {
 			t.Fatal(err)
 		}

@@ -13,16 +13,16 @@ import (
 	"github.com/redykv/redykv/manager/node"
 )
 
-// release gives back shares that no cache has any more, from all VMs at once, so
+// release gives back grants that no cache has any more, from all VMs at once, so
 // that one that does not answer keeps nobody else from it. It goes on whatever
 // happens to the caller. whole says that nothing of the cache is to stay.
-func (m *Manager) release(cache string, shares []*share, whole bool) {
+func (m *Manager) release(cache string, grants []*grant, whole bool) {
 	var (
 		releasing sync.WaitGroup
 		mu        sync.Mutex
-		free      []*share
+		free      []*grant
 	)
-	for _, p := range m.state.part(shares) {
+	for _, p := range m.state.part(grants) {
 		releasing.Go(func() {
 			switch {
 			case p.failed && !whole:
@@ -34,7 +34,7 @@ func (m *Manager) release(cache string, shares []*share, whole bool) {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			free = append(free, p.shares...)
+			free = append(free, p.grants...)
 		})
 	}
 	releasing.Wait()
@@ -48,7 +48,7 @@ func (m *Manager) releaseLater(cache string, p parting, whole bool) {
 	longest := max(m.opts.Heartbeat, maxReleasePause)
 	for wait := m.opts.Heartbeat; clock.Sleep(m.ctx, wait); wait = min(2*wait, longest) {
 		if m.releaseVM(m.ctx, cache, p, whole) {
-			_ = m.state.free(p.shares) // the manager ends if the store does
+			_ = m.state.free(p.grants) // the manager ends if the store does
 			return
 		}
 	}
@@ -71,9 +71,9 @@ func (m *Manager) releaseVM(ctx context.Context, cache string, p parting, whole 
 		return true
 	}
 	if whole {
-		p.grants = []string{""} // all of them, whoever gave them
+		p.ids = []string{""} // all of them, whoever gave them
 	}
-	for _, grant := range p.grants {
+	for _, grant := range p.ids {
 		err := m.disconnect(call, p.info, cache, grant)
 		if err == nil {
 			continue

@@ -85,7 +85,7 @@ func TestFoundConfigurationsAreReadAgain(t *testing.T) {
 	}
 }
 
-// A cache stays for a while where a restarted manager finds it, and a share without
+// A cache stays for a while where a restarted manager finds it, and a grant without
 // regions is damage.
 func TestReload(t *testing.T) {
 	s := &crashStore{entries: make(map[string][]byte)}
@@ -121,11 +121,11 @@ func TestReload(t *testing.T) {
 	if err := proto.Unmarshal(s.entries[key], stored); err != nil {
 		t.Fatal(err)
 	}
-	stored.Shares[0].Regions = 0
+	stored.Grants[0].Regions = 0
 	if s.entries[key], err = proto.Marshal(stored); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := reload(t, s); !errors.Is(err, catalog.ErrCorrupt) {
-		t.Errorf("a share of 0 regions: %v", err)
+		t.Errorf("a grant of 0 regions: %v", err)
 	}
 }

@@ -234,8 +234,8 @@ func TestReallocateBySLO(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := answer.Msg.GetConfiguration(); c.GetServerThreads() != 3 || answer.Msg.GetShares()[0].GetCores() != 3 {
-		t.Errorf("configuration %v, shares %v: want 3 server threads", c, answer.Msg.GetShares())
+	if c := answer.Msg.GetConfiguration(); c.GetServerThreads() != 3 || answer.Msg.GetGrants()[0].GetCores() != 3 {
+		t.Errorf("configuration %v, grants %v: want 3 server threads", c, answer.Msg.GetGrants())
 	}
 	more.Slo = slo(1, 0, 64)
 	if _, err = client.Reallocate(testContext(t), connect.NewRequest(more)); connect.CodeOf(err) != connect.CodeInvalidArgument {

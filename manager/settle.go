@@ -41,12 +41,12 @@ func (m *Manager) settle(req *managerv1.SettleRequest) error {
 	}
 	m.release(req.GetCacheId(), dropped, false)
 	m.opts.Logger.Info("cache settled", "cache", req.GetCacheId(), "capacity", units.Size(req.GetCapacity()).String(),
-		"shares", len(req.GetShares()), "released", len(dropped))
+		"grants", len(req.GetGrants()), "released", len(dropped))
 	return nil
 }
 
 // noticeLeft counts the VMs that a cache has left before they go.
-func (m *Manager) noticeLeft(dropped []*share) {
+func (m *Manager) noticeLeft(dropped []*grant) {
 	now := m.opts.now()
 	seen := make(map[*vm]bool)
 	for _, s := range dropped {
@@ -60,11 +60,11 @@ func (m *Manager) noticeLeft(dropped []*share) {
 	}
 }
 
-// settle makes a cache what a request says and returns the shares that it has
-// lost by that. What those hold stays reserved until free. The shares may be too
+// settle makes a cache what a request says and returns the grants that it has
+// lost by that. What those hold stays reserved until free. The grants may be too
 // few for the capacity: then the rest of the cache is lost, and its client knows.
 // An error changes nothing.
-func (c *state) settle(req *managerv1.SettleRequest, at time.Time) (_ []*share, err error) {
+func (c *state) settle(req *managerv1.SettleRequest, at time.Time) (_ []*grant, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
 	ca, err := c.known(req.GetCacheId())
@@ -102,15 +102,15 @@ func (c *state) settle(req *managerv1.SettleRequest, at time.Time) (_ []*share, 
 	if far := farthest(now); far > 0 || d.config != ca.demand.config {
 		d.distance = far
 	}
-	ca.demand, ca.shares, ca.pending = d, nil, later
+	ca.demand, ca.grants, ca.pending = d, nil, later
 	ca.change = max(ca.change, req.GetChange())
 	for _, s := range now {
-		ca.shares = append(ca.shares, s.share)
+		ca.grants = append(ca.grants, s.grant)
 	}
 	if len(dropped) > 0 {
 		ca.moved = at
 	}
-	if ca.move != nil && !slices.ContainsFunc(ca.shares, func(s *share) bool { return slices.Contains(ca.move.vms, s.vm.id) }) {
+	if ca.move != nil && !slices.ContainsFunc(ca.grants, func(s *grant) bool { return slices.Contains(ca.move.vms, s.vm.id) }) {
 		ca.move = nil
 	}
 	ca.log.forget(ca.holds)
@@ -118,9 +118,9 @@ func (c *state) settle(req *managerv1.SettleRequest, at time.Time) (_ []*share, 
 	return dropped, nil
 }
 
-// settled is what a share is going to be.
+// settled is what a grant is going to be.
 type settled struct {
-	share   *share
+	grant   *grant
 	regions uint32
 	cores   uint32
 	bytes   uint64
@@ -130,36 +130,36 @@ type settled struct {
 func farthest(now []settled) uint32 {
 	far := uint32(0)
 	for _, s := range now {
-		far = max(far, s.share.vm.Distance)
+		far = max(far, s.grant.vm.Distance)
 	}
 	return far
 }
 
-// choose finds the shares that are named, those that are not, and those that the client
+// choose finds the grants that are named, those that are not, and those that the client
 // could not name, for it was granted them after it had made the request. Called under mu.
-func (ca *cache) choose(req *managerv1.SettleRequest) (now []settled, dropped, later []*share, err error) {
-	left := make(map[string]*share)
+func (ca *cache) choose(req *managerv1.SettleRequest) (now []settled, dropped, later []*grant, err error) {
+	left := make(map[string]*grant)
 	for _, s := range ca.all() {
-		left[s.grant] = s
+		left[s.id] = s
 	}
 	seen := make(map[string]bool)
-	for _, n := range req.GetShares() {
-		s := left[n.GetGrant()]
+	for _, n := range req.GetGrants() {
+		s := left[n.GetId()]
 		switch {
-		case seen[n.GetGrant()]:
-			return nil, nil, nil, fmt.Errorf("grant %.40q is named twice", n.GetGrant())
+		case seen[n.GetId()]:
+			return nil, nil, nil, fmt.Errorf("grant %.40q is named twice", n.GetId())
 		case s == nil:
-			return nil, nil, nil, fmt.Errorf("grant %.40q %w", n.GetGrant(), errGrant)
+			return nil, nil, nil, fmt.Errorf("grant %.40q %w", n.GetId(), errGrant)
 		case n.GetRegions() < 1 || n.GetRegions() > s.regions:
-			return nil, nil, nil, fmt.Errorf("grant %s: %d regions: want 1 to the %d that it has", s.grant, n.GetRegions(), s.regions)
+			return nil, nil, nil, fmt.Errorf("grant %s: %d regions: want 1 to the %d that it has", s.id, n.GetRegions(), s.regions)
 		}
-		seen[s.grant] = true
-		delete(left, s.grant)
-		now = append(now, settled{share: s, regions: n.GetRegions(), cores: s.cores})
+		seen[s.id] = true
+		delete(left, s.id)
+		now = append(now, settled{grant: s, regions: n.GetRegions(), cores: s.cores})
 	}
 	for _, s := range ca.all() {
 		switch {
-		case left[s.grant] == nil:
+		case left[s.id] == nil:
 		case req.GetChange() > 0 && s.change > req.GetChange():
 			later = append(later, s)
 		default:
@@ -169,12 +169,12 @@ func (ca *cache) choose(req *managerv1.SettleRequest) (now []settled, dropped, l
 	return now, dropped, later, nil
 }
 
-// enoughCores holds what the shares are going to be against what their VMs have.
-// The cores of shares that are dropped are not free yet. Called under mu.
+// enoughCores holds what the grants are going to be against what their VMs have.
+// The cores of grants that are dropped are not free yet. Called under mu.
 func enoughCores(now []settled) error {
 	change := make(map[*vm]int64)
 	for _, s := range now {
-		change[s.share.vm] += int64(s.cores) - int64(s.share.cores)
+		change[s.grant.vm] += int64(s.cores) - int64(s.grant.cores)
 	}
 	for v, n := range change {
 		if v.failed == "" && n > 0 && int64(v.threads)+n > int64(v.Cores) {
@@ -187,8 +187,8 @@ func enoughCores(now []settled) error {
 
 // apply is called under mu.
 func (s settled) apply() {
-	v := s.share.vm
-	v.reserved -= s.share.bytes - s.bytes
-	v.threads += s.cores - s.share.cores // modulo 2^32, as it may be less
-	s.share.regions, s.share.cores, s.share.bytes = s.regions, s.cores, s.bytes
+	v := s.grant.vm
+	v.reserved -= s.grant.bytes - s.bytes
+	v.threads += s.cores - s.grant.cores // modulo 2^32, as it may be less
+	s.grant.regions, s.grant.cores, s.grant.bytes = s.regions, s.cores, s.bytes
 }

@@ -64,7 +64,7 @@ func (l *listening) describe(ca *managerv1.AllocateResponse) (events []*managerv
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	return d.Msg.GetEvents(), d.Msg.GetCache().GetShares()[0].GetVm()
+	return d.Msg.GetEvents(), d.Msg.GetCache().GetGrants()[0].GetVm()
 }
 
 // A server that falls silent is suspected: its cache keeps what it has there, and nobody
@@ -72,7 +72,7 @@ func (l *listening) describe(ca *managerv1.AllocateResponse) (events []*managerv
 func TestSilentServerIsSuspected(t *testing.T) {
 	l := listen(t, 3)
 	ca := l.allocate()
-	id := ca.GetShares()[0].GetVm().GetId()
+	id := ca.GetGrants()[0].GetVm().GetId()
 	others := slices.DeleteFunc([]string{"s0", "s1", "s2"}, func(s string) bool { return s == id })
 	l.beat(6, others...)
 	events, vm := l.describe(ca)
@@ -99,21 +99,21 @@ func TestSilentServerIsSuspected(t *testing.T) {
 func TestSuspectedServerIsLeft(t *testing.T) {
 	l := listen(t, 3)
 	ca := l.allocate()
-	id := ca.GetShares()[0].GetVm().GetId()
+	id := ca.GetGrants()[0].GetVm().GetId()
 	others := slices.DeleteFunc([]string{"s0", "s1", "s2"}, func(s string) bool { return s == id })
 	l.beat(6, others...)
 	r, err := l.client.Reallocate(testContext(t), connect.NewRequest(&managerv1.ReallocateRequest{
-		CacheId: ca.GetCacheId(), Regions: ca.GetShares()[0].GetRegions(), PreferPresent: true,
+		CacheId: ca.GetCacheId(), Regions: ca.GetGrants()[0].GetRegions(), PreferPresent: true,
 	}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	next := r.Msg.GetShares()[0]
+	next := r.Msg.GetGrants()[0]
 	if next.GetVm().GetId() == id {
 		t.Fatal("memory of a server that is not heard")
 	}
 	if _, err := l.client.Settle(testContext(t), connect.NewRequest(&managerv1.SettleRequest{
-		CacheId: ca.GetCacheId(), Capacity: 8 << 20, Shares: []*managerv1.SettledShare{{Grant: next.GetGrant(), Regions: next.GetRegions()}},
+		CacheId: ca.GetCacheId(), Capacity: 8 << 20, Grants: []*managerv1.SettledGrant{{Id: next.GetId(), Regions: next.GetRegions()}},
 	})); err != nil {
 		t.Fatal(err)
 	}

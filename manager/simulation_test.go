@@ -142,7 +142,7 @@ type simClient struct {
 	rng     *rand.Rand
 	id      string
 	regions uint32
-	shares  []*managerv1.VmShare
+	grants  []*managerv1.Grant
 	ended   time.Time // its last move
 }
 
@@ -173,7 +173,7 @@ func (c *simClient) allocate(ctx context.Context) bool {
 		clock.Sleep(ctx, time.Second+upTo(c.rng, 5*time.Second))
 		return false
 	}
-	c.id, c.shares = r.Msg.GetCacheId(), r.Msg.GetShares()
+	c.id, c.grants = r.Msg.GetCacheId(), r.Msg.GetGrants()
 	return true
 }
 
@@ -254,8 +254,8 @@ func (c *simClient) move(ctx context.Context, vms []string, copied, voluntary bo
 		from[id] = true
 	}
 	var regions uint32
-	var stay []*managerv1.VmShare
-	for _, s := range c.shares {
+	var stay []*managerv1.Grant
+	for _, s := range c.grants {
 		if from[s.GetVm().GetId()] {
 			regions += s.GetRegions()
 		} else {
@@ -283,11 +283,11 @@ func (c *simClient) move(ctx context.Context, vms []string, copied, voluntary bo
 			}
 		}
 	}
-	c.shares, c.ended = append(stay, r.Msg.GetShares()...), time.Now()
+	c.grants, c.ended = append(stay, r.Msg.GetGrants()...), time.Now()
 	c.moved.Add(1)
 	req := &managerv1.SettleRequest{CacheId: c.id, Capacity: uint64(c.regions) * simRegion, MovedBytes: uint64(regions) * simRegion, MovedMs: took.Milliseconds()}
-	for _, s := range c.shares {
-		req.Shares = append(req.Shares, &managerv1.SettledShare{Grant: s.GetGrant(), Regions: s.GetRegions()})
+	for _, s := range c.grants {
+		req.Grants = append(req.Grants, &managerv1.SettledGrant{Id: s.GetId(), Regions: s.GetRegions()})
 	}
 	for {
 		if _, err = c.api.Load().Settle(ctx, connect.NewRequest(req)); connect.CodeOf(err) != connect.CodeUnavailable || ctx.Err() != nil {
@@ -400,8 +400,8 @@ func (s *simulation) check() {
 	m := s.api.Load().m
 	owners := make(map[string]string)
 	for _, ca := range m.state.describe().GetCaches() {
-		for _, share := range ca.GetShares() {
-			id := share.GetVm().GetId()
+		for _, grant := range ca.GetGrants() {
+			id := grant.GetVm().GetId()
 			if other := owners[id]; other != "" && other != ca.GetId() {
 				s.t.Errorf("VM %s serves caches %s and %s", id, ca.GetId(), other)
 			}
@@ -422,16 +422,16 @@ func (s *simulation) checkRest() {
 	var paid, least plan.Price
 	for _, ca := range described.GetCaches() {
 		var regions uint64
-		for _, share := range ca.GetShares() {
-			id := share.GetVm().GetId()
+		for _, grant := range ca.GetGrants() {
+			id := grant.GetVm().GetId()
 			used[id] = true
 			s.cloud.mu.Lock()
 			running := s.cloud.running[id] != nil
 			s.cloud.mu.Unlock()
-			if share.GetPending() || !share.GetVm().GetHealthy() || !running {
-				s.t.Errorf("cache %s: share %v, whose VM runs: %v", ca.GetId(), share, running)
+			if grant.GetPending() || !grant.GetVm().GetHealthy() || !running {
+				s.t.Errorf("cache %s: grant %v, whose VM runs: %v", ca.GetId(), grant, running)
 			}
-			regions += uint64(share.GetRegions())
+			regions += uint64(grant.GetRegions())
 		}
 		if regions*simRegion != ca.GetCapacity() {
 			s.t.Errorf("cache %s of %d bytes has %d regions", ca.GetId(), ca.GetCapacity(), regions)

@@ -43,7 +43,7 @@ func TestServersSpeakForThemselves(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	launched := ca.GetShares()[0].GetVm().GetId()
+	launched := ca.GetGrants()[0].GetVm().GetId()
 	const one, two, bound = "one-token-0123456789", "two-token-0123456789", "bound-token-0123456789"
 	own := m.guard.LaunchedToken(launched)
 	for _, tc := range []struct {
@@ -130,7 +130,7 @@ func TestWatchEndsWithItsToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = stream.Close() }()
-	if _, err := m.reclaim(ca.GetShares()[0].GetVm().GetId(), c.read().Add(2*time.Hour), "soon"); err != nil {
+	if _, err := m.reclaim(ca.GetGrants()[0].GetVm().GetId(), c.read().Add(2*time.Hour), "soon"); err != nil {
 		t.Fatal(err)
 	}
 	if !stream.Receive() {

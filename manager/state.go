@@ -43,16 +43,16 @@ type state struct {
 
 // cache is one allocation. Guarded by state.mu; id does not change.
 //
-//	Allocate ──commit──► shares ◄──settle── pending ◄──adopt── Reallocate
+//	Allocate ──commit──► grants ◄──settle── pending ◄──adopt── Reallocate
 //
-// A share belongs to the call that reserved it until commit or adopt, and to the
-// one that took it out from take or settle on: such a share is in no cache.
+// A grant belongs to the call that reserved it until commit or adopt, and to the
+// one that took it out from take or settle on: such a grant is in no cache.
 type cache struct {
 	id      string
-	demand  demand        // what shares are for
-	shares  []*share      // in the order of the cache's addresses
-	pending []*share      // reallocated, and neither settled nor released yet
-	grants  uint64        // ever given
+	demand  demand        // what grants are for
+	grants  []*grant      // in the order of the cache's addresses
+	pending []*grant      // reallocated, and neither settled nor released yet
+	given   uint64        // grants ever given
 	change  uint64        // the client's number of the Settle that came last
 	ready   bool          // Allocate has succeeded: visible to everybody
 	expires time.Time     // unless renewed before; zero: never
@@ -68,10 +68,10 @@ type cache struct {
 	known     knownReach
 }
 
-// share is the part of a cache that one VM holds under one grant. Guarded by
+// grant is the part of a cache that one VM holds under one grant. Guarded by
 // state.mu while a cache has it; grant, vm, launch and warm do not change.
-type share struct {
-	grant   string
+type grant struct {
+	id      string
 	vm      *vm
 	regions uint32
 	cores   uint32
@@ -158,19 +158,19 @@ func (c *state) reserveAs(id string, d demand, p placement, s supply, newID func
 	d.config, d.distance, d.configs, d.shrinks = p.config, p.distance, nil, false
 	ca := &cache{id: id, demand: d, log: newEventLog(), created: s.now, moved: s.now}
 	ca.decide("allocate", p.decision)
-	ca.shares = c.grant(ca, d, p.parts, newID)
+	ca.grants = c.lend(ca, d, p.parts, newID)
 	c.caches[id] = ca
 	c.touchCache(ca)
 	return ca, nil
 }
 
-// grant reserves what the parts take. Called under mu.
-func (c *state) grant(ca *cache, d demand, parts []part, newID func() string) []*share {
-	var shares []*share
+// lend reserves what the parts take. Called under mu.
+func (c *state) lend(ca *cache, d demand, parts []part, newID func() string) []*grant {
+	var grants []*grant
 	for _, p := range parts {
-		ca.grants++
-		s := &share{
-			grant: "g" + strconv.FormatUint(ca.grants, 10), vm: p.vm, launch: p.vm == nil, warm: p.warm,
+		ca.given++
+		s := &grant{
+			id: "g" + strconv.FormatUint(ca.given, 10), vm: p.vm, launch: p.vm == nil, warm: p.warm,
 			regions: p.regions, cores: p.cores, bytes: uint64(p.regions) * d.regionSize,
 		}
 		if s.launch {
@@ -179,9 +179,9 @@ func (c *state) grant(ca *cache, d demand, parts []part, newID func() string) []
 		s.vm.grants++
 		s.vm.reserved += s.bytes
 		s.vm.threads += s.cores
-		shares = append(shares, s)
+		grants = append(grants, s)
 	}
-	return shares
+	return grants
 }
 
 // ordered is what is known of a VM before it is launched.
@@ -237,9 +237,9 @@ func (c *state) await(ctx context.Context, v *vm) error {
 	return nil
 }
 
-// usable says why a share must not be handed out. Called under mu.
-func usable(shares []*share) error {
-	for _, s := range shares {
+// usable says why a grant must not be handed out. Called under mu.
+func usable(grants []*grant) error {
+	for _, s := range grants {
 		if err := s.vm.usable(); err != nil {
 			return err
 		}
@@ -252,7 +252,7 @@ func usable(shares []*share) error {
 func (c *state) commit(ca *cache, t term) (_ *managerv1.AllocateResponse, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
-	if err := usable(ca.shares); err != nil {
+	if err := usable(ca.grants); err != nil {
 		return nil, err
 	}
 	ca.ready = true
@@ -260,7 +260,7 @@ func (c *state) commit(ca *cache, t term) (_ *managerv1.AllocateResponse, err er
 	c.touchCache(ca)
 	p := ca.priced(ca.proto())
 	return &managerv1.AllocateResponse{
-		CacheId: p.Id, Shares: ca.withTokens(p.Shares, ca.shares), Configuration: p.Configuration, RegionSize: p.RegionSize,
+		CacheId: p.Id, Grants: ca.withTokens(p.Grants, ca.grants), Configuration: p.Configuration, RegionSize: p.RegionSize,
 		LeaseMs: ca.lease.Milliseconds(),
 	}, nil
 }
@@ -269,7 +269,7 @@ func (c *state) commit(ca *cache, t term) (_ *managerv1.AllocateResponse, err er
 // why, and returns what it held. That stays reserved until free, so that nobody
 // is given memory that a server has not got back. The error is errUnknownCache
 // where there is no such cache, or it was taken before.
-func (c *state) take(id string, only *cache, reason string) (_ []*share, err error) {
+func (c *state) take(id string, only *cache, reason string) (_ []*grant, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
 	ca := c.caches[id]
@@ -280,7 +280,7 @@ func (c *state) take(id string, only *cache, reason string) (_ []*share, err err
 }
 
 // takeOut is called under mu.
-func (c *state) takeOut(ca *cache, reason string) []*share {
+func (c *state) takeOut(ca *cache, reason string) []*grant {
 	delete(c.caches, ca.id)
 	c.touchCache(ca)
 	ca.log.append(nil, &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_CACHE_DELETED, Reason: reason})
@@ -291,26 +291,26 @@ func (c *state) takeOut(ca *cache, reason string) []*share {
 type parting struct {
 	vm        *vm
 	info      node.VM // of it
-	shares    []*share
-	grants    []string
+	grants    []*grant
+	ids       []string
 	terminate bool // it was launched, and serves nothing else
 	failed    bool
 }
 
-// part says what has to be done about VMs so that shares, which no cache has any
+// part says what has to be done about VMs so that grants, which no cache has any
 // more, can be freed.
-func (c *state) part(shares []*share) []parting {
+func (c *state) part(grants []*grant) []parting {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var all []parting
 	at := make(map[*vm]int)
-	for _, s := range shares {
+	for _, s := range grants {
 		i, ok := at[s.vm]
 		if !ok {
 			i, at[s.vm] = len(all), len(all)
 			all = append(all, parting{vm: s.vm, info: s.vm.VM})
 		}
-		all[i].shares, all[i].grants = append(all[i].shares, s), append(all[i].grants, s.grant)
+		all[i].grants, all[i].ids = append(all[i].grants, s), append(all[i].ids, s.id)
 		s.vm.grants--
 	}
 	for i, p := range all {
@@ -321,12 +321,12 @@ func (c *state) part(shares []*share) []parting {
 	return all
 }
 
-// free gives back what shares held that have parted. Should the store fail, a
+// free gives back what grants held that have parted. Should the store fail, a
 // restart frees them once more.
-func (c *state) free(shares []*share) (err error) {
+func (c *state) free(grants []*grant) (err error) {
 	c.mu.Lock()
 	defer c.end(&err)
-	for _, s := range shares {
+	for _, s := range grants {
 		s.vm.reserved -= s.bytes
 		s.vm.threads -= s.cores
 		if s.vm.launched && s.vm.grants == 0 && c.vms[s.vm.id] == s.vm {
@@ -374,17 +374,17 @@ func (c *state) eventsAfter(ca *cache, sequence uint64, now time.Time) ([]*manag
 	}
 	state := ca.whole()
 	for i, s := range ca.all() {
-		state.Shares[i].Vm.LeftMs = s.vm.left(now)
+		state.Grants[i].Vm.LeftMs = s.vm.left(now)
 	}
 	return []*managerv1.WatchResponse{{
 		Kind: managerv1.WatchResponse_KIND_STATE, Sequence: ca.log.last, State: state,
 	}}, ca.log.changed
 }
 
-// all lists the shares of a cache, and the pending ones. Called under mu.
-func (ca *cache) all() []*share { return slices.Concat(ca.shares, ca.pending) }
+// all lists the grants of a cache, and the pending ones. Called under mu.
+func (ca *cache) all() []*grant { return slices.Concat(ca.grants, ca.pending) }
 
-// holds says whether a cache has a share on a VM. Called under mu.
+// holds says whether a cache has a grant on a VM. Called under mu.
 func (ca *cache) holds(v *vm) bool {
-	return slices.ContainsFunc(ca.all(), func(s *share) bool { return s.vm == v })
+	return slices.ContainsFunc(ca.all(), func(s *grant) bool { return s.vm == v })
 }

@@ -123,8 +123,8 @@ func (v *vm) stored() *catalogv1.Vm {
 // stored is called under mu.
 func (ca *cache) stored() *catalogv1.Cache {
 	p := &catalogv1.Cache{
-		Id: ca.id, Demand: ca.demand.stored(), Shares: storedShares(ca.shares), Pending: storedShares(ca.pending),
-		Grants: ca.grants, Ready: ca.ready, LastSequence: ca.log.last, Dropped: ca.log.dropped,
+		Id: ca.id, Demand: ca.demand.stored(), Grants: storedGrants(ca.grants), Pending: storedGrants(ca.pending),
+		Given: ca.given, Ready: ca.ready, LastSequence: ca.log.last, Dropped: ca.log.dropped,
 		Decisions: ca.decisions, CreatedUnixMs: api.ToMillis(ca.created),
 		LeaseMs: proto.Int64(ca.lease.Milliseconds()), Settled: ca.change,
 	}
@@ -138,10 +138,10 @@ func (ca *cache) stored() *catalogv1.Cache {
 	return p
 }
 
-func storedShares(shares []*share) []*catalogv1.Share {
-	var all []*catalogv1.Share
-	for _, s := range shares {
-		p := &catalogv1.Share{Grant: s.grant, VmOrder: s.vm.order, Regions: s.regions, Cores: s.cores, Launch: s.launch, Change: s.change}
+func storedGrants(grants []*grant) []*catalogv1.Grant {
+	var all []*catalogv1.Grant
+	for _, s := range grants {
+		p := &catalogv1.Grant{Id: s.id, VmOrder: s.vm.order, Regions: s.regions, Cores: s.cores, Launch: s.launch, Change: s.change}
 		if s.vm.failed != "" {
 			p.Failed = s.vm.stored()
 		}
@@ -234,17 +234,17 @@ func (l *loader) vm(p *catalogv1.Vm) *vm {
 }
 
 func (l *loader) cache(p *catalogv1.Cache) (*cache, error) {
-	ca := &cache{id: p.GetId(), demand: demandFrom(p.GetDemand()), grants: p.GetGrants(), ready: p.GetReady(), log: newEventLog(),
+	ca := &cache{id: p.GetId(), demand: demandFrom(p.GetDemand()), given: p.GetGiven(), ready: p.GetReady(), log: newEventLog(),
 		decisions: p.GetDecisions(), created: api.FromMillis(p.GetCreatedUnixMs()), change: p.GetSettled(),
 	}
 	if err := ca.demand.checkStored(); err != nil {
 		return nil, err
 	}
 	var err error
-	if ca.shares, err = l.shares(ca, p.GetShares()); err != nil {
+	if ca.grants, err = l.grants(ca, p.GetGrants()); err != nil {
 		return nil, err
 	}
-	if ca.pending, err = l.shares(ca, p.GetPending()); err != nil {
+	if ca.pending, err = l.grants(ca, p.GetPending()); err != nil {
 		return nil, err
 	}
 	ca.log.last, ca.log.dropped = p.GetLastSequence(), p.GetDropped()
@@ -269,18 +269,18 @@ func (d demand) checkStored() error {
 	return checkConfiguration(d.config, d.slo.GetRecordSize())
 }
 
-func (l *loader) shares(ca *cache, stored []*catalogv1.Share) ([]*share, error) {
-	var all []*share
+func (l *loader) grants(ca *cache, stored []*catalogv1.Grant) ([]*grant, error) {
+	var all []*grant
 	for _, p := range stored {
 		v := l.vms[p.GetVmOrder()]
 		if v == nil && p.GetFailed().GetFailed() != "" && p.GetFailed().GetOrder() == p.GetVmOrder() {
 			v = l.vm(p.GetFailed())
 		}
 		if v == nil || p.GetRegions() < 1 || p.GetRegions() > maxRegions {
-			return nil, fmt.Errorf("grant %.40q has %d regions of VM %d", p.GetGrant(), p.GetRegions(), p.GetVmOrder())
+			return nil, fmt.Errorf("grant %.40q has %d regions of VM %d", p.GetId(), p.GetRegions(), p.GetVmOrder())
 		}
-		s := &share{
-			grant: p.GetGrant(), vm: v, regions: p.GetRegions(), cores: p.GetCores(),
+		s := &grant{
+			id: p.GetId(), vm: v, regions: p.GetRegions(), cores: p.GetCores(),
 			bytes: uint64(p.GetRegions()) * ca.demand.regionSize, launch: p.GetLaunch(), change: p.GetChange(),
 		}
 		if ca.ready { // what was not answered is dropped

@@ -21,7 +21,7 @@ import (
 //	     └───────fail───────┴──► failed ◄──fail──┘
 //
 // Only servers that registered by themselves are in the pool, and only while
-// they are up. A failed VM leaves state.vms at once and lives on in the shares
+// they are up. A failed VM leaves state.vms at once and lives on in the grants
 // of the caches that it failed.
 type vm struct {
 	node.VM  // while starting, what was ordered
@@ -36,7 +36,7 @@ type vm struct {
 	memory    uint64    // bytes that can be lent
 	reserved  uint64    // bytes promised to caches
 	threads   uint32    // server threads promised to caches
-	grants    int       // shares that have not parted
+	grants    int       // that have not parted
 	deadline  time.Time // of the next heartbeat; zero: none is expected
 	called    bool      // this run of the manager: it is the one that the server obeys
 	unheard   bool      // the deadline has passed
@@ -232,7 +232,7 @@ func (c *state) failVM(v *vm, reason string) {
 	c.tell(v, &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_FAILED, VmId: v.id, Reason: reason})
 }
 
-// tell appends an event about a VM to the logs of the caches that have shares on
+// tell appends an event about a VM to the logs of the caches that have grants on
 // it. Called under mu.
 func (c *state) tell(v *vm, e *managerv1.WatchResponse) {
 	for _, ca := range c.caches {

@@ -30,7 +30,7 @@ func TestStrangers(t *testing.T) {
 	giveBack := borrow(t, n, mine)
 	ctx := testContext(t)
 	server := serverv1connect.NewCacheServerServiceClient(api.HTTPClient, n.VM().ControlURL)
-	grant := mine.GetShares()[0]
+	grant := mine.GetGrants()[0]
 	for name, call := range map[string]func() error{
 		"connect with no token": func() error {
 			_, err := server.Connect(ctx, connect.NewRequest(&serverv1.ConnectRequest{CacheId: "other", Grant: "g1", Regions: 1, RegionSize: 1 << 20}))
@@ -38,12 +38,12 @@ func TestStrangers(t *testing.T) {
 		},
 		"connect with another's token": func() error {
 			_, err := server.Connect(ctx, connect.NewRequest(&serverv1.ConnectRequest{
-				CacheId: mine.GetCacheId(), Grant: "g2", Token: yours.GetShares()[0].GetToken(), Regions: 1, RegionSize: 1 << 20,
+				CacheId: mine.GetCacheId(), Grant: "g2", Token: yours.GetGrants()[0].GetToken(), Regions: 1, RegionSize: 1 << 20,
 			}))
 			return err
 		},
 		"disconnect a grant": func() error {
-			_, err := server.Disconnect(ctx, connect.NewRequest(&serverv1.DisconnectRequest{CacheId: mine.GetCacheId(), Grant: grant.GetGrant()}))
+			_, err := server.Disconnect(ctx, connect.NewRequest(&serverv1.DisconnectRequest{CacheId: mine.GetCacheId(), Grant: grant.GetId()}))
 			return err
 		},
 		"disconnect a cache with a grant's token": func() error {
@@ -80,7 +80,7 @@ func TestStrangers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, ca := range d.Msg.GetCaches() {
-		if slices.ContainsFunc(ca.GetShares(), func(s *managerv1.VmShare) bool { return s.GetToken() != "" }) {
+		if slices.ContainsFunc(ca.GetGrants(), func(s *managerv1.Grant) bool { return s.GetToken() != "" }) {
 			t.Errorf("a token in %v", ca)
 		}
 	}

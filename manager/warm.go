@@ -163,12 +163,12 @@ func (c *state) warmUp(parts []part, region, transport string) {
 	}
 }
 
-// coolDown gives VMs back to their pools that were taken out for shares of which nobody
-// was told, and returns the other shares.
-func (c *state) coolDown(shares []*share) (others []*share) {
+// coolDown gives VMs back to their pools that were taken out for grants of which nobody
+// was told, and returns the other grants.
+func (c *state) coolDown(grants []*grant) (others []*grant) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, s := range shares {
+	for _, s := range grants {
 		if !s.warm || s.vm.grants > 1 || s.vm.usable() != nil {
 			others = append(others, s)
 			continue

@@ -61,10 +61,10 @@ func TestWatchGoesOn(t *testing.T) {
 	state := func(after, sequence uint64) {
 		t.Helper()
 		e := first(after)
-		if e.GetKind() != managerv1.WatchResponse_KIND_STATE || e.GetSequence() != sequence || len(e.GetState().GetShares()) != 2 {
+		if e.GetKind() != managerv1.WatchResponse_KIND_STATE || e.GetSequence() != sequence || len(e.GetState().GetGrants()) != 2 {
 			t.Fatalf("after %d comes %v, want the state at %d", after, e, sequence)
 		}
-		for _, s := range e.GetState().GetShares() {
+		for _, s := range e.GetState().GetGrants() {
 			if one := s.GetVm().GetId() == "one"; s.GetVm().GetLeaving() != one || s.GetVm().GetHealthy() != one {
 				t.Errorf("after %d: VM %v", after, s.GetVm())
 			}

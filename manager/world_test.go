@@ -100,14 +100,14 @@ func (w *world) kill() {
 	}
 }
 
-// connect does what a client does with new shares.
-func (w *world) connect(cache string, shares []*managerv1.VmShare) {
+// connect does what a client does with new grants.
+func (w *world) connect(cache string, grants []*managerv1.Grant) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, s := range shares {
+	for _, s := range grants {
 		id := s.GetVm().GetId()
 		if _, running := w.vms[id]; running || !strings.HasPrefix(id, launchedPrefix) {
-			w.lent[lease{cache, s.GetGrant()}] = id
+			w.lent[lease{cache, s.GetId()}] = id
 		}
 	}
 }
@@ -136,7 +136,7 @@ func (w *world) Status(_ context.Context, req *connect.Request[serverv1.StatusRe
 	answer := &serverv1.StatusResponse{}
 	for l, vm := range w.lent {
 		if vm == req.Header().Get(serverHeader) {
-			answer.Leases = append(answer.Leases, &serverv1.Lease{CacheId: l.cache, Grant: l.grant, Bytes: 1})
+			answer.Grants = append(answer.Grants, &serverv1.Grant{CacheId: l.cache, Id: l.grant, Bytes: 1})
 		}
 	}
 	return connect.NewResponse(answer), nil
@@ -207,7 +207,7 @@ func (w *world) check(t *testing.T) {
 	owners := make(map[string]string)
 	promised := make(map[string]uint64)
 	for _, ca := range r.GetCaches() {
-		for _, s := range ca.GetShares() {
+		for _, s := range ca.GetGrants() {
 			id := s.GetVm().GetId()
 			if !s.GetVm().GetHealthy() {
 				continue
@@ -217,8 +217,8 @@ func (w *world) check(t *testing.T) {
 				t.Errorf("VM %s has two owners", id)
 			}
 			owners[id] = ca.GetId()
-			if _, ok := w.lent[lease{ca.GetId(), s.GetGrant()}]; !ok {
-				t.Errorf("grant %s of cache %s on VM %s is not connected any more", s.GetGrant(), ca.GetId(), id)
+			if _, ok := w.lent[lease{ca.GetId(), s.GetId()}]; !ok {
+				t.Errorf("grant %s of cache %s on VM %s is not connected any more", s.GetId(), ca.GetId(), id)
 			}
 		}
 	}
@@ -239,7 +239,7 @@ func (w *world) check(t *testing.T) {
 	}
 }
 
-// check holds what every VM has reserved against the shares of the caches.
+// check holds what every VM has reserved against the grants of the caches.
 func (c *state) check(t *testing.T) {
 	t.Helper()
 	c.mu.Lock()
@@ -251,7 +251,7 @@ func (c *state) check(t *testing.T) {
 			threads[s.vm] += s.cores
 			grants[s.vm]++
 			if s.bytes != uint64(s.regions)*ca.demand.regionSize {
-				t.Errorf("cache %s: grant %s has %d bytes in %d regions", ca.id, s.grant, s.bytes, s.regions)
+				t.Errorf("cache %s: grant %s has %d bytes in %d regions", ca.id, s.id, s.bytes, s.regions)
 			}
 		}
 	}

@@ -93,7 +93,7 @@ func (c *cluster) Allocate(ctx context.Context, req *connect.Request[managerv1.A
 		share := regions / uint32(len(c.vms)-i)
 		regions -= share
 		if share > 0 {
-			answer.Shares = append(answer.Shares, c.grant(i, share))
+			answer.Grants = append(answer.Grants, c.grant(i, share))
 		}
 	}
 	if c.spoil != nil {
@@ -106,7 +106,7 @@ func (c *cluster) Allocate(ctx context.Context, req *connect.Request[managerv1.A
 }
 
 // grant makes up a share of VM i.
-func (c *cluster) grant(i int, regions uint32) *managerv1.VmShare {
+func (c *cluster) grant(i int, regions uint32) *managerv1.Grant {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.grants == nil {
@@ -115,7 +115,7 @@ func (c *cluster) grant(i int, regions uint32) *managerv1.VmShare {
 	c.granted++
 	id := fmt.Sprintf("grant-%d", c.granted)
 	c.grants[id] = i
-	return &managerv1.VmShare{Vm: c.vms[i], Regions: regions, Grant: id}
+	return &managerv1.Grant{Vm: c.vms[i], Regions: regions, Id: id}
 }
 
 // Reallocate spreads the regions over the VMs that live and are not to be avoided.
@@ -141,7 +141,7 @@ func (c *cluster) Reallocate(ctx context.Context, req *connect.Request[managerv1
 		share := regions / uint32(len(usable)-k)
 		regions -= share
 		if share > 0 {
-			answer.Shares = append(answer.Shares, c.grant(i, share))
+			answer.Grants = append(answer.Grants, c.grant(i, share))
 		}
 	}
 	return connect.NewResponse(answer), nil
@@ -153,12 +153,12 @@ func (c *cluster) Settle(ctx context.Context, req *connect.Request[managerv1.Set
 	c.mu.Lock()
 	c.settled = m
 	gone := maps.Clone(c.grants)
-	for _, s := range m.Shares {
-		if _, ok := c.grants[s.Grant]; !ok {
+	for _, s := range m.Grants {
+		if _, ok := c.grants[s.Id]; !ok {
 			c.mu.Unlock()
-			return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("unknown grant %q", s.Grant))
+			return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("unknown grant %q", s.Id))
 		}
-		delete(gone, s.Grant)
+		delete(gone, s.Id)
 	}
 	for id := range gone {
 		delete(c.grants, id)

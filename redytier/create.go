@@ -107,11 +107,11 @@ func create(ctx context.Context, mgr Manager, cfg Config, m *managerv1.AllocateR
 		return nil, err
 	}
 	need := newTable(cfg.Capacity, cfg.RegionSize, configuration).need(cfg.Capacity)
-	if err := checkShares(m.Shares, need); err != nil {
+	if err := checkShares(m.Grants, need); err != nil {
 		return nil, err
 	}
 	cfg.lease = time.Duration(m.LeaseMs) * time.Millisecond
-	grants, err := connectShares(ctx, m.CacheId, &cfg, m.Shares, configuration, need)
+	grants, err := connectShares(ctx, m.CacheId, &cfg, m.Grants, configuration, need)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +144,7 @@ func stillThere(ctx context.Context, mgr Manager, cache string) error {
 }
 
 // checkShares holds a manager's shares against the regions asked for.
-func checkShares(shares []*managerv1.VmShare, regions int) error {
+func checkShares(shares []*managerv1.Grant, regions int) error {
 	sum := uint64(0)
 	for _, s := range shares {
 		if s.GetRegions() == 0 {

@@ -22,14 +22,14 @@ func TestCreateFailsWithoutEffect(t *testing.T) {
 		"no cache ID":       {spoil: func(m *managerv1.AllocateResponse) { m.CacheId = "" }},
 		"bad region size":   {spoil: func(m *managerv1.AllocateResponse) { m.RegionSize = 1000 }},
 		"huge region size":  {spoil: func(m *managerv1.AllocateResponse) { m.RegionSize = 1 << 63 }},
-		"no VMs":            {spoil: func(m *managerv1.AllocateResponse) { m.Shares = nil }},
-		"share without VM":  {spoil: func(m *managerv1.AllocateResponse) { m.Shares[1].Vm = nil }},
-		"too few regions":   {spoil: func(m *managerv1.AllocateResponse) { m.Shares[1].Regions-- }},
-		"too many regions":  {spoil: func(m *managerv1.AllocateResponse) { m.Shares[1].Regions++ }},
+		"no VMs":            {spoil: func(m *managerv1.AllocateResponse) { m.Grants = nil }},
+		"share without VM":  {spoil: func(m *managerv1.AllocateResponse) { m.Grants[1].Vm = nil }},
+		"too few regions":   {spoil: func(m *managerv1.AllocateResponse) { m.Grants[1].Regions-- }},
+		"too many regions":  {spoil: func(m *managerv1.AllocateResponse) { m.Grants[1].Regions++ }},
 		"second VM unreachable": {spoil: func(m *managerv1.AllocateResponse) {
-			m.Shares[1].Vm = &managerv1.Vm{Id: "gone", ControlUrl: "http://127.0.0.1:1"}
+			m.Grants[1].Vm = &managerv1.Vm{Id: "gone", ControlUrl: "http://127.0.0.1:1"}
 		}},
-		"same grant twice": {spoil: func(m *managerv1.AllocateResponse) { m.Shares[1] = m.Shares[0] }},
+		"same grant twice": {spoil: func(m *managerv1.AllocateResponse) { m.Grants[1] = m.Grants[0] }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, "mem", 2, 1<<20)

@@ -24,7 +24,7 @@ type grant struct {
 	cache      string
 	vm         string
 	controlURL string
-	granted    *managerv1.VmShare // as the manager gave it
+	granted    *managerv1.Grant // as the manager gave it
 	transport  string
 	fabricAddr string
 	distance   int    // switches on the way there; 0: not known
@@ -70,9 +70,9 @@ func (g *grant) ringed(c Configuration) Configuration {
 
 // connectShare asks the server of one share for its regions (R33). c is the
 // configuration of the whole cache, of whose regions there are as many as of says.
-func connectShare(ctx context.Context, cache string, cfg *Config, share *managerv1.VmShare, c Configuration, of int) (*grant, error) {
+func connectShare(ctx context.Context, cache string, cfg *Config, share *managerv1.Grant, c Configuration, of int) (*grant, error) {
 	g := &grant{
-		id: share.GetGrant(), cache: cache, vm: share.GetVm().GetId(),
+		id: share.GetId(), cache: cache, vm: share.GetVm().GetId(),
 		controlURL: share.GetVm().GetControlUrl(), granted: share, size: uint64(cfg.RegionSize), distance: int(share.GetVm().GetDistance()), tuning: cfg.Tuning,
 		http: cfg.control, timeout: cfg.ServerTimeout, suspicion: make(chan struct{}, 1),
 	}
@@ -118,7 +118,7 @@ func (g *grant) accept(m *serverv1.ConnectResponse, regions int) error {
 }
 
 // connectShares is connectShare for several. If one fails, all are given back.
-func connectShares(ctx context.Context, cache string, cfg *Config, shares []*managerv1.VmShare, c Configuration, of int) (grants []*grant, err error) {
+func connectShares(ctx context.Context, cache string, cfg *Config, shares []*managerv1.Grant, c Configuration, of int) (grants []*grant, err error) {
 	for _, share := range shares {
 		g, err := connectShare(ctx, cache, cfg, share, c, of)
 		if err != nil {

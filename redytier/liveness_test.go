@@ -192,7 +192,7 @@ func TestSuspectedVM(t *testing.T) {
 		m := &managerv1.WatchResponse{Sequence: 1, Kind: managerv1.WatchResponse_KIND_VM_SUSPECTED, VmId: g.vm, Reason: "silence"}
 		if state {
 			m = &managerv1.WatchResponse{Sequence: 1, Kind: managerv1.WatchResponse_KIND_STATE, State: &managerv1.Cache{
-				Shares: []*managerv1.VmShare{{Vm: &managerv1.Vm{Id: g.vm, Healthy: true, Suspected: true}}},
+				Grants: []*managerv1.Grant{{Vm: &managerv1.Vm{Id: g.vm, Healthy: true, Suspected: true}}},
 			}}
 		}
 		c.events <- m

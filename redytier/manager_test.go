@@ -202,7 +202,7 @@ func (m *managed) agree(t *testing.T, cache *Cache) {
 		t.Errorf("the manager takes %d bytes with %+v for %v", cache.Capacity(), cache.Configuration(), c)
 	}
 	lent := map[string]int{}
-	for _, s := range caches[0].GetShares() {
+	for _, s := range caches[0].GetGrants() {
 		if s.GetPending() {
 			t.Errorf("pending: %v", s)
 		}

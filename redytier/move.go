@@ -193,14 +193,14 @@ func (c *Cache) enlist(ctx context.Context, req *managerv1.ReallocateRequest) (l
 	if answer.Msg.Whole && req.Whole > 0 {
 		regions = req.Whole
 	}
-	if err := checkShares(answer.Msg.Shares, int(regions)); err != nil {
+	if err := checkShares(answer.Msg.Grants, int(regions)); err != nil {
 		return nil, configuration, err
 	}
 	if err := c.keeper.checkTargets(answer.Msg.Shares, req.AvoidVms); err != nil {
 		return nil, configuration, err
 	}
 	t := c.table.Load()
-	grants, err := connectShares(ctx, req.CacheId, &c.cfg, answer.Msg.Shares, configuration, t.per)
+	grants, err := connectShares(ctx, req.CacheId, &c.cfg, answer.Msg.Grants, configuration, t.per)
 	if err != nil {
 		return nil, configuration, err
 	}
@@ -414,7 +414,7 @@ func (c *Cache) settleAs(ctx context.Context, configuration Configuration) error
 		Change: c.change,
 	}
 	for _, g := range t.grants() {
-		req.Shares = append(req.Shares, &managerv1.SettledShare{Grant: g.id, Regions: g.regions.Load()})
+		req.Grants = append(req.Grants, &managerv1.SettledGrant{Id: g.id, Regions: g.regions.Load()})
 	}
 	_, err := c.mgr.Settle(ctx, connect.NewRequest(req))
 	switch {

@@ -184,7 +184,7 @@ type outdated struct {
 func (m *outdated) Allocate(ctx context.Context, req *connect.Request[managerv1.AllocateRequest]) (*connect.Response[managerv1.AllocateResponse], error) {
 	r, err := m.Manager.Allocate(ctx, req)
 	if err == nil && m.times.Add(-1) >= 0 {
-		for _, share := range r.Msg.GetShares() {
+		for _, share := range r.Msg.GetGrants() {
 			share.Token = "another's"
 		}
 	}

@@ -254,7 +254,7 @@ func (w *watcher) follow(ctx context.Context, h *hearing) (heard bool, err error
 func (w *watcher) hear(m *managerv1.WatchResponse, h *hearing) {
 	if m.Kind == managerv1.WatchResponse_KIND_STATE {
 		h.sequence = m.Sequence
-		for _, s := range m.State.GetShares() {
+		for _, s := range m.State.GetGrants() {
 			vm := s.GetVm()
 			e := &managerv1.WatchResponse{
 				VmId: vm.GetId(), DeadlineUnixMs: vm.GetDeadlineUnixMs(), LeftMs: vm.GetLeftMs(), Reason: "it has failed",

@@ -61,7 +61,7 @@ func TestEventsOnce(t *testing.T) {
 	hear(leaving, 1)
 	hear(leaving, 1)
 	hear(&managerv1.WatchResponse{
-		Sequence: 7, Kind: managerv1.WatchResponse_KIND_STATE, State: &managerv1.Cache{Shares: []*managerv1.VmShare{
+		Sequence: 7, Kind: managerv1.WatchResponse_KIND_STATE, State: &managerv1.Cache{Grants: []*managerv1.Grant{
 			{Vm: &managerv1.Vm{Id: "vm-0", Healthy: true, Leaving: true, DeadlineUnixMs: deadline}},
 			{Vm: &managerv1.Vm{Id: "vm-1"}},
 			{Vm: &managerv1.Vm{Id: "vm-2", Healthy: true}},

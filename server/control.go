@@ -207,13 +207,13 @@ func (s *Server) status() *serverv1.StatusResponse {
 		}
 		regions, connections := t.lease.size()
 		m.Connections += uint32(connections)
-		m.Leases = append(m.Leases, &serverv1.Lease{
-			CacheId: t.id.cache, Grant: t.id.grant, Regions: uint32(regions), Bytes: uint64(t.bytes),
+		m.Grants = append(m.Grants, &serverv1.Grant{
+			CacheId: t.id.cache, Id: t.id.grant, Regions: uint32(regions), Bytes: uint64(t.bytes),
 		})
 	}
-	sort.Slice(m.Leases, func(i, j int) bool {
-		a, b := m.Leases[i], m.Leases[j]
-		return a.CacheId < b.CacheId || a.CacheId == b.CacheId && a.Grant < b.Grant
+	sort.Slice(m.Grants, func(i, j int) bool {
+		a, b := m.Grants[i], m.Grants[j]
+		return a.CacheId < b.CacheId || a.CacheId == b.CacheId && a.Id < b.Id
 	})
 	return m
 }

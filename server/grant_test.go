@@ -32,14 +32,14 @@ func configuration(threads, batch uint32) *managerv1.Configuration {
 }
 
 // leases returns what s lends, and checks that memory and cores add up.
-func leases(t *testing.T, s *Server) []*serverv1.Lease {
+func leases(t *testing.T, s *Server) []*serverv1.Grant {
 	t.Helper()
 	status, err := s.Status(context.Background(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	free := status.Msg.Memory
-	for _, l := range status.Msg.Leases {
+	for _, l := range status.Msg.Grants {
 		free -= l.Bytes
 	}
 	if free != status.Msg.FreeMemory {
@@ -54,7 +54,7 @@ func leases(t *testing.T, s *Server) []*serverv1.Lease {
 	if cores != s.cores {
 		t.Errorf("%d cores free, want %d", s.cores, cores)
 	}
-	return status.Msg.Leases
+	return status.Msg.Grants
 }
 
 // Grants of one cache are apart: each ticket opens, and each Disconnect ends, its
@@ -70,7 +70,7 @@ func TestGrants(t *testing.T) {
 	})); connect.CodeOf(err) != connect.CodeAlreadyExists {
 		t.Errorf("the same grant twice: %v", err)
 	}
-	if got := leases(t, s); len(got) != 4 || got[1].Grant != "a" || got[1].Regions != 2 {
+	if got := leases(t, s); len(got) != 4 || got[1].Id != "a" || got[1].Regions != 2 {
 		t.Errorf("lent: %v", got)
 	}
 	pa, pb := dialRings(t, a, 4, 2), dialRings(t, b, 4, 2)

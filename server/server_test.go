@@ -126,7 +126,7 @@ func TestConnectIsChecked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m := status.Msg; m.FreeMemory != 3*regionSize || len(m.Leases) != 1 || m.Leases[0].CacheId != "taken" {
+	if m := status.Msg; m.FreeMemory != 3*regionSize || len(m.Grants) != 1 || m.Grants[0].CacheId != "taken" {
 		t.Fatalf("refused calls left a trace: %v", m)
 	}
 }
@@ -151,7 +151,7 @@ func TestUnknownFieldsAreRefused(t *testing.T) {
 		}
 	}
 	status, err := client.Status(t.Context(), connect.NewRequest(&serverv1.StatusRequest{}))
-	if err != nil || len(status.Msg.GetLeases()) != 0 {
+	if err != nil || len(status.Msg.GetGrants()) != 0 {
 		t.Errorf("%v, %v", status, err)
 	}
 }

@@ -76,7 +76,7 @@ func printCaches(w io.Writer, caches []*managerv1.Cache) error {
 	return table(w, "CACHE\tCAPACITY\tC,S,B,Q\tVMS\tDISTANCE\tPRICE", func(t *tabwriter.Writer) {
 		for _, c := range caches {
 			vms := make(map[string]bool)
-			for _, s := range c.GetShares() {
+			for _, s := range c.GetGrants() {
 				vms[s.GetVm().GetId()] = true
 			}
 			fmt.Fprintf(t, "%s\t%v\t%s\t%d\t%s\t%v\n", c.GetId(), units.Size(c.GetCapacity()), configText(c.GetConfiguration()),
@@ -111,7 +111,7 @@ func printCache(w io.Writer, r *managerv1.DescribeCacheResponse) error {
 	}
 	fmt.Fprintln(w)
 	err := table(w, "GRANT\tVM\tTYPE\tREGIONS\tCORES\tPRICE\t", func(t *tabwriter.Writer) {
-		for _, s := range c.GetShares() {
+		for _, s := range c.GetGrants() {
 			note := ""
 			switch {
 			case !s.GetVm().GetHealthy():
@@ -121,7 +121,7 @@ func printCache(w io.Writer, r *managerv1.DescribeCacheResponse) error {
 			case s.GetPending():
 				note = "the cache is moving there"
 			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%v\t%s\n", s.GetGrant(), s.GetVm().GetId(), typeText(s.GetVm()), s.GetRegions(), s.GetCores(),
+			fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%v\t%s\n", s.GetId(), s.GetVm().GetId(), typeText(s.GetVm()), s.GetRegions(), s.GetCores(),
 				plan.Price(s.GetPriceMicros()), note)
 		}
 	})

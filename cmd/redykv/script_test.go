@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 //	endedvm ID                          wait until no cache server has that id
 //	post STATUS URL BODY FILE           POST JSON, check the status, keep the answer
 //	get URL FILE                        keep what is at a URL, with status 200
-//	json VAR FILE PATH                  set $VAR from an answer, e.g. shares.0.vm.id
+//	json VAR FILE PATH                  set $VAR from an answer, e.g. grants.0.vm.id
 //	watch MANAGER CACHE FILE            wait for the next event and keep it
 //	roundtrip MANAGER CAPACITY C S B Q  create a cache, write, read, delete it
 //	moves TRANSPORT                     have a cache leave its server, and lose it,

@@ -121,7 +121,7 @@ func (s *survivor) through(ctx context.Context, listen, vm string) error {
 	if err != nil {
 		return err
 	}
-	if len(r.Msg.GetCaches()) != 1 || !r.Msg.GetCaches()[0].GetShares()[0].GetVm().GetHealthy() {
+	if len(r.Msg.GetCaches()) != 1 || !r.Msg.GetCaches()[0].GetGrants()[0].GetVm().GetHealthy() {
 		return fmt.Errorf("the next manager knows %v", r.Msg)
 	}
 	if err := s.cache.Reshape(ctx, 6<<20, redytier.SLO{}); err != nil {

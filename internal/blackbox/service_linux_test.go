@@ -300,7 +300,7 @@ func (s *service) end(ctx context.Context) error {
 			whole = whole && v.Healthy
 		}
 		for _, c := range caches {
-			for _, share := range c.Shares {
+			for _, share := range c.Grants {
 				whole = whole && share.VM.Healthy
 			}
 		}
@@ -343,9 +343,9 @@ type vm struct {
 
 type cache struct {
 	ID     string `json:"id"`
-	Shares []struct {
+	Grants []struct {
 		VM vm `json:"vm"`
-	} `json:"shares"`
+	} `json:"grants"`
 }
 
 // eventually waits until the manager's catalog is as it should become.

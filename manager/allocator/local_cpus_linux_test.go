@@ -33,7 +33,7 @@ func TestLocalCPUs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		id := ca.GetShares()[0].GetVm().GetId()
+		id := ca.GetGrants()[0].GetVm().GetId()
 		pid := a.PIDs()[id]
 		ended := processEnd(t, pid)
 		var cpus affinity.CPUs

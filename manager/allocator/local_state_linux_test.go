@@ -33,7 +33,7 @@ func TestLocalRestore(t *testing.T) {
 	}
 	var ids []string
 	ended := make(map[string]func() error)
-	for _, s := range ca.GetShares() {
+	for _, s := range ca.GetGrants() {
 		id := s.GetVm().GetId()
 		ids = append(ids, id)
 		ended[id] = processEnd(t, first.PIDs()[id])

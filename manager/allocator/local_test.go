@@ -198,14 +198,14 @@ func TestLocalProcessKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(ca.GetShares()) != 2 || ca.GetShares()[0].GetVm().GetTransport() != "shm" {
-		t.Fatalf("shares: %v", ca.GetShares())
+	if len(ca.GetGrants()) != 2 || ca.GetGrants()[0].GetVm().GetTransport() != "shm" {
+		t.Fatalf("shares: %v", ca.GetGrants())
 	}
 	stream, err := client.Watch(testContext(t), connect.NewRequest(&managerv1.WatchRequest{CacheId: ca.GetCacheId()}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	victim := ca.GetShares()[1].GetVm().GetId()
+	victim := ca.GetGrants()[1].GetVm().GetId()
 	if !a.Kill(victim) {
 		t.Fatalf("no VM %s", victim)
 	}

@@ -35,7 +35,7 @@ type Vm struct {
 	Beats         bool                   `protobuf:"varint,5,opt,name=beats,proto3" json:"beats,omitempty"`                                     // heartbeats are expected of it
 	LeavesUnixMs  int64                  `protobuf:"varint,6,opt,name=leaves_unix_ms,json=leavesUnixMs,proto3" json:"leaves_unix_ms,omitempty"` // when it is gone; 0: it is not leaving
 	Leaving       string                 `protobuf:"bytes,7,opt,name=leaving,proto3" json:"leaving,omitempty"`                                  // why
-	Failed        string                 `protobuf:"bytes,8,opt,name=failed,proto3" json:"failed,omitempty"`                                    // why; only in the place of Share.vm
+	Failed        string                 `protobuf:"bytes,8,opt,name=failed,proto3" json:"failed,omitempty"`                                    // why; only in the place of Grant.vm_order
 	ControlSecret []byte                 `protobuf:"bytes,9,opt,name=control_secret,json=controlSecret,proto3" json:"control_secret,omitempty"` // of its control API
 	Speaker       string                 `protobuf:"bytes,10,opt,name=speaker,proto3" json:"speaker,omitempty"`                                 // the token that has registered it, by its name
 	unknownFields protoimpl.UnknownFields
@@ -147,9 +147,9 @@ type Cache struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Demand        *Demand                `protobuf:"bytes,2,opt,name=demand,proto3" json:"demand,omitempty"`
-	Shares        []*Share               `protobuf:"bytes,3,rep,name=shares,proto3" json:"shares,omitempty"`   // in the order of the cache's addresses
-	Pending       []*Share               `protobuf:"bytes,4,rep,name=pending,proto3" json:"pending,omitempty"` // reallocated, and not settled yet
-	Grants        uint64                 `protobuf:"varint,5,opt,name=grants,proto3" json:"grants,omitempty"`  // ever given
+	Grants        []*Grant               `protobuf:"bytes,3,rep,name=grants,proto3" json:"grants,omitempty"`   // in the order of the cache's addresses
+	Pending       []*Grant               `protobuf:"bytes,4,rep,name=pending,proto3" json:"pending,omitempty"` // reallocated, and not settled yet
+	Given         uint64                 `protobuf:"varint,5,opt,name=given,proto3" json:"given,omitempty"`    // grants ever given
 	Ready         bool                   `protobuf:"varint,6,opt,name=ready,proto3" json:"ready,omitempty"`    // Allocate has succeeded
 	Events        []*Event               `protobuf:"bytes,7,rep,name=events,proto3" json:"events,omitempty"`
 	LastSequence  uint64                 `protobuf:"varint,8,opt,name=last_sequence,json=lastSequence,proto3" json:"last_sequence,omitempty"`
@@ -206,23 +206,23 @@ func (x *Cache) GetDemand() *Demand {
 	return nil
 }
 
-func (x *Cache) GetShares() []*Share {
+func (x *Cache) GetGrants() []*Grant {
 	if x != nil {
-		return x.Shares
+		return x.Grants
 	}
 	return nil
 }
 
-func (x *Cache) GetPending() []*Share {
+func (x *Cache) GetPending() []*Grant {
 	if x != nil {
 		return x.Pending
 	}
 	return nil
 }
 
-func (x *Cache) GetGrants() uint64 {
+func (x *Cache) GetGiven() uint64 {
 	if x != nil {
-		return x.Grants
+		return x.Given
 	}
 	return 0
 }
@@ -408,10 +408,10 @@ func (x *Demand) GetClient() *managerv1.Client {
 	return nil
 }
 
-// Share is the part of a cache that one VM holds under one grant.
-type Share struct {
+// Grant is the part of a cache that one VM holds under one grant.
+type Grant struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Grant         string                 `protobuf:"bytes,1,opt,name=grant,proto3" json:"grant,omitempty"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	VmOrder       uint64                 `protobuf:"varint,2,opt,name=vm_order,json=vmOrder,proto3" json:"vm_order,omitempty"`
 	Regions       uint32                 `protobuf:"varint,3,opt,name=regions,proto3" json:"regions,omitempty"`
 	Cores         uint32                 `protobuf:"varint,4,opt,name=cores,proto3" json:"cores,omitempty"`
@@ -422,20 +422,20 @@ type Share struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Share) Reset() {
-	*x = Share{}
+func (x *Grant) Reset() {
+	*x = Grant{}
 	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Share) String() string {
+func (x *Grant) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Share) ProtoMessage() {}
+func (*Grant) ProtoMessage() {}
 
-func (x *Share) ProtoReflect() protoreflect.Message {
+func (x *Grant) ProtoReflect() protoreflect.Message {
 	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -447,54 +447,54 @@ func (x *Share) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Share.ProtoReflect.Descriptor instead.
-func (*Share) Descriptor() ([]byte, []int) {
+// Deprecated: Use Grant.ProtoReflect.Descriptor instead.
+func (*Grant) Descriptor() ([]byte, []int) {
 	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{3}
 }
 
-func (x *Share) GetGrant() string {
+func (x *Grant) GetId() string {
 	if x != nil {
-		return x.Grant
+		return x.Id
 	}
 	return ""
 }
 
-func (x *Share) GetVmOrder() uint64 {
+func (x *Grant) GetVmOrder() uint64 {
 	if x != nil {
 		return x.VmOrder
 	}
 	return 0
 }
 
-func (x *Share) GetRegions() uint32 {
+func (x *Grant) GetRegions() uint32 {
 	if x != nil {
 		return x.Regions
 	}
 	return 0
 }
 
-func (x *Share) GetCores() uint32 {
+func (x *Grant) GetCores() uint32 {
 	if x != nil {
 		return x.Cores
 	}
 	return 0
 }
 
-func (x *Share) GetLaunch() bool {
+func (x *Grant) GetLaunch() bool {
 	if x != nil {
 		return x.Launch
 	}
 	return false
 }
 
-func (x *Share) GetFailed() *Vm {
+func (x *Grant) GetFailed() *Vm {
 	if x != nil {
 		return x.Failed
 	}
 	return nil
 }
 
-func (x *Share) GetChange() uint64 {
+func (x *Grant) GetChange() uint64 {
 	if x != nil {
 		return x.Change
 	}
@@ -770,13 +770,13 @@ const file_redykv_catalog_v1_catalog_proto_rawDesc = "" +
 	"\x06failed\x18\b \x01(\tR\x06failed\x12%\n" +
 	"\x0econtrol_secret\x18\t \x01(\fR\rcontrolSecret\x12\x18\n" +
 	"\aspeaker\x18\n" +
-	" \x01(\tR\aspeaker\"\xf9\x03\n" +
+	" \x01(\tR\aspeaker\"\xf7\x03\n" +
 	"\x05Cache\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x121\n" +
 	"\x06demand\x18\x02 \x01(\v2\x19.redykv.catalog.v1.DemandR\x06demand\x120\n" +
-	"\x06shares\x18\x03 \x03(\v2\x18.redykv.catalog.v1.ShareR\x06shares\x122\n" +
-	"\apending\x18\x04 \x03(\v2\x18.redykv.catalog.v1.ShareR\apending\x12\x16\n" +
-	"\x06grants\x18\x05 \x01(\x04R\x06grants\x12\x14\n" +
+	"\x06grants\x18\x03 \x03(\v2\x18.redykv.catalog.v1.GrantR\x06grants\x122\n" +
+	"\apending\x18\x04 \x03(\v2\x18.redykv.catalog.v1.GrantR\apending\x12\x14\n" +
+	"\x05given\x18\x05 \x01(\x04R\x05given\x12\x14\n" +
 	"\x05ready\x18\x06 \x01(\bR\x05ready\x120\n" +
 	"\x06events\x18\a \x03(\v2\x18.redykv.catalog.v1.EventR\x06events\x12#\n" +
 	"\rlast_sequence\x18\b \x01(\x04R\flastSequence\x12\x18\n" +
@@ -800,9 +800,9 @@ const file_redykv_catalog_v1_catalog_proto_rawDesc = "" +
 	"\bdistance\x18\t \x01(\rR\bdistance\x12!\n" +
 	"\fcloud_region\x18\n" +
 	" \x01(\tR\vcloudRegion\x121\n" +
-	"\x06client\x18\v \x01(\v2\x19.redykv.manager.v1.ClientR\x06client\"\xc7\x01\n" +
-	"\x05Share\x12\x14\n" +
-	"\x05grant\x18\x01 \x01(\tR\x05grant\x12\x19\n" +
+	"\x06client\x18\v \x01(\v2\x19.redykv.manager.v1.ClientR\x06client\"\xc1\x01\n" +
+	"\x05Grant\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x19\n" +
 	"\bvm_order\x18\x02 \x01(\x04R\avmOrder\x12\x18\n" +
 	"\aregions\x18\x03 \x01(\rR\aregions\x12\x14\n" +
 	"\x05cores\x18\x04 \x01(\rR\x05cores\x12\x16\n" +
@@ -844,7 +844,7 @@ var file_redykv_catalog_v1_catalog_proto_goTypes = []any{
 	(*Vm)(nil),                      // 0: redykv.catalog.v1.Vm
 	(*Cache)(nil),                   // 1: redykv.catalog.v1.Cache
 	(*Demand)(nil),                  // 2: redykv.catalog.v1.Demand
-	(*Share)(nil),                   // 3: redykv.catalog.v1.Share
+	(*Grant)(nil),                   // 3: redykv.catalog.v1.Grant
 	(*Event)(nil),                   // 4: redykv.catalog.v1.Event
 	(*Learnt)(nil),                  // 5: redykv.catalog.v1.Learnt
 	(*Lives)(nil),                   // 6: redykv.catalog.v1.Lives
@@ -859,14 +859,14 @@ var file_redykv_catalog_v1_catalog_proto_goTypes = []any{
 var file_redykv_catalog_v1_catalog_proto_depIdxs = []int32{
 	8,  // 0: redykv.catalog.v1.Vm.vm:type_name -> redykv.manager.v1.Vm
 	2,  // 1: redykv.catalog.v1.Cache.demand:type_name -> redykv.catalog.v1.Demand
-	3,  // 2: redykv.catalog.v1.Cache.shares:type_name -> redykv.catalog.v1.Share
-	3,  // 3: redykv.catalog.v1.Cache.pending:type_name -> redykv.catalog.v1.Share
+	3,  // 2: redykv.catalog.v1.Cache.grants:type_name -> redykv.catalog.v1.Grant
+	3,  // 3: redykv.catalog.v1.Cache.pending:type_name -> redykv.catalog.v1.Grant
 	4,  // 4: redykv.catalog.v1.Cache.events:type_name -> redykv.catalog.v1.Event
 	9,  // 5: redykv.catalog.v1.Cache.decisions:type_name -> redykv.manager.v1.Decision
 	10, // 6: redykv.catalog.v1.Demand.slo:type_name -> redykv.manager.v1.Slo
 	11, // 7: redykv.catalog.v1.Demand.configuration:type_name -> redykv.manager.v1.Configuration
 	12, // 8: redykv.catalog.v1.Demand.client:type_name -> redykv.manager.v1.Client
-	0,  // 9: redykv.catalog.v1.Share.failed:type_name -> redykv.catalog.v1.Vm
+	0,  // 9: redykv.catalog.v1.Grant.failed:type_name -> redykv.catalog.v1.Vm
 	13, // 10: redykv.catalog.v1.Event.message:type_name -> redykv.manager.v1.WatchResponse
 	6,  // 11: redykv.catalog.v1.Learnt.lives:type_name -> redykv.catalog.v1.Lives
 	12, // [12:12] is the sub-list for method output_type

@@ -711,7 +711,7 @@ func (x *AllocateRequest) GetSmallerRegions() bool {
 type AllocateResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	CacheId       string                 `protobuf:"bytes,1,opt,name=cache_id,json=cacheId,proto3" json:"cache_id,omitempty"`
-	Shares        []*VmShare             `protobuf:"bytes,2,rep,name=shares,proto3" json:"shares,omitempty"`
+	Grants        []*Grant               `protobuf:"bytes,2,rep,name=grants,proto3" json:"grants,omitempty"`
 	Configuration *Configuration         `protobuf:"bytes,3,opt,name=configuration,proto3" json:"configuration,omitempty"`
 	RegionSize    uint64                 `protobuf:"varint,4,opt,name=region_size,json=regionSize,proto3" json:"region_size,omitempty"`
 	LeaseMs       int64                  `protobuf:"varint,5,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"` // Renew at least this often; 0: never
@@ -756,9 +756,9 @@ func (x *AllocateResponse) GetCacheId() string {
 	return ""
 }
 
-func (x *AllocateResponse) GetShares() []*VmShare {
+func (x *AllocateResponse) GetGrants() []*Grant {
 	if x != nil {
-		return x.Shares
+		return x.Grants
 	}
 	return nil
 }
@@ -784,12 +784,12 @@ func (x *AllocateResponse) GetLeaseMs() int64 {
 	return 0
 }
 
-// VmShare is the part of a cache that one VM holds under one grant.
-type VmShare struct {
+// Grant is the part of a cache that one VM holds under one grant.
+type Grant struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Vm            *Vm                    `protobuf:"bytes,1,opt,name=vm,proto3" json:"vm,omitempty"`
 	Regions       uint32                 `protobuf:"varint,2,opt,name=regions,proto3" json:"regions,omitempty"`
-	Grant         string                 `protobuf:"bytes,3,opt,name=grant,proto3" json:"grant,omitempty"`                                 // what the server is told; unique within the cache
+	Id            string                 `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`                                       // unique within the cache
 	Cores         uint32                 `protobuf:"varint,4,opt,name=cores,proto3" json:"cores,omitempty"`                                // server threads reserved on the VM for it
 	Pending       bool                   `protobuf:"varint,5,opt,name=pending,proto3" json:"pending,omitempty"`                            // reallocated, and not settled yet
 	Token         string                 `protobuf:"bytes,6,opt,name=token,proto3" json:"token,omitempty"`                                 // what the server asks of who connects under the grant; only who was granted it is told
@@ -798,20 +798,20 @@ type VmShare struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *VmShare) Reset() {
-	*x = VmShare{}
+func (x *Grant) Reset() {
+	*x = Grant{}
 	mi := &file_redykv_manager_v1_manager_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *VmShare) String() string {
+func (x *Grant) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*VmShare) ProtoMessage() {}
+func (*Grant) ProtoMessage() {}
 
-func (x *VmShare) ProtoReflect() protoreflect.Message {
+func (x *Grant) ProtoReflect() protoreflect.Message {
 	mi := &file_redykv_manager_v1_manager_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -823,54 +823,54 @@ func (x *VmShare) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use VmShare.ProtoReflect.Descriptor instead.
-func (*VmShare) Descriptor() ([]byte, []int) {
+// Deprecated: Use Grant.ProtoReflect.Descriptor instead.
+func (*Grant) Descriptor() ([]byte, []int) {
 	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{6}
 }
 
-func (x *VmShare) GetVm() *Vm {
+func (x *Grant) GetVm() *Vm {
 	if x != nil {
 		return x.Vm
 	}
 	return nil
 }
 
-func (x *VmShare) GetRegions() uint32 {
+func (x *Grant) GetRegions() uint32 {
 	if x != nil {
 		return x.Regions
 	}
 	return 0
 }
 
-func (x *VmShare) GetGrant() string {
+func (x *Grant) GetId() string {
 	if x != nil {
-		return x.Grant
+		return x.Id
 	}
 	return ""
 }
 
-func (x *VmShare) GetCores() uint32 {
+func (x *Grant) GetCores() uint32 {
 	if x != nil {
 		return x.Cores
 	}
 	return 0
 }
 
-func (x *VmShare) GetPending() bool {
+func (x *Grant) GetPending() bool {
 	if x != nil {
 		return x.Pending
 	}
 	return false
 }
 
-func (x *VmShare) GetToken() string {
+func (x *Grant) GetToken() string {
 	if x != nil {
 		return x.Token
 	}
 	return ""
 }
 
-func (x *VmShare) GetPriceMicros() int64 {
+func (x *Grant) GetPriceMicros() int64 {
 	if x != nil {
 		return x.PriceMicros
 	}
@@ -1008,7 +1008,7 @@ func (x *ReallocateRequest) GetChange() uint64 {
 
 type ReallocateResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Shares        []*VmShare             `protobuf:"bytes,1,rep,name=shares,proto3" json:"shares,omitempty"`
+	Grants        []*Grant               `protobuf:"bytes,1,rep,name=grants,proto3" json:"grants,omitempty"`
 	Configuration *Configuration         `protobuf:"bytes,2,opt,name=configuration,proto3" json:"configuration,omitempty"`
 	Whole         bool                   `protobuf:"varint,3,opt,name=whole,proto3" json:"whole,omitempty"` // the shares are for all regions: the cache moves there
 	unknownFields protoimpl.UnknownFields
@@ -1045,9 +1045,9 @@ func (*ReallocateResponse) Descriptor() ([]byte, []int) {
 	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{8}
 }
 
-func (x *ReallocateResponse) GetShares() []*VmShare {
+func (x *ReallocateResponse) GetGrants() []*Grant {
 	if x != nil {
-		return x.Shares
+		return x.Grants
 	}
 	return nil
 }
@@ -1072,7 +1072,7 @@ type SettleRequest struct {
 	Capacity      uint64                 `protobuf:"varint,2,opt,name=capacity,proto3" json:"capacity,omitempty"`          // bytes
 	Slo           *Slo                   `protobuf:"bytes,3,opt,name=slo,proto3" json:"slo,omitempty"`                     // unset: as it was
 	Configuration *Configuration         `protobuf:"bytes,4,opt,name=configuration,proto3" json:"configuration,omitempty"` // unset: as it was
-	Shares        []*SettledShare        `protobuf:"bytes,5,rep,name=shares,proto3" json:"shares,omitempty"`               // in the order of the cache's addresses
+	Grants        []*SettledGrant        `protobuf:"bytes,5,rep,name=grants,proto3" json:"grants,omitempty"`               // in the order of the cache's addresses
 	// moved_bytes and moved_ms say how much was copied from VM to VM since the last
 	// Settle, and how long that took in all. 0: nothing was.
 	MovedBytes uint64 `protobuf:"varint,6,opt,name=moved_bytes,json=movedBytes,proto3" json:"moved_bytes,omitempty"`
@@ -1144,9 +1144,9 @@ func (x *SettleRequest) GetConfiguration() *Configuration {
 	return nil
 }
 
-func (x *SettleRequest) GetShares() []*SettledShare {
+func (x *SettleRequest) GetGrants() []*SettledGrant {
 	if x != nil {
-		return x.Shares
+		return x.Grants
 	}
 	return nil
 }
@@ -1172,28 +1172,28 @@ func (x *SettleRequest) GetChange() uint64 {
 	return 0
 }
 
-type SettledShare struct {
+type SettledGrant struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Grant         string                 `protobuf:"bytes,1,opt,name=grant,proto3" json:"grant,omitempty"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Regions       uint32                 `protobuf:"varint,2,opt,name=regions,proto3" json:"regions,omitempty"` // no more than it was granted with
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *SettledShare) Reset() {
-	*x = SettledShare{}
+func (x *SettledGrant) Reset() {
+	*x = SettledGrant{}
 	mi := &file_redykv_manager_v1_manager_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *SettledShare) String() string {
+func (x *SettledGrant) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*SettledShare) ProtoMessage() {}
+func (*SettledGrant) ProtoMessage() {}
 
-func (x *SettledShare) ProtoReflect() protoreflect.Message {
+func (x *SettledGrant) ProtoReflect() protoreflect.Message {
 	mi := &file_redykv_manager_v1_manager_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1205,19 +1205,19 @@ func (x *SettledShare) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use SettledShare.ProtoReflect.Descriptor instead.
-func (*SettledShare) Descriptor() ([]byte, []int) {
+// Deprecated: Use SettledGrant.ProtoReflect.Descriptor instead.
+func (*SettledGrant) Descriptor() ([]byte, []int) {
 	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{10}
 }
 
-func (x *SettledShare) GetGrant() string {
+func (x *SettledGrant) GetId() string {
 	if x != nil {
-		return x.Grant
+		return x.Id
 	}
 	return ""
 }
 
-func (x *SettledShare) GetRegions() uint32 {
+func (x *SettledGrant) GetRegions() uint32 {
 	if x != nil {
 		return x.Regions
 	}
@@ -1627,7 +1627,7 @@ type Cache struct {
 	Slo           *Slo                   `protobuf:"bytes,3,opt,name=slo,proto3" json:"slo,omitempty"`
 	Configuration *Configuration         `protobuf:"bytes,4,opt,name=configuration,proto3" json:"configuration,omitempty"`
 	RegionSize    uint64                 `protobuf:"varint,5,opt,name=region_size,json=regionSize,proto3" json:"region_size,omitempty"`
-	Shares        []*VmShare             `protobuf:"bytes,6,rep,name=shares,proto3" json:"shares,omitempty"`
+	Grants        []*Grant               `protobuf:"bytes,6,rep,name=grants,proto3" json:"grants,omitempty"`
 	// price_micros is what all shares cost together, pending ones too (A39), in
 	// millionths of a dollar an hour.
 	PriceMicros     int64  `protobuf:"varint,7,opt,name=price_micros,json=priceMicros,proto3" json:"price_micros,omitempty"`
@@ -1703,9 +1703,9 @@ func (x *Cache) GetRegionSize() uint64 {
 	return 0
 }
 
-func (x *Cache) GetShares() []*VmShare {
+func (x *Cache) GetGrants() []*Grant {
 	if x != nil {
-		return x.Shares
+		return x.Grants
 	}
 	return nil
 }
@@ -3343,18 +3343,18 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\ttransport\x18\x06 \x01(\tR\ttransport\x12!\n" +
 	"\fcloud_region\x18\a \x01(\tR\vcloudRegion\x121\n" +
 	"\x06client\x18\b \x01(\v2\x19.redykv.manager.v1.ClientR\x06client\x12'\n" +
-	"\x0fsmaller_regions\x18\t \x01(\bR\x0esmallerRegions\"\xe5\x01\n" +
+	"\x0fsmaller_regions\x18\t \x01(\bR\x0esmallerRegions\"\xe3\x01\n" +
 	"\x10AllocateResponse\x12\x19\n" +
-	"\bcache_id\x18\x01 \x01(\tR\acacheId\x122\n" +
-	"\x06shares\x18\x02 \x03(\v2\x1a.redykv.manager.v1.VmShareR\x06shares\x12F\n" +
+	"\bcache_id\x18\x01 \x01(\tR\acacheId\x120\n" +
+	"\x06grants\x18\x02 \x03(\v2\x18.redykv.manager.v1.GrantR\x06grants\x12F\n" +
 	"\rconfiguration\x18\x03 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\x12\x1f\n" +
 	"\vregion_size\x18\x04 \x01(\x04R\n" +
 	"regionSize\x12\x19\n" +
-	"\blease_ms\x18\x05 \x01(\x03R\aleaseMs\"\xc9\x01\n" +
-	"\aVmShare\x12%\n" +
+	"\blease_ms\x18\x05 \x01(\x03R\aleaseMs\"\xc1\x01\n" +
+	"\x05Grant\x12%\n" +
 	"\x02vm\x18\x01 \x01(\v2\x15.redykv.manager.v1.VmR\x02vm\x12\x18\n" +
-	"\aregions\x18\x02 \x01(\rR\aregions\x12\x14\n" +
-	"\x05grant\x18\x03 \x01(\tR\x05grant\x12\x14\n" +
+	"\aregions\x18\x02 \x01(\rR\aregions\x12\x0e\n" +
+	"\x02id\x18\x03 \x01(\tR\x02id\x12\x14\n" +
 	"\x05cores\x18\x04 \x01(\rR\x05cores\x12\x18\n" +
 	"\apending\x18\x05 \x01(\bR\apending\x12\x14\n" +
 	"\x05token\x18\x06 \x01(\tR\x05token\x12!\n" +
@@ -3370,9 +3370,9 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\x06client\x18\b \x01(\v2\x19.redykv.manager.v1.ClientR\x06client\x12\x14\n" +
 	"\x05whole\x18\t \x01(\rR\x05whole\x12\x16\n" +
 	"\x06change\x18\n" +
-	" \x01(\x04R\x06change\"\xa6\x01\n" +
-	"\x12ReallocateResponse\x122\n" +
-	"\x06shares\x18\x01 \x03(\v2\x1a.redykv.manager.v1.VmShareR\x06shares\x12F\n" +
+	" \x01(\x04R\x06change\"\xa4\x01\n" +
+	"\x12ReallocateResponse\x120\n" +
+	"\x06grants\x18\x01 \x03(\v2\x18.redykv.manager.v1.GrantR\x06grants\x12F\n" +
 	"\rconfiguration\x18\x02 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\x12\x14\n" +
 	"\x05whole\x18\x03 \x01(\bR\x05whole\"\xc5\x02\n" +
 	"\rSettleRequest\x12\x19\n" +
@@ -3380,13 +3380,13 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\bcapacity\x18\x02 \x01(\x04R\bcapacity\x12(\n" +
 	"\x03slo\x18\x03 \x01(\v2\x16.redykv.manager.v1.SloR\x03slo\x12F\n" +
 	"\rconfiguration\x18\x04 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\x127\n" +
-	"\x06shares\x18\x05 \x03(\v2\x1f.redykv.manager.v1.SettledShareR\x06shares\x12\x1f\n" +
+	"\x06grants\x18\x05 \x03(\v2\x1f.redykv.manager.v1.SettledGrantR\x06grants\x12\x1f\n" +
 	"\vmoved_bytes\x18\x06 \x01(\x04R\n" +
 	"movedBytes\x12\x19\n" +
 	"\bmoved_ms\x18\a \x01(\x03R\amovedMs\x12\x16\n" +
-	"\x06change\x18\b \x01(\x04R\x06change\">\n" +
-	"\fSettledShare\x12\x14\n" +
-	"\x05grant\x18\x01 \x01(\tR\x05grant\x12\x18\n" +
+	"\x06change\x18\b \x01(\x04R\x06change\"8\n" +
+	"\fSettledGrant\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aregions\x18\x02 \x01(\rR\aregions\"\x10\n" +
 	"\x0eSettleResponse\")\n" +
 	"\fRenewRequest\x12\x19\n" +
@@ -3405,15 +3405,15 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\x0fDescribeRequest\"m\n" +
 	"\x10DescribeResponse\x120\n" +
 	"\x06caches\x18\x01 \x03(\v2\x18.redykv.manager.v1.CacheR\x06caches\x12'\n" +
-	"\x03vms\x18\x02 \x03(\v2\x15.redykv.manager.v1.VmR\x03vms\"\x8c\x03\n" +
+	"\x03vms\x18\x02 \x03(\v2\x15.redykv.manager.v1.VmR\x03vms\"\x8a\x03\n" +
 	"\x05Cache\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\bcapacity\x18\x02 \x01(\x04R\bcapacity\x12(\n" +
 	"\x03slo\x18\x03 \x01(\v2\x16.redykv.manager.v1.SloR\x03slo\x12F\n" +
 	"\rconfiguration\x18\x04 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\x12\x1f\n" +
 	"\vregion_size\x18\x05 \x01(\x04R\n" +
-	"regionSize\x122\n" +
-	"\x06shares\x18\x06 \x03(\v2\x1a.redykv.manager.v1.VmShareR\x06shares\x12!\n" +
+	"regionSize\x120\n" +
+	"\x06grants\x18\x06 \x03(\v2\x18.redykv.manager.v1.GrantR\x06grants\x12!\n" +
 	"\fprice_micros\x18\a \x01(\x03R\vpriceMicros\x12)\n" +
 	"\x10duration_seconds\x18\b \x01(\x03R\x0fdurationSeconds\x12&\n" +
 	"\x0fcreated_unix_ms\x18\t \x01(\x03R\rcreatedUnixMs\x12\x1a\n" +
@@ -3596,11 +3596,11 @@ var file_redykv_manager_v1_manager_proto_goTypes = []any{
 	(*Vm)(nil),                    // 6: redykv.manager.v1.Vm
 	(*AllocateRequest)(nil),       // 7: redykv.manager.v1.AllocateRequest
 	(*AllocateResponse)(nil),      // 8: redykv.manager.v1.AllocateResponse
-	(*VmShare)(nil),               // 9: redykv.manager.v1.VmShare
+	(*Grant)(nil),                 // 9: redykv.manager.v1.Grant
 	(*ReallocateRequest)(nil),     // 10: redykv.manager.v1.ReallocateRequest
 	(*ReallocateResponse)(nil),    // 11: redykv.manager.v1.ReallocateResponse
 	(*SettleRequest)(nil),         // 12: redykv.manager.v1.SettleRequest
-	(*SettledShare)(nil),          // 13: redykv.manager.v1.SettledShare
+	(*SettledGrant)(nil),          // 13: redykv.manager.v1.SettledGrant
 	(*SettleResponse)(nil),        // 14: redykv.manager.v1.SettleResponse
 	(*RenewRequest)(nil),          // 15: redykv.manager.v1.RenewRequest
 	(*RenewResponse)(nil),         // 16: redykv.manager.v1.RenewResponse
@@ -3641,22 +3641,22 @@ var file_redykv_manager_v1_manager_proto_depIdxs = []int32{
 	3,  // 1: redykv.manager.v1.AllocateRequest.slo:type_name -> redykv.manager.v1.Slo
 	4,  // 2: redykv.manager.v1.AllocateRequest.configuration:type_name -> redykv.manager.v1.Configuration
 	5,  // 3: redykv.manager.v1.AllocateRequest.client:type_name -> redykv.manager.v1.Client
-	9,  // 4: redykv.manager.v1.AllocateResponse.shares:type_name -> redykv.manager.v1.VmShare
+	9,  // 4: redykv.manager.v1.AllocateResponse.grants:type_name -> redykv.manager.v1.Grant
 	4,  // 5: redykv.manager.v1.AllocateResponse.configuration:type_name -> redykv.manager.v1.Configuration
-	6,  // 6: redykv.manager.v1.VmShare.vm:type_name -> redykv.manager.v1.Vm
+	6,  // 6: redykv.manager.v1.Grant.vm:type_name -> redykv.manager.v1.Vm
 	3,  // 7: redykv.manager.v1.ReallocateRequest.slo:type_name -> redykv.manager.v1.Slo
 	4,  // 8: redykv.manager.v1.ReallocateRequest.configuration:type_name -> redykv.manager.v1.Configuration
 	5,  // 9: redykv.manager.v1.ReallocateRequest.client:type_name -> redykv.manager.v1.Client
-	9,  // 10: redykv.manager.v1.ReallocateResponse.shares:type_name -> redykv.manager.v1.VmShare
+	9,  // 10: redykv.manager.v1.ReallocateResponse.grants:type_name -> redykv.manager.v1.Grant
 	4,  // 11: redykv.manager.v1.ReallocateResponse.configuration:type_name -> redykv.manager.v1.Configuration
 	3,  // 12: redykv.manager.v1.SettleRequest.slo:type_name -> redykv.manager.v1.Slo
 	4,  // 13: redykv.manager.v1.SettleRequest.configuration:type_name -> redykv.manager.v1.Configuration
-	13, // 14: redykv.manager.v1.SettleRequest.shares:type_name -> redykv.manager.v1.SettledShare
+	13, // 14: redykv.manager.v1.SettleRequest.grants:type_name -> redykv.manager.v1.SettledGrant
 	23, // 15: redykv.manager.v1.DescribeResponse.caches:type_name -> redykv.manager.v1.Cache
 	6,  // 16: redykv.manager.v1.DescribeResponse.vms:type_name -> redykv.manager.v1.Vm
 	3,  // 17: redykv.manager.v1.Cache.slo:type_name -> redykv.manager.v1.Slo
 	4,  // 18: redykv.manager.v1.Cache.configuration:type_name -> redykv.manager.v1.Configuration
-	9,  // 19: redykv.manager.v1.Cache.shares:type_name -> redykv.manager.v1.VmShare
+	9,  // 19: redykv.manager.v1.Cache.grants:type_name -> redykv.manager.v1.Grant
 	25, // 20: redykv.manager.v1.Decision.sites:type_name -> redykv.manager.v1.SiteVerdict
 	26, // 21: redykv.manager.v1.Decision.verdicts:type_name -> redykv.manager.v1.Verdict
 	4,  // 22: redykv.manager.v1.SiteVerdict.configuration:type_name -> redykv.manager.v1.Configuration

@@ -783,7 +783,7 @@ type StatusResponse struct {
 	FreeMemory    uint64                 `protobuf:"varint,2,opt,name=free_memory,json=freeMemory,proto3" json:"free_memory,omitempty"`
 	Cores         uint32                 `protobuf:"varint,3,opt,name=cores,proto3" json:"cores,omitempty"`
 	Connections   uint32                 `protobuf:"varint,4,opt,name=connections,proto3" json:"connections,omitempty"`
-	Leases        []*Lease               `protobuf:"bytes,5,rep,name=leases,proto3" json:"leases,omitempty"`
+	Grants        []*Grant               `protobuf:"bytes,5,rep,name=grants,proto3" json:"grants,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -846,37 +846,38 @@ func (x *StatusResponse) GetConnections() uint32 {
 	return 0
 }
 
-func (x *StatusResponse) GetLeases() []*Lease {
+func (x *StatusResponse) GetGrants() []*Grant {
 	if x != nil {
-		return x.Leases
+		return x.Grants
 	}
 	return nil
 }
 
-type Lease struct {
+// Grant is memory that is lent.
+type Grant struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	CacheId       string                 `protobuf:"bytes,1,opt,name=cache_id,json=cacheId,proto3" json:"cache_id,omitempty"`
 	Regions       uint32                 `protobuf:"varint,2,opt,name=regions,proto3" json:"regions,omitempty"`
 	Bytes         uint64                 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
-	Grant         string                 `protobuf:"bytes,4,opt,name=grant,proto3" json:"grant,omitempty"`
+	Id            string                 `protobuf:"bytes,4,opt,name=id,proto3" json:"id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Lease) Reset() {
-	*x = Lease{}
+func (x *Grant) Reset() {
+	*x = Grant{}
 	mi := &file_redykv_server_v1_server_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Lease) String() string {
+func (x *Grant) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Lease) ProtoMessage() {}
+func (*Grant) ProtoMessage() {}
 
-func (x *Lease) ProtoReflect() protoreflect.Message {
+func (x *Grant) ProtoReflect() protoreflect.Message {
 	mi := &file_redykv_server_v1_server_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -888,35 +889,35 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Lease.ProtoReflect.Descriptor instead.
-func (*Lease) Descriptor() ([]byte, []int) {
+// Deprecated: Use Grant.ProtoReflect.Descriptor instead.
+func (*Grant) Descriptor() ([]byte, []int) {
 	return file_redykv_server_v1_server_proto_rawDescGZIP(), []int{13}
 }
 
-func (x *Lease) GetCacheId() string {
+func (x *Grant) GetCacheId() string {
 	if x != nil {
 		return x.CacheId
 	}
 	return ""
 }
 
-func (x *Lease) GetRegions() uint32 {
+func (x *Grant) GetRegions() uint32 {
 	if x != nil {
 		return x.Regions
 	}
 	return 0
 }
 
-func (x *Lease) GetBytes() uint64 {
+func (x *Grant) GetBytes() uint64 {
 	if x != nil {
 		return x.Bytes
 	}
 	return 0
 }
 
-func (x *Lease) GetGrant() string {
+func (x *Grant) GetId() string {
 	if x != nil {
-		return x.Grant
+		return x.Id
 	}
 	return ""
 }
@@ -988,12 +989,12 @@ const file_redykv_server_v1_server_proto_rawDesc = "" +
 	"freeMemory\x12\x14\n" +
 	"\x05cores\x18\x03 \x01(\rR\x05cores\x12 \n" +
 	"\vconnections\x18\x04 \x01(\rR\vconnections\x12/\n" +
-	"\x06leases\x18\x05 \x03(\v2\x17.redykv.server.v1.LeaseR\x06leases\"h\n" +
-	"\x05Lease\x12\x19\n" +
+	"\x06grants\x18\x05 \x03(\v2\x17.redykv.server.v1.GrantR\x06grants\"b\n" +
+	"\x05Grant\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x18\n" +
 	"\aregions\x18\x02 \x01(\rR\aregions\x12\x14\n" +
-	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\x12\x14\n" +
-	"\x05grant\x18\x04 \x01(\tR\x05grant2\xf9\x03\n" +
+	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\x12\x0e\n" +
+	"\x02id\x18\x04 \x01(\tR\x02id2\xf9\x03\n" +
 	"\x12CacheServerService\x12N\n" +
 	"\aConnect\x12 .redykv.server.v1.ConnectRequest\x1a!.redykv.server.v1.ConnectResponse\x12W\n" +
 	"\n" +
@@ -1030,14 +1031,14 @@ var file_redykv_server_v1_server_proto_goTypes = []any{
 	(*PullResponse)(nil),            // 10: redykv.server.v1.PullResponse
 	(*StatusRequest)(nil),           // 11: redykv.server.v1.StatusRequest
 	(*StatusResponse)(nil),          // 12: redykv.server.v1.StatusResponse
-	(*Lease)(nil),                   // 13: redykv.server.v1.Lease
+	(*Grant)(nil),                   // 13: redykv.server.v1.Grant
 	(*managerv1.Configuration)(nil), // 14: redykv.manager.v1.Configuration
 }
 var file_redykv_server_v1_server_proto_depIdxs = []int32{
 	14, // 0: redykv.server.v1.ConnectRequest.configuration:type_name -> redykv.manager.v1.Configuration
 	14, // 1: redykv.server.v1.ConfigureRequest.configuration:type_name -> redykv.manager.v1.Configuration
 	9,  // 2: redykv.server.v1.PullRequest.regions:type_name -> redykv.server.v1.PullRegion
-	13, // 3: redykv.server.v1.StatusResponse.leases:type_name -> redykv.server.v1.Lease
+	13, // 3: redykv.server.v1.StatusResponse.grants:type_name -> redykv.server.v1.Grant
 	0,  // 4: redykv.server.v1.CacheServerService.Connect:input_type -> redykv.server.v1.ConnectRequest
 	2,  // 5: redykv.server.v1.CacheServerService.Disconnect:input_type -> redykv.server.v1.DisconnectRequest
 	4,  // 6: redykv.server.v1.CacheServerService.Release:input_type -> redykv.server.v1.ReleaseRequest
