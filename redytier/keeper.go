@@ -74,9 +74,9 @@ func (k *keeper) reclaiming() map[string]time.Time {
 
 // checkTargets refuses memory of a VM that is reclaimed. Where the notice came after the
 // request for memory, which names the VMs to avoid, the operation is to be carried out again.
-func (k *keeper) checkTargets(shares []*managerv1.VmShare, avoided []string) error {
+func (k *keeper) checkTargets(grants []*managerv1.Grant, avoided []string) error {
 	reclaimed := k.reclaiming()
-	for _, s := range shares {
+	for _, s := range grants {
 		vm := s.GetVm().GetId()
 		if _, ok := reclaimed[vm]; !ok {
 			continue

@@ -196,7 +196,7 @@ func (c *Cache) enlist(ctx context.Context, req *managerv1.ReallocateRequest) (l
 	if err := checkShares(answer.Msg.Grants, int(regions)); err != nil {
 		return nil, configuration, err
 	}
-	if err := c.keeper.checkTargets(answer.Msg.Shares, req.AvoidVms); err != nil {
+	if err := c.keeper.checkTargets(answer.Msg.Grants, req.AvoidVms); err != nil {
 		return nil, configuration, err
 	}
 	t := c.table.Load()

@@ -143,7 +143,7 @@ func (c *Cache) allocateAgain(ctx context.Context) (_ []*link, err error) {
 	c.log.Info("the cache is allocated anew", "id", m.CacheId, "capacity", t.capacity)
 	c.attend(m.CacheId, time.Duration(m.LeaseMs)*time.Millisecond)
 	reclaimed := c.keeper.reclaiming()
-	for _, s := range m.Shares { // the manager may not know of notices that another one gave
+	for _, s := range m.Grants { // the manager may not know of notices that another one gave
 		if deadline, ok := reclaimed[s.GetVm().GetId()]; ok {
 			c.keeper.reclaimed(s.GetVm().GetId(), deadline)
 		}

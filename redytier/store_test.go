@@ -144,7 +144,7 @@ func TestStoreOnCache(t *testing.T) {
 				reading.Wait()
 				// The VM is replaced, and what was on it comes back from the next tier.
 				for start := time.Now(); ; runtime.Gosched() {
-					m := store.Metrics().Tiers[0]
+					m := store.Metrics().Device.Tiers[0]
 					refilled := m.Refilled > hlog.FirstAddress                                // up to there, nothing is written
 					if redy.Cache().Err() == nil && m.Missing == 0 && (refilled || !killed) { // what was filled last is counted a moment later
 						if !m.Healthy || refilled != killed {
