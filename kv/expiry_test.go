@@ -121,3 +121,61 @@ func TestDeleteOfTheExpiredCounts(t *testing.T) {
 		})
 	}
 }
+
+// TestTimeToLive stores records for some time, each way, and lets the time pass.
+func TestTimeToLive(t *testing.T) {
+	opts := small(device.NewMemory(), 8, 8)
+	now := int64(MinExpires) * 4
+	opts.now = func() int64 { return now }
+	st := open(t, opts)
+	s := st.NewSession()
+	for n, ttl := range []time.Duration{time.Nanosecond, time.Millisecond, 1500 * time.Microsecond, time.Hour} {
+		key := key8(uint64(n))
+		upsert := s.UpsertTTL
+		if n%2 == 1 {
+			upsert = st.UpsertTTL
+		}
+		if err := upsert(key, key, ttl); err != nil {
+			t.Fatal(err)
+		}
+		began, want := now, (ttl + time.Millisecond - 1).Truncate(time.Millisecond)
+		op := Op{Kind: OpRead, Key: key}
+		if err := s.Run(&op); err != nil || !ExpiryTime(op.Expires).Equal(time.UnixMilli(began).Add(want)) {
+			t.Errorf("for %v: %v, until %v", ttl, err, ExpiryTime(op.Expires))
+		}
+		now = began + want.Milliseconds() - 1
+		if _, err := s.Read(key, nil); err != nil {
+			t.Errorf("for %v: 1 ms before its end: %v", ttl, err)
+		}
+		now++
+		if _, err := s.Read(key, nil); !errors.Is(err, ErrNotFound) {
+			t.Errorf("for %v: at its end: %v", ttl, err)
+		}
+	}
+	for _, ttl := range []time.Duration{0, -time.Second} {
+		if err := s.UpsertTTL(key8(9), key8(9), ttl); !errors.Is(err, ErrBadExpiry) {
+			t.Errorf("for %v: %v", ttl, err)
+		}
+	}
+	closeAll(t, s, st)
+}
+
+// TestExpiryAsTime converts to milliseconds and back: never earlier than asked for.
+func TestExpiryAsTime(t *testing.T) {
+	at := time.Date(2031, 2, 3, 4, 5, 6, 7_000_000, time.UTC)
+	for in, want := range map[time.Time]time.Time{
+		{}:                                {},
+		at:                                at,
+		at.Add(1):                         at.Add(time.Millisecond),
+		at.Add(time.Millisecond):          at.Add(time.Millisecond),
+		at.Add(999_999 * time.Nanosecond): at.Add(time.Millisecond),
+	} {
+		if got := ExpiryTime(ExpiresAt(in)); !got.Equal(want) {
+			t.Errorf("%v became %v", in, got)
+		}
+	}
+	before := time.Now()
+	if in := ExpiryTime(ExpiresIn(time.Hour)).Sub(before); in < time.Hour || in > time.Hour+time.Minute {
+		t.Errorf("an hour is %v", in)
+	}
+}

@@ -2,6 +2,7 @@ package kv
 
 import (
 	"errors"
+	"time"
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/kv/internal/manifest"
@@ -35,10 +36,31 @@ var (
 	ErrMismatch = manifest.ErrMismatch
 )
 
-// MinExpires is the earliest moment, in milliseconds of Unix time, at which a record may
-// be written to expire: the beginning of 1980. What lies before is most likely a number of
-// seconds, with which the record would be gone at once: ErrBadExpiry.
+// MinExpires is the earliest expiry, in milliseconds of Unix time, with which a record may
+// be written: the beginning of 1980. A smaller number is most likely one of seconds, with
+// which the record would be gone at once: ErrBadExpiry.
 const MinExpires = 315_532_800_000
+
+// ExpiresAt returns the Expires of a record that expires at t, rounded up to a millisecond.
+// The zero time is never.
+func ExpiresAt(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.Add(time.Millisecond - 1).UnixMilli()
+}
+
+// ExpiresIn returns the Expires of a record that expires after d from now. See also
+// [Session.UpsertTTL].
+func ExpiresIn(d time.Duration) int64 { return ExpiresAt(time.Now().Add(d)) }
+
+// ExpiryTime returns the time of an Expires; the zero time is never.
+func ExpiryTime(expires int64) time.Time {
+	if expires == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(expires)
+}
 
 // OpKind is what an Op does.
 type OpKind uint8
@@ -74,37 +96,42 @@ func (s *Session) ordered(k OpKind) bool {
 	return k == OpRMW || k == OpInsert || s.counting && k.changes()
 }
 
-// Op is one operation. The caller owns it, and its slices, except from Submit
-// until Poll hands it back.
+// Op is one operation. The caller owns it, and its slices, except from Submit until Poll
+// hands it back. Value and Expires are what OpUpsert and OpInsert store and what OpRead
+// finds: so an Op has one buffer for values, and an Op that was read can be stored as it
+// is. The other fields are either read or set by an operation.
 type Op struct {
+	// Kind is read.
 	Kind OpKind
 	// trace is, for opNewest, opMove and opLink, the number of the session's trace, from 1.
 	trace uint32
-	Key   []byte
-	// Value is what OpUpsert and OpInsert store, and the result of OpRead, in
-	// Value[:0] grown as needed.
+	// Key is read.
+	Key []byte
+	// Value is read by OpUpsert and OpInsert. OpRead sets it to the value, in Value[:0] grown
+	// as needed; what it held before is lost, also if there is no record.
 	Value []byte
-	// Modify is the copying form of OpRMW. It must be set, or ModifyWord.
+	// Modify is read by OpRMW, which needs it or ModifyWord: the copying form.
 	Modify Modifier
-	// ModifyWord is asked in the place of Modify if it is set: see [Session.RMWWord].
+	// ModifyWord is read by OpRMW, and called in the place of Modify if it is set: see
+	// [Session.RMWWord].
 	ModifyWord WordModifier
-	// InPlace is the form of OpRMW that changes the value where it lies. It is
-	// tried first, where that is possible. May be nil.
+	// InPlace is read by OpRMW: the form that changes the value where it lies. It is tried
+	// first, where that is possible. It may be nil.
 	InPlace InPlace
-	// Expires is when the record ends to be, in milliseconds of Unix time, 0 for
-	// never: of what OpUpsert and OpInsert store, at least MinExpires, and of what OpRead
-	// found.
+	// Expires is when the record expires, in milliseconds of Unix time, at least MinExpires;
+	// 0 is never. OpUpsert and OpInsert read it, OpRead sets it. See [ExpiresAt],
+	// [ExpiresIn] and [ExpiryTime].
 	Expires int64
-	// Err is the outcome; ErrNotFound for a read of a key that is not there.
+	// Err is set to the outcome; ErrNotFound for a read of a key that is not there.
 	Err error
 }
 
 // Update is what a Modifier sees of a record, and what becomes of it.
 type Update struct {
 	Found   bool
-	Old     []byte // the present value, nil where there is none; not to be kept or written to
+	Old     []byte // the present value, nil if there is no record; it must not be kept or written to
 	New     []byte // empty at first: the Modifier appends the new value
-	Expires int64  // when the record expires, as in Op; carried over unless changed
+	Expires int64  // when the record expires, as in Op; unless changed, the new value expires then as well
 }
 
 // Verdict is what a Modifier decides.

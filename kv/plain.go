@@ -2,6 +2,8 @@ package kv
 
 import (
 	"context"
+	"fmt"
+	"time"
 	"unsafe"
 
 	"github.com/redykv/redykv/hlog"
@@ -50,6 +52,16 @@ func (s *Session) Upsert(key, value []byte) error {
 		return nil
 	}
 	return s.plain.Err
+}
+
+// UpsertTTL stores value under key until ttl, more than 0, has passed. See also
+// [Op.Expires].
+func (s *Session) UpsertTTL(key, value []byte, ttl time.Duration) error {
+	if ttl <= 0 {
+		return fmt.Errorf("%w: a time to live of %v", ErrBadExpiry, ttl)
+	}
+	expires := s.store.now() + int64((ttl+time.Millisecond-1)/time.Millisecond)
+	return s.runPlain(Op{Kind: OpUpsert, Key: key, Value: value, Expires: expires})
 }
 
 // upsertGeneral is Upsert; where it returns false, s.plain has the error.

@@ -267,6 +267,11 @@ func (st *Store) Upsert(key, value []byte) error {
 	return st.with(func(s *Session) error { return s.Upsert(key, value) })
 }
 
+// UpsertTTL is [Session.UpsertTTL] for callers who hold no session.
+func (st *Store) UpsertTTL(key, value []byte, ttl time.Duration) error {
+	return st.with(func(s *Session) error { return s.UpsertTTL(key, value, ttl) })
+}
+
 // RMW is [Session.RMW] for callers who hold no session.
 func (st *Store) RMW(key []byte, modify Modifier) error {
 	return st.with(func(s *Session) error { return s.RMW(key, modify) })
