@@ -10,6 +10,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redykv/redykv/internal/bench"
+	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/mem"
 	"github.com/redykv/redykv/internal/units"
 )
@@ -144,9 +146,7 @@ func Compare(ctx context.Context, c Comparison, progress Progress) (results []Re
 	if err := c.checkDisk(); err != nil {
 		return nil, fmt.Errorf("ycsb: %w", err)
 	}
-	if progress == nil {
-		progress = NoProgress{}
-	}
+	progress = bench.OrQuiet(progress)
 	targets := make(map[Device]*Target)
 	defer func() {
 		for _, target := range targets {
@@ -216,7 +216,7 @@ func (c Comparison) checkDisk() error {
 	if err := errors.Join(probe.Close(), os.Remove(probe.Name())); err != nil {
 		return fmt.Errorf("directory %s: %w", c.Dir, err)
 	}
-	have, err := FreeBytes(c.Dir)
+	_, have, err := machine.DiskBytes(c.Dir)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/redykv/redykv/internal/bench"
 	"github.com/redykv/redykv/kv"
 )
 
@@ -33,9 +34,7 @@ func Fill(ctx context.Context, store *kv.Store, shape Shape, threads int, progre
 	if threads < 1 || threads > MaxThreads {
 		return fmt.Errorf("ycsb: load: %d threads: want 1 to %d", threads, MaxThreads)
 	}
-	if progress == nil {
-		progress = NoProgress{}
-	}
+	progress = bench.OrQuiet(progress)
 	group, groupCtx := errgroup.WithContext(ctx)
 	share := (shape.Records + int64(threads) - 1) / int64(threads)
 	for from := int64(0); from < shape.Records; from += share {

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/bench"
 	"github.com/redykv/redykv/kv"
 )
 
@@ -76,9 +77,7 @@ func openStore(dev device.Device, shape Shape) (*kv.Store, error) {
 
 // Load stores the records that the rig was made for.
 func (r *Rig) Load(ctx context.Context, progress Progress) error {
-	if progress == nil {
-		progress = NoProgress{}
-	}
+	progress = bench.OrQuiet(progress)
 	progress.Begin("load", r.shape.Records)
 	defer progress.End()
 	return Load(ctx, r.Store, r.shape, loadThreads, progress)

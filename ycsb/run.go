@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/redykv/redykv/internal/bench"
 	"github.com/redykv/redykv/internal/bench/peers"
 	"github.com/redykv/redykv/internal/mem"
 	"github.com/redykv/redykv/kv"
@@ -25,9 +26,7 @@ func Run(ctx context.Context, target *Target, spec Spec, progress Progress) (Res
 	if err := spec.check(); err != nil {
 		return Result{}, fmt.Errorf("ycsb: %w", err)
 	}
-	if progress == nil {
-		progress = NoProgress{}
-	}
+	progress = bench.OrQuiet(progress)
 	progress.Begin(spec.name(), int64(spec.Warmup+spec.Duration))
 	defer progress.End()
 	tick := func(step time.Duration) { progress.Add(int64(step)) }

@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/redykv/redykv/internal/dirs"
-	"github.com/redykv/redykv/ycsb"
+	"github.com/redykv/redykv/internal/machine"
 )
 
 // workDir is a new directory for files that a measurement makes.
@@ -23,7 +23,7 @@ type workDir struct {
 func makeWorkDir(dir, pattern string) (_ *workDir, err error) {
 	if dir == "" {
 		dir = os.TempDir()
-		if ycsb.InMemory(dir) {
+		if machine.InMemory(dir) {
 			dir = "."
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/ycsb"
 	"github.com/redykv/redykv/ycsb/report"
@@ -135,7 +136,7 @@ func (f *compareFlags) run(cmd *cobra.Command) (err error) {
 	c.Dir = work.dir.Path
 
 	head := report.Head{
-		Machine: ycsb.Machine(), Dir: c.Dir, Started: time.Now(),
+		Machine: machine.Describe(), Dir: c.Dir, Started: time.Now(),
 		Shape: c.Shape, Duration: c.Duration, Warmup: c.Warmup,
 	}
 	results, err := ycsb.Compare(cmd.Context(), c, newProgress(cmd.ErrOrStderr()))

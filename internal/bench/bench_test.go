@@ -59,12 +59,22 @@ func TestChildGivenUp(t *testing.T) {
 
 // loop plays a queue whose operations complete one by one.
 func loop(ctx context.Context, m *Meter, inFlight int, lasts time.Duration) Sample {
-	m.Begin(inFlight, lasts)
-	for tag := uint64(0); m.Turn(ctx); tag = (tag + 1) % uint64(inFlight) {
+	tag, issued := uint64(0), false
+	s, _ := m.Run(ctx, inFlight, lasts, func() error {
+		tag, issued = (tag+1)%uint64(inFlight), true
 		m.Issued(tag)
+		return nil
+	}, func(context.Context) error {
 		m.Completed(tag)
-	}
-	return m.End()
+		issued = false
+		return nil
+	}, func() int {
+		if issued {
+			return inFlight - 1
+		}
+		return inFlight
+	})
+	return s
 }
 
 func TestMeter(t *testing.T) {
@@ -111,25 +121,43 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-func TestTurns(t *testing.T) {
+func TestPlan(t *testing.T) {
 	var order []int
-	results, err := Turns(t.Context(), 2, MinDuration, nil, func(_ context.Context, cell int, _ time.Duration) (Sample, error) {
+	samples, err := NewPlan(2, MinDuration).Run(t.Context(), nil, func(_ context.Context, cell, _ int, _ time.Duration) (Sample, error) {
 		order = append(order, cell)
 		return Sample{Mops: float64(cell*100 + (len(order)*7)%5), Operations: 1}, nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(order) != 2*(Laps+1) || order[0] != 0 || order[1] != 1 || order[2] != 0 {
-		t.Errorf("cells had their turns in the order %v", order)
+	if len(order) != 2*(Rounds+1) || order[0] != 0 || order[1] != 1 || order[2] != 0 {
+		t.Errorf("cells were measured in the order %v", order)
 	}
-	if results[0].Mops != 4 || results[1].Mops != 103 {
-		t.Errorf("second fastest slices %v and %v", results[0].Mops, results[1].Mops)
+	if a, b := SecondFastest(samples[0]), SecondFastest(samples[1]); a.Mops != 4 || b.Mops != 103 {
+		t.Errorf("second fastest slices %v and %v", a.Mops, b.Mops)
 	}
-	if _, err := Turns(t.Context(), 1, MinDuration, nil, func(context.Context, int, time.Duration) (Sample, error) {
+	if _, err := NewPlan(1, MinDuration).Run(t.Context(), nil, func(context.Context, int, int, time.Duration) (Sample, error) {
 		return Sample{}, io.ErrClosedPipe
 	}); !errors.Is(err, io.ErrClosedPipe) {
 		t.Error(err)
+	}
+}
+
+func TestMedian(t *testing.T) {
+	identity := func(v *float64) float64 { return *v }
+	for _, tc := range []struct {
+		values                    []float64
+		median, by, quarter, most float64
+	}{{[]float64{7}, 7, 7, 7, 7}, {[]float64{3, 1, 2}, 2, 2, 1, 3}, {[]float64{4, 1, 3, 2}, 2.5, 2, 1, 4}} {
+		if m, by := Median(tc.values), MedianBy(tc.values, identity); m != tc.median || by != tc.by {
+			t.Errorf("medians of %v: %v and %v", tc.values, m, by)
+		}
+		if a, b := Quantile(tc.values, 0.25), Quantile(tc.values, 1); a != tc.quarter || b != tc.most {
+			t.Errorf("quantiles of %v: %v and %v", tc.values, a, b)
+		}
+	}
+	if !math.IsNaN(Median(nil)) || !math.IsNaN(Quantile(nil, 0.5)) {
+		t.Error("the median of nothing is a number")
 	}
 }
 

@@ -13,26 +13,26 @@ import (
 	"time"
 )
 
-// grace is how long the other side has to tidy up before it is killed.
+// grace is the time that the other process has to end before it is killed.
 const grace = 2 * time.Second
 
-// Child is the other side of a measurement: this program in a process of its own.
-// It has to end when its standard input does, so that it never outlives its parent.
+// Child is the other side of a measurement: this program in a second process. It must end
+// when its standard input does, so that it never outlives its parent.
 type Child struct {
-	// Ready is the rest of the line that said that it is ready.
+	// Ready is the rest of the line that announced that the process is ready.
 	Ready string
 
 	cmd   *exec.Cmd
 	stdin io.Closer
-	ended chan error // holds what Wait said
+	ended chan error // holds the result of Wait
 }
 
-// StartChild runs this executable with args and waits until a line of its standard
-// output begins with prefix. What it writes to its standard error goes to stderr.
+// StartChild runs this executable with args and waits until a line of its standard output
+// begins with prefix. Its standard error goes to stderr.
 func StartChild(ctx context.Context, stderr io.Writer, prefix string, args ...string) (*Child, error) {
 	self, err := os.Executable()
 	if err != nil {
-		return nil, fmt.Errorf("which program is this: %w", err)
+		return nil, fmt.Errorf("path of this program: %w", err)
 	}
 	c := &Child{cmd: exec.Command(self, args...), ended: make(chan error, 1)}
 	c.cmd.Stderr = stderr
@@ -56,7 +56,7 @@ func StartChild(ctx context.Context, stderr io.Writer, prefix string, args ...st
 				told = true
 			}
 		}
-		c.ended <- c.cmd.Wait() // only now: it closes what is read here
+		c.ended <- c.cmd.Wait() // after the reads: Wait closes the pipe
 	}()
 	select {
 	case rest, ok := <-ready:
@@ -72,7 +72,7 @@ func StartChild(ctx context.Context, stderr io.Writer, prefix string, args ...st
 
 // Close ends the process.
 func (c *Child) Close() error {
-	_ = c.stdin.Close() // closed already if the process has gone
+	_ = c.stdin.Close() // fails if the process has ended
 	select {
 	case err := <-c.ended:
 		return err
@@ -84,13 +84,13 @@ func (c *Child) Close() error {
 	return fmt.Errorf("the other side did not end by itself: %w", <-c.ended)
 }
 
-// UntilEnd is a context that ends with ctx or with input, which is the standard
-// input of a Child.
+// UntilEnd returns a context that ends with ctx or with input, which is the standard input
+// of a Child.
 func UntilEnd(ctx context.Context, input io.Reader) context.Context {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
 		defer cancel()
-		_, _ = io.Copy(io.Discard, input) // whatever ends it, nobody is left
+		_, _ = io.Copy(io.Discard, input) // an error, too, means that the parent has gone
 	}()
 	return ctx
 }

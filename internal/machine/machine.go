@@ -4,9 +4,14 @@ package machine
 
 import (
 	"bufio"
+	"fmt"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"strings"
+
+	"github.com/redykv/redykv/internal/mem"
+	"github.com/redykv/redykv/internal/units"
 )
 
 // Processor returns the kernel's name of the processor.
@@ -50,4 +55,14 @@ func Revision() string {
 		}
 	}
 	return revision + changed
+}
+
+// Describe describes the machine in one line, for the head of a report.
+func Describe() string {
+	memory := "unknown memory"
+	if total := mem.Total(); total > 0 {
+		memory = units.Size(total).String() + " memory"
+	}
+	return fmt.Sprintf("%s, %d CPUs, %s, %s/%s, %s", Processor(), runtime.NumCPU(), memory,
+		runtime.GOOS, runtime.GOARCH, runtime.Version())
 }

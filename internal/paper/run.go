@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redykv/redykv/internal/bench"
 	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/ycsb"
 )
@@ -60,7 +61,7 @@ func OpenWorkspace(dir string, head Head) (*Workspace, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("directory of the report: %w", err)
 	}
-	head.Machine, head.Kernel, head.Revision = ycsb.Machine(), machine.Kernel(), machine.Revision()
+	head.Machine, head.Kernel, head.Revision = machine.Describe(), machine.Kernel(), machine.Revision()
 	old, err := ReadHead(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -154,9 +155,7 @@ type Watcher struct {
 // Run measures what the trials of figures lack. Again measures all of them anew. What
 // has been measured is kept with every turn, whatever the error.
 func Run(ctx context.Context, w *Workspace, b *Bench, figures []Figure, again bool, watch Watcher) error {
-	if watch.Progress == nil {
-		watch.Progress = ycsb.NoProgress{}
-	}
+	watch.Progress = bench.OrQuiet(watch.Progress)
 	all, err := prepare(w, b, figures, again)
 	if err != nil {
 		return err

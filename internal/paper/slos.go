@@ -49,7 +49,7 @@ func (t SLOs) plan(b *Bench) (*plan, error) {
 	}
 	p.check = modelbench.CheckSpec{
 		Transport: b.Transport, Net: b.Net, RecordSize: t.RecordSize, Count: b.SLOs / sloTurns, Margin: manager.DefaultSLOMargin,
-		Apart: p.build.Apart, Capacity: b.Capacity, Idle: p.build.Idle, Duration: max(b.PerPoint, bench.Laps*bench.MinDuration), Rounds: 1, Repeats: bench.Laps, Log: b.Log,
+		Apart: p.build.Apart, Capacity: b.Capacity, Idle: p.build.Idle, Duration: max(b.PerPoint, bench.Rounds*bench.MinDuration), Rounds: 1, Repeats: bench.Rounds, Log: b.Log,
 	}
 	var turns []turn
 	for i := range sloTurns {

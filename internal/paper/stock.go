@@ -3,10 +3,10 @@ package paper
 import (
 	"fmt"
 
+	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/mem"
 	"github.com/redykv/redykv/internal/smbd"
 	"github.com/redykv/redykv/internal/units"
-	"github.com/redykv/redykv/ycsb"
 )
 
 // Stock is what a machine has for trials, in bytes: all that there is, and what of it is
@@ -23,10 +23,10 @@ func StockOf(dir string) (Stock, error) {
 	smbd.Sweep()
 	s := Stock{Memory: mem.Total(), FreeMemory: mem.Available()}
 	var err error
-	if s.Disk, s.FreeDisk, err = ycsb.DiskBytes(dir); err != nil {
+	if s.Disk, s.FreeDisk, err = machine.DiskBytes(dir); err != nil {
 		return Stock{}, err
 	}
-	if all, free, err := ycsb.DiskBytes(smbd.MemoryDir); err == nil { // else shares are on disk
+	if all, free, err := machine.DiskBytes(smbd.MemoryDir); err == nil { // else shares are on disk
 		s.Share, s.FreeShare = all, free
 	}
 	return s, nil

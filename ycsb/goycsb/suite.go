@@ -17,6 +17,7 @@ import (
 	"github.com/pingcap/go-ycsb/pkg/prop"
 	goycsb "github.com/pingcap/go-ycsb/pkg/ycsb"
 
+	"github.com/redykv/redykv/internal/bench"
 	"github.com/redykv/redykv/internal/bench/peers"
 	"github.com/redykv/redykv/ycsb"
 )
@@ -105,9 +106,7 @@ func Suite(ctx context.Context, spec SuiteSpec, progress ycsb.Progress) ([]Suite
 	if err := spec.Check(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrProperties, err)
 	}
-	if progress == nil {
-		progress = ycsb.NoProgress{}
-	}
+	progress = bench.OrQuiet(progress)
 	var rows []SuiteRow
 	for _, workload := range spec.Workloads {
 		some, err := spec.workload(ctx, workload, progress)

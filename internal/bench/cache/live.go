@@ -1,12 +1,10 @@
 package cache
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/redykv/redykv/internal/bench"
@@ -71,11 +69,10 @@ func (l *Live) Switch(ctx context.Context, c redytier.Configuration) error {
 }
 
 // Measure measures operations on records of that many bytes in the cache's present
-// configuration, with all the requests in flight that it has room for (A15). Each
-// operation gets that many slices, in turns; its sample is the second fastest of them,
-// which of three is the median: neighbours only slow a slice down, and the fastest may
-// be luck. A quarter of that time of each comes first and does not count: a new cache is
-// slow until its server, and the kernel, have touched what it needs.
+// configuration, with as many requests in flight as it has room for (A15). Each operation
+// gets that many slices, alternately, and its sample is the second fastest of them, which
+// of three is the median. A warm-up of a quarter of that time comes first: a new cache is
+// slow until its server and the kernel have touched its memory.
 func (l *Live) Measure(ctx context.Context, size int, ops []Op, slice time.Duration, repeats int) (samples []bench.Sample, err error) {
 	config := l.Configuration()
 	var threads []thread
@@ -92,29 +89,16 @@ func (l *Live) Measure(ctx context.Context, size int, ops []Op, slice time.Durat
 		}
 		threads = append(threads, t)
 	}
-	all := make([][]bench.Sample, len(ops))
-	for lap := range repeats + 1 {
-		lasts := slice
-		if lap == 0 {
-			lasts = lasts * time.Duration(repeats) / 4
-		}
-		for i, op := range ops {
-			c := cell{path: pathRedy, mode: l.spec.Mode, config: config, op: op, size: size, threads: threads}
-			s, err := c.slice(ctx, lasts)
-			if err == nil {
-				err = ctx.Err()
-			}
-			if err != nil {
-				return nil, fmt.Errorf("cachebench: configuration %s: %w", ConfigString(config), err)
-			}
-			if lap > 0 {
-				all[i] = append(all[i], s)
-			}
-		}
+	plan := bench.Plan{Cells: len(ops), Rounds: repeats, Slice: slice, Warmup: slice * time.Duration(repeats) / 4}
+	all, err := plan.Run(ctx, nil, func(ctx context.Context, i, _ int, lasts time.Duration) (bench.Sample, error) {
+		c := cell{path: pathRedy, mode: l.spec.Mode, config: config, op: ops[i], size: size, threads: threads}
+		return c.slice(ctx, lasts)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cachebench: configuration %s: %w", ConfigString(config), err)
 	}
 	for _, some := range all {
-		slices.SortFunc(some, func(a, b bench.Sample) int { return cmp.Compare(a.Mops, b.Mops) })
-		samples = append(samples, some[max(0, len(some)-2)])
+		samples = append(samples, bench.SecondFastest(some))
 	}
 	return samples, nil
 }

@@ -57,28 +57,10 @@ type queue interface {
 // run measures a queue of this loop for that long, and waits until nothing is
 // under way any more.
 func (l *loop) run(ctx context.Context, q queue, op Op, size int, lasts time.Duration) (bench.Sample, error) {
-	l.free = l.free[:0]
-	for tag := range uint64(l.depth) {
-		l.free = append(l.free, tag)
-	}
+	l.free = bench.AllTags(l.free, l.depth)
 	writes, _ := op.writes() // it is one: Spec.Check
 	l.writes = uint64(writes)
-	l.meter.Begin(l.depth, lasts)
-	for l.meter.Turn(ctx) {
-		if err := q.start(size); err != nil {
-			return bench.Sample{}, err
-		}
-		if err := q.finish(ctx); err != nil {
-			return bench.Sample{}, err
-		}
-	}
-	sample := l.meter.End()
-	for len(l.free) < l.depth {
-		if err := q.finish(ctx); err != nil {
-			return bench.Sample{}, err
-		}
-	}
-	return sample, nil
+	return l.meter.Run(ctx, l.depth, lasts, func() error { return q.start(size) }, q.finish, func() int { return len(l.free) })
 }
 
 // sessionLoop is a session with its thread.

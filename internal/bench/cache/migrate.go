@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redykv/redykv/internal/bench"
 	"github.com/redykv/redykv/internal/clock"
 	"github.com/redykv/redykv/redytier"
 )
@@ -129,8 +130,7 @@ func medians(rounds []MigrateRow) MigrateRow {
 		for j := range rounds {
 			values[j] = *rounds[j].figures()[i]
 		}
-		slices.Sort(values)
-		*figure = (values[(len(values)-1)/2] + values[len(values)/2]) / 2
+		*figure = bench.Median(values)
 	}
 	return row
 }

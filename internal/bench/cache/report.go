@@ -1,9 +1,9 @@
 package cache
 
 import (
+	"cmp"
 	"fmt"
 	"io"
-	"strconv"
 
 	"github.com/redykv/redykv/internal/bench"
 	"github.com/redykv/redykv/internal/units"
@@ -102,24 +102,24 @@ func (r *Report) WriteTable(out io.Writer) error {
 	s := &r.Spec
 	fmt.Fprintf(out, "machine: %s\n", r.Machine)
 	fmt.Fprintf(out, "transport: %s, network model: %s; random addresses in %v; idle: %s\n", s.Transport, s.Net, units.Size(s.Capacity), s.Idle)
-	fmt.Fprintf(out, "cells: %v each in %d slices, turn by turn; figures of the second fastest\n", s.Duration, bench.Laps)
+	fmt.Fprintf(out, "cells: %v each in %d slices, alternately; figures of the second fastest\n", s.Duration, bench.Rounds)
 	fmt.Fprint(out, "over raw: beside the transport with as many operations in flight; over raw q: with as many\n"+
 		"as Redy has batches in flight; over raw 1: with one\n\n")
 	columns := []bench.Column[Row]{
-		{Name: "path", Text: func(r *Row) string { return r.Path }},
-		{Name: "mode", Text: func(r *Row) string { return orDash(string(r.Mode)) }},
+		bench.Format("path", "%s", func(r *Row) string { return r.Path }),
+		bench.Format("mode", "%s", func(r *Row) Mode { return cmp.Or(r.Mode, "-") }),
 		{Name: "c,s,b,q", Text: (*Row).config},
-		{Name: "tuning", Text: func(r *Row) string { return orDash(r.Tuning) }},
-		{Name: "depth", Text: func(r *Row) string { return strconv.Itoa(r.Depth) }},
-		{Name: "op", Text: func(r *Row) string { return string(r.Op) }},
-		{Name: "size", Text: func(r *Row) string { return units.Size(r.Size).String() }},
+		bench.Format("tuning", "%s", func(r *Row) string { return cmp.Or(r.Tuning, "-") }),
+		bench.Format("depth", "%d", func(r *Row) int { return r.Depth }),
+		bench.Format("op", "%s", func(r *Row) Op { return r.Op }),
+		bench.Format("size", "%v", func(r *Row) units.Size { return units.Size(r.Size) }),
 	}
 	columns = append(columns, bench.FigureColumns(func(r *Row) *bench.Figures { return &r.Figures })...)
 	columns = append(columns,
-		bench.Column[Row]{Name: "mean over raw", Text: func(r *Row) string { return times(r.MeanOverRaw) }},
-		bench.Column[Row]{Name: "Mop/s over raw", Text: func(r *Row) string { return times(r.MopsOverRaw) }},
-		bench.Column[Row]{Name: "over raw q", Text: func(r *Row) string { return times(r.MopsOverRawQ) }},
-		bench.Column[Row]{Name: "over raw 1", Text: func(r *Row) string { return times(r.MopsOverRaw1) }},
+		bench.Column[Row]{Name: "mean over raw", Text: func(r *Row) string { return bench.Ratio(r.MeanOverRaw) }},
+		bench.Column[Row]{Name: "Mop/s over raw", Text: func(r *Row) string { return bench.Ratio(r.MopsOverRaw) }},
+		bench.Column[Row]{Name: "over raw q", Text: func(r *Row) string { return bench.Ratio(r.MopsOverRawQ) }},
+		bench.Column[Row]{Name: "over raw 1", Text: func(r *Row) string { return bench.Ratio(r.MopsOverRaw1) }},
 	)
 	return bench.WriteTable(out, columns, r.Rows)
 }
@@ -132,19 +132,4 @@ func (r *Row) config() string {
 		return "-"
 	}
 	return fmt.Sprintf("%d,%d,%d,%d", r.C, r.S, r.B, r.Q)
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}
-
-// times prints a ratio, or nothing where there is none.
-func times(ratio float64) string {
-	if ratio == 0 {
-		return "-"
-	}
-	return fmt.Sprintf("%.2fx", ratio)
 }

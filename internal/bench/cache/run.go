@@ -12,8 +12,8 @@ import (
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/bench"
 	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/redytier"
-	"github.com/redykv/redykv/ycsb"
 )
 
 // The paths of rows.
@@ -44,7 +44,7 @@ type cell struct {
 
 // Run measures what spec asks for on caches that mgr finds memory for, and on raw
 // beside them, unless it is nil. progress may be nil.
-func Run(ctx context.Context, mgr redytier.Manager, raw *Raw, spec Spec, log *slog.Logger, progress ycsb.Progress) (report *Report, err error) {
+func Run(ctx context.Context, mgr redytier.Manager, raw *Raw, spec Spec, log *slog.Logger, progress bench.Progress) (report *Report, err error) {
 	if err := spec.Check(); err != nil {
 		return nil, fmt.Errorf("cachebench: %w", err)
 	}
@@ -73,16 +73,16 @@ func Run(ctx context.Context, mgr redytier.Manager, raw *Raw, spec Spec, log *sl
 		}
 		cells = append(cells, more...)
 	}
-	samples, err := bench.Turns(ctx, len(cells), spec.Duration, progress,
-		func(ctx context.Context, i int, lasts time.Duration) (bench.Sample, error) {
+	samples, err := bench.NewPlan(len(cells), spec.Duration).Run(ctx, progress,
+		func(ctx context.Context, i, _ int, lasts time.Duration) (bench.Sample, error) {
 			return cells[i].slice(ctx, lasts)
 		})
 	if err != nil {
 		return nil, fmt.Errorf("cachebench: %w", err)
 	}
-	report = &Report{Machine: ycsb.Machine(), Spec: spec}
+	report = &Report{Machine: machine.Describe(), Spec: spec}
 	for i := range cells {
-		report.Rows = append(report.Rows, cells[i].row(&spec, samples[i]))
+		report.Rows = append(report.Rows, cells[i].row(&spec, bench.SecondFastest(samples[i])))
 	}
 	report.relate()
 	return report, nil

@@ -110,30 +110,12 @@ func (l *loop) check(x cell) error {
 }
 
 func (l *loop) slice(ctx context.Context, x cell, lasts time.Duration) (bench.Sample, error) {
-	l.free = l.free[:0]
-	for tag := range uint64(x.depth) {
-		l.free = append(l.free, tag)
-	}
+	l.free = bench.AllTags(l.free, x.depth)
 	if x.op.writes() {
 		block := int64(x.block) // that of the slice before may have been another
 		l.tail = (l.tail + block - 1) / block * block
 	}
-	l.meter.Begin(x.depth, lasts)
-	for l.meter.Turn(ctx) {
-		if err := l.start(x); err != nil {
-			return bench.Sample{}, err
-		}
-		if err := l.finish(ctx); err != nil {
-			return bench.Sample{}, err
-		}
-	}
-	sample := l.meter.End()
-	for len(l.free) < x.depth {
-		if err := l.finish(ctx); err != nil {
-			return bench.Sample{}, err
-		}
-	}
-	return sample, nil
+	return l.meter.Run(ctx, x.depth, lasts, func() error { return l.start(x) }, l.finish, func() int { return len(l.free) })
 }
 
 // start enqueues as many operations as are free and rings the bell.
@@ -143,7 +125,7 @@ func (l *loop) start(x cell) error {
 		buf := l.mem[int(tag)*x.block:][:x.block]
 		var err error
 		if x.op == Read {
-			err = l.q.Read(buf, int64(l.draw(blocks)*uint64(x.block)), tag)
+			err = l.q.Read(buf, int64(bench.Draw(l.rng, blocks)*uint64(x.block)), tag)
 		} else {
 			err = l.append(buf, tag)
 		}
@@ -185,9 +167,6 @@ func (l *loop) endCut() error {
 	l.cuts = nil
 	return err
 }
-
-// draw is a number below n, which is less than 2^32.
-func (l *loop) draw(n uint64) uint64 { return l.rng.Uint64() >> 32 * n >> 32 }
 
 // finish waits for completions.
 func (l *loop) finish(ctx context.Context) error {

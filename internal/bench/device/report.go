@@ -3,7 +3,6 @@ package device
 import (
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 
 	"github.com/redykv/redykv/internal/bench"
@@ -81,30 +80,27 @@ func (r *Report) WriteTable(out io.Writer) error {
 	if r.Fio != "" {
 		median = "share of fio's"
 	}
-	fmt.Fprintf(out, "cells: %v each in %d slices, turn by turn; figures of the slice with the median %s\n\n", r.Spec.Duration, bench.Laps, median)
-	number := func(name, format string, value func(r *Row) float64) bench.Column[Row] {
-		return bench.Column[Row]{Name: name, Text: func(r *Row) string { return fmt.Sprintf(format, value(r)) }}
-	}
+	fmt.Fprintf(out, "cells: %v each in %d slices, alternately; figures of the slice with the median %s\n\n", r.Spec.Duration, bench.Rounds, median)
 	columns := []bench.Column[Row]{
-		{Name: "op", Text: func(r *Row) string { return string(r.Op) }},
-		{Name: "block", Text: func(r *Row) string { return units.Size(r.Block).String() }},
-		{Name: "depth", Text: func(r *Row) string { return strconv.Itoa(r.Depth) }},
-		number("IOPS", "%.0f", func(r *Row) float64 { return r.IOPS }),
-		number("MB/s", "%.1f", func(r *Row) float64 { return r.IOPS * float64(r.Block) / 1e6 }),
-		number("mean us", "%.2f", func(r *Row) float64 { return r.MeanUs }),
-		number("p99 us", "%.2f", func(r *Row) float64 { return r.P99Us }),
-		number("CPU us", "%.2f", func(r *Row) float64 { return r.CPUUs }),
-		number("allocs/op", "%.4f", func(r *Row) float64 { return r.AllocsPerOp }),
+		bench.Format("op", "%s", func(r *Row) Op { return r.Op }),
+		bench.Format("block", "%v", func(r *Row) units.Size { return units.Size(r.Block) }),
+		bench.Format("depth", "%d", func(r *Row) int { return r.Depth }),
+		bench.Format("IOPS", "%.0f", func(r *Row) float64 { return r.IOPS }),
+		bench.Format("MB/s", "%.1f", func(r *Row) float64 { return r.IOPS * float64(r.Block) / 1e6 }),
+		bench.Format("mean us", "%.2f", func(r *Row) float64 { return r.MeanUs }),
+		bench.Format("p99 us", "%.2f", func(r *Row) float64 { return r.P99Us }),
+		bench.Format("CPU us", "%.2f", func(r *Row) float64 { return r.CPUUs }),
+		bench.Format("allocs/op", "%.4f", func(r *Row) float64 { return r.AllocsPerOp }),
 	}
 	if r.Fio != "" {
 		columns = append(columns,
-			number("fio IOPS", "%.0f", func(r *Row) float64 { return r.FioIOPS }),
-			number("fio mean us", "%.2f", func(r *Row) float64 { return r.FioMeanUs }),
+			bench.Format("fio IOPS", "%.0f", func(r *Row) float64 { return r.FioIOPS }),
+			bench.Format("fio mean us", "%.2f", func(r *Row) float64 { return r.FioMeanUs }),
 			bench.Column[Row]{Name: "of fio", Text: func(r *Row) string {
 				if r.FioIOPS == 0 {
-					return "-"
+					return bench.Ratio(0)
 				}
-				return fmt.Sprintf("%.2fx", r.IOPS/r.FioIOPS)
+				return bench.Ratio(r.IOPS / r.FioIOPS)
 			}})
 	}
 	return bench.WriteTable(out, columns, r.Rows)

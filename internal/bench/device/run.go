@@ -1,17 +1,14 @@
 package device
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/redykv/redykv/internal/bench"
 	"github.com/redykv/redykv/internal/machine"
-	"github.com/redykv/redykv/ycsb"
 )
 
 // cell is one thing to measure.
@@ -41,8 +38,8 @@ type looper interface {
 	Close() error
 }
 
-// turn is who measures a cell: the loop of a device, or fio beside it.
-type turn struct {
+// meter measures a cell by the loop of a device, or by fio.
+type meter struct {
 	cell
 	loop looper
 	fio  *fio
@@ -51,7 +48,7 @@ type turn struct {
 	ops uint64
 }
 
-func (t *turn) slice(ctx context.Context, lasts time.Duration) (bench.Sample, error) {
+func (t *meter) slice(ctx context.Context, lasts time.Duration) (bench.Sample, error) {
 	if t.fio != nil {
 		return t.fio.slice(ctx, t.cell, lasts)
 	}
@@ -63,67 +60,65 @@ func (t *turn) slice(ctx context.Context, lasts time.Duration) (bench.Sample, er
 }
 
 // Run measures what spec asks for. progress may be nil.
-func Run(ctx context.Context, spec Spec, progress ycsb.Progress) (_ *Report, err error) {
+func Run(ctx context.Context, spec Spec, progress bench.Progress) (_ *Report, err error) {
 	if err := spec.Check(); err != nil {
 		return nil, err
 	}
-	b := &run{spec: &spec, report: &Report{Machine: ycsb.Machine(), Spec: spec}, loops: make(map[Op]looper), beside: make(map[Op]*fio)}
+	b := &run{spec: &spec, report: &Report{Machine: machine.Describe(), Spec: spec}, loops: make(map[Op]looper), beside: make(map[Op]*fio)}
 	defer func() { err = errors.Join(err, b.close()) }()
 	if err := b.open(ctx); err != nil {
 		return nil, err
 	}
-	var turns []*turn
+	var meters []*meter
 	for _, x := range plan(&spec) {
 		if err := b.loops[x.op].check(x); err != nil {
 			return nil, err
 		}
-		turns = append(turns, &turn{cell: x, loop: b.loops[x.op]})
+		meters = append(meters, &meter{cell: x, loop: b.loops[x.op]})
 		if f := b.beside[x.op]; f != nil {
-			turns = append(turns, &turn{cell: x, fio: f})
+			meters = append(meters, &meter{cell: x, fio: f})
 		}
 	}
-	laps, err := bench.Slices(ctx, len(turns), spec.Duration, progress,
-		func(ctx context.Context, i int, lasts time.Duration) (bench.Sample, error) {
-			return turns[i].slice(ctx, lasts)
+	samples, err := bench.NewPlan(len(meters), spec.Duration).Run(ctx, progress,
+		func(ctx context.Context, i, _ int, lasts time.Duration) (bench.Sample, error) {
+			return meters[i].slice(ctx, lasts)
 		})
 	if err != nil {
 		return nil, err
 	}
-	for i, t := range turns {
+	for i, t := range meters {
 		if t.fio != nil {
 			continue
 		}
 		var theirs []bench.Sample
-		if i+1 < len(turns) && turns[i+1].fio != nil {
-			theirs = laps[i+1]
+		if i+1 < len(meters) && meters[i+1].fio != nil {
+			theirs = samples[i+1]
 		}
-		ours, beside := median(laps[i], theirs)
+		ours, beside := median(samples[i], theirs)
 		cpuUs := t.cpu.Seconds() * 1e6 / float64(max(t.ops, 1))
 		b.report.Rows = append(b.report.Rows, newRow(&spec, t.cell, ours, beside, cpuUs))
 	}
 	return b.report, nil
 }
 
-// median returns the lap that counts, which is the one in the middle: by the share of
-// fio's throughput where there is fio, since what a disk and its neighbours do in one slice
-// they do in the next as well; by the throughput otherwise.
+// median returns the sample of the round that counts: the one with the median ratio to fio's
+// throughput where fio takes part, since a disk and its neighbours do in one slice what they
+// do in the next; otherwise the one with the median throughput.
 func median(ours, theirs []bench.Sample) (our bench.Sample, their *bench.Sample) {
-	share := func(lap int) float64 {
+	rounds := make([]int, len(ours))
+	for i := range rounds {
+		rounds[i] = i
+	}
+	round := bench.MedianBy(rounds, func(i *int) float64 {
 		if theirs == nil {
-			return ours[lap].Mops
+			return ours[*i].Mops
 		}
-		return ours[lap].Mops / theirs[lap].Mops
-	}
-	order := make([]int, len(ours))
-	for lap := range order {
-		order[lap] = lap
-	}
-	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(share(a), share(b)) })
-	lap := order[len(order)/2]
+		return ours[*i].Mops / theirs[*i].Mops
+	})
 	if theirs != nil {
-		their = &theirs[lap]
+		their = &theirs[round]
 	}
-	return ours[lap], their
+	return ours[round], their
 }
 
 // run is what is open during a Run: a device of its own for each operation, so that

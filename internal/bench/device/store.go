@@ -92,20 +92,9 @@ func (l *storeLoop) slice(ctx context.Context, x cell, lasts time.Duration) (ben
 		return bench.Sample{}, err
 	}
 	before := l.store.Metrics()
-	l.meter.Begin(x.depth, lasts)
-	for l.meter.Turn(ctx) {
-		if err := l.start(); err != nil {
-			return bench.Sample{}, err
-		}
-		if err := l.finish(ctx); err != nil {
-			return bench.Sample{}, err
-		}
-	}
-	sample := l.meter.End()
-	for len(l.free) < x.depth {
-		if err := l.finish(ctx); err != nil {
-			return bench.Sample{}, err
-		}
+	sample, err := l.meter.Run(ctx, x.depth, lasts, l.start, l.finish, func() int { return len(l.free) })
+	if err != nil {
+		return bench.Sample{}, err
 	}
 	// A session counts its last few operations late: it is about shares.
 	after := l.store.Metrics()
@@ -137,7 +126,7 @@ func (l *storeLoop) enter(depth int) error {
 // start submits as many reads as are free.
 func (l *storeLoop) start() error {
 	for _, op := range l.free {
-		ycsb.PutKey(op.Key, l.rng.Uint64()>>32*l.records>>32)
+		ycsb.PutKey(op.Key, bench.Draw(l.rng, l.records))
 		if err := l.session.Submit(op); err != nil {
 			return err
 		}

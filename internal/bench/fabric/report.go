@@ -3,7 +3,6 @@ package fabric
 import (
 	"fmt"
 	"io"
-	"strconv"
 
 	"github.com/redykv/redykv/internal/bench"
 	"github.com/redykv/redykv/internal/units"
@@ -40,16 +39,14 @@ func (r *Report) WriteTable(out io.Writer) error {
 	fmt.Fprintf(out, "machine: %s\n", r.Machine)
 	fmt.Fprintf(out, "transport: %s, network model: %v; random addresses in %v; idle: %s\n",
 		r.Spec.Transport, r.Spec.Model, units.Size(r.Memory), r.Spec.Idle)
-	fmt.Fprintf(out, "cells: %v each in %d slices, turn by turn; figures of the second fastest\n\n", r.Spec.Duration, bench.Laps)
+	fmt.Fprintf(out, "cells: %v each in %d slices, alternately; figures of the second fastest\n\n", r.Spec.Duration, bench.Rounds)
 	columns := []bench.Column[Row]{
-		{Name: "op", Text: func(r *Row) string { return string(r.Op) }},
-		{Name: "size", Text: func(r *Row) string { return units.Size(r.Size).String() }},
-		{Name: "depth", Text: func(r *Row) string { return strconv.Itoa(r.Depth) }},
+		bench.Format("op", "%s", func(r *Row) Op { return r.Op }),
+		bench.Format("size", "%v", func(r *Row) units.Size { return units.Size(r.Size) }),
+		bench.Format("depth", "%d", func(r *Row) int { return r.Depth }),
 	}
 	columns = append(columns, bench.FigureColumns(func(r *Row) *bench.Figures { return &r.Figures })...)
-	columns = append(columns, bench.Column[Row]{
-		Name: "MB/s", Text: func(r *Row) string { return fmt.Sprintf("%.1f", r.Mops*float64(r.Size)) },
-	})
+	columns = append(columns, bench.Format("MB/s", "%.1f", func(r *Row) float64 { return r.Mops * float64(r.Size) }))
 	return bench.WriteTable(out, columns, r.Rows)
 }
 

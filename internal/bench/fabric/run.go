@@ -10,7 +10,7 @@ import (
 
 	"github.com/redykv/redykv/internal/bench"
 	"github.com/redykv/redykv/internal/fabric"
-	"github.com/redykv/redykv/ycsb"
+	"github.com/redykv/redykv/internal/machine"
 )
 
 // cell is one thing to measure.
@@ -33,7 +33,7 @@ func plan(s *Spec) (cells []cell) {
 
 // Run measures what spec asks for between p and whoever serves at addr. progress
 // may be nil.
-func Run(ctx context.Context, p fabric.Provider, addr string, spec Spec, progress ycsb.Progress) (*Report, error) {
+func Run(ctx context.Context, p fabric.Provider, addr string, spec Spec, progress bench.Progress) (*Report, error) {
 	if err := spec.Check(); err != nil {
 		return nil, err
 	}
@@ -41,17 +41,17 @@ func Run(ctx context.Context, p fabric.Provider, addr string, spec Spec, progres
 	if err != nil {
 		return nil, err
 	}
-	report := &Report{Machine: ycsb.Machine(), Spec: spec, Memory: c.remote.Size}
+	report := &Report{Machine: machine.Describe(), Spec: spec, Memory: c.remote.Size}
 	cells := plan(&spec)
 	for _, cell := range cells {
 		if err = c.check(cell); err != nil {
 			break
 		}
 	}
-	var samples []bench.Sample
+	var samples [][]bench.Sample
 	if err == nil {
-		samples, err = bench.Turns(ctx, len(cells), spec.Duration, progress,
-			func(ctx context.Context, i int, lasts time.Duration) (bench.Sample, error) {
+		samples, err = bench.NewPlan(len(cells), spec.Duration).Run(ctx, progress,
+			func(ctx context.Context, i, _ int, lasts time.Duration) (bench.Sample, error) {
 				return c.slice(ctx, cells[i], lasts)
 			})
 	}
@@ -59,7 +59,7 @@ func Run(ctx context.Context, p fabric.Provider, addr string, spec Spec, progres
 		return nil, err
 	}
 	for i, cell := range cells {
-		report.Rows = append(report.Rows, row(&spec, cell, samples[i]))
+		report.Rows = append(report.Rows, row(&spec, cell, bench.SecondFastest(samples[i])))
 	}
 	return report, nil
 }
@@ -144,26 +144,9 @@ func (c *Client) Slice(ctx context.Context, op Op, size, depth int, lasts time.D
 // slice runs one cell for that long, and until nothing is in flight any more.
 func (c *Client) slice(ctx context.Context, x cell, lasts time.Duration) (bench.Sample, error) {
 	writes, _ := x.op.Writes() // a message is none
-	c.free = c.free[:0]
-	for tag := range uint64(x.depth) {
-		c.free = append(c.free, tag)
-	}
-	c.meter.Begin(x.depth, lasts)
-	for c.meter.Turn(ctx) {
-		if err := c.start(x, uint64(writes)); err != nil {
-			return bench.Sample{}, err
-		}
-		if err := c.finish(ctx, x); err != nil {
-			return bench.Sample{}, err
-		}
-	}
-	sample := c.meter.End()
-	for len(c.free) < x.depth {
-		if err := c.finish(ctx, x); err != nil {
-			return bench.Sample{}, err
-		}
-	}
-	return sample, nil
+	c.free = bench.AllTags(c.free, x.depth)
+	return c.meter.Run(ctx, x.depth, lasts, func() error { return c.start(x, uint64(writes)) },
+		func(ctx context.Context) error { return c.finish(ctx, x) }, func() int { return len(c.free) })
 }
 
 // start enqueues as many operations as are free, of which so many in 100 are writes,
@@ -176,10 +159,10 @@ func (c *Client) start(x cell, writes uint64) error {
 		switch {
 		case x.op == Message:
 			err = c.q.WriteImm(buf, c.remote, int64(tag)*int64(x.size), uint32(tag), tag)
-		case writes == 100 || writes > 0 && c.draw(100) < writes:
-			err = c.q.Write(buf, c.remote, int64(c.draw(slots)*uint64(x.size)), tag)
+		case writes == 100 || writes > 0 && bench.Draw(c.rng, 100) < writes:
+			err = c.q.Write(buf, c.remote, int64(bench.Draw(c.rng, slots)*uint64(x.size)), tag)
 		default:
-			err = c.q.Read(buf, c.remote, int64(c.draw(slots)*uint64(x.size)), tag)
+			err = c.q.Read(buf, c.remote, int64(bench.Draw(c.rng, slots)*uint64(x.size)), tag)
 		}
 		if err != nil {
 			return fmt.Errorf("%s of %d bytes: %w", x.op, x.size, err)
@@ -189,9 +172,6 @@ func (c *Client) start(x cell, writes uint64) error {
 	c.free = c.free[:0]
 	return c.q.Submit()
 }
-
-// draw is a number below n, which is less than 2^32.
-func (c *Client) draw(n uint64) uint64 { return c.rng.Uint64() >> 32 * n >> 32 }
 
 // finish waits for completions.
 func (c *Client) finish(ctx context.Context, x cell) error {

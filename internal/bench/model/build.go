@@ -7,13 +7,13 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/redykv/redykv/internal/bench"
 	cachebench "github.com/redykv/redykv/internal/bench/cache"
 	fabricbench "github.com/redykv/redykv/internal/bench/fabric"
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/manager/model"
 	"github.com/redykv/redykv/redytier"
-	"github.com/redykv/redykv/ycsb"
 )
 
 // BuildSpec says what a model is to be built of.
@@ -108,7 +108,7 @@ func (s *BuildSpec) Provenance() model.Provenance {
 // Build measures what a model lacks of a spec, on caches that mgr finds memory for. It
 // calls save with every configuration that has been measured: what was saved need not
 // be measured again. progress may be nil.
-func Build(ctx context.Context, mgr redytier.Manager, m *model.Model, spec BuildSpec, save func() error, progress ycsb.Progress) error {
+func Build(ctx context.Context, mgr redytier.Manager, m *model.Model, spec BuildSpec, save func() error, progress bench.Progress) error {
 	if err := spec.Check(); err != nil {
 		return fmt.Errorf("modelbench: %w", err)
 	}
@@ -116,9 +116,7 @@ func Build(ctx context.Context, mgr redytier.Manager, m *model.Model, spec Build
 	if was.Transport != is.Transport || was.Network != is.Network || !was.Host.Same(is.Host) || was.Apart != is.Apart {
 		return fmt.Errorf("modelbench: the model is of %v: it does not go on with %v", was, is)
 	}
-	if progress == nil {
-		progress = ycsb.NoProgress{}
-	}
+	progress = bench.OrQuiet(progress)
 	var all []*model.Measurement
 	left := 0
 	for _, n := range spec.measurements() {
@@ -143,7 +141,7 @@ func Build(ctx context.Context, mgr redytier.Manager, m *model.Model, spec Build
 }
 
 // buildOne completes a measurement on one cache.
-func buildOne(ctx context.Context, mgr redytier.Manager, n *model.Measurement, spec *BuildSpec, save func() error, progress ycsb.Progress) (err error) {
+func buildOne(ctx context.Context, mgr redytier.Manager, n *model.Measurement, spec *BuildSpec, save func() error, progress bench.Progress) (err error) {
 	how := spec.measuring()
 	first := how.live(n.Network)
 	first.Configuration = configuration(model.Config{C: spec.ClientCores, S: spec.ClientCores, B: 1, Q: 1})

@@ -10,12 +10,13 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/redykv/redykv/internal/bench"
 	cachebench "github.com/redykv/redykv/internal/bench/cache"
 	fabricbench "github.com/redykv/redykv/internal/bench/fabric"
 	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/manager/model"
 	"github.com/redykv/redykv/redytier"
-	"github.com/redykv/redykv/ycsb"
 )
 
 // CheckSpec says which SLOs are drawn and how they are checked.
@@ -84,7 +85,7 @@ const maxDraws = 1000
 // throughput each for itself (7.3) and less the margin, and for each that can be met makes a cache by it
 // and measures that. mgr has to choose by the same models and margin. progress may be
 // nil.
-func Check(ctx context.Context, mgr redytier.Manager, models []*model.Model, spec CheckSpec, progress ycsb.Progress) (*CheckReport, error) {
+func Check(ctx context.Context, mgr redytier.Manager, models []*model.Model, spec CheckSpec, progress bench.Progress) (*CheckReport, error) {
 	if err := spec.Check(); err != nil {
 		return nil, fmt.Errorf("modelbench: %w", err)
 	}
@@ -100,7 +101,7 @@ func Check(ctx context.Context, mgr redytier.Manager, models []*model.Model, spe
 	if err != nil {
 		return nil, err
 	}
-	report := &CheckReport{Machine: ycsb.Machine(), Spec: spec, Leaves: leaves}
+	report := &CheckReport{Machine: machine.Describe(), Spec: spec, Leaves: leaves}
 	rng := rand.New(rand.NewPCG(spec.Seed, 1))
 	for draws := 0; len(report.Rows) < spec.Count; {
 		if draws++; draws > maxDraws*spec.Count {
@@ -117,9 +118,7 @@ func Check(ctx context.Context, mgr redytier.Manager, models []*model.Model, spe
 		}
 		report.Rows = append(report.Rows, row)
 	}
-	if progress == nil {
-		progress = ycsb.NoProgress{}
-	}
+	progress = bench.OrQuiet(progress)
 	progress.Begin("check", int64(spec.Count*spec.Rounds))
 	defer progress.End()
 	for range spec.Rounds {

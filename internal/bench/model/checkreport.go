@@ -47,17 +47,8 @@ func (r *CheckReport) Verdict() Verdict {
 		latency = append(latency, math.Abs(row.MeasuredLatencyUs/row.PredictedLatencyUs-1))
 		mops = append(mops, math.Abs(row.MeasuredMops/row.PredictedMops-1))
 	}
-	v.LatencyMiss, v.MopsMiss = quantile(latency, 0.5), quantile(mops, 0.5)
+	v.LatencyMiss, v.MopsMiss = bench.Quantile(latency, 0.5), bench.Quantile(mops, 0.5)
 	return v
-}
-
-// quantile is the value below which that part of some lies; NaN of none.
-func quantile(some []float64, part float64) float64 {
-	if len(some) == 0 {
-		return math.NaN()
-	}
-	sorted := slices.Sorted(slices.Values(some))
-	return sorted[min(int(part*float64(len(sorted))), len(sorted)-1)]
 }
 
 // cdfRow is a line of figures 13 and 14.
@@ -87,7 +78,7 @@ func (r *CheckReport) cdf() []cdfRow {
 	for _, part := range []float64{0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95} {
 		row := cdfRow{part: part}
 		for i := range 3 {
-			row.latency[i], row.mops[i] = quantile(columns[i], part), quantile(columns[i+3], part)
+			row.latency[i], row.mops[i] = bench.Quantile(columns[i], part), bench.Quantile(columns[i+3], part)
 		}
 		rows = append(rows, row)
 	}
@@ -134,7 +125,7 @@ func (r *CheckReport) WriteTable(out io.Writer) error {
 	mean := func(sum float64) float64 { return sum / float64(n) }
 	fmt.Fprintf(out, "client cores: %.1f on average (the paper's testbed: %g); server cores: %.1f (%g)\n", mean(clients), paperClientCores, mean(servers), paperServerCores)
 	fmt.Fprintf(out, "search: %.0f us on average (the paper: %.0f us on 3 million configurations), median %.0f us, %.0f to %.0f us\n",
-		mean(took), paperSearchUs, quantile(search, 0.5), slices.Min(search), slices.Max(search))
+		mean(took), paperSearchUs, bench.Quantile(search, 0.5), slices.Min(search), slices.Max(search))
 	_, err := fmt.Fprintf(out, "looked at on average: %.2g %% of %d configurations (the paper: %g %%)\n", 100*mean(leaves)/float64(r.Leaves), r.Leaves, 100*paperLeaves)
 	return err
 }

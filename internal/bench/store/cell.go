@@ -2,8 +2,8 @@ package store
 
 import (
 	"fmt"
-	"runtime/metrics"
 
+	"github.com/redykv/redykv/internal/bench"
 	"github.com/redykv/redykv/kv"
 	"github.com/redykv/redykv/ycsb"
 )
@@ -17,15 +17,11 @@ type cell struct {
 	threads      int
 	run          func(w *worker, k kinds, numbers []uint32) error
 
-	samples    []sample // of each slice
-	operations uint64
-	seconds    float64 // of all slices, wall time
-	allocs     uint64
-	gcSeconds  float64
-	memory     uint64 // reads answered in the log's memory…
-	cache      uint64 // …in the read cache…
-	device     uint64 // …and by the device
-	rss        int64  // at the end of the last slice
+	samples []bench.Sample // of each slice
+	memory  uint64         // reads answered in the log's memory…
+	cache   uint64         // …in the read cache…
+	device  uint64         // …and by the device
+	rss     int64          // at the end of the last slice
 }
 
 func (c *cell) String() string {
@@ -76,7 +72,7 @@ func plan(s *Spec, peer *pebblePeer) (cells []*cell, limits map[int]yards) {
 }
 
 // mops is the cell's throughput.
-func (c *cell) mops() float64 { return median(calmest(c.samples)) }
+func (c *cell) mops() float64 { return medianMops(calmest(c.samples)) }
 
 // reads adds where the reads between two looks at the store were answered. The
 // store counts a session's last few operations late: it is about shares.
@@ -88,29 +84,6 @@ func (c *cell) reads(before, after kv.Metrics) {
 	}
 }
 
-// usage is what the Go runtime has used so far.
-type usage struct {
-	allocs    uint64
-	gcSeconds float64
-}
-
-// runtimeUsage asks the runtime without stopping anybody. It is the caller's
-// business that samples is used by one goroutine.
-func runtimeUsage(samples []metrics.Sample) usage {
-	metrics.Read(samples)
-	return usage{allocs: samples[0].Value.Uint64() + samples[1].Value.Uint64(), gcSeconds: samples[2].Value.Float64()}
-}
-
-// newSamples are the names of what runtimeUsage asks for. Tiny allocations are
-// counted apart from the others.
-func newSamples() []metrics.Sample {
-	return []metrics.Sample{
-		{Name: "/gc/heap/allocs:objects"},
-		{Name: "/gc/heap/tiny/allocs:objects"},
-		{Name: "/cpu/classes/gc/total:cpu-seconds"},
-	}
-}
-
 // row is what the cell has come to.
 func (c *cell) row(s *Spec, m kv.Metrics, y yards) Row {
 	samples := calmest(c.samples)
@@ -118,15 +91,22 @@ func (c *cell) row(s *Spec, m kv.Metrics, y yards) Row {
 		Store: c.store, Case: "memory",
 		Op: c.op, Distribution: c.distribution, Mode: c.mode, Threads: c.threads,
 		Records: s.Records, ValueSize: s.ValueSize, Layout: "fixed", Depth: s.Depth,
-		Mops: median(samples), MopsMin: samples[0].mops, MopsMax: samples[len(samples)-1].mops,
+		Mops: medianMops(samples), MopsMin: samples[0].Mops, MopsMax: samples[len(samples)-1].Mops,
 		Slices: len(samples), LimitMops: y.lines.mops(), GeneratorNanos: y.generatorNanos(),
-		Operations: c.operations, Seconds: c.seconds,
-		AllocsPerOp: float64(c.allocs) / float64(max(c.operations, 1)),
-		GCCPUShare:  c.gcSeconds / (c.seconds * float64(c.threads)),
-		RSSBytes:    c.rss, LogBytes: m.Log.Tail - m.Log.Begin, IndexBytes: m.Index.Bytes,
+		RSSBytes: c.rss, LogBytes: m.Log.Tail - m.Log.Begin, IndexBytes: m.Index.Bytes,
 	}
+	var allocs uint64
+	var gc float64
+	for _, s := range c.samples {
+		r.Operations += s.Operations
+		r.Seconds += s.Seconds
+		allocs += s.Allocs
+		gc += s.GCSeconds
+	}
+	r.AllocsPerOp = float64(allocs) / float64(max(r.Operations, 1))
+	r.GCCPUShare = gc / (r.Seconds * float64(c.threads))
 	for _, s := range samples {
-		r.CPUShare += s.share
+		r.CPUShare += s.CPUShare
 	}
 	r.CPUShare /= float64(len(samples)) // at the end: as a sum of rounded parts it could be above 1
 	if y.copies != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/redykv/redykv/internal/bench"
 	"github.com/redykv/redykv/internal/bench/peers"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/ycsb"
@@ -22,7 +23,7 @@ type pebblePeer struct {
 }
 
 // openPebble makes and loads the peer of a run. It is the caller's to close.
-func openPebble(ctx context.Context, s *Spec, progress ycsb.Progress) (*pebblePeer, error) {
+func openPebble(ctx context.Context, s *Spec, progress bench.Progress) (*pebblePeer, error) {
 	opts := peers.PebbleOptions(pebble.NewCache(peerCache(s)))
 	opts.FS, opts.DisableWAL = vfs.NewMem(), true
 	db, err := pebble.Open("", opts)
@@ -43,7 +44,7 @@ func openPebble(ctx context.Context, s *Spec, progress ycsb.Progress) (*pebblePe
 // peerCache is a block cache with room for everything several times over.
 func peerCache(s *Spec) int64 { return 4*s.logBytes() + 64<<20 }
 
-func (p *pebblePeer) load(ctx context.Context, s *Spec, progress ycsb.Progress) error {
+func (p *pebblePeer) load(ctx context.Context, s *Spec, progress bench.Progress) error {
 	const batchSize = 1 << 12
 	key, value := make([]byte, ycsb.KeySize), make([]byte, s.ValueSize)
 	for n := int64(0); n < s.Records; {

@@ -6,46 +6,38 @@ import (
 	"fmt"
 	"math"
 	"runtime"
-	"runtime/metrics"
 	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/redykv/redykv/internal/bench"
+	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/mem"
 	"github.com/redykv/redykv/kv"
 	"github.com/redykv/redykv/ycsb"
 )
 
-const (
-	// laps is how many slices a cell's time is cut into.
-	laps = 9
-	// warmShare is the share of a slice that the unmeasured lap 0 takes.
-	warmShare = 4
-	// collectIn is the lap in whose slices a garbage collection is forced.
-	collectIn = 5
-)
+// collectIn is the round in whose slices a garbage collection is forced.
+const collectIn = 5
 
-// bench is one run.
-type bench struct {
+// run is one run.
+type run struct {
 	spec    *Spec
 	store   *kv.Store
 	workers []*worker
-	samples []metrics.Sample
 	yard    int64 // bytes of the yardstick's memory
 }
 
 // Run measures what spec asks for. The error is one of the store, a value that
 // was not the record's, or ctx's.
-func Run(ctx context.Context, spec Spec, progress ycsb.Progress) (report *Report, err error) {
+func Run(ctx context.Context, spec Spec, progress bench.Progress) (report *Report, err error) {
 	if err := spec.Check(); err != nil {
 		return nil, fmt.Errorf("storebench: %w", err)
 	}
-	if progress == nil {
-		progress = ycsb.NoProgress{}
-	}
-	report = &Report{Machine: ycsb.Machine(), Spec: spec}
-	b := &bench{spec: &spec, samples: newSamples()}
+	progress = bench.OrQuiet(progress)
+	report = &Report{Machine: machine.Describe(), Spec: spec}
+	b := &run{spec: &spec}
 	began := time.Now()
 	if b.store, err = openStore(ctx, &spec, progress); err != nil {
 		return nil, err
@@ -87,7 +79,7 @@ func Run(ctx context.Context, spec Spec, progress ycsb.Progress) (report *Report
 }
 
 // hire makes the workers, as many as are ever needed at once.
-func (b *bench) hire(ctx context.Context, words []uint64, progress ycsb.Progress) error {
+func (b *run) hire(ctx context.Context, words []uint64, progress bench.Progress) error {
 	b.workers = make([]*worker, slices.Max(b.spec.Threads))
 	progress.Begin("draw numbers", int64(len(b.workers)))
 	defer progress.End()
@@ -106,7 +98,7 @@ func (b *bench) hire(ctx context.Context, words []uint64, progress ycsb.Progress
 }
 
 // close closes the workers' sessions.
-func (b *bench) close() error {
+func (b *run) close() error {
 	var errs []error
 	for _, w := range b.workers {
 		if w != nil {
@@ -116,29 +108,24 @@ func (b *bench) close() error {
 	return errors.Join(errs...)
 }
 
-// measure gives all cells their slices, lap after lap.
-func (b *bench) measure(ctx context.Context, cells []*cell, progress ycsb.Progress) error {
-	slice := b.spec.Duration / laps
-	progress.Begin("measure", int64(len(cells))*int64(slice/warmShare+laps*slice))
-	defer progress.End()
-	for lap := range laps + 1 {
-		for _, c := range cells {
-			lasts := slice
-			if lap == 0 {
-				lasts = slice / warmShare
+// measure measures all cells.
+func (b *run) measure(ctx context.Context, cells []*cell, progress bench.Progress) error {
+	samples, err := bench.NewPlan(len(cells), b.spec.Duration).Run(ctx, progress,
+		func(ctx context.Context, i, round int, lasts time.Duration) (bench.Sample, error) {
+			s, err := b.slice(ctx, cells[i], lasts, round)
+			if err != nil {
+				err = fmt.Errorf("storebench: %v: %w", cells[i], err)
 			}
-			if err := b.slice(ctx, c, lasts, lap); err != nil {
-				return fmt.Errorf("storebench: %v: %w", c, err)
-			}
-			progress.Add(int64(lasts))
-		}
+			return s, err
+		})
+	for i := range samples {
+		cells[i].samples = samples[i]
 	}
-	return nil
+	return err
 }
 
-// slice runs a cell's threads for that long, and keeps what they show, unless it
-// is of lap 0.
-func (b *bench) slice(ctx context.Context, c *cell, lasts time.Duration, lap int) error {
+// slice runs the threads of a cell for that long. Round 0 does not count.
+func (b *run) slice(ctx context.Context, c *cell, lasts time.Duration, round int) (bench.Sample, error) {
 	tallies := make([]tally, c.threads)
 	start := make(chan struct{})
 	group, groupCtx := errgroup.WithContext(ctx)
@@ -149,26 +136,18 @@ func (b *bench) slice(ctx context.Context, c *cell, lasts time.Duration, lap int
 			return err
 		})
 	}
-	before, metricsBefore, began := runtimeUsage(b.samples), b.store.Metrics(), time.Now()
+	before, began := b.store.Metrics(), time.Now()
 	close(start)
-	if lap == collectIn {
+	if round == collectIn {
 		runtime.GC()
 	}
 	err := group.Wait()
-	if err = errors.Join(err, ctx.Err()); err != nil || lap == 0 {
-		return err
+	seconds := time.Since(began).Seconds()
+	if round > 0 {
+		c.reads(before, b.store.Metrics())
+		c.rss = mem.Resident() - b.yard
 	}
-	after := runtimeUsage(b.samples)
-	c.seconds += time.Since(began).Seconds()
-	c.allocs += after.allocs - before.allocs
-	c.gcSeconds += after.gcSeconds - before.gcSeconds
-	c.reads(metricsBefore, b.store.Metrics())
-	c.rss = mem.Resident() - b.yard
-	for _, t := range tallies {
-		c.operations += uint64(t.operations)
-	}
-	c.samples = append(c.samples, sampleOf(tallies))
-	return nil
+	return sampleOf(tallies, seconds), err
 }
 
 // fill makes rows and limits of what the cells have come to.

@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/redykv/redykv/internal/bench"
 	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/ycsb"
 )
@@ -21,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func tiny() Spec {
 	return Spec{
 		Records: 3000, ValueSize: 8, Ops: Ops, Distributions: ycsb.Distributions, Modes: Modes,
-		Threads: []int{1, 2}, Depth: 32, Duration: 2 * laps * time.Millisecond,
+		Threads: []int{1, 2}, Depth: 32, Duration: 2 * bench.Rounds * time.Millisecond,
 	}
 }
 
@@ -79,7 +80,7 @@ func checkRows(t *testing.T, report *Report) {
 		if !(r.Mops > 0 && r.MopsMin <= r.Mops && r.Mops <= r.MopsMax) || r.Operations == 0 || r.Seconds <= 0 {
 			t.Errorf("%+v: speed", r)
 		}
-		if r.Slices < 1 || r.Slices > laps || !(r.CPUShare > 0 && r.CPUShare <= 1) {
+		if r.Slices < 1 || r.Slices > bench.Rounds || !(r.CPUShare > 0 && r.CPUShare <= 1) {
 			t.Errorf("%+v: slices", r)
 		}
 		if r.LimitMops <= 0 || r.GeneratorNanos <= 0 || (r.CopyMops > 0) != (s.ValueSize >= copyFrom) {
@@ -128,7 +129,7 @@ func TestNothingIsAllocated(t *testing.T) {
 	} {
 		spec := tiny()
 		change(&spec)
-		store, err := openStore(t.Context(), &spec, ycsb.NoProgress{})
+		store, err := openStore(t.Context(), &spec, bench.OrQuiet(nil))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redykv/redykv/internal/bench"
 	"github.com/redykv/redykv/internal/mem"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/kv"
@@ -91,8 +92,8 @@ func (s *Spec) Check() error {
 		return fmt.Errorf("value size of %d bytes: want %d to %v", s.ValueSize, MinValueSize, units.Size(MaxValueSize))
 	case s.Depth < 1 || s.Depth > kv.MaxQueueDepth:
 		return fmt.Errorf("depth %d: want 1 to %d", s.Depth, kv.MaxQueueDepth)
-	case s.Duration < laps*time.Millisecond:
-		return fmt.Errorf("duration of %v: want at least %v", s.Duration, laps*time.Millisecond)
+	case s.Duration < bench.MinDuration:
+		return fmt.Errorf("duration of %v: want at least %v", s.Duration, bench.MinDuration)
 	case s.Cold && !slices.Equal(s.Ops, []Op{Read}):
 		return fmt.Errorf("a cold store is measured under reads alone, not %v", s.Ops)
 	}

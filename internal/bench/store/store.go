@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/bench"
 	"github.com/redykv/redykv/internal/mem"
 	"github.com/redykv/redykv/kv"
 	"github.com/redykv/redykv/ycsb"
@@ -32,7 +33,7 @@ func slack(s *Spec) int64 {
 }
 
 // openStore makes and loads the store of a run. It is the caller's to close.
-func openStore(ctx context.Context, s *Spec, progress ycsb.Progress) (*kv.Store, error) {
+func openStore(ctx context.Context, s *Spec, progress bench.Progress) (*kv.Store, error) {
 	opts := kv.Options{
 		Device:     device.NewNull(), // nothing gets there before the store is closed
 		Memory:     s.logBytes() + slack(s),

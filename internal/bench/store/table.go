@@ -1,64 +1,52 @@
 package store
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
-	"text/tabwriter"
+	"slices"
 
+	"github.com/redykv/redykv/internal/bench"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/ycsb"
 )
 
 // WriteJSON writes one line of JSON for each row.
-func (r *Report) WriteJSON(w io.Writer) error {
-	encoder := json.NewEncoder(w)
-	for _, row := range r.Rows {
-		if err := encoder.Encode(row); err != nil {
-			return fmt.Errorf("storebench: JSON lines: %w", err)
-		}
-	}
-	return nil
-}
+func (r *Report) WriteJSON(w io.Writer) error { return bench.WriteJSON(w, r.Rows) }
 
 // WriteTable prints the report for people.
 func (r *Report) WriteTable(out io.Writer) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	r.writeHead(out)
-	cold, copies, peer := false, false, false
-	for _, row := range r.Rows {
-		cold = cold || row.Case == "cold"
-		copies = copies || row.CopyMops > 0
-		peer = peer || row.RatioToPeer > 0
+	columns := []bench.Column[Row]{
+		bench.Format("store", "%s", func(r *Row) string { return r.Store }),
+		bench.Format("op", "%s", func(r *Row) Op { return r.Op }),
+		bench.Format("distribution", "%s", func(r *Row) ycsb.Distribution { return r.Distribution }),
+		bench.Format("mode", "%s", func(r *Row) Mode { return r.Mode }),
+		bench.Format("threads", "%d", func(r *Row) int { return r.Threads }),
+		bench.Format("Mop/s", "%.2f", func(r *Row) float64 { return r.Mops }),
+		bench.Format("from", "%.2f", func(r *Row) float64 { return r.MopsMin }),
+		bench.Format("to", "%.2f", func(r *Row) float64 { return r.MopsMax }),
+		bench.Format("CPU", "%.0f%%", func(r *Row) float64 { return 100 * r.CPUShare }),
+		bench.Format("limit", "%.2f", func(r *Row) float64 { return r.LimitMops }),
+		bench.Format("of limit", "%.2f", func(r *Row) float64 { return r.Mops / r.LimitMops }),
+		bench.Format("scaling", "%s", func(r *Row) string { return bench.Ratio(r.Scaling) }),
 	}
-	fmt.Fprint(w, "store\top\tdistribution\tmode\tthreads\tMop/s\tfrom\tto\tCPU\tlimit\tof limit\tscaling\t")
-	for _, column := range []struct {
-		shown bool
-		name  string
-	}{{copies, "copy\tof copy\t"}, {peer, "over peer\t"}, {cold, "memory\tcache\tdevice\t"}} {
-		if column.shown {
-			fmt.Fprint(w, column.name)
-		}
+	any := func(is func(Row) bool) bool { return slices.ContainsFunc(r.Rows, is) }
+	if any(func(r Row) bool { return r.CopyMops > 0 }) {
+		columns = append(columns, bench.Format("copy", "%.2f", func(r *Row) float64 { return r.CopyMops }),
+			bench.Format("of copy", "%.2f", func(r *Row) float64 { return r.Mops / r.CopyMops }))
 	}
-	fmt.Fprintln(w, "allocs/op\tGC CPU\tRSS\t")
-	for _, row := range r.Rows {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%.2f\t%.2f\t%.2f\t%.0f%%\t%.2f\t%.2f\t%s\t", row.Store, row.Op, row.Distribution,
-			row.Mode, row.Threads, row.Mops, row.MopsMin, row.MopsMax, 100*row.CPUShare, row.LimitMops, row.Mops/row.LimitMops, times(row.Scaling))
-		if copies {
-			fmt.Fprintf(w, "%.2f\t%.2f\t", row.CopyMops, row.Mops/row.CopyMops)
-		}
-		if peer {
-			fmt.Fprintf(w, "%s\t", times(row.RatioToPeer))
-		}
-		if cold {
-			fmt.Fprintf(w, "%.1f%%\t%.1f%%\t%.1f%%\t", 100*row.HitMemory, 100*row.HitCache, 100*row.HitDevice)
-		}
-		fmt.Fprintf(w, "%.4f\t%.2f%%\t%v\t\n", row.AllocsPerOp, 100*row.GCCPUShare, units.Size(row.RSSBytes))
+	if any(func(r Row) bool { return r.RatioToPeer > 0 }) {
+		columns = append(columns, bench.Format("over peer", "%s", func(r *Row) string { return bench.Ratio(r.RatioToPeer) }))
 	}
-	if err := w.Flush(); err != nil {
-		return fmt.Errorf("storebench: table: %w", err)
+	if any(func(r Row) bool { return r.Case == "cold" }) {
+		columns = append(columns, bench.Format("memory", "%.1f%%", func(r *Row) float64 { return 100 * r.HitMemory }),
+			bench.Format("cache", "%.1f%%", func(r *Row) float64 { return 100 * r.HitCache }),
+			bench.Format("device", "%.1f%%", func(r *Row) float64 { return 100 * r.HitDevice }))
 	}
-	return nil
+	return bench.WriteTable(out, append(columns,
+		bench.Format("allocs/op", "%.4f", func(r *Row) float64 { return r.AllocsPerOp }),
+		bench.Format("GC CPU", "%.2f%%", func(r *Row) float64 { return 100 * r.GCCPUShare }),
+		bench.Format("RSS", "%v", func(r *Row) units.Size { return units.Size(r.RSSBytes) })), r.Rows)
 }
 
 // writeHead says what was measured, and the yardsticks.
@@ -67,8 +55,8 @@ func (r *Report) writeHead(out io.Writer) {
 	fmt.Fprintf(out, "machine: %s\n", r.Machine)
 	fmt.Fprintf(out, "records: %d of %d + %d bytes, loaded in %.1f s (%.1f million a second)\n",
 		s.Records, ycsb.KeySize, s.ValueSize, r.Load.Seconds, r.Load.Mops)
-	fmt.Fprintf(out, "cells: %v each in %d slices, turn by turn; batches and queues of %d operations\n",
-		s.Duration, laps, s.Depth)
+	fmt.Fprintf(out, "cells: %v each in %d slices, alternately; batches and queues of %d operations\n",
+		s.Duration, bench.Rounds, s.Depth)
 	if r.Peer != "" {
 		fmt.Fprintf(out, "peer: %s\n", r.Peer)
 	}
@@ -81,12 +69,4 @@ func (r *Report) writeHead(out io.Writer) {
 		fmt.Fprintf(out, "; generator %.1f ns an operation\n", l.GeneratorNanos)
 	}
 	fmt.Fprintln(out)
-}
-
-// times prints a ratio, or nothing where there is none.
-func times(ratio float64) string {
-	if ratio == 0 {
-		return "-"
-	}
-	return fmt.Sprintf("%.2fx", ratio)
 }

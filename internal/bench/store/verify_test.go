@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/bench"
 	"github.com/redykv/redykv/kv"
 	"github.com/redykv/redykv/ycsb"
 )
@@ -21,7 +22,7 @@ func TestWrongAnswersAreFound(t *testing.T) {
 			} {
 				spec := tiny()
 				spec.ValueSize, spec.Modes, spec.Ops, spec.Threads = size, []Mode{mode}, []Op{Read}, []int{1}
-				store, err := openStore(t.Context(), &spec, ycsb.NoProgress{})
+				store, err := openStore(t.Context(), &spec, bench.OrQuiet(nil))
 				if err != nil {
 					t.Fatal(err)
 				}

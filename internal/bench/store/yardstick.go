@@ -5,8 +5,8 @@ import (
 	"math/bits"
 	"unsafe"
 
+	"github.com/redykv/redykv/internal/bench"
 	"github.com/redykv/redykv/internal/mem"
-	"github.com/redykv/redykv/ycsb"
 )
 
 const (
@@ -37,7 +37,7 @@ type yardstick struct {
 
 // newYardstickMemory returns that many bytes, rounded to whole lines, none of
 // them on a page that was never touched.
-func newYardstickMemory(size int64, progress ycsb.Progress) ([]byte, []uint64, error) {
+func newYardstickMemory(size int64, progress bench.Progress) ([]byte, []uint64, error) {
 	size = max(size&^(8*lineWords-1), 8*lineWords)
 	memory, err := mem.Alloc(int(size))
 	if err != nil {
