@@ -33,30 +33,30 @@ type Cache struct {
 	deleted atomic.Bool
 
 	// How it changes: see control.go.
-	tableMu   sync.Mutex
-	turn      turn        // held by the control operation that runs
-	slo       SLO         // the turn's holder's
-	leaving   []*grant    // that the table has no use for, to be given back; the turn's holder's
-	change    uint64      // number of the last Reallocate or Settle; the turn's holder's
-	moved     copied      // since the manager was last told; the turn's holder's
-	unsettled atomic.Bool // the manager does not know the present table
-	moves     moves
-	suspects  goes
-	beat      atomic.Uint64 // of the clock by which servers have to answer: see beat.go
+	tableMu    sync.Mutex
+	turn       turn        // held by the control operation that runs
+	slo        SLO         // the turn's holder's
+	leaving    []*grant    // that the table has no use for, to be given back; the turn's holder's
+	change     uint64      // number of the last Reallocate or Settle; the turn's holder's
+	moved      moveStats   // since the manager was last told; the turn's holder's
+	unsettled  atomic.Bool // the manager does not know the present table
+	moves      moves
+	background goroutines
+	beat       atomic.Uint64 // of the clock by which servers have to answer: see beat.go
 
 	watcher *watcher
 	keeper  *keeper
 	clients *clients // serve Read and Write
 	panics  atomic.Uint64
 
-	mu       sync.Mutex
-	known    identity                         // see again.go
-	provider fabric.Provider                  // set once, before there is a link
-	links    []*link                          // that a new session connects over: the table's, and those about to be
-	ports    map[fabric.Model]fabric.Provider // provider, behind the networks on the way to the VMs
-	sessions map[*Session]struct{}            // open ones
-	past     counters                         // of closed sessions
-	ended    bool                             // nothing but sessions uses the provider any more
+	mu        sync.Mutex
+	known     identity                         // see again.go
+	provider  fabric.Provider                  // set once, before there is a endpoint
+	endpoints []*endpoint                      // that a new session connects over: the table's, and those about to be
+	ports     map[fabric.Model]fabric.Provider // provider, behind the networks on the way to the VMs
+	sessions  map[*Session]struct{}            // open ones
+	past      counters                         // of closed sessions
+	ended     bool                             // nothing but sessions uses the provider any more
 
 	deleting sync.Mutex // held by Delete
 	released bool       // the manager has the VMs back
@@ -98,28 +98,28 @@ func newCache(mgr Manager, id string, cfg Config, configuration Configuration, g
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	t := newTable(cfg.Capacity, cfg.RegionSize, configuration)
 	for _, g := range grants {
-		l := newLink(g, configuration)
-		t.links = append(t.links, l)
+		l := newEndpoint(g, configuration)
+		t.endpoints = append(t.endpoints, l)
 		for i := range g.tokens {
-			t.regions = append(t.regions, region{link: l, index: uint32(i)})
+			t.regions = append(t.regions, region{endpoint: l, index: uint32(i)})
 		}
 	}
 	t.per = len(t.regions)
-	c.links = slices.Clone(t.links)
+	c.endpoints = slices.Clone(t.endpoints)
 	t.epoch = c.epochs.Current()
 	c.table.Store(t)
 	c.keeper, c.watcher = &keeper{cache: c}, newWatcher(c)
 	var err error
 	if c.clients, err = newClients(c); err != nil {
 		c.cancel()
-		c.suspects.end()
+		c.background.end()
 		return nil, errors.Join(err, c.closeProvider())
 	}
 	c.watcher.start(cfg.OnEvent)
 	if id != "" {
-		c.attend(id, cfg.lease)
+		c.startWatching(id, cfg.lease)
 	}
-	c.suspects.Go(c.beats)
+	c.background.Go(c.beats)
 	return c, nil
 }
 
@@ -165,7 +165,7 @@ func (c *Cache) Err() error {
 	}
 	t := c.table.Load()
 	for i := range t.regions {
-		if r := &t.regions[i]; r.link == nil {
+		if r := &t.regions[i]; r.endpoint == nil {
 			return *r.cause
 		}
 	}
@@ -201,8 +201,8 @@ func (c *Cache) Delete(ctx context.Context) error {
 		err := c.clients.stop()
 		c.watcher.stop()
 		c.keeper.stop()
-		c.suspects.end()
-		_ = c.turn.take(context.Background(), &claim{}, true) // the operation that runs is through; no other begins
+		c.background.end()
+		_ = c.turn.acquire(context.Background(), &claim{}, true) // the operation that runs is through; no other begins
 		if err = errors.Join(err, c.retire()); err != nil {
 			c.log.Warn("closing the client threads", "err", err)
 		}

@@ -85,21 +85,21 @@ func (k *Client) try(c call) (*clientThread, error) {
 		return nil, fmt.Errorf("%w: %d bytes at %d of %d", ErrOutOfRange, n, c.addr, capacity)
 	}
 	for {
-		crew := *k.clients.crew.Load()
-		t := crew[k.number%uint32(len(crew))]
+		threads := *k.clients.threadSet.Load()
+		t := threads[k.number%uint32(len(threads))]
 		if cache.deleted.Load() {
 			return t, ErrDeleted
 		}
 		switch t.ring.push(c) {
 		case pushOK:
 			if t.parked.Load() {
-				t.rouse()
+				t.wakeUp()
 			}
 			return t, nil
 		case pushFull:
 			return t, ErrBusy
 		}
-		// Another crew took over, and is to be seen: it was published before this
+		// Another set took over, and is to be seen: it was published before this
 		// one's rings were closed. Or the cache is deleted.
 	}
 }

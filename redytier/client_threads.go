@@ -17,23 +17,23 @@ import (
 // own, behind the callback API.
 //
 // How many there are, and how much they have under way, changes with the cache's
-// configuration, all at once: a new crew is published, the old one carries out what
+// configuration, all at once: a new set is published, the old one carries out what
 // was pushed to it, and the new one begins when the old one has ended. So the calls
 // of a handle keep their order though it changes its thread, and none is lost: what
 // is called meanwhile waits in the new rings.
 type clients struct {
-	cache *Cache
-	own   *Client // of Cache.Read and so on
-	pins  *affinity.Set
-	crew  atomic.Pointer[crew]
-	next  atomic.Uint32 // handle
+	cache     *Cache
+	own       *Client // of Cache.Read and so on
+	pins      *affinity.Set
+	threadSet atomic.Pointer[threadSet]
+	next      atomic.Uint32 // handle
 
-	mu      sync.Mutex // held to change the crew
+	mu      sync.Mutex // held to change the set
 	stopped bool
 }
 
-// crew are the threads of a configuration.
-type crew []*clientThread
+// threadSet are the threads of a configuration.
+type threadSet []*clientThread
 
 func newClients(c *Cache) (*clients, error) {
 	pins, err := affinity.Near(affinity.Mode(c.cfg.Tuning.Pinning))
@@ -42,40 +42,40 @@ func newClients(c *Cache) (*clients, error) {
 	}
 	k := &clients{cache: c, pins: pins}
 	k.own = k.handle()
-	first, err := k.hire(c.Configuration())
+	first, err := k.newThreads(c.Configuration())
 	if err != nil {
 		return nil, err
 	}
-	k.crew.Store(&first)
+	k.threadSet.Store(&first)
 	first.start()
 	return k, nil
 }
 
 func (k *clients) handle() *Client { return &Client{clients: k, number: k.next.Add(1) - 1} }
 
-// hire makes a crew for a configuration, with a session each, that does not run
+// newThreads makes a set for a configuration, with a session each, that does not run
 // yet. Its owner has it take over, or dismisses it.
-func (k *clients) hire(c Configuration) (crew, error) {
-	var threads crew
+func (k *clients) newThreads(c Configuration) (threadSet, error) {
+	var threads threadSet
 	for range c.ClientThreads {
 		s, err := k.cache.NewSession(min(c.BatchSize*c.QueueDepth, MaxDepth))
 		if err != nil {
-			return nil, errors.Join(err, threads.dismiss())
+			return nil, errors.Join(err, threads.discard())
 		}
 		threads = append(threads, newClientThread(k, s))
 	}
 	return threads, nil
 }
 
-// takeOver makes a crew the cache's only one. It waits for callbacks of the one
+// replace makes a set the cache's only one. It waits for callbacks of the one
 // before.
-func (k *clients) takeOver(next crew) error {
+func (k *clients) replace(next threadSet) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.stopped {
-		return errors.Join(ErrDeleted, next.dismiss())
+		return errors.Join(ErrDeleted, next.discard())
 	}
-	before := k.crew.Swap(&next)
+	before := k.threadSet.Swap(&next)
 	err := before.end()
 	next.start()
 	return err
@@ -87,10 +87,10 @@ func (k *clients) stop() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.stopped = true
-	return k.crew.Load().end()
+	return k.threadSet.Load().end()
 }
 
-func (w crew) start() {
+func (w threadSet) start() {
 	for _, t := range w {
 		go t.run()
 	}
@@ -98,7 +98,7 @@ func (w crew) start() {
 
 // end has the threads carry out what they have, and waits for them. They do not wait
 // for lost memory, which whoever holds the turn would keep from coming back.
-func (w crew) end() error {
+func (w threadSet) end() error {
 	held := false
 	for _, t := range w {
 		held = t.session.waits.Swap(false) || held
@@ -108,7 +108,7 @@ func (w crew) end() error {
 	}
 	for _, t := range w {
 		t.ring.close()
-		t.rouse()
+		t.wakeUp()
 	}
 	var err error
 	for _, t := range w {
@@ -117,8 +117,8 @@ func (w crew) end() error {
 	return err
 }
 
-// dismiss ends a crew that never ran.
-func (w crew) dismiss() error {
+// discard ends a set that never ran.
+func (w threadSet) discard() error {
 	var err error
 	for _, t := range w {
 		err = errors.Join(err, t.session.Close())
@@ -138,7 +138,7 @@ type clientThread struct {
 	clients *clients
 	session *Session
 	ring    batchRing
-	under   []call   // under way, by tag
+	pending []call   // under way, by tag
 	free    []uint64 // tags not in use
 	done    [pollBatch]device.Completion
 	ended   chan error // holds how the thread ended
@@ -156,7 +156,7 @@ type clientThread struct {
 func newClientThread(k *clients, s *Session) *clientThread {
 	t := &clientThread{
 		clients: k, session: s, ring: newBatchRing(clientRing, k.cache.cfg.Tuning.Locks),
-		under: make([]call, len(s.ops)), free: make([]uint64, len(s.ops)),
+		pending: make([]call, len(s.ops)), free: make([]uint64, len(s.ops)),
 		wake: make(chan struct{}, 1), room: make(chan struct{}, 1), ended: make(chan error, 1),
 	}
 	for i := range t.free {
@@ -168,8 +168,8 @@ func newClientThread(k *clients, s *Session) *clientThread {
 	return t
 }
 
-// rouse ends the thread's sleep, or the next one.
-func (t *clientThread) rouse() {
+// wakeUp ends the thread's sleep, or the next one.
+func (t *clientThread) wakeUp() {
 	offer(t.wake)
 	t.clients.cache.mu.Lock()
 	t.session.wake()
@@ -189,11 +189,11 @@ func (t *clientThread) run() {
 		t.clients.cache.log.Warn("a client thread is not pinned", "err", err)
 	}
 	defer unpin()
-	for idle := 0; !t.over(); {
+	for idle := 0; !t.finished(); {
 		switch {
 		case t.step():
 			idle = 0
-		case idle < t.spins || idle < clientSpins && t.session.underway == 0:
+		case idle < t.spins || idle < clientSpins && t.session.pending == 0:
 			idle++
 			runtime.Gosched()
 		default:
@@ -205,8 +205,8 @@ func (t *clientThread) run() {
 	t.ended <- t.session.Close()
 }
 
-// over says that everything is carried out and nothing will come.
-func (t *clientThread) over() bool { return t.session.underway == 0 && t.ring.drained() }
+// finished says that everything is carried out and nothing will come.
+func (t *clientThread) finished() bool { return t.session.pending == 0 && t.ring.drained() }
 
 // step takes in waiting calls, submits them, delivers completions, and says
 // whether there was anything to do.
@@ -228,7 +228,7 @@ func (t *clientThread) step() bool {
 	n := t.session.Poll(t.done[:])
 	for i := range t.done[:n] {
 		d := &t.done[i]
-		c := &t.under[d.Tag]
+		c := &t.pending[d.Tag]
 		cb := c.cb
 		*c = call{}
 		t.free = append(t.free, d.Tag)
@@ -253,7 +253,7 @@ func (t *clientThread) begin(c *call) bool {
 		t.callBack(c.cb, 0, err)
 		return true
 	}
-	t.under[tag] = *c
+	t.pending[tag] = *c
 	t.free = t.free[:len(t.free)-1]
 	return true
 }
@@ -275,7 +275,7 @@ func (t *clientThread) park() {
 	if t.ring.peek() != nil && len(t.free) > 0 || t.ring.drained() {
 		return
 	}
-	if t.session.underway > 0 {
+	if t.session.pending > 0 {
 		// Any reason to return is found by the next step.
 		_ = t.session.park(context.Background())
 		return

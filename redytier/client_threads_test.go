@@ -76,13 +76,13 @@ func TestClientsAcrossReconfigure(t *testing.T) {
 			if err := cache.Reconfigure(t.Context(), configuration); err != nil {
 				t.Fatal(err)
 			}
-			if n := len(*cache.clients.crew.Load()); n != configuration.ClientThreads {
+			if n := len(*cache.clients.threadSet.Load()); n != configuration.ClientThreads {
 				t.Errorf("%d client threads, want %d", n, configuration.ClientThreads)
 			}
 		}
 		stop.Store(true)
 		threads.Wait()
-		if n, want := cache.Metrics().Sessions, len(*cache.clients.crew.Load()); n != want {
+		if n, want := cache.Metrics().Sessions, len(*cache.clients.threadSet.Load()); n != want {
 			t.Errorf("%d sessions are left, want %d", n, want)
 		}
 	}
@@ -165,23 +165,23 @@ func TestMailBeforeTheTable(t *testing.T) {
 	c := newCluster(t, "mem", 1, 1<<20)
 	cache := c.create(t, Config{Capacity: 100_000})
 	w := &counting{t: t, client: cache.NewClient(), counts: make([]uint64, 1)}
-	link := newLink(cache.table.Load().grants()[0], cache.Configuration())
+	endpoint := newEndpoint(cache.table.Load().grants()[0], cache.Configuration())
 	cache.changed()
 	cache.mu.Lock()
-	cache.links = append(cache.links, link)
+	cache.endpoints = append(cache.endpoints, endpoint)
 	sessions := slices.Collect(maps.Keys(cache.sessions))
 	cache.mu.Unlock()
 	for _, s := range sessions {
-		if err := cache.mail(t.Context(), s, link); err != nil {
+		if err := cache.deliver(t.Context(), s, endpoint); err != nil {
 			t.Fatal(err)
 		}
 	}
 	w.round(0)
 	w.under.Wait()
 	cache.update(func(t *table) {
-		t.links = append(t.links, link)
+		t.endpoints = append(t.endpoints, endpoint)
 		for i := range t.regions {
-			t.regions[i].link = link
+			t.regions[i].endpoint = endpoint
 		}
 	})
 	w.round(0)

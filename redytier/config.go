@@ -124,12 +124,12 @@ type Config struct {
 	// Tuning switches optimisations off.
 	Tuning Tuning
 
-	longest int64                                 // most bytes of one access; tests make it small
-	network fabric.Network                        // what Net says
-	lease   time.Duration                         // what the manager says; 0: none
-	doubt   time.Duration                         // how long a server that the manager does not hear is asked often
-	control *http.Client                          // calls the servers' control APIs
-	wrap    func(fabric.Provider) fabric.Provider // tests put faults before the transport
+	longest   int64                                 // most bytes of one access; tests make it small
+	network   fabric.Network                        // what Net says
+	lease     time.Duration                         // what the manager says; 0: none
+	suspicion time.Duration                         // how long a server that the manager does not hear is asked often
+	control   *http.Client                          // calls the servers' control APIs
+	wrap      func(fabric.Provider) fabric.Provider // tests put faults before the transport
 }
 
 // SLO is what an application wants of reads and of writes (3.3), or of one of both.
@@ -235,7 +235,7 @@ func (c *Config) ensureDefaults() error {
 		return fmt.Errorf("redytier: server timeout %v", c.ServerTimeout)
 	}
 	c.ServerTimeout = cmp.Or(c.ServerTimeout, defaultServerTimeout)
-	c.doubt = cmp.Or(c.doubt, defaultDoubt)
+	c.suspicion = cmp.Or(c.suspicion, defaultSuspicion)
 	if c.Duration < 0 || c.Migration.Parallel < 0 || c.Migration.BytesPerSecond < 0 {
 		return fmt.Errorf("redytier: negative duration %v or migration %+v", c.Duration, c.Migration)
 	}

@@ -12,21 +12,21 @@ import (
 // once.
 const pollBatch = 64
 
-// conn is a session's connection over one link, owned by the session's goroutine.
+// conn is a session's connection over one endpoint, owned by the session's goroutine.
 // Without a ring (b = 1) each request is one operation of the queue pair (R45);
 // with one, requests travel in batches (R46), and all of them do, for a
 // one-sided access could overtake a batch that waits for its server (A2).
 type conn struct {
-	session *Session
-	link    *link
-	qp      fabric.QueuePair
-	early   fabric.Prefetcher // of qp, if it is one and there is no ring
-	remotes []fabric.Remote   // of the grant's regions; without a ring
-	ring    *ring
-	err     error // why the connection is gone; it is not used any more then
-	dirty   bool  // something waits for the doorbell
+	session  *Session
+	endpoint *endpoint
+	qp       fabric.QueuePair
+	early    fabric.Prefetcher // of qp, if it is one and there is no ring
+	remotes  []fabric.Remote   // of the grant's regions; without a ring
+	ring     *ring
+	err      error // why the connection is gone; it is not used any more then
+	dirty    bool  // something waits for the doorbell
 
-	// leaving says that the table has no such link any more: the connection is
+	// leaving says that the table has no such endpoint any more: the connection is
 	// closed when it owes nothing. mark is what it had issued when the session last
 	// took notice of a new table.
 	leaving bool
@@ -35,7 +35,7 @@ type conn struct {
 	// generation is how many connections of the session to the grant had failed when
 	// this one was dialled. A server that accepts a connection has ended those of
 	// earlier generations, whatever they had under way: so when one fails, all others
-	// of its generation do, over whatever link, and what is asked for afterwards goes
+	// of its generation do, over whatever endpoint, and what is asked for afterwards goes
 	// over connections that no late write can overtake.
 	generation uint32
 
@@ -116,19 +116,19 @@ func (c *conn) issue(r request) bool {
 	return true
 }
 
-// access is issue for a request to a lane's region, or returns false and has done
+// access is issue for a request to a regionQueue's region, or returns false and has done
 // nothing: then issue finds out why.
-func (c *conn) access(op uint32, write bool, buf []byte, l *lane, offset int64) bool {
+func (c *conn) access(op uint32, write bool, buf []byte, q *regionQueue, offset int64) bool {
 	switch {
 	case c.err != nil:
 		return false
 	case c.ring == nil:
-		return !c.onesided.full() && c.enqueue(op, false, write, buf, &l.remote, offset) == nil
+		return !c.onesided.full() && c.enqueue(op, false, write, buf, &q.remote, offset) == nil
 	case c.ring.waiting.full():
 		return false
 	}
 	r := c.ring.waiting.add()
-	r.op, r.write, r.mirror, r.buf, r.index, r.offset = op, write, false, buf, l.index, offset
+	r.op, r.write, r.mirror, r.buf, r.index, r.offset = op, write, false, buf, q.index, offset
 	c.waits()
 	return true
 }
@@ -170,7 +170,7 @@ func (c *conn) waits() {
 // mirror, and nothing of the operation's.
 func (c *conn) finish(op uint32, mirror bool, n int, err error) {
 	if mirror && err != nil {
-		c.session.cache.lose(c.link.grant, err)
+		c.session.cache.lose(c.endpoint.grant, err)
 		err = nil
 	}
 	c.session.finish(op, n, err)
@@ -286,7 +286,7 @@ func (c *conn) settle(err error) error {
 	return c.unavailable(err)
 }
 
-func (c *conn) unavailable(err error) error { return unavailable(c.link.grant, err) }
+func (c *conn) unavailable(err error) error { return unavailable(c.endpoint.grant, err) }
 
 func unavailable(g *grant, err error) error {
 	return fmt.Errorf("%w: VM %s: %w", ErrRegionUnavailable, g.vm, err)
@@ -304,10 +304,10 @@ func (c *conn) fail(cause error) {
 		c.err = ErrDeleted
 	} else {
 		c.err = c.unavailable(cause)
-		cache.suspect(c, cause)
+		cache.connFailed(c, cause)
 	}
 	if err := c.qp.Close(); err != nil {
-		cache.log.Warn("closing a failed connection", "vm", c.link.grant.vm, "err", err)
+		cache.log.Warn("closing a failed connection", "vm", c.endpoint.grant.vm, "err", err)
 	}
 	for c.onesided.len() > 0 {
 		o := c.onesided.pop()
@@ -317,14 +317,14 @@ func (c *conn) fail(cause error) {
 		c.ring.abandon(c)
 	}
 	if c.session.waits.Load() {
-		for i := range c.session.lanes {
-			if l := &c.session.lanes[i]; l.conn == c {
-				l.holdAll()
+		for i := range c.session.queues {
+			if q := &c.session.queues[i]; q.conn == c {
+				q.holdAll()
 			}
 		}
 	}
 	for _, other := range c.session.conns {
-		if other.link.grant == c.link.grant && other.generation == c.generation {
+		if other.endpoint.grant == c.endpoint.grant && other.generation == c.generation {
 			other.fail(cause)
 		}
 	}

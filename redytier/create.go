@@ -38,7 +38,7 @@ func Create(ctx context.Context, mgr Manager, cfg Config) (*Cache, error) {
 		return nil, err
 	}
 	c, err := createNow(ctx, mgr, cfg, smaller)
-	if err == nil || !cfg.Late || ctx.Err() != nil || !mayCome(err) {
+	if err == nil || !cfg.Late || ctx.Err() != nil || !isTemporary(err) {
 		return c, err
 	}
 	return createLate(mgr, cfg, err)

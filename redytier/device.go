@@ -89,7 +89,7 @@ func (d *Device) Start(tail int64) error {
 	}
 	d.reach(tail)
 	raise(&d.end, tail)
-	d.dig(span{0, tail})
+	d.addHole(span{0, tail})
 	offer(d.holes.ready)
 	return nil
 }

@@ -32,7 +32,7 @@ type holes struct {
 	mu    sync.Mutex    // guards replacing set, and what follows
 	fills []span        // under way
 	lost  bool          // what had been written was lost since Sync asked
-	ready chan struct{} // holds a token when vacant may find more than before
+	ready chan struct{} // holds a token when fillable may find more than before
 }
 
 // holeSet is one state of the holes. It is never changed.

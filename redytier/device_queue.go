@@ -86,7 +86,7 @@ func (q *deviceQueue) Read(dst []byte, addr int64, tag uint64) error {
 	if hole {
 		return errHole
 	}
-	slot, err := q.slot()
+	slot, err := q.freeOp()
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func (q *deviceQueue) Write(src []byte, addr int64, tag uint64) error {
 	if addr < 0 || addr > maxLog-int64(len(src)) {
 		return fmt.Errorf("%w: %d bytes at %d of a log", ErrOutOfRange, len(src), addr)
 	}
-	slot, err := q.slot()
+	slot, err := q.freeOp()
 	if err != nil {
 		return err
 	}
@@ -167,7 +167,7 @@ func (q *deviceQueue) reserve(o *deviceOp) {
 			o.first, o.last = first, last
 			return
 		case occupied:
-			q.d.dig(span{o.held, end})
+			q.d.addHole(span{o.held, end})
 			o.kind = opRefused
 			return
 		case overtaken: // by a writer that has moved begin further already
@@ -175,8 +175,8 @@ func (q *deviceQueue) reserve(o *deviceOp) {
 	}
 }
 
-// slot is the one that the next operation gets.
-func (q *deviceQueue) slot() (uint32, error) {
+// freeOp is the one that the next operation gets.
+func (q *deviceQueue) freeOp() (uint32, error) {
 	if len(q.free) == 0 {
 		return 0, device.ErrQueueFull
 	}
@@ -202,7 +202,7 @@ func (q *deviceQueue) Poll(done []device.Completion) int {
 			q.written(o, &done[i])
 		case done[i].Err != nil:
 			if errors.Is(done[i].Err, ErrRegionUnavailable) {
-				done[i].Err = q.unwell(done[i].Err)
+				done[i].Err = q.notHeldError(done[i].Err)
 			}
 		case o.addr < q.d.begin.Load():
 			done[i].N, done[i].Err = 0, q.notHeld(o.addr)
@@ -243,17 +243,17 @@ func (q *deviceQueue) notStored(o *deviceOp, err error) error {
 		q.d.holes.filled(x, o.added, false)
 	}
 	if !errors.Is(err, device.ErrQueueFull) && o.kind != opRefill {
-		q.d.dig(x)
+		q.d.addHole(x)
 		raise(&q.d.end, x.to)
-		err = q.unwell(err)
+		err = q.notHeldError(err)
 	}
 	q.d.segments.leave(o.first, o.last)
 	return err
 }
 
-// unwell adds to an error of the session that the device goes on without these
+// notHeldError adds to an error of the session that the device goes on without these
 // bytes, unless the cache was deleted.
-func (q *deviceQueue) unwell(err error) error {
+func (q *deviceQueue) notHeldError(err error) error {
 	if q.d.cache.deleted.Load() {
 		return err
 	}

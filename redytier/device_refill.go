@@ -42,7 +42,7 @@ func (d *Device) lose(at span) {
 func (c *Cache) unavailable() (none spans) {
 	t := c.table.Load()
 	for i := range t.regions {
-		if t.regions[i].link == nil {
+		if t.regions[i].endpoint == nil {
 			from, to := t.span(i)
 			none = none.add(span{from, to})
 		}
@@ -65,9 +65,9 @@ func (d *Device) living(at span) []span {
 	return all
 }
 
-// vacant returns the holes that have memory and are not being filled. The caller
+// fillable returns the holes that have memory and are not being filled. The caller
 // holds the holes' mu.
-func (d *Device) vacant() spans {
+func (d *Device) fillable() spans {
 	free := d.holes.current().spans.cut(span{0, d.begin.Load()})
 	if len(free) == 0 {
 		return nil
@@ -88,7 +88,7 @@ func (d *Device) Hole(below int64, n int) device.Hole {
 	h := &d.holes
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	free := d.vacant()
+	free := d.fillable()
 	for i := len(free) - 1; i >= 0; i-- {
 		if x := free[i]; x.from < below {
 			to := min(x.to, below)
@@ -109,8 +109,8 @@ func (d *Device) Missing() int64 {
 // HoleReady implements device.Refiller.
 func (d *Device) HoleReady() <-chan struct{} { return d.holes.ready }
 
-// dig makes a hole of what a write failed to store.
-func (d *Device) dig(x span) {
+// addHole makes a hole of what a write failed to store.
+func (d *Device) addHole(x span) {
 	d.holes.mu.Lock()
 	defer d.holes.mu.Unlock()
 	d.holes.add(x, d.begin.Load())
@@ -140,7 +140,7 @@ func (d *Device) refill(hole device.Hole) (added uint64, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	x := span{hole.From, hole.To}
-	if h.since(hole.Ticket, x) || !d.vacant().cover(x) || !h.fill(x) {
+	if h.since(hole.Ticket, x) || !d.fillable().cover(x) || !h.fill(x) {
 		return 0, fmt.Errorf("redytier: refill of [%d, %d): %w", hole.From, hole.To, errHole)
 	}
 	return h.current().added, nil
@@ -149,7 +149,7 @@ func (d *Device) refill(hole device.Hole) (added uint64, err error) {
 // Refill implements device.RefillQueue. It enters its segments as a write does, so
 // that it never meets a later lap's.
 func (q *deviceQueue) Refill(src []byte, hole device.Hole, tag uint64) error {
-	slot, err := q.slot()
+	slot, err := q.freeOp()
 	if err != nil {
 		return err
 	}

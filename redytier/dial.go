@@ -25,7 +25,7 @@ func (c *Cache) newSession(depth int, wrap int64) (*Session, error) {
 		return nil, fmt.Errorf("redytier: session depth %d, want 1 to %d", depth, MaxDepth)
 	}
 	s := &Session{
-		cache: c, id: rand.Uint64(), wrap: wrap, longest: c.cfg.longest, kick: make(chan struct{}, 1),
+		cache: c, id: rand.Uint64(), wrap: wrap, longest: c.cfg.longest, woken: make(chan struct{}, 1),
 		ops: make([]op, depth), errs: make([]error, depth), free: make([]uint32, depth),
 		ready: newFIFO[uint32](depth), generations: map[*grant]uint32{},
 	}
@@ -42,16 +42,16 @@ func (c *Cache) newSession(depth int, wrap int64) (*Session, error) {
 	}
 	s.handle = c.epochs.Register()
 	c.sessions[s] = struct{}{}
-	links := slices.Clone(c.links)
+	endpoints := slices.Clone(c.endpoints)
 	c.mu.Unlock()
 
 	ctx, cancel := clock.WithAwakeTimeout(context.Background(), controlTimeout, context.DeadlineExceeded)
 	defer cancel()
-	for _, l := range links {
+	for _, l := range endpoints {
 		conn, err := s.dial(ctx, l, 0)
-		if err != nil && l.grant.lost.Load() == nil && c.uses(l) { // not taken out of use meanwhile
+		if err != nil && l.grant.lost.Load() == nil && c.hasEndpoint(l) { // not taken out of use meanwhile
 			s.closed = true
-			return nil, errors.Join(fmt.Errorf("redytier: new session of cache %s: %w", c.ID(), err), c.dismiss(s))
+			return nil, errors.Join(fmt.Errorf("redytier: new session of cache %s: %w", c.ID(), err), c.removeSession(s))
 		}
 		if err == nil {
 			s.setConns(append(s.conns, conn))
@@ -65,10 +65,10 @@ func (c *Cache) newSession(depth int, wrap int64) (*Session, error) {
 }
 
 // dial makes a connection of a generation for the session. Any goroutine.
-func (s *Session) dial(ctx context.Context, l *link, generation uint32) (*conn, error) {
+func (s *Session) dial(ctx context.Context, l *endpoint, generation uint32) (*conn, error) {
 	ctx, cancel := clock.WithAwakeTimeout(ctx, controlTimeout, context.DeadlineExceeded)
 	defer cancel()
-	c := &conn{session: s, link: l, generation: generation}
+	c := &conn{session: s, endpoint: l, generation: generation}
 	if err := c.dial(ctx, len(s.ops)); err != nil {
 		return nil, errors.Join(fmt.Errorf("VM %s at %s: %w", l.grant.vm, l.grant.fabricAddr, err), c.close())
 	}
@@ -76,17 +76,17 @@ func (s *Session) dial(ctx context.Context, l *link, generation uint32) (*conn, 
 }
 
 func (c *conn) dial(ctx context.Context, depth int) error {
-	cache, g := c.session.cache, c.link.grant
+	cache, g := c.session.cache, c.endpoint.grant
 	hello := redywire.Hello{
-		Ticket: g.ticket, Batch: c.link.batch, Depth: c.link.depth,
+		Ticket: g.ticket, Batch: c.endpoint.batch, Depth: c.endpoint.depth,
 		Owner: c.session.id, Generation: c.generation,
 	}
 	// A request may span regions and so take two places.
 	room := 2 * depth
 	if hello.Ringed() {
-		r, err := newRing(cache.provider, c.link, room)
+		r, err := newRing(cache.provider, c.endpoint, room)
 		if err != nil {
-			return fmt.Errorf("%w: %w", errOurs, err)
+			return fmt.Errorf("%w: %w", errLocal, err)
 		}
 		c.ring = r
 		hello.Responses = r.responses.Token()

@@ -52,7 +52,7 @@ func (w *worker) round() {
 			}
 		})
 	}
-	if w.r.IntN(10) == 0 && len(w.under) > 0 {
+	if w.r.IntN(10) == 0 && len(w.pending) > 0 {
 		w.poll()
 	}
 }

@@ -171,7 +171,7 @@ func TestReshapeMeetsALoss(t *testing.T) {
 		cache := c.create(t, Config{Capacity: 60_000, RegionSize: 1 << 14, Configuration: oneSided})
 		c.refuse = func(*managerv1.ReallocateRequest) error {
 			c.refuse = nil
-			last := cache.table.Load().regions[3].link
+			last := cache.table.Load().regions[3].endpoint
 			cache.lose(last.grant, errors.New("gone"))
 			return nil
 		}
@@ -189,7 +189,7 @@ func TestReshapeMeetsALoss(t *testing.T) {
 		cache := c.create(t, Config{Capacity: 1 << 16, RegionSize: 1 << 14, Configuration: oneSided, wrap: hook.wrap})
 		lose := func() {
 			cache.mu.Lock()
-			fresh := cache.links[len(cache.links)-1]
+			fresh := cache.endpoints[len(cache.endpoints)-1]
 			cache.mu.Unlock()
 			cache.lose(fresh.grant, errors.New("gone"))
 		}
@@ -197,7 +197,7 @@ func TestReshapeMeetsALoss(t *testing.T) {
 		err := cache.Reshape(t.Context(), 1<<17, SLO{})
 		until(t, func() bool { return cache.Err() == nil })
 		for i, r := range cache.table.Load().regions {
-			if r.link.grant.lost.Load() != nil {
+			if r.endpoint.grant.lost.Load() != nil {
 				t.Errorf("Reshape: %v; region %d is on a VM that is lost", err, i)
 			}
 		}
@@ -209,11 +209,11 @@ func TestReshapeMeetsALoss(t *testing.T) {
 func TestMirrorIsFull(t *testing.T) {
 	c := newCluster(t, "mem", 1, 1<<20)
 	cache := c.create(t, Config{Capacity: 1 << 16, RegionSize: 4 << 10, Configuration: oneSided})
-	links, _, err := cache.enlist(t.Context(), &managerv1.ReallocateRequest{CacheId: cache.ID(), Regions: 16})
+	endpoints, _, err := cache.reallocate(t.Context(), &managerv1.ReallocateRequest{CacheId: cache.ID(), Regions: 16})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cache.move(t.Context(), assign(16, links), (*table).mirrored); err != nil {
+	if err := cache.move(t.Context(), assign(16, endpoints), (*table).mirrored); err != nil {
 		t.Fatal(err)
 	}
 	p := newPump(t, cache, 5)
@@ -279,8 +279,9 @@ func TestTargetIsReclaimed(t *testing.T) {
 		if landed {
 			until(t, func() bool { return left[1].Load() >= 1<<16+1<<18 }) // what it held first, too
 		}
+		until(t, func() bool { return len(cache.keeper.reclaiming()) == 2 })
 		if err := cache.Migrate(t.Context(), third); err == nil {
-			t.Errorf("landed %v: the cache moves to a VM that is reclaimed: %+v, %v", landed, cache.Regions(), cache.keeper.reclaiming())
+			t.Errorf("the cache moves to a VM that is reclaimed: %+v", cache.Regions())
 		}
 	}
 }
@@ -292,7 +293,7 @@ func TestSourceIsLost(t *testing.T) {
 	cache := c.create(t, Config{
 		Capacity: 1 << 16, RegionSize: 1 << 16, Configuration: oneSided, OnEvent: func(e Event) { events <- e },
 	})
-	source := cache.table.Load().regions[0].link.grant
+	source := cache.table.Load().regions[0].endpoint.grant
 	c.refuse = func(*managerv1.ReallocateRequest) error {
 		c.refuse = nil
 		cache.lose(source, errors.New("gone"))
@@ -337,7 +338,7 @@ func TestReshapeFailsWithAFile(t *testing.T) {
 		if err := <-failed; err == nil || cache.Capacity() != 60_000 {
 			t.Fatalf("Reshape: %v; capacity %d", err, cache.Capacity())
 		}
-		cache.lose(cache.table.Load().regions[0].link.grant, errors.New("gone"))
+		cache.lose(cache.table.Load().regions[0].endpoint.grant, errors.New("gone"))
 		for _, want := range []EventKind{VMLost, Restored} {
 			if e := <-events; e.Kind != want || e.DataLost {
 				t.Errorf("moves: %v: %+v, want %v with all data", moves, e, want)
@@ -375,7 +376,7 @@ func TestRefuseBusy(t *testing.T) {
 				t.Errorf("%v, want ErrBusy", err)
 			}
 		}
-		cache.lose(cache.table.Load().regions[0].link.grant, errors.New("gone"))
+		cache.lose(cache.table.Load().regions[0].endpoint.grant, errors.New("gone"))
 		return nil
 	}
 	if err := cache.Migrate(t.Context(), vm); err != nil {
@@ -439,11 +440,11 @@ func TestShrinkUnderRequests(t *testing.T) {
 		shrunk := make(chan error, 1)
 		go func() { shrunk <- cache.Reshape(context.Background(), end, SLO{}) }()
 		until(t, func() bool { return cache.Capacity() == end })
-		if lent := cache.table.Load().regions[0].link.grant.regions.Load(); lent != 16 {
+		if lent := cache.table.Load().regions[0].endpoint.grant.regions.Load(); lent != 16 {
 			t.Errorf("%+v: %d regions are lent with requests under way", configuration, lent)
 		}
 		for _, p := range []*pump{flying, held, stopped} {
-			n := len(p.under)
+			n := len(p.pending)
 			p.drain()
 			if ended[p] != n {
 				t.Errorf("%+v: %d of %d requests ended", configuration, ended[p], n)
@@ -452,7 +453,7 @@ func TestShrinkUnderRequests(t *testing.T) {
 		if err := <-shrunk; err != nil {
 			t.Error(err)
 		}
-		if lent := cache.table.Load().regions[0].link.grant.regions.Load(); lent != 4 {
+		if lent := cache.table.Load().regions[0].endpoint.grant.regions.Load(); lent != 4 {
 			t.Errorf("%+v: %d regions are lent", configuration, lent)
 		}
 		buf := make([]byte, end)

@@ -35,9 +35,9 @@ type grant struct {
 	http       *http.Client  // that calls the server's control API
 	timeout    time.Duration // Config.ServerTimeout
 
-	regions atomic.Uint32 // lent; less than there are tokens after a release
-	doubts  atomic.Int32  // connections that failed, and that the server may not know of yet
-	doubted atomic.Bool   // it is being found out whether the server is there
+	regions   atomic.Uint32 // lent; less than there are tokens after a release
+	unsettled atomic.Int32  // connections that failed, and that the server may not know of yet
+	suspected atomic.Bool   // it is being found out whether the server is there
 
 	suspicion chan struct{} // holds a token when the manager says again that it does not hear the server
 
@@ -46,17 +46,17 @@ type grant struct {
 	lost atomic.Pointer[error]
 }
 
-// link is a way to a grant's regions: what connections over it have for rings.
-// Another configuration means another link.
-type link struct {
+// endpoint is a way to a grant's regions: what connections over it have for rings.
+// Another configuration means another endpoint.
+type endpoint struct {
 	grant *grant
 	fill  int // requests after which a batch is full
 	batch int // those that rings are made for; 1: no rings
 	depth int
 }
 
-func newLink(g *grant, c Configuration) *link {
-	return &link{grant: g, fill: c.BatchSize, batch: g.ringed(c).BatchSize, depth: c.QueueDepth}
+func newEndpoint(g *grant, c Configuration) *endpoint {
+	return &endpoint{grant: g, fill: c.BatchSize, batch: g.ringed(c).BatchSize, depth: c.QueueDepth}
 }
 
 // ringed is a configuration as the server is told of it. Rings for batches of one
@@ -81,7 +81,7 @@ func connectShare(ctx context.Context, cache string, cfg *Config, share *manager
 		mine.ServerThreads = min(mine.ServerThreads, int(share.GetCores()))
 	}
 	var answer *connect.Response[serverv1.ConnectResponse]
-	err := g.attended(ctx, func(ctx context.Context) (err error) {
+	err := g.whileAlive(ctx, func(ctx context.Context) (err error) {
 		answer, err = g.control().Connect(ctx, connect.NewRequest(&serverv1.ConnectRequest{
 			CacheId: cache, Grant: g.id, Token: share.GetToken(), Regions: share.GetRegions(), RegionSize: g.size, Cores: share.GetCores(),
 			Configuration: g.ringed(mine).proto(),
@@ -157,7 +157,7 @@ func (g *grant) disconnection() *serverv1.DisconnectRequest {
 
 // disconnect gives a grant's regions back. That they are back already is no error.
 func (g *grant) disconnect(ctx context.Context) error {
-	err := g.attended(ctx, func(ctx context.Context) error {
+	err := g.whileAlive(ctx, func(ctx context.Context) error {
 		_, err := g.control().Disconnect(ctx, connect.NewRequest(g.disconnection()))
 		return err
 	})

@@ -18,7 +18,7 @@ import (
 // up another; the turn has them change the cache in the order of their urgency.
 type keeper struct {
 	cache     *Cache
-	goes      goes
+	tasks     goroutines
 	replacing sync.Mutex // held while lost memory is replaced, so that its loss is told once
 
 	mu      sync.Mutex
@@ -26,18 +26,18 @@ type keeper struct {
 }
 
 // stop returns when the keeper has ended. The cache's context has ended before.
-func (k *keeper) stop() { k.goes.end() }
+func (k *keeper) stop() { k.tasks.end() }
 
 // lost has a grant's regions replaced, if there are any, however long that takes. Only
 // at once others give way to that: they would never be through where no memory can be had.
 func (k *keeper) lost(g *grant) {
-	k.goes.Go(func() {
+	k.tasks.Go(func() {
 		c := k.cache
 		u := urgency{}
 		if c.Err() != nil {
 			u.rank = restoring
 		}
-		k.persist(c.ctx, g.vm, func(ctx context.Context) error {
+		k.retry(c.ctx, g.vm, func(ctx context.Context) error {
 			k.replacing.Lock()
 			defer k.replacing.Unlock()
 			defer func() { u = urgency{} }()
@@ -54,11 +54,11 @@ func (k *keeper) reclaimed(vm string, deadline time.Time) {
 	}
 	k.notices[vm] = deadline
 	k.mu.Unlock()
-	k.goes.Go(func() {
+	k.tasks.Go(func() {
 		c := k.cache
 		ctx, cancel := context.WithDeadline(c.ctx, deadline)
 		defer cancel()
-		k.persist(ctx, vm, func(ctx context.Context) error {
+		k.retry(ctx, vm, func(ctx context.Context) error {
 			return c.inTurn(ctx, urgency{leaving, deadline}, func(ctx context.Context) error { return c.migrate(ctx, []string{vm}, false) })
 		})
 	})
@@ -83,17 +83,17 @@ func (k *keeper) checkTargets(grants []*managerv1.Grant, avoided []string) error
 		}
 		err := fmt.Errorf("manager grants memory of VM %s, which is reclaimed", vm)
 		if !slices.Contains(avoided, vm) {
-			err = fmt.Errorf("%w: %w", errGaveWay, err)
+			err = fmt.Errorf("%w: %w", errPreempted, err)
 		}
 		return err
 	}
 	return nil
 }
 
-// dear has VMs left that others are cheaper than. That is tried once: if it is still
+// cheaper has VMs left that others are cheaper than. That is tried once: if it is still
 // worth it, the manager proposes it again.
-func (k *keeper) dear(vms []string) {
-	k.goes.Go(func() {
+func (k *keeper) cheaper(vms []string) {
+	k.tasks.Go(func() {
 		c := k.cache
 		err := c.inTurn(c.ctx, urgency{}, func(ctx context.Context) error { return c.migrate(ctx, vms, true) })
 		if err != nil && c.ctx.Err() == nil && !errors.Is(err, ErrDeleted) {
@@ -102,8 +102,8 @@ func (k *keeper) dear(vms []string) {
 	})
 }
 
-// persist tries to replace a VM until it succeeds or ctx ends.
-func (k *keeper) persist(ctx context.Context, vm string, replace func(ctx context.Context) error) {
+// retry tries to replace a VM until it succeeds or ctx ends.
+func (k *keeper) retry(ctx context.Context, vm string, replace func(ctx context.Context) error) {
 	c := k.cache
 	for wait := 2 * firstPause; ; wait = min(2*wait, longPause) {
 		err := replace(ctx)
@@ -121,16 +121,16 @@ func (k *keeper) persist(ctx context.Context, vm string, replace func(ctx contex
 	}
 }
 
-// goes counts goroutines that a cache waits for when it is deleted. None begins
+// goroutines counts goroutines that a cache waits for when it is deleted. None begins
 // after that.
-type goes struct {
+type goroutines struct {
 	mu      sync.Mutex
 	ended   bool
 	running sync.WaitGroup
 }
 
 // Go returns false where none begins any more.
-func (g *goes) Go(f func()) bool {
+func (g *goroutines) Go(f func()) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.ended {
@@ -139,7 +139,7 @@ func (g *goes) Go(f func()) bool {
 	return !g.ended
 }
 
-func (g *goes) end() {
+func (g *goroutines) end() {
 	g.mu.Lock()
 	g.ended = true
 	g.mu.Unlock()

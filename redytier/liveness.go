@@ -17,20 +17,20 @@ import (
 // This file decides whether a server is lost to which a connection has failed, or which
 // the manager does not hear.
 
-// suspect finds out what became of a server to which a connection has failed: if
+// connFailed finds out what became of a server to which a connection has failed: if
 // it still answers, the session gets a new connection, else its memory is lost.
 // The session's goroutine; it returns at once.
-func (c *Cache) suspect(failed *conn, cause error) {
-	s, g := failed.session, failed.link.grant
-	links := []*link{failed.link}
+func (c *Cache) connFailed(failed *conn, cause error) {
+	s, g := failed.session, failed.endpoint.grant
+	endpoints := []*endpoint{failed.endpoint}
 	c.mu.Lock()
 	var stale []*conn
 	if failed.generation == s.generations[g] {
 		s.generations[g]++
-		s.mail = slices.DeleteFunc(s.mail, func(conn *conn) bool {
-			gone := conn.link.grant == g
+		s.inbox = slices.DeleteFunc(s.inbox, func(conn *conn) bool {
+			gone := conn.endpoint.grant == g
 			if gone {
-				stale, links = append(stale, conn), append(links, conn.link)
+				stale, endpoints = append(stale, conn), append(endpoints, conn.endpoint)
 			}
 			return gone
 		})
@@ -41,14 +41,14 @@ func (c *Cache) suspect(failed *conn, cause error) {
 			c.log.Warn("closing an unused connection", "vm", g.vm, "err", err)
 		}
 	}
-	for _, l := range links {
-		s.doubts.Add(1)
-		g.doubts.Add(1)
+	for _, l := range endpoints {
+		s.unsettled.Add(1)
+		g.unsettled.Add(1)
 		settled := sync.OnceFunc(func() {
-			g.doubts.Add(-1)
-			s.doubts.Done()
+			g.unsettled.Add(-1)
+			s.unsettled.Done()
 		})
-		if !c.suspects.Go(func() { c.reconnect(s, l, cause, settled) }) {
+		if !c.background.Go(func() { c.reconnect(s, l, cause, settled) }) {
 			settled()
 		}
 	}
@@ -58,21 +58,21 @@ func (c *Cache) suspect(failed *conn, cause error) {
 // nobody owes it that any more, or loses the grant. Where the failure says nothing
 // against the server, it is asked again, for its memory is there. It calls settled as
 // soon as what had failed cannot take effect any more.
-func (c *Cache) reconnect(s *Session, l *link, cause error, settled func()) {
+func (c *Cache) reconnect(s *Session, l *endpoint, cause error, settled func()) {
 	defer settled()
 	late := 0
-	for wait := firstPause; l.grant.lost.Load() == nil && c.owes(s, l); wait = min(2*wait, longPause) {
+	for wait := firstPause; l.grant.lost.Load() == nil && c.needsConn(s, l); wait = min(2*wait, longPause) {
 		ctx, cancel := clock.WithAwakeTimeout(c.ctx, reconnectTimeout, context.DeadlineExceeded)
-		err := c.mail(ctx, s, l)
+		err := c.deliver(ctx, s, l)
 		cancel()
 		switch {
 		case err == nil:
 			c.log.Info("connected again", "vm", l.grant.vm, "after", cause)
 			c.changed()
 			return
-		case c.ctx.Err() != nil || !c.uses(l):
+		case c.ctx.Err() != nil || !c.hasEndpoint(l):
 			return
-		case !c.excused(l.grant, err, &late):
+		case !c.inconclusive(l.grant, err, &late):
 			c.lose(l.grant, errors.Join(cause, err))
 			return
 		}
@@ -86,12 +86,12 @@ func (c *Cache) reconnect(s *Session, l *link, cause error, settled func()) {
 	}
 }
 
-// owes says whether a session is to have a connection over a link.
-func (c *Cache) owes(s *Session, l *link) bool {
+// needsConn says whether a session is to have a connection over a endpoint.
+func (c *Cache) needsConn(s *Session, l *endpoint) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, open := c.sessions[s]
-	return open && slices.Contains(c.links, l)
+	return open && slices.Contains(c.endpoints, l)
 }
 
 // reconnectTimeout is how long a server may take to answer when a session connects
@@ -102,27 +102,27 @@ const reconnectTimeout = 2 * time.Second
 // than reconnectTimeout to let itself be connected to.
 const maxLate = 4
 
-// excused says whether an attempt to connect to a server failed for a reason that says
+// inconclusive says whether an attempt to connect to a server failed for a reason that says
 // nothing of the memory there: the server has no room, this process lacks what a
 // connection takes, or time ran out although the server answers otherwise. late counts
 // those of the last kind.
-func (c *Cache) excused(g *grant, err error, late *int) bool {
-	if errors.Is(err, ErrNoRoom) || ours(err) {
+func (c *Cache) inconclusive(g *grant, err error, late *int) bool {
+	if errors.Is(err, ErrNoRoom) || isLocal(err) {
 		return true
 	}
 	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
 		return false
 	}
 	*late++
-	return *late < maxLate && g.wellness(c.ctx) == nil
+	return *late < maxLate && g.checkAlive(c.ctx) == nil
 }
 
-// errOurs marks a failure of this process's own.
-var errOurs = errors.New("redytier: out of local resources")
+// errLocal marks a failure of this process's own.
+var errLocal = errors.New("redytier: out of local resources")
 
-// ours says whether an error comes of what this process or its machine lacks.
-func ours(err error) bool {
-	for _, own := range []error{errOurs, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS, syscall.EADDRNOTAVAIL} {
+// isLocal says whether an error comes of what this process or its machine lacks.
+func isLocal(err error) bool {
+	for _, own := range []error{errLocal, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS, syscall.EADDRNOTAVAIL} {
 		if errors.Is(err, own) {
 			return true
 		}
@@ -130,29 +130,29 @@ func ours(err error) bool {
 	return false
 }
 
-// A server that the manager does not hear is asked every ServerTimeout for defaultDoubt,
+// A server that the manager does not hear is asked every ServerTimeout for defaultSuspicion,
 // and every seldom of them from then on.
 const (
-	defaultDoubt = 2 * time.Minute
-	seldom       = 5
+	defaultSuspicion = 2 * time.Minute
+	slowFactor       = 5
 )
 
-// doubted finds out what became of a server that the manager does not hear. What counts
+// checkSuspected finds out what became of a server that the manager does not hear. What counts
 // is whether it answers here: as long as it does, its memory is used. Over some
 // transports a session would not notice that a server is gone, so it is asked again and
 // again while the cache has memory there: nobody says that the manager hears it again.
-func (c *Cache) doubted(g *grant, reason error) {
-	if g.doubted.Swap(true) {
+func (c *Cache) checkSuspected(g *grant, reason error) {
+	if g.suspected.Swap(true) {
 		offer(g.suspicion)
 		return
 	}
-	looking := c.suspects.Go(func() {
-		defer g.doubted.Store(false)
+	looking := c.background.Go(func() {
+		defer g.suspected.Store(false)
 		late := 0
-		used := func(l *link) bool { return l.grant == g }
+		used := func(l *endpoint) bool { return l.grant == g }
 		for since := time.Now(); g.lost.Load() == nil; {
 			c.mu.Lock()
-			holds := slices.ContainsFunc(c.links, used)
+			holds := slices.ContainsFunc(c.endpoints, used)
 			c.mu.Unlock()
 			if !holds {
 				return
@@ -162,13 +162,13 @@ func (c *Cache) doubted(g *grant, reason error) {
 				late = 0
 			case c.ctx.Err() != nil:
 				return
-			case !c.excused(g, err, &late):
+			case !c.inconclusive(g, err, &late):
 				c.lose(g, errors.Join(reason, err))
 				return
 			}
 			wait := c.cfg.ServerTimeout
-			if time.Since(since) > c.cfg.doubt && late == 0 {
-				wait *= seldom
+			if time.Since(since) > c.cfg.suspicion && late == 0 {
+				wait *= slowFactor
 			}
 			timer := time.NewTimer(wait)
 			select {
@@ -181,7 +181,7 @@ func (c *Cache) doubted(g *grant, reason error) {
 		}
 	})
 	if !looking {
-		g.doubted.Store(false)
+		g.suspected.Store(false)
 	}
 }
 
@@ -226,15 +226,15 @@ func (c *Cache) beats() {
 	}
 }
 
-// attended makes a call to a grant's server that takes as long as its memory is large. It
+// whileAlive makes a call to a grant's server that takes as long as its memory is large. It
 // ends the call where the server, asked for something else meanwhile, answers nothing, or
 // is lost.
-func (g *grant) attended(caller context.Context, call func(ctx context.Context) error) error {
+func (g *grant) whileAlive(caller context.Context, call func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(caller)
 	var asking sync.WaitGroup
 	asking.Go(func() {
 		for clock.Sleep(ctx, g.timeout/2) {
-			if err := g.wellness(ctx); err != nil {
+			if err := g.checkAlive(ctx); err != nil {
 				cancel(err)
 			}
 		}
@@ -248,8 +248,8 @@ func (g *grant) attended(caller context.Context, call func(ctx context.Context) 
 	return err
 }
 
-// wellness is nil where the server answers, be it a refusal, and is not lost.
-func (g *grant) wellness(ctx context.Context) error {
+// checkAlive is nil where the server answers, be it a refusal, and is not lost.
+func (g *grant) checkAlive(ctx context.Context) error {
 	if cause := g.lost.Load(); cause != nil {
 		return *cause
 	}

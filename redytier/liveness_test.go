@@ -148,7 +148,7 @@ func TestSuspectedForLong(t *testing.T) {
 			timeout = time.Hour
 		}
 		cache := c.create(t, Config{
-			Capacity: 1 << 16, RegionSize: 1 << 16, Configuration: configurations[0], ServerTimeout: timeout, doubt: time.Nanosecond,
+			Capacity: 1 << 16, RegionSize: 1 << 16, Configuration: configurations[0], ServerTimeout: timeout, suspicion: time.Nanosecond,
 			wrap: p.wrap, OnEvent: func(e Event) { events <- e },
 		})
 		g := cache.table.Load().grants()[0]
@@ -196,7 +196,7 @@ func TestSuspectedVM(t *testing.T) {
 			}}
 		}
 		c.events <- m
-		until(t, g.doubted.Load)
+		until(t, g.suspected.Load)
 		content(t, cache)
 		if err := cache.Err(); err != nil {
 			t.Errorf("a VM that answers: %v", err)

@@ -64,8 +64,8 @@ func (c *counters) add(t *tally) {
 	}
 }
 
-// absorb adds the counters of a session that is closed.
-func (c *counters) absorb(o *counters) {
+// merge adds the counters of a session that is closed.
+func (c *counters) merge(o *counters) {
 	c.reads.add(o.reads.load())
 	c.writes.add(o.writes.load())
 	c.bytesRead.add(o.bytesRead.load())
@@ -89,7 +89,7 @@ func (c *Cache) Metrics() Metrics {
 	t := c.table.Load()
 	m := Metrics{Regions: len(t.regions), Panics: c.panics.Load()}
 	for i := range t.regions {
-		if t.regions[i].link == nil {
+		if t.regions[i].endpoint == nil {
 			m.LostRegions++
 		}
 	}

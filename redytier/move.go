@@ -32,18 +32,18 @@ type Migration struct {
 
 // place is where a region goes.
 type place struct {
-	region int
-	link   *link
-	index  uint32
+	region   int
+	endpoint *endpoint
+	index    uint32
 }
 
-// assign gives regions 0 to n-1 their places in links' grants, in order.
-func assign(n int, links []*link) []place {
+// assign gives regions 0 to n-1 their places in endpoints' grants, in order.
+func assign(n int, endpoints []*endpoint) []place {
 	var places []place
-	for _, l := range links {
+	for _, l := range endpoints {
 		for i := range l.grant.tokens {
 			if len(places) < n {
-				places = append(places, place{region: len(places), link: l, index: uint32(i)})
+				places = append(places, place{region: len(places), endpoint: l, index: uint32(i)})
 			}
 		}
 	}
@@ -51,8 +51,8 @@ func assign(n int, links []*link) []place {
 }
 
 // assignTo is assign for regions of certain numbers.
-func assignTo(regions []int, links []*link) []place {
-	places := assign(len(regions), links)
+func assignTo(regions []int, endpoints []*endpoint) []place {
+	places := assign(len(regions), endpoints)
 	for i := range places {
 		places[i].region = regions[i]
 	}
@@ -65,9 +65,9 @@ type moves struct {
 	under map[int]*progress
 }
 
-// copied is how much has left VMs, for the manager, whose choice of spot VMs depends
+// moveStats is how much has left VMs, for the manager, whose choice of spot VMs depends
 // on how long that takes (A28).
-type copied struct {
+type moveStats struct {
 	bytes uint64
 	took  time.Duration
 }
@@ -108,7 +108,7 @@ func (m *moves) describe(infos []RegionInfo) {
 // new place, and answers, unless its server is lost. Where ctx ends first, what has
 // not moved stays. It gives way to a VM that is reclaimed or lost, and goes on afterwards.
 func (c *Cache) Migrate(ctx context.Context, vms ...string) error {
-	err := c.asked(ctx, func(ctx context.Context) error { return c.migrate(ctx, vms, false) })
+	err := c.requested(ctx, func(ctx context.Context) error { return c.migrate(ctx, vms, false) })
 	if err != nil {
 		return fmt.Errorf("redytier: migrate from VM %s: %w", strings.Join(vms, ", "), err)
 	}
@@ -127,29 +127,29 @@ func (c *Cache) migrate(ctx context.Context, vms []string, voluntary bool) error
 	}
 	slices.Sort(regions)
 	if len(regions) == 0 {
-		return c.tidy(ctx) // it may hold what an operation before could not give back
+		return c.dropIdleGrants(ctx) // it may hold what an operation before could not give back
 	}
-	links, _, err := c.enlist(ctx, &managerv1.ReallocateRequest{
+	endpoints, _, err := c.reallocate(ctx, &managerv1.ReallocateRequest{
 		CacheId: c.ID(), Regions: uint32(len(regions)), AvoidVms: vms, Voluntary: voluntary, Client: c.cfg.client(),
 	})
 	if err != nil {
 		return err
 	}
-	places := assignTo(regions, links)
+	places := assignTo(regions, endpoints)
 	begin := time.Now()
 	err = c.move(ctx, places, (*table).replace)
 	took := time.Since(begin)
 	moved := make(map[string][]int) // by the VM that they have left
 	now := c.table.Load()
 	for _, p := range places {
-		if from := t.regions[p.region].link; now.regions[p.region].link == p.link { // else it stays, or is lost
+		if from := t.regions[p.region].endpoint; now.regions[p.region].endpoint == p.endpoint { // else it stays, or is lost
 			moved[from.grant.vm] = append(moved[from.grant.vm], p.region)
 			c.moved.bytes += uint64(t.regionSize())
 		}
 	}
 	c.moved.took += took
-	err = errors.Join(err, c.tidy(ctx))
-	c.giveBack(ctx) // the places of what did not come, for it was lost or stays
+	err = errors.Join(err, c.dropIdleGrants(ctx))
+	c.releaseUnused(ctx) // the places of what did not come, for it was lost or stays
 	for _, vm := range vms {
 		for _, span := range t.spans(moved[vm]) {
 			c.watcher.report(t.event(Event{Kind: VMLeft, VM: vm}, span))
@@ -158,10 +158,10 @@ func (c *Cache) migrate(ctx context.Context, vms []string, voluntary bool) error
 	return err
 }
 
-// enlist gets further memory from the manager, connects to its servers, and gives
+// reallocate gets further memory from the manager, connects to its servers, and gives
 // every session connections. Where the request names the whole of the cache, it may be
 // that. If it fails, all of it is taken back.
-func (c *Cache) enlist(ctx context.Context, req *managerv1.ReallocateRequest) (links []*link, configuration Configuration, err error) {
+func (c *Cache) reallocate(ctx context.Context, req *managerv1.ReallocateRequest) (endpoints []*endpoint, configuration Configuration, err error) {
 	defer func() {
 		if err != nil {
 			c.settle(ctx) // even if there is no answer: the manager may have granted something
@@ -205,26 +205,26 @@ func (c *Cache) enlist(ctx context.Context, req *managerv1.ReallocateRequest) (l
 		return nil, configuration, err
 	}
 	for _, g := range grants {
-		links = append(links, newLink(g, configuration))
+		endpoints = append(endpoints, newEndpoint(g, configuration))
 	}
 	if _, err = transportOf(grants, c.Transport()); err == nil {
-		err = c.join(ctx, links)
+		err = c.addEndpoints(ctx, endpoints)
 	}
 	if err != nil {
 		return nil, configuration, errors.Join(err, disconnectAll(ctx, grants))
 	}
-	return links, configuration, nil
+	return endpoints, configuration, nil
 }
 
 // replace gives a region its new place. mirrored makes its new place a mirror.
 func (t *table) replace(p place) {
 	r := &t.regions[p.region]
-	*r = region{link: p.link, index: p.index, origin: r.origin, epoch: r.epoch}
+	*r = region{endpoint: p.endpoint, index: p.index, origin: r.origin, epoch: r.epoch}
 }
 
 func (t *table) mirrored(p place) {
 	r := &t.regions[p.region]
-	r.mirror, r.mirrorIndex = p.link, p.index
+	r.mirror, r.mirrorIndex = p.endpoint, p.index
 	r.gate, r.state = 0, Stable
 }
 
@@ -252,20 +252,20 @@ func (c *Cache) move(ctx context.Context, places []place, then func(*table, plac
 // writes, drain those under way, copy, switch the table; the sessions then let go
 // what they held (A40).
 func (c *Cache) moveTogether(ctx context.Context, places []place, then func(*table, place)) error {
-	sources, links := make([]region, len(places)), make([]*link, len(places))
+	sources, endpoints := make([]region, len(places)), make([]*endpoint, len(places))
 	c.update(func(t *table) {
 		for i, p := range places {
 			r := &t.regions[p.region]
-			sources[i], links[i] = *r, r.link
-			if r.link != nil {
+			sources[i], endpoints[i] = *r, r.endpoint
+			if r.endpoint != nil {
 				r.gate, r.state = c.gate(), Quiescing
 			}
 		}
 	})
-	err := c.quiesce(ctx, links...)
+	err := c.quiesce(ctx, endpoints...)
 	copied := make([]bool, len(places))
 	for i, p := range places {
-		if err == nil && sources[i].link != nil {
+		if err == nil && sources[i].endpoint != nil {
 			copied[i], err = c.copyRegion(ctx, p, &sources[i])
 		}
 	}
@@ -273,9 +273,9 @@ func (c *Cache) moveTogether(ctx context.Context, places []place, then func(*tab
 		for i, p := range places {
 			r := &t.regions[p.region]
 			switch {
-			case r.link == nil: // lost meanwhile, or before
-			case p.link.grant.lost.Load() != nil:
-				err = errors.Join(err, unavailable(p.link.grant, *p.link.grant.lost.Load()))
+			case r.endpoint == nil: // lost meanwhile, or before
+			case p.endpoint.grant.lost.Load() != nil:
+				err = errors.Join(err, unavailable(p.endpoint.grant, *p.endpoint.grant.lost.Load()))
 				fallthrough
 			case err != nil, !copied[i]:
 				r.gate, r.state = sources[i].gate, sources[i].state
@@ -299,20 +299,20 @@ func (c *Cache) gate() gate {
 // target has all of it. That its source is lost is no error of the move's: the region
 // is lost, and found to be so.
 func (c *Cache) copyRegion(ctx context.Context, p place, from *region) (copied bool, err error) {
-	c.moves.set(p.region, p.link.grant.vm, 0)
+	c.moves.set(p.region, p.endpoint.grant.vm, 0)
 	defer c.moves.end(p.region)
 	c.update(func(t *table) {
-		if r := &t.regions[p.region]; r.link != nil {
+		if r := &t.regions[p.region]; r.endpoint != nil {
 			r.state = Copying
 		}
 	})
 	if err = c.pull(ctx, p, from); err == nil {
 		return true, nil
 	}
-	source := from.link.grant
+	source := from.endpoint.grant
 	if source.lost.Load() == nil && ctx.Err() == nil {
 		// Which of the two is it? A source that does not answer is lost.
-		if check := c.probe(ctx, source); check != nil && ctx.Err() == nil && !c.excused(source, check, new(int)) {
+		if check := c.probe(ctx, source); check != nil && ctx.Err() == nil && !c.inconclusive(source, check, new(int)) {
 			c.lose(source, errors.Join(err, check))
 		}
 	}
@@ -323,12 +323,12 @@ func (c *Cache) copyRegion(ctx context.Context, p place, from *region) (copied b
 }
 
 func (c *Cache) pull(ctx context.Context, p place, from *region) error {
-	target := p.link.grant
-	return target.attended(ctx, func(ctx context.Context) error { return c.pullFrom(ctx, p, from) })
+	target := p.endpoint.grant
+	return target.whileAlive(ctx, func(ctx context.Context) error { return c.pullFrom(ctx, p, from) })
 }
 
 func (c *Cache) pullFrom(ctx context.Context, p place, from *region) error {
-	source, target := from.link.grant, p.link.grant
+	source, target := from.endpoint.grant, p.endpoint.grant
 	token := source.tokens[from.index]
 	stream, err := target.control().Pull(ctx, connect.NewRequest(&serverv1.PullRequest{
 		CacheId: target.cache, Grant: target.id, Ticket: target.ticket[:],
@@ -355,15 +355,15 @@ func (c *Cache) pullFrom(ctx context.Context, p place, from *region) error {
 	return nil
 }
 
-// tidy gives back the grants that hold no region any more, and tells the manager
+// dropIdleGrants gives back the grants that hold no region any more, and tells the manager
 // what the cache consists of now. It does so even if ctx has ended.
-func (c *Cache) tidy(ctx context.Context) error {
+func (c *Cache) dropIdleGrants(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), controlTimeout)
 	defer cancel()
 	t := c.table.Load()
-	var idle []*link
-	for _, l := range t.links {
-		if !slices.ContainsFunc(t.regions, func(r region) bool { return r.link == l || r.mirror == l }) {
+	var idle []*endpoint
+	for _, l := range t.endpoints {
+		if !slices.ContainsFunc(t.regions, func(r region) bool { return r.endpoint == l || r.mirror == l }) {
 			idle = append(idle, l)
 		}
 	}
@@ -371,7 +371,7 @@ func (c *Cache) tidy(ctx context.Context) error {
 	if err := c.quiesce(ctx); err != nil {
 		return err
 	}
-	c.part(idle)
+	c.removeEndpoints(idle)
 	stay := t.grants()
 	for _, l := range idle {
 		if !slices.Contains(stay, l.grant) && !slices.Contains(c.leaving, l.grant) {
@@ -423,15 +423,15 @@ func (c *Cache) settleAs(ctx context.Context, configuration Configuration) error
 	case err != nil:
 		return fmt.Errorf("settle: %w", err)
 	}
-	c.moved = copied{}
+	c.moved = moveStats{}
 	return nil
 }
 
 // settleAgain is settle for who does not hold the turn, if it is free.
 func (c *Cache) settleAgain(ctx context.Context) {
-	if c.turn.take(ctx, &claim{}, false) != nil {
+	if c.turn.acquire(ctx, &claim{}, false) != nil {
 		return // the operation that runs will settle
 	}
-	defer c.turn.pass()
+	defer c.turn.release()
 	c.settle(ctx)
 }

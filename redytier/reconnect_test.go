@@ -151,7 +151,7 @@ func TestFailedWriteDoesNotLandLate(t *testing.T) {
 					if name != "reconnect" { // the change waits for the session
 						until(t, func() bool {
 							r := cache.table.Load().regions[0]
-							return r.link != before.link || r.gate != before.gate
+							return r.endpoint != before.endpoint || r.gate != before.gate
 						})
 					}
 					p.s.step() // so that the session knows it when the connection breaks

@@ -64,7 +64,7 @@ func (c *Cache) forgotten(id string) {
 		return
 	}
 	c.known.gone = true
-	for _, l := range c.links {
+	for _, l := range c.endpoints {
 		if !slices.Contains(c.known.former, l.grant) {
 			c.known.former = append(c.known.former, l.grant)
 		}
@@ -80,9 +80,9 @@ func (c *Cache) forgotten(id string) {
 	}
 }
 
-// allocateAgain gets memory for the whole cache under a new id, and connects every
+// recreate gets memory for the whole cache under a new id, and connects every
 // session. If it fails, all of it is taken back. The turn's holder calls it.
-func (c *Cache) allocateAgain(ctx context.Context) (_ []*link, err error) {
+func (c *Cache) recreate(ctx context.Context) (_ []*endpoint, err error) {
 	t := c.table.Load()
 	wanted := t.configuration
 	if t.per == 0 { // it has never had any: nobody has chosen one
@@ -94,7 +94,7 @@ func (c *Cache) allocateAgain(ctx context.Context) (_ []*link, err error) {
 			return nil, errOver
 		}
 	}
-	c.giveBackFormer(ctx)
+	c.disconnectFormer(ctx)
 	answer, err := c.mgr.Allocate(ctx, connect.NewRequest(&managerv1.AllocateRequest{
 		Capacity: uint64(t.capacity), Slo: c.slo.proto(), DurationSeconds: int64(duration / time.Second),
 		Configuration: wanted.proto(), RegionSize: uint64(t.regionSize()), Transport: c.Transport(),
@@ -129,11 +129,11 @@ func (c *Cache) allocateAgain(ctx context.Context) (_ []*link, err error) {
 	if err := c.openTransport(name); err != nil {
 		return nil, err
 	}
-	links := make([]*link, len(grants))
+	endpoints := make([]*endpoint, len(grants))
 	for i, g := range grants {
-		links[i] = newLink(g, configuration)
+		endpoints[i] = newEndpoint(g, configuration)
 	}
-	if err := c.join(ctx, links); err != nil {
+	if err := c.addEndpoints(ctx, endpoints); err != nil {
 		return nil, err
 	}
 	c.update(func(t *table) { t.configuration, t.per = configuration, len(t.regions) })
@@ -141,26 +141,26 @@ func (c *Cache) allocateAgain(ctx context.Context) (_ []*link, err error) {
 	c.known = identity{id: m.CacheId}
 	c.mu.Unlock()
 	c.log.Info("the cache is allocated anew", "id", m.CacheId, "capacity", t.capacity)
-	c.attend(m.CacheId, time.Duration(m.LeaseMs)*time.Millisecond)
+	c.startWatching(m.CacheId, time.Duration(m.LeaseMs)*time.Millisecond)
 	reclaimed := c.keeper.reclaiming()
 	for _, s := range m.Grants { // the manager may not know of notices that another one gave
 		if deadline, ok := reclaimed[s.GetVm().GetId()]; ok {
 			c.keeper.reclaimed(s.GetVm().GetId(), deadline)
 		}
 	}
-	return links, nil
+	return endpoints, nil
 }
 
-// attend watches over the cache under an id that it has got, and renews its lease.
-func (c *Cache) attend(id string, lease time.Duration) {
-	c.suspects.Go(func() { c.watcher.watch(c.ctx, id) })
-	c.suspects.Go(func() { c.watcher.renew(c.ctx, id, lease) })
+// startWatching watches over the cache under an id that it has got, and renews its lease.
+func (c *Cache) startWatching(id string, lease time.Duration) {
+	c.background.Go(func() { c.watcher.watch(c.ctx, id) })
+	c.background.Go(func() { c.watcher.renew(c.ctx, id, lease) })
 }
 
-// giveBackFormer has servers take back what they lent to the cache under its former id.
+// disconnectFormer has servers take back what they lent to the cache under its former id.
 // A manager that lost its state does not know of it. What does not answer is asked again
 // at the next attempt.
-func (c *Cache) giveBackFormer(ctx context.Context) {
+func (c *Cache) disconnectFormer(ctx context.Context) {
 	c.mu.Lock()
 	former := slices.Clone(c.known.former)
 	c.mu.Unlock()
@@ -220,10 +220,10 @@ type serverError struct{ error }
 
 func (e serverError) Unwrap() error { return e.error }
 
-// mayCome says whether a cache that could not be created may still be, with nobody doing
+// isTemporary says whether a cache that could not be created may still be, with nobody doing
 // anything about it: its manager does not answer, or VMs lack memory or do not answer, or
 // another process answers at the address of one, of which the manager has not heard yet.
-func mayCome(err error) bool {
+func isTemporary(err error) bool {
 	var certificate *tls.CertificateVerificationError
 	var alert tls.AlertError
 	var plain tls.RecordHeaderError
@@ -249,7 +249,7 @@ func createLate(mgr Manager, cfg Config, cause error) (*Cache, error) {
 	c.update(func(t *table) {
 		t.regions = make([]region, t.need(t.capacity))
 		for i := range t.regions {
-			t.regions[i] = region{cause: &none, state: Lost, told: cfg.File == "" && cfg.Recover == nil}
+			t.regions[i] = region{cause: &none, state: Lost, lossReported: cfg.File == "" && cfg.Recover == nil}
 			if cfg.File != "" {
 				t.regions[i].origin = new(origin)
 			}

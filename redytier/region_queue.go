@@ -7,7 +7,7 @@ import (
 	"github.com/redykv/redykv/internal/fabric"
 )
 
-// lane is how a session reaches one virtual region, and what it holds back of the
+// regionQueue is how a session reaches one virtual region, and what it holds back of the
 // requests to it.
 //
 // A request waits in held while the region's gate holds its kind, or the region does
@@ -16,7 +16,7 @@ import (
 // order between them), or while one that it overlaps waits: so what overlaps
 // executes in program order wherever the region goes (A4, A41). Requests to other
 // regions pass.
-type lane struct {
+type regionQueue struct {
 	conn   *conn
 	remote fabric.Remote
 	index  uint32
@@ -33,82 +33,82 @@ type lane struct {
 	after        *conn  // requests wait until it has settled
 	mark         uint64 // what it had issued
 	held         []request
-	stirred      bool         // what is held may go, for all the lane knows
+	changed      bool         // what is held may go, for all the regionQueue knows
 	number       int          // of the region
 	fresh        *atomic.Bool // to be set before the first write: the region is its origin's no more
 }
 
-// bind points the lane at region r of the session's table, number i.
-func (l *lane) bind(s *Session, i int, r *region) {
+// bind points the regionQueue at region r of the session's table, number i.
+func (q *regionQueue) bind(s *Session, i int, r *region) {
 	c := s.connOver(r)
-	if l.conn != nil && l.conn != c && !l.fenced() && !l.conn.passed(l.conn.issued()) {
-		l.after, l.mark = l.conn, l.conn.issued()
+	if q.conn != nil && q.conn != c && !q.fenced() && !q.conn.passed(q.conn.issued()) {
+		q.after, q.mark = q.conn, q.conn.issued()
 	}
-	l.conn, l.number, l.index, l.strict = c, i, r.index, s.cache.cfg.StrictOrder
-	l.remote = c.remoteOf(r.index)
-	l.gate = r.gate
+	q.conn, q.number, q.index, q.strict = c, i, r.index, s.cache.cfg.StrictOrder
+	q.remote = c.remoteOf(r.index)
+	q.gate = r.gate
 	if c.err != nil && s.waits.Load() {
-		l.gate = holdReads | holdWrites
+		q.gate = holdReads | holdWrites
 	}
-	l.mirror = nil
+	q.mirror = nil
 	if r.mirror != nil {
-		l.mirror, l.mirrorIndex = s.connOf(r.mirror), r.mirrorIndex
-		l.mirrorRemote = l.mirror.remoteOf(r.mirrorIndex)
+		q.mirror, q.mirrorIndex = s.connOf(r.mirror), r.mirrorIndex
+		q.mirrorRemote = q.mirror.remoteOf(r.mirrorIndex)
 	}
-	l.fresh = nil
+	q.fresh = nil
 	if r.origin != nil && !r.origin.written.Load() {
-		l.fresh = &r.origin.written
+		q.fresh = &r.origin.written
 	}
-	l.stirred = true
-	l.judge()
+	q.changed = true
+	q.setSlow()
 }
 
 // holdAll holds all requests until the session takes notice of another table.
-func (l *lane) holdAll() {
-	l.gate = holdReads | holdWrites
-	l.judge()
+func (q *regionQueue) holdAll() {
+	q.gate = holdReads | holdWrites
+	q.setSlow()
 }
 
-// judge sets slowReads and slowWrites.
-func (l *lane) judge() {
-	l.slowReads = l.gate&holdReads != 0 || l.after != nil || len(l.held) > 0 || l.strict
-	l.slowWrites = l.slowReads || l.gate != 0 || l.mirror != nil || l.fresh != nil
+// setSlow sets slowReads and slowWrites.
+func (q *regionQueue) setSlow() {
+	q.slowReads = q.gate&holdReads != 0 || q.after != nil || len(q.held) > 0 || q.strict
+	q.slowWrites = q.slowReads || q.gate != 0 || q.mirror != nil || q.fresh != nil
 }
 
 // slow says that requests of a kind have to look further.
-func (l *lane) slow(write bool) bool {
+func (q *regionQueue) slow(write bool) bool {
 	if write {
-		return l.slowWrites
+		return q.slowWrites
 	}
-	return l.slowReads
+	return q.slowReads
 }
 
 // issue takes a request of the session's, or returns false where a connection is
 // full. What has to wait is taken, and held.
-func (l *lane) issue(s *Session, r request) bool {
-	r.remote, r.index = l.remote, l.index
-	if !l.slow(r.write) {
-		return l.conn.issue(r)
+func (q *regionQueue) issue(s *Session, r request) bool {
+	r.remote, r.index = q.remote, q.index
+	if !q.slow(r.write) {
+		return q.conn.issue(r)
 	}
-	if l.waits(&r) {
-		if len(l.held) == 0 {
-			s.holding = append(s.holding, l.number)
+	if q.waits(&r) {
+		if len(q.held) == 0 {
+			s.holding = append(s.holding, q.number)
 		}
-		l.held = append(l.held, r)
-		l.slowReads, l.slowWrites = true, true
+		q.held = append(q.held, r)
+		q.slowReads, q.slowWrites = true, true
 		s.held++
 		return true
 	}
-	return l.send(s, r)
+	return q.send(s, r)
 }
 
 // waits says whether a request has to be held.
-func (l *lane) waits(r *request) bool {
-	if l.closed(r.write) {
+func (q *regionQueue) waits(r *request) bool {
+	if q.closed(r.write) {
 		return true
 	}
-	for i := range l.held {
-		if h := &l.held[i]; (r.write || h.write) && r.offset < h.offset+int64(len(h.buf)) && h.offset < r.offset+int64(len(r.buf)) {
+	for i := range q.held {
+		if h := &q.held[i]; (r.write || h.write) && r.offset < h.offset+int64(len(h.buf)) && h.offset < r.offset+int64(len(r.buf)) {
 			return true
 		}
 	}
@@ -116,83 +116,83 @@ func (l *lane) waits(r *request) bool {
 }
 
 // closed says whether requests of a kind are held at the moment.
-func (l *lane) closed(write bool) bool {
-	if l.fenced() {
+func (q *regionQueue) closed(write bool) bool {
+	if q.fenced() {
 		return true
 	}
-	return write && l.gate&holdWrites != 0 || !write && l.gate&holdReads != 0
+	return write && q.gate&holdWrites != 0 || !write && q.gate&holdReads != 0
 }
 
 // fenced says whether an earlier connection is still to be waited for. If it is,
-// nothing of this lane has gone over the present one.
-func (l *lane) fenced() bool {
-	if l.after != nil && l.after.passed(l.mark) {
-		l.after = nil
-		l.stirred = true
+// nothing of this regionQueue has gone over the present one.
+func (q *regionQueue) fenced() bool {
+	if q.after != nil && q.after.passed(q.mark) {
+		q.after = nil
+		q.changed = true
 	}
-	return l.after != nil
+	return q.after != nil
 }
 
 // send issues a request that need not wait, a write to the mirror as well.
-func (l *lane) send(s *Session, r request) bool {
-	if l.fresh != nil && r.write {
-		l.fresh.Store(true)
-		l.fresh = nil
+func (q *regionQueue) send(s *Session, r request) bool {
+	if q.fresh != nil && r.write {
+		q.fresh.Store(true)
+		q.fresh = nil
 	}
-	if l.mirror == nil || !r.write {
-		return l.conn.issue(r)
+	if q.mirror == nil || !r.write {
+		return q.conn.issue(r)
 	}
-	if l.conn.full() || l.mirror.full() {
+	if q.conn.full() || q.mirror.full() {
 		return false
 	}
 	m := r
-	m.mirror, m.remote, m.index = true, l.mirrorRemote, l.mirrorIndex
+	m.mirror, m.remote, m.index = true, q.mirrorRemote, q.mirrorIndex
 	s.ops[r.op].left += len(r.buf) // of both
-	if !l.mirror.issue(m) {        // full below its queue
+	if !q.mirror.issue(m) {        // full below its queue
 		s.ops[r.op].left -= len(r.buf)
 		return false
 	}
-	return l.conn.issue(r) // if not, the mirror gets the same bytes once more, later
+	return q.conn.issue(r) // if not, the mirror gets the same bytes once more, later
 }
 
-// letGo issues what need not wait any longer, in order, and returns how many
+// release issues what need not wait any longer, in order, and returns how many
 // requests that were. It looks at them only if something has changed for them: the
 // gate, the connection before, or that the connection was full.
-func (l *lane) letGo(s *Session) int {
-	if l.fenced() || !l.stirred {
+func (q *regionQueue) release(s *Session) int {
+	if q.fenced() || !q.changed {
 		return 0
 	}
-	l.stirred = false
-	all := l.held
-	l.held = all[:0]
+	q.changed = false
+	all := q.held
+	q.held = all[:0]
 	for i, r := range all {
-		if l.waits(&r) {
-			l.held = append(l.held, r)
+		if q.waits(&r) {
+			q.held = append(q.held, r)
 			continue
 		}
-		r.remote, r.index = l.remote, l.index
-		if !l.send(s, r) {
-			l.held = append(l.held, all[i:]...)
-			l.stirred = true
+		r.remote, r.index = q.remote, q.index
+		if !q.send(s, r) {
+			q.held = append(q.held, all[i:]...)
+			q.changed = true
 			break
 		}
 	}
-	n := len(all) - len(l.held)
-	clear(all[len(l.held):]) // keep nothing of the caller's alive
-	l.judge()
+	n := len(all) - len(q.held)
+	clear(all[len(q.held):]) // keep nothing of the caller's alive
+	q.setSlow()
 	return n
 }
 
 // drop fails what is held.
-func (l *lane) drop(s *Session, err error) {
-	if len(l.held) == 0 {
+func (q *regionQueue) drop(s *Session, err error) {
+	if len(q.held) == 0 {
 		return
 	}
-	s.holding = slices.DeleteFunc(s.holding, func(i int) bool { return i == l.number })
-	for _, r := range l.held {
+	s.holding = slices.DeleteFunc(s.holding, func(i int) bool { return i == q.number })
+	for _, r := range q.held {
 		s.finish(r.op, len(r.buf), err)
 	}
-	s.held -= len(l.held)
-	l.held = nil
-	l.judge()
+	s.held -= len(q.held)
+	q.held = nil
+	q.setSlow()
 }

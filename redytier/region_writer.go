@@ -17,30 +17,30 @@ import (
 // has written to it, they can be had there again (A46).
 type origin struct{ written atomic.Bool }
 
-// porterChunk is how much a porter writes at a time.
-const porterChunk = 256 << 10
+// writeChunk is how much a regionWriter writes at a time.
+const writeChunk = 256 << 10
 
-// porter writes to a grant's regions for a control operation, beside all sessions.
+// regionWriter writes to a grant's regions for a control operation, beside all sessions.
 // One goroutine.
-type porter struct {
+type regionWriter struct {
 	qp      fabric.QueuePair
 	remotes []fabric.Remote
 	buf     fabric.Region
 	done    [1]fabric.Completion
 }
 
-// openPorter connects to a grant's server.
-func (c *Cache) openPorter(ctx context.Context, g *grant) (_ *porter, err error) {
+// openRegionWriter connects to a grant's server.
+func (c *Cache) openRegionWriter(ctx context.Context, g *grant) (_ *regionWriter, err error) {
 	ctx, cancel := clock.WithAwakeTimeout(ctx, controlTimeout, context.DeadlineExceeded)
 	defer cancel()
-	p := &porter{}
+	p := &regionWriter{}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("VM %s at %s: %w", g.vm, g.fabricAddr, err), p.close())
 		}
 	}()
-	if p.buf, err = c.provider.Alloc(porterChunk); err != nil {
-		return nil, fmt.Errorf("%w: %w", errOurs, err)
+	if p.buf, err = c.provider.Alloc(writeChunk); err != nil {
+		return nil, fmt.Errorf("%w: %w", errLocal, err)
 	}
 	hello := redywire.Hello{Ticket: g.ticket, Batch: 1, Depth: 1}
 	if p.qp, err = c.dial(ctx, g, hello, 1); err != nil {
@@ -54,14 +54,14 @@ func (c *Cache) openPorter(ctx context.Context, g *grant) (_ *porter, err error)
 func (c *Cache) probe(ctx context.Context, g *grant) error {
 	ctx, cancel := clock.WithAwakeTimeout(ctx, reconnectTimeout, context.DeadlineExceeded)
 	defer cancel()
-	p, err := c.openPorter(ctx, g)
+	p, err := c.openRegionWriter(ctx, g)
 	if err != nil {
 		return err
 	}
 	return p.close()
 }
 
-func (p *porter) close() (err error) {
+func (p *regionWriter) close() (err error) {
 	if p.qp != nil {
 		err = p.qp.Close()
 	}
@@ -73,12 +73,12 @@ func (p *porter) close() (err error) {
 
 // fill writes n bytes to a region from offset on, as read gives them, chunk by
 // chunk; at counts from 0.
-func (p *porter) fill(ctx context.Context, index uint32, offset, n int64, read func(dst []byte, at int64) error) error {
+func (p *regionWriter) fill(ctx context.Context, index uint32, offset, n int64, read func(dst []byte, at int64) error) error {
 	for at := int64(0); at < n; {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		chunk := p.buf.Bytes()[:min(porterChunk, n-at)]
+		chunk := p.buf.Bytes()[:min(writeChunk, n-at)]
 		if err := read(chunk, at); err != nil {
 			return err
 		}
@@ -90,7 +90,7 @@ func (p *porter) fill(ctx context.Context, index uint32, offset, n int64, read f
 	return nil
 }
 
-func (p *porter) write(ctx context.Context, src []byte, index uint32, offset int64) error {
+func (p *regionWriter) write(ctx context.Context, src []byte, index uint32, offset int64) error {
 	if err := p.qp.Write(src, p.remotes[index], offset, 0); err != nil {
 		return err
 	}
@@ -128,10 +128,10 @@ func (c *Cache) fillFrom(ctx context.Context, read func(ctx context.Context, dst
 	return c.inTurn(ctx, urgency{}, func(ctx context.Context) error {
 		var places []place
 		for i, r := range c.table.Load().regions {
-			if r.link == nil {
+			if r.endpoint == nil {
 				return *r.cause
 			}
-			places = append(places, place{region: i, link: r.link, index: r.index})
+			places = append(places, place{region: i, endpoint: r.endpoint, index: r.index})
 		}
 		n, err := c.populate(ctx, places[filled:], read)
 		filled += n // what moves meanwhile does so with its bytes
@@ -143,20 +143,20 @@ func (c *Cache) fillFrom(ctx context.Context, read func(ctx context.Context, dst
 // says how many of them hold all of it.
 func (c *Cache) populate(ctx context.Context, places []place, read func(ctx context.Context, dst []byte, addr int64) error) (filled int, err error) {
 	t := c.table.Load()
-	porters := map[*grant]*porter{}
+	writers := map[*grant]*regionWriter{}
 	defer func() {
-		for _, p := range porters {
+		for _, p := range writers {
 			err = errors.Join(err, p.close())
 		}
 	}()
 	for filled, at := range places {
-		g := at.link.grant
-		p := porters[g]
+		g := at.endpoint.grant
+		p := writers[g]
 		if p == nil {
-			if p, err = c.openPorter(ctx, g); err != nil {
+			if p, err = c.openRegionWriter(ctx, g); err != nil {
 				return filled, err
 			}
-			porters[g] = p
+			writers[g] = p
 		}
 		from, to := t.span(at.region)
 		err := p.fill(ctx, at.index, 0, to-from, func(dst []byte, at int64) error { return read(ctx, dst, from+at) })

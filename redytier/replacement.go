@@ -14,11 +14,11 @@ import (
 // keeper calls it, without the turn: who is told may be waiting for that.
 func (c *Cache) replaceLost(ctx context.Context, lost *grant, u urgency) error {
 	for rest := true; rest; {
-		if err := c.tellOfZeros(ctx); err != nil {
+		if err := c.reportDataLoss(ctx); err != nil {
 			return err
 		}
 		err := c.inTurn(ctx, u, func(ctx context.Context) (err error) {
-			rest, err = c.replaceTold(ctx, lost)
+			rest, err = c.replaceReported(ctx, lost)
 			return err
 		})
 		if err != nil {
@@ -28,12 +28,12 @@ func (c *Cache) replaceLost(ctx context.Context, lost *grant, u urgency) error {
 	return nil
 }
 
-// tellOfZeros tells the application of lost regions that nobody has a copy of.
-func (c *Cache) tellOfZeros(ctx context.Context) error {
+// reportDataLoss tells the application of lost regions that nobody has a copy of.
+func (c *Cache) reportDataLoss(ctx context.Context) error {
 	t := c.table.Load()
 	var regions []int
 	for i := range t.regions {
-		if r := &t.regions[i]; r.link == nil && !r.told && !c.hasCopy(r) {
+		if r := &t.regions[i]; r.endpoint == nil && !r.lossReported && !c.hasCopy(r) {
 			regions = append(regions, i)
 		}
 	}
@@ -49,35 +49,35 @@ func (c *Cache) tellOfZeros(ctx context.Context) error {
 	}
 	c.update(func(now *table) {
 		for _, i := range regions {
-			if i < len(now.regions) && now.regions[i].link == nil && now.regions[i].epoch == t.regions[i].epoch {
-				now.regions[i].told = true
+			if i < len(now.regions) && now.regions[i].endpoint == nil && now.regions[i].epoch == t.regions[i].epoch {
+				now.regions[i].lossReported = true
 			}
 		}
 	})
 	return nil
 }
 
-// replaceTold replaces the lost regions that have a copy, or whose loss was told. rest
+// replaceReported replaces the lost regions that have a copy, or whose loss was told. rest
 // says that others are left. The turn's holder calls it.
-func (c *Cache) replaceTold(ctx context.Context, lost *grant) (rest bool, err error) {
+func (c *Cache) replaceReported(ctx context.Context, lost *grant) (rest bool, err error) {
 	t := c.table.Load()
 	var regions []int
 	for i := range t.regions {
 		switch r := &t.regions[i]; {
-		case r.link != nil:
-		case r.told || c.hasCopy(r):
+		case r.endpoint != nil:
+		case r.lossReported || c.hasCopy(r):
 			regions = append(regions, i)
 		default:
 			rest = true
 		}
 	}
 	if len(regions) == 0 {
-		return rest, c.tidy(ctx)
+		return rest, c.dropIdleGrants(ctx)
 	}
-	var links []*link
+	var endpoints []*endpoint
 	switch {
 	case !c.gone():
-		links, _, err = c.enlist(ctx, &managerv1.ReallocateRequest{
+		endpoints, _, err = c.reallocate(ctx, &managerv1.ReallocateRequest{
 			CacheId: c.ID(), Regions: uint32(len(regions)), AvoidVms: []string{lost.vm}, Client: c.cfg.client(),
 		})
 	case rest:
@@ -85,19 +85,19 @@ func (c *Cache) replaceTold(ctx context.Context, lost *grant) (rest bool, err er
 	case len(regions) < len(t.regions):
 		err = fmt.Errorf("%w: %d of its regions still answer", errForgotten, len(t.regions)-len(regions))
 	default:
-		links, err = c.allocateAgain(ctx)
+		endpoints, err = c.recreate(ctx)
 	}
 	if err != nil {
 		return rest, err
 	}
-	places := assignTo(regions, links)
+	places := assignTo(regions, endpoints)
 	c.setState(regions, Recovering)
 	kept, gone := c.withCopy(places)
 	filled, err := c.populate(ctx, kept, c.copyOf)
 	rest = c.restore(kept[:filled], gone) || rest
 	c.setState(regions, Lost) // those that were not restored
-	err = errors.Join(err, c.tidy(ctx))
-	c.giveBack(ctx) // the places of those
+	err = errors.Join(err, c.dropIdleGrants(ctx))
+	c.releaseUnused(ctx) // the places of those
 	return rest, err
 }
 
@@ -105,7 +105,7 @@ func (c *Cache) replaceTold(ctx context.Context, lost *grant) (rest bool, err er
 func (c *Cache) setState(regions []int, s RegionState) {
 	c.update(func(t *table) {
 		for _, i := range regions {
-			if t.regions[i].link == nil {
+			if t.regions[i].endpoint == nil {
 				t.regions[i].state = s
 			}
 		}
@@ -121,7 +121,7 @@ func (c *Cache) hasCopy(r *region) bool {
 func (c *Cache) withCopy(places []place) (kept, gone []place) {
 	t := c.table.Load()
 	for _, p := range places {
-		if t.regions[p.region].told {
+		if t.regions[p.region].lossReported {
 			gone = append(gone, p)
 		} else {
 			kept = append(kept, p)
@@ -152,9 +152,9 @@ func (c *Cache) restore(kept, gone []place) (rest bool) {
 		var regions []int
 		c.update(func(t *table) {
 			for _, p := range places {
-				if r := &t.regions[p.region]; !r.told && !c.hasCopy(r) {
+				if r := &t.regions[p.region]; !r.lossReported && !c.hasCopy(r) {
 					rest = true
-				} else if p.link.grant.lost.Load() == nil {
+				} else if p.endpoint.grant.lost.Load() == nil {
 					t.replace(p)
 					regions = append(regions, p.region)
 				}

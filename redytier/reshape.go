@@ -37,7 +37,7 @@ func (c *Cache) Reshape(ctx context.Context, capacity int64, slo SLO) error {
 	if c.observing() != nil {
 		return fmt.Errorf("redytier: reshape: %w", ErrFixed)
 	}
-	if err := c.asked(ctx, func(ctx context.Context) error { return c.reshape(ctx, capacity, slo) }); err != nil {
+	if err := c.requested(ctx, func(ctx context.Context) error { return c.reshape(ctx, capacity, slo) }); err != nil {
 		return fmt.Errorf("redytier: reshape to %d bytes: %w", capacity, err)
 	}
 	return nil
@@ -66,18 +66,18 @@ func (c *Cache) reshape(ctx context.Context, capacity int64, slo SLO) error {
 // is under way there.
 func (c *Cache) shrink(ctx context.Context, capacity int64) error {
 	c.update(func(t *table) { t.resize(t.need(capacity), capacity) })
-	if err := c.tidy(ctx); err != nil {
+	if err := c.dropIdleGrants(ctx); err != nil {
 		// The capacity is what it is; what is left over is given back next time.
 		c.log.Warn("memory that was cut off is not given back", "err", err)
 		return nil
 	}
-	c.giveBack(ctx)
+	c.releaseUnused(ctx)
 	return nil
 }
 
-// giveBack releases the last regions of grants that the table does not use. It does so
+// releaseUnused releases the last regions of grants that the table does not use. It does so
 // even if ctx has ended.
-func (c *Cache) giveBack(ctx context.Context) {
+func (c *Cache) releaseUnused(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), controlTimeout)
 	defer cancel()
 	t := c.table.Load()
@@ -109,23 +109,23 @@ func (c *Cache) grow(ctx context.Context, capacity int64) error {
 		return err
 	}
 	more := t.need(capacity) - len(t.regions)
-	var links []*link
+	var endpoints []*endpoint
 	if more > 0 {
 		var err error
-		links, _, err = c.enlist(ctx, &managerv1.ReallocateRequest{
+		endpoints, _, err = c.reallocate(ctx, &managerv1.ReallocateRequest{
 			CacheId: c.ID(), Regions: uint32(more), Whole: uint32(t.need(capacity)), PreferPresent: true, Client: c.cfg.client(),
 		})
 		if err != nil {
 			return err
 		}
-		if len(assign(t.need(capacity), links)) > more {
-			return c.moveTo(ctx, links, capacity, c.slo, t.configuration)
+		if len(assign(t.need(capacity), endpoints)) > more {
+			return c.moveTo(ctx, endpoints, capacity, c.slo, t.configuration)
 		}
 	}
-	places := assign(more, links)
+	places := assign(more, endpoints)
 	var err error
 	c.update(func(t *table) {
-		if err = alive(links); err != nil {
+		if err = alive(endpoints); err != nil {
 			return
 		}
 		first := len(t.regions)
@@ -136,15 +136,15 @@ func (c *Cache) grow(ctx context.Context, capacity int64) error {
 		}
 	})
 	if err != nil {
-		return errors.Join(err, c.tidy(ctx))
+		return errors.Join(err, c.dropIdleGrants(ctx))
 	}
 	c.settle(ctx)
 	return nil
 }
 
-// alive is nil unless a link's memory is lost.
-func alive(links []*link) error {
-	for _, l := range links {
+// alive is nil unless a endpoint's memory is lost.
+func alive(endpoints []*endpoint) error {
+	for _, l := range endpoints {
 		if cause := l.grant.lost.Load(); cause != nil {
 			return unavailable(l.grant, *cause)
 		}
@@ -160,13 +160,13 @@ func (c *Cache) clearEnd(ctx context.Context, to int64) (err error) {
 		return nil
 	}
 	last := &t.regions[len(t.regions)-1]
-	if last.link == nil {
+	if last.endpoint == nil {
 		return *last.cause
 	}
-	if err := c.quiesce(ctx, last.link); err != nil {
+	if err := c.quiesce(ctx, last.endpoint); err != nil {
 		return err
 	}
-	p, err := c.openPorter(ctx, last.link.grant)
+	p, err := c.openRegionWriter(ctx, last.endpoint.grant)
 	if err != nil {
 		return err
 	}
@@ -180,26 +180,26 @@ func (c *Cache) moveAll(ctx context.Context, capacity int64, slo SLO) error {
 	if err := c.clearEnd(ctx, min(capacity, int64(len(t.regions))<<t.shift)); err != nil {
 		return err
 	}
-	links, configuration, err := c.enlist(ctx, &managerv1.ReallocateRequest{
+	endpoints, configuration, err := c.reallocate(ctx, &managerv1.ReallocateRequest{
 		CacheId: c.ID(), Regions: uint32(t.need(capacity)), Slo: slo.proto(), Client: c.cfg.client(),
 	})
 	if err != nil {
 		return err
 	}
-	return c.moveTo(ctx, links, capacity, slo, configuration)
+	return c.moveTo(ctx, endpoints, capacity, slo, configuration)
 }
 
-// moveTo moves the whole cache over links, which have room for all of it. Until it is
+// moveTo moves the whole cache over endpoints, which have room for all of it. Until it is
 // there, the old VMs go on serving and every write goes to both (A38).
-func (c *Cache) moveTo(ctx context.Context, links []*link, capacity int64, slo SLO, configuration Configuration) error {
+func (c *Cache) moveTo(ctx context.Context, endpoints []*endpoint, capacity int64, slo SLO, configuration Configuration) error {
 	t := c.table.Load()
-	places := assign(t.need(capacity), links)
-	crew, err := c.clients.hire(configuration)
+	places := assign(t.need(capacity), endpoints)
+	next, err := c.clients.newThreads(configuration)
 	if err == nil {
 		err = c.move(ctx, places[:min(len(places), len(t.regions))], (*table).mirrored)
 	}
 	if err == nil {
-		err = c.commit(places, links, capacity, configuration)
+		err = c.commit(places, endpoints, capacity, configuration)
 	}
 	if err != nil {
 		c.update(func(t *table) {
@@ -207,26 +207,26 @@ func (c *Cache) moveTo(ctx context.Context, links []*link, capacity int64, slo S
 				t.regions[i].mirror = nil
 			}
 		})
-		return errors.Join(err, crew.dismiss(), c.tidy(ctx))
+		return errors.Join(err, next.discard(), c.dropIdleGrants(ctx))
 	}
 	c.slo = slo
-	if err := c.clients.takeOver(crew); err != nil {
+	if err := c.clients.replace(next); err != nil {
 		c.log.Warn("client threads of the configuration before", "err", err)
 	}
-	if err := c.tidy(ctx); err != nil {
+	if err := c.dropIdleGrants(ctx); err != nil {
 		c.log.Warn("the VMs of before are not given back yet", "err", err)
 	}
 	return nil
 }
 
 // commit makes the new places the cache's only ones, unless something was lost.
-func (c *Cache) commit(places []place, links []*link, capacity int64, configuration Configuration) (err error) {
+func (c *Cache) commit(places []place, endpoints []*endpoint, capacity int64, configuration Configuration) (err error) {
 	c.update(func(t *table) {
-		if err = alive(links); err != nil {
+		if err = alive(endpoints); err != nil {
 			return
 		}
 		for _, p := range places[:min(len(places), len(t.regions))] {
-			if t.regions[p.region].mirror != p.link {
+			if t.regions[p.region].mirror != p.endpoint {
 				err = fmt.Errorf("%w while it moved", ErrRegionUnavailable)
 				return
 			}
@@ -251,7 +251,7 @@ func (c *Cache) Reconfigure(ctx context.Context, configuration Configuration) er
 	if err := c.cfg.Tuning.Check(configuration); err != nil {
 		return err
 	}
-	err := c.asked(ctx, func(ctx context.Context) error { return c.reconfigure(ctx, configuration) })
+	err := c.requested(ctx, func(ctx context.Context) error { return c.reconfigure(ctx, configuration) })
 	if err != nil {
 		return fmt.Errorf("redytier: reconfigure to %+v: %w", configuration, err)
 	}
@@ -287,17 +287,17 @@ func (c *Cache) reconfigure(ctx context.Context, configuration Configuration) er
 	if err := c.configureAll(ctx, both); err != nil {
 		return undo(err)
 	}
-	instead := map[*grant]*link{}
-	var links []*link
+	instead := map[*grant]*endpoint{}
+	var endpoints []*endpoint
 	for _, g := range t.grants() {
-		l := newLink(g, configuration)
+		l := newEndpoint(g, configuration)
 		instead[g] = l
-		links = append(links, l)
+		endpoints = append(endpoints, l)
 	}
-	crew, err := c.clients.hire(configuration)
+	next, err := c.clients.newThreads(configuration)
 	if err == nil {
-		if err = c.join(ctx, links); err != nil {
-			err = errors.Join(err, crew.dismiss())
+		if err = c.addEndpoints(ctx, endpoints); err != nil {
+			err = errors.Join(err, next.discard())
 		}
 	}
 	if err != nil {
@@ -306,15 +306,15 @@ func (c *Cache) reconfigure(ctx context.Context, configuration Configuration) er
 	c.update(func(t *table) {
 		t.configure(configuration)
 		for i := range t.regions {
-			if r := &t.regions[i]; r.link != nil {
-				r.link = instead[r.link.grant]
+			if r := &t.regions[i]; r.endpoint != nil {
+				r.endpoint = instead[r.endpoint.grant]
 			}
 		}
 	})
-	if err := c.clients.takeOver(crew); err != nil {
+	if err := c.clients.replace(next); err != nil {
 		c.log.Warn("client threads of the configuration before", "err", err)
 	}
-	if err := c.tidy(ctx); err != nil {
+	if err := c.dropIdleGrants(ctx); err != nil {
 		c.log.Warn("connections of the configuration before are still open", "err", err)
 		return nil
 	}

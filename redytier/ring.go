@@ -53,7 +53,7 @@ type entry struct {
 }
 
 // newRing allocates both rings of a connection.
-func newRing(p fabric.Provider, l *link, waiting int) (*ring, error) {
+func newRing(p fabric.Provider, l *endpoint, waiting int) (*ring, error) {
 	r := &ring{
 		batch: l.fill, depth: l.depth, slot: redywire.SlotSize(l.batch),
 		waiting: newFIFO[request](waiting),

@@ -41,31 +41,31 @@ type Session struct {
 	wrap    int64         // where requests run on at address 0; 0: nowhere
 	longest int64         // most bytes of a request to one region at a time
 	conns   []*conn
-	lanes   []lane // by virtual region
+	queues  []regionQueue // by virtual region
 	// draining says that a new table waits for what was issued before it.
 	draining bool
 
-	ops      []op     // by slot
-	errs     []error  // by slot: the first of an operation that failed
-	free     []uint32 // slots not in use
-	ready    fifo[uint32]
-	rest     piece // of a request that a full connection stopped
-	stopped  bool  // there is such a rest, or a barrier
-	barrier  bool  // everything under way has to end
-	held     int   // requests that lanes hold
-	holding  []int // lanes that hold some
-	underway int   // operations whose completion is not polled yet
-	parker   *parker
-	waits    atomic.Bool   // requests to what does not answer are held: Config.WaitForLost
-	kick     chan struct{} // holds a token while there is something to look at
-	counts   counters
-	closed   bool
+	ops     []op     // by slot
+	errs    []error  // by slot: the first of an operation that failed
+	free    []uint32 // slots not in use
+	ready   fifo[uint32]
+	rest    piece // of a request that a full connection stopped
+	stopped bool  // there is such a rest, or a barrier
+	barrier bool  // everything under way has to end
+	held    int   // requests that queues hold
+	holding []int // queues that hold some
+	pending int   // operations whose completion is not polled yet
+	parker  *parker
+	waits   atomic.Bool   // requests to what does not answer are held: Config.WaitForLost
+	woken   chan struct{} // holds a token while there is something to look at
+	counts  counters
+	closed  bool
 
 	// Under the cache's mu: connections made by others, for refresh, and how often
 	// one to a grant has failed (see conn.generation).
-	mail        []*conn
+	inbox       []*conn
 	generations map[*grant]uint32
-	doubts      sync.WaitGroup // failed connections that their servers may not know of yet
+	unsettled   sync.WaitGroup // failed connections that their servers may not know of yet
 }
 
 var _ device.Queue = (*Session)(nil)
@@ -103,11 +103,11 @@ func (s *Session) start(buf []byte, addr int64, write bool, tag uint64) error {
 	if s.closed {
 		return device.ErrClosed
 	}
-	if s.underway == 0 {
+	if s.pending == 0 {
 		s.handle.Enter()
 	}
 	err := s.admit(buf, addr, write, tag)
-	if s.underway == 0 { // refused
+	if s.pending == 0 { // refused
 		s.handle.Leave()
 	}
 	return err
@@ -131,15 +131,15 @@ func (s *Session) admit(buf []byte, addr int64, write bool, tag uint64) error {
 	s.free = s.free[:len(s.free)-1]
 	o := &s.ops[slot]
 	o.tag, o.n, o.left, o.write = tag, len(buf), len(buf), write
-	s.underway++
+	s.pending++
 	if n == 0 {
 		s.ready.push(slot)
 		return nil
 	}
 	// Nearly every request is to one region that nothing is the matter with.
 	at := addr & t.mask
-	if i := addr >> t.shift; i < int64(len(s.lanes)) && at+n <= t.mask+1 && n <= s.longest && (s.wrap == 0 || addr <= s.wrap-n) {
-		if l := &s.lanes[i]; !l.slow(write) && l.conn.access(slot, write, buf, l, at) {
+	if i := addr >> t.shift; i < int64(len(s.queues)) && at+n <= t.mask+1 && n <= s.longest && (s.wrap == 0 || addr <= s.wrap-n) {
+		if q := &s.queues[i]; !q.slow(write) && q.conn.access(slot, write, buf, q, at) {
 			return nil
 		}
 	}
@@ -157,7 +157,7 @@ func (s *Session) outOfRange(n int, addr int64) error {
 func (s *Session) issue(p piece) {
 	for {
 		i := p.addr >> s.table.shift
-		if i >= int64(len(s.lanes)) { // the cache has shrunk since p was accepted
+		if i >= int64(len(s.queues)) { // the cache has shrunk since p was accepted
 			s.finish(p.op, len(p.buf), s.outOfRange(len(p.buf), p.addr))
 			return
 		}
@@ -170,7 +170,7 @@ func (s *Session) issue(p piece) {
 		if int64(len(part)) > room {
 			part = part[:room]
 		}
-		if s.cache.cfg.StrictOrder && !s.alone(&s.lanes[i]) || !s.lanes[i].issue(s, request{op: p.op, write: p.write, buf: part, offset: at}) {
+		if s.cache.cfg.StrictOrder && !s.alone(&s.queues[i]) || !s.queues[i].issue(s, request{op: p.op, write: p.write, buf: part, offset: at}) {
 			s.rest, s.stopped = p, true
 			return
 		}
@@ -216,7 +216,7 @@ func (s *Session) step() bool {
 			worked = true
 		}
 	}
-	if len(s.holding) > 0 && s.letGo() {
+	if len(s.holding) > 0 && s.release() {
 		worked = true
 	}
 	if s.stopped {
@@ -228,13 +228,13 @@ func (s *Session) step() bool {
 	return worked
 }
 
-// letGo sends what lanes need not hold any longer, and says whether there was
+// release sends what queues need not hold any longer, and says whether there was
 // anything.
-func (s *Session) letGo() bool {
+func (s *Session) release() bool {
 	n, holding := 0, s.holding[:0]
 	for _, i := range s.holding {
-		l := &s.lanes[i]
-		if n += l.letGo(s); len(l.held) > 0 {
+		q := &s.queues[i]
+		if n += q.release(s); len(q.held) > 0 {
 			holding = append(holding, i)
 		}
 	}
@@ -261,7 +261,7 @@ func (s *Session) ring() {
 // Poll moves completions into done and returns how many; it never blocks.
 func (s *Session) Poll(done []device.Completion) int {
 	n := s.drain(done)
-	for n < len(done) && s.underway > 0 {
+	for n < len(done) && s.pending > 0 {
 		worked := s.step()
 		k := s.drain(done[n:])
 		n += k
@@ -291,7 +291,7 @@ func (s *Session) drain(done []device.Completion) int {
 		s.free = append(s.free, slot)
 	}
 	s.counts.add(&sum)
-	if s.underway -= n; s.underway == 0 {
+	if s.pending -= n; s.pending == 0 {
 		if s.draining {
 			s.drained()
 		}
@@ -307,7 +307,7 @@ func (s *Session) Wait(ctx context.Context) error {
 	if err := s.Submit(); err != nil {
 		return err
 	}
-	for s.ready.len() == 0 && s.underway > 0 {
+	for s.ready.len() == 0 && s.pending > 0 {
 		if s.step() || s.ready.len() > 0 {
 			continue
 		}
@@ -334,14 +334,14 @@ func (s *Session) close(poll func()) error {
 	ctx, cancel := context.WithTimeout(context.Background(), controlTimeout)
 	defer cancel()
 	var err error
-	for s.underway > 0 && err == nil {
+	for s.pending > 0 && err == nil {
 		if err = s.Wait(ctx); err == nil {
 			poll()
 		}
 	}
 	s.closed = true
-	s.doubts.Wait()
-	return errors.Join(err, s.cache.dismiss(s))
+	s.unsettled.Wait()
+	return errors.Join(err, s.cache.removeSession(s))
 }
 
 // This file is what a session can promise beyond the order of overlapping requests
@@ -352,7 +352,7 @@ func (s *Session) close(poll func()) error {
 // wait; until it is passed the session answers device.ErrQueueFull.
 func (s *Session) Barrier() {
 	s.ring() // so that what is to end can
-	if s.underway > 0 {
+	if s.pending > 0 {
 		s.barrier, s.stopped = true, true
 	}
 }
@@ -382,13 +382,13 @@ func (s *Session) quiet() bool {
 	return s.held == 0
 }
 
-// alone says whether nothing is under way or held but on a lane's own connection,
+// alone says whether nothing is under way or held but on a regionQueue's own connection,
 // which keeps the order by itself.
-func (s *Session) alone(l *lane) bool {
+func (s *Session) alone(q *regionQueue) bool {
 	for _, c := range s.conns {
-		if c != l.conn && c != l.mirror && !c.passed(c.issued()) {
+		if c != q.conn && c != q.mirror && !c.passed(c.issued()) {
 			return false
 		}
 	}
-	return s.held == len(l.held)
+	return s.held == len(q.held)
 }

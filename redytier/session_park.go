@@ -19,7 +19,7 @@ func (s *Session) park(ctx context.Context) error {
 	switch {
 	case busy == 0 && s.held > 0: // until a region's gate opens
 		select {
-		case <-s.kick:
+		case <-s.woken:
 		case <-ctx.Done():
 		}
 		return ctx.Err()

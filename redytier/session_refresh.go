@@ -28,20 +28,20 @@ func (s *Session) refresh() {
 		s.leave()
 		return
 	}
-	coming := s.takeMail()
+	coming := s.takeInbox()
 	for _, conn := range s.conns {
-		conn.leaving = !slices.Contains(t.links, conn.link) && !slices.Contains(coming, conn.link)
-		if cause := conn.link.grant.lost.Load(); cause != nil {
+		conn.leaving = !slices.Contains(t.endpoints, conn.endpoint) && !slices.Contains(coming, conn.endpoint)
+		if cause := conn.endpoint.grant.lost.Load(); cause != nil {
 			conn.fail(*cause)
 		}
 		conn.mark = conn.issued()
 	}
-	for i := len(t.regions); i < len(s.lanes); i++ {
-		s.lanes[i].drop(s, fmt.Errorf("%w: the cache has shrunk to %d bytes", ErrOutOfRange, t.capacity))
+	for i := len(t.regions); i < len(s.queues); i++ {
+		s.queues[i].drop(s, fmt.Errorf("%w: the cache has shrunk to %d bytes", ErrOutOfRange, t.capacity))
 	}
-	s.lanes = slices.Grow(s.lanes[:min(len(s.lanes), len(t.regions))], len(t.regions))[:len(t.regions)]
-	for i := range s.lanes {
-		s.lanes[i].bind(s, i, &t.regions[i])
+	s.queues = slices.Grow(s.queues[:min(len(s.queues), len(t.regions))], len(t.regions))[:len(t.regions)]
+	for i := range s.queues {
+		s.queues[i].bind(s, i, &t.regions[i])
 	}
 	s.draining = true
 }
@@ -52,9 +52,9 @@ func (s *Session) leave() {
 	for _, conn := range s.conns {
 		conn.fail(ErrDeleted)
 	}
-	for i := range s.lanes {
-		s.lanes[i].gate = 0 // what comes to it yet, the rest of a request, fails as well
-		s.lanes[i].drop(s, ErrDeleted)
+	for i := range s.queues {
+		s.queues[i].gate = 0 // what comes to it yet, the rest of a request, fails as well
+		s.queues[i].drop(s, ErrDeleted)
 	}
 }
 
@@ -76,7 +76,7 @@ func (s *Session) drained() {
 				continue
 			}
 			if err := conn.close(); err != nil && !errors.Is(err, fabric.ErrDisconnected) {
-				s.cache.log.Warn("closing a connection", "vm", conn.link.grant.vm, "err", err)
+				s.cache.log.Warn("closing a connection", "vm", conn.endpoint.grant.vm, "err", err)
 			}
 		}
 	}
@@ -85,39 +85,39 @@ func (s *Session) drained() {
 
 // connOver is the session's way to a region.
 func (s *Session) connOver(r *region) *conn {
-	if r.link == nil {
+	if r.endpoint == nil {
 		return &conn{session: s, err: *r.cause}
 	}
-	return s.connOf(r.link)
+	return s.connOf(r.endpoint)
 }
 
-// connOf is the session's connection over a link.
-func (s *Session) connOf(l *link) *conn {
+// connOf is the session's connection over a endpoint.
+func (s *Session) connOf(l *endpoint) *conn {
 	for _, conn := range s.conns {
-		if conn.link == l {
+		if conn.endpoint == l {
 			return conn
 		}
 	}
-	return &conn{session: s, link: l, err: unavailable(l.grant, errNoConnection)}
+	return &conn{session: s, endpoint: l, err: unavailable(l.grant, errNoConnection)}
 }
 
 var errNoConnection = errors.New("not connected")
 
-// takeMail puts connections to use that others made for the session; a new one
-// takes the place of a dead one. It returns the links that new sessions connect over:
+// takeInbox puts connections to use that others made for the session; a new one
+// takes the place of a dead one. It returns the endpoints that new sessions connect over:
 // those that are not in the table yet are about to be.
-func (s *Session) takeMail() (links []*link) {
+func (s *Session) takeInbox() (endpoints []*endpoint) {
 	s.cache.mu.Lock()
-	mail := s.mail
-	s.mail = nil
-	links = slices.Clone(s.cache.links)
+	inbox := s.inbox
+	s.inbox = nil
+	endpoints = slices.Clone(s.cache.endpoints)
 	s.cache.mu.Unlock()
-	if len(mail) == 0 {
-		return links
+	if len(inbox) == 0 {
+		return endpoints
 	}
 	conns := slices.Clone(s.conns)
-	for _, fresh := range mail {
-		i := slices.IndexFunc(conns, func(c *conn) bool { return c.link == fresh.link })
+	for _, fresh := range inbox {
+		i := slices.IndexFunc(conns, func(c *conn) bool { return c.endpoint == fresh.endpoint })
 		switch {
 		case i < 0:
 			conns = append(conns, fresh)
@@ -129,7 +129,7 @@ func (s *Session) takeMail() (links []*link) {
 		}
 	}
 	s.setConns(conns)
-	return links
+	return endpoints
 }
 
 // setConns changes the session's connections. Those who wake the session look at
@@ -148,7 +148,7 @@ func (s *Session) setConns(conns []*conn) {
 // looks at. Called under the cache's mu; a connection that its owner closes
 // meanwhile does not mind.
 func (s *Session) wake() {
-	offer(s.kick)
+	offer(s.woken)
 	for _, c := range s.conns {
 		if c.qp != nil {
 			c.qp.Wake()
@@ -156,17 +156,17 @@ func (s *Session) wake() {
 	}
 }
 
-// dismiss closes a session's connections and forgets it. The last session of a
+// removeSession closes a session's connections and forgets it. The last session of a
 // deleted cache closes the provider, under which its memory lives.
-func (c *Cache) dismiss(s *Session) error {
+func (c *Cache) removeSession(s *Session) error {
 	if s.parker != nil {
 		s.parker.close()
 	}
 	c.mu.Lock()
 	delete(c.sessions, s)
-	c.past.absorb(&s.counts)
-	conns := append(s.conns, s.mail...)
-	s.mail = nil
+	c.past.merge(&s.counts)
+	conns := append(s.conns, s.inbox...)
+	s.inbox = nil
 	last := c.ended && len(c.sessions) == 0
 	c.mu.Unlock()
 	s.handle.Leave()

@@ -44,15 +44,15 @@ func forAll(t *testing.T, test func(t *testing.T, c *cluster, cfg Config)) {
 // pump drives a session and checks that each operation ends once, as its check
 // wants.
 type pump struct {
-	t     *testing.T
-	s     *Session
-	next  uint64
-	under map[uint64]func(device.Completion)
+	t       *testing.T
+	s       *Session
+	next    uint64
+	pending map[uint64]func(device.Completion)
 }
 
 func newPump(t *testing.T, cache *Cache, depth int) *pump {
 	t.Helper()
-	return &pump{t: t, s: newSession(t, cache, depth), under: make(map[uint64]func(device.Completion))}
+	return &pump{t: t, s: newSession(t, cache, depth), pending: make(map[uint64]func(device.Completion))}
 }
 
 // newSession returns a session that is closed at the end of the test.
@@ -103,7 +103,7 @@ func (p *pump) do(write bool, buf []byte, addr int64, check func(device.Completi
 		if err != nil {
 			check(device.Completion{Err: err})
 		} else {
-			p.under[p.next] = check
+			p.pending[p.next] = check
 		}
 		return
 	}
@@ -112,29 +112,29 @@ func (p *pump) do(write bool, buf []byte, addr int64, check func(device.Completi
 // poll waits for completions; false: the test is over.
 func (p *pump) poll() bool {
 	if err := waitPatiently(p.s); err != nil {
-		p.t.Errorf("Wait with %d under way: %v", len(p.under), err)
+		p.t.Errorf("Wait with %d under way: %v", len(p.pending), err)
 		return false
 	}
 	var done [8]device.Completion
 	n := p.s.Poll(done[:])
-	if n == 0 && len(p.under) > 0 {
+	if n == 0 && len(p.pending) > 0 {
 		p.t.Errorf("Wait returned and Poll has nothing")
 		return false
 	}
 	for _, c := range done[:n] {
-		check := p.under[c.Tag]
+		check := p.pending[c.Tag]
 		if check == nil {
 			p.t.Errorf("completion %+v of nothing under way", c)
 			return false
 		}
-		delete(p.under, c.Tag)
+		delete(p.pending, c.Tag)
 		check(c)
 	}
 	return true
 }
 
 func (p *pump) drain() {
-	for len(p.under) > 0 && p.poll() {
+	for len(p.pending) > 0 && p.poll() {
 	}
 }
 

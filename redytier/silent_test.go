@@ -139,13 +139,13 @@ func TestServerProcessStops(t *testing.T) {
 					t.Fatal(err)
 				}
 				var done [8]device.Completion
-				for len(polls.under) > 0 && ctx.Err() == nil {
+				for len(polls.pending) > 0 && ctx.Err() == nil {
 					for _, c := range done[:polls.s.Poll(done[:])] {
-						delete(polls.under, c.Tag)
+						delete(polls.pending, c.Tag)
 						end(c)
 					}
 				}
-				for len(sleeps.under) > 0 && ctx.Err() == nil {
+				for len(sleeps.pending) > 0 && ctx.Err() == nil {
 					if err := sleeps.s.Wait(ctx); err != nil {
 						t.Fatal(err)
 					}
@@ -198,7 +198,7 @@ func TestTargetProcessStops(t *testing.T) {
 				}
 			})
 			ctx := soon(t, timeout)
-			for len(p.under) > 0 && ctx.Err() == nil {
+			for len(p.pending) > 0 && ctx.Err() == nil {
 				p.poll()
 			}
 			select {

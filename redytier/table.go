@@ -15,7 +15,7 @@ type table struct {
 	configuration Configuration
 	per           int // regions that the configuration's server threads are for: their ratio stays (R73)
 	regions       []region
-	links         []*link // every session has a connection over each
+	endpoints     []*endpoint // every session has a connection over each
 	// epoch began when every earlier table had been published: who works by this one,
 	// and has nothing under way of before, is in it.
 	epoch uint64
@@ -23,21 +23,21 @@ type table struct {
 
 // region is one virtual region.
 type region struct {
-	link  *link  // nil: the region is unavailable, and cause says why
-	index uint32 // in the link's grant
-	cause *error
+	endpoint *endpoint // nil: the region is unavailable, and cause says why
+	index    uint32    // in the endpoint's grant
+	cause    *error
 
 	// mirror, if there is one, gets every write as well: the region's place after
 	// a move that is not decided yet (A38).
-	mirror      *link
+	mirror      *endpoint
 	mirrorIndex uint32
 
 	gate   gate
 	state  RegionState
 	origin *origin // nil: what was written is all there is
 
-	epoch uint64 // how often its memory was lost
-	told  bool   // lost, and the application knows that it will be zeros
+	epoch        uint64 // how often its memory was lost
+	lossReported bool   // lost, and the application knows that it will be zeros
 }
 
 // gate says what a session holds back.
@@ -115,7 +115,7 @@ func (t *table) event(e Event, span [2]int64) Event {
 // on lists the regions that a grant holds.
 func (t *table) on(g *grant) (regions []int) {
 	for i := range t.regions {
-		if l := t.regions[i].link; l != nil && l.grant == g {
+		if l := t.regions[i].endpoint; l != nil && l.grant == g {
 			regions = append(regions, i)
 		}
 	}
@@ -125,7 +125,7 @@ func (t *table) on(g *grant) (regions []int) {
 // clone returns a copy to change and publish.
 func (t *table) clone() *table {
 	n := *t
-	n.regions, n.links = slices.Clone(t.regions), slices.Clone(t.links)
+	n.regions, n.endpoints = slices.Clone(t.regions), slices.Clone(t.endpoints)
 	return &n
 }
 
@@ -146,15 +146,15 @@ func (t *table) configure(c Configuration) {
 	}
 }
 
-// unlink takes links out.
-func (t *table) unlink(gone []*link) {
-	t.links = slices.DeleteFunc(t.links, func(l *link) bool { return slices.Contains(gone, l) })
+// removeEndpoints takes endpoints out.
+func (t *table) removeEndpoints(gone []*endpoint) {
+	t.endpoints = slices.DeleteFunc(t.endpoints, func(l *endpoint) bool { return slices.Contains(gone, l) })
 }
 
 // grants lists those that hold regions, in the order of the addresses.
 func (t *table) grants() (grants []*grant) {
 	for i := range t.regions {
-		if l := t.regions[i].link; l != nil && !slices.Contains(grants, l.grant) {
+		if l := t.regions[i].endpoint; l != nil && !slices.Contains(grants, l.grant) {
 			grants = append(grants, l.grant)
 		}
 	}
@@ -185,8 +185,8 @@ func (c *Cache) Regions() []RegionInfo {
 		r, info := &t.regions[i], &infos[i]
 		info.From, info.To = t.span(i)
 		info.State, info.Epoch = r.state, r.epoch
-		if r.link != nil {
-			info.VM = r.link.grant.vm
+		if r.endpoint != nil {
+			info.VM = r.endpoint.grant.vm
 		}
 	}
 	c.moves.describe(infos)

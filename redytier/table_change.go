@@ -36,8 +36,8 @@ func (c *Cache) changed() { c.update(func(*table) {}) }
 
 // quiesce waits until every session works by the present table and has settled
 // all it issued before. What it issued and what failed takes no effect any more in
-// the grants of links, either.
-func (c *Cache) quiesce(ctx context.Context, links ...*link) error {
+// the grants of endpoints, either.
+func (c *Cache) quiesce(ctx context.Context, endpoints ...*endpoint) error {
 	var e uint64
 	c.update(func(t *table) { // also for sessions that know the present one: they have to notice the epoch
 		e = c.epochs.Bump()
@@ -46,8 +46,8 @@ func (c *Cache) quiesce(ctx context.Context, links ...*link) error {
 	pause := 50 * time.Microsecond
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
-	doubtful := func(l *link) bool { return l != nil && l.grant.doubts.Load() > 0 }
-	for !c.epochs.Passed(e) || slices.ContainsFunc(links, doubtful) {
+	unsettled := func(l *endpoint) bool { return l != nil && l.grant.unsettled.Load() > 0 }
+	for !c.epochs.Passed(e) || slices.ContainsFunc(endpoints, unsettled) {
 		select {
 		case <-timer.C:
 			pause = min(2*pause, 2*time.Millisecond)
@@ -61,11 +61,11 @@ func (c *Cache) quiesce(ctx context.Context, links ...*link) error {
 	return nil
 }
 
-// join gives every session a connection over some new links, and adds them to the
-// table. If that fails for any session, no link is added.
-func (c *Cache) join(ctx context.Context, links []*link) error {
+// addEndpoints gives every session a connection over some new endpoints, and adds them to the
+// table. If that fails for any session, no endpoint is added.
+func (c *Cache) addEndpoints(ctx context.Context, endpoints []*endpoint) error {
 	c.mu.Lock()
-	c.links = append(c.links, links...) // sessions made from now on connect by themselves
+	c.endpoints = append(c.endpoints, endpoints...) // sessions made from now on connect by themselves
 	sessions := make([]*Session, 0, len(c.sessions))
 	for s := range c.sessions {
 		sessions = append(sessions, s)
@@ -73,31 +73,31 @@ func (c *Cache) join(ctx context.Context, links []*link) error {
 	c.mu.Unlock()
 	var err error
 	for _, s := range sessions {
-		for _, l := range links {
+		for _, l := range endpoints {
 			if err == nil {
-				err = c.mail(ctx, s, l)
+				err = c.deliver(ctx, s, l)
 			}
 		}
 	}
 	if err != nil {
-		c.part(links)
+		c.removeEndpoints(endpoints)
 		return err
 	}
-	c.update(func(t *table) { t.links = append(t.links, links...) })
+	c.update(func(t *table) { t.endpoints = append(t.endpoints, endpoints...) })
 	return nil
 }
 
-// part takes links out of use. Sessions close their connections over them.
-func (c *Cache) part(links []*link) {
+// removeEndpoints takes endpoints out of use. Sessions close their connections over them.
+func (c *Cache) removeEndpoints(endpoints []*endpoint) {
 	c.mu.Lock()
-	c.links = slices.DeleteFunc(c.links, func(l *link) bool { return slices.Contains(links, l) })
+	c.endpoints = slices.DeleteFunc(c.endpoints, func(l *endpoint) bool { return slices.Contains(endpoints, l) })
 	var unused []*conn // made for sessions that did nothing since
 	for s := range c.sessions {
 		maps.DeleteFunc(s.generations, func(g *grant, _ uint32) bool {
-			return !slices.ContainsFunc(c.links, func(l *link) bool { return l.grant == g })
+			return !slices.ContainsFunc(c.endpoints, func(l *endpoint) bool { return l.grant == g })
 		})
-		s.mail = slices.DeleteFunc(s.mail, func(conn *conn) bool {
-			gone := slices.Contains(links, conn.link)
+		s.inbox = slices.DeleteFunc(s.inbox, func(conn *conn) bool {
+			gone := slices.Contains(endpoints, conn.endpoint)
 			if gone {
 				unused = append(unused, conn)
 			}
@@ -107,22 +107,22 @@ func (c *Cache) part(links []*link) {
 	c.mu.Unlock()
 	for _, conn := range unused {
 		if err := conn.close(); err != nil {
-			c.log.Warn("closing an unused connection", "vm", conn.link.grant.vm, "err", err)
+			c.log.Warn("closing an unused connection", "vm", conn.endpoint.grant.vm, "err", err)
 		}
 	}
-	c.update(func(t *table) { t.unlink(links) })
+	c.update(func(t *table) { t.removeEndpoints(endpoints) })
 }
 
-// uses says whether sessions connect over a link.
-func (c *Cache) uses(l *link) bool {
+// hasEndpoint says whether sessions connect over a endpoint.
+func (c *Cache) hasEndpoint(l *endpoint) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Contains(c.links, l)
+	return slices.Contains(c.endpoints, l)
 }
 
-// mail makes a connection for a session, which finds it at the next change. Where
+// deliver makes a connection for a session, which finds it at the next change. Where
 // another of the session's fails meanwhile it is made again, for it would be ended.
-func (c *Cache) mail(ctx context.Context, s *Session, l *link) error {
+func (c *Cache) deliver(ctx context.Context, s *Session, l *endpoint) error {
 	for {
 		c.mu.Lock()
 		generation := s.generations[l.grant]
@@ -131,9 +131,9 @@ func (c *Cache) mail(ctx context.Context, s *Session, l *link) error {
 		c.mu.Lock()
 		stale := generation != s.generations[l.grant]
 		_, wanted := c.sessions[s]
-		wanted = wanted && slices.Contains(c.links, l)
+		wanted = wanted && slices.Contains(c.endpoints, l)
 		if err == nil && wanted && !stale {
-			s.mail = append(s.mail, conn)
+			s.inbox = append(s.inbox, conn)
 			conn = nil
 		}
 		c.mu.Unlock()

@@ -39,10 +39,10 @@ func (u urgency) interrupts(o urgency) bool {
 	return u.rank > o.rank || u.rank == leaving && o.rank == leaving && o.deadline.Sub(u.deadline) >= sooner
 }
 
-// errGaveWay is the cause with which the context of an operation ends where a more
+// errPreempted is the cause with which the context of an operation ends where a more
 // urgent one waits. The operation is undone as if its caller had given up, and tried
 // again when the other is through.
-var errGaveWay = errors.New("it gives way to something more urgent")
+var errPreempted = errors.New("it gives way to something more urgent")
 
 // turn is held by one control operation at a time (A36). It passes to the most urgent of
 // those that wait. Its zero value is free.
@@ -55,13 +55,13 @@ type turn struct {
 // claim is an operation's on the turn.
 type claim struct {
 	urgency
-	giveWay context.CancelCauseFunc // ends the operation; nil: it is over at once by itself
+	preempt context.CancelCauseFunc // ends the operation; nil: it is over at once by itself
 	granted chan struct{}           // closed when the turn is had
 }
 
-// take claims the turn, and asks its holder to give way where that is less urgent. It
+// acquire claims the turn, and asks its holder to give way where that is less urgent. It
 // returns when the turn is had, or why not; without wait, only one that is free is had.
-func (t *turn) take(ctx context.Context, c *claim, wait bool) error {
+func (t *turn) acquire(ctx context.Context, c *claim, wait bool) error {
 	c.granted = make(chan struct{})
 	t.mu.Lock()
 	switch {
@@ -78,8 +78,8 @@ func (t *turn) take(ctx context.Context, c *claim, wait bool) error {
 		at = len(t.waiting)
 	}
 	t.waiting = slices.Insert(t.waiting, at, c)
-	if h := t.holder; c.interrupts(h.urgency) && h.giveWay != nil {
-		h.giveWay(errGaveWay)
+	if h := t.holder; c.interrupts(h.urgency) && h.preempt != nil {
+		h.preempt(errPreempted)
 	}
 	t.mu.Unlock()
 	select {
@@ -94,13 +94,13 @@ func (t *turn) take(ctx context.Context, c *claim, wait bool) error {
 	}
 	t.mu.Unlock()
 	if at < 0 { // granted meanwhile
-		t.pass()
+		t.release()
 	}
 	return context.Cause(ctx)
 }
 
-// pass gives the turn back.
-func (t *turn) pass() {
+// release gives the turn back.
+func (t *turn) release() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.holder = nil
@@ -116,19 +116,19 @@ func (t *turn) pass() {
 // which changes nothing or leaves what has moved where it is, and is carried out again
 // after the other. One that fails for memory that is lost does so at once.
 func (c *Cache) inTurn(ctx context.Context, u urgency, operation func(ctx context.Context) error) error {
-	return c.takeTurns(ctx, u, true, operation)
+	return c.runInTurn(ctx, u, true, operation)
 }
 
-// asked is inTurn for what the application asks for: while another operation runs it
+// requested is inTurn for what the application asks for: while another operation runs it
 // waits or is refused, as Config says.
-func (c *Cache) asked(ctx context.Context, operation func(ctx context.Context) error) error {
-	return c.takeTurns(ctx, urgency{}, !c.cfg.RefuseBusy, operation)
+func (c *Cache) requested(ctx context.Context, operation func(ctx context.Context) error) error {
+	return c.runInTurn(ctx, urgency{}, !c.cfg.RefuseBusy, operation)
 }
 
-func (c *Cache) takeTurns(ctx context.Context, u urgency, wait bool, operation func(ctx context.Context) error) error {
+func (c *Cache) runInTurn(ctx context.Context, u urgency, wait bool, operation func(ctx context.Context) error) error {
 	for {
-		err := c.takeTurn(ctx, u, wait, operation)
-		if !errors.Is(err, errGaveWay) {
+		err := c.tryInTurn(ctx, u, wait, operation)
+		if !errors.Is(err, errPreempted) {
 			return err
 		}
 		c.log.Info("a control operation is carried out again, after another one", "err", err)
@@ -136,16 +136,16 @@ func (c *Cache) takeTurns(ctx context.Context, u urgency, wait bool, operation f
 	}
 }
 
-// takeTurn is one attempt of takeTurns.
-func (c *Cache) takeTurn(ctx context.Context, u urgency, wait bool, operation func(ctx context.Context) error) error {
+// tryInTurn is one attempt of runInTurn.
+func (c *Cache) tryInTurn(ctx context.Context, u urgency, wait bool, operation func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stop := context.AfterFunc(c.ctx, func() { cancel(ErrDeleted) })
 	defer stop()
-	switch err := c.turn.take(ctx, &claim{urgency: u, giveWay: cancel}, wait); {
+	switch err := c.turn.acquire(ctx, &claim{urgency: u, preempt: cancel}, wait); {
 	case c.deleted.Load():
 		if err == nil {
-			c.turn.pass()
+			c.turn.release()
 		}
 		return ErrDeleted
 	case errors.Is(err, ErrBusy):
@@ -153,15 +153,15 @@ func (c *Cache) takeTurn(ctx context.Context, u urgency, wait bool, operation fu
 	case err != nil:
 		return err
 	}
-	defer c.turn.pass()
+	defer c.turn.release()
 	err := operation(ctx)
 	switch {
 	case err == nil:
 		return nil
 	case c.ctx.Err() != nil && !errors.Is(err, ErrDeleted):
 		return fmt.Errorf("%w: %w", ErrDeleted, err)
-	case errors.Is(context.Cause(ctx), errGaveWay) && !errors.Is(err, ErrRegionUnavailable):
-		return errors.Join(errGaveWay, err)
+	case errors.Is(context.Cause(ctx), errPreempted) && !errors.Is(err, ErrRegionUnavailable):
+		return errors.Join(errPreempted, err)
 	}
 	return err
 }

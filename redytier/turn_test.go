@@ -13,10 +13,10 @@ import (
 func TestOrderOfTurns(t *testing.T) {
 	var turn turn
 	now := time.Unix(1_000_000, 0)
-	if err := turn.take(t.Context(), &claim{urgency: urgency{rank: leaving}}, false); err != nil {
+	if err := turn.acquire(t.Context(), &claim{urgency: urgency{rank: leaving}}, false); err != nil {
 		t.Fatal(err)
 	}
-	if err := turn.take(t.Context(), &claim{}, false); !errors.Is(err, ErrBusy) {
+	if err := turn.acquire(t.Context(), &claim{}, false); !errors.Is(err, ErrBusy) {
 		t.Errorf("the turn is had twice: %v", err)
 	}
 	impatient, giveUp := context.WithCancelCause(t.Context())
@@ -36,7 +36,7 @@ func TestOrderOfTurns(t *testing.T) {
 		{"asked then", urgency{}, t.Context()},
 	} {
 		go func() {
-			err := turn.take(c.ctx, &claim{urgency: c.urgency}, true)
+			err := turn.acquire(c.ctx, &claim{urgency: c.urgency}, true)
 			if c.ctx == impatient {
 				if !errors.Is(err, gone) {
 					t.Errorf("%s: %v", c.name, err)
@@ -45,7 +45,7 @@ func TestOrderOfTurns(t *testing.T) {
 				return
 			}
 			order <- c.name
-			turn.pass()
+			turn.release()
 		}()
 		until(t, func() bool {
 			turn.mu.Lock()
@@ -55,7 +55,7 @@ func TestOrderOfTurns(t *testing.T) {
 	}
 	giveUp(gone)
 	<-order
-	turn.pass()
+	turn.release()
 	var got []string
 	for range 6 {
 		got = append(got, <-order)
@@ -70,19 +70,19 @@ func TestHolderGivesWay(t *testing.T) {
 	for _, holder := range []int{voluntary, restoring, leaving} {
 		for _, other := range []int{voluntary, restoring, leaving} {
 			var turn turn
-			ctx, giveWay := context.WithCancelCause(t.Context())
-			if err := turn.take(ctx, &claim{urgency: urgency{rank: holder}, giveWay: giveWay}, true); err != nil {
+			ctx, preempt := context.WithCancelCause(t.Context())
+			if err := turn.acquire(ctx, &claim{urgency: urgency{rank: holder}, preempt: preempt}, true); err != nil {
 				t.Fatal(err)
 			}
 			waiting, stop := context.WithCancel(t.Context())
 			stop()
-			if err := turn.take(waiting, &claim{urgency: urgency{rank: other}}, true); !errors.Is(err, context.Canceled) {
+			if err := turn.acquire(waiting, &claim{urgency: urgency{rank: other}}, true); !errors.Is(err, context.Canceled) {
 				t.Error(err)
 			}
-			if asked := errors.Is(context.Cause(ctx), errGaveWay); asked != (other > holder) {
+			if asked := errors.Is(context.Cause(ctx), errPreempted); asked != (other > holder) {
 				t.Errorf("rank %d waits for rank %d, which is asked to give way: %v", other, holder, asked)
 			}
-			giveWay(nil)
+			preempt(nil)
 		}
 	}
 }

@@ -200,7 +200,7 @@ func TestNoticeWhileLostMemoryIsRestored(t *testing.T) {
 			},
 		})
 		during(t, cache, 2<<16, func() {
-			cache.lose(cache.table.Load().regions[2].link.grant, errors.New("gone"))
+			cache.lose(cache.table.Load().regions[2].endpoint.grant, errors.New("gone"))
 			<-told
 			c.events <- &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_RECLAIMED, VmId: "vm-0", LeftMs: time.Hour.Milliseconds()}
 			until(t, func() bool { return cache.Regions()[0].VM != "vm-0" })

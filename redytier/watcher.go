@@ -86,12 +86,12 @@ type watcher struct {
 
 	mu     sync.Mutex
 	over   bool
-	queue  []news
+	queue  []notification
 	queued chan struct{} // holds a token while there is something in queue, or over is set
 }
 
-// news is an event to be delivered. told, if there is one, is closed afterwards.
-type news struct {
+// notification is an event to be delivered. told, if there is one, is closed afterwards.
+type notification struct {
 	Event
 	told chan<- struct{}
 }
@@ -99,17 +99,17 @@ type news struct {
 func newWatcher(c *Cache) *watcher { return &watcher{cache: c, queued: make(chan struct{}, 1)} }
 
 func (w *watcher) start(onEvent func(Event)) {
-	w.running.Go(func() { w.tell(onEvent) })
+	w.running.Go(func() { w.deliver(onEvent) })
 }
 
 // report passes an event on unless the watcher is stopped. It never blocks.
-func (w *watcher) report(e Event) { w.add(news{Event: e}) }
+func (w *watcher) report(e Event) { w.add(notification{Event: e}) }
 
 // reportAll reports events, one at least, and returns when they are delivered or ctx ends.
 func (w *watcher) reportAll(ctx context.Context, events []Event) error {
 	told := make(chan struct{})
 	for i, e := range events {
-		n := news{Event: e}
+		n := notification{Event: e}
 		if i == len(events)-1 {
 			n.told = told
 		}
@@ -123,7 +123,7 @@ func (w *watcher) reportAll(ctx context.Context, events []Event) error {
 	}
 }
 
-func (w *watcher) add(n news) {
+func (w *watcher) add(n notification) {
 	w.mu.Lock()
 	if !w.over {
 		w.queue = append(w.queue, n)
@@ -132,8 +132,8 @@ func (w *watcher) add(n news) {
 	offer(w.queued)
 }
 
-// tell delivers what is reported.
-func (w *watcher) tell(onEvent func(Event)) {
+// deliver delivers what is reported.
+func (w *watcher) deliver(onEvent func(Event)) {
 	for range w.queued {
 		w.mu.Lock()
 		queue, over := w.queue, w.over
@@ -209,7 +209,7 @@ func (w *watcher) renew(ctx context.Context, id string, lease time.Duration) {
 // until ctx ends or the manager does not know the cache.
 func (w *watcher) watch(ctx context.Context, id string) {
 	wait := firstPause
-	h := hearing{cache: id, told: map[string]bool{}}
+	h := streamState{cache: id, told: map[string]bool{}}
 	for ctx.Err() == nil {
 		heard, err := w.follow(ctx, &h)
 		if connect.CodeOf(err) == connect.CodeNotFound {
@@ -226,16 +226,16 @@ func (w *watcher) watch(ctx context.Context, id string) {
 	}
 }
 
-// hearing is what a watcher has heard of the manager, over all streams: they bring
+// streamState is what a watcher has heard of the manager, over all streams: they bring
 // each event at least once (A35).
-type hearing struct {
+type streamState struct {
 	cache    string          // id
 	sequence uint64          // of the last event; 0: none yet
 	told     map[string]bool // VMs that are reclaimed, and when
 }
 
 // follow reads one stream to its end and says whether it brought anything.
-func (w *watcher) follow(ctx context.Context, h *hearing) (heard bool, err error) {
+func (w *watcher) follow(ctx context.Context, h *streamState) (heard bool, err error) {
 	stream, err := w.cache.mgr.Watch(ctx, connect.NewRequest(&managerv1.WatchRequest{
 		CacheId: h.cache, AfterSequence: h.sequence,
 	}))
@@ -244,14 +244,14 @@ func (w *watcher) follow(ctx context.Context, h *hearing) (heard bool, err error
 	}
 	for stream.Receive() {
 		heard = true
-		w.hear(stream.Msg(), h)
+		w.receive(stream.Msg(), h)
 	}
 	return heard, errors.Join(stream.Err(), stream.Close())
 }
 
-// hear takes a message that is new. In the place of those that the manager has not
+// receive takes a message that is new. In the place of those that the manager has not
 // kept comes the state of the cache: what has happened to its VMs is in there.
-func (w *watcher) hear(m *managerv1.WatchResponse, h *hearing) {
+func (w *watcher) receive(m *managerv1.WatchResponse, h *streamState) {
 	if m.Kind == managerv1.WatchResponse_KIND_STATE {
 		h.sequence = m.Sequence
 		for _, s := range m.State.GetGrants() {
@@ -260,7 +260,7 @@ func (w *watcher) hear(m *managerv1.WatchResponse, h *hearing) {
 				VmId: vm.GetId(), DeadlineUnixMs: vm.GetDeadlineUnixMs(), LeftMs: vm.GetLeftMs(), Reason: "it has failed",
 			}
 			if vm.GetSuspected() {
-				w.hear(&managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_SUSPECTED, VmId: vm.GetId(), Reason: "it is silent"}, h)
+				w.receive(&managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_SUSPECTED, VmId: vm.GetId(), Reason: "it is silent"}, h)
 			}
 			switch {
 			case !vm.GetHealthy():
@@ -268,7 +268,7 @@ func (w *watcher) hear(m *managerv1.WatchResponse, h *hearing) {
 			case vm.GetLeaving():
 				e.Kind = managerv1.WatchResponse_KIND_VM_RECLAIMED
 			}
-			w.hear(e, h)
+			w.receive(e, h)
 		}
 		return
 	}
@@ -289,10 +289,10 @@ func (w *watcher) hear(m *managerv1.WatchResponse, h *hearing) {
 		}
 		h.told[key] = true
 	}
-	w.take(m)
+	w.apply(m)
 }
 
-func (w *watcher) take(m *managerv1.WatchResponse) {
+func (w *watcher) apply(m *managerv1.WatchResponse) {
 	c := w.cache
 	t := c.table.Load()
 	switch m.Kind {
@@ -302,7 +302,7 @@ func (w *watcher) take(m *managerv1.WatchResponse) {
 		}
 	case managerv1.WatchResponse_KIND_VM_SUSPECTED:
 		for _, g := range c.grantsOf(m.VmId) {
-			c.doubted(g, fmt.Errorf("manager: %s", m.Reason))
+			c.checkSuspected(g, fmt.Errorf("manager: %s", m.Reason))
 		}
 	case managerv1.WatchResponse_KIND_VM_RECLAIMED:
 		deadline := deadlineOf(m)
@@ -318,7 +318,7 @@ func (w *watcher) take(m *managerv1.WatchResponse) {
 		c.keeper.reclaimed(m.VmId, deadline)
 	case managerv1.WatchResponse_KIND_VM_DEAR:
 		if len(m.VmIds) > 0 {
-			c.keeper.dear(m.VmIds)
+			c.keeper.cheaper(m.VmIds)
 		}
 	}
 }
@@ -341,7 +341,7 @@ const maxLeft = 365 * 24 * time.Hour
 func (c *Cache) grantsOf(vm string) (grants []*grant) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, l := range c.links {
+	for _, l := range c.endpoints {
 		if g := l.grant; g.vm == vm && !slices.Contains(grants, g) {
 			grants = append(grants, g)
 		}

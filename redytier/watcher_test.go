@@ -16,7 +16,7 @@ func TestEventsAreLogged(t *testing.T) {
 	var text bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&text, nil))
 	w := newWatcher(&Cache{log: log})
-	w.running.Go(func() { w.tell(nil) })
+	w.running.Go(func() { w.deliver(nil) })
 	w.report(Event{Kind: VMReclaimed, VM: "vm-1", To: 4096, Deadline: time.Unix(0, 0).UTC()})
 	w.report(Event{Kind: VMLeft, VM: "vm-1", To: 4096})
 	w.report(Event{Kind: VMLost, VM: "vm-2", To: 4096})
@@ -49,10 +49,10 @@ func TestEventsOnce(t *testing.T) {
 	cache := c.create(t, Config{
 		Capacity: 1 << 17, RegionSize: 1 << 16, Configuration: oneSided, OnEvent: func(e Event) { events <- e },
 	})
-	h := &hearing{told: map[string]bool{}}
+	h := &streamState{told: map[string]bool{}}
 	hear := func(m *managerv1.WatchResponse, want uint64) {
 		t.Helper()
-		if cache.watcher.hear(m, h); h.sequence != want {
+		if cache.watcher.receive(m, h); h.sequence != want {
 			t.Errorf("at %d, want %d", h.sequence, want)
 		}
 	}
