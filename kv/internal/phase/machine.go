@@ -1,0 +1,225 @@
+package phase
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+)
+
+// ErrClosed says that the checkpointer's store is closed.
+var ErrClosed = errors.New("phase: closed")
+
+// errBusy is why TryBegin does not begin.
+var errBusy = errors.New("phase: it would have to wait")
+
+// Machine knows the phase of each track. The zero value is at rest.
+type Machine struct {
+	mu      sync.Mutex // guards the rest; nothing is waited for while it is held
+	phases  [tracks]Phase
+	waiting []*call // actions that have not begun, the oldest first
+	group   *Group  // the commit that others join; nil: none
+}
+
+// call is an action that begins, or a step of one that is under way.
+type call struct {
+	action Action
+	step   bool
+	begun  chan error // of capacity 1; gets nil when it has begun, or why it never does
+}
+
+// Begin returns when the action has begun, which [Machine.End] ends. Where it has to wait,
+// it does until ctx ends. ErrClosed: the store is closed.
+func (m *Machine) Begin(ctx context.Context, a Action) error {
+	return m.await(ctx, &call{a, false, make(chan error, 1)})
+}
+
+// TryBegin begins the action if it need not wait.
+func (m *Machine) TryBegin(a Action) bool {
+	c := &call{a, false, make(chan error, 1)}
+	m.call(c)
+	return m.cancel(c, errBusy) == nil
+}
+
+// Advance goes on to a step of the action that is under way. It waits only where a commit
+// and a checkpoint both come to write the manifest; an error is the end of ctx, and the
+// phase is what it was.
+func (m *Machine) Advance(ctx context.Context, a Action) error {
+	return m.await(ctx, &call{a, true, make(chan error, 1)})
+}
+
+// End ends an action.
+func (m *Machine) End(a Action) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, t := range plans[a].on {
+		m.phases[t] = Resting
+	}
+	m.next()
+}
+
+// Phases are those of the tracks: of commits, of checkpoints, of compactions.
+func (m *Machine) Phases() [tracks]Phase {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.phases
+}
+
+// await returns when the call has begun, or never will.
+func (m *Machine) await(ctx context.Context, c *call) error {
+	m.call(c)
+	select {
+	case err := <-c.begun: // even if ctx has ended
+		return err
+	default:
+	}
+	select {
+	case err := <-c.begun:
+		return err
+	case <-ctx.Done():
+		return m.cancel(c, ctx.Err())
+	}
+}
+
+// call has a call begin, or wait behind the others.
+func (m *Machine) call(c *call) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.waiting = append(m.waiting, c)
+	m.next()
+}
+
+// cancel returns how the call has ended; for the reason given, where it still waited.
+func (m *Machine) cancel(c *call, reason error) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	i := slices.Index(m.waiting, c)
+	if i < 0 {
+		return <-c.begun
+	}
+	m.waiting = slices.Delete(m.waiting, i, i+1)
+	m.next() // others may have waited behind it
+	return reason
+}
+
+// next begins what waits and may begin. The caller holds mu.
+func (m *Machine) next() {
+	for n := -1; n != len(m.waiting); { // what begins may be what an older one waits for
+		n = len(m.waiting)
+		m.sweep()
+	}
+}
+
+// sweep goes through what waits once.
+func (m *Machine) sweep() {
+	var wanted [tracks]bool // by an older action that waits
+	m.waiting = slices.DeleteFunc(m.waiting, func(c *call) bool {
+		v := m.verdict(c)
+		on := plans[c.action].on
+		if !c.step && v == begin && slices.ContainsFunc(on, func(t track) bool { return wanted[t] }) {
+			v = wait
+		}
+		switch v {
+		case begin:
+			m.enter(c)
+			c.begun <- nil
+		case refuse:
+			c.begun <- ErrClosed
+		default:
+			for _, t := range on {
+				wanted[t] = wanted[t] || !c.step
+			}
+			return false
+		}
+		return true
+	})
+}
+
+// verdict is what the phases of all tracks say of a call: the strictest of them.
+func (m *Machine) verdict(c *call) verdict {
+	own := plans[c.action].on[0]
+	if c.step && whole(m.phases[own]) {
+		return begin
+	}
+	v := begin
+	for t, p := range m.phases {
+		if !c.step || own != track(t) {
+			v = max(v, table[p][c.action])
+		}
+	}
+	return v
+}
+
+// whole says whether the phase is that of an action whose steps have none.
+func whole(p Phase) bool { return p == Removing || p == Closed }
+
+// enter begins a call. The caller holds mu.
+func (m *Machine) enter(c *call) {
+	p := &plans[c.action]
+	for _, t := range p.on {
+		from := m.phases[t]
+		switch {
+		case c.step && whole(from):
+			continue
+		case c.step == (from == Resting) || !slices.Contains(p.from, from):
+			panic(fmt.Sprintf("phase: %v while %v", c.action, from))
+		}
+		m.phases[t] = p.to
+	}
+	if c.action == Flush {
+		m.group = nil
+	}
+}
+
+// Group is a commit that several callers share: the first one leads it, and does the work.
+type Group struct {
+	ended chan struct{}
+	size  int   // callers; guarded by the machine's mu
+	err   error // set before ended is closed
+	again bool  // it ended with its leader's context only: the others begin anew
+}
+
+// Join returns the commit that is gathering, or that waits to begin; leads says that there
+// was none, and the caller is to make it: by Begin, the steps, End and Finish. Others call
+// Wait.
+func (m *Machine) Join() (g *Group, leads bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if leads = m.group == nil; leads {
+		m.group = &Group{ended: make(chan struct{})}
+	}
+	m.group.size++
+	return m.group, leads
+}
+
+// Finish tells those who wait how the commit ended; again: they are to try again.
+func (m *Machine) Finish(g *Group, err error, again bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.group == g { // it came to an end before its barrier
+		m.group = nil
+	}
+	g.err, g.again = err, again
+	close(g.ended)
+}
+
+// Wait returns how the commit ended, or when ctx does; again: the caller is to join anew.
+func (g *Group) Wait(ctx context.Context) (again bool, err error) {
+	select {
+	case <-g.ended:
+		return g.again, g.err
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+}
+
+// Gathered is how many callers share the commit that has not had its barrier.
+func (m *Machine) Gathered() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.group == nil {
+		return 0
+	}
+	return m.group.size
+}
