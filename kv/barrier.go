@@ -43,9 +43,10 @@ func (st *Store) NewNamedSession(name string) (*Session, error) {
 // on: as of the last commit or checkpoint, or as it was recovered. It is false for
 // a name that none of these knows.
 func (st *Store) CommitPoint(name string) (CommitPoint, bool) {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	p, ok := st.durable[name]
+	k := &st.checkpointer
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	p, ok := k.durable[name]
 	p.Excluding = slices.Clone(p.Excluding)
 	return p, ok
 }

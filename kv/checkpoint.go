@@ -8,6 +8,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/kv/internal/manifest"
+	"github.com/redykv/redykv/kv/internal/phase"
 )
 
 // ErrNoCheckpoint says that no checkpoint of that name is kept.
@@ -32,13 +33,10 @@ func (st *Store) Checkpoint(ctx context.Context, opts CheckpointOptions) (Checkp
 	if err := st.mayWait(); err != nil {
 		return CheckpointInfo{}, fmt.Errorf("kv: %v checkpoint: %w", opts.Kind, err)
 	}
-	if err := lock(ctx, &st.checkpointing); err != nil {
-		return CheckpointInfo{}, fmt.Errorf("kv: %v checkpoint: waiting for another one: %w", opts.Kind, err)
+	if err := st.begin(ctx, phase.Checkpoint, opts.Kind.String()+" checkpoint"); err != nil {
+		return CheckpointInfo{}, err
 	}
-	defer st.checkpointing.Unlock()
-	if st.isClosed() {
-		return CheckpointInfo{}, ErrClosed
-	}
+	defer st.end(phase.Checkpoint)
 	start := time.Now()
 	st.opts.Events.CheckpointBegin(CheckpointBeginInfo{opts.Kind, opts.Name})
 	info, err := st.checkpoint(ctx, opts)
@@ -47,7 +45,7 @@ func (st *Store) Checkpoint(ctx context.Context, opts CheckpointOptions) (Checkp
 		info = CheckpointInfo{Kind: opts.Kind, Name: opts.Name}
 	}
 	end := CheckpointEndInfo{info, time.Since(start), err}
-	st.checkpoints.add(&end)
+	st.checkpointer.checkpoints.add(&end)
 	st.opts.Events.CheckpointEnd(end)
 	if err != nil {
 		return CheckpointInfo{}, err
@@ -55,7 +53,7 @@ func (st *Store) Checkpoint(ctx context.Context, opts CheckpointOptions) (Checkp
 	return info, nil
 }
 
-// checkpoint is Checkpoint for the one whose turn it is.
+// checkpoint makes one. The caller is in the phase Copying.
 func (st *Store) checkpoint(ctx context.Context, opts CheckpointOptions) (CheckpointInfo, error) {
 	if err := st.checkOptions(ctx, opts); err != nil {
 		return CheckpointInfo{}, err
@@ -63,64 +61,91 @@ func (st *Store) checkpoint(ctx context.Context, opts CheckpointOptions) (Checkp
 	if err := st.ascertain(ctx); err != nil {
 		return CheckpointInfo{}, err
 	}
-	c := manifest.Checkpoint{Name: opts.Name, Kind: opts.Kind, Time: time.Now()}
-	hashes, err := st.fill(ctx, &c, opts.LogOnly && opts.Kind != Index)
-	if err != nil {
-		st.tidy() // takes what was written for it
-		return CheckpointInfo{}, err
+	k := &st.checkpointer
+	m := st.recorded()
+	c := manifest.Checkpoint{Name: opts.Name, Kind: opts.Kind, Time: time.Now(), State: manifest.State{Index: m.Index}}
+
+	// 1. The index is copied, while operations go on.
+	var err error
+	if !opts.LogOnly || opts.Kind == Index {
+		err = st.copyForCheckpoint(ctx, &c)
 	}
-	if err := st.recordCheckpoint(ctx, &c); err != nil {
+
+	// 2. A barrier decides what is in the state; the log up to its tail is written.
+	var hashes *blockHashes
+	if err == nil && c.Kind != Index {
+		st.step(phase.Save)
+		hashes, err = st.save(ctx, &c, &m)
+	}
+
+	// 3. The manifest gets the checkpoint, which exists from then on.
+	if err == nil {
+		err = k.machine.Advance(ctx, phase.Name)
+	}
+	if err == nil {
+		if err = st.recordCheckpoint(ctx, &c); err != nil {
+			return CheckpointInfo{}, err // the device may have it, and needs its objects
+		}
+	}
+
+	// 4. What the manifest does not need any more is removed; after an error, what was
+	// written for the checkpoint.
+	st.step(phase.Collect)
+	st.collect()
+	if err != nil {
 		return CheckpointInfo{}, err
 	}
 	if hashes != nil {
 		hashes.sequence = c.Sequence
-		st.blocks = hashes
+		k.blocks = hashes
 	}
-	st.tidy()
-	m := st.recorded()
+	m = st.recorded()
 	return checkpointInfo(&m, &c), nil
 }
 
 // ascertain makes sure of what is on the device after a manifest could not be
 // written.
 func (st *Store) ascertain(ctx context.Context) error {
-	if !st.isUncertain() {
+	k := &st.checkpointer
+	k.mu.Lock()
+	uncertain := k.uncertain
+	k.mu.Unlock()
+	if !uncertain {
 		return nil
 	}
+	if err := k.machine.Advance(ctx, phase.Name); err != nil {
+		return err
+	}
+	defer st.step(phase.Copy)
 	return st.record(ctx, func(*manifest.Manifest) {})
 }
 
-func (st *Store) isUncertain() bool {
-	st.recording.Lock()
-	defer st.recording.Unlock()
-	return st.uncertain
+// copyForCheckpoint copies the index for a checkpoint.
+func (st *Store) copyForCheckpoint(ctx context.Context, c *manifest.Checkpoint) error {
+	index, bytes, err := st.copyIndex(ctx)
+	if err != nil {
+		return err
+	}
+	c.Index, c.Bytes = index, bytes
+	c.Begin, c.Tail = st.log.Begin(), index.Start // of an Index, which is no state
+	return nil
 }
 
-// fill makes everything of a checkpoint but its place in the manifest.
-func (st *Store) fill(ctx context.Context, c *manifest.Checkpoint, logOnly bool) (*blockHashes, error) {
-	m := st.recorded()
-	c.Index = m.Index
-	if !logOnly {
-		index, bytes, err := st.copyIndex(ctx)
-		if err != nil {
-			return nil, err
-		}
-		c.Index, c.Bytes = index, bytes
-		c.Begin, c.Tail = st.log.Begin(), index.Start
+// save makes the state of a checkpoint durable.
+func (st *Store) save(ctx context.Context, c *manifest.Checkpoint, m *manifest.Manifest) (*blockHashes, error) {
+	if c.Kind != FoldOver {
+		return st.snapshot(ctx, c, m)
 	}
-	switch c.Kind {
-	case FoldOver:
-		return nil, st.foldOver(ctx, c)
-	case Snapshot, Incremental:
-		return st.snapshot(ctx, c, &m)
+	if err := st.exclusive(ctx, func() { st.foldOver(&c.State) }); err != nil {
+		return nil, err
 	}
-	return nil, nil
+	return nil, st.log.Persist(ctx, c.Tail)
 }
 
 func (st *Store) checkOptions(ctx context.Context, opts CheckpointOptions) error {
-	st.recording.Lock()
-	volatile := st.volatile
-	st.recording.Unlock()
+	st.checkpointer.mu.Lock()
+	volatile := st.checkpointer.volatile
+	st.checkpointer.mu.Unlock()
 	switch {
 	case volatile:
 		return fmt.Errorf("the device keeps nothing: %w", errors.ErrUnsupported)
@@ -142,69 +167,6 @@ func (st *Store) checkOptions(ctx context.Context, opts CheckpointOptions) error
 		}
 	}
 	return ctx.Err()
-}
-
-// foldOver makes a state that is in the log.
-func (st *Store) foldOver(ctx context.Context, c *manifest.Checkpoint) error {
-	err := st.exclusive(ctx, func() {
-		st.enterState(&c.State)
-		st.log.ShiftReadOnly()
-	})
-	if err != nil {
-		return err
-	}
-	return st.log.Persist(ctx, c.Tail)
-}
-
-// enterState fills in what a state is, in its barrier. It takes the number first: an
-// operation that ended before is in the state, see NextCommit.
-func (st *Store) enterState(s *manifest.State) {
-	s.Sequence = st.sequence.Add(1)
-	s.Begin, s.Tail = st.log.Begin(), st.log.Tail()
-	if s.Index != nil && s.Index.Start <= s.Begin {
-		// All of the log lies behind the copy: that is none of it, and may have been
-		// made of another table (see Clear).
-		s.Index = nil
-	}
-	s.Sessions = st.commitPoints()
-	st.enterCount(s)
-}
-
-// snapshot makes a state whose end is in an object.
-func (st *Store) snapshot(ctx context.Context, c *manifest.Checkpoint, m *manifest.Manifest) (*blockHashes, error) {
-	base := st.blocks
-	if c.Kind == Incremental && (base == nil || m.Numbered(base.sequence) == nil) {
-		c.Kind = Snapshot
-	}
-	if c.Kind == Incremental {
-		c.Base = base.sequence
-	} else {
-		base = nil
-	}
-	c.Snapshot = st.newObject(snapshotObject)
-	w, err := manifest.CreateObject(ctx, st.dev, c.Snapshot, manifest.LogChunk)
-	if err != nil {
-		return nil, err
-	}
-	err = st.exclusive(ctx, func() {
-		st.enterState(&c.State)
-		c.Flushed = st.log.Hold()
-		st.floorAt(c.Tail)
-	})
-	if err != nil {
-		return nil, w.Abort(err)
-	}
-	hashes, err := st.writeSnapshot(ctx, w, c.Flushed, c.Tail, base)
-	st.log.LetAllGo()
-	err = errors.Join(err, st.exclusive(context.WithoutCancel(ctx), func() { st.floorAt(0) }))
-	if err != nil {
-		return nil, w.Abort(err)
-	}
-	c.Bytes += w.Bytes()
-	if err := device.Retry(ctx, st.dev.Sync); err != nil { // what is below Flushed
-		return nil, fmt.Errorf("syncing the log up to %d: %w", c.Flushed, err)
-	}
-	return hashes, nil
 }
 
 // recordCheckpoint makes a checkpoint exist.
@@ -229,28 +191,6 @@ func (st *Store) recordCheckpoint(ctx context.Context, c *manifest.Checkpoint) e
 	return err
 }
 
-// survived lets sessions know what is durable.
-func (st *Store) survived(s *manifest.State) {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	if s.Sequence > st.durableAt.Load() {
-		st.durable = s.Sessions
-		st.durableAt.Store(s.Sequence)
-	}
-}
-
-// NextCommit is a number that says when what has been done so far is durable: once
-// [Store.LastCommit] is that number or a higher one, everything is that any operation
-// changed, or Clear, which returned before the call of NextCommit.
-//
-// Commits and checkpoints have numbers, which grow in the order in which these begin
-// and are not consecutive.
-func (st *Store) NextCommit() uint64 { return st.sequence.Load() + 1 }
-
-// LastCommit is the highest number of a commit or checkpoint that has succeeded, see
-// [Store.NextCommit].
-func (st *Store) LastCommit() uint64 { return st.durableAt.Load() }
-
 // RemoveCheckpoint drops a kept checkpoint, unless an incremental one that is kept
 // stands on it. Where it was made after the last commit, the store commits first:
 // what was durable stays so.
@@ -258,13 +198,10 @@ func (st *Store) RemoveCheckpoint(name string) error {
 	if err := st.mayWait(); err != nil {
 		return fmt.Errorf("kv: removing checkpoint %q: %w", name, err)
 	}
-	st.committing.Lock()
-	defer st.committing.Unlock()
-	st.checkpointing.Lock()
-	defer st.checkpointing.Unlock()
-	if st.isClosed() {
-		return ErrClosed
+	if err := st.begin(context.Background(), phase.Remove, "removing a checkpoint"); err != nil {
+		return err
 	}
+	defer st.end(phase.Remove)
 	m := st.recorded()
 	c := m.Named(name)
 	if c == nil {
@@ -287,6 +224,6 @@ func (st *Store) RemoveCheckpoint(name string) error {
 	if err != nil {
 		return fmt.Errorf("kv: removing checkpoint %q: %w", name, err)
 	}
-	st.tidy()
+	st.collect()
 	return nil
 }

@@ -264,9 +264,9 @@ func TestThawUnderASnapshot(t *testing.T) {
 	}
 	s.sealing.address = e.address()
 	s.leave()
-	_ = st.exclusive(context.Background(), func() { st.floorAt(st.log.Tail()) })
+	_ = st.exclusive(context.Background(), func() { st.snapshotTail = st.log.Tail() })
 	s.unseal()
-	_ = st.exclusive(context.Background(), func() { st.floorAt(0) })
+	_ = st.exclusive(context.Background(), func() { st.snapshotTail = 0 })
 	if r.Header().Sealed() {
 		t.Error("the record is sealed")
 	}

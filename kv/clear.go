@@ -37,7 +37,7 @@ func (st *Store) Clear() error {
 		if closed = st.closed; closed {
 			return
 		}
-		st.owed.Store(st.log.Empty())
+		st.checkpointer.cleared.Store(st.log.Empty())
 		if st.census != nil {
 			st.keysPast -= st.keysCountedLocked()
 			st.census.clear()
@@ -70,23 +70,5 @@ func (st *Store) Clear() error {
 func (st *Store) freeIndex(t *table) {
 	if err := t.free(); err != nil {
 		st.opts.Logger.Warn("giving the memory of an index back", "err", err)
-	}
-}
-
-// giveBack gives the device's space below a Clear back once a commit has it. The
-// caller's is the turn to commit. Where a checkpoint is being made, which may need what
-// is there, a later commit does it.
-func (st *Store) giveBack() {
-	cleared := st.owed.Load()
-	if cleared == 0 || !st.checkpointing.TryLock() {
-		return
-	}
-	defer st.checkpointing.Unlock()
-	if m := st.recorded(); m.Commit.Begin < cleared {
-		return
-	}
-	st.tidy()
-	if m := st.recorded(); st.dev.Begin() >= st.log.Block(m.Begin()) {
-		st.owed.CompareAndSwap(cleared, 0)
 	}
 }

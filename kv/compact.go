@@ -9,6 +9,7 @@ import (
 
 	"github.com/redykv/redykv/hlog"
 	"github.com/redykv/redykv/internal/clock"
+	"github.com/redykv/redykv/kv/internal/phase"
 )
 
 // CompactMethod is how compaction finds out which records are live.
@@ -116,8 +117,10 @@ func (st *Store) Compact(ctx context.Context, opts CompactOptions) (CompactionIn
 	if err := st.mayWait(); err != nil {
 		return CompactionInfo{}, fmt.Errorf("kv: compacting: %w", err)
 	}
-	st.compacting.Lock()
-	defer st.compacting.Unlock()
+	if err := st.begin(ctx, phase.Compact, "compacting"); err != nil {
+		return CompactionInfo{}, err
+	}
+	defer st.end(phase.Compact)
 	start := time.Now()
 	c := &compactor{st: st, opts: opts, pace: pace{share: opts.Share}}
 	c.info.From = st.log.Begin()

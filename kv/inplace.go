@@ -24,7 +24,7 @@ func (v *view) mutable(address int64) bool { return address >= v.readOnly }
 // this session's view. The end of a snapshot is set while no session is in an epoch, so
 // below it nothing is fuzzy.
 func (s *Session) fuzzy(address int64) bool {
-	return !s.view.mutable(address) && address >= s.log.SafeReadOnly() && address >= s.store.floor
+	return !s.view.mutable(address) && address >= s.log.SafeReadOnly() && address >= s.store.snapshotTail
 }
 
 // lookupMutable returns the newest record of the key where it is mutable. from is the

@@ -195,8 +195,8 @@ func (c *checkpointCounts) add(i *CheckpointEndInfo) {
 }
 
 func (st *Store) addCheckpointsTo(m *Metrics) {
-	m.Commits.Made, m.Commits.Failed = st.commits.Load(), st.commitErrors.Load()
-	c := &st.checkpoints
+	m.Commits.Made, m.Commits.Failed = st.checkpointer.commits.Load(), st.checkpointer.commitErrors.Load()
+	c := &st.checkpointer.checkpoints
 	m.Checkpoints.Made, m.Checkpoints.Failed, m.Checkpoints.Bytes = c.made.Load(), c.failed.Load(), c.bytes.Load()
 	if last := c.last.Load(); last != nil {
 		m.Checkpoints.Last, m.Checkpoints.LastDuration, m.Checkpoints.LastBytes = last.Time, last.Duration, last.Bytes

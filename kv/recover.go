@@ -59,7 +59,7 @@ func (st *Store) recover() (*recovery, error) {
 		}
 	} else if err := st.match(m); err != nil {
 		return nil, err
-	} else if st.written, err = m.Encode(); err != nil {
+	} else if st.checkpointer.written, err = m.Encode(); err != nil {
 		return nil, fmt.Errorf("kv: %w", err)
 	}
 	if err := st.takeHash(m, r.made); err != nil {
@@ -76,8 +76,8 @@ func (st *Store) recover() (*recovery, error) {
 	before.Checkpoints = slices.Clone(m.Checkpoints)
 	r.all = &before
 	r.dropNewer(m)
-	st.manifest = *m
-	st.sequence.Store(m.Sequence)
+	st.checkpointer.manifest = *m
+	st.checkpointer.sequence.Store(m.Sequence)
 	if len(r.report.Dropped) > 0 {
 		if err := r.rehearse(before.DeviceTail(before.Newest())); err != nil {
 			return nil, err
@@ -91,10 +91,20 @@ func (st *Store) recover() (*recovery, error) {
 		return nil, err
 	}
 	if r.state.Sessions != nil { // which the manifest keeps, too, as they are
-		st.ended, st.durable = maps.Clone(r.state.Sessions), r.state.Sessions
+		st.ended, st.checkpointer.durable = maps.Clone(r.state.Sessions), r.state.Sessions
 	}
-	st.durableAt.Store(r.state.Sequence)
+	st.checkpointer.durableAt.Store(r.state.Sequence)
 	return r, nil
+}
+
+// match checks the options against the store on the device, and takes the page size over
+// that they leave open.
+func (st *Store) match(m *manifest.Manifest) error {
+	o := &st.opts
+	if o.PageSize == 0 {
+		o.PageSize = m.PageSize
+	}
+	return m.Match(o.KeySize, o.ValueSize, o.PageSize)
 }
 
 // checkOrphans refuses objects without a manifest: there was one before they were
@@ -193,8 +203,8 @@ func (st *Store) takeHash(m *manifest.Manifest, made bool) error {
 // snapshots, from the block on that it ends in.
 func (r *recovery) start() error {
 	st := r.st
-	snapshots := r.snapshots(&st.manifest)
-	tail := st.manifest.DeviceTail(r.from)
+	snapshots := r.snapshots(&st.checkpointer.manifest)
+	tail := st.checkpointer.manifest.DeviceTail(r.from)
 	if err := st.dev.Start(tail); err != nil {
 		if errors.Is(err, ErrCorrupt) {
 			err = r.advise(err)
@@ -280,8 +290,8 @@ const maxGrown = tagBits / 2
 // makeIndex makes an empty index. Its chains may be others than those of the copy,
 // which is not to be used again for what is appended from here on.
 func (r *recovery) makeIndex() error {
-	r.st.manifest.Index = nil
-	return r.st.makeIndex(r.st.manifest.IndexBits)
+	r.st.checkpointer.manifest.Index = nil
+	return r.st.makeIndex(r.st.checkpointer.manifest.IndexBits)
 }
 
 // replay reads the log, which is open, as far as the index does not know it.
@@ -345,7 +355,7 @@ func (r *recovery) finish() error {
 	if err != nil {
 		return err
 	}
-	r.report.Removed = st.tidy()
+	r.report.Removed = st.collect()
 	r.report.Sessions = len(st.ended)
 	st.recovered = r.report
 	return nil

@@ -25,9 +25,9 @@ func (r *recovery) rehearse(newest int64) (err error) {
 	opts.Events = EventListener{}
 	opts.Events.ensureDefaults()
 	trial := newStore(opts)
-	trial.manifest, trial.keyHash = st.manifest, st.keyHash
-	if snapshots := r.snapshots(&st.manifest); len(snapshots) > 0 {
-		p := newPreview(st.dev, snapshots, st.manifest.DeviceTail(r.from))
+	trial.checkpointer.manifest, trial.keyHash = st.checkpointer.manifest, st.keyHash
+	if snapshots := r.snapshots(&st.checkpointer.manifest); len(snapshots) > 0 {
+		p := newPreview(st.dev, snapshots, st.checkpointer.manifest.DeviceTail(r.from))
 		defer p.close()
 		if err := p.add(snapshots); err != nil {
 			return fmt.Errorf("kv: checkpoint %q: %w", r.from.Name, err)

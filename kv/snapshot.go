@@ -42,9 +42,42 @@ func (h *blockHashes) holds(block int64, hash blockHash) bool {
 	return i >= 0 && i < int64(len(h.hashes)) && h.hashes[i] == hash
 }
 
-// floorAt makes everything below floor immutable to sessions until it is moved
-// back to 0. It is for callers in a barrier.
-func (st *Store) floorAt(floor int64) { st.floor = floor }
+// snapshot makes a state whose end is in an object.
+func (st *Store) snapshot(ctx context.Context, c *manifest.Checkpoint, m *manifest.Manifest) (*blockHashes, error) {
+	base := st.checkpointer.blocks
+	if c.Kind == Incremental && (base == nil || m.Numbered(base.sequence) == nil) {
+		c.Kind = Snapshot
+	}
+	if c.Kind == Incremental {
+		c.Base = base.sequence
+	} else {
+		base = nil
+	}
+	c.Snapshot = st.newObject(snapshotObject)
+	w, err := manifest.CreateObject(ctx, st.dev, c.Snapshot, manifest.LogChunk)
+	if err != nil {
+		return nil, err
+	}
+	err = st.exclusive(ctx, func() {
+		st.enterState(&c.State)
+		c.Flushed = st.log.Hold()
+		st.snapshotTail = c.Tail
+	})
+	if err != nil {
+		return nil, w.Abort(err)
+	}
+	hashes, err := st.writeSnapshot(ctx, w, c.Flushed, c.Tail, base)
+	st.log.LetAllGo()
+	err = errors.Join(err, st.exclusive(context.WithoutCancel(ctx), func() { st.snapshotTail = 0 }))
+	if err != nil {
+		return nil, w.Abort(err)
+	}
+	c.Bytes += w.Bytes()
+	if err := device.Retry(ctx, st.dev.Sync); err != nil { // what is below Flushed
+		return nil, fmt.Errorf("syncing the log up to %d: %w", c.Flushed, err)
+	}
+	return hashes, nil
+}
 
 // writeSnapshot writes the memory from one address to another, which is on hold
 // and below the floor, to an object. Of blocks that are the same in the snapshot

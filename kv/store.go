@@ -12,7 +12,7 @@ import (
 	"github.com/redykv/redykv/hlog"
 	"github.com/redykv/redykv/internal/epoch"
 	"github.com/redykv/redykv/internal/readcache"
-	"github.com/redykv/redykv/kv/internal/manifest"
+	"github.com/redykv/redykv/kv/internal/phase"
 )
 
 // Store is a key-value store. Its methods are safe for concurrent use.
@@ -43,41 +43,28 @@ type Store struct {
 	compaction compactionCounts
 	sweeps     sweeps // of scans in steps
 
-	// Who wants several of these takes them in this order.
-	closing       sync.Mutex // one Close at a time
-	compacting    sync.Mutex // one Compact at a time
-	sizing        sync.Mutex // one SetMemory at a time
-	committing    sync.Mutex // one Commit at a time
-	checkpointing sync.Mutex // one Checkpoint at a time, and nobody removes what they make
+	closing      sync.Mutex // one Close at a time
+	sizing       sync.Mutex // one SetMemory at a time
+	checkpointer checkpointer
 
-	recording sync.Mutex        // guards manifest, written, volatile, uncertain
-	written   []byte            // the manifest as the device has it…
-	manifest  manifest.Manifest // …and what it says…
-	volatile  bool              // …unless that keeps nothing
-	uncertain bool              // …or has the one that could not be written
-	sequence  atomic.Uint64     // the last number given
-
-	floor     int64        // changed in barriers only: see floorAt
-	owed      atomic.Int64 // where the log began after a Clear whose space the device still has; or 0
-	blocks    *blockHashes // of the last snapshot, or nil; checkpointing guards it
-	recovered RecoveryReport
-	automatic automatic
+	// snapshotTail is the tail of the snapshot that is being written, or 0. Records below
+	// it are not updated in place. It changes in barriers only.
+	snapshotTail int64
+	recovered    RecoveryReport
+	automatic    automatic
 
 	autoCompactor autoCompactor
 
-	commits, commitErrors, backgroundErrors atomic.Uint64
-	checkpoints                             checkpointCounts
+	backgroundErrors atomic.Uint64
 
-	mu        sync.Mutex
-	closed    bool
-	sessions  map[*Session]struct{}
-	pool      pool                   // of those, the store's own
-	named     map[string]*Session    // of those, the ones with a name
-	ended     map[string]CommitPoint // of named sessions that are not open, or were once
-	durable   map[string]CommitPoint // as of the last commit or checkpoint…
-	durableAt atomic.Uint64          // …whose number is this; changed with mu held
-	past      Metrics                // counts of closed sessions…
-	keysPast  int64                  // …and keys that they and earlier processes have left
+	mu       sync.Mutex
+	closed   bool
+	sessions map[*Session]struct{}
+	pool     pool                   // of those, the store's own
+	named    map[string]*Session    // of those, the ones with a name
+	ended    map[string]CommitPoint // of named sessions that are not open, or were once
+	past     Metrics                // counts of closed sessions…
+	keysPast int64                  // …and keys that they and earlier processes have left
 }
 
 // Open opens the store that is on the device, or makes a new one there. It finds
@@ -116,7 +103,7 @@ func openClaimed(opts Options) (*Store, error) {
 		return nil, err
 	}
 	err = r.finish()
-	if p := &opts.Checkpoints; err == nil && st.volatile && (p.Every > 0 || p.EveryBytes > 0) {
+	if p := &opts.Checkpoints; err == nil && st.checkpointer.volatile && (p.Every > 0 || p.EveryBytes > 0) {
 		err = fmt.Errorf("Options.Checkpoints: the device keeps nothing: %w", errors.ErrUnsupported)
 	}
 	if err != nil {
@@ -151,49 +138,6 @@ func newStore(opts Options) *Store {
 	}
 	st.growing.Store(true) // until it is open
 	return st
-}
-
-// Commit makes everything written before it durable, as far as the device's
-// commit point goes: by default it survives a crash of the process and the loss
-// of every tier but the last. What is in it is a prefix of what each session was
-// given, see [CommitPoint]. Operations go on meanwhile. Where it has to wait, for the end
-// of another commit or of whoever holds locks, it does until ctx ends.
-func (st *Store) Commit(ctx context.Context) error {
-	if err := st.mayWait(); err != nil {
-		return fmt.Errorf("kv: commit: %w", err)
-	}
-	if err := lock(ctx, &st.committing); err != nil {
-		return fmt.Errorf("kv: commit: waiting for another one: %w", err)
-	}
-	defer st.committing.Unlock()
-	if st.isClosed() {
-		return ErrClosed
-	}
-	if err := st.commit(ctx); err != nil {
-		return err
-	}
-	st.giveBack()
-	return nil
-}
-
-// commit is a fold-over checkpoint without a name, and the only one of its kind.
-func (st *Store) commit(ctx context.Context) error {
-	m := st.recorded()
-	c := manifest.Checkpoint{State: manifest.State{Index: m.Index}}
-	err := ctx.Err()
-	if err == nil {
-		err = st.foldOver(ctx, &c)
-	}
-	if err == nil {
-		err = st.record(ctx, func(m *manifest.Manifest) { m.SetCommit(&c.State) })
-	}
-	if err != nil {
-		st.commitErrors.Add(1)
-		return fmt.Errorf("kv: commit: %w", err)
-	}
-	st.commits.Add(1)
-	st.survived(&c.State)
-	return nil
 }
 
 func (st *Store) isClosed() bool {
@@ -233,17 +177,16 @@ func (st *Store) Close() error {
 	st.stopAutomatic()
 	st.sizing.Lock()
 	defer st.sizing.Unlock()
-	st.committing.Lock()
-	defer st.committing.Unlock()
-	st.checkpointing.Lock()
-	defer st.checkpointing.Unlock()
+	if err := st.begin(context.Background(), phase.Close, "closing the store"); err != nil {
+		return err // never: nobody else closes it
+	}
 
 	var errs []error
 	for _, s := range idle {
 		errs = append(errs, s.Close())
 	}
 	errs = append(errs, st.commit(context.Background()))
-	st.tidy() // of what the commit before needed
+	st.collect() // what the commit before needed
 	errs = append(errs, st.log.Close(), st.freeMemory())
 	if err := st.dev.Close(); err != nil {
 		errs = append(errs, fmt.Errorf("kv: closing the device: %w", err))

@@ -51,7 +51,7 @@ func (v *view) look(st *Store) {
 	v.tag = uint64(t.tagShift) | tagBits<<8
 	v.tagUp = addressBits - uint64(t.tagShift)
 	v.frames, v.ringMask = log.Frames()
-	v.head, v.readOnly = log.Head, max(log.ReadOnly, st.floor)
+	v.head, v.readOnly = log.Head, max(log.ReadOnly, st.snapshotTail)
 	v.headUp, v.readOnlyUp = uint64(v.head)<<(64-addressBits), uint64(v.readOnly)<<(64-addressBits)
 	v.guarded = st.locks.guarded.Load()
 }

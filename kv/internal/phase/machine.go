@@ -204,13 +204,14 @@ func (m *Machine) Finish(g *Group, err error, again bool) {
 	close(g.ended)
 }
 
-// Wait returns how the commit ended, or when ctx does; again: the caller is to join anew.
-func (g *Group) Wait(ctx context.Context) (again bool, err error) {
+// Wait returns how the commit ended; again: the caller is to join anew. Where ctx ends
+// before, ended is false, and the error that of ctx.
+func (g *Group) Wait(ctx context.Context) (ended, again bool, err error) {
 	select {
 	case <-g.ended:
-		return g.again, g.err
+		return true, g.again, g.err
 	case <-ctx.Done():
-		return false, ctx.Err()
+		return false, false, ctx.Err()
 	}
 }
 

@@ -227,17 +227,17 @@ func TestGroups(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	if again, err := second.Wait(ended); again || !errors.Is(err, context.Canceled) {
-		t.Errorf("waiting in vain: %v, %v", again, err)
+	if ended, again, err := second.Wait(ended); ended || again || !errors.Is(err, context.Canceled) {
+		t.Errorf("waiting in vain: %v, %v, %v", ended, again, err)
 	}
 	failed := errors.New("failed")
 	m.End(Commit)
 	m.Finish(first, failed, false)
-	if again, err := first.Wait(ctx); again || !errors.Is(err, failed) {
-		t.Errorf("%v, %v", again, err)
+	if ended, again, err := first.Wait(ctx); !ended || again || !errors.Is(err, failed) {
+		t.Errorf("%v, %v, %v", ended, again, err)
 	}
 	m.Finish(second, context.Canceled, true) // its leader has given up
-	if again, _ := second.Wait(ctx); !again || m.Gathered() != 0 {
+	if _, again, _ := second.Wait(ctx); !again || m.Gathered() != 0 {
 		t.Errorf("the others do not try again; %d gathered", m.Gathered())
 	}
 }

@@ -1,0 +1,304 @@
+package kv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redykv/redykv/device"
+)
+
+// countedDevice counts what a commit does to a device, and holds its syncs while it is
+// told to.
+type countedDevice struct {
+	*device.Memory
+	writes, syncs, manifests atomic.Int64
+	hold                     atomic.Pointer[chan struct{}] // closed to let syncs go on
+	held                     chan struct{}                 // gets one for each that is held
+	failing                  atomic.Bool                   // manifests are not written
+}
+
+func newCountedDevice() *countedDevice {
+	return &countedDevice{Memory: device.NewMemory(), held: make(chan struct{}, 100)}
+}
+
+// holdSyncs holds syncs from here on until the function that it returns is called.
+func (d *countedDevice) holdSyncs() (release func()) {
+	c := make(chan struct{})
+	d.hold.Store(&c)
+	return func() {
+		d.hold.Store(nil)
+		close(c)
+	}
+}
+
+func (d *countedDevice) Sync() error {
+	d.syncs.Add(1)
+	if c := d.hold.Load(); c != nil {
+		d.held <- struct{}{}
+		<-*c
+	}
+	return d.Memory.Sync()
+}
+
+func (d *countedDevice) WriteMeta(name string, data []byte) error {
+	d.manifests.Add(1)
+	if d.failing.Load() {
+		return device.ErrFault
+	}
+	return d.Memory.WriteMeta(name, data)
+}
+
+func (d *countedDevice) NewQueue(depth int) (device.Queue, error) {
+	q, err := d.Memory.NewQueue(depth)
+	return &countedQueue{q, d}, err
+}
+
+type countedQueue struct {
+	device.Queue
+	d *countedDevice
+}
+
+func (q *countedQueue) Write(src []byte, addr int64, tag uint64) error {
+	q.d.writes.Add(1)
+	return q.Queue.Write(src, addr, tag)
+}
+
+// work is what has been done to the device: writes, syncs, manifests.
+func (d *countedDevice) work() [3]int64 {
+	return [3]int64{d.writes.Load(), d.syncs.Load(), d.manifests.Load()}
+}
+
+// eventually waits for a condition that another goroutine makes true.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !is(); time.Sleep(100 * time.Microsecond) {
+		if time.Now().After(end) {
+			t.Fatal("never: " + what)
+		}
+	}
+}
+
+// TestWaitingCommitsShare has many commits wait for one: they share one barrier, one sync
+// and one manifest, and each has what was written before it.
+func TestWaitingCommitsShare(t *testing.T) {
+	const waiting = 20
+	disk := newCountedDevice()
+	opts := small(disk, 8, 8)
+	st := open(t, opts)
+	put := func(n uint64) {
+		t.Helper()
+		if err := st.Upsert(key8(n), key8(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(0)
+	before, barriers := disk.work(), st.Metrics().Barriers.Count
+	release := disk.holdSyncs()
+	ends := make(chan error)
+	commit := func(ctx context.Context) { ends <- st.Commit(ctx) }
+	go commit(t.Context())
+	<-disk.held // it has had its barrier
+	var needs [waiting]uint64
+	for n := range uint64(waiting) {
+		put(n + 1)
+		needs[n] = st.NextCommit()
+		go commit(t.Context())
+		eventually(t, "it waits with the others", func() bool { return st.checkpointer.machine.Gathered() == int(n)+1 })
+	}
+	given, cancel := context.WithCancel(t.Context())
+	go commit(given)
+	eventually(t, "another one waits", func() bool { return st.checkpointer.machine.Gathered() == waiting+1 })
+	cancel()
+	if err := <-ends; !errors.Is(err, context.Canceled) {
+		t.Errorf("a commit that gave up: %v", err)
+	}
+	release()
+	for range waiting + 1 {
+		if err := <-ends; err != nil {
+			t.Error(err)
+		}
+	}
+	after := disk.work()
+	if n := st.Metrics().Barriers.Count - barriers; n != 2 {
+		t.Errorf("%d barriers for 1 commit and %d that waited, want 2", n, waiting)
+	}
+	if after[1]-before[1] != 2 || after[2]-before[2] != 2 {
+		t.Errorf("%d syncs and %d manifests, want 2 of each", after[1]-before[1], after[2]-before[2])
+	}
+	if last := slices.Max(needs[:]); st.LastCommit() < last {
+		t.Errorf("the last commit is %d, writes need %d", st.LastCommit(), last)
+	}
+	crash(t, st)
+	opts.Device = disk.Reopen()
+	st = open(t, opts)
+	for n, got := range contents(t, st, waiting+1) {
+		if got != uint64(n) {
+			t.Errorf("key %d: %d", n, got)
+		}
+	}
+	closeAll(t, st)
+}
+
+// TestCommitsOutliveTheirLeader ends the context of the commit that others have joined,
+// while it waits for locks and while it waits for its turn: the others are made.
+func TestCommitsOutliveTheirLeader(t *testing.T) {
+	for _, turn := range []bool{false, true} {
+		t.Run(fmt.Sprintf("turn=%v", turn), func(t *testing.T) {
+			disk := newCountedDevice()
+			st := open(t, small(disk, 8, 8))
+			if err := st.Upsert(key8(1), key8(1)); err != nil {
+				t.Fatal(err)
+			}
+			first := make(chan error, 1)
+			release := func() {}
+			if turn { // another commit is under way
+				release = disk.holdSyncs()
+				go func() { first <- st.Commit(t.Context()) }()
+				<-disk.held
+			} else { // somebody holds locks
+				first <- nil
+				st.transactions.RLock()
+				release = st.transactions.RUnlock
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			led, followed := make(chan error), make(chan error)
+			go func() { led <- st.Commit(ctx) }()
+			eventually(t, "the leader waits", func() bool { return st.checkpointer.machine.Gathered() == 1 })
+			needs := st.NextCommit()
+			go func() { followed <- st.Commit(t.Context()) }()
+			eventually(t, "the other waits", func() bool { return st.checkpointer.machine.Gathered() == 2 })
+			cancel()
+			if err := <-led; !errors.Is(err, context.Canceled) {
+				t.Errorf("the leader: %v", err)
+			}
+			release()
+			if err := errors.Join(<-first, <-followed); err != nil {
+				t.Error(err)
+			}
+			if st.LastCommit() < needs {
+				t.Errorf("the last commit is %d, want %d", st.LastCommit(), needs)
+			}
+			closeAll(t, st)
+		})
+	}
+}
+
+// TestCommitOfNothing commits again and again: where nothing was written, nothing is, but
+// the commit has a number. Close writes nothing either.
+func TestCommitOfNothing(t *testing.T) {
+	disk := newCountedDevice()
+	opts := small(disk, 8, 8)
+	opts.CountKeys = true
+	st := open(t, opts)
+	s, err := st.NewNamedSession("it")
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit := func(what string, writes bool) {
+		t.Helper()
+		before, needs := disk.work(), st.NextCommit()
+		if err := st.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if after := disk.work(); (before != after) != writes {
+			t.Errorf("%s: the device had %v before and %v after", what, before, after)
+		}
+		if st.LastCommit() < needs {
+			t.Errorf("%s: the last commit is %d, want %d", what, st.LastCommit(), needs)
+		}
+		if p, ok := st.CommitPoint("it"); !ok || p.Until != s.Serial() {
+			t.Errorf("%s: commit point %+v, %v, after %d operations", what, p, ok, s.Serial())
+		}
+	}
+	upsert := func() {
+		t.Helper()
+		if err := s.Upsert(key8(1), key8(1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	commit("the first one, of nothing", true)
+	commit("the second one", false)
+	upsert()
+	commit("after a write", true)
+	commit("after that", false)
+	upsert()
+	upsert() // in place
+	commit("after a write in place", true)
+	commit("after that", false)
+	if _, err := s.Read(key8(1), nil); err != nil {
+		t.Fatal(err)
+	}
+	commit("after a read of a session with a name", true)
+	commit("after that", false)
+	mustCheckpoint(t, st, CheckpointOptions{Kind: Index})
+	commit("after a copy of the index", true)
+	commit("after that", false)
+	upsert()
+	mustCheckpoint(t, st, CheckpointOptions{Kind: Snapshot})
+	upsert() // in place again
+	commit("after a snapshot", true)
+	commit("after that", false)
+	mustClear(t, st)
+	commit("after Clear", true)
+	commit("after that", false)
+	if err := st.GrowIndex(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	commit("after the index has grown", true)
+	commit("after that", false)
+	upsert()
+	commit("after a write", true)
+
+	// A store that was recovered knows what is durable.
+	closeAll(t, s)
+	crash(t, st)
+	next := newCountedDevice()
+	next.Memory = disk.Reopen()
+	disk, opts.Device = next, next
+	st = open(t, opts)
+	if s, err = st.NewNamedSession("it"); err != nil {
+		t.Fatal(err)
+	}
+	commit("after a crash", false)
+	upsert()
+	commit("after a write", true)
+	closeAll(t, s)
+	before := disk.work()
+	closeAll(t, st)
+	if after := disk.work(); before != after {
+		t.Errorf("Close: the device had %v before and %v after", before, after)
+	}
+}
+
+// TestCommitOfNothingAfterAnError has a manifest fail to be written: nobody knows which one
+// the device has, so the next commit writes it, and succeeds only then.
+func TestCommitOfNothingAfterAnError(t *testing.T) {
+	disk := newCountedDevice()
+	st := open(t, small(disk, 8, 8))
+	if err := errors.Join(st.Upsert(key8(1), key8(1)), st.Commit(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	mustCheckpoint(t, st, CheckpointOptions{Name: "mine", Kind: Snapshot})
+	disk.failing.Store(true)
+	if err := st.RemoveCheckpoint("mine"); !errors.Is(err, device.ErrFault) {
+		t.Fatal(err)
+	}
+	needs := st.NextCommit()
+	if err := st.Commit(t.Context()); !errors.Is(err, device.ErrFault) || st.LastCommit() >= needs {
+		t.Errorf("%v; the last commit is %d, want less than %d", err, st.LastCommit(), needs)
+	}
+	disk.failing.Store(false)
+	before := disk.work()
+	if err := st.Commit(t.Context()); err != nil || st.LastCommit() < needs {
+		t.Errorf("%v; the last commit is %d, want %d", err, st.LastCommit(), needs)
+	}
+	if after := disk.work(); after[2] != before[2]+1 {
+		t.Errorf("%d manifests written", after[2]-before[2])
+	}
+	closeAll(t, st)
+}
