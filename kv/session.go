@@ -70,29 +70,31 @@ type Session struct {
 	sealing sealing // of the operation that is attempted
 
 	lanes    [2]lane
-	filling  *lane // takes operations, whose buckets are on the way
-	scanned  *lane // holds operations whose records are on the way
-	streamed int   // operations of Submit that are not in polled yet
-	polled   opRing
+	filling  *lane  // being filled with operations
+	scanned  *lane  // its operations' records have been prefetched
+	streamed int    // operations of Submit that are not in polled yet
+	polled   opRing // complete operations for Poll
 
-	pending        []pendingOp // the session's cold operations, by number
-	free           []uint32    // numbers of pending operations not under way
-	pendingRMWs    [256]uint16 // read-modify-writes under way, by some bits of the hash…
-	allPendingRMWs int         // …and all of them
-	batch          int         // pending operations of a batch or plain call, which Poll must not see
+	pending        []pendingOp // by the tag of their read
+	free           []uint32    // indices of unused entries of pending
+	pendingRMWs    [256]uint16 // number of pending ordered operations, by hashByte
+	allPendingRMWs int         // their sum
+	batch          int         // pending operations of a batch or plain call
 	batchErr       error       // the first error of the batch
-	unsubmitted    int         // reads enqueued since the last doorbell
-	completions    [64]device.Completion
-	takenReads     int // arrivals[taken:arrived] have not been looked at yet
-	polledReads    int
+	unsubmitted    int         // reads enqueued since the last Submit of the queue
+
+	// completions[takenReads:polledReads] were polled from the queue and not handled yet.
+	completions [64]device.Completion
+	takenReads  int
+	polledReads int
 
 	counts counts
 
-	user uint64 // the goroutine that the session is lent to: see pool.go
+	user uint64 // the goroutine that the session is lent to, or 0: see pool.go
 }
 
-// doorbellEvery is how many cold reads are enqueued before they are submitted
-// without anybody waiting for them.
+// doorbellEvery is the number of reads that are enqueued before they are submitted although
+// the session does not wait for them.
 const doorbellEvery = 32
 
 // NewSession opens a session. Its queue on the device is opened by the first
@@ -105,7 +107,7 @@ func (st *Store) NewSession() *Session {
 	return s
 }
 
-// makeSession makes what openSession opens.
+// makeSession makes a session for openSession.
 func (st *Store) makeSession() *Session {
 	layout := st.log.Layout()
 	s := &Session{
@@ -130,7 +132,7 @@ func (st *Store) makeSession() *Session {
 		s.record = 2 * 64 // lengths and key, and the start of the value
 		s.rest = s.record
 	case s.record > 2*64:
-		s.rest = 64 // the first line and the last one are asked for
+		s.rest = 64 // lanes prefetch the first cache line and the last one
 	}
 	s.update = new(Update)
 	s.form = Update{Found: true, Old: word(&s.oldWord), New: word(&s.newWord)[:0]}
@@ -147,19 +149,19 @@ func (st *Store) makeSession() *Session {
 // stop makes the session take no more operations.
 func (s *Session) stop(err error) {
 	s.unusable = err
-	s.view.current = &noEpoch // also for the read-modify-write whose Modifier closes the session
+	s.view.current = &noEpoch // Resume fails for a read-modify-write whose Modifier closes the session
 	s.allowDirect(false)
 }
 
-// Err is the error for which the session takes no more operations; nil while it does.
-// The session was closed (ErrClosed), or its queue on the device has failed: then
-// operations that are under way stay incomplete, and their Ops are not to be used again.
-// An error of an operation is in its Op, and does not end the session.
+// Err is the error because of which the session takes no more operations, or nil. It is
+// ErrClosed after Close. It is another error after the session's queue on the device has
+// failed: then pending operations stay incomplete, and their Ops must not be used again. An
+// error of an operation is in its Op and does not end the session.
 func (s *Session) Err() error { return s.unusable }
 
-// Close ends the session after what it has under way. Where that cannot be waited for,
-// since the queue on the device has failed, Close returns that error, and the session is
-// closed nevertheless, with those operations incomplete: see [Session.Err].
+// Close completes all operations and closes the session. If the queue on the device has
+// failed, Close returns that error, and the session is closed with pending operations
+// incomplete: see [Session.Err].
 func (s *Session) Close() error {
 	switch {
 	case errors.Is(s.unusable, ErrClosed):
@@ -188,7 +190,7 @@ func (s *Session) Close() error {
 	return nil
 }
 
-// completeAll returns when nothing is under way.
+// completeAll waits until all operations are complete.
 func (s *Session) completeAll() error {
 	s.flush()
 	for len(s.free) < len(s.pending) {
@@ -199,9 +201,9 @@ func (s *Session) completeAll() error {
 	return nil
 }
 
-// dropPending gives up the pending operations of a queue that has failed. The device may still write to
-// their buffers, which are the queue's to keep, and which no other operation gets. Their
-// operations are in no commit: see commitPoint.
+// dropPending drops the pending operations of a queue that has failed. Their buffers are not
+// used again: the device may still write to them. No commit contains these operations, see
+// commitPoint.
 func (s *Session) dropPending() {
 	s.streamed, s.batch, s.free = 0, 0, s.free[:0]
 	for i := range s.pending {
@@ -210,18 +212,18 @@ func (s *Session) dropPending() {
 	}
 }
 
-// enter begins a stay in an epoch.
+// enter enters the current epoch, of which view is valid then.
 func (s *Session) enter() {
 	if !s.handle.Reenter(s.view.epoch) {
 		s.enterAnew()
 	}
 }
 
-// enterAnew is enter in an epoch that the session has not seen.
+// enterAnew is enter when the epoch has moved since the session was in it.
 func (s *Session) enterAnew() {
 	s.view.epoch = s.handle.Enter()
 	s.view.look(s.store)
 }
 
-// leave ends it.
+// leave leaves the epoch.
 func (s *Session) leave() { s.handle.Leave() }

@@ -1,6 +1,6 @@
 // What the assembly of view_amd64.s and plain_amd64.s shares.
 
-// HASH is wordHash.of SI, in BX, with the probe at R8 + at. It uses AX and DX.
+// HASH puts wordHash.of of SI into BX, with the view at R8 + at. It uses AX and DX.
 #define HASH(at) \
 	MOVQ (at+view_hash+wordHash_salt)(R8), AX   \
 	XORQ SI, AX                                  \
@@ -26,7 +26,7 @@
 	SHLQ $4, DX          \
 	ORQ DX, AX
 
-// The bits of an entry beside its address.
+// The bits of an entry besides its address.
 DATA entryBits<>+0(SB)/8, $0xffff000000000000
 GLOBL entryBits<>(SB), RODATA|NOPTR, $8
 
@@ -38,13 +38,13 @@ GLOBL entryBits<>(SB), RODATA|NOPTR, $8
 	VPTESTNMQ.BCST entryBits<>(SB), Z17, K1 \
 	KMOVB K1, AX
 
-// MATCH_LAST is MATCH_AVX2 with nothing of its kind to come.
+// MATCH_LAST is MATCH_AVX2 as the last vector instructions of a function.
 #define MATCH_LAST \
 	MATCH_AVX2 \
 	VZEROUPPER
 
-// BUCKET leads from the hash in BX, with the probe at R8 + at, to its bucket in
-// BX and the top of its entry in AX. It uses CX.
+// BUCKET turns the hash in BX, with the view at R8 + at, into the address of its bucket in
+// BX and the top bits of its entry in AX. It uses CX.
 #define BUCKET(at) \
 	MOVQ (at+view_tag)(R8), CX   \
 	BEXTRQ CX, BX, AX             \
@@ -53,8 +53,7 @@ GLOBL entryBits<>(SB), RODATA|NOPTR, $8
 	SHLQ $6, BX                   \
 	ADDQ (at+view_buckets)(R8), BX
 
-// SCAN is a whole scan of a lane, in p, hashes, slots and n of its function, with absent
-// for its result.
+// SCAN is the body of scanAVX2 and scanAVX512.
 #define SCAN(MATCH) \
 	MOVQ v+0(FP), R8            \
 	MOVQ hashes+8(FP), SI       \
