@@ -7,6 +7,7 @@ import (
 	"runtime"
 
 	"github.com/redykv/redykv/hlog"
+	"github.com/redykv/redykv/kv/internal/index"
 )
 
 // The general way of an operation: begin checks it, attempt tries it in memory until it is
@@ -27,7 +28,7 @@ const (
 
 // coldRecord is a record on the device that an operation needs.
 type coldRecord struct {
-	entry   entry // the index entry through which it was found
+	entry   index.Entry // the index entry through which it was found
 	address int64
 	begin   int64 // the log's begin address at that time
 }
@@ -196,12 +197,12 @@ func (s *Session) tryInEpoch(op *Op, hash uint64, keep int) (outcome, coldRecord
 	if op.Kind == opLink {
 		return s.tryLink(op)
 	}
-	slot, e, busy := s.view.index.locate(hash)
-	if slot.p == nil && op.Kind.writes() {
-		if slot, e, op.Err = s.view.index.findOrInsert(hash); op.Err != nil {
+	slot, e, busy := s.view.index.Locate(hash)
+	if slot.None() && op.Kind.writes() {
+		if slot, e, op.Err = s.view.index.FindOrInsert(hash); op.Err != nil {
 			return complete, coldRecord{}
 		}
-		busy = slot.p == nil
+		busy = slot.None()
 	}
 	if busy {
 		return retry, coldRecord{}
@@ -221,7 +222,7 @@ func (s *Session) tookEffect(kind OpKind, p *pendingOp) {
 
 // tryAt tries an operation once inside an epoch, given the place of its entry in the
 // index: at is empty for a read or a delete of a key without one.
-func (s *Session) tryAt(op *Op, at slot, e entry, keep int) (outcome, coldRecord) {
+func (s *Session) tryAt(op *Op, at index.Place, e index.Entry, keep int) (outcome, coldRecord) {
 	switch op.Kind {
 	case OpRead:
 		return s.tryRead(op, e, keep)
@@ -255,8 +256,8 @@ func (s *Session) lookup(key []byte, from, lowest int64) (r hlog.Record, address
 }
 
 // tryRead tries an OpRead.
-func (s *Session) tryRead(op *Op, e entry, keep int) (outcome, coldRecord) {
-	r, _, next, found := s.lookup(op.Key, e.address(), s.view.head)
+func (s *Session) tryRead(op *Op, e index.Entry, keep int) (outcome, coldRecord) {
+	r, _, next, found := s.lookup(op.Key, e.Address(), s.view.head)
 	switch begin := s.log.Begin(); {
 	case found:
 		value, h, expires, ok := s.layout.TryRead(op.Value[:keep], r)
@@ -279,9 +280,9 @@ func (s *Session) tryRead(op *Op, e entry, keep int) (outcome, coldRecord) {
 // tryUpsert updates a mutable record in place and appends a new one otherwise. It does not
 // seal the record that it replaces: an update in place that is under way there began before
 // the new record was published, and is ordered before it.
-func (s *Session) tryUpsert(op *Op, at slot, e entry) outcome {
+func (s *Session) tryUpsert(op *Op, at index.Place, e index.Entry) outcome {
 	for {
-		r, found := s.lookupMutable(op.Key, e.address())
+		r, found := s.lookupMutable(op.Key, e.Address())
 		if found && s.storeInPlace(r, op.Value, op.Expires) {
 			return complete
 		}
@@ -291,7 +292,7 @@ func (s *Session) tryUpsert(op *Op, at slot, e entry) outcome {
 		if result, ok := s.appendRecord(at, e, op.Key, op.Value, op.Expires, false); ok {
 			return result
 		}
-		if e = at.load(); e.gone() {
+		if e = at.Load(); e.Moved() {
 			return retry
 		}
 	}
@@ -299,9 +300,9 @@ func (s *Session) tryUpsert(op *Op, at slot, e entry) outcome {
 
 // tryDelete makes a mutable record a tombstone in place and appends a tombstone otherwise.
 // As in tryUpsert, nothing is sealed.
-func (s *Session) tryDelete(op *Op, at slot, e entry) outcome {
-	for e.address() != 0 { // an entry without an address has no record
-		r, found := s.lookupMutable(op.Key, e.address())
+func (s *Session) tryDelete(op *Op, at index.Place, e index.Entry) outcome {
+	for e.Address() != 0 { // an entry without an address has no record
+		r, found := s.lookupMutable(op.Key, e.Address())
 		if found && (r.Header().Tombstone() || r.Bury()) {
 			return complete
 		}
@@ -311,7 +312,7 @@ func (s *Session) tryDelete(op *Op, at slot, e entry) outcome {
 		if result, ok := s.appendRecord(at, e, op.Key, s.zeros, 0, true); ok {
 			return result
 		}
-		if e = at.load(); e.gone() {
+		if e = at.Load(); e.Moved() {
 			return retry
 		}
 	}
@@ -320,14 +321,14 @@ func (s *Session) tryDelete(op *Op, at slot, e entry) outcome {
 
 // appendRecord writes a record at the tail and makes it the newest of its chain. ok is
 // false if another record has become the newest one since e was loaded.
-func (s *Session) appendRecord(at slot, e entry, key, value []byte, expires int64, tombstone bool) (result outcome, ok bool) {
+func (s *Session) appendRecord(at index.Place, e index.Entry, key, value []byte, expires int64, tombstone bool) (result outcome, ok bool) {
 	address, ok := s.log.Allocate(s.layout.Size(len(key), len(value), expires != 0))
 	if !ok {
 		return needsSpace, true
 	}
 	r := s.view.record(address)
-	s.layout.Fill(r, hlog.NewHeader(e.address(), tombstone), key, value, expires)
-	if !at.swap(e, e.at(address)) {
+	s.layout.Fill(r, hlog.NewHeader(e.Address(), tombstone), key, value, expires)
+	if !at.CompareAndSwap(e, e.WithAddress(address)) {
 		r.Invalidate()
 		return retry, false
 	}

@@ -148,8 +148,8 @@ func TestCommitPointsAgreeWithTheLog(t *testing.T) {
 			reader.view.look(st)
 			for id := range uint64(sessions) {
 				p := points[string(rune('a'+id))]
-				_, e := st.index.Load().find(st.hash(key8(id)))
-				if r, _, _, ok := reader.lookup(key8(id), e.address(), reader.view.head); ok {
+				_, e := st.index.Load().Find(st.hash(key8(id)))
+				if r, _, _, ok := reader.lookup(key8(id), e.Address(), reader.view.head); ok {
 					if got := r.Word1(); got != p.Until-uint64(len(p.Excluding)) {
 						t.Errorf("session %d: %d in the log, commit point %+v", id, got, p)
 					}

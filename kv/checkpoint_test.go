@@ -257,12 +257,12 @@ func TestThawUnderASnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.enter()
-	_, e := s.view.index.find(st.hash(key8(1)))
-	r := s.view.record(e.address())
+	_, e := s.view.index.Find(st.hash(key8(1)))
+	r := s.view.record(e.Address())
 	if !r.Seal(r.Header()) {
 		t.Fatal("the record cannot be sealed")
 	}
-	s.sealing.address = e.address()
+	s.sealing.address = e.Address()
 	s.leave()
 	_ = st.exclusive(context.Background(), func() { st.snapshotTail = st.log.Tail() })
 	s.unseal()

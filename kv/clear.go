@@ -3,6 +3,8 @@ package kv
 import (
 	"context"
 	"fmt"
+
+	"github.com/redykv/redykv/kv/internal/index"
 )
 
 // Clear removes all keys, at one moment: an operation of a session comes before it or
@@ -67,8 +69,8 @@ func (st *Store) Clear() error {
 	return err
 }
 
-func (st *Store) freeIndex(t *table) {
-	if err := t.free(); err != nil {
+func (st *Store) freeIndex(t *index.Table) {
+	if err := t.Free(); err != nil {
 		st.opts.Logger.Warn("giving the memory of an index back", "err", err)
 	}
 }

@@ -2,8 +2,9 @@ package kv
 
 import (
 	"fmt"
-	"math/bits"
 	"strconv"
+
+	"github.com/redykv/redykv/kv/internal/index"
 )
 
 // Cursor is where a scan in steps goes on. 0 is its beginning, and what it ends
@@ -22,11 +23,7 @@ import (
 // nothing of the log, and ends.
 type Cursor uint64
 
-const (
-	positionBits = 36
-	turnBits     = 16
-	lastPosition = uint64(1) << positionBits
-)
+const turnBits = 16
 
 func newCursor(position uint64, turn uint16) Cursor {
 	return Cursor(position<<turnBits | uint64(turn))
@@ -34,20 +31,12 @@ func newCursor(position uint64, turn uint16) Cursor {
 
 func (c Cursor) position() uint64 { return uint64(c >> turnBits) }
 
-// bucketAt is the bucket that a position lies in, of an index of 1<<tableBits, and
-// the position behind it.
-func bucketAt(position uint64, tableBits int) (bucket, behind uint64) {
-	step := lastPosition >> tableBits
-	position &^= step - 1
-	return bits.Reverse64(position << (64 - positionBits)), position + step
-}
-
 // ParseCursor is the inverse of String. Any number below 2^52 is a cursor: one that
 // no scan gave leads to some of the records.
 func ParseCursor(text string) (Cursor, error) {
 	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil || n >= lastPosition<<turnBits {
-		return 0, fmt.Errorf("kv: cursor %q is no number below %d", text, lastPosition<<turnBits)
+	if err != nil || n >= index.Positions<<turnBits {
+		return 0, fmt.Errorf("kv: cursor %q is no number below %d", text, index.Positions<<turnBits)
 	}
 	return Cursor(n), nil
 }
@@ -58,5 +47,5 @@ func (c Cursor) String() string { return strconv.FormatUint(uint64(c), 10) }
 // CursorAt is the cursor of a scan that begins in the middle, with that share of
 // the keys behind it, 0 to 1.
 func CursorAt(share float64) Cursor {
-	return newCursor(uint64(max(share, 0)*float64(lastPosition))%lastPosition, 0)
+	return newCursor(uint64(max(share, 0)*float64(index.Positions))%index.Positions, 0)
 }

@@ -172,7 +172,7 @@ func TestEvents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	buckets := st.index.Load().mask + 1
+	buckets := st.index.Load().Mask() + 1
 	closeAll(t, st)
 
 	if got := l.of("Flushed", "Evicted"); len(got) < 50 {

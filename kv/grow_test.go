@@ -29,7 +29,7 @@ func TestGrowthUnderEveryOperation(t *testing.T) {
 		"wide, cold":     {sizes: [2]int{8, 24}, memory: 8 << 10},
 		"variable, cold": {memory: 8 << 10},
 		"all collide":    {sizes: [2]int{8, 8}, memory: 64 << 10, hash: func([]byte) uint64 { return 0x1234567 }},
-		"one bucket":     {sizes: [2]int{8, 8}, memory: 1 << 20, hash: func(k []byte) uint64 { return oneHash.of(k) &^ 0xff }},
+		"one bucket":     {sizes: [2]int{8, 8}, memory: 1 << 20, hash: func(k []byte) uint64 { return oneHash.Of(k) &^ 0xff }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			const sessions = 4
@@ -177,11 +177,11 @@ func TestGrowthLosesNoInsert(t *testing.T) {
 		}
 	}
 	st.background.Wait()
-	if index := st.index.Load(); index.crowded() || index.mask+1 < keys/bucketEntries/2 {
-		t.Errorf("%d buckets, %d overflow buckets for %d keys", index.mask+1, index.overflow.Load(), keys)
+	if table := st.index.Load(); table.Crowded() || table.Mask()+1 < keys/bucketEntries/2 {
+		t.Errorf("%d buckets, %d overflow buckets for %d keys", table.Mask()+1, table.Overflow(), keys)
 	}
-	if m, index := st.Metrics(), st.index.Load(); m.Index.Bytes != index.bytes() {
-		t.Errorf("an index of %d bytes, counted as %d", index.bytes(), m.Index.Bytes)
+	if m, index := st.Metrics(), st.index.Load(); m.Index.Bytes != index.Bytes() {
+		t.Errorf("an index of %d bytes, counted as %d", index.Bytes(), m.Index.Bytes)
 	}
 	closeAll(t, st)
 }
@@ -249,75 +249,6 @@ func TestGrowIndexIsWholeOrNotAtAll(t *testing.T) {
 	closeAll(t, st)
 	if err := st.GrowIndex(context.Background()); !errors.Is(err, ErrClosed) {
 		t.Errorf("GrowIndex of a closed store: %v", err)
-	}
-}
-
-// TestMoverSplitsAndDrops steps the mover by hand.
-func TestMoverSplitsAndDrops(t *testing.T) {
-	from, err := newTable(1, 0, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	to, err := newTable(2, 0, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	from.next.Store(to)
-	const begin = 1000
-	for hash := range uint64(64) { // 32 in each bucket, which take 4 overflow buckets
-		s, e, err := from.findOrInsert(hash)
-		if err != nil {
-			t.Fatal(err)
-		}
-		switch {
-		case hash%8 == 7: // below begin
-			s.store(e.at(begin - 8))
-		case hash%8 != 6: // else it stays without an address
-			s.store(e.at(begin + int64(hash)*8))
-		}
-	}
-	m := mover{from: from, to: to, begin: begin}
-	m.move(0)
-	if _, e, busy := from.locate(1); busy || e.address() != begin+8 {
-		t.Errorf("in a bucket not moved yet: %x, %v", e, busy)
-	}
-	// Half way through a bucket: what is gone is neither there nor absent.
-	if e := take(slotIn(from.bucket(1), 0)); e.address() != begin+8 {
-		t.Fatalf("the first entry is %x", e)
-	}
-	if s, _, busy := from.locate(1); s.p != nil || !busy {
-		t.Error("an entry that is being moved was found")
-	}
-	if s, _, err := from.findOrInsert(129); s.p != nil || err != nil {
-		t.Errorf("inserted into a bucket that is being moved: %v", err)
-	}
-	if s, e, busy := from.locate(3); s.p == nil || busy || e.address() != begin+24 {
-		t.Error("an entry that is not being moved yet was not found")
-	}
-	slotIn(from.bucket(1), 0).store(entryUsed | 1<<addressBits | begin + 8)
-	m.move(1)
-	for hash := range uint64(64) {
-		s, e, busy := from.locate(hash)
-		switch there := hash%8 < 6; {
-		case busy || (s.p != nil) != there:
-			t.Errorf("hash %d: %x, busy %v", hash, e, busy)
-		case there && (e.address() != begin+int64(hash)*8 || !e.matches(to.wanted(hash))):
-			t.Errorf("hash %d leads to %x", hash, e)
-		}
-	}
-	if used := to.overflow.Load(); used != 6 { // for 16, 16, 8 and 8
-		t.Errorf("48 entries in 4 buckets take %d overflow buckets", used)
-	}
-	if _, _, err := from.findOrInsert(6); err != nil { // as for one that was never there
-		t.Error(err)
-	}
-	if s, _ := to.find(6); s.p == nil {
-		t.Error("an entry was not inserted into the new table")
-	}
-	for _, tb := range []*table{from, to} {
-		if err := tb.free(); err != nil {
-			t.Error(err)
-		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/kv/internal/index"
 )
 
 // xxCollisions are 1<<n keys that XXH64 maps to the same without a seed. In each of its
@@ -72,9 +73,10 @@ func choose(n int, hash func([]byte) uint64, key func(n uint64) []byte) (keys []
 func TestChosenKeys(t *testing.T) {
 	const keys, known = 64, 77
 	text := func(n uint64) []byte { return append([]byte("user"), key8(n)...) }
-	hash := newKeyHash(known)
+	hash := index.NewHash(known)
 	folded := func(key []byte) uint64 { // as words were hashed before there was a seed
-		h := fold(binary.LittleEndian.Uint64(key)^golden, 0x9fb21c651e98df25)
+		hi, lo := bits.Mul64(binary.LittleEndian.Uint64(key)^0x9e3779b97f4a7c15, 0x9fb21c651e98df25)
+		h := hi ^ lo
 		return h ^ h>>32
 	}
 	for name, tc := range map[string]struct {
@@ -83,8 +85,8 @@ func TestChosenKeys(t *testing.T) {
 		hash  func(key []byte) uint64
 	}{
 		"words for a hash without a seed": {choose(keys, folded, key8), [2]int{8, 8}, folded},
-		"words for another store":         {choose(keys, hash.of, key8), [2]int{8, 8}, nil},
-		"text for another store":          {choose(keys, hash.of, text), [2]int{}, nil},
+		"words for another store":         {choose(keys, hash.Of, key8), [2]int{8, 8}, nil},
+		"text for another store":          {choose(keys, hash.Of, text), [2]int{}, nil},
 		"text for xxHash":                 {xxCollisions(t, 6), [2]int{}, xxhash.Sum64},
 	} {
 		t.Run(name, func(t *testing.T) {

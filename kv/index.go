@@ -1,304 +1,212 @@
 package kv
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"math"
-	"math/bits"
-	"runtime"
-	"sync/atomic"
-	"unsafe"
+	"time"
 
-	"github.com/redykv/redykv/hlog"
-	"github.com/redykv/redykv/internal/mem"
+	"github.com/redykv/redykv/kv/internal/index"
+	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
 // ErrIndexFull says that the store holds many times the keys that its index has
 // room for, and that the index does not grow: Options.FixedIndex is set, or there
 // is no memory. Open the store again with a larger Options.Records.
-var ErrIndexFull = errors.New("kv: index full")
-
-// entry is one word of the index:
-//
-//	63         62    61..48  47..0
-//	tentative  used  tag     address of the newest record
-//
-// The tag is some bits of the hash, so that a look at the bucket alone tells most
-// other keys apart. All records whose keys share bucket and tag form one chain.
-// A tentative entry is being inserted and invisible to all but other inserters.
-// A tentative entry that is not used is none, but says that the index grows, see
-// grow.go: the entry that was there is being moved, or has been.
-type entry uint64
-
-const (
-	addressBits          = 48
-	addressMask    entry = hlog.MaxAddress - 1
-	entryUsed      entry = 1 << 62
-	entryTentative entry = 1 << 63
-	tagBits              = 14
-)
-
-// entryOf is the entry of a hash, without an address, where tags are the bits from
-// shift on.
-func entryOf(hash uint64, shift uint) entry {
-	return entryUsed | entry(hash>>(shift&63)&(1<<tagBits-1))<<addressBits
-}
-
-func (e entry) address() int64          { return int64(e & addressMask) }
-func (e entry) at(address int64) entry  { return e&^addressMask | entry(address) }
-func (e entry) matches(want entry) bool { return e>>addressBits == want>>addressBits }
-
-// slot is where an entry lives.
-type slot struct{ p *uint64 }
-
-func (s slot) load() entry { return entry(atomic.LoadUint64(s.p)) }
-func (s slot) store(e entry) {
-	atomic.StoreUint64(s.p, uint64(e))
-}
-func (s slot) swap(old, new entry) bool {
-	return atomic.CompareAndSwapUint64(s.p, uint64(old), uint64(new))
-}
-
-const (
-	bucketSize     = 64 // one cache line: seven entries and a link
-	bucketEntries  = 7
-	perBucket      = 5 // expected entries when as full as planned
-	overflowFactor = 4 // overflow buckets for each bucket of the table, at most
-	crowdedFactor  = 4 // one overflow bucket for so many buckets is a crowd
-	minTableBits   = 12
-)
-
-// table maps hashes to the newest record of their chain: buckets in memory
-// outside the heap; a full bucket links to overflow buckets behind the table.
-// Entries are added and changed by compare-and-swap and never removed.
-//
-// The low bits of a hash choose the bucket. The tag is what came next to them
-// when the table was as small as it was first: it stays where it is while the
-// table grows, and hands bit by bit over to the choice of the bucket. So growing
-// changes nothing about which keys share a chain, and need not look at them.
-//
-// Inserting takes two steps, for two sessions may insert the same tag into
-// different slots: an entry is first tentative; its inserter then looks for
-// another one of the same tag, tentative or not, and if there is one withdraws
-// and starts again. Both may withdraw; both cannot stay.
-type table struct {
-	base     unsafe.Pointer
-	mask     uint64 // buckets of the table - 1
-	tagShift uint   // the tag is tagBits bits of the hash from here
-	bits     int
-	memory   []byte
-	overflow atomic.Uint64 // overflow buckets handed out
-	limit    uint64        // how many there are for sessions; as many again for growing
-
-	next     atomic.Pointer[table] // where the entries are moved to, once that has begun
-	crowd    func()                // called when the table is crowded, from inside an epoch; or nil
-	hopeless atomic.Pointer[error] // why it will not grow
-}
-
-// tableBits is the size of the table for so many records, as a power of two.
-func tableBits(records int64) int {
-	return max(bits.Len64(uint64(max(records/perBucket, 1)-1)), minTableBits)
-}
+var ErrIndexFull = index.ErrFull
 
 // IndexMemory is how many bytes of memory the index of a store takes that was opened for
 // so many keys, when it has them.
-func IndexMemory(records int64) int64 {
-	buckets := math.Ldexp(1, tableBits(records))
-	// Entries fall into buckets as Poisson says. One overflow bucket is behind each full one
-	// that has more, another one behind that, and so on.
-	mean := float64(max(records, 0)) / buckets
-	chained, atMost, term := 0.0, 0.0, math.Exp(-mean) // term is the probability of n entries
-	for n := 0; n < 16*bucketEntries; n++ {
-		if atMost += term; n%bucketEntries == 0 && n > 0 {
-			chained += 1 - atMost
-		}
-		term *= mean / float64(n+1)
+func IndexMemory(records int64) int64 { return index.Memory(records) }
+
+// makeIndex makes an empty one of the size that the options ask for, or of bits if
+// that is larger.
+func (st *Store) makeIndex(bits int) error {
+	t, err := st.newIndex(bits)
+	if err == nil {
+		st.index.Store(t)
 	}
-	return int64(math.Min(buckets*(1+chained)*bucketSize, math.MaxInt64/2))
+	return err
 }
 
-// newTable makes an empty table of 1<<tableBits buckets whose tags are the bits of
-// the hash from tagShift on, which is at most tableBits: tableBits itself, unless
-// it is an older table that has grown. crowd may be nil: the table does not grow
-// by itself.
-func newTable(tableBits, tagShift int, crowd func()) (*table, error) {
-	if tableBits > positionBits {
-		return nil, fmt.Errorf("kv: index of %d bits, at most %d", tableBits, positionBits)
-	}
-	buckets := uint64(1) << tableBits
-	limit := buckets * overflowFactor
-	// Address space for the overflow; memory is taken where it is touched.
-	memory, err := mem.Alloc(int((buckets + 2*limit) * bucketSize))
+func (st *Store) newIndex(bits int) (*index.Table, error) {
+	bits = max(bits, st.ownBits())
+	t, err := index.New(bits, bits, st.crowd())
 	if err != nil {
-		return nil, fmt.Errorf("kv: index of %d buckets: %w", buckets, err)
+		return nil, fmt.Errorf("%w; Options.Records is %d", err, st.opts.Records)
 	}
-	return &table{
-		base:     unsafe.Pointer(unsafe.SliceData(memory)),
-		mask:     buckets - 1,
-		tagShift: uint(tagShift),
-		bits:     tableBits,
-		memory:   memory,
-		limit:    limit,
-		crowd:    crowd,
-	}, nil
+	return t, nil
 }
 
-func (t *table) free() error { return mem.Free(t.memory) }
-
-// bytes is the memory that the table really uses.
-func (t *table) bytes() int64 {
-	return int64(t.buckets()) * bucketSize
+// ownBits is the size of the index that the options ask for.
+func (st *Store) ownBits() int {
+	if st.opts.indexBits != 0 {
+		return st.opts.indexBits
+	}
+	return index.Bits(st.opts.Records)
 }
 
-// crowded says that more keys came than the table has good room for.
-func (t *table) crowded() bool { return t.overflow.Load() > (t.mask+1)/crowdedFactor }
+// crowd is what a table does that is crowded.
+func (st *Store) crowd() func() {
+	if st.opts.FixedIndex {
+		return nil
+	}
+	return st.growSoon
+}
 
-// wanted is the entry of a hash, without its address.
-func (t *table) wanted(hash uint64) entry { return entryOf(hash, t.tagShift) }
+// GrowIndex doubles the index, which takes some 30 bytes for each key that it
+// then has room for, while operations go on. An index grows by itself when there
+// are many more keys than it was made for; this is for who knows that they will
+// come. Where ctx ends before the growing begins, the index stays as it is; once
+// begun, growing is finished. It can double 14 times until the store is opened
+// again.
+func (st *Store) GrowIndex(ctx context.Context) error {
+	err := st.mayWait()
+	if err == nil {
+		err = st.grow(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("kv: growing the index: %w", err)
+	}
+	return nil
+}
 
-// bucket is where bucket b starts. It is in bounds: b is masked or was handed
-// out by extend.
-func (t *table) bucket(b uint64) unsafe.Pointer { return unsafe.Add(t.base, b*bucketSize) }
-
-// slotIn is slot i of a bucket; i = bucketEntries is the link.
-func slotIn(bucket unsafe.Pointer, i int) slot { return slot{(*uint64)(unsafe.Add(bucket, i*8))} }
-
-// prefetch asks for the bucket of a hash.
-func (t *table) prefetch(hash uint64) { mem.Prefetch(t.bucket(hash & t.mask)) }
-
-// find returns the slot and the entry of a hash, or an empty slot and 0.
-func (t *table) find(hash uint64) (slot, entry) {
-	want := t.wanted(hash) >> addressBits
-	b := t.bucket(hash & t.mask)
-	if i := match(b, uint64(want)); i < bucketEntries {
-		s := slotIn(b, i)
-		if e := s.load(); e>>addressBits == want {
-			return s, e
+// growSoon has the index grow in the background, unless it does so already.
+func (st *Store) growSoon() {
+	if !st.growing.CompareAndSwap(false, true) {
+		return
+	}
+	st.background.Go(func() {
+		defer st.growing.Store(false)
+		for st.index.Load().Crowded() && st.growCrowded() {
 		}
-	}
-	return t.findBehind(b, want)
+	})
 }
 
-// findBehind is find in the overflow buckets.
-func (t *table) findBehind(b unsafe.Pointer, want entry) (slot, entry) {
+// growCrowded doubles an index that is crowded, and says whether it could.
+func (st *Store) growCrowded() bool {
+	t := st.index.Load()
+	err := st.grow(context.Background())
+	if err == nil {
+		return true
+	}
+	if !errors.Is(err, ErrClosed) && t.CannotGrow(err) {
+		st.opts.Logger.Warn("the index cannot grow", "buckets", t.Mask()+1, "err", err)
+		st.failed("growing the index", err)
+	}
+	return false
+}
+
+// stopGrowing returns when the index grows no more. Nobody uses it, and the store
+// is marked closed.
+func (st *Store) stopGrowing() {
+	st.background.Wait()
+	st.resizing <- struct{}{} // who calls GrowIndex now finds the store closed
+	<-st.resizing
+}
+
+// grow doubles the index. One at a time; who holds st.resizing keeps the table as
+// it is.
+func (st *Store) grow(ctx context.Context) error {
+	select {
+	case st.resizing <- struct{}{}:
+		defer func() { <-st.resizing }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if st.isClosed() {
+		return ErrClosed
+	}
+	old := st.index.Load()
+	next, err := old.Double()
+	if err != nil {
+		return err
+	}
+	begun, info := time.Now(), GrowthInfo{Before: int64(old.Mask() + 1), After: int64(next.Mask() + 1)}
+	st.opts.Events.IndexGrowthBegin(info)
+	old.MoveTo(next, st.log.Begin())
+	st.index.Store(next)
+	st.epoch.Wait(st.epoch.Bump())
+	st.growths.Add(1)
+	info.Duration = time.Since(begun)
+	st.opts.Events.IndexGrowthEnd(info)
+	return old.Free()
+}
+
+// indexBits is the size of the index, or what it is growing to. A store is opened
+// with at least that: records were appended to chains of keys that share so many
+// bits of their hashes. It is to be asked for after the end of the log that is
+// opened.
+func (st *Store) indexBits() int {
+	t := st.index.Load()
+	if next := t.Next(); next != nil {
+		t = next
+	}
+	return t.Bits()
+}
+
+// indexBytes is the memory of the index, of both tables while it grows.
+func (st *Store) indexBytes() int64 {
+	t := st.index.Load()
+	n := t.Bytes()
+	if next := t.Next(); next != nil {
+		n += next.Bytes()
+	}
+	return n
+}
+
+// replay puts a record back that recovery found at address, before anybody uses
+// the store. The newest of a chain wins, whatever the order.
+func (st *Store) replay(hash uint64, address int64) error {
 	for {
-		next := slotIn(b, bucketEntries).load()
-		if next == 0 {
-			return slot{}, 0
-		}
-		b = t.bucket(uint64(next))
-		for i := range bucketEntries {
-			s := slotIn(b, i)
-			if e := s.load(); e>>addressBits == want {
-				return s, e
-			}
-		}
-	}
-}
-
-// findOrInsert returns the slot of a hash and what is in it; a fresh entry has
-// address 0. An empty slot without an error: the bucket is being moved, or the
-// table is full and about to grow; try again, outside the epoch.
-func (t *table) findOrInsert(hash uint64) (slot, entry, error) {
-	want := t.wanted(hash)
-	for {
-		if s, e := t.find(hash); s.p != nil {
-			return s, e, nil
-		}
-		switch slotIn(t.bucket(hash&t.mask), 0).load() {
-		case entryMoved:
-			t = t.next.Load()
-			continue
-		case entryMoving:
-			return slot{}, 0, nil
-		}
-		free, last := t.freeSlot(hash)
-		if free.p == nil {
-			if extended, err := t.extend(last); !extended {
-				return slot{}, 0, err
-			}
+		t := st.index.Load()
+		if t.ShouldGrow() && st.growCrowded() {
 			continue
 		}
-		if !free.swap(0, want|entryTentative) {
-			continue
+		s, e, err := t.FindOrInsert(hash)
+		if err != nil || e.Address() >= address || s.CompareAndSwap(e, e.WithAddress(address)) {
+			return err
 		}
-		if t.contested(hash, want, free) {
-			free.store(0)
-			runtime.Gosched()
-			continue
-		}
-		free.store(want)
-		return free, want, nil
 	}
 }
 
-// freeSlot is an empty slot in the buckets of a hash, if there is one, and the last
-// of these buckets.
-func (t *table) freeSlot(hash uint64) (free slot, last unsafe.Pointer) {
-	for b := t.bucket(hash & t.mask); ; {
-		for i := range bucketEntries {
-			if s := slotIn(b, i); free.p == nil && s.load() == 0 {
-				free = s
-			}
-		}
-		next := slotIn(b, bucketEntries).load()
-		if next == 0 {
-			return free, b
-		}
-		b = t.bucket(uint64(next))
+// copyIndex writes a copy of the index to an object while operations go on. It is
+// fuzzy: an entry is as it was at some moment of the copying, or is missing, if it
+// was made meanwhile. But all records below Start were in the index before, so
+// their entries are in the copy, or entries of newer records of their chains; and
+// what is missing is in the log from Start on, which recovery reads.
+//
+// Entries are never removed nor moved while the copy is made (copying the table
+// and growing it exclude each other), so none is seen twice.
+func (st *Store) copyIndex(ctx context.Context) (_ *manifest.IndexCopy, bytes int64, err error) {
+	c := new(manifest.IndexCopy)
+	if err := st.exclusive(ctx, func() { c.Start = st.log.Tail() }); err != nil {
+		return nil, 0, err
 	}
-}
-
-// contested says whether another slot than mine has the tag, or is getting it, or
-// whether entries of the bucket are being moved, in which case nobody knows.
-func (t *table) contested(hash uint64, want entry, mine slot) bool {
-	for b := t.bucket(hash & t.mask); ; {
-		for i := range bucketEntries {
-			s := slotIn(b, i)
-			if e := s.load(); s != mine && (e.gone() || (e &^ entryTentative).matches(want)) {
-				return true
-			}
-		}
-		next := slotIn(b, bucketEntries).load()
-		if next == 0 {
-			return false
-		}
-		b = t.bucket(uint64(next))
+	// After the barrier: who keeps that waiting may himself wait for the index to grow.
+	select {
+	case st.resizing <- struct{}{}:
+		defer func() { <-st.resizing }()
+	case <-ctx.Done():
+		return nil, 0, ctx.Err()
 	}
-}
-
-// extend links an overflow bucket to b, unless somebody else just did. It fails
-// where there is none left; then the table is about to grow, or err says why not.
-func (t *table) extend(b unsafe.Pointer) (ok bool, err error) {
-	n, ok := t.take(t.limit)
-	if ok {
-		// A bucket that loses this race stays unused, one cache line.
-		slotIn(b, bucketEntries).swap(0, n)
+	t := st.index.Load()
+	c.Begin = st.log.Begin() // after the table: Clear may have replaced it since the barrier
+	c.Bits, c.TagShift = t.Bits(), int(t.TagShift())
+	c.Object = st.newObject(indexObject)
+	w, err := manifest.CreateObject(ctx, st.dev, c.Object, manifest.IndexChunk)
+	if err != nil {
+		return nil, 0, err
 	}
-	if t.crowd == nil {
-		if !ok {
-			err = fmt.Errorf("%w: %d buckets and %d overflow buckets", ErrIndexFull, t.mask+1, t.limit)
-		}
-		return ok, err
+	err = t.Copy(ctx, w)
+	if err == nil {
+		err = w.Commit()
 	}
-	if t.crowded() {
-		t.crowd()
+	if err != nil {
+		return nil, 0, w.Abort(err)
 	}
-	if why := t.hopeless.Load(); !ok && why != nil {
-		err = fmt.Errorf("%w: %w", ErrIndexFull, *why)
-	}
-	return ok, err
-}
-
-// take hands an overflow bucket out, as a link, unless limit of them are.
-func (t *table) take(limit uint64) (link entry, ok bool) {
-	for {
-		n := t.overflow.Load()
-		if n >= limit {
-			return 0, false
-		}
-		if t.overflow.CompareAndSwap(n, n+1) {
-			return entry(t.mask + 1 + n), true
-		}
-	}
+	return c, w.Bytes(), nil
 }

@@ -3,7 +3,7 @@ package kv
 import (
 	"errors"
 
-	"github.com/redykv/redykv/internal/mem"
+	"github.com/redykv/redykv/kv/internal/index"
 )
 
 // laneSize is the number of operations in a lane. A cache line at a random address takes as
@@ -21,12 +21,12 @@ const laneSize = 64
 //
 // All that is one stay in an epoch.
 type lane struct {
-	next, n int    // operations [next, n) have to be finished
-	stream  bool   // they are of Submit; else of Do
-	index   *table // in which scan has looked
+	next, n int          // operations [next, n) have to be finished
+	stream  bool         // they are of Submit; else of Do
+	index   *index.Table // in which scan has looked
 	ops     [laneSize]*Op
 	hashes  [laneSize]uint64
-	slots   [laneSize]slot // places of their entries, empty where scan has found none
+	slots   [laneSize]index.Place // places of their entries, empty where scan has found none
 
 	// Operations whose entries may be behind their first bucket.
 	behind  [laneSize]uint8
@@ -67,7 +67,7 @@ func (s *Session) hashLane(l *lane) {
 	}
 	for ; i < l.n; i++ {
 		l.hashes[i] = s.hash(l.ops[i].Key)
-		s.view.index.prefetch(l.hashes[i])
+		s.view.index.Prefetch(l.hashes[i])
 	}
 }
 
@@ -108,19 +108,8 @@ func (s *Session) scan(l *lane) {
 // prefetchBehind prefetches the buckets that may have the entries that the first buckets do
 // not have: the overflow bucket, and a bucket of the larger table while the index grows.
 func (s *Session) prefetchBehind(l *lane) {
-	grown := l.index.next.Load()
 	for i := range l.n {
-		if l.slots[i].p != nil {
-			continue
-		}
-		link := slotIn(l.index.bucket(l.hashes[i]&l.index.mask), bucketEntries).load()
-		if link != 0 {
-			mem.Prefetch(l.index.bucket(uint64(link)))
-		}
-		if grown != nil {
-			grown.prefetch(l.hashes[i])
-		}
-		if link != 0 || grown != nil {
+		if l.slots[i].None() && l.index.PrefetchBehind(l.hashes[i]) {
 			l.behind[l.nBehind] = uint8(i)
 			l.nBehind++
 		}
@@ -135,13 +124,13 @@ func (s *Session) scanBehind(l *lane) {
 		return // finish looks all of them up again
 	}
 	for _, i := range behind {
-		at, e, _ := l.index.locate(l.hashes[i])
-		if l.slots[i] = at; at.p == nil {
+		at, e, _ := l.index.Locate(l.hashes[i])
+		if l.slots[i] = at; at.None() {
 			continue
 		}
-		s.view.prefetch(e.address())
-		if s.cache != nil && e.address() < s.view.head {
-			s.cache.Prefetch(e.address())
+		s.view.prefetch(e.Address())
+		if s.cache != nil && e.Address() < s.view.head {
+			s.cache.Prefetch(e.Address())
 		}
 	}
 }
@@ -150,10 +139,10 @@ func (s *Session) scanBehind(l *lane) {
 // memory.
 func (s *Session) eachCold(l *lane, f func(address int64)) {
 	for _, slot := range l.slots[:l.n] {
-		if slot.p == nil {
+		if slot.None() {
 			continue
 		}
-		if a := slot.load().address(); a < s.view.head {
+		if a := slot.Load().Address(); a < s.view.head {
 			f(a)
 		}
 	}
@@ -193,7 +182,7 @@ func (s *Session) finish(l *lane) {
 		l.next++
 		op := l.ops[i]
 		op.Err = nil
-		if !current || l.slots[i].p == nil || s.view.guarded {
+		if !current || l.slots[i].None() || s.view.guarded {
 			s.finishGeneral(op, l.hashes[i], l.stream)
 		} else {
 			if next := i + restAhead; next < l.n && s.long(l.ops[next]) {
@@ -231,11 +220,11 @@ func (s *Session) long(op *Op) bool {
 
 // prefetchRest prefetches the rest of an operation's record, if the operation reads it in
 // memory or updates it in place.
-func (s *Session) prefetchRest(op *Op, at slot) {
-	if at.p == nil {
+func (s *Session) prefetchRest(op *Op, at index.Place) {
+	if at.None() {
 		return
 	}
-	a := at.load().address()
+	a := at.Load().Address()
 	if op.Kind == OpRead && a >= s.view.head || s.view.mutable(a) {
 		s.layout.PrefetchRest(s.view.record(a), s.rest, restLimit)
 	}
@@ -271,10 +260,10 @@ func (s *Session) moveUp(l, behind *lane) {
 }
 
 // finishAt carries out one operation inside finish's epoch, given the place of its entry.
-func (s *Session) finishAt(op *Op, hash uint64, at slot, stream bool) {
-	e := at.load()
-	if !e.gone() && s.pendingRMWs[hashByte(hash)] == 0 && s.check(op) == nil {
-		outcome, where := needsRecord, coldRecord{e, e.address(), s.log.Begin()}
+func (s *Session) finishAt(op *Op, hash uint64, at index.Place, stream bool) {
+	e := at.Load()
+	if !e.Moved() && s.pendingRMWs[hashByte(hash)] == 0 && s.check(op) == nil {
+		outcome, where := needsRecord, coldRecord{e, e.Address(), s.log.Begin()}
 		if op.Kind != OpRead || where.address >= s.view.head || where.address < where.begin {
 			outcome, where = s.tryAt(op, at, e, 0)
 		}

@@ -4,12 +4,13 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/kv/internal/index"
 )
 
 // TestLanesFindWhatOverflowed looks for keys of an index with twice as many entries as
 // its buckets have room for: a lane finds them all, and no others.
 func TestLanesFindWhatOverflowed(t *testing.T) {
-	const keys = 15 << minTableBits
+	const keys = 15 << index.MinBits
 	for name, sizes := range map[string][2]int{"words": {8, 8}, "variable": {}} {
 		t.Run(name, func(t *testing.T) {
 			st := open(t, Options{
@@ -37,7 +38,7 @@ func TestLanesFindWhatOverflowed(t *testing.T) {
 				behind += l.nBehind
 				s.scanBehind(l)
 				for i := range ops {
-					want, _ := s.view.index.find(st.hash(ops[i].Key))
+					want, _ := s.view.index.Find(st.hash(ops[i].Key))
 					if l.slots[i] != want {
 						t.Errorf("key %x has slot %v, want %v", ops[i].Key, l.slots[i], want)
 					}

@@ -11,6 +11,7 @@ import (
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/device/devicetest"
 	"github.com/redykv/redykv/hlog"
+	"github.com/redykv/redykv/kv/internal/index"
 	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
@@ -28,10 +29,10 @@ func rawLog(t testing.TB, keySize, valueSize int, b []byte) *device.Memory {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hash := newKeyHash(rawSeed)
+	hash := index.NewHash(rawSeed)
 	m := manifest.Manifest{
 		KeySize: keySize, ValueSize: valueSize, PageSize: 512, Sequence: 1,
-		HashSeed: rawSeed, Hash: hash.of([]byte(manifest.HashProbe)),
+		HashSeed: rawSeed, Hash: hash.Of([]byte(manifest.HashProbe)),
 		Commit: manifest.State{Sequence: 1, Begin: hlog.FirstAddress, Tail: int64(hlog.FirstAddress + len(b))},
 	}
 	data, err := m.Encode()
@@ -153,7 +154,7 @@ func FuzzCursor(f *testing.F) {
 		}
 		f.Add(at.String())
 	}
-	for _, c := range []Cursor{1<<64 - 1, 1 << 63, 1 << 45, newCursor(lastPosition-1, 1)} {
+	for _, c := range []Cursor{1<<64 - 1, 1 << 63, 1 << 45, newCursor(index.Positions-1, 1)} {
 		f.Add(c.String())
 	}
 	f.Add("-1")

@@ -99,7 +99,7 @@ func (st *Store) unload() error {
 // freeMemory gives index and read cache back.
 func (st *Store) freeMemory() error {
 	st.stopGrowing()
-	err := st.index.Load().free()
+	err := st.index.Load().Free()
 	if st.cache != nil {
 		err = errors.Join(err, st.cache.Free())
 	}

@@ -204,9 +204,6 @@ func (st *Store) addCheckpointsTo(m *Metrics) {
 	m.Checkpoints.Kept, m.Checkpoints.PinnedBytes = c.kept.Load(), c.pinned.Load()
 }
 
-// loadSample is how many buckets are looked at for the index' load.
-const loadSample = 512
-
 func (st *Store) addIndexTo(m *Metrics) {
 	m.Index.Bytes, m.Index.Growths = st.indexBytes(), st.growths.Load()
 	// The table is freed when it has grown and nobody is inside an epoch from
@@ -218,37 +215,11 @@ func (st *Store) addIndexTo(m *Metrics) {
 	st.mu.Lock() // after Enter: a barrier waits for it
 	defer st.mu.Unlock()
 	t := st.index.Load()
-	m.Index.Buckets, m.Index.Overflow = int64(t.mask+1), int64(t.overflow.Load())
+	m.Index.Buckets, m.Index.Overflow = int64(t.Mask()+1), int64(t.Overflow())
 	if st.closed {
 		return
 	}
-	n := min(t.mask+1, loadSample)
-	entries := 0
-	for i := range n {
-		entries += t.entriesAt(i * ((t.mask + 1) / n))
-	}
-	m.Index.Load = float64(entries) / float64(n*bucketEntries)
-	m.Index.Load = math.Round(m.Index.Load*1000) / 1000
-}
-
-// entriesAt counts the entries of a bucket and of those behind it. Where they were
-// moved to a table of twice the size, they are found there.
-func (t *table) entriesAt(b uint64) (n int) {
-	if next := t.next.Load(); next != nil && slotIn(t.bucket(b), 0).load() == entryMoved {
-		return next.entriesAt(b) + next.entriesAt(b+t.mask+1)
-	}
-	for at := t.bucket(b); ; {
-		for i := range bucketEntries {
-			if e := slotIn(at, i).load(); e&entryUsed != 0 {
-				n++
-			}
-		}
-		link := slotIn(at, bucketEntries).load()
-		if link == 0 {
-			return n
-		}
-		at = t.bucket(uint64(link))
-	}
+	m.Index.Load = math.Round(t.LoadFactor()*1000) / 1000
 }
 
 // failed counts and tells of what went wrong where no caller waits for it. The

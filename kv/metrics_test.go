@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/kv/internal/index"
 )
 
 // TestMetricsTable prints the table of a store that has done much, and of one that
@@ -77,8 +78,8 @@ func TestMetricsOfTheStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := st.Metrics()
-	buckets := int64(1) << bits.Len(uint(opts.Records/perBucket-1))
-	if want := max(buckets, 1<<minTableBits); m.Index.Buckets != want || m.Index.Growths != 0 {
+	buckets := int64(1) << bits.Len(uint(opts.Records/index.PerBucket-1))
+	if want := max(buckets, 1<<index.MinBits); m.Index.Buckets != want || m.Index.Growths != 0 {
 		t.Errorf("%d buckets, want %d; doubled %d times", m.Index.Buckets, want, m.Index.Growths)
 	}
 	// Few of these keys share bucket and tag; a sample is not all.
@@ -130,7 +131,7 @@ func TestMetricsWhileTheIndexGrows(t *testing.T) {
 	})
 	for range 1000 {
 		m := st.Metrics()
-		if entries := m.Index.Load * float64(7*m.Index.Buckets); m.Index.Buckets <= loadSample && (entries < 1500 || entries > 2500) {
+		if entries := m.Index.Load * float64(7*m.Index.Buckets); m.Index.Buckets <= 512 && (entries < 1500 || entries > 2500) {
 			t.Errorf("about %g entries for 2000 keys", entries)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/hlog"
 	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/kv/internal/index"
 	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
@@ -139,7 +140,7 @@ func (o *Options) ensureDefaults() error {
 		return err
 	}
 	if o.hashSeed == 0 {
-		o.hashSeed = newHashSeed()
+		o.hashSeed = index.NewSeed()
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()

@@ -333,12 +333,12 @@ func (s *Session) tryReplace(p *pendingOp, im hlog.Image, found bool) outcome {
 			defer stripe.release(claim)
 		}
 	}
-	slot, e, err := s.view.index.findOrInsert(p.hash)
+	slot, e, err := s.view.index.FindOrInsert(p.hash)
 	if err != nil {
 		p.op.Err = err
 		return complete
 	}
-	if slot.p == nil || e != p.at.entry || e.address() < s.log.Begin() { // see Clear
+	if slot.None() || e != p.at.entry || e.Address() < s.log.Begin() { // see Clear
 		return retry
 	}
 	result := s.replace(p.op, slot, e, im.Value, im.Expires, found)

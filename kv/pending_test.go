@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/kv/internal/index"
 )
 
 // TestColdWordsOfOneChain reads cold records of 8-byte keys and values in chains
@@ -104,12 +105,12 @@ func TestColdWordsOfOneChain(t *testing.T) {
 func chained(st *Store, pairs int) (older, newer []uint64) {
 	type chain struct {
 		bucket uint64
-		tag    entry
+		tag    index.Entry
 	}
 	t, first := st.index.Load(), make(map[chain]uint64)
 	for n := uint64(1); len(older) < pairs; n++ {
 		hash := st.hash(key8(n))
-		c := chain{hash & t.mask, t.wanted(hash)}
+		c := chain{hash & t.Mask(), index.EntryOf(hash, t.TagShift())}
 		if at, there := first[c]; there {
 			older, newer = append(older, at), append(newer, n)
 			delete(first, c)

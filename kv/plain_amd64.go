@@ -8,9 +8,6 @@ import (
 	"github.com/redykv/redykv/hlog"
 )
 
-// The address in a word that is no entry is below that of every record: see WIDE.
-const _ = uint64(hlog.FirstAddress - 1 - entryMoved&addressMask)
-
 // haveAssembly says that plain calls of 8-byte keys and values are in assembly. It enters
 // epochs by plain stores.
 const haveAssembly = true

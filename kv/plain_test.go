@@ -65,8 +65,8 @@ func TestStraightFindsWhatThereIs(t *testing.T) {
 				reads, writes, edits := 0, 0, 0
 				for n := range uint64(keys + 100) {
 					key, value := straightKey(st, n), straightValue(st, n)
-					_, e := s.view.index.find(st.hash(key))
-					_, _, _, found := s.lookup(key, e.address(), s.view.head)
+					_, e := s.view.index.Find(st.hash(key))
+					_, _, _, found := s.lookup(key, e.Address(), s.view.head)
 					s.enter() // the present epoch
 					s.leave()
 					s.view.direct = s.view.epoch

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/hlog"
+	"github.com/redykv/redykv/kv/internal/index"
 	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
@@ -188,7 +189,7 @@ func (r *recovery) dropNewer(m *manifest.Manifest) {
 // takeHash takes the hash over that the manifest tells of. With another one nobody would
 // find what the log's chains hold.
 func (st *Store) takeHash(m *manifest.Manifest, made bool) error {
-	st.keyHash = newKeyHash(m.HashSeed)
+	st.keyHash = index.NewHash(m.HashSeed)
 	probe := st.hash([]byte(manifest.HashProbe))
 	if made {
 		m.Hash = probe
@@ -248,10 +249,10 @@ func (r *recovery) load() error {
 		err = r.advise(err)
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("kv: %w", err), st.index.Load().free())
+		return errors.Join(fmt.Errorf("kv: %w", err), st.index.Load().Free())
 	}
 	if st.cache, err = openCache(forCache, layout, opts); err != nil {
-		return errors.Join(fmt.Errorf("kv: %w", err), st.log.Close(), st.index.Load().free())
+		return errors.Join(fmt.Errorf("kv: %w", err), st.log.Close(), st.index.Load().Free())
 	}
 	if err = r.replay(); err == nil {
 		err = st.beginCensus(&r.state)
@@ -272,7 +273,7 @@ func (r *recovery) loadIndex() error {
 	case c.Bits-c.TagShift > maxGrown:
 		r.warn("object %q, a copy of the index, has grown too often: it is not used", c.Object)
 	default:
-		t, err := loadIndex(st.dev, c, r.state.Tail, st.crowd())
+		t, err := index.Load(st.dev, c, r.state.Tail, st.crowd())
 		if err == nil {
 			r.report.Index = c.Object
 			st.index.Store(t)
@@ -285,7 +286,7 @@ func (r *recovery) loadIndex() error {
 
 // maxGrown is how many times an index may have doubled that a copy is loaded of:
 // its tags get shorter with each.
-const maxGrown = tagBits / 2
+const maxGrown = index.TagBits / 2
 
 // makeIndex makes an empty index. Its chains may be others than those of the copy,
 // which is not to be used again for what is appended from here on.
@@ -307,12 +308,12 @@ func (r *recovery) replay() error {
 		r.report.ScannedFrom = max(min(r.state.Index.Start, st.log.Head()), r.state.Begin)
 	}
 	starts, err := r.scan()
-	if err == nil && r.report.Index != "" && !st.index.Load().entriesFrom(st.log.Head(), starts.May) {
+	if err == nil && r.report.Index != "" && !st.index.Load().EntriesFrom(st.log.Head(), starts.May) {
 		r.warn("object %q, a copy of the index, leads to where no record is: it is not used", r.report.Index)
 		r.report.Index, r.report.ScannedFrom = "", r.state.Begin
 		copied := st.index.Load()
 		if err = r.makeIndex(); err == nil {
-			err = copied.free()
+			err = copied.Free()
 		}
 		if err == nil {
 			_, err = r.scan()

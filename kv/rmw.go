@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/redykv/redykv/hlog"
+	"github.com/redykv/redykv/kv/internal/index"
 )
 
 // Read-modify-writes, and the operations that are carried out as such: inserts, which keep
@@ -13,8 +14,8 @@ import (
 
 // tryRMW tries such an operation once: it modifies a mutable record in place and otherwise
 // appends a record with the modified value.
-func (s *Session) tryRMW(op *Op, at slot, e entry) (outcome, coldRecord) {
-	r, address, next, found := s.lookup(op.Key, e.address(), s.view.head)
+func (s *Session) tryRMW(op *Op, at index.Place, e index.Entry) (outcome, coldRecord) {
+	r, address, next, found := s.lookup(op.Key, e.Address(), s.view.head)
 	switch begin := s.log.Begin(); {
 	case found:
 		return s.modify(op, at, e, r, address), coldRecord{}
@@ -27,7 +28,7 @@ func (s *Session) tryRMW(op *Op, at slot, e entry) (outcome, coldRecord) {
 
 // modify is tryRMW for a record in memory. The Modifier gets a copy of the value, without
 // any lock; the record is then locked only if its value is still the same.
-func (s *Session) modify(op *Op, at slot, e entry, r hlog.Record, address int64) outcome {
+func (s *Session) modify(op *Op, at index.Place, e index.Entry, r hlog.Record, address int64) outcome {
 	if s.fuzzy(address) {
 		return retry // until sessions with an older view have left their epoch
 	}
@@ -102,7 +103,7 @@ func (s *Session) look(op *Op, r hlog.Record, immutable bool) (old []byte, h hlo
 // replace appends a record with what the operation makes of old, a value that is final.
 // expires is the old record's expiry, 0 for a tombstone; found is false if there is none,
 // or it is deleted or has expired.
-func (s *Session) replace(op *Op, at slot, e entry, old []byte, expires int64, found bool) outcome {
+func (s *Session) replace(op *Op, at index.Place, e index.Entry, old []byte, expires int64, found bool) outcome {
 	verdict, err := s.compute(op, old, expires, found)
 	if err != nil || verdict == Keep {
 		op.Err = err
@@ -212,7 +213,7 @@ type sealing struct {
 
 // modifyLockFree is modify for a mutable record with a lock-free value, which old is a copy
 // of.
-func (s *Session) modifyLockFree(op *Op, at slot, e entry, r hlog.Record, address int64, old []byte) outcome {
+func (s *Session) modifyLockFree(op *Op, at index.Place, e index.Entry, r hlog.Record, address int64, old []byte) outcome {
 	h := r.Header()
 	sealed := s.sealing.address == address // by this operation
 	if h.Tombstone() || h.Sealed() && !sealed || sealed && !s.sealing.drained {

@@ -193,8 +193,8 @@ func TestReaderAcrossAnEditThatSaysNo(t *testing.T) {
 			read := func() ([]byte, uint64) {
 				s.enter()
 				defer s.leave()
-				_, e := s.view.index.find(s.hash(key8(1)))
-				value, h, _ := s.layout.Read(nil, s.view.record(e.address()))
+				_, e := s.view.index.Find(s.hash(key8(1)))
+				value, h, _ := s.layout.Read(nil, s.view.record(e.Address()))
 				return value, uint64(h)
 			}
 			first, before := read()

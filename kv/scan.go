@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/redykv/redykv/hlog"
+	"github.com/redykv/redykv/kv/internal/index"
 )
 
 // Scan iterates over the records that readers see, while operations go on. A key
@@ -35,7 +36,7 @@ func (st *Store) Scan() iter.Seq2[Record, error] {
 			}
 			// The newest records of what was lost are at the end or behind it now.
 			w := newSweep(s, 0, sc.end)
-			for goOn && w.at < lastPosition {
+			for goOn && w.at < index.Positions {
 				if _, err := w.step(math.MaxInt, math.MaxInt, visit); err != nil {
 					return err
 				}

@@ -212,7 +212,7 @@ func TestScanCountsBesideWrites(t *testing.T) {
 						change()
 						switch n++; {
 						case n == 100 && c.rng.IntN(3) == 0:
-							if err := c.st.GrowIndex(context.Background()); err != nil && c.st.index.Load().bits < 20 {
+							if err := c.st.GrowIndex(context.Background()); err != nil && c.st.index.Load().Bits() < 20 {
 								t.Fatal(err)
 							}
 						case compact && n%(1+c.rng.IntN(100)) == 0:

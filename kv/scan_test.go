@@ -16,42 +16,17 @@ import (
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/hlog"
 	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/kv/internal/index"
 	"pgregory.net/rapid"
 )
 
-// TestCursorsCoverTheIndex goes from bucket to bucket as scans do, in indexes of all
-// sizes, and in one that changes its size on the way: each bucket of the largest one
-// is passed, and once if the index does not shrink.
-func TestCursorsCoverTheIndex(t *testing.T) {
+// TestParseCursor has cursors as text and back.
+func TestParseCursor(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		smallest := rapid.IntRange(0, 8).Draw(t, "smallest")
-		size, largest := smallest, 0
-		shrinks := rapid.Bool().Draw(t, "shrinks")
-		passed := map[uint64]int{} // buckets of an index of 1<<12
-		for at := uint64(0); at < lastPosition; {
-			if rapid.IntRange(0, 9).Draw(t, "grows") == 0 && size < 12 {
-				size++
-			} else if shrinks && rapid.IntRange(0, 30).Draw(t, "clears") == 0 {
-				size = smallest
-			}
-			largest = max(largest, size)
-			bucket, behind := bucketAt(at, size)
-			if bucket >= 1<<size || behind <= at {
-				t.Fatalf("bucket %d of 1<<%d at %d, and then %d", bucket, size, at, behind)
-			}
-			for n := bucket; n < 1<<12; n += 1 << size {
-				passed[n]++
-			}
-			c := newCursor(behind, 0)
-			if parsed, err := ParseCursor(c.String()); behind < lastPosition && (err != nil || parsed != c || c.position() != behind) {
-				t.Fatalf("%v parses as %v, %v", c, parsed, err)
-			}
-			at = behind
-		}
-		for n := range uint64(1 << 12) {
-			if passed[n] == 0 || passed[n] > 1 && !shrinks {
-				t.Fatalf("bucket %d is passed %d times", n, passed[n])
-			}
+		position := rapid.Uint64Range(0, index.Positions-1).Draw(t, "position")
+		c := newCursor(position, rapid.Uint16().Draw(t, "turn"))
+		if parsed, err := ParseCursor(c.String()); err != nil || parsed != c || c.position() != position {
+			t.Fatalf("%v parses as %v, %v", c, parsed, err)
 		}
 	})
 	for _, text := range []string{"", "-1", "x", "4503599627370496", "18446744073709551616"} {
@@ -73,7 +48,7 @@ func TestScanFromAnyCursor(t *testing.T) {
 				}
 			}
 			rapid.Check(t, func(t *rapid.T) {
-				c := newCursor(rapid.Uint64Range(0, lastPosition-1).Draw(t, "position"), rapid.Uint16().Draw(t, "turn"))
+				c := newCursor(rapid.Uint64Range(0, index.Positions-1).Draw(t, "position"), rapid.Uint16().Draw(t, "turn"))
 				steps := 0
 				for more := true; more; more = c != 0 {
 					if steps++; steps > 100 {
@@ -93,7 +68,7 @@ func TestScanFromAnyCursor(t *testing.T) {
 			if c, err := st.ScanFrom(0, 0, nil); err == nil {
 				t.Errorf("a step of no records leads to %v", c)
 			}
-			if c, err := st.ScanFrom(newCursor(lastPosition, 0), 1, nil); err == nil {
+			if c, err := st.ScanFrom(newCursor(index.Positions, 0), 1, nil); err == nil {
 				t.Errorf("a cursor beyond all leads to %v", c)
 			}
 			closeAll(t, st)

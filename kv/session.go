@@ -138,7 +138,7 @@ func (st *Store) makeSession() *Session {
 	s.form = Update{Found: true, Old: word(&s.oldWord), New: word(&s.newWord)[:0]}
 	s.fixed = layout.Fixed() && layout.Size(s.keySize, s.valueSize, true) <= st.log.PageSize()-hlog.FirstAddress
 	s.view.last = int64(s.record) - 1
-	s.view.current, s.view.hash = &noEpoch, st.keyHash.word
+	s.view.current, s.view.hash = &noEpoch, wordHash(st.keyHash.Word)
 	s.filling, s.scanned = &s.lanes[0], &s.lanes[1]
 	for i := range s.pending {
 		s.free = append(s.free, uint32(len(s.pending)-1-i))

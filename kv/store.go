@@ -12,6 +12,7 @@ import (
 	"github.com/redykv/redykv/hlog"
 	"github.com/redykv/redykv/internal/epoch"
 	"github.com/redykv/redykv/internal/readcache"
+	"github.com/redykv/redykv/kv/internal/index"
 	"github.com/redykv/redykv/kv/internal/phase"
 )
 
@@ -21,13 +22,13 @@ type Store struct {
 	dev     device.Device
 	release func() // of the device: see device.Claim
 	epoch   *epoch.Table
-	index   atomic.Pointer[table] // changed by grow only
+	index   atomic.Pointer[index.Table] // changed by grow only
 	log     *hlog.Log
 	cache   *readcache.Cache // nil: none
 	now     func() int64     // milliseconds of Unix time
 
-	keyHash keyHash             // set before anything is hashed
-	hash    func([]byte) uint64 // keyHash.of
+	keyHash index.Hash          // set before anything is hashed
+	hash    func([]byte) uint64 // keyHash.Of
 
 	resizing   chan struct{}  // holds one while the index grows, or while somebody wants it not to
 	growths    atomic.Uint64  // times that it has doubled
@@ -128,7 +129,7 @@ func newStore(opts Options) *Store {
 		ended:    make(map[string]CommitPoint),
 	}
 	if st.hash == nil {
-		st.hash = st.keyHash.of
+		st.hash = st.keyHash.Of
 	}
 	if st.now == nil {
 		st.now = func() int64 { return time.Now().UnixMilli() }

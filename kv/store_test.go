@@ -11,6 +11,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/hlog"
+	"github.com/redykv/redykv/kv/internal/index"
 	"github.com/redykv/redykv/kv/internal/manifest"
 	"go.uber.org/goleak"
 )
@@ -436,7 +437,7 @@ func TestIndexThatIsFarTooSmall(t *testing.T) {
 	for ; n < 1_000_000 && full == nil; n++ {
 		full = s.Upsert(key8(n), key8(n))
 	}
-	if !errors.Is(full, ErrIndexFull) || n < 5<<minTableBits*perBucket {
+	if !errors.Is(full, ErrIndexFull) || n < 5<<index.MinBits*index.PerBucket {
 		t.Fatalf("after %d keys: %v", n, full)
 	}
 	for k := range n - 1 {
@@ -446,3 +447,6 @@ func TestIndexThatIsFarTooSmall(t *testing.T) {
 	}
 	closeAll(t, s, st)
 }
+
+// oneHash is the hash of one store.
+var oneHash = index.NewHash(1)

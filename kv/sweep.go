@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/hlog"
+	"github.com/redykv/redykv/kv/internal/index"
 )
 
 // sweep finds the records that readers see in the order of the index: the keys of
@@ -79,11 +80,11 @@ func (w *sweep) tryGather(want int, upTo uint64) (ok bool) {
 	w.begin = max(s.log.Begin(), w.floor)
 	// Who appended a record below has published it: he has left his epoch.
 	known, kept := s.log.SafeReadOnly(), len(w.links)
-	for n := 0; w.to < lastPosition; n++ {
+	for n := 0; w.to < index.Positions; n++ {
 		if w.to >= upTo && (len(w.links) >= want || n >= sweepBuckets) {
 			break
 		}
-		bucket, behind := bucketAt(w.to, s.view.index.bits)
+		bucket, behind := index.BucketAt(w.to, s.view.index.Bits())
 		if !w.gatherBucket(s.view.index, bucket) {
 			break
 		}
@@ -98,31 +99,17 @@ func (w *sweep) tryGather(want int, upTo uint64) (ok bool) {
 }
 
 // gatherBucket adds the links of a bucket, none if it is being moved.
-func (w *sweep) gatherBucket(t *table, bucket uint64) (ok bool) {
-	if slotIn(t.bucket(bucket), 0).load() == entryMoved {
-		next := t.next.Load() // which does not grow while somebody is here
-		return w.gatherBucket(next, bucket) && w.gatherBucket(next, bucket+t.mask+1)
-	}
-	before, floor := len(w.links), max(w.begin, w.known)
-	for b := t.bucket(bucket); ; {
-		for i := range bucketEntries {
-			switch e := slotIn(b, i).load(); {
-			case e.gone():
-				w.links = w.links[:before]
-				return false
-			case e&entryTentative == 0 && e.address() >= floor:
-				tag := uint64(e>>addressBits) & (1<<tagBits - 1)
-				w.links = append(w.links, link{
-					e.address(), floor, t.mask | (1<<tagBits-1)<<t.tagShift, bucket | tag<<t.tagShift,
-				})
-			}
+func (w *sweep) gatherBucket(t *index.Table, bucket uint64) (ok bool) {
+	before, lowest := len(w.links), max(w.begin, w.known)
+	ok = t.Visit(bucket, func(address int64, mask, class uint64) {
+		if address >= lowest {
+			w.links = append(w.links, link{address, lowest, mask, class})
 		}
-		behind := slotIn(b, bucketEntries).load()
-		if behind == 0 {
-			return true
-		}
-		b = t.bucket(uint64(behind))
+	})
+	if !ok {
+		w.links = w.links[:before]
 	}
+	return ok
 }
 
 // follow looks at the records of some links, most at most, and replaces these by
@@ -210,7 +197,7 @@ func (w *sweep) look(op *Op, at link, h hlog.Header, visit func(Record) bool) (g
 func (w *sweep) next(want int) bool {
 	w.at, w.known = w.to, 0
 	clear(w.seen)
-	if w.at >= lastPosition {
+	if w.at >= index.Positions {
 		return false
 	}
 	w.gather(want, w.at)
@@ -236,7 +223,7 @@ func (w *sweep) step(count, most int, visit func(Record) bool) (goOn bool, err e
 				w.at = w.to
 				return true, nil
 			}
-			buckets += (w.to - w.at) >> (positionBits - w.s.view.index.bits)
+			buckets += (w.to - w.at) >> (index.PositionBits - w.s.view.index.Bits())
 			continue
 		}
 		if most <= 0 || time.Since(begun) > stepDuration {
@@ -310,7 +297,7 @@ func (st *Store) ScanFrom(at Cursor, count int, visit func(Record) bool) (next C
 	if count < 1 {
 		return at, fmt.Errorf("kv: scan of %d records", count)
 	}
-	if at.position() >= lastPosition {
+	if at.position() >= index.Positions {
 		return at, fmt.Errorf("kv: cursor %d is none that a scan gave", at)
 	}
 	if err := st.inModifier(); err != nil { // a record may be locked
@@ -329,7 +316,7 @@ func (st *Store) ScanFrom(at Cursor, count int, visit func(Record) bool) (next C
 			next = st.sweeps.keep(newSweep(nil, w.at, 0))
 		case len(w.links) > 0:
 			next = st.sweeps.keep(w)
-		case w.at < lastPosition:
+		case w.at < index.Positions:
 			next = newCursor(w.at, 0)
 		}
 		return nil

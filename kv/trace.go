@@ -4,6 +4,7 @@ import (
 	"bytes"
 
 	"github.com/redykv/redykv/hlog"
+	"github.com/redykv/redykv/kv/internal/index"
 )
 
 // Three operations of the store's own start from a record instead of a key. Two of
@@ -36,14 +37,14 @@ func newTrace(source, below int64) trace {
 func (s *Session) traceOf(op *Op) *trace { return &s.traces[op.trace-1] }
 
 // tryTrace is one attempt inside an epoch.
-func (s *Session) tryTrace(op *Op, at slot, e entry) (outcome, coldRecord) {
+func (s *Session) tryTrace(op *Op, at index.Place, e index.Entry) (outcome, coldRecord) {
 	p := s.traceOf(op)
 	if p.source < s.log.Begin() { // it is gone, or has a copy by now that a scan finds later
 		op.Err = ErrNotFound
 		return complete, coldRecord{}
 	}
 	p.newer = false
-	next := e.address()
+	next := e.Address()
 	for next >= p.floor {
 		if next < s.view.head {
 			begin := s.log.Begin()
@@ -101,7 +102,7 @@ func (s *Session) takeNewer(op *Op, r hlog.Record) bool {
 
 // move appends the record anew, if the chain still is as it was. Nobody can have
 // updated it meanwhile: it is read-only.
-func (s *Session) move(op *Op, at slot, e entry) outcome {
+func (s *Session) move(op *Op, at index.Place, e index.Entry) outcome {
 	if s.expired(op.Expires) {
 		op.Err = ErrNotFound
 		return complete
@@ -163,7 +164,7 @@ func (s *Session) examineTrace(n uint32, im hlog.Image, tier int) (goesOn bool) 
 	case op.Kind == opMove:
 		// Nothing of the key from the newest record of the chain down. If it has
 		// got another one since, only that remains to be looked at.
-		p.floor = f.at.entry.address() + 8
+		p.floor = f.at.entry.Address() + 8
 		s.restart(n, tier)
 	default:
 		s.completePending(n, nil, tier)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/redykv/redykv/hlog"
 	"github.com/redykv/redykv/internal/mem"
+	"github.com/redykv/redykv/kv/internal/index"
 )
 
 // view is a session's cached view of the store in one epoch: the index, the log's
@@ -37,9 +38,19 @@ type view struct {
 	headUp, readOnlyUp uint64
 	direct             uint64
 
-	index   *table
+	index   *index.Table
 	guarded bool // keys may be locked: operations go the general way and take stripes, see locks.go
 }
+
+// wordHash is an index.WordHash, declared here so that the assembly knows its layout.
+type wordHash index.WordHash
+
+// The index's numbers that the assembly uses.
+const (
+	addressBits   = index.AddressBits
+	tagBits       = index.TagBits
+	bucketEntries = index.BucketEntries
+)
 
 // noEpoch is the current epoch of a session that is not open.
 var noEpoch uint64 = math.MaxUint64
@@ -47,9 +58,9 @@ var noEpoch uint64 = math.MaxUint64
 // look takes over the store's present index and log, in an epoch of the session.
 func (v *view) look(st *Store) {
 	t, log := st.index.Load(), st.log.View()
-	v.index, v.buckets, v.mask = t, t.base, t.mask
-	v.tag = uint64(t.tagShift) | tagBits<<8
-	v.tagUp = addressBits - uint64(t.tagShift)
+	v.index, v.buckets, v.mask = t, t.Base(), t.Mask()
+	v.tag = uint64(t.TagShift()) | tagBits<<8
+	v.tagUp = addressBits - uint64(t.TagShift())
 	v.frames, v.ringMask = log.Frames()
 	v.head, v.readOnly = log.Head, max(log.ReadOnly, st.snapshotTail)
 	v.headUp, v.readOnlyUp = uint64(v.head)<<(64-addressBits), uint64(v.readOnly)<<(64-addressBits)
@@ -73,42 +84,27 @@ func (v *view) prefetch(address int64) {
 
 // The portable form of what view_amd64.s does with vectors.
 
-// matchWords returns the number of the entry in the bucket whose top bits are want, or
-// bucketEntries.
-func matchWords(bucket unsafe.Pointer, want uint64) int {
-	for i := range bucketEntries {
-		if uint64(slotIn(bucket, i).load()>>addressBits) == want {
-			return i
-		}
-	}
-	return bucketEntries
-}
-
-// slotOf is the place of a hash's entry, or nil where the first bucket has none.
-func (v *view) slotOf(hash uint64) slot {
-	bucket := unsafe.Add(v.buckets, (hash&v.mask)*bucketSize)
-	i := matchWords(bucket, uint64(entryOf(hash, uint(v.tag&63))>>addressBits))
-	if i == bucketEntries {
-		return slot{}
-	}
-	return slotIn(bucket, i)
+// placeOf returns the place of a hash's entry, or none where the first bucket has none.
+func (v *view) placeOf(hash uint64) index.Place {
+	bucket := unsafe.Add(v.buckets, (hash&v.mask)*index.BucketSize)
+	return index.FindIn(bucket, index.EntryOf(hash, uint(v.tag&63)))
 }
 
 // newestOf is the portable form of newest, without prefetching.
 func (v *view) newestOf(hash uint64) int64 {
-	at := v.slotOf(hash)
-	if at.p == nil {
+	at := v.placeOf(hash)
+	if at.None() {
 		return 0
 	}
-	return at.load().address()
+	return at.Load().Address()
 }
 
 // scanWords puts the places of the hashes' entries into slots and prefetches their
 // records. It returns how many hashes have no entry in their first bucket.
-func (v *view) scanWords(hashes []uint64, slots []slot) (absent int) {
+func (v *view) scanWords(hashes []uint64, slots []index.Place) (absent int) {
 	for i, hash := range hashes {
-		if slots[i] = v.slotOf(hash); slots[i].p != nil {
-			v.prefetch(slots[i].load().address())
+		if slots[i] = v.placeOf(hash); !slots[i].None() {
+			v.prefetch(slots[i].Load().Address())
 		} else {
 			absent++
 		}

@@ -3,10 +3,9 @@
 package kv
 
 import (
-	"math/bits"
-	"unsafe"
-
 	"golang.org/x/sys/cpu"
+
+	"github.com/redykv/redykv/kv/internal/index"
 )
 
 // The position of an entry in its bucket is random: a search entry by entry costs about
@@ -21,20 +20,15 @@ var (
 	vectors2 = vectors && cpu.X86.HasBMI2 && cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ
 )
 
-// matchAVX2 returns a bit for each word of the bucket whose top 16 bits are want.
-//
-//go:noescape
-func matchAVX2(bucket unsafe.Pointer, want uint64) uint64
-
 // scanAVX2 is scanWords, for n hashes.
 //
 //go:noescape
-func scanAVX2(v *view, hashes *uint64, slots *slot, n int) (absent int)
+func scanAVX2(v *view, hashes *uint64, slots *index.Place, n int) (absent int)
 
 // scanAVX512 is scanAVX2 with wider vectors: fewer instructions between two prefetches.
 //
 //go:noescape
-func scanAVX512(v *view, hashes *uint64, slots *slot, n int) (absent int)
+func scanAVX512(v *view, hashes *uint64, slots *index.Place, n int) (absent int)
 
 // newestAVX2 is newest.
 //
@@ -48,16 +42,6 @@ func newestAVX2(v *view, hash uint64, n int) (address int64)
 func hashWordsAMD64(v *view, ops **Op, hashes *uint64, n int) int
 
 func (v *view) hashWords(l *lane) int { return hashWordsAMD64(v, &l.ops[0], &l.hashes[0], l.n) }
-
-// match returns the number of the entry in the bucket whose top bits are want, or
-// bucketEntries or more. The top bits of the link to the overflow bucket are zero, and
-// those of want are not.
-func match(bucket unsafe.Pointer, want uint64) int {
-	if vectors {
-		return bits.TrailingZeros64(matchAVX2(bucket, want))
-	}
-	return matchWords(bucket, want)
-}
 
 func (v *view) scan(l *lane) (absent int) {
 	switch {

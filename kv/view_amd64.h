@@ -2,11 +2,11 @@
 
 // HASH puts wordHash.of of SI into BX, with the view at R8 + at. It uses AX and DX.
 #define HASH(at) \
-	MOVQ (at+view_hash+wordHash_salt)(R8), AX   \
+	MOVQ (at+view_hash+wordHash_Salt)(R8), AX   \
 	XORQ SI, AX                                  \
-	MULQ (at+view_hash+wordHash_first)(R8)      \
+	MULQ (at+view_hash+wordHash_First)(R8)      \
 	XORQ DX, AX                                  \
-	MULQ (at+view_hash+wordHash_second)(R8)     \
+	MULQ (at+view_hash+wordHash_Second)(R8)     \
 	XORQ DX, AX                                  \
 	MOVQ AX, BX
 

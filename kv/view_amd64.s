@@ -4,14 +4,6 @@
 #include "go_asm.h"
 #include "view_amd64.h"
 
-// func matchAVX2(bucket unsafe.Pointer, want uint64) uint64
-TEXT ·matchAVX2(SB), NOSPLIT, $0-24
-	MOVQ bucket+0(FP), BX
-	MOVQ want+8(FP), AX
-	MATCH_LAST
-	MOVQ AX, ret+16(FP)
-	RET
-
 // func newestAVX2(v *view, hash uint64, n int) (address int64)
 TEXT ·newestAVX2(SB), NOSPLIT, $0-32
 	MOVQ v+0(FP), R8

@@ -12,6 +12,7 @@ import (
 	"unsafe"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/kv/internal/index"
 )
 
 // TestProbesAgree asks every form that this processor has for the same keys: in
@@ -37,8 +38,8 @@ func TestProbesAgree(t *testing.T) {
 		s.enter() // the present epoch
 		s.leave()
 		key, hit := key8(n), map[string]int{}
-		_, e := s.view.index.find(st.hash(key))
-		r, _, _, found := s.lookup(key, e.address(), s.view.head)
+		_, e := s.view.index.Find(st.hash(key))
+		r, _, _, found := s.lookup(key, e.Address(), s.view.head)
 		found = found && r.Header().Plain()
 		for name, may := range forms {
 			s.allowDirect(false)
@@ -100,7 +101,7 @@ func TestScansAgree(t *testing.T) {
 	p := s.view
 	s.leave()
 	const buckets = 16
-	memory := make([]uint64, buckets*bucketSize/8)
+	memory := make([]uint64, buckets*index.BucketSize/8)
 	p.buckets, p.mask = unsafe.Pointer(&memory[0]), buckets-1
 	p.head, p.headUp = 0, 0
 	r := rand.New(rand.NewPCG(1, 2))
@@ -109,23 +110,23 @@ func TestScansAgree(t *testing.T) {
 		var hashes [laneSize]uint64
 		for i := range hashes {
 			hashes[i] = r.Uint64()
-			bucket := memory[hashes[i]&p.mask*bucketSize/8:][:bucketEntries]
-			e := entryOf(hashes[i], uint(p.tag&63)).at(r.Int64N(1 << addressBits))
+			bucket := memory[hashes[i]&p.mask*index.BucketSize/8:][:bucketEntries]
+			e := index.EntryOf(hashes[i], uint(p.tag&63)).WithAddress(r.Int64N(1 << addressBits))
 			switch r.IntN(4) {
 			case 0:
 				e ^= 1 << (addressBits + r.IntN(tagBits))
 			case 1:
-				e |= entryTentative
+				e |= index.Tentative
 			case 2:
-				e &^= entryUsed
+				e &^= index.Used
 			}
 			bucket[r.IntN(len(bucket))] = uint64(e)
 		}
 		for _, n := range []int{0, 1, 7, laneSize} {
-			var want, avx2, avx512 [laneSize]slot
+			var want, avx2, avx512 [laneSize]index.Place
 			absent := p.scanWords(hashes[:n], want[:n])
 			for _, slot := range want {
-				if slot.p != nil {
+				if !slot.None() {
 					found++
 				}
 			}

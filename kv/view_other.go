@@ -2,12 +2,8 @@
 
 package kv
 
-import "unsafe"
-
 // The portable forms take the place of vector instructions everywhere.
 const vectors, vectors2 = true, false
-
-func match(bucket unsafe.Pointer, want uint64) int { return matchWords(bucket, want) }
 
 func (v *view) hashWords(*lane) int { return 0 }
 

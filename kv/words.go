@@ -28,10 +28,10 @@ func valueWord(value []byte) (word uint64) {
 func (s *Session) finishWords(l *lane) {
 	for i := l.next; i < l.n; i++ {
 		op, at := l.ops[i&(laneSize-1)], l.slots[i&(laneSize-1)]
-		if at.p == nil {
+		if at.None() {
 			return
 		}
-		a := at.load().address()
+		a := at.Load().Address()
 		if a < s.view.head || len(op.Key) != 8 {
 			return
 		}

@@ -16,10 +16,14 @@ import (
 var ErrFull = errors.New("kv: index full")
 
 const (
-	perBucket      = 5 // expected entries per bucket with the planned number of keys
+	// PerBucket is the expected number of entries in a bucket of a table that holds the
+	// records that it was made for.
+	PerBucket = 5
+	// MinBits is the binary logarithm of the buckets of the smallest table.
+	MinBits = 12
+
 	overflowFactor = 4 // overflow buckets per bucket of the table, at most
 	crowdedFactor  = 4 // a table with one overflow bucket per so many buckets is crowded
-	minBits        = 12
 )
 
 // Table maps hashes to the newest records of their chains: see the package's
@@ -40,7 +44,7 @@ type Table struct {
 
 // Bits returns the binary logarithm of the buckets of a table for so many records.
 func Bits(records int64) int {
-	return max(bits.Len64(uint64(max(records/perBucket, 1)-1)), minBits)
+	return max(bits.Len64(uint64(max(records/PerBucket, 1)-1)), MinBits)
 }
 
 // Memory returns how many bytes a table made for so many records takes when it holds
@@ -159,11 +163,11 @@ func (t *Table) Find(hash uint64) (Place, Entry) {
 	return t.findBehind(b, want)
 }
 
-// FindFirst returns the place of a hash's entry in its first bucket, or none.
-func (t *Table) FindFirst(hash uint64) Place {
-	b := t.bucket(hash & t.mask)
-	if i := matchWords(b, uint64(t.wanted(hash)>>AddressBits)); i < BucketEntries {
-		return placeIn(b, i)
+// FindIn returns the place in a bucket of an entry with the tag of want, or none. It is
+// portable and slower than Find.
+func FindIn(bucket unsafe.Pointer, want Entry) Place {
+	if i := matchWords(bucket, uint64(want>>AddressBits)); i < BucketEntries {
+		return placeIn(bucket, i)
 	}
 	return Place{}
 }

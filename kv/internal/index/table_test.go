@@ -17,7 +17,7 @@ var oneHash = NewHash(1)
 // hashes of many seeds and compares what that takes with hashes drawn by lot.
 func TestKeysSpreadAsByChance(t *testing.T) {
 	const bits = 12
-	const keys = perBucket << bits
+	const keys = PerBucket << bits
 	rng := rand.New(rand.NewPCG(1, 2))
 	byLot := func(uint64) uint64 { return rng.Uint64() }
 	wantOverflow, wantShared := spread(t, bits, keys, byLot)
@@ -88,7 +88,7 @@ func spread(t *testing.T, bits int, keys uint64, hash func(n uint64) uint64) (ov
 // TestIndexTakesWhatTheOptionsSay checks the bytes for each key against the
 // documentation of Options.Memory, up to where the index would grow.
 func TestIndexTakesWhatTheOptionsSay(t *testing.T) {
-	const records = perBucket << 14
+	const records = PerBucket << 14
 	for share := 5; share <= 10; share++ { // a table is half full to full as planned
 		table, err := New(Bits(records), Bits(records), nil)
 		if err != nil {
