@@ -36,7 +36,7 @@ func benchmarkRing(b *testing.B, transport string, depth int) {
 		b.Fatal(err)
 	}
 	answer := connected.Msg
-	fillMarks((*s.leases[grantID{cache: "cache"}].lease.memory.Load())[0])
+	fillMarks((*s.grants[grantID{cache: "cache"}].memory.Load())[0])
 	p := dialRings(b, answer, batch, depth)
 	single, err := dial(b, openFabric(b, transport), answer, redywire.Hello{Batch: 1, Depth: 1})
 	if err != nil {

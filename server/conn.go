@@ -69,20 +69,20 @@ func (s *Server) refuse(req fabric.Request, reason string, err error) {
 
 // begin opens a connection that was admitted and serves it in a goroutine. What was
 // not admitted, err says why, or cannot be opened, is refused.
-func (s *Server) begin(l *lease, c *conn, err error, req fabric.Request, hello redywire.Hello) {
+func (s *Server) begin(g *grant, c *conn, err error, req fabric.Request, hello redywire.Hello) {
 	if err == nil {
 		if err = c.open(req, hello); err != nil {
-			l.leave(c)
+			g.leave(c)
 		}
 	}
 	if err != nil {
-		s.refuse(req, err.Error(), fmt.Errorf("%v: %w", l.id, err))
+		s.refuse(req, err.Error(), fmt.Errorf("%v: %w", g.id, err))
 		return
 	}
 	go func() {
-		defer l.leave(c)
+		defer g.leave(c)
 		if err := c.run(); err != nil {
-			s.opts.Logger.Warn("connection ended", "cache", l.id.cache, "grant", l.id.grant, "err", err)
+			s.opts.Logger.Warn("connection ended", "cache", g.id.cache, "grant", g.id.grant, "err", err)
 		}
 	}()
 }
@@ -90,10 +90,10 @@ func (s *Server) begin(l *lease, c *conn, err error, req fabric.Request, hello r
 // admit counts a new connection in, if the lease has room for it. The caller owes
 // a leave. Where its owner has connections of earlier generations it returns these
 // instead: they have to end first, which makes room, too.
-func (l *lease) admit(hello redywire.Hello) (c *conn, before []*conn, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, other := range l.owners[hello.Owner] {
+func (g *grant) admit(hello redywire.Hello) (c *conn, before []*conn, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, other := range g.owners[hello.Owner] {
 		switch {
 		case other.generation > hello.Generation:
 			return nil, nil, fmt.Errorf("generation %d, its owner has one of %d", hello.Generation, other.generation)
@@ -105,72 +105,72 @@ func (l *lease) admit(hello redywire.Hello) (c *conn, before []*conn, err error)
 		return nil, before, nil
 	}
 	c = &conn{
-		lease: l, number: l.dialled, owner: hello.Owner, generation: hello.Generation,
-		ctx: l.ctx, left: make(chan struct{}),
+		grant: g, number: g.dialled, owner: hello.Owner, generation: hello.Generation,
+		ctx: g.ctx, left: make(chan struct{}),
 	}
-	if err := l.grantRings(c, hello); err != nil {
+	if err := g.takeRings(c, hello); err != nil {
 		return nil, nil, err
 	}
-	l.connections++
-	l.dialled++
-	l.running.Add(1)
+	g.connections++
+	g.dialled++
+	g.running.Add(1)
 	c.ctx, c.cancel = context.WithCancel(c.ctx)
 	if c.owner != 0 {
-		l.owners[c.owner] = append(l.owners[c.owner], c)
+		g.owners[c.owner] = append(g.owners[c.owner], c)
 	}
 	return c, nil, nil
 }
 
-// grantRings refuses a connection for which the lease has no room, and takes the
+// takeRings refuses a connection for which the lease has no room, and takes the
 // memory for the rings of any other that has some. Under mu.
-func (l *lease) grantRings(c *conn, hello redywire.Hello) error {
+func (g *grant) takeRings(c *conn, hello redywire.Hello) error {
 	switch {
-	case !l.open:
+	case !g.open:
 		return errors.New("lease has ended")
-	case l.connections == maxConnections:
+	case g.connections == maxConnections:
 		return fmt.Errorf("%w: lease has %d connections already", redywire.ErrNoRoom, maxConnections)
 	case !hello.Ringed():
 		return nil
-	case len(*l.threads.Load()) == 0:
+	case len(*g.threads.Load()) == 0:
 		return errors.New("no server threads: one-sided access only")
-	case hello.Batch > l.limits.batch || hello.Depth > l.limits.depth:
+	case hello.Batch > g.limits.batch || hello.Depth > g.limits.depth:
 		return fmt.Errorf("rings of %d slots for batches of %d, the lease is for %d and %d",
-			hello.Depth, hello.Batch, l.limits.depth, l.limits.batch)
+			hello.Depth, hello.Batch, g.limits.depth, g.limits.batch)
 	}
 	bytes := ringBytes(hello.Batch, hello.Depth)
-	if bytes > l.limits.rings-l.ringBytes {
+	if bytes > g.limits.rings-g.ringBytes {
 		return fmt.Errorf("%w: rings of %v, the lease has %v of %v left for them", redywire.ErrNoRoom,
-			units.Size(bytes), units.Size(l.limits.rings-l.ringBytes), units.Size(l.limits.rings))
+			units.Size(bytes), units.Size(g.limits.rings-g.ringBytes), units.Size(g.limits.rings))
 	}
-	if !l.server.rings.take(bytes) {
+	if !g.server.rings.take(bytes) {
 		return fmt.Errorf("%w: rings of %v, the server has not as much left for them", redywire.ErrNoRoom, units.Size(bytes))
 	}
-	l.ringBytes += bytes
-	c.bytes, c.ctx = bytes, l.ringed
+	g.ringBytes += bytes
+	c.bytes, c.ctx = bytes, g.ringed
 	return nil
 }
 
-func (l *lease) leave(c *conn) {
-	l.mu.Lock()
-	l.connections--
-	l.ringBytes -= c.bytes
+func (g *grant) leave(c *conn) {
+	g.mu.Lock()
+	g.connections--
+	g.ringBytes -= c.bytes
 	if c.owner != 0 {
-		others := slices.DeleteFunc(l.owners[c.owner], func(o *conn) bool { return o == c })
-		if l.owners[c.owner] = others; len(others) == 0 {
-			delete(l.owners, c.owner)
+		others := slices.DeleteFunc(g.owners[c.owner], func(o *conn) bool { return o == c })
+		if g.owners[c.owner] = others; len(others) == 0 {
+			delete(g.owners, c.owner)
 		}
 	}
-	l.mu.Unlock()
+	g.mu.Unlock()
 	c.cancel()
-	l.server.rings.give(c.bytes)
+	g.server.rings.give(c.bytes)
 	close(c.left)
-	l.running.Done()
+	g.running.Done()
 }
 
 // conn is one accepted queue pair. Its goroutine (run) owns it, but for the time
 // between thread.inbox and returned, when the thread does.
 type conn struct {
-	lease    *lease
+	grant    *grant
 	ctx      context.Context // ends with the lease, with its last thread, or with cancel
 	cancel   context.CancelFunc
 	number   int
@@ -190,7 +190,7 @@ type conn struct {
 func (c *conn) open(req fabric.Request, hello redywire.Hello) error {
 	var welcome redywire.Welcome
 	if hello.Ringed() {
-		ring, err := newRing(c.lease.server.provider, hello)
+		ring, err := newRing(c.grant.server.provider, hello)
 		if err != nil {
 			return fmt.Errorf("%w: %w", redywire.ErrNoRoom, err)
 		}
@@ -210,7 +210,7 @@ func (c *conn) open(req fabric.Request, hello redywire.Hello) error {
 func (c *conn) run() error {
 	err := c.serve()
 	if errors.Is(err, redywire.ErrMalformed) {
-		c.lease.server.counts.malformed.Add(1)
+		c.grant.server.counts.malformed.Add(1)
 	}
 	if c.ctx.Err() != nil || errors.Is(err, fabric.ErrDisconnected) || errors.Is(err, fabric.ErrClosed) {
 		err = nil
@@ -231,7 +231,7 @@ func (c *conn) serve() error {
 				return err
 			}
 		}
-		threads := *c.lease.threads.Load()
+		threads := *c.grant.threads.Load()
 		if len(threads) == 0 {
 			return errors.New("no server threads any more")
 		}

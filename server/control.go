@@ -31,27 +31,26 @@ func (s *Server) Connect(ctx context.Context, req *connect.Request[serverv1.Conn
 	if err := s.checkConnect(m); err != nil {
 		return nil, connect.NewError(connect.CodeInvalidArgument, err)
 	}
-	t, err := s.reserve(m)
+	g, err := s.reserve(m)
 	if err != nil {
 		return nil, err
 	}
 	defer s.calls.Done()
-	l, err := s.newLease(ctx, m)
-	if err != nil {
-		s.unreserve(t)
-		return nil, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("%v: %w", t.id, err))
+	if err := g.setUp(ctx, m); err != nil {
+		s.unreserve(g)
+		return nil, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("%v: %w", g.id, err))
 	}
 	answer := &serverv1.ConnectResponse{
-		Transport: s.Transport(), FabricAddr: s.FabricAddr(), Ticket: l.ticket[:],
+		Transport: s.Transport(), FabricAddr: s.FabricAddr(), Ticket: g.ticket[:],
 	}
-	for _, r := range l.regions {
+	for _, r := range g.regions {
 		token := r.Token()
 		answer.RegionTokens = append(answer.RegionTokens, token[:])
 	}
-	if err := s.publish(ctx, t, l); err != nil {
-		err = errors.Join(err, l.end())
-		s.unreserve(t)
-		return nil, connect.NewError(connect.CodeUnavailable, fmt.Errorf("%v: %w", t.id, err))
+	if err := s.publish(ctx, g); err != nil {
+		err = errors.Join(err, g.end())
+		s.unreserve(g)
+		return nil, connect.NewError(connect.CodeUnavailable, fmt.Errorf("%v: %w", g.id, err))
 	}
 	s.opts.Logger.Info("regions lent", "cache", m.CacheId, "grant", m.Grant,
 		"regions", m.Regions, "size", units.Size(m.RegionSize).String(), "threads", threadsOf(m.Configuration))
@@ -112,12 +111,12 @@ func (s *Server) Disconnect(ctx context.Context, req *connect.Request[serverv1.D
 	}
 	for _, e := range ends {
 		if e.ours {
-			err = errors.Join(err, s.finish(e.tenant))
+			err = errors.Join(err, s.finish(e.grant))
 		}
 	}
 	for _, e := range ends { // those that others end
 		select {
-		case <-e.tenant.gone:
+		case <-e.grant.gone:
 		case <-ctx.Done():
 			err = errors.Join(err, context.Cause(ctx))
 		}
@@ -134,8 +133,8 @@ func (s *Server) Disconnect(ctx context.Context, req *connect.Request[serverv1.D
 // ending is a tenant that was disconnected, and whether by this call, which has
 // to end it, and owes a calls.Done.
 type ending struct {
-	tenant *tenant
-	ours   bool
+	grant *grant
+	ours  bool
 }
 
 // disconnected says to the tenants that m means that it is over.
@@ -146,32 +145,32 @@ func (s *Server) disconnected(m *serverv1.DisconnectRequest) (ends []ending, err
 	if s.opts.ControlSecret != "" && len(m.Ticket) == 0 {
 		s.spent.add(id) // whether it is lent or was not connected yet
 	}
-	var means []*tenant
+	var means []*grant
 	if m.Grant == "" && len(m.Ticket) == 0 {
-		for _, t := range s.leases {
-			if t.id.cache == m.CacheId {
-				means = append(means, t)
+		for _, g := range s.grants {
+			if g.id.cache == m.CacheId {
+				means = append(means, g)
 			}
 		}
-	} else if t := s.leases[id]; t != nil && (t.lease != nil || len(m.Ticket) == 0) { // nobody has the ticket before
+	} else if g := s.grants[id]; g != nil && (g.lent || len(m.Ticket) == 0) { // nobody has the ticket before
 		if len(m.Ticket) > 0 {
-			if err := t.admits(m.Ticket); err != nil {
+			if err := g.admits(m.Ticket); err != nil {
 				return nil, err
 			}
 		}
-		means = append(means, t)
+		means = append(means, g)
 	}
 	if len(means) == 0 {
 		return nil, notLent(id)
 	}
-	for _, t := range means {
-		e := ending{t, t.lease != nil && !t.over}
-		t.over = true
+	for _, g := range means {
+		e := ending{g, g.lent && !g.over}
+		g.over = true
 		if s.opts.ControlSecret != "" {
-			s.spent.add(t.id)
+			s.spent.add(g.id)
 		}
 		if e.ours {
-			delete(s.tickets, t.lease.ticket)
+			delete(s.tickets, g.ticket)
 			s.calls.Add(1)
 		}
 		ends = append(ends, e)
@@ -180,14 +179,14 @@ func (s *Server) disconnected(m *serverv1.DisconnectRequest) (ends []ending, err
 }
 
 // finish ends a tenant whose lease is over.
-func (s *Server) finish(t *tenant) error {
+func (s *Server) finish(g *grant) error {
 	defer s.calls.Done()
-	err := t.lease.end()
-	s.unreserve(t)
+	err := g.end()
+	s.unreserve(g)
 	if err != nil {
-		return fmt.Errorf("%v: %w", t.id, err)
+		return fmt.Errorf("%v: %w", g.id, err)
 	}
-	s.opts.Logger.Info("regions taken back", "cache", t.id.cache, "grant", t.id.grant)
+	s.opts.Logger.Info("regions taken back", "cache", g.id.cache, "grant", g.id.grant)
 	return nil
 }
 
@@ -201,14 +200,14 @@ func (s *Server) Status(context.Context, *connect.Request[serverv1.StatusRequest
 // status is called under mu.
 func (s *Server) status() *serverv1.StatusResponse {
 	m := &serverv1.StatusResponse{Memory: uint64(s.opts.Memory), FreeMemory: uint64(s.free), Cores: uint32(s.opts.Cores)}
-	for _, t := range s.leases {
-		if t.lease == nil || t.over {
+	for _, g := range s.grants {
+		if !g.lent || g.over {
 			continue
 		}
-		regions, connections := t.lease.size()
+		regions, connections := g.size()
 		m.Connections += uint32(connections)
 		m.Grants = append(m.Grants, &serverv1.Grant{
-			CacheId: t.id.cache, Id: t.id.grant, Regions: uint32(regions), Bytes: uint64(t.bytes),
+			CacheId: g.id.cache, Id: g.id.grant, Regions: uint32(regions), Bytes: uint64(g.bytes),
 		})
 	}
 	sort.Slice(m.Grants, func(i, j int) bool {
@@ -224,14 +223,14 @@ func (s *Server) status() *serverv1.StatusResponse {
 // The others stay lent. Where there are no more than keep it does nothing.
 func (s *Server) Release(_ context.Context, req *connect.Request[serverv1.ReleaseRequest]) (*connect.Response[serverv1.ReleaseResponse], error) {
 	m := req.Msg
-	err := s.change(grantID{m.CacheId, m.Grant}, m.Ticket, func(t *tenant) error {
-		freed, err := t.lease.retain(int(min(m.Keep, math.MaxInt32)))
+	err := s.change(grantID{m.CacheId, m.Grant}, m.Ticket, func(g *grant) error {
+		freed, err := g.retain(int(min(m.Keep, math.MaxInt32)))
 		s.mu.Lock()
-		t.bytes -= freed
+		g.bytes -= freed
 		s.free += freed
 		s.mu.Unlock()
 		if err != nil {
-			return connect.NewError(connect.CodeInternal, fmt.Errorf("%v: %w", t.id, err))
+			return connect.NewError(connect.CodeInternal, fmt.Errorf("%v: %w", g.id, err))
 		}
 		if freed > 0 {
 			s.opts.Logger.Info("regions released", "cache", m.CacheId, "grant", m.Grant, "left", m.Keep)
@@ -254,8 +253,8 @@ func (s *Server) Configure(_ context.Context, req *connect.Request[serverv1.Conf
 	if err := s.checkConfiguration(m.Configuration); err != nil {
 		return nil, connect.NewError(connect.CodeInvalidArgument, err)
 	}
-	err := s.change(grantID{m.CacheId, m.Grant}, m.Ticket, func(t *tenant) error {
-		return s.configure(t, m)
+	err := s.change(grantID{m.CacheId, m.Grant}, m.Ticket, func(g *grant) error {
+		return s.configure(g, m)
 	})
 	if err != nil {
 		return nil, err
@@ -265,28 +264,28 @@ func (s *Server) Configure(_ context.Context, req *connect.Request[serverv1.Conf
 
 // configure takes the cores of additional threads before they start, and gives
 // those of others back when they are gone.
-func (s *Server) configure(t *tenant, m *serverv1.ConfigureRequest) error {
-	l, count := t.lease, threadsOf(m.Configuration)
+func (s *Server) configure(g *grant, m *serverv1.ConfigureRequest) error {
+	count := threadsOf(m.Configuration)
 	s.mu.Lock()
-	before := t.threads
+	before := g.cores
 	if count > before {
-		if err := s.takeCores(t.id, count, before); err != nil {
+		if err := s.takeCores(g.id, count, before); err != nil {
 			s.mu.Unlock()
 			return err
 		}
-		t.threads = count
+		g.cores = count
 	}
 	s.mu.Unlock()
 
-	l.mu.Lock()
-	l.limits = limitsOf(m.Configuration, l.limits)
-	l.mu.Unlock()
-	l.setThreads(count)
+	g.mu.Lock()
+	g.limits = limitsOf(m.Configuration, g.limits)
+	g.mu.Unlock()
+	g.setThreads(count)
 
 	if count < before {
 		s.mu.Lock()
 		s.cores += before - count
-		t.threads = count
+		g.cores = count
 		s.mu.Unlock()
 	}
 	s.opts.Logger.Info("lease configured", "cache", m.CacheId, "grant", m.Grant, "threads", count,
@@ -296,21 +295,20 @@ func (s *Server) configure(t *tenant, m *serverv1.ConfigureRequest) error {
 
 // change calls f with a grant that is lent and stays so until f returns. Changes
 // of one grant come one after the other.
-func (s *Server) change(id grantID, ticket []byte, f func(*tenant) error) error {
+func (s *Server) change(id grantID, ticket []byte, f func(*grant) error) error {
 	s.mu.Lock()
-	t, err := s.lent(id, ticket)
+	g, err := s.lent(id, ticket)
 	s.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	l := t.lease
-	l.changing.Lock()
-	defer l.changing.Unlock()
-	l.mu.Lock()
-	open := l.open
-	l.mu.Unlock()
+	g.changing.Lock()
+	defer g.changing.Unlock()
+	g.mu.Lock()
+	open := g.open
+	g.mu.Unlock()
 	if !open {
 		return notLent(id)
 	}
-	return f(t)
+	return f(g)
 }

@@ -18,29 +18,36 @@ import (
 	"github.com/redykv/redykv/internal/units"
 )
 
-// lease is what one cache has of this server under one grant. It is whole before
-// it is published.
-type lease struct {
+// grant is one loan of the server's memory to a cache. It is complete before it is
+// published.
+//
+//	set up ──publish──► lent ──Disconnect──► ending ──► gone
+//	   └──────────Disconnect, or a failure─────────────►
+type grant struct {
 	id     grantID
-	ticket redywire.Ticket
 	server *Server
+	ticket redywire.Ticket
+	gone   chan struct{} // closed when everything is free again
 
-	ctx    context.Context // ends with the lease
+	// Guarded by Server.mu. Memory and cores are taken from the beginning of Connect to
+	// the end of Disconnect.
+	bytes int64 // of Server.free; Release reduces it
+	cores int   // of Server.cores; Configure changes it
+	lent  bool  // published
+	over  bool  // disconnected: ending, or not to be published
+
+	ctx    context.Context // ends with the grant
 	cancel context.CancelFunc
-	// running counts threads, connections and pulls. It is raised under mu and
-	// only while the lease is open, so that end can wait for it.
+	// running counts threads, connections and pulls. It is raised under mu and only while
+	// the grant is open, so that end can wait for it.
 	running sync.WaitGroup
 
-	// changing is held by whoever takes regions away or replaces threads, and is
-	// taken before any other lock.
+	// changing serializes changes of regions and threads. It is locked before any other.
 	changing sync.Mutex
-	// memory is that of the regions: what server threads read and write, each
-	// inside its gate.
-	memory atomic.Pointer[memory]
-	// threads are those that connections turn to.
-	threads atomic.Pointer[[]*thread]
+	memory   atomic.Pointer[memory]    // what server threads access, each inside its gate
+	threads  atomic.Pointer[[]*thread] // those that connections turn to
 
-	mu          sync.Mutex
+	mu          sync.Mutex // guards the fields below
 	open        bool
 	regions     []fabric.Region // of memory
 	limits      limits
@@ -49,8 +56,7 @@ type lease struct {
 	owners      map[uint64][]*conn // open connections, by owner
 	dialled     int                // connections ever, to spread them over the threads
 	ringBytes   int64
-	// ringed is the context of connections with rings: it ends when there is no
-	// thread left to serve them.
+	// ringed is the context of connections with rings. It ends when no thread is left.
 	ringed     context.Context
 	stopRinged context.CancelFunc
 }
@@ -58,58 +64,56 @@ type lease struct {
 // memory is the regions' bytes, by number.
 type memory [][]byte
 
-// newLease allocates the regions that m asks for and starts the threads. On
-// failure nothing is left.
-func (s *Server) newLease(ctx context.Context, m *serverv1.ConnectRequest) (*lease, error) {
-	l := &lease{
-		id: grantID{m.CacheId, m.Grant}, server: s,
-		open: true, limits: limitsOf(m.Configuration, limits{}), pulls: make(map[*pull]struct{}), owners: make(map[uint64][]*conn),
-	}
-	if _, err := rand.Read(l.ticket[:]); err != nil {
-		return nil, fmt.Errorf("ticket: %w", err)
+// setUp allocates the regions that m asks for and starts the threads. On failure nothing
+// is left.
+func (g *grant) setUp(ctx context.Context, m *serverv1.ConnectRequest) error {
+	if _, err := rand.Read(g.ticket[:]); err != nil {
+		return fmt.Errorf("ticket: %w", err)
 	}
 	memory := make(memory, 0, m.Regions)
 	for i := range m.Regions {
 		err := ctx.Err()
 		var region fabric.Region
 		if err == nil {
-			region, err = s.provider.Alloc(int(m.RegionSize))
+			region, err = g.server.provider.Alloc(int(m.RegionSize))
 		}
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("region %d of %d: %w", i, m.Regions, err), free(l.regions))
+			return errors.Join(fmt.Errorf("region %d of %d: %w", i, m.Regions, err), free(g.regions))
 		}
-		l.regions = append(l.regions, region)
+		g.regions = append(g.regions, region)
 		memory = append(memory, region.Bytes())
 	}
-	l.memory.Store(&memory)
-	l.ctx, l.cancel = context.WithCancel(s.ctx)
-	l.ringed, l.stopRinged = context.WithCancel(l.ctx)
-	l.threads.Store(new([]*thread))
-	l.setThreads(threadsOf(m.Configuration))
-	return l, nil
+	g.open, g.limits = true, limitsOf(m.Configuration, limits{})
+	g.pulls, g.owners = make(map[*pull]struct{}), make(map[uint64][]*conn)
+	g.memory.Store(&memory)
+	g.ctx, g.cancel = context.WithCancel(g.server.ctx)
+	g.ringed, g.stopRinged = context.WithCancel(g.ctx)
+	g.threads.Store(new([]*thread))
+	g.setThreads(threadsOf(m.Configuration))
+	return nil
 }
 
 // setThreads replaces the threads by count new ones, unless there are as many
 // already. Connections go over to the new ones; those with rings end where there
 // are none. The caller holds changing, or has the lease to itself.
-func (l *lease) setThreads(count int) {
-	old := *l.threads.Load()
+func (g *grant) setThreads(count int) {
+	old := *g.threads.Load()
 	if len(old) == count {
 		return
 	}
 	threads := make([]*thread, count)
 	for i := range threads {
-		threads[i] = l.startThread()
+		threads[i] = g.startThread()
 	}
-	l.threads.Store(&threads)
+	g.threads.Store(&threads)
 	for _, t := range old {
 		t.stop()
 	}
 	if count == 0 {
-		l.mu.Lock()
-		l.stopRinged()
-		l.ringed, l.stopRinged = context.WithCancel(l.ctx)
-		l.mu.Unlock()
+		g.mu.Lock()
+		g.stopRinged()
+		g.ringed, g.stopRinged = context.WithCancel(g.ctx)
+		g.mu.Unlock()
 	}
 	for _, t := range old {
 		<-t.ended
@@ -119,23 +123,23 @@ func (l *lease) setThreads(count int) {
 // retain frees the regions from keep on, and returns how many bytes they were.
 // Their tokens are revoked, pulls into them have ended, and no thread uses them
 // any more when it returns. The caller holds changing.
-func (l *lease) retain(keep int) (freed int64, err error) {
-	l.mu.Lock()
-	if keep >= len(l.regions) {
-		l.mu.Unlock()
+func (g *grant) retain(keep int) (freed int64, err error) {
+	g.mu.Lock()
+	if keep >= len(g.regions) {
+		g.mu.Unlock()
 		return 0, nil
 	}
-	gone := l.regions[keep:]
-	l.regions = l.regions[:keep:keep]
-	left := (*l.memory.Load())[:keep:keep]
-	l.memory.Store(&left)
+	gone := g.regions[keep:]
+	g.regions = g.regions[:keep:keep]
+	left := (*g.memory.Load())[:keep:keep]
+	g.memory.Store(&left)
 	var ends []*pull
-	for p := range l.pulls {
+	for p := range g.pulls {
 		if p.reaches >= keep {
 			ends = append(ends, p)
 		}
 	}
-	l.mu.Unlock()
+	g.mu.Unlock()
 
 	for _, p := range ends {
 		p.cancel(errReleased)
@@ -145,7 +149,7 @@ func (l *lease) retain(keep int) (freed int64, err error) {
 	}
 	// A thread that is inside its gate may have seen the memory as it was; one
 	// that comes in from now on does not.
-	for _, t := range *l.threads.Load() {
+	for _, t := range *g.threads.Load() {
 		t.gate.Drain()
 	}
 	for _, r := range gone {
@@ -155,23 +159,23 @@ func (l *lease) retain(keep int) (freed int64, err error) {
 }
 
 // size is the number of regions and connections.
-func (l *lease) size() (regions, connections int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.regions), l.connections
+func (g *grant) size() (regions, connections int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.regions), g.connections
 }
 
 // end closes the connections, stops threads and pulls and frees the regions.
 // Whoever made an end of its tenant calls it, so it runs once.
-func (l *lease) end() error {
-	l.mu.Lock()
-	l.open = false
-	l.mu.Unlock()
-	l.cancel()
-	l.changing.Lock() // what changes it now is done soon; nothing changes it after
-	defer l.changing.Unlock()
-	l.running.Wait() // nobody touches the regions any more
-	return free(l.regions)
+func (g *grant) end() error {
+	g.mu.Lock()
+	g.open = false
+	g.mu.Unlock()
+	g.cancel()
+	g.changing.Lock() // what changes it now is done soon; nothing changes it after
+	defer g.changing.Unlock()
+	g.running.Wait() // nobody touches the regions any more
+	return free(g.regions)
 }
 
 func free(regions []fabric.Region) error {
@@ -235,27 +239,12 @@ func (id grantID) String() string {
 	return "cache " + id.cache + ", grant " + id.grant
 }
 
-// tenant is a grant's place in Server.leases: its name, memory and threads are
-// taken from the beginning of Connect to the end of Disconnect. Guarded by
-// Server.mu, but for what does not change.
-//
-//	set up ──publish──► lent ──Disconnect──► ending ──► gone
-//	   └──────────Disconnect, or a failure─────────────►
-type tenant struct {
-	id      grantID
-	bytes   int64         // of Server.free; Release makes it less
-	threads int           // of Server.cores; Configure changes it
-	lease   *lease        // nil while being set up
-	over    bool          // was disconnected: ending, or not to be published
-	gone    chan struct{} // closed when everything is free again
-}
-
 // reserve takes what m asks for out of what is free. After a nil error the
 // caller owes a calls.Done.
-func (s *Server) reserve(m *serverv1.ConnectRequest) (*tenant, error) {
-	t := &tenant{
-		id:    grantID{m.CacheId, m.Grant},
-		bytes: int64(m.Regions) * int64(m.RegionSize), threads: threadsOf(m.Configuration),
+func (s *Server) reserve(m *serverv1.ConnectRequest) (*grant, error) {
+	g := &grant{
+		id: grantID{m.CacheId, m.Grant}, server: s,
+		bytes: int64(m.Regions) * int64(m.RegionSize), cores: threadsOf(m.Configuration),
 		gone: make(chan struct{}),
 	}
 	s.mu.Lock()
@@ -263,23 +252,23 @@ func (s *Server) reserve(m *serverv1.ConnectRequest) (*tenant, error) {
 	if s.closed {
 		return nil, connect.NewError(connect.CodeUnavailable, errors.New("server is closing"))
 	}
-	if s.spent.has(t.id) {
-		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("%v was taken back", t.id))
+	if s.spent.has(g.id) {
+		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("%v was taken back", g.id))
 	}
-	if s.leases[t.id] != nil {
-		return nil, connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("%v has regions here already", t.id))
+	if s.grants[g.id] != nil {
+		return nil, connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("%v has regions here already", g.id))
 	}
-	if err := s.takeCores(t.id, t.threads, 0); err != nil {
+	if err := s.takeCores(g.id, g.cores, 0); err != nil {
 		return nil, err
 	}
-	if t.bytes > s.free {
-		s.cores += t.threads
-		return nil, s.short(t.id, m)
+	if g.bytes > s.free {
+		s.cores += g.cores
+		return nil, s.short(g.id, m)
 	}
-	s.free -= t.bytes
-	s.leases[t.id] = t
+	s.free -= g.bytes
+	s.grants[g.id] = g
 	s.calls.Add(1)
-	return t, nil
+	return g, nil
 }
 
 // takeCores takes the cores for as many threads beyond those that a grant has.
@@ -308,47 +297,47 @@ func (s *Server) short(id grantID, m *serverv1.ConnectRequest) error {
 	return err
 }
 
-func (s *Server) unreserve(t *tenant) {
+func (s *Server) unreserve(g *grant) {
 	s.mu.Lock()
-	s.free += t.bytes
-	s.cores += t.threads
-	delete(s.leases, t.id)
+	s.free += g.bytes
+	s.cores += g.cores
+	delete(s.grants, g.id)
 	s.mu.Unlock()
-	close(t.gone)
+	close(g.gone)
 }
 
-// publish makes a lease reachable, unless nobody wants it any more: a client that
+// publish makes a grant reachable, unless nobody wants it any more: a client that
 // gave up may have had its cache deallocated while this server was setting it up.
-func (s *Server) publish(ctx context.Context, t *tenant, l *lease) error {
+func (s *Server) publish(ctx context.Context, g *grant) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.closed:
 		return errors.New("server is closing")
-	case t.over:
+	case g.over:
 		return errors.New("disconnected while it connected")
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	}
-	t.lease = l
-	s.tickets[l.ticket] = l
+	g.lent = true
+	s.tickets[g.ticket] = g
 	return nil
 }
 
 // lent returns the grant of that name, if it is lent and the ticket is its own. Under mu.
-func (s *Server) lent(id grantID, ticket []byte) (*tenant, error) {
-	t := s.leases[id]
-	if t == nil || t.lease == nil || t.over {
+func (s *Server) lent(id grantID, ticket []byte) (*grant, error) {
+	g := s.grants[id]
+	if g == nil || !g.lent || g.over {
 		return nil, notLent(id)
 	}
-	return t, t.admits(ticket)
+	return g, g.admits(ticket)
 }
 
 // admits says whether a caller with this ticket may change a grant that is lent,
 // or was.
-func (t *tenant) admits(ticket []byte) error {
-	if subtle.ConstantTimeCompare(ticket, t.lease.ticket[:]) == 0 {
-		return connect.NewError(connect.CodePermissionDenied, fmt.Errorf("ticket is not that of %v", t.id))
+func (g *grant) admits(ticket []byte) error {
+	if subtle.ConstantTimeCompare(ticket, g.ticket[:]) == 0 {
+		return connect.NewError(connect.CodePermissionDenied, fmt.Errorf("ticket is not that of %v", g.id))
 	}
 	return nil
 }

@@ -48,8 +48,8 @@ func leases(t *testing.T, s *Server) []*serverv1.Grant {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	cores := s.opts.Cores
-	for _, tenant := range s.leases {
-		cores -= tenant.threads
+	for _, g := range s.grants {
+		cores -= g.cores
 	}
 	if cores != s.cores {
 		t.Errorf("%d cores free, want %d", s.cores, cores)
@@ -221,7 +221,7 @@ func TestConfigureLive(t *testing.T) {
 		if err := configure(configuration(n, 4)); err != nil {
 			t.Error(err)
 		}
-		if got := len(*s.leases[grantID{cache: "cache"}].lease.threads.Load()); got != int(n) {
+		if got := len(*s.grants[grantID{cache: "cache"}].threads.Load()); got != int(n) {
 			t.Errorf("%d threads, want %d", got, n)
 		}
 		leases(t, s)
@@ -334,8 +334,8 @@ func TestCallsRace(t *testing.T) {
 func ticketOf(s *Server, id grantID) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t := s.leases[id]; t != nil && t.lease != nil {
-		return t.lease.ticket[:]
+	if t := s.grants[id]; t != nil && t.lent {
+		return t.ticket[:]
 	}
 	return nil
 }

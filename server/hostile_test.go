@@ -146,7 +146,7 @@ func TestHostileTenant(t *testing.T) {
 			s, client := newServer(t, Options{Memory: 64 << 20, Cores: 2, Transport: transport})
 			hostile, victim := lend(t, client, "hostile", "", 2), lend(t, client, "victim", "", 2)
 			theirs := func() memory {
-				return *s.leases[grantID{cache: "victim"}].lease.memory.Load()
+				return *s.grants[grantID{cache: "victim"}].memory.Load()
 			}()
 			for _, region := range theirs {
 				fillMarks(region)

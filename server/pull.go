@@ -82,14 +82,14 @@ func (s *Server) Pull(ctx context.Context, req *connect.Request[serverv1.PullReq
 }
 
 // pullsInto returns the lease that m names.
-func (s *Server) pullsInto(m *serverv1.PullRequest) (*lease, error) {
+func (s *Server) pullsInto(m *serverv1.PullRequest) (*grant, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t, err := s.lent(grantID{m.CacheId, m.Grant}, m.Ticket)
+	g, err := s.lent(grantID{m.CacheId, m.Grant}, m.Ticket)
 	if err != nil {
 		return nil, err
 	}
-	return t.lease, nil
+	return g, nil
 }
 
 // modelled is the fabric as pulls over the network m see it. The pulls of one
@@ -106,7 +106,7 @@ func (s *Server) modelled(m fabric.Model) fabric.Provider {
 // pull is one call of Pull. Its goroutine (run) has all of it but what is said
 // otherwise. The lease's regions up to reaches stay until over is closed.
 type pull struct {
-	lease    *lease
+	grant    *grant
 	provider fabric.Provider // by way of the modelled network
 	addr     string          // of the source
 	ticket   redywire.Ticket // of the source
@@ -134,25 +134,25 @@ type pullRegion struct {
 }
 
 // newPull checks m and counts the pull in. Whoever gets it calls run.
-func (l *lease) newPull(ctx context.Context, m *serverv1.PullRequest) (*pull, error) {
+func (g *grant) newPull(ctx context.Context, m *serverv1.PullRequest) (*pull, error) {
 	p := &pull{
-		lease: l, addr: m.FabricAddr, rate: newThrottle(m.BytesPerSecond),
+		grant: g, addr: m.FabricAddr, rate: newThrottle(m.BytesPerSecond),
 		progress: make(chan *serverv1.PullResponse, len(m.Regions)+1), over: make(chan struct{}),
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.open {
-		return nil, notLent(l.id)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.open {
+		return nil, notLent(g.id)
 	}
-	if len(l.pulls) == maxPulls {
-		return nil, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("%v has %d pulls under way", l.id, maxPulls))
+	if len(g.pulls) == maxPulls {
+		return nil, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("%v has %d pulls under way", g.id, maxPulls))
 	}
-	if err := p.plan(m, *l.memory.Load()); err != nil {
-		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("%v: %w", l.id, err))
+	if err := p.plan(m, *g.memory.Load()); err != nil {
+		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("%v: %w", g.id, err))
 	}
 	p.ctx, p.cancel = context.WithCancelCause(ctx)
-	l.pulls[p] = struct{}{}
-	l.running.Add(1)
+	g.pulls[p] = struct{}{}
+	g.running.Add(1)
 	return p, nil
 }
 
@@ -184,7 +184,7 @@ func (p *pull) plan(m *serverv1.PullRequest, memory memory) error {
 
 // run copies, and leaves when nothing of the lease is touched any more.
 func (p *pull) run() {
-	l := p.lease
+	l := p.grant
 	stop := context.AfterFunc(l.ctx, func() { p.cancel(errEnded) })
 	p.err = p.copyAll()
 	stop()
@@ -212,15 +212,15 @@ func (p *pull) status() error {
 	var source *sourceError
 	switch {
 	case errors.Is(p.err, errReleased) || errors.Is(p.err, errEnded):
-		return connect.NewError(connect.CodeAborted, fmt.Errorf("%v: %w", p.lease.id, p.err))
+		return connect.NewError(connect.CodeAborted, fmt.Errorf("%v: %w", p.grant.id, p.err))
 	case errors.As(p.err, &source):
-		return connect.NewError(source.code(), fmt.Errorf("%v: %w", p.lease.id, p.err))
+		return connect.NewError(source.code(), fmt.Errorf("%v: %w", p.grant.id, p.err))
 	case errors.Is(p.err, context.DeadlineExceeded):
 		return connect.NewError(connect.CodeDeadlineExceeded, p.err)
 	case p.ctx.Err() != nil && errors.Is(p.err, context.Canceled):
 		return connect.NewError(connect.CodeCanceled, p.err)
 	}
-	return connect.NewError(connect.CodeInternal, fmt.Errorf("%v: %w", p.lease.id, p.err))
+	return connect.NewError(connect.CodeInternal, fmt.Errorf("%v: %w", p.grant.id, p.err))
 }
 
 const (
@@ -320,7 +320,7 @@ func (p *pull) copyRegion(qp fabric.QueuePair, r pullRegion, pages *pages) error
 			}
 			copied += c.N
 			underWay--
-			p.lease.server.counts.pulled.Add(uint64(c.N))
+			p.grant.server.counts.pulled.Add(uint64(c.N))
 		}
 		if copied < len(r.into) {
 			p.report(r.target, copied)

@@ -58,7 +58,7 @@ func pullAll(ctx context.Context, client serverv1connect.CacheServerServiceClien
 func memoryOf(s *Server, grant string, region int) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return (*s.leases[grantID{"cache", grant}].lease.memory.Load())[region]
+	return (*s.grants[grantID{"cache", grant}].memory.Load())[region]
 }
 
 // Whole regions and parts of them arrive, in the order asked for, over every
@@ -224,7 +224,7 @@ func TestPullUnheard(t *testing.T) {
 		m.Regions = append(m.Regions, m.Regions[0])
 	}
 	to.mu.Lock()
-	l := to.leases[grantID{"cache", "new"}].lease
+	l := to.grants[grantID{"cache", "new"}]
 	to.mu.Unlock()
 	p, err := l.newPull(t.Context(), m)
 	if err != nil {

@@ -40,11 +40,11 @@ type Server struct {
 	closed bool
 	free   int64 // of opts.Memory, not lent
 	cores  int   // of opts.Cores, without a thread
-	leases map[grantID]*tenant
+	grants map[grantID]*grant
 	// networked is the provider by way of network, the one that pulls used last.
 	network   fabric.Model
 	networked fabric.Provider
-	tickets   map[redywire.Ticket]*lease // those that are lent, by ticket
+	tickets   map[redywire.Ticket]*grant // those that are lent, by ticket
 	spent     spent                      // of a server with a secret
 
 	allegiance allegiance
@@ -78,8 +78,8 @@ func New(opts Options) (*Server, error) {
 		ctx: ctx, cancel: cancel,
 		free:    opts.Memory,
 		cores:   opts.Cores,
-		leases:  make(map[grantID]*tenant),
-		tickets: make(map[redywire.Ticket]*lease),
+		grants:  make(map[grantID]*grant),
+		tickets: make(map[redywire.Ticket]*grant),
 		spent:   newSpent(),
 
 		allegiance: allegiance{now: time.Now},
@@ -121,13 +121,13 @@ func (s *Server) Close() error {
 		return nil
 	}
 	s.closed = true
-	var ends []*lease
-	for _, t := range s.leases {
-		if t.lease != nil && !t.over {
-			ends = append(ends, t.lease)
+	var ends []*grant
+	for _, g := range s.grants {
+		if g.lent && !g.over {
+			ends = append(ends, g)
 		}
 	}
-	clear(s.leases)
+	clear(s.grants)
 	clear(s.tickets)
 	s.mu.Unlock()
 

@@ -282,7 +282,7 @@ func TestLentMemoryIsZero(t *testing.T) {
 			zero := make([]byte, regionSize)
 			for i := range 5 {
 				lend(t, client, "cache", "", 4)
-				for _, region := range *s.leases[grantID{cache: "cache"}].lease.memory.Load() {
+				for _, region := range *s.grants[grantID{cache: "cache"}].memory.Load() {
 					if !bytes.Equal(region, zero) {
 						t.Fatalf("round %d: a region is not zero", i)
 					}

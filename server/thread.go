@@ -16,7 +16,7 @@ const idleSpins = 64
 // one after the other, and sleeps where none is. Connections come in through
 // inbox and are owned by the thread until it sends on their returned channel.
 type thread struct {
-	lease   *lease
+	grant   *grant
 	inbox   chan *conn
 	stopped <-chan struct{} // closed by stop, or by the lease's end
 	stop    context.CancelFunc
@@ -29,17 +29,17 @@ type thread struct {
 
 // startThread starts a thread that runs until it is stopped or the lease ends.
 // The lease is open, and is not ending meanwhile.
-func (l *lease) startThread() *thread {
-	ctx, stop := context.WithCancel(l.ctx)
-	t := &thread{lease: l, inbox: make(chan *conn), stopped: ctx.Done(), stop: stop, ended: make(chan struct{})}
-	l.running.Add(1)
+func (g *grant) startThread() *thread {
+	ctx, stop := context.WithCancel(g.ctx)
+	t := &thread{grant: g, inbox: make(chan *conn), stopped: ctx.Done(), stop: stop, ended: make(chan struct{})}
+	g.running.Add(1)
 	go func() {
-		defer l.running.Done()
+		defer g.running.Done()
 		defer close(t.ended)
 		defer stop()
-		unpin, err := l.server.pins.Pin()
+		unpin, err := g.server.pins.Pin()
 		if err != nil {
-			l.server.opts.Logger.Warn("a server thread goes where it likes", "err", err)
+			g.server.opts.Logger.Warn("a server thread goes where it likes", "err", err)
 		}
 		defer unpin()
 		t.run()
@@ -85,10 +85,10 @@ func (t *thread) run() {
 func (t *thread) step() bool {
 	worked := false
 	t.gate.Enter()
-	memory := *t.lease.memory.Load()
+	memory := *t.grant.memory.Load()
 	for i := 0; i < len(t.active); {
 		c := t.active[i]
-		if c.ring.step(c.qp, memory, &t.lease.server.counts, c.done[:]) {
+		if c.ring.step(c.qp, memory, &t.grant.server.counts, c.done[:]) {
 			worked = true
 			c.idle = 0
 		} else {

@@ -35,7 +35,7 @@ func TestGivenUpConnect(t *testing.T) {
 			go func() {
 				for { // until Disconnect has been here
 					s.mu.Lock()
-					over := s.leases[grantID{cache: "cache"}].over
+					over := s.grants[grantID{cache: "cache"}].over
 					s.mu.Unlock()
 					if over {
 						close(let)
@@ -71,7 +71,7 @@ func TestGivenUpConnect(t *testing.T) {
 				t.Errorf("Connect: %v", err)
 			}
 			status, err := s.Status(context.Background(), nil)
-			if err != nil || status.Msg.FreeMemory != regionSize || len(s.leases) != 0 {
+			if err != nil || status.Msg.FreeMemory != regionSize || len(s.grants) != 0 {
 				t.Errorf("left behind: %v, %v", status, err)
 			}
 		})
