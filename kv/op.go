@@ -14,23 +14,23 @@ var (
 	ErrNotFound = errors.New("kv: key not found")
 	// ErrExists says that an insert found the key already there.
 	ErrExists = errors.New("kv: key exists")
-	// ErrQueueFull says that the session has QueueDepth operations under way or
-	// completed and not polled: Poll, and submit again.
+	// ErrQueueFull says that the session has QueueDepth operations that Poll has not handed
+	// back: Poll, and submit again.
 	ErrQueueFull = errors.New("kv: session queue full")
 	// ErrNameInUse says that the name belongs to another open session, or to another
 	// checkpoint.
 	ErrNameInUse = errors.New("kv: name in use")
-	// ErrBadName says that a session or a checkpoint cannot have that name.
+	// ErrBadName says that a session or a checkpoint cannot have such a name.
 	ErrBadName = errors.New("kv: bad name")
-	// ErrClosed says that the store or the session was closed.
+	// ErrClosed says that the store or the session is closed.
 	ErrClosed = errors.New("kv: closed")
-	// ErrBadSize says that a key or value has not the size that the store's
-	// records have, or is too large for a page.
+	// ErrBadSize says that a key or a value has another size than the store's records, or
+	// that the record is too large for a page.
 	ErrBadSize = errors.New("kv: bad key or value size")
-	// ErrBadExpiry says that a record was to expire before MinExpires.
+	// ErrBadExpiry says that the expiry of a record to be written is before MinExpires.
 	ErrBadExpiry = errors.New("kv: bad expiry")
-	// ErrCorrupt says that bytes read from the device are not what was written,
-	// as the device found by their checksums, or the store by what they say.
+	// ErrCorrupt says that data read from the device is damaged: the device has found it by
+	// checksums, or the store by contradictions.
 	ErrCorrupt = device.ErrCorrupt
 	// ErrMismatch says that the store on the device was made with other options.
 	ErrMismatch = manifest.ErrMismatch
@@ -77,21 +77,21 @@ const (
 	// OpInsert stores Op.Value if the key is not there, and is ErrExists if it is.
 	OpInsert
 
-	opNewest // these three: see trace.go
+	opNewest // for these three, see trace.go
 	opMove
 	opLink
 
 	opKinds
 )
 
-// writes says whether the operation may make the first record of a chain.
+// writes says whether the operation may write the first record of a chain.
 func (k OpKind) writes() bool { return k == OpUpsert || k == OpRMW || k == OpInsert }
 
-// changes says whether the operation may change what others read of its key.
+// changes says whether the operation may change its key's record.
 func (k OpKind) changes() bool { return k.writes() || k == OpDelete }
 
-// ordered says whether an operation comes after others on its key while it waits
-// for the device.
+// ordered says whether later operations on the key have to wait while an operation of that
+// kind is pending.
 func (s *Session) ordered(k OpKind) bool {
 	return k == OpRMW || k == OpInsert || s.counting && k.changes()
 }
@@ -147,35 +147,35 @@ const (
 	Remove
 )
 
-// Modifier decides what becomes of a record from what it is: the copying form of
-// a read-modify-write. It may be called more than once for one operation, its
-// last call counts, and holds up eviction while it runs: it must be short, have
-// no side effects beside its own result, and not use the store.
+// Modifier is the copying form of a read-modify-write: it decides what becomes of a record.
+// It may be called several times for one operation, of which the last call counts. Pages
+// are not evicted while it runs. So it must be short, have no side effects besides its own
+// result, and not use the store.
 //
-// A call of its session within it is ErrInModifier, or, in a store of 8-byte keys and
-// values, is carried out as an operation before or after; where it changes the record, the
-// Modifier is asked again, and then refused. A call of another session or of
-// the store, by the same goroutine, is ErrInModifier where it would wait for the Modifier,
-// or writes its key again and again, or goes through records ([Store.Scan]); else it is
-// carried out. That a call by another goroutine waits for it is not found out.
+// A call of its session within it is ErrInModifier or, in a store of 8-byte keys and values,
+// may be carried out as an operation before or after it; if that changes the record, the
+// Modifier is called again, and then such a call is refused. A call of another session or of
+// the store by the same goroutine is ErrInModifier if it would wait for the Modifier, if it
+// writes the Modifier's key again and again, or if it goes through records ([Store.Scan]);
+// else it is carried out. A call by another goroutine for which the Modifier waits is not
+// detected.
 type Modifier func(u *Update) Verdict
 
-// WordModifier is a Modifier of values of 8 bytes, as numbers: it returns the new
-// value, and whether to Put it. old is 0 where there is none. The rules for a
-// Modifier hold.
+// WordModifier is a Modifier of values of 8 bytes, as numbers. It returns the new value and
+// a verdict. old is 0 if there is no value. The rules for a Modifier hold.
 type WordModifier func(old uint64, found bool) (fresh uint64, verdict Verdict)
 
-// InPlace changes a value where it lies, in the log's memory, while nobody else
-// reads or writes it. It returns the value in the same memory, with its length
-// up to the capacity that it was given (where lengths are fixed, unchanged); or
-// false, and then the Modifier is asked. Other memory, such as that of an append beyond
-// the capacity, counts as false. It must return false before it changes anything: bytes
-// that it has changed before stay changed, in the old length, for readers and for the
-// Modifier, and so they do where it panics. It is not called
-// where there is no value, and not where values are of one word, for which copying
-// is cheaper. The rules for a Modifier hold; the memory must not be kept. The record is
-// locked meanwhile: an operation of another session on the same key waits until it
-// returns, for ever if InPlace waits for it; by the same goroutine it is ErrInModifier.
+// InPlace changes a value in the log's memory, while the record is locked. It returns the
+// value in the same memory, with any length up to the capacity of its argument (with the
+// same length in a store of fixed sizes), and true; or it returns false, and the Modifier is
+// called. Other memory, such as that of an append beyond the capacity, counts as false.
+//
+// InPlace must return false before it changes anything. Bytes that it has changed before it
+// returns false or panics stay changed, in the old length. It is not called if there is no
+// value, nor for values of up to 8 bytes, for which copying is cheaper. It must not keep the
+// memory. The rules for a Modifier hold. An operation of another session on the same key
+// waits until InPlace returns: for ever, if InPlace waits for that operation; on the same
+// goroutine it is ErrInModifier.
 type InPlace func(value []byte) ([]byte, bool)
 
 // opRing is a first-in, first-out queue of operations with a fixed capacity.
@@ -188,7 +188,7 @@ func newOpRing(capacity int) opRing { return opRing{ops: make([]*Op, capacity)} 
 
 func (r *opRing) len() int { return r.used }
 
-// push adds an operation; there is room.
+// push adds an operation. The caller has checked that there is room.
 func (r *opRing) push(op *Op) {
 	at := r.head + r.used
 	if at >= len(r.ops) {
@@ -198,7 +198,7 @@ func (r *opRing) push(op *Op) {
 	r.used++
 }
 
-// pop takes the oldest; there is one.
+// pop removes the oldest operation. The caller has checked that there is one.
 func (r *opRing) pop() *Op {
 	op := r.ops[r.head]
 	r.ops[r.head] = nil
