@@ -194,11 +194,11 @@ func (s service) Register(ctx context.Context, req *connect.Request[managerv1.Re
 	if err := info.Check(); err != nil {
 		return nil, api.Refuse(connect.CodeInvalidArgument, err)
 	}
-	speaker, err := s.m.registrant(ctx, info.ID)
+	registrant, err := s.m.registrant(ctx, info.ID)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.m.state.register(info, speaker, s.m.nextBeat()); err != nil {
+	if err := s.m.state.register(info, registrant, s.m.nextBeat()); err != nil {
 		return nil, refuseCapacity(err, connect.CodeAlreadyExists)
 	}
 	s.m.opts.Logger.Info("server registered", "vm", info.ID, "control", info.ControlURL, "transport", info.Transport)
@@ -228,7 +228,7 @@ func (s service) Heartbeat(ctx context.Context, req *connect.Request[managerv1.H
 
 // registrant returns the name of the token by which a call speaks for a VM.
 func (m *Manager) registrant(ctx context.Context, id string) (string, error) {
-	launched, owner := m.state.speakerOf(id)
+	launched, owner := m.state.registrantOf(id)
 	return m.guard.Registrant(ctx, id, launched, owner)
 }
 

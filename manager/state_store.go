@@ -112,7 +112,7 @@ func (v *vm) stored() *catalogv1.Vm {
 	info.ID = v.id
 	p := &catalogv1.Vm{
 		Vm: info.Proto(true), Order: v.order, Launched: v.launched, Memory: v.memory, Beats: !v.deadline.IsZero(),
-		Leaving: v.leaving, Failed: v.failed, ControlSecret: []byte(v.Secret), Speaker: v.speaker,
+		Leaving: v.leaving, Failed: v.failed, ControlSecret: []byte(v.Secret), Registrant: v.registrant,
 	}
 	if !v.leaves.IsZero() {
 		p.LeavesUnixMs = v.leaves.UnixMilli()
@@ -221,7 +221,7 @@ func (l *loader) vm(p *catalogv1.Vm) *vm {
 	if v.ControlURL != "" || v.failed != "" {
 		close(v.up)
 	}
-	v.Secret, v.speaker = string(p.GetControlSecret()), p.GetSpeaker()
+	v.Secret, v.registrant = string(p.GetControlSecret()), p.GetRegistrant()
 	if p.GetBeats() {
 		v.deadline = l.deadline
 	}

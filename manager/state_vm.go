@@ -24,14 +24,14 @@ import (
 // they are up. A failed VM leaves state.vms at once and lives on in the grants
 // of the caches that it failed.
 type vm struct {
-	node.VM  // while starting, what was ordered
-	id       string
-	speaker  string        // the token that registered it, by its name; empty: it took none
-	order    uint64        // of entering the catalog
-	launched bool          // by the allocator, for one cache
-	warm     bool          // launched for a pool, and no cache has it yet
-	failed   string        // why; empty while it has not
-	up       chan struct{} // closed when the VM has registered or failed
+	node.VM    // while starting, what was ordered
+	id         string
+	registrant string        // the token that registered it, by its name; empty: it took none
+	order      uint64        // of entering the catalog
+	launched   bool          // by the allocator, for one cache
+	warm       bool          // launched for a pool, and no cache has it yet
+	failed     string        // why; empty while it has not
+	up         chan struct{} // closed when the VM has registered or failed
 
 	memory    uint64    // bytes that can be lent
 	reserved  uint64    // bytes promised to caches
@@ -83,7 +83,7 @@ const launchedPrefix = "vm-"
 // register makes a VM usable. A server may say the same twice, for it does not
 // know whether it was heard; any other that is up already under this id is an
 // earlier incarnation, and failed.
-func (c *state) register(info node.VM, speaker string, deadline time.Time) (err error) {
+func (c *state) register(info node.VM, registrant string, deadline time.Time) (err error) {
 	c.mu.Lock()
 	defer c.end(&err)
 	v := c.vms[info.ID]
@@ -97,8 +97,8 @@ func (c *state) register(info node.VM, speaker string, deadline time.Time) (err 
 		return nil
 	case v != nil && v.ControlURL != "" && v.repeats(info):
 		c.heard(v, deadline)
-		if v.speaker != speaker {
-			v.speaker = speaker
+		if v.registrant != registrant {
+			v.registrant = registrant
 			c.touchVM(v)
 		}
 		return nil
@@ -119,19 +119,19 @@ func (c *state) register(info node.VM, speaker string, deadline time.Time) (err 
 	if v.launched {
 		v.deliver(&info)
 	}
-	v.VM, v.speaker, v.memory, v.deadline, v.called = info, speaker, info.Free, deadline, true
+	v.VM, v.registrant, v.memory, v.deadline, v.called = info, registrant, info.Free, deadline, true
 	c.touchVM(v)
 	close(v.up)
 	return nil
 }
 
-// speakerOf returns the token that a VM was registered with, by its name, and whether
+// registrantOf returns the token that a VM was registered with, by its name, and whether
 // it was launched.
-func (c *state) speakerOf(id string) (launched bool, name string) {
+func (c *state) registrantOf(id string) (launched bool, name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if v := c.vms[id]; v != nil {
-		return v.launched, v.speaker
+		return v.launched, v.registrant
 	}
 	return false, ""
 }

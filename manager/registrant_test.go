@@ -110,7 +110,7 @@ func TestSpeakersAreKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if launched, owner := again.state.speakerOf("a"); launched || owner != "one" {
+	if launched, owner := again.state.registrantOf("a"); launched || owner != "one" {
 		t.Errorf("VM a was registered by %q, launched %v", owner, launched)
 	}
 }
