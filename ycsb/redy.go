@@ -69,11 +69,6 @@ func (s Shape) checkRedy() error {
 	if !slices.Contains(transport.Names(), s.transport()) {
 		return fmt.Errorf("unknown transport %q: want one of %s", s.Transport, strings.Join(transport.Names(), ", "))
 	}
-	return CheckNet(s.Net)
-}
-
-// CheckNet says whether net is a network as [Shape].Net describes one.
-func CheckNet(net string) error {
-	_, err := fabric.ParseNetwork(net)
+	_, err := fabric.ParseNetwork(s.Net)
 	return err
 }

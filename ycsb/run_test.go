@@ -194,3 +194,36 @@ func BenchmarkReader(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(r.reads), "ns/read")
 }
+
+// An open loop begins as many reads as it is asked for, and no more; in each of them
+// the time before it could begin is latency.
+func TestOpenLoop(t *testing.T) {
+	shape := Shape{Records: 10_000, ValueSize: 8, Depth: 16, Memory: 1 << 20}
+	target := loaded(t, Memory, shape)
+	const rate = 2000
+	r, err := Run(t.Context(), target, Spec{
+		Shape: shape, Device: Memory, Distribution: Zipfian, Threads: 2, Duration: 200 * time.Millisecond, Rate: rate,
+	}, nil)
+	if err != nil || r.Errors > 0 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	// The last read of a thread may begin when the time is over already.
+	if most := rate*r.Seconds + 4; float64(r.Ops) > most || r.Ops < 2 || r.TargetRate != rate {
+		t.Errorf("%d reads in %v s at %d a second", r.Ops, r.Seconds, rate)
+	}
+	if r.P50Micros > r.P95Micros || r.P95Micros > r.P99Micros || r.P99Micros > r.P999Micros || r.P999Micros > r.MaxMicros*1.01 || r.MaxMicros <= 0 {
+		t.Errorf("%+v", r)
+	}
+	// More than it can do: reads that wait for their turn take longer and longer.
+	slow, err := Run(t.Context(), target, Spec{
+		Shape: shape, Device: Memory, Distribution: Uniform, Threads: 1, Duration: 100 * time.Millisecond, Rate: MaxRate,
+	}, nil)
+	if err != nil || slow.MaxMicros < 1e6*slow.Seconds/4 {
+		t.Errorf("%+v, %v: at a rate that nothing keeps up with, the last reads wait for about as long as it lasts", slow, err)
+	}
+	for _, bad := range []float64{-1, 2 * MaxRate} {
+		if _, err := Run(t.Context(), target, Spec{Shape: shape, Device: Memory, Distribution: Uniform, Threads: 1, Duration: time.Millisecond, Rate: bad}, nil); err == nil {
+			t.Errorf("a rate of %g", bad)
+		}
+	}
+}

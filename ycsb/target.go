@@ -65,13 +65,31 @@ func Open(ctx context.Context, name Device, shape Shape, dir string) (*Target, e
 	if err != nil {
 		return nil, err
 	}
-	storage.heap = heapBytes()
-	store, err := openStore(storage.Device, shape)
+	store, err := OpenStore(storage.Device, shape)
 	if err != nil {
 		err = fmt.Errorf("device %s: %w", name, err)
 		return nil, errors.Join(err, storage.Device.Close(), storage.Release())
 	}
 	return &Target{Store: store, Storage: *storage}, nil
+}
+
+// OpenStore makes a store of that shape, with records of fixed size, on dev. It owns dev,
+// unless it fails.
+func OpenStore(dev device.Device, shape Shape) (*kv.Store, error) {
+	store, err := kv.Open(kv.Options{
+		Device:     dev,
+		Memory:     shape.Memory,
+		ReadCache:  shape.ReadCache,
+		PageSize:   shape.PageSize,
+		KeySize:    KeySize,
+		ValueSize:  shape.ValueSize,
+		Records:    shape.Records,
+		QueueDepth: shape.Depth,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("ycsb: %w", err)
+	}
+	return store, nil
 }
 
 // Close closes the store and everything that was started for it.
@@ -89,7 +107,7 @@ func (t *Target) Close() error {
 // OpenStorage makes a named device ready, with files below dir. Of shape it uses
 // Cache, Net, Depth and RefillRate. The caller closes Device, and calls Release after that.
 func OpenStorage(ctx context.Context, name Device, shape Shape, dir string) (*Storage, error) {
-	s := &Storage{history: new(history), release: func() error { return nil }}
+	s := &Storage{heap: heapBytes(), history: new(history), release: func() error { return nil }}
 	err := s.open(ctx, name, shape, dir)
 	if err != nil {
 		return nil, fmt.Errorf("ycsb: device %s: %w", name, err)

@@ -17,13 +17,13 @@ import (
 	cachebench "github.com/redykv/redykv/internal/bench/cache"
 	fabricbench "github.com/redykv/redykv/internal/bench/fabric"
 	modelbench "github.com/redykv/redykv/internal/bench/model"
+	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/mem"
 	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/manager/model"
 	"github.com/redykv/redykv/redytier"
-	"github.com/redykv/redykv/ycsb"
 )
 
 func newModelCmd() *cobra.Command {
@@ -118,7 +118,7 @@ func (f *modelBuildFlags) parse(cmd *cobra.Command) (err error) {
 // parseCacheFlags checks what commands that measure caches have in common, and says
 // what their threads do that have nothing to do.
 func parseCacheFlags(name, net, connect, idle string) (fabricbench.Idle, error) {
-	if err := ycsb.CheckNet(net); err != nil {
+	if _, err := fabric.ParseNetwork(net); err != nil {
 		return "", fmt.Errorf("--net: %w", err)
 	}
 	switch {

@@ -2,6 +2,7 @@ package paper
 
 import (
 	"fmt"
+	"github.com/redykv/redykv/internal/bench/plot"
 	"slices"
 	"strings"
 )
@@ -23,7 +24,7 @@ type Figure struct {
 type Chart struct {
 	Kind  ChartKind
 	Title string
-	X, Y  Axis
+	X, Y  plot.Axis
 	// Metric is the key of the values that are drawn.
 	Metric string
 	// Tail, if set, is the metric that a bar's line reaches up to, as in figure 7.
@@ -36,13 +37,6 @@ type Chart struct {
 
 // Line is one curve of a Distribution.
 type Line struct{ Name, Metric string }
-
-// Axis is what a chart's axis says.
-type Axis struct {
-	Label string // with the unit
-	Log   bool
-	Bytes bool // numbers are bytes, and so are the marks: 1KiB
-}
 
 // ChartKind is how a chart is drawn.
 type ChartKind string

@@ -2,6 +2,7 @@ package paper
 
 import (
 	cachebench "github.com/redykv/redykv/internal/bench/cache"
+	"github.com/redykv/redykv/internal/bench/plot"
 	"github.com/redykv/redykv/redytier"
 	"github.com/redykv/redykv/server"
 )
@@ -69,8 +70,8 @@ var cacheFigures = []Figure{
 		Name: "fig3", Title: "The impact of the RDMA configuration", Section: "2.2", Trial: "configurations",
 		Scaled: "Closed loops of 8-byte writes. " + onHardware,
 		Charts: []Chart{
-			{Kind: Bars, Title: "Throughput", X: Axis{Label: "configuration"}, Y: Axis{Label: "million writes a second", Log: true}, Metric: "mops", Series: []string{"write"}},
-			{Kind: Bars, Title: "Mean latency", X: Axis{Label: "configuration"}, Y: Axis{Label: "µs", Log: true}, Metric: "mean_us", Series: []string{"write"}},
+			{Kind: Bars, Title: "Throughput", X: plot.Axis{Label: "configuration"}, Y: plot.Axis{Label: "million writes a second", Log: true}, Metric: "mops", Series: []string{"write"}},
+			{Kind: Bars, Title: "Mean latency", X: plot.Axis{Label: "configuration"}, Y: plot.Axis{Label: "µs", Log: true}, Metric: "mean_us", Series: []string{"write"}},
 		},
 		Claims: []Claim{
 			{Q: "Q10", Text: "latency-optimal: latency", Paper: 4.1, Unit: "µs", Ours: variant("write", 0, "mean_us")},
@@ -92,7 +93,7 @@ var cacheFigures = []Figure{
 		Name: "fig7", Title: "What each optimisation does to latency", Section: "4.3", Trial: "optimisations",
 		Scaled: "One application thread with eight requests under way, one client thread and, where two-sided, one server thread: three that poll, on the processors of this machine; they wait for each other in the kernel where there are fewer. " + onHardware,
 		Charts: []Chart{{
-			Kind: Bars, Title: "Latency: median, and 99th percentile as a line", X: Axis{Label: "each with those before it"}, Y: Axis{Label: "µs", Log: true},
+			Kind: Bars, Title: "Latency: median, and 99th percentile as a line", X: plot.Axis{Label: "each with those before it"}, Y: plot.Axis{Label: "µs", Log: true},
 			Metric: "p50_us", Tail: "p99_us", Series: []string{"mixed", "raw mixed"},
 		}},
 		Claims: []Claim{
@@ -110,7 +111,7 @@ var cacheFigures = []Figure{
 		Name: "fig8", Title: "What each optimisation does to throughput", Section: "4.3", Trial: "optimisations",
 		Scaled: "As figure 7, of which this is the other side.",
 		Charts: []Chart{{
-			Kind: Bars, Title: "Throughput", X: Axis{Label: "each with those before it"}, Y: Axis{Label: "million operations a second"}, Metric: "mops", Series: []string{"mixed"},
+			Kind: Bars, Title: "Throughput", X: plot.Axis{Label: "each with those before it"}, Y: plot.Axis{Label: "million operations a second"}, Metric: "mops", Series: []string{"mixed"},
 		}},
 		Claims: []Claim{
 			{Q: "Q16", Text: "without locks", Paper: 1.687, Unit: "times", Ours: step("mops", 1, 0), Holds: AtLeast(1.1),
@@ -129,8 +130,8 @@ var cacheFigures = []Figure{
 		Name: "fig11", Title: "Latency of latency-optimal caches by record size", Section: "7.2", Trial: "latency by size",
 		Scaled: "The transport alone, with one request under way, stands for nd_read_lat and nd_write_lat. " + onHardware,
 		Charts: []Chart{
-			{Kind: Lines, Title: "Reads", X: Axis{Label: "record size", Log: true, Bytes: true}, Y: Axis{Label: "mean latency, µs"}, Metric: "mean_us", Series: []string{"Redy read", "raw read"}},
-			{Kind: Lines, Title: "Writes", X: Axis{Label: "record size", Log: true, Bytes: true}, Y: Axis{Label: "mean latency, µs"}, Metric: "mean_us", Series: []string{"Redy write", "raw write"}},
+			{Kind: Lines, Title: "Reads", X: plot.Axis{Label: "record size", Log: true, Bytes: true}, Y: plot.Axis{Label: "mean latency, µs"}, Metric: "mean_us", Series: []string{"Redy read", "raw read"}},
+			{Kind: Lines, Title: "Writes", X: plot.Axis{Label: "record size", Log: true, Bytes: true}, Y: plot.Axis{Label: "mean latency, µs"}, Metric: "mean_us", Series: []string{"Redy write", "raw write"}},
 		},
 		Claims: []Claim{
 			{Q: "Q30", Text: "reads of 8 to 64 B take as long as on the raw network", Paper: 1, Unit: "times", Ours: overRaw("read", 64), Holds: AtMost(1.25), Because: "What Redy does for a request is more of a part of it where the network takes less time than the paper's."},
@@ -149,8 +150,8 @@ var cacheFigures = []Figure{
 		Name: "fig12", Title: "Throughput of throughput-optimal and stranded-memory caches by record size", Section: "7.2", Trial: "throughput by size",
 		Scaled: "Batches fill 4 KB, 16 of them are under way for each client thread; one-sided is what stranded memory, without server cores, allows. The transport alone, with as many requests under way as Redy has batches, from one thread, stands for nd_read_bw and nd_write_bw. " + onHardware,
 		Charts: []Chart{
-			{Kind: Lines, Title: "Reads", X: Axis{Label: "record size", Log: true, Bytes: true}, Y: Axis{Label: "million reads a second", Log: true}, Metric: "mops", Series: []string{"Redy, batches read", "Redy, one-sided read", "raw read"}},
-			{Kind: Lines, Title: "Writes", X: Axis{Label: "record size", Log: true, Bytes: true}, Y: Axis{Label: "million writes a second", Log: true}, Metric: "mops", Series: []string{"Redy, batches write", "Redy, one-sided write", "raw write"}},
+			{Kind: Lines, Title: "Reads", X: plot.Axis{Label: "record size", Log: true, Bytes: true}, Y: plot.Axis{Label: "million reads a second", Log: true}, Metric: "mops", Series: []string{"Redy, batches read", "Redy, one-sided read", "raw read"}},
+			{Kind: Lines, Title: "Writes", X: plot.Axis{Label: "record size", Log: true, Bytes: true}, Y: plot.Axis{Label: "million writes a second", Log: true}, Metric: "mops", Series: []string{"Redy, batches write", "Redy, one-sided write", "raw write"}},
 		},
 		Claims: []Claim{
 			{Q: "Q33", Text: "16-byte reads", Paper: 200, Unit: "MOPS", Ours: At{Series: "Redy, batches read", X: 16, Metric: "mops"}},

@@ -3,6 +3,7 @@ package paper
 import (
 	"fmt"
 
+	"github.com/redykv/redykv/internal/bench/plot"
 	"github.com/redykv/redykv/ycsb"
 )
 
@@ -29,8 +30,8 @@ const apartBecause = "The figures that are compared were measured minutes apart,
 // throughput is a chart of million reads a second over something.
 func throughput(label string) []Chart {
 	return []Chart{
-		{Kind: Lines, Title: "Throughput", X: Axis{Label: label}, Y: Axis{Label: "million reads a second", Log: true}, Metric: "mops"},
-		{Kind: Lines, Title: "Latency, 99th percentile", X: Axis{Label: label}, Y: Axis{Label: "µs", Log: true}, Metric: "p99_us"},
+		{Kind: Lines, Title: "Throughput", X: plot.Axis{Label: label}, Y: plot.Axis{Label: "million reads a second", Log: true}, Metric: "mops"},
+		{Kind: Lines, Title: "Latency, 99th percentile", X: plot.Axis{Label: label}, Y: plot.Axis{Label: "µs", Log: true}, Metric: "p99_us"},
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redykv/redykv/internal/smbd"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/ycsb"
 )
@@ -64,7 +65,10 @@ func (t Stores) needs(records int64, devices []ycsb.Device) need {
 func (t Stores) plan(b *Bench) (*plan, error) {
 	records := t.records(b.Scale)
 	devices := slices.DeleteFunc(slices.Clone(t.Devices), func(d ycsb.Device) bool {
-		err := ycsb.Usable(d)
+		var err error
+		if d == ycsb.SMB {
+			err = smbd.Available()
+		}
 		if err != nil {
 			b.leave(t.Name, string(d), err)
 		}
@@ -135,7 +139,7 @@ type storePlan struct {
 	bench   *Bench
 	records int64
 
-	rig    *ycsb.Rig
+	rig    *rig
 	cache  float64 // of rig
 	memory float64 // the same
 	dir    string
@@ -164,7 +168,7 @@ func (p *storePlan) measure(ctx context.Context, c cell, devices []ycsb.Device, 
 	}
 	var all []Measurement
 	for _, d := range devices {
-		r, err := p.rig.Run(ctx, ycsb.Spec{
+		r, err := p.rig.run(ctx, ycsb.Spec{
 			Device: d, Distribution: p.trial.Distribution, Threads: c.threads, Duration: p.bench.Duration, Warmup: p.bench.Warmup,
 		}, progress)
 		if err != nil {
@@ -189,11 +193,11 @@ func (p *storePlan) ready(ctx context.Context, c cell, devices []ycsb.Device, pr
 		if p.dir, err = os.MkdirTemp(p.bench.Work, p.trial.Name+"-*"); err != nil {
 			return fmt.Errorf("files of stores: %w", err)
 		}
-		if p.rig, err = ycsb.OpenRig(ctx, devices, p.shape(c), p.dir); err != nil {
+		if p.rig, err = openRig(ctx, devices, p.shape(c), p.dir); err != nil {
 			return errors.Join(err, os.RemoveAll(p.dir))
 		}
 		p.cache, p.memory = c.cache, c.memory
-		if err := p.rig.Load(ctx, progress); err != nil {
+		if err := p.rig.load(ctx, progress); err != nil {
 			return err
 		}
 		return p.warm(ctx, devices[0], progress)
@@ -202,7 +206,7 @@ func (p *storePlan) ready(ctx context.Context, c cell, devices []ycsb.Device, pr
 		return nil
 	}
 	p.memory = c.memory
-	return p.rig.SetMemory(p.shape(c).Memory)
+	return p.rig.setMemory(p.shape(c).Memory)
 }
 
 // Filling a read cache ends when a run's time has not raised its hits by this part any
@@ -220,7 +224,7 @@ func (p *storePlan) warm(ctx context.Context, by ycsb.Device, progress ycsb.Prog
 	}
 	hits := 0.0
 	for range warmRuns {
-		r, err := p.rig.Run(ctx, ycsb.Spec{
+		r, err := p.rig.run(ctx, ycsb.Spec{
 			Device: by, Distribution: p.trial.Distribution, Threads: slices.Max(p.trial.Threads), Duration: p.bench.Duration,
 		}, progress)
 		if err != nil {
@@ -298,7 +302,7 @@ func (p *storePlan) end() error {
 	if p.rig == nil {
 		return nil
 	}
-	err := errors.Join(p.rig.Close(), os.RemoveAll(filepath.Clean(p.dir)))
+	err := errors.Join(p.rig.close(), os.RemoveAll(filepath.Clean(p.dir)))
 	p.rig = nil
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/magiconair/properties"
 	"github.com/pingcap/go-ycsb/pkg/prop"
 
+	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/mem"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/kv"
@@ -87,7 +88,7 @@ func readSettings(p *properties.Properties, loading bool) (settings, error) {
 	if s.device = ycsb.Device(p.GetString(PropDevice, string(ycsb.SSD))); s.device != ycsb.SSD && s.device != ycsb.Redy {
 		return settings{}, fmt.Errorf("property %s: %q: want %s or %s", PropDevice, s.device, ycsb.SSD, ycsb.Redy)
 	}
-	if err := ycsb.CheckNet(s.shape.Net); err != nil {
+	if _, err := fabric.ParseNetwork(s.shape.Net); err != nil {
 		return settings{}, fmt.Errorf("property %s: %w", PropNet, err)
 	}
 	need := s.shape.MemoryOn(s.device)

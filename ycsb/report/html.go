@@ -6,6 +6,8 @@ import (
 	"html/template"
 	"io"
 
+	"github.com/redykv/redykv/internal/bench"
+	"github.com/redykv/redykv/internal/bench/plot"
 	"github.com/redykv/redykv/ycsb"
 )
 
@@ -14,34 +16,37 @@ var pageText string
 
 var page = template.Must(template.New("report").Parse(pageText))
 
+// titled is a chart with its title.
+type titled struct {
+	Title string
+	SVG   template.HTML
+}
+
 // WriteHTML writes one HTML page with plots and the table. It loads nothing and
 // links to nothing, follows the reader's choice of light or dark, and can be
 // kept or sent as one file.
 func WriteHTML(w io.Writer, head Head, results []ycsb.Result) error {
 	charts := []chart{
 		{"Throughput", "million operations per second", func(r ycsb.Result) float64 { return r.Mops }, false},
-		{"Latency, median", "microseconds, logarithmic", func(r ycsb.Result) float64 { return r.P50Micros }, true},
-		{"Latency, 99th percentile", "microseconds, logarithmic", func(r ycsb.Result) float64 { return r.P99Micros }, true},
+		{"Latency, median", "microseconds", func(r ycsb.Result) float64 { return r.P50Micros }, true},
+		{"Latency, 99th percentile", "microseconds", func(r ycsb.Result) float64 { return r.P99Micros }, true},
 	}
 	data := struct {
 		Head    []line
 		Started string
-		Plots   []template.HTML
+		Plots   []titled
+		Style   template.CSS
 		Columns []string
 		Rows    [][]string
 		Notes   []string
-	}{Head: head.lines(results), Started: head.Started.Format("2006-01-02 15:04 MST"), Notes: notes(results)}
-	data.Columns, data.Rows = grid(results)
+	}{Head: head.lines(results), Started: head.Started.Format("2006-01-02 15:04 MST"), Notes: notes(results), Style: plot.Style}
+	grid := bench.Grid(columns(results), results)
+	data.Columns, data.Rows = grid[0], grid[1:]
 	if len(results) == 0 {
 		charts = nil // there is nothing to draw
 	}
 	for _, c := range charts {
-		svg, err := c.draw(results)
-		if err != nil {
-			return err
-		}
-		// The svg is drawn here from numbers and escaped names.
-		data.Plots = append(data.Plots, template.HTML(svg))
+		data.Plots = append(data.Plots, titled{c.title, c.draw(results)})
 	}
 	if err := page.Execute(w, data); err != nil {
 		return fmt.Errorf("report: HTML: %w", err)

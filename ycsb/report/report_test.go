@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"regexp"
@@ -15,6 +14,7 @@ import (
 
 	"golang.org/x/net/html"
 
+	"github.com/redykv/redykv/internal/bench"
 	"github.com/redykv/redykv/ycsb"
 )
 
@@ -249,35 +249,10 @@ func TestWriteHTMLOfZeros(t *testing.T) {
 func TestTableOfOtherDevices(t *testing.T) {
 	results := testResults()
 	results[0].HitOther = 0.25
-	heads, rows := grid(results)
+	grid := bench.Grid(columns(results), results)
+	heads, rows := grid[0], grid[1:]
 	if at := slices.Index(heads, "other"); at < 0 || rows[0][at] != "25.0%" || rows[1][at] != "0.0%" {
 		t.Errorf("heads %v, rows %v", heads, rows)
-	}
-}
-
-func TestTicks(t *testing.T) {
-	for high, want := range map[float64]string{
-		1: "0 0.2 0.4 0.6 0.8 1", 2.7: "0 1 2", 0.11: "0 0.05 0.1", 3456: "0 1000 2000 3000", 4.9: "0 1 2 3 4", 9: "0 2 4 6 8",
-	} {
-		var got []string
-		for _, tick := range ticks(0, high) {
-			got = append(got, tick.Label)
-		}
-		if text := strings.Join(got, " "); text != want {
-			t.Errorf("up to %v: %s, want %s", high, text, want)
-		}
-	}
-}
-
-func TestDecades(t *testing.T) {
-	var got []string
-	for _, tick := range decades(-1, 3.5) {
-		if tick.Label != "" {
-			got = append(got, fmt.Sprintf("%s at %v", tick.Label, tick.Value))
-		}
-	}
-	if text := strings.Join(got, ", "); text != "0.1 at 0, 1 at 1, 10 at 2, 100 at 3" {
-		t.Error(text)
 	}
 }
 

@@ -4,10 +4,9 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
-	"text/tabwriter"
 
+	"github.com/redykv/redykv/internal/bench"
 	"github.com/redykv/redykv/ycsb"
 )
 
@@ -19,13 +18,8 @@ func WriteTable(w io.Writer, head Head, results []ycsb.Result) error {
 		fmt.Fprintf(&b, "%s: %s\n", line.Name, line.Text)
 	}
 	b.WriteByte('\n')
-	tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	heads, rows := grid(results)
-	for _, row := range append([][]string{heads}, rows...) {
-		fmt.Fprintln(tw, strings.Join(row, "\t")+"\t")
-	}
-	if err := tw.Flush(); err != nil {
-		return fmt.Errorf("report: table: %w", err)
+	if err := bench.WriteTable(&b, columns(results), results); err != nil {
+		return fmt.Errorf("report: %w", err)
 	}
 	if notes := notes(results); len(notes) > 0 {
 		b.WriteString("\n" + strings.Join(notes, "\n") + "\n")
@@ -36,44 +30,45 @@ func WriteTable(w io.Writer, head Head, results []ycsb.Result) error {
 	return nil
 }
 
-// grid is the table as words: the heads of the columns, and a row for each
-// result. Several rounds have columns for the slowest and the fastest. The file server
-// has its columns if it was measured; what no run found anywhere else has no column for
-// elsewhere.
-func grid(results []ycsb.Result) (heads []string, rows [][]string) {
-	heads = []string{
-		"device", "distribution", "threads", "Mops", "p50 us", "p99 us", "vs ssd", "memory", "redy", "ssd",
+// columns returns the columns of the table. Several rounds have columns for the slowest and
+// the fastest. The file server, and other places, have columns only where they were
+// measured.
+func columns(results []ycsb.Result) []bench.Column[ycsb.Result] {
+	number := func(name string, value func(r *ycsb.Result) float64) bench.Column[ycsb.Result] {
+		return bench.Column[ycsb.Result]{Name: name, Text: func(r *ycsb.Result) string { return figure(value(r)) }}
 	}
-	several := slices.ContainsFunc(results, func(r ycsb.Result) bool { return r.Rounds > 1 })
-	if several {
-		heads = slices.Insert(heads, 4, "least", "most")
+	ratio := func(name string, value func(r *ycsb.Result) float64) bench.Column[ycsb.Result] {
+		return bench.Column[ycsb.Result]{Name: name, Text: func(r *ycsb.Result) string { return bench.Ratio(value(r)) }}
 	}
-	served := slices.ContainsFunc(results, func(r ycsb.Result) bool { return r.Device == ycsb.SMB })
-	if served {
-		heads = append(heads, "smb", "vs smb")
+	share := func(name string, value func(r *ycsb.Result) float64) bench.Column[ycsb.Result] {
+		return bench.Format(name, "%.1f%%", func(r *ycsb.Result) float64 { return 100 * value(r) })
 	}
-	elsewhere := slices.ContainsFunc(results, func(r ycsb.Result) bool { return r.HitOther > 0 })
-	if elsewhere {
-		heads = append(heads, "other")
+	all := []bench.Column[ycsb.Result]{
+		bench.Format("device", "%s", func(r *ycsb.Result) ycsb.Device { return r.Device }),
+		bench.Format("distribution", "%s", func(r *ycsb.Result) ycsb.Distribution { return r.Distribution }),
+		bench.Format("threads", "%d", func(r *ycsb.Result) int { return r.Threads }),
+		number("Mops", func(r *ycsb.Result) float64 { return r.Mops }),
 	}
-	for _, r := range results {
-		row := []string{
-			string(r.Device), string(r.Distribution), strconv.Itoa(r.Threads),
-			figure(r.Mops), figure(r.P50Micros), figure(r.P99Micros), ratio(r.RatioToSSD),
-			percent(r.HitMemory), percent(r.HitRedy), percent(r.HitSSD),
-		}
-		if several {
-			row = slices.Insert(row, 4, figure(r.MopsMin), figure(r.MopsMax))
-		}
-		if served {
-			row = append(row, percent(r.HitSMB), ratio(r.RatioToSMB))
-		}
-		if elsewhere {
-			row = append(row, percent(r.HitOther))
-		}
-		rows = append(rows, row)
+	any := func(is func(ycsb.Result) bool) bool { return slices.ContainsFunc(results, is) }
+	if any(func(r ycsb.Result) bool { return r.Rounds > 1 }) {
+		all = append(all, number("least", func(r *ycsb.Result) float64 { return r.MopsMin }),
+			number("most", func(r *ycsb.Result) float64 { return r.MopsMax }))
 	}
-	return heads, rows
+	all = append(all,
+		number("p50 us", func(r *ycsb.Result) float64 { return r.P50Micros }),
+		number("p99 us", func(r *ycsb.Result) float64 { return r.P99Micros }),
+		ratio("vs ssd", func(r *ycsb.Result) float64 { return r.RatioToSSD }),
+		share("memory", func(r *ycsb.Result) float64 { return r.HitMemory }),
+		share("redy", func(r *ycsb.Result) float64 { return r.HitRedy }),
+		share("ssd", func(r *ycsb.Result) float64 { return r.HitSSD }))
+	if any(func(r ycsb.Result) bool { return r.Device == ycsb.SMB }) {
+		all = append(all, share("smb", func(r *ycsb.Result) float64 { return r.HitSMB }),
+			ratio("vs smb", func(r *ycsb.Result) float64 { return r.RatioToSMB }))
+	}
+	if any(func(r ycsb.Result) bool { return r.HitOther > 0 }) {
+		all = append(all, share("other", func(r *ycsb.Result) float64 { return r.HitOther }))
+	}
+	return all
 }
 
 // figure prints a number to three significant digits, without an exponent.
@@ -88,16 +83,6 @@ func figure(v float64) string {
 	}
 	return fmt.Sprintf("%.3f", v)
 }
-
-// ratio prints how many times as fast one device is as another; 0 is not known.
-func ratio(r float64) string {
-	if r == 0 {
-		return "-"
-	}
-	return fmt.Sprintf("%.2fx", r)
-}
-
-func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
 
 // wide is how many times as fast the fastest round may be as the slowest until a reader
 // is warned.

@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/internal/bench"
+	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/ssdtier"
-	"github.com/redykv/redykv/ycsb"
 )
 
 // Op is what a cell's operations do.
@@ -96,7 +96,7 @@ func (s *Spec) Check() error {
 	if !slices.Contains(ssdtier.Verifies, s.Verify) {
 		return fmt.Errorf("unknown verification %q: want one of %v", s.Verify, ssdtier.Verifies)
 	}
-	if err := ycsb.CheckNet(s.Net); err != nil {
+	if _, err := fabric.ParseNetwork(s.Net); err != nil {
 		return err
 	}
 	if s.Batch < 0 || s.Batch > MaxDepth {

@@ -1,9 +1,11 @@
 package report
 
 import (
+	"html/template"
 	"slices"
 	"strings"
 
+	"github.com/redykv/redykv/internal/bench/plot"
 	"github.com/redykv/redykv/internal/paper"
 )
 
@@ -15,8 +17,6 @@ var colours = []struct {
 	{"redy", 0}, {"tiered", 0}, {"ssd", 1}, {"smb", 2}, {"raw", 3}, {"unpaused", 0}, {"pause-on", 0}, {"without", 1},
 }
 
-const howMany = 6 // colours of the style sheet
-
 // colour is a series' colour, and by that its mark.
 func colour(series string, place int) int {
 	for _, c := range colours {
@@ -24,11 +24,20 @@ func colour(series string, place int) int {
 			return c.colour
 		}
 	}
-	return place % howMany
+	return place % plot.Colours
 }
 
-// curvesOf are what a chart draws.
-func curvesOf(c paper.Chart, f paper.Figure, d *paper.Data) []curve {
+// svg draws a chart of a figure; empty if there is nothing to draw.
+func svg(c paper.Chart, f paper.Figure, d *paper.Data) template.HTML {
+	kinds := map[paper.ChartKind]plot.Kind{paper.Lines: plot.Lines, paper.Bars: plot.Bars, paper.Distribution: plot.Steps, paper.Course: plot.Course}
+	return plot.Chart{
+		Name: f.Name + ": " + c.Title, Title: c.Title, Kind: kinds[c.Kind], X: c.X, Y: c.Y,
+		Curves: curvesOf(c, f, d), Papers: paperDots(c, f, d),
+	}.SVG()
+}
+
+// curvesOf returns what a chart draws.
+func curvesOf(c paper.Chart, f paper.Figure, d *paper.Data) []plot.Curve {
 	if c.Kind == paper.Distribution {
 		return distributions(c, d.Trial(f.Trial))
 	}
@@ -36,35 +45,35 @@ func curvesOf(c paper.Chart, f paper.Figure, d *paper.Data) []curve {
 	if len(series) == 0 {
 		series = d.Series(f.Trial)
 	}
-	var curves []curve
+	var curves []plot.Curve
 	for _, name := range series {
-		line := curve{name: name, colour: colour(name, len(curves))}
+		line := plot.Curve{Name: name, Colour: colour(name, len(curves))}
 		// Two lines of one colour are one too many.
-		for i := 0; i < howMany && slices.ContainsFunc(curves, func(other curve) bool { return other.colour == line.colour }); i++ {
-			line.colour = (line.colour + 1) % howMany
+		for i := 0; i < plot.Colours && slices.ContainsFunc(curves, func(other plot.Curve) bool { return other.Colour == line.Colour }); i++ {
+			line.Colour = (line.Colour + 1) % plot.Colours
 		}
 		if c.Kind == paper.Course {
-			line.points = course(d, f.Trial, name)
+			line.Dots = course(d, f.Trial, name)
 		} else {
-			line.points = points(c, d, f.Trial, name)
+			line.Dots = points(c, d, f.Trial, name)
 		}
-		if len(line.points) > 0 {
+		if len(line.Dots) > 0 {
 			curves = append(curves, line)
 		}
 	}
 	return curves
 }
 
-func points(c paper.Chart, d *paper.Data, trial, series string) []dot {
-	var dots []dot
+func points(c paper.Chart, d *paper.Data, trial, series string) []plot.Dot {
+	var dots []plot.Dot
 	for _, x := range d.Xs(trial, series) {
 		v := d.Metric(trial, series, x, c.Metric)
 		if v.Rounds == 0 {
 			continue
 		}
-		p := dot{x: x, y: v.Median, least: v.Least, most: v.Most, label: d.At(trial, series, x)[0].Label}
+		p := plot.Dot{X: x, Y: v.Median, Least: v.Least, Most: v.Most, Label: d.At(trial, series, x)[0].Label}
 		if c.Tail != "" {
-			p.tail = d.Metric(trial, series, x, c.Tail).Median
+			p.Tail = d.Metric(trial, series, x, c.Tail).Median
 		}
 		dots = append(dots, p)
 	}
@@ -72,23 +81,23 @@ func points(c paper.Chart, d *paper.Data, trial, series string) []dot {
 }
 
 // course is the last round's course at the largest X.
-func course(d *paper.Data, trial, series string) []dot {
+func course(d *paper.Data, trial, series string) []plot.Dot {
 	xs := d.Xs(trial, series)
 	if len(xs) == 0 {
 		return nil
 	}
 	rounds := d.At(trial, series, xs[len(xs)-1])
-	var dots []dot
+	var dots []plot.Dot
 	for _, p := range rounds[len(rounds)-1].Points {
-		dots = append(dots, dot{x: p[0], y: p[1], least: p[1], most: p[1]})
+		dots = append(dots, plot.Lone(p[0], p[1]))
 	}
 	return dots
 }
 
 // distributions are, for each line of a chart, which share of the rounds is not above
 // a number.
-func distributions(c paper.Chart, all []paper.Measurement) []curve {
-	var curves []curve
+func distributions(c paper.Chart, all []paper.Measurement) []plot.Curve {
+	var curves []plot.Curve
 	for i, line := range c.Lines {
 		var numbers []float64
 		for _, m := range all {
@@ -97,10 +106,10 @@ func distributions(c paper.Chart, all []paper.Measurement) []curve {
 			}
 		}
 		slices.Sort(numbers)
-		steps := curve{name: line.Name, colour: i % howMany, steps: true}
+		steps := plot.Curve{Name: line.Name, Colour: i % plot.Colours}
 		for j, v := range numbers {
 			y := float64(j+1) / float64(len(numbers))
-			steps.points = append(steps.points, dot{x: v, y: y, least: 0, most: 1})
+			steps.Dots = append(steps.Dots, plot.Dot{X: v, Y: y, Least: 0, Most: 1})
 		}
 		curves = append(curves, steps)
 	}
@@ -109,22 +118,24 @@ func distributions(c paper.Chart, all []paper.Measurement) []curve {
 
 // paperDots are the paper's numbers that belong into a chart: those of claims that are
 // of one point and the chart's metric.
-func paperDots(c paper.Chart, f paper.Figure, d *paper.Data) []curve {
-	var curves []curve
+func paperDots(c paper.Chart, f paper.Figure, d *paper.Data) []plot.Curve {
+	var curves []plot.Curve
 	for _, own := range curvesOf(c, f, d) {
-		papers := curve{name: own.name, colour: own.colour}
+		papers := plot.Curve{Name: own.Name, Colour: own.Colour}
 		for _, claim := range f.Claims {
 			at, ok := claim.Ours.(paper.At)
-			if !ok || claim.Paper == 0 || at.Trial != "" || at.Series != own.name || at.Metric != c.Metric {
+			if !ok || claim.Paper == 0 || at.Trial != "" || at.Series != own.Name || at.Metric != c.Metric {
 				continue
 			}
 			label := ""
 			if rounds := d.At(f.Trial, at.Series, at.X); len(rounds) > 0 {
 				label = rounds[0].Label
 			}
-			papers.points = append(papers.points, dot{x: at.X, y: claim.Paper, least: claim.Paper, most: claim.Paper, label: label})
+			dot := plot.Lone(at.X, claim.Paper)
+			dot.Label = label
+			papers.Dots = append(papers.Dots, dot)
 		}
-		if len(papers.points) > 0 {
+		if len(papers.Dots) > 0 {
 			curves = append(curves, papers)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/redykv/redykv/internal/bench/plot"
 	"github.com/redykv/redykv/internal/paper"
 )
 
@@ -15,7 +16,7 @@ import (
 var pageText string
 
 var page = template.Must(template.New("report").Funcs(template.FuncMap{
-	"figure": figureOf, "verdict": verdict, "ours": ours,
+	"figure": figureOf, "verdict": verdict, "ours": ours, "style": func() template.CSS { return plot.Style },
 }).Parse(pageText))
 
 // pageFigure is a figure as the page shows it.
@@ -104,9 +105,8 @@ func newFigure(f paper.Figure, head paper.Head, d *paper.Data) (p pageFigure, kn
 		return p, false
 	}
 	for _, c := range f.Charts {
-		if svg := draw(c, f, d); svg != "" {
-			// It is drawn here, from numbers and escaped names.
-			p.Plots = append(p.Plots, pagePlot{c.Title, template.HTML(svg)})
+		if svg := svg(c, f, d); svg != "" {
+			p.Plots = append(p.Plots, pagePlot{c.Title, svg})
 		}
 	}
 	p.Verdicts = paper.Judge(f, d, head.LeftOut)
@@ -129,7 +129,7 @@ func place(m paper.Measurement) string {
 	if m.Label != "" {
 		return ", " + m.Label
 	}
-	return " at " + figure(m.X)
+	return " at " + plot.Figure(m.X)
 }
 
 func add(list *[]string, s string) {
@@ -168,7 +168,7 @@ func (p *pageFigure) table(d *paper.Data) {
 	for _, series := range d.Series(p.Trial) {
 		for _, x := range d.Xs(p.Trial, series) {
 			rounds := d.At(p.Trial, series, x)
-			at := figure(x)
+			at := plot.Figure(x)
 			if rounds[0].Label != "" {
 				at = rounds[0].Label
 			}
@@ -201,23 +201,23 @@ func cellOf(metric string, v paper.Value) string {
 	case strings.HasPrefix(metric, "hit_"):
 		return fmt.Sprintf("%.1f %%", 100*v.Median)
 	case strings.HasSuffix(metric, "_bytes"):
-		return figure(v.Median/(1<<20)) + " MiB"
+		return plot.Figure(v.Median/(1<<20)) + " MiB"
 	}
-	return figure(v.Median)
+	return plot.Figure(v.Median)
 }
 
 func figureOf(v *float64) string {
 	if v == nil {
 		return "–"
 	}
-	return figure(*v)
+	return plot.Figure(*v)
 }
 
 // ours is our number, with the rounds' least and most.
 func ours(v paper.Verdict) string {
 	text := figureOf(v.Ours)
 	if v.Least != nil && v.Most != nil {
-		text += fmt.Sprintf(" (%s to %s)", figure(*v.Least), figure(*v.Most))
+		text += fmt.Sprintf(" (%s to %s)", plot.Figure(*v.Least), plot.Figure(*v.Most))
 	}
 	return text
 }

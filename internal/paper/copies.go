@@ -1,4 +1,4 @@
-package ycsb
+package paper
 
 import (
 	"context"
@@ -9,12 +9,11 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// copies is one log on several devices, each of which has all of it: a write goes to
-// all, and a read to the one that was selected when its queue was made. So a store
-// that is loaded once is read from one device after another, and what is compared
-// differs in nothing else.
+// copies is one log on several devices, each of which has all of it: a write goes to all
+// devices, a read to the one that was selected when its queue was made. A store that is
+// loaded once is read from one device after another.
 //
-// Metadata and objects are the first device's.
+// Metadata and objects are on the first device only.
 type copies struct {
 	all      []device.Device
 	selected atomic.Int32
@@ -115,12 +114,12 @@ type copiesQueue struct {
 	depth  int
 
 	writers []device.Queue      // by device; nil until the first write
-	writes  []copiedWrite       // by slot, which is the tag that the devices get
-	free    []uint64            // slots
-	ended   []device.Completion // of writes that all devices are through with
+	writes  []copiedWrite       // by index, which is the tag that the devices get
+	free    []uint64            // indexes of writes
+	ended   []device.Completion // of writes that all devices have completed
 }
 
-// copiedWrite is one write, until the last device is through with it.
+// copiedWrite is one write that some device has not completed yet.
 type copiedWrite struct {
 	tag  uint64
 	size int
@@ -138,11 +137,11 @@ func (q *copiesQueue) Write(src []byte, addr int64, tag uint64) error {
 	if len(q.free) == 0 {
 		return device.ErrQueueFull
 	}
-	slot := q.free[len(q.free)-1]
-	w := &q.writes[slot]
+	at := q.free[len(q.free)-1]
+	w := &q.writes[at]
 	*w = copiedWrite{tag: tag, size: len(src)}
 	for i, writer := range q.writers {
-		err := writer.Write(src, addr, slot)
+		err := writer.Write(src, addr, at)
 		switch {
 		case err == nil:
 			w.left++
@@ -164,13 +163,13 @@ func (q *copiesQueue) open() error {
 			for _, w := range writers {
 				err = errors.Join(err, w.Close())
 			}
-			return fmt.Errorf("ycsb: queue for writes: %w", err)
+			return fmt.Errorf("queue for writes: %w", err)
 		}
 		writers = append(writers, writer)
 	}
 	q.writers, q.writes = writers, make([]copiedWrite, q.depth)
-	for slot := range q.writes {
-		q.free = append(q.free, uint64(slot))
+	for at := range q.writes {
+		q.free = append(q.free, uint64(at))
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package report
+package plot
 
 import (
 	"fmt"
@@ -6,20 +6,26 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/redykv/redykv/internal/paper"
 	"github.com/redykv/redykv/internal/units"
 )
 
-// axis maps numbers to places from 0 to 1.
+// Axis describes an axis of a chart.
+type Axis struct {
+	Label string // with the unit
+	Log   bool
+	Bytes bool // the numbers are bytes, written as 1KiB
+}
+
+// axis maps numbers to positions from 0 to 1.
 type axis struct {
-	paper.Axis
+	Axis
 	low, high float64
 	ticks     []float64
 }
 
-// newAxis covers some numbers. A linear axis begins at 0, unless some are below; a
-// logarithmic one leaves out what has no logarithm.
-func newAxis(a paper.Axis, some []float64) axis {
+// newAxis returns an axis that covers some numbers. A linear axis begins at 0, or below. A
+// logarithmic one leaves out numbers without a logarithm.
+func newAxis(a Axis, some []float64) axis {
 	x := axis{Axis: a, low: math.Inf(1), high: math.Inf(-1)}
 	for _, v := range some {
 		if math.IsNaN(v) || math.IsInf(v, 0) || a.Log && v <= 0 {
@@ -51,7 +57,7 @@ func (x *axis) linearTicks() {
 	}
 }
 
-// niceStep is the least of 1, 2, 5 times a power of ten that is not below v.
+// niceStep returns the least of 1, 2, 5 times a power of ten that is not below v.
 func niceStep(v float64) float64 {
 	power := math.Pow(10, math.Floor(math.Log10(v)))
 	for _, times := range []float64{1, 2, 5} {
@@ -82,17 +88,17 @@ func (x *axis) logTicks() {
 	x.low, x.high = math.Pow(10, low), math.Pow(10, high)
 }
 
-// mark makes numbers the axis' marks, where there are few.
+// mark puts the ticks at these numbers, if they are few.
 func (x *axis) mark(at []float64) {
 	if len(at) > 1 && len(at) <= 9 {
 		x.ticks = at
-		if x.Log { // no need to go on to the next power of ten
+		if x.Log { // the axis need not end at a power of ten
 			x.low, x.high = at[0], at[len(at)-1]
 		}
 	}
 }
 
-// at is a number's place.
+// at returns the position of a number.
 func (x *axis) at(v float64) float64 {
 	if x.Log {
 		if v <= 0 {
@@ -103,16 +109,16 @@ func (x *axis) at(v float64) float64 {
 	return (v - x.low) / (x.high - x.low)
 }
 
-// text is a number as the axis writes it.
+// text returns a number as the axis writes it.
 func (x *axis) text(v float64) string {
 	if x.Bytes {
 		return units.Size(int64(v)).String()
 	}
-	return figure(v)
+	return Figure(v)
 }
 
-// figure is a number with three significant digits, as people write it.
-func figure(v float64) string {
+// Figure returns a number with three significant digits.
+func Figure(v float64) string {
 	switch abs := math.Abs(v); {
 	case math.IsNaN(v):
 		return "–"
@@ -129,7 +135,7 @@ func figure(v float64) string {
 	return fmt.Sprintf("%.2g", v)
 }
 
-// trim drops zeros that say nothing.
+// trim removes trailing zeros after the decimal point.
 func trim(s string) string {
 	if strings.Contains(s, ".") && !strings.Contains(s, "e") {
 		return strings.TrimSuffix(strings.TrimRight(s, "0"), ".")

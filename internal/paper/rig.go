@@ -1,0 +1,102 @@
+package paper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/redykv/redykv/internal/bench"
+	"github.com/redykv/redykv/kv"
+	"github.com/redykv/redykv/ycsb"
+)
+
+// loadThreads is the number of threads that load a rig's store.
+const loadThreads = 2
+
+// rig is one store whose log lies on several devices at once. Each device has all of it,
+// and a run reads from the device that it names, so runs differ in the device alone. Index
+// and local memory exist once, however many devices are compared: a machine of 24 GB
+// compares three of them with 250 million records.
+//
+// It belongs to one goroutine.
+type rig struct {
+	store *kv.Store
+
+	shape    ycsb.Shape
+	devices  []ycsb.Device
+	storages []*ycsb.Storage
+	log      *copies
+	runs     int64
+}
+
+// openRig makes an empty store of that shape on devices, whose files are below dir. The
+// caller closes the rig.
+func openRig(ctx context.Context, devices []ycsb.Device, shape ycsb.Shape, dir string) (*rig, error) {
+	if len(devices) == 0 {
+		return nil, errors.New("a store on no device")
+	}
+	r := &rig{shape: shape, devices: slices.Clone(devices), log: new(copies)}
+	for _, name := range devices {
+		s, err := ycsb.OpenStorage(ctx, name, shape, filepath.Join(dir, string(name)))
+		if err != nil {
+			return nil, errors.Join(err, r.log.Close(), r.release())
+		}
+		r.storages = append(r.storages, s)
+		r.log.all = append(r.log.all, s.Device)
+	}
+	store, err := ycsb.OpenStore(r.log, shape)
+	if err != nil {
+		return nil, errors.Join(err, r.log.Close(), r.release())
+	}
+	r.store = store
+	return r, nil
+}
+
+// load stores all records.
+func (r *rig) load(ctx context.Context, progress bench.Progress) error {
+	progress = bench.OrQuiet(progress)
+	progress.Begin("load", r.shape.Records)
+	defer progress.End()
+	return ycsb.Load(ctx, r.store, r.shape, loadThreads, progress)
+}
+
+// setMemory changes the local memory of later runs, to at most what the rig was made with.
+func (r *rig) setMemory(bytes int64) error {
+	if err := r.store.SetMemory(bytes); err != nil {
+		return err
+	}
+	r.shape.Memory = bytes
+	return nil
+}
+
+// run is one experiment on a device of the rig. The rig sets the spec's shape and seed.
+func (r *rig) run(ctx context.Context, spec ycsb.Spec, progress bench.Progress) (ycsb.Result, error) {
+	at := slices.Index(r.devices, spec.Device)
+	if at < 0 {
+		return ycsb.Result{}, fmt.Errorf("device %s is not one of the rig's, %v", spec.Device, r.devices)
+	}
+	spec.Shape = r.shape
+	r.runs++
+	spec.Seed = r.runs // no two runs ask for the same keys
+	r.log.selected.Store(int32(at))
+	return ycsb.Run(ctx, &ycsb.Target{Store: r.store, Storage: *r.storages[at]}, spec, progress)
+}
+
+// close closes the store and everything that was started for it.
+func (r *rig) close() error {
+	if err := errors.Join(r.store.Close(), r.release()); err != nil {
+		return fmt.Errorf("close: %w", err)
+	}
+	return nil
+}
+
+// release ends the processes that serve the devices.
+func (r *rig) release() error {
+	var err error
+	for _, s := range r.storages {
+		err = errors.Join(err, s.Release())
+	}
+	return err
+}
