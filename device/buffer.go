@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"sync/atomic"
 	"unsafe"
+
+	"github.com/redykv/redykv/internal/queue"
 )
 
-// AlignedBuffer returns size zeroed bytes whose address is a multiple of align,
-// a power of two: what a device with that Alignment can write.
+// AlignedBuffer returns size zeroed bytes whose address is a multiple of align, a power of
+// two, for a device with that Alignment.
 func AlignedBuffer(size, align int) []byte {
 	if align <= 1 {
 		return make([]byte, size)
@@ -17,8 +19,7 @@ func AlignedBuffer(size, align int) []byte {
 	return raw[skip : skip+size : skip+size]
 }
 
-// checkRange refuses ranges of addresses that no log can have: those below zero
-// and those whose end is no int64.
+// checkRange returns an error if n bytes at addr are not a valid range of a log.
 func checkRange(n int, addr int64) error {
 	if addr < 0 || addr+int64(n) < addr {
 		return fmt.Errorf("device: %d bytes at address %d: out of range", n, addr)
@@ -26,7 +27,7 @@ func checkRange(n int, addr int64) error {
 	return nil
 }
 
-// checkDepth refuses depths of queues that would be a mistake to allocate.
+// checkDepth returns an error if depth is not a valid queue depth.
 func checkDepth(depth int) error {
 	if depth < 1 || depth > maxDepth {
 		return fmt.Errorf("device: queue depth %d, want 1 to %d", depth, maxDepth)
@@ -34,10 +35,10 @@ func checkDepth(depth int) error {
 	return nil
 }
 
-// maxDepth is the most operations under way that one queue can be made for.
-const maxDepth = 1 << 16
+// maxDepth is the largest number of operations that a queue can be made for.
+const maxDepth = queue.MaxDepth
 
-// raise moves v up to at least to, and never down.
+// raise raises v to at least to.
 func raise(v *atomic.Int64, to int64) {
 	for {
 		old := v.Load()
@@ -47,7 +48,7 @@ func raise(v *atomic.Int64, to int64) {
 	}
 }
 
-// aligned says whether b begins at a multiple of align.
+// aligned reports whether b begins at a multiple of align.
 func aligned(b []byte, align int) bool {
 	return int(uintptr(unsafe.Pointer(unsafe.SliceData(b))))&(align-1) == 0
 }

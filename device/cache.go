@@ -1,14 +1,13 @@
 package device
 
-// CacheUser is a Device that keeps a cache in memory, of itself or of a device that it
-// owns. A store takes that from its own memory, so that one number bounds both.
+// CacheUser is a Device that has a cache in memory, or owns a device that has one. A store
+// subtracts the cache from its own memory, so that one number bounds both.
 type CacheUser interface {
-	// CacheMemory is the most bytes that the caches take.
+	// CacheMemory is the largest number of bytes that the caches take.
 	CacheMemory() int64
 }
 
-// CacheMemory is what the caches of a device take, those of its tiers included: 0 where
-// there are none.
+// CacheMemory is the memory of the caches of a device and of its tiers, in bytes.
 func CacheMemory(d Device) int64 {
 	if u, ok := d.(CacheUser); ok {
 		return u.CacheMemory()

@@ -7,16 +7,16 @@ import (
 	"sync"
 )
 
-// ErrClaimed says that a device, or a part of it, belongs to another store.
+// ErrClaimed means that a device, or a part of it, belongs to another store.
 var ErrClaimed = errors.New("device: in use by another store")
 
-// Composite is a Device that keeps its bytes in others.
+// Composite is a Device that stores its bytes in others.
 type Composite interface {
-	// Parts are the devices, or whatever else only one device may use.
+	// Parts are these devices, or other things that only one device may use.
 	Parts() []any
 }
 
-// claims are the devices and parts that have an owner. A claim is made for each owner.
+// claims are the devices and parts that have an owner, with the claim of that owner.
 var claims struct {
 	sync.Mutex
 	owners map[any]*claim
@@ -24,9 +24,9 @@ var claims struct {
 
 type claim struct{ keys []any }
 
-// Claim takes a device and all its parts for the caller alone, until release. It
-// returns ErrClaimed if one of them is taken. Two logs in one device would overwrite
-// each other.
+// Claim gives the caller exclusive use of a device and all its parts until release. It
+// returns ErrClaimed if one of them is in use: two logs in one device would overwrite each
+// other.
 func Claim(dev Device) (release func(), err error) {
 	claims.Lock()
 	defer claims.Unlock()
@@ -82,7 +82,7 @@ func abandon(key any) {
 	}
 }
 
-// single says whether equal keys are one and the same: pointers to something are.
+// single reports whether equal keys are the same object: pointers to a non-empty type are.
 func single(key any) bool {
 	t := reflect.TypeOf(key)
 	return t != nil && t.Kind() == reflect.Pointer && t.Elem().Size() > 0

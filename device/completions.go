@@ -2,9 +2,8 @@ package device
 
 import "context"
 
-// completions is a queue of completions in the order in which they came, at
-// most as many as it was made for. Its owner is the owner of the Queue that
-// holds it.
+// completions is a bounded FIFO of completions. It belongs to the goroutine of the Queue
+// that holds it.
 type completions struct {
 	buf  []Completion
 	head int // index of the oldest
@@ -15,7 +14,7 @@ func newCompletions(capacity int) completions {
 	return completions{buf: make([]Completion, capacity)}
 }
 
-// push adds c. The caller knows that there is room.
+// push adds c; there must be room.
 func (f *completions) push(c Completion) {
 	i := f.head + f.n
 	if i >= len(f.buf) {
@@ -39,15 +38,15 @@ func (f *completions) pop(done []Completion, limit int) int {
 	return n
 }
 
-// instantQueue is what queues have in common whose operations are over the
-// moment they are asked for: the completions only wait for Submit and Poll.
+// instantQueue is the common part of queues whose operations end when they are enqueued:
+// their completions wait for Submit and Poll.
 type instantQueue struct {
 	done      completions
-	submitted int // how many of done Poll may hand out
+	submitted int // number of done that Poll may return
 	closed    bool
 }
 
-// admit says whether one more operation fits.
+// admit returns an error if no operation can be added.
 func (q *instantQueue) admit() error {
 	if q.closed {
 		return ErrClosed
@@ -80,7 +79,7 @@ func (q *instantQueue) Poll(done []Completion) int {
 	return n
 }
 
-// Wait returns at once: whatever is under way is complete.
+// Wait returns at once: every pending operation is complete.
 func (q *instantQueue) Wait(context.Context) error { return q.Submit() }
 
 func (q *instantQueue) Close() error {

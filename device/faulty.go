@@ -9,14 +9,13 @@ import (
 	"sync/atomic"
 )
 
-// ErrFault is the error that a Faulty makes up.
+// ErrFault is the error that a Faulty injects.
 var ErrFault = errors.New("device: injected fault")
 
-// FaultyOptions say what goes wrong. Probabilities are from 0 to 1 and are
-// drawn for each operation from a generator of its queue, which Seed and the
-// queue's number determine; for Sync and objects from one of the device. The
-// ReadAt and Write of objects are reads and writes like those of queues, but
-// never delayed or stuck.
+// FaultyOptions choose the faults. Probabilities are from 0 to 1. Each operation draws from
+// a generator of its queue, which Seed and the queue's number determine; Sync and objects
+// draw from one of the device. ReadAt and Write of objects are reads and writes as those of
+// queues, but never delayed or stuck.
 type FaultyOptions struct {
 	Seed uint64
 
@@ -30,39 +29,37 @@ type FaultyOptions struct {
 	// TornWrite: a part of the write, from its beginning, is stored, and the
 	// write fails.
 	TornWrite float64
-	// LostWrite: the write succeeds and nothing is stored, as on a disk that
-	// lies. An object gets zeros instead.
+	// LostWrite: the write succeeds and nothing is stored. An object gets zeros instead.
 	LostWrite float64
-	// Delay: the completion is held back for up to MaxDelay polls (default 8),
-	// so that completions come in another order.
+	// Delay: the completion is delayed for up to MaxDelay polls (default 8), so that
+	// completions are reordered.
 	Delay    float64
 	MaxDelay int
-	// Stuck: the completion is held back until Release.
+	// Stuck: the completion is delayed until Release.
 	Stuck float64
-	// Down fails everything, Start and NewQueue included, but for Close.
+	// Down fails every method except Close.
 	Down bool
 }
 
 const defaultMaxDelay = 8
 
-// Faulty is another Device that fails on purpose: its operations, as
-// FaultyOptions say, and at a [Faulty.Crash] all at once. It is for tests and
-// allocates where it likes.
+// Faulty wraps a Device and injects the faults of FaultyOptions and, by [Faulty.Crash], a
+// loss of power. It is for tests, and allocates memory for each operation.
 //
-// With NewCrashable, writes stay in a cache until Sync, where the Faulty's own
-// reads find them; a Crash drops the cache, so that the inner device holds what
-// a disk would hold after a loss of power.
+// With NewCrashable, writes stay in a cache until Sync, and reads of the Faulty see them.
+// Crash drops the cache, so that the inner device holds what a disk would hold after a loss
+// of power.
 type Faulty struct {
 	inner Device
 	opts  atomic.Pointer[FaultyOptions]
 	cache *writeCache // nil: writes go through
 
-	queues        atomic.Uint64 // made so far: numbers their generators
+	queues        atomic.Uint64 // made so far; the number selects a queue's generator
 	reads, writes atomic.Int64
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards rand, stuck, release and making
 	rand     *rand.Rand
-	stuck    context.Context // done once Release was called
+	stuck    context.Context // ends at the next Release
 	release  context.CancelFunc
 	making   map[*faultyObjectWriter]struct{} // neither committed nor aborted
 	releases atomic.Uint64                    // calls of Release
@@ -87,10 +84,10 @@ func NewCrashable(inner Device, opts FaultyOptions) *Faulty {
 	return f
 }
 
-// Set changes what goes wrong from now on. The seed stays.
+// Set changes the faults from now on; the seed stays.
 func (f *Faulty) Set(opts FaultyOptions) { f.opts.Store(&opts) }
 
-// Release lets the completions go that are stuck at this moment.
+// Release ends the delay of all completions that are stuck now.
 func (f *Faulty) Release() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -99,17 +96,17 @@ func (f *Faulty) Release() {
 	f.stuck, f.release = context.WithCancel(context.Background())
 }
 
-// stuckContext is done at the next Release.
+// stuckContext returns a context that ends at the next Release.
 func (f *Faulty) stuckContext() context.Context {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.stuck
 }
 
-// Crash ends the device as a loss of power would: of each write that was not
-// synced, all is stored with probability keep, else none; objects that were not
-// committed are gone. Everything afterwards fails with ErrClosed; the inner
-// device is open and can be started again. No queue may be in use.
+// Crash ends the device as a loss of power would: each write that was not synced is stored
+// whole with probability keep, or not at all; objects that were not committed are lost.
+// Every later call fails with ErrClosed. The inner device stays open and can be started
+// again. No queue may be in use.
 func (f *Faulty) Crash(keep float64) error {
 	if f.crashed.Swap(true) {
 		return nil
@@ -131,7 +128,7 @@ func (f *Faulty) chance(p float64) bool {
 	return f.rand.Float64() < p
 }
 
-// gate fails what a device that is down or crashed cannot do.
+// gate returns an error if the device is down or has crashed.
 func (f *Faulty) gate(what string) error {
 	switch {
 	case f.crashed.Load():
@@ -213,8 +210,8 @@ func (f *Faulty) ReadMeta(name string) ([]byte, error) {
 	return f.inner.ReadMeta(name)
 }
 
-// Close implements Device. An orderly end loses nothing; after a crash, the
-// inner device is somebody else's.
+// Close implements Device. It flushes the cache. After a crash it does nothing: the caller
+// of Crash owns the inner device.
 func (f *Faulty) Close() error {
 	if f.crashed.Load() {
 		return nil

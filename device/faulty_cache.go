@@ -7,8 +7,7 @@ import (
 	"sync"
 )
 
-// writeCache is the writes of a Faulty that were not synced: what a disk has in
-// its memory.
+// writeCache holds the writes of a Faulty that were not synced, as a disk's memory does.
 type writeCache struct {
 	inner Device
 
@@ -34,16 +33,15 @@ func (c *writeCache) add(src []byte, addr int64) {
 	c.mu.Unlock()
 }
 
-// drop forgets everything.
+// drop forgets all writes.
 func (c *writeCache) drop() {
 	c.mu.Lock()
 	c.extents = nil
 	c.mu.Unlock()
 }
 
-// over returns the extents that overlap n bytes at addr, oldest first, and the
-// part of that range that must come from below: all that is covered at neither
-// end.
+// over returns the extents that overlap n bytes at addr, oldest first, and the part of the
+// range to read from the inner device: what extents do not cover at either end.
 func (c *writeCache) over(n int, addr int64) (found []extent, from, to int64) {
 	from, to = addr, addr+int64(n)
 	c.mu.Lock()

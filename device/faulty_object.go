@@ -137,7 +137,7 @@ func (w *faultyObjectWriter) Abort() error {
 	return w.end(w.inner.Abort)
 }
 
-// admit says whether anything can be done to the object. The caller holds mu.
+// admit reports whether anything can be done to the object. The caller holds mu.
 func (w *faultyObjectWriter) admit(what string) error {
 	if w.over {
 		return fmt.Errorf("%s %q: %w", what, w.name, ErrClosed)

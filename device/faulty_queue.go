@@ -49,7 +49,7 @@ func newFaultyQueue(f *Faulty, inner Queue, depth int) *faultyQueue {
 	}
 }
 
-// admit says whether one more operation fits.
+// admit reports whether one more operation fits.
 func (q *faultyQueue) admit() error {
 	switch {
 	case q.closed:
@@ -175,7 +175,7 @@ func (q *faultyQueue) collect() {
 	}
 }
 
-// stuck says whether h waits for a Release.
+// stuck reports whether h waits for a Release.
 func (q *faultyQueue) stuck(h *heldCompletion) bool { return h.stuck > q.f.releases.Load() }
 
 // Submit implements Queue.

@@ -2,15 +2,15 @@ package device
 
 import "context"
 
-// Finish carries out the operation that was just enqueued on a queue with nothing else
-// under way, whose owner is the caller. err is what the queue said to it:
+// Finish carries out the operation that was just enqueued on a queue of the caller's, as
+// the only pending one. err is the result of enqueuing it:
 //
 //	err := device.Finish(ctx, q, q.Read(dst, addr, 0))
 //
-// It submits, and waits for the operation's last event: of a write, until every tier is
-// through with it. The error is the operation's, or that of Submit or Wait, with ctx's
-// among them. After one of these the operation may still be under way: its buffer belongs
-// to the queue until Close, and nothing more should be asked of the queue.
+// Finish submits, and waits for the operation's last event: of a write, until every tier
+// has ended it. It returns the operation's error, or that of Submit or Wait, which may be
+// ctx's. After one of the latter the operation may still be pending: its buffer belongs to
+// the queue until Close, and the queue should not be used any more.
 func Finish(ctx context.Context, q Queue, err error) error {
 	if err == nil {
 		err = q.Submit()

@@ -7,7 +7,7 @@ import (
 	"github.com/redykv/redykv/internal/metrics"
 )
 
-// latencies is a histogram of times. Its owner adds; everybody may read meanwhile.
+// latencies is a histogram of times. One goroutine adds; others may read meanwhile.
 type latencies struct {
 	counts [metrics.LatencyClasses]atomic.Uint64
 	sum    atomic.Int64 // nanoseconds

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// Null is a Device that accepts every write and holds nothing: its Begin is the
-// end of what was written. It measures what a log costs without its storage.
+// Null is a Device that accepts every write and holds nothing: its Begin is the end of what
+// was written. It is for measuring the cost of a log without its storage.
 type Null struct {
 	NoObjects
 	end atomic.Int64
@@ -48,7 +48,7 @@ func (d *Null) Truncate(begin int64) error {
 	return nil
 }
 
-// Sync implements Device; there is nothing to do.
+// Sync implements Device; it does nothing.
 func (d *Null) Sync() error { return nil }
 
 // WriteMeta implements Device.

@@ -7,20 +7,19 @@ import (
 	"strings"
 )
 
-// ErrNoObject says that the device has no object of that name.
+// ErrNoObject means that the device has no object of that name.
 var ErrNoObject = errors.New("device: no such object")
 
-// Objects is the part of a Device that keeps large named objects beside the log:
-// the files of a checkpoint. Objects are independent of Start and Truncate. A
-// name is as for metadata, see [CheckName]; the two do not meet. All methods are
-// safe for concurrent use.
+// Objects is the part of a Device that stores large named objects beside the log: the files
+// of a checkpoint. Objects do not depend on Start and Truncate. Names are as for metadata,
+// see [CheckName], but a separate set. All methods are safe for concurrent use.
 type Objects interface {
-	// CreateObject begins an object. It takes its name when Commit of the
-	// writer has returned nil; until then an older object of the name stays.
-	// Volatile devices return errors.ErrUnsupported.
+	// CreateObject begins an object. It gets its name when Commit of the writer returns
+	// nil; until then an older object of that name stays. Volatile devices return
+	// errors.ErrUnsupported.
 	CreateObject(name string) (ObjectWriter, error)
-	// OpenObject opens a committed object for reading, or returns ErrNoObject.
-	// What is open can be read to its end whatever becomes of the name.
+	// OpenObject opens a committed object for reading, or returns ErrNoObject. An open
+	// object stays readable when it is removed or replaced.
 	OpenObject(name string) (Object, error)
 	// RemoveObject durably removes an object, or returns ErrNoObject.
 	RemoveObject(name string) error
@@ -28,15 +27,14 @@ type Objects interface {
 	ListObjects() ([]string, error)
 }
 
-// ObjectWriter is an object that is being made. It belongs to one goroutine, and
-// ends with Commit or Abort. After a crash nothing is left of one that was not
-// committed.
+// ObjectWriter writes an object. It belongs to one goroutine, and ends with Commit or
+// Abort. A crash removes an object that was not committed.
 type ObjectWriter interface {
-	// Write appends to the object. After an error only Abort makes sense.
+	// Write appends to the object. After an error call Abort.
 	io.Writer
-	// Commit makes the object durable and gives it its name, atomically. After
-	// an error the name stands for the older object, if there was one, or, where
-	// only the last step failed, for the new one: never for a part.
+	// Commit makes the object durable and gives it its name, atomically. After an error
+	// the name stands for the older object, if there was one, or for the new one, if only
+	// the last step failed; never for a part.
 	Commit() error
 	// Abort drops the object. After Commit it does nothing.
 	Abort() error
@@ -50,10 +48,10 @@ type Object interface {
 	Size() int64
 }
 
-// reservedSuffix is what devices may give to files that are being made.
+// reservedSuffix is the suffix of unfinished files of devices.
 const reservedSuffix = ".tmp"
 
-// CheckName says what is wrong with a name for metadata or an object: it has 1
+// CheckName returns an error if name is not valid for metadata or an object. A name has 1
 // to 128 letters, digits, dots, dashes and underscores, and does not end in
 // ".tmp".
 func CheckName(name string) error {
@@ -67,7 +65,7 @@ func CheckName(name string) error {
 	return nil
 }
 
-// NoObjects is the Objects of a device that keeps none, to be embedded in it.
+// NoObjects implements Objects for a device without objects, which embeds it.
 type NoObjects struct{}
 
 // CreateObject implements Objects.

@@ -1,17 +1,16 @@
 package device
 
-// Preparer is a Device for which Start at one tail, and then at a lower one, is not the
-// same as the second alone, or that passes Prepare on to a device that it owns.
+// Preparer is a Device for which Start at one tail and then at a lower one differs from the
+// second Start alone, or that passes Prepare on to a device that it owns.
 type Preparer interface {
-	// Prepare makes what lies below tail readable before Start, and forgets no more
-	// than a Start at tail would.
+	// Prepare makes the log below tail readable before Start, and forgets no more than
+	// a Start at tail would.
 	Prepare(tail int64) error
 }
 
-// Prepare has a device that was not started yet hold what lies below tail ready to be
-// read, so that somebody may look whether that is good before Start cuts it off at a
-// lower tail. Until then nothing may be written. After an error as much can be read as
-// is there.
+// Prepare makes the log below tail readable on a device that was not started, so that a
+// caller can check it before Start truncates it at a lower tail. Until Start nothing may be
+// written. After an error what is there can still be read.
 func Prepare(dev Device, tail int64) error {
 	if p, ok := dev.(Preparer); ok {
 		return p.Prepare(tail)
@@ -19,8 +18,8 @@ func Prepare(dev Device, tail int64) error {
 	return dev.Start(tail)
 }
 
-// Prepare implements Preparer. Until Start the last tier alone is read; it gets what
-// others had committed when everything ended.
+// Prepare implements Preparer. Until Start only the last tier is read; Prepare copies to it
+// what other tiers had committed before the restart.
 func (t *Tiered) Prepare(tail int64) error {
 	if t.err != nil {
 		return t.err
@@ -50,14 +49,14 @@ func (t *Tiered) Prepare(tail int64) error {
 	return t.catchUp(from, tail)
 }
 
-// shut has nobody read the tiers before the last.
+// shut excludes the tiers before the last from reads.
 func (t *Tiered) shut() {
 	for _, tr := range t.tiers[:len(t.tiers)-1] {
 		tr.floor.Store(outFloor)
 	}
 }
 
-// prepared ends what Prepare has begun: the tiers are about to be started.
+// prepared ends the state that Prepare began; Start starts the tiers next.
 func (t *Tiered) prepared() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -66,7 +65,7 @@ func (t *Tiered) prepared() {
 	}
 	t.preparing = false
 	for _, tr := range t.tiers[:len(t.tiers)-1] {
-		if tr.reason == nil { // none that failed meanwhile
+		if tr.reason == nil { // it has not failed meanwhile
 			tr.floor.Store(0)
 		}
 	}

@@ -1,20 +1,18 @@
 package device
 
-// Refiller is a Device that can lose part of what it holds and go on: a cache in
-// the memory of several machines, one of which is gone. It knows what it lacks,
-// and takes it back when there is memory again (R83). Tiered, which owns it, does
-// that from the tiers behind it; the last tier is never one.
+// Refiller is a Device that continues when it loses a part of what it holds, such as a
+// cache in the memory of several machines, one of which fails. It knows what it lacks, and
+// accepts it again when there is memory (R83). Tiered, which owns it, copies it back from
+// the tiers behind; the last tier is never a Refiller.
 //
-// Holes are ranges at or above Begin that the device does not hold. A read that
-// touches one fails with ErrNotHeld, also if the hole appears, or appears and is
-// filled, while the read is under way. A write that fails with ErrNotHeld, and no
-// other failed write, has made a hole of its range: the device is well. A write
-// into a hole fills it, if it succeeds.
+// Holes are ranges at or above Begin that the device does not hold. A read that overlaps
+// one fails with ErrNotHeld, even if the hole appears, or appears and is filled, during the
+// read. A write that fails with ErrNotHeld makes a hole of its range; the device is healthy
+// nevertheless. A successful write into a hole fills it.
 //
-// A Refiller is volatile. Start makes one hole of all between Begin and the tail,
-// and Begin is as low as the device has room for: so what it held before a restart
-// can be brought back. Sync fails with ErrNotHeld, once, if a write that had
-// succeeded was lost since the last Sync.
+// A Refiller is volatile. Start makes one hole from Begin to the tail, and Begin is as low
+// as the device has room for, so that what it held before a restart can be copied back.
+// Sync fails with ErrNotHeld, once, if a successful write was lost since the last Sync.
 type Refiller interface {
 	Device
 	// NewRefillQueue is NewQueue for a queue that refills.
@@ -22,26 +20,25 @@ type Refiller interface {
 	// Hole returns the newest part of a hole that the device has memory for,
 	// below an address and of at most n bytes: the zero Hole if there is none now.
 	Hole(below int64, n int) Hole
-	// Missing is how many bytes the holes have.
+	// Missing is the size of all holes in bytes.
 	Missing() int64
-	// HoleReady returns a channel that gets a token when Hole may find what it
-	// did not find before.
+	// HoleReady returns a channel that receives a token when Hole may return a hole that
+	// it did not return before.
 	HoleReady() <-chan struct{}
 }
 
 // Hole is a part of the log that a Refiller lacks.
 type Hole struct {
 	From, To int64  // addresses; the hole is empty if they are equal
-	Ticket   uint64 // the Refiller's, of the moment when it was asked
+	Ticket   uint64 // identifies the moment at which Hole was called
 }
 
 // RefillQueue is a Queue of a Refiller.
 type RefillQueue interface {
 	Queue
-	// Refill fills a hole with src, its bytes. They were read after the hole was
-	// asked for, and while no write to it was under way that had begun before.
-	// What has begun since, the device knows: Refill then fails with ErrNotHeld,
-	// or its completion does, and the hole stays. So does it if the device has
-	// gone on and needs its place for a later part of the log.
+	// Refill fills a hole with src, its bytes. They must have been read after the call of
+	// Hole, when no write to the hole that began before that call was pending. If a write
+	// to it has begun since, or its place is needed for a later part of the log, Refill
+	// or its completion fails with ErrNotHeld, and the hole stays.
 	Refill(src []byte, hole Hole, tag uint64) error
 }

@@ -18,41 +18,40 @@ const MaxTiers = 8
 
 // TieredOptions are the choices of a Tiered. The zero value is a good one.
 type TieredOptions struct {
-	// CommitPoint is the number of the tier, 1 for the first, whose copy makes
-	// a write Committed, together with those before it (R88). 0, the default,
-	// is the last tier: then a write has one event, Done.
+	// CommitPoint is the number of a tier, 1 for the first. A write is Committed when
+	// that tier and those before it have stored it (R88). 0, the default, is the last
+	// tier: then a write has one event, Done.
 	CommitPoint int
 	// Names of the tiers as metrics and logs print them. Default: the types of
 	// the devices.
 	Names []string
-	// RetryAfter is how long a tier that failed stays out before the next write, or one of
-	// the next reads, tries to start it again; it doubles with every failure up to 64 times
-	// this. Default 1 s.
+	// RetryAfter is how long a failed tier stays out before the next write, or one of the
+	// next reads, tries to restart it; it doubles with every failure up to 64 times this.
+	// Default 1 s.
 	RetryAfter time.Duration
-	// RefillRate is how many bytes a second at most are copied back to a tier
-	// that has lost some and can take them again, a Refiller: after a restart
-	// all that fits, after the loss of a machine what was there. They come from
-	// the tiers behind it, the newest first, 64 KiB at a time, with rests as
-	// long as the copying took. Default DefaultRefillRate; negative: nothing is copied.
+	// RefillRate is the largest number of bytes a second that are copied back to a tier
+	// that lacks some and has room for them: after a restart all that fits, after the
+	// loss of a machine what was there. They are read from the tiers behind it, the newest
+	// first, in pieces of 64 KiB, with pauses at least as long as the copying. Default
+	// DefaultRefillRate; negative: nothing is copied.
 	RefillRate int64
-	// Backlog is how many bytes a tier beyond the commit point may be behind: handed to
-	// it by one queue, and not there yet. Until then it slows nobody down. Default
+	// Backlog is the number of bytes that a tier beyond the commit point may be behind:
+	// given to it by one queue, and not stored yet. Up to that it delays no write. Default
 	// DefaultBacklog; negative: as many as the queue has room for.
 	Backlog int64
-	// BacklogPolicy says what happens then. Default BacklogWait.
+	// BacklogPolicy determines what happens beyond Backlog. Default BacklogWait.
 	BacklogPolicy BacklogPolicy
-	// CloseWait is how long Close, of a queue and of the whole, waits for tiers that
-	// nobody waits for otherwise: those of BacklogDrop, and those, but for the last, that
-	// are being refilled, or refilled from, or started again. A tier that takes longer, or
-	// for ever, stays open behind it until what it has under way has ended. Default
-	// DefaultCloseWait; negative: not at all. Sync waits as long, by default if this is
-	// negative, for a tier of BacklogDrop, which leaves the set then.
+	// CloseWait is how long Close of a queue and of the device waits for tiers that
+	// operations do not wait for: those of BacklogDrop, and all but the last that are being
+	// refilled, refilled from, or restarted. A tier that takes longer stays open in the
+	// background until its pending operations have ended. Default DefaultCloseWait;
+	// negative: Close does not wait. Sync waits as long (if negative, DefaultCloseWait) for
+	// a tier of BacklogDrop, which then leaves the set.
 	CloseWait time.Duration
-	// OnEvent, if set, is told of every change of a tier's health. It runs on
-	// the goroutine that found out, between two operations: it must be quick
-	// and not use the device.
+	// OnEvent, if set, is called for every change of a tier's health, on the goroutine
+	// that detects it, between two operations: it must be quick and not use the device.
 	OnEvent func(TierEvent)
-	// Logger receives the same events, and hears of each refill's end. Default:
+	// Logger receives the same events, and the end of each refill. Default:
 	// slog.Default().
 	Logger *slog.Logger
 }
@@ -61,8 +60,8 @@ type TieredOptions struct {
 type TierEvent struct {
 	Tier int
 	Name string
-	Err  error // why the tier left the set; nil: it is back
-	Addr int64 // of a tier that is back: it answers from here on
+	Err  error // why the tier left the set; nil if it is back
+	Addr int64 // of a tier that is back: the lowest address that it answers
 }
 
 // String is the event as one line.
@@ -73,51 +72,49 @@ func (e TierEvent) String() string {
 	return fmt.Sprintf("tier %d, %s, is back from %d on", e.Tier, e.Name, e.Addr)
 }
 
-// Tiered is one log on several devices, each smaller and faster than the next
-// (R87). Tier i holds the log's suffix from its Begin on; the last tier holds
-// everything, metadata and objects too. It owns the tiers.
+// Tiered is one log on several devices, each smaller and faster than the next (R87). Tier i
+// holds the log's suffix from its Begin on; the last tier holds everything, with metadata
+// and objects. Tiered owns the tiers.
 //
-// A write goes to every tier in the set. It is Committed once the tiers up to
-// the commit point are through with it and one at or beyond that point has it,
-// and Released once all are through; where that is one moment it is Done. A
-// write fails if the last tier fails it, and then its error joins those of all
-// tiers, the first one first. An address may be read once its write is Done or
-// Released; until then its bytes are in the writer's buffer.
+// A write goes to every tier in the set. It is Committed when the tiers up to the commit
+// point have ended it and one at or beyond that point has stored it, and Released when all
+// tiers have ended it; if both happen at once it is Done. A write fails if the last tier
+// fails it, with the errors of all tiers, the first one first. An address may be read when
+// its write is Done or Released; until then its bytes are in the writer's buffer.
 //
-// A read goes to the first tier whose Begin is not above its address, and to
-// the next one if that fails it. A tier may reuse space once its Begin has
-// moved past it, so Begin is looked at again after the read.
+// A read goes to the first tier whose Begin is not above its address, and to the next one
+// if that fails it. A tier may reuse space that its Begin has passed, so Begin is compared
+// again after the read.
 //
-// A tier other than the last that fails a write, or many reads in a row, leaves
-// the set: it has holes now and answers for nothing. A later write, or one in 64 reads
-// of a queue, calls its Start at the end of all writes so far, once nothing is being
-// written to it: it is back, and answers from there on. Reads do not wait for that. Its
-// queues stay open meanwhile, so a device that can fail must let its queues outlive
-// another Start. Which tiers have holes is part of the metadata that Sync keeps, so that
-// a tier that survives a restart does not answer for them afterwards.
+// A tier other than the last that fails a write, or many consecutive reads, leaves the set:
+// it has holes and answers nothing. A later write, or one in 64 reads of a queue, calls its
+// Start at the end of all writes so far, once it has no pending write: it is back, and
+// answers from there on (its floor). Reads do not wait for that. Its queues stay open
+// meanwhile, so the queues of a device that can fail must outlive another Start. The floors
+// are part of the metadata that Sync stores, so that a tier which survives a restart does
+// not answer below its floor afterwards.
 //
-// A Refiller knows its holes itself. It stays in the set with them: a write that
-// it fails with ErrNotHeld counts for no commit point, like that of any tier which
-// failed, and a read of it goes on to the next tier.
+// A Refiller knows its holes and stays in the set with them: a write that it fails with
+// ErrNotHeld does not count for the commit point, and a read goes on to the next tier.
 //
-// What tiers lack, of a Refiller its holes and of others what lies below where they
-// are back from, down to their Begin, is copied from the tiers behind in the
-// background, until Close (TieredOptions.RefillRate). A tier beyond the commit point
-// may be slow: TieredOptions.Backlog. What the last one had not got when everything
-// ended, Start copies to it from those that committed it.
+// What a tier lacks, which is the holes of a Refiller, and of another tier the range from
+// its Begin to its floor, is copied from the tiers behind in the background, until Close
+// (TieredOptions.RefillRate). A tier beyond the commit point may be slow, see
+// TieredOptions.Backlog. What the last tier had not stored before a restart, Start copies
+// to it from the tiers that committed it (catch-up).
 type Tiered struct {
 	opts    TieredOptions
 	tiers   []*tier
 	commit  int   // index of the commit point
 	refills bool  // tiers are refilled
-	err     error // what is wrong with the arguments; every method returns it
+	err     error // of NewTiered's arguments; every method returns it
 
-	mu      sync.Mutex // guards what follows, and the tiers' health
+	mu      sync.Mutex // guards the fields below, and the tiers' health
 	tail    int64      // end of the highest write so far, or Start's tail
-	writing []int64    // addresses of the writes under way
+	writing []int64    // addresses of the pending writes
 	dirty   bool       // the floors have changed since Sync stored them
-	behind  bool       // Sync stored that writes were on their way beyond the commit point
-	// preparing says that Prepare was called, and Start not yet.
+	behind  bool       // Sync stored that writes beyond the commit point were pending
+	// preparing: Prepare was called, and Start not yet.
 	preparing bool
 	queues    map[*tieredQueue]struct{}
 	closed    bool
@@ -186,7 +183,8 @@ func NewTieredWith(opts TieredOptions, tiers ...Device) *Tiered {
 // last returns the tier that holds everything.
 func (t *Tiered) last() *tier { return t.tiers[len(t.tiers)-1] }
 
-// Start implements Device. A tier that cannot start is left out; the last must.
+// Start implements Device. A tier that cannot start leaves the set; of the last one that is
+// an error.
 func (t *Tiered) Start(tail int64) error {
 	if t.err != nil {
 		return t.err
@@ -220,12 +218,12 @@ func (t *Tiered) Start(tail int64) error {
 	return t.startRefills()
 }
 
-// lastFailed says what the last tier could not do at an address.
+// lastFailed returns the error of the last tier at an address.
 func (t *Tiered) lastFailed(what string, addr int64, err error) error {
 	return fmt.Errorf("device: tier %s: %s at %d: %w", t.last().name, what, addr, err)
 }
 
-// NewQueue implements Device. A tier that gives no queue leaves the set.
+// NewQueue implements Device. A tier whose NewQueue fails leaves the set.
 func (t *Tiered) NewQueue(depth int) (Queue, error) {
 	if t.err != nil {
 		return nil, t.err
@@ -258,7 +256,7 @@ func (t *Tiered) NewQueue(depth int) (Queue, error) {
 	return q, nil
 }
 
-// Alignment implements Device: what suits the tier that asks for most.
+// Alignment implements Device: the largest one of the tiers.
 func (t *Tiered) Alignment() int {
 	align := 1
 	for _, tr := range t.tiers {
@@ -298,10 +296,10 @@ func (t *Tiered) Truncate(begin int64) error {
 	return nil
 }
 
-// Sync implements Device. All tiers are made durable. One from the commit point on
-// that cannot leaves the set, or has lost some of what it had; that is no loss unless
-// writes which it committed are still on their way to the last. One that nobody waits for
-// leaves it, too, if it takes longer than TieredOptions.CloseWait.
+// Sync implements Device. It syncs all tiers. A tier from the commit point on whose Sync
+// fails leaves the set, or has lost some of its writes; that is an error only if writes
+// which it committed are still pending on the last tier. A tier of BacklogDrop also leaves
+// the set if its Sync takes longer than TieredOptions.CloseWait.
 func (t *Tiered) Sync() error {
 	if t.err != nil {
 		return t.err

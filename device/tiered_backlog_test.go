@@ -119,7 +119,7 @@ func TestBacklogDrop(t *testing.T) {
 	if m := d.Metrics()[1]; m.Restarts != 1 || m.Refilled != 16 || m.Begin != 0 {
 		t.Errorf("%+v", m)
 	}
-	if got := strings.Join(events, "; "); got != "tier 1, slow, failed: device: tier is too far behind: 12 bytes are on their way; tier 1, slow, is back from 16 on" {
+	if got := strings.Join(events, "; "); got != "tier 1, slow, failed: device: tier is too far behind: 12 bytes are pending; tier 1, slow, is back from 16 on" {
 		t.Errorf("events %q", got)
 	}
 }

@@ -7,16 +7,16 @@ import (
 	"math"
 )
 
-// catchUp copies to the last tier what others had committed when everything ended, and
-// what was on its way to it then. The log begins at its tail, and what none of them has
-// any more, only the last tier may have.
+// catchUp copies to the last tier what others had committed and what was pending on the
+// last tier before the restart: the log from one address to its tail. Bytes that no other
+// tier holds may be on the last tier only.
 func (t *Tiered) catchUp(from, tail int64) (err error) {
 	last, before := t.last(), t.tiers[:len(t.tiers)-1]
 	source := newTieredQueue(t, 1)
-	held := int64(math.MaxInt64) // where what others have begins
+	held := int64(math.MaxInt64) // lowest address that other tiers hold
 	for i, tr := range before {
 		if tr.out() || source.open(i) != nil {
-			continue // it has told its troubles
+			continue // it was reported
 		}
 		held = min(held, max(tr.floor.Load(), tr.dev.Begin()))
 	}
@@ -43,11 +43,11 @@ func (t *Tiered) catchUp(from, tail int64) (err error) {
 			err = Finish(context.Background(), target, target.Write(piece, at, 0))
 		}
 		if err != nil {
-			return fmt.Errorf("device: tier %s: %d bytes at %d that were on their way to it: %w", last.name, n, at, err)
+			return fmt.Errorf("device: tier %s: catch-up of %d bytes at %d: %w", last.name, n, at, err)
 		}
 	}
 	if lacking > 0 {
-		t.opts.Logger.Warn("the last tier may lack bytes that were on their way to it, no other tier has them",
+		t.opts.Logger.Warn("the last tier may lack bytes that were pending on it, and no other tier holds them",
 			"tier", last.name, "from", from, "bytes", lacking)
 	}
 	if err := last.dev.Sync(); err != nil {

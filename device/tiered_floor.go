@@ -1,6 +1,6 @@
 package device
 
-// fillable is what a refill fills: a Refiller, or a belowFloor.
+// fillable is the target of a refill: a Refiller, or a belowFloor.
 type fillable interface {
 	Begin() int64
 	Truncate(begin int64) error
@@ -10,13 +10,11 @@ type fillable interface {
 	NewRefillQueue(depth int) (RefillQueue, error)
 }
 
-// belowFloor is the hole of a tier that is no Refiller: what lies between its Begin and
-// its floor. It is filled from the floor down, by ordinary writes, and the floor
-// follows.
+// belowFloor is the hole of a tier that is not a Refiller: from its Begin to its floor. It
+// is filled from the floor down, by ordinary writes, and each lowers the floor.
 //
-// Those writes meet none of the log's. A log writes again only the block that it ends
-// in, and what is filled ends below that: it lies below all writes under way, rounded
-// down to a block.
+// These writes do not overlap those of the log. A log writes only the block again in which
+// it ends, and a refill ends below all pending writes, rounded down to a block.
 type belowFloor struct {
 	t     *Tiered
 	tr    *tier
@@ -27,11 +25,11 @@ func newBelowFloor(t *Tiered, tr *tier) *belowFloor {
 	return &belowFloor{t: t, tr: tr, ready: make(chan struct{}, 1)}
 }
 
-// poke says that the tier is back.
+// poke announces that the tier is back.
 func (b *belowFloor) poke() {
 	select {
 	case b.ready <- struct{}{}:
-	default: // it has been said
+	default: // a token is there already
 	}
 }
 
@@ -40,10 +38,10 @@ func (b *belowFloor) Begin() int64 {
 	return b.tr.alignUp(max(b.tr.dev.Begin(), b.t.last().dev.Begin()))
 }
 
-// Truncate does nothing: Begin follows by itself.
+// Truncate does nothing: Begin follows the tiers' Begin.
 func (b *belowFloor) Truncate(int64) error { return nil }
 
-// Missing is how many bytes there are to fill; none of a tier that is out.
+// Missing is the number of bytes to fill; 0 of a tier that is out.
 func (b *belowFloor) Missing() int64 {
 	if b.tr.out() {
 		return 0
@@ -51,7 +49,7 @@ func (b *belowFloor) Missing() int64 {
 	return max(0, b.tr.floor.Load()-b.Begin())
 }
 
-// Hole returns what lies right below the floor.
+// Hole returns a range that ends at the floor.
 func (b *belowFloor) Hole(below int64, n int) Hole {
 	b.t.mu.Lock()
 	defer b.t.mu.Unlock()
@@ -79,12 +77,12 @@ func (b *belowFloor) NewRefillQueue(depth int) (RefillQueue, error) {
 type floorQueue struct {
 	Queue
 	b     *belowFloor
-	hole  Hole // being filled,
-	under bool // if it is
+	hole  Hole // the one being filled, if under
+	under bool // a write is pending
 }
 
-// Refill implements RefillQueue. The write counts as one to the tier, so that the tier
-// is not started again before it has ended.
+// Refill implements RefillQueue. The write counts as a pending write of the tier, so that
+// the tier is not restarted before it has ended.
 func (q *floorQueue) Refill(src []byte, hole Hole, tag uint64) error {
 	b := q.b
 	b.t.mu.Lock()
@@ -105,8 +103,8 @@ func (q *floorQueue) Refill(src []byte, hole Hole, tag uint64) error {
 	return nil
 }
 
-// Poll implements Queue: the floor goes down when the bytes are there. A tier that has
-// tiers itself may commit them before.
+// Poll implements Queue: the floor is lowered when the bytes are stored. A Committed event,
+// of a tier that is a Tiered itself, is not enough.
 func (q *floorQueue) Poll(done []Completion) int {
 	n := q.Queue.Poll(done)
 	for _, c := range done[:n] {
@@ -129,7 +127,7 @@ func (q *floorQueue) filled(ok bool) {
 	}
 }
 
-// Close implements Queue. A piece that was given up has ended then, one way or another.
+// Close implements Queue. Afterwards an abandoned piece has ended too.
 func (q *floorQueue) Close() error {
 	err := q.Queue.Close()
 	if q.under {

@@ -10,18 +10,17 @@ import (
 	"github.com/redykv/redykv/internal/queue"
 )
 
-// Nobody waits for a tier that gets copies (see tiered_backlog.go), and neither does Close,
-// beyond TieredOptions.CloseWait: what such a tier has not ended by then is left to a
-// goroutine, with the queues and the memory that it uses. So it is with what a refill has
-// under way on a tier that is not the last, and with the start of one that takes long. Who
-// ends last closes what is to be closed. A tier that never ends anything keeps the
-// goroutine, and stays open.
+// Close waits for a tier that gets copies (see tiered_backlog.go) no longer than
+// TieredOptions.CloseWait: what the tier has not ended by then is left to a goroutine, with
+// the queues and buffers in use. The same holds for the pending operations of a refill on a
+// tier that is not the last, and for a start that takes long. The last of these goroutines
+// closes the tier. A tier that never ends an operation keeps the goroutine and stays open.
 
-// leaveLimit bounds how late an end is seen of a tier that is not the one being waited for.
+// leaveLimit bounds how late a completion of a tier is seen while another is waited for.
 const leaveLimit = 100 * time.Millisecond
 
-// endEchoes waits for echoes, and returns the tiers that still have some. One that is out
-// is not waited for, and one that takes too long is taken out.
+// endEchoes waits for echoes, and returns the tiers that still have some: those that are
+// out, and those that take too long, which leave the set.
 func (q *tieredQueue) endEchoes() (left []int) {
 	ctx, cancel := context.WithTimeout(context.Background(), q.t.opts.CloseWait)
 	defer cancel()
@@ -37,7 +36,7 @@ func (q *tieredQueue) endEchoes() (left []int) {
 				err = ctx.Err()
 			}
 			if err != nil {
-				q.t.fail(tr, fmt.Errorf("%w: %d bytes were on their way when their queue was closed: %w",
+				q.t.fail(tr, fmt.Errorf("%w: %d bytes were pending when their queue was closed: %w",
 					ErrBehind, q.counters[i].behind.Load(), err))
 			}
 		}
@@ -49,8 +48,7 @@ func (q *tieredQueue) endEchoes() (left []int) {
 	return left
 }
 
-// stepEchoes gives tier i what waits for room in its queue, and takes what it has
-// completed.
+// stepEchoes gives tier i what waits for room in its queue, and polls it.
 func (q *tieredQueue) stepEchoes(i int) {
 	q.handLate(i)
 	q.absorb(i)
@@ -63,8 +61,8 @@ func (q *tieredQueue) stepEchoes(i int) {
 	}
 }
 
-// endLeft ends the echoes of tiers, and with them the queue, which nobody else has any
-// more. It has a goroutine of its own.
+// endLeft ends the echoes of tiers, and then the queue, which has no other user. It runs on
+// its own goroutine.
 func (q *tieredQueue) endLeft(left []int) {
 	for slices := (queue.Slices{Longest: leaveLimit}); len(left) > 0; {
 		i := left[0]
@@ -88,7 +86,7 @@ func (q *tieredQueue) endLeft(left []int) {
 	q.retire()
 }
 
-// syncTier syncs a tier. One that nobody waits for has a while for it; then the rest is
+// syncTier syncs a tier. Of a detached tier it waits for a limited time; then the sync is
 // left to a goroutine.
 func (t *Tiered) syncTier(tr *tier) error {
 	if !t.detached(tr.index) {
@@ -112,7 +110,7 @@ func (t *Tiered) syncTier(tr *tier) error {
 	return err
 }
 
-// within waits for a result for so long at most, and says whether it came.
+// within waits for a result for at most wait, and reports whether it came.
 func within(wait time.Duration, result <-chan error) (came bool, err error) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -124,14 +122,14 @@ func within(wait time.Duration, result <-chan error) (came bool, err error) {
 	}
 }
 
-// leave notes that something on a tier is left to a goroutine: a queue, its start, a sync.
+// leave notes that a queue, a start or a sync of a tier is left to a goroutine.
 func (t *Tiered) leave(tr *tier) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	tr.leave()
 }
 
-// leave is the same for who holds mu.
+// leave is Tiered.leave for callers that hold mu.
 func (tr *tier) leave() {
 	if tr.leaving == 0 {
 		tr.gone = make(chan struct{})
@@ -139,7 +137,7 @@ func (tr *tier) leave() {
 	tr.leaving++
 }
 
-// left notes that it is over. The last one closes the tier if it was to be closed.
+// left notes that it has ended. The last one closes the tier if it is to be closed.
 func (t *Tiered) left(tr *tier) {
 	t.mu.Lock()
 	tr.leaving--
@@ -157,7 +155,7 @@ func (t *Tiered) left(tr *tier) {
 	}
 }
 
-// closeTier closes a tier, or leaves that to who ends its last queue.
+// closeTier closes a tier, or leaves that to the goroutine that ends its last queue.
 func (t *Tiered) closeTier(ctx context.Context, tr *tier) error {
 	t.mu.Lock()
 	gone := tr.gone
@@ -176,14 +174,14 @@ func (t *Tiered) closeTier(ctx context.Context, tr *tier) error {
 		t.opts.Logger.Warn("a storage tier has not ended its writes, and stays open until it has", "tier", tr.name)
 		return nil
 	}
-	// A tier that is out has told its troubles already.
+	// The error of a tier that is out was reported already.
 	if err := tr.dev.Close(); err != nil && !tr.out() {
 		return fmt.Errorf("device: close tier %s: %w", tr.name, err)
 	}
 	return nil
 }
 
-// retire keeps what the queue has counted.
+// retire adds the queue's counters to those of the tiers.
 func (q *tieredQueue) retire() {
 	q.publish()
 	q.t.mu.Lock()
@@ -194,8 +192,8 @@ func (q *tieredQueue) retire() {
 	}
 }
 
-// closeTiers closes the tiers' queues, but for those that are left. A tier that is out has
-// told its troubles already.
+// closeTiers closes the tiers' queues, except those that are left. Errors of tiers that are
+// out were reported already.
 func (q *tieredQueue) closeTiers(left []int) error {
 	var errs []error
 	for i, inner := range q.queues {

@@ -5,43 +5,42 @@ import (
 	"time"
 )
 
-// TierMetrics is what one tier of a Tiered has done since it was made, over all
-// queues, and how it is.
+// TierMetrics are the counters of one tier of a Tiered since it was made, over all queues,
+// and its health.
 type TierMetrics struct {
 	Name    string
 	Healthy bool
 	// Reason is why the tier is out of the set or, of the last tier, the error
 	// of its last write; nil while it is healthy.
 	Reason error
-	Begin  int64 // lowest address that the tier answers for
+	Begin  int64 // lowest address that the tier answers
 
 	Hits         uint64 // reads that the tier answered
 	BytesRead    uint64
 	BytesWritten uint64
-	FallThroughs uint64 // reads that the tier was asked for and did not answer
-	ReadErrors   uint64 // of these, other than for not holding the address
+	FallThroughs uint64 // reads that the tier was given and did not answer
+	ReadErrors   uint64 // of these, with other errors than ErrNotHeld
 	WriteErrors  uint64
 	Failures     uint64 // errors that counted against its health
 	Restarts     uint64 // times that it came back into the set
-	Backlog      int64  // bytes that were handed to the tier and are not there yet
+	Backlog      int64  // bytes that the tier was given and has not stored yet
 
-	// Times of reads that the tier answered, of a sample, and of writes, both from
-	// where they were handed to the tier. The 99th percentiles are right within an
-	// eighth.
+	// Latencies of a sample of the reads that the tier answered, and of writes, from
+	// when the tier was given them. The 99th percentiles are accurate to an eighth.
 	ReadMean, ReadP99, WriteMean, WriteP99 time.Duration
 
-	// Missing is how many bytes the tier lacks and has room for: of a Refiller its holes,
-	// of others what lies below Begin. See [TieredOptions].RefillRate.
+	// Missing is the number of bytes that the tier lacks and has room for: of a Refiller
+	// its holes, of others what lies below Begin. See [TieredOptions].RefillRate.
 	Missing int64
-	// Lost is why part of the tier's memory is not there, of a tier that can say so; nil
-	// while all of it is.
+	// Lost is the error for which the tier lacks a part of its memory, of a tier with an
+	// Err method; else nil.
 	Lost     error
 	Refills  uint64 // pieces of them that were copied back
 	Refilled uint64 // bytes of these
 }
 
-// Metrics returns the state of every tier, the first one first. The counts are
-// read while operations go on and lag behind the queues by one Poll at most.
+// Metrics returns the state of every tier, the first one first. The counts lag behind the
+// queues by at most one Poll.
 func (t *Tiered) Metrics() []TierMetrics {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -76,17 +75,17 @@ func (t *Tiered) Metrics() []TierMetrics {
 	return all
 }
 
-// tierCounts is what one queue has counted since its last Poll; the queue's
-// owner has it to itself.
+// tierCounts are the counts of one queue since its last Poll; they belong to the queue's
+// goroutine.
 type tierCounts struct {
 	hits, bytesRead, bytesWritten, fallThroughs, readErrors, writeErrors uint64
 }
 
-// tierCounters is the same for everybody to read.
+// tierCounters are the same for concurrent readers.
 type tierCounters struct {
 	hits, bytesRead, bytesWritten, fallThroughs, readErrors, writeErrors atomic.Uint64
 
-	behind        atomic.Int64 // bytes that are on their way to the tier
+	behind        atomic.Int64 // bytes pending on the tier
 	reads, writes latencies
 }
 
@@ -109,8 +108,8 @@ func (c *tierCounters) merge(o *tierCounters) {
 	c.writes.merge(&o.writes)
 }
 
-// publish moves what was counted since the last Poll to where Metrics finds it:
-// once for many operations.
+// publish adds the counts since the last Poll to the counters that Metrics reads, once for
+// many operations.
 func (q *tieredQueue) publish() {
 	for i := range q.counters {
 		if c := &q.counts[i]; *c != (tierCounts{}) {

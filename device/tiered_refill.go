@@ -11,42 +11,40 @@ import (
 )
 
 const (
-	// refillPiece is how much is copied at once: little enough that a reader
-	// that comes behind it hardly notices.
+	// refillPiece is the number of bytes copied at once: small enough not to delay a read
+	// behind it noticeably.
 	refillPiece = 64 << 10
-	// While nothing can be refilled, or it fails, refill looks again after
-	// firstRefillDelay, and then ever later.
+	// While nothing can be refilled, or refilling fails, refill tries again after a delay
+	// that doubles from firstRefillDelay to lastRefillDelay.
 	firstRefillDelay = time.Millisecond
 	lastRefillDelay  = time.Second
 )
 
-// DefaultRefillRate is TieredOptions.RefillRate by default, in bytes a second.
+// DefaultRefillRate is the default of TieredOptions.RefillRate, in bytes a second.
 const DefaultRefillRate = 64 << 20
 
-// refill fills the holes of one tier from those behind it, on a goroutine of its
-// own: the newest first, for those are read most and stay longest. One piece is
-// under way at a time.
+// refill fills the holes of one tier from the tiers behind it, on its own goroutine, one
+// piece at a time: the newest first, because those are read most and stay longest.
 //
-// What it reads is what the tier would have been given. A piece is copied only if
-// no write to it was under way at some moment after its ticket was taken: a write
-// that ended before has reached every tier, and one that begins later makes the
-// ticket worthless.
+// What it reads is what the tier would have been given. A piece is copied only if no write
+// to it was pending at some moment after its ticket was taken: a write that ended before
+// has reached every tier, and one that begins later invalidates the ticket.
 type refill struct {
 	t     *Tiered
 	tier  *tier
 	dev   fillable
 	clock clock.Clock
 
-	// The goroutine's own.
-	source *tieredQueue // of the tiers behind; never among Tiered.queues, whose reads are counted
+	// The fields below belong to the goroutine.
+	source *tieredQueue // of the tiers behind; not in Tiered.queues, whose reads are counted
 	queue  RefillQueue
-	under  bool // something was given up that queue has under way
+	under  bool // an abandoned operation is pending on queue
 	buf    []byte
-	below  int64     // where the last failure was: what lies there has time
+	below  int64     // address of the last failure: only holes below it are tried,
 	until  time.Time // until then
 	delay  time.Duration
 	began  time.Time // of the first piece since nothing was missing; zero: none yet
-	filled int64     // bytes since
+	filled int64     // bytes since began
 
 	pieces, bytes atomic.Uint64
 
@@ -60,8 +58,8 @@ func newRefill(t *Tiered, tr *tier, dev fillable) *refill {
 	}
 }
 
-// startRefills starts the goroutine of every tier that lacks something or, a Refiller,
-// may do so at any time.
+// startRefills starts the goroutine of every Refiller, and of every other tier that lacks
+// something.
 func (t *Tiered) startRefills() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -86,8 +84,8 @@ func (r *refill) start() {
 	go r.run(ctx)
 }
 
-// stop ends the goroutine, and waits until it has nothing open any more but on tiers that
-// are left, see tiered_leave.go. Nobody starts it any more.
+// stop ends the goroutine, and waits until it has closed its queues, except those on tiers
+// that are left, see tiered_leave.go. It is not started again.
 func (r *refill) stop() {
 	if r.cancel != nil {
 		r.cancel()
@@ -112,8 +110,8 @@ func (r *refill) run(ctx context.Context) {
 	}
 }
 
-// after returns a channel that is closed when a pause is over, or nil for one below 0,
-// and what ends it before.
+// after returns a channel that is closed after a pause, or nil if the pause is negative,
+// and a function that cancels it.
 func (r *refill) after(pause time.Duration) (due <-chan struct{}, stop func() bool) {
 	if pause < 0 {
 		return nil, func() bool { return false }
@@ -122,8 +120,8 @@ func (r *refill) after(pause time.Duration) (due <-chan struct{}, stop func() bo
 	return over, r.clock.AfterFunc(pause, func() { close(over) }).Stop
 }
 
-// step copies one piece, if there is one. It returns how long to wait before the
-// next, below 0 for ever, and a channel that ends the wait, or nil.
+// step copies one piece, if there is one. It returns how long to wait before the next, for
+// ever if negative, and a channel that ends the wait, or nil.
 func (r *refill) step(ctx context.Context) (time.Duration, <-chan struct{}) {
 	began := r.clock.Now()
 	if began.After(r.until) {
@@ -149,17 +147,17 @@ func (r *refill) step(ctx context.Context) (time.Duration, <-chan struct{}) {
 	if r.filled += n; r.began.IsZero() {
 		r.began = began
 	}
-	// Under way for half of the time at most: a tier that is busy, so that the
-	// piece took long, has as long a rest.
+	// Copying takes at most half of the time: if a busy tier makes a piece slow, the
+	// pause is as long.
 	took := r.clock.Now().Sub(began)
 	share := time.Duration(float64(n) / float64(r.t.opts.RefillRate) * float64(time.Second))
 	return max(share-took, took), nil
 }
 
-// tell logs that nothing is missing any more, if something was copied.
+// tell logs that nothing is missing, if something was copied.
 func (r *refill) tell(now time.Time) {
 	if r.filled > 0 {
-		r.t.opts.Logger.Info("tier has all again that it has room for",
+		r.t.opts.Logger.Info("tier was refilled",
 			"tier", r.tier.name, "bytes", r.filled, "took", now.Sub(r.began))
 	}
 	r.began, r.filled = time.Time{}, 0
@@ -180,12 +178,12 @@ func (r *refill) next() Hole {
 	last := r.t.last().dev
 	if begin := last.Begin(); r.dev.Begin() < begin {
 		if err := r.dev.Truncate(begin); err != nil {
-			return Hole{} // nobody has what lies there, and it will be tried again
+			return Hole{} // no tier holds what lies there; it will be tried again
 		}
 	}
 	hole := r.dev.Hole(min(r.below, r.t.settled()), r.piece())
 	if hole.To > r.t.settled() {
-		return Hole{} // a write began between the two
+		return Hole{} // a write has begun between the two calls
 	}
 	return hole
 }
@@ -204,10 +202,10 @@ func (r *refill) copy(ctx context.Context, hole Hole) error {
 	return err
 }
 
-// piece is the most that is copied at once, a block at least.
+// piece is the number of bytes that are copied at once, at least a block.
 func (r *refill) piece() int { return max(refillPiece, r.t.Alignment()) }
 
-// open makes the queues that are not there yet.
+// open makes the queues that are not open yet.
 func (r *refill) open() error {
 	if r.source == nil {
 		r.source = newTieredQueue(r.t, 1)
@@ -229,8 +227,8 @@ func (r *refill) open() error {
 	return err
 }
 
-// close releases the queues. Those of the last tier wait for what is under way. What is
-// on another one, which may be stuck, is left to end after the refill has.
+// close closes the queues. It waits for pending operations of the last tier. Those of
+// another tier, which may be stuck, are left to end later.
 func (r *refill) close() {
 	last := len(r.t.tiers) - 1
 	var left []func()
@@ -264,8 +262,7 @@ func (r *refill) close() {
 	}
 }
 
-// settled is where what is being written begins: below, no write is under way on
-// any tier.
+// settled is the lowest address of a pending write: below it, no tier has one.
 func (t *Tiered) settled() int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -276,7 +273,7 @@ func (t *Tiered) settled() int64 {
 	return low
 }
 
-// ended takes a write out of those under way.
+// ended removes a write from the pending ones.
 func (t *Tiered) ended(addr int64) {
 	if !t.keepsWriting() {
 		return
@@ -293,8 +290,8 @@ func (t *Tiered) ended(addr int64) {
 	}
 }
 
-// lost says, of what a Refiller's Sync said, whether the tier may have lost a write
-// that is still on its way to the last tier.
+// lost reports, given the result of a Refiller's Sync, whether the tier may have lost a
+// write that is still pending on the last tier.
 func (t *Tiered) lost(tr *tier, err error) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -281,7 +281,7 @@ func TestRefillAfterStart(t *testing.T) {
 	if err := errors.Join(b.q.Close(), d.Close()); err != nil {
 		t.Error(err)
 	}
-	if n := logged.count("has all again"); n != 1 {
+	if n := logged.count("was refilled"); n != 1 {
 		t.Errorf("logged %d times", n)
 	}
 	upwards := 0

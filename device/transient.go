@@ -10,9 +10,9 @@ import (
 	"github.com/redykv/redykv/internal/clock"
 )
 
-// ErrTransient says that an operation had no effect because the process or the machine
-// was short of something for the moment, such as file descriptors or memory. It may be
-// tried again: see [Retry].
+// ErrTransient means that an operation had no effect because the process or the machine was
+// short of a resource, such as file descriptors or memory. It may be tried again, see
+// [Retry].
 var ErrTransient = errors.New("device: short of resources for the moment")
 
 // transientErrnos are the system errors of calls that had no effect and may succeed later.
@@ -21,7 +21,8 @@ var transientErrnos = []syscall.Errno{
 }
 
 // MarkTransient wraps an error in [ErrTransient] if it is a system error of that kind. It
-// is for calls that may be repeated: after a failed fsync it is unknown what the disk has.
+// is for calls that may be repeated, unlike fsync, after whose failure the state of the disk
+// is unknown.
 func MarkTransient(err error) error {
 	for _, errno := range transientErrnos {
 		if errors.Is(err, errno) {
@@ -31,8 +32,7 @@ func MarkTransient(err error) error {
 	return err
 }
 
-// RetryTime is how long an operation is tried again that fails with [ErrTransient], before
-// its caller is told.
+// RetryTime is how long [Retry] repeats an operation.
 const RetryTime = 5 * time.Second
 
 // Pauses between two attempts.
@@ -41,8 +41,8 @@ const (
 	lastRetry  = 250 * time.Millisecond
 )
 
-// Retry calls do, and again while it fails with [ErrTransient], until [RetryTime] has
-// passed or ctx ends. It returns the last error of do.
+// Retry calls do until it does not fail with [ErrTransient], [RetryTime] has passed, or ctx
+// ends. It returns the last error of do.
 func Retry(ctx context.Context, do func() error) error {
 	began := time.Now()
 	for rest := firstRetry; ; rest = min(2*rest, lastRetry) {

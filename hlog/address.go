@@ -31,7 +31,7 @@ type marker struct{ v atomic.Int64 }
 
 func (m *marker) load() int64 { return m.v.Load() }
 
-// raise moves the marker up to addr and says whether it was below.
+// raise moves the marker up to addr and reports whether it was below.
 func (m *marker) raise(addr int64) bool {
 	for {
 		old := m.v.Load()

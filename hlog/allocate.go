@@ -47,7 +47,7 @@ func (l *Log) openPage(page int64) bool {
 	return true
 }
 
-// frameFree says whether every page that had page's frame, or counts with it
+// frameFree reports whether every page that had page's frame, or counts with it
 // against the budget, is evicted.
 func (l *Log) frameFree(page int64) bool {
 	return page-l.safeHead.load()>>l.pageBits < l.frames.Load()

@@ -104,7 +104,7 @@ func (f *flusher) await() {
 	}
 }
 
-// step does what can be done at once and says whether it did anything.
+// step does what can be done at once and reports whether it did anything.
 func (f *flusher) step() bool {
 	worked := f.settle()
 	worked = f.again() || worked

@@ -40,14 +40,14 @@ func FixedLayout(keySize, valueSize int) Layout { return Layout{keySize, valueSi
 // VariableLayout is the layout of records that carry their lengths.
 func VariableLayout() Layout { return Layout{} }
 
-// Fixed says whether all records have one size.
+// Fixed reports whether all records have one size.
 func (l Layout) Fixed() bool { return l.keySize != 0 }
 
-// WordValues says whether every value fits in one word, so that a single atomic
+// WordValues reports whether every value fits in one word, so that a single atomic
 // load or store moves it and no sequence lock is needed.
 func (l Layout) WordValues() bool { return l.Fixed() && l.valueSize <= 8 }
 
-// Check says whether a key and a value of these sizes can be a record.
+// Check reports whether a key and a value of these sizes can be a record.
 func (l Layout) Check(keySize, valueSize int) error {
 	switch {
 	case l.Fixed() && keySize != l.keySize:

@@ -16,7 +16,7 @@ import (
 	"github.com/redykv/redykv/internal/mem"
 )
 
-// ErrClosed says that the log was closed.
+// ErrClosed means that the log was closed.
 var ErrClosed = errors.New("hlog: closed")
 
 // Bounds of page sizes in bytes, and the fewest frames that a log works with:

@@ -92,7 +92,7 @@ func (l Layout) extent(r Record) int64 {
 	return int64(l.Size(n.key(), n.space(), r.Header().Expires()))
 }
 
-// KeyEqual says whether the record's key is key. Keys of one word, by far the
+// KeyEqual reports whether the record's key is key. Keys of one word, by far the
 // most compared, take one comparison.
 func (l Layout) KeyEqual(r Record, key []byte) bool {
 	if l.keySize == 8 {
@@ -274,7 +274,7 @@ func (r Record) Unseal() { r.release(r.Header() &^ headerSealed) }
 // BurySealed makes it a tombstone.
 func (r Record) BurySealed() { r.release(r.Header()&^headerSealed | headerTombstone) }
 
-// Bare says whether a record under h of this layout has a bare value.
+// Bare reports whether a record under h of this layout has a bare value.
 func (l Layout) Bare(h Header) bool { return l.WordValues() && !h.Expires() }
 
 // Expiry is the record's expiry, 0 for none; the caller holds the lock.

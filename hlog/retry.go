@@ -15,7 +15,7 @@ import (
 // Writers and commits are told at once that there is no space. For the rest they wait,
 // until it has lasted for device.RetryTime.
 
-// passes says whether a failure of writes may pass.
+// passes reports whether a failure of writes may pass.
 func passes(err error) bool {
 	return errors.Is(err, device.ErrNoSpace) || errors.Is(err, device.ErrTransient)
 }
@@ -26,7 +26,7 @@ const (
 	lastBackoff  = time.Second
 )
 
-// underWay says whether the device has writes of the log.
+// underWay reports whether the device has writes of the log.
 func (f *flusher) underWay() bool {
 	for i := f.first; i < f.next; i++ {
 		if !f.flushes[i%flushDepth].over {
@@ -51,7 +51,7 @@ func (f *flusher) pause(err error) {
 	}
 }
 
-// bears says whether writers wait for the end of a failure instead of being told.
+// bears reports whether writers wait for the end of a failure instead of being told.
 func (f *flusher) bears(err error) bool {
 	return !f.told && !errors.Is(err, device.ErrNoSpace) && time.Since(f.since) < device.RetryTime
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/redykv/redykv/internal/mem"
 )
 
-// ErrCorrupt says that the log holds bytes that no record can be.
+// ErrCorrupt means that the log holds bytes that no record can be.
 var ErrCorrupt = errors.New("hlog: corrupt log")
 
 // Scan calls visit for every record between two addresses, oldest first, records
@@ -75,7 +75,7 @@ func (l *Log) walk(page []byte, addr int64, starts Starts, visit func(int64, Ima
 	return nil
 }
 
-// judge says what is wrong with a record of so many bytes at addr, in front of
+// judge returns what is wrong with a record of so many bytes at addr, in front of
 // rest bytes of its page.
 func (l *Log) judge(addr int64, h Header, size, rest int64) error {
 	switch {
@@ -108,7 +108,7 @@ func damage(addr int64, format string, args ...any) error {
 // rest is how many bytes there are from addr to the end of its page.
 func (l *Log) rest(addr int64) int64 { return int64(l.pageSize) - addr&int64(l.pageSize-1) }
 
-// unused says whether a header at addr marks the unused end of a page; a page has
+// unused reports whether a header at addr marks the unused end of a page; a page has
 // a record in front.
 func (l *Log) unused(addr int64, h Header) bool {
 	return h == 0 && addr&int64(l.pageSize-1) != 0 && addr != FirstAddress
@@ -131,7 +131,7 @@ func (s Starts) add(addr int64) {
 	}
 }
 
-// May says whether a link may lead to addr, which is below the tail: to a record
+// May reports whether a link may lead to addr, which is below the tail: to a record
 // in memory that was added, or out of memory, where it is checked when it comes.
 func (s Starts) May(addr int64) bool {
 	n := (addr - s.head) / 8

@@ -81,7 +81,7 @@ func (l *Log) SettleTo(to int64) int64 {
 
 // Walk begins a walk over the records that begin at from or above, and below to.
 // Any from will do; to is not above what was settled. The walk before is over; an
-// error says that the device does not let go of it.
+// error means that the device does not let go of it.
 func (w *Walker) Walk(from, to int64) error {
 	page := from &^ int64(w.log.pageSize-1)
 	w.at, w.skip, w.end = max(page, w.log.Begin()), from, to
@@ -181,7 +181,7 @@ func (w *Walker) takeBite() error {
 	return nil
 }
 
-// takeCold takes one record from what was read ahead; found says whether it is
+// takeCold takes one record from what was read ahead; found reports whether it is
 // one to visit.
 func (w *Walker) takeCold() (found bool, err error) {
 	if err := w.fill(headerSize); err != nil {

@@ -96,7 +96,7 @@ func (s *segment) checkBlock(block []byte, want int, off int64, sum uint64) erro
 	return nil
 }
 
-// endsAt says whether a read stopped at the end of the file. Direct I/O does not
+// endsAt reports whether a read stopped at the end of the file. Direct I/O does not
 // always call that io.EOF: where the file ends inside a block, the next read is
 // not aligned.
 func (s *segment) endsAt(off int64, err error) bool {

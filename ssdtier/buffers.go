@@ -131,7 +131,7 @@ func (p *bufferPool) close() {
 	}
 }
 
-// aligned says whether direct I/O can use b as it is.
+// aligned reports whether direct I/O can use b as it is.
 func aligned(b []byte, addr int64, block int) bool {
 	at := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
 	return (uint64(at)|uint64(len(b))|uint64(addr))&uint64(block-1) == 0

@@ -186,7 +186,7 @@ func (d *Device) eachEntry(f func(name string, what kind) error) error {
 	return nil
 }
 
-// checkFormat says what is wrong with a format file.
+// checkFormat returns what is wrong with a format file.
 func checkFormat(path string, data []byte) (version int, size int64, err error) {
 	version, size, ok := parseFormat(data)
 	if !ok {

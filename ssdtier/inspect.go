@@ -14,7 +14,7 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// ErrNoStore says that a directory has nothing of a store.
+// ErrNoStore means that a directory has nothing of a store.
 var ErrNoStore = errors.New("no store, there is no file of one in it")
 
 // Inspect looks at a directory without opening anything for writing: it reads
@@ -130,7 +130,7 @@ func (in *inspector) file(name string) {
 	}
 }
 
-// below says whether Begin has passed a segment.
+// below reports whether Begin has passed a segment.
 func (in *inspector) below(number int64) bool {
 	return in.SegmentSize > 0 && number < in.Begin/in.SegmentSize
 }

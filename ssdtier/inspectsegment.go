@@ -64,7 +64,7 @@ func (in *inspector) gap(number int64) {
 	}
 }
 
-// newest says whether no later segment is there.
+// newest reports whether no later segment is there.
 func (in *inspector) newest(number int64) bool {
 	for n := range in.present {
 		if n > number {
@@ -104,7 +104,7 @@ func (in *inspector) loadSums(number, size int64) *sumTable {
 	return t
 }
 
-// neverSynced says whether a file of sums has no bytes but zeros, as a file system may
+// neverSynced reports whether a file of sums has no bytes but zeros, as a file system may
 // leave one that was given its name and not synced when the power was lost.
 func neverSynced(sums []byte) bool { return len(bytes.Trim(sums, "\x00")) == 0 }
 

@@ -30,7 +30,7 @@ type spare struct {
 	ready bool // nobody has it open any more
 }
 
-// keep takes the file of a segment that is being removed, and says whether it did. ready
+// keep takes the file of a segment that is being removed, and reports whether it did. ready
 // must follow.
 func (k *spares) keep(path string) bool {
 	k.mu.Lock()
@@ -52,7 +52,7 @@ func (k *spares) ready(path string) {
 	}
 }
 
-// give makes a file that is not in use the one at path, and says whether there was one.
+// give makes a file that is not in use the one at path, and reports whether there was one.
 func (k *spares) give(path string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -69,7 +69,7 @@ func (k *spares) give(path string) bool {
 	return false
 }
 
-// drop gives the space of all files back, and says whether there were any.
+// drop gives the space of all files back, and reports whether there were any.
 func (k *spares) drop() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

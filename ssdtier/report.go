@@ -67,7 +67,7 @@ func (f Finding) String() string {
 	return fmt.Sprintf("%s: %d bytes at offset %d: %s", f.File, f.Length, f.Offset, f.What)
 }
 
-// OK says whether there are no problems.
+// OK reports whether there are no problems.
 func (r *Report) OK() bool { return len(r.Problems) == 0 }
 
 // String returns the report as text for people.

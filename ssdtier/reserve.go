@@ -30,7 +30,7 @@ type reservation struct {
 
 const noReserve = math.MaxInt64
 
-// hasRoom says whether a write that ends at an offset need not wait for space.
+// hasRoom reports whether a write that ends at an offset need not wait for space.
 func (r *reservation) hasRoom(end int64) bool { return end <= r.end.Load() }
 
 // reserve takes space for a write that ends at an offset, and ahead of it. Where it
@@ -77,7 +77,7 @@ func (d *Device) ahead(s *segment, end int64) int64 {
 	return min(end+min(max(logEnd, minReserve), d.opts.Preallocate), d.opts.SegmentSize)
 }
 
-// isFull says whether an error is for want of space.
+// isFull reports whether an error is for want of space.
 func isFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }

@@ -21,7 +21,7 @@ func fileSize(t *testing.T, d *Device, number int64) int64 {
 	return info.Size()
 }
 
-// reserves says whether files of a device take space ahead here.
+// reserves reports whether files of a device take space ahead here.
 func reserves(t *testing.T, d *Device) {
 	t.Helper()
 	if d.noReserve.Load() {

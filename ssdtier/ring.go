@@ -69,7 +69,7 @@ func (q *diskQueue) reapRing() {
 	}
 }
 
-// settled says whether the first of core.Ready is over. Operations before it with which
+// settled reports whether the first of core.Ready is over. Operations before it with which
 // the ring did not do well go to the pool.
 func (q *diskQueue) settled() bool {
 	for ready := q.core.Ready(); len(ready) > 0; ready = q.core.Ready() {
@@ -101,7 +101,7 @@ func (r *request) prefetch() {
 	r.segment.sums.prefetch(r.off / sumUnit)
 }
 
-// wentWell says whether a request that the ring is through with is over.
+// wentWell reports whether a request that the ring is through with is over.
 func (r *request) wentWell() bool {
 	switch {
 	case r.res != len(r.buf):

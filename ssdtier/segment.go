@@ -244,7 +244,7 @@ func (d *Device) segmentToWrite(number int64) (*segment, error) {
 	return s, nil
 }
 
-// isWhole says whether the file has a segment's size.
+// isWhole reports whether the file has a segment's size.
 func (s *segment) isWhole() bool {
 	info, err := s.file.Stat()
 	return err == nil && info.Size() == s.d.opts.SegmentSize

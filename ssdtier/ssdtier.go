@@ -56,9 +56,9 @@ import (
 
 // Errors that a caller can act on, wrapped with the directory or the file.
 var (
-	// ErrLocked says that another process, or this one, has the directory open.
+	// ErrLocked means that another process, or this one, has the directory open.
 	ErrLocked = errors.New("ssdtier: directory is in use")
-	// ErrFormat says that the directory was written by a version that this one
+	// ErrFormat means that the directory was written by a version that this one
 	// cannot read, with other options, or that files of it are damaged or gone.
 	ErrFormat = errors.New("ssdtier: unknown format")
 )
@@ -157,7 +157,7 @@ func OpenWith(dir string, opts Options) (_ *Device, err error) {
 // Dir is the directory that the log is in.
 func (d *Device) Dir() string { return d.dir }
 
-// Direct says whether reads and writes bypass the page cache.
+// Direct reports whether reads and writes bypass the page cache.
 func (d *Device) Direct() bool { return d.direct }
 
 // Sector is the unit of direct I/O here in bytes; 1 where the page cache is not bypassed.

@@ -56,7 +56,7 @@ func parseSums(data []byte, number int64, t *sumTable) error {
 	return nil
 }
 
-// checkSumHeader says what is wrong with the first page of a segment's file.
+// checkSumHeader returns what is wrong with the first page of a segment's file.
 func checkSumHeader(data []byte, number int64) error {
 	if len(data) < sumPageSize || string(data[:len(sumLine)]) != sumLine {
 		return errors.New("it does not begin as files of checksums do")

@@ -40,7 +40,7 @@ func sumOf(block []byte) uint64 {
 	return h
 }
 
-// grown says whether a block that was written again is the one of a sum up to
+// grown reports whether a block that was written again is the one of a sum up to
 // some point, at or after from, where the log ended at that time. After that
 // point the older version had zeros; whatever a torn write left there of the two
 // does not matter.

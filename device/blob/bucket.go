@@ -58,7 +58,7 @@ type sourceError struct{ err error }
 func (e *sourceError) Error() string { return e.err.Error() }
 func (e *sourceError) Unwrap() error { return e.err }
 
-// passing says whether what failed may succeed another time.
+// passing reports whether what failed may succeed another time.
 func passing(err error) bool {
 	if errors.As(err, new(*sourceError)) {
 		return false

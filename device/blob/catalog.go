@@ -138,7 +138,7 @@ func (c *catalog) keys() map[string]bool {
 	return keys
 }
 
-// check says what is wrong with a catalog that was read.
+// check returns what is wrong with a catalog that was read.
 func (c *catalog) check() error {
 	switch {
 	case c.Format != catalogFormat:

@@ -75,7 +75,7 @@ func (d *Device) checkSize() error {
 	return nil
 }
 
-// belongs says what is wrong with a catalog for the device as its state has it.
+// belongs returns what is wrong with a catalog for the device as its state has it.
 func (d *Device) belongs(c *catalog) error {
 	switch {
 	case c == nil && d.state.Restored:

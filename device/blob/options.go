@@ -9,11 +9,11 @@ import (
 
 // Errors that a caller can act on.
 var (
-	// ErrForeign says that bucket and local device do not belong to the same store.
+	// ErrForeign means that bucket and local device do not belong to the same store.
 	ErrForeign = errors.New("blob: bucket and device belong to different stores")
-	// ErrTaken says that another machine has gone on with the store in the bucket.
+	// ErrTaken means that another machine has gone on with the store in the bucket.
 	ErrTaken = errors.New("blob: another machine has taken the store over")
-	// ErrFormat says that what is in the bucket cannot be understood.
+	// ErrFormat means that what is in the bucket cannot be understood.
 	ErrFormat = errors.New("blob: unknown format")
 )
 

@@ -98,7 +98,7 @@ func (q *bucketQueue) Write(src []byte, addr int64, tag uint64) error {
 	return nil
 }
 
-// counts says whether a write is one that a log can have.
+// counts reports whether a write is one that a log can have.
 func (s *operation) counts() bool { return s.addr >= 0 && s.span().to > s.addr }
 
 func (s *operation) span() span { return span{s.addr, s.addr + int64(len(s.buf))} }
@@ -144,7 +144,7 @@ func (q *bucketQueue) poll(done []device.Completion) (n int) {
 		}
 	}
 	if again {
-		// Where the doorbell fails, its next use does too and says so.
+		// If Submit fails, the next Submit fails too and returns the error.
 		_ = q.remote.Submit()
 	}
 	if q.under[1] > 0 && n < len(done) {
@@ -188,7 +188,7 @@ func (q *bucketQueue) settleLocal(c device.Completion) (_ device.Completion, ove
 	return c, true
 }
 
-// inBucket says whether the bucket has the byte at an address.
+// inBucket reports whether the bucket has the byte at an address.
 func (d *Device) inBucket(addr int64) bool {
 	c := d.catalog.Load()
 	if c == nil || addr < d.begin.Load() {

@@ -20,7 +20,7 @@ const (
 	blockStride = blockSize + 8
 )
 
-// errDamaged says that the bucket gave other bytes than were stored.
+// errDamaged means that the bucket gave other bytes than were stored.
 var errDamaged = fmt.Errorf("blob: other bytes than were stored: %w", device.ErrCorrupt)
 
 // blockSum is the checksum of a block, and of where it belongs.

@@ -137,7 +137,7 @@ func (d *Device) retried(what string, err error) {
 	d.opts.Logger.Debug("a request to the bucket is tried again", "what", what, "err", err)
 }
 
-// errStale says that a snapshot needs what is not there any more: there is a newer one.
+// errStale means that a snapshot needs what is not there any more: there is a newer one.
 var errStale = errors.New("blob: the store has changed meanwhile")
 
 // uploadOnce brings the bucket to the state of the store at some moment from now on.
@@ -189,7 +189,7 @@ func (d *Device) attach(ctx context.Context) error {
 	return nil
 }
 
-// isUploaded says whether a snapshot has nothing new.
+// isUploaded reports whether a snapshot has nothing new.
 func (d *Device) isUploaded(s *snapshot) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

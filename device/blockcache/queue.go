@@ -148,7 +148,7 @@ func (q *cachedQueue) Poll(done []device.Completion) (n int) {
 		}
 	}
 	if again {
-		// Where the doorbell fails, its next use does too and says so.
+		// If Submit fails, the next Submit fails too and returns the error.
 		_ = q.inner.Submit()
 	}
 	return n

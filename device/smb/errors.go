@@ -13,15 +13,15 @@ import (
 
 // Errors that a caller can act on, wrapped with the place or the file.
 var (
-	// ErrLocked says that another Device, here or elsewhere, has the directory open.
+	// ErrLocked means that another Device, here or elsewhere, has the directory open.
 	ErrLocked = errors.New("smb: directory is in use")
-	// ErrFormat says that the directory was written by a version that this one cannot
+	// ErrFormat means that the directory was written by a version that this one cannot
 	// read, with other options, or that files of it are damaged or gone.
 	ErrFormat = errors.New("smb: unknown format")
-	// ErrDoubt says that a connection broke while the server had something that was
+	// ErrDoubt means that a connection broke while the server had something that was
 	// not durable yet. Nothing is written any more, until Start.
 	ErrDoubt = errors.New("smb: what the server has of the last writes is not known")
-	// ErrDisconnected says that there is no connection to the server.
+	// ErrDisconnected means that there is no connection to the server.
 	ErrDisconnected = errors.New("smb: no connection")
 )
 
@@ -53,7 +53,7 @@ func marked(err error) error {
 	return err
 }
 
-// answered says whether err is the server's answer with one of some statuses.
+// answered reports whether err is the server's answer with one of some statuses.
 func answered(err error, statuses ...uint32) bool {
 	var answer *smb2.ResponseError
 	if !errors.As(err, &answer) {
@@ -67,18 +67,18 @@ func answered(err error, statuses ...uint32) bool {
 	return false
 }
 
-// refused says whether the server answered that it would not or cannot do it, ever.
+// refused reports whether the server answered that it would not or cannot do it, ever.
 func refused(err error) bool {
 	var answer *smb2.ResponseError
 	return errors.As(err, &answer) && !answered(err, shortages...) || errors.Is(err, os.ErrPermission)
 }
 
-// gone says whether a file is not there, or is about not to be.
+// gone reports whether a file is not there, or is about not to be.
 func gone(err error) bool {
 	return errors.Is(err, os.ErrNotExist) || answered(err, statusDeletePending)
 }
 
-// connectionLost says whether err is that of a connection, and not an answer to the
+// connectionLost reports whether err is that of a connection, and not an answer to the
 // request: then nothing is known about what became of the request.
 func connectionLost(err error) bool {
 	var transport *smb2.TransportError

@@ -39,7 +39,7 @@ func parseObjectName(name string) (int64, bool) {
 	return parseNumber(name, strings.TrimPrefix(name, objectPrefix), objectName)
 }
 
-// isLeftover says whether a file was being made by a Device that did not finish.
+// isLeftover reports whether a file was being made by a Device that did not finish.
 func isLeftover(name string) bool {
 	made, ok := strings.CutSuffix(name, tempSuffix)
 	if !ok {

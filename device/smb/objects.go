@@ -36,7 +36,7 @@ type object struct {
 
 const catalogLine = "%d %d %s\n" // number, size, name
 
-// has says whether a file is an object's.
+// has reports whether a file is an object's.
 func (o *objects) has(number int64) bool {
 	for _, obj := range o.byName {
 		if obj.number == number {

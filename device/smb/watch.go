@@ -72,7 +72,7 @@ func (c *watchedConn) extend(now time.Time) {
 	_ = c.SetReadDeadline(now.Add(c.patience / portions)) // fails only if closed
 }
 
-// again begins the next portion, and says whether there is one.
+// again begins the next portion, and reports whether there is one.
 func (c *watchedConn) again() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

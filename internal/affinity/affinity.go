@@ -19,7 +19,7 @@ import (
 	"sync"
 )
 
-// Mode says whether to pin.
+// Mode reports whether to pin.
 type Mode int
 
 // The modes.

@@ -112,7 +112,7 @@ func (h *Handle) Enter() uint64 {
 	return h.enterSlowly()
 }
 
-// Reenter is Enter for a session that was inside epoch e before, and says whether
+// Reenter is Enter for a session that was inside epoch e before, and reports whether
 // that still is the epoch; else the session is outside, and calls Enter.
 func (h *Handle) Reenter(e uint64) bool {
 	h.publish(e)
@@ -126,7 +126,7 @@ func (h *Handle) Resume(current *uint64, e uint64) bool {
 	return atomic.LoadUint64(current) == e
 }
 
-// Ordered says whether the session must enter by Enter and Reenter. Where it need not,
+// Ordered reports whether the session must enter by Enter and Reenter. Where it need not,
 // assembly may do what Reenter does, by a plain store to the first word of the handle.
 func (h *Handle) Ordered() bool { return h.ordered }
 
@@ -162,7 +162,7 @@ func (t *Table) Bump() uint64 {
 	return e
 }
 
-// Passed says whether every session has left the epochs before e, so that what
+// Passed reports whether every session has left the epochs before e, so that what
 // was changed before e began has been seen by all of them.
 func (t *Table) Passed(e uint64) bool {
 	for _, h := range *t.handles.Load() {
@@ -196,7 +196,7 @@ func (t *Table) Exclusive(f func()) {
 	f()
 }
 
-// inside says whether any session is.
+// inside reports whether any session is.
 func (t *Table) inside() bool {
 	for _, h := range *t.handles.Load() {
 		if atomic.LoadUint64(&h.entered) != 0 {

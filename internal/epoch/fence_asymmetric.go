@@ -45,7 +45,7 @@ func membarrier(cmd uintptr) unix.Errno {
 	return errno
 }
 
-// canFence says whether there is membarrier: decided once, before the first session joins.
+// canFence reports whether there is membarrier: decided once, before the first session joins.
 // It registers the process, which waits for every processor: milliseconds that a process
 // without sessions does not spend.
 var canFence = sync.OnceValue(func() bool {

@@ -7,7 +7,7 @@ import "sync/atomic"
 // what is fetched a second time before its word has seen four others. A bucket
 // has its own, in the line that a miss has looked at just before.
 
-// seen says whether the hash is among the ghosts of its word, and makes it the
+// seen reports whether the hash is among the ghosts of its word, and makes it the
 // latest. Two goroutines at once may lose one of their ghosts, which costs a
 // fetch.
 func seen(word *uint64, hash uint64) bool {

@@ -113,7 +113,7 @@ func (c *Cache) PrefetchRecord(addr int64) {
 	}
 }
 
-// Get appends the record at addr to dst and says whether it is there. The copy
+// Get appends the record at addr to dst and reports whether it is there. The copy
 // is the caller's; nothing is allocated if it fits into dst.
 func (c *Cache) Get(dst []byte, addr int64) ([]byte, bool) {
 	if t := c.small.Load(); t != nil {

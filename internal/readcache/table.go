@@ -181,7 +181,7 @@ func (t *table) get(dst []byte, addr int64) ([]byte, bool) {
 }
 
 // add is [Cache.Add] of a record that is not too large. When a shard is full for
-// the first time it says whether the records' mean size is far from what the
+// the first time it reports whether the records' mean size is far from what the
 // memory was divided for.
 func (t *table) add(addr int64, record []byte) (mean int, misfit bool) {
 	hash := mix(addr)

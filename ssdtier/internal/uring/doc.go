@@ -19,7 +19,7 @@
 //     ECANCELED then, as others may with EINTR or EAGAIN; who can, tries them again
 //     in another way.
 //
-// [Probe] says whether rings work here. On other systems, and where the kernel is
+// [Probe] reports whether rings work here. On other systems, and where the kernel is
 // older than Linux 5.11 or forbids them, they do not.
 package uring
 

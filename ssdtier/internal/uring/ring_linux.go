@@ -75,7 +75,7 @@ var (
 // descriptors is how many a ring has: its own and that of its eventfd.
 const descriptors = 2
 
-// Spare says whether the process can have one more ring and keep half of its file
+// Spare reports whether the process can have one more ring and keep half of its file
 // descriptors for other things.
 func Spare() bool {
 	var limit unix.Rlimit

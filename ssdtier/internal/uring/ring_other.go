@@ -13,7 +13,7 @@ type Ring struct{}
 // New fails.
 func New(int) (*Ring, error) { return nil, errors.ErrUnsupported }
 
-// Spare says whether there may be one more ring.
+// Spare reports whether there may be one more ring.
 func Spare() bool { return false }
 
 // Probe returns why rings do not work here.

@@ -48,7 +48,7 @@ func (r *Ring) end(i uint32) (tag uint64) {
 	return o.tag
 }
 
-// room says whether one more request can be added. It submits those that fill the
+// room reports whether one more request can be added. It submits those that fill the
 // submission ring.
 func (r *Ring) room() bool {
 	if r.pending() < uint32(len(r.sqes)) {
@@ -104,7 +104,7 @@ func (r *Ring) Submit() error {
 	return nil
 }
 
-// nextIsWrite says whether the kernel is to take a write next.
+// nextIsWrite reports whether the kernel is to take a write next.
 func (r *Ring) nextIsWrite() bool {
 	return r.sqes[atomic.LoadUint32(r.sqHead)&r.sqMask].opcode == opWrite
 }
