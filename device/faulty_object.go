@@ -20,7 +20,7 @@ func (f *Faulty) CreateObject(name string) (ObjectWriter, error) {
 	w := &faultyObjectWriter{f: f, name: name, inner: inner}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.crashed.Load() { // meanwhile, and dropObjects may have been here
+	if f.crashed.Load() { // meanwhile, and dropObjects may have run
 		return nil, errors.Join(ErrClosed, inner.Abort())
 	}
 	f.making[w] = struct{}{}
@@ -55,7 +55,7 @@ func (f *Faulty) ListObjects() ([]string, error) {
 	return f.inner.ListObjects()
 }
 
-// dropObjects aborts what is being made, once nothing is begun any more.
+// dropObjects aborts the unfinished objects, after no more can be begun.
 func (f *Faulty) dropObjects() error {
 	f.mu.Lock()
 	making := slices.Collect(maps.Keys(f.making))
@@ -67,12 +67,12 @@ func (f *Faulty) dropObjects() error {
 	return errors.Join(errs...)
 }
 
-// faultyObjectWriter is an object that a fault or a crash may end.
+// faultyObjectWriter writes an object, with faults.
 type faultyObjectWriter struct {
 	f    *Faulty
 	name string
 
-	mu    sync.Mutex // a crash comes from another goroutine; taken before Faulty.mu
+	mu    sync.Mutex // guards the fields below against a Crash; taken before Faulty.mu
 	inner ObjectWriter
 	err   error // of the Write that failed
 	over  bool
@@ -127,7 +127,7 @@ func (w *faultyObjectWriter) Commit() error {
 	return w.end(w.inner.Commit)
 }
 
-// Abort implements ObjectWriter. It is what a crash does, too.
+// Abort implements ObjectWriter. A crash calls it too.
 func (w *faultyObjectWriter) Abort() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -137,7 +137,7 @@ func (w *faultyObjectWriter) Abort() error {
 	return w.end(w.inner.Abort)
 }
 
-// admit reports whether anything can be done to the object. The caller holds mu.
+// admit returns an error if the writer has ended. The caller holds mu.
 func (w *faultyObjectWriter) admit(what string) error {
 	if w.over {
 		return fmt.Errorf("%s %q: %w", what, w.name, ErrClosed)

@@ -7,8 +7,8 @@ import (
 	"math/rand/v2"
 )
 
-// faultyQueue passes operations on to the inner queue, or ends them itself, and
-// holds completions back.
+// faultyQueue passes operations on to the inner queue, or ends them itself, and delays
+// completions.
 type faultyQueue struct {
 	f      *Faulty
 	inner  Queue
@@ -16,8 +16,8 @@ type faultyQueue struct {
 	rand   *rand.Rand
 	below  map[uint64]*faultyOp // on the inner queue, by the tag given to it
 	next   uint64               // tag for the inner queue
-	held   []heldCompletion     // in the order in which they came
-	under  int                  // operations whose last event was not handed out
+	held   []heldCompletion     // in order of arrival
+	under  int                  // operations whose last event was not polled
 	closed bool
 }
 
@@ -25,20 +25,20 @@ type faultyQueue struct {
 type faultyOp struct {
 	tag   uint64
 	n     int   // length of the caller's buffer
-	err   error // what its last event must say
-	polls int   // to hold each event for
+	err   error // of its last event
+	polls int   // by which each event is delayed
 	stuck uint64
-	// Of a read: what the cache has of it.
+	// Of a read: the extents of the cache.
 	dst  []byte
 	addr int64
 	over []extent
 }
 
-// heldCompletion is one that Poll hands out later.
+// heldCompletion is a completion that Poll returns later.
 type heldCompletion struct {
 	c     Completion
-	polls int    // still to come before it
-	stuck uint64 // release that must have happened; 0: none
+	polls int    // left before it
+	stuck uint64 // number of the Release that it waits for; 0: none
 }
 
 func newFaultyQueue(f *Faulty, inner Queue, depth int) *faultyQueue {
@@ -63,7 +63,7 @@ func (q *faultyQueue) admit() error {
 // chance is true with probability p.
 func (q *faultyQueue) chance(p float64) bool { return q.rand.Float64() < p }
 
-// begin enters an operation and draws for how long it is held.
+// begin adds an operation and draws its delay.
 func (q *faultyQueue) begin(o *FaultyOptions, tag uint64, n int) *faultyOp {
 	op := &faultyOp{tag: tag, n: n}
 	if q.chance(o.Delay) {
@@ -135,7 +135,7 @@ func (q *faultyQueue) Write(src []byte, addr int64, tag uint64) error {
 	return nil
 }
 
-// pass accounts for an operation that the inner queue took, or refused.
+// pass accounts for an operation that was given to the inner queue.
 func (q *faultyQueue) pass(op *faultyOp, err error) {
 	if err != nil {
 		q.hold(op, Completion{Err: err})
@@ -145,7 +145,7 @@ func (q *faultyQueue) pass(op *faultyOp, err error) {
 	q.next++
 }
 
-// hold keeps an event of an operation until its time.
+// hold delays an event of an operation.
 func (q *faultyQueue) hold(op *faultyOp, c Completion) {
 	c.Tag, c.N = op.tag, op.n
 	if c.Event != Committed {
@@ -160,7 +160,7 @@ func (q *faultyQueue) hold(op *faultyOp, c Completion) {
 	q.held = append(q.held, heldCompletion{c: c, polls: op.polls, stuck: op.stuck})
 }
 
-// collect takes over what the inner queue has completed.
+// collect polls the inner queue.
 func (q *faultyQueue) collect() {
 	var done [16]Completion
 	for n := len(done); n == len(done); {
@@ -206,14 +206,14 @@ func (q *faultyQueue) Poll(done []Completion) int {
 	return n
 }
 
-// Wait implements Queue. A completion that is held for some polls would be held
-// for ever from an owner that waits, so the first one's time is up.
+// Wait implements Queue. The delay of the first completion ends: a caller that waits does
+// not poll.
 func (q *faultyQueue) Wait(ctx context.Context) error {
 	if q.closed {
 		return ErrClosed
 	}
 	for q.under > 0 {
-		released := q.f.stuckContext() // before looking: a Release after that is seen
+		released := q.f.stuckContext() // before Poll, so that no Release is missed
 		q.collect()
 		for i := range q.held {
 			if !q.stuck(&q.held[i]) {
@@ -247,7 +247,7 @@ func (q *faultyQueue) park(ctx, released context.Context) error {
 	return nil
 }
 
-// Close implements Queue. What is stuck is released: its owner is gone.
+// Close implements Queue. It releases what is stuck.
 func (q *faultyQueue) Close() error {
 	if q.closed {
 		return nil

@@ -13,34 +13,32 @@ import (
 	"github.com/redykv/redykv/internal/mem"
 )
 
-// MemoryOptions say what kind of storage a Memory stands in for. The zero value
-// is a disk without a limit.
+// MemoryOptions choose the kind of storage that a Memory stands for. The zero value is a
+// disk without a limit.
 type MemoryOptions struct {
-	// Volatile makes Start empty the device, and metadata and objects
-	// unsupported, as with a tier that does not survive a restart.
+	// Volatile: Start empties the device, and metadata and objects are not supported, as
+	// of a tier that does not survive a restart.
 	Volatile bool
-	// Capacity in bytes: what lies further than this below the end of the log
-	// is dropped, as in a ring. 0: everything is kept.
+	// Capacity is the size in bytes of the suffix of the log that is kept. 0: everything
+	// is kept.
 	Capacity int64
 }
 
-// Memory is a Device that keeps its bytes in memory and answers at once: a read
-// is one copy, without a lock or a system call. It writes any bytes (Alignment
-// is 1). What it holds survives Start as on a disk, with metadata and objects,
-// unless it is Volatile; nothing survives the process.
+// Memory is a Device in memory: a read is one copy, without a lock or a system call. It
+// writes any bytes (Alignment is 1). What it holds survives Start as on a disk, with
+// metadata and objects, unless it is Volatile; nothing survives the process.
 //
-// The address space is cut into chunks. Readers find them through a table that
-// is replaced, never changed, when the device grows or is truncated; a reader
-// that holds an old table still reads the bytes that were there, so space that
-// is given back is never reused under it.
+// The address space is divided into chunks. Readers find them through a table that is
+// replaced when the device grows or is truncated. A reader of an old table still reads the
+// bytes that were there: released chunks are not reused while a reader has them.
 type Memory struct {
 	opts MemoryOptions
 
-	begin atomic.Int64 // lowest address held; only moves up, except in Start
+	begin atomic.Int64 // lowest address held; only Start lowers it
 	end   atomic.Int64 // end of the highest write so far
 	table atomic.Pointer[chunkTable]
 
-	mu      sync.Mutex // guards replacing table, and what follows
+	mu      sync.Mutex // guards replacing table, and the fields below
 	meta    map[string][]byte
 	objects map[string][]byte // values never change
 	closed  bool
@@ -53,8 +51,8 @@ const (
 	maxChunks = 1 << 19
 )
 
-// chunk is bytes outside the Go heap, which are freed when no table and no reader
-// has the chunk any more.
+// chunk is bytes outside the Go heap, which are freed when no table and no reader refers to
+// the chunk.
 type chunk struct{ bytes []byte }
 
 func newChunk() (*chunk, error) {
@@ -71,9 +69,9 @@ func newChunk() (*chunk, error) {
 	return c, nil
 }
 
-// chunkTable is the chunks of a contiguous part of the address space, from
-// chunk number base on; nil where nothing was written yet. Entries are set, and
-// tables replaced, under Memory.mu only.
+// chunkTable holds the chunks of a contiguous part of the address space, from chunk number
+// base on; nil where nothing was written yet. Entries are set, and tables replaced, under
+// Memory.mu.
 type chunkTable struct {
 	base   int64
 	chunks []atomic.Pointer[chunk]
@@ -87,8 +85,7 @@ func (t *chunkTable) at(i int64) *chunk {
 	return t.chunks[i].Load()
 }
 
-// copy returns a table for chunks first to end that shares the chunks which
-// both ranges have.
+// copy returns a table for chunks first to end that shares the chunks of both ranges.
 func (t *chunkTable) copy(first, end int64) *chunkTable {
 	c := &chunkTable{base: first, chunks: make([]atomic.Pointer[chunk], max(end-first, 0))}
 	for i := range c.chunks {
@@ -180,7 +177,7 @@ func (m *Memory) drop(begin int64) {
 	}
 }
 
-// Sync implements Device; there is nothing to do.
+// Sync implements Device; it does nothing.
 func (m *Memory) Sync() error { return nil }
 
 // WriteMeta implements Device.
@@ -214,8 +211,7 @@ func (m *Memory) ReadMeta(name string) ([]byte, error) {
 	return slices.Clone(data), nil
 }
 
-// Close implements Device. What the device holds stays until [Memory.Reopen] or
-// the garbage collector.
+// Close implements Device. The device keeps its bytes for [Memory.Reopen].
 func (m *Memory) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -223,8 +219,8 @@ func (m *Memory) Close() error {
 	return nil
 }
 
-// Reopen makes a closed Memory usable again, as opening a directory anew does
-// with files: it still holds what it held.
+// Reopen makes a closed Memory usable again, with what it held, as opening a directory
+// again does.
 func (m *Memory) Reopen() *Memory {
 	m.mu.Lock()
 	defer m.mu.Unlock()

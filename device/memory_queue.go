@@ -2,16 +2,15 @@ package device
 
 import "context"
 
-// memoryQueue stores at once. It reads in two steps: Submit asks the processor for
-// all that was enqueued, and Poll copies it, when it has come. An address outside
-// the processor's tables of addresses stops all that follows, unless what follows
-// closely is another one to look up: so the lines of many reads are asked for in one
-// loop that does nothing else.
+// memoryQueue writes at once. It reads in two steps: Submit prefetches everything that was
+// enqueued, and Poll copies it. A load whose address is not in the TLB delays what follows,
+// unless that is another such load: so the lines of many reads are prefetched in one loop
+// that does nothing else.
 type memoryQueue struct {
-	instantQueue // the writes
+	instantQueue // for the writes
 	m            *Memory
-	// The reads under way are in a ring: the first asked from head on were
-	// submitted, up to enqueued were not.
+	// reads is a ring of the pending reads, from head on: the first asked ones were
+	// submitted, those up to enqueued were not.
 	reads                 []memoryRead
 	head, asked, enqueued int
 }
@@ -32,7 +31,7 @@ func (q *memoryQueue) admit() error {
 	return nil
 }
 
-// read is number i of those under way; i up to enqueued.
+// read returns pending read i; i is at most enqueued.
 func (q *memoryQueue) read(i int) *memoryRead {
 	if i += q.head; i >= len(q.reads) {
 		i -= len(q.reads)

@@ -307,7 +307,7 @@ func (t *Tiered) Sync() error {
 	last := t.last()
 	for _, tr := range t.tiers[:t.commit] {
 		if tr.refiller != nil || tr.out() {
-			continue // it is volatile, or not asked after a restart
+			continue // volatile, or not read after a restart
 		}
 		if err := tr.dev.Sync(); err != nil {
 			t.fail(tr, fmt.Errorf("sync: %w", err))
@@ -384,10 +384,10 @@ func (t *Tiered) ListObjects() ([]string, error) {
 	return t.last().dev.ListObjects()
 }
 
-// DefaultCloseWait is TieredOptions.CloseWait by default.
+// DefaultCloseWait is the default of TieredOptions.CloseWait.
 const DefaultCloseWait = 5 * time.Second
 
-// Close implements Device: it ends the refilling and closes every tier.
+// Close implements Device: it ends the refills and closes every tier.
 func (t *Tiered) Close() error {
 	t.mu.Lock()
 	if t.closed {
@@ -410,17 +410,17 @@ func (t *Tiered) Close() error {
 	return errors.Join(errs...)
 }
 
-// floorsMeta is the name under which the last tier keeps the floors.
+// floorsMeta is the name of the last tier's metadata that holds the floors.
 const floorsMeta = "tiered.floors"
 
-// storeFloors keeps the tiers' floors if they have changed. A write that failed
-// on a tier is covered by a Sync only after the floor is, so that no log can be
-// opened at a tail that includes a hole that is not known.
+// storeFloors stores the tiers' floors if they have changed. A Sync covers a write that
+// failed on a tier only after the floor is stored, so that no log is opened at a tail above
+// an unknown hole.
 //
-// What is on its way beyond the commit point is covered by the Sync as well, and may
-// never get there. So a tier that has not got it yet is not trusted with anything if
-// the log is opened as it is now; of the last tier its floor says, plus one, where
-// that begins which it may lack: see catchUp.
+// The Sync also covers writes that are pending beyond the commit point and may never end
+// there. So for a tier with pending writes the stored floor is the tail: after a restart it
+// answers nothing of what lies below. For the last tier it is, plus one, the lowest address
+// that it may lack, see catchUp.
 func (t *Tiered) storeFloors() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -451,8 +451,8 @@ func (t *Tiered) storeFloors() error {
 	return nil
 }
 
-// settleFloors makes good, when the log is closed in an orderly way, what the last
-// Sync had to store of writes that were on their way.
+// settleFloors stores the floors again at an orderly Close, if the last Sync stored some
+// with writes pending beyond the commit point.
 func (t *Tiered) settleFloors() error {
 	t.mu.Lock()
 	behind := t.behind
@@ -463,8 +463,8 @@ func (t *Tiered) settleFloors() error {
 	return t.Sync()
 }
 
-// loadFloors returns what storeFloors kept, one floor for each tier. Where that
-// cannot be made out, no tier but the last is trusted with old addresses.
+// loadFloors returns what storeFloors stored, one floor for each tier. If that cannot be
+// read, only the last tier answers old addresses.
 func (t *Tiered) loadFloors() []int64 {
 	floors := make([]int64, len(t.tiers))
 	data, err := t.last().dev.ReadMeta(floorsMeta)

@@ -8,9 +8,9 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// readAt fills buf, whole blocks or sectors inside one segment, from addr. It is
-// content with the first need bytes: a file that was written without sums may end
-// within the last block wanted.
+// readAt fills buf, whole blocks or sectors inside one segment, from addr. Only the first
+// need bytes are required: a file that was written without sums may end within the last
+// block.
 func (d *Device) readAt(buf []byte, addr int64, need int) error {
 	number, off := addr/d.opts.SegmentSize, addr%d.opts.SegmentSize
 	s := d.segments.get(number)
@@ -30,8 +30,8 @@ func (d *Device) readAt(buf []byte, addr int64, need int) error {
 	return nil
 }
 
-// noSegment is the error of what lies in a segment that is not there. Its sums
-// tell whether it should be. The caller holds mu.
+// noSegment is the error of an address in a segment that does not exist; its sums show
+// whether it should. The caller holds mu.
 func (d *Device) noSegment(number int64) error {
 	path := d.path(segmentName(number))
 	if d.summed[number] && d.segments.get(number) == nil {
@@ -53,9 +53,8 @@ func (s *segment) read(buf []byte, off int64, need int) error {
 	return s.verify(buf, n, off, need)
 }
 
-// verify compares the blocks read into buf from an offset, of which the file had n
-// bytes, with their sums, as far as they are needed. Of a block that is there in part
-// it sees only whether it was written.
+// verify compares the blocks that were read into buf from an offset, n bytes, with their
+// sums, up to need. Of a block that was read in part it checks only that it was written.
 func (s *segment) verify(buf []byte, n int, off int64, need int) error {
 	var next int
 	for at := 0; at < need; at = next {
@@ -76,8 +75,8 @@ func (s *segment) verify(buf []byte, n int, off int64, need int) error {
 	return nil
 }
 
-// checkBlock compares what the file has of the block at an offset, or of want bytes of
-// one, with its sum.
+// checkBlock compares the block at an offset, or the want bytes of it that were read, with
+// its sum.
 func (s *segment) checkBlock(block []byte, want int, off int64, sum uint64) error {
 	switch {
 	case sum == sumNone && (len(block) == 0 || off >= s.written.Load()):
@@ -96,9 +95,8 @@ func (s *segment) checkBlock(block []byte, want int, off int64, sum uint64) erro
 	return nil
 }
 
-// endsAt reports whether a read stopped at the end of the file. Direct I/O does not
-// always call that io.EOF: where the file ends inside a block, the next read is
-// not aligned.
+// endsAt reports whether a read stopped at the end of the file. Direct I/O may return
+// another error than io.EOF: if the file ends inside a block, the next read is not aligned.
 func (s *segment) endsAt(off int64, err error) bool {
 	if errors.Is(err, io.EOF) {
 		return true
@@ -107,9 +105,9 @@ func (s *segment) endsAt(off int64, err error) bool {
 	return err == nil && info.Size() <= off
 }
 
-// writeAt stores buf, whole blocks inside one segment, at addr, and sets their
-// sums. What lies in a segment below Begin is dropped. Of blocks whose write has
-// failed the sums stay: either they still hold, or reads say so.
+// writeAt stores buf, whole blocks inside one segment, at addr, and sets their sums. A write
+// to a segment below Begin is dropped. If the write fails the sums stay, and reads detect
+// what was changed.
 func (d *Device) writeAt(buf []byte, addr int64) error {
 	number, off := addr/d.opts.SegmentSize, addr%d.opts.SegmentSize
 	s, err := d.segmentToWrite(number)
@@ -135,7 +133,7 @@ func (d *Device) writeAt(buf []byte, addr int64) error {
 	return nil
 }
 
-// wrote sets the sums of buf, which was written to an offset.
+// wrote sets the sums of buf, which was written at an offset.
 func (s *segment) wrote(buf []byte, off int64) {
 	if a := s.accepted.Load(); a != nil && a.number >= off/sumUnit && a.number < (off+int64(len(buf)))/sumUnit {
 		s.accepted.Store(nil)
@@ -152,9 +150,9 @@ func (s *segment) raiseWritten(end int64) {
 	}
 }
 
-// accept takes the block of sumUnit bytes that the log's tail ends in, at an
-// offset in the segment, as the file has it, if it is the one of its sum or that
-// one grown. If not, reads will say so. The device reads align bytes at least.
+// accept sets the sum of the block in which the log ends, at an offset in the segment, from
+// the file, if the block agrees with its old sum or is that block grown. Otherwise reads of
+// it fail. The device reads at least align bytes.
 func (s *segment) accept(tail int64, align int) error {
 	number := tail / sumUnit
 	sum := s.sums.get(number)
@@ -169,7 +167,7 @@ func (s *segment) accept(tail int64, align int) error {
 	}
 	at := int(number*sumUnit - off)
 	if n < at+sumUnit {
-		return nil // nothing there to accept
+		return nil // the file ends before
 	}
 	block := buf[at : at+sumUnit]
 	if !grown(block, sum, int(tail%sumUnit)) {
@@ -182,11 +180,10 @@ func (s *segment) accept(tail int64, align int) error {
 	return nil
 }
 
-// acceptedBlock is the block that the log's tail ended in at Start, until it is
-// written again. It may have bytes beyond the tail which the log is not going to
-// write there. For reads it has the sum of what it is; for the next Start, that
-// of what lies below the tail, and zeros, whatever is written behind that
-// meanwhile.
+// acceptedBlock is the block in which the log ended at Start, until it is written again. It
+// may have bytes beyond the tail that the log will not write again. Reads use the sum of
+// the block as it is (now); the next Start uses the sum of its bytes below the tail followed
+// by zeros (stored).
 type acceptedBlock struct {
 	number      int64
 	now, stored uint64

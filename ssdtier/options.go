@@ -8,69 +8,65 @@ import (
 
 // Options are the choices of a Device. The zero value is a good one.
 type Options struct {
-	// SegmentSize is the size in bytes of a segment file, a power of two from
-	// 64 KiB to 1 TiB: the unit in which truncation gives space back. It is
-	// fixed when the directory is made; opening it with another fails, and 0
-	// takes what it was made with. Default 1 GiB, and on a file system of less than
-	// 32 GiB the power of two of a 32nd to a 64th of it, from 16 MiB on.
+	// SegmentSize is the size in bytes of a segment file, a power of two from 64 KiB to
+	// 1 TiB: the unit in which truncation releases space. It is fixed when the directory
+	// is created; opening it with another size fails, and 0 means the size it has.
+	// Default 1 GiB; on a file system of less than 32 GiB the power of two that is a 32nd
+	// to a 64th of it, at least 16 MiB.
 	SegmentSize int64
-	// Preallocate is how much space in bytes a segment takes ahead of the log at
-	// most, so that writes find space that the file has: as much as the log is long,
-	// if that is less. Start and Close give back what was not written. Negative:
-	// none. Default 64 MiB.
+	// Preallocate is the largest space in bytes that a segment allocates ahead of the log,
+	// or the length of the log if that is less. Start and Close release what was not
+	// written. Negative: none. Default 64 MiB.
 	Preallocate int64
-	// Recycle is how many segments that were truncated are kept for those to come: the
-	// log is written over their bytes, which is faster than to space that was never
-	// written, as files have it when they grow. Space that something else needs is
-	// given back at once, and all of it by Close. Default 1; negative: none.
+	// Recycle is the number of truncated segments whose files are reused for new segments:
+	// overwriting them is faster than writing to newly allocated space. They are removed
+	// when the file system is full, and by Close. Default 1; negative: none.
 	Recycle int
-	// Verify says which reads are compared with checksums. Default VerifyAll.
+	// Verify selects the reads that are compared with checksums. Default VerifyAll.
 	Verify Verify
-	// Engine is what carries reads and writes out. Default EngineAuto.
+	// Engine carries out reads and writes. Default EngineAuto.
 	Engine Engine
-	// Workers is how many reads and writes the pool has under way on the disk at
-	// once, for all queues together. Default 64.
+	// Workers is the largest number of reads and writes that the pool, which all queues
+	// share, carries out at once. Default 64.
 	Workers int
-	// Buffered goes through the page cache even where the file system would
-	// allow not to.
+	// Buffered uses the page cache even if the file system allows direct I/O.
 	Buffered bool
-	// Logger receives what an operator should know. Default: slog.Default().
+	// Logger receives messages for an operator. Default: slog.Default().
 	Logger *slog.Logger
 }
 
-// Verify says which reads are compared with checksums.
+// Verify selects the reads that are compared with checksums.
 type Verify string
 
-// What can be verified.
+// Values of Verify.
 const (
-	// VerifyAll compares all that is read. A read takes the blocks of 4 KiB around what
-	// was asked for.
+	// VerifyAll compares every read. A read takes the blocks of 4 KiB around its range.
 	VerifyAll Verify = "all"
-	// VerifyBlocks compares reads that have a whole block of 4 KiB in them, such as those
-	// of recovery, compaction, scans and refills. Shorter ones, of records, take no more
-	// than the sectors around what was asked for, as they are.
+	// VerifyBlocks compares reads that contain a whole block of 4 KiB, such as those of
+	// recovery, compaction, scans and refills. A shorter read, of records, takes only the
+	// sectors around its range, and is not compared.
 	VerifyBlocks Verify = "blocks"
 )
 
-// Verifies are all that there are.
+// Verifies are all values of Verify.
 var Verifies = []Verify{VerifyAll, VerifyBlocks}
 
-// Engine is what carries reads and writes out.
+// Engine carries out reads and writes.
 type Engine string
 
 // The engines.
 const (
-	// EngineAuto is EngineUring where that works, and EnginePool elsewhere.
+	// EngineAuto is EngineUring if io_uring works, and otherwise EnginePool.
 	EngineAuto Engine = "auto"
-	// EngineUring is Linux' io_uring, a ring for each queue. Where it is missing or
-	// forbidden, opening fails. The pool is there, too, for what is not plain: reads
-	// and writes that lie in two segments, make a new one, or fail.
+	// EngineUring is Linux's io_uring, a ring for each queue. Opening fails if io_uring
+	// is missing or forbidden. The pool carries out what is not plain: operations on two
+	// segments, writes that create a segment, and operations that fail on the ring.
 	EngineUring Engine = "uring"
 	// EnginePool is a pool of goroutines that read and write at positions.
 	EnginePool Engine = "pool"
 )
 
-// Engines are all that there are.
+// Engines are all values of Engine.
 var Engines = []Engine{EngineAuto, EngineUring, EnginePool}
 
 // Defaults and limits of Options.
@@ -80,8 +76,8 @@ const (
 	DefaultRecycle     = 1
 	DefaultWorkers     = 64
 
-	// A small file system has segments of a 32nd of it at most, so that those that wait
-	// until all in them is dead are a small part of it.
+	// On a small file system a segment is at most a 32nd of it, so that segments of which
+	// only a part is in use waste little of it.
 	segmentShare          = 32
 	smallestSegmentChosen = 16 << 20
 
@@ -90,8 +86,8 @@ const (
 	maxWorkers     = 1 << 12
 )
 
-// ensureDefaults fills in what is unset, but for SegmentSize, which the
-// directory may know, and checks the rest.
+// ensureDefaults sets the defaults, except of SegmentSize, which the directory may
+// determine, and checks the options.
 func (o *Options) ensureDefaults() error {
 	if o.Engine == "" {
 		o.Engine = EngineAuto
@@ -128,8 +124,7 @@ func (o *Options) ensureDefaults() error {
 	return nil
 }
 
-// segmentSizeFor is the size of segments on a file system of that size; 0: it is not
-// known.
+// segmentSizeFor is the default segment size on a file system of total bytes, 0 if unknown.
 func segmentSizeFor(total int64) int64 {
 	size := int64(DefaultSegmentSize)
 	for total > 0 && size > total/segmentShare && size > smallestSegmentChosen {

@@ -84,10 +84,10 @@ func (r *Reader) ReadAt(p []byte, addr int64) (n int, err error) {
 	return n, nil
 }
 
-// LostSums tells of parts of the log between two addresses for which the files of
-// checksums are too short, with the file. What was synced has a checksum, and without it
-// a Device does not read it; who knows how far the log was synced can tell from this what
-// was lost. Files of checksums that are damaged otherwise, or not there, are for [Inspect].
+// LostSums calls tell for each part of the log between two addresses for which a file of
+// checksums is too short. What was synced has a checksum, and a Device does not read blocks
+// without one; a caller that knows how far the log was synced can tell from this what was
+// lost. Other damage of files of checksums, and missing ones, are reported by [Inspect].
 func (r *Reader) LostSums(from, until int64, tell func(from, until int64, err error)) {
 	for from < until {
 		number := from / r.segmentSize
@@ -101,7 +101,7 @@ func (r *Reader) LostSums(from, until int64, tell func(from, until int64, err er
 	}
 }
 
-// sumsEnd is the offset in a segment at which its checksums end.
+// sumsEnd is the offset in a segment where its checksums end.
 func (r *Reader) sumsEnd(number int64) (end int64, ok bool) {
 	data, err := os.ReadFile(filepath.Join(r.dir, sumName(number)))
 	if err != nil {
@@ -114,7 +114,7 @@ func (r *Reader) sumsEnd(number int64) (end int64, ok bool) {
 	return (t.last() + 1) * sumUnit, true
 }
 
-// open makes a segment the one that is open.
+// open opens a segment in place of the open one.
 func (r *Reader) open(number int64) error {
 	if r.segment != nil && r.number == number {
 		return nil
@@ -181,7 +181,7 @@ func listObjects(dir string) ([]string, error) {
 	return names, nil
 }
 
-// Close lets go of the directory.
+// Close releases the directory.
 func (r *Reader) Close() error {
 	r.closeSegment()
 	if r.lock == nil {

@@ -9,14 +9,13 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// The bytes of a file that grows are space that was never written, though it was taken
-// ahead: a write there makes the file system note that it is written now, which costs as
-// much as the write. A segment that was truncated has space that was. So its file is
-// kept, and becomes that of a segment to come. Nothing of what it holds can be read any
-// more: a segment begins without checksums, and what has none was never written.
+// A write to allocated space that was never written makes the file system record that it is
+// written now, which costs as much as the write. The file of a truncated segment has no such
+// space. So the file is kept, and becomes that of a new segment. Its old bytes cannot be
+// read: a segment begins without checksums, and a block without a checksum is not held.
 //
-// A file is given away when nobody reads or writes it any more, so that no operation on
-// the old segment meets bytes of the new one.
+// A file is reused when no read or write of the old segment is pending, so that none sees
+// bytes of the new one.
 
 // spares are files that were segments, under a temporary name.
 type spares struct {
@@ -27,11 +26,11 @@ type spares struct {
 
 type spare struct {
 	path  string
-	ready bool // nobody has it open any more
+	ready bool // the old segment has closed it
 }
 
-// keep takes the file of a segment that is being removed, and reports whether it did. ready
-// must follow.
+// keep adds the file of a segment that is being removed, and reports whether it did. The
+// segment calls ready when it has closed the file.
 func (k *spares) keep(path string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -43,7 +42,7 @@ func (k *spares) keep(path string) bool {
 	return true
 }
 
-// ready says that a file which was kept from path is not in use any more.
+// ready marks the file that was kept from path as closed.
 func (k *spares) ready(path string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -52,7 +51,7 @@ func (k *spares) ready(path string) {
 	}
 }
 
-// give makes a file that is not in use the one at path, and reports whether there was one.
+// give renames a file that is ready to path, and reports whether there was one.
 func (k *spares) give(path string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -65,11 +64,11 @@ func (k *spares) give(path string) bool {
 	if os.Rename(from, path) == nil {
 		return true
 	}
-	_ = os.Remove(from) // the next one who opens the directory tries again
+	_ = os.Remove(from) // if that fails, the next Open removes it
 	return false
 }
 
-// drop gives the space of all files back, and reports whether there were any.
+// drop removes all files, and reports whether there were any.
 func (k *spares) drop() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -81,7 +80,7 @@ func (k *spares) drop() bool {
 	return had
 }
 
-// close gives the space of all files back, those that are still in use as well.
+// close removes all files, and keeps no more.
 func (k *spares) close() {
 	k.mu.Lock()
 	k.limit = 0
@@ -89,8 +88,8 @@ func (k *spares) close() {
 	k.drop()
 }
 
-// withSpace does something, and where there is no space for it once more without spares.
-// It marks errors after which do may be called again.
+// withSpace calls do, and once more without spares if there is no space. It marks the errors
+// after which do may be called again.
 func (d *Device) withSpace(do func() error) error {
 	err := do()
 	if isFull(err) && d.spares.drop() {

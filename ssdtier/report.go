@@ -9,8 +9,8 @@ import (
 // Report is what [Inspect] found in a directory.
 type Report struct {
 	Dir string `json:"dir"`
-	// InUse says that a process had the directory open meanwhile: what it was
-	// writing may be among the problems.
+	// InUse: a process had the directory open during the inspection. What it was writing
+	// may be among the problems.
 	InUse bool `json:"in_use"`
 	// Version and SegmentSize are from FORMAT; 0 where it cannot be read.
 	Version     int             `json:"version"`
@@ -20,10 +20,10 @@ type Report struct {
 	Objects     []FileReport    `json:"objects"`
 	Metadata    []FileReport    `json:"metadata"`
 
-	// Problems are what is wrong, in the order of the files' names: bytes that
-	// cannot be read as they were written.
+	// Problems are bytes that cannot be read as they were written, in the order of the
+	// files' names.
 	Problems []Finding `json:"problems"`
-	// Notes are what is odd and harmless.
+	// Notes are harmless irregularities.
 	Notes []Finding `json:"notes"`
 }
 
@@ -32,15 +32,15 @@ type SegmentReport struct {
 	File   string `json:"file"`
 	Number int64  `json:"number"`
 	Size   int64  `json:"size"` // of the file, in bytes
-	// Verified agree with their checksums, and Damaged do not or are missing.
+	// Verified blocks agree with their checksums. Damaged ones do not, or are missing.
 	Verified int64 `json:"verified"`
 	Damaged  int64 `json:"damaged"`
-	// Rewritten is 1 for the log's last block, as a crash may leave it: it has
-	// grown since the last Sync.
+	// Rewritten is 1 if the log's last block has grown since the last Sync, as a crash
+	// may leave it.
 	Rewritten int64 `json:"rewritten"`
-	// Unverified were written by a version without checksums; Unsynced have no
-	// checksum: they were written after the last Sync, or never, in space that was
-	// taken ahead, and the log is to be cut off below them; or a checksum was lost.
+	// Unverified blocks were written by a version without checksums. Unsynced ones have
+	// no checksum: they were written after the last Sync, or never, in space that was
+	// allocated ahead, and opening the log cuts them off; or their checksum was lost.
 	Unverified int64 `json:"unverified"`
 	Unsynced   int64 `json:"unsynced"`
 }
@@ -51,7 +51,7 @@ type FileReport struct {
 	Size int64  `json:"size"` // in bytes; -1 where it cannot be told
 }
 
-// Finding is one thing that Inspect has to say.
+// Finding is one problem or note of Inspect.
 type Finding struct {
 	File   string `json:"file"`   // in the directory
 	Offset int64  `json:"offset"` // of the bytes concerned; -1: the file as a whole

@@ -5,19 +5,20 @@ import (
 	"sync"
 )
 
-// rewrites keeps writes of a segment and looks at its damage apart. A log writes the
-// block that it ends in again, and its new bytes are on the disk before its new sum is
-// set, so that a read in between finds the two at odds. Who found that looks again
-// while no write of these blocks is under way. What is at odds then is damaged.
+// rewrites separates the writes of a segment from second reads of blocks that seem damaged.
+// A log writes the block in which it ends again, and the new bytes are on the disk before
+// the new sum is set, so a read in between finds that they do not agree. Such a read is
+// repeated while no write of the blocks is pending; blocks that do not agree then are
+// damaged.
 //
-// A write waits only for looks, which end by themselves: writes are begun by those who
-// poll for their ends, and may not wait for one another.
+// A write waits only for second reads, which always end. Writes must not wait for each
+// other: the goroutine that begins them also polls for their completions.
 type rewrites struct {
-	mu      sync.Mutex
-	ended   sync.Cond // one of those that follow
-	writes  []span    // under way
-	looks   []span
-	waiting int // for ended
+	mu      sync.Mutex // guards the fields below
+	ended   sync.Cond  // signalled when a span leaves writes or looks
+	writes  []span     // pending
+	looks   []span     // second reads
+	waiting int        // goroutines that wait for ended
 }
 
 // span is a range of a segment's bytes.
@@ -27,7 +28,7 @@ func (s span) overlaps(all []span) bool {
 	return slices.ContainsFunc(all, func(o span) bool { return s.from < o.to && o.from < s.to })
 }
 
-// begin enters a span in a list once it overlaps none of another list.
+// begin adds a span to a list when it overlaps none of another list.
 func (r *rewrites) begin(s span, list, others *[]span) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -54,7 +55,7 @@ func (r *rewrites) end(s span, list *[]span) {
 func (r *rewrites) beginWrite(s span) { r.begin(s, &r.writes, &r.looks) }
 func (r *rewrites) endWrite(s span)   { r.end(s, &r.writes) }
 
-// look calls do while no write of that span is under way.
+// look calls do, a second read, while no write of the span is pending.
 func (r *rewrites) look(s span, do func()) {
 	r.begin(s, &r.looks, &r.writes)
 	defer r.end(s, &r.looks)

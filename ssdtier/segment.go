@@ -14,8 +14,8 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// segment is one file of the log. Truncation lets go of the file while others read it:
-// it is closed when the last of them is through with it.
+// segment is one file of the log. It may be truncated while it is read: the file is closed
+// when the last user releases it.
 type segment struct {
 	d      *Device
 	number int64
@@ -24,22 +24,22 @@ type segment struct {
 	users  atomic.Int64 // 1 for the table, 1 for each read and write; 0: closed
 	dirty  atomic.Bool  // written since the last Sync
 	sums   *sumTable
-	kept   bool // the file is one of the spares once it is closed; set before the table lets go
+	kept   bool // the file becomes a spare when it is closed; set before it leaves the table
 
 	reserved reservation
-	// written is an offset, a multiple of sumUnit: below it every block should be
-	// there, at or above it none was written.
+	// written is an offset, a multiple of sumUnit: every block below it was written, and
+	// none at or above it.
 	written atomic.Int64
 
 	rewrites rewrites
 	accepted atomic.Pointer[acceptedBlock]
 
 	sumPath string
-	sumsErr error // why the sums that a file should have had are not there
-	newSums bool  // the file of sums is to be made anew; guarded by Device.mu
+	sumsErr error // of the file of sums, if it could not be read
+	newSums bool  // the file of sums has to be created; guarded by Device.mu
 }
 
-// acquire keeps the file open until release, unless it is closed already.
+// acquire keeps the file open until release. It returns false if the file is closed.
 func (s *segment) acquire() bool {
 	for n := s.users.Load(); n > 0; n = s.users.Load() {
 		if s.users.CompareAndSwap(n, n+1) {
@@ -49,8 +49,8 @@ func (s *segment) acquire() bool {
 	return false
 }
 
-// release is called once for each acquire, and once by who takes the segment from the
-// table. What was to be durable has been synced.
+// release is called once for each acquire, and once after the segment has left the table.
+// An error of closing does not matter: what has to be durable was synced.
 func (s *segment) release() {
 	if s.users.Add(-1) != 0 {
 		return
@@ -76,7 +76,7 @@ func parseSegmentName(name string) (int64, bool) {
 	return number, err == nil && number >= 0 && name == segmentName(number)
 }
 
-// cut shortens the file to n bytes if it is longer. Nothing is being written to it.
+// cut truncates the file to n bytes if it is longer. No write to it is pending.
 func (s *segment) cut(n int64) error {
 	info, err := s.file.Stat()
 	s.reserved.end.Store(min(s.reserved.end.Load(), n))
@@ -90,8 +90,8 @@ func (s *segment) cut(n int64) error {
 	return nil
 }
 
-// checkNames finds out whether somebody has taken away the segment's file or that of its
-// sums, which is made anew. The caller holds Device.mu.
+// checkNames checks that the segment's file still has its name. If the file of its sums was
+// removed, it is created again. The caller holds Device.mu.
 func (s *segment) checkNames() error {
 	open, err := s.file.Stat()
 	if err != nil {
@@ -102,22 +102,22 @@ func (s *segment) checkNames() error {
 	case err == nil && !os.SameFile(open, named):
 		err = errors.New("another file has its name")
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("ssdtier: sync: %w", device.MarkTransient(err)) // it tells nothing
+		return fmt.Errorf("ssdtier: sync: %w", device.MarkTransient(err))
 	}
 	if err != nil {
-		return fmt.Errorf("ssdtier: sync: %s was taken away while it is in use, its bytes end with this process: %w: %w",
+		return fmt.Errorf("ssdtier: sync: %s was removed or replaced while it is in use, its bytes end with this process: %w: %w",
 			s.file.Name(), err, device.ErrCorrupt)
 	}
 	if _, err := os.Stat(s.sumPath); errors.Is(err, fs.ErrNotExist) && !s.newSums {
-		s.d.opts.Logger.Warn("a file of checksums was taken away, it is made anew", "file", s.sumPath)
+		s.d.opts.Logger.Warn("a file of checksums was removed while it is in use, it is created again", "file", s.sumPath)
 		s.newSums = true
 		s.sums.touch()
 	}
 	return nil
 }
 
-// segmentTable finds segments by number, without a lock. It is replaced, never
-// changed; Device.mu is held by whoever replaces it.
+// segmentTable finds segments by number, without a lock. The map is replaced, never changed,
+// under Device.mu.
 type segmentTable struct {
 	byNumber atomic.Pointer[map[int64]*segment]
 }
@@ -138,7 +138,7 @@ func (t *segmentTable) all() []*segment {
 	return slices.SortedFunc(maps.Values(*m), func(a, b *segment) int { return int(a.number - b.number) })
 }
 
-// change replaces the table by a copy that do was applied to.
+// change replaces the map by a copy that do has changed.
 func (t *segmentTable) change(do func(map[int64]*segment)) {
 	next := make(map[int64]*segment)
 	if m := t.byNumber.Load(); m != nil {
@@ -156,8 +156,8 @@ func (t *segmentTable) closeAll() {
 	t.byNumber.Store(nil)
 }
 
-// openSegments opens the segments in the directory, removes what Begin has
-// passed, and what was being made when the directory was last open.
+// openSegments opens the segments in the directory, and removes those below Begin and
+// unfinished files.
 func (d *Device) openSegments() error {
 	entries, err := os.ReadDir(d.dir)
 	if err != nil {
@@ -188,7 +188,7 @@ func (d *Device) openSegments() error {
 }
 
 // openSegment opens a segment's file, with os.O_CREATE in flags if it is new,
-// and enters it in the table.
+// and adds it to the table.
 func (d *Device) openSegment(number int64, flags int) (*segment, error) {
 	path := d.path(segmentName(number))
 	f, err := openFile(path, os.O_RDWR|flags|d.directFlag(), 0o666)
@@ -212,8 +212,8 @@ func (d *Device) openSegment(number int64, flags int) (*segment, error) {
 	return s, nil
 }
 
-// segmentToWrite returns the segment of that number, making it if need be, or
-// nil if it lies below Begin.
+// segmentToWrite returns the segment of that number, or nil if it lies below Begin. It
+// creates the segment if necessary.
 func (d *Device) segmentToWrite(number int64) (*segment, error) {
 	if s := d.segments.get(number); s != nil {
 		return s, nil
@@ -240,7 +240,7 @@ func (d *Device) segmentToWrite(number int64) (*segment, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.newSums = sumsErr != nil // who stores the first sums tells why
+	s.newSums = sumsErr != nil // storing the first sums returns the error again
 	return s, nil
 }
 
@@ -250,7 +250,7 @@ func (s *segment) isWhole() bool {
 	return err == nil && info.Size() == s.d.opts.SegmentSize
 }
 
-// removeSegments deletes the segments that which says, and their sums. The
+// removeSegments removes the segments for which which returns true, and their sums. The
 // caller holds mu.
 func (d *Device) removeSegments(which func(number int64) bool) error {
 	var errs []error
@@ -265,7 +265,7 @@ func (d *Device) removeSegments(which func(number int64) bool) error {
 			if s.kept = s.isWhole() && d.spares.keep(s.file.Name()); !s.kept {
 				remove(s.file.Name())
 			}
-			s.release() // its bytes are wanted no longer
+			s.release()
 			d.summed[s.number] = true
 		}
 	}

@@ -1,6 +1,5 @@
-// Package ssdtier is a log on a local SSD: a device.Device that keeps its bytes
-// in a directory of segment files, and reads and writes them past the page
-// cache.
+// Package ssdtier is a log on a local SSD: a device.Device that stores its bytes in a
+// directory of segment files, and reads and writes them by direct I/O.
 //
 //	data/
 //	  FORMAT             version of the layout and size of a segment
@@ -58,12 +57,12 @@ import (
 var (
 	// ErrLocked means that another process, or this one, has the directory open.
 	ErrLocked = errors.New("ssdtier: directory is in use")
-	// ErrFormat means that the directory was written by a version that this one
-	// cannot read, with other options, or that files of it are damaged or gone.
+	// ErrFormat means that this version cannot read the directory: another version or
+	// other options wrote it, or files are damaged or missing.
 	ErrFormat = errors.New("ssdtier: unknown format")
 )
 
-// openFile opens the files that are written to. Tests have it fail.
+// openFile opens the files that are written to. Tests replace it.
 var openFile = os.OpenFile
 
 // Device is a log in a directory. It implements device.Device.
@@ -74,32 +73,33 @@ type Device struct {
 	names  *os.File // the directory, to sync it
 	direct bool
 	block  int  // unit of writes and of reads that are verified, in bytes; a multiple of sumUnit
-	sector int  // unit of reads that are not
-	rings  bool // queues have one each…
-	// ringless says that one of them could not have one: the log was told.
+	sector int  // unit of reads that are not verified
+	rings  bool // each queue has a ring
+	// ringless: a queue could not have a ring, and that was logged.
 	ringless atomic.Bool
 	pool     *queue.Pool
 	buffers  bufferPool
 
-	// begin is raised before a segment below it is removed; a read looks at it
-	// before, and a missing file says the rest.
+	// begin is raised before a segment below it is removed. A read compares it first; a
+	// segment that is removed during the read is missing then.
 	begin    atomic.Int64
 	segments segmentTable
 	spares   spares
-	// noReserve says that segments take no space ahead: they are not to, or cannot.
+	// noReserve: segments do not allocate space ahead, by choice or because the file
+	// system cannot.
 	noReserve atomic.Bool
 
-	mu       sync.Mutex // guards what follows, and changes of files' names
+	mu       sync.Mutex // guards the fields below, and changes of files' names
 	newFiles bool       // segments were created since the last Sync
-	syncErr  error      // the Sync that failed
+	syncErr  error      // of the Sync that failed
 	closed   bool
 	summed   map[int64]bool // numbers of the files of sums that Open found
-	// objectsMade tells the temporary files of objects apart.
+	// objectsMade numbers the temporary files of objects.
 	objectsMade int
 }
 
-// Open opens the log in dir with the default options, making the directory if
-// it is not there.
+// Open opens the log in dir with the default options, and creates the directory if it does
+// not exist.
 func Open(dir string) (*Device, error) { return OpenWith(dir, Options{}) }
 
 // OpenWith is Open with options.
@@ -116,7 +116,7 @@ func OpenWith(dir string, opts Options) (_ *Device, err error) {
 	if err := d.chooseEngine(); err != nil {
 		return nil, err
 	}
-	if err := d.checkOwner(); err != nil { // before the lock leaves a file there
+	if err := d.checkOwner(); err != nil { // before the lock creates a file
 		return nil, err
 	}
 	if d.lock, err = lockDir(dir); err != nil {
@@ -154,16 +154,16 @@ func OpenWith(dir string, opts Options) (_ *Device, err error) {
 	return d, nil
 }
 
-// Dir is the directory that the log is in.
+// Dir is the directory of the log.
 func (d *Device) Dir() string { return d.dir }
 
 // Direct reports whether reads and writes bypass the page cache.
 func (d *Device) Direct() bool { return d.direct }
 
-// Sector is the unit of direct I/O here in bytes; 1 where the page cache is not bypassed.
+// Sector is the unit of direct I/O in bytes; 1 if the page cache is not bypassed.
 func (d *Device) Sector() int { return d.sector }
 
-// Engine is what carries reads and writes out: EngineUring or EnginePool.
+// Engine is the engine in use: EngineUring or EnginePool.
 func (d *Device) Engine() Engine {
 	if d.rings {
 		return EngineUring
@@ -177,9 +177,9 @@ func (d *Device) Alignment() int { return d.block }
 // Begin implements device.Device.
 func (d *Device) Begin() int64 { return d.begin.Load() }
 
-// Start implements device.Device. Segments at and above tail are removed, what
-// the last one has beyond tail's block is cut off, and that block is accepted if
-// what lies below tail is what was synced.
+// Start implements device.Device. It removes segments at and above tail, truncates the last
+// one after tail's block, and accepts that block if its bytes below tail are the synced
+// ones.
 func (d *Device) Start(tail int64) error {
 	if tail < 0 {
 		return fmt.Errorf("ssdtier: %s: start at address %d", d.dir, tail)
@@ -201,7 +201,7 @@ func (d *Device) Start(tail int64) error {
 	case tail%size == 0:
 		last = nil
 	case last == nil && d.summed[tail/size]:
-		// Going on would put new sums over those of what is missing.
+		// Continuing would overwrite the sums of the missing segment.
 		return fmt.Errorf("ssdtier: start at address %d: %w", tail, d.noSegment(tail/size))
 	}
 	err := d.removeSegments(func(number int64) bool { return number*size >= tail })
@@ -217,9 +217,8 @@ func (d *Device) Start(tail int64) error {
 	return errors.Join(err, d.syncNames())
 }
 
-// endSegment makes the segment in which the log ends, at an offset, hold what
-// lies below that and no more. Its sums are durable before anything is written
-// over what they are of. The caller holds mu.
+// endSegment truncates the segment in which the log ends at the offset tail. Its sums are
+// durable before their blocks are written again. The caller holds mu.
 func (d *Device) endSegment(s *segment, tail int64) error {
 	if err := s.cut(alignUp(tail, int64(d.block))); err != nil {
 		return err
@@ -235,8 +234,7 @@ func (d *Device) endSegment(s *segment, tail int64) error {
 	return s.storeSums(s.changedSums(), true)
 }
 
-// Truncate implements device.Device. Begin is durable before any space is given
-// back.
+// Truncate implements device.Device. Begin is durable before any space is released.
 func (d *Device) Truncate(begin int64) error {
 	if begin < 0 {
 		return fmt.Errorf("ssdtier: %s: truncate to address %d", d.dir, begin)
@@ -281,9 +279,9 @@ func (d *Device) Sync() error {
 	return nil
 }
 
-// syncSegment makes durable what was written to a segment, then the sums of that.
+// syncSegment makes durable what was written to a segment, then its sums.
 func (d *Device) syncSegment(s *segment) error {
-	// Cleared first: a write that ends during the fsync is the next one's.
+	// Cleared first: a write that ends during the fsync belongs to the next one.
 	if !s.dirty.Swap(false) {
 		return nil
 	}
@@ -296,7 +294,7 @@ func (d *Device) syncSegment(s *segment) error {
 		d.syncErr = fmt.Errorf("ssdtier: sync: %w", err)
 		return d.syncErr
 	}
-	d.newFiles = d.newFiles || s.newSums // they are made now
+	d.newFiles = d.newFiles || s.newSums // the file is created now
 	if err := s.storeSums(changed, true); err != nil {
 		s.dirty.Store(true)
 		return err
@@ -312,12 +310,11 @@ func (d *Device) Close() error {
 		return nil
 	}
 	d.closed = true
-	d.mu.Unlock() // a worker may be about to make a segment
+	d.mu.Unlock() // a worker may be creating a segment
 	d.pool.Close()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	// Who closes without Sync finds what was written nevertheless, unless the
-	// machine fails.
+	// After a Close without Sync, what was written is there unless the machine fails.
 	var errs []error
 	for _, s := range d.segments.all() {
 		errs = append(errs, s.storeSums(s.changedSums(), false), s.cut(alignUp(s.written.Load(), int64(d.block))))
