@@ -12,7 +12,7 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// BenchmarkMemory measures plain calls on a store that is all in memory.
+// BenchmarkMemory measures plain calls on a store that fits into memory.
 func BenchmarkMemory(b *testing.B) {
 	for _, records := range []uint64{1 << 10, 1 << 22} {
 		st := open(b, Options{
@@ -43,8 +43,8 @@ func BenchmarkMemory(b *testing.B) {
 	}
 }
 
-// BenchmarkColdRead measures reads from a device that answers at once, with a
-// log six times memory.
+// BenchmarkColdRead measures reads from a device without latency, of a log six times as large
+// as its memory.
 func BenchmarkColdRead(b *testing.B) {
 	for _, valueSize := range []int{8, 1024} {
 		records := uint64(1 << 22 / (valueSize / 8))
@@ -103,8 +103,8 @@ func BenchmarkColdRead(b *testing.B) {
 	}
 }
 
-// BenchmarkReadCache measures batches of reads of cold records that all fit into
-// the read cache, with and without one, from a device that answers at once.
+// BenchmarkReadCache measures batches of reads of records on a device without latency, with
+// and without a read cache that has room for all of them.
 func BenchmarkReadCache(b *testing.B) {
 	for _, valueSize := range []int{8, 100, 1024} {
 		for _, share := range []float64{0, 0.5} {
@@ -157,8 +157,8 @@ func load(b *testing.B, s *Session, records uint64) {
 	}
 }
 
-// BenchmarkBarrier measures how long a barrier takes while sessions work: all of
-// them wait meanwhile.
+// BenchmarkBarrier measures the duration of a barrier beside sessions that work: all of them
+// wait for its end.
 func BenchmarkBarrier(b *testing.B) {
 	st := open(b, Options{Device: device.NewMemory(), KeySize: 8, ValueSize: 8, Memory: 64 << 20})
 	var stop atomic.Bool
@@ -182,7 +182,7 @@ func BenchmarkBarrier(b *testing.B) {
 	closeAll(b, st)
 }
 
-// BenchmarkOpen measures recovery, by the log alone and with a copy of the index.
+// BenchmarkOpen measures recovery from the log alone and from the log and a copy of the index.
 func BenchmarkOpen(b *testing.B) {
 	const records = 1 << 20
 	for _, withIndex := range []bool{false, true} {

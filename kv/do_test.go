@@ -7,8 +7,8 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// Do returns an error of an operation, unless that says only what the store holds; the
-// session goes on, and says so. Err is that of the session.
+// Do returns an error of an operation unless it is ErrNotFound or ErrExists. The session
+// remains usable: its Err is nil.
 func TestErrorsOfBatches(t *testing.T) {
 	st := open(t, Options{Device: device.NewMemory(), KeySize: 8, ValueSize: 8, Memory: 1 << 20, Records: 1 << 10})
 	s := st.NewSession()
@@ -39,8 +39,8 @@ func TestErrorsOfBatches(t *testing.T) {
 	}
 }
 
-// A number that NextCommit gives is reached by the next commit or checkpoint of any kind,
-// and by none that fails.
+// The next commit or checkpoint of any kind has at least the number that NextCommit has
+// returned, unless it fails.
 func TestCommitNumbers(t *testing.T) {
 	faulty := device.NewFaulty(device.NewMemory(), device.FaultyOptions{})
 	st := open(t, Options{Device: faulty, KeySize: 8, ValueSize: 8, Memory: 1 << 20, Records: 1 << 10})

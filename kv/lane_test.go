@@ -7,9 +7,9 @@ import (
 	"github.com/redykv/redykv/kv/internal/index"
 )
 
-// TestLanesFindWhatOverflowed looks for keys of an index with twice as many entries as
-// its buckets have room for: a lane finds them all, and no others.
-func TestLanesFindWhatOverflowed(t *testing.T) {
+// TestLanesFindOverflowedEntries looks up keys in an index with twice as many entries as its
+// first buckets have room for: a lane finds all of them and no other keys.
+func TestLanesFindOverflowedEntries(t *testing.T) {
 	const keys = 15 << index.MinBits
 	for name, sizes := range map[string][2]int{"words": {8, 8}, "variable": {}} {
 		t.Run(name, func(t *testing.T) {
@@ -30,7 +30,7 @@ func TestLanesFindWhatOverflowed(t *testing.T) {
 					ops[i].Key = key8(first + uint64(i))
 					l.ops[i] = &ops[i]
 				}
-				ops[laneSize-1].Key = key8(1<<40 + first) // which there is not
+				ops[laneSize-1].Key = key8(1<<40 + first) // was never stored
 				l.n = laneSize
 				s.enter()
 				s.hashLane(l)
@@ -40,14 +40,14 @@ func TestLanesFindWhatOverflowed(t *testing.T) {
 				for i := range ops {
 					want, _ := s.view.index.Find(st.hash(ops[i].Key))
 					if l.slots[i] != want {
-						t.Errorf("key %x has slot %v, want %v", ops[i].Key, l.slots[i], want)
+						t.Errorf("key %x has its entry at %v, want %v", ops[i].Key, l.slots[i], want)
 					}
 				}
 				s.leave()
 				l.n = 0
 			}
 			if behind < keys/4 {
-				t.Errorf("only %d of %d keys were looked for in overflow buckets", behind, keys)
+				t.Errorf("only %d of %d keys were looked up in overflow buckets", behind, keys)
 			}
 			closeAll(t, s, st)
 		})

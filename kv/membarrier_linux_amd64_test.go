@@ -13,11 +13,11 @@ import (
 	"github.com/redykv/redykv/internal/epoch/epochtest"
 )
 
-// noMembarrier says, to a process that this test's binary starts, that it is to forbid itself
-// the system call: why that failed, errForbid says.
+// noMembarrier tells a process of this test binary to forbid itself the system call membarrier.
+// errForbid is why that failed.
 const noMembarrier = "REDYKV_TEST_NO_MEMBARRIER"
 
-var errForbid = errors.New("nobody asked for it")
+var errForbid = errors.New("not run without membarrier")
 
 func init() {
 	if os.Getenv(noMembarrier) != "" {
@@ -25,12 +25,12 @@ func init() {
 	}
 }
 
-// TestWithoutMembarrier has a process that the kernel refuses membarrier run tests of many
-// sessions beside changes of markers.
+// TestWithoutMembarrier runs tests of sessions beside changes of markers in a process to which
+// the kernel refuses membarrier.
 func TestWithoutMembarrier(t *testing.T) {
 	cmd := exec.Command(os.Args[0], "-test.v", "-test.run",
 		"^(TestOrderedSessions|TestNoTornReads|TestCountersLoseNothing|TestWordCountersBesideEachOther|"+
-			"TestRMWWord|TestGrowthUnderEveryOperation|TestStraight.*|TestInspectHealthy)$")
+			"TestRMWWord|TestGrowthUnderEveryOperation|TestDirect.*|TestInspectHealthy)$")
 	cmd.Env = append(os.Environ(), noMembarrier+"=1")
 	out, err := cmd.CombinedOutput()
 	if bytes.Contains(out, []byte("--- SKIP: TestOrderedSessions")) {
@@ -41,8 +41,8 @@ func TestWithoutMembarrier(t *testing.T) {
 	}
 }
 
-// TestOrderedSessions is for a process without membarrier: plain calls go straight, but not
-// by assembly.
+// TestOrderedSessions runs in a process without membarrier: plain calls go directly to a record,
+// but not in assembly.
 func TestOrderedSessions(t *testing.T) {
 	if errForbid != nil {
 		t.Skip(errForbid)
@@ -55,7 +55,7 @@ func TestOrderedSessions(t *testing.T) {
 		}
 	}
 	if p := &s.view; p.wide|p.narrow != 0 || p.direct == 0 || !s.handle.Ordered() {
-		t.Errorf("the probe says %d, %d, %d, ordered: %v", p.wide, p.narrow, p.direct, s.handle.Ordered())
+		t.Errorf("the view has %d, %d, %d, ordered: %v", p.wide, p.narrow, p.direct, s.handle.Ordered())
 	}
 	add := func(old uint64, _ bool) (uint64, Verdict) { return old + 1, Put }
 	for n := range uint64(10) {

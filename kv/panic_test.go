@@ -16,8 +16,8 @@ func panicking(f func()) (panicked bool) {
 	return false
 }
 
-// pollAll polls until nothing is under way, over panics, and says how often each
-// operation came back.
+// pollAll polls until no operation is left, recovers from panics, and returns how often each
+// operation was handed back.
 func pollAll(s *Session) map[*Op]int {
 	times := map[*Op]int{}
 	var done [8]*Op
@@ -43,7 +43,7 @@ func TestModifierThatPanicsHoldsNothingUp(t *testing.T) {
 	if got, err := s.Read([]byte("k"), nil); err != nil || string(got) != "value" {
 		t.Errorf("%q, %v", got, err)
 	}
-	for n := range uint64(1000) { // pages turn, so the epoch is free
+	for n := range uint64(1000) { // pages are evicted, so no session has stayed in an epoch
 		if err := s.Upsert(key8(n), key8(n)); err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +62,7 @@ func TestModifierThatPanicsOnAColdRecordLands(t *testing.T) {
 	if !panicking(func() {
 		_ = s.Do([]Op{
 			{Kind: OpRMW, Key: key8(1), Modify: func(*Update) Verdict { panic("modifier") }},
-			{Kind: OpRead, Key: key8(2)}, // arrives with it
+			{Kind: OpRead, Key: key8(2)}, // completes with it
 		})
 	}) {
 		t.Error("no panic")
@@ -76,8 +76,8 @@ func TestModifierThatPanicsOnAColdRecordLands(t *testing.T) {
 	closeAll(t, s, st)
 }
 
-// TestModifierThatPanicsOnACachedRecord has it panic within a lane: every
-// operation of the stream still comes back, once.
+// TestModifierThatPanicsOnACachedRecord panics while a lane is finished: every operation of
+// the stream is handed back once nevertheless.
 func TestModifierThatPanicsOnACachedRecord(t *testing.T) {
 	o := small(device.NewMemory(), 8, 8)
 	o.Memory, o.ReadCache = 2*o.Memory, 0.5
@@ -135,8 +135,8 @@ func TestModifierThatPanicsOnACachedRecord(t *testing.T) {
 	closeAll(t, s, st)
 }
 
-// TestStreamGoesOnAfterAPanic submits on when Submit panicked, as a Modifier before
-// it did.
+// TestStreamGoesOnAfterAPanic submits more operations after Submit has panicked with an
+// earlier operation's Modifier.
 func TestStreamGoesOnAfterAPanic(t *testing.T) {
 	for name, size := range map[string]int{"words": 8, "wide": 24} {
 		t.Run(name, func(t *testing.T) {
@@ -194,7 +194,7 @@ func TestStreamGoesOnAfterAPanic(t *testing.T) {
 	}
 }
 
-// TestOpThatPanickedBefore submits one operation twice, which panics each time.
+// TestOpThatPanickedBefore submits an operation twice that panics each time.
 func TestOpThatPanickedBefore(t *testing.T) {
 	st := open(t, small(device.NewMemory(), 8, 8))
 	s := st.NewSession()

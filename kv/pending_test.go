@@ -9,9 +9,9 @@ import (
 	"github.com/redykv/redykv/kv/internal/index"
 )
 
-// TestColdWordsOfOneChain reads cold records of 8-byte keys and values in chains
-// that two keys share: the first record that comes from the device is another
-// key's, deleted, expired, or the one that was looked for.
+// TestColdWordsOfOneChain reads records of 8-byte keys and values from the device, in chains
+// that two keys share: the first record that is read is another key's, deleted, expired, or
+// the one that the read is for.
 func TestColdWordsOfOneChain(t *testing.T) {
 	now := int64(MinExpires)
 	opts := small(device.NewMemory(), 8, 8)
@@ -24,7 +24,7 @@ func TestColdWordsOfOneChain(t *testing.T) {
 	older, newer := chained(st, 12)
 	absent := older[10:]
 	var ops []Op
-	want := make(map[uint64]error) // of those that are not simply there
+	want := make(map[uint64]error) // of the keys without a value
 	for i := range 10 {
 		ops = append(ops,
 			Op{Kind: OpUpsert, Key: key8(older[i]), Value: key8(older[i] + 1)},
@@ -35,7 +35,7 @@ func TestColdWordsOfOneChain(t *testing.T) {
 		Op{Kind: OpUpsert, Key: key8(older[3]), Value: key8(1), Expires: now + 1},
 		Op{Kind: OpUpsert, Key: key8(older[4]), Value: key8(older[4] + 1), Expires: now + 1e6})
 	want[newer[0]], want[older[1]], want[newer[2]], want[older[3]] = ErrNotFound, ErrNotFound, ErrNotFound, ErrNotFound
-	ops = append(ops, // of the chains' last pairs only the newer keys are stored
+	ops = append(ops, // of the last two pairs only the newer keys are stored
 		Op{Kind: OpUpsert, Key: key8(newer[10]), Value: key8(newer[10] + 1)},
 		Op{Kind: OpUpsert, Key: key8(newer[11]), Value: key8(newer[11] + 1)})
 	for _, n := range absent {
@@ -44,7 +44,7 @@ func TestColdWordsOfOneChain(t *testing.T) {
 	if err := s.Do(ops); err != nil {
 		t.Fatal(err)
 	}
-	for n := range uint64(1000) { // which pushes all that out of memory
+	for n := range uint64(1000) { // evicts all that from memory
 		if err := s.Upsert(key8(1<<63|n), key8(n)); err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +68,7 @@ func TestColdWordsOfOneChain(t *testing.T) {
 		ops = ops[:0]
 		for i := range older {
 			for _, n := range []uint64{older[i], newer[i]} {
-				op := Op{Key: key8(n), Expires: 5} // what is left in it of its last use
+				op := Op{Key: key8(n), Expires: 5} // as if the Op had been used before
 				if round > 0 {
 					op.Value = make([]byte, 3, 8)
 				}
@@ -101,7 +101,7 @@ func TestColdWordsOfOneChain(t *testing.T) {
 	}
 }
 
-// chained finds so many pairs of keys of which each shares a chain.
+// chained returns pairs of keys that share a chain.
 func chained(st *Store, pairs int) (older, newer []uint64) {
 	type chain struct {
 		bucket uint64

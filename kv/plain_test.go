@@ -11,32 +11,32 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// straightLayouts are key and value sizes of stores whose plain calls are those of
-// plain.go.
-var straightLayouts = map[string][2]int{"variable": {}, "wide values": {8, 40}, "wide keys": {16, 8}}
+// directLayouts are the key and value sizes of stores whose plain calls go directly to a
+// record in Go.
+var directLayouts = map[string][2]int{"variable": {}, "wide values": {8, 40}, "wide keys": {16, 8}}
 
-// ready is a session whose next plain call may go straight.
+// ready is a session whose next plain call may go directly to its record.
 func ready(t *testing.T, st *Store) *Session {
 	t.Helper()
 	s := st.NewSession()
-	if _, err := s.Read(straightKey(st, 1<<40), nil); !errors.Is(err, ErrNotFound) {
+	if _, err := s.Read(directKey(st, 1<<40), nil); !errors.Is(err, ErrNotFound) {
 		t.Fatal(err)
 	}
 	if s.view.direct == 0 {
-		t.Fatal("plain calls may not go straight")
+		t.Fatal("plain calls may not go directly to a record")
 	}
 	return s
 }
 
-// straightKey is a key of a store; of several lengths, where they vary.
-func straightKey(st *Store, n uint64) []byte {
+// directKey is key number n of a store, of several lengths where they vary.
+func directKey(st *Store, n uint64) []byte {
 	if size := st.opts.KeySize; size != 0 {
 		return append(key8(n), make([]byte, size-8)...)
 	}
 	return append(key8(n), make([]byte, n%9)...)
 }
 
-func straightValue(st *Store, n uint64) []byte {
+func directValue(st *Store, n uint64) []byte {
 	size := st.opts.ValueSize
 	if size == 0 {
 		size = 8 + int(n%50)
@@ -44,10 +44,10 @@ func straightValue(st *Store, n uint64) []byte {
 	return bytes.Repeat([]byte{byte(n)}, size)
 }
 
-// TestStraightFindsWhatThereIs asks for keys in memory, deleted, expiring, on the device,
-// and not there at all. What goes the general way fails.
-func TestStraightFindsWhatThereIs(t *testing.T) {
-	for name, sizes := range straightLayouts {
+// TestDirectCallsFindRecords makes plain calls with keys that are in memory, deleted,
+// expiring, on the device, or were never stored. Calls that go the general way fail.
+func TestDirectCallsFindRecords(t *testing.T) {
+	for name, sizes := range directLayouts {
 		for _, collide := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/collide=%v", name, collide), func(t *testing.T) {
 				const keys = 3000
@@ -58,13 +58,13 @@ func TestStraightFindsWhatThereIs(t *testing.T) {
 				st := open(t, opts)
 				s := st.NewSession()
 				plain := putUnlike(t, s, keys,
-					func(n uint64) []byte { return straightKey(st, n) },
-					func(n uint64) []byte { return straightValue(st, n) })
-				other := errors.New("not straight")
+					func(n uint64) []byte { return directKey(st, n) },
+					func(n uint64) []byte { return directValue(st, n) })
+				other := errors.New("not direct")
 				s.unusable = other
 				reads, writes, edits := 0, 0, 0
 				for n := range uint64(keys + 100) {
-					key, value := straightKey(st, n), straightValue(st, n)
+					key, value := directKey(st, n), directValue(st, n)
 					_, e := s.view.index.Find(st.hash(key))
 					_, _, _, found := s.lookup(key, e.Address(), s.view.head)
 					s.enter() // the present epoch
@@ -102,7 +102,7 @@ func TestStraightFindsWhatThereIs(t *testing.T) {
 					most = 100
 				}
 				if reads <= most || writes <= most || edits <= most && sizes[1] != 8 {
-					t.Errorf("straight went %d reads, %d upserts and %d edits", reads, writes, edits)
+					t.Errorf("direct were %d reads, %d upserts and %d edits", reads, writes, edits)
 				}
 				closeAll(t, s, st)
 			})
@@ -110,29 +110,29 @@ func TestStraightFindsWhatThereIs(t *testing.T) {
 	}
 }
 
-// TestStraightSeesMarkersMove has a record become read-only, and go to the device as it
-// is, before it is written to straight.
-func TestStraightSeesMarkersMove(t *testing.T) {
-	for name, sizes := range straightLayouts {
+// TestDirectCallsSeeMarkersMove changes a record by plain calls after a commit has made it
+// read-only.
+func TestDirectCallsSeeMarkersMove(t *testing.T) {
+	for name, sizes := range directLayouts {
 		t.Run(name, func(t *testing.T) {
 			opts := small(device.NewMemory(), sizes[0], sizes[1])
 			opts.Memory = 16 << 10
 			st := open(t, opts)
 			s, filler := ready(t, st), st.NewSession()
 			for round := range uint64(4) {
-				key := straightKey(st, round)
-				if err := s.Upsert(key, straightValue(st, 1)); err != nil {
+				key := directKey(st, round)
+				if err := s.Upsert(key, directValue(st, 1)); err != nil {
 					t.Fatal(err)
 				}
 				if err := st.Commit(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				if round >= 2 { // the session knows
-					if _, err := s.Read(straightKey(st, 1<<41), nil); !errors.Is(err, ErrNotFound) {
+				if round >= 2 { // the session sees the new marker before it writes
+					if _, err := s.Read(directKey(st, 1<<41), nil); !errors.Is(err, ErrNotFound) {
 						t.Fatal(err)
 					}
 				}
-				want := bytes.Clone(straightValue(st, 1))
+				want := bytes.Clone(directValue(st, 1))
 				var err error
 				if round%2 == 0 {
 					want = bytes.Repeat([]byte{2}, len(want))
@@ -149,8 +149,8 @@ func TestStraightSeesMarkersMove(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				for n := range uint64(1000) { // all of memory, and more
-					if err := filler.Upsert(straightKey(st, 100+n), straightValue(st, n)); err != nil {
+				for n := range uint64(1000) { // more than memory holds
+					if err := filler.Upsert(directKey(st, 100+n), directValue(st, n)); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -163,13 +163,13 @@ func TestStraightSeesMarkersMove(t *testing.T) {
 	}
 }
 
-// TestStraightWaitsForLocks has plain calls meet the locks of another session.
-func TestStraightWaitsForLocks(t *testing.T) {
-	for name, sizes := range straightLayouts {
+// TestDirectCallsWaitForLocks makes plain calls while another session holds locks.
+func TestDirectCallsWaitForLocks(t *testing.T) {
+	for name, sizes := range directLayouts {
 		t.Run(name, func(t *testing.T) {
 			st := open(t, Options{Device: device.NewMemory(), KeySize: sizes[0], ValueSize: sizes[1], Memory: 1 << 20})
-			key, other := straightKey(st, 1), straightKey(st, 2)
-			before, within, after := straightValue(st, 1), straightValue(st, 51), straightValue(st, 101)
+			key, other := directKey(st, 1), directKey(st, 2)
+			before, within, after := directValue(st, 1), directValue(st, 51), directValue(st, 101)
 			if err := errors.Join(st.Upsert(key, before), st.Upsert(other, before)); err != nil {
 				t.Fatal(err)
 			}
@@ -187,7 +187,7 @@ func TestStraightWaitsForLocks(t *testing.T) {
 				}()
 				<-began
 				err := locker.Upsert(key, within)
-				for range 100 { // so that it would come in between
+				for range 100 { // give the read time to go wrong
 					runtime.Gosched()
 				}
 				select {
@@ -203,7 +203,7 @@ func TestStraightWaitsForLocks(t *testing.T) {
 			if got := <-read; !bytes.Equal(got, after) {
 				t.Errorf("%x was read, want %x", got, after)
 			}
-			// And who holds the lock sees its own key only.
+			// A session that holds locks reads only the keys that it has locked.
 			err = s.Atomically([][]byte{key}, func() error {
 				if _, err := s.Read(key, nil); err != nil {
 					t.Error(err)
@@ -221,16 +221,16 @@ func TestStraightWaitsForLocks(t *testing.T) {
 	}
 }
 
-// TestStraightRefusesOtherSizes has keys and values that are no record's come to records
-// that they begin like.
-func TestStraightRefusesOtherSizes(t *testing.T) {
+// TestDirectCallsRefuseOtherSizes makes plain calls with keys and values of wrong lengths that
+// begin as those of a record do.
+func TestDirectCallsRefuseOtherSizes(t *testing.T) {
 	st := open(t, Options{Device: device.NewMemory(), KeySize: 8, ValueSize: 40, Memory: 1 << 20})
 	s := ready(t, st)
 	key, value := key8(5), bytes.Repeat([]byte{7}, 40)
 	if err := s.Upsert(key, value); err != nil {
 		t.Fatal(err)
 	}
-	// With the record's hash: what is looked at is the length.
+	// All keys get the record's hash, so that only their length tells them apart.
 	s.hash = func([]byte) uint64 { return st.hash(key) }
 	for _, bad := range [][]byte{key[:3:8], append(key[:8:8], 0), nil} {
 		_, err := s.Read(bad, nil)
@@ -250,9 +250,9 @@ func TestStraightRefusesOtherSizes(t *testing.T) {
 	closeAll(t, s, st)
 }
 
-// TestStraightKeepsTheCount overwrites a record that expires by one that does not, in a
+// TestDirectCallsKeepTheCount overwrites a record that expires by one that does not, in a
 // store that counts its keys.
-func TestStraightKeepsTheCount(t *testing.T) {
+func TestDirectCallsKeepTheCount(t *testing.T) {
 	now := int64(MinExpires)
 	st := open(t, Options{Device: device.NewMemory(), Memory: 1 << 20, CountKeys: true, now: func() int64 { return now }})
 	s := ready(t, st)
@@ -272,7 +272,7 @@ func TestStraightKeepsTheCount(t *testing.T) {
 	closeAll(t, s, st)
 }
 
-// TestEditThatPanicsHoldsNothingUp has an in-place form panic that was called straight.
+// TestEditThatPanicsHoldsNothingUp makes an InPlace panic in a plain call that is direct.
 func TestEditThatPanicsHoldsNothingUp(t *testing.T) {
 	st := open(t, Options{Device: device.NewMemory(), Memory: 1 << 20})
 	s := ready(t, st)
@@ -285,9 +285,9 @@ func TestEditThatPanicsHoldsNothingUp(t *testing.T) {
 		inside = *(*uint64)(unsafe.Pointer(&s.handle)) != 0
 		panic("in place")
 	}}
-	s.unusable = errors.New("not straight")
+	s.unusable = errors.New("not direct")
 	if !panicking(func() { _ = s.Run(&op) }) || !inside {
-		t.Errorf("no panic, or not straight, or not inside an epoch (%v)", inside)
+		t.Errorf("no panic, or not direct, or not inside an epoch (%v)", inside)
 	}
 	s.unusable = nil
 	if err := st.Commit(t.Context()); err != nil { // the epoch is free

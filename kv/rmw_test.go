@@ -11,9 +11,9 @@ import (
 	"github.com/redykv/redykv/internal/machine"
 )
 
-// TestModifierThatLeavesOtherMemory has Modifiers put slices into Update.New that
-// are not theirs to give: the old value, and one that they keep. What later
-// operations make of their own values must not show in these.
+// TestModifierThatLeavesOtherMemory runs Modifiers that set Update.New to memory that they
+// do not own: the old value, and a slice that they keep. Later operations must not change
+// these slices.
 func TestModifierThatLeavesOtherMemory(t *testing.T) {
 	st := open(t, small(device.NewMemory(), 0, 0))
 	s := st.NewSession()
@@ -26,7 +26,7 @@ func TestModifierThatLeavesOtherMemory(t *testing.T) {
 	}
 	touch := func(u *Update) Verdict {
 		u.New = u.Old
-		u.Expires = 1 << 60 // which has it copied
+		u.Expires = 1 << 60 // so that the record is copied
 		return Put
 	}
 	shout := func(u *Update) Verdict {
@@ -69,7 +69,7 @@ func TestModifierThatLeavesOtherMemory(t *testing.T) {
 	closeAll(t, s, st)
 }
 
-// TestInsertHasNoFormInPlace inserts with an Op that was an RMW before.
+// TestInsertHasNoFormInPlace inserts with an Op that has an InPlace, as of an RMW before.
 func TestInsertHasNoFormInPlace(t *testing.T) {
 	st := open(t, small(device.NewMemory(), 8, 16))
 	s := st.NewSession()
@@ -90,8 +90,7 @@ func TestInsertHasNoFormInPlace(t *testing.T) {
 	closeAll(t, s, st)
 }
 
-// TestInPlaceBeyondItsCapacity appends in place until there is no space, without
-// looking.
+// TestInPlaceBeyondItsCapacity appends in place beyond the capacity.
 func TestInPlaceBeyondItsCapacity(t *testing.T) {
 	st := open(t, small(device.NewMemory(), 0, 0))
 	s := st.NewSession()
@@ -116,8 +115,8 @@ func TestInPlaceBeyondItsCapacity(t *testing.T) {
 	closeAll(t, s, st)
 }
 
-// TestNoFormInPlaceOfAWord changes words, with and without an expiry, as
-// InPlace says that it is not asked about.
+// TestNoFormInPlaceOfAWord changes values of 8 bytes, with and without an expiry, for which
+// InPlace is not called.
 func TestNoFormInPlaceOfAWord(t *testing.T) {
 	st := open(t, small(device.NewMemory(), 8, 8))
 	s := st.NewSession()
@@ -142,7 +141,7 @@ func TestNoFormInPlaceOfAWord(t *testing.T) {
 	closeAll(t, s, st)
 }
 
-// editsThatSayNo fill the value with b before they say no. They break the rules of InPlace.
+// editsThatSayNo fill the value with b before they return false, against InPlace's rules.
 var editsThatSayNo = map[string]func(b byte) InPlace{
 	"false": func(b byte) InPlace {
 		return func(value []byte) ([]byte, bool) { return paint(value, b), false }
@@ -179,9 +178,9 @@ func runAnyhow(t *testing.T, s *Session, op *Op) {
 	}
 }
 
-// TestReaderAcrossAnEditThatSaysNo steps through a read by hand: half the value is
-// copied, an edit changes the value and says no, and the other half is copied. The
-// header must tell the reader.
+// TestReaderAcrossAnEditThatSaysNo takes the steps of a read one by one: half the value is
+// copied, an edit changes the value and returns false, and the other half is copied. The
+// reader must see the change by the header.
 func TestReaderAcrossAnEditThatSaysNo(t *testing.T) {
 	for name, edit := range editsThatSayNo {
 		for _, sizes := range [][2]int{{0, 0}, {8, 64}} {
@@ -213,8 +212,8 @@ func TestReaderAcrossAnEditThatSaysNo(t *testing.T) {
 	}
 }
 
-// TestNoTornReadsOfEditsThatSayNo reads a value meanwhile that edits fill before they
-// say no. Every value is one byte over and over.
+// TestNoTornReadsOfEditsThatSayNo reads a value while edits fill it and return false. All
+// bytes of a value are the same.
 func TestNoTornReadsOfEditsThatSayNo(t *testing.T) {
 	for name, edit := range editsThatSayNo {
 		edits, size := 4000, 16<<10
@@ -248,7 +247,7 @@ func TestNoTornReadsOfEditsThatSayNo(t *testing.T) {
 						if asked {
 							return Keep
 						}
-						u.New = append(u.New, u.Old...) // the record was out of versions
+						u.New = append(u.New, u.Old...) // the record had no versions left
 						return Put
 					},
 				})
@@ -270,8 +269,8 @@ func TestNoTornReadsOfEditsThatSayNo(t *testing.T) {
 	}
 }
 
-// TestForgottenVerdict asks for no verdict, in each way to change a record: nothing is
-// stored.
+// TestForgottenVerdict has Modifiers return the zero verdict, in each way to change a record:
+// nothing is stored.
 func TestForgottenVerdict(t *testing.T) {
 	for name, size := range map[string]int{"words": 8, "variable": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -279,7 +278,7 @@ func TestForgottenVerdict(t *testing.T) {
 			s := st.NewSession()
 			forgets := func(u *Update) (v Verdict) { u.New = append(u.New, key8(9)...); return }
 			forgetsWord := func(uint64, bool) (fresh uint64, v Verdict) { return 9, v }
-			for n := range uint64(2) { // the first is not there, the second is
+			for n := range uint64(2) { // the first key has no record, the second has one
 				key := key8(n)
 				if n == 1 {
 					if err := s.Upsert(key, key); err != nil {

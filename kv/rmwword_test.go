@@ -37,7 +37,7 @@ func TestRMWWord(t *testing.T) {
 				{remove, nil}, {addWord(3), key8(3)}, {addWord(4), key8(7)}, {remove, nil}, {claim, key8(7)},
 				{addWord(1), key8(8)}, {claim, key8(8)}, {addWord(^uint64(0)), key8(7)},
 			} {
-				for n := range uint64(1000) { // the record is cold, and the next time it is not
+				for n := range uint64(1000) { // evicts the record; the next round finds it in memory
 					if i%2 == 0 {
 						break
 					}
@@ -82,7 +82,7 @@ func TestRMWWordRefusesWhatIsNone(t *testing.T) {
 	closeAll(t, s, st)
 	st = open(t, small(device.NewMemory(), 8, 8))
 	s = st.NewSession()
-	for range 3 { // the last ones find the record at once
+	for range 3 { // the last rounds find the record directly
 		if err := s.RMWWord([]byte("short"), addWord(1)); err == nil {
 			t.Error("a key of 5 bytes where they have 8")
 		}
@@ -109,9 +109,9 @@ func TestRMWWordRefusesWhatIsNone(t *testing.T) {
 	closeAll(t, s, st)
 }
 
-// straightSession is one whose plain calls go straight to the record of key, which
-// has that value.
-func straightSession(t *testing.T, st *Store, key, value []byte) *Session {
+// directSession is a session whose plain calls go directly to the record of key, which has
+// that value.
+func directSession(t *testing.T, st *Store, key, value []byte) *Session {
 	t.Helper()
 	s := st.NewSession()
 	for range 2 {
@@ -120,17 +120,17 @@ func straightSession(t *testing.T, st *Store, key, value []byte) *Session {
 		}
 	}
 	if !s.words {
-		t.Skip("plain calls do not go straight to a record on this machine")
+		t.Skip("plain calls do not go directly to a record on this machine")
 	}
 	if s.view.wide|s.view.narrow|s.view.direct == 0 {
-		t.Fatal("plain calls do not go straight to a record")
+		t.Fatal("plain calls do not go directly to a record")
 	}
 	return s
 }
 
-// TestRecordGoesWhileItsModifierRuns has all of the log's memory written anew while
-// a Modifier runs, with records whose value is the one that it saw. None of these may
-// get what it returns, and that may not be lost.
+// TestRecordGoesWhileItsModifierRuns overwrites all of the log's memory while a Modifier
+// runs, with records that have the value that the Modifier was called with. None of these
+// may get the new value, and it must not be lost.
 func TestRecordGoesWhileItsModifierRuns(t *testing.T) {
 	const value = 5
 	for name, rmw := range map[string]func(s *Session, key []byte, meanwhile func()) error{
@@ -159,18 +159,18 @@ func TestRecordGoesWhileItsModifierRuns(t *testing.T) {
 					}
 				}
 			}
-			write(100) // to the second page: on the first, records lie elsewhere
+			write(100) // up to the second page; on the first, records have other offsets
 			for round, outside := uint64(0), uint64(0); outside < 8; round++ {
 				if round == 1000 {
 					t.Fatal("the Modifier never runs outside an epoch")
 				}
 				key := key8(1<<40 + round)
-				s, calls := straightSession(t, st, key, key8(value)), 0
+				s, calls := directSession(t, st, key, key8(value)), 0
 				if err := rmw(s, key, func() {
-					// Within an epoch, the write would wait for its end: as in a second
-					// call, and in the first if the log has just begun a new epoch.
+					// Inside an epoch, as in a second call or when the epoch has just moved,
+					// the write would wait for this session.
 					if calls++; calls == 1 && *(*uint64)(unsafe.Pointer(&s.handle)) == 0 {
-						write(500 + 30*outside) // now the tail is in this frame, now in that
+						write(500 + 30*outside) // so that the tail is in different page frames
 						outside++
 					}
 				}); err != nil {
@@ -191,7 +191,7 @@ func TestRecordGoesWhileItsModifierRuns(t *testing.T) {
 	}
 }
 
-// grow takes so many stack frames, and collects garbage in the last.
+// grow recurses n times and then collects garbage.
 func grow(n uint64) uint64 {
 	var room [512]byte
 	room[n%512] = 1
@@ -202,12 +202,12 @@ func grow(n uint64) uint64 {
 	return grow(n-1) + uint64(room[n%512])
 }
 
-// TestWordModifierMovesTheStack has one called straight from the record that needs
-// more stack than there is, has garbage collected, and panics.
+// TestWordModifierMovesTheStack calls, in a direct plain call, a WordModifier that makes the
+// stack grow, collects garbage, and panics.
 func TestWordModifierMovesTheStack(t *testing.T) {
 	st := open(t, small(device.NewMemory(), 8, 8))
 	key := key8(1 << 40)
-	s := straightSession(t, st, key, key8(0))
+	s := directSession(t, st, key, key8(0))
 	const rounds, deep = 20, 200
 	for range rounds {
 		done := make(chan error)
@@ -238,8 +238,8 @@ func TestWordModifierMovesTheStack(t *testing.T) {
 	closeAll(t, s, st)
 }
 
-// TestWordCountersBesideEachOther has sessions count the same counters up, by words
-// and by slices, while their records go to the device and come back.
+// TestWordCountersBesideEachOther increments the same counters in several sessions, by
+// WordModifiers and by Modifiers, while their records go to the device and come back.
 func TestWordCountersBesideEachOther(t *testing.T) {
 	const sessions, rounds, counters = 4, 3000, 5
 	st := open(t, small(device.NewMemory(), 8, 8))

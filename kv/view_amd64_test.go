@@ -15,9 +15,9 @@ import (
 	"github.com/redykv/redykv/kv/internal/index"
 )
 
-// TestProbesAgree asks every form that this processor has for the same keys: in
-// memory, deleted, expiring, on the device, and not there at all.
-func TestProbesAgree(t *testing.T) {
+// TestFormsAgree makes plain calls in every form that this processor has, with keys that are
+// in memory, deleted, expiring, on the device, or were never stored.
+func TestFormsAgree(t *testing.T) {
 	if !vectors {
 		t.Skip("this processor has no AVX2")
 	}
@@ -25,9 +25,9 @@ func TestProbesAgree(t *testing.T) {
 	s := st.NewSession()
 	const keys = 10_000
 	want := putUnlike(t, s, keys, key8, key8) // in memory and plain
-	// The forms are told apart by which of the two words lets them; what goes the
-	// general way fails.
-	other := errors.New("not straight")
+	// Each form runs only if its word of the view is the epoch. Calls that go the general way
+	// fail.
+	other := errors.New("not direct")
 	s.unusable = other
 	forms := map[string]*uint64{"AVX2": &s.view.narrow}
 	if vectors2 {
@@ -72,7 +72,7 @@ func TestProbesAgree(t *testing.T) {
 				t.Errorf("%s modifies the word %d of key %d", name, saw, n)
 			}
 		}
-		if atomic.LoadUint64(s.view.current) != s.view.epoch { // it has moved meanwhile, and no form may go straight
+		if atomic.LoadUint64(s.view.current) != s.view.epoch { // the epoch has moved, so that no form was allowed
 			n--
 			continue
 		}
@@ -81,7 +81,7 @@ func TestProbesAgree(t *testing.T) {
 		}
 	}
 	s.unusable = nil
-	for name, n := range hits { // all but those behind another key of their tag, or in an overflow bucket
+	for name, n := range hits { // of all keys but those behind another key of their chain or in an overflow bucket
 		if n != hits["AVX2"] || n < 500 {
 			t.Errorf("%s finds %d keys, AVX2 %d", name, n, hits["AVX2"])
 		}
@@ -89,8 +89,8 @@ func TestProbesAgree(t *testing.T) {
 	closeAll(t, s, st)
 }
 
-// TestScansAgree asks every form that this processor has for hashes among entries that
-// are theirs, nearly theirs, and tentative.
+// TestScansAgree scans in every form that this processor has. The buckets hold entries that
+// match the hashes, that differ by one bit, and that are tentative or unused.
 func TestScansAgree(t *testing.T) {
 	if !vectors {
 		t.Skip("this processor has no AVX2")
