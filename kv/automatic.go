@@ -12,23 +12,23 @@ import (
 	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
-// CheckpointPolicy says how many checkpoints are kept, and when they are made by
-// themselves. The zero value makes none, nor does one without Every and EveryBytes. A
-// volatile device keeps none: asking for them there is errors.ErrUnsupported.
+// CheckpointPolicy says how many checkpoints are kept, and when the store makes them by
+// itself. Without Every and EveryBytes it makes none. With them, on a volatile device, the
+// error of Open is errors.ErrUnsupported.
 type CheckpointPolicy struct {
-	// Keep is how many of the newest checkpoints without a name of their own are kept,
-	// besides those on which a kept one stands. Checkpoints that were given a name stay
-	// until [Store.RemoveCheckpoint]. Default 2.
+	// Keep is how many of the newest checkpoints without a given name are kept, besides
+	// those that a kept one extends. Checkpoints with a given name are kept until
+	// [Store.RemoveCheckpoint]. Default 2.
 	Keep int
-	// Every is how much time lies between two. 0: no matter how much.
+	// Every is the time between two automatic checkpoints. 0: time makes none due.
 	Every time.Duration
-	// EveryBytes is by how much the log grows between two. 0: no matter how much.
+	// EveryBytes is the growth of the log between two. 0: growth makes none due.
 	EveryBytes int64
-	// Kind of the automatic ones. It takes Every or EveryBytes.
+	// Kind is the kind of the automatic ones. It needs Every or EveryBytes.
 	Kind CheckpointKind
-	// Increments is how many Incremental ones follow on a whole Snapshot before
-	// there is another one: recovery reads them all. It takes Every or EveryBytes, and
-	// Incremental as the Kind. Default 8.
+	// Increments is how many Incremental ones follow a Snapshot before the next Snapshot.
+	// Recovery reads all of them. It needs Every or EveryBytes, and the Kind Incremental.
+	// Default 8.
 	Increments int
 }
 
@@ -38,7 +38,7 @@ const (
 	DefaultIncrements = 8
 )
 
-// ensureDefaults fills in what is unset and checks the rest.
+// ensureDefaults sets the defaults and checks the rest.
 func (p *CheckpointPolicy) ensureDefaults() error {
 	if p.Keep == 0 {
 		p.Keep = DefaultKeep
@@ -64,13 +64,13 @@ func (p *CheckpointPolicy) ensureDefaults() error {
 	return nil
 }
 
-// automatic is the goroutine that makes checkpoints by itself.
+// automatic is the goroutine that makes automatic checkpoints.
 type automatic struct {
 	stop context.CancelFunc
 	done chan struct{} // closed when it has ended
 }
 
-// lookEvery is how often the log's growth is looked at.
+// lookEvery is how often EveryBytes is checked.
 const lookEvery = 100 * time.Millisecond
 
 func (st *Store) startAutomatic() {
@@ -90,9 +90,9 @@ func (st *Store) stopAutomatic() {
 	<-st.automatic.done
 }
 
-// checkpointAutomatically ends with ctx; last and tail are time and log at the
-// last checkpoint. What goes wrong goes to the logger and is counted; the next one
-// is due as if it had not.
+// checkpointAutomatically ends with ctx; last and tail are the time and the log's tail at
+// the last checkpoint. An error is logged and counted, and the next checkpoint is due as
+// after a success.
 func (st *Store) checkpointAutomatically(ctx context.Context, p *CheckpointPolicy, last time.Time, tail int64) {
 	defer close(st.automatic.done)
 	interval := p.Every
@@ -121,7 +121,8 @@ func (st *Store) checkpointAutomatically(ctx context.Context, p *CheckpointPolic
 	}
 }
 
-// automaticKind ends chains of increments that are long enough.
+// automaticKind is the kind of the next automatic checkpoint. It ends a chain of increments
+// that has the maximum length.
 func (st *Store) automaticKind(p *CheckpointPolicy) CheckpointKind {
 	m := st.recorded()
 	if n := len(m.Checkpoints); p.Kind == Incremental && n > 0 && len(m.Chain(&m.Checkpoints[n-1])) > p.Increments {
@@ -130,27 +131,26 @@ func (st *Store) automaticKind(p *CheckpointPolicy) CheckpointKind {
 	return p.Kind
 }
 
-// AutoCompaction has a store compacted in the background, from time to time and a
-// part of the log at a time. The zero value has not. Where anything is set, but neither
-// DeadShare nor LogSize, DeadShare is DefaultCompactDead.
+// AutoCompaction compacts the store in the background, a part of the log at a time. The
+// zero value does not. If a field is set, but neither DeadShare nor LogSize, DeadShare is
+// DefaultCompactDead.
 type AutoCompaction struct {
-	// DeadShare starts a compaction when about this share of the log's bytes, 0 to
-	// less than 1, was overwritten or deleted or has expired: that is estimated from
-	// a sample. 0: it does not matter, where LogSize is set.
+	// DeadShare starts a compaction when this share of the log's bytes, at least 0 and less
+	// than 1, was overwritten, deleted or has expired. The share is estimated from a
+	// sample. 0, with LogSize set: it is not estimated.
 	DeadShare float64
-	// LogSize starts a compaction when the log, from its begin to its tail, has more
-	// bytes than this. 0: it does not matter.
+	// LogSize starts a compaction when the log, from its begin address to its tail, has
+	// more bytes than this. 0: its size starts none.
 	LogSize int64
-	// Share is the share of a processor that it may use while it keeps up. Where the log
-	// has grown to be behind by a factor, counted in dead bytes for each live one that
-	// DeadShare allows, or in LogSize, it uses as many times more, up to all of one.
-	// Default 0.25.
+	// Share is the share of one processor that compaction uses while it keeps up. If the
+	// log exceeds LogSize, or has more dead bytes for each live byte than DeadShare allows,
+	// by a factor, compaction uses that many times more, up to one processor. Default 0.25.
 	Share float64
 	// Method is how live records are told from dead ones.
 	Method CompactMethod
-	// Every is how often it looks whether a compaction is due, and then goes on until
-	// none is. Where little is dead it looks again when the log has grown by a part of
-	// its length. Default 1 s.
+	// Every is how often the store checks whether a compaction is due. It then compacts
+	// until none is. If little is dead, it checks again when the log has grown by an eighth
+	// of its length. Default 1 s.
 	Every time.Duration
 }
 
@@ -184,8 +184,8 @@ func (a *AutoCompaction) ensureDefaults() error {
 	return nil
 }
 
-// autoCompactor is the goroutine that compacts by itself. A run takes the token
-// and runs under a context that pause can end.
+// autoCompactor is the goroutine that compacts in the background. A run holds the token,
+// and has a context that pause can end.
 type autoCompactor struct {
 	st   *Store
 	opts AutoCompaction
@@ -193,27 +193,27 @@ type autoCompactor struct {
 	ctx     context.Context // of all runs
 	end     context.CancelFunc
 	ended   chan struct{} // closed when the goroutine has ended
-	token   chan struct{} // holds one while there is no run
+	token   chan struct{} // holds the token while there is no run
 	pausing atomic.Bool
 	cancel  atomic.Pointer[context.CancelFunc] // of the present run, or an earlier one
 
-	idleUntil int64 // tail below which it is not worthwhile to look again
+	idleUntil int64 // tail up to which no compaction is due
 }
 
-// One look takes records from so many pages, so many from each.
+// The size of a sample: the pages, and the records of each page.
 const (
 	samplePages   = 32
 	sampleRecords = 32
 )
 
-// A run compacts one part in so many of the log, and is worthwhile if it takes
-// less than most of the part to store what is live in it.
+// A run compacts the oldest one of autoParts parts of the log. It is worthwhile if the live
+// records of the part take less than this share of it.
 const (
 	autoParts  = 4
 	worthwhile = 0.9
 )
 
-// start starts it, where the options ask for one.
+// start starts the goroutine, if the options ask for one.
 func (a *autoCompactor) start(st *Store) {
 	a.st, a.opts = st, st.opts.Compaction
 	a.ctx, a.end = context.WithCancel(context.Background())
@@ -238,7 +238,7 @@ func (a *autoCompactor) start(st *Store) {
 	}()
 }
 
-// stop ends it for good.
+// stop ends the goroutine.
 func (a *autoCompactor) stop() {
 	a.end()
 	<-a.ended
@@ -257,15 +257,15 @@ func (a *autoCompactor) pause() (resume func()) {
 	}
 }
 
-// catchUp compacts until none of the log is due. A part at each tick would leave a log
-// that is written fast as long as what is written in several ticks.
+// catchUp compacts until nothing is due. With one part for each tick, a log that is written
+// fast would stay too long.
 func (a *autoCompactor) catchUp() {
 	for a.look() {
 	}
 }
 
-// look compacts a part of the log if it is time, unless somebody has it paused.
-// It says whether it did, and there may be more to do.
+// look compacts a part of the log if that is due and compaction is not paused. It reports
+// whether it has; then more may be due.
 func (a *autoCompactor) look() (again bool) {
 	select {
 	case <-a.token:
@@ -276,7 +276,7 @@ func (a *autoCompactor) look() (again bool) {
 	ctx, cancel := context.WithCancel(a.ctx)
 	defer cancel()
 	a.cancel.Store(&cancel)
-	if a.pausing.Load() { // and may have missed cancel
+	if a.pausing.Load() { // pause may have loaded cancel before it was stored
 		return false
 	}
 	behind, err := a.due()
@@ -291,8 +291,8 @@ func (a *autoCompactor) look() (again bool) {
 	return due && err == nil
 }
 
-// due says whether it is time, and by what factor, of at least 1, the log is beyond what
-// the options allow. 0: it is not time.
+// due returns the factor, at least 1, by which the log exceeds what the options allow, or 0
+// if no compaction is due.
 func (a *autoCompactor) due() (behind float64, err error) {
 	log := a.st.log
 	begin, tail := log.Begin(), log.Tail()
@@ -317,10 +317,10 @@ func (a *autoCompactor) due() (behind float64, err error) {
 	return perLive(dead) / perLive(a.opts.DeadShare), nil
 }
 
-// perLive is how many bytes are dead for each live one, where that share of all is dead.
+// perLive is the number of dead bytes for each live one, for a share of dead bytes.
 func perLive(dead float64) float64 { return dead / (1 - dead) }
 
-// rest waits until the log has grown by a share of its length.
+// rest makes no compaction due until the log has grown by a share of its length.
 func (a *autoCompactor) rest(length int64) {
 	a.idleUntil = a.st.log.Tail() + length/autoParts/2
 }
@@ -339,7 +339,7 @@ func (a *autoCompactor) run(ctx context.Context, behind float64) error {
 	return err
 }
 
-// deadShare estimates how much of a part of the log, in bytes, readers do not see
+// deadShare estimates the share of the bytes of a part of the log that readers do not see
 // any more.
 func (st *Store) deadShare(from, until int64) (share float64, err error) {
 	var all, live int64

@@ -12,21 +12,19 @@ import (
 )
 
 // CommitPoint says which operations of a named session are in a commit or a
-// checkpoint: those with numbers up to Until, but for the ones in Excluding, which
-// were read-modify-writes or inserts under way to a record on the device.
-// Operations are numbered from 1 in the order in which the session was given them,
-// see [Session.Serial].
+// checkpoint: those with numbers up to Until, except those in Excluding. The excluded
+// ones are read-modify-writes and inserts that were pending: their record was being read
+// from the device. A session numbers its operations from 1, see [Session.Serial].
 type CommitPoint = manifest.CommitPoint
 
-// maxName is the most bytes that the name of a session or a checkpoint has.
+// maxName is the maximum length of the name of a session or a checkpoint, in bytes.
 const maxName = 128
 
-// NewNamedSession is [Store.NewSession] for a session whose commit point the
-// store keeps under a name, from one process to the next. Numbers go on where the
-// last session of that name ended, or where it was recovered to. A name has 1 to
-// 128 bytes of UTF-8, or it is ErrBadName, and one open session at a time: ErrNameInUse.
-// Names are kept for good,
-// in everything that a commit writes: use few, again and again.
+// NewNamedSession is [Store.NewSession] for a session whose commit point the store keeps
+// under a name, across restarts. Its numbers continue where the last session of that name
+// ended, or where recovery has put it. A name has 1 to 128 bytes of UTF-8, else the error
+// is ErrBadName. It has one open session at a time, else the error is ErrNameInUse. Names
+// are never removed, and every commit writes all of them: use few, and use them again.
 func (st *Store) NewNamedSession(name string) (*Session, error) {
 	if name == "" || len(name) > maxName || !utf8.ValidString(name) { // the manifest is JSON
 		return nil, fmt.Errorf("%w: session %q: want 1 to %d bytes of UTF-8", ErrBadName, name, maxName)
@@ -39,9 +37,9 @@ func (st *Store) NewNamedSession(name string) (*Session, error) {
 	return s, nil
 }
 
-// CommitPoint says what of the session of that name survives a crash from here
-// on: as of the last commit or checkpoint, or as it was recovered. It is false for
-// a name that none of these knows.
+// CommitPoint returns the operations of the named session that survive a crash from now
+// on: the commit point of the last commit or checkpoint, or the recovered one. It returns
+// false if that has no session of the name.
 func (st *Store) CommitPoint(name string) (CommitPoint, bool) {
 	k := &st.checkpointer
 	k.mu.Lock()
@@ -52,8 +50,8 @@ func (st *Store) CommitPoint(name string) (CommitPoint, bool) {
 }
 
 // Serial is the number of the last operation that the session was given, in a
-// call, a batch or a stream. A batch that a panic of a Modifier ended counts as
-// far as it was begun.
+// call, a batch or a stream. Of a batch that ended with a panic of a Modifier, the
+// operations that had begun count.
 func (s *Session) Serial() uint64 {
 	staged := 0
 	for i := range s.lanes {
@@ -62,10 +60,10 @@ func (s *Session) Serial() uint64 {
 	return s.begun() + uint64(staged)
 }
 
-// begun is the number of the last operation that has its effect already, or a
-// pending entry. Operations begin in the order of their numbers. What it is made of
-// changes only inside an epoch, together with what it counts: so a barrier may
-// ask for any session's, and finds what the log holds.
+// begun is the number of the last operation that has taken effect or is pending.
+// Operations begin in the order of their numbers. The counters that it adds up change only
+// inside an epoch, together with what they count: so in a barrier the number of any session
+// agrees with the log.
 func (s *Session) begun() uint64 {
 	n := s.before.Until + s.counts.refused
 	for i := range s.counts.ops {
@@ -74,14 +72,14 @@ func (s *Session) begun() uint64 {
 	return n
 }
 
-// refuse gives an operation a number that has no effect.
+// refuse gives a number to an operation that has no effect.
 func (s *Session) refuse() {
 	s.enter()
 	s.counts.refused++
 	s.leave()
 }
 
-// commitPoint is the session's, in a barrier.
+// commitPoint returns the session's commit point. The caller is in a barrier.
 func (s *Session) commitPoint() CommitPoint {
 	p := CommitPoint{Until: s.begun(), Excluding: slices.Clone(s.before.Excluding)}
 	for i := range s.pending {
@@ -93,25 +91,24 @@ func (s *Session) commitPoint() CommitPoint {
 	return p
 }
 
-// exclusive runs f between the operations of all sessions: what was begun before
-// has its effect, a pending operation, or is begun anew afterwards. f takes microseconds. It
-// waits for the ends of those who hold locks and of whole batches, so that what they
-// change is on one side of the barrier. After an error, which only the end of ctx
-// makes, f was not run.
+// exclusive is the barrier: it runs f between the operations of all sessions. An operation
+// that began before has taken effect, is pending, or begins again after f. Transactions
+// (Atomically) and whole batches (DoWhole) end before it. f must take microseconds, since
+// all sessions wait for it. An error is the end of ctx, and f was not run.
 func (st *Store) exclusive(ctx context.Context, f func()) error {
 	if err := lock(ctx, &st.wholes); err != nil {
 		return fmt.Errorf("waiting for the ends of batches: %w", err)
 	}
 	defer st.wholes.Unlock()
 	if err := lock(ctx, &st.transactions); err != nil {
-		return fmt.Errorf("waiting for whoever holds locks: %w", err)
+		return fmt.Errorf("waiting for sessions that hold locks: %w", err)
 	}
 	defer st.transactions.Unlock()
 	st.epoch.Exclusive(f)
 	return nil
 }
 
-// lock locks l unless it has to wait and ctx ends before.
+// lock locks l, or returns the error of ctx if that ends first.
 func lock(ctx context.Context, l interface {
 	sync.Locker
 	TryLock() bool
@@ -140,7 +137,7 @@ func lock(ctx context.Context, l interface {
 	}
 }
 
-// commitPoints are those of all named sessions, in a barrier.
+// commitPoints returns those of all named sessions. The caller is in a barrier.
 func (st *Store) commitPoints() map[string]CommitPoint {
 	st.mu.Lock()
 	defer st.mu.Unlock()

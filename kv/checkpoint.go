@@ -14,21 +14,81 @@ import (
 // ErrNoCheckpoint says that no checkpoint of that name is kept.
 var ErrNoCheckpoint = errors.New("kv: no such checkpoint")
 
-func checkCheckpointName(name string) error {
-	if err := device.CheckName(name); err != nil {
-		return fmt.Errorf("%w: checkpoint %q: want 1 to %d letters, digits, '.', '-' and '_'", ErrBadName, name, maxName)
-	}
-	return nil
+// CheckpointKind is how a checkpoint is made.
+type CheckpointKind = manifest.Kind
+
+const (
+	// FoldOver makes the log read-only up to its tail, and durable. Later updates of
+	// records below go to the tail.
+	FoldOver CheckpointKind = manifest.FoldOver
+	// Snapshot writes the part of the log that the device does not have yet to an object.
+	// While it is written, updates go to the tail; afterwards the log is as mutable as
+	// before.
+	Snapshot CheckpointKind = manifest.Snapshot
+	// Incremental is a Snapshot without the blocks of 4 KiB that are the same in the
+	// snapshot before. The first one since the store was opened is a Snapshot.
+	Incremental CheckpointKind = manifest.Incremental
+	// Index writes only a copy of the index. It cannot be recovered by itself. Recovery of
+	// later commits, and of checkpoints without a copy, reads the log only from there on.
+	Index CheckpointKind = manifest.Index
+)
+
+// CheckpointOptions are the options of [Store.Checkpoint].
+type CheckpointOptions struct {
+	Kind CheckpointKind
+	// Name is what [Options].Recover calls the checkpoint: up to 128 letters, digits, dots,
+	// dashes and underscores. No other checkpoint that is kept has it. A checkpoint with a
+	// name is kept until [Store.RemoveCheckpoint]. Default: "c" and the checkpoint's
+	// number. Names of that form, and LastCommit, are reserved. An Index has no name.
+	Name string
+	// LogOnly leaves the index out. Recovery then uses the newest older copy, or reads the
+	// whole log.
+	LogOnly bool
 }
 
-// Checkpoint makes the state of the store durable under a name, from which it
-// can be recovered later, while operations go on: it is a prefix of what each
-// session was given, see [CommitPoint]. With a name in the options it stays, and keeps
-// the part of the log that it needs on the device (see CheckpointInfo.Pinned), until
-// [Store.RemoveCheckpoint]. Without one it gives way to newer ones without a name, see
-// CheckpointPolicy.Keep. After an error the store is as it was,
-// goes on, and keeps the checkpoints that it had. Checkpoints are made one at a
-// time. A volatile device keeps none: errors.ErrUnsupported.
+// CheckpointInfo describes a checkpoint.
+type CheckpointInfo struct {
+	Name        string
+	Kind        CheckpointKind
+	Sequence    uint64 // number; later checkpoints have higher ones
+	Base        string // of an incremental one: the checkpoint that it extends
+	Time        time.Time
+	Begin, Tail int64 // the part of the log that it covers
+	Bytes       int64 // in its own objects; objects that it shares do not count
+	Pinned      int64 // bytes of log that stay on the device for it, and the last commit does not need
+	Index       bool  // it has a copy of the index
+}
+
+// Checkpoints returns the checkpoints that are kept, the oldest first.
+func (st *Store) Checkpoints() []CheckpointInfo {
+	m := st.recorded()
+	return checkpointInfos(&m)
+}
+
+func checkpointInfos(m *manifest.Manifest) []CheckpointInfo {
+	infos := make([]CheckpointInfo, len(m.Checkpoints))
+	for i := range m.Checkpoints {
+		infos[i] = checkpointInfo(m, &m.Checkpoints[i])
+	}
+	return infos
+}
+
+func checkpointInfo(m *manifest.Manifest, c *manifest.Checkpoint) CheckpointInfo {
+	return CheckpointInfo{
+		Name: c.Name, Kind: c.Kind, Sequence: c.Sequence, Base: m.BaseName(c), Time: c.Time,
+		Begin: c.Begin, Tail: c.Tail, Bytes: c.Bytes, Pinned: m.Pinned(c.Begin), Index: c.Index != nil,
+	}
+}
+
+// Checkpoint makes the state of the store durable under a name, by which it can be
+// recovered later. Operations go on meanwhile. Of each session the state has a prefix of
+// its operations, see [CommitPoint].
+//
+// With a name in the options the checkpoint is kept until [Store.RemoveCheckpoint], and so
+// is the part of the log that it needs (see CheckpointInfo.Pinned). Without one it is
+// replaced by newer ones, see CheckpointPolicy.Keep. After an error the store goes on with
+// the checkpoints that it had. Checkpoints are made one at a time. On a volatile device
+// the error is errors.ErrUnsupported.
 func (st *Store) Checkpoint(ctx context.Context, opts CheckpointOptions) (CheckpointInfo, error) {
 	if err := st.mayWait(); err != nil {
 		return CheckpointInfo{}, fmt.Errorf("kv: %v checkpoint: %w", opts.Kind, err)
@@ -53,7 +113,7 @@ func (st *Store) Checkpoint(ctx context.Context, opts CheckpointOptions) (Checkp
 	return info, nil
 }
 
-// checkpoint makes one. The caller is in the phase Copying.
+// checkpoint makes a checkpoint. The caller is in the phase Copying.
 func (st *Store) checkpoint(ctx context.Context, opts CheckpointOptions) (CheckpointInfo, error) {
 	if err := st.checkOptions(ctx, opts); err != nil {
 		return CheckpointInfo{}, err
@@ -65,30 +125,30 @@ func (st *Store) checkpoint(ctx context.Context, opts CheckpointOptions) (Checkp
 	m := st.recorded()
 	c := manifest.Checkpoint{Name: opts.Name, Kind: opts.Kind, Time: time.Now(), State: manifest.State{Index: m.Index}}
 
-	// 1. The index is copied, while operations go on.
+	// 1. Copy the index, while operations go on.
 	var err error
 	if !opts.LogOnly || opts.Kind == Index {
 		err = st.copyForCheckpoint(ctx, &c)
 	}
 
-	// 2. A barrier decides what is in the state; the log up to its tail is written.
+	// 2. A barrier takes the state. Write the log up to its tail.
 	var hashes *blockHashes
 	if err == nil && c.Kind != Index {
 		st.step(phase.Save)
 		hashes, err = st.save(ctx, &c, &m)
 	}
 
-	// 3. The manifest gets the checkpoint, which exists from then on.
+	// 3. Write the manifest with the checkpoint.
 	if err == nil {
 		err = k.machine.Advance(ctx, phase.Name)
 	}
 	if err == nil {
 		if err = st.recordCheckpoint(ctx, &c); err != nil {
-			return CheckpointInfo{}, err // the device may have it, and needs its objects
+			return CheckpointInfo{}, err // the manifest on the device may name its objects
 		}
 	}
 
-	// 4. What the manifest does not need any more is removed; after an error, what was
+	// 4. Remove what the manifest does not need any more. After an error this is what was
 	// written for the checkpoint.
 	st.step(phase.Collect)
 	st.collect()
@@ -103,8 +163,8 @@ func (st *Store) checkpoint(ctx context.Context, opts CheckpointOptions) (Checkp
 	return checkpointInfo(&m, &c), nil
 }
 
-// ascertain makes sure of what is on the device after a manifest could not be
-// written.
+// ascertain writes the manifest again if the last write has failed: until one succeeds,
+// nothing can be removed.
 func (st *Store) ascertain(ctx context.Context) error {
 	k := &st.checkpointer
 	k.mu.Lock()
@@ -127,7 +187,7 @@ func (st *Store) copyForCheckpoint(ctx context.Context, c *manifest.Checkpoint) 
 		return err
 	}
 	c.Index, c.Bytes = index, bytes
-	c.Begin, c.Tail = st.log.Begin(), index.Start // of an Index, which is no state
+	c.Begin, c.Tail = st.log.Begin(), index.Start // for CheckpointInfo of an Index
 	return nil
 }
 
@@ -142,34 +202,7 @@ func (st *Store) save(ctx context.Context, c *manifest.Checkpoint, m *manifest.M
 	return nil, st.log.Persist(ctx, c.Tail)
 }
 
-func (st *Store) checkOptions(ctx context.Context, opts CheckpointOptions) error {
-	st.checkpointer.mu.Lock()
-	volatile := st.checkpointer.volatile
-	st.checkpointer.mu.Unlock()
-	switch {
-	case volatile:
-		return fmt.Errorf("the device keeps nothing: %w", errors.ErrUnsupported)
-	case opts.Kind >= manifest.Kinds:
-		return fmt.Errorf("unknown kind")
-	case opts.Kind == Index && opts.Name != "":
-		return fmt.Errorf("%q: a copy of the index has no name, nobody recovers to it", opts.Name)
-	}
-	if opts.Name != "" {
-		if err := checkCheckpointName(opts.Name); err != nil {
-			return err
-		}
-		if opts.Name == LastCommit || manifest.GivenName(opts.Name) {
-			return fmt.Errorf("%w: checkpoint %q: such are given by the store", ErrBadName, opts.Name)
-		}
-		m := st.recorded()
-		if m.Named(opts.Name) != nil {
-			return fmt.Errorf("%w: checkpoint %q is kept", ErrNameInUse, opts.Name)
-		}
-	}
-	return ctx.Err()
-}
-
-// recordCheckpoint makes a checkpoint exist.
+// recordCheckpoint writes the manifest with a checkpoint. From then on it exists.
 func (st *Store) recordCheckpoint(ctx context.Context, c *manifest.Checkpoint) error {
 	if c.Kind == Index {
 		return st.record(ctx, func(m *manifest.Manifest) { m.Index = c.Index })
@@ -179,7 +212,7 @@ func (st *Store) recordCheckpoint(ctx context.Context, c *manifest.Checkpoint) e
 	}
 	err := st.record(ctx, func(m *manifest.Manifest) {
 		m.Index = c.Index
-		if c.Kind == FoldOver { // a commit with a name
+		if c.Kind == FoldOver { // it is a commit with a name
 			m.SetCommit(&c.State)
 		}
 		m.Checkpoints = append(m.Checkpoints, *c)
@@ -191,9 +224,9 @@ func (st *Store) recordCheckpoint(ctx context.Context, c *manifest.Checkpoint) e
 	return err
 }
 
-// RemoveCheckpoint drops a kept checkpoint, unless an incremental one that is kept
-// stands on it. Where it was made after the last commit, the store commits first:
-// what was durable stays so.
+// RemoveCheckpoint removes a kept checkpoint. It is an error if a kept incremental one
+// extends it. If the checkpoint is newer than the last commit, the store commits first, so
+// that everything that was durable stays durable.
 func (st *Store) RemoveCheckpoint(name string) error {
 	if err := st.mayWait(); err != nil {
 		return fmt.Errorf("kv: removing checkpoint %q: %w", name, err)
@@ -228,69 +261,36 @@ func (st *Store) RemoveCheckpoint(name string) error {
 	return nil
 }
 
-// CheckpointKind is how a checkpoint is made.
-type CheckpointKind = manifest.Kind
-
-const (
-	// FoldOver makes the log read-only up to its tail, and durable. What is
-	// updated afterwards is copied to the tail first.
-	FoldOver CheckpointKind = manifest.FoldOver
-	// Snapshot writes what the device does not have yet of the log to an object,
-	// and the log is as mutable afterwards as before. Meanwhile it is not: what is
-	// updated is copied to the tail.
-	Snapshot CheckpointKind = manifest.Snapshot
-	// Incremental is a Snapshot without those blocks of 4 KiB that are the same in
-	// the one before. Without one since the store was opened it is a Snapshot.
-	Incremental CheckpointKind = manifest.Incremental
-	// Index writes a copy of the index only. It is no state that can be recovered,
-	// but makes the recovery of commits, and of checkpoints without a copy of their
-	// own, read the log only from there on.
-	Index CheckpointKind = manifest.Index
-)
-
-// CheckpointOptions say what [Store.Checkpoint] shall do.
-type CheckpointOptions struct {
-	Kind CheckpointKind
-	// Name is for [Options].Recover: up to 128 letters, digits, dots, dashes and
-	// underscores, and none that is kept has it. A checkpoint with a name is kept until
-	// [Store.RemoveCheckpoint]. Default: "c" and the checkpoint's
-	// number; such names, and LastCommit, cannot be chosen. An Index has none.
-	Name string
-	// LogOnly leaves the index out: recovery uses the newest copy that was made
-	// before, or reads the whole log.
-	LogOnly bool
-}
-
-// CheckpointInfo describes a checkpoint.
-type CheckpointInfo struct {
-	Name        string
-	Kind        CheckpointKind
-	Sequence    uint64 // numbers that grow from one to the next
-	Base        string // the checkpoint that an incremental one stands on
-	Time        time.Time
-	Begin, Tail int64 // the log that it covers
-	Bytes       int64 // in objects of its own; 0 for what it shares with others
-	Pinned      int64 // of the log, below what the last commit needs: they stay on the device for it, and for others that reach so far
-	Index       bool  // there is a copy of the index for it
-}
-
-// Checkpoints are those that are kept, oldest first.
-func (st *Store) Checkpoints() []CheckpointInfo {
-	m := st.recorded()
-	return checkpointInfos(&m)
-}
-
-func checkpointInfos(m *manifest.Manifest) []CheckpointInfo {
-	infos := make([]CheckpointInfo, len(m.Checkpoints))
-	for i := range m.Checkpoints {
-		infos[i] = checkpointInfo(m, &m.Checkpoints[i])
+func (st *Store) checkOptions(ctx context.Context, opts CheckpointOptions) error {
+	st.checkpointer.mu.Lock()
+	volatile := st.checkpointer.volatile
+	st.checkpointer.mu.Unlock()
+	switch {
+	case volatile:
+		return fmt.Errorf("the device keeps no metadata: %w", errors.ErrUnsupported)
+	case opts.Kind >= manifest.Kinds:
+		return fmt.Errorf("unknown kind")
+	case opts.Kind == Index && opts.Name != "":
+		return fmt.Errorf("%q: a copy of the index has no name, since it cannot be recovered", opts.Name)
 	}
-	return infos
+	if opts.Name != "" {
+		if err := checkCheckpointName(opts.Name); err != nil {
+			return err
+		}
+		if opts.Name == LastCommit || manifest.GivenName(opts.Name) {
+			return fmt.Errorf("%w: checkpoint %q: the store gives such names", ErrBadName, opts.Name)
+		}
+		m := st.recorded()
+		if m.Named(opts.Name) != nil {
+			return fmt.Errorf("%w: checkpoint %q is kept", ErrNameInUse, opts.Name)
+		}
+	}
+	return ctx.Err()
 }
 
-func checkpointInfo(m *manifest.Manifest, c *manifest.Checkpoint) CheckpointInfo {
-	return CheckpointInfo{
-		Name: c.Name, Kind: c.Kind, Sequence: c.Sequence, Base: m.BaseName(c), Time: c.Time,
-		Begin: c.Begin, Tail: c.Tail, Bytes: c.Bytes, Pinned: m.Pinned(c.Begin), Index: c.Index != nil,
+func checkCheckpointName(name string) error {
+	if err := device.CheckName(name); err != nil {
+		return fmt.Errorf("%w: checkpoint %q: want 1 to %d letters, digits, '.', '-' and '_'", ErrBadName, name, maxName)
 	}
+	return nil
 }

@@ -14,18 +14,18 @@ import (
 	"github.com/redykv/redykv/kv/internal/phase"
 )
 
-// CompactMethod is how compaction finds out which records are live.
+// CompactMethod is how compaction tells live records from dead ones.
 type CompactMethod uint8
 
 const (
-	// CompactAuto chooses: ByScan where the log behind the region is mostly in
-	// memory, or not longer than the region; else ByLookup.
+	// CompactAuto is CompactByScan if the log above the region is mostly in memory, or is
+	// not longer than the region, else CompactByLookup.
 	CompactAuto CompactMethod = iota
-	// CompactByLookup follows the chain of each record from the index. A record that
-	// was replaced by one on the device costs a read there; a live one does not.
+	// CompactByLookup follows the chain of each record from the index. A record that was
+	// replaced by one on the device costs a read; a live record costs none.
 	CompactByLookup
-	// CompactByScan keeps a table of the region's keys and reads the log behind it,
-	// in order, for newer records of them.
+	// CompactByScan keeps a table of the region's keys, and reads the log above the region
+	// for newer records of them.
 	CompactByScan
 )
 
@@ -42,17 +42,17 @@ func (m CompactMethod) String() string {
 	return fmt.Sprintf("method %d", uint8(m))
 }
 
-// CompactOptions say how much of the log is compacted, and how. The zero value is
-// all that is read-only.
+// CompactOptions say how much of the log is compacted, and how. The zero value compacts
+// everything that is read-only.
 type CompactOptions struct {
-	// Until is the address at which the region ends; Bytes, where Until is 0, its
-	// length. It is cut to whole pages, and ends with what is read-only.
+	// Until is the address at which the region ends. If it is 0, Bytes is the region's
+	// length. The region ends at a page, and not above the read-only address.
 	Until, Bytes int64
 	// Method is how live records are told from dead ones.
 	Method CompactMethod
-	// Share is the share of a processor that it may use, up to 1; 0: all it can get.
+	// Share limits compaction to a share of one processor, up to 1. 0: no limit.
 	Share float64
-	// Memory bounds the bytes of CompactByScan's table. Default 64 MiB.
+	// Memory limits the table of CompactByScan, in bytes. Default 64 MiB.
 	Memory int64
 }
 
@@ -76,20 +76,21 @@ func (o *CompactOptions) ensureDefaults() error {
 	return nil
 }
 
-// CompactionInfo is what a compaction did.
+// CompactionInfo is the result of a compaction.
 type CompactionInfo struct {
-	// From and Until are the log's begin before and after.
+	// From and Until are the log's begin address before and after.
 	From, Until int64
-	// Records in that region, and their bytes; those copied to the tail.
+	// Records is the number of records between them, Copied that of the ones copied to the
+	// tail.
 	Records, Copied          uint64
 	RecordBytes, CopiedBytes int64
 	Duration                 time.Duration
 }
 
-// Reclaimed is how many bytes shorter the log is for it.
+// Reclaimed is the number of bytes by which the compaction has made the log shorter.
 func (i CompactionInfo) Reclaimed() int64 { return i.Until - i.From - i.CopiedBytes }
 
-// compactionCounts are the sums over all compactions.
+// compactionCounts are sums over all compactions.
 type compactionCounts struct {
 	runs, records, copied               atomic.Uint64
 	recordBytes, copiedBytes, reclaimed atomic.Int64
@@ -101,17 +102,17 @@ func (c *compactionCounts) addTo(m *Metrics) {
 	m.Compaction.ReclaimedBytes = c.reclaimed.Load()
 }
 
-// portion is how much of a region is compacted before its space is given back:
-// that takes a commit.
+// portion is the number of bytes that are compacted before the log is truncated, which
+// takes a commit.
 const portion = 64 << 20
 
-// Compact shortens the log from its beginning: it copies to the tail what readers
-// still see there, gives the rest back to the device, and moves the log's begin.
-// Operations go on meanwhile; nothing that they see changes. If ctx ends, or with
-// an error, the portions before are done and the store is as good as before.
+// Compact shortens the log from its beginning: it copies live records to the tail, moves
+// the begin address, and gives the space below it back to the device. Operations go on
+// meanwhile, and nothing that they see changes. If ctx ends, or after another error, the
+// portions before it are done. Compactions run one at a time.
 //
-// What has expired, and what deletes a key, is not copied: everything older of the
-// key goes too.
+// Expired records and tombstones are not copied: everything older of their keys is
+// dropped, too.
 func (st *Store) Compact(ctx context.Context, opts CompactOptions) (CompactionInfo, error) {
 	if err := opts.ensureDefaults(); err != nil {
 		return CompactionInfo{}, err
@@ -155,7 +156,7 @@ type compactor struct {
 	batch traceBatch
 }
 
-// count adds what was done to the store's sums.
+// count adds the result to the store's sums.
 func (c *compactor) count() {
 	sums, i := &c.st.compaction, &c.info
 	sums.runs.Add(1)
@@ -166,8 +167,8 @@ func (c *compactor) count() {
 	sums.reclaimed.Add(i.Until - i.From)
 }
 
-// until is where the region ends that the options ask for: at a page, since
-// truncation, and walks from there, begin with one.
+// until is where the options have the region end: at the start of a page, since walks begin
+// there.
 func (c *compactor) until() int64 {
 	until := c.st.log.SafeReadOnly()
 	switch {
@@ -179,7 +180,7 @@ func (c *compactor) until() int64 {
 	return c.page(until)
 }
 
-// page is where the page of an address begins.
+// page is the start of the page of an address.
 func (c *compactor) page(address int64) int64 { return address &^ int64(c.st.log.PageSize()-1) }
 
 func (c *compactor) run(ctx context.Context) error {
@@ -203,7 +204,7 @@ func (c *compactor) run(ctx context.Context) error {
 	return nil
 }
 
-// byScan says whether a part of the region is compacted by scan.
+// byScan reports whether a part of the region is compacted by scan.
 func (c *compactor) byScan(from, to int64) bool {
 	if c.opts.Method == CompactAuto {
 		return c.st.log.Head()-to <= to-from
@@ -211,18 +212,18 @@ func (c *compactor) byScan(from, to int64) bool {
 	return c.opts.Method == CompactByScan
 }
 
-// lookup copies what is live in a part of the region, by lookup.
+// lookup copies the live records of a part of the region, by lookup.
 func (c *compactor) lookup(ctx context.Context, from, to int64) error {
 	return c.copy(ctx, from, to, newMove)
 }
 
-// newMove is the trace of a record of which nothing is known.
+// newMove returns a trace that follows the whole chain.
 func newMove(address int64, _ hlog.Image) (trace, bool) {
 	return newTrace(address, hlog.MaxAddress), true
 }
 
-// copy goes through a part of the region and copies to the tail the records that
-// choose has a trace for and that are still the newest of their keys.
+// copy copies to the tail those records of a part of the region for which choose returns a
+// trace and which are still the newest of their keys.
 func (c *compactor) copy(ctx context.Context, from, to int64, choose func(int64, hlog.Image) (trace, bool)) error {
 	c.batch.reset()
 	err := c.walk(ctx, from, to, func(address int64, im hlog.Image) error {
@@ -242,7 +243,7 @@ func (c *compactor) copy(ctx context.Context, from, to int64, choose func(int64,
 	return c.move()
 }
 
-// move carries a batch out.
+// move runs the batch.
 func (c *compactor) move() error {
 	if err := c.batch.run(c.s); err != nil {
 		return err
@@ -257,13 +258,12 @@ func (c *compactor) move() error {
 	return nil
 }
 
-// sizeOf is what a copy of a record takes in the log.
+// sizeOf is the size of a copy of a record in the log.
 func (s *Session) sizeOf(im hlog.Image) int {
 	return s.layout.Size(len(im.Key), len(im.Value), im.Header.Expires())
 }
 
-// walk visits the records between two addresses, at the pace that the options
-// allow.
+// walk visits the records between two addresses, at the pace of the options.
 func (c *compactor) walk(ctx context.Context, from, to int64, visit func(int64, hlog.Image) error) error {
 	var failed error
 	n := 0
@@ -279,11 +279,10 @@ func (c *compactor) walk(ctx context.Context, from, to int64, visit func(int64, 
 	return errors.Join(err, failed)
 }
 
-// release makes the log begin at to, where everything live below has a copy now,
-// and gives the space back.
+// release truncates the log at to: every live record below has a copy now.
 func (c *compactor) release(ctx context.Context, to int64) error {
-	// Who looked at the index before the last copy was made must not look at the
-	// begin after it has moved: that would find no record at all.
+	// A session that read the index before the last copy must leave its epoch before begin
+	// moves: it would find neither the record nor the copy.
 	c.st.log.Settle()
 	if err := c.st.truncate(ctx, to); err != nil {
 		return err
@@ -292,17 +291,17 @@ func (c *compactor) release(ctx context.Context, to int64) error {
 	return nil
 }
 
-// paceQuantum is how long work goes on at least between two rests, for which timers
-// are too coarse otherwise.
+// paceQuantum is the minimum time of work between two rests: timers are too coarse for
+// shorter ones.
 const paceQuantum = 5 * time.Millisecond
 
-// pace keeps work to a share of the time.
+// pace limits work to a share of the time.
 type pace struct {
 	share float64
-	since time.Time // work began
+	since time.Time // the end of the last rest
 }
 
-// rest pauses for as long as the work since the last rest makes necessary.
+// rest pauses as long as the work since the last rest requires.
 func (p *pace) rest(ctx context.Context) error {
 	if p.share == 0 || p.share == 1 {
 		return ctx.Err()
@@ -318,21 +317,21 @@ func (p *pace) rest(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// keyDigest stands for a key in a table of very many: 128 bits, by hashes whose
-// seeds nobody knows, so that no two keys have the same.
+// keyDigest stands for a key in a large table: 128 bits, by two hashes with random seeds,
+// so that no two keys have the same digest.
 type keyDigest [2]uint64
 
-// keyTable is the newest record of each key in a part of the log.
+// keyTable has the address of the newest record of each key of a part of the log.
 type keyTable struct {
 	seeds   [2]maphash.Seed
 	newest  map[keyDigest]int64
 	maximum int
 }
 
-// errTableFull ends a walk whose keys are to be put into the table.
+// errTableFull ends the walk that fills the table.
 var errTableFull = errors.New("kv: key table full")
 
-// keyTableEntry is about what an entry takes in bytes.
+// keyTableEntry is the approximate size of an entry in bytes.
 const keyTableEntry = 64
 
 func newKeyTable(memory int64) *keyTable {
@@ -347,10 +346,9 @@ func (t *keyTable) digest(key []byte) keyDigest {
 	return keyDigest{maphash.Bytes(t.seeds[0], key), maphash.Bytes(t.seeds[1], key)}
 }
 
-// scan copies what is live in a part of the region, by scan: first it notes the
-// newest record there of each key, then it crosses out those of which the log
-// behind has another, then it copies the rest. If the table gets full, the part
-// ends early, at the page that until is.
+// scan copies the live records of a part of the region, by scan. It puts the newest record
+// of each key into a table, removes the keys of which the log above has another record, and
+// copies the rest. If the table gets full, the part ends early, at the page until.
 func (c *compactor) scan(ctx context.Context, from, to int64) (until int64, err error) {
 	table := newKeyTable(c.opts.Memory)
 	until = to
@@ -365,7 +363,7 @@ func (c *compactor) scan(ctx context.Context, from, to int64) (until int64, err 
 	if err != nil && !errors.Is(err, errTableFull) {
 		return until, err
 	}
-	if until < to { // a part of that page may be in the table
+	if until < to { // the table may have records of that page
 		maps.DeleteFunc(table.newest, func(_ keyDigest, address int64) bool { return address >= until })
 	}
 	tail := c.st.log.SettleTo(0)
@@ -380,7 +378,7 @@ func (c *compactor) scan(ctx context.Context, from, to int64) (until int64, err 
 		if table.newest[table.digest(im.Key)] != address {
 			return trace{}, false
 		}
-		// No other record of the key below the tail: chains are followed down to there.
+		// The key has no other record below the tail, so its chain is followed down to there.
 		return trace{source: address, floor: tail, below: hlog.MaxAddress}, true
 	})
 }

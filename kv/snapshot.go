@@ -11,29 +11,29 @@ import (
 	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
-// A snapshot is a copy of that part of the log which the device need not have: the
-// memory from an address Flushed on. While it is written the records in it are
-// not updated in place: sessions take the snapshot's end, the floor, for the
-// read-only marker. Afterwards the log is mutable again, as if nothing had been.
+// A snapshot is a copy of the part of the log that the device may not have: the memory
+// from the address Flushed to the tail. While it is written, records below its tail are
+// not updated in place: sessions use Store.snapshotTail as their read-only address.
+// Afterwards the log is as mutable as before.
 
-// minBlock is the grain of incremental snapshots, in bytes, unless the device has a
-// larger one.
+// minBlock is the block size of incremental snapshots, in bytes. A device with a larger
+// alignment has larger blocks.
 const minBlock = 4096
 
-// blockHash is a hash of the bytes of one block that are in a snapshot, and of where
-// they start, collision resistant: equal means unchanged.
+// blockHash is a collision-resistant hash of the bytes of one block that are in a snapshot,
+// and of the address where they start. Equal hashes mean unchanged bytes.
 type blockHash [16]byte
 
 const addressSize = 8
 
-// blockHashes are the hashes of the blocks of the last snapshot.
+// blockHashes are the hashes of all blocks of a snapshot.
 type blockHashes struct {
 	sequence uint64 // of its checkpoint
 	first    int64  // number of the first block
 	hashes   []blockHash
 }
 
-// holds says whether the snapshot has the block with that hash; h may be nil.
+// holds reports whether the snapshot has the block with that hash; h may be nil.
 func (h *blockHashes) holds(block int64, hash blockHash) bool {
 	if h == nil {
 		return false
@@ -42,7 +42,8 @@ func (h *blockHashes) holds(block int64, hash blockHash) bool {
 	return i >= 0 && i < int64(len(h.hashes)) && h.hashes[i] == hash
 }
 
-// snapshot makes a state whose end is in an object.
+// snapshot makes the state of a Snapshot or an Incremental durable: the device has the log
+// up to Flushed, and an object has the rest. It returns the hashes of the object's blocks.
 func (st *Store) snapshot(ctx context.Context, c *manifest.Checkpoint, m *manifest.Manifest) (*blockHashes, error) {
 	base := st.checkpointer.blocks
 	if c.Kind == Incremental && (base == nil || m.Numbered(base.sequence) == nil) {
@@ -79,13 +80,13 @@ func (st *Store) snapshot(ctx context.Context, c *manifest.Checkpoint, m *manife
 	return hashes, nil
 }
 
-// writeSnapshot writes the memory from one address to another, which is on hold
-// and below the floor, to an object. Of blocks that are the same in the snapshot
-// of base it writes nothing. It returns the hashes of all.
+// writeSnapshot writes the memory from one address to another to an object. The memory is
+// on hold, and nothing in it is updated in place. Blocks that base holds are left out. It
+// returns the hashes of all blocks.
 func (st *Store) writeSnapshot(ctx context.Context, w *manifest.ObjectWriter, from, to int64, base *blockHashes) (*blockHashes, error) {
 	size := max(minBlock, int64(st.dev.Alignment()))
 	hashes := &blockHashes{first: from / size}
-	block := make([]byte, addressSize, addressSize+size) // its address in front; may lie in several pages
+	block := make([]byte, addressSize, addressSize+size) // begins with its address; it may span pages
 	for at := from; at < to; {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -110,11 +111,12 @@ func (st *Store) writeSnapshot(ctx context.Context, w *manifest.ObjectWriter, fr
 	return hashes, w.Commit()
 }
 
-// restoreSnapshots puts the log that a chain of snapshots holds on the device,
-// which was started at tail, not below the top's beginning. It can be done again.
+// restoreSnapshots writes the log that a chain of snapshots holds to the device, which was
+// started at tail. The tail is not below the beginning of the last snapshot. It can be
+// repeated after an error.
 //
-// What is below tail the device has. The block that tail lies in is written once,
-// when its last version is known: any other may differ below tail.
+// The device has everything below tail. The block that contains tail is written once, when
+// its last version is known, since older versions may differ below tail.
 func restoreSnapshots(dev device.Device, chain []manifest.LogPart, tail int64) (restored int64, err error) {
 	top := chain[len(chain)-1]
 	w, err := newLogWriter(dev)
@@ -123,7 +125,7 @@ func restoreSnapshots(dev device.Device, chain []manifest.LogPart, tail int64) (
 	}
 	defer func() { err = errors.Join(err, w.queue.Close()) }()
 	from := restoredFrom(dev, chain, tail)
-	var shared []byte // the block that tail lies in
+	var shared []byte // the block that contains tail
 	if from < tail {
 		shared = make([]byte, min(from+w.alignment, top.To)-from)
 	}
@@ -158,12 +160,12 @@ func restoreSnapshots(dev device.Device, chain []manifest.LogPart, tail int64) (
 	return restored, nil
 }
 
-// restoredFrom is where the bytes begin that restoreSnapshots writes.
+// restoredFrom is the address from which restoreSnapshots writes.
 func restoredFrom(dev device.Device, chain []manifest.LogPart, tail int64) int64 {
 	return max(chain[len(chain)-1].From, tail&^int64(dev.Alignment()-1))
 }
 
-// logWriter writes bytes to the log on a device, in whole blocks of it.
+// logWriter writes bytes to the log on a device, in whole blocks.
 type logWriter struct {
 	queue     device.Queue
 	alignment int64
@@ -183,8 +185,7 @@ func newLogWriter(dev device.Device) (*logWriter, error) {
 	}, nil
 }
 
-// add writes b at addr. Where that does not follow on what was added before, it
-// is at the start of a block.
+// add writes b at addr, which follows what was added before or is the start of a block.
 func (w *logWriter) add(addr int64, b []byte) error {
 	for len(b) > 0 {
 		if w.n > 0 && (addr != w.addr+int64(w.n) || w.n == len(w.buffer)) {
@@ -202,8 +203,8 @@ func (w *logWriter) add(addr int64, b []byte) error {
 	return nil
 }
 
-// flush writes the buffer, with zeros up to the end of its last block: where that
-// is not the log's end, the rest of it comes later.
+// flush writes the buffer, and zeros up to the end of its last block. If the log goes on
+// there, the block is written again with the rest.
 func (w *logWriter) flush() error {
 	if w.n == 0 {
 		return nil
