@@ -16,34 +16,33 @@ import (
 // recovery brings a store to a state that its manifest names, in this order:
 //
 //  1. choose the state, and read the snapshots that it needs
-//  2. if there are newer states, rehearse what follows, see [recovery.rehearse]:
-//     nothing that any state needs has changed up to here
-//  3. drop what is newer from the manifest: it will be overwritten
-//  4. start the device, and put the snapshots' bytes back to where they belong
-//  5. load the copy of the index, if there is one and it is good
-//  6. open the log, and read it from where the copy was begun; otherwise whole
-//  7. take a checkpoint that was restored for the last commit
+//  2. if there are newer states, rehearse the rest, see [recovery.rehearse]; up to here
+//     nothing has changed on the device that any state needs
+//  3. remove newer states from the manifest, since the log will overwrite them
+//  4. start the device, and write the snapshots' bytes back to their addresses
+//  5. load the copy of the index, if there is a good one
+//  6. open the log, and read it from the address where the copy was begun, or whole
+//  7. make a checkpoint whose snapshots were restored the last commit
 //
-// A crash at any point leaves a manifest from which the same can be done again, and so
-// does a failure.
+// After a crash or a failure at any point the manifest allows the same recovery again.
 type recovery struct {
 	st     *Store
-	state  manifest.State       // what the store is brought to
-	from   *manifest.Checkpoint // where it comes from; nil: the last commit
+	state  manifest.State       // the state to recover
+	from   *manifest.Checkpoint // the checkpoint that it is of; nil: the last commit
 	made   bool                 // the store is new
-	all    *manifest.Manifest   // of the states that can be named instead
+	all    *manifest.Manifest   // names the other states, for errors
 	began  time.Time
 	report RecoveryReport
 }
 
-// warn notes what went wrong without stopping the recovery, and tells the operator.
+// warn reports an error that does not end the recovery.
 func (r *recovery) warn(format string, args ...any) {
 	warning := fmt.Sprintf(format, args...)
 	r.report.Warnings = append(r.report.Warnings, warning)
 	r.st.opts.Logger.Warn("recovery of the store", "warning", warning)
 }
 
-// recover does all that comes before the log is opened.
+// recover does steps 1 to 4.
 func (st *Store) recover() (*recovery, error) {
 	r := &recovery{st: st, began: time.Now()}
 	m, err := manifest.Read(st.dev)
@@ -98,8 +97,8 @@ func (st *Store) recover() (*recovery, error) {
 	return r, nil
 }
 
-// match checks the options against the store on the device, and takes the page size over
-// that they leave open.
+// match checks the options against the store on the device. It sets the page size if they
+// leave it open.
 func (st *Store) match(m *manifest.Manifest) error {
 	o := &st.opts
 	if o.PageSize == 0 {
@@ -108,8 +107,8 @@ func (st *Store) match(m *manifest.Manifest) error {
 	return m.Match(o.KeySize, o.ValueSize, o.PageSize)
 }
 
-// checkOrphans refuses objects without a manifest: there was one before they were
-// made, and who took the device for a new one would remove them.
+// checkOrphans refuses a device that has objects of checkpoints and no manifest. The
+// manifest was lost, and a new store would remove the objects.
 func (st *Store) checkOrphans() error {
 	names, err := st.dev.ListObjects()
 	if err != nil {
@@ -122,7 +121,7 @@ func (st *Store) checkOrphans() error {
 	return nil
 }
 
-// choose decides what to recover to.
+// choose chooses the state to recover.
 func (r *recovery) choose(m *manifest.Manifest) error {
 	name := r.st.opts.Recover
 	r.from = m.Newest()
@@ -143,7 +142,7 @@ func (r *recovery) choose(m *manifest.Manifest) error {
 	return nil
 }
 
-// snapshots are those that the state's log is made of.
+// snapshots returns those that the state's log consists of, the oldest first.
 func (r *recovery) snapshots(m *manifest.Manifest) []manifest.LogPart {
 	if r.from == nil || r.from.Snapshot == "" {
 		return nil
@@ -151,7 +150,7 @@ func (r *recovery) snapshots(m *manifest.Manifest) []manifest.LogPart {
 	return m.Snapshots(r.from)
 }
 
-// verify reads the snapshots, as long as all that was there is still there.
+// verify reads the snapshots, before anything changes.
 func (r *recovery) verify(m *manifest.Manifest) error {
 	for _, s := range r.snapshots(m) {
 		if err := s.Verify(r.st.dev); err != nil {
@@ -161,10 +160,10 @@ func (r *recovery) verify(m *manifest.Manifest) error {
 	return nil
 }
 
-// dropNewer takes out of the manifest what is newer than the state.
+// dropNewer removes from the manifest the states that are newer than the chosen one.
 func (r *recovery) dropNewer(m *manifest.Manifest) {
 	if r.from != nil {
-		from := *r.from // not where the checkpoints are that move up
+		from := *r.from // a copy, since Drop moves the elements of m.Checkpoints
 		r.from = &from
 	}
 	m.Drop(func(c *manifest.Checkpoint) bool {
@@ -178,16 +177,16 @@ func (r *recovery) dropNewer(m *manifest.Manifest) {
 		r.report.Dropped = append(r.report.Dropped, LastCommit)
 		m.Commit = r.state
 		if r.from.Snapshot != "" {
-			// Its log is not on the device yet: until it is, there is no commit but
-			// the one of an empty log, older than everything.
+			// Its log is not on the device yet. Until it is, the last commit is that of an
+			// empty log, older than all others.
 			m.Commit = manifest.State{Begin: r.state.Begin, Tail: r.state.Begin}
 		}
 	}
-	m.Index = r.state.Index // a newer copy may point to what is gone
+	m.Index = r.state.Index // a newer copy may lead to records that are dropped
 }
 
-// takeHash takes the hash over that the manifest tells of. With another one nobody would
-// find what the log's chains hold.
+// takeHash sets up the hash function that the manifest names. With another one no record of
+// the log would be found.
 func (st *Store) takeHash(m *manifest.Manifest, made bool) error {
 	st.keyHash = index.NewHash(m.HashSeed)
 	probe := st.hash([]byte(manifest.HashProbe))
@@ -200,8 +199,8 @@ func (st *Store) takeHash(m *manifest.Manifest, made bool) error {
 	return nil
 }
 
-// start starts the device where the log ends there, and writes what is in
-// snapshots, from the block on that it ends in.
+// start starts the device at the end of its part of the log, and writes the log that the
+// snapshots hold, from the block on that contains this end.
 func (r *recovery) start() error {
 	st := r.st
 	snapshots := r.snapshots(&st.checkpointer.manifest)
@@ -225,7 +224,7 @@ func (r *recovery) start() error {
 	return nil
 }
 
-// load makes what the store has in memory. After an error there is nothing of it.
+// load does steps 5 and 6. After an error it has freed everything.
 func (r *recovery) load() error {
 	st := r.st
 	if err := r.loadIndex(); err != nil {
@@ -263,7 +262,7 @@ func (r *recovery) load() error {
 	return nil
 }
 
-// loadIndex makes the store's table, of the copy where there is one.
+// loadIndex makes the store's table, from the copy if there is one.
 func (r *recovery) loadIndex() error {
 	st, c := r.st, r.state.Index
 	switch {
@@ -284,18 +283,18 @@ func (r *recovery) loadIndex() error {
 	return r.makeIndex()
 }
 
-// maxGrown is how many times an index may have doubled that a copy is loaded of:
-// its tags get shorter with each.
+// maxGrown is how many times an index may have doubled for its copy to be loaded: each time
+// shortens its tags.
 const maxGrown = index.TagBits / 2
 
-// makeIndex makes an empty index. Its chains may be others than those of the copy,
-// which is not to be used again for what is appended from here on.
+// makeIndex makes an empty index. Its chains may differ from those of the copy, which must
+// not be used for records that are appended from now on.
 func (r *recovery) makeIndex() error {
 	r.st.checkpointer.manifest.Index = nil
 	return r.st.makeIndex(r.st.checkpointer.manifest.IndexBits)
 }
 
-// replay reads the log, which is open, as far as the index does not know it.
+// replay reads the part of the log that the index does not have.
 func (r *recovery) replay() error {
 	st := r.st
 	defer func() { r.report.Time = time.Since(r.began) }()
@@ -304,7 +303,7 @@ func (r *recovery) replay() error {
 	}
 	r.report.ScannedFrom = r.state.Begin
 	if r.report.Index != "" {
-		// What is in memory is looked at in any case: see hlog.Log.Scan.
+		// The part in memory is read in any case: see hlog.Log.Scan.
 		r.report.ScannedFrom = max(min(r.state.Index.Start, st.log.Head()), r.state.Begin)
 	}
 	starts, err := r.scan()
@@ -335,7 +334,7 @@ func (r *recovery) scan() (hlog.Starts, error) {
 	return starts, r.advise(err)
 }
 
-// advise adds to what the device says of its log which states can be had instead.
+// advise adds to an error of the log which other states can be recovered.
 func (r *recovery) advise(err error) error {
 	if err == nil {
 		return nil
@@ -343,8 +342,7 @@ func (r *recovery) advise(err error) error {
 	return fmt.Errorf("%w (recovering %s; %s)", err, r.report.From, r.all.Others(r.state.Sequence, ""))
 }
 
-// finish is for a store that is whole: it takes what was restored for the last commit,
-// tidies up, and keeps the report.
+// finish does step 7 for a store that is loaded, collects files, and keeps the report.
 func (r *recovery) finish() error {
 	st := r.st
 	err := st.record(context.Background(), func(m *manifest.Manifest) {

@@ -12,13 +12,13 @@ import (
 	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
-// rehearse brings a store that nobody sees to the state, and throws it away: so all that
-// the recovery reads, and the options, have been found good before newer states are
-// dropped and the device is cut off below them. The newest of these ends on the device at
-// newest, up to where it is prepared for that; nothing below is changed.
+// rehearse recovers a trial store to the state and closes it. So everything that the recovery
+// reads, and the options, are known to be good before newer states are removed and the
+// device is started below their ends. newest is the end of the newest state on the device,
+// which is prepared up to there; nothing below is changed.
 func (r *recovery) rehearse(newest int64) (err error) {
 	st := r.st
-	// A log that is damaged above the state may be what it was named for.
+	// The state may have been named because the log above it is damaged.
 	prepared := device.Prepare(st.dev, newest)
 	opts := st.opts
 	opts.Logger = slog.New(slog.DiscardHandler)
@@ -47,7 +47,7 @@ func (r *recovery) rehearse(newest int64) (err error) {
 	return nil
 }
 
-// preview is a device with the log as restoreSnapshots will make it. It is only read.
+// preview is a device, to be read only, with the log that restoreSnapshots will write.
 type preview struct {
 	device.Device
 	log manifest.RestoredLog // its files are the queues' own
@@ -84,7 +84,7 @@ func (p *preview) NewQueue(depth int) (device.Queue, error) {
 	return &previewQueue{Queue: below, alone: alone, log: log}, nil
 }
 
-// previewQueue answers what reaches into snapshots at once, and passes the rest on.
+// previewQueue answers reads that reach into snapshots at once, and passes other reads on.
 type previewQueue struct {
 	device.Queue
 	alone device.Queue // of log
@@ -102,7 +102,7 @@ func (q *previewQueue) Read(dst []byte, addr int64, tag uint64) error {
 	return nil
 }
 
-// Write implements device.Queue: nobody has anything to write.
+// Write implements device.Queue. A rehearsal writes nothing.
 func (q *previewQueue) Write(src []byte, addr int64, _ uint64) error {
 	return fmt.Errorf("writing %d bytes at %d while the log is only looked at: %w", len(src), addr, errors.ErrUnsupported)
 }
@@ -128,7 +128,7 @@ func (q *previewQueue) Wait(ctx context.Context) error {
 // Close implements device.Queue.
 func (q *previewQueue) Close() error { return errors.Join(q.Queue.Close(), q.alone.Close()) }
 
-// queueReader reads through a queue that nobody else uses.
+// queueReader reads through a queue of its own.
 type queueReader struct{ queue device.Queue }
 
 var _ io.ReaderAt = queueReader{}

@@ -105,7 +105,7 @@ func openClaimed(opts Options) (*Store, error) {
 	}
 	err = r.finish()
 	if p := &opts.Checkpoints; err == nil && st.checkpointer.volatile && (p.Every > 0 || p.EveryBytes > 0) {
-		err = fmt.Errorf("Options.Checkpoints: the device keeps nothing: %w", errors.ErrUnsupported)
+		err = fmt.Errorf("Options.Checkpoints: the device keeps no metadata: %w", errors.ErrUnsupported)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("kv: opening the store: %w", err), st.unload())
@@ -187,7 +187,7 @@ func (st *Store) Close() error {
 		errs = append(errs, s.Close())
 	}
 	errs = append(errs, st.commit(context.Background()))
-	st.collect() // what the commit before needed
+	st.collect() // that the state before the commit needed
 	errs = append(errs, st.log.Close(), st.freeMemory())
 	if err := st.dev.Close(); err != nil {
 		errs = append(errs, fmt.Errorf("kv: closing the device: %w", err))
