@@ -40,9 +40,9 @@ func (st *Store) Clear() error {
 			return
 		}
 		st.checkpointer.cleared.Store(st.log.Empty())
-		if st.census != nil {
+		if st.keyCounter != nil {
 			st.keysPast -= st.keysCountedLocked()
-			st.census.clear()
+			st.keyCounter.Clear()
 		}
 		if fresh == nil {
 			return

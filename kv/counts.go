@@ -2,34 +2,40 @@ package kv
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/redykv/redykv/internal/mem"
+	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
-// fromCache is the tier of what the read cache answered.
+// fromCache stands for the read cache where a tier is noted.
 const fromCache = -1
 
-// counts are one session's numbers. Those of operations change only inside an
-// epoch: see [Session.begun].
+// counts are the numbers of one session. Those of operations change only inside an epoch:
+// see [Session.begun].
 type counts struct {
 	ops         [opKinds]counter
-	refused     uint64 // not published
+	refused     uint64 // only the session reads it
 	readsCache  counter
 	readsTier   [MaxTiers]counter
 	deviceReads counter
 	cacheHits   counter
 }
 
-// counter is a number that its session alone counts up, by a plain load and
-// store: an atomic add for each operation would cost as much as the operation's
-// own work in the cache.
+// counter is a number that only its session changes, by a plain load and a store: an
+// atomic add would cost as much as the rest of an operation in memory.
 type counter uint64
 
-func (c *counter) inc() { mem.StoreRelease((*uint64)(c), uint64(*c)+1) }
+func (c *counter) inc() { c.add(1) }
+
+func (c *counter) add(n int64) { mem.StoreRelease((*uint64)(c), uint64(*c)+uint64(n)) }
 
 func (c *counter) load() uint64 { return atomic.LoadUint64((*uint64)(c)) }
 
-// all are the counters, in the order of Metrics.counts.
+// loadSigned is load for a counter that may be below zero.
+func (c *counter) loadSigned() int64 { return int64(c.load()) }
+
+// all returns the counters in the order of Metrics.counts.
 func (c *counts) all() [countersEach]*counter {
 	return [...]*counter{
 		&c.ops[OpRead], &c.ops[OpUpsert], &c.ops[OpRMW], &c.ops[OpDelete], &c.ops[OpInsert], &c.readsCache,
@@ -46,7 +52,7 @@ func (m *Metrics) counts() [countersEach]*uint64 {
 	}
 }
 
-const countersEach = int(opNewest) + 1 + MaxTiers + 2 // the store's own operations left out
+const countersEach = int(opNewest) + 1 + MaxTiers + 2 // without internal operations
 
 // addTo adds the numbers to m.
 func (c *counts) addTo(m *Metrics) {
@@ -54,9 +60,111 @@ func (c *counts) addTo(m *Metrics) {
 	for i, counter := range c.all() {
 		*sums[i] += counter.load()
 	}
-	// Of a session that goes on, the tiers may be ahead of all reads.
+	// A session may count between these loads: the tiers may add up to more than Reads.
 	m.ReadsFrom.Memory = m.Operations.Reads - min(m.Operations.Reads, m.ReadsFrom.Cache)
 	for _, n := range m.ReadsFrom.Tier {
 		m.ReadsFrom.Memory -= min(m.ReadsFrom.Memory, n)
+	}
+}
+
+// A store with Options.CountKeys knows how many keys it has. A session counts a change of
+// a key at the moment when it takes effect, inside its epoch; for that it looks for the
+// record that it replaces, on the device if need be. So a barrier finds the number that
+// belongs to the log at that moment, and a commit keeps it.
+
+// KeyCount returns how many keys there are, and how many of them expire, without looking
+// for them. It is exact but for keys that have expired within the last second. After the
+// store was opened again, a key is counted longer than it lives by up to a thirty-second of
+// the time that it had left at the last commit. ok is false without Options.CountKeys.
+func (st *Store) KeyCount() (all, expiring int64, ok bool) {
+	if st.keyCounter == nil {
+		return 0, 0, false
+	}
+	gone, timed := st.keyCounter.Expired(st.now())
+	return st.keysCounted() - gone, timed, true
+}
+
+// keysCounted returns the sum of what sessions have counted.
+func (st *Store) keysCounted() int64 {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.keysCountedLocked()
+}
+
+// keysCountedLocked is keysCounted for callers that hold mu.
+func (st *Store) keysCountedLocked() int64 {
+	n := st.keysPast
+	for s := range st.sessions {
+		n += s.keys.loadSigned()
+	}
+	return n
+}
+
+// enterCount fills in the count of a state, in its barrier.
+func (st *Store) enterCount(s *manifest.State) {
+	if st.keyCounter != nil {
+		s.Count = st.keyCounter.State(st.keysCounted(), st.now())
+	}
+}
+
+// beginKeyCounter takes over the count of the state that was recovered. If that has none,
+// since the store did not count, it counts the keys by a scan.
+func (st *Store) beginKeyCounter(s *manifest.State) error {
+	if st.keyCounter == nil {
+		return nil
+	}
+	if s.Count != nil || s.Tail == s.Begin {
+		if s.Count != nil {
+			st.keysPast = s.Count.Keys
+			st.keyCounter.Restore(s.Count)
+		}
+		return nil
+	}
+	began := time.Now()
+	// The clock stands still, so that the scan finds the keys of one moment. The store is
+	// not in use yet.
+	clock, now := st.now, st.now()
+	st.now = func() int64 { return now }
+	defer func() { st.now = clock }()
+	st.keyCounter.CountedAt(now)
+	for r, err := range st.Scan() {
+		if err != nil {
+			return err
+		}
+		st.keysPast++
+		if r.Expires != 0 {
+			st.keyCounter.Add(r.Expires, 1)
+		}
+	}
+	st.opts.Logger.Info("the store's keys were counted", "keys", st.keysPast, "took", time.Since(began))
+	return nil
+}
+
+// recount counts a change of a key that takes effect. there says whether the key had a
+// record, which expired at was; that may be past. verdict and expires say what it has now.
+func (s *Session) recount(there bool, was int64, verdict Verdict, expires int64) {
+	if !s.counting {
+		return
+	}
+	if was != 0 && was <= s.store.keyCounter.Since() {
+		there, was = false, 0
+	}
+	switch is := verdict == Put; {
+	case is && !there:
+		s.keys.add(1)
+	case there && !is:
+		s.keys.add(-1)
+	}
+	if verdict != Put {
+		expires = 0
+	}
+	if was == expires {
+		return
+	}
+	if was != 0 {
+		s.store.keyCounter.Add(was, -1)
+	}
+	if expires != 0 {
+		s.store.keyCounter.Add(expires, 1)
 	}
 }

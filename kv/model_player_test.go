@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/kv/internal/keycount"
 )
 
 // player plays a script on a store and knows what must come of it.
@@ -100,7 +101,7 @@ func playScript(script modelScript) (err error) {
 			return fmt.Errorf("at last, %s: %w", last, err)
 		}
 	}
-	p.clock.Add(3 << sliceBits) // what expires has expired by then
+	p.clock.Add(3 << keycount.SliceBits) // what expires has expired by then
 	if err := p.countKeys(true); err != nil {
 		p.giveUp()
 		return err

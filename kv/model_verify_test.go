@@ -43,7 +43,7 @@ func (p *player) verify() error {
 // countKeys compares the number of keys. Those that have expired lately may be in
 // it still, unless there are none.
 func (p *player) countKeys(settled bool) error {
-	if p.st.census == nil {
+	if p.st.keyCounter == nil {
 		return nil
 	}
 	var want, timed int64

@@ -254,7 +254,7 @@ func (r *recovery) load() error {
 		return errors.Join(fmt.Errorf("kv: %w", err), st.log.Close(), st.index.Load().Free())
 	}
 	if err = r.replay(); err == nil {
-		err = st.beginCensus(&r.state)
+		err = st.beginKeyCounter(&r.state)
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("kv: opening the store: %w", err), st.unload())

@@ -34,8 +34,8 @@ type Session struct {
 	holds      claim    // how Atomically holds stripes; zero outside Atomically
 	stripes    []uint32 // stripes held, in ascending order
 
-	counting bool     // of keys: see census.go
-	keys     keyTally // those that this session has added, less those that it has removed
+	counting bool    // of keys: see counts.go
+	keys     counter // those that this session has added, less those that it has removed
 
 	name   string      // "": nobody asks for its commit point
 	before CommitPoint // of the sessions of that name before this one
@@ -117,8 +117,8 @@ func (st *Store) makeSession() *Session {
 		layout:    layout,
 		keySize:   st.opts.KeySize,
 		valueSize: st.opts.ValueSize,
-		words:     vectors && st.opts.KeySize == 8 && st.opts.ValueSize == 8 && st.opts.hash == nil && st.census == nil,
-		counting:  st.census != nil,
+		words:     vectors && st.opts.KeySize == 8 && st.opts.ValueSize == 8 && st.opts.hash == nil && st.keyCounter == nil,
+		counting:  st.keyCounter != nil,
 		record:    layout.Size(st.opts.KeySize, st.opts.ValueSize, false),
 		hash:      st.hash,
 		zeros:     make([]byte, st.opts.ValueSize),

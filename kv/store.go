@@ -13,6 +13,7 @@ import (
 	"github.com/redykv/redykv/internal/epoch"
 	"github.com/redykv/redykv/internal/readcache"
 	"github.com/redykv/redykv/kv/internal/index"
+	"github.com/redykv/redykv/kv/internal/keycount"
 	"github.com/redykv/redykv/kv/internal/phase"
 )
 
@@ -40,7 +41,7 @@ type Store struct {
 	transactions sync.RWMutex // held by who holds locks, and exclusively by barriers
 	wholes       sync.RWMutex // the same, before transactions: held by DoWhole
 
-	census     *census // nil: keys are not counted
+	keyCounter *keycount.Counter // nil: keys are not counted
 	compaction compactionCounts
 	sweeps     sweeps // of scans in steps
 
@@ -135,7 +136,7 @@ func newStore(opts Options) *Store {
 		st.now = func() int64 { return time.Now().UnixMilli() }
 	}
 	if opts.CountKeys {
-		st.census = &census{ends: make(map[int64]int64)}
+		st.keyCounter = keycount.New()
 	}
 	st.growing.Store(true) // until it is open
 	return st
@@ -266,5 +267,5 @@ func (st *Store) removeSession(s *Session) {
 		st.ended[s.name] = s.commitPoint()
 	}
 	s.counts.addTo(&st.past)
-	st.keysPast += s.keys.load()
+	st.keysPast += s.keys.loadSigned()
 }

@@ -1,0 +1,82 @@
+package keycount
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+// TestExpired counts keys whose times pass, and compares with a list of them.
+func TestExpired(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	c, now := New(), int64(1<<40)
+	var ends []int64
+	for range 200 {
+		for range rng.IntN(20) {
+			end := now + 1 + rng.Int64N(1<<20)
+			ends = append(ends, end)
+			c.Add(end, 1)
+		}
+		for range min(rng.IntN(5), len(ends)) { // changed to never expire, before it does
+			i := rng.IntN(len(ends))
+			if ends[i] > now {
+				c.Add(ends[i], -1)
+				ends[i] = ends[len(ends)-1]
+				ends = ends[:len(ends)-1]
+			}
+		}
+		now += rng.Int64N(1 << 15)
+		gone, timed := c.Expired(now)
+		sure, possible := int64(0), int64(0) // all slices that are past, and with the present one
+		for _, end := range ends {
+			if end <= now-1<<SliceBits {
+				sure++
+			}
+			if end <= now {
+				possible++
+			}
+		}
+		if gone < sure || gone > possible || gone+timed != int64(len(ends)) {
+			t.Fatalf("%d have expired of %d to %d, %d will of %d", gone, sure, possible, timed, len(ends))
+		}
+	}
+	c.Clear()
+	if gone, timed := c.Expired(now); gone != 0 || timed != 0 {
+		t.Errorf("after Clear %d and %d", gone, timed)
+	}
+}
+
+// TestState restores a counter: the sums are the same, and a key that was to expire expires
+// at most a thirty-second of its time later.
+func TestState(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for range 50 {
+		c, now := New(), int64(1<<40)
+		const keys = 1000
+		var last int64
+		for range keys {
+			end := now + 1 + rng.Int64N(1<<rng.IntN(40))
+			last = max(last, end)
+			c.Add(end, 1)
+		}
+		k := c.State(keys, now)
+		if k.Keys != keys {
+			t.Fatalf("%d keys of %d", k.Keys, keys)
+		}
+		restored := New()
+		restored.Restore(k)
+		for at := now; ; at += (at-now)/2 + 1<<SliceBits {
+			late := at + (at-now)/(nearSlices/2) + 2<<SliceBits
+			was, _ := c.Expired(at)
+			is, timed := restored.Expired(late)
+			if is < was || is+timed != keys {
+				t.Fatalf("%d ms later %d have expired, %d will; of the counter before %d", late-now, is, timed, was)
+			}
+			if at > last {
+				break
+			}
+		}
+		if len(k.Ends) > 2*nearSlices*40 {
+			t.Errorf("%d numbers", len(k.Ends))
+		}
+	}
+}
