@@ -1,10 +1,11 @@
 package paper
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
+
+	"github.com/redykv/redykv/internal/bench"
 )
 
 // Claim is a number that the paper reports, or something that it says of a figure, to
@@ -132,12 +133,4 @@ func (c Claim) judge(f Figure, d *Data, why []LeftOut) Verdict {
 }
 
 // WriteClaims writes one line of JSON for each verdict.
-func WriteClaims(w io.Writer, verdicts []Verdict) error {
-	encoder := json.NewEncoder(w)
-	for i := range verdicts {
-		if err := encoder.Encode(&verdicts[i]); err != nil {
-			return fmt.Errorf("claims: %w", err)
-		}
-	}
-	return nil
-}
+func WriteClaims(w io.Writer, verdicts []Verdict) error { return bench.WriteJSON(w, verdicts) }

@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/redykv/redykv/internal/bench"
 )
 
 // Value is what the rounds of a measurement say: the median, and the least and the
@@ -20,9 +22,7 @@ func Rounds(numbers []float64) Value {
 		nan := math.NaN()
 		return Value{Median: nan, Least: nan, Most: nan}
 	}
-	sorted := slices.Sorted(slices.Values(numbers))
-	n := len(sorted)
-	return Value{(sorted[(n-1)/2] + sorted[n/2]) / 2, sorted[0], sorted[n-1], n}
+	return Value{bench.Median(numbers), slices.Min(numbers), slices.Max(numbers), len(numbers)}
 }
 
 // Spread is how far the rounds lie apart, as a part of the median.
