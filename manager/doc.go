@@ -1,42 +1,61 @@
-// Package manager finds machines for caches: Redy's manager.
+// Package manager implements Redy's manager: it grants remote memory to caches.
 //
-// A [Manager] serves the control API (Connect, gRPC and JSON on one port). A
-// client asks it to allocate so much remote memory; it answers with VMs, how
-// many regions each of them lends, and the configuration (c, s, b, q) to use.
-// Afterwards it tells the client, through Watch, when one of those VMs is gone or
-// about to go. A cache that changes does so in two steps: Reallocate lends it
-// more, beside what it has, and Settle says what it consists of from now on;
-// whatever that does not name is released. The data itself never passes through
-// the manager.
+// A [Manager] serves the control API (Connect, gRPC and JSON on one port). A client
+// allocates a cache and gets grants: VMs, the number of regions that each of them lends,
+// and the configuration (c, s, b, q) to use. Watch then tells the client when one of these
+// VMs fails or is reclaimed. A cache changes in two steps: Reallocate gives it more grants
+// beside those that it has, and Settle names the grants that it keeps; all others are
+// released. Data never passes through the manager.
 //
-// Memory comes from two places. The pool holds cache servers that registered
-// themselves, on any host. An [Allocator] starts VMs on demand: [allocator.Local] as
-// processes of this machine, [allocator.InProcess] in this process; both of any size
-// for nothing, or of the types of a simulated cloud (package manager/menu). What a
-// cache gets is the cheapest of both (package manager/plan), and the pool at the same
-// price; why it is that, DescribeCache says. Caches are told of VMs that have become
-// cheaper ([Economy]); [WarmPool] keeps VMs ready for what has to move. A [Node] is the
-// other end: one cache server with its control API, and its registration with a manager.
-// [Embed] puts a manager and an allocator into the calling process.
+// Memory comes from two sources: the pool, which is the cache servers that registered
+// themselves, on any host; and an allocator, which launches VMs on demand. A cache gets
+// the cheapest VMs of both, and the pool's where prices are equal. DescribeCache explains
+// the choice. Caches are told of VMs that have become cheaper ([Economy]); a [WarmPool]
+// keeps VMs ready as targets of migrations. [Embed] runs a manager and an allocator in the
+// calling process.
 //
-// What bites:
-//   - An SLO is a promise by prediction: the configuration is the cheapest one that
-//     package model finds, unless the request names one. Nothing watches whether it is
-//     kept. Without bounds in the SLO it is [DefaultConfiguration].
-//   - A duration is a hint. Nothing is deleted when it has passed, unless
-//     [Options].EnforceDuration says so. But a cache whose client does not renew its
-//     lease ([Options].Lease) is deallocated.
-//   - Without [Options].State the catalog is in memory. A manager that restarts has
-//     forgotten its caches; clients go on reading and writing, and servers register
-//     again. With it, the next manager goes on: where VMs are launched as processes,
-//     [LocalOptions].State has them outlive the manager, too. What servers hold that
-//     the catalog does not know is taken back then, after a lease.
-//   - A manager that cannot write its catalog ends: Serve returns the error. Nothing
-//     is done that could be forgotten.
-//   - A VM that is reclaimed has to be gone when its notice is up. A server that
-//     registered by itself and still runs then registers again, as a new VM. Before
-//     that it is lent to nobody, started again or not.
-//   - Without [Options].Tokens and TLS whoever reaches the control API may call it. A
-//     cache server's own control API always asks for what its manager gave out; without
-//     [node.Options].ControlTLS, who can listen on its network can learn it.
+// The parts, each a package that does not import this one:
+//
+//	api         errors of the control API, HTTP clients and servers
+//	access      tokens, roles, credentials, and the client (Dial)
+//	catalog     records of VMs and caches, and their stores
+//	node        a VM with its cache server: its properties, registration and heartbeats
+//	allocator   launches VMs: as processes of this machine, or in this process
+//	menu        a simulated cloud: VM types, prices, a market
+//	plan        chooses the cheapest VMs
+//	model       performance models, and the search for a configuration that meets an SLO
+//	prom        metrics in Prometheus's format
+//
+// In this package, the files read in this order:
+//
+//	manager, options, embed, host      the Manager, its life, and its allocator's view of it
+//	service                            the control API's methods
+//	demand, search, reach              what a request asks for, and its configuration
+//	place, supply                      the choice of VMs
+//	allocate, reallocate, settle,      the calls that change grants
+//	release
+//	state*, events, describe           VMs, caches and grants in memory, written to the catalog
+//	lease, silence, moves, warm,       the control loops
+//	audit
+//	restart, learnt, rate              what a restart keeps
+//
+// Caveats:
+//   - An SLO is a prediction: the configuration is the cheapest one that package model
+//     finds, unless the request names one. Whether it is met is not measured. An SLO
+//     without bounds gets [DefaultConfiguration].
+//   - A duration is a hint. A cache is not deallocated at its end, unless
+//     [Options].EnforceDuration is set. A cache whose client does not renew its lease
+//     ([Options].Lease) is deallocated.
+//   - Without [Options].State the catalog is in memory. A manager that restarts has no
+//     caches then; their clients go on reading and writing, and servers register again.
+//     With it, a restarted manager goes on. allocator.LocalOptions.State lets launched VMs
+//     outlive the manager, too. A grant that a server has and the catalog does not is
+//     taken back after a lease.
+//   - A manager that cannot write its catalog ends: Serve returns the error.
+//   - A VM that is reclaimed must be gone at its deadline. A server that registered itself
+//     and still runs then registers again, as a new VM. Until then none of its memory is
+//     granted, whether it is restarted or not.
+//   - Without [Options].Tokens and TLS, every process that reaches the control API may call
+//     it. A cache server's own control API always requires its manager's secret; without
+//     node.Options.ControlTLS that can be read on the network.
 package manager

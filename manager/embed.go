@@ -14,35 +14,34 @@ import (
 	"github.com/redykv/redykv/manager/model"
 )
 
-// EmbedOptions describe an embedded manager.
+// EmbedOptions configure an embedded manager.
 type EmbedOptions struct {
-	// Allocator provides the VMs; the embedded manager owns it. Default: an
-	// [allocator.InProcess] over mem, bounded by what the machine has.
+	// Allocator launches the VMs; the embedded manager owns it. Default: an
+	// [allocator.InProcess] over mem, with the machine's memory.
 	Allocator allocator.Allocator
 	// VMMemory is as in [Options].
 	VMMemory uint64
 	// Economy is as in [Options].
 	Economy Economy
-	// Lease is as in [Options], but by default there is none: a cache of this
-	// process cannot outlive it.
+	// Lease is as in [Options]. Default: none, as a cache of this process ends with it.
 	Lease time.Duration
 	// Models and SLOMargin are as in [Options].
 	Models    []*model.Model
 	SLOMargin float64
-	// Logger receives what an operator should know. Default: slog.Default().
+	// Logger receives messages for the operator. Default: slog.Default().
 	Logger *slog.Logger
 }
 
-// Embedded is a manager in this process. It is served on a loopback address, so
-// that it can be used wherever a manager's [Client] can.
+// Embedded is a manager in this process, and a client of it. Its control API is served on
+// a loopback address.
 type Embedded struct {
 	access.Client
 	manager *Manager
 	served  chan error
 }
 
-// Embed starts a manager in this process. The caller closes it after the caches
-// that it allocated.
+// Embed starts a manager in this process. The caller closes it after the caches that were
+// allocated from it.
 func Embed(ctx context.Context, opts EmbedOptions) (*Embedded, error) {
 	if opts.Allocator == nil {
 		a, err := allocator.NewInProcess(allocator.InProcessOptions{Logger: opts.Logger})
@@ -68,15 +67,14 @@ func Embed(ctx context.Context, opts EmbedOptions) (*Embedded, error) {
 	return e, nil
 }
 
-// URL is where other processes of this machine reach the manager.
+// URL returns the URL of the control API, for other processes of this machine.
 func (e *Embedded) URL() string { return e.manager.URL() }
 
-// closeTimeout bounds how long Close waits for calls under way. It is short
-// because they end with the manager, and a connection on which a client has
-// never sent anything cannot be told from a call.
+// closeTimeout bounds how long Close waits for calls. It is short because a connection on
+// which a client has not sent anything looks like a call.
 const closeTimeout = time.Second
 
-// Close ends the manager and its VMs.
+// Close closes the manager and its VMs.
 func (e *Embedded) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()

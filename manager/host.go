@@ -7,7 +7,7 @@ import (
 	"github.com/redykv/redykv/manager/node"
 )
 
-// host is the manager as its allocator sees it.
+// host implements [allocator.Host].
 type host struct{ m *Manager }
 
 func (h host) URL() string { return h.m.URL() }
@@ -24,7 +24,7 @@ func (h host) Failed(id, reason string) {
 func (h host) Reclaimed(id string, deadline time.Time, reason string) {
 	h.whileOpen(func() {
 		h.m.observe(h.m.state.up(id), true)
-		_, _ = h.m.reclaim(id, deadline, reason) // a VM that is not there does not have to go
+		_, _ = h.m.reclaim(id, deadline, reason) // an unknown VM is no error
 	})
 }
 func (h host) OffersChanged() { wake(h.m.better) }
@@ -38,8 +38,8 @@ func (h host) Register(v node.VM) error {
 	return err
 }
 
-// whileOpen does something unless the manager closes: what happens to VMs then is
-// found out by the next one.
+// whileOpen calls do unless the manager is closing; the next manager finds out then what
+// has happened to VMs.
 func (h host) whileOpen(do func()) {
 	h.m.mu.Lock()
 	if h.m.closed {

@@ -18,8 +18,7 @@ import (
 	"github.com/redykv/redykv/manager/api"
 )
 
-// Manager allocates remote memory and watches over it. Its methods are safe for
-// concurrent use.
+// Manager grants remote memory to caches. Its methods are safe for concurrent use.
 type Manager struct {
 	opts    Options
 	state   *state
@@ -29,33 +28,33 @@ type Manager struct {
 	auditor auditor
 	guard   *access.Guard
 	self    controltoken.Incarnation
-	wake    chan struct{} // has room for one: the monitor has to look at its deadlines
-	better  chan struct{} // has room for one: offers have become better
-	taken   chan struct{} // has room for one: a pool may lack a VM
+	wake    chan struct{} // capacity 1: tells monitor that there may be an earlier deadline
+	better  chan struct{} // capacity 1: tells mover that offers have become better
+	taken   chan struct{} // capacity 1: tells warmer that a pool may lack a VM
 	serving chan struct{} // closed by Serve
-	filling sync.Mutex    // of the pools
-	rate    rate          // of memory that leaves a VM
+	filling sync.Mutex    // held while a warm pool is filled
+	rate    rate          // at which memory leaves a VM
 	counts  counts
 
 	ctx    context.Context // ends at Close
 	cancel context.CancelCauseFunc
 
-	// work counts the calls that change something, and the monitor. It is raised
-	// under mu while the manager is open, so that Close can wait for it.
+	// work counts the calls that change something, and the loops. It is increased under mu
+	// while the manager is open, so that Close can wait for it.
 	work sync.WaitGroup
 
-	mu     sync.Mutex
+	mu     sync.Mutex // guards closed and url
 	closed bool
 	url    string
 }
 
-// errClosing is what calls end with while the manager closes.
+// errClosing is the error of calls while the manager closes.
 var errClosing = connect.NewError(connect.CodeUnavailable, errors.New("manager is closing"))
 
-// New returns a manager that is watching its VMs but not served yet: see Serve
-// and Handler. Errors of the state directory are [catalog.ErrInUse], [catalog.ErrCorrupt],
-// [catalog.ErrFormat], and those of the file system; [allocator.ErrTransport] says that a model is
-// of another transport.
+// New returns a manager whose loops run but which is not served yet: see Serve and
+// Handler. Errors of the state directory are [catalog.ErrInUse], [catalog.ErrCorrupt],
+// [catalog.ErrFormat], and those of the file system. A model of another transport is an
+// [allocator.ErrTransport].
 func New(opts Options) (*Manager, error) {
 	if err := opts.ensureDefaults(); err != nil {
 		return nil, err
@@ -100,9 +99,8 @@ func New(opts Options) (*Manager, error) {
 // maxMessage bounds the bytes of one request.
 const maxMessage = 64 << 10
 
-// Handler serves the control API in Connect, gRPC, gRPC-Web and JSON. gRPC needs
-// a server that speaks HTTP/2, as Serve does. JSON with a field that is not known is
-// refused.
+// Handler returns a handler of the control API in Connect, gRPC, gRPC-Web and JSON. gRPC
+// needs a server with HTTP/2, as Serve's. JSON with an unknown field is refused.
 func (m *Manager) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(managerv1connect.NewManagerServiceHandler(service{m: m},
@@ -111,8 +109,8 @@ func (m *Manager) Handler() http.Handler {
 	return mux
 }
 
-// Serve answers at ln until Close, and then returns nil. It returns an error earlier
-// if the catalog cannot be written any more, or at once if it is that of a manager at
+// Serve serves the control API at ln until Close, and then returns nil. It returns an
+// error when the catalog cannot be written, or if the catalog is that of a manager at
 // another URL ([ErrStateAddress]). It is called once.
 func (m *Manager) Serve(ln net.Listener) error {
 	m.mu.Lock()
@@ -139,8 +137,7 @@ func (m *Manager) Serve(ln net.Listener) error {
 	return nil
 }
 
-// reachable turns the address of a listener on all interfaces into one that can
-// be dialled on this machine.
+// reachable returns an address at which a listener can be dialled on this machine.
 func reachable(addr string) string {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -152,7 +149,7 @@ func reachable(addr string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// Serving is closed when Serve has begun to answer.
+// Serving returns a channel that is closed when Serve has begun to serve.
 func (m *Manager) Serving() <-chan struct{} { return m.serving }
 
 func (m *Manager) scheme() string {
@@ -162,17 +159,16 @@ func (m *Manager) scheme() string {
 	return "http://"
 }
 
-// URL is where servers and clients on this machine reach the manager; empty
-// before Serve where Options do not state it.
+// URL returns the URL of the control API; before Serve it is empty unless set in Options.
 func (m *Manager) URL() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.url
 }
 
-// Close ends all calls and watches, then closes the allocator, which terminates
-// the VMs that it launched and that cannot outlive it. Clients that are not through
-// when ctx ends are cut off. Closing again does nothing.
+// Close ends all calls and watches, then closes the allocator, which terminates the VMs
+// that cannot outlive it. When ctx ends, open connections are closed. Closing again does
+// nothing.
 func (m *Manager) Close(ctx context.Context) error {
 	if !m.shut() {
 		return nil
@@ -196,7 +192,7 @@ func (m *Manager) Close(ctx context.Context) error {
 	return nil
 }
 
-// shut lets nothing in any more. It returns false where that was done before.
+// shut makes enter fail from now on. It returns false if it was called before.
 func (m *Manager) shut() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -205,8 +201,8 @@ func (m *Manager) shut() bool {
 	return open
 }
 
-// enter lets a call in that changes something. The call's context ends with the
-// manager; the caller calls leave when it is through.
+// enter begins a call that changes something, and leave ends it. The returned context ends
+// with the manager.
 func (m *Manager) enter(ctx context.Context) (_ context.Context, leave func(), err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -226,13 +222,13 @@ func (m *Manager) enter(ctx context.Context) (_ context.Context, leave func(), e
 	}, nil
 }
 
-// monitor fails the servers that have gone silent and the VMs whose notice is
-// up, and ends leases.
+// monitor calls expire at each deadline. If it was delayed, by a process that stood still or
+// by a wait for the state's lock, it postpones the deadlines of heartbeats and leases.
 func (m *Manager) monitor() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		asked := time.Now() // before the catalog's lock is waited for: so do all calls then
+		asked := time.Now() // before waiting for the state's lock, as calls do
 		wait := m.untilNextCheck()
 		timer.Reset(wait)
 		due := false
@@ -249,12 +245,12 @@ func (m *Manager) monitor() {
 		}
 		if due {
 			now := m.opts.now()
-			m.work.Go(func() { m.expire(now) }) // which may wait for a server
+			m.work.Go(func() { m.expire(now) }) // it may wait for a server
 		}
 	}
 }
 
-// untilNextCheck is short enough for no notice to be overrun.
+// untilNextCheck returns the time until the next deadline that monitor has to check.
 func (m *Manager) untilNextCheck() time.Duration {
 	wait := m.opts.Heartbeat
 	if m.opts.Lease > 0 {
@@ -266,27 +262,27 @@ func (m *Manager) untilNextCheck() time.Duration {
 	return max(wait, minCheck)
 }
 
-// minCheck keeps the monitor from spinning at a VM that takes time to fail.
+// minCheck is the minimum of monitor's interval, while a VM takes time to fail.
 const minCheck = time.Millisecond
 
-// terminateTimeout bounds the release of one VM. A server that does not answer in this
-// time is failed, unless it is expected to send heartbeats: then sight.go decides.
+// terminateTimeout bounds the release of one VM's memory. A server that does not answer in
+// this time fails, unless it sends heartbeats: see silence.go.
 const terminateTimeout = 5 * time.Second
 
-// failID is fail for a VM that is named.
+// failID is fail for a VM's id.
 func (m *Manager) failID(id, reason string) {
 	v, _ := m.state.fail(id, nil, reason) // the manager ends if the store does
 	m.failed(v, reason)
 }
 
-// fail takes a VM for lost: its caches are told, and what is left of it is
-// terminated where the allocator launched it.
+// fail marks a VM as lost: its caches are told, and if the allocator launched it, it is
+// terminated.
 func (m *Manager) fail(v *vm, reason string) {
 	v, _ = m.state.fail(v.id, v, reason)
 	m.failed(v, reason)
 }
 
-// failed follows what the catalog knows; nil is a VM that it has lost before.
+// failed completes fail; v is nil if the VM was lost before.
 func (m *Manager) failed(v *vm, reason string) {
 	if v == nil {
 		return
@@ -300,8 +296,8 @@ func (m *Manager) failed(v *vm, reason string) {
 	}
 }
 
-// terminate ends a VM that was launched. There may be no allocator any more that
-// could: the catalog can be that of a manager that had one.
+// terminate terminates a VM that was launched. There is no allocator if the catalog is
+// that of a manager that had one.
 func (m *Manager) terminate(ctx context.Context, id string) {
 	if m.opts.Allocator == nil {
 		return
@@ -311,12 +307,12 @@ func (m *Manager) terminate(ctx context.Context, id string) {
 	}
 }
 
-// maxReasonLen bounds what is said of it, in bytes.
+// maxReasonLen bounds the reason of a reclaim, in bytes.
 const maxReasonLen = 1 << 10
 
-// reclaim announces that a VM goes at a deadline: its caches are told, nobody is
-// given memory of it any more, and when the time is up it is failed. A deadline
-// that was announced before and is no later holds; it returns the one that does.
+// reclaim announces that a VM is taken back at a deadline: its caches are told, no more of
+// its memory is granted, and at the deadline it fails. It returns the earliest deadline
+// that was announced, which holds.
 func (m *Manager) reclaim(id string, deadline time.Time, reason string) (time.Time, error) {
 	deadline, err := m.state.reclaim(id, deadline, reason)
 	if err != nil {
@@ -328,8 +324,7 @@ func (m *Manager) reclaim(id string, deadline time.Time, reason string) (time.Ti
 	return deadline, nil
 }
 
-// wake leaves a token for who waits at a channel that has room for one. If one is
-// there already, who waits has yet to look.
+// wake wakes the receiver of a channel of capacity 1, unless it has a wake-up pending.
 func wake(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -14,85 +14,80 @@ import (
 	"github.com/redykv/redykv/manager/node"
 )
 
-// Options say where a manager's VMs come from and how it watches them.
+// Options configure a manager.
 type Options struct {
-	// Allocator launches VMs where the pool of registered servers does not
-	// hold a cache. The manager owns it and closes it. nil: the pool is all
-	// there is (stranded memory).
+	// Allocator launches VMs where they are cheaper than the pool of registered servers, or
+	// the pool lacks memory. The manager owns it and closes it. Default: none; only the
+	// pool (stranded memory) is used.
 	Allocator allocator.Allocator
-	// Transport is used for requests that name none. Default: the allocator's;
-	// tcp without one.
+	// Transport is the default of requests. Default: the allocator's; tcp without one.
 	Transport string
-	// VMMemory is the most memory in bytes of one launched VM; a larger cache
-	// gets several. Default: no limit.
+	// VMMemory is the maximum of one launched VM's memory in bytes, where VMs have any
+	// size. Default: no limit.
 	VMMemory uint64
-	// URL is where servers and clients reach this manager. Default: the address
-	// given to Serve.
+	// URL is the URL of the control API for servers and clients. Default: the address of
+	// Serve's listener.
 	URL string
-	// State is the directory in which the manager keeps its catalog, so that
-	// another one can go on where this one ends. It is made if it does not exist.
-	// Default: none; what the manager knows ends with it.
+	// State is the directory of the catalog, with which a restarted manager goes on. It is
+	// created if it does not exist. Default: none; the catalog is in memory.
 	State string
-	// Moved has Serve go on although what State knows calls a manager at another URL: a
-	// server that is not heard, and a cache whose client is not, is lost then. Default:
-	// that is an [ErrStateAddress], and nothing is lost.
+	// Moved permits a State of a manager at another URL. Servers and clients that still
+	// call that URL are lost. Default: Serve returns [ErrStateAddress].
 	Moved bool
-	// TLS is how the control API is served; its certificates are as net/http wants
-	// them. Default: not secured.
+	// TLS configures the control API's server, as net/http uses it. Default: no TLS.
 	TLS *tls.Config
-	// Tokens are those that let callers in, asked for with each call; nil: whoever
-	// reaches the control API may call it.
+	// Tokens returns the valid tokens; it is called for each call of the control API.
+	// Default: calls need no token.
 	Tokens func() []access.Token
-	// ServerTLS is how the control APIs of servers are called that have TLS
-	// (node.Options.ControlTLS). Default: by the certificates that the system trusts.
+	// ServerTLS is used to call control APIs of servers with TLS
+	// (node.Options.ControlTLS). Default: the system's root certificates.
 	ServerTLS *tls.Config
-	// Access is what launched servers need beside a token, of which the manager gives
-	// each its own: how they know the manager, and what they show it.
+	// Access are the credentials that launched servers use to call the manager, except the
+	// token: each server gets its own.
 	Access access.Credentials
 	// LaunchTimeout bounds how long a launched VM may take to register.
 	// Default: 30 s.
 	LaunchTimeout time.Duration
-	// Provision is how long a new VM takes until it can hold memory: part of the
-	// notice of a spot VM (A28). Default: 2 s, plenty for a process.
+	// Provision is the time to launch a VM. It has to fit into the notice of a spot VM
+	// (A28). Default: 2 s, enough for a process.
 	Provision time.Duration
-	// MigrationRate is how many bytes a second leave a VM that is reclaimed, until
-	// caches have reported what they measured. Default: what New measures, where the
-	// allocator's VMs are of this machine and some are spot VMs; else it is not known,
-	// and no spot VM is used until a cache has reported.
+	// MigrationRate is the rate in bytes a second at which memory leaves a VM, until caches
+	// have reported measurements. Default: New measures it if the allocator simulates a
+	// market with spot VMs; else it is unknown, and no spot VM is used until a cache has
+	// reported.
 	MigrationRate float64
-	// NoticeMargin is what is kept of a notice for whatever else takes time. Default:
-	// 5 s.
+	// NoticeMargin is the part of a notice that is kept in reserve. Default: 5 s.
 	NoticeMargin time.Duration
-	// MinLifetime is how long a spot VM has to be expected to live. Default: 2 min.
+	// MinLifetime is the minimum of a spot VM's expected lifetime. Default: 2 min.
 	MinLifetime time.Duration
-	// Economy says when caches move to other VMs although theirs are still there.
+	// Economy configures voluntary moves of caches.
 	Economy Economy
-	// Warm are VMs that are kept ready as targets of migrations. Default: none.
+	// Warm are the pools of VMs that are kept ready as targets of migrations. Default: none.
 	Warm []WarmPool
-	// allocator.Predictor says how long spot VMs are expected to live. Default: allocator.NewPredictor.
+	// Predictor predicts the lifetimes of spot VMs. Default: allocator.NewPredictor.
 	Predictor allocator.Predictor
-	// Heartbeat is how often registered servers have to call. Default: 1 s.
+	// Heartbeat is the interval of registered servers' heartbeats. Default: 1 s.
 	Heartbeat time.Duration
-	// Silence is how long a registered server may stay silent before it is suspected,
-	// or given up if no cache has anything there. Default: 5 heartbeats.
+	// Silence is the time without heartbeats after which a server is suspected, or counts
+	// as failed if it has no grants. Default: 5 heartbeats.
 	Silence time.Duration
-	// Lease is how long a cache lives that is not renewed; negative: until it is
-	// deallocated. Default: 30 s.
+	// Lease is the time after which a cache is deallocated unless its client renews it;
+	// negative: caches need no renewal. Default: 30 s.
 	Lease time.Duration
-	// EnforceDuration has caches deallocated that are older than they were expected to
-	// become. Default: they live on; their duration says only which VMs they may have.
+	// EnforceDuration deallocates caches at the end of their duration. Default: the
+	// duration only affects the choice of VMs.
 	EnforceDuration bool
-	// Models are searched for configurations that meet an SLO, before those that come
-	// with the program. They have to be of Transport.
+	// Models are searched for configurations that meet an SLO, before those that come with
+	// the program. They must be of Transport.
 	Models []*model.Model
-	// SLOMargin is how much better than an SLO a configuration has to be predicted, as
-	// a part of each of its bounds; negative: not at all. Default: DefaultSLOMargin.
+	// SLOMargin is the part of each of an SLO's bounds by which a predicted performance has
+	// to be better; negative: none. Default: DefaultSLOMargin.
 	SLOMargin float64
-	// Logger receives what an operator should know. Default: slog.Default().
+	// Logger receives messages for the operator. Default: slog.Default().
 	Logger *slog.Logger
 
 	now   func() time.Time // for tests
-	store catalog.Store    // for tests, in the place of State
+	store catalog.Store    // for tests, instead of State
 }
 
 func (o *Options) ensureDefaults() error {

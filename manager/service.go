@@ -16,8 +16,8 @@ import (
 	"github.com/redykv/redykv/manager/node"
 )
 
-// service is the manager's control API. The messages' comments say what each
-// call does; here stands how it fails.
+// service implements the control API. manager.proto describes the calls; the comments here
+// list their errors.
 type service struct{ m *Manager }
 
 var _ managerv1connect.ManagerServiceHandler = service{}
@@ -38,8 +38,8 @@ func (s service) Allocate(ctx context.Context, req *connect.Request[managerv1.Al
 	return connect.NewResponse(answer), nil
 }
 
-// Reallocate fails with NotFound for a cache that is unknown or was deallocated
-// meanwhile, else as Allocate does. What it took is released then.
+// Reallocate fails with NotFound for a cache that is unknown or deallocated meanwhile, else
+// as Allocate does.
 func (s service) Reallocate(ctx context.Context, req *connect.Request[managerv1.ReallocateRequest]) (*connect.Response[managerv1.ReallocateResponse], error) {
 	ctx, leave, err := s.m.enter(ctx)
 	if err != nil {
@@ -53,11 +53,10 @@ func (s service) Reallocate(ctx context.Context, req *connect.Request[managerv1.
 	return connect.NewResponse(answer), nil
 }
 
-// Settle fails with NotFound, InvalidArgument (also for a grant that is named
-// twice, or with more regions than it has), FailedPrecondition (a grant that is
-// none of the cache's, or a change that came too late) or ResourceExhausted (a VM has too few cores for the
-// configuration), and changes nothing then. A VM that has failed, or that does
-// not answer, is no reason to fail.
+// Settle fails with NotFound, InvalidArgument (also for a grant that is named twice, or
+// with more regions than it has), FailedPrecondition (an unknown grant, or a change that
+// came too late) or ResourceExhausted (a VM has too few cores for the configuration). It
+// does not fail because a VM has failed or does not answer.
 func (s service) Settle(ctx context.Context, req *connect.Request[managerv1.SettleRequest]) (*connect.Response[managerv1.SettleResponse], error) {
 	_, leave, err := s.m.enter(ctx)
 	if err != nil {
@@ -70,8 +69,7 @@ func (s service) Settle(ctx context.Context, req *connect.Request[managerv1.Sett
 	return connect.NewResponse(&managerv1.SettleResponse{}), nil
 }
 
-// Renew fails with NotFound for a cache that is unknown, or deallocated because
-// it was not renewed in time.
+// Renew fails with NotFound for a cache that is unknown or whose lease has ended.
 func (s service) Renew(ctx context.Context, req *connect.Request[managerv1.RenewRequest]) (*connect.Response[managerv1.RenewResponse], error) {
 	_, leave, err := s.m.enter(ctx)
 	if err != nil {
@@ -85,8 +83,8 @@ func (s service) Renew(ctx context.Context, req *connect.Request[managerv1.Renew
 	return connect.NewResponse(&managerv1.RenewResponse{LeaseMs: lease}), nil
 }
 
-// Reclaim fails with InvalidArgument, NotFound for a VM that is not there, or
-// PermissionDenied for a server that is not that VM's.
+// Reclaim fails with InvalidArgument, NotFound for an unknown VM, or PermissionDenied for
+// another VM's server.
 func (s service) Reclaim(ctx context.Context, req *connect.Request[managerv1.ReclaimRequest]) (*connect.Response[managerv1.ReclaimResponse], error) {
 	ctx, leave, err := s.m.enter(ctx)
 	if err != nil {
@@ -146,16 +144,14 @@ func (s service) ListModels(context.Context, *connect.Request[managerv1.ListMode
 	return connect.NewResponse(&managerv1.ListModelsResponse{Models: s.m.search.models()}), nil
 }
 
-// Watch streams the events of a cache that come after those that the caller knows,
-// and ends after KIND_CACHE_DELETED. It fails with NotFound, or Unavailable when the
+// Watch ends after KIND_CACHE_DELETED. It fails with NotFound, or Unavailable when the
 // manager closes.
 func (s service) Watch(ctx context.Context, req *connect.Request[managerv1.WatchRequest], stream *connect.ServerStream[managerv1.WatchResponse]) error {
 	ca, ok := s.m.state.watched(req.Msg.GetCacheId())
 	if !ok {
 		return unknownCache(req.Msg.GetCacheId())
 	}
-	// The headers go out at once: until they arrive, the client's call does not
-	// return.
+	// Send the headers at once: the client's call returns when they arrive.
 	if err := stream.Send(nil); err != nil {
 		return err
 	}
@@ -180,8 +176,8 @@ func (s service) Watch(ctx context.Context, req *connect.Request[managerv1.Watch
 	}
 }
 
-// Register fails with InvalidArgument, AlreadyExists for the id of a launched VM that
-// has registered, or PermissionDenied for the id of a VM of another token.
+// Register fails with InvalidArgument, AlreadyExists for the id of a launched VM that has
+// registered elsewhere, or PermissionDenied for a VM of another token.
 func (s service) Register(ctx context.Context, req *connect.Request[managerv1.RegisterRequest]) (*connect.Response[managerv1.RegisterResponse], error) {
 	ctx, leave, err := s.m.enter(ctx)
 	if err != nil {
@@ -207,9 +203,8 @@ func (s service) Register(ctx context.Context, req *connect.Request[managerv1.Re
 	}), nil
 }
 
-// Heartbeat fails with NotFound for a server that the manager does not know or
-// has given up: it has to register again; and with PermissionDenied for a VM of
-// another token.
+// Heartbeat fails with NotFound for a server that is unknown or has failed, which has to
+// register again; and with PermissionDenied for a VM of another token.
 func (s service) Heartbeat(ctx context.Context, req *connect.Request[managerv1.HeartbeatRequest]) (*connect.Response[managerv1.HeartbeatResponse], error) {
 	ctx, leave, err := s.m.enter(ctx)
 	if err != nil {
@@ -234,8 +229,8 @@ func (m *Manager) registrant(ctx context.Context, id string) (string, error) {
 
 func unknownCache(id string) error { return api.Refuse(connect.CodeNotFound, noCache(id)) }
 
-// health says over plain HTTP whether the manager lives, and whether it can be
-// asked: for who starts it, and for who balances load. Both need no token.
+// health adds the endpoints for supervisors and load balancers, which need no token: healthz
+// succeeds while the process runs, readyz while the control API can be called.
 func (m *Manager) health(mux *http.ServeMux) {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { say(w, nil) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { say(w, context.Cause(m.ctx)) })
@@ -247,5 +242,5 @@ func say(w http.ResponseWriter, err error) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		text = err.Error() + "\n"
 	}
-	_, _ = io.WriteString(w, text) // who asked may have left
+	_, _ = io.WriteString(w, text) // the caller may have left
 }

@@ -1,3 +1,6 @@
+// Package access authenticates the callers of a manager's control API. A [Guard] checks the
+// tokens of calls ([Token], [TokenFile]); [Dial] and [DialWith] return clients, which send
+// [Credentials].
 package access
 
 import (
@@ -19,34 +22,34 @@ import (
 	"github.com/redykv/redykv/manager/api"
 )
 
-// Credentials is how a client, an operator or a server gets into a manager's control API.
-// The zero Credentials is enough where the manager asks for nothing.
+// Credentials authenticate a client, an operator or a server to a manager, and the manager
+// to them. The zero Credentials suffice for a manager without tokens and TLS.
 type Credentials struct {
-	// Token is what calls show.
+	// Token is sent with each call.
 	Token string
-	// CA is a file with the certificates, as PEM, by which the manager is known. Files are
-	// read again with each connection, so that they may be renewed. Default: those that
-	// the system trusts.
+	// CA is a file of the certificates, in PEM, that the manager's certificate is checked
+	// with. The files are read again for each connection, so that they can be renewed.
+	// Default: the system's root certificates.
 	CA string
-	// Cert and Key are files with the caller's own certificate, as PEM, where the
-	// manager asks for one.
+	// Cert and Key are files of the caller's own certificate, in PEM, for a manager that
+	// requires one.
 	Cert, Key string
-	// Insecure lets the token be shown to other machines over plain HTTP, where whoever
-	// listens on the way may have it.
+	// Insecure permits sending the token to other machines over plain HTTP, where it can be
+	// read on the network.
 	Insecure bool
 }
 
-// Where programs find their Credentials by default.
+// Environment variables of Credentials.
 const (
 	TokenEnv = "REDYKV_MANAGER_TOKEN"
 	CAEnv    = "REDYKV_MANAGER_CA"
 	CertEnv  = "REDYKV_MANAGER_CERT"
 	KeyEnv   = "REDYKV_MANAGER_KEY"
-	// InsecureEnv is Insecure where it says anything.
+	// InsecureEnv sets Insecure if it is not empty.
 	InsecureEnv = "REDYKV_MANAGER_INSECURE"
 )
 
-// FromEnv is the Credentials that the environment says.
+// FromEnv returns the Credentials of the environment.
 func FromEnv() Credentials {
 	return Credentials{
 		Token: os.Getenv(TokenEnv), CA: os.Getenv(CAEnv), Cert: os.Getenv(CertEnv), Key: os.Getenv(KeyEnv),
@@ -54,7 +57,7 @@ func FromEnv() Credentials {
 	}
 }
 
-// Env is what FromEnv reads.
+// Env returns the environment variables that FromEnv reads.
 func (a Credentials) Env() (env []string) {
 	insecure := ""
 	if a.Insecure {
@@ -68,8 +71,8 @@ func (a Credentials) Env() (env []string) {
 	return env
 }
 
-// TLS is the configuration for connections to the manager, and to servers whose
-// certificates the same authority has signed; nil where the default will do.
+// TLS returns the configuration for connections to the manager, and to servers whose
+// certificates have the same authority; nil is the default configuration.
 func (a Credentials) TLS() (*tls.Config, error) {
 	if a.CA == "" && a.Cert == "" && a.Key == "" {
 		return nil, nil
@@ -92,9 +95,9 @@ func (a Credentials) TLS() (*tls.Config, error) {
 	return config, nil
 }
 
-// dialer connects by what the files say at that moment, for certificates are renewed
-// while programs run. As long as they cannot be read, what they said last holds, which
-// is config at first.
+// dialer returns a dial function that reads the files for each connection, as certificates
+// are renewed while programs run. While a file cannot be read, the last configuration is
+// used, at first config.
 func (a Credentials) dialer(config *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	var mu sync.Mutex
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -108,7 +111,7 @@ func (a Credentials) dialer(config *tls.Config) func(ctx context.Context, networ
 	}
 }
 
-// ReadCertificates reads a file of certificates, as PEM.
+// ReadCertificates reads a file of certificates in PEM.
 func ReadCertificates(file string) (*x509.CertPool, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -121,16 +124,16 @@ func ReadCertificates(file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// Client calls a manager. An [Embedded] manager has one, [Dial] makes one. Errors of
-// its calls and streams have the types that this package says.
+// Client is a client of the control API. Errors of its calls and streams have the types of
+// package api.
 type Client = managerv1connect.ManagerServiceClient
 
-// Dial returns a client of a manager that asks for nothing, at addr, a host:port or a
-// URL. It does not connect: the first call does.
+// Dial returns a client of a manager without tokens and TLS at addr, a host:port or a URL.
+// The first call connects.
 func Dial(addr string) Client { return dial(addr, api.HTTPClient, "") }
 
-// DialWith is Dial for a manager that asks for something. A host:port is reached over
-// TLS where the access says by which certificates.
+// DialWith is Dial with credentials. A host:port is dialled over TLS if they name
+// certificates.
 func DialWith(addr string, c Credentials) (Client, error) {
 	config, err := c.TLS()
 	if err != nil {
@@ -153,7 +156,7 @@ func DialWith(addr string, c Credentials) (Client, error) {
 	return dial(addr, client, c.Token), nil
 }
 
-// overheard says whether what is sent to addr may be read on the way.
+// overheard reports whether data sent to addr can be read on the network.
 func overheard(addr string) bool {
 	if !strings.Contains(addr, "://") {
 		addr = "http://" + addr
@@ -162,8 +165,8 @@ func overheard(addr string) bool {
 	return err != nil || u.Scheme != "https" && !Loopback(u.Host)
 }
 
-// Loopback says whether an address, a host:port, is of this machine alone. A name may
-// be anything.
+// Loopback reports whether an address, a host:port, is reached from this machine only. It
+// resolves no name but localhost.
 func Loopback(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	ip := net.ParseIP(host)
@@ -177,8 +180,7 @@ func dial(addr string, client *http.Client, token string) Client {
 	return managerv1connect.NewManagerServiceClient(client, addr, connect.WithInterceptors(interceptor{token}))
 }
 
-// interceptor have a client's calls show a token, and its errors be typed: an
-// interceptor.
+// interceptor adds the token to a client's calls, and types to their errors.
 type interceptor struct{ token string }
 
 var _ connect.Interceptor = interceptor{}

@@ -18,7 +18,7 @@ import (
 	"github.com/redykv/redykv/manager/api"
 )
 
-// Role says what a token is good for.
+// Role is a set of calls that a token permits.
 type Role string
 
 // Roles. An operator may do everything.
@@ -28,21 +28,21 @@ const (
 	RoleOperator Role = "operator" // watches over it all
 )
 
-// Token is what callers of a manager show, and what it is good for.
+// Token authenticates callers of a manager.
 type Token struct {
 	Name    string // for logs and errors
 	Roles   []Role
 	Expires time.Time // zero: never
 	Secret  string    // the token itself; at least minTokenLen bytes
-	// VM is the one that a server with this token may speak for, and servers with others
-	// may not. Empty: all those that nobody else has registered.
+	// VM is the id of the only VM that a server with this token may register, and that no
+	// other token may. Empty: every VM that is not another token's.
 	VM string
 }
 
-// minTokenLen keeps tokens from being guessed.
+// minTokenLen is the minimum of a token's bytes, against guessing.
 const minTokenLen = 16
 
-// check refuses a token that could not be used.
+// check reports an invalid token.
 func (t Token) check() error {
 	if t.Name == "" || len(t.Roles) == 0 {
 		return fmt.Errorf("token %.40q: want a name and roles", t.Name)
@@ -61,8 +61,7 @@ func (t Token) check() error {
 	return nil
 }
 
-// callers are the roles that may call a procedure beside operators, who may call
-// all.
+// callers are the roles that may call a procedure. Operators may call all.
 var callers = map[string][]Role{
 	managerv1connect.ManagerServiceAllocateProcedure:      {RoleClient},
 	managerv1connect.ManagerServiceReallocateProcedure:    {RoleClient},
@@ -75,7 +74,7 @@ var callers = map[string][]Role{
 	managerv1connect.ManagerServiceListOffersProcedure:    {RoleClient},
 	managerv1connect.ManagerServiceRegisterProcedure:      {RoleServer},
 	managerv1connect.ManagerServiceHeartbeatProcedure:     {RoleServer},
-	managerv1connect.ManagerServiceReclaimProcedure:       {RoleServer}, // one that leaves
+	managerv1connect.ManagerServiceReclaimProcedure:       {RoleServer}, // for its own VM
 }
 
 // Guard is an interceptor that refuses calls without a good token. Without tokens it
@@ -88,12 +87,12 @@ type Guard struct {
 	Now       func() time.Time
 }
 
-// LaunchedToken is what the server of a launched VM shows, and no other.
+// LaunchedToken returns the token of a launched VM's server.
 func (g *Guard) LaunchedToken(vm string) string {
 	return vm + launchedMark + controltoken.Launched(g.LaunchKey, vm)
 }
 
-// launchedMark ends the id of the VM in a launched server's token.
+// launchedMark separates the VM's id from the rest of a launched server's token.
 const launchedMark = "."
 
 var _ connect.Interceptor = (*Guard)(nil)
@@ -129,8 +128,8 @@ func names(roles []Role) []string {
 	return all
 }
 
-// find looks at all tokens, whichever it is, and compares sums, so that the time
-// which that takes says nothing of any.
+// find compares the hash of a secret with those of all tokens, so that its time does not
+// depend on which token matches.
 func (g *Guard) find(secret string) (found Token, ok bool) {
 	sum := sha256.Sum256([]byte(secret))
 	all := g.Tokens()
@@ -147,12 +146,12 @@ func (g *Guard) find(secret string) (found Token, ok bool) {
 	return found, ok
 }
 
-// named says whether there is a token of that name.
+// named reports whether a token of that name exists.
 func (g *Guard) named(name string) bool {
 	return slices.ContainsFunc(g.Tokens(), func(t Token) bool { return t.Name == name })
 }
 
-// bound says whether there is a token for that VM alone.
+// bound reports whether a token exists that is only for that VM.
 func (g *Guard) bound(vm string) bool {
 	return slices.ContainsFunc(g.Tokens(), func(t Token) bool { return t.VM == vm })
 }
@@ -168,7 +167,7 @@ func (g *Guard) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	}
 }
 
-// recheck is how often the token of an open stream is looked at again.
+// recheck is the interval at which the token of an open stream is checked again.
 const recheck = time.Second
 
 // WrapStreamingHandler implements [connect.Interceptor]. A stream ends with its token.
@@ -206,14 +205,13 @@ func (g *Guard) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.
 	}
 }
 
-// callerKey is where a call's context has the caller's token.
+// callerKey is the context key of a call's token.
 type callerKey struct{}
 
-// Registrant returns the name of the token by which a call registers a VM, or says what
-// becomes of it. launched says whether the manager launched the VM, and owner names the
-// token that registered it before. The error is a [*api.TokenError] for a server that has
-// no business with the VM: a launched VM has a token of its own, any other belongs to the
-// token that it came with.
+// Registrant returns the name of the token of a call about a VM. launched says that the
+// manager launched the VM; owner is the name of the token that registered it. The error is
+// a [*api.TokenError] if the VM is another token's: a launched VM has its own token, any
+// other VM belongs to the token that registered it.
 func (g *Guard) Registrant(ctx context.Context, id string, launched bool, owner string) (string, error) {
 	t, ok := ctx.Value(callerKey{}).(Token)
 	if !ok || slices.Contains(t.Roles, RoleOperator) {
@@ -231,10 +229,9 @@ func (g *Guard) WrapStreamingClient(next connect.StreamingClientFunc) connect.St
 	return next
 }
 
-// ParseTokens reads a file of tokens: on each line a name, roles with commas between
-// them, when the token expires (never, or a time as in RFC 3339), and the token.
-// server:ID is the role of a server that speaks for one VM only. Empty lines and those
-// that begin with # say nothing.
+// ParseTokens parses a file of tokens. Each line has a name, roles separated by commas,
+// the time when the token expires (never, or RFC 3339), and the token. The role server:ID
+// is for one VM only. Empty lines and lines that begin with # are ignored.
 func ParseTokens(text string) ([]Token, error) {
 	var all []Token
 	for i, line := range strings.Split(text, "\n") {

@@ -8,24 +8,23 @@ import (
 	"time"
 )
 
-// TokenFile is a file of tokens, as [ParseTokens] reads them, that may change while
-// it is used: a call that comes a second after the change, or later, finds it. Its
-// methods are safe for concurrent use.
+// TokenFile is a file of tokens in the format of [ParseTokens]. Changes of the file take
+// effect within a second. Its methods are safe for concurrent use.
 type TokenFile struct {
 	path string
 	log  *slog.Logger
 
 	mu     sync.Mutex
-	next   time.Time   // when to look again
-	seen   os.FileInfo // of what tokens are
+	next   time.Time   // when to check the file again
+	seen   os.FileInfo // of the file when it was last read
 	tokens []Token
 }
 
-// tokenFileEvery is how often the file is looked at, at most.
+// tokenFileEvery is the least time between two checks of the file.
 const tokenFileEvery = time.Second
 
-// OpenTokenFile reads a file of tokens. Later changes that cannot be read are logged,
-// and what was read before holds.
+// OpenTokenFile reads a file of tokens. If a later change cannot be read, it is logged, and
+// the previous tokens stay valid.
 func OpenTokenFile(path string, log *slog.Logger) (*TokenFile, error) {
 	f := &TokenFile{path: path, log: log}
 	if err := f.read(); err != nil {
@@ -37,7 +36,7 @@ func OpenTokenFile(path string, log *slog.Logger) (*TokenFile, error) {
 	return f, nil
 }
 
-// Tokens is for [Options].
+// Tokens returns the present tokens, for [Guard].
 func (f *TokenFile) Tokens() []Token { return f.at(time.Now()) }
 
 func (f *TokenFile) at(now time.Time) []Token {
@@ -48,13 +47,12 @@ func (f *TokenFile) at(now time.Time) []Token {
 	}
 	f.next = now.Add(tokenFileEvery)
 	if err := f.read(); err != nil {
-		f.log.Error("tokens not read again: those of before hold", "err", err)
+		f.log.Error("tokens not read again: the previous ones stay valid", "err", err)
 	}
 	return f.tokens
 }
 
-// read is called under mu, or by who makes f. What could not be read is not tried
-// again until it has changed.
+// read reads the file if it has changed. Called under mu, or while f is not shared.
 func (f *TokenFile) read() error {
 	now, err := os.Stat(f.path)
 	if err != nil {

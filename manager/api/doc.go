@@ -8,7 +8,7 @@ import "time"
 // MaxIDLen bounds names in messages, in bytes.
 const MaxIDLen = 128
 
-// FromMillis is the time of a message; 0 is none.
+// FromMillis converts a message's time; 0 is the zero Time.
 func FromMillis(ms int64) time.Time {
 	if ms == 0 {
 		return time.Time{}

@@ -17,30 +17,26 @@ import (
 	"github.com/redykv/redykv/manager/model"
 )
 
-// Errors that say what a caller could do instead. A manager sends them as details;
-// the clients of [Dial] return them again: errors.As finds them, and connect.CodeOf
-// the code.
-
-// CapacityError says how much memory was asked for and how much there was.
+// CapacityError reports too little memory.
 type CapacityError struct {
-	What      string // who had to provide it
+	What      string // what lacks the memory
 	Asked     uint64 // bytes
 	Available uint64 // bytes
-	Why       string // line by line, what became of everything that could have served; may be empty
+	Why       string // one line per VM type and group of servers: why it was not chosen; may be empty
 }
 
 func (e *CapacityError) Error() string {
-	size := func(n uint64) units.Size { return units.Size(min(n, math.MaxInt64)) } // anybody may ask for anything
+	size := func(n uint64) units.Size { return units.Size(min(n, math.MaxInt64)) } // any number may be asked for
 	return fmt.Sprintf("%s: %v asked for, %v available", e.What, size(e.Asked), size(e.Available))
 }
 
-// SLOError says that no configuration meets an SLO, and what the nearest one has.
+// SLOError reports that no configuration meets an SLO.
 type SLOError struct {
 	Asked         *managerv1.Slo
-	Nearest       *managerv1.Slo // that could be met
-	Configuration *managerv1.Configuration
+	Nearest       *managerv1.Slo           // that can be met
+	Configuration *managerv1.Configuration // that meets Nearest
 
-	Cause *model.ImpossibleError // which says more; nil on the way from a manager
+	Cause *model.ImpossibleError // in the manager; nil in a client
 }
 
 func (e *SLOError) Error() string {
@@ -52,10 +48,10 @@ func (e *SLOError) Error() string {
 	return fmt.Sprintf("no configuration has %v: the nearest has %v", asked, nearest)
 }
 
-// RegionError names a cloud region that there is not, and those that there are.
+// RegionError reports an unknown cloud region, and lists the known ones.
 type RegionError = menu.RegionError
 
-// TokenProblem says what is wrong with a token.
+// TokenProblem is the kind of a TokenError.
 type TokenProblem int
 
 // Problems of tokens.
@@ -63,17 +59,17 @@ const (
 	TokenMissing TokenProblem = iota + 1
 	TokenUnknown
 	TokenExpired
-	TokenRole // it is good, but not for this call
-	TokenVM   // it is a server's, but not that of this VM
+	TokenRole // valid, but not for this call
+	TokenVM   // a server's, but of another VM
 )
 
-// TokenError says why a call was not let in.
+// TokenError reports a call without a valid token.
 type TokenError struct {
 	Problem TokenProblem
-	Name    string    // of the token, where it is known
+	Name    string    // of the token, if known
 	Expired time.Time // of TokenExpired
-	Roles   []string  // of TokenRole: those that may call
-	VM      string    // of TokenVM: that the call was about
+	Roles   []string  // of TokenRole: the roles that may call
+	VM      string    // of TokenVM: the VM of the call
 }
 
 func (e *TokenError) Error() string {
@@ -90,8 +86,8 @@ func (e *TokenError) Error() string {
 	return "the token is not known"
 }
 
-// Refuse turns err into what an RPC answers with, and with it what err says to
-// programs. A detail that cannot be encoded is left out: the words say the same.
+// Refuse returns the error of a call: code, err's text, and as a detail err's type with
+// its fields, if it is one of this package's errors.
 func Refuse(code connect.Code, err error) error {
 	refusal := connect.NewError(code, err)
 	if m := detailOf(err); m != nil {
@@ -102,7 +98,7 @@ func Refuse(code connect.Code, err error) error {
 	return refusal
 }
 
-// detailOf is the opposite of fromDetail; nil for errors that say nothing more.
+// detailOf is the opposite of fromDetail; nil for other errors.
 func detailOf(err error) proto.Message {
 	if e, ok := errors.AsType[*CapacityError](err); ok {
 		return &managerv1.CapacityDetail{What: e.What, Asked: e.Asked, Available: e.Available, Why: e.Why}
@@ -123,15 +119,16 @@ func detailOf(err error) proto.Message {
 	return nil
 }
 
-// remoteError is a manager's error as its client has it.
+// remoteError is a manager's error in its client.
 type remoteError struct {
 	error       // of the call
-	typed error // of its detail
+	typed error // from its detail
 }
 
 func (e *remoteError) Unwrap() []error { return []error{e.error, e.typed} }
 
-// Typed gives an error of a call the type that its details say.
+// Typed returns the error of a call with the type that its detail names, for errors.As.
+// connect.CodeOf still finds the code.
 func Typed(err error) error {
 	answer, ok := errors.AsType[*connect.Error](err)
 	if !ok {
@@ -140,7 +137,7 @@ func Typed(err error) error {
 	for _, d := range answer.Details() {
 		m, e := d.Value()
 		if e != nil {
-			continue // a newer manager's
+			continue // of a newer manager
 		}
 		if t := fromDetail(m); t != nil {
 			return &remoteError{error: err, typed: t}
@@ -169,7 +166,7 @@ func fromDetail(m proto.Message) error {
 	return nil
 }
 
-// tokenProblems are the API's names of TokenProblems, which are their indexes.
+// tokenProblems maps TokenProblem to the message's enum.
 var tokenProblems = []managerv1.TokenDetail_Problem{
 	TokenMissing: managerv1.TokenDetail_PROBLEM_MISSING,
 	TokenUnknown: managerv1.TokenDetail_PROBLEM_UNKNOWN,

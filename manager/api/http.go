@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// HTTPClient is for control calls, which their contexts bound. It is shared by
-// all clients of this package that have nothing of their own to show, so that idle
-// connections are few.
+// HTTPClient is the client for control calls with the default TLS settings. Calls are
+// bounded by their contexts.
 var HTTPClient = NewHTTPClient(nil)
 
 // Dialer connects control calls.
@@ -27,8 +26,8 @@ func NewHTTPClient(config *tls.Config) *http.Client {
 	}}
 }
 
-// NewHTTPServer serves control APIs: HTTP/1.1, and HTTP/2, without TLS as gRPC
-// needs it, too.
+// NewHTTPServer returns a server for control APIs: HTTP/1.1, and HTTP/2 with and without
+// TLS, which gRPC needs.
 func NewHTTPServer(h http.Handler, log *slog.Logger) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)

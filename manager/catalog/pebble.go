@@ -15,29 +15,29 @@ import (
 	"github.com/redykv/redykv/internal/dirs"
 )
 
-// The entry that says what a Pebble is.
+// The record that identifies a catalog and its version.
 const (
 	formatKey   = "format"
 	formatValue = "redykv manager catalog 1"
 )
 
-// Pebble is a store in a directory.
+// Pebble is a store in a directory, a Pebble database.
 type Pebble struct {
 	db     *pebble.DB
 	lock   *pebble.Lock
-	broken *pebbleLog // which Pebble tells of what it cannot go on after
+	broken *pebbleLog // receives Pebble's fatal errors
 
-	mu     sync.Mutex // held while it is written or closed
-	closed bool       // Pebble panics at who writes then
+	mu     sync.Mutex // held during writes and Close
+	closed bool       // guarded by mu; Pebble panics at later writes
 }
 
 var errStoreClosed = errors.New("closed")
 
 var _ Store = (*Pebble)(nil)
 
-// OpenPebble opens or makes the catalog in a state directory. failed is told
-// if the store breaks while it is open, on any goroutine. Errors are ErrInUse,
-// ErrCorrupt, ErrFormat, and those of the file system.
+// OpenPebble opens or creates the catalog in a state directory. If the store breaks while
+// it is open, failed is called, on any goroutine. Errors are [ErrInUse], [ErrCorrupt],
+// [ErrFormat], and those of the file system.
 func OpenPebble(state string, log *slog.Logger, failed func(error)) (_ *Pebble, err error) {
 	dir := filepath.Join(state, dirName)
 	if err := CheckDir(state); err != nil {
@@ -63,8 +63,7 @@ func OpenPebble(state string, log *slog.Logger, failed func(error)) (_ *Pebble, 
 	return s, nil
 }
 
-// open turns everything that Pebble finds wrong into an error: some damage it
-// answers with a panic.
+// open opens the database. A panic, which some damage causes, becomes an error.
 func (l *pebbleLog) open(dir string, lock *pebble.Lock) (db *pebble.DB, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -75,7 +74,7 @@ func (l *pebbleLog) open(dir string, lock *pebble.Lock) (db *pebble.DB, err erro
 		Logger:             l,
 		EventListener:      &pebble.EventListener{DataCorruption: func(i pebble.DataCorruptionInfo) { l.fail(fmt.Errorf("%w: %s", ErrCorrupt, i)) }},
 		FormatMajorVersion: pebble.FormatNewest,
-		FS:                 vfs.Default, // without a watch for slow disks, which goes on after a refusal
+		FS:                 vfs.Default, // without a monitor of slow disks, which would outlive a failed Open
 		Lock:               lock,
 	}
 	db, err = pebble.Open(dir, opts)
@@ -90,7 +89,7 @@ func (l *pebbleLog) open(dir string, lock *pebble.Lock) (db *pebble.DB, err erro
 	return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
 }
 
-// checkFormat marks a new store, and refuses one that somebody else has made.
+// checkFormat writes the format record of a new store, and checks that of an old one.
 func (s *Pebble) checkFormat() error {
 	entries := 0
 	format := ""
@@ -154,15 +153,15 @@ func (s *Pebble) Apply(changes map[string][]byte) error {
 			return errors.Join(err, batch.Close())
 		}
 	}
-	// Pebble says through its logger that it could not write, and returns nil.
+	// Pebble reports a failed write to its logger, and returns nil.
 	if err := errors.Join(s.db.Apply(batch, pebble.Sync), s.broken.error()); err != nil {
 		return err
 	}
 	return batch.Close()
 }
 
-// close leaves a Pebble alone that could not write: its parts wait for each other.
-// Closing again does nothing.
+// Close closes the store. It does not close a database that could not write, as Pebble
+// would hang then. Closing again does nothing.
 func (s *Pebble) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,8 +176,8 @@ func (s *Pebble) Close() error {
 	return errors.Join(err, s.lock.Close())
 }
 
-// pebbleLog is Pebble's logger. Pebble expects the process to end at Fatalf; what
-// comes here instead ends the use of the store.
+// pebbleLog is Pebble's logger. Pebble expects Fatalf to end the process; here it makes the
+// store fail.
 type pebbleLog struct {
 	log    *slog.Logger
 	failed func(error)

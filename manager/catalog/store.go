@@ -19,31 +19,29 @@ import (
 	"os"
 )
 
-// Store keeps a catalog's entries where a restart finds them. The catalog is its
-// only caller, one call at a time.
+// Store keeps records by key. It is called by one goroutine at a time.
 type Store interface {
-	// Load calls entry for every entry there is, in the order of their keys. The
-	// value is entry's for the call only.
-	Load(entry func(key string, value []byte) error) error
-	// Apply changes entries, all of them or none; a nil value deletes. The change
-	// is durable when it returns. After an error the store is of no further use,
-	// and what it holds is what it held before, or what it was to hold.
+	// Load calls record for every record, in the order of keys. The value is valid during
+	// the call only.
+	Load(record func(key string, value []byte) error) error
+	// Apply changes records, all or none; a nil value deletes. The change is durable when
+	// it returns. After an error the store cannot be used again, and the change may have
+	// been made or not.
 	Apply(changes map[string][]byte) error
 	Close() error
 }
 
-// Why a state directory cannot be used.
+// Errors of state directories.
 var (
-	// ErrInUse says that another manager uses the state directory.
+	// ErrInUse reports that another manager uses the state directory.
 	ErrInUse = errors.New("state directory is in use by another manager")
-	// ErrCorrupt says that what the state directory holds cannot be read.
+	// ErrCorrupt reports records that cannot be read.
 	ErrCorrupt = errors.New("state directory is damaged")
-	// ErrFormat says that the state directory was written by another version,
-	// or by something else.
+	// ErrFormat reports a state directory of another version, or of another program.
 	ErrFormat = errors.New("state directory has another format")
 )
 
-// What a state directory has.
+// Entries of a state directory.
 const (
 	dirName = "catalog"
 	// VMsDir belongs to a local allocator.
@@ -54,7 +52,7 @@ const (
 func CheckDir(state string) error {
 	entries, err := os.ReadDir(state)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // it is made
+		return nil // it will be created
 	}
 	if err != nil {
 		return fmt.Errorf("state directory: %w", err)

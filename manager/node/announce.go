@@ -13,9 +13,8 @@ import (
 	"github.com/redykv/redykv/internal/controltoken"
 )
 
-// How long a node waits between attempts to reach a manager that does not
-// answer. The wait doubles from the first to the last, and is spread at random,
-// so that a manager that comes back is not stormed (A34).
+// Pauses between a node's attempts to register. The pause doubles from the first to the
+// last, with random jitter, so that a restarted manager is not flooded (A34).
 const (
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = 5 * time.Second
@@ -24,10 +23,10 @@ const (
 // callTimeout bounds one call to the manager.
 const callTimeout = 5 * time.Second
 
-// Announce registers the node with a manager and sends heartbeats until ctx
-// ends, and then returns nil. While the manager is away, or has forgotten the
-// node, Announce tries again: memory that is lent stays lent. registered, which
-// may be nil, is called after each registration. An error is a refusal for good.
+// Announce registers the node with a manager and sends heartbeats until ctx ends, and then
+// returns nil. While the manager does not answer, or does not know the node, it registers
+// again; grants are kept. registered, which may be nil, is called after each registration.
+// An error is a refusal that does not change.
 func (n *Node) Announce(ctx context.Context, mgr managerv1connect.ManagerServiceClient, registered func()) error {
 	for retry := firstRetry; ctx.Err() == nil; {
 		interval, err := n.Register(ctx, mgr)
@@ -72,8 +71,8 @@ func (n *Node) Register(ctx context.Context, mgr managerv1connect.ManagerService
 }
 
 // beat sends heartbeats until ctx ends, the manager does not know the node, or the node
-// obeys another manager. A manager that does not answer is tried again at the next beat,
-// over another connection: a call is given up before the manager misses several.
+// obeys another manager. A call is given up before the manager misses several heartbeats;
+// the next one uses another connection.
 func (n *Node) beat(ctx context.Context, mgr managerv1connect.ManagerServiceClient, interval time.Duration) {
 	for clock.Sleep(ctx, interval) {
 		call, cancel := context.WithTimeout(ctx, min(max(2*interval, time.Second), callTimeout))
@@ -93,11 +92,11 @@ func (n *Node) beat(ctx context.Context, mgr managerv1connect.ManagerServiceClie
 	}
 }
 
-// incarnationOf is the manager that has answered a server.
+// incarnationOf converts the incarnation in a manager's answer.
 func incarnationOf(p *managerv1.Incarnation) controltoken.Incarnation {
 	bound := min(max(0, p.GetBoundMs()), maxBound.Milliseconds())
 	return controltoken.Incarnation{Epoch: p.GetEpoch(), ID: p.GetId(), Bound: time.Duration(bound) * time.Millisecond}
 }
 
-// maxBound is the most that a server waits for one manager before it obeys another.
+// maxBound is the maximum of an incarnation's Bound.
 const maxBound = 24 * time.Hour

@@ -11,13 +11,13 @@ import (
 	"github.com/redykv/redykv/internal/clock"
 )
 
-// leavePoll is how often a leaving node looks whether anything is lent yet.
+// leavePoll is the interval at which Leave checks whether memory is still lent.
 const leavePoll = 20 * time.Millisecond
 
-// Leave announces to a manager that the node goes when the notice is up (R22), so
-// that caches can move away. It returns when nothing is lent any more, when the
-// notice is up, or when ctx ends; the caller closes the node then. Announce, which
-// goes on meanwhile, tells a manager that has forgotten the node.
+// Leave announces to a manager that the node is taken back after the notice (R22), so that
+// caches move away. It returns when no memory is lent, when the notice has passed, or when
+// ctx ends; the caller then closes the node. Announce, which goes on meanwhile, tells a
+// manager that does not know the node.
 func (n *Node) Leave(ctx context.Context, mgr managerv1connect.ManagerServiceClient, notice time.Duration) {
 	deadline := time.Now().Add(notice)
 	n.leaves.Store(&deadline)
@@ -38,7 +38,7 @@ func (n *Node) Leave(ctx context.Context, mgr managerv1connect.ManagerServiceCli
 	}
 }
 
-// announceLeave tells a manager what Leave was told, if it was.
+// announceLeave tells a manager of Leave's deadline, if there is one.
 func (n *Node) announceLeave(ctx context.Context, mgr managerv1connect.ManagerServiceClient) error {
 	deadline := n.leaves.Load()
 	if deadline == nil {

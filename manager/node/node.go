@@ -22,56 +22,55 @@ import (
 	"github.com/redykv/redykv/server"
 )
 
-// Options describe a node.
+// Options configure a node.
 type Options struct {
-	// ID is the VM's id. It must be new: an id names one incarnation.
+	// ID is the VM's id. A server that is started again needs a new one.
 	ID string
 	// Memory is what the node lends, in bytes.
 	Memory uint64
 	// Cores bounds the server threads of all caches together; 0: one-sided
 	// access only.
 	Cores uint32
-	// Distance is the number of switches between the node and its clients; 0:
-	// not known.
+	// Distance is the number of switches between the node and its clients; 0: not known.
 	Distance uint32
-	// Price is what all of the memory costs an hour; a cache pays for what it has of it.
+	// Price is the price of all the memory; a cache pays for its part.
 	Price plan.Price
 	// Transport is mem, shm, tcp or verbs. Default: tcp.
 	Transport string
 	// Listen is the host:port of the control API. Default: a free port of
 	// 127.0.0.1.
 	Listen string
-	// FabricListen is where the fabric listens, in the transport's own form.
+	// FabricListen is the address at which the fabric listens, in the transport's form.
 	// Default: a free port of 127.0.0.1 for tcp; else the transport's choice.
 	FabricListen string
-	// FabricTLS secures the connections of the tcp transport; clients need the like.
-	// Default: none.
+	// FabricTLS configures TLS of the tcp transport; clients need a matching one. Default:
+	// no TLS.
 	FabricTLS *tls.Config
-	// ClientTimeout is how long a client may be silent, as in [server.Options].
+	// ClientTimeout is as in [server.Options].
 	ClientTimeout time.Duration
-	// ControlTLS is how the control API is served; its certificates are as net/http
-	// wants them. The manager (Options.ServerTLS) and clients
-	// (redytier.Config.FabricTLS) need the like. Default: not secured.
+	// ControlTLS configures TLS of the control API, as net/http uses it. The manager
+	// (manager.Options.ServerTLS) and clients (redytier.Config.FabricTLS) need a matching
+	// one. Default: no TLS.
 	ControlTLS *tls.Config
-	// Pinning is that of the server's threads, as in [server.Options].
+	// Pinning is as in [server.Options].
 	Pinning server.Pinning
-	// Logger receives what an operator should know. Default: slog.Default().
+	// Logger receives messages for the operator. Default: slog.Default().
 	Logger *slog.Logger
 }
 
-// Node is a VM's side of the control plane: one cache server with its control
-// API on a listener of its own. Its methods are safe for concurrent use.
+// Node is a cache server with its control API on its own listener. Its methods are safe
+// for concurrent use.
 type Node struct {
 	opts   Options
 	server *server.Server
 	http   *http.Server
 	vm     VM
-	served chan error                // what the control API's server ended with
-	leaves atomic.Pointer[time.Time] // when the node goes; nil: it stays
+	served chan error                // result of serving the control API
+	leaves atomic.Pointer[time.Time] // deadline of Leave; nil: it was not called
 }
 
-// Start starts a cache server and its control API. More memory than the
-// machine has is a [*api.CapacityError].
+// Start starts a cache server and its control API. More memory than the machine has is an
+// [*api.CapacityError].
 func Start(opts Options) (_ *Node, err error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.Default()
@@ -144,8 +143,8 @@ func (o Options) check() error {
 	return nil
 }
 
-// dialable refuses an address that listens but cannot be dialled from elsewhere:
-// what a node listens at is what it tells its clients.
+// dialable refuses an address that clients cannot dial: a node's listen address is the one
+// that it announces.
 func dialable(what, addr string) error {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -157,7 +156,7 @@ func dialable(what, addr string) error {
 	return nil
 }
 
-// VM is the node as it announces itself, with what is free now.
+// VM returns the node's properties, with the memory that is free now.
 func (n *Node) VM() VM {
 	vm := n.vm
 	// Status answers from memory and does not fail.
@@ -167,14 +166,13 @@ func (n *Node) VM() VM {
 	return vm
 }
 
-// String names the node and where it is reached, on one line.
+// String describes the node and its addresses in one line.
 func (n *Node) String() string {
 	return fmt.Sprintf("%s lends %v over %s at %s, control API %s",
 		n.vm.ID, units.Size(n.vm.Memory), n.vm.Transport, n.vm.FabricAddr, n.vm.ControlURL)
 }
 
-// Close takes all memory back and stops the control API; clients find their
-// queue pairs disconnected.
+// Close stops the server and its control API. Clients' queue pairs are disconnected.
 func (n *Node) Close() error {
 	err := errors.Join(n.server.Close(), n.http.Close())
 	if served := <-n.served; !errors.Is(served, http.ErrServerClosed) {

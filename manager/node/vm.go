@@ -1,3 +1,5 @@
+// Package node is a VM with a cache server as its manager and allocator see it: the VM's
+// properties ([VM]), and the server with its registration, heartbeats and leave ([Node]).
 package node
 
 import (
@@ -12,31 +14,30 @@ import (
 	"github.com/redykv/redykv/manager/plan"
 )
 
-// VM is one virtual machine with a cache server on it, as an allocator or the
-// server itself announces it.
+// VM are the properties of a virtual machine with a cache server, as the server or an
+// allocator announces them.
 type VM struct {
-	ID         string // unique among the manager's VMs, and for one incarnation only
+	ID         string // unique; a server that is started again has another one
 	ControlURL string // the server's control API: http://host:port
-	Transport  string // how its memory is reached: mem, shm, tcp, verbs
-	FabricAddr string // where its fabric listens, in the transport's own form
-	Memory     uint64 // bytes that it lends in all
-	Free       uint64 // bytes of them not lent to anybody
+	Transport  string // mem, shm, tcp or verbs
+	FabricAddr string // address at which its fabric listens, in the transport's form
+	Memory     uint64 // bytes that it can lend in all
+	Free       uint64 // bytes of them that are not lent
 	Cores      uint32 // server threads; 0: one-sided access only
 	Secret     string // of its control API (server.Options.ControlSecret); empty: it has none
 	Distance   uint32 // switches between it and its clients; 0: not known
 
-	// What it is and costs (6.1). A server that registers itself may say so; for a VM
-	// that was launched the menu counts.
+	// Type and price (6.1). A server that registers itself may state them; for a launched
+	// VM they come from the menu.
 	Type        string
 	Spot        bool
 	CloudRegion string
 	Price       plan.Price    // of the whole VM
-	Notice      time.Duration // before its end, if it is a spot VM
-	Started     time.Time     // when the manager first knew of it; the manager's to say
+	Notice      time.Duration // of a spot VM's reclaim
+	Started     time.Time     // when it registered first; set by the manager
 }
 
-// Bounds on what a server may say of itself. They keep sums of sizes far from
-// overflow and a catalog entry small.
+// Bounds of a VM's properties. They keep sums from overflowing and records small.
 const (
 	MaxMemory   = 1 << 50
 	MaxCores    = 1 << 12
@@ -46,7 +47,7 @@ const (
 	maxAddrLen = 1024
 )
 
-// Check refuses a VM that could not be used or that would harm the catalog.
+// Check reports invalid properties.
 func (v VM) Check() error {
 	if v.ID == "" || len(v.ID) > api.MaxIDLen {
 		return fmt.Errorf("VM id %.40q: want 1 to %d bytes", v.ID, api.MaxIDLen)
@@ -85,7 +86,7 @@ func (v VM) Check() error {
 	return nil
 }
 
-// Token is what a client shows the VM's server to use what it was granted.
+// Token returns the token of a grant with these terms.
 func (v VM) Token(t controltoken.Terms) string {
 	if v.Secret == "" {
 		return ""
@@ -93,7 +94,7 @@ func (v VM) Token(t controltoken.Terms) string {
 	return t.Token(v.Secret)
 }
 
-// Authorize has a call to the VM's server show that it comes from its manager.
+// Authorize adds to a call of the VM's server the headers that authenticate its manager.
 func (v VM) Authorize(h http.Header, m controltoken.Incarnation) {
 	if v.Secret != "" {
 		h.Set("Authorization", "Bearer "+m.Token(v.Secret))
@@ -101,7 +102,7 @@ func (v VM) Authorize(h http.Header, m controltoken.Incarnation) {
 	}
 }
 
-// FromProto leaves out what a Vm message does not say: its secret.
+// FromProto returns the VM of a message, which has no secret.
 func FromProto(p *managerv1.Vm) VM {
 	return VM{
 		ID: p.GetId(), ControlURL: p.GetControlUrl(), Transport: p.GetTransport(), FabricAddr: p.GetFabricAddr(),
