@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
-	"time"
 
 	"connectrpc.com/connect"
 
@@ -117,18 +116,22 @@ func (d *Device) NewRefillQueue(depth int) (device.RefillQueue, error) {
 	return newDeviceQueue(d, s, depth), nil
 }
 
-// newSession makes a session. A VM that cannot be reached may just have been lost,
-// and somebody is about to find that out: that is no reason for a log to do without
-// the others.
+// newSession makes a session. A VM that cannot be connected to may just have been lost:
+// that is found out first, since a session does without the memory of a VM that is lost.
 func (d *Device) newSession(depth int) (*Session, error) {
-	deadline := time.Now().Add(reconnectTimeout)
-	for pause := time.Millisecond; ; pause *= 2 {
-		s, err := d.cache.newSession(depth, d.segments.size)
-		if err == nil || depth < 1 || depth > MaxDepth || errors.Is(err, fabric.ErrRejected) ||
-			d.cache.deleted.Load() || time.Now().Add(pause).After(deadline) {
+	c, late := d.cache, 0
+	for failed := 0; ; {
+		s, err := c.newSession(depth, d.segments.size)
+		var missing *unreachable
+		if !errors.As(err, &missing) || errors.Is(err, fabric.ErrRejected) || c.deleted.Load() {
 			return s, err
 		}
-		time.Sleep(pause)
+		g := missing.grant
+		if cause := c.probe(c.ctx, g); cause != nil && c.ctx.Err() == nil && !c.inconclusive(g, cause, &late) {
+			c.lose(g, cause)
+		} else if failed++; failed == maxLate {
+			return nil, err
+		}
 	}
 }
 

@@ -51,7 +51,7 @@ func (c *Cache) newSession(depth int, wrap int64) (*Session, error) {
 		conn, err := s.dial(ctx, l, 0)
 		if err != nil && l.grant.lost.Load() == nil && c.hasEndpoint(l) { // not taken out of use meanwhile
 			s.closed = true
-			return nil, errors.Join(fmt.Errorf("redytier: new session of cache %s: %w", c.ID(), err), c.removeSession(s))
+			return nil, errors.Join(&unreachable{l.grant, fmt.Errorf("redytier: new session of cache %s: %w", c.ID(), err)}, c.removeSession(s))
 		}
 		if err == nil {
 			s.setConns(append(s.conns, conn))
@@ -63,6 +63,14 @@ func (c *Cache) newSession(depth int, wrap int64) (*Session, error) {
 	s.handle.Leave()
 	return s, nil
 }
+
+// unreachable is the error of a new session that has no connection to a grant.
+type unreachable struct {
+	grant *grant
+	error
+}
+
+func (e *unreachable) Unwrap() error { return e.error }
 
 // dial makes a connection of a generation for the session. Any goroutine.
 func (s *Session) dial(ctx context.Context, l *endpoint, generation uint32) (*conn, error) {

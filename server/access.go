@@ -15,12 +15,11 @@ import (
 	"github.com/redykv/redykv/internal/controltoken"
 )
 
-// errStranger is for callers who do not have what the server's manager would have
-// given them.
-var errStranger = connect.NewError(connect.CodeUnauthenticated, errors.New("this call needs a token of the server's manager"))
+// errNoToken refuses calls without a token of the server's manager.
+var errNoToken = connect.NewError(connect.CodeUnauthenticated, errors.New("this call needs a token of the server's manager"))
 
-// admit lets calls in that show a token of the server's secret. Calls that are
-// about a lease show its ticket, which is looked at with the lease.
+// admit accepts calls with a token made from the server's secret. Calls about a grant carry
+// its ticket instead, which is checked with the grant.
 func (s *Server) admit(next connect.UnaryFunc) connect.UnaryFunc {
 	secret := s.opts.ControlSecret
 	if secret == "" {
@@ -35,7 +34,7 @@ func (s *Server) admit(next connect.UnaryFunc) connect.UnaryFunc {
 			ok = len(m.GetTicket()) > 0 || granted(m, secret)
 			manages = !ok
 		case *serverv1.ReleaseRequest, *serverv1.ConfigureRequest:
-			ok = true // the lease asks for its ticket
+			ok = true // the grant's ticket is checked later
 		case *serverv1.StatusRequest:
 			manages = true
 		}
@@ -48,20 +47,19 @@ func (s *Server) admit(next connect.UnaryFunc) connect.UnaryFunc {
 			}
 		}
 		if !ok {
-			return nil, errStranger
+			return nil, errNoToken
 		}
 		return next(ctx, req)
 	}
 }
 
-// fromManager says whether a call comes from a manager that knows the secret, and from
-// which.
+// fromManager returns the manager that a call comes from, and whether it knows the secret.
 func fromManager(h http.Header, secret string) (controltoken.Incarnation, bool) {
 	m, err := controltoken.ParseIncarnation(h.Get(controltoken.IncarnationHeader))
 	return m, err == nil && controltoken.Equal(h.Get("Authorization"), "Bearer "+m.Token(secret))
 }
 
-// granted says whether a request shows the token of what it names.
+// granted reports whether a request carries the token of its terms.
 func granted(m interface {
 	GetCacheId() string
 	GetGrant() string
@@ -75,12 +73,12 @@ func granted(m interface {
 	}.Token(secret))
 }
 
-// maxSpent bounds how many grants are remembered that were taken back.
+// maxSpent bounds the number of remembered grants that were taken back.
 const maxSpent = 1 << 12
 
-// spent is the set of grants that were taken back, the latest maxSpent of them. Their
-// tokens are refused, also where the client has not connected yet. A grant without a name
-// stands for all grants of its cache. The set holds 64-bit hashes.
+// spent is the set of the last maxSpent grants that were taken back. Their tokens are
+// refused, even if the client has not connected yet. A grant without a name stands for all
+// grants of its cache. The set holds 64-bit hashes.
 type spent struct {
 	seed  maphash.Seed
 	set   map[uint64]struct{}
@@ -111,28 +109,28 @@ func (p *spent) has(id grantID) bool {
 	return one || all
 }
 
-// allegiance is which manager a server obeys: one at a time. Two managers may have its
-// secret, where one began on a copy of the other's state; each believes that what the
-// other has lent is nobody's. What a manager says counts in these cases:
+// allegiance is the one manager that a server obeys. Two managers may know its secret if one
+// was started on a copy of the other's state; each takes the other's grants for unused. A
+// manager is obeyed in these cases:
 //
-//	manager        it calls the server        it answers the server's own call
+//	manager        it calls the server        it answers the server's call
 //	the same       always                     always
-//	newer          the present one is silent  always: it replaces the present one
-//	of equal age   the present one is silent  the present one is silent
-//	older          never                      the present one is silent
+//	newer          the current one is silent  always: it replaces the current one
+//	of equal age   the current one is silent  the current one is silent
+//	older          never                      the current one is silent
 //
-// Silent means that nothing was heard of the present one for longer than its bound. An
-// older manager that answers has lost its state, and its clock went back.
+// Silent means that the current one has sent nothing for longer than its bound. An older
+// manager that answers has lost its state, and its clock went back.
 type allegiance struct {
 	now func() time.Time
 
 	mu    sync.Mutex
-	to    controltoken.Incarnation // no ID: nobody yet
+	to    controltoken.Incarnation // no ID: none yet
 	heard time.Time
 }
 
-// hear returns why the word of a manager does not count. answers says that it answers the
-// server's own call.
+// hear returns an error if a manager is not to be obeyed. answers says that it answers the
+// server's call.
 func (a *allegiance) hear(m controltoken.Incarnation, answers bool) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -150,11 +148,11 @@ func (a *allegiance) hear(m controltoken.Incarnation, answers bool) error {
 	return nil
 }
 
-// Obey takes note of the manager that has answered the server's call. The error says that
-// the server obeys another one.
+// Obey notes the manager that answered the server's call. It fails if the server obeys
+// another one.
 func (s *Server) Obey(m controltoken.Incarnation) error {
 	if m.ID == "" {
-		return nil // it does not say who it is
+		return nil // an unknown manager
 	}
 	return s.allegiance.hear(m, true)
 }

@@ -12,11 +12,10 @@ import (
 	"github.com/redykv/redykv/internal/units"
 )
 
-// introduction is how long a peer may take to make its response ring known.
-const introduction = 10 * time.Second
+// importTimeout bounds the import of a peer's response ring.
+const importTimeout = 10 * time.Second
 
-// acceptLoop takes in the queue pairs that clients dial, until the listener is
-// closed.
+// acceptLoop accepts queue pairs until the listener is closed.
 func (s *Server) acceptLoop() {
 	defer s.accepting.Done()
 	for {
@@ -31,8 +30,7 @@ func (s *Server) acceptLoop() {
 	}
 }
 
-// accept makes a connection of a request that carries a lease's ticket, and
-// refuses any other.
+// accept makes a connection of a request that carries a grant's ticket, and refuses others.
 func (s *Server) accept(req fabric.Request) {
 	hello, err := redywire.DecodeHello(req.Private())
 	if err != nil {
@@ -47,8 +45,7 @@ func (s *Server) accept(req fabric.Request) {
 		return
 	}
 	c, before, err := l.admit(hello)
-	// Others need not wait for the end of those before, nor for a peer that is slow to
-	// connect.
+	// Other requests do not wait for earlier connections to end, nor for a slow peer.
 	s.accepting.Go(func() {
 		for len(before) > 0 {
 			for _, b := range before {
@@ -67,8 +64,8 @@ func (s *Server) refuse(req fabric.Request, reason string, err error) {
 	s.opts.Logger.Warn("connection refused", "err", errors.Join(err, req.Reject(reason)))
 }
 
-// begin opens a connection that was admitted and serves it in a goroutine. What was
-// not admitted, err says why, or cannot be opened, is refused.
+// begin opens an admitted connection and serves it in a goroutine. A connection that was
+// not admitted, for which err is the reason, or cannot be opened is refused.
 func (s *Server) begin(g *grant, c *conn, err error, req fabric.Request, hello redywire.Hello) {
 	if err == nil {
 		if err = c.open(req, hello); err != nil {
@@ -87,16 +84,16 @@ func (s *Server) begin(g *grant, c *conn, err error, req fabric.Request, hello r
 	}()
 }
 
-// admit counts a new connection in, if the lease has room for it. The caller owes
-// a leave. Where its owner has connections of earlier generations it returns these
-// instead: they have to end first, which makes room, too.
+// admit adds a connection if the grant has room for it; the caller must call leave. If its
+// owner has connections of earlier generations, admit returns these instead: they must end
+// first.
 func (g *grant) admit(hello redywire.Hello) (c *conn, before []*conn, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, other := range g.owners[hello.Owner] {
 		switch {
 		case other.generation > hello.Generation:
-			return nil, nil, fmt.Errorf("generation %d, its owner has one of %d", hello.Generation, other.generation)
+			return nil, nil, fmt.Errorf("connection of generation %d: its owner has one of generation %d", hello.Generation, other.generation)
 		case other.generation < hello.Generation:
 			before = append(before, other)
 		}
@@ -121,29 +118,29 @@ func (g *grant) admit(hello redywire.Hello) (c *conn, before []*conn, err error)
 	return c, nil, nil
 }
 
-// takeRings refuses a connection for which the lease has no room, and takes the
-// memory for the rings of any other that has some. Under mu.
+// takeRings refuses a connection for which the grant has no room, and otherwise reserves
+// the memory of its rings. Called under mu.
 func (g *grant) takeRings(c *conn, hello redywire.Hello) error {
 	switch {
 	case !g.open:
-		return errors.New("lease has ended")
+		return errors.New("the grant has ended")
 	case g.connections == maxConnections:
-		return fmt.Errorf("%w: lease has %d connections already", redywire.ErrNoRoom, maxConnections)
+		return fmt.Errorf("%w: the grant has %d connections already", redywire.ErrNoRoom, maxConnections)
 	case !hello.Ringed():
 		return nil
 	case len(*g.threads.Load()) == 0:
 		return errors.New("no server threads: one-sided access only")
 	case hello.Batch > g.limits.batch || hello.Depth > g.limits.depth:
-		return fmt.Errorf("rings of %d slots for batches of %d, the lease is for %d and %d",
+		return fmt.Errorf("rings of %d slots for batches of %d: the grant allows %d slots and batches of %d",
 			hello.Depth, hello.Batch, g.limits.depth, g.limits.batch)
 	}
 	bytes := ringBytes(hello.Batch, hello.Depth)
 	if bytes > g.limits.rings-g.ringBytes {
-		return fmt.Errorf("%w: rings of %v, the lease has %v of %v left for them", redywire.ErrNoRoom,
+		return fmt.Errorf("%w: rings of %v: the grant has %v of %v left for rings", redywire.ErrNoRoom,
 			units.Size(bytes), units.Size(g.limits.rings-g.ringBytes), units.Size(g.limits.rings))
 	}
 	if !g.server.rings.take(bytes) {
-		return fmt.Errorf("%w: rings of %v, the server has not as much left for them", redywire.ErrNoRoom, units.Size(bytes))
+		return fmt.Errorf("%w: rings of %v: the server has less left for rings", redywire.ErrNoRoom, units.Size(bytes))
 	}
 	g.ringBytes += bytes
 	c.bytes, c.ctx = bytes, g.ringed
@@ -167,20 +164,20 @@ func (g *grant) leave(c *conn) {
 	g.running.Done()
 }
 
-// conn is one accepted queue pair. Its goroutine (run) owns it, but for the time
-// between thread.inbox and returned, when the thread does.
+// conn is one accepted queue pair. Its goroutine (run) owns it, except between thread.inbox
+// and returned, when the thread does.
 type conn struct {
 	grant    *grant
-	ctx      context.Context // ends with the lease, with its last thread, or with cancel
+	ctx      context.Context // ends with the grant, with its last thread, or by cancel
 	cancel   context.CancelFunc
 	number   int
-	owner    uint64        // 0: nobody's
-	left     chan struct{} // closed when nothing of it goes on
+	owner    uint64        // client session; 0: none
+	left     chan struct{} // closed when the connection has ended
 	bytes    int64         // of the rings
 	qp       fabric.QueuePair
 	ring     *ring     // nil: one-sided
-	returned chan bool // the thread hands the connection back: true if it may be awake still
-	idle     int       // rounds that the thread found no work
+	returned chan bool // the thread returns the connection: true if it may still have work
+	idle     int       // rounds in which the thread found no work
 	done     [16]fabric.Completion
 
 	generation uint32 // of the owner's
@@ -205,8 +202,8 @@ func (c *conn) open(req fabric.Request, hello redywire.Hello) error {
 	return nil
 }
 
-// run serves the connection until the peer leaves, the lease ends or nobody is
-// left to serve rings. It returns nil for these and the reason for any other end.
+// run serves the connection until the peer disconnects, the grant ends or no thread is left
+// to serve its rings. It returns nil for these ends, and the reason for any other.
 func (c *conn) run() error {
 	err := c.serve()
 	if errors.Is(err, redywire.ErrMalformed) {
@@ -222,7 +219,7 @@ func (c *conn) serve() error {
 	if c.ring == nil {
 		return c.watch()
 	}
-	if err := c.introduce(); err != nil {
+	if err := c.importResponses(); err != nil {
 		return err
 	}
 	for awake := false; ; {
@@ -233,7 +230,7 @@ func (c *conn) serve() error {
 		}
 		threads := *c.grant.threads.Load()
 		if len(threads) == 0 {
-			return errors.New("no server threads any more")
+			return errors.New("the grant has no server threads any more")
 		}
 		t := threads[c.number%len(threads)]
 		select {
@@ -243,7 +240,7 @@ func (c *conn) serve() error {
 				return c.ring.err
 			}
 		case <-t.stopped:
-			awake = true // others serve it, or the lease has ended
+			awake = true // another thread serves it, or the grant has ended
 		case <-c.ctx.Done():
 		}
 		if err := c.ctx.Err(); err != nil {
@@ -252,9 +249,9 @@ func (c *conn) serve() error {
 	}
 }
 
-// introduce learns where responses go.
-func (c *conn) introduce() error {
-	ctx, cancel := context.WithTimeout(c.ctx, introduction)
+// importResponses imports the peer's response ring.
+func (c *conn) importResponses() error {
+	ctx, cancel := context.WithTimeout(c.ctx, importTimeout)
 	defer cancel()
 	remote, err := c.qp.Import(ctx, c.ring.responsesToken)
 	if err != nil {
@@ -263,7 +260,7 @@ func (c *conn) introduce() error {
 	return c.ring.bind(remote)
 }
 
-// watch waits for a one-sided peer's end: nothing else is expected from it.
+// watch waits until a one-sided peer disconnects. It must send nothing.
 func (c *conn) watch() error {
 	for {
 		if err := c.qp.Wait(c.ctx); err != nil {

@@ -21,11 +21,11 @@ const (
 	maxRegions = 1 << 16 // of one grant
 )
 
-// Connect lends regions to a cache under a grant (R33 to R35). Where memory does
-// not suffice the error is ResourceExhausted with a [serverv1.StatusResponse] as
-// its detail, which says how much is left; where cores do not, it is without.
-// Nothing is lent then, nor where the client gives up or the grant is
-// disconnected meanwhile. A grant that was taken back is NotFound.
+// Connect lends regions to a cache under a grant (R33 to R35). If memory does not suffice,
+// the error is ResourceExhausted with a [serverv1.StatusResponse] as its detail, which says
+// how much is left; if cores do not suffice, it has no detail. A grant that was taken back
+// is NotFound. Nothing is lent on an error, nor if the client gives up or the grant is
+// disconnected meanwhile.
 func (s *Server) Connect(ctx context.Context, req *connect.Request[serverv1.ConnectRequest]) (*connect.Response[serverv1.ConnectResponse], error) {
 	m := req.Msg
 	if err := s.checkConnect(m); err != nil {
@@ -57,8 +57,8 @@ func (s *Server) Connect(ctx context.Context, req *connect.Request[serverv1.Conn
 	return connect.NewResponse(answer), nil
 }
 
-// checkConnect refuses what no server could grant. The product of regions and
-// size fits an int64 afterwards.
+// checkConnect refuses invalid requests. Afterwards the product of regions and size fits an
+// int64.
 func (s *Server) checkConnect(m *serverv1.ConnectRequest) error {
 	switch {
 	case m.CacheId == "" || len(m.CacheId) > maxName:
@@ -76,7 +76,7 @@ func (s *Server) checkConnect(m *serverv1.ConnectRequest) error {
 	return s.checkConfiguration(m.Configuration)
 }
 
-// checkConfiguration refuses what no lease of this server could have.
+// checkConfiguration refuses a configuration that no grant of this server can have.
 func (s *Server) checkConfiguration(c *managerv1.Configuration) error {
 	switch {
 	case int64(c.GetServerThreads()) > int64(s.opts.Cores):
@@ -91,8 +91,8 @@ func (s *Server) checkConfiguration(c *managerv1.Configuration) error {
 	return nil
 }
 
-// threadsOf is how many server threads a lease runs: batches of one are one-sided
-// whatever s says (A16).
+// threadsOf returns the number of server threads that a grant runs: none for batches of one,
+// which are one-sided (A16).
 func threadsOf(c *managerv1.Configuration) int {
 	if c.GetBatchSize() <= 1 {
 		return 0
@@ -100,10 +100,9 @@ func threadsOf(c *managerv1.Configuration) int {
 	return int(c.GetServerThreads())
 }
 
-// Disconnect takes back all regions of a grant, or those of all grants of a cache
-// where neither grant nor ticket is given, be they still being set up: queue pairs
-// are closed, tokens revoked and the memory is free when it returns. A ticket,
-// where one is given, has to be the grant's own.
+// Disconnect takes back all regions of a grant, or of all grants of a cache if neither grant
+// nor ticket is given, also while they are set up. When it returns, queue pairs are closed,
+// tokens are revoked and the memory is free. A ticket, if given, must be the grant's.
 func (s *Server) Disconnect(ctx context.Context, req *connect.Request[serverv1.DisconnectRequest]) (*connect.Response[serverv1.DisconnectResponse], error) {
 	ends, err := s.disconnected(req.Msg)
 	if err != nil {
@@ -114,7 +113,7 @@ func (s *Server) Disconnect(ctx context.Context, req *connect.Request[serverv1.D
 			err = errors.Join(err, s.finish(e.grant))
 		}
 	}
-	for _, e := range ends { // those that others end
+	for _, e := range ends { // those that other calls end
 		select {
 		case <-e.grant.gone:
 		case <-ctx.Done():
@@ -123,47 +122,47 @@ func (s *Server) Disconnect(ctx context.Context, req *connect.Request[serverv1.D
 	}
 	switch {
 	case ctx.Err() != nil && err != nil:
-		return nil, err // the code is that of the context's end
+		return nil, err // with the code of the context's error
 	case err != nil:
 		return nil, connect.NewError(connect.CodeInternal, err)
 	}
 	return connect.NewResponse(&serverv1.DisconnectResponse{}), nil
 }
 
-// ending is a tenant that was disconnected, and whether by this call, which has
-// to end it, and owes a calls.Done.
+// ending is a grant that was disconnected. If ours is set, this call has to end it and to
+// call calls.Done.
 type ending struct {
 	grant *grant
 	ours  bool
 }
 
-// disconnected says to the tenants that m means that it is over.
+// disconnected marks the grants that m names as over.
 func (s *Server) disconnected(m *serverv1.DisconnectRequest) (ends []ending, err error) {
 	id := grantID{m.CacheId, m.Grant}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.opts.ControlSecret != "" && len(m.Ticket) == 0 {
-		s.spent.add(id) // whether it is lent or was not connected yet
+		s.spent.add(id) // lent, or not connected yet
 	}
-	var means []*grant
+	var named []*grant
 	if m.Grant == "" && len(m.Ticket) == 0 {
 		for _, g := range s.grants {
 			if g.id.cache == m.CacheId {
-				means = append(means, g)
+				named = append(named, g)
 			}
 		}
-	} else if g := s.grants[id]; g != nil && (g.lent || len(m.Ticket) == 0) { // nobody has the ticket before
+	} else if g := s.grants[id]; g != nil && (g.lent || len(m.Ticket) == 0) { // no ticket is known before
 		if len(m.Ticket) > 0 {
 			if err := g.admits(m.Ticket); err != nil {
 				return nil, err
 			}
 		}
-		means = append(means, g)
+		named = append(named, g)
 	}
-	if len(means) == 0 {
+	if len(named) == 0 {
 		return nil, notLent(id)
 	}
-	for _, g := range means {
+	for _, g := range named {
 		e := ending{g, g.lent && !g.over}
 		g.over = true
 		if s.opts.ControlSecret != "" {
@@ -178,7 +177,7 @@ func (s *Server) disconnected(m *serverv1.DisconnectRequest) (ends []ending, err
 	return ends, nil
 }
 
-// finish ends a tenant whose lease is over.
+// finish ends a grant that is over.
 func (s *Server) finish(g *grant) error {
 	defer s.calls.Done()
 	err := g.end()
@@ -190,7 +189,7 @@ func (s *Server) finish(g *grant) error {
 	return nil
 }
 
-// Status says what is lent to whom.
+// Status reports the server's memory, cores and grants.
 func (s *Server) Status(context.Context, *connect.Request[serverv1.StatusRequest]) (*connect.Response[serverv1.StatusResponse], error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -217,10 +216,9 @@ func (s *Server) status() *serverv1.StatusResponse {
 	return m
 }
 
-// Release takes back the regions of a grant from number keep on (R71): when it
-// returns their tokens are revoked, requests to them in message rings are
-// answered with StatusNoRegion, pulls into them have ended and the memory is free.
-// The others stay lent. Where there are no more than keep it does nothing.
+// Release takes back the regions of a grant from number keep on (R71). When it returns,
+// their tokens are revoked, requests to them in message rings are answered with
+// StatusNoRegion, pulls into them have ended and the memory is free. The others stay lent.
 func (s *Server) Release(_ context.Context, req *connect.Request[serverv1.ReleaseRequest]) (*connect.Response[serverv1.ReleaseResponse], error) {
 	m := req.Msg
 	err := s.change(grantID{m.CacheId, m.Grant}, m.Ticket, func(g *grant) error {
@@ -243,11 +241,11 @@ func (s *Server) Release(_ context.Context, req *connect.Request[serverv1.Releas
 	return connect.NewResponse(&serverv1.ReleaseResponse{}), nil
 }
 
-// Configure changes a grant's configuration: it has that many server threads when
-// it returns, over which its connections are spread anew, and connections dialled
-// from now on may ask for that batch size and queue depth. Those that are open
-// keep their rings, but that they end where no server thread is left. Where cores
-// do not suffice the error is ResourceExhausted and nothing has changed.
+// Configure changes a grant's configuration. When it returns, the grant has as many server
+// threads as asked for, with its connections spread over them, and new connections may use
+// the new batch size and queue depth. Open connections keep their rings; they end if no
+// server thread is left. If cores do not suffice, the error is ResourceExhausted and nothing
+// has changed.
 func (s *Server) Configure(_ context.Context, req *connect.Request[serverv1.ConfigureRequest]) (*connect.Response[serverv1.ConfigureResponse], error) {
 	m := req.Msg
 	if err := s.checkConfiguration(m.Configuration); err != nil {
@@ -262,8 +260,8 @@ func (s *Server) Configure(_ context.Context, req *connect.Request[serverv1.Conf
 	return connect.NewResponse(&serverv1.ConfigureResponse{}), nil
 }
 
-// configure takes the cores of additional threads before they start, and gives
-// those of others back when they are gone.
+// configure reserves the cores of additional threads before they start, and returns the
+// cores of threads that have ended.
 func (s *Server) configure(g *grant, m *serverv1.ConfigureRequest) error {
 	count := threadsOf(m.Configuration)
 	s.mu.Lock()
@@ -288,16 +286,16 @@ func (s *Server) configure(g *grant, m *serverv1.ConfigureRequest) error {
 		g.cores = count
 		s.mu.Unlock()
 	}
-	s.opts.Logger.Info("lease configured", "cache", m.CacheId, "grant", m.Grant, "threads", count,
+	s.opts.Logger.Info("grant configured", "cache", m.CacheId, "grant", m.Grant, "threads", count,
 		"batch", m.Configuration.GetBatchSize(), "depth", m.Configuration.GetQueueDepth())
 	return nil
 }
 
-// change calls f with a grant that is lent and stays so until f returns. Changes
-// of one grant come one after the other.
+// change calls f with a grant that stays lent until f returns. Changes of one grant are
+// serialized.
 func (s *Server) change(id grantID, ticket []byte, f func(*grant) error) error {
 	s.mu.Lock()
-	g, err := s.lent(id, ticket)
+	g, err := s.find(id, ticket)
 	s.mu.Unlock()
 	if err != nil {
 		return err

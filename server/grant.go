@@ -61,7 +61,7 @@ type grant struct {
 	stopRinged context.CancelFunc
 }
 
-// memory is the regions' bytes, by number.
+// memory holds the regions' bytes, by number.
 type memory [][]byte
 
 // setUp allocates the regions that m asks for and starts the threads. On failure nothing
@@ -93,9 +93,9 @@ func (g *grant) setUp(ctx context.Context, m *serverv1.ConnectRequest) error {
 	return nil
 }
 
-// setThreads replaces the threads by count new ones, unless there are as many
-// already. Connections go over to the new ones; those with rings end where there
-// are none. The caller holds changing, or has the lease to itself.
+// setThreads replaces the threads by count new ones, unless there are as many already.
+// Connections continue on the new ones; without threads, those with rings end. The caller
+// holds changing, or the grant is not published yet.
 func (g *grant) setThreads(count int) {
 	old := *g.threads.Load()
 	if len(old) == count {
@@ -120,9 +120,9 @@ func (g *grant) setThreads(count int) {
 	}
 }
 
-// retain frees the regions from keep on, and returns how many bytes they were.
-// Their tokens are revoked, pulls into them have ended, and no thread uses them
-// any more when it returns. The caller holds changing.
+// retain frees the regions from keep on and returns their size in bytes. When it returns,
+// their tokens are revoked, pulls into them have ended, and no thread uses them. The caller
+// holds changing.
 func (g *grant) retain(keep int) (freed int64, err error) {
 	g.mu.Lock()
 	if keep >= len(g.regions) {
@@ -147,8 +147,7 @@ func (g *grant) retain(keep int) (freed int64, err error) {
 	for _, p := range ends {
 		<-p.over
 	}
-	// A thread that is inside its gate may have seen the memory as it was; one
-	// that comes in from now on does not.
+	// A thread inside its gate may use the old table; one that enters now does not.
 	for _, t := range *g.threads.Load() {
 		t.gate.Drain()
 	}
@@ -158,23 +157,23 @@ func (g *grant) retain(keep int) (freed int64, err error) {
 	return freed, free(gone)
 }
 
-// size is the number of regions and connections.
+// size returns the number of regions and of connections.
 func (g *grant) size() (regions, connections int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return len(g.regions), g.connections
 }
 
-// end closes the connections, stops threads and pulls and frees the regions.
-// Whoever made an end of its tenant calls it, so it runs once.
+// end closes the connections, stops threads and pulls, and frees the regions. It is called
+// once, by the call that marked the grant as over.
 func (g *grant) end() error {
 	g.mu.Lock()
 	g.open = false
 	g.mu.Unlock()
 	g.cancel()
-	g.changing.Lock() // what changes it now is done soon; nothing changes it after
+	g.changing.Lock() // waits for a change that runs; none begins afterwards
 	defer g.changing.Unlock()
-	g.running.Wait() // nobody touches the regions any more
+	g.running.Wait() // nothing accesses the regions afterwards
 	return free(g.regions)
 }
 
@@ -186,24 +185,24 @@ func free(regions []fabric.Region) error {
 	return err
 }
 
-// limits are what connections of a lease may ask for.
+// limits bound the rings of a grant's connections.
 type limits struct {
 	batch, depth int   // of a connection's rings, in requests and in slots
-	rings        int64 // bytes of all connections' rings together
+	rings        int64 // bytes of all connections' rings
 }
 
 const (
-	// maxConnections bounds the queue pairs of one lease.
+	// maxConnections bounds the queue pairs of one grant.
 	maxConnections = 1024
-	// fewConnections is for how many connections with rings a lease has room
-	// even if its configuration names fewer client threads.
+	// fewConnections is the least number of connections with rings that a grant has room
+	// for, however few client threads its configuration has.
 	fewConnections = 64
 )
 
-// limitsOf are those of configuration c that replaces another, and never less than
-// there was. There is room for the rings of six times its client threads: each has a
-// session behind the callback API, and the application one of its own; both dial again
-// before they hang up, as do the threads that take over from those before.
+// limitsOf returns the limits of configuration c, which never shrink the memory for rings.
+// There is room for six connections per client thread: one for its session, one for a session
+// of the application, twice as many while these connect again, and more while new client
+// threads replace the old ones.
 func limitsOf(c *managerv1.Configuration, before limits) limits {
 	l := limits{batch: int(c.GetBatchSize()), depth: int(c.GetQueueDepth())}
 	count := min(max(6*int64(c.GetClientThreads()), fewConnections), maxConnections)
@@ -211,7 +210,7 @@ func limitsOf(c *managerv1.Configuration, before limits) limits {
 	return l
 }
 
-// budget is a number of bytes that many take from. Safe for concurrent use.
+// budget is a number of bytes to take from. It is safe for concurrent use.
 type budget struct{ left atomic.Int64 }
 
 func (b *budget) take(n int64) bool {
@@ -228,8 +227,8 @@ func (b *budget) take(n int64) bool {
 
 func (b *budget) give(n int64) { b.left.Add(n) }
 
-// grantID names what one server lends to one cache at one time. A cache may have
-// several grants on a server; that without a name is one of them.
+// grantID names a grant. A cache may have several grants on a server, one of them with an
+// empty name.
 type grantID struct{ cache, grant string }
 
 func (id grantID) String() string {
@@ -239,8 +238,8 @@ func (id grantID) String() string {
 	return "cache " + id.cache + ", grant " + id.grant
 }
 
-// reserve takes what m asks for out of what is free. After a nil error the
-// caller owes a calls.Done.
+// reserve takes the memory and cores of a grant from the free ones. After a nil error the
+// caller must call calls.Done.
 func (s *Server) reserve(m *serverv1.ConnectRequest) (*grant, error) {
 	g := &grant{
 		id: grantID{m.CacheId, m.Grant}, server: s,
@@ -271,24 +270,23 @@ func (s *Server) reserve(m *serverv1.ConnectRequest) (*grant, error) {
 	return g, nil
 }
 
-// takeCores takes the cores for as many threads beyond those that a grant has.
-// Under mu.
+// takeCores reserves cores for a grant that has some already. Called under mu.
 func (s *Server) takeCores(id grantID, threads, has int) error {
 	if threads-has > s.cores {
-		return connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("%v wants %d server threads, %d of %d cores are free",
+		return connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("%v asks for %d server threads: %d of %d cores are free",
 			id, threads, s.cores+has, s.opts.Cores))
 	}
 	s.cores -= threads - has
 	return nil
 }
 
-// short is the refusal of what does not fit in memory; its detail says how much
-// is left. Under mu.
+// short is the error for a request that does not fit in memory; its detail says how much is
+// left. Called under mu.
 func (s *Server) short(id grantID, m *serverv1.ConnectRequest) error {
-	want := fmt.Errorf("%v wants %v, at most %v of %v are free",
+	want := fmt.Errorf("%v asks for %v: at most %v of %v are free",
 		id, units.Size(m.Regions)*units.Size(m.RegionSize), units.Size(s.free), units.Size(s.opts.Memory))
 	if m.RegionSize > uint64(s.opts.Memory) {
-		want = fmt.Errorf("%v wants regions of %v, all memory is %v", id, units.Size(m.RegionSize), units.Size(s.opts.Memory))
+		want = fmt.Errorf("%v asks for regions of %v: all memory is %v", id, units.Size(m.RegionSize), units.Size(s.opts.Memory))
 	}
 	err := connect.NewError(connect.CodeResourceExhausted, want)
 	if detail, derr := connect.NewErrorDetail(s.status()); derr == nil {
@@ -306,8 +304,8 @@ func (s *Server) unreserve(g *grant) {
 	close(g.gone)
 }
 
-// publish makes a grant reachable, unless nobody wants it any more: a client that
-// gave up may have had its cache deallocated while this server was setting it up.
+// publish makes a grant reachable, unless it was disconnected while it was set up: a client
+// that gave up may have deallocated its cache.
 func (s *Server) publish(ctx context.Context, g *grant) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -324,8 +322,8 @@ func (s *Server) publish(ctx context.Context, g *grant) error {
 	return nil
 }
 
-// lent returns the grant of that name, if it is lent and the ticket is its own. Under mu.
-func (s *Server) lent(id grantID, ticket []byte) (*grant, error) {
+// find returns a grant that is lent, if the ticket is correct. Called under mu.
+func (s *Server) find(id grantID, ticket []byte) (*grant, error) {
 	g := s.grants[id]
 	if g == nil || !g.lent || g.over {
 		return nil, notLent(id)
@@ -333,11 +331,10 @@ func (s *Server) lent(id grantID, ticket []byte) (*grant, error) {
 	return g, g.admits(ticket)
 }
 
-// admits says whether a caller with this ticket may change a grant that is lent,
-// or was.
+// admits checks the ticket of a grant that is lent, or was.
 func (g *grant) admits(ticket []byte) error {
 	if subtle.ConstantTimeCompare(ticket, g.ticket[:]) == 0 {
-		return connect.NewError(connect.CodePermissionDenied, fmt.Errorf("ticket is not that of %v", g.id))
+		return connect.NewError(connect.CodePermissionDenied, fmt.Errorf("the ticket is not that of %v", g.id))
 	}
 	return nil
 }

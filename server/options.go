@@ -10,13 +10,13 @@ import (
 	"github.com/redykv/redykv/internal/units"
 )
 
-// Options say what a server lends and how it is reached.
+// Options configure a server.
 type Options struct {
-	// Memory bounds the bytes lent at any time. Message rings come beside it.
+	// Memory is the number of bytes to lend. Message rings come on top.
 	Memory int64
 	// RingMemory bounds the bytes of all message rings: 41 KiB for a connection
-	// with batches of 64 and a queue depth of 4. A lease may take as much of it
-	// as six times its client threads need, or 64 connections if that is more.
+	// with batches of 64 and a queue depth of 4. A grant may use
+	// enough for six connections per client thread, or for 64 if that is more.
 	// Default: an eighth of Memory, at least 64 MiB.
 	RingMemory int64
 	// Cores bounds the server threads of all caches together. 0: one-sided
@@ -24,23 +24,22 @@ type Options struct {
 	Cores int
 	// Transport is the fabric: mem, shm, tcp or verbs. Default: mem.
 	Transport string
-	// FabricAddr is where the fabric listens, in the transport's own form.
+	// FabricAddr is the address that the fabric listens on, in the transport's form.
 	// Default: the transport chooses.
 	FabricAddr string
 	// FabricTLS secures the connections of the tcp transport; clients need the
 	// same in their redytier.Config. Default: none.
 	FabricTLS *tls.Config
-	// ClientTimeout is how long a client of the tcp transport may be silent, its process
-	// stopped or its host out of reach, before its connections are given up; one that
-	// goes on finds that, and connects again. Default: 3 s.
+	// ClientTimeout is how long a client of the tcp transport may be silent before its
+	// connections are closed. A client that resumes connects again. Default: 3 s.
 	ClientTimeout time.Duration
-	// ControlSecret is what the tokens of the control API's callers are made from,
-	// which the manager hands out. Empty: whoever reaches the API may call it.
+	// ControlSecret is the secret behind the tokens of the control API, which the manager
+	// issues. Empty: calls need no token.
 	ControlSecret string
 	// Pinning says whether server threads stay on one processor each, on the NUMA
 	// node on which the server was started. Default: PinAuto.
 	Pinning Pinning
-	// Logger receives what an operator should know. Default: slog.Default().
+	// Logger receives messages for operators. Default: slog.Default().
 	Logger *slog.Logger
 }
 

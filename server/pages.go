@@ -6,17 +6,16 @@ import (
 	"github.com/redykv/redykv/internal/mem"
 )
 
-// pagesStep is how much memory is made ready at a time, and pagesAhead how far
-// before it is written.
+// pagesStep is the size of memory that is touched at a time, and pagesAhead the distance
+// before the writer.
 const (
 	pagesStep  = 2 << 20
 	pagesAhead = 4 * pagesStep
 )
 
-// pages makes memory ready that will be written soon: the first touch of a page
-// costs as much as copying it several times, and somebody else may as well pay.
-// Where all of it is there already, as over shm, nobody does anything: asking costs a
-// tenth of the copying, and somebody a processor.
+// pages touches memory before it is written, in a goroutine: the first touch of a page
+// costs as much as copying it several times. It does nothing if all of the memory is
+// resident already, as with shm: asking page by page costs a tenth of the copy.
 type pages struct {
 	wanted  chan []byte
 	working sync.WaitGroup
@@ -32,8 +31,7 @@ func newPages() *pages {
 	return p
 }
 
-// present is how much of b is ready, or on its way to be, before anything was asked
-// for: all or nothing.
+// present returns len(b) if all of b is resident, and 0 otherwise.
 func (p *pages) present(b []byte) int {
 	if n, err := mem.ResidentOf(b); err == nil && n >= int64(len(b)) {
 		return len(b)
@@ -41,9 +39,9 @@ func (p *pages) present(b []byte) int {
 	return 0
 }
 
-// ahead is told that b is written up to at, and that it is ready, or on its way to
-// be, up to done. It returns the new done, and never waits: what it does not come
-// to is made ready by the writing.
+// ahead requests that memory be touched ahead of a writer that is at offset at of b. Memory
+// up to done was requested before; ahead returns the new done. It never waits: the writer
+// touches the rest itself.
 func (p *pages) ahead(b []byte, at, done int) int {
 	done = max(done, at&^(pagesStep-1))
 	for done < min(len(b), at+pagesAhead) {
@@ -58,7 +56,7 @@ func (p *pages) ahead(b []byte, at, done int) int {
 	return done
 }
 
-// close returns when nothing is touched any more.
+// close waits until no memory is touched any more.
 func (p *pages) close() {
 	close(p.wanted)
 	p.working.Wait()

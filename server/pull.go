@@ -17,35 +17,33 @@ import (
 
 // Limits of pulls.
 const (
-	maxPulls       = 16   // of one lease at a time
+	maxPulls       = 16   // of one grant at a time
 	maxPullRegions = 1024 // of one call
 )
 
-// Why a pull ended that neither failed nor was called off by its caller.
+// Causes of a pull's end other than a failure or its caller.
 var (
 	errReleased = errors.New("the region was released")
 	errEnded    = errors.New("the grant has ended")
 )
 
-// Pull copies regions of another server into a grant's by one-sided reads (R77,
-// A43): in the order of the request, each from its beginning to its end, no faster
-// than the request allows. It answers with progress and, in any case, once for each
-// region when that is copied. Nothing stops readers and writers of either side:
-// whoever calls sees to it that the source's bytes stand still.
+// Pull copies regions of another server into a grant's regions by one-sided reads (R77,
+// A43), in the order of the request, each from begin to end, no faster than the request
+// allows. It reports progress, and each region when it is copied. Reads and writes of both
+// sides continue meanwhile: the caller ensures that the source does not change.
 //
-// What was copied stays, and what was not is as before, whatever the end:
+// Copied bytes stay, and the others are as before, however the call ends:
 //
 //	nil                 every region is copied
 //	Unavailable         the source failed, cannot be reached or does not lend these
-//	                    regions; the message names its address. An error that did
-//	                    not come from this server (connect.IsWireError is false)
-//	                    speaks of the way to it instead
+//	                    regions; the message names its address. If connect.IsWireError
+//	                    is false, this server could not be reached
 //	Aborted             the grant ended, or one of its regions was released
 //	NotFound            the grant is not lent here
 //	PermissionDenied    the ticket is not the grant's
 //	InvalidArgument     a region or a size that the grant or the source does not
 //	                    have, or a network that cannot be parsed
-//	ResourceExhausted   the grant has 16 pulls under way
+//	ResourceExhausted   the grant has 16 pulls already
 //	Canceled and DeadlineExceeded: the call's context ended
 //	Internal            this server failed
 func (s *Server) Pull(ctx context.Context, req *connect.Request[serverv1.PullRequest], stream *connect.ServerStream[serverv1.PullResponse]) error {
@@ -81,19 +79,19 @@ func (s *Server) Pull(ctx context.Context, req *connect.Request[serverv1.PullReq
 	return nil
 }
 
-// pullsInto returns the lease that m names.
+// pullsInto returns the grant that m names.
 func (s *Server) pullsInto(m *serverv1.PullRequest) (*grant, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	g, err := s.lent(grantID{m.CacheId, m.Grant}, m.Ticket)
+	g, err := s.find(grantID{m.CacheId, m.Grant}, m.Ticket)
 	if err != nil {
 		return nil, err
 	}
 	return g, nil
 }
 
-// modelled is the fabric as pulls over the network m see it. The pulls of one
-// network share its bandwidth as long as no other is asked for.
+// modelled returns the fabric behind the network model m. Pulls of one network share its
+// bandwidth as long as no other network is used.
 func (s *Server) modelled(m fabric.Model) fabric.Provider {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,27 +101,27 @@ func (s *Server) modelled(m fabric.Model) fabric.Provider {
 	return s.networked
 }
 
-// pull is one call of Pull. Its goroutine (run) has all of it but what is said
-// otherwise. The lease's regions up to reaches stay until over is closed.
+// pull is one call of Pull, owned by its goroutine (run) unless stated otherwise. The grant's
+// regions up to reaches stay until over is closed.
 type pull struct {
 	grant    *grant
-	provider fabric.Provider // by way of the modelled network
+	provider fabric.Provider // behind the modelled network
 	addr     string          // of the source
 	ticket   redywire.Ticket // of the source
 	regions  []pullRegion
 	reaches  int // the highest region
 	rate     throttle
 
-	ctx    context.Context // ends with the call, the lease, or a region
+	ctx    context.Context // ends with the call, the grant, or a region
 	cancel context.CancelCauseFunc
 
-	// progress has room for each region's end and one report before it, so that
-	// a caller who does not listen holds nothing up. It is closed at the end.
+	// progress has room for each region's end and one report, so that a caller that does
+	// not receive delays nothing. It is closed at the end.
 	progress chan *serverv1.PullResponse
 	told     time.Time
 	copied   int64
 	err      error         // set before progress is closed
-	over     chan struct{} // closed when the regions are not touched any more
+	over     chan struct{} // closed when the pull accesses no region any more
 }
 
 // pullRegion is one region to copy.
@@ -133,7 +131,7 @@ type pullRegion struct {
 	into   []byte // its memory here, of as many bytes as are copied
 }
 
-// newPull checks m and counts the pull in. Whoever gets it calls run.
+// newPull checks m and registers the pull. The caller calls run.
 func (g *grant) newPull(ctx context.Context, m *serverv1.PullRequest) (*pull, error) {
 	p := &pull{
 		grant: g, addr: m.FabricAddr, rate: newThrottle(m.BytesPerSecond),
@@ -145,7 +143,7 @@ func (g *grant) newPull(ctx context.Context, m *serverv1.PullRequest) (*pull, er
 		return nil, notLent(g.id)
 	}
 	if len(g.pulls) == maxPulls {
-		return nil, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("%v has %d pulls under way", g.id, maxPulls))
+		return nil, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("%v has %d pulls already", g.id, maxPulls))
 	}
 	if err := p.plan(m, *g.memory.Load()); err != nil {
 		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("%v: %w", g.id, err))
@@ -156,7 +154,7 @@ func (g *grant) newPull(ctx context.Context, m *serverv1.PullRequest) (*pull, er
 	return p, nil
 }
 
-// plan takes over what m asks for, checked.
+// plan checks m and sets the pull's regions.
 func (p *pull) plan(m *serverv1.PullRequest, memory memory) error {
 	if len(m.SourceTicket) != redywire.TicketSize {
 		return fmt.Errorf("source's ticket of %d bytes, want %d", len(m.SourceTicket), redywire.TicketSize)
@@ -182,7 +180,7 @@ func (p *pull) plan(m *serverv1.PullRequest, memory memory) error {
 	return nil
 }
 
-// run copies, and leaves when nothing of the lease is touched any more.
+// run copies the regions, and unregisters the pull when it accesses none any more.
 func (p *pull) run() {
 	l := p.grant
 	stop := context.AfterFunc(l.ctx, func() { p.cancel(errEnded) })
@@ -198,8 +196,8 @@ func (p *pull) run() {
 	l.running.Done()
 }
 
-// reason is why the pull ended: where its context has, that is the reason,
-// whatever failed in consequence.
+// reason is the cause of the pull's end. If its context ended, that is the cause, whatever
+// failed in consequence.
 func (p *pull) reason(err error) error {
 	if err != nil && p.ctx.Err() != nil {
 		return context.Cause(p.ctx)
@@ -207,7 +205,7 @@ func (p *pull) reason(err error) error {
 	return err
 }
 
-// status is the pull's error as the caller sees it.
+// status returns the pull's error for the caller.
 func (p *pull) status() error {
 	var source *sourceError
 	switch {
@@ -224,18 +222,18 @@ func (p *pull) status() error {
 }
 
 const (
-	// pullChunk is the size of a pull's reads, and pullDepth how many of them are
-	// under way. Over tcp more than a megabyte under way falls out of the caches, a
-	// quarter of the rate at 8 MiB.
+	// pullChunk is the size of a pull's reads, and pullDepth the number of pending ones.
+	// Over tcp more than a pending megabyte exceeds the processor's caches: 8 MiB give a
+	// quarter of the rate.
 	pullChunk = 256 << 10
 	pullDepth = 4
-	// copyChunk is the size of reads that this side copies itself: from there on a
-	// copy leaves the caches to those who need them.
+	// copyChunk is the size of reads that this processor copies itself: copies of this size
+	// bypass the processor's caches.
 	copyChunk = 1 << 20
-	// patience is how long a source may take for an answer. A peer that is gone
-	// is noticed by the fabric, mostly; this is for the rest.
-	patience = 15 * time.Second
-	// reportEvery is how often a pull says how far it is.
+	// sourceTimeout bounds the wait for a source's answer. The fabric mostly notices a
+	// lost peer itself.
+	sourceTimeout = 15 * time.Second
+	// reportEvery is the interval of progress reports.
 	reportEvery = 200 * time.Millisecond
 )
 
@@ -248,8 +246,8 @@ type sourceError struct {
 func (e *sourceError) Error() string { return fmt.Sprintf("source at %s: %v", e.addr, e.err) }
 func (e *sourceError) Unwrap() error { return e.err }
 
-// code is the caller's mistake where it asks for what the source's region does not
-// have, and the source's failure otherwise.
+// code is InvalidArgument if the request exceeds the source's region, and Unavailable
+// otherwise.
 func (e *sourceError) code() connect.Code {
 	if errors.Is(e.err, fabric.ErrOutOfBounds) {
 		return connect.CodeInvalidArgument
@@ -257,16 +255,16 @@ func (e *sourceError) code() connect.Code {
 	return connect.CodeUnavailable
 }
 
-// copyAll dials the source and copies region after region.
+// copyAll dials the source and copies one region after the other.
 func (p *pull) copyAll() (err error) {
 	hello := redywire.Hello{Ticket: p.ticket, Batch: 1, Depth: pullDepth}
-	ctx, cancel := p.patient()
+	ctx, cancel := p.sourceContext()
 	qp, err := p.provider.Dial(ctx, p.addr, hello.Encode(), pullDepth)
 	cancel()
 	if err != nil {
 		return &sourceError{p.addr, err}
 	}
-	// Closed before the regions may go: until then reads may still arrive.
+	// Closed before the regions may be freed: until then reads may still arrive.
 	defer func() { err = errors.Join(err, qp.Close()) }()
 	if _, copies := qp.(fabric.Prefetcher); copies {
 		p.rate.widen(copyChunk)
@@ -285,7 +283,7 @@ func (p *pull) copyAll() (err error) {
 
 // copyRegion copies one region, ascending.
 func (p *pull) copyRegion(qp fabric.QueuePair, r pullRegion, pages *pages) error {
-	ctx, cancel := p.patient()
+	ctx, cancel := p.sourceContext()
 	from, err := qp.Import(ctx, r.token)
 	cancel()
 	if err != nil {
@@ -337,9 +335,9 @@ func (p *pull) copyRegion(qp fabric.QueuePair, r pullRegion, pages *pages) error
 	return p.rate.settle(p.ctx)
 }
 
-// await parks until the source has answered something.
+// await blocks until the source has answered a read.
 func (p *pull) await(qp fabric.QueuePair) error {
-	ctx, cancel := p.patient()
+	ctx, cancel := p.sourceContext()
 	defer cancel()
 	if err := qp.Wait(ctx); err != nil {
 		return &sourceError{p.addr, err}
@@ -347,14 +345,15 @@ func (p *pull) await(qp fabric.QueuePair) error {
 	return nil
 }
 
-// patient is the pull's context, but for no longer than a source may take.
-func (p *pull) patient() (context.Context, context.CancelFunc) {
-	return clock.WithAwakeTimeout(p.ctx, patience, errSilent)
+// sourceContext is the pull's context with the timeout of one answer.
+func (p *pull) sourceContext() (context.Context, context.CancelFunc) {
+	return clock.WithAwakeTimeout(p.ctx, sourceTimeout, errSilent)
 }
 
-var errSilent = fmt.Errorf("no answer for %v", patience)
+var errSilent = fmt.Errorf("no answer for %v", sourceTimeout)
 
-// report tells the caller how far the region is, now and then, if it listens.
+// report sends the progress of a region, at most once per reportEvery, if the caller
+// receives it.
 func (p *pull) report(target uint32, copied int) {
 	now := time.Now()
 	if now.Sub(p.told) < reportEvery || len(p.progress) > 0 {

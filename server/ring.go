@@ -9,18 +9,17 @@ import (
 	"github.com/redykv/redykv/internal/redywire"
 )
 
-// stepBatches bounds the batches that one step carries out for a connection, so
-// that no connection keeps its thread from the others.
+// stepBatches bounds the batches that one step executes for a connection, so that all
+// connections get their turn.
 const stepBatches = 4
 
-// ring is the two message rings of one connection as the server sees them.
+// ring is the server's side of a connection's two message rings.
 //
 //	answered ≤ carried < announced + 1
 //
-// Batches up to announced have arrived, those up to carried were carried out
-// and their responses handed to the queue pair, and the writes of those up to
-// answered are complete. Response n lies in slot n mod depth of staging until
-// it is answered.
+// Batches up to announced have arrived, those up to carried are executed and their responses
+// given to the queue pair, and the writes of the responses up to answered are complete.
+// Response n lies in slot n mod depth of staging until then.
 type ring struct {
 	batch, depth   int
 	slot           int           // bytes
@@ -51,7 +50,7 @@ func newRing(p fabric.Provider, hello redywire.Hello) (*ring, error) {
 
 func (r *ring) size() int { return r.slot * r.depth }
 
-// ringBytes is the memory of a connection's rings here.
+// ringBytes is the server's memory for a connection's rings.
 func ringBytes(batch, depth int) int64 {
 	if batch <= 1 {
 		return 0
@@ -70,9 +69,8 @@ func (r *ring) bind(responses fabric.Remote) error {
 	return nil
 }
 
-// step takes in what has happened on qp, carries out a few batches and sends
-// their responses. It says whether there was anything to do; after an error it
-// sets r.err and must not be called again.
+// step polls qp, executes a few batches, sends their responses, and reports whether there
+// was work. After an error it sets r.err and must not be called again.
 func (r *ring) step(qp fabric.QueuePair, m memory, counts *counters, done []fabric.Completion) bool {
 	n := qp.Poll(done)
 	for _, c := range done[:n] {
@@ -109,13 +107,13 @@ func (r *ring) take(c fabric.Completion) error {
 	}
 	r.announced++
 	if c.Imm != uint32(r.announced) || r.announced-r.carried > uint64(r.depth) {
-		return fmt.Errorf("%w: batch %d announced where %d is due, %d under way",
+		return fmt.Errorf("%w: batch %d announced instead of %d, %d pending",
 			redywire.ErrMalformed, c.Imm, uint32(r.announced), r.announced-1-r.carried)
 	}
 	return nil
 }
 
-// job is a request that was read and checked, and the memory that it names.
+// job is a checked request with the memory that it names.
 type job struct {
 	memory  []byte
 	payload []byte // of a write
@@ -123,9 +121,8 @@ type job struct {
 	write   bool
 }
 
-// carryOut executes the next batch in order (R39, R41) and enqueues its response.
-// Memory is asked for many requests before it is used: it comes from all over the
-// regions, and loading it is what a batch costs.
+// carryOut executes the next batch in order (R39, R41) and enqueues its response. The memory
+// of many requests is prefetched before it is used: loading it dominates a batch's cost.
 func (r *ring) carryOut(qp fabric.QueuePair, m memory, counts *counters) error {
 	seq := r.carried + 1
 	at := int(seq%uint64(r.depth)) * r.slot
@@ -172,7 +169,7 @@ func (r *ring) carryOut(qp fabric.QueuePair, m memory, counts *counters) error {
 	return qp.WriteImm(out.Seal(seq), r.responses, int64(at), uint32(seq), seq)
 }
 
-// find returns the bytes that a request names, if there are such.
+// find returns the bytes that a request names.
 func (m memory) find(q redywire.Request) (redywire.Status, []byte) {
 	if uint64(q.Region) >= uint64(len(m)) {
 		return redywire.StatusNoRegion, nil

@@ -26,14 +26,14 @@ type Server struct {
 	listener fabric.Listener
 	pins     *affinity.Set // of server threads
 	counts   counters
-	rings    budget // bytes of message rings
+	rings    budget // bytes left for message rings
 
 	ctx       context.Context // ends at Close
 	cancel    context.CancelFunc
 	accepting sync.WaitGroup // the accept loop
 
-	// calls counts the control calls that hold memory of the provider's. It is
-	// raised under mu while the server is open, so that Close can wait for it.
+	// calls counts control calls that hold the provider's memory. It is raised under mu
+	// while the server is open, so that Close can wait for it.
 	calls sync.WaitGroup
 
 	mu     sync.Mutex
@@ -41,10 +41,10 @@ type Server struct {
 	free   int64 // of opts.Memory, not lent
 	cores  int   // of opts.Cores, without a thread
 	grants map[grantID]*grant
-	// networked is the provider by way of network, the one that pulls used last.
+	// networked is the provider behind network, which pulls used last.
 	network   fabric.Model
 	networked fabric.Provider
-	tickets   map[redywire.Ticket]*grant // those that are lent, by ticket
+	tickets   map[redywire.Ticket]*grant // lent grants, by ticket
 	spent     spent                      // of a server with a secret
 
 	allegiance allegiance
@@ -52,9 +52,8 @@ type Server struct {
 
 var _ serverv1connect.CacheServerServiceHandler = (*Server)(nil)
 
-// New starts a server: from now on its fabric address accepts the queue pairs
-// of caches that have called Connect. The control API is served by whoever
-// mounts Handler.
+// New starts a server. Its fabric address accepts queue pairs of caches that called Connect.
+// The caller serves the control API with Handler.
 func New(opts Options) (*Server, error) {
 	if err := opts.ensureDefaults(); err != nil {
 		return nil, err
@@ -67,7 +66,7 @@ func New(opts Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}
-	// A connection answers at most one batch for each slot of its ring.
+	// A connection answers at most one batch per slot of its ring.
 	listener, err := provider.Listen(opts.FabricAddr, redywire.MaxDepth)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("server: listen at %q: %w", opts.FabricAddr, err), provider.Close())
@@ -90,7 +89,7 @@ func New(opts Options) (*Server, error) {
 	return s, nil
 }
 
-// FabricAddr is where clients dial.
+// FabricAddr is the address that clients dial.
 func (s *Server) FabricAddr() string { return s.listener.Addr() }
 
 // Transport is the name of the fabric in use.
@@ -99,8 +98,8 @@ func (s *Server) Transport() string { return s.provider.Name() }
 // maxMessage bounds the bytes of one request.
 const maxMessage = 64 << 10
 
-// leastCompressed is the size in bytes from which answers are compressed. To do that
-// to a pull's reports, of a few bytes, costs more than all else about them.
+// leastCompressed is the size in bytes from which answers are compressed. Compressing the
+// small reports of a pull costs more than everything else about them.
 const leastCompressed = 1 << 10
 
 // Handler serves the control API.
@@ -112,8 +111,8 @@ func (s *Server) Handler() http.Handler {
 	return mux
 }
 
-// Close ends all leases and frees their memory. Clients find their queue pairs
-// disconnected. Closing again does nothing.
+// Close ends all grants and frees their memory. Clients find their queue pairs disconnected.
+// Closing again does nothing.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -144,13 +143,13 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// Metrics counts what a server has done since it started. One-sided reads and
-// writes pass it by and are not counted.
+// Metrics are a server's counters since it started. One-sided reads and writes bypass the
+// server and are not counted.
 type Metrics struct {
-	Batches   uint64 // request batches carried out
+	Batches   uint64 // request batches executed
 	Requests  uint64 // requests in them
-	Refused   uint64 // requests outside the lease's regions, answered with an error
-	Malformed uint64 // connections ended for what they sent
+	Refused   uint64 // requests outside the grant's regions, answered with an error
+	Malformed uint64 // connections that ended because of a malformed message
 	Rejected  uint64 // queue pairs refused when they dialled
 	Pulled    uint64 // bytes copied from other servers
 }
@@ -163,7 +162,7 @@ type counters struct {
 func (s *Server) Metrics() Metrics {
 	malformed := s.counts.malformed.Load()
 	if p, ok := s.provider.(interface{ Malformed() uint64 }); ok {
-		malformed += p.Malformed() // what never came as far as this package
+		malformed += p.Malformed() // found by the transport
 	}
 	return Metrics{
 		Batches:   s.counts.batches.Load(),

@@ -236,7 +236,7 @@ func TestRingBudget(t *testing.T) {
 		}
 	}
 	first, err := fill(a)
-	if len(first) != fewConnections || !strings.Contains(err.Error(), "the lease has") {
+	if len(first) != fewConnections || !strings.Contains(err.Error(), "the grant has") {
 		t.Errorf("%d connections of one lease: %v", len(first), err)
 	}
 	second, err := fill(b)
@@ -266,7 +266,7 @@ func TestRingBudget(t *testing.T) {
 func TestRegionLargerThanMemory(t *testing.T) {
 	_, client := newServer(t, Options{Memory: 4 * regionSize})
 	_, err := client.Connect(t.Context(), connect.NewRequest(&serverv1.ConnectRequest{CacheId: "cache", Regions: 1, RegionSize: 1 << 40}))
-	if connect.CodeOf(err) != connect.CodeResourceExhausted || !strings.Contains(err.Error(), "regions of 1TiB, all memory is 256KiB") {
+	if connect.CodeOf(err) != connect.CodeResourceExhausted || !strings.Contains(err.Error(), "regions of 1TiB: all memory is 256KiB") {
 		t.Error(err)
 	}
 	if detail, err := detailOf(err); err != nil || detail.FreeMemory != 4*regionSize {

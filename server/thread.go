@@ -7,28 +7,28 @@ import (
 	"github.com/redykv/redykv/internal/fabric/core"
 )
 
-// idleSpins is how many rounds without work a thread polls a connection before
-// it hands it back to be waited for. Each round yields the processor: on a busy
-// machine two sides that spin starve each other.
+// idleSpins is the number of rounds without work after which a thread returns a connection
+// to its goroutine, which waits for it. Each round yields the processor: on a busy machine
+// two sides that spin starve each other.
 const idleSpins = 64
 
-// thread is one server thread (R38): it polls the connections that are awake,
-// one after the other, and sleeps where none is. Connections come in through
-// inbox and are owned by the thread until it sends on their returned channel.
+// thread is one server thread (R38). It polls its active connections in turn and sleeps if
+// there are none. Connections arrive through inbox and are owned by the thread until it
+// sends on their returned channel.
 type thread struct {
 	grant   *grant
 	inbox   chan *conn
-	stopped <-chan struct{} // closed by stop, or by the lease's end
+	stopped <-chan struct{} // closed by stop, or by the grant's end
 	stop    context.CancelFunc
 	ended   chan struct{} // closed when the thread is gone
 	active  []*conn
-	// gate is entered while the thread may touch regions: who takes some away
-	// drains it.
+	// gate is entered while the thread may access regions; it is drained before regions
+	// are freed.
 	gate core.Gate
 }
 
-// startThread starts a thread that runs until it is stopped or the lease ends.
-// The lease is open, and is not ending meanwhile.
+// startThread starts a thread that runs until it is stopped or the grant ends. The grant
+// must be open until startThread returns.
 func (g *grant) startThread() *thread {
 	ctx, stop := context.WithCancel(g.ctx)
 	t := &thread{grant: g, inbox: make(chan *conn), stopped: ctx.Done(), stop: stop, ended: make(chan struct{})}
@@ -39,7 +39,7 @@ func (g *grant) startThread() *thread {
 		defer stop()
 		unpin, err := g.server.pins.Pin()
 		if err != nil {
-			g.server.opts.Logger.Warn("a server thread goes where it likes", "err", err)
+			g.server.opts.Logger.Warn("a server thread is not pinned", "err", err)
 		}
 		defer unpin()
 		t.run()
@@ -47,8 +47,7 @@ func (g *grant) startThread() *thread {
 	return t
 }
 
-// run loops over step until the thread is stopped, when it hands all connections
-// back.
+// run loops over step until the thread is stopped, and then returns all connections.
 func (t *thread) run() {
 	defer func() {
 		for len(t.active) > 0 {
@@ -64,7 +63,7 @@ func (t *thread) run() {
 				return
 			}
 		}
-		// One channel at a time: looking at an empty one costs a load then.
+		// One channel at a time: polling an empty one costs only a load.
 		select {
 		case c := <-t.inbox:
 			t.take(c)
@@ -81,7 +80,7 @@ func (t *thread) run() {
 	}
 }
 
-// step polls every connection that is awake once and says whether any had work.
+// step polls every active connection once and reports whether any had work.
 func (t *thread) step() bool {
 	worked := false
 	t.gate.Enter()
@@ -109,8 +108,8 @@ func (t *thread) take(c *conn) {
 	t.active = append(t.active, c)
 }
 
-// handBack gives active connection i back to its goroutine. One that is awake
-// still has work, maybe, of which its queue pair says nothing any more.
+// handBack returns active connection i to its goroutine. If awake is set, the connection may
+// have work that its queue pair does not announce again.
 func (t *thread) handBack(i int, awake bool) {
 	c, last := t.active[i], len(t.active)-1
 	t.active[i] = t.active[last]

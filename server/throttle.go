@@ -8,19 +8,19 @@ import (
 )
 
 const (
-	// slack is how much time that passed unused a throttle makes up for: timers
-	// are late by a millisecond.
+	// slack is the unused time that a throttle makes up for: timers are late by a
+	// millisecond.
 	slack = 10 * time.Millisecond
-	// pulse is how long a chunk of a throttled pull takes, at most: what reads at
-	// a low rate shall not do so in bursts that others feel.
+	// pulse bounds the time of one chunk of a throttled pull, so that a low rate does not
+	// come in bursts that delay other traffic.
 	pulse = 5 * time.Millisecond
-	// leastChunk is what is read at once however low the rate is.
+	// leastChunk is the least size of a read, in bytes.
 	leastChunk = 4 << 10
 )
 
-// throttle paces a reader to a number of bytes a second: each chunk is paid for
-// with the time that it should have taken, before the next. The zero rate is
-// unlimited. One goroutine.
+// throttle limits a reader to a number of bytes per second: before each chunk it waits for
+// the time that the last one should have taken. Rate 0 is unlimited. It belongs to one
+// goroutine.
 type throttle struct {
 	chunk  int     // bytes to take at once
 	perSec float64 // 0: unlimited
@@ -33,7 +33,7 @@ func newThrottle(bytesPerSecond uint64) throttle {
 	return t
 }
 
-// widen has chunks be of so many bytes, or of what the rate allows.
+// widen sets the size of chunks to most bytes, or to what the rate allows.
 func (t *throttle) widen(most int) {
 	t.chunk = most
 	if t.perSec > 0 {
@@ -41,10 +41,10 @@ func (t *throttle) widen(most int) {
 	}
 }
 
-// ready says whether take would not wait.
+// ready reports whether take would return at once.
 func (t *throttle) ready() bool { return t.perSec == 0 || !time.Now().Before(t.next) }
 
-// take waits until all that was taken before is paid for, or ctx ends.
+// take waits until the time of all chunks before has passed, or ctx ends.
 func (t *throttle) take(ctx context.Context, n int) error {
 	if t.perSec == 0 {
 		return nil
@@ -59,7 +59,7 @@ func (t *throttle) take(ctx context.Context, n int) error {
 	return nil
 }
 
-// settle waits until what was taken is paid for, or ctx ends.
+// settle waits until the time of all chunks has passed, or ctx ends.
 func (t *throttle) settle(ctx context.Context) error {
 	wait := time.Until(t.next)
 	if wait <= 0 {
