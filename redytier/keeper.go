@@ -13,9 +13,9 @@ import (
 	"github.com/redykv/redykv/internal/clock"
 )
 
-// keeper does what the cache's VMs make necessary: what was lost is replaced, and what
-// is reclaimed is moved away in time. Each is a goroutine of its own, so that none holds
-// up another; the turn has them change the cache in the order of their urgency.
+// keeper reacts to what happens to the cache's VMs: it replaces lost memory, and moves
+// regions away from reclaimed VMs. Each task is a goroutine; the turn orders their changes
+// by urgency.
 type keeper struct {
 	cache     *Cache
 	tasks     goroutines
@@ -25,11 +25,11 @@ type keeper struct {
 	notices map[string]time.Time // deadline of each VM that is reclaimed; guarded by mu
 }
 
-// stop returns when the keeper has ended. The cache's context has ended before.
+// stop waits until all tasks have ended. The cache's context must have ended.
 func (k *keeper) stop() { k.tasks.end() }
 
-// lost has a grant's regions replaced, if there are any, however long that takes. Only
-// at once others give way to that: they would never be through where no memory can be had.
+// lost replaces the regions of a lost grant, however long that takes. Only its first attempt
+// preempts other operations: they would never finish if no memory is available.
 func (k *keeper) lost(g *grant) {
 	k.tasks.Go(func() {
 		c := k.cache
@@ -46,7 +46,8 @@ func (k *keeper) lost(g *grant) {
 	})
 }
 
-// reclaimed has a VM left, until its deadline. From now on it is no target of a move.
+// reclaimed moves all regions away from a VM before its deadline. From now on the VM is no
+// target of a move.
 func (k *keeper) reclaimed(vm string, deadline time.Time) {
 	k.mu.Lock()
 	if k.notices == nil {
@@ -64,7 +65,7 @@ func (k *keeper) reclaimed(vm string, deadline time.Time) {
 	})
 }
 
-// reclaiming returns the deadlines of the VMs that are reclaimed and not gone yet.
+// reclaiming returns the deadlines of the reclaimed VMs that are not gone yet.
 func (k *keeper) reclaiming() map[string]time.Time {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -72,8 +73,8 @@ func (k *keeper) reclaiming() map[string]time.Time {
 	return maps.Clone(k.notices)
 }
 
-// checkTargets refuses memory of a VM that is reclaimed. Where the notice came after the
-// request for memory, which names the VMs to avoid, the operation is to be carried out again.
+// checkTargets refuses memory of a reclaimed VM. If the notice came after the request for
+// memory, which names the VMs to avoid, the operation runs again.
 func (k *keeper) checkTargets(grants []*managerv1.Grant, avoided []string) error {
 	reclaimed := k.reclaiming()
 	for _, s := range grants {
@@ -90,8 +91,8 @@ func (k *keeper) checkTargets(grants []*managerv1.Grant, avoided []string) error
 	return nil
 }
 
-// cheaper has VMs left that others are cheaper than. That is tried once: if it is still
-// worth it, the manager proposes it again.
+// cheaper moves all regions away from VMs for which there are cheaper ones. It tries once:
+// the manager proposes it again if it is still worth it.
 func (k *keeper) cheaper(vms []string) {
 	k.tasks.Go(func() {
 		c := k.cache
@@ -102,7 +103,7 @@ func (k *keeper) cheaper(vms []string) {
 	})
 }
 
-// retry tries to replace a VM until it succeeds or ctx ends.
+// retry calls replace until it succeeds or ctx ends.
 func (k *keeper) retry(ctx context.Context, vm string, replace func(ctx context.Context) error) {
 	c := k.cache
 	for wait := 2 * firstPause; ; wait = min(2*wait, longPause) {
@@ -111,7 +112,7 @@ func (k *keeper) retry(ctx context.Context, vm string, replace func(ctx context.
 		case err == nil || c.ctx.Err() != nil || errors.Is(err, ErrDeleted):
 			return
 		case errors.Is(err, errOver):
-			c.log.Warn("the cache is not allocated anew", "err", err)
+			c.log.Warn("the cache is not allocated again", "err", err)
 			return
 		}
 		c.log.Warn("VM not replaced", "vm", vm, "again", ctx.Err() == nil, "err", err)
@@ -121,15 +122,14 @@ func (k *keeper) retry(ctx context.Context, vm string, replace func(ctx context.
 	}
 }
 
-// goroutines counts goroutines that a cache waits for when it is deleted. None begins
-// after that.
+// goroutines is a group of goroutines that a deleted cache waits for. None starts after end.
 type goroutines struct {
 	mu      sync.Mutex
 	ended   bool
 	running sync.WaitGroup
 }
 
-// Go returns false where none begins any more.
+// Go returns false if end was called.
 func (g *goroutines) Go(f func()) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

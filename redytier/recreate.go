@@ -16,47 +16,46 @@ import (
 	"github.com/redykv/redykv/internal/fabric/transport"
 )
 
-// This file makes a cache again that its manager does not know any more: its lease ended
-// while it could not be renewed, somebody deallocated it, or the manager was started
-// without its state. The same way a cache gets its first memory that had none when it
-// was created (Config.Late).
+// This file allocates a cache again that its manager does not know any more: its lease ended
+// while it could not be renewed, it was deallocated, or the manager was started without its
+// state. A cache that had no memory when it was created (Config.Late) gets its first memory
+// in the same way.
 //
-// Whatever it held counts as lost, region by region, with all that follows from a loss.
-// The keeper then allocates all of its memory under a new id, in the place of further
-// memory under the old one. Sessions, addresses and configuration stay.
+// All memory that the cache had is lost. The keeper then allocates all of it under a new id.
+// Sessions, addresses and configuration stay.
 
 var (
-	errForgotten = errors.New("the manager does not know the cache any more")
+	errForgotten = errors.New("the manager does not know the cache")
 	errNoMemory  = errors.New("the cache has no memory yet")
-	// errOver says that a cache is not made again.
+	// errOver ends the attempts to allocate a cache again.
 	errOver = errors.New("the cache's duration is over")
 )
 
-// identity is how the manager knows the cache, guarded by Cache.mu.
+// identity is the manager's view of the cache, guarded by Cache.mu.
 type identity struct {
 	id     string
-	gone   bool     // the manager does not know it, or has never known it
-	former []*grant // of before, that servers may still lend
+	gone   bool     // the manager does not know it
+	former []*grant // of former ids, which servers may still lend
 }
 
-// ID is the manager's name for the cache, and changes where the manager has forgotten the
-// cache and it is made again. It is empty while the cache has not been allocated yet.
+// ID is the manager's name for the cache. It changes when the cache is allocated again
+// because the manager does not know it, and is empty until it is first allocated.
 func (c *Cache) ID() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.known.id
 }
 
-// gone says whether the manager does not know the cache.
+// gone reports whether the manager does not know the cache.
 func (c *Cache) gone() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.known.gone
 }
 
-// forgotten notes that the manager does not know the cache by an id. All memory of a
-// device's cache is lost with it: the log has the next tier. Another cache goes on with
-// what still answers, and is made again when nothing does.
+// forgotten notes that the manager does not know the cache by an id. A device's cache loses
+// all of its memory at once, since the log has the next tier. Another cache uses what still
+// answers, and is allocated again when nothing does.
 func (c *Cache) forgotten(id string) {
 	c.mu.Lock()
 	if id != c.known.id || c.known.gone {
@@ -80,12 +79,12 @@ func (c *Cache) forgotten(id string) {
 	}
 }
 
-// recreate gets memory for the whole cache under a new id, and connects every
-// session. If it fails, all of it is taken back. The turn's holder calls it.
+// recreate allocates the whole cache under a new id, and connects every session. If it
+// fails, nothing stays allocated. The caller holds the turn.
 func (c *Cache) recreate(ctx context.Context) (_ []*endpoint, err error) {
 	t := c.table.Load()
 	wanted := t.configuration
-	if t.per == 0 { // it has never had any: nobody has chosen one
+	if t.per == 0 { // never allocated: no configuration was chosen
 		wanted = c.cfg.Configuration
 	}
 	duration := c.cfg.Duration
@@ -140,10 +139,10 @@ func (c *Cache) recreate(ctx context.Context) (_ []*endpoint, err error) {
 	c.mu.Lock()
 	c.known = identity{id: m.CacheId}
 	c.mu.Unlock()
-	c.log.Info("the cache is allocated anew", "id", m.CacheId, "capacity", t.capacity)
+	c.log.Info("the cache is allocated again", "id", m.CacheId, "capacity", t.capacity)
 	c.startWatching(m.CacheId, time.Duration(m.LeaseMs)*time.Millisecond)
 	reclaimed := c.keeper.reclaiming()
-	for _, s := range m.Grants { // the manager may not know of notices that another one gave
+	for _, s := range m.Grants { // a new manager may not know earlier notices
 		if deadline, ok := reclaimed[s.GetVm().GetId()]; ok {
 			c.keeper.reclaimed(s.GetVm().GetId(), deadline)
 		}
@@ -151,15 +150,15 @@ func (c *Cache) recreate(ctx context.Context) (_ []*endpoint, err error) {
 	return endpoints, nil
 }
 
-// startWatching watches over the cache under an id that it has got, and renews its lease.
+// startWatching follows the manager's events for a cache id, and renews its lease.
 func (c *Cache) startWatching(id string, lease time.Duration) {
 	c.background.Go(func() { c.watcher.watch(c.ctx, id) })
 	c.background.Go(func() { c.watcher.renew(c.ctx, id, lease) })
 }
 
-// disconnectFormer has servers take back what they lent to the cache under its former id.
-// A manager that lost its state does not know of it. What does not answer is asked again
-// at the next attempt.
+// disconnectFormer returns the grants of former ids to their servers: a manager that lost
+// its state does not know them. Servers that do not answer are asked again at the next
+// attempt.
 func (c *Cache) disconnectFormer(ctx context.Context) {
 	c.mu.Lock()
 	former := slices.Clone(c.known.former)
@@ -181,7 +180,7 @@ func (c *Cache) disconnectFormer(ctx context.Context) {
 	asking.Wait()
 }
 
-// openTransport opens the cache's provider, if it has none yet.
+// openTransport opens the cache's provider if it has none.
 func (c *Cache) openTransport(name string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -195,7 +194,7 @@ func (c *Cache) openTransport(name string) error {
 	return err
 }
 
-// open opens a provider as the configuration has it.
+// open opens a provider with the options of the configuration.
 func (c *Config) open(name string) (fabric.Provider, error) {
 	p, err := transport.OpenWith(name, transport.Options{TLS: c.FabricTLS, Silence: c.ServerTimeout})
 	if err == nil && c.wrap != nil {
@@ -204,7 +203,7 @@ func (c *Config) open(name string) (fabric.Provider, error) {
 	return p, err
 }
 
-// closeProvider closes the cache's provider, if it ever had one.
+// closeProvider closes the cache's provider, if there is one.
 func (c *Cache) closeProvider() error {
 	c.mu.Lock()
 	p := c.provider
@@ -215,14 +214,14 @@ func (c *Cache) closeProvider() error {
 	return p.Close()
 }
 
-// serverError is that a cache server refused a call.
+// serverError is a cache server's refusal of a call.
 type serverError struct{ error }
 
 func (e serverError) Unwrap() error { return e.error }
 
-// isTemporary says whether a cache that could not be created may still be, with nobody doing
-// anything about it: its manager does not answer, or VMs lack memory or do not answer, or
-// another process answers at the address of one, of which the manager has not heard yet.
+// isTemporary reports whether creating a cache may succeed later without anybody's help: the
+// manager does not answer, or VMs lack memory or do not answer, or another process answers
+// at the address of one before the manager knows.
 func isTemporary(err error) bool {
 	var certificate *tls.CertificateVerificationError
 	var alert tls.AlertError
@@ -239,7 +238,7 @@ func isTemporary(err error) bool {
 	return true
 }
 
-// createLate makes a cache that has no memory yet.
+// createLate returns a cache without memory.
 func createLate(mgr Manager, cfg Config, cause error) (*Cache, error) {
 	c, err := newCache(mgr, "", cfg, Configuration{ClientThreads: 1, BatchSize: 1, QueueDepth: 1}, nil, nil)
 	if err != nil {
@@ -255,7 +254,7 @@ func createLate(mgr Manager, cfg Config, cause error) (*Cache, error) {
 			}
 		}
 	})
-	c.log.Warn("the cache has no memory yet, and gets it as soon as there is some", "err", cause)
+	c.log.Warn("the cache has no memory yet: it is allocated as soon as possible", "err", cause)
 	c.keeper.lost(&grant{})
 	return c, nil
 }

@@ -8,16 +8,14 @@ import (
 	"time"
 )
 
-// This file is how the cache's table changes. Two locks order that:
+// This file changes the cache's table. Two locks order changes:
 //
-//   - the turn (Cache.turn) is held by one control operation at a time (A36): a
-//     migration, a reshape, the replacement of what was lost. It may take long, and
-//     gives way to what is more urgent: see turn.go.
-//   - tableMu is held for each single change, read, modify, publish. A server's
-//     loss needs nothing else, so that it takes effect whatever goes on; an
-//     operation looks for it after each step.
+//   - The turn (Cache.turn) is held by one control operation at a time (A36): a move, a
+//     reshape, the replacement of lost memory. It may be held for long; see turn.go.
+//   - tableMu is held for a single change: read, modify, publish. A loss needs only this
+//     one, so it takes effect at once; operations check for losses after each step.
 
-// update publishes what change makes of a copy of the table.
+// update publishes a changed copy of the table.
 func (c *Cache) update(change func(t *table)) {
 	c.tableMu.Lock()
 	defer c.tableMu.Unlock()
@@ -31,15 +29,15 @@ func (c *Cache) update(change func(t *table)) {
 	}
 }
 
-// changed makes every session look at the cache's state.
+// changed makes every session check the cache's state.
 func (c *Cache) changed() { c.update(func(*table) {}) }
 
-// quiesce waits until every session works by the present table and has settled
-// all it issued before. What it issued and what failed takes no effect any more in
-// the grants of endpoints, either.
+// quiesce waits until every session uses the current table and has settled all requests that
+// it issued before. Requests of failed connections have no effect in the endpoints' grants
+// afterwards, either.
 func (c *Cache) quiesce(ctx context.Context, endpoints ...*endpoint) error {
 	var e uint64
-	c.update(func(t *table) { // also for sessions that know the present one: they have to notice the epoch
+	c.update(func(t *table) { // also for sessions that have the current one: they must see the epoch
 		e = c.epochs.Bump()
 		t.epoch = e
 	})
@@ -53,7 +51,7 @@ func (c *Cache) quiesce(ctx context.Context, endpoints ...*endpoint) error {
 			pause = min(2*pause, 2*time.Millisecond)
 			timer.Reset(pause)
 		case <-ctx.Done():
-			return fmt.Errorf("sessions with requests under way: %w", context.Cause(ctx))
+			return fmt.Errorf("sessions with pending requests: %w", context.Cause(ctx))
 		case <-c.ctx.Done():
 			return ErrDeleted
 		}
@@ -61,11 +59,11 @@ func (c *Cache) quiesce(ctx context.Context, endpoints ...*endpoint) error {
 	return nil
 }
 
-// addEndpoints gives every session a connection over some new endpoints, and adds them to the
-// table. If that fails for any session, no endpoint is added.
+// addEndpoints connects every session to new endpoints, and adds these to the table. If that
+// fails for any session, none is added.
 func (c *Cache) addEndpoints(ctx context.Context, endpoints []*endpoint) error {
 	c.mu.Lock()
-	c.endpoints = append(c.endpoints, endpoints...) // sessions made from now on connect by themselves
+	c.endpoints = append(c.endpoints, endpoints...) // new sessions connect by themselves
 	sessions := make([]*Session, 0, len(c.sessions))
 	for s := range c.sessions {
 		sessions = append(sessions, s)
@@ -87,11 +85,11 @@ func (c *Cache) addEndpoints(ctx context.Context, endpoints []*endpoint) error {
 	return nil
 }
 
-// removeEndpoints takes endpoints out of use. Sessions close their connections over them.
+// removeEndpoints removes endpoints from the table. Sessions close their connections to them.
 func (c *Cache) removeEndpoints(endpoints []*endpoint) {
 	c.mu.Lock()
 	c.endpoints = slices.DeleteFunc(c.endpoints, func(l *endpoint) bool { return slices.Contains(endpoints, l) })
-	var unused []*conn // made for sessions that did nothing since
+	var unused []*conn // of sessions that did nothing since
 	for s := range c.sessions {
 		maps.DeleteFunc(s.generations, func(g *grant, _ uint32) bool {
 			return !slices.ContainsFunc(c.endpoints, func(l *endpoint) bool { return l.grant == g })
@@ -113,15 +111,15 @@ func (c *Cache) removeEndpoints(endpoints []*endpoint) {
 	c.update(func(t *table) { t.removeEndpoints(endpoints) })
 }
 
-// hasEndpoint says whether sessions connect over a endpoint.
+// hasEndpoint reports whether sessions connect to an endpoint.
 func (c *Cache) hasEndpoint(l *endpoint) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Contains(c.endpoints, l)
 }
 
-// deliver makes a connection for a session, which finds it at the next change. Where
-// another of the session's fails meanwhile it is made again, for it would be ended.
+// deliver puts a new connection into a session's inbox. If another connection of the session
+// fails meanwhile, it dials again, because the server ends connections of that generation.
 func (c *Cache) deliver(ctx context.Context, s *Session, l *endpoint) error {
 	for {
 		c.mu.Lock()
@@ -146,10 +144,9 @@ func (c *Cache) deliver(ctx context.Context, s *Session, l *endpoint) error {
 	}
 }
 
-// lose marks a grant's regions as lost, for good: what they held is gone, and
-// nothing is read from them any more (A46). It does so once. The grant and the table
-// say so in one step: whoever sees that a grant is lost, and changes the table after
-// that, finds its regions without a place.
+// lose marks a grant's regions as lost, for good: nothing is read from them any more (A46).
+// Only the first call has an effect. Grant and table change in one step: after a grant is
+// seen as lost, the table has no regions on it.
 func (c *Cache) lose(g *grant, cause error) {
 	if g.lost.Load() != nil {
 		return
@@ -175,7 +172,7 @@ func (c *Cache) lose(g *grant, cause error) {
 		spans = t.spans(regions)
 	})
 	if after == nil {
-		return // another was first
+		return // lost already
 	}
 	c.log.Warn("VM lost with its regions", "vm", g.vm, "regions", spans, "err", cause)
 	for _, span := range spans {

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// urgency is how soon a control operation has to run. A reclaimed VM is gone at its
-// deadline, with all that has not moved; what is lost answers with errors meanwhile; the
-// rest can be done at any time.
+// urgency orders control operations. A reclaimed VM is gone at its deadline with everything
+// that has not moved; lost memory answers with errors until it is replaced; everything else
+// can be done at any time.
 type urgency struct {
 	rank     int
 	deadline time.Time // of leaving
@@ -19,48 +19,47 @@ type urgency struct {
 
 // Ranks.
 const (
-	voluntary = iota // what the application asks for, and moves that save money
+	voluntary = iota // requested by the application, or to save money
 	restoring
 	leaving
 )
 
-// before says whether an operation runs before one that has waited for longer. Among
-// VMs to be left, the one that is gone first comes first.
+// before reports whether an operation runs before one that has waited for longer. Of several
+// reclaimed VMs, the one with the earliest deadline is left first.
 func (u urgency) before(o urgency) bool {
 	return u.rank > o.rank || u.rank == o.rank && u.deadline.Before(o.deadline)
 }
 
-// sooner is how much earlier than the holder's a deadline has to be for a VM to interrupt
-// the leaving of another. VMs that are reclaimed together have deadlines that differ by less.
+// sooner is how much earlier a VM's deadline must be to interrupt the leaving of another VM.
+// Deadlines of VMs that are reclaimed together differ by less.
 const sooner = time.Second
 
-// interrupts says whether an operation ends one that runs.
+// interrupts reports whether an operation preempts a running one.
 func (u urgency) interrupts(o urgency) bool {
 	return u.rank > o.rank || u.rank == leaving && o.rank == leaving && o.deadline.Sub(u.deadline) >= sooner
 }
 
-// errPreempted is the cause with which the context of an operation ends where a more
-// urgent one waits. The operation is undone as if its caller had given up, and tried
-// again when the other is through.
-var errPreempted = errors.New("it gives way to something more urgent")
+// errPreempted is the cause with which an operation's context ends when a more urgent one
+// waits. The operation is undone as if its caller had given up, and runs again later.
+var errPreempted = errors.New("preempted by a more urgent operation")
 
-// turn is held by one control operation at a time (A36). It passes to the most urgent of
-// those that wait. Its zero value is free.
+// turn is the right to change a cache, held by one control operation at a time (A36). It
+// passes to the most urgent waiting operation. Its zero value is free.
 type turn struct {
 	mu      sync.Mutex
 	holder  *claim
 	waiting []*claim // the next one first
 }
 
-// claim is an operation's on the turn.
+// claim is an operation's request for the turn.
 type claim struct {
 	urgency
-	preempt context.CancelCauseFunc // ends the operation; nil: it is over at once by itself
-	granted chan struct{}           // closed when the turn is had
+	preempt context.CancelCauseFunc // ends the operation; nil: it is short
+	granted chan struct{}           // closed when the claim holds the turn
 }
 
-// acquire claims the turn, and asks its holder to give way where that is less urgent. It
-// returns when the turn is had, or why not; without wait, only one that is free is had.
+// acquire waits for the turn, and preempts a holder that is less urgent. Without wait it
+// fails with ErrBusy if the turn is held.
 func (t *turn) acquire(ctx context.Context, c *claim, wait bool) error {
 	c.granted = make(chan struct{})
 	t.mu.Lock()
@@ -99,7 +98,7 @@ func (t *turn) acquire(ctx context.Context, c *claim, wait bool) error {
 	return context.Cause(ctx)
 }
 
-// release gives the turn back.
+// release passes the turn on.
 func (t *turn) release() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -111,16 +110,16 @@ func (t *turn) release() {
 	}
 }
 
-// inTurn carries out a control operation when no other runs. The operation's ctx ends
-// when the cache is deleted, and when a more urgent one waits: then the operation fails,
-// which changes nothing or leaves what has moved where it is, and is carried out again
-// after the other. One that fails for memory that is lost does so at once.
+// inTurn runs a control operation while it holds the turn. The operation's ctx ends when the
+// cache is deleted or a more urgent operation waits. In the second case the operation fails,
+// which changes nothing or leaves moved regions where they are, and runs again after the
+// other one. An operation that fails because of lost memory does not run again.
 func (c *Cache) inTurn(ctx context.Context, u urgency, operation func(ctx context.Context) error) error {
 	return c.runInTurn(ctx, u, true, operation)
 }
 
-// requested is inTurn for what the application asks for: while another operation runs it
-// waits or is refused, as Config says.
+// requested is inTurn for the application's operations: while another one runs they wait or
+// are refused, as Config.RefuseBusy says.
 func (c *Cache) requested(ctx context.Context, operation func(ctx context.Context) error) error {
 	return c.runInTurn(ctx, urgency{}, !c.cfg.RefuseBusy, operation)
 }
@@ -131,7 +130,7 @@ func (c *Cache) runInTurn(ctx context.Context, u urgency, wait bool, operation f
 		if !errors.Is(err, errPreempted) {
 			return err
 		}
-		c.log.Info("a control operation is carried out again, after another one", "err", err)
+		c.log.Info("a control operation runs again after a more urgent one", "err", err)
 		wait = true
 	}
 }

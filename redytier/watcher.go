@@ -15,27 +15,27 @@ import (
 	"github.com/redykv/redykv/internal/clock"
 )
 
-// EventKind says what happened to a cache.
+// EventKind is the kind of an Event.
 type EventKind int
 
 // Kinds of events.
 const (
-	// VMLost: a VM is gone and its addresses answer with ErrRegionUnavailable.
+	// VMLost: a VM is gone, and its addresses answer with ErrRegionUnavailable.
 	VMLost EventKind = iota + 1
-	// VMReclaimed: a VM will be gone at Deadline; its regions move before.
+	// VMReclaimed: a VM will be gone at Deadline; its regions move away before.
 	VMReclaimed
-	// VMLeft: the addresses have moved away from a VM, with all they hold.
+	// VMLeft: the addresses have moved away from a VM, with their bytes.
 	VMLeft
-	// Restored: addresses that were lost answer again. They hold what Config.File
-	// or Config.Recover had for them; else zeros, and DataLost is set (A46).
+	// Restored: lost addresses answer again. They hold what Config.File or
+	// Config.Recover provided; else zeros, and DataLost is set (A46).
 	Restored
-	// CacheDeleted: the manager has taken the cache away, or was restarted without its
-	// state and does not know it. What still answers goes on, but for a device's cache,
-	// all of which is lost. When nothing answers any more, the cache is allocated anew,
-	// as soon as that can be done, and Restored follows.
+	// CacheDeleted: the manager has deallocated the cache, or was restarted without its
+	// state. Memory that still answers is used until it is lost, but a device's cache
+	// loses all of it at once. The cache is then allocated again as soon as possible, and
+	// Restored follows.
 	CacheDeleted
-	// DataLost: nobody has a copy of what was at addresses that are lost. They will be
-	// zeros, but answer with ErrRegionUnavailable until OnEvent has returned (A46).
+	// DataLost: there is no copy of the bytes at lost addresses. They will be zeros, but
+	// answer with ErrRegionUnavailable until OnEvent has returned (A46).
 	DataLost
 )
 
@@ -58,39 +58,38 @@ func (k EventKind) String() string {
 	return fmt.Sprintf("event %d", int(k))
 }
 
-// Event is something that happened to a cache. From and To are the addresses
-// concerned; where they are several runs, there is an event for each.
+// Event reports something that happened to a cache, at the addresses from From to To-1.
+// Addresses that are not contiguous get an event each.
 type Event struct {
 	Kind     EventKind
 	VM       string
 	From, To int64
 	Deadline time.Time // of VMReclaimed
-	Err      error     // why, of VMLost
+	Err      error     // of VMLost: the cause
 	DataLost bool      // of Restored
 	Epoch    uint64    // of the regions: see RegionInfo
 }
 
-// Pauses between attempts to reach a manager that does not answer.
+// Pauses between attempts that fail.
 const (
 	firstPause = 50 * time.Millisecond
 	longPause  = 5 * time.Second
 )
 
-// watcher keeps the cache's lease, learns from the manager what happens to the
-// cache's VMs, and tells the application. The data path does not need the manager
-// (A34): while it is gone the watcher tries again, and lost VMs are noticed by
-// their connections.
+// watcher renews the cache's lease, receives the manager's events about the cache's VMs, and
+// delivers events to the application. The data path does not need the manager (A34): while
+// it does not answer, the watcher retries, and connections detect lost VMs.
 type watcher struct {
 	cache   *Cache
 	running sync.WaitGroup
 
 	mu     sync.Mutex
 	over   bool
-	queue  []notification
-	queued chan struct{} // holds a token while there is something in queue, or over is set
+	queue  []notification // not delivered yet
+	queued chan struct{}  // holds a token while queue is not empty or over is set
 }
 
-// notification is an event to be delivered. told, if there is one, is closed afterwards.
+// notification is an event to deliver. told, if set, is closed afterwards.
 type notification struct {
 	Event
 	told chan<- struct{}
@@ -102,10 +101,10 @@ func (w *watcher) start(onEvent func(Event)) {
 	w.running.Go(func() { w.deliver(onEvent) })
 }
 
-// report passes an event on unless the watcher is stopped. It never blocks.
+// report queues an event unless the watcher is stopped. It never blocks.
 func (w *watcher) report(e Event) { w.add(notification{Event: e}) }
 
-// reportAll reports events, one at least, and returns when they are delivered or ctx ends.
+// reportAll reports events, at least one, and returns when they are delivered or ctx ends.
 func (w *watcher) reportAll(ctx context.Context, events []Event) error {
 	told := make(chan struct{})
 	for i, e := range events {
@@ -132,7 +131,7 @@ func (w *watcher) add(n notification) {
 	offer(w.queued)
 }
 
-// deliver delivers what is reported.
+// deliver calls onEvent for reported events.
 func (w *watcher) deliver(onEvent func(Event)) {
 	for range w.queued {
 		w.mu.Lock()
@@ -154,8 +153,7 @@ func (w *watcher) deliver(onEvent func(Event)) {
 	}
 }
 
-// log says what an operator should know of an event. A loss is logged where it is
-// found, with its cause.
+// log logs an event. Losses are logged where they are found, with their cause.
 func (w *watcher) log(e Event) {
 	log := w.cache.log.With("from", e.From, "to", e.To)
 	switch e.Kind {
@@ -166,14 +164,13 @@ func (w *watcher) log(e Event) {
 	case Restored:
 		log.Info("regions have memory again", "zeros", e.DataLost)
 	case DataLost:
-		log.Warn("nobody has a copy of what was lost: it will be zeros")
+		log.Warn("there is no copy of lost memory: it will be zeros")
 	case CacheDeleted:
-		w.cache.log.Warn("the manager does not know the cache any more")
+		w.cache.log.Warn("the manager does not know the cache")
 	}
 }
 
-// stop returns when all that was reported has been delivered. The cache's context
-// has ended before.
+// stop waits until all events are delivered. The cache's context must have ended.
 func (w *watcher) stop() {
 	w.mu.Lock()
 	w.over = true
@@ -182,8 +179,7 @@ func (w *watcher) stop() {
 	w.running.Wait()
 }
 
-// renew keeps the cache's lease (A33), and tells the manager of the present table
-// where that failed before.
+// renew renews the cache's lease (A33), and settles the table if that failed before.
 func (w *watcher) renew(ctx context.Context, id string, lease time.Duration) {
 	for lease > 0 && clock.Sleep(ctx, lease/8+rand.N(lease/8+1)) {
 		call, cancel := context.WithTimeout(ctx, max(lease/4, time.Second))
@@ -205,8 +201,8 @@ func (w *watcher) renew(ctx context.Context, id string, lease time.Duration) {
 	}
 }
 
-// watch follows the manager's stream, and takes it up again where it breaks,
-// until ctx ends or the manager does not know the cache.
+// watch follows the manager's stream of events, and reconnects, until ctx ends or the manager
+// does not know the cache.
 func (w *watcher) watch(ctx context.Context, id string) {
 	wait := firstPause
 	h := streamState{cache: id, told: map[string]bool{}}
@@ -226,15 +222,15 @@ func (w *watcher) watch(ctx context.Context, id string) {
 	}
 }
 
-// streamState is what a watcher has heard of the manager, over all streams: they bring
-// each event at least once (A35).
+// streamState is what the watcher has received, over all streams: each event comes at least
+// once (A35).
 type streamState struct {
 	cache    string          // id
 	sequence uint64          // of the last event; 0: none yet
-	told     map[string]bool // VMs that are reclaimed, and when
+	told     map[string]bool // notices, by VM and deadline
 }
 
-// follow reads one stream to its end and says whether it brought anything.
+// follow reads one stream to its end and reports whether it brought a message.
 func (w *watcher) follow(ctx context.Context, h *streamState) (heard bool, err error) {
 	stream, err := w.cache.mgr.Watch(ctx, connect.NewRequest(&managerv1.WatchRequest{
 		CacheId: h.cache, AfterSequence: h.sequence,
@@ -249,8 +245,8 @@ func (w *watcher) follow(ctx context.Context, h *streamState) (heard bool, err e
 	return heard, errors.Join(stream.Err(), stream.Close())
 }
 
-// receive takes a message that is new. In the place of those that the manager has not
-// kept comes the state of the cache: what has happened to its VMs is in there.
+// receive handles a message unless it is old. A message with the state of the cache replaces
+// those that the manager has not kept.
 func (w *watcher) receive(m *managerv1.WatchResponse, h *streamState) {
 	if m.Kind == managerv1.WatchResponse_KIND_STATE {
 		h.sequence = m.Sequence
@@ -314,7 +310,7 @@ func (w *watcher) apply(m *managerv1.WatchResponse) {
 				w.report(t.event(Event{Kind: VMReclaimed, VM: g.vm, Deadline: deadline}, span))
 			}
 		}
-		// Even if it holds nothing yet: regions may be on their way there.
+		// Even if the VM holds nothing yet: regions may be moving there.
 		c.keeper.reclaimed(m.VmId, deadline)
 	case managerv1.WatchResponse_KIND_VM_DEAR:
 		if len(m.VmIds) > 0 {
@@ -323,9 +319,8 @@ func (w *watcher) apply(m *managerv1.WatchResponse) {
 	}
 }
 
-// deadlineOf is when a VM goes by the clock here, whatever the manager's says: the
-// manager tells how much time is left. One of an earlier release tells only the time by
-// its own clock.
+// deadlineOf returns a VM's deadline by the local clock: the manager sends the time that is
+// left. An earlier release sends only the deadline by its own clock.
 func deadlineOf(m *managerv1.WatchResponse) time.Time {
 	if m.LeftMs > 0 {
 		return time.Now().Add(time.Duration(min(m.LeftMs, maxLeft.Milliseconds())) * time.Millisecond)
@@ -333,11 +328,10 @@ func deadlineOf(m *managerv1.WatchResponse) time.Time {
 	return time.UnixMilli(m.DeadlineUnixMs)
 }
 
-// maxLeft bounds what a manager says is left of a notice.
+// maxLeft bounds the time left of a notice.
 const maxLeft = 365 * 24 * time.Hour
 
-// grantsOf lists what a VM lends to the cache, those grants included that regions
-// are about to move to.
+// grantsOf lists a VM's grants, including those that regions are about to move to.
 func (c *Cache) grantsOf(vm string) (grants []*grant) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
