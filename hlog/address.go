@@ -5,20 +5,20 @@ import "sync/atomic"
 // MaxAddress is the end of the address space: addresses take 48 bits.
 const MaxAddress = 1 << 48
 
-// FirstAddress is where the first record of a log lies. What is below stays
-// free, so that address 0 can mean "none".
+// FirstAddress is the address of the first record of a log. It is above 0, so that address
+// 0 can mean "none".
 const FirstAddress = 64
 
 // position is the tail as one word, a page and an offset in it, so that one
-// compare-and-swap takes space. An offset of the page's size means that the page
-// is full and the next one not open yet.
+// compare-and-swap allocates space. An offset of the page's size means that the page is
+// full and the next one is not open yet.
 type position uint64
 
-// maxPages is how many pages a position can tell apart. With pages below 64 KiB
-// they end before MaxAddress does.
+// maxPages is the number of pages that a position can distinguish. With pages below 64 KiB
+// they end below MaxAddress.
 const maxPages = 1 << 32
 
-// addressEnd is the end of the addresses that pages of this size can have.
+// addressEnd is the end of the address space of pages of this size.
 func addressEnd(pageSize int) int64 { return min(MaxAddress, maxPages*int64(pageSize)) }
 
 func newPosition(page int64, offset int) position { return position(page)<<32 | position(offset) }

@@ -2,10 +2,10 @@ package hlog
 
 import "fmt"
 
-// Allocate takes size bytes at the tail, at most a page, for a record that the
-// caller fills before it leaves its epoch. ok is false where the next page has
-// no frame yet: the caller leaves its epoch, calls WaitForSpace, and begins its
-// operation anew, since anything may have moved.
+// Allocate takes size bytes at the tail, at most a page, for a record that the caller fills
+// before it leaves its epoch. ok is false if the next page has no frame yet: the caller
+// leaves its epoch, calls WaitForSpace, and repeats its operation from the start, since any
+// marker may have moved.
 func (l *Log) Allocate(size int) (addr int64, ok bool) {
 	for {
 		old := position(l.tail.Load())
@@ -16,8 +16,8 @@ func (l *Log) Allocate(size int) (addr int64, ok bool) {
 			}
 			continue
 		}
-		// The rest of the page is too small. Whoever takes it marks it as unused;
-		// the page is not written before that caller has left its epoch.
+		// The rest of the page is too small. The caller that takes it marks it as
+		// unused; the page is not written before that caller has left its epoch.
 		if offset < l.pageSize {
 			if !l.tail.CompareAndSwap(uint64(old), uint64(newPosition(old.page(), l.pageSize))) {
 				continue
@@ -30,8 +30,8 @@ func (l *Log) Allocate(size int) (addr int64, ok bool) {
 	}
 }
 
-// openPage makes page the tail's, if its frame is free, and moves the read-only
-// marker behind it.
+// openPage moves the tail to page, if the page's frame is free, and the read-only marker
+// after it.
 func (l *Log) openPage(page int64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -47,14 +47,14 @@ func (l *Log) openPage(page int64) bool {
 	return true
 }
 
-// frameFree reports whether every page that had page's frame, or counts with it
-// against the budget, is evicted.
+// frameFree reports whether every page is evicted that had page's frame, or that would
+// exceed the budget together with page.
 func (l *Log) frameFree(page int64) bool {
 	return page-l.safeHead.load()>>l.pageBits < l.frames.Load()
 }
 
-// WaitForSpace returns when Allocate may succeed again, or with the reason why
-// it never will.
+// WaitForSpace returns when Allocate may succeed again, or with the error for which it
+// cannot.
 func (l *Log) WaitForSpace() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -71,7 +71,8 @@ func (l *Log) WaitForSpace() error {
 	return l.failure()
 }
 
-// failure is why the log can no longer be written, or nil. The caller holds mu.
+// failure returns the error for which the log cannot be written, or nil. The caller holds
+// mu.
 func (l *Log) failure() error {
 	if l.closed {
 		return ErrClosed
@@ -79,13 +80,13 @@ func (l *Log) failure() error {
 	return l.err
 }
 
-// wake makes the flusher look around, out of its wait for a write if need be.
+// wake makes the flusher take a step, and ends its wait for a write.
 func (l *Log) wake() {
 	select {
 	case l.kick <- struct{}{}:
-	default: // it has not looked since the last kick
+	default: // the last kick was not received yet
 	}
-	// After the kick: the flusher looks for one when it has said that it parks.
+	// After the kick: the flusher sets parked and then looks for a kick.
 	if cancel := l.parked.Load(); cancel != nil {
 		(*cancel)()
 	}

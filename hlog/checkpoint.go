@@ -10,10 +10,10 @@ import (
 	"github.com/redykv/redykv/internal/mem"
 )
 
-// ShiftReadOnly makes everything up to the tail read-only, at once, and returns
-// the tail. It is for callers inside [epoch.Table.Exclusive]: as nobody is inside
-// an epoch, every record below is whole, and nobody updates in place under an
-// older marker; so the marker is safe from the start.
+// ShiftReadOnly makes everything up to the tail read-only at once, and returns the tail. It
+// is for callers inside [epoch.Table.Exclusive]: no session is inside an epoch, so every
+// record below is whole, no session updates in place under an older marker, and the safe
+// marker can move at once.
 func (l *Log) ShiftReadOnly() int64 {
 	tail := l.Tail()
 	l.readOnly.raise(tail)
@@ -22,8 +22,8 @@ func (l *Log) ShiftReadOnly() int64 {
 	return tail
 }
 
-// Persist returns when the device has everything below target durably. Somebody
-// has made it read-only before.
+// Persist returns when everything below target, which is read-only, is durable on the
+// device.
 func (l *Log) Persist(ctx context.Context, target int64) error {
 	stop := context.AfterFunc(ctx, func() {
 		l.mu.Lock()
@@ -49,10 +49,10 @@ func (l *Log) Persist(ctx context.Context, target int64) error {
 	return nil
 }
 
-// Hold keeps in memory what the device may not have yet, and returns where that
-// begins, which is a block of the device. Below, every write is complete, and
-// durable after a Sync. There is one holder at a time. Sessions that need the
-// memory wait for [Log.LetGo].
+// Hold keeps in memory what the device may not have stored yet, and returns the address
+// where that begins, at a block of the device. Below it every write is complete, and durable
+// after a Sync. There is one holder at a time. Sessions that need the memory wait for
+// [Log.Unhold].
 func (l *Log) Hold() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -61,33 +61,32 @@ func (l *Log) Hold() int64 {
 	return l.held
 }
 
-// AppendHeld appends the memory from addr to the end of its page, or to end if that
-// comes first. The caller has it on hold, and sees to it that nobody changes more
-// than a seal in it.
+// AppendHeld appends the memory from addr to the end of its page, or to end if that comes
+// first. The caller holds it, and ensures that nothing but a seal changes in it.
 func (l *Log) AppendHeld(dst []byte, addr, end int64) []byte {
 	size := min(l.rest(addr), end-addr)
 	return mem.AppendOut(dst, unsafe.Add(l.base, addr&l.ringMask), int(size))
 }
 
-// LetGo ends the hold on what is below addr.
-func (l *Log) LetGo(addr int64) {
+// Unhold ends the hold on what is below addr.
+func (l *Log) Unhold(addr int64) {
 	l.mu.Lock()
 	l.held = max(l.held, addr)
 	l.mu.Unlock()
 	l.wake()
 }
 
-// LetAllGo ends the hold.
-func (l *Log) LetAllGo() { l.LetGo(math.MaxInt64) }
+// UnholdAll ends the hold.
+func (l *Log) UnholdAll() { l.Unhold(math.MaxInt64) }
 
-// Empty makes the log begin at its tail, as ShiftReadOnly for callers inside
-// [epoch.Table.Exclusive], and returns that.
+// Empty makes the log begin at its tail, and returns the tail. As ShiftReadOnly it is for
+// callers inside [epoch.Table.Exclusive].
 func (l *Log) Empty() int64 {
 	tail := l.ShiftReadOnly()
 	l.begin.raise(tail)
 	return tail
 }
 
-// SetBegin makes the log begin at addr, where a record begins, read-only. What is below is
-// not part of it any more; the device still has it until it is truncated.
+// SetBegin makes the log begin at addr, which is read-only and where a record begins. The
+// device holds what is below until it is truncated.
 func (l *Log) SetBegin(addr int64) { l.begin.raise(addr) }

@@ -54,7 +54,7 @@ func TestHoldKeepsMemory(t *testing.T) {
 	if after := held(l, from, tail); !bytes.Equal(before, after) {
 		t.Errorf("%x became %x", before, after)
 	}
-	l.LetAllGo()
+	l.UnholdAll()
 	if err := <-written; err != nil {
 		t.Error(err)
 	}

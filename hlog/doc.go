@@ -1,25 +1,24 @@
-// Package hlog is the hybrid log: one address space of records whose tail is in
-// memory, updated in place, and whose rest is on a [device.Device].
+// Package hlog is the hybrid log: one address space of records. Its tail is in memory and
+// updated in place, and the rest is on a [device.Device].
 //
-// Addresses grow; these markers cut the log into regions:
+// Addresses grow; these markers divide the log into regions:
 //
 //	begin      head              read-only          tail
 //	  │ device   │ memory, immutable │ memory, mutable │
 //	  └──────────┴───────────────────┴─────────────────┘
 //	            safe head         safe read-only
 //
-// A marker's safe twin follows it once every session has seen it move
-// (package epoch): below safe read-only nobody updates a record any more, so it
-// may be written to the device; below safe head nobody looks at memory any
-// more, so the frame may be used again. Between safe read-only and read-only a
-// session that entered earlier may still update in place.
+// A marker's safe twin follows when every session has seen the marker's move (package
+// epoch). Below safe read-only no session updates a record, so it can be written to the
+// device; below safe head no session reads the memory, so the frame can be reused. Between
+// safe read-only and read-only a session that entered earlier may still update in place.
 //
-// A [Log] hands out space at the tail and moves the markers: a flusher of its
-// own writes pages that became read-only and evicts the oldest. What a record
-// is made of, [Layout] and [Record] know; what it means, package kv does.
+// A [Log] allocates space at the tail and moves the markers: its flusher writes pages that
+// became read-only and evicts the oldest. [Layout] and [Record] define the bytes of a
+// record; package kv defines their meaning.
 //
-// Memory is one contiguous ring of page frames outside the Go heap. The unsafe
-// code of the store is in this package and in kv's index, probe and words, and
-// each access has its reason beside it: bounds come from addresses that the log handed out and
-// that lie between head and tail, under the caller's epoch.
+// Memory is one contiguous ring of page frames outside the Go heap. The unsafe code of the
+// store is in this package and in kv's index, probe and words. It is safe because addresses
+// come from the log and lie between head and tail, under the caller's epoch, and a mask
+// keeps every access inside the ring.
 package hlog

@@ -10,43 +10,42 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// flushDepth is how many writes the flusher keeps under way.
+// flushDepth is the number of writes that the flusher keeps pending.
 const flushDepth = 16
 
-// flush is one write under way. A page goes through these states; each moves a
-// marker when all before it have got there too:
+// flush is one pending write. A page goes through these states; each moves a marker when
+// all pages before it have reached the state too:
 //
 //	mutable → read-only → safe read-only → writing → committed → released → evicted
 type flush struct {
-	end                 int64 // the marker's place once this is through
+	end                 int64 // end of the bytes written
 	begun               time.Time
 	committed, released bool
-	over                bool // the device is through with it; it may have failed
+	over                bool // it has ended, with or without an error
 }
 
-// flusher is the one goroutine that writes the log's pages and evicts them. Its
-// fields are its own.
+// flusher writes the log's pages and evicts them, on one goroutine, which owns its fields.
 type flusher struct {
 	*Log
 	queue device.Queue
 
-	flushes          [flushDepth]flush // ring: [first, next) are under way
+	flushes          [flushDepth]flush // ring: [first, next) are pending
 	first, next      uint64            // flushes[i%flushDepth]; i is the write's tag
 	firstUncommitted uint64            // in [first, next]
-	issued           int64             // written up to here, or being written
+	issued           int64             // every byte below it is written or being written
 	partial          bool              // issued ends inside a block: see issue
 	block            []byte            // holds that block while it is written; aligned
 
-	readOnlyEpoch uint64 // not 0: waiting for it to move safeReadOnly…
-	readOnlyNext  int64  // …up to here
+	readOnlyEpoch uint64 // if not 0, safeReadOnly moves to readOnlyNext when it has passed
+	readOnlyNext  int64
 	headEpoch     uint64 // the same for safeHead
 	headNext      int64
 
-	failed  bool          // nothing is written any more…
-	final   bool          // …for good; else until retryAt: see retry.go
+	failed  bool          // nothing is written: for ever if final, else until retryAt
+	final   bool          // see retry.go
 	retryAt time.Time     // when writes are tried again
 	backoff time.Duration // until then
-	since   time.Time     // of the first failure since the last write that went well
+	since   time.Time     // of the first failure since the last successful write
 	told    bool          // writers and the listener were told of a failure
 }
 
@@ -57,9 +56,9 @@ func newFlusher(l *Log, queue device.Queue) *flusher {
 	}
 }
 
-// run steps until the log is closed. Between steps that found nothing to do it
-// waits: for sessions to leave an epoch (they are inside for microseconds: it
-// yields), for a write, or for a kick.
+// run steps until the log is closed. When a step has nothing to do it waits: for sessions to
+// leave an epoch (it yields, since they are inside for microseconds), for a write, or for a
+// kick.
 func (f *flusher) run() {
 	defer close(f.stopped)
 	defer func() {
@@ -87,8 +86,7 @@ func (f *flusher) run() {
 	}
 }
 
-// await waits for a write, or for a kick: the last tier may be slow, and others
-// wait for what the flusher does next.
+// await waits for a write or for a kick.
 func (f *flusher) await() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -104,7 +102,7 @@ func (f *flusher) await() {
 	}
 }
 
-// step does what can be done at once and reports whether it did anything.
+// step does what can be done without waiting and reports whether it did anything.
 func (f *flusher) step() bool {
 	worked := f.settle()
 	worked = f.again() || worked
@@ -129,11 +127,11 @@ func (f *flusher) settle() bool {
 	return f.safeReadOnly.raise(f.readOnlyNext)
 }
 
-// issue writes what is safely read-only, in pieces that do not cross pages. A
-// commit may end inside a block of the device. Only the block's start may be
-// written then, the rest is still being updated: it is copied, and written
-// again, whole, with what follows. The two writes must not overtake each other,
-// so that nothing is issued until the first is through.
+// issue writes what is safely read-only, in pieces that do not cross pages. A commit may end
+// inside a block of the device. Then only the start of the block may be written, because the
+// rest is still being updated: the start is copied and written, and the whole block is
+// written again with what follows. The two writes must not overtake each other, so nothing
+// is issued until the first has ended.
 func (f *flusher) issue() bool {
 	worked := false
 	for !f.failed && f.issued < f.safeReadOnly.load() && f.next-f.first < flushDepth {
@@ -168,7 +166,7 @@ func (f *flusher) issue() bool {
 	return worked
 }
 
-// lastBlock is the block at start, of which the log has the bytes up to end.
+// lastBlock returns the block at start, with the log's bytes up to end and then zeros.
 func (f *flusher) lastBlock(start, end int64) []byte {
 	clear(f.block[copy(f.block, f.frame(start, int(end-start))):])
 	return f.block
@@ -194,8 +192,8 @@ func (f *flusher) poll() bool {
 		case c.Event == device.Released && c.Err == nil:
 			fl.released = true
 		case c.Err != nil:
-			// Committed before or not: the tier that must hold everything does
-			// not. What it misses is kept in memory, never evicted.
+			// The tier that must hold everything does not hold this, whether it was
+			// Committed or not. It stays in memory and is not evicted.
 			f.fail(fmt.Errorf("hlog: writing the log up to %d: %w", fl.end, c.Err))
 		default:
 			fl.committed, fl.released = true, c.Event == device.Done
@@ -237,7 +235,7 @@ func (f *flusher) evict() bool {
 		return false
 	}
 	f.headEpoch = 0
-	if f.frames.Load()<<f.pageBits < int64(len(f.ring)) { // else the frame is used again next
+	if f.frames.Load()<<f.pageBits < int64(len(f.ring)) { // else the frame is reused next
 		f.discard(f.safeHead.load()>>f.pageBits, f.headNext>>f.pageBits)
 	}
 	from := f.safeHead.load()
@@ -247,8 +245,7 @@ func (f *flusher) evict() bool {
 	return true
 }
 
-// raiseHead moves head up to addr, but over nothing that is held, and says
-// whether it moved.
+// raiseHead moves head up to addr, at most to what is held, and reports whether it moved.
 func (f *flusher) raiseHead(addr int64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -256,8 +253,8 @@ func (f *flusher) raiseHead(addr int64) bool {
 	return f.head.raise(f.headNext)
 }
 
-// fail ends writing, for good unless the error is one of those in retry.go: what is
-// committed stands, what is in memory can still be read.
+// fail ends writing, for ever unless the error is one of those in retry.go. What is
+// committed stays, and what is in memory can still be read.
 func (f *flusher) fail(err error) {
 	passing := passes(err)
 	if f.failed && (f.final || passing) {

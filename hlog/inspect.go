@@ -5,15 +5,15 @@ import (
 	"math/bits"
 )
 
-// linkWindow is how much of a log's end Inspect knows the records' addresses of,
-// at one byte of memory for 64.
+// linkWindow is the size of the part at the end of a log for which Inspect keeps the
+// records' addresses, at one byte of memory for 64.
 const linkWindow = 64 << 30
 
-// Inspect looks at a log that nobody has open: at the bytes between two addresses
-// in src, oldest first. Every record that can be one is visited, but for those that
-// never became reachable, valid during the call. What cannot be is a problem, from
-// an address on, and so is what cannot be read; then it goes on with the next page.
-// Of a link it sees that it leads back and, if that is not far, to a record.
+// Inspect checks a log that is not open: the bytes between two addresses in src, oldest
+// first. It calls visit for every record, except those that never became reachable; the
+// image is valid during the call. It calls problem for bytes that cannot be records or
+// cannot be read, and continues with the next page. Of a link it checks that it leads to a
+// lower address and, within linkWindow, to a record.
 func Inspect(src io.ReaderAt, layout Layout, pageSize int, begin, tail int64,
 	visit func(addr int64, im Image), problem func(addr, until int64, err error)) {
 	l := &Log{layout: layout, pageSize: pageSize, pageBits: uint(bits.TrailingZeros(uint(pageSize)))}
@@ -32,7 +32,7 @@ func Inspect(src io.ReaderAt, layout Layout, pageSize int, begin, tail int64,
 		}
 		if err != nil {
 			problem(at, end, err)
-			for ; good < end; good += 8 { // links to there are nobody's fault
+			for ; good < end; good += 8 { // links to there are not reported again
 				starts.add(good)
 			}
 		}

@@ -12,15 +12,14 @@ const (
 	MaxValueSize = 1<<25 - 8 // its space, in units of 8 bytes, fills 22 bits
 )
 
-// Layout says how a store's records lie in the log:
+// Layout is the form of a store's records in the log:
 //
 //	fixed     header 8 │ key, padded to 8 │ value, padded to 8 │ expiry 8
 //	variable  header 8 │ lengths 8 │ key, padded to 8 │ space of the value │ expiry 8
 //
-// The expiry, in milliseconds of Unix time, is there where the header says so.
-// The lengths word holds the key's length, the value's, and the space that the
-// value was given, which does not change when a shorter or longer one is
-// written in its place:
+// A record has an expiry, in milliseconds of Unix time, if its header says so. The lengths
+// word holds the length of the key, that of the value, and the space of the value, which
+// does not change when a shorter or longer value is written in its place:
 //
 //	63..48         47..22            21..0
 //	key (bytes)    value (bytes)     space (units of 8 bytes)
@@ -34,10 +33,10 @@ const (
 	expirySize  = 8
 )
 
-// FixedLayout is the layout of records that all have these sizes in bytes.
+// FixedLayout returns the layout of records whose keys and values have these sizes in bytes.
 func FixedLayout(keySize, valueSize int) Layout { return Layout{keySize, valueSize} }
 
-// VariableLayout is the layout of records that carry their lengths.
+// VariableLayout returns the layout of records that hold their lengths.
 func VariableLayout() Layout { return Layout{} }
 
 // Fixed reports whether all records have one size.
@@ -47,7 +46,7 @@ func (l Layout) Fixed() bool { return l.keySize != 0 }
 // load or store moves it and no sequence lock is needed.
 func (l Layout) WordValues() bool { return l.Fixed() && l.valueSize <= 8 }
 
-// Check reports whether a key and a value of these sizes can be a record.
+// Check returns an error if a key and a value of these sizes cannot be a record.
 func (l Layout) Check(keySize, valueSize int) error {
 	switch {
 	case l.Fixed() && keySize != l.keySize:
@@ -76,8 +75,8 @@ func (l Layout) Size(keySize, valueSize int, expires bool) int {
 	return size
 }
 
-// smallestPage is the size of the smallest page that a record fits into wherever
-// the page lies, where all are of one size; else 0.
+// smallestPage is the size of the smallest page into which a record always fits, for a fixed
+// layout; else 0.
 func (l Layout) smallestPage() int {
 	if !l.Fixed() {
 		return 0
@@ -85,8 +84,8 @@ func (l Layout) smallestPage() int {
 	return 1 << bits.Len(uint(l.Size(l.keySize, l.valueSize, true)+FirstAddress-1))
 }
 
-// Probe is how many bytes to read for a first look at a record of which only
-// the address is known: all of it where sizes are fixed, but for an expiry.
+// Probe is the number of bytes to read first of a record of which only the address is known:
+// the whole record of a fixed layout, except its expiry.
 func (l Layout) Probe() int {
 	if l.Fixed() {
 		return l.Size(l.keySize, l.valueSize, false)
@@ -94,7 +93,7 @@ func (l Layout) Probe() int {
 	return 256
 }
 
-// lengths is the word that variable-length records carry behind the header.
+// lengths is the word after the header of variable-length records.
 type lengths uint64
 
 func newLengths(key, value, space int) lengths {
@@ -105,8 +104,7 @@ func (n lengths) key() int   { return int(n >> 48) }
 func (n lengths) value() int { return int(n >> 22 & (1<<26 - 1)) }
 func (n lengths) space() int { return int(n&(1<<22-1)) * 8 }
 
-// Image is a record's bytes away from the log's memory: read from a device,
-// private to the reader.
+// Image is a copy of a record, private to the reader: read from a device, for example.
 type Image struct {
 	Header  Header
 	Key     []byte
@@ -114,9 +112,8 @@ type Image struct {
 	Expires int64 // milliseconds of Unix time; 0: never
 }
 
-// Decode takes a record apart. need > len(b) says how many bytes are needed
-// to know the whole; the caller reads that many and decodes again. Lengths that
-// cannot be are an error.
+// Decode decodes a record. If need > len(b), so many bytes are needed: the caller reads them
+// and decodes again. Impossible lengths are an error.
 func (l Layout) Decode(b []byte) (im Image, need int, err error) {
 	fixed := headerSize
 	if !l.Fixed() {

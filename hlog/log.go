@@ -19,40 +19,39 @@ import (
 // ErrClosed means that the log was closed.
 var ErrClosed = errors.New("hlog: closed")
 
-// Bounds of page sizes in bytes, and the fewest frames that a log works with:
-// one that is filled, one that is opened, one that is written, one to spare.
+// Bounds of page sizes in bytes, and the smallest number of frames: one that is filled, one
+// that is opened, one that is written, and a spare one.
 const (
 	MinPageSize = 512
 	MaxPageSize = 32 << 20
 	MinFrames   = 4
 )
 
-// Config says where a log lives.
+// Config configures a log.
 type Config struct {
-	Device device.Device
-	Epoch  *epoch.Table
-	Layout Layout
-	Logger *slog.Logger
-	// Listener is told what the flusher does.
+	Device   device.Device
+	Epoch    *epoch.Table
+	Layout   Layout
+	Logger   *slog.Logger
 	Listener Listener
 
-	// Memory bounds the bytes in memory; Resize may raise that to MaxMemory, or
-	// to a power of two if it is less. PageSize is a power of two, 0: chosen from
-	// Memory. MutableFraction is the share updated in place, 0: 0.9.
+	// Memory bounds the bytes in memory. Resize may raise it to MaxMemory, or to the next
+	// power of two if MaxMemory is less. PageSize is a power of two, 0: chosen from
+	// Memory. MutableFraction is the share that is updated in place, 0: 0.9.
 	Memory          int64
 	MaxMemory       int64
 	PageSize        int
 	MutableFraction float64
 
-	// Begin and Tail are where the log on the device begins and ends; both 0
-	// for a new one.
+	// Begin and Tail are the begin and the end of the log on the device; both 0 for a new
+	// log.
 	Begin, Tail int64
 }
 
 // Log is a hybrid log. Allocate, At and the markers are for sessions inside an
 // epoch; the rest is safe for concurrent use outside.
 type Log struct {
-	// Fixed once opened; the hot path reads them together.
+	// These fields do not change; the hot path reads them together.
 	base      unsafe.Pointer
 	ringMask  int64
 	pageBits  uint
@@ -65,25 +64,25 @@ type Log struct {
 	logger    *slog.Logger
 
 	frames       atomic.Int64  // pages that may be resident; changes under mu
-	fraction     float64       // of them are updated in place
+	fraction     float64       // the share of frames that is updated in place
 	tail         atomic.Uint64 // a position
 	begin        marker
 	head         marker // ≤ released
 	safeHead     marker
 	readOnly     marker
 	safeReadOnly marker
-	committed    marker // below: at the device's commit point
-	released     marker // below: on every tier, memory may be evicted
-	settled      marker // below: every record is written in memory
+	committed    marker // below it the device's commit point has the log
+	released     marker // below it every tier has the log, and memory may be evicted
+	settled      marker // below it every record is complete in memory
 
 	mu       sync.Mutex // guards err, closed, held; taken to open a page
 	progress *sync.Cond // on mu: safeHead, committed, err or closed changed
 	err      error      // why the log cannot be written; see retry.go
 	closed   bool
-	held     int64 // memory from here on is not evicted: see Hold
+	held     int64 // memory from this address on is not evicted: see Hold
 
-	kick    chan struct{}                      // wakes the flusher; holds one
-	parked  atomic.Pointer[context.CancelFunc] // while it waits for a write: see wake
+	kick    chan struct{}                      // wakes the flusher; holds one token
+	parked  atomic.Pointer[context.CancelFunc] // set while it waits for a write: see wake
 	stopped chan struct{}                      // closed when the flusher has ended
 
 	listener Listener
@@ -117,8 +116,8 @@ func Open(cfg Config) (*Log, error) {
 	case cfg.Begin < FirstAddress || cfg.Tail < cfg.Begin || cfg.Tail >= addressEnd(cfg.PageSize), (cfg.Begin|cfg.Tail)%8 != 0:
 		return nil, fmt.Errorf("hlog: log from %d to %d in pages of %d", cfg.Begin, cfg.Tail, cfg.PageSize)
 	}
-	// The ring of frames is a power of two, so that a mask finds a frame. What
-	// is too much of it is address space only: evicted pages are given back.
+	// The ring of frames is a power of two, so that a mask finds a frame. Beyond the
+	// budget it is address space only: the memory of evicted pages is released.
 	ringSize := int64(1) << bits.Len64(uint64(max(frames*int64(cfg.PageSize), cfg.MaxMemory)-1))
 	ring, err := mem.Alloc(int(ringSize))
 	if err != nil {
@@ -158,8 +157,7 @@ func Open(cfg Config) (*Log, error) {
 	return l, nil
 }
 
-// defaultPageSize is the largest page of which memory holds 32 or more, within
-// reason.
+// defaultPageSize is the largest page of which memory holds at least 32, within bounds.
 func defaultPageSize(memory int64, alignment int) int {
 	size := 64 << 10
 	for size < MaxPageSize && int64(size)*64 <= memory {
@@ -171,8 +169,8 @@ func defaultPageSize(memory int64, alignment int) int {
 	return size
 }
 
-// load sets the markers and reads the newest pages back into memory, as many as
-// leave room to go on writing.
+// load sets the markers and reads the newest pages into memory, as many as leave room for
+// writing.
 func (l *Log) load(queue device.Queue, begin, tail int64) error {
 	page := tail >> l.pageBits
 	l.begin.raise(begin)
@@ -185,8 +183,8 @@ func (l *Log) load(queue device.Queue, begin, tail int64) error {
 		m.raise(tail)
 	}
 	l.tail.Store(uint64(newPosition(page, int(tail)&(l.pageSize-1))))
-	// A block in which the log begins may be written again: whole, as far as
-	// somebody may still ask for what is in front.
+	// The block in which the log begins may be written again, with the bytes before the
+	// log's begin that the device still answers.
 	at := min(head, max(head&^(l.alignment-1), l.dev.Begin()))
 	for at < tail && tail > FirstAddress {
 		end := min(at+l.rest(at), tail)
@@ -198,7 +196,7 @@ func (l *Log) load(queue device.Queue, begin, tail int64) error {
 	return nil
 }
 
-// readSync reads through a queue with nothing else under way.
+// readSync reads through a queue without other pending operations.
 func readSync(queue device.Queue, dst []byte, addr int64) error {
 	if err := device.Finish(context.Background(), queue, queue.Read(dst, addr, 0)); err != nil {
 		return fmt.Errorf("reading %d bytes at %d: %w", len(dst), addr, err)
@@ -210,8 +208,8 @@ func readSync(queue device.Queue, dst []byte, addr int64) error {
 // caller's epoch. The mask keeps it inside the ring whatever addr is.
 func (l *Log) At(addr int64) Record { return Record{unsafe.Add(l.base, addr&l.ringMask)} }
 
-// View is what a session needs to look at records in memory. One that was taken
-// in an epoch stays good for every later stay in the same epoch.
+// View is what a session needs to read records in memory. A View that was taken in an epoch
+// stays valid while the session is in the same epoch, even after it has left and reentered.
 type View struct {
 	base     unsafe.Pointer
 	ringMask int64
@@ -220,7 +218,7 @@ type View struct {
 	ReadOnly int64 // lowest address that may be updated in place
 }
 
-// View is the present one. What is below Begin is none of the log, be it in memory.
+// View returns the present View. Its Head is not below Begin.
 func (l *Log) View() View {
 	return View{base: l.base, ringMask: l.ringMask, Head: max(l.Head(), l.Begin()), ReadOnly: l.ReadOnly()}
 }
@@ -229,24 +227,23 @@ func (l *Log) View() View {
 // inside the ring whatever addr is.
 func (v *View) At(addr int64) Record { return Record{unsafe.Add(v.base, addr&v.ringMask)} }
 
-// Frames is where the ring of page frames starts, and the mask that turns an
-// address into an offset there.
+// Frames returns the start of the ring of page frames, and the mask that turns an address
+// into an offset in it.
 func (v *View) Frames() (base unsafe.Pointer, mask int64) { return v.base, v.ringMask }
 
-// frame is n bytes of memory at addr, which do not cross the ring's end.
+// frame returns the n bytes of memory at addr, which do not cross the ring's end.
 func (l *Log) frame(addr int64, n int) []byte {
 	at := addr & l.ringMask
 	return l.ring[at : at+int64(n) : at+int64(n)]
 }
 
-// Layout is how the log's records lie.
+// Layout is the form of the log's records.
 func (l *Log) Layout() Layout { return l.layout }
 
-// PageSize is the unit of flushing and eviction in bytes, and the most that one
-// record may take.
+// PageSize is the unit of flushing and eviction in bytes, and the largest size of a record.
 func (l *Log) PageSize() int { return l.pageSize }
 
-// Budget is the most bytes of log that are kept in memory.
+// Budget is the largest number of bytes of the log that are kept in memory.
 func (l *Log) Budget() int64 { return l.frames.Load() << l.pageBits }
 
 // Begin is the lowest address of the log.
@@ -258,21 +255,21 @@ func (l *Log) Head() int64 { return l.head.load() }
 // ReadOnly is the lowest address that may be updated in place.
 func (l *Log) ReadOnly() int64 { return l.readOnly.load() }
 
-// SafeReadOnly is the address below which nobody updates in place any more.
+// SafeReadOnly is the address below which no session updates in place.
 func (l *Log) SafeReadOnly() int64 { return l.safeReadOnly.load() }
 
-// Committed is the address below which the device's commit point has the log;
-// durable it is after a Sync of the device.
+// Committed is the address below which the device's commit point has the log. It is durable
+// after a Sync of the device.
 func (l *Log) Committed() int64 { return l.committed.load() }
 
-// Tail is the address behind the newest record.
+// Tail is the address after the newest record.
 func (l *Log) Tail() int64 {
 	p := position(l.tail.Load())
 	return p.page()<<l.pageBits + int64(p.offset())
 }
 
-// Close stops the flusher and frees the memory. What was not committed before is
-// lost; nobody may use the log any more. The device stays open.
+// Close stops the flusher and frees the memory. What was not committed is lost, and the log
+// must not be used any more. The device stays open.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	if l.closed {

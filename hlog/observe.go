@@ -5,32 +5,30 @@ import (
 	"time"
 )
 
-// Listener is told what the log's flusher does. What is nil is not called. The
-// flusher calls them itself, and does nothing else meanwhile: they are quick, and
-// do not wait for the log.
+// Listener observes the log's flusher. Nil functions are not called. The flusher calls the
+// others on its goroutine, so they must be quick and not wait for the log.
 type Listener struct {
-	// Flushed: the bytes between two addresses are at the device's commit point,
-	// so long after the write of them was begun.
+	// Flushed: the device's commit point has the bytes between two addresses; took is the
+	// time since their write began.
 	Flushed func(from, until int64, took time.Duration)
-	// Evicted: the bytes between two addresses are in memory no more.
+	// Evicted: the bytes between two addresses left memory.
 	Evicted func(from, until int64)
-	// Failed: the log can no longer be written; for good, unless Waits says otherwise
-	// later.
+	// Failed: the log can no longer be written, unless Waits reports a success later.
 	Failed func(err error)
-	// Waits: writing failed with err, which may pass, and is tried again; or, with a
-	// nil err, a write has succeeded after so long.
+	// Waits: writing failed with err and is tried again; or, with a nil err, a write has
+	// succeeded, took after the first failure.
 	Waits func(err error, took time.Duration)
 }
 
-// Counts is what the flusher has done since the log was opened.
+// Counts are the flusher's counters since the log was opened.
 type Counts struct {
-	Flushes, Evictions         uint64 // writes that are at the commit point; moves of Head
+	Flushes, Evictions         uint64 // writes that reached the commit point; moves of Head
 	FlushedBytes, EvictedBytes int64
-	Retries                    uint64 // times that writing began again after a failure
+	Retries                    uint64 // times that writing was tried again after a failure
 	Waiting                    bool   // writing has failed, and is tried again
 }
 
-// flusherCounts are the flusher's own, for everybody to read.
+// flusherCounts are written by the flusher and read by Counts.
 type flusherCounts struct {
 	flushes, evictions         atomic.Uint64
 	flushedBytes, evictedBytes atomic.Int64
@@ -38,7 +36,7 @@ type flusherCounts struct {
 	waiting                    atomic.Bool
 }
 
-// Counts says what the flusher has done.
+// Counts returns the flusher's counters.
 func (l *Log) Counts() Counts {
 	c := &l.counts
 	return Counts{
@@ -48,7 +46,7 @@ func (l *Log) Counts() Counts {
 	}
 }
 
-// flushed counts and tells of a write that is at the commit point.
+// flushed counts and reports a write that has reached the commit point.
 func (f *flusher) flushed(from int64, fl *flush) {
 	f.counts.flushes.Add(1)
 	f.counts.flushedBytes.Add(fl.end - from)
@@ -57,7 +55,7 @@ func (f *flusher) flushed(from int64, fl *flush) {
 	}
 }
 
-// evicted counts and tells of pages that are in memory no more.
+// evicted counts and reports pages that left memory.
 func (f *flusher) evicted(from, until int64) {
 	f.counts.evictions.Add(1)
 	f.counts.evictedBytes.Add(until - from)

@@ -7,22 +7,22 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// readAhead reads the device in order: one piece is being used while the next is
-// on its way. Pieces begin small, for a walk may end soon, and do not cross pages.
+// readAhead reads the device in order: the next piece is read while one is used. The first
+// pieces are small, since a walk may end soon. Pieces do not cross pages.
 type readAhead struct {
 	log    *Log
 	queue  device.Queue // nil until it is needed
-	pieces [2]piece     // [first, next) are under way or have arrived
+	pieces [2]piece     // [first, next) are pending or have arrived
 	first  uint64       // pieces[i%2]; i is the read's tag
 	next   uint64
 	issued int64 // the end of the last piece
 	size   int   // of the next piece, at most
-	used   bool  // pieces[first] is in the walker's hands
+	used   bool  // the walker uses pieces[first]
 }
 
 type piece struct {
 	address int64
-	space   []byte // made once for each size; owned by the queue until arrived
+	space   []byte // owned by the queue until arrived
 	n       int
 	arrived bool
 	err     error
@@ -36,9 +36,9 @@ const (
 
 func (p *piece) end() int64 { return p.address + int64(p.n) }
 
-// take returns the bytes at address, up to the end of a piece, which are the
-// caller's until the next call. Everything below limit is on the device. Addresses
-// go up, or the reading begins anew.
+// take returns the bytes at address, up to the end of a piece, for use until the next call.
+// Everything below limit is on the device. If address is not in a piece or after it, reading
+// starts again there.
 func (r *readAhead) take(address, limit int64) ([]byte, error) {
 	if r.used {
 		r.first++
@@ -65,11 +65,11 @@ func (r *readAhead) take(address, limit int64) ([]byte, error) {
 			}
 			return p.space[address-p.address : p.n], nil
 		}
-		r.first++ // passed over
+		r.first++ // skipped
 	}
 }
 
-// issue starts reads of what follows, as many as there is place for.
+// issue starts reads of what follows, as many as pieces allows.
 func (r *readAhead) issue(limit int64) error {
 	if r.queue == nil {
 		queue, err := r.log.dev.NewQueue(len(r.pieces))

@@ -7,15 +7,15 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// Some failures of writes pass: the device had no space, or the process was short of
-// descriptors, memory or the like. The log stays readable, and what was not written is in
-// memory: after a while the flusher writes it again, from released on, whatever became of
-// the writes that were under way. Once a write succeeds, the log can be written again.
+// Some failures of writes are temporary: the device had no space, or the process was short of
+// descriptors or memory. The log stays readable, and what was not written is in memory: after
+// a back-off the flusher writes it again, from released on, whatever the result of the writes
+// that were pending. When a write succeeds, the log can be written again.
 //
-// Writers and commits are told at once that there is no space. For the rest they wait,
-// until it has lasted for device.RetryTime.
+// Writers and commits fail at once if there is no space. With other temporary failures they
+// wait for up to device.RetryTime.
 
-// passes reports whether a failure of writes may pass.
+// passes reports whether a failure of writes may be temporary.
 func passes(err error) bool {
 	return errors.Is(err, device.ErrNoSpace) || errors.Is(err, device.ErrTransient)
 }
@@ -26,7 +26,7 @@ const (
 	lastBackoff  = time.Second
 )
 
-// underWay reports whether the device has writes of the log.
+// underWay reports whether writes of the log are pending.
 func (f *flusher) underWay() bool {
 	for i := f.first; i < f.next; i++ {
 		if !f.flushes[i%flushDepth].over {
@@ -36,7 +36,7 @@ func (f *flusher) underWay() bool {
 	return false
 }
 
-// pause has again wait for longer than the last time, and tells of the first failure.
+// pause sets the time of the next retry, and reports the first failure.
 func (f *flusher) pause(err error) {
 	f.backoff = min(max(2*f.backoff, firstBackoff), lastBackoff)
 	f.retryAt = time.Now().Add(f.backoff)
@@ -51,12 +51,13 @@ func (f *flusher) pause(err error) {
 	}
 }
 
-// bears reports whether writers wait for the end of a failure instead of being told.
+// bears reports whether writers wait for the end of a failure rather than fail.
 func (f *flusher) bears(err error) bool {
 	return !f.told && !errors.Is(err, device.ErrNoSpace) && time.Since(f.since) < device.RetryTime
 }
 
-// again begins to write what is not released, if it is time to. Nothing of it is under way.
+// again starts to write what is not released, when the back-off is over and no write is
+// pending.
 func (f *flusher) again() bool {
 	if !f.failed || f.final || f.underWay() || time.Now().Before(f.retryAt) {
 		return false
@@ -69,7 +70,7 @@ func (f *flusher) again() bool {
 	return true
 }
 
-// awaitRetry waits until it is time to try again, or for a kick.
+// awaitRetry waits for the end of the back-off, or for a kick.
 func (f *flusher) awaitRetry() {
 	timer := time.NewTimer(time.Until(f.retryAt))
 	defer timer.Stop()
@@ -79,7 +80,7 @@ func (f *flusher) awaitRetry() {
 	}
 }
 
-// goesOn ends a failure that has passed: a write has succeeded after it, on every tier.
+// goesOn ends a temporary failure: a write has succeeded after it, on every tier.
 func (f *flusher) goesOn() {
 	if f.since.IsZero() || f.failed {
 		return

@@ -12,14 +12,14 @@ import (
 // ErrCorrupt means that the log holds bytes that no record can be.
 var ErrCorrupt = errors.New("hlog: corrupt log")
 
-// Scan calls visit for every record between two addresses, oldest first, records
-// that never became reachable left out. A record begins at from, which is not
-// above Head, so that all of memory is looked at. It is for recovery: nobody else
-// may use the log meanwhile. The image is valid during the call.
+// Scan calls visit for every record between two addresses, oldest first, except those that
+// never became reachable. A record begins at from, which is not above Head, so that all of
+// memory is checked. It is for recovery: the log must not be used meanwhile. The image is
+// valid during the call.
 //
-// It refuses what those who follow the records in memory would trip over: a
-// link that does not lead to an older record there, and holes. Bytes of keys
-// and values it cannot judge. It returns where links may lead.
+// It returns an error for what would mislead a session that follows links in memory: a link
+// that does not lead to an older record, or a hole. It cannot check the bytes of keys and
+// values. It returns the addresses to which links may lead.
 func (l *Log) Scan(from, tail int64, visit func(addr int64, im Image) error) (starts Starts, err error) {
 	queue, err := l.dev.NewQueue(1)
 	if err != nil {
@@ -50,7 +50,7 @@ func (l *Log) Scan(from, tail int64, visit func(addr int64, im Image) error) (st
 
 func closing(c io.Closer, err *error) { *err = errors.Join(*err, c.Close()) }
 
-// walk visits the records of one page, or of its used part, which lies at addr.
+// walk visits the records of one page, or of its used part, at addr.
 func (l *Log) walk(page []byte, addr int64, starts Starts, visit func(int64, Image) error) error {
 	whole := (addr+int64(len(page)))&int64(l.pageSize-1) == 0
 	for at := 0; len(page)-at >= headerSize; {
@@ -75,8 +75,8 @@ func (l *Log) walk(page []byte, addr int64, starts Starts, visit func(int64, Ima
 	return nil
 }
 
-// judge returns what is wrong with a record of so many bytes at addr, in front of
-// rest bytes of its page.
+// judge returns an error if there cannot be a record of size bytes at addr, with rest bytes
+// left in its page.
 func (l *Log) judge(addr int64, h Header, size, rest int64) error {
 	switch {
 	case !h.Used():
@@ -89,8 +89,8 @@ func (l *Log) judge(addr int64, h Header, size, rest int64) error {
 	return nil
 }
 
-// judgeImage is judge for what came from a device and was decoded with err.
-// Nobody updated it while it was written.
+// judgeImage is judge for a record that was read from a device and decoded with err. It was
+// not updated while it was written, so it cannot be locked.
 func (l *Log) judgeImage(addr int64, h Header, need int, rest int64, err error) error {
 	switch {
 	case err != nil:
@@ -105,17 +105,17 @@ func damage(addr int64, format string, args ...any) error {
 	return fmt.Errorf("%w: at address %d: %w", ErrCorrupt, addr, fmt.Errorf(format, args...))
 }
 
-// rest is how many bytes there are from addr to the end of its page.
+// rest is the number of bytes from addr to the end of its page.
 func (l *Log) rest(addr int64) int64 { return int64(l.pageSize) - addr&int64(l.pageSize-1) }
 
-// unused reports whether a header at addr marks the unused end of a page; a page has
-// a record in front.
+// unused reports whether a header at addr marks the unused end of a page, which is not at
+// the page's start.
 func (l *Log) unused(addr int64, h Header) bool {
 	return h == 0 && addr&int64(l.pageSize-1) != 0 && addr != FirstAddress
 }
 
-// Starts are the addresses from head on where records begin, one bit for each
-// 8 bytes: sessions follow links to them without looking twice.
+// Starts are the addresses from head on where records begin, one bit for each 8 bytes:
+// sessions follow links to them without further checks.
 type Starts struct {
 	head int64
 	bits []uint64
@@ -131,8 +131,8 @@ func (s Starts) add(addr int64) {
 	}
 }
 
-// May reports whether a link may lead to addr, which is below the tail: to a record
-// in memory that was added, or out of memory, where it is checked when it comes.
+// May reports whether a link may lead to addr, which is below the tail: to a record in memory
+// that was added, or to the device, where it is checked when it is read.
 func (s Starts) May(addr int64) bool {
 	n := (addr - s.head) / 8
 	return addr < s.head || addr%8 == 0 && s.bits[n/64]&(1<<(n%64)) != 0

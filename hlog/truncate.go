@@ -2,9 +2,9 @@ package hlog
 
 import "fmt"
 
-// Truncate gives the device's space below an address back, which is not above
-// Begin, but for the block in which that lies: it may be written again. What a slow
-// tier has not written yet stays, until the next call.
+// Truncate releases the device's space below an address, which is not above Begin, except
+// for the block in which the address lies: it may be written again. What a slow tier has not
+// written yet stays until the next call.
 func (l *Log) Truncate(below int64) error {
 	below = min(l.Block(below), l.Block(l.released.load()))
 	if err := l.dev.Truncate(below); err != nil {
@@ -13,5 +13,5 @@ func (l *Log) Truncate(below int64) error {
 	return nil
 }
 
-// Block is where the device's block begins that an address lies in.
+// Block is the start of the device's block that contains an address.
 func (l *Log) Block(addr int64) int64 { return addr &^ (l.alignment - 1) }

@@ -6,59 +6,57 @@ import (
 	"github.com/redykv/redykv/internal/epoch"
 )
 
-// Walker visits the records between two addresses, oldest first, while sessions
-// go on with theirs. What lies on the device it reads ahead through a queue of
-// its own; what lies in memory it copies a bite at a time inside an epoch. Values
-// are never torn; one that is updated in place may be from any moment of the
-// walk. Records that never became reachable are left out, and so is what is
-// truncated before the walk gets there.
+// Walker visits the records between two addresses, oldest first, while sessions use the log.
+// It reads the device ahead through its own queue, and copies records in memory in batches,
+// each inside an epoch. Values are never torn; a value that is updated in place may be from
+// any moment of the walk. Records that never became reachable are left out, and so is what is
+// truncated before the walk reaches it.
 //
-// A Walker belongs to one goroutine at a time, which is outside of its handle's
-// epoch.
+// A Walker belongs to one goroutine at a time, which is outside of its handle's epoch.
 type Walker struct {
 	log    *Log
 	handle *epoch.Handle
 
-	at, end int64 // of the walk: what was not looked at yet
-	skip    int64 // records below it are passed over
+	at, end int64 // the range that was not visited yet
+	skip    int64 // records below it are skipped
 
 	address int64 // of the record that Next found
 	image   Image
 
-	bite  []bitten // copied from memory; [taken:] were not visited yet
+	batch []copied // from memory; [taken:] were not visited yet
 	taken int
-	bytes []byte // of the keys and values in bite
+	bytes []byte // of the keys and values in batch
 
-	ahead readAhead // the device
-	// window is the device's bytes from at on: in a piece that was read ahead, or,
-	// where a record lies across pieces, in joined.
+	ahead readAhead // of the device
+	// window is the device's bytes from at on: in a piece that was read ahead or, if a
+	// record crosses pieces, in joined.
 	window []byte
 	joined []byte
 	inside bool // window lies in joined
 }
 
-// bitten is a copy of a record in memory. Its key is bytes[key:value], its value
+// copied is a copy of a record in memory. Its key is bytes[key:value], its value
 // bytes[value:end].
-type bitten struct {
+type copied struct {
 	address, expires int64
 	header           Header
 	key, value, end  int
 }
 
-// A bite ends with the record that makes it this large: who stays in an epoch
-// holds up eviction.
+// A batch ends with the record that makes it this large: eviction waits for the walker's
+// epoch.
 const (
-	biteRecords = 64
-	biteBytes   = 32 << 10
+	batchRecords = 64
+	batchBytes   = 32 << 10
 )
 
-// NewWalker returns a walker that has nothing to visit yet.
+// NewWalker returns a walker without a range.
 func (l *Log) NewWalker(handle *epoch.Handle) *Walker {
 	return &Walker{log: l, handle: handle, ahead: readAhead{log: l, size: firstPiece}}
 }
 
-// Settle returns the tail once everything below is written: no walk goes further
-// than there. The caller is outside of every epoch.
+// Settle waits until every record below the present tail is complete, and returns that tail.
+// A walk does not go further. The caller is outside of every epoch.
 func (l *Log) Settle() int64 {
 	tail := l.Tail()
 	l.epoch.Wait(l.epoch.Bump())
@@ -66,8 +64,8 @@ func (l *Log) Settle() int64 {
 	return tail
 }
 
-// SettleTo returns where a walk to to ends, 0 for the tail: it settles the log
-// only if that is not known to be written.
+// SettleTo returns where a walk to to ends, 0 for the tail. It settles the log only if that
+// is necessary.
 func (l *Log) SettleTo(to int64) int64 {
 	if to > 0 && to <= l.settled.load() {
 		return to
@@ -79,13 +77,13 @@ func (l *Log) SettleTo(to int64) int64 {
 	return to
 }
 
-// Walk begins a walk over the records that begin at from or above, and below to.
-// Any from will do; to is not above what was settled. The walk before is over; an
-// error means that the device does not let go of it.
+// Walk begins a walk over the records that begin between from and to. from is any address;
+// to is not above what was settled. It ends the walk before, and returns an error if the
+// reads of that do not end.
 func (w *Walker) Walk(from, to int64) error {
 	page := from &^ int64(w.log.pageSize-1)
 	w.at, w.skip, w.end = max(page, w.log.Begin()), from, to
-	w.taken, w.bite, w.window, w.inside = 0, w.bite[:0], nil, false
+	w.taken, w.batch, w.window, w.inside = 0, w.batch[:0], nil, false
 	if cap(w.joined) > lastPiece {
 		w.joined = nil
 	}
@@ -95,23 +93,22 @@ func (w *Walker) Walk(from, to int64) error {
 // Close releases the walker's queue.
 func (w *Walker) Close() error { return w.ahead.close() }
 
-// Position is where the walk goes on once it has found a record.
+// Position is the address where the walk continues after the record found.
 func (w *Walker) Position() int64 {
-	if w.taken < len(w.bite) {
-		return w.bite[w.taken].address
+	if w.taken < len(w.batch) {
+		return w.batch[w.taken].address
 	}
 	return w.at
 }
 
-// Record is what Next found. Its bytes are valid until the next call of Next.
+// Record returns the record that Next found. Its bytes are valid until the next call of Next.
 func (w *Walker) Record() (address int64, im Image) { return w.address, w.image }
 
-// Next goes to the next record; found is false at the end of the walk, and with
-// an error, which ends it.
+// Next goes to the next record; found is false at the end of the walk. An error ends it too.
 func (w *Walker) Next() (found bool, err error) {
 	for {
-		if w.taken < len(w.bite) {
-			w.takeBitten()
+		if w.taken < len(w.batch) {
+			w.takeCopied()
 			return true, nil
 		}
 		if begin := w.log.Begin(); w.at < begin {
@@ -122,12 +119,12 @@ func (w *Walker) Next() (found bool, err error) {
 			return false, nil
 		case w.at >= w.log.Head():
 			w.window = nil
-			err = w.takeBite()
+			err = w.copyBatch()
 		default:
 			found, err = w.takeCold()
 		}
 		if err != nil && w.at < w.log.Begin() {
-			continue // it was truncated under the read
+			continue // it was truncated during the read
 		}
 		if err != nil {
 			w.at = w.end
@@ -138,9 +135,9 @@ func (w *Walker) Next() (found bool, err error) {
 	}
 }
 
-// takeBitten goes to the next record of the bite.
-func (w *Walker) takeBitten() {
-	b := &w.bite[w.taken]
+// takeCopied goes to the next record of the batch.
+func (w *Walker) takeCopied() {
+	b := &w.batch[w.taken]
 	w.taken++
 	w.address = b.address
 	w.image = Image{
@@ -149,15 +146,15 @@ func (w *Walker) takeBitten() {
 	}
 }
 
-// takeBite copies records from memory.
-func (w *Walker) takeBite() error {
-	w.taken, w.bite, w.bytes = 0, w.bite[:0], w.bytes[:0]
+// copyBatch copies records from memory.
+func (w *Walker) copyBatch() error {
+	w.taken, w.batch, w.bytes = 0, w.batch[:0], w.bytes[:0]
 	w.handle.Enter()
 	defer w.handle.Leave()
 	if w.at < w.log.Head() {
 		return nil // evicted meanwhile
 	}
-	for n := 0; n < biteRecords && len(w.bytes) < biteBytes && w.at < w.end; n++ {
+	for n := 0; n < batchRecords && len(w.bytes) < batchBytes && w.at < w.end; n++ {
 		r := w.log.At(w.at)
 		h := r.Header()
 		if w.log.unused(w.at, h) {
@@ -169,20 +166,20 @@ func (w *Walker) takeBite() error {
 			return err
 		}
 		if !h.Invalid() && w.at >= w.skip {
-			b := bitten{address: w.at, key: len(w.bytes)}
+			b := copied{address: w.at, key: len(w.bytes)}
 			w.bytes = append(w.bytes, w.log.layout.Key(r)...)
 			b.value = len(w.bytes)
 			w.bytes, b.header, b.expires = w.log.layout.Read(w.bytes, r)
 			b.end = len(w.bytes)
-			w.bite = append(w.bite, b)
+			w.batch = append(w.batch, b)
 		}
 		w.at += size
 	}
 	return nil
 }
 
-// takeCold takes one record from what was read ahead; found reports whether it is
-// one to visit.
+// takeCold takes one record from what was read ahead; found reports whether it is to be
+// visited.
 func (w *Walker) takeCold() (found bool, err error) {
 	if err := w.fill(headerSize); err != nil {
 		return false, err
@@ -197,7 +194,7 @@ func (w *Walker) takeCold() (found bool, err error) {
 		return false, err
 	}
 	if need > len(w.window) {
-		return false, w.fill(need) // then look again: at the lengths, or at all of it
+		return false, w.fill(need) // and decode again
 	}
 	w.address, w.image = w.at, im
 	w.at, w.window = w.at+int64(need), w.window[need:]
@@ -207,7 +204,7 @@ func (w *Walker) takeCold() (found bool, err error) {
 // fill makes window hold n bytes, which do not cross the page's end.
 func (w *Walker) fill(n int) error {
 	for len(w.window) < n {
-		// The next piece may take the place of the one that window lies in.
+		// The next piece may overwrite the one that window lies in.
 		if w.inside {
 			w.joined = w.joined[:copy(w.joined, w.window)]
 		} else {

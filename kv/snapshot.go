@@ -68,7 +68,7 @@ func (st *Store) snapshot(ctx context.Context, c *manifest.Checkpoint, m *manife
 		return nil, w.Abort(err)
 	}
 	hashes, err := st.writeSnapshot(ctx, w, c.Flushed, c.Tail, base)
-	st.log.LetAllGo()
+	st.log.UnholdAll()
 	err = errors.Join(err, st.exclusive(context.WithoutCancel(ctx), func() { st.snapshotTail = 0 }))
 	if err != nil {
 		return nil, w.Abort(err)
@@ -106,7 +106,7 @@ func (st *Store) writeSnapshot(ctx context.Context, w *manifest.ObjectWriter, fr
 				return nil, err
 			}
 		}
-		st.log.LetGo(at)
+		st.log.Unhold(at)
 	}
 	return hashes, w.Commit()
 }

@@ -10,34 +10,31 @@
 //	  000000000001.seg   segment 1, …
 //	  meta.NAME          the metadata of that name
 //	  object.NAME        the object of that name
-//	  meta.*.tmp, …      what is being made; removed when the directory is opened
+//	  meta.*.tmp, …      unfinished files; removed when the directory is opened
 //
-// [Open] makes the directory or opens it again. A [Device] finds the block size
-// of the file system by itself; that, or 4 KiB if it is less, is its Alignment.
-// Where files cannot be opened for direct I/O it uses ordinary files and says so
-// once in the log. Reads and writes go through io_uring, where that is, and otherwise
-// through a pool of threads: see [Engine].
+// [Open] creates the directory or opens it again. The Alignment of a [Device] is the block
+// size of the file system, at least 4 KiB. If files cannot be opened for direct I/O, it uses
+// ordinary files and logs that once. Reads and writes go through io_uring if the system has
+// it, and otherwise through a pool of threads: see [Engine].
 //
-// Whatever is in the directory has a checksum, and none of it is handed out
-// unless that holds: an error that wraps device.ErrCorrupt names the file and the
-// place. That holds after a crash, too, for all that was synced. [Options.Verify] can
-// leave out short reads. What a version without checksums wrote is read unverified;
-// opening its directory makes it one with checksums from there on,
-// which that version does not open any more. A directory that has lost files of
-// checksums is read unverified again if its FORMAT is replaced by the one line
-// "redykv ssdtier 1 segment SIZE". [Inspect] looks at a whole directory, offline.
+// Everything in the directory has a checksum, which is verified before it is returned: an
+// error that wraps device.ErrCorrupt names the file and the place. After a crash this holds
+// for everything that was synced. [Options.Verify] can exclude short reads. What a version
+// without checksums wrote is read unverified; opening its directory adds checksums from
+// there on, and that version cannot open it any more. A directory that has lost its files of
+// checksums is read unverified if its FORMAT is replaced by the one line
+// "redykv ssdtier 1 segment SIZE". [Inspect] checks a whole directory, offline.
 //
 // Caveats worth knowing:
-//   - Of the writes under way at one moment no two may be of the same block.
+//   - No two pending writes may be of the same block.
 //   - A directory belongs to one process at a time: [ErrLocked].
-//   - A read takes the blocks around what was asked for; a small one costs as
-//     much as a block, unless [Options.Verify] leaves it out. A GiB of log takes 2 MiB
-//     of memory for checksums.
-//   - Space comes back a segment at a time, and is taken ahead: [Options.Preallocate],
+//   - A read takes the blocks around its range, so a small one costs as much as a block,
+//     unless [Options.Verify] excludes it. Checksums take 2 MiB of memory for a GiB of log.
+//   - Space is released a segment at a time, and allocated ahead: [Options.Preallocate],
 //     [Options.Recycle].
-//   - After a Sync that failed on a segment or the directory it is not known what
-//     the disk has, and every later Sync fails as well: open the directory anew.
-//     One that found no space for checksums can be tried again.
+//   - After a Sync that failed on a segment or the directory, the state of the disk is
+//     unknown, and every later Sync fails too: open the directory again. A Sync that found
+//     no space for checksums can be repeated.
 package ssdtier
 
 import (
