@@ -1,13 +1,12 @@
-// Package fabric is RDMA verbs cut down to what Redy needs: registered memory
+// Package fabric is the part of RDMA verbs that Redy needs: registered memory
 // that peers reach by token, queue pairs with one-sided reads and writes, and
 // completions that are polled.
 //
 // Providers: mem (goroutines of one process), shm (processes of one host, over
-// shared memory, one-sided in truth), tcp (anywhere; the provider on the remote
-// host carries the operations out), verbs (RDMA, under the build tag verbs); package
-// transport opens them by name. [WithModel] wraps any of them in a network's latency
-// and bandwidth, [WithFaults] in faults, for tests. Redy's protocol above is written
-// once.
+// shared memory, truly one-sided), tcp (the provider on the remote host executes the
+// operations), verbs (RDMA, under the build tag verbs); package transport opens them by
+// name. [WithModel] adds a network's latency and bandwidth to any of them, [WithFaults]
+// adds faults, for tests. Redy's protocol is the same over all.
 //
 // A queue pair belongs to one goroutine, as a [github.com/redykv/redykv/device.Queue]
 // does. Providers, listeners and regions are safe for concurrent use.
@@ -18,27 +17,27 @@ import (
 	"errors"
 )
 
-// Errors of operations and connections, wrapped with what they concern.
+// Errors of operations and connections; callers get them wrapped.
 var (
-	// ErrQueueFull says that depth operations are under way: poll first.
+	// ErrQueueFull: depth operations are pending; poll first.
 	ErrQueueFull = errors.New("fabric: queue full")
-	// ErrDisconnected says that the peer is gone. Everything under way
-	// completes with it; what is asked for afterwards is refused with it.
+	// ErrDisconnected: the connection to the peer has ended. Pending operations
+	// complete with it; later ones return it.
 	ErrDisconnected = errors.New("fabric: peer disconnected")
-	// ErrBadToken says that no such region is registered at the peer.
+	// ErrBadToken: the peer has no region with this token.
 	ErrBadToken = errors.New("fabric: unknown region token")
-	// ErrOutOfBounds says that an operation reaches outside its region.
+	// ErrOutOfBounds: an operation reaches outside its region.
 	ErrOutOfBounds = errors.New("fabric: access out of bounds")
-	// ErrClosed says that the object was closed on this side.
+	// ErrClosed: the object was closed on this side.
 	ErrClosed = errors.New("fabric: closed")
-	// ErrRejected says that the listener's owner refused the connection.
+	// ErrRejected: the listener's owner refused the connection.
 	ErrRejected = errors.New("fabric: connection rejected")
-	// ErrPrivate says that there is more private data than MaxPrivate.
+	// ErrPrivate: the private data is longer than MaxPrivate.
 	ErrPrivate = errors.New("fabric: too much private data")
 )
 
-// Token names one registration of one region. It is random, unguessable, and
-// all that a peer needs to reach the region's bytes.
+// Token names one registration of one region. It is random, and sufficient
+// for a peer to reach the region's bytes.
 type Token [16]byte
 
 // MaxPrivate is the most private data in bytes that either side may send when
@@ -53,8 +52,8 @@ type Provider interface {
 	// this provider's queue pairs.
 	Alloc(size int) (Region, error)
 	// Listen accepts connections at addr; its form is the provider's own, and
-	// an empty one lets the provider choose. depth bounds what each accepted
-	// queue pair may have under way.
+	// an empty one lets the provider choose. depth is the number of operations
+	// that each accepted queue pair may have pending.
 	Listen(addr string, depth int) (Listener, error)
 	// Dial connects to a listener and sends it private.
 	Dial(ctx context.Context, addr string, private []byte, depth int) (QueuePair, error)
@@ -73,8 +72,8 @@ type Region interface {
 
 // Listener accepts queue pairs.
 type Listener interface {
-	// Accept returns the next connection request; nothing flows until it is
-	// accepted.
+	// Accept returns the next connection request. No data flows before the
+	// request is accepted.
 	Accept(ctx context.Context) (Request, error)
 	// Addr is where peers dial.
 	Addr() string
@@ -83,26 +82,26 @@ type Listener interface {
 
 // Request is a peer that wants to connect.
 type Request interface {
-	// Private is what the peer gave to Dial.
+	// Private is the data that the peer passed to Dial.
 	Private() []byte
-	// Accept makes the connection and sends private back.
+	// Accept establishes the connection and sends private to the peer.
 	Accept(private []byte) (QueuePair, error)
-	// Reject refuses it; Dial fails with reason in its error.
+	// Reject refuses the connection; Dial fails with reason in its error.
 	Reject(reason string) error
 }
 
-// Remote is a peer's region as one queue pair knows it: the handle by which
-// operations name it (verbs: remote address and rkey).
+// Remote is the handle by which one queue pair's operations name a peer's region
+// (verbs: remote address and rkey).
 type Remote struct {
 	Handle uint32
 	Size   int64
 }
 
-// QueuePair is one connection: reliable and in order. Operations enqueued are
-// executed at the peer in the order of their enqueueing. One that the peer
-// refuses, for its token or its bounds, completes with an error and moves no
-// bytes; the others go on. A peer that does not poll its immediates holds further
-// ones back, about a thousand later, and what was enqueued behind them.
+// QueuePair is one connection: reliable and in order. Operations are executed
+// at the peer in the order in which they were enqueued. An operation that the peer
+// refuses, for its token or bounds, completes with an error and moves no bytes; later
+// ones continue. If the peer does not poll its immediates, about a thousand are
+// buffered; further ones wait, and so do the operations behind them.
 type QueuePair interface {
 	// PeerPrivate is the private data that the peer sent.
 	PeerPrivate() []byte
@@ -118,39 +117,39 @@ type QueuePair interface {
 	// WriteImm is Write that also tells the peer: its queue pair gets a
 	// completion with Op Recv and this imm, after the bytes are in place.
 	WriteImm(src []byte, r Remote, offset int64, imm uint32, tag uint64) error
-	// Submit starts everything enqueued: the doorbell.
+	// Submit starts all enqueued operations: the doorbell.
 	Submit() error
-	// Poll moves completions into done and returns how many; never blocks.
+	// Poll moves completions into done and returns how many. It never blocks.
 	// Completions of this side's operations come in the order of enqueueing.
 	Poll(done []Completion) int
-	// Wait parks until Poll has something to return; it may return sooner. Once
-	// the peer is gone and everything polled, it returns Err.
+	// Wait blocks until Poll has a completion to return; it may return sooner. When
+	// the connection has ended and everything is polled, it returns Err.
 	Wait(ctx context.Context) error
-	// Wake makes a Wait under way in another goroutine, or else the next one,
-	// return. It and Err are the methods that are safe for concurrent use.
+	// Wake makes a Wait that blocks in another goroutine, or else the next one,
+	// return. Wake and Err are safe for concurrent use; the other methods are not.
 	Wake()
-	// Err is ErrDisconnected or ErrClosed once that is so, else nil.
+	// Err returns ErrDisconnected or ErrClosed after the connection has ended, else nil.
 	Err() error
-	// Close ends the connection; buffers are the caller's again when it
-	// returns. What was under way completes with ErrClosed.
+	// Close ends the connection. When it returns, buffers belong to the caller
+	// again. Pending operations complete with ErrClosed.
 	Close() error
 }
 
-// Prefetcher is a QueuePair whose Submit does the work itself, and waits for memory.
-// The owner of several gains by asking all of them first, and submitting then.
+// Prefetcher is a QueuePair whose Submit copies bytes itself and so waits for memory.
+// An owner of several calls Prefetch on all of them before it submits.
 type Prefetcher interface {
-	// Prefetch asks for the memory that the next operations enqueued will touch, as
-	// far as it makes sense to. It has no other effect.
+	// Prefetch prefetches memory that the enqueued operations will touch. It has no
+	// other effect.
 	Prefetch()
 }
 
-// Op says what a completion is the end of.
+// Op is the kind of operation that a completion ends.
 type Op uint8
 
 const (
-	OpRead  Op = iota // a Read of this side
-	OpWrite           // a Write or WriteImm of this side
-	OpRecv            // a WriteImm of the peer
+	OpRead  Op = iota // a Read by this side
+	OpWrite           // a Write or WriteImm by this side
+	OpRecv            // a WriteImm by the peer
 )
 
 // Completion is the end of one operation.

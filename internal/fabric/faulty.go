@@ -9,42 +9,41 @@ import (
 	"sync/atomic"
 )
 
-// ErrFault is the error that a Faulty makes up.
+// ErrFault is the error that a Faulty injects.
 var ErrFault = errors.New("fabric: injected fault")
 
-// FaultOptions say what goes wrong. Probabilities are from 0 to 1 and are drawn
+// FaultOptions are the faults that a Faulty injects. Probabilities are from 0 to 1 and are drawn
 // for each operation from a generator of its queue pair, which Seed and the pair's
 // number determine. Operations of all queue pairs are counted together, from 1.
 type FaultOptions struct {
 	Seed uint64
 
-	// Dial: it fails with ErrFault, as does an Import.
+	// Dial and Import fail with ErrFault.
 	Dial, Import float64
-	// Error: the operation moves no bytes and completes with ErrFault.
+	// An operation moves no bytes and completes with ErrFault.
 	Error float64
-	// FailAt does so to the k-th operation from when it is set.
+	// The FailAt-th operation from now on fails like that.
 	FailAt int64
-	// Cut: the connection ends before the operation, for both sides with
-	// ErrDisconnected. What was submitted before may or may not have taken place.
+	// The connection ends before the operation, with ErrDisconnected on both
+	// sides. Operations submitted before may or may not have been executed.
 	Cut float64
-	// CutAt does so at the k-th operation from when it is set.
+	// The connection ends like that at the CutAt-th operation from now on.
 	CutAt int64
-	// Corrupt: one bit of what a WriteImm carries is another one, or of its
-	// immediate if it carries nothing.
+	// One bit of a WriteImm's payload is flipped, or of its immediate if it has
+	// no payload.
 	Corrupt float64
-	// Delay: completions are held back for up to MaxDelay polls (default 8).
+	// Completions are delayed by up to MaxDelay polls (default 8).
 	Delay    float64
 	MaxDelay int
 }
 
 const defaultMaxDelay = 8
 
-// FaultCounts are how often what happened.
+// FaultCounts says how often each fault was injected.
 type FaultCounts struct{ Errors, Cuts, Corrupted, Delayed uint64 }
 
-// Faulty is another Provider whose queue pairs fail on purpose, on the side that
-// it is on. It is for tests, and allocates where something goes wrong. With the
-// zero options it is as good as the other.
+// Faulty wraps a Provider and injects faults into this side of its queue pairs. It is for
+// tests, and allocates when it injects. With zero options it injects nothing.
 type Faulty struct {
 	Provider
 	opts  atomic.Pointer[faultPlan]
@@ -52,12 +51,12 @@ type Faulty struct {
 
 	errors, cuts, corrupted, delayed atomic.Uint64
 
-	mu   sync.Mutex // guards what follows
-	rand *rand.Rand // of Dial
+	mu   sync.Mutex // guards rand
+	rand *rand.Rand // decides for Dial
 	live map[*faultyPair]struct{}
 }
 
-// faultPlan is what was set last, and the operations since.
+// faultPlan holds the current options and counts the operations since they were set.
 type faultPlan struct {
 	FaultOptions
 	operations atomic.Int64
@@ -70,8 +69,8 @@ func WithFaults(p Provider, opts FaultOptions) *Faulty {
 	return f
 }
 
-// Set changes what goes wrong from now on, and counts operations anew. Queue pairs
-// keep their generators.
+// Set replaces the options and restarts the count of operations. Queue pairs keep their
+// generators.
 func (f *Faulty) Set(opts FaultOptions) {
 	if opts.MaxDelay == 0 {
 		opts.MaxDelay = defaultMaxDelay
@@ -79,15 +78,15 @@ func (f *Faulty) Set(opts FaultOptions) {
 	f.opts.Store(&faultPlan{FaultOptions: opts})
 }
 
-// Counts returns what has happened so far.
+// Counts returns the faults injected so far.
 func (f *Faulty) Counts() FaultCounts {
 	return FaultCounts{
 		Errors: f.errors.Load(), Cuts: f.cuts.Load(), Corrupted: f.corrupted.Load(), Delayed: f.delayed.Load(),
 	}
 }
 
-// CutAll cuts every connection there is. Owners learn of it at once; peers when
-// the owner of this side's queue pair calls one of its methods next.
+// CutAll ends every connection. Owners on this side see it at once, peers when the owner
+// on this side calls a method of its queue pair.
 func (f *Faulty) CutAll() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -9,10 +9,10 @@ import (
 	"sync/atomic"
 )
 
-// faultyPair is a queue pair of a Faulty. Its owner has all of it but end.
+// faultyPair is a queue pair of a Faulty. All fields but end belong to its owner.
 //
-// ops are this side's operations that are not polled yet, in order: those that the
-// transport has, and between them those that it never gets to see.
+// ops holds the operations that are not polled yet, in order: those passed to the transport
+// and, between them, those that failed here.
 type faultyPair struct {
 	QueuePair
 	provider *Faulty
@@ -20,17 +20,16 @@ type faultyPair struct {
 	depth    uint64
 	ops      ring[faultyOp]
 	rung     uint64 // ops below were submitted
-	hold     int    // polls for which completions are held back
+	hold     int    // polls for which completions are delayed
 	cutting  bool   // the connection ends at the next Submit
-	gone     bool   // so the transport's queue pair is closed
+	gone     bool   // the transport's queue pair is closed
 	recvs    []Completion
 	got      [64]Completion
 
-	end atomic.Pointer[error] // why, of a connection that was cut
+	end atomic.Pointer[error] // the error of a connection that was cut
 }
 
-// faultyOp is an operation that the transport has, or, once it is over, its
-// completion.
+// faultyOp is an operation, or its completion once over is set.
 type faultyOp struct {
 	done Completion
 	over bool
@@ -57,7 +56,7 @@ func (q *faultyPair) WriteImm(src []byte, r Remote, offset int64, imm uint32, ta
 	return q.enqueue(OpWrite, tag, func() error { return q.QueuePair.WriteImm(src, r, offset, imm, tag) })
 }
 
-// enqueue hands an operation to the transport, unless it is its turn to fail.
+// enqueue passes an operation to the transport, unless it is to fail.
 func (q *faultyPair) enqueue(op Op, tag uint64, send func() error) error {
 	if err := q.Err(); err != nil {
 		return err
@@ -85,8 +84,7 @@ func (q *faultyPair) enqueue(op Op, tag uint64, send func() error) error {
 	return nil
 }
 
-// Submit lets the connection end where that is due: after what was enqueued before
-// has started.
+// Submit ends the connection if that is due, after it has submitted earlier operations.
 func (q *faultyPair) Submit() error {
 	if q.end.Load() == nil {
 		q.rung = q.ops.tail
@@ -101,7 +99,7 @@ func (q *faultyPair) Submit() error {
 	return q.Err()
 }
 
-// cut says that the connection has ended. Any goroutine.
+// cut marks the connection as ended. Safe for concurrent use.
 func (q *faultyPair) cut() {
 	err := fmt.Errorf("%w: %w", ErrDisconnected, ErrFault)
 	if q.end.CompareAndSwap(nil, &err) {
@@ -109,13 +107,13 @@ func (q *faultyPair) cut() {
 	}
 }
 
-// leave closes the transport's queue pair if the connection was cut. Owner.
+// leave closes the transport's queue pair if the connection was cut. Called by the owner.
 func (q *faultyPair) leave() {
 	if q.end.Load() == nil || q.gone {
 		return
 	}
 	q.gone = true
-	_ = q.QueuePair.Close() // nobody could be told
+	_ = q.QueuePair.Close() // no caller to report to
 }
 
 func (q *faultyPair) Err() error {
@@ -136,7 +134,7 @@ func (q *faultyPair) Import(ctx context.Context, token Token) (Remote, error) {
 	return q.QueuePair.Import(ctx, token)
 }
 
-// gather takes over what the transport has completed.
+// gather takes the transport's completions.
 func (q *faultyPair) gather() {
 	next := q.ops.head
 	got := q.got[:q.QueuePair.Poll(q.got[:len(q.got)-len(q.recvs)])]
@@ -145,7 +143,7 @@ func (q *faultyPair) gather() {
 			q.recvs = append(q.recvs, c)
 			continue
 		}
-		for q.ops.at(next).over { // those that the transport never saw
+		for q.ops.at(next).over { // operations that failed here
 			next++
 		}
 		if end := q.end.Load(); end != nil && errors.Is(c.Err, ErrClosed) {
@@ -177,8 +175,8 @@ func (q *faultyPair) Poll(done []Completion) (n int) {
 	return n + taken
 }
 
-// deliverable reports whether the oldest operation is over. One that is not
-// submitted is not, unless nothing goes on any more.
+// deliverable reports whether the oldest operation is over. An operation that is not
+// submitted is over only if the connection has ended.
 func (q *faultyPair) deliverable() bool {
 	return q.ops.len() > 0 && q.ops.at(q.ops.head).over && (q.ops.head < q.rung || q.Err() != nil)
 }
@@ -194,7 +192,7 @@ func (q *faultyPair) Wait(ctx context.Context) error {
 	return q.QueuePair.Wait(ctx)
 }
 
-// Close is the owner's. A connection that was cut before stays so.
+// Close keeps the error of a connection that was cut before. Called by the owner.
 func (q *faultyPair) Close() error {
 	q.provider.forget(q)
 	return q.QueuePair.Close()

@@ -10,29 +10,29 @@ import (
 // Model is a network: what WithModel adds to a transport. The zero Model adds
 // nothing.
 type Model struct {
-	// RTT is the time from ringing the bell to the completion of an operation
-	// that moves no bytes.
+	// RTT is the time from Submit to the completion of an operation that moves
+	// no bytes.
 	RTT time.Duration
 	// BitsPerSecond is the bandwidth of a host's port, each way; 0: unbounded.
 	BitsPerSecond float64
 	// InlineLimit is the most bytes that a write carries inside its work
-	// request (R51). Such a write saves the adapter's fetch of its payload.
+	// request (R51). The adapter does not fetch the payload of such a write.
 	InlineLimit int
 }
 
-// fetch is what an inlined write saves: one read over PCIe, about half a
+// fetch is the time that an inlined write saves: one read over PCIe, about half a
 // microsecond on servers of the kind the paper used.
 const fetch = 500 * time.Nanosecond
 
-// models are those that have a name: rdma is a round trip of 2.9 us on
+// models maps names to models: rdma is a round trip of 2.9 us on
 // 100 Gbit/s with the paper's limit for inlined writes.
 var models = map[string]Model{
 	"none": {},
 	"rdma": {RTT: 2900 * time.Nanosecond, BitsPerSecond: 100e9, InlineLimit: 172},
 }
 
-// ParseModel understands "none", "rdma", and a round trip and a bandwidth such
-// as "2.9us,100Gbit", with ",inline=172" after it where small writes are inlined.
+// ParseModel parses "none", "rdma", or a round trip and a bandwidth like
+// "2.9us,100Gbit", optionally followed by ",inline=172".
 func ParseModel(s string) (Model, error) {
 	if m, ok := models[s]; ok {
 		return m, nil
@@ -74,8 +74,7 @@ func ParseModel(s string) (Model, error) {
 	return bad("the bandwidth has no unit Gbit, Mbit or Kbit")
 }
 
-// String is what reports are stamped with, and what ParseModel takes. A
-// bandwidth of 0 stands for an unbounded one.
+// String returns the form that ParseModel parses. A bandwidth of 0 means unbounded.
 func (m Model) String() string {
 	if m == (Model{}) {
 		return "none"

@@ -4,5 +4,5 @@ package fabric
 
 import "time"
 
-// nap sleeps for so many nanoseconds, or as much longer as the system likes.
+// nap sleeps for at least ns nanoseconds.
 func nap(ns int64) { time.Sleep(time.Duration(ns)) }

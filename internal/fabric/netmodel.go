@@ -6,23 +6,23 @@ import (
 	"time"
 )
 
-// WithModel wraps p in the network m: each completion is held until the network
-// would have delivered it.
+// WithModel returns p with the network m: each completion is held until the network would
+// have delivered it.
 //
 //	start = max(time of Submit, time at which this host's port is free)
 //	due   = start + bytes on the wire + round trip
 //
-// The port is the provider's: its queue pairs share the bandwidth, reads the one
-// way and writes the other, and the peer's immediates the way of reads. Only the
-// initiator's side is modelled, so an immediate there is held a whole round trip
-// from when it is first seen: it answers what this side sent, which was on the
-// other side at once. On accepted queue pairs it takes its time on the wire alone.
+// The port belongs to the provider; its queue pairs share the bandwidth. Reads and the
+// peer's immediates occupy one direction, writes the other. Only the initiator's side is
+// modelled. There an immediate is held for a whole round trip from when it is first seen,
+// because the request that it answers arrived at once. On accepted queue pairs an immediate
+// takes only its time on the wire.
 //
-// Bytes move when p moves them, completions when the network would. Whoever
-// looks at memory instead of polling sees them early.
+// Bytes move when p moves them. Code that reads memory instead of polling sees them before
+// the network would have delivered them.
 //
-// Held completions cost nothing: Poll with nothing due returns at once, and Wait
-// suspends its thread, but for the last three microseconds.
+// Poll returns at once if nothing is due. Wait suspends its thread, except for the last
+// three microseconds.
 func WithModel(p Provider, m Model) Provider {
 	if m == (Model{}) {
 		return p
@@ -33,16 +33,16 @@ func WithModel(p Provider, m Model) Provider {
 type modelled struct {
 	Provider
 	model Model
-	epoch time.Time // times below are nanoseconds since
-	rx    port      // what reads come in by
-	tx    port      // what writes go out by
+	epoch time.Time // the times below are nanoseconds since epoch
+	rx    port      // incoming bytes of reads
+	tx    port      // outgoing bytes of writes
 }
 
-// port is one direction of a host's link: the time at which it is free.
+// port is one direction of a host's link. It holds the time from which the link is free.
 type port struct{ free atomic.Int64 }
 
-// reserve takes the port for d from now on, or from when it is free, and returns
-// the start. One call for a whole batch.
+// reserve occupies the port for d, from now or from when it is free, and returns the start.
+// One call serves a whole batch.
 func (p *port) reserve(now, d int64) int64 {
 	for {
 		free := p.free.Load()

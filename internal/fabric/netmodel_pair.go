@@ -9,26 +9,24 @@ import (
 	"github.com/redykv/redykv/internal/clock"
 )
 
-// How an owner passes the time until the next completion is due: suspended, so
-// that no processor is burnt, but for the last microseconds. Measured here:
-// nanosleep ends 2 to 5 us late once the thread's timer slack of 50 us is taken
-// away; time.Sleep, and whatever else waits in the network poller, ends 1.05 ms
-// after it began when asked for less than 1 ms, and 0.07 to 1 ms late beyond.
+// An owner that waits for the next completion suspends its thread and spins only for the
+// last microseconds. Measured: nanosleep ends 2 to 5 us late without the thread's timer
+// slack of 50 us. time.Sleep and other waits in the network poller take 1.05 ms for less
+// than 1 ms, and end 0.07 to 1 ms late beyond.
 const (
-	// napBelow is the wait up to which it takes naps of the kernel's, which
-	// block a thread and do not hear Wake or the transport: so they are short.
+	// napBelow is the longest wait for which the thread naps. A nap blocks the thread
+	// and is not ended by Wake or the transport, so naps are short.
 	napBelow = int64(2500 * time.Microsecond)
 	napLate  = int64(3 * time.Microsecond)
 	longNap  = int64(250 * time.Microsecond)
-	// Beyond, it parks with the transport, for that much less.
+	// A longer wait parks with the transport, for this much less.
 	parkLate = int64(1200 * time.Microsecond)
 )
 
-// heldRecvs is how many of the peer's immediates are held; more stay with the
-// transport.
+// heldRecvs is the most immediates of the peer that are held; more stay in the transport.
 const heldRecvs = 256
 
-// held is an operation or an immediate and when it may be told of.
+// held is an operation or an immediate, and when it is due.
 type held struct {
 	done  Completion
 	due   int64
@@ -36,15 +34,15 @@ type held struct {
 	write bool
 }
 
-// modelledPair holds the completions of another queue pair. Its owner has all of
-// it but woken.
+// modelledPair holds the completions of another queue pair. All fields but woken belong to
+// its owner.
 type modelledPair struct {
 	QueuePair
 	provider *modelled
 	depth    uint64
-	answer   int64 // how long after its request an immediate comes
+	answer   int64 // time from a request to the immediate that answers it
 
-	ops    ring[held] // this side's operations, from their enqueueing
+	ops    ring[held] // this side's operations, in the order of enqueueing
 	priced uint64     // ops below have their due time
 	ended  uint64     // ops below have been completed by the transport
 	recvs  ring[held] // the peer's immediates
@@ -81,7 +79,7 @@ func (q *modelledPair) WriteImm(src []byte, r Remote, offset int64, imm uint32, 
 	return q.enqueued(q.QueuePair.WriteImm(src, r, offset, imm, tag), len(src), true)
 }
 
-// full counts what is held too: to the owner it is still under way.
+// full counts held operations too: for the owner they are pending.
 func (q *modelledPair) full() bool {
 	return q.ops.len() == q.depth
 }
@@ -93,7 +91,7 @@ func (q *modelledPair) enqueued(err error, n int, write bool) error {
 	return err
 }
 
-// Submit prices the batch with one look at the clock.
+// Submit sets the batch's due times, with one reading of the clock.
 func (q *modelledPair) Submit() error {
 	if q.priced != q.ops.tail {
 		q.price()
@@ -126,7 +124,7 @@ func (q *modelledPair) price() {
 	}
 }
 
-// gather takes over what the transport has completed.
+// gather takes the transport's completions.
 func (q *modelledPair) gather() {
 	var now int64
 	for {
@@ -150,7 +148,7 @@ func (q *modelledPair) gather() {
 	}
 }
 
-// due is when the next completion may be told of.
+// due returns when the next completion is due.
 func (q *modelledPair) due() (at int64, some bool) {
 	if q.ops.head != q.ended {
 		at, some = q.ops.at(q.ops.head).due, true
@@ -200,7 +198,7 @@ func (q *modelledPair) Wait(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		if left <= napLate {
-			continue // a nap would end later, and cost as much
+			continue // a nap would end later and cost as much
 		}
 		if left <= napBelow {
 			nap(min(left-napLate, longNap))
@@ -212,8 +210,8 @@ func (q *modelledPair) Wait(ctx context.Context) error {
 	}
 }
 
-// await waits for the transport and then, by way of Wait, for the time of what
-// it brought. It returns at once if it brought nothing: then it was woken.
+// await waits for the transport; Wait then waits until its completion is due. If the transport
+// has no completion, the wait was woken, and await returns.
 func (q *modelledPair) await(ctx context.Context) error {
 	if err := q.QueuePair.Wait(ctx); err != nil {
 		return err
@@ -226,8 +224,8 @@ func (q *modelledPair) await(ctx context.Context) error {
 	return q.Wait(ctx)
 }
 
-// sleep parks until d has passed, ctx ends, or the transport has news. It
-// allocates, once for a wait so long that nobody minds.
+// sleep parks until d has passed, ctx ends, or the transport has a completion. It allocates,
+// which does not matter for a wait this long.
 func (q *modelledPair) sleep(ctx context.Context, d time.Duration) error {
 	nap, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
@@ -236,7 +234,7 @@ func (q *modelledPair) sleep(ctx context.Context, d time.Duration) error {
 		return nil
 	}
 	if err != nil && q.Err() != nil {
-		// The peer is gone, and what is held still comes in its time.
+		// The connection has ended; held completions are still due later.
 		if !clock.Sleep(ctx, d) {
 			return context.Cause(ctx)
 		}

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Network is what lies between a client and its servers: a Model for each
-// distance, which is counted in switches traversed (2.1: 1, 3 or 5 in a data
-// centre). The zero Network adds nothing at any distance.
+// Network is a Model for each distance between a client and its servers. The distance is the
+// number of switches traversed: 1, 3 or 5 in a data centre (section 2.1). The zero Network
+// adds nothing at any distance.
 type Network struct {
 	hops []hop // by distance, ascending
 }
@@ -22,8 +22,8 @@ type hop struct {
 // maxDistance bounds the switches between two hosts.
 const maxDistance = 64
 
-// ParseNetwork understands one model, for every distance, as ParseModel does,
-// and models of their own for some distances: "1:2.9us,100Gbit;3:4us,100Gbit".
+// ParseNetwork parses one model for all distances, as ParseModel does, or a model per
+// distance: "1:2.9us,100Gbit;3:4us,100Gbit".
 func ParseNetwork(s string) (Network, error) {
 	if !strings.Contains(s, ":") {
 		m, err := ParseModel(s)
@@ -37,7 +37,7 @@ func ParseNetwork(s string) (Network, error) {
 		number, text, _ := strings.Cut(part, ":")
 		distance, err := strconv.Atoi(number)
 		if err != nil || distance < 1 || distance > maxDistance {
-			return Network{}, fmt.Errorf("network %q: %q is no distance from 1 to %d switches", s, number, maxDistance)
+			return Network{}, fmt.Errorf("network %q: distance %q: want 1 to %d switches", s, number, maxDistance)
 		}
 		m, err := ParseModel(text)
 		if err != nil {

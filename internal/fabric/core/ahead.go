@@ -6,16 +6,16 @@ import (
 	"github.com/redykv/redykv/internal/mem"
 )
 
-// Ahead is how many operations before its turn an operation's memory is asked for.
-// A batch of small operations waits for lines of memory that no cache holds: this
-// many at once instead of one after the other. More gained nothing.
+// Ahead is the number of operations for which memory is prefetched. A batch of small
+// operations waits for cache lines from memory; prefetching loads this many at once. More
+// gained nothing.
 const Ahead = 16
 
-// line is the size of what a processor loads at a time.
+// line is the size of a cache line in bytes.
 const line = 64
 
-// Touch asks for the first lines of the n bytes at offset of b, if they are inside.
-// The processor finds the next ones by itself.
+// Touch prefetches the first lines of the n bytes at offset of b, if they are inside b.
+// The processor prefetches the following ones.
 func Touch(b []byte, offset int64, n int) {
 	if uint64(offset) >= uint64(len(b)) {
 		return

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// Closers is what a provider closes when it is closed itself. Safe for
+// Closers is the set of objects that a provider closes with itself. It is safe for
 // concurrent use.
 type Closers struct {
 	mu     sync.Mutex
@@ -16,7 +16,7 @@ type Closers struct {
 	all    map[io.Closer]struct{}
 }
 
-// Add reports false, and keeps nothing, once Close was called.
+// Add adds x. After Close it returns false and adds nothing.
 func (c *Closers) Add(x io.Closer) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -30,21 +30,21 @@ func (c *Closers) Add(x io.Closer) bool {
 	return true
 }
 
-// Remove forgets x.
+// Remove removes x.
 func (c *Closers) Remove(x io.Closer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.all, x)
 }
 
-// Append appends what is left to dst, in no order.
+// Append appends the objects to dst, in no order.
 func (c *Closers) Append(dst []io.Closer) []io.Closer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.AppendSeq(dst, maps.Keys(c.all))
 }
 
-// Close closes everything that is left, in no order.
+// Close closes all objects, in no order.
 func (c *Closers) Close() (err error) {
 	c.mu.Lock()
 	c.closed = true

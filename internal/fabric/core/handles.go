@@ -2,8 +2,7 @@ package core
 
 import "errors"
 
-// ErrManyImports says that a queue pair holds as many imported regions as it
-// can.
+// ErrManyImports is returned when a queue pair has the most imported regions it can hold.
 var ErrManyImports = errors.New("fabric: too many imported regions")
 
 const (
@@ -11,10 +10,9 @@ const (
 	maxHandles = 1 << indexBits
 )
 
-// Handles maps the handles of a queue pair's imported regions to what its
-// provider knows of them. A handle is an index and, above it, how often the
-// index was used before, so that a released handle is not taken for its
-// successor. One goroutine at a time.
+// Handles maps the handles of a queue pair's imported regions to the provider's data. A
+// handle is an index and, in its upper bits, a count of the index's earlier uses, so that a
+// released handle differs from its successor. It is not safe for concurrent use.
 type Handles[T any] struct {
 	entries []entry[T]
 	free    []uint32
@@ -42,8 +40,7 @@ func (h *Handles[T]) Put(v T) (uint32, error) {
 	return handle, nil
 }
 
-// Get returns what the handle stands for, or nil. The pointer is good until the
-// next Put.
+// Get returns the value of the handle, or nil. The pointer is valid until the next Put.
 func (h *Handles[T]) Get(handle uint32) *T {
 	i := int(handle & (maxHandles - 1))
 	if i >= len(h.entries) {
@@ -56,7 +53,7 @@ func (h *Handles[T]) Get(handle uint32) *T {
 	return &e.value
 }
 
-// Delete forgets the handle and returns what it stood for.
+// Delete removes the handle and returns its value.
 func (h *Handles[T]) Delete(handle uint32) (v T, ok bool) {
 	if h.Get(handle) == nil {
 		return v, false

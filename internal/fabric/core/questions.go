@@ -5,27 +5,27 @@ import (
 	"sync"
 )
 
-// Questions are what the owner of a queue pair asks its peer, one at a time, and
-// the answers, which the goroutine that reads the connection brings. Each question
-// has a number, by which an answer that comes too late is told from the next one's.
+// Questions sends an owner's questions to the peer, one at a time, and returns the answers
+// that the connection's reading goroutine receives. Each question has a number, so that a
+// late answer is not taken for the answer to the next question.
 type Questions[A any] struct {
 	state *State
 	over  chan struct{}
 
 	mu      sync.Mutex
 	asked   uint32 // the last question's number
-	wanted  uint32 // of the question that Ask waits for; 0: none
-	answers chan A // room for one
+	wanted  uint32 // number of the question that Ask waits for; 0: none
+	answers chan A // capacity 1
 }
 
-// NewQuestions returns the questions of a queue pair with that state.
+// NewQuestions returns the Questions of a queue pair with the given state.
 func NewQuestions[A any](state *State) *Questions[A] {
 	return &Questions[A]{state: state, over: make(chan struct{}), answers: make(chan A, 1)}
 }
 
-// Ask sends a question with a number that is never 0, and waits for its answer. It
-// returns send's error, the state's once the connection has ended, or ctx's. An
-// answer that was given is never lost: Ask returns it. Owner.
+// Ask sends a question, with a number that is never 0, and waits for its answer. It returns
+// the error of send, of the state after the connection has ended, or of ctx. An answer that
+// was delivered is always returned. Called by the owner.
 func (q *Questions[A]) Ask(ctx context.Context, send func(number uint32) error) (answer A, err error) {
 	if err := q.state.Err(); err != nil {
 		return answer, err
@@ -51,7 +51,7 @@ func (q *Questions[A]) Ask(ctx context.Context, send func(number uint32) error) 
 	defer q.mu.Unlock()
 	q.wanted = 0
 	select {
-	case answer = <-q.answers: // in that very moment
+	case answer = <-q.answers: // delivered at the same moment
 		return answer, nil
 	default:
 	}
@@ -61,9 +61,8 @@ func (q *Questions[A]) Ask(ctx context.Context, send func(number uint32) error) 
 	return answer, err
 }
 
-// Answer hands an answer to the Ask that waits for it. It reports false if none
-// does: then the answer stays the caller's. It never blocks. Safe for concurrent
-// use.
+// Answer passes an answer to the Ask that waits for it. It returns false if there is none;
+// the answer then still belongs to the caller. It never blocks and is safe for concurrent use.
 func (q *Questions[A]) Answer(number uint32, a A) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -71,10 +70,10 @@ func (q *Questions[A]) Answer(number uint32, a A) bool {
 		return false
 	}
 	q.wanted = 0
-	q.answers <- a // there is room: one answer for each question
+	q.answers <- a // never blocks: one answer for each question
 	return true
 }
 
-// End tells who waits that no answer comes any more, once the state says why. It
-// is called once, by who brings the answers.
+// End ends a waiting Ask. The state holds the reason by then. It is called once, by the
+// goroutine that delivers answers.
 func (q *Questions[A]) End() { close(q.over) }

@@ -12,25 +12,25 @@ import (
 	"github.com/redykv/redykv/internal/mem"
 )
 
-// NewToken returns a fresh random token: 128 bits that nobody can guess (A62).
+// NewToken returns a new random token of 128 bits (A62).
 func NewToken() (t fabric.Token) {
 	_, _ = rand.Read(t[:]) // never fails: crypto/rand ends the process instead
 	return t
 }
 
-// Gate is passed by whoever copies into or out of regions of this process, once
-// for a batch of copies. Closing a region first revokes it, then waits until
-// everybody who was inside has left: whoever enters later sees it revoked. So an
-// access costs a load of the region's revoked flag and no counting.
-type Gate struct{ turns atomic.Uint64 } // odd: somebody is inside
+// A goroutine that copies into or out of regions of this process is inside a Gate while it
+// does, once for a batch of copies. Closing a region revokes it and then waits until every
+// goroutine that was inside a gate has left; one that enters later sees the region revoked.
+// So an access costs one load of the region's revoked flag.
+type Gate struct{ turns atomic.Uint64 } // counts Enter and Leave; odd: inside
 
-// Enter lets the gate's one user in.
+// Enter marks the gate's one user as inside.
 func (g *Gate) Enter() { g.turns.Add(1) }
 
-// Leave lets it out.
+// Leave marks it as outside.
 func (g *Gate) Leave() { g.turns.Add(1) }
 
-// Drain waits until the user that is inside now has left.
+// Drain waits until a user that is inside has left.
 func (g *Gate) Drain() {
 	turn := g.turns.Load()
 	for turn&1 == 1 && g.turns.Load() == turn {
@@ -43,7 +43,7 @@ type Region struct {
 	registry *Registry
 	token    fabric.Token
 	data     []byte
-	whole    []byte // data and the rest of its last page
+	whole    []byte // the data and the rest of its last page
 	revoked  atomic.Bool
 }
 
@@ -60,13 +60,13 @@ func NewRegistry() *Registry {
 	return &Registry{regions: map[fabric.Token]*Region{}, gates: map[*Gate]struct{}{}}
 }
 
-// CheckSize returns an error for a region that no provider can have: memory of peers
-// is not to be swapped, nor to end the process when it is touched.
+// CheckSize returns an error for a region larger than the memory of the machine or container:
+// such memory would be swapped, or touching it would end the process.
 func CheckSize(size int) error {
 	if size <= 0 {
 		return fmt.Errorf("fabric: region of %d bytes", size)
 	}
-	if size <= mem.HugePage { // every machine has that, and small regions come often
+	if size <= mem.HugePage { // small regions are frequent and always fit
 		return nil
 	}
 	if total := mem.Total(); total > 0 && int64(size) > total {
@@ -94,7 +94,7 @@ func (r *Registry) Alloc(size int) (*Region, error) {
 	return g, nil
 }
 
-// Find returns the region of that token, or an error.
+// Find returns the region with this token, or an error.
 func (r *Registry) Find(token fabric.Token) (*Region, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -104,14 +104,14 @@ func (r *Registry) Find(token fabric.Token) (*Region, error) {
 	return nil, fabric.ErrBadToken
 }
 
-// AddGate makes closing regions wait for those inside g.
+// AddGate makes Close of regions wait for the user of g.
 func (r *Registry) AddGate(g *Gate) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.gates[g] = struct{}{}
 }
 
-// RemoveGate forgets g, whose user never enters again.
+// RemoveGate removes g, whose user does not enter again.
 func (r *Registry) RemoveGate(g *Gate) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -143,8 +143,7 @@ func (g *Region) Size() int64 { return int64(len(g.data)) }
 // Token names the region.
 func (g *Region) Token() fabric.Token { return g.token }
 
-// Access returns the n bytes at offset, good until the caller leaves the gate
-// that it has entered.
+// Access returns the n bytes at offset, valid until the caller leaves its gate.
 func (g *Region) Access(offset int64, n int) ([]byte, error) {
 	if g.revoked.Load() {
 		return nil, fabric.ErrBadToken
@@ -155,14 +154,14 @@ func (g *Region) Access(offset int64, n int) ([]byte, error) {
 	return g.data[offset : offset+int64(n)], nil
 }
 
-// Touch is package core's Touch, for who is inside the gate.
+// Touch prefetches, like the function Touch. The caller is inside a gate.
 func (g *Region) Touch(offset int64, n int) {
 	if !g.revoked.Load() {
 		Touch(g.data, offset, n)
 	}
 }
 
-// Close revokes the token, waits for accesses under way and frees the memory.
+// Close revokes the token, waits for accesses to end and frees the memory.
 func (g *Region) Close() error {
 	if g.revoked.Swap(true) {
 		return nil

@@ -2,9 +2,8 @@ package core
 
 import "github.com/redykv/redykv/internal/fabric"
 
-// Requests is the side of a queue pair into which its owner enqueues, the same
-// for every provider: operations wait in Sends until the doorbell, and once the
-// connection has ended none is taken.
+// Requests is the enqueueing half of a queue pair, the same for every provider. Operations
+// wait in Sends until Submit. After the connection has ended none is accepted.
 type Requests struct {
 	Sends SendQueue
 	State State

@@ -7,13 +7,13 @@ import (
 	"github.com/redykv/redykv/internal/fabric"
 )
 
-// MaxDepth is the most operations that a queue pair may have under way.
+// MaxDepth is the most operations that a queue pair may have pending.
 const MaxDepth = 1 << 16
 
-// MaxLength is the most bytes of one operation.
+// MaxLength is the largest size of one operation in bytes.
 const MaxLength = 1 << 31
 
-// Kind is what an operation asks for.
+// Kind is the kind of an operation.
 type Kind uint8
 
 const (
@@ -22,26 +22,26 @@ const (
 	WriteImm
 )
 
-// Request is one operation of the owner, in the slot that is its own from Push
-// until its completion is polled.
+// Request is one operation of the owner. It keeps its place in the queue from Push until its
+// completion is polled.
 type Request struct {
-	Buf    []byte // filled by a Read, sent by the others
+	Buf    []byte // destination of a Read, source of the others
 	Offset int64
 	Tag    uint64
-	Err    error // set by whoever executes it, before it counts as done
+	Err    error // set by the executor before the operation is done
 	Handle uint32
 	Imm    uint32
 	Kind   Kind
 }
 
-// SendQueue is the ring of a queue pair's own operations. A slot goes round
+// SendQueue is the ring of a queue pair's own operations:
 //
 //	head ......... done ......... started ......... submitted ......... tail
-//	  to be polled      under way         rung, waiting         enqueued
+//	  to be polled       pending         rung, waiting         enqueued
 //
-// The owner moves every mark but done, which belongs to whoever executes: the
-// owner itself where a peer's memory is at hand, the connection's reader where
-// it is not. Advancing done hands the slots below it back to the owner.
+// The owner moves every mark but done. The executor moves done: the owner itself where the
+// peer's memory is mapped, else the connection's reading goroutine. Advancing done returns
+// the places below it to the owner.
 type SendQueue struct {
 	slots []Request
 	mask  uint64
@@ -82,38 +82,38 @@ func (q *SendQueue) Push(kind Kind, buf []byte, r fabric.Remote, offset int64, i
 	return nil
 }
 
-// Submit rings the bell: everything enqueued may start.
+// Submit rings the doorbell: all enqueued operations may start.
 func (q *SendQueue) Submit() { q.submitted = q.tail }
 
-// Enqueued returns the range of operations that are not rung yet, for At.
+// Enqueued returns the range of operations that are not submitted yet, for At.
 func (q *SendQueue) Enqueued() (from, to uint64) { return q.submitted, q.tail }
 
-// Waiting reports whether an operation is rung but not started.
+// Waiting reports whether an operation is submitted but not started.
 func (q *SendQueue) Waiting() bool { return q.started != q.submitted }
 
-// Next returns the range of operations that may be started now, for At.
+// Next returns the range of operations that may start, for At.
 func (q *SendQueue) Next() (from, to uint64) { return q.started, q.submitted }
 
-// At is the operation of that number.
+// At returns operation i.
 func (q *SendQueue) At(i uint64) *Request { return &q.slots[i&q.mask] }
 
-// Start says that operations below i are under way. Owner.
+// Start marks operations below i as started. Called by the owner.
 func (q *SendQueue) Start(i uint64) { q.started = i }
 
-// Finish says that operations below i are done. Executor.
+// Finish marks operations below i as done. Called by the executor.
 func (q *SendQueue) Finish(i uint64) { q.done.Store(i) }
 
 // Done is the number below which operations are done.
 func (q *SendQueue) Done() uint64 { return q.done.Load() }
 
-// Completed reports whether Poll has something to return. Owner.
+// Completed reports whether Poll has a completion to return. Called by the owner.
 func (q *SendQueue) Completed() bool { return q.head != q.done.Load() }
 
-// UnderWay reports whether an operation was enqueued and is not done. Owner.
+// UnderWay reports whether an operation is enqueued and not done. Called by the owner.
 func (q *SendQueue) UnderWay() bool { return q.tail != q.done.Load() }
 
-// Fail ends everything enqueued with err. The owner calls it once nobody else
-// executes any more.
+// Fail ends all enqueued operations with err. The owner calls it when there is no other
+// executor any more.
 func (q *SendQueue) Fail(err error) {
 	done := q.done.Load()
 	if done == q.tail {
@@ -140,7 +140,7 @@ func (q *SendQueue) Poll(out []fabric.Completion) int {
 		if s.Err != nil {
 			c.N = 0
 		}
-		s.Buf = nil // the caller's again; keep nothing of it alive
+		s.Buf = nil // it belongs to the caller again
 		q.head++
 	}
 	return n

@@ -4,5 +4,5 @@ package core
 
 import "net"
 
-// spoken does not know what a peer has sent: all count as if they had said something.
+// spoken reports true: the system does not tell whether a peer has sent data.
 func spoken(net.Conn) error { return nil }

@@ -10,8 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spoken returns when the peer of a socket has sent something or has ended. It consumes
-// nothing.
+// spoken returns when the socket's peer has sent data or has closed. It consumes no data.
 func spoken(c net.Conn) error {
 	s, ok := c.(syscall.Conn)
 	if !ok {
@@ -30,7 +29,7 @@ func spoken(c net.Conn) error {
 			case errors.Is(err, unix.EAGAIN):
 				return false
 			default:
-				return true // an error is found by whoever reads
+				return true // the next read returns the error
 			}
 		}
 	})

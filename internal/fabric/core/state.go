@@ -7,11 +7,11 @@ import (
 	"github.com/redykv/redykv/internal/fabric"
 )
 
-// State is how a queue pair ended, if it did: the first reason given stays.
-// Safe for concurrent use.
+// State holds the reason why a queue pair ended; the first reason stays. It is safe for
+// concurrent use.
 type State struct{ err atomic.Pointer[error] }
 
-// Err is nil while the queue pair lives.
+// Err returns the reason, or nil before the end.
 func (s *State) Err() error {
 	if p := s.err.Load(); p != nil {
 		return *p
@@ -19,7 +19,7 @@ func (s *State) Err() error {
 	return nil
 }
 
-// End records why the queue pair ended and reports whether this call did so.
+// End records the reason and reports whether this call was the first.
 func (s *State) End(err error) bool { return s.err.CompareAndSwap(nil, &err) }
 
 // CheckPrivate returns an error for private data that is too long.
@@ -30,7 +30,7 @@ func CheckPrivate(private []byte) error {
 	return nil
 }
 
-// CheckDepth returns an error for a depth that no queue pair may have.
+// CheckDepth returns an error for a depth outside [1, MaxDepth].
 func CheckDepth(depth int) error {
 	if depth < 1 || depth > MaxDepth {
 		return fmt.Errorf("fabric: depth %d outside [1, %d]", depth, MaxDepth)

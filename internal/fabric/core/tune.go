@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// Silence is how long, by default, a peer may leave data unacknowledged, not take any,
-// or not answer when asked whether it is there, before it counts as dead.
+// Silence is the default time after which a peer that acknowledges, accepts or answers nothing
+// is dead.
 const Silence = 3 * time.Second
 
-// Tune makes a connection quick, and quick to notice that its peer's host is dead. It
-// takes the deadline of the greeting off.
+// Tune configures a connection for low latency and for fast detection of a dead host. It
+// removes the greeting's deadline.
 func Tune(c *net.TCPConn, silence time.Duration) error {
 	raw, err := c.SyscallConn()
 	if err != nil {

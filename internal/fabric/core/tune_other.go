@@ -4,6 +4,5 @@ package core
 
 import "time"
 
-// setUserTimeout does nothing: who is asked whether it is there, and does not answer,
-// is found out by keep-alives alone.
+// setUserTimeout does nothing: keep-alives alone detect a dead peer.
 func setUserTimeout(int, time.Duration) error { return nil }

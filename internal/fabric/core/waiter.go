@@ -6,24 +6,23 @@ import (
 	"sync/atomic"
 )
 
-// Source is a queue pair as its Waiter sees it. Its owner calls Wait, and so these.
+// Source is what a Waiter needs of a queue pair. The owner calls Wait, which calls these.
 type Source interface {
-	// Pollable reports whether Poll has something to return.
+	// Pollable reports whether Poll has a completion to return.
 	Pollable() bool
-	// Advance does what can be done to make it so without waiting.
+	// Advance makes progress without waiting.
 	Advance()
-	// Over is why nothing more will come by itself, once that is so; else nil.
+	// Over returns the reason why no further completion will arrive, else nil.
 	Over() error
-	// Park and Unpark tell those who could make it pollable, and who cannot see
-	// the Waiter, that the owner is asleep or no longer is.
+	// Park and Unpark tell producers that cannot see the Waiter that the owner is
+	// asleep, or no longer is.
 	Park()
 	Unpark()
 }
 
-// Waiter lets an owner park until somebody has news for it. Others publish
-// their news first and call Notify after; the owner announces that it parks and
-// looks for news once more after that. Either the owner sees the news or the
-// other side sees the announcement.
+// Waiter parks an owner until another goroutine notifies it. A notifier publishes its data
+// first and then calls Notify; the owner announces that it parks and then checks for data
+// once more. So either the owner sees the data, or the notifier sees the announcement.
 type Waiter struct {
 	news   chan struct{}
 	parked atomic.Bool
@@ -33,7 +32,7 @@ type Waiter struct {
 // Init prepares the waiter for use.
 func (w *Waiter) Init() { w.news = make(chan struct{}, 1) }
 
-// Notify makes a parked owner look again. Any goroutine; cheap when nobody is
+// Notify wakes a parked owner. It is safe for concurrent use, and cheap if the owner is not
 // parked.
 func (w *Waiter) Notify() {
 	if w.parked.Load() && w.parked.CompareAndSwap(true, false) {
@@ -44,14 +43,14 @@ func (w *Waiter) Notify() {
 	}
 }
 
-// Wake makes the Wait under way, or else the next one, return. Any goroutine.
+// Wake makes the current Wait, or else the next one, return. It is safe for concurrent use.
 func (w *Waiter) Wake() {
 	w.woken.Store(true)
 	w.Notify()
 }
 
-// Wait is that of fabric.QueuePair. It looks spins times, yielding in between,
-// before it parks.
+// Wait implements fabric.QueuePair. It checks spins times, yielding in between, before it
+// parks.
 func (w *Waiter) Wait(ctx context.Context, s Source, spins int) error {
 	if err := w.await(ctx, s, spins); err != nil {
 		return err
@@ -62,7 +61,7 @@ func (w *Waiter) Wait(ctx context.Context, s Source, spins int) error {
 	return nil
 }
 
-// await returns nil once there is a reason not to park, or ctx's error.
+// await returns nil when there is a reason not to park, or ctx's error.
 func (w *Waiter) await(ctx context.Context, s Source, spins int) error {
 	for range spins {
 		if w.ready(s) {

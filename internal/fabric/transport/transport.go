@@ -16,13 +16,13 @@ import (
 	"github.com/redykv/redykv/internal/fabric/verbs"
 )
 
-// Options are what a transport may be given.
+// Options configure a transport.
 type Options struct {
-	// TLS is how connections of tcp are secured; nil: not at all. mem and shm do
-	// not leave the machine and have no use for it.
+	// TLS secures connections of tcp; nil: not secured. mem and shm do not leave the
+	// machine and ignore it.
 	TLS *tls.Config
-	// Silence is how long a connected peer of tcp may be silent before it is given up.
-	// Default: 3 s. A peer of another transport need not answer: its memory does.
+	// Silence is the time after which a silent peer of tcp is dead, 3 s by default.
+	// Other transports ignore it: their one-sided operations need no process at the peer.
 	Silence time.Duration
 }
 
@@ -40,7 +40,7 @@ func openTCP(o Options) (fabric.Provider, error) {
 	return tcp.OpenWith(tcp.Options{TLS: o.TLS, Silence: o.Silence}), nil
 }
 
-// openVerbs refuses to promise what RDMA does not do.
+// openVerbs refuses TLS, which RDMA does not have.
 func openVerbs(o Options) (fabric.Provider, error) {
 	if o.TLS != nil {
 		return nil, errors.New("verbs: RDMA is not encrypted: no TLS")
