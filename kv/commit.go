@@ -12,8 +12,8 @@ import (
 // commit point goes: by default it survives a crash of the process and the loss
 // of every tier but the last. What is in it is a prefix of what each session was
 // given, see [CommitPoint]. Operations go on meanwhile. Calls that wait at the same time
-// share one commit. Where nothing is new, nothing is written. Waiting, for another commit
-// or for sessions that hold locks, ends with ctx.
+// share one commit. If nothing is new, nothing is written. Waiting for another commit, or
+// for sessions that hold locks, ends with ctx.
 func (st *Store) Commit(ctx context.Context) error {
 	if err := st.mayWait(); err != nil {
 		return fmt.Errorf("kv: commit: %w", err)
@@ -33,47 +33,47 @@ func (st *Store) Commit(ctx context.Context) error {
 	}
 }
 
-// commitFor commits for all calls of a group. Where the context of this call ends it, the
-// others try again.
+// commitFor commits for all calls of a group. If the context of this call, or a panic, ends
+// it, the others try again.
 func (st *Store) commitFor(ctx context.Context, group *phase.Group) (err error) {
-	defer func() {
-		st.checkpointer.machine.Finish(group, err, err != nil && ctx.Err() != nil)
-	}()
-	if err := st.begin(ctx, phase.Commit, "commit"); err != nil {
-		return err
-	}
-	err = st.commit(ctx)
-	st.end(phase.Commit)
-	if err == nil {
+	again := true
+	defer func() { st.checkpointer.machine.Finish(group, err, again) }()
+	if err = st.commitNext(ctx); err == nil {
 		st.giveBack()
 	}
+	again = err != nil && ctx.Err() != nil
 	return err
 }
 
-// commit is makeCommit, counted.
-func (st *Store) commit(ctx context.Context) error {
-	k := &st.checkpointer
-	if err := st.makeCommit(ctx); err != nil {
-		k.commitErrors.Add(1)
-		return fmt.Errorf("kv: commit: %w", err)
+// commitNext commits when no other commit is under way.
+func (st *Store) commitNext(ctx context.Context) error {
+	if err := st.begin(ctx, phase.Commit, "commit"); err != nil {
+		return err
 	}
-	k.commits.Add(1)
-	return nil
+	defer st.end(phase.Commit)
+	return st.commit(ctx)
 }
 
-// makeCommit makes the present state durable. The caller is in the phase Gathering, in
-// Removing or in Closed.
-func (st *Store) makeCommit(ctx context.Context) error {
+// commit makes the present state durable. The caller is in the phase Gathering, Removing or
+// Closed.
+func (st *Store) commit(ctx context.Context) (err error) {
+	k := &st.checkpointer
+	defer func() {
+		if err != nil {
+			k.commitErrors.Add(1)
+			err = fmt.Errorf("kv: commit: %w", err)
+		}
+	}()
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 
-	// 1. The barrier decides what is in the commit: all that took effect before it. The
-	// calls that have joined the group began before it, so this is the commit for them;
-	// others join the next one.
+	// 1. The barrier takes the state: everything that has taken effect is in it. Calls of
+	// Commit that have joined the group began before the barrier, so this commit is for
+	// them. Later calls join the next one.
 	m := st.recorded()
 	s := manifest.State{Index: m.Index}
-	err := st.exclusive(ctx, func() {
+	err = st.exclusive(ctx, func() {
 		st.step(phase.Flush)
 		st.foldOver(&s)
 	})
@@ -81,60 +81,57 @@ func (st *Store) makeCommit(ctx context.Context) error {
 		return err
 	}
 
-	// 2. Where the manifest on the device has the same state, nothing is to be written.
-	// The commit counts all the same: see NextCommit.
-	if st.holds(&s) {
-		st.survived(&s)
-		return nil
+	if !st.holds(&s) { // else nothing is new, and the device has the state
+		// 2. Write the log up to the state's tail, and sync the device.
+		if err := st.log.Persist(ctx, s.Tail); err != nil {
+			return err
+		}
+
+		// 3. Write the manifest. From here on Open recovers the state.
+		if err := k.machine.Advance(ctx, phase.Record); err != nil {
+			return err
+		}
+		if err := st.record(ctx, func(m *manifest.Manifest) { m.SetCommit(&s) }); err != nil {
+			return err
+		}
 	}
 
-	// 3. The log up to the state's tail, and one Sync.
-	if err := st.log.Persist(ctx, s.Tail); err != nil {
-		return err
-	}
-
-	// 4. The manifest, which makes the state the one that Open recovers.
-	if err := st.checkpointer.machine.Advance(ctx, phase.Record); err != nil {
-		return err
-	}
-	if err := st.record(ctx, func(m *manifest.Manifest) { m.SetCommit(&s) }); err != nil {
-		return err
-	}
-
-	// 5. LastCommit and CommitPoint tell.
+	// 4. Publish the commit, to LastCommit and CommitPoint.
+	k.commits.Add(1)
 	st.survived(&s)
 	return nil
 }
 
-// foldOver takes the state of the store in its barrier, and makes all of it read-only.
+// foldOver takes the state of the store, and makes the log read-only up to its tail. The
+// caller is in a barrier.
 func (st *Store) foldOver(s *manifest.State) {
 	st.enterState(s)
 	st.log.ShiftReadOnly()
 }
 
-// enterState fills in what a state is, in its barrier. It takes the number first: an
-// operation that ended before is in the state, see NextCommit.
+// enterState takes the state of the store. The caller is in a barrier. The state's number is
+// taken here, so an operation that ended before NextCommit returned a number is in every
+// state of that number or a higher one.
 func (st *Store) enterState(s *manifest.State) {
 	s.Sequence = st.checkpointer.sequence.Add(1)
 	s.Begin, s.Tail = st.log.Begin(), st.log.Tail()
 	if s.Index != nil && s.Index.Start <= s.Begin {
-		// All of the log lies behind the copy: that is none of it, and may have been
-		// made of another table (see Clear).
+		// The copy has no entry of the present log, and may be of another table (see Clear).
 		s.Index = nil
 	}
 	s.Sessions = st.commitPoints()
 	st.enterCount(s)
 }
 
-// NextCommit is a number that says when what has been done so far is durable: once
-// [Store.LastCommit] is that number or a higher one, everything is that any operation
-// changed, or Clear, which returned before the call of NextCommit.
+// NextCommit returns a number that tells when the changes made so far are durable: once
+// [Store.LastCommit] is that number or a higher one, so are all changes by operations, and
+// by Clear, that returned before the call of NextCommit.
 //
-// Commits and checkpoints have numbers, which grow in the order in which these begin
-// and are not consecutive. A commit that writes nothing has one as well. Numbers of
-// different processes cannot be compared.
+// Commits and checkpoints have numbers, which grow in the order of their barriers and are
+// not consecutive. A commit that writes nothing has a number, too. Numbers of different
+// processes cannot be compared.
 func (st *Store) NextCommit() uint64 { return st.checkpointer.sequence.Load() + 1 }
 
-// LastCommit is the highest number of a commit or checkpoint that has succeeded, see
+// LastCommit returns the highest number of a commit or checkpoint that has succeeded, see
 // [Store.NextCommit].
 func (st *Store) LastCommit() uint64 { return st.checkpointer.durableAt.Load() }

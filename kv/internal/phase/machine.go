@@ -166,9 +166,9 @@ func (m *Machine) enter(c *call) {
 			panic(fmt.Sprintf("phase: %v while %v", c.action, from))
 		}
 		m.phases[t] = p.to
-	}
-	if c.action == Flush {
-		m.group = nil
+		if p.to == Flushing {
+			m.group = nil // calls that come now join the next commit
+		}
 	}
 }
 
