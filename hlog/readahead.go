@@ -116,7 +116,7 @@ func (r *readAhead) await(p *piece) error {
 	return nil
 }
 
-// stop forgets what was read ahead, once it has arrived.
+// stop waits for pending reads and drops what was read ahead.
 func (r *readAhead) stop() error {
 	for ; r.first < r.next; r.first++ {
 		if err := r.await(&r.pieces[r.first%2]); err != nil {

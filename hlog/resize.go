@@ -8,21 +8,20 @@ import (
 	"github.com/redykv/redykv/internal/units"
 )
 
-// The ring of frames is address space for as many pages as ever may be resident.
-// How many are is a number, looked at when a page is opened and when one is
-// evicted.
+// The ring of frames is address space for the largest number of resident pages. The present
+// number is compared when a page is opened and when one is evicted.
 
-// mutable is how many pages are updated in place. The caller holds mu.
+// mutable is the number of pages that are updated in place. The caller holds mu.
 func (l *Log) mutable() int64 {
 	frames := l.frames.Load()
 	return min(max(int64(float64(frames)*l.fraction), 1), frames-MinFrames+1)
 }
 
-// Resize changes the bytes of log that may be in memory, while sessions go on.
-// Less memory has been given back when it returns: that takes until the pages
-// have been written to all tiers, nobody is inside an epoch from before, and they
-// are not on hold. A size that cannot be is an error and changes nothing; if the
-// log fails meanwhile, the error says so.
+// Resize changes the bytes of the log that may be in memory, while sessions use it. If it
+// lowers them, it returns when the memory was released: when the pages have been written to
+// all tiers, no session is inside an earlier epoch, and they are not held. A size that is not
+// possible is an error and changes nothing. It returns the log's error if the log fails
+// meanwhile.
 func (l *Log) Resize(memory int64) error {
 	frames := memory >> l.pageBits
 	switch {
@@ -47,15 +46,15 @@ func (l *Log) Resize(memory int64) error {
 	if err != nil {
 		return fmt.Errorf("hlog: resizing to %v: %w", units.Size(memory), err)
 	}
-	// Nobody opens a page meanwhile. Of the others the frames are free.
+	// mu keeps pages from being opened. The frames of the others are free.
 	l.discard(l.tailPage()+1, l.safeHead.load()>>l.pageBits+int64(len(l.ring))>>l.pageBits)
 	return nil
 }
 
 func (l *Log) tailPage() int64 { return position(l.tail.Load()).page() }
 
-// discard gives the memory of the frames of pages [from, to) back, which are
-// free. Frames smaller than the system's pages stay.
+// discard releases the memory of the frames of pages [from, to), which are free. Frames
+// smaller than the system's pages stay.
 func (l *Log) discard(from, to int64) {
 	if l.pageSize < os.Getpagesize() {
 		return

@@ -37,7 +37,7 @@ func (s *Session) lookupMutable(key []byte, from int64) (r hlog.Record, found bo
 // storeInPlace replaces the value and the expiry of a mutable record, and returns whether
 // it could.
 func (s *Session) storeInPlace(r hlog.Record, value []byte, expires int64) bool {
-	if s.layout.Bare(r.Header()) {
+	if s.layout.LockFree(r.Header()) {
 		return expires == 0 && s.layout.StoreWord(r, valueWord(value))
 	}
 	h, ok := r.Lock()

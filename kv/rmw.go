@@ -52,7 +52,7 @@ func (s *Session) modify(op *Op, at index.Place, e index.Entry, r hlog.Record, a
 		// The value is final. The record may be sealed nevertheless: by an operation whose
 		// new record was not committed before the store was opened again.
 		return s.replace(op, at, e, old, expires, found)
-	case s.layout.Bare(h):
+	case s.layout.LockFree(h):
 		return s.modifyLockFree(op, at, e, r, address, old)
 	case h.Sealed():
 		return retry // another operation is publishing a new record
