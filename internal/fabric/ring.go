@@ -1,14 +1,14 @@
 package fabric
 
-// ring is what a wrapper keeps of operations or completions, first in, first out.
-// Entries are numbered from 0; those in [head, tail) are in it.
+// ring is a queue of a wrapper's operations or completions. Entries are numbered from 0;
+// those in [head, tail) are in the ring.
 type ring[T any] struct {
 	slots      []T
 	mask       uint64
 	head, tail uint64
 }
 
-// newRing makes room for n entries, which the user counts.
+// newRing returns a ring for n entries. The caller does not add more.
 func newRing[T any](n int) ring[T] {
 	size := 1
 	for size < n {

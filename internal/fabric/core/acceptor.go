@@ -12,21 +12,21 @@ import (
 )
 
 const (
-	// backlog is how many connections are greeted or wait for Accept at a time. One more
-	// takes the place of one that has not said hello yet.
+	// backlog is the most connections that are being greeted or wait for Accept. A further
+	// one replaces one that has not completed its greeting.
 	backlog = 256
-	// HandshakeTime is how long a peer may take to say hello.
+	// HandshakeTime is the most time that a peer may take for its greeting.
 	HandshakeTime = 10 * time.Second
 )
 
-// Acceptor is a listener over sockets: it greets each connection in a goroutine
-// of its own, so that one that says nothing holds up nobody, and hands those
-// that said hello to Accept. Safe for concurrent use.
+// Acceptor is a listener over sockets. It greets each connection in a separate goroutine, so
+// a silent one delays no other, and passes greeted connections to Accept. It is safe for
+// concurrent use.
 //
-// Silent connections cost their peers nothing, so they must not keep others out. When
-// backlog connections are open, each new one closes another: one that has sent nothing,
-// or, if there is none, one whose hello is not complete. Among these it is the oldest
-// connection of the host that has the most of them.
+// Silent connections cost their peers nothing, so they must not exclude others. When backlog
+// connections are open, each new one closes another: one that has sent nothing or, if there
+// is none, one whose greeting is incomplete. Among these the oldest connection of the host
+// with the most of them is closed.
 type Acceptor struct {
 	listener net.Listener
 	hello    func(net.Conn) (fabric.Request, error)
@@ -43,16 +43,16 @@ type Acceptor struct {
 	conns    map[net.Conn]*greeting // being greeted
 }
 
-// greeting is a connection that is being greeted. Guarded by Acceptor.mu.
+// greeting is the state of a connection that is being greeted. Acceptor.mu guards it.
 type greeting struct {
-	number uint64 // in the order of acceptance
+	number uint64 // order of acceptance
 	host   string
 	spoke  bool // the peer has sent something
-	gone   bool // closed to make room for another
+	gone   bool // closed in favour of another
 }
 
-// NewAcceptor starts to accept on l. hello reads the greeting; the acceptor
-// closes the connection if it fails.
+// NewAcceptor starts to accept on l. hello reads the greeting; if it fails, the acceptor
+// closes the connection.
 func NewAcceptor(l net.Listener, hello func(net.Conn) (fabric.Request, error)) *Acceptor {
 	return newAcceptor(l, hello, HandshakeTime)
 }
@@ -74,7 +74,7 @@ func (a *Acceptor) serve() {
 			select {
 			case <-a.closed:
 				return
-			case <-time.After(10 * time.Millisecond): // out of descriptors, say
+			case <-time.After(10 * time.Millisecond): // for example, no descriptors
 			}
 			continue
 		}
@@ -98,7 +98,7 @@ func (a *Acceptor) slot() bool {
 		return true
 	default:
 	}
-	a.makeRoom() // if all wait for Accept, this waits for that
+	a.makeRoom() // if all connections wait for Accept, this waits too
 	select {
 	case a.slots <- struct{}{}:
 		return true
@@ -107,7 +107,7 @@ func (a *Acceptor) slot() bool {
 	}
 }
 
-// makeRoom closes a connection that is being greeted, if there is any.
+// makeRoom closes a connection that is being greeted, if there is one.
 func (a *Acceptor) makeRoom() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -137,11 +137,11 @@ func (a *Acceptor) makeRoom() {
 	}
 }
 
-// track returns nil when the acceptor is closed.
+// track registers a connection. It returns nil when the acceptor is closed.
 func (a *Acceptor) track(c net.Conn) *greeting {
 	host, _, err := net.SplitHostPort(c.RemoteAddr().String())
 	if err != nil {
-		host = "" // of this machine
+		host = "" // a connection from this machine
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -174,11 +174,11 @@ func (a *Acceptor) greet(c net.Conn, g *greeting) {
 	delete(a.conns, c)
 	a.mu.Unlock()
 	if err != nil {
-		_ = c.Close() // a stranger; there is nobody to tell
+		_ = c.Close() // no greeted peer to report to
 		return
 	}
 	if gone {
-		_ = r.Reject("others came") // too late to tell
+		_ = r.Reject("too many connections") // the peer may be gone
 		return
 	}
 	select {
@@ -205,7 +205,7 @@ func (a *Acceptor) Accept(ctx context.Context) (fabric.Request, error) {
 	}
 }
 
-// Close stops accepting and refuses those who wait.
+// Close stops accepting and rejects connections that wait for Accept.
 func (a *Acceptor) Close() (err error) {
 	a.once.Do(func() {
 		a.mu.Lock()

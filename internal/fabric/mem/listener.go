@@ -11,7 +11,7 @@ import (
 	"github.com/redykv/redykv/internal/fabric/core"
 )
 
-// backlog is how many dialled connections wait for Accept; further dials wait.
+// backlog is the most dialled connections that wait for Accept; further dials wait.
 const backlog = 64
 
 type listener struct {
@@ -56,13 +56,13 @@ func (l *listener) Close() error {
 	return nil
 }
 
-// connect hands q to whoever accepts and waits for the answer.
+// connect passes q to Accept and waits for the answer.
 func (l *listener) connect(ctx context.Context, q *queuePair, private []byte) (fabric.QueuePair, error) {
 	r := &request{listener: l, dialer: q, private: private, answer: make(chan error, 1)}
 	select {
 	case l.requests <- r:
 	case <-l.closed:
-		return nil, errors.New("nobody listens there")
+		return nil, errors.New("no listener at this address")
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
@@ -79,14 +79,13 @@ func (l *listener) connect(ctx context.Context, q *queuePair, private []byte) (f
 		err = context.Cause(ctx)
 	}
 	if !r.answered.CompareAndSwap(false, true) && <-r.answer == nil {
-		q.end(fabric.ErrClosed) // accepted in that very moment
+		q.end(fabric.ErrClosed) // accepted at the same moment
 	}
 	return nil, err
 }
 
-// request is one dialled connection. Whoever sets answered decides what becomes
-// of it: the accepting side, which then sends the answer, or the dialer that
-// gives up.
+// request is one dialled connection. The side that sets answered decides its outcome: the
+// accepting side, which then sends the answer, or the dialer, which gives up.
 type request struct {
 	listener *listener
 	dialer   *queuePair
@@ -106,7 +105,7 @@ func (r *request) Accept(private []byte) (fabric.QueuePair, error) {
 		return nil, err
 	}
 	if !r.answered.CompareAndSwap(false, true) {
-		return nil, fmt.Errorf("mem accept %q: the peer gave up or was answered: %w", r.listener.addr, fabric.ErrDisconnected)
+		return nil, fmt.Errorf("mem accept %q: the peer gave up or was already answered: %w", r.listener.addr, fabric.ErrDisconnected)
 	}
 	q.private = r.private
 	r.dialer.private = append([]byte(nil), private...)

@@ -1,9 +1,8 @@
 // Package mem is the fabric between goroutines of one process. Every provider
 // of the process reaches every listener of it.
 //
-// A one-sided operation is a bounds check and a copy, made by the initiator at
-// Submit. Nothing runs in the background: a queue pair without calls costs
-// nothing.
+// A one-sided operation is a bounds check and a copy, executed by the initiator in Submit.
+// Nothing runs in the background.
 package mem
 
 import (
@@ -19,11 +18,11 @@ import (
 // Name is the provider's name.
 const Name = "mem"
 
-// listeners is the process's address book.
+// listeners maps the process's addresses to listeners.
 var listeners = struct {
 	sync.Mutex
 	byAddr map[string]*listener
-	next   int // of the addresses that the provider chooses
+	next   int // number of the next address that a provider chooses
 }{byAddr: map[string]*listener{}}
 
 type provider struct {
@@ -35,8 +34,7 @@ type provider struct {
 	pairs     map[*queuePair]struct{}
 }
 
-// Open returns a provider of its own: its regions are reached only through its
-// own queue pairs.
+// Open returns a new provider. Its regions are reached only through its own queue pairs.
 func Open() fabric.Provider {
 	return &provider{
 		regions:   core.NewRegistry(),
@@ -50,7 +48,7 @@ func (p *provider) Name() string { return Name }
 func (p *provider) Alloc(size int) (fabric.Region, error) {
 	r, err := p.regions.Alloc(size)
 	if err != nil {
-		return nil, err // not r: a nil *core.Region would be a non-nil Region
+		return nil, err // not r: a nil *core.Region in a Region is not nil
 	}
 	return r, nil
 }
@@ -99,18 +97,18 @@ func (p *provider) dial(ctx context.Context, addr string, private []byte, depth 
 	l := listeners.byAddr[addr]
 	listeners.Unlock()
 	if l == nil {
-		return nil, errors.New("nobody listens there")
+		return nil, errors.New("no listener at this address")
 	}
 	return l.connect(ctx, q, append([]byte(nil), private...))
 }
 
-// join makes two queue pairs peers and enters both with their providers.
+// join makes two queue pairs peers and registers both with their providers.
 func join(a, b *queuePair) error {
 	a.peer, b.peer = b, a
 	there, back := make([]uint64, core.ImmRingWords), make([]uint64, core.ImmRingWords)
 	a.out, b.in = core.NewImmRing(there), core.NewImmRing(there)
 	b.out, a.in = core.NewImmRing(back), core.NewImmRing(back)
-	// A queue pair copies out of its peer's provider's regions.
+	// A queue pair copies from the regions of its peer's provider.
 	a.provider.regions.AddGate(&b.gate)
 	b.provider.regions.AddGate(&a.gate)
 	for _, q := range []*queuePair{a, b} {

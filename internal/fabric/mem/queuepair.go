@@ -8,12 +8,12 @@ import (
 	"github.com/redykv/redykv/internal/fabric/core"
 )
 
-// spins is how often a Wait looks before it parks. The peer is a goroutine of
-// this process, so that yielding is what lets it run.
+// spins is how often Wait checks before it parks. The peer is a goroutine of this process, so
+// yielding lets it run.
 const spins = 16
 
-// queuePair is one end of a connection. Its owner has all of it but State and
-// waiter, which anybody may touch, gate, and the ring that both owners share.
+// queuePair is one end of a connection. State and waiter are safe for concurrent use; gate
+// and the rings are shared with the peer's owner; the rest belongs to this end's owner.
 type queuePair struct {
 	provider *provider
 	peer     *queuePair
@@ -21,7 +21,7 @@ type queuePair struct {
 
 	core.Requests
 	imports core.Handles[*core.Region]
-	gate    core.Gate // entered while this end copies in the peer's regions
+	gate    core.Gate // entered while this end accesses the peer's regions
 
 	out core.ImmRing // this end's immediates to the peer
 	in  core.ImmRing // the peer's to this end
@@ -63,8 +63,8 @@ func (q *queuePair) Submit() error {
 	return q.State.Err()
 }
 
-// execute carries out what is rung, up to an immediate that the peer has no room
-// for; Poll and Wait go on from there.
+// execute executes submitted operations, up to an immediate for which the peer has no room;
+// Poll and Wait continue there.
 func (q *queuePair) execute() {
 	i, to := q.Sends.Next()
 	if i == to {
@@ -72,8 +72,8 @@ func (q *queuePair) execute() {
 	}
 	q.gate.Enter()
 	told := false
-	// Looked at inside the gate: whoever ends the connection drains the gate
-	// after, so that no copy outlives it.
+	// Checked inside the gate: the end of a connection drains the gate, so no copy
+	// outlives it.
 	if q.State.Err() == nil {
 		for ahead := i + 1; i != to; i++ {
 			for ; ahead < min(i+core.Ahead, to); ahead++ {
@@ -98,15 +98,15 @@ func (q *queuePair) execute() {
 	}
 }
 
-// touch asks for the memory of an operation whose turn comes soon.
+// touch prefetches the memory of an operation that is executed soon.
 func (q *queuePair) touch(s *core.Request) {
 	if r := q.imports.Get(s.Handle); r != nil {
 		(*r).Touch(s.Offset, len(s.Buf))
 	}
 }
 
-// copy carries out one operation. An immediate that is held back is copied
-// again when its turn comes.
+// copy executes one operation. The bytes of an immediate that must wait are copied again
+// later.
 func (q *queuePair) copy(s *core.Request) error {
 	r := q.imports.Get(s.Handle)
 	if r == nil {
@@ -142,7 +142,7 @@ func (q *queuePair) Poll(done []fabric.Completion) int {
 
 func (q *queuePair) Wait(ctx context.Context) error { return q.waiter.Wait(ctx, q, spins) }
 
-// Pollable is core.Source, as are those that follow.
+// Pollable implements core.Source, as do the following methods.
 func (q *queuePair) Pollable() bool {
 	return q.Sends.Completed() || !q.in.Empty() || (q.State.Err() != nil && q.Sends.UnderWay())
 }
@@ -155,7 +155,7 @@ func (q *queuePair) Advance() {
 
 func (q *queuePair) Over() error { return q.State.Err() }
 
-func (q *queuePair) Park()   {} // the peer sees the waiter itself
+func (q *queuePair) Park()   {} // the peer notifies the waiter directly
 func (q *queuePair) Unpark() {}
 
 func (q *queuePair) Wake() { q.waiter.Wake() }
@@ -165,8 +165,8 @@ func (q *queuePair) Close() error {
 	return nil
 }
 
-// end ends the connection for both sides, for reason on this one. When it
-// returns neither side copies any more.
+// end ends the connection for both sides, with reason on this one. When it returns, neither
+// side copies any more.
 func (q *queuePair) end(reason error) {
 	if !q.State.End(reason) {
 		return

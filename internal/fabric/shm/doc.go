@@ -2,16 +2,14 @@
 //
 // A region is a memory file. Importing it sends the file's descriptor over a
 // unix socket; from then on reads and writes are copies within the importer's
-// own address space, made at Submit: one-sided in truth, without a system call
-// and without the owner's processor. The socket carries nothing but imports and
-// wake-ups, and it tells when the other process dies: then everything ends with
-// fabric.ErrDisconnected although the memory still stands, because a machine
-// that is gone would not answer either.
+// address space, made in Submit: truly one-sided, without a system call and without the
+// owner's processor. The socket carries only imports and wake-ups, and shows when the other
+// process dies: then all operations end with fabric.ErrDisconnected although the memory
+// still exists, as they would with a machine that is gone.
 //
-// What a peer can do to this process is limited to the bytes that were lent to
-// it: files are sealed against shrinking and checked before they are mapped,
-// marks in shared memory are checked before they are used, and the words that
-// say which regions stand are mapped read-only by peers.
+// A peer can change only the bytes that it imported: files are sealed against shrinking and
+// checked before they are mapped, marks in shared memory are checked before they are used,
+// and peers map the words that say which regions are valid read-only.
 package shm
 
 // Name is the provider's name.

@@ -13,16 +13,15 @@ import (
 	"github.com/redykv/redykv/internal/mem"
 )
 
-// Huge pages for memory files. Where the administrator has set none aside, the
-// kernel gives none to a page that is touched first; but it collapses pages of a
-// file into a huge one when it is asked to, if mappings are aligned for that. A
-// random access to a small page costs three of one to a huge page.
+// Huge pages for memory files. Unless the administrator has reserved some, the kernel uses
+// small pages on first touch; but it collapses a file's pages into huge ones on request, if
+// mappings are aligned. A random access to a small page costs three times one to a huge page.
 
-// mapFile maps size bytes of a file, aligned to huge pages where they fill one.
+// mapFile maps size bytes of a file, aligned to huge pages if size is at least one.
 func mapFile(fd, size, prot int) ([]byte, error) {
 	var st unix.Stat_t
 	if size < hugePage || unix.Fstat(fd, &st) == nil && st.Blksize >= hugePage {
-		return mapAt(fd, nil, size, prot, 0) // the kernel aligns a file of huge pages itself
+		return mapAt(fd, nil, size, prot, 0) // the kernel aligns files of huge pages
 	}
 	page := os.Getpagesize()
 	whole := (size + page - 1) &^ (page - 1)
@@ -37,8 +36,8 @@ func mapFile(fd, size, prot int) ([]byte, error) {
 		_ = unix.MunmapPtr(reserved, uintptr(before))
 	}
 	_ = unix.MunmapPtr(unsafe.Add(at, whole), uintptr(hugePage-before))
-	// If the file was not mapped, what was reserved for it is left alone: the kernel
-	// may have taken it away already, and another thread have got the addresses.
+	// If mapping the file failed, the reservation is not unmapped: the kernel may have
+	// removed it already and given the addresses to another thread.
 	return b, err
 }
 
@@ -50,30 +49,28 @@ func mapAt(fd int, at unsafe.Pointer, size, prot, flags int) ([]byte, error) {
 	return unsafe.Slice((*byte)(p), size), nil
 }
 
-// unmap takes back what mapFile returned, whole.
+// unmap removes a mapping that mapFile returned.
 func unmap(b []byte) error {
 	return unix.MunmapPtr(unsafe.Pointer(unsafe.SliceData(b)), uintptr(len(b)))
 }
 
-// enterHuge reads a word of each huge page of a new mapping of a file that is all
-// there, so that its users need not fault it in: whoever imports a region does so
-// beside them, mostly. Where pages are small, it does little.
+// enterHuge reads a word of each huge page of a new mapping, so that its users do not fault
+// the pages in. With small pages it has little effect.
 func enterHuge(b []byte) {
 	for ; len(b) >= hugePage; b = b[hugePage:] {
 		atomic.LoadUint64((*uint64)(unsafe.Pointer(unsafe.SliceData(b))))
 	}
 }
 
-// collapse puts physical memory behind new memory, in huge pages, and says whether
-// all that fill one are. It takes the time that zeroing the memory takes, once. It
-// does nothing about more than half of what the machine has to spare, which comes
-// page by page as it is touched.
+// collapse populates new memory with huge pages and reports whether all of it is huge. It
+// takes as long as zeroing the memory once. Memory larger than half of what the machine can
+// spare is left to be populated page by page.
 func collapse(b []byte) bool {
 	if int64(len(b)) > mem.Available()/2 {
 		return false
 	}
 	for ; len(b) >= hugePage; b = b[hugePage:] {
-		// There has to be something to collapse.
+		// Only populated pages can be collapsed.
 		if unix.Madvise(b[:1], unix.MADV_POPULATE_WRITE) != nil || unix.Madvise(b[:hugePage], unix.MADV_COLLAPSE) != nil {
 			return false
 		}

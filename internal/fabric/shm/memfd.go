@@ -14,23 +14,23 @@ import (
 
 const (
 	hugePage = 2 << 20
-	// sealed is what a file must be so that no mapping of it can be pulled from
-	// under a reader: an access beyond a file's end is a SIGBUS.
+	// sealed is the seals that a file must have so that it cannot shrink: an access beyond
+	// a file's end is a SIGBUS.
 	sealed = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
 )
 
-// errFile says that a peer sent a descriptor that is not safe to map.
+// errFile is returned for a peer's descriptor that is not safe to map.
 var errFile = errors.New("peer's file is not a sealed memory file of the stated size")
 
-// shared is memory in a file that other processes map too.
+// shared is memory in a file that other processes map as well.
 type shared struct {
 	file *os.File
 	data []byte // the mapping, whole pages
 	huge bool
 }
 
-// newShared makes zeroed shared memory of at least size bytes, in huge pages if
-// it is large enough and the system has some to give.
+// newShared returns zeroed shared memory of at least size bytes, in huge pages if it is large
+// enough and the system has some.
 func newShared(name string, size int) (*shared, error) {
 	if size >= hugePage {
 		rounded := (size + hugePage - 1) &^ (hugePage - 1)
@@ -66,8 +66,8 @@ func mapNew(name string, size, flags int) (*shared, error) {
 	return &shared{file: f, data: data}, nil
 }
 
-// mapPeer maps at least size bytes of a peer's file after checking that it can
-// not shrink.
+// mapPeer maps at least size bytes of a peer's file after it has checked that the file cannot
+// shrink.
 func mapPeer(f *os.File, size int64, prot int) ([]byte, error) {
 	seals, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0)
 	if err != nil || seals&unix.F_SEAL_SHRINK == 0 {
@@ -87,15 +87,15 @@ func mapPeer(f *os.File, size int64, prot int) ([]byte, error) {
 	return data, nil
 }
 
-// discard gives the physical memory back now, although peers may keep mappings of
-// it for as long as they like. It is advice.
+// discard returns the physical memory to the system although peers may keep mappings. Errors
+// are ignored.
 func (s *shared) discard() {
 	_ = unix.Fallocate(int(s.file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, int64(len(s.data)))
 }
 
-// Close unmaps the memory on this side; the peers' mappings stand on their own.
+// Close unmaps the memory on this side; the peers' mappings are independent.
 func (s *shared) Close() error { return errors.Join(unmap(s.data), s.file.Close()) }
 
-// words looks at mapped memory as 8-byte words. A mapping is page-aligned, and
-// outlives the words because their users keep to the queue pair's gate.
+// words returns mapped memory as 8-byte words. A mapping is page-aligned, and outlives the
+// words because their users are inside the queue pair's gate.
 func words(b []byte) []uint64 { return unsafe.Slice((*uint64)(unsafe.Pointer(&b[0])), len(b)/8) }

@@ -14,11 +14,11 @@ import (
 	"github.com/redykv/redykv/internal/fabric"
 )
 
-// The control socket carries packets, each one message: a kind and its fields,
-// little-endian. Data never goes this way.
+// The control socket carries packets. Each is one message: a kind and its fields,
+// little-endian. It carries no data.
 //
-//	hello     magic 8, private ≤ 56           files: leases, rings   dialer's first
-//	accepted  private ≤ 56                    file: leases           its answer, or
+//	hello     magic 8, private ≤ 56           files: leases, rings   the dialer's first message
+//	accepted  private ≤ 56                    file: leases           the answer, or
 //	rejected  reason                                                 this
 //	wake                                                             look at the rings
 //	import    id 4, token 16                                         asks for a region
@@ -40,10 +40,10 @@ const (
 	maxFiles   = 2
 )
 
-// errMessage says that the peer does not speak this protocol.
+// errMessage is returned when the peer does not follow this protocol.
 var errMessage = errors.New("malformed control message")
 
-// send writes one message and the files that go with it.
+// send writes one message and its files.
 func send(c *net.UnixConn, message []byte, files ...*os.File) error {
 	var rights []byte
 	if len(files) > 0 {
@@ -59,10 +59,10 @@ func send(c *net.UnixConn, message []byte, files ...*os.File) error {
 	return nil
 }
 
-// receive reads one message into buf, with its kind taken off, and the files
-// that came with it, which are the caller's to close.
+// receive reads one message into buf. It returns the kind, the rest of the message, and the
+// message's files, which the caller closes.
 func receive(c *net.UnixConn, buf []byte) (kind byte, body []byte, files []*os.File, err error) {
-	var oob [64]byte // room for maxFiles descriptors and a few too many
+	var oob [64]byte // room for more than maxFiles descriptors
 	n, on, flags, _, err := c.ReadMsgUnix(buf, oob[:])
 	if err != nil {
 		return 0, nil, nil, fmt.Errorf("control socket: %w", err)
@@ -96,7 +96,7 @@ func takeFiles(oob []byte) (files []*os.File) {
 
 func closeFiles(files []*os.File) {
 	for _, f := range files {
-		_ = f.Close() // a descriptor of a memory file: nothing to lose
+		_ = f.Close() // closing a memory file's descriptor loses nothing
 	}
 }
 
@@ -113,7 +113,7 @@ func decodeImport(b []byte) (id uint32, token fabric.Token, err error) {
 	return binary.LittleEndian.Uint32(b), fabric.Token(b[4:]), nil
 }
 
-// loan is what the owner says of a region that it lends.
+// loan describes a region that its owner lends.
 type loan struct {
 	id         uint32
 	word       uint32

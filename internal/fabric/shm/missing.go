@@ -8,7 +8,7 @@ import (
 	"github.com/redykv/redykv/internal/fabric"
 )
 
-// Open says what to take in its place.
+// Open returns an error that names the alternatives.
 func Open() (fabric.Provider, error) {
-	return nil, errors.New("shm: it takes Linux, for its memory files: use --transport tcp, or mem within a process")
+	return nil, errors.New("shm: needs memory files, which only Linux has: use --transport tcp, or mem within a process")
 }

@@ -20,8 +20,8 @@ func (q *queuePair) Submit() error {
 	return q.State.Err()
 }
 
-// execute carries out what is rung, up to an immediate that the peer has no room
-// for; Poll and Wait go on from there.
+// execute executes submitted operations, up to an immediate for which the peer has no room;
+// Poll and Wait continue there.
 func (q *queuePair) execute() {
 	i, to := q.Sends.Next()
 	if i == to {
@@ -59,7 +59,7 @@ func (q *queuePair) execute() {
 	}
 }
 
-// Prefetch is fabric.Prefetcher.
+// Prefetch implements fabric.Prefetcher.
 func (q *queuePair) Prefetch() {
 	i, to := q.Sends.Enqueued()
 	q.gate.Enter()
@@ -72,16 +72,16 @@ func (q *queuePair) Prefetch() {
 	q.gate.Leave()
 }
 
-// touch asks for the memory of an operation whose turn comes soon.
+// touch prefetches the memory of an operation that is executed soon.
 func (q *queuePair) touch(s *core.Request) {
 	if r := q.imports.Get(s.Handle); r != nil {
 		core.Touch(r.mapping, s.Offset, len(s.Buf))
 	}
 }
 
-// wakePeer sends the peer's reader a message. A dying connection may lose it, and
-// so may a full one: a peer that does not read its socket must not hold up an
-// owner who serves others as well, and has wake-ups enough to read.
+// wakePeer sends a wake-up to the peer's reader. A broken connection may lose it, and so may
+// a full one: a peer that does not read its socket must not block an owner that serves
+// others, and it has earlier wake-ups to read.
 func (q *queuePair) wakePeer() { _ = q.raw.Control(sendWake) }
 
 var wakeMessage = []byte{kindWake}
@@ -99,7 +99,7 @@ func (q *queuePair) Poll(done []fabric.Completion) int {
 	return n + q.receive(done[n:])
 }
 
-// receive takes over the peer's immediates.
+// receive takes the peer's immediates from the ring.
 func (q *queuePair) receive(done []fabric.Completion) (n int) {
 	var wake bool
 	var err error
@@ -119,7 +119,7 @@ func (q *queuePair) receive(done []fabric.Completion) (n int) {
 
 func (q *queuePair) Wait(ctx context.Context) error { return q.waiter.Wait(ctx, q, spins) }
 
-// Pollable is core.Source, as are those that follow.
+// Pollable implements core.Source, as do the following methods.
 func (q *queuePair) Pollable() bool {
 	if q.Sends.Completed() || (q.State.Err() != nil && q.Sends.UnderWay()) {
 		return true

@@ -28,7 +28,7 @@ type provider struct {
 	malformed atomic.Uint64
 }
 
-// Open returns a provider of its own. It fails where memory files do.
+// Open returns a new provider. It fails if the system has no memory files.
 func Open() (fabric.Provider, error) {
 	l, err := newLeases()
 	if err != nil {
@@ -39,10 +39,10 @@ func Open() (fabric.Provider, error) {
 
 func (p *provider) Name() string { return Name }
 
-// Malformed is how many connections ended for what the peer said.
+// Malformed returns the number of connections that ended because of malformed messages.
 func (p *provider) Malformed() uint64 { return p.malformed.Load() }
 
-// blame counts a connection that ends with err, if that is the peer's fault.
+// blame counts a connection that ends with err, if the peer caused it.
 func (p *provider) blame(err error) {
 	if errors.Is(err, errMessage) || errors.Is(err, errFile) || errors.Is(err, core.ErrCorruptRing) {
 		p.malformed.Add(1)
@@ -58,8 +58,8 @@ func (p *provider) Alloc(size int) (fabric.Region, error) {
 }
 
 // Listen listens on a unix socket at the path addr, or, if that is empty, on an
-// abstract one, which leaves nothing behind however the process ends. Only
-// processes of the same user are greeted.
+// abstract one, which disappears with the process. Only processes of the same user may
+// connect.
 func (p *provider) Listen(addr string, depth int) (fabric.Listener, error) {
 	l, err := p.listen(addr, depth)
 	if err != nil {
@@ -113,9 +113,9 @@ func (p *provider) dial(ctx context.Context, addr string, private []byte, depth 
 	return q, nil
 }
 
-// greet says hello and turns the answer into a queue pair.
+// greet sends the greeting and returns the queue pair that the answer allows.
 func (p *provider) greet(ctx context.Context, conn *net.UnixConn, private []byte, depth int) (*queuePair, error) {
-	// Ending ctx ends a read under way by moving its deadline into the past.
+	// The end of ctx ends a blocked read by moving its deadline into the past.
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
 	rings, err := newShared("redykv-rings", 2*core.ImmRingWords*8)
@@ -124,8 +124,8 @@ func (p *provider) greet(ctx context.Context, conn *net.UnixConn, private []byte
 	}
 	q := &queuePair{provider: p, conn: conn, rings: rings.data}
 	fail := func(err error) (*queuePair, error) {
-		// The mapping is the queue pair's: unmapped twice, it could be somebody
-		// else's the second time.
+		// The queue pair unmaps the mapping. Unmapping it twice could remove another
+		// mapping.
 		return nil, errors.Join(err, rings.file.Close(), q.unmap())
 	}
 	hello := append(append([]byte{kindHello}, magic...), private...)
@@ -159,7 +159,7 @@ func (p *provider) Close() error {
 	return errors.Join(p.listeners.Close(), p.pairs.Close(), p.regions.Close())
 }
 
-// listener greets processes that dial.
+// listener accepts the connections of other processes.
 type listener struct {
 	provider *provider
 	addr     string
@@ -205,8 +205,8 @@ func (l *listener) greet(conn *net.UnixConn) (*request, error) {
 	return &request{listener: l, conn: conn, private: body[n:], files: files}, nil
 }
 
-// sameUser refuses processes of other users, root aside: an abstract socket has
-// no permissions of its own.
+// sameUser refuses processes of other users except root: an abstract socket has no
+// permissions.
 func sameUser(conn *net.UnixConn) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -223,12 +223,12 @@ func sameUser(conn *net.UnixConn) error {
 		return peerErr
 	}
 	if uid := int(peer.Uid); uid != 0 && uid != os.Geteuid() {
-		return fmt.Errorf("shm: process %d of user %d is not welcome", peer.Pid, peer.Uid)
+		return fmt.Errorf("shm: process %d belongs to another user, %d", peer.Pid, peer.Uid)
 	}
 	return nil
 }
 
-// request is a process that said hello. Its one user answers it once.
+// request is a process that has sent its greeting. It is answered once.
 type request struct {
 	listener *listener
 	conn     *net.UnixConn
@@ -244,7 +244,7 @@ func (r *request) Accept(private []byte) (fabric.QueuePair, error) {
 		return nil, err
 	}
 	if r.answered {
-		return nil, errors.New("shm accept: answered already")
+		return nil, errors.New("shm accept: already answered")
 	}
 	r.answered = true
 	defer closeFiles(r.files)
@@ -284,6 +284,6 @@ func (r *request) Reject(reason string) error {
 	if len(reason) > maxMessage-1 {
 		reason = reason[:maxMessage-1]
 	}
-	_ = send(r.conn, append([]byte{kindRejected}, reason...)) // a peer that is gone knows
+	_ = send(r.conn, append([]byte{kindRejected}, reason...)) // the peer may be gone
 	return r.conn.Close()
 }

@@ -23,14 +23,14 @@ import (
 
 const (
 	protReadWrite = unix.PROT_READ | unix.PROT_WRITE
-	// spins is how often a Wait looks before it parks: the peer is a process
-	// with a core of its own at best, and two that spin on busy cores collapse.
+	// spins is how often Wait checks before it parks. The peer is another process; two that
+	// spin on busy processors slow each other down.
 	spins = 32
 )
 
-// queuePair is one end of a connection. The owner executes its own operations;
-// a goroutine reads the control socket. Mapped memory is touched by the owner
-// inside the gate only, and unmapped after the gate was drained for good.
+// queuePair is one end of a connection. The owner executes its operations; a goroutine reads
+// the control socket. The owner accesses mapped memory only inside the gate; the memory is
+// unmapped after the gate is drained for the last time.
 type queuePair struct {
 	provider *provider
 	conn     *net.UnixConn
@@ -39,18 +39,18 @@ type queuePair struct {
 
 	// Mapped memory.
 	gate    core.Gate
-	gone    atomic.Bool // nothing is mapped any more; looked at inside the gate
+	gone    atomic.Bool // nothing is mapped any more; checked inside the gate
 	rings   []byte
 	out, in core.ImmRing // this end's immediates, and the peer's
 	leases  []byte       // the peer's
 	imports core.Handles[imported]
-	mu      sync.Mutex // held to change imports, and to unmap
+	mu      sync.Mutex // guards changes of imports, and unmapping
 
 	core.Requests
-	touched uint64 // owner: memory of operations below is asked for
+	touched uint64 // memory of operations below is prefetched; the owner's
 	waiter  core.Waiter
 	reader  sync.WaitGroup
-	lent    *core.Questions[lent] // of what Import asks
+	lent    *core.Questions[lent] // questions of Import
 }
 
 // lent is the answer to an import.
@@ -59,7 +59,7 @@ type lent struct {
 	file *os.File // nil: no such region
 }
 
-// start maps the peer's leases and begins to read the socket.
+// start maps the peer's leases and starts the goroutine that reads the socket.
 func (q *queuePair) start(leases *os.File, depth int, dialed bool) (err error) {
 	if err := q.Sends.Init(depth); err != nil {
 		return err
@@ -87,14 +87,14 @@ func (q *queuePair) start(leases *os.File, depth int, dialed bool) (err error) {
 	return nil
 }
 
-// end records why the connection is over.
+// end records the reason for the connection's end.
 func (q *queuePair) end(err error) {
 	if q.State.End(err) {
 		q.provider.blame(err)
 	}
 }
 
-// unmap gives the mapped memory back. Nobody is inside the gate any more.
+// unmap removes all mappings. No goroutine is inside the gate any more.
 func (q *queuePair) unmap() (err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -109,7 +109,7 @@ func (q *queuePair) unmap() (err error) {
 	return err
 }
 
-// read serves the control socket until the peer is gone.
+// read serves the control socket until the connection ends.
 func (q *queuePair) read() {
 	buf := make([]byte, maxMessage)
 	for {
@@ -119,7 +119,7 @@ func (q *queuePair) read() {
 		}
 		if err != nil {
 			if errors.Is(err, io.EOF) {
-				err = fabric.ErrDisconnected // nothing more is known
+				err = fabric.ErrDisconnected // no other reason is known
 			} else {
 				err = fmt.Errorf("%w: %w", fabric.ErrDisconnected, err)
 			}
@@ -158,7 +158,7 @@ func (q *queuePair) handle(kind byte, body []byte, files []*os.File) error {
 	return errMessage
 }
 
-// lend answers an import.
+// lend answers the peer's import.
 func (q *queuePair) lend(body []byte) error {
 	id, token, err := decodeImport(body)
 	if err != nil {
@@ -193,7 +193,7 @@ func (q *queuePair) ask(ctx context.Context, token fabric.Token) (fabric.Remote,
 	return q.enter(l)
 }
 
-// enter maps a region and gives it a handle.
+// enter registers an imported region and returns its handle.
 func (q *queuePair) enter(l lent) (fabric.Remote, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -215,7 +215,7 @@ func (q *queuePair) Release(r fabric.Remote) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if i, ok := q.imports.Delete(r.Handle); ok {
-		_ = unmap(i.mapping) // a mapping of ours, whole: it cannot fail
+		_ = unmap(i.mapping) // a whole mapping of this process: cannot fail
 	}
 }
 
@@ -223,8 +223,7 @@ func (q *queuePair) PeerPrivate() []byte { return q.private }
 
 func (q *queuePair) Wake() { q.waiter.Wake() }
 
-// Close ends the connection. A queue pair that lost its peer keeps its mappings
-// until then.
+// Close ends the connection. A queue pair whose peer is gone keeps its mappings until Close.
 func (q *queuePair) Close() error {
 	if q.gone.Swap(true) {
 		return nil

@@ -15,21 +15,19 @@ import (
 	"github.com/redykv/redykv/internal/fabric/core"
 )
 
-// leaseWords is how many regions a provider can have at a time.
+// leaseWords is the most regions that a provider can have at a time.
 const leaseWords = 1 << 16
 
-// leases is how a provider tells that a region still stands: one word for each,
-// in memory that its peers map too, but only to read. A region's word holds its
-// generation as long as it stands. A peer looks at the word before and after
-// each access; one that finds the generation after a copy knows that the bytes
-// were the region's. So a revoked region stops answering at once, without a
-// message and without waiting for peers: their mappings keep the old pages until
-// they notice, and no other region ever uses those.
+// leases holds one word per region, in memory that peers map read-only. A region's word holds
+// its generation while the region is valid. A peer reads the word before and after each
+// access; if it still holds the generation after a copy, the bytes were the region's. So a
+// revoked region stops answering at once, without a message and without waiting for peers:
+// their mappings keep the old pages until they notice, and no other region uses those pages.
 type leases struct {
 	memory     *shared
 	words      []uint64
-	next       int   // words from here on were never used
-	free       []int // words given back
+	next       int   // words from here on are unused
+	free       []int // words of closed regions
 	generation uint64
 }
 
@@ -38,7 +36,7 @@ func newLeases() (*leases, error) {
 	if err != nil {
 		return nil, err
 	}
-	// From here on nobody makes a new writable mapping.
+	// From here on no new writable mapping can be made.
 	if _, err := unix.FcntlInt(m.file.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_FUTURE_WRITE); err != nil {
 		return nil, errors.Join(fmt.Errorf("seal leases: %w", err), m.Close())
 	}
@@ -63,7 +61,7 @@ func (l *leases) drop(word int) {
 	l.free = append(l.free, word)
 }
 
-// region is memory of this process that peers map.
+// region is memory of this process that peers can map.
 type region struct {
 	set        *regions
 	memory     *shared
@@ -92,7 +90,7 @@ func (r *region) Close() error {
 	return r.memory.Close()
 }
 
-// regions are those of one provider. Safe for concurrent use.
+// regions are the regions of one provider. It is safe for concurrent use.
 type regions struct {
 	leases  *leases
 	mu      sync.Mutex
@@ -121,8 +119,8 @@ func (s *regions) alloc(size int) (*region, error) {
 	return r, nil
 }
 
-// lend returns what a peer must know of the region of that token, and a file to
-// send it. A region that is revoked meanwhile makes the loan void by itself.
+// lend returns the description of the region with this token, and its file. If the region is
+// revoked meanwhile, its lease word makes the description void.
 func (s *regions) lend(token fabric.Token) (loan, *os.File, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,7 +163,7 @@ type imported struct {
 	generation uint64
 }
 
-// importRegion maps what the peer lent.
+// importRegion maps a region that the peer lent.
 func importRegion(f *os.File, size int64, leases []uint64, word uint32, generation uint64) (imported, error) {
 	if word >= uint32(len(leases)) || generation == 0 {
 		return imported{}, errFile

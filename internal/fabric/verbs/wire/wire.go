@@ -1,7 +1,6 @@
-// Package wire is what two ends of the verbs transport tell each other beside
-// RDMA: a greeting, then frames of one size. Both go over a TCP connection that
-// accompanies the queue pair. Nothing in them is trusted: what decodes is well
-// formed, and no more.
+// Package wire encodes the messages of the verbs transport's TCP connection, which accompanies
+// each queue pair: a greeting, then frames of one size. A message that decodes is well formed;
+// its contents are not trusted.
 package wire
 
 import (
@@ -13,11 +12,11 @@ import (
 	"github.com/redykv/redykv/internal/fabric/core"
 )
 
-// ErrMalformed says that the peer does not keep to the protocol.
+// ErrMalformed is returned for a message that does not follow the protocol.
 var ErrMalformed = errors.New("malformed message")
 
-// Nonce tells which greeting an RDMA connection belongs to: 128 random bits, the
-// private data of the connection manager's request.
+// Nonce is 128 random bits that assign an RDMA connection to its greeting. It is the private
+// data of the connection manager's request.
 type Nonce [16]byte
 
 // Sizes of messages in bytes.
@@ -45,7 +44,7 @@ func DecodeHello(b []byte) ([]byte, error) {
 	return text(b[len(magic):], fabric.MaxPrivate)
 }
 
-// text takes a length byte and so many bytes off b; the rest of b is zeros.
+// text decodes a length byte and that many bytes; the rest of b must be zeros.
 func text(b []byte, most int) ([]byte, error) {
 	n := int(b[0])
 	if n > most || !zero(b[1+n:]) {
@@ -67,11 +66,11 @@ func zero(b []byte) bool {
 type Verdict struct {
 	Accepted bool
 	Port     uint16 // where the connection manager listens, if accepted
-	Nonce    Nonce  // to be shown there
+	Nonce    Nonce  // to be sent there
 	Text     []byte // private data if accepted, else the reason
 }
 
-// Append encodes the verdict. A reason that is too long is cut.
+// Append encodes the verdict. It truncates a reason that is too long.
 func (v *Verdict) Append(b []byte) []byte {
 	s := v.Text[:min(len(v.Text), maxText)]
 	accepted := byte(0)
@@ -99,26 +98,26 @@ func DecodeVerdict(b []byte) (v Verdict, err error) {
 	return v, err
 }
 
-// Kind says what a frame is for.
+// Kind is the kind of a frame.
 type Kind byte
 
 const (
-	// Ready says that the dialer's end of the RDMA connection stands.
+	// Ready: the dialer's end of the RDMA connection is established.
 	Ready Kind = iota + 1
-	// Import asks for the region of Token; Number is the question's.
+	// Import asks for the region with Token; Number is the question's number.
 	Import
-	// Lent answers Import: the region is at Address and Size bytes long, Key
-	// opens it on this connection, ID names the loan.
+	// Lent answers Import: the region has Size bytes at Address, Key is its key on this
+	// connection, ID names the loan.
 	Lent
-	// Refused answers Import: there is no such region.
+	// Refused answers Import: no region has this token.
 	Refused
 	// Failed answers Import: the region could not be registered.
 	Failed
-	// Revoke wants loan ID back: the region goes.
+	// Revoke asks for loan ID to be released: the region is being closed.
 	Revoke
-	// Release gives loan ID back: nothing under way uses it, nothing will.
+	// Release ends loan ID: no operation uses it any more.
 	Release
-	// Credit allows Number more immediates.
+	// Credit allows the peer Number more immediates.
 	Credit
 	kinds
 )
@@ -168,7 +167,7 @@ func DecodeFrame(b []byte) (f Frame, err error) {
 	return f, nil
 }
 
-// used is f with only the fields that its kind uses.
+// used returns f with only the fields that its kind uses.
 func (f *Frame) used() Frame {
 	u := Frame{Kind: f.Kind}
 	switch f.Kind {
