@@ -63,7 +63,7 @@ func (m *Manager) policy() plan.Policy {
 
 // room is what an allocator's VMs may still have together; nil: any number of bytes.
 func (m *Manager) room() *uint64 {
-	if a, ok := m.opts.Allocator.(interface{ Room() uint64 }); ok {
+	if a, ok := m.opts.Allocator.(allocator.Bounded); ok {
 		return new(a.Room())
 	}
 	return nil

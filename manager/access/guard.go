@@ -97,7 +97,7 @@ const launchedMark = "."
 
 var _ connect.Interceptor = (*Guard)(nil)
 
-// admit returns whose call it is, or says why it is refused, with a [*api.TokenError].
+// admit returns whose call it is, or a [*api.TokenError].
 func (g *Guard) admit(procedure, authorization string) (t Token, err error) {
 	if g.Tokens == nil {
 		return Token{Roles: []Role{RoleOperator}}, nil

@@ -1,3 +1,10 @@
+// Package allocator launches VMs for a manager: [Local] as processes of this machine,
+// [InProcess] as cache servers in this process. Both sell either VMs of any size for
+// nothing, or the types of a simulated market (package menu), within a memory limit.
+//
+// A new allocator implements [Allocator]; [Restorer] if its VMs outlive the manager's
+// process, [Marketer] if it has a simulated market, [Bounded] if all its VMs share a memory
+// limit.
 package allocator
 
 import (
@@ -17,43 +24,48 @@ import (
 	"github.com/redykv/redykv/manager/plan"
 )
 
-// Allocator is whatever provides VMs (3.2, A32). A VM that it launches serves
-// one cache and is terminated with it. All methods are safe for concurrent use.
+// Allocator launches and terminates VMs (3.2, A32). A launched VM serves one cache and is
+// terminated with it. All methods are safe for concurrent use.
 type Allocator interface {
-	// Transport is the transport of VMs launched for requests that name none.
+	// Transport returns the transport of VMs for requests that name none.
 	Transport() string
-	// Attach gives the allocator its manager, once, before anything else.
+	// Attach sets the allocator's manager. It is called once, before all other methods.
 	Attach(host Host)
-	// Offers lists the VM types that Launch can start now in a cloud region, and what
-	// they cost; empty is the allocator's own region. A type whose VMs are made to
-	// measure is Fitted. The error is a [*menu.RegionError] for a region that there is
-	// not.
+	// Offers lists the VM types that Launch can start now in a cloud region, and their
+	// prices; empty is the default region. A type whose VMs have any size is Fitted. The
+	// error for an unknown region is a [*menu.RegionError].
 	Offers(ctx context.Context, region string) ([]plan.Offer, error)
-	// Launch starts a VM. The VM is usable when it has registered itself with
-	// host; the manager waits for that, until ctx ends. An error leaves nothing
-	// behind. A [*api.CapacityError] says that there is no room, [ErrTransport]
-	// that spec's transport is not to be had.
+	// Launch starts a VM. The manager waits until the VM has registered, or ctx ends. After
+	// an error there is no VM. Errors are a [*api.CapacityError] for too little memory, and
+	// [ErrTransport].
 	Launch(ctx context.Context, spec VMSpec) error
-	// Terminate ends a VM and returns when its memory is free again. An unknown
-	// id is no error: the VM is gone.
+	// Terminate ends a VM and returns when its memory is free. An unknown id is no error.
 	Terminate(ctx context.Context, id string) error
-	// Close terminates every VM; Launch fails afterwards.
+	// Close terminates all VMs, except those that outlive the process. Launch fails
+	// afterwards.
 	Close() error
 }
 
 // Restorer is an [Allocator] whose VMs outlive the process that launched them.
 type Restorer interface {
 	Allocator
-	// Restore takes up what an earlier process has launched, once, after Attach and
-	// before anything else. The VMs of wanted that still run are the allocator's
-	// again, and returned; all others are ended.
+	// Restore takes over the VMs that an earlier process launched. It is called once, after
+	// Attach and before all other methods. It returns the VMs of wanted that still run, and
+	// terminates all others.
 	Restore(ctx context.Context, wanted []string) (running []string, err error)
 }
 
-// ErrTransport says that an allocator has no VMs of the transport asked for.
+// Bounded is an [Allocator] with a memory limit of all its VMs together.
+type Bounded interface {
+	Allocator
+	// Room returns how much memory is left, in bytes.
+	Room() uint64
+}
+
+// ErrTransport reports a transport for which there are no VMs or models.
 var ErrTransport = errors.New("transport not offered")
 
-// offered refuses a transport that is none of those known.
+// offered reports a transport that is not among the known ones.
 func offered(name string, known []string) error {
 	if !slices.Contains(known, name) {
 		return fmt.Errorf("%w: %.40q: want one of %s", ErrTransport, name, strings.Join(known, ", "))
@@ -61,42 +73,41 @@ func offered(name string, known []string) error {
 	return nil
 }
 
-// VMSpec is what a launched VM has to be.
+// VMSpec describes a VM to launch.
 type VMSpec struct {
-	ID        string    // the id that it must register with
-	Kind      menu.Kind // as Offers has it; no type: made to measure
+	ID        string    // with which it must register
+	Kind      menu.Kind // of an offer; no type: a VM of any size
 	Memory    uint64    // bytes
-	Cores     uint32    // server threads; 0: one-sided only
+	Cores     uint32    // server threads; 0: one-sided access only
 	Transport string
 }
 
-// Host is what a manager offers to its allocator.
+// Host is an allocator's view of its manager.
 type Host interface {
-	// URL is where servers reach the manager; empty while it is not served.
+	// URL returns the URL of the manager's control API; empty while it is not served.
 	URL() string
-	// Credentials is what the server of a VM shows the manager, and knows it by.
+	// Credentials returns the credentials of a VM's server, for the manager.
 	Credentials(vm string) access.Credentials
-	// Register announces a launched VM that is ready, for allocators whose VMs
-	// do not call the manager themselves. No heartbeat is expected of it.
+	// Register registers a launched VM, for allocators whose VMs do not call the manager
+	// themselves. Such a VM sends no heartbeats.
 	Register(vm node.VM) error
-	// Failed says that a VM is gone. It may be called more than once.
+	// Failed reports that a VM has failed. It may be called more than once.
 	Failed(id, reason string)
-	// Reclaimed says that a VM will be gone at a deadline, of which its caches are
-	// told at once (R22). When the time is up the manager terminates it. It may be
-	// called more than once: the earliest deadline holds.
+	// Reclaimed reports that a VM is taken back at a deadline. Its caches are told at once
+	// (R22), and the manager terminates it at the deadline. Of several calls, the earliest
+	// deadline holds.
 	Reclaimed(id string, deadline time.Time, reason string)
-	// OffersChanged says that something has become cheaper, or is to be had again, so
-	// that nobody has to ask all the time (R30).
+	// OffersChanged reports that an offer has become cheaper or available again (R30).
 	OffersChanged()
 }
 
-// attachment is an allocator's manager. A market may ask for it before there is one.
+// attachment holds an allocator's manager. A market may call before Attach.
 type attachment struct{ host atomic.Pointer[Host] }
 
 // Attach implements [Allocator].
 func (a *attachment) Attach(h Host) { a.host.Store(&h) }
 
-// manager is nil before Attach.
+// manager returns nil before Attach.
 func (a *attachment) manager() Host {
 	if h := a.host.Load(); h != nil {
 		return *h
@@ -104,16 +115,16 @@ func (a *attachment) manager() Host {
 	return nil
 }
 
-// budget shares out a fixed amount of memory.
+// budget counts the use of a limited amount of memory.
 type budget struct {
 	what  string
 	limit uint64
 
-	mu   sync.Mutex
+	mu   sync.Mutex // guards used
 	used uint64
 }
 
-// take reserves n bytes or returns a *api.CapacityError.
+// take reserves n bytes or returns an *api.CapacityError.
 func (b *budget) take(n uint64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -124,7 +135,7 @@ func (b *budget) take(n uint64) error {
 	return nil
 }
 
-// hold reserves n bytes that are in use already, even beyond the limit.
+// hold reserves n bytes that are already in use, even above the limit.
 func (b *budget) hold(n uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -143,8 +154,8 @@ func (b *budget) give(n uint64) {
 	b.used -= n
 }
 
-// newBudget returns a budget of limit bytes, or of the machine's memory where
-// limit is 0. More than the machine has is refused.
+// newBudget returns a budget of limit bytes; 0 is the machine's memory, and more than that
+// is an error.
 func newBudget(limit uint64) (*budget, error) {
 	total := node.MachineMemory()
 	if limit == 0 {

@@ -14,26 +14,25 @@ import (
 	"github.com/redykv/redykv/server"
 )
 
-// InProcessOptions describe an in-process allocator.
+// InProcessOptions configure an in-process allocator.
 type InProcessOptions struct {
-	// Memory is the most that all VMs together lend, in bytes. Default: what
-	// the machine has.
+	// Memory is the maximum of all VMs' memory together, in bytes. Default: the machine's
+	// memory.
 	Memory uint64
-	// Transport is that of caches whose clients name none, and the one that the
-	// manager's own models speak of. Default: mem.
+	// Transport is the default of requests, and the transport of the manager's models.
+	// Default: mem.
 	Transport string
 	// Menu and Market are as in [LocalOptions].
 	Menu   *menu.Menu
 	Market menu.Options
-	// Pinning is that of the servers' threads, as in [server.Options].
+	// Pinning is as in [server.Options].
 	Pinning server.Pinning
-	// Logger receives what an operator should know. Default: slog.Default().
+	// Logger receives messages for the operator. Default: slog.Default().
 	Logger *slog.Logger
 }
 
-// InProcess provides VMs that are cache servers in this process, over
-// any transport: for embedding, examples and tests. What it lends is the
-// process's own memory, so it makes nothing larger; and it does not outlive it.
+// InProcess launches VMs that are cache servers in this process, over any transport: for
+// embedding, examples and tests. They lend the process's own memory, and end with it.
 type InProcess struct {
 	shop
 	attachment
@@ -47,7 +46,7 @@ type InProcess struct {
 
 var _ Marketer = (*InProcess)(nil)
 
-// NewInProcess returns an allocator for [Options].
+// NewInProcess returns an allocator for a manager's Options.
 func NewInProcess(opts InProcessOptions) (*InProcess, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.Default()
@@ -80,10 +79,10 @@ func withinProcess(name string) error {
 
 func (a *InProcess) CheckTransport(name string) error { return withinProcess(name) }
 
-// Transport is that of the options.
+// Transport implements [Allocator].
 func (a *InProcess) Transport() string { return a.opts.Transport }
 
-// Launch starts a cache server and registers it.
+// Launch implements [Allocator]. It registers the VM.
 func (a *InProcess) Launch(_ context.Context, spec VMSpec) error {
 	if err := withinProcess(spec.Transport); err != nil {
 		return err
@@ -115,7 +114,7 @@ func (a *InProcess) keep(n *node.Node) bool {
 	return !a.closed
 }
 
-// Terminate closes a server.
+// Terminate implements [Allocator].
 func (a *InProcess) Terminate(_ context.Context, id string) error {
 	a.mu.Lock()
 	n := a.nodes[id]
@@ -129,23 +128,23 @@ func (a *InProcess) Terminate(_ context.Context, id string) error {
 	return err
 }
 
-// Kill ends a VM as a crash would: the manager learns of it as of any failure.
-// It returns false where there is no such VM.
+// Kill ends a VM as a crash would, and reports its failure to the manager. It returns false
+// if the VM is unknown.
 func (a *InProcess) Kill(id string) bool {
 	a.mu.Lock()
 	_, ok := a.nodes[id]
 	a.mu.Unlock()
 	if ok {
 		if err := a.Terminate(context.Background(), id); err != nil {
-			a.opts.Logger.Warn("killed VM did not close well", "vm", id, "err", err)
+			a.opts.Logger.Warn("killed VM closed with an error", "vm", id, "err", err)
 		}
 		a.manager().Failed(id, "killed")
 	}
 	return ok
 }
 
-// Reclaim announces that a VM goes when the notice is up, as an allocator of spot
-// VMs does (R22). It returns false where there is no such VM.
+// Reclaim reports to the manager that a VM is taken back after the notice (R22). It returns
+// false if the VM is unknown.
 func (a *InProcess) Reclaim(id string, notice time.Duration) bool {
 	a.mu.Lock()
 	_, ok := a.nodes[id]
@@ -156,7 +155,7 @@ func (a *InProcess) Reclaim(id string, notice time.Duration) bool {
 	return ok
 }
 
-// Close closes all servers.
+// Close implements [Allocator].
 func (a *InProcess) Close() error {
 	a.mu.Lock()
 	a.closed = true

@@ -1,7 +1,6 @@
 package allocator
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"os/exec"
 	"runtime"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -21,61 +19,57 @@ import (
 	"github.com/redykv/redykv/server"
 )
 
-// LocalOptions describe a local allocator.
+// LocalOptions configure a local allocator.
 type LocalOptions struct {
-	// Command is the program that is a cache server, and its first arguments;
-	// Launch adds
+	// Command is a cache server's program, and its first arguments; Launch adds
 	//
 	//	--manager URL --vm-id ID --memory BYTES --cores N --transport NAME --log-level warn --until-stdin-ends
 	//
-	// It has to register with the manager when it is ready, and to exit when its
-	// standard input ends: then its parent is gone. Its standard error is logged.
-	// With State there is no such last flag, and it is killed at its end; with Pinning
-	// there is --pinning MODE.
-	// Default: this executable with the argument cacheserver, which is right for
-	// the redykv command and for no other program.
+	// and --pinning MODE if Pinning is set. The program registers with the manager when it
+	// is ready, and exits when its standard input ends, as then its parent has ended. Its
+	// standard error is logged. With State the last flag is omitted, and the program is
+	// killed to end it. Default: this executable with the argument cacheserver, which is
+	// right for the redykv command only.
 	Command []string
 	// Transport is shm, tcp or verbs. Default: shm.
 	Transport string
-	// Memory is the most that all VMs together lend, in bytes. Default: what
-	// the machine has.
+	// Memory is the maximum of all VMs' memory together, in bytes. Default: the machine's
+	// memory.
 	Memory uint64
-	// Menu is what VMs there are, what they cost, and what becomes of them; Market says
-	// how that goes on. Default: VMs of any size, for nothing.
+	// Menu has the VM types and prices of a simulated market, and Market its options.
+	// Default: VMs of any size, for nothing.
 	Menu   *menu.Menu
 	Market menu.Options
-	// State is a directory, that of the manager: what is launched outlives the
-	// allocator, whose successor finds it there again. Standard error goes to files
-	// there. It takes Linux. Default: none; processes end with the allocator.
+	// State is the manager's state directory. If it is set, processes outlive the allocator,
+	// and the next allocator on the directory takes them over; their standard error goes to
+	// files there. It needs Linux. Default: none; processes end with the allocator.
 	State string
-	// Pinning is that of the servers' threads, as in [server.Options].
+	// Pinning is as in [server.Options].
 	Pinning server.Pinning
-	// CPUs are the processors that the servers may run on; only Linux can. Default: those
-	// of this process.
+	// CPUs are the processors that the servers may use; Linux only. Default: those of this
+	// process.
 	CPUs []int
-	// Logger receives what an operator should know, and what the cache servers
-	// write to their standard error. Default: slog.Default().
+	// Logger receives messages for the operator, and the standard error of cache servers.
+	// Default: slog.Default().
 	Logger *slog.Logger
 }
 
-// Local provides VMs that are processes of this machine.
+// Local launches VMs that are processes of this machine.
 type Local struct {
 	shop
 	attachment
 
 	opts LocalOptions
 
-	// starts carries processes to the starter, and comes back on their own
-	// channels. A child is killed when the thread that started it ends, and Go's
-	// threads may end with a goroutine that is locked to one; so all children
-	// are started by one thread, which lives as long as the allocator. They
-	// inherit its processors.
+	// starts sends processes to startLoop. A child is killed when the thread that started
+	// it ends, and Go may end threads; so one locked thread starts all children and lives
+	// as long as the allocator. Children inherit its processors.
 	starts  chan start
-	quit    chan struct{}  // closed by Close: the starter ends
-	running sync.WaitGroup // the starter, and one waiter for each process
-	leave   *leaving       // ends the waiting for processes that go on; nil without State
+	quit    chan struct{}  // closed by Close, ends startLoop
+	running sync.WaitGroup // startLoop, and one waiter for each process
+	leave   *leaving       // ends the waiters of processes that go on; nil without State
 
-	mu        sync.Mutex
+	mu        sync.Mutex // guards closed and processes
 	closed    bool
 	processes map[string]*process
 }
@@ -85,12 +79,12 @@ type process struct {
 	pid  int
 	ask  func()       // asks it to exit
 	kill func() error // no error if it has ended
-	// wait returns why the process has ended, or false where the allocator ends
-	// first and leaves it running. Called once.
+	// wait returns why the process has ended, or false if the allocator ends first and the
+	// process goes on. It is called once.
 	wait   func() (string, bool)
 	memory uint64
-	gone   chan struct{} // closed when it has been waited for
-	wanted bool          // its end is; guarded by the allocator's mu
+	gone   chan struct{} // closed when wait has returned true
+	wanted bool          // its end was requested; guarded by the allocator's mu
 }
 
 type start struct {
@@ -103,12 +97,12 @@ var (
 	_ Marketer = (*Local)(nil)
 )
 
-// NewLocal returns an allocator for [Options].
+// NewLocal returns an allocator for a manager's Options.
 func NewLocal(opts LocalOptions) (*Local, error) {
 	if len(opts.Command) == 0 {
 		self, err := os.Executable()
 		if err != nil {
-			return nil, fmt.Errorf("local allocator: which program is this: %w", err)
+			return nil, fmt.Errorf("local allocator: path of this program: %w", err)
 		}
 		opts.Command = []string{self, "cacheserver"}
 	}
@@ -166,10 +160,10 @@ func betweenProcesses(name string) error {
 
 func (a *Local) CheckTransport(name string) error { return betweenProcesses(name) }
 
-// Transport is the transport of the options.
+// Transport implements [Allocator].
 func (a *Local) Transport() string { return a.opts.Transport }
 
-// Launch starts a process. Its end, whenever it comes, is reported to the host.
+// Launch implements [Allocator]. The end of the process is reported to the host.
 func (a *Local) Launch(ctx context.Context, spec VMSpec) error {
 	if err := betweenProcesses(spec.Transport); err != nil {
 		return err
@@ -188,9 +182,9 @@ func (a *Local) Launch(ctx context.Context, spec VMSpec) error {
 	return nil
 }
 
-// run starts a process, which ctx does not bound afterwards.
+// run starts a process. ctx bounds the start only.
 func (a *Local) run(ctx context.Context, url string, spec VMSpec) error {
-	// Under mu, so that Close either refuses the process here or kills it.
+	// Hold mu, so that Close either comes first or kills the process.
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed {
@@ -218,7 +212,7 @@ func (a *Local) run(ctx context.Context, url string, spec VMSpec) error {
 	return nil
 }
 
-// keep makes a running process the allocator's. Called under mu.
+// keep records a running process. Called under mu.
 func (a *Local) keep(id string, p *process) {
 	p.gone = make(chan struct{})
 	a.processes[id] = p
@@ -245,14 +239,14 @@ func (a *Local) startChild(spec VMSpec, args []string) (*process, error) {
 		ask:  func() { _ = stdin.Close() }, // closed already if the process has gone
 		kill: func() error { return ignoreDone(cmd.Process.Kill()) },
 		wait: func() (string, bool) {
-			err := cmd.Wait() // first: then all is written
+			err := cmd.Wait() // first: after it, output is complete
 			return because(err, output.last()), true
 		},
 	}, nil
 }
 
-// start has the starter start a process. Called under mu, so the starter runs: Close
-// waits for mu.
+// start starts a process on startLoop's thread. Called under mu, so that startLoop has not
+// ended.
 func (a *Local) start(cmd *exec.Cmd) error {
 	s := start{cmd: cmd, err: make(chan error, 1)}
 	a.starts <- s
@@ -266,20 +260,8 @@ func ignoreDone(err error) error {
 	return err
 }
 
-// because says why a process has ended, whose last words are line.
-func because(err error, line string) string {
-	reason := "exited"
-	if err != nil {
-		reason = err.Error()
-	}
-	if line != "" {
-		reason += ": " + line
-	}
-	return reason
-}
-
-// startLoop is the starter: see starts. It says whether its thread has the processors
-// that it should have.
+// startLoop starts processes: see starts. It reports whether its thread could be confined
+// to the processors of the options.
 func (a *Local) startLoop(confined chan<- error) {
 	defer a.running.Done()
 	runtime.LockOSThread()
@@ -303,12 +285,12 @@ func (a *Local) startLoop(confined chan<- error) {
 	}
 }
 
-// wait reaps a process, and tells the manager where nobody wanted its end.
+// wait waits for a process, and reports its end to the manager if it was not requested.
 func (a *Local) wait(id string, p *process) {
 	defer a.running.Done()
 	reason, ended := p.wait()
 	if !ended {
-		return // it outlives the allocator
+		return // the process outlives the allocator
 	}
 	a.mu.Lock()
 	delete(a.processes, id)
@@ -321,7 +303,7 @@ func (a *Local) wait(id string, p *process) {
 	}
 }
 
-// Terminate ends a process and waits for its end.
+// Terminate implements [Allocator].
 func (a *Local) Terminate(ctx context.Context, id string) error {
 	a.mu.Lock()
 	p := a.processes[id]
@@ -335,8 +317,8 @@ func (a *Local) Terminate(ctx context.Context, id string) error {
 	return p.end(ctx)
 }
 
-// Kill ends a VM's process without notice: the manager hears of it, when it has ended,
-// as of any failure. It returns false where there is no such VM.
+// Kill kills a VM's process. Its end is reported to the manager as a failure. It returns
+// false if the VM is unknown.
 func (a *Local) Kill(id string) bool {
 	a.mu.Lock()
 	p := a.processes[id]
@@ -350,10 +332,10 @@ func (a *Local) Kill(id string) bool {
 	return true
 }
 
-// grace is how long a process has to tidy up before it is killed.
+// grace is the time that a process has to exit before it is killed.
 const grace = time.Second
 
-// end asks a process to exit, and kills it where it does not.
+// end asks a process to exit, and kills it if it does not.
 func (p *process) end(ctx context.Context) error {
 	p.ask()
 	patience, cancel := context.WithTimeout(ctx, grace)
@@ -374,8 +356,8 @@ func (p *process) end(ctx context.Context) error {
 	}
 }
 
-// Reclaim announces that a VM goes when the notice is up, as an allocator of spot
-// VMs does (R22). It returns false where there is no such VM.
+// Reclaim reports to the manager that a VM is taken back after the notice (R22). It returns
+// false if the VM is unknown.
 func (a *Local) Reclaim(id string, notice time.Duration) bool {
 	a.mu.Lock()
 	_, ok := a.processes[id]
@@ -386,7 +368,7 @@ func (a *Local) Reclaim(id string, notice time.Duration) bool {
 	return ok
 }
 
-// Close ends all processes and waits for them. With State they go on.
+// Close implements [Allocator]. With State, processes go on.
 func (a *Local) Close() error {
 	a.mu.Lock()
 	if a.closed {
@@ -419,42 +401,4 @@ func (a *Local) Close() error {
 		err = errors.Join(err, a.leave.end())
 	}
 	return err
-}
-
-// lastLine passes what a cache server says on to a log and keeps the last line,
-// which says why a process ended. Only the process's copying goroutine writes;
-// last is called after it has ended.
-type lastLine struct {
-	log  *slog.Logger
-	rest []byte // of a line not yet ended
-	line string
-}
-
-// maxLine bounds one line of output that is kept.
-const maxLine = 4 << 10
-
-func (l *lastLine) Write(p []byte) (int, error) {
-	n := len(p)
-	for {
-		line, after, ended := bytes.Cut(p, []byte{'\n'})
-		l.rest = append(l.rest, line[:min(len(line), maxLine-len(l.rest))]...)
-		if !ended {
-			return n, nil
-		}
-		l.end()
-		p = after
-	}
-}
-
-func (l *lastLine) end() {
-	if text := strings.TrimSpace(string(l.rest)); text != "" {
-		l.line = text
-		l.log.Warn("cache server says", "line", text)
-	}
-	l.rest = l.rest[:0]
-}
-
-func (l *lastLine) last() string {
-	l.end()
-	return l.line
 }

@@ -18,20 +18,17 @@ import (
 	"github.com/redykv/redykv/manager/node"
 )
 
-// This file is how the processes of a local allocator outlive it. Each has a file in
-// the state directory that says which process it is. One that was started, but whose
-// file was not written any more, needs none: the next manager does not know its VM,
-// and a cache server that is refused for good exits.
-
-// processFile is what a file in the state directory says.
+// processFile identifies a process that outlives its allocator. Each such process has a
+// file in the state directory. A process whose file could not be written is no problem: the
+// next manager does not know its VM and refuses it, and then the cache server exits.
 type processFile struct {
 	ID     string       `json:"id"` // of the VM
 	Which  processStamp `json:"process"`
 	Memory uint64       `json:"memory"` // bytes
-	Kind   menu.Kind    `json:"kind"`   // as it was bought
+	Kind   menu.Kind    `json:"kind"`   // of the offer
 }
 
-// processStamp tells a process from every other of this machine.
+// processStamp identifies a process of this machine, also after its pid is used again.
 type processStamp struct {
 	PID   int    `json:"pid"`
 	Start uint64 `json:"start"` // clock ticks from boot
@@ -49,8 +46,7 @@ func (a *Local) path(id, suffix string) string {
 	return filepath.Join(processDir(a.opts.State), id+suffix)
 }
 
-// startDetached starts a process that goes on when this one has ended. Called under
-// mu.
+// startDetached starts a process that outlives this one. Called under mu.
 func (a *Local) startDetached(spec VMSpec, args []string) (_ *process, err error) {
 	log, err := os.OpenFile(a.path(spec.ID, logSuffix), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
@@ -73,18 +69,18 @@ func (a *Local) startDetached(spec VMSpec, args []string) (_ *process, err error
 		err = a.write(processFile{ID: spec.ID, Which: h.stamp, Memory: spec.Memory, Kind: spec.Kind})
 	}
 	if err != nil {
-		_ = cmd.Process.Kill() // it is not waited for in vain: it may have ended
+		_ = cmd.Process.Kill() // it may have ended
 		_ = cmd.Wait()
 		return nil, err
 	}
 	return a.adopt(spec.ID, h, spec.Memory, cmd), nil
 }
 
-// adopt makes a process of a running one. cmd is what started it, if this program
-// did: then it is waited for, too.
+// adopt returns a running process. cmd is not nil if this process started it; then wait
+// waits for cmd, too.
 func (a *Local) adopt(id string, h *handle, memory uint64, cmd *exec.Cmd) *process {
 	return &process{
-		pid: h.stamp.PID, memory: memory, ask: func() { _ = h.kill() }, kill: h.kill, // the kernel tidies up
+		pid: h.stamp.PID, memory: memory, ask: func() { _ = h.kill() }, kill: h.kill,
 		wait: func() (reason string, ended bool) {
 			defer h.close()
 			if !h.wait(a.leave) {
@@ -101,7 +97,7 @@ func (a *Local) adopt(id string, h *handle, memory uint64, cmd *exec.Cmd) *proce
 	}
 }
 
-// write replaces the file of a process, whole.
+// write writes the file of a process atomically.
 func (a *Local) write(f processFile) error {
 	content, err := json.Marshal(f)
 	if err != nil {
@@ -123,7 +119,7 @@ func (a *Local) forget(id string) {
 	}
 }
 
-// lastWords is the last line that a process has written.
+// lastWords returns the last line of a process's output.
 func (a *Local) lastWords(id string) string {
 	text, err := os.ReadFile(a.path(id, logSuffix))
 	if err != nil {
@@ -134,8 +130,8 @@ func (a *Local) lastWords(id string) string {
 	return string(line[:min(len(line), maxLine)])
 }
 
-// Restore implements [Restorer]. A file that says nothing is removed: its process
-// finds out that it is not wanted when it next calls the manager.
+// Restore implements [Restorer]. A file that cannot be read is removed; its process exits
+// when the manager refuses it.
 func (a *Local) Restore(ctx context.Context, wanted []string) (running []string, err error) {
 	if a.opts.State == "" {
 		return nil, nil
@@ -163,7 +159,7 @@ func (a *Local) Restore(ctx context.Context, wanted []string) (running []string,
 	return running, err
 }
 
-// restore takes up the process that a file is about, if it still runs.
+// restore takes over the process of a file, if it still runs.
 func (a *Local) restore(id string) error {
 	content, err := os.ReadFile(a.path(id, processSuffix))
 	if err != nil {

@@ -7,38 +7,37 @@ import (
 	"github.com/redykv/redykv/manager/menu"
 )
 
-// Predictor learns how long spot VMs live, and says so of those to come (R28). Its
-// methods are safe for concurrent use.
+// Predictor predicts the lifetimes of spot VMs from observed ones (R28). Its methods are
+// safe for concurrent use.
 type Predictor interface {
-	// Observe says how long a VM of a kind has lived, and whether it was reclaimed
-	// then, or given back before.
+	// Observe records the lifetime of a VM, and whether it was reclaimed or given back.
 	Observe(kind menu.Kind, lived time.Duration, reclaimed bool)
-	// Lifetime is how long a VM of the kind is expected to go on; 0: not known. alive is
-	// how long those have lived, all together, that are there still.
+	// Lifetime returns the expected lifetime of a VM; 0: unknown. alive is the sum of the
+	// lifetimes of the kind's VMs that still run.
 	Lifetime(kind menu.Kind, alive time.Duration) time.Duration
 }
 
-// Life is what is known of how long the spot VMs of a kind live.
+// Life are the observed lifetimes of the spot VMs of one kind.
 type Life struct {
 	Kind      menu.Kind
-	Lived     time.Duration // all of them together
-	Reclaimed int           // how many of them were
+	Lived     time.Duration // sum
+	Reclaimed int           // how many of them were reclaimed
 }
 
-// Learner is a [Predictor] of which a restart of its manager forgets nothing. Lives is
-// called after each Observe, and calls nothing of the manager.
+// Learner is a [Predictor] whose observations the manager stores. Lives is called after each
+// Observe, and must not call the manager.
 type Learner interface {
 	Predictor
-	// Lives is all that was observed.
+	// Lives returns all observations.
 	Lives() []Life
-	// Relive takes up what another one has observed, once, before anything else.
+	// Relive restores stored observations. It is called once, before all other methods.
 	Relive(lives []Life)
 }
 
-// NewPredictor returns a [Learner] that takes lifetimes for exponentially
-// distributed: what is expected of a kind is all the time that its VMs have lived, those
-// that live still among them, for each that was reclaimed, and the same however old a VM
-// is. It says nothing of a kind before three of its VMs were reclaimed.
+// NewPredictor returns a [Learner] that assumes exponentially distributed lifetimes: the
+// expected lifetime of a kind is the sum of its VMs' lifetimes, running ones included,
+// divided by the number of reclaimed VMs, whatever a VM's age. It is unknown until three VMs
+// of the kind were reclaimed.
 func NewPredictor() Predictor { return &exponential{kinds: make(map[menu.Kind]*lives)} }
 
 type exponential struct {
@@ -51,7 +50,7 @@ type lives struct {
 	reclaimed int
 }
 
-// enoughReclaims is how many are needed before anything is said.
+// enoughReclaims is the number of reclaims needed for a prediction.
 const enoughReclaims = 3
 
 func (e *exponential) Observe(kind menu.Kind, lived time.Duration, reclaimed bool) {

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// makeDetached makes the directory for processes that outlive this one.
+// makeDetached creates the directory for files of processes that outlive this one.
 func makeDetached(state string) error { return os.MkdirAll(processDir(state), 0o700) }
 
 // dieWithParent has the kernel kill cmd's process when the thread that started
@@ -23,21 +23,20 @@ func dieWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 }
 
-// detach has a process go on when this one ends, and keeps the terminal's
-// interrupts from it.
+// detach lets a process outlive this one, and protects it from the terminal's interrupts.
 func detach(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} }
 
-// handle is a running process, whoever started it. Its number may be another
-// process's when it has ended; the descriptor is its own.
+// handle is a process that this one may not have started. When it has ended, its pid may be
+// used again; the descriptor still refers to it.
 type handle struct {
 	stamp processStamp
 	fd    int
 
-	mu     sync.Mutex // no signal meets a descriptor that is somebody else's
+	mu     sync.Mutex // guards closed, and fd against use after its close
 	closed bool
 }
 
-// openProcess returns a handle of a process; os.ErrProcessDone if there is none.
+// openProcess returns a handle of a process, or os.ErrProcessDone.
 func openProcess(pid int) (*handle, error) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if errors.Is(err, unix.ESRCH) {
@@ -65,7 +64,7 @@ func stampOf(pid int) (processStamp, error) {
 	if err != nil {
 		return processStamp{}, err
 	}
-	// The name, in parentheses, is the second field and may hold anything.
+	// The second field is the name in parentheses, which may contain any character.
 	const start = 22 - 3
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 	if len(fields) <= start {
@@ -88,7 +87,7 @@ func (h *handle) kill() error {
 	return nil
 }
 
-// wait returns true when the process has ended, or false when l begins first.
+// wait returns true when the process has ended, or false when l.begin is called first.
 func (h *handle) wait(l *leaving) bool {
 	fds := []unix.PollFd{{Fd: int32(h.fd), Events: unix.POLLIN}, {Fd: int32(l.heard.Fd())}}
 	for {
@@ -102,7 +101,7 @@ func (h *handle) wait(l *leaving) bool {
 	}
 }
 
-// close comes after wait.
+// close is called after wait.
 func (h *handle) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -110,8 +109,8 @@ func (h *handle) close() {
 	_ = unix.Close(h.fd)
 }
 
-// leaving tells all who wait for processes that nobody does any more: they hear
-// that a pipe's other end is closed.
+// leaving ends all waits for processes: begin closes one end of a pipe, whose other end the
+// waits poll.
 type leaving struct {
 	heard, said *os.File
 }
@@ -126,5 +125,5 @@ func newLeaving() (*leaving, error) {
 
 func (l *leaving) begin() error { return l.said.Close() }
 
-// end comes when nobody waits.
+// end is called when all waits have ended.
 func (l *leaving) end() error { return l.heard.Close() }

@@ -7,9 +7,9 @@ import (
 	"os/exec"
 )
 
-// makeDetached refuses: there is no portable way to know a process again.
+// makeDetached fails: processes cannot be identified portably.
 func makeDetached(string) error {
-	return errors.New("cache servers that outlive the manager take Linux: a state directory is possible without local ones")
+	return errors.New("cache servers that outlive the manager need Linux: use the state directory without local cache servers")
 }
 
 // dieWithParent does nothing here: the end of its standard input tells a child
@@ -18,7 +18,7 @@ func dieWithParent(*exec.Cmd) {}
 
 func detach(*exec.Cmd) {}
 
-// handle and leaving are never made here.
+// handle and leaving are not used here.
 type handle struct{ stamp processStamp }
 
 func openProcess(int) (*handle, error) { return nil, errors.ErrUnsupported }

@@ -9,21 +9,21 @@ import (
 	"github.com/redykv/redykv/manager/plan"
 )
 
-// Marketer is an [Allocator] whose VMs are sold by a simulated market.
+// Marketer is an [Allocator] with a simulated market.
 type Marketer interface {
 	Allocator
-	// Market is nil where VMs are made to measure.
+	// Market returns nil if VMs have any size.
 	Market() *menu.Market
 }
 
-// shop is where an allocator of simulated VMs has them from: a market, or, without
-// one, anything of any size for nothing.
+// shop sells VMs: those of a simulated market, or, without one, VMs of any size for
+// nothing.
 type shop struct {
 	market *menu.Market // nil: none
-	budget *budget      // of the memory that all VMs have together
+	budget *budget      // memory of all VMs
 }
 
-// newShop opens a shop. m may be nil.
+// newShop returns a shop. m may be nil.
 func newShop(m *menu.Menu, opts menu.Options, b *budget, events menu.Events) (shop, error) {
 	s := shop{budget: b}
 	var err error
@@ -36,7 +36,7 @@ func newShop(m *menu.Menu, opts menu.Options, b *budget, events menu.Events) (sh
 // Market implements [Marketer].
 func (s shop) Market() *menu.Market { return s.market }
 
-// Offers implements [Allocator]: what the market has, as far as there is memory.
+// Offers implements [Allocator]. The number of available VMs is limited by free memory.
 func (s shop) Offers(_ context.Context, region string) ([]plan.Offer, error) {
 	if s.market == nil {
 		if region != "" {
@@ -54,10 +54,10 @@ func (s shop) Offers(_ context.Context, region string) ([]plan.Offer, error) {
 	return offers, err
 }
 
-// Room is how much memory there is for further VMs.
+// Room implements [Bounded].
 func (s shop) Room() uint64 { return s.budget.free() }
 
-// buy takes a VM and its memory; sold out is menu.ErrSoldOut.
+// buy reserves a VM and its memory. It may return [menu.ErrSoldOut].
 func (s shop) buy(spec VMSpec) error {
 	if err := s.budget.take(spec.Memory); err != nil {
 		return err
@@ -72,8 +72,8 @@ func (s shop) buy(spec VMSpec) error {
 	return nil
 }
 
-// resume is buy for a VM that runs already. One that is not on the menu any more
-// stays, and never fails by chance.
+// resume is buy for a VM that runs already. A VM that is no longer on the menu keeps
+// running, and the market does not let it fail.
 func (s shop) resume(id string, kind menu.Kind, memory uint64) {
 	s.budget.hold(memory)
 	if s.market != nil {
@@ -81,7 +81,7 @@ func (s shop) resume(id string, kind menu.Kind, memory uint64) {
 	}
 }
 
-// giveBack is called once for each VM that was bought.
+// giveBack undoes buy or resume. It is called once for each VM.
 func (s shop) giveBack(id string, memory uint64) {
 	s.budget.give(memory)
 	if s.market != nil {
@@ -95,7 +95,7 @@ func (s shop) close() {
 	}
 }
 
-// marketEvents passes what happens on a market to an allocator's manager.
+// marketEvents reports a market's events to an allocator and its manager.
 type marketEvents struct {
 	host    func() Host
 	kill    func(id string)
