@@ -379,6 +379,6 @@ func (c *compactor) scan(ctx context.Context, from, to int64) (until int64, err 
 			return trace{}, false
 		}
 		// The key has no other record below the tail, so its chain is followed down to there.
-		return trace{source: address, floor: tail, below: hlog.MaxAddress}, true
+		return trace{source: address, lowest: tail, below: hlog.MaxAddress}, true
 	})
 }

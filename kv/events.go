@@ -13,61 +13,59 @@ import (
 	"github.com/redykv/redykv/internal/units"
 )
 
-// EventListener is told what a store does beside its operations. What is nil is
-// not called. Each runs on the goroutine that does the work, which is named
-// beside it, some before Open has returned; several may run at once. They must be
-// quick, for that work waits. Of the store they may call Metrics, Checkpoints,
-// NextCommit and LastCommit, which wait for no such work; TierChanged, which may run
-// within an operation, may not call those either. No other call of the store, of a session
-// or of the device may be made: it may wait for the work that waits for the listener, for
-// ever, and that is not found out. Who wants more done tells another goroutine, and does
-// not wait for it.
+// EventListener has a function for each kind of event of a store; nil functions are not
+// called. A function runs on the goroutine that does the work, named beside it, and may run
+// before Open has returned. Several may run at once. The work waits for the function, so it
+// must be quick.
+//
+// A function may call the store's Metrics, Checkpoints, NextCommit and LastCommit, which do
+// not wait for such work; TierChanged, which may run within an operation, may not call
+// those either. Any other call of the store, of a session or of the device may deadlock,
+// and the store does not detect that. A function that needs such a call passes it to
+// another goroutine and does not wait for it.
 type EventListener struct {
-	// Flushed and Evicted run on the log's flusher, for which writers wait when
-	// memory is full.
+	// Flushed and Evicted run on the log's flusher. When memory is full, writers wait for it.
 	Flushed func(FlushInfo)
 	Evicted func(EvictInfo)
 
-	// FlushWait runs on the log's flusher when writing the log fails for a reason that
-	// may pass, and once more when it has succeeded again. The store's Logger is told as
-	// well.
+	// FlushWait runs on the log's flusher when a write of the log fails for a reason that
+	// may pass, and again when a write succeeds. The store's Logger logs it as well.
 	FlushWait func(FlushWaitInfo)
 
 	// Recovered runs on Open's goroutine, at its end.
 	Recovered func(RecoveryInfo)
 
-	// CheckpointBegin and CheckpointEnd run on Checkpoint's goroutine, or on that
-	// of automatic checkpoints. The end follows on every beginning.
+	// CheckpointBegin and CheckpointEnd run on Checkpoint's goroutine, or on that of
+	// automatic checkpoints. There is an end for every beginning.
 	CheckpointBegin func(CheckpointBeginInfo)
 	CheckpointEnd   func(CheckpointEndInfo)
 
 	// MemoryResized runs on SetMemory's goroutine.
 	MemoryResized func(MemoryInfo)
 
-	// CompactionBegin and CompactionEnd run on Compact's goroutine, or on that of
-	// automatic compaction. The end follows on every beginning.
+	// CompactionBegin and CompactionEnd run on Compact's goroutine, or on that of automatic
+	// compaction. There is an end for every beginning.
 	CompactionBegin func(CompactionBeginInfo)
 	CompactionEnd   func(CompactionEndInfo)
 
-	// Truncated runs on the goroutine that opens, compacts, makes a checkpoint or
-	// removes one.
+	// Truncated runs on the goroutine that opens, compacts, or makes or removes a checkpoint.
 	Truncated func(TruncateInfo)
 
-	// IndexGrowthBegin and IndexGrowthEnd run on GrowIndex's goroutine, or on that
-	// which grows the index by itself.
+	// IndexGrowthBegin and IndexGrowthEnd run on GrowIndex's goroutine, or on the one that
+	// grows a crowded index.
 	IndexGrowthBegin func(GrowthInfo)
 	IndexGrowthEnd   func(GrowthInfo)
 
-	// TierChanged is for the device, which is made before the store: give it as
-	// [device.TieredOptions].OnEvent. The goroutine is one that uses the device.
+	// TierChanged is not called by the store, but by the device, which is made before: pass it
+	// as [device.TieredOptions].OnEvent. It runs on a goroutine that uses the device.
 	TierChanged func(device.TierEvent)
 
-	// BackgroundError runs on the goroutine that failed: the store goes on as far
-	// as it can. The store's Logger is told as well.
+	// BackgroundError runs on the goroutine that failed. The store goes on as far as it can.
+	// The store's Logger logs it as well.
 	BackgroundError func(BackgroundErrorInfo)
 }
 
-// FlushInfo is one write of the log, or a part of it, that is on the device.
+// FlushInfo describes one write of the log that is on the device.
 type FlushInfo struct {
 	From, Until int64 // addresses
 	Duration    time.Duration
@@ -77,13 +75,12 @@ func (i FlushInfo) String() string {
 	return fmt.Sprintf("flushed %v of log from %d until %d in %v", units.Size(i.Until-i.From), i.From, i.Until, i.Duration)
 }
 
-// FlushWaitInfo is a failure to write the log that may pass: the device had no space, or
-// the process was short of descriptors or memory. The log is written again after a while.
-// Without space, writers and commits fail meanwhile; otherwise they wait, for
-// [device.RetryTime] at most.
+// FlushWaitInfo describes a failed write of the log that is tried again after a while: the
+// device had no space, or the process had no descriptors or no memory. Without space,
+// writers and commits fail meanwhile; otherwise they wait, for up to [device.RetryTime].
 type FlushWaitInfo struct {
-	Err      error         // why writing failed; nil: it has succeeded again…
-	Duration time.Duration // …so long after it failed
+	Err      error         // why the write failed; nil: it has succeeded
+	Duration time.Duration // if Err is nil: time since the failure
 }
 
 func (i FlushWaitInfo) String() string {
@@ -93,14 +90,14 @@ func (i FlushWaitInfo) String() string {
 	return "writing the log is tried again" + failure(i.Err)
 }
 
-// EvictInfo is a part of the log that is on the device only, from now on.
+// EvictInfo describes a part of the log that was removed from memory.
 type EvictInfo struct{ From, Until int64 } // addresses
 
 func (i EvictInfo) String() string {
 	return fmt.Sprintf("evicted %v of log from %d until %d", units.Size(i.Until-i.From), i.From, i.Until)
 }
 
-// RecoveryInfo is how a store was opened.
+// RecoveryInfo describes how a store was opened.
 type RecoveryInfo struct{ RecoveryReport }
 
 func (i RecoveryInfo) String() string {
@@ -114,10 +111,10 @@ func (i RecoveryInfo) String() string {
 	return s
 }
 
-// CheckpointBeginInfo is a checkpoint that begins.
+// CheckpointBeginInfo describes a checkpoint that begins.
 type CheckpointBeginInfo struct {
 	Kind CheckpointKind
-	Name string // "" if it is given one at the end
+	Name string // "" if the store names it at the end
 }
 
 func (i CheckpointBeginInfo) String() string {
@@ -127,8 +124,8 @@ func (i CheckpointBeginInfo) String() string {
 	return fmt.Sprintf("making checkpoint %q, %v", i.Name, i.Kind)
 }
 
-// CheckpointEndInfo is a checkpoint that was made, or, of its kind and name, was
-// not.
+// CheckpointEndInfo describes a checkpoint that was made, or, if Err is not nil, one that
+// failed; then only its Kind and Name are set.
 type CheckpointEndInfo struct {
 	CheckpointInfo
 	Duration time.Duration
@@ -142,7 +139,7 @@ func (i CheckpointEndInfo) String() string {
 	return fmt.Sprintf("made %v in %v", i.CheckpointInfo, i.Duration)
 }
 
-// MemoryInfo is a change of the bytes that log and read cache may use.
+// MemoryInfo describes a change of the memory of log and read cache.
 type MemoryInfo struct {
 	Before, After int64
 	Duration      time.Duration
@@ -152,7 +149,7 @@ func (i MemoryInfo) String() string {
 	return fmt.Sprintf("memory resized from %v to %v in %v", units.Size(i.Before), units.Size(i.After), i.Duration)
 }
 
-// CompactionBeginInfo is a compaction that begins: of the log between two
+// CompactionBeginInfo describes a compaction that begins, of the log between two
 // addresses.
 type CompactionBeginInfo struct {
 	From, Until int64
@@ -163,7 +160,7 @@ func (i CompactionBeginInfo) String() string {
 	return fmt.Sprintf("compacting %v of log from %d until %d, method %v", units.Size(i.Until-i.From), i.From, i.Until, i.Method)
 }
 
-// CompactionEndInfo is what a compaction did, and why it ended early.
+// CompactionEndInfo describes what a compaction did. Err says why it ended early.
 type CompactionEndInfo struct {
 	CompactionInfo
 	Err error
@@ -174,13 +171,12 @@ func (i CompactionEndInfo) String() string {
 		i.From, i.Until, i.Copied, i.Records, units.Size(max(i.Reclaimed(), 0)), i.Duration) + failure(i.Err)
 }
 
-// TruncateInfo is the lowest address of the log, what is below being given back
-// to the device.
+// TruncateInfo describes a truncation: the device holds the log from Begin on.
 type TruncateInfo struct{ Begin int64 }
 
 func (i TruncateInfo) String() string { return fmt.Sprintf("truncated the log below %d", i.Begin) }
 
-// GrowthInfo is a growth of the index.
+// GrowthInfo describes a growth of the index.
 type GrowthInfo struct {
 	Before, After int64         // buckets
 	Duration      time.Duration // 0 at the beginning
@@ -193,15 +189,15 @@ func (i GrowthInfo) String() string {
 	return fmt.Sprintf("the index has grown from %d buckets to %d in %v", i.Before, i.After, i.Duration)
 }
 
-// BackgroundErrorInfo is what went wrong where no caller waits for it.
+// BackgroundErrorInfo describes an error that no caller receives.
 type BackgroundErrorInfo struct {
-	What string // was being done
+	What string // what failed
 	Err  error
 }
 
 func (i BackgroundErrorInfo) String() string { return i.What + failure(i.Err) }
 
-// failure is how the line of an event ends.
+// failure returns the end of an event's line.
 func failure(err error) string {
 	if err == nil {
 		return ""
@@ -209,10 +205,10 @@ func failure(err error) string {
 	return ": " + err.Error()
 }
 
-// LogEvents tells a logger of every event, by its line: Flushed and Evicted at
-// level debug, what failed, unless its caller ended it, at level error, the rest at level
-// info. It leaves out FlushWait, TierChanged and BackgroundError, which the store logs
-// itself.
+// LogEvents returns a listener that logs a line for every event: Flushed and Evicted at
+// level debug, failures at level error unless the caller ended the work, the others at
+// level info. It leaves out FlushWait, TierChanged and BackgroundError, which the store
+// logs itself.
 func LogEvents(logger *slog.Logger) EventListener {
 	return EventListener{
 		Flushed:          logAt[FlushInfo](logger, slog.LevelDebug),
@@ -239,19 +235,19 @@ func logAt[I fmt.Stringer](logger *slog.Logger, level slog.Level) func(I) {
 
 func logEnd(logger *slog.Logger, info fmt.Stringer, err error) {
 	level := slog.LevelInfo
-	if err != nil && !errors.Is(err, context.Canceled) && !errors.As(err, new(stopped)) { // else somebody wanted it to end
+	if err != nil && !errors.Is(err, context.Canceled) && !errors.As(err, new(stopped)) { // else the caller ended it
 		level = slog.LevelError
 	}
 	logger.Log(context.Background(), level, info.String())
 }
 
-// stopped is an error of what ended because its caller's context did. A device's own
-// timeouts, which may be context.DeadlineExceeded as well, are none.
+// stopped is an error of work that ended because its caller's context did. It tells them
+// from a device's own timeouts, which may be context.DeadlineExceeded as well.
 type stopped struct{ error }
 
 func (s stopped) Unwrap() error { return s.error }
 
-// stoppedBy marks an error that there is because ctx ended.
+// stoppedBy marks an error that was caused by the end of ctx.
 func stoppedBy(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return stopped{err}
@@ -259,7 +255,7 @@ func stoppedBy(ctx context.Context, err error) error {
 	return err
 }
 
-// Tee tells several listeners, one after the other.
+// Tee returns a listener that calls several listeners, one after the other.
 func Tee(listeners ...EventListener) EventListener {
 	var all EventListener
 	for _, l := range listeners {
@@ -281,7 +277,7 @@ func Tee(listeners ...EventListener) EventListener {
 	return all
 }
 
-// join makes first call then as well.
+// join makes *first call then as well.
 func join[I any](first *func(I), then func(I)) {
 	switch before := *first; {
 	case then == nil:
@@ -292,7 +288,7 @@ func join[I any](first *func(I), then func(I)) {
 	}
 }
 
-// ensureDefaults makes every one callable.
+// ensureDefaults replaces nil by functions that do nothing.
 func (l *EventListener) ensureDefaults() {
 	fill(&l.Flushed)
 	fill(&l.Evicted)
@@ -316,8 +312,8 @@ func fill[I any](f *func(I)) {
 	}
 }
 
-// ofLog is for what the log's flusher tells.
-func (st *Store) ofLog() hlog.Listener {
+// logListener returns the listener for the events of the log.
+func (st *Store) logListener() hlog.Listener {
 	to := &st.opts.Events
 	return hlog.Listener{
 		Flushed: func(from, until int64, took time.Duration) { to.Flushed(FlushInfo{from, until, took}) },

@@ -10,17 +10,17 @@ import (
 	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
-// ErrIndexFull says that the store holds many times the keys that its index has
-// room for, and that the index does not grow: Options.FixedIndex is set, or there
-// is no memory. Open the store again with a larger Options.Records.
+// ErrIndexFull means that the store holds many times the keys that its index was made for,
+// and that the index cannot grow: Options.FixedIndex is set, or there is no memory. Open
+// the store again with a larger Options.Records.
 var ErrIndexFull = index.ErrFull
 
-// IndexMemory is how many bytes of memory the index of a store takes that was opened for
-// so many keys, when it has them.
+// IndexMemory returns how many bytes the index of a store takes that was opened for so
+// many records and holds them.
 func IndexMemory(records int64) int64 { return index.Memory(records) }
 
-// makeIndex makes an empty one of the size that the options ask for, or of bits if
-// that is larger.
+// makeIndex makes an empty index of the size that the options ask for, or of bits if that
+// is larger.
 func (st *Store) makeIndex(bits int) error {
 	t, err := st.newIndex(bits)
 	if err == nil {
@@ -38,7 +38,7 @@ func (st *Store) newIndex(bits int) (*index.Table, error) {
 	return t, nil
 }
 
-// ownBits is the size of the index that the options ask for.
+// ownBits returns the size of the index that the options ask for.
 func (st *Store) ownBits() int {
 	if st.opts.indexBits != 0 {
 		return st.opts.indexBits
@@ -46,7 +46,7 @@ func (st *Store) ownBits() int {
 	return index.Bits(st.opts.Records)
 }
 
-// crowd is what a table does that is crowded.
+// crowd returns what a crowded table calls.
 func (st *Store) crowd() func() {
 	if st.opts.FixedIndex {
 		return nil
@@ -54,12 +54,11 @@ func (st *Store) crowd() func() {
 	return st.growSoon
 }
 
-// GrowIndex doubles the index, which takes some 30 bytes for each key that it
-// then has room for, while operations go on. An index grows by itself when there
-// are many more keys than it was made for; this is for who knows that they will
-// come. Where ctx ends before the growing begins, the index stays as it is; once
-// begun, growing is finished. It can double 14 times until the store is opened
-// again.
+// GrowIndex doubles the index while operations go on. The index takes about 30 bytes for
+// each key that it then has room for. An index grows by itself when there are many more
+// keys than it was made for; GrowIndex is for callers that know that these will come. If
+// ctx ends before the growth begins, the index stays as it is; once begun, a growth is
+// completed. The index can double 14 times before the store must be opened again.
 func (st *Store) GrowIndex(ctx context.Context) error {
 	err := st.mayWait()
 	if err == nil {
@@ -71,7 +70,7 @@ func (st *Store) GrowIndex(ctx context.Context) error {
 	return nil
 }
 
-// growSoon has the index grow in the background, unless it does so already.
+// growSoon starts to grow the index in the background, unless it is growing.
 func (st *Store) growSoon() {
 	if !st.growing.CompareAndSwap(false, true) {
 		return
@@ -83,7 +82,7 @@ func (st *Store) growSoon() {
 	})
 }
 
-// growCrowded doubles an index that is crowded, and says whether it could.
+// growCrowded doubles a crowded index, and returns false if it cannot.
 func (st *Store) growCrowded() bool {
 	t := st.index.Load()
 	err := st.grow(context.Background())
@@ -97,15 +96,15 @@ func (st *Store) growCrowded() bool {
 	return false
 }
 
-// stopGrowing returns when the index grows no more. Nobody uses it, and the store
-// is marked closed.
+// stopGrowing returns when the index does not grow any more. The store is marked closed
+// and has no sessions.
 func (st *Store) stopGrowing() {
 	st.background.Wait()
-	st.resizing <- struct{}{} // who calls GrowIndex now finds the store closed
+	st.resizing <- struct{}{} // a later GrowIndex finds the store closed
 	<-st.resizing
 }
 
-// grow doubles the index. One at a time; who holds st.resizing keeps the table as
+// grow doubles the index, one call at a time: the holder of st.resizing keeps the table as
 // it is.
 func (st *Store) grow(ctx context.Context) error {
 	select {
@@ -136,10 +135,9 @@ func (st *Store) grow(ctx context.Context) error {
 	return old.Free()
 }
 
-// indexBits is the size of the index, or what it is growing to. A store is opened
-// with at least that: records were appended to chains of keys that share so many
-// bits of their hashes. It is to be asked for after the end of the log that is
-// opened.
+// indexBits returns the size of the index, or the size that it is growing to. A store is
+// opened with at least that: the log's chains are those of keys that share so many bits of
+// their hashes. It is read after the tail of the log that will be opened.
 func (st *Store) indexBits() int {
 	t := st.index.Load()
 	if next := t.Next(); next != nil {
@@ -148,7 +146,7 @@ func (st *Store) indexBits() int {
 	return t.Bits()
 }
 
-// indexBytes is the memory of the index, of both tables while it grows.
+// indexBytes returns the memory of the index, of both tables while it grows.
 func (st *Store) indexBytes() int64 {
 	t := st.index.Load()
 	n := t.Bytes()
@@ -158,8 +156,8 @@ func (st *Store) indexBytes() int64 {
 	return n
 }
 
-// replay puts a record back that recovery found at address, before anybody uses
-// the store. The newest of a chain wins, whatever the order.
+// replay inserts a record that recovery has found at address. The newest record of a chain
+// wins, whatever the order. No session uses the store yet.
 func (st *Store) replay(hash uint64, address int64) error {
 	for {
 		t := st.index.Load()
@@ -173,20 +171,14 @@ func (st *Store) replay(hash uint64, address int64) error {
 	}
 }
 
-// copyIndex writes a copy of the index to an object while operations go on. It is
-// fuzzy: an entry is as it was at some moment of the copying, or is missing, if it
-// was made meanwhile. But all records below Start were in the index before, so
-// their entries are in the copy, or entries of newer records of their chains; and
-// what is missing is in the log from Start on, which recovery reads.
-//
-// Entries are never removed nor moved while the copy is made (copying the table
-// and growing it exclude each other), so none is seen twice.
+// copyIndex writes a copy of the index to an object while operations go on. The copy is
+// fuzzy: see package index. The index does not grow meanwhile.
 func (st *Store) copyIndex(ctx context.Context) (_ *manifest.IndexCopy, bytes int64, err error) {
 	c := new(manifest.IndexCopy)
 	if err := st.exclusive(ctx, func() { c.Start = st.log.Tail() }); err != nil {
 		return nil, 0, err
 	}
-	// After the barrier: who keeps that waiting may himself wait for the index to grow.
+	// After the barrier: an operation that delays the barrier may wait for the index to grow.
 	select {
 	case st.resizing <- struct{}{}:
 		defer func() { <-st.resizing }()

@@ -240,7 +240,7 @@ func (r *recovery) load() error {
 	var err error
 	st.log, err = hlog.Open(hlog.Config{
 		Device: st.dev, Epoch: st.epoch, Layout: layout,
-		Logger: opts.Logger, Listener: st.ofLog(),
+		Logger: opts.Logger, Listener: st.logListener(),
 		Memory: forLog, MaxMemory: most, PageSize: opts.PageSize, MutableFraction: opts.MutableFraction,
 		Begin: r.state.Begin, Tail: r.state.Tail,
 	})

@@ -13,61 +13,59 @@ import (
 	"github.com/redykv/redykv/kv/internal/index"
 )
 
-// sweep finds the records that readers see in the order of the index: the keys of
-// one bucket after the other, each once, as long as it stays there. It reads the
-// entries of some buckets, a group, and follows their chains from the newest record
-// down, so that the first record of a key is its newest. The chains of a group are
-// followed together, and so are their reads from the device.
+// sweep finds the records that readers see in the order of the index: bucket by bucket,
+// and each key once. It reads the entries of some buckets, a group, and follows their
+// chains from the newest record down, so that the first record of a key is its newest. It
+// follows the chains of a group together, and so reads from the device overlap.
 //
-// Compaction may truncate a chain below the sweep: what it moved is in front then,
-// where the entry leads now. So the group's entries are read again, and followed down to
-// the records that were there when they were read the last time: a sweep ends though
-// truncations are more frequent than it takes to follow a chain. The group's keys that
-// were found already are known.
+// Compaction may truncate the log above the record that a sweep is at; the chain's live
+// records then have copies at the tail. So the sweep reads the entries of the group again,
+// and follows them down to the records that were there the last time: this ends even if
+// truncations come faster than a chain can be followed. The sweep remembers the keys of
+// the group that it has found.
 //
-// A sweep belongs to one goroutine at a time, which lends it a session.
+// A sweep is used by one goroutine at a time, with a session of that goroutine.
 type sweep struct {
-	s     *Session
-	floor int64 // only keys whose newest records lie there or above
-	at    uint64
-	to    uint64 // the group's buckets have the positions [at, to)
-	begin int64  // of the log, and…
-	now   int64  // …the time, when the group's entries were read
-	known int64  // records below were reachable from these entries, 0: they were not read yet
-	links []link // of the group that are still to be followed
-	seen  map[string]struct{}
-	width int // links that are followed together
+	s      *Session
+	lowest int64 // keys whose newest records lie below are left out
+	at     uint64
+	to     uint64              // the buckets of the group cover the positions [at, to)
+	begin  int64               // where the log began when the group's entries were read
+	now    int64               // the time at that moment
+	known  int64               // records below were reachable from the entries; 0: these were not read yet
+	links  []link              // of the group, to be followed
+	seen   map[string]struct{} // keys of the group that were found
+	width  int                 // links that are followed together
 
-	ops    []Op // of these, and their traces
+	ops    []Op // for the links that are followed, and their traces
 	traces []trace
 }
 
-// link is a record that a sweep has still to look at.
+// link is a record that a sweep has to look at.
 type link struct {
 	address int64
-	floor   int64 // records below are not of interest
-	// A hash of which the bits in mask are those of class belongs to the entry from
-	// which the chain starts. Older records may have come there from an index with
-	// fewer buckets, whose chains were shared by other keys.
+	lowest  int64 // where the chain need not be followed any further
+	// Keys whose hashes have the bits class under mask belong to the entry that the chain
+	// starts from: see index.Table.Visit.
 	mask, class uint64
 }
 
 const (
 	sweepWidth   = 256     // links followed together, at most
-	sweepBytes   = 1 << 20 // of their records, about
-	sweepBuckets = 1 << 12 // looked at in one stay in an epoch
+	sweepBytes   = 1 << 20 // of their records, approximately
+	sweepBuckets = 1 << 12 // read in one stay in an epoch
 )
 
-func newSweep(s *Session, position uint64, floor int64) *sweep {
-	return &sweep{s: s, floor: floor, at: position, to: position, width: 16, seen: map[string]struct{}{}}
+func newSweep(s *Session, position uint64, lowest int64) *sweep {
+	return &sweep{s: s, lowest: lowest, at: position, to: position, width: 16, seen: map[string]struct{}{}}
 }
 
-// gather reads the entries of the group, which begins at position at: until it has so many
-// links, but at least up to the position upTo. It adds links to those records that the
-// group's entries did not lead to when they were read before.
+// gather reads the entries of the group, which begins at position at, until it has want
+// links, but at least up to position upTo. It adds links to the records that the group's
+// entries did not lead to the last time.
 func (w *sweep) gather(want int, upTo uint64) {
 	for !w.tryGather(want, upTo) {
-		runtime.Gosched() // a bucket is being moved, which takes less than microseconds
+		runtime.Gosched() // a bucket is being moved, which takes microseconds
 	}
 }
 
@@ -76,10 +74,10 @@ func (w *sweep) tryGather(want int, upTo uint64) (ok bool) {
 	s.enter()
 	defer s.leave()
 	w.to, w.now = w.at, s.store.now()
-	// Compaction waits for this stay before it moves the begin behind copies whose
-	// entries were not seen here.
-	w.begin = max(s.log.Begin(), w.floor)
-	// Who appended a record below has published it: he has left his epoch.
+	// Compaction publishes its copies before it moves the log's begin, and waits for this
+	// stay in between: no copy is missed.
+	w.begin = max(s.log.Begin(), w.lowest)
+	// Records below were published: the sessions that appended them have left their epochs.
 	known, kept := s.log.SafeReadOnly(), len(w.links)
 	for n := 0; w.to < index.Positions; n++ {
 		if w.to >= upTo && (len(w.links) >= want || n >= sweepBuckets) {
@@ -99,7 +97,8 @@ func (w *sweep) tryGather(want int, upTo uint64) (ok bool) {
 	return true
 }
 
-// gatherBucket adds the links of a bucket, none if it is being moved.
+// gatherBucket adds the links of a bucket. If the bucket is being moved, it adds none and
+// returns false.
 func (w *sweep) gatherBucket(t *index.Table, bucket uint64) (ok bool) {
 	before, lowest := len(w.links), max(w.begin, w.known)
 	ok = t.Visit(bucket, func(address int64, mask, class uint64) {
@@ -113,8 +112,8 @@ func (w *sweep) gatherBucket(t *index.Table, bucket uint64) (ok bool) {
 	return ok
 }
 
-// follow looks at the records of some links, most at most, and replaces these by
-// those of the records before them. n is how many, goOn what visit says.
+// follow looks at the records of some links, most at most, and replaces these links by
+// links to the records before them. n is their number; goOn is what visit returned.
 func (w *sweep) follow(most int, visit func(Record) bool) (n int, goOn bool, err error) {
 	n = min(w.width, len(w.links), most)
 	for len(w.ops) < n {
@@ -145,7 +144,7 @@ func (w *sweep) follow(most int, visit func(Record) bool) (n int, goOn bool, err
 		if goOn, err := w.look(op, at, h, visit); err != nil || !goOn {
 			return n, false, err
 		}
-		if h.Previous() >= max(w.begin, at.floor) {
+		if h.Previous() >= max(w.begin, at.lowest) {
 			at.address = h.Previous()
 			kept = append(kept, at)
 		}
@@ -166,7 +165,7 @@ func (w *sweep) follow(most int, visit func(Record) bool) (n int, goOn bool, err
 	return n, true, nil
 }
 
-// look shows visit a record if it is its key's newest, and readers see it.
+// look calls visit for a record if it is the newest of its key and readers see it.
 func (w *sweep) look(op *Op, at link, h hlog.Header, visit func(Record) bool) (goOn bool, err error) {
 	if w.s.hash(op.Key)&at.mask != at.class {
 		return true, nil
@@ -180,8 +179,8 @@ func (w *sweep) look(op *Op, at link, h hlog.Header, visit func(Record) bool) (g
 	case h.Tombstone(), op.Expires != 0 && op.Expires <= w.now:
 		return true, nil
 	case w.s.expired(op.Expires):
-		// It lived when the group's entries were read, and may have got another life
-		// since, in a newer record.
+		// It has expired since the group's entries were read. A newer record of the key may
+		// have replaced it before.
 		read := Op{Kind: OpRead, Key: op.Key, Value: op.Value[:0]}
 		switch err := w.s.Run(&read); {
 		case errors.Is(err, ErrNotFound):
@@ -194,7 +193,7 @@ func (w *sweep) look(op *Op, at link, h hlog.Header, visit func(Record) bool) (g
 	return visit(Record{Address: address, Key: op.Key, Value: op.Value, Expires: op.Expires}), nil
 }
 
-// next begins the next group, and says whether there is one.
+// next begins the next group, and returns false if there is none.
 func (w *sweep) next(want int) bool {
 	w.at, w.known = w.to, 0
 	clear(w.seen)
@@ -205,16 +204,15 @@ func (w *sweep) next(want int) bool {
 	return true
 }
 
-// A step of a scan ends after so much work, whatever it has found: chains of keys
-// that are written all the time are long, and each of their records may be read
-// from the device.
+// A step of a scan ends after this much work, whatever it has found: the chains of keys
+// that are written often are long, and each of their records may be on the device.
 const (
 	stepRecords  = 1 << 16 // the default of Options.stepRecords
 	stepBuckets  = 1 << 18
 	stepDuration = 100 * time.Millisecond
 )
 
-// step is a step of a scan: about count records that visit is shown.
+// step is one step of a scan: it calls visit for about count records.
 func (w *sweep) step(count, most int, visit func(Record) bool) (goOn bool, err error) {
 	begun, found, buckets := time.Now(), 0, uint64(0)
 	counting := func(r Record) bool { found++; return visit(r) }
@@ -238,10 +236,10 @@ func (w *sweep) step(count, most int, visit func(Record) bool) (goOn bool, err e
 	}
 }
 
-// sweeps keeps the groups of scans that are not finished by a step's end, under the
-// cursors that the steps gave. There are few: most groups are followed to their ends
-// in one step. One that was forgotten, for others or with the store's end, or whose
-// cursor is given twice, is begun anew, and its keys are found again.
+// sweeps keeps the sweeps whose group is not finished when a step ends, under the cursors
+// that the steps returned. They are few: most groups are finished in one step. If a sweep
+// was dropped, for another one or with the store, or if its cursor is used twice, its
+// group starts again, and the group's keys are found again.
 type sweeps struct {
 	mu   sync.Mutex // guards all
 	turn uint16
@@ -251,11 +249,11 @@ type sweeps struct {
 	}
 }
 
-// keep puts a sweep aside and returns the cursor that it is taken by.
+// keep stores a sweep and returns its cursor.
 func (k *sweeps) keep(w *sweep) Cursor {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.turn == 0 { // cursors of an earlier process mean nothing
+	if k.turn == 0 { // random, so that cursors of an earlier process are not found
 		k.turn = uint16(rand.Uint32())
 	}
 	if k.turn++; k.turn == 0 {
@@ -267,7 +265,7 @@ func (k *sweeps) keep(w *sweep) Cursor {
 	return at.cursor
 }
 
-// take returns the sweep that goes on at a cursor.
+// take returns the sweep that continues at a cursor.
 func (k *sweeps) take(at Cursor, s *Session) *sweep {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -281,25 +279,25 @@ func (k *sweeps) take(at Cursor, s *Session) *sweep {
 	return newSweep(s, at.position(), 0)
 }
 
-// ScanFrom is Scan in steps, in another order: it calls visit for about count
-// records, more than 0, that readers see, and returns where to go on: 0 at the end.
-// A key that is there from the first step to the last one is found, and found once,
-// whatever is written or compacted meanwhile. The order is that of the keys' hashes.
+// ScanFrom is Scan in steps, in the order of the keys' hashes. It calls visit for about
+// count records that readers see; count is at least 1. It returns the cursor of the next
+// step, 0 at the end. A key that exists from the first step to the last one is found once,
+// whatever is written or compacted meanwhile.
 //
-// A step looks at a bounded number of records: where many of them are old ones, it
-// may find fewer than count, or none.
+// A step looks at a bounded number of records. It may find fewer than count, or none, if
+// many of them are old.
 //
-// Scans may be left, taken up again after the store was closed and opened, or by
-// two callers. If visit returns false, the step ends, and the records of its last
-// group of buckets are found again; so are those of some buckets if a scan is taken
-// up again where its last step has ended in the middle of them, after the store was
-// opened anew, for the second time, or after many others.
+// A scan may be abandoned, and continued after the store was closed and opened, or by two
+// callers. If visit returns false, the step ends, and the next step finds the records of
+// the last group of buckets again. So does a step that continues in the middle of a group
+// if the store was opened again, if the cursor is used twice, or if many other scans ended
+// a step in the middle of a group since.
 func (st *Store) ScanFrom(at Cursor, count int, visit func(Record) bool) (next Cursor, err error) {
 	if count < 1 {
 		return at, fmt.Errorf("kv: scan of %d records", count)
 	}
 	if at.position() >= index.Positions {
-		return at, fmt.Errorf("kv: cursor %d is none that a scan gave", at)
+		return at, fmt.Errorf("kv: cursor %d is not from a scan", at)
 	}
 	if err := st.inModifier(); err != nil { // a record may be locked
 		return at, fmt.Errorf("kv: scanning: %w", err)
@@ -313,7 +311,7 @@ func (st *Store) ScanFrom(at Cursor, count int, visit func(Record) bool) (next C
 		switch {
 		case err != nil:
 			return err
-		case !goOn: // also where that is the position that a scan begins at
+		case !goOn: // under a cursor of its own, since position 0 is also the end
 			next = st.sweeps.keep(newSweep(nil, w.at, 0))
 		case len(w.links) > 0:
 			next = st.sweeps.keep(w)
@@ -325,20 +323,15 @@ func (st *Store) ScanFrom(at Cursor, count int, visit func(Record) bool) (next C
 	return next, err
 }
 
-// Cursor is where a scan in steps goes on. 0 is its beginning, and what it ends
-// with. It is a number below 2^53, so that clients of any protocol can keep it,
-// those too that keep numbers as floating-point ones.
+// Cursor is where a scan in steps continues. 0 is both the beginning and the end. It is
+// below 2^53, so that clients which store numbers as floating-point numbers can keep it.
 //
-//	52  51..16              15..0
-//	0   position in the     turn: which of the unfinished
-//	    order of buckets    steps there (see sweeps); 0: none
+//	52  51..16                   15..0
+//	0   position in the order    turn: which of the unfinished
+//	    of buckets (see index)   groups there (see sweeps); 0: none
 //
-// A position is the number of an index bucket with its bits reversed, as a
-// fraction: the lowest bit of the hash comes first. In this order the two buckets
-// into which a bucket is split when the index grows take its place, so that a
-// scan goes on in an index of another size. A key's position is its hash and
-// nothing else: neither writers nor compaction move it, so a scan needs to know
-// nothing of the log, and ends.
+// The position of a key is its hash and nothing else: neither writers nor compaction move
+// it, so that a scan ends, and continues in an index of another size.
 type Cursor uint64
 
 const turnBits = 16
@@ -349,21 +342,21 @@ func newCursor(position uint64, turn uint16) Cursor {
 
 func (c Cursor) position() uint64 { return uint64(c >> turnBits) }
 
-// ParseCursor is the inverse of String. Any number below 2^52 is a cursor: one that
-// no scan gave leads to some of the records.
+// ParseCursor is the inverse of String. Any number below 2^52 is accepted; a scan from it
+// finds some of the records.
 func ParseCursor(text string) (Cursor, error) {
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || n >= index.Positions<<turnBits {
-		return 0, fmt.Errorf("kv: cursor %q is no number below %d", text, index.Positions<<turnBits)
+		return 0, fmt.Errorf("kv: cursor %q: want a number below %d", text, index.Positions<<turnBits)
 	}
 	return Cursor(n), nil
 }
 
-// String is the cursor as a decimal number.
+// String returns the cursor as a decimal number.
 func (c Cursor) String() string { return strconv.FormatUint(uint64(c), 10) }
 
-// CursorAt is the cursor of a scan that begins in the middle, with that share of
-// the keys behind it, 0 to 1.
+// CursorAt returns the cursor of a scan that leaves out the first keys: share is their
+// share of all, from 0 to 1.
 func CursorAt(share float64) Cursor {
 	return newCursor(uint64(max(share, 0)*float64(index.Positions))%index.Positions, 0)
 }

@@ -7,31 +7,32 @@ import (
 	"github.com/redykv/redykv/kv/internal/index"
 )
 
-// Three operations of the store's own start from a record instead of a key. Two of
-// them follow the chain from its newest record down to that one, to see whether
-// another record of the key came after it. opNewest asks, for iterations; opMove
-// copies the record to the tail if none did, for compaction. Both are
-// ErrNotFound if not so, or if the key is not in the store any more. They need no
-// order among each other, and pass through lanes and pending operations like all others.
-// opLink reads the record, whosever it is, for those who follow chains themselves;
-// it is ErrNotFound below the log's begin.
+// Three internal operations start from a record instead of a key. opNewest and opMove
+// follow the chain from its newest record down to that record, the source, to see whether
+// the key has a newer one. opNewest only asks; scans use it. opMove copies the source to
+// the tail; compaction uses it. Both return ErrNotFound if there is a newer record or the
+// key does not exist any more. opLink reads the source, whatever its key; sweeps use it to
+// follow chains. It returns ErrNotFound below the log's begin.
+//
+// Their order does not matter. They pass through lanes and pending operations like all
+// others.
 
-// trace is what such an Op has besides the record's key, value and expiry. The
-// record lies below the safe read-only marker for opMove, anywhere for opNewest.
+// trace is what such an Op has besides the record's key, value and expiry. The source of
+// an opMove lies below the safe read-only address.
 type trace struct {
-	source int64 // where the record lies
-	floor  int64 // no other record of the key lies in (source, floor); else just above source
-	below  int64 // only records of the key below this address count
-	early  bool  // Value and Expires may be from before the record was read-only
+	source int64 // the record's address
+	lowest int64 // the chain is followed down to here: no record of the key lies between source and lowest
+	below  int64 // a record of the key at or above this address does not count as newer
+	early  bool  // Value and Expires may be from before the source was read-only
 	newer  bool  // Value and Expires are those of the key's newest record, at or above below
-	newest int64 // the key's newest record under below, where that is another one than source
+	newest int64 // the key's newest record under below, if that is not the source
 
-	header hlog.Header // of the record that opLink has read
+	header hlog.Header // result of opLink
 }
 
-// newTrace is the trace of a record of which nothing is known.
+// newTrace returns the trace of a record of which nothing is known.
 func newTrace(source, below int64) trace {
-	return trace{source: source, floor: source + 8, below: below}
+	return trace{source: source, lowest: source + 8, below: below}
 }
 
 func (s *Session) traceOf(op *Op) *trace { return &s.traces[op.trace-1] }
@@ -39,16 +40,16 @@ func (s *Session) traceOf(op *Op) *trace { return &s.traces[op.trace-1] }
 // tryTrace is one attempt inside an epoch.
 func (s *Session) tryTrace(op *Op, at index.Place, e index.Entry) (outcome, coldRecord) {
 	p := s.traceOf(op)
-	if p.source < s.log.Begin() { // it is gone, or has a copy by now that a scan finds later
+	if p.source < s.log.Begin() { // truncated; a copy of a live record lies at the tail
 		op.Err = ErrNotFound
 		return complete, coldRecord{}
 	}
 	p.newer = false
 	next := e.Address()
-	for next >= p.floor {
+	for next >= p.lowest {
 		if next < s.view.head {
 			begin := s.log.Begin()
-			if next < begin { // and the source as well: it is gone
+			if next < begin { // and so is the source: truncated
 				op.Err = ErrNotFound
 				return complete, coldRecord{}
 			}
@@ -75,7 +76,7 @@ func (s *Session) tryTrace(op *Op, at index.Place, e index.Entry) (outcome, cold
 	case !p.newer && p.source >= s.view.head:
 		s.takeNewer(op, s.view.record(p.source)) // it may have been updated in place
 	case !p.newer && s.expired(op.Expires):
-		// Its life may have been prolonged before it left memory.
+		// Its expiry may have been changed in place after it was read.
 		if begin := s.log.Begin(); p.early && p.source >= begin {
 			return needsRecord, coldRecord{e, p.source, begin}
 		}
@@ -84,12 +85,11 @@ func (s *Session) tryTrace(op *Op, at index.Place, e index.Entry) (outcome, cold
 	return complete, coldRecord{}
 }
 
-// reaches says whether a chain leads to the source that goes on at next, which
-// is below floor.
-func (p *trace) reaches(next int64) bool { return next == p.source || p.floor > p.source+8 }
+// reaches says whether a chain that continues at next, below lowest, leads to the source.
+func (p *trace) reaches(next int64) bool { return next == p.source || p.lowest > p.source+8 }
 
-// takeNewer gives the operation a record's value and expiry, and says whether it
-// is one that readers see.
+// takeNewer gives the operation a record's value and expiry. It returns false if readers
+// do not see the record.
 func (s *Session) takeNewer(op *Op, r hlog.Record) bool {
 	value, h, expires := s.layout.Read(op.Value[:0], r)
 	op.Value, op.Expires = value, expires
@@ -100,8 +100,8 @@ func (s *Session) takeNewer(op *Op, r hlog.Record) bool {
 	return true
 }
 
-// move appends the record anew, if the chain still is as it was. Nobody can have
-// updated it meanwhile: it is read-only.
+// move appends a copy of the source, if the chain has not changed. The source itself
+// cannot have: it is read-only.
 func (s *Session) move(op *Op, at index.Place, e index.Entry) outcome {
 	if s.expired(op.Expires) {
 		op.Err = ErrNotFound
@@ -114,7 +114,7 @@ func (s *Session) move(op *Op, at index.Place, e index.Entry) outcome {
 	return result
 }
 
-// examineTrace is examine for an intact record; goesOn is as there.
+// examineTrace is examine for an intact record, with the same result.
 func (s *Session) examineTrace(n uint32, im hlog.Image, tier int) (goesOn bool) {
 	f := &s.pending[n]
 	op := f.op
@@ -151,10 +151,10 @@ func (s *Session) examineTrace(n uint32, im hlog.Image, tier int) (goesOn bool) 
 	switch previous := im.Header.Previous(); {
 	case previous >= f.at.address:
 		s.completePending(n, corrupt(f.at.address, "previous record at %d", previous), 0)
-	case previous >= p.floor && previous >= f.at.begin:
+	case previous >= p.lowest && previous >= f.at.begin:
 		f.at.address = previous
 		return true
-	case previous >= p.floor || !p.reaches(previous):
+	case previous >= p.lowest || !p.reaches(previous):
 		s.completePending(n, ErrNotFound, tier)
 	case !p.newer && p.early && s.expired(op.Expires):
 		f.at.address = p.source
@@ -162,9 +162,9 @@ func (s *Session) examineTrace(n uint32, im hlog.Image, tier int) (goesOn bool) 
 	case !p.newer && s.expired(op.Expires):
 		s.completePending(n, ErrNotFound, tier)
 	case op.Kind == opMove:
-		// Nothing of the key from the newest record of the chain down. If it has
-		// got another one since, only that remains to be looked at.
-		p.floor = f.at.entry.Address() + 8
+		// The chain has no other record of the key from its newest record down. Only records
+		// that were appended since remain to be looked at.
+		p.lowest = f.at.entry.Address() + 8
 		s.restart(n, tier)
 	default:
 		s.completePending(n, nil, tier)
@@ -188,7 +188,7 @@ func (s *Session) tryLink(op *Op) (outcome, coldRecord) {
 	return complete, coldRecord{}
 }
 
-// doLinks is Do for opLinks, which need no place in the index, and so no lane.
+// doLinks is Do for opLinks. They need no place in the index, and so no lane.
 func (s *Session) doLinks(ops []Op) error {
 	s.flush()
 	s.batchErr = nil
