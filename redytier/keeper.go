@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -73,17 +72,17 @@ func (k *keeper) reclaiming() map[string]time.Time {
 	return maps.Clone(k.notices)
 }
 
-// checkTargets refuses memory of a reclaimed VM. If the notice came after the request for
-// memory, which names the VMs to avoid, the operation runs again.
-func (k *keeper) checkTargets(grants []*managerv1.Grant, avoided []string) error {
+// checkTargets refuses memory of a reclaimed VM. If its notice came after the request for
+// memory, before which the reclaimed VMs were known, the operation runs again.
+func (k *keeper) checkTargets(grants []*managerv1.Grant, known map[string]time.Time) error {
 	reclaimed := k.reclaiming()
-	for _, s := range grants {
-		vm := s.GetVm().GetId()
+	for _, g := range grants {
+		vm := g.GetVm().GetId()
 		if _, ok := reclaimed[vm]; !ok {
 			continue
 		}
-		err := fmt.Errorf("manager grants memory of VM %s, which is reclaimed", vm)
-		if !slices.Contains(avoided, vm) {
+		err := fmt.Errorf("the manager grants memory of VM %s, which is reclaimed", vm)
+		if _, ok := known[vm]; !ok {
 			err = fmt.Errorf("%w: %w", errPreempted, err)
 		}
 		return err

@@ -167,9 +167,12 @@ func (c *Cache) reallocate(ctx context.Context, req *managerv1.ReallocateRequest
 			c.settle(ctx) // even if there is no answer: the manager may have granted something
 		}
 	}()
-	for vm := range c.keeper.reclaiming() {
-		if !slices.Contains(req.AvoidVms, vm) {
-			req.AvoidVms = append(slices.Clip(req.AvoidVms), vm)
+	reclaimed := c.keeper.reclaiming()
+	if !req.Voluntary { // such a request names exactly the VMs that the manager proposed
+		for vm := range reclaimed {
+			if !slices.Contains(req.AvoidVms, vm) {
+				req.AvoidVms = append(slices.Clip(req.AvoidVms), vm)
+			}
 		}
 	}
 	c.change++
@@ -196,7 +199,7 @@ func (c *Cache) reallocate(ctx context.Context, req *managerv1.ReallocateRequest
 	if err := checkShares(answer.Msg.Grants, int(regions)); err != nil {
 		return nil, configuration, err
 	}
-	if err := c.keeper.checkTargets(answer.Msg.Grants, req.AvoidVms); err != nil {
+	if err := c.keeper.checkTargets(answer.Msg.Grants, reclaimed); err != nil {
 		return nil, configuration, err
 	}
 	t := c.table.Load()

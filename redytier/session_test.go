@@ -361,6 +361,7 @@ func TestManagerReportsFailure(t *testing.T) {
 		events := make(chan Event, 16)
 		cfg.OnEvent = func(e Event) { events <- e }
 		cache := c.create(t, cfg)
+		c.spoil = func(a *managerv1.AllocateResponse) { a.CacheId = "" } // it is not allocated again, either
 		p := newPump(t, cache, 4)
 		defer p.close()
 		for range 2 { // at least once is how the manager reports
