@@ -39,9 +39,8 @@ func TestDeadShareIsEstimated(t *testing.T) {
 	}
 }
 
-// TestAutomaticCompactionBounds looks after every few operations: the log of a
-// store whose keys are overwritten stays short; that of one whose keys are not is
-// left alone after a while.
+// TestAutomaticCompactionBounds checks after every few operations. If keys are overwritten, the
+// log stays short. If they are not, compaction stops after a while.
 func TestAutomaticCompactionBounds(t *testing.T) {
 	for name, auto := range map[string]AutoCompaction{
 		"by size":       {LogSize: 64 << 10},
@@ -76,7 +75,7 @@ func TestAutomaticCompactionBounds(t *testing.T) {
 
 			opts.Device = device.NewMemory()
 			st = open(t, opts)
-			for n := range uint64(8000) { // all live, and more than the size
+			for n := range uint64(8000) { // all are live, and larger than LogSize
 				if err := st.Upsert(key8(n), key8(n)); err != nil {
 					t.Fatal(err)
 				}
@@ -95,8 +94,8 @@ func TestAutomaticCompactionBounds(t *testing.T) {
 	}
 }
 
-// TestAutomaticCompactionRuns has it run by itself beside writers, and closes the
-// store while it does.
+// TestAutomaticCompactionRuns compacts in the background beside writers, and closes the store
+// meanwhile.
 func TestAutomaticCompactionRuns(t *testing.T) {
 	for range 20 {
 		ended := make(chan CompactionEndInfo, 1)
@@ -134,7 +133,7 @@ func TestAutomaticCompactionRuns(t *testing.T) {
 	}
 }
 
-// TestAutomaticCompactionRefusesNonsense gives options that cannot be.
+// TestAutomaticCompactionRefusesNonsense gives invalid options.
 func TestAutomaticCompactionRefusesNonsense(t *testing.T) {
 	for _, auto := range []AutoCompaction{
 		{DeadShare: 1}, {DeadShare: -1}, {LogSize: -1}, {Share: 2}, {Every: -1}, {Method: 9},
@@ -148,8 +147,8 @@ func TestAutomaticCompactionRefusesNonsense(t *testing.T) {
 	}
 }
 
-// TestAutomaticCompactionCatchesUp overwrites the same keys again and again before it
-// looks for the first time: afterwards little is left of what is dead.
+// TestAutomaticCompactionCatchesUp overwrites the same keys many times before the first check:
+// afterwards few dead records are left.
 func TestAutomaticCompactionCatchesUp(t *testing.T) {
 	opts := small(device.NewMemory(), 8, 8)
 	opts.Compaction = AutoCompaction{DeadShare: 0.5, Every: time.Hour, Share: 1}
@@ -174,7 +173,7 @@ func TestAutomaticCompactionCatchesUp(t *testing.T) {
 	closeAll(t, st)
 }
 
-// TestAutomaticCompactionHasATrigger leaves open when to compact.
+// TestAutomaticCompactionHasATrigger sets neither DeadShare nor LogSize.
 func TestAutomaticCompactionHasATrigger(t *testing.T) {
 	for _, auto := range []AutoCompaction{{Share: 0.5}, {Every: time.Millisecond}, {Method: CompactByScan}} {
 		auto.Every = time.Millisecond

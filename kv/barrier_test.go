@@ -13,8 +13,8 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// TestSerialCountsWhatWasGiven gives a session operations in every way, some of
-// them refused.
+// TestSerialCountsWhatWasGiven gives operations to a session in every way. Some are
+// refused.
 func TestSerialCountsWhatWasGiven(t *testing.T) {
 	st := open(t, small(device.NewMemory(), 8, 8))
 	s, err := st.NewNamedSession("teller")
@@ -73,8 +73,8 @@ func TestSerialCountsWhatWasGiven(t *testing.T) {
 	closeAll(t, s, st)
 }
 
-// TestSessionNamesAreKept: a name is refused, or has its commit point in the next process,
-// whatever bytes it has.
+// TestSessionNamesAreKept opens sessions with names of all bytes: a name is refused, or has
+// its commit point after a restart.
 func TestSessionNamesAreKept(t *testing.T) {
 	names := []string{"\xff", "teller\xc3", "\xed\xa0\x80", "\ufffd", "\u2028 <&> \x00\"\\", "Zoë"}
 	for b := range 256 {
@@ -109,8 +109,8 @@ func TestSessionNamesAreKept(t *testing.T) {
 	closeAll(t, st)
 }
 
-// TestCommitPointsAgreeWithTheLog holds barriers while sessions count up in all
-// ways, and reads in the barrier how far each came.
+// TestCommitPointsAgreeWithTheLog holds barriers while sessions increment counters in all
+// ways. In the barrier, each counter agrees with the commit point.
 func TestCommitPointsAgreeWithTheLog(t *testing.T) {
 	const sessions, rounds = 3, 100
 	st := open(t, small(device.NewMemory(), 8, 8))
@@ -163,8 +163,8 @@ func TestCommitPointsAgreeWithTheLog(t *testing.T) {
 	closeAll(t, st)
 }
 
-// TestWholeBatchesAreCommittedWhole commits while sessions carry out batches whose
-// records are on their way from the device: each commit has them to a batch's end.
+// TestWholeBatchesAreCommittedWhole commits while sessions run whole batches with pending
+// operations: each commit point is the end of a batch.
 func TestWholeBatchesAreCommittedWhole(t *testing.T) {
 	const sessions, keys, batch, commits = 3, 250, 20, 40
 	opts := small(device.NewFaulty(device.NewMemory(), device.FaultyOptions{Delay: 0.9, MaxDelay: 100}), 8, 8)

@@ -7,8 +7,8 @@ import (
 	"github.com/redykv/redykv/kv/internal/manifest/manifesttest"
 )
 
-// FuzzSnapshot restores snapshots that pass the checksums: nothing is written
-// outside of what they stand for.
+// FuzzSnapshot restores snapshots with valid checksums: nothing is written outside of their
+// part of the log.
 func FuzzSnapshot(f *testing.F) {
 	f.Add([]byte{8, 3, 1, 2, 3, 40, 1, 7})
 	f.Fuzz(func(t *testing.T, in []byte) {

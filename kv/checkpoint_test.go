@@ -15,10 +15,10 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// logKinds are the kinds of checkpoints that are states.
+// logKinds are the kinds of checkpoints that can be recovered.
 var logKinds = []CheckpointKind{FoldOver, Snapshot, Incremental}
 
-// crash ends a store, whose sessions are closed, as the end of its process would.
+// crash ends a store as a crash of its process would. Its sessions are closed.
 func crash(t testing.TB, st *Store) {
 	t.Helper()
 	st.stopAutomatic()
@@ -29,7 +29,7 @@ func crash(t testing.TB, st *Store) {
 	st.release()
 }
 
-// contents are what a store holds under the keys from 0 on; 0 is nothing.
+// contents returns the values of the keys from 0 on; 0 for a key that is not there.
 func contents(t testing.TB, st *Store, keys uint64) []uint64 {
 	t.Helper()
 	s := st.NewSession()
@@ -46,7 +46,7 @@ func contents(t testing.TB, st *Store, keys uint64) []uint64 {
 	return values
 }
 
-// scribble writes, changes and deletes at random.
+// scribble runs random writes, updates and deletes.
 func scribble(t testing.TB, st *Store, rng *rand.Rand, keys uint64, n int) {
 	t.Helper()
 	s := st.NewSession()
@@ -77,8 +77,8 @@ func mustCheckpoint(t testing.TB, st *Store, opts CheckpointOptions) CheckpointI
 	return info
 }
 
-// TestRecoverByName makes checkpoints of random kinds between random operations,
-// crashes, and recovers to each of them in turn, from the newest back.
+// TestRecoverByName makes checkpoints of random kinds between random operations, crashes,
+// and recovers each of them, from the newest to the oldest.
 func TestRecoverByName(t *testing.T) {
 	const keys = 150
 	for seed := range uint64(40) {
@@ -127,7 +127,7 @@ func TestRecoverByName(t *testing.T) {
 			if len(st.Checkpoints()) != i+1 || len(st.Recovery().Warnings) > 0 {
 				t.Fatalf("%s\n%v are left", name, st.Checkpoints())
 			}
-			scribble(t, st, rng, keys, 100) // over what was newer
+			scribble(t, st, rng, keys, 100) // they overwrite newer states
 		}
 		closeAll(t, st)
 		disk.Reopen()
@@ -138,8 +138,8 @@ func TestRecoverByName(t *testing.T) {
 	}
 }
 
-// TestTruncateWaitsForCheckpoints moves the log's begin over what a checkpoint
-// still needs.
+// TestTruncateWaitsForCheckpoints moves the log's begin address above what a checkpoint
+// needs.
 func TestTruncateWaitsForCheckpoints(t *testing.T) {
 	const keys = 100
 	disk := device.NewMemory()
@@ -150,7 +150,7 @@ func TestTruncateWaitsForCheckpoints(t *testing.T) {
 	old := mustCheckpoint(t, st, CheckpointOptions{Name: "old"})
 	want := contents(t, st, keys)
 	s := st.NewSession()
-	for n := range uint64(keys) { // everything moves up
+	for n := range uint64(keys) { // all records move up
 		if err := s.Upsert(key8(n), key8(n)); err != nil {
 			t.Fatal(err)
 		}
@@ -194,8 +194,8 @@ func TestTruncateWaitsForCheckpoints(t *testing.T) {
 	closeAll(t, st)
 }
 
-// TestRemovedCheckpointTakesNothingAlong removes the newest state there is: what
-// was durable by it must be so afterwards.
+// TestRemovedCheckpointTakesNothingAlong removes the newest state: what it made durable
+// stays durable.
 func TestRemovedCheckpointTakesNothingAlong(t *testing.T) {
 	disk := device.NewMemory()
 	opts := small(disk, 8, 8)
@@ -216,8 +216,8 @@ func TestRemovedCheckpointTakesNothingAlong(t *testing.T) {
 	closeAll(t, st)
 }
 
-// TestCheckpointsKeepTheirCommitPoints recovers to a checkpoint twice, with
-// operations in between.
+// TestCheckpointsKeepTheirCommitPoints recovers a checkpoint several times, with operations
+// in between.
 func TestCheckpointsKeepTheirCommitPoints(t *testing.T) {
 	disk := device.NewMemory()
 	opts := small(disk, 8, 8)
@@ -273,5 +273,5 @@ func TestThawUnderASnapshot(t *testing.T) {
 	closeAll(t, s, st)
 }
 
-// silent is the logger of a store that is expected to complain.
+// silent is a logger for stores that are expected to log errors.
 var silent = slog.New(slog.NewTextHandler(io.Discard, nil))

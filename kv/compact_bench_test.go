@@ -12,9 +12,9 @@ import (
 	"github.com/redykv/redykv/ssdtier"
 )
 
-// BenchmarkCompact compacts the older half of a log that is some six times as
-// large as memory, of which a share is dead, and says what a record of the half
-// costs: by lookup a read for each dead one, by scan a pass over the other half.
+// BenchmarkCompact compacts the older half of a log that is about six times as large as memory
+// and has a share of dead records. It reports the cost of a record of that half: by lookup a
+// read for each dead one, by scan a pass over the other half.
 func BenchmarkCompact(b *testing.B) {
 	for _, on := range []string{"memory", "ssd"} {
 		for _, dead := range []int{10, 50, 90} {
@@ -43,8 +43,8 @@ func BenchmarkCompact(b *testing.B) {
 	}
 }
 
-// benchmarkLog is a store whose log has a number of keys, then others, some of
-// them the dead ones of the first half again. until is where the first half ends.
+// benchmarkLog returns a store whose log has a number of keys, and then as many, some of which
+// are keys of the first half again. until is the end of the first half.
 func benchmarkLog(b *testing.B, on string, dead int) (st *kv.Store, until int64) {
 	b.Helper()
 	const half = 400_000

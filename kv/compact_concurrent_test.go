@@ -8,9 +8,9 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// TestOperationsOutliveTruncation starts operations that are bound for records
-// which compaction then moves, and whose place is truncated before they are read:
-// all end as if nothing had happened.
+// TestOperationsOutliveTruncation starts operations on records that compaction then moves,
+// and truncates the old place before it is read: the operations complete as if there were
+// no compaction.
 func TestOperationsOutliveTruncation(t *testing.T) {
 	for name, hash := range map[string]func([]byte) uint64{"spread": nil, "collide": func([]byte) uint64 { return 42 }} {
 		for _, method := range compactMethods {
@@ -28,7 +28,7 @@ func TestOperationsOutliveTruncation(t *testing.T) {
 				if err := s.Delete(key8(keys - 1)); err != nil {
 					t.Fatal(err)
 				}
-				for n := range uint64(500) { // the chain may go through these
+				for n := range uint64(500) { // the chain may pass these
 					if err := s.Upsert(key8(1000+n%200), key8(n)); err != nil {
 						t.Fatal(err)
 					}
@@ -49,11 +49,11 @@ func TestOperationsOutliveTruncation(t *testing.T) {
 						t.Fatal(err)
 					}
 					if i == keys-1 {
-						s.flush() // reads are on their way, but the bell is not rung
+						s.flush() // reads are enqueued, without a doorbell
 					}
 				}
 				other := st.NewSession()
-				if err := other.Upsert(key8(0), key8(50)); err != nil { // one is replaced besides
+				if err := other.Upsert(key8(0), key8(50)); err != nil { // one record is replaced as well
 					t.Fatal(err)
 				}
 				mustCompact(t, st, CompactOptions{Method: method})
@@ -80,7 +80,7 @@ func TestOperationsOutliveTruncation(t *testing.T) {
 					case op.Kind == OpRead && deleted && value != 7:
 						want = ErrNotFound
 					}
-					// A read that compaction made start over may find what came later.
+					// A read that starts over because of compaction may see a later value.
 					later := n%2 == 0 && value == n+100 || n == 0 && (value == 50 || value == 150)
 					if !errors.Is(op.Err, want) || want == nil && op.Err != nil ||
 						op.Kind == OpRead && !deleted && value != n && !later {
@@ -108,8 +108,8 @@ func TestOperationsOutliveTruncation(t *testing.T) {
 	}
 }
 
-// TestCompactionPassesLocks compacts and scans while somebody holds locks on all
-// keys, and changes them: a record that is moved stays what it is.
+// TestCompactionPassesLocks compacts and scans while a session holds locks on all keys and
+// changes them: moving a record does not change it.
 func TestCompactionPassesLocks(t *testing.T) {
 	for _, method := range compactMethods {
 		t.Run(method.String(), func(t *testing.T) {
@@ -128,7 +128,7 @@ func TestCompactionPassesLocks(t *testing.T) {
 			err := s.Atomically(locked, func() error {
 				c := &compactor{st: st, opts: CompactOptions{Memory: 1 << 20}}
 				until := c.page(st.log.SafeReadOnly())
-				err := st.with(func(other *Session) error { // all but the commit at the end, which waits
+				err := st.with(func(other *Session) error { // without the commit at the end, which would wait
 					c.s = other
 					if method == CompactByScan {
 						_, err := c.scan(context.Background(), st.log.Begin(), until)

@@ -10,10 +10,9 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// TestCompactionCutShort fails one device operation after the other in the midst
-// of a compaction, and then, or at the end of one that went well, takes the power
-// away: what was committed is back each time, whatever part of the writes that were
-// not synced the disk has kept.
+// TestCompactionCutShort fails each device operation of a compaction in turn, and then, or
+// after a compaction without an error, the power fails. What was committed is recovered,
+// whatever part of the writes without a sync the disk has kept.
 func TestCompactionCutShort(t *testing.T) {
 	for _, method := range compactMethods {
 		for _, fails := range []string{"write", "read"} {
@@ -31,12 +30,12 @@ func TestCompactionCutShort(t *testing.T) {
 	}
 }
 
-// compactUntilCut fails the k-th read or write of a compaction, and says whether
-// there was one.
+// compactUntilCut fails the k-th read or write of a compaction, and reports whether there was
+// one.
 func compactUntilCut(t *testing.T, method CompactMethod, fails string, k int64) (cut bool) {
 	inner := device.NewMemory()
 	opts := small(inner, 8, 8)
-	opts.Logger = slog.New(slog.DiscardHandler) // it has much to complain about
+	opts.Logger = slog.New(slog.DiscardHandler) // errors are expected
 	st := open(t, opts)
 	rng := rand.New(rand.NewPCG(uint64(k), 2))
 	const keys = 120
@@ -67,18 +66,18 @@ func compactUntilCut(t *testing.T, method CompactMethod, fails string, k int64) 
 	st, err := Open(opts)
 	if err != nil {
 		closeAll(t, dev)
-		return true // it was one of opening
+		return true // it failed while opening
 	}
 	half := (st.log.Tail() - st.log.Begin()) / 2
 	_, err = st.Compact(context.Background(), CompactOptions{Method: method, Bytes: half})
 	if err == nil {
 		_, err = st.Compact(context.Background(), CompactOptions{Method: method})
 	}
-	if fails == "read" { // the store is as good as before
+	if fails == "read" { // the store goes on
 		left := maps.Clone(want)
 		for r, err := range st.Scan() {
 			if err != nil {
-				break // the operation that fails may be this one's
+				break // the armed operation may be one of this read
 			}
 			delete(left, string(r.Key))
 		}

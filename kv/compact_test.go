@@ -15,10 +15,10 @@ import (
 	"github.com/redykv/redykv/internal/machine"
 )
 
-// compactMethods are all that there are to choose from.
+// compactMethods are all methods.
 var compactMethods = []CompactMethod{CompactByLookup, CompactByScan, CompactAuto}
 
-// mustCompact compacts, and checks that the log is shorter for it.
+// mustCompact compacts, and checks that the log is shorter afterwards.
 func mustCompact(t *testing.T, st *Store, opts CompactOptions) CompactionInfo {
 	t.Helper()
 	info, err := st.Compact(context.Background(), opts)
@@ -61,8 +61,8 @@ func check(t *testing.T, st *Store, keys uint64, want map[string]string) {
 	}
 }
 
-// TestCompact writes, overwrites and deletes far beyond memory, compacts in each
-// way and in parts, and reads everything again, before and after a restart.
+// TestCompact writes, overwrites and deletes much more than memory holds, compacts by each
+// method and in parts, and reads everything, before and after a restart.
 func TestCompact(t *testing.T) {
 	for _, method := range compactMethods {
 		for name, sizes := range map[string][2]int{"word": {8, 8}, "variable": {}} {
@@ -127,8 +127,8 @@ func TestCompact(t *testing.T) {
 	}
 }
 
-// TestCompactDropsTheDead compacts a log in which everything is dead: replaced,
-// deleted or expired.
+// TestCompactDropsTheDead compacts a log without live records: all are replaced, deleted or
+// expired.
 func TestCompactDropsTheDead(t *testing.T) {
 	for _, method := range compactMethods {
 		t.Run(method.String(), func(t *testing.T) {
@@ -143,7 +143,7 @@ func TestCompactDropsTheDead(t *testing.T) {
 				op := Op{Kind: OpUpsert, Key: key8(n), Value: key8(n)}
 				switch n % 3 {
 				case 0:
-					op.Expires = MinExpires + 2000 // and is gone then
+					op.Expires = MinExpires + 2000 // it has expired by then
 				case 1:
 					op.Expires = MinExpires + 3000
 				}
@@ -157,7 +157,7 @@ func TestCompactDropsTheDead(t *testing.T) {
 				}
 			}
 			now.Store(MinExpires + 2500)
-			if err := st.Commit(context.Background()); err != nil { // all is read-only
+			if err := st.Commit(context.Background()); err != nil { // everything is read-only afterwards
 				t.Fatal(err)
 			}
 			if info := mustCompact(t, st, CompactOptions{Method: method}); info.Copied < keys/3-keys/10 || info.Copied > keys/3 {
@@ -170,7 +170,7 @@ func TestCompactDropsTheDead(t *testing.T) {
 				}
 			}
 			now.Store(MinExpires + 3500)
-			for range 2 { // the first one's copies too
+			for range 2 { // the second time, the copies of the first
 				if err := st.Commit(context.Background()); err != nil {
 					t.Fatal(err)
 				}
@@ -184,7 +184,7 @@ func TestCompactDropsTheDead(t *testing.T) {
 	}
 }
 
-// TestCompactRefusesNonsense gives options that cannot be.
+// TestCompactRefusesNonsense gives invalid options.
 func TestCompactRefusesNonsense(t *testing.T) {
 	st := open(t, small(device.NewMemory(), 8, 8))
 	for _, opts := range []CompactOptions{
@@ -200,7 +200,7 @@ func TestCompactRefusesNonsense(t *testing.T) {
 	}
 }
 
-// TestCompactStopsWithItsContext cancels compactions at the pace of a snail.
+// TestCompactStopsWithItsContext cancels very slow compactions.
 func TestCompactStopsWithItsContext(t *testing.T) {
 	for _, method := range compactMethods {
 		st := open(t, small(device.NewMemory(), 8, 8))
@@ -221,8 +221,8 @@ func TestCompactStopsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestCountersDuringCompaction has sessions count up while compaction goes round
-// and round: no update is lost, no deleted counter comes back.
+// TestCountersDuringCompaction increments counters during repeated compactions: no update is
+// lost, and no deleted counter comes back.
 func TestCountersDuringCompaction(t *testing.T) {
 	for _, method := range compactMethods {
 		for name, hash := range map[string]func([]byte) uint64{"spread": nil, "collide": func([]byte) uint64 { return 42 }} {
@@ -235,7 +235,7 @@ func TestCountersDuringCompaction(t *testing.T) {
 				if machine.RaceDetector {
 					rounds = 200
 				}
-				const stay = 100 // keys that compaction has to copy
+				const stay = 100 // live keys, which compaction copies
 				for n := range uint64(stay) {
 					if err := st.Upsert(key8(5000+n), key8(n)); err != nil {
 						t.Fatal(err)
@@ -251,7 +251,7 @@ func TestCountersDuringCompaction(t *testing.T) {
 						s := st.NewSession()
 						defer closeAll(t, s)
 						ops := make([]Op, 12)
-						// On a busy machine compaction may come to nothing for a while.
+						// On a busy machine a compaction may find nothing to do for a while.
 						for round := 0; round < rounds || round < 1000*rounds && !tookPart(); round++ {
 							for i := range ops {
 								n := rng.Uint64N(keys)
@@ -269,7 +269,7 @@ func TestCountersDuringCompaction(t *testing.T) {
 							if err := s.Delete(gone); err != nil {
 								t.Error(err)
 							}
-							if round%16 == 0 { // turn the log
+							if round%16 == 0 { // fill the log
 								for n := range uint64(50) {
 									if err := s.Upsert(key8(1000+n), key8(n)); err != nil {
 										t.Error(err)

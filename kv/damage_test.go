@@ -12,10 +12,9 @@ import (
 	"github.com/redykv/redykv/kv"
 )
 
-// TestDamageOnDisk alters bytes of the log's file: a read of one of the records
-// there is an error that names the file, never a wrong value, and so is a compaction,
-// which removes nothing of what it cannot copy, and opening the store, which reads
-// them all.
+// TestDamageOnDisk changes bytes of the log's file. A read of a record there is an error that
+// names the file, never a wrong value. So are a compaction, which removes nothing that it
+// cannot copy, and Open, which reads all records.
 func TestDamageOnDisk(t *testing.T) {
 	const records = 100_000
 	dir := t.TempDir()
@@ -32,7 +31,7 @@ func TestDamageOnDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, at := range []int64{5000, 300_000, 300_001} { // cold by now
+	for _, at := range []int64{5000, 300_000, 300_001} { // not in memory any more
 		_, err = f.WriteAt([]byte{0x5a}, at)
 		if err != nil {
 			t.Fatal(err)
@@ -76,8 +75,8 @@ func TestDamageOnDisk(t *testing.T) {
 	}
 }
 
-// A store whose last bytes are damaged is not opened: the error names the file, and the
-// older states that can be had, one of which is opened then.
+// TestDamageAtTheEndNamesOlderStates damages the last bytes of a store: Open fails, and its
+// error names the file and the older states, one of which is then recovered.
 func TestDamageAtTheEndNamesOlderStates(t *testing.T) {
 	for name, damage := range map[string]func(segment string, tail int64) error{
 		"block": func(segment string, tail int64) error {

@@ -15,13 +15,13 @@ import (
 	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
-// dying is a device that fails one of the operations that change it, or that one
-// and all after it. Reads go on.
+// dying is a device that fails one of its changing operations, or that one and all later
+// ones. Reads succeed.
 type dying struct {
 	device.Device
-	left    atomic.Int64 // operations until it fails; below 0: those since
+	left    atomic.Int64 // operations until it fails; negative: the number since then
 	forever atomic.Bool
-	align   int // more than the inner one's, if not 0
+	align   int // if not 0, a larger alignment than that of the inner device
 }
 
 func (d *dying) Alignment() int { return max(d.align, d.Device.Alignment()) }
@@ -36,13 +36,13 @@ func newDying(inner device.Device) *dying {
 	return d
 }
 
-// arm has the operation fail that comes after n others.
+// arm fails the operation after the next n.
 func (d *dying) arm(n int64, forever bool) {
 	d.forever.Store(forever)
 	d.left.Store(n + 1)
 }
 
-// spent says whether an operation has failed since it was armed.
+// spent reports whether an operation has failed since arm.
 func (d *dying) spent() bool { return d.left.Load() <= 0 }
 
 func (d *dying) step() error {
@@ -124,8 +124,7 @@ func (q *dyingQueue) Write(src []byte, addr int64, tag uint64) error {
 	return q.Queue.Write(src, addr, tag)
 }
 
-// stage is a store on a disk that loses what was not synced, behind a device that
-// may die.
+// stage is a store on a disk that loses what was not synced, behind a device that can fail.
 type stage struct {
 	t     *testing.T
 	disk  *device.Memory
@@ -135,7 +134,7 @@ type stage struct {
 	st    *Store
 	rng   *rand.Rand
 
-	alignment int // of the devices that are raised from now on; 0: any address
+	alignment int // of devices that are raised later; 0: none
 }
 
 const stageKeys = 80
@@ -149,7 +148,7 @@ func newStage(t *testing.T, opts Options) *stage {
 	return g
 }
 
-// raise puts new devices above the disk.
+// raise opens new devices above the disk.
 func (g *stage) raise() {
 	g.crash = device.NewCrashable(g.disk.Reopen(), device.FaultyOptions{Seed: 1})
 	g.dev = newDying(g.crash)
@@ -157,7 +156,7 @@ func (g *stage) raise() {
 	g.opts.Device = g.dev
 }
 
-// fall ends the process and the power, and starts both again.
+// fall crashes the process, fails the power, and opens the devices again.
 func (g *stage) fall() {
 	if g.st != nil {
 		crash(g.t, g.st)
@@ -173,8 +172,8 @@ func (g *stage) scribble(n int) { scribble(g.t, g.st, g.rng, stageKeys, n) }
 
 func (g *stage) contents() []uint64 { return contents(g.t, g.st, stageKeys) }
 
-// tidy says what objects there are that nothing names.
-func (g *stage) tidy() error {
+// uncollected returns an error if there are objects that the manifest does not name.
+func (g *stage) uncollected() error {
 	names, err := g.disk.ListObjects()
 	m := g.st.recorded()
 	needed := m.Objects()
@@ -189,8 +188,8 @@ func (g *stage) tidy() error {
 	return err
 }
 
-// crashOpen opens a store on the device, of whose operations the one after k others fails,
-// and ends it as a crash would, and the device. It says whether one has failed.
+// crashOpen opens a store on the device, which fails its operation number k, crashes the
+// store, and closes the device. It reports whether an operation has failed.
 func (d *dying) crashOpen(t *testing.T, opts Options, k int64, forever bool) (failed bool) {
 	t.Helper()
 	opts.Device = d
@@ -206,7 +205,7 @@ func (d *dying) crashOpen(t *testing.T, opts Options, k int64, forever bool) (fa
 	return failed
 }
 
-// every calls f with 0, 1, 2 and so on until it says that nothing failed.
+// every calls f with 0, 1, 2 and so on until f reports that nothing has failed.
 func every(t *testing.T, f func(k int64) (failed bool)) {
 	t.Helper()
 	k := int64(0)
@@ -220,8 +219,7 @@ func every(t *testing.T, f func(k int64) (failed bool)) {
 	}
 }
 
-// checkpointed is a scenario: what was made durable before is left behind, then
-// the last of it is done again, on a device that may die.
+// checkpointed are the ways to make a state durable, each run on a device that can fail.
 var checkpointed = map[string]func(ctx context.Context, st *Store) error{
 	"commit": func(ctx context.Context, st *Store) error { return st.Commit(ctx) },
 	"index": func(ctx context.Context, st *Store) error {
@@ -246,9 +244,8 @@ var checkpointed = map[string]func(ctx context.Context, st *Store) error{
 	},
 }
 
-// TestDyingAtEveryStep has the power fail at every step of making a state
-// durable: then there is the state before, or the new one whole; the new one if it
-// was said to be there.
+// TestDyingAtEveryStep has the power fail at every step of making a state durable. The state
+// before is recovered, or the whole new one; the new one if the call has succeeded.
 func TestDyingAtEveryStep(t *testing.T) {
 	for name, work := range checkpointed {
 		t.Run(name, func(t *testing.T) {
@@ -275,10 +272,10 @@ func TestDyingAtEveryStep(t *testing.T) {
 				case !slices.Equal(got, before):
 					t.Fatalf("step %d: %v\nis neither %v\nnor %v\n%v", k, got, before, after, g.st.Recovery())
 				}
-				if err := g.tidy(); err != nil {
+				if err := g.uncollected(); err != nil {
 					t.Fatalf("step %d: %v", k, err)
 				}
-				g.scribble(50) // it is as good as new
+				g.scribble(50) // the store works as before
 				want := g.contents()
 				mustCheckpoint(t, g.st, CheckpointOptions{Kind: Snapshot})
 				g.fall()
@@ -293,16 +290,16 @@ func TestDyingAtEveryStep(t *testing.T) {
 	}
 }
 
-// TestFailingAtEveryStep has each step of a checkpoint fail once: the store goes
-// on, nothing is left behind, and a later one succeeds. Errors of log writes are
-// for good, and not what this is about.
+// TestFailingAtEveryStep has each step of a checkpoint fail once: the store goes on, no files
+// are left behind, and a later checkpoint succeeds. Failed writes of the log, which are
+// permanent, are not tested here.
 func TestFailingAtEveryStep(t *testing.T) {
 	for name, work := range checkpointed {
 		t.Run(name, func(t *testing.T) {
 			every(t, func(k int64) bool {
 				g := newStage(t, small(nil, 8, 8))
 				g.scribble(150)
-				if err := g.st.Commit(context.Background()); err != nil { // so that there is what can be compacted
+				if err := g.st.Commit(context.Background()); err != nil { // so that part of the log can be compacted
 					t.Fatal(err)
 				}
 				g.scribble(150)
@@ -312,7 +309,7 @@ func TestFailingAtEveryStep(t *testing.T) {
 				g.dev.arm(k, false)
 				err := work(context.Background(), g.st)
 				failed := g.dev.spent()
-				if !failed { // and what follows may need no operation, so that a later one would fail
+				if !failed { // nothing has failed, and nothing shall from here on
 					g.dev.arm(never, false)
 				}
 				if err != nil && (!errors.Is(err, errDying) || !strings.Contains(err.Error(), "object") &&
@@ -323,7 +320,7 @@ func TestFailingAtEveryStep(t *testing.T) {
 					t.Fatalf("step %d: %v, want %v", k, got, before)
 				}
 				if err != nil && !strings.Contains(err.Error(), "manifest") {
-					if err := g.tidy(); err != nil {
+					if err := g.uncollected(); err != nil {
 						t.Errorf("step %d: left behind by a checkpoint that failed: %v", k, err)
 					}
 				}
@@ -334,7 +331,7 @@ func TestFailingAtEveryStep(t *testing.T) {
 				g.scribble(20)
 				want := g.contents()
 				mustCheckpoint(t, g.st, CheckpointOptions{Kind: logKinds[k%3]})
-				if err := g.tidy(); err != nil {
+				if err := g.uncollected(); err != nil {
 					t.Errorf("step %d: %v", k, err)
 				}
 				g.fall()
@@ -349,9 +346,9 @@ func TestFailingAtEveryStep(t *testing.T) {
 	}
 }
 
-// TestDyingWhileOpening has the power fail at every step of a recovery, to the
-// newest state and to an older one: it can be done again. Who does not insist on
-// the older one finds one of the two.
+// TestDyingWhileOpening has the power fail at every step of the recovery of the newest state
+// and of an older one: the recovery can be repeated. Without a name, it recovers one of the
+// two.
 func TestDyingWhileOpening(t *testing.T) {
 	for _, kind := range logKinds {
 		for _, name := range []string{"", "older", "older, then newest"} {
@@ -388,7 +385,7 @@ func TestDyingWhileOpening(t *testing.T) {
 					if got := g.contents(); !slices.Equal(got, want) && (then == "" || !slices.Equal(got, newest)) {
 						t.Fatalf("step %d: recovered %v, want %v\n%v", k, got, want, g.st.Recovery())
 					}
-					if err := g.tidy(); err != nil {
+					if err := g.uncollected(); err != nil {
 						t.Errorf("step %d: %v", k, err)
 					}
 					closeAll(t, g.st)
@@ -399,15 +396,15 @@ func TestDyingWhileOpening(t *testing.T) {
 	}
 }
 
-// TestRestoringToAFullDisk has the writes of a recovery fail: that is no damage of
-// the checkpoint, which is as good as before.
+// TestRestoringToAFullDisk has the writes of a recovery fail: that is not reported as damage of
+// the checkpoint.
 func TestRestoringToAFullDisk(t *testing.T) {
 	disk := device.NewMemory()
 	w, err := manifest.CreateObject(t.Context(), disk, "object", manifest.LogChunk)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for addr := int64(0); addr < 8*minBlock; addr += 2 * minBlock { // of every other block
+	for addr := int64(0); addr < 8*minBlock; addr += 2 * minBlock { // every other block
 		if err := w.Add(addr, 1, make([]byte, minBlock)); err != nil {
 			t.Fatal(err)
 		}

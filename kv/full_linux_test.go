@@ -30,8 +30,8 @@ func smallDisk(t *testing.T) string {
 	return dir
 }
 
-// TestFullDiskGoesOn: a store on a disk that was full goes on once there is space, and has
-// all that it said it took.
+// TestFullDiskGoesOn fills a disk and then frees space: the store goes on, and has all
+// acknowledged writes.
 func TestFullDiskGoesOn(t *testing.T) {
 	dir := smallDisk(t)
 	ballast := filepath.Join(dir, "lost+found")
@@ -90,9 +90,9 @@ func TestFullDiskGoesOn(t *testing.T) {
 	closeAll(t, st)
 }
 
-// TestFullDisk writes until the disk is full: errors say so and name the file.
-// What was committed can be read, there and after the store was opened again on
-// the disk that still is full; with space it goes on.
+// TestFullDisk writes until the disk is full: errors say so and name the file. What was
+// committed can be read, also after the store was reopened on the full disk. With space it
+// goes on.
 func TestFullDisk(t *testing.T) {
 	dir := smallDisk(t)
 	opts := small(nil, 8, 8)
@@ -146,7 +146,7 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("Close: %v", err)
 	}
 	ballast := filepath.Join(dir, "ballast")
-	for range 2 { // the first one gives back what was written and not committed
+	for range 2 { // the first one frees what was not committed
 		f, err := os.OpenFile(ballast, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o666)
 		for err == nil {
 			_, err = f.Write(make([]byte, 4096))

@@ -14,7 +14,7 @@ import (
 	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
-// kept are the names of the kept checkpoints.
+// kept returns the names of the kept checkpoints.
 func (g *stage) kept() string {
 	var names []string
 	for _, c := range g.st.Checkpoints() {
@@ -23,21 +23,21 @@ func (g *stage) kept() string {
 	return strings.Join(names, " ")
 }
 
-// make makes a checkpoint after some writes and returns its name.
+// make makes a checkpoint after some writes, and returns its name.
 func (g *stage) make(name string, kind CheckpointKind) string {
 	g.t.Helper()
 	g.scribble(30)
 	return mustCheckpoint(g.t, g.st, CheckpointOptions{Name: name, Kind: kind}).Name
 }
 
-// TestKeepsWhatIsNeeded makes chains of increments and looks at what is kept.
+// TestKeepsWhatIsNeeded makes chains of increments, and checks which checkpoints are kept.
 func TestKeepsWhatIsNeeded(t *testing.T) {
 	opts := small(nil, 8, 8)
 	opts.Checkpoints.Keep = 2
 	g := newStage(t, opts)
 	given, label := map[string]string{}, map[string]string{}
 	for _, step := range []struct {
-		name string // here; the store gives another one
+		name string // in this table; the store gives another one
 		kind CheckpointKind
 		want string
 	}{
@@ -46,7 +46,7 @@ func TestKeepsWhatIsNeeded(t *testing.T) {
 		{"i2", Incremental, "s1 i1 i2"},
 		{"f1", FoldOver, "s1 i1 i2 f1"},
 		{"f2", FoldOver, "f1 f2"},
-		{"i3", Incremental, "f2 i3"}, // its base is gone: it is whole
+		{"i3", Incremental, "f2 i3"}, // its base was removed, so it is a Snapshot
 		{"i4", Incremental, "i3 i4"},
 		{"s2", Snapshot, "i3 i4 s2"},
 		{"i5", Incremental, "s2 i5"},
@@ -60,7 +60,7 @@ func TestKeepsWhatIsNeeded(t *testing.T) {
 		if got := strings.Join(kept, " "); got != step.want {
 			t.Fatalf("after %s: %q are kept, want %q", step.name, got, step.want)
 		}
-		if err := g.tidy(); err != nil {
+		if err := g.uncollected(); err != nil {
 			t.Errorf("after %s: %v", step.name, err)
 		}
 	}
@@ -79,13 +79,13 @@ func TestKeepsWhatIsNeeded(t *testing.T) {
 	if got := g.kept(); got != "" {
 		t.Errorf("%q are kept", got)
 	}
-	if err := g.tidy(); err != nil {
+	if err := g.uncollected(); err != nil {
 		t.Error(err)
 	}
 	closeAll(t, g.st)
 }
 
-// TestBadCheckpoints asks for what cannot be.
+// TestBadCheckpoints gives invalid options.
 func TestBadCheckpoints(t *testing.T) {
 	g := newStage(t, small(nil, 8, 8))
 	g.make("there", FoldOver)
@@ -133,9 +133,9 @@ func TestBadCheckpoints(t *testing.T) {
 	}
 }
 
-// TestDamage changes one byte of each object, and of the manifest, in many places:
-// a damaged index costs time only; without its snapshots a state is not recovered,
-// nor an older one in its place.
+// TestDamage changes one byte of each object, and of the manifest, in many places. A damaged
+// index only costs time. A state with a damaged snapshot is not recovered, and no older one
+// is recovered in its place.
 func TestDamage(t *testing.T) {
 	opts := small(nil, 8, 8)
 	opts.Checkpoints.Keep = 3
@@ -165,7 +165,7 @@ func TestDamage(t *testing.T) {
 		for at := 0; at < len(data); at += 1 + len(data)/50 {
 			bad := slices.Clone(data)
 			bad[at] ^= 1 << (at % 8)
-			putObject(t, g.disk, name, bad[:len(bad)-at%2]) // some are cut short as well
+			putObject(t, g.disk, name, bad[:len(bad)-at%2]) // some are truncated as well
 			g.raise()
 			st, err := Open(g.opts)
 			switch {
@@ -201,7 +201,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// object is what an object holds.
+// object returns the bytes of an object.
 func object(t testing.TB, disk device.Device, name string) []byte {
 	t.Helper()
 	o, err := disk.OpenObject(name)
@@ -238,7 +238,7 @@ func spoil(t testing.TB, disk device.Device, name string) {
 	putObject(t, disk, name, data)
 }
 
-// TestCheckpointsByThemselves lets a store make them by time and by size.
+// TestCheckpointsByThemselves makes automatic checkpoints, by time and by size.
 func TestCheckpointsByThemselves(t *testing.T) {
 	for name, policy := range map[string]CheckpointPolicy{
 		"time": {Every: time.Minute, Kind: Incremental, Increments: 2, Keep: 20},
@@ -263,7 +263,7 @@ func TestCheckpointsByThemselves(t *testing.T) {
 					t.Errorf("checkpoints %s, want %s", kinds, want)
 				}
 				before := g.st.Metrics().Checkpoints.Made
-				g.dev.arm(0, false) // the first step of the next one
+				g.dev.arm(0, false) // the first operation of the next one
 				g.scribble(60)
 				time.Sleep(time.Minute)
 				synctest.Wait()
@@ -279,8 +279,8 @@ func TestCheckpointsByThemselves(t *testing.T) {
 	}
 }
 
-// TestLostManifestIsNoNewStore takes away the manifest of a store that has its
-// records in snapshots alone: they stay.
+// TestLostManifestIsNoNewStore removes the manifest of a store that has its records only in
+// snapshots: Open does not remove them.
 func TestLostManifestIsNoNewStore(t *testing.T) {
 	g := newStage(t, small(nil, 8, 8))
 	g.make("only", Snapshot)
@@ -359,7 +359,7 @@ func TestNamedCheckpointsStay(t *testing.T) {
 	if m := g.st.Metrics(); g.kept() != "" || m.Checkpoints.PinnedBytes != 0 || g.st.dev.Begin() <= begin {
 		t.Errorf("%q are kept, %d bytes pinned, the device begins at %d", g.kept(), m.Checkpoints.PinnedBytes, g.st.dev.Begin())
 	}
-	if err := g.tidy(); err != nil {
+	if err := g.uncollected(); err != nil {
 		t.Error(err)
 	}
 	closeAll(t, g.st)

@@ -13,9 +13,9 @@ import (
 	"github.com/redykv/redykv/ssdtier"
 )
 
-// TestOlderAfterAnInterruptedRecovery has the process die at every step of a
-// recovery to a snapshot, and brings the store back to what is older: a fold-over
-// whose last block on the disk is the first one that the snapshots have as well.
+// TestOlderAfterAnInterruptedRecovery ends the process at every step of the recovery of a
+// snapshot, and then recovers an older state: a fold-over whose last block on the disk is the
+// first block of the snapshots.
 func TestOlderAfterAnInterruptedRecovery(t *testing.T) {
 	for _, kind := range []CheckpointKind{Snapshot, Incremental} {
 		t.Run(fmt.Sprint(kind), func(t *testing.T) {
@@ -37,7 +37,7 @@ func TestOlderAfterAnInterruptedRecovery(t *testing.T) {
 				dev := raise()
 				st := open(t, opts)
 				scribble(t, st, rng, stageKeys, 100)
-				if kind == Incremental { // the block that it shares with the fold-over was another one
+				if kind == Incremental { // its version of the block shared with the fold-over differs
 					mustCheckpoint(t, st, CheckpointOptions{Kind: Snapshot, Name: "base"})
 					scribble(t, st, rng, stageKeys, 100)
 				}
@@ -69,8 +69,8 @@ func TestOlderAfterAnInterruptedRecovery(t *testing.T) {
 	}
 }
 
-// TestLastCommitCanBeNamed damages the only snapshot, which is newer than the last
-// commit: that is not taken in its place, but can be asked for.
+// TestLastCommitCanBeNamed damages the only snapshot, which is newer than the last commit.
+// The commit is not recovered in its place, but can be named.
 func TestLastCommitCanBeNamed(t *testing.T) {
 	g := newStage(t, small(nil, 8, 8))
 	g.scribble(100)
@@ -87,7 +87,7 @@ func TestLastCommitCanBeNamed(t *testing.T) {
 		t.Fatalf("opened with a damaged snapshot: %v, %v", st, err)
 	}
 	g.opts.Recover = LastCommit
-	for range 2 { // the first time, the snapshot goes
+	for range 2 { // the first time removes the snapshot
 		g.st = open(t, g.opts)
 		if got := g.contents(); !slices.Equal(got, want) {
 			t.Fatalf("recovered %v, want %v\n%v", got, want, g.st.Recovery())
@@ -97,7 +97,7 @@ func TestLastCommitCanBeNamed(t *testing.T) {
 		}
 		g.fall()
 	}
-	g.disk = device.NewMemory() // of a new store there is no commit
+	g.disk = device.NewMemory() // a new store has no commit
 	g.raise()
 	if st, err := Open(g.opts); !errors.Is(err, ErrNoCheckpoint) {
 		t.Errorf("a commit of nothing: %v, %v", st, err)

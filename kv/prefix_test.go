@@ -15,8 +15,8 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// writer is a session whose operation number n writes n under the key n%keys of
-// its own, in one way or another.
+// writer is a session whose operation number n writes n to its key n%keys, in one of several
+// ways.
 type writer struct {
 	id, keys uint64
 	s        *Session
@@ -28,7 +28,7 @@ func (w *writer) name() string { return fmt.Sprintf("writer %d", w.id) }
 
 func (w *writer) key(n uint64) []byte { return key8(w.id<<32 | n%w.keys) }
 
-// op is operation number n.
+// op returns operation number n.
 func (w *writer) op(n uint64) Op {
 	op := Op{Key: w.key(n), Value: key8(n)}
 	switch w.rng.IntN(3) {
@@ -44,7 +44,7 @@ func (w *writer) op(n uint64) Op {
 	return op
 }
 
-// step gives the session a few operations.
+// step gives a few operations to the session.
 func (w *writer) step() error {
 	n := w.s.Serial()
 	switch w.rng.IntN(3) {
@@ -72,7 +72,7 @@ func (w *writer) step() error {
 	return nil
 }
 
-// drain polls until nothing is under way.
+// drain polls until no operation is pending.
 func (w *writer) drain() error {
 	for w.s.Pending() > 0 {
 		if err := w.s.Wait(context.Background()); err != nil {
@@ -83,7 +83,7 @@ func (w *writer) drain() error {
 	return nil
 }
 
-// check compares what was recovered with what the commit point says.
+// check compares what was recovered with the commit point.
 func (w *writer) check(st *Store) error {
 	p, _ := st.CommitPoint(w.name())
 	s, err := st.NewNamedSession(w.name())
@@ -111,16 +111,16 @@ func (w *writer) check(st *Store) error {
 			err = errors.Join(err, fmt.Errorf("%s, key %d: %d, want %d; commit point %+v", w.name(), k, got, want, p))
 		}
 	}
-	// The reads were given to the session too, but of a process that is not to be.
+	// The reads above have numbers, too, which the caller drops.
 	return errors.Join(err, s.Close())
 }
 
-// TestCheckpointsArePrefixes crashes stores on which sessions write while
-// checkpoints of each kind are made, while the index grows and the log is
-// compacted: each session finds exactly the operations that its commit point says.
+// TestCheckpointsArePrefixes crashes stores while sessions write, checkpoints of each kind are
+// made, the index grows and the log is compacted. For each session, exactly the operations of
+// its commit point are recovered.
 func TestCheckpointsArePrefixes(t *testing.T) {
 	kinds := append([]CheckpointKind{Index}, logKinds...)
-	for try, excluded := uint64(0), 0; excluded == 0 && !t.Failed(); try++ { // on few processors there may be none
+	for try, excluded := uint64(0), 0; excluded == 0 && !t.Failed(); try++ { // with few processors there may be none
 		if try == 10 {
 			t.Fatal("no operation was under way in any checkpoint: nothing was shown about those")
 		}
@@ -130,8 +130,8 @@ func TestCheckpointsArePrefixes(t *testing.T) {
 	}
 }
 
-// crashBetweenCheckpoints does so several times, and returns how many operations the
-// checkpoints have excluded.
+// crashBetweenCheckpoints crashes several stores, and returns how many operations the commit
+// points have excluded.
 func crashBetweenCheckpoints(t *testing.T, kind CheckpointKind, seed uint64) (excluded int) {
 	const writers, rounds = 3, 6
 	disk := device.NewMemory()
@@ -172,7 +172,7 @@ func crashBetweenCheckpoints(t *testing.T, kind CheckpointKind, seed uint64) (ex
 		}
 		ctx := context.Background()
 		for n := range int64(4) {
-			for steps.Load() < 30*(n+1) && !t.Failed() { // until they are under way, on one processor too
+			for steps.Load() < 30*(n+1) && !t.Failed() { // until the writers have begun, also on one processor
 				runtime.Gosched()
 			}
 			mustCheckpoint(t, st, CheckpointOptions{Kind: kind})

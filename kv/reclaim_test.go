@@ -12,7 +12,7 @@ import (
 	"github.com/redykv/redykv/ssdtier"
 )
 
-// diskUsage is what du says.
+// diskUsage is the disk space of a directory, as du reports it.
 func diskUsage(t *testing.T, dir string) (bytes int64) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
@@ -31,8 +31,8 @@ func diskUsage(t *testing.T, dir string) (bytes int64) {
 	return bytes
 }
 
-// TestCompactionReturnsDiskSpace overwrites the same keys again and again on an
-// SSD with small segments, compacts, and asks the file system.
+// TestCompactionReturnsDiskSpace overwrites the same keys many times on an SSD tier with small
+// segments, compacts, and measures the disk usage.
 func TestCompactionReturnsDiskSpace(t *testing.T) {
 	for _, method := range []kv.CompactMethod{kv.CompactByLookup, kv.CompactByScan} {
 		t.Run(method.String(), func(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	"github.com/redykv/redykv/ssdtier"
 )
 
-// shelf is what stays of a store's device when that is closed.
+// shelf is the storage of a device, which outlives it.
 type shelf struct {
 	t      *testing.T
 	tiered bool
@@ -53,7 +53,7 @@ func (h *shelf) raise() device.Device {
 	return device.NewTieredWith(device.TieredOptions{Logger: silent}, first, ssd)
 }
 
-// scar changes bytes of the log. The device is closed.
+// scar changes bytes of the log, while the device is closed.
 func (h *shelf) scar(addr int64) {
 	h.t.Helper()
 	scar := slices.Repeat([]byte{0x5a}, 64)
@@ -79,7 +79,7 @@ func (h *shelf) scar(addr int64) {
 	closeAll(h.t, w.queue, disk)
 }
 
-// edit changes the manifest. The device is closed.
+// edit changes the manifest, while the device is closed.
 func (h *shelf) edit(change func(m *manifest.Manifest)) {
 	h.t.Helper()
 	dev := h.raise()
@@ -98,7 +98,7 @@ func (h *shelf) edit(change func(m *manifest.Manifest)) {
 	}
 }
 
-// spoil changes a byte of an object. The device is closed.
+// spoil changes a byte of an object, while the device is closed.
 func (h *shelf) spoil(name string) {
 	h.t.Helper()
 	dev := h.raise()
@@ -106,13 +106,13 @@ func (h *shelf) spoil(name string) {
 	spoil(h.t, dev, name)
 }
 
-// layers are the states that a shelf's store has, oldest first. Each has a value of its
-// own under every key; the last one is the last commit.
+// layers are the states of a shelf's store, the oldest first. In each one all keys have the
+// same value, which no other state has. The last one is the last commit.
 var layers = []string{"first", "second", "third", LastCommit}
 
-const layerKeys = 1500 // 36 KB of log, twice what is in memory
+const layerKeys = 1500 // 36 KB of log, twice the memory
 
-// layeredOptions are those of the store in which layers are.
+// layeredOptions are those of the store with layers.
 func layeredOptions() Options {
 	opts := small(nil, 8, 8)
 	opts.PageSize, opts.Memory, opts.Logger = 4096, 16<<10, silent
@@ -120,8 +120,8 @@ func layeredOptions() Options {
 	return opts
 }
 
-// fill makes a store with layers. The second is a checkpoint of that kind, without a copy
-// of the index if logOnly; the first has none.
+// fill makes a store with layers. The second is a checkpoint of that kind, without a copy of
+// the index if logOnly. The first has no copy.
 func (h *shelf) fill(kind CheckpointKind, logOnly bool) {
 	h.t.Helper()
 	opts := layeredOptions()
@@ -140,14 +140,14 @@ func (h *shelf) fill(kind CheckpointKind, logOnly bool) {
 			mustCheckpoint(h.t, st, CheckpointOptions{Name: name, LogOnly: true})
 		case 1:
 			mustCheckpoint(h.t, st, CheckpointOptions{Name: name, Kind: kind, LogOnly: logOnly})
-		case 2: // and its copy of the index serves the commit
+		case 2: // the commit uses its copy of the index
 			mustCheckpoint(h.t, st, CheckpointOptions{Name: name})
 		}
 	}
 	closeAll(h.t, st)
 }
 
-// layer says which layer a store is at, and is an error if there is none that it has whole.
+// layer returns which layer a store has. It is an error if it has none of them whole.
 func layer(st *Store) (name string, err error) {
 	s := st.NewSession()
 	defer func() { err = errors.Join(err, s.Close()) }()
@@ -166,10 +166,10 @@ func layer(st *Store) (name string, err error) {
 	return layers[layer], nil
 }
 
-// TestFailedRecoveryByNameChangesNothing names a state that cannot be recovered, for
-// every reason that there may be: the store still opens where it did, with all states.
+// TestFailedRecoveryByNameChangesNothing names a state that cannot be recovered, for every
+// possible reason: the store still opens with its newest state, and keeps all states.
 func TestFailedRecoveryByNameChangesNothing(t *testing.T) {
-	// addr is in the log of the first and the second layer, alone.
+	// addr is in the log of the first and the second layer only.
 	addr := func(m *manifest.Manifest) int64 { return m.Named("first").Tail - 10_000 }
 	object := func(of func(c *manifest.Checkpoint) string) func(h *shelf, m *manifest.Manifest) {
 		return func(h *shelf, m *manifest.Manifest) { h.spoil(of(m.Named("second"))) }
@@ -183,7 +183,7 @@ func TestFailedRecoveryByNameChangesNothing(t *testing.T) {
 		logOnly bool
 		change  func(o *Options)
 		damage  func(h *shelf, m *manifest.Manifest)
-		other   string // can be named still; "": none is
+		other   string // can be named instead; "": none
 	}{
 		{"log", FoldOver, true, nil, log, "third"},
 		{"log below a snapshot", Snapshot, true, nil, log, "third"},
@@ -253,8 +253,8 @@ func TestFailedRecoveryByNameChangesNothing(t *testing.T) {
 	}
 }
 
-// TestRecoveryByNamePassesOverDamage recovers a state while what is newer is damaged,
-// so that the newest one cannot be opened.
+// TestRecoveryByNamePassesOverDamage recovers a state when newer ones are damaged and the
+// newest cannot be opened.
 func TestRecoveryByNamePassesOverDamage(t *testing.T) {
 	for _, kind := range shelfKinds {
 		t.Run(kind, func(t *testing.T) {
@@ -283,8 +283,8 @@ func TestRecoveryByNamePassesOverDamage(t *testing.T) {
 	}
 }
 
-// TestDyingInRecoveryByName has the device fail at every step of a recovery by name, for
-// good or once: what is there afterwards is the newest state or the one that was named.
+// TestDyingInRecoveryByName has the device fail at every step of a recovery by name, once or
+// for good: afterwards the store has the newest state or the named one.
 func TestDyingInRecoveryByName(t *testing.T) {
 	for _, kind := range shelfKinds {
 		for _, checkpoint := range []CheckpointKind{FoldOver, Snapshot} {

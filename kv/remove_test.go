@@ -11,9 +11,9 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// TestRemovedCountersLoseNothing has some sessions add to counters and others
-// take them away, or give them another expiry, whatever they are at the moment:
-// what was taken and what is left is what was added.
+// TestRemovedCountersLoseNothing has some sessions increment counters while others remove
+// them or change their expiry: the removed values and the remaining ones add up to the
+// increments.
 func TestRemovedCountersLoseNothing(t *testing.T) {
 	for name, sizes := range map[string][2]int{"word": {8, 8}, "wide": {8, 24}, "variable": {}} {
 		t.Run(name, func(t *testing.T) {
@@ -32,9 +32,9 @@ func TestRemovedCountersLoseNothing(t *testing.T) {
 					rng := rand.New(rand.NewPCG(i, 6))
 					for n := range rounds {
 						var took uint64
-						modify := Modifier(func(u *Update) Verdict { // add one
+						modify := Modifier(func(u *Update) Verdict { // increment it
 							if n%4 == 0 {
-								runtime.Gosched() // somebody takes it meanwhile
+								runtime.Gosched() // another session removes it meanwhile
 							}
 							old := make([]byte, size)
 							copy(old, u.Old)
@@ -43,7 +43,7 @@ func TestRemovedCountersLoseNothing(t *testing.T) {
 							return Put
 						})
 						switch {
-						case n%7 == 1: // take
+						case n%7 == 1: // remove it
 							modify = func(u *Update) Verdict {
 								took = 0
 								if u.Found {
@@ -51,7 +51,7 @@ func TestRemovedCountersLoseNothing(t *testing.T) {
 								}
 								return Remove
 							}
-						case n%11 == 2: // it lives for long, or for ever
+						case n%11 == 2: // it expires late, or never
 							modify = func(u *Update) Verdict {
 								if !u.Found {
 									return Keep

@@ -12,16 +12,16 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// TestReopenWithOtherOptions opens a store again and again, after crashes and in
-// good order, each time with other sizes of everything that may change, and
-// another kind of checkpoint to be recovered from.
+// TestReopenWithOtherOptions reopens a store many times, after crashes and after Close, with
+// other sizes of everything that may change, and recovers another kind of checkpoint each
+// time.
 func TestReopenWithOtherOptions(t *testing.T) {
 	for seed := range uint64(16) {
 		alignment := []int{0, 512, 16 << 10, 64 << 10}[seed%4]
 		t.Run(fmt.Sprintf("%d/%d", alignment, seed), func(t *testing.T) {
 			g := newStage(t, small(nil, 8, 8))
 			closeAll(t, g.st)
-			scale := max(1, alignment>>10) // of everything: pages of 1 KiB and more
+			scale := max(1, alignment>>10) // of all sizes: pages of 1 KiB and more
 			g.opts.PageSize *= scale
 			g.opts.Memory *= int64(scale)
 			g.disk, g.alignment = device.NewMemory(), alignment
@@ -70,7 +70,7 @@ func TestReopenWithOtherOptions(t *testing.T) {
 				if got := g.contents(); !slices.Equal(got, want) {
 					t.Fatalf("opening %d, %q: %v\nwant %v\n%v", i, g.opts.Recover, got, want, g.st.Recovery())
 				}
-				if err := g.tidy(); err != nil {
+				if err := g.uncollected(); err != nil {
 					t.Error(err)
 				}
 			}
@@ -79,9 +79,9 @@ func TestReopenWithOtherOptions(t *testing.T) {
 	}
 }
 
-// TestCheckpointsBesideCompaction makes checkpoints while one session writes and
-// another compacts, and recovers to each that is kept, the newest first: all hold
-// just what their commit points say.
+// TestCheckpointsBesideCompaction makes checkpoints while one session writes and another
+// compacts, and recovers each kept one, the newest first: its contents are what its commit
+// points say.
 func TestCheckpointsBesideCompaction(t *testing.T) {
 	write := func(t *testing.T, s *Session) {
 		n := s.Serial() + 1

@@ -30,9 +30,8 @@ func (w *hookedWriter) Write(p []byte) (int, error) {
 	return w.ObjectWriter.Write(p)
 }
 
-// TestSnapshotIsOfOneMoment changes records, in all ways, while a snapshot is half
-// written: it has them as they were when it began, and they are mutable again
-// afterwards.
+// TestSnapshotIsOfOneMoment changes records in all ways while half of a snapshot is written.
+// The snapshot has them as they were when it began; afterwards they are mutable again.
 func TestSnapshotIsOfOneMoment(t *testing.T) {
 	for name, sizes := range map[string][2]int{"word": {8, 8}, "wide": {8, 1000}, "variable": {}} {
 		for _, kind := range []CheckpointKind{Snapshot, Incremental} {
@@ -43,8 +42,8 @@ func TestSnapshotIsOfOneMoment(t *testing.T) {
 					}
 					return append(key8(n), make([]byte, sizes[1]-8)...)
 				}
-				// The first write comes when a chunk of 1 MiB is full; changed is what
-				// comes after it.
+				// The first write comes when a chunk of 1 MiB is full. The records that are
+				// changed lie above it.
 				keys := uint64(3 << 20 / (16 + len(value(0))))
 				disk := &hookedDevice{Memory: device.NewMemory(), hook: func() {}}
 				opts := Options{
@@ -60,7 +59,7 @@ func TestSnapshotIsOfOneMoment(t *testing.T) {
 						}
 					}
 				}
-				if kind == Incremental { // of what changes again
+				if kind == Incremental { // the same records change again
 					fill(1)
 					mustCheckpoint(t, st, CheckpointOptions{Kind: Snapshot, LogOnly: true})
 				}
