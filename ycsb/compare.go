@@ -26,7 +26,7 @@ type Comparison struct {
 	Duration      time.Duration // of each run
 	Warmup        time.Duration // before each run
 	Rate          float64       // of each run, as Spec.Rate; 0: closed loops
-	// Rounds is how often everything runs, turn by turn; of each experiment the run
+	// Rounds is how often everything runs, alternately; of each experiment the run
 	// with the median throughput counts. 0 is 1.
 	Rounds int
 	// Dir is an existing directory; every store gets one of its own below it.

@@ -74,7 +74,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// Rounds come turn by turn, and of each experiment the median counts.
+// Rounds come alternately, and of each experiment the median counts.
 func TestCompareRounds(t *testing.T) {
 	c := small(t.TempDir(), Memory, SSD)
 	c.Distributions, c.Threads, c.Rounds = []Distribution{Uniform}, []int{1}, 3

@@ -14,7 +14,7 @@ const (
 	Zipfian Distribution = "zipfian"
 )
 
-// Distributions are all that there are.
+// Distributions lists all of them.
 var Distributions = []Distribution{Uniform, Zipfian}
 
 // ParseDistribution reads a distribution's name.

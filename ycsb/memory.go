@@ -65,7 +65,7 @@ func (s Shape) parts(device Device) []part {
 }
 
 // MemoryBytes is about what a comparison takes of this machine's memory, at most. All stores are open at once, so
-// that devices are measured turn by turn; the readers of one at a time.
+// that devices are measured alternately; the readers of one at a time.
 func (c Comparison) MemoryBytes() int64 { return int64(size(c.memoryBytes())) }
 
 func (c Comparison) memoryBytes() float64 {

@@ -23,7 +23,7 @@ const (
 	Memory Device = "memory"
 )
 
-// Devices are all that there are.
+// Devices lists all of them.
 var Devices = []Device{Redy, SSD, SMB, Memory}
 
 // ParseDevice reads the name of a device, or of one of the Peers.

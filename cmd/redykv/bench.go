@@ -32,22 +32,22 @@ func newBenchStoreCmd() *cobra.Command {
 		Use:   "store",
 		Short: "Measure a store in memory beside random accesses to that memory",
 		Long: `Load records into a store in memory and measure operations on them: each operation
-under each distribution in each mode with each number of threads, turn by turn in
-short slices. Beside them, and in the same turns, stand yardsticks:
+under each distribution in each mode with each number of threads, alternately in
+short slices. Limits are measured in the same way:
 
   limit  random lines of 64 bytes that the threads load with prefetching from memory
          of the size of the store's index and log, divided by two: a bucket and a
-         record for each operation. The drawing of numbers is in it, as it is in
-         every figure.
+         record for each operation. As every figure it includes drawing the
+         numbers.
   copy   values of that size copied from random places (from 64 bytes on)
 
 Modes are plain calls, batches (Session.Do) and async (Session.Submit and Poll).
-Figures are medians of the slices in which the threads had their processors, as the
-column CPU tells; a garbage collection is forced in one of them.
-With --peer pebble rows say how many times that store's speed they are. It has its
-files in memory, writes no log, and caches everything.
+Figures are medians of the slices in which the threads had their processors (column
+CPU); a garbage collection is forced in one slice.
+With --peer pebble rows have their ratio to that store, which has its files in
+memory, writes no log, and caches everything.
 With --cold the log is 6 times its memory, the rest on a device that answers at
-once, and rows say where reads were answered.`,
+once, and rows have the shares of reads that memory and device answered.`,
 		Example: "  redykv bench store --records 100000000 --ops read --threads 1,2",
 		Args:    usageArgs(cobra.NoArgs),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
@@ -61,19 +61,19 @@ once, and rows say where reads were answered.`,
 	flags.Var(&f.valueSize, "value-size", "size of each value; keys have 8 bytes")
 	flags.StringVar(&f.layout, "layout", "", "records of one size (fixed) or with their lengths (variable); fixed for values of 8 bytes")
 	flags.StringSliceVar(&f.ops, "ops", []string{"read", "upsert", "rmw", "mixed"}, "operations: read, upsert, rmw, mixed (half read, half upsert)")
-	flags.StringSliceVar(&f.distributions, "distributions", []string{"uniform", "zipfian"}, "which records are asked for: uniform, zipfian")
-	flags.StringSliceVar(&f.modes, "modes", []string{"plain", "batch", "async"}, "how operations are handed over: plain, batch, async")
+	flags.StringSliceVar(&f.distributions, "distributions", []string{"uniform", "zipfian"}, "how records are chosen: uniform, zipfian")
+	flags.StringSliceVar(&f.modes, "modes", []string{"plain", "batch", "async"}, "how operations are submitted: plain, batch, async")
 	flags.IntSliceVar(&f.spec.Threads, "threads", threads, "numbers of threads")
-	flags.IntVar(&f.spec.Depth, "depth", storebench.DefaultDepth, "operations of a batch, and under way in async mode")
+	flags.IntVar(&f.spec.Depth, "depth", storebench.DefaultDepth, "operations of a batch, and pending in async mode")
 	flags.DurationVar(&f.spec.Duration, "duration", 2*time.Second, "time of each measurement, all its slices together")
 	flags.BoolVar(&f.spec.Cold, "cold", false, "a log six times its memory; reads only")
 	flags.Float64Var(&f.spec.ReadCache, "read-cache", 0, "share of a cold store's memory that is read cache")
-	flags.StringVar(&f.spec.Peer, "peer", "", "another store beside it: pebble, under plain uniform reads and mixes")
+	flags.StringVar(&f.spec.Peer, "peer", "", "another store to compare with: pebble, under plain uniform reads and mixes")
 	flags.StringVar(&f.jsonPath, "json", "", "file for the results as JSON lines")
 	return cmd
 }
 
-// parse fills in the spec from what was typed.
+// parse sets the spec from the flags.
 func (f *benchStoreFlags) parse(cmd *cobra.Command) (err error) {
 	s := &f.spec
 	s.ValueSize = int(f.valueSize)

@@ -42,23 +42,23 @@ func newBenchCacheCmd() *cobra.Command {
 		Use:   "cache",
 		Short: "Measure a Redy cache beside its transport",
 		Long: `Read and write a Redy cache at random addresses: each operation of each size with
-each configuration, c threads with b x q requests under way each, turn by turn with
-the transport alone (path fabric), which has one request in flight, and as many as
-the cache.
+each configuration, with c threads that keep b x q requests pending each. The
+transport alone (path fabric) is measured alternately, with one request in flight
+and with as many as the cache.
 
 A configuration is c,s,b,q: client threads, server threads, requests in a batch, and
-batches under way on a connection. Batches of one are one-sided (s may be 0 then).
+batches in flight on a connection. Batches of one are one-sided (s may be 0 then).
 
-  session   each thread owns a session and polls for itself: run to completion
-  callback  each thread hands requests to a client thread of the cache, and is
-            called back by that
+  session   each thread owns a session and polls it: run to completion
+  callback  each thread hands requests to a client thread of the cache, which
+            calls back
 
-A manager runs in this process and starts the cache's server as a process of its
-own (over mem: in this one), unless --connect names a manager. Then the transport is
-measured too if --raw says where redykv bench fabric --listen runs.
+A manager runs in this process and starts the cache server as a second process (over
+mem: in this one), unless --connect names a manager. Then the transport is measured
+only if --raw has the address of redykv bench fabric --listen.
 
-The mean latency is the number in flight over the throughput; percentiles are those
-of a sample. Ratios compare with rows of path fabric of the same run.`,
+The mean latency is the number in flight over the throughput; percentiles are of a
+sample. Ratios compare with rows of path fabric of the same run.`,
 		Example: `  redykv bench cache --transport shm --net rdma --config 1,0,1,1 --size 8,4KiB
   redykv bench cache --transport tcp --config 1,1,64,16 --size 16 --op read,write
   redykv bench cache --mode callback --config 1,1,1,1 --tuning locks+two-sided --tuning two-sided --tuning on`,
@@ -74,18 +74,18 @@ of a sample. Ratios compare with rows of path fabric of the same run.`,
 	flags.StringArrayVar(&f.tunings, "tuning", []string{"on"}, "`switches` to turn off, such as locks+two-sided, out of "+cachebench.SwitchNames()+"; may be given several times")
 	flags.Var(&f.pinning, "server-pinning", "whether threads of the cache's servers stay on one processor each, as --tuning says of client threads: "+affinity.Modes())
 	flags.StringSliceVar(&f.modes, "mode", []string{"session"}, "ways to the cache: "+fabricbench.Names(cachebench.Modes))
-	flags.StringVar(&f.idle, "idle", "", "what a thread does that has nothing to do: "+fabricbench.Names(fabricbench.Idles)+" (default wait on tcp and where threads that poll are more than processors, otherwise poll)")
+	flags.StringVar(&f.idle, "idle", "", "what an idle thread does: "+fabricbench.Names(fabricbench.Idles)+" (default wait on tcp and where more threads than processors would poll, otherwise poll)")
 	flags.DurationVar(&f.spec.Duration, "duration", time.Second, "time of each measurement, all its slices together")
 	flags.Var(&f.capacity, "capacity", "size of the cache")
 	flags.StringVar(&f.connect, "connect", "", "`URL` of a manager that finds the memory")
-	flags.StringVar(&f.raw, "raw", "", "`address` of redykv bench fabric --listen, to measure the transport by")
+	flags.StringVar(&f.raw, "raw", "", "`address` of redykv bench fabric --listen, to measure the transport")
 	flags.BoolVar(&f.noRaw, "no-raw", false, "do not measure the transport alone")
 	flags.StringVar(&f.jsonPath, "json", "", "file for the results as JSON lines")
 	f.log.add(flags)
 	return cmd
 }
 
-// parse fills in the spec from what was typed.
+// parse sets the spec from the flags.
 func (f *benchCacheFlags) parse() (err error) {
 	s := &f.spec
 	switch {
@@ -175,7 +175,7 @@ func (f *benchCacheFlags) measure(cmd *cobra.Command) (report *cachebench.Report
 	return cachebench.Run(cmd.Context(), mgr, raw, f.spec, log, newProgress(cmd.ErrOrStderr()))
 }
 
-// startRaw readies the transport alone, if it is to be measured; stop ends what was
+// startRaw prepares the transport alone, if it is to be measured; stop ends what was
 // started.
 func (f *benchCacheFlags) startRaw(cmd *cobra.Command) (raw *cachebench.Raw, stop func() error, err error) {
 	if f.noRaw || f.connect != "" && f.raw == "" {

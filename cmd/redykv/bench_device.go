@@ -30,28 +30,28 @@ func newBenchDeviceCmd() *cobra.Command {
 		Use:   "device",
 		Short: "Measure a device beside fio",
 		Long: `Read and write a device by one queue that one goroutine owns: each operation with
-each size of a block and each number in flight, turn by turn.
+each size of a block and each number in flight, alternately.
 
   read   random blocks of a log of --size
-  write  blocks at the end of a log, which is cut off behind and goes on in the files
-         that this leaves
+  write  blocks at the end of a log, which is truncated meanwhile and reuses the
+         files that this frees
   grow   the same in new files
   store  random records of --block bytes of a store in the device, whose log is --size
-         and 16 times its memory; those that are in memory do not count
+         and 16 times its memory; reads from memory do not count
 
   ssd     segment files in --dir, past the page cache; with checksums, in blocks of
           4 KiB at least
   smb     files on a Samba server of this machine, over loopback, its share in memory
-  redy    a Redy cache, whose server is a process of its own on this machine
+  redy    a Redy cache; its server is another process on this machine
   memory  the memory of this process
 
-Where fio is installed it takes turns with the ssd, past the page cache through
-io_uring. For read it reads whole sectors of the same file, and for a store the blocks of 4 KiB
-in it that a record is in. For write it writes a file of --size again and again; for grow
-one that is made anew for each of its turns, and has space but was never written.
+If fio is installed, it and the ssd are measured alternately; it bypasses the page
+cache and uses io_uring. For read it reads whole sectors of the same file, for store the
+blocks of 4 KiB that hold a record. For write it overwrites a file of --size; for grow a
+file that is made for each slice, with space that was never written.
 
 The mean latency is the number in flight over the throughput, for both; percentiles are
-those of a sample. CPU us is the processor time of this process for one operation.`,
+of a sample. CPU us is the processor time of this process for one operation.`,
 		Example: `  redykv bench device --block 4KiB --depth 1,32,128
   redykv bench device --block 512 --verify blocks
   redykv bench device --op write,grow --block 64KiB,1MiB --depth 1,32 --dir /mnt/nvme
@@ -65,19 +65,19 @@ those of a sample. CPU us is the processor time of this process for one operatio
 	flags.StringSliceVar(&f.ops, "op", []string{"read"}, "operations: "+devicebench.Names())
 	flags.StringSliceVar(&f.blocks, "block", []string{"4KiB"}, "sizes of an operation")
 	flags.IntSliceVar(&f.spec.Depths, "depth", []int{1, 32, 128}, "operations in flight")
-	flags.IntVar(&f.spec.Batch, "batch", 0, "completions taken at once, before the operations that follow them are started, as fio takes 1; 0: of reads 1, of writes as many as there are")
+	flags.IntVar(&f.spec.Batch, "batch", 0, "most completions that are polled before the next operations start; fio takes 1; 0: 1 for reads, no limit for writes")
 	flags.DurationVar(&f.spec.Duration, "duration", 3*time.Second, "time of each measurement, all its slices together")
 	flags.Var(&f.size, "size", "size of the log")
-	flags.StringVar(&f.dir, "dir", "", "directory for files, which are removed afterwards; empty: where temporary files go")
+	flags.StringVar(&f.dir, "dir", "", "directory for files, which are removed afterwards; empty: the directory of temporary files")
 	flags.StringVar(&f.engine, "engine", string(ssdtier.EngineAuto), fmt.Sprintf("what reads and writes the ssd: %v", ssdtier.Engines))
-	flags.StringVar(&f.verify, "verify", string(ssdtier.VerifyAll), fmt.Sprintf("which reads of the ssd are compared with checksums: %v; blocks: those that have a whole block of 4 KiB in them, others read no more than sectors", ssdtier.Verifies))
+	flags.StringVar(&f.verify, "verify", string(ssdtier.VerifyAll), fmt.Sprintf("which reads of the ssd are verified by checksums: %v; blocks: those that contain a whole block of 4 KiB; others read single sectors", ssdtier.Verifies))
 	flags.StringVar(&f.spec.Net, "net", "none", "model of the network before redy: none, rdma, or a round trip and a bandwidth like 2.9us,100Gbit")
 	flags.BoolVar(&f.spec.NoFio, "no-fio", false, "do not measure fio")
 	flags.StringVar(&f.jsonPath, "json", "", "file for the results as JSON lines")
 	return cmd
 }
 
-// parse fills in the spec from what was typed.
+// parse sets the spec from the flags.
 func (f *benchDeviceFlags) parse() (err error) {
 	s := &f.spec
 	for _, name := range f.ops {

@@ -20,7 +20,7 @@ import (
 	"github.com/redykv/redykv/manager/node"
 )
 
-// benchFabricReady begins the line by which the other side says where it is.
+// benchFabricReady begins the line with which the other side prints its address.
 const benchFabricReady = "fabric ready at "
 
 // benchFabricFlags are the flags of bench fabric.
@@ -43,18 +43,18 @@ func newBenchFabricCmd() *cobra.Command {
 		Short: "Measure a transport raw",
 		Long: `Read and write a region of another process at random addresses, as ib_read_lat,
 ib_write_lat and ib_read_bw do over RDMA verbs, by one queue pair that one goroutine
-owns: each operation with each size and each number in flight, turn by turn.
+owns: each operation with each size and each number in flight, alternately.
 
   read, write  one-sided
   mixed        one read for each write; mixed:95 is 95 % reads
-  message      a write that the other side is told of, and answers with another one
+  message      a write that notifies the other side, which answers with another one
 
-The other side is started here, as a process of its own (over mem: in this one),
-unless --connect names it: then it was started with --listen, on the other machine.
-Some transports want an address to listen at, such as 10.0.0.2:7073.
+The other side is started as a second process (over mem: in this one), unless
+--connect has its address: then it was started with --listen, on another machine.
+Some transports need an address to listen at, such as 10.0.0.2:7073.
 
-The mean latency is the number in flight over the throughput; percentiles are those
-of a sample, so that reading the clock is 2 % of the time at most. allocs/op counts
+The mean latency is the number in flight over the throughput; percentiles are of a
+sample, so that reading the clock takes at most 2 % of the time. allocs/op counts
 objects of this side's heap.`,
 		Example: `  redykv bench fabric --transport shm --size 8,64,4KiB --depth 1,16
   redykv bench fabric --transport tcp --listen 10.0.0.2:7073
@@ -68,17 +68,17 @@ objects of this side's heap.`,
 	flags.StringSliceVar(&f.ops, "op", []string{"read", "write"}, "operations: "+fabricbench.Names(fabricbench.Ops)+", or mixed:95 for 95 % reads")
 	flags.StringSliceVar(&f.sizes, "size", []string{"8", "64", "1KiB", "4KiB"}, "sizes of an operation")
 	flags.IntSliceVar(&f.spec.Depths, "depth", []int{1, 16}, "operations in flight")
-	flags.StringVar(&f.idle, "idle", "", "what a side does that has nothing to do: "+fabricbench.Names(fabricbench.Idles)+" (default wait on tcp, otherwise poll)")
+	flags.StringVar(&f.idle, "idle", "", "what an idle side does: "+fabricbench.Names(fabricbench.Idles)+" (default wait on tcp, otherwise poll)")
 	flags.DurationVar(&f.spec.Duration, "duration", time.Second, "time of each measurement, all its slices together")
 	flags.Var(&f.memory, "memory", "memory that the other side lends to each peer")
 	flags.StringVar(&f.connect, "connect", "", "`address` of the other side, started with --listen")
-	flags.BoolVar(&f.listen, "listen", false, "be the other side, at that address if one is given, until interrupted")
+	flags.BoolVar(&f.listen, "listen", false, "be the other side, at that address if given, until interrupted")
 	flags.StringVar(&f.jsonPath, "json", "", "file for the results as JSON lines")
 	flags.BoolVar(&f.untilStdin, "until-stdin-ends", false, "with --listen: exit when standard input ends")
 	return cmd
 }
 
-// parse fills in the spec from what was typed.
+// parse sets the spec from the flags.
 func (f *benchFabricFlags) parse(cmd *cobra.Command, args []string) (err error) {
 	s := &f.spec
 	switch {

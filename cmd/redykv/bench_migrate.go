@@ -32,23 +32,22 @@ func newBenchMigrateCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate",
 		Short: "Measure a Redy cache that moves from VM to VM",
-		Long: `Move a cache to another VM, several times idle, and while one client thread
-reads, and writes, at random addresses, one-sided. Its requests are spread evenly over
-the regions, so many to each, so that those to a region that is held keep no others
-from going on.
+		Long: `Move a cache to another VM several times: idle, and while one client thread reads
+or writes at random addresses, one-sided. Each region has the same number of
+requests in flight, so those to a paused region do not delay others.
 
-The rate of copying stands beside that of a plain copy in memory, measured right
-before. Throughput is compared while regions move and before. Some of the difference is
-the copying itself, which takes processor time, bandwidth of the memory and room in
-caches from everybody. So, under the same load, a thread that has nothing to do with
-the cache copies as many bytes, plainly, in as much time:
+The rate of copying is compared with a plain copy in memory, measured right before.
+Throughput is compared while regions move and before. Part of the difference is due to
+the copying itself, which takes processor time, memory bandwidth and processor cache.
+So a thread without connection to the cache copies as many bytes in the same time,
+under the same load:
 
   during/before  throughput while regions move, over that before
-  per CPU        the same for each second of processor time that the client had
+  per CPU        the same for each second of the client's processor time
   beside/before  throughput beside the plain copy, over that before
   during/beside  the quotient: what a migration costs beyond copying
-  around/before  throughput while servers ready the new memory (zero it), and take
-                 back the old
+  around/before  throughput while servers prepare the new memory (zero it) and
+                 release the old
 
 Every figure is the median over the rounds; in a round, one follows the other.`,
 		Example: "  redykv bench migrate --transport shm --capacity 1GiB --region 128MiB\n" +
@@ -62,11 +61,11 @@ Every figure is the median over the rounds; in a round, one follows the other.`,
 	flags.Var(&f.capacity, "capacity", "size of the cache")
 	flags.Var(&f.region, "region", "size of a region")
 	flags.Var(&f.size, "size", "size of a request")
-	flags.IntVar(&f.spec.Depth, "depth", 4, "requests under way to each region")
+	flags.IntVar(&f.spec.Depth, "depth", 4, "requests in flight to each region")
 	flags.DurationVar(&f.spec.Lasts, "lasts", 500*time.Millisecond, "time of the load before the migration, after it, and after the plain copy")
 	flags.IntVar(&f.spec.Rounds, "rounds", 5, "migrations of each kind")
-	flags.BoolVar(&f.migration.PauseReads, "pause-reads", false, "hold reads of a region as well while it moves")
-	flags.BoolVar(&f.migration.PauseAll, "pause-all", false, "hold all regions until the last has moved")
+	flags.BoolVar(&f.migration.PauseReads, "pause-reads", false, "pause reads of a region as well while it moves")
+	flags.BoolVar(&f.migration.PauseAll, "pause-all", false, "pause all regions until the last has moved")
 	flags.IntVar(&f.migration.Parallel, "parallel", 1, "regions that move at a time")
 	flags.Var(&f.rate, "rate", "most bytes a second that are copied of each region (default: no limit)")
 	flags.StringVar(&f.cache.connect, "connect", "", "`URL` of a manager that finds the memory")

@@ -50,19 +50,19 @@ func newModelBuildCmd() *cobra.Command {
 		Long: `Measure a cache in one configuration after another and keep the figures in a file: a
 model, by which a manager finds the cheapest configuration that meets an SLO.
 
-Measured are powers of two and end points of client threads (c), server threads (s),
-requests in a batch (b) and batches in flight on a connection (q), with all the
-requests in flight that there is room for. Where a parameter stops to gain anything,
-its larger values are left out. Reads and writes take turns; the second fastest of
-their repeats counts.
+It measures powers of two and end points of client threads (c), server threads (s),
+requests in a batch (b) and batches in flight on a connection (q), with as many
+requests in flight as there is room for. Where a larger value of a parameter gains
+nothing, larger ones are left out. Reads and writes are measured alternately; the
+second fastest repeat counts.
 
-Every configuration is written to the file as soon as it is measured. A build that is
-interrupted goes on with --resume.
+Every configuration is written to the file as soon as it is measured: --resume
+continues a build that was interrupted.
 
-A manager runs in this process and starts the cache's server as a process of its own
-(over mem: in this one), unless --connect names a manager. Over tcp, client and server
-have processors of their own (--apart): where the kernel may put them on one or on two,
-what is measured is how it decides. The machine should have nothing else to do meanwhile.`,
+A manager runs in this process and starts the cache server as a second process (over
+mem: in this one), unless --connect names a manager. Over tcp, client and server run on
+different processors (--apart): otherwise the kernel's choice would decide the result.
+The machine should be otherwise idle.`,
 		Example: `  redykv model build --transport shm --net rdma --records 8,64,1KiB --out model.json
   redykv model build --transport tcp --distances 1,3 --out model.json --resume --connect http://manager:7070`,
 		Args: usageArgs(cobra.NoArgs),
@@ -73,22 +73,22 @@ what is measured is how it decides. The machine should have nothing else to do m
 	flags.StringVar(&f.spec.Net, "net", "none", "model of the network in between: none, rdma, a round trip and a bandwidth like 2.9us,100Gbit, or one for each distance like 1:2.9us,100Gbit;3:4us,100Gbit")
 	flags.IntSliceVar(&f.spec.Distances, "distances", []int{1}, "distances in switches between client and server")
 	flags.StringSliceVar(&f.records, "records", []string{"8", "64", "1KiB"}, "record sizes")
-	flags.IntVar(&f.spec.ClientCores, "cores", max(1, runtime.NumCPU()/2), "most client threads; unless said otherwise half of this machine's processors, as the others are the application's")
+	flags.IntVar(&f.spec.ClientCores, "cores", max(1, runtime.NumCPU()/2), "most client threads; default: half of this machine's processors, as the application needs the others")
 	flags.IntVar(&f.spec.Threads, "threads", 0, "most client and server threads together, 0 for any number (default: this machine's processors, unless --connect says that servers are elsewhere)")
 	flags.IntVar(&f.spec.QueueDepth, "queue-depth", 16, "most batches in flight on a connection: the limit of the network card")
 	flags.DurationVar(&f.spec.PerPoint, "duration-per-point", time.Second, "time for each configuration, its reads, writes and repeats together")
 	flags.IntVar(&f.spec.Repeats, "repeats", modelbench.DefaultRepeats, "measurements of each configuration, of which the second fastest counts")
-	flags.StringVar(&f.idle, "idle", "", "what a thread does that has nothing to do: "+fabricbench.Names(fabricbench.Idles)+" (default wait on tcp, otherwise poll)")
-	flags.BoolVar(&f.spec.Apart, "apart", false, "keep client and server to different processors, half of this machine's each, as if they were two machines (default: over tcp, or with --idle wait, where it is possible)")
+	flags.StringVar(&f.idle, "idle", "", "what an idle thread does: "+fabricbench.Names(fabricbench.Idles)+" (default wait on tcp, otherwise poll)")
+	flags.BoolVar(&f.spec.Apart, "apart", false, "run client and server on different processors, half of this machine's each, like two machines (default: over tcp, or with --idle wait, where possible)")
 	flags.Var(&f.capacity, "capacity", "size of the cache that is measured")
 	flags.StringVar(&f.connect, "connect", "", "`URL` of a manager that finds the memory")
 	flags.StringVar(&f.out, "out", "", "`file` for the model")
-	flags.BoolVar(&f.resume, "resume", false, "go on with what the file has")
+	flags.BoolVar(&f.resume, "resume", false, "continue with the file's measurements")
 	f.log.add(flags)
 	return cmd
 }
 
-// parse fills in the spec from what was typed.
+// parse sets the spec from the flags.
 func (f *modelBuildFlags) parse(cmd *cobra.Command) (err error) {
 	s := &f.spec
 	if s.Idle, err = parseCacheFlags(s.Transport, s.Net, f.connect, f.idle); err != nil {
@@ -115,8 +115,8 @@ func (f *modelBuildFlags) parse(cmd *cobra.Command) (err error) {
 	return s.Check()
 }
 
-// parseCacheFlags checks what commands that measure caches have in common, and says
-// what their threads do that have nothing to do.
+// parseCacheFlags checks the flags that commands that measure caches share, and returns
+// what their idle threads do.
 func parseCacheFlags(name, net, connect, idle string) (fabricbench.Idle, error) {
 	if _, err := fabric.ParseNetwork(net); err != nil {
 		return "", fmt.Errorf("--net: %w", err)
@@ -160,8 +160,8 @@ func (f *modelBuildFlags) run(cmd *cobra.Command) (err error) {
 	return printModel(cmd.OutOrStdout(), m)
 }
 
-// open begins a model, or goes on with the one in the file. A file that is there is
-// never overwritten otherwise: it took long to measure.
+// open starts a model, or continues the one in the file. It never overwrites a file
+// otherwise: a model takes long to measure.
 func (f *modelBuildFlags) open() (*model.Model, error) {
 	m, err := model.Load(f.out)
 	switch {
@@ -169,7 +169,7 @@ func (f *modelBuildFlags) open() (*model.Model, error) {
 		m = model.New(f.spec.Provenance())
 		return m, m.Save(f.out) // a path that cannot be written to is found out now
 	case !f.resume && (err == nil || fileExists(f.out)):
-		return nil, usagef("--out %s: there is such a file: go on with --resume, or name another", f.out)
+		return nil, usagef("--out %s: the file exists: continue with --resume, or name another", f.out)
 	}
 	return m, err
 }
@@ -179,8 +179,8 @@ func fileExists(path string) bool {
 	return err == nil
 }
 
-// startCacheManager is the manager that was named, or a new one over servers that is
-// otherwise as opts say; end ends that.
+// startCacheManager returns the manager at a URL, or starts one with opts in this process;
+// end ends that.
 func startCacheManager(cmd *cobra.Command, connect string, servers cachebench.Servers, opts manager.EmbedOptions) (mgr redytier.Manager, end func() error, err error) {
 	if connect != "" {
 		mgr, err := accessFlags{}.dial(connect)
@@ -198,11 +198,11 @@ func newModelShowCmd() *cobra.Command {
 	var plot string
 	cmd := &cobra.Command{
 		Use:   "show [FILE]",
-		Short: "Show what a model was measured on, and what it says",
+		Short: "Show a performance model, and what it was measured on",
 		Long: `Show a model's provenance and what was measured: for each record size and distance the
 bounds, how many configurations were measured and how many need not be, and the least
 latency and the most throughput of reads and writes alike. Without a file it shows the
-models that this program brings with it.`,
+models that are part of the program.`,
 		Args: usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			models, err := loadModels(args)
@@ -235,7 +235,7 @@ models that this program brings with it.`,
 	return cmd
 }
 
-// loadModels loads the model in a file, or those that the program has.
+// loadModels loads the model in a file, or those that are part of the program.
 func loadModels(args []string) ([]*model.Model, error) {
 	if len(args) == 0 {
 		return model.Shipped(), nil
@@ -249,7 +249,7 @@ func printModel(out io.Writer, m *model.Model) error {
 	fmt.Fprintf(out, "transport: %s, network model: %s\n", p.Transport, p.Network)
 	fmt.Fprintf(out, "machine: %v\n", p.Host)
 	if p.Apart {
-		fmt.Fprintln(out, "clients and servers shared it, but none of its processors")
+		fmt.Fprintln(out, "clients and servers ran on different processors of it")
 	}
 	fmt.Fprintf(out, "measured: from %s on, by revision %s\n\n", p.Date.Format(time.DateTime), p.Revision)
 	return modelbench.WriteSummary(out, m)

@@ -32,8 +32,8 @@ func newModelSearchCmd() *cobra.Command {
 		Short: "Find the cheapest configuration that meets an SLO",
 		Long: `Search a model for the configuration with the fewest server threads, then client
 threads, then the smallest batches and queues, that is predicted to meet an SLO; for
-each distance of which the model knows. Without a file it searches the models that this
-program brings with it.`,
+each distance in the model. Without a file it searches the models that are part of the
+program.`,
 		Example: "  redykv model search model.json --latency 20us --mops 5 --record 64",
 		Args:    usageArgs(cobra.MaximumNArgs(1)),
 		RunE:    func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
@@ -42,11 +42,11 @@ program brings with it.`,
 	flags.DurationVar(&f.latency, "latency", 0, "most mean latency (default: any)")
 	flags.Float64Var(&f.query.Mops, "mops", 0, "least throughput in million operations a second (default: any)")
 	flags.Var(&f.record, "record", "record size")
-	flags.StringVar(&f.op, "op", model.Both.String(), "operations that the SLO is of: both, reads or writes")
+	flags.StringVar(&f.op, "op", model.Both.String(), "operations of the SLO: both, reads or writes")
 	flags.StringVar(&f.query.Transport, "transport", "shm", "transport")
 	flags.StringVar(&f.net, "net", "none", "model of the network in between")
-	flags.IntVar(&f.query.ClientCores, "cores", 0, "most client threads (default: as many as were measured)")
-	flags.IntVar(&f.query.QueueDepth, "queue-depth", 0, "most batches in flight on a connection (default: as many as were measured)")
+	flags.IntVar(&f.query.ClientCores, "cores", 0, "most client threads (default: the most that was measured)")
+	flags.IntVar(&f.query.QueueDepth, "queue-depth", 0, "most batches in flight on a connection (default: the most that was measured)")
 	return cmd
 }
 
@@ -83,7 +83,7 @@ func (f *modelSearchFlags) run(cmd *cobra.Command, args []string) error {
 	if errors.Is(err, model.ErrNoModel) && len(args) > 0 {
 		for _, m := range models[0].Measurements {
 			if !m.Complete() {
-				err = fmt.Errorf("%w; of records of %d bytes %s has %d of %d configurations: go on with redykv model build --resume --out %s",
+				err = fmt.Errorf("%w; of records of %d bytes %s has %d of %d configurations: continue with redykv model build --resume --out %s",
 					err, m.RecordSize, args[0], len(m.Points), m.Size(), args[0])
 			}
 		}
@@ -94,13 +94,13 @@ func (f *modelSearchFlags) run(cmd *cobra.Command, args []string) error {
 	return writeFound(cmd.OutOrStdout(), found, time.Since(began))
 }
 
-// foundRow is an answer and the distances at which it is one.
+// foundRow is a configuration with the distances for which it is the answer.
 type foundRow struct {
 	model.Found
 	from, to int
 }
 
-// writeFound prints answers, those of adjacent distances that are the same on a line.
+// writeFound prints the answers, with equal ones of adjacent distances on one line.
 func writeFound(out io.Writer, found map[int]model.Found, took time.Duration) error {
 	var rows []foundRow
 	for distance := 1; distance <= model.MaxDistance; distance++ {

@@ -64,22 +64,22 @@ func newPaperRunCmd() *cobra.Command {
 		Long: `Measure experiments, as paper list names them, and write into the directory --out
 
   report.html         one page with plots, and the paper's numbers beside ours
-  claims.jsonl        what the paper says, what is so here, and why not
+  claims.jsonl        the paper's claims, our figures, and why some differ
   measurements.jsonl  every point of every round
   measurements.csv    the same as a table
-  run.json            what it was measured on
+  run.json            machine, date and settings
 
-Measurements are kept as they come: a run that is interrupted goes on where it was with
-the same command. The report has all that was measured in the directory so far. What a
-run that was killed has left on the disk and in memory, the next one removes.
+Each measurement is kept at once: the same command continues a run that was
+interrupted. The report has all measurements in the directory. The next run removes
+files that a killed one left on disk and in memory.
 
   --scale quick    minutes: 10 million records
-  --scale machine  what this machine holds, in memory and on disk
-  --scale full     the paper's sizes; what the machine does not hold is left out
+  --scale machine  what fits this machine's memory and disk
+  --scale full     the paper's sizes; what the machine cannot hold is left out
 
-Redy's memory is lent by other processes of this machine. What is compared is measured
-turn by turn, in several rounds; figures are medians of these. A verdict of - is one of
-a number that other hardware need not give.`,
+Other processes on this machine lend Redy's memory. What is compared is measured
+alternately, in several rounds; figures are the medians. A verdict of - is for a number
+that other hardware need not reach.`,
 		Example: "  redykv paper run fig18a --scale quick\n" +
 			"  redykv paper run all --scale machine --out report-machine",
 		Args: usageArgs(cobra.MinimumNArgs(1)),
@@ -88,11 +88,11 @@ a number that other hardware need not give.`,
 	flags := cmd.Flags()
 	flags.StringVar(&f.scale, "scale", paper.Quick, "how large: "+strings.Join(paper.ScaleNames, ", "))
 	flags.StringVar(&f.out, "out", "redykv-paper", "directory for report and data")
-	flags.StringVar(&f.dir, "dir", "", "directory on the SSD for stores' files, which are removed afterwards; empty: where temporary files go")
+	flags.StringVar(&f.dir, "dir", "", "directory on the SSD for stores' files, which are removed afterwards; empty: the directory of temporary files")
 	flags.StringVar(&f.transport, "transport", ycsb.TransportSHM, "how Redy's memory is reached: "+strings.Join(transport.Names(), ", "))
-	flags.StringVar(&f.net, "net", "rdma", "network that the transport pretends to be: rdma (2.9us,100Gbit), none, or latency and bandwidth")
+	flags.StringVar(&f.net, "net", "rdma", "model of the network: rdma (2.9us,100Gbit), none, or latency and bandwidth")
 	flags.StringVar(&f.trace, "trace", "", "`file` with a trace of VMs in the schema of the Azure public data set (vmtable.csv); default: one is generated")
-	flags.BoolVar(&f.again, "again", false, "measure what was measured already anew")
+	flags.BoolVar(&f.again, "again", false, "measure again what was measured before")
 	f.log.add(flags)
 	return cmd
 }
@@ -237,10 +237,10 @@ func optional(v *float64) string {
 func newPaperDiffCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "diff BEFORE AFTER",
-		Short: "Say what changed between two reports beyond noise",
-		Long: `Compare the measurements in two directories that paper run has written. A figure has
-changed if no round of one run lies within the rounds of the other, and the medians are
-5 % apart at least.`,
+		Short: "Compare two reports",
+		Long: `Compare the measurements in two directories that paper run wrote, and print what
+changed beyond noise. A figure has changed if no round of one run lies within the rounds
+of the other, and the medians differ by at least 5 %.`,
 		Args: usageArgs(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var heads [2]paper.Head

@@ -30,7 +30,7 @@ import (
 )
 
 // TestMain makes this test binary the redykv command as well: scripts run it as
-// a process of its own, and so does the local allocator.
+// a second process, and so does the local allocator.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"redykv": main})
 }

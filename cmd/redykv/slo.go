@@ -43,15 +43,14 @@ func newSLOCheckCmd() *cobra.Command {
 		Short: "Draw SLOs, make a cache by each, and measure it",
 		Long: `Draw SLOs between the least and the most latency and throughput of a model, make a cache
 by each one that can be met, with the configuration that the manager finds for it, and
-measure it. The report has the distributions of figures 13 and 14: what was asked,
-predicted and measured; and how many SLOs were kept, the cores that they took, and the
-time of the searches. However many were kept, that is no error, unless --min-kept says
-how many have to be: then fewer end it with exit code 1, after the report.
+measure it. The report has the distributions of figures 13 and 14 (SLO, predicted,
+measured), the number of SLOs that were kept, their cores, and the time of the searches.
+With --min-kept the exit code is 1, after the report, if fewer SLOs were kept.
 
-A manager runs in this process and starts each cache's server as a process of its own
-(over mem: in this one), on processors of its own if the model was measured so (redykv
-model build --apart). The machine should have nothing else to do meanwhile, and be of
-the kind that the model was measured on.`,
+A manager runs in this process and starts each cache server as a second process (over
+mem: in this one), on separate processors if the model was measured so (redykv model
+build --apart). The machine should be otherwise idle, and of the kind that the model was
+measured on.`,
 		Example: "  redykv slo check --model model.json --record 64 --json slo.json",
 		Args:    usageArgs(cobra.NoArgs),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
@@ -61,15 +60,15 @@ the kind that the model was measured on.`,
 	flags.StringVar(&f.spec.Transport, "transport", "shm", "transport: "+strings.Join(transport.Names(), ", "))
 	flags.StringVar(&f.spec.Net, "net", "none", "model of the network in between")
 	flags.Var(&f.record, "record", "record size")
-	flags.StringVar(&f.modelPath, "model", "", "`file` of a performance model (default: those that come with the program)")
-	flags.Float64Var(&f.spec.Margin, "slo-margin", manager.DefaultSLOMargin, "how much better than an SLO a configuration has to be predicted, as a part of its bounds")
-	flags.Uint64Var(&f.spec.Seed, "seed", 1, "of the SLOs that are drawn")
+	flags.StringVar(&f.modelPath, "model", "", "`file` of a performance model (default: those that are part of the program)")
+	flags.Float64Var(&f.spec.Margin, "slo-margin", manager.DefaultSLOMargin, "how much better than the SLO the prediction must be, as a part of its bounds")
+	flags.Uint64Var(&f.spec.Seed, "seed", 1, "seed of the random SLOs")
 	flags.DurationVar(&f.spec.Duration, "duration", time.Second, "time of the measurement of each cache, its reads, writes, repeats and rounds together")
-	flags.IntVar(&f.spec.Rounds, "rounds", 3, "how often each cache is made and measured, in turns, as neighbours slow a machine down for seconds; the fastest counts")
+	flags.IntVar(&f.spec.Rounds, "rounds", 3, "how often each cache is made and measured, alternately, as neighbours slow a machine down for seconds; the fastest counts")
 	flags.IntVar(&f.spec.Repeats, "repeats", modelbench.DefaultRepeats, "measurements of each cache in all rounds, of which the second fastest of a round counts")
-	flags.Var(&f.capacity, "capacity", "size of each cache: that of the model's")
-	flags.StringVar(&f.idle, "idle", "", "what a thread does that has nothing to do: "+fabricbench.Names(fabricbench.Idles)+" (default wait on tcp, otherwise poll)")
-	flags.IntVar(&f.minKept, "min-kept", 0, "SLOs that have to be kept, latency and throughput both; fewer: exit code 1")
+	flags.Var(&f.capacity, "capacity", "size of each cache, as the model was measured with")
+	flags.StringVar(&f.idle, "idle", "", "what an idle thread does: "+fabricbench.Names(fabricbench.Idles)+" (default wait on tcp, otherwise poll)")
+	flags.IntVar(&f.minKept, "min-kept", 0, "SLOs whose latency and throughput must be kept; fewer: exit code 1")
 	flags.StringVar(&f.jsonPath, "json", "", "file for the results as JSON lines")
 	f.log.add(flags)
 	return cmd

@@ -38,16 +38,16 @@ func newCompareCmd() *cobra.Command {
 		Short: "Compare a store's devices under the same random reads",
 		Long: `Load the same records into a store on each device, read them at random under each
 distribution with each number of threads, and print throughput and latency side by
-side. Devices are measured in turn, all under one load before the next.
+side. Devices are measured alternately: all under one load before the next load.
 
-  redy    a Redy cache over the SSD; its server is a process of its own, reached
-          over shared memory under the network model of --net
-  ssd     files alone, read and written past the page cache
-  smb     a file server: a Samba of this machine over loopback, its share in memory
+  redy    a Redy cache over the SSD; its server is another process, reached over
+          shared memory with the network model of --net
+  ssd     files alone, with direct I/O
+  smb     a file server: Samba on this machine over loopback, its share in memory
   memory  a device in this process's memory
   pebble, badger, bbolt
-          other embedded stores, with as much memory for their caches; their files are
-          read by way of the page cache, in one plain call after the other
+          other embedded stores with the same memory for their caches; their files
+          are read through the page cache, by one plain call after another
 
 Sizes default to the paper's scale: the log is 6 times the local memory, and Redy's
 cache is 8 times, so that it holds the whole log. What is compared is a ratio: on a
@@ -64,17 +64,17 @@ shared machine the figures themselves vary.`,
 	flags.Lookup("memory").DefValue = "1/6 of the log"
 	flags.Lookup("cache").DefValue = "8/6 of the log"
 	flags.StringSliceVar(&f.devices, "devices", []string{"redy", "ssd"}, "devices to compare: redy, ssd, smb, memory; and other stores: pebble, badger, bbolt")
-	flags.StringSliceVar(&f.distributions, "distributions", []string{"uniform", "zipfian"}, "which records are read: uniform, zipfian")
+	flags.StringSliceVar(&f.distributions, "distributions", []string{"uniform", "zipfian"}, "how records are chosen: uniform, zipfian")
 	flags.IntSliceVar(&f.threads, "threads", []int{1, 2}, "numbers of reading threads")
 	flags.DurationVar(&f.duration, "duration", 3*time.Second, "time of each run")
 	flags.DurationVar(&f.warmup, "warmup", 500*time.Millisecond, "time before each run that is not measured")
-	flags.IntVar(&f.rounds, "rounds", 1, "how often each run is repeated, turn by turn; the median counts, and the table has the least and the most")
-	flags.Float64Var(&f.rate, "rate", 0, "reads a second that all threads of a run begin together, whatever becomes of those before; latencies are from the moment at which a read was meant to begin (default: as many as they can, each when one before it has ended)")
-	flags.IntVar(&f.depth, "depth", ycsb.DefaultDepth, "reads that each thread keeps under way")
+	flags.IntVar(&f.rounds, "rounds", 1, "repetitions of each run, alternately; the median counts, and the table has the least and the most")
+	flags.Float64Var(&f.rate, "rate", 0, "reads a second that all threads of a run together begin, even if earlier reads are pending (open loop); latencies count from the time at which a read is due (default: closed loop, as many as possible)")
+	flags.IntVar(&f.depth, "depth", ycsb.DefaultDepth, "reads that each thread keeps pending")
 	flags.StringVar(&f.net, "net", "rdma", "network to Redy: rdma (2.9us,100Gbit), none, or latency and bandwidth")
 	flags.StringVar(&f.jsonPath, "json", "redykv-compare.jsonl", "file for the results as JSON lines; empty for none")
 	flags.StringVar(&f.reportPath, "report", "redykv-compare.html", "file for the report as one HTML page; empty for none")
-	flags.StringVar(&f.dir, "dir", "", "directory on the SSD for files, which are removed afterwards; empty: where temporary files go")
+	flags.StringVar(&f.dir, "dir", "", "directory on the SSD for files, which are removed afterwards; empty: the directory of temporary files")
 	return cmd
 }
 

@@ -20,18 +20,18 @@ func newSuiteCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "suite",
 		Short: "Run YCSB's core workloads on several stores, in one table",
-		Long: `Load each of YCSB's core workloads into several stores and run it on them turn by turn,
-with go-ycsb's own client and measurement. Figures are those of the median round.
+		Long: `Load each of YCSB's core workloads into several stores and run it on them alternately,
+with go-ycsb's client and measurement. Figures are of the median round.
 
   redykv   this store, its log on files
   pebble, badger, bbolt
-           other embedded stores; nothing that they write is synced, as nothing of ours is
-  map      a map of Go's behind a lock, of which each read copies a row: with one thread
-           about the least that a store in memory can do
-  empty    no store: what go-ycsb itself costs, and so the most that there can be
+           other embedded stores; neither they nor redykv sync their writes
+  map      a Go map with a lock; each read copies a row: with one thread about the
+           least that a store in memory does
+  empty    no store: the cost of go-ycsb itself, which is the upper limit
 
-The workloads ask for records as YCSB defines it. go-ycsb's generator asks for some
-records that do not exist; failed counts those.`,
+The workloads choose records as YCSB defines. go-ycsb's generator chooses some records
+that do not exist; failed counts those.`,
 		Example: "  redykv ycsb suite --workloads workloada,workloadc --stores redykv,pebble --threads 2",
 		Args:    usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
@@ -72,7 +72,7 @@ records that do not exist; failed counts those.`,
 	flags.IntVar(&spec.Threads, "threads", 1, "threads")
 	flags.IntVar(&spec.Rounds, "rounds", 3, "rounds of each workload on each store")
 	flags.Var(&memory, "memory", "log kept in memory, or cache of another store")
-	flags.StringVar(&dir, "dir", "", "directory on the SSD for files, which are removed afterwards; empty: where temporary files go")
+	flags.StringVar(&dir, "dir", "", "directory on the SSD for files, which are removed afterwards; empty: the directory of temporary files")
 	flags.StringVar(&jsonPath, "json", "", "file for the results as JSON lines")
 	return cmd
 }

@@ -52,7 +52,7 @@ const (
 	Full    = "full"    // the paper's sizes
 )
 
-// ScaleNames are all that there are.
+// ScaleNames lists all of them.
 var ScaleNames = []string{Quick, Machine, Full}
 
 // The paper's database: so many records; Redy's memory for those of 8 bytes and of

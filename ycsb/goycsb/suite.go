@@ -45,7 +45,7 @@ type SuiteSpec struct {
 	Dir                 string // an existing directory, for the stores' files
 }
 
-// Check refuses what makes no sense.
+// Check returns an error if the spec makes no sense.
 func (s *SuiteSpec) Check() error {
 	for _, list := range []struct {
 		what        string
@@ -99,7 +99,7 @@ type SuiteRow struct {
 	Failed   int64   `json:"failed,omitempty"` // operations; go-ycsb asks for keys that do not exist
 }
 
-// Suite loads each workload into all stores and runs it on them turn by turn, in several
+// Suite loads each workload into all stores and runs it on them alternately, in several
 // rounds, with go-ycsb's own client and measurement. Only one Suite or Execute at a time
 // in a process. progress may be nil.
 func Suite(ctx context.Context, spec SuiteSpec, progress ycsb.Progress) ([]SuiteRow, error) {

@@ -7,6 +7,6 @@
 // flight over the throughput, from the moment at which a request is accepted to
 // that at which the thread that asked takes notice of its end.
 //
-// [Run] compares several caches, turn by turn. A [Live] is one cache that goes from
+// [Run] compares several caches, alternately. A [Live] is one cache that goes from
 // configuration to configuration, as a model is built (figure 9).
 package cache

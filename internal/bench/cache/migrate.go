@@ -35,7 +35,7 @@ type MigrateSpec struct {
 	Lasts      time.Duration // of the load before the migration, after it, and after the plain copy
 }
 
-// Check refuses what makes no sense, in words for who asked for it.
+// Check returns an error if the spec makes no sense.
 func (s *MigrateSpec) Check() error {
 	regions := 0
 	if s.RegionSize > 0 {

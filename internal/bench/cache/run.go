@@ -25,7 +25,7 @@ const (
 // thread measures one cell's share of one thread. It belongs to one goroutine at a
 // time.
 type thread interface {
-	// slice runs for that long, and until nothing is under way any more.
+	// slice runs for that long, and until no operation is pending.
 	slice(ctx context.Context, op Op, size int, lasts time.Duration) (bench.Sample, error)
 	close() error
 }

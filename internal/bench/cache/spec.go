@@ -42,7 +42,7 @@ const (
 	Callback Mode = "callback"
 )
 
-// Modes are all that there are.
+// Modes lists all of them.
 var Modes = []Mode{Session, Callback}
 
 // Bounds of a Spec, in bytes.
@@ -85,7 +85,7 @@ func Product(configs []redytier.Configuration, tunings []redytier.Tuning) []Vari
 	return all
 }
 
-// Check refuses what makes no sense, in words for who asked for it.
+// Check returns an error if the spec makes no sense.
 func (s *Spec) Check() error {
 	for what, n := range map[string]int{
 		"configurations": len(s.Variants), "modes": len(s.Modes), "operations": len(s.Ops), "sizes": len(s.Sizes),

@@ -120,7 +120,7 @@ func openSMB(ctx context.Context, _ *Spec, _ Op, dir string) (*opened, error) {
 	return &opened{Device: storage.Device, note: storage.Net, stop: storage.Release}, nil
 }
 
-// openRedy starts a cache server, as a process of its own, and makes a cache there.
+// openRedy starts a cache server, as a second process, and makes a cache there.
 func openRedy(ctx context.Context, s *Spec, _ Op, _ string) (*opened, error) {
 	allocator, err := allocator.NewLocal(allocator.LocalOptions{})
 	if err != nil {

@@ -2,6 +2,6 @@
 // one goroutine, a number of operations in flight; random reads, and writes at the end
 // of a log that is cut off behind.
 //
-// A device that keeps files is measured turn by turn with fio, which reads the same
+// A device that keeps files is measured alternately with fio, which reads the same
 // file, or writes one like it, past the page cache through io_uring.
 package device

@@ -109,7 +109,7 @@ func (r *Report) WriteTable(out io.Writer) error {
 // WriteJSON writes one line of JSON for each row.
 func (r *Report) WriteJSON(out io.Writer) error { return bench.WriteJSON(out, r.Rows) }
 
-// Names are operations as they are written behind a flag.
+// Names joins names for a help text.
 func Names() string {
 	names := make([]string, len(Ops))
 	for i, op := range Ops {

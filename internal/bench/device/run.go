@@ -33,7 +33,7 @@ func plan(s *Spec) (cells []cell) {
 type looper interface {
 	// check refuses what the device cannot do.
 	check(x cell) error
-	// slice runs one cell for that long, and until nothing is in flight any more.
+	// slice runs one cell for that long, and until no operation is in flight.
 	slice(ctx context.Context, x cell, lasts time.Duration) (bench.Sample, error)
 	Close() error
 }

@@ -22,7 +22,7 @@ const (
 	Store Op = "store" // reads of random records of a store, which are on the device
 )
 
-// Ops are all that there are.
+// Ops lists all of them.
 var Ops = []Op{Read, Write, Grow, Store}
 
 // writes says whether an operation is of the next block of a log.
@@ -64,7 +64,7 @@ func (s *Spec) batch(op Op) int {
 	return 1
 }
 
-// Check refuses what makes no sense, in words for who asked for it.
+// Check returns an error if the spec makes no sense.
 func (s *Spec) Check() error {
 	if _, err := findDevice(s.Device); err != nil {
 		return err

@@ -141,7 +141,7 @@ func (c *Client) Slice(ctx context.Context, op Op, size, depth int, lasts time.D
 	return c.slice(ctx, x, lasts)
 }
 
-// slice runs one cell for that long, and until nothing is in flight any more.
+// slice runs one cell for that long, and until no operation is in flight.
 func (c *Client) slice(ctx context.Context, x cell, lasts time.Duration) (bench.Sample, error) {
 	writes, _ := x.op.Writes() // a message is none
 	c.free = bench.AllTags(c.free, x.depth)

@@ -56,7 +56,7 @@ const (
 	Wait Idle = "wait" // park until there is something to poll
 )
 
-// Idles are all that there are.
+// Idles lists all of them.
 var Idles = []Idle{Poll, Wait}
 
 // DefaultIdle is what suits a transport: where completions come by way of a
@@ -86,7 +86,7 @@ type Spec struct {
 	Duration  time.Duration // of each cell
 }
 
-// Check refuses what makes no sense, in words for who asked for it.
+// Check returns an error if the spec makes no sense.
 func (s *Spec) Check() error {
 	if len(s.Ops) == 0 || len(s.Sizes) == 0 || len(s.Depths) == 0 {
 		return fmt.Errorf("nothing to measure: want an operation, a size and a depth at least")
@@ -115,7 +115,7 @@ func (s *Spec) Check() error {
 	return nil
 }
 
-// Names are operations as they are written behind a flag.
+// Names joins names for a help text.
 func Names[T ~string](all []T) string {
 	names := make([]string, len(all))
 	for i, v := range all {

@@ -35,7 +35,7 @@ type BuildSpec struct {
 	Log      *slog.Logger
 }
 
-// Check refuses what makes no sense, in words for who asked for it.
+// Check returns an error if the spec makes no sense.
 func (s *BuildSpec) Check() error {
 	if err := s.measuring().check(); err != nil {
 		return err

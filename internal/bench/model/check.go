@@ -39,7 +39,7 @@ type CheckSpec struct {
 	Log      *slog.Logger
 }
 
-// Check refuses what makes no sense, in words for who asked for it.
+// Check returns an error if the spec makes no sense.
 func (s *CheckSpec) Check() error {
 	if s.Count < 1 {
 		return fmt.Errorf("a count of %d SLOs: want 1 or more", s.Count)

@@ -41,7 +41,7 @@ const DefaultRepeats = 27
 // MinRepeats is the fewest repeats of which one says something (A22).
 const MinRepeats = 3
 
-// check refuses what makes no sense, in words for who asked for it.
+// check returns an error if the spec makes no sense.
 func (m measuring) check() error {
 	least := time.Duration(m.repeats) * bench.MinDuration
 	switch {

@@ -25,7 +25,7 @@
 // A peer, where one is asked for, gets cells of its own: plain calls, which are all
 // that it has.
 //
-// Cells are measured turn by turn: every lap gives each cell one short slice, so
+// Cells are measured alternately: every lap gives each cell one short slice, so
 // that a noisy neighbour hits all alike. A cell's figure is the median of its calm
 // slices: those in which its threads had a processor nearly all the time, or the
 // three calmest if that is more. In one slice of each cell a garbage collection is forced, so that

@@ -23,7 +23,7 @@ const (
 	Mixed  Op = "mixed" // one read for each upsert, in random order
 )
 
-// Ops are all that there are.
+// Ops lists all of them.
 var Ops = []Op{Read, Upsert, RMW, Mixed}
 
 // Mode is the form in which a cell's operations are handed to a session.
@@ -36,7 +36,7 @@ const (
 	Async Mode = "async" // Session.Submit and Session.Poll
 )
 
-// Modes are all that there are.
+// Modes lists all of them.
 var Modes = []Mode{Plain, Batch, Async}
 
 // Parse reads one name out of those known.
@@ -83,7 +83,7 @@ type Spec struct {
 // PeerPebble is the only peer that there is.
 const PeerPebble = "pebble"
 
-// Check refuses what makes no sense, in words for who asked for it.
+// Check returns an error if the spec makes no sense.
 func (s *Spec) Check() error {
 	switch {
 	case s.Records < 1 || s.Records > ycsb.MaxRecords:

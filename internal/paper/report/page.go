@@ -82,7 +82,7 @@ func headLines(h paper.Head) []line {
 		{"machine", h.Machine + ", kernel " + h.Kernel},
 		{"revision", h.Revision},
 		{"begun", h.Started.Format("2006-01-02 15:04 MST")},
-		{"scale", fmt.Sprintf("%s: stores of %d small records (%d where local memory is to hold all) and %d large ones (the paper: 250 million), %v each after %v of warm-up; %d rounds of everything, turn by turn", s.Name, s.Records, s.LocalRecords, s.LargeRecords, s.Duration, s.Warmup, s.Rounds)},
+		{"scale", fmt.Sprintf("%s: stores of %d small records (%d where local memory is to hold all) and %d large ones (the paper: 250 million), %v each after %v of warm-up; %d rounds of everything, alternately", s.Name, s.Records, s.LocalRecords, s.LargeRecords, s.Duration, s.Warmup, s.Rounds)},
 		{"transport", h.Transport + ": memory of other processes on this machine"},
 		{"network", h.Net + " (a model on top of the transport)"},
 	}
