@@ -9,36 +9,34 @@ import (
 )
 
 // After the greeting both directions carry frames, little-endian, back to back.
-// Every frame but reply begins with the same 24 bytes; what a kind does not use
-// is ignored.
+// Every frame but reply begins with the same 24 bytes; fields that its kind does not use are
+// ignored.
 //
 //	byte  0      1       4       8       16      20
 //	      kind   flags   handle  offset  length  imm
 //
 //	read      handle, offset, length       asks for length bytes
-//	write     handle, offset, length; flag more: the next frame goes on with the
+//	write     handle, offset, length; flag more: the next frame continues the
 //	          same write                   length bytes follow
 //	writeImm  as write, and imm            length bytes follow
 //	nop                                    asks for an empty reply
 //	import    imm: the question's number   asks for lent; length is 16, a token follows
-//	release   handle                       forgets an import; no answer
-//	credit    length                       so many more immediates may come
+//	release   handle                       ends an import; no answer
+//	credit    length                       the peer may send length more immediates
 //	lent      imm: the question's number; flags: status; handle; offset: the region's size
 //	ping                                   asks for pong
 //	pong                                   the peer's process runs (pulse.go)
 //
 //	reply     8 bytes: kind, status, 0, 0, length 4; length bytes follow
 //
-// read, write, writeImm and nop are answered by one reply each, in their order:
-// that is what tells replies apart. A read that fails, and everything that is no
-// read, has a reply of no bytes. No frame carries more than maxFragment bytes;
-// larger operations go in several.
+// read, write, writeImm and nop are answered by one reply each, in their order; the order
+// assigns replies to requests. A failed read and every other request have a reply without
+// bytes. No frame carries more than maxFragment bytes; larger operations take several.
 //
-// Neither end ever stops reading in order to write. That cannot deadlock because
-// what waits to be written is bounded: an end asks for no more than window bytes
-// (each request counts requestCost on top) beyond those answered, and sends no
-// more immediates than it has credit for. A peer that exceeds either, or sends
-// anything else that is not in this table, is cut off.
+// Neither end stops reading in order to write, so they cannot deadlock. What waits to be
+// written is bounded: an end requests at most window bytes beyond those answered (each request
+// counts requestCost more), and sends no more immediates than it has credit for. A peer that
+// exceeds either, or sends anything not in this table, is disconnected.
 const (
 	kindRead byte = iota + 1
 	kindWrite
@@ -73,10 +71,10 @@ const (
 	statusOutOfBounds
 )
 
-// errFrame says that the peer does not keep to the protocol.
+// errFrame is returned for a frame that does not follow the protocol.
 var errFrame = errors.New("malformed frame")
 
-// frame is one decoded frame; body lies in the buffer that it was decoded from.
+// frame is one decoded frame; body aliases the decoded buffer.
 type frame struct {
 	kind, flags byte
 	handle      uint32
@@ -86,8 +84,8 @@ type frame struct {
 	body        []byte
 }
 
-// decode takes the first frame off b and returns its size: 0 if b does not hold
-// it whole.
+// decode decodes the first frame of b and returns its size, or 0 if b does not hold all of
+// it.
 func decode(b []byte, f *frame) (size int, err error) {
 	if len(b) < replySize {
 		return 0, nil

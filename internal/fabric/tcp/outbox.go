@@ -9,37 +9,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// outbox is what waits to be written to a connection. Anybody appends under the
-// lock and writes at once as much as the kernel takes; only the rest is left to
-// a goroutine that waits until the kernel takes more. So nobody who appends ever
-// blocks, and the usual case has no hop between goroutines.
+// outbox buffers bytes that wait to be written to a connection. A goroutine that appends,
+// under the lock, writes at once as much as the kernel accepts; the rest is left to a
+// goroutine that waits for the kernel. So appending never blocks, and usually no other
+// goroutine is involved.
 //
-// Large bodies are not copied into it but lent to it, until the next flush: they are
-// written from where they lie, and only what the kernel does not take is copied.
+// Large bodies are lent to the outbox until the next flush instead of copied: they are written
+// in place, and only what the kernel does not accept is copied.
 //
-// With TLS there are two: what is flushed here is sealed into the other one, whose
-// lock is always the inner of the two, and of TLS's own.
+// With TLS there are two: flushed bytes are sealed into the second one. Its lock is acquired
+// last, after the first one's and TLS's own.
 type outbox struct {
 	raw     syscall.RawConn
-	drained func()    // called without the lock when the goroutine has caught up
-	sealer  io.Writer // TLS: not nil, then nothing above is used here
-	sealed  *outbox   // where it writes to
+	drained func()    // called without the lock when everything is written
+	sealer  io.Writer // TLS, if not nil
+	sealed  *outbox   // the outbox that sealer writes to
 
 	mu      sync.Mutex
 	buf     []byte
-	sent    int    // of buf
-	bodies  []body // that lie between the bytes of buf, in order
-	first   int    // of bodies that is not written
-	lent    int    // bytes of bodies that are not
+	sent    int    // bytes of buf that are written
+	bodies  []body // lent bodies between the bytes of buf, in order
+	first   int    // index of the first body that is not written
+	lent    int    // bytes of bodies that are not written
 	vectors []syscall.Iovec
-	spare   []byte // a buffer for when the kernel is full
-	stuck   bool   // it is, and the goroutine has the descriptor
-	err     error  // nothing is written any more
+	spare   []byte // a second buffer, for when the kernel is full
+	stuck   bool   // the kernel is full, and the goroutine waits for the descriptor
+	err     error  // why nothing is written any more
 	attempt func(fd uintptr) bool
-	kick    chan struct{} // wakes the goroutine; closed when the connection is
+	kick    chan struct{} // wakes the goroutine; closed with the connection
 }
 
-// keepBuffer is the largest buffer kept when it is empty.
+// keepBuffer is the largest empty buffer that is kept.
 const keepBuffer = 4 << 20
 
 func newOutbox(raw syscall.RawConn, drained func()) *outbox {
@@ -48,12 +48,12 @@ func newOutbox(raw syscall.RawConn, drained func()) *outbox {
 	return o
 }
 
-// newSealingOutbox is an outbox in front of sealed, by way of sealer.
+// newSealingOutbox returns an outbox that writes to sealed through sealer.
 func newSealingOutbox(sealer io.Writer, sealed *outbox) *outbox {
 	return &outbox{sealer: sealer, sealed: sealed}
 }
 
-// pending is how many bytes wait. With the lock held.
+// pending returns the number of bytes that wait. The caller holds the lock.
 func (o *outbox) pending() int {
 	n := len(o.buf) - o.sent + o.lent
 	if o.sealed != nil {
@@ -64,7 +64,7 @@ func (o *outbox) pending() int {
 	return n
 }
 
-// flush writes what the kernel takes; after it nothing is lent. With the lock held.
+// flush writes what the kernel accepts; afterwards no body is lent. The caller holds the lock.
 func (o *outbox) flush() {
 	switch {
 	case o.stuck || len(o.buf) == o.sent: // no body without a header
@@ -88,7 +88,7 @@ func (o *outbox) flush() {
 	o.empty()
 }
 
-// write writes until the box is empty or the kernel is full. With the lock held.
+// write writes until the outbox is empty or the kernel is full. The caller holds the lock.
 func (o *outbox) write(fd int) {
 	for o.pending() > 0 && o.err == nil {
 		n, err := o.writeSome(fd)
@@ -101,13 +101,13 @@ func (o *outbox) write(fd int) {
 			o.keep()
 			return
 		default:
-			o.err = err // the reader of the connection learns of it too
+			o.err = err // the connection's reader gets the error too
 		}
 	}
 	o.empty()
 }
 
-// empty forgets what was written, or cannot be.
+// empty drops all bytes: they are written, or cannot be.
 func (o *outbox) empty() {
 	if o.err != nil || cap(o.buf) > keepBuffer {
 		o.buf = nil
@@ -116,8 +116,8 @@ func (o *outbox) empty() {
 	o.giveBack()
 }
 
-// keep copies what is lent, and gives the room of what was written back once it is
-// the larger part.
+// keep copies lent bodies, and reclaims the room of written bytes when they are the larger
+// part.
 func (o *outbox) keep() {
 	if o.lent > 0 {
 		o.copyBodies()
@@ -128,10 +128,10 @@ func (o *outbox) keep() {
 	}
 }
 
-// run waits for the kernel on behalf of the others, until close.
+// run waits for the kernel, until close.
 func (o *outbox) run() {
 	for range o.kick {
-		// The descriptor's write lock is ours while stuck; flush keeps off it.
+		// While stuck, this goroutine has the descriptor's write lock; flush does not write.
 		err := o.raw.Write(func(fd uintptr) bool {
 			o.mu.Lock()
 			defer o.mu.Unlock()
@@ -148,7 +148,7 @@ func (o *outbox) run() {
 	}
 }
 
-// close ends run, once the connection is closed. Nothing is flushed after.
+// close ends run. The connection is closed, and flush is not called any more.
 func (o *outbox) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -1,15 +1,14 @@
-// Package tcp is the fabric between any two hosts that reach each other by TCP:
-// one connection for each queue pair, frames as frame.go lists them.
+// Package tcp is the fabric between hosts that reach each other by TCP: one connection per
+// queue pair, with the frames listed in frame.go.
 //
-// TCP has no one-sided operations. The provider on the passive host carries them
-// out, in the goroutine that reads the connection; the owner of the passive
-// queue pair takes no part. Requests of one Submit leave in one write, and so do
-// the replies to what arrived in one read.
+// TCP has no one-sided operations. The provider on the passive host executes them, in the
+// goroutine that reads the connection; the owner of the passive queue pair is not involved.
+// The requests of one Submit are sent in one write, and so are the replies to the requests
+// received in one read.
 //
-// With TLS, both sides speak nothing else. A peer that breaks the protocol is cut
-// off and counted. One that is not heard of for Options.Silence is given up, be its host
-// gone or its process stopped (pulse.go). Tokens, lengths and offsets are checked here as
-// well as there.
+// With TLS all bytes are encrypted. A peer that violates the protocol is disconnected and
+// counted. A peer that is silent for Options.Silence is disconnected, whether its host is gone
+// or its process is stopped (pulse.go). Both sides check tokens, lengths and offsets.
 package tcp
 
 import (
@@ -31,7 +30,7 @@ const Name = "tcp"
 
 // Provider is the fabric over TCP.
 type Provider struct {
-	tls       *tls.Config // nil: none
+	tls       *tls.Config // nil: no TLS
 	silence   time.Duration
 	pulse     pulse
 	regions   *core.Registry
@@ -40,26 +39,25 @@ type Provider struct {
 	malformed atomic.Uint64
 }
 
-// Options are what a provider may be given. The zero Options will do.
+// Options configure a provider. The zero Options are valid.
 type Options struct {
-	// TLS, if set, secures all connections: its certificates are those of the
-	// listeners, and of dialers where listeners ask for one; a dialer expects the name
-	// or address that it dials where the config has no ServerName. Default: no TLS.
+	// TLS, if set, secures all connections. Listeners use its certificates, and so do
+	// dialers where listeners require one. Without ServerName a dialer verifies the name
+	// or address that it dials. Default: no TLS.
 	TLS *tls.Config
-	// Silence is how long a connected peer may be silent before it is given up:
-	// its process does not answer, or its host is out of reach. Both ends have one of
-	// their own. Default: core.Silence, 3 s.
+	// Silence is the time after which a silent peer is disconnected: its process does not
+	// answer, or its host is unreachable. Each end has its own. Default: core.Silence, 3 s.
 	Silence time.Duration
 }
 
-// Open returns a provider of its own.
+// Open returns a new provider.
 func Open() *Provider { return OpenWith(Options{}) }
 
 // OpenWith is Open with options.
 func OpenWith(opts Options) *Provider {
 	if opts.TLS != nil {
 		opts.TLS = opts.TLS.Clone()
-		opts.TLS.DynamicRecordSizingDisabled = true // batches are large, or in a hurry
+		opts.TLS.DynamicRecordSizingDisabled = true // batches are large or need low latency
 	}
 	if opts.Silence <= 0 {
 		opts.Silence = core.Silence
@@ -67,7 +65,7 @@ func OpenWith(opts Options) *Provider {
 	return &Provider{tls: opts.TLS, silence: opts.Silence, pulse: newPulse(), regions: core.NewRegistry()}
 }
 
-// Malformed is how many connections were cut for breaking the protocol.
+// Malformed returns the number of connections that ended because the peer violated the protocol.
 func (p *Provider) Malformed() uint64 { return p.malformed.Load() }
 
 func (p *Provider) Name() string { return Name }
@@ -75,7 +73,7 @@ func (p *Provider) Name() string { return Name }
 func (p *Provider) Alloc(size int) (fabric.Region, error) {
 	r, err := p.regions.Alloc(size)
 	if err != nil {
-		return nil, err // not r: a nil *core.Region would be a non-nil Region
+		return nil, err // not r: a nil *core.Region in a Region is not nil
 	}
 	return r, nil
 }
@@ -138,7 +136,7 @@ func (p *Provider) dial(ctx context.Context, addr string, private []byte, depth 
 	return q, nil
 }
 
-// Close closes everything that is still open.
+// Close closes listeners, queue pairs and regions.
 func (p *Provider) Close() error {
 	err := errors.Join(p.listeners.Close(), p.pairs.Close())
 	p.pulse.stop()
@@ -146,18 +144,17 @@ func (p *Provider) Close() error {
 }
 
 // The greeting: the dialer sends magic, a length byte and its private data; the
-// listener answers with a verdict byte, a length byte and its private data or
-// the reason of its refusal.
+// listener answers with a verdict byte, a length byte, and its private data or the reason for
+// its refusal.
 const (
 	magic    = "redytcp2"
 	accepted = 1
 	rejected = 2
 )
 
-// greet says hello and returns the listener's private data.
+// greet sends the greeting and returns the listener's private data.
 func greet(ctx context.Context, conn net.Conn, private []byte) ([]byte, error) {
-	// Ending ctx ends a read or write under way by moving the deadline into the
-	// past.
+	// The end of ctx ends a blocked read or write by moving its deadline into the past.
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	verdict, answer, err := exchange(conn, private)
@@ -226,7 +223,7 @@ func (l *listener) hello(c net.Conn) (fabric.Request, error) {
 	return &request{listener: l, conn: s, private: private}, nil
 }
 
-// request is a host that said hello. Its one user answers it once.
+// request is a peer that has sent its greeting. It is answered once.
 type request struct {
 	listener *listener
 	conn     *stream
@@ -241,7 +238,7 @@ func (r *request) Accept(private []byte) (fabric.QueuePair, error) {
 		return nil, err
 	}
 	if r.answered {
-		return nil, errors.New("tcp accept: answered already")
+		return nil, errors.New("tcp accept: already answered")
 	}
 	err := r.answer(accepted, private)
 	var q *queuePair
@@ -262,7 +259,7 @@ func (r *request) Reject(reason string) error {
 	if len(reason) > 255 {
 		reason = reason[:255]
 	}
-	_ = r.answer(rejected, []byte(reason)) // a peer that is gone knows
+	_ = r.answer(rejected, []byte(reason)) // the peer may be gone
 	return r.conn.socket.Close()
 }
 

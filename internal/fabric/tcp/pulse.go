@@ -9,13 +9,12 @@ import (
 	"github.com/redykv/redykv/internal/fabric"
 )
 
-// pulse finds the peers of a provider that are silent. TCP's own probes are answered by
-// the peer's kernel, though its process be stopped or stuck. So where nothing has come
-// over a connection for a beat, the peer is asked for a sign of life, which its process
-// gives; where nothing has come for silentBeats, the connection is given up.
+// pulse finds silent peers of a provider. The peer's kernel answers TCP's keep-alives even if
+// its process is stopped. So a peer that has sent nothing for a beat gets a ping, which its
+// process answers; a connection that was silent for silentBeats is ended.
 //
-// Time is counted in beats of this process: if it stands still itself, stopped or without
-// a processor, it accuses nobody of that when it goes on.
+// Time is counted in beats of this process, so a process that was stopped or had no processor
+// does not take its own silence for its peers'.
 type pulse struct {
 	begin, end sync.Once
 	over       chan struct{} // closed by stop
@@ -23,20 +22,20 @@ type pulse struct {
 }
 
 const (
-	// A silent peer is given up at the beat that ends its last allowed silence: by
-	// then at least silentBeats have passed, and at most one more, since it was heard.
+	// A silent peer is disconnected at the beat that ends its last allowed silence: at least
+	// silentBeats, and at most one more, after its last bytes.
 	silentBeats     = 4
 	beatsPerSilence = silentBeats + 1
 )
 
 func newPulse() pulse { return pulse{over: make(chan struct{})} }
 
-// start has p's connections looked after from now on. It may be called again.
+// start starts to watch p's connections. It may be called again.
 func (b *pulse) start(p *Provider) {
 	b.begin.Do(func() { b.done.Go(func() { b.run(p) }) })
 }
 
-// stop ends it, for good. Nobody calls start any more.
+// stop ends the pulse. start is not called afterwards.
 func (b *pulse) stop() {
 	b.begin.Do(func() {})
 	b.end.Do(func() { close(b.over) })
@@ -61,7 +60,7 @@ func (b *pulse) run(p *Provider) {
 	}
 }
 
-// beat is called once for each beat. The pulse's goroutine.
+// beat is called once per beat, by the pulse's goroutine.
 func (q *queuePair) beat() {
 	if q.heard.Swap(false) {
 		q.quiet = 0
@@ -72,6 +71,6 @@ func (q *queuePair) beat() {
 		q.send(&frame{kind: kindPing})
 	case silentBeats:
 		q.State.End(fmt.Errorf("%w: silent for %v", fabric.ErrDisconnected, q.provider.silence))
-		_ = q.conn.socket.Close() // the reader ends, and all that is under way with it
+		_ = q.conn.socket.Close() // ends the reader, and with it all pending operations
 	}
 }

@@ -12,33 +12,33 @@ import (
 	"github.com/redykv/redykv/internal/fabric/core"
 )
 
-// queuePair is one end of a connection. The owner sends requests (requester.go),
-// the reader goroutine takes replies and carries the peer's requests out
-// (reader.go), and both write to the outbox.
+// queuePair is one end of a connection. The owner sends requests (requester.go);
+// the reader goroutine takes replies and executes the peer's requests (reader.go); both write
+// to the outbox.
 type queuePair struct {
 	provider *Provider
 	conn     *stream
 	private  []byte
 	out      *outbox
 
-	// Owner; State is anybody's.
+	// The owner's; State is safe for concurrent use.
 	core.Requests
 	imports core.Handles[remote]
-	issued  int64 // bytes of the operation at the head of what waits
+	issued  int64 // bytes of the first waiting operation that are sent
 	cost    uint64
 	imms    uint64                // immediates sent
-	taken   uint32                // immediates polled for which the peer has no credit yet
-	lent    *core.Questions[lent] // of what Import asks
+	taken   uint32                // immediates polled for which no credit was sent yet
+	lent    *core.Questions[lent] // questions of Import
 
-	// Owner to reader, and back.
+	// Shared by owner and reader.
 	requests atomic.Uint64 // sent
-	repaid   atomic.Uint64 // cost of the requests answered
-	granted  atomic.Uint64 // credit for immediates, beyond the first ImmEntries
+	repaid   atomic.Uint64 // cost of the answered requests
+	granted  atomic.Uint64 // credit for immediates beyond the first ImmEntries
 	in       core.ImmRing  // the owner's side of the peer's immediates
 	over     atomic.Bool   // the reader has ended
 
-	heard atomic.Bool // something has come since the last beat; the reader and the pulse
-	quiet int         // beats since something came; the pulse's
+	heard atomic.Bool // bytes were received since the last beat; set by the reader, cleared by the pulse
+	quiet int         // beats since the last bytes; the pulse's
 
 	reader reader
 	waiter core.Waiter
@@ -58,7 +58,7 @@ type lent struct {
 	err    error
 }
 
-// start makes a greeted connection a queue pair.
+// start returns the queue pair of a greeted connection.
 func start(p *Provider, conn *stream, private []byte, depth int) (*queuePair, error) {
 	q := &queuePair{provider: p, conn: conn, private: private}
 	q.lent = core.NewQuestions[lent](&q.State)
@@ -98,7 +98,7 @@ func (q *queuePair) Close() (err error) {
 		q.State.End(fabric.ErrClosed)
 		err = q.conn.socket.Close()
 		if errors.Is(err, net.ErrClosed) {
-			err = nil // the reader closed it when the peer went
+			err = nil // the reader closed it when the peer disconnected
 		}
 		q.tasks.Wait()
 		q.provider.pairs.Remove(q)
@@ -106,13 +106,13 @@ func (q *queuePair) Close() (err error) {
 	return err
 }
 
-// ended is the reader's last act: from here on the owner has everything.
+// ended is called last by the reader: from here on all fields belong to the owner.
 func (q *queuePair) ended(reason error) {
 	if errors.Is(reason, errFrame) {
 		q.provider.malformed.Add(1)
 	}
 	q.State.End(fmt.Errorf("%w: %w", fabric.ErrDisconnected, reason))
-	_ = q.conn.socket.Close() // it failed already, or its owner closes it
+	_ = q.conn.socket.Close() // already closed, or failed
 	q.out.close()
 	q.provider.regions.RemoveGate(&q.reader.gate)
 	q.over.Store(true)
@@ -144,7 +144,7 @@ func (q *queuePair) Release(r fabric.Remote) {
 	}
 }
 
-// send writes one frame of the owner's.
+// send writes one frame. Called by the owner.
 func (q *queuePair) send(f *frame) {
 	q.out.mu.Lock()
 	defer q.out.mu.Unlock()

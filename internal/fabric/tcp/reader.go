@@ -8,26 +8,25 @@ import (
 	"github.com/redykv/redykv/internal/fabric/core"
 )
 
-// readBuffer is how much is read at a time; at least one frame.
+// readBuffer is the size of one read in bytes: at least one frame.
 const readBuffer = 256 << 10
 
-// reader is the goroutine that reads a connection. It never blocks but for
-// input: replies go to the outbox, immediates to a ring for which the peer has
-// credit.
+// reader is the state of the goroutine that reads a connection. It blocks only for input:
+// replies go to the outbox, immediates to a ring for which the peer has credit.
 type reader struct {
 	pair *queuePair
 
-	// As the passive side.
-	gate    core.Gate // entered while it copies in this host's regions
+	// The passive side.
+	gate    core.Gate // entered while it accesses this host's regions
 	lent    core.Handles[*core.Region]
 	imms    core.ImmRing
-	partial uint64 // bytes of a write that goes on, and its first error
+	partial uint64 // bytes of an unfinished write, and its first error
 	failed  error
 
-	// As the initiator's side.
-	replies uint64 // taken
+	// The initiator's side.
+	replies uint64 // replies taken
 	done    uint64 // operations finished
-	filled  int64  // bytes of the operation after those
+	filled  int64  // bytes of the following operation
 	repaid  uint64
 }
 
@@ -59,7 +58,7 @@ func (r *reader) loop() error {
 	}
 }
 
-// handle takes all whole frames off b. It publishes and answers once for all.
+// handle executes all complete frames of b. It publishes completions and sends answers once.
 func (r *reader) handle(b []byte) (used int, err error) {
 	q := r.pair
 	q.out.mu.Lock()
@@ -97,12 +96,12 @@ func (r *reader) handle(b []byte) (used int, err error) {
 	return used, err
 }
 
-// lingerings is how often linger lets others run.
+// lingerings is how often linger yields.
 const lingerings = 4
 
-// linger sends the replies to immediates. Most often the owner, which has just
-// heard of those, sends something of its own in answer, and the replies with it: a
-// system call less for either side. So it comes first, if it can run now.
+// linger sends the replies to immediates. The owner, which was just notified, usually sends
+// frames in answer; the replies leave with them, which saves a system call on either side. So
+// linger lets the owner run first.
 func (r *reader) linger() {
 	o := r.pair.out
 	for range lingerings {
@@ -119,8 +118,8 @@ func (r *reader) linger() {
 	o.mu.Unlock()
 }
 
-// touch asks for the memory that the next requests name, and returns where it
-// ended. What is no request is not worth a second decoding.
+// touch prefetches the memory of the next requests and returns where it ended. Frames that
+// are not requests are skipped.
 func (r *reader) touch(b []byte, at int) int {
 	for range core.Ahead {
 		var f frame
@@ -139,7 +138,7 @@ func (r *reader) touch(b []byte, at int) int {
 	return at
 }
 
-// take carries one frame out. Inside the gate and the outbox's lock.
+// take executes one frame, inside the gate and with the outbox's lock held.
 func (r *reader) take(f *frame) error {
 	q := r.pair
 	switch f.kind {
@@ -204,7 +203,7 @@ func (r *reader) write(f *frame) error {
 	return r.answer(first, nil)
 }
 
-// answer appends a reply. What can wait is what the peer may ask for.
+// answer appends a reply. The peer's window bounds the bytes that wait.
 func (r *reader) answer(err error, body []byte) error {
 	o := r.pair.out
 	if o.err != nil {
@@ -216,7 +215,7 @@ func (r *reader) answer(err error, body []byte) error {
 	o.buf = appendReply(o.buf, statusOf(err), len(body))
 	o.append(body)
 	if o.pending() >= enough {
-		o.flush() // the peer may as well begin to read
+		o.flush() // the peer can begin to read
 	}
 	return nil
 }
@@ -232,7 +231,7 @@ func (r *reader) lend(f *frame) error {
 	return r.respond(&answer)
 }
 
-// respond appends an answer that is no reply.
+// respond appends an answer other than a reply.
 func (r *reader) respond(answer *frame) error {
 	o := r.pair.out
 	if o.pending() > 2*window {
@@ -242,17 +241,17 @@ func (r *reader) respond(answer *frame) error {
 	return nil
 }
 
-// reply ends a fragment of the oldest operation under way.
+// reply ends a fragment of the oldest pending operation.
 func (r *reader) reply(f *frame) error {
 	q := r.pair
-	if r.replies == q.requests.Load() { // and so the slot below is ours to see
+	if r.replies == q.requests.Load() { // else the request below is published
 		return fmt.Errorf("%w: reply to nothing", errFrame)
 	}
 	r.replies++
 	r.repaid += requestCost
 	s := q.Sends.At(r.done)
 	if refused := r.filled == 0 && s.Err != nil; refused {
-		r.done++ // on this side already, and went as a nop
+		r.done++ // it failed on this side and was sent as a nop
 		return nil
 	}
 	n := min(int64(len(s.Buf))-r.filled, maxFragment)

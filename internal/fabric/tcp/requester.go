@@ -7,8 +7,8 @@ import (
 	"github.com/redykv/redykv/internal/fabric/core"
 )
 
-// enough is how many bytes may wait in the outbox before the owner stops adding
-// requests. Poll and Wait go on when there is room.
+// enough is the number of bytes in the outbox from which the owner adds no further requests.
+// Poll and Wait continue when there is room.
 const enough = 256 << 10
 
 func (q *queuePair) Submit() error {
@@ -19,8 +19,8 @@ func (q *queuePair) Submit() error {
 	return q.State.Err()
 }
 
-// pump sends requests until there are no more, the window is full, credit is
-// used up or the outbox is.
+// pump sends requests until there are none, or the window, the credit or the outbox is used
+// up.
 func (q *queuePair) pump() {
 	i, to := q.Sends.Next()
 	if i == to {
@@ -38,8 +38,8 @@ func (q *queuePair) pump() {
 	q.out.flush()
 }
 
-// request sends the next fragment of an operation, and sets issued to -1 if that
-// was the last. It reports false when the peer must answer first.
+// request sends the next fragment of an operation, and sets issued to -1 after the last one.
+// It returns false if the peer must answer first.
 func (q *queuePair) request(s *core.Request) bool {
 	if q.cost-q.repaid.Load() > window {
 		return false
@@ -80,7 +80,7 @@ func (q *queuePair) request(s *core.Request) bool {
 		}
 	}
 	q.cost += requestCost
-	q.requests.Add(1) // publishes the slot to the reader
+	q.requests.Add(1) // publishes the request to the reader
 	q.out.buf = appendHeader(q.out.buf, &f)
 	q.out.append(body)
 	return true
@@ -102,7 +102,7 @@ func (q *queuePair) Poll(done []fabric.Completion) int {
 	n := q.Sends.Poll(done)
 	m, _, err := q.in.Pop(done[n:])
 	if err != nil {
-		q.State.End(err) // both sides of this ring are ours: never
+		q.State.End(err) // cannot happen: both sides of this ring are this process's
 	}
 	q.taken += uint32(m)
 	if q.taken >= core.ImmEntries/4 {
@@ -113,12 +113,12 @@ func (q *queuePair) Poll(done []fabric.Completion) int {
 }
 
 func (q *queuePair) Wait(ctx context.Context) error {
-	// No spinning: news comes by way of the network poller, which spinning
-	// would only keep from running.
+	// No spinning: the network poller delivers completions, and spinning would delay
+	// it.
 	return q.waiter.Wait(ctx, q, 0)
 }
 
-// Pollable is core.Source, as are those that follow.
+// Pollable implements core.Source, as do the following methods.
 func (q *queuePair) Pollable() bool {
 	return q.Sends.Completed() || !q.in.Empty() || (q.over.Load() && q.Sends.UnderWay())
 }
@@ -136,5 +136,5 @@ func (q *queuePair) Over() error {
 	return nil
 }
 
-func (q *queuePair) Park()   {} // the reader sees the waiter itself
+func (q *queuePair) Park()   {} // the reader notifies the waiter directly
 func (q *queuePair) Unpark() {}

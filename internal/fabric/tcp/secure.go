@@ -7,8 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// stream is a connection before it is a queue pair's: the socket, and what is
-// read and written on it, which is the socket itself or TLS over it.
+// stream is a connection before it belongs to a queue pair: the socket, or TLS over it.
 type stream struct {
 	net.Conn
 	socket *net.TCPConn
@@ -16,9 +15,9 @@ type stream struct {
 	wire   *wire
 }
 
-// wire is what TLS has for a socket. It writes to the socket, and blocks, while
-// the connection is made; then to an outbox, which never does: so both who sends
-// frames and the reader, for whom TLS answers a request for new keys, can go on.
+// wire is the socket that TLS sees. It writes to the socket, and blocks, during the handshake;
+// afterwards it writes to an outbox and never blocks, neither the sender of frames nor the
+// reader, for which TLS answers a request for new keys.
 type wire struct {
 	*net.TCPConn
 	out atomic.Pointer[outbox]
@@ -39,8 +38,8 @@ func (w *wire) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// secure begins TLS on a new connection, if the provider has it. ctx ends the
-// handshake, as the socket's deadline does.
+// secure starts TLS on a new connection, if the provider has TLS. The end of ctx or the
+// socket's deadline ends the handshake.
 func (p *Provider) secure(ctx context.Context, c *net.TCPConn, server string) (*stream, error) {
 	s := &stream{Conn: c, socket: c}
 	if p.tls == nil {

@@ -8,21 +8,21 @@ import (
 )
 
 const (
-	// lendFrom is the size from which a body is worth its entry in a vector. Below,
-	// copying it costs as much.
+	// lendFrom is the smallest body that is lent. Copying a smaller one costs as much as its
+	// entry in a vector.
 	lendFrom = 8 << 10
-	// maxVectors bounds the pieces of one write.
+	// maxVectors is the most pieces of one write.
 	maxVectors = 128
 )
 
-// body is lent bytes that go before byte at of the buffer.
+// body is lent bytes that precede byte at of the buffer.
 type body struct {
 	at    int
 	bytes []byte
 }
 
-// append adds a frame's body, which stands still until the next flush. With the
-// lock held, after its header.
+// append adds a frame's body after its header. The body must not change until the next flush.
+// The caller holds the lock.
 func (o *outbox) append(b []byte) {
 	if len(b) < lendFrom || o.stuck || o.sealer != nil {
 		o.buf = append(o.buf, b...)
@@ -32,7 +32,7 @@ func (o *outbox) append(b []byte) {
 	o.lent += len(b)
 }
 
-// writeSome makes one write of what comes next.
+// writeSome makes one write of the next bytes.
 func (o *outbox) writeSome(fd int) (int, error) {
 	if o.lent == 0 {
 		return unix.Write(fd, o.buf[o.sent:])
@@ -50,7 +50,7 @@ func (o *outbox) writeSome(fd int) (int, error) {
 		v = appendVector(v, o.buf[at:])
 	}
 	o.vectors = v
-	// The bytes are found through vectors, which is live until the call returns.
+	// vectors keeps the bytes alive until the call returns.
 	n, _, errno := syscall.Syscall(unix.SYS_WRITEV, uintptr(fd), uintptr(unsafe.Pointer(&v[0])), uintptr(len(v)))
 	if errno != 0 {
 		return 0, errno
@@ -67,7 +67,7 @@ func appendVector(v []syscall.Iovec, b []byte) []syscall.Iovec {
 	return append(v, x)
 }
 
-// advance says that the next n bytes are written.
+// advance marks the next n bytes as written.
 func (o *outbox) advance(n int) {
 	for n > 0 {
 		to := len(o.buf)
@@ -91,7 +91,7 @@ func (o *outbox) advance(n int) {
 	}
 }
 
-// copyBodies takes over what is lent and not written.
+// copyBodies copies lent bodies that are not written.
 func (o *outbox) copyBodies() {
 	all := o.spare[:0]
 	for _, x := range o.bodies[o.first:] {
@@ -104,7 +104,7 @@ func (o *outbox) copyBodies() {
 	o.giveBack()
 }
 
-// giveBack forgets the bodies.
+// giveBack drops the bodies.
 func (o *outbox) giveBack() {
 	clear(o.bodies)
 	clear(o.vectors)

@@ -11,26 +11,26 @@ import (
 	"github.com/redykv/redykv/internal/fabric/verbs/wire"
 )
 
-// mostWaiting is how many bytes may wait for a peer that does not read; its reader
-// always does.
+// mostWaiting is the most bytes that may wait for a peer that does not read. A correct peer
+// always reads.
 const mostWaiting = 16 << 20
 
-// control is the TCP connection beside a queue pair. Anybody sends, and nobody who
-// does ever blocks: a goroutine writes.
+// control is the TCP connection beside a queue pair. send is safe for concurrent use and never
+// blocks: a goroutine writes.
 type control struct {
 	conn *net.TCPConn
 
 	mu      sync.Mutex
 	waiting []byte
 	over    bool
-	news    chan struct{} // something waits; closed when nothing will any more
+	news    chan struct{} // frames wait; closed by close
 }
 
 func newControl(conn *net.TCPConn) *control {
 	return &control{conn: conn, news: make(chan struct{}, 1)}
 }
 
-// send leaves a frame to the writer. Once the connection has ended it does nothing.
+// send passes a frame to the writer. After the connection has ended it does nothing.
 func (c *control) send(f wire.Frame) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -38,17 +38,17 @@ func (c *control) send(f wire.Frame) {
 		return
 	}
 	if len(c.waiting) > mostWaiting {
-		_ = c.conn.Close() // the reader learns of it and ends the queue pair
+		_ = c.conn.Close() // ends the reader and the queue pair
 		return
 	}
 	c.waiting = f.Append(c.waiting)
 	select {
 	case c.news <- struct{}{}:
-	default: // it was told already
+	default: // the writer is notified already
 	}
 }
 
-// write writes what is sent, until close.
+// write writes frames, until close.
 func (c *control) write() {
 	var batch []byte
 	for range c.news {
@@ -80,7 +80,7 @@ func readFrame(conn *net.TCPConn) (wire.Frame, error) {
 	return wire.DecodeFrame(b[:])
 }
 
-// errReady says that a dialer did not say that it was ready when it had to.
+// errReady is returned when a dialer's first frame is not Ready.
 var errReady = errors.New("peer is not ready")
 
 // awaitReady waits for the dialer's first frame.

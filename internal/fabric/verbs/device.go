@@ -32,11 +32,11 @@ func checkDevice() error {
 	return nil
 }
 
-// sockaddr is an address as C wants it, in Go memory without pointers.
+// sockaddr is a C socket address in Go memory without pointers.
 func sockaddr(a netip.AddrPort) *C.struct_sockaddr {
 	ip := a.Addr().Unmap()
 	port := func(p *uint16) { binary.BigEndian.PutUint16((*[2]byte)(unsafe.Pointer(p))[:], a.Port()) }
-	// Both kinds begin as a sockaddr does and are as large or larger.
+	// Both kinds begin like a sockaddr and are at least as large.
 	if ip.Is4() {
 		s := &unix.RawSockaddrInet4{Family: unix.AF_INET, Addr: ip.As4()}
 		port(&s.Port)
@@ -47,7 +47,7 @@ func sockaddr(a netip.AddrPort) *C.struct_sockaddr {
 	return (*C.struct_sockaddr)(unsafe.Pointer(s))
 }
 
-// deviceAddress is an address of this host that an RDMA device has.
+// deviceAddress returns an address of this host that belongs to an RDMA device.
 func deviceAddress() (netip.Addr, error) {
 	interfaces, err := net.InterfaceAddrs()
 	if err != nil {
@@ -65,7 +65,7 @@ func deviceAddress() (netip.Addr, error) {
 	return netip.Addr{}, fmt.Errorf("no interface with an address and an RDMA device: %w", errNoDevice)
 }
 
-// hasDevice reports whether an address of this host is that of an RDMA device.
+// hasDevice reports whether an address of this host belongs to an RDMA device.
 func hasDevice(ip netip.Addr) (bool, error) {
 	events, err := newCMEvents()
 	if err != nil {

@@ -2,9 +2,9 @@
 
 package verbs
 
-// hazards knows which memory of the peer reads under way may touch: a write there, and
-// whatever is said to the peer, must wait for them. It counts reads by page in a table of hashes, and so may see
-// a hazard where there is none, but never the other way round.
+// hazards holds the peer's memory that pending reads may access: a write there, and every
+// immediate, must wait for them. It counts reads by page in a hash table, so it may report a
+// hazard where there is none, but never misses one.
 type hazards struct {
 	pages [1 << hazardBits]uint32
 	wide  int // reads over more than widest pages
@@ -27,7 +27,7 @@ func span(address uint64, n int) (from, to uint64) {
 // begin counts a read.
 func (h *hazards) begin(address uint64, n int) { h.count(address, n, 1) }
 
-// end takes a read off that begin counted.
+// end removes a read that begin counted.
 func (h *hazards) end(address uint64, n int) { h.count(address, n, -1) }
 
 func (h *hazards) count(address uint64, n, by int) {
@@ -42,7 +42,7 @@ func (h *hazards) count(address uint64, n, by int) {
 	}
 }
 
-// meets reports whether a read under way may touch the n bytes at address.
+// meets reports whether a pending read may access the n bytes at address.
 func (h *hazards) meets(address uint64, n int) bool {
 	if h.reads == 0 || n == 0 {
 		return false

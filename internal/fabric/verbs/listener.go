@@ -21,12 +21,12 @@ import (
 	"github.com/redykv/redykv/internal/fabric/verbs/wire"
 )
 
-// backlog is how many connections the connection manager holds until their
-// requests are looked at.
+// backlog is the most connections that the connection manager holds until their requests are
+// read.
 const backlog = 128
 
-// listener accepts greetings by TCP, at the address that it is known by, and for
-// each that is accepted one RDMA connection with the nonce that the answer told.
+// listener accepts greetings over TCP at its address, and for each accepted greeting one RDMA
+// connection with the nonce of the answer.
 type listener struct {
 	provider *provider
 	depth    int
@@ -45,7 +45,7 @@ type listener struct {
 	mu       sync.Mutex
 	closed   bool
 	making   sync.WaitGroup                           // connections that still use events
-	expected map[wire.Nonce]chan *C.struct_rdma_cm_id // room for the one that comes
+	expected map[wire.Nonce]chan *C.struct_rdma_cm_id // capacity 1
 }
 
 func listen(p *provider, addr string, depth int) (_ *listener, err error) {
@@ -76,7 +76,7 @@ func listen(p *provider, addr string, depth int) (_ *listener, err error) {
 	return l, nil
 }
 
-// bind makes the connection manager listen, at a port of its choice.
+// bind makes the connection manager listen on a free port.
 func (l *listener) bind(ip netip.Addr) (err error) {
 	if l.events, err = newCMEvents(); err != nil {
 		return err
@@ -100,7 +100,7 @@ func (l *listener) bind(ip netip.Addr) (err error) {
 	return nil
 }
 
-// serve hands connections that are asked for to those who expect them.
+// serve passes RDMA connections to the requests that expect them.
 func (l *listener) serve() {
 	for {
 		event, err := l.events.next()
@@ -108,7 +108,7 @@ func (l *listener) serve() {
 			return // closed
 		}
 		if event.kind != C.RDMA_CM_EVENT_CONNECT_REQUEST {
-			continue // of a connection that ended before it was handed on
+			continue // the connection ended before it was passed on
 		}
 		var nonce wire.Nonce
 		copy(nonce[:], event.private)
@@ -126,12 +126,12 @@ func (l *listener) serve() {
 }
 
 func refuse(id *C.struct_rdma_cm_id) {
-	C.rdma_reject(id, nil, 0) // a stranger; there is nobody to tell
+	C.rdma_reject(id, nil, 0) // no greeted peer to report to
 	C.rdma_destroy_id(id)
 }
 
-// expect returns a fresh nonce and where the connection that shows it will come.
-// The caller says done to making once the connection is its own.
+// expect returns a new nonce and the channel for the connection that shows it. The caller calls
+// making.Done when it has the connection.
 func (l *listener) expect() (nonce wire.Nonce, c chan *C.struct_rdma_cm_id, err error) {
 	_, _ = rand.Read(nonce[:]) // never fails: crypto/rand ends the process instead
 	c = make(chan *C.struct_rdma_cm_id, 1)
@@ -145,14 +145,14 @@ func (l *listener) expect() (nonce wire.Nonce, c chan *C.struct_rdma_cm_id, err 
 	return nonce, c, nil
 }
 
-// dismiss gives up an expectation, and the connection if it came meanwhile.
+// dismiss drops an expectation, and the connection if it has arrived.
 func (l *listener) dismiss(nonce wire.Nonce, c chan *C.struct_rdma_cm_id) {
 	l.mu.Lock()
 	_, open := l.expected[nonce]
 	delete(l.expected, nonce)
 	l.mu.Unlock()
 	if !open {
-		refuse(<-c) // taken out of the table by serve, which sends it
+		refuse(<-c) // serve removed it from the table and sends it
 	}
 }
 
@@ -190,7 +190,7 @@ func (l *listener) hello(c net.Conn) (fabric.Request, error) {
 	return &request{listener: l, conn: c.(*net.TCPConn), private: private}, nil
 }
 
-// request is a host that said hello. Its one user answers it once.
+// request is a peer that has sent its greeting. It is answered once.
 type request struct {
 	listener *listener
 	conn     *net.TCPConn
@@ -205,11 +205,11 @@ func (r *request) Accept(private []byte) (fabric.QueuePair, error) {
 		return nil, err
 	}
 	if r.answered {
-		return nil, errors.New("verbs accept: answered already")
+		return nil, errors.New("verbs accept: already answered")
 	}
 	q, err := r.accept(private)
 	if err != nil {
-		_ = r.conn.Close() // closed already where that made the dialer's end known
+		_ = r.conn.Close() // may be closed already
 		return nil, fmt.Errorf("verbs accept from %s: %w", r.conn.RemoteAddr(), err)
 	}
 	return q, nil
@@ -221,8 +221,8 @@ func (r *request) accept(private []byte) (*queuePair, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The dialer says that it is ready when its end stands. If it goes away
-	// instead, everything here ends.
+	// The dialer sends Ready when its end is established. If it disconnects
+	// instead, this end is closed.
 	ctx, cancel := context.WithCancelCause(l.ctx)
 	defer cancel(nil)
 	ready := make(chan error, 1)
@@ -265,7 +265,7 @@ func (r *request) Reject(reason string) error {
 	if r.answered {
 		return nil
 	}
-	_ = r.answer(wire.Verdict{Text: []byte(reason)}) // a peer that is gone knows
+	_ = r.answer(wire.Verdict{Text: []byte(reason)}) // the peer may be gone
 	return r.conn.Close()
 }
 

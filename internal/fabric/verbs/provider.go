@@ -19,9 +19,9 @@ import (
 	"github.com/redykv/redykv/internal/fabric/verbs/wire"
 )
 
-// provider is the fabric over RDMA. Safe for concurrent use.
+// provider is the fabric over RDMA. It is safe for concurrent use.
 type provider struct {
-	memory    *core.Registry // allocates, and closes what is left
+	memory    *core.Registry // allocates regions, and closes them with the provider
 	listeners core.Closers
 	pairs     core.Closers
 	malformed atomic.Uint64
@@ -31,7 +31,7 @@ type provider struct {
 	byPlace atomic.Pointer[[]*region] // ascending by address
 }
 
-// Open returns a provider of its own. It fails where there is no RDMA device.
+// Open returns a new provider. It fails if there is no RDMA device.
 func Open() (fabric.Provider, error) {
 	if err := checkDevice(); err != nil {
 		return nil, fmt.Errorf("verbs: %w", err)
@@ -43,10 +43,10 @@ func Open() (fabric.Provider, error) {
 
 func (p *provider) Name() string { return Name }
 
-// Malformed is how many connections were cut for breaking the protocol.
+// Malformed returns the number of connections that ended because the peer violated the protocol.
 func (p *provider) Malformed() uint64 { return p.malformed.Load() }
 
-// Alloc allocates memory that is registered once somebody imports it, or uses it.
+// Alloc allocates memory. It is registered when a peer imports it or a queue pair uses it.
 func (p *provider) Alloc(size int) (fabric.Region, error) {
 	m, err := p.memory.Alloc(size)
 	if err != nil {
@@ -76,7 +76,7 @@ func comparePlace(r *region, at uint64) int {
 	return 0
 }
 
-// find returns the region of that token.
+// find returns the region with this token.
 func (p *provider) find(token fabric.Token) (*region, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -99,7 +99,7 @@ func (p *provider) around(b []byte) *region {
 	return places[at]
 }
 
-// forget takes a region that goes out of the tables.
+// forget removes a region from the tables.
 func (p *provider) forget(r *region) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -148,11 +148,10 @@ func (p *provider) dial(ctx context.Context, addr string, private []byte, depth 
 	return q, nil
 }
 
-// greet says hello, and makes the RDMA connection that the listener then expects.
-// It returns the listener's private data.
+// greet sends the greeting, makes the RDMA connection that the listener then expects, and
+// returns the listener's private data.
 func (p *provider) greet(ctx context.Context, conn *net.TCPConn, private []byte, depth int) (*endpoint, []byte, error) {
-	// Ending ctx ends a read or write under way by moving the deadline into the
-	// past.
+	// The end of ctx ends a blocked read or write by moving its deadline into the past.
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	var b [wire.VerdictSize]byte
@@ -178,7 +177,7 @@ func (p *provider) greet(ctx context.Context, conn *net.TCPConn, private []byte,
 	return e, v.Text, err
 }
 
-// Close closes everything that is still open.
+// Close closes listeners, queue pairs and regions.
 func (p *provider) Close() error {
 	return errors.Join(p.listeners.Close(), p.pairs.Close(), p.memory.Close())
 }

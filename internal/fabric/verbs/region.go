@@ -18,13 +18,13 @@ import (
 	"github.com/redykv/redykv/internal/fabric/verbs/wire"
 )
 
-// revokeTime is how long peers have to give a region back.
+// revokeTime is the time that peers have to release a revoked region.
 const revokeTime = 2 * time.Second
 
-var errKept = errors.New("did not give a revoked region back")
+var errKept = errors.New("did not release a revoked region")
 
-// region is memory of this process that peers may import, and queue pairs of this
-// process use without staging.
+// region is memory of this process that peers may import, and that queue pairs of this process
+// use without staging.
 type region struct {
 	*core.Region
 	provider *provider
@@ -32,11 +32,11 @@ type region struct {
 	mu      sync.Mutex
 	revoked bool
 	loans   map[*loan]struct{}
-	users   map[*queuePair]struct{} // that have it registered for their own use
-	given   chan struct{}           // told when a loan comes back
+	users   map[*queuePair]struct{} // queue pairs that registered it for their own use
+	given   chan struct{}           // signalled when a loan is released
 }
 
-// loan is a region registered on one connection, so that the peer reaches it.
+// loan is a region registered on one connection for its peer.
 type loan struct {
 	region *region
 	pair   *queuePair
@@ -44,7 +44,7 @@ type loan struct {
 	key    *C.struct_ibv_mr
 }
 
-// lend registers the region on a queue pair. Reader of the pair.
+// lend registers the region on a queue pair. Called by the pair's reader.
 func (r *region) lend(q *queuePair) (*loan, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -63,7 +63,7 @@ func (r *region) lend(q *queuePair) (*loan, error) {
 	return l, nil
 }
 
-// end makes the loan unreachable. Reader of the pair.
+// end deregisters the loan. Called by the pair's reader.
 func (l *loan) end() error {
 	err := unregister(l.key)
 	r := l.region
@@ -72,13 +72,13 @@ func (l *loan) end() error {
 	delete(r.loans, l)
 	select {
 	case r.given <- struct{}{}:
-	default: // whoever waits will look
+	default: // signalled already
 	}
 	return err
 }
 
-// Close revokes the region: no import succeeds any more, and when it returns no
-// peer reaches it.
+// Close revokes the region: no import succeeds any more, and when it returns no peer can access
+// it.
 func (r *region) Close() error {
 	r.mu.Lock()
 	if r.revoked {
@@ -117,7 +117,7 @@ func (r *region) left() int {
 	return len(r.loans)
 }
 
-// cut disconnects the peers that still have the region. That ends their loans.
+// cut disconnects the peers that still have the region, which ends their loans.
 func (r *region) cut() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -132,7 +132,7 @@ func (r *region) holds(b []byte) bool {
 	return at >= start && at+uint64(len(b)) <= start+uint64(r.Size())
 }
 
-// address is where memory outside the Go heap lies, which does not move.
+// address returns the address of memory outside the Go heap, which does not move.
 func address(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }
 
 func unregister(key *C.struct_ibv_mr) error {

@@ -2,21 +2,20 @@
 
 package verbs
 
-// staging is a ring of registered memory through which operations go whose
-// buffers are not registered. Pieces are taken and given back in the same order,
-// that of the operations. What was taken is in [tail, head). Once nothing is out it
-// goes on from its beginning: few operations at a time stay in memory that caches
-// hold.
+// staging is a ring of registered memory for operations whose buffers are not registered.
+// Pieces are taken and returned in the order of the operations; [tail, head) is taken. When
+// nothing is taken, the ring restarts at its beginning, so that few operations at a time use
+// cached memory.
 type staging struct {
 	memory     []byte // a power of two
 	head, tail uint64
 }
 
-// stagingAlign keeps pieces off each other's cache lines.
+// stagingAlign keeps pieces on separate cache lines.
 const stagingAlign = 64
 
-// take returns n bytes in one piece, n at most half the ring, and the mark to give
-// it back by. It reports false if there is no room yet.
+// take returns n contiguous bytes, n at most half the ring, and the mark to return them with.
+// It returns false if there is no room yet.
 func (s *staging) take(n int) (piece []byte, mark uint64, ok bool) {
 	size := uint64(len(s.memory))
 	start := s.head
@@ -32,16 +31,16 @@ func (s *staging) take(n int) (piece []byte, mark uint64, ok bool) {
 	return s.memory[at : at+uint64(n) : at+uint64(n)], end, true
 }
 
-// give returns everything below the mark.
+// give returns all pieces below the mark.
 func (s *staging) give(mark uint64) {
-	s.tail = max(s.tail, mark) // those who took nothing have a mark from before
+	s.tail = max(s.tail, mark) // operations without a piece have an older mark
 	if s.tail == s.head {
 		s.head = s.anew()
 		s.tail = s.head
 	}
 }
 
-// anew is the first mark from head on that is the beginning of the memory.
+// anew returns the first mark from head on at the beginning of the memory.
 func (s *staging) anew() uint64 {
 	size := uint64(len(s.memory))
 	return (s.head + size - 1) &^ (size - 1)
