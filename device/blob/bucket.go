@@ -13,25 +13,22 @@ import (
 	"github.com/redykv/redykv/internal/clock"
 )
 
-// bucket is a gocloud.dev bucket whose requests are tried again.
+// bucket is a gocloud.dev bucket whose requests are retried.
 type bucket struct {
 	*gcblob.Bucket
 	patience time.Duration
-	retried  func(what string, err error) // told of each failure that is tried again
+	retried  func(what string, err error) // called for each failure that is retried
 }
 
-// Times between one try and the next: they double, and half of each is left to chance,
-// so that many that failed together do not come back together.
+// Pauses between two attempts: they double, with jitter.
 const (
 	firstPause = 50 * time.Millisecond
 	lastPause  = 5 * time.Second
-	// attempt is how long one try may take, of a write from one piece to the next:
-	// none hangs for good.
+	// attempt is the timeout of one attempt, or of each piece of a write.
 	attempt = 30 * time.Second
 )
 
-// try calls do until it succeeds, fails in a way that time does not mend, or patience is
-// at its end.
+// try calls do until it succeeds, fails permanently, or patience is over.
 func (b *bucket) try(ctx context.Context, what string, do func(ctx context.Context) error) error {
 	deadline := time.Now().Add(b.patience)
 	for most := firstPause; ; most = min(2*most, lastPause) {
@@ -51,20 +48,20 @@ func (b *bucket) try(ctx context.Context, what string, do func(ctx context.Conte
 	}
 }
 
-// sourceError is what no other try mends: what was to be stored cannot be read, or what
-// was read makes no sense.
+// sourceError is a permanent failure: what is to be stored cannot be read, or what was read
+// is invalid.
 type sourceError struct{ err error }
 
 func (e *sourceError) Error() string { return e.err.Error() }
 func (e *sourceError) Unwrap() error { return e.err }
 
-// passing reports whether what failed may succeed another time.
+// passing reports whether an error may be temporary.
 func passing(err error) bool {
 	if errors.As(err, new(*sourceError)) {
 		return false
 	}
 	if errors.Is(err, errDamaged) {
-		return true // on its way, perhaps
+		return true
 	}
 	switch gcerrors.Code(err) {
 	case gcerrors.NotFound, gcerrors.AlreadyExists, gcerrors.InvalidArgument, gcerrors.Unimplemented,
@@ -74,10 +71,10 @@ func passing(err error) bool {
 	return true
 }
 
-// notFound says that the bucket has no such blob.
+// notFound reports whether the error means that the bucket has no such blob.
 func notFound(err error) bool { return gcerrors.Code(err) == gcerrors.NotFound }
 
-// get reads n bytes of a blob from an offset, and hands them to check.
+// get reads n bytes of a blob from an offset, and passes them to check.
 func (b *bucket) get(ctx context.Context, key string, off, n int64, check func([]byte) error) error {
 	return b.try(ctx, "read of "+key, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, attempt)
@@ -98,7 +95,7 @@ func (b *bucket) get(ctx context.Context, key string, off, n int64, check func([
 	})
 }
 
-// put stores a blob whole, or nothing. With create it must not be there.
+// put stores a blob whole, or nothing. With create it must not exist.
 func (b *bucket) put(ctx context.Context, key string, create bool, write func(w io.Writer) error) error {
 	return b.try(ctx, "write of "+key, func(ctx context.Context) error {
 		// Closing a writer whose context has ended drops what was written.
@@ -114,14 +111,14 @@ func (b *bucket) put(ctx context.Context, key string, create bool, write func(w 
 		}
 		if err := write(&watched{w, stalled}); err != nil {
 			cancel()
-			_ = w.Close() // it says that its context has ended
+			_ = w.Close() // it returns that its context has ended
 			return err
 		}
 		return w.Close()
 	})
 }
 
-// watched is a writer that puts off an alarm with every write.
+// watched is a writer that extends a timeout with every write.
 type watched struct {
 	w     io.Writer
 	alarm *time.Timer
@@ -133,7 +130,7 @@ func (w *watched) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// remove deletes a blob, if it is there.
+// remove deletes a blob, if it exists.
 func (b *bucket) remove(ctx context.Context, key string) error {
 	err := b.try(ctx, "removal of "+key, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, attempt)

@@ -24,16 +24,16 @@ const (
 	objectPrefix  = "object/"
 
 	catalogFormat = 1
-	// maxCatalog bounds what is read as one.
+	// maxCatalog bounds the size of a catalog that is read.
 	maxCatalog = 1 << 30
 )
 
-// catalog is a state of the store: what of the bucket belongs to it. One that is stored
-// never changes; a later one has a higher number.
+// catalog is a state of the store: the blobs that belong to it. A stored catalog does not
+// change; a later one has a higher number.
 type catalog struct {
 	Format      int    `json:"format"`
 	Store       string `json:"store"`  // the same for all states of one log
-	Writer      string `json:"writer"` // the machine that has it
+	Writer      string `json:"writer"` // the machine that uses the store
 	Number      int64  `json:"number"` // 1 for the first that is stored
 	SegmentSize int64  `json:"segment_size"`
 
@@ -43,8 +43,8 @@ type catalog struct {
 	Meta    map[string][]byte `json:"meta"`
 }
 
-// piece is a blob with the log's bytes from From until Stored, of which those until To
-// belong to the log. It lies within a segment.
+// piece is a blob with the bytes from From until Stored, of which those below To belong to
+// the log. It lies within a segment.
 type piece struct {
 	Key    string `json:"key"`
 	From   int64  `json:"from"`
@@ -97,7 +97,7 @@ func (c *catalog) find(addr int64) (piece, bool) {
 	return piece{}, false
 }
 
-// set enters a piece instead of the one of its segment, if there is one.
+// set adds a piece, in place of the one of its segment, if there is one.
 func (c *catalog) set(p piece) {
 	i, found := slices.BinarySearchFunc(c.Pieces, p, func(a, b piece) int {
 		return cmp.Compare(a.From/c.SegmentSize, b.From/c.SegmentSize)
@@ -193,7 +193,7 @@ func parseCatalog(data []byte) (*catalog, error) {
 	return c, c.check()
 }
 
-// newestNumber is the number of the catalog that counts; 0 where there is none.
+// newestNumber returns the highest number of a catalog; 0 if there is none.
 func (b *bucket) newestNumber(ctx context.Context) (newest int64, err error) {
 	err = b.list(ctx, catalogPrefix, func(key string) {
 		if n, ok := parseCatalogKey(key); ok {
@@ -203,7 +203,7 @@ func (b *bucket) newestNumber(ctx context.Context) (newest int64, err error) {
 	return newest, err
 }
 
-// newestCatalog reads the catalog that counts; nil where there is none.
+// newestCatalog reads the catalog with the highest number; nil if there is none.
 func (b *bucket) newestCatalog(ctx context.Context) (c *catalog, err error) {
 	var before int64
 	for {
@@ -213,7 +213,7 @@ func (b *bucket) newestCatalog(ctx context.Context) (c *catalog, err error) {
 		}
 		c, err := b.readCatalog(ctx, newest)
 		if notFound(err) && newest > before {
-			before = newest // a newer one has come, and the old one has gone
+			before = newest // a newer one was stored and this one deleted
 			continue
 		}
 		return c, err
@@ -238,7 +238,7 @@ func (b *bucket) readCatalog(ctx context.Context, number int64) (c *catalog, err
 			err = errors.New("it has another number")
 		}
 		if err != nil && !errors.Is(err, errDamaged) {
-			err = &sourceError{err} // it stays so
+			err = &sourceError{err} // permanent
 		}
 		return err
 	})
@@ -251,8 +251,8 @@ func (b *bucket) readCatalog(ctx context.Context, number int64) (c *catalog, err
 	return c, nil
 }
 
-// storeCatalog stores a catalog under its number, which must be free, as must be all that
-// are higher: somebody who has gone on deletes older ones.
+// storeCatalog stores a catalog under its number. The number and all higher ones must be
+// free: another machine that uses the store deletes older catalogs.
 func (b *bucket) storeCatalog(ctx context.Context, c *catalog) error {
 	if err := b.createCatalog(ctx, c); err != nil {
 		return err
@@ -264,8 +264,8 @@ func (b *bucket) storeCatalog(ctx context.Context, c *catalog) error {
 	return errors.Join(fmt.Errorf("%w: there is a catalog %d", ErrTaken, newest), b.remove(ctx, catalogKey(c.Number)))
 }
 
-// createCatalog stores a catalog whose number is free. One that is there and the same was
-// stored by a try whose answer was lost.
+// createCatalog stores a catalog whose number is free. If an equal one exists, it was stored
+// by an earlier attempt whose reply was lost.
 func (b *bucket) createCatalog(ctx context.Context, c *catalog) error {
 	data, err := c.encode()
 	if err != nil {

@@ -28,30 +28,28 @@ type Device struct {
 	counts counts
 
 	begin atomic.Int64 // of the log
-	// catalog is the newest state that is in the bucket, as far as it belongs to the
-	// log from the last Start on; nil while it is not known. The uploader alone
-	// replaces it, but for Start.
+	// catalog is the newest state in the bucket, as far as it belongs to the log since the
+	// last Start; nil while it is not known. Only the uploader and Start replace it.
 	catalog atomic.Pointer[catalog]
 
-	// ordering is held by who changes metadata, objects or Begin, and by the uploader
-	// while it finds out what belongs together. Taken before mu.
+	// ordering is held to change metadata, objects or Begin, and by the uploader to take a
+	// consistent snapshot. Taken before mu.
 	ordering sync.Mutex
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	state   *state
 	meta    map[string][]byte // all of it
 	tail    int64             // of the last Start
 	started bool
 	closed  bool
 	log     progress
-	changes uint64 // of what belongs in the bucket
+	changes uint64 // counts changes that have to be uploaded
 	up      uploader
 }
 
-// Open puts a bucket behind a local device that survives restarts; the result owns that
-// device unless Open fails. If the local device is empty and the bucket is not, metadata
-// and objects are fetched first. If the local device has all of the log, the bucket need
-// not be reachable now.
+// Open puts a bucket behind a persistent local device, which the result owns unless Open
+// fails. If the local device is empty and the bucket is not, metadata and objects are fetched
+// first. If the local device has all of the log, the bucket need not be reachable.
 func Open(ctx context.Context, local device.Device, b *gcblob.Bucket, opts Options) (*Device, error) {
 	if err := opts.ensureDefaults(); err != nil {
 		return nil, err
@@ -90,7 +88,7 @@ func OpenURL(ctx context.Context, local device.Device, url string, opts Options)
 	return d, nil
 }
 
-// Start implements device.Device. From then on what the log gets is uploaded.
+// Start implements device.Device. From then on the log is uploaded.
 func (d *Device) Start(tail int64) error {
 	if tail < 0 {
 		return fmt.Errorf("blob: start at address %d", tail)
@@ -106,7 +104,7 @@ func (d *Device) Start(tail int64) error {
 		return err
 	}
 	if d.state.Restored && !d.state.Started {
-		// Below the block that the log goes on with it is in the bucket alone.
+		// Only the bucket has the log below the block in which it continues.
 		if err := d.local.Truncate(tail &^ (int64(d.local.Alignment()) - 1)); err != nil {
 			return err
 		}
@@ -138,8 +136,8 @@ func (d *Device) Start(tail int64) error {
 // Prepare implements device.Preparer: nothing is uploaded yet, and the bucket is only read.
 func (d *Device) Prepare(tail int64) error { return device.Prepare(d.local, tail) }
 
-// adopt makes a catalog the one of the log as it was started: what lies beyond is of
-// another past. The last block may have been written again. The caller holds mu.
+// adopt restricts a catalog to the log as it was started: the bucket's log after that address
+// is not part of it. The last block may have been written again. The caller holds mu.
 func (d *Device) adopt(c *catalog) {
 	c = c.clone()
 	c.end(d.tail)
@@ -164,8 +162,8 @@ func (d *Device) Parts() []any { return []any{d.local} }
 // CacheMemory implements device.CacheUser.
 func (d *Device) CacheMemory() int64 { return device.CacheMemory(d.local) }
 
-// Truncate implements device.Device. The bucket follows once it has a state that does
-// without what is truncated.
+// Truncate implements device.Device. The bucket follows when it has a state without the
+// truncated part.
 func (d *Device) Truncate(begin int64) error {
 	if begin < 0 {
 		return fmt.Errorf("blob: truncate to address %d", begin)
@@ -180,7 +178,7 @@ func (d *Device) Truncate(begin int64) error {
 	if begin <= d.begin.Load() {
 		return nil
 	}
-	alone := begin < d.local.Begin() // what is truncated is in the bucket alone
+	alone := begin < d.local.Begin() // only the bucket has the truncated part
 	err := d.change(func(s *state) {
 		s.Begin = begin
 		s.Restored = s.Restored && alone
@@ -210,9 +208,8 @@ func (d *Device) Sync() error {
 	return nil
 }
 
-// WriteMeta implements device.Device, on the local device. With it a state of the store
-// is complete, which is uploaded next. Once another machine has the store, nothing is
-// written any more.
+// WriteMeta implements device.Device, on the local device. It completes a state of the store,
+// which is uploaded next. It fails if another machine has taken the store.
 func (d *Device) WriteMeta(name string, data []byte) error {
 	if err := checkName(name); err != nil {
 		return err
@@ -233,7 +230,7 @@ func (d *Device) WriteMeta(name string, data []byte) error {
 	return nil
 }
 
-// mayWrite says why metadata cannot be written, and notes its name.
+// mayWrite returns an error if metadata cannot be written, and records its name.
 func (d *Device) mayWrite(name string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -246,7 +243,7 @@ func (d *Device) mayWrite(name string) error {
 	return d.know(name)
 }
 
-// know notes that there is metadata of a name. The caller holds mu.
+// know records that there is metadata of a name. The caller holds mu.
 func (d *Device) know(name string) error {
 	if slices.Contains(d.state.Meta, name) {
 		return nil
@@ -267,8 +264,8 @@ func (d *Device) ReadMeta(name string) ([]byte, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	// A device that was in use before it got a bucket has metadata of which nobody
-	// has told yet.
+	// A device that was used without a bucket before has metadata whose names are not
+	// recorded yet.
 	if _, known := d.meta[name]; !known && !d.closed {
 		if err := d.know(name); err != nil {
 			return nil, err
@@ -279,7 +276,7 @@ func (d *Device) ReadMeta(name string) ([]byte, error) {
 	return data, nil
 }
 
-// checkName is device.CheckName, less the name of our own.
+// checkName is device.CheckName, and excludes stateName.
 func checkName(name string) error {
 	if name == stateName {
 		return fmt.Errorf("blob: metadata %q belongs to the device itself", name)
@@ -287,14 +284,14 @@ func checkName(name string) error {
 	return device.CheckName(name)
 }
 
-// changed has the uploader look. The caller holds mu.
+// changed wakes the uploader. The caller holds mu.
 func (d *Device) changed() {
 	d.changes++
 	d.up.poke()
 }
 
-// Close implements device.Device. It waits for the bucket as long as Options.Linger
-// says; what that has not got by then is uploaded by whoever opens the local device next.
+// Close implements device.Device. It waits for uploads for up to Options.Linger. What was not
+// uploaded is uploaded when the local device is opened again.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	if d.closed {
@@ -318,18 +315,18 @@ func (d *Device) Close() error {
 
 // progress is what is known about the log's writes since Start.
 type progress struct {
-	writing []span // under way, or failed
-	top     int64  // end of the highest write that ended well
-	// Addresses: everything below synced was synced, below durable before the newest
-	// metadata, which therefore needs no more than that.
+	writing []span // pending, or failed
+	top     int64  // end of the highest successful write
+	// Everything below synced was synced; everything below durable was synced before the
+	// newest metadata, which therefore needs no more than that.
 	synced, durable int64
-	dirty           int64 // what lies below has not changed since the uploader looked
+	dirty           int64 // nothing below it has changed since the last snapshot
 }
 
 // span is a range of addresses.
 type span struct{ from, to int64 }
 
-// low is the address below which every write has ended well.
+// low is the address below which every write has succeeded.
 func (p *progress) low() int64 {
 	low := int64(math.MaxInt64)
 	for _, w := range p.writing {
@@ -345,14 +342,13 @@ func (d *Device) beginWrite(w span) {
 	d.log.dirty = min(d.log.dirty, w.from)
 }
 
-// endWrite takes out a write that ended well, or never began. A segment that is full is
-// uploaded.
+// endWrite removes a write that succeeded or never began. A full segment is uploaded.
 func (d *Device) endWrite(w span, done bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	i := slices.Index(d.log.writing, w)
 	if i < 0 {
-		return // of the time before Start
+		return // it began before Start
 	}
 	before := d.log.low()
 	d.log.writing = slices.Delete(d.log.writing, i, i+1)
@@ -375,7 +371,7 @@ type snapshot struct {
 	segmentSize int64
 }
 
-// snapshot takes one. What it covers is no longer dirty.
+// snapshot returns a snapshot. What it covers is no longer dirty.
 func (d *Device) snapshot() (*snapshot, error) {
 	d.ordering.Lock()
 	defer d.ordering.Unlock()
@@ -395,7 +391,7 @@ func (d *Device) snapshot() (*snapshot, error) {
 	return s, nil
 }
 
-// failed makes dirty again what a snapshot was to upload.
+// failed marks what a snapshot covers as dirty again.
 func (d *Device) failed(s *snapshot) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -34,15 +34,15 @@ func (d *Device) RemoveObject(name string) error {
 	return nil
 }
 
-// objectWriter is an object of the local device that is being made.
+// objectWriter writes an object of the local device.
 type objectWriter struct {
 	device.ObjectWriter
 	d    *Device
 	name string
 }
 
-// Commit implements device.ObjectWriter. That a name stands for something else from now
-// on is kept first, for the bucket may have the old one.
+// Commit implements device.ObjectWriter. It first records that the name stands for another
+// object from now on, since the bucket may have the old one.
 func (w *objectWriter) Commit() error {
 	d := w.d
 	d.ordering.Lock()
@@ -59,7 +59,7 @@ func (w *objectWriter) Commit() error {
 	return nil
 }
 
-// replacing notes that an object is made again, if the bucket may have it.
+// replacing records that an object is replaced, if the bucket may have it.
 func (d *Device) replacing(name string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -8,8 +8,7 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// match finds out how local device and bucket belong together, and sets state and
-// catalog.
+// match checks that local device and bucket belong together, and sets state and catalog.
 func (d *Device) match(ctx context.Context) error {
 	s, err := loadState(d.local)
 	if err != nil {
@@ -59,7 +58,7 @@ func (d *Device) match(ctx context.Context) error {
 	return d.checkSize()
 }
 
-// newState is that of a device that has none.
+// newState returns the state of a device without one.
 func (d *Device) newState(store string) *state {
 	s := &state{Store: store, Writer: newName(), SegmentSize: d.opts.SegmentSize, Begin: d.local.Begin()}
 	if s.SegmentSize == 0 {
@@ -75,13 +74,13 @@ func (d *Device) checkSize() error {
 	return nil
 }
 
-// belongs returns what is wrong with a catalog for the device as its state has it.
+// belongs returns an error if a catalog does not belong to the device's state.
 func (d *Device) belongs(c *catalog) error {
 	switch {
 	case c == nil && d.state.Restored:
 		return fmt.Errorf("%w: the bucket is empty, and a part of the log was only there", ErrForeign)
 	case c == nil:
-		return nil // nothing was uploaded yet, or all is uploaded again
+		return nil // nothing was uploaded yet, or everything is uploaded again
 	case c.Store != d.state.Store:
 		return fmt.Errorf("%w: %s and %s", ErrForeign, c.Store, d.state.Store)
 	case c.Writer != d.state.Writer && c.Number > d.state.Number:
@@ -92,7 +91,7 @@ func (d *Device) belongs(c *catalog) error {
 	return nil
 }
 
-// checkEmpty refuses to fetch a store to a device that has another one.
+// checkEmpty returns an error if the device already has another store.
 func (d *Device) checkEmpty(c *catalog) error {
 	objects, err := d.local.ListObjects()
 	if err != nil {
@@ -118,7 +117,7 @@ func (d *Device) checkEmpty(c *catalog) error {
 	return nil
 }
 
-// restore fetches metadata and objects. Interrupted, it begins anew.
+// restore fetches metadata and objects. If it is interrupted, the next Open repeats it.
 func (d *Device) restore(ctx context.Context, c *catalog) error {
 	s := d.state
 	s.Restoring, s.Restored, s.Begin, s.Number = true, true, c.Begin, c.Number

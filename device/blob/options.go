@@ -11,7 +11,7 @@ import (
 var (
 	// ErrForeign means that bucket and local device do not belong to the same store.
 	ErrForeign = errors.New("blob: bucket and device belong to different stores")
-	// ErrTaken means that another machine has gone on with the store in the bucket.
+	// ErrTaken means that another machine has taken the store in the bucket.
 	ErrTaken = errors.New("blob: another machine has taken the store over")
 	// ErrFormat means that what is in the bucket cannot be understood.
 	ErrFormat = errors.New("blob: unknown format")
@@ -19,24 +19,23 @@ var (
 
 // Options are the choices of a Device. The zero value is a good one.
 type Options struct {
-	// SegmentSize is the unit in bytes in which the log is kept in the bucket, a
-	// power of two from 64 KiB to 1 GiB. It is fixed with the first upload; 0 takes
-	// what the bucket has. Default 8 MiB.
+	// SegmentSize is the unit in bytes in which the bucket holds the log, a power of two
+	// from 64 KiB to 1 GiB. The first upload fixes it; 0 means the size that the bucket
+	// has. Default 8 MiB.
 	SegmentSize int64
-	// Every is the least time from one upload to the next: the time that a store
-	// may lose with its machine, and what bounds how often the log's last segment
-	// is uploaded. Default 5 s.
+	// Every is the least time from one upload to the next: what a store may lose with its
+	// machine, and how often the log's last segment is uploaded. Default 5 s.
 	Every time.Duration
-	// Readers is how many reads of the bucket are under way at once, for all queues
-	// together. Default 32.
+	// Readers is the number of concurrent reads of the bucket, for all queues together.
+	// Default 32.
 	Readers int
-	// Patience is how long a request to the bucket is tried again before it fails.
-	// Uploads begin anew after that. Default 30 s.
+	// Patience is how long a request to the bucket is retried before it fails. An upload
+	// that fails is started again. Default 30 s.
 	Patience time.Duration
-	// Linger is how long Close waits until everything is in the bucket. Default
-	// 1 min; negative: not at all.
+	// Linger is how long Close waits until everything is in the bucket. Default 1 min;
+	// negative: Close does not wait.
 	Linger time.Duration
-	// Logger receives what an operator should know. Default: slog.Default().
+	// Logger receives messages for an operator. Default: slog.Default().
 	Logger *slog.Logger
 }
 
@@ -53,8 +52,8 @@ const (
 	maxReaders     = 1 << 12
 )
 
-// ensureDefaults fills in what is unset, but for SegmentSize, which the bucket may
-// know, and checks the rest.
+// ensureDefaults sets the defaults, except of SegmentSize, which the bucket may determine,
+// and checks the options.
 func (o *Options) ensureDefaults() error {
 	if o.Every == 0 {
 		o.Every = DefaultEvery

@@ -10,22 +10,22 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// counts are what Status tells of the past.
+// counts are the counters of Status.
 type counts struct {
 	bucketReads, bytesDown, bytesUp, uploads, retries, repairs atomic.Uint64
 }
 
-// storage reads what a queue cannot have from the local device alone. It implements
-// blocking.Storage, on goroutines of the engine's.
+// storage reads the parts of the log that the local device cannot answer. It implements
+// blocking.Storage, on goroutines of the engine.
 type storage struct{ d *Device }
 
-// ReadAt fills dst from an address, from the bucket below the local device's Begin and
-// where that fails.
+// ReadAt fills dst from an address: from the bucket below the local device's Begin, and where
+// the local device fails.
 func (s storage) ReadAt(dst []byte, addr int64) error {
 	return s.d.read(context.Background(), dst, addr)
 }
 
-// WriteAt is never called: the local device's queue writes.
+// WriteAt is not called: the local device's queue writes.
 func (s storage) WriteAt([]byte, int64) error { return errors.ErrUnsupported }
 
 // read fills dst from an address of the log.
@@ -69,7 +69,7 @@ func (d *Device) readBucket(ctx context.Context, dst []byte, addr int64) error {
 		n := min(int64(len(dst)), p.To-addr)
 		err := d.bucket.readPacked(ctx, p.Key, p.From, p.Stored, dst[:n], addr)
 		if notFound(err) && d.catalog.Load() != c {
-			continue // a newer state has another one instead
+			continue // a newer state has replaced it
 		}
 		if err != nil {
 			return err
@@ -102,7 +102,7 @@ func (l *loneQueues) read(ctx context.Context, dev device.Device, dst []byte, ad
 		err = q.Wait(ctx)
 	}
 	if err != nil {
-		return errors.Join(err, q.Close()) // something may be under way
+		return errors.Join(err, q.Close()) // the read may be pending
 	}
 	l.mu.Lock()
 	l.idle = append(l.idle, q)

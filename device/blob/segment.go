@@ -12,18 +12,18 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// A blob with a part of the log, or an object, is a row of blocks of blockSize bytes,
-// the last one shorter, and behind each its checksum, eight bytes, little endian. So one
-// range of a blob is some blocks and all that it takes to tell whether they are right.
+// A blob with a part of the log, or an object, is a sequence of blocks of blockSize bytes, the
+// last one shorter, each followed by its checksum, eight bytes, little endian. So a range of a
+// blob contains blocks and all that is needed to verify them.
 const (
 	blockSize   = 4 << 10
 	blockStride = blockSize + 8
 )
 
-// errDamaged means that the bucket gave other bytes than were stored.
+// errDamaged means that the bucket returned other bytes than were stored.
 var errDamaged = fmt.Errorf("blob: other bytes than were stored: %w", device.ErrCorrupt)
 
-// blockSum is the checksum of a block, and of where it belongs.
+// blockSum is the checksum of a block and its address.
 func blockSum(block []byte, at int64) uint64 {
 	var d xxhash.Digest
 	d.Reset()
@@ -32,7 +32,7 @@ func blockSum(block []byte, at int64) uint64 {
 	return d.Sum64()
 }
 
-// blocksWriter writes a row of blocks to w.
+// blocksWriter writes a sequence of blocks to w.
 type blocksWriter struct {
 	w   io.Writer
 	at  int64 // of the next block
@@ -69,8 +69,8 @@ func (b *blocksWriter) flush() error {
 	return err
 }
 
-// unpack checks blocks as they were read, of which the first belongs to an address, and
-// gives their bytes to emit.
+// unpack verifies blocks that were read, the first of which has an address, and passes their
+// bytes to emit.
 func unpack(data []byte, at int64, emit func(block []byte, at int64)) error {
 	for len(data) > 0 {
 		n := min(len(data), blockStride) - 8
@@ -83,8 +83,8 @@ func unpack(data []byte, at int64, emit func(block []byte, at int64)) error {
 	return nil
 }
 
-// packedRange is where the blocks lie, of a blob with the bytes from..end, that have the
-// bytes addr..to: their offset and length, and the address of the first.
+// packedRange returns the offset and length of the blocks that contain the bytes addr..to, in
+// a blob with the bytes from..end, and the address of the first.
 func packedRange(from, end, addr, to int64) (off, n, first int64) {
 	begin, until := (addr-from)/blockSize, (to-from+blockSize-1)/blockSize
 	first = from + begin*blockSize
@@ -106,7 +106,8 @@ func (b *bucket) readPacked(ctx context.Context, key string, from, end int64, ds
 	})
 }
 
-// copyChunk is how much of an object or of the log is read at once to be uploaded.
+// copyChunk is the number of bytes of an object or of the log that are read at once for an
+// upload.
 const copyChunk = 256 << 10
 
 // pack writes the bytes from..end to w as blocks. read fills a buffer from an address.

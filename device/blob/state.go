@@ -10,8 +10,8 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// stateName is the metadata in which the local device keeps what belongs to it and the
-// bucket together. Nobody else has metadata of that name.
+// stateName is the name of the metadata in which the local device stores its state. It is
+// reserved.
 const stateName = "blob.state"
 
 // state is what a local device knows about its bucket.
@@ -20,23 +20,22 @@ type state struct {
 	Writer      string `json:"writer"`
 	SegmentSize int64  `json:"segment_size"`
 	Begin       int64  `json:"begin"` // of the log
-	// Number is that of the catalog which the device was restored from; a later one
-	// that is not its own says that somebody else has the store.
+	// Number is that of the catalog from which the device was restored. A later one of
+	// another writer means that another machine has taken the store.
 	Number int64 `json:"number,omitempty"`
-	// Restoring says that metadata and objects are being fetched: what is there of
-	// them may not be all. Restored, that the log below some point is only in the
-	// bucket; the local device's Begin is that point from the first Start on, and
-	// Started says that this has been.
+	// Restoring: metadata and objects are being fetched, and may not be complete.
+	// Restored: the log below some address is only in the bucket; from the first Start
+	// on, after which Started is set, that address is the local device's Begin.
 	Restoring bool `json:"restoring,omitempty"`
 	Restored  bool `json:"restored,omitempty"`
 	Started   bool `json:"started,omitempty"`
 	// Meta are the names of all metadata, which a device cannot list.
 	Meta []string `json:"meta"`
-	// Replaced are the objects that were made again under a name that the bucket has.
+	// Replaced are the objects that were replaced under a name that the bucket has.
 	Replaced []string `json:"replaced,omitempty"`
 }
 
-// loadState reads the state; nil where there is none.
+// loadState reads the state; nil if there is none.
 func loadState(local device.Device) (*state, error) {
 	data, err := local.ReadMeta(stateName)
 	if errors.Is(err, device.ErrNoMeta) {
@@ -55,7 +54,7 @@ func loadState(local device.Device) (*state, error) {
 	return s, nil
 }
 
-// store keeps the state durably.
+// store stores the state durably.
 func (s *state) store(local device.Device) error {
 	data, err := json.Marshal(s)
 	if err == nil {
@@ -67,8 +66,7 @@ func (s *state) store(local device.Device) error {
 	return nil
 }
 
-// change stores the state with a change. The caller holds Device.mu. If it fails,
-// nothing has changed.
+// change stores the state with a change, or changes nothing. The caller holds Device.mu.
 func (d *Device) change(do func(s *state)) error {
 	next := *d.state
 	next.Meta, next.Replaced = slices.Clone(next.Meta), slices.Clone(next.Replaced)
@@ -80,5 +78,5 @@ func (d *Device) change(do func(s *state)) error {
 	return nil
 }
 
-// newName is a name that nobody else has.
+// newName returns a unique name.
 func newName() string { return rand.Text()[:16] }

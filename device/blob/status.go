@@ -8,13 +8,13 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// Status is how the bucket is, and what was done with it since the device was opened.
+// Status is the state of the bucket, and counters since the device was opened.
 type Status struct {
 	Catalog  int64     // number of the newest state in the bucket; 0: none yet
 	LogEnd   int64     // address up to which the bucket has the log
-	Behind   bool      // something is still to be uploaded
-	Uploaded time.Time // when the last upload went well; zero: none did
-	Err      error     // why the last upload failed; nil if it did not
+	Behind   bool      // something has to be uploaded
+	Uploaded time.Time // time of the last successful upload; zero: none yet
+	Err      error     // of the last upload; nil if it succeeded
 	Segments int       // blobs with parts of the log
 
 	Uploads     uint64 // states stored
@@ -25,7 +25,7 @@ type Status struct {
 	Repairs     uint64 // reads that the local device failed and the bucket answered
 }
 
-// Status says how the bucket is.
+// Status returns the state of the bucket.
 func (d *Device) Status() Status {
 	s := Status{
 		Uploads: d.counts.uploads.Load(), BytesUp: d.counts.bytesUp.Load(),
@@ -44,8 +44,8 @@ func (d *Device) Status() Status {
 	return s
 }
 
-// Flush waits until everything that the device has now is in the bucket: what was synced
-// and has metadata. It fails if ctx ends or the store is another machine's.
+// Flush waits until the bucket has everything that was synced and is covered by metadata now.
+// It fails if ctx ends or another machine has taken the store.
 func (d *Device) Flush(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

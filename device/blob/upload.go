@@ -22,13 +22,13 @@ type uploader struct {
 	stopped  chan struct{}
 	stopOnce sync.Once
 
-	swept bool // blobs that nobody knows were looked for
+	swept bool // unknown blobs were deleted
 
 	// Guarded by Device.mu.
-	fatal    error         // why nothing is uploaded any more: the store is somebody else's
-	failure  error         // of the last upload; nil: it went well
+	fatal    error         // if set, nothing is uploaded any more: another machine has taken the store
+	failure  error         // of the last upload; nil if it succeeded
 	uploaded uint64        // changes that are in the bucket
-	last     time.Time     // of the last upload that went well
+	last     time.Time     // of the last successful upload
 	news     chan struct{} // closed when one of these changes
 }
 
@@ -49,11 +49,11 @@ func (u *uploader) start(d *Device) {
 func (u *uploader) poke() {
 	select {
 	case u.wake <- struct{}{}:
-	default: // a token is there
+	default: // a token is there already
 	}
 }
 
-// finish ends the uploader once everything is in the bucket, or when that took too long.
+// finish ends the uploader when everything is in the bucket, or after Options.Linger.
 func (u *uploader) finish(patience time.Duration) {
 	u.stopOnce.Do(func() { close(u.stopping) })
 	if patience > 0 {
@@ -104,7 +104,7 @@ func (d *Device) upload() {
 	}
 }
 
-// stopUnless is a channel for a select that does not look at c if the condition holds.
+// stopUnless returns c for a select, or nil if the condition holds.
 func stopUnless(condition bool, c chan struct{}) chan struct{} {
 	if condition {
 		return nil
@@ -112,7 +112,7 @@ func stopUnless(condition bool, c chan struct{}) chan struct{} {
 	return c
 }
 
-// told notes how an upload ended, and logs it if the last one ended otherwise.
+// told records the result of an upload, and logs it if that has changed.
 func (d *Device) told(err error) {
 	d.mu.Lock()
 	before := d.up.failure
@@ -131,16 +131,16 @@ func (d *Device) told(err error) {
 	}
 }
 
-// retried counts a request that is tried again.
+// retried counts a request that is retried.
 func (d *Device) retried(what string, err error) {
 	d.counts.retries.Add(1)
 	d.opts.Logger.Debug("a request to the bucket is tried again", "what", what, "err", err)
 }
 
-// errStale means that a snapshot needs what is not there any more: there is a newer one.
+// errStale means that a snapshot needs something that was removed: a newer one is due.
 var errStale = errors.New("blob: the store has changed meanwhile")
 
-// uploadOnce brings the bucket to the state of the store at some moment from now on.
+// uploadOnce uploads a state of the store, of some moment from now on.
 func (d *Device) uploadOnce(ctx context.Context) error {
 	if err := d.attach(ctx); err != nil {
 		return err
@@ -164,7 +164,7 @@ func (d *Device) uploadOnce(ctx context.Context) error {
 	}
 }
 
-// attach finds out what is in the bucket, if that was not to be had when the device was
+// attach matches device and bucket, if the bucket was not reachable when the device was
 // opened.
 func (d *Device) attach(ctx context.Context) error {
 	if d.catalog.Load() != nil {
@@ -196,7 +196,7 @@ func (d *Device) isUploaded(s *snapshot) bool {
 	return d.up.uploaded == s.changes && d.catalog.Load().Number > 0
 }
 
-// uploadSnapshot stores a snapshot as the next catalog, what belongs to it first.
+// uploadSnapshot stores the parts of a snapshot and then its catalog.
 func (d *Device) uploadSnapshot(ctx context.Context, s *snapshot) error {
 	old := d.catalog.Load()
 	next := d.following(old)
@@ -205,7 +205,7 @@ func (d *Device) uploadSnapshot(ctx context.Context, s *snapshot) error {
 	if err := d.uploadLog(ctx, s, next); err != nil {
 		return err
 	}
-	// Those that uploadLog stored in between are newer.
+	// Catalogs that uploadLog has stored in between are newer.
 	old = d.catalog.Load()
 	next.Number = old.Number + 1
 	if err := d.uploadObjects(ctx, s, old, next); err != nil {
@@ -225,8 +225,8 @@ func (d *Device) uploadSnapshot(ctx context.Context, s *snapshot) error {
 	})
 }
 
-// publish stores a catalog, all of whose blobs are there, and deletes what nobody needs
-// any more.
+// publish stores a catalog, all of whose blobs are stored, and deletes what is not needed any
+// more.
 func (d *Device) publish(ctx context.Context, next *catalog) error {
 	old := d.catalog.Load()
 	if err := d.bucket.storeCatalog(ctx, next); err != nil {
@@ -237,7 +237,7 @@ func (d *Device) publish(ctx context.Context, next *catalog) error {
 	return d.sweep(ctx, old, next)
 }
 
-// following is a catalog after another, with all that it has.
+// following returns the next catalog, with the same content.
 func (d *Device) following(c *catalog) *catalog {
 	next := c.clone()
 	next.Number++
@@ -247,11 +247,11 @@ func (d *Device) following(c *catalog) *catalog {
 	return next
 }
 
-// between is how many bytes are uploaded at most before they are entered in a catalog,
-// so that they need not be uploaded again if that is interrupted.
+// between is the largest number of bytes uploaded before a catalog is stored that has them,
+// so that they need not be uploaded again after an interruption.
 const between = 1 << 30
 
-// uploadLog uploads the segments of the log that have changed, and enters them in next.
+// uploadLog uploads the segments of the log that have changed, and adds them to next.
 func (d *Device) uploadLog(ctx context.Context, s *snapshot, next *catalog) error {
 	size := s.segmentSize
 	since := int64(0)
@@ -269,7 +269,7 @@ func (d *Device) uploadLog(ctx context.Context, s *snapshot, next *catalog) erro
 			continue
 		}
 		since = 0
-		// The old state, and pieces that it does not miss.
+		// The old state with further pieces.
 		step := d.following(d.catalog.Load())
 		for _, p := range next.Pieces {
 			step.set(p)
@@ -298,8 +298,8 @@ func (d *Device) uploadPiece(ctx context.Context, p piece) error {
 	})
 }
 
-// uploadObjects uploads the objects of a snapshot that the bucket does not have, and
-// enters all in next.
+// uploadObjects uploads the objects of a snapshot that the bucket does not have, and adds all
+// to next.
 func (d *Device) uploadObjects(ctx context.Context, s *snapshot, old, next *catalog) error {
 	next.Objects = make(map[string]stored, len(s.objects))
 	for _, name := range s.objects {
@@ -335,9 +335,9 @@ func (d *Device) uploadObject(ctx context.Context, s stored, o device.Object) er
 	})
 }
 
-// sweep deletes what no state needs any more: what the one before had, and after the
-// first upload since the device was opened all of ours that nobody knows. What cannot be
-// deleted now is deleted then.
+// sweep deletes the blobs that no state needs any more: those of the state before and, after
+// the first upload since the device was opened, all of this package's blobs that are unknown.
+// What cannot be deleted now is deleted at the next such time.
 func (d *Device) sweep(ctx context.Context, old, next *catalog) error {
 	drop := old.keys()
 	if !d.up.swept {
@@ -354,7 +354,7 @@ func (d *Device) sweep(ctx context.Context, old, next *catalog) error {
 	keep := next.keys()
 	for key := range drop {
 		if n, ok := parseCatalogKey(key); ok && n > next.Number || keep[key] {
-			continue // a newer catalog is of somebody who has gone on: the next upload finds out
+			continue // a newer catalog of another machine: the next upload detects it
 		}
 		if err := d.bucket.remove(ctx, key); err != nil {
 			d.opts.Logger.Warn("a blob that nobody needs stays for now", "key", key, "err", err)
@@ -363,5 +363,5 @@ func (d *Device) sweep(ctx context.Context, old, next *catalog) error {
 	return nil
 }
 
-// ours are the names of blobs that a Device makes: there may be others in the bucket.
+// ours matches the names of this package's blobs: the bucket may have others.
 var ours = regexp.MustCompile(`^(catalog/[0-9a-f]{16}|segment/\d{12}-[0-9a-f]+-[A-Z2-7]{16}|object/[\w.-]+-[0-9a-f]+-[A-Z2-7]{16})$`)
