@@ -16,10 +16,10 @@ var (
 	// ErrLocked means that another Device, here or elsewhere, has the directory open.
 	ErrLocked = errors.New("smb: directory is in use")
 	// ErrFormat means that the directory was written by a version that this one cannot
-	// read, with other options, or that files of it are damaged or gone.
+	// read, with other options, or that files of it are damaged or missing.
 	ErrFormat = errors.New("smb: unknown format")
-	// ErrDoubt means that a connection broke while the server had something that was
-	// not durable yet. Nothing is written any more, until Start.
+	// ErrDoubt means that a connection broke while the server had bytes that were not
+	// durable. Writing fails until Start.
 	ErrDoubt = errors.New("smb: what the server has of the last writes is not known")
 	// ErrDisconnected means that there is no connection to the server.
 	ErrDisconnected = errors.New("smb: no connection")
@@ -36,11 +36,11 @@ const (
 	statusDiskFull              = 0xC000007F
 )
 
-// shortages are answers of a server that is short of something for the moment: memory,
-// resources, open files, and server resources.
+// shortages are the statuses of a server that is short of memory, resources, open files, or
+// server resources.
 var shortages = []uint32{0xC0000017, 0xC000009A, 0xC000011F, 0xC0000205}
 
-// marked marks the error of a write that may be tried again. What is in doubt may not.
+// marked marks the error of a write that may be tried again. A write in doubt may not.
 func marked(err error) error {
 	switch {
 	case err == nil || errors.Is(err, ErrDoubt):
@@ -67,19 +67,19 @@ func answered(err error, statuses ...uint32) bool {
 	return false
 }
 
-// refused reports whether the server answered that it would not or cannot do it, ever.
+// refused reports whether the server answered that it does not support the request.
 func refused(err error) bool {
 	var answer *smb2.ResponseError
 	return errors.As(err, &answer) && !answered(err, shortages...) || errors.Is(err, os.ErrPermission)
 }
 
-// gone reports whether a file is not there, or is about not to be.
+// gone reports whether a file does not exist, or is being deleted.
 func gone(err error) bool {
 	return errors.Is(err, os.ErrNotExist) || answered(err, statusDeletePending)
 }
 
 // connectionLost reports whether err is that of a connection, and not an answer to the
-// request: then nothing is known about what became of the request.
+// request: then the result of the request is unknown.
 func connectionLost(err error) bool {
 	var transport *smb2.TransportError
 	var invalid *smb2.InvalidResponseError

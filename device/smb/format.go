@@ -39,7 +39,7 @@ func parseObjectName(name string) (int64, bool) {
 	return parseNumber(name, strings.TrimPrefix(name, objectPrefix), objectName)
 }
 
-// isLeftover reports whether a file was being made by a Device that did not finish.
+// isLeftover reports whether a file is unfinished, left by a Device that did not complete it.
 func isLeftover(name string) bool {
 	made, ok := strings.CutSuffix(name, tempSuffix)
 	if !ok {
@@ -55,19 +55,19 @@ const (
 	headLine      = "redykv smb %d segment %d begin %d\n"
 )
 
-// parseHead reads the file LOG; not ok unless it is just what is written.
+// parseHead reads the file LOG; it is not ok unless it has exactly the form of headLine.
 func parseHead(data []byte) (version int, segment, begin int64, ok bool) {
 	_, err := fmt.Sscanf(string(data), headLine, &version, &segment, &begin)
 	ok = err == nil && begin >= 0 && string(data) == fmt.Sprintf(headLine, version, segment, begin)
 	return version, segment, begin, ok
 }
 
-// storeHead keeps a Begin. The caller holds change.
+// storeHead stores Begin. The caller holds change.
 func (d *Device) storeHead(begin int64) error {
 	return d.replaceFile(headName, fmt.Appendf(nil, headLine, formatVersion, d.opts.SegmentSize, begin))
 }
 
-// load reads what is in the directory, and removes what is not wanted.
+// load reads the directory, and removes unfinished and truncated files.
 func (d *Device) load() error {
 	var names []string
 	err := d.ask(false, func(l *link) (err error) {
@@ -103,7 +103,7 @@ func (d *Device) load() error {
 	return d.sweep()
 }
 
-// loadHead reads the file LOG, or makes it where there is no log yet.
+// loadHead reads the file LOG, or creates it if there is no log yet.
 func (d *Device) loadHead(names []string) error {
 	data, err := d.readFile(headName)
 	if errors.Is(err, os.ErrNotExist) {
@@ -151,7 +151,7 @@ func (l *link) list(d *Device) ([]string, error) {
 	return names, nil
 }
 
-// readFile returns what a small file holds.
+// readFile returns the content of a small file.
 func (d *Device) readFile(name string) (data []byte, err error) {
 	err = d.ask(false, func(l *link) (err error) {
 		data, err = l.share.ReadFile(d.path(name))
@@ -181,7 +181,7 @@ func (d *Device) replaceFile(name string, data []byte) error {
 	return d.syncDir()
 }
 
-// writeFile makes a file that is durable.
+// writeFile creates a file durably.
 func (l *link) writeFile(path string, data []byte) error {
 	f, err := l.share.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
 	if err != nil {
@@ -194,8 +194,8 @@ func (l *link) writeFile(path string, data []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// syncDir makes the names of the files durable, as far as the server does such a
-// thing. The caller holds change.
+// syncDir makes the names of the files durable, if the server supports that. The caller holds
+// change.
 func (d *Device) syncDir() error {
 	if d.noDirs {
 		return nil
@@ -221,8 +221,8 @@ func (l *link) flushDir(path string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// makeDir makes a directory of the share and those above it, and their names durable, as far
-// as the server does such a thing.
+// makeDir creates a directory of the share and those above it, and makes their names durable,
+// if the server supports that.
 func (l *link) makeDir(dir string) error {
 	if err := l.share.MkdirAll(dir, 0o777); err != nil {
 		return err

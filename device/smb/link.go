@@ -14,13 +14,12 @@ import (
 	"github.com/redykv/redykv/internal/clock"
 )
 
-// link is one connection: it is logged in and has the share mounted. Once it breaks
-// it stays broken.
+// link is one connection: logged in, with the share mounted. A link that breaks stays broken.
 type link struct {
 	conn  *watchedConn
 	smb   *smb2.Session
 	share *smb2.Share
-	end   context.CancelFunc // ends whatever waits for something on the share
+	end   context.CancelFunc // ends all requests on the share
 	lock  *smb2.File         // this link's lock file
 
 	mu    sync.Mutex // guards files; held while one is opened
@@ -36,12 +35,12 @@ type handle struct {
 // file is a file of the directory that is read and written at offsets.
 type file struct {
 	name string
-	made atomic.Bool // the server has it
-	gone atomic.Bool // it is being removed, or has been: nobody opens it any more
+	made atomic.Bool // it exists on the server
+	gone atomic.Bool // it is or was removed: it is not opened any more
 }
 
-// maxCredits is how many credits a link asks the server for: one for each 64 KiB
-// that a request or its answer has.
+// maxCredits is the number of credits that a link asks for: one for each 64 KiB of a request
+// or its answer.
 const maxCredits = 512
 
 // dial connects to the server, logs in and mounts the share.
@@ -50,12 +49,12 @@ func dial(o *Options) (_ *link, err error) {
 	defer cancel()
 	raw, err := new(net.Dialer).DialContext(ctx, "tcp", o.Address)
 	if err != nil {
-		return nil, err // it has the address
+		return nil, err // it names the address
 	}
 	l := &link{conn: &watchedConn{Conn: raw, patience: o.Timeout}, files: make(map[*file]*handle)}
 	defer func() {
 		if err != nil {
-			_ = l.conn.Close() // nothing was asked over it
+			_ = l.conn.Close() // no request was sent
 		}
 	}()
 	dialer := smb2.Dialer{
@@ -79,14 +78,14 @@ func dial(o *Options) (_ *link, err error) {
 	return l, nil
 }
 
-// abandon ends a link that is not wanted any more, or broken, without a word to the
-// server. What is under way on it fails.
+// abandon closes the connection of a link that is broken or not needed any more, without
+// logging out. Its pending requests fail.
 func (l *link) abandon() {
 	l.end()
 	_ = l.conn.Close()
 }
 
-// close ends a link that nothing is under way on.
+// close logs out and ends a link without pending requests.
 func (l *link) close() error {
 	var errs []error
 	for _, h := range l.files {
@@ -97,7 +96,7 @@ func (l *link) close() error {
 	return errors.Join(errs...)
 }
 
-// use calls do with the file, opened if it is not.
+// use calls do with the file, and opens it first if necessary.
 func (l *link) use(d *Device, f *file, flags int, do func(*smb2.File) error) error {
 	h, err := l.acquire(d, f, flags)
 	if err != nil {
@@ -126,7 +125,7 @@ func (l *link) acquire(d *Device, f *file, flags int) (*handle, error) {
 	return h, nil
 }
 
-// shut closes the file, which is gone, when its users are through.
+// shut closes the file, which is gone, after its users.
 func (l *link) shut(f *file) error {
 	l.mu.Lock()
 	h := l.files[f]

@@ -6,31 +6,29 @@ import (
 	"strings"
 )
 
-// A directory belongs to one Device at a time. Each link has a lock file of its own
-// in it, and keeps that open in a way in which nobody can remove it:
+// A directory belongs to one Device at a time. Each link has its own lock file in it, and
+// keeps the file open in a mode in which it cannot be removed:
 //
 //	LOCK.OWNER.SESSION.LINK
 //
-// Who opens the directory makes its own lock file first, and then tries to remove
-// those of others. One that can be removed was left by somebody who is gone; one that
-// cannot be says that the directory is in use. Of two who come at once both may be
-// refused, and never neither.
+// A Device that opens the directory creates its lock file first, and then tries to remove all
+// others. A file that can be removed was left by a Device that has ended; one that cannot
+// means that the directory is in use. If two Devices open it at once, one or both fail.
 //
-// A link that broke may live on at the server for a while, with writes that are on
-// their way. Its lock file tells: as long as it cannot be removed, Start waits with
-// an error. And if it has been removed by somebody else, the directory was theirs
-// meanwhile, and is nothing to us any more.
+// The server may keep a broken link for a while, with pending writes. Its lock file shows
+// that: while it cannot be removed, Start fails. If another Device has removed it, the
+// directory belonged to that Device meanwhile, and this one must not use it any more.
 
 const lockPrefix = "LOCK."
 
 // staleLock is the lock file of a link that broke.
 type staleLock struct {
 	name  string
-	tried bool // removing it has been tried: if it is not there, that was us
+	tried bool // its removal was tried: if it does not exist, this Device removed it
 }
 
-// takeLock makes the link's lock file, and sees that nobody else holds one. The
-// caller holds s.mu.
+// takeLock creates the link's lock file, and returns an error if another Device holds one.
+// The caller holds s.mu.
 func (s *session) takeLock(l *link) (err error) {
 	d := s.d
 	if d.opts.Dir != "" && s.made == 0 && s.number == 0 {
@@ -42,7 +40,7 @@ func (s *session) takeLock(l *link) (err error) {
 	s.made++
 	defer func() {
 		if err != nil {
-			// It may have been made or not.
+			// It may exist or not.
 			s.stale = append(s.stale, staleLock{name: name, tried: true})
 		}
 	}()
@@ -90,8 +88,7 @@ func (s *session) sweepLocks(l *link) error {
 	return nil
 }
 
-// settle returns once the server has nothing under way any more that was asked over
-// links that broke, or fails.
+// settle returns nil if the server has ended all requests of broken links.
 func (s *session) settle() error {
 	l, err := s.connect()
 	if err != nil {
@@ -114,7 +111,7 @@ func (s *session) leaveLock(l *link) error {
 		return err
 	}
 	if err := s.sweepLocks(l); err != nil && !answered(err, statusSharingViolation) {
-		return err // what the server still holds, who comes next removes
+		return err // the next Device removes it
 	}
 	return l.share.Remove(s.d.path(s.lock))
 }

@@ -15,11 +15,9 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// objects is which object has which file. A file that is open can be neither replaced
-// nor removed, so that an object gets a file of its own, and the file OBJECTS, which
-// is replaced whole, says whose it is: one line for each object.
-//
-// Guarded by Device.change.
+// objects maps objects to files. An open file can be neither replaced nor removed, so each
+// object gets a new file, and the file OBJECTS, which is replaced whole, has one line for
+// each object. Guarded by Device.change.
 type objects struct {
 	byName map[string]*object
 	next   int64 // number of the next file
@@ -46,7 +44,8 @@ func (o *objects) has(number int64) bool {
 	return false
 }
 
-// parseCatalog reads the file OBJECTS; not ok unless it is just what is written.
+// parseCatalog reads the file OBJECTS; it is not ok unless each line has the form of
+// catalogLine.
 func parseCatalog(data []byte) (map[string]*object, bool) {
 	byName := make(map[string]*object)
 	for line := range strings.Lines(string(data)) {
@@ -78,8 +77,8 @@ func (d *Device) loadCatalog() error {
 	return nil
 }
 
-// rename makes a name stand for an object, or for none, and removes the file of the
-// one that it stood for, if nobody reads it. The caller holds change.
+// rename makes a name stand for an object, or for none, and removes the file of the object
+// before, if it has no reader. The caller holds change.
 func (d *Device) rename(name string, to *object) error {
 	next := maps.Clone(d.objects.byName)
 	old := next[name]
@@ -101,13 +100,14 @@ func (d *Device) rename(name string, to *object) error {
 	}
 	if old != nil {
 		old.named = false
-		return d.letGo(old)
+		return d.removeUnused(old)
 	}
 	return nil
 }
 
-// letGo removes an object's file unless somebody needs it. The caller holds change.
-func (d *Device) letGo(obj *object) error {
+// removeUnused removes an object's file unless it has a name or a reader. The caller holds
+// change.
+func (d *Device) removeUnused(obj *object) error {
 	if obj.named || obj.readers > 0 {
 		return nil
 	}
@@ -179,13 +179,13 @@ func (d *Device) ListObjects() ([]string, error) {
 // objectBuffer is the size of an object's writes.
 const objectBuffer = 1 << 20
 
-// objectWriter is an object that is being made.
+// objectWriter writes an object.
 type objectWriter struct {
 	d    *Device
 	name string
 	obj  *object
-	buf  []byte // what the file has not got yet
-	err  error  // the write that failed
+	buf  []byte // not written to the file yet
+	err  error  // of the write that failed
 	over bool
 }
 
@@ -206,7 +206,7 @@ func (w *objectWriter) Write(p []byte) (int, error) {
 	return written, w.err
 }
 
-// flush writes what is in the buffer, also if that is nothing: then it makes the file.
+// flush writes the buffer. If it is empty, flush only creates the file.
 func (w *objectWriter) flush() {
 	if w.err != nil {
 		return
@@ -244,14 +244,14 @@ func (w *objectWriter) Commit() error {
 	d.change.Lock()
 	defer d.change.Unlock()
 	if d.closed.Load() {
-		return device.ErrClosed // whoever opens the directory next removes the file
+		return device.ErrClosed // the next Open removes the file
 	}
 	err := d.syncFile(&w.obj.file)
 	if err == nil {
 		err = d.rename(w.name, w.obj)
 	}
-	if err != nil && !w.obj.named && !errors.Is(err, ErrDoubt) { // in doubt, it may have the name
-		err = errors.Join(err, d.letGo(w.obj))
+	if err != nil && !w.obj.named && !errors.Is(err, ErrDoubt) { // after ErrDoubt it may have the name
+		err = errors.Join(err, d.removeUnused(w.obj))
 	}
 	return err
 }
@@ -266,9 +266,9 @@ func (w *objectWriter) Abort() error {
 	d.change.Lock()
 	defer d.change.Unlock()
 	if d.closed.Load() || !w.obj.file.made.Load() && w.err == nil {
-		return nil // the directory may be somebody else's, or there is no file
+		return nil // another Device may have the directory, or there is no file
 	}
-	return d.letGo(w.obj)
+	return d.removeUnused(w.obj)
 }
 
 // objectReader is one opening of an object.
@@ -292,7 +292,7 @@ func (r *objectReader) ReadAt(p []byte, off int64) (int, error) {
 	want := int(min(int64(len(p)), r.obj.size-off))
 	if err := r.d.read(&r.obj.file, p[:want], off); err != nil {
 		if errors.Is(err, device.ErrNotHeld) {
-			err = fmt.Errorf("%w: %w", device.ErrCorrupt, err) // the catalog says that it is longer
+			err = fmt.Errorf("%w: %w", device.ErrCorrupt, err) // the file is shorter than in OBJECTS
 		}
 		return 0, err
 	}
@@ -310,7 +310,7 @@ func (r *objectReader) Close() (err error) {
 		defer d.change.Unlock()
 		r.obj.readers--
 		if !d.closed.Load() {
-			err = d.letGo(r.obj)
+			err = d.removeUnused(r.obj)
 		}
 	})
 	return err

@@ -13,34 +13,34 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// Options say where the log is and how it is reached. Address, Share, User and
-// Password have no defaults.
+// Options are the place of the log and how it is reached. Address, Share, User and Password
+// have no defaults.
 type Options struct {
 	// Address is the server, HOST or HOST:PORT. Default port 445.
 	Address string
 	// Share is the share's name.
 	Share string
-	// Dir is a directory of the share, with slashes, that belongs to the log. It is
-	// made if it is not there. Empty: the share's own.
+	// Dir is a directory of the share, with slashes, that belongs to the log. Open creates
+	// it. Empty: the share's root.
 	Dir string
-	// User and Password, and Domain where the server wants one, log in by NTLMv2.
+	// User and Password, and Domain if the server requires one, are for NTLMv2.
 	User, Password, Domain string
-	// Sessions is how many connections there are to the server. Default 2.
+	// Sessions is the number of connections to the server. Default 2.
 	Sessions int
-	// Pipeline is how many requests each session has under way. Default 32.
+	// Pipeline is the number of pending requests of each session. Default 32.
 	Pipeline int
-	// SegmentSize is the size in bytes of a file of the log, a power of two from
-	// 64 KiB to 1 TiB: the unit in which truncation gives space back. It is fixed
-	// when the directory is made; opening it with another fails, and 0 takes what it
-	// was made with. Default 1 GiB.
+	// SegmentSize is the size in bytes of a file of the log, a power of two from 64 KiB to
+	// 1 TiB: the unit in which truncation releases space. It is fixed when the directory
+	// is created; opening it with another size fails, and 0 means the size it has. Default
+	// 1 GiB.
 	SegmentSize int64
-	// Timeout is how long the server may be silent while requests are under way, and
-	// how long a read is tried on other connections when one breaks. Default 10 s.
+	// Timeout is how long the server may be silent while requests are pending, and how
+	// long a read is retried on other connections when one breaks. Default 10 s.
 	Timeout time.Duration
-	// Sign has every message signed, also where the server does not ask for it. It
-	// costs throughput.
+	// Sign signs every message even if the server does not require it. It costs
+	// throughput.
 	Sign bool
-	// Logger receives what an operator should know. Default: slog.Default().
+	// Logger receives messages for an operator. Default: slog.Default().
 	Logger *slog.Logger
 }
 
@@ -58,7 +58,7 @@ const (
 	maxSegmentSize = 1 << 40
 )
 
-// ParseURL reads the place of a log as an URL says it:
+// ParseURL reads the place of a log from a URL:
 //
 //	smb://[DOMAIN;]USER:PASSWORD@HOST[:PORT]/SHARE[/DIRECTORY...]
 func ParseURL(raw string) (Options, error) {
@@ -82,8 +82,8 @@ func ParseURL(raw string) (Options, error) {
 	return o, nil
 }
 
-// ensureDefaults fills in what is unset, but for SegmentSize, which the directory
-// may know, and checks the rest.
+// ensureDefaults sets the defaults, except of SegmentSize, which the directory may determine,
+// and checks the options.
 func (o *Options) ensureDefaults() error {
 	switch {
 	case o.Address == "":
@@ -130,7 +130,7 @@ func checkSegmentSize(n int64) error {
 	return nil
 }
 
-// place is the directory as errors name it.
+// place is the name of the directory in errors.
 func (o *Options) place() string {
 	return strings.TrimSuffix("//"+o.Address+"/"+o.Share+"/"+o.Dir, "/")
 }

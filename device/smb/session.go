@@ -10,19 +10,18 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// session is a place for one link after another: when one breaks, who needs the
-// session next makes another.
+// session holds one link at a time: when it breaks, the next request makes another.
 type session struct {
 	d      *Device
 	number int
 
-	mu      sync.Mutex // guards what follows; held while a link is made
+	mu      sync.Mutex // guards the fields below; held while a link is made
 	link    *link      // nil: none
 	lock    string     // the lock file of link
 	made    int        // links tried so far
 	stale   []staleLock
-	why     error     // the last link could not be made
-	retryAt time.Time // not before
+	why     error     // of the last link that could not be made
+	retryAt time.Time // earliest time of the next attempt
 	pause   time.Duration
 }
 
@@ -32,8 +31,8 @@ const (
 	lastPause  = 250 * time.Millisecond
 )
 
-// do calls what with a link. After an error that is ErrDisconnected nothing has been
-// asked of the server, or only what changes nothing.
+// do calls what with a link. After ErrDisconnected no request was sent to the server, or only
+// one that changes nothing.
 func (s *session) do(changes bool, what func(*link) error) error {
 	l, err := s.connect()
 	if err != nil {
@@ -49,7 +48,7 @@ func (s *session) do(changes bool, what func(*link) error) error {
 	return s.d.lost(err, changes)
 }
 
-// connect returns the link, making one if there is none that works.
+// connect returns the link, and makes one if there is none or it is broken.
 func (s *session) connect() (*link, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,12 +95,12 @@ func (s *session) establish() (*link, error) {
 	}
 	l.conn.tell(func(err error) {
 		s.d.opts.Logger.Warn("connection to the file server lost", "place", s.d.place(), "session", s.number, "err", err)
-		_ = s.d.lost(err, false) // what was under way on it hears of it
+		_ = s.d.lost(err, false) // its pending requests return the error
 	})
 	return l, nil
 }
 
-// drop gives a link up that failed a request.
+// drop abandons a link that failed a request.
 func (s *session) drop(l *link) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +109,7 @@ func (s *session) drop(l *link) {
 	}
 }
 
-// dropLink gives the link up. The caller holds mu.
+// dropLink abandons the link. The caller holds mu.
 func (s *session) dropLink() {
 	s.link.abandon()
 	s.stale = append(s.stale, staleLock{name: s.lock})
@@ -133,7 +132,7 @@ func (s *session) shut(f *file) {
 	}
 }
 
-// close ends the session, which nobody uses any more.
+// close ends the session, which is not used any more.
 func (s *session) close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

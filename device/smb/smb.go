@@ -1,6 +1,6 @@
-// Package smb is a log in a directory of an SMB file server: a device.Device that
-// keeps its bytes in files of a share, as the paper's baseline does (section 8), and
-// reads and writes them over several sessions with many requests under way on each.
+// Package smb is a log in a directory of an SMB file server: a device.Device that stores its
+// bytes in files of a share, as the paper's baseline does (section 8), and reads and writes
+// them over several sessions with many pending requests on each.
 //
 //	LOG                version of the layout, size of a segment, lowest address of the log
 //	LOCK.*             held open by the Device that has the directory
@@ -11,23 +11,21 @@
 //	object.NUMBER      an object
 //	*.tmp              what is being made; removed when the directory is opened
 //
-// The server speaks SMB 2.0.2 to 3.1.1: Samba, Windows, an appliance. A read asks for
-// just the bytes that are wanted, and a write may have any length. A connection that
-// breaks is made anew, and reads that were under way are asked for again, on another
-// session first.
+// The server supports SMB 2.0.2 to 3.1.1: Samba, Windows, an appliance. A read requests only
+// its bytes, and a write may have any length. A connection that breaks is made again, and its
+// pending reads are repeated, on another session first.
 //
 // Caveats worth knowing:
-//   - A write or a change that was under way when its connection broke fails, and so
-//     does all writing from then on, if the server had anything that was not durable
-//     yet: [ErrDoubt]. SMB cannot tell a network that was cut from a server that lost
-//     its memory. Start, which says where the log ends, begins anew: a Tiered does that
-//     by itself with tiers before its last. A store that has nothing behind the server is
-//     to be opened again.
-//   - There are no checksums in the files: what the server gives is what is read.
-//     Options.Sign protects the way.
-//   - Sync is as good as the server's: it asks for a flush of each file that was
-//     written, and of the directory, which some servers refuse.
-//   - Names of files in the directory are the log's; others are left alone.
+//   - A write or a change that was pending when its connection broke fails. If the server had
+//     bytes that were not durable, all later writes fail too: [ErrDoubt]. SMB cannot
+//     distinguish a cut network from a server that lost its memory. Start, which tells where
+//     the log ends, ends that state: a Tiered calls it for tiers before its last. A store
+//     whose last tier is the server has to be opened again.
+//   - The files have no checksums: the bytes of the server are not verified. Options.Sign
+//     protects the messages.
+//   - Sync depends on the server: it requests a flush of each file that was written, and of
+//     the directory, which some servers do not support.
+//   - Files in the directory with other names than those above are not touched.
 package smb
 
 import (
@@ -60,27 +58,27 @@ type Device struct {
 	closed   atomic.Bool
 	closing  chan struct{} // closed when Close begins
 
-	// begin is raised before a segment below it is removed; a read looks at it
-	// before, and a file that is gone says the rest.
+	// begin is raised before a segment below it is removed. A read compares it first; a
+	// segment that is removed during the read does not exist then.
 	begin    atomic.Int64
 	segments atomic.Pointer[map[int64]*file] // replaced, never changed, under mu
 	newFiles atomic.Bool                     // segments were made since the last Sync
 
-	// change is held by whoever changes the directory, but for writes of the log.
+	// change serializes changes of the directory, except writes of the log.
 	change  sync.Mutex
 	temps   int     // numbers temporary files
 	noDirs  bool    // the server does not flush directories
-	trash   []*file // gone, and perhaps not removed yet
+	trash   []*file // gone, and possibly not removed yet
 	objects objects
 
-	mu      sync.Mutex // guards what follows; never held while the server is asked
+	mu      sync.Mutex // guards the fields below; not held during requests
 	dirty   map[*file]struct{}
 	syncing bool  // files taken out of dirty are being made durable
 	doubt   error // see ErrDoubt
-	fenceBy error // the directory is somebody else's now
+	fenceBy error // set when another Device has taken the directory
 }
 
-// Open opens the log on the server, making its directory if it is not there. ctx
+// Open opens the log on the server, and creates its directory if it does not exist. ctx
 // bounds the opening.
 func Open(ctx context.Context, opts Options) (_ *Device, err error) {
 	if err := opts.ensureDefaults(); err != nil {
@@ -98,7 +96,7 @@ func Open(ctx context.Context, opts Options) (_ *Device, err error) {
 	d.engine = blocking.New("smb: "+d.place(), storage{d}, opts.Sessions*opts.Pipeline)
 	defer func() {
 		if err != nil {
-			_ = d.Close() // err says what is wrong
+			_ = d.Close() // err is returned
 		}
 	}()
 	for _, s := range d.sessions {
@@ -120,7 +118,7 @@ func Open(ctx context.Context, opts Options) (_ *Device, err error) {
 // String names the device for errors.
 func (d *Device) String() string { return d.place() }
 
-// place is the directory as errors name it.
+// place is the name of the directory in errors.
 func (d *Device) place() string { return d.opts.place() }
 
 // path is the path of a file in the directory, on the share.
@@ -131,13 +129,13 @@ func (d *Device) path(name string) string {
 	return d.opts.Dir + "/" + name
 }
 
-// next returns the session whose turn it is.
+// next returns the next session in turn.
 func (d *Device) next() *session {
 	return d.sessions[d.turn.Add(1)%uint32(len(d.sessions))]
 }
 
-// ask calls what with a link, and again with others while there is none that works.
-// What changes something at the server is not asked again once it was begun.
+// ask calls what with a link, and retries with others while links break. A request that
+// changes something is not repeated after it was sent.
 func (d *Device) ask(changes bool, what func(*link) error) error {
 	var deadline time.Time
 	for try, pause := 1, firstPause; ; try++ {
@@ -168,8 +166,8 @@ func (d *Device) ask(changes bool, what func(*link) error) error {
 	}
 }
 
-// lost notes that a connection broke, with changes under way on it or not, and
-// returns the error of a request that was.
+// lost records that a connection broke, with or without pending changes, and returns the
+// error of its requests.
 func (d *Device) lost(why error, changes bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -190,7 +188,7 @@ func (d *Device) inDoubt() error {
 	return d.doubt
 }
 
-// fence ends the use of a directory that has become somebody else's.
+// fence ends the use of a directory that another Device has taken.
 func (d *Device) fence(why error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -214,15 +212,15 @@ func (d *Device) NewQueue(depth int) (device.Queue, error) {
 	return d.engine.NewQueue(depth)
 }
 
-// Alignment implements device.Device: any bytes can be written.
+// Alignment implements device.Device: 1, any bytes can be written.
 func (d *Device) Alignment() int { return 1 }
 
 // Begin implements device.Device.
 func (d *Device) Begin() int64 { return d.begin.Load() }
 
-// Start implements device.Device. Segments at and above tail are removed, and the one
-// that tail is in is cut off there. It fails while the server may still have
-// something under way that was asked over a connection that broke.
+// Start implements device.Device. It removes segments at and above tail, and truncates the
+// one that contains tail. It fails while the server may still carry out requests of a broken
+// connection.
 func (d *Device) Start(tail int64) error {
 	if tail < 0 {
 		return fmt.Errorf("smb: %s: start at address %d", d.place(), tail)
@@ -264,7 +262,7 @@ func (d *Device) Start(tail int64) error {
 	return nil
 }
 
-// cut shortens a segment to n bytes if it is longer.
+// cut truncates a segment to n bytes if it is longer.
 func (d *Device) cut(f *file, n int64) error {
 	err := d.ask(true, func(l *link) error {
 		return l.use(d, f, 0, func(open *smb2.File) error {
@@ -281,8 +279,8 @@ func (d *Device) cut(f *file, n int64) error {
 	return d.named("cut "+f.name, err)
 }
 
-// named gives an answer of the server, which names only the file at most, the place
-// and what was asked.
+// named adds the place and the request to an error of the server, which names at most the
+// file.
 func (d *Device) named(what string, err error) error {
 	if err == nil || errors.Is(err, ErrDisconnected) || errors.Is(err, ErrDoubt) || errors.Is(err, ErrLocked) || errors.Is(err, device.ErrClosed) {
 		return err // it has them, or needs none
@@ -290,7 +288,7 @@ func (d *Device) named(what string, err error) error {
 	return fmt.Errorf("smb: %s: %s: %w", d.place(), what, err)
 }
 
-// Truncate implements device.Device. Begin is durable before any space is given back.
+// Truncate implements device.Device. Begin is durable before any space is released.
 func (d *Device) Truncate(begin int64) error {
 	if begin < 0 {
 		return fmt.Errorf("smb: %s: truncate to address %d", d.place(), begin)
@@ -373,7 +371,7 @@ func (d *Device) Close() error {
 // segment returns the segment of that number, or nil.
 func (d *Device) segment(number int64) *file { return (*d.segments.Load())[number] }
 
-// changeSegments replaces the table by a copy that do was applied to.
+// changeSegments replaces the table by a copy that do has changed.
 func (d *Device) changeSegments(do func(map[int64]*file)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -382,8 +380,8 @@ func (d *Device) changeSegments(do func(map[int64]*file)) {
 	d.segments.Store(&next)
 }
 
-// segmentToWrite returns the segment of that number, new if need be, or nil if it
-// lies below Begin.
+// segmentToWrite returns the segment of that number, or nil if it lies below Begin. It adds
+// the segment if necessary.
 func (d *Device) segmentToWrite(number int64) *file {
 	if f := d.segment(number); f != nil {
 		return f
@@ -398,7 +396,7 @@ func (d *Device) segmentToWrite(number int64) *file {
 	return f
 }
 
-// removeSegments removes the segments that which says. The caller holds change.
+// removeSegments removes the segments for which which returns true. The caller holds change.
 func (d *Device) removeSegments(which func(number int64) bool) error {
 	d.changeSegments(func(m map[int64]*file) {
 		for number, f := range m {
@@ -412,8 +410,8 @@ func (d *Device) removeSegments(which func(number int64) bool) error {
 	return d.sweep()
 }
 
-// sweep removes the files that are gone. One that the server has open for somebody,
-// as for a connection that broke, waits for the next time, and so do all in doubt. The
+// sweep removes the files that are gone. A file that the server still has open, for a broken
+// connection for example, and all files after ErrDoubt, are left for the next sweep. The
 // caller holds change.
 func (d *Device) sweep() error {
 	var left []*file
@@ -452,7 +450,7 @@ func (s storage) ReadAt(dst []byte, addr int64) error {
 	}, d.segment)
 }
 
-// WriteAt implements blocking.Storage. What lies in a segment below Begin is dropped.
+// WriteAt implements blocking.Storage. A write to a segment below Begin is dropped.
 func (s storage) WriteAt(src []byte, addr int64) error {
 	d := s.d
 	return d.pieces(src, addr, func(f *file, piece []byte, off int64) error {
@@ -504,8 +502,8 @@ func (d *Device) read(f *file, dst []byte, off int64) error {
 	return d.named(fmt.Sprintf("read of %d bytes", len(dst)), err)
 }
 
-// write stores src at an offset in a file. It counts as not durable from before it
-// begins, and again when it has ended, since a Sync in between may not cover it.
+// write stores src at an offset in a file. The file counts as not durable before the write,
+// and again after it, since a Sync in between may not cover it.
 func (d *Device) write(f *file, src []byte, off int64) error {
 	flags := 0
 	if !f.made.Load() {
@@ -531,7 +529,7 @@ func (d *Device) write(f *file, src []byte, off int64) error {
 	return marked(d.named(fmt.Sprintf("write of %d bytes at offset %d of %s", len(src), off, f.name), err))
 }
 
-// soil notes that a file is not durable.
+// soil records that a file is not durable.
 func (d *Device) soil(f *file) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

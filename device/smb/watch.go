@@ -9,27 +9,26 @@ import (
 	"time"
 )
 
-// portions is how many deadlines for reading patience is made of, one after the other. However
-// late one of them is noticed, as by a process that was stopped, it counts for no more than
-// its portion: the time in which nobody could listen is not held against the server.
+// portions is the number of read deadlines, one after the other, that patience is made of.
+// However late one of them is noticed, as by a process that was stopped, it counts for no more
+// than its portion: the time in which the process could not receive does not count.
 const portions = 15
 
-// watchedConn is a connection that breaks if the other end is silent for too long
-// while requests are under way, and that knows that it is broken before anybody
-// uses it.
+// watchedConn is a connection that breaks if the peer is silent for too long while requests
+// are pending. It detects that it is broken even without a request.
 type watchedConn struct {
 	net.Conn
 	patience time.Duration
 	broken   atomic.Bool
 
-	mu       sync.Mutex // guards what follows
-	under    int        // requests under way
-	extended time.Time  // when the server was last heard, about
-	left     int        // portions that follow the one under way
+	mu       sync.Mutex // guards the fields below
+	under    int        // pending requests
+	extended time.Time  // about when the last bytes arrived
+	left     int        // portions after the present one
 	onBreak  func(error)
 }
 
-// tell has f told, once, when the connection breaks, or nobody, if f is nil.
+// tell sets the function that is called once when the connection breaks; f may be nil.
 func (c *watchedConn) tell(f func(error)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -47,7 +46,7 @@ func (c *watchedConn) breaks(err error) {
 	}
 }
 
-// begin counts a request in.
+// begin counts a pending request.
 func (c *watchedConn) begin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -56,17 +55,17 @@ func (c *watchedConn) begin() {
 	}
 }
 
-// end counts a request out.
+// end counts a request that has ended.
 func (c *watchedConn) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.under--; c.under == 0 {
-		// Of a connection that is closed nobody needs the deadline.
+		// An error means that the connection is closed.
 		_ = c.SetReadDeadline(time.Time{})
 	}
 }
 
-// extend begins the time anew in which something must be heard. The caller holds mu.
+// extend starts the patience again. The caller holds mu.
 func (c *watchedConn) extend(now time.Time) {
 	c.extended, c.left = now, portions-1
 	_ = c.SetReadDeadline(now.Add(c.patience / portions)) // fails only if closed
@@ -88,7 +87,7 @@ func (c *watchedConn) again() bool {
 	return true
 }
 
-// Read implements net.Conn. What arrives is a sign of life.
+// Read implements net.Conn. Bytes that arrive extend the deadline.
 func (c *watchedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	for n == 0 && errors.Is(err, os.ErrDeadlineExceeded) && c.again() {
