@@ -22,27 +22,27 @@ type Cache struct {
 	cfg      Config
 	created  time.Time
 	log      *slog.Logger
-	observer atomic.Pointer[observer] // told about the memory; nil: nobody
+	observer atomic.Pointer[observer] // of the memory; nil: none
 
 	ctx    context.Context // ends with Delete
 	cancel context.CancelFunc
 
-	// What sessions work by, and how they keep up with it: see member.go.
+	// What sessions read: see session_refresh.go.
 	table   atomic.Pointer[table]
 	epochs  *epoch.Table
 	deleted atomic.Bool
 
-	// How it changes: see control.go.
+	// How it changes: see table_change.go and turn.go.
 	tableMu    sync.Mutex
-	turn       turn        // held by the control operation that runs
-	slo        SLO         // the turn's holder's
-	leaving    []*grant    // that the table has no use for, to be given back; the turn's holder's
-	change     uint64      // number of the last Reallocate or Settle; the turn's holder's
-	moved      moveStats   // since the manager was last told; the turn's holder's
-	unsettled  atomic.Bool // the manager does not know the present table
+	turn       turn        // held by the running control operation
+	slo        SLO         // guarded by the turn
+	leaving    []*grant    // without regions, to be returned; guarded by the turn
+	change     uint64      // number of the last Reallocate or Settle; guarded by the turn
+	moved      moveStats   // since the last Settle; guarded by the turn
+	unsettled  atomic.Bool // the manager does not know the current table
 	moves      moves
 	background goroutines
-	beat       atomic.Uint64 // of the clock by which servers have to answer: see beat.go
+	beat       atomic.Uint64 // of the clock for servers' answers: see liveness.go
 
 	watcher *watcher
 	keeper  *keeper
@@ -50,29 +50,29 @@ type Cache struct {
 	panics  atomic.Uint64
 
 	mu        sync.Mutex
-	known     identity                         // see again.go
-	provider  fabric.Provider                  // set once, before there is a endpoint
-	endpoints []*endpoint                      // that a new session connects over: the table's, and those about to be
-	ports     map[fabric.Model]fabric.Provider // provider, behind the networks on the way to the VMs
+	known     identity                         // see recreate.go
+	provider  fabric.Provider                  // set once, before the first endpoint
+	endpoints []*endpoint                      // that a new session connects to: the table's, and those to be added
+	ports     map[fabric.Model]fabric.Provider // provider behind network models
 	sessions  map[*Session]struct{}            // open ones
 	past      counters                         // of closed sessions
-	ended     bool                             // nothing but sessions uses the provider any more
+	ended     bool                             // only sessions use the provider any more
 
 	deleting sync.Mutex // held by Delete
-	released bool       // the manager has the VMs back
+	released bool       // deallocated at the manager
 }
 
-// observer is told what happens to the cache's memory. It does not block, and does
-// not call the cache.
+// observer is notified of what happens to the cache's memory. It must not block or call the
+// cache.
 type observer interface {
-	// lost: from now on the addresses answer ErrRegionUnavailable.
+	// lost: the addresses answer ErrRegionUnavailable from now on.
 	lost(from, to int64)
-	// restored: the addresses will answer again as soon as it returns, and are
-	// zeros where nothing is known that they held.
+	// restored: the addresses answer again when it returns, with zeros where there was no
+	// copy.
 	restored(from, to int64)
 }
 
-// observe sets the cache's observer, before the memory has another use.
+// observe sets the cache's observer, before the memory is used.
 func (c *Cache) observe(o observer) { c.observer.Store(&o) }
 
 func (c *Cache) observing() observer {
@@ -82,8 +82,8 @@ func (c *Cache) observing() observer {
 	return nil
 }
 
-// newCache takes over provider and the grants, which bring exactly the regions
-// that the capacity takes.
+// newCache returns a cache that owns provider and grants, which have exactly the regions
+// of the capacity.
 func newCache(mgr Manager, id string, cfg Config, configuration Configuration, grants []*grant, provider fabric.Provider) (*Cache, error) {
 	c := &Cache{
 		known: identity{id: id, gone: id == ""}, mgr: mgr, cfg: cfg, slo: cfg.SLO, provider: provider, created: time.Now(),
@@ -123,8 +123,8 @@ func newCache(mgr Manager, id string, cfg Config, configuration Configuration, g
 	return c, nil
 }
 
-// port is the fabric behind the network on the way to a VM. VMs behind the same
-// model share this host's port, and so its bandwidth.
+// port returns the fabric behind the network model of a grant's VM. VMs with the same model
+// share this host's port, and so its bandwidth.
 func (c *Cache) port(g *grant) fabric.Provider {
 	m := c.cfg.network.At(g.distance)
 	c.mu.Lock()
@@ -143,11 +143,11 @@ func (c *Cache) Capacity() int64 { return c.table.Load().capacity }
 // RegionSize in bytes.
 func (c *Cache) RegionSize() int64 { return c.table.Load().regionSize() }
 
-// Configuration is what the data path runs with.
+// Configuration is the configuration of the data path.
 func (c *Cache) Configuration() Configuration { return c.table.Load().configuration }
 
-// Transport is the name of the fabric in use; while the cache has never had memory, that
-// of Config.Transport.
+// Transport is the name of the fabric in use, or Config.Transport if the cache has not had
+// memory yet.
 func (c *Cache) Transport() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -157,8 +157,8 @@ func (c *Cache) Transport() string {
 	return c.provider.Name()
 }
 
-// Err is nil while the whole cache answers; else ErrDeleted, or
-// ErrRegionUnavailable with the first VM that was lost and is not replaced yet.
+// Err returns nil while the whole cache answers; otherwise ErrDeleted, or
+// ErrRegionUnavailable with the first lost VM that is not replaced yet.
 func (c *Cache) Err() error {
 	if c.deleted.Load() {
 		return ErrDeleted
@@ -172,8 +172,7 @@ func (c *Cache) Err() error {
 	return nil
 }
 
-// retire closes the provider of a deleted cache that nothing but sessions uses; if
-// there are some, the last of them does.
+// retire closes the provider of a deleted cache, or leaves that to the last session.
 func (c *Cache) retire() error {
 	c.mu.Lock()
 	c.ended = true
@@ -185,10 +184,10 @@ func (c *Cache) retire() error {
 	return nil
 }
 
-// Delete releases the cache's memory and VMs (R7). Requests under way and later
-// ones end with ErrDeleted; sessions are still to be closed by their owners.
-// Where the manager cannot be told, the servers are told instead, the error says
-// so, and Delete may be called again. It waits for callbacks, so it must not be called from one.
+// Delete releases the cache's memory and VMs (R7). Pending and later requests end with
+// ErrDeleted; sessions must still be closed by their owners. If the manager does not answer,
+// the servers are told instead, an error is returned, and Delete may be called again. It
+// waits for callbacks, so it must not be called from one.
 func (c *Cache) Delete(ctx context.Context) error {
 	c.deleting.Lock()
 	defer c.deleting.Unlock()
@@ -202,7 +201,7 @@ func (c *Cache) Delete(ctx context.Context) error {
 		c.watcher.stop()
 		c.keeper.stop()
 		c.background.end()
-		_ = c.turn.acquire(context.Background(), &claim{}, true) // the operation that runs is through; no other begins
+		_ = c.turn.acquire(context.Background(), &claim{}, true) // waits for the running operation; no other begins
 		if err = errors.Join(err, c.retire()); err != nil {
 			c.log.Warn("closing the client threads", "err", err)
 		}
@@ -214,7 +213,7 @@ func (c *Cache) Delete(ctx context.Context) error {
 	}
 	err := deallocate(ctx, c.mgr, id)
 	if err != nil {
-		// The servers can take their memory back without the manager.
+		// Servers can take their memory back without the manager.
 		if lost := disconnectAll(ctx, c.table.Load().grants()); lost != nil {
 			c.log.Warn("a server keeps its regions for now", "err", lost)
 		}

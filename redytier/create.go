@@ -12,13 +12,12 @@ import (
 	"github.com/redykv/redykv/internal/fabric"
 )
 
-// controlTimeout bounds what nobody waits for with a context of his own: taking
-// back a failed Create, dialling for a new session, closing one. And it bounds what takes
-// a server moments, whatever its caller's patience: connecting to it.
+// controlTimeout bounds work that has no context of a caller, such as undoing a failed
+// Create, dialling for a new session and closing one, and connecting to a server.
 const controlTimeout = 10 * time.Second
 
-// Manager is what a cache needs of the manager's control API. The API's
-// generated client has these methods, be the manager remote or in this process.
+// Manager is the part of the manager's control API that a cache uses. The generated client
+// implements it.
 type Manager interface {
 	Allocate(context.Context, *connect.Request[managerv1.AllocateRequest]) (*connect.Response[managerv1.AllocateResponse], error)
 	Reallocate(context.Context, *connect.Request[managerv1.ReallocateRequest]) (*connect.Response[managerv1.ReallocateResponse], error)
@@ -28,10 +27,9 @@ type Manager interface {
 	Watch(context.Context, *connect.Request[managerv1.WatchRequest]) (*connect.ServerStreamForClient[managerv1.WatchResponse], error)
 }
 
-// Create makes a cache: the manager finds its VMs, their servers lend regions,
-// and the cache is ready when all of them have (R36), and hold the prefix of the
-// file if one is given (R2). If anything fails, all of it is taken back and nothing
-// remains (R3). The caller deletes the cache.
+// Create makes a cache. The manager chooses its VMs and their servers lend regions; the cache
+// is ready when all of them have (R36), and hold the prefix of Config.File if that is given
+// (R2). If anything fails, everything is undone (R3). The caller deletes the cache.
 func Create(ctx context.Context, mgr Manager, cfg Config) (*Cache, error) {
 	smaller := cfg.RegionSize == 0
 	if err := cfg.ensureDefaults(); err != nil {
@@ -44,7 +42,7 @@ func Create(ctx context.Context, mgr Manager, cfg Config) (*Cache, error) {
 	return createLate(mgr, cfg, err)
 }
 
-// createNow makes a cache, or fails. smaller says that its regions may be smaller.
+// createNow makes a cache that has memory. smaller allows smaller regions.
 func createNow(ctx context.Context, mgr Manager, cfg Config, smaller bool) (*Cache, error) {
 	asking := ctx
 	if cfg.Late {
@@ -82,18 +80,18 @@ func createNow(ctx context.Context, mgr Manager, cfg Config, smaller bool) (*Cac
 	return c, nil
 }
 
-// abandon deletes a cache that nobody has seen.
+// abandon deletes a cache that was not returned to the caller.
 func (c *Cache) abandon(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), controlTimeout)
 	defer cancel()
 	return c.Delete(ctx)
 }
 
-// create builds a cache from the manager's answer. On failure the servers have
-// their regions back.
+// create builds a cache from the manager's answer. If it fails, the servers have their
+// regions back.
 func create(ctx context.Context, mgr Manager, cfg Config, m *managerv1.AllocateResponse) (*Cache, error) {
 	if m.CacheId == "" || m.RegionSize > 1<<62 {
-		return nil, fmt.Errorf("manager answers with cache %q, region size %d", m.CacheId, m.RegionSize)
+		return nil, fmt.Errorf("the manager answers with cache %q and region size %d", m.CacheId, m.RegionSize)
 	}
 	cfg.RegionSize = int64(m.RegionSize)
 	if err := checkRegionSize(cfg.RegionSize, cfg.Capacity); err != nil {
@@ -132,15 +130,15 @@ func create(ctx context.Context, mgr Manager, cfg Config, m *managerv1.AllocateR
 	return c, nil
 }
 
-// stillThere fails where the lease of a cache has ended while its servers were asked
-// for their regions. The manager has told those that lent some already, and would not
-// tell the others: nobody would take their memory back.
+// stillThere fails if a cache's lease ended while its servers were asked for regions. The
+// manager has told the servers that lent some before, but not the later ones: they would
+// keep their memory lent.
 func stillThere(ctx context.Context, mgr Manager, cache string) error {
 	_, err := mgr.Renew(ctx, connect.NewRequest(&managerv1.RenewRequest{CacheId: cache}))
 	if connect.CodeOf(err) != connect.CodeNotFound {
-		return nil // a manager that does not answer is asked again, by the watcher
+		return nil // if the manager does not answer, the watcher asks again
 	}
-	return fmt.Errorf("its lease has ended while it was created: %w", err)
+	return fmt.Errorf("its lease ended while it was created: %w", err)
 }
 
 // checkShares holds a manager's shares against the regions asked for.
@@ -148,18 +146,17 @@ func checkShares(shares []*managerv1.Grant, regions int) error {
 	sum := uint64(0)
 	for _, s := range shares {
 		if s.GetRegions() == 0 {
-			return fmt.Errorf("manager grants no regions of VM %s", s.GetVm().GetId())
+			return fmt.Errorf("the manager grants no regions of VM %s", s.GetVm().GetId())
 		}
 		sum += uint64(s.GetRegions())
 	}
 	if sum != uint64(regions) {
-		return fmt.Errorf("manager grants %d regions, want %d", sum, regions)
+		return fmt.Errorf("the manager grants %d regions, want %d", sum, regions)
 	}
 	return nil
 }
 
-// transportOf is the transport over which all grants are reached: the one given,
-// unless that is empty.
+// transportOf returns the transport of all grants, which must be name unless that is empty.
 func transportOf(grants []*grant, name string) (string, error) {
 	for _, g := range grants {
 		if name != "" && g.transport != name {

@@ -17,41 +17,41 @@ import (
 	"github.com/redykv/redykv/internal/redywire"
 )
 
-// grant is what one server lends to the cache under one ticket. A server that
-// lends twice has two. Constant but for the atomic fields.
+// grant is one loan of a server's memory to the cache. The cache may have several grants of
+// one server. Only the atomic fields change.
 type grant struct {
 	id         string // unique within the cache
 	cache      string
 	vm         string
 	controlURL string
-	granted    *managerv1.Grant // as the manager gave it
+	granted    *managerv1.Grant // as received from the manager
 	transport  string
 	fabricAddr string
-	distance   int    // switches on the way there; 0: not known
+	distance   int    // to the VM in switches; 0: unknown
 	size       uint64 // of its regions
 	ticket     redywire.Ticket
 	tokens     []fabric.Token // of its regions, by the server's index
 	tuning     Tuning
-	http       *http.Client  // that calls the server's control API
+	http       *http.Client  // for the server's control API
 	timeout    time.Duration // Config.ServerTimeout
 
-	regions   atomic.Uint32 // lent; less than there are tokens after a release
-	unsettled atomic.Int32  // connections that failed, and that the server may not know of yet
-	suspected atomic.Bool   // it is being found out whether the server is there
+	regions   atomic.Uint32 // lent; fewer than tokens after a release
+	unsettled atomic.Int32  // failed connections that the server may not have ended yet
+	suspected atomic.Bool   // checkSuspected runs
 
-	suspicion chan struct{} // holds a token when the manager says again that it does not hear the server
+	suspicion chan struct{} // holds a token when the manager suspects the server again
 
-	// lost is why the grant's regions are gone; nil while they are not. It is set
-	// once and never cleared: what was in them does not come back.
+	// lost is the cause of the loss of the grant's regions, or nil. It is set once and
+	// never cleared: lost bytes do not come back.
 	lost atomic.Pointer[error]
 }
 
-// endpoint is a way to a grant's regions: what connections over it have for rings.
-// Another configuration means another endpoint.
+// endpoint is a grant with the rings of the connections to it. Another configuration means
+// another endpoint.
 type endpoint struct {
 	grant *grant
-	fill  int // requests after which a batch is full
-	batch int // those that rings are made for; 1: no rings
+	fill  int // requests of a full batch
+	batch int // requests that a ring's slot has room for; 1: no rings
 	depth int
 }
 
@@ -59,8 +59,8 @@ func newEndpoint(g *grant, c Configuration) *endpoint {
 	return &endpoint{grant: g, fill: c.BatchSize, batch: g.ringed(c).BatchSize, depth: c.QueueDepth}
 }
 
-// ringed is a configuration as the server is told of it. Rings for batches of one
-// are made for two, since a server takes batches of one for one-sided access.
+// ringed returns the configuration for the server. Two-sided batches of one use rings for
+// two, because batches of one mean one-sided access to a server.
 func (g *grant) ringed(c Configuration) Configuration {
 	if g.tuning.TwoSided {
 		c.BatchSize = max(c.BatchSize, 2)
@@ -97,7 +97,7 @@ func connectShare(ctx context.Context, cache string, cfg *Config, share *manager
 	return g, nil
 }
 
-// accept takes over a server's answer.
+// accept checks and stores a server's answer.
 func (g *grant) accept(m *serverv1.ConnectResponse, regions int) error {
 	g.fabricAddr, g.transport = m.FabricAddr, m.Transport
 	bad := len(m.RegionTokens) != regions || len(m.Ticket) != redywire.TicketSize
@@ -109,7 +109,7 @@ func (g *grant) accept(m *serverv1.ConnectResponse, regions int) error {
 		g.tokens = append(g.tokens, fabric.Token(token))
 	}
 	if bad {
-		return fmt.Errorf("VM %s answers with %d tokens for %d regions, a ticket of %d bytes",
+		return fmt.Errorf("VM %s answers with %d tokens for %d regions and a ticket of %d bytes",
 			g.vm, len(m.RegionTokens), regions, len(m.Ticket))
 	}
 	g.ticket = redywire.Ticket(m.Ticket)
@@ -129,9 +129,8 @@ func connectShares(ctx context.Context, cache string, cfg *Config, shares []*man
 	return grants, nil
 }
 
-// share is the configuration of a VM that holds so many of a cache's regions: it
-// runs its part of the server threads, rounded up (A17), and every client thread
-// has a connection to it.
+// share returns the configuration of a VM that holds some of a cache's regions. It runs its
+// part of the server threads, rounded up (A17); every client thread connects to it.
 func (c Configuration) share(regions, of int) Configuration {
 	if of > 0 {
 		c.ServerThreads = min(c.ServerThreads, (c.ServerThreads*regions+of-1)/of)
@@ -143,7 +142,7 @@ func (g *grant) control() serverv1connect.CacheServerServiceClient {
 	return serverv1connect.NewCacheServerServiceClient(g.http, g.controlURL)
 }
 
-// disconnection asks for a grant's end.
+// disconnection returns the request that ends the grant.
 func (g *grant) disconnection() *serverv1.DisconnectRequest {
 	req := &serverv1.DisconnectRequest{
 		CacheId: g.cache, Grant: g.id,
@@ -155,7 +154,7 @@ func (g *grant) disconnection() *serverv1.DisconnectRequest {
 	return req
 }
 
-// disconnect gives a grant's regions back. That they are back already is no error.
+// disconnect returns a grant's regions. It is no error if they are returned already.
 func (g *grant) disconnect(ctx context.Context) error {
 	err := g.whileAlive(ctx, func(ctx context.Context) error {
 		_, err := g.control().Disconnect(ctx, connect.NewRequest(g.disconnection()))
@@ -167,8 +166,7 @@ func (g *grant) disconnect(ctx context.Context) error {
 	return nil
 }
 
-// disconnectAll gives grants back, even if ctx has ended; lost ones have nothing
-// to give.
+// disconnectAll returns grants that are not lost, even if ctx has ended.
 func disconnectAll(ctx context.Context, grants []*grant) (err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), controlTimeout)
 	defer cancel()
@@ -180,8 +178,8 @@ func disconnectAll(ctx context.Context, grants []*grant) (err error) {
 	return err
 }
 
-// configure tells the server what the grant's data path is to be. All that a server
-// has to say against a configuration that was checked is that it lacks processors.
+// configure sets the grant's configuration at the server. A server refuses a checked
+// configuration only for lack of processors.
 func (g *grant) configure(ctx context.Context, c Configuration) error {
 	_, err := g.control().Configure(ctx, connect.NewRequest(&serverv1.ConfigureRequest{
 		CacheId: g.cache, Grant: g.id, Ticket: g.ticket[:], Configuration: g.ringed(c).proto(),
@@ -196,10 +194,10 @@ func (g *grant) configure(ctx context.Context, c Configuration) error {
 	return nil
 }
 
-// release gives back all regions but the first keep. The turn's holder calls it,
-// when the table has no use for them any more.
+// release returns all regions but the first keep. The caller holds the turn, and the table
+// does not use the others.
 func (g *grant) release(ctx context.Context, keep uint32) error {
-	lent := g.regions.Swap(keep) // first: nobody is to import what goes
+	lent := g.regions.Swap(keep) // first: so that no connection imports them
 	_, err := g.control().Release(ctx, connect.NewRequest(&serverv1.ReleaseRequest{
 		CacheId: g.cache, Grant: g.id, Ticket: g.ticket[:], Keep: keep,
 	}))

@@ -6,33 +6,32 @@ import (
 	"github.com/redykv/redykv/internal/mem"
 )
 
-// Metrics is what a cache has done and how it stands. Counts are sums over all
-// sessions, open and closed, read while operations go on.
+// Metrics are the counters and state of a cache. Counters are sums over all sessions, open and
+// closed.
 type Metrics struct {
 	Reads, Writes           uint64 // operations that succeeded
 	BytesRead, BytesWritten uint64
 	Errors                  uint64 // operations that failed
 	Batches                 uint64 // request batches sent through message rings
 	Panics                  uint64 // callbacks that panicked (A7)
-	Sessions                int    // open now
+	Sessions                int    // open
 	Regions, LostRegions    int
 }
 
-// counters are one session's share, written by its owner once for a Poll.
+// counters are the counters of one session, written by its owner once per Poll.
 type counters struct {
 	reads, writes, bytesRead, bytesWritten, errors, batches counter
 }
 
-// counter is a number that one goroutine at a time counts up, by a plain load and
-// store: an atomic addition waits until the bytes that a read brought have left the
-// processor's store buffer.
+// counter has one writer at a time, which adds by a plain load and store: an atomic addition
+// would wait for the processor's store buffer, which holds the bytes of a read.
 type counter uint64
 
 func (c *counter) add(n uint64) { mem.StoreRelease((*uint64)(c), uint64(*c)+n) }
 
 func (c *counter) load() uint64 { return atomic.LoadUint64((*uint64)(c)) }
 
-// tally is what one Poll has to add to the counters.
+// tally is what one Poll adds to the counters.
 type tally struct {
 	reads, writes, bytesRead, bytesWritten, errors uint64
 }

@@ -16,28 +16,28 @@ import (
 	"github.com/redykv/redykv/internal/api/serverv1"
 )
 
-// Migration says how regions move between VMs (6.2).
+// Migration configures how regions move between VMs (6.2).
 type Migration struct {
-	// PauseReads holds reads of a region as well while it moves: figure 15's
-	// baseline.
+	// PauseReads holds the reads of a region, too, while it moves: the baseline of
+	// figure 15.
 	PauseReads bool
-	// PauseAll holds the requests to all regions that move from the first to the
-	// last, instead of region by region: figure 16's baseline.
+	// PauseAll holds the requests to all regions that move until the last has moved,
+	// instead of region by region: the baseline of figure 16.
 	PauseAll bool
-	// Parallel is how many regions move at a time. Default: 1.
+	// Parallel is the number of regions that move at a time. Default: 1.
 	Parallel int
-	// BytesPerSecond bounds the copying of each region. 0: as fast as the fabric.
+	// BytesPerSecond limits the copying of each region. 0: no limit.
 	BytesPerSecond int64
 }
 
-// place is where a region goes.
+// place is a region's new place: region index of an endpoint's grant.
 type place struct {
 	region   int
 	endpoint *endpoint
 	index    uint32
 }
 
-// assign gives regions 0 to n-1 their places in endpoints' grants, in order.
+// assign returns places for regions 0 to n-1 in the grants of endpoints, in order.
 func assign(n int, endpoints []*endpoint) []place {
 	var places []place
 	for _, l := range endpoints {
@@ -50,7 +50,7 @@ func assign(n int, endpoints []*endpoint) []place {
 	return places
 }
 
-// assignTo is assign for regions of certain numbers.
+// assignTo is assign for the given regions.
 func assignTo(regions []int, endpoints []*endpoint) []place {
 	places := assign(len(regions), endpoints)
 	for i := range places {
@@ -59,14 +59,14 @@ func assignTo(regions []int, endpoints []*endpoint) []place {
 	return places
 }
 
-// moves is what Regions tells of regions that move.
+// moves holds the progress of regions that move, for Regions.
 type moves struct {
 	mu    sync.Mutex
 	under map[int]*progress
 }
 
-// moveStats is how much has left VMs, for the manager, whose choice of spot VMs depends
-// on how long that takes (A28).
+// moveStats is how much has moved away from VMs, and how long that took. The manager's
+// choice of spot VMs depends on it (A28).
 type moveStats struct {
 	bytes uint64
 	took  time.Duration
@@ -102,11 +102,11 @@ func (m *moves) describe(infos []RegionInfo) {
 	}
 }
 
-// Migrate moves the cache's regions away from VMs, together, to others that the manager
-// finds; the data path goes on (R77 to R82). It returns when the VMs hold nothing of
-// the cache any more. If it fails, every region is either where it was or at its
-// new place, and answers, unless its server is lost. Where ctx ends first, what has
-// not moved stays. It gives way to a VM that is reclaimed or lost, and goes on afterwards.
+// Migrate moves all regions of the cache away from VMs, to others that the manager chooses;
+// requests continue (R77 to R82). It returns when the VMs hold nothing of the cache any more.
+// If it fails or ctx ends, every region is at its old or its new place and answers, unless
+// its server is lost. The handling of reclaimed and lost VMs comes first; Migrate then
+// continues.
 func (c *Cache) Migrate(ctx context.Context, vms ...string) error {
 	err := c.requested(ctx, func(ctx context.Context) error { return c.migrate(ctx, vms, false) })
 	if err != nil {
@@ -115,8 +115,8 @@ func (c *Cache) Migrate(ctx context.Context, vms ...string) error {
 	return nil
 }
 
-// migrate leaves VMs together. voluntary is a move that the manager proposed; it
-// fails if that is not worth it any more.
+// migrate moves all regions away from VMs. A voluntary move was proposed by the manager; it
+// fails if it is not worth it any more.
 func (c *Cache) migrate(ctx context.Context, vms []string, voluntary bool) error {
 	t := c.table.Load()
 	var regions []int
@@ -127,7 +127,7 @@ func (c *Cache) migrate(ctx context.Context, vms []string, voluntary bool) error
 	}
 	slices.Sort(regions)
 	if len(regions) == 0 {
-		return c.dropIdleGrants(ctx) // it may hold what an operation before could not give back
+		return c.dropIdleGrants(ctx) // they may still have grants that were not returned before
 	}
 	endpoints, _, err := c.reallocate(ctx, &managerv1.ReallocateRequest{
 		CacheId: c.ID(), Regions: uint32(len(regions)), AvoidVms: vms, Voluntary: voluntary, Client: c.cfg.client(),
@@ -139,17 +139,17 @@ func (c *Cache) migrate(ctx context.Context, vms []string, voluntary bool) error
 	begin := time.Now()
 	err = c.move(ctx, places, (*table).replace)
 	took := time.Since(begin)
-	moved := make(map[string][]int) // by the VM that they have left
+	moved := make(map[string][]int) // by the VM that they left
 	now := c.table.Load()
 	for _, p := range places {
-		if from := t.regions[p.region].endpoint; now.regions[p.region].endpoint == p.endpoint { // else it stays, or is lost
+		if from := t.regions[p.region].endpoint; now.regions[p.region].endpoint == p.endpoint { // else it did not move, or is lost
 			moved[from.grant.vm] = append(moved[from.grant.vm], p.region)
 			c.moved.bytes += uint64(t.regionSize())
 		}
 	}
 	c.moved.took += took
 	err = errors.Join(err, c.dropIdleGrants(ctx))
-	c.releaseUnused(ctx) // the places of what did not come, for it was lost or stays
+	c.releaseUnused(ctx) // the places of regions that did not arrive
 	for _, vm := range vms {
 		for _, span := range t.spans(moved[vm]) {
 			c.watcher.report(t.event(Event{Kind: VMLeft, VM: vm}, span))
@@ -158,13 +158,13 @@ func (c *Cache) migrate(ctx context.Context, vms []string, voluntary bool) error
 	return err
 }
 
-// reallocate gets further memory from the manager, connects to its servers, and gives
-// every session connections. Where the request names the whole of the cache, it may be
-// that. If it fails, all of it is taken back.
+// reallocate gets more memory from the manager, connects to its servers, and connects every
+// session. If the request allows it (Whole), this may be memory for the whole cache. If it
+// fails, everything is undone.
 func (c *Cache) reallocate(ctx context.Context, req *managerv1.ReallocateRequest) (endpoints []*endpoint, configuration Configuration, err error) {
 	defer func() {
 		if err != nil {
-			c.settle(ctx) // even if there is no answer: the manager may have granted something
+			c.settle(ctx) // even without an answer: the manager may have granted memory
 		}
 	}()
 	reclaimed := c.keeper.reclaiming()
@@ -219,7 +219,7 @@ func (c *Cache) reallocate(ctx context.Context, req *managerv1.ReallocateRequest
 	return endpoints, configuration, nil
 }
 
-// replace gives a region its new place. mirrored makes its new place a mirror.
+// replace sets a region's place. mirrored makes the place a mirror.
 func (t *table) replace(p place) {
 	r := &t.regions[p.region]
 	*r = region{endpoint: p.endpoint, index: p.index, origin: r.origin, epoch: r.epoch}
@@ -231,9 +231,8 @@ func (t *table) mirrored(p place) {
 	r.gate, r.state = 0, Stable
 }
 
-// move copies regions to their new places, pausing what has to be, and switches
-// each when it is copied. It goes on to the end of the list where the source of
-// one region is lost, and stops at any other error.
+// move copies regions to their new places and switches each when it is copied. If a region's
+// source is lost it continues with the others; it stops at any other error.
 func (c *Cache) move(ctx context.Context, places []place, then func(*table, place)) error {
 	if c.cfg.Migration.PauseAll {
 		return c.moveTogether(ctx, places, then)
@@ -251,9 +250,9 @@ func (c *Cache) move(ctx context.Context, places []place, then func(*table, plac
 	return work.Wait()
 }
 
-// moveTogether moves regions that are paused together. For each, in turn: gate its
-// writes, drain those under way, copy, switch the table; the sessions then let go
-// what they held (A40).
+// moveTogether moves regions that are paused together: it gates their writes, drains pending
+// ones, copies each region, and switches the table. Sessions then release the requests that
+// they held (A40).
 func (c *Cache) moveTogether(ctx context.Context, places []place, then func(*table, place)) error {
 	sources, endpoints := make([]region, len(places)), make([]*endpoint, len(places))
 	c.update(func(t *table) {
@@ -290,7 +289,7 @@ func (c *Cache) moveTogether(ctx context.Context, places []place, then func(*tab
 	return err
 }
 
-// gate is what is held while a region moves.
+// gate returns the kinds of requests that are held while a region moves.
 func (c *Cache) gate() gate {
 	if c.cfg.Migration.PauseReads {
 		return holdWrites | holdReads
@@ -298,9 +297,8 @@ func (c *Cache) gate() gate {
 	return holdWrites
 }
 
-// copyRegion has the target's server pull one region, and returns true only if the
-// target has all of it. That its source is lost is no error of the move's: the region
-// is lost, and found to be so.
+// copyRegion lets the target's server pull one region, and returns true only if the target
+// has all of it. A lost source is no error of the move: the region is then lost.
 func (c *Cache) copyRegion(ctx context.Context, p place, from *region) (copied bool, err error) {
 	c.moves.set(p.region, p.endpoint.grant.vm, 0)
 	defer c.moves.end(p.region)
@@ -314,7 +312,7 @@ func (c *Cache) copyRegion(ctx context.Context, p place, from *region) (copied b
 	}
 	source := from.endpoint.grant
 	if source.lost.Load() == nil && ctx.Err() == nil {
-		// Which of the two is it? A source that does not answer is lost.
+		// Either server may have failed. A source that does not answer is lost.
 		if check := c.probe(ctx, source); check != nil && ctx.Err() == nil && !c.inconclusive(source, check, new(int)) {
 			c.lose(source, errors.Join(err, check))
 		}
@@ -358,8 +356,8 @@ func (c *Cache) pullFrom(ctx context.Context, p place, from *region) error {
 	return nil
 }
 
-// dropIdleGrants gives back the grants that hold no region any more, and tells the manager
-// what the cache consists of now. It does so even if ctx has ended.
+// dropIdleGrants returns grants without regions to their servers, and settles the table with
+// the manager, even if ctx has ended.
 func (c *Cache) dropIdleGrants(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), controlTimeout)
 	defer cancel()
@@ -370,7 +368,7 @@ func (c *Cache) dropIdleGrants(ctx context.Context) error {
 			idle = append(idle, l)
 		}
 	}
-	// Twice: until nobody reads there any more (A42), and until nobody is connected.
+	// Twice: until no session reads there (A42), and until none is connected.
 	if err := c.quiesce(ctx); err != nil {
 		return err
 	}
@@ -385,18 +383,18 @@ func (c *Cache) dropIdleGrants(ctx context.Context) error {
 		return err
 	}
 	if err := disconnectAll(ctx, c.leaving); err != nil {
-		c.log.Warn("a server keeps regions that the cache has left", "err", err)
+		c.log.Warn("a server keeps regions that the cache does not use", "err", err)
 	}
 	c.leaving = nil
 	c.settle(ctx)
 	return nil
 }
 
-// settle tells the manager what the cache consists of, and sees to it that it is
-// told later where it cannot be told now. The turn's holder calls it.
+// settle tells the manager what the cache consists of, or has that repeated later if it
+// fails. The caller holds the turn.
 func (c *Cache) settle(ctx context.Context) {
 	if c.gone() {
-		return // nobody is to be told
+		return // the manager does not know the cache
 	}
 	err := c.settleAs(context.WithoutCancel(ctx), c.Configuration())
 	c.unsettled.Store(err != nil)
@@ -405,7 +403,7 @@ func (c *Cache) settle(ctx context.Context) {
 	}
 }
 
-// settleAs tells the manager that the cache is as it is, with some configuration.
+// settleAs tells the manager what the cache consists of, with a given configuration.
 func (c *Cache) settleAs(ctx context.Context, configuration Configuration) error {
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
@@ -430,10 +428,10 @@ func (c *Cache) settleAs(ctx context.Context, configuration Configuration) error
 	return nil
 }
 
-// settleAgain is settle for who does not hold the turn, if it is free.
+// settleAgain is settle without the turn, which it takes if it is free.
 func (c *Cache) settleAgain(ctx context.Context) {
 	if c.turn.acquire(ctx, &claim{}, false) != nil {
-		return // the operation that runs will settle
+		return // the running operation settles
 	}
 	defer c.turn.release()
 	c.settle(ctx)

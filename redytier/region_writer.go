@@ -13,15 +13,15 @@ import (
 	"github.com/redykv/redykv/internal/redywire"
 )
 
-// origin is where the bytes of a region came from: Config.File. As long as nobody
-// has written to it, they can be had there again (A46).
+// origin says that a region was filled from Config.File. Until it is written, its bytes can
+// be read from there again (A46).
 type origin struct{ written atomic.Bool }
 
-// writeChunk is how much a regionWriter writes at a time.
+// writeChunk is the size of a regionWriter's writes.
 const writeChunk = 256 << 10
 
-// regionWriter writes to a grant's regions for a control operation, beside all sessions.
-// One goroutine.
+// regionWriter writes to a grant's regions for a control operation, without a session. It
+// belongs to one goroutine.
 type regionWriter struct {
 	qp      fabric.QueuePair
 	remotes []fabric.Remote
@@ -50,7 +50,7 @@ func (c *Cache) openRegionWriter(ctx context.Context, g *grant) (_ *regionWriter
 	return p, err
 }
 
-// probe says whether a grant's server answers, and still lends what it did.
+// probe checks that a grant's server answers, and still lends all regions.
 func (c *Cache) probe(ctx context.Context, g *grant) error {
 	ctx, cancel := clock.WithAwakeTimeout(ctx, reconnectTimeout, context.DeadlineExceeded)
 	defer cancel()
@@ -71,8 +71,8 @@ func (p *regionWriter) close() (err error) {
 	return err
 }
 
-// fill writes n bytes to a region from offset on, as read gives them, chunk by
-// chunk; at counts from 0.
+// fill writes n bytes to a region from offset on, which read returns in chunks; at is the
+// number of bytes before the chunk.
 func (p *regionWriter) fill(ctx context.Context, index uint32, offset, n int64, read func(dst []byte, at int64) error) error {
 	for at := int64(0); at < n; {
 		if ctx.Err() != nil {
@@ -105,14 +105,14 @@ func (p *regionWriter) write(ctx context.Context, src []byte, index uint32, offs
 	return p.done[0].Err
 }
 
-// zero is a source of unwritten memory.
+// zero reads zeros.
 func zero(dst []byte, _ int64) error {
 	clear(dst)
 	return nil
 }
 
-// populateAll fills a new cache from Config.File, whose prefix is all that is read.
-// Where the file ends before the cache does, the rest stays zeros.
+// populateAll fills a new cache from the prefix of Config.File. The rest of the cache stays
+// zeros.
 func (c *Cache) populateAll(ctx context.Context) error {
 	c.update(func(t *table) {
 		for i := range t.regions {
@@ -122,7 +122,7 @@ func (c *Cache) populateAll(ctx context.Context) error {
 	return c.fillFrom(ctx, c.readFile)
 }
 
-// fillFrom fills a new cache with what read gives.
+// fillFrom fills a new cache with the bytes that read returns.
 func (c *Cache) fillFrom(ctx context.Context, read func(ctx context.Context, dst []byte, addr int64) error) error {
 	filled := 0
 	return c.inTurn(ctx, urgency{}, func(ctx context.Context) error {
@@ -134,13 +134,13 @@ func (c *Cache) fillFrom(ctx context.Context, read func(ctx context.Context, dst
 			places = append(places, place{region: i, endpoint: r.endpoint, index: r.index})
 		}
 		n, err := c.populate(ctx, places[filled:], read)
-		filled += n // what moves meanwhile does so with its bytes
+		filled += n // a region that moves keeps its bytes
 		return err
 	})
 }
 
-// populate fills regions at their places with what read gives for their addresses, and
-// says how many of them hold all of it.
+// populate fills regions at their places with what read returns for their addresses. It
+// returns the number of regions that are complete.
 func (c *Cache) populate(ctx context.Context, places []place, read func(ctx context.Context, dst []byte, addr int64) error) (filled int, err error) {
 	t := c.table.Load()
 	writers := map[*grant]*regionWriter{}
@@ -167,7 +167,7 @@ func (c *Cache) populate(ctx context.Context, places []place, read func(ctx cont
 	return len(places), nil
 }
 
-// readFile reads the cache's initial bytes.
+// readFile reads the cache's initial bytes at an address.
 func (c *Cache) readFile(_ context.Context, dst []byte, addr int64) error {
 	f, err := os.Open(c.cfg.File)
 	if err != nil {

@@ -8,10 +8,10 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 )
 
-// replaceLost finds new memory for everything that is lost, fills it from the
-// copies that there are (R83, A49), and makes it answer again. What nobody has a
-// copy of comes back as zeros, but not before the application has been told (A46). The
-// keeper calls it, without the turn: who is told may be waiting for that.
+// replaceLost allocates new memory for all lost regions, fills it from copies (R83, A49), and
+// makes the regions answer again. Regions without a copy become zeros, but not before the
+// application was notified (A46). The keeper calls it without the turn, because OnEvent may
+// wait for the turn.
 func (c *Cache) replaceLost(ctx context.Context, lost *grant, u urgency) error {
 	for rest := true; rest; {
 		if err := c.reportDataLoss(ctx); err != nil {
@@ -28,7 +28,7 @@ func (c *Cache) replaceLost(ctx context.Context, lost *grant, u urgency) error {
 	return nil
 }
 
-// reportDataLoss tells the application of lost regions that nobody has a copy of.
+// reportDataLoss notifies the application of lost regions without a copy.
 func (c *Cache) reportDataLoss(ctx context.Context) error {
 	t := c.table.Load()
 	var regions []int
@@ -57,8 +57,8 @@ func (c *Cache) reportDataLoss(ctx context.Context) error {
 	return nil
 }
 
-// replaceReported replaces the lost regions that have a copy, or whose loss was told. rest
-// says that others are left. The turn's holder calls it.
+// replaceReported replaces the lost regions that have a copy, or whose loss was reported.
+// rest says that others are left. The caller holds the turn.
 func (c *Cache) replaceReported(ctx context.Context, lost *grant) (rest bool, err error) {
 	t := c.table.Load()
 	var regions []int
@@ -95,13 +95,13 @@ func (c *Cache) replaceReported(ctx context.Context, lost *grant) (rest bool, er
 	kept, gone := c.withCopy(places)
 	filled, err := c.populate(ctx, kept, c.copyOf)
 	rest = c.restore(kept[:filled], gone) || rest
-	c.setState(regions, Lost) // those that were not restored
+	c.setState(regions, Lost) // of those that were not restored
 	err = errors.Join(err, c.dropIdleGrants(ctx))
 	c.releaseUnused(ctx) // the places of those
 	return rest, err
 }
 
-// setState says how it stands with regions that do not answer.
+// setState sets the state of regions that do not answer.
 func (c *Cache) setState(regions []int, s RegionState) {
 	c.update(func(t *table) {
 		for _, i := range regions {
@@ -112,12 +112,12 @@ func (c *Cache) setState(regions []int, s RegionState) {
 	})
 }
 
-// hasCopy says whether there is a copy of a region's bytes.
+// hasCopy reports whether there is a copy of a region's bytes.
 func (c *Cache) hasCopy(r *region) bool {
 	return c.cfg.Recover != nil || r.origin != nil && !r.origin.written.Load()
 }
 
-// withCopy tells the regions that come from a copy from those that will be zeros.
+// withCopy separates regions with a copy from those that will be zeros.
 func (c *Cache) withCopy(places []place) (kept, gone []place) {
 	t := c.table.Load()
 	for _, p := range places {
@@ -130,7 +130,7 @@ func (c *Cache) withCopy(places []place) (kept, gone []place) {
 	return kept, gone
 }
 
-// copyOf reads a lost region's bytes from where there is a copy.
+// copyOf reads the copy of a lost region's bytes.
 func (c *Cache) copyOf(ctx context.Context, dst []byte, addr int64) error {
 	if c.cfg.Recover != nil {
 		return c.cfg.Recover(ctx, dst, addr)
@@ -138,8 +138,8 @@ func (c *Cache) copyOf(ctx context.Context, dst []byte, addr int64) error {
 	return c.readFile(ctx, dst, addr)
 }
 
-// restore makes regions answer from their new places. rest says that one does not:
-// a session that had not heard of the loss has written to it, and so its copy is none.
+// restore makes regions answer from their new places. rest says that one does not: a session
+// that did not know of the loss has written to it, so its copy is stale.
 func (c *Cache) restore(kept, gone []place) (rest bool) {
 	if o := c.observing(); o != nil {
 		t := c.table.Load()

@@ -8,22 +8,21 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 )
 
-// ErrFixed is what [Cache.Reshape] of a cache under a [Device] always returns: the log's
-// ring is laid out once. For another capacity or SLO, close the device and open one with
-// another Config.
+// ErrFixed is the error of [Cache.Reshape] for a cache under a [Device]: the log's ring is
+// laid out once. For another capacity or SLO, close the device and open another one.
 var ErrFixed = errors.New("redytier: the cache of a device keeps its capacity and SLO: close the device, and open one with others")
 
-// Reshape changes the cache's capacity and SLO (R6). With the SLO that it has, the
-// cache grows or shrinks where it is: what is cut off is gone, what is added is
-// zeros (R71, R72); if it grows, and all of it costs less elsewhere, as in one larger VM, it
-// moves there (R74). With another, the manager finds other VMs and another
-// configuration, and the regions move there (R70). Requests go on; sessions find the
-// new capacity with their next one, and what they have under way beyond it ends
-// with ErrOutOfRange at the latest. A Reshape that fails, as where memory of the cache is
-// lost meanwhile, changes nothing (R76). It gives way to a VM that is reclaimed, which is
-// left first: what has been done is undone, and begun again by itself. That of a
-// cache under a [Device] always fails, with [ErrFixed]. It
-// may wait for callbacks, so it must not be called from one.
+// Reshape changes the cache's capacity and SLO (R6). With the same SLO, the cache grows or
+// shrinks in place: bytes that are cut off are lost, added ones are zeros (R71, R72). If it
+// grows and all of it costs less elsewhere, for example in one larger VM, it moves there
+// (R74). With another SLO, the manager chooses other VMs and another configuration, and the
+// regions move there (R70). Requests continue; sessions see the new capacity with their next
+// request, and pending requests beyond it end with ErrOutOfRange.
+//
+// A Reshape that fails, for example because memory is lost meanwhile, changes nothing (R76).
+// If a VM is reclaimed, Reshape is undone and starts again when that VM is left. For a cache
+// under a [Device] it returns [ErrFixed]. It may wait for callbacks, so it must not be
+// called from one.
 func (c *Cache) Reshape(ctx context.Context, capacity int64, slo SLO) error {
 	if capacity < MinRegionSize || capacity > maxCapacity {
 		return fmt.Errorf("redytier: reshape: capacity %d, want %d to %d", capacity, MinRegionSize, maxCapacity)
@@ -57,26 +56,25 @@ func (c *Cache) reshape(ctx context.Context, capacity int64, slo SLO) error {
 		err = c.shrink(ctx, capacity)
 	}
 	if err != nil {
-		err = errors.Join(err, c.Err()) // what was lost meanwhile, which this may have given way to
+		err = errors.Join(err, c.Err()) // memory lost meanwhile may be the reason
 	}
 	return err
 }
 
-// shrink cuts the table off, and gives back what is not used any more once nothing
-// is under way there.
+// shrink cuts the table off, and returns unused memory when no request to it is pending.
 func (c *Cache) shrink(ctx context.Context, capacity int64) error {
 	c.update(func(t *table) { t.resize(t.need(capacity), capacity) })
 	if err := c.dropIdleGrants(ctx); err != nil {
-		// The capacity is what it is; what is left over is given back next time.
-		c.log.Warn("memory that was cut off is not given back", "err", err)
+		// The capacity has changed; the memory is returned next time.
+		c.log.Warn("memory that was cut off is not returned yet", "err", err)
 		return nil
 	}
 	c.releaseUnused(ctx)
 	return nil
 }
 
-// releaseUnused releases the last regions of grants that the table does not use. It does so
-// even if ctx has ended.
+// releaseUnused releases the last regions of grants if the table does not use them, even if
+// ctx has ended.
 func (c *Cache) releaseUnused(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), controlTimeout)
 	defer cancel()
@@ -101,8 +99,8 @@ func (c *Cache) releaseUnused(ctx context.Context) {
 	}
 }
 
-// grow adds zeros at the end: first those of the last region, then further regions. Where
-// it is cheaper to have all of them elsewhere, in one larger VM, the cache moves (R74).
+// grow adds zeros at the end: the rest of the last region, then more regions. If one larger
+// VM for all of them is cheaper, the cache moves there (R74).
 func (c *Cache) grow(ctx context.Context, capacity int64) error {
 	t := c.table.Load()
 	if err := c.clearEnd(ctx, min(capacity, int64(len(t.regions))<<t.shift)); err != nil {
@@ -142,7 +140,7 @@ func (c *Cache) grow(ctx context.Context, capacity int64) error {
 	return nil
 }
 
-// alive is nil unless a endpoint's memory is lost.
+// alive returns an error if the memory of an endpoint is lost.
 func alive(endpoints []*endpoint) error {
 	for _, l := range endpoints {
 		if cause := l.grant.lost.Load(); cause != nil {
@@ -152,8 +150,8 @@ func alive(endpoints []*endpoint) error {
 	return nil
 }
 
-// clearEnd makes zeros of the last region's bytes from the capacity to a higher one:
-// they can have been cut off before, and what is under way there has to end first.
+// clearEnd zeroes the last region's bytes from the capacity to a higher one: they may have
+// been cut off before. Pending requests to them end first.
 func (c *Cache) clearEnd(ctx context.Context, to int64) (err error) {
 	t := c.table.Load()
 	if to <= t.capacity {
@@ -189,8 +187,8 @@ func (c *Cache) moveAll(ctx context.Context, capacity int64, slo SLO) error {
 	return c.moveTo(ctx, endpoints, capacity, slo, configuration)
 }
 
-// moveTo moves the whole cache over endpoints, which have room for all of it. Until it is
-// there, the old VMs go on serving and every write goes to both (A38).
+// moveTo moves the whole cache to endpoints, which have room for all of it. Until that is
+// done the old VMs serve, and every write goes to both (A38).
 func (c *Cache) moveTo(ctx context.Context, endpoints []*endpoint, capacity int64, slo SLO, configuration Configuration) error {
 	t := c.table.Load()
 	places := assign(t.need(capacity), endpoints)
@@ -211,15 +209,15 @@ func (c *Cache) moveTo(ctx context.Context, endpoints []*endpoint, capacity int6
 	}
 	c.slo = slo
 	if err := c.clients.replace(next); err != nil {
-		c.log.Warn("client threads of the configuration before", "err", err)
+		c.log.Warn("ending the client threads of the former configuration", "err", err)
 	}
 	if err := c.dropIdleGrants(ctx); err != nil {
-		c.log.Warn("the VMs of before are not given back yet", "err", err)
+		c.log.Warn("the former VMs are not returned yet", "err", err)
 	}
 	return nil
 }
 
-// commit makes the new places the cache's only ones, unless something was lost.
+// commit makes the new places the cache's only ones, unless memory was lost.
 func (c *Cache) commit(places []place, endpoints []*endpoint, capacity int64, configuration Configuration) (err error) {
 	c.update(func(t *table) {
 		if err = alive(endpoints); err != nil {
@@ -240,13 +238,12 @@ func (c *Cache) commit(places []place, endpoints []*endpoint, capacity int64, co
 	return err
 }
 
-// Reconfigure changes the data path of a live cache (R69): batches, rings, client
-// and server threads. Requests go on; those on the same bytes keep their order
-// across the change. The VMs stay those that the cache has, and so do their
-// processors, of which a launched VM has as many as its cache's configuration asked
-// for: more server threads than those are refused with ErrCores, which says how many
-// there are. A Reshape to another SLO finds other VMs. A Reconfigure that fails, as where
-// the manager refuses it or cannot be reached, changes nothing. It waits for callbacks, so it must not be called from one.
+// Reconfigure changes the data path of a live cache (R69): batches, rings, client and server
+// threads. Requests continue; those on the same bytes keep their order across the change.
+// The cache keeps its VMs. A launched VM has as many processors as its cache's configuration
+// asked for: more server threads are refused with ErrCores, which says how many there are; a
+// Reshape to another SLO finds other VMs. A Reconfigure that fails changes nothing. It waits
+// for callbacks, so it must not be called from one.
 func (c *Cache) Reconfigure(ctx context.Context, configuration Configuration) error {
 	if err := c.cfg.Tuning.Check(configuration); err != nil {
 		return err
@@ -264,18 +261,18 @@ func (c *Cache) reconfigure(ctx context.Context, configuration Configuration) er
 	if err := configuration.Check(c.slo.RecordSize); err != nil {
 		return err
 	}
-	// While both kinds of connections are open, servers have what either needs.
+	// While both kinds of connections are open, servers allow either.
 	both := Configuration{
 		ClientThreads: max(old.ClientThreads, configuration.ClientThreads),
 		ServerThreads: max(old.ServerThreads, configuration.ServerThreads),
 		BatchSize:     max(old.BatchSize, configuration.BatchSize),
 		QueueDepth:    max(old.QueueDepth, configuration.QueueDepth),
 	}
-	// The manager comes first: what it refuses changes nothing. It allows less whenever it
-	// allows more, so that what follows can always be settled.
+	// The manager is asked first: a refusal changes nothing. A manager that allows more also
+	// allows less, so the later Settle succeeds.
 	if both != old {
 		if err := c.settleAs(ctx, both); err != nil {
-			c.unsettled.Store(true) // it may have heard
+			c.unsettled.Store(true) // the call may have had an effect
 			return err
 		}
 	}
@@ -312,10 +309,10 @@ func (c *Cache) reconfigure(ctx context.Context, configuration Configuration) er
 		}
 	})
 	if err := c.clients.replace(next); err != nil {
-		c.log.Warn("client threads of the configuration before", "err", err)
+		c.log.Warn("ending the client threads of the former configuration", "err", err)
 	}
 	if err := c.dropIdleGrants(ctx); err != nil {
-		c.log.Warn("connections of the configuration before are still open", "err", err)
+		c.log.Warn("connections of the former configuration are still open", "err", err)
 		return nil
 	}
 	if err := c.configureAll(ctx, configuration); err != nil {
@@ -324,7 +321,7 @@ func (c *Cache) reconfigure(ctx context.Context, configuration Configuration) er
 	return nil
 }
 
-// configureAll tells every server its part of a configuration.
+// configureAll configures every server for its part of a configuration.
 func (c *Cache) configureAll(ctx context.Context, configuration Configuration) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
