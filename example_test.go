@@ -1,6 +1,7 @@
 package redykv_test
 
 import (
+	"context"
 	"fmt"
 	"log"
 	"os"
@@ -17,14 +18,15 @@ func Example() {
 	}
 	defer os.RemoveAll(dir)
 
+	ctx := context.Background()
 	store, err := redykv.OpenDir(dir, kv.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := store.Upsert([]byte("greeting"), []byte("hello")); err != nil {
+	if err := store.Upsert(ctx, []byte("greeting"), []byte("hello")); err != nil {
 		log.Fatal(err)
 	}
-	value, err := store.Read([]byte("greeting"), nil)
+	value, err := store.Read(ctx, []byte("greeting"), nil)
 	fmt.Printf("%s, %v\n", value, err)
 	if err := store.Close(); err != nil {
 		log.Fatal(err)

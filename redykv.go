@@ -2,8 +2,8 @@
 //
 //	store, err := redykv.OpenDir("data", kv.Options{})
 //	…
-//	err = store.Upsert([]byte("greeting"), []byte("hello"))
-//	value, err := store.Read([]byte("greeting"), nil)
+//	err = store.Upsert(ctx, []byte("greeting"), []byte("hello"))
+//	value, err := store.Read(ctx, []byte("greeting"), nil)
 //	…
 //	err = store.Close()
 //

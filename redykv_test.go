@@ -1,6 +1,7 @@
 package redykv
 
 import (
+	"context"
 	"errors"
 	"testing"
 
@@ -20,7 +21,7 @@ func TestOpenDirThatFails(t *testing.T) {
 		store, err := OpenDir(dir, opts)
 		switch fits := opts.Device == nil && opts.Memory == 0 && opts.KeySize == 0; {
 		case fits && err == nil:
-			if err := errors.Join(store.Upsert([]byte("key"), []byte("value")), store.Close()); err != nil {
+			if err := errors.Join(store.Upsert(context.Background(), []byte("key"), []byte("value")), store.Close()); err != nil {
 				t.Error(err)
 			}
 		case fits:
@@ -38,7 +39,7 @@ func TestOpenDirThatFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	value, err := store.Read([]byte("key"), nil)
+	value, err := store.Read(context.Background(), []byte("key"), nil)
 	if string(value) != "value" {
 		t.Errorf("%q, %v", value, err)
 	}

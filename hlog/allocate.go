@@ -1,6 +1,9 @@
 package hlog
 
-import "fmt"
+import (
+	"context"
+	"fmt"
+)
 
 // Allocate takes size bytes at the tail, at most a page, for a record that the caller fills
 // before it leaves its epoch. ok is false if the next page has no frame yet: the caller
@@ -53,9 +56,10 @@ func (l *Log) frameFree(page int64) bool {
 	return page-l.safeHead.load()>>l.pageBits < l.frames.Load()
 }
 
-// WaitForSpace returns when Allocate may succeed again, or with the error for which it
-// cannot.
-func (l *Log) WaitForSpace() error {
+// WaitForSpace waits until Allocate may succeed again. Its error is why Allocate never
+// will, or that of ctx if that ends before.
+func (l *Log) WaitForSpace(ctx context.Context) error {
+	defer l.wakeAtEnd(ctx)()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	next := position(l.tail.Load()).page() + 1
@@ -66,9 +70,21 @@ func (l *Log) WaitForSpace() error {
 		if err := l.failure(); err != nil {
 			return err
 		}
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("hlog: waiting for space: %w", err)
+		}
 		l.progress.Wait()
 	}
 	return l.failure()
+}
+
+// wakeAtEnd signals progress when ctx ends, until the function that it returns is called.
+func (l *Log) wakeAtEnd(ctx context.Context) (stop func() bool) {
+	return context.AfterFunc(ctx, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.progress.Broadcast()
+	})
 }
 
 // failure returns the error for which the log cannot be written, or nil. The caller holds

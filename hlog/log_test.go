@@ -55,7 +55,7 @@ func add(l *Log, handle *epoch.Handle, n uint64, previous int64) (int64, error) 
 		if ok {
 			return addr, nil
 		}
-		if err := l.WaitForSpace(); err != nil {
+		if err := l.WaitForSpace(context.Background()); err != nil {
 			return 0, err
 		}
 	}

@@ -1,6 +1,7 @@
 package hlog
 
 import (
+	"context"
 	"fmt"
 	"os"
 
@@ -21,8 +22,9 @@ func (l *Log) mutable() int64 {
 // lowers them, it returns when the memory was released: when the pages have been written to
 // all tiers, no session is inside an earlier epoch, and they are not held. A size that is not
 // possible is an error and changes nothing. It returns the log's error if the log fails
-// meanwhile.
-func (l *Log) Resize(memory int64) error {
+// meanwhile. If ctx ends meanwhile, the log keeps the bytes that it had; pages that were evicted
+// stay so.
+func (l *Log) Resize(ctx context.Context, memory int64) error {
 	frames := memory >> l.pageBits
 	switch {
 	case frames < MinFrames:
@@ -30,8 +32,10 @@ func (l *Log) Resize(memory int64) error {
 	case frames<<l.pageBits > int64(len(l.ring)):
 		return fmt.Errorf("hlog: memory of %v: the log was opened for at most %v", units.Size(memory), units.Size(len(l.ring)))
 	}
+	defer l.wakeAtEnd(ctx)()
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	before := l.frames.Load()
 	err := l.failure()
 	if err == nil {
 		l.frames.Store(frames)
@@ -40,6 +44,11 @@ func (l *Log) Resize(memory int64) error {
 		l.wake()
 	}
 	for err == nil && l.tailPage()-l.safeHead.load()>>l.pageBits >= l.frames.Load() {
+		if err = ctx.Err(); err != nil {
+			l.frames.Store(before)
+			l.progress.Broadcast() // there is space again
+			break
+		}
 		l.progress.Wait()
 		err = l.failure()
 	}

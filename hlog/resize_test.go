@@ -61,7 +61,7 @@ func TestResize(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	for range 300 {
 		frames := MinFrames + rng.Int64N(most-MinFrames+1)
-		if err := l.Resize(frames*page + rng.Int64N(page)); err != nil {
+		if err := l.Resize(t.Context(), frames*page+rng.Int64N(page)); err != nil {
 			t.Error(err)
 		}
 		if l.Budget() != frames*page {
@@ -74,11 +74,11 @@ func TestResize(t *testing.T) {
 	}
 	for _, bad := range []int64{0, -1, MinFrames*page - 1, most*page + page} {
 		before := l.Budget()
-		if err := l.Resize(bad); err == nil || l.Budget() != before {
+		if err := l.Resize(t.Context(), bad); err == nil || l.Budget() != before {
 			t.Errorf("Resize(%d): %v, budget %d", bad, err, l.Budget())
 		}
 	}
-	if err := l.Resize(most * page); err != nil {
+	if err := l.Resize(t.Context(), most*page); err != nil {
 		t.Error(err)
 	}
 	for tail := l.Tail(); !stop.Load() && l.Tail() < tail+2*most*page; { // fill it
@@ -88,7 +88,7 @@ func TestResize(t *testing.T) {
 	}
 	stop.Store(true)
 	wg.Wait()
-	if err := l.Resize(MinFrames * page); err != nil {
+	if err := l.Resize(t.Context(), MinFrames*page); err != nil {
 		t.Error(err)
 	}
 	if n, err := mem.ResidentOf(l.ring); n > MinFrames*page || err != nil {
@@ -97,7 +97,7 @@ func TestResize(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Error(err)
 	}
-	if err := l.Resize(8 * page); !errors.Is(err, ErrClosed) {
+	if err := l.Resize(t.Context(), 8*page); !errors.Is(err, ErrClosed) {
 		t.Errorf("resizing a closed log: %v", err)
 	}
 }

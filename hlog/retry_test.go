@@ -300,9 +300,9 @@ func TestTransientLasts(t *testing.T) {
 	exhaust()
 	written := make(chan error, 1)
 	go func() {
-		err := l.WaitForSpace()
+		err := l.WaitForSpace(context.Background())
 		for errors.Is(err, syscall.EMFILE) { // the test took longer than RetryTime to get here
-			err = l.WaitForSpace()
+			err = l.WaitForSpace(context.Background())
 		}
 		written <- err
 	}()

@@ -2,6 +2,7 @@ package hlog
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -72,7 +73,7 @@ func (l *walkLog) append(key, value []byte, expires int64, tombstone, invalid bo
 			}
 			return nil
 		}
-		if err := l.WaitForSpace(); err != nil {
+		if err := l.WaitForSpace(context.Background()); err != nil {
 			return err
 		}
 	}

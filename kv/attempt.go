@@ -1,7 +1,6 @@
 package kv
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -39,7 +38,7 @@ type coldRecord struct {
 func (s *Session) begin(op *Op, hash uint64, keep int, stream bool) bool {
 	op.Err = s.check(op)
 	for op.Err == nil && s.pendingRMWs[hashByte(hash)] > 0 { // it may be on the same key, and comes first
-		op.Err = s.await(context.Background())
+		op.Err = s.await(s.ctx)
 	}
 	if op.Err != nil {
 		s.refuse()
@@ -137,7 +136,9 @@ func (s *Session) attempt(op *Op, hash uint64, keep int, p *pendingOp) (where co
 			err = s.drainSealed()
 		case retry, keyLocked:
 			if tries%impatience == 0 {
-				err = s.store.mayTry(outcome)
+				if err = s.store.mayTry(outcome); err == nil && s.ctx.Err() != nil {
+					err = fmt.Errorf("kv: waiting for another operation on the key: %w", s.ctx.Err())
+				}
 				if err == nil && op.Kind == OpRMW && endSuspicion == nil && outcome == retry {
 					endSuspicion = s.store.suspect(s)
 				}
@@ -162,7 +163,7 @@ func (s *Session) waitForSpace() error {
 	if err := s.store.inModifier(); err != nil {
 		return err
 	}
-	if err := s.log.WaitForSpace(); err != nil {
+	if err := s.log.WaitForSpace(s.ctx); err != nil {
 		return fmt.Errorf("kv: %w", err)
 	}
 	return nil

@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -17,7 +18,7 @@ func TestDeadShareIsEstimated(t *testing.T) {
 			st := open(t, small(device.NewMemory(), 8, 8))
 			const keys = 5000
 			for n := range uint64(keys) {
-				if err := st.Upsert(key8(n), key8(n)); err != nil {
+				if err := st.Upsert(context.Background(), key8(n), key8(n)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -25,7 +26,7 @@ func TestDeadShareIsEstimated(t *testing.T) {
 			rng := rand.New(rand.NewPCG(1, uint64(dead)))
 			for n := range uint64(keys) {
 				if rng.IntN(100) < dead {
-					if err := st.Delete(key8(n)); err != nil {
+					if err := st.Delete(context.Background(), key8(n)); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -58,7 +59,7 @@ func TestAutomaticCompactionBounds(t *testing.T) {
 			longest := int64(0)
 			for n := range 20_000 {
 				key, value := key8(rng.Uint64N(keys)), key8(uint64(n))
-				if err := st.Upsert(key, value); err != nil {
+				if err := st.Upsert(context.Background(), key, value); err != nil {
 					t.Fatal(err)
 				}
 				want[string(key)] = string(value)
@@ -76,7 +77,7 @@ func TestAutomaticCompactionBounds(t *testing.T) {
 			opts.Device = device.NewMemory()
 			st = open(t, opts)
 			for n := range uint64(8000) { // all are live, and larger than LogSize
-				if err := st.Upsert(key8(n), key8(n)); err != nil {
+				if err := st.Upsert(context.Background(), key8(n), key8(n)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -156,7 +157,7 @@ func TestAutomaticCompactionCatchesUp(t *testing.T) {
 	const keys = 500 // 12 KB
 	want := map[string]string{}
 	for n := range uint64(50_000) {
-		if err := st.Upsert(key8(n%keys), key8(n)); err != nil {
+		if err := st.Upsert(context.Background(), key8(n%keys), key8(n)); err != nil {
 			t.Fatal(err)
 		}
 		want[string(key8(n%keys))] = string(key8(n))

@@ -46,7 +46,7 @@ func TestSerialCountsWhatWasGiven(t *testing.T) {
 		ops[i] = Op{Kind: OpRMW, Key: key8(uint64(i) * 7), Modify: add(1)}
 	}
 	ops[3].Modify = nil
-	if err := s.Do(ops); err == nil {
+	if err := s.Do(context.Background(), ops); err == nil {
 		t.Error("an RMW without a Modifier is no error")
 	}
 	given(40)
@@ -127,7 +127,7 @@ func TestCommitPointsAgreeWithTheLog(t *testing.T) {
 				for i := range ops {
 					ops[i] = Op{Kind: OpRMW, Key: key8(id), Modify: add(1)}
 				}
-				if err := s.Do(ops); err != nil {
+				if err := s.Do(context.Background(), ops); err != nil {
 					t.Error(err)
 					return
 				}
@@ -186,7 +186,7 @@ func TestWholeBatchesAreCommittedWhole(t *testing.T) {
 					ops[i] = Op{Kind: OpRMW, Key: key8(id<<32 | n%keys), Modify: add(1)}
 					n += 7
 				}
-				if err := s.DoWhole(ops); err != nil {
+				if err := s.DoWhole(context.Background(), ops); err != nil {
 					t.Error(err)
 					return
 				}

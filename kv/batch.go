@@ -31,10 +31,16 @@ func (s *Session) noteError(err error) {
 // returns one of these that is neither ErrNotFound nor ErrExists, not necessarily the first
 // in the order of the batch. If the session itself fails, Do returns that error, operations
 // may be incomplete, and [Session.Err] is not nil.
-func (s *Session) Do(ops []Op) error {
+//
+// Where an operation has to wait after ctx has ended, see [Session.SetContext], it is not
+// carried out, and its Err is ctx's error. The others are carried out.
+func (s *Session) Do(ctx context.Context, ops []Op) error {
 	if err := s.refusal(); err != nil {
 		return err
 	}
+	before := s.ctx
+	s.ctx = ctx
+	defer func() { s.ctx = before }() // deferred: a Modifier may panic
 	s.flush()
 	s.batchErr = nil
 	s.allowDirect(false) // stays so if a Modifier panics
@@ -56,18 +62,18 @@ func (s *Session) Do(ops []Op) error {
 // commit may contain an operation and lack an earlier one of the batch, whose record was on
 // the device (see [CommitPoint]). Other sessions see the changes of the batch one by one, as
 // with Do.
-func (s *Session) DoWhole(ops []Op) error {
+func (s *Session) DoWhole(ctx context.Context, ops []Op) error {
 	if len(ops) == 1 || s.holds.adds != 0 || !change(ops) {
-		return s.Do(ops) // one operation is atomic, and so is a batch within Atomically
+		return s.Do(ctx, ops) // one operation is atomic, and so is a batch within Atomically
 	}
 	if err := s.refusal(); err != nil {
 		return err
 	}
-	if err := s.store.share(&s.store.wholes); err != nil {
+	if err := s.store.share(ctx, &s.store.wholes); err != nil {
 		return err
 	}
 	defer s.store.wholes.RUnlock()
-	return s.Do(ops)
+	return s.Do(ctx, ops)
 }
 
 // change says whether any of the operations may change a record.

@@ -125,7 +125,7 @@ func BenchmarkReadCache(b *testing.B) {
 					binary.LittleEndian.PutUint64(ops[i].Key, n%hot)
 					n++
 				}
-				if err := s.Do(ops); err != nil {
+				if err := s.Do(context.Background(), ops); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -134,7 +134,7 @@ func BenchmarkReadCache(b *testing.B) {
 				b.ReportAllocs()
 				for n := len(ops); b.Loop(); n++ {
 					if n == len(ops) {
-						if err := s.Do(ops); err != nil {
+						if err := s.Do(context.Background(), ops); err != nil {
 							b.Fatal(err)
 						}
 						n = 0

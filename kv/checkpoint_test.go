@@ -200,7 +200,7 @@ func TestRemovedCheckpointTakesNothingAlong(t *testing.T) {
 	disk := device.NewMemory()
 	opts := small(disk, 8, 8)
 	st := open(t, opts)
-	if err := st.Upsert(key8(1), key8(2)); err != nil {
+	if err := st.Upsert(context.Background(), key8(1), key8(2)); err != nil {
 		t.Fatal(err)
 	}
 	info := mustCheckpoint(t, st, CheckpointOptions{Kind: Snapshot})

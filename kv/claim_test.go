@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -25,7 +26,7 @@ func TestDeviceOfAnotherStore(t *testing.T) {
 	}
 	tiered := device.NewTiered(memory, ssd)
 	st := open(t, options(tiered))
-	if err := st.Upsert(key8(1), key8(1)); err != nil {
+	if err := st.Upsert(context.Background(), key8(1), key8(1)); err != nil {
 		t.Fatal(err)
 	}
 	cached := func(dev device.Device) device.Device {
@@ -50,7 +51,7 @@ func TestDeviceOfAnotherStore(t *testing.T) {
 			t.Errorf("opened a second store: %v, want %q", err, want)
 		}
 	}
-	if got, err := st.Read(key8(1), nil); err != nil || string(got) != string(key8(1)) {
+	if got, err := st.Read(context.Background(), key8(1), nil); err != nil || string(got) != string(key8(1)) {
 		t.Errorf("the first store has %x, %v", got, err)
 	}
 	if _, err := Open(options(device.NewTiered(free, free))); !errors.Is(err, device.ErrClaimed) {

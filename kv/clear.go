@@ -13,8 +13,9 @@ import (
 // makes it durable, and a crash before that brings the keys back. That commit also gives
 // the space on the device back, as far as no checkpoint that is kept needs it.
 //
-// It is not for callers who hold locks, as commits are not.
-func (st *Store) Clear() error {
+// It is not for callers who hold locks, as commits are not. If ctx ends while Clear waits
+// for the ends of batches and of those who hold locks, nothing is removed.
+func (st *Store) Clear(ctx context.Context) error {
 	if err := st.mayWait(); err != nil {
 		return fmt.Errorf("kv: clearing the store: %w", err)
 	}
@@ -33,7 +34,7 @@ func (st *Store) Clear() error {
 		fresh = nil
 	}
 	closed := false
-	err = st.exclusive(context.Background(), func() {
+	err = st.exclusive(ctx, func() {
 		st.mu.Lock()
 		defer st.mu.Unlock()
 		if closed = st.closed; closed {
@@ -66,7 +67,10 @@ func (st *Store) Clear() error {
 	if closed {
 		return ErrClosed
 	}
-	return err
+	if err != nil {
+		return fmt.Errorf("kv: clearing the store: %w", err)
+	}
+	return nil
 }
 
 func (st *Store) freeIndex(t *index.Table) {

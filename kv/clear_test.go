@@ -17,7 +17,7 @@ import (
 // mustClear clears, and sees that nothing is found.
 func mustClear(t testing.TB, st *Store) {
 	t.Helper()
-	if err := st.Clear(); err != nil {
+	if err := st.Clear(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	for r, err := range st.Scan() {
@@ -107,7 +107,7 @@ func TestClearMeetsOperationsUnderWay(t *testing.T) {
 			if kept {
 				<-st.resizing
 			}
-			if err := errors.Join(st.Commit(context.Background()), s.completeAll()); err != nil { // what was there is truncated
+			if err := errors.Join(st.Commit(context.Background()), s.completeAll(context.Background())); err != nil { // what was there is truncated
 				t.Fatal(err)
 			}
 			for i, op := range ops {
@@ -190,7 +190,7 @@ func TestClearIsDurableWithACommit(t *testing.T) {
 	}
 	reopen(keys)
 	closeAll(t, st)
-	if err := st.Clear(); !errors.Is(err, ErrClosed) {
+	if err := st.Clear(context.Background()); !errors.Is(err, ErrClosed) {
 		t.Errorf("Clear of a closed store: %v", err)
 	}
 }
@@ -280,7 +280,7 @@ func TestClearBesideCheckpoints(t *testing.T) {
 				for range round * 20 {
 					runtime.Gosched()
 				}
-				if err := st.Clear(); err != nil {
+				if err := st.Clear(context.Background()); err != nil {
 					t.Fatal(err)
 				}
 				wg.Wait()
@@ -321,9 +321,9 @@ func TestClearTakesBatchesWhole(t *testing.T) {
 				ops := []Op{{Kind: OpUpsert, Key: pair[0], Value: key8(n)}, {Kind: OpUpsert, Key: pair[1], Value: key8(n)}}
 				var err error
 				if w < pairs {
-					err = s.Atomically(pair, func() error { return s.Do(ops) })
+					err = s.Atomically(context.Background(), pair, func() error { return s.Do(context.Background(), ops) })
 				} else {
-					err = s.DoWhole(ops)
+					err = s.DoWhole(context.Background(), ops)
 				}
 				if err != nil {
 					t.Error(err)
@@ -334,13 +334,13 @@ func TestClearTakesBatchesWhole(t *testing.T) {
 	}
 	s := st.NewSession()
 	for range clears {
-		if err := st.Clear(); err != nil {
+		if err := st.Clear(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 		for w := range uint64(pairs) {
 			pair := [][]byte{key8(2 * w), key8(2*w + 1)}
 			ops := []Op{{Key: pair[0]}, {Key: pair[1]}}
-			if err := s.ReadAtomically(pair, func() error { return s.Do(ops) }); err != nil {
+			if err := s.ReadAtomically(context.Background(), pair, func() error { return s.Do(context.Background(), ops) }); err != nil {
 				t.Fatal(err)
 			}
 			if !errors.Is(ops[1].Err, ops[0].Err) || string(ops[0].Value) != string(ops[1].Value) {

@@ -92,7 +92,7 @@ func TestWaitingCommitsShare(t *testing.T) {
 	st := open(t, opts)
 	put := func(n uint64) {
 		t.Helper()
-		if err := st.Upsert(key8(n), key8(n)); err != nil {
+		if err := st.Upsert(context.Background(), key8(n), key8(n)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -151,7 +151,7 @@ func TestCommitsOutliveTheirLeader(t *testing.T) {
 		t.Run(fmt.Sprintf("turn=%v", turn), func(t *testing.T) {
 			disk := newCountedDevice()
 			st := open(t, small(disk, 8, 8))
-			if err := st.Upsert(key8(1), key8(1)); err != nil {
+			if err := st.Upsert(context.Background(), key8(1), key8(1)); err != nil {
 				t.Fatal(err)
 			}
 			first := make(chan error, 1)
@@ -280,7 +280,7 @@ func TestCommitOfNothing(t *testing.T) {
 func TestCommitOfNothingAfterAnError(t *testing.T) {
 	disk := newCountedDevice()
 	st := open(t, small(disk, 8, 8))
-	if err := errors.Join(st.Upsert(key8(1), key8(1)), st.Commit(t.Context())); err != nil {
+	if err := errors.Join(st.Upsert(context.Background(), key8(1), key8(1)), st.Commit(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	mustCheckpoint(t, st, CheckpointOptions{Name: "mine", Kind: Snapshot})

@@ -125,10 +125,10 @@ func TestCompactionPassesLocks(t *testing.T) {
 				want[string(key8(n))] = string(key8(n))
 				locked = append(locked, key8(n))
 			}
-			err := s.Atomically(locked, func() error {
+			err := s.Atomically(context.Background(), locked, func() error {
 				c := &compactor{st: st, opts: CompactOptions{Memory: 1 << 20}}
 				until := c.page(st.log.SafeReadOnly())
-				err := st.with(func(other *Session) error { // without the commit at the end, which would wait
+				err := st.with(context.Background(), func(other *Session) error { // without the commit at the end, which would wait
 					c.s = other
 					if method == CompactByScan {
 						_, err := c.scan(context.Background(), st.log.Begin(), until)

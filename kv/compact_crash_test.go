@@ -43,13 +43,13 @@ func compactUntilCut(t *testing.T, method CompactMethod, fails string, k int64) 
 	for n := range uint64(600) {
 		key := key8(rng.Uint64N(keys))
 		if rng.IntN(5) == 0 {
-			if err := st.Delete(key); err != nil {
+			if err := st.Delete(context.Background(), key); err != nil {
 				t.Fatal(err)
 			}
 			delete(want, string(key))
 			continue
 		}
-		if err := st.Upsert(key, key8(n)); err != nil {
+		if err := st.Upsert(context.Background(), key, key8(n)); err != nil {
 			t.Fatal(err)
 		}
 		want[string(key)] = string(key8(n))

@@ -35,7 +35,7 @@ func mustCompact(t *testing.T, st *Store, opts CompactOptions) CompactionInfo {
 func check(t *testing.T, st *Store, keys uint64, want map[string]string) {
 	t.Helper()
 	for n := range keys {
-		got, err := st.Read(key8(n), nil)
+		got, err := st.Read(context.Background(), key8(n), nil)
 		w, found := want[string(key8(n))]
 		if found != (err == nil) || err != nil && !errors.Is(err, ErrNotFound) || string(got) != w {
 			t.Fatalf("key %d: %s, %v; want %s, found %v", n, brief(got), err, brief([]byte(w)), found)
@@ -82,7 +82,7 @@ func TestCompact(t *testing.T) {
 						for range n {
 							key := key8(rng.Uint64N(keys))
 							if rng.IntN(4) == 0 {
-								if err := st.Delete(key); err != nil {
+								if err := st.Delete(context.Background(), key); err != nil {
 									t.Fatal(err)
 								}
 								delete(want, string(key))
@@ -92,7 +92,7 @@ func TestCompact(t *testing.T) {
 							if sizes[0] == 0 {
 								value = bytes.Repeat(value[:1], rng.IntN(100))
 							}
-							if err := st.Upsert(key, value); err != nil {
+							if err := st.Upsert(context.Background(), key, value); err != nil {
 								t.Fatal(err)
 							}
 							want[string(key)] = string(value)
@@ -206,7 +206,7 @@ func TestCompactStopsWithItsContext(t *testing.T) {
 		st := open(t, small(device.NewMemory(), 8, 8))
 		want := map[string]string{}
 		for n := range uint64(2000) {
-			if err := st.Upsert(key8(n), key8(n)); err != nil {
+			if err := st.Upsert(context.Background(), key8(n), key8(n)); err != nil {
 				t.Fatal(err)
 			}
 			want[string(key8(n))] = string(key8(n))
@@ -237,7 +237,7 @@ func TestCountersDuringCompaction(t *testing.T) {
 				}
 				const stay = 100 // live keys, which compaction copies
 				for n := range uint64(stay) {
-					if err := st.Upsert(key8(5000+n), key8(n)); err != nil {
+					if err := st.Upsert(context.Background(), key8(5000+n), key8(n)); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -258,7 +258,7 @@ func TestCountersDuringCompaction(t *testing.T) {
 								sums[id][n]++
 								ops[i] = Op{Kind: OpRMW, Key: key8(n), Modify: add(1)}
 							}
-							if err := s.Do(ops); err != nil {
+							if err := s.Do(context.Background(), ops); err != nil {
 								t.Error(err)
 								return
 							}
@@ -300,12 +300,12 @@ func TestCountersDuringCompaction(t *testing.T) {
 					for id := range sums {
 						want += sums[id][n]
 					}
-					if v, err := st.Read(key8(n), nil); err != nil || !bytes.Equal(v, key8(want)) {
+					if v, err := st.Read(context.Background(), key8(n), nil); err != nil || !bytes.Equal(v, key8(want)) {
 						t.Errorf("counter %d: %x, %v; want %x", n, v, err, key8(want))
 					}
 				}
 				for n := range uint64(stay) {
-					if v, err := st.Read(key8(5000+n), nil); err != nil || !bytes.Equal(v, key8(n)) {
+					if v, err := st.Read(context.Background(), key8(5000+n), nil); err != nil || !bytes.Equal(v, key8(n)) {
 						t.Errorf("key %d: %x, %v", 5000+n, v, err)
 					}
 				}

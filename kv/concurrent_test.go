@@ -39,7 +39,7 @@ func TestNoTornReads(t *testing.T) {
 				return v
 			}
 			for n := range uint64(keys) {
-				if err := st.Upsert(key8(n), pattern(nil, 0)); err != nil {
+				if err := st.Upsert(context.Background(), key8(n), pattern(nil, 0)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -144,7 +144,7 @@ func TestCountersLoseNothing(t *testing.T) {
 						for i := range ops {
 							ops[i] = Op{Kind: OpRMW, Key: key8(rng.Uint64N(keys)), Modify: modifier(increment)}
 						}
-						if err := s.Do(ops); err != nil {
+						if err := s.Do(context.Background(), ops); err != nil {
 							t.Error(err)
 							return
 						}
@@ -154,7 +154,7 @@ func TestCountersLoseNothing(t *testing.T) {
 			wg.Wait()
 			var sum uint64
 			for n := range uint64(keys) {
-				v, err := st.Read(key8(n), nil)
+				v, err := st.Read(context.Background(), key8(n), nil)
 				if err != nil && !errors.Is(err, ErrNotFound) {
 					t.Fatal(err)
 				}

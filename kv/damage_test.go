@@ -2,6 +2,7 @@ package kv_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"os"
@@ -96,7 +97,7 @@ func TestDamageAtTheEndNamesOlderStates(t *testing.T) {
 			key := func(n uint64) []byte { return binary.LittleEndian.AppendUint64(nil, n) }
 			put := func(add uint64) {
 				for n := range uint64(records) {
-					if err := st.Upsert(key(n), key(n+add)); err != nil {
+					if err := st.Upsert(context.Background(), key(n), key(n+add)); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -124,7 +125,7 @@ func TestDamageAtTheEndNamesOlderStates(t *testing.T) {
 				t.Fatal(errors.Join(err, opts.Device.Close()))
 			}
 			for n := range uint64(records) {
-				if value, err := st.Read(key(n), nil); err != nil || !bytes.Equal(value, key(n+1)) {
+				if value, err := st.Read(context.Background(), key(n), nil); err != nil || !bytes.Equal(value, key(n+1)) {
 					t.Fatalf("key %d: %x, %v", n, value, err)
 				}
 			}

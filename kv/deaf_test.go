@@ -85,7 +85,7 @@ func TestCloseOfADeafSession(t *testing.T) {
 	}
 	st, dev := raise()
 	for n := range uint64(keys) {
-		if err := st.Upsert(key8(n), key8(n)); err != nil {
+		if err := st.Upsert(context.Background(), key8(n), key8(n)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -96,7 +96,7 @@ func TestCloseOfADeafSession(t *testing.T) {
 			_, err := s.Read(key8(1), nil)
 			return err
 		},
-		"batch": func(s *Session) error { return s.Do([]Op{{Key: key8(1)}, modify()}) },
+		"batch": func(s *Session) error { return s.Do(context.Background(), []Op{{Key: key8(1)}, modify()}) },
 		"stream": func(s *Session) error {
 			read, rmw := Op{Key: key8(1)}, modify()
 			if err := errors.Join(s.Submit(&read), s.Submit(&rmw)); err != nil {
@@ -133,17 +133,17 @@ func TestCloseOfADeafSession(t *testing.T) {
 			t.Errorf("%s: the commit point is %v, with a read-modify-write that had no effect", name, p)
 		}
 	}
-	if _, err := st.Read(key8(1), nil); !errors.Is(err, errDeaf) {
+	if _, err := st.Read(context.Background(), key8(1), nil); !errors.Is(err, errDeaf) {
 		t.Errorf("the store read: %v", err)
 	}
 	dev.now.Store(false)
-	if got, err := st.Read(key8(1), nil); err != nil || string(got) != string(key8(1)) {
+	if got, err := st.Read(context.Background(), key8(1), nil); err != nil || string(got) != string(key8(1)) {
 		t.Errorf("the store reads %x, %v with the session whose queue had failed", got, err)
 	}
 	closeAll(t, st)
 	st, _ = raise()
 	for n := range uint64(keys) {
-		if got, err := st.Read(key8(n), nil); err != nil || string(got) != string(key8(n)) {
+		if got, err := st.Read(context.Background(), key8(n), nil); err != nil || string(got) != string(key8(n)) {
 			t.Fatalf("key %d is %x, %v", n, got, err)
 		}
 	}

@@ -2,6 +2,7 @@ package kv_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"log/slog"
@@ -63,7 +64,7 @@ func TestFewDescriptorsChild(t *testing.T) {
 	}
 	key := func(n uint64) []byte { return binary.LittleEndian.AppendUint64(nil, n) }
 	for n := range uint64(fewKeys) {
-		if err := st.Upsert(key(n), key(n+1)); err != nil {
+		if err := st.Upsert(context.Background(), key(n), key(n+1)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -72,7 +73,7 @@ func TestFewDescriptorsChild(t *testing.T) {
 	write := func(w uint64) {
 		for n := uint64(0); !stop.Load(); n++ {
 			k := (7*n + w) % fewKeys
-			if err := st.Upsert(key(k), key(k+1)); err != nil {
+			if err := st.Upsert(context.Background(), key(k), key(k+1)); err != nil {
 				t.Errorf("a writer: %v", err)
 				return
 			}
@@ -94,7 +95,7 @@ func TestFewDescriptorsChild(t *testing.T) {
 			<-begin
 			for i := range uint64(3) {
 				n := (g*7919 + i*104729) % fewKeys
-				if v, err := st.Read(key(n), nil); err != nil || !bytes.Equal(v, key(n+1)) {
+				if v, err := st.Read(context.Background(), key(n), nil); err != nil || !bytes.Equal(v, key(n+1)) {
 					t.Errorf("key %d: %x, %v", n, v, err)
 				}
 			}

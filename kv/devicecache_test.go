@@ -2,6 +2,7 @@ package kv
 
 import (
 	"bytes"
+	"context"
 	"runtime"
 	"strings"
 	"testing"
@@ -32,14 +33,14 @@ func TestDeviceCacheCounts(t *testing.T) {
 	})
 	value := bytes.Repeat([]byte("value678"), 1000/8)
 	for n := range uint64(keys) {
-		if err := st.Upsert(key8(n), value); err != nil {
+		if err := st.Upsert(context.Background(), key8(n), value); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for pass := 0; pass < 5 || pass < 1000 && cache.Metrics().Hits == 0; pass++ {
 		runtime.Gosched() // what is to be kept passes through a goroutine of the cache's own
 		for n := range uint64(800) {
-			if got, err := st.Read(key8(n), nil); err != nil || !bytes.Equal(got, value) {
+			if got, err := st.Read(context.Background(), key8(n), nil); err != nil || !bytes.Equal(got, value) {
 				t.Fatalf("key %d: %v, or another value", n, err)
 			}
 		}
@@ -58,11 +59,11 @@ func TestDeviceCacheCounts(t *testing.T) {
 		}
 	}
 	check(memory)
-	if err := st.SetMemory(2 * memory); err != nil {
+	if err := st.SetMemory(context.Background(), 2*memory); err != nil {
 		t.Fatal(err)
 	}
 	check(2 * memory)
-	if err := st.SetMemory(capacity); err == nil || !strings.Contains(err.Error(), "caches in the device take 1MiB") {
+	if err := st.SetMemory(context.Background(), capacity); err == nil || !strings.Contains(err.Error(), "caches in the device take 1MiB") {
 		t.Errorf("memory for nothing but the cache: %v", err)
 	}
 	check(2 * memory)

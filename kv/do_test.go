@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"context"
 	"errors"
 	"testing"
 
@@ -12,7 +13,7 @@ import (
 func TestErrorsOfBatches(t *testing.T) {
 	st := open(t, Options{Device: device.NewMemory(), KeySize: 8, ValueSize: 8, Memory: 1 << 20, Records: 1 << 10})
 	s := st.NewSession()
-	for name, do := range map[string]func([]Op) error{"Do": s.Do, "DoWhole": s.DoWhole} {
+	for name, do := range map[string]func(context.Context, []Op) error{"Do": s.Do, "DoWhole": s.DoWhole} {
 		key := key8(uint64(len(name)))
 		ops := []Op{
 			{Kind: OpInsert, Key: key, Value: key},
@@ -20,7 +21,7 @@ func TestErrorsOfBatches(t *testing.T) {
 			{Kind: OpRead, Key: key8(99)},
 			{Kind: OpRead, Key: key},
 		}
-		if err := do(ops); err != nil {
+		if err := do(context.Background(), ops); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		for i, want := range []error{nil, ErrExists, ErrNotFound, nil} {
@@ -29,7 +30,7 @@ func TestErrorsOfBatches(t *testing.T) {
 			}
 		}
 		ops = append(ops, Op{Kind: OpUpsert, Key: []byte("short"), Value: key})
-		if err := do(ops); !errors.Is(err, ErrBadSize) || s.Err() != nil {
+		if err := do(context.Background(), ops); !errors.Is(err, ErrBadSize) || s.Err() != nil {
 			t.Errorf("%s: %v, and of the session %v", name, err, s.Err())
 		}
 	}
@@ -53,10 +54,10 @@ func TestCommitNumbers(t *testing.T) {
 	}
 	for i, make := range []func() error{commit, commit, checkpoint(Snapshot), checkpoint(Incremental), commit, checkpoint(FoldOver)} {
 		if i == 4 {
-			if err := st.Clear(); err != nil {
+			if err := st.Clear(context.Background()); err != nil {
 				t.Fatal(err)
 			}
-		} else if err := st.Upsert(key8(1), key8(uint64(i))); err != nil {
+		} else if err := st.Upsert(context.Background(), key8(1), key8(uint64(i))); err != nil {
 			t.Fatal(err)
 		}
 		needs := st.NextCommit()

@@ -116,7 +116,7 @@ func TestDeadlineIsNoError(t *testing.T) {
 	st := open(t, opts)
 	defer closeAll(t, st)
 	for n := range uint64(1000) {
-		if err := st.Upsert(key8(n), key8(n)); err != nil {
+		if err := st.Upsert(context.Background(), key8(n), key8(n)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -158,11 +158,11 @@ func TestEvents(t *testing.T) {
 	opts.Events, opts.FixedIndex = l.listener(), true
 	st := open(t, opts)
 	for n := range uint64(10_000) {
-		if err := st.Upsert(key8(n%5000), key8(n)); err != nil {
+		if err := st.Upsert(context.Background(), key8(n%5000), key8(n)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := st.SetMemory(256 << 10); err != nil {
+	if err := st.SetMemory(context.Background(), 256<<10); err != nil {
 		t.Fatal(err)
 	}
 	if err := st.GrowIndex(context.Background()); err != nil {
@@ -214,7 +214,7 @@ func TestCheckpointEvents(t *testing.T) {
 	opts.Device = dev
 	st = open(t, opts)
 	for n := range uint64(100) {
-		if err := st.Upsert(key8(n), key8(n)); err != nil {
+		if err := st.Upsert(context.Background(), key8(n), key8(n)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -269,7 +269,7 @@ func TestEventsOfSickDevices(t *testing.T) {
 	st := open(t, opts)
 	var err error
 	for n := uint64(0); err == nil; n++ {
-		err = st.Upsert(key8(n), key8(n))
+		err = st.Upsert(context.Background(), key8(n), key8(n))
 	}
 	if !errors.Is(err, device.ErrFault) {
 		t.Fatal(err)
@@ -298,7 +298,7 @@ func ExampleEventListener() {
 		fmt.Println(err)
 		return
 	}
-	err = st.Upsert([]byte("key"), []byte("value"))
+	err = st.Upsert(context.Background(), []byte("key"), []byte("value"))
 	if err = errors.Join(err, st.Close()); err != nil { // it commits
 		fmt.Println(err)
 	}

@@ -47,9 +47,9 @@ func Example() {
 	if store, err = kv.Open(kv.Options{Device: device.NewTiered(ssd), Memory: 64 << 20}); err != nil {
 		log.Fatal(err)
 	}
-	value, err := store.Read([]byte("greeting"), nil) // without a session
+	value, err := store.Read(context.Background(), []byte("greeting"), nil) // without a session
 	fmt.Printf("%s, %v\n", value, err)
-	_, err = store.Read([]byte("farewell"), nil)
+	_, err = store.Read(context.Background(), []byte("farewell"), nil)
 	fmt.Println(err)
 	if err := store.Close(); err != nil {
 		log.Fatal(err)
@@ -179,7 +179,7 @@ func ExampleStore_Checkpoint() {
 	if store, err = kv.Open(kv.Options{Device: disk.Reopen(), Recover: "halfway"}); err != nil {
 		log.Fatal(err)
 	}
-	value, err := store.Read([]byte("last"), nil)
+	value, err := store.Read(context.Background(), []byte("last"), nil)
 	fmt.Printf("%s, %v\n", value, err)
 	point, _ := store.CommitPoint("importer")
 	fmt.Printf("the importer goes on after operation %d\n", point.Until)
@@ -200,7 +200,7 @@ func ExampleStore_ScanFrom() {
 		return
 	}
 	for _, key := range []string{"a", "b", "c"} {
-		if err := st.Upsert([]byte(key), []byte("value of "+key)); err != nil {
+		if err := st.Upsert(context.Background(), []byte(key), []byte("value of "+key)); err != nil {
 			fmt.Println(err)
 		}
 	}

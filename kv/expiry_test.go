@@ -43,14 +43,14 @@ func TestExpiryInSeconds(t *testing.T) {
 						}
 						one := op
 						check("run", s.Run(&one))
-						check("store", st.Run(&one))
-						check("batch", s.Do([]Op{op, {Kind: OpRead, Key: key}}))
-						check("whole batch", s.DoWhole([]Op{op, op}))
+						check("store", st.Run(context.Background(), &one))
+						check("batch", s.Do(context.Background(), []Op{op, {Kind: OpRead, Key: key}}))
+						check("whole batch", s.DoWhole(context.Background(), []Op{op, op}))
 						if err := errors.Join(s.Submit(&one), s.Wait(context.Background())); err != nil || s.Poll(make([]*Op, 1)) != 1 {
 							t.Fatal(err)
 						}
 						check("stream", one.Err)
-						check("atomically", s.Atomically([][]byte{op.Key}, func() error { return s.Run(&one) }))
+						check("atomically", s.Atomically(context.Background(), [][]byte{op.Key}, func() error { return s.Run(&one) }))
 					}
 					check := func(err error) {
 						if !errors.Is(err, ErrBadExpiry) {
@@ -58,7 +58,7 @@ func TestExpiryInSeconds(t *testing.T) {
 						}
 					}
 					check(s.RMW(key, put))
-					check(st.RMW(key, put))
+					check(st.RMW(context.Background(), key, put))
 				}
 			}
 			for _, n := range []uint64{0, 499} {
@@ -87,7 +87,9 @@ func TestDeleteOfTheExpiredCounts(t *testing.T) {
 	for name, remove := range map[string]func(s *Session, key []byte) error{
 		"Delete": func(s *Session, key []byte) error { return s.Delete(key) },
 		"Remove": func(s *Session, key []byte) error { return s.RMW(key, func(*Update) Verdict { return Remove }) },
-		"batch":  func(s *Session, key []byte) error { return s.Do([]Op{{Kind: OpDelete, Key: key}}) },
+		"batch": func(s *Session, key []byte) error {
+			return s.Do(context.Background(), []Op{{Kind: OpDelete, Key: key}})
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			now := int64(MinExpires)
@@ -133,7 +135,9 @@ func TestTimeToLive(t *testing.T) {
 		key := key8(uint64(n))
 		upsert := s.UpsertTTL
 		if n%2 == 1 {
-			upsert = st.UpsertTTL
+			upsert = func(key, value []byte, ttl time.Duration) error {
+				return st.UpsertTTL(context.Background(), key, value, ttl)
+			}
 		}
 		if err := upsert(key, key, ttl); err != nil {
 			t.Fatal(err)

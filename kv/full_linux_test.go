@@ -51,7 +51,7 @@ func TestFullDiskGoesOn(t *testing.T) {
 	st := raise()
 	n := uint64(0)
 	upsert := func() error {
-		err := st.Upsert(key8(n), key8(n+1))
+		err := st.Upsert(context.Background(), key8(n), key8(n+1))
 		if err == nil {
 			n++
 		}
@@ -80,7 +80,7 @@ func TestFullDiskGoesOn(t *testing.T) {
 	}
 	for range 2 {
 		for i := range n {
-			if v, err := st.Read(key8(i), nil); err != nil || string(v) != string(key8(i+1)) {
+			if v, err := st.Read(context.Background(), key8(i), nil); err != nil || string(v) != string(key8(i+1)) {
 				t.Fatalf("key %d: %x, %v", i, v, err)
 			}
 		}
@@ -114,7 +114,7 @@ func TestFullDisk(t *testing.T) {
 	var err error
 	for err == nil {
 		for range 1000 {
-			if err = st.Upsert(key8(n), key8(n+1)); err != nil {
+			if err = st.Upsert(context.Background(), key8(n), key8(n+1)); err != nil {
 				break
 			}
 			n++
@@ -131,7 +131,7 @@ func TestFullDisk(t *testing.T) {
 	read := func() {
 		t.Helper()
 		for i := range committed {
-			if v, err := st.Read(key8(i), nil); err != nil || string(v) != string(key8(i+1)) {
+			if v, err := st.Read(context.Background(), key8(i), nil); err != nil || string(v) != string(key8(i+1)) {
 				t.Fatalf("key %d: %x, %v", i, v, err)
 			}
 		}
@@ -167,7 +167,7 @@ func TestFullDisk(t *testing.T) {
 	raise()
 	st = open(t, opts)
 	read()
-	if err := st.Upsert(key8(0), key8(1)); err != nil {
+	if err := st.Upsert(context.Background(), key8(0), key8(1)); err != nil {
 		t.Error(err)
 	}
 	closeAll(t, st)

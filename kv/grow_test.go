@@ -134,7 +134,7 @@ func (p *growthPlay) batch(t *testing.T, rng *rand.Rand, ops []Op) {
 			p.want[key] = key + 7
 		}
 	}
-	if err := p.s.Do(ops); err != nil {
+	if err := p.s.Do(context.Background(), ops); err != nil {
 		t.Error(err)
 	}
 }
@@ -172,7 +172,7 @@ func TestGrowthLosesNoInsert(t *testing.T) {
 	}
 	wg.Wait()
 	for n := range uint64(keys) {
-		if v, err := st.Read(key8(n), nil); err != nil || binary.LittleEndian.Uint64(v) != sessions {
+		if v, err := st.Read(context.Background(), key8(n), nil); err != nil || binary.LittleEndian.Uint64(v) != sessions {
 			t.Fatalf("key %d: %x, %v", n, v, err)
 		}
 	}
@@ -216,7 +216,7 @@ func TestGrownStoreReopens(t *testing.T) {
 		opts.Device = dev
 		st := open(t, opts)
 		for n := range uint64(keys) {
-			if v, err := st.Read(key8(n), nil); err != nil || !bytes.Equal(v, key8(n+1)) {
+			if v, err := st.Read(context.Background(), key8(n), nil); err != nil || !bytes.Equal(v, key8(n+1)) {
 				t.Fatalf("key %d: %x, %v", n, v, err)
 			}
 		}
@@ -266,7 +266,7 @@ func BenchmarkGrowth(b *testing.B) {
 				for i := range ops {
 					ops[i] = Op{Kind: OpUpsert, Key: key8(n + uint64(i)), Value: key8(n)}
 				}
-				if err := s.Do(ops); err != nil {
+				if err := s.Do(context.Background(), ops); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -290,7 +290,7 @@ func BenchmarkGrowth(b *testing.B) {
 				for i := range ops {
 					binary.LittleEndian.PutUint64(ops[i].Key, rng.Uint64N(keys))
 				}
-				if err := s.Do(ops); err != nil {
+				if err := s.Do(context.Background(), ops); err != nil {
 					b.Fatal(err)
 				}
 				if growing && !left.Load() {

@@ -160,7 +160,7 @@ var waysToRead = map[string]func(t *testing.T, s *Session, keys [][]byte) [][]by
 		for i := range ops {
 			ops[i].Key = keys[i]
 		}
-		if err := s.Do(ops); err != nil {
+		if err := s.Do(context.Background(), ops); err != nil {
 			t.Fatal(err)
 		}
 		for i := range ops {

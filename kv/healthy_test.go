@@ -57,7 +57,7 @@ var healthyActs = []struct {
 		return s.Close()
 	}},
 	{"commit", func(ctx context.Context, g *stage) error { return g.st.Commit(ctx) }},
-	{"clear", func(_ context.Context, g *stage) error { return g.st.Clear() }},
+	{"clear", func(_ context.Context, g *stage) error { return g.st.Clear(context.Background()) }},
 	{"compact", func(ctx context.Context, g *stage) error {
 		_, err := g.st.Compact(ctx, CompactOptions{Method: CompactMethod(g.rng.IntN(3))})
 		return err

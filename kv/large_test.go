@@ -45,13 +45,13 @@ func TestLargeValues(t *testing.T) {
 				for key, version := range versions {
 					var err error
 					want = stamped(want[:0], uint64(key), version)
-					if buf, err = st.Read(key8(uint64(key)), buf[:0]); err != nil || !bytes.Equal(buf, want) {
+					if buf, err = st.Read(context.Background(), key8(uint64(key)), buf[:0]); err != nil || !bytes.Equal(buf, want) {
 						t.Fatalf("%s, key %d: %s, %v; want %s", when, key, brief(buf), err, brief(want))
 					}
 				}
 			}
 			for key := range versions {
-				if err := st.Upsert(key8(uint64(key)), stamped(buf[:0], uint64(key), 0)); err != nil {
+				if err := st.Upsert(context.Background(), key8(uint64(key)), stamped(buf[:0], uint64(key), 0)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -63,7 +63,7 @@ func TestLargeValues(t *testing.T) {
 			for _, key := range []uint64{keys - 1, 0, keys - 1} { // hot, cold, hot
 				versions[key]++
 				version := versions[key]
-				err := st.Run(&Op{
+				err := st.Run(context.Background(), &Op{
 					Kind: OpRMW, Key: key8(key),
 					Modify: modifier(func(dst, old []byte, found bool) []byte {
 						if !found || binary.LittleEndian.Uint64(old[8:]) != version-1 {
@@ -85,7 +85,7 @@ func TestLargeValues(t *testing.T) {
 			}
 			verify("modified")
 			mustCheckpoint(t, st, CheckpointOptions{Kind: Snapshot})
-			if err := st.Upsert(key8(1), stamped(buf[:0], 1, 77)); err != nil { // and lost
+			if err := st.Upsert(context.Background(), key8(1), stamped(buf[:0], 1, 77)); err != nil { // and lost
 				t.Fatal(err)
 			}
 			crash(t, st)
@@ -109,7 +109,7 @@ func TestLargeValues(t *testing.T) {
 // TestTooLargeValues are errors that say what is too large for what.
 func TestTooLargeValues(t *testing.T) {
 	st := open(t, Options{Device: device.NewMemory(), Memory: 1 << 20})
-	err := st.Upsert([]byte("key"), make([]byte, largeValue))
+	err := st.Upsert(context.Background(), []byte("key"), make([]byte, largeValue))
 	if !errors.Is(err, ErrBadSize) || !strings.Contains(err.Error(), "PageSize") {
 		t.Errorf("16 MiB in 1 MiB of memory: %v", err)
 	}

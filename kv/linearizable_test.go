@@ -52,14 +52,14 @@ func growing(st *Store, _ *rand.Rand, n int) error {
 }
 
 func resizing(st *Store, rng *rand.Rand, _ int) error {
-	return st.SetMemory(8<<10 + rng.Int64N(st.opts.MaxMemory-8<<10))
+	return st.SetMemory(context.Background(), 8<<10+rng.Int64N(st.opts.MaxMemory-8<<10))
 }
 
 // locking reads a key twice while it is locked, and now and then puts the same
 // value anew in between.
 func locking(st *Store, rng *rand.Rand, n int) error {
 	key := key8(rng.Uint64N(historyKeys))
-	return st.Atomically([][]byte{key}, func(s *Session) error {
+	return st.Atomically(context.Background(), [][]byte{key}, func(s *Session) error {
 		before, was := s.Read(key, nil)
 		runtime.Gosched()
 		if n%2 == 0 && was == nil {
@@ -279,7 +279,7 @@ func (c *chronicler) clear(t *testing.T, st *Store) (history []porcupine.Operati
 	for key := range rs {
 		rs[key] = c.begin(deedDelete, uint64(key))
 	}
-	err := st.Clear()
+	err := st.Clear(context.Background())
 	for _, r := range rs {
 		o, e := c.end(r)
 		history, err = append(history, o), errors.Join(err, e)
@@ -308,7 +308,7 @@ func (c *chronicler) batch(t *testing.T, s *Session, rng *rand.Rand) (history []
 			ops[i].Err = plainly(s, &ops[i])
 		}
 	case 1:
-		_ = s.Do(ops) // each has its own error
+		_ = s.Do(context.Background(), ops) // each has its own error
 	case 2:
 		err = stream(s, ops)
 	}

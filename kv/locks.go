@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -74,9 +75,9 @@ func (s *stripe) try(c claim) bool {
 	}
 }
 
-// lock takes the stripe for a locker, as soon as it can be had. Where that takes long it
-// asks mayWait.
-func (s *stripe) lock(c claim, mayWait func() error) error {
+// lock takes the stripe for a locker, as soon as it is free. If that takes long, it calls
+// mayWait once, and gives up when ctx ends.
+func (s *stripe) lock(ctx context.Context, c claim, mayWait func() error) error {
 	for waits := 0; ; waits++ {
 		old := s.v.Load()
 		switch {
@@ -89,6 +90,9 @@ func (s *stripe) lock(c claim, mayWait func() error) error {
 				s.v.And(^uint64(stripeWanted)) // another locker sets it again
 				return err
 			}
+		case waits > patience && ctx.Err() != nil:
+			s.v.And(^uint64(stripeWanted))
+			return fmt.Errorf("kv: waiting for a key's lock: %w", ctx.Err())
 		case old&stripeWanted == 0:
 			s.v.Or(stripeWanted)
 		case waits < patience:
@@ -135,49 +139,52 @@ func stripeOf(hash uint64) uint32 { return uint32(hash>>24) & (1<<stripeBits - 1
 // unlocked. Atomically does not nest. A call within do that would have to wait for do's own
 // end is ErrHoldsLocks instead: of this session; and, made by the same goroutine, of another
 // session or of the store. That a call from another goroutine waits for do is not found out.
-func (s *Session) Atomically(keys [][]byte, do func() error) error {
-	return s.locked(keys, alone, do)
+func (s *Session) Atomically(ctx context.Context, keys [][]byte, do func() error) error {
+	return s.locked(ctx, keys, alone, do)
 }
 
 // ReadAtomically is [Session.Atomically] for what only reads: others may read the
 // keys meanwhile, and nobody changes them.
-func (s *Session) ReadAtomically(keys [][]byte, do func() error) error {
-	return s.locked(keys, shared, do)
+func (s *Session) ReadAtomically(ctx context.Context, keys [][]byte, do func() error) error {
+	return s.locked(ctx, keys, shared, do)
 }
 
 // Atomically is [Session.Atomically] for callers who hold no session: do is lent
 // one.
-func (st *Store) Atomically(keys [][]byte, do func(s *Session) error) error {
+func (st *Store) Atomically(ctx context.Context, keys [][]byte, do func(s *Session) error) error {
 	return st.withAny(func(s *Session) error {
-		return s.Atomically(keys, func() error { return do(s) })
+		return s.Atomically(ctx, keys, func() error { return do(s) })
 	})
 }
 
-func (s *Session) locked(keys [][]byte, c claim, do func() error) (err error) {
+func (s *Session) locked(ctx context.Context, keys [][]byte, c claim, do func() error) (err error) {
 	switch {
 	case s.refusal() != nil:
 		return s.refusal()
 	case s.holds.adds != 0:
 		return ErrHoldsLocks
 	}
-	if err := s.completeAll(); err != nil {
+	before := s.ctx
+	s.ctx = ctx
+	defer func() { s.ctx = before }()
+	if err := s.completeAll(ctx); err != nil {
 		return err
 	}
-	if err := s.lock(keys, c); err != nil {
+	if err := s.lock(ctx, keys, c); err != nil {
 		return err
 	}
 	defer s.unlock()
 	defer func() {
-		if left := s.completeAll(); err == nil {
+		if left := s.completeAll(context.Background()); err == nil {
 			err = left
 		}
 	}()
 	return do()
 }
 
-func (s *Session) lock(keys [][]byte, c claim) error {
+func (s *Session) lock(ctx context.Context, keys [][]byte, c claim) error {
 	st := s.store
-	if err := st.share(&st.transactions); err != nil {
+	if err := st.share(ctx, &st.transactions); err != nil {
 		return err
 	}
 	if err := st.guard(); err != nil {
@@ -191,7 +198,7 @@ func (s *Session) lock(keys [][]byte, c claim) error {
 	slices.Sort(s.stripes)
 	s.stripes = slices.Compact(s.stripes)
 	for i, n := range s.stripes {
-		if err := st.locks.stripe(n).lock(c, st.mayWait); err != nil {
+		if err := st.locks.stripe(n).lock(ctx, c, st.mayWait); err != nil {
 			s.stripes = s.stripes[:i]
 			s.release(c)
 			return err
@@ -217,18 +224,27 @@ func (s *Session) release(c claim) {
 	s.store.transactions.RUnlock()
 }
 
-// share takes a lock of barriers for reading, unless a barrier that waits for this
-// goroutine has to end before.
-func (st *Store) share(mu *sync.RWMutex) error {
+// share takes a lock of barriers for reading, unless the barrier waits for this goroutine,
+// or ctx ends while the barrier has the lock.
+func (st *Store) share(ctx context.Context, mu *sync.RWMutex) error {
 	if mu.TryRLock() {
 		return nil
 	}
 	if err := st.mayWait(); err != nil {
 		return err
 	}
-	mu.RLock()
+	if err := lock(ctx, readLock{mu}); err != nil {
+		return fmt.Errorf("kv: waiting for a commit or checkpoint: %w", err)
+	}
 	return nil
 }
+
+// readLock is a lock for reading as a sync.Locker.
+type readLock struct{ mu *sync.RWMutex }
+
+func (l readLock) Lock()         { l.mu.RLock() }
+func (l readLock) TryLock() bool { return l.mu.TryRLock() }
+func (l readLock) Unlock()       { l.mu.RUnlock() }
 
 // guard returns when the operations of all sessions look at stripes. The caller
 // holds transactions, and so nobody changes that.

@@ -30,7 +30,7 @@ const (
 func newBank(t *testing.T, opts Options, accounts uint64) *bank {
 	b := &bank{open(t, opts), accounts}
 	for n := range accounts {
-		if err := b.st.Upsert(key8(n), key8(openingBalance)); err != nil {
+		if err := b.st.Upsert(context.Background(), key8(n), key8(openingBalance)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -42,7 +42,7 @@ func newBank(t *testing.T, opts Options, accounts uint64) *bank {
 func (b *bank) transfer(s *Session, rng *rand.Rand) (err error) {
 	from, to := key8(rng.Uint64N(b.accounts)), key8(rng.Uint64N(b.accounts))
 	amount := rng.Uint64N(10)
-	return s.Atomically([][]byte{from, to}, func() error {
+	return s.Atomically(context.Background(), [][]byte{from, to}, func() error {
 		if err := s.RMW(from, add(poison)); err != nil {
 			return err
 		}
@@ -50,7 +50,7 @@ func (b *bank) transfer(s *Session, rng *rand.Rand) (err error) {
 		runtime.Gosched() // so that others do come in between
 		ops := []Op{{Kind: OpRMW, Key: from, Modify: add(-amount)}, {Kind: OpRMW, Key: to, Modify: add(amount)}}
 		if amount%2 == 0 {
-			return s.Do(ops)
+			return s.Do(context.Background(), ops)
 		}
 		return errors.Join(s.Run(&ops[0]), s.Run(&ops[1]))
 	})
@@ -62,7 +62,7 @@ func (b *bank) sum(s *Session) (sum uint64, err error) {
 	for i := range ops {
 		ops[i] = Op{Kind: OpRead, Key: key8(uint64(i))}
 	}
-	err = s.Do(ops)
+	err = s.Do(context.Background(), ops)
 	for _, op := range ops {
 		if err == nil {
 			sum += binary.LittleEndian.Uint64(op.Value)
@@ -129,7 +129,7 @@ func TestTransfersKeepTheSum(t *testing.T) {
 					}
 					ops := []Op{{Kind: OpRMW, Key: key, Modify: unpoisoned}, {Kind: OpRead, Key: key},
 						{Kind: OpUpsert, Key: key8(tc.accounts + n%5000), Value: key8(n)}}
-					if err := s.Do(ops); err != nil {
+					if err := s.Do(context.Background(), ops); err != nil {
 						t.Error(err)
 						return
 					}
@@ -147,7 +147,7 @@ func TestTransfersKeepTheSum(t *testing.T) {
 					if n%3 == 0 {
 						lock = s.Atomically
 					}
-					if err := lock(b.keys(), func() (err error) { sum, err = b.sum(s); return err }); err != nil || sum != want {
+					if err := lock(context.Background(), b.keys(), func() (err error) { sum, err = b.sum(s); return err }); err != nil || sum != want {
 						t.Errorf("the sum is %d, want %d: %v", sum, want, err)
 					}
 					var err error
@@ -257,7 +257,7 @@ func TestLocksDoNotDeadlock(t *testing.T) {
 				case 4:
 					err = s.RMW(keys[0], remove)
 				case 1:
-					err = s.ReadAtomically(keys, func() error {
+					err = s.ReadAtomically(context.Background(), keys, func() error {
 						for _, n := range numbers {
 							if writing[n].Load() != 0 {
 								t.Errorf("key %d is locked for reading and for writing", n)
@@ -270,7 +270,7 @@ func TestLocksDoNotDeadlock(t *testing.T) {
 						return err
 					})
 				default:
-					err = s.Atomically(keys, func() error {
+					err = s.Atomically(context.Background(), keys, func() error {
 						for _, n := range numbers {
 							if writing[n].Add(1) != 1 {
 								t.Errorf("key %d is locked twice", n)
@@ -299,17 +299,17 @@ func TestLocksRefuseWhatWouldHang(t *testing.T) {
 		t.Fatal(err)
 	}
 	broken := errors.New("broken off")
-	err := s.Atomically([][]byte{locked, locked}, func() error {
+	err := s.Atomically(context.Background(), [][]byte{locked, locked}, func() error {
 		if err := s.Upsert(other, locked); !errors.Is(err, ErrNotLocked) {
 			t.Errorf("Upsert of a key that is not locked: %v", err)
 		}
 		if _, err := s.Read(other, nil); !errors.Is(err, ErrNotLocked) {
 			t.Errorf("Read of a key that is not locked: %v", err)
 		}
-		if err := s.Do([]Op{{Kind: OpUpsert, Key: locked, Value: other}, {Kind: OpDelete, Key: other}}); !errors.Is(err, ErrNotLocked) {
+		if err := s.Do(context.Background(), []Op{{Kind: OpUpsert, Key: locked, Value: other}, {Kind: OpDelete, Key: other}}); !errors.Is(err, ErrNotLocked) {
 			t.Errorf("a batch with a key that is not locked: %v", err)
 		}
-		if err := s.Atomically([][]byte{other}, func() error { return nil }); !errors.Is(err, ErrHoldsLocks) {
+		if err := s.Atomically(context.Background(), [][]byte{other}, func() error { return nil }); !errors.Is(err, ErrHoldsLocks) {
 			t.Errorf("Atomically within Atomically: %v", err)
 		}
 		if err := s.Close(); !errors.Is(err, ErrHoldsLocks) {
@@ -320,7 +320,7 @@ func TestLocksRefuseWhatWouldHang(t *testing.T) {
 	if !errors.Is(err, broken) {
 		t.Errorf("Atomically returned %v", err)
 	}
-	err = s.ReadAtomically([][]byte{other}, func() error {
+	err = s.ReadAtomically(context.Background(), [][]byte{other}, func() error {
 		if err := s.Upsert(other, locked); !errors.Is(err, ErrNotLocked) {
 			t.Errorf("Upsert of a key that is locked for reading: %v", err)
 		}
@@ -335,22 +335,22 @@ func TestLocksRefuseWhatWouldHang(t *testing.T) {
 	}
 	func() {
 		defer func() { _ = recover() }()
-		_ = s.Atomically([][]byte{locked}, func() error { panic("in there") })
+		_ = s.Atomically(context.Background(), [][]byte{locked}, func() error { panic("in there") })
 	}()
 	// What was submitted within is completed under the locks.
 	op := Op{Kind: OpUpsert, Key: locked, Value: locked}
-	if err := s.Atomically([][]byte{locked}, func() error { return s.Submit(&op) }); err != nil {
+	if err := s.Atomically(context.Background(), [][]byte{locked}, func() error { return s.Submit(&op) }); err != nil {
 		t.Error(err)
 	}
 	var done [2]*Op
 	if n := s.Poll(done[:]); n != 1 || done[0] != &op || op.Err != nil {
 		t.Errorf("%d operations polled, err %v", n, op.Err)
 	}
-	if err := st.Atomically([][]byte{other}, func(s *Session) error { return s.Delete(other) }); err != nil {
+	if err := st.Atomically(context.Background(), [][]byte{other}, func(s *Session) error { return s.Delete(other) }); err != nil {
 		t.Error(err)
 	}
 	closeAll(t, s, st)
-	if err := s.Atomically([][]byte{locked}, func() error { return nil }); !errors.Is(err, ErrClosed) {
+	if err := s.Atomically(context.Background(), [][]byte{locked}, func() error { return nil }); !errors.Is(err, ErrClosed) {
 		t.Errorf("Atomically of a closed session: %v", err)
 	}
 }
@@ -361,7 +361,7 @@ func TestWaitingForLocksEnds(t *testing.T) {
 	st := open(t, Options{Device: device.NewMemory(), KeySize: 8, ValueSize: 8, Memory: 1 << 20})
 	s := st.NewSession()
 	key := key8(1)
-	err := s.Atomically([][]byte{key}, func() error {
+	err := s.Atomically(context.Background(), [][]byte{key}, func() error {
 		waiting := []func(context.Context) error{st.Commit, st.Commit}
 		for kind := range manifest.Kinds {
 			waiting = append(waiting, func(ctx context.Context) error {
@@ -443,7 +443,7 @@ func TestLocksDoNotAllocate(t *testing.T) {
 	keys := [][]byte{key8(3), key8(1), key8(2)}
 	one := add(1)
 	if n := testing.AllocsPerRun(100, func() {
-		if err := s.Atomically(keys, func() error { return errors.Join(s.RMW(keys[0], one), s.RMW(keys[1], one)) }); err != nil {
+		if err := s.Atomically(context.Background(), keys, func() error { return errors.Join(s.RMW(keys[0], one), s.RMW(keys[1], one)) }); err != nil {
 			t.Error(err)
 		}
 	}); n != 0 {
@@ -464,7 +464,7 @@ func BenchmarkLocks(b *testing.B) {
 	}
 	b.Run("transfer", func(b *testing.B) {
 		for b.Loop() {
-			if err := s.Atomically(keys, func() error { return errors.Join(s.RMW(keys[0], one), s.RMW(keys[1], one)) }); err != nil {
+			if err := s.Atomically(context.Background(), keys, func() error { return errors.Join(s.RMW(keys[0], one), s.RMW(keys[1], one)) }); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -52,7 +52,7 @@ func committedLog(f *testing.F, keySize, valueSize, records int) []byte {
 	opts.PageSize, opts.Memory, opts.hashSeed = 512, 2048, rawSeed
 	st := open(f, opts)
 	for n := range uint64(records) {
-		if err := st.Upsert(key8(n%10), key8(n)); err != nil {
+		if err := st.Upsert(context.Background(), key8(n%10), key8(n)); err != nil {
 			f.Fatal(err)
 		}
 	}
@@ -114,7 +114,7 @@ func FuzzLog(f *testing.F) {
 		}
 		ops := make([]Op, len(keys))
 		for i, key := range keys {
-			_, err := st.Read(key, nil)
+			_, err := st.Read(context.Background(), key, nil)
 			allowed(err)
 			ops[i] = Op{Kind: OpKind(i % int(OpInsert+1)), Key: key, Value: key8(7)}
 			ops[i].Modify = modifier(func(dst, old []byte, _ bool) []byte { return append(append(dst, old...), key8(0)...)[:8] })
@@ -122,7 +122,7 @@ func FuzzLog(f *testing.F) {
 				ops[i].Modify = func(*Update) Verdict { return Remove }
 			}
 		}
-		_ = s.Do(ops) // each has its own error
+		_ = s.Do(context.Background(), ops) // each has its own error
 		for i := range ops {
 			if !errors.Is(ops[i].Err, ErrExists) {
 				allowed(ops[i].Err)
@@ -143,7 +143,7 @@ func FuzzCursor(f *testing.F) {
 	st := open(f, small(device.NewMemory(), 8, 8))
 	f.Cleanup(func() { closeAll(f, st) })
 	for n := range uint64(keys) {
-		if err := st.Upsert(key8(n), key8(n)); err != nil {
+		if err := st.Upsert(context.Background(), key8(n), key8(n)); err != nil {
 			f.Fatal(err)
 		}
 	}

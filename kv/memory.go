@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -21,16 +22,18 @@ func (o *Options) shares(memory int64) (forLog, forCache int64) {
 	return memory - forCache, forCache
 }
 
-// SetMemory changes Options.Memory while the store is in use: log and read cache
-// keep their shares. Sessions go on meanwhile. It returns when what is too much
-// has been given back to the system, which takes until the device has it and no
-// checkpoint needs it. A size that cannot be, above Options.MaxMemory or too
-// little for the log's pages or the cache, is an error and changes nothing.
-func (st *Store) SetMemory(bytes int64) error {
+// SetMemory changes Options.Memory while the store is in use. The log and the read cache
+// keep their shares. SetMemory returns when the surplus has been given back to the system,
+// which takes until the device has the pages and no checkpoint holds them. It changes
+// nothing if the size is impossible, above Options.MaxMemory or too small for the log's
+// pages or the cache, or if ctx ends before.
+func (st *Store) SetMemory(ctx context.Context, bytes int64) error {
 	if err := st.mayWait(); err != nil {
 		return fmt.Errorf("kv: memory of %v: %w", units.Size(bytes), err)
 	}
-	st.sizing.Lock()
+	if err := lock(ctx, &st.sizing); err != nil {
+		return fmt.Errorf("kv: memory of %v: waiting for another change: %w", units.Size(bytes), err)
+	}
 	defer st.sizing.Unlock()
 	if st.isClosed() {
 		return ErrClosed
@@ -48,14 +51,14 @@ func (st *Store) SetMemory(bytes int64) error {
 	}
 	// The log first: it may refuse, and nothing has changed then.
 	before, start := st.log.Budget(), time.Now()
-	if err := st.log.Resize(forLog); err != nil {
+	if err := st.log.Resize(ctx, forLog); err != nil {
 		return fmt.Errorf("kv: memory of %v: %w", units.Size(bytes), err)
 	}
 	info := MemoryInfo{Before: before, After: st.log.Budget()}
 	if st.cache != nil {
 		info.Before += st.cache.Metrics().Capacity
 		if err := st.cache.Resize(forCache); err != nil {
-			return errors.Join(fmt.Errorf("kv: memory of %v: %w", units.Size(bytes), err), st.log.Resize(before))
+			return errors.Join(fmt.Errorf("kv: memory of %v: %w", units.Size(bytes), err), st.log.Resize(context.Background(), before))
 		}
 		info.After += st.cache.Metrics().Capacity
 	}

@@ -2,6 +2,7 @@ package kv
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"testing"
 
@@ -37,7 +38,7 @@ func TestReadCacheAnswers(t *testing.T) {
 						}}
 					}
 				}
-				if err := s.Do(ops); err != nil {
+				if err := s.Do(context.Background(), ops); err != nil {
 					t.Fatal(err)
 				}
 				for n := range ops {
@@ -92,12 +93,12 @@ func TestSetMemory(t *testing.T) {
 		Memory: 256 << 10, MaxMemory: 1 << 20, ReadCache: 0.25,
 	})
 	for n := range uint64(keys) {
-		if err := st.Upsert(key8(n), key8(n)); err != nil {
+		if err := st.Upsert(context.Background(), key8(n), key8(n)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, memory := range []int64{64 << 10, 1 << 20, 128 << 10, 256 << 10} {
-		if err := st.SetMemory(memory); err != nil {
+		if err := st.SetMemory(context.Background(), memory); err != nil {
 			t.Fatal(err)
 		}
 		m := st.Metrics()
@@ -105,14 +106,14 @@ func TestSetMemory(t *testing.T) {
 			t.Errorf("memory of %d:\n%v", memory, m)
 		}
 		for n := range uint64(keys) {
-			if got, err := st.Read(key8(n), nil); err != nil || !bytes.Equal(got, key8(n)) {
+			if got, err := st.Read(context.Background(), key8(n), nil); err != nil || !bytes.Equal(got, key8(n)) {
 				t.Fatalf("memory of %d, key %d: %x, %v", memory, n, got, err)
 			}
 		}
 	}
 	for _, bad := range []int64{-1, 0, 4 << 10, 16 << 10, 1<<20 + 1} {
 		before := st.Metrics()
-		if err := st.SetMemory(bad); err == nil {
+		if err := st.SetMemory(context.Background(), bad); err == nil {
 			t.Errorf("memory of %d: no error", bad)
 		}
 		if m := st.Metrics(); m.Log.MemoryBudget != before.Log.MemoryBudget || m.ReadCache.Budget != before.ReadCache.Budget || m.ReadCache.Records != before.ReadCache.Records {
@@ -120,7 +121,7 @@ func TestSetMemory(t *testing.T) {
 		}
 	}
 	closeAll(t, st)
-	if err := st.SetMemory(256 << 10); !errors.Is(err, ErrClosed) {
+	if err := st.SetMemory(context.Background(), 256<<10); !errors.Is(err, ErrClosed) {
 		t.Errorf("of a closed store: %v", err)
 	}
 	if st, err := Open(Options{Device: device.NewMemory(), Memory: 2 << 20, MaxMemory: 1 << 20}); err == nil {

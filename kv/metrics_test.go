@@ -117,7 +117,7 @@ func TestMetricsWhileTheIndexGrows(t *testing.T) {
 	opts.Memory, opts.indexBits = 1<<20, 2
 	st := open(t, opts)
 	for n := range uint64(2000) {
-		if err := st.Upsert(key8(n), key8(n)); err != nil {
+		if err := st.Upsert(context.Background(), key8(n), key8(n)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -143,7 +143,7 @@ func TestMetricsWhileTheIndexGrows(t *testing.T) {
 func BenchmarkMetrics(b *testing.B) {
 	st := open(b, Options{Device: device.NewMemory(), KeySize: 8, ValueSize: 8, Memory: 64 << 20, Records: 4 << 20})
 	for n := range uint64(1 << 20) {
-		if err := st.Upsert(key8(n), key8(n)); err != nil {
+		if err := st.Upsert(context.Background(), key8(n), key8(n)); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -2,6 +2,7 @@ package kv
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"math"
 	"testing"
@@ -39,7 +40,7 @@ func TestUnknownVerdictChangesNothing(t *testing.T) {
 				if err := s.RMW(key8(n), modify); err == nil {
 					t.Errorf("key %d was modified", n)
 				}
-				if err := s.Do(ops); err == nil {
+				if err := s.Do(context.Background(), ops); err == nil {
 					t.Errorf("key %d was modified in a batch", n)
 				}
 				got, err := s.Read(key8(n), nil)
@@ -59,7 +60,7 @@ func TestUnknownVerdictChangesNothing(t *testing.T) {
 func TestNilOpIsRefused(t *testing.T) {
 	st := open(t, small(device.NewMemory(), 8, 8))
 	s := st.NewSession()
-	for name, err := range map[string]error{"Run": s.Run(nil), "Store.Run": st.Run(nil), "Submit": s.Submit(nil)} {
+	for name, err := range map[string]error{"Run": s.Run(nil), "Store.Run": st.Run(context.Background(), nil), "Submit": s.Submit(nil)} {
 		if !errors.Is(err, errNoOp) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -119,7 +119,7 @@ func (p *player) compact(method string, argument int64) error {
 
 func (p *player) setMemory(argument int64) error {
 	memory := p.memory(argument)
-	if err := p.st.SetMemory(memory); err != nil {
+	if err := p.st.SetMemory(context.Background(), memory); err != nil {
 		return err
 	}
 	if m := p.st.Metrics(); m.Log.MemoryBudget+m.ReadCache.Budget > memory {

@@ -25,7 +25,7 @@ func (p *player) play(b modelBatch, mayFail func(error) bool) error {
 		for i := range ops {
 			keys = append(keys, ops[i].Key)
 		}
-		err = ms.s.Atomically(keys, func() error { return give(ms.s, mode, ops) })
+		err = ms.s.Atomically(context.Background(), keys, func() error { return give(ms.s, mode, ops) })
 	} else {
 		err = give(ms.s, mode, ops)
 	}
@@ -50,7 +50,7 @@ func give(s *Session, mode string, ops []Op) error {
 			ops[i].Err = plainly(s, &ops[i])
 		}
 	case "do":
-		if err := s.Do(ops); err != nil {
+		if err := s.Do(context.Background(), ops); err != nil {
 			return err
 		}
 	case "stream":

@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"context"
 	"fmt"
 	"slices"
 )
@@ -13,7 +14,7 @@ type modelClear struct {
 
 // clear clears the store.
 func (p *player) clear() error {
-	if err := p.st.Clear(); err != nil {
+	if err := p.st.Clear(context.Background()); err != nil {
 		return err
 	}
 	touched := map[uint64]bool{}

@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,7 +16,7 @@ func (p *player) verify() error {
 	for n := range uint64(len(ops)) {
 		ops[n] = Op{Key: p.rules.key(n)}
 	}
-	err := s.Do(ops)
+	err := s.Do(context.Background(), ops)
 	for n := range uint64(len(ops)) {
 		op := &ops[n]
 		if err == nil {
@@ -23,7 +24,7 @@ func (p *player) verify() error {
 		}
 		if err == nil && n%4 == 0 {
 			op := Op{Key: op.Key}
-			op.Value, op.Err = p.st.Read(op.Key, nil)
+			op.Value, op.Err = p.st.Read(context.Background(), op.Key, nil)
 			if c, found := want.get(n, now); found {
 				op.Expires = c.expires
 			}

@@ -44,8 +44,8 @@ func TestInPlaceUsesAnotherSession(t *testing.T) {
 				InPlace: func(v []byte) ([]byte, bool) { return v, true },
 			})
 		}
-		calls["store's Upsert"] = func() error { return st.Upsert(key, value(9)) }
-		calls["store's Read"] = func() error { _, err := st.Read(key, nil); return err }
+		calls["store's Upsert"] = func() error { return st.Upsert(context.Background(), key, value(9)) }
+		calls["store's Read"] = func() error { _, err := st.Read(context.Background(), key, nil); return err }
 		calls["store's Scan"] = func() error {
 			for _, err := range st.Scan() {
 				if err != nil {

@@ -25,15 +25,17 @@ func nestedCalls(s *Session, key, value []byte) map[string]func() error {
 		"Insert": func() error { return s.Insert(key, value) },
 		"Delete": func() error { return s.Delete(key) },
 		"Run":    func() error { return s.Run(&Op{Kind: OpUpsert, Key: key, Value: value}) },
-		"Do":     func() error { return s.Do([]Op{{Kind: OpUpsert, Key: key, Value: value}}) },
+		"Do":     func() error { return s.Do(context.Background(), []Op{{Kind: OpUpsert, Key: key, Value: value}}) },
 		"DoWhole": func() error {
-			return s.DoWhole([]Op{{Kind: OpUpsert, Key: key, Value: value}, {Kind: OpRead, Key: key}})
+			return s.DoWhole(context.Background(), []Op{{Kind: OpUpsert, Key: key, Value: value}, {Kind: OpRead, Key: key}})
 		},
-		"Submit":     func() error { return s.Submit(&Op{Kind: OpUpsert, Key: key, Value: value}) },
-		"Wait":       func() error { return s.Wait(context.Background()) },
-		"Atomically": func() error { return s.Atomically([][]byte{key}, func() error { return s.Upsert(key, value) }) },
-		"Read":       func() error { _, err := s.Read(key, nil); return err },
-		"Close":      s.Close,
+		"Submit": func() error { return s.Submit(&Op{Kind: OpUpsert, Key: key, Value: value}) },
+		"Wait":   func() error { return s.Wait(context.Background()) },
+		"Atomically": func() error {
+			return s.Atomically(context.Background(), [][]byte{key}, func() error { return s.Upsert(key, value) })
+		},
+		"Read":  func() error { _, err := s.Read(key, nil); return err },
+		"Close": s.Close,
 	}
 }
 
@@ -58,7 +60,7 @@ func outerCalls(s *Session, key []byte, within func()) map[string]func() error {
 			}
 			return s.Run(&o)
 		},
-		"batch": func() error { o := op(); return s.Do([]Op{o, {Kind: OpRead, Key: key}, o}) },
+		"batch": func() error { o := op(); return s.Do(context.Background(), []Op{o, {Kind: OpRead, Key: key}, o}) },
 		"stream": func() error {
 			o := op()
 			if err := s.Submit(&o); err != nil {
@@ -126,7 +128,7 @@ func TestModifierUsesItsSession(t *testing.T) {
 				if harmless := call == "Read" || call == "Wait" || call == "Insert" || call == "Submit"; refused == 0 && !harmless {
 					t.Errorf("%s within %s was refused never in %d calls", call, outer, calls)
 				}
-				if err := s.completeAll(); err != nil {
+				if err := s.completeAll(context.Background()); err != nil {
 					t.Fatal(err)
 				}
 				s.Poll(make([]*Op, 8))
@@ -158,10 +160,10 @@ func TestModifierUsesAnotherSession(t *testing.T) {
 		fresh := func() []byte { n++; return key8(n << 8) }
 		put := func(u *Update) Verdict { u.New = append(u.New, fresh()...); return Put }
 		calls := map[string]func() error{
-			"store's Upsert":   func() error { return st.Upsert(key, fresh()) },
-			"store's RMW":      func() error { return st.RMW(key, put) },
+			"store's Upsert":   func() error { return st.Upsert(context.Background(), key, fresh()) },
+			"store's RMW":      func() error { return st.RMW(context.Background(), key, put) },
 			"session's Upsert": func() error { return other.Upsert(key, fresh()) },
-			"session's batch":  func() error { return other.Do([]Op{{Kind: OpUpsert, Key: key, Value: fresh()}}) },
+			"session's batch":  func() error { return other.Do(context.Background(), []Op{{Kind: OpUpsert, Key: key, Value: fresh()}}) },
 			"session's stream": func() error {
 				if err := other.Submit(&Op{Kind: OpUpsert, Key: key, Value: fresh()}); err != nil {
 					return err
@@ -238,7 +240,7 @@ func TestModifierWaitsForItself(t *testing.T) {
 			"Upsert": func(n uint64) error { return other.Upsert(key8(n), key8(n)) },
 			"RMW":    func(n uint64) error { return other.RMW(key8(1000+n%1000), put) },
 			"batch": func(n uint64) error {
-				return other.Do([]Op{{Kind: OpRMW, Key: key8(1000 + n%1000), Modify: put}})
+				return other.Do(context.Background(), []Op{{Kind: OpRMW, Key: key8(1000 + n%1000), Modify: put}})
 			},
 		} {
 			err = nil
@@ -273,11 +275,11 @@ func waitingCalls(st *Store, s *Session, key []byte) map[string]func() error {
 		"Checkpoint":       func() error { _, err := st.Checkpoint(ctx, CheckpointOptions{Kind: Snapshot}); return err },
 		"RemoveCheckpoint": func() error { return st.RemoveCheckpoint("none") },
 		"Compact":          func() error { _, err := st.Compact(ctx, CompactOptions{}); return err },
-		"Clear":            st.Clear,
+		"Clear":            func() error { return st.Clear(ctx) },
 		"GrowIndex":        func() error { return st.GrowIndex(ctx) },
-		"SetMemory":        func() error { return st.SetMemory(1 << 20) },
+		"SetMemory":        func() error { return st.SetMemory(ctx, 1<<20) },
 		"Close":            st.Close,
-		"Atomically":       func() error { return s.Atomically([][]byte{key}, func() error { return nil }) },
+		"Atomically":       func() error { return s.Atomically(context.Background(), [][]byte{key}, func() error { return nil }) },
 	}
 }
 
@@ -288,7 +290,7 @@ func TestModifiersUseTheStoreAtOnce(t *testing.T) {
 		t.Skip("goroutines are not told apart here")
 	}
 	st := open(t, small(device.NewMemory(), 8, 8))
-	if err := st.Upsert(key8(0), key8(7)); err != nil {
+	if err := st.Upsert(context.Background(), key8(0), key8(7)); err != nil {
 		t.Fatal(err)
 	}
 	var all, begun sync.WaitGroup
@@ -296,11 +298,11 @@ func TestModifiersUseTheStoreAtOnce(t *testing.T) {
 	for n := range uint64(maxLent) {
 		all.Go(func() {
 			var once sync.Once
-			err := st.RMW(key8(n+1), func(u *Update) Verdict {
+			err := st.RMW(context.Background(), key8(n+1), func(u *Update) Verdict {
 				once.Do(func() {
 					begun.Done()
 					begun.Wait()
-					if got, err := st.Read(key8(0), nil); err != nil || string(got) != string(key8(7)) {
+					if got, err := st.Read(context.Background(), key8(0), nil); err != nil || string(got) != string(key8(7)) {
 						t.Errorf("read within Modifier %d: %x, %v", n, got, err)
 					}
 				})
@@ -329,10 +331,10 @@ func TestAtomicallyWaitsForItself(t *testing.T) {
 				calls["other's "+name] = f
 			}
 		}
-		calls["store's Upsert"] = func() error { return st.Upsert(key, key) }
-		calls["same session's Atomically"] = func() error { return s.Atomically([][]byte{key}, func() error { return nil }) }
+		calls["store's Upsert"] = func() error { return st.Upsert(context.Background(), key, key) }
+		calls["same session's Atomically"] = func() error { return s.Atomically(context.Background(), [][]byte{key}, func() error { return nil }) }
 		for call, f := range calls {
-			err := s.Atomically([][]byte{key}, func() error {
+			err := s.Atomically(context.Background(), [][]byte{key}, func() error {
 				if err := s.Upsert(key, key8(1)); err != nil {
 					return err
 				}
@@ -358,7 +360,7 @@ func TestPanicLeavesTheSessionOpen(t *testing.T) {
 				t.Errorf("%s: no panic", outer)
 			}
 			pollAll(s)
-			err := errors.Join(s.Upsert(key, key8(3)), s.Delete(key), s.Do([]Op{{Kind: OpRead, Key: key}}), st.inModifier())
+			err := errors.Join(s.Upsert(key, key8(3)), s.Delete(key), s.Do(context.Background(), []Op{{Kind: OpRead, Key: key}}), st.inModifier())
 			if err != nil {
 				t.Errorf("after a panic in %s: %v", outer, err)
 			}

@@ -80,6 +80,7 @@ const (
 	opNewest // for these three, see trace.go
 	opMove
 	opLink
+	opAbandoned // see Session.abandonBatch
 
 	opKinds
 )

@@ -2,6 +2,7 @@ package kv
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"testing"
@@ -60,7 +61,7 @@ func TestModifierThatPanicsOnAColdRecordLands(t *testing.T) {
 		}
 	}
 	if !panicking(func() {
-		_ = s.Do([]Op{
+		_ = s.Do(context.Background(), []Op{
 			{Kind: OpRMW, Key: key8(1), Modify: func(*Update) Verdict { panic("modifier") }},
 			{Kind: OpRead, Key: key8(2)}, // completes with it
 		})

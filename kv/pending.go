@@ -40,7 +40,7 @@ func (s *Session) reservePending() (err error) {
 		}
 	}
 	for len(s.free) == 0 && err == nil {
-		err = s.await(context.Background())
+		err = s.await(s.ctx)
 	}
 	return err
 }
@@ -157,6 +157,11 @@ func (s *Session) await(ctx context.Context) error {
 func (s *Session) completeRead(c *device.Completion) {
 	n := uint32(c.Tag)
 	p := &s.pending[n]
+	if p.op == &s.abandoned {
+		s.numAbandoned--
+		s.freePending(n)
+		return
+	}
 	if c.Err != nil && p.at.address < s.log.Begin() {
 		s.restart(n, int(c.Tier)) // the log was truncated during the read
 		return
@@ -369,9 +374,37 @@ func (s *Session) completePending(n uint32, err error, tier int) {
 		s.batch--
 		s.noteError(err)
 	}
+	s.freePending(n)
+}
+
+// freePending frees an entry of s.pending.
+func (s *Session) freePending(n uint32) {
+	p := &s.pending[n]
 	p.op = nil
 	if cap(p.whole) > keepBuffer {
 		p.whole = nil
 	}
 	s.free = append(s.free, n)
+}
+
+// abandonBatch completes the pending operations of a plain call or batch with err, without
+// effect. Their entries stay in use until the device has completed the reads, whose results
+// are ignored.
+func (s *Session) abandonBatch(err error) {
+	for i := range s.pending {
+		p := &s.pending[i]
+		if p.op == nil || p.stream || p.op == &s.abandoned {
+			continue
+		}
+		p.op.Err = err
+		if s.ordered(p.op.Kind) {
+			s.pendingRMWs[hashByte(p.hash)]--
+			s.allPendingRMWs--
+			p.serial.Store(0)
+		}
+		p.op = &s.abandoned
+		s.numAbandoned++
+		s.batch--
+		s.noteError(err)
+	}
 }

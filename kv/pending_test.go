@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"testing"
@@ -41,7 +42,7 @@ func TestColdWordsOfOneChain(t *testing.T) {
 	for _, n := range absent {
 		want[n] = ErrNotFound
 	}
-	if err := s.Do(ops); err != nil {
+	if err := s.Do(context.Background(), ops); err != nil {
 		t.Fatal(err)
 	}
 	for n := range uint64(1000) { // evicts all that from memory
@@ -75,7 +76,7 @@ func TestColdWordsOfOneChain(t *testing.T) {
 				ops = append(ops, op)
 			}
 		}
-		if err := s.Do(ops); err != nil {
+		if err := s.Do(context.Background(), ops); err != nil {
 			t.Fatal(err)
 		}
 		for i := range ops {

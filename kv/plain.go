@@ -1,7 +1,6 @@
 package kv
 
 import (
-	"context"
 	"fmt"
 	"time"
 	"unsafe"
@@ -204,8 +203,11 @@ func (s *Session) run(op *Op, keep int) error {
 // awaitBatch returns when no operation of a plain call or a batch is pending.
 func (s *Session) awaitBatch() error {
 	for s.batch > 0 {
-		if err := s.await(context.Background()); err != nil {
-			return err
+		if err := s.await(s.ctx); err != nil {
+			if s.unusable != nil {
+				return err
+			}
+			s.abandonBatch(err)
 		}
 	}
 	return nil

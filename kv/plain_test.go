@@ -2,6 +2,7 @@ package kv
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -170,12 +171,12 @@ func TestDirectCallsWaitForLocks(t *testing.T) {
 			st := open(t, Options{Device: device.NewMemory(), KeySize: sizes[0], ValueSize: sizes[1], Memory: 1 << 20})
 			key, other := directKey(st, 1), directKey(st, 2)
 			before, within, after := directValue(st, 1), directValue(st, 51), directValue(st, 101)
-			if err := errors.Join(st.Upsert(key, before), st.Upsert(other, before)); err != nil {
+			if err := errors.Join(st.Upsert(context.Background(), key, before), st.Upsert(context.Background(), other, before)); err != nil {
 				t.Fatal(err)
 			}
 			s, locker := ready(t, st), st.NewSession()
 			began, read := make(chan struct{}), make(chan []byte)
-			err := locker.Atomically([][]byte{key}, func() error {
+			err := locker.Atomically(context.Background(), [][]byte{key}, func() error {
 				go func() {
 					_, err := s.Read(other, nil) // the session sees that there are locks
 					close(began)
@@ -204,7 +205,7 @@ func TestDirectCallsWaitForLocks(t *testing.T) {
 				t.Errorf("%x was read, want %x", got, after)
 			}
 			// A session that holds locks reads only the keys that it has locked.
-			err = s.Atomically([][]byte{key}, func() error {
+			err = s.Atomically(context.Background(), [][]byte{key}, func() error {
 				if _, err := s.Read(key, nil); err != nil {
 					t.Error(err)
 				}

@@ -1,7 +1,9 @@
 package kv
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -44,8 +46,9 @@ func (p *pool) take() *Session {
 	return s
 }
 
-// with lends one of the store's own sessions to a call that does not call the store.
-func (st *Store) with(use func(*Session) error) error {
+// with lends one of the store's own sessions to a call that does not call the store. ctx
+// ends its waiting, for the session and within use.
+func (st *Store) with(ctx context.Context, use func(*Session) error) error {
 	p := &st.pool
 	var s *Session
 	st.mu.Lock()
@@ -57,7 +60,12 @@ func (st *Store) with(use func(*Session) error) error {
 		turn := make(chan *Session, 1)
 		p.waiting = append(p.waiting, turn)
 		st.mu.Unlock()
-		s = <-turn
+		select {
+		case s = <-turn:
+		case <-ctx.Done():
+			st.leaveQueue(turn)
+			return fmt.Errorf("kv: waiting for a session: %w", ctx.Err())
+		}
 	default:
 		p.lent++
 		s = p.take()
@@ -66,14 +74,29 @@ func (st *Store) with(use func(*Session) error) error {
 			s = st.NewSession()
 		}
 	}
+	s.ctx = ctx
 	mem.StoreRelease(&s.user, goroutine.Self()|1)
 	defer st.passOn(s)
 	return use(s)
 }
 
+// leaveQueue ends a call's waiting for a session. A session that it was given meanwhile goes
+// to the next one.
+func (st *Store) leaveQueue(turn chan *Session) {
+	st.mu.Lock()
+	if i := slices.Index(st.pool.waiting, turn); i >= 0 {
+		st.pool.waiting = slices.Delete(st.pool.waiting, i, i+1)
+		st.mu.Unlock()
+		return
+	}
+	st.mu.Unlock()
+	st.passOn(<-turn)
+}
+
 // passOn gives a session to the next call that waits for one, or back.
 func (st *Store) passOn(s *Session) {
 	mem.StoreRelease(&s.user, 0)
+	s.ctx = context.Background()
 	s = st.sound(s)
 	st.mu.Lock()
 	defer st.mu.Unlock()

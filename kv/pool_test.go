@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"context"
 	"runtime"
 	"sync"
 	"testing"
@@ -21,7 +22,7 @@ func TestPool(t *testing.T) {
 		begin[i] = make(chan struct{})
 		inside.Add(1)
 		wg.Go(func() {
-			if err := st.with(func(s *Session) error {
+			if err := st.with(context.Background(), func(s *Session) error {
 				inside.Done()
 				<-begin[i]
 				return s.Upsert(key8(uint64(i)), key8(1))
@@ -35,7 +36,7 @@ func TestPool(t *testing.T) {
 	var order []int
 	for i := range waiters {
 		wg.Go(func() {
-			if err := st.with(func(s *Session) error {
+			if err := st.with(context.Background(), func(s *Session) error {
 				order = append(order, i) // one after the other, in one session
 				_, err := s.Read(key8(0), nil)
 				return err

@@ -56,7 +56,7 @@ func (w *writer) step() error {
 		for i := range ops {
 			ops[i] = w.op(n + 1 + uint64(i))
 		}
-		return w.s.Do(ops)
+		return w.s.Do(context.Background(), ops)
 	}
 	for range w.rng.IntN(20) {
 		op := w.op(w.s.Serial() + 1)

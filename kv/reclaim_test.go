@@ -56,7 +56,7 @@ func TestCompactionReturnsDiskSpace(t *testing.T) {
 				t.Helper()
 				for n := range uint64(keys) {
 					binary.LittleEndian.PutUint64(key, n)
-					got, err := st.Read(key, nil)
+					got, err := st.Read(context.Background(), key, nil)
 					if err != nil || binary.LittleEndian.Uint64(got) != n+rounds-1 {
 						t.Fatalf("key %d: %x, %v", n, got, err)
 					}
@@ -67,7 +67,7 @@ func TestCompactionReturnsDiskSpace(t *testing.T) {
 				for n := range uint64(keys) {
 					binary.LittleEndian.PutUint64(key, n)
 					binary.LittleEndian.PutUint64(value, n+round)
-					if err := st.Upsert(key, value); err != nil {
+					if err := st.Upsert(context.Background(), key, value); err != nil {
 						t.Fatal(err)
 					}
 				}

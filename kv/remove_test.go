@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"context"
 	"encoding/binary"
 	"math/rand/v2"
 	"runtime"
@@ -78,7 +79,7 @@ func TestRemovedCountersLoseNothing(t *testing.T) {
 			wg.Wait()
 			left := uint64(0)
 			for n := range uint64(keys) {
-				if v, err := st.Read(key8(n), nil); err == nil {
+				if v, err := st.Read(context.Background(), key8(n), nil); err == nil {
 					left += binary.LittleEndian.Uint64(v)
 				}
 			}

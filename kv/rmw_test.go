@@ -2,6 +2,7 @@ package kv
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -221,7 +222,7 @@ func TestNoTornReadsOfEditsThatSayNo(t *testing.T) {
 			edits = 400
 		}
 		st := open(t, Options{Device: device.NewMemory(), Memory: 512 << 10, PageSize: 64 << 10, Records: 64})
-		if err := st.Upsert(key8(1), make([]byte, size)); err != nil {
+		if err := st.Upsert(context.Background(), key8(1), make([]byte, size)); err != nil {
 			t.Fatal(err)
 		}
 		whole := func(value []byte) bool { return bytes.Count(value, value[:1]) == size }
@@ -292,7 +293,7 @@ func TestForgottenVerdict(t *testing.T) {
 						ops[i] = Op{Kind: OpRMW, Key: key, ModifyWord: forgetsWord}
 					}
 				}
-				err := errors.Join(s.RMW(key, forgets), s.RMWWord(key, forgetsWord), s.Do(ops))
+				err := errors.Join(s.RMW(key, forgets), s.RMWWord(key, forgetsWord), s.Do(context.Background(), ops))
 				value, found := s.Read(key, nil)
 				if err != nil || n == 0 && !errors.Is(found, ErrNotFound) || n == 1 && !bytes.Equal(value, key) {
 					t.Errorf("key %d: %x, %v, %v", n, value, found, err)

@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"runtime"
@@ -72,7 +73,7 @@ func TestRMWWordRefusesWhatIsNone(t *testing.T) {
 			t.Errorf("a value of %d bytes: %v", len(value), err)
 		}
 		op := Op{Kind: OpRMW, Key: key8(1), ModifyWord: addWord(1)}
-		if err := s.Do([]Op{op}); !errors.Is(err, ErrBadSize) {
+		if err := s.Do(context.Background(), []Op{op}); !errors.Is(err, ErrBadSize) {
 			t.Errorf("a value of %d bytes, in a batch: %v", len(value), err)
 		}
 		if got, err := s.Read(key8(1), nil); err != nil || string(got) != value {
@@ -94,7 +95,7 @@ func TestRMWWordRefusesWhatIsNone(t *testing.T) {
 			ops[i] = Op{Kind: OpRMW, Key: key8(1), ModifyWord: addWord(1)}
 		}
 		ops[2].Key = []byte("short")
-		if err := s.Do(ops); !errors.Is(err, ErrBadSize) {
+		if err := s.Do(context.Background(), ops); !errors.Is(err, ErrBadSize) {
 			t.Errorf("a key of 5 bytes in a batch: %v", err)
 		}
 		for i := range ops {

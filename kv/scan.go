@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -181,7 +182,7 @@ func (b *traceBatch) run(s *Session) error {
 	for i := range b.ops {
 		b.ops[i].trace = uint32(i + 1)
 	}
-	return s.Do(b.ops)
+	return s.Do(context.Background(), b.ops)
 }
 
 // Record is a record as an iteration finds it. Its bytes are valid until the

@@ -44,7 +44,7 @@ func (c *counted) put(n, expires uint64) {
 	}
 	c.last++
 	k.value, k.expires, k.before = c.last, expires, true
-	if err := c.st.Run(&Op{Kind: OpUpsert, Key: key8(n), Value: key8(c.last), Expires: int64(expires)}); err != nil {
+	if err := c.st.Run(context.Background(), &Op{Kind: OpUpsert, Key: key8(n), Value: key8(c.last), Expires: int64(expires)}); err != nil {
 		c.t.Fatal(err)
 	}
 }
@@ -54,7 +54,7 @@ func (c *counted) remove(n uint64) {
 	if k := c.keys[n]; k != nil {
 		k.value, k.stays = 0, false
 	}
-	if err := c.st.Delete(key8(n)); err != nil {
+	if err := c.st.Delete(context.Background(), key8(n)); err != nil {
 		c.t.Fatal(err)
 	}
 }
@@ -237,7 +237,7 @@ func TestScanStepsFindAsManyAsAsked(t *testing.T) {
 	const keys, times, count = 1000, 30, 10
 	st := open(t, small(device.NewMemory(), 0, 0))
 	for i := range uint64(keys * times) {
-		if err := st.Upsert(key8(i*7919%keys), key8(i)); err != nil {
+		if err := st.Upsert(context.Background(), key8(i*7919%keys), key8(i)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -274,7 +274,7 @@ func TestScanStepsAreBounded(t *testing.T) {
 				opts.hash, opts.stepRecords = hash, stepRecords
 				st := open(t, opts)
 				put := func(n uint64) {
-					if err := st.Upsert(key8(n), key8(n)); err != nil {
+					if err := st.Upsert(context.Background(), key8(n), key8(n)); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -345,7 +345,7 @@ func TestScanEndsBesideCompaction(t *testing.T) {
 	written := uint64(0)
 	put := func(n uint64) {
 		written++
-		if err := st.Upsert(key8(n), key8(written)); err != nil {
+		if err := st.Upsert(context.Background(), key8(n), key8(written)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -401,9 +401,9 @@ func TestScanInALargerIndex(t *testing.T) {
 		st = open(t, opts)
 		deleted := func(n uint64) bool { return (n+round)%5 == 0 }
 		for n := range uint64(3 * keys) {
-			err := st.Upsert(key8(n%keys), key8(n+round))
+			err := st.Upsert(context.Background(), key8(n%keys), key8(n+round))
 			if deleted(n%keys) && n >= 2*keys {
-				err = st.Delete(key8(n % keys))
+				err = st.Delete(context.Background(), key8(n%keys))
 			}
 			if err != nil {
 				t.Fatal(err)

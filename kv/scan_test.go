@@ -43,7 +43,7 @@ func TestScanFromAnyCursor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			st := open(t, small(device.NewMemory(), sizes[0], sizes[1]))
 			for n := range uint64(1000) {
-				if err := st.Upsert(key8(n), key8(n)); err != nil {
+				if err := st.Upsert(context.Background(), key8(n), key8(n)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -149,12 +149,12 @@ func TestScanBesideWriters(t *testing.T) {
 				opts := small(device.NewMemory(), sizes[0], sizes[1])
 				st := open(t, opts)
 				for n := range uint64(stay + gone) {
-					if err := st.Upsert(key8(n), key8(n)); err != nil {
+					if err := st.Upsert(context.Background(), key8(n), key8(n)); err != nil {
 						t.Fatal(err)
 					}
 				}
 				for n := range uint64(gone) {
-					if err := st.Delete(key8(stay + n)); err != nil {
+					if err := st.Delete(context.Background(), key8(stay+n)); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -169,9 +169,9 @@ func TestScanBesideWriters(t *testing.T) {
 								if rng.IntN(2) == 0 { // one that comes and goes
 									n = 1000 + rng.Uint64N(100)
 								}
-								err := st.Upsert(key8(n), key8(n))
+								err := st.Upsert(context.Background(), key8(n), key8(n))
 								if n >= 1000 && rng.IntN(2) == 0 {
-									err = st.Delete(key8(n))
+									err = st.Delete(context.Background(), key8(n))
 								}
 								if err != nil {
 									t.Error(err)
@@ -266,7 +266,7 @@ func TestScanGoesOnAfterARestart(t *testing.T) {
 	st := open(t, opts)
 	const keys = 500
 	for n := range uint64(keys) {
-		if err := st.Upsert(key8(n), key8(n)); err != nil {
+		if err := st.Upsert(context.Background(), key8(n), key8(n)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -303,13 +303,13 @@ func TestScanFollowsExpiry(t *testing.T) {
 			st := open(t, opts)
 			const keys = 3 * scanBatch
 			for n := range uint64(keys) {
-				putUntil(t, st, n, MinExpires+2000)
+				putUntil(t, storeRunner{st}, n, MinExpires+2000)
 			}
 			seen := map[string]bool{}
 			before := map[string]bool{} // seen by a look at the store in which all lived
 			begun := func() {
 				for n := uint64(1); n < keys; n += 2 {
-					putUntil(t, st, n, MinExpires+3000)
+					putUntil(t, storeRunner{st}, n, MinExpires+3000)
 				}
 				now.Store(MinExpires + 2500)
 			}

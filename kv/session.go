@@ -58,11 +58,12 @@ type Session struct {
 	asker     uint64           // the goroutine in the user's code within an operation, or 0: see nested.go
 	holder    uint64           // the goroutine in Atomically, or 0
 
-	plain   Op      // of plain calls
-	update  *Update // what a Modifier is called with; in a cache line of its own
-	old     []byte  // scratch: the value that is modified
-	fresh   []byte  // scratch: its new value
-	form    Update  // update for a value of 8 bytes: Old is oldWord, New is in newWord
+	ctx     context.Context // ends waiting: see SetContext
+	plain   Op              // of plain calls
+	update  *Update         // what a Modifier is called with; in a cache line of its own
+	old     []byte          // scratch: the value that is modified
+	fresh   []byte          // scratch: its new value
+	form    Update          // update for a value of 8 bytes: Old is oldWord, New is in newWord
 	oldWord uint64
 	newWord uint64
 	zeros   []byte // the value of a tombstone
@@ -79,6 +80,8 @@ type Session struct {
 	free           []uint32    // indices of unused entries of pending
 	pendingRMWs    [256]uint16 // number of pending ordered operations, by hashByte
 	allPendingRMWs int         // their sum
+	abandoned      Op          // stands for the operations of abandonBatch
+	numAbandoned   int         // pending entries of such operations
 	batch          int         // pending operations of a batch or plain call
 	batchErr       error       // the first error of the batch
 	unsubmitted    int         // reads enqueued since the last Submit of the queue
@@ -111,6 +114,7 @@ func (st *Store) NewSession() *Session {
 func (st *Store) makeSession() *Session {
 	layout := st.log.Layout()
 	s := &Session{
+		ctx:       context.Background(),
 		store:     st,
 		log:       st.log,
 		cache:     st.cache,
@@ -134,6 +138,7 @@ func (st *Store) makeSession() *Session {
 	case s.record > 2*64:
 		s.rest = 64 // lanes prefetch the first cache line and the last one
 	}
+	s.abandoned.Kind = opAbandoned
 	s.update = new(Update)
 	s.form = Update{Found: true, Old: word(&s.oldWord), New: word(&s.newWord)[:0]}
 	s.fixed = layout.Fixed() && layout.Size(s.keySize, s.valueSize, true) <= st.log.PageSize()-hlog.FirstAddress
@@ -171,7 +176,10 @@ func (s *Session) Close() error {
 	case s.holds.adds != 0:
 		return fmt.Errorf("kv: closing session: %w", ErrHoldsLocks)
 	}
-	err := s.completeAll()
+	err := s.completeAll(context.Background())
+	for err == nil && s.numAbandoned > 0 { // the device still writes to their buffers
+		err = s.await(context.Background())
+	}
 	s.stop(ErrClosed)
 	s.handle.Unregister()
 	s.store.removeSession(s)
@@ -190,22 +198,31 @@ func (s *Session) Close() error {
 	return nil
 }
 
-// completeAll waits until all operations are complete.
-func (s *Session) completeAll() error {
+// completeAll waits until no operation is pending.
+func (s *Session) completeAll(ctx context.Context) error {
 	s.flush()
-	for len(s.free) < len(s.pending) {
-		if err := s.await(context.Background()); err != nil {
+	for len(s.free)+s.numAbandoned < len(s.pending) {
+		if err := s.await(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// SetContext sets the context of plain calls, of Run and of operations of Submit; a new
+// session has [context.Background]. Calls with a parameter for it use that instead.
+//
+// A context has an effect only on an operation that waits: for a record from the device,
+// for space in the log, for a lock of [Session.Atomically] or for another operation on its
+// key. When ctx ends, it changes nothing, and its error is ctx's. An operation of Submit
+// that is already pending is completed nevertheless.
+func (s *Session) SetContext(ctx context.Context) { s.ctx = ctx }
+
 // dropPending drops the pending operations of a queue that has failed. Their buffers are not
 // used again: the device may still write to them. No commit contains these operations, see
 // commitPoint.
 func (s *Session) dropPending() {
-	s.streamed, s.batch, s.free = 0, 0, s.free[:0]
+	s.streamed, s.batch, s.numAbandoned, s.free = 0, 0, 0, s.free[:0]
 	for i := range s.pending {
 		s.pending[i].op = nil
 		s.free = append(s.free, uint32(i))

@@ -2,6 +2,7 @@ package kv
 
 import (
 	"bytes"
+	"context"
 	"sync"
 	"testing"
 
@@ -77,7 +78,7 @@ func TestSnapshotIsOfOneMoment(t *testing.T) {
 							return old, true
 						}, Modify: modifier(func(dst, _ []byte, _ bool) []byte { return append(dst, value(0)...) })},
 					}
-					if err := s.Do(ops); err != nil {
+					if err := s.Do(context.Background(), ops); err != nil {
 						t.Error(err)
 					}
 				}
@@ -100,7 +101,7 @@ func TestSnapshotIsOfOneMoment(t *testing.T) {
 				disk.Reopen()
 				st = open(t, opts)
 				for _, n := range changed {
-					if got, err := st.Read(key8(n), nil); err != nil || !bytes.Equal(got, value(n)) {
+					if got, err := st.Read(context.Background(), key8(n), nil); err != nil || !bytes.Equal(got, value(n)) {
 						t.Errorf("key %d was recovered as %s, %v; want %s", n, brief(got), err, brief(value(n)))
 					}
 				}

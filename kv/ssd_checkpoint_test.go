@@ -60,7 +60,7 @@ func TestKilledProcessIsAtItsCommitPoint(t *testing.T) {
 		}
 		for k := range uint64(checkpointKeys) {
 			want := p.Until - (p.Until-k)%checkpointKeys
-			got, err := st.Read(binary.LittleEndian.AppendUint64(nil, k), nil)
+			got, err := st.Read(context.Background(), binary.LittleEndian.AppendUint64(nil, k), nil)
 			if err != nil || binary.LittleEndian.Uint64(got) != want {
 				t.Fatalf("round %d: key %d: %x, %v, want %d; commit point %+v\n%v", round, k, got, err, want, p, st.Recovery())
 			}

@@ -94,7 +94,7 @@ func testKilledAnywhere(t *testing.T, stack string) {
 			t.Fatalf("round %d, killed after %q: commit point %+v, %v after one of %d", round, said, p, ok, durable)
 		}
 		for k := range uint64(busyKeys) {
-			got, err := st.Read(binary.LittleEndian.AppendUint64(nil, k), nil)
+			got, err := st.Read(context.Background(), binary.LittleEndian.AppendUint64(nil, k), nil)
 			want := newest(k, p.Until)
 			if want == 0 && errors.Is(err, kv.ErrNotFound) {
 				continue

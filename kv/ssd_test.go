@@ -93,7 +93,7 @@ func TestHeapStaysFlat(t *testing.T) {
 func TestLostMetadataIsNoNewStore(t *testing.T) {
 	dir := t.TempDir()
 	st := openSSD(t, dir, options(100))
-	if err := st.Upsert(make([]byte, 8), make([]byte, 8)); err != nil {
+	if err := st.Upsert(context.Background(), make([]byte, 8), make([]byte, 8)); err != nil {
 		t.Fatal(err)
 	}
 	if err := st.Close(); err != nil {
@@ -111,7 +111,7 @@ func TestLostMetadataIsNoNewStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	st = openSSD(t, dir, options(100))
-	if _, err := st.Read(make([]byte, 8), nil); err != nil {
+	if _, err := st.Read(context.Background(), make([]byte, 8), nil); err != nil {
 		t.Errorf("with its metadata back: %v", err)
 	}
 	if err := st.Close(); err != nil {
@@ -153,7 +153,7 @@ func TestKilledProcessLosesNothingCommitted(t *testing.T) {
 		st := openSSD(t, dir, options(killedKeys))
 		for n := committed - killedKeys; n < committed; n++ {
 			key := binary.LittleEndian.AppendUint64(nil, n%killedKeys)
-			got, err := st.Read(key, nil)
+			got, err := st.Read(context.Background(), key, nil)
 			if err != nil {
 				t.Fatalf("round %d: write %d of %d that were committed: %v", round, n, committed, err)
 			}
@@ -178,7 +178,7 @@ func writeUntilKilled(t *testing.T, dir string) {
 	for n := uint64(0); ; n++ {
 		key := binary.LittleEndian.AppendUint64(nil, n%killedKeys)
 		value := binary.LittleEndian.AppendUint64(nil, base+n)
-		if err := st.Upsert(key, value); err != nil {
+		if err := st.Upsert(context.Background(), key, value); err != nil {
 			t.Fatal(err)
 		}
 		if n%7000 == 6999 {

@@ -197,44 +197,46 @@ func (st *Store) Close() error {
 	return errors.Join(errs...)
 }
 
-// Read is [Session.Read] for callers who hold no session.
-func (st *Store) Read(key, dst []byte) (value []byte, err error) {
+// Read is [Session.Read] for callers that hold no session. Where this call and those that
+// follow wait, see [Session.SetContext], or where no session is free, they do so until ctx
+// ends.
+func (st *Store) Read(ctx context.Context, key, dst []byte) (value []byte, err error) {
 	value = dst
-	err = st.with(func(s *Session) error {
+	err = st.with(ctx, func(s *Session) error {
 		value, err = s.Read(key, dst)
 		return err
 	})
 	return value, err
 }
 
-// Upsert is [Session.Upsert] for callers who hold no session.
-func (st *Store) Upsert(key, value []byte) error {
-	return st.with(func(s *Session) error { return s.Upsert(key, value) })
+// Upsert is [Session.Upsert] for callers that hold no session.
+func (st *Store) Upsert(ctx context.Context, key, value []byte) error {
+	return st.with(ctx, func(s *Session) error { return s.Upsert(key, value) })
 }
 
-// UpsertTTL is [Session.UpsertTTL] for callers who hold no session.
-func (st *Store) UpsertTTL(key, value []byte, ttl time.Duration) error {
-	return st.with(func(s *Session) error { return s.UpsertTTL(key, value, ttl) })
+// UpsertTTL is [Session.UpsertTTL] for callers that hold no session.
+func (st *Store) UpsertTTL(ctx context.Context, key, value []byte, ttl time.Duration) error {
+	return st.with(ctx, func(s *Session) error { return s.UpsertTTL(key, value, ttl) })
 }
 
-// RMW is [Session.RMW] for callers who hold no session.
-func (st *Store) RMW(key []byte, modify Modifier) error {
-	return st.with(func(s *Session) error { return s.RMW(key, modify) })
+// RMW is [Session.RMW] for callers that hold no session.
+func (st *Store) RMW(ctx context.Context, key []byte, modify Modifier) error {
+	return st.with(ctx, func(s *Session) error { return s.RMW(key, modify) })
 }
 
-// Insert is [Session.Insert] for callers who hold no session.
-func (st *Store) Insert(key, value []byte) error {
-	return st.with(func(s *Session) error { return s.Insert(key, value) })
+// Insert is [Session.Insert] for callers that hold no session.
+func (st *Store) Insert(ctx context.Context, key, value []byte) error {
+	return st.with(ctx, func(s *Session) error { return s.Insert(key, value) })
 }
 
-// Run is [Session.Run] for callers who hold no session.
-func (st *Store) Run(op *Op) error {
-	return st.with(func(s *Session) error { return s.Run(op) })
+// Run is [Session.Run] for callers that hold no session.
+func (st *Store) Run(ctx context.Context, op *Op) error {
+	return st.with(ctx, func(s *Session) error { return s.Run(op) })
 }
 
-// Delete is [Session.Delete] for callers who hold no session.
-func (st *Store) Delete(key []byte) error {
-	return st.with(func(s *Session) error { return s.Delete(key) })
+// Delete is [Session.Delete] for callers that hold no session.
+func (st *Store) Delete(ctx context.Context, key []byte) error {
+	return st.with(ctx, func(s *Session) error { return s.Delete(key) })
 }
 
 // openSession takes a session in, unless the store is closed.

@@ -51,8 +51,15 @@ func closeAll(t testing.TB, closers ...interface{ Close() error }) {
 
 func key8(n uint64) []byte { return binary.LittleEndian.AppendUint64(nil, n) }
 
+// runner carries operations out: a Session, or a Store as a storeRunner.
+type runner interface{ Run(op *Op) error }
+
+type storeRunner struct{ st *Store }
+
+func (r storeRunner) Run(op *Op) error { return r.st.Run(context.Background(), op) }
+
 // putUntil stores key n, which expires at that time, or never if that is 0.
-func putUntil(t testing.TB, to interface{ Run(op *Op) error }, n uint64, expires int64) {
+func putUntil(t testing.TB, to runner, n uint64, expires int64) {
 	t.Helper()
 	if err := to.Run(&Op{Kind: OpUpsert, Key: key8(n), Value: key8(n), Expires: expires}); err != nil {
 		t.Fatal(err)
@@ -281,7 +288,7 @@ func TestProgramOrder(t *testing.T) {
 			{Kind: OpRMW, Key: key8(n), Modify: add(3)},
 			{Kind: OpRead, Key: key8(n)},
 		}
-		if err := s.Do(ops); err != nil {
+		if err := s.Do(context.Background(), ops); err != nil {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(ops[2].Value, key8(202)) || !bytes.Equal(ops[7].Value, key8(3)) {
@@ -300,7 +307,7 @@ func TestReopen(t *testing.T) {
 			for round := range uint64(5) {
 				st := open(t, opts)
 				for n := range uint64(400) {
-					got, err := st.Read(key8(n), nil)
+					got, err := st.Read(context.Background(), key8(n), nil)
 					if v, ok := want[n]; ok != (err == nil) || ok && !bytes.Equal(got, key8(v)) {
 						t.Fatalf("round %d, key %d: %x, %v; want %d, %v", round, n, got, err, v, ok)
 					}
@@ -308,13 +315,13 @@ func TestReopen(t *testing.T) {
 				for n := round; n < 400; n += 1 + round {
 					if n%7 == round {
 						delete(want, n)
-						if err := st.Delete(key8(n)); err != nil {
+						if err := st.Delete(context.Background(), key8(n)); err != nil {
 							t.Fatal(err)
 						}
 						continue
 					}
 					want[n] = n * round
-					if err := st.Upsert(key8(n), key8(n*round)); err != nil {
+					if err := st.Upsert(context.Background(), key8(n), key8(n*round)); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -391,22 +398,22 @@ func TestBadInput(t *testing.T) {
 	}
 	fixed, variable := open(t, small(device.NewMemory(), 8, 8)), open(t, small(device.NewMemory(), 0, 0))
 	for name, err := range map[string]error{
-		"short key":      fixed.Upsert([]byte("short"), key8(1)),
-		"long value":     fixed.Upsert(key8(1), make([]byte, 9)),
-		"no key":         variable.Upsert(nil, key8(1)),
-		"key too long":   variable.Delete(make([]byte, hlog.MaxKeySize+1)),
-		"over the page":  variable.Upsert(key8(1), make([]byte, 1<<10)),
-		"RMW over it":    variable.RMW(key8(1), modifier(func(dst, _ []byte, _ bool) []byte { return append(dst, make([]byte, 1<<10)...) })),
-		"RMW wrong size": fixed.RMW(key8(1), modifier(func(dst, _ []byte, _ bool) []byte { return append(dst, 1) })),
+		"short key":      fixed.Upsert(context.Background(), []byte("short"), key8(1)),
+		"long value":     fixed.Upsert(context.Background(), key8(1), make([]byte, 9)),
+		"no key":         variable.Upsert(context.Background(), nil, key8(1)),
+		"key too long":   variable.Delete(context.Background(), make([]byte, hlog.MaxKeySize+1)),
+		"over the page":  variable.Upsert(context.Background(), key8(1), make([]byte, 1<<10)),
+		"RMW over it":    variable.RMW(context.Background(), key8(1), modifier(func(dst, _ []byte, _ bool) []byte { return append(dst, make([]byte, 1<<10)...) })),
+		"RMW wrong size": fixed.RMW(context.Background(), key8(1), modifier(func(dst, _ []byte, _ bool) []byte { return append(dst, 1) })),
 	} {
 		if !errors.Is(err, ErrBadSize) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := variable.RMW(key8(1), nil); err == nil {
+	if err := variable.RMW(context.Background(), key8(1), nil); err == nil {
 		t.Error("RMW without a modifier succeeded")
 	}
-	if _, err := fixed.Read(key8(1), nil); !errors.Is(err, ErrNotFound) {
+	if _, err := fixed.Read(context.Background(), key8(1), nil); !errors.Is(err, ErrNotFound) {
 		t.Errorf("after failed writes: %v", err)
 	}
 	s := fixed.NewSession()
@@ -417,9 +424,9 @@ func TestBadInput(t *testing.T) {
 	late := fixed.NewSession()
 	for name, err := range map[string]error{
 		"session": s.Upsert(key8(1), key8(1)),
-		"batch":   s.Do(nil),
+		"batch":   s.Do(context.Background(), nil),
 		"late":    late.Delete(key8(1)),
-		"store":   fixed.Upsert(key8(1), key8(1)),
+		"store":   fixed.Upsert(context.Background(), key8(1), key8(1)),
 		"commit":  fixed.Commit(context.Background()),
 	} {
 		if !errors.Is(err, ErrClosed) {

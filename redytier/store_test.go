@@ -1,6 +1,7 @@
 package redytier_test
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -118,7 +119,7 @@ func TestStoreOnCache(t *testing.T) {
 								atLeast[i] = newest[k].Load()
 								ops[i] = kv.Op{Kind: kv.OpRead, Key: keyOf[i][:], Value: ops[i].Value[:0]}
 							}
-							if err := s.Do(ops[:]); err != nil {
+							if err := s.Do(context.Background(), ops[:]); err != nil {
 								t.Error(err)
 								return
 							}

@@ -70,7 +70,7 @@ func loadRange(ctx context.Context, store *kv.Store, valueSize int, from, to int
 			PutKey(batch[i].Key, uint64(n)+uint64(i))
 			FillValue(batch[i].Value, uint64(n)+uint64(i))
 		}
-		if err := session.Do(batch); err != nil {
+		if err := session.Do(context.Background(), batch); err != nil {
 			return fmt.Errorf("records from %d: %w", n, err)
 		}
 		for i := range batch {

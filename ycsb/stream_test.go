@@ -87,7 +87,7 @@ func TestStreams(t *testing.T) {
 			key := make([]byte, KeySize)
 			for n := range uint64(records + added) {
 				PutKey(key, n)
-				value, err := store.Read(key, nil)
+				value, err := store.Read(context.Background(), key, nil)
 				if err == nil {
 					err = checkValue(value, n, size)
 				}
@@ -113,9 +113,9 @@ func TestStreamFindsWrongRecords(t *testing.T) {
 				PutKey(key, n)
 				var err error
 				if missing {
-					err = store.Delete(key)
+					err = store.Delete(context.Background(), key)
 				} else {
-					err = store.Upsert(key, make([]byte, 16))
+					err = store.Upsert(context.Background(), key, make([]byte, 16))
 				}
 				if err != nil {
 					t.Fatal(err)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -64,7 +65,7 @@ func setMemory(store *kv.Store, value string) error {
 	if err != nil {
 		return errors.New("argument must be a memory value")
 	}
-	return store.SetMemory(int64(size))
+	return store.SetMemory(context.Background(), int64(size))
 }
 
 func levelName(level slog.Level) string {

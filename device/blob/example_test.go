@@ -40,10 +40,10 @@ func Example() {
 			log.Fatal(err)
 		}
 		if machine == "first" {
-			err = store.Upsert([]byte("key"), []byte("value"))
+			err = store.Upsert(context.Background(), []byte("key"), []byte("value"))
 		} else {
 			var value []byte
-			value, err = store.Read([]byte("key"), nil)
+			value, err = store.Read(context.Background(), []byte("key"), nil)
 			fmt.Printf("%s\n", value)
 		}
 		if err != nil {

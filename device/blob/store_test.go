@@ -91,7 +91,7 @@ func (m *machine) check() uint64 {
 		if k <= p.Until {
 			want = p.Until - (p.Until-k)%keys
 		}
-		got, err := m.st.Read(binary.LittleEndian.AppendUint64(nil, k), nil)
+		got, err := m.st.Read(context.Background(), binary.LittleEndian.AppendUint64(nil, k), nil)
 		if want == 0 && errors.Is(err, kv.ErrNotFound) {
 			continue
 		}

@@ -64,7 +64,7 @@ func (r *rig) load(ctx context.Context, progress bench.Progress) error {
 
 // setMemory changes the local memory of later runs, to at most what the rig was made with.
 func (r *rig) setMemory(bytes int64) error {
-	if err := r.store.SetMemory(bytes); err != nil {
+	if err := r.store.SetMemory(context.Background(), bytes); err != nil {
 		return err
 	}
 	r.shape.Memory = bytes

@@ -389,7 +389,7 @@ func TestInspectAfterClear(t *testing.T) {
 		}
 	}
 	writeKeys(t, st, 1500)
-	if err := st.Clear(); err != nil {
+	if err := st.Clear(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	checkpoint(kv.FoldOver)

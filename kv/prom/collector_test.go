@@ -2,6 +2,7 @@ package prom
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -133,7 +134,7 @@ func TestStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n := range byte(3) {
-		if err := st.Upsert([]byte{n}, []byte("value")); err != nil {
+		if err := st.Upsert(context.Background(), []byte{n}, []byte("value")); err != nil {
 			t.Fatal(err)
 		}
 	}

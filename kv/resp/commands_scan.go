@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"context"
 	"math/rand/v2"
 
 	"github.com/redykv/redykv/kv"
@@ -199,7 +200,7 @@ func flushAll(c *client, r request) {
 		return
 	}
 	c.exclusively(func() {
-		if err := c.server.store.Clear(); err != nil {
+		if err := c.server.store.Clear(context.Background()); err != nil {
 			c.fail("ERR " + err.Error())
 			return
 		}

@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"context"
 	"errors"
 	"hash/maphash"
 	"sync"
@@ -140,7 +141,7 @@ func (c *client) atomically(keys [][]byte, do func()) {
 	}
 	w := c.borrow()
 	c.locked, c.lockedAt = true, len(c.out)
-	err := w.session.Atomically(stored, func() error {
+	err := w.session.Atomically(context.Background(), stored, func() error {
 		do()
 		c.flush()
 		return nil

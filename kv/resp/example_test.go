@@ -26,7 +26,7 @@ func ExampleServer() {
 	served := make(chan error)
 	go func() { served <- server.Serve(ln) }()
 
-	if err := store.Upsert([]byte("greeting"), []byte("hello")); err != nil {
+	if err := store.Upsert(context.Background(), []byte("greeting"), []byte("hello")); err != nil {
 		log.Fatal(err)
 	}
 	client, err := net.Dial("tcp", ln.Addr().String())

@@ -105,7 +105,7 @@ func TestProtectedMode(t *testing.T) {
 		t.Error(got)
 	}
 	p.expectEnd()
-	if _, err := s.store.Read([]byte("a"), nil); !errors.Is(err, kv.ErrNotFound) {
+	if _, err := s.store.Read(context.Background(), []byte("a"), nil); !errors.Is(err, kv.ErrNotFound) {
 		t.Errorf("a stranger has written: %v", err)
 	}
 	if n := s.Metrics().Rejected; n != 1 {

@@ -53,7 +53,7 @@ func TestShutdown(t *testing.T) {
 	idle.expectEnd()
 	half.expectEnd()
 	for key, want := range map[string]string{"a": "1", "b": "2"} {
-		if got, err := st.Read([]byte(key), nil); string(got) != want || err != nil {
+		if got, err := st.Read(context.Background(), []byte(key), nil); string(got) != want || err != nil {
 			t.Errorf("%s: %q, %v", key, got, err)
 		}
 	}

@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -57,7 +58,7 @@ func newWorker(p *pool) *worker {
 // crash. An error says that the session is of no use any more; those of operations are in
 // the operations.
 func (w *worker) run() error {
-	if w.session.DoWhole(w.ops) == nil {
+	if w.session.DoWhole(context.Background(), w.ops) == nil {
 		return nil
 	}
 	return w.session.Err()

@@ -233,7 +233,7 @@ func (w *worker) readAll(keys []string, fields []string) error {
 	for i, key := range keys {
 		ops[i].Key, ops[i].Value = append(ops[i].Key[:0], key...), views[i].row[:0]
 	}
-	if err := w.session.Do(ops); err != nil {
+	if err := w.session.Do(context.Background(), ops); err != nil {
 		return err
 	}
 	for i := range ops {

@@ -218,7 +218,7 @@ func storeKey(table, key string) string {
 // A record that is no row is an error of the command, not only a count.
 func TestDBTellsOfBadRows(t *testing.T) {
 	db, ctx := openDB(t)
-	if err := db.store.Upsert([]byte(storeKey("t", "k")), []byte("\x05abc")); err != nil {
+	if err := db.store.Upsert(context.Background(), []byte(storeKey("t", "k")), []byte("\x05abc")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := db.Read(ctx, "t", "k", nil); !errors.Is(err, errBadRow) || !errors.Is(db.Err(), errBadRow) {

@@ -202,7 +202,7 @@ func (w *worker) batch(k kinds, numbers []uint32) error {
 	for i, n := range numbers {
 		w.set(&w.ops[i], k.next(&coins), n)
 	}
-	if err := w.session.Do(w.ops); err != nil {
+	if err := w.session.Do(context.Background(), w.ops); err != nil {
 		return fmt.Errorf("storebench: batch: %w", err)
 	}
 	for i := range w.ops {

@@ -1,0 +1,336 @@
+package kv
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redykv/redykv/device"
+)
+
+// stallable is a device whose queues complete nothing while it is stalled.
+type stallable struct {
+	device.Device
+	mu      sync.Mutex
+	resumed chan struct{} // nil if it is not stalled; closed when it is resumed
+}
+
+func (d *stallable) stall() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.resumed = make(chan struct{})
+}
+
+func (d *stallable) resume() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	close(d.resumed)
+	d.resumed = nil
+}
+
+func (d *stallable) stalled() chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.resumed
+}
+
+// NewQueue implements device.Device.
+func (d *stallable) NewQueue(depth int) (device.Queue, error) {
+	q, err := d.Device.NewQueue(depth)
+	return &stallableQueue{q, d}, err
+}
+
+type stallableQueue struct {
+	device.Queue
+	d *stallable
+}
+
+// Poll implements device.Queue.
+func (q *stallableQueue) Poll(done []device.Completion) int {
+	if q.d.stalled() != nil {
+		return 0
+	}
+	return q.Queue.Poll(done)
+}
+
+// Wait implements device.Queue.
+func (q *stallableQueue) Wait(ctx context.Context) error {
+	if resumed := q.d.stalled(); resumed != nil {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-resumed:
+		}
+	}
+	return q.Queue.Wait(ctx)
+}
+
+const stallKeys = 500
+
+// openStallable opens a store of which most keys are on the device only, with each key as
+// its own value.
+func openStallable(t *testing.T, size int) (*Store, *stallable) {
+	t.Helper()
+	dev := &stallable{Device: device.NewMemory()}
+	st := open(t, small(dev, size, size))
+	for n := range uint64(stallKeys) {
+		if err := st.Upsert(context.Background(), key8(n), key8(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return st, dev
+}
+
+// soon is a context that ends in a moment.
+func soon(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// unchanged checks that each of the first keys has the value that it was written with.
+func unchanged(t *testing.T, s *Session) {
+	t.Helper()
+	for n := range uint64(stallKeys) {
+		if value, err := s.Read(key8(n), nil); err != nil || !bytes.Equal(value, key8(n)) {
+			t.Fatalf("key %d: %x, %v", n, value, err)
+		}
+	}
+}
+
+// TestContextEndsWaitingForTheDevice ends the contexts of calls that wait for records. They
+// change nothing, also when the records arrive, and the session goes on.
+func TestContextEndsWaitingForTheDevice(t *testing.T) {
+	for name, size := range map[string]int{"words": 8, "variable": 0} {
+		t.Run(name, func(t *testing.T) {
+			st, dev := openStallable(t, size)
+			s, err := st.NewNamedSession("waiting")
+			if err != nil {
+				t.Fatal(err)
+			}
+			clobber := func(u *Update) Verdict { u.New = append(u.New, key8(999)...); return Put }
+			cold, hot := key8(1), key8(stallKeys-1)
+			batch := func(do func(context.Context, []Op) error) func(context.Context) error {
+				return func(ctx context.Context) error {
+					ops := make([]Op, 3*laneSize) // more than QueueDepth
+					for i := range ops {
+						ops[i] = Op{Kind: OpKind(i) % opNewest, Key: key8(uint64(i)), Value: key8(uint64(i)), Modify: clobber}
+						if ops[i].Kind != OpRead {
+							ops[i].Kind = OpRMW
+						}
+					}
+					ops[7] = Op{Kind: OpRead, Key: hot}
+					err := do(ctx, ops)
+					for i := range ops {
+						if i != 7 && !errors.Is(ops[i].Err, context.DeadlineExceeded) {
+							t.Errorf("operation %d: %v", i, ops[i].Err)
+						}
+					}
+					if ops[7].Err != nil || !bytes.Equal(ops[7].Value, hot) {
+						t.Errorf("in memory: %x, %v", ops[7].Value, ops[7].Err)
+					}
+					return err
+				}
+			}
+			plain := func(call func() error) func(context.Context) error {
+				return func(ctx context.Context) error {
+					s.SetContext(ctx)
+					defer s.SetContext(context.Background())
+					return call()
+				}
+			}
+			for name, call := range map[string]func(context.Context) error{
+				"Read":    plain(func() error { _, err := s.Read(cold, nil); return err }),
+				"RMW":     plain(func() error { return s.RMW(cold, clobber) }),
+				"Insert":  plain(func() error { return s.Insert(cold, key8(999)) }),
+				"Run":     plain(func() error { return s.Run(&Op{Kind: OpRMW, Key: cold, Modify: clobber}) }),
+				"Do":      batch(s.Do),
+				"DoWhole": batch(s.DoWhole),
+				"store's": func(ctx context.Context) error { return st.RMW(ctx, cold, clobber) },
+				"Atomically": func(ctx context.Context) error {
+					return s.Atomically(ctx, [][]byte{cold}, func() error { return s.RMW(cold, clobber) })
+				},
+			} {
+				dev.stall()
+				err := call(soon(t))
+				dev.resume()
+				if !errors.Is(err, context.DeadlineExceeded) || s.Err() != nil {
+					t.Errorf("%s: %v; the session: %v", name, err, s.Err())
+				}
+				unchanged(t, s)
+			}
+			if err := errors.Join(s.RMW(cold, clobber), st.Commit(context.Background())); err != nil {
+				t.Error(err)
+			}
+			if p, _ := st.CommitPoint("waiting"); p.Until != s.Serial() || len(p.Excluding) > 0 {
+				t.Errorf("committed to %d of %d but for %v", p.Until, s.Serial(), p.Excluding)
+			}
+			closeAll(t, s, st)
+		})
+	}
+}
+
+// TestContextEndsBeforeTheReadsComplete closes a session, and the store, while the reads of
+// operations that were given up are pending.
+func TestContextEndsBeforeTheReadsComplete(t *testing.T) {
+	st, dev := openStallable(t, 8)
+	s := st.NewSession()
+	dev.stall()
+	s.SetContext(soon(t))
+	for n := range uint64(4 * 16) { // several times QueueDepth
+		if _, err := s.Read(key8(n), nil); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+	}
+	// In memory, nothing waits.
+	if value, err := s.Read(key8(stallKeys-1), nil); err != nil || !bytes.Equal(value, key8(stallKeys-1)) {
+		t.Errorf("%x, %v", value, err)
+	}
+	time.AfterFunc(5*time.Millisecond, dev.resume)
+	closeAll(t, s, st)
+}
+
+// TestContextEndsWaitingForSpace writes until the log is full.
+func TestContextEndsWaitingForSpace(t *testing.T) {
+	st, dev := openStallable(t, 8)
+	s := st.NewSession()
+	dev.stall()
+	s.SetContext(soon(t))
+	n := uint64(stallKeys)
+	var err error
+	for ; err == nil; n++ {
+		err = s.Upsert(key8(n), key8(n))
+	}
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	before := st.Metrics().Log.MemoryBudget
+	if err := st.SetMemory(soon(t), 4<<10); err != nil { // it has no more
+		t.Error(err)
+	}
+	dev.resume()
+	s.SetContext(context.Background())
+	if _, err := s.Read(key8(n-1), nil); !errors.Is(err, ErrNotFound) {
+		t.Errorf("the key for which there was no space: %v", err)
+	}
+	unchanged(t, s)
+	if now := st.Metrics().Log.MemoryBudget; now != before {
+		t.Errorf("%d bytes, were %d", now, before)
+	}
+	closeAll(t, s, st)
+}
+
+// TestContextEndsSetMemory shrinks a log that cannot be written.
+func TestContextEndsSetMemory(t *testing.T) {
+	dev := &stallable{Device: device.NewMemory()}
+	opts := small(dev, 8, 8)
+	opts.Memory, opts.MaxMemory = 16<<10, 16<<10
+	st := open(t, opts)
+	s := st.NewSession()
+	dev.stall()
+	for n := range uint64(stallKeys) { // 12 KB
+		if err := s.Upsert(key8(n), key8(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := st.Metrics().Log.MemoryBudget
+	err := st.SetMemory(soon(t), 4<<10)
+	if now := st.Metrics().Log.MemoryBudget; !errors.Is(err, context.DeadlineExceeded) || now != before {
+		t.Errorf("%v; %d bytes, were %d", err, now, before)
+	}
+	dev.resume()
+	unchanged(t, s)
+	if err := st.SetMemory(context.Background(), 4<<10); err != nil {
+		t.Error(err)
+	}
+	unchanged(t, s)
+	closeAll(t, s, st)
+}
+
+// TestContextEndsWaitingForLocks makes calls that wait for the holder of a key's lock.
+func TestContextEndsWaitingForLocks(t *testing.T) {
+	st, _ := openStallable(t, 8)
+	holder, s := st.NewSession(), st.NewSession()
+	held, end := make(chan struct{}), make(chan struct{})
+	var holding sync.WaitGroup
+	key := key8(3)
+	holding.Go(func() {
+		err := holder.Atomically(context.Background(), [][]byte{key}, func() error {
+			close(held)
+			<-end
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	<-held
+	for name, call := range map[string]func(context.Context) error{
+		"Upsert": func(ctx context.Context) error {
+			s.SetContext(ctx)
+			defer s.SetContext(context.Background())
+			return s.Upsert(key, key8(999))
+		},
+		"Do": func(ctx context.Context) error {
+			return s.Do(ctx, []Op{{Kind: OpUpsert, Key: key, Value: key8(999)}})
+		},
+		"Atomically": func(ctx context.Context) error {
+			return s.Atomically(ctx, [][]byte{key8(1), key, key8(2)}, func() error { return errors.New("it was called") })
+		},
+		"ReadAtomically": func(ctx context.Context) error {
+			return s.ReadAtomically(ctx, [][]byte{key}, func() error { return errors.New("it was called") })
+		},
+		"store's Upsert": func(ctx context.Context) error { return st.Upsert(ctx, key, key8(999)) },
+		"Clear":          st.Clear,
+		"Commit":         st.Commit,
+	} {
+		if err := call(soon(t)); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	close(end)
+	holding.Wait()
+	unchanged(t, s)
+	closeAll(t, s, holder, st)
+}
+
+// TestContextEndsWaitingForASession has more calls of the store than it lends sessions to.
+func TestContextEndsWaitingForASession(t *testing.T) {
+	st, dev := openStallable(t, 8)
+	dev.stall()
+	var all sync.WaitGroup
+	for range maxLent {
+		all.Go(func() {
+			if _, err := st.Read(context.Background(), key8(1), nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	lent := func() (n, waiting int) {
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		return st.pool.lent, len(st.pool.waiting)
+	}
+	for n := 0; n < maxLent; n, _ = lent() {
+		time.Sleep(time.Millisecond)
+	}
+	if _, err := st.Read(soon(t), key8(1), nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	if _, waiting := lent(); waiting != 0 {
+		t.Errorf("%d calls wait", waiting)
+	}
+	dev.resume()
+	all.Wait()
+	if _, err := st.Read(context.Background(), key8(1), nil); err != nil {
+		t.Error(err)
+	}
+	if n, _ := lent(); n != 0 {
+		t.Error(fmt.Sprint(n, " sessions are lent"))
+	}
+	closeAll(t, st)
+}
