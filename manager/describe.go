@@ -9,8 +9,8 @@ import (
 	"github.com/redykv/redykv/internal/controltoken"
 )
 
-// describe lists caches by id, and VMs by age: those that are up, and failed
-// ones that caches still name.
+// describe lists caches by id, and VMs by age: those that are up, and failed ones of which
+// caches have grants.
 func (c *state) describe() *managerv1.DescribeResponse {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -42,7 +42,7 @@ func (c *state) describe() *managerv1.DescribeResponse {
 	return r
 }
 
-// describeCache says all that there is of one cache.
+// describeCache describes one cache.
 func (c *state) describeCache(id string) (*managerv1.DescribeCacheResponse, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,7 +57,8 @@ func (c *state) describeCache(id string) (*managerv1.DescribeCacheResponse, erro
 	return r, nil
 }
 
-// proto shadows VM's: free memory is what is not promised. Called under mu.
+// proto returns the VM as a message; its free memory is the memory not granted. Called
+// under mu.
 func (v *vm) proto() *managerv1.Vm {
 	info := v.VM
 	info.ID = v.id
@@ -70,7 +71,7 @@ func (v *vm) proto() *managerv1.Vm {
 	return p
 }
 
-// proto leaves out what is pending. It is called under mu.
+// proto returns the cache as a message, without pending grants. Called under mu.
 func (ca *cache) proto() *managerv1.Cache {
 	return &managerv1.Cache{
 		Id: ca.id, Capacity: ca.demand.capacity, Slo: ca.demand.slo,
@@ -78,15 +79,14 @@ func (ca *cache) proto() *managerv1.Cache {
 	}
 }
 
-// whole is proto with what is pending. Called under mu.
+// whole is proto with pending grants and prices. Called under mu.
 func (ca *cache) whole() *managerv1.Cache {
 	p := ca.proto()
 	p.Grants = append(p.Grants, protos(ca.pending, true)...)
 	return ca.priced(p)
 }
 
-// withTokens adds what the client that grants are given to shows to their servers.
-// Called under mu.
+// withTokens adds the grants' tokens to messages. Called under mu.
 func (ca *cache) withTokens(all []*managerv1.Grant, grants []*grant) []*managerv1.Grant {
 	for i, s := range grants {
 		all[i].Token = s.vm.Token(controltoken.Terms{

@@ -9,19 +9,17 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 )
 
-// eventLog is what happened to one cache, in order. A watcher gets all of it,
-// however late it comes, so that no event falls between Allocate and Watch
-// (A35); but not what is about VMs that the cache no longer has, for another VM
-// may have the id meanwhile. So the log holds what was announced about the VMs of
-// the cache, and its end. It is guarded by the catalog's mutex.
+// eventLog holds the events of one cache in order: those about VMs of the cache, and its
+// end. A watcher gets all of them, so that no event is lost between Allocate and Watch
+// (A35). Events about VMs that the cache no longer has are removed, as another VM may have
+// the id meanwhile. It is guarded by state.mu.
 //
-// The log has a bound. Who asks for more than is kept, or knows of more than there
-// is, as the log of a manager that has lost its state may say, is told what the
-// cache is now instead.
+// The log is bounded. A watcher that needs older events, or has a higher sequence number
+// than the log, from a manager that has lost its state, gets the cache's state instead.
 type eventLog struct {
 	events  []event
 	last    uint64        // sequence number
-	dropped uint64        // events up to this one are not all kept
+	dropped uint64        // not all events up to this one are kept
 	changed chan struct{} // closed at the next append
 }
 
@@ -29,7 +27,7 @@ type eventLog struct {
 const maxEvents = 256
 
 type event struct {
-	vm      *vm                      // nil: it is about the cache
+	vm      *vm                      // nil: about the cache
 	message *managerv1.WatchResponse // immutable once appended
 }
 
@@ -48,11 +46,11 @@ func (l *eventLog) append(v *vm, e *managerv1.WatchResponse) {
 	l.changed = make(chan struct{})
 }
 
-// complete says whether who knows all up to sequence learns the rest by after.
+// complete reports whether after(sequence) returns all later events.
 func (l *eventLog) complete(sequence uint64) bool { return l.dropped <= sequence && sequence <= l.last }
 
-// after returns the events that are numbered above sequence and kept. Announcements
-// that a VM goes say how much time is left from now, unless now is zero.
+// after returns the kept events with numbers above sequence. Reclaims have the time that is
+// left from now, unless now is zero.
 func (l *eventLog) after(sequence uint64, now time.Time) []*managerv1.WatchResponse {
 	var all []*managerv1.WatchResponse
 	for _, e := range l.events {
@@ -69,17 +67,17 @@ func (l *eventLog) after(sequence uint64, now time.Time) []*managerv1.WatchRespo
 	return all
 }
 
-// retract drops the events of a kind that newer ones make void.
+// retract removes the events of a kind.
 func (l *eventLog) retract(kind managerv1.WatchResponse_Kind) {
 	l.events = slices.DeleteFunc(l.events, func(e event) bool { return e.message.GetKind() == kind })
 }
 
-// withdraw drops the events of a kind about one VM.
+// withdraw removes the events of a kind about one VM.
 func (l *eventLog) withdraw(kind managerv1.WatchResponse_Kind, v *vm) {
 	l.events = slices.DeleteFunc(l.events, func(e event) bool { return e.vm == v && e.message.GetKind() == kind })
 }
 
-// forget drops the events about VMs that are not held any more.
+// forget removes the events about VMs that are not held.
 func (l *eventLog) forget(held func(*vm) bool) {
 	l.events = slices.DeleteFunc(l.events, func(e event) bool { return e.vm != nil && !held(e.vm) })
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/redykv/redykv/manager/plan"
 )
 
-// costs says what each of a cache's grants costs. A VM that was launched serves one
-// cache, which pays all of it with the first grant; of a server that others share a
-// cache pays what it has. Called under mu.
+// costs returns the price of each of a cache's grants. A launched VM serves one cache, whose
+// first grant has its whole price; a grant of the pool has its part of the server's price.
+// Called under mu.
 func costs(grants []*grant) []plan.Price {
 	all := make([]plan.Price, len(grants))
 	paid := make(map[*vm]bool)
@@ -26,8 +26,8 @@ func costs(grants []*grant) []plan.Price {
 	return all
 }
 
-// cost is that of all grants together: while a cache moves, of the old ones and of
-// the new ones (A30, A39). Called under mu.
+// cost returns the price of all grants, including both sides of a move (A30, A39). Called
+// under mu.
 func (ca *cache) cost() plan.Price { return total(ca.all()) }
 
 func total(grants []*grant) plan.Price {
@@ -38,7 +38,7 @@ func total(grants []*grant) plan.Price {
 	return sum
 }
 
-// priced says what a cache costs, and each of its grants. Called under mu.
+// priced adds the prices of a cache and its grants. Called under mu.
 func (ca *cache) priced(p *managerv1.Cache) *managerv1.Cache {
 	for i, price := range costs(ca.all()) {
 		p.PriceMicros += int64(price)
@@ -50,7 +50,7 @@ func (ca *cache) priced(p *managerv1.Cache) *managerv1.Cache {
 	return p
 }
 
-// distance is that of the VMs which a cache has, as far as they are there; 0: not known.
+// distance returns the largest distance of a cache's VMs that have not failed; 0: unknown.
 // Called under mu.
 func (ca *cache) distance() uint32 {
 	far := uint32(0)

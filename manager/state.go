@@ -18,68 +18,68 @@ import (
 	"github.com/redykv/redykv/manager/plan"
 )
 
-// maxVMs bounds how many servers may be registered at a time.
+// maxVMs bounds the number of VMs.
 const maxVMs = 1 << 16
 
-// state is what a manager knows: VMs, caches, and which lends what to which.
-// Its methods are atomic and safe for concurrent use. Those that change something
-// return when the store has it.
+// state holds a manager's VMs, caches and grants in memory, and writes their changes to the
+// catalog's store. Its methods are atomic and safe for concurrent use. A method that changes
+// something returns when the change is stored.
 type state struct {
-	store   catalog.Store            // nil: what is known ends with the process
-	broken  func(error)              // is told if the store fails
-	learnt  func() *catalogv1.Learnt // that is stored with the rest; nil: nothing
+	store   catalog.Store            // nil: the state is in memory only
+	broken  func(error)              // called if the store fails
+	learnt  func() *catalogv1.Learnt // returns the measurements to store; nil: none
 	earlier *catalog.Contents        // what load found, without VMs and caches; nil: nothing
 
-	mu      sync.Mutex
+	mu      sync.Mutex     // guards the fields below, VMs, caches and grants
 	vms     map[string]*vm // starting, up and leaving, by id
 	caches  map[string]*cache
-	joined  uint64 // VMs that ever entered: their order
+	joined  uint64 // number of VMs that ever entered
 	unsaved unsaved
 
 	blind      bool      // see sight.go
-	blindSince time.Time // its start, or the last check before which no call came for a term
+	blindSince time.Time // start of blindness, or the last check that found no calls for a term
 	renewed    time.Time // last renewal of a lease
 }
 
-// cache is one allocation. Guarded by state.mu; id does not change.
+// cache is one allocation. Guarded by state.mu, except id, which does not change.
 //
 //	Allocate ──commit──► grants ◄──settle── pending ◄──adopt── Reallocate
 //
-// A grant belongs to the call that reserved it until commit or adopt, and to the
-// one that took it out from take or settle on: such a grant is in no cache.
+// Before commit or adopt a grant belongs to the call that reserved it, and after take or
+// settle to the call that removed it; it is in no cache then.
 type cache struct {
 	id      string
-	demand  demand        // what grants are for
+	demand  demand        // what the cache needs
 	grants  []*grant      // in the order of the cache's addresses
-	pending []*grant      // reallocated, and neither settled nor released yet
+	pending []*grant      // given by Reallocate, and neither settled nor released yet
 	given   uint64        // grants ever given
-	change  uint64        // the client's number of the Settle that came last
-	ready   bool          // Allocate has succeeded: visible to everybody
-	expires time.Time     // unless renewed before; zero: never
-	lease   time.Duration // that the client was told; 0: none
+	change  uint64        // change number of the last Settle
+	ready   bool          // Allocate has succeeded; other calls see the cache
+	expires time.Time     // end of the lease; zero: none
+	lease   time.Duration // as the client was told; 0: none
 	log     eventLog
 
-	changes uint64 // how often it was touched
+	changes uint64 // number of changes, to detect concurrent ones
 
 	created   time.Time
-	decisions []*managerv1.Decision // the latest of each kind; immutable once there
+	decisions []*managerv1.Decision // the latest of each kind; immutable
 	moved     time.Time             // when its VMs last changed
-	move      *move                 // that it was told to make; nil: none
+	move      *move                 // that the cache was told to make; nil: none
 	known     knownReach
 }
 
-// grant is the part of a cache that one VM holds under one grant. Guarded by
-// state.mu while a cache has it; grant, vm, launch and warm do not change.
+// grant is one loan of a VM's memory to a cache. Guarded by state.mu while a cache has it;
+// id, vm, launch and warm do not change.
 type grant struct {
-	id      string
+	id      string // unique within the cache
 	vm      *vm
 	regions uint32
 	cores   uint32
 	bytes   uint64
-	launch  bool // the VM is launched for it
-	warm    bool // the VM was in a warm pool before
+	launch  bool // the VM was launched for it
+	warm    bool // the VM was in a warm pool
 
-	change uint64 // the client's number of the Reallocate that gave it; 0: none
+	change uint64 // change number of the Reallocate that gave it; 0: none
 }
 
 var (
@@ -89,8 +89,7 @@ var (
 	errStale        = errors.New("came too late")
 )
 
-// newState returns an empty catalog. broken is told, once the store has failed,
-// that no change will be kept any more; it must not block.
+// newState returns an empty state. If the store fails, broken is called; it must not block.
 func newState(s catalog.Store, broken func(error)) *state {
 	return &state{
 		store: s, broken: broken, vms: make(map[string]*vm), caches: make(map[string]*cache),
@@ -98,17 +97,16 @@ func newState(s catalog.Store, broken func(error)) *state {
 	}
 }
 
-// Planning may take long, so that mu is not held meanwhile: what was chosen is looked
-// at again before it is reserved. If it is not there any more the plan is made anew,
-// replanTries times.
+// replanTries is how often a plan is made. Planning takes long, so mu is not held meanwhile;
+// if the chosen memory is no longer free when it is reserved, a new plan is made.
 const replanTries = 5
 
-// errTaken is what the last of them ends with.
-var errTaken = fmt.Errorf("%w: others were faster, again and again", menu.ErrSoldOut)
+// errTaken is the error after replanTries plans.
+var errTaken = fmt.Errorf("%w: concurrent calls took the chosen memory each time", menu.ErrSoldOut)
 
-// reserve places a cache and reserves what it takes. VMs that have to be
-// launched for it enter as starting, with ids from newID. The cache is unseen
-// until commit; take, part and free undo it.
+// reserve chooses VMs for a new cache and reserves their memory. VMs to launch enter the
+// state as starting, with ids from newID. Other calls do not see the cache until commit;
+// take, part and free undo reserve.
 func (c *state) reserve(id string, d demand, s supply, newID func() string) (*cache, error) {
 	for range replanTries {
 		pool, now := c.look(d, s)
@@ -123,20 +121,20 @@ func (c *state) reserve(id string, d demand, s supply, newID func() string) (*ca
 	return nil, errTaken
 }
 
-// look is what a new cache can choose from.
+// look returns the VMs and offers from which a new cache can choose.
 func (c *state) look(d demand, s supply) ([]candidate, supply) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.pool(nil, s.now), c.withWarm(s, d.transport, false)
 }
 
-// there says whether what was chosen can be had. Called under mu.
+// there reports whether the chosen memory is free. Called under mu.
 func (c *state) there(p placement, d demand) bool {
 	bytes, cores := make(map[*vm]uint64), make(map[*vm]uint32)
 	for _, part := range p.parts {
 		v := part.vm
 		if v == nil {
-			continue // it is bought later
+			continue // it is launched later
 		}
 		bytes[v] += uint64(part.regions) * d.regionSize
 		cores[v] += part.cores
@@ -147,8 +145,8 @@ func (c *state) there(p placement, d demand) bool {
 	return true
 }
 
-// reserveAs reserves what was chosen for a new cache. It returns none where that is
-// not to be had any more.
+// reserveAs reserves the chosen memory for a new cache. It returns nil if it is no longer
+// free.
 func (c *state) reserveAs(id string, d demand, p placement, s supply, newID func() string) (_ *cache, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
@@ -164,7 +162,7 @@ func (c *state) reserveAs(id string, d demand, p placement, s supply, newID func
 	return ca, nil
 }
 
-// lend reserves what the parts take. Called under mu.
+// lend reserves the memory of parts and returns grants of it. Called under mu.
 func (c *state) lend(ca *cache, d demand, parts []part, newID func() string) []*grant {
 	var grants []*grant
 	for _, p := range parts {
@@ -184,7 +182,7 @@ func (c *state) lend(ca *cache, d demand, parts []part, newID func() string) []*
 	return grants
 }
 
-// ordered is what is known of a VM before it is launched.
+// ordered returns the properties of a VM that is to be launched.
 func ordered(o plan.Offer, region string) node.VM {
 	v := node.VM{
 		Memory: o.Memory, Cores: uint32(o.Cores), Distance: uint32(o.Distance), Spot: o.Spot, Price: o.Price,
@@ -196,12 +194,11 @@ func ordered(o plan.Offer, region string) node.VM {
 	return v
 }
 
-// freshFor is how long a server counts as one that has joined only now, while there
-// are others.
+// freshFor is the time during which a newly registered server is chosen after the others.
 const freshFor = 30 * time.Second
 
-// pool lists the servers that caches may share, oldest first, without those to
-// avoid. Called under mu.
+// pool lists the usable registered servers except those to avoid, oldest first. Called
+// under mu.
 func (c *state) pool(avoid map[string]bool, now time.Time) []candidate {
 	var pool []candidate
 	for _, v := range c.vms {
@@ -212,19 +209,19 @@ func (c *state) pool(avoid map[string]bool, now time.Time) []candidate {
 	slices.SortFunc(pool, func(a, b candidate) int { return cmp.Compare(a.vm.order, b.vm.order) })
 	fresh := func(c candidate) bool { return now.Sub(c.vm.Started) < freshFor }
 	for i, c := range pool {
-		// Where all have joined only now, none stands out.
+		// If all servers are new, none is fresh.
 		pool[i].fresh = fresh(c) && !fresh(pool[0])
 	}
 	return pool
 }
 
-// await returns when a launched VM has registered, or why it never will.
+// await waits until a launched VM has registered or failed.
 func (c *state) await(ctx context.Context, v *vm) error {
 	select {
 	case <-v.up:
 	case <-ctx.Done():
 		select {
-		case <-v.up: // as well: what it says comes first
+		case <-v.up: // takes precedence
 		default:
 			return fmt.Errorf("VM %s has not registered: %w", v.id, context.Cause(ctx))
 		}
@@ -237,7 +234,7 @@ func (c *state) await(ctx context.Context, v *vm) error {
 	return nil
 }
 
-// usable says why a grant must not be handed out. Called under mu.
+// usable reports why grants must not be given to a client. Called under mu.
 func usable(grants []*grant) error {
 	for _, s := range grants {
 		if err := s.vm.usable(); err != nil {
@@ -247,8 +244,7 @@ func usable(grants []*grant) error {
 	return nil
 }
 
-// commit makes a cache visible, unless one of its VMs has failed or is leaving
-// meanwhile.
+// commit makes a cache visible, unless one of its VMs has become unusable.
 func (c *state) commit(ca *cache, t term) (_ *managerv1.AllocateResponse, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
@@ -265,10 +261,9 @@ func (c *state) commit(ca *cache, t term) (_ *managerv1.AllocateResponse, err er
 	}, nil
 }
 
-// take removes a cache that is ready, or any if it is given, tells its watchers
-// why, and returns what it held. That stays reserved until free, so that nobody
-// is given memory that a server has not got back. The error is errUnknownCache
-// where there is no such cache, or it was taken before.
+// take removes a ready cache, or only if it is not nil, tells its watchers the reason, and
+// returns its grants. Their memory stays reserved until free, as the server still lends it.
+// The error is errUnknownCache.
 func (c *state) take(id string, only *cache, reason string) (_ []*grant, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
@@ -287,18 +282,17 @@ func (c *state) takeOut(ca *cache, reason string) []*grant {
 	return ca.all()
 }
 
-// parting is a VM on which grants end.
+// parting is a VM with grants to release.
 type parting struct {
 	vm        *vm
 	info      node.VM // of it
 	grants    []*grant
 	ids       []string
-	terminate bool // it was launched, and serves nothing else
+	terminate bool // the VM was launched, and has no other grants
 	failed    bool
 }
 
-// part says what has to be done about VMs so that grants, which no cache has any
-// more, can be freed.
+// part groups removed grants by VM, for their release.
 func (c *state) part(grants []*grant) []parting {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -314,15 +308,15 @@ func (c *state) part(grants []*grant) []parting {
 		s.vm.grants--
 	}
 	for i, p := range all {
-		// What is left of a failed VM holds no grant that anybody could use.
+		// Nobody can use another grant of a failed VM.
 		all[i].failed = p.vm.failed != ""
 		all[i].terminate = p.vm.launched && (p.vm.grants == 0 || all[i].failed)
 	}
 	return all
 }
 
-// free gives back what grants held that have parted. Should the store fail, a
-// restart frees them once more.
+// free ends the reservation of released grants. If the store fails, a restart frees them
+// again.
 func (c *state) free(grants []*grant) (err error) {
 	c.mu.Lock()
 	defer c.end(&err)
@@ -344,7 +338,7 @@ func (c *state) size() (caches, vms int) {
 	return len(c.caches), len(c.vms)
 }
 
-// watched returns the cache that a watcher may follow.
+// watched returns a ready cache.
 func (c *state) watched(id string) (*cache, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -352,7 +346,7 @@ func (c *state) watched(id string) (*cache, bool) {
 	return ca, ca != nil && ca.ready
 }
 
-// known is watched under mu, with an error.
+// known is watched with an error. Called under mu.
 func (c *state) known(id string) (*cache, error) {
 	ca := c.caches[id]
 	if ca == nil || !ca.ready {
@@ -363,13 +357,13 @@ func (c *state) known(id string) (*cache, error) {
 
 func noCache(id string) error { return fmt.Errorf("%w %.40q", errUnknownCache, id) }
 
-// eventsAfter returns the events of a cache that are numbered above sequence, or
-// its state where these are not all kept, and a channel that is closed when there
-// are more. The time that is left of a VM's notice counts from now.
+// eventsAfter returns the events of a cache with numbers above sequence, or one event with
+// the cache's state if not all of them are kept, and a channel that is closed when there are
+// more. LeftMs of events is relative to now.
 func (c *state) eventsAfter(ca *cache, sequence uint64, now time.Time) ([]*managerv1.WatchResponse, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if ca.log.complete(sequence) || c.caches[ca.id] != ca { // the end says all
+	if ca.log.complete(sequence) || c.caches[ca.id] != ca { // a deleted cache's last event is enough
 		return ca.log.after(sequence, now), ca.log.changed
 	}
 	state := ca.whole()
@@ -381,10 +375,10 @@ func (c *state) eventsAfter(ca *cache, sequence uint64, now time.Time) ([]*manag
 	}}, ca.log.changed
 }
 
-// all lists the grants of a cache, and the pending ones. Called under mu.
+// all lists the grants of a cache, the pending ones last. Called under mu.
 func (ca *cache) all() []*grant { return slices.Concat(ca.grants, ca.pending) }
 
-// holds says whether a cache has a grant on a VM. Called under mu.
+// holds reports whether a cache has a grant on a VM. Called under mu.
 func (ca *cache) holds(v *vm) bool {
 	return slices.ContainsFunc(ca.all(), func(s *grant) bool { return s.vm == v })
 }

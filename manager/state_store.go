@@ -14,24 +14,23 @@ import (
 	"github.com/redykv/redykv/manager/node"
 )
 
-// This file is how the state gets into its store, and out of it. A change in memory
-// goes to the store before the lock is released, so that nobody sees what could be
-// forgotten. Not stored are what others say again, heartbeats and renewals, and sums
-// of what is stored. If the store breaks the manager ends: the next one begins with
-// what the store holds, and calls that failed have changed nothing.
+// This file stores and loads the state. A change is stored before the lock is released, so
+// that no call sees a change that could be lost. Heartbeats and renewals, which are
+// repeated, and sums of stored values are not stored. If the store fails the manager ends;
+// the next one starts with the content of the store.
 
-// errStore is the cause where a change could not be stored.
+// errStore is the error of a change that could not be stored.
 var errStore = errors.New("catalog not written")
 
-// unsaved are the objects that differ from what is stored. Guarded by state.mu.
+// unsaved are the objects that differ from their records. Guarded by state.mu.
 type unsaved struct {
 	vms    map[*vm]struct{}
 	caches map[*cache]struct{}
-	learnt bool // what learnt says
+	learnt bool // the measurements
 }
 
-// touchVM and touchCache say that an object has changed, or was taken out. Called
-// under mu, which is released by end.
+// touchVM and touchCache record that an object has changed or was removed. Called under mu,
+// which end releases.
 func (c *state) touchVM(v *vm) {
 	if c.store != nil {
 		c.unsaved.vms[v] = struct{}{}
@@ -45,8 +44,7 @@ func (c *state) touchCache(ca *cache) {
 	}
 }
 
-// remember stores what caches and VMs have shown. Should the store fail, the manager
-// ends.
+// remember stores the measurements. If the store fails, the manager ends.
 func (c *state) remember() {
 	var err error
 	c.mu.Lock()
@@ -54,8 +52,8 @@ func (c *state) remember() {
 	c.unsaved.learnt = c.store != nil && c.learnt != nil
 }
 
-// end saves what was touched and releases mu. Where that fails err says so, unless
-// the call has failed already.
+// end saves the touched objects and releases mu. It sets err if that fails and the call has
+// not failed.
 func (c *state) end(err *error) {
 	defer c.mu.Unlock()
 	if e := c.save(); e != nil && *err == nil {
@@ -209,7 +207,7 @@ func (c *state) load(t term, deadline time.Time) (err error) {
 	return nil
 }
 
-// vm makes a VM, once for each incarnation.
+// vm returns the VM of a record, the same one for each record of an incarnation.
 func (l *loader) vm(p *catalogv1.Vm) *vm {
 	if v := l.vms[p.GetOrder()]; v != nil {
 		return v
@@ -250,7 +248,7 @@ func (l *loader) cache(p *catalogv1.Cache) (*cache, error) {
 	ca.log.last, ca.log.dropped = p.GetLastSequence(), p.GetDropped()
 	for _, e := range p.GetEvents() {
 		if e.GetMessage().GetKind() == managerv1.WatchResponse_KIND_VM_SUSPECTED {
-			continue // of a manager that listened before this one
+			continue // of an earlier manager
 		}
 		v := l.vms[e.GetVmOrder()]
 		if v == nil && e.GetVmOrder() != 0 || e.GetMessage().GetSequence() > ca.log.last {
@@ -261,7 +259,7 @@ func (l *loader) cache(p *catalogv1.Cache) (*cache, error) {
 	return ca, nil
 }
 
-// checkStored holds what sums are made of against its bounds.
+// checkStored checks the bounds of values that are summed.
 func (d demand) checkStored() error {
 	if size, _, err := regionsFor(d.capacity, d.regionSize); err != nil || size != d.regionSize {
 		return fmt.Errorf("capacity %d in regions of %d bytes: %w", d.capacity, d.regionSize, err)
@@ -283,7 +281,7 @@ func (l *loader) grants(ca *cache, stored []*catalogv1.Grant) ([]*grant, error) 
 			id: p.GetId(), vm: v, regions: p.GetRegions(), cores: p.GetCores(),
 			bytes: uint64(p.GetRegions()) * ca.demand.regionSize, launch: p.GetLaunch(), change: p.GetChange(),
 		}
-		if ca.ready { // what was not answered is dropped
+		if ca.ready { // others are dropped
 			v.grants++
 			v.reserved += s.bytes
 			v.threads += s.cores
@@ -293,9 +291,8 @@ func (l *loader) grants(ca *cache, stored []*catalogv1.Grant) ([]*grant, error) 
 	return all, nil
 }
 
-// dropUnfinished forgets what an earlier manager had begun and nobody was told of:
-// allocations that were not answered, and launched VMs that no cache has. Called
-// under mu.
+// dropUnfinished removes what an earlier manager began and did not finish: allocations that
+// were not answered, and launched VMs without grants. Called under mu.
 func (c *state) dropUnfinished() {
 	for id, ca := range c.caches {
 		if !ca.ready {

@@ -20,29 +20,28 @@ import (
 //	     │                  │  └─reclaim─► leaving
 //	     └───────fail───────┴──► failed ◄──fail──┘
 //
-// Only servers that registered by themselves are in the pool, and only while
-// they are up. A failed VM leaves state.vms at once and lives on in the grants
-// of the caches that it failed.
+// Only servers that registered themselves are in the pool, and only while they are up. A
+// failed VM is removed from state.vms; grants of caches still refer to it.
 type vm struct {
-	node.VM    // while starting, what was ordered
+	node.VM    // while starting, the properties ordered
 	id         string
-	registrant string        // the token that registered it, by its name; empty: it took none
-	order      uint64        // of entering the catalog
+	registrant string        // name of the token that registered it; empty: none
+	order      uint64        // sequence number of entering the state
 	launched   bool          // by the allocator, for one cache
-	warm       bool          // launched for a pool, and no cache has it yet
-	failed     string        // why; empty while it has not
+	warm       bool          // of a warm pool; no cache has it yet
+	failed     string        // why it failed; empty: it has not
 	up         chan struct{} // closed when the VM has registered or failed
 
-	memory    uint64    // bytes that can be lent
-	reserved  uint64    // bytes promised to caches
-	threads   uint32    // server threads promised to caches
-	grants    int       // that have not parted
-	deadline  time.Time // of the next heartbeat; zero: none is expected
-	called    bool      // this run of the manager: it is the one that the server obeys
+	memory    uint64    // bytes that can be granted
+	reserved  uint64    // bytes of all grants
+	threads   uint32    // server threads of all grants
+	grants    int       // whose release has not begun
+	deadline  time.Time // of the next heartbeat; zero: it sends none
+	called    bool      // it has called this run of the manager
 	unheard   bool      // the deadline has passed
-	suspected bool      // as well, and its caches were told
-	leaves    time.Time // when it is gone; zero: it is not leaving
-	leaving   string    // why
+	suspected bool      // unheard, and its caches were told
+	leaves    time.Time // when it is taken back; zero: it is not reclaimed
+	leaving   string    // why it is reclaimed
 }
 
 // enter adds a VM. Called under mu.
@@ -55,7 +54,7 @@ func (c *state) enter(v *vm) *vm {
 	return v
 }
 
-// usable says why a VM must not be given to anybody. Called under mu.
+// usable reports why no memory of a VM may be granted. Called under mu.
 func (v *vm) usable() error {
 	switch {
 	case v.failed != "":
@@ -76,13 +75,12 @@ func (v *vm) candidate() candidate {
 	}
 }
 
-// launchedPrefix begins the ids of launched VMs, and of no others: one that was
-// given up cannot come back as a server that registered itself.
+// launchedPrefix is the prefix of the ids of launched VMs, and of no others: a launched VM
+// that has failed cannot register again as a server of the pool.
 const launchedPrefix = "vm-"
 
-// register makes a VM usable. A server may say the same twice, for it does not
-// know whether it was heard; any other that is up already under this id is an
-// earlier incarnation, and failed.
+// register makes a VM usable. A server may repeat its registration if it got no answer. A
+// different server that is up with the same id is an earlier incarnation, and fails.
 func (c *state) register(info node.VM, registrant string, deadline time.Time) (err error) {
 	c.mu.Lock()
 	defer c.end(&err)
@@ -104,8 +102,8 @@ func (c *state) register(info node.VM, registrant string, deadline time.Time) (e
 		return nil
 	case v != nil && v.ControlURL != "":
 		c.failVM(v, "its server was started again")
-		// Its host goes all the same, if it was to: nobody is given memory of it
-		// before the deadline has passed and it registers once more.
+		// A reclaim also applies to the new server: no memory of it is granted until the
+		// deadline has passed and it has registered again.
 		v = c.enter(&vm{id: info.ID, leaves: v.leaves, leaving: v.leaving})
 	case v == nil:
 		if len(c.vms) >= maxVMs {
@@ -125,8 +123,8 @@ func (c *state) register(info node.VM, registrant string, deadline time.Time) (e
 	return nil
 }
 
-// registrantOf returns the token that a VM was registered with, by its name, and whether
-// it was launched.
+// registrantOf returns the name of the token that registered a VM, and whether the VM was
+// launched.
 func (c *state) registrantOf(id string) (launched bool, name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -136,8 +134,8 @@ func (c *state) registrantOf(id string) (launched bool, name string) {
 	return false, ""
 }
 
-// deliver completes what a launched VM says of itself by what was ordered. Called
-// under mu.
+// deliver sets in the properties that a launched VM announces those that were ordered.
+// Called under mu.
 func (v *vm) deliver(info *node.VM) {
 	info.Type, info.Spot, info.CloudRegion, info.Price, info.Notice = v.Type, v.Spot, v.CloudRegion, v.Price, v.Notice
 	if v.Distance != 0 {
@@ -145,17 +143,17 @@ func (v *vm) deliver(info *node.VM) {
 	}
 }
 
-// repeats says whether a server that registers is the one that is up already. A
-// new process may have the addresses of the old one, but has lent nothing yet;
-// where caches were promised memory, that tells the two apart. Called under mu.
+// repeats reports whether a server that registers is the one that is up. A new process may
+// have the old one's addresses, but it has lent no memory; where memory is granted, this
+// tells the two apart. Called under mu.
 func (v *vm) repeats(info node.VM) bool {
 	fresh := info.Free == info.Memory
 	info.Free, info.Started = v.Free, v.Started
 	return info == v.VM && (v.reserved == 0 || !fresh)
 }
 
-// heartbeat postpones a VM's deadline, which is asked for under mu, for which a call
-// may have waited. The error is errUnknownVM where no such VM is up.
+// heartbeat postpones a VM's deadline. deadline is called under mu, as a call may wait for
+// mu. The error is errUnknownVM if no such VM is up.
 func (c *state) heartbeat(id string, free uint64, deadline func() time.Time) (err error) {
 	c.mu.Lock()
 	defer c.end(&err)
@@ -166,8 +164,8 @@ func (c *state) heartbeat(id string, free uint64, deadline func() time.Time) (er
 	if !v.deadline.IsZero() {
 		c.heard(v, deadline())
 	}
-	// A server that registered while caches of an earlier manager still held
-	// part of it can lend more once they have left.
+	// A server that registered while it lent memory to caches of an earlier manager can lend
+	// more when that is released.
 	if free = min(free, v.Memory); v.reserved == 0 && free > v.memory {
 		v.memory = free
 		c.touchVM(v)
@@ -175,9 +173,9 @@ func (c *state) heartbeat(id string, free uint64, deadline func() time.Time) (er
 	return nil
 }
 
-// reclaim announces that a VM goes, and tells the watchers of its caches. The
-// earliest deadline that was ever announced holds, and is returned. The error is
-// errUnknownVM where there is no such VM.
+// reclaim announces that a VM is taken back, and tells the watchers of its caches. It
+// returns the earliest deadline that was announced, which holds. The error is
+// errUnknownVM.
 func (c *state) reclaim(id string, deadline time.Time, reason string) (_ time.Time, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
@@ -197,8 +195,8 @@ func (c *state) reclaim(id string, deadline time.Time, reason string) (_ time.Ti
 	return deadline, nil
 }
 
-// left is how long a VM stays from now on, in milliseconds and at least 1; 0: it is not
-// leaving. Called under mu.
+// left returns the time until a VM is taken back, in milliseconds and at least 1; 0: it is
+// not reclaimed. Called under mu.
 func (v *vm) left(now time.Time) int64 {
 	if v.leaves.IsZero() {
 		return 0
@@ -206,9 +204,9 @@ func (v *vm) left(now time.Time) int64 {
 	return max(1, v.leaves.Sub(now).Milliseconds())
 }
 
-// fail takes a VM out and tells the watchers of its caches. It returns the VM,
-// or nil where there is none of that id (any more), or not this incarnation of
-// it where one is given. Should the store fail, a restart finds the VM gone.
+// fail removes a VM and tells the watchers of its caches. It returns the VM, or nil if there
+// is none of that id, or it is not the incarnation only. If the store fails, a restart
+// finds that the VM has failed.
 func (c *state) fail(id string, only *vm, reason string) (_ *vm, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
@@ -220,7 +218,7 @@ func (c *state) fail(id string, only *vm, reason string) (_ *vm, err error) {
 	return v, nil
 }
 
-// failVM is called under mu. What a process has said at its end may be anything.
+// failVM is called under mu. reason may come from a process and contain anything.
 func (c *state) failVM(v *vm, reason string) {
 	reason = strings.ToValidUTF8(reason, "?")
 	delete(c.vms, v.id)
@@ -232,8 +230,8 @@ func (c *state) failVM(v *vm, reason string) {
 	c.tell(v, &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_FAILED, VmId: v.id, Reason: reason})
 }
 
-// tell appends an event about a VM to the logs of the caches that have grants on
-// it. Called under mu.
+// tell appends an event about a VM to the logs of the caches with grants on it. Called
+// under mu.
 func (c *state) tell(v *vm, e *managerv1.WatchResponse) {
 	for _, ca := range c.caches {
 		if ca.holds(v) {
@@ -243,13 +241,13 @@ func (c *state) tell(v *vm, e *managerv1.WatchResponse) {
 	}
 }
 
-// loss is a VM that has to be failed, or is suspected.
+// loss is a VM that fails or is suspected, and why.
 type loss struct {
 	vm     *vm
 	reason string
 }
 
-// overdue lists the VMs that had announced to be gone by now.
+// overdue lists the reclaimed VMs whose deadline has passed.
 func (c *state) overdue(now time.Time) []loss {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -263,15 +261,15 @@ func (c *state) overdue(now time.Time) []loss {
 	return all
 }
 
-// beats says whether a VM is there and its silence would be noticed, and whether caches
-// have anything there.
+// beats reports whether a VM has not failed and sends heartbeats, and whether it has
+// grants.
 func (c *state) beats(v *vm) (beats, used bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return v.failed == "" && !v.deadline.IsZero(), v.grants > 0
 }
 
-// nextLeave returns when the next VM is gone that has announced it.
+// nextLeave returns the next deadline of a reclaimed VM.
 func (c *state) nextLeave() (next time.Time, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
