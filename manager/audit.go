@@ -12,19 +12,18 @@ import (
 	"github.com/redykv/redykv/manager/node"
 )
 
-// An auditor compares what servers say they have lent with what the catalog says. A
-// manager may end between the two: then a server holds what no cache has. It is
-// taken back when it was seen for long enough. A manager without a state directory
-// does not look: what it does not know may be caches of the manager before it, which
-// their clients still use.
+// An auditor compares the grants of servers with those of the state. They differ after a
+// manager has ended between a change of one and of the other: then a server has a grant that
+// no cache has, a stray. It is taken back when it was seen for long enough. A manager without
+// a state directory does not audit: such grants may be of caches of an earlier manager,
+// which their clients still use.
 type auditor struct {
 	mu     sync.Mutex // held during an audit
 	next   time.Time  // of an audit
 	strays map[stray]time.Time
 }
 
-// stray is a grant that no cache has, and when it was first seen is its value in
-// auditor.strays.
+// stray is a grant that no cache has. auditor.strays has the time when it was first seen.
 type stray struct{ vm, cache, grant string }
 
 // audit is one step of monitor.
@@ -45,11 +44,11 @@ func (m *Manager) audit(now time.Time) {
 	)
 	for _, v := range m.state.servers() {
 		asking.Go(func() {
-			leases, err := m.leasesOf(v)
+			grants, err := m.grantsOf(v)
 			if err != nil {
-				return // a server that is gone is found by its silence
+				return // a server that has ended is found by its silence
 			}
-			unknown := m.state.audited(v.ID, leases)
+			unknown := m.state.audited(v.ID, grants)
 			mu.Lock()
 			defer mu.Unlock()
 			for _, s := range unknown {
@@ -68,16 +67,15 @@ func (m *Manager) audit(now time.Time) {
 	a.strays = strays
 }
 
-// takeBack ends a stray. That it is gone meanwhile is no error; where it fails, the
-// next audit finds it again.
+// takeBack takes a stray back. If it fails, the next audit finds the stray again.
 func (m *Manager) takeBack(s stray, v node.VM) {
 	ctx, cancel := context.WithTimeout(context.Background(), terminateTimeout)
 	defer cancel()
 	err := m.disconnect(ctx, v, s.cache, s.grant)
-	m.opts.Logger.Warn("memory taken back that no cache has", "vm", s.vm, "cache", s.cache, "grant", s.grant, "err", err)
+	m.opts.Logger.Warn("grant taken back that no cache has", "vm", s.vm, "cache", s.cache, "grant", s.grant, "err", err)
 }
 
-func (m *Manager) leasesOf(v node.VM) ([]*serverv1.Grant, error) {
+func (m *Manager) grantsOf(v node.VM) ([]*serverv1.Grant, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), terminateTimeout)
 	defer cancel()
 	client := serverv1connect.NewCacheServerServiceClient(m.servers, v.ControlURL, connect.WithReadMaxBytes(maxStatus))
@@ -90,11 +88,11 @@ func (m *Manager) leasesOf(v node.VM) ([]*serverv1.Grant, error) {
 	return r.Msg.GetGrants(), nil
 }
 
-// maxStatus bounds the bytes of what a server says it has lent.
+// maxStatus bounds the bytes of a server's status.
 const maxStatus = 16 << 20
 
-// servers lists the VMs that are up and call this manager. What others have lent, may be
-// by the word of a manager that has a copy of its state.
+// servers lists the VMs that are up and have called this run of the manager. Grants of others
+// may be of a manager with a copy of this one's state.
 func (c *state) servers() []node.VM {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -107,9 +105,9 @@ func (c *state) servers() []node.VM {
 	return all
 }
 
-// audited returns those of a server's leases that are no grants of a cache. A server
-// that has none of these, nor more than caches were promised, can lend all the rest.
-func (c *state) audited(id string, leases []*serverv1.Grant) (strays []stray) {
+// audited returns the strays among a server's grants. A server that has no strays, and lends
+// no more than its grants, can lend all its other memory.
+func (c *state) audited(id string, grants []*serverv1.Grant) (strays []stray) {
 	var err error // of no use here: the manager ends if the store does
 	c.mu.Lock()
 	defer c.end(&err)
@@ -118,7 +116,7 @@ func (c *state) audited(id string, leases []*serverv1.Grant) (strays []stray) {
 		return nil
 	}
 	held := uint64(0)
-	for _, l := range leases {
+	for _, l := range grants {
 		held += l.GetBytes()
 		if !c.granted(v, l) {
 			strays = append(strays, stray{id, l.GetCacheId(), l.GetId()})
@@ -131,8 +129,8 @@ func (c *state) audited(id string, leases []*serverv1.Grant) (strays []stray) {
 	return strays
 }
 
-// granted says whether a cache has a lease. One that is parting from it is on its
-// own way to give it back. Called under mu.
+// granted reports whether a cache has a grant. A grant that is being released is not a
+// cache's, and its release takes it back. Called under mu.
 func (c *state) granted(v *vm, l *serverv1.Grant) bool {
 	ca := c.caches[l.GetCacheId()]
 	if ca == nil {

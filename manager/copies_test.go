@@ -75,7 +75,7 @@ func TestManagersOnCopies(t *testing.T) {
 	if _, err := client.Deallocate(testContext(t), connect.NewRequest(&managerv1.DeallocateRequest{CacheId: mine.GetCacheId()})); err != nil {
 		t.Error(err)
 	}
-	if _, err := first.leasesOf(n.VM()); err != nil {
+	if _, err := first.grantsOf(n.VM()); err != nil {
 		t.Error(err)
 	}
 	giveBoth()
@@ -92,7 +92,7 @@ func TestManagerOfAnOlderEpoch(t *testing.T) {
 	second, client := serve(t, Options{Transport: "mem", Heartbeat: time.Millisecond, Silence: time.Hour})
 	second.self.Epoch = first.self.Epoch - 1
 	await(t, announce(t, n, client), "registration")
-	if _, err := second.leasesOf(n.VM()); err != nil {
+	if _, err := second.grantsOf(n.VM()); err != nil {
 		t.Error(err)
 	}
 }

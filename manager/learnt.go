@@ -8,8 +8,8 @@ import (
 	"github.com/redykv/redykv/manager/menu"
 )
 
-// observe tells the predictor that a spot VM's life is over: it is reclaimed, or
-// given back before. nil is none.
+// observe tells the predictor that a spot VM's life has ended: it was reclaimed, or given
+// back. v may be nil.
 func (m *Manager) observe(v *vm, reclaimed bool) {
 	if v == nil || !v.launched {
 		return
@@ -17,27 +17,26 @@ func (m *Manager) observe(v *vm, reclaimed bool) {
 	m.state.mu.Lock()
 	kind, started, over := v.kind(), v.Started, !v.leaves.IsZero()
 	m.state.mu.Unlock()
-	if kind.Spot && !started.IsZero() && !over { // else it was observed when it was reclaimed
+	if kind.Spot && !started.IsZero() && !over { // a reclaimed one was observed before
 		m.opts.Predictor.Observe(kind, m.opts.now().Sub(started), reclaimed)
 		m.state.remember()
 	}
 }
 
-// alive is how long the spot VMs of each kind have lived that are there still, all of a
-// kind together.
+// alive returns for each kind the sum of the lifetimes of its spot VMs that still run.
 func (c *state) alive(now time.Time) map[menu.Kind]time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	all := make(map[menu.Kind]time.Duration)
 	for _, v := range c.vms {
-		if v.launched && v.Spot && !v.Started.IsZero() && v.leaves.IsZero() { // as observe has it
+		if v.launched && v.Spot && !v.Started.IsZero() && v.leaves.IsZero() { // as in observe
 			all[v.kind()] += max(0, now.Sub(v.Started))
 		}
 	}
 	return all
 }
 
-// learnt is what a restart is to know of what caches and VMs have shown.
+// learnt returns the measurements to store.
 func (m *Manager) learnt() *catalogv1.Learnt {
 	p := &catalogv1.Learnt{BytesPerSecond: m.rate.learnt()}
 	if l, ok := m.opts.Predictor.(allocator.Learner); ok {
@@ -51,7 +50,7 @@ func (m *Manager) learnt() *catalogv1.Learnt {
 	return p
 }
 
-// relearn is the opposite of learnt.
+// relearn restores stored measurements.
 func (m *Manager) relearn(p *catalogv1.Learnt) {
 	m.rate.relearn(p.GetBytesPerSecond())
 	if l, ok := m.opts.Predictor.(allocator.Learner); ok {
@@ -66,7 +65,7 @@ func (m *Manager) relearn(p *catalogv1.Learnt) {
 	}
 }
 
-// up returns a VM that has registered, or nil.
+// up returns a registered VM, or nil.
 func (c *state) up(id string) *vm {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -76,7 +75,7 @@ func (c *state) up(id string) *vm {
 	return nil
 }
 
-// kind is how a VM was ordered.
+// kind returns the kind of a launched VM.
 func (v *vm) kind() menu.Kind {
 	return menu.Kind{Type: v.Type, CloudRegion: v.CloudRegion, Distance: int(v.Distance), Spot: v.Spot}
 }

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// term is what a cache that is renewed gets: how long its lease lasts, 0 for ever, and
-// from when on.
+// term is a new lease: its duration, 0 for none, and the clock for its start.
 type term struct {
 	lease time.Duration
 	now   func() time.Time
@@ -15,15 +14,15 @@ type term struct {
 
 func (m *Manager) term() term { return term{lease: max(0, m.opts.Lease), now: m.opts.now} }
 
-// begin begins a lease, of which the client is told. Called under state.mu, for which
-// a call may have waited.
+// begin begins a lease that the client is told. Called under state.mu; it reads the clock, as
+// a call may wait for mu.
 func (ca *cache) begin(t term) {
 	ca.lease = t.lease
 	ca.extend(t)
 }
 
-// extend begins a lease of which the client is not told yet: it has as long as it was
-// told before to renew, for ever if that was none, as it does not renew then.
+// extend begins a lease that the client is not told: it lasts at least as long as the one
+// that the client was told, and for ever if that was none, as the client does not renew.
 func (ca *cache) extend(t term) {
 	ca.expires = time.Time{}
 	if ca.lease > 0 && t.lease > 0 {
@@ -31,11 +30,10 @@ func (ca *cache) extend(t term) {
 	}
 }
 
-// nextBeat is when a server that calls now is failed unless it calls again.
+// nextBeat returns the deadline of the next heartbeat of a server that calls now.
 func (m *Manager) nextBeat() time.Time { return m.opts.now().Add(m.opts.Silence) }
 
-// renew postpones the end of a cache's lease, and returns that as clients are told: in
-// milliseconds, 0 for none.
+// renew begins a new lease of a cache, and returns its duration in milliseconds; 0: none.
 func (c *state) renew(id string, t term) (millis int64, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
@@ -51,15 +49,15 @@ func (c *state) renew(id string, t term) (millis int64, err error) {
 	return ca.lease.Milliseconds(), nil
 }
 
-// abandoned is a cache that nobody has renewed, or whose time is over, and what it held.
+// abandoned is a cache whose lease or duration has ended, and its grants.
 type abandoned struct {
 	id     string
 	reason string
 	grants []*grant
 }
 
-// postpone moves what servers and clients have to call by: nobody heard them for so
-// long. Notices of VMs run on.
+// postpone postpones the deadlines of heartbeats and leases by the time for which the
+// manager stood still. Deadlines of reclaimed VMs do not change.
 func (c *state) postpone(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,8 +73,8 @@ func (c *state) postpone(d time.Duration) {
 	}
 }
 
-// takeExpired takes the caches whose lease has ended before now, as take does; and, if
-// durations are enforced, those that are older than they were to become (A29).
+// takeExpired takes the caches whose lease ended before now, as take does; and, if durations
+// are enforced, those whose duration has ended (A29).
 func (m *Manager) takeExpired(now time.Time) (all []abandoned, err error) {
 	c := m.state
 	c.mu.Lock()
@@ -88,7 +86,7 @@ func (m *Manager) takeExpired(now time.Time) (all []abandoned, err error) {
 		case !ca.expires.IsZero() && ca.expires.Before(now):
 			reason = fmt.Sprintf("lease expired: not renewed for %v", max(ca.lease, m.opts.Lease))
 		case m.opts.EnforceDuration && ca.over(now):
-			reason = fmt.Sprintf("it was asked for %v, which are over", ca.duration())
+			reason = fmt.Sprintf("its duration of %v has ended", ca.duration())
 		}
 		if reason != "" {
 			all = append(all, abandoned{id: id, reason: reason, grants: c.takeOut(ca, reason)})
@@ -97,17 +95,17 @@ func (m *Manager) takeExpired(now time.Time) (all []abandoned, err error) {
 	return all, nil
 }
 
-// duration is how long a cache was expected to live; 0: until it is deallocated.
+// duration returns the duration of a cache's request; 0: until it is deallocated.
 func (ca *cache) duration() time.Duration { return time.Duration(ca.demand.duration) * time.Second }
 
-// over says whether a cache is older than it was expected to become. Called under mu.
+// over reports whether a cache's duration has ended. Called under mu.
 func (ca *cache) over(now time.Time) bool {
 	return ca.demand.duration > 0 && !ca.created.IsZero() && now.Sub(ca.created) > ca.duration()
 }
 
-// expire is one step of monitor: it fails the VMs whose notice was up before now, looks
-// for servers that are silent, and deallocates the caches whose time was up (A33). All of
-// them at once, so that one that does not answer keeps no other waiting.
+// expire is one step of monitor. It fails the reclaimed VMs whose deadline has passed, checks
+// servers for silence, and deallocates caches whose lease or duration has ended (A33). It
+// does so concurrently, as a server may not answer.
 func (m *Manager) expire(now time.Time) {
 	var ending sync.WaitGroup
 	defer ending.Wait()
@@ -121,7 +119,7 @@ func (m *Manager) expire(now time.Time) {
 	}
 	abandoned, err := m.takeExpired(now)
 	if err != nil {
-		return // what the store still has, nobody may take away
+		return // the store still has these caches
 	}
 	for _, ca := range abandoned {
 		m.opts.Logger.Warn("cache deallocated", "cache", ca.id, "reason", ca.reason)

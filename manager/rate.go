@@ -21,17 +21,17 @@ import (
 	"github.com/redykv/redykv/manager/node"
 )
 
-// How the rate of migrations is measured before the first one.
+// Constants of gauge.
 const (
-	gaugeBytes   = 16 << 20 // pulled at a time
-	gaugeRounds  = 3        // of which the median counts (A22)
+	gaugeBytes   = 16 << 20 // in one pull
+	gaugeRounds  = 3        // the result is their median (A22)
 	gaugeTimeout = 5 * time.Second
 )
 
-// gauge measures how fast memory leaves a VM where nobody has said so yet, and it
-// decides something: this machine's allocators sell spot VMs, and their servers are as
-// fast as those of this process. Elsewhere the caches' own migrations tell. A machine
-// that cannot be measured is no error: there are no spot VMs until it has shown.
+// gauge measures the migration rate if it is unknown and the allocator's market has spot VMs;
+// the market's VMs are on this machine, so that servers in this process are as fast.
+// Otherwise caches measure it. An error is only logged: spot VMs are not used until caches
+// have migrated.
 func (m *Manager) gauge() {
 	k := m.market()
 	if k == nil || !k.HasSpot() || m.rate.get() > 0 {
@@ -46,8 +46,8 @@ func (m *Manager) gauge() {
 	m.opts.Logger.Info("migration measured", "transport", m.opts.Transport, "a_second", units.Size(bytes).String())
 }
 
-// measureRate has one cache server of this process pull memory from another, as a
-// migration does: pages that were written to, into pages that nobody has touched.
+// measureRate lets one cache server of this process pull memory from another, as a migration
+// does: from written pages into untouched ones.
 func measureRate(ctx context.Context, transport string, secure *tls.Config) (_ float64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, gaugeTimeout)
 	defer cancel()
@@ -71,7 +71,7 @@ func measureRate(ctx context.Context, transport string, secure *tls.Config) (_ f
 		}
 	}
 	source, target := ends[0], ends[1]
-	if err := source.pull(ctx, target, 0, 0); err != nil { // writes to the source's pages
+	if err := source.pull(ctx, target, 0, 0); err != nil { // writes the source's pages
 		return 0, err
 	}
 	var took [gaugeRounds]time.Duration
@@ -86,7 +86,7 @@ func measureRate(ctx context.Context, transport string, secure *tls.Config) (_ f
 	return gaugeBytes / took[gaugeRounds/2].Seconds(), nil
 }
 
-// gaugeEnd is a server that has lent regions to be pulled, or to be pulled into.
+// gaugeEnd is a server with a grant, the source or the target of a pull.
 type gaugeEnd struct {
 	server serverv1connect.CacheServerServiceClient
 	lent   *serverv1.ConnectResponse
@@ -113,7 +113,7 @@ func newGaugeEnd(ctx context.Context, n *node.Node, client *http.Client, regions
 	return e, nil
 }
 
-// pull copies a region of another end.
+// pull copies a region from another end.
 func (e *gaugeEnd) pull(ctx context.Context, from *gaugeEnd, region, into uint32) error {
 	stream, err := e.server.Pull(ctx, connect.NewRequest(&serverv1.PullRequest{
 		CacheId: gaugeCache, Grant: gaugeGrant, Ticket: e.lent.GetTicket(),
@@ -128,22 +128,22 @@ func (e *gaugeEnd) pull(ctx context.Context, from *gaugeEnd, region, into uint32
 	return errors.Join(stream.Err(), stream.Close())
 }
 
-// rate is how fast memory leaves a VM, as caches have measured it.
+// rate is the rate at which memory leaves a VM, as measured by caches.
 type rate struct {
-	mu       sync.Mutex
-	bytes    float64 // a second; 0: not known
-	measured bool    // by caches
+	mu       sync.Mutex // guards the fields below
+	bytes    float64    // a second; 0: unknown
+	measured bool       // by caches
 }
 
 const (
-	// leastMove is how much has to be moved at a time to say something of the rate:
-	// less is ruled by what a move costs once.
+	// leastMove is the minimum of bytes of a measurement; the time of less is dominated by
+	// a move's fixed costs.
 	leastMove = 16 << 20
-	// rateWeight is that of one report in the average.
+	// rateWeight is the weight of one report in the average.
 	rateWeight = 0.25
 )
 
-// report takes what a cache has measured, and returns false where that says nothing.
+// report adds a cache's measurement. It returns false if it is too small or invalid.
 func (r *rate) report(bytes uint64, took time.Duration) bool {
 	if bytes < leastMove || bytes > node.MaxMemory || took <= 0 {
 		return false
@@ -165,7 +165,7 @@ func (r *rate) assume(bytes float64) {
 	r.bytes = bytes
 }
 
-// learnt is what caches have measured; 0: they have not.
+// learnt returns the rate that caches have measured; 0: none has.
 func (r *rate) learnt() float64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -175,7 +175,7 @@ func (r *rate) learnt() float64 {
 	return r.bytes
 }
 
-// relearn takes up what caches have measured before a restart.
+// relearn restores the rate that caches measured before a restart.
 func (r *rate) relearn(bytes float64) {
 	if !(bytes > 0 && bytes <= node.MaxMemory) {
 		return

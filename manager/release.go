@@ -13,9 +13,9 @@ import (
 	"github.com/redykv/redykv/manager/node"
 )
 
-// release gives back grants that no cache has any more, from all VMs at once, so
-// that one that does not answer keeps nobody else from it. It goes on whatever
-// happens to the caller. whole says that nothing of the cache is to stay.
+// release releases grants that were removed from a cache, on all VMs concurrently, as a
+// server may not answer. It does not end with the caller's context. whole says that the
+// cache has no other grants.
 func (m *Manager) release(cache string, grants []*grant, whole bool) {
 	var (
 		releasing sync.WaitGroup
@@ -26,7 +26,7 @@ func (m *Manager) release(cache string, grants []*grant, whole bool) {
 		releasing.Go(func() {
 			switch {
 			case p.failed && !whole:
-				// What is left of it is nobody's who could wait: the cache lives on.
+				// The caller, whose cache lives on, does not wait for a failed VM.
 				m.work.Go(func() { m.releaseVM(context.Background(), cache, p, whole) })
 			case !m.releaseVM(context.Background(), cache, p, whole):
 				m.work.Go(func() { m.releaseLater(cache, p, whole) })
@@ -41,9 +41,8 @@ func (m *Manager) release(cache string, grants []*grant, whole bool) {
 	_ = m.state.free(free) // the manager ends if the store does
 }
 
-// releaseLater tries again and again, less and less often, at a server that does not
-// release: until then what it has lent stays reserved. If the manager ends first, the next
-// one finds it by its audit.
+// releaseLater repeats a release that failed, with growing pauses. Until it succeeds, the
+// memory stays reserved. If the manager ends first, the next one's audit finds the grants.
 func (m *Manager) releaseLater(cache string, p parting, whole bool) {
 	longest := max(m.opts.Heartbeat, maxReleasePause)
 	for wait := m.opts.Heartbeat; clock.Sleep(m.ctx, wait); wait = min(2*wait, longest) {
@@ -54,14 +53,13 @@ func (m *Manager) releaseLater(cache string, p parting, whole bool) {
 	}
 }
 
-// maxReleasePause is the longest pause between two attempts of releaseLater, if heartbeats
-// do not come less often.
+// maxReleasePause is the maximum pause of releaseLater, unless heartbeats are less frequent.
 const maxReleasePause = 30 * time.Second
 
-// releaseVM terminates a VM that was launched for the cache and serves nothing
-// else. Any other is told to disconnect the grants. One that cannot be told is failed,
-// unless it sends heartbeats and others use it or it is only slow: it may be well, and
-// releaseVM returns false. The end of ctx fails nobody.
+// releaseVM terminates a VM that was launched for the cache and has no other grants. Any
+// other VM's server disconnects the grants. A server that does not answer fails, unless it
+// sends heartbeats and has other grants or is only slow: then releaseVM returns false. The
+// end of ctx does not make a server fail.
 func (m *Manager) releaseVM(ctx context.Context, cache string, p parting, whole bool) bool {
 	call, cancel := context.WithTimeout(ctx, terminateTimeout)
 	defer cancel()
@@ -71,7 +69,7 @@ func (m *Manager) releaseVM(ctx context.Context, cache string, p parting, whole 
 		return true
 	}
 	if whole {
-		p.ids = []string{""} // all of them, whoever gave them
+		p.ids = []string{""} // all grants of the cache, also those of an earlier manager
 	}
 	for _, grant := range p.ids {
 		err := m.disconnect(call, p.info, cache, grant)
@@ -83,7 +81,7 @@ func (m *Manager) releaseVM(ctx context.Context, cache string, p parting, whole 
 		}
 		m.opts.Logger.Warn("cache not disconnected", "cache", cache, "vm", p.vm.id, "grant", grant, "err", err)
 		if connect.CodeOf(err) == connect.CodeFailedPrecondition {
-			return false // it is well, and obeys another manager
+			return false // it obeys another manager
 		}
 		if beats, used := m.state.beats(p.vm); beats && (used || connect.CodeOf(err) == connect.CodeDeadlineExceeded) {
 			return false
@@ -94,9 +92,8 @@ func (m *Manager) releaseVM(ctx context.Context, cache string, p parting, whole 
 	return true
 }
 
-// disconnect takes the regions of a grant back from a server, or of all grants.
-// A cache that has none there, because the client never connected or left first,
-// is no error.
+// disconnect takes a grant, or all grants of a cache, back from a server. It is no error if
+// the server has none, because the client never connected or has disconnected.
 func (m *Manager) disconnect(ctx context.Context, v node.VM, cacheID, grant string) error {
 	client := serverv1connect.NewCacheServerServiceClient(m.servers, v.ControlURL, connect.WithReadMaxBytes(maxMessage))
 	req := connect.NewRequest(&serverv1.DisconnectRequest{CacheId: cacheID, Grant: grant})

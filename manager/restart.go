@@ -23,10 +23,9 @@ import (
 // manager at another address: they would lose it.
 var ErrStateAddress = errors.New("state directory is that of a manager at another address")
 
-// open makes the manager's catalog. With a state directory it is what an earlier
-// manager left: caches go on with a new lease, of which their clients have time to be
-// told, servers are expected to call within Silence as if they had just done so, and
-// launched VMs that are not there any more are failed.
+// open creates the manager's state. With a state directory it restores that of the earlier
+// manager: caches begin a new lease, servers have to send a heartbeat within Silence, and
+// launched VMs that do not run any more fail.
 func (m *Manager) open() error {
 	m.state = newState(nil, m.broken)
 	m.state.learnt = m.learnt
@@ -43,21 +42,21 @@ func (m *Manager) open() error {
 	}
 	m.state.store = s
 	if err := m.restore(); err != nil {
-		m.shut() // the allocator has been told of the manager
+		m.shut() // the allocator may call the manager
 		m.work.Wait()
 		return errors.Join(err, s.Close())
 	}
 	return nil
 }
 
-// broken ends the manager, whose catalog cannot be written any more. It may be
-// called under state.mu.
+// broken ends the manager because its catalog cannot be written. It may be called under
+// state.mu.
 func (m *Manager) broken(err error) {
 	if !errors.Is(err, errStore) {
 		err = fmt.Errorf("%w: %w", errStore, err)
 	}
 	m.cancel(connect.NewError(connect.CodeUnavailable, err))
-	go func() { _ = m.http.Close() }() // for Serve to return
+	go func() { _ = m.http.Close() }() // so that Serve returns
 }
 
 func (m *Manager) restore() error {
@@ -92,7 +91,7 @@ func (m *Manager) restore() error {
 	return nil
 }
 
-// nameRegion says where clients and launched VMs are that no region was named for.
+// nameRegion sets the cloud region of caches and launched VMs that have none.
 func (c *state) nameRegion(region string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,8 +105,8 @@ func (c *state) nameRegion(region string) {
 	}
 }
 
-// keepToken has the servers that an earlier manager launched go on with the tokens
-// that it gave them.
+// keepToken takes over the earlier manager's key for tokens of launched servers, or stores
+// this manager's.
 func (m *Manager) keepToken() error {
 	if token := m.state.earlier.LaunchKey; token != "" {
 		m.guard.LaunchKey = token
@@ -118,9 +117,9 @@ func (m *Manager) keepToken() error {
 	return m.state.store.Apply(changes)
 }
 
-// keepSetting says how this manager, which is served now, is unlike the one before in
-// what servers and clients of that one will miss. Those who call that one at its address
-// would all be lost: that is an ErrStateAddress, unless it was meant.
+// keepSetting stores this manager's setting, and warns of differences from the earlier one's
+// that affect its servers and clients. Another address is an ErrStateAddress, unless
+// Options.Moved is set, as they would all be lost.
 func (m *Manager) keepSetting() error {
 	c := m.state
 	c.mu.Lock()
@@ -136,7 +135,7 @@ func (m *Manager) keepSetting() error {
 	if then := was.GetUrl(); then != "" && then != is.GetUrl() && caches+vms > 0 && !m.opts.Moved {
 		return fmt.Errorf("%w: its caches (%d) and VMs (%d) call %s, and this one is at %s", ErrStateAddress, caches, vms, then, is.GetUrl())
 	}
-	if was.GetTransport() != "" { // else the state directory is new
+	if was.GetTransport() != "" { // it is not a new state directory
 		warn := func(what, then, now string) {
 			if then != now {
 				m.opts.Logger.Warn("the state directory was used with another "+what, "directory", m.opts.State, "then", then, "now", now)
@@ -156,10 +155,9 @@ func (m *Manager) keepSetting() error {
 	return c.store.Apply(changes)
 }
 
-// beginEpoch gives this run of the manager its name, by which servers tell it from those
-// before it, and from another one on a copy of its state. The epoch is stored before any
-// server hears it. It is also a time, so that a manager whose state was lost, or that has
-// none, is newer than those before it.
+// beginEpoch sets this run's incarnation, by which servers distinguish it from earlier runs
+// and from a manager with a copy of its state. The epoch is stored before it is used. It is
+// at least the present time, so that a manager without the earlier state has a higher one.
 func (m *Manager) beginEpoch() error {
 	c := m.state
 	last := uint64(0)
@@ -177,7 +175,7 @@ func (m *Manager) beginEpoch() error {
 	return c.store.Apply(changes)
 }
 
-// incarnation is what servers are told.
+// incarnation returns this run's incarnation as a message.
 func (m *Manager) incarnation() *managerv1.Incarnation {
 	return &managerv1.Incarnation{Epoch: m.self.Epoch, Id: m.self.ID, BoundMs: m.self.Bound.Milliseconds()}
 }

@@ -24,17 +24,17 @@ import (
 // when fewer servers are silent, or when the manager has received other calls, of servers
 // or clients, for blindTerms. Then the servers that are still silent are suspected.
 
-// silence is what a manager finds in one look at the heartbeats.
+// silence is the result of one check of the heartbeats.
 type silence struct {
 	servers   int    // that send heartbeats, and were not suspected before
-	quiet     int    // of them, those that are late by now, though perhaps not silent yet
+	quiet     int    // of servers, those whose heartbeats are late, though perhaps not silent yet
 	blind     bool   // at least half of the servers are quiet
-	changed   bool   // blind is not as before
-	given     []loss // silent, without memory of any cache
-	suspected []loss // silent, whose caches have just been told
+	changed   bool   // blind has changed
+	given     []loss // silent servers without grants
+	suspected []loss // silent servers whose caches have been told in this check
 }
 
-// blindFrom is the least number of servers whose silence may be the manager's own fault.
+// blindFrom is the minimum of quiet servers that make the manager blind.
 const blindFrom = 2
 
 // blindTerms bounds how long a manager that receives some calls stays blind, in multiples
@@ -42,10 +42,11 @@ const blindFrom = 2
 // reach the manager calls several times within that time.
 const blindTerms = 4
 
-// listen checks when each server called last, and suspects or gives up those that are silent.
+// listen checks when each server called last. It marks silent servers as suspected, or
+// returns them in given if they have no grants.
 func (c *state) listen(now time.Time, heartbeat, silent, lease time.Duration) (s silence, err error) {
-	// A server is quiet before it is silent, so that the first of many whose turn comes
-	// is not taken for the only one.
+	// A server is quiet before it is silent, so that when the first of many servers becomes
+	// silent, the others already count.
 	quiet := max(silent/2, min(silent, 2*heartbeat))
 	c.mu.Lock()
 	defer c.end(&err)
@@ -87,8 +88,8 @@ func (c *state) listen(now time.Time, heartbeat, silent, lease time.Duration) (s
 	return s, nil
 }
 
-// heard postpones the deadline of a server that called, and ends its suspicion: the event
-// that its caches were sent is withdrawn. Called under mu.
+// heard postpones the deadline of a server that called, and ends its suspicion: the event is
+// removed from its caches' logs. Called under mu.
 func (c *state) heard(v *vm, deadline time.Time) {
 	v.deadline, v.unheard, v.called = deadline, false, true
 	if !v.suspected {
@@ -113,8 +114,8 @@ func (c *state) prolong(t term) {
 	}
 }
 
-// listen is one step of monitor. It returns the servers that are given up, and whether
-// the manager trusts its own sight.
+// listen is one step of monitor. It returns the servers that have failed, and whether the
+// manager sees, i.e. is not blind.
 func (m *Manager) listen(now time.Time) (given []loss, sees bool) {
 	s, err := m.state.listen(now, m.opts.Heartbeat, m.opts.Silence, m.opts.Lease)
 	switch {
@@ -122,10 +123,10 @@ func (m *Manager) listen(now time.Time) (given []loss, sees bool) {
 		return nil, false // the manager ends, as the store does
 	case s.changed && s.blind:
 		m.counts.note(func(n *Metrics) { n.Blinded++ })
-		m.opts.Logger.Error("servers fell silent together: the manager does not trust its sight, and takes none for lost",
+		m.opts.Logger.Error("at least half of the servers fell silent together: the manager is blind, and treats none as lost",
 			"silent", s.quiet, "servers", s.servers)
 	case s.changed:
-		m.opts.Logger.Info("the manager trusts its sight again", "silent", s.quiet, "servers", s.servers)
+		m.opts.Logger.Info("the manager is not blind any more", "silent", s.quiet, "servers", s.servers)
 	}
 	for _, l := range s.suspected {
 		m.counts.note(func(n *Metrics) { n.Suspected++ })

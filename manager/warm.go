@@ -12,8 +12,8 @@ import (
 	"github.com/redykv/redykv/manager/plan"
 )
 
-// WarmPool is a number of VMs of one type that run without a cache, so that memory
-// that has to leave a VM need not wait for another one (R31).
+// WarmPool is a number of VMs of one type that run without a cache, so that a migration need
+// not wait for the launch of its target (R31).
 type WarmPool struct {
 	Type        string
 	Spot        bool
@@ -21,14 +21,14 @@ type WarmPool struct {
 	Count       int
 }
 
-// checkWarm refuses pools of what is not on the allocator's menu.
+// checkWarm reports pools of types that are not on the allocator's menu.
 func (m *Manager) checkWarm() error {
 	if len(m.opts.Warm) == 0 {
 		return nil
 	}
 	k := m.market()
 	if k == nil {
-		return nil // what another allocator offers may change
+		return nil // offers of other allocators may change
 	}
 	for _, p := range m.opts.Warm {
 		if _, err := k.Kinds(menu.Kind{Type: p.Type, CloudRegion: p.CloudRegion, Spot: p.Spot}); err != nil {
@@ -38,10 +38,10 @@ func (m *Manager) checkWarm() error {
 	return nil
 }
 
-// warmRetry is how often a pool is looked at that is not full.
+// warmRetry is the interval at which pools are checked.
 const warmRetry = 5 * time.Second
 
-// warmer keeps the pools full.
+// warmer is the loop that keeps the pools full.
 func (m *Manager) warmer() {
 	ticker := time.NewTicker(warmRetry)
 	defer ticker.Stop()
@@ -60,7 +60,7 @@ func (m *Manager) warmer() {
 	}
 }
 
-// fillPool launches what a pool lacks, one VM after the other.
+// fillPool launches the VMs that a pool lacks, one after the other.
 func (m *Manager) fillPool(ctx context.Context, p WarmPool) error {
 	m.filling.Lock()
 	defer m.filling.Unlock()
@@ -98,14 +98,14 @@ func (m *Manager) launchWarm(ctx context.Context, order node.VM) (err error) {
 	return err
 }
 
-// enterWarm adds a VM that is to be launched for a pool.
+// enterWarm adds a VM to be launched for a pool.
 func (c *state) enterWarm(id string, order node.VM) (_ *vm, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
 	return c.enter(&vm{id: id, launched: true, warm: true, VM: order}), nil
 }
 
-// warm counts the VMs of a pool, those that are still starting too.
+// warm counts the VMs of a pool, including starting ones.
 func (c *state) warm(p WarmPool) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,8 +118,8 @@ func (c *state) warm(p WarmPool) int {
 	return n
 }
 
-// idle lists the VMs of warm pools that can be given to a cache now, as offers have
-// them, the oldest first. Called under mu.
+// idle lists the running VMs of warm pools that match an offer, oldest first. Called under
+// mu.
 func (c *state) idle(o plan.Offer, region, transport string) []*vm {
 	var all []*vm
 	for _, v := range c.vms {
@@ -132,8 +132,8 @@ func (c *state) idle(o plan.Offer, region, transport string) []*vm {
 	return all
 }
 
-// withWarm is a supply that knows what runs already in the pools. Who moves may have
-// it; a new cache only counts on it for its moves to come. Called under mu.
+// withWarm adds the numbers of VMs in warm pools to a supply's offers. Moves may use them; a
+// new cache only counts on them for its later moves. Called under mu.
 func (c *state) withWarm(s supply, transport string, moves bool) supply {
 	s.offers = slices.Clone(s.offers)
 	for i, o := range s.offers {
@@ -151,7 +151,7 @@ func (c *state) withWarm(s supply, transport string, moves bool) supply {
 	return s
 }
 
-// warmUp has parts that would be launched use what runs already. Called under mu.
+// warmUp replaces VMs to launch by VMs of warm pools. Called under mu.
 func (c *state) warmUp(parts []part, region, transport string) {
 	for i, p := range parts {
 		if p.vm != nil || p.offer.Fitted {
@@ -163,8 +163,8 @@ func (c *state) warmUp(parts []part, region, transport string) {
 	}
 }
 
-// coolDown gives VMs back to their pools that were taken out for grants of which nobody
-// was told, and returns the other grants.
+// coolDown returns VMs to their warm pools that were taken for grants which no client has,
+// and returns the other grants.
 func (c *state) coolDown(grants []*grant) (others []*grant) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
