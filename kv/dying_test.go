@@ -13,6 +13,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/kv/internal/manifest"
+	"github.com/redykv/redykv/kv/internal/restore"
 )
 
 // dying is a device that fails one of its changing operations, or that one and all later
@@ -415,7 +416,7 @@ func TestRestoringToAFullDisk(t *testing.T) {
 	every(t, func(k int64) bool {
 		dev := newDying(disk)
 		dev.arm(k, true)
-		_, err := restoreSnapshots(dev, []manifest.LogPart{{Object: "object", To: 8 * minBlock}}, 0)
+		_, err := restore.Snapshots(dev, []manifest.LogPart{{Object: "object", To: 8 * minBlock}}, 0)
 		if err != nil && (!errors.Is(err, errDying) || errors.Is(err, ErrCorrupt)) {
 			t.Errorf("write %d: %v", k, err)
 		}

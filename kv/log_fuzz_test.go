@@ -13,6 +13,7 @@ import (
 	"github.com/redykv/redykv/hlog"
 	"github.com/redykv/redykv/kv/internal/index"
 	"github.com/redykv/redykv/kv/internal/manifest"
+	"github.com/redykv/redykv/kv/internal/restore"
 )
 
 // rawSeed is that of the hash of rawLog and committedLog.
@@ -22,9 +23,9 @@ const rawSeed = 1
 func rawLog(t testing.TB, keySize, valueSize int, b []byte) *device.Memory {
 	t.Helper()
 	disk := device.NewMemory()
-	w, err := newLogWriter(disk)
+	w, err := restore.NewWriter(disk)
 	if err == nil {
-		err = errors.Join(w.add(0, append(make([]byte, hlog.FirstAddress), b...)), w.flush(), w.queue.Close())
+		err = errors.Join(w.Add(0, append(make([]byte, hlog.FirstAddress), b...)), w.Flush(), w.Close())
 	}
 	if err != nil {
 		t.Fatal(err)

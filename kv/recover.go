@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"time"
 
+	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/hlog"
 	"github.com/redykv/redykv/kv/internal/index"
 	"github.com/redykv/redykv/kv/internal/manifest"
+	"github.com/redykv/redykv/kv/internal/restore"
 )
 
 // recovery brings a store to a state that its manifest names, in this order:
@@ -218,7 +221,7 @@ func (r *recovery) start() error {
 		r.report.Snapshots = append(r.report.Snapshots, s.Object)
 	}
 	var err error
-	if r.report.Restored, err = restoreSnapshots(st.dev, snapshots, tail); err != nil {
+	if r.report.Restored, err = restore.Snapshots(st.dev, snapshots, tail); err != nil {
 		return fmt.Errorf("kv: checkpoint %q: %w", r.from.Name, err)
 	}
 	return nil
@@ -357,5 +360,40 @@ func (r *recovery) finish() error {
 	r.report.Removed = st.collect()
 	r.report.Sessions = len(st.ended)
 	st.recovered = r.report
+	return nil
+}
+
+// rehearse recovers a trial store to the state and closes it. So everything that the recovery
+// reads, and the options, are known to be good before newer states are removed and the
+// device is started below their ends. newest is the end of the newest state on the device,
+// which is prepared up to there; nothing below is changed.
+func (r *recovery) rehearse(newest int64) (err error) {
+	st := r.st
+	// The state may have been named because the log above it is damaged.
+	prepared := device.Prepare(st.dev, newest)
+	opts := st.opts
+	opts.Logger = slog.New(slog.DiscardHandler)
+	opts.Events = EventListener{}
+	opts.Events.ensureDefaults()
+	trial := newStore(opts)
+	trial.checkpointer.manifest, trial.keyHash = st.checkpointer.manifest, st.keyHash
+	if snapshots := r.snapshots(&st.checkpointer.manifest); len(snapshots) > 0 {
+		p, err := restore.NewPreview(st.dev, snapshots, st.checkpointer.manifest.DeviceTail(r.from))
+		if err != nil {
+			return fmt.Errorf("kv: checkpoint %q: %w", r.from.Name, err)
+		}
+		defer p.CloseSnapshots()
+		trial.dev = p
+	}
+	again := &recovery{st: trial, state: r.state, from: r.from, all: r.all, began: time.Now()}
+	again.report.From = r.report.From
+	if err = again.load(); err == nil {
+		err = trial.unload()
+	} else if prepared != nil {
+		err = fmt.Errorf("%w; the device, for the newest state at %d: %w", err, newest, prepared)
+	}
+	if err != nil {
+		return fmt.Errorf("%w; nothing was changed", err)
+	}
 	return nil
 }

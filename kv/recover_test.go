@@ -13,6 +13,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/kv/internal/manifest"
+	"github.com/redykv/redykv/kv/internal/restore"
 	"github.com/redykv/redykv/ssdtier"
 )
 
@@ -69,14 +70,14 @@ func (h *shelf) scar(addr int64) {
 		return
 	}
 	disk := h.memory.Reopen()
-	w, err := newLogWriter(disk)
+	w, err := restore.NewWriter(disk)
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	if err := errors.Join(w.add(addr, scar), w.flush()); err != nil {
+	if err := errors.Join(w.Add(addr, scar), w.Flush()); err != nil {
 		h.t.Error(err)
 	}
-	closeAll(h.t, w.queue, disk)
+	closeAll(h.t, w, disk)
 }
 
 // edit changes the manifest, while the device is closed.

@@ -1,76 +1,39 @@
-package kv
+package restore
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"time"
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
-// rehearse recovers a trial store to the state and closes it. So everything that the recovery
-// reads, and the options, are known to be good before newer states are removed and the
-// device is started below their ends. newest is the end of the newest state on the device,
-// which is prepared up to there; nothing below is changed.
-func (r *recovery) rehearse(newest int64) (err error) {
-	st := r.st
-	// The state may have been named because the log above it is damaged.
-	prepared := device.Prepare(st.dev, newest)
-	opts := st.opts
-	opts.Logger = slog.New(slog.DiscardHandler)
-	opts.Events = EventListener{}
-	opts.Events.ensureDefaults()
-	trial := newStore(opts)
-	trial.checkpointer.manifest, trial.keyHash = st.checkpointer.manifest, st.keyHash
-	if snapshots := r.snapshots(&st.checkpointer.manifest); len(snapshots) > 0 {
-		p := newPreview(st.dev, snapshots, st.checkpointer.manifest.DeviceTail(r.from))
-		defer p.close()
-		if err := p.add(snapshots); err != nil {
-			return fmt.Errorf("kv: checkpoint %q: %w", r.from.Name, err)
-		}
-		trial.dev = p
-	}
-	again := &recovery{st: trial, state: r.state, from: r.from, all: r.all, began: time.Now()}
-	again.report.From = r.report.From
-	if err = again.load(); err == nil {
-		err = trial.unload()
-	} else if prepared != nil {
-		err = fmt.Errorf("%w; the device, for the newest state at %d: %w", err, newest, prepared)
-	}
-	if err != nil {
-		return fmt.Errorf("%w; nothing was changed", err)
-	}
-	return nil
-}
-
-// preview is a device, to be read only, with the log that restoreSnapshots will write.
-type preview struct {
+// Preview is a device, to be read only, with the log that [Snapshots] will write.
+type Preview struct {
 	device.Device
 	log manifest.RestoredLog // its files are the queues' own
 }
 
-func newPreview(dev device.Device, chain []manifest.LogPart, tail int64) *preview {
-	return &preview{Device: dev, log: manifest.RestoredLog{Flushed: restoredFrom(dev, chain, tail)}}
-}
-
-// add reads the snapshots, oldest first.
-func (p *preview) add(chain []manifest.LogPart) error {
+// NewPreview reads a chain of snapshots, oldest first. The arguments are those of
+// Snapshots.
+func NewPreview(dev device.Device, chain []manifest.LogPart, tail int64) (*Preview, error) {
+	p := &Preview{Device: dev, log: manifest.RestoredLog{Flushed: start(dev, chain, tail)}}
 	for _, s := range chain {
-		if err := p.log.Add(p.Device, s); err != nil {
-			return err
+		if err := p.log.Add(dev, s); err != nil {
+			p.CloseSnapshots()
+			return nil, err
 		}
 	}
-	return nil
+	return p, nil
 }
 
-func (p *preview) close() { p.log.Close() }
+// CloseSnapshots closes the snapshots' objects, but not the device.
+func (p *Preview) CloseSnapshots() { p.log.Close() }
 
 // NewQueue implements device.Device.
-func (p *preview) NewQueue(depth int) (device.Queue, error) {
+func (p *Preview) NewQueue(depth int) (device.Queue, error) {
 	below, err := p.Device.NewQueue(depth)
 	if err != nil {
 		return nil, err
