@@ -16,13 +16,13 @@ import (
 	"github.com/redykv/redykv/ycsb"
 )
 
-// opened is a device ready to be started, and what belongs to it.
+// opened is a device that is not started yet, with what belongs to it.
 type opened struct {
 	device.Device
-	segments string       // pattern of the files that hold the log; empty if none do
+	segments string       // pattern of the log's files; empty if there are none
 	sector   int          // unit of direct I/O on these; 1: the page cache is not bypassed
-	note     string       // what a report says of it
-	stop     func() error // ends what was started beside it; may be nil
+	note     string       // for the report
+	stop     func() error // ends the processes that serve it; may be nil
 }
 
 func (o *opened) Close() error {
@@ -33,14 +33,14 @@ func (o *opened) Close() error {
 	return err
 }
 
-// kind is a device by name.
+// kind is a named kind of device.
 type kind struct {
 	name string
-	// open makes one that holds size bytes, with files in the empty directory dir.
+	// open makes a device, with files in the empty directory dir.
 	open func(ctx context.Context, s *Spec, op Op, dir string) (*opened, error)
 }
 
-// kinds are the devices that there are.
+// kinds lists the known devices.
 var kinds = []kind{
 	{"ssd", openSSD},
 	{"smb", openSMB},
@@ -48,7 +48,7 @@ var kinds = []kind{
 	{"memory", openMemory},
 }
 
-// Devices are the names of all.
+// Devices returns the names of the known devices.
 func Devices() []string {
 	names := make([]string, len(kinds))
 	for i, k := range kinds {
@@ -87,8 +87,8 @@ func openMemory(context.Context, *Spec, Op, string) (*opened, error) {
 	return &opened{Device: device.NewMemory()}, nil
 }
 
-// openSSD makes a log that is one file to read, as fio does, or several to write, so that
-// those which are cut off can be written again.
+// openSSD makes a log of one file for reads, as in fio, or of several for writes, so that
+// truncated files are reused.
 func openSSD(_ context.Context, s *Spec, op Op, dir string) (*opened, error) {
 	opts := ssdtier.Options{SegmentSize: ssdtier.DefaultSegmentSize, Engine: s.Engine, Verify: s.Verify}
 	for opts.SegmentSize < s.Size+s.Size/2 { // a store's log has gaps
@@ -111,7 +111,7 @@ func openSSD(_ context.Context, s *Spec, op Op, dir string) (*opened, error) {
 	return &opened{Device: d, segments: filepath.Join(dir, "*.seg"), sector: d.Sector(), note: note}, nil
 }
 
-// openSMB starts a file server, and makes a log there.
+// openSMB starts a file server and makes a log there.
 func openSMB(ctx context.Context, _ *Spec, _ Op, dir string) (*opened, error) {
 	storage, err := ycsb.OpenStorage(ctx, ycsb.SMB, ycsb.Shape{}, dir)
 	if err != nil {
@@ -120,7 +120,7 @@ func openSMB(ctx context.Context, _ *Spec, _ Op, dir string) (*opened, error) {
 	return &opened{Device: storage.Device, note: storage.Net, stop: storage.Release}, nil
 }
 
-// openRedy starts a cache server, as a second process, and makes a cache there.
+// openRedy starts a cache server as a second process and makes a cache there.
 func openRedy(ctx context.Context, s *Spec, _ Op, _ string) (*opened, error) {
 	allocator, err := allocator.NewLocal(allocator.LocalOptions{})
 	if err != nil {

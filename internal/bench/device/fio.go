@@ -13,21 +13,21 @@ import (
 	"github.com/redykv/redykv/internal/bench"
 )
 
-// fio measures a file of a size.
+// fio measures a file with fio.
 type fio struct {
-	path    string // of the program
+	path    string // of the executable
 	version string
 	file    string
 	sector  int // unit of direct I/O on it; 1: through the page cache, as the device
 	size    int64
-	remake  bool // the file before each slice, of space that was never written
+	remake  bool // make the file again before each slice, with space that was never written
 }
 
 // findFio looks for the program; nil if it is not installed.
 func findFio(ctx context.Context) (*fio, error) {
 	path, err := exec.LookPath("fio")
 	if err != nil {
-		return nil, nil //nolint:nilerr // then it is not there
+		return nil, nil //nolint:nilerr // not installed
 	}
 	version, err := exec.CommandContext(ctx, path, "--version").Output()
 	if err != nil {
@@ -36,7 +36,7 @@ func findFio(ctx context.Context) (*fio, error) {
 	return &fio{path: path, version: strings.TrimSpace(string(version))}, nil
 }
 
-// way is how it reads and writes.
+// way describes its way of I/O.
 func (f *fio) way() string {
 	if f.sector > 1 {
 		return "direct"
@@ -44,10 +44,10 @@ func (f *fio) way() string {
 	return "through the page cache"
 }
 
-// errNothing says that fio did nothing, as in a short slice on a busy machine.
+// errNothing means that fio completed no operation: the slice was too short.
 var errNothing = errors.New("fio's report: nothing was done")
 
-// slice measures one cell for that long, or longer if that is not enough for one operation.
+// slice measures one cell for that long, or longer if no operation completes.
 func (f *fio) slice(ctx context.Context, x cell, lasts time.Duration) (bench.Sample, error) {
 	const tries = 5
 	for n := 1; ; n++ {
@@ -88,8 +88,8 @@ func (f *fio) measure(ctx context.Context, x cell, lasts time.Duration) (bench.S
 	return parseFio(out, x)
 }
 
-// block is what fio reads or writes at once: whole sectors, as the device does, and for a
-// record of a store the blocks that it is in.
+// block returns the size of fio's operations: whole sectors, as the device reads, and for a
+// record of a store the blocks that hold it.
 func (f *fio) block(x cell) int {
 	unit := f.sector
 	if x.op == Store {
@@ -98,14 +98,14 @@ func (f *fio) block(x cell) int {
 	return (x.block + unit - 1) / unit * unit
 }
 
-// fioStats are what is wanted of the statistics of one direction.
+// fioStats has the needed statistics of one direction.
 type fioStats struct {
 	IOPS    float64 `json:"iops"`
 	IOs     uint64  `json:"total_ios"`
 	Runtime float64 `json:"runtime"` // in ms
 }
 
-// parseFio takes a sample from fio's report.
+// parseFio returns the sample in fio's report.
 func parseFio(out []byte, x cell) (bench.Sample, error) {
 	var report struct {
 		Jobs []struct {
@@ -129,7 +129,7 @@ func parseFio(out []byte, x cell) (bench.Sample, error) {
 	return bench.Sample{Operations: s.IOs, Seconds: s.Runtime / 1e3, Mops: s.IOPS / 1e6, InFlight: x.depth}, nil
 }
 
-// spread makes a file of a size, whose blocks the disk has.
+// spread makes a file of a size with written blocks.
 func spread(path string, size int64) (err error) {
 	f, err := os.Create(path)
 	if err != nil {

@@ -13,17 +13,17 @@ import (
 	"github.com/redykv/redykv/internal/mem"
 )
 
-// memoryAlign is what fio's buffers are aligned to as well.
+// memoryAlign is the alignment of buffers, as in fio.
 const memoryAlign = 4096
 
-// loop is the closed loop of one device, of one goroutine.
+// loop is the closed loop of one device, in one goroutine.
 type loop struct {
 	*opened
 	q     device.Queue
 	size  int64
 	tail  int64      // of the log
 	cut   int64      // its begin
-	cuts  chan error // the outcome of the Truncate under way; nil if there is none
+	cuts  chan error // the result of the pending Truncate; nil if there is none
 	rng   *rand.PCG
 	meter *bench.Meter
 	mem   []byte // a block for each operation in flight; huge pages, as the log's frames are
@@ -31,8 +31,8 @@ type loop struct {
 	done  []device.Completion
 }
 
-// newLoop starts a device with a log of the size of s in it; for Write, on files, one that is
-// cut off behind already, so that those to be written were written before.
+// newLoop starts a device with a log of the spec's size. For Write on files the log has
+// been truncated already, so that the files to be written were written before.
 func newLoop(ctx context.Context, o *opened, op Op, s *Spec) (*loop, error) {
 	depth, block := slices.Max(s.Depths), slices.Max(s.Blocks)
 	l := &loop{
@@ -72,8 +72,7 @@ const (
 	fillDepth = 8
 )
 
-// fill writes a log of a size: bytes that nothing between here and the disk can make less
-// of.
+// fill writes a log of a size, of bytes that no layer can compress.
 func (l *loop) fill(ctx context.Context, size int64) error {
 	src := device.AlignedBuffer(fillBlock, max(memoryAlign, l.Alignment()))
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(src) // never fails
@@ -118,7 +117,7 @@ func (l *loop) slice(ctx context.Context, x cell, lasts time.Duration) (bench.Sa
 	return l.meter.Run(ctx, x.depth, lasts, func() error { return l.start(x) }, l.finish, func() int { return len(l.free) })
 }
 
-// start enqueues as many operations as are free and rings the bell.
+// start enqueues an operation for each free tag and rings the doorbell.
 func (l *loop) start(x cell) error {
 	blocks := uint64(l.size) / uint64(x.block)
 	for _, tag := range l.free {
@@ -138,11 +137,11 @@ func (l *loop) start(x cell) error {
 	return l.q.Submit()
 }
 
-// cutShare is how many times the log is longer than what is cut off behind it at once.
+// cutShare is the ratio of the log's size to what one Truncate removes.
 const cutShare = 4
 
-// append writes at the end of the log, and has it cut off behind now and then, as a store
-// does: by another goroutine.
+// append writes at the end of the log. Like a store, it truncates the log now and then in
+// another goroutine.
 func (l *loop) append(src []byte, tag uint64) error {
 	if l.tail-l.cut > l.size+l.size/cutShare {
 		if err := l.endCut(); err != nil {
@@ -158,7 +157,7 @@ func (l *loop) append(src []byte, tag uint64) error {
 	return l.q.Write(src, at, tag)
 }
 
-// endCut waits until the log has been cut off.
+// endCut waits for the pending Truncate.
 func (l *loop) endCut() error {
 	if l.cuts == nil {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"github.com/redykv/redykv/internal/units"
 )
 
-// Row is what was measured of one cell. Its JSON form is one line.
+// Row is the result of one cell. Its JSON form is one line.
 type Row struct {
 	Device string  `json:"device"`
 	Op     Op      `json:"op"`
@@ -19,7 +19,7 @@ type Row struct {
 	MeanUs float64 `json:"mean_us"` // operations in flight over throughput
 	P50Us  float64 `json:"p50_us"`  // percentiles are of a sample of the operations
 	P99Us  float64 `json:"p99_us"`
-	// Of fio, in the same turns; 0 where it took no part. The mean is as ours.
+	// Of fio, in the same rounds; 0 if it took no part. The mean is computed as ours.
 	FioIOPS   float64 `json:"fio_iops"`
 	FioMeanUs float64 `json:"fio_mean_us"`
 	// CPUUs is the processor time of this process for one operation, in all slices.
@@ -29,7 +29,7 @@ type Row struct {
 	Seconds     float64 `json:"seconds"`
 }
 
-// newRow puts a sample into a row's units; theirs may be nil.
+// newRow converts samples to a row; theirs may be nil.
 func newRow(s *Spec, x cell, ours bench.Sample, theirs *bench.Sample, cpuUs float64) Row {
 	f := ours.Figures()
 	r := Row{
@@ -43,23 +43,23 @@ func newRow(s *Spec, x cell, ours bench.Sample, theirs *bench.Sample, cpuUs floa
 	return r
 }
 
-// Report is what a run measured, and on what.
+// Report is the result of a run.
 type Report struct {
 	Machine string
 	Spec    Spec
 	Note    string // on the device
-	Fio     string // its version, and how it reads and writes; empty if it took no part
+	Fio     string // its version, and its way of I/O; empty if it took no part
 	Rows    []Row
 }
 
-// files says which files fio read and wrote.
+// files describes the files that fio read and wrote.
 func (r *Report) files() (what []string) {
 	for _, op := range r.Spec.Ops {
 		what = append(what, fmt.Sprintf("%s: %s", op, map[Op]string{
 			Read:  "the same file",
 			Store: "the same file",
-			Write: "the log's files were written before, as is fio's",
-			Grow:  "the log's files have space that was never written, as has fio's",
+			Write: "the log's files and fio's were written before",
+			Grow:  "the log's files and fio's have space that was never written",
 		}[op]))
 	}
 	return what

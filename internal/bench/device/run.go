@@ -11,13 +11,13 @@ import (
 	"github.com/redykv/redykv/internal/machine"
 )
 
-// cell is one thing to measure.
+// cell is one combination to measure.
 type cell struct {
 	op           Op
 	block, depth int
 }
 
-// plan lists the cells of a spec.
+// plan returns the cells of a spec.
 func plan(s *Spec) (cells []cell) {
 	for _, op := range s.Ops {
 		for _, block := range s.Blocks {
@@ -29,9 +29,9 @@ func plan(s *Spec) (cells []cell) {
 	return cells
 }
 
-// looper is the closed loop of one device, of one goroutine: loop or storeLoop.
+// looper is the closed loop of one device, in one goroutine: loop or storeLoop.
 type looper interface {
-	// check refuses what the device cannot do.
+	// check returns an error if the device cannot do the cell's operations.
 	check(x cell) error
 	// slice runs one cell for that long, and until no operation is in flight.
 	slice(ctx context.Context, x cell, lasts time.Duration) (bench.Sample, error)
@@ -59,7 +59,7 @@ func (t *meter) slice(ctx context.Context, lasts time.Duration) (bench.Sample, e
 	return s, err
 }
 
-// Run measures what spec asks for. progress may be nil.
+// Run carries out a spec. progress may be nil.
 func Run(ctx context.Context, spec Spec, progress bench.Progress) (_ *Report, err error) {
 	if err := spec.Check(); err != nil {
 		return nil, err
@@ -121,8 +121,8 @@ func median(ours, theirs []bench.Sample) (our bench.Sample, their *bench.Sample)
 	return ours[round], their
 }
 
-// run is what is open during a Run: a device of its own for each operation, so that
-// reads have a log that nobody changes.
+// run has what is open during a Run: a separate device for each operation, so that the log
+// of the reads does not change.
 type run struct {
 	spec   *Spec
 	report *Report
@@ -160,7 +160,7 @@ func (b *run) open(ctx context.Context) error {
 	return nil
 }
 
-// newLooper makes a loop of the device, which is closed if that fails.
+// newLooper makes a loop of the device, and closes the device if that fails.
 func newLooper(ctx context.Context, o *opened, op Op, s *Spec) (looper, error) {
 	if op == Store {
 		return newStoreLoop(ctx, o, s)
@@ -168,11 +168,11 @@ func newLooper(ctx context.Context, o *opened, op Op, s *Spec) (looper, error) {
 	return newLoop(ctx, o, op, s)
 }
 
-// growth is how many times the size of the log fio's file has for Grow: a slice is not to
-// come to its end, and begin anew on what is written.
+// growth is the ratio of fio's file to the log for Grow, so that a slice does not reach its
+// end and start again on written blocks.
 const growth = 4
 
-// giveFile gives fio the file to read, which is that of the device, or one to write.
+// giveFile sets fio's file: the device's for reads, a separate one for writes.
 func (b *run) giveFile(f *fio, op Op, o *opened) (err error) {
 	f.size, f.file, f.sector = b.spec.Size, filepath.Join(b.spec.Dir, "fio-"+string(op)), o.sector
 	switch op {
@@ -186,7 +186,7 @@ func (b *run) giveFile(f *fio, op Op, o *opened) (err error) {
 	return err
 }
 
-// segment is the one file of a device.
+// segment returns the only file of a device.
 func (b *run) segment(o *opened) (string, error) {
 	files, err := filepath.Glob(o.segments)
 	if err == nil && len(files) != 1 {

@@ -11,21 +11,21 @@ import (
 	"github.com/redykv/redykv/ssdtier"
 )
 
-// Op is what a cell's operations do.
+// Op is the kind of a cell's operations.
 type Op string
 
 // The operations.
 const (
 	Read  Op = "read"  // of random blocks
-	Write Op = "write" // of the next block, to files that were written before
-	Grow  Op = "grow"  // of the next block, to files that have no more than space
-	Store Op = "store" // reads of random records of a store, which are on the device
+	Write Op = "write" // of the next block, into files that were written before
+	Grow  Op = "grow"  // of the next block, into files with space that was never written
+	Store Op = "store" // reads of random records of a store on the device
 )
 
 // Ops lists all of them.
 var Ops = []Op{Read, Write, Grow, Store}
 
-// writes says whether an operation is of the next block of a log.
+// writes says whether the operation writes the next block of a log.
 func (o Op) writes() bool { return o == Write || o == Grow }
 
 // Limits of a Spec.
@@ -41,19 +41,19 @@ type Spec struct {
 	Ops      []Op
 	Blocks   []int // bytes of an operation
 	Depths   []int // operations in flight
-	Batch    int   // completions taken at once, before what follows them is started; 0: see batch
+	Batch    int   // most completions polled before the next operations start; 0: see batch
 	Duration time.Duration
 	Size     int64          // bytes of the log
 	Dir      string         // empty, for files
 	Engine   ssdtier.Engine // of the ssd
 	Verify   ssdtier.Verify // of the ssd
-	NoFio    bool           // do without fio
+	NoFio    bool           // do not measure fio
 	Net      string         // of redy: a model of the network, as of fabric.ParseNetwork
 	Command  []string       // of redy: the cache server, as of manager.LocalOptions
 }
 
-// batch is how many completions of an operation are taken at once: what was asked for, or
-// one of reads, as fio takes them, and of writes as many as there are, as a log takes them.
+// batch returns the most completions that are polled at once. By default it is one for
+// reads, as in fio, and any number for writes, as in a log.
 func (s *Spec) batch(op Op) int {
 	switch {
 	case s.Batch > 0:

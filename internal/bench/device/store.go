@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	// recordOverhead is what a record has beside its value: a header and a key.
+	// recordOverhead is the size of a record without its value: a header and a key.
 	recordOverhead = 8 + ycsb.KeySize
 	minRecord      = recordOverhead + 8
 	maxRecord      = 64 << 10
 	minMemory      = 16 * maxRecord // of a store
-	// coldShare is how many times its memory the log of a store is.
+	// coldShare is the ratio of a store's log to its memory.
 	coldShare = 16
 )
 
-// storeLoop is the closed loop of a store on a device: reads of random records through
-// one session. Only those count that were not in memory.
+// storeLoop is the closed loop of a store on a device: reads of random records through one
+// session. Reads that memory answered do not count.
 type storeLoop struct {
 	*opened
 	store   *kv.Store
@@ -39,7 +39,7 @@ type storeLoop struct {
 	done    []*kv.Op
 }
 
-// newStoreLoop makes a store with a log of the size of s.
+// newStoreLoop makes a store with a log of the spec's size.
 func newStoreLoop(ctx context.Context, o *opened, s *Spec) (_ *storeLoop, err error) {
 	l := &storeLoop{opened: o, record: s.Blocks[0], rng: rand.NewPCG(3, 4), meter: bench.NewMeter(slices.Max(s.Depths)), done: make([]*kv.Op, s.batch(Store))}
 	defer func() {
@@ -59,7 +59,7 @@ func newStoreLoop(ctx context.Context, o *opened, s *Spec) (_ *storeLoop, err er
 	if err != nil {
 		return nil, err
 	}
-	// From here on the store has the device.
+	// From here on the store owns the device.
 	if err := ycsb.Load(ctx, l.store, shape, 1, nil); err != nil {
 		return nil, errors.Join(err, l.store.Close())
 	}
@@ -96,7 +96,7 @@ func (l *storeLoop) slice(ctx context.Context, x cell, lasts time.Duration) (ben
 	if err != nil {
 		return bench.Sample{}, err
 	}
-	// A session counts its last few operations late: it is about shares.
+	// A session counts its last few operations late, so only shares are meaningful.
 	after := l.store.Metrics()
 	memory, cold := after.ReadsFrom.Memory-before.ReadsFrom.Memory, after.ReadsFrom.Tier[0]-before.ReadsFrom.Tier[0]
 	share := float64(cold) / float64(max(memory+cold, 1))
@@ -105,7 +105,7 @@ func (l *storeLoop) slice(ctx context.Context, x cell, lasts time.Duration) (ben
 	return sample, nil
 }
 
-// enter opens a session that keeps so many reads under way.
+// enter opens a session for that many pending reads.
 func (l *storeLoop) enter(depth int) error {
 	if l.session != nil && l.depth == depth {
 		return nil
@@ -123,7 +123,7 @@ func (l *storeLoop) enter(depth int) error {
 	return nil
 }
 
-// start submits as many reads as are free.
+// start submits a read with each free operation.
 func (l *storeLoop) start() error {
 	for _, op := range l.free {
 		ycsb.PutKey(op.Key, bench.Draw(l.rng, l.records))

@@ -8,7 +8,7 @@ import (
 	"github.com/redykv/redykv/internal/units"
 )
 
-// Row is what was measured of one cell. Its JSON form is one line.
+// Row is the result of one cell. Its JSON form is one line.
 type Row struct {
 	Transport string `json:"transport"`
 	Net       string `json:"net"` // the model of the network in between
@@ -26,7 +26,7 @@ func row(s *Spec, c cell, sample bench.Sample) Row {
 	}
 }
 
-// Report is what a run measured, and on what.
+// Report is the result of a run.
 type Report struct {
 	Machine string
 	Spec    Spec

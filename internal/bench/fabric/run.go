@@ -13,13 +13,13 @@ import (
 	"github.com/redykv/redykv/internal/machine"
 )
 
-// cell is one thing to measure.
+// cell is one combination to measure.
 type cell struct {
 	op          Op
 	size, depth int
 }
 
-// plan lists the cells of a spec.
+// plan returns the cells of a spec.
 func plan(s *Spec) (cells []cell) {
 	for _, op := range s.Ops {
 		for _, size := range s.Sizes {
@@ -31,8 +31,7 @@ func plan(s *Spec) (cells []cell) {
 	return cells
 }
 
-// Run measures what spec asks for between p and whoever serves at addr. progress
-// may be nil.
+// Run carries out a spec between p and the side that serves at addr. progress may be nil.
 func Run(ctx context.Context, p fabric.Provider, addr string, spec Spec, progress bench.Progress) (*Report, error) {
 	if err := spec.Check(); err != nil {
 		return nil, err
@@ -64,21 +63,21 @@ func Run(ctx context.Context, p fabric.Provider, addr string, spec Spec, progres
 	return report, nil
 }
 
-// Client is the measuring side, of one goroutine.
+// Client is the measuring side. It belongs to one goroutine.
 type Client struct {
 	q      fabric.QueuePair
 	remote fabric.Remote
-	local  fabric.Region // operations' own memory: a slot of the largest size for each in flight
+	local  fabric.Region // buffers of operations: one of the largest size for each in flight
 	answer fabric.Region // to messages
 	idle   Idle
 	rng    *rand.PCG
 	meter  *bench.Meter
 	free   []uint64 // tags
-	halves []bool   // by tag: a message is sent and not answered, or the other way round
+	halves []bool   // by tag: one of a message's completion and answer has come
 	done   []fabric.Completion
 }
 
-// Dial connects to whoever serves at addr, for operations of up to the sizes and
+// Dial connects to the side that serves at addr, for operations of up to the sizes and
 // depths of spec.
 func Dial(ctx context.Context, p fabric.Provider, addr string, spec *Spec) (c *Client, err error) {
 	p = fabric.WithModel(p, spec.Model)
@@ -119,7 +118,7 @@ func (c *Client) Close() (err error) {
 	return err
 }
 
-// check refuses what does not fit into the region lent.
+// check returns an error if the operations do not fit into the region.
 func (c *Client) check(x cell) error {
 	need := int64(x.size)
 	if x.op == Message {
@@ -131,8 +130,7 @@ func (c *Client) check(x cell) error {
 	return nil
 }
 
-// Slice measures an operation for that long, and waits until nothing is in flight
-// any more.
+// Slice measures an operation for that long, and then waits until none is in flight.
 func (c *Client) Slice(ctx context.Context, op Op, size, depth int, lasts time.Duration) (bench.Sample, error) {
 	x := cell{op, size, depth}
 	if err := c.check(x); err != nil {
@@ -149,10 +147,10 @@ func (c *Client) slice(ctx context.Context, x cell, lasts time.Duration) (bench.
 		func(ctx context.Context) error { return c.finish(ctx, x) }, func() int { return len(c.free) })
 }
 
-// start enqueues as many operations as are free, of which so many in 100 are writes,
-// and rings the bell.
+// start enqueues an operation for each free tag, writes out of 100 of them writes, and rings
+// the doorbell.
 func (c *Client) start(x cell, writes uint64) error {
-	slots := uint64(c.remote.Size) / uint64(x.size)
+	places := uint64(c.remote.Size) / uint64(x.size)
 	for _, tag := range c.free {
 		buf := c.local.Bytes()[int(tag)*x.size:][:x.size]
 		var err error
@@ -160,9 +158,9 @@ func (c *Client) start(x cell, writes uint64) error {
 		case x.op == Message:
 			err = c.q.WriteImm(buf, c.remote, int64(tag)*int64(x.size), uint32(tag), tag)
 		case writes == 100 || writes > 0 && bench.Draw(c.rng, 100) < writes:
-			err = c.q.Write(buf, c.remote, int64(bench.Draw(c.rng, slots)*uint64(x.size)), tag)
+			err = c.q.Write(buf, c.remote, int64(bench.Draw(c.rng, places)*uint64(x.size)), tag)
 		default:
-			err = c.q.Read(buf, c.remote, int64(bench.Draw(c.rng, slots)*uint64(x.size)), tag)
+			err = c.q.Read(buf, c.remote, int64(bench.Draw(c.rng, places)*uint64(x.size)), tag)
 		}
 		if err != nil {
 			return fmt.Errorf("%s of %d bytes: %w", x.op, x.size, err)
@@ -197,12 +195,12 @@ func (c *Client) finish(ctx context.Context, x cell) error {
 		tag := d.Tag
 		if d.Op == fabric.OpRecv {
 			if tag = uint64(d.Imm); x.op != Message || tag >= uint64(x.depth) {
-				return fmt.Errorf("answer to %d, which nobody asked", tag)
+				return fmt.Errorf("answer to message %d, which was not sent", tag)
 			}
 		}
 		if x.op == Message {
 			if c.halves[tag] = !c.halves[tag]; c.halves[tag] {
-				continue // its completion, or its answer, is still to come
+				continue // its completion or its answer is missing
 			}
 		}
 		c.meter.Completed(tag)

@@ -36,11 +36,11 @@ func decodeHello(b []byte) (answers fabric.Token, idle Idle, err error) {
 	return fabric.Token(b[:tokenSize]), idle, nil
 }
 
-// maxDepth is what the other side may have under way.
+// maxDepth is the most operations that the other side may have in flight.
 const maxDepth = 1 << 10
 
-// ServeHere is Serve in the background, where the transport finds an address for it.
-// stop ends it.
+// ServeHere runs Serve in the background at an address that the transport chooses. stop
+// ends it.
 func ServeHere(ctx context.Context, p fabric.Provider, memory int) (addr string, stop func() error, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	addrs, ended := make(chan string, 1), make(chan error, 1)
@@ -54,8 +54,8 @@ func ServeHere(ctx context.Context, p fabric.Provider, memory int) (addr string,
 	}
 }
 
-// Serve lends memory bytes to whoever connects at addr, until ctx ends; ready is
-// told where that is. Each peer gets a region of its own.
+// Serve lends memory bytes to each peer that connects at addr, until ctx ends. It calls
+// ready with the address. Each peer gets a separate region.
 func Serve(ctx context.Context, p fabric.Provider, addr string, memory int, ready func(addr string)) (err error) {
 	l, err := p.Listen(addr, maxDepth)
 	if err != nil {
@@ -83,7 +83,7 @@ func Serve(ctx context.Context, p fabric.Provider, addr string, memory int, read
 	}
 }
 
-// host serves one peer until it goes.
+// host serves one peer until it disconnects.
 func host(ctx context.Context, p fabric.Provider, r fabric.Request, memory int) error {
 	token, idle, err := decodeHello(r.Private())
 	if err != nil {
@@ -111,8 +111,8 @@ func host(ctx context.Context, p fabric.Provider, r fabric.Request, memory int) 
 	return e.run(ctx)
 }
 
-// echo answers messages: each has its place in the region lent as immediate, and
-// goes back to the same slot of the peer's region of answers.
+// echo answers messages. A message's immediate is its index in the region; the answer goes
+// to the same index of the peer's region of answers.
 type echo struct {
 	q       fabric.QueuePair
 	region  []byte
@@ -146,11 +146,11 @@ func (e *echo) run(ctx context.Context) error {
 	}
 }
 
-// spins is how often a side that polls looks before it parks: a peer that reads
-// and writes one-sided needs nobody here.
+// spins is the number of empty polls before a polling side sleeps: one-sided operations do
+// not need it.
 const spins = 1 << 14
 
-// answer sends back what waits, as far as the queue has room.
+// answer sends waiting answers, as far as the queue has room.
 func (e *echo) answer() error {
 	sent := 0
 	for _, c := range e.waiting {

@@ -13,8 +13,8 @@ import (
 	"github.com/redykv/redykv/internal/units"
 )
 
-// Op is what a cell's operations do: one of those below, or mixed:R for R reads of
-// 100 operations and writes else, in random order.
+// Op is the kind of a cell's operations: one of those below, or mixed:R for R reads in 100
+// operations, the others writes, in random order.
 type Op string
 
 // The operations.
@@ -25,11 +25,11 @@ const (
 	Message Op = "message" // a WriteImm, answered by a WriteImm of the same size
 )
 
-// Ops are all that have a name.
+// Ops lists the named ones.
 var Ops = []Op{Read, Write, Mixed, Message}
 
-// Writes is how many of 100 operations are writes where the others are reads; false:
-// op is no such operation.
+// Writes returns how many of 100 operations are writes, the others being reads; ok is false
+// for other operations.
 func (op Op) Writes() (percent int, ok bool) {
 	switch op {
 	case Read:
@@ -47,20 +47,20 @@ func (op Op) Writes() (percent int, ok bool) {
 	return 100 - int(n), true
 }
 
-// Idle is what a side does that has nothing to do.
+// Idle says what an idle side does.
 type Idle string
 
 // The ways to idle.
 const (
-	Poll Idle = "poll" // again and again
-	Wait Idle = "wait" // park until there is something to poll
+	Poll Idle = "poll" // without pausing
+	Wait Idle = "wait" // sleep until there is something to poll
 )
 
 // Idles lists all of them.
 var Idles = []Idle{Poll, Wait}
 
-// DefaultIdle is what suits a transport: where completions come by way of a
-// goroutine that the kernel wakes, who polls takes its processor away.
+// DefaultIdle returns the better way for a transport. Over tcp a goroutine that the kernel
+// wakes delivers completions, and polling would take its processor.
 func DefaultIdle(transport string) Idle {
 	if transport == "tcp" {
 		return Wait
@@ -71,7 +71,7 @@ func DefaultIdle(transport string) Idle {
 // MaxSize is the most bytes of one operation.
 const MaxSize = 64 << 20
 
-// MinMemory is the least that the other side lends.
+// MinMemory is the least memory that the other side lends.
 const MinMemory = 4096
 
 // Spec says what to measure: each operation at each size and depth. Sizes are in

@@ -8,7 +8,7 @@ import (
 	"github.com/redykv/redykv/ycsb"
 )
 
-// cell is one thing to measure, with what its slices have shown so far.
+// cell is one combination to measure, with its samples so far.
 type cell struct {
 	store        string // redykv, a peer, or empty for a yardstick
 	op           Op
@@ -28,7 +28,7 @@ func (c *cell) String() string {
 	return fmt.Sprintf("%s %s %s %s with %d threads", c.store, c.op, c.distribution, c.mode, c.threads)
 }
 
-// yards are the yardsticks at one number of threads.
+// yards are the yardsticks for one number of threads.
 type yards struct{ lines, copies, generator *cell }
 
 // plan lists the cells of a run, yardsticks first: for each number of threads.
@@ -71,11 +71,11 @@ func plan(s *Spec, peer *pebblePeer) (cells []*cell, limits map[int]yards) {
 	return cells, limits
 }
 
-// mops is the cell's throughput.
+// mops returns the cell's throughput.
 func (c *cell) mops() float64 { return medianMops(calmest(c.samples)) }
 
-// reads adds where the reads between two looks at the store were answered. The
-// store counts a session's last few operations late: it is about shares.
+// reads adds up where the reads between two snapshots were answered. The store counts a
+// session's last few operations late, so only shares are meaningful.
 func (c *cell) reads(before, after kv.Metrics) {
 	c.memory += after.ReadsFrom.Memory - before.ReadsFrom.Memory
 	c.cache += after.ReadsFrom.Cache - before.ReadsFrom.Cache
@@ -84,7 +84,7 @@ func (c *cell) reads(before, after kv.Metrics) {
 	}
 }
 
-// row is what the cell has come to.
+// row returns the cell's result.
 func (c *cell) row(s *Spec, m kv.Metrics, y yards) Row {
 	samples := calmest(c.samples)
 	r := Row{
@@ -128,7 +128,7 @@ func (c *cell) row(s *Spec, m kv.Metrics, y yards) Row {
 	return r
 }
 
-// generatorNanos is what one thread takes for an operation without its store.
+// generatorNanos returns the time of one thread for an operation without the store.
 func (y yards) generatorNanos() float64 {
 	return float64(y.generator.threads) * 1e3 / y.generator.mops()
 }

@@ -14,15 +14,15 @@ import (
 	"github.com/redykv/redykv/ycsb"
 )
 
-// pebblePeer is a Pebble that does as little as it can be asked to: its files are
-// in memory, nothing is logged, synced or compressed, its block cache holds all
-// data, and it has been compacted into one level.
+// pebblePeer is a Pebble configured to do as little as possible: its files are in memory,
+// nothing is logged, synced or compressed, its block cache holds all data, and it has been
+// compacted into one level.
 type pebblePeer struct {
 	db    *pebble.DB
 	cache *pebble.Cache
 }
 
-// openPebble makes and loads the peer of a run. It is the caller's to close.
+// openPebble makes and loads the peer of a run. The caller closes it.
 func openPebble(ctx context.Context, s *Spec, progress bench.Progress) (*pebblePeer, error) {
 	opts := peers.PebbleOptions(pebble.NewCache(peerCache(s)))
 	opts.FS, opts.DisableWAL = vfs.NewMem(), true
@@ -41,7 +41,7 @@ func openPebble(ctx context.Context, s *Spec, progress bench.Progress) (*pebbleP
 	return p, nil
 }
 
-// peerCache is a block cache with room for everything several times over.
+// peerCache returns the size of a block cache with room for all data several times.
 func peerCache(s *Spec) int64 { return 4*s.logBytes() + 64<<20 }
 
 func (p *pebblePeer) load(ctx context.Context, s *Spec, progress bench.Progress) error {
@@ -68,7 +68,7 @@ func (p *pebblePeer) load(ctx context.Context, s *Spec, progress bench.Progress)
 	return p.db.Compact(ctx, []byte{0}, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, true)
 }
 
-// run is a cell's loop over the peer: plain reads and upserts.
+// run is the loop of a cell of the peer: plain reads and upserts.
 func (p *pebblePeer) run(w *worker, k kinds, numbers []uint32) error {
 	coins := w.coins.Uint64()
 	for _, n := range numbers {
@@ -107,7 +107,7 @@ func (p *pebblePeer) close() error {
 	return nil
 }
 
-// describe says in words what the peer is.
+// describe describes the peer.
 func (p *pebblePeer) describe(s *Spec) string {
 	return fmt.Sprintf("%s, files in memory, no log, no compression, block cache of %v, compacted after loading",
 		peers.Module("pebble"), units.Size(peerCache(s)))

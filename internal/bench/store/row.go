@@ -4,7 +4,7 @@ import (
 	"github.com/redykv/redykv/ycsb"
 )
 
-// Row is what was measured of one cell. Its JSON form is one line.
+// Row is the result of one cell. Its JSON form is one line.
 type Row struct {
 	Store        string            `json:"store"` // redykv, or a peer
 	Case         string            `json:"case"`  // memory or cold
@@ -17,28 +17,26 @@ type Row struct {
 	Layout       string            `json:"layout,omitempty"` // fixed or variable; not of a peer
 	Depth        int               `json:"depth"`
 
-	// Mops is 10^6 operations a second of all threads together, the median of so
-	// many Slices, which are the calm ones; MopsMin and MopsMax are their range.
-	// CPUShare is the share of that time for which the threads had a processor:
-	// well below 1, others were using the machine.
+	// Mops is 10^6 operations a second of all threads together: the median of Slices
+	// calm slices, whose range is MopsMin to MopsMax. CPUShare is the share of that time
+	// for which the threads had a processor; well below 1, others used the machine.
 	Mops     float64 `json:"mops"`
 	MopsMin  float64 `json:"mops_min"`
 	MopsMax  float64 `json:"mops_max"`
 	Slices   int     `json:"slices"`
 	CPUShare float64 `json:"cpu_share"`
-	// LimitMops is half of the lines that as many threads load in a second from
-	// memory of the same footprint, in 10^6; CopyMops how many values of
-	// this size they copy from random places, 0 for small values.
+	// LimitMops is half of the 10^6 lines that as many threads load in a second from
+	// memory of the same size. CopyMops is the number of values of this size that they
+	// copy from random places, 0 for small values.
 	LimitMops float64 `json:"limit_mops"`
 	CopyMops  float64 `json:"copy_mops,omitempty"`
-	// GeneratorNanos is how long a thread takes for one operation without the
-	// store. It is part of Mops.
+	// GeneratorNanos is the time of a thread for one operation without the store. It is
+	// included in Mops.
 	GeneratorNanos float64 `json:"generator_ns"`
-	// Scaling is Mops over that of the same cell with one thread; 0 where that
-	// was not measured.
+	// Scaling is the ratio of Mops to the same cell with one thread; 0 if there is none.
 	Scaling float64 `json:"scaling,omitempty"`
-	// RatioToPeer is Mops over the peer's plain calls of the same operation,
-	// distribution and threads; 0 where there are none.
+	// RatioToPeer is the ratio of Mops to the peer's plain calls of the same operation,
+	// distribution and threads; 0 if there are none.
 	RatioToPeer float64 `json:"ratio_to_peer,omitempty"`
 
 	Operations  uint64  `json:"operations"`
@@ -52,14 +50,14 @@ type Row struct {
 	LogBytes   int64 `json:"log_bytes,omitempty"`
 	IndexBytes int64 `json:"index_bytes,omitempty"`
 
-	// Where reads found their record, in the log's memory, in the read cache or on
-	// the device: shares of all reads of the cell.
+	// Shares of the cell's reads that found their record in the log's memory, in the
+	// read cache, and on the device.
 	HitMemory float64 `json:"hit_memory"`
 	HitCache  float64 `json:"hit_cache"`
 	HitDevice float64 `json:"hit_device"`
 }
 
-// Report is what a run measured, and on what.
+// Report is the result of a run.
 type Report struct {
 	Machine        string
 	Spec           Spec
@@ -73,7 +71,7 @@ type Report struct {
 	Rows   []Row
 }
 
-// Limit is what the yardsticks measured at a number of threads.
+// Limit has the yardsticks' results for a number of threads.
 type Limit struct {
 	Threads        int
 	LinesPerSecond float64

@@ -29,8 +29,8 @@ type run struct {
 	yard    int64 // bytes of the yardstick's memory
 }
 
-// Run measures what spec asks for. The error is one of the store, a value that
-// was not the record's, or ctx's.
+// Run carries out a spec. The error is the store's, a value that is not the record's, or
+// ctx's.
 func Run(ctx context.Context, spec Spec, progress bench.Progress) (report *Report, err error) {
 	if err := spec.Check(); err != nil {
 		return nil, fmt.Errorf("storebench: %w", err)
@@ -78,7 +78,7 @@ func Run(ctx context.Context, spec Spec, progress bench.Progress) (report *Repor
 	return report, nil
 }
 
-// hire makes the workers, as many as are ever needed at once.
+// hire makes the workers: as many as the largest number of threads.
 func (b *run) hire(ctx context.Context, words []uint64, progress bench.Progress) error {
 	b.workers = make([]*worker, slices.Max(b.spec.Threads))
 	progress.Begin("draw numbers", int64(len(b.workers)))
@@ -150,7 +150,7 @@ func (b *run) slice(ctx context.Context, c *cell, lasts time.Duration, round int
 	return sampleOf(tallies, seconds), err
 }
 
-// fill makes rows and limits of what the cells have come to.
+// fill sets rows and limits from the cells.
 func (r *Report) fill(cells []*cell, limits map[int]yards, m kv.Metrics) {
 	for _, threads := range r.Spec.Threads {
 		y := limits[threads]
@@ -178,8 +178,8 @@ func (r *Report) fill(cells []*cell, limits map[int]yards, m kv.Metrics) {
 	}
 }
 
-// mops is the throughput of a row; without such a row infinity, over which every
-// ratio is 0.
+// mops returns the throughput of a row, or infinity if there is no such row: ratios to it
+// are 0.
 func (r *Report) mops(store string, op Op, d ycsb.Distribution, mode Mode, threads int) float64 {
 	for _, row := range r.Rows {
 		if row.Store == store && row.Op == op && row.Distribution == d && row.Mode == mode && row.Threads == threads {

@@ -12,10 +12,10 @@ import (
 	"github.com/redykv/redykv/ycsb"
 )
 
-// Op is what a cell's operations do.
+// Op is the kind of a cell's operations.
 type Op string
 
-// The operations. Upserts and read-modify-writes are of records that are there.
+// The operations. Upserts and read-modify-writes are of existing records.
 const (
 	Read   Op = "read"
 	Upsert Op = "upsert"
@@ -26,7 +26,7 @@ const (
 // Ops lists all of them.
 var Ops = []Op{Read, Upsert, RMW, Mixed}
 
-// Mode is the form in which a cell's operations are handed to a session.
+// Mode is the way in which a cell submits operations to a session.
 type Mode string
 
 // The modes.
@@ -39,7 +39,7 @@ const (
 // Modes lists all of them.
 var Modes = []Mode{Plain, Batch, Async}
 
-// Parse reads one name out of those known.
+// Parse returns the known value of that name.
 func Parse[T ~string](what, name string, known []T) (T, error) {
 	if i := slices.Index(known, T(name)); i >= 0 {
 		return known[i], nil
@@ -49,12 +49,12 @@ func Parse[T ~string](what, name string, known []T) (T, error) {
 
 // Bounds of a Spec.
 const (
-	MinValueSize = 8 // the first word of a value says whose it is
+	MinValueSize = 8 // the first word of a value identifies its record
 	MaxValueSize = ycsb.MaxValueSize
 	MaxThreads   = 256
 )
 
-// DefaultDepth is how many operations are in a batch, or under way, by default.
+// DefaultDepth is the default number of operations in a batch, or pending.
 const DefaultDepth = 256
 
 // Spec says what to measure. Sizes are in bytes.
@@ -66,7 +66,7 @@ type Spec struct {
 	Distributions []ycsb.Distribution
 	Modes         []Mode
 	Threads       []int
-	Depth         int           // operations of a batch, and most under way in async mode
+	Depth         int           // operations of a batch; most pending in async mode
 	Duration      time.Duration // of each cell, all its slices together
 
 	// Cold keeps a sixth of the log in memory and the rest on a device.Memory.
@@ -75,12 +75,12 @@ type Spec struct {
 	// ReadCache is the share of a cold store's memory that is read cache.
 	ReadCache float64
 
-	// Peer measures another store beside this one: plain uniform reads and mixes,
-	// as far as Ops has them. PeerPebble, or empty for none.
+	// Peer is another store to measure: PeerPebble, or empty for none. It is measured
+	// under the plain uniform reads and mixes among Ops.
 	Peer string
 }
 
-// PeerPebble is the only peer that there is.
+// PeerPebble is the only peer.
 const PeerPebble = "pebble"
 
 // Check returns an error if the spec makes no sense.
@@ -131,7 +131,7 @@ func (s *Spec) Check() error {
 	return nil
 }
 
-// peerOps are the operations that a peer is measured under.
+// peerOps returns the operations of a peer's cells.
 func (s *Spec) peerOps() (ops []Op) {
 	for _, op := range s.Ops {
 		if op == Read || op == Mixed {
@@ -160,8 +160,8 @@ func (s *Spec) recordBytes() int64 {
 
 func (s *Spec) logBytes() int64 { return s.Records * s.recordBytes() }
 
-// memory is about what the run takes: the store, the yardstick's memory of the
-// same size, and the sequences. No whole number, so that nothing overflows.
+// memory estimates the memory of the run: the store, the yardstick's memory of the same
+// size, and the sequences. It is a float so that it cannot overflow.
 func (s *Spec) memory() float64 {
 	const index = 26 // bytes for each record, at most
 	store := float64(s.Records) * float64(s.recordBytes()+index)

@@ -14,13 +14,13 @@ import (
 	"github.com/redykv/redykv/ycsb"
 )
 
-// coldFactor is how many times its memory a cold store's log is.
+// coldFactor is the ratio of a cold store's log to its memory.
 const coldFactor = 6
 
-// slack is the memory beside the log, so that nothing leaves the part that is
-// updated in place. That part is 0.9 of memory, and a record that has used up its
-// versions, some hundreds, is copied to the tail, where values are no single word.
-// What is not needed is never touched.
+// slack returns the memory in excess of the log, so that no record leaves the mutable
+// region. That region is 0.9 of memory, and a value of more than a word is copied to the
+// tail once its record has used up its some hundred versions. Unused memory is never
+// touched.
 func slack(s *Spec) int64 {
 	const copied = 64 << 20 // a second, when values are written as fast as memory allows
 	writing := time.Duration(0)
@@ -32,10 +32,10 @@ func slack(s *Spec) int64 {
 	return s.logBytes()/4 + 64<<20 + int64(min(copied*writing.Seconds(), 1<<36))
 }
 
-// openStore makes and loads the store of a run. It is the caller's to close.
+// openStore makes and loads the store of a run. The caller closes it.
 func openStore(ctx context.Context, s *Spec, progress bench.Progress) (*kv.Store, error) {
 	opts := kv.Options{
-		Device:     device.NewNull(), // nothing gets there before the store is closed
+		Device:     device.NewNull(), // nothing is written before the store is closed
 		Memory:     s.logBytes() + slack(s),
 		Records:    s.Records,
 		QueueDepth: s.Depth,
@@ -56,7 +56,7 @@ func openStore(ctx context.Context, s *Spec, progress bench.Progress) (*kv.Store
 	shape := ycsb.Shape{Records: s.Records, ValueSize: s.ValueSize, Memory: opts.Memory, Depth: 1}
 	load := ycsb.Fill
 	if s.Cold {
-		load = ycsb.Load // what is being written would be read from memory
+		load = ycsb.Load // pages being written would be read from memory
 	}
 	progress.Begin("load", s.Records)
 	err = load(ctx, store, shape, runtime.GOMAXPROCS(0), progress)
@@ -70,10 +70,9 @@ func openStore(ctx context.Context, s *Spec, progress bench.Progress) (*kv.Store
 	return store, nil
 }
 
-// coldPage is a page size of which the cold store's memory holds many, where
-// that is possible, so that it holds the share of the log that it should. With pages
-// smaller than the system's huge ones it would not be in huge ones any more after a
-// few evictions, as it is in stores of the default page size.
+// coldPage returns a page size of which the cold store's memory holds many, if possible,
+// so that it holds its share of the log. Pages smaller than the system's huge pages would
+// lose those after a few evictions, unlike the default page size.
 func coldPage(s *Spec) int {
 	page := 4 << 10
 	for int64(page) < 2*s.recordBytes() || page < mem.HugePage && int64(page)*64*coldFactor < s.logBytes() {
@@ -82,12 +81,12 @@ func coldPage(s *Spec) int {
 	return page
 }
 
-// inPlace says whether a store that should be all in memory still is, so that a
-// figure is one of updates in place.
+// inPlace returns an error if a store that should be all in memory is not: its figures
+// would not be of updates in place.
 func inPlace(store *kv.Store, s *Spec) error {
 	m := store.Metrics()
 	if !s.Cold && (m.Log.Head > m.Log.Begin || m.Log.ReadOnly > m.Log.Begin) {
-		return fmt.Errorf("storebench: the log, %d bytes, has outgrown its memory, %d: what was measured is no store in memory",
+		return fmt.Errorf("storebench: the log, %d bytes, has outgrown its memory, %d: the store is not in memory",
 			m.Log.Tail-m.Log.Begin, m.Log.MemoryBudget)
 	}
 	return nil

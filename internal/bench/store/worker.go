@@ -13,23 +13,23 @@ import (
 	"github.com/redykv/redykv/ycsb"
 )
 
-// clockEvery is how many operations on small values share one look at the clock;
-// on larger ones, so many bytes.
+// clockEvery is the number of operations between two reads of the clock;
+// clockEveryBytes the number of bytes, for large values.
 const (
 	clockEvery      = 256
 	clockEveryBytes = 64 << 10
 )
 
-// worker is one thread: a session, what it needs to use it without allocating,
-// and the numbers that it asks for. It belongs to one goroutine at a time.
+// worker is one thread: a session, buffers that let it operate without allocating, and
+// record numbers. It belongs to one goroutine at a time.
 type worker struct {
 	session   *kv.Session
 	valueSize int
 	numbers   map[ycsb.Distribution]*sequence
-	coins     rand.PCG // what decides between read and upsert
+	coins     rand.PCG // chooses between read and upsert
 
 	ops   []kv.Op
-	free  []*kv.Op // of ops, not under way
+	free  []*kv.Op // of ops, not pending
 	done  []*kv.Op
 	key   []byte // of plain calls…
 	value []byte // …and their value
@@ -38,10 +38,10 @@ type worker struct {
 	rmwWord kv.WordModifier
 
 	yard        yardstick
-	implausible int // values that the generator looked at
+	implausible int // values that the generator checked
 }
 
-// sequence is record numbers, used again from the start when through.
+// sequence is a ring of record numbers.
 type sequence struct {
 	numbers []uint32
 	next    int
@@ -56,8 +56,8 @@ func (q *sequence) take(n int) []uint32 {
 	return q.numbers[q.next-n : q.next]
 }
 
-// sequenceLength is how many numbers are drawn. The longest name two gigabytes
-// of different lines.
+// sequenceLength returns the length of a sequence. The longest names two gigabytes of
+// different lines.
 func sequenceLength(records int64) int {
 	n := 1 << 14 // more than the deepest queue
 	for n < 1<<24 && int64(n) < records {
@@ -116,10 +116,9 @@ func newWorker(s *Spec, i int, store *kv.Store, memory []uint64) (*worker, error
 	return w, nil
 }
 
-// addTo makes the three forms of a read-modify-write that adds n to the first word
-// of a value. The cells add 0, which no compiler knows of, so that whoever reads
-// can check the value of every record. It is no part of its callers, where the
-// functions that it makes would be compiled again, with calls for what is none.
+// addTo returns the three forms of a read-modify-write that adds n to the first word of a
+// value. The cells add 0, unknown to the compiler, so that readers can check every value.
+// It is not inlined: inlined copies of the functions would be compiled worse.
 //
 //go:noinline
 func addTo(n uint64) (kv.Modifier, kv.InPlace, kv.WordModifier) {
@@ -151,8 +150,8 @@ func addTo(n uint64) (kv.Modifier, kv.InPlace, kv.WordModifier) {
 	return copying, inPlace, word
 }
 
-// slice runs a cell for that long, or until ctx ends, and then until nothing is
-// under way.
+// slice runs a cell for that long, or until ctx ends, and then until no operation is
+// pending.
 func (w *worker) slice(ctx context.Context, c *cell, lasts time.Duration) (t tally, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -11,32 +11,32 @@ import (
 
 const (
 	lineWords = 8 // a cache line of 64 bytes
-	// ahead is how many passes lie between prefetching a line and loading it.
-	// More gain nothing: the processor has fewer lines under way than this.
+	// ahead is the number of passes between prefetching a line and loading it. More gain
+	// nothing: the processor has fewer outstanding loads.
 	ahead = 16
-	// copyAhead is the same for copies, of which the first lines are prefetched:
-	// from there on the processor sees by itself where it goes, and prefetching
-	// more makes it slower. On the machine of the measurements 1 KiB took 170 ns
-	// without prefetching, 115 with two lines, 170 with eight, 230 with all.
+	// copyAhead is the same for copies. Only the first lines of a value are prefetched:
+	// the processor's own prefetcher finds the others, and prefetching more is slower.
+	// Copying 1 KiB took 170 ns without prefetching, 115 with two lines, 170 with eight,
+	// 230 with all.
 	copyAhead = 4
 	copyLines = 2
-	// copyFrom is the size of values from which on copying is measured.
+	// copyFrom is the least size of values for which copying is measured.
 	copyFrom = 64
 )
 
-// yardstick is one thread's view of the memory that stands for the store's, and
-// the places that it has prefetched.
+// yardstick is one thread's view of the memory that is measured in place of the store's,
+// with the positions that it has prefetched.
 type yardstick struct {
 	memory []uint64
 	value  []uint64          // what copies go to
 	pairs  [ahead][2]uint64  // of lines
 	places [copyAhead]uint64 // of copies
 	at     uint              // passes so far
-	sum    uint64            // keeps the loads from being of no use
+	sum    uint64            // uses the loads, so that they are not optimized away
 }
 
-// newYardstickMemory returns that many bytes, rounded to whole lines, none of
-// them on a page that was never touched.
+// newYardstickMemory returns that many bytes, rounded to whole lines, with all pages
+// touched.
 func newYardstickMemory(size int64, progress bench.Progress) ([]byte, []uint64, error) {
 	size = max(size&^(8*lineWords-1), 8*lineWords)
 	memory, err := mem.Alloc(int(size))
@@ -57,8 +57,7 @@ func newYardstickMemory(size int64, progress bench.Progress) ([]byte, []uint64, 
 	return memory, words, nil
 }
 
-// Two odd multipliers, so that a record's two places have nothing to do with
-// each other.
+// Odd multipliers that make a record's two positions independent of each other.
 const firstPlace, secondPlace = 0x9e3779b97f4a7c15, 0xc2b2ae3d27d4eb4f
 
 // place spreads record numbers over n places.
