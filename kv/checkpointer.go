@@ -16,24 +16,26 @@ import (
 	"github.com/redykv/redykv/kv/internal/phase"
 )
 
-// checkpointer makes states of the store durable, and gives back what no state needs.
-// Its machine's phases say what is under way: of commits (commit.go), of checkpoints
-// (checkpoint.go, snapshot.go) and collections, of compactions (compact.go), and of what
-// excludes these, RemoveCheckpoint and Close. The table in package phase says what begins
-// at once and what waits. Clear needs no phase: it is one barrier.
+// checkpointer makes states of the store durable, and removes files and log that no state
+// needs. Its machine has the phase of the commit (commit.go), of the checkpoint
+// (checkpoint.go, snapshot.go) or collection of files, and of the compaction (compact.go)
+// that are under way. RemoveCheckpoint and Close exclude commits and checkpoints. The table
+// in package phase says which actions begin in which phases. Clear needs no phase: it is
+// one barrier.
 //
 // Lock order, outermost first:
 //
 //	Store.closing, Store.sizing, the machine's phases, Store.wholes, Store.transactions,
-//	Store.resizing, the epoch's gate, Store.mu, checkpointer.mu
+//	locks.mu, Store.resizing, the epoch's gate, Store.mu, checkpointer.mu
 //
-// Nothing is taken while checkpointer.mu is held, and no device is waited for while
-// Store.mu or checkpointer.mu is. Waiting for a phase or for a barrier ends with a context.
+// No lock is taken while checkpointer.mu is held, and nothing waits for the device while it
+// holds Store.mu or checkpointer.mu. Waiting for a phase or for a barrier ends with a
+// context.
 type checkpointer struct {
 	machine phase.Machine
 
 	mu        sync.Mutex             // guards the next fields
-	manifest  manifest.Manifest      // the last one that was written, or need not be
+	manifest  manifest.Manifest      // the last one written; on a volatile device, the one that would have been
 	written   []byte                 // its bytes
 	volatile  bool                   // the device keeps no metadata
 	uncertain bool                   // the last write failed: the device may have another manifest
@@ -49,8 +51,8 @@ type checkpointer struct {
 	checkpoints           checkpointCounts
 }
 
-// begin begins an action of the checkpointer, to be ended by st.end. It is ErrClosed in a
-// store that is closed or about to be. Other errors are the end of ctx, and say what ended.
+// begin begins an action of the checkpointer, which st.end ends. The error is ErrClosed if
+// the store is closed or being closed, or else the end of ctx.
 func (st *Store) begin(ctx context.Context, a phase.Action, what string) error {
 	err := st.checkpointer.machine.Begin(ctx, a)
 	if err == nil && a != phase.Close && st.isClosed() {
@@ -68,14 +70,14 @@ func (st *Store) begin(ctx context.Context, a phase.Action, what string) error {
 
 func (st *Store) end(a phase.Action) { st.checkpointer.machine.End(a) }
 
-// step goes on to a step that never waits.
+// step advances to a step that never waits.
 func (st *Store) step(a phase.Action) {
 	_ = st.checkpointer.machine.Advance(context.Background(), a)
 }
 
-// record changes the manifest, on the device first. The caller is in a phase in which
-// nobody else does. After an error the device may have either manifest: whatever the new
-// one names stays until the next change. A device without metadata is no error.
+// record changes the manifest, on the device first. The caller is in a phase that excludes
+// other changes. After an error the device may have either manifest, so no file that the new
+// one names is removed before the next change. On a volatile device nothing is written.
 func (st *Store) record(ctx context.Context, change func(m *manifest.Manifest)) error {
 	k := &st.checkpointer
 	k.mu.Lock()
@@ -86,7 +88,7 @@ func (st *Store) record(ctx context.Context, change func(m *manifest.Manifest)) 
 	m.Sequence = max(m.Sequence, k.sequence.Load())
 	st.noteIndexBits(&m)
 	data, err := m.Encode()
-	// A store can be opened on a disk that is full: that changes nothing.
+	// An equal manifest is not written, so a store can be opened on a full disk.
 	if err == nil && (uncertain || !bytes.Equal(data, written)) {
 		err = device.Retry(ctx, func() error { return st.dev.WriteMeta(manifest.Name, data) })
 		volatile = errors.Is(err, errors.ErrUnsupported)
@@ -105,14 +107,14 @@ func (st *Store) record(ctx context.Context, change func(m *manifest.Manifest)) 
 	return nil
 }
 
-// noteIndexBits notes the size of the index, if there is one yet.
+// noteIndexBits sets the manifest's size of the index, if the index has been made.
 func (st *Store) noteIndexBits(m *manifest.Manifest) {
 	if st.index.Load() != nil {
 		m.IndexBits = max(m.IndexBits, st.indexBits())
 	}
 }
 
-// recorded is the manifest as it is on the device. It is not to be changed.
+// recorded returns the manifest on the device. The caller does not change it.
 func (st *Store) recorded() manifest.Manifest {
 	k := &st.checkpointer
 	k.mu.Lock()
@@ -120,9 +122,9 @@ func (st *Store) recorded() manifest.Manifest {
 	return k.manifest
 }
 
-// holds says whether the manifest on the device has a state that is the same as s but for
-// its number: then all of s is durable, and a commit of it has nothing to write. Records
-// below the tail of a commit are read-only, so where the tail is the same, the log is.
+// holds reports whether the last commit in the manifest on the device equals s except for its
+// number. Then s is durable, and a commit of it has nothing to write: records below the tail
+// of a commit are read-only, so with the same tail the log is the same.
 func (st *Store) holds(s *manifest.State) bool {
 	k := &st.checkpointer
 	k.mu.Lock()
@@ -150,8 +152,7 @@ func (st *Store) survived(s *manifest.State) {
 	}
 }
 
-// The objects of checkpoints are named by what is in them and a number that no
-// other has.
+// Prefixes of the names of checkpoints' objects. A unique number follows.
 const (
 	indexObject    = "index-"
 	snapshotObject = "snapshot-"
@@ -167,8 +168,8 @@ func isObject(name string) bool {
 
 // collect is the garbage collection of files: it removes objects that the manifest on the
 // device does not name, and the log below its oldest state. What cannot be removed now is
-// removed by a later one, or when the store is opened. The caller is in a phase in which
-// no checkpoint is made.
+// removed by a later collection, or by Open. The caller is in a phase that excludes
+// checkpoints.
 func (st *Store) collect() (removed []string) {
 	k := &st.checkpointer
 	k.mu.Lock()
@@ -203,15 +204,15 @@ func (st *Store) collect() (removed []string) {
 	return removed
 }
 
-// truncate makes the log begin at an address, where a record begins: everything below that
-// is still of use is above by now. The device gives the space back as soon as no commit or
-// checkpoint that is kept needs it; after an error, with a later collection.
+// truncate moves the log's begin address to that of a record: all live records below have a
+// copy above. The device gives back the space that no state needs; after an error, a later
+// collection does.
 func (st *Store) truncate(ctx context.Context, begin int64) error {
 	st.log.SetBegin(begin)
 	if err := st.Commit(ctx); err != nil {
 		return err
 	}
-	// A checkpoint that is under way may begin below.
+	// A checkpoint that is under way may need the log below.
 	if err := st.begin(ctx, phase.Collect, "truncating the log"); err != nil {
 		return err
 	}
@@ -220,8 +221,8 @@ func (st *Store) truncate(ctx context.Context, begin int64) error {
 	return nil
 }
 
-// giveBack collects what a Clear has left on the device, once a commit has the Clear.
-// Where a checkpoint is being made, a later commit does it.
+// giveBack collects what a Clear has left on the device, if a commit contains the Clear. While
+// a checkpoint is made it does nothing, and a later commit collects.
 func (st *Store) giveBack() {
 	k := &st.checkpointer
 	cleared := k.cleared.Load()

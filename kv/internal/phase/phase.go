@@ -1,12 +1,11 @@
-// Package phase is the plan of a store's checkpointer: what is under way, written down as
-// a value, and a table of what may begin meanwhile.
+// Package phase is the state machine of a store's checkpointer: the phases of what is under
+// way, and a table of the actions that may begin in each phase.
 //
-// Three kinds of work go on beside one another, each on a track of its own: one commit,
-// one checkpoint (or one garbage collection of files), and one compaction. A track is in
-// one [Phase] at a time. An [Action] begins at once or waits, as the table says of it for
-// the phases of all tracks, and ends with [Machine.End]. Actions that have to wait begin
-// in the order in which they were called. A [Machine] does no work itself and takes no
-// lock of a store.
+// Three kinds of work run concurrently, each on its own track: one commit, one checkpoint or
+// garbage collection of files, and one compaction. A track is in one [Phase] at a time. An
+// [Action] begins at once or waits, according to the table and the phases of all tracks, and
+// ends with [Machine.End]. Waiting actions that exclude each other begin in the order of
+// their calls. A [Machine] does none of the work, and takes no lock of a store.
 package phase
 
 import "fmt"
@@ -15,7 +14,7 @@ import "fmt"
 type Phase uint8
 
 const (
-	// Resting: nothing.
+	// Resting: nothing is under way.
 	Resting Phase = iota
 
 	// Gathering: a commit waits for its barrier. Commits that are called now share it.
@@ -27,8 +26,7 @@ const (
 
 	// Copying: a checkpoint copies the index to an object.
 	Copying
-	// Saving: the log up to the checkpoint's tail is written, to the log's device or to an
-	// object.
+	// Saving: the log is written up to the checkpoint's tail, in place or to an object.
 	Saving
 	// Naming: the manifest is written, with the checkpoint.
 	Naming
@@ -39,10 +37,10 @@ const (
 	// truncation after it is a commit, and then a collection.
 	Compacting
 
-	// Removing: a checkpoint is taken out of the manifest. It holds two tracks, since it may
-	// commit and collects; these steps have no phase of their own.
+	// Removing: a checkpoint is removed from the manifest. This takes the tracks of commits
+	// and of checkpoints. The commit and the collection within have no phase of their own.
 	Removing
-	// Closed: the store commits and collects for the last time, or has done so.
+	// Closed: Close makes the last commit and collection, or has made them.
 	Closed
 
 	phases
@@ -107,7 +105,7 @@ const (
 // plan is what an action does to the phases of its tracks.
 type plan struct {
 	on   []track
-	from []Phase // Resting where it begins; the phases before it where it is a step
+	from []Phase // Resting for an action that begins; the preceding phases for a step
 	to   Phase
 }
 
@@ -121,17 +119,17 @@ var plans = [actions]plan{
 
 	Flush:  {[]track{commits}, []Phase{Gathering}, Flushing},
 	Record: {[]track{commits}, []Phase{Flushing}, Recording},
-	Copy:   {[]track{checkpoints}, []Phase{Naming}, Copying}, // a manifest that had failed to be written is
+	Copy:   {[]track{checkpoints}, []Phase{Naming}, Copying}, // after a manifest whose write had failed was written again
 	Save:   {[]track{checkpoints}, []Phase{Copying}, Saving},
 	Name:   {[]track{checkpoints}, []Phase{Copying, Saving}, Naming},
 }
 
-// verdict is what becomes of an action.
+// verdict says what happens to an action.
 type verdict uint8
 
 const (
 	begin  verdict = iota
-	join           // it waits, and shares the commit that is under way
+	join           // it shares the commit that is under way
 	wait           // it waits for the phase's end
 	refuse         // the store is closed
 )
@@ -140,14 +138,13 @@ var verdictNames = []string{"begin", "join", "wait", "refuse"}
 
 func (v verdict) String() string { return name(verdictNames, int(v)) }
 
-// table says what becomes of an action while a track is in a phase; where it says
-// nothing, the action begins. For a step the phase of its own track does not count.
+// table has the verdict on an action while a track is in a phase. Without an entry the action
+// begins. The strictest verdict of all tracks counts; for a step, without its own track.
 //
-// Commits and checkpoints go on beside each other, but for the manifest, which one of
-// them writes at a time. While a checkpoint is made nothing is collected: its objects are
-// in no manifest yet, and the log that it needs may lie below that of all states. While
-// files are collected no checkpoint begins; a commit may, for it needs no other files than
-// the manifest names.
+// A commit and a checkpoint run concurrently, but write the manifest one after the other.
+// While a checkpoint is made nothing is collected: no manifest names its objects yet, and it
+// may need log below that of all states. While files are collected no checkpoint begins. A
+// commit may begin, since it needs no files but those that the manifest names.
 var table = [phases][actions]verdict{
 	Gathering: {Commit: join, Remove: wait, Close: wait},
 	Flushing:  {Commit: wait, Remove: wait, Close: wait},
