@@ -13,15 +13,15 @@ import (
 // buffer is block-aligned memory for the blocks around a read.
 type buffer struct {
 	bytes []byte
-	slab  *slab // that it is a part of; nil: it is the garbage collector's
+	slab  *slab // of which it is a part; nil: on the Go heap
 }
 
 // maxPiece is the largest buffer that is cut out of a slab.
 const maxPiece = mem.HugePage / 2
 
-// slab is a huge page cut into buffers of one size. A disk is told of every stretch of
-// physical memory that a read goes to: of one then, and of each page of 4 KiB otherwise. A
-// virtual disk reads 64 KiB twice as often so.
+// slab is a huge page divided into buffers of one size. A request to a disk lists every
+// contiguous range of physical memory: one for a buffer of a slab, and otherwise one for each
+// page of 4 KiB. A virtual disk reads 64 KiB twice as often into a slab.
 type slab struct {
 	memory []byte
 	pieces int
@@ -32,7 +32,7 @@ type slab struct {
 func newSlab(size int) *slab {
 	memory, err := mem.Alloc(mem.HugePage)
 	if err != nil {
-		return nil // the heap may have some
+		return nil // the heap may have memory
 	}
 	s := &slab{memory: memory, pieces: len(memory) / size}
 	for i := range s.pieces {
@@ -94,8 +94,8 @@ func (p *bufferPool) put(b *buffer) {
 	}
 }
 
-// spareSlabs is how many slabs of a size may have a free buffer before one goes that has
-// no others.
+// spareSlabs is the number of slabs of a size with free buffers above which a slab without a
+// buffer in use is freed.
 const spareSlabs = 4
 
 // giveBack returns a buffer to its slab.
@@ -111,13 +111,13 @@ func (p *bufferPool) giveBack(b *buffer, class int) {
 	}
 }
 
-// drop frees the memory of a slab that nobody has a part of.
+// drop frees a slab without a buffer in use.
 func (p *bufferPool) drop(s *slab, class int) {
 	p.slabs[class] = slices.DeleteFunc(p.slabs[class], func(other *slab) bool { return other == s })
-	_ = mem.Free(s.memory) // of memory that mem.Alloc gave this cannot fail
+	_ = mem.Free(s.memory) // cannot fail for memory of mem.Alloc
 }
 
-// close frees the memory that nobody has a part of, and from now on what comes back.
+// close frees the slabs without a buffer in use, and the others when their buffers come back.
 func (p *bufferPool) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -8,16 +8,16 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// maxBlock bounds what may be taken for a block size.
+// maxBlock is the largest block size that is accepted.
 const maxBlock = 64 << 10
 
 // leastBlock is the smallest unit of writes. Tests raise it.
 var leastBlock = sumUnit
 
-// probeName is the file that findBlock tries things on.
+// probeName is the file that findBlock uses for its attempts.
 const probeName = "PROBE" + tempSuffix
 
-// findBlock decides between direct and ordinary I/O, and with which unit.
+// findBlock chooses direct or ordinary I/O, and the unit.
 func (d *Device) findBlock() error {
 	d.block, d.sector = leastBlock, 1
 	if d.opts.Buffered {
@@ -35,7 +35,7 @@ func (d *Device) findBlock() error {
 	return nil
 }
 
-// directFlag is what segments are opened with.
+// directFlag is the flag for opening segments.
 func (d *Device) directFlag() int {
 	if d.direct {
 		return openDirect
@@ -43,8 +43,8 @@ func (d *Device) directFlag() int {
 	return 0
 }
 
-// probeBlock returns the unit of direct I/O on files like path, which it makes
-// and removes; 0 where there is none.
+// probeBlock returns the unit of direct I/O on files like path, which it creates and removes; 0
+// if direct I/O is not possible.
 func probeBlock(path string) (int, error) {
 	f, err := os.Create(path)
 	if err == nil {
@@ -57,8 +57,8 @@ func probeBlock(path string) (int, error) {
 	return block, os.Remove(path)
 }
 
-// tryDirect is probeBlock on a file that is there and can be written. Whatever
-// it is refused only shows that the answer is no.
+// tryDirect is probeBlock on an existing file. An error only means that direct I/O is not
+// possible.
 func tryDirect(path string) int {
 	if openDirect == 0 {
 		return 0
@@ -75,8 +75,8 @@ func tryDirect(path string) int {
 		return block
 	}
 	for block := 512; block <= maxBlock; block *= 2 {
-		// At an offset of one block, so that a smaller unit than the disk's is
-		// refused for its offset as well as for its length.
+		// At an offset of one block, so that a unit smaller than the disk's fails for
+		// its offset as well as for its length.
 		buf := device.AlignedBuffer(block, block)
 		_, werr := f.WriteAt(buf, int64(block))
 		_, rerr := f.ReadAt(buf, int64(block))

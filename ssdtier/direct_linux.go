@@ -9,9 +9,8 @@ import (
 // openDirect is the flag that makes a file bypass the page cache, or 0.
 const openDirect = unix.O_DIRECT
 
-// askBlock asks the kernel for the unit of direct I/O on a file. known is false
-// where kernel or file system do not say; a block of 0 means that the file
-// cannot do direct I/O.
+// askBlock asks the kernel for the unit of direct I/O on a file. known is false if kernel or
+// file system do not tell; a block of 0 means that the file does not support direct I/O.
 func askBlock(f *os.File) (block int, known bool) {
 	var st unix.Statx_t
 	if err := unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_DIOALIGN, &st); err != nil {

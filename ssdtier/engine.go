@@ -2,19 +2,19 @@ package ssdtier
 
 import "github.com/redykv/redykv/device"
 
-// request is one read or write of whole blocks, from submit until complete. The
-// ring or the pool owns it in between.
+// request is one read or write of whole blocks. The ring or the pool owns it while it is
+// pending.
 type request struct {
 	number uint32 // of its operation
 	write  bool
 	buf    []byte
 	addr   int64
-	need   int   // of a read: bytes of buf that must come; the file may end after them
-	err    error // the outcome
+	need   int   // of a read: required bytes of buf; the file may end after them
+	err    error // the result
 
-	segment *segment // while it is on the ring and not settled, at an offset there
+	segment *segment // and offset, while the request is on the ring and not settled
 	off     int64
-	res     int // what the ring says of it
+	res     int // result of the ring
 }
 
 // run carries the request out, one segment after another, on a goroutine of the pool.

@@ -23,11 +23,11 @@ const (
 	tempSuffix   = ".tmp" // no name of metadata or an object ends so
 )
 
-// kind is what a file of the directory is for, by its name.
+// kind is the purpose of a file of the directory, by its name.
 type kind int
 
 const (
-	foreign kind = iota // nobody of ours made it; also LOCK, which holds nothing
+	foreign kind = iota // not a file of this package, or LOCK, which is empty
 	leftover
 	format
 	begin
@@ -37,7 +37,7 @@ const (
 	objectFile
 )
 
-// classify returns what a file is for, and which segment it belongs to.
+// classify returns the kind of a file, and the number of its segment.
 func classify(name string) (what kind, number int64) {
 	if number, ok := parseSegmentName(name); ok {
 		return segmentFile, number
@@ -66,7 +66,7 @@ func classify(name string) (what kind, number int64) {
 	return foreign, 0
 }
 
-// formatVersion is what is written. Version 1 had no checksums.
+// formatVersion is the version that is written. Version 1 had no checksums.
 const (
 	formatVersion = 2
 	formatLine    = "redykv ssdtier %d segment %d\n"
@@ -74,8 +74,8 @@ const (
 	beginLine1    = "begin %d\n" // in version 1
 )
 
-// parseFormat reads the format file, of any version that has its first line. It
-// is not ok unless the rest is just what is written.
+// parseFormat reads the format file, of any version with this first line. It is not ok unless
+// the rest has the exact form.
 func parseFormat(data []byte) (version int, size int64, ok bool) {
 	line, _, _ := strings.Cut(string(data), "\n")
 	line += "\n"
@@ -87,8 +87,7 @@ func parseFormat(data []byte) (version int, size int64, ok bool) {
 	return version, size, version > formatVersion || ok && string(text) == line
 }
 
-// parseBegin reads the file that keeps Begin; not ok unless it is just what is
-// written.
+// parseBegin reads the file with Begin; it is not ok unless it has the exact form.
 func parseBegin(version int, data []byte) (begin int64, ok bool) {
 	text, ok := unsealFor(version, data)
 	if !ok {
@@ -99,8 +98,7 @@ func parseBegin(version int, data []byte) (begin int64, ok bool) {
 	return begin, ok && err == nil && begin >= 0
 }
 
-// lockDir takes the directory for this process until the file is closed, by the
-// process's end at the latest.
+// lockDir locks the directory for this process until the file is closed or the process ends.
 func lockDir(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o666)
 	if err != nil {
@@ -116,8 +114,8 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// loadFormat checks the directory's format, or gives it one if it is new, and
-// returns the version.
+// loadFormat checks the directory's format, or writes it if the directory is new, and returns
+// the version.
 func (d *Device) loadFormat() (version int, err error) {
 	path := d.path(formatName)
 	data, err := os.ReadFile(path)
@@ -144,11 +142,11 @@ func (d *Device) loadFormat() (version int, err error) {
 	return version, nil
 }
 
-// checkOwner refuses a directory that is somebody else's. It takes no lock, which would
-// leave a file there.
+// checkOwner returns an error if the directory has other programs' files. It does not lock,
+// which would leave a file there.
 func (d *Device) checkOwner() error {
 	if _, err := os.Lstat(d.path(formatName)); !errors.Is(err, fs.ErrNotExist) {
-		return nil // it is ours, or what is in it is told of when it is read
+		return nil // a store's directory; other errors follow when it is read
 	}
 	return d.eachEntry(func(name string, what kind) error {
 		if what == foreign && name != lockName && name != "lost+found" {
@@ -159,11 +157,11 @@ func (d *Device) checkOwner() error {
 	})
 }
 
-// checkNew refuses a directory that has lost its format: taken for a new one, it might
+// checkNew returns an error if the directory has lost its format file: as a new one it might
 // get segments of another size.
 func (d *Device) checkNew() error {
 	return d.eachEntry(func(name string, what kind) error {
-		if what == leftover || what == foreign { // which checkOwner has looked at
+		if what == leftover || what == foreign { // checkOwner has checked these
 			return nil
 		}
 		return fmt.Errorf("%w: %s holds %s and no %s: put it back, or choose another directory",
@@ -171,7 +169,7 @@ func (d *Device) checkNew() error {
 	})
 }
 
-// eachEntry calls f with what is in the directory, until it returns an error.
+// eachEntry calls f for each entry of the directory, until it returns an error.
 func (d *Device) eachEntry(f func(name string, what kind) error) error {
 	entries, err := os.ReadDir(d.dir)
 	if err != nil {
@@ -201,14 +199,14 @@ func checkFormat(path string, data []byte) (version int, size int64, err error) 
 	return version, size, nil
 }
 
-// shorten keeps a damaged file from filling the screen.
+// shorten limits the length of a damaged file's content in an error.
 func shorten(data []byte) []byte { return data[:min(len(data), 100)] }
 
 func (d *Device) storeFormat() error {
 	return d.replaceFile(formatName, fmt.Appendf(nil, formatLine, formatVersion, d.opts.SegmentSize))
 }
 
-// loadBegin finds out where the log began when the directory was last open.
+// loadBegin reads Begin.
 func (d *Device) loadBegin(version int) error {
 	begin, err := readBegin(d.path(beginName), version)
 	if err != nil {
@@ -218,7 +216,7 @@ func (d *Device) loadBegin(version int) error {
 	return nil
 }
 
-// readBegin reads the file that keeps Begin; 0 where there is none.
+// readBegin reads the file with Begin; 0 if there is none.
 func readBegin(path string, version int) (int64, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -234,9 +232,9 @@ func readBegin(path string, version int) (int64, error) {
 	return begin, nil
 }
 
-// storeBegin stores Begin durably. On a full disk, where a new file has no place
-// and giving space back would be the remedy, the old one is overwritten: its
-// length is always the same, and less than what a disk writes as one.
+// storeBegin stores Begin durably. On a full disk, where truncation is needed to release
+// space, the old file is overwritten in place: its length is always the same, and less than
+// the unit that a disk writes atomically.
 func (d *Device) storeBegin(begin int64) error {
 	text := fmt.Appendf(nil, beginLine, begin)
 	err := d.replaceFile(beginName, text)
@@ -257,8 +255,8 @@ func (d *Device) storeBegin(begin int64) error {
 	return nil
 }
 
-// upgrade gives checksums to a directory of version 1: to its small files now,
-// to blocks as they are written. Interrupted, it begins anew.
+// upgrade adds checksums to a directory of version 1: to its small files now, and to blocks
+// when they are written. If it is interrupted, the next Open repeats it.
 func (d *Device) upgrade() error {
 	names, err := filepath.Glob(d.path(metaPrefix + "*"))
 	if err != nil {

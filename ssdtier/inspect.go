@@ -14,14 +14,13 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// ErrNoStore means that a directory has nothing of a store.
+// ErrNoStore means that a directory has no file of a store.
 var ErrNoStore = errors.New("no store, there is no file of one in it")
 
-// Inspect looks at a directory without opening anything for writing: it reads
-// every file, compares everything that has a checksum with it, and reports what
-// is there and what is wrong. While it works, the directory cannot be opened; if
-// it is open already, the report says so. It fails only where the directory
-// cannot be read at all, or, with ErrNoStore, has no file of a store.
+// Inspect checks a directory without opening any file for writing: it reads every file, compares
+// it with its checksums, and reports what is there and what is damaged. During the inspection
+// the directory cannot be opened; if it is open already, the report says so. Inspect fails only
+// if the directory cannot be read or, with ErrNoStore, has no file of a store.
 func Inspect(dir string) (*Report, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -53,17 +52,17 @@ func Inspect(dir string) (*Report, error) {
 	return &in.Report, nil
 }
 
-// inspectChunk is how much is read at once, whole blocks.
+// inspectChunk is the number of bytes that are read at once, whole blocks.
 const inspectChunk = 1 << 20
 
 type inspector struct {
 	Report
-	version       int            // as which the files are read, if FORMAT cannot be
-	sums, present map[int64]bool // segments that have a file of sums; one of their own
+	version       int            // of the files
+	sums, present map[int64]bool // segments with a file of sums; with a file
 	buf           []byte
 
-	// suspect is the newest block that has a checksum, if it is the one of that
-	// and grown. It is a problem if another such block follows.
+	// suspect is the newest block with a checksum, if it does not agree but has grown. It
+	// is a problem if another block with a checksum follows.
 	suspect *Finding
 }
 
@@ -77,7 +76,7 @@ func (in *inspector) note(file, what string, args ...any) {
 	in.Notes = append(in.Notes, Finding{File: file, Offset: -1, What: fmt.Sprintf(what, args...)})
 }
 
-// lock keeps the directory from being opened, if nobody has it open.
+// lock keeps the directory from being opened, unless it is open already.
 func (in *inspector) lock() (unlock func()) {
 	f, err := os.Open(in.path(lockName))
 	if err != nil {
@@ -108,7 +107,7 @@ func (in *inspector) formatAndBegin() {
 	}
 }
 
-// file looks at one file.
+// file inspects one file.
 func (in *inspector) file(name string) {
 	switch what, number := classify(name); what {
 	case segmentFile:
@@ -168,7 +167,7 @@ func (in *inspector) object(name string) {
 	in.Objects = append(in.Objects, report)
 }
 
-// objectBlocks reads an object in chunks, and where one fails its blocks.
+// objectBlocks reads an object in chunks, and block by block if a chunk fails.
 func (in *inspector) objectBlocks(name string, o *object) {
 	bad := damage{name: name}
 	for off := int64(0); off < o.size; off += inspectChunk {
@@ -188,7 +187,7 @@ func (in *inspector) objectBlocks(name string, o *object) {
 	in.Problems = append(in.Problems, bad.findings...)
 }
 
-// damage joins findings of one kind that follow each other.
+// damage joins adjacent findings of one kind.
 type damage struct {
 	name     string
 	findings []Finding
@@ -204,8 +203,8 @@ func (d *damage) add(off, n int64, what string) {
 	d.findings = append(d.findings, Finding{File: d.name, Offset: off, Length: n, What: what})
 }
 
-// tail settles the newest block: of that one a crash may have left another
-// version than Sync knew.
+// tail reports the newest block, of which a crash may have left a later version than the synced
+// one.
 func (in *inspector) tail() {
 	if in.suspect != nil {
 		in.suspect.What = "written again after the last Sync, as a crash leaves a log's last block"
@@ -213,7 +212,7 @@ func (in *inspector) tail() {
 	}
 }
 
-// readFull is ReadAt that takes the end of the file for no error.
+// readFull is ReadAt for which the end of the file is not an error.
 func readFull(f *os.File, p []byte, off int64) (int, error) {
 	n, err := f.ReadAt(p, off)
 	if errors.Is(err, io.EOF) {

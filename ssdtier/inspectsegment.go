@@ -7,14 +7,14 @@ import (
 	"os"
 )
 
-// What can be wrong with a block.
+// Problems of a block.
 const (
 	notTheSum = "not what was written, by the checksum"
 	cutShort  = "missing: the file is cut short"
 	noSum     = "no checksum, though later blocks have one"
 )
 
-// segment looks at one segment and its sums.
+// segment inspects one segment and its sums.
 func (in *inspector) segment(name string, number int64) {
 	f, err := os.Open(in.path(name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -46,7 +46,7 @@ func (in *inspector) segment(name string, number int64) {
 	in.blocks(&report, f, sums)
 }
 
-// gap tells of segments that are missing between one and that before it.
+// gap reports segments that are missing before a segment.
 func (in *inspector) gap(number int64) {
 	before := int64(-1)
 	for n := range in.present {
@@ -59,12 +59,12 @@ func (in *inspector) gap(number int64) {
 	case before < 0 || missing == 0:
 	case missing > 1:
 		in.problem(segmentName(before+1), "is missing, and all up to %s: put them back", segmentName(number-1))
-	case !in.sums[number-1]: // otherwise those tell of it
+	case !in.sums[number-1]: // otherwise onlySums reports it
 		in.problem(segmentName(number-1), "is missing, with its checksums: put it back")
 	}
 }
 
-// newest reports whether no later segment is there.
+// newest reports whether there is no later segment.
 func (in *inspector) newest(number int64) bool {
 	for n := range in.present {
 		if n > number {
@@ -74,8 +74,8 @@ func (in *inspector) newest(number int64) bool {
 	return true
 }
 
-// loadSums returns the sums of a segment, in a table as large as it takes,
-// whatever the size of segments should be; nil where there are none.
+// loadSums returns the sums of a segment, in a table of sufficient size even if the size of
+// segments is not known; nil if there are none.
 func (in *inspector) loadSums(number, size int64) *sumTable {
 	name := sumName(number)
 	data, err := os.ReadFile(in.path(name))
@@ -108,7 +108,7 @@ func (in *inspector) loadSums(number, size int64) *sumTable {
 // leave one that was given its name and not synced when the power was lost.
 func neverSynced(sums []byte) bool { return len(bytes.Trim(sums, "\x00")) == 0 }
 
-// onlySums looks at the sums of a segment that is not there.
+// onlySums inspects the sums of a missing segment.
 func (in *inspector) onlySums(number int64) {
 	data, err := os.ReadFile(in.path(sumName(number)))
 	if err == nil && in.newest(number) && (neverSynced(data) || len(data) == sumPageSize && checkSumHeader(data, number) == nil) {
@@ -150,8 +150,7 @@ func (in *inspector) blocks(report *SegmentReport, f *os.File, sums *sumTable) {
 	in.Problems = append(in.Problems, bad.findings...)
 }
 
-// block counts one block, of which the file has some bytes, and returns what is
-// wrong with it.
+// block counts one block, of which the file has some bytes, and returns its problem.
 func (in *inspector) block(report *SegmentReport, bytes []byte, sum uint64, more bool) (what string) {
 	switch {
 	case sum == sumUnverified:
@@ -173,7 +172,7 @@ func (in *inspector) block(report *SegmentReport, bytes []byte, sum uint64, more
 	return what
 }
 
-// settle makes the suspect a problem: the log goes on after it.
+// settle makes the suspect a problem: blocks of the log follow it.
 func (in *inspector) settle() {
 	if in.suspect != nil {
 		in.Problems = append(in.Problems, *in.suspect)

@@ -13,7 +13,7 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// The small files end with a line that has the checksum of what stands before.
+// The small files end with a line that has the checksum of everything before it.
 const (
 	sealLine   = "\nxxh64 %016x\n"
 	sealLength = len("\nxxh64 0123456789abcdef\n")
@@ -24,7 +24,7 @@ func seal(data []byte) []byte {
 	return fmt.Appendf(bytes.Clone(data), sealLine, xxhash.Sum64(data))
 }
 
-// unseal returns what was sealed; not ok if it is not that any more.
+// unseal returns what was sealed; it is not ok if the checksum does not agree.
 func unseal(file []byte) (data []byte, ok bool) {
 	if len(file) < sealLength {
 		return nil, false
@@ -56,9 +56,9 @@ func (d *Device) WriteMeta(name string, data []byte) error {
 	return d.replaceFile(metaPrefix+name, data)
 }
 
-// ReadMeta implements device.Device. A directory with segments and no metadata at
-// all has lost it, which is an error of its own: who took it for a new log would
-// start by dropping the segments.
+// ReadMeta implements device.Device. A directory with segments and no metadata at all has lost
+// it, and ReadMeta returns an error other than ErrNoMeta: a caller that took it for a new log
+// would drop the segments.
 func (d *Device) ReadMeta(name string) ([]byte, error) {
 	if err := device.CheckName(name); err != nil {
 		return nil, fmt.Errorf("ssdtier: metadata: %w", err)
@@ -77,8 +77,7 @@ func (d *Device) ReadMeta(name string) ([]byte, error) {
 	return checkMeta(path, formatVersion, file)
 }
 
-// checkMeta returns what a file of metadata was written with, in a directory of
-// some version.
+// checkMeta verifies a file of metadata in a directory of some version, and returns its content.
 func checkMeta(path string, version int, file []byte) ([]byte, error) {
 	data, ok := unsealFor(version, file)
 	if !ok {
@@ -88,7 +87,7 @@ func checkMeta(path string, version int, file []byte) ([]byte, error) {
 	return data, nil
 }
 
-// checkOrphans refuses segments without any metadata.
+// checkOrphans returns an error if there are segments and no metadata.
 func (d *Device) checkOrphans() error {
 	metas, err := filepath.Glob(d.path(metaPrefix + "*"))
 	if err != nil {
@@ -105,7 +104,7 @@ func (d *Device) checkOrphans() error {
 	return nil
 }
 
-// replaceFile gives a file new contents, sealed, durably and atomically. One
+// replaceFile replaces the content of a file, sealed, durably and atomically. There is one
 // caller at a time for each name.
 func (d *Device) replaceFile(name string, data []byte) error {
 	path := d.path(name)
@@ -115,8 +114,7 @@ func (d *Device) replaceFile(name string, data []byte) error {
 	return d.syncNames()
 }
 
-// writeAndRename makes a file of another name, durably if sync says so, and gives it its
-// own.
+// writeAndRename writes a file under a temporary name, syncs it if sync is true, and renames it.
 func writeAndRename(path string, file []byte, sync bool) error {
 	f, err := openFile(path+tempSuffix, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o666)
 	if err != nil {
@@ -131,13 +129,13 @@ func writeAndRename(path string, file []byte, sync bool) error {
 		err = os.Rename(path+tempSuffix, path)
 	}
 	if err != nil {
-		_ = os.Remove(path + tempSuffix) // what is left of it takes space
+		_ = os.Remove(path + tempSuffix) // to release its space
 	}
 	return err
 }
 
-// syncNames makes the names of the files in the directory durable. It opens nothing: a
-// lack of descriptors must not look like a directory that cannot be synced.
+// syncNames makes the names of the files in the directory durable. It opens no file, so that a
+// lack of descriptors does not look like a directory that cannot be synced.
 func (d *Device) syncNames() error {
 	if err := d.names.Sync(); err != nil {
 		return fmt.Errorf("ssdtier: sync directory: %w", err)

@@ -9,8 +9,8 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// CreateObject implements device.Objects. An object is written to a file of
-// another name, past the page cache as segments are; Commit gives it its own.
+// CreateObject implements device.Objects. An object is written to a file with a temporary name,
+// by direct I/O as segments are; Commit renames it.
 func (d *Device) CreateObject(name string) (device.ObjectWriter, error) {
 	if err := device.CheckName(name); err != nil {
 		return nil, fmt.Errorf("ssdtier: object: %w", err)
@@ -49,7 +49,7 @@ func (d *Device) OpenObject(name string) (device.Object, error) {
 	return openObject(d.path(objectPrefix + name))
 }
 
-// objectError tells a missing object from other troubles with its file.
+// objectError distinguishes a missing object from other errors of its file.
 func objectError(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: %w", device.ErrNoObject, err)

@@ -63,8 +63,8 @@ func (o *object) load() error {
 	return nil
 }
 
-// parseTrailer returns an object's size and how many bytes of sums it has; not
-// ok unless the file's length is what these make.
+// parseTrailer returns an object's size and the number of bytes of its sums; it is not ok unless
+// they agree with the file's length.
 func parseTrailer(trailer []byte, length int64) (size, sums int64, ok bool) {
 	size = int64(binary.LittleEndian.Uint64(trailer))
 	if size < 0 || size > length || binary.LittleEndian.Uint64(trailer[16:]) != objectMagic {
@@ -74,7 +74,7 @@ func parseTrailer(trailer []byte, length int64) (size, sums int64, ok bool) {
 	return size, sums, length-size == sums+objectTrailer
 }
 
-// damaged is the error of a file that is not what was written.
+// damaged returns the error of a damaged file.
 func (o *object) damaged(format string, args ...any) error {
 	return fmt.Errorf("ssdtier: %s %s: restore or remove it: %w", o.file.Name(), fmt.Sprintf(format, args...), device.ErrCorrupt)
 }
@@ -82,7 +82,7 @@ func (o *object) damaged(format string, args ...any) error {
 // Size implements device.Object.
 func (o *object) Size() int64 { return o.size }
 
-// blocks holds blocks of which only a part is wanted.
+// blocks holds buffers for blocks of which only a part is read.
 var blocks = sync.Pool{New: func() any { return new([sumUnit]byte) }}
 
 // ReadAt implements io.ReaderAt. It reads and checks whole blocks.
@@ -122,8 +122,8 @@ func (o *object) ReadAt(p []byte, off int64) (int, error) {
 	return want, nil
 }
 
-// wholeBlocks is how many of n bytes from at on are whole blocks; 0 where they
-// begin inside one.
+// wholeBlocks is the number of bytes, of n from at on, that are whole blocks; 0 if at is inside a
+// block.
 func (o *object) wholeBlocks(n int, at int64) int {
 	switch {
 	case at%sumUnit != 0:
@@ -134,8 +134,8 @@ func (o *object) wholeBlocks(n int, at int64) int {
 	return n &^ (sumUnit - 1)
 }
 
-// readBlocks fills p from off, where a block begins, to where one ends, and
-// compares the blocks with their sums.
+// readBlocks fills p from off, a block's start, to a block's end, and compares the blocks with
+// their sums.
 func (o *object) readBlocks(p []byte, off int64) error {
 	if _, err := o.file.ReadAt(p, off); err != nil {
 		if errors.Is(err, io.EOF) {

@@ -22,16 +22,15 @@ const (
 // objectBuffer is the size of an object's writes to its file, whole blocks.
 const objectBuffer = 1 << 20
 
-// objectWriter is an object that is being made, in a file that has a temporary
-// name. It ends with file set to nil.
+// objectWriter writes an object to a file with a temporary name. file is nil after it has ended.
 type objectWriter struct {
 	d    *Device
 	path string // of the object
 	file *os.File
 	size int64
-	buf  []byte // aligned; what the file has not got yet, less than objectBuffer
-	sums []byte // of what the file has got
-	err  error  // the write that failed
+	buf  []byte // aligned; not written to the file yet, less than objectBuffer
+	sums []byte // of the blocks in the file
+	err  error  // of the write that failed
 }
 
 // Write implements io.Writer.
@@ -55,7 +54,7 @@ func (w *objectWriter) Write(p []byte) (int, error) {
 	return written, w.err
 }
 
-// put writes whole blocks of the object and notes their sums.
+// put writes whole blocks of the object and adds their sums.
 func (w *objectWriter) put(p []byte) {
 	w.addSums(p)
 	w.write(p)
@@ -84,8 +83,7 @@ func (w *objectWriter) write(p []byte) {
 	}
 }
 
-// finish writes what is missing of the file, cuts off what was written only to
-// fill the last block, and makes it durable.
+// finish writes the rest of the file, truncates the padding of the last block, and syncs it.
 func (w *objectWriter) finish() error {
 	w.addSums(w.buf)
 	end := binary.LittleEndian.AppendUint64(w.sums, uint64(w.size))
@@ -129,7 +127,7 @@ func (w *objectWriter) Commit() error {
 	defer w.d.mu.Unlock()
 	f := w.end()
 	if w.d.closed {
-		_ = f.Close() // the directory may be somebody else's by now
+		_ = f.Close() // the directory may belong to another process now
 		return device.ErrClosed
 	}
 	err := f.Close()
@@ -150,9 +148,9 @@ func (w *objectWriter) Abort() error {
 	w.d.mu.Lock()
 	defer w.d.mu.Unlock()
 	f := w.end()
-	_ = f.Close() // its bytes are not wanted
+	_ = f.Close() // the file is removed
 	if w.d.closed {
-		return nil // the directory may be somebody else's, who removes the file
+		return nil // the directory may belong to another process, which removes the file
 	}
 	if err := os.Remove(f.Name()); err != nil {
 		return fmt.Errorf("ssdtier: %w", err)

@@ -37,8 +37,8 @@ type operation struct {
 
 const (
 	smallBuffer = 4 << 10
-	// maxTransfer bounds one operation, so that its length rounded up to blocks
-	// is sure to be an int.
+	// maxTransfer bounds the length of an operation, so that rounding it up to blocks does
+	// not overflow.
 	maxTransfer = 1 << 30
 )
 
@@ -137,8 +137,8 @@ func (q *diskQueue) around(op *operation, dst []byte, addr, unit int64) {
 	}
 }
 
-// unitOf is what a read takes multiples of: blocks, or sectors if it has no whole block
-// of sumUnit in it and need not be verified.
+// unitOf is the unit of a read: a block, or a sector if the read has no whole block of sumUnit
+// and need not be verified.
 func (d *Device) unitOf(addr int64, n int) int {
 	if d.opts.Verify == VerifyBlocks && alignUp(addr, sumUnit)+sumUnit > addr+int64(n) {
 		return d.sector
@@ -165,7 +165,7 @@ func (q *diskQueue) Write(src []byte, addr int64, tag uint64) error {
 	return nil
 }
 
-// check refuses operations that no log can have.
+// check returns an error if an operation is out of range.
 func (q *diskQueue) check(b []byte, addr int64) error {
 	if addr < 0 || addr > math.MaxInt64-2*maxTransfer || len(b) > maxTransfer {
 		return fmt.Errorf("ssdtier: %s: %d bytes at %d: out of range", q.d.dir, len(b), addr)
@@ -194,9 +194,9 @@ func (q *diskQueue) gather() {
 	q.core.Gather()
 }
 
-// pollWork is after how many bytes Poll returns, though more operations may be over.
-// Checksums are computed as they are polled: of a large burst, the disk would have run out
-// of work before the caller can start what follows. Smaller ones ring more doorbells.
+// pollWork is the number of bytes after which Poll returns although more operations may be
+// over. Poll computes checksums: with a large burst the disk would run out of work before the
+// caller can start what follows. A smaller number means more calls of Submit.
 const pollWork = 256 << 10
 
 // Poll implements device.Queue.
@@ -210,8 +210,8 @@ func (q *diskQueue) Poll(done []device.Completion) (n int) {
 	return n
 }
 
-// finish copies what was read to where it was wanted, frees the operation, and
-// returns its completion.
+// finish copies what was read to the caller's buffer, frees the operation, and returns its
+// completion.
 func (q *diskQueue) finish(number uint32) device.Completion {
 	op := &q.ops[number]
 	c := device.Completion{Tag: op.tag, N: len(op.req.buf), Err: op.req.err}
@@ -232,8 +232,8 @@ func (q *diskQueue) finish(number uint32) device.Completion {
 	return c
 }
 
-// Wait implements device.Queue. Where the operations are on the ring, it submits and
-// waits by one call of the kernel.
+// Wait implements device.Queue. Operations on the ring are submitted and waited for by one
+// system call.
 func (q *diskQueue) Wait(ctx context.Context) error {
 	if q.closed {
 		return device.ErrClosed

@@ -10,12 +10,11 @@ import (
 	"github.com/redykv/redykv/ssdtier/internal/uring"
 )
 
-// A queue's ring carries out what is plain: a read or write of one segment, which is
-// there. If that goes well, it is over. If it does not, because it came back short,
-// failed, or does not agree with its checksums, the pool does it from the beginning,
-// and what the pool says holds.
+// A queue's ring carries out plain operations: a read or write inside one existing segment. If
+// it fails, is short, or does not agree with its checksums, the pool repeats it, and the
+// pool's result counts.
 
-// startOnRing hands a request to the ring. It returns false if it is none for a ring.
+// startOnRing gives a request to the ring. It returns false if the request is not plain.
 func (q *diskQueue) startOnRing(r *request) bool {
 	if q.ring == nil || len(r.buf) == 0 {
 		return false
@@ -41,10 +40,10 @@ func (q *diskQueue) startOnRing(r *request) bool {
 	return ok
 }
 
-// span is what the request covers of its segment.
+// span is the request's range in its segment.
 func (r *request) span() span { return span{r.off, r.off + int64(len(r.buf))} }
 
-// leaveRing gives back what a request for the ring has taken.
+// leaveRing releases the segment of a request on the ring.
 func (r *request) leaveRing() {
 	if r.write {
 		r.segment.rewrites.endWrite(r.span())
@@ -53,9 +52,8 @@ func (r *request) leaveRing() {
 	r.segment = nil
 }
 
-// reapRing takes what the ring has completed. What that is worth is found out when its
-// turn comes, in settled: whoever polls one at a time starts the next operation before the
-// others have been looked at.
+// reapRing takes the ring's completions. They are checked one by one in settled, so that a
+// caller that polls one at a time can start the next operation before the others are checked.
 func (q *diskQueue) reapRing() {
 	for {
 		n := q.ring.Reap(q.reaped[:])
@@ -69,8 +67,8 @@ func (q *diskQueue) reapRing() {
 	}
 }
 
-// settled reports whether the first of core.Ready is over. Operations before it with which
-// the ring did not do well go to the pool.
+// settled reports whether there is an operation that is over, the first of core.Ready. It gives
+// those before it, which failed on the ring, to the pool.
 func (q *diskQueue) settled() bool {
 	for ready := q.core.Ready(); len(ready) > 0; ready = q.core.Ready() {
 		r := &q.ops[ready[0]].req
@@ -91,8 +89,8 @@ func (q *diskQueue) settled() bool {
 	return false
 }
 
-// prefetch brings closer what wentWell will look at: the disk has put it in memory, not
-// in the caches.
+// prefetch prefetches what wentWell will read: the disk has written it to memory, not to the
+// caches.
 func (r *request) prefetch() {
 	if r.segment == nil || r.write {
 		return
@@ -101,7 +99,7 @@ func (r *request) prefetch() {
 	r.segment.sums.prefetch(r.off / sumUnit)
 }
 
-// wentWell reports whether a request that the ring is through with is over.
+// wentWell reports whether a request succeeded on the ring.
 func (r *request) wentWell() bool {
 	switch {
 	case r.res != len(r.buf):
@@ -114,7 +112,7 @@ func (r *request) wentWell() bool {
 	}
 }
 
-// submitRing rings the doorbell.
+// submitRing submits the ring.
 func (q *diskQueue) submitRing() {
 	if q.ring == nil {
 		return
@@ -131,13 +129,13 @@ func (q *diskQueue) parkOnRing(ctx context.Context) error {
 		return err
 	}
 	if q.giveUpRing(err); q.ring != nil {
-		return fmt.Errorf("ssdtier: %s: %w", q.d.dir, err) // nobody tells what is under way
+		return fmt.Errorf("ssdtier: %s: %w", q.d.dir, err) // the pending operations are lost
 	}
 	return nil
 }
 
-// giveUpRing hands what a ring that fails has not started to the pool, as all that
-// comes later if nothing else is under way on the ring.
+// giveUpRing gives the operations that a failed ring has not started to the pool. If no other
+// is pending on the ring, the ring is closed and the pool carries out all later ones.
 func (q *diskQueue) giveUpRing(why error) {
 	q.d.opts.Logger.Warn("io_uring fails, the pool takes over", "dir", q.d.dir, "err", why)
 	for tag, ok := q.ring.Retract(); ok; tag, ok = q.ring.Retract() {
@@ -155,7 +153,7 @@ func (q *diskQueue) giveUpRing(why error) {
 	q.core.WakeWith(nil)
 }
 
-// chooseEngine finds out whether queues are to have rings.
+// chooseEngine decides whether queues have rings.
 func (d *Device) chooseEngine() error {
 	if d.opts.Engine == EnginePool {
 		return nil
@@ -171,10 +169,10 @@ func (d *Device) chooseEngine() error {
 	return nil
 }
 
-// errSpare is why a queue gets no ring though one could be made.
+// errSpare is the reason for which a queue gets no ring although io_uring works.
 var errSpare = errors.New("half of the process's file descriptors belong to rings already")
 
-// newRing makes the ring of a new queue, if the device's engine has them.
+// newRing makes the ring of a new queue, or returns nil if the pool is to serve it.
 func (d *Device) newRing(depth int) (*uring.Ring, error) {
 	if !d.rings {
 		return nil, nil

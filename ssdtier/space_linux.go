@@ -8,13 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// preallocate takes space on the disk for a part of a file, and makes it that long.
+// preallocate allocates space on the disk for a part of a file, and extends the file to it.
 func preallocate(f *os.File, from, to int64) error {
 	return control(f, "fallocate", func(fd int) error { return unix.Fallocate(fd, 0, from, to-from) })
 }
 
-// fileSystemSize is the size in bytes of the file system that has a directory; 0: it does
-// not say.
+// fileSystemSize is the size in bytes of a directory's file system; 0 if unknown.
 func fileSystemSize(dir string) int64 {
 	var stat unix.Statfs_t
 	if err := unix.Statfs(dir, &stat); err != nil {
@@ -23,8 +22,7 @@ func fileSystemSize(dir string) int64 {
 	return int64(stat.Blocks) * int64(stat.Bsize) //nolint:unconvert // it has 32 bits on some machines
 }
 
-// syncData makes durable what a file holds, and of its attributes what reading that
-// takes.
+// syncData makes a file's content durable, and the attributes that reading it needs.
 func syncData(f *os.File) error { return control(f, "fdatasync", unix.Fdatasync) }
 
 // control makes a system call for a file.

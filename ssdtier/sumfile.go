@@ -11,12 +11,12 @@ import (
 	"strings"
 )
 
-// A file of sums begins with a page that says what it is: a line, one with the segment that
-// it belongs to, and zeros. Files of earlier versions lack the second line. The number keeps
-// a segment that was moved to another's place, with its sums, from being taken for that one.
+// A file of sums begins with a page of a line that identifies it, a line with the number of its
+// segment, and zeros. Files of earlier versions do not have the second line. The number detects
+// a segment that was renamed, with its sums, to another's name.
 //
-// The pages of sums follow, eight bytes each, little endian. They are written in
-// place: what a torn write leaves of the sums that were there is what was there.
+// The pages of sums follow, eight bytes for each, little endian. They are written in place: a
+// torn write leaves each sum either old or new.
 const (
 	sumSuffix      = ".sum"
 	sumPageSize    = 8 * sumsPerPage
@@ -37,8 +37,8 @@ func parseSumName(name string) (int64, bool) {
 	return parseSegmentName(base + segmentSuffix)
 }
 
-// parseSums enters the sums from the bytes of a segment's file in the table. What the file
-// has beyond the segment is not looked at.
+// parseSums reads the sums in the bytes of a segment's file into the table. Sums beyond the
+// segment are ignored.
 func parseSums(data []byte, number int64, t *sumTable) error {
 	if err := checkSumHeader(data, number); err != nil {
 		return err
@@ -56,7 +56,7 @@ func parseSums(data []byte, number int64, t *sumTable) error {
 	return nil
 }
 
-// checkSumHeader returns what is wrong with the first page of a segment's file.
+// checkSumHeader returns an error if the first page of a segment's file is not valid.
 func checkSumHeader(data []byte, number int64) error {
 	if len(data) < sumPageSize || string(data[:len(sumLine)]) != sumLine {
 		return errors.New("it does not begin as files of checksums do")
@@ -72,9 +72,9 @@ func checkSumHeader(data []byte, number int64) error {
 	return fmt.Errorf("it is that of %s: were segments exchanged?", segmentName(other))
 }
 
-// loadSums reads the sums of a segment. It fails only where the file cannot be
-// read: a file that is gone or damaged may belong to blocks that Start drops.
-// Those that it keeps have no sums then, and sumsErr is what reads say of them.
+// loadSums reads the sums of a segment. It returns an error only if the file cannot be read: a
+// missing or damaged file may belong to blocks that Start drops. The blocks that Start keeps
+// have no sums then, and reads of them return sumsErr.
 func (s *segment) loadSums() error {
 	data, err := os.ReadFile(s.sumPath)
 	if err == nil {
@@ -89,8 +89,7 @@ func (s *segment) loadSums() error {
 	return nil
 }
 
-// adopt gives a segment that was written without sums a file of them which says
-// so.
+// adopt creates the file of sums of a segment that was written without, with sumUnverified.
 func (s *segment) adopt() error {
 	if s.sumsErr == nil {
 		return nil
@@ -107,9 +106,8 @@ func (s *segment) adopt() error {
 	return s.storeSums(s.changedSums(), true)
 }
 
-// storeSums writes the sums that have changed; durably, if sync says so. The
-// caller holds Device.mu. Sums that could not be written or synced are written
-// again the next time, from memory, so that it may succeed then.
+// storeSums writes the sums that have changed, and syncs them if sync is true. The caller holds
+// Device.mu. Sums that could not be written or synced are written again the next time.
 func (s *segment) storeSums(changed []sumsToStore, sync bool) error {
 	if len(changed) == 0 {
 		return nil
@@ -137,8 +135,8 @@ func (s *segment) writeAndSync(changed []sumsToStore, sync bool) error {
 	return err
 }
 
-// openSums opens the file of sums for writing, and makes it if it is to be new. The file
-// may be open though that failed.
+// openSums opens the file of sums for writing, and creates it if it is new. It may return an
+// open file with an error.
 func (s *segment) openSums() (*os.File, error) {
 	flags := os.O_WRONLY | os.O_CREATE
 	if s.newSums {
@@ -153,8 +151,8 @@ func (s *segment) openSums() (*os.File, error) {
 	return f, err
 }
 
-// makeSums makes the file of sums of a segment to come, whole and before that, so that a
-// segment without one is known to have lost it.
+// makeSums creates the file of sums before the segment, so that a segment without one has lost
+// it.
 func (d *Device) makeSums(number int64) error {
 	return writeAndRename(d.path(sumName(number)), sumHeader(number), false)
 }
@@ -165,13 +163,13 @@ func sumHeader(number int64) []byte {
 	return header
 }
 
-// sumsToStore is a page of sums as it was when changedSums copied it.
+// sumsToStore is a copy of a page of sums, made by changedSums.
 type sumsToStore struct {
 	number int
 	data   []byte
 }
 
-// changedSums copies the pages that have changed since they were copied last.
+// changedSums copies the pages that have changed since the last copy.
 func (s *segment) changedSums() []sumsToStore {
 	var changed []sumsToStore
 	for n := range s.sums.pages {
@@ -179,8 +177,8 @@ func (s *segment) changedSums() []sumsToStore {
 		if p == nil || !s.sums.dirty[n].Swap(false) {
 			continue
 		}
-		// Looked at first: a block that is written again meanwhile is the next
-		// Sync's, and this one's tail is where it was.
+		// Loaded first: a block that is written again meanwhile belongs to the next
+		// Sync.
 		a := s.accepted.Load()
 		data := make([]byte, 0, sumPageSize)
 		for i := range p {

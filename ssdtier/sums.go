@@ -10,20 +10,18 @@ import (
 	"github.com/redykv/redykv/internal/mem"
 )
 
-// Every block of sumUnit bytes of a segment has a checksum, which is known from
-// the write that completed last and looked at by every read. The sums of all
-// segments are in memory, 2 MiB for each GiB of log, and Sync keeps those that
-// have changed in the file NUMBER.sum beside NUMBER.seg.
+// Every block of sumUnit bytes of a segment has a checksum, which each write sets and each read
+// compares. The sums of all segments are in memory, 2 MiB for each GiB of log. Sync stores
+// those that have changed in the file NUMBER.sum beside NUMBER.seg.
 //
-// What a crash leaves. Sync makes a segment durable before the sums that it
-// copied earlier, so that a sum which is found afterwards was of a block on the
-// disk. Blocks above the synced tail may be there or not, with a sum or without;
-// Start drops them. Only one block that is kept may have been written again
-// since: the one that the tail ends in, which a log writes whole with what
-// follows. Its sum then is of what it held before, and zeros, see grown.
+// After a crash: Sync makes a segment durable before the sums that it copied earlier, so a
+// stored sum was of a block on the disk. Blocks above the synced tail may exist or not, with
+// or without a sum; Start drops them. Of the blocks that are kept only the one in which the
+// tail ends may have been written again since: a log writes that block again, whole, with what
+// follows. Its stored sum is that of its old bytes followed by zeros, see grown.
 const sumUnit = 4 << 10
 
-// Values of a sum that are none.
+// Values of a sum that mean that there is none.
 const (
 	// sumNone: the block was never written, not whole, or its sum was lost.
 	sumNone = 0
@@ -40,10 +38,9 @@ func sumOf(block []byte) uint64 {
 	return h
 }
 
-// grown reports whether a block that was written again is the one of a sum up to
-// some point, at or after from, where the log ended at that time. After that
-// point the older version had zeros; whatever a torn write left there of the two
-// does not matter.
+// grown reports whether a block that was written again agrees with a sum up to some offset, at
+// or after from, where the log ended when the sum was stored. The older version had zeros after
+// that offset; what a torn write left there does not matter.
 func grown(block []byte, sum uint64, from int) bool {
 	old := bytes.Clone(block)
 	if sumOf(old) == sum {
@@ -60,18 +57,18 @@ func grown(block []byte, sum uint64, from int) bool {
 	return false
 }
 
-// sumsPerPage is the unit in which sums are stored: 4 KiB of them, for 2 MiB.
+// sumsPerPage is the unit in which sums are stored: a page of 4 KiB, for 2 MiB of log.
 const sumsPerPage = 512
 
 // sumPage is a page of sums.
 type sumPage [sumsPerPage]atomic.Uint64
 
-// sumTable is the sums of one segment, by number of the block. Pages are made
-// when they are needed. A block has one writer at a time; any number read.
+// sumTable is the sums of one segment, by number of the block. Pages are allocated when they
+// are needed. A block has one writer at a time, and any number of readers.
 type sumTable struct {
 	pages []atomic.Pointer[sumPage]
-	// dirty says which pages have changed. Writers set it after the sum; who
-	// stores the page clears it before copying the sums.
+	// dirty marks the pages that have changed. A writer sets it after the sum; Sync clears
+	// it before it copies the sums.
 	dirty []atomic.Bool
 }
 
@@ -89,7 +86,7 @@ func (t *sumTable) get(block int64) uint64 {
 	return p[block%sumsPerPage].Load()
 }
 
-// prefetch brings a sum closer.
+// prefetch prefetches a sum.
 func (t *sumTable) prefetch(block int64) {
 	if p := t.pages[block/sumsPerPage].Load(); p != nil {
 		mem.Prefetch(unsafe.Pointer(&p[block%sumsPerPage]))
@@ -101,7 +98,7 @@ func (t *sumTable) set(block int64, sum uint64) {
 	t.dirty[block/sumsPerPage].Store(true)
 }
 
-// page returns a page, making it if there is none.
+// page returns a page, and allocates it if there is none.
 func (t *sumTable) page(n int64) *sumPage {
 	p := t.pages[n].Load()
 	if p == nil {
@@ -121,7 +118,7 @@ func (t *sumTable) fill(block int64, data []byte) {
 	}
 }
 
-// touch has all pages stored again.
+// touch marks all pages as dirty.
 func (t *sumTable) touch() {
 	for n := range t.pages {
 		if t.pages[n].Load() != nil {
@@ -130,7 +127,7 @@ func (t *sumTable) touch() {
 	}
 }
 
-// cut forgets the sums of the blocks from one on.
+// cut removes the sums of the blocks from one on.
 func (t *sumTable) cut(block int64) {
 	for n := block / sumsPerPage; n < int64(len(t.pages)); n++ {
 		if t.pages[n].Load() == nil {

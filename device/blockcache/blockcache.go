@@ -1,30 +1,28 @@
-// Package blockcache keeps blocks of a slow device in memory: a device.Device around
-// another one, for reads that come back to the same blocks.
+// Package blockcache caches blocks of a slow device in memory: a device.Device around another
+// one, for repeated reads of the same blocks.
 //
 //	ssd, err := ssdtier.Open("data")
 //	cached, err := blockcache.New(ssd, blockcache.Options{Capacity: 256 << 20})
 //	store, err := kv.Open(kv.Options{Memory: 1 << 30, Device: device.NewTiered(redy, cached)})
 //
-// A store counts the capacity in its Options.Memory, so that its log has that much
-// less ([device.CacheMemory]).
+// The capacity is part of a store's Options.Memory ([device.CacheMemory]): its log has so much
+// less.
 //
-// When it helps:
-//   - Values near the size of a block, or neighbours that are read together: what comes
-//     with a block is wanted.
-//   - A device of which every read is slow or costs money: a bucket, with blocks of
-//     64 KiB, or a file server.
+// It helps with
+//   - values near the size of a block, or neighbouring records that are read together;
+//   - a device of which every read is slow or costs money: a bucket, with blocks of 64 KiB,
+//     or a file server.
 //
-// When it does not:
-//   - Small records at random addresses. Of a block of 4 KiB one record of 24 bytes is
-//     wanted; kv.Options.ReadCache keeps the record alone, and the same memory keeps a
-//     hundred times as many.
-//   - A device that reads any bytes at the speed of memory, as Redy does: it would read
-//     more, to no avail.
+// It does not help with
+//   - small records at random addresses: of a block of 4 KiB one record of 24 bytes is used.
+//     kv.Options.ReadCache caches the record alone, a hundred times as many in the same
+//     memory;
+//   - a device that reads any bytes at the speed of memory, as Redy does.
 //
-// The cache is a ristretto one, keyed by the number of the block. A block is kept from
-// the moment at which nothing of it can change any more: the log has gone on past it,
-// and every write to it or below it has ended. So no entry is ever out of date. Reads of
-// many blocks at once, as recovery and compaction make them, pass by.
+// The cache is a ristretto cache, keyed by the number of the block. A block is cached only when
+// it cannot change any more: the log has grown past it, and every write to it or below it has
+// ended. So no entry is out of date. Reads of many blocks at once, as of recovery and
+// compaction, bypass the cache.
 package blockcache
 
 import (
@@ -44,11 +42,10 @@ import (
 
 // Options are the choices of a Cache.
 type Options struct {
-	// Capacity is the memory in bytes that the blocks and what belongs to them take,
-	// MinCapacity at least.
+	// Capacity is the memory in bytes of the cache, at least MinCapacity.
 	Capacity int64
-	// Block is the unit of reads and of the cache in bytes, a power of two from 512
-	// to 4 MiB. Default: the device's Alignment, 4 KiB at least.
+	// Block is the unit of reads and of the cache in bytes, a power of two from 512 to
+	// 4 MiB. Default: the device's Alignment, at least 4 KiB.
 	Block int
 }
 
@@ -61,25 +58,24 @@ const (
 	maxBlock = 4 << 20
 )
 
-// maxBlocks is how many blocks a read may touch that is to be cached.
+// maxBlocks is the largest number of blocks of a read that is cached.
 const maxBlocks = 8
 
-// overhead is what a block takes beside its bytes: the entry, and its share of the
-// counters that admit.
+// overhead is the memory of a block beside its bytes: the entry, and its share of the counters.
 const overhead = 256
 
-// Cache is a device with a cache before it. It implements device.Device.
+// Cache is a device with a cache in front of it. It implements device.Device.
 type Cache struct {
-	device.Device // everything but what is done otherwise here
+	device.Device // the device behind the cache
 	opts          Options
 	shift         uint
 	blocks        *ristretto.Cache[uint64, []byte]
 	round         atomic.Uint64 // counts Starts: part of the keys
 
-	// final is an address: what lies below is never written again, and was.
+	// final is the address below which everything was written and is not written again.
 	final atomic.Int64
-	mu    sync.Mutex
-	// writing are the addresses of the writes under way, and of those that failed.
+	mu    sync.Mutex // guards writing and newest
+	// writing are the addresses of the writes that are pending or have failed.
 	writing []int64
 	newest  int64 // address of the highest write
 
@@ -87,7 +83,7 @@ type Cache struct {
 	hits, misses atomic.Uint64
 }
 
-// New puts a cache before a device, which it owns.
+// New puts a cache in front of a device, which it owns.
 func New(dev device.Device, opts Options) (*Cache, error) {
 	if opts.Block == 0 {
 		opts.Block = max(DefaultBlock, dev.Alignment())
@@ -112,16 +108,16 @@ func New(dev device.Device, opts Options) (*Cache, error) {
 	return c, nil
 }
 
-// numberBits is what the number of a block has in a key; the round has the rest.
-// Addresses of a log have 48 bits, a block 9 at least.
+// numberBits is the number of bits of a key for the number of a block; the round has the rest.
+// Addresses of a log have 48 bits, and offsets in a block at least 9.
 const numberBits = 40
 
-// key is that of a block in this round.
+// key returns the key of a block in this round.
 func (c *Cache) key(number int64) uint64 {
 	return uint64(number) | c.round.Load()<<numberBits
 }
 
-// Start implements device.Device. What was cached before is forgotten.
+// Start implements device.Device. It invalidates what was cached.
 func (c *Cache) Start(tail int64) error { return c.start(tail, device.Device.Start) }
 
 // Prepare implements device.Preparer.
@@ -141,7 +137,7 @@ func (c *Cache) start(tail int64, start func(device.Device, int64) error) error 
 	return nil
 }
 
-// begin enters a write.
+// begin adds a pending write.
 func (c *Cache) begin(addr int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -149,15 +145,15 @@ func (c *Cache) begin(addr int64) {
 	c.newest = max(c.newest, addr)
 }
 
-// end takes a write that has ended out. A log writes the block that it ends in once
-// more, from the address on that its newest write has or a later one: what lies below
-// is final, but for what is under way.
+// end removes a write that has ended. A log writes the block in which it ends again, at or
+// above the address of its newest write: everything below that is final, except pending
+// writes.
 func (c *Cache) end(addr int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	i := slices.Index(c.writing, addr)
 	if i < 0 {
-		return // Start has forgotten it
+		return // it began before Start
 	}
 	last := len(c.writing) - 1
 	c.writing[i] = c.writing[last]
@@ -175,16 +171,15 @@ func (c *Cache) Parts() []any { return []any{c.Device} }
 // CacheMemory implements device.CacheUser.
 func (c *Cache) CacheMemory() int64 { return c.opts.Capacity + device.CacheMemory(c.Device) }
 
-// Metrics are what a Cache has done since it was made, and what it has.
+// Metrics are the counters of a Cache since it was made, and its memory.
 type Metrics struct {
 	Hits   uint64 // reads that it answered
-	Misses uint64 // reads that it asked the device for, in blocks
+	Misses uint64 // reads that it passed to the device, in blocks
 	Bytes  int64  // in use, of
 	Memory int64  // Options.Capacity
 }
 
-// Metrics says what the cache has done. Reads that pass it by are neither hits nor
-// misses.
+// Metrics returns the metrics. Reads that bypass the cache are neither hits nor misses.
 func (c *Cache) Metrics() Metrics {
 	return Metrics{
 		Hits: c.hits.Load(), Misses: c.misses.Load(),
@@ -198,8 +193,8 @@ func (c *Cache) Close() error {
 	return c.Device.Close()
 }
 
-// span is what a read of n bytes touches: blocks from first on, their address and
-// their end. It is not ok if the read is none for the cache.
+// span returns the blocks of a read of n bytes: the number of the first and how many. It is
+// not ok if the read bypasses the cache.
 func (c *Cache) span(n int, addr int64) (first int64, blocks int, ok bool) {
 	if n < 1 || addr < 0 || addr > math.MaxInt64-int64(n)-int64(c.opts.Block) {
 		return 0, 0, false
@@ -210,7 +205,7 @@ func (c *Cache) span(n int, addr int64) (first int64, blocks int, ok bool) {
 	return first, int(end - first), ok
 }
 
-// get copies what is wanted from the blocks that a read touches, if all are there.
+// get copies the bytes of a read from its blocks, if all are cached.
 func (c *Cache) get(dst []byte, addr, first int64, blocks int) bool {
 	skip := int(addr - first<<c.shift)
 	for i := range blocks {
@@ -224,7 +219,7 @@ func (c *Cache) get(dst []byte, addr, first int64, blocks int) bool {
 	return true
 }
 
-// put keeps blocks, read from first on. It may keep buf.
+// put caches blocks that were read from first on. It may keep buf.
 func (c *Cache) put(buf []byte, first int64, round uint64) {
 	if round != c.round.Load() {
 		return
@@ -239,5 +234,5 @@ func (c *Cache) put(buf []byte, first int64, round uint64) {
 	}
 }
 
-// errLost is what a completion is that the cache did not ask for.
+// errLost is the error of a completion of an operation that the queue does not have.
 var errLost = errors.New("blockcache: completion of no operation")

@@ -17,13 +17,13 @@ type cachedQueue struct {
 	ops    queue.Pending[operation]
 	ready  []event // to be polled, from taken on
 	taken  int
-	late   []uint64 // operations that the device's queue had no room for
+	late   []uint64 // operations for which the device's queue had no room
 	closed bool
 
 	scratch [16]device.Completion
 }
 
-// event is a completion that did not come out of the device's Poll just now.
+// event is a completion that is kept for the next Poll.
 type event struct {
 	device.Completion
 	number uint64 // of its operation
@@ -36,9 +36,10 @@ type operation struct {
 	addr  int64
 	write bool
 
-	blocks []byte // of a read in whole blocks: they are read into these, …
-	first  int64  // …from this one on…
-	round  uint64 // …in this round
+	// Of a read in whole blocks: the buffer, the number of the first, and the round.
+	blocks []byte
+	first  int64
+	round  uint64
 }
 
 // NewQueue implements device.Device.
@@ -97,7 +98,7 @@ func (q *cachedQueue) Write(src []byte, addr int64, tag uint64) error {
 	return nil
 }
 
-// start gives a new operation to the device's queue.
+// start gives a new operation to the device's queue, or removes it.
 func (q *cachedQueue) start(n uint64) error {
 	err := q.hand(n)
 	if err != nil {
@@ -161,9 +162,9 @@ func (q *cachedQueue) ended(c device.Completion, number uint64) {
 	}
 }
 
-// settled takes the end of an operation on the device, and returns what that comes to.
-// It is not over if the blocks could not be read: one of them may be damaged that is
-// not wanted. Then the bytes are read alone.
+// settled handles the end of an operation on the device. The operation is not over if its
+// blocks could not be read: the damage may be outside of its bytes, which are then read
+// alone.
 func (q *cachedQueue) settled(c device.Completion) (_ device.Completion, over bool) {
 	n := c.Tag
 	if !q.ops.Has(n) {
@@ -191,7 +192,7 @@ func (q *cachedQueue) settled(c device.Completion) (_ device.Completion, over bo
 	return c, true
 }
 
-// handLate gives the device's queue what waits for room there.
+// handLate gives the device's queue the operations that wait for room.
 func (q *cachedQueue) handLate() {
 	for len(q.late) > 0 {
 		n := q.late[0]
@@ -224,7 +225,7 @@ func (q *cachedQueue) Wait(ctx context.Context) error {
 	return q.inner.Submit()
 }
 
-// gather polls the device, so that Wait knows of what is not over by its completion.
+// gather polls the device and keeps the events.
 func (q *cachedQueue) gather() {
 	q.handLate()
 	for _, c := range q.scratch[:q.inner.Poll(q.scratch[:])] {
@@ -233,7 +234,7 @@ func (q *cachedQueue) gather() {
 			q.ready = append(q.ready, event{c, number})
 		}
 	}
-	_ = q.inner.Submit() // if it fails, Wait says so
+	_ = q.inner.Submit() // if it fails, Wait returns the error
 }
 
 // Close implements device.Queue.
