@@ -18,8 +18,8 @@ type caller struct {
 	client *redytier.Client
 	back   []redytier.Callback // by tag
 
-	// over carries tags from the callbacks, which one client thread runs, to the
-	// application thread: a tag is in it at most once, so it never overflows. The
+	// over is a ring of completed tags, from the callbacks, which one client thread runs,
+	// to the application thread. A tag is in it at most once, so it never overflows. The
 	// callbacks own tail, the application owns head.
 	over       []uint64
 	head, tail atomic.Uint64
@@ -39,10 +39,10 @@ func newCaller(l loop, c *redytier.Cache) *caller {
 	return k
 }
 
-// ended is what every callback does.
+// ended is called by every callback.
 func (k *caller) ended(tag uint64, err error) {
 	if err != nil {
-		first := err // of its own: err stays off the heap
+		first := err // a copy, so that err stays off the heap
 		k.failed.CompareAndSwap(nil, &first)
 	}
 	tail := k.tail.Load()
@@ -62,7 +62,7 @@ func (k *caller) slice(ctx context.Context, op Op, size int, lasts time.Duration
 	return k.run(ctx, k, op, size, lasts)
 }
 
-// start asks for as much as is free and finds room.
+// start issues requests for free tags while there is room.
 func (k *caller) start(size int) error {
 	for len(k.free) > 0 {
 		tag := k.free[len(k.free)-1]
@@ -89,7 +89,7 @@ func (k *caller) start(size int) error {
 func (k *caller) finish(ctx context.Context) error {
 	head := k.head.Load()
 	if len(k.free) == k.depth {
-		runtime.Gosched() // others' requests take all the room
+		runtime.Gosched() // the requests of other threads take all the room
 		return ctx.Err()
 	}
 	for spins := 1; k.tail.Load() == head; spins++ {
@@ -116,7 +116,7 @@ func (k *caller) finish(ctx context.Context) error {
 	return nil
 }
 
-// park sleeps until there is something beyond head.
+// park sleeps until a tag is beyond head.
 func (k *caller) park(ctx context.Context, head uint64) error {
 	k.parked.Store(true)
 	defer k.parked.Store(false)

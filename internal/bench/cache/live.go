@@ -16,14 +16,14 @@ import (
 type LiveSpec struct {
 	Transport string
 	Net       string // the model of the network in between, as redytier.Config.Net
-	// SLO is what the manager chooses the first configuration by, unless there is
-	// one. The cache's servers have the cores that the first one takes.
+	// SLO selects the first configuration, unless Configuration is set. The cache's
+	// servers have as many cores as the first configuration needs.
 	SLO           redytier.SLO
 	Configuration redytier.Configuration
 
 	Capacity int64            // bytes, at least MinCapacity
-	Mode     Mode             // the way to the cache
-	Idle     fabricbench.Idle // what a thread does that has nothing to do
+	Mode     Mode             // of the threads
+	Idle     fabricbench.Idle // what an idle thread does
 	Log      *slog.Logger
 }
 
@@ -57,10 +57,10 @@ func (l *Live) Close() error {
 	return l.cache.Delete(ctx)
 }
 
-// Configuration is what the cache has at present.
+// Configuration returns the cache's present configuration.
 func (l *Live) Configuration() redytier.Configuration { return l.cache.Configuration() }
 
-// Switch gives the cache another configuration (R69).
+// Switch changes the cache's configuration (R69).
 func (l *Live) Switch(ctx context.Context, c redytier.Configuration) error {
 	if c == l.Configuration() {
 		return nil

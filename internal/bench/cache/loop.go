@@ -12,14 +12,14 @@ import (
 	"github.com/redykv/redykv/redytier"
 )
 
-// loop is what both kinds of threads have: buffers and tags for the requests that
-// they keep under way, and what draws the next one.
+// loop is the common part of both kinds of threads: buffers and tags for the requests in
+// flight, and the generator of the next one.
 type loop struct {
 	depth    int
 	capacity int64
-	poll     bool // look again and again instead of parking
+	poll     bool // poll instead of sleeping
 	rng      *rand.PCG
-	writes   uint64 // of 100 requests, in this slice
+	writes   uint64 // in 100 requests of this slice
 	meter    *bench.Meter
 	buffers  []byte
 	free     []uint64
@@ -37,28 +37,28 @@ func newLoop(s *Spec, capacity int64, depth int, seed uint64) loop {
 	}
 }
 
-// draw is the next request's address, and whether it is a write.
+// draw returns the next request's address, and whether it is a write.
 func (l *loop) draw(size int) (addr int64, write bool) {
 	bits := l.rng.Uint64()
-	slots := uint64(l.capacity) / uint64(size) // below 2^32 for any memory that one measures
-	return int64(bits >> 32 * slots >> 32 * uint64(size)), uint64(uint32(bits))*100>>32 < l.writes
+	places := uint64(l.capacity) / uint64(size) // below 2^32
+	return int64(bits >> 32 * places >> 32 * uint64(size)), uint64(uint32(bits))*100>>32 < l.writes
 }
 
 func (l *loop) buffer(tag uint64, size int) []byte { return l.buffers[int(tag)*size:][:size] }
 
-// queue is what a thread does of its own.
+// queue is the part of a thread that depends on its kind.
 type queue interface {
-	// start asks for what is free, as far as there is room.
+	// start issues a request for each free tag, as far as there is room.
 	start(size int) error
-	// finish waits until something that was asked for has ended, and frees it.
+	// finish waits until requests have completed, and frees their tags.
 	finish(ctx context.Context) error
 }
 
-// run measures a queue of this loop for that long, and waits until nothing is
-// under way any more.
+// run measures a queue of this loop for that long, and then waits until no request is in
+// flight.
 func (l *loop) run(ctx context.Context, q queue, op Op, size int, lasts time.Duration) (bench.Sample, error) {
 	l.free = bench.AllTags(l.free, l.depth)
-	writes, _ := op.writes() // it is one: Spec.Check
+	writes, _ := op.writes() // Spec.Check has refused others
 	l.writes = uint64(writes)
 	return l.meter.Run(ctx, l.depth, lasts, func() error { return q.start(size) }, q.finish, func() int { return len(l.free) })
 }
@@ -84,7 +84,7 @@ func (l *sessionLoop) slice(ctx context.Context, op Op, size int, lasts time.Dur
 	return l.run(ctx, l, op, size, lasts)
 }
 
-// start enqueues as many requests as are free and rings the bell.
+// start enqueues a request for each free tag and rings the doorbell.
 func (l *sessionLoop) start(size int) error {
 	for _, tag := range l.free {
 		addr, write := l.draw(size)

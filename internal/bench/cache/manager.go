@@ -13,15 +13,15 @@ import (
 	"github.com/redykv/redykv/server"
 )
 
-// Servers are the VMs of a manager in this process: processes of this machine, or over
+// Servers describes the VMs of a manager in this process: processes on this machine, or over
 // mem servers in this process.
 type Servers struct {
 	Transport string
 	Command   []string       // what is run; empty: as in [allocator.LocalOptions]
 	Menu      *menu.Menu     // by which a market sells them; nil: there is none
 	Pinning   server.Pinning // of their threads
-	// Apart gives them half of the processors that this process may use, and keeps this
-	// process to the others until the manager is closed, as if they were two machines.
+	// Apart gives them half of the processors that this process may use, and restricts this
+	// process to the others until the manager is closed, like two machines.
 	Apart bool
 }
 
@@ -31,7 +31,7 @@ type Manager struct {
 	together func() error // ends Servers.Apart
 }
 
-// StartManager starts a manager in this process over servers; opts.Allocator is theirs. The
+// StartManager starts a manager in this process over servers and sets opts.Allocator. The
 // caller closes it.
 func StartManager(ctx context.Context, servers Servers, opts manager.EmbedOptions) (_ *Manager, err error) {
 	m := &Manager{together: func() error { return nil }}
@@ -57,7 +57,7 @@ func StartManager(ctx context.Context, servers Servers, opts manager.EmbedOption
 	return m, nil
 }
 
-// apart keeps this process to half of its processors, and returns the others.
+// apart restricts this process to half of its processors and returns the others.
 func apart(transport string) (others []int, together func() error, err error) {
 	if transport == mem.Name {
 		return nil, nil, fmt.Errorf("cachebench: servers over %s are in this process: they cannot have processors of their own", mem.Name)
@@ -70,6 +70,5 @@ func apart(transport string) (others []int, together func() error, err error) {
 	return others, together, err
 }
 
-// Close ends the manager and its VMs. This process may use the processors again that it
-// could use before.
+// Close ends the manager and its VMs, and lifts the restriction of processors.
 func (m *Manager) Close() error { return errors.Join(m.Embedded.Close(), m.together()) }

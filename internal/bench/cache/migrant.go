@@ -13,17 +13,17 @@ import (
 	"github.com/redykv/redykv/redytier"
 )
 
-// tickEvery is how often a migrant notes how far it is. So many ticks are one of a
-// row's series.
+// tickEvery is the interval at which a migrant records its progress; a value of a row's
+// series covers several ticks.
 const (
 	tickEvery   = time.Millisecond
 	seriesTicks = 5
-	// SeriesEvery is the time of one entry of a row's series, about.
+	// SeriesEvery is the approximate time of one value of a row's series.
 	SeriesEvery = seriesTicks * tickEvery
 )
 
-// migrant is a client thread that keeps requests under way to each region of a
-// cache: those to a region that is held keep no other from going on.
+// migrant is a client thread that keeps requests in flight to each region of a cache, so
+// that those to a paused region do not delay others.
 type migrant struct {
 	spec    *MigrateSpec
 	op      Op
@@ -41,14 +41,14 @@ type migrant struct {
 	ticks []tick
 }
 
-// tick is how far the thread was at a time.
+// tick is the thread's progress at a time.
 type tick struct {
 	at    time.Time
 	count uint64
 	cpu   time.Duration
 }
 
-// startLoad starts a thread. Whoever gets it calls close.
+// startLoad starts a thread. The caller closes it.
 func (s *MigrateSpec) startLoad(c *redytier.Cache, op Op) (*migrant, error) {
 	depth := len(c.Regions()) * s.Depth
 	session, err := c.NewSession(depth)
@@ -72,7 +72,7 @@ func (s *MigrateSpec) startLoad(c *redytier.Cache, op Op) (*migrant, error) {
 	return m, nil
 }
 
-// stop ends the loop; what is under way then is still to be polled.
+// stop ends the loop; requests in flight are still to be polled.
 func (m *migrant) stop() error {
 	m.ended.Store(true)
 	err := <-m.result
@@ -114,16 +114,16 @@ func (m *migrant) note(now time.Time) {
 	m.ticks = append(m.ticks, tick{now, m.count, machine.ThreadCPU()})
 }
 
-// catchUp is how much time that was lost an open loop makes up for: that in which the
-// thread did not run, not that in which a request was held.
+// catchUp is the most lost time that an open loop makes up for: time in which the thread did
+// not run, not time in which a request was paused.
 const catchUp = 5 * time.Millisecond
 
-// period is the time between two requests of a tag in an open loop.
+// period returns the time between two requests of a tag in an open loop.
 func (s *MigrateSpec) period() time.Duration {
 	return time.Duration(float64(s.Depth) / s.Rate * float64(time.Second))
 }
 
-// start asks for as much as is free, and has its time.
+// start issues requests for free tags that are due.
 func (m *migrant) start() error {
 	now := time.Time{}
 	if m.due != nil {
@@ -157,7 +157,7 @@ func (m *migrant) start() error {
 	return m.session.Submit()
 }
 
-// drain waits for what is under way.
+// drain waits for the requests in flight.
 func (m *migrant) drain() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
@@ -172,7 +172,7 @@ func (m *migrant) drain() error {
 	return nil
 }
 
-// tell fills in what the load was in the round's parts.
+// tell sets the row's loads in the parts of the round.
 func (m *migrant) tell(row *MigrateRow, at *course) {
 	began, ended := m.ticks[0].at, m.ticks[len(m.ticks)-1].at
 	row.Before = m.over(span{began.Add(at.called.Sub(began) / 2), at.called}) // the first half warms it up
@@ -199,7 +199,7 @@ func (m *migrant) tell(row *MigrateRow, at *course) {
 // span is a part of a run.
 type span struct{ from, to time.Time }
 
-// over is the load in some spans, from tick to tick.
+// over returns the load in some spans, from tick to tick.
 func (m *migrant) over(spans ...span) (l Load) {
 	took, cpu, count := time.Duration(0), time.Duration(0), uint64(0)
 	for _, s := range spans {
@@ -214,7 +214,7 @@ func (m *migrant) over(spans ...span) (l Load) {
 	return l
 }
 
-// first is the first tick that is not before t, or the last of all.
+// first returns the index of the first tick not before t, or of the last one.
 func (m *migrant) first(t time.Time) *tick {
 	i := sort.Search(len(m.ticks)-1, func(i int) bool { return !m.ticks[i].at.Before(t) })
 	return &m.ticks[i]

@@ -21,7 +21,7 @@ type MigrateSpec struct {
 	Capacity       int64 // bytes
 	RegionSize     int64 // bytes
 	Size           int   // of a request, in bytes
-	Depth          int   // requests under way to each region
+	Depth          int   // requests in flight to each region
 	// Rate is how many requests a second are offered to each region, evenly: an open
 	// loop, which makes up for a few milliseconds in which nothing went, and drops what
 	// could not be asked for in more. 0: a closed one.
@@ -62,26 +62,26 @@ func (s *MigrateSpec) Check() error {
 	return nil
 }
 
-// leastLoad is how long a load has to last for its throughput to be one.
+// leastLoad is the least time of a load for a meaningful throughput.
 const leastLoad = 50 * time.Millisecond
 
-// MigrateRow is one kind of migration. Its JSON form is one line. Each figure is the
-// median over the rounds, ratios too: two columns need not divide to a third.
+// MigrateRow is one kind of migration. Its JSON form is one line. Each figure, ratios too,
+// is the median over the rounds, so ratios need not equal the quotient of two columns.
 type MigrateRow struct {
 	Transport string `json:"transport"`
 	Net       string `json:"net"`
 	Capacity  int64  `json:"capacity"`
 	Regions   int    `json:"regions"`
 	Moving    int    `json:"moving,omitempty"` // of the regions; 0: those on one VM
-	Pause     string `json:"pause"`            // what is held: writes, reads+writes; of a region, or of all
+	Pause     string `json:"pause"`            // what pauses: writes, reads+writes; of a region, or of all
 	Op        Op     `json:"op"`               // idle, read or write
 	Size      int    `json:"size"`
-	Depth     int    `json:"depth"` // requests under way to each region
+	Depth     int    `json:"depth"` // requests in flight to each region
 	Rounds    int    `json:"rounds"`
 
-	// Seconds pass from the first region's first pause to the last region's end:
-	// the other VM runs by then. BytesPerSecond is the capacity over that, OfCopy
-	// that over the rate of a plain copy in memory, measured right before.
+	// Seconds is the time from the first region's first pause to the last region's end.
+	// BytesPerSecond is the capacity over that, OfCopy its ratio to a plain copy in
+	// memory, measured right before.
 	Seconds            float64 `json:"seconds"`
 	BytesPerSecond     float64 `json:"bytes_per_second"`
 	CopyBytesPerSecond float64 `json:"copy_bytes_per_second"`
@@ -93,10 +93,10 @@ type MigrateRow struct {
 	After  Load `json:"after"`  // Migrate has returned
 	Beside Load `json:"beside"` // a thread does a plain copy, of as many bytes in as much time
 
-	// Ratios of throughput. PerCPU is DuringOverBefore of operations for each second
-	// of the client thread's processor time. BesideOverBefore is what copying costs
-	// a load that has nothing to do with it: processor time, memory's bandwidth,
-	// room in caches. DuringOverBeside is what a migration costs beyond that.
+	// Ratios of throughput. PerCPU is DuringOverBefore for each second of the client
+	// thread's processor time. BesideOverBefore is the cost of a copy to an unrelated
+	// load: processor time, memory bandwidth, processor cache. DuringOverBeside is the
+	// cost of a migration beyond that.
 	DuringOverBefore float64 `json:"during_over_before,omitempty"`
 	PerCPU           float64 `json:"during_over_before_per_cpu,omitempty"`
 	AroundOverBefore float64 `json:"around_over_before,omitempty"`
@@ -109,7 +109,7 @@ type MigrateRow struct {
 	MovesAt int       `json:"moves_at,omitempty"`
 }
 
-// figures are all that there is a median of.
+// figures returns the fields that are medians.
 func (r *MigrateRow) figures() []*float64 {
 	all := []*float64{
 		&r.Seconds, &r.BytesPerSecond, &r.CopyBytesPerSecond, &r.OfCopy,
@@ -121,7 +121,7 @@ func (r *MigrateRow) figures() []*float64 {
 	return all
 }
 
-// medians makes one row of a kind's rounds.
+// medians returns the row of a kind of migration from its rounds.
 func medians(rounds []MigrateRow) MigrateRow {
 	row := rounds[len(rounds)-1]
 	row.Rounds = len(rounds)
@@ -135,13 +135,13 @@ func medians(rounds []MigrateRow) MigrateRow {
 	return row
 }
 
-// Load is what a client thread did in a part of the run.
+// Load is the throughput of a client thread in a part of the run.
 type Load struct {
 	Mops float64 `json:"mops"`
-	CPU  float64 `json:"cpu"` // share of a processor that it had
+	CPU  float64 `json:"cpu"` // its share of a processor
 }
 
-// over is the ratio of throughput, 0 where there is none.
+// over returns the ratio of throughput; 0 if there is none.
 func (l Load) over(o Load) float64 {
 	if o.Mops == 0 {
 		return 0
@@ -149,10 +149,10 @@ func (l Load) over(o Load) float64 {
 	return l.Mops / o.Mops
 }
 
-// Idle is a migration of a cache that nobody uses.
+// Idle is a migration of an unused cache.
 const Idle Op = "idle"
 
-// RunMigrations measures what spec asks for, on caches that mgr finds memory for.
+// RunMigrations carries out a spec on caches in memory that mgr finds.
 func RunMigrations(ctx context.Context, mgr redytier.Manager, spec MigrateSpec, log *slog.Logger) ([]MigrateRow, error) {
 	if err := spec.Check(); err != nil {
 		return nil, fmt.Errorf("cachebench: %w", err)
@@ -215,7 +215,7 @@ func pauseString(m redytier.Migration) string {
 	return what + " of " + of
 }
 
-// once moves the cache to another VM, and lets a plain copy run when that is over.
+// once moves the cache to another VM and then runs a plain copy.
 func (s *MigrateSpec) once(ctx context.Context, c *redytier.Cache, op Op, yard *yardstick) (row MigrateRow, err error) {
 	row = MigrateRow{Capacity: s.Capacity, Regions: len(c.Regions()), Moving: s.Moving, Op: op, Size: s.Size, Depth: s.Depth, CopyBytesPerSecond: yard.rate()}
 	var load *migrant
@@ -253,7 +253,7 @@ func (s *MigrateSpec) once(ctx context.Context, c *redytier.Cache, op Op, yard *
 	return row, nil
 }
 
-// leaves are the VMs that a cache leaves in a round.
+// leaves returns the VMs that a cache leaves in a round.
 func (s *MigrateSpec) leaves(c *redytier.Cache) ([]string, error) {
 	regions := c.Regions()
 	if s.Moving == 0 {
@@ -271,8 +271,7 @@ func (s *MigrateSpec) leaves(c *redytier.Cache) ([]string, error) {
 	return vms, nil
 }
 
-// moved is how many bytes move in a round: where Moving does not say it, all are on one
-// VM.
+// moved returns the number of bytes that move in a round: all, unless Moving is set.
 func (s *MigrateSpec) moved() int64 {
 	if s.Moving == 0 {
 		return s.Capacity
@@ -280,14 +279,14 @@ func (s *MigrateSpec) moved() int64 {
 	return int64(s.Moving) * s.RegionSize
 }
 
-// course is when a round came to what.
+// course has the times of a round.
 type course struct {
 	called, from, to, returned time.Time // Migrate, and regions' moving
 	copies, copied             time.Time // the plain copy
 }
 
-// migrate moves the cache away from VMs. Where this thread did not run while regions
-// moved, all that Migrate did counts as that.
+// migrate moves the cache away from VMs. If this thread did not run while regions moved, the
+// whole of Migrate counts.
 func (at *course) migrate(ctx context.Context, c *redytier.Cache, vms []string) error {
 	over := make(chan error, 1)
 	at.called = time.Now()
@@ -319,9 +318,9 @@ func (at *course) migrate(ctx context.Context, c *redytier.Cache, vms []string) 
 	}
 }
 
-// draw is an address in the region that a tag belongs to.
+// draw returns an address in the tag's region.
 func (s *MigrateSpec) draw(rng *rand.PCG, tag uint64) int64 {
-	slots := uint64(s.RegionSize) / uint64(s.Size)
+	places := uint64(s.RegionSize) / uint64(s.Size)
 	region := int64(tag) / int64(s.Depth)
-	return region*s.RegionSize + int64(rng.Uint64()>>32*slots>>32)*int64(s.Size)
+	return region*s.RegionSize + int64(rng.Uint64()>>32*places>>32)*int64(s.Size)
 }

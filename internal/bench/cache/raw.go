@@ -11,14 +11,14 @@ import (
 	"github.com/redykv/redykv/internal/fabric"
 )
 
-// Raw is the transport without Redy: where a process serves that package
-// fabricbench runs.
+// Raw is the transport without Redy, with the address of a serving process of package
+// bench/fabric.
 type Raw struct {
 	Provider fabric.Provider
 	Addr     string
 }
 
-// rawDepths are the numbers in flight that the transport is measured with: one, and
+// rawDepths returns the numbers in flight with which the transport is measured: one, and
 // those of the configurations, in batches and in requests.
 func rawDepths(s *Spec) []int {
 	depths := []int{1}

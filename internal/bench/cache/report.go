@@ -10,7 +10,7 @@ import (
 	"github.com/redykv/redykv/redytier"
 )
 
-// Row is what was measured of one cell. Its JSON form is one line.
+// Row is the result of one cell. Its JSON form is one line.
 type Row struct {
 	Path      string `json:"path"` // redy, or fabric: the transport alone
 	Mode      Mode   `json:"mode,omitempty"`
@@ -20,32 +20,32 @@ type Row struct {
 	S         int    `json:"s"`
 	B         int    `json:"b"`
 	Q         int    `json:"q"`
-	Tuning    string `json:"tuning,omitempty"` // what is switched off; on: nothing
+	Tuning    string `json:"tuning,omitempty"` // what is turned off; on: nothing
 	Depth     int    `json:"depth"`            // operations in flight
 	Op        Op     `json:"op"`
 	Size      int    `json:"size"`
 	bench.Figures
 
-	// Of rows of path redy, where the same operation was measured raw:
-	// MeanOverRaw is the mean latency over that of the transport with as many
-	// operations in flight, MopsOverRaw the throughput over the same, MopsOverRawQ
-	// the throughput over that with as many operations in flight as Redy has
-	// batches, and MopsOverRaw1 over that with one.
+	// Ratios of rows of path redy to the transport alone, under the same operation.
+	// MeanOverRaw and MopsOverRaw are the ratios of mean latency and throughput with as
+	// many operations in flight, MopsOverRawQ the ratio of throughput to the transport
+	// with as many operations in flight as Redy has batches, MopsOverRaw1 to that with
+	// one.
 	MeanOverRaw  float64 `json:"mean_over_raw,omitempty"`
 	MopsOverRaw  float64 `json:"mops_over_raw,omitempty"`
 	MopsOverRawQ float64 `json:"mops_over_rawq,omitempty"`
 	MopsOverRaw1 float64 `json:"mops_over_raw1,omitempty"`
 }
 
-// Report is what a run measured, and on what.
+// Report is the result of a run.
 type Report struct {
 	Machine string
 	Spec    Spec
 	Rows    []Row
 }
 
-// Find is the row of a configuration, with what is switched off in it as a row says
-// it, in the first mode and size that the spec names; nil: there is none.
+// Find returns the row of a configuration and tuning, in the spec's first mode and size; nil
+// if there is none.
 func (r *Report) Find(c redytier.Configuration, tuning string, op Op) *Row {
 	for i := range r.Rows {
 		row := &r.Rows[i]
@@ -57,8 +57,8 @@ func (r *Report) Find(c redytier.Configuration, tuning string, op Op) *Row {
 	return nil
 }
 
-// FindRaw is the row of the transport with so many operations in flight, of the first
-// size; nil: there is none.
+// FindRaw returns the row of the transport with that many operations in flight, of the first
+// size; nil if there is none.
 func (r *Report) FindRaw(depth int, op Op) *Row {
 	for i := range r.Rows {
 		if row := &r.Rows[i]; row.Raw() && row.Depth == depth && row.Op == op {
@@ -68,10 +68,10 @@ func (r *Report) FindRaw(depth int, op Op) *Row {
 	return nil
 }
 
-// Raw says whether the row is one of the transport alone.
+// Raw says whether the row is of the transport alone.
 func (r *Row) Raw() bool { return r.Path == pathFabric }
 
-// relate fills in what rows of the cache are beside those of the transport.
+// relate sets the ratios of the cache's rows to the transport's.
 func (r *Report) relate() {
 	raw := make(map[[3]any]*Row)
 	for i := range r.Rows {

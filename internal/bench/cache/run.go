@@ -22,15 +22,14 @@ const (
 	pathFabric = "fabric"
 )
 
-// thread measures one cell's share of one thread. It belongs to one goroutine at a
-// time.
+// thread is one thread of a cell. It belongs to one goroutine at a time.
 type thread interface {
 	// slice runs for that long, and until no operation is pending.
 	slice(ctx context.Context, op Op, size int, lasts time.Duration) (bench.Sample, error)
 	close() error
 }
 
-// cell is one thing to measure.
+// cell is one combination to measure.
 type cell struct {
 	path    string
 	mode    Mode
@@ -42,8 +41,8 @@ type cell struct {
 	threads []thread
 }
 
-// Run measures what spec asks for on caches that mgr finds memory for, and on raw
-// beside them, unless it is nil. progress may be nil.
+// Run carries out a spec on caches in memory that mgr finds, and on raw, unless it is nil.
+// progress may be nil.
 func Run(ctx context.Context, mgr redytier.Manager, raw *Raw, spec Spec, log *slog.Logger, progress bench.Progress) (report *Report, err error) {
 	if err := spec.Check(); err != nil {
 		return nil, fmt.Errorf("cachebench: %w", err)
@@ -88,7 +87,7 @@ func Run(ctx context.Context, mgr redytier.Manager, raw *Raw, spec Spec, log *sl
 	return report, nil
 }
 
-// caches are those of a run, with their threads.
+// caches has the caches of a run, with their threads.
 type caches struct {
 	spec    *Spec
 	log     *slog.Logger
@@ -128,7 +127,7 @@ func (b *caches) open(ctx context.Context, mgr redytier.Manager, config redytier
 	return cells, nil
 }
 
-// plan lists cells like c, of every operation and size.
+// plan returns cells like c for every operation and size.
 func plan(s *Spec, c cell) (cells []cell) {
 	for _, op := range s.Ops {
 		for _, size := range s.Sizes {
@@ -160,10 +159,10 @@ func (b *caches) close() error {
 	return err
 }
 
-// closeTimeout bounds how long the manager may take to give a cache's memory back.
+// closeTimeout bounds the time in which the manager returns a cache's memory.
 const closeTimeout = 10 * time.Second
 
-// fill writes all of a cache: memory that was never written is no memory yet.
+// fill writes all of a cache, since the kernel allocates memory when it is written first.
 func fill(ctx context.Context, c *redytier.Cache) error {
 	s, err := c.NewSession(1)
 	if err != nil {

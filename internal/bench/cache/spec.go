@@ -14,8 +14,8 @@ import (
 	"github.com/redykv/redykv/redytier"
 )
 
-// Op is what a cell's operations do: one of those below, or mixed:R for R reads of
-// 100 operations and writes else, in random order.
+// Op is the kind of a cell's operations: one of those below, or mixed:R for R reads in 100
+// operations, the others writes, in random order.
 type Op string
 
 // The operations.
@@ -25,10 +25,10 @@ const (
 	Mixed Op = "mixed" // one read for each write, in random order
 )
 
-// Ops are all that have a name.
+// Ops lists the named ones.
 var Ops = []Op{Read, Write, Mixed}
 
-// writes is how many of 100 operations are writes; false: there is no such operation.
+// writes returns how many of 100 operations are writes; ok is false for unknown operations.
 func (op Op) writes() (percent int, ok bool) { return fabricbench.Op(op).Writes() }
 
 // Mode is the way from the application to the cache.
@@ -36,9 +36,9 @@ type Mode string
 
 // The modes.
 const (
-	// Session is a session that each thread owns and polls: run to completion.
+	// Session: each thread owns and polls a session (run to completion).
 	Session Mode = "session"
-	// Callback is a client thread of the cache for each thread that asks.
+	// Callback: each thread calls a client thread of the cache.
 	Callback Mode = "callback"
 )
 
@@ -60,21 +60,21 @@ type Spec struct {
 	Modes     []Mode
 	Ops       []Op
 	Sizes     []int
-	// InFlight is how many requests each thread keeps under way in mode Callback, where
-	// those that find no room wait for it. 0: b·q, which is what there is room for (A15).
+	// InFlight is the number of requests that each thread keeps in flight in mode
+	// Callback, where requests without room wait. 0: b·q, for which there is room (A15).
 	InFlight int
 	Capacity int64            // of each cache; there is one for each variant
-	Idle     fabricbench.Idle // what a thread does that has nothing to do
+	Idle     fabricbench.Idle // what an idle thread does
 	Duration time.Duration    // of each cell
 }
 
-// Variant is a configuration with a tuning, which says what is switched off.
+// Variant is a configuration with a tuning.
 type Variant struct {
 	Config redytier.Configuration
 	Tuning redytier.Tuning
 }
 
-// Product is every configuration with every tuning.
+// Product returns every configuration with every tuning.
 func Product(configs []redytier.Configuration, tunings []redytier.Tuning) []Variant {
 	var all []Variant
 	for _, c := range configs {
@@ -120,7 +120,7 @@ func (s *Spec) Check() error {
 	}
 	switch {
 	case s.InFlight < 0 || s.InFlight > redytier.MaxDepth || s.InFlight > 0 && !slices.Equal(s.Modes, []Mode{Callback}):
-		return fmt.Errorf("%d requests under way in modes %v: want 0 to %d, and mode %s alone", s.InFlight, s.Modes, redytier.MaxDepth, Callback)
+		return fmt.Errorf("%d requests in flight in modes %v: want 0 to %d, and mode %s alone", s.InFlight, s.Modes, redytier.MaxDepth, Callback)
 	case s.Capacity < MinCapacity:
 		return fmt.Errorf("capacity of %v: want at least %v", units.Size(s.Capacity), units.Size(MinCapacity))
 	case !slices.Contains(fabricbench.Idles, s.Idle):
@@ -132,29 +132,28 @@ func (s *Spec) Check() error {
 	return err
 }
 
-// DefaultIdle is what suits the transport, and a machine of so many processors: where
-// those that look again and again are more, they keep each other from running, for
-// milliseconds at a time.
+// DefaultIdle returns the better way for the transport and that many processors. With more
+// polling threads than processors, threads keep each other from running for milliseconds.
 func (s *Spec) DefaultIdle(processors int) fabricbench.Idle {
 	for _, v := range s.Variants {
-		lookers := v.Config.ClientThreads
+		pollers := v.Config.ClientThreads
 		if v.Config.BatchSize > 1 || v.Tuning.TwoSided {
-			lookers += v.Config.ServerThreads
+			pollers += v.Config.ServerThreads
 		}
 		if slices.Contains(s.Modes, Callback) {
-			lookers += v.Config.ClientThreads
+			pollers += v.Config.ClientThreads
 		}
-		if lookers > processors {
+		if pollers > processors {
 			return fabricbench.Wait
 		}
 	}
 	return fabricbench.DefaultIdle(s.Transport)
 }
 
-// depthOf is how many requests a thread of a configuration has room for.
+// depthOf returns the number of requests for which a thread of a configuration has room.
 func depthOf(c redytier.Configuration) int { return c.BatchSize * c.QueueDepth }
 
-// inFlight is how many requests each thread keeps under way.
+// inFlight returns the number of requests that each thread keeps in flight.
 func (s *Spec) inFlight(c redytier.Configuration) int {
 	if s.InFlight > 0 {
 		return s.InFlight

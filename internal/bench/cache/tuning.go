@@ -7,7 +7,7 @@ import (
 	"github.com/redykv/redykv/redytier"
 )
 
-// switches are the names of what a tuning can change, and each alone.
+// switches has the names of the parts of a tuning.
 var switches = []struct {
 	name   string
 	tuning redytier.Tuning
@@ -18,7 +18,7 @@ var switches = []struct {
 	{"unpinned", redytier.Tuning{Pinning: redytier.PinNever}},
 }
 
-// allOn is the tuning that changes nothing.
+// allOn is the name of the default tuning.
 const allOn = "on"
 
 // ParseTuning reads a tuning: on, or switches joined by +, such as locks+two-sided.
@@ -57,7 +57,7 @@ func TuningString(t redytier.Tuning) string {
 	return strings.Join(names, "+")
 }
 
-// SwitchNames lists what can be switched.
+// SwitchNames lists the switches.
 func SwitchNames() string {
 	names := make([]string, len(switches))
 	for i, x := range switches {

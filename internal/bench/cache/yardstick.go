@@ -8,9 +8,9 @@ import (
 	"github.com/redykv/redykv/internal/mem"
 )
 
-// yardstick is a plain copy in memory: what a migration is measured by. Its memory
-// is as good as a cache's: in huge pages, if there are any, and touched. Its pieces
-// are long enough for a copy that leaves the caches alone.
+// yardstick is a plain copy in memory, with which a migration is compared. Like a cache's,
+// its memory is in huge pages, if there are any, and touched. Its pieces are long enough
+// for a copy that bypasses the processor's caches.
 type yardstick struct{ src, dst []byte }
 
 const (
@@ -25,11 +25,11 @@ func newYardstick() (*yardstick, error) {
 	}
 	dst, err := mem.Alloc(yardSize)
 	if err != nil {
-		_ = mem.Free(src) // its own, whole: it cannot fail
+		_ = mem.Free(src) // cannot fail: it is a whole allocation
 		return nil, err
 	}
 	for i := 0; i < yardSize; i += 4096 {
-		src[i], dst[i] = 1, 1 // else reading it reads one page of zeros, from a cache
+		src[i], dst[i] = 1, 1 // otherwise reads would hit one cached page of zeros
 	}
 	return &yardstick{src, dst}, nil
 }
@@ -39,7 +39,7 @@ func (y *yardstick) close() {
 	_ = mem.Free(y.dst)
 }
 
-// rate is that of copying in bytes a second, the best of some.
+// rate returns the rate of copying in bytes a second, the best of some tries.
 func (y *yardstick) rate() float64 {
 	best := 0.0
 	for range 3 {
@@ -50,8 +50,8 @@ func (y *yardstick) rate() float64 {
 	return best
 }
 
-// copyWithin copies n bytes on a thread of its own, evenly within d, or as fast as
-// it can where that is slower.
+// copyWithin copies n bytes on a separate thread, evenly within d, or as fast as possible if
+// that takes longer.
 func (y *yardstick) copyWithin(ctx context.Context, n int64, d time.Duration) {
 	done := make(chan struct{})
 	go func() {

@@ -16,7 +16,7 @@ import (
 	"github.com/redykv/redykv/redytier"
 )
 
-// BuildSpec says what a model is to be built of.
+// BuildSpec says what a model measures.
 type BuildSpec struct {
 	Transport   string
 	Net         string // the network in between at each distance, as redytier.Config.Net
@@ -25,13 +25,13 @@ type BuildSpec struct {
 	ClientCores int    // C: most client threads
 	QueueDepth  int    // Q: most batches in flight on a connection
 	Threads     int    // most client and server threads together; 0: any number
-	// Apart says that clients and servers share this machine, but none of its processors:
-	// who makes the manager sees to that.
+	// Apart says that clients and servers run on different processors of this machine.
+	// The caller arranges that with the manager.
 	Apart    bool
 	Capacity int64 // bytes of the cache that is measured
 	Idle     fabricbench.Idle
-	PerPoint time.Duration // for reads and writes of one configuration, all repeats
-	Repeats  int           // of which the second fastest counts: of three, the median (A22)
+	PerPoint time.Duration // of a configuration: its reads, writes and repeats
+	Repeats  int           // the second fastest counts: of three, the median (A22)
 	Log      *slog.Logger
 }
 
@@ -70,7 +70,7 @@ func (s *BuildSpec) Check() error {
 	return nil
 }
 
-// network is what lies between at a distance.
+// network returns the network model of a distance.
 func (s *BuildSpec) network(distance int) string {
 	n, err := fabric.ParseNetwork(s.Net)
 	if err != nil {
@@ -79,7 +79,7 @@ func (s *BuildSpec) network(distance int) string {
 	return n.At(distance).String()
 }
 
-// measurements are the spec's, not begun.
+// measurements returns the spec's measurements, without points.
 func (s *BuildSpec) measurements() []*model.Measurement {
 	var all []*model.Measurement
 	for _, distance := range s.Distances {
@@ -93,7 +93,7 @@ func (s *BuildSpec) measurements() []*model.Measurement {
 	return all
 }
 
-// Provenance is that of what is measured by a spec here and now.
+// Provenance returns the provenance of a measurement here and now.
 func (s *BuildSpec) Provenance() model.Provenance {
 	network := s.Net
 	if n, err := fabric.ParseNetwork(s.Net); err == nil {
@@ -105,9 +105,9 @@ func (s *BuildSpec) Provenance() model.Provenance {
 	}
 }
 
-// Build measures what a model lacks of a spec, on caches that mgr finds memory for. It
-// calls save with every configuration that has been measured: what was saved need not
-// be measured again. progress may be nil.
+// Build measures the configurations of a spec that the model lacks, on caches in memory that
+// mgr finds. It calls save after each configuration, so that a build can be resumed.
+// progress may be nil.
 func Build(ctx context.Context, mgr redytier.Manager, m *model.Model, spec BuildSpec, save func() error, progress bench.Progress) error {
 	if err := spec.Check(); err != nil {
 		return fmt.Errorf("modelbench: %w", err)
@@ -180,8 +180,8 @@ func buildOne(ctx context.Context, mgr redytier.Manager, n *model.Measurement, s
 	}
 }
 
-// maxTries is how often a configuration is measured that seems to gain nothing: it
-// may be a neighbour who takes the processor away.
+// maxTries is the number of measurements of a configuration that seems to gain nothing: a
+// neighbour may have taken the processor.
 const maxTries = 3
 
 func faster(a, b model.Performance) model.Performance {

@@ -30,9 +30,8 @@ type CheckSpec struct {
 	Apart      bool    // as in BuildSpec, and as the model was measured: see Apart
 	Capacity   int64   // bytes of each cache
 	Idle       fabricbench.Idle
-	// Rounds is how often a cache is made by each SLO and measured, all SLOs taking turns:
-	// what slows the machine down for seconds meets one of a cache's measurements, of
-	// which the fastest counts.
+	// Rounds is the number of times that a cache is made for each SLO and measured, all
+	// SLOs alternately. The fastest counts: a slowdown of seconds hits only one of them.
 	Rounds   int
 	Duration time.Duration // of reads and writes by each SLO, all rounds and repeats
 	Repeats  int           // in all rounds; of those in a round the second fastest counts
@@ -53,8 +52,8 @@ func (s *CheckSpec) Check() error {
 	return s.measuring().check()
 }
 
-// CheckRow is one SLO and what became of it. Its JSON form is one line. Latencies are
-// the worse of reads and writes, and so are throughputs.
+// CheckRow is one SLO with its result. Its JSON form is one line. Latencies and throughputs
+// are the worse of reads and writes.
 type CheckRow struct {
 	SLOLatencyUs       float64 `json:"slo_latency_us"`
 	SLOMops            float64 `json:"slo_mops"`
@@ -69,7 +68,7 @@ type CheckRow struct {
 	read, write model.Performance // as measured
 }
 
-// CheckReport is what a check has found.
+// CheckReport is the result of a check.
 type CheckReport struct {
 	Machine    string
 	Spec       CheckSpec
@@ -78,13 +77,12 @@ type CheckReport struct {
 	Rows       []CheckRow
 }
 
-// maxDraws bounds how many SLOs are drawn for one that is possible.
+// maxDraws bounds the number of SLOs drawn for one that can be met.
 const maxDraws = 1000
 
-// Check draws SLOs between the least and the most that was measured, latency and
-// throughput each for itself (7.3) and less the margin, and for each that can be met makes a cache by it
-// and measures that. mgr has to choose by the same models and margin. progress may be
-// nil.
+// Check draws SLOs between the least and the most of the model, latency and throughput
+// independently (7.3), less the margin. For each SLO that can be met it makes a cache and
+// measures it. mgr must choose by the same models and margin. progress may be nil.
 func Check(ctx context.Context, mgr redytier.Manager, models []*model.Model, spec CheckSpec, progress bench.Progress) (*CheckReport, error) {
 	if err := spec.Check(); err != nil {
 		return nil, fmt.Errorf("modelbench: %w", err)
@@ -133,8 +131,8 @@ func Check(ctx context.Context, mgr redytier.Manager, models []*model.Model, spe
 	return report, nil
 }
 
-// query is what is asked of a library, without an SLO. It puts the name of the network
-// into its usual form.
+// query returns the query of a library, without an SLO, with the network's name in its usual
+// form.
 func (s *CheckSpec) query() (model.Query, error) {
 	network, err := fabric.ParseNetwork(s.Net)
 	if err != nil {
@@ -147,9 +145,8 @@ func (s *CheckSpec) query() (model.Query, error) {
 	}, nil
 }
 
-// Apart says whether the model that a check would be answered by was measured with
-// clients and servers apart: then the check has to be, too. Where there is no such
-// model, Check will say so.
+// Apart says whether the model of a check was measured with clients and servers apart: then
+// the check must be, too. Check reports a missing model.
 func Apart(models []*model.Model, spec CheckSpec) (bool, error) {
 	query, err := spec.query()
 	if err != nil {
@@ -163,17 +160,16 @@ func Apart(models []*model.Model, spec CheckSpec) (bool, error) {
 	return from.Apart, nil
 }
 
-// drawSLO draws an SLO between the least and the most of what was measured, as far as
-// the margin lets it be promised.
+// drawSLO draws an SLO between the least and the most of the model, less the margin.
 func drawSLO(rng *rand.Rand, least, most model.Performance, margin float64) model.SLO {
 	between := func(a, b float64) float64 { return a + rng.Float64()*(b-a) }
-	// A cache asks for whole nanoseconds.
+	// SLOs of caches are in whole nanoseconds.
 	latency := math.Ceil(between(least.LatencyUs, most.LatencyUs)/(1-margin)*1e3) / 1e3
 	const rounding = 1e-9
 	return model.SLO{LatencyUs: latency, Mops: between(least.Mops, most.Mops) / (1 + margin) * (1 - rounding)}
 }
 
-// search asks the library as a manager does, and takes the time.
+// search queries the library as a manager does, and measures the time.
 func search(library *model.Library, query model.Query) (row CheckRow, err error) {
 	began := time.Now()
 	answers, err := library.Search(query)
@@ -192,7 +188,7 @@ func search(library *model.Library, query model.Query) (row CheckRow, err error)
 	}, nil
 }
 
-// deploy makes a cache by a row's SLO and measures it, for one round.
+// deploy makes a cache for a row's SLO and measures it, for one round.
 func deploy(ctx context.Context, mgr redytier.Manager, spec *CheckSpec, row *CheckRow) (err error) {
 	how := spec.measuring()
 	by := how.live(spec.Net)

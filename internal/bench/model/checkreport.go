@@ -10,7 +10,7 @@ import (
 	"github.com/redykv/redykv/internal/units"
 )
 
-// What the paper reports of its testbed (7.3), to stand beside ours.
+// The paper's figures of its testbed (7.3).
 const (
 	paperClientCores = 7.3
 	paperServerCores = 1.5
@@ -18,19 +18,19 @@ const (
 	paperLeaves      = 0.75 // of the space that a search looks at
 )
 
-// MinMopsOfSLO is the part of an SLO's throughput that counts as kept.
+// MinMopsOfSLO is the least part of an SLO's throughput that counts as kept.
 const MinMopsOfSLO = 0.95
 
-// Verdict is how well the SLOs of a report were kept, and how well predicted.
+// Verdict says how many SLOs were kept, and how good the predictions were.
 type Verdict struct {
 	Latency     int     // SLOs whose latency was kept
 	Mops        int     // SLOs of whose throughput at least MinMopsOfSLO was kept
 	Both        int     // SLOs of which both were kept
-	LatencyMiss float64 // median of how far off the predicted latency was, as a part of it
-	MopsMiss    float64 // the same of the throughput
+	LatencyMiss float64 // median relative error of the predicted latency
+	MopsMiss    float64 // of the throughput
 }
 
-// Verdict judges a report.
+// Verdict returns the verdict of a report.
 func (r *CheckReport) Verdict() Verdict {
 	var v Verdict
 	var latency, mops []float64
@@ -57,7 +57,7 @@ type cdfRow struct {
 	latency, mops [3]float64 // SLO, predicted, measured
 }
 
-// cdf are the distributions of figures 13 and 14.
+// cdf returns the distributions of figures 13 and 14.
 func (r *CheckReport) cdf() []cdfRow {
 	of := func(value func(*CheckRow) float64) []float64 {
 		var all []float64

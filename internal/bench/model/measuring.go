@@ -13,7 +13,7 @@ import (
 	"github.com/redykv/redykv/manager/model"
 )
 
-// measuring is what builds and checks have in common: how a cache is measured.
+// measuring says how builds and checks measure a cache.
 type measuring struct {
 	transport string
 	net       string
@@ -33,12 +33,11 @@ func (s *CheckSpec) measuring() measuring {
 	return measuring{s.Transport, s.Net, s.Capacity, s.Idle, s.Duration / time.Duration(rounds), s.Repeats / rounds, s.Log}
 }
 
-// DefaultRepeats is how often a configuration is measured unless said otherwise. Short
-// slices, so that some have no other process on either processor: threads that poll
-// lose a whole slice to one that does.
+// DefaultRepeats is the default number of measurements of a configuration. They are short,
+// so that some see no other process: polling threads lose a whole time slice to one.
 const DefaultRepeats = 27
 
-// MinRepeats is the fewest repeats of which one says something (A22).
+// MinRepeats is the fewest meaningful repeats (A22).
 const MinRepeats = 3
 
 // check returns an error if the spec makes no sense.
@@ -56,7 +55,7 @@ func (m measuring) check() error {
 	return err
 }
 
-// checkRecord refuses records that cannot be measured.
+// checkRecord returns an error for sizes that cannot be measured.
 func checkRecord(size int) error {
 	if size < 1 || size > cachebench.MaxSize {
 		return fmt.Errorf("records of %d bytes: want 1 to %d", size, cachebench.MaxSize)
@@ -64,14 +63,14 @@ func checkRecord(size int) error {
 	return nil
 }
 
-// live is a cache behind a network, by no configuration or SLO yet.
+// live describes a cache behind a network, without configuration or SLO.
 func (m measuring) live(net string) cachebench.LiveSpec {
 	return cachebench.LiveSpec{
 		Transport: m.transport, Net: net, Capacity: m.capacity, Mode: cachebench.Session, Idle: m.idle, Log: m.log,
 	}
 }
 
-// ops are what is measured of each configuration.
+// ops are the operations that are measured.
 var ops = []cachebench.Op{cachebench.Read, cachebench.Write}
 
 // measure measures reads and writes in the present configuration.

@@ -11,11 +11,11 @@ import (
 	"github.com/redykv/redykv/manager/model"
 )
 
-// summary is a line about a measurement.
+// summary is a line of WriteSummary.
 type summary struct {
 	*model.Measurement
 	measured, skipped int
-	latency, mops     float64 // the least and the most of what reads and writes have alike
+	latency, mops     float64 // the least latency and the most throughput of the worse of reads and writes
 }
 
 func summarize(n *model.Measurement) summary {
@@ -32,7 +32,7 @@ func summarize(n *model.Measurement) summary {
 	return s
 }
 
-// state says how far a measurement is, and how it is searched.
+// state says how much is measured, and how it is searched.
 func (s *summary) state() string {
 	f, err := s.Surface()
 	switch {
@@ -44,7 +44,7 @@ func (s *summary) state() string {
 	return "exact"
 }
 
-// leaves is how many configurations a search has to choose from.
+// leaves returns the number of configurations of a search.
 func (s *summary) leaves() string {
 	f, err := s.Surface()
 	if err != nil {
@@ -78,7 +78,7 @@ func WriteSummary(out io.Writer, m *model.Model) error {
 	}, rows)
 }
 
-// WritePoints prints what was measured of each configuration.
+// WritePoints prints the points of each configuration.
 func WritePoints(out io.Writer, m *model.Model) error {
 	type row struct {
 		*model.Measurement

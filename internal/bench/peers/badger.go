@@ -25,7 +25,7 @@ func (s *badgerStore) Write(pairs []Pair) error {
 	batch := s.db.NewWriteBatch()
 	defer batch.Cancel()
 	for _, p := range pairs {
-		// It keeps both until it is flushed, as the caller does.
+		// Badger refers to both until it is flushed; the caller keeps them.
 		if err := batch.Set(p.Key, p.Value); err != nil {
 			return err
 		}
@@ -39,8 +39,7 @@ func (s *badgerStore) Delete(key []byte) error {
 
 func (s *badgerStore) NewReader() (Reader, error) { return badgerReader{s.db}, nil }
 
-// badgerReader reads each key in a transaction of its own, as anybody would who wants
-// the newest value.
+// badgerReader reads each key in a separate transaction, to see the newest value.
 type badgerReader struct{ db *badger.DB }
 
 func (r badgerReader) Get(key, dst []byte) ([]byte, error) {

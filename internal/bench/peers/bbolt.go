@@ -48,7 +48,7 @@ func (s *bboltStore) Delete(key []byte) error {
 
 func (s *bboltStore) NewReader() (Reader, error) { return bboltReader{s.db}, nil }
 
-// bboltReader reads each key in a transaction of its own.
+// bboltReader reads each key in a separate transaction.
 type bboltReader struct{ db *bolt.DB }
 
 func (r bboltReader) Get(key, dst []byte) ([]byte, error) {
@@ -78,7 +78,7 @@ func (s *bboltStore) Scan(from []byte, n int, each func(key, value []byte)) erro
 	})
 }
 
-// Settle writes what the kernel has not: there is nothing else to do.
+// Settle writes dirty pages; bbolt has no background work.
 func (s *bboltStore) Settle(context.Context) error {
 	if err := s.db.Sync(); err != nil {
 		return fmt.Errorf("sync: %w", err)

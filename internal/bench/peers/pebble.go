@@ -21,9 +21,8 @@ func openPebble(opts Options) (Store, error) {
 	return &pebbleStore{db}, nil
 }
 
-// PebbleOptions are those of a Pebble that is measured: nothing is compressed, a Bloom
-// filter of 10 bits a key spares reads of tables without the key, and the log of what it
-// does goes nowhere. The cache, of blocks, stays the caller's to Unref.
+// PebbleOptions returns the options of a Pebble that is measured: no compression, a Bloom
+// filter of 10 bits a key, no logging. The caller keeps its reference to the block cache.
 func PebbleOptions(cache *pebble.Cache) *pebble.Options {
 	o := &pebble.Options{
 		Cache: cache, MemTableSize: 64 << 20, MemTableStopWritesThreshold: 8, FormatMajorVersion: pebble.FormatNewest,
@@ -36,8 +35,7 @@ func PebbleOptions(cache *pebble.Cache) *pebble.Options {
 	return o
 }
 
-// quiet is a logger for what nobody wants to read beside a table: what goes wrong comes
-// back as an error.
+// quiet is a logger that drops everything: failures are returned as errors.
 type quiet struct{ pebble.Logger }
 
 func (quiet) Infof(string, ...any)  {}
@@ -82,7 +80,7 @@ func (s *pebbleStore) Settle(ctx context.Context) error {
 
 func (s *pebbleStore) Close() error { return s.db.Close() }
 
-// pebbleReader is the store, which needs nothing for a goroutine.
+// pebbleReader is the store itself, which has no state for a goroutine.
 type pebbleReader struct{ db *pebble.DB }
 
 func (r pebbleReader) Get(key, dst []byte) ([]byte, error) {

@@ -1,11 +1,10 @@
 // Package peers opens embedded key-value stores of other projects, to be measured
 // beside redykv under the same load: Pebble, Badger and bbolt.
 //
-// They are set up to do as little as they can be asked to, short of keeping their files
-// in memory: nothing is synced or compressed, and what they cache in memory of their own
-// is bounded by the memory that redykv has. They read their files by way of the kernel's
-// page cache, or map them, where redykv's SSD tier reads past it: of a database that the
-// machine's free memory holds they read nothing from the disk.
+// They are configured to do as little as possible, short of keeping their files in memory:
+// nothing is synced or compressed, and their caches are bounded by the memory that redykv
+// has. They read their files through the kernel's page cache, or map them, where redykv's
+// SSD tier uses direct I/O: they do not read the disk if the database fits into free memory.
 package peers
 
 import (
@@ -17,7 +16,7 @@ import (
 	"strings"
 )
 
-// ErrNotFound says that a store has no such key.
+// ErrNotFound means that the store does not have the key.
 var ErrNotFound = errors.New("peers: no such key")
 
 // Store is an embedded store. It is safe for concurrent use.
@@ -26,12 +25,12 @@ type Store interface {
 	Write(pairs []Pair) error
 	// Delete removes a key.
 	Delete(key []byte) error
-	// NewReader returns one goroutine's way to read.
+	// NewReader returns a reader for one goroutine.
 	NewReader() (Reader, error)
-	// Scan hands up to n pairs from a key on to each, in the keys' order. What it hands
-	// over is valid until each returns.
+	// Scan calls each with up to n pairs from a key on, in the order of keys. The slices
+	// are valid until each returns.
 	Scan(from []byte, n int, each func(key, value []byte)) error
-	// Settle makes the store what it is after a while of nothing to do.
+	// Settle completes the store's background work.
 	Settle(ctx context.Context) error
 	Close() error
 }
@@ -46,7 +45,7 @@ type Reader interface {
 	Close() error
 }
 
-// Options say what a store may use.
+// Options limit a store.
 type Options struct {
 	Dir    string // an existing directory for its files
 	Memory int64  // bytes of cache
@@ -64,7 +63,7 @@ var all = []peer{
 	{"bbolt", "go.etcd.io/bbolt", openBbolt},
 }
 
-// Names are those of the stores that there are.
+// Names lists the known stores.
 func Names() []string {
 	var names []string
 	for _, p := range all {
@@ -94,7 +93,7 @@ func Open(name string, opts Options) (Store, error) {
 	return s, nil
 }
 
-// Module is a store's Go module, and which version of it this program has.
+// Module returns a store's Go module with its version in this program.
 func Module(name string) string {
 	p, err := find(name)
 	if err != nil {
@@ -111,7 +110,7 @@ func Module(name string) string {
 	return p.module + " " + version
 }
 
-// Describe says which version of a store this program has, and how it is set up.
+// Describe describes a store's version and configuration.
 func Describe(name string) string {
 	return Module(name) + ": nothing synced or compressed; its files are read by way of the page cache"
 }
