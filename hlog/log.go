@@ -223,10 +223,6 @@ func (l *Log) View() View {
 	return View{base: l.base, ringMask: l.ringMask, Head: max(l.Head(), l.Begin()), ReadOnly: l.ReadOnly()}
 }
 
-// At is the record at addr, which lies between Head and Tail. The mask keeps it
-// inside the ring whatever addr is.
-func (v *View) At(addr int64) Record { return Record{unsafe.Add(v.base, addr&v.ringMask)} }
-
 // Frames returns the start of the ring of page frames, and the mask that turns an address
 // into an offset in it.
 func (v *View) Frames() (base unsafe.Pointer, mask int64) { return v.base, v.ringMask }

@@ -198,17 +198,17 @@ func (s *Session) tryInEpoch(op *Op, hash uint64, keep int) (outcome, coldRecord
 	if op.Kind == opLink {
 		return s.tryLink(op)
 	}
-	slot, e, busy := s.view.index.Locate(hash)
-	if slot.None() && op.Kind.writes() {
-		if slot, e, op.Err = s.view.index.FindOrInsert(hash); op.Err != nil {
+	place, e, busy := s.view.index.Locate(hash)
+	if place.None() && op.Kind.writes() {
+		if place, e, op.Err = s.view.index.FindOrInsert(hash); op.Err != nil {
 			return complete, coldRecord{}
 		}
-		busy = slot.None()
+		busy = place.None()
 	}
 	if busy {
 		return retry, coldRecord{}
 	}
-	return s.tryAt(op, slot, e, keep)
+	return s.tryAt(op, place, e, keep)
 }
 
 // tookEffect counts an operation that has taken effect or will have none. p is its pending

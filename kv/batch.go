@@ -108,7 +108,7 @@ func (s *Session) Submit(op *Op) error {
 // Poll fills done with completed operations of Submit and returns their number. It does not
 // wait for reads of the device.
 func (s *Session) Poll(done []*Op) int {
-	if s.asker != 0 {
+	if s.inUserCode != 0 {
 		return 0
 	}
 	if s.polled.len() < len(done) {
@@ -128,7 +128,7 @@ func (s *Session) Poll(done []*Op) int {
 // Wait waits until Poll has an operation to hand back, or ctx ends. It returns at once if
 // no operation has been submitted that Poll has not handed back.
 func (s *Session) Wait(ctx context.Context) error {
-	if s.asker != 0 {
+	if s.inUserCode != 0 {
 		return ErrInModifier
 	}
 	if s.polled.len() == 0 {

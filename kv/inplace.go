@@ -72,10 +72,10 @@ func (s *Session) updateInPlace(op *Op, r hlog.Record) (done bool) {
 		r.UnlockUnchanged(h)
 		return false
 	}
-	s.asking()
+	s.enterUserCode()
 	// The user's code may have changed the value also where it returns false or panics.
 	defer func() {
-		s.asked()
+		s.leaveUserCode()
 		r.Unlock(h)
 	}()
 	return s.layout.Update(r, op.InPlace)

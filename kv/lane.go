@@ -26,7 +26,7 @@ type lane struct {
 	index   *index.Table // in which scan has looked
 	ops     [laneSize]*Op
 	hashes  [laneSize]uint64
-	slots   [laneSize]index.Place // places of their entries, empty where scan has found none
+	places  [laneSize]index.Place // places of their entries, empty where scan has found none
 
 	// Operations whose entries may be behind their first bucket.
 	behind  [laneSize]uint8
@@ -109,7 +109,7 @@ func (s *Session) scan(l *lane) {
 // not have: the overflow bucket, and a bucket of the larger table while the index grows.
 func (s *Session) prefetchBehind(l *lane) {
 	for i := range l.n {
-		if l.slots[i].None() && l.index.PrefetchBehind(l.hashes[i]) {
+		if l.places[i].None() && l.index.PrefetchBehind(l.hashes[i]) {
 			l.behind[l.nBehind] = uint8(i)
 			l.nBehind++
 		}
@@ -125,7 +125,7 @@ func (s *Session) scanBehind(l *lane) {
 	}
 	for _, i := range behind {
 		at, e, _ := l.index.Locate(l.hashes[i])
-		if l.slots[i] = at; at.None() {
+		if l.places[i] = at; at.None() {
 			continue
 		}
 		s.view.prefetch(e.Address())
@@ -138,11 +138,11 @@ func (s *Session) scanBehind(l *lane) {
 // eachCold calls f with the address of each record of the lane that is not in the log's
 // memory.
 func (s *Session) eachCold(l *lane, f func(address int64)) {
-	for _, slot := range l.slots[:l.n] {
-		if slot.None() {
+	for _, place := range l.places[:l.n] {
+		if place.None() {
 			continue
 		}
-		if a := slot.Load().Address(); a < s.view.head {
+		if a := place.Load().Address(); a < s.view.head {
 			f(a)
 		}
 	}
@@ -158,22 +158,22 @@ func (s *Session) finish(l *lane) {
 	}
 	defer func() {
 		if l.n > 0 {
-			s.asked()
+			s.leaveUserCode()
 			s.abandon(l)
 		}
 	}()
 	if current {
 		for i := range min(restAhead, l.n) {
 			if s.long(l.ops[i]) {
-				s.prefetchRest(l.ops[i], l.slots[i])
+				s.prefetchRest(l.ops[i], l.places[i])
 			}
 		}
 	}
 	for l.next < l.n {
 		if current && s.words && s.allPendingRMWs == 0 && !s.view.guarded {
-			s.asking()
+			s.enterUserCode()
 			s.finishWords(l)
-			s.asked()
+			s.leaveUserCode()
 			if l.next == l.n {
 				break
 			}
@@ -182,13 +182,13 @@ func (s *Session) finish(l *lane) {
 		l.next++
 		op := l.ops[i]
 		op.Err = nil
-		if !current || l.slots[i].None() || s.view.guarded {
+		if !current || l.places[i].None() || s.view.guarded {
 			s.finishGeneral(op, l.hashes[i], l.stream)
 		} else {
 			if next := i + restAhead; next < l.n && s.long(l.ops[next]) {
-				s.prefetchRest(l.ops[next], l.slots[next])
+				s.prefetchRest(l.ops[next], l.places[next])
 			}
-			s.finishAt(op, l.hashes[i], l.slots[i], l.stream)
+			s.finishAt(op, l.hashes[i], l.places[i], l.stream)
 		}
 		current = l.index == s.view.index // finishGeneral may have entered another epoch
 	}

@@ -39,8 +39,8 @@ func TestLanesFindOverflowedEntries(t *testing.T) {
 				s.scanBehind(l)
 				for i := range ops {
 					want, _ := s.view.index.Find(st.hash(ops[i].Key))
-					if l.slots[i] != want {
-						t.Errorf("key %x has its entry at %v, want %v", ops[i].Key, l.slots[i], want)
+					if l.places[i] != want {
+						t.Errorf("key %x has its entry at %v, want %v", ops[i].Key, l.places[i], want)
 					}
 				}
 				s.leave()

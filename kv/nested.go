@@ -17,58 +17,60 @@ var (
 	ErrHoldsLocks = errors.New("kv: the session holds locks")
 )
 
-// Where a session asks the user's code within an operation, it is in an epoch, may hold
-// the lock of a record, and has its scratch space in use. It notes its goroutine for as
-// long. Its own calls look at that note and fail. Other sessions of the store pay nothing
-// for it: a call of theirs that has to wait looks through the notes of all sessions for
-// its own goroutine, and fails if it would wait for itself. An operation that is tried
-// again and again since its Modifier has another session write the key waits for nobody;
-// it has the operations of all sessions go the general way, where they look. A record's
-// lock is waited for in the same way, by trying again; only who goes through records waits
-// for it where he is, and looks before.
+// Calls from within a Modifier would wait for themselves: while a session runs the user's
+// code within an operation, it is inside an epoch, may hold the lock of a record, and uses
+// its scratch memory. So it notes its goroutine meanwhile.
 //
-// The assembly, and RMW beside it, ask outside any epoch and note nothing: a call of the
-// session within is an operation like others there. If it changes the record, the
-// Modifier is asked again, the general way.
+//   - The session's own calls look at that note and fail.
+//   - Calls of other sessions do not look, so that they cost nothing, until they have to
+//     wait: then they look for their own goroutine in the notes of all sessions.
+//   - An operation that is retried again and again, because its Modifier writes the key
+//     through another session, does not wait. It makes the operations of all sessions go
+//     the general way, where they look: see suspect.
+//   - A record's lock is waited for by retries. Only scans wait for it at the record, and
+//     they look before they begin.
+//
+// Direct plain calls of RMW and RMWWord run the user's code outside any epoch and note
+// nothing: a call of the session within it is an operation like any other. If it changes the
+// record, the Modifier is called again on the general way.
 
-// asking notes that the user's code is asked from here to asked.
-func (s *Session) asking() { mem.StoreRelease(&s.asker, goroutine.Self()|1) }
+// enterUserCode notes that this goroutine runs the user's code until leaveUserCode.
+func (s *Session) enterUserCode() { mem.StoreRelease(&s.inUserCode, goroutine.Self()|1) }
 
-func (s *Session) asked() { mem.StoreRelease(&s.asker, 0) }
+func (s *Session) leaveUserCode() { mem.StoreRelease(&s.inUserCode, 0) }
 
-// refusal is why the session takes no calls; nil: it does.
+// refusal is why the session takes no calls, or nil.
 func (s *Session) refusal() error {
-	if s.asker != 0 {
+	if s.inUserCode != 0 {
 		return ErrInModifier
 	}
 	return s.unusable
 }
 
-// leaveAnyhow ends a stay in an epoch in which the user's code may have panicked.
+// leaveAnyhow leaves an epoch in which the user's code may have panicked.
 func (s *Session) leaveAnyhow() {
-	s.asked()
+	s.leaveUserCode()
 	s.leave()
 }
 
-// Of an operation that is tried again and again, so many attempts lie between two looks
-// for the reason.
+// impatience is the number of retries of an operation between two looks for the reason.
 const impatience = 1 << 10
 
-// inModifier says whether this goroutine is within a Modifier of the store.
+// inModifier returns an error if this goroutine is within a Modifier of the store.
 func (st *Store) inModifier() error {
-	return st.noted(ErrInModifier, (*Session).askerNote)
+	return st.noted(ErrInModifier, (*Session).userCodeNote)
 }
 
-// holdsLocks says whether this goroutine is within Atomically of the store.
+// holdsLocks returns an error if this goroutine is within Atomically of the store.
 func (st *Store) holdsLocks() error {
 	return st.noted(ErrHoldsLocks, (*Session).holderNote)
 }
 
-func (s *Session) askerNote() *uint64  { return &s.asker }
-func (s *Session) holderNote() *uint64 { return &s.holder }
-func (s *Session) userNote() *uint64   { return &s.user }
+func (s *Session) userCodeNote() *uint64 { return &s.inUserCode }
+func (s *Session) holderNote() *uint64   { return &s.holder }
+func (s *Session) userNote() *uint64     { return &s.user }
 
-// mayWait says whether this goroutine may wait for all sessions.
+// mayWait returns an error if this goroutine must not wait for other sessions.
 func (st *Store) mayWait() error {
 	if err := st.inModifier(); err != nil {
 		return err
@@ -76,7 +78,7 @@ func (st *Store) mayWait() error {
 	return st.holdsLocks()
 }
 
-// mayTry says whether an operation may be tried again that ended so.
+// mayTry returns an error if an operation with that outcome must not be retried.
 func (st *Store) mayTry(o outcome) error {
 	if o == keyLocked {
 		return st.mayWait()
@@ -108,12 +110,12 @@ func (st *Store) notes(note func(*Session) *uint64) bool {
 	return false
 }
 
-// suspect has the operations of all sessions look whether they are called from within a
-// Modifier, until the function that it returns is called; nil: not now. See Session.pass.
+// suspect makes the operations of all sessions look whether they are called from within a
+// Modifier, until end is called. end is nil if that is not possible now. See Session.pass.
 func (st *Store) suspect(s *Session) (end func()) {
 	if s.holds.adds == 0 { // else operations are guarded already
 		if !st.transactions.TryRLock() {
-			return nil // a barrier is waiting: the next time
+			return nil // a barrier is waiting
 		}
 		if err := st.guard(); err != nil {
 			st.transactions.RUnlock()

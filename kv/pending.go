@@ -338,15 +338,15 @@ func (s *Session) tryReplace(p *pendingOp, im hlog.Image, found bool) outcome {
 			defer stripe.release(claim)
 		}
 	}
-	slot, e, err := s.view.index.FindOrInsert(p.hash)
+	place, e, err := s.view.index.FindOrInsert(p.hash)
 	if err != nil {
 		p.op.Err = err
 		return complete
 	}
-	if slot.None() || e != p.at.entry || e.Address() < s.log.Begin() { // see Clear
+	if place.None() || e != p.at.entry || e.Address() < s.log.Begin() { // see Clear
 		return retry
 	}
-	result := s.replace(p.op, slot, e, im.Value, im.Expires, found)
+	result := s.replace(p.op, place, e, im.Value, im.Expires, found)
 	if result == complete {
 		s.tookEffect(p.op.Kind, p)
 	}

@@ -148,7 +148,7 @@ func (s *Session) Delete(key []byte) error {
 
 // runPlain runs op as s.plain.
 func (s *Session) runPlain(op Op) error {
-	if s.asker != 0 { // s.plain is in use
+	if s.inUserCode != 0 { // s.plain is in use
 		return ErrInModifier
 	}
 	s.plain = op
@@ -160,7 +160,7 @@ func (s *Session) runPlain(op Op) error {
 //
 //nolint:unused // readGeneral, upsertGeneral and rmwWordGeneral call it
 func (s *Session) refusedInModifier() bool {
-	if s.asker == 0 {
+	if s.inUserCode == 0 {
 		return false
 	}
 	s.plain.Err = ErrInModifier
@@ -179,7 +179,7 @@ func (s *Session) Run(op *Op) error {
 // run carries out one operation and returns its Err. The value that a read finds is
 // appended to op.Value[:keep].
 func (s *Session) run(op *Op, keep int) error {
-	if s.asker != 0 {
+	if s.inUserCode != 0 {
 		op.Err = ErrInModifier
 		return op.Err
 	}

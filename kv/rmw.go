@@ -146,13 +146,13 @@ func (s *Session) compute(op *Op, old []byte, expires int64, found bool) (verdic
 	}
 	*s.update = Update{Found: found, Old: old, New: s.fresh[:0], Expires: expires}
 	s.allowDirect(false)
-	s.asking()
+	s.enterUserCode()
 	if op.ModifyWord == nil {
 		verdict = op.Modify(s.update)
 	} else {
 		verdict, err = modifyAsWord(op.ModifyWord, s.update)
 	}
-	s.asked()
+	s.leaveUserCode()
 	op.Err = nil // see refusedInModifier
 	switch {
 	case err != nil:

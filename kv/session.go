@@ -55,8 +55,9 @@ type Session struct {
 	walker    *hlog.Walker     // nil until the session is first used for a walk of the log
 	traces    []trace          // of a batch of opNewest, opMove or opLink
 	unusable  error            // why the session takes no more operations: see Err
-	asker     uint64           // the goroutine in the user's code within an operation, or 0: see nested.go
 	holder    uint64           // the goroutine in Atomically, or 0
+
+	inUserCode uint64 // the goroutine in the user's code within an operation, or 0: see nested.go
 
 	ctx     context.Context // ends waiting: see SetContext
 	plain   Op              // of plain calls
@@ -171,7 +172,7 @@ func (s *Session) Close() error {
 	switch {
 	case errors.Is(s.unusable, ErrClosed):
 		return nil
-	case s.asker != 0:
+	case s.inUserCode != 0:
 		return fmt.Errorf("kv: closing session: %w", ErrInModifier)
 	case s.holds.adds != 0:
 		return fmt.Errorf("kv: closing session: %w", ErrHoldsLocks)

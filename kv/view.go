@@ -99,12 +99,12 @@ func (v *view) newestOf(hash uint64) int64 {
 	return at.Load().Address()
 }
 
-// scanWords puts the places of the hashes' entries into slots and prefetches their
+// scanWords puts the places of the hashes' entries into places and prefetches their
 // records. It returns how many hashes have no entry in their first bucket.
-func (v *view) scanWords(hashes []uint64, slots []index.Place) (absent int) {
+func (v *view) scanWords(hashes []uint64, places []index.Place) (absent int) {
 	for i, hash := range hashes {
-		if slots[i] = v.placeOf(hash); !slots[i].None() {
-			v.prefetch(slots[i].Load().Address())
+		if places[i] = v.placeOf(hash); !places[i].None() {
+			v.prefetch(places[i].Load().Address())
 		} else {
 			absent++
 		}

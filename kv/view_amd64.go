@@ -23,12 +23,12 @@ var (
 // scanAVX2 is scanWords, for n hashes.
 //
 //go:noescape
-func scanAVX2(v *view, hashes *uint64, slots *index.Place, n int) (absent int)
+func scanAVX2(v *view, hashes *uint64, places *index.Place, n int) (absent int)
 
 // scanAVX512 is scanAVX2 with wider vectors: fewer instructions between two prefetches.
 //
 //go:noescape
-func scanAVX512(v *view, hashes *uint64, slots *index.Place, n int) (absent int)
+func scanAVX512(v *view, hashes *uint64, places *index.Place, n int) (absent int)
 
 // newestAVX2 is newest.
 //
@@ -46,11 +46,11 @@ func (v *view) hashWords(l *lane) int { return hashWordsAMD64(v, &l.ops[0], &l.h
 func (v *view) scan(l *lane) (absent int) {
 	switch {
 	case vectors2:
-		return scanAVX512(v, &l.hashes[0], &l.slots[0], l.n)
+		return scanAVX512(v, &l.hashes[0], &l.places[0], l.n)
 	case vectors:
-		return scanAVX2(v, &l.hashes[0], &l.slots[0], l.n)
+		return scanAVX2(v, &l.hashes[0], &l.places[0], l.n)
 	}
-	return v.scanWords(l.hashes[:l.n], l.slots[:l.n])
+	return v.scanWords(l.hashes[:l.n], l.places[:l.n])
 }
 
 // newest is the address of the newest record of a hash's chain, or 0 where the first

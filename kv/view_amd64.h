@@ -57,7 +57,7 @@ GLOBL entryBits<>(SB), RODATA|NOPTR, $8
 #define SCAN(MATCH) \
 	MOVQ v+0(FP), R8            \
 	MOVQ hashes+8(FP), SI       \
-	MOVQ slots+16(FP), DI       \
+	MOVQ places+16(FP), DI       \
 	MOVQ n+24(FP), R9           \
 	MOVQ view_last(R8), R10    \
 	XORL R11, R11               \

@@ -63,10 +63,10 @@ done:
 	MOVQ R12, ret+32(FP)
 	RET
 
-// func scanAVX2(v *view, hashes *uint64, slots *slot, n int) (absent int)
+// func scanAVX2(v *view, hashes *uint64, places *index.Place, n int) (absent int)
 TEXT ·scanAVX2(SB), NOSPLIT, $0-40
 	SCAN(MATCH_AVX2)
 
-// func scanAVX512(v *view, hashes *uint64, slots *slot, n int) (absent int)
+// func scanAVX512(v *view, hashes *uint64, places *index.Place, n int) (absent int)
 TEXT ·scanAVX512(SB), NOSPLIT, $0-40
 	SCAN(MATCH_AVX512)

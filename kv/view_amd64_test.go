@@ -125,8 +125,8 @@ func TestScansAgree(t *testing.T) {
 		for _, n := range []int{0, 1, 7, laneSize} {
 			var want, avx2, avx512 [laneSize]index.Place
 			absent := p.scanWords(hashes[:n], want[:n])
-			for _, slot := range want {
-				if !slot.None() {
+			for _, place := range want {
+				if !place.None() {
 					found++
 				}
 			}

@@ -7,7 +7,7 @@ const vectors, vectors2 = true, false
 
 func (v *view) hashWords(*lane) int { return 0 }
 
-func (v *view) scan(l *lane) (absent int) { return v.scanWords(l.hashes[:l.n], l.slots[:l.n]) }
+func (v *view) scan(l *lane) (absent int) { return v.scanWords(l.hashes[:l.n], l.places[:l.n]) }
 
 // newest is the address of the newest record of a hash's chain, or 0 where the first
 // bucket has no entry.

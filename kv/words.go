@@ -27,7 +27,7 @@ func valueWord(value []byte) (word uint64) {
 // is one loop since a function call per operation takes a third more time.
 func (s *Session) finishWords(l *lane) {
 	for i := l.next; i < l.n; i++ {
-		op, at := l.ops[i&(laneSize-1)], l.slots[i&(laneSize-1)]
+		op, at := l.ops[i&(laneSize-1)], l.places[i&(laneSize-1)]
 		if at.None() {
 			return
 		}
