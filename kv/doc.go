@@ -2,27 +2,28 @@
 // in memory over a hybrid log whose tail is in memory, updated in place, and
 // whose rest is on a [device.Device].
 //
-// A [Store] holds the records. A [Session] is one goroutine's way to them, and
-// the fast one: it owns an epoch slot, a device queue and its buffers, so that
-// an operation takes no lock and allocates nothing. The store's own [Store.Read],
-// [Store.Upsert] and so on borrow a session and are safe from any goroutine. An
-// [Op] is one operation of a batch ([Session.Do]) or of a stream
-// ([Session.Submit], [Session.Poll]) in which many cold reads are under way at
-// once. [Session.Atomically] is a short transaction over several keys.
+// A [Store] holds the records. A [Session] is one goroutine's access to them, and the fast
+// one: it owns an epoch handle, a device queue and buffers, so that an operation takes no
+// lock and allocates nothing. The store's own [Store.Read], [Store.Upsert] and so on borrow
+// a session and are safe for concurrent use. An [Op] is one operation of a batch
+// ([Session.Do]) or of a stream ([Session.Submit], [Session.Poll]), which have many reads of
+// the device pending at once. [Session.Atomically] is a short transaction over several keys.
+// Package redykv, at the root of the module, opens a store in a directory.
 //
-// What bites:
-//   - A Session belongs to one goroutine at a time.
-//   - An operation takes effect between its call and its return, as Go's memory
-//     model orders things: who learns of the return by a channel, a lock or an atomic
-//     finds it done.
-//   - What was written is durable once [Store.Commit], [Store.Checkpoint] or
-//     [Store.Close] has returned nil, not before. Open finds exactly what the last of
-//     them covered; of a session with a name, [Store.CommitPoint] says what that is.
-//   - Options.Recover brings back a checkpoint by its name, and drops what is newer,
-//     each time that the store is opened with it.
+// Caveats:
+//   - A Session is used by one goroutine at a time.
+//   - An operation takes effect between its call and its return, in the sense of Go's memory
+//     model: a goroutine that learns of the return by a channel, a lock or an atomic sees
+//     the effect.
+//   - What was written is durable when [Store.Commit], [Store.Checkpoint] or [Store.Close]
+//     has returned nil, not before. Open recovers exactly what the last of them covered;
+//     [Store.CommitPoint] says what that is for a named session.
+//   - A context ends an operation only where that waits: see [Session.SetContext].
+//   - Options.Recover recovers a checkpoint by its name, and drops newer ones, each time
+//     that the store is opened with it.
 //   - Deleted, overwritten and expired records keep their space on the device until
-//     [Store.Compact], or automatic compaction, see [AutoCompaction].
-//   - A [Store.Scan] beside compaction may find a key twice.
-//   - The index grows by itself, but is the better for knowing: say in Options.Records
-//     how many keys will come.
+//     [Store.Compact] or automatic compaction, see [AutoCompaction].
+//   - A [Store.Scan] during compaction may find a key twice.
+//   - The index grows by itself. It is faster if Options.Records says how many keys to
+//     expect.
 package kv

@@ -8,11 +8,11 @@ import (
 	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
-// Errors that a caller can act on.
+// Errors that a caller can handle.
 var (
-	// ErrNotFound says that the store holds no record of that key.
+	// ErrNotFound says that the store has no record of the key.
 	ErrNotFound = errors.New("kv: key not found")
-	// ErrExists says that an insert found the key already there.
+	// ErrExists says that an insert found a record of the key.
 	ErrExists = errors.New("kv: key exists")
 	// ErrQueueFull says that the session has QueueDepth operations that Poll has not handed
 	// back: Poll, and submit again.
@@ -32,7 +32,7 @@ var (
 	// ErrCorrupt says that data read from the device is damaged: the device has found it by
 	// checksums, or the store by contradictions.
 	ErrCorrupt = device.ErrCorrupt
-	// ErrMismatch says that the store on the device was made with other options.
+	// ErrMismatch says that the store on the device was made with different options.
 	ErrMismatch = manifest.ErrMismatch
 )
 
@@ -66,15 +66,15 @@ func ExpiryTime(expires int64) time.Time {
 type OpKind uint8
 
 const (
-	// OpRead looks the key up and puts its value into Op.Value.
+	// OpRead reads the key's value into Op.Value.
 	OpRead OpKind = iota
-	// OpUpsert stores Op.Value under the key, whatever was there.
+	// OpUpsert stores Op.Value under the key, whether or not there is a record.
 	OpUpsert
 	// OpRMW changes the key's record as Op.Modify says.
 	OpRMW
-	// OpDelete removes the key, whether it is there or not.
+	// OpDelete removes the key; it is no error if there is no record.
 	OpDelete
-	// OpInsert stores Op.Value if the key is not there, and is ErrExists if it is.
+	// OpInsert stores Op.Value if there is no record of the key, and is ErrExists otherwise.
 	OpInsert
 
 	opNewest // for these three, see trace.go
@@ -127,7 +127,7 @@ type Op struct {
 	Err error
 }
 
-// Update is what a Modifier sees of a record, and what becomes of it.
+// Update is the record that a Modifier sees, and its replacement.
 type Update struct {
 	Found   bool
 	Old     []byte // the present value, nil if there is no record; it must not be kept or written to
