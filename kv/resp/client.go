@@ -10,22 +10,22 @@ import (
 	"github.com/redykv/redykv/kv/resp/internal/poll"
 )
 
-// Sizes in bytes of replies: what is written before more is gathered, and the
-// largest buffer that is used again for the next batch.
+// Sizes in bytes of replies: at fullOutput they are sent before further commands are carried
+// out, and a buffer larger than keptOutput is not kept for the next batch.
 const (
 	fullOutput = 256 << 10
 	keptOutput = 1 << 20
 )
 
-// For how long, and for how many bytes, a client may go on sending whose connection ends
-// with an error, or with the server.
+// Limits of what is read and ignored from a client whose connection ends with an error or
+// with the server.
 const (
 	lingering      = time.Second
 	lingeringBytes = 16 << 20
 )
 
-// client is one connection. Its goroutine owns it, but for conn's deadlines and
-// Close, which the server uses to end it.
+// client is one connection. Its goroutine, or its loop, owns it. The server may set conn's
+// deadlines and close it.
 type client struct {
 	server *Server
 	conn   net.Conn
@@ -35,29 +35,27 @@ type client struct {
 
 	in     input
 	ahead  readAhead
-	out    []byte // replies not written yet
+	out    []byte // replies that are not sent yet
 	output output
-	owes   uint64 // the store's LastCommit that they may not be sent before; 0: they may
+	owes   uint64 // the store's LastCommit before which out must not be sent; 0 if it may
 
-	worker  *worker // borrowed from the first operation of a batch to its end
-	quit    bool    // nothing more is carried out…
-	refused bool    // …for what it sent is no command, or too large
-	silent  bool    // …for a reply is missing: nothing is sent…
-	audible int     // …but so many bytes of out
+	worker  *worker // borrowed from the first operation of a batch to the batch's end
+	quit    bool    // no further command is carried out
+	refused bool    // quit, since the input is not a command, or too large
+	silent  bool    // quit, since a reply is missing: only out[:audible] is sent
+	audible int
 
-	// The deadlines that conn has.
-	readUntil, writeUntil time.Time
+	readUntil, writeUntil time.Time // the deadlines of conn
 
-	looped *poll.Conn // conn, where a loop may have it
-	loop   *loop      // that has it; nil: a goroutine
-	seen   time.Time  // when it sent something, to the loop
-	plain  int        // batches since it last was not fit for one
-	held   request    // a command that a goroutine is to carry out first…
-	holds  bool       // …if there is one
+	looped *poll.Conn // conn, if a loop may own it; else nil
+	loop   *loop      // the loop that owns it; nil if a goroutine does
+	seen   time.Time  // when the loop last read from it
+	plain  int        // batches of simple commands since the last other command
+	held   request    // if holds, a command that a goroutine carries out first
+	holds  bool
 }
 
-// serve answers until the client or the server has had enough, or a loop has the
-// connection.
+// serve answers commands until the connection ends or a loop takes it over.
 func (c *client) serve() (looped bool) {
 	counts := &c.server.counts
 	for !c.quit {
@@ -88,32 +86,31 @@ func (c *client) serve() (looped bool) {
 	return false
 }
 
-// mayEnd says whether the server is closing, and the client has all replies to what the
-// server has read.
+// mayEnd says whether the server is closing and all input that was read has been answered.
 func (c *client) mayEnd() bool { return len(c.in.ahead) == 0 && c.server.closing.Load() }
 
 // interrupted says whether the server is closing while the client sends more.
 func (c *client) interrupted() bool { return c.in.full && c.server.closing.Load() }
 
-// linger lets the client have the last replies before its connection ends: if it were
-// closed with something in it unread, the client's system would drop what the
-// client has not read either.
+// linger reads and ignores input before the connection is closed, so that the client gets its
+// last replies: after a close with unread input, TCP resets the connection, and the client's
+// system drops the replies that the client has not read.
 func (c *client) linger() {
 	half, ok := c.conn.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {
 		return
 	}
-	c.server.mu.Lock() // where it is closing, it has set the deadlines of all clients
+	c.server.mu.Lock() // a closing server sets the deadlines of all clients under it
 	err := c.conn.SetReadDeadline(time.Now().Add(lingering))
 	c.server.mu.Unlock()
 	if err != nil {
 		return
 	}
 	c.in.release()
-	_, _ = io.CopyN(io.Discard, c.conn, lingeringBytes) // whatever it is
+	_, _ = io.CopyN(io.Discard, c.conn, lingeringBytes) // an error ends it as well
 }
 
-// fill waits for the client. If it keeps us waiting, it loses its large buffers.
+// fill waits for input. Large buffers of an idle connection are given back.
 func (c *client) fill() error {
 	if len(c.in.ahead) > 0 {
 		return c.in.fill()
@@ -148,8 +145,8 @@ func (c *client) fill() error {
 	return c.in.fill()
 }
 
-// readWithin gives the client that long to send something, or up to twice as long: a
-// deadline costs more than looking at the clock.
+// readWithin sets a read deadline between patience and twice that. It is not set for each
+// read, since setting a deadline costs more than reading the clock.
 func (c *client) readWithin(patience time.Duration) error {
 	now := time.Now()
 	if left := c.readUntil.Sub(now); left >= patience && left <= 2*patience {
@@ -158,8 +155,8 @@ func (c *client) readWithin(patience time.Duration) error {
 	return c.setReadDeadline(now.Add(2 * patience))
 }
 
-// setReadDeadline leaves a closing server's deadline in force: the server says
-// that it is closing first, and sets the deadline then.
+// setReadDeadline keeps the deadline of a closing server: the server first sets closing, then
+// the deadline.
 func (c *client) setReadDeadline(t time.Time) error {
 	c.readUntil = t
 	err := c.conn.SetReadDeadline(t)
@@ -169,8 +166,8 @@ func (c *client) setReadDeadline(t time.Time) error {
 	return err
 }
 
-// relieve writes what has been gathered, if that is much. It does not hold a
-// worker, whose batch is empty, while a slow client reads.
+// relieve sends the replies if they are large. It first gives back the worker, whose batch is
+// empty, so that a slow client does not hold one.
 func (c *client) relieve() {
 	if len(c.out) >= fullOutput && !c.locked && c.loop == nil {
 		c.giveBack()
@@ -178,52 +175,52 @@ func (c *client) relieve() {
 	}
 }
 
-// commandState is what commands keep of their connection.
+// commandState is the state of a connection that commands use.
 type commandState struct {
-	user User // nil: it has not authenticated
-	free bool // the user is the only one, who may do everything
+	user User // nil until the client has authenticated
+	free bool // there is no access control
 
 	multi    *transaction // between MULTI and EXEC
 	watching []watched
-	enlisted bool // with the server's watches
-	// watchBytes are what watching has of the budget for large requests.
+	enlisted bool // it is counted in the server's watches
+	// watchBytes of the budget for large requests are taken for watching.
 	watchBytes int64
 
 	locked   bool // within atomically or exclusively: the worker is not given back
-	lockedAt int  // length of out when that began
+	lockedAt int  // length of out at the beginning of that
 
-	// Of a command whose operations may spread over several batches:
-	tally        int64  // what its reply will count
-	found        bool   // whether it has found the key that it looked for…
-	taken        []byte // …and what was there, as it is stored…
-	takenExpires int64  // …and until when
+	// Of a command whose operations may be in several batches:
+	tally        int64  // the number for its reply
+	found        bool   // replyTake has found the key,
+	taken        []byte // with this stored value
+	takenExpires int64  // and this expiry
 	failed       error  // its first error
 
 	// Of the batch, for statistics:
 	began        time.Time // when it was read
-	firstAt      int       // where its first command lies in the input
+	firstAt      int       // offset of its first command in the input
 	ran          ran
 	hits, misses int64
-	present      uint32 // the number of the present or last command, from 1; 0: it is none
+	present      uint32 // 1 + the number of the current or last command; 0 if that is unknown
 
-	// What others may ask for.
+	// Read by other goroutines.
 	info    atomic.Pointer[clientInfo]
 	created time.Time
-	active  atomic.Int64  // when it sent something last, in milliseconds of Unix time
-	last    atomic.Uint32 // present, at the end of a batch…
-	unread  atomic.Int64  // …and bytes of input that were no whole command…
-	inputs  atomic.Int64  // …and of the buffers for input…
-	outputs atomic.Int64  // …and for output
+	active  atomic.Int64 // Unix time in milliseconds of the last batch
+	// As of the end of the last batch: present, bytes of an incomplete command, and bytes of the
+	// buffers for input and output.
+	last                    atomic.Uint32
+	unread, inputs, outputs atomic.Int64
 }
 
-// clientInfo is how a connection calls itself. It is not changed, but replaced.
+// clientInfo is what a client has told about itself. It is replaced, never changed.
 type clientInfo struct {
 	name, user      string
 	library, libVer string
 	resp3           bool
 }
 
-// initCommands makes the connection's state that of a new one.
+// initCommands initializes the state of a new connection.
 func (c *client) initCommands() {
 	c.created = time.Now()
 	c.active.Store(c.created.UnixMilli())
@@ -231,7 +228,7 @@ func (c *client) initCommands() {
 	c.asNew()
 }
 
-// asNew makes the connection act as one that has said nothing yet.
+// asNew resets the connection to the state of a new one.
 func (c *client) asNew() {
 	c.endMulti()
 	c.unwatch()
@@ -244,13 +241,13 @@ func (c *client) asNew() {
 	c.describe(func(i *clientInfo) { i.name, i.resp3 = "", false })
 }
 
-// endCommands gives back what the connection holds of the server.
+// endCommands ends the transaction and the watches of a connection.
 func (c *client) endCommands() {
 	c.endMulti()
 	c.unwatch()
 }
 
-// describe changes what others see of the connection.
+// describe changes the connection's info.
 func (c *client) describe(change func(*clientInfo)) {
 	info := *c.info.Load()
 	change(&info)

@@ -1,33 +1,33 @@
-// Package resp serves a [kv.Store] over the Redis protocol, so that Redis
-// clients use it without knowing the difference.
+// Package resp serves a [kv.Store] over the Redis protocol, to any Redis client.
 //
-// A [Server] answers on any listener. It reads what has arrived over a connection,
-// carries all complete commands of it out as one batch ([kv.Session.DoWhole]), and answers
-// with one write. A few goroutines, Options.Loops, do so for the TCP connections whose
-// commands are plain; others, and those under TLS, have a goroutine each. Keys and
-// values are passed to the store where they lie in the connection's buffer. Requests are
-// arrays of bulk strings or inline commands; replies are RESP2, or RESP3 after HELLO 3.
+// A [Server] answers on any listener. It reads what has arrived on a connection, carries out
+// all complete commands as one batch ([kv.Session.DoWhole]), and sends all replies in one
+// write. TCP connections with simple commands share a few goroutines, Options.Loops; other
+// connections, and those with TLS, have a goroutine each. Keys and values are passed to the
+// store where they lie in the connection's buffer. Requests are arrays of bulk strings or
+// inline commands; replies are RESP2, or RESP3 after HELLO 3.
 //
-// A connection holds no session of the store: it borrows one for a batch, with
-// the batch's buffers. A thousand idle connections cost some 15 KiB each; as many
-// sessions are open as batches were ever under way at once, up to
-// Options.Sessions.
+// A connection borrows a session of the store, with the buffers of a batch, for each batch.
+// A thousand idle connections take about 15 KiB each. The number of open sessions is the
+// largest number of batches that were carried out at once, up to Options.Sessions.
 //
-// What a key holds is one record: a string as it is, a hash behind a mark (value.go).
-// A command that changes a key is one read-modify-write of it ([kv.Op]), and so
-// atomic, with its expiry. MULTI, MSETNX, RENAME and COPY lock the keys that they
-// name ([kv.Session.Atomically]); WATCH has writers leave traces (watch.go). Errors
-// are Redis's, word for word: a test compares all replies with a real server's.
+// A key is one record: a string as it is, a hash after a mark (value.go). A command that
+// changes a key is one read-modify-write ([kv.Op]), and so atomic, including its expiry.
+// MULTI, MSETNX, RENAME and COPY lock the keys that they name ([kv.Session.Atomically]);
+// while a client WATCHes a key, writers count their changes (commands_transaction.go). Error
+// replies are Redis's, word for word: a test compares all replies with a real server's.
 //
-// What bites:
+// A command is an entry in commands.go and a function in the commands_*.go file of its
+// group. Polling of connections is in internal/poll, patterns are in internal/glob.
+//
+// Caveats:
 //   - There is one database, of strings and hashes.
-//   - What an answered write is worth after a crash, Options.Durability says.
-//   - MSET, MGET, DEL, EXISTS and TOUCH look at their keys one by one: another
-//     connection may see some of them changed and some not. In MULTI they do not.
-//   - A change of a hash writes all of it anew: hashes are for hundreds of fields.
+//   - Options.Durability says which answered writes survive a crash.
+//   - MSET, MGET, DEL, EXISTS and TOUCH process their keys one by one: another connection
+//     may see some of them changed and others not. In MULTI they are atomic.
+//   - A change of a hash rewrites all of it: hashes should have at most hundreds of fields.
 //   - A value may not be larger than a page of the store's log.
-//   - WATCH does not notice what the program changes in the store itself. It may
-//     make EXEC fail for nothing, rarely, where others write very much.
-//   - RANDOMKEY takes what lies near a place in the log: not all keys are equally
-//     likely.
+//   - WATCH does not notice changes that the program makes in the store directly. It may
+//     fail an EXEC without a reason, rarely, under very many writes.
+//   - RANDOMKEY takes a key near a random place of the index: not all keys are equally likely.
 package resp

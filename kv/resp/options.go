@@ -7,57 +7,56 @@ import (
 	"time"
 )
 
-// Options bound what clients may use. The zero value is a good one.
+// Options configure a server. The zero value is useful.
 type Options struct {
-	// MaxClients is how many connections are served at once; more are told so
-	// and closed. Default 10,000.
+	// MaxClients is the most connections at once; further ones get an error and are closed.
+	// Default 10,000.
 	MaxClients int
-	// MaxBulk is the most bytes of one argument, and so of a value. What a page
-	// of the store's log cannot hold is refused by the store. Default 16 MiB.
+	// MaxBulk is the most bytes of one argument, and so of a value. The store refuses a value
+	// that a page of its log cannot hold. Default 16 MiB.
 	MaxBulk int
 	// MaxRequest is the most bytes of one command with all its arguments.
 	// Default 4 times MaxBulk.
 	MaxRequest int
-	// MaxBuffers is the most bytes that all connections together hold of
-	// commands that have not arrived whole, beyond a small buffer for each, and of what
-	// clients send while they leave their replies unread: of this, at most half.
-	// Default 512 MiB, and no less than MaxRequest needs.
+	// MaxBuffers is the most bytes that all connections together hold of incomplete commands,
+	// beyond a small buffer each, and of input that is read ahead while clients do not read
+	// their replies; the latter takes at most half. Default 512 MiB, and no less than
+	// MaxRequest needs.
 	MaxBuffers int64
-	// MaxReplies is the most bytes of replies that all connections together hold,
-	// beyond a small buffer for each, while their clients take them. Where there is no
-	// room, clients that do not take theirs are disconnected and large replies wait;
-	// where too many wait, more clients are disconnected. Default 256 MiB.
+	// MaxReplies is the most bytes of unsent replies that all connections together hold,
+	// beyond a small buffer each. At that limit, clients that do not read are disconnected
+	// and large replies wait; if too many wait, more clients are disconnected. Default
+	// 256 MiB.
 	MaxReplies int64
-	// Sessions is how many batches are carried out at once, each in a session
-	// of the store; others wait. Default 64.
+	// Sessions is the most batches that are carried out at once, each in a session of the
+	// store; others wait. Default 64.
 	Sessions int
-	// Loops is how many goroutines serve connections that send plain commands, which
-	// costs less than a goroutine for each. Default: as many as the program has
-	// processors, but one. Negative: none.
+	// Loops is the number of goroutines that share the connections with simple commands,
+	// which costs less than a goroutine for each. Default: one fewer than the program has
+	// processors. Negative: none.
 	Loops int
-	// WriteTimeout is how long a client may leave its replies unread before it
-	// is disconnected. Default 30 s.
+	// WriteTimeout is the time after which a client that does not read its replies is
+	// disconnected. Default 30 s.
 	WriteTimeout time.Duration
-	// IdleTimeout is how long a client may send nothing before it is disconnected.
-	// Default 0: for ever.
+	// IdleTimeout is the time after which a client that sends nothing is disconnected.
+	// Default 0: no limit.
 	IdleTimeout time.Duration
 	// Durability is what the reply to a write promises. Default DurabilityNone.
 	Durability Durability
-	// ProtectedMode turns away clients that do not come from this machine, unless
-	// clients have to show who they are.
+	// ProtectedMode refuses clients from other machines, unless clients must authenticate.
 	ProtectedMode bool
-	// Users decides who may do what. Default: everybody may do everything.
+	// Users authenticates clients and decides what they may do. Default: everything is allowed.
 	Users Users
-	// Settings are what CONFIG GET and CONFIG SET know beside the server's own.
+	// Settings are those of CONFIG GET and CONFIG SET beside the server's own.
 	Settings []Setting
-	// Shutdown is called when a client sends SHUTDOWN: it has the program end the
-	// server, and returns at once. Default: that command fails.
+	// Shutdown is called when a client sends SHUTDOWN. It makes the program end the server, and
+	// returns at once. Default: the command fails.
 	Shutdown func()
-	// Logger receives what an operator should know. Default: slog.Default().
+	// Logger receives messages for an operator. Default: slog.Default().
 	Logger *slog.Logger
 
-	// releaseAfter is how long a connection waits for its client with large
-	// buffers. Tests have less patience.
+	// releaseAfter is the time after which an idle connection gives back large buffers.
+	// Shorter in tests.
 	releaseAfter time.Duration
 }
 
@@ -74,10 +73,10 @@ const (
 // MaxMaxBulk bounds Options.MaxBulk: no record of a store is larger.
 const MaxMaxBulk = 32 << 20
 
-// maxRequest keeps positions in a command, and twice as much, within 32 bits.
+// maxRequest is such that twice an offset in a command fits 32 bits.
 const maxRequest = 1 << 29
 
-// Check says what is wrong with the options, as Serve would.
+// Check returns the error that Serve would return for the options.
 func (o Options) Check() error { return o.ensureDefaults() }
 
 // ensureDefaults fills in what is unset and checks the rest.
@@ -118,19 +117,19 @@ func (o *Options) ensureDefaults() error {
 	}
 	switch {
 	case o.MaxClients < 1:
-		return fmt.Errorf("resp: at most %d clients", o.MaxClients)
+		return fmt.Errorf("resp: Options.MaxClients %d, want 1 or more", o.MaxClients)
 	case o.MaxBulk < 1 || o.MaxBulk > MaxMaxBulk:
-		return fmt.Errorf("resp: arguments of at most %d bytes, want 1 to %d", o.MaxBulk, MaxMaxBulk)
+		return fmt.Errorf("resp: Options.MaxBulk %d, want 1 to %d bytes", o.MaxBulk, MaxMaxBulk)
 	case o.MaxRequest < max(o.MaxBulk, maxLine) || o.MaxRequest > maxRequest:
-		return fmt.Errorf("resp: commands of at most %d bytes, want %d to %d", o.MaxRequest, max(o.MaxBulk, maxLine), maxRequest)
+		return fmt.Errorf("resp: Options.MaxRequest %d, want %d to %d bytes", o.MaxRequest, max(o.MaxBulk, maxLine), maxRequest)
 	case o.MaxBuffers < 2*int64(o.MaxRequest):
-		return fmt.Errorf("resp: buffers of at most %d bytes: a command of %d needs twice its size", o.MaxBuffers, o.MaxRequest)
+		return fmt.Errorf("resp: Options.MaxBuffers %d: a command of %d bytes needs twice its size", o.MaxBuffers, o.MaxRequest)
 	case o.MaxReplies < leastReplies:
-		return fmt.Errorf("resp: replies of at most %d bytes, want %d or more", o.MaxReplies, leastReplies)
+		return fmt.Errorf("resp: Options.MaxReplies %d, want %d bytes or more", o.MaxReplies, leastReplies)
 	case o.Sessions < 1:
-		return fmt.Errorf("resp: %d sessions", o.Sessions)
+		return fmt.Errorf("resp: Options.Sessions %d, want 1 or more", o.Sessions)
 	case o.WriteTimeout < 0 || o.IdleTimeout < 0:
-		return fmt.Errorf("resp: write timeout %v, idle timeout %v", o.WriteTimeout, o.IdleTimeout)
+		return fmt.Errorf("resp: Options.WriteTimeout %v, IdleTimeout %v: want 0 or more", o.WriteTimeout, o.IdleTimeout)
 	case o.Durability >= durabilities:
 		return fmt.Errorf("resp: %v", o.Durability)
 	}

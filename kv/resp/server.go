@@ -21,7 +21,7 @@ import (
 type Server struct {
 	store *kv.Store
 	opts  Options
-	err   error // what is wrong with the options; Serve returns it
+	err   error // of the options; Serve returns it
 	table *table
 	pool  *pool
 
@@ -32,32 +32,32 @@ type Server struct {
 	stats     stats // of commands
 	slow      slowlog
 	watches   watches
-	saving    atomic.Bool    // BGSAVE is under way…
-	saves     sync.WaitGroup // …or was, or giveSpaceBack
+	saving    atomic.Bool    // BGSAVE is running
+	saves     sync.WaitGroup // goroutines of BGSAVE and giveSpaceBack
 	emptied   atomic.Int64   // FLUSHALLs that giveSpaceBack has not committed
 	unsaved   atomic.Bool    // the last save failed
-	saved     atomic.Int64   // when one ended last, in Unix time
+	saved     atomic.Int64   // Unix time of the last successful save
 
 	loops                  []*loop
-	cold                   atomic.Bool   // no connection is a loop's for now
-	looked                 atomic.Int64  // when that was found out, in Unix time's nanoseconds
-	deviceReads, evictions atomic.Uint64 // of the store, then
+	cold                   atomic.Bool   // the store waits for its device: loops take no connections
+	looked                 atomic.Int64  // Unix time in nanoseconds at which cold was last set
+	deviceReads, evictions atomic.Uint64 // the store's counts at that time
 
 	started time.Time
-	begin   sync.Once // of what Serve needs in the background
-	end     sync.Once // of that
+	begin   sync.Once // starts the background goroutines
+	end     sync.Once // stops them
 
 	closing atomic.Bool
-	done    chan struct{} // closed when closing has become true
-	ended   sync.WaitGroup
+	done    chan struct{}  // closed when closing becomes true
+	ended   sync.WaitGroup // connections
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards listeners and clients
 	listeners map[net.Listener]struct{}
 	clients   map[*client]struct{}
 }
 
-// NewServer returns a server of the store, which stays the caller's: it is to be
-// closed after the server. Serve says what is wrong with opts.
+// NewServer returns a server of the store, which the caller closes after the server. Serve
+// returns an error if opts are wrong.
 func NewServer(store *kv.Store, opts Options) *Server {
 	err := opts.ensureDefaults()
 	s := &Server{
@@ -81,18 +81,18 @@ func NewServer(store *kv.Store, opts Options) *Server {
 	return s
 }
 
-// longAgo is a deadline that ends reads at once.
+// longAgo is a deadline in the past, which ends reads at once.
 var longAgo = time.Unix(1, 0)
 
-// How long Serve waits after an Accept that failed for want of something; it
-// doubles from the first to the last.
+// Serve waits this long after a temporary error of Accept; the time doubles from the first
+// to the last.
 const (
 	firstRetry = 5 * time.Millisecond
 	lastRetry  = time.Second
 )
 
-// Serve answers at ln, which it closes, until Shutdown or Close; then it returns
-// nil. Several listeners may be served at once.
+// Serve accepts connections on ln and answers them until Shutdown or Close; then it closes ln
+// and returns nil. Several listeners may be served at once.
 func (s *Server) Serve(ln net.Listener) error {
 	if s.err != nil {
 		return errors.Join(s.err, ln.Close())
@@ -131,8 +131,8 @@ func (s *Server) Serve(ln net.Listener) error {
 	return nil
 }
 
-// temporary says whether Accept may succeed later: the client went away, or
-// files ran out.
+// temporary says whether Accept may succeed later: the client has disconnected, or files or
+// memory are lacking.
 func temporary(err error) bool {
 	for _, e := range []error{syscall.ECONNABORTED, syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM} {
 		if errors.Is(err, e) {
@@ -142,7 +142,7 @@ func temporary(err error) bool {
 	return false
 }
 
-// accept gives a connection its goroutine, unless there are too many.
+// accept starts the goroutine of a connection, unless there are too many.
 func (s *Server) accept(conn net.Conn) {
 	c := &client{server: s, conn: conn, id: int64(s.counts.connections.Add(1))}
 	if tcp, ok := conn.(*net.TCPConn); ok && len(s.loops) > 0 {
@@ -173,7 +173,7 @@ func (s *Server) accept(conn net.Conn) {
 	}
 }
 
-// start starts what works beside the connections.
+// start starts the committer and the loops.
 func (s *Server) start() {
 	s.committer.start()
 	s.startLoops()
@@ -181,7 +181,7 @@ func (s *Server) start() {
 
 func (s *Server) serve(c *client) {
 	if c.welcome() && (s.enroll(c) || c.serve()) {
-		return // a loop has it
+		return // a loop owns it
 	}
 	s.leave(c)
 }
@@ -199,9 +199,8 @@ func (s *Server) leave(c *client) {
 	s.mu.Unlock()
 }
 
-// Shutdown stops listening, lets every client have the replies to the commands
-// that the server has read, and closes the sessions. When ctx ends before that,
-// it does as Close, and returns ctx's error.
+// Shutdown stops listening, sends the replies to all commands that the server has read, and
+// closes the sessions. If ctx ends before, it continues as Close, and returns ctx's error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.stop(func(c net.Conn) error { return c.SetReadDeadline(longAgo) })
 	all := make(chan struct{})
@@ -219,19 +218,18 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 }
 
-// Close disconnects all clients and returns when the operations under way have
-// ended, and the sessions are closed.
+// Close disconnects all clients, waits for their operations, and closes the sessions.
 func (s *Server) Close() error {
 	s.stop(hangUp)
 	s.ended.Wait()
 	return s.finish()
 }
 
-// finish ends what is left when all clients are gone.
+// finish stops the rest after all connections have ended.
 func (s *Server) finish() error {
 	s.saves.Wait()
 	s.watches.close()
-	s.begin.Do(s.start) // where Serve never was called, to be stopped
+	s.begin.Do(s.start) // if Serve was never called: what is stopped below must run
 	s.end.Do(func() {
 		for _, l := range s.loops {
 			l.stop()
@@ -241,7 +239,8 @@ func (s *Server) finish() error {
 	return s.pool.close()
 }
 
-// hangUp closes a connection at once, even one under TLS whose client does not read.
+// hangUp closes a connection without a TLS farewell, which a client that does not read would
+// delay.
 func hangUp(conn net.Conn) error {
 	if encrypted, ok := conn.(*tls.Conn); ok {
 		conn = encrypted.NetConn()
@@ -249,7 +248,7 @@ func hangUp(conn net.Conn) error {
 	return conn.Close()
 }
 
-// stop ends Serve, and does the same to all clients.
+// stop ends Serve, and calls end for each connection.
 func (s *Server) stop(end func(net.Conn) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -268,10 +267,10 @@ func (s *Server) stop(end func(net.Conn) error) {
 	}
 }
 
-// handshakeTimeout is how long a client may take to agree on encryption.
+// handshakeTimeout limits the time of a TLS handshake.
 const handshakeTimeout = 10 * time.Second
 
-// welcome says whether the client may stay, whom it tells if not.
+// welcome says whether the client is admitted. If not, the client has got the error.
 func (c *client) welcome() bool {
 	s := c.server
 	if encrypted, ok := c.conn.(*tls.Conn); ok {
@@ -279,7 +278,7 @@ func (c *client) welcome() bool {
 		defer cancel()
 		if err := encrypted.HandshakeContext(ctx); err != nil {
 			s.counts.rejected.Add(1)
-			s.opts.Logger.Debug("a client that cannot agree on TLS", "client", c.id, "address", c.conn.RemoteAddr(), "err", err)
+			s.opts.Logger.Debug("TLS handshake failed", "client", c.id, "address", c.conn.RemoteAddr(), "err", err)
 			return false
 		}
 	}
@@ -293,7 +292,7 @@ func (c *client) welcome() bool {
 	return true
 }
 
-// guarded says whether clients have to show who they are.
+// guarded says whether clients must authenticate.
 func (s *Server) guarded() bool { return s.opts.Users != nil && s.opts.Users.Anonymous() == nil }
 
 // local says whether the client is on this machine.
@@ -304,5 +303,5 @@ func local(conn net.Conn) bool {
 	case *net.UnixAddr:
 		return true
 	}
-	return conn.RemoteAddr().Network() == "pipe" // within a process
+	return conn.RemoteAddr().Network() == "pipe" // net.Pipe
 }
