@@ -9,21 +9,19 @@ import (
 	"time"
 )
 
-// Durability is what the reply to a command that wrote promises: what is there
-// after a crash of the process, of the machine, or of all tiers but the device's
-// commit point.
+// Durability is what the reply to a write promises: which writes survive a crash of the
+// process or of the machine, and the loss of all tiers but the device's commit point.
 type Durability uint8
 
 const (
-	// DurabilityNone promises nothing but what the program commits itself.
+	// DurabilityNone promises nothing: only commits of the program itself are durable.
 	DurabilityNone Durability = iota
-	// DurabilityEverySecond promises that no more than one second of answered
-	// writes is lost, the last ones: what is left is the store as it was at one
-	// moment. The server commits about twice a second while there are writes, and
-	// replies to more of them wait where a device cannot follow.
+	// DurabilityEverySecond promises that at most the last second of answered writes is lost,
+	// and that the store is as it was at one moment. The server commits about twice a second
+	// while there are writes. If the device is too slow for that, replies to writes wait.
 	DurabilityEverySecond
-	// DurabilityAlways promises that every answered write is there. Replies to
-	// writes wait for a commit, which all connections that wait meanwhile share.
+	// DurabilityAlways promises that no answered write is lost. Replies to writes wait for a
+	// commit, which waiting connections share.
 	DurabilityAlways
 
 	durabilities
@@ -52,41 +50,40 @@ func (d *Durability) UnmarshalText(text []byte) error {
 	return fmt.Errorf("durability %q: want none, everysec or always", text)
 }
 
-// With DurabilityEverySecond a commit begins so long after the first answer to a write
-// that it is for, and replies wait when one was given so long ago and is for a write that
-// no commit covers.
+// With DurabilityEverySecond, a commit begins commitDelay after the first answer to a write
+// that needs it. Replies to writes wait while an answer is older than mostAtRisk and its write
+// is not durable.
 const (
 	commitDelay = 500 * time.Millisecond
 	mostAtRisk  = time.Second
 )
 
-// committed is what the committer needs of a store: [kv.Store]. A write is known by
-// what NextCommit was after it, and durable as soon as LastCommit has reached that.
+// committed is the part of [kv.Store] that the committer uses. A write is durable as soon as
+// LastCommit has reached the value that NextCommit had after it.
 type committed interface {
 	Commit(context.Context) error
 	NextCommit() uint64
 	LastCommit() uint64
 }
 
-// committer has the store commit, so that answers to writes come with the
-// durability that was promised. Whoever answers a write calls wait before, with the
-// number of the commit that the write needs.
+// committer commits the store as Options.Durability promises. A connection calls wait before
+// it answers a write, with the number of the commit that the write needs.
 type committer struct {
 	store   committed
 	promise Durability
 	log     *slog.Logger
-	kick    chan struct{} // holds one if there may be something to commit
-	ending  chan struct{} // closed when nobody writes any more
-	stopped chan struct{} // closed when no commit follows
+	kick    chan struct{} // holds one if a commit may be needed
+	ending  chan struct{} // closed when there are no connections left
+	stopped chan struct{} // closed after the last commit
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	ended  *sync.Cond // on mu: a commit has ended
-	begun  uint64     // commits that have begun, one at a time
-	over   uint64     // of them, those that have ended
-	wanted uint64     // the store's LastCommit that somebody waits for
-	err    error      // of the last one
-	// With DurabilityEverySecond, the writes that were answered and are not durable, the
-	// oldest first: of those that need the same commit, the first answer.
+	begun  uint64     // number of commits that have begun, one at a time
+	over   uint64     // number of commits that have ended
+	wanted uint64     // the largest LastCommit for which a connection waits
+	err    error      // of the last commit
+	// With DurabilityEverySecond, the answered writes that are not durable, oldest first. Writes
+	// that need the same commit have one entry, with the time of the first answer.
 	atRisk []answered
 }
 
@@ -116,8 +113,7 @@ func (c *committer) start() {
 	go c.run()
 }
 
-// stop returns when all that was answered is durable, if that can be had. Nobody
-// calls wait any more.
+// stop commits what was answered and is not durable, and ends. wait is not called any more.
 func (c *committer) stop() {
 	close(c.ending)
 	<-c.stopped
@@ -130,8 +126,8 @@ func (c *committer) state() error {
 	return c.err
 }
 
-// wait returns when a write that needs that commit may be answered; 0: it needs none. An
-// error says that it is not as durable as promised.
+// wait waits until a write that needs that commit may be answered; 0 is no commit. An error
+// says that the write is not as durable as promised.
 func (c *committer) wait(needs uint64) error {
 	if c.promise == DurabilityNone || needs <= c.store.LastCommit() {
 		return nil
@@ -144,8 +140,8 @@ func (c *committer) wait(needs uint64) error {
 	return c.waitForOldest(needs)
 }
 
-// waitForCommit waits until the write is durable, or a commit fails that began from now
-// on. The caller holds mu.
+// waitForCommit waits until the write is durable, or until a commit fails that begins after
+// this call. The caller holds mu.
 func (c *committer) waitForCommit(needs uint64) error {
 	mine := c.begun + 1
 	c.wanted = max(c.wanted, needs)
@@ -159,8 +155,8 @@ func (c *committer) waitForCommit(needs uint64) error {
 	return nil
 }
 
-// waitForOldest waits while writes that were answered too long ago are not durable. The
-// caller holds mu.
+// waitForOldest waits while an answer is too old and its write is not durable. The caller
+// holds mu.
 func (c *committer) waitForOldest(needs uint64) error {
 	for !c.answer(needs, time.Now()) {
 		if c.err != nil {
@@ -171,8 +167,7 @@ func (c *committer) waitForOldest(needs uint64) error {
 	return nil
 }
 
-// tryWait is wait for who cannot wait: it says whether that would have returned nil at
-// once.
+// tryWait says whether wait would return nil at once.
 func (c *committer) tryWait(needs uint64) bool {
 	switch {
 	case c.promise == DurabilityNone || needs <= c.store.LastCommit():
@@ -186,8 +181,8 @@ func (c *committer) tryWait(needs uint64) bool {
 	return c.answer(needs, now)
 }
 
-// answer notes that a write is answered now, unless older ones are at risk for too
-// long. The caller holds mu.
+// answer notes the answer to a write, unless an answer is too old and its write not durable.
+// The caller holds mu.
 func (c *committer) answer(needs uint64, now time.Time) (ok bool) {
 	c.forget()
 	n := len(c.atRisk)
@@ -203,7 +198,7 @@ func (c *committer) answer(needs uint64, now time.Time) (ok bool) {
 	return true
 }
 
-// forget drops from atRisk what is durable. The caller holds mu.
+// forget removes durable writes from atRisk. The caller holds mu.
 func (c *committer) forget() {
 	last, n := c.store.LastCommit(), 0
 	for n < len(c.atRisk) && c.atRisk[n].needs <= last {
@@ -219,7 +214,7 @@ func (c *committer) kickOff() {
 	}
 }
 
-// run commits when it is kicked, and a last time when it is to end.
+// run commits after each kick, and a last time at its end.
 func (c *committer) run() {
 	defer close(c.stopped)
 	for {
@@ -236,12 +231,12 @@ func (c *committer) run() {
 			timer.Stop()
 		}
 		if c.once() {
-			c.kickOff() // they were answered: they cannot be left so
+			c.kickOff()
 		}
 	}
 }
 
-// delay is how long the next commit can wait.
+// delay is the time until the next commit.
 func (c *committer) delay() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -254,8 +249,7 @@ func (c *committer) delay() time.Duration {
 	return commitDelay - time.Since(c.atRisk[0].at)
 }
 
-// once commits, if somebody wants that, and says whether there are answers to writes
-// that need another commit.
+// once commits if a commit is needed, and says whether another one is.
 func (c *committer) once() (more bool) {
 	c.mu.Lock()
 	c.forget()
@@ -270,9 +264,9 @@ func (c *committer) once() (more bool) {
 	err := c.store.Commit(context.Background())
 	switch {
 	case err != nil && !failing:
-		c.log.Error("what was written is not durable", "err", err)
+		c.log.Error("writes are not durable", "err", err)
 	case err == nil && failing:
-		c.log.Info("what was written is durable again")
+		c.log.Info("writes are durable again")
 	}
 
 	c.mu.Lock()

@@ -12,63 +12,63 @@ import (
 	"github.com/redykv/redykv/kv/resp/internal/poll"
 )
 
-// A goroutine for each connection waits wherever it has to. But where commands come one
-// at a time it is woken for each, on whichever processor, and that costs more than the
-// command: with the client on the same two processors, a quarter of the throughput. So
-// plain connections are served by loops, one goroutine for many connections, which looks
-// at all that have something, carries their commands out, and then sends all replies.
+// A goroutine per connection is woken for each command that arrives alone, on any processor.
+// That costs more than the command: with the client on the same two processors, a quarter of
+// the throughput. So connections with simple commands are served by loops. A loop is one
+// goroutine for many connections: it reads from all that have input, carries their commands
+// out, and then sends all replies.
 //
-// A loop never waits for one of its connections. Whatever could make it wait, or keep it
-// busy for long, has the connection leave for a goroutine, from where it comes back when
-// it has sent plain commands for a while:
+// A loop never waits for one of its connections. A connection moves to a goroutine of its own
+// if it could make the loop wait or keep it busy for long, and returns after it has sent
+// simple commands for a while. Reasons to move are
 //
-//   - commands that are not plain: on the whole store, in transactions, many keys;
-//   - replies that are long, or that the client does not take at once, or that wait for
-//     a commit or for room;
-//   - reads of a store that has to ask its device for many records.
+//   - commands that are not simple: on the whole store, in transactions, on many keys;
+//   - replies that are long, that the client does not read at once, or that wait for a
+//     commit or for memory;
+//   - reads of a store that fetches many records from its device.
 
-// A loop that has nothing to do looks for more for a while, then sleeps with its
-// processor for up to heldWait milliseconds, and then lets others have that. Finding it
-// awake saves a client up to half of what its command costs. But where both never sleep,
-// the kernel's threads take their time from them, 0.1 ms and more at once. With a few
-// connections that is the 99th percentile; one alone is in their way less often, and many
-// wait longer for one another.
+// A loop without input spins for a short time, then sleeps while keeping its processor for up
+// to heldWait milliseconds, then gives the processor up. A loop that is awake saves a client
+// up to half of the cost of a command. But if neither the loop nor its clients sleep, kernel
+// threads interrupt them, for 0.1 ms and more. With a few connections that is the 99th
+// percentile, so the loop spins less; with one connection, spinning rarely delays kernel
+// threads; with many, connections wait longer for each other anyway.
 const (
 	spinFor    = 20 * time.Microsecond
 	spinForFew = 5 * time.Microsecond
-	fewConns   = 16 // 2 to so many are few
+	fewConns   = 16 // 2 to 16 connections are few
 	heldWait   = 1
 )
 
-// Go's scheduler stops whatever has run for 10 ms, and wakes a thread that looks for
-// other work: for a loop with replies to send that is a delay of 0.1 ms, fifty times a
-// second. It does not stop a loop that gives way before, where it has nothing to do.
+// Go's scheduler preempts a goroutine that has run for 10 ms, and wakes a thread that looks
+// for other work. For a loop with replies to send, that is a delay of 0.1 ms, fifty times a
+// second. A loop that yields before that, when it has no input, is not preempted.
 const giveWayEvery = 9 * time.Millisecond
 
-// Bounds of what is plain: arguments of a command, bytes of a batch's replies; and
-// batches of plain commands after which a connection comes back to a loop.
+// Limits of simple commands: arguments of a command, bytes of a batch's replies; and the
+// number of batches of simple commands after which a connection returns to a loop.
 const (
 	plainArgs    = 64
 	plainReplies = 128 << 10
 	plainBatches = 64
 )
 
-// Records a second fetched from the device, above which commands are not for loops.
+// If a store fetches more records a second from its device, loops take no connections.
 const coldReads = 1000
 
-// loop is one of them. All but what mu guards belongs to its goroutine.
+// loop serves connections. Its goroutine owns all fields but those that mu guards.
 type loop struct {
 	server *Server
 	poller poll.Poller
 	ready  []*client
 	conns  map[int32]*client // by their files
-	swept  time.Time         // when all of them were looked at last
-	gave   time.Time         // when it let the scheduler have its processor last
-	done   chan struct{}     // closed when it has ended
+	swept  time.Time         // time of the last sweep
+	gave   time.Time         // time of the last yield
+	done   chan struct{}     // closed at its end
 
-	mu     sync.Mutex // guards what follows; whoever changes it wakes the poller
-	coming []*client
-	ending bool
+	mu     sync.Mutex // guards coming and ending; after a change, the poller is woken
+	coming []*client  // connections for this loop
+	ending bool       // the loop is to end
 }
 
 func newLoop(s *Server) (*loop, error) {
@@ -79,7 +79,7 @@ func newLoop(s *Server) (*loop, error) {
 	return &loop{server: s, poller: p, conns: make(map[int32]*client), done: make(chan struct{})}, nil
 }
 
-// tell has the loop look at what changed under mu.
+// tell makes a change under mu and wakes the loop.
 func (l *loop) tell(change func()) {
 	l.mu.Lock()
 	change()
@@ -89,7 +89,7 @@ func (l *loop) tell(change func()) {
 	}
 }
 
-// stop ends the loop, which has no connections any more.
+// stop ends the loop, which has no connections left.
 func (l *loop) stop() {
 	l.tell(func() { l.ending = true })
 	<-l.done
@@ -120,8 +120,8 @@ func (l *loop) run() {
 	}
 }
 
-// wait returns the files of connections that have something, and whether the loop was
-// told to look. It sleeps no longer than until the next sweep.
+// wait returns the files of connections with input, and whether tell was called. It sleeps
+// until the next sweep at most.
 func (l *loop) wait() (ready []int32, told bool) {
 	timeout := -1
 	if len(l.conns) > 0 {
@@ -132,7 +132,7 @@ func (l *loop) wait() (ready []int32, told bool) {
 	if n := len(l.conns); n > 1 && n <= fewConns {
 		spin = spinForFew
 	}
-	var began time.Time // of the look around; where something is there already, nobody looks at the clock
+	var began time.Time // of the spinning; not set if there is input at once
 	for {
 		var err error
 		switch {
@@ -164,8 +164,9 @@ func (l *loop) wait() (ready []int32, told bool) {
 	}
 }
 
-// giveWay lets other goroutines have the processor, if that is due. Where each processor
-// has a loop, the scheduler is left to stop them: it is fairer to those that wait for any.
+// giveWay yields the processor to other goroutines, if that is due. If each processor has a
+// loop, preemption is left to the scheduler, which is fairer to goroutines that wait for any
+// processor.
 func (l *loop) giveWay(now time.Time) {
 	if now.Sub(l.gave) >= giveWayEvery && l.server.opts.Loops < runtime.GOMAXPROCS(0) {
 		l.gave = now
@@ -173,7 +174,7 @@ func (l *loop) giveWay(now time.Time) {
 	}
 }
 
-// takeIn looks at what it was told, and says whether to end.
+// takeIn takes over new connections, and says whether the loop is to end.
 func (l *loop) takeIn(now time.Time) (end bool) {
 	l.mu.Lock()
 	coming := l.coming
@@ -190,7 +191,7 @@ func (l *loop) takeIn(now time.Time) (end bool) {
 			continue
 		}
 		l.conns[int32(fd)] = c
-		// The server may have told all clients to end before this one was here.
+		// The server may have set the deadlines of its clients before this one arrived.
 		if l.server.closing.Load() {
 			l.end(c)
 		}
@@ -198,7 +199,7 @@ func (l *loop) takeIn(now time.Time) (end bool) {
 	return end
 }
 
-// remove forgets a connection.
+// remove removes a connection from the loop.
 func (l *loop) remove(c *client) {
 	fd := c.looped.File()
 	delete(l.conns, int32(fd))
@@ -215,7 +216,7 @@ func (l *loop) end(c *client) {
 	l.server.leave(c)
 }
 
-// promote gives a connection, as it is, a goroutine.
+// promote moves a connection, in its present state, to a goroutine.
 func (l *loop) promote(c *client) {
 	l.remove(c)
 	if err := c.looped.Attach(); err != nil {
@@ -226,7 +227,7 @@ func (l *loop) promote(c *client) {
 	go l.server.resume(c)
 }
 
-// serve reads what has come over a connection, and carries it out.
+// serve reads from a connection and carries out its commands.
 func (l *loop) serve(c *client, now time.Time) {
 	c.seen = now
 	err := c.in.fill()
@@ -268,8 +269,8 @@ func (l *loop) answer(c *client) {
 	}
 }
 
-// sweep ends the connections that have been idle for too long, and takes large
-// buffers from those that keep us waiting.
+// sweep ends connections that have been idle for too long, and frees large buffers of other
+// idle ones.
 func (l *loop) sweep(now time.Time) {
 	s := l.server
 	l.swept = now
@@ -287,7 +288,7 @@ func (l *loop) sweep(now time.Time) {
 	}
 }
 
-// sweepEvery is how often that is worthwhile.
+// sweepEvery is the time between two sweeps.
 func (s *Server) sweepEvery() time.Duration {
 	every := s.opts.releaseAfter / 2
 	if idle := s.opts.IdleTimeout / 2; idle > 0 {
@@ -296,7 +297,7 @@ func (s *Server) sweepEvery() time.Duration {
 	return max(every, time.Millisecond)
 }
 
-// startLoops starts the loops. Where they cannot be had there are none.
+// startLoops starts the loops. If that fails, each connection has a goroutine.
 func (s *Server) startLoops() {
 	for range s.opts.Loops {
 		l, err := newLoop(s)
@@ -309,12 +310,13 @@ func (s *Server) startLoops() {
 	}
 }
 
-// enroll gives a connection that is at rest to a loop, if it is fit for that.
+// enroll moves a connection to a loop, if there is one for it and nothing is pending on the
+// connection.
 func (s *Server) enroll(c *client) bool {
 	if len(s.loops) == 0 || c.looped == nil || s.cold.Load() || c.quit || !c.atRest() || s.closing.Load() {
 		return false
 	}
-	if c.looped.Detach() != nil { // it is ending
+	if c.looped.Detach() != nil { // the connection is ending
 		return false
 	}
 	c.plain, c.readUntil, c.writeUntil = 0, time.Time{}, time.Time{}
@@ -323,16 +325,16 @@ func (s *Server) enroll(c *client) bool {
 	return true
 }
 
-// atRest says whether nothing is under way that a loop does not know.
+// atRest says whether the connection has no state that a loop does not handle.
 func (c *client) atRest() bool {
 	return len(c.out) == 0 && c.multi == nil && !c.enlisted && c.worker == nil && !c.holds && c.in.empty()
 }
 
-// plainly says whether a loop may carry a command out.
+// plainly says whether a loop may carry out a command.
 func (cmd *command) plainly() bool {
 	switch cmd.name {
 	case "msetnx", "rename", "renamenx", "copy", "restore":
-		return false // they lock their keys, or take long
+		return false // these lock their keys, or take long
 	}
 	switch cmd.group {
 	case groupString, groupHash, groupGeneric, groupConnection:
@@ -341,8 +343,8 @@ func (cmd *command) plainly() bool {
 	return false
 }
 
-// lookForCold finds out, about once a second, whether the store asks its device for
-// many records, or waits for it with new ones.
+// lookForCold determines, about once a second, whether the store reads many records from its
+// device, or evicts.
 func (s *Server) lookForCold(now time.Time) {
 	if last := s.looked.Load(); now.UnixNano()-last < int64(time.Second) || !s.looked.CompareAndSwap(last, now.UnixNano()) {
 		return
@@ -352,10 +354,10 @@ func (s *Server) lookForCold(now time.Time) {
 	s.cold.Store(m.Device.Reads-reads > coldReads || m.Log.Evictions != evictions)
 }
 
-// resume goes on with a connection that has left a loop.
+// resume continues a connection that has left a loop.
 func (s *Server) resume(c *client) {
 	if s.closing.Load() {
-		// It may have been told to end as the loop's.
+		// The deadline may have been set while the loop owned the connection.
 		if err := c.conn.SetReadDeadline(longAgo); err != nil {
 			s.opts.Logger.Debug("ending a client", "client", c.id, "err", err)
 		}

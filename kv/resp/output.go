@@ -6,42 +6,41 @@ import (
 	"time"
 )
 
-// Replies wait in a connection's buffer while its client takes them. Beyond
-// restingOutput bytes these buffers come out of the server's budget, which is
-// asked before the connection lets go of its worker: so no more replies than the
-// budget has, and those of as many batches as there are workers, are in memory,
-// however many clients do not read.
+// Replies are kept in a connection's buffer until its client reads them. The part of a buffer
+// beyond restingOutput bytes is taken from the server's budget before the connection gives
+// back its worker. So the replies in memory are limited to the budget and those of one batch
+// for each worker, however many clients do not read.
 const (
 	restingOutput = 16 << 10
 	leastReplies  = 2 * batchBytes
 )
 
-// Where there is no room for replies, clients are disconnected that have not taken
-// as much as outputChunk of theirs for longer than stuckAfter: nobody who reads is so
-// slow. Who waits for room holds a worker, and looks again so often at least.
+// If the budget is used up, clients are disconnected that have not read outputChunk bytes
+// within stuckAfter, which every client that reads does. A connection that waits for the
+// budget holds a worker, and tries again at least every roomEvery.
 const (
 	outputChunk = 256 << 10
 	stuckAfter  = 100 * time.Millisecond
 	roomEvery   = 20 * time.Millisecond
 )
 
-// output is what a connection owes its client. Others read it.
+// output describes the replies that a connection is sending. Other goroutines read it.
 type output struct {
-	charged atomic.Int64 // bytes that the budget has given for the replies
-	since   atomic.Int64 // when the write under way began, in Unix time's nanoseconds; 0: there is none
+	charged atomic.Int64 // bytes of the budget that are taken for the replies
+	since   atomic.Int64 // Unix time in nanoseconds at which the present write began; 0 if there is none
 }
 
-// room is a budget for replies, and who waits for it.
+// room is a budget for replies, for which connections can wait.
 type room struct {
 	budget
-	waiting atomic.Int64
-	freed   chan struct{} // holds one when something was given back since somebody waits
+	waiting atomic.Int64  // connections that wait
+	freed   chan struct{} // holds one if bytes were given back while connections wait
 }
 
-// charge takes from the budget what the replies hold, or gives back what they do
-// not hold any more. It waits for room; for more than there ever is, until nobody
-// else has any. Where half of the workers do so, the client has to go instead: the
-// others are for those who ask for little.
+// charge takes from the budget the bytes of the reply buffer, or gives back those of a buffer
+// that is gone. It waits until the budget has them; for more than the whole budget, until no
+// other connection has any. If half of the workers wait, the client is disconnected instead:
+// the other workers are for clients with small replies.
 func (c *client) charge() {
 	want, have := max(int64(cap(c.out)-restingOutput), 0), c.output.charged.Load()
 	s := c.server
@@ -79,14 +78,14 @@ func (c *client) waitForRoom(have, want int64) {
 		case <-r.freed:
 		case <-ticker.C:
 		case <-s.done:
-			r.used.Add(want - have) // it ends soon
+			r.used.Add(want - have) // the connection ends soon
 			return
 		}
 	}
-	r.wake() // others may find room, too
+	r.wake() // there may be bytes for others
 }
 
-// wake has one of those who wait look again.
+// wake lets one waiting connection try again.
 func (r *room) wake() {
 	if r.waiting.Load() > 0 {
 		select {
@@ -96,8 +95,8 @@ func (r *room) wake() {
 	}
 }
 
-// cutStuck disconnects the clients that hold room for replies, and do not take them.
-// Their goroutines notice, and give the room back.
+// cutStuck disconnects clients that hold bytes of the budget and do not read. Their goroutines
+// see the error of the write, and give the bytes back.
 func (s *Server) cutStuck() {
 	stuck := time.Now().Add(-stuckAfter).UnixNano()
 	s.mu.Lock()
@@ -112,20 +111,20 @@ func (s *Server) cutStuck() {
 	}
 }
 
-// owe notes that replies from now on, and those that wait, are not sent before everything
-// is as durable as promised that has been written so far.
+// owe makes the unsent replies, and later ones, wait until all writes so far are as durable as
+// promised.
 func (c *client) owe() { c.owes = c.server.store.NextCommit() }
 
-// silence ends the connection where a reply is missing: of those that wait, the first n
-// bytes are sent, and nothing behind them, which the client would take for others.
+// silence ends the connection after the first n bytes of out, where a reply is missing: the
+// client would take a later reply for it.
 func (c *client) silence(n int) {
 	if !c.silent {
 		c.quit, c.silent, c.audible = true, true, n
 	}
 }
 
-// write sends the replies, those to writes when these are as durable as promised. A
-// client that does not take them within the time has had enough.
+// write sends the replies after the writes among their commands are as durable as promised. A
+// client that does not read them within Options.WriteTimeout is disconnected.
 func (c *client) write() {
 	if c.silent {
 		c.out, c.audible = c.out[:min(c.audible, len(c.out))], 0
@@ -134,7 +133,7 @@ func (c *client) write() {
 		return
 	}
 	if err := c.server.committer.wait(c.owes); err != nil {
-		c.out = appendError(c.out[:0], "MISCONF what was written is not durable: "+err.Error())
+		c.out = appendError(c.out[:0], "MISCONF the write is not durable: "+err.Error())
 		c.silence(0)
 	}
 	c.owes = 0
@@ -163,8 +162,8 @@ func (c *client) write() {
 	c.dropLarge()
 }
 
-// tryWrite is write in a loop, which cannot wait: it says whether all is sent. An error
-// ends the connection.
+// tryWrite is write in a loop, which must not wait. It says whether all replies are sent. An
+// error ends the connection.
 func (c *client) tryWrite() (done bool, err error) {
 	s := c.server
 	if len(c.out) >= fullOutput || !s.committer.tryWait(c.owes) || cap(c.out) > restingOutput && !c.tryCharge() {
@@ -184,10 +183,10 @@ func (c *client) tryWrite() (done bool, err error) {
 	return true, nil
 }
 
-// errOwed says that replies were to be sent that promise what is not so.
+// errOwed says that replies would be sent before their writes are durable.
 var errOwed = errors.New("resp: replies to writes that are not durable")
 
-// transmit is the only way to the client. All that is owed has been waited for.
+// transmit writes to the connection; no other function does. The caller has waited for owes.
 func (c *client) transmit(b []byte) (n int, err error) {
 	if c.owes != 0 {
 		return 0, errOwed
@@ -197,8 +196,7 @@ func (c *client) transmit(b []byte) (n int, err error) {
 	return n, err
 }
 
-// dropLarge lets go of an empty buffer that is too large to keep, or for which there
-// is too little room.
+// dropLarge frees an empty buffer that is too large to keep, or that the budget is short of.
 func (c *client) dropLarge() {
 	if cap(c.out) > keptOutput || cap(c.out) > restingOutput && c.server.replies.low() {
 		c.out = nil
@@ -206,7 +204,7 @@ func (c *client) dropLarge() {
 	c.charge()
 }
 
-// tryCharge is charge for who cannot wait: it says whether there was room.
+// tryCharge is charge without waiting. It says whether the budget had the bytes.
 func (c *client) tryCharge() bool {
 	want, have := max(int64(cap(c.out)-restingOutput), 0), c.output.charged.Load()
 	if want > have && !c.server.replies.take(want-have) {
@@ -218,11 +216,11 @@ func (c *client) tryCharge() bool {
 	return true
 }
 
-// send has the client take some bytes within the time, or quit.
+// send writes b within Options.WriteTimeout, or ends the connection.
 func (c *client) send(b []byte, now time.Time) (ok bool) {
 	timeout := c.server.opts.WriteTimeout
-	// A deadline costs more than looking at the clock, so it is set for twice
-	// the time, once in that time.
+	// Setting a deadline costs more than reading the clock, so it is set to twice the time-out,
+	// at most once in that time.
 	if c.writeUntil.Sub(now) < timeout {
 		c.writeUntil = now.Add(2 * timeout)
 		if err := c.conn.SetWriteDeadline(c.writeUntil); err != nil {

@@ -9,10 +9,9 @@ import (
 	"github.com/redykv/redykv/kv"
 )
 
-// Bounds of a batch: its operations, and the bytes of the values that it reads.
-// How large those are is known only afterwards, so the values of the batch
-// before foretell it. Where a large one was ever seen, the surprise is kept
-// small as well.
+// Limits of a batch: its operations, and the bytes of the values that it reads. The sizes of
+// values are not known before, so they are predicted from the previous batch. Once a large
+// value was seen, batches stay small enough for others like it.
 const (
 	maxBatch    = 128
 	wariness    = 16 // operations of a batch whose values may all be large
@@ -26,19 +25,18 @@ const keptValues = 2 << 20
 // keptOperands is how many arguments a worker keeps room for.
 const keptOperands = 1 << 12
 
-// worker is a session of the store and the buffers of one batch in it. A
-// connection borrows it from the pool, and owns it until it gives it back.
+// worker is a session of the store with the buffers of one batch. A connection borrows it from
+// the pool and owns it until it gives it back.
 type worker struct {
 	session *kv.Session
 	ops     []kv.Op
 	replies []reply // in the order of the commands; some need no operation
-	// operands are arguments of the batch's commands that are looked at when it
-	// has been carried out.
+	// operands are arguments of the batch's commands that are needed for the replies.
 	operands [][]byte
 	limit    int // operations of this batch
 	largest  *atomic.Int64
 
-	// By the number of the operation, for use again:
+	// By the index of the operation, kept for the next batch:
 	values [maxBatch][]byte
 	mods   [maxBatch]*modification
 	held   int // bytes of values
@@ -54,9 +52,9 @@ func newWorker(p *pool) *worker {
 	}
 }
 
-// run carries the batch out, whole: of a connection's writes, the first ones survive a
-// crash. An error says that the session is of no use any more; those of operations are in
-// the operations.
+// run carries out the batch, whole: if a crash loses writes of a connection, it loses the last
+// ones. An error is that of a session that has failed; those of operations are in the
+// operations.
 func (w *worker) run() error {
 	if w.session.DoWhole(context.Background(), w.ops) == nil {
 		return nil
@@ -74,15 +72,13 @@ func (w *worker) changes() bool {
 	return false
 }
 
-// forsake leaves the batch, and all memory that it may use, to the session, which has
-// failed with operations under way.
+// forsake drops the batch with all of its memory, which a failed session may still use.
 func (w *worker) forsake() {
 	w.ops, w.replies, w.operands = make([]kv.Op, 0, maxBatch), nil, nil
 	w.values, w.mods, w.held = [maxBatch][]byte{}, [maxBatch]*modification{}, 0
 }
 
-// reset makes room for the next batch. It lets go of what the connection owns,
-// and of more memory than is good to keep.
+// reset prepares the next batch. It drops what the connection owns, and large memory.
 func (w *worker) reset() {
 	largest := 0
 	for i := range w.ops {
@@ -110,8 +106,7 @@ func (w *worker) reset() {
 	}
 }
 
-// foresee sets the size of the next batch after one whose largest value had that
-// many bytes.
+// foresee sets the limit of the next batch, given the size of the largest value of this one.
 func (w *worker) foresee(largest int) {
 	if largest > largeValues {
 		raise(w.largest, int64(largest))
@@ -131,19 +126,18 @@ func raise(a *atomic.Int64, n int64) {
 	}
 }
 
-// pool lends workers. It makes one when none is idle, up to a number; whoever
-// comes then waits. The one given back last is lent first: it is in the CPU's
-// cache.
+// pool lends workers. It makes one if none is idle, up to a limit; then callers wait. The
+// worker that was given back last is lent first, since it is in the processor's cache.
 type pool struct {
 	store   *kv.Store
 	largest atomic.Int64 // bytes of the largest value seen, where that is large
 
-	mu    sync.Mutex
-	back  *sync.Cond // on mu: a worker came back, or may be made
+	mu    sync.Mutex // guards the fields below
+	back  *sync.Cond // on mu: a worker was given back, or may be made
 	idle  []*worker
 	spare int // workers that may still be made
 	lent  int
-	// seized says that nobody is lent one, but who has seized the pool.
+	// seized says that the pool lends workers only to the connection that seized it.
 	seized bool
 }
 
@@ -161,7 +155,7 @@ func (p *pool) borrow() *worker {
 	return p.lend()
 }
 
-// tryBorrow is borrow for who cannot wait for a batch to end: nil.
+// tryBorrow is borrow that returns nil instead of waiting for the end of a batch.
 func (p *pool) tryBorrow() *worker {
 	p.mu.Lock()
 	for p.seized {
@@ -174,7 +168,7 @@ func (p *pool) tryBorrow() *worker {
 	return p.lend()
 }
 
-// lend lends a worker, of which there is one or may be. It unlocks the pool.
+// lend lends a worker; one is idle, or may be made. It unlocks the pool.
 func (p *pool) lend() *worker {
 	p.lent++
 	if n := len(p.idle); n > 0 {
@@ -188,15 +182,15 @@ func (p *pool) lend() *worker {
 	return newWorker(p)
 }
 
-// seize lends a worker when nobody else has one, and lends no other until release.
-// The caller has none.
+// seize waits until no worker is lent, lends one, and no other until release. The caller has
+// none.
 func (p *pool) seize() *worker {
 	p.mu.Lock()
 	p.seizeAll()
 	return p.lend()
 }
 
-// seizeAll returns when no worker is lent, and none will be.
+// seizeAll waits until no worker is lent, and keeps the pool from lending.
 func (p *pool) seizeAll() {
 	for p.seized {
 		p.back.Wait()
@@ -214,8 +208,7 @@ func (p *pool) release() {
 	p.back.Broadcast()
 }
 
-// quiesce returns when every batch has ended that was begun before. The caller has
-// no worker.
+// quiesce waits for the ends of all batches that have begun. The caller has no worker.
 func (p *pool) quiesce() {
 	p.mu.Lock()
 	p.seizeAll()
@@ -232,8 +225,8 @@ func (p *pool) giveBack(w *worker) {
 	p.wake(seized)
 }
 
-// wake wakes who may go on now that a worker is back: if the pool is seized, some
-// wait for all workers and some for the end of that.
+// wake wakes a caller that waits for a worker, or all of them while the pool is seized: some
+// then wait for all workers, and some for release.
 func (p *pool) wake(seized bool) {
 	if seized {
 		p.back.Broadcast()
@@ -242,7 +235,7 @@ func (p *pool) wake(seized bool) {
 	}
 }
 
-// discard ends a worker whose session failed.
+// discard closes a worker whose session has failed.
 func (p *pool) discard(w *worker) error {
 	err := w.session.Close()
 	p.mu.Lock()
@@ -254,7 +247,7 @@ func (p *pool) discard(w *worker) error {
 	return err
 }
 
-// close ends all workers, which have been given back.
+// close closes all workers, which have been given back.
 func (p *pool) close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
