@@ -18,8 +18,7 @@ import (
 	"github.com/redykv/redykv/manager/plan"
 )
 
-// soldOutTries is how often VMs are chosen for a call, if what was chosen has been
-// sold meanwhile.
+// soldOutTries is how often a call is tried if the chosen VMs are sold out meanwhile.
 const soldOutTries = 3
 
 func untilSold[T any](try func() (T, error)) (answer T, err error) {
@@ -45,8 +44,8 @@ func (m *Manager) allocate(ctx context.Context, req *managerv1.AllocateRequest) 
 	return answer, err
 }
 
-// tryAllocate is one try of allocate: decide, reserve, launch, commit. Whatever fails on
-// the way, the cache is released whole (R17).
+// tryAllocate is one try of allocate: decide, reserve, launch, commit. If a step fails, all of
+// the cache is released (R17).
 func (m *Manager) tryAllocate(ctx context.Context, req *managerv1.AllocateRequest) (*managerv1.AllocateResponse, error) {
 	d, err := decide(req, m.opts.Transport)
 	if errors.Is(err, errNoCapacity) {
@@ -82,7 +81,7 @@ func (m *Manager) tryAllocate(ctx context.Context, req *managerv1.AllocateReques
 		if held, err := m.state.take(ca.id, ca, "not allocated"); err == nil {
 			m.release(ca.id, held, true)
 		}
-		if few, ok := errors.AsType[*api.CapacityError](err); ok { // what it says is of one VM
+		if few, ok := errors.AsType[*api.CapacityError](err); ok { // it is about one VM
 			if most := m.largest(d, s); most < d.capacity {
 				err = &api.CapacityError{What: few.What, Asked: d.capacity, Available: most}
 			}
@@ -95,8 +94,8 @@ func (m *Manager) tryAllocate(ctx context.Context, req *managerv1.AllocateReques
 	return answer, nil
 }
 
-// reserve is that of the catalog, in the largest regions of which there are enough. The
-// error says how much could be had in those of which there are most.
+// reserve reserves memory for a cache with the largest regions for which there is room. The
+// error names the most memory that is available with regions of any size.
 func (m *Manager) reserve(d demand, s supply) (ca *cache, err error) {
 	var short *api.CapacityError
 	for _, in := range d.sizes() {
@@ -113,7 +112,7 @@ func (m *Manager) reserve(d demand, s supply) (ca *cache, err error) {
 	return nil, short
 }
 
-// most is the largest capacity that a request could ask for now, all else as it is.
+// most returns the largest capacity with which a request would succeed now.
 func (m *Manager) most(ctx context.Context, req *managerv1.AllocateRequest) uint64 {
 	req = proto.CloneOf(req)
 	req.Capacity = cmp.Or(req.GetRegionSize(), defaultRegionSize)
@@ -135,8 +134,8 @@ func (m *Manager) most(ctx context.Context, req *managerv1.AllocateRequest) uint
 	return m.largest(d, s)
 }
 
-// largest is the largest capacity that there is room for, in regions of any size that a
-// demand may have.
+// largest returns the largest capacity for which there is room, with regions of any size that
+// the demand permits.
 func (m *Manager) largest(d demand, s supply) (most uint64) {
 	s.policy.Room = m.room()
 	pool, s := m.state.look(d, s)
@@ -153,8 +152,7 @@ func (m *Manager) largest(d demand, s supply) (most uint64) {
 
 func newVMID() string { return launchedPrefix + rand.Text() }
 
-// bringUp launches the VMs of grants that were reserved just now, and returns
-// when all of them have registered.
+// bringUp launches the VMs of reserved grants, and waits until all have registered.
 func (m *Manager) bringUp(ctx context.Context, grants []*grant, transport string) error {
 	starting, cancel := context.WithTimeoutCause(ctx, m.opts.LaunchTimeout, fmt.Errorf("no answer within %v", m.opts.LaunchTimeout))
 	defer cancel()
@@ -173,15 +171,14 @@ func (m *Manager) bringUp(ctx context.Context, grants []*grant, transport string
 			}
 		}
 	}
-	if ctx.Err() != nil { // nobody is left to be answered
+	if ctx.Err() != nil { // the caller has left
 		return context.Cause(ctx)
 	}
 	return nil
 }
 
-// refuseCapacity turns err into what an RPC answers with: too little memory has
-// a code of its own, so has a call that was given up, and everything else has
-// the code given.
+// refuseCapacity returns the error of a call with err's code, or the code otherwise if err
+// has none.
 func refuseCapacity(err error, otherwise connect.Code) error {
 	var capacity *api.CapacityError
 	var answer *connect.Error

@@ -15,7 +15,7 @@ import (
 	"github.com/redykv/redykv/manager/api"
 )
 
-// Bounds of what a cache may ask for, beside those of [redywire.Configuration].
+// Bounds of a cache, in addition to those of [redywire.Configuration].
 const (
 	maxRecordSize = 1 << 30
 
@@ -24,44 +24,43 @@ const (
 	defaultRegionSize = 1 << 30
 	maxRegions        = 1 << 16
 
-	// leastSmaller is the least size of regions that are made smaller to fit.
+	// leastSmaller is the minimum size to which regions are made smaller to fit.
 	leastSmaller = 1 << 20
 
 	maxDuration = 100 * 365 * 24 * 3600 // seconds
 )
 
-// DefaultConfiguration is what a cache gets that asks for no configuration of
-// its own: one client thread, one-sided, as many operations under way as a
-// connection can hold. It needs no server core, so that any VM can serve it.
+// DefaultConfiguration returns the configuration of a cache without an SLO: one client
+// thread, one-sided access, the maximum queue depth. It needs no server core, so that every
+// VM can serve it.
 func DefaultConfiguration() *managerv1.Configuration {
 	return &managerv1.Configuration{ClientThreads: 1, ServerThreads: 0, BatchSize: 1, QueueDepth: redywire.MaxQueueDepth}
 }
 
-// demand is what a cache is to have, after the decision how to serve it.
+// demand is what a cache needs, with the configuration chosen for it.
 type demand struct {
 	capacity   uint64 // bytes, as asked
 	regionSize uint64 // bytes, a power of two
-	regions    uint32 // of regionSize: to be placed, or those of a cache
+	regions    uint32 // to be placed, or those of the cache
 	per        uint32 // regions that config's server threads serve
 	shrinks    bool   // regions may be smaller
 	slo        *managerv1.Slo
 	config     *managerv1.Configuration
 	transport  string
 
-	// configs are those that would do, by network distance, before one of them has
-	// become config; distance 0 stands for each that has none of its own (R25). nil:
-	// config does for all.
+	// configs are the possible configurations by network distance, before one of them is
+	// chosen; distance 0 stands for all distances without their own (R25). nil: config, at
+	// every distance.
 	configs     map[int]*managerv1.Configuration
-	duration    int64  // seconds that it is expected to live; 0: until it is deallocated
+	duration    int64  // seconds; 0: until it is deallocated
 	distance    uint32 // of the cache's VMs; 0: not known
-	cloudRegion string // where its client is; empty: the allocator names none
+	cloudRegion string // of its client; empty: there are none
 
-	client *managerv1.Client // what configurations are searched by; nil: it said nothing
+	client *managerv1.Client // for the search of configurations; nil: not known
 }
 
-// decide checks a request and settles the cache's region size, configuration
-// and transport. Where no configuration is asked for, it is DefaultConfiguration until
-// one is found that meets the SLO.
+// decide checks a request and returns its demand. Without a requested configuration, the
+// demand has DefaultConfiguration until one is found for the SLO.
 func decide(req *managerv1.AllocateRequest, transport string) (demand, error) {
 	d := demand{
 		capacity: req.GetCapacity(), slo: req.GetSlo(), config: req.GetConfiguration(), transport: req.GetTransport(),
@@ -96,13 +95,13 @@ func decide(req *managerv1.AllocateRequest, transport string) (demand, error) {
 	return d, nil
 }
 
-// sizes lists the demand by the sizes that its regions may have, the largest first.
+// sizes returns the demand for each permitted region size, the largest first.
 func (d demand) sizes() []demand {
 	all := []demand{d}
 	for size := d.regionSize / 2; d.shrinks && size >= leastSmaller; size /= 2 {
 		_, n, err := regionsFor(d.capacity, size)
 		if err != nil {
-			break // they are too many
+			break // too many regions
 		}
 		d.regionSize, d.regions, d.per = size, n, n
 		all = append(all, d)
@@ -110,15 +109,15 @@ func (d demand) sizes() []demand {
 	return all
 }
 
-// found takes configurations that were found for the demand's SLO, if there are some.
+// found sets the configurations that were found for the demand's SLO; nil changes nothing.
 func (d *demand) found(configs map[int]*managerv1.Configuration) {
 	if configs != nil {
 		d.configs, d.config = configs, nearest(configs)
 	}
 }
 
-// decideMore settles what further memory a cache gets, from what it is now, and the
-// configurations that were found for another SLO, if it has one.
+// decideMore returns the demand of a Reallocate: now is the cache's, and configs were found
+// for a new SLO.
 func decideMore(now demand, req *managerv1.ReallocateRequest, configs map[int]*managerv1.Configuration) (demand, error) {
 	d := now
 	d.client = cmp.Or(req.GetClient(), now.client)
@@ -126,14 +125,14 @@ func decideMore(now demand, req *managerv1.ReallocateRequest, configs map[int]*m
 		return d, fmt.Errorf("regions %d: want 1 to %d", d.regions, maxRegions)
 	}
 	if req.GetConfiguration() != nil || configs != nil {
-		d.per, d.distance = d.regions, 0 // the cache moves whole: what it leaves binds nothing
+		d.per, d.distance = d.regions, 0 // the cache moves as a whole, to any distance
 	}
 	d.found(configs)
 	return d, d.revise(req.GetSlo(), req.GetConfiguration())
 }
 
-// decideSettled settles what a cache is from now on. Its config is another than
-// before only where that has changed.
+// decideSettled returns a cache's demand after a Settle. Its config pointer differs from the
+// present one's only if the configuration has changed.
 func decideSettled(now demand, req *managerv1.SettleRequest) (demand, error) {
 	d := now
 	d.capacity = req.GetCapacity()
@@ -151,8 +150,7 @@ func decideSettled(now demand, req *managerv1.SettleRequest) (demand, error) {
 	return d, d.revise(req.GetSlo(), config)
 }
 
-// revise puts an SLO and a configuration in the place of those that there are.
-// nil leaves them.
+// revise replaces the SLO and the configuration, unless they are nil.
 func (d *demand) revise(slo *managerv1.Slo, config *managerv1.Configuration) error {
 	if slo != nil {
 		d.slo = slo
@@ -166,11 +164,11 @@ func (d *demand) revise(slo *managerv1.Slo, config *managerv1.Configuration) err
 	return checkConfiguration(d.config, d.slo.GetRecordSize())
 }
 
-// errNoCapacity is the capacity of nothing.
+// errNoCapacity is the error of a capacity of 0.
 var errNoCapacity = errors.New("capacity 0: want the cache's size in bytes")
 
-// regionsFor cuts a capacity into regions. Without a size, regions have 1 GiB,
-// or what the whole cache needs where that is less (R12).
+// regionsFor returns the size and number of a capacity's regions. The default size is 1 GiB,
+// or less if the whole cache is smaller (R12).
 func regionsFor(capacity, size uint64) (uint64, uint32, error) {
 	if capacity == 0 {
 		return 0, 0, errNoCapacity
@@ -210,7 +208,7 @@ func checkSLO(slo *managerv1.Slo) error {
 	return nil
 }
 
-// checkConfiguration holds a requested configuration against table 2.
+// checkConfiguration checks a configuration against table 2.
 func checkConfiguration(c *managerv1.Configuration, recordSize uint32) error {
 	return redywire.Configuration{
 		ClientThreads: int(c.GetClientThreads()), ServerThreads: int(c.GetServerThreads()),

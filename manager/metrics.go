@@ -7,35 +7,35 @@ import (
 	"github.com/redykv/redykv/manager/plan"
 )
 
-// Metrics are numbers about a manager, of one moment.
+// Metrics are a manager's metrics.
 type Metrics struct {
 	Caches   int
 	Capacity uint64     // bytes of all caches, as asked
-	Cost     plan.Price // of all caches together: while one moves, of its old and new VMs
-	WarmCost plan.Price // of VMs that are kept ready
+	Cost     plan.Price // of all caches; of a cache that moves, both old and new VMs
+	WarmCost plan.Price // of VMs in warm pools
 	VMs      []VMCount
 
-	// Counts since the manager began.
+	// Counters since the start of the manager.
 	Allocated   uint64 // caches
-	Refused     uint64 // calls of Allocate that found too little
-	Reallocated uint64 // caches that got further VMs
-	MovesAsked  uint64 // caches that were told of cheaper VMs
-	Reclaimed   uint64 // VMs that were announced to go
-	Failed      uint64 // VMs that are gone
-	Suspected   uint64 // VMs that fell silent while caches had memory there
+	Refused     uint64 // calls of Allocate refused for too little memory
+	Reallocated uint64 // caches that got more grants
+	MovesAsked  uint64 // caches that were told to move
+	Reclaimed   uint64 // VMs that were reclaimed
+	Failed      uint64 // VMs that failed
+	Suspected   uint64 // VMs that fell silent and had grants
 	Blinded     uint64 // times that at least half of the servers fell silent together, and none was suspected
 
-	Blind bool // this is the case now
+	Blind bool // the manager is blind now
 
-	// NoticeLeft is how much of a VM's notice was left when its cache had left it.
+	// NoticeLeft is the notice that was left when a cache had left a reclaimed VM.
 	NoticeLeft Durations
-	// MigrationRate is how many bytes a second leave a VM, as caches have measured it.
+	// MigrationRate is the rate in bytes a second at which memory leaves a VM.
 	MigrationRate float64
 }
 
 // VMCount counts the VMs of one type that are in one state.
 type VMCount struct {
-	Type  string // empty: of no menu
+	Type  string // empty: not of a menu
 	Spot  bool
 	State string // starting, up, warm, silent or leaving
 	VMs   int
@@ -43,7 +43,7 @@ type VMCount struct {
 
 // Durations is a distribution.
 type Durations struct {
-	Bounds []time.Duration // upper ones
+	Bounds []time.Duration // upper bounds
 	Counts []uint64        // cumulative, by bound
 	Count  uint64
 	Sum    time.Duration
@@ -51,7 +51,7 @@ type Durations struct {
 
 var noticeBounds = []time.Duration{0, time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute}
 
-// counts is what Metrics has that is no state of the catalog.
+// counts are the Metrics that are not computed from the state.
 type counts struct {
 	mu sync.Mutex
 	m  Metrics
@@ -64,7 +64,7 @@ func (c *counts) note(change func(*Metrics)) {
 	change(&c.m)
 }
 
-// left notes how much notice was left.
+// left adds a notice that was left.
 func (m *Metrics) left(d time.Duration) {
 	n := &m.NoticeLeft
 	if n.Bounds == nil {
@@ -79,7 +79,7 @@ func (m *Metrics) left(d time.Duration) {
 	}
 }
 
-// Metrics takes the numbers.
+// Metrics returns the manager's metrics.
 func (m *Manager) Metrics() Metrics {
 	m.counts.mu.Lock()
 	all := m.counts.m
@@ -90,7 +90,7 @@ func (m *Manager) Metrics() Metrics {
 	return all
 }
 
-// count adds what the catalog knows.
+// count adds the metrics of the state.
 func (c *state) count(m *Metrics) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,18 +16,16 @@ import (
 	"github.com/redykv/redykv/manager/plan"
 )
 
-// Economy says when caches move to other VMs although theirs are still there: to
-// cheaper ones (R29), before they are taken away (R28), or back to where their SLO is
-// met.
+// Economy configures voluntary moves: to cheaper VMs (R29), away from spot VMs that will soon
+// be reclaimed (R28), or back to a distance at which the SLO is met.
 type Economy struct {
-	// Every is how often that is considered, beside each time that the allocator's
+	// Every is the interval at which moves are considered, in addition to each time when
 	// offers become better. Default: 30 s; negative: never.
 	Every time.Duration
-	// MinSaving is the least that has to be saved, as a part of what the cache
-	// costs, 0 to 1 (A31). Default: 0.1.
+	// MinSaving is the minimum that a move saves, as a part of the cache's price, 0 to 1
+	// (A31). Default: 0.1.
 	MinSaving float64
-	// Dwell is how long a cache stays where it is, whatever could be saved (A31).
-	// Default: 10 min.
+	// Dwell is the minimum time between a cache's moves (A31). Default: 10 min.
 	Dwell time.Duration
 }
 
@@ -47,17 +45,17 @@ func (e *Economy) ensureDefaults() error {
 	return nil
 }
 
-// move is what a cache was told to do. Guarded by state.mu.
+// move is a move that a cache was told to make. Guarded by state.mu.
 type move struct {
 	vms    []string // to be left together
-	urgent bool     // whatever it costs
+	urgent bool     // whatever the price
 	until  time.Time
 }
 
-// errNotWorth refuses a voluntary move.
+// errNotWorth is the error of a voluntary move that does not save enough.
 var errNotWorth = errors.New("is not worth a move")
 
-// mover considers all caches again and again.
+// mover is the loop that considers moves of all caches.
 func (m *Manager) mover() {
 	ticker := time.NewTicker(m.opts.Economy.Every)
 	defer ticker.Stop()
@@ -69,16 +67,16 @@ func (m *Manager) mover() {
 			return
 		}
 		m.considerMoves(m.ctx)
-		if !clock.Sleep(m.ctx, considerGap) { // offers change one after the other
+		if !clock.Sleep(m.ctx, considerGap) { // several offers may change in sequence
 			return
 		}
 	}
 }
 
-// considerGap is the least time between two looks at all caches.
+// considerGap is the minimum time between two rounds of mover.
 const considerGap = 100 * time.Millisecond
 
-// considerMoves tells caches what they had better leave.
+// considerMoves tells caches which VMs to leave.
 func (m *Manager) considerMoves(ctx context.Context) {
 	for _, region := range m.state.regions() {
 		s, err := m.supply(ctx, region)
@@ -91,7 +89,7 @@ func (m *Manager) considerMoves(ctx context.Context) {
 		told, err := m.consider(s)
 		m.counts.note(func(n *Metrics) { n.MovesAsked += uint64(len(told)) })
 		for _, t := range told {
-			m.opts.Logger.Info("cache had better move", "cache", t.cache, "vms", strings.Join(t.vms, " "), "reason", t.reason)
+			m.opts.Logger.Info("cache is told to move", "cache", t.cache, "vms", strings.Join(t.vms, " "), "reason", t.reason)
 		}
 		if err != nil {
 			return // the manager ends
@@ -99,7 +97,7 @@ func (m *Manager) considerMoves(ctx context.Context) {
 	}
 }
 
-// regions lists where clients of caches are.
+// regions lists the cloud regions of caches.
 func (c *state) regions() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,8 +117,8 @@ type told struct {
 	reason string
 }
 
-// consider looks at all caches in a cloud region, and tells those that had better
-// move. What was decided of the others stands in their decisions.
+// consider checks all caches of a cloud region, and tells those to move that should. The
+// decisions about the others are kept with them.
 func (m *Manager) consider(s supply) (all []told, err error) {
 	for _, ca := range m.state.reprice(s) {
 		v, ok := m.state.view(ca, s, m.opts.Economy)
@@ -144,10 +142,10 @@ func (m *Manager) consider(s supply) (all []told, err error) {
 	return all, nil
 }
 
-// view is a cache that may move, and what it can choose from. The plan is made of it
-// without the catalog's lock.
+// view is a copy of a cache that may move, with the VMs and offers from which it can choose.
+// The plan is made from it without state.mu.
 type view struct {
-	changes uint64 // of the cache at that moment
+	changes uint64 // of the cache when it was copied
 	d       demand // of all its regions
 	held    []held // in the cache's order
 	price   plan.Price
@@ -156,14 +154,14 @@ type view struct {
 	s       supply
 }
 
-// held is what a cache has of one VM.
+// held are a cache's grants on one VM.
 type held struct {
 	node.VM
 	launched bool
 	regions  uint32
 }
 
-// view returns false for a cache that does not move now, whatever others cost.
+// view returns false for a cache that may not move now.
 func (c *state) view(ca *cache, s supply, e Economy) (v view, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -189,17 +187,16 @@ func (c *state) view(ca *cache, s supply, e Economy) (v view, ok bool) {
 	return v, true
 }
 
-// advice is what a cache had better do, and why: to leave VMs, all together, or, if
-// there are none, to stay.
+// advice tells a cache to leave VMs, all together, or to stay if there are none, and why.
 type advice struct {
 	leave    []string
-	urgent   bool // whatever it costs
+	urgent   bool // whatever the price
 	reason   string
 	decision *managerv1.Decision // nil: nothing was decided
 }
 
-// advise follows advice that was given on a view, unless the cache has changed
-// meanwhile. It tells of no VMs where the cache stays.
+// advise tells a cache the advice for a view of it, unless the cache has changed meanwhile. It
+// returns no VMs if the cache stays.
 func (c *state) advise(ca *cache, v view, a advice, e Economy) (_ told, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
@@ -219,8 +216,8 @@ func (c *state) advise(ca *cache, v view, a advice, e Economy) (_ told, err erro
 	return told{ca.id, a.leave, a.reason}, nil
 }
 
-// reprice notes what VMs cost now, for spot prices change, and lists the caches in the
-// cloud region.
+// reprice updates the prices of VMs, as spot prices change, and lists the caches of the cloud
+// region.
 func (c *state) reprice(s supply) []*cache {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -240,15 +237,14 @@ func (c *state) reprice(s supply) []*cache {
 	return all
 }
 
-// settled says whether a cache has all that it needs, and nothing goes on. Called
-// under mu.
+// settled reports whether a cache has usable grants and no pending ones. Called under mu.
 func (ca *cache) settled() bool {
 	return ca.ready && len(ca.pending) == 0 && len(ca.grants) > 0 && usable(ca.grants) == nil
 }
 
-// better finds the VMs that a cache had better leave: those at which its SLO is not
-// met any more although others are nearer, or else those that the cheapest plan does
-// without, in which the VMs that it has are offers among others.
+// better finds the VMs that a cache should leave: those too far away for its SLO, if there
+// are nearer ones, or else those that the cheapest plan does not use. In that plan, the
+// cache's own VMs are offers among others.
 func (v view) better(e Economy, within reach) advice {
 	if a := v.nearer(within); len(a.leave) > 0 {
 		return a
@@ -277,7 +273,7 @@ func (v view) better(e Economy, within reach) advice {
 	}
 	chosen, err := plan.Choose(v.d.plan(), from.offers, servers(v.pool), v.s.policy)
 	if err != nil {
-		return advice{} // there is nowhere to go
+		return advice{} // there are no other VMs
 	}
 	leave := brief
 	for i, id := range keep {
@@ -304,9 +300,8 @@ func (v view) better(e Economy, within reach) advice {
 	return advice{leave: leave, reason: reason, decision: aboutMove(decision, reason)}
 }
 
-// nearer finds the VMs that are too far away for the cache's SLO, which had moved there
-// as there was nothing else, if there is something else now. What it costs does not
-// matter: it is what was asked for.
+// nearer finds the VMs that are too far away for the cache's SLO, which moved there for lack
+// of others, if nearer ones are available now, whatever their price.
 func (v view) nearer(within reach) advice {
 	d := within.bound(v.d)
 	if within == nil || within.holds(v.d.distance) {
@@ -325,7 +320,7 @@ func (v view) nearer(within reach) advice {
 	}
 	chosen, err := plan.Choose(d.plan(), v.s.offers, servers(v.pool), v.s.policy)
 	if err != nil || !within.holds(uint32(chosen.Distance)) {
-		return advice{} // there is still nothing
+		return advice{} // there are still no nearer VMs
 	}
 	distance := 0
 	for _, p := range chosen.Parts {
@@ -340,13 +335,13 @@ func (v view) nearer(within reach) advice {
 	return advice{leave: leave, urgent: true, reason: reason, decision: decision}
 }
 
-// aboutMove has a decision begin with why the cache moves, or stays.
+// aboutMove adds to the start of a decision why the cache moves or stays.
 func aboutMove(d *managerv1.Decision, reason string) *managerv1.Decision {
 	d.Verdicts = append([]*managerv1.Verdict{{Name: "a move", Reason: reason, PriceMicros: d.GetPriceMicros()}}, d.Verdicts...)
 	return d
 }
 
-// inOrder sorts ids as the cache has its VMs.
+// inOrder sorts ids in the order of the cache's VMs.
 func (v view) inOrder(ids []string) {
 	at := func(id string) int {
 		return slices.IndexFunc(v.held, func(h held) bool { return h.ID == id })
@@ -354,7 +349,7 @@ func (v view) inOrder(ids []string) {
 	slices.SortFunc(ids, func(a, b string) int { return cmp.Compare(at(a), at(b)) })
 }
 
-// brief says whether spot VMs of the kind are expected to be reclaimed too soon.
+// brief reports whether the expected lifetime of the VM's kind is too short.
 func (h held) brief(s supply) bool {
 	for _, o := range s.offers {
 		if h.Spot && o.Type == h.Type && o.Spot && int(h.Distance) == o.Distance {
@@ -364,8 +359,8 @@ func (h held) brief(s supply) bool {
 	return false
 }
 
-// worth refuses a voluntary move that was not asked for, or that costs too much by
-// now. Called under mu.
+// worth reports a voluntary move that the cache was not told to make, or that no longer saves
+// enough. Called under mu.
 func (ca *cache) worth(avoid []string, p placement, e Economy) error {
 	if ca.move == nil || !slices.Equal(ca.move.vms, avoid) {
 		return fmt.Errorf("cache %s: leaving %s %w", ca.id, strings.Join(avoid, " "), errNotWorth)

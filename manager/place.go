@@ -12,14 +12,14 @@ import (
 	"github.com/redykv/redykv/manager/plan"
 )
 
-// maxVMsPerCache bounds how many VMs one request may get.
+// maxVMsPerCache bounds the VMs of one request.
 const maxVMsPerCache = 256
 
-// maxGrantsPerCache bounds what a cache has with what was reallocated and not settled:
-// all of the largest one can move at once.
+// maxGrantsPerCache bounds a cache's grants with pending ones: all VMs of the largest cache
+// can be replaced at once.
 const maxGrantsPerCache = 2 * maxVMsPerCache
 
-// candidate is a VM that is there, as placement sees it.
+// candidate is a running VM from which placement can choose.
 type candidate struct {
 	vm        *vm
 	transport string
@@ -28,11 +28,10 @@ type candidate struct {
 	cores     uint32 // server threads not reserved
 	distance  uint32
 	price     plan.Price
-	fresh     bool // it has joined only now, unlike others
+	fresh     bool // it has registered recently, unlike others
 }
 
-// supply is what a decision can choose from beside the servers that are there, as it
-// was a moment before.
+// supply is a snapshot of the offers from which a placement can choose, and its policy.
 type supply struct {
 	offers []plan.Offer // what the allocator can launch
 	region string       // of the cloud
@@ -42,19 +41,19 @@ type supply struct {
 	economy Economy
 }
 
-// part is what one VM contributes to a cache.
+// part is one VM's part of a placement.
 type part struct {
-	vm      *vm  // that is there; nil: to be launched
-	warm    bool // vm is out of a warm pool
+	vm      *vm  // nil: to be launched
+	warm    bool // vm is from a warm pool
 	offer   plan.Offer
 	regions uint32
 	cores   uint32 // server threads on this VM
 }
 
-// placement is a choice of VMs, and why.
+// placement is a choice of VMs, and its explanation.
 type placement struct {
 	parts    []part
-	filled   int // of parts, the first ones: on VMs that the cache uses already
+	filled   int // number of parts, the first ones, on VMs that the cache uses already
 	config   *managerv1.Configuration
 	distance uint32
 	decision *managerv1.Decision
@@ -103,7 +102,7 @@ func place(d demand, present, pool []candidate, s supply) (placement, error) {
 	return p, nil
 }
 
-// plan is the demand as package plan has it.
+// plan converts the demand for package plan.
 func (d demand) plan() plan.Demand {
 	configs := make(map[int]plan.Config)
 	for distance, c := range d.configs {
@@ -137,8 +136,7 @@ func servers(pool []candidate) []plan.Server {
 	return all
 }
 
-// fill gives the candidates as many regions as they take, in their order, and
-// returns the demand for those that are left.
+// fill places regions on candidates in their order, and returns the demand for the rest.
 func (d demand) fill(candidates []candidate) ([]part, demand) {
 	var parts []part
 	for _, c := range candidates {
@@ -150,7 +148,7 @@ func (d demand) fill(candidates []candidate) ([]part, demand) {
 	return parts, d
 }
 
-// tooLarge says who could have provided how much of the demand.
+// tooLarge returns the error of a demand for which there is too little memory.
 func (d demand) tooLarge(none *plan.NoneError, s supply) error {
 	what := fmt.Sprintf("%d registered cache servers over %s", none.Servers, d.transport)
 	if n := d.config.GetServerThreads(); n > 0 {
@@ -169,7 +167,7 @@ func (d demand) tooLarge(none *plan.NoneError, s supply) error {
 	return &api.CapacityError{What: what, Asked: none.Asked, Available: none.Available, Why: none.Explanation.String()}
 }
 
-// largest is the most memory of one VM that could be launched; 0: no limit.
+// largest returns the largest memory of one VM to launch; 0: no limit.
 func (s supply) largest() uint64 {
 	if slices.ContainsFunc(s.offers, func(o plan.Offer) bool { return o.Fitted && o.Memory == 0 }) {
 		return 0
@@ -181,8 +179,8 @@ func (s supply) largest() uint64 {
 	return most
 }
 
-// takes returns how many of the demand's regions fit a candidate, by memory and
-// by the server threads that so many regions need.
+// takes returns how many of the demand's regions fit on a candidate, by memory and by the
+// server threads that they need.
 func (d demand) takes(c candidate) uint32 {
 	if c.transport != d.transport {
 		return 0
@@ -195,15 +193,14 @@ func (d demand) takes(c candidate) uint32 {
 	return uint32(n)
 }
 
-// coresFor keeps the configuration's ratio of cores to memory (R26, R73, A17). A
-// VM has no use for more threads than it has connections, one for each client
-// thread (R57).
+// coresFor returns the server threads for n regions, in the configuration's ratio of cores to
+// memory (R26, R73, A17), at most one for each connection, i.e. client thread (R57).
 func (d demand) coresFor(n uint32) uint32 {
 	s := uint64(d.config.GetServerThreads())
 	return uint32(min((s*uint64(n)+uint64(d.per)-1)/uint64(d.per), uint64(d.config.GetClientThreads())))
 }
 
-// decisionOf is an explanation as clients are told it.
+// decisionOf converts an explanation to a message.
 func decisionOf(e plan.Explanation, price plan.Price, now time.Time) *managerv1.Decision {
 	d := &managerv1.Decision{AtUnixMs: now.UnixMilli(), PriceMicros: int64(price)}
 	for _, s := range e.Sites {

@@ -6,12 +6,11 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 )
 
-// reach is the network distances at which a cache's configuration is what its SLO
-// calls for. nil: not known, as where the cache has named its configuration.
+// reach is the set of network distances at which a cache's configuration is the one found for
+// its SLO. nil: unknown, as for a configuration that the client named.
 type reach map[int]bool
 
-// knownReach is the reach of a demand. It is looked for again and again while caches
-// stay where they are, and does not change unless what it follows from does.
+// knownReach caches the reach of a demand, which mover needs again and again.
 type knownReach struct {
 	slo    *managerv1.Slo
 	config *managerv1.Configuration
@@ -19,12 +18,12 @@ type knownReach struct {
 	within reach
 }
 
-// of says whether it is that of a demand.
+// of reports whether it is the reach of a demand.
 func (k knownReach) of(d demand) bool {
 	return k.slo == d.slo && k.config == d.config && k.client == d.client
 }
 
-// reachOf compares a configuration with those that were found for the SLO.
+// reachOf returns the distances for which a configuration was found.
 func reachOf(found map[int]*managerv1.Configuration, config *managerv1.Configuration) reach {
 	var r reach
 	for distance, c := range found {
@@ -38,7 +37,7 @@ func reachOf(found map[int]*managerv1.Configuration, config *managerv1.Configura
 	return r
 }
 
-// holds says whether the SLO is met at a distance: at one in reach, or nearer than all.
+// holds reports whether the SLO is met at a distance: one in reach, or nearer than all.
 func (r reach) holds(distance uint32) bool {
 	if r[0] || r[int(distance)] {
 		return true
@@ -51,12 +50,12 @@ func (r reach) holds(distance uint32) bool {
 	return len(r) > 0
 }
 
-// bound keeps a demand within reach. What is nearer than the cache's VMs does too.
+// bound restricts a demand to distances within reach, or nearer than the cache's VMs.
 func (r reach) bound(d demand) demand {
 	if r == nil || r[0] || d.distance == 0 {
 		return d
 	}
-	for !r.holds(d.distance) { // the cache stands too far away already
+	for !r.holds(d.distance) { // the cache is too far away already
 		d.distance--
 	}
 	d.configs = map[int]*managerv1.Configuration{int(d.distance): d.config}
@@ -66,8 +65,8 @@ func (r reach) bound(d demand) demand {
 	return d
 }
 
-// note says in a decision that VMs were chosen at a distance where the SLO is not known
-// to be met. present is the distance of those that the cache had.
+// note adds to a decision that VMs were chosen at a distance where the SLO may not be met.
+// present is the distance of the cache's VMs.
 func (r reach) note(d *managerv1.Decision, present uint32) {
 	for _, s := range d.GetSites() {
 		met := r.holds(s.GetDistance()) || r == nil && s.GetDistance() <= present

@@ -20,9 +20,9 @@ func (m *Manager) reallocate(ctx context.Context, req *managerv1.ReallocateReque
 	return untilSold(func() (*managerv1.ReallocateResponse, error) { return m.tryReallocate(ctx, req) })
 }
 
-// tryReallocate is one try of reallocate: as tryAllocate does, for a cache that there is.
-// Nobody but this call knows the new grants until they are adopted, so a Settle
-// or Deallocate that comes meanwhile leaves them to it.
+// tryReallocate is one try of reallocate, as tryAllocate is of allocate. The new grants are
+// this call's alone until they are adopted: a concurrent Settle or Deallocate does not
+// release them.
 func (m *Manager) tryReallocate(ctx context.Context, req *managerv1.ReallocateRequest) (*managerv1.ReallocateResponse, error) {
 	s, err := m.supplyOf(ctx, req.GetCacheId())
 	if err != nil {
@@ -57,7 +57,7 @@ func (m *Manager) tryReallocate(ctx context.Context, req *managerv1.ReallocateRe
 	return answer, nil
 }
 
-// searchMore finds configurations for the SLO of a request that has one.
+// searchMore finds configurations for a request's SLO, if it has one.
 func (m *Manager) searchMore(req *managerv1.ReallocateRequest) (map[int]*managerv1.Configuration, error) {
 	if req.GetConfiguration() != nil || !bounded(req.GetSlo()) {
 		return nil, nil
@@ -69,8 +69,8 @@ func (m *Manager) searchMore(req *managerv1.ReallocateRequest) (map[int]*manager
 	return m.search.search(req.GetSlo(), d.transport, req.GetClient())
 }
 
-// reach finds how far away VMs may be for a request that leaves a cache with SLO and
-// configuration as they are.
+// reach returns the distances at which a cache's configuration meets its SLO, for a request
+// that changes neither.
 func (m *Manager) reach(req *managerv1.ReallocateRequest, configs map[int]*managerv1.Configuration) (reach, error) {
 	if configs != nil || req.GetConfiguration() != nil {
 		return nil, nil
@@ -86,8 +86,8 @@ func (m *Manager) reach(req *managerv1.ReallocateRequest, configs map[int]*manag
 	return m.reachFor(d), nil
 }
 
-// reachFor finds how far away a cache may be, by its SLO. A cache has its configuration
-// whatever models there are now: if they know nothing of it, its reach is not known.
+// reachFor returns the distances at which a demand's configuration meets its SLO; nil if the
+// present models do not contain that configuration.
 func (m *Manager) reachFor(d demand) reach {
 	found, err := m.search.search(d.slo, d.transport, d.client)
 	if err != nil {
@@ -96,7 +96,7 @@ func (m *Manager) reachFor(d demand) reach {
 	return reachOf(found, d.config)
 }
 
-// demand is what a cache is.
+// demand returns a cache's demand.
 func (c *state) demand(id string) (demand, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -107,16 +107,16 @@ func (c *state) demand(id string) (demand, error) {
 	return ca.demand, nil
 }
 
-// addition is what a Reallocate gives a cache.
+// addition are the grants that a Reallocate gives a cache.
 type addition struct {
 	grants   []*grant
 	decision *managerv1.Decision // nil: nothing had to be chosen
-	client   *managerv1.Client   // that asked for it; nil: it said nothing of itself
-	whole    bool                // in the place of all that the cache has
+	client   *managerv1.Client   // of the request; nil: not known
+	whole    bool                // they replace all the cache's grants
 }
 
-// reserveMore places and reserves what a request asks for, as reserve does. The grants
-// are nobody else's until adopt; part and free undo it.
+// reserveMore chooses and reserves the memory of a request, as reserve does. The grants are
+// the caller's until adopt; part and free undo reserveMore.
 func (c *state) reserveMore(req *managerv1.ReallocateRequest, configs map[int]*managerv1.Configuration, within reach, s supply, newID func() string) (*cache, demand, addition, error) {
 	for range replanTries {
 		w, err := c.want(req, configs, s)
@@ -140,22 +140,22 @@ func (c *state) reserveMore(req *managerv1.ReallocateRequest, configs map[int]*m
 	return nil, demand{}, addition{}, errTaken
 }
 
-// want is what a cache asks for, and what it can choose from.
+// want is a request for memory, with the VMs and offers from which it can choose.
 type want struct {
 	ca      *cache
-	changes uint64 // of the cache when it asked
+	changes uint64 // of the cache when want was made
 	d       demand
 	avoid   map[string]bool
 	present []candidate
 	pool    []candidate
 	s       supply
 
-	settled bool        // the cache; if so, and if it may move as a whole:
-	price   plan.Price  // of what it has
-	apart   []candidate // pool without its VMs
+	settled bool        // the cache may move as a whole; then the fields below are set
+	price   plan.Price  // of the cache's grants
+	apart   []candidate // pool without the cache's VMs
 }
 
-// want looks at what there is.
+// want returns the want of a request.
 func (c *state) want(req *managerv1.ReallocateRequest, configs map[int]*managerv1.Configuration, s supply) (w want, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -175,8 +175,8 @@ func (c *state) want(req *managerv1.ReallocateRequest, configs map[int]*managerv
 		avoid[id] = true
 	}
 	for _, s := range ca.all() {
-		// Of two incarnations of a VM, the cache could not tell which one an event
-		// is about.
+		// A cache must not have grants on two incarnations of a VM, as events name VMs by
+		// id.
 		if s.vm.failed != "" {
 			avoid[s.vm.id] = true
 		}
@@ -202,8 +202,8 @@ func (c *state) want(req *managerv1.ReallocateRequest, configs map[int]*managerv
 	return w, nil
 }
 
-// placeWhole chooses VMs for all of a cache that grows, instead of p for what it grows by
-// (R74). It returns false unless that saves enough, or there was nothing for p, err says why.
+// placeWhole chooses VMs for all of a growing cache, instead of p for its growth only (R74).
+// It returns false unless that saves enough, or p failed with err for lack of memory.
 func (w want) placeWhole(req *managerv1.ReallocateRequest, p placement, err error, within reach) (placement, bool) {
 	var short *api.CapacityError
 	if !w.settled || err != nil && !errors.As(err, &short) {
@@ -219,7 +219,7 @@ func (w want) placeWhole(req *managerv1.ReallocateRequest, p placement, err erro
 	reason := fmt.Sprintf("all of the cache for %v, in the place of what it has and more for %v", move, stay)
 	switch {
 	case err != nil:
-		reason = "there is nothing to add to what the cache has"
+		reason = "there is no memory to add to what the cache has"
 	case move >= stay || float64(move) > float64(stay)*(1-w.s.economy.MinSaving):
 		return placement{}, false
 	}
@@ -227,8 +227,8 @@ func (w want) placeWhole(req *managerv1.ReallocateRequest, p placement, err erro
 	return instead, true
 }
 
-// priceOf is what a placement adds to the cache's price. A launched VM that the cache has
-// is paid already.
+// priceOf returns what a placement adds to the cache's price. Launched VMs that the cache has
+// add nothing.
 func (w want) priceOf(p placement) plan.Price {
 	sum := plan.Price(p.decision.GetPriceMicros())
 	for _, part := range p.parts[:p.filled] {
@@ -242,12 +242,12 @@ func (w want) priceOf(p placement) plan.Price {
 	return sum
 }
 
-// place chooses what is wanted.
+// place chooses VMs for a want.
 func (w want) place(req *managerv1.ReallocateRequest, configs map[int]*managerv1.Configuration, within reach) (placement, error) {
 	p, err := place(within.bound(w.d), w.present, slices.Clone(w.pool), w.s)
 	var short *api.CapacityError
 	if errors.As(err, &short) && within != nil && len(w.avoid) > 0 && !req.GetVoluntary() {
-		// What the cache leaves goes away, whatever becomes of the SLO.
+		// The cache has to leave its VMs, even for VMs at which the SLO is not met.
 		p, err = place(w.d, w.present, slices.Clone(w.pool), w.s)
 	}
 	if err == nil && configs == nil && req.GetConfiguration() == nil && bounded(w.d.slo) {
@@ -256,8 +256,8 @@ func (w want) place(req *managerv1.ReallocateRequest, configs map[int]*managerv1
 	return p, err
 }
 
-// reserveWanted reserves what was chosen. It returns no grants where the cache has
-// changed, or what was chosen is not to be had any more.
+// reserveWanted reserves the chosen memory. It returns no grants if the cache has changed, or
+// the memory is no longer free.
 func (c *state) reserveWanted(req *managerv1.ReallocateRequest, w want, p placement, newID func() string) (_ addition, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
@@ -284,8 +284,8 @@ func (c *state) reserveWanted(req *managerv1.ReallocateRequest, w want, p placem
 	return addition{grants: c.lend(ca, d, p.parts, newID), decision: p.decision, client: req.GetClient()}, nil
 }
 
-// present lists the VMs that a cache uses, from the last one on, since it is at
-// its end that a cache grows (R72). Called under mu.
+// present lists a cache's VMs, the last one first, as a cache grows at its end (R72). Called
+// under mu.
 func (ca *cache) present(avoid map[string]bool) []candidate {
 	var present []candidate
 	seen := make(map[*vm]bool)
@@ -298,7 +298,7 @@ func (ca *cache) present(avoid map[string]bool) []candidate {
 	return present
 }
 
-// current refuses a Reallocate that its client has given up, or that has been answered.
+// current reports a Reallocate that its client has given up, or that was answered before.
 // Called under mu.
 func (ca *cache) current(change uint64) error {
 	if change == 0 {
@@ -314,8 +314,8 @@ func (ca *cache) current(change uint64) error {
 	return nil
 }
 
-// adopt makes grants pending ones of a cache, unless it is gone, its client has settled
-// without them, or one of their VMs has failed or is leaving meanwhile.
+// adopt makes grants pending ones of a cache, unless the cache was deallocated, its client has
+// settled meanwhile, or one of their VMs has become unusable.
 func (c *state) adopt(ca *cache, more addition, change uint64) (_ *managerv1.ReallocateResponse, err error) {
 	c.mu.Lock()
 	defer c.end(&err)

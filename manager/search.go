@@ -21,23 +21,22 @@ import (
 	"github.com/redykv/redykv/manager/plan"
 )
 
-// DefaultSLOMargin is how much better than an SLO a configuration has to be predicted,
-// as a part of each of its bounds (A26).
+// DefaultSLOMargin is the default of Options.SLOMargin (A26).
 const DefaultSLOMargin = 0.1
 
-// MaxSLOMargin leaves something of a bound.
+// MaxSLOMargin is the maximum of Options.SLOMargin.
 const MaxSLOMargin = 0.9
 
 // searcher finds configurations for SLOs (5.2).
 type searcher struct {
 	library *model.Library
 	margin  float64
-	foreign bool // no model is of a machine like this
+	foreign bool // no model was measured on a machine like this
 	warn    func(msg string, args ...any)
 	once    sync.Once // of the warning
 }
 
-// newSearcher takes models of a transport, and those that come with the program.
+// newSearcher returns a searcher of the options' models, and those that come with the program.
 func newSearcher(opts *Options) (*searcher, error) {
 	for _, m := range opts.Models {
 		if t := m.Provenance.Transport; t != opts.Transport {
@@ -61,8 +60,8 @@ func newSearcher(opts *Options) (*searcher, error) {
 	}, nil
 }
 
-// saysSomething refuses a model in which nothing could be searched, and warns of the
-// parts of which that is so: those that were not measured to their end.
+// saysSomething reports a model without a complete measurement, and logs the incomplete
+// measurements of others, which are not searched.
 func saysSomething(m *model.Model, log *slog.Logger) error {
 	complete := 0
 	for _, n := range m.Measurements {
@@ -80,18 +79,17 @@ func saysSomething(m *model.Model, log *slog.Logger) error {
 	return nil
 }
 
-// errNoRecordSize is why an SLO without one is refused: what a record of another size
-// takes says nothing of it.
+// errNoRecordSize is the error of an SLO with bounds and without a record size, on which
+// performance depends.
 var errNoRecordSize = fmt.Errorf("slo: record_size 0: a bound needs the size of the records, 1 to %d bytes", maxRecordSize)
 
-// bounded says whether an SLO asks for anything that a model could tell of.
+// bounded reports whether an SLO has a bound.
 func bounded(slo *managerv1.Slo) bool {
 	return slo.GetMaxLatencyUs() > 0 || slo.GetMinThroughputMops() > 0
 }
 
-// search finds the configurations that meet an SLO, by network distance (R25), or
-// none for an SLO without bounds. If one does for all distances it stands at 0. The
-// error is what the call is refused with.
+// search returns the configurations that meet an SLO by network distance (R25), or nil for an
+// SLO without bounds. A configuration for all distances is at 0. The error is the call's.
 func (s *searcher) search(slo *managerv1.Slo, transport string, client *managerv1.Client) (map[int]*managerv1.Configuration, error) {
 	if !bounded(slo) {
 		return nil, nil
@@ -122,7 +120,7 @@ func (s *searcher) search(slo *managerv1.Slo, transport string, client *managerv
 		RecordSize: int(slo.GetRecordSize()),
 		Transport:  transport,
 		Network:    func(distance int) string { return network.At(distance).String() },
-		// A model may have been measured with more than a cache may ask for.
+		// A model may have been measured beyond a cache's bounds.
 		ClientCores: int(min(cmp.Or(client.GetCores(), redywire.MaxClientThreads), redywire.MaxClientThreads)),
 		QueueDepth:  int(min(cmp.Or(client.GetQueueDepth(), redywire.MaxQueueDepth), redywire.MaxQueueDepth)),
 	})
@@ -131,7 +129,7 @@ func (s *searcher) search(slo *managerv1.Slo, transport string, client *managerv
 	}
 	configs := configurations(found)
 	for _, c := range configs {
-		// A catalog with any other could not be read again.
+		// A catalog with an invalid configuration could not be loaded.
 		if err := checkConfiguration(c, slo.GetRecordSize()); err != nil {
 			return nil, api.Refuse(connect.CodeInternal, fmt.Errorf("found for the slo: %w", err))
 		}
@@ -139,7 +137,7 @@ func (s *searcher) search(slo *managerv1.Slo, transport string, client *managerv
 	return configs, nil
 }
 
-// opsOf are the operations that an SLO is of.
+// opsOf returns the operations to which an SLO applies.
 func opsOf(slo *managerv1.Slo) model.Ops {
 	switch slo.GetOperations() {
 	case managerv1.Slo_OPERATIONS_READS:
@@ -150,7 +148,7 @@ func opsOf(slo *managerv1.Slo) model.Ops {
 	return model.Both
 }
 
-// configurations are those of answers. The same at all distances is one.
+// configurations returns the found configurations. One for all distances is at 0.
 func configurations(found map[int]model.Found) map[int]*managerv1.Configuration {
 	configs := make(map[int]*managerv1.Configuration)
 	same := len(found) == model.MaxDistance
@@ -164,7 +162,7 @@ func configurations(found map[int]model.Found) map[int]*managerv1.Configuration 
 	return configs
 }
 
-// nearest is the configuration of the least distance.
+// nearest returns the configuration of the smallest distance.
 func nearest(configs map[int]*managerv1.Configuration) *managerv1.Configuration {
 	least := math.MaxInt
 	for distance := range configs {
@@ -173,7 +171,7 @@ func nearest(configs map[int]*managerv1.Configuration) *managerv1.Configuration 
 	return configs[least]
 }
 
-// refuseSLO says why an SLO has no configuration, and what could be met instead.
+// refuseSLO returns the error of an SLO without a configuration.
 func refuseSLO(asked *managerv1.Slo, err error) error {
 	var impossible *model.ImpossibleError
 	if !errors.As(err, &impossible) {
@@ -195,7 +193,7 @@ func refuseSLO(asked *managerv1.Slo, err error) error {
 	}))
 }
 
-// models lists what SLOs are searched in.
+// models lists the models that are searched.
 func (s *searcher) models() []*managerv1.Model {
 	var all []*managerv1.Model
 	for _, m := range s.library.Models() {

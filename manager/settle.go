@@ -13,16 +13,16 @@ import (
 	"github.com/redykv/redykv/manager/api"
 )
 
-// Why a cache cannot be settled although the request is well-formed.
+// Errors of a well-formed Settle.
 var (
 	errGrant = errors.New("is none of the cache's")
 	errCores = errors.New("too few cores")
-	// errSettled is no failure: the request was carried out when it came first.
+	// errSettled is a repetition of a Settle that has succeeded, which is no failure.
 	errSettled = errors.New("settled already")
 )
 
-// settle serves Settle: the catalog first, at once, then the VMs that lose
-// something, however long that takes them.
+// settle serves Settle: it changes the state first, then releases grants on their VMs, which
+// may take long.
 func (m *Manager) settle(req *managerv1.SettleRequest) error {
 	dropped, err := m.state.settle(req, m.opts.now())
 	switch {
@@ -45,7 +45,7 @@ func (m *Manager) settle(req *managerv1.SettleRequest) error {
 	return nil
 }
 
-// noticeLeft counts the VMs that a cache has left before they go.
+// noticeLeft counts how much notice was left when a cache had left reclaimed VMs.
 func (m *Manager) noticeLeft(dropped []*grant) {
 	now := m.opts.now()
 	seen := make(map[*vm]bool)
@@ -60,10 +60,9 @@ func (m *Manager) noticeLeft(dropped []*grant) {
 	}
 }
 
-// settle makes a cache what a request says and returns the grants that it has
-// lost by that. What those hold stays reserved until free. The grants may be too
-// few for the capacity: then the rest of the cache is lost, and its client knows.
-// An error changes nothing.
+// settle sets a cache's grants to those of a request, and returns the others, whose memory
+// stays reserved until free. The grants may be too few for the capacity: then the rest of
+// the cache is lost, as its client knows. An error changes nothing.
 func (c *state) settle(req *managerv1.SettleRequest, at time.Time) (_ []*grant, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
@@ -118,7 +117,7 @@ func (c *state) settle(req *managerv1.SettleRequest, at time.Time) (_ []*grant, 
 	return dropped, nil
 }
 
-// settled is what a grant is going to be.
+// settled is a grant with its new values.
 type settled struct {
 	grant   *grant
 	regions uint32
@@ -126,7 +125,7 @@ type settled struct {
 	bytes   uint64
 }
 
-// farthest is the distance of the VMs; 0: that of none is known.
+// farthest returns the largest distance of the VMs; 0: none is known.
 func farthest(now []settled) uint32 {
 	far := uint32(0)
 	for _, s := range now {
@@ -135,8 +134,8 @@ func farthest(now []settled) uint32 {
 	return far
 }
 
-// choose finds the grants that are named, those that are not, and those that the client
-// could not name, for it was granted them after it had made the request. Called under mu.
+// choose returns the grants that a request names, those that it does not, and those that were
+// given later than the request was made. Called under mu.
 func (ca *cache) choose(req *managerv1.SettleRequest) (now []settled, dropped, later []*grant, err error) {
 	left := make(map[string]*grant)
 	for _, s := range ca.all() {
@@ -169,8 +168,8 @@ func (ca *cache) choose(req *managerv1.SettleRequest) (now []settled, dropped, l
 	return now, dropped, later, nil
 }
 
-// enoughCores holds what the grants are going to be against what their VMs have.
-// The cores of grants that are dropped are not free yet. Called under mu.
+// enoughCores checks that VMs have enough cores for the grants' new values. Those of dropped
+// grants are not free yet. Called under mu.
 func enoughCores(now []settled) error {
 	change := make(map[*vm]int64)
 	for _, s := range now {

@@ -15,8 +15,8 @@ import (
 	"github.com/redykv/redykv/manager/plan"
 )
 
-// supply asks the allocator what there is now in a cloud region, and names it where
-// none is asked for: the same region has one name in the catalog.
+// supply returns the allocator's offers in a cloud region. An empty region becomes the default
+// region, so that a region has one name in the catalog.
 func (m *Manager) supply(ctx context.Context, region string) (supply, error) {
 	region = cmp.Or(region, m.cloudRegion())
 	s := supply{region: region, policy: m.policy(), economy: m.opts.Economy, now: m.opts.now()}
@@ -44,7 +44,7 @@ func (m *Manager) supply(ctx context.Context, region string) (supply, error) {
 	return s, nil
 }
 
-// supplyOf is supply for a cache that there is.
+// supplyOf is supply for a cache's region.
 func (m *Manager) supplyOf(ctx context.Context, cache string) (supply, error) {
 	d, err := m.state.demand(cache)
 	if err != nil {
@@ -53,7 +53,7 @@ func (m *Manager) supplyOf(ctx context.Context, cache string) (supply, error) {
 	return m.supply(ctx, d.cloudRegion)
 }
 
-// policy is how VMs are chosen now.
+// policy returns the present policy for choosing VMs.
 func (m *Manager) policy() plan.Policy {
 	return plan.Policy{
 		MaxVMs: maxVMsPerCache, MigrationRate: m.rate.get(), Provision: m.opts.Provision, Margin: m.opts.NoticeMargin,
@@ -61,7 +61,7 @@ func (m *Manager) policy() plan.Policy {
 	}
 }
 
-// room is what an allocator's VMs may still have together; nil: any number of bytes.
+// room returns the memory limit of further VMs together; nil: none.
 func (m *Manager) room() *uint64 {
 	if a, ok := m.opts.Allocator.(allocator.Bounded); ok {
 		return new(a.Room())
@@ -69,7 +69,7 @@ func (m *Manager) room() *uint64 {
 	return nil
 }
 
-// spec is how a VM is to be launched that was ordered.
+// spec returns the specification of a VM to launch.
 func (c *state) spec(v *vm, transport string) allocator.VMSpec {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,8 +79,7 @@ func (c *state) spec(v *vm, transport string) allocator.VMSpec {
 	}
 }
 
-// decide keeps why something was decided, in the place of what was decided of the
-// kind before. Called under mu.
+// decide records a decision, which replaces the last one of its kind. Called under mu.
 func (ca *cache) decide(what string, d *managerv1.Decision) {
 	if d == nil {
 		return
@@ -90,7 +89,7 @@ func (ca *cache) decide(what string, d *managerv1.Decision) {
 	ca.decisions = append(kept, d)
 }
 
-// ListOffers fails with InvalidArgument for a cloud region that there is not.
+// ListOffers fails with InvalidArgument for an unknown cloud region.
 func (s service) ListOffers(ctx context.Context, req *connect.Request[managerv1.ListOffersRequest]) (*connect.Response[managerv1.ListOffersResponse], error) {
 	from, err := s.m.supply(ctx, req.Msg.GetCloudRegion())
 	if err != nil {
@@ -110,14 +109,14 @@ func (s service) ListOffers(ctx context.Context, req *connect.Request[managerv1.
 	return connect.NewResponse(answer), nil
 }
 
-// withPools is withWarm for who does not hold mu.
+// withPools is withWarm without mu held.
 func (c *state) withPools(s supply, transport string) supply {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.withWarm(s, transport, false)
 }
 
-// market is what the allocator's VMs are sold by; nil if nobody sells them.
+// market returns the allocator's simulated market; nil if it has none.
 func (m *Manager) market() *menu.Market {
 	if a, ok := m.opts.Allocator.(allocator.Marketer); ok {
 		return a.Market()
@@ -125,8 +124,7 @@ func (m *Manager) market() *menu.Market {
 	return nil
 }
 
-// cloudRegion is the one that clients are in which name none; empty if there are no
-// cloud regions.
+// cloudRegion returns the default cloud region; empty if there are none.
 func (m *Manager) cloudRegion() string {
 	if k := m.market(); k != nil {
 		return k.CloudRegion()
@@ -134,10 +132,9 @@ func (m *Manager) cloudRegion() string {
 	return ""
 }
 
-// ChangeMarket fails with FailedPrecondition where there is no simulated market, and for
-// a VM that is to be reclaimed and is no spot VM,
-// NotFound for what is not on the menu and VMs that were not sold, and
-// InvalidArgument.
+// ChangeMarket fails with FailedPrecondition without a simulated market, or to reclaim a VM
+// that is no spot VM; NotFound for a type that is not on the menu or a VM that was not sold;
+// and InvalidArgument.
 func (s service) ChangeMarket(_ context.Context, req *connect.Request[managerv1.ChangeMarketRequest]) (*connect.Response[managerv1.ChangeMarketResponse], error) {
 	k := s.m.market()
 	if k == nil {
