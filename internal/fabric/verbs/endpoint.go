@@ -19,34 +19,31 @@ import (
 )
 
 const (
-	// resolveTime bounds each step of finding the way to a peer, in ms.
+	// resolveTime bounds each step of address and route resolution, in ms.
 	resolveTime = 2000
-	// mostSends bounds the work requests under way of a queue pair; operations
-	// beyond wait for their turn.
+	// mostSends is the most pending work requests of a queue pair; further operations wait.
 	mostSends = 4096
-	// stagingOf is the staging memory for each operation that may be under way,
-	// within the bounds of a whole ring.
+	// stagingOf is the staging memory per pending operation, within the bounds of a ring.
 	stagingOf, leastStaging, mostStaging = 4 << 10, 256 << 10, 2 << 20
 	slots                                = core.ImmEntries * C.RECEIVE_SLOT
 )
 
 var errNoImmediates = errors.New("the RDMA device is neither InfiniBand nor RoCE: it has no immediates")
 
-// endpoint is the RDMA half of one end of a connection: what the libraries made,
-// and the registered memory that is the connection's own.
+// endpoint is the RDMA half of one end of a connection: the libraries' objects, and the
+// connection's own registered memory.
 type endpoint struct {
 	queue       *C.struct_queue
 	events      *cmEvents
 	completions *descriptor
-	sends       int // work requests that may be under way
+	sends       int // work requests that may be pending
 	private     *core.Region
 	key         *C.struct_ibv_mr // of private
 	slots       []byte           // behind the receives
 	ring        []byte           // for staging
 }
 
-// connect makes a connection to a listening connection manager, and shows it the
-// nonce.
+// connect connects to a listening connection manager and sends it the nonce.
 func connect(ctx context.Context, memory *core.Registry, local, remote netip.AddrPort, nonce wire.Nonce, depth int) (_ *endpoint, err error) {
 	e, err := newEndpoint()
 	if err != nil {
@@ -85,8 +82,7 @@ func connect(ctx context.Context, memory *core.Registry, local, remote netip.Add
 	return e, nil
 }
 
-// accept makes the connection that id, a listener's child, asks for. The id is the
-// endpoint's from here on.
+// accept accepts the connection of id, a listener's child. The endpoint owns id from here on.
 func accept(ctx context.Context, memory *core.Registry, id *C.struct_rdma_cm_id, depth int) (_ *endpoint, err error) {
 	e, err := newEndpoint()
 	if err != nil {
@@ -122,8 +118,7 @@ func newEndpoint() (*endpoint, error) {
 	return &endpoint{events: events, queue: (*C.struct_queue)(C.calloc(1, C.sizeof_struct_queue))}, nil
 }
 
-// create makes the queue pair, once the device is known, with all its receives
-// posted.
+// create creates the queue pair on the resolved device and posts all its receives.
 func (e *endpoint) create(memory *core.Registry, depth int) (err error) {
 	q := e.queue
 	e.sends = min(depth+1, mostSends, int(C.queue_sends(q, core.ImmEntries)))
@@ -156,8 +151,8 @@ func (e *endpoint) create(memory *core.Registry, depth int) (err error) {
 	return e.receive(0, core.ImmEntries)
 }
 
-// register makes memory outside the Go heap known to the connection, and to its
-// peer if remote.
+// register registers memory outside the Go heap for the connection, and for its peer if remote
+// is set.
 func (e *endpoint) register(b []byte, remote bool) (*C.struct_ibv_mr, error) {
 	access := C.int(0)
 	if remote {
@@ -170,7 +165,7 @@ func (e *endpoint) register(b []byte, remote bool) (*C.struct_ibv_mr, error) {
 	return mr, nil
 }
 
-// receive posts the n receives from slot first on.
+// receive posts n receives, from slot first on.
 func (e *endpoint) receive(first, n int) error {
 	if r := C.queue_receive(e.queue, C.uint32_t(first), C.uint32_t(n)); r != 0 {
 		return fmt.Errorf("post receives: %w", errno(r))
@@ -178,19 +173,19 @@ func (e *endpoint) receive(first, n int) error {
 	return nil
 }
 
-// end ends what goes on: no operation of either end reaches memory any more. To
-// disconnect does not suffice: what the adapter has begun may still be landing. Nobody
-// posts or takes anything meanwhile, nor afterwards.
+// end ends all operations: none of either end accesses memory any more. Disconnecting is not
+// enough: the adapter may still execute operations that it has begun. No work is posted or
+// polled during end or after it.
 func (e *endpoint) end() {
-	C.rdma_disconnect(e.queue.id) // a peer that is gone knows
+	C.rdma_disconnect(e.queue.id) // the peer may be gone
 	C.rdma_destroy_qp(e.queue.id)
 }
 
-// destroy gives everything back. Nobody uses the endpoint any more.
+// destroy releases all resources. The endpoint is not used any more.
 func (e *endpoint) destroy() (err error) {
 	q := e.queue
 	if e.completions != nil {
-		_ = e.completions.file.Close() // closed already where somebody waited for it
+		_ = e.completions.file.Close() // may be closed already
 	}
 	if q.id != nil && q.id.qp != nil {
 		C.rdma_destroy_qp(q.id)

@@ -22,9 +22,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// descriptor is a library's file descriptor under Go's network poller, so that a
-// goroutine that waits for it takes no thread. It is a duplicate: the library
-// closes its own.
+// descriptor is a library's file descriptor in Go's network poller, so that waiting for it
+// blocks no thread. It is a duplicate: the library closes the original.
 type descriptor struct {
 	file *os.File
 	raw  syscall.RawConn
@@ -46,8 +45,7 @@ func newDescriptor(fd C.int, name string) (*descriptor, error) {
 	return &descriptor{file: f, raw: raw}, nil
 }
 
-// await calls take, each time that there may be something, until it returns
-// something else than EAGAIN.
+// await calls take whenever f is readable, until take returns something other than EAGAIN.
 func (d *descriptor) await(take func() error) error {
 	var err error
 	if waiting := d.raw.Read(func(uintptr) bool {
@@ -59,7 +57,7 @@ func (d *descriptor) await(take func() error) error {
 	return err
 }
 
-// within makes await in f end when ctx does. It returns f's error, or ctx's.
+// within ends an await in f when ctx ends. It returns f's error, or ctx's.
 func (d *descriptor) within(ctx context.Context, f func() error) error {
 	stop := context.AfterFunc(ctx, func() { _ = d.file.SetReadDeadline(time.Unix(1, 0)) })
 	err := f()
@@ -88,7 +86,7 @@ func newCMEvents() (*cmEvents, error) {
 	return &cmEvents{channel, d}, nil
 }
 
-// destroy needs the channel's ids to be destroyed or elsewhere.
+// destroy destroys the channel. Its ids must be destroyed, or moved to another channel, before.
 func (e *cmEvents) destroy() error {
 	err := e.file.Close()
 	C.rdma_destroy_event_channel(e.channel)
@@ -98,12 +96,12 @@ func (e *cmEvents) destroy() error {
 	return err
 }
 
-// cmEvent is an event, acknowledged.
+// cmEvent is an acknowledged event.
 type cmEvent struct {
 	kind    C.enum_rdma_cm_event_type
 	status  int
 	id      *C.struct_rdma_cm_id
-	private []byte // of a connection's request
+	private []byte // private data of a connection request
 }
 
 func (e cmEvent) Error() string {
@@ -134,7 +132,7 @@ func (e *cmEvents) next() (cmEvent, error) {
 	return c, nil
 }
 
-// expect waits for an event of that kind; another one is the error.
+// expect waits for an event of the given kind; another kind is an error.
 func (e *cmEvents) expect(ctx context.Context, kind C.enum_rdma_cm_event_type) error {
 	return e.within(ctx, func() error {
 		event, err := e.next()

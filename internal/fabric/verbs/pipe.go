@@ -21,45 +21,44 @@ import (
 )
 
 const (
-	// batch is how many work requests, and how many completions, cross to C at a
-	// time.
+	// batch is the most work requests, or completions, of one call into C.
 	batch = 256
-	// directPiece is the most bytes of one work request; devices take more.
+	// directPiece is the most bytes of one work request; devices allow more.
 	directPiece = 1 << 20
-	// sendID is set in the ids of work requests, and not in those of receives.
+	// sendID is set in the ids of sends, and not in those of receives.
 	sendID = 1 << 63
-	// opFenced has a work request wait for the reads before it.
+	// opFenced makes a work request wait for the reads before it.
 	opFenced = C.OP_FENCED
 )
 
-// pipe is what goes through a queue pair's send queue: operations in pieces, each a
-// work request. An entry is one piece, or an operation that was refused and keeps
-// its place among the others. Entries [finished, posted) are under way.
+// pipe passes operations through a queue pair's send queue in pieces, each a work request. An
+// entry is one piece, or a refused operation, which keeps its place among the others. Entries
+// [finished, posted) are pending.
 type pipe struct {
 	entries          []entry // a power of two
 	finished, posted uint64
-	limit            uint64 // of work requests under way
+	limit            uint64 // most pending work requests
 	silent           uint64 // work requests since the last one with a completion
-	issued           int64  // bytes of the next operation that have an entry
+	issued           int64  // bytes of the next operation that have entries
 	imms             uint64 // immediates sent
 	staging          staging
 	reads            hazards
 	ops              []C.struct_op
 	done             []C.struct_done
 	taken            C.int // of done
-	broken           bool  // a work request failed: nothing more is known
+	broken           bool  // a work request failed; later completions are not valid
 }
 
 type entry struct {
 	op      uint64  // its number in the send queue
 	remote  *remote // nil if nothing was posted
-	fill    []byte  // for a read: goes to these bytes,
-	from    []byte  // from those in the staging ring
-	mark    uint64  // the staging ring is free below, afterwards
+	fill    []byte  // for a staged read: its destination,
+	from    []byte  // and its bytes in the staging ring
+	mark    uint64  // the staging ring is free below mark when the piece is done
 	address uint64  // the peer's
 	n       int
 	read    bool
-	last    bool // of the operation
+	last    bool // last piece of its operation
 }
 
 func (p *pipe) init(e *endpoint) {
@@ -74,7 +73,7 @@ func (p *pipe) init(e *endpoint) {
 
 func (p *pipe) at(i uint64) *entry { return &p.entries[i&uint64(len(p.entries)-1)] }
 
-// issue turns rung operations into work requests as far as there is room.
+// issue turns submitted operations into work requests, as far as there is room.
 func (q *queuePair) issue() {
 	p := &q.pipe
 	p.ops = p.ops[:0]
@@ -109,7 +108,7 @@ func (q *queuePair) issue() {
 	}
 }
 
-// target is the region that an operation is for.
+// target returns the region of an operation.
 func (q *queuePair) target(s *core.Request) (*remote, error) {
 	r := q.imports.Get(s.Handle)
 	if r == nil || (*r).dead {
@@ -118,8 +117,7 @@ func (q *queuePair) target(s *core.Request) (*remote, error) {
 	return *r, core.CheckBounds(s.Offset, len(s.Buf), (*r).size)
 }
 
-// piece makes the next work request of an operation, unless there is no room for
-// it now.
+// piece creates the next work request of an operation, unless there is no room.
 func (q *queuePair) piece(s *core.Request, r *remote, e *entry) (fits bool, err error) {
 	p := &q.pipe
 	rest := s.Buf[p.issued:]
@@ -148,7 +146,7 @@ func (q *queuePair) piece(s *core.Request, r *remote, e *entry) (fits bool, err 
 	case tells && whole:
 		op.kind = C.OP_WRITE_IMM
 	case tells:
-		// All pieces have gone, and the peer hears of them: their length goes along.
+		// All pieces are issued. The immediate carries their length to the peer.
 		var length [C.RECEIVE_SLOT]byte
 		binary.LittleEndian.PutUint64(length[:], uint64(len(s.Buf)))
 		rest, e.n, e.last = length[:], len(length), true
@@ -190,7 +188,7 @@ func (q *queuePair) piece(s *core.Request, r *remote, e *entry) (fits bool, err 
 	return true, nil
 }
 
-// stage gives a piece memory that the adapter reaches.
+// stage gives a piece registered memory.
 func (q *queuePair) stage(kind core.Kind, b []byte, e *entry, op *C.struct_op) bool {
 	if len(b) == 0 {
 		return true
@@ -209,8 +207,8 @@ func (q *queuePair) stage(kind core.Kind, b []byte, e *entry, op *C.struct_op) b
 	return true
 }
 
-// step posts what is rung and takes completions. Owner, with mu held, while the
-// connection lives.
+// step posts submitted operations and takes completions. Called by the owner with mu held,
+// while the connection lives.
 func (q *queuePair) step() {
 	p := &q.pipe
 	for {
@@ -231,8 +229,7 @@ func (q *queuePair) step() {
 	}
 }
 
-// take takes completions and posts nothing. With mu held, while the connection
-// lives.
+// take takes completions and posts nothing. Called with mu held, while the connection lives.
 func (q *queuePair) take() error {
 	p := &q.pipe
 	for {
@@ -247,8 +244,7 @@ func (q *queuePair) take() error {
 	}
 }
 
-// settle deals with completions. The first that tells of an error is the last that
-// tells anything.
+// settle handles completions. After the first error the others are ignored.
 func (q *queuePair) settle(done []C.struct_done) {
 	p := &q.pipe
 	to := p.finished
@@ -263,7 +259,7 @@ func (q *queuePair) settle(done []C.struct_done) {
 		case d.status == C.IBV_WC_SUCCESS:
 			to = seq + 1
 		default:
-			q.finish(seq) // those before have succeeded, with or without saying so
+			q.finish(seq) // earlier ones have succeeded, with or without a completion
 			q.broke(d)
 			return
 		}
@@ -271,7 +267,7 @@ func (q *queuePair) settle(done []C.struct_done) {
 	q.finish(to)
 }
 
-// finish ends entries below to, and those right behind that were never posted.
+// finish ends entries below to, and directly following ones that were never posted.
 func (q *queuePair) finish(to uint64) {
 	p := &q.pipe
 	done := q.Sends.Done()
@@ -300,16 +296,14 @@ func (q *queuePair) finish(to uint64) {
 	q.Sends.Finish(done)
 }
 
-// broke ends the connection for a work request that failed. Even a refused access
-// says no more than that the peer is gone or has cut this side off: what can be asked
-// for in error is not posted.
+// broke ends the connection after a failed work request. A refused access, too, means that the
+// peer has disconnected: invalid operations are not posted.
 func (q *queuePair) broke(d *C.struct_done) {
 	q.pipe.broken = true
 	q.fail(statusOf(d))
 }
 
-// statusOf says in libibverbs' words what became of a work request, and the code by
-// which the adapter's manual says more.
+// statusOf returns libibverbs' text for a work request's status, and the vendor's code.
 func statusOf(d *C.struct_done) error {
 	text := C.GoString(C.ibv_wc_status_str(C.enum_ibv_wc_status(d.status)))
 	if d.vendor != 0 {
@@ -318,12 +312,12 @@ func statusOf(d *C.struct_done) error {
 	return errors.New(text)
 }
 
-// hear takes an immediate of the peer's.
+// hear handles an immediate of the peer.
 func (q *queuePair) hear(d *C.struct_done) {
 	n := uint64(d.length)
 	switch {
 	case d.status == C.IBV_WC_WR_FLUSH_ERR:
-		return // the connection ends; somebody knows why
+		return // the connection ends; its state has the reason
 	case d.status != C.IBV_WC_SUCCESS:
 		q.fail(fmt.Errorf("receive: %w", statusOf(d)))
 		return

@@ -16,8 +16,8 @@ import (
 	"github.com/redykv/redykv/internal/fabric/verbs/wire"
 )
 
-// spins is how often a Wait looks before it parks: tens of microseconds, in which
-// a peer that works answers.
+// spins is how often Wait checks before it parks: tens of microseconds, in which a working peer
+// answers.
 const spins = 256
 
 func (q *queuePair) Submit() error {
@@ -28,7 +28,7 @@ func (q *queuePair) Submit() error {
 	return q.State.Err()
 }
 
-// Advance does what there is to do: owner.
+// Advance makes progress. Called by the owner.
 func (q *queuePair) Advance() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -47,7 +47,7 @@ func (q *queuePair) Poll(done []fabric.Completion) int {
 	n := q.Sends.Poll(done)
 	m, _, err := q.in.Pop(done[n:])
 	if err != nil {
-		q.fail(err) // both sides of this ring are ours: never
+		q.fail(err) // cannot happen: both sides of this ring are this process's
 	}
 	if q.taken += m; q.taken >= core.ImmEntries/4 {
 		q.replenish()
@@ -55,8 +55,7 @@ func (q *queuePair) Poll(done []fabric.Completion) int {
 	return n + m
 }
 
-// replenish posts receives for those that immediates took, and lets the peer send
-// so many more.
+// replenish posts receives in place of used ones, and gives the peer as much credit.
 func (q *queuePair) replenish() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -79,7 +78,7 @@ func (q *queuePair) replenish() {
 
 func (q *queuePair) Wait(ctx context.Context) error { return q.waiter.Wait(ctx, q, spins) }
 
-// Pollable is core.Source, as are those that follow.
+// Pollable implements core.Source, as do the following methods.
 func (q *queuePair) Pollable() bool {
 	return q.Sends.Completed() || !q.in.Empty() || (q.over.Load() && q.Sends.UnderWay())
 }
@@ -91,7 +90,7 @@ func (q *queuePair) Over() error {
 	return nil
 }
 
-// Park has the next completion be an event, of which drain tells.
+// Park requests an event for the next completion; drain notifies the owner.
 func (q *queuePair) Park() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -100,7 +99,7 @@ func (q *queuePair) Park() {
 
 func (q *queuePair) Unpark() {}
 
-// arm asks for an event. With mu held.
+// arm requests an event. Called with mu held.
 func (q *queuePair) arm() {
 	if q.ended() {
 		return
@@ -110,8 +109,8 @@ func (q *queuePair) arm() {
 	}
 }
 
-// drain takes the events of completions, tells the owner, and looks after loans
-// that wait for operations to end.
+// drain takes completion events, notifies the owner, and settles loans that wait for operations
+// to end.
 func (q *queuePair) drain() {
 	event := func() error {
 		if n := C.queue_event(q.rdma.queue); n != 0 {
@@ -136,8 +135,8 @@ func (q *queuePair) drain() {
 	}
 }
 
-// settleLoans takes completions on the owner's behalf, now and at the next event,
-// while a dead loan waits for them: the owner need not poll. With mu held.
+// settleLoans takes completions for the owner, now and at the next event, while a revoked loan
+// waits for them: the owner need not poll. Called with mu held.
 func (q *queuePair) settleLoans() error {
 	if q.retiring == 0 || q.ended() {
 		return nil

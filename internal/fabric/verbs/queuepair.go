@@ -18,10 +18,9 @@ import (
 	"github.com/redykv/redykv/internal/fabric/verbs/wire"
 )
 
-// queuePair is one end of a connection. The owner enqueues and polls. Work is
-// posted and completions are taken under mu: by the owner as a rule, and by the
-// goroutines of the connection when a loan waits for operations to end that the
-// owner does not poll for.
+// queuePair is one end of a connection. The owner enqueues and polls. Work is posted
+// and completions are taken under mu, usually by the owner, and by the connection's goroutines
+// when a loan waits for operations that the owner does not poll.
 type queuePair struct {
 	provider *provider
 	control  *control
@@ -33,24 +32,24 @@ type queuePair struct {
 	waiter core.Waiter
 	tasks  sync.WaitGroup
 	once   sync.Once
-	over   atomic.Bool // nothing reaches memory any more, and nothing is posted
+	over   atomic.Bool // no operation accesses memory any more, and none is posted
 
-	granted atomic.Uint64 // credit for immediates, beyond the first ImmEntries
+	granted atomic.Uint64 // credit for immediates beyond the first ImmEntries
 
 	// Owner.
-	answers *core.Questions[answer] // of what Import asks
-	taken   int                     // immediates since the last credit was given
-	slot    int                     // of the next receive to post
+	answers *core.Questions[answer] // questions of Import
+	taken   int                     // immediates since the last credit
+	slot    int                     // slot of the next receive to post
 
 	// Reader of the control connection.
 	lent core.Handles[*loan]
 
 	mu       sync.Mutex
 	pipe     pipe
-	heard    core.ImmRing // the other side
+	heard    core.ImmRing // the reader's side of in
 	imports  core.Handles[*remote]
-	loans    map[uint32]*remote // what the peer lends, by its ids
-	retiring int                // of loans: dead, and still under way
+	loans    map[uint32]*remote // the peer's loans, by id
+	retiring int                // loans that are revoked and have pending work requests
 	own      map[*region]*C.struct_ibv_mr
 }
 
@@ -60,18 +59,17 @@ type remote struct {
 	size    int64
 	key     uint32
 	id      uint32 // of the loan
-	under   int    // work requests under way
-	dead    bool   // revoked by the peer, or released here: nothing more starts
+	under   int    // pending work requests
+	dead    bool   // revoked by the peer or released here: no work request starts
 }
 
-// answer is what comes of an import.
+// answer is the answer to an import.
 type answer struct {
 	remote *remote
 	err    error
 }
 
-// start makes a greeted connection a queue pair. The endpoint is its own, also when
-// it fails.
+// start returns the queue pair of a greeted connection. It owns the endpoint, also on failure.
 func start(p *provider, conn *net.TCPConn, e *endpoint, private []byte, depth int) (*queuePair, error) {
 	q := &queuePair{
 		provider: p, control: newControl(conn), private: private, rdma: e,
@@ -99,17 +97,16 @@ func (q *queuePair) PeerPrivate() []byte { return q.private }
 
 func (q *queuePair) Wake() { q.waiter.Wake() }
 
-// fail ends the connection. The reader does what is to be done then.
+// fail ends the connection. The reader then cleans up.
 func (q *queuePair) fail(reason error) {
 	q.State.End(fmt.Errorf("%w: %w", fabric.ErrDisconnected, reason))
-	_ = q.control.conn.Close() // closed already if the reader came first
+	_ = q.control.conn.Close() // may be closed already
 }
 
-// ended reports whether the connection was given up, for whatever reason: nothing is
-// posted or taken from then on.
+// ended reports whether the connection has ended: no work is posted or polled any more.
 func (q *queuePair) ended() bool { return q.State.Err() != nil }
 
-// watch waits for the connection manager to say that the peer is gone.
+// watch waits for the connection manager's event that the peer has disconnected.
 func (q *queuePair) watch() {
 	event, err := q.rdma.events.next()
 	if err == nil {
