@@ -223,3 +223,27 @@ func ExampleStore_ScanFrom() {
 	// b: value of b
 	// c: value of c
 }
+
+// A store in a directory: opened, written, read, closed.
+func ExampleOpenDir() {
+	dir, err := os.MkdirTemp("", "redykv")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+
+	ctx := context.Background()
+	store, err := kv.OpenDir(dir, kv.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := store.Upsert(ctx, []byte("greeting"), []byte("hello")); err != nil {
+		log.Fatal(err)
+	}
+	value, err := store.Read(ctx, []byte("greeting"), nil)
+	fmt.Printf("%s, %v\n", value, err)
+	if err := store.Close(); err != nil {
+		log.Fatal(err)
+	}
+	// Output: hello, <nil>
+}
