@@ -7,14 +7,14 @@ import (
 	"github.com/redykv/redykv/kv/internal/index"
 )
 
-// Clear removes all keys, at one moment: an operation of a session comes before it or
-// after it, and so does all that [Session.Atomically] and [Session.DoWhole] do together.
-// It takes no longer the more keys there are. As with any other change, the next Commit
-// makes it durable, and a crash before that brings the keys back. That commit also gives
-// the space on the device back, as far as no checkpoint that is kept needs it.
+// Clear removes all keys, at one moment: each operation of a session, transaction
+// ([Session.Atomically]) and whole batch ([Session.DoWhole]) comes before it or after it. It
+// takes no longer with more keys. Like other changes it is durable with the next Commit, and
+// a crash before brings the keys back. That commit also gives back the space on the device
+// that no kept checkpoint needs.
 //
-// It is not for callers who hold locks, as commits are not. If ctx ends while Clear waits
-// for the ends of batches and of those who hold locks, nothing is removed.
+// A caller that holds locks gets ErrHoldsLocks. If ctx ends while Clear waits for whole
+// batches and for sessions that hold locks, nothing is removed.
 func (st *Store) Clear(ctx context.Context) error {
 	if err := st.mayWait(); err != nil {
 		return fmt.Errorf("kv: clearing the store: %w", err)
@@ -22,12 +22,12 @@ func (st *Store) Clear(ctx context.Context) error {
 	if st.isClosed() {
 		return ErrClosed
 	}
-	if st.log.Begin() == st.log.Tail() { // read in this order: there was none at that moment
+	if st.log.Begin() == st.log.Tail() { // Begin is read first: at that moment the log was empty
 		return nil
 	}
-	// The log goes on, and begins anew at its tail: entries of the index that lead below
-	// lead nowhere, and operations that are on their way to there find nothing, or begin
-	// anew. Another index is made because that takes less than to empty the one there is.
+	// The log now begins at its tail. Entries of the index with lower addresses lead to no
+	// record, and pending operations on such records find nothing, or begin again. A new
+	// index is made because that is faster than clearing the present one.
 	fresh, err := st.newIndex(0)
 	if err != nil {
 		st.opts.Logger.Warn("the index keeps its memory though there are no keys", "err", err)
@@ -50,15 +50,15 @@ func (st *Store) Clear(ctx context.Context) error {
 		}
 		select {
 		case st.resizing <- struct{}{}:
-			// Giving gigabytes back takes a while. Nobody is inside an epoch in which he has
-			// seen it.
+			// Freeing gigabytes takes a while. No session is inside an epoch in which it has
+			// loaded the old index.
 			old := st.index.Swap(fresh)
 			st.background.Go(func() {
 				st.freeIndex(old)
 				<-st.resizing
 			})
 			fresh = nil
-		default: // it grows, or is copied: its entries lead nowhere
+		default: // the index grows, or is copied, and stays: its entries lead to no record
 		}
 	})
 	if fresh != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
-// mustClear clears, and sees that nothing is found.
+// mustClear clears, and checks that a scan finds nothing.
 func mustClear(t testing.TB, st *Store) {
 	t.Helper()
 	if err := st.Clear(context.Background()); err != nil {
@@ -25,7 +25,7 @@ func mustClear(t testing.TB, st *Store) {
 	}
 }
 
-// fillUp writes keys 0 to n-1, in a log whose beginning leaves memory.
+// fillUp writes keys 0 to n-1.
 func fillUp(t testing.TB, st *Store, n uint64) {
 	t.Helper()
 	s := st.NewSession()
@@ -37,7 +37,7 @@ func fillUp(t testing.TB, st *Store, n uint64) {
 	}
 }
 
-// found is how many of the keys 0 to n-1 are there.
+// found counts the keys from 0 to n-1 that are there.
 func found(t testing.TB, st *Store, n uint64) (all int) {
 	t.Helper()
 	s := st.NewSession()
@@ -53,12 +53,12 @@ func found(t testing.TB, st *Store, n uint64) (all int) {
 	return all
 }
 
-// TestClearMeetsOperationsUnderWay clears the store while operations are on their way to
-// records on the device: those that change something find nothing there.
+// TestClearMeetsOperationsUnderWay clears the store while operations are pending: those that
+// change a record find none.
 func TestClearMeetsOperationsUnderWay(t *testing.T) {
 	for i := range 4 {
-		kept := i%2 != 0   // the index, as while it grows
-		before := i/2 != 0 // the records have been read, and not looked at
+		kept := i%2 != 0   // the index is kept, as while it grows
+		before := i/2 != 0 // the reads have completed, and were not polled
 		t.Run(fmt.Sprintf("kept=%v,read=%v", kept, before), func(t *testing.T) {
 			const keys = 500
 			opts := small(device.NewMemory(), 8, 8)
@@ -107,7 +107,7 @@ func TestClearMeetsOperationsUnderWay(t *testing.T) {
 			if kept {
 				<-st.resizing
 			}
-			if err := errors.Join(st.Commit(context.Background()), s.completeAll(context.Background())); err != nil { // what was there is truncated
+			if err := errors.Join(st.Commit(context.Background()), s.completeAll(context.Background())); err != nil { // the old log is truncated
 				t.Fatal(err)
 			}
 			for i, op := range ops {
@@ -134,7 +134,7 @@ func TestClearMeetsOperationsUnderWay(t *testing.T) {
 	}
 }
 
-// TestClearIsDurableWithACommit crashes before and after, and twice over.
+// TestClearIsDurableWithACommit crashes before and after the commit of a Clear.
 func TestClearIsDurableWithACommit(t *testing.T) {
 	const keys = 500
 	disk := device.NewMemory()
@@ -195,8 +195,8 @@ func TestClearIsDurableWithACommit(t *testing.T) {
 	}
 }
 
-// TestClearKeepsCheckpoints goes back to a checkpoint from before a Clear, of an index
-// that had grown, whose space is given back when it is removed.
+// TestClearKeepsCheckpoints recovers a checkpoint from before a Clear, of an index that had
+// grown. Removing the checkpoint gives its space back.
 func TestClearKeepsCheckpoints(t *testing.T) {
 	const keys = 500
 	for kind := range manifest.Kinds {
@@ -249,8 +249,8 @@ func TestClearKeepsCheckpoints(t *testing.T) {
 	}
 }
 
-// TestClearBesideCheckpoints clears while checkpoints of each kind are made: whichever
-// is recovered has all keys or none.
+// TestClearBesideCheckpoints clears while checkpoints of each kind are made: the recovered
+// state has all keys or none.
 func TestClearBesideCheckpoints(t *testing.T) {
 	const keys = 300
 	rounds := 30
@@ -303,8 +303,8 @@ func TestClearBesideCheckpoints(t *testing.T) {
 	}
 }
 
-// TestClearTakesBatchesWhole clears while sessions write pairs of keys, in transactions
-// and in whole batches: both keys of a pair are there afterwards, or none.
+// TestClearTakesBatchesWhole clears while sessions write pairs of keys, in transactions and in
+// whole batches: afterwards both keys of a pair are there, or none.
 func TestClearTakesBatchesWhole(t *testing.T) {
 	const pairs, clears = 4, 200
 	opts := small(device.NewMemory(), 8, 8)
@@ -364,7 +364,7 @@ func TestClearTakesBatchesWhole(t *testing.T) {
 	closeAll(t, s, st)
 }
 
-// TestClearForgetsTheCount looks at the number of keys, and of those that expire.
+// TestClearForgetsTheCount checks the number of keys, and of those that expire.
 func TestClearForgetsTheCount(t *testing.T) {
 	opts := small(device.NewMemory(), 8, 8)
 	opts.CountKeys = true
