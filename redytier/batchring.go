@@ -5,8 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// batchRing carries calls from any goroutine to one client thread, first in, first
-// out.
+// batchRing is a FIFO queue of calls from any goroutine to one client thread.
 type batchRing interface {
 	// push adds a call. Any goroutine.
 	push(c call) pushed
@@ -16,12 +15,11 @@ type batchRing interface {
 	drop()
 	// close makes every later push return pushClosed. Any goroutine.
 	close()
-	// drained says that the ring is closed and nothing will come any more. The
-	// consumer only.
+	// drained reports that the ring is closed and empty. The consumer only.
 	drained() bool
 }
 
-// pushed says how an attempt to push went.
+// pushed is the result of a push.
 type pushed int
 
 const (
@@ -38,12 +36,11 @@ func newBatchRing(size int, locks bool) batchRing {
 	return newFreeRing(size)
 }
 
-// freeRing is a batchRing without locks (R43): a bounded queue of cells, each with
-// a turn that says whose it is. Position p belongs to the producer that claims p
-// while its turn is p, to the consumer while it is p+1, and the consumer passes it
-// on to the producer of p+len by setting that. A producer claims a position by
-// compare-and-swap of tail; storing the turn publishes the call. A closed ring has
-// ringClosed in tail, and so no claim succeeds; those before are published soon.
+// freeRing is a lock-free batchRing (R43): a bounded queue of cells with sequence numbers.
+// Position p belongs to its producer while the number is p, and to the consumer while it is
+// p+1; the consumer stores p+len to pass it on. A producer claims a position by
+// compare-and-swap of tail; storing the number publishes the call. A closed ring has
+// ringClosed in tail, so that no claim succeeds; earlier claims are published soon.
 type freeRing struct {
 	cells []cell
 	_     [64]byte
@@ -55,14 +52,14 @@ type freeRing struct {
 const ringClosed = 1 << 63
 
 type cell struct {
-	turn atomic.Uint64
+	seq  atomic.Uint64
 	call call
 }
 
 func newFreeRing(size int) *freeRing {
 	r := &freeRing{cells: make([]cell, size)}
 	for i := range r.cells {
-		r.cells[i].turn.Store(uint64(i))
+		r.cells[i].seq.Store(uint64(i))
 	}
 	return r
 }
@@ -74,14 +71,14 @@ func (r *freeRing) push(c call) pushed {
 			return pushClosed
 		}
 		cell := &r.cells[pos&uint64(len(r.cells)-1)]
-		switch turn := cell.turn.Load(); {
-		case turn == pos:
+		switch seq := cell.seq.Load(); {
+		case seq == pos:
 			if r.tail.CompareAndSwap(pos, pos+1) {
 				cell.call = c
-				cell.turn.Store(pos + 1)
+				cell.seq.Store(pos + 1)
 				return pushOK
 			}
-		case turn < pos:
+		case seq < pos:
 			return pushFull // not consumed since the last time around
 		}
 	}
@@ -89,7 +86,7 @@ func (r *freeRing) push(c call) pushed {
 
 func (r *freeRing) peek() *call {
 	cell := &r.cells[r.head&uint64(len(r.cells)-1)]
-	if cell.turn.Load() != r.head+1 {
+	if cell.seq.Load() != r.head+1 {
 		return nil
 	}
 	return &cell.call
@@ -98,7 +95,7 @@ func (r *freeRing) peek() *call {
 func (r *freeRing) drop() {
 	cell := &r.cells[r.head&uint64(len(r.cells)-1)]
 	cell.call = call{}
-	cell.turn.Store(r.head + uint64(len(r.cells)))
+	cell.seq.Store(r.head + uint64(len(r.cells)))
 	r.head++
 }
 
@@ -106,8 +103,7 @@ func (r *freeRing) close() { r.tail.Or(ringClosed) }
 
 func (r *freeRing) drained() bool { return r.tail.Load() == r.head|ringClosed }
 
-// lockedRing is a batchRing with a lock, which is what the paper compares its
-// lock-free one with (R50).
+// lockedRing is a batchRing with a lock, the paper's comparison for the lock-free one (R50).
 type lockedRing struct {
 	mu         sync.Mutex
 	calls      []call
@@ -131,7 +127,7 @@ func (r *lockedRing) push(c call) pushed {
 	return pushOK
 }
 
-// peek's call is the consumer's until it drops it: producers do not touch it.
+// peek returns a call that producers do not access until it is dropped.
 func (r *lockedRing) peek() *call {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -6,9 +6,9 @@ import (
 	"fmt"
 )
 
-// Callback is told how a request ended: bytes read or written, or an error. It
-// runs on a client thread of the cache, must not block, and issues further requests
-// by the Try forms only. A panic in it is recovered, logged and counted (A7).
+// Callback receives a request's result: bytes read or written, or an error. It runs on a
+// client thread of the cache, must not block, and issues further requests by the Try forms
+// only. A panic in it is recovered, logged and counted (A7).
 type Callback func(n int, err error)
 
 // call is one request of the callback API.
@@ -19,11 +19,10 @@ type call struct {
 	cb    Callback
 }
 
-// Client is an application thread's handle on the callback API (A3). Requests of
-// one handle on overlapping bytes execute in the order of the calls that returned
-// nil, also across a Reconfigure; between handles nothing is promised. Handles are
-// bound to the cache's client threads in turn (A5), and share them where there are
-// more. A handle is safe for concurrent use, holds nothing, and needs no closing.
+// Client is an application thread's handle for the callback API (A3). Requests of one handle
+// on overlapping bytes execute in the order of the calls that returned nil, also across a
+// Reconfigure; there is no order between handles. Handles are assigned to the cache's client
+// threads round-robin (A5). A handle is safe for concurrent use and need not be closed.
 type Client struct {
 	clients *clients
 	number  uint32
@@ -32,8 +31,8 @@ type Client struct {
 // NewClient returns a new handle.
 func (c *Cache) NewClient() *Client { return c.clients.handle() }
 
-// Read fills dst from addr and then calls cb, once. dst belongs to the cache
-// until then. Where too many requests wait, Read waits, until ctx ends.
+// Read fills dst from addr and then calls cb, once. dst belongs to the cache until then. If
+// too many requests wait, Read waits until ctx ends.
 func (k *Client) Read(ctx context.Context, dst []byte, addr int64, cb Callback) error {
 	return k.call(ctx, call{buf: dst, addr: addr, cb: cb})
 }
@@ -99,8 +98,8 @@ func (k *Client) try(c call) (*clientThread, error) {
 		case pushFull:
 			return t, ErrBusy
 		}
-		// Another set took over, and is to be seen: it was published before this
-		// one's rings were closed. Or the cache is deleted.
+		// Another set was published before this one's rings were closed, or the cache is
+		// deleted.
 	}
 }
 

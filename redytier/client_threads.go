@@ -13,14 +13,13 @@ import (
 	"github.com/redykv/redykv/internal/fabric/tcp"
 )
 
-// clients are a cache's client threads (R40): c of them, each with a session of its
-// own, behind the callback API.
+// clients are a cache's client threads (R40): c threads, each with a session, behind the
+// callback API.
 //
-// How many there are, and how much they have under way, changes with the cache's
-// configuration, all at once: a new set is published, the old one carries out what
-// was pushed to it, and the new one begins when the old one has ended. So the calls
-// of a handle keep their order though it changes its thread, and none is lost: what
-// is called meanwhile waits in the new rings.
+// A new configuration replaces all of them: a new set is published, the old one executes its
+// queued calls, and the new one starts when the old one has ended. So the calls of a handle
+// keep their order when its thread changes, and none is lost: calls meanwhile wait in the new
+// rings.
 type clients struct {
 	cache     *Cache
 	own       *Client // of Cache.Read and so on
@@ -32,7 +31,7 @@ type clients struct {
 	stopped bool
 }
 
-// threadSet are the threads of a configuration.
+// threadSet is the set of threads of one configuration.
 type threadSet []*clientThread
 
 func newClients(c *Cache) (*clients, error) {
@@ -53,8 +52,8 @@ func newClients(c *Cache) (*clients, error) {
 
 func (k *clients) handle() *Client { return &Client{clients: k, number: k.next.Add(1) - 1} }
 
-// newThreads makes a set for a configuration, with a session each, that does not run
-// yet. Its owner has it take over, or dismisses it.
+// newThreads makes a set of threads, with a session each, that do not run yet. The caller
+// passes the set to replace, or calls discard.
 func (k *clients) newThreads(c Configuration) (threadSet, error) {
 	var threads threadSet
 	for range c.ClientThreads {
@@ -67,8 +66,7 @@ func (k *clients) newThreads(c Configuration) (threadSet, error) {
 	return threads, nil
 }
 
-// replace makes a set the cache's only one. It waits for callbacks of the one
-// before.
+// replace makes a set the current one. It waits for callbacks of the former set.
 func (k *clients) replace(next threadSet) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -81,8 +79,7 @@ func (k *clients) replace(next threadSet) error {
 	return err
 }
 
-// stop ends the threads: everything in them is called back first, with ErrDeleted,
-// for the cache is deleted already.
+// stop ends the threads. Their calls end with ErrDeleted first, since the cache is deleted.
 func (k *clients) stop() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -96,8 +93,8 @@ func (w threadSet) start() {
 	}
 }
 
-// end has the threads carry out what they have, and waits for them. They do not wait
-// for lost memory, which whoever holds the turn would keep from coming back.
+// end waits until the threads have executed their calls. Calls to lost memory fail: it cannot
+// be replaced while the caller holds the turn.
 func (w threadSet) end() error {
 	held := false
 	for _, t := range w {
@@ -131,9 +128,8 @@ const (
 	clientSpins = 64   // rounds without work before it parks
 )
 
-// clientThread is one of the goroutines behind the callback API: it moves calls
-// from its batch ring into a session of its own, which has at most b·q under way,
-// and calls back.
+// clientThread is a goroutine behind the callback API. It moves calls from its batch ring to
+// its session, which has at most b·q pending operations, and calls back.
 type clientThread struct {
 	clients *clients
 	session *Session
@@ -144,12 +140,11 @@ type clientThread struct {
 	ended   chan error // holds how the thread ended
 	spins   int        // rounds without work before it parks with calls under way
 
-	// A producer that finds parked set, after its push, wakes the thread; the
-	// thread looks at the ring once more after it has set parked. One of the
-	// two sees the other.
+	// A producer that finds parked set after its push wakes the thread; the thread checks
+	// the ring again after it has set parked. One of the two sees the other.
 	parked atomic.Bool
 	wake   chan struct{} // holds one token
-	// room wakes producers that wait for a full ring: each passes it on.
+	// room wakes producers that wait for a full ring; each passes the token on.
 	room chan struct{} // holds one token
 }
 
@@ -164,11 +159,11 @@ func newClientThread(k *clients, s *Session) *clientThread {
 	}
 	if k.cache.Transport() != tcp.Name {
 		t.spins = clientSpins
-	} // else completions come by way of the network poller, which spinning keeps from running
+	} // over tcp completions come from the network poller, which spinning delays
 	return t
 }
 
-// wakeUp ends the thread's sleep, or the next one.
+// wakeUp ends the thread's current or next sleep.
 func (t *clientThread) wakeUp() {
 	offer(t.wake)
 	t.clients.cache.mu.Lock()
@@ -205,11 +200,11 @@ func (t *clientThread) run() {
 	t.ended <- t.session.Close()
 }
 
-// finished says that everything is carried out and nothing will come.
+// finished reports whether all calls are executed and none can follow.
 func (t *clientThread) finished() bool { return t.session.pending == 0 && t.ring.drained() }
 
-// step takes in waiting calls, submits them, delivers completions, and says
-// whether there was anything to do.
+// step starts waiting calls, submits them, delivers completions, and reports whether there
+// was work.
 func (t *clientThread) step() bool {
 	taken := 0
 	for len(t.free) > 0 {
@@ -222,7 +217,7 @@ func (t *clientThread) step() bool {
 	}
 	if taken > 0 {
 		offer(t.room)
-		// After Close of the session only: it is this thread that closes it.
+		// Fails only after Close of the session, which this thread calls itself.
 		_ = t.session.Submit()
 	}
 	n := t.session.Poll(t.done[:])
@@ -268,7 +263,7 @@ func (t *clientThread) callBack(cb Callback, n int, err error) {
 	cb(n, err)
 }
 
-// park sleeps until a call comes in, a completion is there, or the cache changes.
+// park sleeps until there is a call or a completion, or the cache changes.
 func (t *clientThread) park() {
 	t.parked.Store(true)
 	defer t.parked.Store(false)
@@ -276,7 +271,7 @@ func (t *clientThread) park() {
 		return
 	}
 	if t.session.pending > 0 {
-		// Any reason to return is found by the next step.
+		// The next step finds the reason.
 		_ = t.session.park(context.Background())
 		return
 	}

@@ -8,14 +8,12 @@ import (
 	"github.com/redykv/redykv/internal/redywire"
 )
 
-// pollBatch is how many completions a connection takes from its queue pair at
-// once.
+// pollBatch is the number of completions per poll of a queue pair.
 const pollBatch = 64
 
-// conn is a session's connection over one endpoint, owned by the session's goroutine.
-// Without a ring (b = 1) each request is one operation of the queue pair (R45);
-// with one, requests travel in batches (R46), and all of them do, for a
-// one-sided access could overtake a batch that waits for its server (A2).
+// conn is a session's connection to one endpoint, owned by the session's goroutine. Without a
+// ring (b = 1) each request is one operation of the queue pair (R45). With a ring all
+// requests travel in batches (R46), because a one-sided access could overtake a batch (A2).
 type conn struct {
 	session  *Session
 	endpoint *endpoint
@@ -23,34 +21,32 @@ type conn struct {
 	early    fabric.Prefetcher // of qp, if it is one and there is no ring
 	remotes  []fabric.Remote   // of the grant's regions; without a ring
 	ring     *ring
-	err      error // why the connection is gone; it is not used any more then
-	dirty    bool  // something waits for the doorbell
+	err      error // cause of the connection's end
+	dirty    bool  // requests wait for the doorbell
 
-	// leaving says that the table has no such endpoint any more: the connection is
-	// closed when it owes nothing. mark is what it had issued when the session last
-	// took notice of a new table.
+	// leaving says that the endpoint was removed: the connection is closed when no request
+	// is pending. mark is issued() at the session's last refresh.
 	leaving bool
 	mark    uint64
 
-	// generation is how many connections of the session to the grant had failed when
-	// this one was dialled. A server that accepts a connection has ended those of
-	// earlier generations, whatever they had under way: so when one fails, all others
-	// of its generation do, over whatever endpoint, and what is asked for afterwards goes
-	// over connections that no late write can overtake.
+	// generation is the number of the session's connections to the grant that had failed
+	// when this one was dialled. A server that accepts a connection has ended those of
+	// earlier generations with their pending requests. So when one connection fails, all
+	// others of its generation do, and no late write overtakes later requests.
 	generation uint32
 
-	// onesided holds what the queue pair has under way, in order, which is also
-	// the order of completions. It and not the queue pair settles requests, so
-	// that each ends once however the connection does.
+	// onesided holds the queue pair's pending operations in order, which is also the order
+	// of completions. Requests are settled by it, so that each ends once however the
+	// connection ends.
 	onesided fifo[onesided]
 	done     [pollBatch]fabric.Completion
 }
 
 // request is one access to one region.
 type request struct {
-	op     uint32 // slot of the operation
+	op     uint32 // index of the operation
 	write  bool
-	mirror bool // its outcome is nobody's: see region.mirror
+	mirror bool // a write to a mirror: see region.mirror
 	buf    []byte
 	remote fabric.Remote // of the region, one-sided,
 	index  uint32        // and its number, in messages
@@ -63,7 +59,7 @@ type onesided struct {
 	n      int
 }
 
-// issued and settled count requests. What was issued before is settled before.
+// issued and settled count requests, which are settled in the order of issue.
 func (c *conn) issued() uint64 {
 	if c.ring != nil {
 		return c.ring.waiting.tail
@@ -78,10 +74,10 @@ func (c *conn) settled() uint64 {
 	return c.onesided.head
 }
 
-// passed says whether everything issued before a mark is settled.
+// passed reports whether all requests before a mark are settled.
 func (c *conn) passed(mark uint64) bool { return c.err != nil || int64(c.settled()-mark) >= 0 }
 
-// full says that issue would return false.
+// full reports whether issue would return false.
 func (c *conn) full() bool {
 	switch {
 	case c.err != nil:
@@ -92,8 +88,8 @@ func (c *conn) full() bool {
 	return c.onesided.full()
 }
 
-// issue takes a request, or returns false if the connection is full. On a dead
-// connection the request fails.
+// issue takes a request, or returns false if the connection is full. On a failed connection
+// the request fails.
 func (c *conn) issue(r request) bool {
 	if c.err != nil {
 		c.finish(r.op, r.mirror, len(r.buf), c.err)
@@ -116,8 +112,8 @@ func (c *conn) issue(r request) bool {
 	return true
 }
 
-// access is issue for a request to a regionQueue's region, or returns false and has done
-// nothing: then issue finds out why.
+// access is the fast path of issue for a request to a queue's region. If it returns false, it
+// has done nothing, and issue handles the request.
 func (c *conn) access(op uint32, write bool, buf []byte, q *regionQueue, offset int64) bool {
 	switch {
 	case c.err != nil:
@@ -133,7 +129,7 @@ func (c *conn) access(op uint32, write bool, buf []byte, q *regionQueue, offset 
 	return true
 }
 
-// enqueue hands a request to the queue pair, if that takes it.
+// enqueue gives a request to the queue pair.
 func (c *conn) enqueue(op uint32, mirror, write bool, buf []byte, remote *fabric.Remote, offset int64) error {
 	var err error
 	if write {
@@ -157,8 +153,7 @@ func (c *conn) issueRing(r request) bool {
 	return true
 }
 
-// waits has a request that waits for the ring sent with the next doorbell, or with
-// its batch if that is full.
+// waits sends the waiting requests if they fill a batch, or with the next doorbell.
 func (c *conn) waits() {
 	c.dirty = true
 	if c.ring.waiting.len() >= c.ring.batch {
@@ -166,8 +161,8 @@ func (c *conn) waits() {
 	}
 }
 
-// finish settles n bytes of an operation. A mirrored write that fails loses the
-// mirror, and nothing of the operation's.
+// finish settles n bytes of an operation. A failed write to a mirror loses the mirror, but
+// does not fail the operation.
 func (c *conn) finish(op uint32, mirror bool, n int, err error) {
 	if mirror && err != nil {
 		c.session.cache.lose(c.endpoint.grant, err)
@@ -176,14 +171,14 @@ func (c *conn) finish(op uint32, mirror bool, n int, err error) {
 	c.session.finish(op, n, err)
 }
 
-// prefetch is called where others' submits come before this one's.
+// prefetch is called before the submits of other connections.
 func (c *conn) prefetch() {
 	if c.dirty && c.early != nil && c.err == nil {
 		c.early.Prefetch()
 	}
 }
 
-// submit starts everything issued.
+// submit starts all issued requests.
 func (c *conn) submit() {
 	if !c.dirty || c.err != nil {
 		return
@@ -211,7 +206,7 @@ func (c *conn) send() {
 	}
 }
 
-// busy says whether the connection owes completions.
+// busy reports whether requests are pending.
 func (c *conn) busy() bool {
 	if c.err != nil {
 		return false
@@ -222,8 +217,7 @@ func (c *conn) busy() bool {
 	return c.onesided.len() > 0
 }
 
-// poll takes in what the queue pair has to say and reports whether that was
-// anything.
+// poll handles the queue pair's completions and reports whether there were any.
 func (c *conn) poll() bool {
 	if !c.busy() {
 		return false
@@ -257,7 +251,7 @@ func (c *conn) takeOneSided(done []fabric.Completion) {
 		}
 		if err != nil {
 			if err = c.settle(err); c.err != nil {
-				return // this one was settled with the others
+				return // settled with the others
 			}
 		}
 		o := c.onesided.pop()
@@ -275,9 +269,8 @@ func (c *conn) takeRing(done []fabric.Completion) {
 	c.send() // slots may have come free
 }
 
-// settle turns an error of the queue pair into that of a request. It ends the
-// connection if the peer is gone, or has taken its memory back: on some fabrics
-// that is seen first.
+// settle turns an error of the queue pair into that of a request. It ends the connection if
+// the peer is gone or has taken its memory back, which some fabrics report first.
 func (c *conn) settle(err error) error {
 	if errors.Is(err, fabric.ErrDisconnected) || errors.Is(err, fabric.ErrClosed) || errors.Is(err, fabric.ErrBadToken) {
 		c.fail(err)
@@ -292,9 +285,9 @@ func unavailable(g *grant, err error) error {
 	return fmt.Errorf("%w: VM %s: %w", ErrRegionUnavailable, g.vm, err)
 }
 
-// fail ends the connection: everything under way fails, and the cache finds out
-// whether the server is still there. The queue pair is closed first, so that
-// nothing touches the buffers any more when their owners get them back.
+// fail ends the connection: pending requests fail, and the cache checks whether the server is
+// alive. The queue pair is closed first, so that it does not access buffers that are returned
+// to their owners.
 func (c *conn) fail(cause error) {
 	if c.err != nil {
 		return
@@ -330,7 +323,7 @@ func (c *conn) fail(cause error) {
 	}
 }
 
-// close releases the queue pair and the rings. Nothing is under way.
+// close releases the queue pair and the rings. No request is pending.
 func (c *conn) close() error {
 	var err error
 	if c.qp != nil && c.err == nil {

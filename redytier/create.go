@@ -105,11 +105,11 @@ func create(ctx context.Context, mgr Manager, cfg Config, m *managerv1.AllocateR
 		return nil, err
 	}
 	need := newTable(cfg.Capacity, cfg.RegionSize, configuration).need(cfg.Capacity)
-	if err := checkShares(m.Grants, need); err != nil {
+	if err := checkGrants(m.Grants, need); err != nil {
 		return nil, err
 	}
 	cfg.lease = time.Duration(m.LeaseMs) * time.Millisecond
-	grants, err := connectShares(ctx, m.CacheId, &cfg, m.Grants, configuration, need)
+	grants, err := connectGrants(ctx, m.CacheId, &cfg, m.Grants, configuration, need)
 	if err != nil {
 		return nil, err
 	}
@@ -141,8 +141,8 @@ func stillThere(ctx context.Context, mgr Manager, cache string) error {
 	return fmt.Errorf("its lease ended while it was created: %w", err)
 }
 
-// checkShares holds a manager's shares against the regions asked for.
-func checkShares(shares []*managerv1.Grant, regions int) error {
+// checkGrants holds a manager's shares against the regions asked for.
+func checkGrants(shares []*managerv1.Grant, regions int) error {
 	sum := uint64(0)
 	for _, s := range shares {
 		if s.GetRegions() == 0 {

@@ -15,17 +15,17 @@ import (
 // maxLog bounds log addresses, which are 48 bits wide.
 const maxLog = 1 << 48
 
-// Device puts a cache under a log: a [device.Device] that holds the log's most
-// recent part, as a ring of segments (R87). What the log has outgrown is dropped,
-// Begin says from where on the device answers, and the next tier has the rest.
+// Device is a [device.Device] over a cache, which holds the most recent part of a log as a
+// ring of segments (R87). Begin is the lowest address that it answers; the next tier has the
+// rest.
 //
-// It is volatile: there are no metadata and objects. It is a [device.Refiller]: when
-// a VM of the cache is lost, what was there are holes, and what is written there
-// until the VM is replaced (R83). So is a write that fails for another reason, and
-// all of the log after Start. A tiered device fills them again.
+// It is volatile: there are no metadata and objects. It is a [device.Refiller]: when a VM of
+// the cache is lost, its part of the log becomes holes, as does what is written there until
+// the VM is replaced (R83), a write that fails for another reason, and all of the log after
+// Start. A tiered device refills holes.
 //
-// A write never waits for another. Where its place in the ring is still being
-// written with an earlier part of the log, or refilled, the write becomes a hole.
+// A write never waits for another one. If its place in the ring is still being written with
+// an earlier part of the log, or refilled, the write becomes a hole.
 type Device struct {
 	device.NoObjects
 
@@ -34,17 +34,16 @@ type Device struct {
 	segments    *segments
 	owned       bool // Close deletes the cache
 
-	// begin and end bound what the device answers for, but for the holes, and top
-	// is the end of what was ever asked to be written. They only move up. begin
-	// passes a segment before top reaches the one that reuses its place, and top
-	// a write before it is enqueued.
+	// The device answers from begin to end, except for holes; top is the end of all
+	// requested writes. They only increase. begin passes a segment before top reaches the
+	// one that reuses its place, and top passes a write before it is enqueued.
 	begin, end, top atomic.Int64
 	holes           holes
 	closed          atomic.Bool
 }
 
-// NewDevice returns a device over a cache, which must have no other use, and keeps its
-// capacity and SLO from then on ([ErrFixed]). Closing the device leaves the cache alone.
+// NewDevice returns a device over a cache, which must have no other use and keeps its capacity
+// and SLO ([ErrFixed]). Closing the device does not delete the cache.
 func NewDevice(cache *Cache) *Device {
 	d := &Device{cache: cache, unavailable: cache.unavailable, segments: newSegments(cache.Capacity())}
 	d.holes.ready = make(chan struct{}, 1)
@@ -70,15 +69,14 @@ func (d *Device) Parts() []any { return []any{d.cache} }
 // String names the device for errors.
 func (d *Device) String() string { return "cache " + d.cache.ID() }
 
-// Err is nil while all of the cache's memory is there; else it says why not, as
-// [Cache.Err] does.
+// Err is [Cache.Err] of the cache.
 func (d *Device) Err() error { return d.cache.Err() }
 
 // Cache is the cache below the device.
 func (d *Device) Cache() *Cache { return d.cache }
 
-// Start implements device.Device: the device holds nothing below tail. As much of
-// it as the ring has room for is a hole.
+// Start implements device.Device: the device holds nothing below tail, so that what the ring
+// has room for is a hole.
 func (d *Device) Start(tail int64) error {
 	if tail < 0 || tail > maxLog {
 		return fmt.Errorf("redytier: start at %d", tail)
@@ -116,8 +114,8 @@ func (d *Device) NewRefillQueue(depth int) (device.RefillQueue, error) {
 	return newDeviceQueue(d, s, depth), nil
 }
 
-// newSession makes a session. A VM that cannot be connected to may just have been lost:
-// that is found out first, since a session does without the memory of a VM that is lost.
+// newSession makes a session. If a VM cannot be connected to, newSession first determines
+// whether it is lost: a session needs no connection to a lost VM.
 func (d *Device) newSession(depth int) (*Session, error) {
 	c, late := d.cache, 0
 	for failed := 0; ; {
@@ -141,8 +139,8 @@ func (d *Device) Alignment() int { return 1 }
 // Begin implements device.Device.
 func (d *Device) Begin() int64 { return d.begin.Load() }
 
-// Truncate implements device.Device. The ring's memory is not given back; it is
-// reused as the log grows.
+// Truncate implements device.Device. The ring's memory stays allocated and is reused as the
+// log grows.
 func (d *Device) Truncate(begin int64) error {
 	if begin < 0 || begin > maxLog {
 		return fmt.Errorf("redytier: truncate to %d", begin)
@@ -151,8 +149,8 @@ func (d *Device) Truncate(begin int64) error {
 	return nil
 }
 
-// Sync implements device.Device. Nothing here outlives the cache, so there is
-// nothing to do but to say what did not live as long.
+// Sync implements device.Device. The device is volatile: Sync only reports memory that was
+// lost since the last call.
 func (d *Device) Sync() error {
 	d.holes.mu.Lock()
 	defer d.holes.mu.Unlock()
@@ -173,8 +171,8 @@ func (d *Device) ReadMeta(name string) ([]byte, error) {
 	return nil, fmt.Errorf("redytier: %w: %q", device.ErrNoMeta, name)
 }
 
-// Close implements device.Device. A manager that cannot be told is no error: the
-// servers have been told, and the manager finds that the cache's lease is not renewed.
+// Close implements device.Device. It is no error if the manager does not answer: the servers
+// have been told, and the cache's lease ends.
 func (d *Device) Close() error {
 	if d.closed.Swap(true) || !d.owned {
 		return nil
@@ -192,7 +190,7 @@ func (d *Device) Close() error {
 	return err
 }
 
-// raise moves a marker up to v, never down.
+// raise increases a marker to v if it is lower.
 func raise(marker *atomic.Int64, v int64) {
 	for old := marker.Load(); old < v && !marker.CompareAndSwap(old, v); old = marker.Load() {
 	}

@@ -7,43 +7,41 @@ import (
 )
 
 const (
-	// recentHoles is how many holes may appear while a read is under way before
-	// it is taken for one that met a hole.
+	// recentHoles is the number of holes that may appear while a read is pending before it
+	// is assumed to have met one.
 	recentHoles = 64
-	// maxHoles bounds the spans of a set. What lies between the two oldest becomes
-	// part of the hole beyond that, and is filled with it.
+	// maxHoles bounds the spans of a set. Beyond that, the two oldest are joined with the
+	// addresses between them.
 	maxHoles = 1024
 )
 
-// holes is what a device lacks of the part of the log that it answers for.
+// holes are the addresses that a device lacks in the part of the log that it answers.
 //
-// A hole appears before anything else than the log's bytes can be read in its
-// place: so a read that saw such a thing is polled after the hole has appeared.
-// It may have been filled by then. Each addition has a number therefore, and a
-// read, or a write, compares the number that it began with, as well as asking
-// whether there is a hole.
+// A hole appears before other bytes than the log's can be read in its place, so a read that
+// saw such bytes is polled after the hole has appeared. The hole may have been filled by
+// then. Each addition therefore has a number, which operations compare with the number when
+// they began.
 //
-// A write into a hole, or a refill, is a fill. Two never overlap, for it is not
-// known which one would land last; and one that ends cuts its span out only if
-// that was not added again since it began.
+// A write into a hole, or a refill, is a fill. Fills never overlap, since their order is
+// unknown. A fill that ends removes its span only if that was not added again meanwhile.
 type holes struct {
 	set atomic.Pointer[holeSet] // nil before the first hole
 
-	mu    sync.Mutex    // guards replacing set, and what follows
-	fills []span        // under way
-	lost  bool          // what had been written was lost since Sync asked
+	mu    sync.Mutex    // guards replacing set, and the fields below
+	fills []span        // pending
+	lost  bool          // written bytes were lost since the last Sync
 	ready chan struct{} // holds a token when fillable may find more than before
 }
 
 // holeSet is one state of the holes. It is never changed.
 type holeSet struct {
 	spans spans
-	added uint64 // how many spans were added, ever
+	added uint64 // number of spans ever added
 	// recent holds the last of them, each at its number.
 	recent [recentHoles]span
 }
 
-// look says whether x touches a hole, and returns the number of additions so far.
+// look reports whether x overlaps a hole, and returns the number of additions so far.
 func (h *holes) look(x span) (added uint64, hole bool) {
 	set := h.set.Load()
 	if set == nil {
@@ -52,7 +50,7 @@ func (h *holes) look(x span) (added uint64, hole bool) {
 	return set.added, set.spans.overlap(x)
 }
 
-// since says whether a hole that touches x was added after the first so many.
+// since reports whether a hole that overlaps x was added after the first added ones.
 func (h *holes) since(added uint64, x span) bool {
 	set := h.set.Load()
 	if set == nil || set.added == added || x.from >= x.to {
@@ -85,7 +83,7 @@ func (h *holes) add(x span, begin int64) {
 	}
 	next := *h.current()
 	if len(next.spans) == 0 {
-		offer(h.ready) // the first; while there are some, others look for more
+		offer(h.ready) // the first one; while there are some, refills look for more
 	}
 	next.recent[next.added%recentHoles] = x
 	next.added++
@@ -96,8 +94,7 @@ func (h *holes) add(x span, begin int64) {
 	h.set.Store(&next)
 }
 
-// fill begins a fill of x unless another one is under way there. The caller holds
-// mu.
+// fill begins a fill of x unless another one overlaps it. The caller holds mu.
 func (h *holes) fill(x span) bool {
 	for _, y := range h.fills {
 		if y.from < x.to && x.from < y.to {
@@ -108,8 +105,8 @@ func (h *holes) fill(x span) bool {
 	return true
 }
 
-// filled ends a fill of x that began after the first so many additions, and says
-// whether it closed the hole.
+// filled ends a fill of x that began after the first added additions, and reports whether it
+// closed the hole.
 func (h *holes) filled(x span, added uint64, ok bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -142,13 +139,13 @@ func (s spans) after(addr int64) int {
 	return sort.Search(len(s), func(i int) bool { return s[i].to > addr })
 }
 
-// overlap says whether an address of x is in the set.
+// overlap reports whether an address of x is in the set.
 func (s spans) overlap(x span) bool {
 	i := s.after(x.from)
 	return i < len(s) && s[i].from < x.to && x.from < x.to
 }
 
-// cover says whether all of x is in the set.
+// cover reports whether all of x is in the set.
 func (s spans) cover(x span) bool {
 	i := s.after(x.from)
 	return x.from >= x.to || i < len(s) && s[i].from <= x.from && x.to <= s[i].to

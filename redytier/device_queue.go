@@ -8,36 +8,35 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// deviceQueue is a session that speaks of log addresses. Its tags to the session
-// are slots of ops.
+// deviceQueue is a session with log addresses. Its tags for the session are indexes of ops.
 type deviceQueue struct {
 	d    *Device
 	s    session
 	ops  []deviceOp
 	free []uint32
-	lap  int64 // of the log around the ring: where the latest one asked for begins
+	lap  int64 // log address where the last used lap of the ring begins
 }
 
-// session is what a deviceQueue needs of a Session.
+// session is the part of Session that a deviceQueue uses.
 type session interface {
 	device.Queue
-	// close is Close that takes completions by poll.
+	// close is Close with poll to take completions.
 	close(poll func()) error
 }
 
-// deviceOp is one operation under way. A write is in segments first to last
-// until it ends; none if first > last.
+// deviceOp is one pending operation. A write has entered segments first to last; none if
+// first > last.
 type deviceOp struct {
 	tag         uint64
 	addr        int64
 	n           int
 	kind        opKind
-	held        int64 // of a write: where the part begins that is stored
+	held        int64 // of a write: begin of the stored part
 	first, last int64
-	added       uint64 // holes before it began
+	added       uint64 // holes.added when it began
 }
 
-// span is what the operation reads, or stores.
+// span is the log addresses that the operation reads or stores.
 func (o *deviceOp) span() span {
 	from := o.addr
 	if o.kind != opRead {
@@ -53,10 +52,10 @@ const (
 	opWrite          // where there was no hole
 	opFill           // a write into a hole
 	opRefill         // a hole's bytes from another tier
-	opRefused        // a write that is not stored: a hole
+	opRefused        // a write that is not stored and becomes a hole
 )
 
-// errHole ends reads of holes; there may be many. errNotStored is for writes.
+// Errors of reads of holes and of writes that are not stored.
 var (
 	errHole      = fmt.Errorf("redytier: %w: lost, or not filled yet", device.ErrNotHeld)
 	errNotStored = fmt.Errorf("redytier: %w: not stored", device.ErrNotHeld)
@@ -72,12 +71,11 @@ func newDeviceQueue(d *Device, s session, depth int) *deviceQueue {
 
 // Read implements device.Queue.
 //
-// A reader needs no protection against the writer that reuses its bytes' place,
-// only to find out about it: the writer moves Begin past the old bytes before it
-// enqueues the new ones. A read that saw any of the new bytes therefore completed
-// after Begin had moved, and Poll, which looks at Begin after the completion,
-// answers ErrNotHeld (A52). Nor does it against the loss of its bytes' memory: a
-// hole appears before the new memory can be seen.
+// A read may race with a writer that reuses the place of its bytes; it is detected
+// afterwards. The writer moves Begin past the old bytes before it enqueues the new ones. A
+// read that saw new bytes therefore completed after Begin had moved, and Poll, which checks
+// Begin after the completion, answers ErrNotHeld (A52). The same holds for lost memory: a
+// hole appears before the new memory can be read.
 func (q *deviceQueue) Read(dst []byte, addr int64, tag uint64) error {
 	if addr < q.d.begin.Load() || addr > q.d.end.Load()-int64(len(dst)) {
 		return q.notHeld(addr)
@@ -86,26 +84,26 @@ func (q *deviceQueue) Read(dst []byte, addr int64, tag uint64) error {
 	if hole {
 		return errHole
 	}
-	slot, err := q.freeOp()
+	i, err := q.freeOp()
 	if err != nil {
 		return err
 	}
-	if err := q.s.Read(dst, q.place(addr), uint64(slot)); err != nil {
+	if err := q.s.Read(dst, q.place(addr), uint64(i)); err != nil {
 		return err
 	}
-	o := &q.ops[slot]
+	o := &q.ops[i]
 	o.tag, o.addr, o.n, o.kind, o.added = tag, addr, len(dst), opRead, added
 	q.free = q.free[:len(q.free)-1]
 	return nil
 }
 
-// Write implements device.Queue. Of a write that Begin passes, the part that is
-// still held is stored; nothing where that is empty.
+// Write implements device.Queue. If Begin passes a part of the write, only the rest is
+// stored.
 func (q *deviceQueue) Write(src []byte, addr int64, tag uint64) error {
 	if addr < 0 || addr > maxLog-int64(len(src)) {
 		return fmt.Errorf("%w: %d bytes at %d of a log", ErrOutOfRange, len(src), addr)
 	}
-	slot, err := q.freeOp()
+	i, err := q.freeOp()
 	if err != nil {
 		return err
 	}
@@ -123,21 +121,21 @@ func (q *deviceQueue) Write(src []byte, addr int64, tag uint64) error {
 	} else {
 		src = src[stored.from-addr:]
 	}
-	return q.write(slot, src, o)
+	return q.write(i, src, o)
 }
 
-// write enqueues o, which stores src, under a slot.
-func (q *deviceQueue) write(slot uint32, src []byte, o deviceOp) error {
-	if err := q.s.Write(src, q.place(o.held), uint64(slot)); err != nil {
+// write enqueues o, which stores src, with an index of ops.
+func (q *deviceQueue) write(i uint32, src []byte, o deviceOp) error {
+	if err := q.s.Write(src, q.place(o.held), uint64(i)); err != nil {
 		return q.notStored(&o, err)
 	}
-	q.ops[slot] = o
+	q.ops[i] = o
 	q.free = q.free[:len(q.free)-1]
 	return nil
 }
 
-// place is where in the ring a log address lies: their remainder by the ring's size,
-// without a division as long as the lap is the same.
+// place returns a log address's place in the ring: its remainder by the ring's size, without
+// a division while the lap is the same.
 func (q *deviceQueue) place(addr int64) int64 {
 	at := addr - q.lap
 	if size := q.d.segments.size; uint64(at) >= uint64(size) {
@@ -147,8 +145,8 @@ func (q *deviceQueue) place(addr int64) int64 {
 	return at
 }
 
-// reserve makes room for a write and enters the segments of the part that the
-// device will hold; or refuses it.
+// reserve makes room for a write and enters the segments of the part that the device will
+// hold, or refuses the write.
 func (q *deviceQueue) reserve(o *deviceOp) {
 	g, end := q.d.segments, o.addr+int64(o.n)
 	o.held, o.first, o.last = o.addr, 0, -1
@@ -170,12 +168,12 @@ func (q *deviceQueue) reserve(o *deviceOp) {
 			q.d.addHole(span{o.held, end})
 			o.kind = opRefused
 			return
-		case overtaken: // by a writer that has moved begin further already
+		case overtaken: // by a writer that has moved begin
 		}
 	}
 }
 
-// freeOp is the one that the next operation gets.
+// freeOp returns the index of the next operation.
 func (q *deviceQueue) freeOp() (uint32, error) {
 	if len(q.free) == 0 {
 		return 0, device.ErrQueueFull
@@ -194,8 +192,8 @@ func (q *deviceQueue) Submit() error { return q.s.Submit() }
 func (q *deviceQueue) Poll(done []device.Completion) int {
 	n := q.s.Poll(done)
 	for i := range done[:n] {
-		slot := uint32(done[i].Tag)
-		o := &q.ops[slot]
+		op := uint32(done[i].Tag)
+		o := &q.ops[op]
 		done[i].Tag = o.tag
 		switch {
 		case o.kind != opRead:
@@ -209,13 +207,13 @@ func (q *deviceQueue) Poll(done []device.Completion) int {
 		case q.d.holes.since(o.added, o.span()):
 			done[i].N, done[i].Err = 0, errHole
 		}
-		q.free = append(q.free, slot)
+		q.free = append(q.free, op)
 	}
 	return n
 }
 
-// written ends a write. What it failed to store is a hole; so is what was lost
-// while it was under way.
+// written ends a write. Bytes that it failed to store, or that were lost meanwhile, are a
+// hole.
 func (q *deviceQueue) written(o *deviceOp, c *device.Completion) {
 	if c.Err != nil {
 		c.N, c.Err = 0, q.notStored(o, c.Err)
@@ -235,8 +233,8 @@ func (q *deviceQueue) written(o *deviceOp, c *device.Completion) {
 	q.d.segments.leave(o.first, o.last)
 }
 
-// notStored ends a write that its session failed, and returns its error. Where the
-// session is full, it has not begun.
+// notStored ends a write that failed in the session, and returns its error. If the session
+// is full, the write has not begun.
 func (q *deviceQueue) notStored(o *deviceOp, err error) error {
 	x := o.span()
 	if o.kind == opFill || o.kind == opRefill {
@@ -251,8 +249,7 @@ func (q *deviceQueue) notStored(o *deviceOp, err error) error {
 	return err
 }
 
-// notHeldError adds to an error of the session that the device goes on without these
-// bytes, unless the cache was deleted.
+// notHeldError wraps an error of the session in ErrNotHeld, unless the cache is deleted.
 func (q *deviceQueue) notHeldError(err error) error {
 	if q.d.cache.deleted.Load() {
 		return err

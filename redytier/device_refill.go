@@ -11,23 +11,22 @@ var (
 	_ device.Refiller = (*Device)(nil)
 )
 
-// lost implements observer. What lived there are holes.
+// lost implements observer: the log addresses stored there become holes.
 func (d *Device) lost(from, to int64) {
 	d.lose(span{from, to})
 }
 
-// restored implements observer. Holes are made once more of all that lives there,
-// written since lost or still being written: the new memory holds none of it, and
-// nobody has seen it yet.
+// restored implements observer. All log addresses stored there become holes once more, also
+// those that were written since lost or are being written: the new memory holds none of them.
 //
-// No write is missed. One that reached the old memory had raised top before its
-// session looked for the cache's version, which lost changed, which was before.
+// No write is missed: one that reached the old memory had raised top before its session
+// read the cache's table, which lost changed earlier.
 func (d *Device) restored(from, to int64) {
 	d.lose(span{from, to})
 	offer(d.holes.ready)
 }
 
-// lose makes holes of what lives at some of the cache's addresses.
+// lose makes holes of the log addresses stored at cache addresses.
 func (d *Device) lose(at span) {
 	d.holes.mu.Lock()
 	defer d.holes.mu.Unlock()
@@ -38,7 +37,7 @@ func (d *Device) lose(at span) {
 	}
 }
 
-// unavailable returns the addresses that have no memory at this moment.
+// unavailable returns the addresses without memory.
 func (c *Cache) unavailable() (none spans) {
 	t := c.table.Load()
 	for i := range t.regions {
@@ -50,8 +49,7 @@ func (c *Cache) unavailable() (none spans) {
 	return none
 }
 
-// living returns the log's addresses that live at some of the cache's, or are being
-// written there.
+// living returns the log addresses that are stored, or being written, at cache addresses.
 func (d *Device) living(at span) []span {
 	size := d.segments.size
 	begin, top := d.begin.Load(), d.top.Load()
@@ -65,8 +63,8 @@ func (d *Device) living(at span) []span {
 	return all
 }
 
-// fillable returns the holes that have memory and are not being filled. The caller
-// holds the holes' mu.
+// fillable returns the holes that have memory and are not being filled. The caller holds
+// holes.mu.
 func (d *Device) fillable() spans {
 	free := d.holes.current().spans.cut(span{0, d.begin.Load()})
 	if len(free) == 0 {
@@ -116,9 +114,8 @@ func (d *Device) addHole(x span) {
 	d.holes.add(x, d.begin.Load())
 }
 
-// rewrite prepares a write to x, of which a part was a hole a moment ago. All of x
-// is one from now on, and filled by the write; unless something else is being
-// written there, which would race with it.
+// rewrite prepares a write to x that overlaps a hole. All of x becomes a hole, which the
+// write fills, unless another fill of it is pending.
 func (d *Device) rewrite(x span) (added uint64, kind opKind) {
 	h := &d.holes
 	h.mu.Lock()
@@ -133,8 +130,8 @@ func (d *Device) rewrite(x span) (added uint64, kind opKind) {
 	return h.current().added, opFill
 }
 
-// refill prepares the refill of a hole: it must be as it was when the ticket was
-// given.
+// refill prepares the refill of a hole, which must not have changed since its ticket was
+// issued.
 func (d *Device) refill(hole device.Hole) (added uint64, err error) {
 	h := &d.holes
 	h.mu.Lock()
@@ -146,10 +143,10 @@ func (d *Device) refill(hole device.Hole) (added uint64, err error) {
 	return h.current().added, nil
 }
 
-// Refill implements device.RefillQueue. It enters its segments as a write does, so
-// that it never meets a later lap's.
+// Refill implements device.RefillQueue. It enters its segments like a write, so that it does
+// not race with writes of a later lap.
 func (q *deviceQueue) Refill(src []byte, hole device.Hole, tag uint64) error {
-	slot, err := q.freeOp()
+	i, err := q.freeOp()
 	if err != nil {
 		return err
 	}
@@ -170,5 +167,5 @@ func (q *deviceQueue) Refill(src []byte, hole device.Hole, tag uint64) error {
 		tag: tag, kind: opRefill, addr: hole.From, n: len(src),
 		held: hole.From, first: first, last: last, added: added,
 	}
-	return q.write(slot, src, o)
+	return q.write(i, src, o)
 }

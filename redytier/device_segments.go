@@ -5,30 +5,30 @@ import (
 	"sync/atomic"
 )
 
-// minSegments is how many segments the ring of a device has at least: what is
-// dropped at once when the log wraps is at most one part in that many.
+// minSegments is the least number of segments of a device's ring. The log drops one segment
+// at a time when it wraps.
 const minSegments = 32
 
-// segments maps a log onto a ring of memory: log address a lives at a mod size.
-// The log is cut into segments; each place of the ring holds one at a time, and
-// a writer enters it before it writes.
+// segments maps a log onto a ring of memory: log address a is stored at a mod size. The log is
+// divided into segments; each place of the ring holds one at a time, and a writer enters it
+// before it writes.
 //
-// Two writers of one place never race. A writer of a later segment takes a
-// place over only when no writer of the earlier one is under way there, for two
-// queues have two connections, and a write that was sent first could land last.
+// Writers of one place never race. A writer of a later segment enters a place only when no
+// writer of the earlier segment is pending there: two queues have two connections, so their
+// writes may arrive in any order.
 type segments struct {
 	size   int64 // of the ring in bytes, a multiple of a segment
 	shift  uint  // log2 of a segment
 	places []atomic.Uint64
 }
 
-// admission says how an attempt to enter a segment went.
+// admission is the result of an attempt to enter a segment.
 type admission int
 
 const (
 	entered   admission = iota
 	overtaken           // a later segment has the place
-	occupied            // an earlier one is still being written there
+	occupied            // an earlier segment is still being written
 )
 
 // occupancy is the state of one place: which segment it holds, plus one, so that

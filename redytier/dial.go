@@ -12,14 +12,14 @@ import (
 	"github.com/redykv/redykv/internal/redywire"
 )
 
-// NewSession returns a session for up to depth operations under way, connected
-// to every VM of the cache. On VMs that are lost its requests fail.
+// NewSession returns a session for up to depth pending operations, connected to every VM of
+// the cache. Requests to lost VMs fail.
 func (c *Cache) NewSession(depth int) (*Session, error) {
 	return c.newSession(depth, 0)
 }
 
-// newSession is NewSession for requests that run on at address 0 when they come
-// to wrap, unless that is 0.
+// newSession is NewSession for requests that continue at address 0 after wrap, unless that
+// is 0.
 func (c *Cache) newSession(depth int, wrap int64) (*Session, error) {
 	if depth < 1 || depth > MaxDepth {
 		return nil, fmt.Errorf("redytier: session depth %d, want 1 to %d", depth, MaxDepth)
@@ -29,12 +29,12 @@ func (c *Cache) newSession(depth int, wrap int64) (*Session, error) {
 		ops: make([]op, depth), errs: make([]error, depth), free: make([]uint32, depth),
 		ready: newFIFO[uint32](depth), generations: map[*grant]uint32{},
 	}
-	s.waits.Store(c.cfg.WaitForLost && wrap == 0) // a log has the next tier
+	s.waits.Store(c.cfg.WaitForLost && wrap == 0) // a log has the next tier instead
 	for i := range s.free {
 		s.free[i] = uint32(depth - 1 - i)
 	}
-	// Deleting and registering exclude each other, so that the provider is not
-	// closed under a session that is being set up.
+	// Deleting and registering exclude each other, so that the provider stays open for a
+	// session that is being set up.
 	c.mu.Lock()
 	if c.deleted.Load() {
 		c.mu.Unlock()
@@ -49,7 +49,7 @@ func (c *Cache) newSession(depth int, wrap int64) (*Session, error) {
 	defer cancel()
 	for _, l := range endpoints {
 		conn, err := s.dial(ctx, l, 0)
-		if err != nil && l.grant.lost.Load() == nil && c.hasEndpoint(l) { // not taken out of use meanwhile
+		if err != nil && l.grant.lost.Load() == nil && c.hasEndpoint(l) { // not removed meanwhile
 			s.closed = true
 			return nil, errors.Join(&unreachable{l.grant, fmt.Errorf("redytier: new session of cache %s: %w", c.ID(), err)}, c.removeSession(s))
 		}
@@ -72,7 +72,7 @@ type unreachable struct {
 
 func (e *unreachable) Unwrap() error { return e.error }
 
-// dial makes a connection of a generation for the session. Any goroutine.
+// dial makes a connection of a generation for the session. Any goroutine may call it.
 func (s *Session) dial(ctx context.Context, l *endpoint, generation uint32) (*conn, error) {
 	ctx, cancel := clock.WithAwakeTimeout(ctx, controlTimeout, context.DeadlineExceeded)
 	defer cancel()
@@ -89,7 +89,7 @@ func (c *conn) dial(ctx context.Context, depth int) error {
 		Ticket: g.ticket, Batch: c.endpoint.batch, Depth: c.endpoint.depth,
 		Owner: c.session.id, Generation: c.generation,
 	}
-	// A request may span regions and so take two places.
+	// A request may span two regions.
 	room := 2 * depth
 	if hello.Ringed() {
 		r, err := newRing(cache.provider, c.endpoint, room)
@@ -124,7 +124,7 @@ func (c *Cache) dial(ctx context.Context, g *grant, hello redywire.Hello, depth 
 	return qp, err
 }
 
-// importRegions makes the regions of a grant reachable over qp.
+// importRegions imports the regions of a grant over qp.
 func importRegions(ctx context.Context, qp fabric.QueuePair, g *grant, size int64) (remotes []fabric.Remote, err error) {
 	for i, token := range g.tokens {
 		if i >= int(g.regions.Load()) {
@@ -159,8 +159,8 @@ func (c *conn) importRing(ctx context.Context) error {
 	return nil
 }
 
-// remoteOf is how operations name a region of the grant: not at all on
-// connections with rings, which name it by number.
+// remoteOf returns the handle of a region for one-sided operations; connections with rings
+// name regions by number.
 func (c *conn) remoteOf(index uint32) fabric.Remote {
 	if int(index) < len(c.remotes) {
 		return c.remotes[index]

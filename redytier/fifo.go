@@ -2,8 +2,8 @@ package redytier
 
 import "math/bits"
 
-// fifo is a queue of bounded size that allocates once. Pushing beyond its size
-// is a fault of the caller's, who has to ask full first where it can happen.
+// fifo is a queue of bounded size that allocates once. The caller must not push to a full
+// one.
 type fifo[T any] struct {
 	items      []T
 	head, tail uint64 // items [head, tail) are queued
@@ -22,7 +22,7 @@ func (f *fifo[T]) push(v T) {
 	f.tail++
 }
 
-// add is push for who fills in the item in place; it may hold what was in it.
+// add is push of an item that the caller fills in place; it may hold old values.
 func (f *fifo[T]) add() *T {
 	f.tail++
 	return &f.items[(f.tail-1)&uint64(len(f.items)-1)]
@@ -36,7 +36,7 @@ func (f *fifo[T]) pop() T {
 	p := f.front()
 	v := *p
 	var zero T
-	*p = zero // the queue keeps no buffer of the caller's alive
+	*p = zero // drop references to buffers
 	f.head++
 	return v
 }

@@ -68,9 +68,9 @@ func (g *grant) ringed(c Configuration) Configuration {
 	return c
 }
 
-// connectShare asks the server of one share for its regions (R33). c is the
-// configuration of the whole cache, of whose regions there are as many as of says.
-func connectShare(ctx context.Context, cache string, cfg *Config, share *managerv1.Grant, c Configuration, of int) (*grant, error) {
+// connectGrant asks a grant's server for its regions (R33). c is the configuration of the
+// whole cache, which has as many regions as of.
+func connectGrant(ctx context.Context, cache string, cfg *Config, share *managerv1.Grant, c Configuration, of int) (*grant, error) {
 	g := &grant{
 		id: share.GetId(), cache: cache, vm: share.GetVm().GetId(),
 		controlURL: share.GetVm().GetControlUrl(), granted: share, size: uint64(cfg.RegionSize), distance: int(share.GetVm().GetDistance()), tuning: cfg.Tuning,
@@ -117,10 +117,10 @@ func (g *grant) accept(m *serverv1.ConnectResponse, regions int) error {
 	return nil
 }
 
-// connectShares is connectShare for several. If one fails, all are given back.
-func connectShares(ctx context.Context, cache string, cfg *Config, shares []*managerv1.Grant, c Configuration, of int) (grants []*grant, err error) {
+// connectGrants is connectGrant for several grants. If one fails, all are returned.
+func connectGrants(ctx context.Context, cache string, cfg *Config, shares []*managerv1.Grant, c Configuration, of int) (grants []*grant, err error) {
 	for _, share := range shares {
-		g, err := connectShare(ctx, cache, cfg, share, c, of)
+		g, err := connectGrant(ctx, cache, cfg, share, c, of)
 		if err != nil {
 			return nil, errors.Join(err, disconnectAll(ctx, grants))
 		}

@@ -14,12 +14,12 @@ import (
 	"github.com/redykv/redykv/internal/clock"
 )
 
-// This file decides whether a server is lost to which a connection has failed, or which
-// the manager does not hear.
+// This file decides whether a server is lost after a connection to it has failed, or if the
+// manager suspects it.
 
-// connFailed finds out what became of a server to which a connection has failed: if
-// it still answers, the session gets a new connection, else its memory is lost.
-// The session's goroutine; it returns at once.
+// connFailed reacts to a failed connection: if the server still answers, the session gets a
+// new connection, otherwise the server's memory is lost. The session's goroutine calls it; it
+// does not block.
 func (c *Cache) connFailed(failed *conn, cause error) {
 	s, g := failed.session, failed.endpoint.grant
 	endpoints := []*endpoint{failed.endpoint}
@@ -54,10 +54,9 @@ func (c *Cache) connFailed(failed *conn, cause error) {
 	}
 }
 
-// reconnect gives a session a connection in the place of one that failed, unless
-// nobody owes it that any more, or loses the grant. Where the failure says nothing
-// against the server, it is asked again, for its memory is there. It calls settled as
-// soon as what had failed cannot take effect any more.
+// reconnect replaces a session's failed connection if the session still needs it, or marks
+// the grant as lost. It tries again if the failure is inconclusive. It calls settled as soon
+// as failed requests can have no effect any more.
 func (c *Cache) reconnect(s *Session, l *endpoint, cause error, settled func()) {
 	defer settled()
 	late := 0
@@ -77,7 +76,7 @@ func (c *Cache) reconnect(s *Session, l *endpoint, cause error, settled func()) 
 			return
 		}
 		if errors.Is(err, ErrNoRoom) {
-			settled() // the server has been asked, and has ended what was before
+			settled() // the server was asked, and has ended the earlier connections
 		}
 		c.log.Warn("not connected again", "vm", l.grant.vm, "after", cause, "again in", wait, "err", err)
 		if !clock.Sleep(c.ctx, wait) {
@@ -86,7 +85,7 @@ func (c *Cache) reconnect(s *Session, l *endpoint, cause error, settled func()) 
 	}
 }
 
-// needsConn says whether a session is to have a connection over a endpoint.
+// needsConn reports whether a session needs a connection to an endpoint.
 func (c *Cache) needsConn(s *Session, l *endpoint) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,18 +93,17 @@ func (c *Cache) needsConn(s *Session, l *endpoint) bool {
 	return open && slices.Contains(c.endpoints, l)
 }
 
-// reconnectTimeout is how long a server may take to answer when a session connects
-// to it again, before it is taken for lost, while this process runs.
+// reconnectTimeout bounds a server's answer when a session connects to it again, while this
+// process runs. A slower server is lost.
 const reconnectTimeout = 2 * time.Second
 
-// maxLate is how often in a row a server that answers its control API may take longer
-// than reconnectTimeout to let itself be connected to.
+// maxLate is the number of consecutive timeouts after which a server that answers its control
+// API, but no connection request, is lost.
 const maxLate = 4
 
-// inconclusive says whether an attempt to connect to a server failed for a reason that says
-// nothing of the memory there: the server has no room, this process lacks what a
-// connection takes, or time ran out although the server answers otherwise. late counts
-// those of the last kind.
+// inconclusive reports whether a failure to connect does not mean that the server is lost:
+// the server has no room, this process lacks local resources, or time ran out although the
+// server answers its control API. late counts failures of the last kind.
 func (c *Cache) inconclusive(g *grant, err error, late *int) bool {
 	if errors.Is(err, ErrNoRoom) || isLocal(err) {
 		return true
@@ -117,10 +115,10 @@ func (c *Cache) inconclusive(g *grant, err error, late *int) bool {
 	return *late < maxLate && g.checkAlive(c.ctx) == nil
 }
 
-// errLocal marks a failure of this process's own.
+// errLocal marks failures in this process.
 var errLocal = errors.New("redytier: out of local resources")
 
-// isLocal says whether an error comes of what this process or its machine lacks.
+// isLocal reports whether an error is a lack of local resources.
 func isLocal(err error) bool {
 	for _, own := range []error{errLocal, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS, syscall.EADDRNOTAVAIL} {
 		if errors.Is(err, own) {
@@ -130,17 +128,17 @@ func isLocal(err error) bool {
 	return false
 }
 
-// A server that the manager does not hear is asked every ServerTimeout for defaultSuspicion,
-// and every seldom of them from then on.
+// A suspected server is asked every ServerTimeout for the time defaultSuspicion, and
+// slowFactor times less often afterwards.
 const (
 	defaultSuspicion = 2 * time.Minute
 	slowFactor       = 5
 )
 
-// checkSuspected finds out what became of a server that the manager does not hear. What counts
-// is whether it answers here: as long as it does, its memory is used. Over some
-// transports a session would not notice that a server is gone, so it is asked again and
-// again while the cache has memory there: nobody says that the manager hears it again.
+// checkSuspected checks a server that the manager suspects. Its memory is used as long as it
+// answers this client. Over some transports a session does not notice that a server is gone,
+// so the server is asked repeatedly while the cache has memory there: the manager does not
+// announce the end of a suspicion.
 func (c *Cache) checkSuspected(g *grant, reason error) {
 	if g.suspected.Swap(true) {
 		offer(g.suspicion)
@@ -185,25 +183,23 @@ func (c *Cache) checkSuspected(g *grant, reason error) {
 	}
 }
 
-// This file bounds how long a server may leave its cache without an answer
-// (Config.ServerTimeout).
+// The rest of this file bounds the time of a server's answers (Config.ServerTimeout).
 //
-// A batch in a server's ring is answered by the server's process, which may be stopped or
-// stuck, while its kernel, its NIC or its memory go on as if nothing were the matter. So
-// sessions look at a clock while they wait. It is one number of the cache's, of beats: to
-// look at it costs a load, and no owner has to ask for the time. It is counted by this
-// process: if that stands still itself, no server is accused of it.
+// A batch in a server's ring is answered by the server's process, which may be stopped while
+// its kernel, NIC and memory still work. So sessions check a clock while they wait. It is a
+// counter of beats per cache: reading it costs a load. This process counts it, so a pause of
+// this process is not blamed on servers.
 
 const (
-	// A connection is given up at the first beat after silentBeats in which its owner
-	// looked in vain; the first of them may be a short one.
+	// A connection fails at the first beat after silentBeats without an answer; the first
+	// of these may be short.
 	silentBeats     = 4
 	beatsPerTimeout = silentBeats + 1
 )
 
 var errNoAnswer = errors.New("no answer in time")
 
-// beats counts, and has those look who sleep, until the cache is deleted.
+// beats counts, and wakes waiting sessions, until the cache is deleted.
 func (c *Cache) beats() {
 	ticker := time.NewTicker(max(c.cfg.ServerTimeout/beatsPerTimeout, time.Millisecond))
 	defer ticker.Stop()
@@ -226,9 +222,9 @@ func (c *Cache) beats() {
 	}
 }
 
-// whileAlive makes a call to a grant's server that takes as long as its memory is large. It
-// ends the call where the server, asked for something else meanwhile, answers nothing, or
-// is lost.
+// whileAlive makes a call to a grant's server whose duration depends on the size of its
+// memory. It ends the call if the server does not answer status requests meanwhile, or is
+// lost.
 func (g *grant) whileAlive(caller context.Context, call func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(caller)
 	var asking sync.WaitGroup
@@ -248,7 +244,7 @@ func (g *grant) whileAlive(caller context.Context, call func(ctx context.Context
 	return err
 }
 
-// checkAlive is nil where the server answers, be it a refusal, and is not lost.
+// checkAlive returns nil if the server answers, even with an error, and is not lost.
 func (g *grant) checkAlive(ctx context.Context) error {
 	if cause := g.lost.Load(); cause != nil {
 		return *cause

@@ -196,14 +196,14 @@ func (c *Cache) reallocate(ctx context.Context, req *managerv1.ReallocateRequest
 	if answer.Msg.Whole && req.Whole > 0 {
 		regions = req.Whole
 	}
-	if err := checkShares(answer.Msg.Grants, int(regions)); err != nil {
+	if err := checkGrants(answer.Msg.Grants, int(regions)); err != nil {
 		return nil, configuration, err
 	}
 	if err := c.keeper.checkTargets(answer.Msg.Grants, reclaimed); err != nil {
 		return nil, configuration, err
 	}
 	t := c.table.Load()
-	grants, err := connectShares(ctx, req.CacheId, &c.cfg, answer.Msg.Grants, configuration, t.per)
+	grants, err := connectGrants(ctx, req.CacheId, &c.cfg, answer.Msg.Grants, configuration, t.per)
 	if err != nil {
 		return nil, configuration, err
 	}

@@ -112,13 +112,13 @@ func (c *Cache) recreate(ctx context.Context) (_ []*endpoint, err error) {
 		}
 	}()
 	configuration := configurationOf(m.Configuration)
-	if err := errors.Join(configuration.Check(c.slo.RecordSize), c.cfg.Tuning.Check(configuration), checkShares(m.Grants, len(t.regions))); err != nil {
+	if err := errors.Join(configuration.Check(c.slo.RecordSize), c.cfg.Tuning.Check(configuration), checkGrants(m.Grants, len(t.regions))); err != nil {
 		return nil, err
 	}
 	if m.CacheId == "" || m.RegionSize != uint64(t.regionSize()) {
 		return nil, fmt.Errorf("manager answers with cache %q, region size %d, want %d", m.CacheId, m.RegionSize, t.regionSize())
 	}
-	if grants, err = connectShares(ctx, m.CacheId, &c.cfg, m.Grants, configuration, len(t.regions)); err != nil {
+	if grants, err = connectGrants(ctx, m.CacheId, &c.cfg, m.Grants, configuration, len(t.regions)); err != nil {
 		return nil, err
 	}
 	name, err := transportOf(grants, c.Transport())

@@ -7,38 +7,36 @@ import (
 	"github.com/redykv/redykv/internal/fabric"
 )
 
-// regionQueue is how a session reaches one virtual region, and what it holds back of the
-// requests to it.
+// regionQueue is a session's queue to one virtual region: the connection to it, and the
+// requests that are held back.
 //
-// A request waits in held while the region's gate holds its kind, or the region does
-// not answer and the session waits for that (Config.WaitForLost), while requests
-// issued over an earlier connection are not settled (two connections have no
-// order between them), or while one that it overlaps waits: so what overlaps
-// executes in program order wherever the region goes (A4, A41). Requests to other
-// regions pass.
+// A request is held while the region's gate holds its kind, while the region is lost and the
+// session waits for that (Config.WaitForLost), while requests on an earlier connection are
+// not settled (connections have no order between them), or while a request that it overlaps
+// is held. So overlapping requests execute in program order also when the region moves (A4,
+// A41). Requests to other regions are not delayed.
 type regionQueue struct {
 	conn   *conn
 	remote fabric.Remote
 	index  uint32
 	strict bool // Config.StrictOrder
 
-	// slowReads and slowWrites say that something below concerns them. Reads of a
-	// region that moves are as quick as ever.
+	// slowReads and slowWrites say that reads or writes have to check the fields below.
 	slowReads, slowWrites bool
 
 	gate         gate
 	mirror       *conn // gets every write as well
 	mirrorRemote fabric.Remote
 	mirrorIndex  uint32
-	after        *conn  // requests wait until it has settled
-	mark         uint64 // what it had issued
+	after        *conn // requests wait until it has settled those up to mark
+	mark         uint64
 	held         []request
-	changed      bool         // what is held may go, for all the regionQueue knows
+	changed      bool         // held requests may be releasable
 	number       int          // of the region
-	fresh        *atomic.Bool // to be set before the first write: the region is its origin's no more
+	fresh        *atomic.Bool // to be set before the first write: see origin
 }
 
-// bind points the regionQueue at region r of the session's table, number i.
+// bind connects the queue to region r of the session's table, number i.
 func (q *regionQueue) bind(s *Session, i int, r *region) {
 	c := s.connOver(r)
 	if q.conn != nil && q.conn != c && !q.fenced() && !q.conn.passed(q.conn.issued()) {
@@ -63,7 +61,7 @@ func (q *regionQueue) bind(s *Session, i int, r *region) {
 	q.setSlow()
 }
 
-// holdAll holds all requests until the session takes notice of another table.
+// holdAll holds all requests until the session uses another table.
 func (q *regionQueue) holdAll() {
 	q.gate = holdReads | holdWrites
 	q.setSlow()
@@ -75,7 +73,7 @@ func (q *regionQueue) setSlow() {
 	q.slowWrites = q.slowReads || q.gate != 0 || q.mirror != nil || q.fresh != nil
 }
 
-// slow says that requests of a kind have to look further.
+// slow reports whether requests of a kind take the slow path.
 func (q *regionQueue) slow(write bool) bool {
 	if write {
 		return q.slowWrites
@@ -83,8 +81,7 @@ func (q *regionQueue) slow(write bool) bool {
 	return q.slowReads
 }
 
-// issue takes a request of the session's, or returns false where a connection is
-// full. What has to wait is taken, and held.
+// issue issues or holds a request, or returns false if a connection is full.
 func (q *regionQueue) issue(s *Session, r request) bool {
 	r.remote, r.index = q.remote, q.index
 	if !q.slow(r.write) {
@@ -102,7 +99,7 @@ func (q *regionQueue) issue(s *Session, r request) bool {
 	return q.send(s, r)
 }
 
-// waits says whether a request has to be held.
+// waits reports whether a request has to be held.
 func (q *regionQueue) waits(r *request) bool {
 	if q.closed(r.write) {
 		return true
@@ -115,7 +112,7 @@ func (q *regionQueue) waits(r *request) bool {
 	return false
 }
 
-// closed says whether requests of a kind are held at the moment.
+// closed reports whether all requests of a kind are held.
 func (q *regionQueue) closed(write bool) bool {
 	if q.fenced() {
 		return true
@@ -123,8 +120,8 @@ func (q *regionQueue) closed(write bool) bool {
 	return write && q.gate&holdWrites != 0 || !write && q.gate&holdReads != 0
 }
 
-// fenced says whether an earlier connection is still to be waited for. If it is,
-// nothing of this regionQueue has gone over the present one.
+// fenced reports whether requests wait for an earlier connection. If so, the queue has issued
+// nothing on the current one.
 func (q *regionQueue) fenced() bool {
 	if q.after != nil && q.after.passed(q.mark) {
 		q.after = nil
@@ -133,7 +130,7 @@ func (q *regionQueue) fenced() bool {
 	return q.after != nil
 }
 
-// send issues a request that need not wait, a write to the mirror as well.
+// send issues a request, a write to the mirror as well.
 func (q *regionQueue) send(s *Session, r request) bool {
 	if q.fresh != nil && r.write {
 		q.fresh.Store(true)
@@ -152,12 +149,12 @@ func (q *regionQueue) send(s *Session, r request) bool {
 		s.ops[r.op].left -= len(r.buf)
 		return false
 	}
-	return q.conn.issue(r) // if not, the mirror gets the same bytes once more, later
+	return q.conn.issue(r) // if that is full, the mirror gets the same bytes again later
 }
 
-// release issues what need not wait any longer, in order, and returns how many
-// requests that were. It looks at them only if something has changed for them: the
-// gate, the connection before, or that the connection was full.
+// release issues held requests that need not wait any longer, in order, and returns their
+// number. It checks them only after a change: of the gate, of the connection before, or of
+// a full connection.
 func (q *regionQueue) release(s *Session) int {
 	if q.fenced() || !q.changed {
 		return 0
@@ -178,12 +175,12 @@ func (q *regionQueue) release(s *Session) int {
 		}
 	}
 	n := len(all) - len(q.held)
-	clear(all[len(q.held):]) // keep nothing of the caller's alive
+	clear(all[len(q.held):]) // drop references to buffers
 	q.setSlow()
 	return n
 }
 
-// drop fails what is held.
+// drop fails all held requests.
 func (q *regionQueue) drop(s *Session, err error) {
 	if len(q.held) == 0 {
 		return

@@ -8,36 +8,35 @@ import (
 	"github.com/redykv/redykv/internal/redywire"
 )
 
-// ring is the two message rings of one connection as the client sees them.
+// ring is the client's side of a connection's two message rings.
 //
 //	taken, answered ≤ sent
 //
-// Batches up to sent are on their way, the writes of those up to taken are
-// complete, and those up to answered have their responses. A slot is used again
-// once its batch is both: batch n lies in slot n mod depth, of staging here and
-// of the request ring at the server, its response in the same slot of responses.
+// Batches up to sent are sent, the writes of those up to taken are complete, and those up to
+// answered have responses. A slot is reused when both are true of its batch. Batch n lies in
+// slot n mod depth of staging and of the server's request ring, its response in the same slot
+// of responses.
 //
-// A batch closes at b requests or when its payload is full (A13), and leaves
-// when a slot is free: a full one at once, a partial one after Submit (A1).
-// Requests larger than a payload are cut into fragments, which keeps them in
-// line with all others without a fence (A11).
+// A batch is closed at b requests or when its payload is full (A13). A full batch is sent
+// when a slot is free, a partial one also needs Submit (A1). Requests larger than a payload
+// are split into fragments, which keeps them in order without a fence (A11).
 type ring struct {
-	batch, depth int // requests after which a batch is full, and batches under way
+	batch, depth int // requests of a full batch, and pending batches
 	slot         int // bytes
 	staging      fabric.Region
 	responses    fabric.Region
 	requests     fabric.Remote // the server's ring
 
 	waiting   fifo[request]
-	cut       int    // bytes of the first waiting request that were sent
-	submitted uint64 // requests before this one of waiting may leave in a partial batch
+	cut       int    // bytes of the first waiting request that are sent
+	submitted uint64 // waiting requests before this one may be sent in a partial batch
 
-	entries               [][]entry // by slot: what its batch asks for
+	entries               [][]entry // by slot: the entries of its batch
 	sent, taken, answered uint64
-	settled               uint64 // requests that are, in the order of issue
+	settled               uint64 // requests, in the order of issue
 
-	// beat is the latest that the owner has seen, and quiet the number of those since
-	// the server answered, or was asked while nothing was under way.
+	// beat is the latest beat that the owner has seen, and quiet the number of beats since
+	// the server's last answer, or since the first pending batch.
 	beat  uint64
 	quiet int
 }
@@ -46,7 +45,7 @@ type ring struct {
 type entry struct {
 	op     uint32
 	mirror bool
-	last   bool // of its request's
+	last   bool // fragment of its request
 	over   bool // settled
 	n      int
 	dst    []byte // of a read
@@ -78,11 +77,11 @@ func (r *ring) close() error { return errors.Join(r.staging.Close(), r.responses
 
 func (r *ring) busy() bool { return r.waiting.len() > 0 || r.underWay() }
 
-// underWay says whether the server owes an answer.
+// underWay reports whether a batch is pending.
 func (r *ring) underWay() bool { return r.sent > min(r.taken, r.answered) }
 
-// send fills free slots with what waits, rings the doorbell and returns how many
-// batches left, at a beat.
+// send fills free slots with waiting requests, rings the doorbell and returns the number of
+// batches sent.
 func (r *ring) send(qp fabric.QueuePair, beat uint64) (int, error) {
 	if !r.underWay() {
 		r.beat, r.quiet = beat, 0
@@ -117,7 +116,7 @@ func (r *ring) sendBatch(qp fabric.QueuePair) error {
 			sum = &payload[1]
 		}
 		if room := redywire.MaxPayload - *sum; len(buf) > room {
-			// What would fit a batch of its own is not cut.
+			// A request that fits into one batch is not split.
 			if room == 0 || len(buf) <= redywire.MaxPayload {
 				break
 			}
@@ -154,14 +153,14 @@ func (r *ring) take(d fabric.Completion, c *conn) error {
 		return nil
 	}
 	if r.answered == r.sent || d.Imm != uint32(r.answered+1) {
-		return fmt.Errorf("%w: response %d announced, %d of %d batches answered",
+		return fmt.Errorf("%w: response %d announced with %d of %d batches answered",
 			redywire.ErrMalformed, d.Imm, r.answered, r.sent)
 	}
 	return r.answer(c)
 }
 
-// answer settles the requests of the oldest batch under way with its response
-// (R40). Nothing in it is trusted: a payload goes only where it was asked for.
+// answer settles the requests of the oldest pending batch with its response (R40). The
+// response is not trusted: a payload is copied only to the buffer of its request.
 func (r *ring) answer(c *conn) error {
 	seq := r.answered + 1
 	index := int(seq % uint64(r.depth))
@@ -192,9 +191,8 @@ func (r *ring) answer(c *conn) error {
 	return nil
 }
 
-// silent says, at a beat, that nothing has come for so long that the server is not
-// waited for any more. It counts the beats that the owner looks in vain at: what one
-// that has looked away has missed is not the server's.
+// silent reports, at a beat, whether the server has not answered for too long. It counts only
+// beats at which the owner polled: missed polls are not the server's fault.
 func (r *ring) silent(beat uint64) bool {
 	if beat == r.beat {
 		return false
@@ -207,7 +205,7 @@ func (r *ring) silent(beat uint64) bool {
 	return r.quiet > silentBeats
 }
 
-// abandon fails everything that waits or is under way.
+// abandon fails all waiting and pending requests.
 func (r *ring) abandon(c *conn) {
 	for r.answered < r.sent {
 		r.answered++

@@ -11,75 +11,70 @@ import (
 	"github.com/redykv/redykv/internal/epoch"
 )
 
-// MaxDepth bounds the operations that one session may have under way.
+// MaxDepth bounds a session's pending operations.
 const MaxDepth = 1 << 14
 
-// Session is one goroutine's way to the cache, and the fast one: it owns a
-// queue pair to each VM and steps its own poller, so that an operation crosses
-// no channel, wakes no goroutine and allocates nothing. It has the shape of a
-// [device.Queue], with cache addresses.
+// Session is one goroutine's queue to the cache. It owns a queue pair to each VM and polls
+// them itself, so that an operation crosses no channel, wakes no goroutine and allocates
+// nothing. It is a [device.Queue] with cache addresses.
 //
-// Order: operations of one session on overlapping bytes execute in the order of
-// their calls, wherever their region moves meanwhile: the bytes of a region travel
-// on one connection, first in, first out. Nothing is promised across regions, nor
-// about the order of completions (A4), but for Barrier and Config.StrictOrder. A
-// request over several regions is carried out region by region; only 8 aligned bytes
-// are written or read as one (A9).
+// Operations of one session on overlapping bytes execute in the order of their calls, also
+// while their region moves. Nothing is promised across regions, or about the order of
+// completions (A4), except by Barrier and Config.StrictOrder. A request over several regions
+// executes region by region; only 8 aligned bytes are read or written atomically (A9).
 //
-// A session that has operations under way has to be polled: a region that moves
-// waits for those that began before. One that has none may be left alone for as long
-// as its owner likes. It keeps the connections it had, whose rings are memory of the
-// servers, and finds what has changed with its next operation: one connection for
-// each VM, and one more where the data path was reconfigured since. Who has no use for
-// a session closes it.
+// A session with pending operations must be polled: a region that moves waits for operations
+// that began before. An idle session need not be polled. It keeps its connections, whose
+// rings use memory of the servers, and sees changes with its next operation. Close a session
+// that is not needed any more.
 type Session struct {
 	cache   *Cache
-	id      uint64        // at random, for servers to know it by
-	handle  *epoch.Handle // inside from the first operation under way to the last
-	table   *table        // that the session has taken notice of
+	id      uint64        // random, identifies the session to servers
+	handle  *epoch.Handle // entered while operations are pending
+	table   *table        // that the session uses
 	gone    error         // the cache was deleted
-	wrap    int64         // where requests run on at address 0; 0: nowhere
+	wrap    int64         // address after which requests continue at 0; 0: none
 	longest int64         // most bytes of a request to one region at a time
 	conns   []*conn
 	queues  []regionQueue // by virtual region
-	// draining says that a new table waits for what was issued before it.
+	// draining says that requests from before the current table are pending.
 	draining bool
 
-	ops     []op     // by slot
-	errs    []error  // by slot: the first of an operation that failed
-	free    []uint32 // slots not in use
+	ops     []op     // pending operations, by index
+	errs    []error  // by index: first error of a failed operation
+	free    []uint32 // unused indexes of ops
 	ready   fifo[uint32]
 	rest    piece // of a request that a full connection stopped
 	stopped bool  // there is such a rest, or a barrier
-	barrier bool  // everything under way has to end
-	held    int   // requests that queues hold
-	holding []int // queues that hold some
-	pending int   // operations whose completion is not polled yet
+	barrier bool  // pending operations have to end first
+	held    int   // requests held by queues
+	holding []int // queues that hold requests
+	pending int   // operations whose completion was not polled yet
 	parker  *parker
-	waits   atomic.Bool   // requests to what does not answer are held: Config.WaitForLost
-	woken   chan struct{} // holds a token while there is something to look at
+	waits   atomic.Bool   // hold requests to lost regions: Config.WaitForLost
+	woken   chan struct{} // holds a token while something has changed
 	counts  counters
 	closed  bool
 
-	// Under the cache's mu: connections made by others, for refresh, and how often
-	// one to a grant has failed (see conn.generation).
+	// Guarded by Cache.mu: connections dialled by other goroutines, for refresh, and the
+	// number of failed connections per grant (see conn.generation).
 	inbox       []*conn
 	generations map[*grant]uint32
-	unsettled   sync.WaitGroup // failed connections that their servers may not know of yet
+	unsettled   sync.WaitGroup // failed connections that servers may not have ended yet
 }
 
 var _ device.Queue = (*Session)(nil)
 
-// op is the state of one operation: half a cache line.
+// op is one pending operation: half a cache line.
 type op struct {
 	tag    uint64
 	n      int
-	left   int // bytes whose fate is not known yet
+	left   int // bytes that are not settled yet
 	write  bool
 	failed bool // with the error in Session.errs
 }
 
-// piece is a request, or what is left of one, from an address on.
+// piece is a request, or the rest of one, from an address on.
 type piece struct {
 	op    uint32
 	write bool
@@ -87,9 +82,9 @@ type piece struct {
 	addr  int64
 }
 
-// Read fills dst from addr. A request outside the cache is refused here, with
-// ErrOutOfRange, and has no effect; an empty one completes (A10).
-// device.ErrQueueFull: Submit, Poll, and try again.
+// Read fills dst from addr. A request outside the cache fails with ErrOutOfRange and has no
+// effect; an empty one completes (A10). After device.ErrQueueFull, Submit and Poll before
+// trying again.
 func (s *Session) Read(dst []byte, addr int64, tag uint64) error {
 	return s.start(dst, addr, false, tag)
 }
@@ -136,7 +131,7 @@ func (s *Session) admit(buf []byte, addr int64, write bool, tag uint64) error {
 		s.ready.push(slot)
 		return nil
 	}
-	// Nearly every request is to one region that nothing is the matter with.
+	// Fast path: a request to one region that is not held back.
 	at := addr & t.mask
 	if i := addr >> t.shift; i < int64(len(s.queues)) && at+n <= t.mask+1 && n <= s.longest && (s.wrap == 0 || addr <= s.wrap-n) {
 		if q := &s.queues[i]; !q.slow(write) && q.conn.access(slot, write, buf, q, at) {
@@ -151,9 +146,9 @@ func (s *Session) outOfRange(n int, addr int64) error {
 	return fmt.Errorf("%w: %d bytes at %d of %d", ErrOutOfRange, n, addr, s.table.capacity)
 }
 
-// issue hands p to the connections, region by region, and what is large in pieces. What
-// a full connection does not take is kept until it has room; the session accepts nothing
-// new before, so that program order stands.
+// issue gives p to connections region by region, in pieces of at most longest bytes. If a
+// connection is full, the rest waits in s.rest, and the session accepts nothing new until
+// it is issued, which keeps program order.
 func (s *Session) issue(p piece) {
 	for {
 		i := p.addr >> s.table.shift
@@ -184,8 +179,7 @@ func (s *Session) issue(p piece) {
 	}
 }
 
-// finish settles n bytes of an operation. With the last of them it is ready to
-// be polled.
+// finish settles n bytes of an operation. After the last byte it is ready to be polled.
 func (s *Session) finish(slot uint32, n int, err error) {
 	o := &s.ops[slot]
 	if err != nil && !o.failed {
@@ -196,7 +190,7 @@ func (s *Session) finish(slot uint32, n int, err error) {
 	}
 }
 
-// Submit rings the doorbell of every connection that has something new.
+// Submit rings the doorbell of every connection with new requests.
 func (s *Session) Submit() error {
 	if s.closed {
 		return device.ErrClosed
@@ -205,7 +199,7 @@ func (s *Session) Submit() error {
 	return nil
 }
 
-// step polls every connection once and says whether any had news.
+// step polls every connection once and reports whether any had completions.
 func (s *Session) step() bool {
 	if s.table != s.cache.table.Load() {
 		s.refresh()
@@ -228,8 +222,8 @@ func (s *Session) step() bool {
 	return worked
 }
 
-// release sends what queues need not hold any longer, and says whether there was
-// anything.
+// release issues requests that need not be held any longer, and reports whether there were
+// any.
 func (s *Session) release() bool {
 	n, holding := 0, s.holding[:0]
 	for _, i := range s.holding {
@@ -246,7 +240,7 @@ func (s *Session) release() bool {
 	return n > 0
 }
 
-// ring rings the doorbell of every connection that has something new.
+// ring rings the doorbell of every connection with new requests.
 func (s *Session) ring() {
 	if len(s.conns) > 1 {
 		for _, c := range s.conns {
@@ -258,7 +252,7 @@ func (s *Session) ring() {
 	}
 }
 
-// Poll moves completions into done and returns how many; it never blocks.
+// Poll moves completions into done and returns their number. It never blocks.
 func (s *Session) Poll(done []device.Completion) int {
 	n := s.drain(done)
 	for n < len(done) && s.pending > 0 {
@@ -272,7 +266,7 @@ func (s *Session) Poll(done []device.Completion) int {
 	return n
 }
 
-// drain moves what is ready into done.
+// drain moves finished operations into done.
 func (s *Session) drain(done []device.Completion) int {
 	n := min(len(done), s.ready.len())
 	if n == 0 {
@@ -301,8 +295,8 @@ func (s *Session) drain(done []device.Completion) int {
 	return n
 }
 
-// Wait submits and parks until Poll has something to return, or ctx ends. It
-// returns at once where nothing is under way.
+// Wait submits and blocks until Poll has completions, or ctx ends. It returns at once if
+// nothing is pending.
 func (s *Session) Wait(ctx context.Context) error {
 	if err := s.Submit(); err != nil {
 		return err
@@ -318,15 +312,15 @@ func (s *Session) Wait(ctx context.Context) error {
 	return nil
 }
 
-// Close waits for what is under way, drops its completions and releases the
-// queue pairs. What failed takes no effect any more, either, when it returns, unless
-// its server does not answer. Closing again does nothing.
+// Close waits for pending operations, drops their completions and releases the queue pairs.
+// When it returns, failed operations have no effect any more, unless their server does not
+// answer. Closing again does nothing.
 func (s *Session) Close() error {
 	var done [pollBatch]device.Completion
 	return s.close(func() { s.Poll(done[:]) })
 }
 
-// close is Close; poll takes completions.
+// close is Close with poll to take completions.
 func (s *Session) close(poll func()) error {
 	if s.closed {
 		return nil
@@ -344,26 +338,22 @@ func (s *Session) close(poll func()) error {
 	return errors.Join(err, s.cache.removeSession(s))
 }
 
-// This file is what a session can promise beyond the order of overlapping requests
-// (A4): a barrier between requests, and a strict order of all.
-
-// Barrier orders requests across regions: what the session is asked for before it
-// has ended before anything that it is asked for afterwards begins. It does not
-// wait; until it is passed the session answers device.ErrQueueFull.
+// Barrier orders requests across regions: requests before it end before later ones begin. It
+// does not wait; until then the session answers device.ErrQueueFull.
 func (s *Session) Barrier() {
-	s.ring() // so that what is to end can
+	s.ring() // so that pending requests can end
 	if s.pending > 0 {
 		s.barrier, s.stopped = true, true
 	}
 }
 
-// resume goes on after a full connection, or at a barrier, if it can.
+// resume continues after a full connection or a barrier, if possible.
 func (s *Session) resume() {
 	if s.rest.buf != nil {
 		p := s.rest
 		s.rest, s.stopped = piece{}, false
 		s.issue(p)
-		s.ring() // it was submitted when it was new
+		s.ring() // the request was submitted before
 		if s.stopped {
 			return
 		}
@@ -372,7 +362,7 @@ func (s *Session) resume() {
 	s.stopped = s.barrier
 }
 
-// quiet says whether nothing is under way or held.
+// quiet reports whether nothing is pending or held.
 func (s *Session) quiet() bool {
 	for _, c := range s.conns {
 		if !c.passed(c.issued()) {
@@ -382,8 +372,8 @@ func (s *Session) quiet() bool {
 	return s.held == 0
 }
 
-// alone says whether nothing is under way or held but on a regionQueue's own connection,
-// which keeps the order by itself.
+// alone reports whether nothing is pending or held except on the queue's own connection,
+// which keeps the order itself.
 func (s *Session) alone(q *regionQueue) bool {
 	for _, c := range s.conns {
 		if c != q.conn && c != q.mirror && !c.passed(c.issued()) {

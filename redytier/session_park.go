@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// park sleeps until a connection that owes something has news, the session is
-// woken, or ctx ends. It may return early.
+// park sleeps until a connection with pending requests has completions, the session is woken,
+// or ctx ends. It may return early.
 func (s *Session) park(ctx context.Context) error {
 	var one *conn
 	busy := 0
@@ -31,14 +31,13 @@ func (s *Session) park(ctx context.Context) error {
 		}
 		return s.parker.park(ctx, s.conns)
 	}
-	// Whatever else ends this wait is found by the next step.
+	// Other reasons for the end of this wait are found by the next step.
 	_ = one.qp.Wait(ctx)
 	return ctx.Err()
 }
 
-// parker waits for several queue pairs at once. Each has a goroutine that waits
-// for it, and owns it, while the session is parked; the first to return ends the
-// wait of all.
+// parker waits for several queue pairs at once. While the session is parked, a goroutine per
+// queue pair owns it and waits for it; the first to return ends all waits.
 type parker struct {
 	woken   chan struct{}          // holds one token
 	start   []chan context.Context // by connection
@@ -89,8 +88,8 @@ func (p *parker) park(ctx context.Context, conns []*conn) error {
 	return ctx.Err()
 }
 
-// recall takes a connection back. One wake-up is enough: if the goroutine has not
-// begun to wait, it is the next Wait that returns.
+// recall takes a connection back from its goroutine. One Wake is enough: if the goroutine
+// does not wait yet, its next Wait returns.
 func (p *parker) recall(i int, c *conn) {
 	select {
 	case <-p.done[i]:
@@ -100,7 +99,7 @@ func (p *parker) recall(i int, c *conn) {
 	}
 }
 
-// close ends the goroutines. None is waiting.
+// close ends the goroutines, none of which waits for a queue pair.
 func (p *parker) close() {
 	for _, start := range p.start {
 		close(start)

@@ -8,18 +8,15 @@ import (
 	"github.com/redykv/redykv/internal/fabric"
 )
 
-// This file is how a session keeps up with its cache. Whoever changes the cache
-// publishes a new table; the session compares the pointer for every operation, and
-// takes notice in refresh. That pointer is all there is to compare: a table that
-// others work by already is one that a session asked later finds.
+// This file updates a session after a change of its cache. A change publishes a new table;
+// the session compares the pointer for every operation, and calls refresh if it differs.
 //
-// Between its first operation under way and its last a session is inside an epoch.
-// It moves to the epoch of a table when everything that it issued before it knew
-// that table is settled (drained). So when an epoch has passed, all sessions work by
-// its table, and nothing of before is under way any more: which is what a region
-// waits for before it moves (A40) or is given back (A42).
+// While operations are pending, a session is inside an epoch. It moves to a table's epoch
+// when all requests from before that table are settled (drained). When an epoch has passed,
+// all sessions use its table, and no earlier request is pending: a region waits for that
+// before it moves (A40) or is returned (A42).
 
-// refresh takes notice of what changed in the cache.
+// refresh updates the session to the cache's current table.
 func (s *Session) refresh() {
 	c := s.cache
 	t := c.table.Load()
@@ -46,20 +43,20 @@ func (s *Session) refresh() {
 	s.draining = true
 }
 
-// leave ends everything: the cache was deleted.
+// leave fails all requests because the cache was deleted.
 func (s *Session) leave() {
 	s.gone = ErrDeleted
 	for _, conn := range s.conns {
 		conn.fail(ErrDeleted)
 	}
 	for i := range s.queues {
-		s.queues[i].gate = 0 // what comes to it yet, the rest of a request, fails as well
+		s.queues[i].gate = 0 // so that the rest of a request fails as well
 		s.queues[i].drop(s, ErrDeleted)
 	}
 }
 
-// drained moves to the epoch of the session's table once nothing of before is
-// under way, and closes connections that the table has no use for.
+// drained moves to the epoch of the session's table once no earlier request is pending, and
+// closes connections to removed endpoints.
 func (s *Session) drained() {
 	for _, conn := range s.conns {
 		if !conn.passed(conn.mark) {
@@ -83,7 +80,7 @@ func (s *Session) drained() {
 	s.handle.Reenter(s.table.epoch)
 }
 
-// connOver is the session's way to a region.
+// connOver returns the session's connection to a region.
 func (s *Session) connOver(r *region) *conn {
 	if r.endpoint == nil {
 		return &conn{session: s, err: *r.cause}
@@ -91,7 +88,7 @@ func (s *Session) connOver(r *region) *conn {
 	return s.connOf(r.endpoint)
 }
 
-// connOf is the session's connection over a endpoint.
+// connOf returns the session's connection to an endpoint.
 func (s *Session) connOf(l *endpoint) *conn {
 	for _, conn := range s.conns {
 		if conn.endpoint == l {
@@ -103,9 +100,8 @@ func (s *Session) connOf(l *endpoint) *conn {
 
 var errNoConnection = errors.New("not connected")
 
-// takeInbox puts connections to use that others made for the session; a new one
-// takes the place of a dead one. It returns the endpoints that new sessions connect over:
-// those that are not in the table yet are about to be.
+// takeInbox adds the connections in the inbox, in place of failed ones. It returns the
+// endpoints that new sessions connect to, some of which may not be in the table yet.
 func (s *Session) takeInbox() (endpoints []*endpoint) {
 	s.cache.mu.Lock()
 	inbox := s.inbox
@@ -124,7 +120,7 @@ func (s *Session) takeInbox() (endpoints []*endpoint) {
 		case conns[i].err != nil:
 			_ = conns[i].close() // its queue pair is closed already
 			conns[i] = fresh
-		default: // it did not die after all
+		default: // it did not fail
 			_ = fresh.close()
 		}
 	}
@@ -132,8 +128,8 @@ func (s *Session) takeInbox() (endpoints []*endpoint) {
 	return endpoints
 }
 
-// setConns changes the session's connections. Those who wake the session look at
-// them under the cache's mu; the owner needs it for changes only.
+// setConns changes the session's connections. Other goroutines read them under Cache.mu; the
+// owner needs the lock for changes only.
 func (s *Session) setConns(conns []*conn) {
 	if s.parker != nil {
 		s.parker.close()
@@ -144,9 +140,8 @@ func (s *Session) setConns(conns []*conn) {
 	s.cache.mu.Unlock()
 }
 
-// wake makes a parked owner look at the cache's state and at whatever else it
-// looks at. Called under the cache's mu; a connection that its owner closes
-// meanwhile does not mind.
+// wake ends the sleep of a parked owner. It is called under Cache.mu, and may run while the
+// owner closes a connection.
 func (s *Session) wake() {
 	offer(s.woken)
 	for _, c := range s.conns {
@@ -156,8 +151,8 @@ func (s *Session) wake() {
 	}
 }
 
-// removeSession closes a session's connections and forgets it. The last session of a
-// deleted cache closes the provider, under which its memory lives.
+// removeSession closes a session's connections and removes it. The last session of a deleted
+// cache closes the provider, which owns the memory.
 func (c *Cache) removeSession(s *Session) error {
 	if s.parker != nil {
 		s.parker.close()

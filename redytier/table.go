@@ -13,11 +13,10 @@ type table struct {
 	shift         uint
 	mask          int64
 	configuration Configuration
-	per           int // regions that the configuration's server threads are for: their ratio stays (R73)
+	per           int // regions that the configuration was chosen for: server threads per region stay (R73)
 	regions       []region
-	endpoints     []*endpoint // every session has a connection over each
-	// epoch began when every earlier table had been published: who works by this one,
-	// and has nothing under way of before, is in it.
+	endpoints     []*endpoint // every session has a connection to each
+	// epoch is entered by sessions that use this table and have no earlier requests pending.
 	epoch uint64
 }
 
@@ -27,28 +26,28 @@ type region struct {
 	index    uint32    // in the endpoint's grant
 	cause    *error
 
-	// mirror, if there is one, gets every write as well: the region's place after
-	// a move that is not decided yet (A38).
+	// mirror, if set, gets every write as well: it is the region's place after a move that is
+	// not committed yet (A38).
 	mirror      *endpoint
 	mirrorIndex uint32
 
 	gate   gate
 	state  RegionState
-	origin *origin // nil: what was written is all there is
+	origin *origin // nil: not filled from a file
 
-	epoch        uint64 // how often its memory was lost
-	lossReported bool   // lost, and the application knows that it will be zeros
+	epoch        uint64 // number of losses of its memory
+	lossReported bool   // lost, and the application was notified of DataLost
 }
 
-// gate says what a session holds back.
+// gate is the set of kinds of requests that sessions hold.
 type gate uint8
 
 const (
-	holdWrites gate = 1 << iota // and reads that overlap one held before them (A41)
+	holdWrites gate = 1 << iota // and reads that overlap a held write (A41)
 	holdReads
 )
 
-// RegionState is where a region stands (A45).
+// RegionState is the state of a region (A45).
 //
 //	Stable ──► Quiescing ──► Copying ──► Stable, at its new place
 //	   │            └────────────┴─────► Stable, where it was: the move failed
@@ -57,8 +56,8 @@ const (
 // A region is lost from any state when the server that holds it is.
 type RegionState uint8
 
-// States of a region. In Lost and Recovering it answers ErrRegionUnavailable, or requests
-// wait, as Config.WaitForLost says.
+// States of a region. In Lost and Recovering requests end with ErrRegionUnavailable, or wait,
+// as Config.WaitForLost says.
 const (
 	Stable RegionState = iota
 	Quiescing
@@ -79,20 +78,20 @@ func newTable(capacity, regionSize int64, c Configuration) *table {
 	}
 }
 
-// need is how many regions a capacity takes.
+// need returns the number of regions of a capacity.
 func (t *table) need(capacity int64) int { return int((capacity-1)>>t.shift) + 1 }
 
 // regionSize in bytes.
 func (t *table) regionSize() int64 { return t.mask + 1 }
 
-// span is the addresses of region i.
+// span returns the addresses of region i.
 func (t *table) span(i int) (from, to int64) {
 	from = int64(i) << t.shift
 	return from, min(from+t.regionSize(), t.capacity)
 }
 
-// spans joins the addresses of some regions, given in ascending order, into runs of
-// one epoch each.
+// spans joins the addresses of regions, in ascending order, into contiguous spans of one
+// epoch each.
 func (t *table) spans(regions []int) (runs [][2]int64) {
 	for _, i := range regions {
 		from, to := t.span(i)
@@ -105,14 +104,14 @@ func (t *table) spans(regions []int) (runs [][2]int64) {
 	return runs
 }
 
-// event completes an event about a span of the table's.
+// event sets the addresses and the epoch of an event.
 func (t *table) event(e Event, span [2]int64) Event {
 	e.From, e.To = span[0], span[1]
 	e.Epoch = t.regions[span[0]>>t.shift].epoch
 	return e
 }
 
-// on lists the regions that a grant holds.
+// on lists the regions on a grant.
 func (t *table) on(g *grant) (regions []int) {
 	for i := range t.regions {
 		if l := t.regions[i].endpoint; l != nil && l.grant == g {
@@ -129,8 +128,8 @@ func (t *table) clone() *table {
 	return &n
 }
 
-// resize sets the number of regions, and the capacity. New regions have no place
-// yet. Zeros that the last one grows by are not its origin's.
+// resize sets the number of regions and the capacity. New regions have no place yet. If the
+// last region grows by zeros, its origin has no copy of it any more.
 func (t *table) resize(regions int, capacity int64) {
 	if last := &t.regions[len(t.regions)-1]; capacity > t.capacity && t.capacity&t.mask != 0 && last.origin != nil {
 		last.origin.written.Store(true)
@@ -139,7 +138,7 @@ func (t *table) resize(regions int, capacity int64) {
 	t.regions = slices.Grow(t.regions, max(0, regions-len(t.regions)))[:regions]
 }
 
-// configure sets the configuration; a new one is for the regions that there are.
+// configure sets the configuration, which a new one is for the current number of regions.
 func (t *table) configure(c Configuration) {
 	if c != t.configuration {
 		t.configuration, t.per = c, len(t.regions)
@@ -151,7 +150,7 @@ func (t *table) removeEndpoints(gone []*endpoint) {
 	t.endpoints = slices.DeleteFunc(t.endpoints, func(l *endpoint) bool { return slices.Contains(gone, l) })
 }
 
-// grants lists those that hold regions, in the order of the addresses.
+// grants lists the grants with regions, in the order of addresses.
 func (t *table) grants() (grants []*grant) {
 	for i := range t.regions {
 		if l := t.regions[i].endpoint; l != nil && !slices.Contains(grants, l.grant) {
@@ -161,18 +160,17 @@ func (t *table) grants() (grants []*grant) {
 	return grants
 }
 
-// RegionInfo is one region as it stands.
+// RegionInfo describes one region.
 type RegionInfo struct {
 	From, To int64 // addresses
 	VM       string
 	State    RegionState
-	// Epoch counts how often the region's memory was lost since it was added to the
-	// cache. If it is the same before a write and after a read, what was written is
-	// what is read: with each loss it is raised before the region fails, let alone
-	// answers with other bytes (A46).
+	// Epoch is the number of losses of the region's memory since it was added to the cache.
+	// If it is the same before a write and after a read, the read returns what was written:
+	// it is raised before the region fails or answers with other bytes (A46).
 	Epoch uint64
-	// Target and Copied are where the region is moving to and how many of its
-	// bytes are there, while it moves.
+	// Target and Copied are the new VM and the number of copied bytes, while the region
+	// moves.
 	Target string
 	Copied int64
 }

@@ -29,7 +29,7 @@ func TestEventsAreLogged(t *testing.T) {
 		`level=INFO msg="VM is reclaimed: its regions move" from=0 to=4096 vm=vm-1 deadline=1970-01-01T00:00:00.000Z`,
 		`level=INFO msg="regions have moved away from a VM" from=0 to=4096 vm=vm-1`,
 		`level=INFO msg="regions have memory again" from=4096 to=8192 zeros=true`,
-		`level=WARN msg="the manager does not know the cache any more"`,
+		`level=WARN msg="the manager does not know the cache"`,
 	}
 	if len(lines) != len(want) {
 		t.Fatalf("%d lines, want %d:\n%s", len(lines), len(want), text.String())

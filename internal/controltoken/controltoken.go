@@ -1,7 +1,7 @@
-// Package controltoken makes what callers of a cache server's control API show. A
-// server has a secret, which it shares with its manager alone. From it come the
-// manager's own token, and one for each grant, which the manager hands to the client
-// that it is for: the server checks that without knowing the grant before.
+// Package controltoken makes the tokens for a cache server's control API. A server shares a
+// secret with its manager only. Tokens are MACs under that secret: one for the manager, and
+// one for the terms of each grant, which the manager gives to the client. The server checks a
+// grant's token without knowing the grant before.
 package controltoken
 
 import (
@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// NewSecret returns a secret that nobody can guess.
+// NewSecret returns a random secret.
 func NewSecret() string { return rand.Text() + rand.Text() }
 
 // Incarnation is one run of a manager.
@@ -25,16 +25,16 @@ type Incarnation struct {
 	Bound time.Duration // how long it may be silent before a server obeys another
 }
 
-// IncarnationHeader is the header of a manager's calls to servers in which it says which
-// one it is, as String has it.
+// IncarnationHeader is the header with the manager's incarnation, as formatted by String, in
+// its calls to servers.
 const IncarnationHeader = "Redykv-Manager"
 
-// String is what Parse reads.
+// String formats the incarnation for ParseIncarnation.
 func (i Incarnation) String() string {
 	return fmt.Sprintf("%d %s %d", i.Epoch, i.ID, i.Bound.Milliseconds())
 }
 
-// ParseIncarnation reads what String says.
+// ParseIncarnation parses the result of String.
 func ParseIncarnation(s string) (i Incarnation, err error) {
 	var millis int64
 	if n, err := fmt.Sscanf(s, "%d %s %d", &i.Epoch, &i.ID, &millis); n != 3 || millis < 0 {
@@ -44,10 +44,10 @@ func ParseIncarnation(s string) (i Incarnation, err error) {
 	return i, nil
 }
 
-// Token is that by which a server knows its manager.
+// Token is the manager's token for a server with the secret.
 func (i Incarnation) Token(secret string) string { return sum(secret, "manager", i.String()) }
 
-// Terms are what was granted to a client.
+// Terms are the terms of a grant.
 type Terms struct {
 	Cache, Grant string
 	Regions      uint32
@@ -55,21 +55,20 @@ type Terms struct {
 	Cores        uint32 // server threads at most
 }
 
-// Token is what a client shows to have what was granted to it, and no more.
+// Token is the client's token for these terms.
 func (t Terms) Token(secret string) string {
 	number := func(n uint64) string { return strconv.FormatUint(n, 10) }
 	return sum(secret, "grant", t.Cache, t.Grant, number(uint64(t.Regions)), number(t.RegionSize), number(uint64(t.Cores)))
 }
 
-// Launched is the token by which a manager knows the server of a VM that it has
-// launched. The secret is the manager's own.
+// Launched is the token of the server on a VM that the manager launched, under the manager's
+// own secret.
 func Launched(secret, vm string) string { return sum(secret, "launched", vm) }
 
-// Equal compares tokens in a time that says nothing of where they differ.
+// Equal compares tokens in constant time.
 func Equal(a, b string) bool { return hmac.Equal([]byte(a), []byte(b)) }
 
-// sum is a MAC of the parts. Each comes with its length, so that no two lists of
-// parts are the same bytes.
+// sum is a MAC of the parts, each with its length, so that different lists differ in bytes.
 func sum(secret string, parts ...string) string {
 	h := hmac.New(sha256.New, []byte(secret))
 	var all []byte

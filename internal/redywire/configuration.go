@@ -2,8 +2,8 @@ package redywire
 
 import "fmt"
 
-// Bounds of a configuration: those of the paper's table 2. The client's cores are not
-// known to all who check, so that its threads have a generous bound.
+// Bounds of a configuration, from the paper's table 2. The bound of client threads is
+// generous, because not every caller of Check knows the client's cores.
 const (
 	MaxClientThreads = 1024
 	MaxQueueDepth    = 16      // the NIC's limit
@@ -14,8 +14,7 @@ const (
 // Configuration is (c, s, b, q) of table 2, as clients and managers check it.
 type Configuration struct{ ClientThreads, ServerThreads, BatchSize, QueueDepth int }
 
-// Check refuses what no cache can have (R52 to R57). recordSize is that of the SLO; 0:
-// it names none.
+// Check refuses invalid configurations (R52 to R57). recordSize is that of the SLO; 0: none.
 func (c Configuration) Check(recordSize int) error {
 	if recordSize <= 0 {
 		recordSize = minRecordSize

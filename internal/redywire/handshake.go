@@ -1,18 +1,16 @@
-// Package redywire is what a Redy client and a cache server say to each other
-// over a queue pair: the private data of its connection, and the messages in
-// its two rings.
+// Package redywire is the protocol of a Redy client and a cache server over a queue pair: the
+// private data of the connection, and the messages in its two rings.
 //
 // A connection for batches of one has no rings: the client reads and writes the
 // regions one-sided. Any other connection has a request ring in the server's
 // memory and a response ring in the client's, of q slots each. The client
 // writes request batch n into slot n mod q of the request ring, one write with
-// the low bits of n as its immediate; the server carries it out and writes the
+// the low bits of n as its immediate; the server executes it and writes the
 // response batch into the same slot of the response ring, likewise. Batches are
 // numbered from 1.
 //
-// Everything here comes from a peer and is checked before it is used. The
-// memory of a ring can change under the reader's eyes, so each field is loaded
-// once and the loaded value is both checked and used.
+// Everything comes from a peer and is checked before it is used. A peer can change a ring
+// while it is read, so each field is loaded once, and the loaded value is checked and used.
 package redywire
 
 import (
@@ -24,14 +22,14 @@ import (
 	"github.com/redykv/redykv/internal/fabric"
 )
 
-// ErrMalformed says that the peer sent what no correct peer sends.
+// ErrMalformed means that the peer violated the protocol.
 var ErrMalformed = errors.New("redywire: malformed")
 
-// ErrNoRoom says that a server has no room for a connection that it may have room for
-// later. A refusal whose reason begins with it means that; see [IsNoRoom].
+// ErrNoRoom means that a server has no room for a connection at the moment. The reason of the
+// refusal begins with its text; see [IsNoRoom].
 var ErrNoRoom = errors.New("no room")
 
-// IsNoRoom says whether a dial was refused for want of room.
+// IsNoRoom reports whether a dial was refused with ErrNoRoom.
 func IsNoRoom(err error) bool {
 	return errors.Is(err, fabric.ErrRejected) && strings.Contains(err.Error(), fabric.ErrRejected.Error()+": "+ErrNoRoom.Error())
 }
@@ -46,7 +44,7 @@ const (
 // TicketSize is the length in bytes of the secret that a server gives a cache.
 const TicketSize = 16
 
-// Ticket admits queue pairs to one cache's lease.
+// Ticket is the secret that admits queue pairs to one grant.
 type Ticket [TicketSize]byte
 
 const (
@@ -62,13 +60,13 @@ const (
 //	20 16  token of the response ring; zero without rings
 //	36  2  batch size b; 1: no rings
 //	38  2  queue depth q
-//	40  8  owner; 0: nobody's
+//	40  8  owner; 0: none
 //	48  4  generation
 //
-// An owner begins a new generation when a connection of its breaks: before the server
-// answers a Hello it ends the owner's connections of earlier generations, and carries
-// out nothing more of them. So what was under way when a connection broke does not
-// overtake what its owner asks for next. Connections of one generation go side by side.
+// An owner begins a new generation when one of its connections fails. Before the server
+// answers a Hello it ends the owner's connections of earlier generations and executes none of
+// their requests any more. So pending requests of a failed connection do not overtake later
+// ones. Connections of one generation exist side by side.
 type Hello struct {
 	Ticket    Ticket
 	Responses fabric.Token
@@ -79,7 +77,7 @@ type Hello struct {
 	Generation uint32
 }
 
-// Ringed says whether the connection has rings.
+// Ringed reports whether the connection has rings.
 func (h Hello) Ringed() bool { return h.Batch > 1 }
 
 // Encode returns h as private data.

@@ -7,16 +7,15 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// A message is a batch in a slot. It carries its number and its length at the
-// front and a checksum at the end, because not every fabric promises that the bytes
-// of a write land in order, nor that none of them changes on the way: what is torn
-// or altered is told from what was sent.
+// A message is a batch in a slot. It has its number and length at the front and a checksum at
+// the end, because not every fabric writes bytes in order and without errors: the checksum
+// detects torn and altered messages.
 //
 //	0           8  number of the batch
 //	8           4  length of the message in bytes, header and trailer included
 //	12          4  count of entries
 //	16             entries
-//	length-8    8  xxhash of what stands before
+//	length-8    8  xxhash of all bytes before
 //
 // An entry of a request, followed by the payload if it is a write:
 //
@@ -39,8 +38,8 @@ const (
 	requestSize  = 16
 	responseSize = 4
 
-	// MaxPayload bounds the bytes written by one batch, and the bytes read by
-	// it: nothing gains from larger transfers (5.1).
+	// MaxPayload bounds the bytes written by one batch, and the bytes read by it: larger
+	// transfers gain nothing (5.1).
 	MaxPayload = 4096
 )
 
@@ -50,7 +49,7 @@ func SlotSize(batch int) int {
 	return (headerSize + MaxPayload + batch*requestSize + trailerSize + 63) &^ 63
 }
 
-// Op is what a request asks for.
+// Op is the operation of a request.
 type Op uint8
 
 // Operations.
@@ -62,7 +61,7 @@ const (
 // Status is a server's answer to one request.
 type Status uint8
 
-// Statuses. Anything but StatusOK leaves memory as it was.
+// Statuses. With any but StatusOK, memory is unchanged.
 const (
 	StatusOK          Status = 0
 	StatusNoRegion    Status = 1 // no region of that number is lent
@@ -97,8 +96,8 @@ type Response struct {
 	Payload []byte
 }
 
-// Writer builds a message in a slot. The caller sees to it that what it adds
-// fits: at most as many entries as SlotSize was told, MaxPayload bytes in all.
+// Writer builds a message in a slot. The caller ensures that it fits: at most as many entries
+// as the argument of SlotSize, with MaxPayload bytes in all.
 type Writer struct {
 	slot  []byte
 	pos   int
@@ -129,7 +128,7 @@ func (w *Writer) request(op Op, region uint32, offset int64, n int) {
 	w.count++
 }
 
-// Respond adds an answer with payload, which is empty unless a read succeeded.
+// Respond adds a response with payload, which is empty unless a read succeeded.
 func (w *Writer) Respond(status Status, payload []byte) {
 	binary.LittleEndian.PutUint32(w.slot[w.pos:], uint32(status)|uint32(len(payload))<<16)
 	w.pos += responseSize
@@ -148,8 +147,8 @@ func (w *Writer) Seal(seq uint64) []byte {
 	return w.slot[:w.pos]
 }
 
-// Reseal sets the checksum of the message that slot says it holds, if there is room
-// for one. It is for tests that alter messages on purpose.
+// Reseal sets the checksum of the message in slot, if its length allows. It is for tests that
+// alter messages.
 func Reseal(slot []byte) {
 	if len(slot) < headerSize {
 		return
@@ -160,15 +159,15 @@ func Reseal(slot []byte) {
 	}
 }
 
-// Reader walks over a message that a peer wrote.
+// Reader reads a message from a peer.
 type Reader struct {
 	entries []byte // what is left of them
 	left    int    // entries not read yet
 	reads   int    // bytes that the requests so far want to read
 }
 
-// Open checks the frame of the message in slot, which has to be batch seq with
-// at most batch entries.
+// Open checks the frame of the message in slot, which must be batch seq with at most batch
+// entries.
 func (r *Reader) Open(slot []byte, seq uint64, batch int) error {
 	*r = Reader{}
 	if len(slot) < headerSize+trailerSize {
@@ -179,7 +178,7 @@ func (r *Reader) Open(slot []byte, seq uint64, batch int) error {
 	count := int64(binary.LittleEndian.Uint32(slot[12:]))
 	switch {
 	case number != seq:
-		return fmt.Errorf("%w: batch %d where %d is due", ErrMalformed, number, seq)
+		return fmt.Errorf("%w: batch %d instead of %d", ErrMalformed, number, seq)
 	case length < headerSize+trailerSize || length > int64(len(slot)):
 		return fmt.Errorf("%w: batch %d of %d bytes in a slot of %d", ErrMalformed, seq, length, len(slot))
 	case count < 1 || count > int64(batch):
@@ -187,18 +186,18 @@ func (r *Reader) Open(slot []byte, seq uint64, batch int) error {
 	}
 	end := length - trailerSize
 	if sum := binary.LittleEndian.Uint64(slot[end:]); sum != xxhash.Sum64(slot[:end]) {
-		return fmt.Errorf("%w: batch %d has another checksum than its bytes", ErrMalformed, seq)
+		return fmt.Errorf("%w: batch %d has a wrong checksum", ErrMalformed, seq)
 	}
 	r.entries = slot[headerSize:end]
 	r.left = int(count)
 	return nil
 }
 
-// More says whether entries are left.
+// More reports whether entries are left.
 func (r *Reader) More() bool { return r.left > 0 }
 
-// Request reads the next entry as a request. All reads of a batch together stay
-// within MaxPayload, so that their answers fit a slot.
+// Request reads the next entry as a request. The reads of a batch must not exceed MaxPayload,
+// so that their answers fit a slot.
 func (r *Reader) Request() (Request, error) {
 	if r.left == 0 || len(r.entries) < requestSize {
 		return Request{}, fmt.Errorf("%w: request cut short", ErrMalformed)
@@ -230,7 +229,7 @@ func (r *Reader) Request() (Request, error) {
 	return q, nil
 }
 
-// Response reads the next entry as an answer.
+// Response reads the next entry as a response.
 func (r *Reader) Response() (Response, error) {
 	if r.left == 0 || len(r.entries) < responseSize {
 		return Response{}, fmt.Errorf("%w: response cut short", ErrMalformed)
