@@ -29,10 +29,10 @@ type Comparison struct {
 	// Rounds is how often everything runs, alternately; of each experiment the run
 	// with the median throughput counts. 0 is 1.
 	Rounds int
-	// Dir is an existing directory; every store gets one of its own below it.
+	// Dir is an existing directory; every store gets a directory below it.
 	Dir string
-	// OnResult, if set, is given each result as it comes. Ratios are known only
-	// in what Compare returns.
+	// OnResult, if set, is called with each result at once. Ratios are set only in
+	// what Compare returns.
 	OnResult func(Result)
 }
 
@@ -43,14 +43,13 @@ const (
 	cacheShares = 8
 )
 
-// leastMemory is what DefaultMemory gives to the smallest of logs: a store needs
-// a few pages.
+// leastMemory is the least DefaultMemory: a store needs a few pages.
 const leastMemory = 64 << 10
 
-// DefaultMemory is the local memory of the paper's scale: a sixth of the log.
+// DefaultMemory returns the local memory of the paper's scale: a sixth of the log.
 func DefaultMemory(logBytes int64) int64 { return max(logBytes/logShares, leastMemory) }
 
-// DefaultCache is Redy's memory at the paper's scale, which holds the whole log.
+// DefaultCache returns Redy's memory at the paper's scale, which holds the whole log.
 func DefaultCache(logBytes int64) int64 { return DefaultMemory(logBytes) * cacheShares }
 
 // MaxRounds is the most rounds of a comparison.
@@ -58,8 +57,8 @@ const MaxRounds = 1000
 
 const loadThreads = 2
 
-// Check refuses a comparison that makes no sense, or that needs more memory than
-// the machine has. It starts nothing and touches no file.
+// Check returns an error if the comparison makes no sense, or needs more memory than the
+// machine has. It starts nothing and touches no file.
 func (c Comparison) Check() error {
 	if err := c.check(); err != nil {
 		return err
@@ -118,9 +117,8 @@ func noTwice[T comparable](what string, list []T) error {
 	return nil
 }
 
-// specs are the experiments in the order in which they run: all devices under
-// the same load one after another, so that what else the machine does falls on
-// all alike.
+// specs returns the experiments in the order in which they run: all devices under the same
+// load one after another, so that other work of the machine affects all alike.
 func (c Comparison) specs() []Spec {
 	var specs []Spec
 	for _, distribution := range c.Distributions {
@@ -185,8 +183,8 @@ func Compare(ctx context.Context, c Comparison, progress Progress) (results []Re
 	return byDevice(medians(runs), c.Devices), nil
 }
 
-// medians are, of each experiment that ran at all, the run with the median throughput,
-// and what the others add to it.
+// medians returns, for each experiment that ran, the run with the median throughput, with the
+// range and the errors of all its runs.
 func medians(runs [][]Result) (results []Result) {
 	for _, rounds := range runs {
 		if len(rounds) == 0 {
@@ -206,8 +204,8 @@ func medians(runs [][]Result) (results []Result) {
 	return results
 }
 
-// checkDisk refuses a directory that cannot be written to, or that has too
-// little space for the logs.
+// checkDisk returns an error if the directory is not writable, or has too little space for
+// the logs.
 func (c Comparison) checkDisk() error {
 	probe, err := os.CreateTemp(c.Dir, ".writable-*")
 	if err != nil {
@@ -232,8 +230,8 @@ func (c Comparison) checkDisk() error {
 	return nil
 }
 
-// byDevice orders results as devices are and works out their ratios to the SSD and
-// to the file server.
+// byDevice sorts results in the order of devices and sets their ratios to the SSD and to the
+// file server.
 func byDevice(results []Result, devices []Device) []Result {
 	slices.SortStableFunc(results, func(a, b Result) int {
 		return slices.Index(devices, a.Device) - slices.Index(devices, b.Device)

@@ -2,13 +2,13 @@ package ycsb
 
 import "fmt"
 
-// Distribution says which records an experiment asks for.
+// Distribution says how an experiment chooses records.
 type Distribution string
 
 const (
-	// Uniform asks for every record equally often.
+	// Uniform chooses every record equally often.
 	Uniform Distribution = "uniform"
-	// Zipfian asks for few records very often: Zipf's law with theta 0.99 over
+	// Zipfian chooses few records very often: Zipf's law with theta 0.99 over
 	// records in scrambled order, as YCSB does it, so that hot records lie
 	// anywhere in the log (A55).
 	Zipfian Distribution = "zipfian"

@@ -8,13 +8,12 @@
 // prints, draws or writes as JSON lines. [Compare] does all of that for every
 // combination of devices, distributions and threads.
 //
-// The driver is made to cost little beside a store that answers in tens of
-// nanoseconds: a record number takes some of these to draw, keys are eight bytes,
-// nothing is allocated per operation, and the clock is read for every 32nd operation
-// only, in a closed loop. A [Rig] is one store on several devices. Every value read is checked against its key, so that a
-// figure is never one of wrong answers.
+// The driver costs little compared with a store that answers in tens of nanoseconds:
+// drawing a record number takes some nanoseconds, keys have eight bytes, no operation
+// allocates, and a closed loop reads the clock for every 32nd operation only. Every value
+// read is checked against its key, so that wrong answers are never counted.
 //
-// The core workloads A to F of YCSB, with its own client and its own output,
-// run through package goycsb. A [Stream] is a thread of this package's driver for
-// that client, with updates, inserts and read-modify-writes beside reads.
+// Package goycsb runs the core workloads A to F of YCSB with go-ycsb's client and output. A
+// [Stream] is a thread of this package's driver for that client, with updates, inserts and
+// read-modify-writes as well as reads.
 package ycsb

@@ -8,9 +8,9 @@ import (
 	"sync"
 )
 
-// Generator draws the record numbers that one thread asks for. It belongs to that
-// thread, costs some nanoseconds a number, and never repeats itself: a store with a
-// read cache that is asked for a short list again and again would know it by heart.
+// Generator draws record numbers for one thread. It belongs to that thread, takes some
+// nanoseconds a number, and does not repeat itself: a read cache would answer a short list
+// that is repeated.
 type Generator struct {
 	rng     rand.PCG
 	records uint64

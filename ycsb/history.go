@@ -10,8 +10,8 @@ import (
 	"github.com/redykv/redykv/redytier"
 )
 
-// history is what has happened to the tiers of a target since it was opened.
-// Tiers report from whichever goroutine found out.
+// history has the events of a target's tiers since it was opened. Tiers report events from
+// any goroutine.
 type history struct {
 	mu     sync.Mutex
 	events []pastEvent
@@ -29,8 +29,8 @@ func (h *history) add(e device.TierEvent) {
 	h.events = append(h.events, pastEvent{time.Now(), e})
 }
 
-// memory is the OnEvent of a cache that is the first tier: that stays in the set when
-// it loses memory.
+// memory is the OnEvent of a cache that is the first tier, which stays in the set when it
+// loses memory.
 func (h *history) memory(e redytier.Event) {
 	switch e.Kind {
 	case redytier.VMLost:

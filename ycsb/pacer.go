@@ -13,7 +13,7 @@ type pacer struct {
 	due   float64 // when the next read is meant to begin
 }
 
-// pace makes it one of so many threads that begin rate reads a second together.
+// pace sets the pacer to one of threads that together begin rate reads a second.
 func (p *pacer) pace(rate float64, thread, threads int) {
 	if rate > 0 {
 		p.step = float64(threads) / rate * float64(time.Second)
@@ -27,22 +27,22 @@ func (p *pacer) open() bool { return p.step > 0 }
 // begin starts counting.
 func (p *pacer) begin(now int64) { p.due = float64(now) + p.first }
 
-// isDue says whether the next read's time has come.
+// isDue says whether the next read is due.
 func (p *pacer) isDue(now int64) bool { return p.due <= float64(now) }
 
-// intended is when the next read is meant to begin; never 0, which stands for not
+// intended returns the time at which the next read is due; never 0, which means not
 // measured.
 func (p *pacer) intended() int64 { return int64(p.due) | 1 }
 
-// advance goes on to the next read. Of a closed loop it does nothing.
+// advance moves on to the next read; it does nothing in a closed loop.
 func (p *pacer) advance() { p.due += p.step }
 
 // nap is how long before a read's time a thread that has nothing else to do wakes:
 // timers are late by some tens of microseconds.
 const nap = 500 * time.Microsecond
 
-// rest lets others run until something may have happened. Who has nothing under way
-// sleeps where the next read is far off.
+// rest yields the processor. A thread without pending reads sleeps if its next read is far
+// off.
 func (p *pacer) rest(now int64, idle bool) {
 	if left := time.Duration(p.due) - time.Duration(now) - nap; idle && left > nap {
 		time.Sleep(min(left, tickEvery))

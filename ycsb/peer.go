@@ -39,8 +39,8 @@ func openPeer(name Device, shape Shape, dir string) (*Target, error) {
 	}, nil
 }
 
-// putPeerKey writes a record's key as peers like it best: such that numbers in order
-// are keys in order.
+// putPeerKey writes a record's key so that the order of keys is the order of numbers, which
+// suits peers.
 func putPeerKey(key []byte, n uint64) { binary.BigEndian.PutUint64(key, n) }
 
 // load stores all records, and waits until the store has settled.

@@ -21,10 +21,10 @@ func PutKey(key []byte, n uint64) {
 	*(*uint64)(unsafe.Pointer(unsafe.SliceData(key[:KeySize]))) = n
 }
 
-// KeyNumber is the record number of a key.
+// KeyNumber returns the record number of a key.
 func KeyNumber(key []byte) uint64 { return binary.LittleEndian.Uint64(key) }
 
-// ValueWord is the i-th 8-byte word of the value of record n. It depends on
+// ValueWord returns the i-th 8-byte word of the value of record n. It depends on
 // both, so that a value of another record, or one put together from two places,
 // is told apart; no word of record 0 is zero, as memory never written would be.
 func ValueWord(n uint64, i int) uint64 {
@@ -44,8 +44,8 @@ func FillValue(value []byte, n uint64) {
 	copy(value, last[:])
 }
 
-// StampEnds makes the ends of value, of 8 bytes or more, those of record n, as
-// much as [EndsMatch] looks at: a value for who measures stores and not filling.
+// StampEnds writes the ends of record n's value into value, of 8 bytes or more: all that
+// [EndsMatch] checks, at less cost than FillValue.
 func StampEnds(value []byte, n uint64) {
 	binary.LittleEndian.PutUint64(value, ValueWord(n, 0))
 	if last := len(value)/8 - 1; last > 0 {
@@ -83,13 +83,13 @@ func checkValue(value []byte, n uint64, size int) error {
 	return nil
 }
 
-// LogBytes is the space that records take in the log: key, value and header,
+// LogBytes returns the space that records take in the log: key, value and header,
 // rounded up to 8 bytes.
 func LogBytes(records int64, valueSize int) int64 {
 	return records * RecordBytes(valueSize)
 }
 
-// RecordBytes is the space that one record takes in the log.
+// RecordBytes returns the space that one record takes in the log.
 func RecordBytes(valueSize int) int64 {
 	return (recordHeader + KeySize + int64(valueSize) + 7) &^ 7
 }

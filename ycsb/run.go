@@ -16,12 +16,12 @@ import (
 	"github.com/redykv/redykv/kv"
 )
 
-// tickEvery is how often progress is told while a run is under way.
+// tickEvery is the interval of progress reports.
 const tickEvery = 100 * time.Millisecond
 
 // Run is one experiment on a loaded target: spec.Threads threads read records at random
-// for spec.Duration. The error is one of the store as a whole, or ctx's; reads that fail
-// are counted in the result.
+// for spec.Duration. The error is the store's, or ctx's; failed reads are counted in the
+// result.
 func Run(ctx context.Context, target *Target, spec Spec, progress Progress) (Result, error) {
 	if err := spec.check(); err != nil {
 		return Result{}, fmt.Errorf("ycsb: %w", err)
@@ -55,7 +55,7 @@ func Run(ctx context.Context, target *Target, spec Spec, progress Progress) (Res
 	if target.peer != nil {
 		result.HitOther, result.Depth, result.Note = 1, 1, peers.Describe(string(spec.Device))
 	}
-	// What went wrong while warming up went wrong all the same.
+	// Failures of the warm-up count.
 	result.Errors += warm.errors
 	if first := cmp.Or(warm.first, total.first); first != nil {
 		result.FirstError = first.Error()
@@ -65,10 +65,10 @@ func Run(ctx context.Context, target *Target, spec Spec, progress Progress) (Res
 	return result, nil
 }
 
-// name tells experiments apart, as in ssd/uniform/2.
+// name identifies the experiment, as in ssd/uniform/2.
 func (s Spec) name() string { return fmt.Sprintf("%s/%s/%d", s.Device, s.Distribution, s.Threads) }
 
-// check refuses experiments that cannot be run.
+// check returns an error for experiments that cannot run.
 func (s Spec) check() error {
 	if err := s.Shape.check(); err != nil {
 		return err
@@ -88,10 +88,10 @@ func (s Spec) check() error {
 
 // member is one thread of an experiment.
 type member interface {
-	// run reads until stop is set, and then until nothing is under way. ctx ends when
-	// stop is about to be set.
+	// run reads until stop is set, and then until no read is pending. ctx ends right
+	// before stop is set.
 	run(ctx context.Context, stop *atomic.Bool) error
-	// take returns what it has counted since it was called last.
+	// take returns the counts since the last call.
 	take() tally
 }
 
@@ -123,11 +123,9 @@ func (t *Target) crew(spec Spec) (crew, error) {
 	return all, nil
 }
 
-// run lets all threads read for duration, and returns how long it took until nothing
-// was under way any more. Their sessions are closed then, so that the store's metrics
-// are complete. tick is
-// called now and then with the time passed since it was called last. ctx cuts
-// the run short, with its error.
+// run runs all threads for duration, and returns the time until no read was pending. Their
+// sessions are closed then, so the store's metrics are complete. tick is called with the
+// time since its last call. If ctx ends, so does the run, with its error.
 func (c crew) run(ctx context.Context, duration time.Duration, tick func(time.Duration)) (time.Duration, error) {
 	if duration == 0 {
 		return 0, ctx.Err()
@@ -161,8 +159,7 @@ func (c crew) run(ctx context.Context, duration time.Duration, tick func(time.Du
 	return time.Since(start), err
 }
 
-// takeTally returns the sum of what the threads have counted since it was called
-// last.
+// takeTally returns the threads' counts since the last call.
 func (c crew) takeTally() tally {
 	total := newTally()
 	for _, r := range c {
@@ -171,7 +168,7 @@ func (c crew) takeTally() tally {
 	return total
 }
 
-// stamped is a result with everything that is known beforehand.
+// stamped returns a result with what is known before the run.
 func (t *Target) stamped(spec Spec) Result {
 	result := Result{
 		Experiment:       spec.name(),
@@ -195,7 +192,7 @@ func (t *Target) stamped(spec Spec) Result {
 	return result
 }
 
-// measured fills in throughput and latency.
+// measured sets throughput and latency.
 func (r *Result) measured(total tally, elapsed time.Duration) {
 	r.Ops = total.reads
 	r.Errors = total.errors
@@ -206,8 +203,8 @@ func (r *Result) measured(total tally, elapsed time.Duration) {
 	r.MaxMicros = float64(total.latencies.Max()) / 1e3
 }
 
-// where fills in which share of the reads between two looks at the store's
-// metrics was answered by what. tiers names the tiers of its device.
+// where sets the shares of reads that memory, read cache and tiers answered between two
+// snapshots of the store's metrics. tiers has the device's tiers.
 func (r *Result) where(before, after kv.Metrics, tiers []Device) {
 	memory := after.ReadsFrom.Memory - before.ReadsFrom.Memory
 	cached := after.ReadsFrom.Cache - before.ReadsFrom.Cache
@@ -238,7 +235,7 @@ func (r *Result) where(before, after kv.Metrics, tiers []Device) {
 	r.IndexBytes = after.Index.Bytes
 }
 
-// heapBytes is the live Go heap.
+// heapBytes returns the size of the live Go heap.
 func heapBytes() uint64 {
 	runtime.GC()
 	var stats runtime.MemStats

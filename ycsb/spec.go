@@ -6,32 +6,32 @@ import (
 	"time"
 )
 
-// Device names what a store keeps its log on.
+// Device is the name of a device for a store's log.
 type Device string
 
 const (
-	// Redy is a Redy cache over an SSD. The cache's server is a process of its
-	// own, started by a manager in this one and reached over shared memory.
+	// Redy is a Redy cache over an SSD. A manager in this process starts the cache
+	// server as another process, reached over shared memory.
 	Redy Device = "redy"
 	// SSD is a directory of files alone.
 	SSD Device = "ssd"
-	// SMB is a directory of a file server: a Samba of this machine, started for it,
-	// whose share is in memory.
+	// SMB is a directory of a file server: a Samba started on this machine, with its
+	// share in memory.
 	SMB Device = "smb"
-	// Memory is a device in this process's memory, for tests and as a yardstick
-	// of the store itself.
+	// Memory is a device in this process's memory, for tests and for the cost of the
+	// store itself.
 	Memory Device = "memory"
 )
 
 // Devices lists all of them.
 var Devices = []Device{Redy, SSD, SMB, Memory}
 
-// ParseDevice reads the name of a device, or of one of the Peers.
+// ParseDevice returns the device with the name of a device, or of one of the Peers.
 func ParseDevice(name string) (Device, error) {
 	return oneOf("device", name, slices.Concat(Devices, Peers))
 }
 
-// DefaultDepth is how many reads a thread keeps under way.
+// DefaultDepth is the default number of reads that a thread keeps pending.
 const DefaultDepth = 128
 
 // Shape says what a store holds and what it may use. Sizes are in bytes.
@@ -46,20 +46,19 @@ type Shape struct {
 	Net       string  // the network that Transport pretends to be: rdma, none, 2.9us,100Gbit, or one for each distance
 	Depth     int     // reads that a thread keeps under way (A58)
 
-	// RefillRate is how many bytes a second at most Redy's memory is given back of
-	// what it lacks. 0: device.DefaultRefillRate; negative: none.
+	// RefillRate bounds the bytes a second with which holes in Redy's memory are
+	// refilled. 0: device.DefaultRefillRate; negative: no refill.
 	RefillRate int64
 
-	// CacheServer is the program that is Redy's cache server, and its first
-	// arguments. Empty: this executable with the argument cacheserver, as in
+	// CacheServer is the program of Redy's cache server, with its first arguments. Empty: this executable with the argument cacheserver, as in
 	// the redykv command.
 	CacheServer []string
 }
 
-// LogBytes is the size of the log that holds all records.
+// LogBytes returns the size of the log that holds all records.
 func (s Shape) LogBytes() int64 { return LogBytes(s.Records, s.ValueSize) }
 
-// check refuses what no machine could run.
+// check returns an error for shapes that no machine can run.
 func (s Shape) check() error {
 	switch {
 	case s.Records < 1:
@@ -96,19 +95,19 @@ type Spec struct {
 	Distribution Distribution
 	Threads      int
 	Duration     time.Duration
-	// Warmup is run before, in the same way, and not measured.
+	// Warmup is the time of the same load before the measurement.
 	Warmup time.Duration
-	// Seed is of the record numbers, which another seed makes others: a store with a
-	// read cache that is asked for the same ones again knows them.
+	// Seed selects the sequence of record numbers. A store with a read cache would
+	// answer a repeated sequence from it.
 	Seed int64
-	// Rate is how many reads a second all threads together begin, evenly, whatever
-	// becomes of those before: an open loop. Latencies then run from the moment at
-	// which a read was meant to begin. 0: a closed loop, as fast as it goes.
+	// Rate is the number of reads a second that all threads together begin, evenly, even
+	// if earlier reads are pending: an open loop. Latencies then count from the time at
+	// which a read is due. 0: a closed loop, as fast as possible.
 	Rate float64
 }
 
-// Result is what came out of one experiment. Its JSON form is one line of the
-// files that comparisons write. Shares are of all reads, between 0 and 1.
+// Result is the result of one experiment. Its JSON form is one line of the files that
+// comparisons write. Shares are of all reads, between 0 and 1.
 type Result struct {
 	Experiment   string       `json:"experiment"`
 	Device       Device       `json:"device"`
@@ -127,20 +126,19 @@ type Result struct {
 	Seconds float64 `json:"seconds"`
 	// Mops is 10^6 operations a second (A63).
 	Mops float64 `json:"mops"`
-	// Of a comparison: how many runs there were, of which this is the one with the
-	// median Mops, and what the slowest and the fastest had.
+	// Of a comparison: the number of runs, of which this is the one with the median Mops,
+	// and the Mops of the slowest and the fastest.
 	Rounds  int     `json:"rounds,omitempty"`
 	MopsMin float64 `json:"mops_min,omitempty"`
 	MopsMax float64 `json:"mops_max,omitempty"`
-	// Latencies run from handing a read to the store to having its value,
-	// checked; a read that waits behind others of its thread counts that
-	// waiting, as Depth of them are under way (A15).
+	// Latencies count from the submission of a read until its value is checked. They
+	// include the wait for other reads of the thread, as Depth are pending (A15).
 	P50Micros  float64 `json:"p50_us"`
 	P95Micros  float64 `json:"p95_us"`
 	P99Micros  float64 `json:"p99_us"`
 	P999Micros float64 `json:"p999_us"`
 	MaxMicros  float64 `json:"max_us"` // of those whose latency was measured
-	// TargetRate is the open loop's, reads a second; 0: the loop was closed.
+	// TargetRate is the Rate of an open loop; 0: the loop was closed.
 	TargetRate float64 `json:"target_rate,omitempty"`
 
 	// Where reads found their record.
@@ -151,16 +149,16 @@ type Result struct {
 	HitSMB    float64 `json:"hit_smb,omitempty"`
 	HitOther  float64 `json:"hit_other,omitempty"` // the memory device
 
-	// RatioToSSD is Mops over that of the SSD under the same distribution and
-	// threads; 0 where the SSD was not measured.
+	// RatioToSSD is the ratio of Mops to the SSD's under the same distribution and
+	// threads; 0 if the SSD was not measured.
 	RatioToSSD float64 `json:"ratio_to_ssd,omitempty"`
-	// RatioToSMB is the same of the file server.
+	// RatioToSMB is the ratio to the file server.
 	RatioToSMB float64 `json:"ratio_to_smb,omitempty"`
 
-	// Errors counts reads that failed or brought wrong bytes.
+	// Errors is the number of reads that failed or returned wrong bytes.
 	Errors     uint64 `json:"errors"`
 	FirstError string `json:"first_error,omitempty"`
-	// Note says what happened that a reader of the figures must know.
+	// Note describes events during the run that affect the figures.
 	Note string `json:"note,omitempty"`
 
 	LogBytes         int64  `json:"log_bytes"`          // as the store reports it

@@ -19,12 +19,12 @@ type StreamSpec struct {
 	Mix            Mix
 	// Inserts is the record that the next insert of any stream adds.
 	Inserts *atomic.Int64
-	// Seed is of the operations and of the record numbers.
+	// Seed selects the sequence of operations and record numbers.
 	Seed int64
 }
 
-// Stream is one thread of this package's driver for who has a loop of his own: operations
-// are begun one at a time, and many of them are under way. It belongs to one goroutine.
+// Stream is one thread of this package's driver for callers with their own loop: operations
+// begin one at a time, and many are pending. It belongs to one goroutine.
 type Stream struct {
 	reader  *reader
 	unasked int // operations begun since it was looked for what has ended
@@ -47,8 +47,8 @@ func NewStream(store *kv.Store, spec StreamSpec) (*Stream, error) {
 	return &Stream{reader: r}, nil
 }
 
-// Next begins an operation, and returns when there is room for another one. An error is
-// one of the session; operations that fail are counted.
+// Next begins an operation, and returns when there is room for another one. The error is the
+// session's; failed operations are counted.
 func (s *Stream) Next(ctx context.Context) error {
 	r := s.reader
 	for {
@@ -75,7 +75,7 @@ func (s *Stream) Next(ctx context.Context) error {
 	return nil
 }
 
-// await returns when something has ended, or ctx has.
+// await returns when an operation has completed, or ctx has ended.
 func (s *Stream) await(ctx context.Context) error {
 	r := s.reader
 	for s.unasked = 0; r.poll() == 0; {
@@ -86,14 +86,14 @@ func (s *Stream) await(ctx context.Context) error {
 	return nil
 }
 
-// Take returns what was counted since it was called last.
+// Take returns the counts since the last call.
 func (s *Stream) Take() Counts {
 	counts := s.reader.mixed.counts
 	s.reader.mixed.counts = Counts{}
 	return counts
 }
 
-// Close waits for what is under way, which Take tells of then, and ends the session.
+// Close waits for pending operations, which the next Take counts, and closes the session.
 func (s *Stream) Close() error {
 	if err := s.reader.end(context.Background()); err != nil {
 		return fmt.Errorf("ycsb: %w", err)

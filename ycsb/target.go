@@ -13,7 +13,7 @@ import (
 	"github.com/redykv/redykv/ssdtier"
 )
 
-// Target is a store opened on a named device, with what a report says about it.
+// Target is a store opened on a named device.
 type Target struct {
 	Store *kv.Store // nil: a peer's
 	Storage
@@ -29,7 +29,7 @@ func (t *Target) load(ctx context.Context, shape Shape, progress Progress) error
 	return Load(ctx, t.Store, shape, loadThreads, progress)
 }
 
-// metrics are the store's; of a peer there are none.
+// metrics returns the store's metrics; a peer has none.
 func (t *Target) metrics() kv.Metrics {
 	if t.peer != nil {
 		return kv.Metrics{}
@@ -37,23 +37,23 @@ func (t *Target) metrics() kv.Metrics {
 	return t.Store.Metrics()
 }
 
-// Storage is a named device made ready for a store.
+// Storage is a named device for a store.
 type Storage struct {
 	Device device.Device
-	// Transport and Net say how remote memory, or a file server, is reached; empty
-	// without any.
+	// Transport and Net describe the connection to remote memory or a file server; empty
+	// without one.
 	Transport, Net string
-	// DirectIO says that the files are read past the page cache.
+	// DirectIO says that the files bypass the page cache.
 	DirectIO bool
 
 	tiers   []Device // what each tier of the device is
 	history *history
-	release func() error // gives back what Device does not own, after its Close
+	release func() error // ends what serves Device, after its Close
 	heap    uint64       // Go heap before a store was opened on it
 }
 
-// Open makes a store of that shape, of records of fixed size, on a device whose
-// files, if it has any, are below dir; or one of the Peers. What it starts ends with Close.
+// Open makes a store of that shape, with records of fixed size, on a device with files below
+// dir; or opens one of the Peers. The caller closes the target.
 func Open(ctx context.Context, name Device, shape Shape, dir string) (*Target, error) {
 	if err := shape.check(); err != nil {
 		return nil, fmt.Errorf("ycsb: %w", err)
@@ -92,7 +92,7 @@ func OpenStore(dev device.Device, shape Shape) (*kv.Store, error) {
 	return store, nil
 }
 
-// Close closes the store and everything that was started for it.
+// Close closes the store and ends what was started for it.
 func (t *Target) Close() error {
 	var err error
 	if t.Store != nil {
@@ -104,8 +104,8 @@ func (t *Target) Close() error {
 	return nil
 }
 
-// OpenStorage makes a named device ready, with files below dir. Of shape it uses
-// Cache, Net, Depth and RefillRate. The caller closes Device, and calls Release after that.
+// OpenStorage opens a named device, with files below dir. It uses Cache, Net, Depth and
+// RefillRate of shape. The caller closes Device, and then calls Release.
 func OpenStorage(ctx context.Context, name Device, shape Shape, dir string) (*Storage, error) {
 	s := &Storage{heap: heapBytes(), history: new(history), release: func() error { return nil }}
 	err := s.open(ctx, name, shape, dir)
@@ -167,11 +167,11 @@ func (s *Storage) openSSD(dir string) (device.Device, error) {
 	return ssd, nil
 }
 
-// Release ends what was started beside the device, which must have been closed.
+// Release ends the processes that serve the device, which must be closed.
 func (s *Storage) Release() error { return s.release() }
 
-// Happened tells in words what befell the device's tiers between two moments;
-// empty if nothing did.
+// Happened describes losses and recoveries of the device's tiers between two times; empty if
+// there were none.
 func (s *Storage) Happened(from, to time.Time) string {
 	return s.history.note(from, to, func(tier int) string {
 		if tier+1 < len(s.tiers) {
