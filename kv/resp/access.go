@@ -6,41 +6,41 @@ import (
 	"strings"
 )
 
-// Users decides who may use a server, and for what. Its methods are called by the
-// goroutines of all connections.
+// Users authenticates the clients of a server. Its methods are called by the goroutines of
+// all connections.
 type Users interface {
-	// Anonymous is whom a connection acts as that has not authenticated; nil: it
-	// must first.
+	// Anonymous is the user of a connection that has not authenticated; nil if it must.
 	Anonymous() User
-	// Authenticate returns the user with this name and password. The name is
-	// DefaultUser where the client gave none. nil: there is no such user, it is
-	// disabled, or the password is another one. The arguments are not to be kept.
+	// Authenticate returns the user with this name and password. The name is DefaultUser if
+	// the client gave none. It returns nil if there is no such user, if it is disabled, or if
+	// the password is wrong. It must not keep the arguments.
 	Authenticate(name, password []byte) User
-	// Has says whether there is a user with this name, which is not to be kept.
+	// Has says whether there is a user with this name. It must not keep the name.
 	Has(name []byte) bool
 }
 
-// User is somebody who uses a server. Its methods are called for each command,
-// by the goroutines of the user's connections.
+// User is a user of a server. Its methods are called for each command, by the goroutines of
+// the user's connections.
 type User interface {
 	// Name is the user's name.
 	Name() string
-	// Unrestricted says that the user may do everything, now.
+	// Unrestricted says whether the user may do everything at present.
 	Unrestricted() bool
-	// A command is permitted that these permit, with all its keys…
+	// A command is allowed if Permissions, or one of the Selectors, allow it with all of its
+	// keys.
 	Permissions
-	// …or one of the Selectors does, with all its keys.
 	Selectors() []Permissions
 }
 
 // Permissions say which commands may be run on which keys.
 type Permissions interface {
-	// MayRun says whether a command may be run. The name of a subcommand is as in
-	// "config|set". If it says no of a command without subcommands, it is asked again with
-	// the first argument, in lower case, as in "select|0".
+	// MayRun says whether a command may be run. A subcommand is named as in "config|set". If it
+	// returns false for a command without subcommands, it is called again with the first
+	// argument, in lower case, as in "select|0".
 	MayRun(command string, is Category) bool
-	// MayUse says whether a command may read or write a key; without either, whether it
-	// may do anything with it, such as to see that it exists. The key is not to be kept.
+	// MayUse says whether a command may access a key. With no access, it says whether the
+	// command may do anything with the key, such as to see that it exists. It must not keep
+	// the key.
 	MayUse(key []byte, a Access) bool
 }
 
@@ -56,8 +56,7 @@ const (
 	AccessWrite
 )
 
-// Category is a set of classes of commands, those that Redis's access control
-// has.
+// Category is a set of the categories of commands in Redis's access control.
 type Category uint32
 
 // The categories that commands of this server are in.

@@ -10,24 +10,23 @@ import (
 	"github.com/redykv/redykv/internal/metrics"
 )
 
-// Metrics is what a server has done since it was made, and what it holds.
+// Metrics describes what a server has done since it was made, and what it holds.
 type Metrics struct {
 	// Clients that are connected.
 	Clients int
-	// Connections that were accepted, and of them those turned away: too many, or
-	// from elsewhere in protected mode; those ended because they had been idle for too
-	// long, and because they had not taken their replies.
+	// Connections that were accepted. Of these, Rejected were refused, since there were too
+	// many or in protected mode; Idle were ended after Options.IdleTimeout; Slow were ended
+	// since the client did not read its replies.
 	Connections, Rejected, Idle, Slow uint64
 	// Commands that were carried out or refused.
 	Commands uint64
 	// BytesIn were received from clients, BytesOut sent to them.
 	BytesIn, BytesOut uint64
-	// RequestBytes are held of commands that have not arrived whole, ReplyBytes of
-	// replies that have not been taken, both beyond a small buffer for each
-	// connection.
+	// RequestBytes are held of incomplete commands, ReplyBytes of unsent replies, both beyond a
+	// small buffer for each connection.
 	RequestBytes, ReplyBytes int64
-	// Latency of batches, of all commands that a connection had sent when it was looked
-	// at: from their arrival to the moment when their replies are sent.
+	// Latency of batches, each of all commands that one read of a connection completed: from
+	// the read until the replies are ready.
 	Latency Latency
 }
 

@@ -5,13 +5,13 @@ import (
 	"encoding/binary"
 )
 
-// What a key holds is one record of the store. A string is its value as it is, so
-// that programs that use the store themselves see what clients see. Any other
-// value begins with the mark and a byte that says what follows:
+// A key is one record of the store. A string is stored as it is, so that programs that use the
+// store directly see what clients see. Any other value begins with the mark and a byte for
+// what follows:
 //
-//	s   a string, which would begin with the mark itself
+//	s   a string that begins with the mark itself
 //	h   a hash: pairs of field and value, see hash.go
-//	H   the same, that was too large once for Redis to keep it as a list
+//	H   a hash that was once too large for Redis to keep it as a list
 //
 // A value no longer than mark and byte is a string whatever it is, so a store of
 // values of 8 bytes has strings only. Keys have an escape too, as the store has no
@@ -29,7 +29,7 @@ const (
 	typeString
 	typeHash
 	typeLargeHash
-	typeOther // a version to come knows it
+	typeOther // of a later version
 )
 
 var typeBytes = [...]byte{typeString: 's', typeHash: 'h', typeLargeHash: 'H'}
