@@ -1,11 +1,11 @@
-// Package devicetest is the one body of tests that every device.Device passes.
+// Package devicetest is the conformance test of device.Device.
 //
 //	func TestConformance(t *testing.T) {
 //		devicetest.Run(t, func(t *testing.T) device.Device { return device.NewMemory() })
 //	}
 //
-// A device may hold less than was written to it, as a tier that is smaller than
-// the log does, as long as its Begin says so.
+// A device may hold less than was written to it, as a tier that is smaller than the log does,
+// if its Begin shows that.
 package devicetest
 
 import (
@@ -20,19 +20,19 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// patience is how long an operation may take before a test calls it lost.
+// patience is the timeout of an operation.
 const patience = 30 * time.Second
 
 // Option changes what Run tests.
 type Option func(*suite)
 
-// Reopen also tests that what was synced is there again after a restart: reopen
-// is given a device that was closed and returns another over the same storage.
+// Reopen also tests that what was synced survives a restart: reopen gets a device that was
+// closed and returns another over the same storage.
 func Reopen(reopen func(t *testing.T, old device.Device) device.Device) Option {
 	return func(s *suite) { s.reopen = reopen }
 }
 
-// Size sets how many bytes the tests write. Default 1 MiB.
+// Size sets the number of bytes that the tests write. Default 1 MiB.
 func Size(bytes int) Option { return func(s *suite) { s.size = bytes } }
 
 type suite struct {
@@ -84,7 +84,7 @@ func closeDevice(t *testing.T, d device.Device) {
 	}
 }
 
-// content returns bytes of which no two stretches are alike.
+// content returns bytes without repetitions.
 func content(seed uint64, n int) []byte {
 	var key [32]byte
 	key[0] = byte(seed)
@@ -93,7 +93,7 @@ func content(seed uint64, n int) []byte {
 	return b
 }
 
-// fill writes model from address 0 on, in pages that are many at a time.
+// fill writes model from address 0 on, in pages, many at a time.
 func (s *suite) fill(t *testing.T, d device.Device, model []byte) {
 	t.Helper()
 	p := NewPump(t, d, 8)
@@ -182,8 +182,8 @@ func (s *suite) fullQueue(t *testing.T) {
 	}
 }
 
-// refusedFill asks for what cannot be, without polling: that counts as under way as well,
-// and completes once like everything else; unless the queue says so at once.
+// refusedFill enqueues invalid operations without polling: each counts as pending and completes
+// once, unless the queue returns its error at once.
 func (s *suite) refusedFill(t *testing.T) {
 	d := s.start(t)
 	defer closeDevice(t, d)
@@ -245,7 +245,7 @@ func (s *suite) manyQueues(t *testing.T) {
 	const readers = 4
 	page := max(16<<10, d.Alignment())
 	model := content(3, s.size/page*page)
-	// Readers follow the writer: written is how much they may read.
+	// Readers follow the writer: written is the end of what they may read.
 	var mu sync.Mutex
 	var written int
 	grown := sync.NewCond(&mu)
@@ -394,8 +394,7 @@ func (s *suite) closed(t *testing.T) {
 	}
 }
 
-// restart starts a device again at a tail below what it holds, prepared if somebody has
-// looked at that before.
+// restart starts a device again at a tail below what it holds, with or without Prepare before.
 func (s *suite) restart(t *testing.T, prepared bool) {
 	d := s.start(t)
 	model := content(6, s.size)

@@ -43,7 +43,7 @@ func commitObject(t *testing.T, d device.Device, name string, data []byte) {
 	}
 }
 
-// noObjects checks what a device without objects says of them.
+// noObjects checks the errors of a device without objects.
 func noObjects(t *testing.T, d device.Device) {
 	t.Helper()
 	if names, err := d.ListObjects(); len(names) > 0 || err != nil {
@@ -131,7 +131,7 @@ func (s *suite) objects(t *testing.T) {
 		t.Errorf("Commit after Abort: %v, want ErrClosed", err)
 	}
 
-	// A new object takes the name, and who reads the old one goes on.
+	// A new object takes the name, and the old one stays readable.
 	commitObject(t, d, "b", second)
 	now = openObject(t, d, "b")
 	checkObject(t, now, second)
@@ -155,7 +155,7 @@ func (s *suite) objects(t *testing.T) {
 		t.Error(err)
 	}
 
-	// Metadata and the log are elsewhere.
+	// Metadata and the log are separate.
 	if _, err := d.ReadMeta("a"); !errors.Is(err, device.ErrNoMeta) {
 		t.Errorf("ReadMeta of an object's name: %v, want ErrNoMeta", err)
 	}
@@ -165,7 +165,7 @@ func (s *suite) objects(t *testing.T) {
 	checkList(t, d, "a")
 }
 
-// errorOf drops the result that an error came with.
+// errorOf drops the result of a call and returns its error.
 func errorOf[T any](_ T, err error) error { return err }
 
 func (s *suite) objectNames(t *testing.T) {
@@ -196,8 +196,8 @@ func (s *suite) objectNames(t *testing.T) {
 	checkList(t, d)
 }
 
-// manyObjects makes objects at once, some of them under one name: the last to
-// commit has it, whole.
+// manyObjects writes objects concurrently, some of them under one name, which the last to commit
+// has, whole.
 func (s *suite) manyObjects(t *testing.T) {
 	d := s.start(t)
 	defer closeDevice(t, d)

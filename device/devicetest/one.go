@@ -8,20 +8,20 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// Read reads into dst, on a queue of its own, and returns the completion.
+// Read reads into dst, on a new queue, and returns the completion.
 func Read(t testing.TB, d device.Device, dst []byte, addr int64) device.Completion {
 	t.Helper()
 	return one(t, d, func(q device.Queue, tag uint64) error { return q.Read(dst, addr, tag) })
 }
 
-// Write writes src, on a queue of its own, and returns the last event's completion.
+// Write writes src, on a new queue, and returns the last event's completion.
 func Write(t testing.TB, d device.Device, src []byte, addr int64) device.Completion {
 	t.Helper()
 	return one(t, d, func(q device.Queue, tag uint64) error { return q.Write(src, addr, tag) })
 }
 
-// one carries out the operation that start enqueues. It ends the test if the queue does
-// not do as queues do; how the operation ends is the caller's to check.
+// one carries out the operation that start enqueues. It fails the test if the queue does not
+// behave as a queue; the caller checks the result of the operation.
 func one(t testing.TB, d device.Device, start func(q device.Queue, tag uint64) error) device.Completion {
 	t.Helper()
 	const tag = 7

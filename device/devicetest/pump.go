@@ -10,15 +10,14 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// Pump drives one queue of a device and checks every completion: that it is of
-// an operation under way, comes in the right order of events, comes once, and
-// brings the bytes expected. A read may also end with ErrNotHeld where the
-// device's Begin has passed its address. It reports with t.Errorf, so that it
-// may be used on any goroutine, and belongs to one.
+// Pump drives one queue of a device and checks every completion: that it belongs to a pending
+// operation, that the events of an operation are in order and come once, and that a read has the
+// expected bytes. A read may also fail with ErrNotHeld if the device's Begin has passed its
+// address. A Pump belongs to one goroutine, any one: it reports with t.Errorf.
 type Pump struct {
-	// Tolerate, if set, is an error that an operation may end with as well.
+	// Tolerate, if set, is an error with which an operation may end.
 	Tolerate error
-	// Idle, if set, is called before every wait and again and again during it.
+	// Idle, if set, is called before every wait and repeatedly during it.
 	Idle func()
 
 	t    testing.TB
@@ -108,7 +107,7 @@ func (p *Pump) do(op *pumpOp) {
 	}
 }
 
-// wait rings the doorbell, waits for completions and checks them.
+// wait submits, waits for completions and checks them.
 func (p *Pump) wait() {
 	if p.err = p.q.Submit(); p.err == nil {
 		p.err = p.park()
@@ -169,7 +168,7 @@ func (p *Pump) check(c device.Completion) {
 	p.end(op, c.Err)
 }
 
-// end checks the outcome of an operation.
+// end checks the result of an operation.
 func (p *Pump) end(op *pumpOp, err error) {
 	switch {
 	case op.write:

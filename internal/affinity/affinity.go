@@ -1,15 +1,14 @@
-// Package affinity pins threads to processors, with an eye on NUMA nodes.
+// Package affinity pins threads to processors, by NUMA node.
 //
-// A goroutine that is pinned is locked to its thread: waking it takes the kernel,
-// where a free goroutine is handed over within the process. That pays for threads
-// that spin on processors of their own, and costs where processors are few and
-// shared; so by itself a [Set] pins only where there is more than one node and
-// enough processors.
+// A pinned goroutine is locked to its thread, so waking it needs the kernel, while another
+// goroutine is woken within the process. That pays for threads that spin on dedicated
+// processors, and costs where processors are few and shared; so in mode [Auto] a [Set] pins
+// only if there are several nodes and enough processors.
 //
-// Processes that wake each other are another matter: whether the kernel has them take
-// turns on one processor or wakes them on two, which may have halted, changes how long a
-// message takes by a factor of two, and it may change its mind at any time. [Confine]
-// keeps a whole process to some processors, and [Halves] gives two processes some each.
+// For processes that wake each other, a message takes twice as long or half as long depending
+// on whether the kernel runs them on one processor or on two, and the kernel may change that at
+// any time. [Confine] restricts a whole process to some processors, and [Halves] divides the
+// processors between two processes.
 package affinity
 
 import (
@@ -19,16 +18,16 @@ import (
 	"sync"
 )
 
-// Mode reports whether to pin.
+// Mode selects whether to pin.
 type Mode int
 
 // The modes.
 const (
-	// Auto pins where this process may use MinCPUs processors on several nodes.
+	// Auto pins if this process may use MinCPUs processors on several nodes.
 	Auto Mode = iota
-	// Always pins wherever the system can.
+	// Always pins if the system can.
 	Always
-	// Never pins nothing.
+	// Never does not pin.
 	Never
 )
 
@@ -54,11 +53,11 @@ func (m *Mode) Set(name string) error {
 // Type is what flags call a value.
 func (m Mode) Type() string { return "mode" }
 
-// MinCPUs is how many processors Auto wants before it pins.
+// MinCPUs is the smallest number of processors with which Auto pins.
 const MinCPUs = 4
 
-// Set hands processors out to threads, the least used first. All methods are safe
-// for concurrent use, and those of a nil Set pin nothing.
+// Set assigns processors to threads, the least used first. All methods are safe for concurrent
+// use; those of a nil Set do not pin.
 type Set struct {
 	node int
 
@@ -71,9 +70,8 @@ type cpu struct {
 	users  int
 }
 
-// Near returns a set of the processors of the node that the caller runs on, or of
-// all that this process may use where nodes are not known. It is nil, and no error,
-// where mode says not to pin.
+// Near returns a set of the processors of the caller's node, or of all that this process may
+// use if nodes are not known. It returns nil without an error if mode is not to pin.
 func Near(mode Mode) (*Set, error) {
 	if mode == Never {
 		return nil, nil
@@ -88,7 +86,7 @@ func Near(mode Mode) (*Set, error) {
 	return near(mode, nodesOf(systemNodes, allowed), allowed, currentCPU()), nil
 }
 
-// near is the set for a caller on processor at.
+// near returns the set for a caller on processor at.
 func near(mode Mode, nodes []node, allowed []int, at int) *Set {
 	if mode == Auto && (len(allowed) < MinCPUs || len(nodes) < 2) {
 		return nil
@@ -109,7 +107,7 @@ func newSet(node int, cpus []int) *Set {
 	return s
 }
 
-// Node is the NUMA node of the set's processors, -1 where it is not known.
+// Node is the NUMA node of the set's processors, -1 if it is not known.
 func (s *Set) Node() int {
 	if s == nil {
 		return -1
@@ -117,9 +115,9 @@ func (s *Set) Node() int {
 	return s.node
 }
 
-// Pin locks the calling goroutine to its thread, and the thread to a processor of
-// the set. The same goroutine calls unpin, once; a thread whose processors cannot
-// be given back to it ends with the goroutine instead.
+// Pin locks the calling goroutine to its thread, and the thread to a processor of the set. The
+// same goroutine calls unpin, once; if the thread's processors cannot be restored, the thread
+// ends with the goroutine.
 func (s *Set) Pin() (unpin func(), err error) {
 	if s == nil {
 		return func() {}, nil
@@ -136,9 +134,8 @@ func (s *Set) Pin() (unpin func(), err error) {
 	}, nil
 }
 
-// ConfineThread locks the calling goroutine to its thread, and keeps that, and the
-// processes that it starts, to some processors. The same goroutine calls undo, once, as
-// that of Pin.
+// ConfineThread locks the calling goroutine to its thread, and restricts the thread and the
+// processes that it starts to some processors. The same goroutine calls undo, once, as for Pin.
 func ConfineThread(cpus []int) (undo func(), err error) {
 	if undo, err = pin(cpus...); err != nil {
 		return nil, fmt.Errorf("affinity: keep a thread to processors %v: %w", cpus, err)

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Confine keeps all threads of this process, and what it starts, to some processors, and
-// lets goroutines run on no more of them at a time. undo lets all run where the caller
-// could before. One goroutine at a time may call either, while no thread is pinned.
+// Confine restricts all threads of this process, and the processes that it starts, to some
+// processors, and lowers GOMAXPROCS to their number. undo restores the caller's processors for
+// all. One goroutine at a time may call either, while no thread is pinned.
 func Confine(cpus []int) (undo func() error, err error) {
 	before, err := allowedCPUs()
 	if err != nil {
@@ -29,8 +29,7 @@ func Confine(cpus []int) (undo func() error, err error) {
 	}, nil
 }
 
-// confine goes over the threads until there are no others: one that is not confined yet
-// may begin more.
+// confine repeats until there are no new threads: one that is not confined yet may start more.
 func confine(cpus []int) error {
 	mask := setOf(cpus)
 	confined := map[int]bool{}

@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-// Confine keeps this process to some processors. Only Linux can.
+// Confine restricts this process to some processors. Only Linux supports that.
 func Confine([]int) (undo func() error, err error) {
 	return nil, fmt.Errorf("affinity: %w", errors.ErrUnsupported)
 }

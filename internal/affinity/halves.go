@@ -9,13 +9,13 @@ import (
 	"strconv"
 )
 
-// systemCPUs is where Linux tells of its processors.
+// systemCPUs is the directory in which Linux describes its processors.
 const systemCPUs = "/sys/devices/system/cpu"
 
-// Halves are the processors that this process may use in two halves, the first of
-// which has one more if their number is odd. Processors that share a core are in one
-// half, but for the core in the middle. There is an error where there are fewer than two
-// processors, or where the system does not tell.
+// Halves returns the processors that this process may use in two halves, the first of which has
+// one more if their number is odd. Processors that share a core are in one half, except for the
+// core in the middle. It fails if there are fewer than two processors, or the system does not
+// tell.
 func Halves() (first, second []int, err error) {
 	allowed, err := allowedCPUs()
 	if err != nil {
@@ -28,9 +28,9 @@ func Halves() (first, second []int, err error) {
 	return first, second, nil
 }
 
-// halves are those of allowed, with cores as told below root.
+// halves returns the halves of allowed, with the cores that are described below root.
 func halves(root string, allowed []int) (first, second []int) {
-	core := map[int]int{} // the first of the processors that share one
+	core := map[int]int{} // of a processor: the first one on the same core
 	for _, cpu := range allowed {
 		core[cpu] = cpu
 		list, err := os.ReadFile(filepath.Join(root, "cpu"+strconv.Itoa(cpu), "topology", "thread_siblings_list"))

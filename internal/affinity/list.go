@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// node is a NUMA node and those of its processors that this process may use.
+// node is a NUMA node with the processors that this process may use.
 type node struct {
 	id   int
 	cpus []int
@@ -41,7 +41,7 @@ func (c *CPUs) Set(list string) error {
 // Type is what flags call a value.
 func (c CPUs) Type() string { return "processors" }
 
-// maxCPU bounds the processors' numbers that are believed.
+// maxCPU bounds the numbers of processors that are accepted.
 const maxCPU = 1 << 16
 
 // parseList reads a list of processors as the kernel prints it: 0-3,8,10-11.
@@ -72,11 +72,11 @@ func within(cpus, allowed []int) []int {
 	return slices.DeleteFunc(cpus, func(c int) bool { return !slices.Contains(allowed, c) })
 }
 
-// systemNodes is where Linux tells of its NUMA nodes.
+// systemNodes is the directory in which Linux describes its NUMA nodes.
 const systemNodes = "/sys/devices/system/node"
 
-// nodesOf are the NUMA nodes below root with processors of allowed; none where the
-// system does not tell.
+// nodesOf returns the NUMA nodes below root with processors of allowed; none if the system does
+// not tell.
 func nodesOf(root string, allowed []int) []node {
 	dirs, _ := filepath.Glob(filepath.Join(root, "node[0-9]*")) // a pattern without fault
 	var nodes []node

@@ -23,7 +23,7 @@ func allowedCPUs() ([]int, error) {
 	return cpus, nil
 }
 
-// currentCPU is where the caller runs at this moment, -1 if nobody knows.
+// currentCPU is the processor on which the caller runs now, -1 if unknown.
 func currentCPU() int {
 	var cpu uint32
 	if _, _, errno := unix.RawSyscall(unix.SYS_GETCPU, uintptr(unsafe.Pointer(&cpu)), 0, 0); errno != 0 {
@@ -32,7 +32,7 @@ func currentCPU() int {
 	return int(cpu)
 }
 
-// pin locks the goroutine to its thread and that to processors.
+// pin locks the goroutine to its thread, and the thread to processors.
 func pin(cpus ...int) (undo func(), err error) {
 	runtime.LockOSThread()
 	var before unix.CPUSet

@@ -1,9 +1,8 @@
-// Package epoch tells when every session has seen a change.
+// Package epoch determines when every session has seen a change.
 //
-// The table holds one counter, the current epoch, and one handle for each
-// session. A session enters an epoch before it looks at shared markers and
-// leaves when it is through. Whoever changes a marker then bumps the epoch and
-// asks whether the old one is over:
+// The table holds one counter, the current epoch, and one handle for each session. A session
+// enters an epoch before it reads shared markers and leaves it afterwards. A goroutine that
+// moves a marker (the mover) then bumps the epoch and asks whether the old one has passed:
 //
 //	session                          mover
 //	handle ← current   (Enter)         marker ← new
@@ -11,14 +10,13 @@
 //	…uses what it protects…          every handle 0 or ≥ e (Passed)?
 //	handle ← 0         (Leave)         nobody uses the old marker any more
 //
-// Sessions enter and leave once for every operation, movers move seldom: so it is
-// the mover who pays for the order between the two (see [Table.Bump]). If the
-// mover's look at a handle misses the session's Enter, then the session's look at
-// the marker comes after the mover's store and finds the new one; if it does not
-// miss it, it waits.
+// Sessions enter and leave for every operation and movers move rarely, so the mover pays for
+// the order between the two (see [Table.Bump]). If the mover's load of a handle misses the
+// session's Enter, then the session's load of the marker comes after the mover's store and
+// returns the new one; otherwise the mover waits.
 //
-// [Table.Exclusive] is the one moment when nobody is inside at all: a barrier
-// between the operations of all sessions, for changes that must not be seen half.
+// [Table.Exclusive] runs a function while no session is inside an epoch: a barrier between the
+// operations of all sessions, for changes that no session may see in part.
 package epoch
 
 import (
@@ -31,8 +29,7 @@ import (
 	"github.com/redykv/redykv/internal/mem"
 )
 
-// closed is set in the current epoch while an Exclusive waits or runs: nobody
-// enters.
+// closed is set in the current epoch while an Exclusive waits or runs: no session enters.
 const closed = 1 << 63
 
 // Table is one set of sessions and their common epoch. Its methods are safe for
@@ -40,22 +37,21 @@ const closed = 1 << 63
 type Table struct {
 	current atomic.Uint64 // the epoch, and closed
 
-	gate sync.RWMutex // held to write by Exclusive; who finds closed waits for it
+	gate sync.RWMutex // write-locked by Exclusive; sessions that find closed wait for it
 
-	mu      sync.Mutex // serialises changes of handles
+	mu      sync.Mutex // serializes changes of handles
 	handles atomic.Pointer[[]*Handle]
 
 	stalls stalls
 }
 
-// Handle is one session's place in the table, owned by that session, and part of
-// what it lies in: so a session needs no load to find it. It fills cache lines of
-// its own (two: neighbours are fetched in pairs), so that sessions do not slow each
-// other down.
+// Handle is one session's entry in the table. The session owns it and embeds it, so that it
+// needs no load to find it. It fills two cache lines (adjacent lines are fetched in pairs), so
+// that sessions do not share lines.
 type Handle struct {
 	entered uint64 // 0 outside; see fence_asymmetric.go
 	table   *Table
-	ordered bool // entered is stored before anything is loaded, for movers cannot fence
+	ordered bool // entered is stored before later loads, since movers cannot fence
 	_       [111]byte
 }
 
@@ -74,7 +70,7 @@ func (t *Table) Register() *Handle {
 	return h
 }
 
-// Join adds a handle that is zero and stays where it is until Unregister.
+// Join adds a zero handle, which must not move until Unregister.
 func (t *Table) Join(h *Handle) {
 	h.table, h.ordered = t, !canFence()
 	t.mu.Lock()
@@ -86,7 +82,7 @@ func (t *Table) Join(h *Handle) {
 	t.handles.Store(&handles)
 }
 
-// Unregister takes the handle out of its table. It must be outside.
+// Unregister removes the handle from its table. It must be outside.
 func (h *Handle) Unregister() {
 	t := h.table
 	t.mu.Lock()
@@ -100,9 +96,9 @@ func (h *Handle) Unregister() {
 	t.handles.Store(&handles)
 }
 
-// Enter protects what the markers read from here on say, until Leave, and
-// returns the epoch. What a session read in an earlier stay in the same epoch is
-// protected as well: a marker that moved since waits for this stay.
+// Enter protects what the markers read from here on stand for, until Leave, and returns the
+// epoch. What the session has read in the same epoch before, between an earlier Enter and
+// Leave, is protected too: the mover of a marker that moved since waits for this Leave.
 func (h *Handle) Enter() uint64 {
 	e := h.table.current.Load()
 	h.publish(e)
@@ -112,8 +108,8 @@ func (h *Handle) Enter() uint64 {
 	return h.enterSlowly()
 }
 
-// Reenter is Enter for a session that was inside epoch e before, and reports whether
-// that still is the epoch; else the session is outside, and calls Enter.
+// Reenter is Enter for a session that was inside epoch e before, and reports whether that
+// still is the epoch; if not, the session calls Enter.
 func (h *Handle) Reenter(e uint64) bool {
 	h.publish(e)
 	return h.table.current.Load() == e
@@ -126,11 +122,11 @@ func (h *Handle) Resume(current *uint64, e uint64) bool {
 	return atomic.LoadUint64(current) == e
 }
 
-// Ordered reports whether the session must enter by Enter and Reenter. Where it need not,
-// assembly may do what Reenter does, by a plain store to the first word of the handle.
+// Ordered reports whether the session must enter by Enter and Reenter. If not, assembly may do
+// what Reenter does, by a plain store to the first word of the handle.
 func (h *Handle) Ordered() bool { return h.ordered }
 
-// Current is the word of the current epoch, for who does Reenter and Leave in assembly.
+// Current is the word of the current epoch, for Reenter and Leave in assembly.
 func (h *Handle) Current() *uint64 { return (*uint64)(unsafe.Pointer(&h.table.current)) }
 
 // enterSlowly is Enter while the epoch changes or is closed.
@@ -149,7 +145,7 @@ func (h *Handle) enterSlowly() uint64 {
 	}
 }
 
-// Current is the epoch that now is.
+// Current is the current epoch.
 func (t *Table) Current() uint64 { return t.current.Load() &^ closed }
 
 // Leave ends the protection.
@@ -162,8 +158,8 @@ func (t *Table) Bump() uint64 {
 	return e
 }
 
-// Passed reports whether every session has left the epochs before e, so that what
-// was changed before e began has been seen by all of them.
+// Passed reports whether every session has left the epochs before e, and so sees what was
+// changed before e began.
 func (t *Table) Passed(e uint64) bool {
 	for _, h := range *t.handles.Load() {
 		if in := atomic.LoadUint64(&h.entered) &^ closed; in != 0 && in < e {
@@ -176,13 +172,12 @@ func (t *Table) Passed(e uint64) bool {
 // Wait returns when e has passed. The caller is outside.
 func (t *Table) Wait(e uint64) {
 	for !t.Passed(e) {
-		runtime.Gosched() // they are inside for microseconds
+		runtime.Gosched() // sessions are inside for microseconds
 	}
 }
 
-// Exclusive runs f while no session is inside an epoch, and keeps those who want
-// to enter waiting meanwhile: f must be short. The caller is outside. Every
-// session that enters afterwards finds a new epoch.
+// Exclusive runs f while no session is inside an epoch; sessions wait to enter meanwhile, so f
+// must be short. The caller is outside. Sessions that enter afterwards are in a new epoch.
 func (t *Table) Exclusive(f func()) {
 	t.gate.Lock()
 	defer t.gate.Unlock()
@@ -196,7 +191,7 @@ func (t *Table) Exclusive(f func()) {
 	f()
 }
 
-// inside reports whether any session is.
+// inside reports whether any session is inside an epoch.
 func (t *Table) inside() bool {
 	for _, h := range *t.handles.Load() {
 		if atomic.LoadUint64(&h.entered) != 0 {

@@ -13,20 +13,18 @@ import (
 	"github.com/redykv/redykv/internal/mem"
 )
 
-// A session enters by a plain store and then loads markers; nothing in the processor
-// keeps the loads behind the store. The mover sees to that: after its own store it makes
-// every thread of the process execute a memory barrier, by membarrier. What a session
-// stored before its barrier the mover sees, and what it loads after it sees the mover's
-// store. A locked instruction per operation instead would keep the loads of one operation
-// from overlapping with the next.
+// A session enters by a plain store and then loads markers; the processor may reorder the loads
+// before the store. So after its own store the mover makes every thread of the process execute
+// a memory barrier, by membarrier. The mover sees what a session stored before its barrier, and
+// the session's loads after it see the mover's store. A locked instruction per operation instead
+// would keep the loads of one operation from overlapping with the next.
 //
-// Where the system call is missing or forbidden, as in a sandbox, sessions enter by an
-// ordered store. Taking a page's write permission away is no substitute for membarrier: it
-// interrupts all processors of the process only where they are not told of it by a
-// broadcast in hardware (INVLPGB).
+// If the system call is missing or forbidden, as in a sandbox, sessions enter by an ordered
+// store. Removing a page's write permission is no substitute for membarrier: it interrupts the
+// processors of the process only if they do not have a broadcast in hardware (INVLPGB).
 
-// publish stores e where movers look; it lets the session's later loads overtake the store
-// unless the handle is ordered.
+// publish stores e for movers. The session's later loads may overtake the store unless the
+// handle is ordered.
 func (h *Handle) publish(e uint64) {
 	if h.ordered {
 		atomic.StoreUint64(&h.entered, e)
@@ -45,15 +43,14 @@ func membarrier(cmd uintptr) unix.Errno {
 	return errno
 }
 
-// canFence reports whether there is membarrier: decided once, before the first session joins.
-// It registers the process, which waits for every processor: milliseconds that a process
-// without sessions does not spend.
+// canFence reports whether membarrier works. It is decided once, before the first session joins:
+// registering the process waits for every processor, which takes milliseconds.
 var canFence = sync.OnceValue(func() bool {
 	return membarrier(cmdRegisterExpedited) == 0 && membarrier(cmdExpedited) == 0
 })
 
-// fence makes every running thread of the process pass a memory barrier, unless sessions
-// enter in order.
+// fence makes every running thread of the process execute a memory barrier, unless sessions are
+// ordered.
 func fence() {
 	if !canFence() {
 		return

@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// Stalls say how often, and how long, an Exclusive kept sessions from entering.
+// Stalls are the number and the durations of calls of Exclusive, in which sessions wait.
 type Stalls struct {
 	Count            uint64
 	Last, Max, Total time.Duration
 }
 
-// stalls are written by Exclusive, one at a time, and read by anybody.
+// stalls are written by Exclusive, one call at a time, and read concurrently.
 type stalls struct {
 	count            atomic.Uint64
 	last, max, total atomic.Int64
 }
 
-// add counts one that began then.
+// add counts a stall that began at since.
 func (s *stalls) add(since time.Time) {
 	d := int64(time.Since(since))
 	s.last.Store(d)
@@ -26,7 +26,7 @@ func (s *stalls) add(since time.Time) {
 	s.count.Add(1)
 }
 
-// Stalls says how long sessions were kept waiting since the table was made.
+// Stalls returns the stalls since the table was made.
 func (t *Table) Stalls() Stalls {
 	s := &t.stalls
 	return Stalls{

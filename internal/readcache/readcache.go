@@ -1,17 +1,16 @@
-// Package readcache keeps records that were fetched from devices in memory.
+// Package readcache caches records that were fetched from devices.
 //
-// A record is cached under its log address. What lies at an address of the log
-// never changes, and an updated record has another address, so an entry is never
-// stale and nothing has to be invalidated: the index leads to the address, the
-// address to the cache.
+// The key of a record is its log address. The bytes at an address of the log never change, and
+// an updated record has another address, so no entry is ever stale and nothing has to be
+// invalidated: the index leads to the address, and the address to the cache.
 //
-// Records up to a threshold live in a table outside the Go heap (table.go,
-// shard.go): a hit costs two cache lines, an entry some ten bytes beside the
-// record, and the collector sees none of it. Larger ones, whose copy costs more
-// than anything that the cache does, live in a ristretto cache (large.go).
+// Records up to a threshold are in a table outside the Go heap (table.go, shard.go): a hit costs
+// two cache lines, an entry some ten bytes beside the record, and the garbage collector scans
+// none of it. Larger records, whose copy costs more than the rest, are in a ristretto cache
+// (large.go).
 //
-// A record is admitted on its second fetch while the cache is full (ghost.go),
-// so that a scan, which fetches everything once, pushes nothing out.
+// A full cache admits a record on its second fetch (ghost.go), so that a scan, which fetches
+// everything once, evicts nothing.
 package readcache
 
 import (
@@ -24,33 +23,32 @@ import (
 	"github.com/redykv/redykv/internal/units"
 )
 
-// Options say how large a cache is and what it is for.
+// Options configure a cache.
 type Options struct {
-	// Capacity is the cache's memory in bytes, everything counted. At least
-	// MinCapacity.
+	// Capacity is the cache's whole memory in bytes, at least MinCapacity.
 	Capacity int64
 
-	// RecordSize is the expected size of a record in bytes, by which the table's
-	// memory is divided. Default 128. Should it turn out to be far off when the
-	// table is full, the table is divided anew.
+	// RecordSize is the expected size of a record in bytes, which determines the layout of
+	// the table. Default 128. If it proves far off when the table is full, the table is
+	// laid out again.
 	RecordSize int
 
 	// Threshold is the size in bytes above which a record is large. Default
-	// DefaultThreshold, at most MaxThreshold. Small caches have a lower one:
-	// no record takes more than a fraction of a shard.
+	// DefaultThreshold, at most MaxThreshold. Small caches have a lower one: no record
+	// takes more than a fraction of a shard.
 	Threshold int
 
-	// LargeShare, 0 to 1, is the share of Capacity for large records, from the
-	// first one on that is offered. Without it they are not cached.
+	// LargeShare, 0 to 1, is the share of Capacity for large records, once the first is
+	// offered. If it is 0 they are not cached.
 	LargeShare float64
 }
 
 const (
 	// MinCapacity is the least memory that a cache works with.
 	MinCapacity = 1 << 10
-	// DefaultThreshold is where docs/readcache.md finds the two halves alike.
+	// DefaultThreshold is the size at which both parts are equally fast (docs/readcache.md).
 	DefaultThreshold = 16 << 10
-	// MaxThreshold bounds the lengths that the table can note.
+	// MaxThreshold is the largest length that the table can represent.
 	MaxThreshold = 256 << 10
 
 	defaultRecordSize = 128
@@ -61,12 +59,12 @@ type Cache struct {
 	small atomic.Pointer[table] // nil: none
 	large large
 
-	reshaping atomic.Bool // somebody does
+	reshaping atomic.Bool // a reshape is running
 	wantLarge atomic.Bool // a large record was offered
 
-	opts Options // fixed; what changes of it is below
+	opts Options // as given to New
 
-	mu         sync.Mutex // one change of shape or Free at a time; guards the rest
+	mu         sync.Mutex // serializes changes of shape and Free; guards the fields below
 	capacity   int64
 	recordSize int
 	freed      bool
@@ -96,16 +94,15 @@ func New(o Options) (*Cache, error) {
 	return c, nil
 }
 
-// Prefetch asks the processor for the cache line that Get of addr looks at
-// first.
+// Prefetch prefetches the first cache line that Get of addr reads.
 func (c *Cache) Prefetch(addr int64) {
 	if t := c.small.Load(); t != nil {
 		t.prefetch(addr)
 	}
 }
 
-// PrefetchRecord asks for the record at addr, if it is there, some time after
-// Prefetch: it looks at the line which that has asked for.
+// PrefetchRecord prefetches the record at addr, if it is cached. It reads the line of Prefetch,
+// which should have been called some time before.
 func (c *Cache) PrefetchRecord(addr int64) {
 	if t := c.small.Load(); t != nil {
 		t.prefetchRecord(addr)
@@ -113,8 +110,8 @@ func (c *Cache) PrefetchRecord(addr int64) {
 	}
 }
 
-// Get appends the record at addr to dst and reports whether it is there. The copy
-// is the caller's; nothing is allocated if it fits into dst.
+// Get appends the record at addr to dst and reports whether it is cached. Nothing is allocated
+// if the record fits into dst.
 func (c *Cache) Get(dst []byte, addr int64) ([]byte, bool) {
 	if t := c.small.Load(); t != nil {
 		out, ok := t.get(dst, addr)
@@ -126,9 +123,9 @@ func (c *Cache) Get(dst []byte, addr int64) ([]byte, bool) {
 	return c.large.get(dst, addr)
 }
 
-// Add offers the record at addr, a multiple of 8, which was just fetched. The
-// cache keeps a copy, or declines: the record has not been fetched before in a
-// while, or is too large, or another goroutine is adding in the same place.
+// Add offers the record at addr, a multiple of 8, which was just fetched. The cache keeps a
+// copy, or declines it: the record was not fetched before recently, is too large, or another
+// goroutine is adding to the same shard.
 func (c *Cache) Add(addr int64, record []byte) {
 	if addr <= 0 || addr&7 != 0 || addr>>addressBits != 0 || len(record) == 0 {
 		return
@@ -148,19 +145,18 @@ func (c *Cache) Add(addr int64, record []byte) {
 	c.large.add(addr, record)
 }
 
-// Resize changes the memory of the cache while it is in use. It keeps as many
-// small records as have room, and no large ones; records added meanwhile may get
-// lost. When it returns, memory beyond the new capacity has been given back; in
-// between old and new take up to the larger of the two and a shard, which is a
-// 64th or at most 2 MiB. After an error nothing has changed.
+// Resize changes the memory of the cache while it is in use. It keeps as many small records as
+// fit, and no large ones; records added meanwhile may be lost. When it returns, memory beyond
+// the new capacity was released; meanwhile old and new take at most the larger of the two and a
+// shard, which is a 64th or at most 2 MiB. After an error nothing has changed.
 func (c *Cache) Resize(capacity int64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.resize(capacity)
 }
 
-// reshape divides the capacity anew, in the background, for records of another
-// mean size or for the first large ones.
+// reshape lays the cache out again, in the background, for records of another mean size or for
+// the first large ones.
 func (c *Cache) reshape(recordSize int) {
 	if !c.reshaping.CompareAndSwap(false, true) {
 		return
@@ -172,7 +168,7 @@ func (c *Cache) reshape(recordSize int) {
 		if recordSize > 0 {
 			c.recordSize = recordSize
 		}
-		// Freed meanwhile, or no memory for it: then it stays as it is.
+		// An error means that the cache was freed, or that there is no memory.
 		_ = c.resize(c.capacity)
 	}()
 }
@@ -203,18 +199,18 @@ func (c *Cache) resize(capacity int64) error {
 	return c.small.Swap(next).retire(next)
 }
 
-// Metrics is what a cache holds and what became of records offered to it.
+// Metrics are the contents of a cache, and the results of Add.
 type Metrics struct {
 	Capacity int64 // bytes
 	Bytes    int64 // of records cached
 	Entries  int64
 
-	// Records admitted; declined at their first fetch or for their size; not
-	// admitted because of contention; pushed out.
+	// Records admitted; declined at their first fetch or for their size; not admitted
+	// because of contention; evicted.
 	Added, Declined, Dropped, Evicted uint64
 }
 
-// Metrics says what the cache holds. Counts start anew with every change of its shape.
+// Metrics returns the metrics. The counts start at 0 with every change of shape.
 func (c *Cache) Metrics() Metrics {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -226,7 +222,7 @@ func (c *Cache) Metrics() Metrics {
 	return m
 }
 
-// Free gives the memory back. Whoever still uses the cache finds it empty.
+// Free releases the memory. The cache is empty afterwards.
 func (c *Cache) Free() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

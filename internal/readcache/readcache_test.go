@@ -113,7 +113,7 @@ func check(t interface{ Fatalf(string, ...any) }, c *Cache) {
 				p = tb.after(p, tb.ringWords)
 				continue
 			}
-			if tb.slotOf(s, n.address(), p) != nil {
+			if tb.entryOf(s, n.address(), p) != nil {
 				entries, bytes = entries+1, bytes+int64(n.length())
 			}
 			p = tb.after(p, n.words())
@@ -121,7 +121,7 @@ func check(t interface{ Fatalf(string, ...any) }, c *Cache) {
 		used := int64(0)
 		for b := range tb.buckets {
 			for i := range bucketEntries {
-				if *slotAt(unsafe.Add(s.base, b*bucketSize), i) != 0 {
+				if *entryAt(unsafe.Add(s.base, b*bucketSize), i) != 0 {
 					used++
 				}
 			}

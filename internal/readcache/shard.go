@@ -38,34 +38,34 @@ func (t *table) insert(s *shard, addr int64, record []byte) {
 	hash := mix(addr)
 	bucket, want := t.bucketOf(s, hash), newEntry(hash)
 	for i := range bucketEntries {
-		e := entry(atomic.LoadUint64(slotAt(bucket, i)))
+		e := entry(atomic.LoadUint64(entryAt(bucket, i)))
 		if e.matches(want) && t.noteAt(s, e.place()).address() == addr {
 			return
 		}
 	}
 	s.secondChancesLeft = secondChances
 	p := t.write(s, newNote(addr, len(record)), record)
-	slot := t.slotFor(s, bucket) // after writing: that may have freed one
-	atomic.StoreUint64(slot, uint64(want.at(p)))
+	cell := t.freeEntry(s, bucket) // after writing: that may have freed one
+	atomic.StoreUint64(cell, uint64(want.at(p)))
 	s.entries++
 	s.bytes += int64(len(record))
 	s.added++
 }
 
-// slotFor frees a slot of the bucket if none is free: of records that were not
+// freeEntry frees a entry of the bucket if none is free: of records that were not
 // read lately, if there are any, it gives up the oldest.
-func (t *table) slotFor(s *shard, bucket unsafe.Pointer) *uint64 {
+func (t *table) freeEntry(s *shard, bucket unsafe.Pointer) *uint64 {
 	var victim *uint64
 	var worst entry
 	for i := range bucketEntries {
-		slot := slotAt(bucket, i)
-		e := entry(atomic.LoadUint64(slot))
+		cell := entryAt(bucket, i)
+		e := entry(atomic.LoadUint64(cell))
 		if e == 0 {
-			return slot
+			return cell
 		}
 		// The referenced bit stands above the place: the least is both.
 		if rank := e & (entryReferenced | placeMask); victim == nil || rank < worst {
-			victim, worst = slot, rank
+			victim, worst = cell, rank
 		}
 	}
 	t.forget(s, victim)
@@ -75,21 +75,21 @@ func (t *table) slotFor(s *shard, bucket unsafe.Pointer) *uint64 {
 	return victim
 }
 
-// forget clears a slot that is in use.
-func (t *table) forget(s *shard, slot *uint64) {
-	n := t.noteAt(s, entry(atomic.LoadUint64(slot)).place())
-	atomic.StoreUint64(slot, 0)
+// forget clears a entry that is in use.
+func (t *table) forget(s *shard, cell *uint64) {
+	n := t.noteAt(s, entry(atomic.LoadUint64(cell)).place())
+	atomic.StoreUint64(cell, 0)
 	s.entries--
 	s.bytes -= int64(n.length())
 	s.evicted++
 }
 
-// slotOf is the slot of the record of addr at p, or nil if it has lost it.
-func (t *table) slotOf(s *shard, addr int64, p place) *uint64 {
+// entryOf is the entry of the record of addr at p, or nil if it has lost it.
+func (t *table) entryOf(s *shard, addr int64, p place) *uint64 {
 	bucket := t.bucketOf(s, mix(addr))
 	for i := range bucketEntries {
-		if slot := slotAt(bucket, i); entry(atomic.LoadUint64(slot)).place() == p {
-			return slot
+		if cell := entryAt(bucket, i); entry(atomic.LoadUint64(cell)).place() == p {
+			return cell
 		}
 	}
 	return nil
@@ -141,11 +141,11 @@ func (t *table) evict(s *shard) {
 		return
 	}
 	next := t.after(p, n.words())
-	slot := t.slotOf(s, n.address(), p)
+	cell := t.entryOf(s, n.address(), p)
 	switch {
-	case slot == nil:
+	case cell == nil:
 		s.moveHead(next)
-	case entry(atomic.LoadUint64(slot)).referenced() && s.secondChancesLeft > 0:
+	case entry(atomic.LoadUint64(cell)).referenced() && s.secondChancesLeft > 0:
 		_, word := t.split(p)
 		s.scratch = mem.AppendOut(s.scratch[:0], unsafe.Pointer(t.wordAt(s, word+1)), n.length())
 		s.moveHead(next)
@@ -155,9 +155,9 @@ func (t *table) evict(s *shard) {
 		s.secondChancesLeft = 0
 		again := t.write(s, n, s.scratch)
 		s.secondChancesLeft = left - 1
-		atomic.StoreUint64(slot, uint64(newEntry(mix(n.address())).at(again)))
+		atomic.StoreUint64(cell, uint64(newEntry(mix(n.address())).at(again)))
 	default:
-		t.forget(s, slot)
+		t.forget(s, cell)
 		s.full.Store(true)
 		s.moveHead(next)
 	}

@@ -125,11 +125,11 @@ func (t *table) wordAt(s *shard, word uint64) *uint64 {
 	return (*uint64)(unsafe.Add(s.base, t.ringAt+word*8))
 }
 
-func slotAt(bucket unsafe.Pointer, i int) *uint64 {
+func entryAt(bucket unsafe.Pointer, i int) *uint64 {
 	return (*uint64)(unsafe.Add(bucket, i*8))
 }
 
-func ghostsOf(bucket unsafe.Pointer) *uint64 { return slotAt(bucket, bucketEntries) }
+func ghostsOf(bucket unsafe.Pointer) *uint64 { return entryAt(bucket, bucketEntries) }
 
 func (t *table) prefetch(addr int64) {
 	hash := mix(addr)
@@ -142,7 +142,7 @@ func (t *table) prefetchRecord(addr int64) {
 	s := t.shardOf(hash)
 	bucket, want := t.bucketOf(s, hash), newEntry(hash)
 	for i := range bucketEntries {
-		if e := entry(atomic.LoadUint64(slotAt(bucket, i))); e.matches(want) {
+		if e := entry(atomic.LoadUint64(entryAt(bucket, i))); e.matches(want) {
 			_, word := t.split(e.place())
 			at := unsafe.Pointer(t.wordAt(s, word))
 			mem.Prefetch(at)
@@ -157,7 +157,7 @@ func (t *table) get(dst []byte, addr int64) ([]byte, bool) {
 	s := t.shardOf(hash)
 	bucket, want := t.bucketOf(s, hash), newEntry(hash)
 	for i := range bucketEntries {
-		e := entry(atomic.LoadUint64(slotAt(bucket, i)))
+		e := entry(atomic.LoadUint64(entryAt(bucket, i)))
 		if !e.matches(want) {
 			continue
 		}
@@ -173,7 +173,7 @@ func (t *table) get(dst []byte, addr int64) ([]byte, bool) {
 		}
 		if !e.referenced() {
 			// If it fails the entry has moved: that is no reason to look again.
-			atomic.CompareAndSwapUint64(slotAt(bucket, i), uint64(e), uint64(e|entryReferenced))
+			atomic.CompareAndSwapUint64(entryAt(bucket, i), uint64(e), uint64(e|entryReferenced))
 		}
 		return out, true
 	}
@@ -241,7 +241,7 @@ func (t *table) moveTo(next *table, s *shard) {
 			p = t.after(p, t.ringWords)
 			continue
 		}
-		if slot := t.slotOf(s, n.address(), p); slot != nil && n.length() <= next.maxRecord {
+		if cell := t.entryOf(s, n.address(), p); cell != nil && n.length() <= next.maxRecord {
 			s.scratch = mem.AppendOut(s.scratch[:0], unsafe.Pointer(t.wordAt(s, word+1)), n.length())
 			to := next.shardOf(mix(n.address()))
 			to.mu.Lock()

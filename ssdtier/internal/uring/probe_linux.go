@@ -9,11 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// probeTime is how long a ring may take to do next to nothing.
+// probeTime is the timeout of Probe.
 const probeTime = 10 * time.Second
 
-// Probe returns why rings do not work here, or nil if they do: it makes one and has it
-// do each thing that a Ring does.
+// Probe returns an error if rings do not work. It makes one and tries each of its operations.
 func Probe() error {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 	if err != nil {
@@ -32,7 +31,7 @@ func Probe() error {
 		var done [1]Completion
 		for r.Reap(done[:]) == 0 {
 			if err := r.Wait(ctx); err != nil {
-				return fmt.Errorf("uring: probe: %w", err) // r is left as it is: it does not work
+				return fmt.Errorf("uring: probe: %w", err) // r does not work and is left open
 			}
 		}
 		if res := done[0].Res; res < 0 {

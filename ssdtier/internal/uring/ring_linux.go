@@ -15,19 +15,19 @@ import (
 )
 
 const (
-	// maxEntries bounds the submission ring. One that is full is submitted.
+	// maxEntries bounds the submission ring. A full ring is submitted.
 	maxEntries = 1 << 10
-	// wakeData is the userData of the request that Wake completes. That of an
+	// wakeData is the userData of the request that Wake completes. The userData of an
 	// operation is its index in ops.
 	wakeData = math.MaxUint64
 )
 
 // Ring is an io_uring, owned by one goroutine at a time; others may only Wake it.
 //
-// Two rings of entries are shared with the kernel. Of the submission ring the owner
-// moves the tail and the kernel the head, of the completion ring it is the other way
-// round. Who moves an end writes or reads the entries before that, and has looked at
-// the other end: so an entry belongs to one side at a time.
+// Two rings of entries are shared with the kernel. The owner moves the tail of the submission
+// ring and the head of the completion ring, and the kernel the other ends. Each side loads the
+// other end, writes or reads entries, and then moves its own end: so an entry belongs to one
+// side at a time.
 type Ring struct {
 	fd    int
 	enter enterFunc
@@ -59,7 +59,7 @@ type Ring struct {
 	arg     waitArg
 }
 
-// op is an operation under way, and the hold on its memory.
+// op is a pending operation with its pinned memory.
 type op struct {
 	tag uint64
 	buf []byte
@@ -72,31 +72,31 @@ var (
 	open atomic.Int64
 )
 
-// descriptors is how many a ring has: its own and that of its eventfd.
+// descriptors is the number of file descriptors of a ring: its own and that of its eventfd.
 const descriptors = 2
 
-// Spare reports whether the process can have one more ring and keep half of its file
-// descriptors for other things.
+// Spare reports whether one more ring leaves half of the process's file descriptors for other
+// uses.
 func Spare() bool {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return true // making one finds out
+		return true // New fails if not
 	}
 	return uint64(open.Load()+1)*descriptors <= limit.Cur/2
 }
 
-// New makes a ring that holds up to depth operations under way.
+// New makes a ring of up to depth pending operations.
 func New(depth int) (*Ring, error) {
 	if depth < 1 || depth > MaxDepth {
 		return nil, fmt.Errorf("uring: depth %d, want 1 to %d", depth, MaxDepth)
 	}
-	// One more than depth for Wake. Where the kernel's limit is below that, it keeps
-	// what does not fit until there is room (featNoDrop).
+	// One more than depth, for Wake. If the kernel's limit is lower, the kernel keeps
+	// completions until there is room (featNoDrop).
 	return newRing(depth, min(depth+1, maxEntries), depth+1)
 }
 
-// newRing makes a ring with so many entries for requests and for completions, or a
-// few more: powers of two.
+// newRing makes a ring with at least so many entries for requests and for completions; the
+// kernel rounds up to powers of two.
 func newRing(depth, requests, completions int) (_ *Ring, err error) {
 	p := params{flags: setupCQSize | setupClamp, cqEntries: uint32(completions)}
 	r := &Ring{enter: enter}
@@ -128,7 +128,7 @@ func newRing(depth, requests, completions int) (_ *Ring, err error) {
 	return r, nil
 }
 
-// mapRings maps what is shared with the kernel.
+// mapRings maps the memory that is shared with the kernel.
 func (r *Ring) mapRings(p *params) (err error) {
 	const prot, flags = unix.PROT_READ | unix.PROT_WRITE, unix.MAP_SHARED | unix.MAP_POPULATE
 	size := max(p.sq.array+4*p.sqEntries, p.cq.cqes+p.cqEntries*uint32(unsafe.Sizeof(cqe{})))
@@ -143,19 +143,18 @@ func (r *Ring) mapRings(p *params) (err error) {
 	r.sqMask, r.sqHead, r.sqTail, r.sqFlags = *word(p.sq.mask), word(p.sq.head), word(p.sq.tail), word(p.sq.flags)
 	r.cqes = unsafe.Slice((*cqe)(unsafe.Pointer(word(p.cq.cqes))), p.cqEntries)
 	r.cqMask, r.cqHead, r.cqTail = *word(p.cq.mask), word(p.cq.head), word(p.cq.tail)
-	// The ring is one of indexes: entry i is always request i.
+	// The submission ring holds indexes: entry i is always request i.
 	for i := range p.sqEntries {
 		*word(p.sq.array + 4*i) = i
 	}
 	return nil
 }
 
-// UnderWay is how many operations have not been reaped yet.
+// UnderWay is the number of operations that were not reaped yet.
 func (r *Ring) UnderWay() int { return len(r.ops) - len(r.free) }
 
-// Close takes back what was not started, waits for what was, and releases the ring. A
-// ring of which the kernel cannot be asked any more is never freed: what it has under
-// way may still come.
+// Close retracts what was not started, waits for pending operations, and releases the ring. If
+// waiting fails, the ring is not freed: its operations may still complete.
 func (r *Ring) Close() error {
 	if r.ops == nil {
 		return nil
@@ -179,7 +178,7 @@ func (r *Ring) Close() error {
 	return r.release()
 }
 
-// release gives back what New took.
+// release releases the resources of New.
 func (r *Ring) release() (err error) {
 	for _, m := range r.maps {
 		if m != nil {

@@ -8,9 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Read enqueues a read of a file at an offset. It returns false if as many operations
-// are under way as the ring was made for, or if the kernel takes no more for now: reap
-// first. The file must be open until the completion.
+// Read enqueues a read of a file at an offset. It returns false if the ring is full or the
+// kernel takes no more now: reap first. The file must be open until the completion.
 func (r *Ring) Read(fd int, dst []byte, off int64, tag uint64) bool {
 	return r.enqueue(opRead, fd, dst, off, tag)
 }
@@ -39,7 +38,7 @@ func (r *Ring) enqueue(opcode uint8, fd int, buf []byte, off int64, tag uint64) 
 	return true
 }
 
-// end forgets an operation, of which the kernel has nothing any more.
+// end removes an operation that the kernel has ended or did not get.
 func (r *Ring) end(i uint32) (tag uint64) {
 	o := &r.ops[i]
 	o.pin.Unpin()
@@ -48,8 +47,7 @@ func (r *Ring) end(i uint32) (tag uint64) {
 	return o.tag
 }
 
-// room reports whether one more request can be added. It submits those that fill the
-// submission ring.
+// room reports whether one more request can be added. It submits a full submission ring.
 func (r *Ring) room() bool {
 	if r.pending() < uint32(len(r.sqes)) {
 		return true
@@ -64,28 +62,28 @@ func (r *Ring) add(e sqe) {
 	r.tail++
 }
 
-// pending is how many requests the kernel has not taken.
+// pending is the number of requests that the kernel has not taken.
 func (r *Ring) pending() uint32 { return r.tail - atomic.LoadUint32(r.sqHead) }
 
-// publish shows all requests to the kernel and returns how many it has not taken.
+// publish makes all requests visible to the kernel and returns the number of those that it has
+// not taken.
 func (r *Ring) publish() uint32 {
 	atomic.StoreUint32(r.sqTail, r.tail)
 	return r.pending()
 }
 
-// eager is how many operations the kernel may have under way while Submit still hands
-// over one at a time. A disk with little to do gets it at once then: it starts on the
-// first while the others are made ready, and does not end with all of them at the same
-// time. On a virtual disk with 32 operations in flight that is a fifth more of them, for
-// a microsecond of processor time each. A disk with more to do is as fast with batches.
+// eager is the number of pending operations up to which Submit submits reads one at a time. An
+// idle disk then starts the first while the others are prepared, and does not end all of them
+// at the same time. On a virtual disk with 32 operations in flight that is a fifth more
+// throughput, for a microsecond of processor time each. A busier disk is as fast with batches.
 //
-// Writes go together whatever is under way: those of a log follow one another in the
-// file, and the kernel makes larger ones of what it gets at once.
+// Writes are always submitted together: those of a log are adjacent in the file, and the kernel
+// merges what it gets at once.
 const eager = 64
 
-// Submit starts what was enqueued. What the kernel has no memory or room for stays
-// enqueued, for the next Submit or Wait. After an error the ring is of no use any more,
-// and Retract tells what was not started.
+// Submit starts what was enqueued. What the kernel has no memory or room for stays enqueued,
+// for the next Submit or Wait. After an error the ring cannot be used any more, and Retract
+// returns what was not started.
 func (r *Ring) Submit() error {
 	for r.pending() > 0 {
 		n := r.publish()
@@ -104,12 +102,12 @@ func (r *Ring) Submit() error {
 	return nil
 }
 
-// nextIsWrite reports whether the kernel is to take a write next.
+// nextIsWrite reports whether the next request for the kernel is a write.
 func (r *Ring) nextIsWrite() bool {
 	return r.sqes[atomic.LoadUint32(r.sqHead)&r.sqMask].opcode == opWrite
 }
 
-// Retract takes back an operation that the kernel has not taken, the newest first.
+// Retract removes an operation that the kernel has not taken, the newest first.
 func (r *Ring) Retract() (tag uint64, ok bool) {
 	for r.pending() > 0 {
 		r.tail--
