@@ -294,3 +294,35 @@ func checkCheckpointName(name string) error {
 	}
 	return nil
 }
+
+// copyIndex writes a copy of the index to an object while operations go on. The copy is
+// fuzzy: see package index. The index does not grow meanwhile.
+func (st *Store) copyIndex(ctx context.Context) (_ *manifest.IndexCopy, bytes int64, err error) {
+	c := new(manifest.IndexCopy)
+	if err := st.exclusive(ctx, func() { c.Start = st.log.Tail() }); err != nil {
+		return nil, 0, err
+	}
+	// After the barrier: an operation that delays the barrier may wait for the index to grow.
+	select {
+	case st.resizing <- struct{}{}:
+		defer func() { <-st.resizing }()
+	case <-ctx.Done():
+		return nil, 0, ctx.Err()
+	}
+	t := st.index.Load()
+	c.Begin = st.log.Begin() // after the table: Clear may have replaced it since the barrier
+	c.Bits, c.TagShift = t.Bits(), int(t.TagShift())
+	c.Object = st.newObject(indexObject)
+	w, err := manifest.CreateObject(ctx, st.dev, c.Object, manifest.IndexChunk)
+	if err != nil {
+		return nil, 0, err
+	}
+	err = t.Copy(ctx, w)
+	if err == nil {
+		err = w.Commit()
+	}
+	if err != nil {
+		return nil, 0, w.Abort(err)
+	}
+	return c, w.Bytes(), nil
+}

@@ -3,6 +3,10 @@ package kv
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"unicode/utf8"
 
 	"github.com/redykv/redykv/kv/internal/manifest"
 	"github.com/redykv/redykv/kv/internal/phase"
@@ -135,3 +139,140 @@ func (st *Store) NextCommit() uint64 { return st.checkpointer.sequence.Load() + 
 // LastCommit returns the highest number of a commit or checkpoint that has succeeded, see
 // [Store.NextCommit].
 func (st *Store) LastCommit() uint64 { return st.checkpointer.durableAt.Load() }
+
+// CommitPoint says which operations of a named session are in a commit or a
+// checkpoint: those with numbers up to Until, except those in Excluding. The excluded
+// ones are read-modify-writes and inserts that were pending: their record was being read
+// from the device. A session numbers its operations from 1, see [Session.Serial].
+type CommitPoint = manifest.CommitPoint
+
+// maxName is the maximum length of the name of a session or a checkpoint, in bytes.
+const maxName = 128
+
+// NewNamedSession is [Store.NewSession] for a session whose commit point the store keeps
+// under a name, across restarts. Its numbers continue where the last session of that name
+// ended, or where recovery has put it. A name has 1 to 128 bytes of UTF-8, else the error
+// is ErrBadName. It has one open session at a time, else the error is ErrNameInUse. Names
+// are never removed, and every commit writes all of them: use few, and use them again.
+func (st *Store) NewNamedSession(name string) (*Session, error) {
+	if name == "" || len(name) > maxName || !utf8.ValidString(name) { // the manifest is JSON
+		return nil, fmt.Errorf("%w: session %q: want 1 to %d bytes of UTF-8", ErrBadName, name, maxName)
+	}
+	s := st.makeSession()
+	s.name = name
+	if err := st.openSession(s); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// CommitPoint returns the operations of the named session that survive a crash from now
+// on: the commit point of the last commit or checkpoint, or the recovered one. It returns
+// false if that has no session of the name.
+func (st *Store) CommitPoint(name string) (CommitPoint, bool) {
+	k := &st.checkpointer
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	p, ok := k.durable[name]
+	p.Excluding = slices.Clone(p.Excluding)
+	return p, ok
+}
+
+// Serial is the number of the last operation that the session was given, in a
+// call, a batch or a stream. Of a batch that ended with a panic of a Modifier, the
+// operations that had begun count.
+func (s *Session) Serial() uint64 {
+	staged := 0
+	for i := range s.lanes {
+		staged += s.lanes[i].n - s.lanes[i].next
+	}
+	return s.begun() + uint64(staged)
+}
+
+// begun is the number of the last operation that has taken effect or is pending.
+// Operations begin in the order of their numbers. The counters that it adds up change only
+// inside an epoch, together with what they count: so in a barrier the number of any session
+// agrees with the log.
+func (s *Session) begun() uint64 {
+	n := s.before.Until + s.counts.refused
+	for i := range s.counts.ops {
+		n += uint64(s.counts.ops[i])
+	}
+	return n
+}
+
+// refuse gives a number to an operation that has no effect.
+func (s *Session) refuse() {
+	s.enter()
+	s.counts.refused++
+	s.leave()
+}
+
+// commitPoint returns the session's commit point. The caller is in a barrier.
+func (s *Session) commitPoint() CommitPoint {
+	p := CommitPoint{Until: s.begun(), Excluding: slices.Clone(s.before.Excluding)}
+	for i := range s.pending {
+		if serial := s.pending[i].serial.Load(); serial != 0 {
+			p.Excluding = append(p.Excluding, serial)
+		}
+	}
+	slices.Sort(p.Excluding)
+	return p
+}
+
+// exclusive is the barrier: it runs f between the operations of all sessions. An operation
+// that began before has taken effect, is pending, or begins again after f. Transactions
+// (Atomically) and whole batches (DoWhole) end before it. f must take microseconds, since
+// all sessions wait for it. An error is the end of ctx, and f was not run.
+func (st *Store) exclusive(ctx context.Context, f func()) error {
+	if err := lock(ctx, &st.wholes); err != nil {
+		return fmt.Errorf("waiting for the ends of batches: %w", err)
+	}
+	defer st.wholes.Unlock()
+	if err := lock(ctx, &st.transactions); err != nil {
+		return fmt.Errorf("waiting for sessions that hold locks: %w", err)
+	}
+	defer st.transactions.Unlock()
+	st.epoch.Exclusive(f)
+	return nil
+}
+
+// lock locks l, or returns the error of ctx if that ends first.
+func lock(ctx context.Context, l interface {
+	sync.Locker
+	TryLock() bool
+}) error {
+	if l.TryLock() {
+		return nil
+	}
+	if ctx.Done() == nil {
+		l.Lock()
+		return nil
+	}
+	locked := make(chan struct{})
+	go func() { // stays until l is free
+		l.Lock()
+		select {
+		case locked <- struct{}{}:
+		case <-ctx.Done():
+			l.Unlock()
+		}
+	}()
+	select {
+	case <-locked:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// commitPoints returns those of all named sessions. The caller is in a barrier.
+func (st *Store) commitPoints() map[string]CommitPoint {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	points := maps.Clone(st.ended)
+	for name, s := range st.named {
+		points[name] = s.commitPoint()
+	}
+	return points
+}
