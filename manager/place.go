@@ -59,9 +59,9 @@ type placement struct {
 	decision *managerv1.Decision
 }
 
-// place chooses the VMs of a cache: first what those have room for that it uses
-// already (present, R72), and for the rest what is cheapest (package plan). The error
-// is a *api.CapacityError where there is too little.
+// place chooses the VMs of a cache: first those that it uses already and that have room
+// (present, R72), then the cheapest (package plan). The error for too little memory is an
+// *api.CapacityError.
 func place(d demand, present, pool []candidate, s supply) (placement, error) {
 	p := placement{config: d.config, distance: d.distance}
 	p.parts, d = d.fill(present)

@@ -15,32 +15,32 @@ import (
 	"github.com/redykv/redykv/manager/plan"
 )
 
-// Options say how a market goes on.
+// Options configure a market.
 type Options struct {
-	// CloudRegion is the default for who names none. Default: the menu's first.
+	// CloudRegion is the default cloud region. Default: the menu's first.
 	CloudRegion string
-	// Clock is that of prices and of VMs' lives; notices are counted by whoever is
-	// told of them. Default: the system's.
+	// Clock times changes of prices and the lifetimes of VMs, but not notices. Default: the
+	// system's.
 	Clock clock.Clock
-	// Seed makes what happens by chance the same each time.
+	// Seed is the seed of random numbers.
 	Seed uint64
-	// Step is how often prices and what is left change. Default: 1 min; negative:
+	// Step is the interval of changes of prices and availability. Default: 1 min; negative:
 	// never.
 	Step time.Duration
 }
 
-// Events is who hears of what happens. Its methods are called without locks, from
-// goroutines of the clock or of whoever calls the market.
+// Events receives a market's events. Its methods are called without locks, on goroutines of
+// the clock or of the market's callers.
 type Events interface {
-	// VMReclaimed says that a VM is taken back when the notice is up.
+	// VMReclaimed reports that a VM is taken back after the notice.
 	VMReclaimed(id string, notice time.Duration)
-	// VMFailed says that a VM is gone.
+	// VMFailed reports that a VM has failed.
 	VMFailed(id string)
-	// MarketChanged says that something has become cheaper, or is there again.
+	// MarketChanged reports that an offer has become cheaper or available again.
 	MarketChanged()
 }
 
-// Kind tells what is sold.
+// Kind identifies an offer.
 type Kind struct {
 	Type        string `json:"type"`
 	CloudRegion string `json:"cloud_region"`
@@ -48,7 +48,7 @@ type Kind struct {
 	Spot        bool   `json:"spot"`
 }
 
-// String names the kind as people call it; distance 0 stands for any.
+// String describes the kind; distance 0 is any.
 func (k Kind) String() string {
 	name := k.Type
 	if k.Spot {
@@ -108,8 +108,7 @@ type Market struct {
 	closed bool
 }
 
-// kind is one thing that is sold. Guarded by Market.mu; Kind, typ, sold do not
-// change.
+// kind is one offer. Guarded by Market.mu, except Kind, typ and sold, which do not change.
 type kind struct {
 	Kind
 	typ  Type
@@ -128,7 +127,7 @@ type sale struct {
 	timers []clock.Timer // its end, by chance
 }
 
-// NewMarket opens a market. It is closed by Close. The menu is checked as [Parse] does.
+// NewMarket returns a market of a menu, which it checks as [Parse] does.
 func NewMarket(m Menu, opts Options, events Events) (*Market, error) {
 	if err := m.check(); err != nil {
 		return nil, fmt.Errorf("menu: %w", err)
@@ -167,7 +166,7 @@ func limit(available *int) int {
 	return *available
 }
 
-// Close ends what would still happen.
+// Close stops all timers. No event is sent afterwards by the market itself.
 func (m *Market) Close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -186,16 +185,16 @@ func (s *sale) stop() {
 	}
 }
 
-// HasSpot says whether the market sells VMs that can be taken back.
+// HasSpot reports whether the market sells spot VMs.
 func (m *Market) HasSpot() bool {
 	return slices.ContainsFunc(m.kinds, func(k *kind) bool { return k.Spot })
 }
 
-// CloudRegion is the default.
+// CloudRegion returns the default cloud region.
 func (m *Market) CloudRegion() string { return m.opts.CloudRegion }
 
-// Offers lists what a cloud region sells now, what is sold out included. An empty
-// region is the default; one that is not on the menu is a [*RegionError].
+// Offers lists the offers of a cloud region, sold-out ones included. An empty region is the
+// default; an unknown one is a [*RegionError].
 func (m *Market) Offers(region string) ([]plan.Offer, error) {
 	region = cmp.Or(region, m.opts.CloudRegion)
 	if !slices.Contains(m.menu.Regions(), region) {
@@ -224,7 +223,7 @@ func (k *kind) offer() plan.Offer {
 	return o
 }
 
-// left is how many can be sold; negative: any number. Called under mu.
+// left returns how many can be sold; negative: any number. Called under mu.
 func (k *kind) left() int {
 	if k.limit < 0 {
 		return -1
@@ -260,7 +259,7 @@ func (m *Market) Kinds(at Kind) ([]Kind, error) {
 	return all, nil
 }
 
-// Sell sells a VM. From then on it may be reclaimed, and fail.
+// Sell sells a VM, which may be reclaimed or fail from then on.
 func (m *Market) Sell(id string, at Kind) error {
 	at.CloudRegion = cmp.Or(at.CloudRegion, m.opts.CloudRegion)
 	m.mu.Lock()
@@ -275,8 +274,8 @@ func (m *Market) Sell(id string, at Kind) error {
 	return m.own(id, k, err)
 }
 
-// Resume is Sell for a VM that an earlier market has sold: what is left does not
-// matter. One that this market knows is no error.
+// Resume is Sell for a VM that an earlier market sold, whether or not it is available. A VM
+// that this market has sold is no error.
 func (m *Market) Resume(id string, at Kind) error {
 	at.CloudRegion = cmp.Or(at.CloudRegion, m.opts.CloudRegion)
 	m.mu.Lock()
@@ -288,7 +287,7 @@ func (m *Market) Resume(id string, at Kind) error {
 	return m.own(id, k, err)
 }
 
-// own makes a VM of a kind ours, if that was found. Called under mu.
+// own records a VM of a kind as sold, unless err is not nil. Called under mu.
 func (m *Market) own(id string, k *kind, err error) error {
 	switch {
 	case err != nil:
@@ -301,14 +300,14 @@ func (m *Market) own(id string, k *kind, err error) error {
 	return nil
 }
 
-// live begins a VM's life. Called under mu.
+// live starts the timers of a VM's failure and reclaim. Called under mu.
 func (m *Market) live(id string, k *kind) {
 	v := &sale{kind: k}
 	m.vms[id] = v
 	end := func(mean Duration, call func(string) error) {
 		if mean > 0 {
 			life := time.Duration(min(m.random.ExpFloat64()*float64(mean), math.MaxInt64/2))
-			// A VM that was given back meanwhile is not there any more.
+			// The error is that of a VM that was given back meanwhile.
 			v.timers = append(v.timers, m.opts.Clock.AfterFunc(life, func() { _ = call(id) }))
 		}
 	}
@@ -333,7 +332,7 @@ func (m *Market) GiveBack(id string) {
 	}
 }
 
-// Fail ends a VM at once.
+// Fail lets a VM fail at once.
 func (m *Market) Fail(id string) error {
 	if _, err := m.sale(id); err != nil {
 		return err
@@ -343,7 +342,7 @@ func (m *Market) Fail(id string) error {
 	return nil
 }
 
-// Reclaim takes a spot VM back after its kind's notice.
+// Reclaim reclaims a spot VM with its kind's notice.
 func (m *Market) Reclaim(id string) error {
 	v, err := m.sale(id)
 	if err != nil {
@@ -369,14 +368,14 @@ func (m *Market) sale(id string) (*sale, error) {
 	return v, nil
 }
 
-// Change is what is set by hand of a kind, which wanders no more then. nil leaves it as
-// it is.
+// Change sets a kind's price or availability, which no longer changes by itself then. nil
+// changes nothing.
 type Change struct {
 	Price     *plan.Price
 	Available *int // to be sold; negative: any number
 }
 
-// Change changes kinds alike: all of them or, with an error, none.
+// Change changes all the kinds or, with an error, none.
 func (m *Market) Change(kinds []Kind, to Change) error {
 	switch {
 	case to.Price != nil && (*to.Price < 0 || *to.Price > plan.MaxPrice):

@@ -14,7 +14,7 @@ import (
 	"github.com/redykv/redykv/manager/plan"
 )
 
-// Version is that of the format that this package reads.
+// Version is the version of the format.
 const Version = 1
 
 // Bounds of a menu.
@@ -32,13 +32,13 @@ const (
 	maxMean   = Duration(100 * 365 * 24 * time.Hour)
 )
 
-// Menu is what a cloud sells.
+// Menu lists the VM types that a cloud sells.
 type Menu struct {
 	Version int    `json:"version"`
 	Types   []Type `json:"types"`
 }
 
-// Type is a kind of VM.
+// Type is a VM type.
 type Type struct {
 	Name   string `json:"name"`
 	Memory Size   `json:"memory"` // that one VM lends
@@ -46,7 +46,7 @@ type Type struct {
 	Sold   []Sold `json:"sold"`
 }
 
-// Sold is where and for what a type is sold.
+// Sold is an offer of a type in one cloud region at one distance.
 type Sold struct {
 	CloudRegion       string   `json:"cloud_region"`
 	Distance          int      `json:"distance"`
@@ -56,7 +56,7 @@ type Sold struct {
 	Spot              *Spot    `json:"spot,omitempty"`
 }
 
-// Spot says how it is sold as a VM that can be taken back.
+// Spot is an offer of a type as a spot VM, which can be reclaimed.
 type Spot struct {
 	Price             float64  `json:"price"`
 	Lowest            float64  `json:"lowest"`
@@ -66,7 +66,7 @@ type Spot struct {
 	MeanTimeToReclaim Duration `json:"mean_time_to_reclaim,omitempty"`
 }
 
-// Size is a number of bytes, in JSON as people write it.
+// Size is a number of bytes, in JSON with a unit: 16GiB.
 type Size uint64
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
@@ -79,7 +79,7 @@ func (s *Size) UnmarshalText(text []byte) error {
 // MarshalText implements [encoding.TextMarshaler].
 func (s Size) MarshalText() ([]byte, error) { return []byte(units.Size(s).String()), nil }
 
-// Duration is a time in JSON as Go writes it: 30s, 4h.
+// Duration is a duration, in JSON in Go's format: 30s, 4h.
 type Duration time.Duration
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
@@ -95,8 +95,8 @@ func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d)
 //go:embed example.json
 var example []byte
 
-// Example is a small menu that comes with the program: VMs that fit a laptop, at the
-// prices of a cloud.
+// Example returns the small menu that comes with the program: VMs that fit a laptop, at a
+// cloud's prices.
 func Example() Menu {
 	m, err := Parse(example)
 	if err != nil {
@@ -105,7 +105,7 @@ func Example() Menu {
 	return m
 }
 
-// Load reads a menu's file.
+// Load reads a menu from a file.
 func Load(path string) (_ Menu, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -123,7 +123,7 @@ func Load(path string) (_ Menu, err error) {
 	return m, nil
 }
 
-// Parse reads a menu and checks it.
+// Parse parses a menu and checks it.
 func Parse(content []byte) (Menu, error) {
 	if len(content) > maxFile {
 		return Menu{}, fmt.Errorf("menu: longer than %v", units.Size(maxFile))

@@ -6,16 +6,15 @@ import (
 	"github.com/redykv/redykv/manager/plan"
 )
 
-// How spot kinds change with each step: the logarithm of a price goes a random way
-// and is drawn back to the menu's price; and now and then somebody else takes a VM,
-// or gives one back.
+// Changes of spot kinds in each step: the logarithm of a price is a random walk that
+// reverts to the menu's price, and at random times other customers buy or return a VM.
 const (
 	spread   = 0.05 // standard deviation of a step, as a share of the price
 	drawBack = 0.05 // of the distance to the menu's price
 	trade    = 0.2  // chance that somebody else buys or sells
 )
 
-// schedule is called under mu, or before anybody else knows the market.
+// schedule is called under mu, or while the market is not shared.
 func (m *Market) schedule() {
 	if m.opts.Step > 0 && !m.closed {
 		m.step = m.opts.Clock.AfterFunc(m.opts.Step, m.walk)
@@ -39,8 +38,7 @@ func (m *Market) walk() {
 	}
 }
 
-// wander moves one kind on and says whether it is a better offer now. Called under
-// mu.
+// wander changes one kind and reports whether it is a better offer now. Called under mu.
 func (m *Market) wander(k *kind) bool {
 	spot, price, left := k.sold.Spot, k.price, k.left()
 	if spot.Price > 0 {

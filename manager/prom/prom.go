@@ -1,4 +1,4 @@
-// Package prom offers a manager's metrics to Prometheus.
+// Package prom exports a manager's metrics to Prometheus.
 package prom
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/redykv/redykv/manager"
 )
 
-// Source is what is measured: a [manager.Manager].
+// Source provides metrics: a [manager.Manager].
 type Source interface{ Metrics() manager.Metrics }
 
 const namespace = "redykv_manager_"
@@ -60,7 +60,7 @@ var (
 
 type collector struct{ source Source }
 
-// NewCollector returns a collector for every number of [manager.Metrics].
+// NewCollector returns a collector of all [manager.Metrics].
 func NewCollector(source Source) prometheus.Collector { return collector{source} }
 
 // Describe implements [prometheus.Collector].
