@@ -155,7 +155,7 @@ func TestCommitsOutliveTheirLeader(t *testing.T) {
 				t.Fatal(err)
 			}
 			first := make(chan error, 1)
-			release := func() {}
+			var release func()
 			if turn { // another commit is under way
 				release = disk.holdSyncs()
 				go func() { first <- st.Commit(t.Context()) }()

@@ -230,7 +230,7 @@ func ExampleOpenDir() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 
 	ctx := context.Background()
 	store, err := kv.OpenDir(dir, kv.Options{})

@@ -186,7 +186,7 @@ func (b *bucket) NewRangeReader(ctx context.Context, key string, offset, length 
 	} else if offset > 0 {
 		call.Header().Set("Range", fmt.Sprintf("bytes=%d-", offset))
 	}
-	response, err := call.Download()
+	response, err := call.Download() //nolint:bodyclose // the reader closes it
 	if err != nil {
 		return nil, err
 	}
