@@ -18,7 +18,7 @@ import (
 
 // checkpointer makes states of the store durable, and removes files and log that no state
 // needs. Its machine has the phase of the commit (commit.go), of the checkpoint
-// (checkpoint.go, snapshot.go) or collection of files, and of the compaction (compact.go)
+// (checkpoint.go) or collection of files, and of the compaction (compact.go)
 // that are under way. RemoveCheckpoint and Close exclude commits and checkpoints. The table
 // in package phase says which actions begin in which phases. Clear needs no phase: it is
 // one barrier.

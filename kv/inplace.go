@@ -1,6 +1,10 @@
 package kv
 
-import "github.com/redykv/redykv/hlog"
+import (
+	"unsafe"
+
+	"github.com/redykv/redykv/hlog"
+)
 
 // May a record be updated in place? Here is decided that; plain_amd64.s decides the same
 // for lock-free values.
@@ -79,4 +83,95 @@ func (s *Session) updateInPlace(op *Op, r hlog.Record) (done bool) {
 		r.Unlock(h)
 	}()
 	return s.layout.Update(r, op.InPlace)
+}
+
+// Keys and values of 8 bytes, as words: stores of very many records mostly have these, and
+// with them each instruction counts.
+
+// loadWord is the word that the first 8 bytes of b are.
+func loadWord(b []byte) uint64 { return *(*uint64)(unsafe.Pointer(unsafe.SliceData(b))) }
+
+// word is the bytes of a word, which they share.
+func word(p *uint64) []byte { return (*[8]byte)(unsafe.Pointer(p))[:] }
+
+// valueWord is a value of up to 8 bytes as the word that the log has for it.
+func valueWord(value []byte) (word uint64) {
+	if len(value) == 8 {
+		return loadWord(value)
+	}
+	copy((*[8]byte)(unsafe.Pointer(&word))[:], value)
+	return word
+}
+
+// finishWords carries out the lane's operations from its next one on, up to the first that
+// is not one of tryAt's most frequent cases: a key whose record is in memory and the newest
+// of its chain, and an operation that needs no new record. The operation at which it stops
+// has changed nothing, but its Modifier may have been called, and will be called again. It
+// is one loop since a function call per operation takes a third more time.
+func (s *Session) finishWords(l *lane) {
+	for i := l.next; i < l.n; i++ {
+		op, at := l.ops[i&(laneSize-1)], l.places[i&(laneSize-1)]
+		if at.None() {
+			return
+		}
+		a := at.Load().Address()
+		if a < s.view.head || len(op.Key) != 8 {
+			return
+		}
+		r := s.view.record(a)
+		if r.Word0() != loadWord(op.Key) {
+			return
+		}
+		if op.Err != nil { // a store only if needed
+			op.Err = nil
+		}
+		switch op.Kind {
+		case OpRead:
+			if !r.Header().Plain() || cap(op.Value) < 8 {
+				return
+			}
+			op.Value = op.Value[:8] // unlike append, without a write barrier
+			*(*uint64)(unsafe.Pointer(unsafe.SliceData(op.Value))) = r.Word1()
+			op.Expires = 0
+		case OpUpsert:
+			if !s.view.mutable(a) || op.Expires != 0 || len(op.Value) != 8 || !s.layout.StoreWord(r, loadWord(op.Value)) {
+				return
+			}
+		case OpRMW:
+			if !s.view.mutable(a) || !r.Header().Updatable() {
+				return
+			}
+			l.next = i + 1 // if the Modifier panics: see abandon
+			old, fresh, verdict := r.Word1(), uint64(0), Keep
+			if op.ModifyWord != nil {
+				fresh, verdict = op.ModifyWord(old, true)
+			} else if op.Modify != nil {
+				fresh, verdict = s.modifyWord(op.Modify, old)
+			}
+			if verdict != Put || !r.SwapWord1(old, fresh) {
+				l.next = i
+				return
+			}
+		default:
+			return
+		}
+		s.counts.ops[op.Kind].inc()
+		l.next = i + 1
+		if l.stream {
+			s.streamed--
+			s.polled.push(op)
+		}
+	}
+}
+
+// modifyWord calls a Modifier as if it were a WordModifier. It returns Keep for all that a
+// WordModifier cannot return; the Modifier is called again on the general way then.
+func (s *Session) modifyWord(modify Modifier, old uint64) (fresh uint64, verdict Verdict) {
+	s.oldWord = old
+	*s.update = s.form
+	u := s.update
+	if modify(u) != Put || u.Expires != 0 || len(u.New) != 8 {
+		return 0, Keep
+	}
+	return loadWord(u.New), Put
 }

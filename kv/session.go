@@ -24,7 +24,7 @@ import (
 // after it.
 //
 // Operations come in three ways: as plain calls (plain.go, and plain_amd64.s), in batches
-// and in streams (batch.go). Plain calls go directly to a record in memory where they can.
+// and in streams (op.go). Plain calls go directly to a record in memory where they can.
 // Batches and streams go through lanes (lane.go), which prefetch index buckets and records,
 // and end in tryAt (attempt.go). All other operations go the general way: attempt tries
 // them in memory until they are complete or need a record from the device. Those become
@@ -33,7 +33,7 @@ type Session struct {
 	// Used by every operation.
 	handle     epoch.Handle
 	view       view     // what the session knows of the store as of its last epoch
-	words      bool     // keys and values have 8 bytes: see words.go
+	words      bool     // keys and values have 8 bytes: see inplace.go
 	inAssembly bool     // plain calls are in assembly: words, and epochs that are entered by plain stores
 	holds      claim    // how Atomically holds stripes; zero outside Atomically
 	stripes    []uint32 // stripes held, in ascending order
