@@ -2,7 +2,6 @@ package core
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -219,7 +218,7 @@ func (a *Acceptor) Close() (err error) {
 		for {
 			select {
 			case r := <-a.requests:
-				err = errors.Join(err, r.Reject("the listener closed"))
+				_ = r.Reject("the listener closed") // its connection may be closed already
 				continue
 			default:
 			}

@@ -149,3 +149,26 @@ func TestSilentPeersGiveWayFirst(t *testing.T) {
 		t.Error("closed in the middle of its hello")
 	}
 }
+
+// TestCloseDuringGreeting: Close succeeds although it has closed a connection whose greeting
+// was complete and that waits for Accept.
+func TestCloseDuringGreeting(t *testing.T) {
+	for range 30 { // greet chooses at random between Accept and Close
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		greeted := make(chan struct{})
+		a := newAcceptor(l, func(c net.Conn) (fabric.Request, error) {
+			close(greeted)
+			_, _ = io.Copy(io.Discard, c) // until Close closes c
+			return spokenTo{c}, nil
+		}, time.Hour)
+		conn := (&crowd{t, a}).come("127.0.0.1", "h")
+		<-greeted
+		if err := a.Close(); err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.Close()
+	}
+}
